@@ -1,0 +1,29 @@
+// A subcommand of `tessera`: one function, found by name. Wrong use throws UsageError: one sentence, exit status 2.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace tessera::cli {
+
+// What the user typed cannot be: unknown option, missing file, wrong type.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+struct Command {
+  const char* name;
+  const char* summary;  // one line for `tessera help`
+  // args: what follows the subcommand's name. Returns the exit status.
+  int (*run)(const std::vector<std::string>& args);
+};
+
+int plugins_command(const std::vector<std::string>& args);
+int conformance_command(const std::vector<std::string>& args);
+int bench_command(const std::vector<std::string>& args);
+int train_command(const std::vector<std::string>& args);
+int launch_command(const std::vector<std::string>& args);
+
+}  // namespace tessera::cli

@@ -1,0 +1,52 @@
+// tessera COMMAND [ARGS]: finds the command and turns what it throws into one sentence and an exit status.
+#include <cstring>
+#include <iostream>
+
+#include "command.h"
+#include "tessera/error.h"
+
+namespace {
+
+using tessera::cli::Command;
+
+constexpr Command kCommands[] = {
+    {"plugins", "list every plugin found, and why it was chosen, unusable or rejected", tessera::cli::plugins_command},
+    {"conformance", "run files of recorded cases against a kernel", tessera::cli::conformance_command},
+    {"bench", "measure lookups, collectives, steps and training", tessera::cli::bench_command},
+    {"train", "train a model from one config file", tessera::cli::train_command},
+    {"launch", "start a command as N ranks", tessera::cli::launch_command},
+};
+
+void print_help(std::ostream& out) {
+  out << "usage: tessera COMMAND [OPTIONS]\n\n";
+  for (const Command& c : kCommands) out << "  " << c.name << std::string(14 - std::strlen(c.name), ' ') << c.summary << '\n';
+  out << "\ntessera COMMAND --help lists a command's options.\n";
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> args(argv + std::min(argc, 2), argv + argc);
+  const std::string name = argc > 1 ? argv[1] : "";
+  if (name.empty() || name == "help" || name == "--help" || name == "-h") {
+    print_help(name.empty() ? std::cerr : std::cout);
+    return name.empty() ? 2 : 0;
+  }
+  for (const Command& c : kCommands) {
+    if (name != c.name) continue;
+    try {
+      return c.run(args);
+    } catch (const tessera::cli::UsageError& e) {
+      std::cerr << "tessera " << name << ": " << e.what() << '\n';
+      return 2;
+    } catch (const tessera::Error& e) {
+      std::cerr << "tessera " << name << ": " << e.what() << '\n';
+      return e.code() == tessera::Code::kInvalidArgument || e.code() == tessera::Code::kNotFound ? 2 : 1;
+    } catch (const std::exception& e) {
+      std::cerr << "tessera " << name << ": " << e.what() << '\n';
+      return 1;
+    }
+  }
+  std::cerr << "tessera: unknown command \"" << name << "\": see tessera help\n";
+  return 2;
+}

@@ -1,0 +1,20 @@
+# tessera_add_plugin(NAME SOURCES ... [LINK libraries...])
+# A plugin as the loader wants it: a module with one exported symbol, complete at link time, never unloaded.
+set(TESSERA_PLUGIN_MAP ${CMAKE_CURRENT_LIST_DIR}/plugin.map)
+function(tessera_add_plugin name)
+  cmake_parse_arguments(PLUGIN "" "" "SOURCES;LINK" ${ARGN})
+  add_library(${name} MODULE ${PLUGIN_SOURCES})
+  set_target_properties(${name} PROPERTIES
+    PREFIX "tessera_" C_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
+    LINK_DEPENDS ${TESSERA_PLUGIN_MAP})
+  target_link_libraries(${name} PRIVATE tessera::sdk ${PLUGIN_LINK})
+  target_link_options(${name} PRIVATE -Wl,--version-script=${TESSERA_PLUGIN_MAP} -Wl,--exclude-libs,ALL -Wl,-z,nodelete)
+  if(NOT TESSERA_SANITIZE)  # a sanitizer's runtime is in the program
+    target_link_options(${name} PRIVATE -Wl,-z,defs)
+  endif()
+  if(PROJECT_NAME STREQUAL "tessera")
+    target_link_libraries(${name} PRIVATE tessera_flags)
+    set_target_properties(${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/tessera/plugins-1)
+    set_property(GLOBAL APPEND PROPERTY TESSERA_PLUGINS ${name})
+  endif()
+endfunction()

@@ -1,0 +1,71 @@
+/* tessera/abi/base.h - versions, codes, errors. The plugin contract starts here; read plugin.h next.
+ *
+ * ABI 1 is a RELEASE CANDIDATE: it may still change until the out-of-tree plugins of docs/ABI.md exist.
+ *
+ * Rules of every header in this folder (docs/ABI.md has the reasons):
+ *   - C11, fixed-width types, explicit padding; every struct that may grow begins with `struct_size`, set by whoever
+ *     fills the struct to the sizeof it was compiled with. Structs grow at the end only.
+ *   - A member exists when it lies inside the other side's struct_size; a function exists when it is also not NULL.
+ *     Ask with TSR_HAS. Sizes and versions are never compared for equality.
+ *   - Arrays of structs carry a stride in bytes, so that either side may have the longer struct.
+ *   - No exception crosses. A function returns a tsr_code and, when it is not TSR_OK, fills the caller's tsr_error.
+ *   - Strings are NUL-terminated UTF-8, borrowed for the call unless a comment says otherwise.
+ *   - Thread tags: [any-thread] may be called concurrently; [serial] never two calls at once on one object, though
+ *     from different threads over time; [enqueue] only enqueues on the stream and never blocks.
+ */
+#ifndef TESSERA_ABI_BASE_H_
+#define TESSERA_ABI_BASE_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The major is part of the entry symbol's name; the minor grows by one when any struct gains a member. */
+#define TSR_ABI_MAJOR 1u
+#define TSR_ABI_MINOR 0u
+
+/* True when `ptr` (to a struct of type `type`, or NULL) is long enough for `field` and the field is not 0/NULL. */
+#define TSR_HAS(type, ptr, field)                                                          \
+  ((ptr) != NULL &&                                                                        \
+   (ptr)->struct_size >= (uint32_t)(offsetof(type, field) + sizeof(((type*)NULL)->field)) && \
+   (ptr)->field != 0)
+
+/* Codes: the numbers of absl and gRPC. Values of other numbers are treated as TSR_INTERNAL. */
+typedef int32_t tsr_code;
+enum {
+  TSR_OK = 0,
+  TSR_CANCELLED = 1,           /* abort() was called on this side */
+  TSR_UNKNOWN = 2,
+  TSR_INVALID_ARGUMENT = 3,    /* the caller's input is wrong, whatever the state of the world */
+  TSR_DEADLINE_EXCEEDED = 4,   /* a deadline passed; the message says who or what was late */
+  TSR_NOT_FOUND = 5,
+  TSR_ALREADY_EXISTS = 6,
+  TSR_PERMISSION_DENIED = 7,
+  TSR_RESOURCE_EXHAUSTED = 8,  /* memory, files, ... */
+  TSR_FAILED_PRECONDITION = 9, /* right call, wrong moment */
+  TSR_ABORTED = 10,            /* a peer failed or aborted; this rank is not at fault */
+  TSR_OUT_OF_RANGE = 11,
+  TSR_UNIMPLEMENTED = 12,      /* this part cannot do that; unknown constants end here too */
+  TSR_INTERNAL = 13,
+  TSR_UNAVAILABLE = 14,
+  TSR_DATA_LOSS = 15           /* a file or message is damaged */
+};
+
+/* Owned by the caller, nothing to free, outlives every plugin. The message is one sentence for a person: what, which
+ * part, what to do. The callee writes it only when it returns a code other than TSR_OK. */
+typedef struct tsr_error {
+  uint32_t struct_size;
+  tsr_code code;
+  char message[504];
+} tsr_error;
+
+/* A queue of device work: a cudaStream_t, a hipStream_t, or NULL on the CPU, where a call is done when it returns. */
+typedef void* tsr_stream;
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+#endif /* TESSERA_ABI_BASE_H_ */

@@ -1,0 +1,187 @@
+/* tessera/abi/kernel.h - tessera.kernel/1: lookups in, and updates of, a group of shards, in one call for all.
+ *
+ * An instance owns the rows of its shards ("tables" here) and their optimizer state. Storage is opaque: nothing outside
+ * may assume that row i of a matrix exists anywhere. Rows are addressed by local row ids in [0, rows).
+ */
+#ifndef TESSERA_ABI_KERNEL_H_
+#define TESSERA_ABI_KERNEL_H_
+
+#include "tessera/abi/optimizer.h"
+#include "tessera/abi/sharder.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TSR_KERNEL_KIND "tessera.kernel/1"
+
+enum { TSR_MODE_TRAIN = 0, TSR_MODE_INFER = 1 };
+
+typedef struct tsr_kernel_table {
+  uint32_t struct_size;
+  uint32_t reserved;
+  const char* name;
+  int64_t rows; /* may be 0 */
+  int64_t dim;  /* columns of this shard */
+} tsr_kernel_table;
+
+typedef struct tsr_kernel_config {
+  uint32_t struct_size;
+  int32_t mode;               /* TSR_MODE_* */
+  const char* compute_kernel; /* "fused": backward updates; "dense": backward_rows hands gradients out; "quant"; ... */
+  DLDevice device;
+  DLDataType weight_dtype; /* of the stored rows */
+  DLDataType output_dtype; /* of the forward's output and of grad_output */
+  uint32_t num_tables;
+  uint32_t table_stride;
+  const tsr_kernel_table* tables;
+  const tsr_part* optimizer;     /* tessera.optimizer/1; outlives the instance. NULL where nothing is updated */
+  const char* optimizer_options; /* the JSON it was created with: for kernels that bring their own fused form */
+  double max_gradient;           /* grad_output is clamped to [-this, this] elementwise; 0: not */
+} tsr_kernel_config;
+
+/* One run of bags that read one table. Bag i has the ids at positions [offsets[first_offset + i],
+ * offsets[first_offset + i + 1]) and its result goes to output[output_offset + i * output_stride + 0..dim).
+ * With TSR_POOLING_NONE the id at position p goes to output[output_offset + (p - offsets[first_offset]) *
+ * output_stride + 0..dim). Offsets and strides of the output count elements. */
+typedef struct tsr_lookup_feature {
+  int32_t table;
+  int32_t pooling; /* TSR_POOLING_* */
+  int64_t bags;
+  int64_t first_offset;
+  int64_t output_offset;
+  int64_t output_stride;
+} tsr_lookup_feature;
+
+/* A batch. The caller has checked it: offsets ascend and stay inside ids, every id is in [0, rows) of its table.
+ * Several features may read one table and outputs of different features may interleave, but do not overlap. */
+typedef struct tsr_lookup {
+  uint32_t struct_size;
+  uint32_t num_features;
+  uint32_t feature_stride;
+  uint32_t reserved;
+  const tsr_lookup_feature* features; /* host memory */
+  const DLTensor* ids;                /* int32 or int64 [n] */
+  const DLTensor* offsets;            /* int32 or int64 */
+  const DLTensor* weights;            /* float32 [n], one per id; NULL: all 1. With MEAN: sum(w * row) / bag length */
+} tsr_lookup;
+
+/* What forward keeps for backward. Several of one instance may be live at once. */
+typedef struct tsr_context tsr_context;
+
+typedef struct tsr_backward {
+  uint32_t struct_size;
+  uint32_t reserved;
+  const tsr_lookup* lookup;     /* the same as at forward */
+  const DLTensor* grad_output;  /* laid out as the output was */
+  const DLTensor* grad_weights; /* out, float32 [n], written at every looked-up position; may be NULL */
+  double grad_scale;            /* multiplies grad_output before anything else (1 / world size; 1) */
+  tsr_update update;            /* ignored by backward_rows */
+} tsr_backward;
+
+/* Gradient of one table: rows ascending and unique. Views of memory that the context owns. */
+typedef struct tsr_row_gradient {
+  DLTensor rows;   /* int64 [u] */
+  DLTensor values; /* float32 [u, dim] */
+} tsr_row_gradient;
+
+/* Rows on their way in or out, host memory. */
+typedef struct tsr_rows {
+  uint32_t struct_size;
+  uint32_t num_states;          /* as the optimizer has; 0: states are left alone */
+  int64_t count;                /* rows in use: set by the caller of import_rows, by export_rows itself */
+  const DLTensor* ids;          /* int64 [capacity] */
+  const DLTensor* weights;      /* float32 [capacity, dim], whatever the stored type */
+  const DLTensor* const* states; /* float32 [capacity] or [capacity, dim] each */
+} tsr_rows;
+
+/* Byte streams for save and load; a code other than TSR_OK ends the call with that code. */
+typedef struct tsr_stream_io {
+  uint32_t struct_size;
+  uint32_t reserved;
+  void* self;
+  tsr_code (*write)(void* self, const void* bytes, uint64_t size, tsr_error* err);
+  tsr_code (*read)(void* self, void* bytes, uint64_t size, tsr_error* err); /* all or an error */
+} tsr_stream_io;
+
+typedef struct tsr_kernel_stats {
+  uint32_t struct_size;
+  uint32_t reserved;
+  uint64_t weight_bytes; /* held for rows, as stored */
+  uint64_t state_bytes;  /* held for optimizer state */
+  uint64_t other_bytes;  /* scratch kept between calls */
+  uint64_t lookups;      /* ids looked up since creation */
+} tsr_kernel_stats;
+
+/* The question to a kernel's cost model, for one shard and one step on one rank. */
+typedef struct tsr_workload {
+  uint32_t struct_size;
+  int32_t pooling;
+  int64_t rows;
+  int64_t dim;
+  double ids;      /* looked up here in a step */
+  double bags;     /* of these ids */
+  int32_t weighted;
+  int32_t reserved;
+} tsr_workload;
+
+typedef struct tsr_estimate {
+  uint32_t struct_size;
+  uint32_t reserved;
+  double forward_seconds;
+  double backward_seconds; /* update included */
+  uint64_t bytes;          /* rows and state of the shard */
+} tsr_estimate;
+
+typedef struct tsr_kernel {
+  uint32_t struct_size;
+  uint32_t reserved;
+  const char* const* compute_kernels; /* those it serves, ended by NULL: "fused", "dense", ... */
+  const int32_t* device_types;        /* DLDeviceType, ended by 0 */
+
+  /* [any-thread] TSR_OK, or the reason why not. Allocates nothing. */
+  tsr_code (*supports)(void* self, const tsr_kernel_config* config, tsr_error* why);
+  /* [any-thread] Optional. */
+  tsr_code (*estimate)(void* self, const tsr_kernel_config* config, const tsr_workload* workload,
+                       tsr_estimate* estimate, tsr_error* err);
+
+  /* [any-thread] A new instance; rows and states are 0. */
+  tsr_code (*open)(void* self, const tsr_kernel_config* config, void** instance, tsr_error* err);
+  /* [serial] All contexts have been released. */
+  void (*close)(void* instance);
+
+  /* [serial][enqueue] `context` NULL: no backward will follow. Every output element of a bag is written (zeros for an
+   * empty bag). */
+  tsr_code (*forward)(void* instance, const tsr_lookup* lookup, const DLTensor* output, tsr_stream stream,
+                      tsr_context** context, tsr_error* err);
+  /* [serial][enqueue] Sums each row's gradient over the batch and updates the row, once. */
+  tsr_code (*backward)(void* instance, tsr_context* context, const tsr_backward* args, tsr_stream stream,
+                       tsr_error* err);
+  /* [serial] The unfused form: `out` has num_tables entries, valid until release(context). */
+  tsr_code (*backward_rows)(void* instance, tsr_context* context, const tsr_backward* args, tsr_row_gradient* out,
+                            tsr_stream stream, tsr_error* err);
+  /* [serial] The update alone: unique ascending `rows` int64 [u], `values` float32 [u, dim]. */
+  tsr_code (*apply)(void* instance, uint32_t table, const DLTensor* rows, const DLTensor* values,
+                    const tsr_update* update, tsr_stream stream, tsr_error* err);
+  /* [serial] */
+  void (*release)(void* instance, tsr_context* context);
+
+  /* [serial] The table with its state as the kernel likes it; readable by the same kernel of any later version. */
+  tsr_code (*save)(void* instance, uint32_t table, const tsr_stream_io* io, tsr_error* err);
+  tsr_code (*load)(void* instance, uint32_t table, const tsr_stream_io* io, tsr_error* err);
+
+  /* [serial] Optional (a tensor-train table has no rows). Fills at most the capacity of rows->ids, sets rows->count and
+   * moves *cursor, which is 0 before the first call; count 0: done. A kernel whose rows are a range takes any row number
+   * as cursor. */
+  tsr_code (*export_rows)(void* instance, uint32_t table, uint64_t* cursor, tsr_rows* rows, tsr_error* err);
+  /* [serial] Optional. Sets weights, and states where given, of the rows named. */
+  tsr_code (*import_rows)(void* instance, uint32_t table, const tsr_rows* rows, tsr_error* err);
+
+  /* [serial] Of one table. */
+  tsr_code (*stats)(void* instance, uint32_t table, tsr_kernel_stats* stats, tsr_error* err);
+} tsr_kernel;
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+#endif /* TESSERA_ABI_KERNEL_H_ */

@@ -1,0 +1,127 @@
+/* tessera/abi/sharder.h - tessera.sharder/1: how may a table be cut?
+ *
+ * A sharder is a pure function from a table and a topology to layouts. It never communicates, and on equal input it
+ * gives equal output in every process. A layout says where rows and columns live and how pieces are put together; the
+ * planner chooses ranks, the core moves the data.
+ */
+#ifndef TESSERA_ABI_SHARDER_H_
+#define TESSERA_ABI_SHARDER_H_
+
+#include "tessera/abi/plugin.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TSR_SHARDER_KIND "tessera.sharder/1"
+
+/* Where the rectangles of a part may be placed. */
+enum {
+  TSR_PLACE_ANY_RANK = 0,   /* each on any rank, whatever the others do              (TorchRec: device) */
+  TSR_PLACE_ONE_HOST = 1,   /* all on one host, rectangle i on its local rank i       (host) */
+  TSR_PLACE_IN_HOST = 2,    /* all on one host, each on any of its ranks              (host) */
+  TSR_PLACE_EVERY_RANK = 3, /* rectangle i on rank i                                  (uniform) */
+  TSR_PLACE_HOSTS = 4       /* consecutive runs of local_world_size rectangles, each run on one host in local rank
+                               order, runs on consecutive hosts                       (multi_host) */
+};
+
+/* How the pieces of a part become the table's output again. Pieces beside each other are concatenated in every case. */
+enum {
+  TSR_COMBINE_CONCAT = 0,  /* every rectangle holds all rows of its columns */
+  TSR_COMBINE_SUM = 1,     /* rows are cut: partial sums are added at the rank that asked */
+  TSR_COMBINE_HOST_SUM = 2,/* rows are cut inside a host: partial sums are added there first, then cross hosts */
+  TSR_COMBINE_REPLICA = 3  /* every rectangle is the same; looked up locally, gradients averaged over all ranks */
+};
+
+/* Which rows the rectangles of a part hold. */
+enum {
+  TSR_ROWS_RANGE = 0, /* rectangle (row, rows): the table's rows [row, row + rows) */
+  TSR_ROWS_ROUTED = 1 /* route() decides; a rectangle's `rows` is the shard's row count, its `row` is 0 */
+};
+
+enum { TSR_POOLING_NONE = 0, TSR_POOLING_SUM = 1, TSR_POOLING_MEAN = 2, TSR_POOLING_MAX = 3 };
+
+typedef struct tsr_table {
+  uint32_t struct_size;
+  int32_t pooling; /* TSR_POOLING_*; NONE: an EmbeddingCollection's table */
+  const char* name;
+  int64_t rows;
+  int64_t cols;
+  DLDataType dtype;
+  uint32_t num_features;
+  const char* const* features;
+} tsr_table;
+
+typedef struct tsr_topology {
+  uint32_t struct_size;
+  uint32_t world_size;
+  uint32_t local_world_size; /* ranks per host; rank r is on host r / local_world_size */
+  int32_t device_type;       /* DLDeviceType */
+  const uint64_t* device_bytes; /* free memory per rank where shards of that device live; world_size entries */
+} tsr_topology;
+
+typedef struct tsr_constraints {
+  uint32_t struct_size;
+  uint32_t reserved;
+  int64_t min_partition; /* least width of a column shard; 0: the sharder's default */
+  int64_t max_shards;    /* 0: no limit. A sharder that cannot keep it proposes nothing */
+} tsr_constraints;
+
+typedef struct tsr_rectangle {
+  int64_t row;
+  int64_t rows; /* may be 0: a shard without rows */
+  int64_t col;
+  int64_t cols;
+} tsr_rectangle;
+
+typedef struct tsr_layout_part {
+  uint32_t struct_size;
+  int32_t placement; /* TSR_PLACE_* */
+  int32_t combine;   /* TSR_COMBINE_* */
+  int32_t row_set;   /* TSR_ROWS_* */
+  uint32_t num_rectangles;
+  uint32_t rectangle_stride;
+  const tsr_rectangle* rectangles;
+} tsr_layout_part;
+
+/* One way to cut the table. The parts' rectangles together cover every cell: once, or, in a REPLICA part, once each. */
+typedef struct tsr_layout {
+  uint32_t struct_size;
+  uint32_t num_parts;
+  uint32_t part_stride;
+  uint32_t reserved;
+  const tsr_layout_part* parts;
+} tsr_layout;
+
+typedef struct tsr_layout_sink tsr_layout_sink;
+struct tsr_layout_sink {
+  uint32_t struct_size;
+  uint32_t reserved;
+  void* self;
+  /* Copies `layout`; refuses one that does not tile the table. */
+  tsr_code (*add)(const tsr_layout_sink* sink, const tsr_layout* layout, tsr_error* err);
+};
+
+typedef struct tsr_sharder {
+  uint32_t struct_size;
+  uint32_t reserved;
+
+  /* [any-thread] Hands every layout it offers to `sink`, best first. Offering none is not an error: the table cannot be
+   * cut this way. */
+  tsr_code (*propose)(void* self, const tsr_table* table, const tsr_topology* topology,
+                      const tsr_constraints* constraints, const tsr_layout_sink* sink, tsr_error* err);
+
+  /* Only for parts with TSR_ROWS_ROUTED, then both are needed; otherwise NULL.
+   * [any-thread] For n ids of `table` (int64, each in [0, rows)), cut into num_shards: the shard of each and its row
+   * there. Host memory. */
+  tsr_code (*route)(void* self, const tsr_table* table, uint32_t num_shards, int64_t n, const int64_t* ids,
+                    int32_t* shards, int64_t* local_rows, tsr_error* err);
+  /* [any-thread] The way back: the ids behind n rows of one shard. */
+  tsr_code (*unroute)(void* self, const tsr_table* table, uint32_t num_shards, uint32_t shard, int64_t n,
+                      const int64_t* local_rows, int64_t* ids, tsr_error* err);
+} tsr_sharder;
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+#endif /* TESSERA_ABI_SHARDER_H_ */

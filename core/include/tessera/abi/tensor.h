@@ -1,0 +1,30 @@
+/* tessera/abi/tensor.h - the only tensor that crosses the border is DLPack's DLTensor, borrowed for the call.
+ *
+ * Always compact and row-major (strides may be NULL); byte_offset is honoured. The layout of DLPack 0.6 and 1.x is the
+ * same in the part used here, and pinned below.
+ */
+#ifndef TESSERA_ABI_TENSOR_H_
+#define TESSERA_ABI_TENSOR_H_
+
+#include <dlpack/dlpack.h>
+
+#include "tessera/abi/base.h"
+
+#ifdef __cplusplus
+#define TSR_STATIC_ASSERT(what, text) static_assert(what, text)
+#else
+#define TSR_STATIC_ASSERT(what, text) _Static_assert(what, text)
+#endif
+
+TSR_STATIC_ASSERT(sizeof(DLDevice) == 8, "DLDevice is {int32 type, int32 id}");
+TSR_STATIC_ASSERT(sizeof(DLDataType) == 4, "DLDataType is {uint8 code, uint8 bits, uint16 lanes}");
+TSR_STATIC_ASSERT(sizeof(DLTensor) == 48, "DLTensor has 48 bytes");
+TSR_STATIC_ASSERT(offsetof(DLTensor, data) == 0, "DLTensor::data");
+TSR_STATIC_ASSERT(offsetof(DLTensor, device) == 8, "DLTensor::device");
+TSR_STATIC_ASSERT(offsetof(DLTensor, ndim) == 16, "DLTensor::ndim");
+TSR_STATIC_ASSERT(offsetof(DLTensor, dtype) == 20, "DLTensor::dtype");
+TSR_STATIC_ASSERT(offsetof(DLTensor, shape) == 24, "DLTensor::shape");
+TSR_STATIC_ASSERT(offsetof(DLTensor, strides) == 32, "DLTensor::strides");
+TSR_STATIC_ASSERT(offsetof(DLTensor, byte_offset) == 40, "DLTensor::byte_offset");
+
+#endif /* TESSERA_ABI_TENSOR_H_ */

@@ -1,0 +1,87 @@
+// tessera/error.h - the two kinds of failure: Error for what the world did, TESSERA_CHECK for what the programmer did.
+#pragma once
+
+#include <cstdio>
+#include <cstdlib>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include "tessera/abi/base.h"
+
+namespace tessera {
+
+// The numbers of the ABI's codes (abi/base.h).
+enum class Code : int32_t {
+  kOk = TSR_OK,
+  kCancelled = TSR_CANCELLED,
+  kUnknown = TSR_UNKNOWN,
+  kInvalidArgument = TSR_INVALID_ARGUMENT,
+  kDeadlineExceeded = TSR_DEADLINE_EXCEEDED,
+  kNotFound = TSR_NOT_FOUND,
+  kAlreadyExists = TSR_ALREADY_EXISTS,
+  kPermissionDenied = TSR_PERMISSION_DENIED,
+  kResourceExhausted = TSR_RESOURCE_EXHAUSTED,
+  kFailedPrecondition = TSR_FAILED_PRECONDITION,
+  kAborted = TSR_ABORTED,
+  kOutOfRange = TSR_OUT_OF_RANGE,
+  kUnimplemented = TSR_UNIMPLEMENTED,
+  kInternal = TSR_INTERNAL,
+  kUnavailable = TSR_UNAVAILABLE,
+  kDataLoss = TSR_DATA_LOSS,
+};
+
+// What the world did: bad input, a missing file, a dead peer. The text is one sentence for a person.
+class Error : public std::runtime_error {
+ public:
+  Error(Code code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  Code code() const { return code_; }
+
+ private:
+  Code code_;
+};
+
+// All arguments printed one after the other.
+template <class... Parts>
+std::string cat(const Parts&... parts) {
+  std::ostringstream out;
+  (out << ... << parts);
+  return out.str();
+}
+
+// throw Error(code, cat(parts...))
+template <class... Parts>
+[[noreturn]] void fail(Code code, const Parts&... parts) {
+  throw Error(code, cat(parts...));
+}
+
+// The caller's half of an ABI call: `AbiError e; e.check(api->f(..., e.out()), "tcp: connect");`
+class AbiError {
+ public:
+  AbiError() : raw_{sizeof(tsr_error), TSR_OK, {0}} {}
+  tsr_error* out() { return &raw_; }
+  // Throws Error with `what` before the plugin's own sentence, unless code is TSR_OK.
+  void check(tsr_code code, std::string_view what = "") const {
+    if (code == TSR_OK) return;
+    std::string text(what);
+    if (!text.empty()) text += ": ";
+    text += raw_.message[0] ? std::string(raw_.message) : cat("failed with code ", code);
+    throw Error(static_cast<Code>(code), text);
+  }
+
+ private:
+  tsr_error raw_;
+};
+
+}  // namespace tessera
+
+// What the programmer did: prints and aborts.
+#define TESSERA_CHECK(condition, ...)                                                                          \
+  do {                                                                                                         \
+    if (!(condition)) {                                                                                        \
+      std::fprintf(stderr, "%s:%d: check failed: %s %s\n", __FILE__, __LINE__, #condition,                     \
+                   ::tessera::cat("" __VA_ARGS__).c_str());                                                    \
+      std::abort();                                                                                            \
+    }                                                                                                          \
+  } while (0)

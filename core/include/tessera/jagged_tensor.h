@@ -1,0 +1,151 @@
+// tessera/jagged_tensor.h - JaggedTensor, KeyedJaggedTensor, KeyedTensor: names and semantics of TorchRec.
+//
+// Objects are cheap to copy (they share tensors) and immutable once built. Lengths and offsets are computed from each
+// other when first asked for and keep each other's dtype (int32 or int64). Values are not checked against lengths
+// except where a method says so. A const object may be used by several threads after lengths() and offsets() were
+// called once.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tessera/tensor.h"
+
+namespace tessera {
+
+// A batch of rows of different length. values: [n] or [n, d]; lengths: [rows]; offsets: [rows + 1].
+class JaggedTensor {
+ public:
+  struct Options {
+    Tensor values;
+    Tensor weights;  // undefined: none. float32, shaped like values
+    Tensor lengths;  // int32 or int64; at least one of lengths and offsets
+    Tensor offsets;
+  };
+  JaggedTensor() = default;
+  explicit JaggedTensor(Options options);
+  static JaggedTensor empty(bool is_weighted = false);
+  // One tensor per row. Lengths are int32.
+  static JaggedTensor from_dense(const std::vector<Tensor>& values, const std::vector<Tensor>& weights = {});
+  // values [rows, width]: row i keeps its first lengths[i] entries.
+  static JaggedTensor from_dense_lengths(const Tensor& values, const Tensor& lengths, const Tensor& weights = {});
+
+  const Tensor& values() const { return values_; }
+  const Tensor& weights() const;  // kInvalidArgument without weights
+  const Tensor& weights_or_null() const { return weights_; }
+  const Tensor& lengths() const;
+  const Tensor& offsets() const;
+  int64_t size() const;  // rows
+
+  std::vector<Tensor> to_dense() const;
+  std::vector<Tensor> to_dense_weights() const;
+  // [rows, desired_length(, d)]; longer rows keep their first entries. Without desired_length: the longest row.
+  Tensor to_padded_dense(std::optional<int64_t> desired_length = std::nullopt, double padding_value = 0) const;
+  Tensor to_padded_dense_weights(std::optional<int64_t> desired_length = std::nullopt, double padding_value = 0) const;
+  std::string str() const;
+
+ private:
+  Tensor values_, weights_;
+  mutable Tensor lengths_, offsets_;
+};
+
+using JaggedTensorDict = std::vector<std::pair<std::string, JaggedTensor>>;  // in insertion order
+
+// Several features of one batch, key-major: all samples of key 0, then all of key 1, ...
+class KeyedJaggedTensor {
+ public:
+  struct InverseIndices {
+    std::vector<std::string> keys;
+    Tensor indices;  // int64 [keys, batch]
+  };
+  struct Options {
+    std::vector<std::string> keys;
+    Tensor values;
+    Tensor weights;  // undefined: none
+    Tensor lengths;  // int32 or int64; at least one of lengths and offsets
+    Tensor offsets;
+    std::optional<int64_t> stride;                                // samples per key; otherwise from the lengths
+    std::vector<std::vector<int64_t>> stride_per_key_per_rank;    // variable batch: [key][rank]
+    std::optional<InverseIndices> inverse_indices;
+  };
+  KeyedJaggedTensor() = default;
+  explicit KeyedJaggedTensor(Options options);
+  static KeyedJaggedTensor from_lengths_sync(std::vector<std::string> keys, Tensor values, Tensor lengths,
+                                             Tensor weights = {});
+  static KeyedJaggedTensor from_offsets_sync(std::vector<std::string> keys, Tensor values, Tensor offsets,
+                                             Tensor weights = {});
+  static KeyedJaggedTensor from_jt_dict(const JaggedTensorDict& dict, bool force_variable_stride = false);
+  static KeyedJaggedTensor concat(const std::vector<KeyedJaggedTensor>& parts);
+
+  const std::vector<std::string>& keys() const { return keys_; }
+  const Tensor& values() const { return values_; }
+  const Tensor& weights() const;  // kInvalidArgument without weights
+  const Tensor& weights_or_null() const { return weights_; }
+  const Tensor& lengths() const;
+  const Tensor& offsets() const;
+  int64_t stride() const { return stride_; }
+  std::vector<int64_t> stride_per_key() const;
+  bool variable_stride_per_key() const { return !stride_per_key_per_rank_.empty(); }
+  const std::vector<std::vector<int64_t>>& stride_per_key_per_rank() const { return stride_per_key_per_rank_; }
+  const std::vector<int64_t>& length_per_key() const;
+  const std::vector<int64_t>& offset_per_key() const;        // keys + 1 entries
+  std::vector<int64_t> lengths_offset_per_key() const;       // keys + 1 entries: cumulative strides
+  const InverseIndices& inverse_indices() const;             // kInvalidArgument without
+  const InverseIndices* inverse_indices_or_null() const { return inverse_ ? &*inverse_ : nullptr; }
+  int64_t key_index(std::string_view key) const;             // kNotFound names the key and those there are
+
+  std::vector<KeyedJaggedTensor> split(const std::vector<int64_t>& segments) const;
+  KeyedJaggedTensor permute(const std::vector<int64_t>& indices) const;
+  JaggedTensor operator[](std::string_view key) const;
+  JaggedTensorDict to_dict() const;
+  std::string str() const;
+
+ private:
+  std::vector<std::string> keys_;
+  Tensor values_, weights_;
+  mutable Tensor lengths_, offsets_;
+  int64_t stride_ = 0;
+  std::vector<std::vector<int64_t>> stride_per_key_per_rank_;
+  std::optional<InverseIndices> inverse_;
+  mutable std::vector<int64_t> length_per_key_, offset_per_key_;
+};
+
+// Dense rows of several keys beside each other: values [batch, sum of length_per_key] for key_dim 1.
+class KeyedTensor {
+ public:
+  KeyedTensor() = default;
+  KeyedTensor(std::vector<std::string> keys, std::vector<int64_t> length_per_key, Tensor values, int64_t key_dim = 1);
+  static KeyedTensor from_tensor_list(std::vector<std::string> keys, const std::vector<Tensor>& tensors,
+                                      int64_t key_dim = 1, int64_t cat_dim = 1);
+  const std::vector<std::string>& keys() const { return keys_; }
+  const Tensor& values() const { return values_; }
+  int64_t key_dim() const { return key_dim_; }
+  const std::vector<int64_t>& length_per_key() const { return length_per_key_; }
+  std::vector<int64_t> offset_per_key() const;  // keys + 1 entries
+  Tensor operator[](std::string_view key) const;
+  std::vector<std::pair<std::string, Tensor>> to_dict() const;
+  std::string str() const;
+
+  // Parts of several KeyedTensors put together anew, one tensor per group; a key may be in several groups.
+  static std::vector<Tensor> regroup(const std::vector<KeyedTensor>& tensors,
+                                     const std::vector<std::vector<std::string>>& groups);
+  static std::vector<std::pair<std::string, Tensor>> regroup_as_dict(
+      const std::vector<KeyedTensor>& tensors, const std::vector<std::vector<std::string>>& groups,
+      const std::vector<std::string>& names);
+  // Backward of regroup: gradients of each input's values, laid out like it.
+  static std::vector<Tensor> regroup_backward(const std::vector<KeyedTensor>& tensors,
+                                              const std::vector<std::vector<std::string>>& groups,
+                                              const std::vector<Tensor>& grad_outputs);
+
+ private:
+  std::vector<std::string> keys_;
+  std::vector<int64_t> length_per_key_;
+  Tensor values_;
+  int64_t key_dim_ = 1;
+};
+
+}  // namespace tessera

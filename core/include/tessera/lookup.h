@@ -1,0 +1,108 @@
+// tessera/lookup.h - a kernel/1 instance: one group of tables (or shards) looked up and updated together.
+//
+// The kernel owns the rows. One object is used by one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tessera/abi/kernel.h"
+#include "tessera/embedding_configs.h"
+#include "tessera/runtime.h"
+#include "tessera/tensor.h"
+
+namespace tessera {
+
+struct LookupTable {
+  std::string name;
+  int64_t rows = 0;
+  int64_t dim = 0;
+};
+
+struct LookupOptions {
+  std::string kernel = "auto";           // plugin id: "reference", "cpu", "cuda"; auto: the best that supports this
+  std::string compute_kernel = "dense";  // "fused": backward() updates; "dense": backward_rows() hands gradients out
+  bool train = true;
+  Device device;
+  DType weight_dtype = DType::kFloat32;
+  DType output_dtype = DType::kFloat32;
+  std::vector<LookupTable> tables;
+  OptimizerSpec optimizer;               // for "fused" and for apply(); name empty: none
+};
+
+// Gradient of one table: rows int64 [u] ascending and unique, values float32 [u, dim].
+struct RowGradient {
+  Tensor rows;
+  Tensor values;
+};
+
+class Lookup {
+ public:
+  // kUnimplemented with each candidate's reason when no kernel supports the options.
+  Lookup(const Runtime& runtime, LookupOptions options);
+  ~Lookup();
+  Lookup(Lookup&&) noexcept;
+  Lookup& operator=(Lookup&&) noexcept;
+
+  const LookupOptions& options() const;
+  const std::string& kernel_id() const;
+
+  // Kept by the caller between forward and backward; several may be live.
+  class Context {
+   public:
+    Context() = default;
+    Context(Context&&) noexcept;
+    Context& operator=(Context&&) noexcept;
+    ~Context();
+
+   private:
+    friend class Lookup;
+    const Lookup* owner_ = nullptr;
+    tsr_context* raw_ = nullptr;
+  };
+
+  // `lookup` as in abi/kernel.h; ids are already checked. context nullptr: no backward follows.
+  void forward(const tsr_lookup& lookup, const Tensor& output, Context* context);
+  // Fused: updates rows. Uses learning_rate() and step() + 1, and counts the step.
+  void backward(Context context, const tsr_lookup& lookup, const Tensor& grad_output, double grad_scale = 1,
+                const Tensor& grad_weights = {});
+  // Unfused: one gradient per table; copies.
+  std::vector<RowGradient> backward_rows(Context context, const tsr_lookup& lookup, const Tensor& grad_output,
+                                         double grad_scale = 1, const Tensor& grad_weights = {});
+  // The optimizer's update for given gradients; does not count the step: call count_step() once for all tables.
+  void apply(int table, const RowGradient& gradient);
+  void count_step();
+
+  double learning_rate() const;
+  void set_learning_rate(double value);
+  int64_t step() const;
+  void set_step(int64_t step);
+
+  struct State {
+    std::string name;  // "momentum1"
+    bool per_row = true;
+  };
+  const std::vector<State>& states() const;
+
+  // Rows [first, first + count) of a table; weights float32 [count, dim], states[k] [count] or [count, dim].
+  // kUnimplemented when the kernel has no row ranges.
+  void read_rows(int table, int64_t first, int64_t count, float* weights, std::span<float* const> states = {}) const;
+  void write_rows(int table, int64_t first, int64_t count, const float* weights,
+                  std::span<const float* const> states = {});
+  Tensor weight(int table) const;                // a copy, float32 [rows, dim]
+  Tensor state(int table, int k) const;          // a copy, float32 [rows] or [rows, dim]
+  void set_weight(int table, const Tensor& value);
+
+  tsr_kernel_stats stats(int table) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,95 @@
+// tessera/process_group.h - the ranks of a job and what they do together, over any collective/1 plugin.
+//
+// Every call has a deadline; a failure poisons the group (abi/collective.h). Operations start in the same order on all
+// ranks. An object is used by one thread at a time, abort() aside.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "tessera/runtime.h"
+#include "tessera/tensor.h"
+
+namespace tessera {
+
+// Who this process is. from_environment() understands, in this order, torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK,
+// LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT; also set by `tessera launch`), Open MPI's and Slurm's; without any: one
+// rank. A variable that is no number is kInvalidArgument and named.
+struct RankEnvironment {
+  int rank = 0;
+  int world_size = 1;
+  int local_rank = 0;
+  int local_world_size = 1;
+  std::string master_addr = "127.0.0.1";
+  int master_port = 29500;
+  std::string token;      // TESSERA_JOB_TOKEN
+  std::string source;     // "torchrun", "mpirun", "slurm", "single": for messages
+  static RankEnvironment from_environment();
+};
+
+struct ProcessGroupOptions {
+  std::string backend = "auto";  // comm.backend: a collective's id, a stack such as "codec:int8(tcp)", or "auto"
+  std::string options = "{}";    // JSON for the backend
+  double timeout_s = 30;         // for connecting, and the default of every operation
+};
+
+enum class ReduceOp : int32_t { kSum = 0, kMax = 1, kMin = 2 };  // TSR_REDUCE_*
+
+// An operation in flight. Must be waited for; the destructor waits and drops the error.
+class Work {
+ public:
+  Work() = default;
+  Work(Work&&) noexcept;
+  Work& operator=(Work&&) noexcept;
+  ~Work();
+  void wait();  // throws what went wrong
+  bool pending() const { return work_ != nullptr; }
+
+ private:
+  friend class ProcessGroup;
+  struct Impl;
+  std::unique_ptr<Impl> work_;
+};
+
+class ProcessGroup {
+ public:
+  // Meets the other ranks. World size 1 needs no backend and no network: everything is local.
+  static std::shared_ptr<ProcessGroup> connect(const Runtime& runtime, const RankEnvironment& where,
+                                               const ProcessGroupOptions& options = {});
+  ~ProcessGroup();
+
+  int rank() const;
+  int world_size() const;
+  int local_rank() const;
+  int local_world_size() const;  // ranks per host; world_size() is a multiple of it
+  const std::string& backend() const;
+
+  // Ranks with equal color >= 0 form a group; nullptr for color -1. All ranks call it.
+  std::shared_ptr<ProcessGroup> split(int color) const;
+
+  // Counts are elements per rank, pieces in rank order (abi/collective.h). Buffers live until wait().
+  Work all_to_all_v(const Tensor& send, std::span<const int64_t> send_counts, const Tensor& recv,
+                    std::span<const int64_t> recv_counts, const char* label = nullptr) const;
+  Work all_reduce(const Tensor& inout, ReduceOp op = ReduceOp::kSum, const char* label = nullptr) const;
+  Work reduce_scatter_v(const Tensor& send, std::span<const int64_t> counts, const Tensor& recv,
+                        ReduceOp op = ReduceOp::kSum, const char* label = nullptr) const;
+  Work all_gather_v(const Tensor& send, const Tensor& recv, std::span<const int64_t> counts,
+                    const char* label = nullptr) const;
+  Work broadcast(const Tensor& inout, int root, const char* label = nullptr) const;
+  void barrier(const char* label = nullptr) const;
+
+  // Everybody's text, in rank order. For plans, names, errors: not for the hot path.
+  std::vector<std::string> all_gather_text(const std::string& text, const char* label = nullptr) const;
+
+  uint64_t bytes_sent() const;  // to other ranks, since connect
+  void abort(const std::string& reason) const;  // [any-thread]
+
+ private:
+  struct Impl;
+  explicit ProcessGroup(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,64 @@
+// tessera/sharding_plan.h - where every row and column of every table lives: printable, saved, reusable.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/error.h"
+
+namespace tessera {
+
+// A rectangle of a table on a rank. sizes = [rows, columns], offsets = [first row, first column].
+struct ShardMetadata {
+  int64_t rows = 0, cols = 0;
+  int64_t row = 0, col = 0;
+  int rank = 0;
+  bool operator==(const ShardMetadata&) const = default;
+};
+
+// How one table is sharded. What the core needs to run it is in `combine` and the shards alone; `sharding_type` names
+// the sharder it came from.
+struct ParameterSharding {
+  enum class Combine { kConcat = 0, kSum = 1, kHostSum = 2, kReplica = 3 };  // TSR_COMBINE_*
+  std::string sharding_type;   // "row_wise": a sharder's id
+  std::string compute_kernel;  // "fused", "dense", ...
+  Combine combine = Combine::kConcat;
+  bool routed = false;         // rows are found by the sharder's route(), not by ranges
+  std::vector<ShardMetadata> shards;  // in the layout's order; kReplica: one full table per rank
+  std::vector<int> ranks() const;     // one per shard
+  bool operator==(const ParameterSharding&) const = default;
+};
+
+// Table name -> sharding, in table order.
+class EmbeddingModuleShardingPlan {
+ public:
+  void add(const std::string& table, ParameterSharding sharding);
+  const ParameterSharding& at(const std::string& table) const;  // kNotFound names the table
+  bool contains(const std::string& table) const;
+  const std::vector<std::pair<std::string, ParameterSharding>>& tables() const { return tables_; }
+  bool operator==(const EmbeddingModuleShardingPlan&) const = default;
+
+ private:
+  std::vector<std::pair<std::string, ParameterSharding>> tables_;
+};
+
+// Module path -> plan, in the order in which modules were planned.
+struct ShardingPlan {
+  int world_size = 1;
+  int local_world_size = 1;
+  std::string compute_device = "cpu";  // of placements in the text forms: "rank:0/cuda:0"
+  std::vector<std::pair<std::string, EmbeddingModuleShardingPlan>> modules;
+
+  const EmbeddingModuleShardingPlan& at(const std::string& path) const;  // kNotFound
+  std::string str() const;       // TorchRec 1.9's tables (tests/conformance/SHARDING.md section 8)
+  std::string tutorial(const std::string& path) const;  // the sharding tutorial's line for one module
+  std::string json() const;      // the file format: docs/plans.md
+  static ShardingPlan from_json(const std::string& text);  // kInvalidArgument names what is wrong
+  bool operator==(const ShardingPlan&) const = default;
+};
+
+}  // namespace tessera

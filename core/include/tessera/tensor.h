@@ -1,0 +1,128 @@
+// tessera/tensor.h - a compact row-major array with shared storage. Copying a Tensor shares; clone() copies the data.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tessera/abi/tensor.h"
+#include "tessera/error.h"
+
+namespace tessera {
+
+enum class DType : uint8_t { kFloat32, kFloat64, kFloat16, kBFloat16, kInt32, kInt64, kUInt8 };
+int64_t size_of(DType dtype);           // bytes of an element
+DLDataType to_dl(DType dtype);
+DType from_dl(DLDataType dtype);        // kUnimplemented for others
+const char* to_string(DType dtype);     // "float32", ...: PyTorch's names
+DType dtype_from(std::string_view name);  // "float32", "FP32", "fp32", ...; kInvalidArgument otherwise
+inline bool is_integer(DType d) { return d == DType::kInt32 || d == DType::kInt64 || d == DType::kUInt8; }
+
+template <class T> struct DTypeOf;
+template <> struct DTypeOf<float> { static constexpr DType value = DType::kFloat32; };
+template <> struct DTypeOf<double> { static constexpr DType value = DType::kFloat64; };
+template <> struct DTypeOf<int32_t> { static constexpr DType value = DType::kInt32; };
+template <> struct DTypeOf<int64_t> { static constexpr DType value = DType::kInt64; };
+template <> struct DTypeOf<uint8_t> { static constexpr DType value = DType::kUInt8; };
+
+// Where data lives. "meta" describes without allocating.
+enum class DeviceType : int32_t { kMeta = 0, kCpu = kDLCPU, kCuda = kDLCUDA, kHip = kDLROCM };
+struct Device {
+  DeviceType type = DeviceType::kCpu;
+  int32_t index = 0;
+  DLDevice dl() const { return {static_cast<DLDeviceType>(type), index}; }
+  bool operator==(const Device&) const = default;
+};
+inline constexpr Device kCpu{};
+inline constexpr Device kMeta{DeviceType::kMeta, 0};
+
+class Tensor {
+ public:
+  Tensor() = default;  // undefined: no data, shape [0], float32
+
+  static Tensor empty(std::vector<int64_t> shape, DType dtype = DType::kFloat32, Device device = kCpu);
+  static Tensor zeros(std::vector<int64_t> shape, DType dtype = DType::kFloat32);
+  template <class T>
+  static Tensor from(std::span<const T> values, std::vector<int64_t> shape);
+  template <class T>
+  static Tensor from(const std::vector<T>& values);  // 1-D
+  template <class T>
+  static Tensor from(std::initializer_list<T> values) { return from(std::vector<T>(values)); }
+  template <class T>
+  static Tensor scalar(T value) { return from<T>(std::span<const T>(&value, 1), {}); }
+  // Borrows: the memory must outlive the tensor and its copies, unless `owner` keeps it.
+  static Tensor borrow(void* data, std::vector<int64_t> shape, DType dtype, std::shared_ptr<void> owner = nullptr);
+
+  bool defined() const { return defined_; }
+  const std::vector<int64_t>& shape() const { return shape_; }
+  int64_t dim() const { return static_cast<int64_t>(shape_.size()); }
+  int64_t size(int64_t axis) const { return shape_.at(axis < 0 ? axis + dim() : axis); }
+  int64_t numel() const { return numel_; }
+  int64_t bytes() const { return numel_ * size_of(dtype_); }
+  DType dtype() const { return dtype_; }
+  Device device() const { return device_; }
+
+  void* raw() const { return data_; }
+  // Checks the type.
+  template <class T>
+  T* data() const {
+    TESSERA_CHECK(DTypeOf<T>::value == dtype_, "tensor is ", to_string(dtype_));
+    return static_cast<T*>(data_);
+  }
+  template <class T>
+  std::span<T> span() const { return {data<T>(), static_cast<size_t>(numel_)}; }
+  uint16_t* half_bits() const {
+    TESSERA_CHECK(dtype_ == DType::kFloat16 || dtype_ == DType::kBFloat16);
+    return static_cast<uint16_t*>(data_);
+  }
+  template <class T>
+  std::vector<T> to_vector() const { auto s = span<T>(); return {s.begin(), s.end()}; }
+
+  Tensor clone() const;
+  Tensor to(DType dtype) const;                              // converts; shares where the type is the same
+  Tensor reshape(std::vector<int64_t> shape) const;          // shares; one -1 is allowed
+  Tensor narrow(int64_t start, int64_t length) const;        // shares: [start, start + length) of the first dimension
+  // Shares; the first `numel` elements of the storage as `shape`. For buffers that are kept between steps.
+  Tensor first(std::vector<int64_t> shape) const;
+  void fill(double value);
+  double item(int64_t i = 0) const;                          // element i, widened
+
+  // A view for ABI calls; valid while this Tensor object lives unchanged.
+  DLTensor dl() const;
+
+ private:
+  std::vector<int64_t> shape_{0};
+  std::shared_ptr<void> storage_;
+  void* data_ = nullptr;
+  int64_t numel_ = 0;
+  DType dtype_ = DType::kFloat32;
+  Device device_;
+  bool defined_ = false;
+};
+
+// float32 <-> IEEE half and bfloat16: round to nearest, ties to even.
+float half_to_float(uint16_t bits);
+uint16_t float_to_half(float value);
+float bfloat16_to_float(uint16_t bits);
+uint16_t float_to_bfloat16(float value);
+
+// CPU memory, 64-byte aligned, from huge pages (2 MiB, madvise) where it is large. nullptr for 0 bytes.
+// kResourceExhausted names the size.
+std::shared_ptr<void> allocate_cpu(int64_t bytes);
+
+template <class T>
+Tensor Tensor::from(std::span<const T> values, std::vector<int64_t> shape) {
+  Tensor t = empty(std::move(shape), DTypeOf<T>::value);
+  TESSERA_CHECK(t.numel() == static_cast<int64_t>(values.size()));
+  std::copy(values.begin(), values.end(), t.data<T>());
+  return t;
+}
+template <class T>
+Tensor Tensor::from(const std::vector<T>& values) {
+  return from<T>(std::span<const T>(values), {static_cast<int64_t>(values.size())});
+}
+
+}  // namespace tessera
