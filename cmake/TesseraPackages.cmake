@@ -27,8 +27,17 @@ endfunction()
 
 find_package(hwy CONFIG QUIET)
 tessera_backend(CPU "fast CPU kernel (Highway)" hwy_FOUND libhwy-dev)
-find_package(dnnl CONFIG QUIET)
-tessera_backend(ONEDNN "dense layers (oneDNN)" dnnl_FOUND libdnnl-dev)
+# Not by Debian's dnnl-config.cmake: it stops the configuration where OpenCL's headers are missing, which are not needed.
+find_path(DNNL_INCLUDE_DIR dnnl.hpp)
+find_library(DNNL_LIBRARY dnnl)
+set(DNNL_FOUND FALSE)
+if(DNNL_INCLUDE_DIR AND DNNL_LIBRARY)
+  set(DNNL_FOUND TRUE)
+  add_library(DNNL::dnnl SHARED IMPORTED)
+  set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION ${DNNL_LIBRARY}
+    INTERFACE_INCLUDE_DIRECTORIES ${DNNL_INCLUDE_DIR})
+endif()
+tessera_backend(ONEDNN "dense layers (oneDNN)" DNNL_FOUND libdnnl-dev)
 set(TCP_FOUND TRUE)
 tessera_backend(TCP "TCP transport (Boost.Asio)" TCP_FOUND libboost1.81-dev)
 
