@@ -1,0 +1,35 @@
+# Sourced by the scripts beside it: where the repository is, and how a step is announced and timed.
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+say() { printf '%s\n' "$*"; }
+die() {
+  printf '%s: %s\n' "$(basename "$0")" "$*" >&2
+  exit 1
+}
+
+# step "what": announces a stage. times: prints how long each stage took.
+step_names=()
+step_starts=()
+step() {
+  step_names+=("$*")
+  step_starts+=("$SECONDS")
+  printf '\n==> %s\n' "$*"
+}
+times() {
+  local i end
+  printf '\nTime per stage:\n'
+  for i in "${!step_names[@]}"; do
+    end=${step_starts[i + 1]:-$SECONDS}
+    printf '  %5d s  %s\n' $((end - step_starts[i])) "${step_names[i]}"
+  done
+}
+
+# Compilers running at once: one per core, and 1.5 GiB of memory for each.
+build_jobs() {
+  local cores memory_kib by_memory
+  cores=$(nproc)
+  memory_kib=$(awk '/^MemAvailable:/ {print $2}' /proc/meminfo)
+  by_memory=$((memory_kib / (1536 * 1024)))
+  [ "$by_memory" -ge 1 ] || by_memory=1
+  [ "$cores" -le "$by_memory" ] && echo "$cores" || echo "$by_memory"
+}
