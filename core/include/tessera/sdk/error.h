@@ -1,0 +1,85 @@
+// tessera/sdk/error.h - how a plugin fails: throw Failure inside; guard() turns it into a tsr_code at the border.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "tessera/abi/base.h"
+
+namespace tessera::sdk {
+
+// One sentence for a person: what, which part, what to do.
+class Failure : public std::runtime_error {
+ public:
+  Failure(tsr_code code, const std::string& text) : std::runtime_error(text), code_(code) {}
+  tsr_code code() const { return code_; }
+
+ private:
+  tsr_code code_;
+};
+
+// throw Failure with all parts printed one after the other.
+template <class... Parts>
+[[noreturn]] void fail(tsr_code code, const Parts&... parts) {
+  std::ostringstream out;
+  (out << ... << parts);
+  throw Failure(code, out.str());
+}
+
+// Fills the caller's error, cutting the text at a whole UTF-8 character where it is too long. Returns `code`.
+inline tsr_code set_error(tsr_error* err, tsr_code code, std::string_view text) noexcept {
+  constexpr size_t kHead = offsetof(tsr_error, message);
+  if (err == nullptr || err->struct_size <= kHead) return code;
+  const size_t capacity = std::min<size_t>(err->struct_size - kHead, sizeof(err->message)) - 1;
+  size_t length = std::min(text.size(), capacity);
+  while (length < text.size() && length > 0 && (static_cast<unsigned char>(text[length]) & 0xC0) == 0x80) --length;
+  std::memcpy(err->message, text.data(), length);
+  err->message[length] = '\0';
+  err->code = code;
+  return code;
+}
+
+// Runs `body` and lets no exception pass. A body that returns a tsr_code (with `err` filled) is passed through.
+template <class Body>
+tsr_code guard(tsr_error* err, Body&& body) noexcept {
+  try {
+    if constexpr (std::is_void_v<std::invoke_result_t<Body>>) {
+      std::forward<Body>(body)();
+      return TSR_OK;
+    } else {
+      return std::forward<Body>(body)();
+    }
+  } catch (const Failure& failure) {
+    return set_error(err, failure.code() == TSR_OK ? TSR_INTERNAL : failure.code(), failure.what());
+  } catch (const std::bad_alloc&) {
+    return set_error(err, TSR_RESOURCE_EXHAUSTED, "out of memory");
+  } catch (const std::exception& e) {
+    return set_error(err, TSR_INTERNAL, e.what());
+  } catch (...) {
+    return set_error(err, TSR_INTERNAL, "an exception of unknown type");
+  }
+}
+
+// The caller's half, for plugins that call the host or a part they wrap: `Call c; c.check(api->f(..., c.err()));`
+class Call {
+ public:
+  tsr_error* err() { return &err_; }
+  // Throws Failure with the callee's own sentence unless `code` is TSR_OK.
+  void check(tsr_code code) const {
+    if (code == TSR_OK) return;
+    throw Failure(code, err_.message[0] != '\0' ? err_.message : "failed with code " + std::to_string(code));
+  }
+
+ private:
+  tsr_error err_{sizeof(tsr_error), TSR_OK, {0}};
+};
+
+}  // namespace tessera::sdk

@@ -1,0 +1,193 @@
+// tessera/sdk/kernel.h - base classes of a compute kernel: Kernel opens instances, KernelInstance owns rows.
+//
+// abi/kernel.h is the specification of every function; these classes add ownership, exceptions and absent slots, and
+// nothing else. A class C : Kernel names its instance's class and what it serves:
+//   using Instance = MyInstance;                                              // : KernelInstance
+//   static constexpr const char* kComputeKernels[] = {"fused", "dense", nullptr};
+//   static constexpr int32_t kDeviceTypes[] = {kDLCPU, 0};
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "tessera/abi/kernel.h"
+#include "tessera/sdk/plugin.h"
+#include "tessera/sdk/tensor.h"
+
+namespace tessera::sdk {
+
+// Element i of an array whose owner may have compiled a longer struct.
+template <class T>
+const T& strided(const T* array, uint32_t stride, size_t i) {
+  return *reinterpret_cast<const T*>(reinterpret_cast<const char*>(array) + size_t{stride} * i);
+}
+inline const tsr_kernel_table& table_of(const tsr_kernel_config& config, size_t i) {
+  return strided(config.tables, config.table_stride, i);
+}
+inline const tsr_lookup_feature& feature_of(const tsr_lookup& lookup, size_t i) {
+  return strided(lookup.features, lookup.feature_stride, i);
+}
+
+// The optimizer of a config, called without looking anything up. `raw` may be NULL: nothing is updated.
+class OptimizerRef {
+ public:
+  OptimizerRef() = default;
+  explicit OptimizerRef(const tsr_part* raw)
+      : api_(raw == nullptr ? nullptr : static_cast<const tsr_optimizer*>(raw->component->api)),
+        self_(raw == nullptr ? nullptr : raw->self),
+        id_(raw == nullptr ? "" : raw->component->id) {}
+  bool updates() const { return TSR_HAS(tsr_optimizer, api_, update_row); }
+  const char* id() const { return id_; }
+  uint32_t num_states() const { return api_ == nullptr ? 0 : api_->num_states; }
+  int32_t state_kind(uint32_t i) const { return api_->state_kinds[i]; }
+  void update_row(const tsr_update& update, int64_t dim, float* weight, const float* grad, float* const* states) const {
+    api_->update_row(self_, &update, dim, weight, grad, states);
+  }
+
+ private:
+  const tsr_optimizer* api_ = nullptr;
+  void* self_ = nullptr;
+  const char* id_ = "";
+};
+
+class KernelInstance {
+ public:
+  virtual ~KernelInstance() = default;
+  // `context` NULL: no backward will follow.
+  virtual void forward(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream, tsr_context** context) = 0;
+  virtual void release(tsr_context* context) noexcept = 0;
+  virtual void save(uint32_t table, const tsr_stream_io& io) = 0;
+  virtual void load(uint32_t table, const tsr_stream_io& io) = 0;
+  virtual tsr_kernel_stats stats(uint32_t table) = 0;
+
+  // Optional: a slot exists when the function is overridden.
+  virtual void backward(tsr_context*, const tsr_backward&, tsr_stream) {}
+  virtual void backward_rows(tsr_context*, const tsr_backward&, std::span<tsr_row_gradient> /*one per table*/,
+                             tsr_stream) {}
+  virtual void apply(uint32_t /*table*/, const DLTensor& /*rows*/, const DLTensor& /*values*/, const tsr_update&,
+                     tsr_stream) {}
+  virtual void export_rows(uint32_t /*table*/, uint64_t& /*cursor*/, tsr_rows&) {}
+  virtual void import_rows(uint32_t /*table*/, const tsr_rows&) {}
+
+  uint32_t num_tables() const { return num_tables_; }
+
+ private:
+  friend class Kernel;
+  uint32_t num_tables_ = 0;
+};
+
+class Kernel {
+ public:
+  virtual ~Kernel() = default;
+  // Throws Failure with the reason why not. Allocates nothing large.
+  virtual void supports(const tsr_kernel_config& config) const = 0;
+  // A new instance with rows and states 0.
+  virtual std::unique_ptr<KernelInstance> open(const tsr_kernel_config& config) const = 0;
+  // Optional.
+  virtual tsr_estimate estimate(const tsr_kernel_config&, const tsr_workload&) const { return {}; }
+
+  static constexpr const char* kKind = TSR_KERNEL_KIND;
+  template <class C>
+  static const tsr_kernel table;
+
+ private:
+  static KernelInstance& instance_of(void* instance) { return *static_cast<KernelInstance*>(instance); }
+
+  template <class C>
+  static tsr_code supports_slot(void* self, const tsr_kernel_config* config, tsr_error* why) noexcept {
+    return guard(why, [&] { static_cast<const C*>(self)->supports(*config); });
+  }
+  template <class C>
+  static tsr_code estimate_slot(void* self, const tsr_kernel_config* config, const tsr_workload* workload,
+                                tsr_estimate* estimate, tsr_error* err) noexcept {
+    return guard(err, [&] {
+      const tsr_estimate e = static_cast<const C*>(self)->estimate(*config, *workload);
+      estimate->forward_seconds = e.forward_seconds;
+      estimate->backward_seconds = e.backward_seconds;
+      estimate->bytes = e.bytes;
+    });
+  }
+  template <class C>
+  static tsr_code open_slot(void* self, const tsr_kernel_config* config, void** instance, tsr_error* err) noexcept {
+    return guard(err, [&] {
+      std::unique_ptr<KernelInstance> made = static_cast<const C*>(self)->open(*config);
+      made->num_tables_ = config->num_tables;
+      *instance = made.release();
+    });
+  }
+  static void close_slot(void* instance) noexcept { delete static_cast<KernelInstance*>(instance); }
+  static tsr_code forward_slot(void* instance, const tsr_lookup* lookup, const DLTensor* output, tsr_stream stream,
+                               tsr_context** context, tsr_error* err) noexcept {
+    return guard(err, [&] { instance_of(instance).forward(*lookup, *output, stream, context); });
+  }
+  static tsr_code backward_slot(void* instance, tsr_context* context, const tsr_backward* args, tsr_stream stream,
+                                tsr_error* err) noexcept {
+    return guard(err, [&] { instance_of(instance).backward(context, *args, stream); });
+  }
+  static tsr_code backward_rows_slot(void* instance, tsr_context* context, const tsr_backward* args,
+                                     tsr_row_gradient* out, tsr_stream stream, tsr_error* err) noexcept {
+    return guard(err, [&] {
+      KernelInstance& i = instance_of(instance);
+      i.backward_rows(context, *args, {out, i.num_tables_}, stream);
+    });
+  }
+  static tsr_code apply_slot(void* instance, uint32_t table, const DLTensor* rows, const DLTensor* values,
+                             const tsr_update* update, tsr_stream stream, tsr_error* err) noexcept {
+    return guard(err, [&] { instance_of(instance).apply(table, *rows, *values, *update, stream); });
+  }
+  static void release_slot(void* instance, tsr_context* context) noexcept { instance_of(instance).release(context); }
+  static tsr_code save_slot(void* instance, uint32_t table, const tsr_stream_io* io, tsr_error* err) noexcept {
+    return guard(err, [&] { instance_of(instance).save(table, *io); });
+  }
+  static tsr_code load_slot(void* instance, uint32_t table, const tsr_stream_io* io, tsr_error* err) noexcept {
+    return guard(err, [&] { instance_of(instance).load(table, *io); });
+  }
+  static tsr_code export_slot(void* instance, uint32_t table, uint64_t* cursor, tsr_rows* rows,
+                              tsr_error* err) noexcept {
+    return guard(err, [&] { instance_of(instance).export_rows(table, *cursor, *rows); });
+  }
+  static tsr_code import_slot(void* instance, uint32_t table, const tsr_rows* rows, tsr_error* err) noexcept {
+    return guard(err, [&] { instance_of(instance).import_rows(table, *rows); });
+  }
+  static tsr_code stats_slot(void* instance, uint32_t table, tsr_kernel_stats* stats, tsr_error* err) noexcept {
+    return guard(err, [&] {
+      const tsr_kernel_stats s = instance_of(instance).stats(table);
+      stats->weight_bytes = s.weight_bytes;
+      stats->state_bytes = s.state_bytes;
+      stats->other_bytes = s.other_bytes;
+    });
+  }
+  template <class C>
+  static constexpr tsr_kernel make_table();
+};
+
+template <class C>
+constexpr tsr_kernel Kernel::make_table() {
+  using I = typename C::Instance;
+  using Base = KernelInstance;
+  tsr_kernel t{};
+  t.struct_size = sizeof(tsr_kernel);
+  t.compute_kernels = C::kComputeKernels;
+  t.device_types = C::kDeviceTypes;
+  t.supports = &supports_slot<C>;
+  if (detail::overrides(&C::estimate, &Kernel::estimate)) t.estimate = &estimate_slot<C>;
+  t.open = &open_slot<C>;
+  t.close = &close_slot;
+  t.forward = &forward_slot;
+  if (detail::overrides(&I::backward, &Base::backward)) t.backward = &backward_slot;
+  if (detail::overrides(&I::backward_rows, &Base::backward_rows)) t.backward_rows = &backward_rows_slot;
+  if (detail::overrides(&I::apply, &Base::apply)) t.apply = &apply_slot;
+  t.release = &release_slot;
+  t.save = &save_slot;
+  t.load = &load_slot;
+  if (detail::overrides(&I::export_rows, &Base::export_rows)) t.export_rows = &export_slot;
+  if (detail::overrides(&I::import_rows, &Base::import_rows)) t.import_rows = &import_slot;
+  t.stats = &stats_slot;
+  return t;
+}
+
+template <class C>
+constexpr tsr_kernel Kernel::table = Kernel::make_table<C>();
+
+}  // namespace tessera::sdk

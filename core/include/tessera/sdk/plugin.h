@@ -1,0 +1,185 @@
+// tessera/sdk/plugin.h - from C++ classes to a plugin. Begin here; then the header of the interface you implement.
+//
+//   class Stripe : public tessera::sdk::Sharder { ... };
+//   TESSERA_PLUGIN("acme-stripe", "1.0.0",
+//                  tessera::sdk::component<Stripe>({.id = "acme.stripe", .version = "1.0.0", .about = "one line"}));
+//
+// A class becomes a component by deriving from an interface's base (sharder.h, kernel.h, optimizer.h, collective.h,
+// module.h). It may have one of these constructors, and throws Failure from it when its options are wrong:
+//   C(const Setup&)   wants the host, its options, or the part that it wraps
+//   C(Options&)       wants its options
+//   C()               has none: any option is refused
+// and, if it cannot run everywhere, `static void probe(tessera::sdk::Host)`, which throws Failure with the reason.
+// TESSERA_PLUGIN stands once, at namespace scope of one source file of the plugin.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <type_traits>
+
+#include "tessera/abi/plugin.h"
+#include "tessera/sdk/error.h"
+#include "tessera/sdk/host.h"
+#include "tessera/sdk/options.h"
+
+namespace tessera::sdk {
+
+// What a component is made from.
+struct Setup {
+  Host host;
+  Options& options;
+  const tsr_part* inner;  // the part to wrap, or NULL. Outlives the new object
+};
+
+// How a component presents itself. All texts are literals.
+struct About {
+  const char* id;        // unique within its kind: letters a-z, digits, _ . -
+  const char* version;   // of the component
+  const char* about;     // one line
+  int32_t priority = 0;  // the highest usable one serves "auto"
+};
+
+namespace detail {
+
+template <class C>
+std::unique_ptr<C> make(const Setup& setup) {
+  if constexpr (std::is_constructible_v<C, const Setup&>) {
+    return std::make_unique<C>(setup);
+  } else if constexpr (std::is_constructible_v<C, Options&>) {
+    return std::make_unique<C>(setup.options);
+  } else {
+    return std::make_unique<C>();
+  }
+}
+
+template <class C>
+tsr_code probe(const tsr_host* host, tsr_error* why) noexcept {
+  return guard(why, [&] { C::probe(Host(host)); });
+}
+
+template <class C>
+tsr_code create(const tsr_host* host, const char* text, const tsr_part* inner, void** self, tsr_error* err) noexcept {
+  return guard(err, [&] {
+    Options options(text == nullptr ? "{}" : text);
+    std::unique_ptr<C> object = make<C>(Setup{Host(host), options, inner});
+    options.finish();
+    *self = object.release();
+  });
+}
+
+template <class C>
+void destroy(void* self) noexcept {
+  delete static_cast<C*>(self);
+}
+
+template <class C>
+constexpr auto probe_slot() -> tsr_code (*)(const tsr_host*, tsr_error*) {
+  if constexpr (requires(Host host) { C::probe(host); }) {
+    return &probe<C>;
+  } else {
+    return nullptr;
+  }
+}
+
+constexpr bool valid_id(std::string_view id) {
+  for (char c : id) {
+    if (!((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '-')) return false;
+  }
+  return !id.empty();
+}
+
+// Only reached while compiling: the text shows up in the compiler's message.
+inline void refuse_to_compile(const char*) {}
+
+template <size_t N>
+constexpr void check(const tsr_component (&components)[N]) {
+  for (size_t i = 0; i < N; ++i) {
+    if (!valid_id(components[i].id)) refuse_to_compile("an id has letters a-z, digits, _ . - only");
+    for (size_t k = 0; k < i; ++k) {
+      if (std::string_view(components[i].id) == components[k].id &&
+          std::string_view(components[i].kind) == components[k].kind) {
+        refuse_to_compile("two components have the same kind and id");
+      }
+    }
+  }
+}
+
+// The manifest of the ELF note, written from the table itself, so that the two cannot disagree.
+template <size_t N>
+constexpr tsr_note make_note(const tsr_component (&components)[N], uint32_t min_host_minor) {
+  check(components);
+  tsr_note note{8, 1024, TSR_NOTE_TYPE, TSR_NOTE_OWNER, TSR_ABI_MAJOR, TSR_ABI_MINOR, min_host_minor, 0, {}};
+  size_t end = 0;
+  auto put = [&](const char* text, char separator) {
+    for (; *text != '\0'; ++text) note.manifest[end++] = *text;
+    note.manifest[end++] = separator;
+    if (end >= sizeof(note.manifest)) refuse_to_compile("the manifest is longer than 1007 bytes");
+  };
+  for (const tsr_component& c : components) {
+    put(c.kind, ' ');
+    put(c.id, ' ');
+    put(c.version, '\n');
+  }
+  return note;
+}
+
+template <size_t N>
+constexpr std::array<const tsr_component*, N> pointers(const tsr_component (&components)[N]) {
+  std::array<const tsr_component*, N> out{};
+  for (size_t i = 0; i < N; ++i) out[i] = &components[i];
+  return out;
+}
+
+// Whether C overrides a virtual function of its interface's base: an optional slot exists only then.
+template <class Mine, class Base>
+constexpr bool overrides(Mine, Base) {
+  return !std::is_same_v<Mine, Base>;
+}
+
+}  // namespace detail
+
+// The component that class C is.
+template <class C>
+constexpr tsr_component component(const About& about) {
+  return {sizeof(tsr_component),
+          about.priority,
+          about.id,
+          C::kKind,
+          about.version,
+          about.about,
+          &C::template table<C>,
+          detail::probe_slot<C>(),
+          &detail::create<C>,
+          &detail::destroy<C>};
+}
+
+}  // namespace tessera::sdk
+
+// TESSERA_PLUGIN("name", "version", component<A>({...}), component<B>({...}), ...);
+// Components may be of different kinds. The entry function, its tables and the ELF note all come from this one list.
+#define TESSERA_PLUGIN(name, version, ...) TESSERA_PLUGIN_FOR(0, name, version, __VA_ARGS__)
+
+// The same for a plugin that needs at least this minor of the core's ABI.
+#define TESSERA_PLUGIN_FOR(min_host_minor, name, version, ...)                                                 \
+  namespace {                                                                                                  \
+  constexpr tsr_component tessera_components[] = {__VA_ARGS__};                                                \
+  constexpr auto tessera_component_pointers = ::tessera::sdk::detail::pointers(tessera_components);            \
+  constexpr tsr_plugin tessera_plugin_table = {sizeof(tsr_plugin),                                             \
+                                               TSR_ABI_MINOR,                                                  \
+                                               min_host_minor,                                                 \
+                                               static_cast<uint32_t>(tessera_component_pointers.size()),       \
+                                               name,                                                           \
+                                               version,                                                        \
+                                               __VERSION__,                                                    \
+                                               tessera_component_pointers.data()};                             \
+  __attribute__((used, aligned(4), section(TSR_NOTE_SECTION))) constexpr tsr_note tessera_note =               \
+      ::tessera::sdk::detail::make_note(tessera_components, min_host_minor);                                   \
+  }                                                                                                            \
+  extern "C" __attribute__((visibility("default"))) const tsr_plugin* tessera_plugin_v1(const tsr_host*,       \
+                                                                                        tsr_error*) noexcept { \
+    return &tessera_plugin_table;                                                                              \
+  }                                                                                                            \
+  static_assert(TSR_ABI_MAJOR == 1, "the entry symbol carries the major")
