@@ -51,6 +51,9 @@ class Lookup {
 
   const LookupOptions& options() const;
   const std::string& kernel_id() const;
+  // True for a compute kernel whose backward() updates the rows ("fused"); false where backward_rows() and apply() are
+  // used instead ("dense").
+  bool updates_in_backward() const;
 
   // Kept by the caller between forward and backward; several may be live.
   class Context {
@@ -69,10 +72,10 @@ class Lookup {
   // `lookup` as in abi/kernel.h; ids are already checked. context nullptr: no backward follows.
   void forward(const tsr_lookup& lookup, const Tensor& output, Context* context);
   // Fused: updates rows. Uses learning_rate() and step() + 1, and counts the step.
-  void backward(Context context, const tsr_lookup& lookup, const Tensor& grad_output, double grad_scale = 1,
+  void backward(Context&& context, const tsr_lookup& lookup, const Tensor& grad_output, double grad_scale = 1,
                 const Tensor& grad_weights = {});
   // Unfused: one gradient per table; copies.
-  std::vector<RowGradient> backward_rows(Context context, const tsr_lookup& lookup, const Tensor& grad_output,
+  std::vector<RowGradient> backward_rows(Context&& context, const tsr_lookup& lookup, const Tensor& grad_output,
                                          double grad_scale = 1, const Tensor& grad_weights = {});
   // The optimizer's update for given gradients; does not count the step: call count_step() once for all tables.
   void apply(int table, const RowGradient& gradient);
