@@ -24,10 +24,10 @@ struct ShardMetadata {
 // the sharder it came from.
 struct ParameterSharding {
   enum class Combine { kConcat = 0, kSum = 1, kHostSum = 2, kReplica = 3 };  // TSR_COMBINE_*
-  std::string sharding_type;   // "row_wise": a sharder's id
-  std::string compute_kernel;  // "fused", "dense", ...
+  std::string sharding_type;                                                 // "row_wise": a sharder's id
+  std::string compute_kernel;                                                // "fused", "dense", ...
   Combine combine = Combine::kConcat;
-  bool routed = false;         // rows are found by the sharder's route(), not by ranges
+  bool routed = false;                // rows are found by the sharder's route(), not by ranges
   std::vector<ShardMetadata> shards;  // in the layout's order; kReplica: one full table per rank
   std::vector<int> ranks() const;     // one per shard
   bool operator==(const ParameterSharding&) const = default;
@@ -51,12 +51,15 @@ struct ShardingPlan {
   int world_size = 1;
   int local_world_size = 1;
   std::string compute_device = "cpu";  // of placements in the text forms: "rank:0/cuda:0"
+  std::string model_hash;              // of the tables it was made for (planner.h); empty: not known
   std::vector<std::pair<std::string, EmbeddingModuleShardingPlan>> modules;
 
   const EmbeddingModuleShardingPlan& at(const std::string& path) const;  // kNotFound
-  std::string str() const;       // TorchRec 1.9's tables (tests/conformance/SHARDING.md section 8)
-  std::string tutorial(const std::string& path) const;  // the sharding tutorial's line for one module
-  std::string json() const;      // the file format: docs/plans.md
+  std::string str() const;  // TorchRec 1.9's tables (tests/conformance/SHARDING.md section 8)
+  // The sharding tutorial's line for one module: a Python dictionary, kernels under their old names.
+  std::string tutorial(const std::string& path) const;
+  std::string placement(int rank) const;                   // "rank:3/cuda:1", "rank:3/cpu"
+  std::string json() const;                                // the file format: docs/plans.md
   static ShardingPlan from_json(const std::string& text);  // kInvalidArgument names what is wrong
   bool operator==(const ShardingPlan&) const = default;
 };

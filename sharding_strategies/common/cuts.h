@@ -1,0 +1,46 @@
+// Cuts that several strategies share.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "tessera/sdk/sharder.h"
+
+namespace tessera::strategies {
+
+// Width of the column pieces of a table with `cols` columns: the smallest divisor of cols that is a multiple of 4, at
+// least `min_partition` (128 where that is 0) and wide enough for at most max_pieces pieces (0: any number). cols
+// itself when there is none: the table is not cut.
+inline int64_t column_width(int64_t cols, int64_t min_partition, int64_t max_pieces) {
+  constexpr int64_t kLeastWidth = 128;
+  int64_t lower = min_partition > 0 ? min_partition : kLeastWidth;
+  if (max_pieces > 0) lower = std::max(lower, cols / max_pieces + (cols % max_pieces != 0));
+  for (int64_t width = (lower - 1) / 4 * 4 + 4; width < cols; width += 4) {
+    if (cols % width == 0) return width;
+  }
+  return cols;
+}
+
+// All rows, columns cut left to right.
+inline std::vector<sdk::Rectangle> cut_columns(const sdk::Table& table, const sdk::Constraints& constraints) {
+  const int64_t width = column_width(table.cols, constraints.min_partition, constraints.max_shards);
+  std::vector<sdk::Rectangle> pieces;
+  for (int64_t col = 0; col < table.cols; col += width) pieces.push_back({0, table.rows, col, width});
+  return pieces;
+}
+
+// Columns [col, col + cols) with rows cut into blocks of equal height; the last ones may be shorter or empty.
+inline void cut_rows(const sdk::Table& table, int64_t blocks, int64_t col, int64_t cols,
+                     std::vector<sdk::Rectangle>& pieces) {
+  for (const sdk::Range& block : sdk::cut_blocks(table.rows, blocks)) {
+    pieces.push_back({block.start, block.count, col, cols});
+  }
+}
+
+// A limit on the number of shards that `count` does not keep.
+inline bool too_many(int64_t count, const sdk::Constraints& constraints) {
+  return constraints.max_shards > 0 && count > constraints.max_shards;
+}
+
+}  // namespace tessera::strategies
