@@ -1,5 +1,91 @@
+// tessera conformance [--kernel K] [--only RE] FILE...: recorded cases against this build.
+#include <boost/program_options.hpp>
+#include <iostream>
+
 #include "command.h"
+#include "conformance/runner.h"
+#include "tessera/abi/kernel.h"
 
 namespace tessera::cli {
-int conformance_command(const std::vector<std::string>&) { throw UsageError("being built"); }
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr char kUsage[] =
+    "usage: tessera conformance [OPTIONS] FILE...\n\n"
+    "Runs the cases of each FILE and prints a line for each that does not plainly pass:\n"
+    "  FAIL name: field, largest error    it differs\n"
+    "  QUIRK name                         it differs where following the original is optional; counts as passed\n"
+    "  SKIP name: reason                  this build cannot run it\n"
+    "and last \"N passed, N failed, N skipped\". Exit status 0 if none failed and something passed, 1 if not,\n"
+    "2 for wrong use and unreadable files.\n\n";
+
+struct Arguments {
+  std::string kernel, only;
+  std::vector<std::string> files;
+  bool help = false;
+};
+
+Arguments parse(const std::vector<std::string>& args, po::options_description& visible) {
+  Arguments parsed;
+  visible.add_options()("help,h", po::bool_switch(&parsed.help), "this text")(
+      "kernel", po::value(&parsed.kernel)->default_value("auto"), "id of the kernel plugin that looks rows up")(
+      "only", po::value(&parsed.only), "run the cases whose name this regular expression finds");
+  po::options_description all;
+  all.add(visible).add_options()("file", po::value(&parsed.files));
+  po::variables_map map;
+  try {
+    po::store(po::command_line_parser(args)
+                  .options(all)
+                  .positional(po::positional_options_description().add("file", -1))
+                  .style(po::command_line_style::default_style & ~po::command_line_style::allow_guessing)
+                  .run(),
+              map);
+    po::notify(map);
+  } catch (const po::error& e) {
+    throw UsageError(std::string(e.what()) + ": see tessera conformance --help");
+  }
+  return parsed;
+}
+
+std::regex pattern(const std::string& text) {
+  try {
+    return std::regex(text, std::regex::ECMAScript);
+  } catch (const std::regex_error&) {
+    throw UsageError("--only \"" + text + "\" is not a regular expression");
+  }
+}
+
+void require_kernel(const Runtime& runtime, const std::string& id) {
+  if (id == "auto" || runtime.has(TSR_KERNEL_KIND, id)) return;
+  std::string known;
+  for (const std::string& k : runtime.ids(TSR_KERNEL_KIND)) known += (known.empty() ? "" : ", ") + k;
+  throw UsageError(
+      cat("no kernel \"", id, "\": ", known.empty() ? "no kernel plugin was found" : "there are " + known));
+}
+
+}  // namespace
+
+int conformance_command(const std::vector<std::string>& args) {
+  po::options_description visible("options");
+  const Arguments arguments = parse(args, visible);
+  if (arguments.help) {
+    std::cout << kUsage << visible;
+    return 0;
+  }
+  if (arguments.files.empty()) throw UsageError("no FILE given: see tessera conformance --help");
+  RunOptions options{arguments.kernel, nullptr};
+  const std::regex only = pattern(arguments.only);
+  if (!arguments.only.empty()) options.only = &only;
+
+  std::vector<CaseFile> files;
+  for (const std::string& path : arguments.files) files.push_back(read_case_file(path));
+  const Runtime runtime;
+  require_kernel(runtime, options.kernel);
+  Tally tally;
+  for (const CaseFile& file : files) run_cases(file, runtime, options, std::cout, tally);
+  std::cout << tally.passed << " passed, " << tally.failed << " failed, " << tally.skipped << " skipped" << std::endl;
+  return tally.failed == 0 && tally.passed > 0 ? 0 : 1;
+}
+
 }  // namespace tessera::cli

@@ -1,13 +1,21 @@
 // The conformance runner's inside: a case, what it expects, and the table of ops. One file per area adds ops.
+//
+// A file of cases is {"area", "cases": [{"name", "given", "expect", "tolerance", "quirk"?}]}; tests/conformance/ has
+// the semantics. A case passes when everything that its op compared agrees. A quirk case that differs is printed as
+// QUIRK and counts as passed, because following a quirk is optional.
 #pragma once
 
 #include <functional>
+#include <iosfwd>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "tessera/jagged_tensor.h"
 #include "tessera/runtime.h"
 #include "tessera/tensor.h"
 
@@ -17,25 +25,37 @@ using json = nlohmann::ordered_json;
 
 // A tensor of the case files: {"shape", "dtype", "data"}; null gives an undefined Tensor. kInvalidArgument otherwise.
 Tensor tensor_from(const json& value);
+// {"keys", "values", "weights", "lengths" or "offsets", "stride", "stride_per_key_per_rank", "inverse_indices"}; all
+// but keys and values may be absent or null.
+KeyedJaggedTensor kjt_from(const json& value);
+// object[field], or null where the field is absent.
+const json& field_or_null(const json& object, const char* field);
 
 // Collects differences between what was expected and what came out.
 class Checker {
  public:
   Checker(double rtol, double atol) : rtol_(rtol), atol_(atol) {}
-  // |got - want| <= atol + rtol * |want|, after rounding to want's dtype; shape and dtype exact.
+  // |got - want| <= atol + rtol * |want|, after rounding to want's dtype; shape and dtype exact. NaN agrees with NaN.
   void tensor(const std::string& field, const json& want, const Tensor& got);
   void number(const std::string& field, double want, double got);
-  void equal(const std::string& field, const json& want, const json& got);  // exact: text, integers, lists, shapes
+  // Exact: text, integers, lists, shapes. The order of an object's members does not matter.
+  void equal(const std::string& field, const json& want, const json& got);
   void fail(const std::string& field, const std::string& what);
   bool ok() const { return failures_.empty(); }
   // "field, largest error 3.1e-05" of the worst field first.
   std::string summary() const;
   int compared() const { return compared_; }  // how many things were looked at: 0 is a failure of the runner
+  double rtol() const { return rtol_; }
+  double atol() const { return atol_; }
 
  private:
+  struct Failure {
+    double error;  // infinite for what is no number
+    std::string text;
+  };
   double rtol_, atol_;
   int compared_ = 0;
-  std::vector<std::pair<double, std::string>> failures_;
+  std::vector<Failure> failures_;
 };
 
 struct CaseContext {
@@ -43,7 +63,8 @@ struct CaseContext {
   std::string kernel;  // --kernel: plugin id, "auto" by default
   const json& given;
   const json& expect;
-  Checker& check;
+  Checker& check;         // made from the case's tolerance where that has rtol and atol (also under "values")
+  const json& tolerance;  // as written, for areas with other forms
 };
 
 // Thrown by an op for a case that this build cannot run: printed as `SKIP name: reason`.
@@ -52,7 +73,8 @@ struct SkipCase {
 };
 
 using Op = std::function<void(CaseContext&)>;
-using OpTable = std::map<std::string, Op>;  // by given.op; module and metric files use "area/..." keys of their own
+// The op of a case is the first that exists of: given.op; "<area>/<given.module>"; "<area>".
+using OpTable = std::map<std::string, Op>;
 
 // One function per area file; the runner merges them by area.
 OpTable sparse_ops();
@@ -64,5 +86,24 @@ OpTable sharded_module_ops();  // starts the ranks itself
 
 // For op "error": runs the call and passes if it throws tessera::Error.
 void expect_refusal(CaseContext& c, const std::function<void()>& call);
+
+// A file of cases, read and checked for form. UsageError names the file and what is wrong.
+struct CaseFile {
+  std::string path;
+  std::string area;
+  json content;
+};
+CaseFile read_case_file(const std::string& path);
+
+struct RunOptions {
+  std::string kernel = "auto";
+  const std::regex* only = nullptr;  // names to run; nullptr: all
+};
+struct Tally {
+  int passed = 0, failed = 0, skipped = 0;
+};
+// Prints one line per case that did not plainly pass.
+void run_cases(const CaseFile& file, const Runtime& runtime, const RunOptions& options, std::ostream& out,
+               Tally& tally);
 
 }  // namespace tessera::cli
