@@ -1,0 +1,51 @@
+// The project's style, where a machine can check it: what CONTRIBUTING.md asks for, as functions over a file's text.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tidy {
+
+// One breach. `rule` is the name that exceptions.txt uses.
+struct Finding {
+  std::string rule;
+  std::string path;
+  size_t line = 0;  // 1-based; 0: the file as a whole
+  std::string text;
+};
+
+// A function of a C or C++ file: from the line of its head to that of its closing brace.
+struct Function {
+  size_t first_line = 0;
+  size_t lines = 0;
+};
+
+// The same text with comments, the insides of strings and characters, and preprocessor lines replaced by spaces; line
+// ends stay where they are.
+std::string code_only(std::string_view source);
+
+// Functions at namespace or class scope, found by their braces: a heuristic that is right for code as clang-format
+// leaves it.
+std::vector<Function> functions(std::string_view source);
+
+// Everything that is wrong with one file. `path` is relative to the repository, with '/'; it decides which rules apply.
+std::vector<Finding> check(const std::string& path, const std::string& text);
+
+// One line of exceptions.txt: "rule path reason".
+struct Exception {
+  std::string rule;
+  std::string path;
+  std::string reason;
+};
+
+// Lines that are empty or begin with '#' are skipped; an exception without a reason is a finding.
+std::vector<Exception> parse_exceptions(const std::string& path, const std::string& text,
+                                        std::vector<Finding>& findings);
+
+// Takes out what an exception allows, and reports exceptions that allow nothing any more.
+std::vector<Finding> apply_exceptions(std::vector<Finding> findings, const std::vector<Exception>& exceptions,
+                                      const std::string& exceptions_path);
+
+}  // namespace tidy

@@ -1,0 +1,163 @@
+#include "rules.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tidy {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+std::vector<std::string> rules_of(const std::vector<Finding>& findings) {
+  std::vector<std::string> rules;
+  for (const Finding& f : findings) rules.push_back(f.rule);
+  return rules;
+}
+std::vector<std::string> broken(const std::string& path, const std::string& text) {
+  return rules_of(check(path, text));
+}
+
+std::string repeat(const std::string& line, int n) {
+  std::string text;
+  for (int i = 0; i < n; ++i) text += line;
+  return text;
+}
+
+TEST(Tidy, CleanFileHasNoFindings) {
+  EXPECT_THAT(check("core/src/sparse/x.cc", "#include \"plugin/y.h\"\nint f() { return 1; }\n"), IsEmpty());
+}
+
+TEST(Tidy, FileLength) {
+  EXPECT_THAT(broken("core/src/sparse/x.cc", repeat("int a;\n", 500)), IsEmpty());
+  EXPECT_THAT(broken("core/src/sparse/x.cc", repeat("int a;\n", 501)), ElementsAre("file-lines"));
+  EXPECT_THAT(broken("core/src/sparse/x_test.cc", repeat("int a;\n", 800)), IsEmpty());
+  EXPECT_THAT(broken("core/src/sparse/x_test.cc", repeat("int a;\n", 801)), ElementsAre("file-lines"));
+  EXPECT_THAT(broken("docs/x.md", repeat("word\n", 900)), IsEmpty());
+}
+
+TEST(Tidy, LinesAreMeasuredInCharacters) {
+  EXPECT_THAT(broken("a.cc", "// " + std::string(117, 'x') + "\n"), IsEmpty());
+  EXPECT_THAT(broken("a.cc", "// " + repeat("\u00e4", 117) + "\n"), IsEmpty());
+  EXPECT_THAT(broken("a.cc", "// " + std::string(118, 'x') + "\n"), ElementsAre("line-width"));
+}
+
+TEST(Tidy, WhiteSpaceAndLineEnds) {
+  EXPECT_THAT(broken("a.cc", "int a; \n"), ElementsAre("trailing-space"));
+  EXPECT_THAT(broken("a.md", "word\t\n"), ElementsAre("trailing-space"));
+  EXPECT_THAT(broken("a.cc", "int a;\r\n"), ElementsAre("trailing-space"));
+  EXPECT_THAT(broken("a.cc", "int a;"), ElementsAre("final-newline"));
+}
+
+TEST(Tidy, UnfinishedWork) {
+  EXPECT_THAT(broken("a.cc", std::string("// TO") + "DO: later\n"), ElementsAre("unfinished"));
+  EXPECT_THAT(broken("scripts/a", std::string("# FIX") + "ME\n"), ElementsAre("unfinished"));
+  EXPECT_THAT(broken("a.cc", std::string("int TO") + "DOS;\n"), IsEmpty());
+}
+
+TEST(Tidy, EnvironmentIsReadInNamedFilesOnly) {
+  EXPECT_THAT(broken("core/src/data/x.cc", "auto a = std::getenv(\"A\");\n"), ElementsAre("getenv"));
+  EXPECT_THAT(broken("plugins/p/x.cc", "auto a = secure_getenv(\"A\");\n"), ElementsAre("getenv"));
+  EXPECT_THAT(broken("core/src/data/x.cc", "// getenv is not called here\n"), IsEmpty());
+  EXPECT_THAT(broken("core/src/data/x_test.cc", "auto a = std::getenv(\"A\");\n"), IsEmpty());
+}
+
+TEST(Tidy, TheCorePrintsNothing) {
+  EXPECT_THAT(broken("core/src/data/x.cc", "void f() { std::cout << 1; }\n"), ElementsAre("core-prints"));
+  EXPECT_THAT(broken("core/src/data/x.cc", "void f() { std::printf(\"\"); }\n"), ElementsAre("core-prints"));
+  EXPECT_THAT(broken("core/src/data/x.cc", "void f() { std::snprintf(b, 1, \"\"); }\n"), IsEmpty());
+  EXPECT_THAT(broken("apps/tessera/x.cc", "void f() { std::cout << 1; }\n"), IsEmpty());
+}
+
+TEST(Tidy, PartNamesAreTheRegistrysBusiness) {
+  EXPECT_THAT(broken("core/src/planner/x.cc", "bool a = s.sharding_type == \"row_wise\";\n"), ElementsAre("part-name"));
+  EXPECT_THAT(broken("core/src/distributed/x.cc", "bool a = g.backend() != \"tcp\";\n"), ElementsAre("part-name"));
+  EXPECT_THAT(broken("core/src/plugin/x.cc", "bool a = kind == \"tessera.sharder/1\";\n"), IsEmpty());
+  EXPECT_THAT(broken("core/src/planner/x.cc", "bool a = backend == \"auto\";\n"), IsEmpty());
+  EXPECT_THAT(broken("core/src/planner/x.cc", "bool a = backend == \"\";\n"), IsEmpty());
+  EXPECT_THAT(broken("core/src/planner/x.cc", "bool a = mankind == \"us\";\n"), IsEmpty());
+}
+
+TEST(Tidy, RoomsIncludeOnlyLowerRooms) {
+  EXPECT_THAT(broken("core/src/sparse/x.cc", "#include \"planner/y.h\"\n"), ElementsAre("room"));
+  EXPECT_THAT(broken("core/src/planner/x.cc", "#include \"sparse/y.h\"\n"), IsEmpty());
+  EXPECT_THAT(broken("core/src/cellar/x.cc", "#include <vector>\n"), ElementsAre("room"));
+  EXPECT_THAT(broken("core/src/planner/x.cc", "#include \"kernels_cpu/y.h\"\n"), ElementsAre("room"));
+  EXPECT_THAT(broken("core/include/tessera/x.h", "#pragma once\n#include <cuda_runtime.h>\n"), ElementsAre("room"));
+}
+
+TEST(Tidy, PluginsSeeTheContractAlone) {
+  EXPECT_THAT(broken("plugins/p/x.cc", "#include \"tessera/runtime.h\"\n"), ElementsAre("room"));
+  EXPECT_THAT(broken("kernels_cpu/x.cc", "#include \"sparse/y.h\"\n"), ElementsAre("room"));
+  EXPECT_THAT(broken("sharding_strategies/s/x.cc", "#include \"tessera/sdk/sharder.h\"\n"), IsEmpty());
+  EXPECT_THAT(broken("plugins/p/x_test.cc", "#include \"tessera/runtime.h\"\n"), IsEmpty());
+}
+
+TEST(Tidy, MachinePaths) {
+  const std::string home = std::string("/ho") + "me/";
+  EXPECT_THAT(broken("docs/a.md", "see " + home + "ann\n"), ElementsAre("machine-path"));
+  EXPECT_THAT(broken("tests/a.json", "\"" + home + "ann\"\n"), ElementsAre("machine-path"));
+  EXPECT_THAT(broken("docs/a.md", "see $x" + home + "ann or https://x.org" + home + "page\n"), IsEmpty());
+}
+
+TEST(Tidy, NativeBinariesAndGuards) {
+  EXPECT_THAT(broken("cmake/a.cmake", std::string("-march=") + "native\n"), ElementsAre("march-native"));
+  EXPECT_THAT(broken("core/include/tessera/x.h", "int a;\n"), ElementsAre("include-guard"));
+}
+
+TEST(Tidy, FunctionLength) {
+  const std::string statements = repeat("  g();\n", 68);
+  EXPECT_THAT(broken("a.cc", "void f() {\n" + statements + "}\n"), IsEmpty());
+  EXPECT_THAT(broken("a.cc", "void f() {\n" + statements + "  g();\n}\n"), ElementsAre("function-lines"));
+  EXPECT_THAT(broken("a.cc", "TEST(A, B) {\n" + statements + "  g();\n}\n"), ElementsAre("function-lines"));
+}
+
+TEST(Tidy, FunctionsAreFoundInsideScopes) {
+  const std::string source =
+      "namespace a {\n"                               // 1
+      "class alignas(64) B : public C<int(int)> {\n"  // 2
+      " public:\n"                                    // 3
+      "  B() : x_(1), y_(2) {}\n"                     // 4
+      "  int f() const {\n"                           // 5
+      "    if (x_) { return '{'; }\n"                 // 6
+      "    return 1'000;\n"                           // 7
+      "  }\n"                                         // 8
+      "  int x_ = 0;\n"                               // 9
+      "};\n"                                          // 10
+      "constexpr int kTable[] = {1, 2};  // f() {\n"  // 11
+      "const char* text = R\"({ f() { )\";\n"         // 12
+      "template <class T, class U = B<T>>\n"          // 13
+      "auto g(T t) -> decltype(t) {\n"                // 14
+      "  return t;\n"                                 // 15
+      "}\n"                                           // 16
+      "}  // namespace a\n";
+  const std::vector<Function> found = functions(source);
+  ASSERT_EQ(found.size(), 3u);
+  EXPECT_EQ(found[0].first_line, 4u);
+  EXPECT_EQ(found[1].first_line, 5u);
+  EXPECT_EQ(found[1].lines, 4u);
+  EXPECT_EQ(found[2].first_line, 13u);
+  EXPECT_EQ(found[2].lines, 4u);
+}
+
+TEST(Tidy, CodeOnlyKeepsLinesAndDropsTheRest) {
+  EXPECT_EQ(code_only("a /* b\nc */ d // e\n#define F \\\n  {\n\"x\\\"y\" z"),
+            "a     \n     d     \n           \n   \n       z");
+}
+
+TEST(Tidy, ExceptionsNeedAReasonAndAUse) {
+  std::vector<Finding> findings = check("a.cc", "int a; \n");
+  ASSERT_THAT(rules_of(findings), ElementsAre("trailing-space"));
+  std::vector<Finding> wrong;
+  EXPECT_THAT(parse_exceptions("e", "# note\n\ntrailing-space a.cc\n", wrong), IsEmpty());
+  EXPECT_THAT(rules_of(wrong), ElementsAre("exceptions"));
+  const std::vector<Exception> exceptions =
+      parse_exceptions("e", "trailing-space a.cc because\ngetenv b.cc it did once\n", wrong);
+  ASSERT_EQ(exceptions.size(), 2u);
+  findings = apply_exceptions(findings, exceptions, "e");
+  EXPECT_THAT(rules_of(findings), ElementsAre("exceptions"));
+  EXPECT_THAT(findings[0].text, ::testing::HasSubstr("getenv b.cc"));
+}
+
+}  // namespace
+}  // namespace tidy
