@@ -1,0 +1,414 @@
+#include "spawn.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <cmath>
+#include <cstring>
+#include <iostream>
+#include <optional>
+
+#include "tessera/error.h"
+
+namespace tessera::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Deadline = Clock::time_point;
+
+Deadline after(double seconds) {
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+double seconds_until(Deadline deadline) {
+  return std::max(0.0, std::chrono::duration<double>(deadline - Clock::now()).count());
+}
+
+std::string system_error() { return std::strerror(errno); }
+
+// In a child, before anything else: dies with its parent, even where the parent is gone already.
+void die_with(pid_t parent) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);
+}
+
+// "exited with status 3", "was killed by signal 9 (Killed)"
+std::string describe(int status) {
+  if (WIFSIGNALED(status)) {
+    return cat("was killed by signal ", WTERMSIG(status), " (", strsignal(WTERMSIG(status)), ")");
+  }
+  return cat("exited with status ", WEXITSTATUS(status));
+}
+
+int exit_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
+
+// The processes of a job, by rank; 0 once reaped. What still runs when this goes is killed.
+class Processes {
+ public:
+  explicit Processes(int ranks) : pids_(ranks, 0) {}
+  Processes(const Processes&) = delete;
+  Processes& operator=(const Processes&) = delete;
+  ~Processes() {
+    kill_all(SIGKILL);
+    for (pid_t& pid : pids_) {
+      while (pid > 0 && waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+      }
+    }
+  }
+
+  // True in the child.
+  bool fork_rank(int rank) {
+    const pid_t parent = getpid();
+    const pid_t pid = fork();
+    if (pid < 0) fail(Code::kResourceExhausted, "cannot start rank ", rank, ": fork: ", system_error());
+    if (pid == 0) {
+      std::fill(pids_.begin(), pids_.end(), 0);  // not this process's children
+      die_with(parent);
+      return true;
+    }
+    pids_[rank] = pid;
+    return false;
+  }
+
+  void kill_all(int signal) const {
+    for (pid_t pid : pids_) {
+      if (pid > 0) kill(pid, signal);
+    }
+  }
+  // The rank's wait status, if it has ended and was not reported before.
+  std::optional<int> reap(int rank) {
+    int status = 0;
+    if (pids_[rank] == 0 || waitpid(pids_[rank], &status, WNOHANG) != pids_[rank]) return std::nullopt;
+    pids_[rank] = 0;
+    return status;
+  }
+  int running() const {
+    return static_cast<int>(std::count_if(pids_.begin(), pids_.end(), [](pid_t pid) { return pid > 0; }));
+  }
+  pid_t pid(int rank) const { return pids_[rank]; }
+
+ private:
+  std::vector<pid_t> pids_;
+};
+
+void set_environment(const LaunchOptions& options, int rank, int port, const std::string& token) {
+  const std::string world = std::to_string(options.ranks), index = std::to_string(rank);
+  setenv("RANK", index.c_str(), 1);
+  setenv("WORLD_SIZE", world.c_str(), 1);
+  setenv("LOCAL_RANK", index.c_str(), 1);
+  setenv("LOCAL_WORLD_SIZE", world.c_str(), 1);
+  setenv("MASTER_ADDR", "127.0.0.1", 1);
+  setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
+  setenv("TESSERA_JOB_TOKEN", token.c_str(), 1);
+}
+
+[[noreturn]] void execute(const std::vector<std::string>& command) {
+  std::vector<char*> argv;
+  for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  execvp(argv[0], argv.data());
+  std::cerr << "cannot run " << command[0] << ": " << system_error() << std::endl;
+  _exit(errno == ENOENT ? 127 : 126);
+}
+
+// Signals that the launcher waits for, blocked while this lives.
+class SignalMask {
+ public:
+  SignalMask() {
+    sigemptyset(&waited_);
+    for (int signal : {SIGCHLD, SIGINT, SIGTERM}) sigaddset(&waited_, signal);
+    pthread_sigmask(SIG_BLOCK, &waited_, &before_);
+    signal(SIGCHLD, SIG_DFL);  // where it was inherited as ignored, nobody could be waited for
+  }
+  ~SignalMask() { restore(); }
+  void restore() const { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  // A signal that came within `seconds`, its origin in `info`; 0: none.
+  int wait(double seconds, siginfo_t* info) const {
+    const timespec limit{static_cast<time_t>(seconds), static_cast<long>((seconds - std::floor(seconds)) * 1e9)};
+    const int signal = sigtimedwait(&waited_, info, &limit);
+    return signal < 0 ? 0 : signal;
+  }
+
+ private:
+  sigset_t waited_{}, before_{};
+};
+
+// What the launcher knows while it waits: the first failure, and whether it is ending the job.
+struct Ending {
+  std::optional<int> status;     // to return
+  std::optional<Deadline> kill;  // when SIGKILL follows
+};
+
+// Reaps what has ended. Of several failures found at once, one by a signal is the likelier cause of the others.
+void look_for_failures(Processes& processes, const LaunchOptions& options, Ending& ending) {
+  int culprit = -1, how = 0;
+  pid_t pid = 0;
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    const pid_t of_rank = processes.pid(rank);
+    const std::optional<int> status = processes.reap(rank);
+    if (!status || *status == 0) continue;
+    if (culprit >= 0 && !(WIFSIGNALED(*status) && !WIFSIGNALED(how))) continue;
+    culprit = rank, how = *status, pid = of_rank;
+  }
+  if (culprit < 0 || ending.status) return;
+  ending.status = exit_status(how);
+  ending.kill = after(options.grace_s);
+  std::cerr << options.name << ": rank " << culprit << " (process " << pid << ") " << describe(how);
+  if (processes.running() > 0) std::cerr << "; ending the other ranks (" << processes.running() << " still ran)";
+  std::cerr << std::endl;
+  processes.kill_all(SIGTERM);
+}
+
+// A signal for the launcher goes to the ranks too. From a terminal they have it already.
+void hand_on(int signal, const siginfo_t& info, const LaunchOptions& options, Processes& processes, Ending& ending) {
+  if (info.si_code != SI_KERNEL) processes.kill_all(signal);
+  if (ending.status) return;
+  ending.status = 128 + signal;
+  ending.kill = after(options.grace_s);
+  std::cerr << options.name << ": ending all ranks on signal " << signal << " (" << strsignal(signal) << ")"
+            << std::endl;
+}
+
+int wait_for_all(Processes& processes, const LaunchOptions& options, const SignalMask& mask) {
+  Ending ending;
+  while (true) {
+    look_for_failures(processes, options, ending);
+    if (processes.running() == 0) return ending.status.value_or(0);
+    if (ending.kill && Clock::now() >= *ending.kill) {
+      processes.kill_all(SIGKILL);
+      ending.kill = after(3600);
+    }
+    siginfo_t info{};
+    const int signal = mask.wait(ending.kill ? std::min(1.0, seconds_until(*ending.kill)) : 1.0, &info);
+    if (signal == SIGINT || signal == SIGTERM) hand_on(signal, info, options, processes, ending);
+  }
+}
+
+// --- forked functions ------------------------------------------------------------------------------------------------
+
+void write_all(int fd, const std::string& text) {
+  for (size_t done = 0; done < text.size();) {
+    const ssize_t n = write(fd, text.data() + done, text.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return;
+    done += static_cast<size_t>(n);
+  }
+}
+
+// What a forked rank writes into its pipe: "R" and the result, or "E", the code and the message.
+std::string outcome_of(const std::function<std::string(const RankEnvironment&)>& body, const RankEnvironment& where) {
+  try {
+    return "R" + body(where);
+  } catch (const Error& e) {
+    return cat("E", static_cast<int32_t>(e.code()), " ", e.what());
+  } catch (const std::exception& e) {
+    return cat("E", static_cast<int32_t>(Code::kUnknown), " ", e.what());
+  }
+}
+
+[[noreturn]] void be_rank(int fd, const std::function<std::string(const RankEnvironment&)>& body,
+                          const RankEnvironment& where) {
+  write_all(fd, outcome_of(body, where));
+  std::cout.flush();
+  fflush(nullptr);
+  _exit(0);
+}
+
+struct Pipe {
+  int fd = -1;
+  std::string text;
+  Pipe() = default;
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+  ~Pipe() { finish(); }
+  void finish() {
+    if (fd >= 0) close(fd);
+    fd = -1;
+  }
+};
+
+// Collects what forked ranks say until all have ended, or a deadline.
+class Collector {
+ public:
+  Collector(int world, double timeout_s) : world_(world), processes_(world), pipes_(world), timeout_s_(timeout_s) {}
+
+  void start(const std::function<std::string(const RankEnvironment&)>& body, RankEnvironment where, int local_world) {
+    std::cout.flush();
+    std::cerr.flush();
+    fflush(nullptr);  // otherwise each fork would print what is buffered here
+    for (int rank = 0; rank < world_; ++rank) {
+      int ends[2];
+      if (pipe2(ends, O_CLOEXEC) != 0) fail(Code::kResourceExhausted, "cannot start rank ", rank, ": ", system_error());
+      pipes_[rank].fd = ends[0];
+      where.rank = rank;
+      where.local_rank = rank % local_world;
+      if (processes_.fork_rank(rank)) be_rank(ends[1], body, where);
+      close(ends[1]);
+    }
+  }
+
+  std::vector<std::string> finish() {
+    Deadline deadline = after(timeout_s_);
+    bool late = false;
+    for (int open = world_; open > 0;) {
+      if (Clock::now() >= deadline) {
+        late = failed_.empty();
+        break;
+      }
+      const size_t failures = failed_.size();
+      open -= read_some(deadline);
+      // The others of a failed job find out by themselves: what they say may name the cause.
+      if (failures == 0 && !failed_.empty()) deadline = std::min(deadline, after(3));
+    }
+    if (!failed_.empty()) throw_failure();
+    if (late) throw_late();
+    std::vector<std::string> results;
+    for (Pipe& pipe : pipes_) results.push_back(pipe.text.substr(1));
+    return results;
+  }
+
+ private:
+  // Returns how many pipes ended.
+  int read_some(Deadline deadline) {
+    std::vector<pollfd> polled;
+    std::vector<int> ranks;
+    for (int rank = 0; rank < world_; ++rank) {
+      if (pipes_[rank].fd < 0) continue;
+      polled.push_back({pipes_[rank].fd, POLLIN, 0});
+      ranks.push_back(rank);
+    }
+    poll(polled.data(), polled.size(), static_cast<int>(std::min(1000.0, seconds_until(deadline) * 1000 + 1)));
+    int ended = 0;
+    for (size_t i = 0; i < polled.size(); ++i) {
+      if (polled[i].revents == 0) continue;
+      char buffer[65536];
+      const ssize_t n = read(polled[i].fd, buffer, sizeof(buffer));
+      if (n > 0) pipes_[ranks[i]].text.append(buffer, static_cast<size_t>(n));
+      if (n > 0 || (n < 0 && errno == EINTR)) continue;
+      pipes_[ranks[i]].finish();
+      if (pipes_[ranks[i]].text.empty() || pipes_[ranks[i]].text[0] != 'R') failed_.push_back(ranks[i]);
+      ++ended;
+    }
+    return ended;
+  }
+
+  // The error of one failed rank, and how much it explains: the less, the more.
+  std::pair<int, Error> failure(int rank) {
+    const std::string& text = pipes_[rank].text;
+    if (text.empty()) {
+      std::optional<int> status;
+      const Deadline deadline = after(2);
+      while (!(status = processes_.reap(rank)) && Clock::now() < deadline) usleep(1000);
+      return {0, Error(Code::kInternal, cat("rank ", rank, " ", status ? describe(*status) : "closed its pipe"))};
+    }
+    const Code code = static_cast<Code>(std::stoi(text.substr(1)));
+    const int weight = code == Code::kAborted ? 3 : code == Code::kDeadlineExceeded ? 2 : 1;
+    return {weight, Error(code, cat("rank ", rank, ": ", text.substr(text.find(' ') + 1)))};
+  }
+
+  [[noreturn]] void throw_failure() {
+    std::optional<std::pair<int, Error>> worst;
+    for (int rank : failed_) {
+      auto candidate = failure(rank);
+      if (!worst || candidate.first < worst->first) worst.emplace(std::move(candidate));
+    }
+    throw Error(worst->second);
+  }
+
+  [[noreturn]] void throw_late() {
+    std::string names;
+    for (int rank = 0; rank < world_; ++rank) {
+      if (pipes_[rank].fd >= 0) names += cat(names.empty() ? "" : ", ", rank);
+    }
+    fail(Code::kDeadlineExceeded, "not done after ", timeout_s_, " s: rank ", names);
+  }
+
+  int world_;
+  Processes processes_;
+  std::vector<Pipe> pipes_;
+  double timeout_s_;
+  std::vector<int> failed_;  // in the order in which they ended
+};
+
+}  // namespace
+
+int launch(const LaunchOptions& options, const std::vector<std::string>& command) {
+  TESSERA_CHECK(options.ranks >= 1 && !command.empty());
+  const int port = options.master_port != 0 ? options.master_port : free_port();
+  const std::string token = random_token();
+  std::cout.flush();
+  const SignalMask mask;
+  Processes processes(options.ranks);
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    if (!processes.fork_rank(rank)) continue;
+    mask.restore();
+    set_environment(options, rank, port, token);
+    execute(command);
+  }
+  return wait_for_all(processes, options, mask);
+}
+
+int run_ranks(int n, const std::vector<std::string>& args) {
+  char path[PATH_MAX];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof(path));
+  if (length <= 0 || length == PATH_MAX) fail(Code::kUnavailable, "cannot find this program: ", system_error());
+  std::vector<std::string> command{std::string(path, static_cast<size_t>(length))};
+  command.insert(command.end(), args.begin(), args.end());
+  return launch({.ranks = n, .name = args.empty() ? "tessera" : "tessera " + args[0]}, command);
+}
+
+std::vector<std::string> run_in_ranks(int world, int local_world, double timeout_s,
+                                      const std::function<std::string(const RankEnvironment&)>& body) {
+  TESSERA_CHECK(world >= 1 && local_world >= 1 && world % local_world == 0);
+  RankEnvironment where;
+  where.world_size = world;
+  where.local_world_size = local_world;
+  where.master_port = free_port();
+  where.token = random_token();
+  where.source = "fork";
+  Collector collector(world, timeout_s);
+  collector.start(body, where, local_world);
+  return collector.finish();
+}
+
+int free_port() {
+  for (int attempt = 0; attempt < 1000; ++attempt) {
+    uint32_t random = 0;
+    if (getrandom(&random, sizeof(random), 0) != sizeof(random)) break;
+    const int port = 20000 + static_cast<int>(random % 12000);  // Linux hands out ports from 32768 on
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) break;
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const bool free = bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+    close(fd);
+    if (free) return port;
+  }
+  fail(Code::kResourceExhausted, "found no free TCP port on loopback between 20000 and 31999");
+}
+
+std::string random_token() {
+  unsigned char bytes[16];
+  if (getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes))
+    fail(Code::kUnavailable, "no random bytes: ", system_error());
+  std::string text;
+  for (unsigned char byte : bytes) {
+    text += "0123456789abcdef"[byte >> 4];
+    text += "0123456789abcdef"[byte & 15];
+  }
+  return text;
+}
+
+}  // namespace tessera::cli

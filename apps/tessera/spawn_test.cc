@@ -1,0 +1,132 @@
+#include "spawn.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+
+#include "tessera/error.h"
+
+namespace tessera::cli {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// Runs sh -c `script` as `ranks` ranks; what it wrote to standard error goes to *said.
+int launch_shell(int ranks, const std::string& script, std::string* said, double grace_s = 5) {
+  testing::internal::CaptureStderr();
+  const int status = launch({.ranks = ranks, .grace_s = grace_s}, {"sh", "-c", script});
+  *said = testing::internal::GetCapturedStderr();
+  return status;
+}
+
+std::string scratch_file(const std::string& name) { return testing::TempDir() + name + std::to_string(getpid()); }
+
+TEST(Launch, SetsTheEnvironmentOfEachRank) {
+  const std::string path = scratch_file("environment");
+  std::string said;
+  EXPECT_EQ(launch_shell(2,
+                         "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR ${#TESSERA_JOB_TOKEN} "
+                         "$((MASTER_PORT > 0)) > " +
+                             path + ".$RANK",
+                         &said),
+            0);
+  for (int rank = 0; rank < 2; ++rank) {
+    std::string line;
+    std::getline(std::ifstream(path + "." + std::to_string(rank)), line);
+    EXPECT_EQ(line, cat(rank, " 2 ", rank, " 2 127.0.0.1 32 1"));
+    std::remove((path + "." + std::to_string(rank)).c_str());
+  }
+  EXPECT_EQ(said, "");
+}
+
+TEST(Launch, NamesTheRankThatFailedAndEndsTheOthers) {
+  std::string said;
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(launch_shell(3, "if [ $RANK = 1 ]; then exit 7; fi; exec sleep 60", &said), 7);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
+  EXPECT_THAT(said, HasSubstr("rank 1 (process "));
+  EXPECT_THAT(said, HasSubstr("exited with status 7"));
+  EXPECT_THAT(said, HasSubstr("(2 still ran)"));
+}
+
+TEST(Launch, ReportsASignalAndKillsWhoIgnoresSigterm) {
+  std::string said;
+  EXPECT_EQ(launch_shell(2, "if [ $RANK = 0 ]; then kill -9 $$; fi; trap '' TERM; while true; do sleep 0.05; done",
+                         &said, 0.2),
+            128 + SIGKILL);
+  EXPECT_THAT(said, HasSubstr("rank 0"));
+  EXPECT_THAT(said, HasSubstr("was killed by signal 9"));
+}
+
+TEST(Launch, ACommandThatDoesNotExist) {
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(launch({.ranks = 1}, {"/nowhere/to/be/found"}), 127);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("cannot run /nowhere/to/be/found: No such file"));
+}
+
+TEST(RunInRanks, ReturnsEachRanksTextInOrder) {
+  const auto texts = run_in_ranks(4, 2, 30, [](const RankEnvironment& where) {
+    return cat(where.rank, "/", where.world_size, " ", where.local_rank, "/", where.local_world_size);
+  });
+  EXPECT_THAT(texts, ElementsAre("0/4 0/2", "1/4 1/2", "2/4 0/2", "3/4 1/2"));
+}
+
+TEST(RunInRanks, ReturnsTextsThatAreLongerThanAPipe) {
+  const auto texts = run_in_ranks(2, 2, 30, [](const RankEnvironment&) { return std::string(1 << 20, 'x'); });
+  EXPECT_EQ(texts[1].size(), size_t{1} << 20);
+}
+
+TEST(RunInRanks, ThrowsTheCauseRatherThanItsConsequences) {
+  try {
+    run_in_ranks(3, 3, 30, [](const RankEnvironment& where) -> std::string {
+      if (where.rank != 2) fail(Code::kAborted, "rank 2 died");
+      usleep(100000);
+      fail(Code::kOutOfRange, "id 7 is too large");
+    });
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Code::kOutOfRange);
+    EXPECT_STREQ(e.what(), "rank 2: id 7 is too large");
+  }
+}
+
+TEST(RunInRanks, NamesARankThatWasKilled) {
+  try {
+    run_in_ranks(2, 2, 30, [](const RankEnvironment& where) -> std::string {
+      if (where.rank == 1) raise(SIGKILL);
+      return "fine";
+    });
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("rank 1 was killed by signal 9"));
+  }
+}
+
+TEST(RunInRanks, HasADeadlineAndLeavesNobodyBehind) {
+  try {
+    run_in_ranks(2, 2, 0.2, [](const RankEnvironment& where) -> std::string {
+      if (where.rank == 1) sleep(60);
+      return "fine";
+    });
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Code::kDeadlineExceeded);
+    EXPECT_THAT(e.what(), HasSubstr("rank 1"));
+  }
+  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);  // no children
+}
+
+TEST(Token, IsRandomHex) {
+  EXPECT_EQ(random_token().size(), 32u);
+  EXPECT_NE(random_token(), random_token());
+}
+
+}  // namespace
+}  // namespace tessera::cli
