@@ -1,0 +1,175 @@
+// tessera/config.h - the job's one TOML file as plain structs.
+//
+//   Config config = load_config("job.toml", {"data.epochs=2", "table.film.sharding=row_wise"});
+//   std::cout << to_toml(config);
+//
+// Every key has a default, so an empty file is a valid config. docs/config.md lists them all; it is generated from the
+// same tables that parse the file. A config is data only: names of plugins, sharding types and kernels are strings here
+// and are checked by whoever resolves them.
+//
+// Errors (kInvalidArgument, one sentence, with file and line): text that is not TOML, an unknown key (with the nearest
+// known one), a value of the wrong type, a number out of its range. kNotFound: no such file, no such table.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/error.h"
+
+namespace tessera {
+
+// A part by name, and what it is created with: `{ name = "exact_sgd", learning_rate = 0.1 }`.
+struct PartSpec {
+  std::string name;
+  std::string options = "{}";  // JSON object: every key but `name`, in the order written
+  bool operator==(const PartSpec&) const = default;
+};
+
+struct PluginsConfig {
+  std::vector<std::string> path;
+  std::vector<std::string> require;
+  bool operator==(const PluginsConfig&) const = default;
+};
+
+struct JobConfig {
+  int64_t seed = 1;
+  std::string device = "auto";
+  std::string kernel = "auto";
+  int64_t threads = 0;
+  bool operator==(const JobConfig&) const = default;
+};
+
+struct CommConfig {
+  std::string backend = "auto";
+  double timeout_s = 30;
+  double bucket_mib = 4;
+  bool operator==(const CommConfig&) const = default;
+};
+
+struct ModelConfig {
+  std::string type = "dlrm";
+  int64_t embedding_dim = 16;
+  std::vector<int64_t> bottom_mlp = {64, 16};
+  std::vector<int64_t> top_mlp = {64, 32, 1};
+  bool operator==(const ModelConfig&) const = default;
+};
+
+// One table. Zero, empty and unset mean what docs/config.md says: "from the data", "any", "the model's".
+struct TableConfig {
+  std::string name;
+  int64_t rows = 0;
+  std::vector<std::string> features;
+  std::string pooling = "sum";
+  int64_t embedding_dim = 0;
+  std::string data_type = "float32";
+  std::optional<double> init_range;
+  std::string bounds_check = "fatal";
+  std::string kernel = "fused";
+  PartSpec optimizer = {"exact_rowwise_adagrad", R"({"learning_rate":0.05,"eps":1e-08})"};
+  double max_gradient = 0;
+  // Constraints for the planner.
+  std::vector<std::string> sharding;
+  std::vector<std::string> kernels;
+  std::vector<int64_t> ranks;
+  int64_t min_partition = 0;
+  int64_t max_shards = 0;
+  std::vector<double> pooling_factor;
+  bool operator==(const TableConfig&) const = default;
+};
+
+struct DenseOptimizerConfig {
+  std::string name = "adagrad";
+  double learning_rate = 0.02;
+  double eps = 1e-8;
+  double momentum = 0;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double weight_decay = 0;
+  bool operator==(const DenseOptimizerConfig&) const = default;
+};
+
+struct PlannerConfig {
+  std::string plan;
+  double hbm_gib = 0;
+  double ddr_gib = 0;
+  int64_t local_world_size = 0;
+  bool operator==(const PlannerConfig&) const = default;
+};
+
+struct DataConfig {
+  std::string reader = "synthetic";
+  std::string path;
+  std::string test_path;
+  std::string split = "user";
+  int64_t batch = 128;
+  int64_t epochs = 1;
+  bool shuffle = true;
+  std::vector<int64_t> rows;
+  double test_fraction = 0.1;
+  int64_t limit = 0;
+  int64_t samples = 100000;
+  int64_t test_samples = 20000;
+  int64_t columns = 8;
+  int64_t dense = 13;
+  int64_t pooling = 1;
+  std::string index_dist = "uniform";
+  bool operator==(const DataConfig&) const = default;
+};
+
+struct ReportConfig {
+  std::string json;
+  int64_t log_every = 100;
+  bool operator==(const ReportConfig&) const = default;
+};
+
+// `table.NAME.key=value` for tables that the file does not list: applied by tables_of() once the data has named them.
+struct TableOverride {
+  std::string table;
+  std::string text;  // the whole override, for error texts
+  bool operator==(const TableOverride&) const = default;
+};
+
+struct Config {
+  PluginsConfig plugins;
+  JobConfig job;
+  CommConfig comm;
+  ModelConfig model;
+  TableConfig table_defaults;
+  std::vector<TableConfig> tables;             // [[table]], table_defaults merged in
+  std::vector<TableOverride> table_overrides;  // only where `tables` is empty
+  DenseOptimizerConfig dense_optimizer;
+  PlannerConfig planner;
+  DataConfig data;
+  ReportConfig report;
+  bool operator==(const Config&) const = default;
+};
+
+// Reads `path` (kNotFound without it) and applies `overrides` in order. An override is `section.key=value` in TOML's
+// value syntax; a bare word counts as a string. `table.NAME.key=value` changes one table, `table_defaults.key=value`
+// every table that does not say otherwise; behind `optimizer`, one more name changes one option alone:
+// `table_defaults.optimizer.learning_rate=0.1`.
+Config load_config(const std::string& path, const std::vector<std::string>& overrides = {});
+// The same from text; `source` stands for the file's name in errors.
+Config parse_config(const std::string& text, const std::string& source, const std::vector<std::string>& overrides = {});
+
+// What the data says of a column: the part of a table that a config need not repeat.
+struct DataColumn {
+  std::string name;  // of the table and of its feature
+  int64_t rows = 0;
+  std::string pooling = "sum";
+};
+
+// The job's tables: those of the file, with `rows` 0 filled in from the column of the table's first feature (kNotFound
+// where there is none); without any, one per column. embedding_dim 0 becomes the model's. kNotFound for an override
+// that names no table.
+std::vector<TableConfig> tables_of(const Config& config, const std::vector<DataColumn>& columns);
+
+// The effective config, every key: parse_config(to_toml(c)) equals c.
+std::string to_toml(const Config& config);
+
+// docs/config.md's tables: a line per key with default, unit and meaning.
+std::string config_reference();
+
+}  // namespace tessera

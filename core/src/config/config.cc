@@ -1,0 +1,245 @@
+#include "tessera/config.h"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <set>
+
+#include "config/decode.h"
+#include "config/nearest.h"
+
+namespace tessera {
+namespace {
+
+using config::decode;
+using config::where;
+
+toml::table parse_toml(const std::string& text, const std::string& source) {
+  try {
+    return toml::parse(text, source);
+  } catch (const toml::parse_error& e) {
+    fail(Code::kInvalidArgument, source, ":", e.source().begin.line, ": not valid TOML: ", e.description());
+  }
+}
+
+std::vector<std::string> section_names() {
+  std::vector<std::string> names = {"table"};
+  Config probe;
+  config::for_each_section(probe, [&](const char* name, auto&) { names.emplace_back(name); });
+  return names;
+}
+
+// `section.key=value`, taken apart. `path` is what stands before the key: {"table", "film"}.
+struct Override {
+  std::string text;    // "data.batch=64"
+  std::string source;  // "--set data.batch=64"
+  std::vector<std::string> path;
+  std::string key;
+  toml::table value;  // {key = value}
+};
+
+std::vector<std::string> split_path(const std::string& text) {
+  std::vector<std::string> parts(1);
+  for (char c : text) {
+    if (c == '.')
+      parts.emplace_back();
+    else
+      parts.back() += c;
+  }
+  return parts;
+}
+
+// TOML first; what is no TOML and has no quote or bracket is a bare word.
+toml::table parse_value(const std::string& value, const std::string& source) {
+  const bool bare_allowed = value.find_first_of("\"'[]{}\n") == std::string::npos;
+  try {
+    return toml::parse("value = " + (value.empty() ? "\"\"" : value), source);
+  } catch (const toml::parse_error& e) {
+    if (!bare_allowed) {
+      fail(Code::kInvalidArgument, source,
+           ": the value is not valid TOML (strings in lists need quotes): ", e.description());
+    }
+  }
+  std::string quoted;
+  for (char c : value) quoted += c == '\\' ? std::string("\\\\") : std::string(1, c);
+  try {
+    return toml::parse("value = \"" + quoted + "\"", source);
+  } catch (const toml::parse_error& e) {
+    fail(Code::kInvalidArgument, source, ": the value is not valid TOML: ", e.description());
+  }
+}
+
+Override parse_override(const std::string& text) {
+  Override out;
+  out.text = text;
+  out.source = "--set " + text;
+  const size_t equals = text.find('=');
+  std::vector<std::string> path = split_path(text.substr(0, equals));
+  const bool whole = std::none_of(path.begin(), path.end(), [](const std::string& p) { return p.empty(); });
+  if (equals == std::string::npos || path.size() < 2 || !whole) {
+    fail(Code::kInvalidArgument, out.source, ": an override has the form section.key=value");
+  }
+  out.key = path.back();
+  path.pop_back();
+  if (path[0] == "table") {  // a table's name may have dots: table.NAME.key, table.NAME.optimizer.option
+    const bool option = path.size() > 2 && path.back() == "optimizer";
+    const size_t end = path.size() - (option ? 1 : 0);
+    if (end < 2) fail(Code::kInvalidArgument, out.source, ": one table's key is written table.NAME.key=value");
+    std::string name = path[1];
+    for (size_t i = 2; i < end; ++i) name += "." + path[i];
+    out.path = {"table", name};
+    if (option) out.path.emplace_back("optimizer");
+  } else {
+    out.path = std::move(path);
+  }
+  toml::table parsed = parse_value(text.substr(equals + 1), out.source);
+  out.value.insert_or_assign(out.key, std::move(*parsed.get("value")));
+  return out;
+}
+
+void apply_to_table(const Override& o, const std::string& section, bool option, TableConfig& table) {
+  if (option) {
+    config::set_option(table.optimizer, o.key, *o.value.get(o.key));
+  } else if (section == "table_defaults") {
+    config::decode_table_defaults(o.value, table);
+  } else {
+    decode(o.value, section, table);
+  }
+}
+
+// Every override but table.NAME...: those wait for the tables.
+void apply_to_section(const Override& o, Config& config) {
+  const toml::node& node = *o.value.get(o.key);
+  const std::string& section = o.path[0];
+  if (section == "table") return;
+  const bool option = section == "table_defaults" && o.path.size() == 2 && o.path[1] == "optimizer";
+  if (o.path.size() > 1 && !option) {
+    fail(Code::kInvalidArgument, where(node), ": an override has the form section.key=value");
+  }
+  bool found = false;
+  config::for_each_section(config, [&](const std::string& name, auto& out) {
+    if (name != section) return;
+    found = true;
+    if constexpr (std::is_same_v<std::decay_t<decltype(out)>, TableConfig>) {
+      apply_to_table(o, name, option, out);
+    } else {
+      decode(o.value, name, out);
+    }
+  });
+  if (!found) config::unknown_key(node, "", section, section_names());
+}
+
+void apply_to_tables(const Override& o, std::vector<TableConfig>& tables) {
+  const std::string& name = o.path[1];
+  std::vector<std::string> known;
+  for (TableConfig& table : tables) {
+    known.push_back(table.name);
+    if (table.name != name) continue;
+    apply_to_table(o, "table." + name, o.path.size() == 3, table);
+    return;
+  }
+  fail(Code::kNotFound, o.source, ": there is no table \"", name, "\"; the nearest is \"",
+       config::nearest_name(name, known), "\"");
+}
+
+void decode_sections(const toml::table& file, Config& config) {
+  const std::vector<std::string> known = section_names();
+  for (const auto& [key, node] : file) {
+    const std::string name(key.str());
+    if (std::find(known.begin(), known.end(), name) == known.end()) config::unknown_key(node, "", name, known);
+    if (name != "table" && !node.is_table()) config::wrong_type(node, name, cat("a section, [", name, "]"));
+  }
+  config::for_each_section(config, [&](const char* name, auto& out) {
+    const toml::node* node = file.get(name);
+    if (!node) return;
+    if constexpr (std::is_same_v<std::decay_t<decltype(out)>, TableConfig>) {
+      config::decode_table_defaults(*node->as_table(), out);
+    } else {
+      decode(*node->as_table(), name, out);
+    }
+  });
+}
+
+std::vector<TableConfig> decode_tables(const toml::table& file, const TableConfig& defaults) {
+  std::vector<TableConfig> tables;
+  const toml::node* node = file.get("table");
+  if (!node) return tables;
+  const toml::array* array = node->as_array();
+  if (!array || !std::all_of(array->begin(), array->end(), [](const toml::node& n) { return n.is_table(); })) {
+    config::wrong_type(*node, "table", "a list of tables, each written [[table]]");
+  }
+  std::set<std::string> names;
+  for (const toml::node& item : *array) {
+    TableConfig table = defaults;
+    decode(*item.as_table(), "table", table);
+    if (table.name.empty()) fail(Code::kInvalidArgument, where(item), ": this [[table]] has no name");
+    if (!names.insert(table.name).second) {
+      fail(Code::kInvalidArgument, where(item), ": a second [[table]] is named \"", table.name, "\"");
+    }
+    tables.push_back(std::move(table));
+  }
+  return tables;
+}
+
+}  // namespace
+
+Config parse_config(const std::string& text, const std::string& source, const std::vector<std::string>& overrides) {
+  const toml::table file = parse_toml(text, source);
+  std::vector<Override> parsed;
+  for (const std::string& o : overrides) parsed.push_back(parse_override(o));
+
+  Config config;
+  decode_sections(file, config);
+  for (const Override& o : parsed) apply_to_section(o, config);
+  config.tables = decode_tables(file, config.table_defaults);
+  for (const Override& o : parsed) {
+    if (o.path[0] != "table") continue;
+    if (config.tables.empty()) {
+      TableConfig trial;  // a wrong key or type is found now, a wrong name when the data is known
+      apply_to_table(o, "table." + o.path[1], o.path.size() == 3, trial);
+      config.table_overrides.push_back({o.path[1], o.text});
+    } else {
+      apply_to_tables(o, config.tables);
+    }
+  }
+  return config;
+}
+
+Config load_config(const std::string& path, const std::vector<std::string>& overrides) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) fail(Code::kNotFound, "cannot read the config file ", path);
+  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (file.bad()) fail(Code::kNotFound, "cannot read the config file ", path);
+  return parse_config(text, path, overrides);
+}
+
+std::vector<TableConfig> tables_of(const Config& config, const std::vector<DataColumn>& columns) {
+  std::vector<TableConfig> tables = config.tables;
+  if (tables.empty()) {
+    for (const DataColumn& column : columns) {
+      TableConfig table = config.table_defaults;
+      table.name = column.name;
+      table.rows = column.rows;
+      table.pooling = column.pooling;
+      tables.push_back(std::move(table));
+    }
+  }
+  for (const TableOverride& o : config.table_overrides) apply_to_tables(parse_override(o.text), tables);
+  for (TableConfig& table : tables) {
+    if (table.features.empty()) table.features = {table.name};
+    if (table.embedding_dim == 0) table.embedding_dim = config.model.embedding_dim;
+    if (table.rows != 0) continue;
+    std::vector<std::string> known;
+    for (const DataColumn& column : columns) {
+      known.push_back(column.name);
+      if (column.name == table.features[0]) table.rows = column.rows;
+    }
+    if (table.rows == 0) {
+      fail(Code::kNotFound, "table \"", table.name, "\" has no rows, and the data has no column \"", table.features[0],
+           "\" to take them from; the nearest is \"", config::nearest_name(table.features[0], known), "\"");
+    }
+  }
+  return tables;
+}
+
+}  // namespace tessera

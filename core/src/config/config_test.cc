@@ -1,0 +1,247 @@
+#include "tessera/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "config/nearest.h"
+
+namespace tessera {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+std::string error_of(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  try {
+    parse_config(text, "job.toml", overrides);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+constexpr const char* kDesignExample = R"([plugins]
+path = ["/opt/acme/tessera"]
+require = ["acme.stripe"]
+[job]
+seed = 1
+device = "auto"
+threads = 0
+[comm]
+backend = "auto"
+timeout_s = 30
+[model]
+type = "dlrm"
+embedding_dim = 16
+bottom_mlp = [64, 16]
+top_mlp = [64, 32, 1]
+[table_defaults]
+kernel = "fused"
+optimizer = { name = "exact_rowwise_adagrad", learning_rate = 0.05, eps = 1e-8 }
+[[table]]
+name = "film"
+rows = 1682
+features = ["film"]
+pooling = "sum"
+sharding = ["row_wise", "table_wise"]
+[dense_optimizer]
+name = "adagrad"
+learning_rate = 0.02
+eps = 1e-8
+[planner]
+plan = ""
+hbm_gib = 0
+[data]
+reader = "movielens-100k"
+path = "data/ml-100k"
+split = "user"
+batch = 128
+epochs = 1
+[report]
+json = "report.json"
+)";
+
+TEST(Config, ReadsTheExampleOfTheDesign) {
+  const Config c = parse_config(kDesignExample, "job.toml");
+  EXPECT_THAT(c.plugins.require, ElementsAre("acme.stripe"));
+  EXPECT_EQ(c.comm.timeout_s, 30.0);
+  EXPECT_THAT(c.model.top_mlp, ElementsAre(64, 32, 1));
+  ASSERT_EQ(c.tables.size(), 1u);
+  EXPECT_EQ(c.tables[0].rows, 1682);
+  EXPECT_THAT(c.tables[0].sharding, ElementsAre("row_wise", "table_wise"));
+  EXPECT_EQ(c.tables[0].optimizer.name, "exact_rowwise_adagrad");
+  EXPECT_EQ(c.tables[0].optimizer.options, R"({"learning_rate":0.05,"eps":1e-08})");
+  EXPECT_EQ(c.data.reader, "movielens-100k");
+  EXPECT_EQ(c.report.json, "report.json");
+}
+
+TEST(Config, AnEmptyFileIsTheDefaults) { EXPECT_EQ(parse_config("", "job.toml"), Config()); }
+
+TEST(Config, DefaultsReachTablesAndTablesOverrideThem) {
+  const Config c = parse_config(R"(
+[table_defaults]
+optimizer = { name = "exact_sgd", learning_rate = 1 }
+ranks = [0, 1]
+init_range = 0.5
+[[table]]
+name = "a"
+[[table]]
+name = "b"
+optimizer = { eps = 0.1, name = "adam", beta1 = 0.5 }
+ranks = 3
+pooling_factor = [1, 2.5]
+)",
+                                "job.toml");
+  ASSERT_EQ(c.tables.size(), 2u);
+  EXPECT_EQ(c.tables[0].optimizer, (PartSpec{"exact_sgd", R"({"learning_rate":1})"}));
+  EXPECT_THAT(c.tables[0].ranks, ElementsAre(0, 1));
+  EXPECT_EQ(c.tables[1].optimizer, (PartSpec{"adam", R"({"eps":0.1,"beta1":0.5})"}));
+  EXPECT_THAT(c.tables[1].ranks, ElementsAre(3));
+  EXPECT_THAT(c.tables[1].pooling_factor, ElementsAre(1.0, 2.5));
+  EXPECT_EQ(c.tables[1].init_range, 0.5);
+}
+
+TEST(Config, UnknownKeysNameFileLineAndTheNearestKey) {
+  EXPECT_EQ(error_of("[data]\nreader = \"synthetic\"\nepoch = 3\n"),
+            "job.toml:3: unknown key \"epoch\" in [data]; the nearest known key is \"epochs\"");
+  EXPECT_EQ(error_of("[modle]\n"), "job.toml:1: unknown key \"modle\"; the nearest known key is \"model\"");
+  EXPECT_EQ(error_of("[[table]]\nname = \"t\"\nshading = []\n"),
+            "job.toml:3: unknown key \"shading\" in [table]; the nearest known key is \"sharding\"");
+}
+
+TEST(Config, WrongTypesNameTheExpectedOne) {
+  EXPECT_EQ(error_of("[data]\nbatch = \"128\"\n"), "job.toml:2: data.batch must be an integer, not a string");
+  EXPECT_EQ(error_of("[data]\n\nbatch = 1.5\n"),
+            "job.toml:3: data.batch must be an integer, not a floating-point number");
+  EXPECT_EQ(error_of("[data]\nshuffle = 1\n"), "job.toml:2: data.shuffle must be true or false, not an integer");
+  EXPECT_EQ(error_of("[comm]\ntimeout_s = true\n"), "job.toml:2: comm.timeout_s must be a number, not a boolean");
+  EXPECT_EQ(error_of("[model]\ntop_mlp = [1, \"2\"]\n"), "job.toml:2: model.top_mlp must be an integer, not a string");
+  EXPECT_EQ(error_of("[model]\ntop_mlp = \"2\"\n"),
+            "job.toml:2: model.top_mlp must be an integer or an array of integers, not a string");
+  EXPECT_EQ(error_of("job = 3\n"), "job.toml:1: job must be a section, [job], not an integer");
+  EXPECT_EQ(error_of("[table]\nname = \"x\"\n"),
+            "job.toml:1: table must be a list of tables, each written [[table]], not a table");
+  EXPECT_THAT(error_of("[table_defaults]\noptimizer = \"adam\"\n"),
+              HasSubstr("job.toml:2: table_defaults.optimizer must be an inline table"));
+  EXPECT_EQ(error_of("[table_defaults]\noptimizer = { learning_rate = 1.0 }\n"),
+            "job.toml:2: table_defaults.optimizer has no key \"name\"");
+}
+
+TEST(Config, RangesAndChoices) {
+  EXPECT_EQ(error_of("[data]\nbatch = 0\n"), "job.toml:2: data.batch is 0, but must be between 1 and 2147483647");
+  EXPECT_EQ(error_of("[job]\nseed = -1\n"), "job.toml:2: job.seed is -1, but must be at least 0");
+  EXPECT_EQ(error_of("[comm]\ntimeout_s = inf\n"), "job.toml:2: comm.timeout_s must be a finite number");
+  EXPECT_EQ(error_of("[table_defaults]\npooling = \"avg\"\n"),
+            "job.toml:2: table_defaults.pooling is \"avg\", but must be one of sum, mean, max, none");
+  EXPECT_EQ(error_of("[table_defaults]\nrows = 5\n"),
+            "job.toml:2: \"rows\" belongs to one table: write it under its [[table]]");
+  EXPECT_EQ(error_of("[[table]]\nrows = 5\n"), "job.toml:1: this [[table]] has no name");
+  EXPECT_EQ(error_of("[[table]]\nname = \"a\"\n[[table]]\nname = \"a\"\n"),
+            "job.toml:3: a second [[table]] is named \"a\"");
+}
+
+TEST(Config, NotToml) {
+  EXPECT_THAT(error_of("[job]\nseed = = 1\n"), HasSubstr("job.toml:2: not valid TOML: "));
+  EXPECT_THROW(load_config("/nonexistent/job.toml"), Error);
+}
+
+TEST(Config, Overrides) {
+  const Config c = parse_config(
+      kDesignExample, "job.toml",
+      {"data.batch=64", "data.batch=32", "comm.backend=tcp", "data.path=/a b/c", "table.film.sharding=column_wise",
+       "table_defaults.optimizer.learning_rate=0.25", "table.film.optimizer.eps=1e-3", "model.top_mlp=[8,1]",
+       "report.json=", R"(table_defaults.kernel="dense")"});
+  EXPECT_EQ(c.data.batch, 32);
+  EXPECT_EQ(c.comm.backend, "tcp");
+  EXPECT_EQ(c.data.path, "/a b/c");
+  EXPECT_THAT(c.tables[0].sharding, ElementsAre("column_wise"));
+  EXPECT_EQ(c.tables[0].optimizer.options, R"({"learning_rate":0.25,"eps":0.001})");
+  EXPECT_EQ(c.tables[0].kernel, "dense");
+  EXPECT_THAT(c.model.top_mlp, ElementsAre(8, 1));
+  EXPECT_EQ(c.report.json, "");
+}
+
+TEST(Config, BadOverrides) {
+  EXPECT_EQ(error_of("", {"data.bach=1"}),
+            "--set data.bach=1: unknown key \"bach\" in [data]; the nearest known key is \"batch\"");
+  EXPECT_EQ(error_of("", {"dta.batch=1"}), "--set dta.batch=1: unknown key \"dta\"; the nearest known key is \"data\"");
+  EXPECT_EQ(error_of("", {"data.batch=many"}), "--set data.batch=many: data.batch must be an integer, not a string");
+  EXPECT_EQ(error_of("", {"batch=1"}), "--set batch=1: an override has the form section.key=value");
+  EXPECT_EQ(error_of("", {"data.batch"}), "--set data.batch: an override has the form section.key=value");
+  EXPECT_EQ(error_of("", {"data..batch=1"}), "--set data..batch=1: an override has the form section.key=value");
+  EXPECT_EQ(error_of("", {"data.batch.x=1"}), "--set data.batch.x=1: an override has the form section.key=value");
+  EXPECT_EQ(error_of("", {"table.rows=1"}), "--set table.rows=1: one table's key is written table.NAME.key=value");
+  EXPECT_THAT(error_of("", {"model.top_mlp=[a]"}), HasSubstr("strings in lists need quotes"));
+  EXPECT_EQ(error_of("[[table]]\nname = \"film\"\n", {"table.flim.rows=1"}),
+            "--set table.flim.rows=1: there is no table \"flim\"; the nearest is \"film\"");
+  EXPECT_THAT(error_of("", {"table.flim.row=1"}), HasSubstr("nearest known key is \"rows\""));
+}
+
+TEST(Config, TablesFromTheData) {
+  const std::vector<DataColumn> columns = {{"user", 943, "sum"}, {"title.words", 8192, "mean"}};
+  const Config c = parse_config("[model]\nembedding_dim = 8\n", "job.toml",
+                                {"table.title.words.ranks=[1]", "table.user.optimizer.learning_rate=2.5"});
+  const auto tables = tables_of(c, columns);
+  ASSERT_EQ(tables.size(), 2u);
+  EXPECT_EQ(tables[0].rows, 943);
+  EXPECT_EQ(tables[0].embedding_dim, 8);
+  EXPECT_EQ(tables[0].optimizer.options, R"({"learning_rate":2.5,"eps":1e-08})");
+  EXPECT_EQ(tables[1].pooling, "mean");
+  EXPECT_THAT(tables[1].features, ElementsAre("title.words"));
+  EXPECT_THAT(tables[1].ranks, ElementsAre(1));
+  EXPECT_THAT(tables[0].ranks, IsEmpty());
+  EXPECT_THROW(tables_of(parse_config("", "x", {"table.usr.ranks=[1]"}), columns), Error);
+}
+
+TEST(Config, TablesOfTheFileTakeRowsFromTheirColumn) {
+  const std::vector<DataColumn> columns = {{"user", 943, "sum"}, {"film", 1682, "sum"}};
+  const auto tables =
+      tables_of(parse_config("[[table]]\nname = \"t\"\nfeatures = [\"film\", \"user\"]\n", "x"), columns);
+  ASSERT_EQ(tables.size(), 1u);
+  EXPECT_EQ(tables[0].rows, 1682);
+  try {
+    tables_of(parse_config("[[table]]\nname = \"usr\"\n", "x"), columns);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Code::kNotFound);
+    EXPECT_THAT(e.what(), HasSubstr("the nearest is \"user\""));
+  }
+}
+
+TEST(Config, PrintedConfigReadsBackEqual) {
+  Config c = parse_config(kDesignExample, "job.toml");
+  EXPECT_EQ(parse_config(to_toml(c), "again"), c);
+  c.data.path = "a \"quoted\" \\ path\n\t\x7f\u00e9";
+  c.tables[0].optimizer.options = R"({"a key":"x","list":[1,2.5,true],"sub":{"b":1e-30}})";
+  c.tables[0].init_range = 0.1;
+  c.tables[0].max_gradient = 1e20;
+  EXPECT_EQ(parse_config(to_toml(c), "again"), c) << to_toml(c);
+}
+
+TEST(Config, EditDistance) {
+  EXPECT_EQ(config::edit_distance("", "abc"), 3u);
+  EXPECT_EQ(config::edit_distance("kitten", "sitting"), 3u);
+  EXPECT_EQ(config::edit_distance("modle", "model"), 1u);
+  EXPECT_EQ(config::nearest_name("x", {}), "");
+  EXPECT_EQ(config::nearest_name("rwos", {"name", "rows", "cols"}), "rows");
+}
+
+// The page and the parser read the same tables: a new key without documentation fails here.
+TEST(Config, DocumentationListsEveryKey) {
+  std::ifstream file(TESSERA_CONFIG_PAGE, std::ios::binary);
+  ASSERT_TRUE(file) << "no " << TESSERA_CONFIG_PAGE;
+  std::stringstream text;
+  text << file.rdbuf();
+  const std::string marker = "<!-- reference -->\n";
+  const size_t start = text.str().find(marker);
+  ASSERT_NE(start, std::string::npos);
+  EXPECT_EQ(text.str().substr(start + marker.size()), config_reference());
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,40 @@
+// From a TOML table to the config's structs. Internal to the room: the only header that shows toml++.
+#pragma once
+
+#include <toml++/toml.h>
+#include <string>
+
+#include "config/fields.h"
+
+namespace tessera::config {
+
+// "job.toml:12" for a node that was parsed from a file; an override has no lines: "--set job.seed=x".
+std::string where(const toml::node& node);
+
+// Sets the members that `table` names, leaves the others. `section` is what errors call it: "job".
+template <class S>
+void decode(const toml::table& table, const std::string& section, S& out);
+
+// As decode(), for [table_defaults]: refuses keys that make sense for one table only.
+void decode_table_defaults(const toml::table& table, TableConfig& out);
+
+// Puts one option into the JSON of a part, behind the others unless it was there.
+void set_option(PartSpec& part, const std::string& key, const toml::node& value);
+
+// Throws kInvalidArgument with the nearest of `known`.
+[[noreturn]] void unknown_key(const toml::node& at, const std::string& section, const std::string& key,
+                              const std::vector<std::string>& known);
+
+[[noreturn]] void wrong_type(const toml::node& at, const std::string& what, const std::string& expected);
+
+extern template void decode(const toml::table&, const std::string&, PluginsConfig&);
+extern template void decode(const toml::table&, const std::string&, JobConfig&);
+extern template void decode(const toml::table&, const std::string&, CommConfig&);
+extern template void decode(const toml::table&, const std::string&, ModelConfig&);
+extern template void decode(const toml::table&, const std::string&, TableConfig&);
+extern template void decode(const toml::table&, const std::string&, DenseOptimizerConfig&);
+extern template void decode(const toml::table&, const std::string&, PlannerConfig&);
+extern template void decode(const toml::table&, const std::string&, DataConfig&);
+extern template void decode(const toml::table&, const std::string&, ReportConfig&);
+
+}  // namespace tessera::config

@@ -1,0 +1,153 @@
+#include "config/fields.h"
+
+namespace tessera::config {
+namespace {
+constexpr double kMany = 9.2e18;  // no limit but that of the type
+constexpr double kInt32 = 2147483647;
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+}  // namespace
+
+template <>
+const std::vector<Field<PluginsConfig>>& fields<PluginsConfig>() {
+  using S = PluginsConfig;
+  static const std::vector<Field<S>> table = {
+      {"path", &S::path, "absolute directories", "searched for plugins before the installed folder"},
+      {"require", &S::require, "component ids", "what must load, else the job ends with the reason"},
+  };
+  return table;
+}
+
+template <>
+const std::vector<Field<JobConfig>>& fields<JobConfig>() {
+  using S = JobConfig;
+  static const std::vector<Field<S>> table = {
+      {"seed", &S::seed, "", "start values, shuffling and synthetic data follow from it", 0, kMany},
+      {"device", &S::device, "", "`cpu`, `cuda`, `hip`, or `auto`: the best that has a kernel plugin here"},
+      {"kernel", &S::kernel, "plugin id", "which kernel plugin does the lookups; `auto`: the best for the device"},
+      {"threads", &S::threads, "threads per rank", "0: cores / ranks on this machine", 0, 4096},
+  };
+  return table;
+}
+
+template <>
+const std::vector<Field<CommConfig>>& fields<CommConfig>() {
+  using S = CommConfig;
+  static const std::vector<Field<S>> table = {
+      {"backend", &S::backend, "plugin id",
+       "transport between ranks; `auto`: nccl for cuda, mpi under mpirun, else tcp; `outer:name(inner)` stacks"},
+      {"timeout_s", &S::timeout_s, "seconds", "deadline of every exchange, connecting included", 1e-3, 1e6},
+      {"bucket_mib", &S::bucket_mib, "MiB", "dense gradients are all-reduced in buckets of this size", 1e-3, 1e5},
+  };
+  return table;
+}
+
+template <>
+const std::vector<Field<ModelConfig>>& fields<ModelConfig>() {
+  using S = ModelConfig;
+  static const std::vector<Field<S>> table = {
+      {"type", &S::type, "", "which model is built"},
+      {"embedding_dim", &S::embedding_dim, "floats per row", "of every table that does not say otherwise", 1, kInt32},
+      {"bottom_mlp", &S::bottom_mlp, "layer widths", "over the dense inputs; the last is the embedding_dim", 1, kInt32},
+      {"top_mlp", &S::top_mlp, "layer widths", "over the interactions; the last is 1, the logit", 1, kInt32},
+  };
+  return table;
+}
+
+template <>
+const std::vector<Field<TableConfig>>& fields<TableConfig>() {
+  using S = TableConfig;
+  static const std::vector<Field<S>> table = {
+      {"name", &S::name, "", "required and unique"},
+      {"rows", &S::rows, "rows", "0: as the data describes the column of the first feature", 0, kMany},
+      {"features", &S::features, "", "columns of the data that read this table; empty: the one of the table's name"},
+      {"pooling", &S::pooling, "", "`sum`, `mean`, `max` or `none`", 0, 0, {"sum", "mean", "max", "none"}},
+      {"embedding_dim", &S::embedding_dim, "floats per row", "0: the model's", 0, kInt32},
+      {"data_type", &S::data_type, "", "of the stored rows"},
+      {"init_range", &S::init_range, "", "start values are uniform in +- this; unset: 1 / sqrt(rows)", 0, kInfinity},
+      {"bounds_check",
+       &S::bounds_check,
+       "",
+       "an id outside the table: `fatal`, `ignore`, or `warning` (drop, count)",
+       0,
+       0,
+       {"fatal", "ignore", "warning"}},
+      {"kernel", &S::kernel, "", "compute kernel: `fused` updates rows in backward, `dense` hands gradients out"},
+      {"optimizer", &S::optimizer, "", "`{ name = \"...\", ... }`: the optimizer of the rows and its options"},
+      {"max_gradient", &S::max_gradient, "", "the output's gradient is clamped to +- this; 0: not", 0, kInfinity},
+      {"sharding", &S::sharding, "", "sharding types that the planner may use; empty: any"},
+      {"kernels", &S::kernels, "", "compute kernels that the planner may choose from; empty: `kernel` alone"},
+      {"ranks", &S::ranks, "ranks", "where shards may live; empty: anywhere", 0, kInt32},
+      {"min_partition", &S::min_partition, "columns", "least width of a column shard; 0: the sharder's", 0, kInt32},
+      {"max_shards", &S::max_shards, "shards", "0: no limit", 0, kInt32},
+      {"pooling_factor", &S::pooling_factor, "ids per sample",
+       "what the planner expects, one number per feature or one for all; empty: 1", 0, kInfinity},
+  };
+  return table;
+}
+
+template <>
+const std::vector<Field<DenseOptimizerConfig>>& fields<DenseOptimizerConfig>() {
+  using S = DenseOptimizerConfig;
+  static const std::vector<Field<S>> table = {
+      {"name", &S::name, "", "optimizer of the dense layers: `adagrad`, `sgd` or `adam`"},
+      {"learning_rate", &S::learning_rate, "", "constant", 0, kInfinity},
+      {"eps", &S::eps, "", "adagrad, adam: added to the root", 0, kInfinity},
+      {"momentum", &S::momentum, "", "sgd", 0, 1},
+      {"beta1", &S::beta1, "", "adam", 0, 1},
+      {"beta2", &S::beta2, "", "adam", 0, 1},
+      {"weight_decay", &S::weight_decay, "", "times the weight, added to the gradient", 0, kInfinity},
+  };
+  return table;
+}
+
+template <>
+const std::vector<Field<PlannerConfig>>& fields<PlannerConfig>() {
+  using S = PlannerConfig;
+  static const std::vector<Field<S>> table = {
+      {"plan", &S::plan, "file", "a saved plan to run; empty: make one"},
+      {"hbm_gib", &S::hbm_gib, "GiB per rank", "device memory to plan with; 0: what the device has", 0, 1e9},
+      {"ddr_gib", &S::ddr_gib, "GiB per rank", "host memory to plan with; 0: an equal part of the machine's", 0, 1e9},
+      {"local_world_size", &S::local_world_size, "ranks per host", "to plan for; 0: as launched", 0, kInt32},
+  };
+  return table;
+}
+
+template <>
+const std::vector<Field<DataConfig>>& fields<DataConfig>() {
+  using S = DataConfig;
+  static const std::vector<Field<S>> table = {
+      {"reader", &S::reader, "", "`prepared`, `movielens-100k`, `criteo-tsv` or `synthetic`"},
+      {"path", &S::path, "directory or file", "where the reader finds its files; relative to the working directory"},
+      {"test_path", &S::test_path, "file", "criteo-tsv: the test rows; empty: the last test_fraction of `path`"},
+      {"split", &S::split, "", "movielens-100k: `user` (last fifth of each user is test) or `time`"},
+      {"batch", &S::batch, "samples", "global: cut evenly between the ranks", 1, kInt32},
+      {"epochs", &S::epochs, "passes", "over the training rows", 0, kInt32},
+      {"shuffle", &S::shuffle, "", "a new order of the training rows in each epoch, from job.seed"},
+      {"rows", &S::rows, "rows", "criteo-tsv, synthetic: table sizes, one per column or one for all; empty: 100000", 1,
+       kMany},
+      {"test_fraction", &S::test_fraction, "", "criteo-tsv without test_path: part of the rows kept for the test", 0,
+       0.99},
+      {"limit", &S::limit, "samples", "at most this many rows are read from each file; 0: all", 0, kMany},
+      {"samples", &S::samples, "samples", "synthetic: training rows", 0, kMany},
+      {"test_samples", &S::test_samples, "samples", "synthetic: test rows", 0, kMany},
+      {"columns", &S::columns, "columns", "synthetic: number of sparse columns", 1, 1e6},
+      {"dense", &S::dense, "values", "synthetic: dense inputs per sample", 0, 1e6},
+      {"pooling", &S::pooling, "ids per bag", "synthetic: every bag's length", 0, 1e6},
+      {"index_dist", &S::index_dist, "", "synthetic: `uniform` or `zipf:A` with exponent A"},
+  };
+  return table;
+}
+
+template <>
+const std::vector<Field<ReportConfig>>& fields<ReportConfig>() {
+  using S = ReportConfig;
+  static const std::vector<Field<S>> table = {
+      {"json", &S::json, "file", "where the report is written; empty: nowhere"},
+      {"log_every", &S::log_every, "steps", "between lines of progress where there is no terminal; 0: none", 0, kInt32},
+  };
+  return table;
+}
+
+bool only_of_one_table(const std::string& key) { return key == "name" || key == "rows" || key == "features"; }
+
+}  // namespace tessera::config

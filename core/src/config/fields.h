@@ -1,0 +1,68 @@
+// Every key of the config as data: parsing, printing and the documentation read the same tables.
+#pragma once
+
+#include <limits>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "tessera/config.h"
+
+namespace tessera::config {
+
+template <class S>
+using Member =
+    std::variant<bool S::*, int64_t S::*, double S::*, std::string S::*, std::optional<double> S::*,
+                 std::vector<std::string> S::*, std::vector<int64_t> S::*, std::vector<double> S::*, PartSpec S::*>;
+
+template <class S>
+struct Field {
+  const char* name;
+  Member<S> member;
+  const char* unit;                                         // "" for none
+  const char* about;                                        // one line
+  double least = -std::numeric_limits<double>::infinity();  // of a number, or of each number of a list
+  double most = std::numeric_limits<double>::infinity();
+  std::vector<std::string> choices = {};  // of a string; empty: any
+};
+
+template <class S>
+const std::vector<Field<S>>& fields();
+
+template <>
+const std::vector<Field<PluginsConfig>>& fields<PluginsConfig>();
+template <>
+const std::vector<Field<JobConfig>>& fields<JobConfig>();
+template <>
+const std::vector<Field<CommConfig>>& fields<CommConfig>();
+template <>
+const std::vector<Field<ModelConfig>>& fields<ModelConfig>();
+template <>
+const std::vector<Field<TableConfig>>& fields<TableConfig>();
+template <>
+const std::vector<Field<DenseOptimizerConfig>>& fields<DenseOptimizerConfig>();
+template <>
+const std::vector<Field<PlannerConfig>>& fields<PlannerConfig>();
+template <>
+const std::vector<Field<DataConfig>>& fields<DataConfig>();
+template <>
+const std::vector<Field<ReportConfig>>& fields<ReportConfig>();
+
+// Keys that one table has and [table_defaults] has not.
+bool only_of_one_table(const std::string& key);
+
+// visit(name, struct) for every section but [[table]], in the order of the documentation.
+template <class C, class Visit>
+void for_each_section(C& config, Visit&& visit) {
+  visit("plugins", config.plugins);
+  visit("job", config.job);
+  visit("comm", config.comm);
+  visit("model", config.model);
+  visit("table_defaults", config.table_defaults);
+  visit("dense_optimizer", config.dense_optimizer);
+  visit("planner", config.planner);
+  visit("data", config.data);
+  visit("report", config.report);
+}
+
+}  // namespace tessera::config

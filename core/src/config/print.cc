@@ -1,0 +1,135 @@
+// The config as TOML text, and the reference that docs/config.md holds.
+#include <charconv>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "config/fields.h"
+
+namespace tessera {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+// A TOML basic string: JSON's escapes are a subset of TOML's, DEL aside.
+std::string text_of(const std::string& value) {
+  std::string out;
+  for (char c : json(value).dump(-1, ' ', false, json::error_handler_t::replace)) {
+    out += c == '\x7f' ? std::string("\\u007F") : std::string(1, c);
+  }
+  return out;
+}
+std::string text_of(bool value) { return value ? "true" : "false"; }
+std::string text_of(int64_t value) { return std::to_string(value); }
+
+// The shortest text that reads back as the same double, never an integer.
+std::string text_of(double value) {
+  char buffer[40];
+  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value).ptr;
+  std::string text(buffer, end);
+  if (text.find_first_of(".en") == std::string::npos) text += ".0";
+  return text;
+}
+
+template <class T>
+std::string text_of(const std::vector<T>& list) {
+  std::string out = "[";
+  for (const T& item : list) out += (out.size() > 1 ? ", " : "") + text_of(item);
+  return out + "]";
+}
+
+std::string toml_of(const json& value) {
+  if (value.is_string()) return text_of(value.get<std::string>());
+  if (value.is_number_float()) return text_of(value.get<double>());
+  if (value.is_array()) {
+    std::string out = "[";
+    for (const json& item : value) out += (out.size() > 1 ? ", " : "") + toml_of(item);
+    return out + "]";
+  }
+  if (value.is_object()) {
+    std::string out;
+    for (const auto& [key, item] : value.items())
+      out += (out.empty() ? "" : ", ") + text_of(key) + " = " + toml_of(item);
+    return "{ " + out + " }";
+  }
+  return value.dump();
+}
+
+std::string text_of(const PartSpec& part) {
+  std::string out = "{ name = " + text_of(part.name);
+  const json options = json::parse(part.options);
+  for (const auto& [key, value] : options.items()) {
+    const bool bare = key.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") ==
+                          std::string::npos &&
+                      !key.empty();
+    out += ", " + (bare ? key : text_of(key)) + " = " + toml_of(value);
+  }
+  return out + " }";
+}
+
+std::string text_of(const std::optional<double>& value) { return value ? text_of(*value) : ""; }
+
+template <class S>
+std::string value_text(const S& section, const config::Field<S>& field) {
+  return std::visit([&](auto member) { return text_of(section.*member); }, field.member);
+}
+
+// Lines `key = value`; a key without a value is left out.
+template <class S>
+void print_section(const S& section, bool one_table, std::string& out) {
+  for (const auto& field : config::fields<S>()) {
+    if constexpr (std::is_same_v<S, TableConfig>) {
+      if (!one_table && config::only_of_one_table(field.name)) continue;
+    }
+    const std::string value = value_text(section, field);
+    if (!value.empty()) out += cat(field.name, " = ", value, "\n");
+  }
+}
+
+template <class S>
+void reference_of(const std::string& title, bool (*wanted)(const std::string&), std::string& out) {
+  out += "### " + title + "\n\n| key | default | unit | meaning |\n| --- | --- | --- | --- |\n";
+  const S defaults;
+  for (const auto& field : config::fields<S>()) {
+    if (!wanted(field.name)) continue;
+    const std::string value = value_text(defaults, field);
+    out += cat("| `", field.name, "` | ", value.empty() ? "unset" : "`" + value + "`", " | ", field.unit, " | ",
+               field.about, " |\n");
+  }
+  out += "\n";
+}
+
+bool every_key(const std::string&) { return true; }
+bool shared_key(const std::string& key) { return !config::only_of_one_table(key); }
+
+}  // namespace
+
+std::string to_toml(const Config& config) {
+  std::string out;
+  config::for_each_section(config, [&](const char* name, const auto& section) {
+    out += cat(out.empty() ? "" : "\n", "[", name, "]\n");
+    print_section(section, false, out);
+  });
+  for (const TableConfig& table : config.tables) {
+    out += "\n[[table]]\n";
+    print_section(table, true, out);
+  }
+  return out;
+}
+
+std::string config_reference() {
+  std::string out;
+  const Config config;
+  config::for_each_section(config, [&](const char* name, const auto& section) {
+    using S = std::decay_t<decltype(section)>;
+    if constexpr (std::is_same_v<S, TableConfig>) {
+      reference_of<S>("[[table]]: keys of one table alone", config::only_of_one_table, out);
+      reference_of<S>("[table_defaults] and [[table]]", shared_key, out);
+    } else {
+      reference_of<S>(cat("[", name, "]"), every_key, out);
+    }
+  });
+  out.pop_back();
+  return out;
+}
+
+}  // namespace tessera
