@@ -1,5 +1,32 @@
-#include "command.h"
+// tessera bench NAME: finds the bench.
+#include "bench/bench.h"
+
+#include <iostream>
 
 namespace tessera::cli {
-int bench_command(const std::vector<std::string>&) { throw UsageError("being built"); }
+namespace {
+
+constexpr Command kBenches[] = {
+    {"lookup", "lookup kernels: forward and training, against the machine's gather limit", bench_lookup},
+    {"collective", "transports: time of one operation over its size", bench_collective},
+    {"step", "forward and backward of a sharded EmbeddingBagCollection", bench_step},
+    {"train", "whole DLRM training steps on synthetic data", bench_train},
+};
+
+}  // namespace
+
+int bench_command(const std::vector<std::string>& args) {
+  const std::string name = args.empty() ? "" : args[0];
+  for (const Command& bench : kBenches) {
+    if (name == bench.name) return bench.run({args.begin() + 1, args.end()});
+  }
+  const bool help = name == "--help" || name == "-h";
+  if (!help && !name.empty()) throw UsageError("unknown bench \"" + name + "\": lookup, collective, step or train");
+  std::ostream& out = help ? std::cout : std::cerr;
+  out << "usage: tessera bench NAME [OPTIONS]\n\n";
+  for (const Command& bench : kBenches) out << "  " << bench.name << "\t" << bench.summary << '\n';
+  out << "\ntessera bench NAME --help lists a bench's options.\n";
+  return help ? 0 : 2;
+}
+
 }  // namespace tessera::cli

@@ -1,0 +1,118 @@
+#include "bench/bench.h"
+
+#include <algorithm>
+#include <boost/lexical_cast/try_lexical_convert.hpp>
+#include <boost/program_options.hpp>
+#include <cmath>
+#include <cstdio>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "tessera/process_group.h"
+
+namespace tessera::cli {
+namespace po = boost::program_options;
+
+bool parse(po::options_description& options, const std::vector<std::string>& args, CommonOptions* common) {
+  po::options_description all = options;
+  all.add_options()("rounds", po::value(&common->rounds)->default_value(common->rounds),
+                    "how often everything is timed")(
+      "threads", po::value(&common->threads)->default_value(common->threads), "threads of each rank")(
+      "json", po::bool_switch(&common->json), "print JSON lines")(
+      "round-per-line", po::bool_switch(&common->round_per_line),
+      "do and print one round for each line read from standard input")("help,h", "print this");
+  try {
+    po::variables_map values;
+    po::store(po::command_line_parser(args).options(all).positional({}).run(), values);
+    if (values.count("help")) {
+      std::cout << all;
+      return false;
+    }
+    po::notify(values);
+  } catch (const po::error& e) {
+    throw UsageError(e.what());
+  }
+  if (common->rounds < 1) throw UsageError("--rounds must be at least 1");
+  if (common->threads < 1) throw UsageError("--threads must be at least 1");
+  return true;
+}
+
+std::vector<std::string> text_list(const std::string& option, const std::string& text) {
+  std::vector<std::string> items;
+  for (size_t start = 0; start <= text.size();) {
+    const size_t end = std::min(text.find(',', start), text.size());
+    if (end == start) throw UsageError(option + " has an empty item: \"" + text + "\"");
+    items.push_back(text.substr(start, end - start));
+    start = end + 1;
+  }
+  return items;
+}
+
+std::vector<int64_t> integer_list(const std::string& option, const std::string& text, int64_t least) {
+  std::vector<int64_t> numbers;
+  for (const std::string& item : text_list(option, text)) {
+    int64_t value = 0;
+    if (!boost::conversion::try_lexical_convert(item, value) || value < least) {
+      throw UsageError(cat(option, " takes whole numbers of at least ", least, ", not \"", item, "\""));
+    }
+    numbers.push_back(value);
+  }
+  return numbers;
+}
+
+Percentiles percentiles(std::vector<double> samples) {
+  TESSERA_CHECK(!samples.empty());
+  std::sort(samples.begin(), samples.end());
+  const auto at = [&](double fraction) {
+    const double place = fraction * static_cast<double>(samples.size() - 1);
+    const size_t below = static_cast<size_t>(place), above = std::min(below + 1, samples.size() - 1);
+    return samples[below] + (place - static_cast<double>(below)) * (samples[above] - samples[below]);
+  };
+  return {at(0.5), at(0.1), at(0.9)};
+}
+
+bool Rounds::next() {
+  if (!common_.round_per_line) return done_++ < common_.rounds;
+  std::string line;
+  return static_cast<bool>(std::getline(std::cin, line));
+}
+
+bool Rounds::next_together(const ProcessGroup& group) {
+  const Tensor go = Tensor::zeros({1}, DType::kInt32);
+  if (group.rank() == 0) go.data<int32_t>()[0] = next() ? 1 : 0;
+  group.broadcast(go, 0, "next round").wait();
+  return go.data<int32_t>()[0] != 0;
+}
+
+namespace {
+
+std::string cell(const nlohmann::ordered_json& value) {
+  if (value.is_number_float()) {
+    char text[32];
+    std::snprintf(text, sizeof(text), "%.5g", value.get<double>());
+    return text;
+  }
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+}  // namespace
+
+void Report::line(const nlohmann::ordered_json& values) {
+  if (json_) {
+    std::cout << values.dump() << std::endl;
+    return;
+  }
+  std::string columns, header, row;
+  for (const auto& [key, value] : values.items()) {
+    const std::string text = cell(value);
+    const size_t width = std::max({key.size(), text.size(), size_t{10}}) + 2;
+    columns += key + ' ';
+    header += key + std::string(width - key.size(), ' ');
+    row += text + std::string(width - text.size(), ' ');
+  }
+  if (columns != columns_) std::cout << header << '\n';
+  columns_ = columns;
+  std::cout << row << std::endl;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,96 @@
+// What all benches share: options, rounds, percentiles, and how a result is printed.
+//
+//   CommonOptions common;
+//   po::options_description options("usage: tessera bench NAME [OPTIONS]");
+//   options.add_options()("bytes", po::value(&bytes)->default_value(4096), "what it is, with its unit");
+//   if (!parse(options, args, &common)) return 0;   // --help
+//   Rounds rounds(common);
+//   Report report(common);
+//   while (rounds.next()) { for each backend: time it once, keep the sample; if (rounds.print_each()) report.line(...);
+//   } if (!rounds.print_each()) report.line(... with percentiles(samples));
+#pragma once
+
+#include <chrono>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "command.h"
+
+namespace boost::program_options {
+class options_description;
+}
+
+namespace tessera {
+class ProcessGroup;
+}
+
+namespace tessera::cli {
+
+// One bench each, in bench/*.cc.
+int bench_lookup(const std::vector<std::string>& args);
+int bench_collective(const std::vector<std::string>& args);
+int bench_step(const std::vector<std::string>& args);
+int bench_train(const std::vector<std::string>& args);
+
+struct CommonOptions {
+  int rounds = 9;
+  int threads = 1;              // of one rank
+  bool json = false;            // JSON lines instead of a table
+  bool round_per_line = false;  // one round for each line of standard input, printed at once
+};
+
+// Adds --rounds, --threads, --json, --round-per-line and --help to `options` and reads `args`. False: help was printed,
+// nothing is to be done. UsageError for what cannot be: unknown options, wrong types, rounds or threads below 1.
+bool parse(boost::program_options::options_description& options, const std::vector<std::string>& args,
+           CommonOptions* common);
+
+// "a,b,c"; UsageError for an empty list or item. `option` names it there.
+std::vector<std::string> text_list(const std::string& option, const std::string& text);
+// "4096,2097152": whole numbers of at least `least`.
+std::vector<int64_t> integer_list(const std::string& option, const std::string& text, int64_t least);
+
+// Linear interpolation between the closest samples; `samples` is not empty.
+struct Percentiles {
+  double median = 0, p10 = 0, p90 = 0;
+};
+Percentiles percentiles(std::vector<double> samples);
+
+// Counts the rounds: --rounds of them, or one for each line of standard input.
+class Rounds {
+ public:
+  explicit Rounds(const CommonOptions& common) : common_(common) {}
+  bool next();
+  // The same on all ranks of a group: rank 0 decides, the others follow.
+  bool next_together(const ProcessGroup& group);
+  bool print_each() const { return common_.round_per_line; }
+
+ private:
+  CommonOptions common_;
+  int done_ = 0;
+};
+
+// Prints flat JSON objects, each at once: as a line, or as a row of a table whose header comes first and whenever the
+// columns change.
+class Report {
+ public:
+  explicit Report(const CommonOptions& common) : json_(common.json) {}
+  void line(const nlohmann::ordered_json& values);
+
+ private:
+  bool json_;
+  std::string columns_;
+};
+
+// Microseconds since construction.
+class Stopwatch {
+ public:
+  double us() const {
+    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace tessera::cli
