@@ -14,9 +14,9 @@
 
 namespace tessera {
 
-// Who this process is. from_environment() understands, in this order, torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK,
-// LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT; also set by `tessera launch`), Open MPI's and Slurm's; without any: one
-// rank. A variable that is no number is kInvalidArgument and named.
+// Who this process is. from_environment() understands, in this order, torchrun's variables (RANK, WORLD_SIZE,
+// LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT; also set by `tessera launch`), Open MPI's and Slurm's;
+// without any: one rank. A variable that is no number is kInvalidArgument and named.
 struct RankEnvironment {
   int rank = 0;
   int world_size = 1;
@@ -24,8 +24,8 @@ struct RankEnvironment {
   int local_world_size = 1;
   std::string master_addr = "127.0.0.1";
   int master_port = 29500;
-  std::string token;      // TESSERA_JOB_TOKEN
-  std::string source;     // "torchrun", "mpirun", "slurm", "single": for messages
+  std::string token;   // TESSERA_JOB_TOKEN
+  std::string source;  // "torchrun", "mpirun", "slurm", "single": for messages
   static RankEnvironment from_environment();
 };
 
@@ -40,12 +40,12 @@ enum class ReduceOp : int32_t { kSum = 0, kMax = 1, kMin = 2 };  // TSR_REDUCE_*
 // An operation in flight. Must be waited for; the destructor waits and drops the error.
 class Work {
  public:
-  Work() = default;
+  Work();
   Work(Work&&) noexcept;
   Work& operator=(Work&&) noexcept;
   ~Work();
   void wait();  // throws what went wrong
-  bool pending() const { return work_ != nullptr; }
+  bool pending() const;
 
  private:
   friend class ProcessGroup;
@@ -83,7 +83,7 @@ class ProcessGroup {
   // Everybody's text, in rank order. For plans, names, errors: not for the hot path.
   std::vector<std::string> all_gather_text(const std::string& text, const char* label = nullptr) const;
 
-  uint64_t bytes_sent() const;  // to other ranks, since connect
+  uint64_t bytes_sent() const;                  // to other ranks, since connect
   void abort(const std::string& reason) const;  // [any-thread]
 
  private:

@@ -65,6 +65,9 @@ class Tensor {
   DType dtype() const { return dtype_; }
   Device device() const { return device_; }
 
+  // True when no other Tensor shares the storage: its owner may write it again.
+  bool unique() const { return storage_.use_count() == 1; }
+
   void* raw() const { return data_; }
   // Checks the type.
   template <class T>

@@ -1,0 +1,164 @@
+// tessera/sharded_modules.h - collections whose tables are spread over ranks: same inputs and outputs as unsharded.
+//
+//   ShardedEmbeddingBagCollection sharded = EmbeddingBagCollectionSharder(runtime, options).shard(tables, plan, group);
+//   auto out = sharded.forward(kjt).wait();      // KeyedTensor in the unsharded key order
+//   sharded.backward(out, grad);                 // updates the tables
+//
+// forward, backward and everything marked collective are called by every rank in the same order. One object is used by
+// one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/awaitable.h"
+#include "tessera/embedding_configs.h"
+#include "tessera/jagged_tensor.h"
+#include "tessera/lookup.h"
+#include "tessera/process_group.h"
+#include "tessera/sharding_plan.h"
+
+namespace tessera {
+
+struct ShardedModuleOptions {
+  std::string kernel = "auto";  // kernel plugin's id
+  Device device;
+  OptimizerSpec optimizer;  // fused parameters of tables that name none themselves
+  bool is_weighted = false;
+  BoundsCheckMode bounds_check = BoundsCheckMode::kFatal;
+  uint64_t seed = 0;  // of the start values
+  // Factors on the gradient of the sum over ranks of the losses. Unset: 1 / world size for both, so that training
+  // equals that on the mean of the ranks' losses (TorchRec's gradient division). Data-parallel tables have their own.
+  std::optional<double> gradient_scale;
+  std::optional<double> data_parallel_gradient_scale;
+};
+
+// Seconds spent per stage since the last reset, on this rank; exchange includes waiting for the peers.
+struct StageTimes {
+  double route = 0, exchange_ids = 0, lookup = 0, exchange_rows = 0, combine = 0;
+  double split = 0, exchange_gradients = 0, update = 0, data_parallel = 0;
+  int64_t steps = 0;
+};
+
+// A piece of a table that this rank holds.
+struct HeldShard {
+  std::string table;
+  ShardMetadata where;
+  int shard = 0;  // index in the plan
+};
+
+struct StepState;
+class ShardedCollection;
+
+// What the two sharded collections share: tables, plan, shards, state.
+class ShardedEmbeddings {
+ public:
+  virtual ~ShardedEmbeddings();
+  ShardedEmbeddings(const ShardedEmbeddings&) = delete;
+
+  const std::vector<EmbeddingBagConfig>& tables() const;
+  const EmbeddingModuleShardingPlan& plan() const;
+  const ProcessGroup& group() const;
+
+  std::vector<HeldShard> held_shards() const;   // this rank's, in table then shard order; replicas too
+  Tensor weight(const HeldShard& shard) const;  // float32 [rows, cols], a copy
+  void set_weight(const HeldShard& shard, const Tensor& value);
+  std::vector<std::pair<std::string, Tensor>> states(
+      const HeldShard& shard) const;  // "momentum1" -> [rows] or [rows, cols]
+  void set_state(const HeldShard& shard, const std::string& name, const Tensor& value);
+  // The rows of one shard, [first, first + count), for checkpoints: weights [count, cols], states [count(, cols)].
+  void read_rows(const HeldShard& shard, int64_t first, int64_t count, float* weights,
+                 std::span<float* const> states) const;
+  void write_rows(const HeldShard& shard, int64_t first, int64_t count, const float* weights,
+                  std::span<const float* const> states);
+  // The table's row ids behind rows [first, first + count) of a shard: contiguous, unless the sharder routes rows.
+  std::vector<int64_t> table_rows(const HeldShard& shard, int64_t first, int64_t count) const;
+  const std::vector<Lookup::State>& state_layout(const HeldShard& shard) const;
+  OptimizerSpec optimizer_of(const std::string& table) const;  // as it is used: the table's or the collection's
+
+  void set_learning_rate(double value);                            // of every table
+  void set_learning_rate(const std::string& table, double value);  // tables with the same optimizer change together
+  double learning_rate(const std::string& table) const;
+  int64_t step() const;  // updates done
+  void set_step(int64_t step);
+
+  // Table -> gradient [rows, dim] of the last backward, reduced over ranks: data-parallel tables.
+  std::vector<std::pair<std::string, Tensor>> data_parallel_gradients() const;
+
+  const StageTimes& stage_times() const;
+  void reset_stage_times();
+
+ protected:
+  explicit ShardedEmbeddings(std::shared_ptr<ShardedCollection> impl);
+  std::shared_ptr<ShardedCollection> impl_;
+};
+
+class ShardedEmbeddingBagCollection : public ShardedEmbeddings {
+ public:
+  struct Output {
+    KeyedTensor values;                // [batch, sum of dims], unsharded order
+    bool all_finished = false;         // every rank said `finished`
+    std::shared_ptr<StepState> state;  // for backward
+  };
+
+  // Collective. kOutOfRange and kNotFound on one rank end the step on all with "rank N: ...". A rank without further
+  // batches goes on with an empty one and finished = true until all_finished.
+  Awaitable<Output> forward(const KeyedJaggedTensor& input, bool finished = false, bool keep_for_backward = true);
+  // Collective. grad: [batch, sum of dims] of this rank's loss. Once for each forward.
+  void backward(const Output& output, const Tensor& grad);
+  const std::vector<std::string>& output_keys() const { return keys_; }
+
+  explicit ShardedEmbeddingBagCollection(std::shared_ptr<ShardedCollection> impl);
+
+ private:
+  std::vector<std::string> keys_;
+  std::vector<int64_t> dims_;
+};
+
+class ShardedEmbeddingCollection : public ShardedEmbeddings {
+ public:
+  struct Output {
+    JaggedTensorDict values;  // per output name: rows [ids, dim] in input order
+    bool all_finished = false;
+    std::shared_ptr<StepState> state;
+  };
+  Awaitable<Output> forward(const KeyedJaggedTensor& input, bool finished = false, bool keep_for_backward = true);
+  // grads: by output name, each [ids, dim]; a name left out has gradient 0.
+  void backward(const Output& output, const std::vector<std::pair<std::string, Tensor>>& grads);
+
+  explicit ShardedEmbeddingCollection(std::shared_ptr<ShardedCollection> impl);
+};
+
+// The module sharders: module (its tables) + plan + ranks -> sharded module. Collective: ranks must agree on all three.
+class EmbeddingBagCollectionSharder {
+ public:
+  EmbeddingBagCollectionSharder(const Runtime& runtime, ShardedModuleOptions options)
+      : runtime_(runtime), options_(std::move(options)) {}
+  ShardedEmbeddingBagCollection shard(const std::vector<EmbeddingBagConfig>& tables,
+                                      const EmbeddingModuleShardingPlan& plan,
+                                      std::shared_ptr<ProcessGroup> group) const;
+
+ private:
+  const Runtime& runtime_;
+  ShardedModuleOptions options_;
+};
+
+class EmbeddingCollectionSharder {
+ public:
+  EmbeddingCollectionSharder(const Runtime& runtime, ShardedModuleOptions options)
+      : runtime_(runtime), options_(std::move(options)) {}
+  ShardedEmbeddingCollection shard(const std::vector<EmbeddingBagConfig>& tables,
+                                   const EmbeddingModuleShardingPlan& plan, std::shared_ptr<ProcessGroup> group) const;
+
+ private:
+  const Runtime& runtime_;
+  ShardedModuleOptions options_;
+};
+
+}  // namespace tessera

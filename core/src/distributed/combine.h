@@ -1,0 +1,26 @@
+// Combine: rows that came back become the collection's output; and, backward, the output's gradient becomes rows.
+#pragma once
+
+#include "distributed/lanes.h"
+#include "distributed/step.h"
+
+namespace tessera {
+
+// Where the rows of a slot go: bag b at data + b * stride. Pooled slots have `bags` rows, sequence slots one per id.
+struct SlotView {
+  float* data = nullptr;
+  int64_t stride = 0;
+};
+
+// Elements per rank and the begin of each lane in home_rows; needs step.sent.
+void lay_out_home(const LaneMap& map, int world_size, bool sequence, Step& step);
+
+// Pooled: first lanes write (zeros for an empty bag), later ones add; MEAN divides by the bag's whole length.
+void combine_pooled(const LaneMap& map, const Step& step, const std::vector<SlotView>& out);
+void split_pooled(const LaneMap& map, Step& step, const std::vector<SlotView>& grad);
+
+// Sequences: rows are copied to where their ids stood.
+void combine_sequence(const LaneMap& map, const Step& step, const std::vector<SlotView>& out);
+void split_sequence(const LaneMap& map, Step& step, const std::vector<SlotView>& grad);
+
+}  // namespace tessera

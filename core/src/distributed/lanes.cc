@@ -1,0 +1,200 @@
+#include "distributed/lanes.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "tessera/abi/sharder.h"
+
+namespace tessera {
+namespace {
+
+using Combine = ParameterSharding::Combine;
+
+// Shards with rows, by column block, each block's shards in row order.
+std::map<std::pair<int64_t, int64_t>, std::vector<int>> column_blocks(const ParameterSharding& sharding) {
+  std::map<std::pair<int64_t, int64_t>, std::vector<int>> blocks;
+  for (size_t s = 0; s < sharding.shards.size(); ++s) {
+    if (sharding.shards[s].rows > 0)
+      blocks[{sharding.shards[s].col, sharding.shards[s].cols}].push_back(static_cast<int>(s));
+  }
+  for (auto& [columns, shards] : blocks) {
+    std::stable_sort(shards.begin(), shards.end(),
+                     [&](int a, int b) { return sharding.shards[a].row < sharding.shards[b].row; });
+  }
+  return blocks;
+}
+
+int64_t uniform_block(const std::vector<int64_t>& begins) {
+  const int64_t block = begins[1] - begins[0];
+  for (size_t k = 1; k + 1 < begins.size(); ++k) {
+    if (begins[k] != static_cast<int64_t>(k) * block) return 0;
+  }
+  return begins.back() - begins[begins.size() - 2] <= block ? block : 0;
+}
+
+std::string rectangle(const ShardMetadata& s) {
+  return cat("rows [", s.row, ", ", s.row + s.rows, ") x columns [", s.col, ", ", s.col + s.cols, ")");
+}
+
+}  // namespace
+
+void check_tiling(const EmbeddingBagConfig& table, const ParameterSharding& sharding, int world_size) {
+  const auto refuse = [&](const std::string& why) {
+    fail(Code::kInvalidArgument, "the plan of table \"", table.name, "\" (", sharding.sharding_type,
+         ") does not fit: ", why);
+  };
+  if (sharding.shards.empty()) refuse("it has no shards");
+  for (const ShardMetadata& s : sharding.shards) {
+    if (s.rank < 0 || s.rank >= world_size)
+      refuse(cat("a shard is on rank ", s.rank, ", but there are ", world_size, " ranks"));
+    if (s.rows < 0 || s.cols <= 0 || s.row < 0 || s.col < 0 || s.row + s.rows > table.num_embeddings ||
+        s.col + s.cols > table.embedding_dim) {
+      refuse(
+          cat("shard ", rectangle(s), " lies outside the table's ", table.num_embeddings, " x ", table.embedding_dim));
+    }
+  }
+  if (sharding.combine == Combine::kReplica) {
+    std::vector<int> ranks = sharding.ranks();
+    std::sort(ranks.begin(), ranks.end());
+    std::vector<int> all(world_size);
+    std::iota(all.begin(), all.end(), 0);
+    if (ranks != all) refuse("a replica is needed on every rank, once");
+    for (const ShardMetadata& s : sharding.shards) {
+      if (s.rows != table.num_embeddings || s.cols != table.embedding_dim) refuse("a replica is not the whole table");
+    }
+    return;
+  }
+  int64_t covered = 0, col = 0;
+  for (const auto& [columns, shards] : column_blocks(sharding)) {
+    if (columns.first != col)
+      refuse(cat("columns from ", std::min(col, columns.first), " are covered twice or not at all"));
+    col += columns.second;
+    int64_t row = 0;
+    for (int i : shards) {
+      const ShardMetadata& s = sharding.shards[i];
+      if (!sharding.routed && s.row != row)
+        refuse(cat("shard ", rectangle(s), " overlaps another or leaves a gap before it"));
+      row += s.rows;
+      covered += s.rows * s.cols;
+    }
+  }
+  if (covered != table.num_embeddings * table.embedding_dim)
+    refuse("the shards do not cover every row and column once");
+}
+
+LaneMap::LaneMap(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
+                 const EmbeddingModuleShardingPlan& plan, int world_size) {
+  for (const EmbeddingBagConfig& table : tables) check_tiling(table, plan.at(table.name), world_size);
+  for (const auto& [name, sharding] : plan.tables()) {
+    const auto known = std::find_if(tables.begin(), tables.end(), [&](const auto& t) { return t.name == name; });
+    if (known == tables.end())
+      fail(Code::kInvalidArgument, "the plan has a table \"", name, "\" that the collection has not");
+  }
+  add_slots(tables, plan);
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    if (slots_[i].replicated) continue;
+    const EmbeddingBagConfig& table = tables[slots_[i].table];
+    const ParameterSharding& sharding = plan.at(table.name);
+    PartPtr router;
+    if (sharding.routed) {
+      router = runtime.create(TSR_SHARDER_KIND, sharding.sharding_type);
+      if (!TSR_HAS(tsr_sharder, &router->api<tsr_sharder>(), route)) {
+        fail(Code::kFailedPrecondition, "sharder ", sharding.sharding_type, " routes rows of table \"", table.name,
+             "\" but has no route()");
+      }
+    }
+    add_slot_streams(static_cast<int>(i), sharding, router, table.num_embeddings);
+  }
+  order_by_rank(world_size);
+}
+
+void LaneMap::add_slots(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan) {
+  const auto names = embedding_names_by_table(tables);
+  for (size_t t = 0; t < tables.size(); ++t) {
+    for (size_t f = 0; f < tables[t].feature_names.size(); ++f) {
+      Slot slot;
+      slot.table = static_cast<int>(t);
+      slot.feature = tables[t].feature_names[f];
+      slot.name = names[t][f];
+      slot.pooling = tables[t].pooling;
+      slot.dim = tables[t].embedding_dim;
+      slot.col = output_width_;
+      slot.replicated = plan.at(tables[t].name).combine == Combine::kReplica;
+      output_width_ += slot.dim;
+      slots_.push_back(std::move(slot));
+    }
+  }
+}
+
+void LaneMap::add_slot_streams(int slot, const ParameterSharding& sharding, const PartPtr& router, int64_t table_rows) {
+  std::map<std::vector<int64_t>, int> cut_of;          // column blocks that are cut alike share a cut
+  std::map<std::tuple<int, int, int>, int> stream_of;  // (cut, range, rank)
+  for (const auto& [columns, shards] : column_blocks(sharding)) {
+    std::vector<int64_t> begins;
+    int64_t next = 0;
+    for (int i : shards) {
+      begins.push_back(next);
+      next += sharding.shards[i].rows;
+    }
+    begins.push_back(table_rows);
+    auto [at, is_new] = cut_of.try_emplace(begins, static_cast<int>(cuts_.size()));
+    if (is_new) {
+      Cut cut;
+      cut.slot = slot;
+      cut.begins = begins;
+      cut.block = uniform_block(begins);
+      cut.streams.resize(shards.size());
+      cut.router = router;
+      cuts_.push_back(std::move(cut));
+    }
+    const int c = at->second;
+    for (size_t range = 0; range < shards.size(); ++range) {
+      const ShardMetadata& shard = sharding.shards[shards[range]];
+      auto [found, fresh] =
+          stream_of.try_emplace({c, static_cast<int>(range), shard.rank}, static_cast<int>(streams_.size()));
+      if (fresh) {
+        cuts_[c].streams[range].push_back(found->second);
+        streams_.push_back({slot, shard.rank, router ? 0 : shard.row, shard.rows, c, static_cast<int>(range)});
+      }
+      lanes_.push_back({found->second, slots_[slot].table, shards[range], shard.col, shard.cols, range == 0});
+    }
+  }
+}
+
+void LaneMap::order_by_rank(int world_size) {
+  std::vector<int> order(streams_.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return streams_[a].rank < streams_[b].rank; });
+  std::vector<int> place(streams_.size());
+  std::vector<Stream> streams;
+  for (int old : order) {
+    place[old] = static_cast<int>(streams.size());
+    streams.push_back(streams_[old]);
+  }
+  streams_ = std::move(streams);
+  for (Lane& lane : lanes_) lane.stream = place[lane.stream];
+  for (Cut& cut : cuts_) {
+    for (auto& range : cut.streams) {
+      for (int& stream : range) stream = place[stream];
+    }
+  }
+  std::stable_sort(lanes_.begin(), lanes_.end(), [](const Lane& a, const Lane& b) { return a.stream < b.stream; });
+  for (int rank = 0; rank <= world_size; ++rank) {
+    const auto stream =
+        std::partition_point(streams_.begin(), streams_.end(), [&](const Stream& s) { return s.rank < rank; });
+    stream_begin_.push_back(static_cast<int>(stream - streams_.begin()));
+    const auto lane = std::partition_point(lanes_.begin(), lanes_.end(),
+                                           [&](const Lane& l) { return streams_[l.stream].rank < rank; });
+    lane_begin_.push_back(static_cast<int>(lane - lanes_.begin()));
+  }
+  combine_order_.resize(lanes_.size());
+  std::iota(combine_order_.begin(), combine_order_.end(), 0);
+  std::stable_sort(combine_order_.begin(), combine_order_.end(), [&](int a, int b) {
+    const Lane &x = lanes_[a], &y = lanes_[b];
+    return std::tuple(streams_[x.stream].slot, x.col, streams_[x.stream].range) <
+           std::tuple(streams_[y.stream].slot, y.col, streams_[y.stream].range);
+  });
+}
+
+}  // namespace tessera

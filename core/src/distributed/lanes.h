@@ -1,0 +1,91 @@
+// The plan, turned into what a step needs: which ids go to which rank (streams), and which rows come back (lanes).
+//
+// Built once per sharded collection, equal on every rank. Data-parallel tables take no part: see replicas.h.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tessera/embedding_configs.h"
+#include "tessera/runtime.h"
+#include "tessera/sharding_plan.h"
+
+namespace tessera {
+
+// One output of the collection: a feature of a table. In the unsharded order: tables, then their features.
+struct Slot {
+  int table = 0;
+  std::string feature;  // key of the input
+  std::string name;     // key of the output: "feature" or "feature@table"
+  PoolingType pooling = PoolingType::kSum;
+  int64_t dim = 0;
+  int64_t col = 0;          // first column in the pooled output
+  bool replicated = false;  // data parallel: looked up where the batch is
+};
+
+// Ids of one slot on their way to one rank: those in [row, row + rows), sent as id - row. Column shards of a rank that
+// hold the same rows share a stream.
+struct Stream {
+  int slot = 0;
+  int rank = 0;
+  int64_t row = 0, rows = 0;
+  int cut = 0;    // index into LaneMap::cuts
+  int range = 0;  // which range of the cut
+};
+
+// Rows of one shard on their way back: columns [col, col + cols) of the slot.
+struct Lane {
+  int stream = 0;
+  int table = 0;
+  int shard = 0;  // index into the table's ParameterSharding::shards
+  int64_t col = 0, cols = 0;
+  bool first = false;  // writes its columns; later lanes of the same columns add to them
+};
+
+// How the rows of a slot are cut: range k gets ids in [begins[k], begins[k + 1]), or what `router` says.
+struct Cut {
+  int slot = 0;
+  std::vector<int64_t> begins;            // ascending, the last one is the row count
+  int64_t block = 0;                      // all ranges but the last have this size: id / block; 0: search
+  std::vector<std::vector<int>> streams;  // of each range
+  PartPtr router;                         // a sharder with route(); null: by range
+  bool whole() const { return begins.size() == 2; }
+};
+
+class LaneMap {
+ public:
+  // kInvalidArgument where the plan does not fit the tables or the world: the sentence names the table.
+  LaneMap(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
+          const EmbeddingModuleShardingPlan& plan, int world_size);
+
+  const std::vector<Slot>& slots() const { return slots_; }
+  const std::vector<Cut>& cuts() const { return cuts_; }
+  // Ordered by rank; those of rank r are [stream_begin(r), stream_begin(r + 1)). Likewise lanes.
+  const std::vector<Stream>& streams() const { return streams_; }
+  const std::vector<Lane>& lanes() const { return lanes_; }
+  int stream_begin(int rank) const { return stream_begin_[rank]; }
+  int lane_begin(int rank) const { return lane_begin_[rank]; }
+  // Indices of lanes by slot, then columns, then rows: a `first` lane comes before those that add to it.
+  const std::vector<int>& combine_order() const { return combine_order_; }
+  int64_t output_width() const { return output_width_; }
+
+ private:
+  void add_slots(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan);
+  void add_slot_streams(int slot, const ParameterSharding& sharding, const PartPtr& router, int64_t table_rows);
+  void order_by_rank(int world_size);
+
+  std::vector<Slot> slots_;
+  std::vector<Cut> cuts_;
+  std::vector<Stream> streams_;
+  std::vector<Lane> lanes_;
+  std::vector<int> stream_begin_, lane_begin_, combine_order_;
+  int64_t output_width_ = 0;
+};
+
+// Throws kInvalidArgument unless the shards tile the table exactly (replicas: each is the whole table) on ranks below
+// world_size.
+void check_tiling(const EmbeddingBagConfig& table, const ParameterSharding& sharding, int world_size);
+
+}  // namespace tessera

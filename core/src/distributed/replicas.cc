@@ -1,0 +1,141 @@
+#include "distributed/replicas.h"
+
+#include <algorithm>
+
+namespace tessera {
+namespace {
+
+// The batch where it is, as a kernel takes it.
+struct LocalBatch {
+  LocalBatch(const KeyedJaggedTensor& input, bool weighted) : ids(input.values().dl()), offsets(input.offsets().dl()) {
+    if (weighted) weights = input.weights().dl();
+    has_weights = weighted;
+  }
+  tsr_lookup lookup(const std::vector<tsr_lookup_feature>& features) const {
+    tsr_lookup l{};
+    l.struct_size = sizeof(l);
+    l.num_features = static_cast<uint32_t>(features.size());
+    l.feature_stride = sizeof(tsr_lookup_feature);
+    l.features = features.data();
+    l.ids = &ids;
+    l.offsets = &offsets;
+    l.weights = has_weights ? &weights : nullptr;
+    return l;
+  }
+  DLTensor ids, offsets, weights{};
+  bool has_weights;
+};
+
+}  // namespace
+
+Replicas::Replicas(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
+                   const EmbeddingModuleShardingPlan& plan, const LaneMap& map, int rank,
+                   const ShardGroupOptions& options)
+    : map_(map), tables_(tables), groups_(runtime, tables, plan, rank, true, options) {}
+
+void Replicas::fill_features(const KeyedJaggedTensor& input, const std::vector<int>& slot_key, bool sequence,
+                             const SlotLayout& layout) {
+  features_.resize(groups_.lookups().size());
+  for (auto& features : features_) features.clear();
+  const bool variable = input.variable_stride_per_key();
+  const auto bags = input.stride_per_key();
+  const auto first = input.lengths_offset_per_key();
+  for (size_t s = 0; s < map_.slots().size(); ++s) {
+    const Slot& slot = map_.slots()[s];
+    if (!slot.replicated) continue;
+    const auto shard = std::find_if(groups_.shards().begin(), groups_.shards().end(),
+                                    [&](const LocalShard& l) { return l.table == slot.table; });
+    tsr_lookup_feature feature{};
+    feature.table = shard->index;
+    feature.pooling = sequence ? TSR_POOLING_NONE : static_cast<int32_t>(slot.pooling);
+    feature.bags = variable ? bags[slot_key[s]] : input.stride();
+    feature.first_offset = first[slot_key[s]];
+    feature.output_offset = layout.offset[s];
+    feature.output_stride = layout.stride[s];
+    features_[shard->group].push_back(feature);
+  }
+}
+
+void Replicas::forward(const KeyedJaggedTensor& input, bool weighted, const std::vector<int>& slot_key, bool sequence,
+                       const Tensor& out, const SlotLayout& layout, Contexts* contexts) {
+  fill_features(input, slot_key, sequence, layout);
+  const LocalBatch batch(input, weighted);
+  if (contexts) {
+    contexts->clear();
+    contexts->resize(groups_.lookups().size());
+  }
+  for (size_t g = 0; g < groups_.lookups().size(); ++g) {
+    const tsr_lookup lookup = batch.lookup(features_[g]);
+    groups_.lookups()[g].forward(lookup, out, contexts ? &(*contexts)[g] : nullptr);
+  }
+}
+
+void Replicas::backward(const KeyedJaggedTensor& input, bool weighted, const std::vector<int>& slot_key, bool sequence,
+                        const Tensor& grad, const SlotLayout& layout, Contexts&& contexts, const ProcessGroup& group,
+                        double scale) {
+  fill_features(input, slot_key, sequence, layout);
+  const LocalBatch batch(input, weighted);
+  int64_t total = 0;
+  std::vector<int64_t> begin;
+  for (const LocalShard& shard : groups_.shards()) {
+    begin.push_back(total);
+    total += shard.where.rows * (shard.where.cols + 1);
+  }
+  const Tensor buffer = reduce_.ensure(total).first({total});
+  std::fill_n(buffer.data<float>(), total, 0.0f);
+  for (size_t g = 0; g < groups_.lookups().size(); ++g) {
+    const tsr_lookup lookup = batch.lookup(features_[g]);
+    const auto gradients = groups_.lookups()[g].backward_rows(std::move(contexts[g]), lookup, grad, scale);
+    for (size_t s = 0; s < groups_.shards().size(); ++s) {
+      const LocalShard& shard = groups_.shards()[s];
+      if (shard.group != static_cast<int>(g)) continue;
+      const RowGradient& gradient = gradients[shard.index];
+      float* dense = buffer.data<float>() + begin[s];
+      float* seen = dense + shard.where.rows * shard.where.cols;
+      for (int64_t i = 0; i < gradient.rows.numel(); ++i) {
+        const int64_t row = gradient.rows.data<int64_t>()[i];
+        std::copy_n(gradient.values.data<float>() + i * shard.where.cols, shard.where.cols,
+                    dense + row * shard.where.cols);
+        seen[row] = 1.0f;
+      }
+    }
+  }
+  if (group.world_size() > 1) group.all_reduce(buffer, ReduceOp::kSum, "data-parallel gradients").wait();
+  for (Lookup& lookup : groups_.lookups()) lookup.count_step();
+  for (size_t s = 0; s < groups_.shards().size(); ++s) apply_reduced(begin[s], groups_.shards()[s]);
+}
+
+void Replicas::apply_reduced(int64_t begin, const LocalShard& shard) {
+  Lookup& lookup = groups_.lookups()[shard.group];
+  if (lookup.options().optimizer.name.empty()) return;
+  const int64_t cols = shard.where.cols;
+  const float* dense = reduce_.data<float>() + begin;
+  const float* seen = dense + shard.where.rows * cols;
+  const int64_t count = shard.where.rows - std::count(seen, seen + shard.where.rows, 0.0f);
+  RowGradient gradient{Tensor::empty({count}, DType::kInt64), Tensor::empty({count, cols})};
+  int64_t i = 0;
+  for (int64_t row = 0; row < shard.where.rows; ++row) {
+    if (seen[row] == 0.0f) continue;
+    gradient.rows.data<int64_t>()[i] = row;
+    std::copy_n(dense + row * cols, cols, gradient.values.data<float>() + i * cols);
+    ++i;
+  }
+  lookup.apply(shard.index, gradient);
+}
+
+std::vector<std::pair<std::string, Tensor>> Replicas::gradients() const {
+  std::vector<std::pair<std::string, Tensor>> out;
+  int64_t begin = 0;
+  for (const LocalShard& shard : groups_.shards()) {
+    const std::vector<int64_t> shape{shard.where.rows, shard.where.cols};
+    if (reduce_.tensor().defined()) {
+      out.emplace_back(
+          tables_[shard.table].name,
+          Tensor::from<float>(std::span<const float>(reduce_.data<float>() + begin, shape[0] * shape[1]), shape));
+    }
+    begin += shard.where.rows * (shard.where.cols + 1);
+  }
+  return out;
+}
+
+}  // namespace tessera

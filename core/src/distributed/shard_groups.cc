@@ -1,0 +1,130 @@
+#include "distributed/shard_groups.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace tessera {
+namespace {
+
+// Everything that one kernel instance has in common.
+struct GroupKey {
+  DType dtype;
+  OptimizerSpec optimizer;
+  std::string compute_kernel;
+  bool operator==(const GroupKey&) const = default;
+};
+
+}  // namespace
+
+ShardGroups::ShardGroups(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
+                         const EmbeddingModuleShardingPlan& plan, int rank, bool replicas,
+                         const ShardGroupOptions& options) {
+  std::vector<GroupKey> keys;
+  std::vector<LookupOptions> group_options;
+  for (size_t t = 0; t < tables.size(); ++t) {
+    const ParameterSharding& sharding = plan.at(tables[t].name);
+    if ((sharding.combine == ParameterSharding::Combine::kReplica) != replicas) continue;
+    const GroupKey key{tables[t].data_type, tables[t].optimizer.name.empty() ? options.optimizer : tables[t].optimizer,
+                       sharding.compute_kernel};
+    for (size_t s = 0; s < sharding.shards.size(); ++s) {
+      const ShardMetadata& where = sharding.shards[s];
+      if (where.rank != rank || where.rows == 0) continue;
+      const auto at = std::find(keys.begin(), keys.end(), key);
+      const auto group = static_cast<int>(at - keys.begin());
+      if (at == keys.end()) {
+        keys.push_back(key);
+        LookupOptions o;
+        o.kernel = options.kernel;
+        o.compute_kernel = key.compute_kernel;
+        o.device = options.device;
+        o.weight_dtype = key.dtype;
+        o.optimizer = key.optimizer;
+        group_options.push_back(std::move(o));
+      }
+      auto& group_tables = group_options[group].tables;
+      shards_.push_back(
+          {static_cast<int>(t), static_cast<int>(s), where, group, static_cast<int>(group_tables.size())});
+      group_tables.push_back({tables[t].name, where.rows, where.cols});
+    }
+  }
+  for (LookupOptions& o : group_options) lookups_.emplace_back(runtime, std::move(o));
+}
+
+const LocalShard* ShardGroups::find(int table, int shard) const {
+  for (const LocalShard& s : shards_) {
+    if (s.table == table && s.shard == shard) return &s;
+  }
+  return nullptr;
+}
+
+OwnerLookup::OwnerLookup(const LaneMap& map, ShardGroups& groups, int rank, int world_size, bool sequence)
+    : groups_(groups),
+      world_size_(world_size),
+      num_streams_(map.stream_begin(rank + 1) - map.stream_begin(rank)),
+      sequence_(sequence) {
+  for (int i = map.lane_begin(rank); i < map.lane_begin(rank + 1); ++i) {
+    const Lane& lane = map.lanes()[i];
+    const LocalShard* shard = groups.find(lane.table, lane.shard);
+    TESSERA_CHECK(shard, "every lane of this rank has a shard here");
+    lanes_.push_back({lane.stream - map.stream_begin(rank), shard->group, shard->index, lane.cols});
+  }
+}
+
+void OwnerLookup::lay_out(Step& step) const {
+  step.owner_counts.assign(world_size_, 0);
+  step.features.resize(groups_.lookups().size());
+  for (auto& features : step.features) features.clear();
+  int64_t at = 0;
+  for (int peer = 0; peer < world_size_; ++peer) {
+    const int64_t begin = at;
+    for (const OwnLane& lane : lanes_) {
+      const size_t piece_index = static_cast<size_t>(peer) * num_streams_ + lane.stream;
+      const StreamPiece& piece = step.received[piece_index];
+      if (!piece.ids) continue;
+      tsr_lookup_feature feature{};
+      feature.table = lane.table;
+      feature.pooling = sequence_ ? TSR_POOLING_NONE : TSR_POOLING_SUM;
+      feature.bags = piece.full_bags;
+      feature.first_offset = step.first_offset[piece_index];
+      feature.output_offset = at;
+      feature.output_stride = lane.cols;
+      step.features[lane.group].push_back(feature);
+      at += (sequence_ ? piece.ids : piece.full_bags) * lane.cols;
+    }
+    step.owner_counts[peer] = at - begin;
+  }
+  step.owner_rows.ensure(at);
+}
+
+void OwnerLookup::forward(Step& step, bool keep_context) {
+  step.contexts.clear();
+  step.contexts.resize(groups_.lookups().size());
+  for (size_t g = 0; g < groups_.lookups().size(); ++g) {
+    if (step.features[g].empty()) continue;
+    const BatchTensors tensors(step);
+    const tsr_lookup lookup = tensors.lookup(step.features[g]);
+    groups_.lookups()[g].forward(lookup, step.owner_rows.tensor(), keep_context ? &step.contexts[g] : nullptr);
+  }
+}
+
+void OwnerLookup::backward(Step& step, double grad_scale) {
+  for (size_t g = 0; g < groups_.lookups().size(); ++g) {
+    Lookup& lookup = groups_.lookups()[g];
+    if (step.features[g].empty()) {
+      lookup.count_step();  // t of the formulas counts steps, not batches that had ids here
+      continue;
+    }
+    const BatchTensors tensors(step);
+    const tsr_lookup batch = tensors.lookup(step.features[g]);
+    if (lookup.updates_in_backward()) {
+      lookup.backward(std::move(step.contexts[g]), batch, step.owner_rows.tensor(), grad_scale);
+      continue;
+    }
+    const auto gradients =
+        lookup.backward_rows(std::move(step.contexts[g]), batch, step.owner_rows.tensor(), grad_scale);
+    lookup.count_step();
+    for (size_t t = 0; t < gradients.size(); ++t) lookup.apply(static_cast<int>(t), gradients[t]);
+  }
+}
+
+}  // namespace tessera

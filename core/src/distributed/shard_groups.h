@@ -1,0 +1,71 @@
+// The owner's part of a step: this rank's shards, grouped into kernel instances, looked up and updated for everybody.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "distributed/lanes.h"
+#include "distributed/step.h"
+#include "tessera/lookup.h"
+
+namespace tessera {
+
+// A shard held by this rank (a replica is one too), and where its rows are.
+struct LocalShard {
+  int table = 0;
+  int shard = 0;  // index into the table's ParameterSharding::shards
+  ShardMetadata where;
+  int group = 0;  // index of the Lookup
+  int index = 0;  // table index in that Lookup
+};
+
+struct ShardGroupOptions {
+  std::string kernel = "auto";  // plugin id
+  Device device;
+  OptimizerSpec optimizer;  // of tables that name none themselves
+};
+
+class ShardGroups {
+ public:
+  // Shards of `rank`; only those of replicated tables if `replicas`, only the others otherwise. One Lookup for every
+  // combination of data type, optimizer and compute kernel.
+  ShardGroups(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
+              const EmbeddingModuleShardingPlan& plan, int rank, bool replicas, const ShardGroupOptions& options);
+
+  const std::vector<LocalShard>& shards() const { return shards_; }
+  std::vector<Lookup>& lookups() { return lookups_; }
+  const std::vector<Lookup>& lookups() const { return lookups_; }
+  const LocalShard* find(int table, int shard) const;
+
+ private:
+  std::vector<LocalShard> shards_;
+  std::vector<Lookup> lookups_;
+};
+
+// Looks up what `step` received and writes step.owner_rows; backward takes the gradients from there.
+class OwnerLookup {
+ public:
+  OwnerLookup(const LaneMap& map, ShardGroups& groups, int rank, int world_size, bool sequence);
+
+  // Sizes of the rows on the wire, known once the inputs were exchanged: fills owner_counts and the features.
+  void lay_out(Step& step) const;
+  void forward(Step& step, bool keep_context);
+  // Updates the shards: inside the kernel's backward (fused), or from the gradients that it hands out (dense).
+  void backward(Step& step, double grad_scale);
+
+ private:
+  struct OwnLane {
+    int stream = 0;  // among the own streams
+    int group = 0;
+    int table = 0;  // index in the group
+    int64_t cols = 0;
+  };
+  ShardGroups& groups_;
+  std::vector<OwnLane> lanes_;
+  int world_size_;
+  int num_streams_;
+  bool sequence_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,253 @@
+#include "distributed/sharded_collection.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "tessera/abi/sharder.h"
+
+namespace tessera {
+namespace {
+
+// Adds the time since the last call to a stage.
+class Stopwatch {
+ public:
+  void lap(double& stage) {
+    const auto now = std::chrono::steady_clock::now();
+    stage += std::chrono::duration<double>(now - last_).count();
+    last_ = now;
+  }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+uint64_t hash_text(const std::string& text, uint64_t h) {  // FNV-1a
+  for (unsigned char c : text) h = (h ^ c) * 0x100000001b3u;
+  return h;
+}
+
+// Equal on two ranks exactly when they run the same tables under the same plan.
+uint64_t fingerprint(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan,
+                     const ShardedModuleOptions& options, int world_size) {
+  uint64_t h = hash_text(cat(world_size, ' ', options.is_weighted), 0xcbf29ce484222325u);
+  for (const EmbeddingBagConfig& t : tables) {
+    h = hash_text(cat(t.name, ' ', t.num_embeddings, ' ', t.embedding_dim, ' ', static_cast<int>(t.pooling), ' ',
+                      to_string(t.data_type)),
+                  h);
+    for (const std::string& feature : t.feature_names) h = hash_text(feature + ",", h);
+    const ParameterSharding& p = plan.at(t.name);
+    h = hash_text(cat(static_cast<int>(p.combine), p.routed ? p.sharding_type : ""), h);
+    for (const ShardMetadata& s : p.shards)
+      h = hash_text(cat(s.row, ' ', s.rows, ' ', s.col, ' ', s.cols, ' ', s.rank, ';'), h);
+  }
+  return h;
+}
+
+}  // namespace
+
+ShardedCollection::ShardedCollection(const Runtime& runtime, std::vector<EmbeddingBagConfig> tables,
+                                     EmbeddingModuleShardingPlan plan, std::shared_ptr<ProcessGroup> group,
+                                     bool sequence, ShardedModuleOptions options)
+    : tables_(validated(std::move(tables))),
+      plan_(std::move(plan)),
+      group_(std::move(group)),
+      sequence_(sequence),
+      options_(std::move(options)),
+      map_(runtime, tables_, plan_, group_->world_size()),
+      shards_(runtime, tables_, plan_, group_->rank(), false, {options_.kernel, options_.device, options_.optimizer}),
+      owner_(map_, shards_, group_->rank(), group_->world_size(), sequence_),
+      replicas_(runtime, tables_, plan_, map_, group_->rank(), {options_.kernel, options_.device, options_.optimizer}),
+      exchange_(group_, map_, fingerprint(tables_, plan_, options_, group_->world_size())),
+      routers_(routers(runtime, tables_, plan_)) {
+  initialise(shards_);
+  initialise(replicas_.groups());
+}
+
+std::vector<PartPtr> ShardedCollection::routers(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
+                                                const EmbeddingModuleShardingPlan& plan) {
+  std::vector<PartPtr> out;
+  for (const EmbeddingBagConfig& t : tables) {
+    const ParameterSharding& p = plan.at(t.name);
+    out.push_back(p.routed ? runtime.create(TSR_SHARDER_KIND, p.sharding_type) : nullptr);
+  }
+  return out;
+}
+
+std::vector<int64_t> ShardedCollection::table_rows(const LocalShard& shard, int64_t first, int64_t count) const {
+  std::vector<int64_t> rows(count);
+  for (int64_t i = 0; i < count; ++i) rows[i] = first + i;
+  const PartPtr& router = routers_[shard.table];
+  if (!router) {
+    for (int64_t& row : rows) row += shard.where.row;
+    return rows;
+  }
+  const EmbeddingBagConfig& config = tables_[shard.table];
+  tsr_table table{};
+  table.struct_size = sizeof(table);
+  table.name = config.name.c_str();
+  table.rows = config.num_embeddings;
+  table.cols = config.embedding_dim;
+  table.dtype = to_dl(config.data_type);
+  AbiError err;
+  std::vector<int64_t> ids(count);
+  err.check(router->api<tsr_sharder>().unroute(
+                router->self(), &table, static_cast<uint32_t>(plan_.at(config.name).shards.size()),
+                static_cast<uint32_t>(shard.shard), count, rows.data(), ids.data(), err.out()),
+            cat("sharder ", router->id(), ": unroute"));
+  return ids;
+}
+
+void ShardedCollection::initialise(ShardGroups& groups) {
+  constexpr int64_t kBlock = 8192;
+  std::vector<float> values;
+  for (const LocalShard& shard : groups.shards()) {
+    const EmbeddingBagConfig& table = tables_[shard.table];
+    const ShardMetadata& w = shard.where;
+    for (int64_t first = 0; first < w.rows; first += kBlock) {
+      const int64_t count = std::min(kBlock, w.rows - first);
+      values.resize(count * w.cols);
+      if (!routers_[shard.table]) {
+        initial_values(table, options_.seed, w.row + first, count, w.col, w.cols, values.data());
+      } else {
+        const auto rows = table_rows(shard, first, count);
+        for (int64_t i = 0; i < count; ++i)
+          initial_values(table, options_.seed, rows[i], 1, w.col, w.cols, values.data() + i * w.cols);
+      }
+      groups.lookups()[shard.group].write_rows(shard.index, first, count, values.data());
+    }
+  }
+}
+
+int ShardedCollection::table_index(const std::string& name) const {
+  for (size_t t = 0; t < tables_.size(); ++t) {
+    if (tables_[t].name == name) return static_cast<int>(t);
+  }
+  fail(Code::kNotFound, "the collection has no table \"", name, "\"");
+}
+
+ShardedCollection::State ShardedCollection::start(const KeyedJaggedTensor& input, bool finished) {
+  State state;
+  if (spare_.empty()) {
+    state = std::make_shared<StepState>();
+  } else {
+    state = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  Stopwatch watch;
+  Step& step = state->step;
+  step.weighted = options_.is_weighted;
+  std::string error;
+  try {
+    state->input = check_ids(input);
+    step.slot_key = keys_.find(map_, state->input);
+    route(map_, state->input, group_->world_size(), sequence_, step);
+  } catch (const Error& e) {  // told to everybody by the exchange, so that nobody waits for this rank
+    error = e.what();
+    if (error.empty()) error = "unknown error";
+    step.payload_send_bytes.assign(group_->world_size(), 0);
+  }
+  watch.lap(times_.route);
+  guarded("exchange of ids", [&] { exchange_.inputs(step, finished, error); });
+  watch.lap(times_.exchange_ids);
+  owner_.lay_out(step);
+  lay_out_home(map_, group_->world_size(), sequence_, step);
+  lay_out_rows(*state);
+  watch.lap(times_.route);
+  return state;
+}
+
+// An error here that the others cannot know of would leave them waiting: the group is told.
+void ShardedCollection::guarded(const char* stage, const std::function<void()>& body) const {
+  try {
+    body();
+  } catch (const Error& e) {
+    if (e.code() == Code::kInternal || e.code() == Code::kDataLoss || e.code() == Code::kResourceExhausted) {
+      group_->abort(cat("rank ", group_->rank(), " failed in the ", stage, ": ", e.what()));
+    }
+    throw;
+  }
+}
+
+void ShardedCollection::lay_out_rows(StepState& state) const {
+  const Step& step = state.step;
+  const size_t slots = map_.slots().size();
+  state.layout.offset.resize(slots);
+  state.layout.stride.resize(slots);
+  const bool together = !sequence_ && !state.input.variable_stride_per_key();
+  int64_t total = 0;
+  for (size_t s = 0; s < slots; ++s) {
+    const Slot& slot = map_.slots()[s];
+    state.layout.offset[s] = together ? slot.col : total;
+    state.layout.stride[s] = together ? map_.output_width() : slot.dim;
+    total += slot.dim * (sequence_ ? state.input.length_per_key()[step.slot_key[s]] : step.slot_bags[s]);
+  }
+  state.rows = {};
+  // The caller may still hold the last output: only then a new one is allocated.
+  if (!state.storage.defined() || !state.storage.unique() || state.storage.numel() < total) {
+    state.storage = Tensor::empty({std::max<int64_t>(total, 1)});
+  }
+  state.num_rows_elements = total;
+  state.rows = state.storage.first({total});
+}
+
+const std::vector<SlotView>& ShardedCollection::views(StepState& state, const Tensor& rows) const {
+  state.views.resize(map_.slots().size());
+  for (size_t s = 0; s < state.views.size(); ++s) {
+    state.views[s] = {rows.data<float>() + state.layout.offset[s], state.layout.stride[s]};
+  }
+  return state.views;
+}
+
+void ShardedCollection::finish(StepState& state, bool keep_context) {
+  Stopwatch watch;
+  Step& step = state.step;
+  Work rows;
+  guarded("lookup", [&] {
+    owner_.forward(step, keep_context);
+    watch.lap(times_.lookup);
+    rows = exchange_.rows_to_home(step);
+  });
+  if (!replicas_.empty()) {  // while the rows travel
+    replicas_.forward(state.input, step.weighted, step.slot_key, sequence_, state.rows, state.layout,
+                      keep_context ? &state.replica_contexts : nullptr);
+    watch.lap(times_.lookup);
+  }
+  rows.wait();
+  watch.lap(times_.exchange_rows);
+  if (sequence_)
+    combine_sequence(map_, step, views(state, state.rows));
+  else
+    combine_pooled(map_, step, views(state, state.rows));
+  watch.lap(times_.combine);
+  ++times_.steps;
+}
+
+void ShardedCollection::backward(StepState& state, const Tensor& grad) {
+  Stopwatch watch;
+  Step& step = state.step;
+  const double mean = 1.0 / group_->world_size();
+  if (sequence_)
+    split_sequence(map_, step, views(state, grad));
+  else
+    split_pooled(map_, step, views(state, grad));
+  watch.lap(times_.split);
+  guarded("backward", [&] {
+    exchange_.rows_to_owner(step).wait();
+    watch.lap(times_.exchange_gradients);
+    owner_.backward(step, options_.gradient_scale.value_or(mean));
+    watch.lap(times_.update);
+    if (replicas_.empty()) return;
+    replicas_.backward(state.input, step.weighted, step.slot_key, sequence_, grad, state.layout,
+                       std::move(state.replica_contexts), *group_,
+                       options_.data_parallel_gradient_scale.value_or(mean));
+    watch.lap(times_.data_parallel);
+  });
+  ++updates_;
+}
+
+void ShardedCollection::give_back(State state) {
+  state->input = {};
+  spare_.push_back(std::move(state));
+}
+
+}  // namespace tessera

@@ -1,0 +1,90 @@
+// One step of a sharded collection, from batch to rows and back: route -> exchange -> lookup -> exchange -> combine.
+// What EmbeddingBagCollection and EmbeddingCollection have in common; their public faces are in sharded_modules.h.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "distributed/combine.h"
+#include "distributed/exchange.h"
+#include "distributed/replicas.h"
+#include "distributed/route.h"
+#include "distributed/shard_groups.h"
+#include "distributed/step.h"
+#include "tessera/embedding_configs.h"
+#include "tessera/process_group.h"
+#include "tessera/sharded_modules.h"
+
+namespace tessera {
+
+// A batch on its way: between start() and release().
+struct StepState {
+  Step step;
+  KeyedJaggedTensor input;  // ids in range
+  Replicas::Contexts replica_contexts;
+  Tensor storage;                 // of rows; grows
+  Tensor rows;                    // what combine wrote: all slots, laid out by `layout`
+  int64_t num_rows_elements = 0;  // of rows
+  SlotLayout layout;
+  Buffer grad{DType::kFloat32};  // gradient in the same layout, where the caller's has another
+  std::vector<SlotView> views;   // scratch
+};
+
+class ShardedCollection {
+ public:
+  ShardedCollection(const Runtime& runtime, std::vector<EmbeddingBagConfig> tables, EmbeddingModuleShardingPlan plan,
+                    std::shared_ptr<ProcessGroup> group, bool sequence, ShardedModuleOptions options);
+
+  using State = std::shared_ptr<StepState>;
+  // Checks and routes the batch, exchanges ids. Collective. On an id that is fatal here, ends the step on all ranks.
+  State start(const KeyedJaggedTensor& input, bool finished);
+  // Looks up, exchanges rows, combines: state.rows is valid.
+  void finish(StepState& state, bool keep_context);
+  // `grad` lies as state.rows does. Updates tables; collective. The state must not be used for another backward.
+  void backward(StepState& state, const Tensor& grad);
+  void give_back(State state);
+
+  const LaneMap& map() const { return map_; }
+  const std::vector<EmbeddingBagConfig>& tables() const { return tables_; }
+  const EmbeddingModuleShardingPlan& plan() const { return plan_; }
+  const ShardedModuleOptions& options() const { return options_; }
+  const ProcessGroup& group() const { return *group_; }
+  int table_index(const std::string& name) const;  // kNotFound
+  // The table's row ids behind rows [first, first + count) of a shard.
+  std::vector<int64_t> table_rows(const LocalShard& shard, int64_t first, int64_t count) const;
+  int64_t updates() const { return updates_; }
+  void set_updates(int64_t n) { updates_ = n; }
+  ShardGroups& shards() { return shards_; }
+  Replicas& replicas() { return replicas_; }
+  const ShardGroups& shards() const { return shards_; }
+  const Replicas& replicas() const { return replicas_; }
+  StageTimes& times() { return times_; }
+
+ private:
+  static std::vector<PartPtr> routers(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
+                                      const EmbeddingModuleShardingPlan& plan);
+  void initialise(ShardGroups& groups);
+  KeyedJaggedTensor check_ids(const KeyedJaggedTensor& input) const;
+  void guarded(const char* stage, const std::function<void()>& body) const;
+  void lay_out_rows(StepState& state) const;
+  const std::vector<SlotView>& views(StepState& state, const Tensor& rows) const;
+
+  std::vector<EmbeddingBagConfig> tables_;
+  EmbeddingModuleShardingPlan plan_;
+  std::shared_ptr<ProcessGroup> group_;
+  bool sequence_;
+  ShardedModuleOptions options_;
+  LaneMap map_;
+  ShardGroups shards_;
+  OwnerLookup owner_;
+  Replicas replicas_;
+  Exchange exchange_;
+  std::vector<PartPtr> routers_;  // by table; null where rows are ranges
+  KeyIndex keys_;
+  int64_t updates_ = 0;
+  std::vector<State> spare_;
+  StageTimes times_;
+};
+
+}  // namespace tessera

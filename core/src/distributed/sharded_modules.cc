@@ -1,0 +1,300 @@
+// The public faces of ShardedCollection: pooled and sequence outputs, shards, optimizer state.
+#include "tessera/sharded_modules.h"
+
+#include <algorithm>
+
+#include "distributed/sharded_collection.h"
+
+namespace tessera {
+namespace {
+
+// Gives a step's buffers back when the last output that refers to them goes.
+std::shared_ptr<StepState> returning(const std::shared_ptr<ShardedCollection>& owner, ShardedCollection::State state) {
+  StepState* raw = state.get();
+  return {raw, [owner, state = std::move(state)](StepState*) mutable { owner->give_back(std::move(state)); }};
+}
+
+// Variable batch: the row of inverse_indices that expands a slot. The features are looked up by name.
+const int64_t* inverse_row(const KeyedJaggedTensor& input, const std::string& feature) {
+  const auto* inverse = input.inverse_indices_or_null();
+  if (!inverse)
+    fail(Code::kInvalidArgument, "a batch with a variable number of samples per feature needs inverse indices");
+  const auto at = std::find(inverse->keys.begin(), inverse->keys.end(), feature);
+  if (at == inverse->keys.end()) fail(Code::kNotFound, "the inverse indices have no feature \"", feature, "\"");
+  return inverse->indices.data<int64_t>() + (at - inverse->keys.begin()) * inverse->indices.size(1);
+}
+
+// [stride, width] from per-slot rows: sample b of a slot takes row inverse[b].
+Tensor expand(const ShardedCollection& c, const StepState& state) {
+  const int64_t batch = state.input.stride(), width = c.map().output_width();
+  Tensor out = Tensor::empty({batch, width});
+  for (size_t s = 0; s < c.map().slots().size(); ++s) {
+    const Slot& slot = c.map().slots()[s];
+    const int64_t* inverse = inverse_row(state.input, slot.feature);
+    for (int64_t b = 0; b < batch; ++b) {
+      std::copy_n(state.rows.data<float>() + state.layout.offset[s] + inverse[b] * slot.dim, slot.dim,
+                  out.data<float>() + b * width + slot.col);
+    }
+  }
+  return out;
+}
+
+// The way back: rows that were taken several times sum their gradients.
+Tensor collapse(const ShardedCollection& c, StepState& state, const Tensor& grad) {
+  const int64_t batch = state.input.stride(), width = c.map().output_width();
+  const Tensor rows = state.grad.ensure(state.num_rows_elements).first({state.num_rows_elements});
+  std::fill_n(rows.data<float>(), rows.numel(), 0.0f);
+  for (size_t s = 0; s < c.map().slots().size(); ++s) {
+    const Slot& slot = c.map().slots()[s];
+    const int64_t* inverse = inverse_row(state.input, slot.feature);
+    for (int64_t b = 0; b < batch; ++b) {
+      const float* from = grad.data<float>() + b * width + slot.col;
+      float* to = rows.data<float>() + state.layout.offset[s] + inverse[b] * slot.dim;
+      for (int64_t d = 0; d < slot.dim; ++d) to[d] += from[d];
+    }
+  }
+  return rows;
+}
+
+const ShardGroups& groups_of(const ShardedCollection& c, bool replicated) {
+  return replicated ? c.replicas().groups() : c.shards();
+}
+
+struct Found {
+  const LocalShard* shard;
+  Lookup& lookup;
+};
+
+Found find(ShardedCollection& c, const HeldShard& held) {
+  const int table = c.table_index(held.table);
+  for (ShardGroups* groups : {&c.shards(), &c.replicas().groups()}) {
+    if (const LocalShard* shard = groups->find(table, held.shard)) return {shard, groups->lookups()[shard->group]};
+  }
+  fail(Code::kNotFound, "this rank holds no shard ", held.shard, " of table \"", held.table, "\"");
+}
+
+// Calls f(lookup) for every kernel instance of this rank.
+template <class F>
+void for_each_lookup(ShardedCollection& c, const F& f) {
+  for (Lookup& lookup : c.shards().lookups()) f(lookup);
+  for (Lookup& lookup : c.replicas().groups().lookups()) f(lookup);
+}
+
+}  // namespace
+
+ShardedEmbeddings::ShardedEmbeddings(std::shared_ptr<ShardedCollection> impl) : impl_(std::move(impl)) {}
+ShardedEmbeddings::~ShardedEmbeddings() = default;
+
+const std::vector<EmbeddingBagConfig>& ShardedEmbeddings::tables() const { return impl_->tables(); }
+const EmbeddingModuleShardingPlan& ShardedEmbeddings::plan() const { return impl_->plan(); }
+const ProcessGroup& ShardedEmbeddings::group() const { return impl_->group(); }
+
+std::vector<HeldShard> ShardedEmbeddings::held_shards() const {
+  std::vector<HeldShard> out;
+  for (bool replicated : {false, true}) {
+    for (const LocalShard& s : groups_of(*impl_, replicated).shards())
+      out.push_back({tables()[s.table].name, s.where, s.shard});
+  }
+  std::stable_sort(out.begin(), out.end(), [&](const HeldShard& a, const HeldShard& b) {
+    return std::pair(impl_->table_index(a.table), a.shard) < std::pair(impl_->table_index(b.table), b.shard);
+  });
+  return out;
+}
+
+Tensor ShardedEmbeddings::weight(const HeldShard& shard) const {
+  const Found f = find(*impl_, shard);
+  return f.lookup.weight(f.shard->index);
+}
+
+void ShardedEmbeddings::set_weight(const HeldShard& shard, const Tensor& value) {
+  const Found f = find(*impl_, shard);
+  f.lookup.set_weight(f.shard->index, value);
+}
+
+std::vector<std::pair<std::string, Tensor>> ShardedEmbeddings::states(const HeldShard& shard) const {
+  const Found f = find(*impl_, shard);
+  std::vector<std::pair<std::string, Tensor>> out;
+  for (size_t k = 0; k < f.lookup.states().size(); ++k) {
+    out.emplace_back(f.lookup.states()[k].name, f.lookup.state(f.shard->index, static_cast<int>(k)));
+  }
+  return out;
+}
+
+void ShardedEmbeddings::set_state(const HeldShard& shard, const std::string& name, const Tensor& value) {
+  const Found f = find(*impl_, shard);
+  const ShardMetadata& w = f.shard->where;
+  std::vector<float> weights(w.rows * w.cols);
+  std::vector<Tensor> states;
+  std::vector<float*> pointers;
+  for (const Lookup::State& s : f.lookup.states()) {
+    states.push_back(Tensor::empty(s.per_row ? std::vector<int64_t>{w.rows} : std::vector<int64_t>{w.rows, w.cols}));
+    pointers.push_back(states.back().data<float>());
+  }
+  f.lookup.read_rows(f.shard->index, 0, w.rows, weights.data(), pointers);
+  bool known = false;
+  for (size_t k = 0; k < states.size(); ++k) {
+    if (f.lookup.states()[k].name != name) continue;
+    known = true;
+    if (value.numel() != states[k].numel())
+      fail(Code::kInvalidArgument, "state \"", name, "\" of table \"", shard.table, "\" has ", states[k].numel(),
+           " values, not ", value.numel());
+    std::copy_n(value.data<float>(), value.numel(), pointers[k]);
+  }
+  if (!known) fail(Code::kNotFound, "the optimizer of table \"", shard.table, "\" has no state \"", name, "\"");
+  const std::vector<const float*> constant(pointers.begin(), pointers.end());
+  f.lookup.write_rows(f.shard->index, 0, w.rows, weights.data(), constant);
+}
+
+void ShardedEmbeddings::read_rows(const HeldShard& shard, int64_t first, int64_t count, float* weights,
+                                  std::span<float* const> states) const {
+  const Found f = find(*impl_, shard);
+  f.lookup.read_rows(f.shard->index, first, count, weights, states);
+}
+
+void ShardedEmbeddings::write_rows(const HeldShard& shard, int64_t first, int64_t count, const float* weights,
+                                   std::span<const float* const> states) {
+  const Found f = find(*impl_, shard);
+  f.lookup.write_rows(f.shard->index, first, count, weights, states);
+}
+
+std::vector<int64_t> ShardedEmbeddings::table_rows(const HeldShard& shard, int64_t first, int64_t count) const {
+  return impl_->table_rows(*find(*impl_, shard).shard, first, count);
+}
+
+const std::vector<Lookup::State>& ShardedEmbeddings::state_layout(const HeldShard& shard) const {
+  return find(*impl_, shard).lookup.states();
+}
+
+OptimizerSpec ShardedEmbeddings::optimizer_of(const std::string& table) const {
+  const EmbeddingBagConfig& config = tables()[impl_->table_index(table)];
+  return config.optimizer.name.empty() ? impl_->options().optimizer : config.optimizer;
+}
+
+void ShardedEmbeddings::set_learning_rate(double value) {
+  for_each_lookup(*impl_, [&](Lookup& lookup) { lookup.set_learning_rate(value); });
+}
+
+void ShardedEmbeddings::set_learning_rate(const std::string& table, double value) {
+  const OptimizerSpec spec = optimizer_of(table);
+  for_each_lookup(*impl_, [&](Lookup& lookup) {
+    if (lookup.options().optimizer == spec) lookup.set_learning_rate(value);
+  });
+}
+
+double ShardedEmbeddings::learning_rate(const std::string& table) const {
+  const OptimizerSpec spec = optimizer_of(table);
+  double rate = 0;
+  bool found = false;
+  for_each_lookup(*impl_, [&](Lookup& lookup) {
+    if (lookup.options().optimizer == spec) rate = lookup.learning_rate(), found = true;
+  });
+  if (!found) fail(Code::kFailedPrecondition, "this rank holds no table with the optimizer of \"", table, "\"");
+  return rate;
+}
+
+int64_t ShardedEmbeddings::step() const { return impl_->updates(); }
+
+void ShardedEmbeddings::set_step(int64_t step) {
+  impl_->set_updates(step);
+  for_each_lookup(*impl_, [&](Lookup& lookup) { lookup.set_step(step); });
+}
+
+std::vector<std::pair<std::string, Tensor>> ShardedEmbeddings::data_parallel_gradients() const {
+  return impl_->replicas().gradients();
+}
+
+const StageTimes& ShardedEmbeddings::stage_times() const { return impl_->times(); }
+void ShardedEmbeddings::reset_stage_times() { impl_->times() = {}; }
+
+ShardedEmbeddingBagCollection::ShardedEmbeddingBagCollection(std::shared_ptr<ShardedCollection> impl)
+    : ShardedEmbeddings(std::move(impl)) {
+  for (const Slot& slot : impl_->map().slots()) {
+    keys_.push_back(slot.name);
+    dims_.push_back(slot.dim);
+  }
+}
+
+Awaitable<ShardedEmbeddingBagCollection::Output> ShardedEmbeddingBagCollection::forward(const KeyedJaggedTensor& input,
+                                                                                        bool finished, bool keep) {
+  auto state = returning(impl_, impl_->start(input, finished));
+  return Awaitable<Output>([impl = impl_, state = std::move(state), keys = &keys_, dims = &dims_, keep] {
+    impl->finish(*state, keep);
+    const Tensor values = state->input.variable_stride_per_key()
+                              ? expand(*impl, *state)
+                              : state->rows.reshape({state->input.stride(), impl->map().output_width()});
+    state->rows = {};  // the output's now; the buffer is used again when nobody holds it
+    return Output{KeyedTensor(*keys, *dims, values), state->step.all_finished, keep ? state : nullptr};
+  });
+}
+
+void ShardedEmbeddingBagCollection::backward(const Output& output, const Tensor& grad) {
+  if (!output.state) fail(Code::kFailedPrecondition, "backward of a forward that kept nothing for it");
+  StepState& state = *output.state;
+  const int64_t batch = state.input.stride(), width = impl_->map().output_width();
+  if (grad.dim() != 2 || grad.size(0) != batch || grad.size(1) != width || grad.dtype() != DType::kFloat32) {
+    fail(Code::kInvalidArgument, "the gradient must be float32 [", batch, ", ", width, "]");
+  }
+  impl_->backward(state, state.input.variable_stride_per_key() ? collapse(*impl_, state, grad) : grad);
+}
+
+ShardedEmbeddingCollection::ShardedEmbeddingCollection(std::shared_ptr<ShardedCollection> impl)
+    : ShardedEmbeddings(std::move(impl)) {}
+
+Awaitable<ShardedEmbeddingCollection::Output> ShardedEmbeddingCollection::forward(const KeyedJaggedTensor& input,
+                                                                                  bool finished, bool keep) {
+  auto state = returning(impl_, impl_->start(input, finished));
+  return Awaitable<Output>([impl = impl_, state = std::move(state), keep] {
+    impl->finish(*state, keep);
+    Output out;
+    out.all_finished = state->step.all_finished;
+    const auto lengths_begin = state->input.lengths_offset_per_key();
+    for (size_t s = 0; s < impl->map().slots().size(); ++s) {
+      const Slot& slot = impl->map().slots()[s];
+      const int key = state->step.slot_key[s];
+      const int64_t ids = state->input.length_per_key()[key];
+      JaggedTensor::Options o;
+      o.values = state->rows.narrow(state->layout.offset[s], ids * slot.dim).reshape({ids, slot.dim});
+      o.lengths = state->input.lengths().narrow(lengths_begin[key], lengths_begin[key + 1] - lengths_begin[key]);
+      out.values.emplace_back(slot.name, JaggedTensor(std::move(o)));
+    }
+    state->rows = {};
+    out.state = keep ? state : nullptr;
+    return out;
+  });
+}
+
+void ShardedEmbeddingCollection::backward(const Output& output,
+                                          const std::vector<std::pair<std::string, Tensor>>& grads) {
+  if (!output.state) fail(Code::kFailedPrecondition, "backward of a forward that kept nothing for it");
+  StepState& state = *output.state;
+  const Tensor rows = state.grad.ensure(state.num_rows_elements).first({state.num_rows_elements});
+  std::fill_n(rows.data<float>(), rows.numel(), 0.0f);
+  for (const auto& [name, grad] : grads) {
+    const auto& slots = impl_->map().slots();
+    const auto slot = std::find_if(slots.begin(), slots.end(), [&](const Slot& s) { return s.name == name; });
+    if (slot == slots.end()) fail(Code::kNotFound, "the collection has no output \"", name, "\"");
+    const auto s = static_cast<size_t>(slot - slots.begin());
+    const int64_t ids = state.input.length_per_key()[state.step.slot_key[s]];
+    if (grad.numel() != ids * slot->dim || grad.dtype() != DType::kFloat32) {
+      fail(Code::kInvalidArgument, "the gradient of \"", name, "\" must be float32 [", ids, ", ", slot->dim, "]");
+    }
+    std::copy_n(grad.data<float>(), grad.numel(), rows.data<float>() + state.layout.offset[s]);
+  }
+  impl_->backward(state, rows);
+}
+
+ShardedEmbeddingBagCollection EmbeddingBagCollectionSharder::shard(const std::vector<EmbeddingBagConfig>& tables,
+                                                                   const EmbeddingModuleShardingPlan& plan,
+                                                                   std::shared_ptr<ProcessGroup> group) const {
+  return ShardedEmbeddingBagCollection(
+      std::make_shared<ShardedCollection>(runtime_, tables, plan, std::move(group), false, options_));
+}
+
+ShardedEmbeddingCollection EmbeddingCollectionSharder::shard(const std::vector<EmbeddingBagConfig>& tables,
+                                                             const EmbeddingModuleShardingPlan& plan,
+                                                             std::shared_ptr<ProcessGroup> group) const {
+  return ShardedEmbeddingCollection(
+      std::make_shared<ShardedCollection>(runtime_, tables, plan, std::move(group), true, options_));
+}
+
+}  // namespace tessera
