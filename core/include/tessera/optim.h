@@ -1,0 +1,270 @@
+// tessera/optim.h - optimizers of dense parameters and what composes optimizers, with TorchRec's names and state dicts.
+//
+// Optimizers are used by one thread at a time. A step allocates nothing after the first. Fused optimizers of embedding
+// tables live in kernels; embedding_modules.h shows them as KeyedOptimizers, so that everything here composes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "tessera/tensor.h"
+
+namespace tessera {
+
+// A named tensor that is trained. Shared between the model, which writes grad, and its optimizer, which writes value.
+struct Parameter {
+  std::string name;
+  Tensor value;              // float32; a meta tensor where the values live in a kernel
+  Tensor grad;               // shaped like value; undefined: no gradient in this step
+  bool in_backward = false;  // updated during backward: the optimizers here leave it alone
+};
+using ParameterPtr = std::shared_ptr<Parameter>;
+using ParameterList = std::vector<ParameterPtr>;
+
+// Those that are (include) or are not updated during backward: `in_backward_optimizer_filter(model, false)` is what a
+// dense optimizer is made for.
+ParameterList in_backward_optimizer_filter(const ParameterList& parameters, bool include = false);
+
+// An option of an optimizer as Python has it; monostate is None.
+using OptionValue = std::variant<std::monostate, bool, int64_t, double, std::string, std::pair<double, double>>;
+std::string to_string(const OptionValue& value);  // Python's repr
+
+struct ParamGroup {
+  std::vector<std::string> params;                           // keys
+  std::vector<std::pair<std::string, OptionValue>> options;  // sorted by name
+  double number(std::string_view option) const;              // kNotFound names those there are
+};
+
+using OptimizerState = std::vector<std::pair<std::string, Tensor>>;  // "momentum_buffer", "sum", ...: one parameter's
+struct OptimizerStateDict {
+  std::vector<std::pair<std::string, OptimizerState>> state;  // by parameter key; only those having state
+  std::optional<std::vector<ParamGroup>> param_groups;        // after save_param_groups(true)
+};
+
+// The interface of all optimizers: parameters, state and options by key.
+class KeyedOptimizer {
+ public:
+  struct Item {
+    std::string key;
+    ParameterPtr parameter;
+  };
+  virtual ~KeyedOptimizer() = default;
+
+  virtual void step() = 0;
+  void zero_grad();  // gradients become undefined
+
+  virtual std::vector<Item> params() const = 0;
+  // Tensors are shared with the optimizer, or copies where a kernel owns them: change them by set_state().
+  virtual std::vector<std::pair<std::string, OptimizerState>> state() const = 0;
+  // Copies into the state of one parameter. kInvalidArgument: no such key, other names or other shapes.
+  virtual void set_state(std::string_view key, const OptimizerState& state) = 0;
+  virtual std::vector<ParamGroup> param_groups() const = 0;
+  // Changes "lr" or another number of a group. kInvalidArgument for an option it does not have.
+  virtual void set_option(size_t group, std::string_view option, double value) = 0;
+  void set_learning_rate(double value);  // of all groups
+
+  std::vector<std::string> param_keys() const;
+  std::vector<std::string> state_keys() const;
+
+  OptimizerStateDict state_dict() const;
+  // kInvalidArgument: another number of parameters having state, an unknown key, or another number of entries. State
+  // made by the first step must be there: call init_state() before.
+  void load_state_dict(const OptimizerStateDict& dict);
+  // A real step with zero gradients: makes the state (and applies weight decay, as TorchRec's does).
+  virtual void init_state();
+  void save_param_groups(bool save) { save_param_groups_ = save; }
+  // kUnimplemented: combine optimizers instead.
+  void add_param_group(const ParamGroup& group);
+
+  virtual std::string class_name() const = 0;
+  virtual std::string str() const;  // as PyTorch prints it
+
+ protected:
+  virtual void after_load() {}
+
+ private:
+  bool save_param_groups_ = false;
+};
+using KeyedOptimizerPtr = std::shared_ptr<KeyedOptimizer>;
+
+// Formulas: tests/conformance/README.md, section optimizer_wrappers. g = gradient (negated if maximize) +
+// weight_decay * w. Parameters are float32 in host memory; one without gradient is left alone, state included.
+// kInvalidArgument for settings that make no sense, two parameters of one name, other dtypes.
+struct SgdOptions {
+  double lr = 1e-3;
+  double momentum = 0;
+  double dampening = 0;
+  double weight_decay = 0;
+  bool nesterov = false;
+  bool maximize = false;
+};
+KeyedOptimizerPtr make_sgd(const SgdOptions& options, ParameterList parameters);
+
+struct AdagradOptions {  // of RowWiseAdagrad too: one sum per row, of the mean square
+  double lr = 1e-2;
+  double lr_decay = 0;
+  double weight_decay = 0;
+  double initial_accumulator_value = 0;
+  double eps = 1e-10;
+  bool maximize = false;
+};
+KeyedOptimizerPtr make_adagrad(const AdagradOptions& options, ParameterList parameters);
+KeyedOptimizerPtr make_rowwise_adagrad(const AdagradOptions& options, ParameterList parameters);
+
+struct AdamOptions {
+  double lr = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  bool maximize = false;
+};
+KeyedOptimizerPtr make_adam(const AdamOptions& options, ParameterList parameters);
+
+// By name, for configs: "sgd", "adagrad", "rowwise_adagrad", "adam", also spelled as PyTorch's classes. `options` is a
+// JSON object with PyTorch's names; "learning_rate" is "lr", Adam takes "betas": [b1, b2] or "beta1" and "beta2".
+// kNotFound lists the optimizers there are, kInvalidArgument the options.
+struct DenseOptimizerSpec {
+  std::string name;
+  std::string options = "{}";
+  bool operator==(const DenseOptimizerSpec&) const = default;
+};
+KeyedOptimizerPtr make_dense_optimizer(const DenseOptimizerSpec& spec, ParameterList parameters);
+std::vector<std::string> dense_optimizer_names();
+
+// Several optimizers as one. Keys are "name.key"; without name the key; with an empty key the name.
+class CombinedOptimizer : public KeyedOptimizer {
+ public:
+  struct Member {
+    std::string name;  // may be empty
+    KeyedOptimizerPtr optimizer;
+  };
+  explicit CombinedOptimizer(std::vector<Member> members);  // kInvalidArgument names a key that occurs twice
+  const std::vector<Member>& members() const { return members_; }
+
+  void step() override;
+  std::vector<Item> params() const override;
+  std::vector<std::pair<std::string, OptimizerState>> state() const override;
+  void set_state(std::string_view key, const OptimizerState& state) override;
+  std::vector<ParamGroup> param_groups() const override;
+  void set_option(size_t group, std::string_view option, double value) override;
+  std::string class_name() const override { return "CombinedOptimizer"; }
+  std::string str() const override;
+
+ protected:
+  void after_load() override;
+
+ private:
+  std::vector<Member> members_;
+};
+
+// Forwards everything to the optimizer it wraps.
+class OptimizerWrapper : public KeyedOptimizer {
+ public:
+  explicit OptimizerWrapper(KeyedOptimizerPtr optimizer) : optimizer_(std::move(optimizer)) {}
+  void step() override { optimizer_->step(); }
+  std::vector<Item> params() const override { return optimizer_->params(); }
+  std::vector<std::pair<std::string, OptimizerState>> state() const override { return optimizer_->state(); }
+  void set_state(std::string_view key, const OptimizerState& state) override { optimizer_->set_state(key, state); }
+  std::vector<ParamGroup> param_groups() const override { return optimizer_->param_groups(); }
+  void set_option(size_t group, std::string_view option, double value) override {
+    optimizer_->set_option(group, option, value);
+  }
+  void init_state() override { optimizer_->init_state(); }
+
+ protected:
+  void after_load() override;
+  KeyedOptimizer& inner() const { return *optimizer_; }
+
+ private:
+  KeyedOptimizerPtr optimizer_;
+};
+
+enum class WarmupPolicy {
+  kNone,
+  kLinear,
+  kConstant,
+  kPoly,
+  kStep,
+  kInvSqrt,
+  kCosineAnnealingWarmRestarts,
+  kInterpolate
+};
+WarmupPolicy warmup_policy_from(std::string_view name);  // "linear", "inv_sqrt", ...; kInvalidArgument lists them
+
+struct WarmupStage {
+  WarmupPolicy policy = WarmupPolicy::kLinear;
+  int64_t max_iters = 1;  // the stage ends after this iteration, counted from the start of training
+  double value = 1;
+  double lr_scale = 1;
+  int64_t decay_iters = -1;  // <= 0: max_iters; 1 for kStep
+  int64_t sgdr_period = 1;
+  std::optional<int64_t> start_interpolating_iters;
+  std::optional<double> end_value;
+};
+// What the rate is multiplied with at iteration i (global, not relative to the stage), lr_scale included.
+// kInvalidArgument where the formula has no value.
+double warmup_multiplier(const WarmupStage& stage, int64_t iteration);
+// Checks that max_iters ascend, sets decay_iters, appends the closing kNone stage.
+std::vector<WarmupStage> warmup_stages(std::vector<WarmupStage> stages);
+
+// Sets the wrapped optimizer's rate before each step. Its state is "__warmup": {"warmup": int64 [iteration, stage]}.
+class WarmupOptimizer : public OptimizerWrapper {
+ public:
+  struct Options {
+    std::vector<WarmupStage> stages;
+    double lr = 0.1;
+    std::string lr_param = "lr";
+  };
+  WarmupOptimizer(KeyedOptimizerPtr optimizer, Options options);
+  void step() override;
+  std::vector<Item> params() const override;
+  std::vector<std::pair<std::string, OptimizerState>> state() const override;
+  void set_state(std::string_view key, const OptimizerState& state) override;
+  std::string class_name() const override { return "WarmupOptimizer"; }
+
+ protected:
+  void after_load() override;
+
+ private:
+  void set_rate();
+
+  std::vector<WarmupStage> stages_;
+  double lr_;
+  std::string lr_param_;
+  Tensor warmup_;  // int64 [iteration, stage]
+  ParameterPtr parameter_;
+};
+
+enum class GradientClipping { kNorm, kValue, kNone };
+GradientClipping gradient_clipping_from(std::string_view name);  // "norm", "value", "none"
+
+// Clips the gradients in place, all parameters together, before the wrapped optimizer's step.
+class GradientClippingOptimizer : public OptimizerWrapper {
+ public:
+  struct Options {
+    GradientClipping clipping = GradientClipping::kNone;
+    double max_gradient = 0.1;
+    double norm_type = 2;  // p of the norm; infinity: the largest magnitude
+    bool track_grad_norm = false;
+  };
+  GradientClippingOptimizer(KeyedOptimizerPtr optimizer, Options options);
+  void step() override;
+  // Before clipping; nullopt before the first step and where it was neither needed nor tracked.
+  std::optional<double> last_total_grad_norm() const { return last_norm_; }
+  std::string class_name() const override { return "GradientClippingOptimizer"; }
+
+ private:
+  Options options_;
+  std::vector<Item> items_;
+  std::optional<double> last_norm_;
+};
+
+}  // namespace tessera
