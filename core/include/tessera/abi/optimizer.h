@@ -36,6 +36,11 @@ typedef struct tsr_optimizer {
 
   /* [any-thread] The learning rate that the options named. */
   double (*learning_rate)(void* self);
+
+  /* [any-thread] Optional: update_row for `count` different rows in one call, with the same result. Row i has
+   * weights[i], grads[i] and states[k * count + i]. What depends on the step alone is computed once per call. */
+  void (*update_rows)(void* self, const tsr_update* update, int64_t dim, int64_t count, float* const* weights,
+                      const float* const* grads, float* const* states);
 } tsr_optimizer;
 
 #ifdef __cplusplus

@@ -7,6 +7,7 @@
 //   static constexpr int32_t kDeviceTypes[] = {kDLCPU, 0};
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -32,6 +33,7 @@ inline const tsr_lookup_feature& feature_of(const tsr_lookup& lookup, size_t i) 
 // The optimizer of a config, called without looking anything up. `raw` may be NULL: nothing is updated.
 class OptimizerRef {
  public:
+  static constexpr uint32_t kMaxStates = 8;  // kernels refuse optimizers that have more
   OptimizerRef() = default;
   explicit OptimizerRef(const tsr_part* raw)
       : api_(raw == nullptr ? nullptr : static_cast<const tsr_optimizer*>(raw->component->api)),
@@ -43,6 +45,19 @@ class OptimizerRef {
   int32_t state_kind(uint32_t i) const { return api_->state_kinds[i]; }
   void update_row(const tsr_update& update, int64_t dim, float* weight, const float* grad, float* const* states) const {
     api_->update_row(self_, &update, dim, weight, grad, states);
+  }
+  // `count` different rows; states[k * count + i]. In one call where the optimizer can, row by row otherwise.
+  void update_rows(const tsr_update& update, int64_t dim, int64_t count, float* const* weights,
+                   const float* const* grads, float* const* states) const {
+    if (TSR_HAS(tsr_optimizer, api_, update_rows)) {
+      api_->update_rows(self_, &update, dim, count, weights, grads, states);
+      return;
+    }
+    float* row_states[kMaxStates] = {};
+    for (int64_t i = 0; i < count; ++i) {
+      for (uint32_t k = 0; k < std::min(api_->num_states, kMaxStates); ++k) row_states[k] = states[k * count + i];
+      update_row(update, dim, weights[i], grads[i], row_states);
+    }
   }
 
  private:
@@ -156,6 +171,7 @@ class Kernel {
       stats->weight_bytes = s.weight_bytes;
       stats->state_bytes = s.state_bytes;
       stats->other_bytes = s.other_bytes;
+      stats->lookups = s.lookups;
     });
   }
   template <class C>

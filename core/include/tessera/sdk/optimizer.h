@@ -8,6 +8,7 @@
 //     void update_row(const tsr_update& u, int64_t dim, float* w, const float* g, float* const* states) const noexcept;
 //   };
 //
+// It may have update_rows beside update_row: several rows per call (abi/optimizer.h).
 // Nothing is virtual: update_row runs once per row and step. Without update_row, rows are not updated and gradients are
 // handed out. The object is used from several threads at once.
 #pragma once
@@ -56,15 +57,25 @@ class Optimizer {
     static_cast<const C*>(self)->update_row(*update, dim, weight, grad, states);
   }
   template <class C>
+  static void update_rows_slot(void* self, const tsr_update* update, int64_t dim, int64_t count, float* const* weights,
+                               const float* const* grads, float* const* states) noexcept {
+    static_cast<const C*>(self)->update_rows(*update, dim, count, weights, grads, states);
+  }
+  template <class C>
   static double learning_rate_slot(void* self) noexcept {
     return static_cast<const C*>(self)->learning_rate();
   }
   template <class C>
   static constexpr tsr_optimizer make_table() {
-    tsr_optimizer t{
-        sizeof(tsr_optimizer), static_cast<uint32_t>(C::kStates.size()), names<C>.data(), kinds<C>.data(), nullptr,
-        &learning_rate_slot<C>};
+    tsr_optimizer t{sizeof(tsr_optimizer),
+                    static_cast<uint32_t>(C::kStates.size()),
+                    names<C>.data(),
+                    kinds<C>.data(),
+                    nullptr,
+                    &learning_rate_slot<C>,
+                    nullptr};
     if constexpr (requires { &C::update_row; }) t.update_row = &update_row_slot<C>;
+    if constexpr (requires { &C::update_rows; }) t.update_rows = &update_rows_slot<C>;
     return t;
   }
 };

@@ -1,0 +1,43 @@
+// tessera/sdk/isa.h - choosing among variants of one function table, compiled for several instruction sets.
+//
+//   const IsaVariant variants[] = {{"avx512", cpu_has_avx512, &avx512::kTable}, ..., {"portable", true,
+//   &plain::kTable}}; const Table& table = *static_cast<const Table*>(choose_isa(variants).table);
+//
+// The environment variable TESSERA_ISA (avx512, avx2 or portable) forces one; it is read at every call, so set it
+// before parts are created.
+#pragma once
+
+#include <cstdlib>
+#include <initializer_list>
+#include <span>
+#include <string_view>
+
+#include "tessera/sdk/error.h"
+
+namespace tessera::sdk {
+
+struct IsaVariant {
+  const char* name;  // "avx512", "avx2", "portable"
+  bool runs_here;    // this processor has what the variant needs
+  const void* table;
+};
+
+// The first of `best_first` that runs here, or the one that TESSERA_ISA names. Failure(TSR_INVALID_ARGUMENT) when that
+// is none of the three names, Failure(TSR_UNAVAILABLE) when the processor or the build lacks it.
+inline const IsaVariant& choose_isa(std::span<const IsaVariant> best_first) {
+  const char* variable = std::getenv("TESSERA_ISA");
+  const std::string_view forced = variable == nullptr ? "" : variable;
+  for (const IsaVariant& variant : best_first) {
+    if (variant.runs_here && (forced.empty() || forced == variant.name)) return variant;
+  }
+  for (std::string_view known : {"avx512", "avx2", "portable"}) {
+    if (forced == known) {
+      fail(TSR_UNAVAILABLE, "TESSERA_ISA=", forced, ": this processor or this build lacks ", forced,
+           "; unset TESSERA_ISA to take the best that runs here");
+    }
+  }
+  if (forced.empty()) fail(TSR_UNAVAILABLE, "no variant of this part runs on this processor");
+  fail(TSR_INVALID_ARGUMENT, "TESSERA_ISA=", forced, " is none of avx512, avx2, portable");
+}
+
+}  // namespace tessera::sdk

@@ -1,0 +1,122 @@
+#include "config.h"
+
+#include <cmath>
+#include <cstring>
+
+namespace tessera_cpu {
+namespace {
+
+void check_compute_kernel(const tsr_kernel_config& config, const char* const* served) {
+  for (const char* const* c = served; *c != nullptr; ++c) {
+    if (std::strcmp(*c, config.compute_kernel) == 0) return;
+  }
+  std::string list;
+  for (const char* const* c = served; *c != nullptr; ++c) list += (list.empty() ? "" : ", ") + std::string(*c);
+  sdk::fail(TSR_UNIMPLEMENTED, "compute kernel \"", config.compute_kernel, "\" is not served, only ", list);
+}
+
+void check_optimizer(const tsr_kernel_config& config, const sdk::OptimizerRef& optimizer) {
+  if (config.mode != TSR_MODE_TRAIN) return;
+  if (std::strcmp(config.compute_kernel, "fused") == 0 && !optimizer.updates()) {
+    sdk::fail(TSR_UNIMPLEMENTED, "compute kernel \"fused\" updates rows in backward, but ",
+              config.optimizer == nullptr ? std::string("no optimizer is given")
+                                          : "optimizer \"" + std::string(optimizer.id()) + "\" updates none",
+              ": choose an optimizer, or the compute kernel \"dense\"");
+  }
+  if (optimizer.num_states() > sdk::OptimizerRef::kMaxStates) {
+    sdk::fail(TSR_UNIMPLEMENTED, "optimizer \"", optimizer.id(), "\" has ", optimizer.num_states(),
+              " states, but at most ", sdk::OptimizerRef::kMaxStates, " are kept");
+  }
+}
+
+TableSpec checked_table(const tsr_kernel_table& table, int64_t max_rows) {
+  const std::string name = table.name == nullptr ? "" : table.name;
+  if (table.dim <= 0 || table.rows < 0) {
+    sdk::fail(TSR_INVALID_ARGUMENT, "table \"", name, "\" has ", table.rows, " rows of ", table.dim,
+              " columns, but needs at least 0 rows and 1 column");
+  }
+  if (table.rows > max_rows) {
+    sdk::fail(TSR_UNIMPLEMENTED, "table \"", name, "\" has ", table.rows, " rows, but at most ", max_rows,
+              " are served: cut its rows over more shards");
+  }
+  return {name, table.rows, table.dim};
+}
+
+[[noreturn]] void bad_feature(size_t f, const char* what, int64_t got, int64_t bound) {
+  sdk::fail(TSR_INVALID_ARGUMENT, "lookup feature ", f, ": ", what, " ", got, " does not fit, the bound is ", bound);
+}
+
+}  // namespace
+
+Storage storage_of(DLDataType dtype, const char* what) {
+  if (dtype.lanes == 1 && dtype.code == kDLFloat && dtype.bits == 32) return Storage::kFloat32;
+  if (dtype.lanes == 1 && dtype.code == kDLFloat && dtype.bits == 16) return Storage::kFloat16;
+  if (dtype.lanes == 1 && dtype.code == kDLBfloat && dtype.bits == 16) return Storage::kBFloat16;
+  sdk::fail(TSR_UNIMPLEMENTED, what, " must be float32, float16 or bfloat16, not DLPack type code ", int{dtype.code},
+            " with ", int{dtype.bits}, " bits");
+}
+
+Config checked(const tsr_kernel_config& config, const char* const* compute_kernels, int64_t max_rows) {
+  check_compute_kernel(config, compute_kernels);
+  if (config.device.device_type != kDLCPU) {
+    sdk::fail(TSR_UNIMPLEMENTED, "device type ", int{config.device.device_type}, " is not served, only the CPU");
+  }
+  Config out;
+  out.train = config.mode == TSR_MODE_TRAIN;
+  out.weights = storage_of(config.weight_dtype, "the type of rows");
+  out.output = storage_of(config.output_dtype, "the type of outputs");
+  out.optimizer = sdk::OptimizerRef(out.train ? config.optimizer : nullptr);
+  check_optimizer(config, out.optimizer);
+  if (!(config.max_gradient >= 0) || std::isinf(config.max_gradient)) {
+    sdk::fail(TSR_INVALID_ARGUMENT, "max_gradient is ", config.max_gradient, " but must be 0 (off) or positive");
+  }
+  out.max_gradient = static_cast<float>(config.max_gradient);
+  out.tables.reserve(config.num_tables);
+  for (uint32_t t = 0; t < config.num_tables; ++t) {
+    out.tables.push_back(checked_table(sdk::table_of(config, t), max_rows));
+  }
+  return out;
+}
+
+Indices::Indices(const DLTensor& tensor, const char* what)
+    : data_(sdk::raw(tensor)), size_(sdk::numel(tensor)), wide_(sdk::holds<int64_t>(tensor)) {
+  if (!wide_ && !sdk::holds<int32_t>(tensor)) {
+    sdk::fail(TSR_INVALID_ARGUMENT, what, " must be int32 or int64, not DLPack type code ", int{tensor.dtype.code},
+              " with ", int{tensor.dtype.bits}, " bits");
+  }
+}
+
+Batch::Batch(const tsr_lookup& l, const Config& config, const DLTensor& v)
+    : lookup(&l),
+      ids(*l.ids, "ids"),
+      offsets(*l.offsets, "offsets"),
+      weights(l.weights == nullptr ? nullptr : sdk::elements<const float>(*l.weights, "weights").data()),
+      values(sdk::raw(v)) {
+  if (storage_of(v.dtype, "output and its gradient") != config.output) {
+    sdk::fail(TSR_INVALID_ARGUMENT, "the output or its gradient is of another type than the kernel was opened with");
+  }
+  if (weights != nullptr && sdk::numel(*l.weights) != ids.size()) {
+    sdk::fail(TSR_INVALID_ARGUMENT, "there are ", sdk::numel(*l.weights), " weights for ", ids.size(), " ids");
+  }
+  const int64_t size = sdk::numel(v);
+  for (size_t f = 0; f < l.num_features; ++f) {
+    const tsr_lookup_feature& x = feature(f);
+    if (x.table < 0 || static_cast<size_t>(x.table) >= config.tables.size()) {
+      bad_feature(f, "table", x.table, static_cast<int64_t>(config.tables.size()));
+    }
+    if (x.bags == 0) continue;
+    if (x.bags < 0 || x.first_offset < 0 || x.first_offset + x.bags >= offsets.size()) {
+      bad_feature(f, "last offset", x.first_offset + x.bags, offsets.size());
+    }
+    if (x.pooling < TSR_POOLING_NONE || x.pooling > TSR_POOLING_MAX) bad_feature(f, "pooling", x.pooling, 4);
+    if (x.pooling == TSR_POOLING_MAX && weights != nullptr) {
+      sdk::fail(TSR_INVALID_ARGUMENT, "lookup feature ", f, ": weights cannot go with MAX pooling");
+    }
+    const int64_t n = x.pooling == TSR_POOLING_NONE ? end(x) - begin(x) : x.bags;
+    if (begin(x) < 0 || end(x) > ids.size()) bad_feature(f, "end of ids", end(x), ids.size());
+    const int64_t last = x.output_offset + (n - 1) * x.output_stride + config.tables[x.table].dim;
+    if (n > 0 && (x.output_offset < 0 || last > size)) bad_feature(f, "end of output", last, size);
+  }
+}
+
+}  // namespace tessera_cpu

@@ -1,0 +1,211 @@
+#include "table_store.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace tessera_cpu {
+namespace {
+
+sdk::Buffer zeros(sdk::Host host, int64_t bytes) {
+  sdk::Buffer buffer(host, static_cast<uint64_t>(bytes));
+  constexpr int64_t kPiece = 8 << 20;
+  auto clear = [&](uint64_t i) {
+    const int64_t at = static_cast<int64_t>(i) * kPiece;
+    std::memset(buffer.data<char>() + at, 0, static_cast<size_t>(std::min(kPiece, bytes - at)));
+  };
+  if (bytes <= kPiece) {
+    if (bytes > 0) clear(0);
+  } else {
+    host.parallel_for(static_cast<uint64_t>((bytes + kPiece - 1) / kPiece), clear);
+  }
+  return buffer;
+}
+
+// The head of a saved table. Rows follow as stored, then each state as float32, row by row.
+struct Header {
+  char magic[8];
+  uint32_t version;
+  uint32_t storage;
+  int64_t rows;
+  int64_t dim;
+  uint32_t num_states;
+  uint32_t per_element;  // bit k: state k has a value per element
+};
+constexpr char kMagic[8] = {'T', 'S', 'R', 'R', 'O', 'W', 'S', '\0'};
+
+void write(const tsr_stream_io& io, const void* bytes, int64_t size) {
+  sdk::Call call;
+  if (size > 0) call.check(io.write(io.self, bytes, static_cast<uint64_t>(size), call.err()));
+}
+void read(const tsr_stream_io& io, void* bytes, int64_t size) {
+  sdk::Call call;
+  if (size > 0) call.check(io.read(io.self, bytes, static_cast<uint64_t>(size), call.err()));
+}
+
+Header header_of(const TableStore& table) {
+  Header h{};
+  std::memcpy(h.magic, kMagic, sizeof(kMagic));
+  h.version = 1;
+  h.storage = static_cast<uint32_t>(table.storage());
+  h.rows = table.rows();
+  h.dim = table.dim();
+  h.num_states = table.num_states();
+  for (uint32_t k = 0; k < h.num_states; ++k) {
+    if (table.state_width(k) != 1 || table.dim() == 1) h.per_element |= 1u << k;
+  }
+  return h;
+}
+
+// Calls body(first row, count) for runs of rows that fit `scratch` with `width` floats each.
+template <class Body>
+void by_runs(int64_t rows, int64_t width, std::vector<float>& scratch, Body body) {
+  const int64_t run = std::max<int64_t>(1, (1 << 18) / width);
+  scratch.resize(static_cast<size_t>(std::min(run, std::max<int64_t>(rows, 1)) * width));
+  for (int64_t r = 0; r < rows; r += run) body(r, std::min(run, rows - r));
+}
+
+}  // namespace
+
+TableStore::TableStore(sdk::Host host, TableSpec spec, Storage storage, const sdk::OptimizerRef& optimizer)
+    : spec_(std::move(spec)), storage_(storage), row_bytes_(spec_.dim * bytes_of(storage)) {
+  if (spec_.rows > 0 && row_bytes_ > INT64_MAX / 16 / spec_.rows) {
+    sdk::fail(TSR_RESOURCE_EXHAUSTED, "table \"", spec_.name, "\": ", spec_.rows, " rows of ", spec_.dim,
+              " columns are more than any memory holds");
+  }
+  weights_ = zeros(host, spec_.rows * row_bytes_);
+  int64_t per_element = 0;
+  int64_t per_row = 0;
+  const uint32_t n = optimizer.num_states();
+  for (uint32_t k = 0; k < n; ++k) ++(optimizer.state_kind(k) == TSR_STATE_PER_ROW ? per_row : per_element);
+  elements_ = zeros(host, spec_.rows * per_element * spec_.dim * 4);
+  per_row_ = zeros(host, spec_.rows * per_row * 4);
+  int64_t element_at = 0;
+  int64_t row_at = 0;
+  for (uint32_t k = 0; k < n; ++k) {
+    if (optimizer.state_kind(k) == TSR_STATE_PER_ROW) {
+      states_.push_back({per_row_.data<float>() + row_at++, per_row, 1});
+    } else {
+      states_.push_back({elements_.data<float>() + element_at++ * spec_.dim, per_element * spec_.dim, spec_.dim});
+    }
+  }
+}
+
+void TableStore::read_row(int64_t r, float* out) const {
+  const char* from = row(r);
+  for (int64_t d = 0; d < spec_.dim; ++d) out[d] = load_value(storage_, from, d);
+}
+
+void TableStore::write_row(int64_t r, const float* values) {
+  char* to = row(r);
+  for (int64_t d = 0; d < spec_.dim; ++d) store_value(storage_, to, d, values[d]);
+}
+
+void TableStore::check_rows(const tsr_rows& rows, int64_t count) const {
+  const int64_t capacity = static_cast<int64_t>(sdk::elements<int64_t>(*rows.ids, "ids").size());
+  if (count < 0 || count > capacity || sdk::numel(*rows.weights) < count * spec_.dim) {
+    sdk::fail(TSR_INVALID_ARGUMENT, "table \"", spec_.name, "\": ", count, " rows do not fit the tensors given, ",
+              capacity, " ids and ", sdk::numel(*rows.weights), " weights");
+  }
+  if (rows.num_states != 0 && rows.num_states != num_states()) {
+    sdk::fail(TSR_INVALID_ARGUMENT, "table \"", spec_.name, "\" has ", num_states(), " states, not ", rows.num_states);
+  }
+  for (uint32_t k = 0; k < rows.num_states; ++k) {
+    if (static_cast<int64_t>(sdk::elements<float>(*rows.states[k], "state").size()) < count * states_[k].width) {
+      sdk::fail(TSR_INVALID_ARGUMENT, "table \"", spec_.name, "\": state ", k, " is too small for ", count, " rows");
+    }
+  }
+}
+
+void TableStore::export_rows(uint64_t& cursor, tsr_rows& rows) const {
+  const int64_t first = static_cast<int64_t>(std::min(cursor, static_cast<uint64_t>(spec_.rows)));
+  const int64_t count = std::min(sdk::numel(*rows.ids), spec_.rows - first);
+  check_rows(rows, count);
+  int64_t* ids = sdk::elements<int64_t>(*rows.ids, "ids").data();
+  float* weights = sdk::elements<float>(*rows.weights, "weights").data();
+  for (int64_t i = 0; i < count; ++i) {
+    ids[i] = first + i;
+    read_row(first + i, weights + i * spec_.dim);
+    for (uint32_t k = 0; k < rows.num_states; ++k) {
+      std::copy_n(state(k, first + i), states_[k].width, sdk::data_as<float>(*rows.states[k]) + i * states_[k].width);
+    }
+  }
+  rows.count = count;
+  cursor = static_cast<uint64_t>(first + count);
+}
+
+void TableStore::import_rows(const tsr_rows& rows) {
+  check_rows(rows, rows.count);
+  const int64_t* ids = sdk::elements<int64_t>(*rows.ids, "ids").data();
+  const float* weights = sdk::elements<float>(*rows.weights, "weights").data();
+  for (int64_t i = 0; i < rows.count; ++i) {
+    if (ids[i] < 0 || ids[i] >= spec_.rows) {
+      sdk::fail(TSR_OUT_OF_RANGE, "table \"", spec_.name, "\" has no row ", ids[i], ": it has ", spec_.rows, " rows");
+    }
+  }
+  for (int64_t i = 0; i < rows.count; ++i) {
+    write_row(ids[i], weights + i * spec_.dim);
+    for (uint32_t k = 0; k < rows.num_states; ++k) {
+      std::copy_n(sdk::data_as<float>(*rows.states[k]) + i * states_[k].width, states_[k].width, state(k, ids[i]));
+    }
+  }
+}
+
+void TableStore::save(const tsr_stream_io& io) const {
+  const Header header = header_of(*this);
+  write(io, &header, sizeof(header));
+  write(io, weights_.data<char>(), spec_.rows * row_bytes_);
+  std::vector<float> run;
+  for (uint32_t k = 0; k < num_states(); ++k) {
+    const int64_t width = states_[k].width;
+    by_runs(spec_.rows, width, run, [&](int64_t first, int64_t count) {
+      for (int64_t i = 0; i < count; ++i) std::copy_n(state(k, first + i), width, run.data() + i * width);
+      write(io, run.data(), count * width * 4);
+    });
+  }
+}
+
+void TableStore::load(const tsr_stream_io& io) {
+  const Header mine = header_of(*this);
+  Header saved{};
+  read(io, &saved, sizeof(saved));
+  if (std::memcmp(saved.magic, kMagic, sizeof(kMagic)) != 0) {
+    sdk::fail(TSR_DATA_LOSS, "table \"", spec_.name, "\": what is being loaded was not saved by a CPU kernel");
+  }
+  if (saved.version != mine.version) {
+    sdk::fail(TSR_UNIMPLEMENTED, "table \"", spec_.name, "\" was saved in format ", saved.version,
+              ", this kernel reads ", mine.version);
+  }
+  if (std::memcmp(&saved, &mine, sizeof(saved)) != 0) {
+    sdk::fail(TSR_FAILED_PRECONDITION, "table \"", spec_.name, "\" was saved with ", saved.rows, " rows of ", saved.dim,
+              " columns, type ", saved.storage, " and ", saved.num_states, " states, but has ", mine.rows, " rows of ",
+              mine.dim, " columns, type ", mine.storage, " and ", mine.num_states,
+              " states here: import its rows instead");
+  }
+  read(io, weights_.data<char>(), spec_.rows * row_bytes_);
+  std::vector<float> run;
+  for (uint32_t k = 0; k < num_states(); ++k) {
+    const int64_t width = states_[k].width;
+    by_runs(spec_.rows, width, run, [&](int64_t first, int64_t count) {
+      read(io, run.data(), count * width * 4);
+      for (int64_t i = 0; i < count; ++i) std::copy_n(run.data() + i * width, width, state(k, first + i));
+    });
+  }
+}
+
+RowGradients::RowGradients(const TableStore& table, const DLTensor& r, const DLTensor& v)
+    : rows(sdk::elements<const int64_t>(r, "rows").data()),
+      values(sdk::elements<const float>(v, "values").data()),
+      count(sdk::numel(r)) {
+  if (sdk::numel(v) != count * table.dim()) {
+    sdk::fail(TSR_INVALID_ARGUMENT, "table \"", table.name(), "\": ", count, " rows of ", table.dim(), " columns need ",
+              count * table.dim(), " gradient values, not ", sdk::numel(v));
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    if (rows[i] < 0 || rows[i] >= table.rows() || (i > 0 && rows[i] <= rows[i - 1])) {
+      sdk::fail(TSR_OUT_OF_RANGE, "table \"", table.name(), "\": gradient ", i, " is for row ", rows[i],
+                ", but rows must ascend, be unique and lie below ", table.rows());
+    }
+  }
+}
+
+}  // namespace tessera_cpu

@@ -1,0 +1,152 @@
+// The optimizers of FBGEMM as optimizer/1 components: options, step constants and the choice of instruction set. The
+// formulas are in row_updates.inc.
+#include <array>
+#include <cmath>
+#include <string>
+
+#include "row_updates.h"
+#include "tessera/sdk/isa.h"
+#include "tessera/sdk/optimizer.h"
+#include "tessera/sdk/plugin.h"
+
+namespace {
+
+namespace sdk = tessera::sdk;
+using tessera_optimizers::Rows;
+using tessera_optimizers::RowUpdates;
+using tessera_optimizers::Step;
+using tessera_optimizers::UpdateRows;
+using tessera_optimizers::WeightDecay;
+
+const RowUpdates& best_row_updates() {
+  const sdk::IsaVariant variants[] = {
+#if TESSERA_X86
+    {"avx512",
+     __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"),
+     &tessera_optimizers::avx512::kRowUpdates},
+    {"avx2", __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"), &tessera_optimizers::avx2::kRowUpdates},
+#endif
+    {"portable", true, &tessera_optimizers::portable::kRowUpdates},
+  };
+  return *static_cast<const RowUpdates*>(sdk::choose_isa(variants).table);
+}
+
+double number_in(sdk::Options& options, const char* key, double otherwise, double below) {
+  const double value = options.number(key, otherwise);
+  if (!(value >= 0 && value < below)) {
+    sdk::fail(TSR_INVALID_ARGUMENT, "option \"", key, "\" is ", value, " but must be at least 0",
+              std::isfinite(below) ? " and below 1" : " and finite");
+  }
+  return value;
+}
+
+WeightDecay weight_decay_mode(sdk::Options& options) {
+  const std::string mode = options.string("weight_decay_mode", "none");
+  if (mode == "none") return WeightDecay::kNone;
+  if (mode == "l2") return WeightDecay::kL2;
+  if (mode == "decouple") return WeightDecay::kDecouple;
+  sdk::fail(TSR_INVALID_ARGUMENT, "option \"weight_decay_mode\" is \"", mode, "\" but must be none, l2 or decouple");
+}
+
+// The hyperparameters, with FBGEMM's defaults. Every optimizer takes every key, so that one set of fused parameters
+// serves whichever is chosen; each reads those of its formula.
+class Hyper {
+ public:
+  explicit Hyper(sdk::Options& options)
+      : learning_rate_(number_in(options, "learning_rate", 0.01, INFINITY)),
+        beta1_(static_cast<float>(number_in(options, "beta1", 0.9, 1))),
+        beta2_(static_cast<float>(number_in(options, "beta2", 0.999, 1))) {
+    step_.eps = static_cast<float>(number_in(options, "eps", 1e-8, INFINITY));
+    step_.weight_decay = static_cast<float>(number_in(options, "weight_decay", 0, INFINITY));
+    step_.weight_decay_mode = weight_decay_mode(options);
+    step_.beta1 = beta1_;
+    step_.beta2 = beta2_;
+    step_.eta = static_cast<float>(number_in(options, "eta", 0.001, INFINITY));
+    step_.momentum = static_cast<float>(number_in(options, "momentum", 0.9, INFINITY));
+  }
+
+  double learning_rate() const { return learning_rate_; }
+
+  Step at(const tsr_update& update, bool bias_correction) const {
+    Step step = step_;
+    step.learning_rate = static_cast<float>(update.learning_rate);
+    if (bias_correction) {
+      const double t = static_cast<double>(update.step);
+      step.correction1 = static_cast<float>(1 / (1 - std::pow(static_cast<double>(beta1_), t)));
+      step.correction2 = static_cast<float>(1 / (1 - std::pow(static_cast<double>(beta2_), t)));
+    }
+    return step;
+  }
+
+ private:
+  double learning_rate_;
+  float beta1_;
+  float beta2_;
+  Step step_{};
+};
+
+constexpr sdk::Optimizer::State kM1PerRow{"momentum1", TSR_STATE_PER_ROW};
+constexpr sdk::Optimizer::State kM1{"momentum1", TSR_STATE_PER_ELEMENT};
+constexpr sdk::Optimizer::State kM2PerRow{"momentum2", TSR_STATE_PER_ROW};
+constexpr sdk::Optimizer::State kM2{"momentum2", TSR_STATE_PER_ELEMENT};
+
+// The optimizer whose formula is `kFormula`, with these states.
+template <UpdateRows RowUpdates::*kFormula, bool kBiasCorrection, const sdk::Optimizer::State&... states>
+class Fused : public sdk::Optimizer {
+ public:
+  static constexpr std::array<State, sizeof...(states)> kStates{states...};
+
+  explicit Fused(sdk::Options& options) : hyper_(options), update_(best_row_updates().*kFormula) {}
+
+  double learning_rate() const { return hyper_.learning_rate(); }
+  void update_rows(const tsr_update& update, int64_t dim, int64_t count, float* const* weights,
+                   const float* const* grads, float* const* row_states) const noexcept {
+    update_(hyper_.at(update, kBiasCorrection), Rows{dim, count, weights, grads, row_states});
+  }
+  void update_row(const tsr_update& update, int64_t dim, float* weight, const float* grad,
+                  float* const* row_states) const noexcept {
+    update_rows(update, dim, 1, &weight, &grad, row_states);
+  }
+
+ private:
+  Hyper hyper_;
+  UpdateRows update_;
+};
+
+using ExactSgd = Fused<&RowUpdates::exact_sgd, false>;
+using ExactAdagrad = Fused<&RowUpdates::exact_adagrad, false, kM1>;
+using ExactRowwiseAdagrad = Fused<&RowUpdates::exact_rowwise_adagrad, false, kM1PerRow>;
+using Adam = Fused<&RowUpdates::adam, true, kM1, kM2>;
+using PartialRowwiseAdam = Fused<&RowUpdates::partial_rowwise_adam, true, kM1, kM2PerRow>;
+using Lamb = Fused<&RowUpdates::lamb, true, kM1, kM2>;
+using PartialRowwiseLamb = Fused<&RowUpdates::partial_rowwise_lamb, true, kM1, kM2PerRow>;
+using LarsSgd = Fused<&RowUpdates::lars_sgd, false, kM1>;
+
+// Rows stay as they are; their gradients are handed out.
+class None : public sdk::Optimizer {
+ public:
+  static constexpr std::array<State, 0> kStates{};
+  explicit None(sdk::Options& options) : hyper_(options) {}
+  double learning_rate() const { return hyper_.learning_rate(); }
+
+ private:
+  Hyper hyper_;
+};
+
+}  // namespace
+
+using tessera::sdk::component;
+TESSERA_PLUGIN(
+    "optimizers", "0.1.0", component<ExactSgd>({.id = "exact_sgd", .version = "0.1.0", .about = "w -= lr*g"}),
+    component<ExactAdagrad>({.id = "exact_adagrad", .version = "0.1.0", .about = "Adagrad, a state per element"}),
+    component<ExactRowwiseAdagrad>(
+        {.id = "exact_rowwise_adagrad", .version = "0.1.0", .about = "Adagrad, a state per row", .priority = 1}),
+    component<Adam>({.id = "adam", .version = "0.1.0", .about = "Adam"}),
+    component<PartialRowwiseAdam>(
+        {.id = "partial_rowwise_adam", .version = "0.1.0", .about = "Adam, second moment per row"}),
+    component<Lamb>({.id = "lamb", .version = "0.1.0", .about = "LAMB, norms per row"}),
+    component<PartialRowwiseLamb>(
+        {.id = "partial_rowwise_lamb", .version = "0.1.0", .about = "LAMB, second moment per row"}),
+    component<LarsSgd>({.id = "lars_sgd", .version = "0.1.0", .about = "momentum SGD, rate scaled by norms per row"}),
+    component<None>({.id = "none", .version = "0.1.0", .about = "hands gradients out, updates nothing"}));

@@ -1,0 +1,58 @@
+// The formulas of the optimizers, compiled once per instruction set (row_updates.inc says how).
+#pragma once
+
+#include <stdint.h>
+
+namespace tessera_optimizers {
+
+enum class WeightDecay { kNone, kL2, kDecouple };
+
+// All that a formula reads besides the row: hyperparameters in float32, and what depends on the step alone.
+struct Step {
+  float learning_rate;
+  float eps;
+  float weight_decay;
+  WeightDecay weight_decay_mode;
+  float beta1;
+  float beta2;
+  float correction1;  // 1 / (1 - beta1^t)
+  float correction2;  // 1 / (1 - beta2^t)
+  float eta;
+  float momentum;
+};
+
+// Row i has weights[i], grads[i] and states[k * count + i]; they do not overlap.
+struct Rows {
+  int64_t dim;
+  int64_t count;
+  float* const* weights;
+  const float* const* grads;
+  float* const* states;
+};
+
+using UpdateRows = void (*)(const Step& step, const Rows& rows);
+
+struct RowUpdates {
+  UpdateRows exact_sgd;
+  UpdateRows exact_adagrad;
+  UpdateRows exact_rowwise_adagrad;
+  UpdateRows adam;
+  UpdateRows partial_rowwise_adam;
+  UpdateRows lamb;
+  UpdateRows partial_rowwise_lamb;
+  UpdateRows lars_sgd;
+};
+
+namespace portable {
+extern const RowUpdates kRowUpdates;
+}
+#if TESSERA_X86
+namespace avx2 {
+extern const RowUpdates kRowUpdates;
+}
+namespace avx512 {
+extern const RowUpdates kRowUpdates;
+}
+#endif
+
+}  // namespace tessera_optimizers

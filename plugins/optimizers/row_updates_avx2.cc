@@ -1,0 +1,2 @@
+#define ROW_UPDATES_ISA avx2
+#include "row_updates.inc"

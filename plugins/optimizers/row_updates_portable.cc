@@ -1,0 +1,2 @@
+#define ROW_UPDATES_ISA portable
+#include "row_updates.inc"
