@@ -2,8 +2,8 @@
 //
 // Objects are cheap to copy (they share tensors) and immutable once built. Lengths and offsets are computed from each
 // other when first asked for and keep each other's dtype (int32 or int64). Values are not checked against lengths
-// except where a method says so. A const object may be used by several threads after lengths() and offsets() were
-// called once.
+// except where a method says so. A const object may be used by several threads after lengths(), offsets() and
+// length_per_key() were called once (the *_sync constructors call the last).
 #pragma once
 
 #include <cstdint>
@@ -130,7 +130,8 @@ class KeyedTensor {
   std::vector<std::pair<std::string, Tensor>> to_dict() const;
   std::string str() const;
 
-  // Parts of several KeyedTensors put together anew, one tensor per group; a key may be in several groups.
+  // Parts of several KeyedTensors put together anew, one tensor per group; a key may be in several groups. Of a key that
+  // several inputs have, the last input's part is taken.
   static std::vector<Tensor> regroup(const std::vector<KeyedTensor>& tensors,
                                      const std::vector<std::vector<std::string>>& groups);
   static std::vector<std::pair<std::string, Tensor>> regroup_as_dict(

@@ -17,9 +17,9 @@ struct TypeInfo {
   const char* short_name;
 };
 constexpr TypeInfo kTypes[] = {
-    {DType::kFloat32, {kDLFloat, 32, 1}, "float32", "fp32"},   {DType::kFloat64, {kDLFloat, 64, 1}, "float64", "fp64"},
-    {DType::kFloat16, {kDLFloat, 16, 1}, "float16", "fp16"},   {DType::kBFloat16, {kDLBfloat, 16, 1}, "bfloat16", "bf16"},
-    {DType::kInt32, {kDLInt, 32, 1}, "int32", "i32"},          {DType::kInt64, {kDLInt, 64, 1}, "int64", "i64"},
+    {DType::kFloat32, {kDLFloat, 32, 1}, "float32", "fp32"}, {DType::kFloat64, {kDLFloat, 64, 1}, "float64", "fp64"},
+    {DType::kFloat16, {kDLFloat, 16, 1}, "float16", "fp16"}, {DType::kBFloat16, {kDLBfloat, 16, 1}, "bfloat16", "bf16"},
+    {DType::kInt32, {kDLInt, 32, 1}, "int32", "i32"},        {DType::kInt64, {kDLInt, 64, 1}, "int64", "i64"},
     {DType::kUInt8, {kDLUInt, 8, 1}, "uint8", "u8"},
 };
 
@@ -28,7 +28,8 @@ const TypeInfo& info(DType dtype) { return kTypes[static_cast<int>(dtype)]; }
 int64_t product(const std::vector<int64_t>& shape) {
   int64_t n = 1;
   for (int64_t s : shape) {
-    if (s < 0 || (s > 0 && n > INT64_MAX / 16 / s)) fail(Code::kInvalidArgument, "a tensor dimension of ", s, " is not possible");
+    if (s < 0 || (s > 0 && n > INT64_MAX / 16 / s))
+      fail(Code::kInvalidArgument, "a tensor dimension of ", s, " is not possible");
     n *= s;
   }
   return n;
@@ -36,26 +37,47 @@ int64_t product(const std::vector<int64_t>& shape) {
 
 double load(const void* data, DType dtype, int64_t i) {
   switch (dtype) {
-    case DType::kFloat32: return static_cast<const float*>(data)[i];
-    case DType::kFloat64: return static_cast<const double*>(data)[i];
-    case DType::kFloat16: return half_to_float(static_cast<const uint16_t*>(data)[i]);
-    case DType::kBFloat16: return bfloat16_to_float(static_cast<const uint16_t*>(data)[i]);
-    case DType::kInt32: return static_cast<const int32_t*>(data)[i];
-    case DType::kInt64: return static_cast<double>(static_cast<const int64_t*>(data)[i]);
-    case DType::kUInt8: return static_cast<const uint8_t*>(data)[i];
+    case DType::kFloat32:
+      return static_cast<const float*>(data)[i];
+    case DType::kFloat64:
+      return static_cast<const double*>(data)[i];
+    case DType::kFloat16:
+      return half_to_float(static_cast<const uint16_t*>(data)[i]);
+    case DType::kBFloat16:
+      return bfloat16_to_float(static_cast<const uint16_t*>(data)[i]);
+    case DType::kInt32:
+      return static_cast<const int32_t*>(data)[i];
+    case DType::kInt64:
+      return static_cast<double>(static_cast<const int64_t*>(data)[i]);
+    case DType::kUInt8:
+      return static_cast<const uint8_t*>(data)[i];
   }
   return 0;
 }
 
 void store(void* data, DType dtype, int64_t i, double value) {
   switch (dtype) {
-    case DType::kFloat32: static_cast<float*>(data)[i] = static_cast<float>(value); break;
-    case DType::kFloat64: static_cast<double*>(data)[i] = value; break;
-    case DType::kFloat16: static_cast<uint16_t*>(data)[i] = float_to_half(static_cast<float>(value)); break;
-    case DType::kBFloat16: static_cast<uint16_t*>(data)[i] = float_to_bfloat16(static_cast<float>(value)); break;
-    case DType::kInt32: static_cast<int32_t*>(data)[i] = static_cast<int32_t>(value); break;
-    case DType::kInt64: static_cast<int64_t*>(data)[i] = static_cast<int64_t>(value); break;
-    case DType::kUInt8: static_cast<uint8_t*>(data)[i] = static_cast<uint8_t>(value); break;
+    case DType::kFloat32:
+      static_cast<float*>(data)[i] = static_cast<float>(value);
+      break;
+    case DType::kFloat64:
+      static_cast<double*>(data)[i] = value;
+      break;
+    case DType::kFloat16:
+      static_cast<uint16_t*>(data)[i] = float_to_half(static_cast<float>(value));
+      break;
+    case DType::kBFloat16:
+      static_cast<uint16_t*>(data)[i] = float_to_bfloat16(static_cast<float>(value));
+      break;
+    case DType::kInt32:
+      static_cast<int32_t*>(data)[i] = static_cast<int32_t>(value);
+      break;
+    case DType::kInt64:
+      static_cast<int64_t*>(data)[i] = static_cast<int64_t>(value);
+      break;
+    case DType::kUInt8:
+      static_cast<uint8_t*>(data)[i] = static_cast<uint8_t>(value);
+      break;
   }
 }
 
@@ -78,7 +100,8 @@ DType dtype_from(std::string_view name) {
   for (const TypeInfo& t : kTypes) {
     if (lower == t.name || lower == t.short_name) return t.type;
   }
-  fail(Code::kInvalidArgument, "unknown data type \"", name, "\": one of float32, float16, bfloat16, float64, int32, int64, uint8");
+  fail(Code::kInvalidArgument, "unknown data type \"", name,
+       "\": one of float32, float16, bfloat16, float64, int32, int64, uint8");
 }
 
 std::shared_ptr<void> allocate_cpu(int64_t bytes) {
@@ -140,9 +163,12 @@ Tensor Tensor::to(DType dtype) const {
       const int64_t v = dtype_ == DType::kInt64   ? static_cast<int64_t*>(data_)[i]
                         : dtype_ == DType::kInt32 ? static_cast<int32_t*>(data_)[i]
                                                   : static_cast<uint8_t*>(data_)[i];
-      if (dtype == DType::kInt64) static_cast<int64_t*>(t.data_)[i] = v;
-      else if (dtype == DType::kInt32) static_cast<int32_t*>(t.data_)[i] = static_cast<int32_t>(v);
-      else static_cast<uint8_t*>(t.data_)[i] = static_cast<uint8_t>(v);
+      if (dtype == DType::kInt64)
+        static_cast<int64_t*>(t.data_)[i] = v;
+      else if (dtype == DType::kInt32)
+        static_cast<int32_t*>(t.data_)[i] = static_cast<int32_t>(v);
+      else
+        static_cast<uint8_t*>(t.data_)[i] = static_cast<uint8_t>(v);
     }
     return t;
   }
@@ -153,8 +179,10 @@ Tensor Tensor::to(DType dtype) const {
 Tensor Tensor::reshape(std::vector<int64_t> shape) const {
   int64_t known = 1, missing = -1;
   for (size_t i = 0; i < shape.size(); ++i) {
-    if (shape[i] == -1) missing = static_cast<int64_t>(i);
-    else known *= shape[i];
+    if (shape[i] == -1)
+      missing = static_cast<int64_t>(i);
+    else
+      known *= shape[i];
   }
   if (missing >= 0) shape[missing] = known ? numel_ / known : 0;
   TESSERA_CHECK(product(shape) == numel_, "reshape keeps the number of elements");
