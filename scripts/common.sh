@@ -1,4 +1,6 @@
 # Sourced by the scripts beside it: where the repository is, and how a step is announced and timed.
+# Plugins that others may write are not loaded: what is built here belongs to this user alone, whatever the umask was.
+umask 022
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 say() { printf '%s\n' "$*"; }
