@@ -42,6 +42,8 @@ struct RowGradient {
 };
 
 class Lookup {
+  struct Impl;
+
  public:
   // kUnimplemented with each candidate's reason when no kernel supports the options.
   Lookup(const Runtime& runtime, LookupOptions options);
@@ -55,7 +57,7 @@ class Lookup {
   // used instead ("dense").
   bool updates_in_backward() const;
 
-  // Kept by the caller between forward and backward; several may be live.
+  // Kept by the caller between forward and backward; several may be live. Keeps the kernel's instance alive.
   class Context {
    public:
     Context() = default;
@@ -65,7 +67,8 @@ class Lookup {
 
    private:
     friend class Lookup;
-    const Lookup* owner_ = nullptr;
+    void release();
+    std::shared_ptr<Impl> owner_;
     tsr_context* raw_ = nullptr;
   };
 
@@ -104,8 +107,7 @@ class Lookup {
   tsr_kernel_stats stats(int table) const;
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;
 };
 
 }  // namespace tessera

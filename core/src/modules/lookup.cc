@@ -1,0 +1,342 @@
+#include "tessera/lookup.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tessera {
+namespace {
+
+// The compute kernel by which gradients are handed out; every other one that trains updates its rows in backward.
+constexpr const char* kDense = "dense";
+
+// Rows moved per call of export_rows and import_rows: bounds the memory for their ids.
+constexpr int64_t kRowsPerCall = 1 << 16;
+
+// A tsr_kernel_config with the arrays that it points to.
+struct RawConfig {
+  std::vector<tsr_kernel_table> tables;
+  tsr_kernel_config config;
+
+  RawConfig(const LookupOptions& o, const Part* optimizer) {
+    for (const LookupTable& t : o.tables) {
+      tables.push_back({sizeof(tsr_kernel_table), 0, t.name.c_str(), t.rows, t.dim});
+    }
+    config = {};
+    config.struct_size = sizeof(config);
+    config.mode = o.train ? TSR_MODE_TRAIN : TSR_MODE_INFER;
+    config.compute_kernel = o.compute_kernel.c_str();
+    config.device = o.device.dl();
+    config.weight_dtype = to_dl(o.weight_dtype);
+    config.output_dtype = to_dl(o.output_dtype);
+    config.num_tables = static_cast<uint32_t>(tables.size());
+    config.table_stride = sizeof(tsr_kernel_table);
+    config.tables = tables.data();
+    config.optimizer = optimizer == nullptr ? nullptr : optimizer->raw();
+    config.optimizer_options = optimizer == nullptr ? nullptr : optimizer->options().c_str();
+    config.max_gradient = o.optimizer.max_gradient;
+  }
+};
+
+// The reason why the kernel cannot serve the config; empty when it can.
+std::string refusal(const Part& kernel, const tsr_kernel_config& config) {
+  AbiError error;
+  const tsr_code code = kernel.api<tsr_kernel>().supports(kernel.self(), &config, error.out());
+  if (code == TSR_OK) return "";
+  return error.out()->message[0] != '\0' ? error.out()->message : cat("refused with code ", code);
+}
+
+PartPtr named_kernel(const Runtime& runtime, const std::string& id, const tsr_kernel_config& config) {
+  PartPtr kernel = runtime.create(TSR_KERNEL_KIND, id);
+  const std::string reason = refusal(*kernel, config);
+  if (!reason.empty()) fail(Code::kUnimplemented, "kernel \"", id, "\" cannot serve these tables: ", reason);
+  return kernel;
+}
+
+// The supporting kernel of the highest priority; equal ones by id.
+PartPtr best_kernel(const Runtime& runtime, const tsr_kernel_config& config) {
+  std::vector<PartPtr> usable;
+  std::string reasons;
+  auto refuse = [&](const std::string& id, const std::string& why) {
+    reasons += cat(reasons.empty() ? "" : "; ", id, ": ", why);
+  };
+  for (const std::string& id : runtime.ids(TSR_KERNEL_KIND)) {
+    try {
+      usable.push_back(runtime.create(TSR_KERNEL_KIND, id));
+    } catch (const Error& e) {
+      refuse(id, e.what());
+    }
+  }
+  std::stable_sort(usable.begin(), usable.end(), [](const PartPtr& a, const PartPtr& b) {
+    return a->raw()->component->priority > b->raw()->component->priority;
+  });
+  for (const PartPtr& kernel : usable) {
+    const std::string reason = refusal(*kernel, config);
+    if (reason.empty()) return kernel;
+    refuse(kernel->id(), reason);
+  }
+  if (reasons.empty()) fail(Code::kUnimplemented, "no kernel plugin was found: see tessera plugins");
+  fail(Code::kUnimplemented, "no kernel can serve these tables. ", reasons);
+}
+
+}  // namespace
+
+struct Lookup::Impl {
+  Impl(const Runtime& runtime, LookupOptions o) : options(std::move(o)) {
+    if (!options.optimizer.name.empty()) {
+      optimizer = runtime.create(TSR_OPTIMIZER_KIND, options.optimizer.name, options.optimizer.options);
+      learning_rate = optimizer->api<tsr_optimizer>().learning_rate(optimizer->self());
+    }
+    const RawConfig raw(options, optimizer.get());
+    kernel =
+        options.kernel == "auto" ? best_kernel(runtime, raw.config) : named_kernel(runtime, options.kernel, raw.config);
+    api = &kernel->api<tsr_kernel>();
+    AbiError error;
+    error.check(api->open(kernel->self(), &raw.config, &instance, error.out()), kernel->id());
+    if (optimizer && options.train) {
+      const tsr_optimizer& o_api = optimizer->api<tsr_optimizer>();
+      for (uint32_t k = 0; k < o_api.num_states; ++k) {
+        states.push_back({o_api.state_names[k], o_api.state_kinds[k] == TSR_STATE_PER_ROW});
+      }
+    }
+  }
+  ~Impl() {
+    if (instance != nullptr) api->close(instance);
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  void check(tsr_code code, const AbiError& error) const { error.check(code, kernel->id()); }
+  template <class Function>
+  void need(Function function, const char* what) const {
+    if (function == nullptr) fail(Code::kUnimplemented, "kernel \"", kernel->id(), "\" cannot ", what);
+  }
+  const LookupTable& table(int t) const {
+    TESSERA_CHECK(t >= 0 && static_cast<size_t>(t) < options.tables.size(), "table ", t);
+    return options.tables[static_cast<size_t>(t)];
+  }
+  tsr_update update() const { return {sizeof(tsr_update), 0, learning_rate, step + 1}; }
+
+  LookupOptions options;
+  PartPtr optimizer;
+  PartPtr kernel;
+  const tsr_kernel* api = nullptr;
+  void* instance = nullptr;
+  std::vector<State> states;
+  double learning_rate = 0;
+  int64_t step = 0;
+};
+
+namespace {
+
+// tsr_rows over the caller's memory, for one call.
+struct RawRows {
+  RawRows(Tensor& ids, const LookupTable& table, const std::vector<Lookup::State>& states, int64_t count,
+          const float* weights, std::span<const float* const> values, int64_t first) {
+    ids_ = ids.first({count}).dl();
+    row_shape_[0] = count;
+    row_shape_[1] = table.dim;
+    ids_.shape = row_shape_;
+    weights_ = view(weights + first * table.dim, 2);
+    state_views_.reserve(values.size());
+    for (size_t k = 0; k < values.size(); ++k) {
+      const int64_t width = states[k].per_row ? 1 : table.dim;
+      state_views_.push_back(view(values[k] + first * width, states[k].per_row ? 1 : 2));
+    }
+    for (const DLTensor& v : state_views_) state_pointers_.push_back(&v);
+    raw = {sizeof(tsr_rows), static_cast<uint32_t>(values.size()), count, &ids_, &weights_, state_pointers_.data()};
+  }
+  RawRows(const RawRows&) = delete;
+  RawRows& operator=(const RawRows&) = delete;
+
+  tsr_rows raw;
+
+ private:
+  // The ABI has one struct for both ways; import only reads.
+  DLTensor view(const float* data, int32_t ndim) {
+    return {const_cast<float*>(data), kCpu.dl(), ndim, to_dl(DType::kFloat32), row_shape_, nullptr, 0};
+  }
+
+  int64_t row_shape_[2];
+  DLTensor ids_;
+  DLTensor weights_;
+  std::vector<DLTensor> state_views_;
+  std::vector<const DLTensor*> state_pointers_;
+};
+
+void check_range(const LookupTable& table, int64_t first, int64_t count, size_t states, size_t wanted) {
+  TESSERA_CHECK(first >= 0 && count >= 0 && first + count <= table.rows, "rows ", first, " + ", count, " of ",
+                table.rows);
+  TESSERA_CHECK(wanted == 0 || wanted == states, "the optimizer has ", states, " states");
+}
+
+Tensor copy_of(const DLTensor& from) {
+  const std::vector<int64_t> shape(from.shape, from.shape + from.ndim);
+  return Tensor::borrow(static_cast<char*>(from.data) + from.byte_offset, shape, from_dl(from.dtype)).clone();
+}
+
+}  // namespace
+
+Lookup::Context::Context(Context&& other) noexcept
+    : owner_(std::move(other.owner_)), raw_(std::exchange(other.raw_, nullptr)) {}
+Lookup::Context& Lookup::Context::operator=(Context&& other) noexcept {
+  if (this != &other) {
+    release();
+    owner_ = std::move(other.owner_);
+    raw_ = std::exchange(other.raw_, nullptr);
+  }
+  return *this;
+}
+Lookup::Context::~Context() { release(); }
+void Lookup::Context::release() {
+  if (raw_ != nullptr) owner_->api->release(owner_->instance, raw_);
+  raw_ = nullptr;
+  owner_.reset();
+}
+
+Lookup::Lookup(const Runtime& runtime, LookupOptions options)
+    : impl_(std::make_shared<Impl>(runtime, std::move(options))) {}
+Lookup::~Lookup() = default;
+Lookup::Lookup(Lookup&&) noexcept = default;
+Lookup& Lookup::operator=(Lookup&&) noexcept = default;
+
+const LookupOptions& Lookup::options() const { return impl_->options; }
+const std::string& Lookup::kernel_id() const { return impl_->kernel->id(); }
+bool Lookup::updates_in_backward() const { return impl_->options.train && impl_->options.compute_kernel != kDense; }
+double Lookup::learning_rate() const { return impl_->learning_rate; }
+void Lookup::set_learning_rate(double value) { impl_->learning_rate = value; }
+int64_t Lookup::step() const { return impl_->step; }
+void Lookup::set_step(int64_t step) { impl_->step = step; }
+void Lookup::count_step() { ++impl_->step; }
+const std::vector<Lookup::State>& Lookup::states() const { return impl_->states; }
+
+void Lookup::forward(const tsr_lookup& lookup, const Tensor& output, Context* context) {
+  if (context != nullptr) context->release();
+  const DLTensor out = output.dl();
+  tsr_context* raw = nullptr;
+  AbiError error;
+  impl_->check(
+      impl_->api->forward(impl_->instance, &lookup, &out, nullptr, context == nullptr ? nullptr : &raw, error.out()),
+      error);
+  if (context == nullptr) return;
+  context->owner_ = impl_;
+  context->raw_ = raw;
+}
+
+void Lookup::backward(Context&& context, const tsr_lookup& lookup, const Tensor& grad_output, double grad_scale,
+                      const Tensor& grad_weights) {
+  impl_->need(impl_->api->backward, "update rows in backward");
+  const Context spent = std::move(context);
+  TESSERA_CHECK(spent.owner_ == impl_, "the context is of another lookup, or spent");
+  const DLTensor grad = grad_output.dl();
+  const DLTensor weights = grad_weights.dl();
+  const tsr_backward args{
+      sizeof(tsr_backward), 0, &lookup, &grad, grad_weights.defined() ? &weights : nullptr, grad_scale,
+      impl_->update()};
+  AbiError error;
+  impl_->check(impl_->api->backward(impl_->instance, spent.raw_, &args, nullptr, error.out()), error);
+  ++impl_->step;
+}
+
+std::vector<RowGradient> Lookup::backward_rows(Context&& context, const tsr_lookup& lookup, const Tensor& grad_output,
+                                               double grad_scale, const Tensor& grad_weights) {
+  impl_->need(impl_->api->backward_rows, "hand gradients out");
+  const Context spent = std::move(context);
+  TESSERA_CHECK(spent.owner_ == impl_, "the context is of another lookup, or spent");
+  const DLTensor grad = grad_output.dl();
+  const DLTensor weights = grad_weights.dl();
+  const tsr_backward args{
+      sizeof(tsr_backward), 0, &lookup, &grad, grad_weights.defined() ? &weights : nullptr, grad_scale,
+      impl_->update()};
+  std::vector<tsr_row_gradient> raw(impl_->options.tables.size());
+  AbiError error;
+  impl_->check(impl_->api->backward_rows(impl_->instance, spent.raw_, &args, raw.data(), nullptr, error.out()), error);
+  std::vector<RowGradient> out;
+  out.reserve(raw.size());
+  for (const tsr_row_gradient& g : raw) out.push_back({copy_of(g.rows), copy_of(g.values)});
+  return out;
+}
+
+void Lookup::apply(int table, const RowGradient& gradient) {
+  impl_->need(impl_->api->apply, "apply gradients");
+  impl_->table(table);
+  const DLTensor rows = gradient.rows.dl();
+  const DLTensor values = gradient.values.dl();
+  const tsr_update update = impl_->update();
+  AbiError error;
+  impl_->check(
+      impl_->api->apply(impl_->instance, static_cast<uint32_t>(table), &rows, &values, &update, nullptr, error.out()),
+      error);
+}
+
+void Lookup::read_rows(int table, int64_t first, int64_t count, float* weights, std::span<float* const> states) const {
+  impl_->need(impl_->api->export_rows, "hand out ranges of rows");
+  const LookupTable& t = impl_->table(table);
+  check_range(t, first, count, impl_->states.size(), states.size());
+  Tensor ids = Tensor::empty({std::min(count, kRowsPerCall)}, DType::kInt64);
+  const std::vector<const float*> into(states.begin(), states.end());
+  for (int64_t done = 0; done < count;) {
+    RawRows rows(ids, t, impl_->states, std::min(count - done, kRowsPerCall), weights, into, done);
+    uint64_t cursor = static_cast<uint64_t>(first + done);
+    AbiError error;
+    impl_->check(
+        impl_->api->export_rows(impl_->instance, static_cast<uint32_t>(table), &cursor, &rows.raw, error.out()), error);
+    if (rows.raw.count <= 0 || ids.data<int64_t>()[0] != first + done) {
+      fail(Code::kUnimplemented, "kernel \"", kernel_id(), "\" holds table \"", t.name, "\" not as a range of rows");
+    }
+    done += rows.raw.count;
+  }
+}
+
+void Lookup::write_rows(int table, int64_t first, int64_t count, const float* weights,
+                        std::span<const float* const> states) {
+  impl_->need(impl_->api->import_rows, "take ranges of rows");
+  const LookupTable& t = impl_->table(table);
+  check_range(t, first, count, impl_->states.size(), states.size());
+  Tensor ids = Tensor::empty({std::min(count, kRowsPerCall)}, DType::kInt64);
+  for (int64_t done = 0; done < count;) {
+    RawRows rows(ids, t, impl_->states, std::min(count - done, kRowsPerCall), weights, states, done);
+    for (int64_t i = 0; i < rows.raw.count; ++i) ids.data<int64_t>()[i] = first + done + i;
+    AbiError error;
+    impl_->check(impl_->api->import_rows(impl_->instance, static_cast<uint32_t>(table), &rows.raw, error.out()), error);
+    done += rows.raw.count;
+  }
+}
+
+Tensor Lookup::weight(int table) const {
+  const LookupTable& t = impl_->table(table);
+  Tensor out = Tensor::empty({t.rows, t.dim});
+  read_rows(table, 0, t.rows, out.data<float>());
+  return out;
+}
+
+Tensor Lookup::state(int table, int k) const {
+  const LookupTable& t = impl_->table(table);
+  TESSERA_CHECK(k >= 0 && static_cast<size_t>(k) < impl_->states.size(), "state ", k);
+  Tensor weights = Tensor::empty({t.rows, t.dim});
+  std::vector<Tensor> all;
+  std::vector<float*> into;
+  for (const State& s : impl_->states) {
+    all.push_back(Tensor::empty(s.per_row ? std::vector<int64_t>{t.rows} : std::vector<int64_t>{t.rows, t.dim}));
+    into.push_back(all.back().data<float>());
+  }
+  read_rows(table, 0, t.rows, weights.data<float>(), into);
+  return all[static_cast<size_t>(k)];
+}
+
+void Lookup::set_weight(int table, const Tensor& value) {
+  const LookupTable& t = impl_->table(table);
+  TESSERA_CHECK(value.numel() == t.rows * t.dim, "table ", t.name, " has ", t.rows, " x ", t.dim, " weights");
+  const Tensor as_float = value.to(DType::kFloat32);
+  write_rows(table, 0, t.rows, as_float.data<float>());
+}
+
+tsr_kernel_stats Lookup::stats(int table) const {
+  impl_->table(table);
+  tsr_kernel_stats out{};
+  out.struct_size = sizeof(out);
+  AbiError error;
+  impl_->check(impl_->api->stats(impl_->instance, static_cast<uint32_t>(table), &out, error.out()), error);
+  return out;
+}
+
+}  // namespace tessera
