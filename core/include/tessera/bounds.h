@@ -44,6 +44,7 @@ struct CheckedIds {
   Tensor positions;                // int64 [m]: where each kept id was in the input
   Tensor lengths;                  // int64 [bags]: what MEAN divides by; bad ids count, padding does not
   std::vector<int64_t> first_bag;  // per feature, into offsets and lengths
+  std::vector<int64_t> begin;      // per feature: where its first bag began in the input, offsets repaired
 
   std::vector<int64_t> bad;  // per feature: ids dropped; empty where there are none
   int64_t bad_offsets = 0;   // offsets that had to be moved
