@@ -91,6 +91,8 @@ class ShardedEmbeddings {
   // Table -> gradient [rows, dim] of the last backward, reduced over ranks: data-parallel tables.
   std::vector<std::pair<std::string, Tensor>> data_parallel_gradients() const;
 
+  int64_t dropped_ids() const;  // by this rank's bounds check, since construction
+
   const StageTimes& stage_times() const;
   void reset_stage_times();
 

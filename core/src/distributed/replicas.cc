@@ -7,9 +7,10 @@ namespace {
 
 // The batch where it is, as a kernel takes it.
 struct LocalBatch {
-  LocalBatch(const KeyedJaggedTensor& input, bool weighted) : ids(input.values().dl()), offsets(input.offsets().dl()) {
-    if (weighted) weights = input.weights().dl();
-    has_weights = weighted;
+  LocalBatch(const CheckedBatch& batch, bool weighted)
+      : ids(batch.input.values().dl()), offsets(batch.input.offsets().dl()) {
+    has_weights = weighted || !batch.clean();
+    if (has_weights) weights = batch.clean() ? batch.input.weights().dl() : batch.mean_weights.dl();
   }
   tsr_lookup lookup(const std::vector<tsr_lookup_feature>& features) const {
     tsr_lookup l{};
@@ -33,13 +34,9 @@ Replicas::Replicas(const Runtime& runtime, const std::vector<EmbeddingBagConfig>
                    const ShardGroupOptions& options)
     : map_(map), tables_(tables), groups_(runtime, tables, plan, rank, true, options) {}
 
-void Replicas::fill_features(const KeyedJaggedTensor& input, const std::vector<int>& slot_key, bool sequence,
-                             const SlotLayout& layout) {
+void Replicas::fill_features(const CheckedBatch& batch, bool sequence, const SlotLayout& layout) {
   features_.resize(groups_.lookups().size());
   for (auto& features : features_) features.clear();
-  const bool variable = input.variable_stride_per_key();
-  const auto bags = input.stride_per_key();
-  const auto first = input.lengths_offset_per_key();
   for (size_t s = 0; s < map_.slots().size(); ++s) {
     const Slot& slot = map_.slots()[s];
     if (!slot.replicated) continue;
@@ -48,33 +45,32 @@ void Replicas::fill_features(const KeyedJaggedTensor& input, const std::vector<i
     tsr_lookup_feature feature{};
     feature.table = shard->index;
     feature.pooling = sequence ? TSR_POOLING_NONE : static_cast<int32_t>(slot.pooling);
-    feature.bags = variable ? bags[slot_key[s]] : input.stride();
-    feature.first_offset = first[slot_key[s]];
+    feature.bags = batch.slot_bags[s];
+    feature.first_offset = batch.slot_first_bag[s];
     feature.output_offset = layout.offset[s];
     feature.output_stride = layout.stride[s];
     features_[shard->group].push_back(feature);
   }
 }
 
-void Replicas::forward(const KeyedJaggedTensor& input, bool weighted, const std::vector<int>& slot_key, bool sequence,
-                       const Tensor& out, const SlotLayout& layout, Contexts* contexts) {
-  fill_features(input, slot_key, sequence, layout);
-  const LocalBatch batch(input, weighted);
+void Replicas::forward(const CheckedBatch& batch, bool weighted, bool sequence, const Tensor& out,
+                       const SlotLayout& layout, Contexts* contexts) {
+  fill_features(batch, sequence, layout);
+  const LocalBatch local(batch, weighted);
   if (contexts) {
     contexts->clear();
     contexts->resize(groups_.lookups().size());
   }
   for (size_t g = 0; g < groups_.lookups().size(); ++g) {
-    const tsr_lookup lookup = batch.lookup(features_[g]);
+    const tsr_lookup lookup = local.lookup(features_[g]);
     groups_.lookups()[g].forward(lookup, out, contexts ? &(*contexts)[g] : nullptr);
   }
 }
 
-void Replicas::backward(const KeyedJaggedTensor& input, bool weighted, const std::vector<int>& slot_key, bool sequence,
-                        const Tensor& grad, const SlotLayout& layout, Contexts&& contexts, const ProcessGroup& group,
-                        double scale) {
-  fill_features(input, slot_key, sequence, layout);
-  const LocalBatch batch(input, weighted);
+void Replicas::backward(const CheckedBatch& batch, bool weighted, bool sequence, const Tensor& grad,
+                        const SlotLayout& layout, Contexts&& contexts, const ProcessGroup& group, double scale) {
+  fill_features(batch, sequence, layout);
+  const LocalBatch local(batch, weighted);
   int64_t total = 0;
   std::vector<int64_t> begin;
   for (const LocalShard& shard : groups_.shards()) {
@@ -84,7 +80,7 @@ void Replicas::backward(const KeyedJaggedTensor& input, bool weighted, const std
   const Tensor buffer = reduce_.ensure(total).first({total});
   std::fill_n(buffer.data<float>(), total, 0.0f);
   for (size_t g = 0; g < groups_.lookups().size(); ++g) {
-    const tsr_lookup lookup = batch.lookup(features_[g]);
+    const tsr_lookup lookup = local.lookup(features_[g]);
     const auto gradients = groups_.lookups()[g].backward_rows(std::move(contexts[g]), lookup, grad, scale);
     for (size_t s = 0; s < groups_.shards().size(); ++s) {
       const LocalShard& shard = groups_.shards()[s];

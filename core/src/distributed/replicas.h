@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "distributed/checked_batch.h"
 #include "distributed/lanes.h"
 #include "distributed/shard_groups.h"
 #include "tessera/process_group.h"
@@ -26,20 +27,18 @@ class Replicas {
   const ShardGroups& groups() const { return groups_; }
 
   using Contexts = std::vector<Lookup::Context>;  // by group
-  // Writes the replicated slots of `out`. `slot_key`: index of each slot's feature among the input's keys.
-  void forward(const KeyedJaggedTensor& input, bool weighted, const std::vector<int>& slot_key, bool sequence,
-               const Tensor& out, const SlotLayout& layout, Contexts* contexts);
+  // Writes the replicated slots of `out`.
+  void forward(const CheckedBatch& batch, bool weighted, bool sequence, const Tensor& out, const SlotLayout& layout,
+               Contexts* contexts);
   // Sums each table's gradient over all ranks, times `scale`, and applies the table's optimizer to the rows that
   // occurred on any rank. Without optimizer the gradient is only kept.
-  void backward(const KeyedJaggedTensor& input, bool weighted, const std::vector<int>& slot_key, bool sequence,
-                const Tensor& grad, const SlotLayout& layout, Contexts&& contexts, const ProcessGroup& group,
-                double scale);
+  void backward(const CheckedBatch& batch, bool weighted, bool sequence, const Tensor& grad, const SlotLayout& layout,
+                Contexts&& contexts, const ProcessGroup& group, double scale);
   // Table name -> reduced gradient [rows, dim] of the last backward.
   std::vector<std::pair<std::string, Tensor>> gradients() const;
 
  private:
-  void fill_features(const KeyedJaggedTensor& input, const std::vector<int>& slot_key, bool sequence,
-                     const SlotLayout& layout);
+  void fill_features(const CheckedBatch& batch, bool sequence, const SlotLayout& layout);
   void apply_reduced(int64_t begin, const LocalShard& shard);
 
   const LaneMap& map_;

@@ -25,8 +25,8 @@ int find_range(const Cut& cut, int64_t id) {
 
 class Router {
  public:
-  Router(const LaneMap& map, const KeyedJaggedTensor& input, bool sequence, Step& step)
-      : map_(map), input_(input), sequence_(sequence), step_(step) {}
+  Router(const LaneMap& map, const CheckedBatch& batch, bool sequence, Step& step)
+      : map_(map), batch_(batch), input_(batch.input), sequence_(sequence), step_(step) {}
 
   void run(int world_size) {
     read_lengths();
@@ -44,7 +44,7 @@ class Router {
   }
 
  private:
-  // The input's lengths as int32, and where each slot's begin.
+  // The input's lengths as int32.
   void read_lengths() {
     const Tensor& lengths = input_.lengths();
     if (lengths.dtype() == DType::kInt32) {
@@ -55,28 +55,17 @@ class Router {
                      [](int64_t n) { return static_cast<int32_t>(n); });
       lengths_ = step_.input_lengths.data();
     }
-    step_.slot_first_bag.resize(map_.slots().size());
-    const auto by_key = input_.variable_stride_per_key() ? input_.lengths_offset_per_key() : std::vector<int64_t>();
-    for (size_t s = 0; s < map_.slots().size(); ++s) {
-      const int key = step_.slot_key[s];
-      step_.slot_first_bag[s] = by_key.empty() ? key * input_.stride() : by_key[key];
-    }
   }
 
   // Samples of every slot, and where each stream's lengths begin.
   void count_bags() {
-    step_.slot_bags.assign(map_.slots().size(), input_.stride());
-    if (input_.variable_stride_per_key()) {
-      const auto per_key = input_.stride_per_key();
-      for (size_t s = 0; s < map_.slots().size(); ++s) step_.slot_bags[s] = per_key[step_.slot_key[s]];
-    }
     const size_t n = map_.streams().size();
     step_.sent.assign(n, {});
     step_.lengths_begin.resize(n + 1);
     int64_t total = 0;
     for (size_t i = 0; i < n; ++i) {
       step_.lengths_begin[i] = total;
-      step_.sent[i].bags = step_.slot_bags[map_.streams()[i].slot];
+      step_.sent[i].bags = batch_.slot_bags[map_.streams()[i].slot];
       total += step_.sent[i].bags;
     }
     step_.lengths_begin[n] = total;
@@ -86,7 +75,7 @@ class Router {
     for (size_t c = 0; c < map_.cuts().size(); ++c) {
       step_.ranges_begin[c] = ranged;
       if (!map_.cuts()[c].whole() || map_.cuts()[c].router)
-        ranged += input_.length_per_key()[step_.slot_key[map_.cuts()[c].slot]];
+        ranged += input_.length_per_key()[batch_.slot_key[map_.cuts()[c].slot]];
     }
     step_.ranges.resize(ranged);
     step_.local_rows.resize(ranged);
@@ -99,21 +88,29 @@ class Router {
     for (size_t s = 0; s < map_.slots().size(); ++s) {
       if (map_.slots()[s].pooling != PoolingType::kMean || map_.slots()[s].replicated) continue;
       step_.mean_begin[s] = static_cast<int64_t>(step_.mean_scale.size());
-      for (int64_t b = 0; b < step_.slot_bags[s]; ++b) {
-        const int64_t length = slot_length(static_cast<int>(s), b);
+      for (int64_t b = 0; b < batch_.slot_bags[s]; ++b) {
+        const int64_t length = batch_.clean() ? slot_length(static_cast<int>(s), b)
+                                              : batch_.mean_lengths.data<int64_t>()[batch_.slot_first_bag[s] + b];
         step_.mean_scale.push_back(length ? 1.0f / static_cast<float>(length) : 0.0f);
       }
     }
   }
 
-  int64_t slot_length(int slot, int64_t bag) const { return lengths_[step_.slot_first_bag[slot] + bag]; }
+  int64_t slot_length(int slot, int64_t bag) const { return lengths_[batch_.slot_first_bag[slot] + bag]; }
+
+  // Where the i-th id of a slot stood in the caller's slot.
+  int64_t position(int slot, int64_t i) const {
+    if (batch_.clean()) return i;
+    const int64_t first = input_.offset_per_key()[batch_.slot_key[slot]];
+    return batch_.positions.data<int64_t>()[first + i] - batch_.original.offset_per_key()[batch_.original_key[slot]];
+  }
 
   template <class Id>
   SlotInput<Id> slot_input(int slot) const {
-    const int key = step_.slot_key[slot];
+    const int key = batch_.slot_key[slot];
     const int64_t first = input_.offset_per_key()[key];
     return {input_.values().data<Id>() + first, step_.weighted ? input_.weights().data<float>() + first : nullptr,
-            input_.length_per_key()[key], step_.slot_bags[slot]};
+            input_.length_per_key()[key], batch_.slot_bags[slot]};
   }
 
   // First pass: lengths and sizes of every stream.
@@ -138,7 +135,7 @@ class Router {
 
   void measure_whole(const Cut& cut) {
     for (int stream : cut.streams[0]) {
-      std::copy_n(lengths_ + step_.slot_first_bag[cut.slot], step_.sent[stream].bags,
+      std::copy_n(lengths_ + batch_.slot_first_bag[cut.slot], step_.sent[stream].bags,
                   step_.lengths.data() + step_.lengths_begin[stream]);
     }
   }
@@ -232,7 +229,8 @@ class Router {
           std::copy_n(in.ids, in.num_ids, ids_of(stream));
           if (step_.weighted) std::copy_n(in.weights, in.num_ids, weights_of(stream));
           if (sequence_)
-            for (int64_t i = 0; i < in.num_ids; ++i) step_.positions[step_.positions_begin[stream] + i] = i;
+            for (int64_t i = 0; i < in.num_ids; ++i)
+              step_.positions[step_.positions_begin[stream] + i] = position(cut.slot, i);
         }
         continue;
       }
@@ -246,7 +244,7 @@ class Router {
           const int64_t at = step_.next[stream]++;
           ids_of(stream)[at] = rows[i];
           if (step_.weighted) weights_of(stream)[at] = in.weights[i];
-          if (sequence_) step_.positions[step_.positions_begin[stream] + at] = i;
+          if (sequence_) step_.positions[step_.positions_begin[stream] + at] = position(cut.slot, i);
         }
       }
     }
@@ -274,6 +272,7 @@ class Router {
   }
 
   const LaneMap& map_;
+  const CheckedBatch& batch_;
   const KeyedJaggedTensor& input_;
   const bool sequence_;
   Step& step_;
@@ -282,20 +281,12 @@ class Router {
 
 }  // namespace
 
-const std::vector<int>& KeyIndex::find(const LaneMap& map, const KeyedJaggedTensor& input) {
-  if (!index_.empty() && input.keys() == keys_) return index_;
-  index_.clear();
-  for (const Slot& slot : map.slots()) index_.push_back(static_cast<int>(input.key_index(slot.feature)));
-  keys_ = input.keys();
-  return index_;
-}
-
 int64_t payload_bytes(int64_t num_streams, int64_t num_bags, int64_t num_ids, bool weighted) {
   return (num_ids * (weighted ? 12 : 8) + (num_streams + num_bags) * 4 + 7) / 8 * 8;
 }
 
-void route(const LaneMap& map, const KeyedJaggedTensor& input, int world_size, bool sequence, Step& step) {
-  Router(map, input, sequence, step).run(world_size);
+void route(const LaneMap& map, const CheckedBatch& batch, int world_size, bool sequence, Step& step) {
+  Router(map, batch, sequence, step).run(world_size);
 }
 
 }  // namespace tessera

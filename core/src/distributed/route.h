@@ -1,25 +1,15 @@
 // Route: each id goes to the shard that owns it. Fills the home side of a Step and its payload.
 #pragma once
 
+#include "distributed/checked_batch.h"
 #include "distributed/lanes.h"
 #include "distributed/step.h"
 
 namespace tessera {
 
-// Finds each slot's feature in the input's keys. kNotFound names the feature. Remembers the last keys, which rarely
-// change.
-class KeyIndex {
- public:
-  const std::vector<int>& find(const LaneMap& map, const KeyedJaggedTensor& input);
-
- private:
-  std::vector<std::string> keys_;
-  std::vector<int> index_;
-};
-
-// Ids are in range (bounds.h). The payload of rank r holds, for r's streams in order: ids (int64), then weights
+// The payload of rank r holds, for r's streams in order: ids (int64), then weights
 // (float32, if the collection is weighted), then samples per stream (int32), then lengths (int32); padded to 8 bytes.
-void route(const LaneMap& map, const KeyedJaggedTensor& input, int world_size, bool sequence, Step& step);
+void route(const LaneMap& map, const CheckedBatch& batch, int world_size, bool sequence, Step& step);
 
 // Bytes of a payload with these counts.
 int64_t payload_bytes(int64_t num_streams, int64_t num_bags, int64_t num_ids, bool weighted);

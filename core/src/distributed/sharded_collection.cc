@@ -48,7 +48,8 @@ uint64_t fingerprint(const std::vector<EmbeddingBagConfig>& tables, const Embedd
 ShardedCollection::ShardedCollection(const Runtime& runtime, std::vector<EmbeddingBagConfig> tables,
                                      EmbeddingModuleShardingPlan plan, std::shared_ptr<ProcessGroup> group,
                                      bool sequence, ShardedModuleOptions options)
-    : tables_(validated(std::move(tables))),
+    : runtime_(runtime),
+      tables_(validated(std::move(tables))),
       plan_(std::move(plan)),
       group_(std::move(group)),
       sequence_(sequence),
@@ -59,6 +60,10 @@ ShardedCollection::ShardedCollection(const Runtime& runtime, std::vector<Embeddi
       replicas_(runtime, tables_, plan_, map_, group_->rank(), {options_.kernel, options_.device, options_.optimizer}),
       exchange_(group_, map_, fingerprint(tables_, plan_, options_, group_->world_size())),
       routers_(routers(runtime, tables_, plan_)) {
+  if (sequence_ && !replicas_.empty() && options_.bounds_check != BoundsCheckMode::kFatal) {
+    fail(Code::kUnimplemented,
+         "an EmbeddingCollection with data-parallel tables knows the bounds check \"fatal\" only");
+  }
   initialise(shards_);
   initialise(replicas_.groups());
 }
@@ -138,9 +143,9 @@ ShardedCollection::State ShardedCollection::start(const KeyedJaggedTensor& input
   step.weighted = options_.is_weighted;
   std::string error;
   try {
-    state->input = check_ids(input);
-    step.slot_key = keys_.find(map_, state->input);
-    route(map_, state->input, group_->world_size(), sequence_, step);
+    check_batch(map_, tables_, options_.bounds_check, options_.is_weighted, keys_, input, state->batch);
+    route(map_, state->batch, group_->world_size(), sequence_, step);
+    count_dropped(state->batch);
   } catch (const Error& e) {  // told to everybody by the exchange, so that nobody waits for this rank
     error = e.what();
     if (error.empty()) error = "unknown error";
@@ -156,6 +161,15 @@ ShardedCollection::State ShardedCollection::start(const KeyedJaggedTensor& input
   return state;
 }
 
+void ShardedCollection::count_dropped(const CheckedBatch& batch) {
+  if (!batch.dropped) return;
+  dropped_ids_ += batch.dropped;
+  if (options_.bounds_check == BoundsCheckMode::kWarning && !std::exchange(warned_, true)) {
+    const std::string text = cat(batch.first_dropped, " (only the first one is logged)");
+    runtime_.host()->log(runtime_.host(), TSR_LOG_WARNING, text.c_str());
+  }
+}
+
 // An error here that the others cannot know of would leave them waiting: the group is told.
 void ShardedCollection::guarded(const char* stage, const std::function<void()>& body) const {
   try {
@@ -169,17 +183,17 @@ void ShardedCollection::guarded(const char* stage, const std::function<void()>& 
 }
 
 void ShardedCollection::lay_out_rows(StepState& state) const {
-  const Step& step = state.step;
   const size_t slots = map_.slots().size();
   state.layout.offset.resize(slots);
   state.layout.stride.resize(slots);
-  const bool together = !sequence_ && !state.input.variable_stride_per_key();
+  const CheckedBatch& batch = state.batch;
+  const bool together = !sequence_ && !batch.input.variable_stride_per_key();
   int64_t total = 0;
   for (size_t s = 0; s < slots; ++s) {
     const Slot& slot = map_.slots()[s];
     state.layout.offset[s] = together ? slot.col : total;
     state.layout.stride[s] = together ? map_.output_width() : slot.dim;
-    total += slot.dim * (sequence_ ? state.input.length_per_key()[step.slot_key[s]] : step.slot_bags[s]);
+    total += slot.dim * (sequence_ ? batch.original.length_per_key()[batch.original_key[s]] : batch.slot_bags[s]);
   }
   state.rows = {};
   // The caller may still hold the last output: only then a new one is allocated.
@@ -208,7 +222,7 @@ void ShardedCollection::finish(StepState& state, bool keep_context) {
     rows = exchange_.rows_to_home(step);
   });
   if (!replicas_.empty()) {  // while the rows travel
-    replicas_.forward(state.input, step.weighted, step.slot_key, sequence_, state.rows, state.layout,
+    replicas_.forward(state.batch, step.weighted, sequence_, state.rows, state.layout,
                       keep_context ? &state.replica_contexts : nullptr);
     watch.lap(times_.lookup);
   }
@@ -237,16 +251,15 @@ void ShardedCollection::backward(StepState& state, const Tensor& grad) {
     owner_.backward(step, options_.gradient_scale.value_or(mean));
     watch.lap(times_.update);
     if (replicas_.empty()) return;
-    replicas_.backward(state.input, step.weighted, step.slot_key, sequence_, grad, state.layout,
-                       std::move(state.replica_contexts), *group_,
-                       options_.data_parallel_gradient_scale.value_or(mean));
+    replicas_.backward(state.batch, step.weighted, sequence_, grad, state.layout, std::move(state.replica_contexts),
+                       *group_, options_.data_parallel_gradient_scale.value_or(mean));
     watch.lap(times_.data_parallel);
   });
   ++updates_;
 }
 
 void ShardedCollection::give_back(State state) {
-  state->input = {};
+  state->batch.input = state->batch.original = {};
   spare_.push_back(std::move(state));
 }
 

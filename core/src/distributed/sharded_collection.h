@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "distributed/checked_batch.h"
 #include "distributed/combine.h"
 #include "distributed/exchange.h"
 #include "distributed/replicas.h"
@@ -21,7 +22,7 @@ namespace tessera {
 // A batch on its way: between start() and release().
 struct StepState {
   Step step;
-  KeyedJaggedTensor input;  // ids in range
+  CheckedBatch batch;
   Replicas::Contexts replica_contexts;
   Tensor storage;                 // of rows; grows
   Tensor rows;                    // what combine wrote: all slots, laid out by `layout`
@@ -53,6 +54,7 @@ class ShardedCollection {
   int table_index(const std::string& name) const;  // kNotFound
   // The table's row ids behind rows [first, first + count) of a shard.
   std::vector<int64_t> table_rows(const LocalShard& shard, int64_t first, int64_t count) const;
+  int64_t dropped_ids() const { return dropped_ids_; }
   int64_t updates() const { return updates_; }
   void set_updates(int64_t n) { updates_ = n; }
   ShardGroups& shards() { return shards_; }
@@ -65,11 +67,12 @@ class ShardedCollection {
   static std::vector<PartPtr> routers(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
                                       const EmbeddingModuleShardingPlan& plan);
   void initialise(ShardGroups& groups);
-  KeyedJaggedTensor check_ids(const KeyedJaggedTensor& input) const;
+  void count_dropped(const CheckedBatch& batch);
   void guarded(const char* stage, const std::function<void()>& body) const;
   void lay_out_rows(StepState& state) const;
   const std::vector<SlotView>& views(StepState& state, const Tensor& rows) const;
 
+  const Runtime& runtime_;
   std::vector<EmbeddingBagConfig> tables_;
   EmbeddingModuleShardingPlan plan_;
   std::shared_ptr<ProcessGroup> group_;
@@ -83,6 +86,8 @@ class ShardedCollection {
   std::vector<PartPtr> routers_;  // by table; null where rows are ranges
   KeyIndex keys_;
   int64_t updates_ = 0;
+  int64_t dropped_ids_ = 0;
+  bool warned_ = false;
   std::vector<State> spare_;
   StageTimes times_;
 };

@@ -26,11 +26,11 @@ const int64_t* inverse_row(const KeyedJaggedTensor& input, const std::string& fe
 
 // [stride, width] from per-slot rows: sample b of a slot takes row inverse[b].
 Tensor expand(const ShardedCollection& c, const StepState& state) {
-  const int64_t batch = state.input.stride(), width = c.map().output_width();
+  const int64_t batch = state.batch.original.stride(), width = c.map().output_width();
   Tensor out = Tensor::empty({batch, width});
   for (size_t s = 0; s < c.map().slots().size(); ++s) {
     const Slot& slot = c.map().slots()[s];
-    const int64_t* inverse = inverse_row(state.input, slot.feature);
+    const int64_t* inverse = inverse_row(state.batch.original, slot.feature);
     for (int64_t b = 0; b < batch; ++b) {
       std::copy_n(state.rows.data<float>() + state.layout.offset[s] + inverse[b] * slot.dim, slot.dim,
                   out.data<float>() + b * width + slot.col);
@@ -41,12 +41,12 @@ Tensor expand(const ShardedCollection& c, const StepState& state) {
 
 // The way back: rows that were taken several times sum their gradients.
 Tensor collapse(const ShardedCollection& c, StepState& state, const Tensor& grad) {
-  const int64_t batch = state.input.stride(), width = c.map().output_width();
+  const int64_t batch = state.batch.original.stride(), width = c.map().output_width();
   const Tensor rows = state.grad.ensure(state.num_rows_elements).first({state.num_rows_elements});
   std::fill_n(rows.data<float>(), rows.numel(), 0.0f);
   for (size_t s = 0; s < c.map().slots().size(); ++s) {
     const Slot& slot = c.map().slots()[s];
-    const int64_t* inverse = inverse_row(state.input, slot.feature);
+    const int64_t* inverse = inverse_row(state.batch.original, slot.feature);
     for (int64_t b = 0; b < batch; ++b) {
       const float* from = grad.data<float>() + b * width + slot.col;
       float* to = rows.data<float>() + state.layout.offset[s] + inverse[b] * slot.dim;
@@ -203,6 +203,8 @@ std::vector<std::pair<std::string, Tensor>> ShardedEmbeddings::data_parallel_gra
   return impl_->replicas().gradients();
 }
 
+int64_t ShardedEmbeddings::dropped_ids() const { return impl_->dropped_ids(); }
+
 const StageTimes& ShardedEmbeddings::stage_times() const { return impl_->times(); }
 void ShardedEmbeddings::reset_stage_times() { impl_->times() = {}; }
 
@@ -219,9 +221,9 @@ Awaitable<ShardedEmbeddingBagCollection::Output> ShardedEmbeddingBagCollection::
   auto state = returning(impl_, impl_->start(input, finished));
   return Awaitable<Output>([impl = impl_, state = std::move(state), keys = &keys_, dims = &dims_, keep] {
     impl->finish(*state, keep);
-    const Tensor values = state->input.variable_stride_per_key()
+    const Tensor values = state->batch.original.variable_stride_per_key()
                               ? expand(*impl, *state)
-                              : state->rows.reshape({state->input.stride(), impl->map().output_width()});
+                              : state->rows.reshape({state->batch.original.stride(), impl->map().output_width()});
     state->rows = {};  // the output's now; the buffer is used again when nobody holds it
     return Output{KeyedTensor(*keys, *dims, values), state->step.all_finished, keep ? state : nullptr};
   });
@@ -230,11 +232,11 @@ Awaitable<ShardedEmbeddingBagCollection::Output> ShardedEmbeddingBagCollection::
 void ShardedEmbeddingBagCollection::backward(const Output& output, const Tensor& grad) {
   if (!output.state) fail(Code::kFailedPrecondition, "backward of a forward that kept nothing for it");
   StepState& state = *output.state;
-  const int64_t batch = state.input.stride(), width = impl_->map().output_width();
+  const int64_t batch = state.batch.original.stride(), width = impl_->map().output_width();
   if (grad.dim() != 2 || grad.size(0) != batch || grad.size(1) != width || grad.dtype() != DType::kFloat32) {
     fail(Code::kInvalidArgument, "the gradient must be float32 [", batch, ", ", width, "]");
   }
-  impl_->backward(state, state.input.variable_stride_per_key() ? collapse(*impl_, state, grad) : grad);
+  impl_->backward(state, state.batch.original.variable_stride_per_key() ? collapse(*impl_, state, grad) : grad);
 }
 
 ShardedEmbeddingCollection::ShardedEmbeddingCollection(std::shared_ptr<ShardedCollection> impl)
@@ -247,14 +249,15 @@ Awaitable<ShardedEmbeddingCollection::Output> ShardedEmbeddingCollection::forwar
     impl->finish(*state, keep);
     Output out;
     out.all_finished = state->step.all_finished;
-    const auto lengths_begin = state->input.lengths_offset_per_key();
+    const auto lengths_begin = state->batch.original.lengths_offset_per_key();
     for (size_t s = 0; s < impl->map().slots().size(); ++s) {
       const Slot& slot = impl->map().slots()[s];
-      const int key = state->step.slot_key[s];
-      const int64_t ids = state->input.length_per_key()[key];
+      const int key = state->batch.original_key[s];
+      const int64_t ids = state->batch.original.length_per_key()[key];
       JaggedTensor::Options o;
       o.values = state->rows.narrow(state->layout.offset[s], ids * slot.dim).reshape({ids, slot.dim});
-      o.lengths = state->input.lengths().narrow(lengths_begin[key], lengths_begin[key + 1] - lengths_begin[key]);
+      o.lengths =
+          state->batch.original.lengths().narrow(lengths_begin[key], lengths_begin[key + 1] - lengths_begin[key]);
       out.values.emplace_back(slot.name, JaggedTensor(std::move(o)));
     }
     state->rows = {};
@@ -274,7 +277,7 @@ void ShardedEmbeddingCollection::backward(const Output& output,
     const auto slot = std::find_if(slots.begin(), slots.end(), [&](const Slot& s) { return s.name == name; });
     if (slot == slots.end()) fail(Code::kNotFound, "the collection has no output \"", name, "\"");
     const auto s = static_cast<size_t>(slot - slots.begin());
-    const int64_t ids = state.input.length_per_key()[state.step.slot_key[s]];
+    const int64_t ids = state.batch.original.length_per_key()[state.batch.original_key[s]];
     if (grad.numel() != ids * slot->dim || grad.dtype() != DType::kFloat32) {
       fail(Code::kInvalidArgument, "the gradient of \"", name, "\" must be float32 [", ids, ", ", slot->dim, "]");
     }

@@ -63,10 +63,7 @@ struct PayloadPart {
 
 struct Step {
   // -- home
-  std::vector<int32_t> input_lengths;   // where the input's are int64
-  std::vector<int64_t> slot_first_bag;  // of each slot in the input's lengths
-  std::vector<int64_t> slot_bags;       // samples of each slot
-  std::vector<int> slot_key;            // index of each slot's feature in the input
+  std::vector<int32_t> input_lengths;  // where the input's are int64
   bool weighted = false;
   std::vector<StreamPiece> sent;       // by stream
   std::vector<int32_t> lengths;        // by stream, then sample

@@ -1,0 +1,45 @@
+// A batch whose ids are all in range: the caller's own where nothing is wrong, otherwise a copy with one key per slot.
+#pragma once
+
+#include <vector>
+
+#include "distributed/lanes.h"
+#include "tessera/bounds.h"
+#include "tessera/jagged_tensor.h"
+
+namespace tessera {
+
+struct CheckedBatch {
+  KeyedJaggedTensor input;
+  std::vector<int> slot_key;            // index of each slot's feature among input's keys
+  std::vector<int64_t> slot_first_bag;  // of each slot in input's lengths
+  std::vector<int64_t> slot_bags;
+  // Where ids were dropped; otherwise undefined.
+  Tensor mean_lengths;  // int64, as input's lengths: what MEAN divides by
+  Tensor positions;     // int64, by id: where it stood in the caller's values
+  Tensor mean_weights;  // float32, by id: makes a kernel's MEAN over the kept ids the right one
+  // The caller's.
+  KeyedJaggedTensor original;
+  std::vector<int> original_key;
+  int64_t dropped = 0;
+  std::string first_dropped;            // a sentence
+  std::vector<BoundsFeature> features;  // scratch
+  bool clean() const { return !positions.defined(); }
+};
+
+// Finds each slot's feature in the input's keys. kNotFound names the feature. Remembers the last keys, which rarely
+// change.
+class KeyIndex {
+ public:
+  const std::vector<int>& find(const LaneMap& map, const KeyedJaggedTensor& input);
+
+ private:
+  std::vector<std::string> keys_;
+  std::vector<int> index_;
+};
+
+// kOutOfRange in mode kFatal. `out` keeps its memory between calls.
+void check_batch(const LaneMap& map, const std::vector<EmbeddingBagConfig>& tables, BoundsCheckMode mode, bool weighted,
+                 KeyIndex& keys, const KeyedJaggedTensor& input, CheckedBatch& out);
+
+}  // namespace tessera
