@@ -1,0 +1,145 @@
+#include "tessera/embedding_configs.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <set>
+#include <string_view>
+#include <unordered_map>
+
+namespace tessera {
+namespace {
+
+bool same_word(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
+}
+
+// SplitMix64's finalizer (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014; constants of
+// Stafford's variant 13). Every input bit reaches every output bit.
+constexpr uint64_t mixed(uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+constexpr uint64_t kGolden = 0x9e3779b97f4a7c15u;  // 2^64 / golden ratio: the step between counters
+
+// FNV-1a.
+uint64_t hash_of(std::string_view text) {
+  uint64_t h = 0xcbf29ce484222325u;
+  for (unsigned char c : text) h = (h ^ c) * 0x100000001b3u;
+  return h;
+}
+
+void check_table(const EmbeddingBagConfig& t) {
+  if (t.name.empty()) fail(Code::kInvalidArgument, "a table has no name");
+  if (t.num_embeddings < 1 || t.embedding_dim < 1) {
+    fail(Code::kInvalidArgument, "table \"", t.name, "\" has ", t.num_embeddings, " rows of ", t.embedding_dim,
+         " columns: both must be at least 1");
+  }
+  if (t.num_embeddings > INT64_MAX / 16 / t.embedding_dim) {
+    fail(Code::kInvalidArgument, "table \"", t.name, "\" with ", t.num_embeddings, " rows of ", t.embedding_dim,
+         " columns is larger than 64 bits can address");
+  }
+  if (is_integer(t.data_type)) {
+    fail(Code::kInvalidArgument, "table \"", t.name, "\" has the type ", to_string(t.data_type),
+         ": rows are floating point");
+  }
+  if (t.init_range && !(std::isfinite(*t.init_range) && *t.init_range >= 0)) {
+    fail(Code::kInvalidArgument, "table \"", t.name, "\" has init_range ", *t.init_range, ": give 0 or more");
+  }
+  if (!(t.optimizer.max_gradient >= 0)) {
+    fail(Code::kInvalidArgument, "table \"", t.name, "\" has max_gradient ", t.optimizer.max_gradient,
+         ": give 0 (no clamp) or more");
+  }
+}
+
+void check_features(const EmbeddingBagConfig& t) {
+  std::set<std::string_view> seen;
+  for (const std::string& f : t.feature_names) {
+    if (f.empty()) fail(Code::kInvalidArgument, "table \"", t.name, "\" has a feature without a name");
+    if (!seen.insert(f).second) {
+      fail(Code::kInvalidArgument, "table \"", t.name, "\" names the feature \"", f, "\" twice");
+    }
+  }
+}
+
+}  // namespace
+
+PoolingType pooling_from(std::string_view name) {
+  for (PoolingType p : {PoolingType::kNone, PoolingType::kSum, PoolingType::kMean, PoolingType::kMax}) {
+    if (same_word(name, to_string(p))) return p;
+  }
+  fail(Code::kInvalidArgument, "unknown pooling \"", name, "\": one of SUM, MEAN, MAX, NONE");
+}
+
+const char* to_string(PoolingType pooling) {
+  switch (pooling) {
+    case PoolingType::kNone:
+      return "NONE";
+    case PoolingType::kSum:
+      return "SUM";
+    case PoolingType::kMean:
+      return "MEAN";
+    case PoolingType::kMax:
+      return "MAX";
+  }
+  return "unknown";
+}
+
+BoundsCheckMode bounds_check_from(std::string_view name) {
+  if (same_word(name, "fatal")) return BoundsCheckMode::kFatal;
+  if (same_word(name, "ignore")) return BoundsCheckMode::kIgnore;
+  if (same_word(name, "warning")) return BoundsCheckMode::kWarning;
+  fail(Code::kInvalidArgument, "unknown bounds check \"", name, "\": one of fatal, ignore, warning");
+}
+
+std::vector<EmbeddingBagConfig> validated(std::vector<EmbeddingBagConfig> tables) {
+  std::set<std::string_view> names;
+  for (EmbeddingBagConfig& t : tables) {
+    check_table(t);
+    if (!names.insert(t.name).second) fail(Code::kInvalidArgument, "two tables are named \"", t.name, "\"");
+    if (t.feature_names.empty()) t.feature_names = {t.name};
+    check_features(t);
+  }
+  return tables;
+}
+
+std::vector<std::vector<std::string>> embedding_names_by_table(const std::vector<EmbeddingBagConfig>& tables) {
+  const auto features_of = [](const EmbeddingBagConfig& t) {
+    return t.feature_names.empty() ? std::vector<std::string>{t.name} : t.feature_names;
+  };
+  std::unordered_map<std::string, int> uses;
+  for (const EmbeddingBagConfig& t : tables) {
+    for (const std::string& f : features_of(t)) ++uses[f];
+  }
+  std::vector<std::vector<std::string>> names;
+  for (const EmbeddingBagConfig& t : tables) {
+    names.emplace_back();
+    for (const std::string& f : features_of(t)) names.back().push_back(uses[f] > 1 ? f + "@" + t.name : f);
+  }
+  return names;
+}
+
+void initial_values(const EmbeddingBagConfig& table, uint64_t seed, int64_t row, int64_t count, int64_t col,
+                    int64_t cols, float* out) {
+  TESSERA_CHECK(row >= 0 && count >= 0 && row + count <= table.num_embeddings, "rows of table ", table.name);
+  TESSERA_CHECK(col >= 0 && cols >= 0 && col + cols <= table.embedding_dim, "columns of table ", table.name);
+  const double range = table.init_range
+                           ? *table.init_range
+                           : 1 / std::sqrt(static_cast<double>(std::max<int64_t>(table.num_embeddings, 1)));
+  // 24 random bits k give (k + 1/2) / 2^23 in (-1, 1): symmetric, and exact in float32 before the one rounding.
+  const auto scale = static_cast<float>(std::ldexp(range, -23));
+  const uint64_t table_key = mixed(mixed(seed + kGolden) ^ hash_of(table.name));
+  for (int64_t i = 0; i < count; ++i) {
+    const uint64_t row_key = mixed(table_key + kGolden * static_cast<uint64_t>(row + i + 1));
+    float* const to = out + i * cols;
+    for (int64_t j = 0; j < cols; ++j) {  // two columns share a hash
+      const auto c = static_cast<uint64_t>(col + j);
+      const uint64_t bits = mixed(row_key + kGolden * (c / 2 + 1)) >> (32 * (c & 1));
+      to[j] = (static_cast<float>(static_cast<int32_t>(static_cast<uint32_t>(bits)) >> 8) + 0.5f) * scale;
+    }
+  }
+}
+
+}  // namespace tessera
