@@ -1,5 +1,58 @@
+// tessera plugins: every candidate found, with its state and the reason.
+#include <boost/program_options.hpp>
+#include <iostream>
+
 #include "command.h"
+#include "tessera/runtime.h"
 
 namespace tessera::cli {
-int plugins_command(const std::vector<std::string>&) { throw UsageError("being built"); }
+namespace {
+
+namespace po = boost::program_options;
+
+po::options_description described() {
+  po::options_description out("usage: tessera plugins [OPTIONS]\n\nOptions");
+  out.add_options()("help,h", "print this text")("json", "print JSON instead of a table")(
+      "path", po::value<std::vector<std::string>>()->value_name("DIR")->composing(),
+      "search this directory (absolute) before the others; may be repeated")(
+      "only-path", "search no directories but those of --path")(
+      "no-open", "list what the files say about themselves, without running any code of theirs");
+  return out;
+}
+
+po::variables_map parsed(const std::vector<std::string>& args, const po::options_description& options) {
+  po::variables_map out;
+  try {
+    const po::positional_options_description none;
+    po::store(po::command_line_parser(args).options(options).positional(none).run(), out);
+    po::notify(out);
+  } catch (const po::error& e) {
+    throw UsageError(std::string(e.what()) + ": see tessera plugins --help");
+  }
+  return out;
+}
+
+}  // namespace
+
+int plugins_command(const std::vector<std::string>& args) {
+  const po::options_description options = described();
+  const po::variables_map given = parsed(args, options);
+  if (given.contains("help")) {
+    std::cout << options;
+    return 0;
+  }
+  RuntimeOptions runtime_options;
+  if (given.contains("path")) runtime_options.plugin_path = given["path"].as<std::vector<std::string>>();
+  runtime_options.default_path = !given.contains("only-path");
+  const Runtime runtime(runtime_options);
+  if (!given.contains("no-open")) runtime.open_all();
+  const LoadReport report = runtime.report();
+  if (given.contains("json")) {
+    std::cout << report.json() << '\n';
+  } else {
+    std::cout << report.text();
+  }
+  return 0;
+}
+
 }  // namespace tessera::cli

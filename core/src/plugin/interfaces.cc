@@ -1,0 +1,120 @@
+#include "plugin/interfaces.h"
+
+#include <cstddef>
+#include <cstring>
+#include <span>
+
+#include "tessera/abi/collective.h"
+#include "tessera/abi/kernel.h"
+#include "tessera/abi/module.h"
+#include "tessera/abi/optimizer.h"
+#include "tessera/abi/sharder.h"
+#include "tessera/error.h"
+
+namespace tessera::plugin {
+namespace {
+
+// A pointer that must be there.
+struct Slot {
+  const char* name;
+  size_t offset;
+};
+struct Interface {
+  const char* kind;
+  std::span<const Slot> slots;
+};
+
+#define TESSERA_SLOT(type, member) \
+  { #member, offsetof(type, member) }
+constexpr Slot kPlugin[] = {TESSERA_SLOT(tsr_plugin, name), TESSERA_SLOT(tsr_plugin, version),
+                            TESSERA_SLOT(tsr_plugin, build), TESSERA_SLOT(tsr_plugin, components)};
+constexpr Slot kComponent[] = {TESSERA_SLOT(tsr_component, id),      TESSERA_SLOT(tsr_component, kind),
+                               TESSERA_SLOT(tsr_component, version), TESSERA_SLOT(tsr_component, about),
+                               TESSERA_SLOT(tsr_component, api),     TESSERA_SLOT(tsr_component, create),
+                               TESSERA_SLOT(tsr_component, destroy)};
+constexpr Slot kSharder[] = {TESSERA_SLOT(tsr_sharder, propose)};
+constexpr Slot kOptimizer[] = {TESSERA_SLOT(tsr_optimizer, learning_rate)};
+constexpr Slot kKernel[] = {TESSERA_SLOT(tsr_kernel, compute_kernels),
+                            TESSERA_SLOT(tsr_kernel, device_types),
+                            TESSERA_SLOT(tsr_kernel, supports),
+                            TESSERA_SLOT(tsr_kernel, open),
+                            TESSERA_SLOT(tsr_kernel, close),
+                            TESSERA_SLOT(tsr_kernel, forward),
+                            TESSERA_SLOT(tsr_kernel, release),
+                            TESSERA_SLOT(tsr_kernel, save),
+                            TESSERA_SLOT(tsr_kernel, load),
+                            TESSERA_SLOT(tsr_kernel, stats)};
+constexpr Slot kCollective[] = {TESSERA_SLOT(tsr_collective, connect),
+                                TESSERA_SLOT(tsr_collective, split),
+                                TESSERA_SLOT(tsr_collective, rank),
+                                TESSERA_SLOT(tsr_collective, world_size),
+                                TESSERA_SLOT(tsr_collective, all_to_all_v),
+                                TESSERA_SLOT(tsr_collective, all_reduce),
+                                TESSERA_SLOT(tsr_collective, reduce_scatter_v),
+                                TESSERA_SLOT(tsr_collective, all_gather_v),
+                                TESSERA_SLOT(tsr_collective, broadcast),
+                                TESSERA_SLOT(tsr_collective, barrier),
+                                TESSERA_SLOT(tsr_collective, wait),
+                                TESSERA_SLOT(tsr_collective, abort),
+                                TESSERA_SLOT(tsr_collective, close)};
+constexpr Slot kModule[] = {TESSERA_SLOT(tsr_module, parameter), TESSERA_SLOT(tsr_module, output_width),
+                            TESSERA_SLOT(tsr_module, forward), TESSERA_SLOT(tsr_module, backward),
+                            TESSERA_SLOT(tsr_module, release)};
+#undef TESSERA_SLOT
+
+constexpr Interface kInterfaces[] = {{TSR_SHARDER_KIND, kSharder},
+                                     {TSR_OPTIMIZER_KIND, kOptimizer},
+                                     {TSR_KERNEL_KIND, kKernel},
+                                     {TSR_COLLECTIVE_KIND, kCollective},
+                                     {TSR_MODULE_KIND, kModule}};
+
+// `what` names the table in the sentence. All tables begin with their struct_size.
+std::string missing_slot(const std::string& what, const void* table, std::span<const Slot> slots) {
+  uint32_t size = 0;
+  std::memcpy(&size, table, sizeof(size));
+  for (const Slot& slot : slots) {
+    if (size < slot.offset + sizeof(void*)) {
+      return cat(what, " has struct_size ", size, ", too small for \"", slot.name, "\", which must be there");
+    }
+    const void* value = nullptr;
+    std::memcpy(&value, static_cast<const char*>(table) + slot.offset, sizeof(value));
+    if (value == nullptr) return cat(what, " has NULL for \"", slot.name, "\", which must be there");
+  }
+  return "";
+}
+
+// What the list of slots cannot say.
+std::string check_pairs(const std::string& what, const tsr_component& c) {
+  if (c.kind == std::string_view(TSR_SHARDER_KIND)) {
+    const auto* s = static_cast<const tsr_sharder*>(c.api);
+    if (TSR_HAS(tsr_sharder, s, route) != TSR_HAS(tsr_sharder, s, unroute)) {
+      return cat(what, " has only one of \"route\" and \"unroute\", but needs both or neither");
+    }
+  }
+  if (c.kind == std::string_view(TSR_OPTIMIZER_KIND)) {
+    const auto* o = static_cast<const tsr_optimizer*>(c.api);
+    if (o->num_states > 0 && (o->state_names == nullptr || o->state_kinds == nullptr)) {
+      return cat(what, " has ", o->num_states, " states, but NULL for their names or kinds");
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string check_plugin(const tsr_plugin* plugin) { return missing_slot("the plugin table", plugin, kPlugin); }
+
+std::string check_component(const tsr_component* component) {
+  if (component == nullptr) return "the plugin table has a NULL component";
+  std::string wrong = missing_slot("a component", component, kComponent);
+  if (!wrong.empty()) return wrong;
+  const std::string what = cat(component->kind, " \"", component->id, "\"");
+  for (const Interface& i : kInterfaces) {
+    if (std::string_view(component->kind) != i.kind) continue;
+    wrong = missing_slot(what, component->api, i.slots);
+    return wrong.empty() ? check_pairs(what, *component) : wrong;
+  }
+  return "";
+}
+
+}  // namespace tessera::plugin

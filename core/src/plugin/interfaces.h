@@ -1,0 +1,15 @@
+// What the core expects of a component: the slots that each interface must fill.
+#pragma once
+
+#include <string>
+
+#include "tessera/abi/plugin.h"
+
+namespace tessera::plugin {
+
+// What is wrong with a plugin's table, or with one of its components, as one sentence; "" when nothing is. Only reads
+// what struct_size covers. A component of a kind that this core does not know is accepted: nobody will ask for it.
+std::string check_plugin(const tsr_plugin* plugin);
+std::string check_component(const tsr_component* component);
+
+}  // namespace tessera::plugin

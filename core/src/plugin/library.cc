@@ -1,0 +1,101 @@
+#include "plugin/library.h"
+
+#include <dlfcn.h>
+#include <link.h>
+
+#define BOOST_DLL_USE_STD_FS
+#include <boost/dll/shared_library.hpp>
+#include <exception>
+#include <string_view>
+
+#include "plugin/interfaces.h"
+#include "tessera/error.h"
+
+namespace tessera::plugin {
+namespace {
+
+// Keeps the library for the life of the process: threads, atexit handlers and thread-local destructors of a plugin
+// may run at any time, so its code must never go.
+union Forever {
+  boost::dll::shared_library library;
+  Forever() : library() {}
+  ~Forever() {}
+};
+
+// Whether the symbol lies in this library itself, not in one that it depends on.
+bool is_own(void* handle, const void* symbol) {
+  link_map* library = nullptr;
+  link_map* owner = nullptr;
+  Dl_info info{};
+  return ::dlinfo(handle, RTLD_DI_LINKMAP, &library) == 0 &&
+         ::dladdr1(symbol, &info, reinterpret_cast<void**>(&owner), RTLD_DL_LINKMAP) != 0 && library == owner;
+}
+
+}  // namespace
+
+const Library::Verdict& Library::open(const tsr_host* host) {
+  if (!opened_) {
+    opened_ = true;
+    try {
+      verdict_ = open_once(host);
+    } catch (const std::exception& e) {
+      verdict_ = {cat("threw an exception when it was opened: ", e.what()), false};
+    } catch (...) {
+      verdict_ = {"threw an exception when it was opened", false};
+    }
+  }
+  return verdict_;
+}
+
+Library::Verdict Library::open_once(const tsr_host* host) {
+  using boost::dll::load_mode::rtld_local;
+  using boost::dll::load_mode::rtld_now;
+  Forever forever;
+  boost::dll::fs::error_code error;
+  forever.library.load(path_, rtld_now | rtld_local, error);
+  if (!forever.library.is_loaded()) {
+    const char* why = ::dlerror();
+    return {cat("cannot be opened: ", why != nullptr ? why : error.message().c_str()), true};
+  }
+  void* handle = forever.library.native();
+  void* symbol = ::dlsym(handle, TSR_ENTRY_SYMBOL);
+  if (symbol == nullptr) return {"has a Tessera note, but no symbol " TSR_ENTRY_SYMBOL, false};
+  if (!is_own(handle, symbol)) {
+    return {"has no symbol " TSR_ENTRY_SYMBOL " of its own: the one found belongs to a library that it links", false};
+  }
+  AbiError refusal;
+  try {
+    plugin_ = reinterpret_cast<tsr_entry>(symbol)(host, refusal.out());
+  } catch (...) {
+    return {TSR_ENTRY_SYMBOL " threw an exception, which no plugin may do", false};
+  }
+  if (plugin_ == nullptr) {
+    const char* said = refusal.out()->message;
+    return {cat("refuses this core: ", said[0] != '\0' ? said : "it gives no reason"), true};
+  }
+  return {check_tables(), false};
+}
+
+std::string Library::check_tables() const {
+  if (std::string wrong = check_plugin(plugin_); !wrong.empty()) return wrong;
+  if (plugin_->min_host_minor != note_.min_host_minor) {
+    return cat("has a note that needs core minor ", note_.min_host_minor, ", but a table that needs ",
+               plugin_->min_host_minor);
+  }
+  if (plugin_->num_components != note_.components.size()) {
+    return cat("has ", note_.components.size(), " components in its note, but ", plugin_->num_components,
+               " in its table");
+  }
+  for (size_t i = 0; i < note_.components.size(); ++i) {
+    const tsr_component* c = plugin_->components[i];
+    if (std::string wrong = check_component(c); !wrong.empty()) return wrong;
+    const ManifestLine& line = note_.components[i];
+    if (ManifestLine{c->kind, c->id, c->version} != line) {
+      return cat("has \"", line.kind, " ", line.id, " ", line.version, "\" in its note, but \"", c->kind, " ", c->id,
+                 " ", c->version, "\" in its table");
+    }
+  }
+  return "";
+}
+
+}  // namespace tessera::plugin

@@ -1,0 +1,322 @@
+#include "tessera/runtime.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "plugin/environment.h"
+#include "plugin/host.h"
+#include "plugin/library.h"
+#include "plugin/part_name.h"
+#include "plugin/search_path.h"
+
+namespace tessera {
+namespace {
+
+constexpr const char* kAuto = "auto";
+
+uint32_t thread_count(int threads) {
+  if (threads < 0) fail(Code::kInvalidArgument, "the number of threads is ", threads, ", but cannot be negative");
+  return threads > 0 ? static_cast<uint32_t>(threads) : std::max(1u, std::thread::hardware_concurrency());
+}
+
+std::string joined(const std::vector<std::string>& words, const char* quote = "") {
+  std::string out;
+  for (const std::string& w : words) out += (out.empty() ? "" : ", ") + (quote + w + quote);
+  return out;
+}
+
+// A component that some file announced, or (library null) a file that announced none.
+struct Candidate {
+  LoadEntry entry;
+  plugin::Library* library = nullptr;
+  size_t index = 0;                          // of the component in the library
+  const tsr_component* component = nullptr;  // once opened and probed
+  tsr_code code = TSR_OK;                    // what its probe said
+
+  bool rejected() const { return entry.state == LoadEntry::State::kRejected; }
+  bool usable() const { return !rejected() && entry.state != LoadEntry::State::kUnusable; }
+  bool is(const std::string& kind) const { return entry.kind == kind; }
+  std::string line() const { return cat(to_string(entry.state), ": ", entry.path, ": ", entry.reason); }
+};
+
+}  // namespace
+
+struct Runtime::Impl {
+  Impl(const RuntimeOptions& options, const plugin::Environment& environment)
+      : host(thread_count(options.threads), environment.log_level) {
+    discover(plugin::search_path({options.plugin_path, environment.plugin_path, options.default_path}),
+             environment.trust_all);
+    for (const std::string& id : options.require) require(id);
+  }
+
+  void discover(const plugin::SearchPath& path, bool trust_all);
+  void add_file(const std::string& path, bool trust_all);
+  std::string shadowed_by(const plugin::ManifestLine& line) const;
+  void require(const std::string& id);
+  void make_ready(Candidate* c);
+  void probe(Candidate* c);
+  Candidate* named(const std::string& kind, const std::string& id);
+  Candidate* best(const std::string& kind);
+  Candidate* pick(const std::string& kind, const std::string& id);
+  void mark_chosen(Candidate* c, const char* reason);
+  std::vector<std::string> ids(const std::string& kind) const;
+  std::string lines_of(const std::string& kind, const std::string& id) const;
+
+  plugin::Host host;
+  mutable std::mutex mutex;  // of everything below, once constructed
+  std::vector<std::string> searched;
+  std::vector<std::unique_ptr<plugin::Library>> libraries;
+  std::vector<Candidate> candidates;  // fixed in number and order
+};
+
+void Runtime::Impl::discover(const plugin::SearchPath& path, bool trust_all) {
+  for (const plugin::SearchPath::Directory& d : path.directories) {
+    searched.push_back(d.problem.empty() ? d.path : d.path + " (" + d.problem + ")");
+    if (!d.problem.empty()) continue;
+    for (const std::string& file : plugin::plugin_files(d.path)) add_file(file, trust_all);
+  }
+}
+
+void Runtime::Impl::add_file(const std::string& path, bool trust_all) {
+  const auto same = [&](const Candidate& c) { return c.entry.path == path; };
+  if (std::any_of(candidates.begin(), candidates.end(), same)) return;
+  std::unique_ptr<plugin::Library> library;
+  try {
+    library = std::make_unique<plugin::Library>(path);
+  } catch (const Error& e) {
+    Candidate& c = candidates.emplace_back();
+    c.entry.path = path;
+    c.entry.reason = e.what();
+    host.log(TSR_LOG_INFO, cat(path, " is no usable plugin: it ", e.what()).c_str());
+    return;
+  }
+  std::string distrust = plugin::distrust(path);
+  if (!distrust.empty() && trust_all) {
+    host.log(TSR_LOG_WARNING, cat(path, " is accepted because TESSERA_TRUST_ALL is 1, although ", distrust).c_str());
+    distrust.clear();
+  }
+  const plugin::ElfNote& note = library->note();
+  for (size_t i = 0; i < note.components.size(); ++i) {
+    const plugin::ManifestLine& line = note.components[i];
+    Candidate c;
+    c.entry = {path, line.id, line.kind, line.version, cat(note.abi_major, ".", note.abi_minor), {}, {}};
+    c.library = library.get();
+    c.index = i;
+    c.entry.reason = distrust.empty() ? shadowed_by(line) : "is not trusted: " + distrust;
+    c.entry.state = c.entry.reason.empty() ? LoadEntry::State::kAvailable : LoadEntry::State::kRejected;
+    candidates.push_back(std::move(c));
+  }
+  libraries.push_back(std::move(library));
+}
+
+std::string Runtime::Impl::shadowed_by(const plugin::ManifestLine& line) const {
+  for (const Candidate& c : candidates) {
+    if (!c.rejected() && c.is(line.kind) && c.entry.id == line.id) {
+      return cat("has the same kind and id as ", c.entry.path, ", which comes first in the search path");
+    }
+  }
+  return "";
+}
+
+void Runtime::Impl::require(const std::string& id) {
+  bool found = false;
+  for (Candidate& c : candidates) {
+    if (c.entry.id != id) continue;
+    if (!c.rejected()) make_ready(&c);
+    if (!c.usable()) continue;
+    found = true;
+  }
+  if (found) return;
+  const std::string lines = lines_of("", id);
+  if (!lines.empty()) fail(Code::kFailedPrecondition, "the required plugin \"", id, "\" is ", lines);
+  fail(Code::kNotFound, "the required plugin \"", id, "\" was not found in ", joined(searched));
+}
+
+// Opens the candidate's library and probes the component, so that its state is final. Under the lock.
+void Runtime::Impl::make_ready(Candidate* c) {
+  if (!c->usable() || c->component != nullptr) return;
+  const plugin::Library::Verdict& verdict = c->library->open(host.table());
+  if (verdict.reason.empty()) {
+    probe(c);
+    return;
+  }
+  for (Candidate& other : candidates) {
+    if (other.library != c->library || !other.usable()) continue;
+    other.entry.state = verdict.well_formed ? LoadEntry::State::kUnusable : LoadEntry::State::kRejected;
+    other.entry.reason = verdict.reason;
+    other.code = TSR_UNAVAILABLE;
+  }
+  host.log(TSR_LOG_INFO, cat(c->entry.path, " ", verdict.reason).c_str());
+}
+
+void Runtime::Impl::probe(Candidate* c) {
+  c->component = c->library->component(c->index);
+  if (!TSR_HAS(tsr_component, c->component, probe)) return;
+  AbiError why;
+  try {
+    c->code = c->component->probe(host.table(), why.out());
+  } catch (...) {
+    c->entry.state = LoadEntry::State::kRejected;
+    c->entry.reason = "has a probe that threw an exception, which no plugin may do";
+    return;
+  }
+  if (c->code == TSR_OK) return;
+  c->entry.state = LoadEntry::State::kUnusable;
+  c->entry.reason = why.out()->message[0] != '\0' ? why.out()->message : cat("its probe failed with code ", c->code);
+}
+
+std::vector<std::string> Runtime::Impl::ids(const std::string& kind) const {
+  std::vector<std::string> out;
+  for (const Candidate& c : candidates) {
+    if (c.is(kind) && !c.rejected()) out.push_back(c.entry.id);
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+// "rejected: /path: reason" of every candidate of the kind and id that cannot be used ("" stands for any); "; "
+// between.
+std::string Runtime::Impl::lines_of(const std::string& kind, const std::string& id) const {
+  std::string out;
+  for (const Candidate& c : candidates) {
+    if (c.usable() || (!kind.empty() && !c.is(kind)) || (!id.empty() && c.entry.id != id)) continue;
+    out += (out.empty() ? "" : "; ") + c.line();
+  }
+  return out;
+}
+
+Candidate* Runtime::Impl::named(const std::string& kind, const std::string& id) {
+  for (Candidate& c : candidates) {
+    if (!c.is(kind) || c.entry.id != id || c.rejected()) continue;
+    make_ready(&c);
+    if (c.entry.state == LoadEntry::State::kUnusable) {
+      fail(static_cast<Code>(c.code), kind, " \"", id, "\" is ", c.line());
+    }
+    if (c.usable()) return &c;
+  }
+  if (const std::string lines = lines_of(kind, id); !lines.empty()) {
+    fail(Code::kNotFound, kind, " \"", id, "\" is ", lines);
+  }
+  const std::vector<std::string> known = ids(kind);
+  if (known.empty()) fail(Code::kNotFound, "no plugin provides ", kind, " \"", id, "\": searched ", joined(searched));
+  fail(Code::kNotFound, "no plugin provides ", kind, " \"", id, "\": there are ", joined(known, "\""));
+}
+
+Candidate* Runtime::Impl::best(const std::string& kind) {
+  Candidate* best = nullptr;
+  for (Candidate& c : candidates) {
+    if (!c.is(kind)) continue;
+    make_ready(&c);
+    if (!c.usable()) continue;
+    const bool better = best == nullptr || c.component->priority > best->component->priority ||
+                        (c.component->priority == best->component->priority && c.entry.id < best->entry.id);
+    if (better) best = &c;
+  }
+  if (best != nullptr) return best;
+  const std::string lines = lines_of(kind, "");
+  fail(Code::kNotFound, "no plugin provides a usable ", kind, lines.empty() ? ": searched " : ": ",
+       lines.empty() ? joined(searched) : lines);
+}
+
+Candidate* Runtime::Impl::pick(const std::string& kind, const std::string& id) {
+  return id == kAuto ? best(kind) : named(kind, id);
+}
+
+void Runtime::Impl::mark_chosen(Candidate* c, const char* reason) {
+  const std::lock_guard lock(mutex);
+  c->entry.state = LoadEntry::State::kChosen;
+  if (c->entry.reason.empty()) c->entry.reason = reason;
+}
+
+Runtime::Runtime(RuntimeOptions options) : impl_(std::make_unique<Impl>(options, plugin::read_environment())) {}
+Runtime::~Runtime() = default;
+
+PartPtr Runtime::create(const std::string& kind, const std::string& id, const std::string& options) const {
+  const plugin::PartName spec = plugin::parse_part_name(id);
+  const std::string own_options = plugin::with_name(options, spec.name);
+  const PartPtr inner = spec.inner.empty() ? nullptr : create(kind, spec.inner);
+  Candidate* chosen = nullptr;
+  {
+    const std::lock_guard lock(impl_->mutex);
+    chosen = impl_->pick(kind, spec.id);
+  }
+  const tsr_component* component = chosen->component;
+  std::string name = chosen->entry.id;
+  if (!spec.name.empty()) name += ":" + spec.name;
+  if (inner) name += "(" + inner->id() + ")";
+  tsr_part raw{component, nullptr};
+  AbiError error;
+  tsr_code code = TSR_OK;
+  try {
+    code = component->create(impl_->host.table(), own_options.c_str(), inner ? inner->raw() : nullptr, &raw.self,
+                             error.out());
+  } catch (...) {
+    fail(Code::kInternal, name, ": create threw an exception, which no plugin may do");
+  }
+  error.check(code, name);
+  impl_->mark_chosen(chosen, spec.id == kAuto ? "highest priority of its kind" : "asked for by name");
+  return PartPtr(new Part(std::move(name), own_options, raw, inner));
+}
+
+std::vector<std::string> Runtime::ids(const std::string& kind) const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->ids(kind);
+}
+
+bool Runtime::has(const std::string& kind, const std::string& id) const {
+  const std::vector<std::string> all = ids(kind);
+  return std::find(all.begin(), all.end(), id) != all.end();
+}
+
+LoadReport Runtime::report() const {
+  const std::lock_guard lock(impl_->mutex);
+  LoadReport out;
+  out.searched = impl_->searched;
+  for (const Candidate& c : impl_->candidates) out.entries.push_back(c.entry);
+  return out;
+}
+
+void Runtime::open_all() const {
+  const std::lock_guard lock(impl_->mutex);
+  for (Candidate& c : impl_->candidates) impl_->make_ready(&c);
+}
+
+const tsr_host* Runtime::host() const { return impl_->host.table(); }
+int Runtime::threads() const { return static_cast<int>(impl_->host.pool().threads()); }
+void Runtime::set_threads(int threads) { impl_->host.pool().resize(thread_count(threads)); }
+
+void Runtime::parallel_for(int64_t n, const std::function<void(int64_t)>& body) const {
+  struct Shared {
+    const std::function<void(int64_t)>& body;
+    std::atomic<bool> failed{false};
+    std::exception_ptr first;
+  } shared{body, {false}, nullptr};
+  const auto one = [](void* ctx, uint64_t i) {
+    Shared& s = *static_cast<Shared*>(ctx);
+    if (s.failed.load(std::memory_order_relaxed)) return;
+    try {
+      s.body(static_cast<int64_t>(i));
+    } catch (...) {
+      if (!s.failed.exchange(true)) s.first = std::current_exception();
+    }
+  };
+  impl_->host.pool().run(static_cast<uint64_t>(std::max<int64_t>(n, 0)), one, &shared);
+  if (shared.first) std::rethrow_exception(shared.first);
+}
+
+Part::Part(std::string id, std::string options, tsr_part raw, std::shared_ptr<const Part> inner)
+    : id_(std::move(id)), options_(std::move(options)), raw_(raw), inner_(std::move(inner)) {}
+
+Part::~Part() {
+  try {
+    raw_.component->destroy(raw_.self);
+  } catch (...) {
+    // No plugin may throw here; one that does leaks its object, and the process lives.
+  }
+}
+
+}  // namespace tessera
