@@ -1,0 +1,48 @@
+// What sharder plugins answer, checked.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/abi/sharder.h"
+#include "tessera/embedding_configs.h"
+#include "tessera/planner.h"
+#include "tessera/runtime.h"
+
+namespace tessera {
+
+// A layout of one part.
+struct Layout {
+  int32_t placement = TSR_PLACE_ANY_RANK;
+  int32_t combine = TSR_COMBINE_CONCAT;
+  bool routed = false;
+  std::vector<tsr_rectangle> rectangles;
+};
+
+struct LayoutRequest {
+  int64_t min_partition = 0;
+  int64_t max_shards = 0;
+};
+
+// The sharders of a runtime, each created when it is first asked. One thread at a time.
+class Sharders {
+ public:
+  Sharders(const Runtime& runtime, const Topology& topology);
+
+  // What `sharding_type` offers for the table, best first; empty: it cannot cut this table. Error(kNotFound) for an
+  // unknown type, with those that exist; Error naming sharder and table when the sharder fails or when a layout does
+  // not tile the table or does not suit the topology.
+  std::vector<Layout> propose(const std::string& sharding_type, const EmbeddingBagConfig& table,
+                              const LayoutRequest& request = {});
+
+ private:
+  const Runtime& runtime_;
+  Topology topology_;
+  std::vector<uint64_t> device_bytes_;
+  std::map<std::string, PartPtr> parts_;
+};
+
+}  // namespace tessera

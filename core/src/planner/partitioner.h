@@ -1,0 +1,65 @@
+// TorchRec's greedy partitioner (tests/conformance/SHARDING.md section 7), for many proposals in a row.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "tessera/planner.h"
+
+namespace tessera {
+
+// Keeps its memory between runs. What a run found is valid until the next one.
+class GreedyPartitioner {
+ public:
+  GreedyPartitioner(const Topology& topology, const Storage& available);
+
+  // False: some shard fits nowhere, see failure().
+  bool run(std::span<const ShardingOption* const> proposal);
+
+  double perf_rating() const { return rating_; }
+  const PartitionFailure& failure() const { return failure_; }
+  std::span<const int> ranks(size_t table) const {
+    return {ranks_.data() + first_[table], first_[table + 1] - first_[table]};
+  }
+  std::span<const int> all_ranks() const { return ranks_; }  // of the first table's shards, then the second's, ...
+
+ private:
+  struct Rank {
+    Storage free;
+    Perf perf;
+    double load = 0;
+  };
+
+  bool place_table(size_t table);
+  bool place_uniform(size_t table);
+  bool place_on_any(size_t table, int first_rank, int num_ranks);
+  bool place_on_host(size_t table);
+  bool place_on_hosts(size_t table);
+  bool place_in_order(size_t table, std::span<const int> hosts);
+  bool covers(int host, const Storage& needed) const;
+  void sort_hosts();
+  void put(size_t table, size_t shard, int rank);
+  void save(int first_rank, int num_ranks);
+  void restore(int first_rank);
+  void note_failure(size_t table, size_t shard, int first_rank, int num_ranks);
+  void rate();
+
+  Topology topology_;
+  Storage available_;
+  std::span<const ShardingOption* const> proposal_;
+  std::vector<Rank> at_;  // per rank
+  std::vector<Rank> saved_;
+  std::vector<size_t> order_;  // tables that are not uniform, largest first
+  std::vector<int> hosts_;     // by load
+  std::vector<double> host_load_;
+  std::vector<double> rank_total_;  // for the rating
+  std::vector<size_t> first_;       // of each table in ranks_
+  std::vector<int> ranks_;
+  double rating_ = 0;
+  bool failed_ = false;
+  PartitionFailure failure_;
+};
+
+}  // namespace tessera

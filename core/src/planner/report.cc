@@ -1,0 +1,154 @@
+// What the planner found, for a person.
+#include <algorithm>
+#include <iomanip>
+#include <map>
+#include <numeric>
+
+#include "tessera/planner.h"
+
+namespace tessera {
+
+namespace {
+
+using Row = std::vector<std::string>;
+
+// Columns two blanks apart; the first `left` columns are texts, the others figures.
+std::string table_text(const Row& header, const std::vector<Row>& rows, size_t left) {
+  std::vector<size_t> width(header.size());
+  for (size_t c = 0; c < header.size(); ++c) {
+    width[c] = header[c].size();
+    for (const Row& row : rows) width[c] = std::max(width[c], row[c].size());
+  }
+  std::string out;
+  const auto add = [&](const Row& row) {
+    std::string line = " ";
+    for (size_t c = 0; c < row.size(); ++c) {
+      const std::string blanks(width[c] - row[c].size(), ' ');
+      line += " " + (c < left ? row[c] + blanks : blanks + row[c]) + " ";
+    }
+    out += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  };
+  add(header);
+  for (const Row& row : rows) add(row);
+  return out;
+}
+
+std::string number(double value, int digits) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(digits) << value;
+  return out.str();
+}
+
+std::string mib(int64_t bytes) { return number(static_cast<double>(bytes) / (1 << 20), 1); }
+std::string micros(double milliseconds) { return number(milliseconds * 1000, 2); }
+
+std::string percent(int64_t part, int64_t whole) {
+  return whole == 0 ? "-" : cat(number(100.0 * static_cast<double>(part) / static_cast<double>(whole), 1), "%");
+}
+
+// Ranks as runs: "0-3, 6".
+std::string runs(const std::vector<int>& ranks) {
+  std::string out;
+  for (size_t i = 0; i < ranks.size();) {
+    size_t end = i + 1;
+    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
+    out += cat(out.empty() ? "" : ",", ranks[i]);
+    if (end - i > 1) out += cat("-", ranks[end - 1]);
+    i = end;
+  }
+  return out;
+}
+
+const ParameterSharding& sharding_of(const PlanResult& result, const ShardingOption& option) {
+  return result.plan.at(option.path).at(option.name);
+}
+
+std::string label_of(const ShardingOption& option) {
+  return option.path.empty() ? option.name : option.path + "." + option.name;
+}
+
+std::string rank_table(const PlanResult& r) {
+  const auto ranks = static_cast<size_t>(r.topology.world_size);
+  std::vector<Perf> perf(ranks);
+  std::vector<std::map<std::string, int>> shards(ranks);
+  for (const size_t index : r.chosen) {
+    const ShardingOption& option = r.space.options[index];
+    const ParameterSharding& sharding = sharding_of(r, option);
+    for (size_t i = 0; i < option.shards.size(); ++i) {
+      const auto rank = static_cast<size_t>(sharding.shards[i].rank);
+      perf[rank] += option.shards[i].perf;
+      ++shards[rank][option.sharding_type];
+    }
+  }
+  std::vector<Row> rows;
+  for (size_t i = 0; i < ranks; ++i) {
+    const Storage& used = r.rank_storage[i];
+    std::string list;
+    for (const auto& [type, count] : shards[i]) list += cat(list.empty() ? "" : ", ", type, " ", count);
+    rows.push_back({r.plan.placement(static_cast<int>(i)), list, mib(used.hbm),
+                    percent(used.hbm, r.reserved.available.hbm), mib(used.ddr),
+                    percent(used.ddr, r.reserved.available.ddr), micros(r.rank_perf[i]), micros(perf[i].fwd_compute),
+                    micros(perf[i].fwd_comms), micros(perf[i].bwd_compute), micros(perf[i].bwd_comms)});
+  }
+  return table_text({"rank", "shards", "hbm MiB", "of free", "ddr MiB", "of free", "step us", "fwd compute",
+                     "fwd comms", "bwd compute", "bwd comms"},
+                    rows, 2);
+}
+
+std::string table_table(const PlanResult& r) {
+  std::vector<Row> rows;
+  for (const size_t index : r.chosen) {
+    const ShardingOption& o = r.space.options[index];
+    const Storage& s = o.total_storage;
+    rows.push_back({label_of(o), o.sharding_type, o.compute_kernel, runs(sharding_of(r, o).ranks()),
+                    cat(o.shards.size()), mib(s.hbm), mib(s.ddr), micros(o.largest_perf), micros(o.total_perf)});
+  }
+  return table_text({"table", "sharding", "kernel", "ranks", "shards", "hbm MiB", "ddr MiB", "largest us", "sum us"},
+                    rows, 4);
+}
+
+}  // namespace
+
+std::string PlanResult::report() const {
+  const Storage left = reserved.available;
+  std::string out = cat("Plan for ", topology.world_size, " ranks on ", topology.hosts(), " host(s), device ",
+                        topology.compute_device, ": ", num_proposals, " proposals, ", num_plans, " of them fit");
+  if (perf_rating) out += cat("; busiest rank ", micros(*perf_rating), " us per step");
+  out += cat("\n\nMemory per rank for tables: ", left.str(), "; set aside for the input: ", reserved.kjt.str());
+  if (reserved.dense) out += cat(", for dense parameters: ", reserved.dense->str());
+  if (chosen.empty()) return out + "\n\nThere are no tables.\n";
+  const double sum = std::accumulate(rank_perf.begin(), rank_perf.end(), 0.0);
+  const double busiest = *std::max_element(rank_perf.begin(), rank_perf.end());
+  out += "\n\n" + rank_table(*this) + "\n" + table_table(*this);
+  return out + cat("\nBalance: the busiest rank has ", number(busiest * topology.world_size / sum, 3),
+                   " times the mean load.\n");
+}
+
+std::string PlanResult::explain(const std::string& table) const {
+  std::string out;
+  for (size_t t = 0; t < chosen.size(); ++t) {
+    const ShardingOption& taken = space.options[chosen[t]];
+    if (taken.name != table && label_of(taken) != table) continue;
+    std::vector<const ShardingOption*> options;
+    for (size_t i = space.first[t]; i < space.first[t + 1]; ++i) options.push_back(&space.options[i]);
+    std::stable_sort(options.begin(), options.end(), [](const ShardingOption* a, const ShardingOption* b) {
+      return a->largest_perf < b->largest_perf;
+    });
+    std::vector<Row> rows;
+    for (const ShardingOption* o : options) {
+      rows.push_back({o == &taken ? "*" : "", o->sharding_type, o->compute_kernel, cat(o->shards.size()),
+                      mib(o->total_storage.hbm), mib(o->total_storage.ddr), micros(o->largest_perf),
+                      micros(o->total_perf)});
+    }
+    out += cat("table ", label_of(taken), ": ", taken.sharding_type, " with ", taken.compute_kernel, " on ranks ",
+               runs(sharding_of(*this, taken).ranks()), ", taken (*) because it is part of the fastest plan found; ",
+               "alone, the options cost\n\n",
+               table_text({"", "sharding", "kernel", "shards", "hbm MiB", "ddr MiB", "largest us", "sum us"}, rows, 3));
+  }
+  if (!out.empty()) return out;
+  std::string known;
+  for (const size_t index : chosen) known += cat(known.empty() ? "" : ", ", label_of(space.options[index]));
+  fail(Code::kNotFound, "the plan has no table named ", table, "; there are ", known.empty() ? "none" : known);
+}
+
+}  // namespace tessera

@@ -1,0 +1,15 @@
+// What tables may not use of a rank's memory.
+#pragma once
+
+#include <vector>
+
+#include "planner/search_space.h"
+#include "tessera/planner.h"
+
+namespace tessera {
+
+// PlannerError(kInsufficientStorage) when nothing is left.
+ReservedStorage reserve_storage(const std::vector<PlannerModule>& modules, const std::vector<PlannedTable>& tables,
+                                const PlannerOptions& options);
+
+}  // namespace tessera

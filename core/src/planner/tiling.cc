@@ -1,0 +1,102 @@
+#include "planner/tiling.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "tessera/error.h"
+
+namespace tessera {
+
+namespace {
+
+__extension__ using Wide = __int128;
+
+std::string outside(const tsr_rectangle& r, int64_t rows, int64_t cols) {
+  const bool inside = r.row >= 0 && r.rows >= 0 && r.rows <= rows && r.row <= rows - r.rows && r.col >= 0 &&
+                      r.cols > 0 && r.cols <= cols && r.col <= cols - r.cols;
+  return inside ? "" : cat(text_of(r), " is not inside the table of ", rows, " x ", cols);
+}
+
+struct Edge {
+  int64_t row;
+  bool opens;  // false sorts first: a rectangle ends before its neighbour below begins
+  size_t index;
+  bool operator<(const Edge& other) const {
+    return row != other.row ? row < other.row : opens != other.opens ? opens < other.opens : index < other.index;
+  }
+};
+
+// Sweeps over rows with the open rectangles ordered by column. The first overlapping pair, if any.
+std::optional<std::pair<size_t, size_t>> overlap(std::span<const tsr_rectangle> rectangles) {
+  std::vector<Edge> edges;
+  edges.reserve(2 * rectangles.size());
+  for (size_t i = 0; i < rectangles.size(); ++i) {
+    const tsr_rectangle& r = rectangles[i];
+    if (r.rows == 0) continue;
+    edges.push_back({r.row, true, i});
+    edges.push_back({r.row + r.rows, false, i});
+  }
+  std::sort(edges.begin(), edges.end());
+  std::map<int64_t, size_t> open;  // by first column
+  for (const Edge& e : edges) {
+    const tsr_rectangle& r = rectangles[e.index];
+    if (!e.opens) {
+      open.erase(r.col);
+      continue;
+    }
+    const auto next = open.lower_bound(r.col);
+    if (next != open.end() && next->first < r.col + r.cols) return std::pair(next->second, e.index);
+    if (next != open.begin()) {
+      const tsr_rectangle& left = rectangles[std::prev(next)->second];
+      if (left.col + left.cols > r.col) return std::pair(std::prev(next)->second, e.index);
+    }
+    open.emplace_hint(next, r.col, e.index);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string text_of(const tsr_rectangle& r) {
+  return cat("rows [", r.row, ", ", r.row + r.rows, ") x columns [", r.col, ", ", r.col + r.cols, ")");
+}
+
+std::string why_not_tiling(std::span<const tsr_rectangle> rectangles, int64_t rows, int64_t cols) {
+  Wide area = 0;
+  for (const tsr_rectangle& r : rectangles) {
+    if (std::string text = outside(r, rows, cols); !text.empty()) return text;
+    area += static_cast<Wide>(r.rows) * r.cols;
+  }
+  if (const auto pair = overlap(rectangles)) {
+    return cat(text_of(rectangles[pair->first]), " and ", text_of(rectangles[pair->second]), " overlap");
+  }
+  const Wide missing = static_cast<Wide>(rows) * cols - area;
+  if (missing != 0) {
+    return cat("the rectangles leave ", static_cast<int64_t>(std::min<Wide>(missing, INT64_MAX)), " of the table's ",
+               rows, " x ", cols, " cells uncovered");
+  }
+  return "";
+}
+
+std::string why_not_tiling_routed(std::span<const tsr_rectangle> rectangles, int64_t rows, int64_t cols) {
+  std::map<std::pair<int64_t, int64_t>, Wide> rows_of;  // (first column, columns) -> rows
+  for (const tsr_rectangle& r : rectangles) {
+    if (std::string text = outside(r, rows, cols); !text.empty()) return text;
+    if (r.row != 0) return cat(text_of(r), " should start at row 0, because its rows are routed");
+    rows_of[{r.col, r.cols}] += r.rows;
+  }
+  int64_t next = 0;
+  for (const auto& [columns, count] : rows_of) {
+    if (columns.first != next) return cat("the pieces do not tile the columns at column ", next);
+    next += columns.second;
+    if (count != rows) {
+      return cat("the pieces of columns [", columns.first, ", ", next, ") hold ",
+                 static_cast<int64_t>(std::min<Wide>(count, INT64_MAX)), " rows together instead of ", rows);
+    }
+  }
+  return next == cols ? "" : cat("the pieces do not tile the columns at column ", next);
+}
+
+}  // namespace tessera
