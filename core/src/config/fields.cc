@@ -127,7 +127,7 @@ const std::vector<Field<DataConfig>>& fields<DataConfig>() {
        kMany},
       {"test_fraction", &S::test_fraction, "", "criteo-tsv without test_path: part of the rows kept for the test", 0,
        0.99},
-      {"limit", &S::limit, "samples", "at most this many rows are read from each file; 0: all", 0, kMany},
+      {"limit", &S::limit, "samples", "at most this many rows of each file (movielens-100k: of each part); 0: all", 0, kMany},
       {"samples", &S::samples, "samples", "synthetic: training rows", 0, kMany},
       {"test_samples", &S::test_samples, "samples", "synthetic: test rows", 0, kMany},
       {"columns", &S::columns, "columns", "synthetic: number of sparse columns", 1, 1e6},

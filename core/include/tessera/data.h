@@ -1,0 +1,114 @@
+// tessera/data.h - training data: read once into compact memory, handed out as batches for one rank of many.
+//
+//   Dataset set = read_dataset(config.data, config.job.seed);
+//   BatchReader train(set.train, {.batch = 128, .rank = r, .world_size = w, .seed = 1, .shuffle = true});
+//   for (int64_t epoch = 0; epoch < 3; ++epoch) {
+//     train.start_epoch(epoch);
+//     for (Batch batch; train.next(batch);) ...
+//   }
+//
+// The global batches depend on data, seed and epoch alone, never on the number of ranks, so losses of different world
+// sizes can be compared.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/config.h"
+#include "tessera/jagged_tensor.h"
+#include "tessera/tensor.h"
+
+namespace tessera {
+
+namespace data {
+class Examples;  // labels, dense values and bags of many samples, a few flat arrays
+}
+using ExamplesPtr = std::shared_ptr<const data::Examples>;
+
+// What a reader found. `columns` are in the order of the keys of every batch.
+struct Dataset {
+  std::string name;                 // "movielens-small"
+  std::vector<std::string> dense;   // names of the dense inputs
+  std::vector<DataColumn> columns;  // name, table rows, pooling
+  ExamplesPtr train;
+  ExamplesPtr test;
+  int64_t train_rows() const;
+  int64_t test_rows() const;
+};
+
+// Reads what `config` names, whole, with one pass over each file. Bad rows are kInvalidArgument with file and line,
+// missing files kNotFound, damaged gzip files kDataLoss. `seed` matters to the synthetic reader alone.
+//
+// prepared: a directory with meta.json, train.tsv and test.tsv, each also as .gz. One sample a line: label, dense
+// values
+//   (comma-separated), then one field per column, a comma-separated list of rows that may be empty, all between tabs.
+// movielens-100k: a directory with ml-100k.inter, .item and .user (RecBole's column format); see
+//   prepare_movielens_100k.
+// criteo-tsv: a file of lines label, 13 integers, 26 categories in hexadecimal, between tabs. A dense value is
+//   ln(1 + max(x, 0)), an empty one 0. A category's row is mix(fnv1a("C1=" + text)) mod rows, an empty one like any
+//   other text. The last test_fraction of the rows, or the file test_path, is the test part.
+// synthetic: ids uniform or Zipf-distributed (row 0 the most frequent), dense values normal, and labels drawn from a
+//   hidden logistic model of both, so that training has something to find.
+Dataset read_dataset(const DataConfig& config, uint64_t seed);
+
+// Names for DataConfig::reader, ascending.
+std::vector<std::string> reader_names();
+
+// The prepared text (train.tsv, test.tsv) that the raw MovieLens-100K files in `directory` give, and its meta.json
+// without row counts. `split`: "user" (the last floor(n/5) rows of each user are test) or "time" (the last fifth of
+// all).
+struct PreparedText {
+  std::string train, test, meta;
+};
+PreparedText prepare_movielens_100k(const std::string& directory, const std::string& split);
+
+// One rank's slice of one global batch. Filled by BatchReader::next, which reuses the memory of the batch before: a
+// caller that keeps two batches at once uses two objects, and no tensor taken from a Batch survives its refilling.
+class Batch {
+ public:
+  Tensor dense;              // float32 [B, dense inputs]
+  KeyedJaggedTensor sparse;  // keys: the columns; values int32, or int64 where a table has more than 2^31 - 1 rows;
+                             // lengths and offsets int32, or int64 where there are as many ids
+  Tensor labels;             // float32 [B]
+  int64_t global_size = 0;   // samples of this batch on all ranks; B may be 0 where it is smaller than the world
+
+ private:
+  friend class BatchReader;
+  struct Buffers {
+    Tensor dense, labels, values, lengths, offsets;
+  };
+  Buffers buffers_;
+};
+
+struct BatchReaderOptions {
+  int64_t batch = 128;  // samples of all ranks together
+  int rank = 0;
+  int world_size = 1;
+  uint64_t seed = 1;
+  bool shuffle = false;  // a new order in each epoch; false: the order of the file
+};
+
+class BatchReader {
+ public:
+  // kInvalidArgument for a batch below 1 or a rank outside the world.
+  BatchReader(ExamplesPtr examples, BatchReaderOptions options);
+
+  // Goes to the first batch of `epoch`, which names the shuffled order. Epoch 0 is started by the constructor.
+  void start_epoch(int64_t epoch);
+  // Goes to batch `index` of the current epoch: to continue a run.
+  void seek(int64_t index);
+  int64_t batches() const;                        // per epoch, the short last one included; the same on all ranks
+  int64_t position() const { return position_; }  // index of the batch that next() gives
+  // Rank r of W gets rows [n * r / W, n * (r + 1) / W) of the n in the global batch. False at the end of the epoch.
+  bool next(Batch& batch);
+
+ private:
+  ExamplesPtr examples_;
+  BatchReaderOptions options_;
+  std::vector<uint32_t> order_;  // empty: the file's
+  int64_t position_ = 0;
+};
+
+}  // namespace tessera

@@ -1,0 +1,80 @@
+#include "data/examples.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace tessera::data {
+
+Examples::Examples(size_t num_dense, std::vector<DataColumn> columns)
+    : num_dense_(num_dense), columns_(std::move(columns)) {
+  for (const DataColumn& column : columns_) {
+    keys_.push_back(column.name);
+    wide_ = wide_ || column.rows > std::numeric_limits<int32_t>::max();
+  }
+}
+
+void Examples::begin_sample(bool label) {
+  if (labels_.size() >= std::numeric_limits<uint32_t>::max()) {
+    fail(Code::kResourceExhausted, "a data set of more than 2^32 - 1 samples does not fit: set data.limit");
+  }
+  labels_.push_back(label);
+  column_ = 0;
+  bag_length_ = 0;
+}
+
+void Examples::end_bag() {
+  if (bag_length_ != 1 && single_) leave_single();
+  if (!single_) lengths_.push_back(bag_length_);
+  bag_length_ = 0;
+  ++column_;
+}
+
+void Examples::end_sample() {
+  TESSERA_CHECK(column_ == columns_.size() && dense_.size() == labels_.size() * num_dense_, "a sample is not complete");
+  if (!single_) starts_.push_back(static_cast<int64_t>(wide_ ? ids64_.size() : ids32_.size()));
+}
+
+// All samples before this one, and this one's columns before the current one, had one id each.
+void Examples::leave_single() {
+  single_ = false;
+  const size_t before = labels_.size() - 1;
+  lengths_.assign(before * columns_.size() + column_, 1);
+  starts_.resize(before + 1);
+  for (size_t s = 0; s <= before; ++s) starts_[s] = static_cast<int64_t>(s * columns_.size());
+}
+
+Examples Examples::split_off(int64_t first) {
+  TESSERA_CHECK(first >= 0 && first <= size());
+  const auto move_tail = [](auto& from, int64_t begin, auto& to) {
+    if (from.empty()) return;
+    to.assign(from.begin() + begin, from.end());
+    from.resize(static_cast<size_t>(begin));
+  };
+  Examples tail(num_dense_, columns_);
+  tail.single_ = single_;
+  const int64_t id = first_id(first);
+  if (wide_)
+    move_tail(ids64_, id, tail.ids64_);
+  else
+    move_tail(ids32_, id, tail.ids32_);
+  move_tail(labels_, first, tail.labels_);
+  move_tail(dense_, first * num_dense(), tail.dense_);
+  if (!single_) {
+    move_tail(lengths_, first * num_columns(), tail.lengths_);
+    tail.starts_.assign(starts_.begin() + first, starts_.end());
+    for (int64_t& start : tail.starts_) start -= id;
+    starts_.resize(static_cast<size_t>(first) + 1);
+  }
+  return tail;
+}
+
+void Examples::shrink_to_fit() {
+  labels_.shrink_to_fit();
+  dense_.shrink_to_fit();
+  ids32_.shrink_to_fit();
+  ids64_.shrink_to_fit();
+  lengths_.shrink_to_fit();
+  starts_.shrink_to_fit();
+}
+
+}  // namespace tessera::data

@@ -1,0 +1,80 @@
+// Samples in memory: a few flat arrays, sample after sample.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tessera/config.h"
+
+namespace tessera::data {
+
+// Append-only while it is being read, constant afterwards. A sample costs 1 byte for the label, 4 per dense value and 4
+// (8 where a table needs them) per id; bags' lengths and a start cost 4 per column and 8 more from the first sample on
+// that has a bag of other than one id.
+class Examples {
+ public:
+  Examples(size_t num_dense, std::vector<DataColumn> columns);
+
+  // One sample: label, then every dense value, then the bag of each column, in order. An id outside its table is
+  // refused by add_id with false. end_sample() checks the counts.
+  void begin_sample(bool label);
+  void add_dense(float value) { dense_.push_back(value); }
+  bool add_id(int64_t id) {
+    if (id < 0 || id >= columns_[column_].rows) return false;
+    if (wide_)
+      ids64_.push_back(id);
+    else
+      ids32_.push_back(static_cast<int32_t>(id));
+    ++bag_length_;
+    return true;
+  }
+  void end_bag();
+  void end_sample();
+  // Moves the samples from `first` on into a set of their own.
+  Examples split_off(int64_t first);
+  void shrink_to_fit();
+
+  int64_t size() const { return static_cast<int64_t>(labels_.size()); }
+  int64_t num_dense() const { return static_cast<int64_t>(num_dense_); }
+  int64_t num_columns() const { return static_cast<int64_t>(columns_.size()); }
+  const std::vector<DataColumn>& columns() const { return columns_; }
+  const std::vector<std::string>& keys() const { return keys_; }
+  bool wide() const { return wide_; }  // ids are int64
+
+  bool label(int64_t sample) const { return labels_[sample] != 0; }
+  const float* dense(int64_t sample) const { return dense_.data() + sample * num_dense_; }
+  // Number of ids in each column's bag; nullptr: one each.
+  const int32_t* lengths(int64_t sample) const {
+    return single_ ? nullptr : lengths_.data() + sample * columns_.size();
+  }
+  // All ids of the sample, column after column.
+  int64_t first_id(int64_t sample) const { return single_ ? sample * num_columns() : starts_[sample]; }
+  int64_t num_ids(int64_t sample) const { return first_id(sample + 1) - first_id(sample); }
+  template <class T>
+  const T* ids(int64_t sample) const {
+    if constexpr (sizeof(T) == 8)
+      return ids64_.data() + first_id(sample);
+    else
+      return ids32_.data() + first_id(sample);
+  }
+
+ private:
+  void leave_single();
+
+  size_t num_dense_;
+  std::vector<DataColumn> columns_;
+  std::vector<std::string> keys_;
+  bool wide_ = false;
+  bool single_ = true;  // every bag so far has one id: lengths_ and starts_ are left out
+  std::vector<uint8_t> labels_;
+  std::vector<float> dense_;
+  std::vector<int32_t> ids32_;
+  std::vector<int64_t> ids64_;
+  std::vector<int32_t> lengths_;
+  std::vector<int64_t> starts_;  // samples + 1 entries
+  size_t column_ = 0;            // of the sample being read
+  int32_t bag_length_ = 0;
+};
+
+}  // namespace tessera::data

@@ -1,0 +1,125 @@
+// The prepared format: meta.json and two text files with a sample a line.
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "data/line_reader.h"
+#include "data/readers.h"
+
+namespace tessera::data {
+namespace {
+
+using json = nlohmann::json;
+
+struct Place {
+  const std::string& file;
+  int64_t line;
+  template <class... Parts>
+  [[noreturn]] void wrong(const Parts&... parts) const {
+    fail(Code::kInvalidArgument, file, ":", line, ": ", parts...);
+  }
+};
+
+void add_dense_values(std::string_view field, const Place& place, Examples& examples) {
+  for (int64_t i = 0; i < examples.num_dense(); ++i) {
+    double value = 0;
+    if (finished(field) || !parse_number(cut(field, ','), value)) {
+      place.wrong("the dense values are not ", examples.num_dense(), " numbers with commas between");
+    }
+    examples.add_dense(static_cast<float>(value));
+  }
+  if (!finished(field) && examples.num_dense() > 0) {
+    place.wrong("there are more than ", examples.num_dense(), " dense values");
+  }
+}
+
+void add_bag(std::string_view field, const DataColumn& column, const Place& place, Examples& examples) {
+  while (!field.empty()) {
+    const std::string_view text = cut(field, ',');
+    int64_t id = 0;
+    const bool comma_at_end = !finished(field) && field.empty();
+    if (!parse_number(text, id) || comma_at_end) {
+      place.wrong("column \"", column.name, "\" is not a list of row numbers with commas between");
+    }
+    if (!examples.add_id(id)) {
+      place.wrong("column \"", column.name, "\" names row ", id, ", but its table has ", column.rows, " rows");
+    }
+  }
+  examples.end_bag();
+}
+
+ExamplesPtr read_part(const std::string& path, const Dataset& set, int64_t limit, int64_t expected_rows) {
+  Examples examples(set.dense.size(), set.columns);
+  LineReader lines(path);
+  for (std::string_view line; lines.next(line);) {
+    if (limit > 0 && examples.size() == limit) return finish(std::move(examples));
+    add_prepared_line(line, path, lines.line(), examples);
+  }
+  if (expected_rows >= 0 && examples.size() != expected_rows) {
+    fail(Code::kDataLoss, path, " has ", examples.size(), " rows, but its meta.json says ", expected_rows);
+  }
+  return finish(std::move(examples));
+}
+
+std::string read_whole(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) fail(Code::kNotFound, "cannot read ", path, ": data.path must be a directory of prepared data");
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+// The number of rows that meta.json promises; -1: it does not say.
+int64_t promised_rows(const json& meta, const char* part) {
+  const auto found = meta.find(part);
+  return found == meta.end() ? -1 : found->value("rows", int64_t{-1});
+}
+
+}  // namespace
+
+void add_prepared_line(std::string_view text, const std::string& file, int64_t line, Examples& examples) {
+  const Place place{file, line};
+  const std::string_view label = cut(text, '\t');
+  if (label != "0" && label != "1") place.wrong("the label is \"", label.substr(0, 20), "\", but must be 0 or 1");
+  const auto too_few = [&] {
+    place.wrong("a line has ", 2 + examples.num_columns(), " fields with tabs between; this one has fewer");
+  };
+  if (finished(text)) too_few();
+  examples.begin_sample(label == "1");
+  add_dense_values(cut(text, '\t'), place, examples);
+  for (const DataColumn& column : examples.columns()) {
+    if (finished(text)) too_few();
+    add_bag(cut(text, '\t'), column, place, examples);
+  }
+  if (!finished(text)) place.wrong("there are more than ", 2 + examples.num_columns(), " fields");
+  examples.end_sample();
+}
+
+Dataset parse_meta(const std::string& text, const std::string& file) {
+  try {
+    const json meta = json::parse(text);
+    Dataset set;
+    set.name = meta.value("name", std::string());
+    set.dense = meta.at("dense").get<std::vector<std::string>>();
+    for (const json& column : meta.at("columns")) {
+      set.columns.push_back(
+          {column.at("name").get<std::string>(), column.at("rows").get<int64_t>(), column.value("pooling", "sum")});
+      if (set.columns.back().rows < 1) {
+        fail(Code::kInvalidArgument, file, ": column \"", set.columns.back().name, "\" has no rows");
+      }
+    }
+    return set;
+  } catch (const json::exception& e) {
+    fail(Code::kInvalidArgument, file, " is not the description of prepared data: ", e.what());
+  }
+}
+
+Dataset read_prepared(const DataConfig& config, uint64_t) {
+  const std::string file = config.path + "/meta.json";
+  const std::string text = read_whole(file);
+  Dataset set = parse_meta(text, file);
+  const json meta = json::parse(text);
+  set.train = read_part(text_file(config.path, "train.tsv"), set, config.limit, promised_rows(meta, "train"));
+  set.test = read_part(text_file(config.path, "test.tsv"), set, config.limit, promised_rows(meta, "test"));
+  return set;
+}
+
+}  // namespace tessera::data

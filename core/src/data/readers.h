@@ -1,0 +1,28 @@
+// The readers that read_dataset() chooses from, and the pieces they share.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "data/examples.h"
+#include "tessera/data.h"
+
+namespace tessera::data {
+
+Dataset read_prepared(const DataConfig& config, uint64_t seed);
+Dataset read_movielens_100k(const DataConfig& config, uint64_t seed);
+Dataset read_criteo(const DataConfig& config, uint64_t seed);
+Dataset make_synthetic(const DataConfig& config, uint64_t seed);
+
+// One line of prepared text into one more sample. Errors begin with "file:line".
+void add_prepared_line(std::string_view text, const std::string& file, int64_t line, Examples& examples);
+
+// Name, dense and columns out of the text of a meta.json, which errors call `file`. train and test stay empty.
+Dataset parse_meta(const std::string& text, const std::string& file);
+
+// data.rows for `columns` columns: one for each, one for all, or the default of 100,000.
+std::vector<int64_t> rows_of(const DataConfig& config, size_t columns);
+
+ExamplesPtr finish(Examples examples);
+
+}  // namespace tessera::data

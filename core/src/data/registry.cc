@@ -1,0 +1,57 @@
+// Readers by name.
+#include <algorithm>
+
+#include "config/nearest.h"
+#include "data/readers.h"
+
+namespace tessera {
+namespace {
+
+struct ReaderEntry {
+  const char* name;
+  Dataset (*read)(const DataConfig&, uint64_t seed);
+};
+
+constexpr ReaderEntry kReaders[] = {
+    {"criteo-tsv", data::read_criteo},
+    {"movielens-100k", data::read_movielens_100k},
+    {"prepared", data::read_prepared},
+    {"synthetic", data::make_synthetic},
+};
+
+}  // namespace
+
+std::vector<std::string> reader_names() {
+  std::vector<std::string> names;
+  for (const ReaderEntry& reader : kReaders) names.emplace_back(reader.name);
+  return names;
+}
+
+Dataset read_dataset(const DataConfig& config, uint64_t seed) {
+  for (const ReaderEntry& reader : kReaders) {
+    if (config.reader == reader.name) return reader.read(config, seed);
+  }
+  fail(Code::kInvalidArgument, "there is no reader \"", config.reader, "\"; the nearest is \"",
+       config::nearest_name(config.reader, reader_names()), "\"");
+}
+
+namespace data {
+
+ExamplesPtr finish(Examples examples) {
+  examples.shrink_to_fit();
+  return std::make_shared<const Examples>(std::move(examples));
+}
+
+std::vector<int64_t> rows_of(const DataConfig& config, size_t columns) {
+  constexpr int64_t kDefaultRows = 100000;
+  if (config.rows.empty()) return std::vector<int64_t>(columns, kDefaultRows);
+  if (config.rows.size() == 1) return std::vector<int64_t>(columns, config.rows[0]);
+  if (config.rows.size() != columns) {
+    fail(Code::kInvalidArgument, "data.rows has ", config.rows.size(), " numbers, but reader \"", config.reader,
+         "\" has ", columns, " columns: give one number for all, or one for each");
+  }
+  return config.rows;
+}
+
+}  // namespace data
+}  // namespace tessera

@@ -1,0 +1,112 @@
+// Samples out of nothing: ids by a distribution, labels from a hidden model.
+#include <cmath>
+
+#include "data/index_distribution.h"
+#include "data/line_reader.h"
+#include "data/random.h"
+#include "data/readers.h"
+
+namespace tessera::data {
+
+IndexDistribution::IndexDistribution(const std::string& text, int64_t rows) : rows_(rows) {
+  if (text == "uniform") return;
+  double exponent = 0;
+  if (!text.starts_with("zipf:") || !parse_number(std::string_view(text).substr(5), exponent) || exponent < 0) {
+    fail(Code::kInvalidArgument, "data.index_dist is \"", text,
+         "\", but must be uniform or zipf:A with a number A >= 0");
+  }
+  zipf_ = exponent > 0;
+  exponent_ = exponent;
+  low_ = integral(1.5) - 1;
+  high_ = integral(static_cast<double>(rows) + 0.5);
+  shortcut_ = 2 - inverse(integral(2.5) - std::pow(2.0, -exponent_));
+}
+
+double IndexDistribution::integral(double x) const {
+  return exponent_ == 1 ? std::log(x) : (std::pow(x, 1 - exponent_) - 1) / (1 - exponent_);
+}
+
+double IndexDistribution::inverse(double u) const {
+  return exponent_ == 1 ? std::exp(u) : std::pow(1 + u * (1 - exponent_), 1 / (1 - exponent_));
+}
+
+int64_t IndexDistribution::operator()(Random& random) const {
+  if (!zipf_) return static_cast<int64_t>(random.below(static_cast<uint64_t>(rows_)));
+  for (;;) {
+    const double u = high_ + random.uniform() * (low_ - high_);
+    const double x = inverse(u);
+    const double k = std::min(std::max(std::floor(x + 0.5), 1.0), static_cast<double>(rows_));
+    if (k - x <= shortcut_ || u >= integral(k + 0.5) - std::pow(k, -exponent_)) return static_cast<int64_t>(k) - 1;
+  }
+}
+
+namespace {
+
+// logit = dense . weights + sum of a value per id: each part normal-ish with the standard deviation named.
+class HiddenModel {
+ public:
+  HiddenModel(uint64_t seed, int64_t dense, int64_t columns, int64_t pooling) : seed_(combine(seed, 1)) {
+    constexpr double kDenseSpread = 1.5, kSparseSpread = 1.5;
+    Random random(seed_);
+    for (int64_t i = 0; i < dense; ++i) weights_.push_back(random.normal() * kDenseSpread / std::sqrt(dense));
+    // A uniform number in [-1, 1) has standard deviation 1 / sqrt(3).
+    id_scale_ = kSparseSpread * std::sqrt(3.0 / static_cast<double>(columns * std::max<int64_t>(pooling, 1)));
+  }
+  double of_dense(int64_t i, double value) const { return weights_[i] * value; }
+  double of_id(int64_t column, int64_t id) const {
+    Random random(combine(combine(seed_, column + 1), id));
+    return id_scale_ * (2 * random.uniform() - 1);
+  }
+
+ private:
+  uint64_t seed_;
+  std::vector<double> weights_;
+  double id_scale_;
+};
+
+// Sample i follows from seed, part and i alone.
+ExamplesPtr make_part(const DataConfig& config, const Dataset& set, const HiddenModel& model, uint64_t seed,
+                      int64_t samples) {
+  std::vector<IndexDistribution> distributions;
+  for (const DataColumn& column : set.columns) distributions.emplace_back(config.index_dist, column.rows);
+  Examples examples(set.dense.size(), set.columns);
+  std::vector<float> dense(set.dense.size());
+  std::vector<int64_t> ids(set.columns.size() * config.pooling);
+  for (int64_t s = 0; s < samples; ++s) {
+    Random random(combine(seed, s));
+    double logit = 0;
+    for (size_t i = 0; i < dense.size(); ++i) {
+      dense[i] = static_cast<float>(random.normal());
+      logit += model.of_dense(static_cast<int64_t>(i), dense[i]);
+    }
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const size_t column = i / config.pooling;
+      ids[i] = distributions[column](random);
+      logit += model.of_id(static_cast<int64_t>(column), ids[i]);
+    }
+    examples.begin_sample(random.uniform() < 1 / (1 + std::exp(-logit)));
+    for (float value : dense) examples.add_dense(value);
+    for (size_t column = 0; column < set.columns.size(); ++column) {
+      for (int64_t j = 0; j < config.pooling; ++j) examples.add_id(ids[column * config.pooling + j]);
+      examples.end_bag();
+    }
+    examples.end_sample();
+  }
+  return finish(std::move(examples));
+}
+
+}  // namespace
+
+Dataset make_synthetic(const DataConfig& config, uint64_t seed) {
+  Dataset set;
+  set.name = "synthetic";
+  const std::vector<int64_t> rows = rows_of(config, config.columns);
+  for (int64_t i = 0; i < config.dense; ++i) set.dense.push_back(cat("d", i));
+  for (int64_t i = 0; i < config.columns; ++i) set.columns.push_back({cat("c", i), rows[i], "sum"});
+  const HiddenModel model(seed, config.dense, config.columns, config.pooling);
+  set.train = make_part(config, set, model, combine(seed, 2), config.samples);
+  set.test = make_part(config, set, model, combine(seed, 3), config.test_samples);
+  return set;
+}
+
+}  // namespace tessera::data
