@@ -1,0 +1,113 @@
+// The documents against the code: examples are those that are compiled, configs are read, links lead somewhere.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tessera/config.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kRoot = TESSERA_SOURCE_DIR;
+
+std::string read(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  EXPECT_TRUE(in.good()) << path;
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+// The insides of a Markdown page's code blocks of one language.
+std::vector<std::string> blocks(const std::string& page, const std::string& language) {
+  std::vector<std::string> found;
+  std::istringstream lines(read(kRoot / page));
+  bool inside = false, wanted = false;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind("```", 0) == 0) {
+      inside = !inside;
+      wanted = inside && line == "```" + language;
+      if (wanted) found.emplace_back();
+    } else if (inside && wanted) {
+      found.back() += line + "\n";
+    }
+  }
+  return found;
+}
+
+std::vector<std::string> pages() {
+  std::vector<std::string> found;
+  for (const auto& folder : {kRoot, kRoot / "docs"}) {
+    for (const auto& entry : fs::directory_iterator(folder)) {
+      if (entry.path().extension() == ".md") found.push_back(fs::relative(entry.path(), kRoot).string());
+    }
+  }
+  return found;
+}
+
+// Targets of [text](target) that are files of this repository, without their #anchor.
+std::vector<std::string> links(const std::string& text) {
+  std::vector<std::string> found;
+  for (size_t at = text.find("]("); at != std::string::npos; at = text.find("](", at + 1)) {
+    const std::string target = text.substr(at + 2, text.find_first_of(")#", at + 2) - at - 2);
+    if (!target.empty() && target.find("://") == std::string::npos) found.push_back(target);
+  }
+  return found;
+}
+
+TEST(Docs, TheSharderShownIsTheOneThatIsCompiled) {
+  const std::string source = read(kRoot / "tests/docs/stripe.cc");
+  EXPECT_THAT(blocks("README.md", "cpp"), ::testing::ElementsAre(source));
+  EXPECT_THAT(blocks("docs/sharder_in_ten_minutes.md", "cpp"), ::testing::ElementsAre(source));
+}
+
+TEST(Docs, ConfigsAreRead) {
+  int seen = 0;
+  for (const auto& entry : fs::directory_iterator(kRoot / "configs")) {
+    if (entry.path().extension() != ".toml") continue;
+    const Config config = load_config(entry.path().string());
+    EXPECT_FALSE(config.plugins.require.empty()) << entry.path() << " names no plugin";
+    EXPECT_EQ(config.comm.backend, "tcp") << entry.path();
+    ++seen;
+  }
+  EXPECT_GE(seen, 2);
+}
+
+TEST(Docs, MainJobHasTheDocumentedRates) {
+  const Config config = load_config((kRoot / "configs/ml-100k.toml").string());
+  ASSERT_EQ(config.tables.size(), 9u);
+  for (const TableConfig& table : config.tables) {
+    EXPECT_EQ(table.optimizer.name, "exact_rowwise_adagrad") << table.name;
+    EXPECT_EQ(table.optimizer.options, R"({"learning_rate":0.05,"eps":1e-08})") << table.name;
+  }
+  EXPECT_EQ(config.dense_optimizer.learning_rate, 0.02);
+  EXPECT_EQ(config.data.batch, 128);
+  EXPECT_EQ(config.data.split, "user");
+}
+
+TEST(Docs, ConfigBlocksAreRead) {
+  for (const std::string& page : pages()) {
+    for (const std::string& block : blocks(page, "toml")) {
+      EXPECT_NO_THROW(parse_config(block, page)) << block;
+    }
+  }
+  EXPECT_FALSE(blocks("README.md", "toml").empty());
+}
+
+TEST(Docs, LinksLeadToFiles) {
+  for (const std::string& page : pages()) {
+    for (const std::string& target : links(read(kRoot / page))) {
+      EXPECT_TRUE(fs::exists((kRoot / page).parent_path() / target)) << page << " links to " << target;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera
