@@ -21,6 +21,7 @@
 #include "tessera/embedding_configs.h"
 #include "tessera/jagged_tensor.h"
 #include "tessera/lookup.h"
+#include "tessera/optim.h"
 #include "tessera/process_group.h"
 #include "tessera/sharding_plan.h"
 
@@ -87,6 +88,10 @@ class ShardedEmbeddings {
   double learning_rate(const std::string& table) const;
   int64_t step() const;  // updates done
   void set_step(int64_t step);
+
+  // The fused optimizers of this rank's shards, data-parallel tables aside: keys "<prefix>.<table>.weight", states
+  // "<table>.momentum1" of the rows held here.
+  std::shared_ptr<CombinedOptimizer> fused_optimizer(const std::string& prefix) const;
 
   // Table -> gradient [rows, dim] of the last backward, reduced over ranks: data-parallel tables.
   std::vector<std::pair<std::string, Tensor>> data_parallel_gradients() const;

@@ -63,7 +63,7 @@ void Replicas::forward(const CheckedBatch& batch, bool weighted, bool sequence, 
   }
   for (size_t g = 0; g < groups_.lookups().size(); ++g) {
     const tsr_lookup lookup = local.lookup(features_[g]);
-    groups_.lookups()[g].forward(lookup, out, contexts ? &(*contexts)[g] : nullptr);
+    groups_.lookups()[g]->forward(lookup, out, contexts ? &(*contexts)[g] : nullptr);
   }
 }
 
@@ -81,7 +81,7 @@ void Replicas::backward(const CheckedBatch& batch, bool weighted, bool sequence,
   std::fill_n(buffer.data<float>(), total, 0.0f);
   for (size_t g = 0; g < groups_.lookups().size(); ++g) {
     const tsr_lookup lookup = local.lookup(features_[g]);
-    const auto gradients = groups_.lookups()[g].backward_rows(std::move(contexts[g]), lookup, grad, scale);
+    const auto gradients = groups_.lookups()[g]->backward_rows(std::move(contexts[g]), lookup, grad, scale);
     for (size_t s = 0; s < groups_.shards().size(); ++s) {
       const LocalShard& shard = groups_.shards()[s];
       if (shard.group != static_cast<int>(g)) continue;
@@ -97,12 +97,12 @@ void Replicas::backward(const CheckedBatch& batch, bool weighted, bool sequence,
     }
   }
   if (group.world_size() > 1) group.all_reduce(buffer, ReduceOp::kSum, "data-parallel gradients").wait();
-  for (Lookup& lookup : groups_.lookups()) lookup.count_step();
+  for (const auto& lookup : groups_.lookups()) lookup->count_step();
   for (size_t s = 0; s < groups_.shards().size(); ++s) apply_reduced(begin[s], groups_.shards()[s]);
 }
 
 void Replicas::apply_reduced(int64_t begin, const LocalShard& shard) {
-  Lookup& lookup = groups_.lookups()[shard.group];
+  Lookup& lookup = *groups_.lookups()[shard.group];
   if (lookup.options().optimizer.name.empty()) return;
   const int64_t cols = shard.where.cols;
   const float* dense = reduce_.data<float>() + begin;

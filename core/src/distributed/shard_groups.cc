@@ -47,7 +47,7 @@ ShardGroups::ShardGroups(const Runtime& runtime, const std::vector<EmbeddingBagC
       group_tables.push_back({tables[t].name, where.rows, where.cols});
     }
   }
-  for (LookupOptions& o : group_options) lookups_.emplace_back(runtime, std::move(o));
+  for (LookupOptions& o : group_options) lookups_.push_back(std::make_shared<Lookup>(runtime, std::move(o)));
 }
 
 const LocalShard* ShardGroups::find(int table, int shard) const {
@@ -103,13 +103,13 @@ void OwnerLookup::forward(Step& step, bool keep_context) {
     if (step.features[g].empty()) continue;
     const BatchTensors tensors(step);
     const tsr_lookup lookup = tensors.lookup(step.features[g]);
-    groups_.lookups()[g].forward(lookup, step.owner_rows.tensor(), keep_context ? &step.contexts[g] : nullptr);
+    groups_.lookups()[g]->forward(lookup, step.owner_rows.tensor(), keep_context ? &step.contexts[g] : nullptr);
   }
 }
 
 void OwnerLookup::backward(Step& step, double grad_scale) {
   for (size_t g = 0; g < groups_.lookups().size(); ++g) {
-    Lookup& lookup = groups_.lookups()[g];
+    Lookup& lookup = *groups_.lookups()[g];
     if (step.features[g].empty()) {
       lookup.count_step();  // t of the formulas counts steps, not batches that had ids here
       continue;

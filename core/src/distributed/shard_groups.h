@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -34,13 +35,12 @@ class ShardGroups {
               const EmbeddingModuleShardingPlan& plan, int rank, bool replicas, const ShardGroupOptions& options);
 
   const std::vector<LocalShard>& shards() const { return shards_; }
-  std::vector<Lookup>& lookups() { return lookups_; }
-  const std::vector<Lookup>& lookups() const { return lookups_; }
+  const std::vector<std::shared_ptr<Lookup>>& lookups() const { return lookups_; }
   const LocalShard* find(int table, int shard) const;
 
  private:
   std::vector<LocalShard> shards_;
-  std::vector<Lookup> lookups_;
+  std::vector<std::shared_ptr<Lookup>> lookups_;
 };
 
 // Looks up what `step` received and writes step.owner_rows; backward takes the gradients from there.

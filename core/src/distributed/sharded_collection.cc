@@ -118,7 +118,7 @@ void ShardedCollection::initialise(ShardGroups& groups) {
         for (int64_t i = 0; i < count; ++i)
           initial_values(table, options_.seed, rows[i], 1, w.col, w.cols, values.data() + i * w.cols);
       }
-      groups.lookups()[shard.group].write_rows(shard.index, first, count, values.data());
+      groups.lookups()[shard.group]->write_rows(shard.index, first, count, values.data());
     }
   }
 }

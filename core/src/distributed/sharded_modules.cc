@@ -2,8 +2,10 @@
 #include "tessera/sharded_modules.h"
 
 #include <algorithm>
+#include <map>
 
 #include "distributed/sharded_collection.h"
+#include "tessera/embedding_fused_optimizer.h"
 
 namespace tessera {
 namespace {
@@ -68,7 +70,7 @@ struct Found {
 Found find(ShardedCollection& c, const HeldShard& held) {
   const int table = c.table_index(held.table);
   for (ShardGroups* groups : {&c.shards(), &c.replicas().groups()}) {
-    if (const LocalShard* shard = groups->find(table, held.shard)) return {shard, groups->lookups()[shard->group]};
+    if (const LocalShard* shard = groups->find(table, held.shard)) return {shard, *groups->lookups()[shard->group]};
   }
   fail(Code::kNotFound, "this rank holds no shard ", held.shard, " of table \"", held.table, "\"");
 }
@@ -76,8 +78,8 @@ Found find(ShardedCollection& c, const HeldShard& held) {
 // Calls f(lookup) for every kernel instance of this rank.
 template <class F>
 void for_each_lookup(ShardedCollection& c, const F& f) {
-  for (Lookup& lookup : c.shards().lookups()) f(lookup);
-  for (Lookup& lookup : c.replicas().groups().lookups()) f(lookup);
+  for (const auto& lookup : c.shards().lookups()) f(*lookup);
+  for (const auto& lookup : c.replicas().groups().lookups()) f(*lookup);
 }
 
 }  // namespace
@@ -197,6 +199,25 @@ int64_t ShardedEmbeddings::step() const { return impl_->updates(); }
 void ShardedEmbeddings::set_step(int64_t step) {
   impl_->set_updates(step);
   for_each_lookup(*impl_, [&](Lookup& lookup) { lookup.set_step(step); });
+}
+
+std::shared_ptr<CombinedOptimizer> ShardedEmbeddings::fused_optimizer(const std::string& prefix) const {
+  const ShardGroups& groups = impl_->shards();
+  std::vector<CombinedOptimizer::Member> members;
+  for (size_t g = 0; g < groups.lookups().size(); ++g) {
+    if (groups.lookups()[g]->options().optimizer.name.empty()) continue;
+    std::vector<EmbeddingFusedOptimizer::Table> held;
+    std::map<std::string, int> pieces;
+    for (const LocalShard& shard : groups.shards()) {
+      if (shard.group != static_cast<int>(g)) continue;
+      const std::string& table = tables()[shard.table].name;
+      const int piece = pieces[table]++;  // several column shards of a table on one rank
+      const std::string key = cat(prefix, ".", table, ".weight");
+      held.push_back({piece ? cat(key, "#", piece) : key, table, shard.index});
+    }
+    members.push_back({"", std::make_shared<EmbeddingFusedOptimizer>(groups.lookups()[g], std::move(held))});
+  }
+  return std::make_shared<CombinedOptimizer>(std::move(members));
 }
 
 std::vector<std::pair<std::string, Tensor>> ShardedEmbeddings::data_parallel_gradients() const {

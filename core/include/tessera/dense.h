@@ -1,0 +1,53 @@
+// tessera/dense.h - dense layers from module/1 plugins, and the loss of click models.
+//
+// A layer is used by one thread at a time and has one forward at a time in flight. Tensors it returns are its own and
+// stay valid until the next forward.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tessera/abi/module.h"
+#include "tessera/optim.h"
+#include "tessera/runtime.h"
+#include "tessera/tensor.h"
+
+namespace tessera {
+
+struct DenseLayerOptions {
+  std::string module;          // id of a module/1 component: "mlp", "dot_interaction", "cross"
+  std::string options = "{}";  // JSON
+  std::string name;            // before the names of its parameters: "bottom" gives "bottom.0.weight"
+  uint64_t seed = 0;           // start values depend on seed and parameter name alone
+};
+
+class DenseLayer {
+ public:
+  DenseLayer(const Runtime& runtime, DenseLayerOptions options);
+  ~DenseLayer();
+  DenseLayer(DenseLayer&&) noexcept;
+
+  // In the plugin's order. Gradients are defined from the start and are added to by backward.
+  const ParameterList& parameters() const;
+  // Values per sample of the output, for inputs of these widths. kInvalidArgument where they do not fit.
+  int64_t output_width(std::span<const int64_t> widths) const;
+
+  // inputs[i] float32 [batch, width_i]; they must stay as they are until backward. Returns [batch, output_width].
+  Tensor forward(const std::vector<Tensor>& inputs, bool keep_for_backward);
+  // grad_output shaped like the output. Returns one gradient per input; undefined where not wanted (all are by
+  // default).
+  std::vector<Tensor> backward(const Tensor& grad_output, const std::vector<bool>& wanted = {});
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Binary cross-entropy of logits [n] against labels [n] in {0, 1} (or between): returns the sum over the samples, and
+// in grad (if defined, [n]) the gradient of scale * sum.
+double binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& labels, const Tensor& grad, double scale);
+
+}  // namespace tessera

@@ -1,0 +1,196 @@
+#include "tessera/distributed_model_parallel.h"
+
+#include <algorithm>
+#include <sstream>
+
+namespace tessera {
+namespace {
+
+std::string describe(const PlannerModule& module) {
+  std::ostringstream out;
+  for (const EmbeddingBagConfig& t : module.tables) {
+    out << "table \"" << t.name << "\" of module \"" << module.path << "\": " << t.num_embeddings << " x "
+        << t.embedding_dim << ' ' << to_string(t.data_type) << ' ' << to_string(t.pooling) << ", features";
+    for (const std::string& f : t.feature_names) out << ' ' << f;
+    out << '\n';
+  }
+  if (module.kind == PlannerModule::Kind::kDense)
+    out << "dense parameters of module \"" << module.path << "\": " << module.dense_bytes << " bytes\n";
+  return out.str();
+}
+
+std::string describe(const std::vector<PlannerModule>& modules, const PlannerOptions& options) {
+  std::string text = cat("world size ", options.topology.world_size, ", ", options.topology.local_world_size,
+                         " per host, ", options.topology.compute_device, "\nbatch size ", options.batch_size, '\n');
+  for (const PlannerModule& m : modules) text += describe(m);
+  return text;
+}
+
+// The first line in which two descriptions differ, as a sentence.
+void check_same(const std::string& mine, const std::string& theirs, int rank) {
+  if (mine == theirs) return;
+  std::istringstream a(mine), b(theirs);
+  std::string x, y;
+  while (true) {
+    const bool has_x = static_cast<bool>(std::getline(a, x)), has_y = static_cast<bool>(std::getline(b, y));
+    if (has_x && has_y && x == y) continue;
+    fail(Code::kFailedPrecondition, "rank ", rank, " wants another model planned than rank 0: rank 0 has ",
+         has_x ? x : "nothing more", ", rank ", rank, " has ", has_y ? y : "nothing more");
+  }
+}
+
+std::vector<PlannerModule> planner_modules(const ParallelModel& model) {
+  std::vector<PlannerModule> modules;
+  for (const auto& [path, c] : model.bag_collections)
+    modules.push_back({path, PlannerModule::Kind::kEmbeddingBagCollection, c->tables(), 0});
+  for (const auto& [path, c] : model.collections)
+    modules.push_back({path, PlannerModule::Kind::kEmbeddingCollection, c->tables(), 0});
+  int64_t bytes = 0;
+  for (const ParameterPtr& p : model.dense) bytes += p->value.bytes();
+  if (bytes && !modules.empty() && !modules.front().path.empty())
+    modules.push_back({"dense", PlannerModule::Kind::kDense, {}, bytes});
+  return modules;
+}
+
+ShardedModuleOptions options_for(const ShardedModuleOptions& common, const CollectionOptions& own) {
+  ShardedModuleOptions options = common;
+  if (!own.optimizer.name.empty()) options.optimizer = own.optimizer;
+  if (own.kernel != "auto") options.kernel = own.kernel;
+  if (own.bounds_check != BoundsCheckMode::kFatal) options.bounds_check = own.bounds_check;
+  if (own.seed) options.seed = own.seed;
+  options.is_weighted = own.is_weighted;
+  return options;
+}
+
+template <class Map>
+auto& find_path(Map& map, const std::string& path) {
+  std::string known;
+  for (auto& [name, value] : map) {
+    if (name == path) return *value;
+    known += " \"" + name + "\"";
+  }
+  fail(Code::kNotFound, "the model has no such collection \"", path, "\"; it has", known.empty() ? " none" : known);
+}
+
+}  // namespace
+
+ShardingPlan collective_plan(const Runtime& runtime, const std::vector<PlannerModule>& modules,
+                             const PlannerOptions& options, const ProcessGroup& group) {
+  const std::string mine = describe(modules, options);
+  const auto all = group.all_gather_text(mine, "what to plan");
+  for (int rank = 1; rank < group.world_size(); ++rank) check_same(all[0], all[rank], rank);
+  std::string text, error;
+  if (group.rank() == 0) {
+    try {
+      text = EmbeddingShardingPlanner(runtime, options).plan(modules).plan.json();
+    } catch (const Error& e) {
+      error = e.what();
+    }
+  }
+  const auto plans = group.all_gather_text(error.empty() ? text : "!" + error, "plan");
+  if (plans[0].starts_with("!")) fail(Code::kFailedPrecondition, plans[0].substr(1));
+  return ShardingPlan::from_json(plans[0]);
+}
+
+DistributedModelParallel::DistributedModelParallel(const Runtime& runtime, const ParallelModel& model,
+                                                   std::shared_ptr<ProcessGroup> group,
+                                                   DistributedModelParallelOptions options)
+    : group_(std::move(group)), dense_(model.dense), sum_(options.sum_dense_gradients) {
+  if (options.plan) {
+    plan_ = *options.plan;
+    if (plan_.world_size != group_->world_size()) {
+      fail(Code::kInvalidArgument, "the plan is for ", plan_.world_size, " ranks, and this job has ",
+           group_->world_size(), ": make a new plan, or start as many ranks");
+    }
+  } else {
+    PlannerOptions planner = options.planner.value_or(PlannerOptions{});
+    if (!options.planner) planner.topology = Topology::of(group_->world_size(), group_->local_world_size(), "cpu");
+    plan_ = collective_plan(runtime, planner_modules(model), planner, *group_);
+  }
+  for (const auto& [path, c] : model.bag_collections) {
+    const EmbeddingBagCollectionSharder sharder(runtime, options_for(options.sharded, c->options()));
+    bags_.emplace_back(
+        path, std::make_unique<ShardedEmbeddingBagCollection>(sharder.shard(c->tables(), plan_.at(path), group_)));
+  }
+  for (const auto& [path, c] : model.collections) {
+    const EmbeddingCollectionSharder sharder(runtime, options_for(options.sharded, c->options()));
+    collections_.emplace_back(
+        path, std::make_unique<ShardedEmbeddingCollection>(sharder.shard(c->tables(), plan_.at(path), group_)));
+  }
+  const auto bucket = static_cast<int64_t>(options.bucket_mib * (1 << 20));
+  for (size_t first = 0; first < dense_.size();) {
+    size_t last = first;
+    int64_t bytes = 0;
+    for (; last < dense_.size() && (last == first || bytes < bucket); ++last) bytes += dense_[last]->value.bytes();
+    buckets_.emplace_back(first, last);
+    bucket_buffers_.push_back(group_->world_size() > 1 ? Tensor::empty({bytes / 4}) : Tensor());
+    first = last;
+  }
+  broadcast_dense();
+}
+
+ShardedEmbeddingBagCollection& DistributedModelParallel::bags(const std::string& path) {
+  return find_path(bags_, path);
+}
+ShardedEmbeddingCollection& DistributedModelParallel::collection(const std::string& path) {
+  return find_path(collections_, path);
+}
+
+std::vector<std::pair<std::string, ShardedEmbeddings*>> DistributedModelParallel::sharded() {
+  std::vector<std::pair<std::string, ShardedEmbeddings*>> out;
+  for (auto& [path, c] : bags_) out.emplace_back(path, c.get());
+  for (auto& [path, c] : collections_) out.emplace_back(path, c.get());
+  return out;
+}
+
+ParameterList DistributedModelParallel::parameters() const {
+  ParameterList out = dense_;
+  const auto add = [&](const std::string& path, const char* kind, const ShardedEmbeddings& c) {
+    for (const EmbeddingBagConfig& t : c.tables()) {
+      auto p = std::make_shared<Parameter>();
+      p->name = cat(path, path.empty() ? "" : ".", kind, ".", t.name, ".weight");
+      p->value = Tensor::empty({t.num_embeddings, t.embedding_dim}, t.data_type, kMeta);
+      p->in_backward = true;
+      out.push_back(std::move(p));
+    }
+  };
+  for (const auto& [path, c] : bags_) add(path, "embedding_bags", *c);
+  for (const auto& [path, c] : collections_) add(path, "embeddings", *c);
+  return out;
+}
+
+KeyedOptimizerPtr DistributedModelParallel::fused_optimizer() {
+  std::vector<CombinedOptimizer::Member> members;
+  for (auto& [path, c] : bags_) members.push_back({path, c->fused_optimizer("embedding_bags")});
+  for (auto& [path, c] : collections_) members.push_back({path, c->fused_optimizer("embeddings")});
+  return std::make_shared<CombinedOptimizer>(std::move(members));
+}
+
+void DistributedModelParallel::broadcast_dense() {
+  if (group_->world_size() == 1) return;
+  for (const ParameterPtr& p : dense_) group_->broadcast(p->value, 0, "dense parameters").wait();
+}
+
+void DistributedModelParallel::all_reduce_gradients() {
+  if (group_->world_size() == 1) return;
+  const float scale = sum_ ? 1.0f : 1.0f / static_cast<float>(group_->world_size());
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    float* flat = bucket_buffers_[b].data<float>();
+    int64_t at = 0;
+    for (size_t i = buckets_[b].first; i < buckets_[b].second; at += dense_[i]->value.numel(), ++i) {
+      if (dense_[i]->grad.defined())
+        std::copy_n(dense_[i]->grad.data<float>(), dense_[i]->grad.numel(), flat + at);
+      else
+        std::fill_n(flat + at, dense_[i]->value.numel(), 0.0f);
+    }
+    group_->all_reduce(bucket_buffers_[b], ReduceOp::kSum, "dense gradients").wait();
+    at = 0;
+    for (size_t i = buckets_[b].first; i < buckets_[b].second; at += dense_[i]->value.numel(), ++i) {
+      if (!dense_[i]->grad.defined()) dense_[i]->grad = Tensor::empty(dense_[i]->value.shape());
+      float* grad = dense_[i]->grad.data<float>();
+      for (int64_t k = 0; k < dense_[i]->grad.numel(); ++k) grad[k] = scale * flat[at + k];
+    }
+  }
+}
+
+}  // namespace tessera

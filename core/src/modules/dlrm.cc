@@ -1,0 +1,84 @@
+#include "tessera/dlrm.h"
+
+#include <nlohmann/json.hpp>
+
+namespace tessera {
+namespace {
+
+std::string mlp_options(int64_t input, const std::vector<int64_t>& layers, const char* final_activation) {
+  std::vector<int64_t> sizes{input};
+  sizes.insert(sizes.end(), layers.begin(), layers.end());
+  return nlohmann::json{{"layers", sizes}, {"final_activation", final_activation}}.dump();
+}
+
+const DlrmOptions& checked(const DlrmOptions& o) {
+  if (o.dense_inputs < 1) fail(Code::kInvalidArgument, "a dlrm needs dense inputs, and the data has none");
+  if (o.bottom_mlp.empty() || o.bottom_mlp.back() != o.embedding_dim) {
+    fail(Code::kInvalidArgument, "model.bottom_mlp must end with the embedding dimension ", o.embedding_dim);
+  }
+  if (o.top_mlp.empty() || o.top_mlp.back() != 1)
+    fail(Code::kInvalidArgument, "model.top_mlp must end with 1, the logit");
+  return o;
+}
+
+int64_t interaction_width(const DlrmOptions& o) {
+  const int64_t n = o.num_embeddings + 1;
+  return o.embedding_dim + n * (n - 1) / 2;
+}
+
+DenseLayerOptions bottom_options(const DlrmOptions& o) {
+  return {o.mlp, mlp_options(o.dense_inputs, o.bottom_mlp, "relu"), "dense_arch", o.seed};
+}
+DenseLayerOptions interaction_options(const DlrmOptions& o) { return {o.interaction, "{}", "inter_arch", o.seed}; }
+DenseLayerOptions top_options(const DlrmOptions& o) {
+  return {o.mlp, mlp_options(interaction_width(o), o.top_mlp, "none"), "over_arch", o.seed};
+}
+
+// "dense_arch.0.weight" -> TorchRec's name; the last layer of the top MLP is a plain Linear behind the others there.
+std::string torchrec_name(const std::string& name, size_t top_layers) {
+  const size_t first = name.find('.'), second = name.find('.', first + 1);
+  const std::string arch = name.substr(0, first), layer = name.substr(first + 1, second - first - 1),
+                    leaf = name.substr(second);
+  if (arch == "dense_arch") return arch + ".model._mlp." + layer + "._linear" + leaf;
+  if (arch == "over_arch" && std::stoul(layer) + 1 == top_layers) return arch + ".model.1" + leaf;
+  if (arch == "over_arch") return arch + ".model.0._mlp." + layer + "._linear" + leaf;
+  return name;
+}
+
+}  // namespace
+
+Dlrm::Dlrm(const Runtime& runtime, const DlrmOptions& options)
+    : bottom_(runtime, bottom_options(checked(options))),
+      interaction_(runtime, interaction_options(options)),
+      top_(runtime, top_options(options)) {
+  const std::vector<int64_t> widths{options.embedding_dim, options.num_embeddings * options.embedding_dim};
+  const int64_t width = interaction_.output_width(widths);
+  if (width != interaction_width(options)) {
+    fail(Code::kFailedPrecondition, "interaction \"", options.interaction, "\" gives ", width,
+         " values per sample, the top MLP takes ", interaction_width(options));
+  }
+  for (const DenseLayer* layer : {&bottom_, &interaction_, &top_}) {
+    for (const ParameterPtr& p : layer->parameters()) {
+      p->name = torchrec_name(p->name, options.top_mlp.size());
+      parameters_.push_back(p);
+    }
+  }
+}
+
+Tensor Dlrm::forward(const Tensor& dense, const Tensor& pooled, bool keep_for_backward) {
+  const Tensor bottom = bottom_.forward({dense}, keep_for_backward);
+  return top_.forward({interaction_.forward({bottom, pooled}, keep_for_backward)}, keep_for_backward);
+}
+
+Tensor Dlrm::backward_top(const Tensor& grad_logits) {
+  const auto grads = interaction_.backward(top_.backward(grad_logits)[0]);
+  grad_bottom_ = grads[0];
+  return grads[1];
+}
+
+void Dlrm::backward_bottom() {
+  bottom_.backward(grad_bottom_, {false});
+  grad_bottom_ = {};
+}
+
+}  // namespace tessera
