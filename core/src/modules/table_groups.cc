@@ -1,0 +1,149 @@
+// Which kernel instances there are, and how tables move between them.
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "modules/embedding_tables.h"
+
+namespace tessera {
+namespace {
+
+// Rows moved at once between kernel instances: bounds the memory that it takes.
+int64_t rows_at_once(int64_t dim) { return std::max<int64_t>(1, (int64_t{1} << 20) / dim); }
+
+void write_initial_values(const EmbeddingBagConfig& table, uint64_t seed, Lookup& lookup, int index) {
+  const int64_t step = std::min(rows_at_once(table.embedding_dim), table.num_embeddings);
+  Tensor values = Tensor::empty({step, table.embedding_dim});
+  for (int64_t row = 0; row < table.num_embeddings; row += step) {
+    const int64_t count = std::min(step, table.num_embeddings - row);
+    initial_values(table, seed, row, count, 0, table.embedding_dim, values.data<float>());
+    lookup.write_rows(index, row, count, values.data<float>());
+  }
+}
+
+void move_rows(const Lookup& from, int from_index, Lookup& to, int to_index, bool states) {
+  const LookupTable& table = from.options().tables[static_cast<size_t>(from_index)];
+  const int64_t step = std::min(rows_at_once(table.dim), std::max<int64_t>(table.rows, 1));
+  std::vector<Tensor> buffers{Tensor::empty({step, table.dim})};
+  if (states) {
+    for (const Lookup::State& s : from.states()) buffers.push_back(Tensor::empty({step, s.per_row ? 1 : table.dim}));
+  }
+  std::vector<float*> out;
+  for (size_t i = 1; i < buffers.size(); ++i) out.push_back(buffers[i].data<float>());
+  const std::vector<const float*> in(out.begin(), out.end());
+  for (int64_t row = 0; row < table.rows; row += step) {
+    const int64_t count = std::min(step, table.rows - row);
+    from.read_rows(from_index, row, count, buffers[0].data<float>(), out);
+    to.write_rows(to_index, row, count, buffers[0].data<float>(), in);
+  }
+}
+
+// Could one instance serve both? Everything but the tables is compared.
+bool alike(const LookupOptions& a, const LookupOptions& b) {
+  return a.compute_kernel == b.compute_kernel && a.weight_dtype == b.weight_dtype && a.optimizer == b.optimizer;
+}
+
+bool same_tables(const LookupOptions& a, const LookupOptions& b) {
+  return std::equal(a.tables.begin(), a.tables.end(), b.tables.begin(), b.tables.end(),
+                    [](const LookupTable& x, const LookupTable& y) { return x.name == y.name; });
+}
+
+}  // namespace
+
+bool EmbeddingTables::Impl::hands_gradients_out(const OptimizerSpec& optimizer) const {
+  if (!options.train || optimizer.name.empty()) return true;
+  const PartPtr part = runtime.create(TSR_OPTIMIZER_KIND, optimizer.name, optimizer.options);
+  return part->api<tsr_optimizer>().update_row == nullptr;
+}
+
+std::vector<TableGroup> EmbeddingTables::Impl::grouping() const {
+  std::vector<TableGroup> out;
+  for (size_t t = 0; t < options.tables.size(); ++t) {
+    const EmbeddingBagConfig& table = options.tables[t];
+    LookupOptions wanted;
+    wanted.kernel = options.kernel;
+    wanted.train = options.train;
+    wanted.device = options.device;
+    wanted.weight_dtype = table.data_type;
+    const bool dense = hands_gradients_out(table.optimizer);
+    wanted.compute_kernel = dense ? "dense" : options.compute_kernel;
+    if (!dense) wanted.optimizer = table.optimizer;
+    auto group = std::find_if(out.begin(), out.end(), [&](const TableGroup& g) { return alike(g.options, wanted); });
+    if (group == out.end()) group = out.insert(out.end(), TableGroup{wanted, {}, nullptr});
+    group->options.tables.push_back({table.name, table.num_embeddings, table.embedding_dim});
+    group->tables.push_back(t);
+  }
+  return out;
+}
+
+void EmbeddingTables::Impl::build() {
+  if (options.device.type == DeviceType::kMeta) return;
+  std::vector<TableGroup> next = grouping();
+  for (TableGroup& group : next) {
+    const auto same = std::find_if(groups.begin(), groups.end(), [&](const TableGroup& g) {
+      return alike(g.options, group.options) && same_tables(g.options, group.options);
+    });
+    if (same != groups.end()) {
+      group.lookup = same->lookup;
+      continue;
+    }
+    group.lookup = std::make_shared<Lookup>(runtime, group.options);
+    for (size_t i = 0; i < group.tables.size(); ++i) {
+      const size_t t = group.tables[i];
+      const int index = static_cast<int>(i);
+      if (groups.empty()) {
+        write_initial_values(options.tables[t], options.seed, *group.lookup, index);
+        continue;
+      }
+      const TableGroup& old = groups[states[t].group];
+      const bool same_optimizer = old.options.optimizer == group.options.optimizer;
+      move_rows(*old.lookup, states[t].index, *group.lookup, index, same_optimizer);
+      if (!same_optimizer) continue;
+      group.lookup->set_step(old.lookup->step());
+      group.lookup->set_learning_rate(old.lookup->learning_rate());
+    }
+  }
+  groups = std::move(next);
+  ++generation;
+  place_tables();
+}
+
+void EmbeddingTables::Impl::place_tables() {
+  kernel_ids.assign(options.tables.size(), "");
+  for (size_t g = 0; g < groups.size(); ++g) {
+    for (size_t i = 0; i < groups[g].tables.size(); ++i) {
+      const size_t t = groups[g].tables[i];
+      states[t].group = g;
+      states[t].index = static_cast<int>(i);
+      kernel_ids[t] = groups[g].lookup->kernel_id();
+    }
+  }
+}
+
+void EmbeddingTables::Impl::use_optimizer(const OptimizerSpec& spec, const std::vector<size_t>& chosen) {
+  const std::vector<EmbeddingBagConfig> before = options.tables;
+  for (size_t t : chosen) options.tables[t].optimizer = spec;
+  try {
+    build();
+  } catch (...) {
+    options.tables = before;
+    throw;
+  }
+  for (size_t t : chosen) {
+    states[t].dense_spec.reset();
+    states[t].dense_optimizer.reset();
+    states[t].dense_parameter.reset();
+  }
+}
+
+std::vector<size_t> EmbeddingTables::Impl::chosen(const std::vector<std::string>& names) const {
+  std::vector<size_t> out;
+  if (names.empty()) {
+    out.resize(options.tables.size());
+    std::iota(out.begin(), out.end(), size_t{0});
+  }
+  for (const std::string& name : names) out.push_back(index_of(name));
+  return out;
+}
+
+}  // namespace tessera
