@@ -62,6 +62,7 @@ class ShardedEmbeddings {
  public:
   virtual ~ShardedEmbeddings();
   ShardedEmbeddings(const ShardedEmbeddings&) = delete;
+  ShardedEmbeddings(ShardedEmbeddings&&) = default;
 
   const std::vector<EmbeddingBagConfig>& tables() const;
   const EmbeddingModuleShardingPlan& plan() const;
