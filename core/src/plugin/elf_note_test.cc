@@ -1,0 +1,174 @@
+#include "plugin/elf_note.h"
+
+#include <elf.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <string>
+
+#include "tessera/abi/plugin.h"
+#include "tessera/error.h"
+
+namespace tessera::plugin {
+namespace {
+
+using testing::HasSubstr;
+
+#if defined(__x86_64__)
+constexpr uint16_t kHere = EM_X86_64;
+#else
+constexpr uint16_t kHere = EM_AARCH64;
+#endif
+
+// A file with an ELF header, one loadable segment that covers it, and one note segment.
+struct Image {
+  Elf64_Ehdr header{};
+  Elf64_Phdr segments[2]{};
+  tsr_note note{8, 1024, TSR_NOTE_TYPE, TSR_NOTE_OWNER, TSR_ABI_MAJOR, TSR_ABI_MINOR, 0, 0, {}};
+
+  explicit Image(const char* manifest = "tessera.sharder/1 acme.stripe 1.2.3\n") {
+    std::memcpy(header.e_ident, ELFMAG, SELFMAG);
+    header.e_ident[EI_CLASS] = ELFCLASS64;
+    header.e_ident[EI_DATA] = ELFDATA2LSB;
+    header.e_type = ET_DYN;
+    header.e_machine = kHere;
+    header.e_phoff = sizeof(header);
+    header.e_phentsize = sizeof(Elf64_Phdr);
+    header.e_phnum = 2;
+    segments[0].p_type = PT_LOAD;
+    segments[0].p_filesz = sizeof(Image);
+    segments[1].p_type = PT_NOTE;
+    segments[1].p_offset = offsetof(Image, note);
+    segments[1].p_filesz = sizeof(note);
+    segments[1].p_align = 4;
+    std::memcpy(note.manifest, manifest, std::strlen(manifest));
+  }
+  std::string bytes() const { return {reinterpret_cast<const char*>(this), sizeof(*this)}; }
+};
+
+ElfNote parse(const std::string& bytes) {
+  return parse_elf_note(bytes.size(), [&](uint64_t offset, void* out, uint64_t size) {
+    ASSERT_LE(offset, bytes.size());
+    ASSERT_LE(size, bytes.size() - offset);
+    std::memcpy(out, bytes.data() + offset, size);
+  });
+}
+
+std::string refusal(const std::string& bytes) {
+  try {
+    parse(bytes);
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Code::kInvalidArgument);
+    return e.what();
+  }
+  return "accepted";
+}
+
+TEST(ElfNote, ReadsTheManifest) {
+  Image image("tessera.sharder/1 acme.stripe 1.2.3\ntessera.optimizer/1 acme.stripe 2.0-rc1\n");
+  image.note.abi_minor = 7;
+  const ElfNote note = parse(image.bytes());
+  EXPECT_EQ(note.abi_major, TSR_ABI_MAJOR);
+  EXPECT_EQ(note.abi_minor, 7u);
+  const std::vector<ManifestLine> want = {{"tessera.sharder/1", "acme.stripe", "1.2.3"},
+                                          {"tessera.optimizer/1", "acme.stripe", "2.0-rc1"}};
+  EXPECT_EQ(note.components, want);
+}
+
+TEST(ElfNote, RefusesFilesThatAreNoLibraries) {
+  EXPECT_EQ(refusal(""), "is not an ELF file");
+  EXPECT_EQ(refusal("#!/bin/sh\n"), "is not an ELF file");
+  EXPECT_THAT(refusal(std::string("\x7f") + "ELF"), HasSubstr("truncated"));
+  Image image;
+  image.header.e_machine = EM_S390;
+  EXPECT_THAT(refusal(image.bytes()), HasSubstr("another architecture: ELF machine 22"));
+  image = Image();
+  image.header.e_ident[EI_CLASS] = ELFCLASS32;
+  EXPECT_THAT(refusal(image.bytes()), HasSubstr("not 64-bit"));
+  image = Image();
+  image.header.e_ident[EI_DATA] = ELFDATA2MSB;
+  EXPECT_EQ(refusal(image.bytes()), "is not little-endian");
+  image = Image();
+  image.header.e_type = ET_EXEC;
+  EXPECT_THAT(refusal(image.bytes()), HasSubstr("not a shared library"));
+}
+
+TEST(ElfNote, RefusesOtherVersions) {
+  Image image;
+  image.note.abi_major = 2;
+  EXPECT_THAT(refusal(image.bytes()), HasSubstr("is built for plugin ABI 2.0, while this core has ABI 1.0"));
+  image = Image();
+  image.note.min_host_minor = 3;
+  EXPECT_THAT(refusal(image.bytes()), HasSubstr("needs a core with ABI 1.3 or newer"));
+}
+
+TEST(ElfNote, RefusesBadManifests) {
+  EXPECT_THAT(refusal(Image("").bytes()), HasSubstr("empty manifest"));
+  EXPECT_THAT(refusal(Image("tessera.sharder/1 a 1").bytes()), HasSubstr("does not end"));
+  EXPECT_THAT(refusal(Image("tessera.sharder/1 a\n").bytes()), HasSubstr("kind id version"));
+  EXPECT_THAT(refusal(Image("tessera.sharder/1  1\n").bytes()), HasSubstr("kind id version"));
+  EXPECT_THAT(refusal(Image("k a 1 2\n").bytes()), HasSubstr("kind id version"));
+  EXPECT_THAT(refusal(Image("k a\t 1\n").bytes()), HasSubstr("kind id version"));
+  EXPECT_THAT(refusal(Image("k Upper 1\n").bytes()), HasSubstr("lists the id \"Upper\""));
+  EXPECT_EQ(refusal(Image("k a 1\nk b 1\nk a 2\n").bytes()), "lists k \"a\" twice");
+  Image endless;
+  std::memset(endless.note.manifest, 'x', sizeof(endless.note.manifest));
+  EXPECT_THAT(refusal(endless.bytes()), HasSubstr("without an end"));
+}
+
+TEST(ElfNote, FindsTheNoteBehindOthers) {
+  Image image;
+  image.segments[0].p_type = PT_NOTE;  // the ELF header read as notes: nonsense, but inside the file
+  EXPECT_EQ(parse(image.bytes()).components.size(), 1u);
+  image = Image();
+  image.note.type = 9;
+  EXPECT_THAT(refusal(image.bytes()), HasSubstr("not a Tessera plugin"));
+  image = Image();
+  image.note.desc_size = 512;
+  EXPECT_THAT(refusal(image.bytes()), HasSubstr("note of 512 bytes"));
+  image.note.desc_size = 0xFFFFFFFFu;
+  EXPECT_THAT(refusal(image.bytes()), HasSubstr("not a Tessera plugin"));
+  image.note.owner_size = 0xFFFFFFFFu;
+  EXPECT_THAT(refusal(image.bytes()), HasSubstr("not a Tessera plugin"));
+}
+
+TEST(ElfNote, RefusesEveryPrefix) {
+  const std::string whole = Image().bytes();
+  for (size_t size = 0; size < whole.size(); ++size) {
+    EXPECT_NE(refusal(whole.substr(0, size)), "accepted") << "cut to " << size << " bytes";
+  }
+}
+
+TEST(ElfNote, RefusesSegmentsBeyondTheFile) {
+  for (uint64_t offset : {uint64_t{1}, uint64_t{1} << 40, ~uint64_t{0}}) {
+    Image image;
+    image.segments[0].p_offset = offset;
+    EXPECT_THAT(refusal(image.bytes()), HasSubstr("truncated"));
+    image = Image();
+    image.header.e_phoff = offset == 1 ? sizeof(Image) : offset;
+    EXPECT_THAT(refusal(image.bytes()), HasSubstr("truncated"));
+  }
+}
+
+// Whatever bytes change, nothing outside the file is read (parse() asserts it) and only Error comes out.
+TEST(ElfNote, SurvivesDamage) {
+  std::mt19937 random(7);
+  const std::string whole = Image().bytes();
+  for (int round = 0; round < 20000; ++round) {
+    std::string damaged = whole;
+    const size_t head = sizeof(Elf64_Ehdr) + 2 * sizeof(Elf64_Phdr) + 64;
+    for (int i = 0; i < 3; ++i) damaged[random() % head] = static_cast<char>(random());
+    refusal(damaged);
+  }
+}
+
+TEST(ElfNote, NamesFilesThatCannotBeRead) {
+  EXPECT_THROW(read_elf_note("/nonexistent/plugin.so"), Error);
+  EXPECT_THROW(read_elf_note("/"), Error);
+  EXPECT_THROW(read_elf_note("/dev/null"), Error);
+}
+
+}  // namespace
+}  // namespace tessera::plugin

@@ -1,0 +1,100 @@
+#include "plugin/search_path.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tessera/error.h"
+
+namespace tessera::plugin {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class SearchPathTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "tessera_search_XXXXXX").string();
+    root_ = fs::canonical(mkdtemp(name.data()));
+  }
+  void TearDown() override { fs::remove_all(root_); }
+  std::string folder(const std::string& name) {
+    fs::create_directories(root_ / name);
+    ::chmod((root_ / name).c_str(), 0755);
+    return (root_ / name).string();
+  }
+  std::string file(const std::string& name) {
+    std::ofstream(root_ / name) << "x";
+    ::chmod((root_ / name).c_str(), 0644);
+    return (root_ / name).string();
+  }
+  fs::path root_;
+};
+
+TEST_F(SearchPathTest, ConfiguredFirstThenTheVariableThenTheDefault) {
+  const std::string a = folder("a"), b = folder("b");
+  const SearchPath path = search_path({{b}, a + "::relative:" + b + ":" + a, true});
+  ASSERT_EQ(path.directories.size(), 4u);
+  EXPECT_EQ(path.directories[0].path, b);
+  EXPECT_EQ(path.directories[0].problem, "");
+  EXPECT_EQ(path.directories[1].path, a);
+  EXPECT_EQ(path.directories[2].path, "relative");
+  EXPECT_THAT(path.directories[2].problem, HasSubstr("absolute paths only"));
+  EXPECT_THAT(path.directories[3].path, HasSubstr("/tessera/plugins-1"));
+}
+
+TEST_F(SearchPathTest, OnlyTheConfiguredOnes) {
+  const SearchPath path = search_path({{folder("a")}, folder("b"), false});
+  ASSERT_EQ(path.directories.size(), 1u);
+}
+
+TEST_F(SearchPathTest, NamesWhatCannotBeSearched) {
+  const SearchPath path = search_path({{(root_ / "none").string(), file("file")}, "", false});
+  ASSERT_EQ(path.directories.size(), 2u);
+  EXPECT_EQ(path.directories[0].problem, "does not exist");
+  EXPECT_EQ(path.directories[1].problem, "is not a directory");
+}
+
+TEST_F(SearchPathTest, ARelativeConfiguredPathIsAnError) {
+  EXPECT_THROW(search_path({{"plugins"}, "", false}), Error);
+  EXPECT_THROW(search_path({{""}, "", false}), Error);
+}
+
+TEST_F(SearchPathTest, ListsLibrariesByNameWithoutDescending) {
+  const std::string b = file("b.so"), a = file("a.so");
+  file("c.so.1");
+  file("d.txt");
+  folder("deep");
+  file("deep/e.so");
+  fs::create_symlink(a, root_ / "z.so");
+  EXPECT_THAT(plugin_files(root_.string()), ElementsAre(a, b, a));
+  EXPECT_THAT(plugin_files((root_ / "none").string()), ElementsAre());
+}
+
+TEST_F(SearchPathTest, DistrustsWhatOthersMayWrite) {
+  folder("safe");
+  const std::string path = file("safe/a.so");
+  EXPECT_EQ(distrust(path), "");
+  ::chmod(path.c_str(), 0664);
+  EXPECT_THAT(distrust(path), HasSubstr("a.so may be written by its group: chmod go-w it"));
+  ::chmod(path.c_str(), 0646);
+  EXPECT_THAT(distrust(path), HasSubstr("the file " + path + " may be written by everybody"));
+  ::chmod(path.c_str(), 0644);
+  ::chmod((root_ / "safe").c_str(), 0777);
+  EXPECT_THAT(distrust(path), HasSubstr("the directory"));
+  EXPECT_THAT(distrust((root_ / "none.so").string()), HasSubstr("cannot be examined"));
+}
+
+TEST_F(SearchPathTest, DistrustsStrangers) {
+  const std::string path = file("a.so");
+  if (::chown(path.c_str(), 12345, 12345) != 0) GTEST_SKIP() << "only root can give a file away";
+  EXPECT_THAT(distrust(path), HasSubstr("belongs to user 12345"));
+}
+
+}  // namespace
+}  // namespace tessera::plugin
