@@ -1,0 +1,290 @@
+// The prepared and the Criteo reader, and what they share: lines, hashes, samples in memory.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "data/examples.h"
+#include "data/hash.h"
+#include "data/line_reader.h"
+#include "data/test_files.h"
+
+namespace tessera {
+namespace {
+
+using data::Examples;
+using data::reading_error;
+using data::TestDirectory;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr const char* kMeta = R"({"name": "tiny", "dense": ["x", "y"],
+ "columns": [{"name": "user", "rows": 3, "pooling": "sum"}, {"name": "words", "rows": 100, "pooling": "mean"}],
+ "train": {"rows": 3}})";
+constexpr const char* kTrain = "1\t0.5,-2\t2\t7,8,7\n0\t1,1e-3\t0\t\n1\t0,0\t\t99\n";
+
+DataConfig prepared_at(const std::string& path) {
+  DataConfig config;
+  config.reader = "prepared";
+  config.path = path;
+  return config;
+}
+
+TEST(Hash, CheckValuesOfTheFormat) {
+  EXPECT_EQ(data::fnv1a("t=the"), 0x4ade07faed725979u);
+  EXPECT_EQ(data::mix(data::fnv1a("t=the")), 0xfe37beffec7c8adfu);
+  EXPECT_EQ(data::row_of("o=", "student", 256), 162);
+  EXPECT_EQ(data::row_of("s=", "M", 4), 1);
+  EXPECT_EQ(data::row_of("s=", "F", 4), 3);
+  EXPECT_EQ(data::row_of("z=", "941", 2048), 1192);
+  EXPECT_EQ(data::row_of("g=", "Children's", 256), 248);
+  EXPECT_EQ(data::row_of("t=", "the", 8192), 2783);
+}
+
+TEST(LineReader, PlainAndGzipAndLongLines) {
+  const TestDirectory dir;
+  const std::string long_line(700000, 'x');
+  const std::string text = "one\r\n\n" + long_line + "\nlast without end";
+  for (const std::string& path : {dir.write("a.txt", text), dir.write_gz("a.txt.gz", text)}) {
+    data::LineReader lines(path);
+    std::string_view line;
+    ASSERT_TRUE(lines.next(line));
+    EXPECT_EQ(line, "one");
+    ASSERT_TRUE(lines.next(line));
+    EXPECT_EQ(line, "");
+    ASSERT_TRUE(lines.next(line));
+    EXPECT_EQ(line, long_line);
+    ASSERT_TRUE(lines.next(line));
+    EXPECT_EQ(line, "last without end");
+    EXPECT_EQ(lines.where(), path + ":4");
+    EXPECT_FALSE(lines.next(line));
+  }
+  EXPECT_THROW(data::LineReader("/nonexistent"), Error);
+  EXPECT_THROW(data::LineReader{dir.path()}, Error);
+}
+
+TEST(LineReader, DamagedGzipIsDataLoss) {
+  const TestDirectory dir;
+  std::string noise;
+  for (uint32_t i = 0, x = 1; i < 50000; ++i)
+    noise += static_cast<char>('a' + (x = x * 1664525u + 1013904223u) / 200000000u);
+  const std::string path = dir.write_gz("cut.gz", noise + "\n");
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
+  data::LineReader lines(path);
+  std::string_view line;
+  try {
+    while (lines.next(line)) continue;
+    FAIL() << "a cut file was taken for a whole one";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Code::kDataLoss);
+  }
+}
+
+TEST(Numbers, OnlyWholeFieldsCount) {
+  double d = 0;
+  int64_t i = 0;
+  EXPECT_TRUE(data::parse_number("-1.5e2", d));
+  EXPECT_EQ(d, -150);
+  EXPECT_TRUE(data::parse_number("-7", i));
+  EXPECT_EQ(i, -7);
+  for (const char* bad : {"", "1x", " 1", "nan", "inf", "1e999"}) EXPECT_FALSE(data::parse_number(bad, d)) << bad;
+  for (const char* bad : {"", "1.0", "+1", "99999999999999999999"}) EXPECT_FALSE(data::parse_number(bad, i)) << bad;
+}
+
+TEST(Prepared, ReadsPlainAndGzip) {
+  const TestDirectory dir;
+  dir.write("meta.json", kMeta);
+  dir.write_gz("train.tsv.gz", kTrain);
+  dir.write("test.tsv", "0\t1,2\t1\t1\n");
+  const Dataset set = read_dataset(prepared_at(dir.path()), 1);
+  EXPECT_EQ(set.name, "tiny");
+  EXPECT_THAT(set.dense, ElementsAre("x", "y"));
+  ASSERT_EQ(set.columns.size(), 2u);
+  EXPECT_EQ(set.columns[1].rows, 100);
+  EXPECT_EQ(set.columns[1].pooling, "mean");
+  EXPECT_EQ(set.train_rows(), 3);
+  EXPECT_EQ(set.test_rows(), 1);
+  Batch batch;
+  BatchReader reader(set.train, {.batch = 8});
+  ASSERT_TRUE(reader.next(batch));
+  EXPECT_THAT(batch.labels.to_vector<float>(), ElementsAre(1, 0, 1));
+  EXPECT_THAT(batch.dense.to_vector<float>(), ElementsAre(0.5f, -2, 1, 1e-3f, 0, 0));
+  EXPECT_THAT(batch.sparse.keys(), ElementsAre("user", "words"));
+  EXPECT_THAT(batch.sparse.lengths().to_vector<int32_t>(), ElementsAre(1, 1, 0, 3, 0, 1));
+  EXPECT_THAT(batch.sparse.offsets().to_vector<int32_t>(), ElementsAre(0, 1, 2, 2, 5, 5, 6));
+  EXPECT_THAT(batch.sparse.values().to_vector<int32_t>(), ElementsAre(2, 0, 7, 8, 7, 99));
+  EXPECT_FALSE(reader.next(batch));
+}
+
+TEST(Prepared, MalformedRowsNameFileAndLine) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"2\t1,1\t0\t0\n", "the label is \"2\", but must be 0 or 1"},
+      {"1\t1,1\t0\n", "a line has 4 fields with tabs between; this one has fewer"},
+      {"1\n", "a line has 4 fields with tabs between; this one has fewer"},
+      {"1\t1,1\t0\t0\t0\n", "there are more than 4 fields"},
+      {"1\t1\t0\t0\n", "the dense values are not 2 numbers with commas between"},
+      {"1\t1,x\t0\t0\n", "the dense values are not 2 numbers with commas between"},
+      {"1\t1,1,1\t0\t0\n", "there are more than 2 dense values"},
+      {"1\t1,1\t3\t0\n", "column \"user\" names row 3, but its table has 3 rows"},
+      {"1\t1,1\t-1\t0\n", "column \"user\" names row -1, but its table has 3 rows"},
+      {"1\t1,1\t0\t1,,2\n", "column \"words\" is not a list of row numbers with commas between"},
+      {"1\t1,1\t0\t1,\n", "column \"words\" is not a list of row numbers with commas between"},
+      {"1\t1,1\t0\t1 2\n", "column \"words\" is not a list of row numbers with commas between"},
+      {"\n", "the label is \"\", but must be 0 or 1"},
+  };
+  const TestDirectory dir;
+  dir.write("meta.json", kMeta);
+  dir.write("test.tsv", "");
+  for (const auto& [line, error] : cases) {
+    const std::string path = dir.write("train.tsv", kTrain + line);
+    EXPECT_EQ(reading_error(prepared_at(dir.path())), path + ":4: " + error);
+  }
+}
+
+TEST(Prepared, MissingAndWrongFiles) {
+  const TestDirectory dir;
+  EXPECT_THAT(reading_error(prepared_at(dir.path())), HasSubstr("data.path must be a directory of prepared data"));
+  dir.write("meta.json", kMeta);
+  EXPECT_EQ(reading_error(prepared_at(dir.path())),
+            "there is neither " + dir.path() + "/train.tsv nor " + dir.path() + "/train.tsv.gz");
+  dir.write("train.tsv", "0\t1,2\t1\t1\n");
+  EXPECT_THAT(reading_error(prepared_at(dir.path())), HasSubstr("has 1 rows, but its meta.json says 3"));
+  dir.write("meta.json", "{\"dense\": 3}");
+  EXPECT_THAT(reading_error(prepared_at(dir.path())), HasSubstr("meta.json is not the description of prepared data"));
+  dir.write("meta.json", "{\"dense\": [], \"columns\": [{\"name\": \"a\", \"rows\": 0}]}");
+  EXPECT_THAT(reading_error(prepared_at(dir.path())), HasSubstr("column \"a\" has no rows"));
+  DataConfig config;
+  config.reader = "movielens";
+  EXPECT_EQ(reading_error(config), "there is no reader \"movielens\"; the nearest is \"movielens-100k\"");
+}
+
+// `count` lines: label and I1 from the line's number, I2 negative, I3 empty, C1 empty, the others "a".
+std::string criteo_lines(int count) {
+  std::string text;
+  for (int i = 0; i < count; ++i) {
+    text += std::to_string(i % 2) + "\t" + std::to_string(i) + "\t-2\t";
+    for (int k = 4; k <= 13; ++k) text += "\t0";
+    text += "\t";
+    for (int k = 2; k <= 26; ++k) text += "\t0a1";
+    text += "\n";
+  }
+  return text;
+}
+
+TEST(Criteo, ReadsRawLines) {
+  const TestDirectory dir;
+  DataConfig config;
+  config.reader = "criteo-tsv";
+  config.path = dir.write_gz("day.gz", criteo_lines(10));
+  config.rows = {1000};
+  config.test_fraction = 0.2;
+  const Dataset set = read_dataset(config, 1);
+  EXPECT_EQ(set.train_rows(), 8);
+  EXPECT_EQ(set.test_rows(), 2);
+  EXPECT_EQ(set.columns[25].name, "C26");
+  Batch batch;
+  ASSERT_TRUE(BatchReader(set.test, {.batch = 2}).next(batch));
+  EXPECT_THAT(batch.labels.to_vector<float>(), ElementsAre(0, 1));
+  const float* dense = batch.dense.data<float>();
+  EXPECT_FLOAT_EQ(dense[0], std::log(9.0f));
+  EXPECT_FLOAT_EQ(dense[13], std::log(10.0f));
+  EXPECT_EQ(dense[1], 0);  // negative
+  EXPECT_EQ(dense[2], 0);  // empty
+  const auto values = batch.sparse.values().to_vector<int32_t>();
+  ASSERT_EQ(values.size(), 52u);
+  EXPECT_EQ(values[0], data::row_of("C1=", "", 1000));
+  EXPECT_EQ(values[2], data::row_of("C2=", "0a1", 1000));
+  EXPECT_EQ(values[51], data::row_of("C26=", "0a1", 1000));
+
+  config.limit = 5;
+  config.test_path = dir.write("test.tsv", criteo_lines(3));
+  const Dataset two = read_dataset(config, 1);
+  EXPECT_EQ(two.train_rows(), 5);
+  EXPECT_EQ(two.test_rows(), 3);
+}
+
+TEST(Criteo, MalformedRowsNameFileAndLine) {
+  const TestDirectory dir;
+  DataConfig config;
+  config.reader = "criteo-tsv";
+  const auto error_of = [&](const std::string& line) {
+    config.path = dir.write("day.tsv", criteo_lines(1) + line);
+    return reading_error(config).substr(config.path.size());
+  };
+  std::string line = criteo_lines(1);
+  EXPECT_EQ(error_of("x" + line), ":2: the label is \"x0\", but must be 0 or 1");
+  EXPECT_EQ(error_of("1\t1.5" + line.substr(3)), ":2: I1 is \"1.5\", but must be an integer");
+  line.pop_back();
+  EXPECT_EQ(error_of(line + "g\n"), ":2: C26 is \"0a1g\", but must be a hexadecimal number");
+  EXPECT_EQ(error_of(line + "\t1\n"), ":2: there are more than 40 fields");
+  EXPECT_EQ(error_of("1\t1\n"), ":2: a line has 40 fields with tabs between; this one has fewer");
+  config.rows = {1, 2};
+  EXPECT_THAT(reading_error(config), HasSubstr("data.rows has 2 numbers, but reader \"criteo-tsv\" has 26 columns"));
+}
+
+TEST(Examples, SplitOffKeepsEveryBag) {
+  for (const bool single : {true, false}) {
+    Examples all(1, {{"a", 100, "sum"}, {"b", int64_t{1} << 40, "sum"}});
+    EXPECT_TRUE(all.wide());
+    for (int s = 0; s < 6; ++s) {
+      all.begin_sample(s % 2);
+      all.add_dense(static_cast<float>(s));
+      EXPECT_TRUE(all.add_id(s));
+      all.end_bag();
+      EXPECT_FALSE(all.add_id(int64_t{1} << 40));
+      for (int j = 0; j < (single ? 1 : s % 3); ++j) all.add_id((int64_t{1} << 39) + s);
+      all.end_bag();
+      all.end_sample();
+    }
+    const Examples tail = all.split_off(2);
+    EXPECT_EQ(all.size(), 2);
+    ASSERT_EQ(tail.size(), 4);
+    for (int s = 0; s < 6; ++s) {
+      const Examples& part = s < 2 ? all : tail;
+      const int at = s < 2 ? s : s - 2;
+      const int64_t second = single ? 1 : s % 3;
+      EXPECT_EQ(part.label(at), s % 2 == 1);
+      EXPECT_EQ(part.dense(at)[0], s);
+      ASSERT_EQ(part.num_ids(at), 1 + second);
+      EXPECT_EQ(part.ids<int64_t>(at)[0], s);
+      if (second > 0) {
+        EXPECT_EQ(part.ids<int64_t>(at)[1], (int64_t{1} << 39) + s);
+      }
+      if (!single) {
+        EXPECT_EQ(part.lengths(at)[1], second);
+      }
+      EXPECT_EQ(part.lengths(at) == nullptr, single);
+    }
+  }
+}
+
+TEST(RealData, PreparedSets) {
+  struct Known {
+    const char* name;
+    int64_t train, test;
+  };
+  int found = 0;
+  for (const Known& known :
+       {Known{"shoppers", 9869, 2461}, Known{"coupon", 10140, 2544}, Known{"movielens-small", 80896, 19940}}) {
+    const std::string path = data::real_data(known.name);
+    if (path.empty()) continue;
+    const Dataset set = read_dataset(prepared_at(path), 1);
+    EXPECT_EQ(set.train_rows(), known.train);
+    EXPECT_EQ(set.test_rows(), known.test);
+    ++found;
+  }
+  if (found == 0) GTEST_SKIP() << "no data sets beside this checkout";
+}
+
+TEST(RealData, CriteoSample) {
+  const std::string path = data::real_data("criteo-1tb-1000/day0-head.tsv.gz");
+  if (path.empty()) GTEST_SKIP() << "no Criteo sample beside this checkout";
+  DataConfig config;
+  config.reader = "criteo-tsv";
+  config.path = path;
+  config.test_fraction = 0;
+  EXPECT_EQ(read_dataset(config, 1).train_rows(), 1000);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,62 @@
+// Files for the tests of this room: a directory that goes with the test.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "tessera/data.h"
+
+namespace tessera::data {
+
+class TestDirectory {
+ public:
+  TestDirectory() {
+    std::string name = (std::filesystem::temp_directory_path() / "tessera-data-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) std::abort();
+    path_ = name;
+  }
+  ~TestDirectory() { std::filesystem::remove_all(path_); }
+  TestDirectory(const TestDirectory&) = delete;
+  TestDirectory& operator=(const TestDirectory&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::string write(const std::string& name, const std::string& text) const {
+    std::ofstream(path_ + "/" + name, std::ios::binary) << text;
+    return path_ + "/" + name;
+  }
+  std::string write_gz(const std::string& name, const std::string& text) const {
+    const std::string path = path_ + "/" + name;
+    gzFile file = gzopen(path.c_str(), "wb");
+    EXPECT_EQ(gzwrite(file, text.data(), static_cast<unsigned>(text.size())), static_cast<int>(text.size()));
+    gzclose(file);
+    return path;
+  }
+
+ private:
+  std::string path_;
+};
+
+// The sentence that reading throws.
+inline std::string reading_error(const DataConfig& config) {
+  try {
+    read_dataset(config, 1);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+// A data set that is too big for the repository, beside it or in its data folder; "" where it is not at hand.
+inline std::string real_data(const std::string& name) {
+  for (const char* place : {"/data/", "/../shared/data/"}) {
+    const std::string path = std::string(TESSERA_SOURCE_DIR) + place + name;
+    if (std::filesystem::exists(path)) return path;
+  }
+  return "";
+}
+
+}  // namespace tessera::data
