@@ -26,6 +26,7 @@ class EmbeddingFusedOptimizer : public KeyedOptimizer {
   std::vector<std::pair<std::string, OptimizerState>> state() const override;
   void set_state(std::string_view key, const OptimizerState& state) override;
   std::vector<ParamGroup> param_groups() const override;
+  size_t num_groups() const override { return 1; }
   void set_option(size_t group, std::string_view option, double value) override;
   void init_state() override {}
   std::string class_name() const override { return "EmbeddingFusedOptimizer"; }

@@ -66,6 +66,7 @@ class KeyedOptimizer {
   // Copies into the state of one parameter. kInvalidArgument: no such key, other names or other shapes.
   virtual void set_state(std::string_view key, const OptimizerState& state) = 0;
   virtual std::vector<ParamGroup> param_groups() const = 0;
+  virtual size_t num_groups() const = 0;
   // Changes "lr" or another number of a group. kInvalidArgument for an option it does not have.
   virtual void set_option(size_t group, std::string_view option, double value) = 0;
   void set_learning_rate(double value);  // of all groups
@@ -87,7 +88,8 @@ class KeyedOptimizer {
   virtual std::string str() const;  // as PyTorch prints it
 
  protected:
-  virtual void after_load() {}
+  virtual void after_load() {}  // load_state_dict() is done
+  static void loaded(KeyedOptimizer& optimizer) { optimizer.after_load(); }
 
  private:
   bool save_param_groups_ = false;
@@ -154,7 +156,9 @@ class CombinedOptimizer : public KeyedOptimizer {
   std::vector<std::pair<std::string, OptimizerState>> state() const override;
   void set_state(std::string_view key, const OptimizerState& state) override;
   std::vector<ParamGroup> param_groups() const override;
+  size_t num_groups() const override;
   void set_option(size_t group, std::string_view option, double value) override;
+  void init_state() override;
   std::string class_name() const override { return "CombinedOptimizer"; }
   std::string str() const override;
 
@@ -174,13 +178,14 @@ class OptimizerWrapper : public KeyedOptimizer {
   std::vector<std::pair<std::string, OptimizerState>> state() const override { return optimizer_->state(); }
   void set_state(std::string_view key, const OptimizerState& state) override { optimizer_->set_state(key, state); }
   std::vector<ParamGroup> param_groups() const override { return optimizer_->param_groups(); }
+  size_t num_groups() const override { return optimizer_->num_groups(); }
   void set_option(size_t group, std::string_view option, double value) override {
     optimizer_->set_option(group, option, value);
   }
   void init_state() override { optimizer_->init_state(); }
 
  protected:
-  void after_load() override;
+  void after_load() override { loaded(*optimizer_); }
   KeyedOptimizer& inner() const { return *optimizer_; }
 
  private:

@@ -1,0 +1,150 @@
+// Dense optimizers by name, with options in JSON.
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "tessera/optim.h"
+
+namespace tessera {
+namespace {
+
+using nlohmann::json;
+
+// Reads the options one by one; what was not asked for is unknown.
+class Reader {
+ public:
+  explicit Reader(const DenseOptimizerSpec& spec) : name_(spec.name) {
+    options_ = json::parse(spec.options, nullptr, false);
+    if (!options_.is_object()) {
+      fail(Code::kInvalidArgument, "the options of optimizer \"", name_, "\" are not a JSON object: ", spec.options);
+    }
+  }
+  void number(const char* key, double& into) {
+    if (const json* value = take(key)) {
+      if (!value->is_number()) wrong(key, "a number");
+      into = value->get<double>();
+    }
+  }
+  void flag(const char* key, bool& into) {
+    if (const json* value = take(key)) {
+      if (!value->is_boolean()) wrong(key, "true or false");
+      into = value->get<bool>();
+    }
+  }
+  void pair(const char* key, double& first, double& second) {
+    if (const json* value = take(key)) {
+      if (!value->is_array() || value->size() != 2 || !(*value)[0].is_number() || !(*value)[1].is_number()) {
+        wrong(key, "a list of two numbers");
+      }
+      first = (*value)[0].get<double>();
+      second = (*value)[1].get<double>();
+    }
+  }
+  // PyTorch's switches for things that are not here: allowed where they are off.
+  void off(std::initializer_list<const char*> keys) {
+    for (const char* key : keys) {
+      const json* value = take(key);
+      if (value != nullptr && !value->is_null() && *value != false) wrong(key, "false: it is not available");
+    }
+  }
+  void finish() const {
+    for (const auto& entry : options_.items()) {
+      if (known_.find(" " + entry.key() + ",") == std::string::npos) {
+        fail(Code::kInvalidArgument, "optimizer \"", name_, "\" has no option \"", entry.key(),
+             "\"; it has:", known_.substr(0, known_.size() - 1));
+      }
+    }
+  }
+
+ private:
+  const json* take(const char* key) {
+    known_ += cat(" ", key, ",");
+    const auto found = options_.find(key);
+    return found == options_.end() ? nullptr : &*found;
+  }
+  [[noreturn]] void wrong(const char* key, const char* what) const {
+    fail(Code::kInvalidArgument, "option \"", key, "\" of optimizer \"", name_, "\" must be ", what);
+  }
+
+  std::string name_;
+  json options_;
+  std::string known_;
+};
+
+KeyedOptimizerPtr sgd(Reader& in, ParameterList parameters) {
+  SgdOptions o;
+  in.number("lr", o.lr);
+  in.number("learning_rate", o.lr);
+  in.number("momentum", o.momentum);
+  in.number("dampening", o.dampening);
+  in.number("weight_decay", o.weight_decay);
+  in.flag("nesterov", o.nesterov);
+  in.flag("maximize", o.maximize);
+  in.off({"foreach", "fused", "differentiable"});
+  in.finish();
+  return make_sgd(o, std::move(parameters));
+}
+
+AdagradOptions adagrad_options(Reader& in) {
+  AdagradOptions o;
+  in.number("lr", o.lr);
+  in.number("learning_rate", o.lr);
+  in.number("lr_decay", o.lr_decay);
+  in.number("weight_decay", o.weight_decay);
+  in.number("initial_accumulator_value", o.initial_accumulator_value);
+  in.number("eps", o.eps);
+  in.flag("maximize", o.maximize);
+  in.off({"foreach", "fused", "differentiable"});
+  in.finish();
+  return o;
+}
+
+KeyedOptimizerPtr adam(Reader& in, ParameterList parameters) {
+  AdamOptions o;
+  in.number("lr", o.lr);
+  in.number("learning_rate", o.lr);
+  in.pair("betas", o.beta1, o.beta2);
+  in.number("beta1", o.beta1);
+  in.number("beta2", o.beta2);
+  in.number("eps", o.eps);
+  in.number("weight_decay", o.weight_decay);
+  in.flag("maximize", o.maximize);
+  in.off({"amsgrad", "foreach", "fused", "capturable", "differentiable", "decoupled_weight_decay"});
+  in.finish();
+  return make_adam(o, std::move(parameters));
+}
+
+struct Entry {
+  const char* name;
+  const char* class_name;  // PyTorch's
+  KeyedOptimizerPtr (*make)(Reader&, ParameterList);
+};
+constexpr Entry kEntries[] = {
+    {"adagrad", "Adagrad", [](Reader& in, ParameterList p) { return make_adagrad(adagrad_options(in), std::move(p)); }},
+    {"adam", "Adam", adam},
+    {"rowwise_adagrad", "RowWiseAdagrad",
+     [](Reader& in, ParameterList p) { return make_rowwise_adagrad(adagrad_options(in), std::move(p)); }},
+    {"sgd", "SGD", sgd},
+};
+
+}  // namespace
+
+std::vector<std::string> dense_optimizer_names() {
+  std::vector<std::string> out;
+  for (const Entry& entry : kEntries) out.emplace_back(entry.name);
+  return out;
+}
+
+KeyedOptimizerPtr make_dense_optimizer(const DenseOptimizerSpec& spec, ParameterList parameters) {
+  std::string known;
+  for (const Entry& entry : kEntries) {
+    if (spec.name == entry.name || spec.name == entry.class_name) {
+      Reader reader(spec);
+      return entry.make(reader, std::move(parameters));
+    }
+    known += cat(known.empty() ? "" : ", ", entry.name);
+  }
+  fail(Code::kNotFound, "there is no dense optimizer \"", spec.name, "\"; there are: ", known);
+}
+
+}  // namespace tessera
