@@ -45,25 +45,28 @@ Tensor padded(const Tensor& tensor, const Tensor& offsets, int64_t width, double
 }
 
 // The first lengths[i] entries of each row of a [rows, width(, d)] tensor.
-Tensor packed(const Tensor& tensor, const Tensor& lengths, int64_t total, const char* what) {
+Tensor packed(const Tensor& tensor, const Tensor& lengths, const char* what) {
   if (tensor.dim() < 2 || tensor.size(0) != lengths.numel()) {
     fail(Code::kInvalidArgument, "dense ", what, " need the shape [", lengths.numel(), ", width]: one row per length");
   }
   const int64_t width = tensor.size(1);
-  std::vector<int64_t> shape(tensor.shape().begin() + 1, tensor.shape().end());
-  shape[0] = total;
-  const Tensor out = Tensor::empty(shape, tensor.dtype());
-  const int64_t entry_bytes = sparse::row_width(out) * size_of(tensor.dtype());
-  int64_t at = 0;
+  int64_t total = 0;
   for (int64_t i = 0; i < lengths.numel(); ++i) {
     const int64_t n = integer_at(lengths, i);
     if (n < 0 || n > width)
       fail(Code::kOutOfRange, "row ", i, " has length ", n, ", but the rows are ", width, " wide");
-    if (n * entry_bytes > 0) {
-      std::memcpy(static_cast<char*>(out.raw()) + at * entry_bytes,
-                  static_cast<const char*>(tensor.raw()) + i * width * entry_bytes, n * entry_bytes);
-    }
-    at += n;
+    total += n;
+  }
+  std::vector<int64_t> shape(tensor.shape().begin() + 1, tensor.shape().end());
+  shape[0] = total;
+  const Tensor out = Tensor::empty(shape, tensor.dtype());
+  const int64_t entry_bytes = sparse::row_width(out) * size_of(tensor.dtype());
+  if (out.bytes() == 0) return out;
+  char* to = static_cast<char*>(out.raw());
+  for (int64_t i = 0; i < lengths.numel(); ++i) {
+    const int64_t bytes = integer_at(lengths, i) * entry_bytes;
+    std::memcpy(to, static_cast<const char*>(tensor.raw()) + i * width * entry_bytes, bytes);
+    to += bytes;
   }
   return out;
 }
@@ -101,9 +104,8 @@ JaggedTensor JaggedTensor::from_dense(const std::vector<Tensor>& values, const s
 JaggedTensor JaggedTensor::from_dense_lengths(const Tensor& values, const Tensor& lengths, const Tensor& weights) {
   const Tensor counts = sparse::checked_integers(lengths, "lengths");
   if (!counts.defined()) fail(Code::kInvalidArgument, "from_dense_lengths needs lengths");
-  const int64_t total = std::max<int64_t>(sparse::sum_of(counts, 0, counts.numel()), 0);
-  return JaggedTensor({packed(values, counts, total, "values"),
-                       weights.defined() ? packed(weights, counts, total, "weights") : Tensor(),
+  return JaggedTensor({packed(values, counts, "values"),
+                       weights.defined() ? packed(weights, counts, "weights") : Tensor(),
                        counts,
                        {}});
 }

@@ -53,13 +53,16 @@ int64_t stride_of(const KeyedJaggedTensor::Options& o, int64_t lengths) {
 Tensor gathered(const Tensor& tensor, const std::vector<int64_t>& starts, const std::vector<int64_t>& indices,
                 const char* what) {
   if (!tensor.defined()) return tensor;
+  std::vector<Tensor> blocks;
   std::vector<int64_t> shape = tensor.shape();
   shape[0] = 0;
-  for (int64_t i : indices) shape[0] += starts[i + 1] - starts[i];
+  for (int64_t i : indices) {
+    blocks.push_back(sparse::rows_of(tensor, starts[i], starts[i + 1], what));
+    shape[0] += blocks.back().size(0);
+  }
   const Tensor out = Tensor::empty(shape, tensor.dtype());
   char* to = static_cast<char*>(out.raw());
-  for (int64_t i : indices) {
-    const Tensor block = sparse::rows_of(tensor, starts[i], starts[i + 1], what);
+  for (const Tensor& block : blocks) {
     if (block.bytes() > 0) std::memcpy(to, block.raw(), block.bytes());
     to += block.bytes();
   }
