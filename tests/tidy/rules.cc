@@ -106,7 +106,10 @@ class Checker {
           std::to_string(lines_.size()) + " lines, at most " + std::to_string(limit) + ": split it by subject");
     }
     if (!text_.empty() && text_.back() != '\n') add("final-newline", lines_.size(), "the last line does not end");
-    if (kind_.header && !contains(text_, "#pragma once") && !contains(text_, "#ifndef ")) {
+    // HWY_TARGET_TOGGLE: a header that Highway includes once for each instruction set.
+    const bool guarded = contains(text_, "#pragma once") || contains(text_, "#ifndef ") ||
+                         contains(text_, "== defined(HWY_TARGET_TOGGLE)");
+    if (kind_.header && !guarded) {
       add("include-guard", 0, "a header needs #pragma once");
     }
   }

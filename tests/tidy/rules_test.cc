@@ -103,6 +103,7 @@ TEST(Tidy, MachinePaths) {
 TEST(Tidy, NativeBinariesAndGuards) {
   EXPECT_THAT(broken("cmake/a.cmake", std::string("-march=") + "native\n"), ElementsAre("march-native"));
   EXPECT_THAT(broken("core/include/tessera/x.h", "int a;\n"), ElementsAre("include-guard"));
+  EXPECT_THAT(broken("kernels_cpu/x-inl.h", "#if defined(X_H_) == defined(HWY_TARGET_TOGGLE)\n#endif\n"), IsEmpty());
 }
 
 TEST(Tidy, FunctionLength) {
