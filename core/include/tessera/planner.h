@@ -78,6 +78,8 @@ struct ParameterConstraints {
   std::vector<std::string> sharding_types;      // allowed ones, order means nothing; empty: all but grid_shard
   std::vector<std::string> compute_kernels;     // allowed ones; empty: all
   int64_t min_partition = 0;                    // least width of a column shard; 0: the sharder's default
+  int64_t max_shards = 0;                       // 0: no limit
+  std::vector<int> ranks;                       // where shards may live; empty: anywhere
   std::vector<double> pooling_factors = {1.0};  // ids per bag, one entry per input (whatever the number of features)
   std::vector<double> num_poolings;             // bags per sample, one per input; empty: 1 each
   std::vector<double> batch_sizes;              // local batch, one per input; empty: the planner's batch_size each
@@ -128,6 +130,7 @@ struct ShardingOption {
   bool is_pooled = true;
   bool is_weighted = false;
   std::vector<double> input_lengths;
+  std::vector<bool> allowed_ranks;  // one per rank; empty: all
   std::vector<Shard> shards;
   Storage total_storage;             // over the shards
   double total_perf = 0;             // sum of the shards' totals
@@ -225,6 +228,15 @@ class EmbeddingShardingPlanner {
   const Runtime& runtime_;
   PlannerOptions options_;
 };
+
+struct Config;
+struct TableConfig;
+// What a config file says to the planner. `tables` as tables_of() gives them; `device` is cpu, cuda or hip. Memory that
+// the config leaves open is the topology's default for hbm and an equal part of this machine's for ddr.
+PlannerOptions planner_options(const Config& config, const std::vector<TableConfig>& tables, int world_size,
+                               int local_world_size, const std::string& device);
+// The tables as a collection's configs, kernel and bounds aside.
+std::vector<EmbeddingBagConfig> embedding_configs(const std::vector<TableConfig>& tables);
 
 // A fingerprint of names, sizes, types and features of all tables: 16 hexadecimal digits. Goes into
 // ShardingPlan::model_hash.

@@ -65,7 +65,7 @@ bool GreedyPartitioner::place_uniform(size_t table) {
   const std::vector<Shard>& shards = proposal_[table]->shards;
   TESSERA_CHECK(shards.size() == at_.size());
   for (size_t i = 0; i < shards.size(); ++i) {
-    if (!shards[i].storage.fits_in(at_[i].free)) {
+    if (!fits(*proposal_[table], i, static_cast<int>(i))) {
       note_failure(table, i, static_cast<int>(i), 1);
       return false;
     }
@@ -85,7 +85,7 @@ bool GreedyPartitioner::place_on_any(size_t table, int first_rank, int num_ranks
         const double least = at_[static_cast<size_t>(best)].load;
         if (candidate.load > least || (candidate.load == least && r % local >= best % local)) continue;
       }
-      if (shards[i].storage.fits_in(candidate.free)) best = r;
+      if (fits(*proposal_[table], i, r)) best = r;
     }
     if (best < 0) {
       note_failure(table, i, first_rank, num_ranks);
@@ -153,7 +153,7 @@ bool GreedyPartitioner::place_in_order(size_t table, std::span<const int> hosts)
   const auto local = static_cast<size_t>(topology_.local_world_size);
   for (size_t i = 0; i < shards.size(); ++i) {
     const int rank = hosts[i / local % hosts.size()] * topology_.local_world_size + static_cast<int>(i % local);
-    if (!shards[i].storage.fits_in(at_[static_cast<size_t>(rank)].free)) {
+    if (!fits(*proposal_[table], i, rank)) {
       note_failure(table, i, rank, 1);
       return false;
     }
@@ -170,7 +170,9 @@ void GreedyPartitioner::restore(int first_rank) { std::copy(saved_.begin(), save
 
 void GreedyPartitioner::note_failure(size_t table, size_t shard, int first_rank, int num_ranks) {
   const Storage& needed = proposal_[table]->shards[shard].storage;
+  const std::vector<bool>& allowed = proposal_[table]->allowed_ranks;
   for (int r = first_rank; r < first_rank + num_ranks; ++r) {
+    if (!allowed.empty() && !allowed[static_cast<size_t>(r)] && num_ranks > 1) continue;
     const Storage& free = at_[static_cast<size_t>(r)].free;
     const Storage missing{std::max<int64_t>(needed.hbm - free.hbm, 0), std::max<int64_t>(needed.ddr - free.ddr, 0),
                           std::max<int64_t>(needed.ssd - free.ssd, 0)};

@@ -32,6 +32,11 @@ class GreedyPartitioner {
     double load = 0;
   };
 
+  bool fits(const ShardingOption& option, size_t shard, int rank) const {
+    const auto r = static_cast<size_t>(rank);
+    return option.shards[shard].storage.fits_in(at_[r].free) &&
+           (option.allowed_ranks.empty() || option.allowed_ranks[r]);
+  }
   bool place_table(size_t table);
   bool place_uniform(size_t table);
   bool place_on_any(size_t table, int first_rank, int num_ranks);

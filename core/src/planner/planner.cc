@@ -50,7 +50,7 @@ std::string describe(const ShardingOption& option, const PartitionFailure& failu
   const Shard& shard = option.shards[failure.shard];
   std::string text = cat("shard ", failure.shard, " of table ", option.name, " (", option.sharding_type, ", ",
                          option.compute_kernel, ") needs ", shard.storage.str());
-  if (failure.missing == Storage{}) return text + " and no host has room for all its shards";
+  if (failure.missing == Storage{}) return text + ", and no allowed ranks have room for all its shards";
   return cat(text, "; rank ", failure.rank, ", where least is missing, lacks ", failure.missing.str());
 }
 

@@ -60,7 +60,7 @@ std::vector<const PlannerModule*> collections_in_search_order(const std::vector<
   return found;
 }
 
-void check(const ParameterConstraints& c, const std::string& table) {
+void check(const ParameterConstraints& c, const std::string& table, int world_size) {
   const size_t inputs = c.pooling_factors.size();
   if ((!c.num_poolings.empty() && c.num_poolings.size() != inputs) ||
       (!c.batch_sizes.empty() && c.batch_sizes.size() != inputs)) {
@@ -70,6 +70,12 @@ void check(const ParameterConstraints& c, const std::string& table) {
   for (const auto* list : {&c.pooling_factors, &c.num_poolings, &c.batch_sizes}) {
     for (const double x : *list) {
       if (!std::isfinite(x) || x < 0) bad_input(cat("constraints of table ", table, ": ", x, " is no count"));
+    }
+  }
+  if (c.max_shards < 0) bad_input(cat("constraints of table ", table, ": max_shards is negative"));
+  for (const int r : c.ranks) {
+    if (r < 0 || r >= world_size) {
+      bad_input(cat("constraints of table ", table, ": rank ", r, " is outside the world of ", world_size));
     }
   }
   if (c.min_partition < 0) bad_input(cat("constraints of table ", table, ": min_partition is negative"));
@@ -102,7 +108,7 @@ std::vector<PlannedTable> tables_in_search_order(const std::vector<PlannerModule
       const auto found = options.constraints.find(table.name);
       const ParameterConstraints& constraints = found == options.constraints.end() ? kNone : found->second;
       check(table);
-      check(constraints, table.name);
+      check(constraints, table.name, options.topology.world_size);
       out.push_back({module, &table, &constraints});
     }
   }

@@ -66,9 +66,18 @@ std::vector<std::string> sharding_types_for(const PlannedTable& t, const Planner
   return types;
 }
 
+// One entry per rank, or none where every rank is allowed.
+std::vector<bool> allowed_ranks(const ParameterConstraints& constraints, const Topology& topology) {
+  if (constraints.ranks.empty()) return {};
+  std::vector<bool> allowed(static_cast<size_t>(topology.world_size), false);
+  for (const int r : constraints.ranks) allowed[static_cast<size_t>(r)] = true;
+  if (std::find(allowed.begin(), allowed.end(), false) == allowed.end()) allowed.clear();
+  return allowed;
+}
+
 // Without costs: the caller adds them shape by shape.
 ShardingOption option_of(const PlannedTable& t, const std::string& sharding_type, const char* compute_kernel,
-                         const Layout& layout) {
+                         const Layout& layout, const std::vector<bool>& allowed) {
   ShardingOption o;
   o.path = t.module->path;
   o.name = t.table->name;
@@ -80,6 +89,7 @@ ShardingOption option_of(const PlannedTable& t, const std::string& sharding_type
   o.is_pooled = t.module->kind == PlannerModule::Kind::kEmbeddingBagCollection;
   o.is_weighted = t.constraints->is_weighted;
   o.input_lengths = t.constraints->pooling_factors;
+  o.allowed_ranks = allowed;
   return o;
 }
 
@@ -105,11 +115,20 @@ void add_shards(ShardingOption& o, const Layout& layout, const KernelCost& kerne
   }
 }
 
+bool offered(const KernelCost& kernel, const Layout& layout, const PlannedTable& t, const PlannerOptions& options) {
+  const std::vector<std::string>& asked = t.constraints->compute_kernels;
+  return kernel.accelerator == options.topology.accelerator() &&
+         kernel.replicas == (layout.combine == TSR_COMBINE_REPLICA) &&
+         (asked.empty() || contains(asked, kernel.compute_kernel));
+}
+
 [[noreturn]] void no_option(const PlannedTable& t, const PlannerOptions& options,
                             const std::vector<std::string>& installed) {
   std::string wishes;
   if (!t.constraints->sharding_types.empty()) wishes += " of types " + list_of(t.constraints->sharding_types);
   if (!t.constraints->compute_kernels.empty()) wishes += " with kernels " + list_of(t.constraints->compute_kernels);
+  if (!t.constraints->ranks.empty()) wishes += cat(" on the ", t.constraints->ranks.size(), " ranks allowed");
+  if (t.constraints->max_shards > 0) wishes += cat(" in at most ", t.constraints->max_shards, " shards");
   throw PlannerError(PlannerError::Kind::kNoOption,
                      cat("table ", t.table->name, " has no sharding", wishes, " on ", options.topology.compute_device,
                          "; the sharders installed are ", list_of(installed), ", so relax the table's constraints"));
@@ -125,14 +144,15 @@ SearchSpace enumerate_options(const std::vector<PlannedTable>& tables, const Pla
     EmbeddingBagConfig table = *t.table;
     if (t.module->kind == PlannerModule::Kind::kEmbeddingCollection) table.pooling = PoolingType::kNone;
     const Workload work = workload_of(table, *t.constraints, static_cast<double>(options.batch_size));
+    const std::vector<bool> allowed = allowed_ranks(*t.constraints, options.topology);
     for (const std::string& type : sharding_types_for(t, options, installed)) {
-      for (const Layout& layout : sharders.propose(type, table, {t.constraints->min_partition, 0})) {
+      for (const Layout& layout :
+           sharders.propose(type, table, {t.constraints->min_partition, t.constraints->max_shards})) {
+        if (layout.placement == TSR_PLACE_EVERY_RANK && !allowed.empty()) continue;
+        if (t.constraints->max_shards > 0 && std::ssize(layout.rectangles) > t.constraints->max_shards) continue;
         for (const KernelCost& kernel : kernel_costs()) {
-          if (kernel.accelerator != options.topology.accelerator()) continue;
-          if (kernel.replicas != (layout.combine == TSR_COMBINE_REPLICA)) continue;
-          const std::vector<std::string>& asked = t.constraints->compute_kernels;
-          if (!asked.empty() && !contains(asked, kernel.compute_kernel)) continue;
-          space.options.push_back(option_of(t, type, kernel.compute_kernel, layout));
+          if (!offered(kernel, layout, t, options)) continue;
+          space.options.push_back(option_of(t, type, kernel.compute_kernel, layout, allowed));
           add_shards(space.options.back(), layout, kernel, work, options.topology);
         }
       }

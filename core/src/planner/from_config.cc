@@ -1,0 +1,80 @@
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "tessera/config.h"
+#include "tessera/planner.h"
+
+namespace tessera {
+
+namespace {
+
+constexpr double kGib = 1 << 30;
+
+int64_t machine_memory() {
+  const int64_t pages = ::sysconf(_SC_PHYS_PAGES);
+  const int64_t page = ::sysconf(_SC_PAGE_SIZE);
+  if (pages <= 0 || page <= 0) fail(Code::kUnavailable, "this machine does not tell its memory: set planner.ddr_gib");
+  return pages * page;
+}
+
+ParameterConstraints constraints_of(const TableConfig& table) {
+  ParameterConstraints c;
+  c.sharding_types = table.sharding;
+  c.compute_kernels = table.kernels;
+  if (c.compute_kernels.empty()) {
+    c.compute_kernels = {table.kernel};
+    // Replicas have no fused update: their gradients are averaged first.
+    if (table.kernel != "dense") c.compute_kernels.emplace_back("dense");
+  }
+  c.min_partition = table.min_partition;
+  c.max_shards = table.max_shards;
+  c.ranks.assign(table.ranks.begin(), table.ranks.end());
+  const size_t inputs = std::max<size_t>(1, table.features.size());
+  if (table.pooling_factor.size() == 1) {
+    c.pooling_factors.assign(inputs, table.pooling_factor.front());
+  } else if (table.pooling_factor.empty()) {
+    c.pooling_factors.assign(inputs, 1.0);
+  } else if (table.pooling_factor.size() == inputs) {
+    c.pooling_factors = table.pooling_factor;
+  } else {
+    fail(Code::kInvalidArgument, "table ", table.name, ": pooling_factor has ", table.pooling_factor.size(),
+         " numbers for ", inputs, " features; give one for each or one for all");
+  }
+  return c;
+}
+
+}  // namespace
+
+PlannerOptions planner_options(const Config& config, const std::vector<TableConfig>& tables, int world_size,
+                               int local_world_size, const std::string& device) {
+  PlannerOptions out;
+  const auto per_host =
+      config.planner.local_world_size > 0 ? static_cast<int>(config.planner.local_world_size) : local_world_size;
+  out.topology = Topology::of(world_size, per_host, device);
+  if (config.planner.hbm_gib > 0) out.topology.hbm_cap = static_cast<int64_t>(config.planner.hbm_gib * kGib);
+  out.topology.ddr_cap = config.planner.ddr_gib > 0 ? static_cast<int64_t>(config.planner.ddr_gib * kGib)
+                                                    : machine_memory() / out.topology.local_world_size;
+  out.batch_size = std::max<int64_t>(1, (config.data.batch + world_size - 1) / world_size);
+  for (const TableConfig& table : tables) out.constraints[table.name] = constraints_of(table);
+  return out;
+}
+
+std::vector<EmbeddingBagConfig> embedding_configs(const std::vector<TableConfig>& tables) {
+  std::vector<EmbeddingBagConfig> out;
+  for (const TableConfig& t : tables) {
+    EmbeddingBagConfig c;
+    c.name = t.name;
+    c.num_embeddings = t.rows;
+    c.embedding_dim = t.embedding_dim;
+    c.feature_names = t.features;
+    c.pooling = pooling_from(t.pooling);
+    c.data_type = dtype_from(t.data_type);
+    c.init_range = t.init_range;
+    c.optimizer = {t.optimizer.name, t.optimizer.options, t.max_gradient};
+    out.push_back(std::move(c));
+  }
+  return validated(std::move(out));
+}
+
+}  // namespace tessera
