@@ -1,1 +1,32 @@
-# Installation is filled in with the package (find_package(tessera)).
+# make install: bin/tessera, lib/libtessera.so, lib/tessera/plugins-1/*.so, include/tessera, and packages for CMake and
+# pkg-config. Nothing in the tree depends on where it was installed: it finds itself and may be moved as a whole.
+include(CMakePackageConfigHelpers)
+
+file(RELATIVE_PATH TESSERA_LIB_FROM_BIN "/${CMAKE_INSTALL_BINDIR}" "/${CMAKE_INSTALL_LIBDIR}")
+set(TESSERA_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/tessera)
+get_property(TESSERA_PLUGIN_TARGETS GLOBAL PROPERTY TESSERA_PLUGINS)
+
+# Readable by all, writable by the owner alone, whatever the umask: the loader refuses anything else.
+set(owner_writes OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+set(CMAKE_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS ${owner_writes})
+
+set_target_properties(tessera_cli PROPERTIES INSTALL_RPATH "$ORIGIN/${TESSERA_LIB_FROM_BIN}")
+set_target_properties(tessera_sdk PROPERTIES EXPORT_NAME sdk)
+set_target_properties(tessera PROPERTIES EXPORT_NAME core INSTALL_RPATH "$ORIGIN")
+install(TARGETS tessera_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(TARGETS tessera tessera_sdk EXPORT tessera LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(TESSERA_PLUGIN_TARGETS)
+  install(TARGETS ${TESSERA_PLUGIN_TARGETS} LIBRARY DESTINATION ${TESSERA_PLUGIN_DIR} PERMISSIONS ${owner_writes})
+endif()
+install(DIRECTORY core/include/tessera DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+
+install(EXPORT tessera NAMESPACE tessera:: FILE tesseraTargets.cmake DESTINATION ${TESSERA_CMAKE_DIR})
+configure_package_config_file(cmake/tesseraConfig.cmake.in ${CMAKE_BINARY_DIR}/tesseraConfig.cmake
+  INSTALL_DESTINATION ${TESSERA_CMAKE_DIR} PATH_VARS TESSERA_PLUGIN_DIR NO_CHECK_REQUIRED_COMPONENTS_MACRO)
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/tesseraConfigVersion.cmake COMPATIBILITY SameMajorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/tesseraConfig.cmake ${CMAKE_BINARY_DIR}/tesseraConfigVersion.cmake
+  cmake/TesseraPlugin.cmake cmake/plugin.map DESTINATION ${TESSERA_CMAKE_DIR})
+
+file(RELATIVE_PATH TESSERA_PREFIX_FROM_PC "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
+configure_file(cmake/tessera.pc.in ${CMAKE_BINARY_DIR}/tessera.pc @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/tessera.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

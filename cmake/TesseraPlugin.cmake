@@ -12,6 +12,9 @@ function(tessera_add_plugin name)
   if(NOT TESSERA_SANITIZE)  # a sanitizer's runtime is in the program
     target_link_options(${name} PRIVATE -Wl,-z,defs)
   endif()
+  # The loader refuses what others may write, and some people's umask lets their group.
+  add_custom_command(TARGET ${name} POST_BUILD COMMAND chmod go-w $<TARGET_FILE:${name}> $<TARGET_FILE_DIR:${name}>
+    VERBATIM)
   if(PROJECT_NAME STREQUAL "tessera")
     target_link_libraries(${name} PRIVATE tessera_flags)
     set_target_properties(${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/tessera/plugins-1)

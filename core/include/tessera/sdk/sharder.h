@@ -43,7 +43,7 @@ struct LayoutPart {
   int32_t placement = TSR_PLACE_ANY_RANK;
   int32_t combine = TSR_COMBINE_CONCAT;
   int32_t row_set = TSR_ROWS_RANGE;
-  std::vector<Rectangle> rectangles;
+  std::vector<Rectangle> rectangles = {};
 };
 
 // The parts' rectangles together cover the table once (or, in a REPLICA part, once each).
