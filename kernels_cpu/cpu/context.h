@@ -1,0 +1,52 @@
+// What the cpu kernel's forward keeps for backward, and memory that only grows.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tessera/sdk/host.h"
+#include "tessera/sdk/kernel.h"
+
+namespace tessera_cpu {
+
+namespace sdk = tessera::sdk;
+
+// Memory kept between calls: after the largest batch nothing is allocated any more.
+class Scratch {
+ public:
+  explicit Scratch(sdk::Host host) : host_(host) {}
+
+  // At least `bytes` bytes, aligned to 64. What was in it before is gone.
+  char* take(int64_t bytes) {
+    if (static_cast<uint64_t>(bytes) > buffer_.bytes()) {
+      buffer_ = sdk::Buffer();  // both at once would be twice the memory
+      buffer_ = sdk::Buffer(host_, static_cast<uint64_t>(bytes + bytes / 4 + 4096));
+    }
+    return buffer_.data<char>();
+  }
+  char* data() const { return buffer_.data<char>(); }
+  uint64_t bytes() const { return buffer_.bytes(); }
+
+ private:
+  sdk::Host host_;
+  sdk::Buffer buffer_;
+};
+
+struct Context {
+  explicit Context(sdk::Host host) : winners(host), gradients(host) {}
+
+  static Context& of(tsr_context* raw) { return *reinterpret_cast<Context*>(raw); }
+  tsr_context* raw() { return reinterpret_cast<tsr_context*>(this); }
+
+  // MAX pooling: per feature where its [bags, dim] places begin in `winners`, in int32; -1 for other poolings.
+  std::vector<int64_t> first_winner;
+  int32_t* winners_of(uint32_t feature) const {
+    return reinterpret_cast<int32_t*>(winners.data()) + first_winner[feature];
+  }
+  Scratch winners;
+  // backward_rows: rows and values of all tables, and the shapes of their views.
+  Scratch gradients;
+  std::vector<int64_t> shapes;
+};
+
+}  // namespace tessera_cpu

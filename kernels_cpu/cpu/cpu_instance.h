@@ -1,0 +1,81 @@
+// The cpu kernel's instance: kernel/1 over TableStores, the inner loops of RowOps and the host's threads.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "common/config.h"
+#include "common/table_store.h"
+#include "context.h"
+#include "gradient_plan.h"
+#include "row_ops.h"
+
+namespace tessera_cpu {
+
+class CpuInstance : public sdk::KernelInstance {
+ public:
+  CpuInstance(sdk::Host host, const RowOps& ops, Config config);
+
+  void forward(const tsr_lookup& lookup, const DLTensor& output, tsr_stream, tsr_context** context) override;
+  void backward(tsr_context* context, const tsr_backward& args, tsr_stream) override;
+  void backward_rows(tsr_context* context, const tsr_backward& args, std::span<tsr_row_gradient> out,
+                     tsr_stream) override;
+  void apply(uint32_t table, const DLTensor& rows, const DLTensor& values, const tsr_update& update,
+             tsr_stream) override;
+  void release(tsr_context* context) noexcept override;
+  void save(uint32_t table, const tsr_stream_io& io) override { tables_.at(table).save(io); }
+  void load(uint32_t table, const tsr_stream_io& io) override { tables_.at(table).load(io); }
+  void export_rows(uint32_t table, uint64_t& cursor, tsr_rows& rows) override {
+    tables_.at(table).export_rows(cursor, rows);
+  }
+  void import_rows(uint32_t table, const tsr_rows& rows) override { tables_.at(table).import_rows(rows); }
+  tsr_kernel_stats stats(uint32_t table) override;
+
+ private:
+  // Bags [begin, end) of a feature.
+  struct ForwardItem {
+    uint32_t feature;
+    int64_t begin;
+    int64_t end;
+  };
+  // A run of whole rows of one table's sorted entries, and where its rows go.
+  struct RowRun {
+    const Walk* walk;  // of all the table's entries
+    uint32_t table;
+    int64_t begin;
+    int64_t end;
+    int64_t first_row;  // index of its first row among the table's
+  };
+
+  Context* take_context();
+  void place_winners(const Batch& batch, Context* context) const;
+  void look_up(const Batch& batch, const ForwardItem& item, Context* context) const;
+  bool cut_forward(const Batch& batch);
+  Walk walk_of(const Batch& batch, const tsr_backward& args, const TableEntries& entries) const;
+  // body(item, worker) for every item; workers below `workers`, each with scratch of its own.
+  template <class Body>
+  void share(size_t items, uint32_t workers, Body body) const;
+  uint32_t workers_for(const Batch& batch) const;
+  float* worker_scratch(uint32_t worker) const;
+  void reserve_workers(uint32_t workers);
+  void check_updates() const;
+  void cut_rows(const GradientInput& input, const tsr_backward& args);
+  void place_gradients(Context& context, std::span<tsr_row_gradient> out);
+
+  sdk::Host host_;
+  const RowOps& ops_;
+  Config config_;
+  std::vector<TableStore> tables_;
+  std::vector<uint64_t> lookups_;
+  std::vector<std::unique_ptr<Context>> contexts_;  // all, and those not in use
+  std::vector<Context*> idle_;
+  GradientPlan plan_;
+  Scratch worker_scratch_;
+  int64_t worker_floats_ = 0;
+  std::vector<ForwardItem> items_;
+  std::vector<Walk> sorted_;  // per piece
+  std::vector<RowRun> runs_;
+  std::vector<int64_t> unique_;  // rows with a gradient, per table
+};
+
+}  // namespace tessera_cpu

@@ -1,0 +1,275 @@
+#include "gradient_plan.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+namespace tessera_cpu {
+namespace {
+
+constexpr int64_t kCutWithThreads = 4096;  // entries from which a table is cut into buckets for several threads
+constexpr int64_t kCutForCache = 1 << 17;  // and on one thread: 1 MiB of entries
+constexpr int64_t kEntriesPerBucket = 4096;
+constexpr int kMaxBucketBits = 8;
+constexpr size_t kMaxBuckets = size_t{1} << kMaxBucketBits;
+constexpr int64_t kEntriesPerChunk = 16384;
+
+int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// How many slots a feature has: a bag has one, a position of a sequence too.
+int64_t slots_of(const Batch& batch, const tsr_lookup_feature& f) {
+  return f.pooling == TSR_POOLING_NONE ? batch.end(f) - batch.begin(f) : f.bags;
+}
+
+PlainEntry entry_of(const Batch&, int64_t row, int64_t slot, int64_t, PlainEntry*) {
+  return {static_cast<uint32_t>(row), static_cast<uint32_t>(slot)};
+}
+FullEntry entry_of(const Batch& batch, int64_t row, int64_t slot, int64_t position, FullEntry*) {
+  return {static_cast<uint32_t>(row), static_cast<uint32_t>(slot), static_cast<uint32_t>(position),
+          batch.weights == nullptr ? 1.0f : batch.weights[position]};
+}
+
+// Calls body(entry) for bags [begin, end) of a feature, in order.
+template <class Entry, class Id, class Body>
+void each_entry(const Batch& batch, const tsr_lookup_feature& f, int64_t begin, int64_t end, int64_t slot, Body body) {
+  const Id* ids = batch.ids.data<Id>();
+  const bool sequence = f.pooling == TSR_POOLING_NONE;
+  int64_t p = batch.offsets[f.first_offset + begin];
+  for (int64_t b = begin; b < end; ++b) {
+    const int64_t bag_end = batch.offsets[f.first_offset + b + 1];
+    for (; p < bag_end; ++p) {
+      body(entry_of(batch, ids[p], slot, p, static_cast<Entry*>(nullptr)));
+      slot += sequence ? 1 : 0;
+    }
+    slot += sequence ? 0 : 1;
+  }
+}
+template <class Entry, class Body>
+void each_entry_of(const Batch& batch, const tsr_lookup_feature& f, int64_t begin, int64_t end, int64_t slot,
+                   Body body) {
+  if (batch.ids.wide()) {
+    each_entry<Entry, int64_t>(batch, f, begin, end, slot, body);
+  } else {
+    each_entry<Entry, int32_t>(batch, f, begin, end, slot, body);
+  }
+}
+
+// The slots of bags [begin, end) of a feature, from `to` on.
+void fill_slots(const GradientInput& input, uint32_t f, int64_t begin, int64_t end, Slot* to) {
+  const Batch& batch = input.batch;
+  const tsr_lookup_feature& feature = batch.feature(f);
+  const int64_t size = bytes_of(input.config.output);
+  const int64_t step = feature.output_stride * size;
+  const char* gradient = static_cast<const char*>(batch.values) + feature.output_offset * size;
+  if (feature.pooling == TSR_POOLING_NONE) {
+    const int64_t first = batch.begin(feature);
+    const int64_t last = batch.offsets[feature.first_offset + end] - first;
+    for (int64_t i = batch.offsets[feature.first_offset + begin] - first; i < last; ++i) {
+      *to++ = {gradient + i * step, nullptr, 1, 0};
+    }
+    return;
+  }
+  const int64_t dim = input.config.tables[static_cast<size_t>(feature.table)].dim;
+  const int32_t* winners = feature.pooling == TSR_POOLING_MAX ? input.context.winners_of(f) : nullptr;
+  for (int64_t b = begin; b < end; ++b) {
+    const int64_t first = batch.offsets[feature.first_offset + b];
+    const int64_t length = batch.offsets[feature.first_offset + b + 1] - first;
+    const bool divided = feature.pooling == TSR_POOLING_MEAN && length > 0;
+    *to++ = {gradient + b * step, winners == nullptr ? nullptr : winners + b * dim,
+             divided ? 1.0f / static_cast<float>(length) : 1.0f, static_cast<uint32_t>(first)};
+  }
+}
+
+// The entries, and the slots where there are any, of a table that is not cut.
+template <class Entry>
+void gather(const TableEntries& t, const GradientInput& input) {
+  Entry* to = reinterpret_cast<Entry*>(t.entries);
+  int64_t slot = 0;
+  for (uint32_t f : t.features) {
+    const tsr_lookup_feature& feature = input.batch.feature(f);
+    if (t.slots != nullptr) fill_slots(input, f, 0, feature.bags, t.slots + slot);
+    each_entry_of<Entry>(input.batch, feature, 0, feature.bags, slot, [&to](const Entry& e) { *to++ = e; });
+    slot += slots_of(input.batch, feature);
+  }
+}
+
+template <class Entry>
+Entry* gather_and_sort(const TableEntries& t, const Piece& piece, const GradientInput& input) {
+  if (t.bucket_bits == 0) gather<Entry>(t, input);
+  return sort_by_row(reinterpret_cast<Entry*>(t.entries) + piece.begin, reinterpret_cast<Entry*>(t.other) + piece.begin,
+                     piece.end - piece.begin, t.bucket_bits, t.row_bits);
+}
+
+int64_t entry_bytes(const TableEntries& t) {
+  return t.count * static_cast<int64_t>(t.full ? sizeof(FullEntry) : sizeof(PlainEntry));
+}
+int64_t slot_bytes(const TableEntries& t) { return t.formula ? 0 : t.num_slots * static_cast<int64_t>(sizeof(Slot)); }
+
+}  // namespace
+
+void GradientPlan::group_features(const Batch& batch, const Config& config) {
+  first_of_.assign(config.tables.size() + 1, 0);
+  const auto used = [&](uint32_t f) { return batch.feature(f).bags > 0; };
+  for (uint32_t f = 0; f < batch.num_features(); ++f) {
+    if (used(f)) ++first_of_[static_cast<size_t>(batch.feature(f).table) + 1];
+  }
+  for (size_t t = 0; t < config.tables.size(); ++t) first_of_[t + 1] += first_of_[t];
+  features_.resize(first_of_.back());
+  for (uint32_t f = 0; f < batch.num_features(); ++f) {
+    if (used(f)) features_[first_of_[static_cast<size_t>(batch.feature(f).table)]++] = f;
+  }
+  for (size_t t = config.tables.size(); t > 0; --t) first_of_[t] = first_of_[t - 1];
+  first_of_[0] = 0;
+}
+
+void GradientPlan::add_chunks(const Batch& batch, uint32_t plan) {
+  int64_t slot = 0;
+  for (uint32_t f : tables_[plan].features) {
+    const tsr_lookup_feature& feature = batch.feature(f);
+    for (int64_t b = 0; b < feature.bags;) {
+      const int64_t first = batch.offsets[feature.first_offset + b];
+      int64_t end = b + 1;  // the first bag from which on the chunk is large enough, found by halving
+      for (int64_t high = feature.bags; end < high;) {
+        const int64_t middle = end + (high - end) / 2;
+        if (batch.offsets[feature.first_offset + middle] - first < kEntriesPerChunk) {
+          end = middle + 1;
+        } else {
+          high = middle;
+        }
+      }
+      const int64_t before = feature.pooling == TSR_POOLING_NONE ? first - batch.begin(feature) : b;
+      chunks_.push_back({plan, f, b, end, slot + before});
+      b = end;
+    }
+    slot += slots_of(batch, feature);
+  }
+}
+
+TableEntries GradientPlan::describe(const GradientInput& input, uint32_t table, const GradientOptions& options) const {
+  TableEntries t{};
+  t.table = table;
+  t.features = {features_.data() + first_of_[table], features_.data() + first_of_[table + 1]};
+  t.full = input.batch.weights != nullptr || options.want_positions;
+  bool simple = t.features.size() == 1;
+  for (uint32_t f : t.features) {
+    const tsr_lookup_feature& feature = input.batch.feature(f);
+    t.count += input.batch.end(feature) - input.batch.begin(feature);
+    t.num_slots += slots_of(input.batch, feature);
+    t.full |= feature.pooling == TSR_POOLING_MAX;
+    simple &= feature.pooling == TSR_POOLING_NONE || feature.pooling == TSR_POOLING_SUM;
+  }
+  t.formula = simple && !t.full;
+  const int64_t last_row = std::max<int64_t>(input.config.tables[table].rows, 1) - 1;
+  t.row_bits = std::bit_width(static_cast<uint64_t>(last_row));
+  if (!options.rows_in_order && t.count >= (options.threads > 1 ? kCutWithThreads : kCutForCache)) {
+    const int wanted = std::bit_width(static_cast<uint64_t>(t.count / kEntriesPerBucket));
+    t.bucket_bits = std::min(std::clamp(wanted, 2, kMaxBucketBits), t.row_bits);
+  }
+  return t;
+}
+
+void GradientPlan::lay_out(const GradientInput& input, const GradientOptions& options) {
+  tables_.clear();
+  total_ = 0;
+  int64_t bytes = 0;
+  for (uint32_t table = 0; table < input.config.tables.size(); ++table) {
+    if (first_of_[table] == first_of_[table + 1]) continue;
+    const TableEntries t = describe(input, table, options);
+    if (t.count == 0) continue;
+    total_ += t.count;
+    bytes += 2 * aligned(entry_bytes(t)) + aligned(slot_bytes(t));
+    tables_.push_back(t);
+  }
+  char* at = scratch_.take(bytes);
+  const auto carve = [&at](int64_t size) { return std::exchange(at, at + aligned(size)); };
+  for (TableEntries& t : tables_) {
+    t.entries = carve(entry_bytes(t));
+    t.other = carve(entry_bytes(t));
+    if (!t.formula) t.slots = reinterpret_cast<Slot*>(carve(slot_bytes(t)));
+  }
+}
+
+// Turns the counts of chunks and buckets into the places where each chunk's entries begin, and buckets into pieces.
+void GradientPlan::start_buckets() {
+  for (size_t first = 0; first < chunks_.size();) {
+    const uint32_t plan = chunks_[first].plan;
+    size_t last = first;
+    while (last < chunks_.size() && chunks_[last].plan == plan) ++last;
+    int64_t at = 0;
+    for (size_t bucket = 0; bucket < size_t{1} << tables_[plan].bucket_bits; ++bucket) {
+      const int64_t begin = at;
+      for (size_t c = first; c < last; ++c) at += std::exchange(bucket_starts_[c * kMaxBuckets + bucket], at);
+      if (at > begin) pieces_.push_back({plan, begin, at});
+    }
+    first = last;
+  }
+}
+
+// Counts each chunk's entries per bucket; then every chunk writes its own to their places: stable, whichever comes
+// first.
+void GradientPlan::partition(const GradientInput& input, uint32_t threads) {
+  bucket_starts_.assign(chunks_.size() * kMaxBuckets, 0);
+  const auto for_chunks = [&](auto body) {
+    if (threads > 1 && chunks_.size() > 1) {
+      host_.parallel_for(chunks_.size(), body);
+    } else {
+      for (uint64_t c = 0; c < chunks_.size(); ++c) body(c);
+    }
+  };
+  for_chunks([&](uint64_t c) {
+    const Chunk& chunk = chunks_[c];
+    const TableEntries& t = tables_[chunk.plan];
+    int64_t* counts = bucket_starts_.data() + c * kMaxBuckets;
+    const uint32_t mask = (1u << t.bucket_bits) - 1;
+    if (t.slots != nullptr) fill_slots(input, chunk.feature, chunk.begin, chunk.end, t.slots + chunk.first_slot);
+    each_entry_of<PlainEntry>(input.batch, input.batch.feature(chunk.feature), chunk.begin, chunk.end, 0,
+                              [&](const PlainEntry& e) { ++counts[e.row & mask]; });
+  });
+  start_buckets();
+  for_chunks([&](uint64_t c) {
+    const Chunk& chunk = chunks_[c];
+    const TableEntries& t = tables_[chunk.plan];
+    int64_t* next = bucket_starts_.data() + c * kMaxBuckets;
+    const uint32_t mask = (1u << t.bucket_bits) - 1;
+    const auto scatter = [&]<class Entry>(Entry* entries) {
+      each_entry_of<Entry>(input.batch, input.batch.feature(chunk.feature), chunk.begin, chunk.end, chunk.first_slot,
+                           [&](const Entry& e) { entries[next[e.row & mask]++] = e; });
+    };
+    if (t.full) {
+      scatter(reinterpret_cast<FullEntry*>(t.entries));
+    } else {
+      scatter(reinterpret_cast<PlainEntry*>(t.entries));
+    }
+  });
+}
+
+void GradientPlan::build(const GradientInput& input, const GradientOptions& options) {
+  if (input.batch.ids.size() > UINT32_MAX) {
+    sdk::fail(TSR_UNIMPLEMENTED, "a batch of ", input.batch.ids.size(),
+              " ids is more than backward takes: ", UINT32_MAX);
+  }
+  group_features(input.batch, input.config);
+  lay_out(input, options);
+  pieces_.clear();
+  chunks_.clear();
+  for (uint32_t plan = 0; plan < tables_.size(); ++plan) {
+    if (tables_[plan].bucket_bits > 0) add_chunks(input.batch, plan);
+  }
+  if (!chunks_.empty()) partition(input, options.threads);
+  for (uint32_t plan = 0; plan < tables_.size(); ++plan) {
+    if (tables_[plan].bucket_bits == 0) pieces_.push_back({plan, 0, tables_[plan].count});
+  }
+}
+
+void GradientPlan::sort(const Piece& piece, const GradientInput& input, Walk* walk) const {
+  const TableEntries& t = tables_[piece.plan];
+  walk->count = piece.end - piece.begin;
+  walk->slots = t.slots;
+  if (t.full) {
+    walk->full = gather_and_sort<FullEntry>(t, piece, input);
+  } else {
+    walk->plain = gather_and_sort<PlainEntry>(t, piece, input);
+  }
+}
+
+}  // namespace tessera_cpu

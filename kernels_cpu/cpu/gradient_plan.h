@@ -1,0 +1,99 @@
+// Backward, before any row is touched: which entries each table has, sorted so that those of a row lie side by side.
+//
+// Work is cut into pieces that differ in rows, never in what is summed: a row's gradients are added in order of
+// position by one thread. So results are the same bits for any number of threads.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/config.h"
+#include "context.h"
+#include "entries.h"
+#include "row_ops.h"
+
+namespace tessera_cpu {
+
+// The entries of one table.
+struct TableEntries {
+  uint32_t table;
+  std::span<const uint32_t> features;  // those that read it, in order
+  int64_t count;
+  bool full;            // FullEntry rather than PlainEntry
+  bool formula;         // no slots: one feature, scale 1
+  int row_bits;         // rows < 2^row_bits
+  int bucket_bits;      // cut by so many low bits of the row; 0: not cut
+  int64_t first_chunk;  // of the cut tables' chunks
+  int64_t num_slots;
+  char* entries;
+  char* other;
+  Slot* slots;
+};
+
+// A run of a table's entries that one thread sorts and walks: a whole table, or one bucket of it.
+struct Piece {
+  uint32_t plan;  // index into tables()
+  int64_t begin;
+  int64_t end;
+};
+
+// What the entries are made of.
+struct GradientInput {
+  const Batch& batch;  // values: the output's gradient
+  const Config& config;
+  const Context& context;
+};
+
+struct GradientOptions {
+  uint32_t threads;
+  bool rows_in_order;   // the whole table ascending, as backward_rows hands it out: tables are not cut
+  bool want_positions;  // grad_weights
+};
+
+class GradientPlan {
+ public:
+  explicit GradientPlan(sdk::Host host) : host_(host), scratch_(host) {}
+
+  // Lays out memory and pieces for a batch; large tables are partitioned by the low bits of their rows.
+  void build(const GradientInput& input, const GradientOptions& options);
+
+  std::span<const Piece> pieces() const { return pieces_; }
+  const TableEntries& table_of(const Piece& piece) const { return tables_[piece.plan]; }
+  int64_t total() const { return total_; }
+
+  // Makes the entries of the piece where that was not done yet, sorts them by row and names them in `walk`.
+  // [any-thread] for different pieces.
+  void sort(const Piece& piece, const GradientInput& input, Walk* walk) const;
+
+  uint64_t bytes() const { return scratch_.bytes(); }
+
+ private:
+  // Bags [begin, end) of a feature of a cut table.
+  struct Chunk {
+    uint32_t plan;
+    uint32_t feature;
+    int64_t begin;
+    int64_t end;
+    int64_t first_slot;  // of bag `begin`
+  };
+
+  void group_features(const Batch& batch, const Config& config);
+  TableEntries describe(const GradientInput& input, uint32_t table, const GradientOptions& options) const;
+  void lay_out(const GradientInput& input, const GradientOptions& options);
+  void add_chunks(const Batch& batch, uint32_t plan);
+  void start_buckets();
+  void partition(const GradientInput& input, uint32_t threads);
+
+  sdk::Host host_;
+  Scratch scratch_;
+  std::vector<uint32_t> features_;    // grouped by table
+  std::vector<uint32_t> first_of_;    // per table, into features_
+  std::vector<TableEntries> tables_;  // those with ids
+  std::vector<Piece> pieces_;
+  std::vector<Chunk> chunks_;
+  std::vector<int64_t> bucket_starts_;  // per chunk and bucket: counts, then where its next entry goes
+  int64_t total_ = 0;
+};
+
+}  // namespace tessera_cpu

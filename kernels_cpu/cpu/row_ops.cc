@@ -1,0 +1,63 @@
+// Compiled once per target by Highway's foreach_target: AVX-512, AVX2, and what every processor of the family has.
+#include "row_ops.h"
+
+#include <cstring>
+
+#include "row_block.h"
+#include "tessera/sdk/isa.h"
+
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/row_ops.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "cpu/row_pool-inl.h"
+#include "cpu/row_vectors-inl.h"
+#include "cpu/row_walk-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tessera_cpu {
+namespace HWY_NAMESPACE {
+
+void widen(Storage from, const void* row, int64_t dim, float* out) {
+  if (from == Storage::kFloat16) return widen_row<Half>(static_cast<const uint16_t*>(row), dim, out);
+  widen_row<BFloat16>(static_cast<const uint16_t*>(row), dim, out);
+}
+
+void narrow(Storage to, const float* row, int64_t dim, void* out) {
+  const FloatTag d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t col = 0;
+  for (; col + lanes <= dim; col += lanes) store_vector(to, hn::LoadU(d, row + col), out, col);
+  if (col < dim) store_tail(to, load_tail<Float>(row + col, dim - col), out, col, dim - col);
+}
+
+const RowOps& row_ops() {
+  static constexpr RowOps kOps = {choose_pool, pool_max, walk, widen, narrow};
+  return kOps;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tessera_cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tessera_cpu {
+
+const RowOps& best_row_ops() {
+  const auto runs = [](int64_t target) { return (hwy::SupportedTargets() & target) != 0; };
+  const sdk::IsaVariant variants[] = {
+#if HWY_TARGETS & HWY_AVX3
+    {"avx512", runs(HWY_AVX3), &N_AVX3::row_ops()},
+#endif
+#if HWY_TARGETS & HWY_AVX2
+    {"avx2", runs(HWY_AVX2), &N_AVX2::row_ops()},
+#endif
+    {"portable", runs(HWY_STATIC_TARGET), &HWY_NAMESPACE::row_ops()},
+  };
+  return *static_cast<const RowOps*>(sdk::choose_isa(variants).table);
+}
+
+}  // namespace tessera_cpu
+#endif

@@ -1,0 +1,78 @@
+// The inner loops of the cpu kernel, compiled for several instruction sets (row_ops.cc). One table of functions each.
+#pragma once
+
+#include <cstdint>
+
+#include "common/config.h"
+#include "entries.h"
+
+namespace tessera_cpu {
+
+class RowBlock;
+
+// Bags of one feature, or a run of them.
+struct Pool {
+  const char* table;
+  int64_t row_bytes;
+  int64_t dim;
+  const void* ids;  // of the batch
+  const void*
+      offsets;  // of these bags: bag b has positions [offsets[b], offsets[b + 1]); NULL: [begin + b, begin + b + 1)
+  bool wide_offsets;  // int64
+  bool mean;
+  int64_t begin;
+  int64_t bags;
+  int64_t ids_end;       // prefetch looks ahead as far as here
+  int64_t ahead;         // how many ids ahead
+  const float* weights;  // per position, or NULL
+  Storage storage;       // of the output
+  char* output;          // of the first bag
+  int64_t output_bytes;  // from bag to bag
+
+  int64_t first(int64_t bag) const {
+    if (offsets == nullptr) return begin + bag;
+    return wide_offsets ? static_cast<const int64_t*>(offsets)[bag] : static_cast<const int32_t*>(offsets)[bag];
+  }
+};
+using PoolFunction = void (*)(const Pool& pool);
+
+// Entries of one table, sorted so that those of a row lie side by side, and what becomes of each row's sum.
+struct Walk {
+  const PlainEntry* plain;  // one of the two
+  const FullEntry* full;
+  int64_t count;
+  // The output row of a slot is slots[slot], or, where slots is NULL, at gradient + slot * slot_bytes with scale 1.
+  const Slot* slots;
+  const char* gradient;
+  int64_t slot_bytes;
+  Storage storage;  // of gradients
+  float grad_scale;
+  float max_gradient;  // 0: no clamp
+
+  int64_t dim;
+  const char* table;  // rows, to prefetch, and for grad_weights
+  int64_t row_bytes;
+  Storage row_storage;
+  int64_t ahead;
+  float* grad_weights;  // per position, or NULL; only with full entries
+
+  // One of the two: rows are updated, or rows and sums go out.
+  RowBlock* block;
+  int64_t* out_rows;
+  float* out_values;
+};
+
+struct RowOps {
+  // SUM, MEAN and sequences of rows of `dim` columns.
+  PoolFunction (*pool)(Storage rows, bool wide_ids, bool weighted, int64_t dim);
+  // MAX; `winners` is [bags, dim] and may be NULL.
+  void (*pool_max)(const Pool& pool, Storage rows, bool wide_ids, int32_t* winners);
+  void (*walk)(const Walk& walk);
+  void (*widen)(Storage from, const void* row, int64_t dim, float* out);
+  void (*narrow)(Storage to, const float* row, int64_t dim, void* out);
+};
+
+// The best for this processor, or what TESSERA_ISA names (sdk/isa.h).
+const RowOps& best_row_ops();
+
+}  // namespace tessera_cpu

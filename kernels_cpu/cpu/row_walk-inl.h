@@ -1,0 +1,208 @@
+// Backward: the sum of each row's gradients, in order of position, into an update or out. Per target.
+#if defined(TESSERA_ROW_WALK_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TESSERA_ROW_WALK_INL_H_
+#undef TESSERA_ROW_WALK_INL_H_
+#else
+#define TESSERA_ROW_WALK_INL_H_
+#endif
+
+#include "cpu/row_block.h"
+#include "cpu/row_vectors-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tessera_cpu {
+namespace HWY_NAMESPACE {
+
+enum class Source {
+  kFormula,  // PlainEntry, slots in one run, scale 1
+  kSlots,    // PlainEntry, slots with a scale of their own
+  kFull,     // FullEntry
+};
+
+// Reads the entries of a walk: G is the type of gradients.
+template <class G, Source kSource, bool kClamp>
+class Walker {
+  using Element = typename G::Element;
+  using Entry = std::conditional_t<kSource == Source::kFull, FullEntry, PlainEntry>;
+  static constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(FloatTag()));
+
+ public:
+  explicit HWY_INLINE Walker(const Walk& walk) : walk_(walk), entries_(entries_of(walk)) {}
+
+  void run() {
+    for (int64_t i = 0; i < std::min(walk_.ahead, walk_.count); ++i) prefetch(i);
+    int64_t rows_out = 0;
+    for (int64_t begin = 0; begin < walk_.count;) {
+      const uint32_t row = entries_[begin].row;
+      int64_t end = begin;
+      for (; end < walk_.count && entries_[end].row == row; ++end) prefetch(end + walk_.ahead);
+      if (kSource == Source::kFull && walk_.grad_weights != nullptr) weight_gradients(begin, end);
+      if (walk_.block != nullptr) {
+        walk_.block->add(row, gradient(begin, end, walk_.block->next_gradient()));
+      } else {
+        sum(begin, end, walk_.out_values + rows_out * walk_.dim);
+        walk_.out_rows[rows_out++] = row;
+      }
+      begin = end;
+    }
+    if (walk_.block != nullptr) walk_.block->flush();
+  }
+
+ private:
+  static const Entry* entries_of(const Walk& walk) {
+    if constexpr (kSource == Source::kFull) {
+      return walk.full;
+    } else {
+      return walk.plain;
+    }
+  }
+
+  HWY_INLINE const char* address(const Entry& e) const {
+    if constexpr (kSource == Source::kFormula) return walk_.gradient + static_cast<int64_t>(e.slot) * walk_.slot_bytes;
+    return walk_.slots[e.slot].gradient;
+  }
+  // What an entry's gradient is multiplied with, its own weight aside.
+  HWY_INLINE float scale(const Entry& e) const {
+    if constexpr (kSource == Source::kFormula) return 1;
+    return walk_.slots[e.slot].scale;
+  }
+
+  HWY_INLINE void prefetch(int64_t i) const {
+    if (i >= walk_.count) return;
+    const Entry& e = entries_[i];
+    prefetch_row<0, 3>(address(e), walk_.dim * static_cast<int64_t>(sizeof(Element)));
+    if (walk_.block != nullptr) walk_.block->prefetch(e.row);
+  }
+
+  // A vector of an entry's gradient, after grad_scale and the clamp, before the entry's scale and weight.
+  HWY_INLINE FloatVector clamped(FloatVector g) const {
+    const FloatTag d;
+    if constexpr (kClamp) {
+      g = hn::Mul(g, hn::Set(d, walk_.grad_scale));
+      return hn::Clamp(g, hn::Set(d, -walk_.max_gradient), hn::Set(d, walk_.max_gradient));
+    }
+    return g;
+  }
+  // The factor that goes with clamped().
+  HWY_INLINE float factor(const Entry& e) const { return kClamp ? scale(e) : scale(e) * walk_.grad_scale; }
+
+  // MAX: only the columns that the entry won.
+  HWY_INLINE FloatVector won(const Entry& e, int64_t col, int64_t n, FloatVector g) const {
+    if constexpr (kSource == Source::kFull) {
+      const Slot& slot = walk_.slots[e.slot];
+      if (slot.winners != nullptr) {
+        const hn::Rebind<int32_t, FloatTag> di;
+        const float* winners = reinterpret_cast<const float*>(slot.winners) + col;
+        const FloatVector bits = n == kLanes ? Float::load(winners) : load_tail<Float>(winners, n);
+        const auto mine = hn::Set(di, static_cast<int32_t>(e.position - slot.begin));
+        return hn::IfThenElseZero(hn::RebindMask(FloatTag(), hn::Eq(hn::BitCast(di, bits), mine)), g);
+      }
+    }
+    return g;
+  }
+
+  template <int kVectors, bool kTail>
+  HWY_INLINE void sum_columns(int64_t begin, int64_t end, int64_t col, int64_t tail, float* out) const {
+    const FloatTag d;
+    FloatVector sums[kVectors];
+    HWY_UNROLL(8)
+    for (int k = 0; k < kVectors; ++k) sums[k] = hn::Zero(d);
+    for (int64_t i = begin; i < end; ++i) {
+      const Entry& e = entries_[i];
+      const Element* g = reinterpret_cast<const Element*>(address(e)) + col;
+      float weight = factor(e);
+      if constexpr (kSource == Source::kFull) weight *= e.weight;
+      HWY_UNROLL(8)
+      for (int k = 0; k < kVectors; ++k) {
+        const FloatVector x = clamped(kTail ? load_tail<G>(g, tail) : G::load(g + k * kLanes));
+        sums[k] = hn::MulAdd(won(e, col + k * kLanes, kTail ? tail : kLanes, x), hn::Set(d, weight), sums[k]);
+      }
+    }
+    HWY_UNROLL(8)
+    for (int k = 0; k < kVectors; ++k) {
+      if constexpr (kTail) {
+        store_tail(Storage::kFloat32, sums[k], out, col, tail);
+      } else {
+        hn::StoreU(sums[k], d, out + col + k * kLanes);
+      }
+    }
+  }
+
+  HWY_INLINE void sum(int64_t begin, int64_t end, float* out) const {
+    const int64_t dim = walk_.dim;
+    int64_t col = 0;
+    for (; col + 8 * kLanes <= dim; col += 8 * kLanes) sum_columns<8, false>(begin, end, col, 0, out);
+    for (; col + 4 * kLanes <= dim; col += 4 * kLanes) sum_columns<4, false>(begin, end, col, 0, out);
+    for (; col + kLanes <= dim; col += kLanes) sum_columns<1, false>(begin, end, col, 0, out);
+    if (col < dim) sum_columns<1, true>(begin, end, col, dim - col, out);
+  }
+
+  // The sum, in `room`, or where it lies already.
+  HWY_INLINE const float* gradient(int64_t begin, int64_t end, float* room) const {
+    if constexpr (std::is_same_v<G, Float> && kSource != Source::kFull && !kClamp) {
+      const Entry& e = entries_[begin];
+      if (end - begin == 1 && factor(e) == 1) return reinterpret_cast<const float*>(address(e));
+    }
+    sum(begin, end, room);
+    return room;
+  }
+
+  template <class Row>
+  HWY_INLINE float dot(const Entry& e, const typename Row::Element* row) const {
+    const Element* g = reinterpret_cast<const Element*>(address(e));
+    FloatVector sum = hn::Zero(FloatTag());
+    int64_t col = 0;
+    for (; col + kLanes <= walk_.dim; col += kLanes) {
+      sum = hn::MulAdd(won(e, col, kLanes, clamped(G::load(g + col))), Row::load(row + col), sum);
+    }
+    if (col < walk_.dim) {
+      const int64_t tail = walk_.dim - col;
+      const FloatVector x = won(e, col, tail, clamped(load_tail<G>(g + col, tail)));
+      sum = hn::MulAdd(x, load_tail<Row>(row + col, tail), sum);
+    }
+    return hn::GetLane(hn::SumOfLanes(FloatTag(), sum)) * factor(e);
+  }
+
+  // Called before the row changes.
+  void weight_gradients(int64_t begin, int64_t end) const {
+    if constexpr (kSource == Source::kFull) {
+      for (int64_t i = begin; i < end; ++i) {
+        const Entry& e = entries_[i];
+        const char* row = walk_.table + static_cast<int64_t>(e.row) * walk_.row_bytes;
+        float& out = walk_.grad_weights[e.position];
+        if (walk_.row_storage == Storage::kFloat32) {
+          out = dot<Float>(e, reinterpret_cast<const float*>(row));
+        } else if (walk_.row_storage == Storage::kFloat16) {
+          out = dot<Half>(e, reinterpret_cast<const uint16_t*>(row));
+        } else {
+          out = dot<BFloat16>(e, reinterpret_cast<const uint16_t*>(row));
+        }
+      }
+    }
+  }
+
+  const Walk& walk_;
+  const Entry* const entries_;
+};
+
+template <class G, bool kClamp>
+void walk_gradients(const Walk& w) {
+  if (w.full != nullptr) return Walker<G, Source::kFull, kClamp>(w).run();
+  if (w.slots != nullptr) return Walker<G, Source::kSlots, kClamp>(w).run();
+  Walker<G, Source::kFormula, kClamp>(w).run();
+}
+template <class G>
+void walk_type(const Walk& w) {
+  if (w.max_gradient > 0) return walk_gradients<G, true>(w);
+  walk_gradients<G, false>(w);
+}
+void walk(const Walk& w) {
+  if (w.storage == Storage::kFloat32) return walk_type<Float>(w);
+  if (w.storage == Storage::kFloat16) return walk_type<Half>(w);
+  walk_type<BFloat16>(w);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tessera_cpu
+HWY_AFTER_NAMESPACE();
+#endif
