@@ -47,6 +47,7 @@ struct DenseLayer::Impl {
   DenseLayerOptions options;
   PartPtr part;
   ParameterList parameters;
+  std::vector<Tensor> gradients;  // what the parameters' grad refers to; kept when an optimizer clears it
   std::vector<Tensor> inputs;
   Tensor output;
   std::vector<Tensor> grad_inputs;
@@ -58,6 +59,16 @@ struct DenseLayer::Impl {
   void release() {
     if (context) api().release(part->self(), context);
     context = nullptr;
+  }
+  // A cleared gradient is zero again; one that somebody replaced is taken over.
+  void restore_gradients() {
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      Tensor& grad = parameters[i]->grad;
+      if (grad.defined() && grad.raw() == gradients[i].raw()) continue;
+      if (grad.defined()) std::copy_n(grad.data<float>(), grad.numel(), gradients[i].data<float>());
+      else gradients[i].fill(0);
+      grad = gradients[i];
+    }
   }
   ~Impl() { release(); }
 };
@@ -77,6 +88,7 @@ DenseLayer::DenseLayer(const Runtime& runtime, DenseLayerOptions options) : impl
     const std::vector<int64_t> shape(p.shape, p.shape + p.ndim);
     parameter->value = Tensor::empty(shape);
     parameter->grad = Tensor::zeros(shape);
+    impl_->gradients.push_back(parameter->grad);
     fill_start_values(p, parameter->name, impl_->options.seed, parameter->value);
     impl_->parameters.push_back(std::move(parameter));
   }
@@ -143,6 +155,7 @@ std::vector<Tensor> DenseLayer::backward(const Tensor& grad_output, const std::v
     grad_in.push_back(grads[i].defined() ? grads[i].dl() : in[i]);
     if (!grads[i].defined()) grad_in.back().data = nullptr;
   }
+  m.restore_gradients();
   const int64_t batch = m.inputs[0].size(0);
   const Tensor output = m.output.first(grad_output.shape());
   TESSERA_CHECK(grad_output.size(0) == batch, "the gradient is shaped like the output");
