@@ -1,5 +1,124 @@
+// tessera train: one config file, trained on 1..N ranks.
+#include <boost/program_options.hpp>
+#include <fstream>
+#include <iostream>
+#include <thread>
+
 #include "command.h"
+#include "spawn.h"
+#include "tessera/config.h"
+#include "train/job.h"
 
 namespace tessera::cli {
-int train_command(const std::vector<std::string>&) { throw UsageError("being built"); }
+namespace {
+
+namespace po = boost::program_options;
+using json = nlohmann::ordered_json;
+
+struct Arguments {
+  std::string config;
+  std::vector<std::string> overrides;
+  int nproc = 0;
+  JobOptions job;
+};
+
+bool parse_arguments(const std::vector<std::string>& args, Arguments* out) {
+  po::options_description options("usage: tessera train --config FILE [OPTIONS]");
+  auto add = options.add_options();
+  add("config", po::value(&out->config)->value_name("FILE"), "the job: docs/config.md lists every key");
+  add("nproc", po::value(&out->nproc)->value_name("N"),
+      "start N ranks on this machine (otherwise: what the launcher says, or one)");
+  add("set", po::value(&out->overrides)->value_name("KEY=VALUE"),
+      "change a key of the config, e.g. data.epochs=2; may be repeated");
+  add("save", po::value(&out->job.save)->value_name("DIR"), "write a checkpoint at the end");
+  add("save-every", po::value(&out->job.save_every)->value_name("STEPS"), "and after every so many steps");
+  add("load", po::value(&out->job.load)->value_name("DIR"),
+      "continue from a checkpoint, under any plan and number of ranks");
+  add("max-steps", po::value(&out->job.max_steps)->value_name("STEPS"), "stop after so many steps in all");
+  add("help,h", "this text");
+  po::variables_map found;
+  try {
+    po::store(po::command_line_parser(args).options(options).positional({}).run(), found);
+    po::notify(found);
+  } catch (const po::error& e) {
+    throw UsageError(std::string(e.what()) + ": see tessera train --help");
+  }
+  if (found.count("help")) {
+    std::cout << options;
+    return false;
+  }
+  if (out->config.empty()) throw UsageError("--config FILE is needed: see tessera train --help");
+  if (found.count("nproc") && out->nproc < 1) throw UsageError("--nproc must be at least 1");
+  if (out->job.save_every < 0 || out->job.max_steps < 0)
+    throw UsageError("--save-every and --max-steps count steps: 0 or more");
+  if (out->job.save_every && out->job.save.empty()) throw UsageError("--save-every needs --save DIR");
+  return true;
+}
+
+void print_summary(const json& report) {
+  const auto f = [](const json& v) { return v.get<double>(); };
+  std::printf("%s on %s: %lld steps, %.1f s, %.0f samples/s, train loss %.4f\n",
+              report["model"].get<std::string>().c_str(), report["data"]["name"].get<std::string>().c_str(),
+              static_cast<long long>(report["steps"].get<int64_t>()), f(report["train"]["seconds"]),
+              f(report["train"]["samples_per_s"]), f(report["train"]["loss"]));
+  const json& t = report["test"];
+  std::printf("test: AUC %.4f  logloss %.4f  normalized entropy %.4f  calibration %.3f  (%lld samples)\n\n",
+              f(t["auc"]), f(t["logloss"]), f(t["normalized_entropy"]), f(t["calibration"]),
+              static_cast<long long>(t["samples"].get<int64_t>()));
+  std::printf("%-20s %14s %18s\n", "stage", "us per step", "largest rank's us");
+  for (const auto& [name, v] : report["stages"].items()) {
+    std::printf("%-20s %14.1f %18.1f\n", name.c_str(), f(v["us_per_step"]), f(v["largest_us_per_step"]));
+  }
+  if (const auto dropped = report["dropped_ids"].get<int64_t>())
+    std::printf("\n%lld ids out of range were dropped\n", static_cast<long long>(dropped));
+}
+
+void write_report(const std::string& path, const json& report) {
+  std::ofstream out(path);
+  out << report.dump(1) << '\n';
+  out.close();
+  if (!out) fail(Code::kUnavailable, "cannot write the report to ", path);
+}
+
+void run_rank(const Config& config, const JobOptions& options, const RankEnvironment& where) {
+  const Runtime runtime({config.plugins.path, config.plugins.require, true, static_cast<int>(config.job.threads)});
+  const auto group = ProcessGroup::connect(runtime, where, {config.comm.backend, "{}", config.comm.timeout_s});
+  TrainJob job(runtime, config, options, group);
+  if (group->rank() == 0) std::fputs(job.plan().str().c_str(), stderr), std::fputs("\n\n", stderr);
+  job.train();
+  const BinaryMetrics metrics = job.evaluate();
+  const json report = job.report(metrics);
+  if (group->rank() == 0) {
+    print_summary(report);
+    if (!config.report.json.empty()) write_report(config.report.json, report);
+  }
+  group->barrier("end");
+}
+
+}  // namespace
+
+int train_command(const std::vector<std::string>& args) {
+  Arguments a;
+  if (!parse_arguments(args, &a)) return 0;
+  Config config = load_config(a.config, a.overrides);
+  const RankEnvironment where = RankEnvironment::from_environment();
+  if (a.nproc > 0 && where.source == "single") {
+    std::vector<std::string> again = args;
+    again.insert(again.begin(), "train");
+    return run_ranks(a.nproc, again);
+  }
+  if (config.model.type != "dlrm")
+    throw UsageError("model.type: \"" + config.model.type + "\" is not known; there is \"dlrm\"");
+  if (config.job.device != "auto" && config.job.device != "cpu") {
+    throw UsageError("job.device: \"" + config.job.device +
+                     "\" has no plugin in this installation; use \"cpu\" or \"auto\"");
+  }
+  if (config.job.threads == 0) {
+    config.job.threads =
+        std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / std::max(1, where.local_world_size));
+  }
+  run_rank(config, a.job, where);
+  return 0;
+}
+
 }  // namespace tessera::cli

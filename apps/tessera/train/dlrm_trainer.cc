@@ -22,7 +22,8 @@ DlrmOptions with_embeddings(DlrmOptions options, const std::vector<EmbeddingBagC
   options.num_embeddings = 0;
   for (const EmbeddingBagConfig& t : tables) {
     if (t.embedding_dim != options.embedding_dim) {
-      fail(Code::kInvalidArgument, "table ", t.name, " has dimension ", t.embedding_dim, ", but a dlrm needs ", options.embedding_dim, " for all (model.embedding_dim)");
+      fail(Code::kInvalidArgument, "table ", t.name, " has dimension ", t.embedding_dim, ", but a dlrm needs ",
+           options.embedding_dim, " for all (model.embedding_dim)");
     }
     options.num_embeddings += static_cast<int64_t>(std::max<size_t>(1, t.feature_names.size()));
   }

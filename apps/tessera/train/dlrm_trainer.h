@@ -29,8 +29,8 @@ class DlrmTrainer {
   // Collective.
   DlrmTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup> group, DlrmTrainerOptions options);
 
-  // Forward, backward, updates. The loss is the mean over the global batch, whatever the ranks' shares of it. Returns the
-  // sum of this rank's losses. Collective.
+  // Forward, backward, updates. The loss is the mean over the global batch, whatever the ranks' shares of it. Returns
+  // the sum of this rank's losses. Collective.
   double step(const Batch& batch);
   // Logits [B, 1] of this rank's batch. Collective.
   Tensor predict(const Batch& batch);

@@ -65,8 +65,10 @@ struct DenseLayer::Impl {
     for (size_t i = 0; i < parameters.size(); ++i) {
       Tensor& grad = parameters[i]->grad;
       if (grad.defined() && grad.raw() == gradients[i].raw()) continue;
-      if (grad.defined()) std::copy_n(grad.data<float>(), grad.numel(), gradients[i].data<float>());
-      else gradients[i].fill(0);
+      if (grad.defined())
+        std::copy_n(grad.data<float>(), grad.numel(), gradients[i].data<float>());
+      else
+        gradients[i].fill(0);
       grad = gradients[i];
     }
   }

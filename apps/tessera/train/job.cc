@@ -1,0 +1,232 @@
+#include "train/job.h"
+
+#include <chrono>
+#include <fstream>
+#include <sstream>
+
+#include "tessera/checkpoint.h"
+#include "tessera/planner.h"
+#include "train/progress.h"
+
+namespace tessera::cli {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+DenseOptimizerSpec dense_spec(const DenseOptimizerConfig& c) {
+  // Each optimizer takes the settings that it knows; the config has one table for all.
+  json all = {{"learning_rate", c.learning_rate}, {"weight_decay", c.weight_decay}};
+  if (c.name == "sgd")
+    all["momentum"] = c.momentum;
+  else
+    all["eps"] = c.eps;
+  if (c.name == "adam") all["betas"] = {c.beta1, c.beta2};
+  return {c.name, all.dump()};
+}
+
+ShardingPlan read_plan(const std::string& path) {
+  std::ifstream in(path);
+  if (!in) fail(Code::kNotFound, "planner.plan: no file ", path);
+  std::stringstream text;
+  text << in.rdbuf();
+  try {
+    return ShardingPlan::from_json(text.str());
+  } catch (const Error& e) {
+    throw Error(e.code(), path + ": " + e.what());
+  }
+}
+
+}  // namespace
+
+std::vector<EmbeddingBagConfig> embedding_tables(const std::vector<TableConfig>& tables) {
+  std::vector<EmbeddingBagConfig> out;
+  for (const TableConfig& t : tables) {
+    EmbeddingBagConfig c;
+    c.name = t.name;
+    c.num_embeddings = t.rows;
+    c.embedding_dim = t.embedding_dim;
+    c.feature_names = t.features;
+    c.pooling = pooling_from(t.pooling);
+    c.data_type = dtype_from(t.data_type);
+    c.init_range = t.init_range;
+    c.optimizer = {t.optimizer.name, t.optimizer.options, t.max_gradient};
+    out.push_back(std::move(c));
+  }
+  return out;
+}
+
+TrainJob::TrainJob(const Runtime& runtime, const Config& config, const JobOptions& options,
+                   std::shared_ptr<ProcessGroup> group)
+    : runtime_(runtime),
+      config_(config),
+      options_(options),
+      group_(std::move(group)),
+      data_(read_dataset(config.data, config.job.seed)) {
+  tables_ = tables_of(config_, data_.columns);
+  build_model();
+  if (!options_.load.empty()) load();
+}
+
+void TrainJob::build_model() {
+  const auto seed = static_cast<uint64_t>(config_.job.seed);
+  DlrmTrainerOptions o;
+  o.tables = embedding_tables(tables_);
+  o.dlrm.dense_inputs = static_cast<int64_t>(data_.dense.size());
+  o.dlrm.embedding_dim = config_.model.embedding_dim;
+  o.dlrm.bottom_mlp = config_.model.bottom_mlp;
+  o.dlrm.top_mlp = config_.model.top_mlp;
+  o.dlrm.seed = seed;
+  o.dense_optimizer = dense_spec(config_.dense_optimizer);
+  o.parallel.sharded.kernel = config_.job.kernel;
+  o.parallel.sharded.seed = seed;
+  o.parallel.sharded.bounds_check = bounds_check_from(tables_.front().bounds_check);
+  o.parallel.bucket_mib = config_.comm.bucket_mib;
+  if (!config_.planner.plan.empty()) o.parallel.plan = read_plan(config_.planner.plan);
+  o.parallel.planner = planner_options(config_, tables_, group_->world_size(), group_->local_world_size(), "cpu");
+  trainer_ = std::make_unique<DlrmTrainer>(runtime_, group_, std::move(o));
+}
+
+void TrainJob::load() {
+  const json progress = json::parse(load_checkpoint(options_.load, trainer_->parallel(), trainer_->dense_optimizer()));
+  first_step_ = progress.at("step").get<int64_t>();
+  const json mine = {{"seed", config_.job.seed}, {"batch", config_.data.batch}, {"shuffle", config_.data.shuffle}};
+  if (progress.at("data") != mine && group_->rank() == 0) {
+    const std::string text =
+        cat(options_.load, " was written with data settings ", progress.at("data").dump(), ", this job has ",
+            mine.dump(), ": batches will differ from those of an uninterrupted run");
+    runtime_.host()->log(runtime_.host(), TSR_LOG_WARNING, text.c_str());
+  }
+}
+
+void TrainJob::save() {
+  const json progress = {
+      {"step", first_step_ + static_cast<int64_t>(losses_.size())},
+      {"data", {{"seed", config_.job.seed}, {"batch", config_.data.batch}, {"shuffle", config_.data.shuffle}}}};
+  save_checkpoint(options_.save, trainer_->parallel(), trainer_->dense_optimizer(), progress.dump());
+}
+
+void TrainJob::train() {
+  BatchReader reader(data_.train, {config_.data.batch, group_->rank(), group_->world_size(),
+                                   static_cast<uint64_t>(config_.job.seed), config_.data.shuffle});
+  const int64_t per_epoch = reader.batches();
+  int64_t steps = per_epoch * config_.data.epochs;
+  if (options_.max_steps > 0) steps = std::min(steps, options_.max_steps);
+  Progress progress({steps, config_.report.log_every, group_->rank() == 0, stderr_is_terminal()});
+  trainer_->reset_stages();
+  const double start = now();
+  size_t reported = 0;
+  Batch batch;
+  for (int64_t step = first_step_; step < steps; ++step) {
+    if (step == first_step_ || step % per_epoch == 0) {
+      reader.start_epoch(step / per_epoch);
+      reader.seek(step % per_epoch);
+    }
+    const double read = now();
+    TESSERA_CHECK(reader.next(batch), "the epoch has as many batches as it says");
+    read_seconds_ += now() - read;
+    losses_.push_back(trainer_->step(batch) / static_cast<double>(batch.global_size));
+    samples_ += batch.global_size;
+    if (progress.due(step + 1)) {
+      progress.report(step + 1, step / per_epoch, samples_, mean_loss(reported));
+      reported = losses_.size();
+    }
+    if (options_.save_every > 0 && !options_.save.empty() && (step + 1) % options_.save_every == 0 && step + 1 < steps)
+      save();
+  }
+  progress.finish();
+  seconds_ = now() - start;
+  if (!options_.save.empty()) save();
+}
+
+double TrainJob::mean_loss(size_t first) {
+  const size_t n = losses_.size() - first;
+  if (!n) return 0;
+  Tensor part = Tensor::from<double>(std::span<const double>(losses_.data() + first, n), {static_cast<int64_t>(n)});
+  if (group_->world_size() > 1) group_->all_reduce(part, ReduceOp::kSum, "losses").wait();
+  double sum = 0;
+  for (double loss : part.span<double>()) {
+    global_.push_back(loss);
+    sum += loss;
+  }
+  return sum / static_cast<double>(n);
+}
+
+BinaryMetrics TrainJob::evaluate() {
+  const double start = now();
+  Predictions mine;
+  BatchReader reader(data_.test,
+                     {std::max<int64_t>(config_.data.batch, 1024), group_->rank(), group_->world_size(), 1, false});
+  for (Batch batch; reader.next(batch);) {
+    const Tensor logits = trainer_->predict(batch);
+    if (batch.labels.numel()) mine.add(logits, batch.labels);
+  }
+  // Everybody's predictions on every rank: 8 bytes a sample.
+  const int world = group_->world_size();
+  Predictions all;
+  if (world == 1) {
+    all = std::move(mine);
+  } else {
+    const Tensor counts = Tensor::zeros({world}, DType::kInt64);
+    counts.data<int64_t>()[group_->rank()] = mine.size();
+    group_->all_reduce(counts, ReduceOp::kSum, "test samples").wait();
+    int64_t total = 0;
+    for (int64_t n : counts.span<int64_t>()) total += n;
+    const Tensor logits = Tensor::empty({total}), labels = Tensor::empty({total});
+    group_->all_gather_v(Tensor::from(mine.logits()), logits, counts.span<int64_t>(), "logits").wait();
+    group_->all_gather_v(Tensor::from(mine.labels()), labels, counts.span<int64_t>(), "labels").wait();
+    all.add(logits, labels);
+  }
+  evaluate_seconds_ = now() - start;
+  return all.metrics();
+}
+
+std::vector<double> TrainJob::largest(std::vector<double> values) const {
+  const Tensor t = Tensor::from(values);
+  if (group_->world_size() > 1) group_->all_reduce(t, ReduceOp::kMax, "stages").wait();
+  return t.to_vector<double>();
+}
+
+json TrainJob::report(const BinaryMetrics& metrics) {
+  Stages stages = trainer_->stages();
+  stages.insert(stages.begin(), {"read", read_seconds_});
+  std::vector<double> mine;
+  for (const auto& [name, seconds] : stages) mine.push_back(seconds);
+  const auto worst = largest(mine);
+  json out;
+  out["model"] = config_.model.type;
+  out["data"] = {{"name", data_.name}, {"train_rows", data_.train_rows()}, {"test_rows", data_.test_rows()}};
+  out["world_size"] = group_->world_size();
+  out["backend"] = group_->backend();
+  out["steps"] = losses_.size();
+  out["first_step"] = first_step_;
+  const double n = static_cast<double>(std::max<size_t>(1, losses_.size()));
+  double sum = 0;
+  for (double loss : global_) sum += loss;
+  out["train"] = {{"samples", samples_},
+                  {"seconds", seconds_},
+                  {"samples_per_s", seconds_ > 0 ? samples_ / seconds_ : 0},
+                  {"loss", global_.empty() ? 0 : sum / static_cast<double>(global_.size())}};
+  out["test"] = {{"samples", metrics.samples},         {"auc", metrics.auc},
+                 {"logloss", metrics.logloss},         {"normalized_entropy", metrics.normalized_entropy},
+                 {"calibration", metrics.calibration}, {"seconds", evaluate_seconds_}};
+  json table = json::object();
+  for (size_t i = 0; i < stages.size(); ++i) {
+    table[stages[i].first] = {{"us_per_step", 1e6 * stages[i].second / n}, {"largest_us_per_step", 1e6 * worst[i] / n}};
+  }
+  out["stages"] = std::move(table);
+  out["dropped_ids"] = static_cast<int64_t>(summed(static_cast<double>(trainer_->embeddings().dropped_ids())));
+  out["plan"] = json::parse(plan().json());
+  out["losses"] = global_;
+  out["config"] = to_toml(config_);
+  return out;
+}
+
+double TrainJob::summed(double value) const {
+  const Tensor t = Tensor::scalar(value);
+  if (group_->world_size() > 1) group_->all_reduce(t, ReduceOp::kSum, "counts").wait();
+  return t.item();
+}
+
+}  // namespace tessera::cli

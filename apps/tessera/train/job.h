@@ -1,0 +1,62 @@
+// The job of one config file, on one rank: data, model, training, evaluation, report.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tessera/config.h"
+#include "tessera/data.h"
+#include "tessera/metrics.h"
+#include "tessera/process_group.h"
+#include "train/dlrm_trainer.h"
+
+namespace tessera::cli {
+
+struct JobOptions {
+  std::string save;        // checkpoint directory to write at the end; empty: none
+  std::string load;        // checkpoint directory to continue from; empty: none
+  int64_t save_every = 0;  // steps between checkpoints; 0: at the end only
+  int64_t max_steps = 0;   // stop after so many steps in all; 0: after the last epoch
+};
+
+// The tables of the config as the collections take them.
+std::vector<EmbeddingBagConfig> embedding_tables(const std::vector<TableConfig>& tables);
+
+class TrainJob {
+ public:
+  // Reads the data and builds the model. Collective.
+  TrainJob(const Runtime& runtime, const Config& config, const JobOptions& options,
+           std::shared_ptr<ProcessGroup> group);
+
+  void train();
+  BinaryMetrics evaluate();  // of the test part; valid on rank 0
+  // Stages with their time on this rank and the largest over ranks. Collective.
+  nlohmann::ordered_json report(const BinaryMetrics& metrics);
+
+  const ShardingPlan& plan() { return trainer_->parallel().plan(); }
+  const Dataset& data() const { return data_; }
+
+ private:
+  void build_model();
+  void load();
+  void save();
+  double mean_loss(size_t first_step);  // over ranks, of the steps since then; collective
+  double summed(double value) const;
+  std::vector<double> largest(std::vector<double> values) const;
+
+  const Runtime& runtime_;
+  Config config_;
+  JobOptions options_;
+  std::shared_ptr<ProcessGroup> group_;
+  Dataset data_;
+  std::vector<TableConfig> tables_;
+  std::unique_ptr<DlrmTrainer> trainer_;
+  std::vector<double> losses_;  // this rank's share of the mean loss, by step of this run
+  std::vector<double> global_;  // the same summed over ranks, as far as reported
+  int64_t first_step_ = 0;      // steps done before this run
+  int64_t samples_ = 0;         // of all ranks, in this run
+  double seconds_ = 0, read_seconds_ = 0, evaluate_seconds_ = 0;
+};
+
+}  // namespace tessera::cli
