@@ -1,0 +1,189 @@
+// Plugins in plain C, on the SDK, and by another compiler: found, loaded, run.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tessera/abi/collective.h"
+#include "tessera/abi/kernel.h"
+#include "tessera/abi/module.h"
+#include "tessera/abi/optimizer.h"
+#include "tessera/abi/sharder.h"
+#include "tessera/runtime.h"
+
+namespace tessera {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+RuntimeOptions only(std::vector<std::string> names) {
+  RuntimeOptions options;
+  for (const std::string& name : names) options.plugin_path.push_back(std::string(ABI_PLUGINS_DIR) + "/" + name);
+  options.default_path = false;
+  return options;
+}
+
+std::string message_of(const std::function<void()>& call, Code code) {
+  try {
+    call();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), code) << e.what();
+    return e.what();
+  }
+  return "no error";
+}
+
+// What a sharder proposed: one line per part.
+std::vector<std::string> proposals(const Part& part, uint32_t world_size, const tsr_table& table) {
+  const tsr_topology topology{sizeof(tsr_topology), world_size, world_size, kDLCPU, nullptr};
+  const tsr_constraints constraints{sizeof(tsr_constraints), 0, 0, 0};
+  std::vector<std::string> out;
+  const auto add = [](const tsr_layout_sink* sink, const tsr_layout* layout, tsr_error*) -> tsr_code {
+    auto& lines = *static_cast<std::vector<std::string>*>(sink->self);
+    for (uint32_t i = 0; i < layout->num_parts; ++i) {
+      const tsr_layout_part& p = layout->parts[i];
+      std::string line = cat("place ", p.placement, " combine ", p.combine, " rows ", p.row_set, ":");
+      for (uint32_t k = 0; k < p.num_rectangles; ++k) {
+        const tsr_rectangle& r = p.rectangles[k];
+        line += cat(" ", r.row, "+", r.rows, "x", r.col, "+", r.cols);
+      }
+      lines.push_back(line);
+    }
+    return TSR_OK;
+  };
+  const tsr_layout_sink sink{sizeof(tsr_layout_sink), 0, &out, add};
+  AbiError error;
+  error.check(part.api<tsr_sharder>().propose(part.self(), &table, &topology, &constraints, &sink, error.out()));
+  return out;
+}
+
+const tsr_table kTable{sizeof(tsr_table), TSR_POOLING_SUM, "t", 10, 4, {kDLFloat, 32, 1}, 0, nullptr};
+
+TEST(PlainC, LoadsAndRuns) {
+  const Runtime runtime(only({"plain_c"}));
+  const PartPtr whole = runtime.create(TSR_SHARDER_KIND, "c.whole");
+  EXPECT_THAT(proposals(*whole, 2, kTable), ElementsAre("place 0 combine 0 rows 0: 0+10x0+4"));
+  const PartPtr copies = runtime.create(TSR_SHARDER_KIND, "c.whole", R"({"copies":true})");
+  EXPECT_THAT(proposals(*copies, 2, kTable), ElementsAre("place 3 combine 3 rows 0: 0+10x0+4 0+10x0+4"));
+  EXPECT_EQ(message_of([&] { runtime.create(TSR_SHARDER_KIND, "c.whole", R"({"copy":1})"); }, Code::kInvalidArgument),
+            R"(c.whole: whole: the only options are {} and {"copies":true})");
+}
+
+// A core of a later minor hands over longer structs: an old plugin must not mind.
+TEST(PlainC, TakesLongerStructs) {
+  struct LongerTable {
+    tsr_table table;
+    char added[64];
+  } longer{kTable, {}};
+  longer.table.struct_size = sizeof(longer);
+  const Runtime runtime(only({"plain_c", "template"}));
+  for (const char* id : {"c.whole", "acme.stripe"}) {
+    const PartPtr part = runtime.create(TSR_SHARDER_KIND, id);
+    EXPECT_EQ(proposals(*part, 2, longer.table), proposals(*part, 2, kTable)) << id;
+  }
+}
+
+TEST(Template, DealsRowsOut) {
+  const Runtime runtime(only({"template"}));
+  const PartPtr part = runtime.create(TSR_SHARDER_KIND, "acme.stripe");
+  EXPECT_THAT(proposals(*part, 3, kTable), ElementsAre("place 3 combine 1 rows 1: 0+4x0+4 0+3x0+4 0+3x0+4"));
+  const tsr_sharder& api = part->api<tsr_sharder>();
+  const std::vector<int64_t> ids = {0, 1, 2, 3, 9};
+  std::vector<int32_t> shards(ids.size());
+  std::vector<int64_t> rows(ids.size());
+  AbiError error;
+  error.check(api.route(part->self(), &kTable, 3, 5, ids.data(), shards.data(), rows.data(), error.out()));
+  EXPECT_THAT(shards, ElementsAre(0, 1, 2, 0, 0));
+  EXPECT_THAT(rows, ElementsAre(0, 0, 0, 1, 3));
+  for (size_t i = 0; i < ids.size(); ++i) {
+    int64_t back = -1;
+    error.check(
+        api.unroute(part->self(), &kTable, 3, static_cast<uint32_t>(shards[i]), 1, &rows[i], &back, error.out()));
+    EXPECT_EQ(back, ids[i]);
+  }
+}
+
+#if defined(ABI_WITH_CLANG)
+TEST(OtherCompiler, PluginsLoadAndRun) {
+  const Runtime runtime(only({"clang_c", "clang_template"}));
+  EXPECT_THAT(proposals(*runtime.create(TSR_SHARDER_KIND, "c.whole"), 2, kTable),
+              ElementsAre("place 0 combine 0 rows 0: 0+10x0+4"));
+  EXPECT_THAT(proposals(*runtime.create(TSR_SHARDER_KIND, "acme.stripe"), 2, kTable),
+              ElementsAre("place 3 combine 1 rows 1: 0+5x0+4 0+5x0+4"));
+}
+#endif
+
+TEST(Zoo, OnePluginOfManyKinds) {
+  const Runtime runtime(only({"zoo"}));
+  for (const LoadEntry& e : runtime.report().entries) EXPECT_EQ(e.state, LoadEntry::State::kAvailable) << e.reason;
+  runtime.open_all();
+  const LoadReport report = runtime.report();
+  EXPECT_EQ(report.entries.size(), 7u);
+  for (const LoadEntry& e : report.entries) {
+    const bool never = e.id == "zoo.never";
+    EXPECT_EQ(e.state, never ? LoadEntry::State::kUnusable : LoadEntry::State::kAvailable) << e.id;
+    EXPECT_EQ(e.reason, never ? "never can run" : "");
+  }
+  EXPECT_EQ(report.entries[2].version, "2.0-rc1");
+  EXPECT_THAT(runtime.ids(TSR_SHARDER_KIND), ElementsAre("zoo.never", "zoo.plain"));
+}
+
+TEST(Zoo, AutoTakesTheHighestUsablePriority) {
+  const Runtime runtime(only({"zoo", "template"}));
+  EXPECT_EQ(runtime.create(TSR_SHARDER_KIND, "auto")->id(), "zoo.plain");
+  const Runtime with_c(only({"zoo", "plain_c"}));
+  EXPECT_EQ(with_c.create(TSR_SHARDER_KIND, "auto")->id(), "c.whole");
+  EXPECT_THAT(message_of([&] { with_c.create(TSR_SHARDER_KIND, "zoo.never"); }, Code::kUnavailable),
+              HasSubstr("never can run"));
+}
+
+TEST(Zoo, OptionsAreStrict) {
+  const Runtime runtime(only({"zoo"}));
+  const PartPtr sum = runtime.create(TSR_OPTIMIZER_KIND, "zoo.sum", R"({"learning_rate": 0.25})");
+  EXPECT_EQ(sum->api<tsr_optimizer>().learning_rate(sum->self()), 0.25);
+  EXPECT_EQ(sum->options(), R"({"learning_rate": 0.25})");
+  EXPECT_EQ(
+      message_of([&] { runtime.create(TSR_OPTIMIZER_KIND, "zoo.sum", R"({"rate": 1})"); }, Code::kInvalidArgument),
+      "zoo.sum: unknown option \"rate\": the nearest known one is \"learning_rate\"");
+  message_of([&] { runtime.create(TSR_OPTIMIZER_KIND, "zoo.sum", R"({"learning_rate": -1})"); },
+             Code::kInvalidArgument);
+  message_of([&] { runtime.create(TSR_SHARDER_KIND, "zoo.plain", R"({"x": 1})"); }, Code::kInvalidArgument);
+  EXPECT_THAT(message_of([&] { runtime.create(TSR_OPTIMIZER_KIND, "zoo.plus"); }, Code::kNotFound),
+              HasSubstr("there are \"zoo.sum\""));
+}
+
+TEST(Zoo, BackendsAreStacked) {
+  const Runtime runtime(only({"zoo"}));
+  PartPtr wrapped = runtime.create(TSR_COLLECTIVE_KIND, "zoo.wrap:int8(zoo.loop)");
+  EXPECT_EQ(wrapped->id(), "zoo.wrap:int8(zoo.loop)");
+  tsr_group* group = nullptr;
+  const tsr_rendezvous where{};
+  AbiError error;
+  EXPECT_EQ(wrapped->api<tsr_collective>().connect(wrapped->self(), &where, &group, error.out()), TSR_UNAVAILABLE);
+  EXPECT_STREQ(error.out()->message, "named int8, wraps zoo.loop");
+  EXPECT_EQ(message_of([&] { runtime.create(TSR_COLLECTIVE_KIND, "zoo.wrap"); }, Code::kInvalidArgument),
+            "zoo.wrap: needs a transport to wrap: wrap(tcp)");
+  message_of([&] { runtime.create(TSR_COLLECTIVE_KIND, "zoo.wrap(zoo.lop)"); }, Code::kNotFound);
+}
+
+// Parts and the host's services live on when the Runtime is gone.
+TEST(Zoo, PartsOutliveTheRuntime) {
+  PartPtr part;
+  {
+    const Runtime runtime(only({"zoo"}));
+    part = runtime.create(TSR_OPTIMIZER_KIND, "zoo.sum");
+  }
+  EXPECT_EQ(part->api<tsr_optimizer>().learning_rate(part->self()), 0.5);
+}
+
+TEST(Zoo, TwoRuntimesShareOneLibrary) {
+  const Runtime a(only({"zoo"})), b(only({"zoo"}));
+  const PartPtr pa = a.create(TSR_SHARDER_KIND, "zoo.plain"), pb = b.create(TSR_SHARDER_KIND, "zoo.plain");
+  EXPECT_EQ(pa->raw()->component, pb->raw()->component);
+  EXPECT_NE(pa->self(), pb->self());
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,355 @@
+// The layout of ABI 1.0, frozen. Structs may grow at their end, in a new minor: then a line is added here, never
+// changed. A line that no longer compiles is a break of every plugin out there.
+#include "tessera/abi/collective.h"
+#include "tessera/abi/kernel.h"
+#include "tessera/abi/module.h"
+
+#define FIELD(type, member, offset) \
+  _Static_assert(offsetof(type, member) == (offset), #type "::" #member " has moved from " #offset)
+#define SIZE(type, size) _Static_assert(sizeof(type) >= (size), #type " has shrunk below " #size)
+#define FROZEN(type, size) _Static_assert(sizeof(type) == (size), #type " is frozen at " #size)
+#define CONSTANT(name, value) _Static_assert((name) == (value), #name " is no longer " #value)
+
+CONSTANT(TSR_ABI_MAJOR, 1);
+CONSTANT(TSR_ABI_MINOR, 0);
+
+FROZEN(tsr_error, 512);
+FIELD(tsr_error, struct_size, 0);
+FIELD(tsr_error, code, 4);
+FIELD(tsr_error, message, 8);
+
+SIZE(tsr_host, 64);
+FIELD(tsr_host, struct_size, 0);
+FIELD(tsr_host, abi_minor, 4);
+FIELD(tsr_host, self, 8);
+FIELD(tsr_host, log, 16);
+FIELD(tsr_host, alloc, 24);
+FIELD(tsr_host, free, 32);
+FIELD(tsr_host, parallel_for, 40);
+FIELD(tsr_host, num_threads, 48);
+FIELD(tsr_host, extension, 56);
+
+FROZEN(tsr_part, 16);
+FIELD(tsr_part, component, 0);
+FIELD(tsr_part, self, 8);
+
+SIZE(tsr_component, 72);
+FIELD(tsr_component, struct_size, 0);
+FIELD(tsr_component, priority, 4);
+FIELD(tsr_component, id, 8);
+FIELD(tsr_component, kind, 16);
+FIELD(tsr_component, version, 24);
+FIELD(tsr_component, about, 32);
+FIELD(tsr_component, api, 40);
+FIELD(tsr_component, probe, 48);
+FIELD(tsr_component, create, 56);
+FIELD(tsr_component, destroy, 64);
+
+SIZE(tsr_plugin, 48);
+FIELD(tsr_plugin, struct_size, 0);
+FIELD(tsr_plugin, abi_minor, 4);
+FIELD(tsr_plugin, min_host_minor, 8);
+FIELD(tsr_plugin, num_components, 12);
+FIELD(tsr_plugin, name, 16);
+FIELD(tsr_plugin, version, 24);
+FIELD(tsr_plugin, build, 32);
+FIELD(tsr_plugin, components, 40);
+
+FROZEN(tsr_note, 1044);
+FIELD(tsr_note, owner_size, 0);
+FIELD(tsr_note, desc_size, 4);
+FIELD(tsr_note, type, 8);
+FIELD(tsr_note, owner, 12);
+FIELD(tsr_note, abi_major, 20);
+FIELD(tsr_note, abi_minor, 24);
+FIELD(tsr_note, min_host_minor, 28);
+FIELD(tsr_note, reserved, 32);
+FIELD(tsr_note, manifest, 36);
+
+SIZE(tsr_table, 48);
+FIELD(tsr_table, struct_size, 0);
+FIELD(tsr_table, pooling, 4);
+FIELD(tsr_table, name, 8);
+FIELD(tsr_table, rows, 16);
+FIELD(tsr_table, cols, 24);
+FIELD(tsr_table, dtype, 32);
+FIELD(tsr_table, num_features, 36);
+FIELD(tsr_table, features, 40);
+
+SIZE(tsr_topology, 24);
+FIELD(tsr_topology, struct_size, 0);
+FIELD(tsr_topology, world_size, 4);
+FIELD(tsr_topology, local_world_size, 8);
+FIELD(tsr_topology, device_type, 12);
+FIELD(tsr_topology, device_bytes, 16);
+
+SIZE(tsr_constraints, 24);
+FIELD(tsr_constraints, struct_size, 0);
+FIELD(tsr_constraints, reserved, 4);
+FIELD(tsr_constraints, min_partition, 8);
+FIELD(tsr_constraints, max_shards, 16);
+
+FROZEN(tsr_rectangle, 32);
+FIELD(tsr_rectangle, row, 0);
+FIELD(tsr_rectangle, rows, 8);
+FIELD(tsr_rectangle, col, 16);
+FIELD(tsr_rectangle, cols, 24);
+
+SIZE(tsr_layout_part, 32);
+FIELD(tsr_layout_part, struct_size, 0);
+FIELD(tsr_layout_part, placement, 4);
+FIELD(tsr_layout_part, combine, 8);
+FIELD(tsr_layout_part, row_set, 12);
+FIELD(tsr_layout_part, num_rectangles, 16);
+FIELD(tsr_layout_part, rectangle_stride, 20);
+FIELD(tsr_layout_part, rectangles, 24);
+
+SIZE(tsr_layout, 24);
+FIELD(tsr_layout, struct_size, 0);
+FIELD(tsr_layout, num_parts, 4);
+FIELD(tsr_layout, part_stride, 8);
+FIELD(tsr_layout, reserved, 12);
+FIELD(tsr_layout, parts, 16);
+
+SIZE(tsr_layout_sink, 24);
+FIELD(tsr_layout_sink, struct_size, 0);
+FIELD(tsr_layout_sink, reserved, 4);
+FIELD(tsr_layout_sink, self, 8);
+FIELD(tsr_layout_sink, add, 16);
+
+SIZE(tsr_sharder, 32);
+FIELD(tsr_sharder, struct_size, 0);
+FIELD(tsr_sharder, reserved, 4);
+FIELD(tsr_sharder, propose, 8);
+FIELD(tsr_sharder, route, 16);
+FIELD(tsr_sharder, unroute, 24);
+
+SIZE(tsr_update, 24);
+FIELD(tsr_update, struct_size, 0);
+FIELD(tsr_update, reserved, 4);
+FIELD(tsr_update, learning_rate, 8);
+FIELD(tsr_update, step, 16);
+
+SIZE(tsr_optimizer, 48);
+FIELD(tsr_optimizer, struct_size, 0);
+FIELD(tsr_optimizer, num_states, 4);
+FIELD(tsr_optimizer, state_names, 8);
+FIELD(tsr_optimizer, state_kinds, 16);
+FIELD(tsr_optimizer, update_row, 24);
+FIELD(tsr_optimizer, learning_rate, 32);
+FIELD(tsr_optimizer, update_rows, 40);
+
+SIZE(tsr_kernel_table, 32);
+FIELD(tsr_kernel_table, struct_size, 0);
+FIELD(tsr_kernel_table, reserved, 4);
+FIELD(tsr_kernel_table, name, 8);
+FIELD(tsr_kernel_table, rows, 16);
+FIELD(tsr_kernel_table, dim, 24);
+
+SIZE(tsr_kernel_config, 72);
+FIELD(tsr_kernel_config, struct_size, 0);
+FIELD(tsr_kernel_config, mode, 4);
+FIELD(tsr_kernel_config, compute_kernel, 8);
+FIELD(tsr_kernel_config, device, 16);
+FIELD(tsr_kernel_config, weight_dtype, 24);
+FIELD(tsr_kernel_config, output_dtype, 28);
+FIELD(tsr_kernel_config, num_tables, 32);
+FIELD(tsr_kernel_config, table_stride, 36);
+FIELD(tsr_kernel_config, tables, 40);
+FIELD(tsr_kernel_config, optimizer, 48);
+FIELD(tsr_kernel_config, optimizer_options, 56);
+FIELD(tsr_kernel_config, max_gradient, 64);
+
+FROZEN(tsr_lookup_feature, 40);
+FIELD(tsr_lookup_feature, table, 0);
+FIELD(tsr_lookup_feature, pooling, 4);
+FIELD(tsr_lookup_feature, bags, 8);
+FIELD(tsr_lookup_feature, first_offset, 16);
+FIELD(tsr_lookup_feature, output_offset, 24);
+FIELD(tsr_lookup_feature, output_stride, 32);
+
+SIZE(tsr_lookup, 48);
+FIELD(tsr_lookup, struct_size, 0);
+FIELD(tsr_lookup, num_features, 4);
+FIELD(tsr_lookup, feature_stride, 8);
+FIELD(tsr_lookup, reserved, 12);
+FIELD(tsr_lookup, features, 16);
+FIELD(tsr_lookup, ids, 24);
+FIELD(tsr_lookup, offsets, 32);
+FIELD(tsr_lookup, weights, 40);
+
+SIZE(tsr_backward, 64);
+FIELD(tsr_backward, struct_size, 0);
+FIELD(tsr_backward, reserved, 4);
+FIELD(tsr_backward, lookup, 8);
+FIELD(tsr_backward, grad_output, 16);
+FIELD(tsr_backward, grad_weights, 24);
+FIELD(tsr_backward, grad_scale, 32);
+FIELD(tsr_backward, update, 40);
+
+FROZEN(tsr_row_gradient, 96);
+FIELD(tsr_row_gradient, rows, 0);
+FIELD(tsr_row_gradient, values, 48);
+
+SIZE(tsr_rows, 40);
+FIELD(tsr_rows, struct_size, 0);
+FIELD(tsr_rows, num_states, 4);
+FIELD(tsr_rows, count, 8);
+FIELD(tsr_rows, ids, 16);
+FIELD(tsr_rows, weights, 24);
+FIELD(tsr_rows, states, 32);
+
+SIZE(tsr_stream_io, 32);
+FIELD(tsr_stream_io, struct_size, 0);
+FIELD(tsr_stream_io, reserved, 4);
+FIELD(tsr_stream_io, self, 8);
+FIELD(tsr_stream_io, write, 16);
+FIELD(tsr_stream_io, read, 24);
+
+SIZE(tsr_kernel_stats, 40);
+FIELD(tsr_kernel_stats, struct_size, 0);
+FIELD(tsr_kernel_stats, reserved, 4);
+FIELD(tsr_kernel_stats, weight_bytes, 8);
+FIELD(tsr_kernel_stats, state_bytes, 16);
+FIELD(tsr_kernel_stats, other_bytes, 24);
+FIELD(tsr_kernel_stats, lookups, 32);
+
+SIZE(tsr_workload, 48);
+FIELD(tsr_workload, struct_size, 0);
+FIELD(tsr_workload, pooling, 4);
+FIELD(tsr_workload, rows, 8);
+FIELD(tsr_workload, dim, 16);
+FIELD(tsr_workload, ids, 24);
+FIELD(tsr_workload, bags, 32);
+FIELD(tsr_workload, weighted, 40);
+FIELD(tsr_workload, reserved, 44);
+
+SIZE(tsr_estimate, 32);
+FIELD(tsr_estimate, struct_size, 0);
+FIELD(tsr_estimate, reserved, 4);
+FIELD(tsr_estimate, forward_seconds, 8);
+FIELD(tsr_estimate, backward_seconds, 16);
+FIELD(tsr_estimate, bytes, 24);
+
+SIZE(tsr_kernel, 136);
+FIELD(tsr_kernel, struct_size, 0);
+FIELD(tsr_kernel, reserved, 4);
+FIELD(tsr_kernel, compute_kernels, 8);
+FIELD(tsr_kernel, device_types, 16);
+FIELD(tsr_kernel, supports, 24);
+FIELD(tsr_kernel, estimate, 32);
+FIELD(tsr_kernel, open, 40);
+FIELD(tsr_kernel, close, 48);
+FIELD(tsr_kernel, forward, 56);
+FIELD(tsr_kernel, backward, 64);
+FIELD(tsr_kernel, backward_rows, 72);
+FIELD(tsr_kernel, apply, 80);
+FIELD(tsr_kernel, release, 88);
+FIELD(tsr_kernel, save, 96);
+FIELD(tsr_kernel, load, 104);
+FIELD(tsr_kernel, export_rows, 112);
+FIELD(tsr_kernel, import_rows, 120);
+FIELD(tsr_kernel, stats, 128);
+
+SIZE(tsr_rendezvous, 48);
+FIELD(tsr_rendezvous, struct_size, 0);
+FIELD(tsr_rendezvous, rank, 4);
+FIELD(tsr_rendezvous, world_size, 8);
+FIELD(tsr_rendezvous, local_rank, 12);
+FIELD(tsr_rendezvous, local_world_size, 16);
+FIELD(tsr_rendezvous, master_port, 20);
+FIELD(tsr_rendezvous, master_addr, 24);
+FIELD(tsr_rendezvous, token, 32);
+FIELD(tsr_rendezvous, timeout_s, 40);
+
+SIZE(tsr_collective_call, 32);
+FIELD(tsr_collective_call, struct_size, 0);
+FIELD(tsr_collective_call, reserved, 4);
+FIELD(tsr_collective_call, stream, 8);
+FIELD(tsr_collective_call, timeout_s, 16);
+FIELD(tsr_collective_call, label, 24);
+
+SIZE(tsr_collective, 120);
+FIELD(tsr_collective, struct_size, 0);
+FIELD(tsr_collective, capabilities, 4);
+FIELD(tsr_collective, connect, 8);
+FIELD(tsr_collective, split, 16);
+FIELD(tsr_collective, rank, 24);
+FIELD(tsr_collective, world_size, 32);
+FIELD(tsr_collective, all_to_all_v, 40);
+FIELD(tsr_collective, all_reduce, 48);
+FIELD(tsr_collective, reduce_scatter_v, 56);
+FIELD(tsr_collective, all_gather_v, 64);
+FIELD(tsr_collective, broadcast, 72);
+FIELD(tsr_collective, barrier, 80);
+FIELD(tsr_collective, wait, 88);
+FIELD(tsr_collective, abort, 96);
+FIELD(tsr_collective, close, 104);
+FIELD(tsr_collective, bytes_sent, 112);
+
+SIZE(tsr_parameter, 56);
+FIELD(tsr_parameter, struct_size, 0);
+FIELD(tsr_parameter, init, 4);
+FIELD(tsr_parameter, name, 8);
+FIELD(tsr_parameter, ndim, 16);
+FIELD(tsr_parameter, reserved, 20);
+FIELD(tsr_parameter, shape, 24);
+
+SIZE(tsr_module, 48);
+FIELD(tsr_module, struct_size, 0);
+FIELD(tsr_module, reserved, 4);
+FIELD(tsr_module, parameter, 8);
+FIELD(tsr_module, output_width, 16);
+FIELD(tsr_module, forward, 24);
+FIELD(tsr_module, backward, 32);
+FIELD(tsr_module, release, 40);
+
+// The constants.
+CONSTANT(TSR_OK, 0);
+CONSTANT(TSR_CANCELLED, 1);
+CONSTANT(TSR_UNKNOWN, 2);
+CONSTANT(TSR_INVALID_ARGUMENT, 3);
+CONSTANT(TSR_DEADLINE_EXCEEDED, 4);
+CONSTANT(TSR_NOT_FOUND, 5);
+CONSTANT(TSR_ALREADY_EXISTS, 6);
+CONSTANT(TSR_PERMISSION_DENIED, 7);
+CONSTANT(TSR_RESOURCE_EXHAUSTED, 8);
+CONSTANT(TSR_FAILED_PRECONDITION, 9);
+CONSTANT(TSR_ABORTED, 10);
+CONSTANT(TSR_OUT_OF_RANGE, 11);
+CONSTANT(TSR_UNIMPLEMENTED, 12);
+CONSTANT(TSR_INTERNAL, 13);
+CONSTANT(TSR_UNAVAILABLE, 14);
+CONSTANT(TSR_DATA_LOSS, 15);
+CONSTANT(TSR_LOG_ERROR, 0);
+CONSTANT(TSR_LOG_WARNING, 1);
+CONSTANT(TSR_LOG_INFO, 2);
+CONSTANT(TSR_LOG_DEBUG, 3);
+CONSTANT(TSR_PLACE_ANY_RANK, 0);
+CONSTANT(TSR_PLACE_ONE_HOST, 1);
+CONSTANT(TSR_PLACE_IN_HOST, 2);
+CONSTANT(TSR_PLACE_EVERY_RANK, 3);
+CONSTANT(TSR_PLACE_HOSTS, 4);
+CONSTANT(TSR_COMBINE_CONCAT, 0);
+CONSTANT(TSR_COMBINE_SUM, 1);
+CONSTANT(TSR_COMBINE_HOST_SUM, 2);
+CONSTANT(TSR_COMBINE_REPLICA, 3);
+CONSTANT(TSR_ROWS_RANGE, 0);
+CONSTANT(TSR_ROWS_ROUTED, 1);
+CONSTANT(TSR_POOLING_NONE, 0);
+CONSTANT(TSR_POOLING_SUM, 1);
+CONSTANT(TSR_POOLING_MEAN, 2);
+CONSTANT(TSR_POOLING_MAX, 3);
+CONSTANT(TSR_STATE_PER_ROW, 0);
+CONSTANT(TSR_STATE_PER_ELEMENT, 1);
+CONSTANT(TSR_MODE_TRAIN, 0);
+CONSTANT(TSR_MODE_INFER, 1);
+CONSTANT(TSR_COLLECTIVE_HOST_MEMORY_ONLY, 1);
+CONSTANT(TSR_COLLECTIVE_LAUNCHES, 2);
+CONSTANT(TSR_REDUCE_SUM, 0);
+CONSTANT(TSR_REDUCE_MAX, 1);
+CONSTANT(TSR_REDUCE_MIN, 2);
+CONSTANT(TSR_INIT_ZERO, 0);
+CONSTANT(TSR_INIT_XAVIER_NORMAL, 1);
+
+typedef int tessera_layout_is_a_translation_unit;

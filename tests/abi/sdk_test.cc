@@ -1,0 +1,252 @@
+// The SDK: options, errors, tensors, and classes seen through the C tables that they become.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+
+#include "zoo.h"
+
+namespace tessera::sdk {
+namespace {
+
+using testing::ElementsAre;
+
+std::string message_of(const std::function<void()>& call, tsr_code code = TSR_INVALID_ARGUMENT) {
+  try {
+    call();
+  } catch (const Failure& f) {
+    EXPECT_EQ(f.code(), code);
+    return f.what();
+  }
+  return "no failure";
+}
+
+TEST(Options, ReadsEveryType) {
+  Options o(R"( { "lr" : 1e-3, "n":-4, "on": true, "off":false, "name":"a\"\\\u00e9\ud83d\ude00", "sizes":[64, 16.5],
+                  "none": [] } )");
+  EXPECT_EQ(o.number("lr", 0), 1e-3);
+  EXPECT_EQ(o.integer("n", 0), -4);
+  EXPECT_TRUE(o.flag("on", false));
+  EXPECT_FALSE(o.flag("off", true));
+  EXPECT_EQ(o.string("name", ""), "a\"\\\u00e9\U0001F600");
+  EXPECT_THAT(o.numbers("sizes", {}), ElementsAre(64, 16.5));
+  EXPECT_THAT(o.integers("none", {1}), ElementsAre());
+  EXPECT_EQ(o.number("absent", 7), 7);
+  EXPECT_FALSE(o.has("other"));
+  EXPECT_NO_THROW(o.finish());
+}
+
+TEST(Options, RefusesUnknownKeysNamingTheNearest) {
+  Options o(R"({"learing_rate": 1})");
+  o.number("eps", 0);
+  o.number("learning_rate", 0);
+  EXPECT_EQ(message_of([&] { o.finish(); }),
+            "unknown option \"learing_rate\": the nearest known one is \"learning_rate\"");
+  Options none(R"({"x": 1})");
+  EXPECT_EQ(message_of([&] { none.finish(); }), "unknown option \"x\": there are none");
+  Options own(R"({"x": {"deep": 1}})");
+  EXPECT_EQ(own.text(), R"({"x": {"deep": 1}})");
+  EXPECT_NO_THROW(own.finish());
+}
+
+TEST(Options, RefusesWrongTypes) {
+  Options o(R"({"a": "1", "b": 1.5, "c": [1.5], "d": 1})");
+  EXPECT_EQ(message_of([&] { o.number("a", 0); }), "option \"a\" must be a number");
+  EXPECT_EQ(message_of([&] { o.integer("b", 0); }), "option \"b\" must be a whole number, not 1.5");
+  EXPECT_EQ(message_of([&] { o.integers("c", {}); }), "option \"c\" must be a whole number, not 1.5");
+  EXPECT_EQ(message_of([&] { o.flag("d", false); }), "option \"d\" must be true or false");
+}
+
+TEST(Options, RefusesWhatIsNoFlatJsonObject) {
+  for (const char* bad : {"",
+                          "[]",
+                          "{",
+                          "{}x",
+                          "{\"a\"}",
+                          "{\"a\":}",
+                          "{\"a\":1,}",
+                          "{a:1}",
+                          "{\"a\":.5}",
+                          "{\"a\":+1}",
+                          "{\"a\":nan}",
+                          "{\"a\":inf}",
+                          "{\"a\":1e999}",
+                          "{\"a\":tru}",
+                          "{\"a\":[1,]}",
+                          "{\"a\":[\"x\"]}",
+                          "{\"a\":{}}",
+                          "{\"a\":null}",
+                          "{\"a\":\"x}",
+                          "{\"a\":\"\\q\"}",
+                          "{\"a\":\"\\u12g4\"}",
+                          "{\"a\":\"\\ud800\"}",
+                          "{\"a\":\"\n\"}",
+                          "{\"a\":1,\"a\":2}",
+                          "{\"a\":1 \"b\":2}",
+                          "{\"a\":\"\\",
+                          "{\"a\":\"\\u"}) {
+    Options o(bad);
+    EXPECT_NE(message_of([&] { o.finish(); }), "no failure") << bad;
+  }
+}
+
+TEST(Errors, ExceptionsBecomeCodes) {
+  tsr_error err{sizeof(tsr_error), TSR_OK, {0}};
+  EXPECT_EQ(guard(&err, [] {}), TSR_OK);
+  EXPECT_EQ(guard(&err, [] { return TSR_OUT_OF_RANGE; }), TSR_OUT_OF_RANGE);
+  EXPECT_EQ(guard(&err, [] { fail(TSR_NOT_FOUND, "table ", 3); }), TSR_NOT_FOUND);
+  EXPECT_STREQ(err.message, "table 3");
+  EXPECT_EQ(err.code, TSR_NOT_FOUND);
+  EXPECT_EQ(guard(&err, [] { throw std::bad_alloc(); }), TSR_RESOURCE_EXHAUSTED);
+  EXPECT_EQ(guard(&err, [] { throw std::runtime_error("odd"); }), TSR_INTERNAL);
+  EXPECT_STREQ(err.message, "odd");
+  EXPECT_EQ(guard(&err, [] { throw 1; }), TSR_INTERNAL);
+  EXPECT_EQ(guard(nullptr, [] { throw 1; }), TSR_INTERNAL);
+  EXPECT_EQ(guard(&err, [] { fail(TSR_OK, "a failure without a code"); }), TSR_INTERNAL);
+}
+
+TEST(Errors, LongTextsAreCutAtWholeCharacters) {
+  tsr_error err{sizeof(tsr_error), TSR_OK, {0}};
+  set_error(&err, TSR_INTERNAL, std::string(502, 'x') + "\u00e9\u00e9");
+  EXPECT_EQ(std::string(err.message), std::string(502, 'x'));
+  set_error(&err, TSR_INTERNAL, std::string(501, 'x') + "\u00e9\u00e9");
+  EXPECT_EQ(std::string(err.message), std::string(501, 'x') + "\u00e9");
+  tsr_error small{12, TSR_OK, {0}};  // an older, shorter struct: four bytes of text
+  small.message[4] = 'k';
+  set_error(&small, TSR_INTERNAL, "abcdef");
+  EXPECT_STREQ(small.message, "abc");
+  EXPECT_EQ(small.message[4], 'k');
+}
+
+DLTensor tensor_of(float* data, int64_t* shape, uint64_t byte_offset = 0) {
+  return {data, {kDLCPU, 0}, 1, dtype_of<float>(), shape, nullptr, byte_offset};
+}
+
+TEST(Tensors, HonourTheByteOffsetAndTheType) {
+  float data[4] = {1, 2, 3, 4};
+  int64_t shape[1] = {2};
+  const DLTensor t = tensor_of(data, shape, 8);
+  EXPECT_THAT(elements<float>(t), ElementsAre(3, 4));
+  EXPECT_EQ(element_bytes(t), 4);
+  EXPECT_TRUE(elements_or_empty<float>(nullptr).empty());
+  EXPECT_EQ(message_of([&] { elements<int64_t>(t, "ids"); }),
+            "ids has DLPack type code 2 with 32 bits, but needs code 0 with 64");
+}
+
+// A slot is there exactly when the class has the function.
+TEST(Slots, FollowTheClass) {
+  const tsr_sharder& plain = zoo::Plain::table<zoo::Plain>;
+  EXPECT_TRUE(TSR_HAS(tsr_sharder, &plain, propose));
+  EXPECT_FALSE(TSR_HAS(tsr_sharder, &plain, route));
+  const tsr_optimizer& nothing = zoo::Nothing::table<zoo::Nothing>;
+  EXPECT_FALSE(TSR_HAS(tsr_optimizer, &nothing, update_row));
+  EXPECT_EQ(nothing.num_states, 0u);
+  const tsr_optimizer& sum = zoo::Sum::table<zoo::Sum>;
+  ASSERT_EQ(sum.num_states, 2u);
+  EXPECT_STREQ(sum.state_names[1], "momentum2");
+  EXPECT_EQ(sum.state_kinds[1], TSR_STATE_PER_ROW);
+  const tsr_kernel& ones = zoo::Ones::table<zoo::Ones>;
+  EXPECT_TRUE(TSR_HAS(tsr_kernel, &ones, backward_rows));
+  EXPECT_FALSE(TSR_HAS(tsr_kernel, &ones, backward));
+  EXPECT_FALSE(TSR_HAS(tsr_kernel, &ones, estimate));
+  EXPECT_FALSE(TSR_HAS(tsr_kernel, &ones, export_rows));
+  EXPECT_EQ(zoo::Loop::table<zoo::Loop>.capabilities, unsigned{TSR_COLLECTIVE_HOST_MEMORY_ONLY});
+  EXPECT_EQ(zoo::Wrap::table<zoo::Wrap>.capabilities, 0u);
+}
+
+TEST(Slots, AKernelThroughItsTable) {
+  zoo::Ones kernel;
+  const tsr_kernel& api = zoo::Ones::table<zoo::Ones>;
+  tsr_kernel_config config{};
+  config.struct_size = sizeof(config);
+  config.num_tables = 3;
+  tsr_error err{sizeof(tsr_error), TSR_OK, {0}};
+  EXPECT_EQ(api.supports(&kernel, &config, &err), TSR_UNIMPLEMENTED);
+  EXPECT_STREQ(err.message, "only infers");
+  void* instance = nullptr;
+  ASSERT_EQ(api.open(&kernel, &config, &instance, &err), TSR_OK);
+  float data[2] = {0, 0};
+  int64_t shape[1] = {2};
+  const DLTensor output = tensor_of(data, shape);
+  const tsr_lookup lookup{};
+  EXPECT_EQ(api.forward(instance, &lookup, &output, nullptr, nullptr, &err), TSR_OK);
+  EXPECT_THAT(data, ElementsAre(1, 1));
+  tsr_row_gradient gradients[3];
+  const tsr_backward args{};
+  EXPECT_EQ(api.backward_rows(instance, nullptr, &args, gradients, nullptr, &err), TSR_OK);
+  EXPECT_EQ(api.load(instance, 0, nullptr, &err), TSR_RESOURCE_EXHAUSTED);
+  api.close(instance);
+}
+
+TEST(Slots, AModuleThroughItsTable) {
+  zoo::Echo module;
+  const tsr_module& api = zoo::Echo::table<zoo::Echo>;
+  tsr_error err{sizeof(tsr_error), TSR_OK, {0}};
+  tsr_parameter parameter{};
+  parameter.struct_size = sizeof(parameter);
+  ASSERT_EQ(api.parameter(&module, 0, &parameter, &err), TSR_OK);
+  EXPECT_STREQ(parameter.name, "weight");
+  EXPECT_EQ(parameter.ndim, 2);
+  EXPECT_EQ(parameter.shape[1], 3);
+  EXPECT_EQ(api.parameter(&module, 2, &parameter, &err), TSR_OUT_OF_RANGE);
+  const int64_t widths[2] = {4, 5};
+  int64_t width = 0;
+  EXPECT_EQ(api.output_width(&module, 1, widths, &width, &err), TSR_OK);
+  EXPECT_EQ(width, 4);
+  EXPECT_EQ(api.output_width(&module, 2, widths, &width, &err), TSR_INVALID_ARGUMENT);
+  float in[2] = {3, 4}, out[2] = {0, 0};
+  int64_t shape[1] = {2};
+  const DLTensor input = tensor_of(in, shape), output = tensor_of(out, shape);
+  tsr_module_context* context = nullptr;
+  ASSERT_EQ(api.forward(&module, 1, &input, nullptr, &output, nullptr, &context, &err), TSR_OK);
+  EXPECT_THAT(out, ElementsAre(3, 4));
+  EXPECT_EQ(module.live(), 1);
+  EXPECT_EQ(api.backward(&module, context, 1, &input, nullptr, &output, &output, nullptr, nullptr, nullptr, &err),
+            TSR_INTERNAL);
+  EXPECT_EQ(module.live(), 0) << "backward releases its context, even when it fails";
+}
+
+TEST(Slots, ATransportThroughItsTable) {
+  zoo::Loop loop;
+  const tsr_collective& api = zoo::Loop::table<zoo::Loop>;
+  tsr_error err{sizeof(tsr_error), TSR_OK, {0}};
+  tsr_group* group = nullptr;
+  const tsr_rendezvous where{};
+  ASSERT_EQ(api.connect(&loop, &where, &group, &err), TSR_OK);
+  EXPECT_EQ(api.world_size(group), 1);
+  int64_t send[2] = {5, 6}, recv[2] = {0, 0}, shape[1] = {2}, counts[1] = {2};
+  const DLTensor from{send, {kDLCPU, 0}, 1, dtype_of<int64_t>(), shape, nullptr, 0};
+  const DLTensor to{recv, {kDLCPU, 0}, 1, dtype_of<int64_t>(), shape, nullptr, 0};
+  const tsr_collective_call call{sizeof(call), 0, nullptr, 0, nullptr};
+  tsr_work* work = nullptr;
+  ASSERT_EQ(api.all_to_all_v(group, &from, counts, &to, counts, &call, &work, &err), TSR_OK);
+  EXPECT_EQ(api.wait(work, &err), TSR_OK);
+  EXPECT_THAT(recv, ElementsAre(5, 6));
+  EXPECT_EQ(api.all_reduce(group, &from, 77, &call, &work, &err), TSR_UNIMPLEMENTED);
+  tsr_group* child = group;
+  EXPECT_EQ(api.split(group, -1, &child, &err), TSR_OK);
+  EXPECT_EQ(child, nullptr);
+  api.abort(group, "because");
+  ASSERT_EQ(api.barrier(group, &call, &work, &err), TSR_OK);
+  EXPECT_EQ(api.wait(work, &err), TSR_ABORTED);
+  EXPECT_STREQ(err.message, "rank 0 failed in the barrier");
+  api.close(group);
+}
+
+TEST(CutBlocks, CoverEverything) {
+  EXPECT_EQ(cut_blocks(10, 4).back().count, 1);
+  EXPECT_EQ(cut_blocks(3, 4).back().count, 0);
+  EXPECT_EQ(cut_blocks(0, 2)[1].start, 0);
+  for (int64_t total : {0, 1, 5, 16, 17}) {
+    int64_t next = 0;
+    for (const Range& r : cut_blocks(total, 4)) {
+      EXPECT_EQ(r.start, next);
+      next += r.count;
+    }
+    EXPECT_EQ(next, total);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::sdk
