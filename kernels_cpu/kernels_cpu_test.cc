@@ -1,0 +1,491 @@
+// The cpu kernel against the reference kernel, both loaded as the core loads them.
+#include <functional>
+
+#include "test_support.h"
+
+namespace tessera_cpu::test {
+namespace {
+
+const char* const kIsas[] = {"avx512", "avx2", "portable"};
+const char* const kOptimizers[] = {"exact_sgd", "exact_adagrad",        "exact_rowwise_adagrad", "adam",
+                                   "lamb",      "partial_rowwise_adam", "partial_rowwise_lamb",  "lars_sgd"};
+
+bool runs_here(TestHost& host, const std::string& isa) {
+  const Part part(TESSERA_KERNEL_CPU, "cpu", host, "{}", isa);
+  EXPECT_TRUE(part.code == TSR_OK || part.code == TSR_UNAVAILABLE) << part.message;
+  return part.code == TSR_OK;
+}
+
+std::vector<FeatureShape> some_features(Random& random, const Options& o, int most_pooling) {
+  std::vector<FeatureShape> features;
+  for (size_t t = 0; t < o.tables.size(); ++t) {
+    const int readers = 1 + static_cast<int>(random() % 2);
+    for (int i = 0; i < readers; ++i) {
+      features.push_back(
+          {static_cast<int32_t>(t), static_cast<int32_t>(random() % static_cast<uint64_t>(most_pooling + 1))});
+    }
+  }
+  return features;
+}
+
+// A few steps of the two kernels on random batches of all poolings; both are compared after each.
+void compare_training(TestHost& host, const Options& o, const std::string& isa, uint64_t seed) {
+  Random random(seed);
+  Model reference(host, TESSERA_KERNEL_REFERENCE, "reference", o, "portable");
+  Model fast(host, TESSERA_KERNEL_CPU, "cpu", o, isa);
+  reference.open().randomize(Random(seed + 1));
+  fast.open().randomize(Random(seed + 1));
+  const bool narrow = o.weight_dtype.bits == 16 || o.output_dtype.bits == 16;
+  const bool bf16 = o.weight_dtype.code == kDLBfloat || o.output_dtype.code == kDLBfloat;
+  const float rtol = bf16 ? 2e-2f : narrow ? 2e-3f : 2e-5f, atol = bf16 ? 2e-2f : narrow ? 1e-3f : 2e-5f;
+  for (int64_t step = 1; step <= 3; ++step) {
+    const bool weighted = step == 2;
+    const auto features = some_features(random, o, weighted ? TSR_POOLING_MEAN : TSR_POOLING_MAX);
+    const auto batch = random_batch(random, o, features, step == 3 ? 0 : 1 + static_cast<int64_t>(random() % 9), 6,
+                                    random() % 2 == 0 ? kI32 : kI64, weighted);
+    const int64_t n = batch->ids->shape[0];
+    Array want(o.output_dtype, batch->output_size), got(o.output_dtype, batch->output_size);
+    Array want_weights(kF32, n), got_weights(kF32, n);
+    tsr_context* a = reference.forward(*batch, want);
+    tsr_context* b = fast.forward(*batch, got);
+    expect_near(values_of(got), values_of(want), rtol, atol, "output");
+    const bool want_grad = random() % 2 == 0 || weighted;
+    reference.backward(*batch, a, want_grad ? &want_weights : nullptr, 0.5, step);
+    fast.backward(*batch, b, want_grad ? &got_weights : nullptr, 0.5, step);
+    expect_near(values_of(got_weights), values_of(want_weights), rtol, 10 * atol, "grad_weights");
+    for (size_t t = 0; t < o.tables.size(); ++t) {
+      expect_near(fast.rows_of(static_cast<int>(t)), reference.rows_of(static_cast<int>(t)), rtol, atol,
+                  o.optimizer + " table " + std::to_string(t) + " step " + std::to_string(step));
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
+Options mixed_tables() {
+  Options o;
+  o.tables = {{7, 4}, {1, 16}, {40, 17}, {300, 32}, {0, 8}, {25, 64}, {90, 1}, {33, 128}, {20, 200}, {11, 264}};
+  o.optimizer_options = R"({"eps": 0.01, "weight_decay": 0.01, "weight_decay_mode": "l2"})";
+  return o;
+}
+
+TEST(CpuKernel, AgreesWithReferenceForEveryOptimizer) {
+  TestHost host;
+  for (const char* isa : kIsas) {
+    if (!runs_here(host, isa)) continue;
+    for (const char* optimizer : kOptimizers) {
+      for (uint64_t seed = 0; seed < 3; ++seed) {
+        SCOPED_TRACE(std::string(isa) + " " + optimizer + " seed " + std::to_string(seed));
+        host.threads = 1 + static_cast<uint32_t>(seed);
+        Options o = mixed_tables();
+        o.optimizer = optimizer;
+        o.max_gradient = seed == 1 ? 0.4 : 0;
+        compare_training(host, o, isa, 10 * seed + 1);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+  EXPECT_EQ(host.live_bytes, 0);
+}
+
+TEST(CpuKernel, AgreesWithReferenceForHalfAndBFloat16) {
+  TestHost host;
+  for (const char* isa : kIsas) {
+    if (!runs_here(host, isa)) continue;
+    for (DLDataType rows : {kF32, kF16, kBF16}) {
+      for (DLDataType out : {kF32, kF16, kBF16}) {
+        SCOPED_TRACE(std::string(isa) + " bits " + std::to_string(rows.bits) + " code " + std::to_string(rows.code));
+        Options o = mixed_tables();
+        o.optimizer = "exact_rowwise_adagrad";
+        o.weight_dtype = rows;
+        o.output_dtype = out;
+        compare_training(host, o, isa, 77);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+// Large enough for tables to be cut into buckets, chunks and runs.
+Options large_tables() {
+  Options o;
+  o.tables = {{5000, 16}, {100000, 8}, {3, 32}};
+  o.optimizer = "exact_rowwise_adagrad";
+  return o;
+}
+std::unique_ptr<Batch> large_batch(const Options& o, bool weighted, uint64_t seed) {
+  Random random(seed);
+  return random_batch(random, o,
+                      {{0, TSR_POOLING_SUM},
+                       {1, weighted ? TSR_POOLING_MEAN : TSR_POOLING_SUM},
+                       {0, TSR_POOLING_MEAN},
+                       {2, TSR_POOLING_SUM},
+                       {1, TSR_POOLING_NONE}},
+                      3000, 12, kI64, weighted);
+}
+
+TEST(CpuKernel, SameBitsForAnyNumberOfThreads) {
+  for (bool weighted : {false, true}) {
+    std::vector<std::vector<float>> first;
+    for (uint32_t threads : {1u, 2u, 3u}) {
+      TestHost host;
+      host.threads = threads;
+      const Options o = large_tables();
+      Model model(host, TESSERA_KERNEL_CPU, "cpu", o);
+      model.open().randomize(Random(5));
+      std::vector<std::vector<float>> results;
+      for (int64_t step = 1; step <= 2; ++step) {
+        const auto batch = large_batch(o, weighted, static_cast<uint64_t>(step));
+        Array output(kF32, batch->output_size), grad_weights(kF32, batch->ids->shape[0]);
+        tsr_context* context = model.forward(*batch, output);
+        model.backward(*batch, context, weighted ? &grad_weights : nullptr, 1, step);
+        results.push_back(values_of(output));
+        results.push_back(values_of(grad_weights));
+      }
+      for (int t = 0; t < 3; ++t) results.push_back(model.rows_of(t));
+      if (first.empty()) {
+        first = results;
+        continue;
+      }
+      for (size_t i = 0; i < results.size(); ++i) {
+        ASSERT_EQ(std::memcmp(results[i].data(), first[i].data(), 4 * first[i].size()), 0)
+            << threads << " threads, result " << i;
+      }
+    }
+  }
+}
+
+TEST(CpuKernel, AgreesWithReferenceOnLargeBatches) {
+  TestHost host;
+  host.threads = 3;
+  const Options o = large_tables();
+  Model reference(host, TESSERA_KERNEL_REFERENCE, "reference", o);
+  Model fast(host, TESSERA_KERNEL_CPU, "cpu", o);
+  reference.open().randomize(Random(5));
+  fast.open().randomize(Random(5));
+  const auto batch = large_batch(o, false, 3);
+  Array want(kF32, batch->output_size), got(kF32, batch->output_size);
+  reference.backward(*batch, reference.forward(*batch, want), nullptr, 1, 1);
+  fast.backward(*batch, fast.forward(*batch, got), nullptr, 1, 1);
+  expect_near(values_of(got), values_of(want), 1e-5f, 1e-5f, "output");
+  for (int t = 0; t < 3; ++t) expect_near(fast.rows_of(t), reference.rows_of(t), 1e-4f, 1e-5f, "rows");
+}
+
+std::vector<float> flat(const tsr_row_gradient& g, std::vector<int64_t>* rows) {
+  const int64_t* r = static_cast<const int64_t*>(g.rows.data);
+  const float* v = static_cast<const float*>(g.values.data);
+  rows->assign(r, r + g.rows.shape[0]);
+  return {v, v + g.values.shape[0] * g.values.shape[1]};
+}
+
+TEST(CpuKernel, RowGradientsAgreeAndApplyIsTheFusedUpdate) {
+  TestHost host;
+  host.threads = 2;
+  Options o = large_tables();
+  Model fused(host, TESSERA_KERNEL_CPU, "cpu", o);
+  o.compute_kernel = "dense";
+  Model dense(host, TESSERA_KERNEL_CPU, "cpu", o);
+  Model reference(host, TESSERA_KERNEL_REFERENCE, "reference", o);
+  for (Model* m : {&fused, &dense, &reference}) m->open().randomize(Random(9));
+  const auto batch = large_batch(o, false, 4);
+  Array output(kF32, batch->output_size);
+  fused.backward(*batch, fused.forward(*batch, output), nullptr, 0.25, 1);
+  std::vector<std::vector<float>> values[2];
+  std::vector<std::vector<int64_t>> rows[2];
+  for (int i = 0; i < 2; ++i) {
+    Model& model = i == 0 ? dense : reference;
+    tsr_context* context = model.forward(*batch, output);
+    const tsr_backward args = Model::args_of(*batch, nullptr, 0.25, 1);
+    std::vector<tsr_row_gradient> out(o.tables.size());
+    Error error;
+    ASSERT_EQ(model.api->backward_rows(model.instance, context, &args, out.data(), nullptr, &error), TSR_OK)
+        << error.message;
+    for (uint32_t t = 0; t < o.tables.size(); ++t) {
+      values[i].push_back(flat(out[t], &rows[i].emplace_back()));
+      ASSERT_EQ(model.api->apply(model.instance, t, &out[t].rows, &out[t].values, &args.update, nullptr, &error),
+                TSR_OK)
+          << error.message;
+    }
+    model.api->release(model.instance, context);
+  }
+  for (int t = 0; t < 3; ++t) {
+    EXPECT_EQ(rows[0][t], rows[1][t]);
+    expect_near(values[0][t], values[1][t], 1e-4f, 1e-5f, "values");
+    EXPECT_EQ(dense.rows_of(t), fused.rows_of(t)) << "the same bits, table " << t;
+  }
+}
+
+TEST(CpuKernel, NoAllocationAfterTheLargestBatch) {
+  for (uint32_t threads : {1u, 3u}) {
+    TestHost host;
+    host.threads = threads;
+    const Options o = large_tables();
+    Model model(host, TESSERA_KERNEL_CPU, "cpu", o);
+    const int64_t before_open = news_so_far();
+    model.open();
+    EXPECT_GT(news_so_far(), before_open) << "the count sees the plugin";
+    model.randomize(Random(1));
+    const auto batch = large_batch(o, false, 1);
+    Array output(kF32, batch->output_size);
+    model.backward(*batch, model.forward(*batch, output), nullptr, 1, 1);
+    const int64_t before = host.allocations;
+    const int64_t news = news_so_far();
+    model.backward(*batch, model.forward(*batch, output), nullptr, 1, 2);
+    const int64_t news_after = news_so_far();
+    EXPECT_EQ(host.allocations, before);
+    if (threads > 1) continue;  // the test host's threads themselves allocate
+    EXPECT_EQ(news_after, news);
+  }
+}
+
+// What the plugin writes and reads as a stream.
+struct Stream {
+  std::vector<char> bytes;
+  size_t at = 0;
+  tsr_stream_io io{sizeof(tsr_stream_io), 0, this, write, read};
+  static tsr_code write(void* self, const void* bytes, uint64_t size, tsr_error*) {
+    const char* from = static_cast<const char*>(bytes);
+    static_cast<Stream*>(self)->bytes.insert(static_cast<Stream*>(self)->bytes.end(), from, from + size);
+    return TSR_OK;
+  }
+  static tsr_code read(void* self, void* bytes, uint64_t size, tsr_error* err) {
+    Stream& s = *static_cast<Stream*>(self);
+    if (s.at + size > s.bytes.size()) {
+      std::strcpy(err->message, "the stream ends early");
+      return TSR_DATA_LOSS;
+    }
+    std::memcpy(bytes, s.bytes.data() + s.at, size);
+    s.at += size;
+    return TSR_OK;
+  }
+};
+
+TEST(Kernels, SaveAndLoadKeepRowsAndState) {
+  TestHost host;
+  for (DLDataType dtype : {kF32, kF16, kBF16}) {
+    Options o;
+    o.tables = {{50, 12}, {0, 4}};
+    o.optimizer = "partial_rowwise_adam";
+    o.weight_dtype = dtype;
+    for (const auto& [path, id] : {std::pair{TESSERA_KERNEL_CPU, "cpu"}, {TESSERA_KERNEL_REFERENCE, "reference"}}) {
+      Model from(host, path, id, o), to(host, path, id, o);
+      from.open().randomize(Random(2));
+      to.open();
+      Random random(3);
+      const auto batch = random_batch(random, o, {{0, TSR_POOLING_SUM}, {1, TSR_POOLING_SUM}}, 5, 4, kI64, false);
+      Array output(kF32, batch->output_size);
+      from.backward(*batch, from.forward(*batch, output), nullptr, 1, 1);
+      for (uint32_t t = 0; t < 2; ++t) {
+        Stream stream;
+        Error error;
+        ASSERT_EQ(from.api->save(from.instance, t, &stream.io, &error), TSR_OK) << error.message;
+        ASSERT_EQ(to.api->load(to.instance, t, &stream.io, &error), TSR_OK) << error.message;
+        EXPECT_EQ(stream.at, stream.bytes.size());
+        EXPECT_EQ(to.rows_of(static_cast<int>(t)), from.rows_of(static_cast<int>(t)));
+      }
+    }
+  }
+}
+
+TEST(Kernels, LoadRefusesWhatDoesNotFit) {
+  TestHost host;
+  Options o;
+  o.tables = {{50, 12}, {51, 12}};
+  Model model(host, TESSERA_KERNEL_CPU, "cpu", o);
+  model.open();
+  Stream stream;
+  Error error;
+  ASSERT_EQ(model.api->save(model.instance, 0, &stream.io, &error), TSR_OK);
+  EXPECT_EQ(model.api->load(model.instance, 1, &stream.io, &error), TSR_FAILED_PRECONDITION);
+  EXPECT_NE(std::string(error.message).find("50 rows of 12"), std::string::npos) << error.message;
+  stream.at = 0;
+  stream.bytes.resize(stream.bytes.size() - 1);
+  EXPECT_EQ(model.api->load(model.instance, 0, &stream.io, &error), TSR_DATA_LOSS);
+  stream.at = 0;
+  stream.bytes[0] = 'X';
+  EXPECT_EQ(model.api->load(model.instance, 0, &stream.io, &error), TSR_DATA_LOSS);
+}
+
+TEST(Kernels, MaxSendsItsGradientToTheFirstLargest) {
+  TestHost host;
+  for (const auto& [path, id] : {std::pair{TESSERA_KERNEL_CPU, "cpu"}, {TESSERA_KERNEL_REFERENCE, "reference"}}) {
+    Options o;
+    o.tables = {{3, 2}};
+    Model model(host, path, id, o);
+    model.open().set_rows(0, {1, -2, 1, -1, 0, -1});
+    Random random(0);
+    const auto batch = random_batch(random, o, {{0, TSR_POOLING_MAX}}, 2, 0, kI32, false);
+    batch->ids = std::make_unique<Array>(kI32, 3);
+    for (int i = 0; i < 3; ++i) batch->ids->set(i, i);
+    for (int i : {1, 2}) batch->offsets->set(i, 3);  // the second bag is empty
+    for (int i = 0; i < 4; ++i) batch->grad_output->set(i, 16);
+    batch->lookup.ids = &batch->ids->tensor;
+    Array output(kF32, 4), grad_weights(kF32, 3);
+    tsr_context* context = model.forward(*batch, output);
+    EXPECT_EQ(values_of(output), (std::vector<float>{1, -1, 0, 0}));
+    model.backward(*batch, context, &grad_weights, 1, 1);
+    EXPECT_EQ(values_of(grad_weights), (std::vector<float>{16, -16, 0}));
+    EXPECT_EQ(model.rows_of(0), (std::vector<float>{0, -2, 1, -2, 0, -1})) << id;
+  }
+}
+
+TEST(Kernels, ImportRefusesUnknownRowsAndChangesNothing) {
+  TestHost host;
+  Options o;
+  o.tables = {{3, 2}};
+  for (const auto& [path, id] : {std::pair{TESSERA_KERNEL_CPU, "cpu"}, {TESSERA_KERNEL_REFERENCE, "reference"}}) {
+    Model model(host, path, id, o);
+    model.open();
+    Array ids(kI64, 2), weights(kF32, 4);
+    ids.set(0, 1);
+    ids.set(1, 3);
+    weights.set(0, 5);
+    const tsr_rows rows{sizeof(tsr_rows), 0, 2, &ids.tensor, &weights.tensor, nullptr};
+    Error error;
+    EXPECT_EQ(model.api->import_rows(model.instance, 0, &rows, &error), TSR_OUT_OF_RANGE);
+    EXPECT_NE(std::string(error.message).find("no row 3"), std::string::npos) << error.message;
+    EXPECT_EQ(model.rows_of(0), std::vector<float>(6, 0.0f));
+  }
+}
+
+// Each change of a good config is refused with these words.
+TEST(Kernels, ConfigsThatCannotBeServedAreRefusedWithTheReason) {
+  struct Case {
+    const char* words;
+    std::function<void(Options&)> change;
+  };
+  const std::vector<Case> cases = {
+      {"only fused, dense", [](Options& o) { o.compute_kernel = "quant"; }},
+      {"optimizer \"none\" updates none", [](Options& o) { o.optimizer = "none"; }},
+      {"no optimizer is given", [](Options& o) { o.optimizer = ""; }},
+      {"the type of rows", [](Options& o) { o.weight_dtype = kI32; }},
+      {"the type of outputs", [](Options& o) { o.output_dtype = kI64; }},
+      {"has -1 rows", [](Options& o) { o.tables[0].rows = -1; }},
+      {"of 0 columns", [](Options& o) { o.tables[0].dim = 0; }},
+      {"max_gradient", [](Options& o) { o.max_gradient = -1; }},
+  };
+  TestHost host;
+  for (const auto& [path, id] : {std::pair{TESSERA_KERNEL_CPU, "cpu"}, {TESSERA_KERNEL_REFERENCE, "reference"}}) {
+    for (const Case& c : cases) {
+      Options o;
+      o.tables = {{3, 2}};
+      c.change(o);
+      Model model(host, path, id, o);
+      Error error;
+      EXPECT_NE(model.supports(error), TSR_OK) << c.words;
+      EXPECT_NE(std::string(error.message).find(c.words), std::string::npos) << error.message;
+    }
+    Options device;
+    device.tables = {{3, 2}};
+    Model model(host, path, id, device);
+    model.config.device = {kDLCUDA, 0};
+    Error error;
+    EXPECT_EQ(model.supports(error), TSR_UNIMPLEMENTED);
+  }
+}
+
+TEST(Kernels, BadBatchesAreRefused) {
+  TestHost host;
+  Options o;
+  o.tables = {{3, 2}};
+  for (const auto& [path, id] : {std::pair{TESSERA_KERNEL_CPU, "cpu"}, {TESSERA_KERNEL_REFERENCE, "reference"}}) {
+    Model model(host, path, id, o);
+    model.open();
+    const auto refused = [&](const char* words, const std::function<void(Batch&)>& change) {
+      Random random(1);
+      const auto batch = random_batch(random, o, {{0, TSR_POOLING_SUM}}, 4, 3, kI64, false);
+      change(*batch);
+      Array output(kF32, batch->output_size);
+      Error error;
+      EXPECT_EQ(model.api->forward(model.instance, &batch->lookup, &output.tensor, nullptr, nullptr, &error),
+                TSR_INVALID_ARGUMENT);
+      EXPECT_NE(std::string(error.message).find(words), std::string::npos) << error.message;
+    };
+    refused("table 1", [](Batch& b) { b.raw_features[0].table = 1; });
+    refused("last offset", [](Batch& b) { b.raw_features[0].bags = 5; });
+    refused("end of output", [](Batch& b) { b.raw_features[0].output_offset = 1; });
+    refused("ids must be", [](Batch& b) { b.ids->tensor.dtype = kF32; });
+    refused("weights cannot go with MAX", [](Batch& b) {
+      b.raw_features[0].pooling = TSR_POOLING_MAX;
+      b.lookup.weights = &b.weights->tensor;
+    });
+  }
+}
+
+TEST(Kernels, InferenceKeepsNoStateAndNoContext) {
+  TestHost host;
+  Options o;
+  o.tables = {{30, 8}};
+  o.optimizer = "adam";
+  o.train = false;
+  for (const auto& [path, id] : {std::pair{TESSERA_KERNEL_CPU, "cpu"}, {TESSERA_KERNEL_REFERENCE, "reference"}}) {
+    Model model(host, path, id, o);
+    model.open();
+    tsr_kernel_stats stats{};
+    stats.struct_size = sizeof(stats);
+    Error error;
+    ASSERT_EQ(model.api->stats(model.instance, 0, &stats, &error), TSR_OK);
+    EXPECT_EQ(stats.weight_bytes, 30u * 8 * 4);
+    EXPECT_EQ(stats.state_bytes, 0u);
+    Random random(1);
+    const auto batch = random_batch(random, o, {{0, TSR_POOLING_SUM}}, 4, 3, kI64, false);
+    Array output(kF32, batch->output_size);
+    EXPECT_EQ(model.forward(*batch, output), nullptr);
+    ASSERT_EQ(model.api->stats(model.instance, 0, &stats, &error), TSR_OK);
+    EXPECT_EQ(stats.lookups, static_cast<uint64_t>(batch->ids->shape[0]));
+    tsr_context* context = nullptr;
+    EXPECT_EQ(model.api->forward(model.instance, &batch->lookup, &output.tensor, nullptr, &context, &error),
+              TSR_FAILED_PRECONDITION);
+  }
+}
+
+TEST(Isa, AnUnknownNameIsRefusedNamingTheThree) {
+  TestHost host;
+  for (const auto& [path, id] : {std::pair{TESSERA_KERNEL_CPU, "cpu"}, {TESSERA_OPTIMIZERS, "adam"}}) {
+    const Part part(path, id, host, "{}", "sse9");
+    EXPECT_EQ(part.code, TSR_INVALID_ARGUMENT);
+    EXPECT_EQ(part.message, "TESSERA_ISA=sse9 is none of avx512, avx2, portable");
+  }
+  EXPECT_TRUE(runs_here(host, "portable"));
+}
+
+TEST(Optimizers, WrongOptionsAreRefused) {
+  TestHost host;
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"learning_rte": 1})", "learning_rate"},
+      {R"({"eps": -1})", "\"eps\" is -1"},
+      {R"({"beta1": 1})", "below 1"},
+      {R"({"weight_decay_mode": "L3"})", "none, l2 or decouple"},
+      {R"({"eta": "big"})", "must be a number"},
+  };
+  for (const char* optimizer : kOptimizers) {
+    for (const auto& [options, words] : cases) {
+      const Part part(TESSERA_OPTIMIZERS, optimizer, host, options, "");
+      EXPECT_EQ(part.code, TSR_INVALID_ARGUMENT);
+      EXPECT_NE(part.message.find(words), std::string::npos) << part.message;
+    }
+  }
+  const Part part(TESSERA_OPTIMIZERS, "adam", host, R"({"learning_rate": 0.25})", "");
+  ASSERT_EQ(part.code, TSR_OK) << part.message;
+  const auto* api = static_cast<const tsr_optimizer*>(part.raw.component->api);
+  EXPECT_EQ(api->learning_rate(part.raw.self), 0.25);
+}
+
+// The stored forms of all finite halves survive the way out and back, and ties round to even.
+TEST(Half, RoundTripsAndRounds) {
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const uint16_t half = static_cast<uint16_t>(bits);
+    EXPECT_TRUE((half & 0x7c00) == 0x7c00 || float_to_half(half_to_float(half)) == half) << half;
+    EXPECT_TRUE((half & 0x7f80) == 0x7f80 || float_to_bfloat16(bfloat16_to_float(half)) == half) << half;
+  }
+  EXPECT_EQ(float_to_half(1 + 0x1p-11f), 0x3c00);
+  EXPECT_EQ(float_to_half(1 + 3 * 0x1p-11f), 0x3c02);
+  EXPECT_EQ(float_to_half(65520.0f), 0x7c00);
+  EXPECT_EQ(float_to_half(65519.0f), 0x7bff);
+  EXPECT_EQ(float_to_half(0x1p-25f), 0);
+  EXPECT_EQ(float_to_half(1.5f * 0x1p-25f), 1);
+  EXPECT_EQ(float_to_bfloat16(1 + 0x1p-8f), 0x3f80);
+  EXPECT_EQ(float_to_bfloat16(1 + 3 * 0x1p-8f), 0x3f82);
+}
+
+}  // namespace
+}  // namespace tessera_cpu::test

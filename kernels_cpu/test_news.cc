@@ -1,0 +1,22 @@
+// The test program's operator new: it serves the plugins too (the program exports it), and counts. In a file of its
+// own, so that the compiler does not see that it is malloc.
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+
+namespace {
+std::atomic<int64_t> g_news{0};
+}
+
+namespace tessera_cpu::test {
+int64_t news_so_far() { return g_news; }
+}  // namespace tessera_cpu::test
+
+void* operator new(size_t size) {
+  ++g_news;
+  if (void* memory = std::malloc(size)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
