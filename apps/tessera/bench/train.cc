@@ -1,5 +1,151 @@
+// tessera bench train: whole DLRM steps on synthetic data, one process per rank.
+#include <boost/program_options.hpp>
+#include <nlohmann/json.hpp>
+
 #include "bench/bench.h"
+#include "bench/sharded_workload.h"
+#include "spawn.h"
+#include "train/dlrm_trainer.h"
 
 namespace tessera::cli {
-int bench_train(const std::vector<std::string>&) { throw UsageError("being built"); }
+namespace {
+
+namespace po = boost::program_options;
+using json = nlohmann::ordered_json;
+
+struct TrainBench {
+  CommonOptions common;
+  ShardedWorkload workload;
+  std::string kernel = "auto", backend = "auto";
+  int nproc = 1;
+  int steps_per_round = 10;
+};
+
+constexpr int kBatches = 8;
+constexpr int64_t kDense = 13;
+
+std::vector<Batch> make_batches(const std::vector<EmbeddingBagConfig>& tables, const TrainBench& b, int rank) {
+  const auto sparse = workload_batches(tables, b.workload, rank, kBatches);
+  std::vector<Batch> batches(kBatches);
+  Uniform random(500 + static_cast<uint64_t>(rank));
+  for (int i = 0; i < kBatches; ++i) {
+    batches[i].sparse = sparse[i];
+    batches[i].dense = Tensor::empty({b.workload.batch, kDense});
+    batches[i].labels = Tensor::empty({b.workload.batch});
+    batches[i].global_size = b.workload.batch * b.nproc;
+    for (float& x : batches[i].dense.span<float>()) x = static_cast<float>(random.next());
+    for (float& y : batches[i].labels.span<float>()) y = random.next() < 0.5 ? 0.0f : 1.0f;
+  }
+  return batches;
+}
+
+DlrmTrainerOptions trainer_options(const Runtime& runtime, const TrainBench& b) {
+  DlrmTrainerOptions o;
+  o.tables = workload_tables(b.workload);
+  o.dlrm.dense_inputs = kDense;
+  o.dlrm.embedding_dim = b.workload.dim;
+  o.dlrm.bottom_mlp = {512, 256, b.workload.dim};
+  o.dlrm.top_mlp = {512, 256, 1};
+  o.dense_optimizer = {"sgd", R"({"learning_rate": 0.01})"};
+  o.parallel.sharded.kernel = b.kernel;
+  o.parallel.sharded.optimizer = {"exact_rowwise_adagrad", R"({"learning_rate": 0.01, "eps": 1e-8})", 0};
+  ShardingPlan plan;
+  plan.world_size = plan.local_world_size = b.nproc;
+  plan.modules = {{Dlrm::kCollectionPath,
+                   workload_plan(runtime, o.tables, b.workload.sharding, Topology::of(b.nproc, b.nproc, "cpu"))}};
+  o.parallel.plan = std::move(plan);
+  return o;
+}
+
+json result_line(const TrainBench& b, const std::vector<double>& steps, const Stages& stages, double stage_steps) {
+  const Percentiles p = percentiles(steps);
+  json out = {{"bench", "train"},
+              {"world", b.nproc},
+              {"T", b.workload.tables},
+              {"rows", b.workload.rows},
+              {"D", b.workload.dim},
+              {"B", b.workload.batch},
+              {"L", b.workload.pooling},
+              {"sharding", b.workload.sharding},
+              {"kernel", b.kernel},
+              {"backend", b.backend},
+              {"threads", b.common.threads},
+              {"median_us", p.median},
+              {"p10_us", p.p10},
+              {"p90_us", p.p90},
+              {"samples_per_s", 1e6 * static_cast<double>(b.nproc * b.workload.batch) / p.median}};
+  json table = json::object();
+  for (const auto& [name, seconds] : stages) table[name] = 1e6 * seconds / stage_steps;
+  out["stages_us"] = std::move(table);
+  return out;
+}
+
+void run_rank(TrainBench b, const RankEnvironment& where) {
+  const Runtime runtime({{}, {}, true, b.common.threads});
+  const auto group = ProcessGroup::connect(runtime, where, {b.backend, "{}", 60});
+  b.backend = group->backend();
+  DlrmTrainerOptions options = trainer_options(runtime, b);
+  const auto tables = options.tables;
+  b.workload.tables = static_cast<int64_t>(tables.size());
+  DlrmTrainer trainer(runtime, group, std::move(options));
+  const auto batches = make_batches(tables, b, group->rank());
+  for (const Batch& batch : batches) trainer.step(batch);
+  trainer.reset_stages();
+  Rounds rounds(b.common);
+  Report report(b.common);
+  std::vector<double> steps;
+  size_t next = 0;
+  while (rounds.next_together(*group)) {
+    group->barrier();
+    Stopwatch watch;
+    for (int i = 0; i < b.steps_per_round; ++i) trainer.step(batches[next++ % batches.size()]);
+    const Tensor us = Tensor::scalar(watch.us() / b.steps_per_round);
+    if (b.nproc > 1) group->all_reduce(us, ReduceOp::kMax, "bench").wait();
+    steps.push_back(us.item());
+    if (rounds.print_each() && group->rank() == 0) {
+      report.line(result_line(b, {steps.back()}, trainer.stages(), b.steps_per_round));
+      trainer.reset_stages();
+    }
+  }
+  if (!rounds.print_each() && group->rank() == 0) {
+    report.line(result_line(b, steps, trainer.stages(),
+                            static_cast<double>(steps.size() * static_cast<size_t>(b.steps_per_round))));
+  }
+  group->barrier("end");
+}
+
+}  // namespace
+
+int bench_train(const std::vector<std::string>& args) {
+  TrainBench b;
+  po::options_description options("usage: tessera bench train [OPTIONS]");
+  auto add = options.add_options();
+  add("nproc", po::value(&b.nproc)->default_value(b.nproc), "ranks, one process each");
+  add("rows", po::value(&b.workload.rows)->default_value(b.workload.rows), "rows of each table, or criteo:CAP");
+  add("tables", po::value(&b.workload.tables)->default_value(b.workload.tables), "number of tables");
+  add("dim", po::value(&b.workload.dim)->default_value(b.workload.dim), "embedding dimension");
+  add("batch", po::value(&b.workload.batch)->default_value(b.workload.batch), "samples per rank");
+  add("pooling", po::value(&b.workload.pooling)->default_value(b.workload.pooling), "ids per bag");
+  add("sharding", po::value(&b.workload.sharding)->default_value(b.workload.sharding),
+      "a sharder's id, for every table");
+  add("kernel", po::value(&b.kernel)->default_value(b.kernel), "kernel plugin");
+  add("backend", po::value(&b.backend)->default_value(b.backend), "collective plugin");
+  add("steps", po::value(&b.steps_per_round)->default_value(b.steps_per_round), "steps per round");
+  if (!parse(options, args, &b.common)) return 0;
+  for (const auto& [name, value] : {std::pair<const char*, int64_t>{"--nproc", b.nproc},
+                                    {"--tables", b.workload.tables},
+                                    {"--dim", b.workload.dim},
+                                    {"--batch", b.workload.batch},
+                                    {"--pooling", b.workload.pooling},
+                                    {"--steps", b.steps_per_round}}) {
+    if (value < 1) throw UsageError(cat(name, " must be at least 1"));
+  }
+  workload_tables(b.workload);  // refuses --rows here rather than in every rank
+  run_in_ranks(b.nproc, b.nproc, 3600, [&](const RankEnvironment& where) {
+    run_rank(b, where);
+    return std::string();
+  });
+  return 0;
+}
+
 }  // namespace tessera::cli

@@ -47,6 +47,13 @@ struct StageTimes {
   int64_t steps = 0;
 };
 
+// What the exchanges of one step carry, by peer: bytes of ids with their lengths, elements (float32) of rows. Gradients
+// are as many elements as rows, the other way.
+struct StepTraffic {
+  std::vector<int64_t> ids_sent, ids_received;
+  std::vector<int64_t> rows_sent, rows_received;
+};
+
 // A piece of a table that this rank holds.
 struct HeldShard {
   std::string table;
@@ -101,6 +108,7 @@ class ShardedEmbeddings {
 
   const StageTimes& stage_times() const;
   void reset_stage_times();
+  const StepTraffic& last_traffic() const;  // of the last forward
 
  protected:
   explicit ShardedEmbeddings(std::shared_ptr<ShardedCollection> impl);

@@ -157,6 +157,10 @@ ShardedCollection::State ShardedCollection::start(const KeyedJaggedTensor& input
   owner_.lay_out(step);
   lay_out_home(map_, group_->world_size(), sequence_, step);
   lay_out_rows(*state);
+  traffic_.ids_sent = step.payload_send_bytes;
+  traffic_.ids_received = step.payload_recv_bytes;
+  traffic_.rows_sent = step.owner_counts;
+  traffic_.rows_received = step.home_counts;
   watch.lap(times_.route);
   return state;
 }

@@ -62,6 +62,7 @@ class ShardedCollection {
   const ShardGroups& shards() const { return shards_; }
   const Replicas& replicas() const { return replicas_; }
   StageTimes& times() { return times_; }
+  const StepTraffic& traffic() const { return traffic_; }
 
  private:
   static std::vector<PartPtr> routers(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
@@ -90,6 +91,7 @@ class ShardedCollection {
   bool warned_ = false;
   std::vector<State> spare_;
   StageTimes times_;
+  StepTraffic traffic_;
 };
 
 }  // namespace tessera

@@ -1,0 +1,83 @@
+#include "bench/sharded_workload.h"
+
+#include <algorithm>
+
+#include "bench/bench.h"
+
+namespace tessera::cli {
+namespace {
+
+// Distinct values of the 26 categorical columns of the Criteo Display Advertising Challenge (Kaggle, 2014).
+constexpr int64_t kCriteoRows[] = {1460,  583,  10131227, 2202608, 305, 24,     12517,   633,   3,
+                                   93145, 5683, 8351593,  3194,    27,  14992,  5461306, 10,    5652,
+                                   2173,  4,    7046547,  18,      15,  286181, 105,     142572};
+
+std::vector<int64_t> rows_of(const ShardedWorkload& w) {
+  const bool criteo = w.rows.starts_with("criteo:");
+  const int64_t n = integer_list("--rows", criteo ? w.rows.substr(7) : w.rows, 1).front();
+  if (!criteo) return std::vector<int64_t>(w.tables, n);
+  std::vector<int64_t> rows(std::begin(kCriteoRows), std::end(kCriteoRows));
+  for (int64_t& r : rows) r = std::min(r, n);
+  return rows;
+}
+
+}  // namespace
+
+uint64_t Uniform::bits() {
+  state_ += 0x9e3779b97f4a7c15u;
+  uint64_t z = state_;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+std::vector<EmbeddingBagConfig> workload_tables(const ShardedWorkload& w) {
+  std::vector<EmbeddingBagConfig> tables;
+  for (int64_t rows : rows_of(w)) {
+    EmbeddingBagConfig t;
+    t.name = cat("t", tables.size());
+    t.num_embeddings = rows;
+    t.embedding_dim = w.dim;
+    t.feature_names = {cat("f", tables.size())};
+    tables.push_back(std::move(t));
+  }
+  return tables;
+}
+
+EmbeddingModuleShardingPlan workload_plan(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
+                                          const std::string& sharding, const Topology& topology) {
+  EmbeddingModuleShardingPlan plan;
+  for (size_t t = 0; t < tables.size(); ++t) {
+    ShardingRequest request;
+    request.sharding_type = sharding;
+    ParameterSharding cut = make_sharding(runtime, tables[t], request, topology);
+    // A table that stays whole on one rank goes to the next one in turn.
+    if (cut.shards.size() == 1) cut.shards[0].rank = static_cast<int>(t % static_cast<size_t>(topology.world_size));
+    plan.add(tables[t].name, std::move(cut));
+  }
+  return plan;
+}
+
+std::vector<KeyedJaggedTensor> workload_batches(const std::vector<EmbeddingBagConfig>& tables, const ShardedWorkload& w,
+                                                int rank, int count) {
+  std::vector<KeyedJaggedTensor> batches;
+  Uniform random(100 + static_cast<uint64_t>(rank));
+  const auto features = static_cast<int64_t>(tables.size());
+  for (int i = 0; i < count; ++i) {
+    Tensor ids = Tensor::empty({features * w.batch * w.pooling}, DType::kInt64);
+    Tensor lengths = Tensor::empty({features * w.batch}, DType::kInt32);
+    lengths.fill(static_cast<double>(w.pooling));
+    int64_t* to = ids.data<int64_t>();
+    std::vector<std::string> keys;
+    for (const EmbeddingBagConfig& t : tables) {
+      keys.push_back(t.feature_names[0]);
+      for (int64_t k = 0; k < w.batch * w.pooling; ++k) {
+        *to++ = static_cast<int64_t>(random.next() * static_cast<double>(t.num_embeddings));
+      }
+    }
+    batches.push_back(KeyedJaggedTensor::from_lengths_sync(std::move(keys), ids, lengths));
+  }
+  return batches;
+}
+
+}  // namespace tessera::cli

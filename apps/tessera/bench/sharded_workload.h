@@ -1,0 +1,47 @@
+// Tables, plans and batches that `bench step` and `bench train` have in common.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tessera/data.h"
+#include "tessera/embedding_configs.h"
+#include "tessera/jagged_tensor.h"
+#include "tessera/sharding.h"
+
+namespace tessera::cli {
+
+struct ShardedWorkload {
+  int64_t tables = 26;  // ignored for criteo:CAP
+  std::string rows =
+      "criteo:100000";  // rows of every table, or the 26 cardinalities of Criteo-Kaggle, at most CAP each
+  int64_t dim = 16;
+  int64_t batch = 256;  // per rank
+  int64_t pooling = 1;
+  std::string sharding = "table_wise";
+};
+
+// Tables t0, t1, ... with features f0, f1, ...; UsageError for rows that cannot be.
+std::vector<EmbeddingBagConfig> workload_tables(const ShardedWorkload& w);
+
+// Every table by the sharder named; table-wise kinds spread tables over ranks in turn.
+EmbeddingModuleShardingPlan workload_plan(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
+                                          const std::string& sharding, const Topology& topology);
+
+// `count` batches with uniform ids, different on each rank.
+std::vector<KeyedJaggedTensor> workload_batches(const std::vector<EmbeddingBagConfig>& tables, const ShardedWorkload& w,
+                                                int rank, int count);
+
+// Uniform numbers in [0, 1) that depend on the seed alone.
+class Uniform {
+ public:
+  explicit Uniform(uint64_t seed) : state_(seed) {}
+  uint64_t bits();
+  double next() { return static_cast<double>(bits() >> 11) * 0x1p-53; }
+
+ private:
+  uint64_t state_;
+};
+
+}  // namespace tessera::cli
