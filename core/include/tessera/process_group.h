@@ -8,7 +8,10 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "tessera/abi/collective.h"
 #include "tessera/runtime.h"
 #include "tessera/tensor.h"
 
@@ -37,20 +40,21 @@ struct ProcessGroupOptions {
 
 enum class ReduceOp : int32_t { kSum = 0, kMax = 1, kMin = 2 };  // TSR_REDUCE_*
 
-// An operation in flight. Must be waited for; the destructor waits and drops the error.
+// An operation in flight; must be waited for while its group lives. The destructor waits and drops the error.
 class Work {
  public:
-  Work();
-  Work(Work&&) noexcept;
-  Work& operator=(Work&&) noexcept;
+  Work() = default;
+  Work(Work&& other) noexcept : api_(other.api_), raw_(std::exchange(other.raw_, nullptr)) {}
+  Work& operator=(Work&& other) noexcept;
   ~Work();
   void wait();  // throws what went wrong
-  bool pending() const;
+  bool pending() const { return raw_ != nullptr; }
 
  private:
   friend class ProcessGroup;
-  struct Impl;
-  std::unique_ptr<Impl> work_;
+  Work(const tsr_collective* api, tsr_work* raw) : api_(api), raw_(raw) {}
+  const tsr_collective* api_ = nullptr;
+  tsr_work* raw_ = nullptr;
 };
 
 class ProcessGroup {

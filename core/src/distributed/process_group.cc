@@ -1,0 +1,214 @@
+#include "tessera/process_group.h"
+
+#include <cstring>
+#include <numeric>
+
+namespace tessera {
+
+Work& Work::operator=(Work&& other) noexcept {
+  if (this != &other) {
+    this->~Work();
+    api_ = other.api_;
+    raw_ = std::exchange(other.raw_, nullptr);
+  }
+  return *this;
+}
+
+Work::~Work() {
+  if (!raw_) return;
+  AbiError dropped;
+  api_->wait(std::exchange(raw_, nullptr), dropped.out());
+}
+
+void Work::wait() {
+  if (!raw_) return;
+  AbiError err;
+  err.check(api_->wait(std::exchange(raw_, nullptr), err.out()));
+}
+
+struct ProcessGroup::Impl {
+  PartPtr part;                // null for one rank
+  tsr_group* group = nullptr;  // null for one rank
+  int rank = 0, world = 1, local_rank = 0, local_world = 1;
+  std::string backend;
+
+  const tsr_collective& api() const { return part->api<tsr_collective>(); }
+  ~Impl() {
+    if (group) api().close(group);
+  }
+};
+
+namespace {
+
+tsr_collective_call call_named(const char* label) {
+  tsr_collective_call call{};
+  call.struct_size = sizeof(call);
+  call.label = label;
+  return call;
+}
+
+// One rank: what it sends is what it gets.
+void copy(const Tensor& send, const Tensor& recv) {
+  TESSERA_CHECK(send.bytes() <= recv.bytes(), "the receive buffer is too small");
+  if (send.bytes() && send.raw() != recv.raw()) std::memcpy(recv.raw(), send.raw(), send.bytes());
+}
+
+void check_counts(std::span<const int64_t> counts, int world, const Tensor& tensor) {
+  TESSERA_CHECK(static_cast<int>(counts.size()) == world, "one count per rank");
+  TESSERA_CHECK(std::accumulate(counts.begin(), counts.end(), int64_t{0}) == tensor.numel(),
+                "counts add up to the tensor");
+}
+
+}  // namespace
+
+ProcessGroup::ProcessGroup(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ProcessGroup::~ProcessGroup() = default;
+
+std::shared_ptr<ProcessGroup> ProcessGroup::connect(const Runtime& runtime, const RankEnvironment& where,
+                                                    const ProcessGroupOptions& options) {
+  auto impl = std::make_unique<Impl>();
+  impl->rank = where.rank;
+  impl->world = where.world_size;
+  impl->local_rank = where.local_rank;
+  impl->local_world = where.local_world_size;
+  impl->backend = "local";
+  if (where.world_size > 1) {
+    impl->part = runtime.create(TSR_COLLECTIVE_KIND, options.backend, options.options);
+    impl->backend = impl->part->id();
+    tsr_rendezvous r{};
+    r.struct_size = sizeof(r);
+    r.rank = where.rank;
+    r.world_size = where.world_size;
+    r.local_rank = where.local_rank;
+    r.local_world_size = where.local_world_size;
+    r.master_port = where.master_port;
+    r.master_addr = where.master_addr.c_str();
+    r.token = where.token.c_str();
+    r.timeout_s = options.timeout_s;
+    AbiError err;
+    err.check(impl->api().connect(impl->part->self(), &r, &impl->group, err.out()));
+  }
+  return std::shared_ptr<ProcessGroup>(new ProcessGroup(std::move(impl)));
+}
+
+int ProcessGroup::rank() const { return impl_->rank; }
+int ProcessGroup::world_size() const { return impl_->world; }
+int ProcessGroup::local_rank() const { return impl_->local_rank; }
+int ProcessGroup::local_world_size() const { return impl_->local_world; }
+const std::string& ProcessGroup::backend() const { return impl_->backend; }
+
+std::shared_ptr<ProcessGroup> ProcessGroup::split(int color) const {
+  auto impl = std::make_unique<Impl>();
+  impl->backend = impl_->backend;
+  if (!impl_->group) {
+    if (color < 0) return nullptr;
+    return std::shared_ptr<ProcessGroup>(new ProcessGroup(std::move(impl)));
+  }
+  impl->part = impl_->part;
+  AbiError err;
+  err.check(impl_->api().split(impl_->group, color, &impl->group, err.out()));
+  if (!impl->group) return nullptr;
+  impl->rank = impl->local_rank = impl->api().rank(impl->group);
+  impl->world = impl->local_world = impl->api().world_size(impl->group);
+  return std::shared_ptr<ProcessGroup>(new ProcessGroup(std::move(impl)));
+}
+
+Work ProcessGroup::all_to_all_v(const Tensor& send, std::span<const int64_t> send_counts, const Tensor& recv,
+                                std::span<const int64_t> recv_counts, const char* label) const {
+  check_counts(send_counts, impl_->world, send);
+  check_counts(recv_counts, impl_->world, recv);
+  if (!impl_->group) return copy(send, recv), Work();
+  const DLTensor in = send.dl(), out = recv.dl();
+  const tsr_collective_call call = call_named(label);
+  tsr_work* work = nullptr;
+  AbiError err;
+  err.check(impl_->api().all_to_all_v(impl_->group, &in, send_counts.data(), &out, recv_counts.data(), &call, &work,
+                                      err.out()));
+  return {&impl_->api(), work};
+}
+
+Work ProcessGroup::all_reduce(const Tensor& inout, ReduceOp op, const char* label) const {
+  if (!impl_->group) return {};
+  const DLTensor t = inout.dl();
+  const tsr_collective_call call = call_named(label);
+  tsr_work* work = nullptr;
+  AbiError err;
+  err.check(impl_->api().all_reduce(impl_->group, &t, static_cast<int32_t>(op), &call, &work, err.out()));
+  return {&impl_->api(), work};
+}
+
+Work ProcessGroup::reduce_scatter_v(const Tensor& send, std::span<const int64_t> counts, const Tensor& recv,
+                                    ReduceOp op, const char* label) const {
+  check_counts(counts, impl_->world, send);
+  if (!impl_->group) return copy(send, recv), Work();
+  const DLTensor in = send.dl(), out = recv.dl();
+  const tsr_collective_call call = call_named(label);
+  tsr_work* work = nullptr;
+  AbiError err;
+  err.check(impl_->api().reduce_scatter_v(impl_->group, &in, counts.data(), &out, static_cast<int32_t>(op), &call,
+                                          &work, err.out()));
+  return {&impl_->api(), work};
+}
+
+Work ProcessGroup::all_gather_v(const Tensor& send, const Tensor& recv, std::span<const int64_t> counts,
+                                const char* label) const {
+  check_counts(counts, impl_->world, recv);
+  if (!impl_->group) return copy(send, recv), Work();
+  const DLTensor in = send.dl(), out = recv.dl();
+  const tsr_collective_call call = call_named(label);
+  tsr_work* work = nullptr;
+  AbiError err;
+  err.check(impl_->api().all_gather_v(impl_->group, &in, &out, counts.data(), &call, &work, err.out()));
+  return {&impl_->api(), work};
+}
+
+Work ProcessGroup::broadcast(const Tensor& inout, int root, const char* label) const {
+  TESSERA_CHECK(root >= 0 && root < impl_->world, "the root is a rank");
+  if (!impl_->group) return {};
+  const DLTensor t = inout.dl();
+  const tsr_collective_call call = call_named(label);
+  tsr_work* work = nullptr;
+  AbiError err;
+  err.check(impl_->api().broadcast(impl_->group, &t, root, &call, &work, err.out()));
+  return {&impl_->api(), work};
+}
+
+void ProcessGroup::barrier(const char* label) const {
+  if (!impl_->group) return;
+  const tsr_collective_call call = call_named(label);
+  tsr_work* work = nullptr;
+  AbiError err;
+  err.check(impl_->api().barrier(impl_->group, &call, &work, err.out()));
+  Work(&impl_->api(), work).wait();
+}
+
+std::vector<std::string> ProcessGroup::all_gather_text(const std::string& text, const char* label) const {
+  if (!impl_->group) return {text};
+  const int world = impl_->world;
+  const Tensor mine = Tensor::from<int64_t>({static_cast<int64_t>(text.size())});
+  const Tensor sizes = Tensor::empty({world}, DType::kInt64);
+  const std::vector<int64_t> ones(world, 1);
+  all_gather_v(mine, sizes, ones, label).wait();
+  const std::vector<int64_t> counts = sizes.to_vector<int64_t>();
+  const int64_t total = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+  const Tensor all = Tensor::empty({total}, DType::kUInt8);
+  all_gather_v(Tensor::from<uint8_t>(std::vector<uint8_t>(text.begin(), text.end())), all, counts, label).wait();
+  std::vector<std::string> out;
+  const char* at = static_cast<const char*>(all.raw());
+  for (int64_t n : counts) {
+    out.emplace_back(n ? at : "", static_cast<size_t>(n));
+    at += n;
+  }
+  return out;
+}
+
+uint64_t ProcessGroup::bytes_sent() const {
+  if (!impl_->group || !TSR_HAS(tsr_collective, &impl_->api(), bytes_sent)) return 0;
+  return impl_->api().bytes_sent(impl_->group);
+}
+
+void ProcessGroup::abort(const std::string& reason) const {
+  if (impl_->group) impl_->api().abort(impl_->group, reason.c_str());
+}
+
+}  // namespace tessera

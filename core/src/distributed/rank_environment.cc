@@ -1,0 +1,99 @@
+// Who this process is, as its launcher tells: the one place that reads the launchers' variables.
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
+#include "tessera/process_group.h"
+
+namespace tessera {
+namespace {
+
+const char* text(const char* name) {
+  const char* value = std::getenv(name);
+  return value && *value ? value : nullptr;
+}
+
+int number(const char* name, int fallback) {
+  const char* value = text(name);
+  if (!value) return fallback;
+  int out = 0;
+  const char* end = value + std::strlen(value);
+  const auto [at, error] = std::from_chars(value, end, out);
+  if (error != std::errc() || at != end || out < 0)
+    fail(Code::kInvalidArgument, "the environment's ", name, " is \"", value, "\", which is no whole number");
+  return out;
+}
+
+// What one launcher calls things.
+struct Launcher {
+  const char* source;
+  const char* present;  // set for ranks only, not for a shell inside an allocation
+  const char *rank, *world, *local_rank, *local_world;
+};
+constexpr Launcher kLaunchers[] = {
+    {"torchrun", "RANK", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+    {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"slurm", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"},
+};
+
+// "node[03-07,09]" -> "node03"; "a,b" -> "a".
+std::string first_host(const std::string& list) {
+  const size_t bracket = list.find('[');
+  const size_t comma = list.find(',');
+  if (bracket == std::string::npos || comma < bracket) return list.substr(0, comma);
+  const size_t end = list.find_first_of("-,]", bracket + 1);
+  return list.substr(0, bracket) + list.substr(bracket + 1, end - bracket - 1);
+}
+
+// Ranks that no one gave a port agree on one from the job's name, so that two jobs on a host do not meet.
+int port_from(const char* job) {
+  uint64_t h = 0xcbf29ce484222325u;
+  for (const char* c = job; *c; ++c) h = (h ^ static_cast<unsigned char>(*c)) * 0x100000001b3u;
+  return 20000 + static_cast<int>(h % 10000);
+}
+
+void check(const RankEnvironment& e) {
+  if (e.world_size < 1 || e.rank >= e.world_size) {
+    fail(Code::kInvalidArgument, e.source, " says rank ", e.rank, " of ", e.world_size,
+         ": the rank must be below the world size");
+  }
+  if (e.local_world_size < 1 || e.local_rank >= e.local_world_size) {
+    fail(Code::kInvalidArgument, e.source, " says local rank ", e.local_rank, " of ", e.local_world_size,
+         ": the local rank must be below the local world size");
+  }
+  if (e.world_size % e.local_world_size) {
+    fail(Code::kInvalidArgument, e.source, " says ", e.world_size, " ranks, ", e.local_world_size,
+         " per host: every host needs as many");
+  }
+}
+
+}  // namespace
+
+RankEnvironment RankEnvironment::from_environment() {
+  RankEnvironment e;
+  e.source = "single";
+  for (const Launcher& l : kLaunchers) {
+    if (!text(l.present)) continue;
+    e.source = l.source;
+    e.rank = number(l.rank, 0);
+    e.world_size = number(l.world, 1);
+    e.local_world_size = number(l.local_world, e.world_size);
+    e.local_rank = number(l.local_rank, e.rank % std::max(1, e.local_world_size));
+    break;
+  }
+  if (const char* job = text("PMIX_NAMESPACE"))
+    e.master_port = port_from(job);
+  else if (const char* slurm = text("SLURM_JOB_ID"))
+    e.master_port = port_from(slurm);
+  if (const char* nodes = text("SLURM_STEP_NODELIST"); nodes && e.source == "slurm") e.master_addr = first_host(nodes);
+  if (const char* address = text("MASTER_ADDR")) e.master_addr = address;
+  e.master_port = number("MASTER_PORT", e.master_port);
+  if (e.master_port < 1 || e.master_port > 65535)
+    fail(Code::kInvalidArgument, "MASTER_PORT is ", e.master_port, ": a port is 1 to 65535");
+  if (const char* token = text("TESSERA_JOB_TOKEN")) e.token = token;
+  check(e);
+  return e;
+}
+
+}  // namespace tessera
