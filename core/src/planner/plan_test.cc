@@ -1,0 +1,132 @@
+// Plans as texts and files.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tessera/planner.h"
+#include "tessera/sharding_plan.h"
+
+namespace tessera {
+namespace {
+
+using testing::HasSubstr;
+using Combine = ParameterSharding::Combine;
+
+ShardingPlan example() {
+  ShardingPlan plan;
+  plan.world_size = 4;
+  plan.local_world_size = 2;
+  plan.compute_device = "cuda";
+  plan.model_hash = "0123456789abcdef";
+  EmbeddingModuleShardingPlan tables;
+  tables.add("film", {"row_wise",
+                      "fused",
+                      Combine::kSum,
+                      false,
+                      {{3, 8, 0, 0, 0}, {3, 8, 3, 0, 1}, {3, 8, 6, 0, 2}, {1, 8, 9, 0, 3}}});
+  tables.add("user \"q\"", {"data_parallel",
+                            "dense",
+                            Combine::kReplica,
+                            false,
+                            {{2, 4, 0, 0, 0}, {2, 4, 0, 0, 1}, {2, 4, 0, 0, 2}, {2, 4, 0, 0, 3}}});
+  tables.add("hashed", {"acme.stripe", "fused", Combine::kSum, true, {{5, 4, 0, 0, 3}, {4, 4, 0, 0, 1}}});
+  plan.modules.emplace_back("sparse.a", std::move(tables));
+  plan.modules.emplace_back("sparse.b", EmbeddingModuleShardingPlan{});
+  return plan;
+}
+
+std::string error_of(const std::string& text) {
+  try {
+    (void)ShardingPlan::from_json(text);
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Code::kInvalidArgument);
+    return e.what();
+  }
+  return "";
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+TEST(Plan, ComesBackFromItsFile) {
+  const ShardingPlan plan = example();
+  EXPECT_EQ(ShardingPlan::from_json(plan.json()), plan) << plan.json();
+}
+
+TEST(Plan, Looks) {
+  const ShardingPlan plan = example();
+  EXPECT_EQ(plan.placement(3), "rank:3/cuda:1");
+  EXPECT_EQ(plan.at("sparse.a").at("film").ranks(), (std::vector<int>{0, 1, 2, 3}));
+  EXPECT_THROW((void)plan.at("sparse"), Error);
+  EXPECT_THROW((void)plan.at("sparse.a").at("song"), Error);
+  EXPECT_THAT(plan.str(), HasSubstr("module: sparse.a\n\n"));
+  EXPECT_THAT(plan.str(), HasSubstr("film   | [9, 0]        | [1, 8]      | rank:3/cuda:1"));
+  EXPECT_THAT(plan.str(), HasSubstr("\n\nmodule: sparse.b"));
+}
+
+TEST(Plan, FileErrorsNameThePlace) {
+  const std::string good = example().json();
+  EXPECT_EQ(error_of(good), "");
+  EXPECT_THAT(error_of(good.substr(0, good.size() / 2)), HasSubstr("not JSON at byte"));
+  EXPECT_THAT(error_of("[]"), HasSubstr("an object"));
+  EXPECT_THAT(error_of("{}"), HasSubstr("\"tessera_plan\" is missing"));
+  EXPECT_THAT(error_of(replaced(good, "\"tessera_plan\": 1", "\"tessera_plan\": 2")), HasSubstr("from 1 to 1"));
+  EXPECT_THAT(error_of(replaced(good, "\"world_size\": 4", "\"world_size\": 0")), HasSubstr("\"world_size\" is 0"));
+  EXPECT_THAT(error_of(replaced(good, "\"local_world_size\": 2", "\"local_world_size\": 3")), HasSubstr("multiple"));
+  EXPECT_THAT(error_of(replaced(good, "\"world_size\"", "\"wold_size\"")), HasSubstr("unknown key \"wold_size\""));
+  EXPECT_THAT(error_of(replaced(good, "\"combine\": \"sum\"", "\"combine\": \"add\"")),
+              HasSubstr("module \"sparse.a\", table film: \"combine\" is \"add\""));
+  EXPECT_THAT(error_of(replaced(good, "\"rank\":3", "\"rank\":4")), HasSubstr("table film, shard 3: \"rank\" is 4"));
+  EXPECT_THAT(error_of(replaced(good, "\"rank\":3", "\"rank\":18446744073709551615")), HasSubstr("an integer from"));
+  EXPECT_THAT(error_of(replaced(good, "[3,8],\"offsets\":[3,0]", "[3,8],\"offsets\":[2,0]")), HasSubstr("overlap"));
+  EXPECT_THAT(error_of(replaced(good, "[3,8],\"offsets\":[3,0]", "[2,8],\"offsets\":[3,0]")), HasSubstr("uncovered"));
+  EXPECT_THAT(error_of(replaced(good, "[3,8]", "[-3,8]")), HasSubstr("\"sizes\" is -3"));
+  EXPECT_THAT(error_of(replaced(good, "[3,8]", "[3]")), HasSubstr("[rows, columns]"));
+  EXPECT_THAT(error_of(replaced(good, "sparse.b", "sparse.a")), HasSubstr("it is there twice"));
+  EXPECT_THAT(error_of(replaced(good, "\"hashed\"", "\"film\"")), HasSubstr("table film is there twice"));
+  EXPECT_THAT(error_of(replaced(good, "\"routed\": true", "\"routed\": 1")), HasSubstr("neither true nor false"));
+}
+
+TEST(Plan, MismatchWithAModelIsListed) {
+  PlannerModule module;
+  module.path = "sparse.a";
+  module.tables = {{.name = "film", .num_embeddings = 11, .embedding_dim = 8},
+                   {.name = "hashed", .num_embeddings = 9, .embedding_dim = 4},
+                   {.name = "song", .num_embeddings = 1, .embedding_dim = 4}};
+  const std::string text = plan_mismatch(example(), {module});
+  EXPECT_THAT(text, HasSubstr("table film of module \"sparse.a\": the model has 11 x 8, the plan is for 10 x 8\n"));
+  EXPECT_THAT(text, HasSubstr("table song of module \"sparse.a\": the plan lacks it\n"));
+  EXPECT_THAT(text, HasSubstr("table user \"q\" of module \"sparse.a\": the plan has it, the model has not\n"));
+  EXPECT_THAT(text, HasSubstr("module \"sparse.b\": the plan has it, the model has not\n"));
+  EXPECT_THAT(text, testing::Not(HasSubstr("hashed")));
+}
+
+TEST(Plan, ModelHashSeesEveryField) {
+  PlannerModule module;
+  module.tables = {{.name = "a", .num_embeddings = 10, .embedding_dim = 4, .feature_names = {"x", "y"}}};
+  const std::string hash = model_hash({module});
+  EXPECT_EQ(hash.size(), 16u);
+  EXPECT_EQ(hash, model_hash({module}));
+  std::vector<std::string> all{hash};
+  const auto changed = [&](auto&& change) {
+    PlannerModule other = module;
+    change(other);
+    all.push_back(model_hash({other}));
+  };
+  changed([](PlannerModule& m) { m.path = "p"; });
+  changed([](PlannerModule& m) { m.kind = PlannerModule::Kind::kEmbeddingCollection; });
+  changed([](PlannerModule& m) { m.tables[0].name = "b"; });
+  changed([](PlannerModule& m) { m.tables[0].num_embeddings = 11; });
+  changed([](PlannerModule& m) { m.tables[0].embedding_dim = 8; });
+  changed([](PlannerModule& m) { m.tables[0].data_type = DType::kFloat16; });
+  changed([](PlannerModule& m) { m.tables[0].feature_names = {"xy"}; });
+  changed([](PlannerModule& m) { m.tables.push_back(m.tables[0]); });
+  for (size_t i = 0; i < all.size(); ++i) {
+    for (size_t k = 0; k < i; ++k) EXPECT_NE(all[i], all[k]) << i << " " << k;
+  }
+}
+
+}  // namespace
+}  // namespace tessera
