@@ -1,0 +1,498 @@
+// The dense layers through their tables of functions: against naive loops, and by finite differences.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <omp.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tessera/abi/module.h"
+
+extern "C" const tsr_plugin* tessera_plugin_v1(const tsr_host* host, tsr_error* err);
+
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// A host with threads of its own, which counts what it lends.
+struct TestHost {
+  explicit TestHost(uint32_t n = 1) : threads(n) {
+    raw = {sizeof(tsr_host), 0, this, log, alloc, release, parallel_for, num_threads, extension};
+  }
+  tsr_host raw;
+  uint32_t threads;
+  int allocations = 0;
+  int live = 0;
+
+  static TestHost& of(const tsr_host* host) { return *static_cast<TestHost*>(host->self); }
+  static void log(const tsr_host*, int32_t, const char*) {}
+  static void* alloc(const tsr_host* host, DLDevice, uint64_t bytes, tsr_stream, tsr_error*) {
+    ++of(host).allocations;
+    ++of(host).live;
+    return aligned_alloc(64, (bytes + 64) / 64 * 64);
+  }
+  static void release(const tsr_host* host, DLDevice, void* memory, uint64_t, tsr_stream) {
+    --of(host).live;
+    free(memory);
+  }
+  static void parallel_for(const tsr_host*, uint64_t n, void (*body)(void*, uint64_t), void* ctx) {
+    std::vector<std::thread> running;
+    for (uint64_t i = 0; i < n; ++i) running.emplace_back([=] { body(ctx, i); });
+    for (std::thread& t : running) t.join();
+  }
+  static uint32_t num_threads(const tsr_host* host) { return of(host).threads; }
+  static const void* extension(const tsr_host*, const char*) { return nullptr; }
+};
+
+struct Matrix {
+  std::vector<int64_t> shape;
+  std::vector<float> data;
+  Matrix() = default;
+  explicit Matrix(std::vector<int64_t> s) : shape(std::move(s)) {
+    int64_t n = 1;
+    for (int64_t d : shape) n *= d;
+    data.resize(static_cast<size_t>(n));
+  }
+  DLTensor dl() const {
+    DLTensor t{};
+    t.data = const_cast<float*>(data.data());
+    t.device = {kDLCPU, 0};
+    t.ndim = static_cast<int32_t>(shape.size());
+    t.dtype = {kDLFloat, 32, 1};
+    t.shape = const_cast<int64_t*>(shape.data());
+    return t;
+  }
+};
+
+// Numbers in [-1, 1), the same in every run.
+struct Noise {
+  uint32_t state = 12345;
+  float next() { return static_cast<float>((state = state * 1664525u + 1013904223u) >> 8) / 8388608.0f - 1; }
+  void fill(Matrix& m) {
+    for (float& v : m.data) v = next();
+  }
+};
+
+std::vector<DLTensor> views(const std::vector<Matrix>& all) {
+  std::vector<DLTensor> out;
+  for (const Matrix& m : all) out.push_back(m.dl());
+  return out;
+}
+
+// A layer with everything that the core would own.
+class Layer {
+ public:
+  Layer(TestHost& host, const std::string& id, const std::string& options) : host_(host) {
+    const tsr_plugin* plugin = tessera_plugin_v1(&host.raw, &error_);
+    for (uint32_t i = 0; i < plugin->num_components; ++i) {
+      if (id == plugin->components[i]->id) component_ = plugin->components[i];
+    }
+    api_ = static_cast<const tsr_module*>(component_->api);
+    code = component_->create(&host.raw, options.c_str(), nullptr, &self_, &error_);
+    if (code != TSR_OK) return;
+    tsr_parameter p{sizeof(tsr_parameter), 0, nullptr, 0, 0, {}};
+    for (uint32_t i = 0; api_->parameter(self_, i, &p, &error_) == TSR_OK; ++i) {
+      names.emplace_back(p.name);
+      inits.push_back(p.init);
+      parameters.emplace_back(std::vector<int64_t>(p.shape, p.shape + p.ndim));
+      noise.fill(parameters.back());
+      grad_parameters.emplace_back(parameters.back().shape);
+    }
+  }
+  ~Layer() {
+    if (code == TSR_OK) component_->destroy(self_);
+  }
+
+  // Fills inputs with noise and makes an output that fits.
+  void with_inputs(const std::vector<std::vector<int64_t>>& shapes) {
+    inputs.clear();
+    grad_inputs.clear();
+    std::vector<int64_t> widths;
+    for (const auto& shape : shapes) {
+      inputs.emplace_back(shape);
+      grad_inputs.emplace_back(shape);
+      noise.fill(inputs.back());
+      widths.push_back(shape[1]);
+    }
+    int64_t width = 0;
+    ASSERT_EQ(api_->output_width(self_, static_cast<uint32_t>(widths.size()), widths.data(), &width, &error_), TSR_OK)
+        << error_.message;
+    output = Matrix({shapes[0][0], width});
+    grad_output = Matrix(output.shape);
+    noise.fill(grad_output);
+  }
+  tsr_code width_of(std::vector<int64_t> widths) {
+    int64_t width = 0;
+    return api_->output_width(self_, static_cast<uint32_t>(widths.size()), widths.data(), &width, &error_);
+  }
+  tsr_code forward(tsr_module_context** context = nullptr) {
+    const auto in = views(inputs), p = views(parameters);
+    const DLTensor out = output.dl();
+    return api_->forward(self_, static_cast<uint32_t>(in.size()), in.data(), p.data(), &out, nullptr, context, &error_);
+  }
+  tsr_code backward(tsr_module_context* context) {
+    const auto in = views(inputs), p = views(parameters), gp = views(grad_parameters);
+    auto gi = views(grad_inputs);
+    for (size_t i = 0; i < gi.size(); ++i) {
+      if (grad_inputs[i].data.empty()) gi[i].data = nullptr;
+    }
+    const DLTensor out = output.dl(), grad = grad_output.dl();
+    return api_->backward(self_, context, static_cast<uint32_t>(in.size()), in.data(), p.data(), &out, &grad, gi.data(),
+                          gp.data(), nullptr, &error_);
+  }
+  void release(tsr_module_context* context) { api_->release(self_, context); }
+  void step() {
+    tsr_module_context* context = nullptr;
+    ASSERT_EQ(forward(&context), TSR_OK) << error_.message;
+    ASSERT_EQ(backward(context), TSR_OK) << error_.message;
+  }
+  std::string error() const { return error_.message; }
+
+  tsr_code code = TSR_OK;
+  Noise noise;
+  std::vector<std::string> names;
+  std::vector<int32_t> inits;
+  std::vector<Matrix> parameters, grad_parameters, inputs, grad_inputs;
+  Matrix output, grad_output;
+
+ private:
+  TestHost& host_;
+  const tsr_component* component_ = nullptr;
+  const tsr_module* api_ = nullptr;
+  void* self_ = nullptr;
+  tsr_error error_{sizeof(tsr_error), TSR_OK, {0}};
+};
+
+// sum(output * grad_output) in double: its derivative by anything is what backward gives.
+double objective(Layer& layer) {
+  EXPECT_EQ(layer.forward(), TSR_OK) << layer.error();
+  double sum = 0;
+  for (size_t i = 0; i < layer.output.data.size(); ++i) sum += double{layer.output.data[i]} * layer.grad_output.data[i];
+  return sum;
+}
+
+// Differences to both sides on every `stride`-th element: the gradient lies between them, a ReLU that switches inside
+// the step included; elsewhere they are all but equal.
+void check_gradient(Layer& layer, Matrix& at, const Matrix& gradient, const char* what) {
+  constexpr float kStep = 4e-3f;
+  int seen = 0, straight = 0;
+  const size_t stride = at.data.size() / 60 + 1;
+  const double middle = objective(layer);
+  for (size_t i = 0; i < at.data.size(); i += stride, ++seen) {
+    const float before = at.data[i];
+    at.data[i] = before + kStep;
+    const double right = (objective(layer) - middle) / (double{at.data[i]} - before);
+    at.data[i] = before - kStep;
+    const double left = (middle - objective(layer)) / (before - double{at.data[i]});
+    at.data[i] = before;
+    const double tolerance = 5e-3 * (1 + std::abs(right));
+    straight += std::abs(right - left) <= 2 * tolerance;
+    EXPECT_GE(gradient.data[i], std::min(left, right) - tolerance) << what << " " << i;
+    EXPECT_LE(gradient.data[i], std::max(left, right) + tolerance) << what << " " << i;
+  }
+  EXPECT_GT(2 * straight, seen) << what << ": too many kinks to tell anything";
+}
+
+void check_all_gradients(Layer& layer) {
+  layer.step();
+  for (size_t i = 0; i < layer.inputs.size(); ++i) {
+    check_gradient(layer, layer.inputs[i], layer.grad_inputs[i], "input");
+  }
+  for (size_t i = 0; i < layer.parameters.size(); ++i) {
+    check_gradient(layer, layer.parameters[i], layer.grad_parameters[i], layer.names[i].c_str());
+  }
+}
+
+std::vector<double> naive_linear(const std::vector<double>& x, int64_t batch, const Matrix& w, const Matrix& b,
+                                 bool relu) {
+  const int64_t out = w.shape[0], in = w.shape[1];
+  std::vector<double> y(static_cast<size_t>(batch * out));
+  for (int64_t s = 0; s < batch; ++s) {
+    for (int64_t o = 0; o < out; ++o) {
+      double sum = b.data[o];
+      for (int64_t i = 0; i < in; ++i) sum += x[s * in + i] * w.data[o * in + i];
+      y[s * out + o] = relu ? std::max(sum, 0.0) : sum;
+    }
+  }
+  return y;
+}
+
+TEST(Mlp, ParametersAndNames) {
+  TestHost host;
+  Layer mlp(host, "mlp", R"({"layers": [3, 5, 2]})");
+  EXPECT_THAT(mlp.names, ElementsAre("0.weight", "0.bias", "1.weight", "1.bias"));
+  EXPECT_THAT(mlp.parameters[0].shape, ElementsAre(5, 3));
+  EXPECT_THAT(mlp.parameters[3].shape, ElementsAre(2));
+  EXPECT_THAT(mlp.inits, ElementsAre(TSR_INIT_XAVIER_NORMAL, TSR_INIT_ZERO, TSR_INIT_XAVIER_NORMAL, TSR_INIT_ZERO));
+}
+
+TEST(Mlp, ForwardEqualsNaiveLoops) {
+  TestHost host(2);
+  for (const bool relu : {false, true}) {
+    for (const int64_t batch : {1, 7, 64}) {
+      Layer mlp(host, "mlp",
+                std::string(R"({"layers": [13, 40, 17, 1], "final_activation": ")") + (relu ? "relu" : "none") + "\"}");
+      mlp.with_inputs({{batch, 13}});
+      ASSERT_EQ(mlp.forward(), TSR_OK) << mlp.error();
+      std::vector<double> y(mlp.inputs[0].data.begin(), mlp.inputs[0].data.end());
+      for (int k = 0; k < 3; ++k) {
+        y = naive_linear(y, batch, mlp.parameters[2 * k], mlp.parameters[2 * k + 1], k < 2 || relu);
+      }
+      for (size_t i = 0; i < y.size(); ++i) EXPECT_NEAR(mlp.output.data[i], y[i], 1e-4 * (1 + std::abs(y[i])));
+    }
+  }
+}
+
+TEST(Mlp, GradientsByFiniteDifferences) {
+  TestHost host;
+  Layer plain(host, "mlp", R"({"layers": [4, 3]})");
+  plain.with_inputs({{5, 4}});
+  check_all_gradients(plain);
+  Layer deep(host, "mlp", R"({"layers": [6, 33, 20, 1]})");
+  deep.with_inputs({{9, 6}});
+  check_all_gradients(deep);
+  Layer ending_in_relu(host, "mlp", R"({"layers": [6, 8, 20], "final_activation": "relu"})");
+  ending_in_relu.with_inputs({{9, 6}});
+  check_all_gradients(ending_in_relu);
+}
+
+TEST(Mlp, ThreadsDoNotChangeTheGradients) {
+  std::vector<std::vector<Matrix>> gradients;
+  for (const uint32_t threads : {1u, 3u}) {
+    TestHost host(threads);
+    Layer mlp(host, "mlp", R"({"layers": [6, 50, 35, 1]})");
+    mlp.with_inputs({{37, 6}});
+    mlp.step();
+    gradients.push_back(mlp.grad_parameters);
+    gradients.back().push_back(mlp.grad_inputs[0]);
+  }
+  for (size_t k = 0; k < gradients[0].size(); ++k) {
+    for (size_t i = 0; i < gradients[0][k].data.size(); ++i) {
+      EXPECT_NEAR(gradients[0][k].data[i], gradients[1][k].data[i], 1e-4);
+    }
+  }
+}
+
+TEST(Mlp, ParameterGradientsAreAddedToAndInputGradientsMayBeUnwanted) {
+  TestHost host;
+  Layer mlp(host, "mlp", R"({"layers": [4, 6, 3]})");
+  mlp.with_inputs({{5, 4}});
+  mlp.step();
+  const std::vector<Matrix> once = mlp.grad_parameters;
+  const Matrix input_gradient = mlp.grad_inputs[0];
+  mlp.step();
+  EXPECT_EQ(mlp.grad_inputs[0].data, input_gradient.data);
+  mlp.grad_inputs[0].data.clear();
+  mlp.step();
+  for (size_t k = 0; k < once.size(); ++k) {
+    for (size_t i = 0; i < once[k].data.size(); ++i) {
+      EXPECT_NEAR(mlp.grad_parameters[k].data[i], 3 * once[k].data[i], 1e-4) << mlp.names[k];
+    }
+  }
+}
+
+TEST(Mlp, SeveralContextsAreLiveAtOnce) {
+  TestHost host;
+  Layer mlp(host, "mlp", R"({"layers": [4, 6, 3]})");
+  mlp.with_inputs({{5, 4}});
+  mlp.step();
+  const Matrix alone = mlp.grad_inputs[0], first_input = mlp.inputs[0], first_output = mlp.output;
+  tsr_module_context *a = nullptr, *b = nullptr;
+  ASSERT_EQ(mlp.forward(&a), TSR_OK);
+  mlp.noise.fill(mlp.inputs[0]);
+  ASSERT_EQ(mlp.forward(&b), TSR_OK);
+  EXPECT_NE(a, b);
+  mlp.release(b);
+  mlp.inputs[0] = first_input;
+  mlp.output = first_output;
+  ASSERT_EQ(mlp.backward(a), TSR_OK);
+  EXPECT_EQ(mlp.grad_inputs[0].data, alone.data);
+}
+
+TEST(Mlp, StepsAfterTheLargestBatchAskForNoMemory) {
+  TestHost host;
+  {
+    Layer mlp(host, "mlp", R"({"layers": [4, 6, 3]})");
+    mlp.with_inputs({{64, 4}});
+    mlp.step();
+    const int before = host.allocations;
+    for (const int64_t batch : {64, 17, 64, 1, 33}) {
+      mlp.with_inputs({{batch, 4}});
+      mlp.step();
+    }
+    EXPECT_EQ(host.allocations, before);
+  }
+  EXPECT_EQ(host.live, 0);
+}
+
+TEST(Mlp, ManyBatchSizesAndNone) {
+  TestHost host;
+  Layer mlp(host, "mlp", R"({"layers": [4, 3]})");
+  for (int64_t batch = 20; batch >= 0; --batch) {
+    mlp.with_inputs({{batch, 4}});
+    mlp.step();
+    std::vector<double> y(mlp.inputs[0].data.begin(), mlp.inputs[0].data.end());
+    y = naive_linear(y, batch, mlp.parameters[0], mlp.parameters[1], false);
+    for (size_t i = 0; i < y.size(); ++i) EXPECT_NEAR(mlp.output.data[i], y[i], 1e-5);
+  }
+}
+
+TEST(Mlp, LeavesTheThreadCountOfOpenMPAlone) {
+  const int before = omp_get_max_threads();
+  TestHost host(static_cast<uint32_t>(before) + 1);
+  Layer mlp(host, "mlp", R"({"layers": [4, 3]})");
+  mlp.with_inputs({{8, 4}});
+  mlp.step();
+  EXPECT_EQ(omp_get_max_threads(), before);
+}
+
+TEST(Mlp, RefusesWhatDoesNotFit) {
+  TestHost host;
+  for (const char* options : {"{}", R"({"layers": [4]})", R"({"layers": [4, 0]})",
+                              R"({"layers": [4, 2], "final_activation": "tanh"})", R"({"layer": [4, 2]})"}) {
+    EXPECT_EQ(Layer(host, "mlp", options).code, TSR_INVALID_ARGUMENT) << options;
+  }
+  Layer mlp(host, "mlp", R"({"layers": [4, 3]})");
+  EXPECT_EQ(mlp.width_of({0}), TSR_OK);
+  EXPECT_EQ(mlp.width_of({5}), TSR_INVALID_ARGUMENT);
+  EXPECT_THAT(mlp.error(), HasSubstr("takes one input of 4 values, not 5 values"));
+  EXPECT_EQ(mlp.width_of({4, 4}), TSR_INVALID_ARGUMENT);
+  mlp.with_inputs({{2, 4}});
+  mlp.output = Matrix({2, 4});
+  EXPECT_EQ(mlp.forward(), TSR_INVALID_ARGUMENT);
+  EXPECT_EQ(host.live, 0);
+}
+
+std::vector<double> naive_interaction(const Layer& layer, int64_t dim, int64_t features) {
+  std::vector<double> out;
+  for (int64_t s = 0; s < layer.inputs[0].shape[0]; ++s) {
+    const auto element = [&](int64_t i, int64_t d) -> double {
+      return i == 0 ? layer.inputs[0].data[s * dim + d] : layer.inputs[1].data[(s * features + i - 1) * dim + d];
+    };
+    for (int64_t d = 0; d < dim; ++d) out.push_back(element(0, d));
+    for (int64_t i = 0; i <= features; ++i) {
+      for (int64_t j = i + 1; j <= features; ++j) {
+        double sum = 0;
+        for (int64_t d = 0; d < dim; ++d) sum += element(i, d) * element(j, d);
+        out.push_back(sum);
+      }
+    }
+  }
+  return out;
+}
+
+TEST(DotInteraction, EqualsNaiveLoopsOnEveryInstructionSet) {
+  for (const char* isa : {"portable", "avx2", "avx512"}) {
+    setenv("TESSERA_ISA", isa, 1);
+    for (const uint32_t threads : {1u, 3u}) {
+      TestHost host(threads);
+      Layer layer(host, "dot_interaction", "{}");
+      if (layer.code == TSR_UNAVAILABLE) continue;  // not this processor
+      ASSERT_EQ(layer.code, TSR_OK) << layer.error();
+      for (const auto& [dim, features] : std::vector<std::pair<int64_t, int64_t>>{
+               {16, 9}, {16, 26}, {7, 3}, {1, 1}, {64, 40}, {5, 0}, {33, 15}, {8, 16}}) {
+        layer.with_inputs({{5, dim}, {5, features * dim}});
+        ASSERT_EQ(layer.output.shape[1], dim + (features + 1) * features / 2);
+        ASSERT_EQ(layer.forward(), TSR_OK) << layer.error();
+        const std::vector<double> want = naive_interaction(layer, dim, features);
+        ASSERT_EQ(layer.output.data.size(), want.size());
+        for (size_t i = 0; i < want.size(); ++i)
+          ASSERT_NEAR(layer.output.data[i], want[i], 1e-4) << isa << " " << dim << "x" << features;
+      }
+    }
+  }
+  unsetenv("TESSERA_ISA");
+}
+
+TEST(DotInteraction, OrderOfTheProducts) {
+  TestHost host;
+  Layer layer(host, "dot_interaction", "{}");
+  layer.with_inputs({{1, 1}, {1, 3}});
+  layer.inputs[0].data = {2};
+  layer.inputs[1].data = {3, 5, 7};
+  ASSERT_EQ(layer.forward(), TSR_OK);
+  EXPECT_THAT(layer.output.data, ElementsAre(2, 6, 10, 14, 15, 21, 35));
+}
+
+TEST(DotInteraction, GradientsByFiniteDifferences) {
+  for (const char* isa : {"portable", "avx2", "avx512"}) {
+    setenv("TESSERA_ISA", isa, 1);
+    TestHost host(2);
+    Layer layer(host, "dot_interaction", "{}");
+    if (layer.code == TSR_UNAVAILABLE) continue;
+    for (const auto& [dim, features] : std::vector<std::pair<int64_t, int64_t>>{{16, 9}, {3, 2}, {5, 0}}) {
+      layer.with_inputs({{3, dim}, {3, features * dim}});
+      layer.step();
+      check_gradient(layer, layer.inputs[0], layer.grad_inputs[0], "dense");
+      if (features > 0) check_gradient(layer, layer.inputs[1], layer.grad_inputs[1], "pooled");
+      const Matrix pooled = layer.grad_inputs[1];
+      layer.grad_inputs[0].data.clear();
+      layer.step();
+      EXPECT_EQ(layer.grad_inputs[1].data, pooled.data);
+    }
+  }
+  unsetenv("TESSERA_ISA");
+}
+
+TEST(DotInteraction, RefusesWhatDoesNotFit) {
+  TestHost host;
+  Layer layer(host, "dot_interaction", "{}");
+  EXPECT_EQ(layer.width_of({16, 40}), TSR_INVALID_ARGUMENT);
+  EXPECT_THAT(layer.error(), HasSubstr("40 values are no multiple of 16"));
+  EXPECT_EQ(layer.width_of({16}), TSR_INVALID_ARGUMENT);
+  EXPECT_EQ(Layer(host, "dot_interaction", R"({"dim": 3})").code, TSR_INVALID_ARGUMENT);
+}
+
+TEST(Cross, FullAndLowRankEqualNaiveLoops) {
+  TestHost host(2);
+  for (const int rank : {0, 2}) {
+    Layer cross(host, "cross", R"({"width": 6, "layers": 2, "low_rank": )" + std::to_string(rank) + "}");
+    cross.with_inputs({{4, 6}});
+    ASSERT_EQ(cross.forward(), TSR_OK) << cross.error();
+    std::vector<double> x0(cross.inputs[0].data.begin(), cross.inputs[0].data.end()), x = x0;
+    for (int k = 0; k < 2; ++k) {
+      const size_t p = static_cast<size_t>(k) * (rank ? 3 : 2);
+      std::vector<double> y = x;
+      if (rank) y = naive_linear(y, 4, cross.parameters[p], Matrix({rank}), false);
+      y = naive_linear(y, 4, cross.parameters[p + (rank ? 1 : 0)], cross.parameters[p + (rank ? 2 : 1)], false);
+      for (size_t i = 0; i < x.size(); ++i) x[i] += x0[i] * y[i];
+    }
+    for (size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(cross.output.data[i], x[i], 1e-4 * (1 + std::abs(x[i])));
+  }
+}
+
+TEST(Cross, GradientsByFiniteDifferences) {
+  TestHost host(2);
+  for (const char* options : {R"({"width": 6, "layers": 1})", R"({"width": 6, "layers": 3})",
+                              R"({"width": 6, "layers": 2, "low_rank": 2})"}) {
+    Layer cross(host, "cross", options);
+    cross.with_inputs({{4, 6}});
+    check_all_gradients(cross);
+    const std::vector<float> weight_gradient = cross.grad_parameters[0].data;
+    cross.grad_inputs[0].data.clear();
+    cross.step();
+    EXPECT_NEAR(cross.grad_parameters[0].data[0], 2 * weight_gradient[0], 1e-3);
+  }
+}
+
+TEST(Cross, NamesAndRefusals) {
+  TestHost host;
+  Layer low(host, "cross", R"({"width": 5, "layers": 2, "low_rank": 3})");
+  EXPECT_THAT(low.names, ElementsAre("0.v.weight", "0.weight", "0.bias", "1.v.weight", "1.weight", "1.bias"));
+  EXPECT_THAT(low.parameters[0].shape, ElementsAre(3, 5));
+  EXPECT_THAT(low.parameters[1].shape, ElementsAre(5, 3));
+  EXPECT_EQ(low.width_of({6}), TSR_INVALID_ARGUMENT);
+  for (const char* options :
+       {"{}", R"({"width": 0})", R"({"width": 3, "layers": 0})", R"({"width": 3, "low_rank": -1})"}) {
+    EXPECT_EQ(Layer(host, "cross", options).code, TSR_INVALID_ARGUMENT) << options;
+  }
+  low.with_inputs({{0, 5}});
+  low.step();
+}
+
+}  // namespace

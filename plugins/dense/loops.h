@@ -1,0 +1,58 @@
+// The loops between the matrix products, compiled once per instruction set (loops.inc says how).
+#pragma once
+
+#include <stdint.h>
+
+namespace tessera_dense {
+
+// Rows [first, first + count) of a batch of dot interactions. A sample has n = features + 1 vectors of `dim` floats:
+// the dense one, then the pooled ones.
+struct Interaction {
+  int64_t first, count;
+  int64_t features, dim;
+  const float* dense;   // [batch, dim]
+  const float* pooled;  // [batch, features * dim]
+  float* scratch;       // interaction_scratch(features, dim) floats, aligned to 64 bytes; one per concurrent call
+};
+
+// Floats of scratch: the transposed vectors forward, the symmetric matrix of gradients backward.
+inline int64_t interaction_scratch(int64_t features, int64_t dim) {
+  const int64_t n = features + 1, padded = (n + 15) / 16 * 16;
+  return padded * (dim > n ? dim : n);
+}
+
+struct Loops {
+  // output [batch, dim + n (n - 1) / 2]: the dense vector, then dot(i, j) for i < j, row by row.
+  void (*interact)(const Interaction& args, float* output);
+  // Either gradient may be NULL: not wanted.
+  void (*interact_backward)(const Interaction& args, const float* grad_output, float* grad_dense, float* grad_pooled);
+  // Columns [first, last) of a matrix of `rows` x `columns`: where y <= 0, dz becomes 0, elsewhere dy; sums of dz over
+  // the rows are added to `sums`. y NULL: dz is not written, dy alone is summed.
+  void (*mask_and_sum)(int64_t rows, int64_t columns, int64_t first, int64_t last, const float* y, const float* dy,
+                       float* dz, float* sums);
+  // out = a * b + c
+  void (*multiply_add)(int64_t n, const float* a, const float* b, const float* c, float* out);
+  // out = a * b
+  void (*multiply)(int64_t n, const float* a, const float* b, float* out);
+  // out += a * b
+  void (*add_product)(int64_t n, const float* a, const float* b, float* out);
+  // out += a
+  void (*add)(int64_t n, const float* a, float* out);
+};
+
+namespace portable {
+extern const Loops kLoops;
+}
+#if TESSERA_X86
+namespace avx2 {
+extern const Loops kLoops;
+}
+namespace avx512 {
+extern const Loops kLoops;
+}
+#endif
+
+// The best for this processor, or the one that TESSERA_ISA names.
+const Loops& choose_loops();
+
+}  // namespace tessera_dense

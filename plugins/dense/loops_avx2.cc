@@ -1,0 +1,2 @@
+#define LOOPS_ISA avx2
+#include "loops.inc"

@@ -1,0 +1,2 @@
+#define LOOPS_ISA avx512
+#include "loops.inc"

@@ -1,0 +1,2 @@
+#define LOOPS_ISA portable
+#include "loops.inc"

@@ -1,0 +1,44 @@
+// "mlp": a stack of linear layers with ReLU between them.
+#pragma once
+
+#include <vector>
+
+#include "linear.h"
+#include "loops.h"
+#include "support.h"
+#include "tessera/sdk/module.h"
+
+namespace tessera_dense {
+
+// Options: {"layers": [13, 512, 256, 64], "final_activation": "none"}. `layers`: input width, then each layer's output;
+// `final_activation`: what follows the last layer, "none" (default) or "relu". One input [batch, layers[0]], output
+// [batch, last]. Layer k has the parameters "k.weight" [out, in] and "k.bias" [out].
+class Mlp : public tessera::sdk::Module {
+ public:
+  explicit Mlp(const tessera::sdk::Setup& setup);
+
+  const std::vector<tessera::sdk::Parameter>& parameters() const override { return parameters_; }
+  int64_t output_width(std::span<const int64_t> widths) const override;
+  void forward(const tessera::sdk::ModuleForward& args, tsr_module_context** context) override;
+  void backward(const tessera::sdk::ModuleBackward& args, tsr_module_context* context) override;
+  void release(tsr_module_context* context) noexcept override { contexts_.give_back(context); }
+
+ private:
+  struct Context {
+    Floats hidden;  // outputs of all layers but the last, one after the other
+  };
+  // Output of layer `k` inside the context's memory.
+  float* hidden_of(const Context& context, int64_t batch, size_t k) const;
+
+  tessera::sdk::Host host_;
+  const Loops& loops_;
+  std::vector<Linear> layers_;
+  std::vector<tessera::sdk::Parameter> parameters_;
+  int64_t hidden_width_ = 0;  // of all layers but the last together
+  int64_t widest_ = 0;
+  ContextPool<Context> contexts_;
+  Floats dz_, dx_;  // gradients on their way down
+  std::vector<float*> weights_, gradients_;
+};
+
+}  // namespace tessera_dense
