@@ -1,0 +1,131 @@
+// From a rendezvous to a group, and from a group to its sub-groups.
+#include <sched.h>
+
+#include <optional>
+
+#include "mesh.h"
+#include "rendezvous.h"
+#include "tcp.h"
+
+namespace tessera::tcp {
+namespace {
+
+Clock::time_point after(double seconds) {
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+int processors() {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+void check(const tsr_rendezvous& where) {
+  if (where.world_size < 1 || where.world_size > kMaxRanks || where.rank < 0 || where.rank >= where.world_size) {
+    sdk::fail(TSR_INVALID_ARGUMENT, "tcp: rank ", where.rank, " of ", where.world_size,
+              " cannot be: ranks go from 0 to ", "WORLD_SIZE - 1, and there are at most ", kMaxRanks);
+  }
+  if (!(where.timeout_s > 0)) sdk::fail(TSR_INVALID_ARGUMENT, "tcp: the timeout must be above 0 s");
+  if (where.world_size == 1) return;
+  if (where.master_addr == nullptr || where.master_addr[0] == '\0') {
+    sdk::fail(TSR_INVALID_ARGUMENT, "tcp: MASTER_ADDR is not set: where does rank 0 listen?");
+  }
+  if (where.master_port < 1 || where.master_port > 65535) {
+    sdk::fail(TSR_INVALID_ARGUMENT, "tcp: MASTER_PORT ", where.master_port, " is not a port");
+  }
+}
+
+EngineOptions engine_options(const Job& job, const GroupId& id, int32_t rank, const std::vector<Address>& addresses,
+                             MeshBuilder& mesh, double timeout_s, Clock::time_point deadline) {
+  MeshOptions options;
+  options.group = id;
+  options.rank = rank;
+  options.addresses = addresses;
+  options.timeout_s = timeout_s;
+  options.deadline = deadline;
+  return {rank, timeout_s, job.spin_us, mesh.connect(options)};
+}
+
+}  // namespace
+
+Group::Group(Job job, const GroupId& id, int32_t rank, std::vector<Address> addresses, MeshBuilder& mesh,
+             double timeout_s, Clock::time_point deadline)
+    : job_(std::move(job)),
+      id_(id),
+      addresses_(std::move(addresses)),
+      engine_(engine_options(job_, id_, rank, addresses_, mesh, timeout_s, deadline)) {
+  const double left = std::chrono::duration<double>(deadline - Clock::now()).count();
+  sdk::Work* all_are_here = barrier({sizeof(tsr_collective_call), 0, nullptr, std::max(left, 0.1), "connect"});
+  all_are_here->wait();
+  all_are_here->recycle();
+}
+
+Group::Group(Job job, double timeout_s)
+    : job_(std::move(job)), addresses_(1), engine_([&] {
+        EngineOptions options;
+        options.timeout_s = timeout_s;
+        options.links.resize(1);
+        return options;
+      }()) {}
+
+std::unique_ptr<sdk::Group> Tcp::connect(const tsr_rendezvous& where) {
+  check(where);
+  const bool crowded = where.local_world_size > processors();
+  Job job{host_, where.token == nullptr ? "" : where.token, spin_us_ >= 0 ? spin_us_ : crowded ? 5.0 : 50.0};
+  if (where.world_size == 1) return std::make_unique<Group>(std::move(job), where.timeout_s);
+  std::optional<MeshBuilder> mesh;
+  RendezvousOptions options{.host = host_,
+                            .rank = where.rank,
+                            .world_size = where.world_size,
+                            .master_addr = where.master_addr,
+                            .master_port = static_cast<uint16_t>(where.master_port),
+                            .token = job.token,
+                            .timeout_s = where.timeout_s,
+                            .deadline = after(where.timeout_s),
+                            .listen = [&](const Address& own) {
+                              mesh.emplace(host_, job.token, own);
+                              return mesh->address().port;
+                            }};
+  Meeting meeting = meet(options);
+  return std::make_unique<Group>(std::move(job), meeting.group, where.rank, std::move(meeting.addresses), *mesh,
+                                 where.timeout_s, options.deadline);
+}
+
+// Every rank listens anew and tells the others its port; those of one color form a mesh. Each group so has connections
+// of its own, and a group in trouble does not disturb another.
+std::unique_ptr<sdk::Group> Group::split(int32_t color) {
+  struct Member {
+    int32_t color;
+    int32_t port;
+  };
+  const Clock::time_point deadline = after(engine_.timeout_s());
+  const uint64_t number = splits_++;
+  const bool alone = world_size() == 1;
+  std::optional<MeshBuilder> mesh;
+  if (color >= 0 && !alone) mesh.emplace(job_.host, job_.token, addresses_[rank()]);
+  Member mine{color, mesh ? mesh->address().port : 0};
+  std::vector<Member> members(static_cast<size_t>(world_size()));
+
+  int64_t own_shape = 2, all_shape = 2 * world_size();
+  const DLDataType int32{kDLInt, 32, 1};
+  const DLTensor own{&mine, {kDLCPU, 0}, 1, int32, &own_shape, nullptr, 0};
+  const DLTensor all{members.data(), {kDLCPU, 0}, 1, int32, &all_shape, nullptr, 0};
+  const std::vector<int64_t> counts(members.size(), 2);
+  sdk::Work* gathered = all_gather_v(own, all, counts, {sizeof(tsr_collective_call), 0, nullptr, 0, "split"});
+  gathered->wait();
+  gathered->recycle();
+
+  if (color < 0) return nullptr;
+  int32_t my_rank = 0;
+  std::vector<Address> addresses;
+  for (int32_t rank = 0; rank < world_size(); ++rank) {
+    if (members[rank].color != color) continue;
+    if (rank == this->rank()) my_rank = static_cast<int32_t>(addresses.size());
+    addresses.push_back(addresses_[rank]);
+    addresses.back().port = static_cast<uint16_t>(members[rank].port);
+  }
+  if (addresses.size() == 1) return std::make_unique<Group>(job_, engine_.timeout_s());
+  return std::make_unique<Group>(job_, child_id(id_, number, color), my_rank, std::move(addresses), *mesh,
+                                 engine_.timeout_s(), deadline);
+}
+
+}  // namespace tessera::tcp

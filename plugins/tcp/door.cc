@@ -1,0 +1,152 @@
+#include "door.h"
+
+#include <algorithm>
+
+namespace tessera::tcp {
+namespace {
+
+using asio::use_awaitable;
+using boost::system::error_code;
+
+constexpr std::chrono::milliseconds kPatience{5000};  // with one connection that has not proved itself
+constexpr int kMaxInside = 256;                       // connections examined at once
+constexpr int kMaxLogged = 100;
+
+// Thrown inside examine(): the caller is a stranger.
+struct Stranger {
+  const char* why;
+};
+
+}  // namespace
+
+Address to_address(const Endpoint& endpoint) {
+  Address address;
+  address.port = endpoint.port();
+  const asio::ip::address ip = endpoint.address();
+  if (ip.is_v6()) {
+    address.v6 = 1;
+    address.ip = ip.to_v6().to_bytes();
+  } else {
+    const auto bytes = ip.to_v4().to_bytes();
+    std::copy(bytes.begin(), bytes.end(), address.ip.begin());
+  }
+  return address;
+}
+
+Endpoint to_endpoint(const Address& address) {
+  if (address.v6 != 0) return {asio::ip::address_v6(address.ip), address.port};
+  return {asio::ip::address_v4({address.ip[0], address.ip[1], address.ip[2], address.ip[3]}), address.port};
+}
+
+std::string to_text(const Endpoint& endpoint) {
+  const std::string ip = endpoint.address().to_string();
+  return (endpoint.address().is_v6() ? "[" + ip + "]" : ip) + ":" + std::to_string(endpoint.port());
+}
+
+Cutoff::Cutoff(const std::shared_ptr<TcpSocket>& socket, std::chrono::milliseconds limit)
+    : timer_(socket->get_executor(), limit) {
+  timer_.async_wait([armed = armed_, socket](error_code error) {
+    if (error || !*armed) return;
+    error_code ignored;
+    socket->close(ignored);
+  });
+}
+
+Cutoff::~Cutoff() {
+  *armed_ = false;
+  timer_.cancel();
+}
+
+Door::Door(asio::io_context& io, DoorOptions options, const Endpoint& where)
+    : options_(std::move(options)), acceptor_(io, where, /*reuse_addr=*/true) {}
+
+void Door::open(Visit visit) {
+  visit_ = std::move(visit);
+  asio::co_spawn(acceptor_.get_executor(), accept_all(), asio::detached);
+}
+
+void Door::close() {
+  error_code ignored;
+  acceptor_.close(ignored);
+}
+
+void Door::refuse(const Endpoint& who, const std::string& why) {
+  if (++refused_ > kMaxLogged) return;
+  options_.host.log(TSR_LOG_WARNING, "tcp: " + options_.name + ": refused " + to_text(who) + ": " + why);
+  if (refused_ == kMaxLogged) options_.host.log(TSR_LOG_WARNING, "tcp: further refusals are not logged");
+}
+
+Task<> Door::accept_all() {
+  while (acceptor_.is_open()) {
+    auto socket = std::make_shared<TcpSocket>(acceptor_.get_executor());
+    Endpoint from;
+    error_code error;
+    co_await acceptor_.async_accept(*socket, from, asio::redirect_error(use_awaitable, error));
+    if (error == asio::error::operation_aborted || !acceptor_.is_open()) co_return;
+    if (error) {  // no file descriptors, or the caller is gone: others may still come
+      asio::steady_timer pause(acceptor_.get_executor(), std::chrono::milliseconds(20));
+      co_await pause.async_wait(asio::redirect_error(use_awaitable, error));
+    } else if (options_.token.empty() && !from.address().is_loopback()) {
+      refuse(from, "without TESSERA_JOB_TOKEN only loopback addresses are accepted");
+    } else if (inside_ >= kMaxInside) {
+      refuse(from, "too many connections that have not proved themselves");
+    } else {
+      asio::co_spawn(acceptor_.get_executor(), examine(std::move(socket), from), asio::detached);
+    }
+  }
+}
+
+Task<> Door::examine(std::shared_ptr<TcpSocket> socket, Endpoint from) {
+  ++inside_;
+  std::string problem;
+  Hello hello;
+  try {
+    const Cutoff cutoff(socket, kPatience);
+    co_await asio::async_read(*socket, asio::buffer(&hello, sizeof(hello)), use_awaitable);
+    if (hello.magic != kHelloMagic) throw Stranger{"it does not speak this protocol"};
+    const Nonce challenge = random_nonce();
+    co_await asio::async_write(*socket, asio::buffer(challenge), use_awaitable);
+    Mac its;
+    co_await asio::async_read(*socket, asio::buffer(its), use_awaitable);
+    if (!equal(its, proof(options_.token, Role::kCaller, hello, challenge))) throw Stranger{"it has another token"};
+    const Mac mine = proof(options_.token, Role::kCalled, hello, challenge);
+    co_await asio::async_write(*socket, asio::buffer(mine), use_awaitable);
+  } catch (const Stranger& stranger) {
+    problem = stranger.why;
+  } catch (const boost::system::system_error& e) {
+    problem = socket->is_open() ? "it left before it had proved itself (" + e.code().message() + ")"
+                                : "it did not prove itself in time";
+  } catch (const std::exception& e) {
+    problem = e.what();
+  }
+  --inside_;
+  if (!problem.empty()) {
+    refuse(from, problem);
+  } else if (hello.rank < 0 || hello.rank >= kMaxRanks || hello.port < 0 || hello.port > 65535) {
+    refuse(from, "its hello has numbers that cannot be");
+  } else {
+    visit_(std::move(socket), hello);
+  }
+}
+
+Task<> knock(TcpSocket& socket, std::string token, Hello hello) {
+  hello.nonce = random_nonce();
+  co_await asio::async_write(socket, asio::buffer(&hello, sizeof(hello)), use_awaitable);
+  Nonce challenge;
+  co_await asio::async_read(socket, asio::buffer(challenge), use_awaitable);
+  const Mac mine = proof(token, Role::kCaller, hello, challenge);
+  co_await asio::async_write(socket, asio::buffer(mine), use_awaitable);
+  Mac its{};
+  error_code error;
+  co_await asio::async_read(socket, asio::buffer(its), asio::redirect_error(use_awaitable, error));
+  if (error == asio::error::eof || error == asio::error::connection_reset) {
+    sdk::fail(TSR_PERMISSION_DENIED, "tcp: rank ", hello.target, " refused rank ", hello.rank,
+              ": is TESSERA_JOB_TOKEN the same on both?");
+  }
+  if (error) throw boost::system::system_error(error);
+  if (!equal(its, proof(token, Role::kCalled, hello, challenge))) {
+    sdk::fail(TSR_PERMISSION_DENIED, "tcp: who answers for rank ", hello.target, " does not know this job's token");
+  }
+}
+
+}  // namespace tessera::tcp

@@ -1,0 +1,75 @@
+// Connections between strangers: one side listens behind a Door, the other knocks; both prove that they know the token.
+//
+// The caller sends a Hello; the door answers with a nonce; the caller proves that it knows the token; only then does
+// the door. A door lets nobody wait for long and reads nothing of variable length, so that garbage, port scans and slow
+// senders cost a log line and nothing else. What follows on an admitted connection is not encrypted.
+#pragma once
+
+#include <boost/asio.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "address.h"
+#include "tessera/sdk/host.h"
+#include "wire.h"
+
+namespace tessera::tcp {
+
+namespace asio = boost::asio;
+using TcpSocket = asio::ip::tcp::socket;
+using Endpoint = asio::ip::tcp::endpoint;
+template <class T = void>
+using Task = asio::awaitable<T>;
+
+Address to_address(const Endpoint& endpoint);
+Endpoint to_endpoint(const Address& address);
+std::string to_text(const Endpoint& endpoint);  // "127.0.0.1:29500"
+
+// Closes the socket when `limit` has passed, which ends whatever waits for it; not any more once this is gone.
+class Cutoff {
+ public:
+  Cutoff(const std::shared_ptr<TcpSocket>& socket, std::chrono::milliseconds limit);
+  ~Cutoff();
+  Cutoff(const Cutoff&) = delete;
+  Cutoff& operator=(const Cutoff&) = delete;
+
+ private:
+  std::shared_ptr<bool> armed_ = std::make_shared<bool>(true);
+  asio::steady_timer timer_;
+};
+
+struct DoorOptions {
+  sdk::Host host;
+  std::string token;  // empty: only loopback addresses are let in
+  std::string name;   // of what is behind the door, for the log: "rendezvous"
+};
+
+class Door {
+ public:
+  using Visit = std::function<void(std::shared_ptr<TcpSocket>, const Hello&)>;
+
+  // Listens at `where`; port 0: any. Throws boost::system::system_error.
+  Door(asio::io_context& io, DoorOptions options, const Endpoint& where);
+  Endpoint endpoint() const { return acceptor_.local_endpoint(); }
+  // Calls `visit`, from the io_context, for everyone who knows the token. The door must outlive the io_context's run.
+  void open(Visit visit);
+  void close();
+  void refuse(const Endpoint& who, const std::string& why);  // logs; the caller drops the connection
+
+ private:
+  Task<> accept_all();
+  Task<> examine(std::shared_ptr<TcpSocket> socket, Endpoint from);
+
+  DoorOptions options_;
+  asio::ip::tcp::acceptor acceptor_;
+  Visit visit_;
+  int inside_ = 0;   // connections being examined
+  int refused_ = 0;  // so far
+};
+
+// The caller's side, on a connected socket. Failure(TSR_PERMISSION_DENIED) when the other side does not accept the
+// token or does not know it; boost::system::system_error when it does not talk.
+Task<> knock(TcpSocket& socket, std::string token, Hello hello);
+
+}  // namespace tessera::tcp

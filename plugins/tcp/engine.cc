@@ -1,0 +1,344 @@
+#include "engine.h"
+
+#include <poll.h>
+#include <sched.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace tessera::tcp {
+namespace {
+
+// Of one call to the kernel: large enough to be cheap, small enough that sending and receiving take turns.
+constexpr size_t kSlice = size_t{256} << 10;
+// An operation whose data arrived in time is not late because wait() was called late.
+constexpr std::chrono::milliseconds kWaitGrace{100};
+
+}  // namespace
+
+void Op::wait() { engine->wait(*this); }
+void Op::recycle() noexcept { engine->recycle(*this); }
+
+Engine::Engine(EngineOptions options)
+    : rank_(options.rank),
+      timeout_s_(options.timeout_s),
+      spin_(static_cast<int64_t>(options.spin_us * 1000)),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!wake_) sdk::fail(TSR_RESOURCE_EXHAUSTED, "tcp: no event descriptor: ", std::strerror(errno));
+  const size_t world = options.links.size();
+  peers_ = std::vector<Peer>(world - 1);
+  for (size_t k = 1; k < world; ++k) {
+    const size_t rank = (static_cast<size_t>(rank_) + k) % world;
+    peers_[k - 1].rank = static_cast<int32_t>(rank);
+    peers_[k - 1].link = std::move(options.links[rank]);
+  }
+  polled_.resize(2 * peers_.size() + 1);
+}
+
+Engine::~Engine() { tell_all(ControlKind::kGoodbye, TSR_OK, ""); }
+
+// --- operations ------------------------------------------------------------------------------------------------------
+
+Op& Engine::prepare(OpKind kind, const sdk::CollectiveCall& call) {
+  if (free_ops_.empty()) {
+    free_ops_.reserve(ops_.size() + 1);  // recycle() must not fail
+    ops_.push_back(std::make_unique<Op>());
+    ops_.back()->engine = this;
+    free_ops_.push_back(ops_.back().get());
+  }
+  Op& op = *free_ops_.back();
+  free_ops_.pop_back();
+  op.header = DataHeader{};
+  op.header.kind = kind;
+  if (call.label != nullptr) set_text(op.header.label, sizeof(op.header.label), call.label);
+  op.lanes.assign(peers_.size() + 1, Lane{});
+  op.reduction = Reduction{};
+  op.timeout_s = call.timeout_s > 0 ? call.timeout_s : timeout_s_;
+  op.deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(op.timeout_s));
+  op.reduced = 0;
+  op.slots_full = op.sends_left = op.receives_left = 0;
+  return op;
+}
+
+void Engine::recycle(Op& op) noexcept { free_ops_.push_back(&op); }
+
+void Engine::start(Op& op) {
+  throw_if_failed();
+  if (Op* oldest = slot(next_sequence_)) wait(*oldest);
+  op.header.sequence = next_sequence_;
+  for (const Peer& peer : peers_) {
+    op.sends_left += op.lanes[peer.rank].sends;
+    op.receives_left += op.lanes[peer.rank].receives;
+  }
+  if (op.reduction.bytes == 0) op.reduction.function = nullptr;
+  slot(next_sequence_++) = &op;
+  end_if_done(op);
+  for (Peer& peer : peers_) {
+    if (peer.sending == nullptr) next_send(peer);
+    if (peer.receiving == nullptr) next_receive(peer);
+    if (peer.sending != nullptr) push(peer);
+  }
+}
+
+void Engine::wait(Op& op) {
+  if (op.done()) return;
+  const Clock::time_point deadline = std::max(op.deadline, Clock::now() + kWaitGrace);
+  Clock::time_point idle_since = Clock::time_point::max();
+  while (true) {
+    throw_if_failed();
+    const bool moved = progress();
+    if (op.done()) return;
+    const Clock::time_point now = Clock::now();
+    if (now >= deadline) late(op);
+    if (moved) {
+      idle_since = Clock::time_point::max();
+      continue;
+    }
+    if (idle_since == Clock::time_point::max()) idle_since = now;
+    if (now - idle_since < spin_) {
+      sched_yield();  // where ranks share a core, the one waited for may need this one
+    } else {
+      sleep(op, deadline);
+    }
+  }
+}
+
+// --- moving bytes ----------------------------------------------------------------------------------------------------
+
+// The next operation that has something for this peer becomes the current one.
+void Engine::next_send(Peer& peer) {
+  peer.sent = 0;
+  for (; peer.send_sequence < next_sequence_; ++peer.send_sequence) {
+    Op* op = slot(peer.send_sequence);
+    // A slot may have been taken by a later operation: then the one looked for is done.
+    if (op == nullptr || op->header.sequence != peer.send_sequence) continue;
+    const Lane& lane = op->lanes[peer.rank];
+    if (!lane.sends) continue;
+    peer.sending = op;
+    peer.out = op->header;
+    peer.out.bytes = lane.send_bytes + (op->reduction.hands_out ? op->reduction.bytes : 0);
+    return;
+  }
+  peer.sending = nullptr;
+}
+
+void Engine::next_receive(Peer& peer) {
+  peer.got = 0;
+  for (; peer.recv_sequence < next_sequence_; ++peer.recv_sequence) {
+    Op* op = slot(peer.recv_sequence);
+    if (op == nullptr || op->header.sequence != peer.recv_sequence || !op->lanes[peer.rank].receives) continue;
+    peer.receiving = op;
+    return;
+  }
+  peer.receiving = nullptr;
+}
+
+bool Engine::progress() {
+  bool moved = false;
+  for (Peer& peer : peers_) {
+    if (peer.sending != nullptr && can_push(peer)) moved |= push(peer);
+    if (peer.receiving != nullptr) moved |= pull(peer);
+  }
+  return moved;
+}
+
+// Whether there is something to send now: a reduced piece may not be ready.
+bool Engine::can_push(const Peer& peer) const {
+  const Op& op = *peer.sending;
+  return peer.sent < sizeof(DataHeader) + op.lanes[peer.rank].send_bytes + (op.reduction.hands_out ? op.reduced : 0);
+}
+
+bool Engine::push(Peer& peer) {
+  Op& op = *peer.sending;
+  const Lane& lane = op.lanes[peer.rank];
+  iovec pieces[3];
+  size_t count = 0, room = kSlice, at = peer.sent;
+  // Adds what of `data` lies behind the bytes already sent.
+  const auto add = [&](const void* data, size_t bytes) {
+    if (at >= bytes) {
+      at -= bytes;
+      return;
+    }
+    const size_t n = std::min(bytes - at, room);
+    if (n > 0) pieces[count++] = {const_cast<char*>(static_cast<const char*>(data)) + at, n};
+    room -= n;
+    at = 0;
+  };
+  add(&peer.out, sizeof(DataHeader));
+  add(lane.send, lane.send_bytes);
+  if (op.reduction.hands_out) add(op.reduction.target, op.reduced);
+  msghdr message{};
+  message.msg_iov = pieces;
+  message.msg_iovlen = count;
+  const ssize_t n = sendmsg(peer.link.data.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (n < 0) {
+    if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return false;
+    lost(peer, op, errno);
+  }
+  peer.sent += static_cast<size_t>(n);
+  bytes_sent_.store(bytes_sent() + static_cast<uint64_t>(n), std::memory_order_relaxed);  // written here alone
+  if (peer.sent == sizeof(DataHeader) + peer.out.bytes) end_send(peer);
+  return n > 0;
+}
+
+// Where the next bytes of the payload go, and how many are wanted there now: possibly none, while a reduction waits.
+size_t Engine::receivable(Peer& peer, char** where) {
+  const Op& op = *peer.receiving;
+  const Lane& lane = op.lanes[peer.rank];
+  const size_t at = peer.got < sizeof(DataHeader) ? 0 : peer.got - sizeof(DataHeader);
+  const size_t contribution = op.reduction.function != nullptr ? op.reduction.bytes : 0;
+  if (at < contribution) {
+    const size_t end = std::min(op.reduced + kChunk, contribution);
+    *where = scratch(peer.rank) + (at - op.reduced);
+    return end - at;
+  }
+  *where = lane.recv + (at - contribution);
+  return std::min(lane.recv_bytes - (at - contribution), kSlice);
+}
+
+// Header and payload in one call: where they belong is known beforehand.
+bool Engine::pull(Peer& peer) {
+  const Op& op = *peer.receiving;
+  iovec pieces[2];
+  size_t count = 0;
+  const bool header_missing = peer.got < sizeof(DataHeader);
+  if (header_missing) {
+    pieces[count++] = {reinterpret_cast<char*>(&peer.in) + peer.got, sizeof(DataHeader) - peer.got};
+  }
+  char* where = nullptr;
+  const size_t wanted = receivable(peer, &where);
+  if (wanted > 0) pieces[count++] = {where, wanted};
+  if (count == 0) return false;
+  msghdr message{};
+  message.msg_iov = pieces;
+  message.msg_iovlen = count;
+  const ssize_t n = recvmsg(peer.link.data.get(), &message, MSG_DONTWAIT);
+  if (n < 0) {
+    if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return false;
+    lost(peer, op, errno);
+  }
+  if (n == 0) lost(peer, op, 0);
+  received(peer, static_cast<size_t>(n));
+  return true;
+}
+
+void Engine::received(Peer& peer, size_t bytes) {
+  Op& op = *peer.receiving;
+  const size_t before = peer.got;
+  peer.got += bytes;
+  if (peer.got < sizeof(DataHeader)) return;
+  if (before < sizeof(DataHeader)) check_header(peer);
+  const size_t contribution = op.reduction.function != nullptr ? op.reduction.bytes : 0;
+  const size_t slot_end = sizeof(DataHeader) + std::min(op.reduced + kChunk, contribution);
+  if (op.reduced < contribution && before < slot_end && peer.got == slot_end) {
+    ++op.slots_full;
+    reduce_if_ready(op);
+  } else {
+    end_receive_if_complete(peer);
+  }
+}
+
+void Engine::check_header(Peer& peer) {
+  const Op& op = *peer.receiving;
+  const Lane& lane = op.lanes[peer.rank];
+  DataHeader mine = op.header;
+  mine.bytes = lane.recv_bytes + (op.reduction.function != nullptr ? op.reduction.bytes : 0);
+  const DataHeader& its = peer.in;
+  if (its.magic != kDataMagic) fail(TSR_DATA_LOSS, "tcp: damaged data from rank " + std::to_string(peer.rank));
+  if (its.kind == mine.kind && its.reduce == mine.reduce && its.dtype_code == mine.dtype_code &&
+      its.dtype_bits == mine.dtype_bits && its.sequence == mine.sequence && its.bytes == mine.bytes &&
+      its.total == mine.total) {
+    return;
+  }
+  std::string text = "tcp: ranks disagree: rank " + std::to_string(peer.rank) + " called " + describe(its) +
+                     " while rank " + std::to_string(rank_) + " called " + describe(mine);
+  if (its.sequence != mine.sequence) {
+    text += ", as operations number " + std::to_string(its.sequence) + " and " + std::to_string(mine.sequence);
+  }
+  fail(TSR_INVALID_ARGUMENT, text);
+}
+
+void Engine::end_send(Peer& peer) {
+  Op& op = *peer.sending;
+  --op.sends_left;
+  ++peer.send_sequence;
+  if (op.reduction.after_sends) reduce_if_ready(op);
+  end_if_done(op);
+  next_send(peer);
+}
+
+// What comes behind the last contribution may arrive before the other ranks' contributions do.
+void Engine::end_receive_if_complete(Peer& peer) {
+  Op& op = *peer.receiving;
+  const size_t contribution = op.reduction.function != nullptr ? op.reduction.bytes : 0;
+  if (op.reduced < contribution) return;
+  if (peer.got < sizeof(DataHeader) + contribution + op.lanes[peer.rank].recv_bytes) return;
+  --op.receives_left;
+  ++peer.recv_sequence;
+  end_if_done(op);
+  next_receive(peer);
+}
+
+void Engine::end_if_done(Op& op) {
+  if (op.done()) slot(op.header.sequence) = nullptr;
+}
+
+// --- reductions ------------------------------------------------------------------------------------------------------
+
+char* Engine::scratch(int32_t rank) {
+  if (!scratch_) scratch_.reset(new char[peers_.size() * kChunk]);
+  return scratch_.get() + static_cast<size_t>(rank < rank_ ? rank : rank - 1) * kChunk;
+}
+
+void Engine::reduce_if_ready(Op& op) {
+  if (op.reduction.function == nullptr || op.slots_full < static_cast<int>(peers_.size())) return;
+  if (op.reduction.after_sends && op.sends_left > 0) return;
+  reduce_chunk(op);
+  op.slots_full = 0;
+  if (op.reduced < op.reduction.bytes) return;
+  for (Peer& peer : peers_) end_receive_if_complete(peer);
+}
+
+// ((rank 0 op rank 1) op rank 2) ..., in scratch of rank 0 until the last step; on rank 0 itself in the target.
+void Engine::reduce_chunk(Op& op) {
+  const Reduction& reduction = op.reduction;
+  const size_t bytes = std::min(kChunk, reduction.bytes - op.reduced);
+  char* target = reduction.target + op.reduced;
+  const int32_t last = static_cast<int32_t>(peers_.size());
+  const auto contribution = [&](int32_t rank) -> const char* {
+    return rank == rank_ ? reduction.own + op.reduced : scratch(rank);
+  };
+  const char* sum = contribution(0);
+  for (int32_t rank = 1; rank <= last; ++rank) {
+    char* to = rank == last || rank_ == 0 ? target : scratch(0);
+    reduction.function(to, sum, contribution(rank), bytes);
+    sum = to;
+  }
+  op.reduced += bytes;
+}
+
+// --- sleeping --------------------------------------------------------------------------------------------------------
+
+void Engine::sleep(Op& op, Clock::time_point deadline) {
+  size_t n = 0;
+  for (Peer& peer : peers_) {
+    short events = 0;
+    char* unused = nullptr;
+    if (peer.sending != nullptr && can_push(peer)) events |= POLLOUT;
+    if (peer.receiving != nullptr && (peer.got < sizeof(DataHeader) || receivable(peer, &unused) > 0)) events |= POLLIN;
+    polled_[n++] = {events != 0 ? peer.link.data.get() : -1, events, 0};
+    polled_[n++] = {peer.left ? -1 : peer.link.control.get(), POLLIN, 0};
+  }
+  polled_[n++] = {wake_.get(), POLLIN, 0};
+  const auto left = std::max(Clock::duration::zero(), deadline - Clock::now());
+  const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+  if (poll(polled_.data(), n, static_cast<int>(std::min<int64_t>(milliseconds, 60000))) <= 0) return;
+  for (size_t i = 0; i < peers_.size(); ++i) {
+    if (polled_[2 * i + 1].revents != 0) read_control(peers_[i], op, 0);
+  }
+}
+
+}  // namespace tessera::tcp

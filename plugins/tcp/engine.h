@@ -1,0 +1,167 @@
+// The data path of one group: operations in flight, moved by whoever waits.
+//
+// There is no thread of its own. start() sends what the sockets take at once; wait() sends and receives for all
+// operations in flight until its own is done: it tries for a moment, then sleeps in poll(). What was started and not
+// yet waited for therefore travels as far as the sockets' buffers reach while the caller computes.
+//
+// All algorithms are direct: each rank exchanges with each other rank, in one step or, for a large all_reduce, in two.
+// Reductions happen in rank order, a chunk at a time while it is in the cache: the same bits on all ranks, every run.
+// After the first operations of a kind nothing is allocated; no lock is taken unless something fails.
+#pragma once
+
+#include <poll.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "fd.h"
+#include "reduce.h"
+#include "tessera/sdk/collective.h"
+#include "wire.h"
+
+namespace tessera::tcp {
+
+using Clock = std::chrono::steady_clock;
+
+// What one rank exchanges with one other in an operation. Receives: first the other's contribution to the reduction, if
+// the operation has one, then `recv`. Sends: `send`, then the reduced piece, if the operation hands it out.
+struct Lane {
+  bool sends = false;
+  bool receives = false;
+  const char* send = nullptr;
+  size_t send_bytes = 0;
+  char* recv = nullptr;
+  size_t recv_bytes = 0;
+};
+
+// Everybody's contribution to this rank's piece, combined in rank order.
+struct Reduction {
+  ReduceFn function = nullptr;  // null: the operation does not reduce
+  const char* own = nullptr;    // this rank's contribution
+  char* target = nullptr;       // where the result goes; may be `own`
+  size_t bytes = 0;
+  bool hands_out = false;    // the result goes to all other ranks, chunk by chunk
+  bool after_sends = false;  // `target` is being sent from: wait until that is over. bytes <= kChunk then
+};
+
+class Engine;
+
+// One operation. Owned by its engine, used again after wait().
+struct Op final : sdk::Work {
+  Engine* engine = nullptr;
+  DataHeader header;        // as this rank sees it; bytes differ by lane
+  std::vector<Lane> lanes;  // by rank
+  Reduction reduction;
+  Clock::time_point deadline;
+  double timeout_s = 0;
+
+  size_t reduced = 0;  // bytes of the reduction that are final
+  int slots_full = 0;  // ranks whose next chunk has arrived
+  int sends_left = 0;  // lanes
+  int receives_left = 0;
+  bool done() const { return sends_left == 0 && receives_left == 0; }
+
+  void wait() override;
+  void recycle() noexcept override;
+};
+
+struct EngineOptions {
+  int32_t rank = 0;
+  double timeout_s = 30;    // of operations that do not bring their own
+  double spin_us = 50;      // how long to try before sleeping
+  std::vector<Link> links;  // by rank; this rank's own is empty
+};
+
+class Engine {
+ public:
+  static constexpr size_t kChunk = size_t{256} << 10;  // of a reduction: small enough to stay in the cache
+
+  explicit Engine(EngineOptions options);
+  ~Engine();  // says goodbye
+
+  int32_t rank() const { return rank_; }
+  int32_t world_size() const { return static_cast<int32_t>(peers_.size()) + 1; }
+  double timeout_s() const { return timeout_s_; }
+
+  // A cleared operation with its name and deadline; to be filled in and started, or given up by recycle().
+  Op& prepare(OpKind kind, const sdk::CollectiveCall& call);
+  void start(Op& op);
+  void wait(Op& op);
+  void recycle(Op& op) noexcept;
+
+  // Poisons the group, tells all others, and throws `code` with `text`. The others report `code` too.
+  [[noreturn]] void fail(tsr_code code, const std::string& text);
+  // [any-thread] Poisons the group. Here it is reported as TSR_CANCELLED, elsewhere as TSR_ABORTED.
+  void abort(const std::string& reason) noexcept;
+  void throw_if_failed() const;
+
+  uint64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
+
+ private:
+  // Another rank: its connections and how far the traffic with it has come.
+  struct Peer {
+    int32_t rank = 0;
+    Link link;
+    uint64_t send_sequence = 0, recv_sequence = 0;  // the next operations to look at
+    Op* sending = nullptr;                          // null: nothing to send or receive now
+    Op* receiving = nullptr;
+    size_t sent = 0, got = 0;  // bytes of the current operation, header included
+    DataHeader out, in;
+    bool left = false;  // it said goodbye
+    ControlFrame control;
+    size_t control_got = 0;
+  };
+
+  // Operations that are not done, by sequence number.
+  static constexpr uint64_t kInFlight = 64;
+  Op*& slot(uint64_t sequence) { return in_flight_[sequence % kInFlight]; }
+
+  void next_send(Peer& peer);
+  void next_receive(Peer& peer);
+  bool progress();
+  bool push(Peer& peer);
+  bool pull(Peer& peer);
+  bool can_push(const Peer& peer) const;
+  size_t receivable(Peer& peer, char** where);
+  void received(Peer& peer, size_t bytes);
+  void end_send(Peer& peer);
+  void end_receive_if_complete(Peer& peer);
+  void end_if_done(Op& op);
+  void check_header(Peer& peer);
+  void reduce_if_ready(Op& op);
+  void reduce_chunk(Op& op);
+  char* scratch(int32_t rank);
+  void sleep(Op& op, Clock::time_point deadline);
+
+  // Failures (failures.cc).
+  void read_control(Peer& peer, const Op& op, int error);
+  [[noreturn]] void lost(Peer& peer, const Op& op, int error);
+  [[noreturn]] void late(const Op& op);
+  bool poison(tsr_code code, const std::string& text) noexcept;
+  void tell_all(ControlKind kind, tsr_code code, const std::string& text) noexcept;
+
+  int32_t rank_;
+  double timeout_s_;
+  std::chrono::nanoseconds spin_;
+  std::vector<Peer> peers_;  // beginning behind this rank, so that not all ranks send to rank 0 first
+  uint64_t next_sequence_ = 0;
+  Op* in_flight_[kInFlight] = {};
+  std::vector<std::unique_ptr<Op>> ops_;
+  std::vector<Op*> free_ops_;
+  std::unique_ptr<char[]> scratch_;
+  std::vector<pollfd> polled_;
+  std::atomic<uint64_t> bytes_sent_{0};
+
+  Fd wake_;  // readable once the group is poisoned
+  std::atomic<bool> failed_{false};
+  mutable std::mutex mutex_;  // of what follows, and of writing to control connections
+  tsr_code failure_code_ = TSR_OK;
+  std::string failure_;
+};
+
+}  // namespace tessera::tcp

@@ -1,0 +1,130 @@
+// What the engine does when a rank dies, leaves, is late, or gives up: say who, and let everybody know.
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "engine.h"
+
+namespace tessera::tcp {
+namespace {
+
+std::string rank_text(int32_t rank) { return "rank " + std::to_string(rank); }
+
+bool try_again(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
+
+}  // namespace
+
+// The first failure of a group is the one that counts. True for it.
+bool Engine::poison(tsr_code code, const std::string& text) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failed_.load(std::memory_order_relaxed)) return false;
+    failure_code_ = code;
+    failure_ = text;
+    failed_.store(true, std::memory_order_release);
+  }
+  eventfd_write(wake_.get(), 1);
+  return true;
+}
+
+void Engine::throw_if_failed() const {
+  if (!failed_.load(std::memory_order_acquire)) return;
+  const std::lock_guard lock(mutex_);
+  throw sdk::Failure(failure_code_, failure_);
+}
+
+void Engine::fail(tsr_code code, const std::string& text) {
+  if (poison(code, text)) tell_all(ControlKind::kAbort, code, text);
+  throw_if_failed();
+  __builtin_unreachable();
+}
+
+void Engine::abort(const std::string& reason) noexcept {
+  if (poison(TSR_CANCELLED, "tcp: aborted by this rank: " + reason)) {
+    tell_all(ControlKind::kAbort, TSR_ABORTED, "tcp: " + rank_text(rank_) + " aborted: " + reason);
+  }
+}
+
+// Control connections are never full: each carries a frame or two in its life.
+void Engine::tell_all(ControlKind kind, tsr_code code, const std::string& text) noexcept {
+  ControlFrame frame;
+  frame.kind = kind;
+  frame.code = code;
+  set_text(frame.text, sizeof(frame.text), text);
+  const std::lock_guard lock(mutex_);
+  for (const Peer& peer : peers_) {
+    if (send(peer.link.control.get(), &frame, sizeof(frame), MSG_DONTWAIT | MSG_NOSIGNAL) < 0) continue;
+  }
+}
+
+// Takes what has come over the control connection: a notice of failure ends the group here as well, and so does the
+// connection's end without a goodbye. `error` tells why, where the data connection knew it.
+void Engine::read_control(Peer& peer, const Op& op, int error) {
+  while (!peer.left) {
+    const ssize_t n = recv(peer.link.control.get(), reinterpret_cast<char*>(&peer.control) + peer.control_got,
+                           sizeof(ControlFrame) - peer.control_got, MSG_DONTWAIT);
+    if (n < 0 && try_again(errno)) return;
+    if (n <= 0) {
+      const int cause = n < 0 ? errno : error;
+      fail(TSR_ABORTED, "tcp: " + rank_text(peer.rank) + " died during " + name_of(op.header) + " (" +
+                            (cause == 0 ? "connection closed" : std::strerror(cause)) + ")");
+    }
+    peer.control_got += static_cast<size_t>(n);
+    if (peer.control_got < sizeof(ControlFrame)) continue;
+    peer.control_got = 0;
+    if (peer.control.magic != kControlMagic) {
+      fail(TSR_DATA_LOSS, "tcp: a damaged control message from " + rank_text(peer.rank));
+    }
+    if (peer.control.kind == ControlKind::kAbort) {
+      fail(peer.control.code == TSR_OK ? TSR_ABORTED : peer.control.code,
+           safe_text(peer.control.text, sizeof(peer.control.text)));
+    }
+    peer.left = true;
+  }
+}
+
+// The data connection has ended. Why is known to the control connection, now or in a moment.
+void Engine::lost(Peer& peer, const Op& op, int error) {
+  const Clock::time_point until = std::min(op.deadline, Clock::now() + std::chrono::seconds(1));
+  do {
+    read_control(peer, op, error);
+    if (peer.left) {
+      fail(TSR_ABORTED,
+           "tcp: " + rank_text(peer.rank) + " closed its group before " + name_of(op.header) + " was done");
+    }
+    pollfd polled{peer.link.control.get(), POLLIN, 0};
+    poll(&polled, 1, 10);
+  } while (Clock::now() < until);
+  fail(TSR_ABORTED, "tcp: " + rank_text(peer.rank) + " died during " + name_of(op.header) + " (" +
+                        (error == 0 ? "connection closed" : std::strerror(error)) + ")");
+}
+
+// Those from whom nothing of the operation has come are late; if there are none, those with whom it is unfinished.
+void Engine::late(const Op& op) {
+  std::string silent, unfinished;
+  const auto add = [](std::string* list, int32_t rank) { *list += (list->empty() ? "" : ", ") + std::to_string(rank); };
+  for (int32_t rank = 0; rank < world_size(); ++rank) {
+    const auto peer = std::find_if(peers_.begin(), peers_.end(), [&](const Peer& p) { return p.rank == rank; });
+    if (peer == peers_.end()) continue;
+    const bool receives = peer->receiving != nullptr && peer->receiving->header.sequence <= op.header.sequence;
+    const bool sends = peer->sending != nullptr && peer->sending->header.sequence <= op.header.sequence;
+    if (receives && peer->got < sizeof(DataHeader)) {
+      add(&silent, rank);
+    } else if (receives || sends) {
+      add(&unfinished, rank);
+    }
+  }
+  const std::string& ranks = silent.empty() ? unfinished : silent;
+  const bool several = ranks.find(',') != std::string::npos;
+  char seconds[32];
+  std::snprintf(seconds, sizeof(seconds), "%g", op.timeout_s);
+  fail(TSR_DEADLINE_EXCEEDED, std::string("tcp: ") + (several ? "ranks " : "rank ") + ranks +
+                                  (several ? " were" : " was") + " late: " + name_of(op.header) +
+                                  " did not finish within " + seconds + " s");
+}
+
+}  // namespace tessera::tcp

@@ -1,0 +1,141 @@
+#include "mesh.h"
+
+#include <fcntl.h>
+#include <netinet/tcp.h>
+
+#include <exception>
+
+#include "door.h"
+#include "rendezvous.h"
+
+namespace tessera::tcp {
+namespace {
+
+using asio::use_awaitable;
+using boost::system::error_code;
+using std::chrono::milliseconds;
+using SocketPtr = std::shared_ptr<TcpSocket>;
+
+// From here on the descriptor belongs to the engine. Data goes out at once; a peer whose machine vanished is noticed
+// when what was sent stays unacknowledged for the group's timeout.
+Fd take(TcpSocket& socket, double timeout_s) {
+  error_code ignored;
+  socket.set_option(asio::ip::tcp::no_delay(true), ignored);
+  const int patience = static_cast<int>(std::min(timeout_s * 1000, 1e9));
+  setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_USER_TIMEOUT, &patience, sizeof(patience));
+  const int fd = socket.release();
+  fcntl(fd, F_SETFD, FD_CLOEXEC);
+  return Fd(fd);
+}
+
+}  // namespace
+
+struct MeshBuilder::Impl {
+  Impl(sdk::Host host, std::string token_, const Address& own)
+      : token(std::move(token_)), door(io, DoorOptions{host, token, "mesh"}, to_endpoint(own)) {}
+
+  int32_t world_size() const { return static_cast<int32_t>(options->addresses.size()); }
+
+  // A rank above this one has knocked.
+  void visit(SocketPtr socket, const Hello& hello) {
+    error_code gone;
+    const Endpoint from = socket->remote_endpoint(gone);
+    const bool fits = hello.group == options->group && hello.target == options->rank &&
+                      hello.world_size == world_size() && hello.rank > options->rank && hello.rank < world_size() &&
+                      (hello.purpose == Purpose::kData || hello.purpose == Purpose::kControl);
+    if (gone || !fits) return door.refuse(from, "it is not a rank of this group");
+    keep(hello.rank, hello.purpose, *socket);
+  }
+
+  void keep(int32_t rank, Purpose purpose, TcpSocket& socket) {
+    Fd& place = purpose == Purpose::kData ? links[rank].data : links[rank].control;
+    if (place) return;
+    place = take(socket, options->timeout_s);
+    if (--missing == 0) io.stop();
+  }
+
+  // Calls a rank below this one. It listens already; what fails here is tried again until the deadline.
+  Task<> call(int32_t rank, Purpose purpose) {
+    Hello hello;
+    hello.group = options->group;
+    hello.purpose = purpose;
+    hello.rank = options->rank;
+    hello.target = rank;
+    hello.world_size = world_size();
+    while (true) {
+      auto socket = std::make_shared<TcpSocket>(io);
+      if (co_await reach(socket, hello)) co_return keep(rank, purpose, *socket);
+      asio::steady_timer pause(io, milliseconds(50));
+      co_await pause.async_wait(use_awaitable);
+    }
+  }
+
+  Task<bool> reach(SocketPtr socket, Hello hello) {
+    const Cutoff cutoff(socket, milliseconds(5000));
+    try {
+      co_await socket->async_connect(to_endpoint(options->addresses[hello.target]), use_awaitable);
+      co_await knock(*socket, token, hello);
+      co_return true;
+    } catch (const boost::system::system_error&) {
+      co_return false;
+    }
+  }
+
+  std::vector<Link> connect() {
+    links = std::vector<Link>(options->addresses.size());
+    missing = 2 * (world_size() - 1);
+    if (missing == 0) return std::move(links);
+    door.open([this](SocketPtr socket, const Hello& hello) { visit(std::move(socket), hello); });
+    for (int32_t rank = 0; rank < options->rank; ++rank) {
+      for (Purpose purpose : {Purpose::kData, Purpose::kControl}) {
+        asio::co_spawn(io, call(rank, purpose), [this](std::exception_ptr e) {
+          if (!e) return;
+          error = e;
+          io.stop();
+        });
+      }
+    }
+    io.run_until(options->deadline);
+    if (error) std::rethrow_exception(error);
+    if (missing > 0) throw_missing();
+    return std::move(links);
+  }
+
+  [[noreturn]] void throw_missing() const {
+    std::vector<int32_t> ranks;
+    for (int32_t rank = 0; rank < world_size(); ++rank) {
+      if (rank != options->rank && (!links[rank].data || !links[rank].control)) ranks.push_back(rank);
+    }
+    sdk::fail(TSR_DEADLINE_EXCEEDED, "tcp: ", rank_list(ranks), " did not connect to rank ", options->rank, " within ",
+              options->timeout_s, " s");
+  }
+
+  std::string token;
+  asio::io_context io{1};
+  Door door;
+  const MeshOptions* options = nullptr;
+  std::vector<Link> links;
+  int missing = 0;  // connections
+  std::exception_ptr error;
+};
+
+MeshBuilder::MeshBuilder(sdk::Host host, std::string token, const Address& own) {
+  Address any_port = own;
+  any_port.port = 0;
+  try {
+    impl_ = std::make_unique<Impl>(host, std::move(token), any_port);
+  } catch (const boost::system::system_error& e) {
+    sdk::fail(TSR_UNAVAILABLE, "tcp: cannot listen at ", to_text(to_endpoint(own)), ": ", e.code().message());
+  }
+}
+
+MeshBuilder::~MeshBuilder() = default;
+
+Address MeshBuilder::address() const { return to_address(impl_->door.endpoint()); }
+
+std::vector<Link> MeshBuilder::connect(const MeshOptions& options) {
+  impl_->options = &options;
+  return impl_->connect();
+}
+
+}  // namespace tessera::tcp

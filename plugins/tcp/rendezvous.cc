@@ -1,0 +1,330 @@
+#include "rendezvous.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <optional>
+
+#include "door.h"
+
+namespace tessera::tcp {
+namespace {
+
+using asio::use_awaitable;
+using boost::system::error_code;
+using std::chrono::milliseconds;
+
+// What rank 0 says to those who have arrived: this, then `bytes` bytes.
+enum class NoticeKind : uint32_t {
+  kWaiting = 1,  // the ranks that are still missing, as text
+  kMet = 2,      // the group's id, then one Address for each rank
+  kRefused = 3   // why this will not work, as text
+};
+struct Notice {
+  uint32_t magic = 0x4e525354;  // "TSRN"
+  NoticeKind kind = NoticeKind::kWaiting;
+  uint32_t bytes = 0;
+  uint32_t reserved = 0;
+};
+constexpr uint32_t kMaxNotice = sizeof(GroupId) + kMaxRanks * sizeof(Address);
+
+std::string notice(NoticeKind kind, std::string_view payload) {
+  Notice head;
+  head.kind = kind;
+  head.bytes = static_cast<uint32_t>(payload.size());
+  std::string message(sizeof(head), '\0');
+  std::memcpy(message.data(), &head, sizeof(head));
+  message += payload;
+  return message;
+}
+
+std::string seconds_text(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%g s", seconds);
+  return text;
+}
+
+std::string never_arrived(const std::string& ranks, const RendezvousOptions& options) {
+  return "tcp: " + ranks + " of " + std::to_string(options.world_size) + " never arrived within " +
+         seconds_text(options.timeout_s);
+}
+
+// Both sides: a task on an io_context, with a deadline.
+class Side {
+ public:
+  explicit Side(const RendezvousOptions& options) : options_(options) {}
+  Side(const Side&) = delete;
+  Side& operator=(const Side&) = delete;
+
+ protected:
+  // Runs until stop(), an exception of `task`, or the deadline (then false).
+  bool run(Task<> task) {
+    asio::co_spawn(io_, std::move(task), [this](std::exception_ptr error) {
+      if (error) stop(error);
+    });
+    io_.run_until(options_.deadline);
+    if (error_) std::rethrow_exception(error_);
+    return stopped_;
+  }
+  void stop(std::exception_ptr error = nullptr) {
+    error_ = error;
+    stopped_ = true;
+    io_.stop();
+  }
+
+  // IPv4 first, so that all ranks try the same address first where a name has several.
+  Task<std::vector<Endpoint>> masters() {
+    error_code not_numeric;
+    const asio::ip::address numeric = asio::ip::make_address(options_.master_addr, not_numeric);
+    std::vector<Endpoint> found;
+    if (!not_numeric) {
+      found.emplace_back(numeric, options_.master_port);
+    } else {
+      asio::ip::tcp::resolver resolver(io_);
+      error_code error;
+      const auto results = co_await resolver.async_resolve(options_.master_addr, std::to_string(options_.master_port),
+                                                           asio::redirect_error(use_awaitable, error));
+      if (error) {
+        sdk::fail(TSR_UNAVAILABLE, "tcp: cannot resolve MASTER_ADDR \"", options_.master_addr, "\": ", error.message());
+      }
+      for (const auto& result : results) found.push_back(result.endpoint());
+      std::stable_sort(found.begin(), found.end(),
+                       [](const Endpoint& a, const Endpoint& b) { return a.address().is_v4() > b.address().is_v4(); });
+    }
+    const auto is_loopback = [](const Endpoint& e) { return e.address().is_loopback(); };
+    if (options_.token.empty() && !std::all_of(found.begin(), found.end(), is_loopback)) {
+      sdk::fail(TSR_PERMISSION_DENIED, "tcp: MASTER_ADDR \"", options_.master_addr,
+                "\" is not a loopback address, and ",
+                "without a token only those are accepted: set the same TESSERA_JOB_TOKEN on every rank");
+    }
+    co_return found;
+  }
+
+  const RendezvousOptions& options_;
+  asio::io_context io_{1};
+
+ private:
+  bool stopped_ = false;
+  std::exception_ptr error_;
+};
+
+// Rank 0.
+class Master : Side {
+ public:
+  explicit Master(const RendezvousOptions& options) : Side(options), guests_(options.world_size) {}
+
+  Meeting meet() {
+    meeting_.addresses.resize(guests_.size());
+    meeting_.group = random_nonce();
+    try {
+      if (!run(open())) sdk::fail(TSR_DEADLINE_EXCEEDED, never_arrived(missing(), options_) + at_);
+    } catch (const sdk::Failure& failure) {
+      tell_guests(notice(NoticeKind::kRefused, failure.what()));
+      throw;
+    }
+    return meeting_;
+  }
+
+ private:
+  using SocketPtr = std::shared_ptr<TcpSocket>;
+
+  Task<> open() {
+    const std::vector<Endpoint> masters = co_await this->masters();
+    listen(masters);
+    own_ = door_->endpoint();
+    at_ = " at " + to_text(own_);
+    meeting_.addresses[0] = to_address({own_.address(), options_.listen(to_address(own_))});
+    door_->open([this](SocketPtr socket, const Hello& hello) { visit(std::move(socket), hello); });
+  }
+
+  // At the first address that is this machine's own.
+  void listen(const std::vector<Endpoint>& masters) {
+    std::string problem;
+    for (const Endpoint& master : masters) {
+      try {
+        door_.emplace(io_, DoorOptions{options_.host, options_.token, "rendezvous"}, master);
+        return;
+      } catch (const boost::system::system_error& e) {
+        problem = "tcp: rank 0 cannot listen at " + to_text(master) + ": " + e.code().message();
+        if (e.code() == asio::error::address_in_use) problem += "; choose another MASTER_PORT";
+        if (e.code() == asio::error::access_denied) problem += "; choose a MASTER_PORT above 1023";
+        if (e.code().value() == EADDRNOTAVAIL) problem += "; MASTER_ADDR must be an address of rank 0's machine";
+      }
+    }
+    sdk::fail(TSR_UNAVAILABLE, problem);
+  }
+
+  void visit(SocketPtr socket, const Hello& hello) {
+    error_code gone;
+    const Endpoint from = socket->remote_endpoint(gone);
+    if (gone || hello.purpose != Purpose::kRendezvous || hello.rank == 0) {
+      return door_->refuse(from, "it is not a rank that comes to the rendezvous");
+    }
+    if (hello.world_size != options_.world_size || hello.rank >= options_.world_size) {
+      const std::string text = "tcp: ranks disagree: rank " + std::to_string(hello.rank) + " says WORLD_SIZE is " +
+                               std::to_string(hello.world_size) + ", rank 0 says " +
+                               std::to_string(options_.world_size);
+      tell(*socket, notice(NoticeKind::kRefused, text));
+      return stop(std::make_exception_ptr(sdk::Failure(TSR_INVALID_ARGUMENT, text)));
+    }
+    if (guests_[hello.rank]) {
+      tell(*socket, notice(NoticeKind::kRefused,
+                           "tcp: another process has arrived as rank " + std::to_string(hello.rank) + " already"));
+      return door_->refuse(from, "a second rank " + std::to_string(hello.rank));
+    }
+    guests_[hello.rank] = socket;
+    meeting_.addresses[hello.rank] = to_address({from.address(), static_cast<uint16_t>(hello.port)});
+    asio::co_spawn(io_, watch(hello.rank, socket), asio::detached);
+    const std::string absent = missing();
+    if (!absent.empty()) return tell_guests(notice(NoticeKind::kWaiting, absent));
+    met_ = true;
+    door_->close();
+    asio::co_spawn(io_, say_met(), [this](std::exception_ptr error) { stop(error); });
+  }
+
+  // A guest has nothing more to say: whatever comes, or the end of the connection, means that it is gone.
+  Task<> watch(int32_t rank, SocketPtr socket) {
+    char byte;
+    error_code error;
+    co_await socket->async_read_some(asio::buffer(&byte, 1), asio::redirect_error(use_awaitable, error));
+    if (met_ || guests_[rank] != socket || error == asio::error::operation_aborted) co_return;
+    guests_[rank] = nullptr;
+    options_.host.log(TSR_LOG_WARNING, "tcp: rendezvous: rank " + std::to_string(rank) + " arrived and left again");
+  }
+
+  Task<> say_met() {
+    std::string payload(sizeof(GroupId) + meeting_.addresses.size() * sizeof(Address), '\0');
+    std::memcpy(payload.data(), meeting_.group.data(), sizeof(GroupId));
+    std::memcpy(payload.data() + sizeof(GroupId), meeting_.addresses.data(),
+                meeting_.addresses.size() * sizeof(Address));
+    const std::string message = notice(NoticeKind::kMet, payload);
+    for (size_t rank = 1; rank < guests_.size(); ++rank) {
+      const SocketPtr guest = guests_[rank];
+      error_code error;  // a guest that died now is missed when the ranks connect
+      if (guest) co_await asio::async_write(*guest, asio::buffer(message), asio::redirect_error(use_awaitable, error));
+    }
+  }
+
+  std::string missing() const {
+    std::vector<int32_t> ranks;
+    for (size_t rank = 1; rank < guests_.size(); ++rank) {
+      if (!guests_[rank]) ranks.push_back(static_cast<int32_t>(rank));
+    }
+    return ranks.empty() ? "" : rank_list(ranks);
+  }
+
+  // Short messages, which never fill a connection.
+  static void tell(TcpSocket& socket, const std::string& message) {
+    if (send(socket.native_handle(), message.data(), message.size(), MSG_DONTWAIT | MSG_NOSIGNAL) < 0) return;
+  }
+  void tell_guests(const std::string& message) {
+    for (const SocketPtr& guest : guests_) {
+      if (guest && guest->is_open()) tell(*guest, message);
+    }
+  }
+
+  Meeting meeting_;
+  std::vector<SocketPtr> guests_;  // by rank
+  std::optional<Door> door_;
+  Endpoint own_;
+  std::string at_;
+  bool met_ = false;
+};
+
+// Every other rank.
+class Guest : Side {
+ public:
+  explicit Guest(const RendezvousOptions& options) : Side(options) {}
+
+  Meeting meet() {
+    if (!run(visit())) {
+      if (!waiting_for_.empty()) sdk::fail(TSR_DEADLINE_EXCEEDED, never_arrived(waiting_for_, options_));
+      sdk::fail(TSR_DEADLINE_EXCEEDED, never_arrived("rank 0", options_), " at ", options_.master_addr, ":",
+                options_.master_port, problem_.empty() ? "" : " (last try: " + problem_ + ")");
+    }
+    return meeting_;
+  }
+
+ private:
+  Task<> visit() {
+    const std::vector<Endpoint> masters = co_await this->masters();
+    milliseconds pause{10};
+    while (true) {
+      for (const Endpoint& master : masters) {
+        auto socket = std::make_shared<TcpSocket>(io_);
+        if (!co_await arrive(socket, master)) continue;
+        co_await listen_to(*socket);
+        stop();
+        co_return;
+      }
+      asio::steady_timer timer(io_, pause);
+      co_await timer.async_wait(use_awaitable);
+      pause = std::min(pause * 2, milliseconds(250));
+    }
+  }
+
+  // False: rank 0 is not there (yet).
+  Task<bool> arrive(std::shared_ptr<TcpSocket> socket, Endpoint master) {
+    const Cutoff cutoff(socket, milliseconds(5000));
+    try {
+      co_await socket->async_connect(master, use_awaitable);
+      Hello hello;
+      hello.rank = options_.rank;
+      hello.world_size = options_.world_size;
+      hello.port = options_.listen(to_address(socket->local_endpoint()));
+      co_await knock(*socket, options_.token, hello);
+      co_return true;
+    } catch (const boost::system::system_error& e) {
+      problem_ = socket->is_open() ? e.code().message() : "no answer";
+      co_return false;
+    }
+  }
+
+  Task<> listen_to(TcpSocket& socket) {
+    while (true) {
+      Notice head;
+      std::string payload;
+      error_code error;
+      co_await asio::async_read(socket, asio::buffer(&head, sizeof(head)), asio::redirect_error(use_awaitable, error));
+      if (!error && (head.magic != Notice{}.magic || head.bytes > kMaxNotice)) error = asio::error::invalid_argument;
+      if (!error) {
+        payload.resize(head.bytes);
+        co_await asio::async_read(socket, asio::buffer(payload), asio::redirect_error(use_awaitable, error));
+      }
+      if (error) sdk::fail(TSR_ABORTED, "tcp: rank 0 died while the ranks were meeting (", error.message(), ")");
+      if (head.kind == NoticeKind::kWaiting) waiting_for_ = safe_text(payload.data(), payload.size());
+      if (head.kind == NoticeKind::kRefused) sdk::fail(TSR_ABORTED, safe_text(payload.data(), payload.size()));
+      if (head.kind == NoticeKind::kMet) co_return read_meeting(payload);
+    }
+  }
+
+  void read_meeting(const std::string& payload) {
+    meeting_.addresses.resize(static_cast<size_t>(options_.world_size));
+    if (payload.size() != sizeof(GroupId) + meeting_.addresses.size() * sizeof(Address)) {
+      sdk::fail(TSR_DATA_LOSS, "tcp: rank 0 sent a damaged list of addresses");
+    }
+    std::memcpy(meeting_.group.data(), payload.data(), sizeof(GroupId));
+    std::memcpy(meeting_.addresses.data(), payload.data() + sizeof(GroupId), payload.size() - sizeof(GroupId));
+  }
+
+  Meeting meeting_;
+  std::string waiting_for_;  // what rank 0 said last
+  std::string problem_;
+};
+
+}  // namespace
+
+std::string rank_list(const std::vector<int32_t>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  return text;
+}
+
+Meeting meet(const RendezvousOptions& options) {
+  if (options.rank == 0) return Master(options).meet();
+  return Guest(options).meet();
+}
+
+}  // namespace tessera::tcp

@@ -1,0 +1,40 @@
+// How ranks find each other: all knock at rank 0, which tells everybody where everybody listens.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "address.h"
+#include "tessera/sdk/host.h"
+#include "wire.h"
+
+namespace tessera::tcp {
+
+struct RendezvousOptions {
+  sdk::Host host;
+  int32_t rank = 0;
+  int32_t world_size = 1;
+  std::string master_addr;  // a name or a number; where rank 0 listens
+  uint16_t master_port = 0;
+  std::string token;      // empty: master_addr must be a loopback address
+  double timeout_s = 30;  // for messages
+  std::chrono::steady_clock::time_point deadline;
+  // Listens at this rank's own address, the one that reaches master_addr, and returns the port. Called at least once;
+  // the last call counts.
+  std::function<uint16_t(const Address& own)> listen;
+};
+
+struct Meeting {
+  GroupId group{};
+  std::vector<Address> addresses;  // by rank
+};
+
+// Blocks until all ranks have met. Failure(TSR_DEADLINE_EXCEEDED) names the ranks that never arrived, on every rank.
+Meeting meet(const RendezvousOptions& options);
+
+// "rank 2", "ranks 2, 3"
+std::string rank_list(const std::vector<int32_t>& ranks);
+
+}  // namespace tessera::tcp

@@ -1,0 +1,72 @@
+// The TCP transport as a collective/1 component: connects ranks, and turns operations into lanes for the engine.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "address.h"
+#include "engine.h"
+#include "tessera/sdk/collective.h"
+
+namespace tessera::tcp {
+
+// What all groups of a job share.
+struct Job {
+  sdk::Host host;
+  std::string token;
+  double spin_us = 0;
+};
+
+class Group final : public sdk::Group {
+ public:
+  // Connects to the other ranks of `addresses`, which listen already, and waits until all of them have.
+  Group(Job job, const GroupId& id, int32_t rank, std::vector<Address> addresses, class MeshBuilder& mesh,
+        double timeout_s, Clock::time_point deadline);
+  // A group of one rank: no network.
+  Group(Job job, double timeout_s);
+
+  int32_t rank() const override { return engine_.rank(); }
+  int32_t world_size() const override { return engine_.world_size(); }
+  std::unique_ptr<sdk::Group> split(int32_t color) override;
+  sdk::Work* all_to_all_v(const DLTensor& send, sdk::Counts send_counts, const DLTensor& recv, sdk::Counts recv_counts,
+                          const sdk::CollectiveCall& call) override;
+  sdk::Work* all_reduce(const DLTensor& inout, int32_t op, const sdk::CollectiveCall& call) override;
+  sdk::Work* reduce_scatter_v(const DLTensor& send, sdk::Counts counts, const DLTensor& recv, int32_t op,
+                              const sdk::CollectiveCall& call) override;
+  sdk::Work* all_gather_v(const DLTensor& send, const DLTensor& recv, sdk::Counts counts,
+                          const sdk::CollectiveCall& call) override;
+  sdk::Work* broadcast(const DLTensor& inout, int32_t root, const sdk::CollectiveCall& call) override;
+  sdk::Work* barrier(const sdk::CollectiveCall& call) override;
+  void abort(const char* reason) noexcept override { engine_.abort(reason); }
+  uint64_t bytes_sent() const override { return engine_.bytes_sent(); }
+
+ private:
+  // Fills in an operation and starts it. A refusal in `fill` ends the group on all ranks, who would wait otherwise.
+  template <class Fill>
+  sdk::Work* run(OpKind kind, const DLTensor* typed, const sdk::CollectiveCall& call, Fill&& fill);
+  void reduce_in_one_step(Op& op, char* data, size_t bytes);
+  void reduce_in_two_steps(Op& op, char* data, size_t elements, size_t element_bytes);
+
+  Job job_;
+  GroupId id_{};
+  std::vector<Address> addresses_;
+  uint64_t splits_ = 0;
+  Engine engine_;
+};
+
+class Tcp final : public sdk::Collective {
+ public:
+  static constexpr uint32_t kCapabilities = TSR_COLLECTIVE_HOST_MEMORY_ONLY;
+
+  // Options: spin_us, how long a waiting rank tries before it sleeps; negative: 50, or 5 where the host has more ranks
+  // than processors.
+  explicit Tcp(const sdk::Setup& setup) : host_(setup.host), spin_us_(setup.options.number("spin_us", -1)) {}
+  std::unique_ptr<sdk::Group> connect(const tsr_rendezvous& where) override;
+
+ private:
+  sdk::Host host_;
+  double spin_us_;
+};
+
+}  // namespace tessera::tcp

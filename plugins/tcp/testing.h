@@ -1,0 +1,150 @@
+// For the tests of this folder: a host that keeps the log, and ranks as threads.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "fd.h"
+#include "tcp.h"
+
+namespace tessera::tcp {
+
+class TestHost {
+ public:
+  TestHost() {
+    raw_.struct_size = sizeof(raw_);
+    raw_.self = this;
+    raw_.log = [](const tsr_host* host, int32_t, const char* text) {
+      auto* self = static_cast<TestHost*>(host->self);
+      const std::lock_guard lock(self->mutex_);
+      self->log_ += std::string(text) + "\n";
+    };
+  }
+  sdk::Host host() const { return sdk::Host(&raw_); }
+  std::string log() const {
+    const std::lock_guard lock(mutex_);
+    return log_;
+  }
+
+ private:
+  tsr_host raw_{};
+  mutable std::mutex mutex_;
+  std::string log_;
+};
+
+inline Fd bound_socket(uint16_t port, bool listening) {
+  Fd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) return Fd();
+  if (listening && listen(fd.get(), 16) != 0) return Fd();
+  return fd;
+}
+
+// Outside the range from which the system hands out ports itself.
+inline uint16_t free_port() {
+  std::random_device random;
+  while (true) {
+    const uint16_t port = static_cast<uint16_t>(20000 + random() % 12000);
+    if (bound_socket(port, false)) return port;
+  }
+}
+
+struct Where {
+  int world_size = 1;
+  uint16_t port = free_port();
+  std::string token = "a token";
+  double timeout_s = 20;
+};
+
+inline std::unique_ptr<sdk::Group> connect(TestHost& host, const Where& where, int rank) {
+  sdk::Options options("{}");
+  Tcp tcp(sdk::Setup{host.host(), options, nullptr});
+  tsr_rendezvous rendezvous{};
+  rendezvous.struct_size = sizeof(rendezvous);
+  rendezvous.rank = rendezvous.local_rank = rank;
+  rendezvous.world_size = rendezvous.local_world_size = where.world_size;
+  rendezvous.master_port = where.port;
+  rendezvous.master_addr = "127.0.0.1";
+  rendezvous.token = where.token.c_str();
+  rendezvous.timeout_s = where.timeout_s;
+  return tcp.connect(rendezvous);
+}
+
+// What a rank's function threw: nothing, or code and text.
+struct Outcome {
+  tsr_code code = TSR_OK;
+  std::string text;
+};
+
+// Runs `body` as ranks [0, world_size) in threads.
+inline std::vector<Outcome> in_threads(const Where& where, const std::function<void(int rank)>& body) {
+  std::vector<Outcome> outcomes(where.world_size);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < where.world_size; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        body(rank);
+      } catch (const sdk::Failure& failure) {
+        outcomes[rank] = {failure.code(), failure.what()};
+      } catch (const std::exception& e) {
+        outcomes[rank] = {TSR_UNKNOWN, e.what()};
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return outcomes;
+}
+
+// The same, connected. Fails the test when a rank throws.
+inline void with_groups(int world_size, const std::function<void(sdk::Group&)>& body) {
+  TestHost host;
+  Where where{.world_size = world_size};
+  for (const Outcome& outcome : in_threads(where, [&](int rank) { body(*connect(host, where, rank)); })) {
+    EXPECT_EQ(outcome.code, TSR_OK) << outcome.text;
+  }
+}
+
+template <class T>
+class View {
+ public:
+  explicit View(std::vector<T>& data) : size_(static_cast<int64_t>(data.size())) {
+    tensor_ = {data.data(), {kDLCPU, 0}, 1, sdk::dtype_of<T>(), &size_, nullptr, 0};
+  }
+  View(const View&) = delete;
+  View& operator=(const View&) = delete;
+  operator const DLTensor&() const { return tensor_; }
+
+ private:
+  int64_t size_;
+  DLTensor tensor_;
+};
+
+inline sdk::CollectiveCall call(const char* label = nullptr, double timeout_s = 0) {
+  return {sizeof(tsr_collective_call), 0, nullptr, timeout_s, label};
+}
+
+// As the core does it.
+inline void finish(sdk::Work* work) {
+  struct Recycle {
+    sdk::Work* work;
+    ~Recycle() { work->recycle(); }
+  } recycle{work};
+  work->wait();
+}
+
+}  // namespace tessera::tcp

@@ -1,0 +1,100 @@
+#include "wire.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/rand.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "tessera/sdk/error.h"
+
+namespace tessera::tcp {
+
+Mac proof(std::string_view token, Role role, const Hello& hello, const Nonce& challenge) {
+  std::array<uint8_t, 1 + sizeof(Hello) + sizeof(Nonce)> text;
+  text[0] = static_cast<uint8_t>(role);
+  std::memcpy(text.data() + 1, &hello, sizeof(hello));
+  std::memcpy(text.data() + 1 + sizeof(hello), challenge.data(), challenge.size());
+  Mac mac{};
+  unsigned int size = 0;
+  const uint8_t* done =
+      HMAC(EVP_sha256(), token.data(), static_cast<int>(token.size()), text.data(), text.size(), mac.data(), &size);
+  if (done == nullptr || size != mac.size()) sdk::fail(TSR_INTERNAL, "tcp: HMAC-SHA-256 is not available");
+  return mac;
+}
+
+bool equal(const Mac& a, const Mac& b) { return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0; }
+
+Nonce random_nonce() {
+  Nonce nonce;
+  if (RAND_bytes(nonce.data(), static_cast<int>(nonce.size())) != 1) {
+    sdk::fail(TSR_UNAVAILABLE, "tcp: the system has no random bytes to offer");
+  }
+  return nonce;
+}
+
+GroupId child_id(const GroupId& parent, uint64_t split, int32_t color) {
+  std::array<uint8_t, sizeof(GroupId) + sizeof(split) + sizeof(color)> text;
+  std::memcpy(text.data(), parent.data(), parent.size());
+  std::memcpy(text.data() + parent.size(), &split, sizeof(split));
+  std::memcpy(text.data() + parent.size() + sizeof(split), &color, sizeof(color));
+  Mac digest{};
+  unsigned int size = 0;
+  if (EVP_Digest(text.data(), text.size(), digest.data(), &size, EVP_sha256(), nullptr) != 1) {
+    sdk::fail(TSR_INTERNAL, "tcp: SHA-256 is not available");
+  }
+  GroupId id;
+  std::copy_n(digest.begin(), id.size(), id.begin());
+  return id;
+}
+
+const char* to_string(OpKind kind) {
+  constexpr const char* kNames[] = {"all_to_all_v", "all_reduce", "reduce_scatter_v",
+                                    "all_gather_v", "broadcast",  "barrier"};
+  const size_t index = static_cast<size_t>(kind);
+  return index < std::size(kNames) ? kNames[index] : "an unknown operation";
+}
+
+std::string name_of(const DataHeader& header) {
+  std::string text = to_string(header.kind);
+  const std::string label = safe_text(header.label, sizeof(header.label));
+  if (!label.empty()) text += " \"" + label + "\"";
+  return text;
+}
+
+std::string describe(const DataHeader& header) {
+  if (header.kind == OpKind::kBarrier) return name_of(header);
+  const char* type = header.dtype_code == kDLInt     ? "int"
+                     : header.dtype_code == kDLUInt  ? "uint"
+                     : header.dtype_code == kDLFloat ? "float"
+                                                     : "type";
+  constexpr const char* kReductions[] = {"sum", "max", "min"};
+  const bool reduces = header.kind == OpKind::kAllReduce || header.kind == OpKind::kReduceScatter;
+  std::string text = name_of(header) + " (";
+  if (reduces) text += std::string(header.reduce < 3 ? kReductions[header.reduce] : "?") + " of ";
+  text += type + std::to_string(header.dtype_bits) + ", ";
+  if (header.total != 0) {
+    text += std::to_string(header.total) + " bytes)";
+  } else {
+    text += std::to_string(header.bytes) + " bytes from this rank to that)";
+  }
+  return text;
+}
+
+void set_text(char* to, size_t capacity, std::string_view text) {
+  const size_t size = std::min(text.size(), capacity - 1);
+  if (size > 0) std::memcpy(to, text.data(), size);
+  std::memset(to + size, 0, capacity - size);
+}
+
+std::string safe_text(const char* from, size_t capacity) {
+  std::string text(from, strnlen(from, capacity));
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  return text;
+}
+
+}  // namespace tessera::tcp

@@ -1,0 +1,89 @@
+// What crosses a connection: who is calling, the proof that it may, data headers, control frames.
+//
+// Integers travel as they lie in memory (little endian on every supported machine; the magics would not match
+// otherwise). Everything read from the network has a fixed size, or a length checked against a bound.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "tessera/abi/collective.h"
+
+namespace tessera::tcp {
+
+using Nonce = std::array<uint8_t, 16>;
+using GroupId = std::array<uint8_t, 16>;
+using Mac = std::array<uint8_t, 32>;
+
+inline constexpr uint64_t kHelloMagic = 0x3130504354525354;  // "TSRTCP01"
+inline constexpr uint32_t kDataMagic = 0x44525354;           // "TSRD"
+inline constexpr uint32_t kControlMagic = 0x43525354;        // "TSRC"
+inline constexpr int32_t kMaxRanks = 4096;
+
+// What a connection is for.
+enum class Purpose : uint32_t { kRendezvous = 0, kData = 1, kControl = 2 };
+
+// The first message of every connection, from the side that connects.
+struct Hello {
+  uint64_t magic = kHelloMagic;
+  Nonce nonce{};
+  GroupId group{};  // zero for the rendezvous, where the group has no id yet
+  Purpose purpose = Purpose::kRendezvous;
+  int32_t rank = 0;    // of the caller
+  int32_t target = 0;  // the rank that is called
+  int32_t world_size = 0;
+  int32_t port = 0;  // where the caller listens for the mesh
+  uint32_t reserved = 0;
+};
+static_assert(sizeof(Hello) == 64);
+
+// HMAC-SHA-256, keyed with the job's token, over the role, the hello and the called side's nonce. Each side sends its
+// own; the roles differ, so that neither can be handed back.
+enum class Role : uint8_t { kCaller = 'c', kCalled = 's' };
+Mac proof(std::string_view token, Role role, const Hello& hello, const Nonce& challenge);
+bool equal(const Mac& a, const Mac& b);  // in constant time
+Nonce random_nonce();                    // from the system's random source
+// The id of a group split off `parent`: the same on all its members.
+GroupId child_id(const GroupId& parent, uint64_t split, int32_t color);
+
+// An operation as ranks compare it.
+enum class OpKind : uint8_t { kAllToAll, kAllReduce, kReduceScatter, kAllGather, kBroadcast, kBarrier };
+const char* to_string(OpKind kind);  // "all_to_all_v", ...
+
+// Before the data of one operation, from one rank to another.
+struct DataHeader {
+  uint32_t magic = kDataMagic;
+  OpKind kind = OpKind::kBarrier;
+  uint8_t reduce = 0;  // TSR_REDUCE_*
+  uint8_t dtype_code = 0;
+  uint8_t dtype_bits = 0;
+  uint64_t sequence = 0;  // of the operation in its group
+  uint64_t bytes = 0;     // that follow
+  uint64_t total = 0;     // of the whole operation, where all ranks must agree on it; otherwise 0
+  char label[32] = {};    // NUL-terminated; for messages only
+};
+static_assert(sizeof(DataHeader) == 64);
+// `all_reduce "loss" (float32, 4096 bytes)`, safe to print whatever the peer wrote.
+std::string describe(const DataHeader& header);
+// `all_reduce "loss"`
+std::string name_of(const DataHeader& header);
+
+// Control connections carry nothing else.
+enum class ControlKind : uint32_t { kAbort = 1, kGoodbye = 2 };
+struct ControlFrame {
+  uint32_t magic = kControlMagic;
+  ControlKind kind = ControlKind::kGoodbye;
+  int32_t code = TSR_OK;  // what the receiver reports
+  uint32_t reserved = 0;
+  char text[496] = {};  // NUL-terminated
+};
+static_assert(sizeof(ControlFrame) == 512);
+
+// Copies `text` into a fixed array, cut and NUL-terminated.
+void set_text(char* to, size_t capacity, std::string_view text);
+// What a peer wrote into a fixed array, with anything unprintable replaced.
+std::string safe_text(const char* from, size_t capacity);
+
+}  // namespace tessera::tcp
