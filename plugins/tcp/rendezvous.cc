@@ -113,13 +113,14 @@ class Side {
 // Rank 0.
 class Master : Side {
  public:
-  explicit Master(const RendezvousOptions& options) : Side(options), guests_(options.world_size) {}
+  explicit Master(const RendezvousOptions& options)
+      : Side(options), guests_(options.world_size), seen_(options.world_size) {}
 
   Meeting meet() {
     meeting_.addresses.resize(guests_.size());
     meeting_.group = random_nonce();
     try {
-      if (!run(open())) sdk::fail(TSR_DEADLINE_EXCEEDED, never_arrived(missing(), options_) + at_);
+      if (!run(open())) sdk::fail(TSR_DEADLINE_EXCEEDED, who_is_missing());
     } catch (const sdk::Failure& failure) {
       tell_guests(notice(NoticeKind::kRefused, failure.what()));
       throw;
@@ -175,6 +176,7 @@ class Master : Side {
       return door_->refuse(from, "a second rank " + std::to_string(hello.rank));
     }
     guests_[hello.rank] = socket;
+    seen_[hello.rank] = true;
     meeting_.addresses[hello.rank] = to_address({from.address(), static_cast<uint16_t>(hello.port)});
     asio::co_spawn(io_, watch(hello.rank, socket), asio::detached);
     const std::string absent = missing();
@@ -208,9 +210,21 @@ class Master : Side {
   }
 
   std::string missing() const {
+    return list([&](size_t rank) { return guests_[rank] == nullptr; });
+  }
+
+  // A guest whose own deadline came a moment earlier has left, but it is not the one that all waited for.
+  std::string who_is_missing() const {
+    const std::string never = list([&](size_t rank) { return !seen_[rank]; });
+    if (!never.empty()) return never_arrived(never, options_) + at_;
+    return "tcp: " + missing() + " arrived" + at_ + ", but left before all had";
+  }
+
+  template <class Condition>
+  std::string list(Condition&& condition) const {
     std::vector<int32_t> ranks;
     for (size_t rank = 1; rank < guests_.size(); ++rank) {
-      if (!guests_[rank]) ranks.push_back(static_cast<int32_t>(rank));
+      if (condition(rank)) ranks.push_back(static_cast<int32_t>(rank));
     }
     return ranks.empty() ? "" : rank_list(ranks);
   }
@@ -227,6 +241,7 @@ class Master : Side {
 
   Meeting meeting_;
   std::vector<SocketPtr> guests_;  // by rank
+  std::vector<bool> seen_;         // by rank: it was here once
   std::optional<Door> door_;
   Endpoint own_;
   std::string at_;

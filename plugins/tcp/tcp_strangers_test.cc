@@ -1,0 +1,210 @@
+// Who comes to the rendezvous, and who never does.
+#include <chrono>
+
+#include "testing.h"
+
+namespace tessera::tcp {
+namespace {
+
+using testing::HasSubstr;
+
+Fd call_port(uint16_t port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  for (int attempt = 0; attempt < 500; ++attempt) {
+    Fd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) return fd;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return Fd();
+}
+
+void say(const Fd& fd, const std::string& text) {
+  EXPECT_GT(send(fd.get(), text.data(), text.size(), MSG_NOSIGNAL), 0);
+}
+
+std::string hello_text() {
+  Hello hello;
+  hello.rank = 1;
+  hello.world_size = 2;
+  return {reinterpret_cast<const char*>(&hello), sizeof(hello)};
+}
+
+// Two ranks meet while `stranger` does what it does with rank 0's port. Returns the log.
+std::string meet_beside(const std::function<void(uint16_t port)>& stranger) {
+  TestHost host;
+  Where where{.world_size = 2};
+  std::thread other([&] { stranger(where.port); });
+  const auto outcomes = in_threads(where, [&](int rank) {
+    if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    finish(connect(host, where, rank)->barrier(call()));
+  });
+  other.join();
+  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.code, TSR_OK) << outcome.text;
+  return host.log();
+}
+
+TEST(Stranger, WithGarbageIsLoggedAndDropped) {
+  EXPECT_THAT(meet_beside([](uint16_t port) { say(call_port(port), std::string(5000, 'x')); }),
+              HasSubstr("it does not speak this protocol"));
+}
+
+TEST(Stranger, WhoSpeaksHttp) {
+  EXPECT_THAT(meet_beside([](uint16_t port) {
+                say(call_port(port),
+                    "GET / HTTP/1.1\r\nUser-Agent: a browser with a long name/1.0\r\nHost: "
+                    "a.long.name.example.org:80\r\n\r\n......");
+              }),
+              HasSubstr("it does not speak this protocol"));
+}
+
+TEST(Stranger, WhoOnlyKnocks) {
+  EXPECT_THAT(meet_beside([](uint16_t port) {
+                for (int i = 0; i < 20; ++i) call_port(port);
+              }),
+              HasSubstr("it left before it had proved itself"));
+}
+
+TEST(Stranger, WhoSaysNothingHoldsNobodyUp) {
+  std::vector<Fd> silent;
+  const auto start = std::chrono::steady_clock::now();
+  meet_beside([&](uint16_t port) {
+    for (int i = 0; i < 50; ++i) silent.push_back(call_port(port));
+  });
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+}
+
+TEST(Stranger, WithoutTheTokenGetsNoProofOfIt) {
+  std::string answer(200, '\0');
+  ssize_t got = 0;
+  const std::string log = meet_beside([&](uint16_t port) {
+    const Fd fd = call_port(port);
+    say(fd, hello_text());
+    char nonce[16];
+    EXPECT_EQ(recv(fd.get(), nonce, sizeof(nonce), MSG_WAITALL), 16);
+    say(fd, std::string(32, 'm'));
+    got = recv(fd.get(), answer.data(), answer.size(), MSG_WAITALL);
+  });
+  EXPECT_LE(got, 0);
+  EXPECT_THAT(log, HasSubstr("it has another token"));
+}
+
+TEST(Token, AWrongOneIsRefusedOnBothSides) {
+  TestHost host;
+  const Where right{.world_size = 2, .timeout_s = 1};
+  Where wrong = right;
+  wrong.token = "another";
+  const auto outcomes = in_threads(right, [&](int rank) { connect(host, rank == 0 ? right : wrong, rank); });
+  EXPECT_EQ(outcomes[1].code, TSR_PERMISSION_DENIED);
+  EXPECT_THAT(outcomes[1].text, HasSubstr("rank 0 refused rank 1: is TESSERA_JOB_TOKEN the same on both?"));
+  EXPECT_EQ(outcomes[0].code, TSR_DEADLINE_EXCEEDED);
+  EXPECT_THAT(outcomes[0].text, HasSubstr("rank 1 of 2 never arrived within 1 s"));
+  EXPECT_THAT(host.log(), HasSubstr("it has another token"));
+}
+
+TEST(Token, IsNotNeededOnLoopback) {
+  TestHost host;
+  const Where where{.world_size = 2, .token = ""};
+  for (const Outcome& outcome : in_threads(where, [&](int rank) { connect(host, where, rank); })) {
+    EXPECT_EQ(outcome.code, TSR_OK) << outcome.text;
+  }
+}
+
+TEST(Token, IsNeededElsewhere) {
+  TestHost host;
+  sdk::Options options("{}");
+  Tcp tcp(sdk::Setup{host.host(), options, nullptr});
+  for (int rank : {0, 1}) {
+    tsr_rendezvous where{sizeof(tsr_rendezvous), rank, 2, 0, 1, 29500, "192.0.2.1", "", 1};
+    try {
+      tcp.connect(where);
+      ADD_FAILURE();
+    } catch (const sdk::Failure& failure) {
+      EXPECT_EQ(failure.code(), TSR_PERMISSION_DENIED);
+      EXPECT_THAT(failure.what(), HasSubstr("set the same TESSERA_JOB_TOKEN on every rank"));
+    }
+  }
+}
+
+TEST(MissingRank, IsNamedOnEveryRank) {
+  TestHost host;
+  const Where where{.world_size = 4, .timeout_s = 1};
+  const auto outcomes = in_threads(where, [&](int rank) {
+    if (rank != 2) connect(host, where, rank);
+  });
+  for (int rank : {0, 1, 3}) {
+    EXPECT_THAT(outcomes[rank].text, HasSubstr("tcp: rank 2 of 4 never arrived within 1 s")) << rank;
+  }
+  EXPECT_EQ(outcomes[0].code, TSR_DEADLINE_EXCEEDED);
+}
+
+TEST(MissingRank, RankZero) {
+  TestHost host;
+  const Where where{.world_size = 3, .timeout_s = 0.5};
+  const auto outcomes = in_threads(where, [&](int rank) {
+    if (rank != 0) connect(host, where, rank);
+  });
+  for (int rank : {1, 2}) {
+    EXPECT_EQ(outcomes[rank].code, TSR_DEADLINE_EXCEEDED);
+    EXPECT_THAT(outcomes[rank].text, HasSubstr("tcp: rank 0 of 3 never arrived within 0.5 s at 127.0.0.1:"));
+  }
+}
+
+TEST(Rendezvous, WorldSizesThatDiffer) {
+  TestHost host;
+  const Where two{.world_size = 2, .timeout_s = 5};
+  Where three = two;
+  three.world_size = 3;
+  const auto outcomes = in_threads(two, [&](int rank) { connect(host, rank == 0 ? two : three, rank); });
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_THAT(outcome.text, HasSubstr("rank 1 says WORLD_SIZE is 3, rank 0 says 2"));
+  }
+}
+
+TEST(Rendezvous, TwoProcessesThatClaimOneRank) {
+  TestHost host;
+  const Where where{.world_size = 3, .timeout_s = 1};
+  const auto outcomes = in_threads(where, [&](int thread) { connect(host, where, thread == 0 ? 0 : 1); });
+  const bool first = outcomes[1].text.find("another process has arrived as rank 1 already") != std::string::npos;
+  const bool second = outcomes[2].text.find("another process has arrived as rank 1 already") != std::string::npos;
+  EXPECT_NE(first, second) << outcomes[1].text << "\n" << outcomes[2].text;
+  EXPECT_THAT(outcomes[0].text, HasSubstr("rank 2 of 3 never arrived"));
+}
+
+TEST(Rendezvous, APortThatIsTaken) {
+  TestHost host;
+  const Where where{.world_size = 2, .timeout_s = 5};
+  const Fd taken = bound_socket(where.port, true);
+  ASSERT_TRUE(taken);
+  try {
+    connect(host, where, 0);
+    FAIL();
+  } catch (const sdk::Failure& failure) {
+    EXPECT_EQ(failure.code(), TSR_UNAVAILABLE);
+    EXPECT_THAT(failure.what(), HasSubstr("choose another MASTER_PORT"));
+  }
+}
+
+TEST(Rendezvous, ArgumentsThatCannotBe) {
+  TestHost host;
+  sdk::Options options("{}");
+  Tcp tcp(sdk::Setup{host.host(), options, nullptr});
+  const tsr_rendezvous good{sizeof(tsr_rendezvous), 0, 2, 0, 2, 29500, "127.0.0.1", "", 1};
+  const auto refused = [&](auto change) {
+    tsr_rendezvous where = good;
+    change(where);
+    EXPECT_THROW(tcp.connect(where), sdk::Failure);
+  };
+  refused([](tsr_rendezvous& w) { w.rank = 2; });
+  refused([](tsr_rendezvous& w) { w.rank = -1; });
+  refused([](tsr_rendezvous& w) { w.world_size = 0; });
+  refused([](tsr_rendezvous& w) { w.master_port = 0; });
+  refused([](tsr_rendezvous& w) { w.master_port = 70000; });
+  refused([](tsr_rendezvous& w) { w.master_addr = nullptr; });
+  refused([](tsr_rendezvous& w) { w.timeout_s = 0; });
+}
+
+}  // namespace
+}  // namespace tessera::tcp
