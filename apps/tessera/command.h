@@ -20,6 +20,7 @@ struct Command {
   int (*run)(const std::vector<std::string>& args);
 };
 
+int plan_command(const std::vector<std::string>& args);
 int plugins_command(const std::vector<std::string>& args);
 int conformance_command(const std::vector<std::string>& args);
 int bench_command(const std::vector<std::string>& args);

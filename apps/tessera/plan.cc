@@ -1,0 +1,280 @@
+// tessera plan: what the planner makes of a config or a list of tables, and how two plans differ.
+#include <boost/program_options.hpp>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "command.h"
+#include "tessera/config.h"
+#include "tessera/data.h"
+#include "tessera/planner.h"
+
+namespace tessera::cli {
+namespace {
+
+namespace po = boost::program_options;
+using json = nlohmann::ordered_json;
+
+constexpr char kUsage[] =
+    "usage: tessera plan --config FILE | --tables FILE [OPTIONS]\n"
+    "       tessera plan --diff PLAN PLAN\n\n"
+    "Plans the sharding of a job's tables and prints the plan: as tables with bytes and times (table), as the file "
+    "that\n"
+    "planner.plan reads (json), as TorchRec prints it (torchrec), or as the line of its tutorial (tutorial).\n"
+    "docs/plans.md describes FILE and PLAN.\n\n";
+
+struct Arguments {
+  std::string config, tables, compute_device, format, explain;
+  std::vector<std::string> set, diff;
+  int world_size = 0, local_world_size = 0;
+  int64_t batch_size = 0;
+  bool torchrec_limits = false, help = false;
+};
+
+Arguments parse(const std::vector<std::string>& args, po::options_description& visible) {
+  Arguments a;
+  auto add = visible.add_options();
+  add("config", po::value(&a.config), "plan this job");
+  add("set", po::value(&a.set)->composing(), "section.key=value: changes the config; may be repeated");
+  add("tables", po::value(&a.tables), "plan these tables: a JSON file");
+  add("world-size", po::value(&a.world_size)->default_value(1), "ranks");
+  add("local-world-size", po::value(&a.local_world_size)->default_value(0), "ranks per host; 0: all on one");
+  add("compute-device", po::value(&a.compute_device)->default_value("cpu"), "cpu, cuda or hip");
+  add("batch-size", po::value(&a.batch_size)->default_value(0), "samples per rank; 0: as the file says, or 512");
+  add("torchrec-limits", po::bool_switch(&a.torchrec_limits), "only what TorchRec offers on this device");
+  add("format", po::value(&a.format)->default_value("table"), "table, json, torchrec or tutorial");
+  add("explain", po::value(&a.explain), "the options of one table, and what they cost");
+  add("diff", po::value(&a.diff)->multitoken(), "two plan files: what differs");
+  add("help,h", po::bool_switch(&a.help), "this text");
+  try {
+    po::variables_map map;
+    po::store(po::command_line_parser(args)
+                  .options(visible)
+                  .positional({})
+                  .style(po::command_line_style::default_style & ~po::command_line_style::allow_guessing)
+                  .run(),
+              map);
+    po::notify(map);
+  } catch (const po::error& e) {
+    throw UsageError(std::string(e.what()) + ": see tessera plan --help");
+  }
+  return a;
+}
+
+std::string read_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw UsageError("cannot read " + path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// The tables of --tables: JSON values with the place they stand at, for errors.
+class Reader {
+ public:
+  Reader(const json& object, std::string where, const std::set<std::string>& keys)
+      : object_(object), where_(std::move(where)) {
+    if (!object.is_object()) throw UsageError(where_ + " is no JSON object");
+    for (const auto& [key, value] : object.items()) {
+      if (keys.contains(key)) continue;
+      std::string known;
+      for (const std::string& k : keys) known += (known.empty() ? "" : ", ") + k;
+      throw UsageError(cat(where_, ": unknown key \"", key, "\"; known are ", known));
+    }
+  }
+  template <class T>
+  void get(const char* key, T& out) const {
+    const auto found = object_.find(key);
+    if (found == object_.end() || found->is_null()) return;
+    try {
+      out = found->get<T>();
+    } catch (const json::exception&) {
+      throw UsageError(cat(where_, ": \"", key, "\" has the wrong type: ", found->dump()));
+    }
+  }
+
+ private:
+  const json& object_;
+  std::string where_;
+};
+
+struct Job {
+  std::vector<PlannerModule> modules;
+  PlannerOptions options;
+  RuntimeOptions runtime;
+};
+
+void read_table(const json& value, const std::string& where, Job& job) {
+  static const std::set<std::string> kKeys{"name",          "num_embeddings",  "embedding_dim",  "feature_names",
+                                           "data_type",     "pooling",         "sharding_types", "compute_kernels",
+                                           "min_partition", "pooling_factors", "num_poolings",   "batch_sizes",
+                                           "is_weighted",   "max_shards",      "ranks"};
+  const Reader reader(value, where, kKeys);
+  EmbeddingBagConfig table;
+  std::string data_type = "float32", pooling = "sum";
+  reader.get("name", table.name);
+  reader.get("num_embeddings", table.num_embeddings);
+  reader.get("embedding_dim", table.embedding_dim);
+  reader.get("feature_names", table.feature_names);
+  reader.get("data_type", data_type);
+  reader.get("pooling", pooling);
+  table.data_type = dtype_from(data_type);
+  table.pooling = pooling_from(pooling);
+  ParameterConstraints c;
+  reader.get("sharding_types", c.sharding_types);
+  reader.get("compute_kernels", c.compute_kernels);
+  reader.get("min_partition", c.min_partition);
+  reader.get("pooling_factors", c.pooling_factors);
+  reader.get("num_poolings", c.num_poolings);
+  reader.get("batch_sizes", c.batch_sizes);
+  reader.get("is_weighted", c.is_weighted);
+  reader.get("max_shards", c.max_shards);
+  reader.get("ranks", c.ranks);
+  job.options.constraints[table.name] = c;
+  job.modules.front().tables.push_back(std::move(table));
+}
+
+Job job_from_tables(const Arguments& a) {
+  const std::string text = read_file(a.tables);
+  const json root = json::parse(text, nullptr, false);
+  if (root.is_discarded()) throw UsageError(a.tables + " is not JSON");
+  const json* list = &root;
+  if (root.is_object()) {
+    const auto found = root.find("tables");
+    if (found == root.end()) throw UsageError(a.tables + " has no list \"tables\"");
+    list = &*found;
+  }
+  if (!list->is_array()) throw UsageError(a.tables + " holds no list of tables");
+  Job job;
+  job.modules.emplace_back();
+  for (size_t i = 0; i < list->size(); ++i) read_table((*list)[i], cat(a.tables, ", table ", i + 1), job);
+  job.modules.front().tables = validated(std::move(job.modules.front().tables));
+  job.options.topology = Topology::of(a.world_size, a.local_world_size, a.compute_device);
+  return job;
+}
+
+bool needs_data(const Config& config) {
+  return config.tables.empty() ||
+         std::any_of(config.tables.begin(), config.tables.end(), [](const TableConfig& t) { return t.rows == 0; });
+}
+
+Job job_from_config(const Arguments& a) {
+  const Config config = load_config(a.config, a.set);
+  std::vector<DataColumn> columns;
+  if (needs_data(config)) columns = read_dataset(config.data, static_cast<uint64_t>(config.job.seed)).columns;
+  const std::vector<TableConfig> tables = tables_of(config, columns);
+  Job job;
+  job.modules.emplace_back();
+  job.modules.front().tables = embedding_configs(tables);
+  job.options = planner_options(config, tables, a.world_size, a.local_world_size, a.compute_device);
+  job.runtime.plugin_path = config.plugins.path;
+  job.runtime.require = config.plugins.require;
+  return job;
+}
+
+std::string sharding_text(const ParameterSharding& s) {
+  std::string ranks;
+  for (const int r : s.ranks()) ranks += cat(ranks.empty() ? "" : ",", r);
+  std::string sizes;
+  for (const ShardMetadata& shard : s.shards) sizes += cat(sizes.empty() ? "" : " ", shard.rows, "x", shard.cols);
+  return cat(s.sharding_type, " ", s.compute_kernel, " on ranks ", ranks, " as ", sizes);
+}
+
+std::vector<std::string> modules_of(const ShardingPlan& a, const ShardingPlan& b) {
+  std::vector<std::string> paths;
+  for (const ShardingPlan* plan : {&a, &b}) {
+    for (const auto& [path, tables] : plan->modules) {
+      if (std::find(paths.begin(), paths.end(), path) == paths.end()) paths.push_back(path);
+    }
+  }
+  return paths;
+}
+
+EmbeddingModuleShardingPlan module_of(const ShardingPlan& plan, const std::string& path) {
+  for (const auto& [known, tables] : plan.modules) {
+    if (known == path) return tables;
+  }
+  return {};
+}
+
+// Lines "- what A has" and "+ what B has"; empty for equal plans.
+std::string difference(const ShardingPlan& a, const ShardingPlan& b) {
+  std::string out;
+  const auto line = [&](char sign, const std::string& text) { out += cat(sign, " ", text, "\n"); };
+  const auto world = [](const ShardingPlan& p) {
+    return cat(p.world_size, " ranks, ", p.local_world_size, " per host, ", p.compute_device);
+  };
+  if (world(a) != world(b)) {
+    line('-', world(a));
+    line('+', world(b));
+  }
+  for (const std::string& path : modules_of(a, b)) {
+    const EmbeddingModuleShardingPlan ours = module_of(a, path), theirs = module_of(b, path);
+    const std::string prefix = path.empty() ? "" : path + ".";
+    for (const auto& [name, sharding] : ours.tables()) {
+      const bool same = theirs.contains(name) && theirs.at(name) == sharding;
+      if (!same) line('-', cat(prefix, name, ": ", sharding_text(sharding)));
+      if (!same && theirs.contains(name)) line('+', cat(prefix, name, ": ", sharding_text(theirs.at(name))));
+    }
+    for (const auto& [name, sharding] : theirs.tables()) {
+      if (!ours.contains(name)) line('+', cat(prefix, name, ": ", sharding_text(sharding)));
+    }
+  }
+  return out;
+}
+
+int diff(const std::vector<std::string>& files) {
+  if (files.size() != 2) throw UsageError("--diff takes two plan files");
+  const std::string text =
+      difference(ShardingPlan::from_json(read_file(files[0])), ShardingPlan::from_json(read_file(files[1])));
+  std::cout << (text.empty() ? "the plans are equal\n" : text);
+  return text.empty() ? 0 : 1;
+}
+
+using Printer = std::string (*)(const PlanResult&);
+
+Printer printer_of(const std::string& format) {
+  struct Format {
+    const char* name;
+    Printer print;
+  };
+  static constexpr Format kFormats[] = {
+      {"table", [](const PlanResult& r) { return r.report(); }},
+      {"json", [](const PlanResult& r) { return r.plan.json(); }},
+      {"torchrec", [](const PlanResult& r) { return r.plan.str() + "\n"; }},
+      {"tutorial",
+       [](const PlanResult& r) {
+         std::string out;
+         for (const auto& [path, tables] : r.plan.modules) out += r.plan.tutorial(path) + "\n";
+         return out;
+       }},
+  };
+  for (const Format& f : kFormats) {
+    if (format == f.name) return f.print;
+  }
+  throw UsageError("--format " + format + ": known are table, json, torchrec and tutorial");
+}
+
+}  // namespace
+
+int plan_command(const std::vector<std::string>& args) {
+  po::options_description visible("options");
+  const Arguments a = parse(args, visible);
+  if (a.help) {
+    std::cout << kUsage << visible;
+    return 0;
+  }
+  if (!a.diff.empty()) return diff(a.diff);
+  if (a.config.empty() == a.tables.empty()) throw UsageError("give either --config or --tables");
+  const Printer print = printer_of(a.format);
+  Job job = a.config.empty() ? job_from_tables(a) : job_from_config(a);
+  if (a.batch_size > 0) job.options.batch_size = a.batch_size;
+  job.options.torchrec_limits = a.torchrec_limits;
+  const Runtime runtime(job.runtime);
+  const PlanResult result = EmbeddingShardingPlanner(runtime, job.options).plan(job.modules);
+  std::cout << (a.explain.empty() ? print(result) : result.explain(a.explain));
+  return 0;
+}
+
+}  // namespace tessera::cli
