@@ -6,11 +6,9 @@
 namespace tessera {
 
 Work& Work::operator=(Work&& other) noexcept {
-  if (this != &other) {
-    this->~Work();
-    api_ = other.api_;
-    raw_ = std::exchange(other.raw_, nullptr);
-  }
+  const Work dropped(std::move(*this));
+  api_ = other.api_;
+  raw_ = std::exchange(other.raw_, nullptr);
   return *this;
 }
 

@@ -19,7 +19,8 @@ int number(const char* name, int fallback) {
   int out = 0;
   const char* end = value + std::strlen(value);
   const auto [at, error] = std::from_chars(value, end, out);
-  if (error != std::errc() || at != end || out < 0)
+  const bool complete = at == end || *at == '(' || *at == ',';  // Slurm: "4(x2)", "4,3": the first host's
+  if (error != std::errc() || !complete || out < 0)
     fail(Code::kInvalidArgument, "the environment's ", name, " is \"", value, "\", which is no whole number");
   return out;
 }
@@ -34,7 +35,7 @@ constexpr Launcher kLaunchers[] = {
     {"torchrun", "RANK", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
     {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
      "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    {"slurm", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"},
+    {"slurm", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"},
 };
 
 // "node[03-07,09]" -> "node03"; "a,b" -> "a".
