@@ -1,5 +1,377 @@
+// tessera bench collective: transports side by side, one operation at a time, over sizes.
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/program_options.hpp>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <nlohmann/json.hpp>
+
 #include "bench/bench.h"
+#include "spawn.h"
+#include "tessera/process_group.h"
+#include "tessera/runtime.h"
 
 namespace tessera::cli {
-int bench_collective(const std::vector<std::string>&) { throw UsageError("being built"); }
+namespace po = boost::program_options;
+
+namespace {
+
+constexpr const char* kRaw = "raw";
+constexpr double kBatchUs = 5000;  // a round times each operation for about so long
+constexpr int kMaxCalls = 500;     // and at most so often
+
+struct CollectiveOptions {
+  CommonOptions common;
+  std::vector<std::string> backends, ops;
+  std::vector<int64_t> sizes;
+  int nproc = 2;
+  double timeout_s = 30;
+  bool verify = true;
+};
+
+// One rank's share of n things cut evenly.
+std::vector<int64_t> even_counts(int64_t n, int world) {
+  std::vector<int64_t> counts;
+  for (int r = 0; r < world; ++r) counts.push_back(n * (r + 1) / world - n * r / world);
+  return counts;
+}
+
+// Exact in float32, different for each rank and place.
+float sample(int rank, int64_t i) { return static_cast<float>((rank * 131 + i * 7) % 1009); }
+
+void expect(bool right, const std::string& what) {
+  if (!right) fail(Code::kDataLoss, what, ": the result is wrong");
+}
+
+// One operation of one size, on any backend. Buffers are the caller's input of `bytes`, for all_gather its output.
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+  virtual void run() = 0;   // once, on all ranks
+  virtual void verify() {}  // fills in, runs, checks
+};
+
+class AllToAll : public Exchange {
+ public:
+  AllToAll(const ProcessGroup& group, int64_t n) : group_(group), send_counts_(even_counts(n, group.world_size())) {
+    recv_counts_.assign(send_counts_.size(), send_counts_[group.rank()]);
+    const int64_t received = send_counts_[group.rank()] * group.world_size();
+    send_ = Tensor::zeros({n});
+    recv_ = Tensor::zeros({received});
+  }
+  void run() override { group_.all_to_all_v(send_, send_counts_, recv_, recv_counts_, "bench").wait(); }
+  void verify() override {
+    for (int64_t i = 0; i < send_.numel(); ++i) send_.data<float>()[i] = sample(group_.rank(), i);
+    run();
+    int64_t before = 0;  // where this rank's piece begins in everybody's input
+    for (int r = 0; r < group_.rank(); ++r) before += send_counts_[r];
+    const int64_t mine = send_counts_[group_.rank()];
+    for (int64_t i = 0; i < recv_.numel(); ++i) {
+      expect(recv_.data<float>()[i] == sample(static_cast<int>(i / mine), before + i % mine), "all_to_all");
+    }
+  }
+
+ private:
+  const ProcessGroup& group_;
+  std::vector<int64_t> send_counts_, recv_counts_;
+  Tensor send_, recv_;
+};
+
+// Zeros stay zeros, however often they are added.
+class AllReduce : public Exchange {
+ public:
+  AllReduce(const ProcessGroup& group, int64_t n) : group_(group), data_(Tensor::zeros({n})) {}
+  void run() override { group_.all_reduce(data_, ReduceOp::kSum, "bench").wait(); }
+  void verify() override {
+    for (int64_t i = 0; i < data_.numel(); ++i) data_.data<float>()[i] = sample(group_.rank(), i);
+    run();
+    for (int64_t i = 0; i < data_.numel(); ++i) {
+      float sum = 0;
+      for (int r = 0; r < group_.world_size(); ++r) sum += sample(r, i);
+      expect(data_.data<float>()[i] == sum, "all_reduce");
+    }
+    data_.fill(0);
+  }
+
+ private:
+  const ProcessGroup& group_;
+  Tensor data_;
+};
+
+class ReduceScatter : public Exchange {
+ public:
+  ReduceScatter(const ProcessGroup& group, int64_t n)
+      : group_(group), counts_(even_counts(n, group.world_size())), send_(Tensor::zeros({n})) {
+    recv_ = Tensor::zeros({counts_[group.rank()]});
+  }
+  void run() override { group_.reduce_scatter_v(send_, counts_, recv_, ReduceOp::kSum, "bench").wait(); }
+  void verify() override {
+    for (int64_t i = 0; i < send_.numel(); ++i) send_.data<float>()[i] = sample(group_.rank(), i);
+    run();
+    int64_t before = 0;
+    for (int r = 0; r < group_.rank(); ++r) before += counts_[r];
+    for (int64_t i = 0; i < recv_.numel(); ++i) {
+      float sum = 0;
+      for (int r = 0; r < group_.world_size(); ++r) sum += sample(r, before + i);
+      expect(recv_.data<float>()[i] == sum, "reduce_scatter");
+    }
+  }
+
+ private:
+  const ProcessGroup& group_;
+  std::vector<int64_t> counts_;
+  Tensor send_, recv_;
+};
+
+class AllGather : public Exchange {
+ public:
+  AllGather(const ProcessGroup& group, int64_t n)
+      : group_(group), counts_(even_counts(n, group.world_size())), recv_(Tensor::zeros({n})) {
+    send_ = Tensor::zeros({counts_[group.rank()]});
+  }
+  void run() override { group_.all_gather_v(send_, recv_, counts_, "bench").wait(); }
+  void verify() override {
+    for (int64_t i = 0; i < send_.numel(); ++i) send_.data<float>()[i] = sample(group_.rank(), i);
+    run();
+    int64_t at = 0;
+    for (int r = 0; r < group_.world_size(); ++r) {
+      for (int64_t i = 0; i < counts_[r]; ++i) expect(recv_.data<float>()[at++] == sample(r, i), "all_gather");
+    }
+  }
+
+ private:
+  const ProcessGroup& group_;
+  std::vector<int64_t> counts_;
+  Tensor send_, recv_;
+};
+
+// A plain duplex exchange over one socket, without headers, checks or sleeping: what two ranks could reach at best.
+class RawSocket {
+ public:
+  explicit RawSocket(const ProcessGroup& group) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    auto* raw = reinterpret_cast<sockaddr*>(&address);
+    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool fine = listener >= 0 && bind(listener, raw, size) == 0 && listen(listener, 1) == 0 &&
+                getsockname(listener, raw, &size) == 0;
+    const std::string port = group.all_gather_text(std::to_string(ntohs(address.sin_port)), "raw port")[0];
+    if (group.rank() == 0) {
+      fd_ = accept(listener, nullptr, nullptr);
+    } else {
+      address.sin_port = htons(static_cast<uint16_t>(std::stoi(port)));
+      fd_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      fine = fine && connect(fd_, raw, size) == 0;
+    }
+    close(listener);
+    if (!fine || fd_ < 0) fail(Code::kUnavailable, "raw: cannot connect on loopback: ", std::strerror(errno));
+    const int on = 1;
+    setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  }
+  ~RawSocket() { close(fd_); }
+  RawSocket(const RawSocket&) = delete;
+  RawSocket& operator=(const RawSocket&) = delete;
+
+  void exchange(const char* send_from, char* recv_to, int64_t bytes) const {
+    constexpr int64_t kSlice = 256 << 10;
+    for (int64_t sent = 0, got = 0; sent < bytes || got < bytes;) {
+      if (sent < bytes) sent += moved(send(fd_, send_from + sent, std::min(kSlice, bytes - sent), kFlags));
+      if (got < bytes) got += moved(recv(fd_, recv_to + got, std::min(kSlice, bytes - got), kFlags), true);
+    }
+  }
+
+ private:
+  static constexpr int kFlags = MSG_DONTWAIT | MSG_NOSIGNAL;
+  static int64_t moved(ssize_t n, bool receiving = false) {
+    if (n > 0) return n;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return 0;
+    fail(Code::kUnavailable, "raw: ", receiving && n == 0 ? "connection closed" : std::strerror(errno));
+  }
+  int fd_ = -1;
+};
+
+// The bytes that an operation must move in each direction between two ranks.
+class RawExchange : public Exchange {
+ public:
+  RawExchange(const RawSocket& socket, const std::string& op, int64_t n)
+      : socket_(socket), send_(Tensor::zeros({op == "all_reduce" ? n : n / 2})), recv_(Tensor::zeros(send_.shape())) {}
+  void run() override {
+    socket_.exchange(static_cast<const char*>(send_.raw()), static_cast<char*>(recv_.raw()), send_.bytes());
+  }
+
+ private:
+  const RawSocket& socket_;
+  Tensor send_, recv_;
+};
+
+using Maker = std::unique_ptr<Exchange> (*)(const ProcessGroup&, int64_t);
+template <class E>
+std::unique_ptr<Exchange> make(const ProcessGroup& group, int64_t n) {
+  return std::make_unique<E>(group, n);
+}
+constexpr std::pair<const char*, Maker> kOps[] = {{"all_to_all", make<AllToAll>},
+                                                  {"all_reduce", make<AllReduce>},
+                                                  {"reduce_scatter", make<ReduceScatter>},
+                                                  {"all_gather", make<AllGather>}};
+
+Maker maker_of(const std::string& op) {
+  for (const auto& [name, maker] : kOps) {
+    if (op == name) return maker;
+  }
+  throw UsageError("unknown operation \"" + op + "\": all_to_all, all_reduce, reduce_scatter or all_gather");
+}
+
+// A backend, an operation and a size: what a line of the result is about.
+struct Subject {
+  std::string backend, op;
+  int64_t bytes = 0;
+  std::unique_ptr<Exchange> exchange;
+  int calls = 1;                // in each round
+  std::vector<double> medians;  // of each round
+};
+
+class Bench {
+ public:
+  Bench(const CollectiveOptions& options, const RankEnvironment& where)
+      : options_(options), runtime_(RuntimeOptions{.threads = options.common.threads}), report_(options.common) {
+    control_ = ProcessGroup::connect(runtime_, where, {.timeout_s = options.timeout_s});
+    for (const std::string& backend : options.backends) {
+      if (backend == kRaw) {
+        raw_ = std::make_unique<RawSocket>(*control_);
+        groups_.push_back(nullptr);
+      } else {
+        groups_.push_back(ProcessGroup::connect(runtime_, where, {.backend = backend, .timeout_s = options.timeout_s}));
+      }
+    }
+  }
+
+  void run() {
+    for (int64_t bytes : options_.sizes) {
+      for (const std::string& op : options_.ops) run_one(op, bytes);
+    }
+  }
+
+ private:
+  // All backends on one operation and size, round by round.
+  void run_one(const std::string& op, int64_t bytes) {
+    std::vector<Subject> subjects;
+    for (size_t b = 0; b < groups_.size(); ++b) {
+      const int64_t n = bytes / static_cast<int64_t>(sizeof(float));
+      Subject s{options_.backends[b], op, bytes, nullptr, 1, {}};
+      s.exchange = groups_[b] ? maker_of(op)(*groups_[b], n) : std::make_unique<RawExchange>(*raw_, op, n);
+      if (options_.verify) s.exchange->verify();
+      s.calls = calls_for(*s.exchange);
+      subjects.push_back(std::move(s));
+    }
+    Rounds rounds(options_.common);
+    while (rounds.next_together(*control_)) {
+      for (Subject& s : subjects) {
+        const std::vector<double> times = time_round(s);
+        s.medians.push_back(percentiles(times).median);
+        if (rounds.print_each()) print(s, times);
+      }
+    }
+    if (rounds.print_each()) return;
+    for (const Subject& s : subjects) print(s, s.medians);
+  }
+
+  std::vector<double> time_round(Subject& s) {
+    control_->barrier("bench");
+    s.exchange->run();  // everybody is awake
+    std::vector<double> times;
+    for (int call = 0; call < s.calls; ++call) {
+      const Stopwatch watch;
+      s.exchange->run();
+      times.push_back(watch.us());
+    }
+    if (options_.verify) s.exchange->verify();
+    return times;
+  }
+
+  // So many calls that they take kBatchUs, the same number on all ranks.
+  int calls_for(Exchange& exchange) {
+    for (int i = 0; i < 3; ++i) exchange.run();
+    const Stopwatch watch;
+    for (int i = 0; i < 3; ++i) exchange.run();
+    const Tensor calls = Tensor::from<int32_t>({static_cast<int32_t>(
+        std::clamp(kBatchUs * 3 / std::max(watch.us(), 0.1), 1.0, static_cast<double>(kMaxCalls)))});
+    control_->broadcast(calls, 0, "bench").wait();
+    return calls.data<int32_t>()[0];
+  }
+
+  void print(const Subject& s, const std::vector<double>& times) {
+    if (control_->rank() != 0) return;
+    const Percentiles p = percentiles(times);
+    report_.line({{"bench", "collective"},
+                  {"backend", s.backend},
+                  {"op", s.op},
+                  {"bytes", s.bytes},
+                  {"world", control_->world_size()},
+                  {"median_us", p.median},
+                  {"p10_us", p.p10},
+                  {"p90_us", p.p90},
+                  {"algbw_gbps", static_cast<double>(s.bytes) / p.median / 1e3},
+                  {"verified", options_.verify && s.backend != kRaw}});
+  }
+
+  const CollectiveOptions& options_;
+  Runtime runtime_;
+  Report report_;
+  std::shared_ptr<ProcessGroup> control_;              // for the rounds; not measured
+  std::vector<std::shared_ptr<ProcessGroup>> groups_;  // by backend; null: raw
+  std::unique_ptr<RawSocket> raw_;
+};
+
+// False: help was printed.
+bool parse_collective(const std::vector<std::string>& args, CollectiveOptions* options) {
+  std::string backends, ops, sizes;
+  bool no_verify = false;
+  po::options_description description("usage: tessera bench collective [OPTIONS]");
+  description.add_options()("backend", po::value(&backends)->default_value("tcp"),
+                            "transports, separated by commas; raw: a plain duplex socket exchange between two ranks")(
+      "op", po::value(&ops)->default_value("all_to_all,all_reduce,reduce_scatter,all_gather"), "operations")(
+      "bytes", po::value(&sizes)->default_value("4096,2097152"),
+      "sizes of each rank's input buffer, for all_gather of its output")(
+      "nproc", po::value(&options->nproc)->default_value(2), "ranks to start, unless a launcher has")(
+      "timeout", po::value(&options->timeout_s)->default_value(30), "deadline of each operation, seconds")(
+      "no-verify", po::bool_switch(&no_verify), "do not compare results with what they must be");
+  if (!parse(description, args, &options->common)) return false;
+  options->verify = !no_verify;
+  options->backends = text_list("--backend", backends);
+  options->ops = text_list("--op", ops);
+  options->sizes = integer_list("--bytes", sizes, 4);
+  for (const std::string& op : options->ops) maker_of(op);
+  if (options->nproc < 1 || options->nproc > 1024) throw UsageError("--nproc takes a number from 1 to 1024");
+  return true;
+}
+
+}  // namespace
+
+int bench_collective(const std::vector<std::string>& args) {
+  CollectiveOptions options;
+  if (!parse_collective(args, &options)) return 0;
+  const RankEnvironment here = RankEnvironment::from_environment();
+  const bool launched = here.source != "single";
+  const int world = launched ? here.world_size : options.nproc;
+  const bool raw = std::count(options.backends.begin(), options.backends.end(), kRaw) > 0;
+  if (raw && world != 2) throw UsageError(cat("--backend raw is for 2 ranks, not ", world));
+  const auto rank = [&](const RankEnvironment& where) {
+    Bench(options, where).run();
+    return std::string();
+  };
+  if (launched) {
+    rank(here);
+  } else {
+    run_in_ranks(world, world, 3600, rank);
+  }
+  return 0;
+}
+
 }  // namespace tessera::cli
