@@ -1,0 +1,185 @@
+#include "tessera/optim.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+
+namespace tessera {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+ParameterPtr parameter(const char* name, std::vector<float> value) {
+  auto p = std::make_shared<Parameter>();
+  p->name = name;
+  p->value = Tensor::from(value);
+  return p;
+}
+
+std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "nothing was refused";
+}
+
+TEST(OptimTest, ParameterWithoutGradientStays) {
+  const auto a = parameter("a", {1, 2}), b = parameter("b", {3});
+  const auto optimizer = make_adam({}, {a, b});
+  a->grad = Tensor::from<float>({1, -1});
+  optimizer->step();
+  EXPECT_THAT(optimizer->state_keys(), ElementsAre("a"));
+  EXPECT_EQ(b->value.item(), 3);
+  EXPECT_NEAR(a->value.item(0), 1 - 1e-3, 1e-6);
+  EXPECT_NEAR(a->value.item(1), 2 + 1e-3, 1e-6);
+}
+
+TEST(OptimTest, AllGradientsAreCheckedBeforeAnyStep) {
+  const auto a = parameter("a", {1}), b = parameter("b", {3});
+  const auto optimizer = make_sgd({}, {a, b});
+  a->grad = Tensor::from<float>({1});
+  b->grad = Tensor::from<float>({1, 2});
+  EXPECT_THAT(error_of([&] { optimizer->step(); }), HasSubstr("\"b\""));
+  EXPECT_EQ(a->value.item(), 1);
+}
+
+TEST(OptimTest, MaximizeAndNesterov) {
+  const auto a = parameter("a", {0});
+  SgdOptions options;
+  options.lr = 1;
+  options.momentum = 0.5;
+  options.nesterov = true;
+  options.maximize = true;
+  const auto optimizer = make_sgd(options, {a});
+  a->grad = Tensor::from<float>({1});
+  optimizer->step();  // buffer -1, step -1 - 0.5
+  EXPECT_FLOAT_EQ(static_cast<float>(a->value.item()), 1.5f);
+  options.momentum = 0;
+  EXPECT_THROW(make_sgd(options, {a}), Error);
+}
+
+TEST(OptimTest, RowWiseAdagradTakesTheMeanOverColumns) {
+  auto w = parameter("w", std::vector<float>(22, 0));
+  w->value = w->value.reshape({2, 11});
+  AdagradOptions options;
+  options.lr = 1;
+  options.eps = 0;
+  const auto optimizer = make_rowwise_adagrad(options, {w});
+  w->grad = Tensor::empty({2, 11});
+  w->grad.fill(2);
+  optimizer->step();
+  const auto state = optimizer->state();
+  EXPECT_EQ(state[0].second[1].second.shape(), (std::vector<int64_t>{2, 1}));
+  EXPECT_THAT(state[0].second[1].second.to_vector<float>(), ElementsAre(4, 4));
+  EXPECT_THAT(w->value.to_vector<float>(), testing::Each(-1.0f));
+}
+
+TEST(OptimTest, LoadLeavesNothingHalfDone) {
+  const auto optimizer = make_adagrad({}, {parameter("a", {1}), parameter("b", {1})});
+  OptimizerStateDict dict = optimizer->state_dict();
+  for (auto& entry : dict.state) {
+    for (auto& state : entry.second) {
+      state.second = state.second.clone();
+      state.second.fill(7);
+    }
+  }
+  dict.state[1].second[1].second = Tensor::zeros({2});
+  EXPECT_THAT(error_of([&] { optimizer->load_state_dict(dict); }), HasSubstr("\"b\""));
+  EXPECT_EQ(optimizer->state()[0].second[1].second.item(), 0);
+  dict.state[1].second[1].second = Tensor::zeros({1});
+  optimizer->load_state_dict(dict);
+  EXPECT_EQ(optimizer->state()[0].second[1].second.item(), 7);
+}
+
+TEST(OptimTest, ParamGroupsAreSavedAndLoaded) {
+  const auto from = make_sgd({}, {parameter("a", {1})}), to = make_sgd({}, {parameter("a", {1})});
+  from->set_learning_rate(0.75);
+  EXPECT_FALSE(from->state_dict().param_groups.has_value());
+  from->save_param_groups(true);
+  to->load_state_dict(from->state_dict());
+  EXPECT_EQ(to->param_groups()[0].number("lr"), 0.75);
+  EXPECT_THAT(error_of([&] { to->set_option(0, "lrr", 1); }), HasSubstr("lrr"));
+  EXPECT_THAT(error_of([&] { to->set_learning_rate(-1); }), HasSubstr("lr"));
+  EXPECT_EQ(to->param_groups()[0].number("lr"), 0.75);
+}
+
+TEST(OptimTest, NamesAndOptionsOfConfigs) {
+  EXPECT_THAT(error_of([] {
+                make_dense_optimizer({"sdg", "{}"}, {});
+              }),
+              HasSubstr("adagrad, adam, rowwise_adagrad, sgd"));
+  EXPECT_THAT(error_of([] { make_dense_optimizer({"sgd", R"({"momentun": 1})"}, {}); }), HasSubstr("momentum"));
+  EXPECT_THAT(error_of([] { make_dense_optimizer({"sgd", R"({"lr": "x"})"}, {}); }), HasSubstr("a number"));
+  EXPECT_THAT(error_of([] { make_dense_optimizer({"adam", R"({"amsgrad": true})"}, {}); }), HasSubstr("amsgrad"));
+  EXPECT_THAT(error_of([] { make_dense_optimizer({"adam", "[]"}, {}); }), HasSubstr("JSON object"));
+  const auto adam = make_dense_optimizer({"Adam", R"({"learning_rate": 0.5, "betas": [0.1, 0.2]})"}, {});
+  EXPECT_EQ(adam->param_groups()[0].number("lr"), 0.5);
+  EXPECT_THAT(adam->str(), HasSubstr("    betas: (0.1, 0.2)\n"));
+}
+
+TEST(OptimTest, WarmupComposesAndResumes) {
+  WarmupStage linear;
+  linear.max_iters = 2;
+  linear.value = 0.5;
+  const auto make = [&](const ParameterPtr& p, double rate) {
+    auto inner = std::make_shared<CombinedOptimizer>(
+        std::vector<CombinedOptimizer::Member>{{"x", make_adagrad({}, {p})}, {"y", make_sgd({}, {})}});
+    return std::make_shared<WarmupOptimizer>(inner, WarmupOptimizer::Options{{linear}, rate, "lr"});
+  };
+  const auto p = parameter("p", {1}), q = parameter("p", {1});
+  const auto a = make(p, 1), b = make(q, 1);
+  for (int i = 0; i < 3; ++i) a->step();
+  EXPECT_EQ(a->param_groups()[1].number("lr"), 1);
+  EXPECT_EQ(b->param_groups()[0].number("lr"), 0.5);
+  b->load_state_dict(a->state_dict());
+  EXPECT_EQ(b->param_groups()[0].number("lr"), 1);
+  EXPECT_THAT(b->state_keys(), ElementsAre("x.p", "__warmup"));
+  CombinedOptimizer outer({{"o", a}});
+  outer.set_state("o.__warmup", {{"warmup", Tensor::from<int64_t>({1, 0})}});
+  EXPECT_THAT(a->state().back().second[0].second.to_vector<int64_t>(), ElementsAre(1, 0));
+}
+
+TEST(OptimTest, ClippingByNormAcrossParameters) {
+  const auto a = parameter("a", {0}), b = parameter("b", {0}), c = parameter("c", {0});
+  GradientClippingOptimizer::Options options;
+  options.clipping = GradientClipping::kNorm;
+  options.max_gradient = 1;
+  SgdOptions sgd;
+  sgd.lr = 1;
+  GradientClippingOptimizer optimizer(make_sgd(sgd, {a, b, c}), options);
+  EXPECT_FALSE(optimizer.last_total_grad_norm().has_value());
+  a->grad = Tensor::from<float>({3});
+  b->grad = Tensor::from<float>({-4});
+  optimizer.step();
+  EXPECT_DOUBLE_EQ(*optimizer.last_total_grad_norm(), 5);
+  EXPECT_NEAR(a->value.item(), -0.6, 1e-6);
+  EXPECT_NEAR(b->value.item(), 0.8, 1e-6);
+  EXPECT_EQ(c->value.item(), 0);
+
+  options.norm_type = std::numeric_limits<double>::infinity();
+  GradientClippingOptimizer largest(make_sgd(sgd, {a, b}), options);
+  a->grad = Tensor::from<float>({3});
+  b->grad = Tensor::from<float>({-4});
+  largest.step();
+  EXPECT_EQ(*largest.last_total_grad_norm(), 4);
+  EXPECT_NEAR(a->grad.item(), 0.75, 1e-6);
+}
+
+TEST(OptimTest, FilterFindsInBackwardParameters) {
+  const auto a = parameter("a", {0}), b = parameter("b", {1});
+  b->in_backward = true;
+  EXPECT_EQ(in_backward_optimizer_filter({a, b}), ParameterList{a});
+  EXPECT_EQ(in_backward_optimizer_filter({a, b}, true), ParameterList{b});
+  const auto optimizer = make_sgd({}, {a, b});
+  b->grad = Tensor::from<float>({1});
+  optimizer->step();
+  EXPECT_EQ(b->value.item(), 1);
+}
+
+}  // namespace
+}  // namespace tessera
