@@ -1,8 +1,10 @@
 // tessera plugins: every candidate found, with its state and the reason.
+#include <algorithm>
 #include <boost/program_options.hpp>
 #include <iostream>
 
 #include "command.h"
+#include "tessera/config.h"
 #include "tessera/runtime.h"
 
 namespace tessera::cli {
@@ -15,7 +17,9 @@ po::options_description described() {
   out.add_options()("help,h", "print this text")("json", "print JSON instead of a table")(
       "path", po::value<std::vector<std::string>>()->value_name("DIR")->composing(),
       "search this directory (absolute) before the others; may be repeated")(
-      "only-path", "search no directories but those of --path")(
+      "config", po::value<std::string>()->value_name("FILE"),
+      "also search the directories of this job's [plugins], and check what it requires")(
+      "only-path", "search no directories but those of --path and --config")(
       "no-open", "list what the files say about themselves, without running any code of theirs");
   return out;
 }
@@ -32,6 +36,16 @@ po::variables_map parsed(const std::vector<std::string>& args, const po::options
   return out;
 }
 
+// The report is printed first: it says why.
+void check_required(const LoadReport& report, const std::vector<std::string>& required) {
+  for (const std::string& id : required) {
+    const auto usable = [&](const LoadEntry& e) { return e.id == id && e.state == LoadEntry::State::kAvailable; };
+    if (std::none_of(report.entries.begin(), report.entries.end(), usable)) {
+      fail(Code::kFailedPrecondition, "the config requires the plugin \"", id, "\", which is not available");
+    }
+  }
+}
+
 }  // namespace
 
 int plugins_command(const std::vector<std::string>& args) {
@@ -43,6 +57,9 @@ int plugins_command(const std::vector<std::string>& args) {
   }
   RuntimeOptions runtime_options;
   if (given.contains("path")) runtime_options.plugin_path = given["path"].as<std::vector<std::string>>();
+  PluginsConfig config;
+  if (given.contains("config")) config = load_config(given["config"].as<std::string>()).plugins;
+  runtime_options.plugin_path.insert(runtime_options.plugin_path.end(), config.path.begin(), config.path.end());
   runtime_options.default_path = !given.contains("only-path");
   const Runtime runtime(runtime_options);
   if (!given.contains("no-open")) runtime.open_all();
@@ -52,6 +69,7 @@ int plugins_command(const std::vector<std::string>& args) {
   } else {
     std::cout << report.text();
   }
+  check_required(report, config.require);
   return 0;
 }
 
