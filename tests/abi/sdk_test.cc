@@ -175,7 +175,8 @@ TEST(Slots, AKernelThroughItsTable) {
   tsr_row_gradient gradients[3];
   const tsr_backward args{};
   EXPECT_EQ(api.backward_rows(instance, nullptr, &args, gradients, nullptr, &err), TSR_OK);
-  EXPECT_EQ(api.load(instance, 0, nullptr, &err), TSR_RESOURCE_EXHAUSTED);
+  const tsr_stream_io io{};
+  EXPECT_EQ(api.load(instance, 0, &io, &err), TSR_RESOURCE_EXHAUSTED);
   api.close(instance);
 }
 
