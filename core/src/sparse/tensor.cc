@@ -108,8 +108,9 @@ std::shared_ptr<void> allocate_cpu(int64_t bytes) {
   if (bytes <= 0) return nullptr;
   constexpr int64_t kHuge = int64_t{2} << 20;
   const int64_t alignment = bytes >= kHuge ? kHuge : 64;
-  const int64_t rounded = (bytes + alignment - 1) / alignment * alignment;
-  void* p = std::aligned_alloc(alignment, rounded);
+  constexpr int64_t kAddressSpace = int64_t{1} << 47;
+  const int64_t rounded = bytes < kAddressSpace ? (bytes + alignment - 1) / alignment * alignment : 0;
+  void* p = rounded ? std::aligned_alloc(alignment, rounded) : nullptr;
   if (!p) fail(Code::kResourceExhausted, "cannot allocate ", bytes, " bytes of memory");
   if (alignment == kHuge) (void)madvise(p, rounded, MADV_HUGEPAGE);  // a hint: fine when refused
   return {p, [](void* q) { std::free(q); }};
