@@ -63,7 +63,7 @@ class KeyedOptimizer {
   virtual std::vector<Item> params() const = 0;
   // Tensors are shared with the optimizer, or copies where a kernel owns them: change them by set_state().
   virtual std::vector<std::pair<std::string, OptimizerState>> state() const = 0;
-  // Copies into the state of one parameter. kInvalidArgument: no such key, other names or other shapes.
+  // Copies into one parameter's state; none: as before its first step. kInvalidArgument: no such key, names or shapes.
   virtual void set_state(std::string_view key, const OptimizerState& state) = 0;
   virtual std::vector<ParamGroup> param_groups() const = 0;
   virtual size_t num_groups() const = 0;

@@ -60,12 +60,15 @@ class DenseOptimizer : public KeyedOptimizer {
     if (i == parameters_.size()) {
       fail(Code::kInvalidArgument, "there is state for \"", key, "\", which is no parameter of this optimizer");
     }
+    if (given.empty() && made_by_first_step()) return states_[i].clear();
+    OptimizerState into =
+        states_[i].empty() && !parameters_[i]->in_backward ? fresh_state(*parameters_[i]) : states_[i];
     for (const bool write : {false, true}) {  // all is checked before anything changes
-      if (given.size() != states_[i].size()) {
-        fail(Code::kInvalidArgument, "parameter \"", key, "\" has ", states_[i].size(), " states, but ", given.size(),
+      if (given.size() != into.size()) {
+        fail(Code::kInvalidArgument, "parameter \"", key, "\" has ", into.size(), " states, but ", given.size(),
              " were given");
       }
-      for (auto& [name, have] : states_[i]) {
+      for (auto& [name, have] : into) {
         const auto same = std::find_if(given.begin(), given.end(), [&](const auto& e) { return e.first == name; });
         if (same == given.end() || same->second.dtype() != DType::kFloat32 || same->second.shape() != have.shape()) {
           fail(Code::kInvalidArgument, "parameter \"", key, "\" needs a state \"", name,
@@ -74,6 +77,7 @@ class DenseOptimizer : public KeyedOptimizer {
         if (write) std::copy_n(same->second.data<float>(), have.numel(), have.data<float>());
       }
     }
+    states_[i] = std::move(into);
   }
 
   std::vector<ParamGroup> param_groups() const override {
@@ -105,6 +109,9 @@ class DenseOptimizer : public KeyedOptimizer {
  protected:
   using Options = std::vector<std::pair<std::string, OptionValue>>;
   virtual void update(Parameter& p, OptimizerState& state) = 0;
+  // The state before any step, and whether a parameter gets it with its first step or from the beginning.
+  virtual OptimizerState fresh_state(const Parameter& p) const = 0;
+  virtual bool made_by_first_step() const { return true; }
   virtual Options options() const = 0;
   virtual double* number(std::string_view option) = 0;
   virtual void check_options() const = 0;
@@ -163,11 +170,15 @@ class Sgd : public DenseOptimizer {
     const float lr = static_cast<float>(o_.lr);
     if (o_.momentum == 0) return sgd_loop(n, w, g, lr, e);
     const bool first = state.empty();
-    if (first) state.emplace_back("momentum_buffer", Tensor::zeros(p.value.shape()));
+    if (first) state = fresh_state(p);
     const float momentum = static_cast<float>(o_.momentum);
     const float share = first ? 1.0f : static_cast<float>(1 - o_.dampening);
     sgd_momentum_loop(n, w, g, state[0].second.data<float>(), momentum, share, o_.nesterov ? lr : 0.0f,
                       o_.nesterov ? lr * momentum : lr, e);
+  }
+  OptimizerState fresh_state(const Parameter& p) const override {
+    if (o_.momentum == 0) return {};
+    return {{"momentum_buffer", Tensor::zeros(p.value.shape())}};
   }
   Options options() const override {
     return {{"dampening", zero_or(o_.dampening)},
@@ -232,11 +243,7 @@ class Adagrad : public DenseOptimizer {
       : DenseOptimizer(std::move(list)), o_(options), per_row_(per_row) {
     check_options();
     for (size_t i = 0; i < parameters().size(); ++i) {
-      const Parameter& p = *parameters()[i];
-      if (p.in_backward) continue;
-      Tensor sum = Tensor::empty(per_row_ ? std::vector<int64_t>{rows_of(p), 1} : p.value.shape());
-      sum.fill(o_.initial_accumulator_value);
-      state_of(i) = {{"step", Tensor::scalar(0.0f)}, {"sum", sum}};
+      if (!parameters()[i]->in_backward) state_of(i) = Adagrad::fresh_state(*parameters()[i]);
     }
   }
 
@@ -256,6 +263,12 @@ class Adagrad : public DenseOptimizer {
       sgd_loop(columns, w, g, rate / (std::sqrt(sum[r]) + eps), e);
     }
   }
+  OptimizerState fresh_state(const Parameter& p) const override {
+    Tensor sum = Tensor::empty(per_row_ ? std::vector<int64_t>{rows_of(p), 1} : p.value.shape());
+    sum.fill(o_.initial_accumulator_value);
+    return {{"step", Tensor::scalar(0.0f)}, {"sum", sum}};
+  }
+  bool made_by_first_step() const override { return false; }
   Options options() const override {
     Options out{{"eps", o_.eps},
                 {"initial_accumulator_value", zero_or(o_.initial_accumulator_value)},
@@ -316,11 +329,7 @@ class Adam : public DenseOptimizer {
 
  protected:
   void update(Parameter& p, OptimizerState& state) override {
-    if (state.empty()) {
-      state = {{"step", Tensor::scalar(0.0f)},
-               {"exp_avg", Tensor::zeros(p.value.shape())},
-               {"exp_avg_sq", Tensor::zeros(p.value.shape())}};
-    }
+    if (state.empty()) state = fresh_state(p);
     float& step = *state[0].second.data<float>();
     step += 1;
     const AdamStep s{static_cast<float>(o_.beta1), static_cast<float>(o_.beta2),
@@ -329,6 +338,11 @@ class Adam : public DenseOptimizer {
                      static_cast<float>(o_.eps)};
     adam_loop(p.value.numel(), p.value.data<float>(), p.grad.data<float>(), state[1].second.data<float>(),
               state[2].second.data<float>(), s, effective(o_.maximize, o_.weight_decay));
+  }
+  OptimizerState fresh_state(const Parameter& p) const override {
+    return {{"step", Tensor::scalar(0.0f)},
+            {"exp_avg", Tensor::zeros(p.value.shape())},
+            {"exp_avg_sq", Tensor::zeros(p.value.shape())}};
   }
   Options options() const override {
     return {{"amsgrad", false},
