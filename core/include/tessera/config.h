@@ -61,7 +61,7 @@ struct TableConfig {
   std::string name;
   int64_t rows = 0;
   std::vector<std::string> features;
-  std::string pooling = "sum";
+  std::string pooling = "auto";
   int64_t embedding_dim = 0;
   std::string data_type = "float32";
   std::optional<double> init_range;
@@ -161,9 +161,10 @@ struct DataColumn {
   std::string pooling = "sum";
 };
 
-// The job's tables: those of the file, with `rows` 0 filled in from the column of the table's first feature (kNotFound
-// where there is none); without any, one per column. embedding_dim 0 becomes the model's. kNotFound for an override
-// that names no table.
+// The job's tables, with everything filled in: those of the file, or without any one per column. A table's rows and
+// pooling, where it does not say them, are those of the column of its first feature ("sum" where the data says
+// nothing), its features the one of its name, its embedding_dim the model's. kNotFound, with the nearest name, for a
+// feature that is no column (unless there are no columns at all) and for an override that names no table.
 std::vector<TableConfig> tables_of(const Config& config, const std::vector<DataColumn>& columns);
 
 // The effective config, every key: parse_config(to_toml(c)) equals c.

@@ -160,6 +160,30 @@ void decode_sections(const toml::table& file, Config& config) {
   });
 }
 
+const DataColumn& column_of(const TableConfig& table, const std::string& feature,
+                            const std::vector<DataColumn>& columns) {
+  std::vector<std::string> known;
+  for (const DataColumn& column : columns) {
+    if (column.name == feature) return column;
+    known.push_back(column.name);
+  }
+  fail(Code::kNotFound, "table \"", table.name, "\" reads the feature \"", feature,
+       "\", but the data has no such column; the nearest is \"", config::nearest_name(feature, known), "\"");
+}
+
+void fill_from_columns(TableConfig& table, const std::vector<DataColumn>& columns) {
+  if (!columns.empty()) {
+    for (const std::string& feature : table.features) column_of(table, feature, columns);
+    const DataColumn& first = column_of(table, table.features[0], columns);
+    if (table.rows == 0) table.rows = first.rows;
+    if (table.pooling == "auto") table.pooling = first.pooling;
+  }
+  if (table.pooling == "auto") table.pooling = "sum";
+  if (table.rows == 0) {
+    fail(Code::kInvalidArgument, "table \"", table.name, "\" has no rows, and there is no data to take them from");
+  }
+}
+
 std::vector<TableConfig> decode_tables(const toml::table& file, const TableConfig& defaults) {
   std::vector<TableConfig> tables;
   const toml::node* node = file.get("table");
@@ -217,27 +241,15 @@ std::vector<TableConfig> tables_of(const Config& config, const std::vector<DataC
   std::vector<TableConfig> tables = config.tables;
   if (tables.empty()) {
     for (const DataColumn& column : columns) {
-      TableConfig table = config.table_defaults;
-      table.name = column.name;
-      table.rows = column.rows;
-      table.pooling = column.pooling;
-      tables.push_back(std::move(table));
+      tables.push_back(config.table_defaults);
+      tables.back().name = column.name;
     }
   }
   for (const TableOverride& o : config.table_overrides) apply_to_tables(parse_override(o.text), tables);
   for (TableConfig& table : tables) {
     if (table.features.empty()) table.features = {table.name};
     if (table.embedding_dim == 0) table.embedding_dim = config.model.embedding_dim;
-    if (table.rows != 0) continue;
-    std::vector<std::string> known;
-    for (const DataColumn& column : columns) {
-      known.push_back(column.name);
-      if (column.name == table.features[0]) table.rows = column.rows;
-    }
-    if (table.rows == 0) {
-      fail(Code::kNotFound, "table \"", table.name, "\" has no rows, and the data has no column \"", table.features[0],
-           "\" to take them from; the nearest is \"", config::nearest_name(table.features[0], known), "\"");
-    }
+    fill_from_columns(table, columns);
   }
   return tables;
 }
