@@ -43,10 +43,10 @@ std::unique_ptr<EmbeddingContext::State> EmbeddingTables::Impl::start(const Keye
 }
 
 void EmbeddingTables::Impl::count_bad(const CheckedIds& checked) {
-  bool counted = std::any_of(states.begin(), states.end(), [](const TableState& s) { return s.bad_ids > 0; });
   for (size_t s = 0; s < slots.size(); ++s) states[slots[s].table].bad_ids += checked.bad[s];
-  if (options.bounds_check != BoundsCheckMode::kWarning || counted) return;
-  const std::string text = cat(checked.first, "; it is left out, further ones are only counted");
+  if (options.bounds_check != BoundsCheckMode::kWarning || warned) return;
+  warned = true;
+  const std::string text = cat(checked.first, "; it is repaired on a copy, and further ones are only counted");
   const tsr_host* host = runtime.host();
   host->log(host, TSR_LOG_WARNING, text.c_str());
 }

@@ -61,6 +61,7 @@ struct EmbeddingTables::Impl {
   std::vector<std::string> names;
   std::vector<std::string> kernel_ids;
   std::vector<Slot> slots;
+  bool warned = false;      // kWarning logs the first finding only
   bool key_shared = false;  // a feature is read by more than one table
   std::vector<TableState> states;
   std::vector<TableGroup> groups;
