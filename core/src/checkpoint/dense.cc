@@ -1,0 +1,94 @@
+#include "checkpoint/dense.h"
+
+#include <map>
+#include <set>
+
+namespace tessera::checkpoint {
+namespace {
+
+using States = std::vector<std::pair<std::string, OptimizerState>>;
+
+States copy_of(States states) {
+  for (auto& [key, state] : states) {
+    for (auto& [name, value] : state) value = value.clone();
+  }
+  return states;
+}
+
+// "lr, momentum" of {"lr = 0.1", "momentum = 0"}
+std::string names_of(const std::vector<std::vector<std::string>>& settings) {
+  std::string out;
+  for (const auto& group : settings) {
+    for (const std::string& setting : group)
+      out += cat(out.empty() ? "" : ", ", setting.substr(0, setting.find(" = ")));
+  }
+  return out.empty() ? "none" : out;
+}
+
+}  // namespace
+
+ParameterList dense_parameters(const DistributedModelParallel& model) {
+  return in_backward_optimizer_filter(model.parameters(), false);
+}
+
+std::vector<std::vector<std::string>> settings_of(const KeyedOptimizer& optimizer) {
+  std::vector<std::vector<std::string>> out;
+  for (const ParamGroup& group : optimizer.param_groups()) {
+    out.emplace_back();
+    for (const auto& [name, value] : group.options) out.back().push_back(cat(name, " = ", to_string(value)));
+  }
+  return out;
+}
+
+void check_settings(const std::vector<std::vector<std::string>>& stored, const KeyedOptimizer& optimizer) {
+  const std::string theirs = names_of(stored), ours = names_of(settings_of(optimizer));
+  if (theirs == ours) return;
+  fail(Code::kInvalidArgument, "the dense parameters were trained with another optimizer: its settings are ", theirs,
+       ", and those of this job's are ", ours);
+}
+
+States read_dense_states(const SafetensorsReader& file, const std::vector<TableEntry>& tables) {
+  std::set<std::string> of_tables;
+  for (const TableEntry& t : tables) {
+    for (size_t k = 0; k < t.states.size(); ++k) of_tables.insert(t.state_name(k));
+  }
+  std::map<std::string, OptimizerState> out;
+  for (const auto& [name, tensor] : file.tensors()) {
+    if (of_tables.contains(name)) continue;
+    const size_t slash = name.rfind('/');
+    if (slash == std::string::npos)
+      fail(Code::kDataLoss, file.file().path(), " has a tensor \"", name, "\", which is no state of a parameter");
+    out[name.substr(0, slash)].emplace_back(name.substr(slash + 1), file.read(name));
+  }
+  return {out.begin(), out.end()};
+}
+
+StateChange::StateChange(KeyedOptimizer& optimizer) : optimizer_(optimizer), before_(copy_of(optimizer.state())) {}
+
+StateChange::~StateChange() {
+  if (!undo_) return;
+  try {
+    set(before_);
+  } catch (const std::exception&) {
+    // What was there a moment ago fits; an optimizer that cannot forget what its first step makes keeps it.
+  }
+}
+
+void StateChange::apply(const States& states) {
+  undo_ = true;
+  set(states);
+}
+
+void StateChange::set(const States& states) {
+  std::set<std::string> left;  // keys that have state now, or may have some
+  for (const std::string& key : optimizer_.state_keys()) left.insert(key);
+  for (const auto& [key, state] : states) {
+    optimizer_.set_state(key, state);
+    left.erase(key);
+  }
+  for (const std::string& key : left) optimizer_.set_state(key, {});
+  // Once more as a whole, which tells wrappers that follow the state, such as warmup, that it is another one.
+  optimizer_.load_state_dict({copy_of(optimizer_.state()), std::nullopt});
+}
+
+}  // namespace tessera::checkpoint

@@ -1,0 +1,107 @@
+#include "checkpoint/files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <vector>
+
+namespace tessera::checkpoint {
+namespace {
+
+constexpr int64_t kSyncEvery = int64_t{64} << 20;
+constexpr int64_t kReadBlock = int64_t{1} << 20;
+
+}  // namespace
+
+void fail_with(int error, const char* what, const std::string& path) {
+  Code code = Code::kUnavailable;
+  if (error == ENOSPC || error == EDQUOT || error == EFBIG) code = Code::kResourceExhausted;
+  if (error == ENOENT) code = Code::kNotFound;
+  fail(code, "cannot ", what, ' ', path, ": ", std::generic_category().message(error));
+}
+
+Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
+  const Descriptor dropped(std::move(*this));
+  fd_ = other.fd_;
+  other.fd_ = -1;
+  return *this;
+}
+
+Descriptor::~Descriptor() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+OutputFile::OutputFile(const std::string& path, int64_t bytes)
+    : path_(path), fd_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
+  if (fd_.get() < 0) fail_with(errno, "create", path);
+  if (bytes == 0) return;
+  if (::fallocate(fd_.get(), 0, 0, bytes) != 0 && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)) {
+    fail_with(errno, cat("reserve ", bytes, " bytes for").c_str(), path);
+  }
+  if (::ftruncate(fd_.get(), bytes) != 0) fail_with(errno, "size", path);
+}
+
+void OutputFile::write_at(int64_t offset, const void* data, int64_t bytes) {
+  const char* from = static_cast<const char*>(data);
+  for (int64_t left = bytes; left > 0;) {
+    const ssize_t n = ::pwrite(fd_.get(), from, static_cast<size_t>(left), offset);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) fail_with(n < 0 ? errno : ENOSPC, "write", path_);
+    from += n;
+    offset += n;
+    left -= n;
+  }
+  unsynced_ += bytes;
+  if (unsynced_ >= kSyncEvery) sync();
+}
+
+void OutputFile::sync() {
+  if (::fsync(fd_.get()) != 0) fail_with(errno, "write", path_);
+  unsynced_ = 0;
+}
+
+InputFile::InputFile(const std::string& path) : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+  if (fd_.get() < 0) fail_with(errno, "open", path);
+  struct stat info {};
+  if (::fstat(fd_.get(), &info) != 0) fail_with(errno, "open", path);
+  if (!S_ISREG(info.st_mode)) fail(Code::kUnavailable, "cannot open ", path, ": it is no file");
+  size_ = info.st_size;
+}
+
+void InputFile::read_at(int64_t offset, void* into, int64_t bytes) const {
+  char* to = static_cast<char*>(into);
+  while (bytes > 0) {
+    const ssize_t n = ::pread(fd_.get(), to, static_cast<size_t>(bytes), offset);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail_with(errno, "read", path_);
+    if (n == 0) fail(Code::kDataLoss, path_, " ends at byte ", offset, ", and ", bytes, " more were expected");
+    to += n;
+    offset += n;
+    bytes -= n;
+  }
+}
+
+uint32_t InputFile::crc32(int64_t first, int64_t bytes) const {
+  std::vector<unsigned char> block(static_cast<size_t>(std::min(bytes, kReadBlock)));
+  uLong crc = 0;
+  for (int64_t done = 0; done < bytes;) {
+    const int64_t n = std::min(bytes - done, kReadBlock);
+    read_at(first + done, block.data(), n);
+    crc = ::crc32(crc, block.data(), static_cast<uInt>(n));
+    done += n;
+  }
+  return static_cast<uint32_t>(crc);
+}
+
+void sync_directory(const std::string& path) {
+  const Descriptor fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  // Some network file systems cannot sync a directory (EINVAL): there it needs none.
+  if (fd.get() < 0 || (::fsync(fd.get()) != 0 && errno != EINVAL)) fail_with(errno, "write", path);
+}
+
+}  // namespace tessera::checkpoint

@@ -1,0 +1,58 @@
+// checkpoint.json: what a checkpoint holds beside the tensors, and the sums that show damage. Format:
+// docs/checkpoints.md.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/safetensors.h"
+#include "tessera/embedding_configs.h"
+#include "tessera/lookup.h"
+
+namespace tessera::checkpoint {
+
+inline constexpr const char* kManifestFile = "checkpoint.json";
+inline constexpr const char* kModelFile = "model.safetensors";
+inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
+
+// A table as it is stored.
+struct TableEntry {
+  std::string parameter;  // "sparse_arch.embedding_bag_collection.embedding_bags.film.weight"
+  std::string name;       // "film"
+  int64_t rows = 0, dim = 0;
+  DType dtype = DType::kFloat32;
+  OptimizerSpec optimizer;
+  double learning_rate = 0;           // at the time of saving; for information
+  std::vector<Lookup::State> states;  // float32
+  std::vector<int64_t> cuts;          // column widths: a state kept per row is there once for each
+
+  StoredTensor weight() const;             // type and shape
+  StoredTensor state(size_t k) const;      // [rows], [rows, cuts] or [rows, dim]
+  std::string state_name(size_t k) const;  // "<parameter>/film.momentum1"
+  int64_t state_width(size_t k) const;     // values per row
+  std::string state_list() const;          // "momentum1 (per row), momentum2", or "none"
+};
+
+struct Manifest {
+  struct File {
+    std::string name;
+    int64_t bytes = 0;
+    uint32_t crc = 0;
+  };
+  int world_size = 1;    // of the job that wrote it; for information
+  std::string progress;  // the caller's
+  std::vector<TableEntry> tables;
+  std::vector<std::pair<std::string, int64_t>> steps;  // updates done, by collection
+  // One for each group of the dense optimizer: its settings as "name = value". Names must fit, values are information.
+  std::vector<std::vector<std::string>> dense_optimizer;
+  std::vector<File> files;
+
+  const TableEntry* find(const std::string& parameter) const;  // nullptr: not there
+  std::string json() const;
+  // kDataLoss: damaged. kUnimplemented: of a newer format. Both name `path`.
+  static Manifest from_json(const std::string& text, const std::string& path);
+};
+
+}  // namespace tessera::checkpoint

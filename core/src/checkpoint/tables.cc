@@ -1,0 +1,129 @@
+#include "checkpoint/tables.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "checkpoint/together.h"
+
+namespace tessera::checkpoint {
+namespace {
+
+using json = nlohmann::json;
+
+// What this rank knows of the tables that it holds: [{"table": index, "states": [[name, per_row]], "rate": x}]
+std::string known_here(const std::vector<ModelTable>& tables, int rank) {
+  json known = json::array();
+  for (size_t t = 0; t < tables.size(); ++t) {
+    const ModelTable& table = tables[t];
+    for (size_t s = 0; s < table.sharding->shards.size(); ++s) {
+      const ShardMetadata& where = table.sharding->shards[s];
+      if (where.rank != rank || where.rows == 0) continue;
+      json states = json::array();
+      for (const Lookup::State& state : table.collection->state_layout(table.held(s)))
+        states.push_back({state.name, state.per_row});
+      known.push_back({{"table", t}, {"states", states}, {"rate", table.collection->learning_rate(table.stored.name)}});
+      break;
+    }
+  }
+  return known.dump();
+}
+
+void learn(const std::string& text, std::vector<ModelTable>& tables) {
+  for (const json& known : json::parse(text)) {
+    TableEntry& stored = tables.at(known["table"].get<size_t>()).stored;
+    if (!stored.states.empty()) continue;
+    for (const json& state : known["states"])
+      stored.states.push_back({state[0].get<std::string>(), state[1].get<bool>()});
+    stored.learning_rate = known["rate"].get<double>();
+  }
+}
+
+}  // namespace
+
+size_t ModelTable::num_sources() const {
+  return sharding->combine == ParameterSharding::Combine::kReplica ? 1 : sharding->shards.size();
+}
+
+std::vector<ModelTable> model_tables(DistributedModelParallel& model) {
+  std::vector<ModelTable> tables;
+  for (const auto& [path, collection] : model.sharded()) {
+    for (const EmbeddingBagConfig& config : collection->tables()) {
+      ModelTable table{collection, &collection->plan().at(config.name), {}};
+      table.stored.name = config.name;
+      table.stored.rows = config.num_embeddings;
+      table.stored.dim = config.embedding_dim;
+      table.stored.dtype = config.data_type;
+      table.stored.optimizer = collection->optimizer_of(config.name);
+      table.stored.cuts = column_cuts(*table.sharding, config.embedding_dim);
+      tables.push_back(std::move(table));
+    }
+  }
+  // The model lists its tables' parameters last, in the same order.
+  const ParameterList parameters = model.parameters();
+  TESSERA_CHECK(parameters.size() >= tables.size(), "every table is a parameter");
+  for (size_t t = 0; t < tables.size(); ++t)
+    tables[t].stored.parameter = parameters[parameters.size() - tables.size() + t]->name;
+  const auto known =
+      together(model.group(), "states of tables", [&] { return known_here(tables, model.group().rank()); });
+  for (const std::string& text : known) learn(text, tables);
+  return tables;
+}
+
+std::vector<int64_t> column_cuts(const ParameterSharding& sharding, int64_t dim) {
+  std::set<int64_t> boundaries{0, dim};
+  for (const ShardMetadata& s : sharding.shards) {
+    if (s.rows) boundaries.insert({s.col, s.col + s.cols});
+  }
+  std::vector<int64_t> widths;
+  for (auto at = boundaries.begin(); *at < dim; ++at) widths.push_back(*std::next(at) - *at);
+  return widths;
+}
+
+float merged_state(std::span<const int64_t> cuts, const float* values, int64_t col, int64_t cols) {
+  double sum = 0;
+  int64_t begin = 0;
+  for (size_t c = 0; c < cuts.size(); ++c) {
+    const int64_t overlap = std::min(begin + cuts[c], col + cols) - std::max(begin, col);
+    if (overlap == cols) return values[c];
+    if (overlap > 0) sum += static_cast<double>(overlap) * values[c];
+    begin += cuts[c];
+  }
+  return static_cast<float>(sum / static_cast<double>(cols));
+}
+
+int64_t RowSet::run_end(int64_t i) const {
+  if (!ids) return count;
+  int64_t end = i + 1;
+  while (end < count && ids[end] == ids[end - 1] + 1) ++end;
+  return end;
+}
+
+void write_slab(OutputFile& file, const StoredTensor& tensor, const Slab& slab, const float* values) {
+  const Tensor typed =
+      Tensor::borrow(const_cast<float*>(values), {slab.rows.count * slab.cols}, DType::kFloat32).to(tensor.dtype);
+  const int64_t element = size_of(tensor.dtype);
+  const char* from = static_cast<const char*>(typed.raw());
+  for (int64_t i = 0; i < slab.rows.count;) {
+    const int64_t end = slab.cols == slab.width ? slab.rows.run_end(i) : i + 1;
+    file.write_at(tensor.offset + (slab.rows.row(i) * slab.width + slab.col) * element, from + i * slab.cols * element,
+                  (end - i) * slab.cols * element);
+    i = end;
+  }
+}
+
+void read_rows(const InputFile& file, const StoredTensor& tensor, const RowSet& rows, int64_t width, float* into) {
+  const int64_t element = size_of(tensor.dtype);
+  const bool direct = tensor.dtype == DType::kFloat32;
+  const Tensor stored = direct ? Tensor::borrow(into, {rows.count * width}, DType::kFloat32)
+                               : Tensor::empty({rows.count * width}, tensor.dtype);
+  for (int64_t i = 0; i < rows.count;) {
+    const int64_t end = rows.run_end(i);
+    file.read_at(tensor.offset + rows.row(i) * width * element, static_cast<char*>(stored.raw()) + i * width * element,
+                 (end - i) * width * element);
+    i = end;
+  }
+  if (!direct) std::copy_n(stored.to(DType::kFloat32).data<float>(), stored.numel(), into);
+}
+
+}  // namespace tessera::checkpoint

@@ -1,0 +1,55 @@
+// The model's tables as a checkpoint sees them: whole, whatever the plan. What is here is known on every rank.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/manifest.h"
+#include "tessera/distributed_model_parallel.h"
+
+namespace tessera::checkpoint {
+
+struct ModelTable {
+  ShardedEmbeddings* collection = nullptr;
+  const ParameterSharding* sharding = nullptr;
+  TableEntry stored;  // as this model would store it
+
+  HeldShard held(size_t shard) const { return {stored.name, sharding->shards[shard], static_cast<int>(shard)}; }
+  // The shards whose values make the table: one replica where there are several.
+  size_t num_sources() const;
+};
+
+// Of all collections. Optimizer states are asked of the ranks that hold the tables. Collective.
+std::vector<ModelTable> model_tables(DistributedModelParallel& model);
+
+// Widths of the columns between all boundaries of a table's shards: one width where columns are not cut.
+std::vector<int64_t> column_cuts(const ParameterSharding& sharding, int64_t dim);
+
+// The state of columns [col, col + cols) from one value per cut: the mean, weighted by width; a copy within one cut.
+float merged_state(std::span<const int64_t> cuts, const float* values, int64_t col, int64_t cols);
+
+// Rows of a stored tensor that are written or read together: [first, first + count), or scattered.
+struct RowSet {
+  int64_t first = 0;
+  int64_t count = 0;
+  const int64_t* ids = nullptr;  // set: the rows, instead of first, first + 1, ...
+  int64_t row(int64_t i) const { return ids ? ids[i] : first + i; }
+  // The end of the run of consecutive rows that begins at index i.
+  int64_t run_end(int64_t i) const;
+};
+
+// A part of a stored tensor [rows, width]: columns [col, col + cols) of some rows.
+struct Slab {
+  RowSet rows;
+  int64_t width = 0;
+  int64_t col = 0, cols = 0;
+};
+
+// values [count, cols], rounded to the tensor's type.
+void write_slab(OutputFile& file, const StoredTensor& tensor, const Slab& slab, const float* values);
+// Whole rows into [count, width].
+void read_rows(const InputFile& file, const StoredTensor& tensor, const RowSet& rows, int64_t width, float* into);
+
+}  // namespace tessera::checkpoint
