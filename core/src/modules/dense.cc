@@ -94,10 +94,8 @@ DenseLayer::DenseLayer(const Runtime& runtime, DenseLayerOptions options) : impl
     fill_start_values(p, parameter->name, impl_->options.seed, parameter->value);
     impl_->parameters.push_back(std::move(parameter));
   }
-  for (const ParameterPtr& p : impl_->parameters) {
-    impl_->dl_parameters.push_back(p->value.dl());
-    impl_->dl_gradients.push_back(p->grad.dl());
-  }
+  for (const ParameterPtr& p : impl_->parameters) impl_->dl_parameters.push_back(p->value.dl());
+  for (const Tensor& grad : impl_->gradients) impl_->dl_gradients.push_back(grad.dl());
 }
 
 DenseLayer::~DenseLayer() = default;
