@@ -19,7 +19,7 @@ struct Words {
   bool same_name() const { return has("same name|duplicate|one name"); }
   bool dims_differ() const { return has("different (embedding_)?dim|dims differ"); }
   bool too_big() const { return has("past the (table|rows)|too big|>= ?rows|out of (range|bounds)"); }
-  bool negative() const { return has("negative|< ?0"); }
+  bool negative() const { return has("negative|< ?0|-1\\b"); }
   bool not_integers() const { return has("float|not integer|no integer"); }
   bool weighted() const { return has("weighted"); }
 };
