@@ -54,7 +54,12 @@ void lay_out_home(const LaneMap& map, int world_size, bool sequence, Step& step)
   step.home_rows.ensure(at);
 }
 
-void combine_pooled(const LaneMap& map, const Step& step, const std::vector<SlotView>& out) {
+void combine_pooled(const LaneMap& map, const Step& step, const std::vector<int64_t>& slot_bags,
+                    const std::vector<SlotView>& out) {
+  for (size_t s = 0; s < map.slots().size(); ++s) {
+    if (!map.slots()[s].starts_at_zero) continue;
+    for (int64_t b = 0; b < slot_bags[s]; ++b) std::fill_n(out[s].data + b * out[s].stride, map.slots()[s].dim, 0.0f);
+  }
   for (int i : map.combine_order()) {
     const LaneRows lane(map, step, i);
     const float* row = lane.rows;

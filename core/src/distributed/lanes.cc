@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <utility>
 
+#include "planner/tiling.h"
 #include "tessera/abi/sharder.h"
 
 namespace tessera {
@@ -11,16 +13,17 @@ namespace {
 
 using Combine = ParameterSharding::Combine;
 
-// Shards with rows, by column block, each block's shards in row order.
+// Shards by column block, each block's in row order. Shards without rows count only where route() numbers them.
 std::map<std::pair<int64_t, int64_t>, std::vector<int>> column_blocks(const ParameterSharding& sharding) {
   std::map<std::pair<int64_t, int64_t>, std::vector<int>> blocks;
   for (size_t s = 0; s < sharding.shards.size(); ++s) {
-    if (sharding.shards[s].rows > 0)
-      blocks[{sharding.shards[s].col, sharding.shards[s].cols}].push_back(static_cast<int>(s));
+    const ShardMetadata& shard = sharding.shards[s];
+    if (shard.rows > 0 || sharding.routed) blocks[{shard.col, shard.cols}].push_back(static_cast<int>(s));
   }
+  if (sharding.routed) return blocks;
   for (auto& [columns, shards] : blocks) {
-    std::stable_sort(shards.begin(), shards.end(),
-                     [&](int a, int b) { return sharding.shards[a].row < sharding.shards[b].row; });
+    std::sort(shards.begin(), shards.end(),
+              [&](int x, int y) { return sharding.shards[x].row < sharding.shards[y].row; });
   }
   return blocks;
 }
@@ -33,10 +36,6 @@ int64_t uniform_block(const std::vector<int64_t>& begins) {
   return begins.back() - begins[begins.size() - 2] <= block ? block : 0;
 }
 
-std::string rectangle(const ShardMetadata& s) {
-  return cat("rows [", s.row, ", ", s.row + s.rows, ") x columns [", s.col, ", ", s.col + s.cols, ")");
-}
-
 }  // namespace
 
 void check_tiling(const EmbeddingBagConfig& table, const ParameterSharding& sharding, int world_size) {
@@ -45,14 +44,12 @@ void check_tiling(const EmbeddingBagConfig& table, const ParameterSharding& shar
          ") does not fit: ", why);
   };
   if (sharding.shards.empty()) refuse("it has no shards");
+  std::vector<tsr_rectangle> rectangles;
   for (const ShardMetadata& s : sharding.shards) {
-    if (s.rank < 0 || s.rank >= world_size)
+    if (s.rank < 0 || s.rank >= world_size) {
       refuse(cat("a shard is on rank ", s.rank, ", but there are ", world_size, " ranks"));
-    if (s.rows < 0 || s.cols <= 0 || s.row < 0 || s.col < 0 || s.row + s.rows > table.num_embeddings ||
-        s.col + s.cols > table.embedding_dim) {
-      refuse(
-          cat("shard ", rectangle(s), " lies outside the table's ", table.num_embeddings, " x ", table.embedding_dim));
     }
+    rectangles.push_back({s.row, s.rows, s.col, s.cols});
   }
   if (sharding.combine == Combine::kReplica) {
     std::vector<int> ranks = sharding.ranks();
@@ -65,22 +62,9 @@ void check_tiling(const EmbeddingBagConfig& table, const ParameterSharding& shar
     }
     return;
   }
-  int64_t covered = 0, col = 0;
-  for (const auto& [columns, shards] : column_blocks(sharding)) {
-    if (columns.first != col)
-      refuse(cat("columns from ", std::min(col, columns.first), " are covered twice or not at all"));
-    col += columns.second;
-    int64_t row = 0;
-    for (int i : shards) {
-      const ShardMetadata& s = sharding.shards[i];
-      if (!sharding.routed && s.row != row)
-        refuse(cat("shard ", rectangle(s), " overlaps another or leaves a gap before it"));
-      row += s.rows;
-      covered += s.rows * s.cols;
-    }
-  }
-  if (covered != table.num_embeddings * table.embedding_dim)
-    refuse("the shards do not cover every row and column once");
+  const auto why_not = sharding.routed ? why_not_tiling_routed : why_not_tiling;
+  const std::string reason = why_not(rectangles, table.num_embeddings, table.embedding_dim);
+  if (!reason.empty()) refuse(reason);
 }
 
 LaneMap::LaneMap(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
@@ -131,34 +115,56 @@ void LaneMap::add_slot_streams(int slot, const ParameterSharding& sharding, cons
   std::map<std::vector<int64_t>, int> cut_of;          // column blocks that are cut alike share a cut
   std::map<std::tuple<int, int, int>, int> stream_of;  // (cut, range, rank)
   for (const auto& [columns, shards] : column_blocks(sharding)) {
+    // Ranges are the block's shards and, where the block does not hold all rows, the gaps between them.
     std::vector<int64_t> begins;
+    std::vector<int> shard_of;  // of each range; -1: a gap
     int64_t next = 0;
     for (int i : shards) {
+      const ShardMetadata& shard = sharding.shards[i];
+      if (!router && shard.row > next) {
+        begins.push_back(next);
+        shard_of.push_back(-1);
+        next = shard.row;
+      }
       begins.push_back(next);
-      next += sharding.shards[i].rows;
+      shard_of.push_back(i);
+      next += shard.rows;
+    }
+    if (next < table_rows) {
+      begins.push_back(next);
+      shard_of.push_back(-1);
     }
     begins.push_back(table_rows);
+    const bool all_rows = std::count(shard_of.begin(), shard_of.end(), -1) == 0;
+    slots_[slot].starts_at_zero = slots_[slot].starts_at_zero || !all_rows;
     auto [at, is_new] = cut_of.try_emplace(begins, static_cast<int>(cuts_.size()));
     if (is_new) {
       Cut cut;
       cut.slot = slot;
       cut.begins = begins;
       cut.block = uniform_block(begins);
-      cut.streams.resize(shards.size());
+      cut.streams.resize(shard_of.size());
       cut.router = router;
       cuts_.push_back(std::move(cut));
     }
     const int c = at->second;
-    for (size_t range = 0; range < shards.size(); ++range) {
-      const ShardMetadata& shard = sharding.shards[shards[range]];
+    bool first = true;
+    for (size_t range = 0; range < shard_of.size(); ++range) {
+      if (shard_of[range] < 0 || sharding.shards[shard_of[range]].rows == 0) continue;
+      const ShardMetadata& shard = sharding.shards[shard_of[range]];
       auto [found, fresh] =
           stream_of.try_emplace({c, static_cast<int>(range), shard.rank}, static_cast<int>(streams_.size()));
       if (fresh) {
         cuts_[c].streams[range].push_back(found->second);
         streams_.push_back({slot, shard.rank, router ? 0 : shard.row, shard.rows, c, static_cast<int>(range)});
       }
-      lanes_.push_back({found->second, slots_[slot].table, shards[range], shard.col, shard.cols, range == 0});
+      lanes_.push_back(
+          {found->second, slots_[slot].table, shard_of[range], shard.col, shard.cols, std::exchange(first, false)});
     }
+  }
+  if (!slots_[slot].starts_at_zero) return;
+  for (Lane& lane : lanes_) {
+    if (streams_[lane.stream].slot == slot) lane.first = false;
   }
 }
 

@@ -21,8 +21,9 @@ struct Slot {
   std::string name;     // key of the output: "feature" or "feature@table"
   PoolingType pooling = PoolingType::kSum;
   int64_t dim = 0;
-  int64_t col = 0;          // first column in the pooled output
-  bool replicated = false;  // data parallel: looked up where the batch is
+  int64_t col = 0;              // first column in the pooled output
+  bool replicated = false;      // data parallel: looked up where the batch is
+  bool starts_at_zero = false;  // no lane writes all rows of its columns: all add to zeros
 };
 
 // Ids of one slot on their way to one rank: those in [row, row + rows), sent as id - row. Column shards of a rank that

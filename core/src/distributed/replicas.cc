@@ -97,8 +97,8 @@ void Replicas::backward(const CheckedBatch& batch, bool weighted, bool sequence,
     }
   }
   if (group.world_size() > 1) group.all_reduce(buffer, ReduceOp::kSum, "data-parallel gradients").wait();
-  for (const auto& lookup : groups_.lookups()) lookup->count_step();
   for (size_t s = 0; s < groups_.shards().size(); ++s) apply_reduced(begin[s], groups_.shards()[s]);
+  for (const auto& lookup : groups_.lookups()) lookup->count_step();
 }
 
 void Replicas::apply_reduced(int64_t begin, const LocalShard& shard) {

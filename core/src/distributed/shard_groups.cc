@@ -122,8 +122,8 @@ void OwnerLookup::backward(Step& step, double grad_scale) {
     }
     const auto gradients =
         lookup.backward_rows(std::move(step.contexts[g]), batch, step.owner_rows.tensor(), grad_scale);
-    lookup.count_step();
     for (size_t t = 0; t < gradients.size(); ++t) lookup.apply(static_cast<int>(t), gradients[t]);
+    lookup.count_step();
   }
 }
 

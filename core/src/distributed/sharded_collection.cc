@@ -235,7 +235,7 @@ void ShardedCollection::finish(StepState& state, bool keep_context) {
   if (sequence_)
     combine_sequence(map_, step, views(state, state.rows));
   else
-    combine_pooled(map_, step, views(state, state.rows));
+    combine_pooled(map_, step, state.batch.slot_bags, views(state, state.rows));
   watch.lap(times_.combine);
   ++times_.steps;
 }
