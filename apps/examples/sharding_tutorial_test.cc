@@ -1,0 +1,44 @@
+// The tutorial's lines, as recorded, from both ranks.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+
+namespace {
+
+// Lines that the command printed; fails the test unless it ended well.
+std::multiset<std::string> lines_of(const std::string& command) {
+  std::FILE* pipe = ::popen(command.c_str(), "r");
+  EXPECT_NE(pipe, nullptr);
+  if (pipe == nullptr) return {};
+  std::string text;
+  char buffer[4096];
+  for (size_t n = 0; (n = std::fread(buffer, 1, sizeof(buffer), pipe)) > 0;) text.append(buffer, n);
+  EXPECT_EQ(::pclose(pipe), 0) << text;
+  std::multiset<std::string> lines;
+  for (size_t start = 0, end = 0; (end = text.find('\n', start)) != std::string::npos; start = end + 1) {
+    lines.insert(text.substr(start, end - start));
+  }
+  return lines;
+}
+
+TEST(ShardingTutorial, PrintsEachPlanAsTheTutorialDoesAndRunsIt) {
+  const auto lines = lines_of(TESSERA_PROGRAM " launch -n 2 -- " TESSERA_TUTORIAL);
+  std::ifstream in(TESSERA_PLANS);
+  const auto cases = nlohmann::json::parse(in).at("cases");
+  int found = 0;
+  for (const auto& one : cases) {
+    if (!one.at("expect").contains("tutorial_printed")) continue;
+    ++found;
+    for (const char* rank : {"rank:0,sharding plan: ", "rank:1,sharding plan: "}) {
+      EXPECT_EQ(lines.count(rank + one.at("expect").at("tutorial_printed").get<std::string>()), 1u) << one.at("name");
+    }
+  }
+  EXPECT_EQ(found, 4);
+  EXPECT_EQ(lines.size(), 16u);
+}
+
+}  // namespace
