@@ -20,7 +20,8 @@ constexpr Command kCommands[] = {
 
 void print_help(std::ostream& out) {
   out << "usage: tessera COMMAND [OPTIONS]\n\n";
-  for (const Command& c : kCommands) out << "  " << c.name << std::string(14 - std::strlen(c.name), ' ') << c.summary << '\n';
+  for (const Command& c : kCommands)
+    out << "  " << c.name << std::string(14 - std::strlen(c.name), ' ') << c.summary << '\n';
   out << "\ntessera COMMAND --help lists a command's options.\n";
 }
 

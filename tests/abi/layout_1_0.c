@@ -139,14 +139,16 @@ FIELD(tsr_optimizer, update_row, 24);
 FIELD(tsr_optimizer, learning_rate, 32);
 FIELD(tsr_optimizer, update_rows, 40);
 
-SIZE(tsr_kernel_table, 32);
+SIZE(tsr_kernel_table, 48);
 FIELD(tsr_kernel_table, struct_size, 0);
 FIELD(tsr_kernel_table, reserved, 4);
 FIELD(tsr_kernel_table, name, 8);
 FIELD(tsr_kernel_table, rows, 16);
 FIELD(tsr_kernel_table, dim, 24);
+FIELD(tsr_kernel_table, options, 32);
+FIELD(tsr_kernel_table, init_range, 40);
 
-SIZE(tsr_kernel_config, 72);
+SIZE(tsr_kernel_config, 80);
 FIELD(tsr_kernel_config, struct_size, 0);
 FIELD(tsr_kernel_config, mode, 4);
 FIELD(tsr_kernel_config, compute_kernel, 8);
@@ -159,6 +161,7 @@ FIELD(tsr_kernel_config, tables, 40);
 FIELD(tsr_kernel_config, optimizer, 48);
 FIELD(tsr_kernel_config, optimizer_options, 56);
 FIELD(tsr_kernel_config, max_gradient, 64);
+FIELD(tsr_kernel_config, seed, 72);
 
 FROZEN(tsr_lookup_feature, 40);
 FIELD(tsr_lookup_feature, table, 0);
@@ -264,7 +267,7 @@ FIELD(tsr_rendezvous, timeout_s, 40);
 
 SIZE(tsr_collective_call, 32);
 FIELD(tsr_collective_call, struct_size, 0);
-FIELD(tsr_collective_call, reserved, 4);
+FIELD(tsr_collective_call, flags, 4);
 FIELD(tsr_collective_call, stream, 8);
 FIELD(tsr_collective_call, timeout_s, 16);
 FIELD(tsr_collective_call, label, 24);

@@ -306,8 +306,6 @@ void run_sharded_module(CaseContext& c) {
 
 }  // namespace
 
-OpTable sharded_module_ops() {
-  return {{"sharded_modules", run_sharded_module}};
-}
+OpTable sharded_module_ops() { return {{"sharded_modules", run_sharded_module}}; }
 
 }  // namespace tessera::cli

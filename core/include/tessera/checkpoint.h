@@ -16,12 +16,13 @@ namespace tessera {
 
 // Collective. `progress`: a JSON text that the caller gets back (epoch, position, seed, ...). Every rank learns of a
 // failure on any rank; none is left waiting. kUnavailable and kResourceExhausted name the path.
-void save_checkpoint(const std::string& directory, DistributedModelParallel& model, const KeyedOptimizer& dense_optimizer,
-                     const std::string& progress);
+void save_checkpoint(const std::string& directory, DistributedModelParallel& model,
+                     const KeyedOptimizer& dense_optimizer, const std::string& progress);
 
 // Collective. Returns `progress`. kNotFound: no checkpoint there. kDataLoss: damaged or truncated, the file is named.
 // kInvalidArgument: it does not fit the model: the sentence names the first table or parameter and both shapes.
 // Nothing of the model changes unless everything fits.
-std::string load_checkpoint(const std::string& directory, DistributedModelParallel& model, KeyedOptimizer& dense_optimizer);
+std::string load_checkpoint(const std::string& directory, DistributedModelParallel& model,
+                            KeyedOptimizer& dense_optimizer);
 
 }  // namespace tessera

@@ -77,11 +77,11 @@ class AbiError {
 }  // namespace tessera
 
 // What the programmer did: prints and aborts.
-#define TESSERA_CHECK(condition, ...)                                                                          \
-  do {                                                                                                         \
-    if (!(condition)) {                                                                                        \
-      std::fprintf(stderr, "%s:%d: check failed: %s %s\n", __FILE__, __LINE__, #condition,                     \
-                   ::tessera::cat("" __VA_ARGS__).c_str());                                                    \
-      std::abort();                                                                                            \
-    }                                                                                                          \
+#define TESSERA_CHECK(condition, ...)                                                      \
+  do {                                                                                     \
+    if (!(condition)) {                                                                    \
+      std::fprintf(stderr, "%s:%d: check failed: %s %s\n", __FILE__, __LINE__, #condition, \
+                   ::tessera::cat("" __VA_ARGS__).c_str());                                \
+      std::abort();                                                                        \
+    }                                                                                      \
   } while (0)

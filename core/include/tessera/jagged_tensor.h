@@ -68,8 +68,8 @@ class KeyedJaggedTensor {
     Tensor weights;  // undefined: none
     Tensor lengths;  // int32 or int64; at least one of lengths and offsets
     Tensor offsets;
-    std::optional<int64_t> stride;                                // samples per key; otherwise from the lengths
-    std::vector<std::vector<int64_t>> stride_per_key_per_rank;    // variable batch: [key][rank]
+    std::optional<int64_t> stride;                              // samples per key; otherwise from the lengths
+    std::vector<std::vector<int64_t>> stride_per_key_per_rank;  // variable batch: [key][rank]
     std::optional<InverseIndices> inverse_indices;
   };
   KeyedJaggedTensor() = default;
@@ -92,11 +92,11 @@ class KeyedJaggedTensor {
   bool variable_stride_per_key() const { return !stride_per_key_per_rank_.empty(); }
   const std::vector<std::vector<int64_t>>& stride_per_key_per_rank() const { return stride_per_key_per_rank_; }
   const std::vector<int64_t>& length_per_key() const;
-  const std::vector<int64_t>& offset_per_key() const;        // keys + 1 entries
-  std::vector<int64_t> lengths_offset_per_key() const;       // keys + 1 entries: cumulative strides
-  const InverseIndices& inverse_indices() const;             // kInvalidArgument without
+  const std::vector<int64_t>& offset_per_key() const;   // keys + 1 entries
+  std::vector<int64_t> lengths_offset_per_key() const;  // keys + 1 entries: cumulative strides
+  const InverseIndices& inverse_indices() const;        // kInvalidArgument without
   const InverseIndices* inverse_indices_or_null() const { return inverse_ ? &*inverse_ : nullptr; }
-  int64_t key_index(std::string_view key) const;             // kNotFound names the key and those there are
+  int64_t key_index(std::string_view key) const;  // kNotFound names the key and those there are
 
   std::vector<KeyedJaggedTensor> split(const std::vector<int64_t>& segments) const;
   KeyedJaggedTensor permute(const std::vector<int64_t>& indices) const;
@@ -130,8 +130,8 @@ class KeyedTensor {
   std::vector<std::pair<std::string, Tensor>> to_dict() const;
   std::string str() const;
 
-  // Parts of several KeyedTensors put together anew, one tensor per group; a key may be in several groups. Of a key that
-  // several inputs have, the last input's part is taken.
+  // Parts of several KeyedTensors put together anew, one tensor per group; a key may be in several groups. Of a key
+  // that several inputs have, the last input's part is taken.
   static std::vector<Tensor> regroup(const std::vector<KeyedTensor>& tensors,
                                      const std::vector<std::vector<std::string>>& groups);
   static std::vector<std::pair<std::string, Tensor>> regroup_as_dict(

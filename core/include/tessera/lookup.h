@@ -22,6 +22,7 @@ struct LookupTable {
   std::string name;
   int64_t rows = 0;
   int64_t dim = 0;
+  double init_range = 0;  // for kernels that make rows themselves: abi/kernel.h
 };
 
 struct LookupOptions {
@@ -32,7 +33,8 @@ struct LookupOptions {
   DType weight_dtype = DType::kFloat32;
   DType output_dtype = DType::kFloat32;
   std::vector<LookupTable> tables;
-  OptimizerSpec optimizer;               // for "fused" and for apply(); name empty: none
+  uint64_t seed = 0;        // of such rows
+  OptimizerSpec optimizer;  // for "fused" and for apply(); name empty: none
 };
 
 // Gradient of one table: rows int64 [u] ascending and unique, values float32 [u, dim].
@@ -100,8 +102,8 @@ class Lookup {
   void read_rows(int table, int64_t first, int64_t count, float* weights, std::span<float* const> states = {}) const;
   void write_rows(int table, int64_t first, int64_t count, const float* weights,
                   std::span<const float* const> states = {});
-  Tensor weight(int table) const;                // a copy, float32 [rows, dim]
-  Tensor state(int table, int k) const;          // a copy, float32 [rows] or [rows, dim]
+  Tensor weight(int table) const;        // a copy, float32 [rows, dim]
+  Tensor state(int table, int k) const;  // a copy, float32 [rows] or [rows, dim]
   void set_weight(int table, const Tensor& value);
 
   tsr_kernel_stats stats(int table) const;

@@ -14,19 +14,35 @@
 namespace tessera {
 
 enum class DType : uint8_t { kFloat32, kFloat64, kFloat16, kBFloat16, kInt32, kInt64, kUInt8 };
-int64_t size_of(DType dtype);           // bytes of an element
+int64_t size_of(DType dtype);  // bytes of an element
 DLDataType to_dl(DType dtype);
-DType from_dl(DLDataType dtype);        // kUnimplemented for others
-const char* to_string(DType dtype);     // "float32", ...: PyTorch's names
+DType from_dl(DLDataType dtype);          // kUnimplemented for others
+const char* to_string(DType dtype);       // "float32", ...: PyTorch's names
 DType dtype_from(std::string_view name);  // "float32", "FP32", "fp32", ...; kInvalidArgument otherwise
 inline bool is_integer(DType d) { return d == DType::kInt32 || d == DType::kInt64 || d == DType::kUInt8; }
 
-template <class T> struct DTypeOf;
-template <> struct DTypeOf<float> { static constexpr DType value = DType::kFloat32; };
-template <> struct DTypeOf<double> { static constexpr DType value = DType::kFloat64; };
-template <> struct DTypeOf<int32_t> { static constexpr DType value = DType::kInt32; };
-template <> struct DTypeOf<int64_t> { static constexpr DType value = DType::kInt64; };
-template <> struct DTypeOf<uint8_t> { static constexpr DType value = DType::kUInt8; };
+template <class T>
+struct DTypeOf;
+template <>
+struct DTypeOf<float> {
+  static constexpr DType value = DType::kFloat32;
+};
+template <>
+struct DTypeOf<double> {
+  static constexpr DType value = DType::kFloat64;
+};
+template <>
+struct DTypeOf<int32_t> {
+  static constexpr DType value = DType::kInt32;
+};
+template <>
+struct DTypeOf<int64_t> {
+  static constexpr DType value = DType::kInt64;
+};
+template <>
+struct DTypeOf<uint8_t> {
+  static constexpr DType value = DType::kUInt8;
+};
 
 // Where data lives. "meta" describes without allocating.
 enum class DeviceType : int32_t { kMeta = 0, kCpu = kDLCPU, kCuda = kDLCUDA, kHip = kDLROCM };
@@ -50,9 +66,13 @@ class Tensor {
   template <class T>
   static Tensor from(const std::vector<T>& values);  // 1-D
   template <class T>
-  static Tensor from(std::initializer_list<T> values) { return from(std::vector<T>(values)); }
+  static Tensor from(std::initializer_list<T> values) {
+    return from(std::vector<T>(values));
+  }
   template <class T>
-  static Tensor scalar(T value) { return from<T>(std::span<const T>(&value, 1), {}); }
+  static Tensor scalar(T value) {
+    return from<T>(std::span<const T>(&value, 1), {});
+  }
   // Borrows: the memory must outlive the tensor and its copies, unless `owner` keeps it.
   static Tensor borrow(void* data, std::vector<int64_t> shape, DType dtype, std::shared_ptr<void> owner = nullptr);
 
@@ -76,22 +96,27 @@ class Tensor {
     return static_cast<T*>(data_);
   }
   template <class T>
-  std::span<T> span() const { return {data<T>(), static_cast<size_t>(numel_)}; }
+  std::span<T> span() const {
+    return {data<T>(), static_cast<size_t>(numel_)};
+  }
   uint16_t* half_bits() const {
     TESSERA_CHECK(dtype_ == DType::kFloat16 || dtype_ == DType::kBFloat16);
     return static_cast<uint16_t*>(data_);
   }
   template <class T>
-  std::vector<T> to_vector() const { auto s = span<T>(); return {s.begin(), s.end()}; }
+  std::vector<T> to_vector() const {
+    auto s = span<T>();
+    return {s.begin(), s.end()};
+  }
 
   Tensor clone() const;
-  Tensor to(DType dtype) const;                              // converts; shares where the type is the same
-  Tensor reshape(std::vector<int64_t> shape) const;          // shares; one -1 is allowed
-  Tensor narrow(int64_t start, int64_t length) const;        // shares: [start, start + length) of the first dimension
+  Tensor to(DType dtype) const;                        // converts; shares where the type is the same
+  Tensor reshape(std::vector<int64_t> shape) const;    // shares; one -1 is allowed
+  Tensor narrow(int64_t start, int64_t length) const;  // shares: [start, start + length) of the first dimension
   // Shares; the first `numel` elements of the storage as `shape`. For buffers that are kept between steps.
   Tensor first(std::vector<int64_t> shape) const;
   void fill(double value);
-  double item(int64_t i = 0) const;                          // element i, widened
+  double item(int64_t i = 0) const;  // element i, widened
 
   // A view for ABI calls; valid while this Tensor object lives unchanged.
   DLTensor dl() const;

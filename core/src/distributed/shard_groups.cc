@@ -1,6 +1,7 @@
 #include "distributed/shard_groups.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 namespace tessera {
@@ -39,12 +40,14 @@ ShardGroups::ShardGroups(const Runtime& runtime, const std::vector<EmbeddingBagC
         o.device = options.device;
         o.weight_dtype = key.dtype;
         o.optimizer = key.optimizer;
+        o.seed = options.seed;
         group_options.push_back(std::move(o));
       }
       auto& group_tables = group_options[group].tables;
       shards_.push_back(
           {static_cast<int>(t), static_cast<int>(s), where, group, static_cast<int>(group_tables.size())});
-      group_tables.push_back({tables[t].name, where.rows, where.cols});
+      const double range = tables[t].init_range.value_or(1 / std::sqrt(static_cast<double>(tables[t].num_embeddings)));
+      group_tables.push_back({tables[t].name, where.rows, where.cols, range});
     }
   }
   for (LookupOptions& o : group_options) lookups_.push_back(std::make_shared<Lookup>(runtime, std::move(o)));

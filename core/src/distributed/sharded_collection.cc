@@ -55,9 +55,11 @@ ShardedCollection::ShardedCollection(const Runtime& runtime, std::vector<Embeddi
       sequence_(sequence),
       options_(std::move(options)),
       map_(runtime, tables_, plan_, group_->world_size()),
-      shards_(runtime, tables_, plan_, group_->rank(), false, {options_.kernel, options_.device, options_.optimizer}),
+      shards_(runtime, tables_, plan_, group_->rank(), false,
+              {options_.kernel, options_.device, options_.optimizer, options_.seed}),
       owner_(map_, shards_, group_->rank(), group_->world_size(), sequence_),
-      replicas_(runtime, tables_, plan_, map_, group_->rank(), {options_.kernel, options_.device, options_.optimizer}),
+      replicas_(runtime, tables_, plan_, map_, group_->rank(),
+                {options_.kernel, options_.device, options_.optimizer, options_.seed}),
       exchange_(group_, map_, fingerprint(tables_, plan_, options_, group_->world_size())),
       routers_(routers(runtime, tables_, plan_)) {
   if (sequence_ && !replicas_.empty() && options_.bounds_check != BoundsCheckMode::kFatal) {

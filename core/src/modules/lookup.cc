@@ -19,7 +19,7 @@ struct RawConfig {
 
   RawConfig(const LookupOptions& o, const Part* optimizer) {
     for (const LookupTable& t : o.tables) {
-      tables.push_back({sizeof(tsr_kernel_table), 0, t.name.c_str(), t.rows, t.dim});
+      tables.push_back({sizeof(tsr_kernel_table), 0, t.name.c_str(), t.rows, t.dim, nullptr, t.init_range});
     }
     config = {};
     config.struct_size = sizeof(config);
@@ -31,6 +31,7 @@ struct RawConfig {
     config.num_tables = static_cast<uint32_t>(tables.size());
     config.table_stride = sizeof(tsr_kernel_table);
     config.tables = tables.data();
+    config.seed = o.seed;
     config.optimizer = optimizer == nullptr ? nullptr : optimizer->raw();
     config.optimizer_options = optimizer == nullptr ? nullptr : optimizer->options().c_str();
     config.max_gradient = o.optimizer.max_gradient;

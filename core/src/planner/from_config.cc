@@ -23,9 +23,8 @@ ParameterConstraints constraints_of(const TableConfig& table) {
   c.sharding_types = table.sharding;
   c.compute_kernels = table.kernels;
   if (c.compute_kernels.empty()) {
-    c.compute_kernels = {table.kernel};
-    // Replicas have no fused update: their gradients are averaged first.
-    if (table.kernel != "dense") c.compute_kernels.emplace_back("dense");
+    // Replicas have no fused update, because their gradients are averaged first.
+    c.compute_kernels = {table.kernel, "dense"};
   }
   c.min_partition = table.min_partition;
   c.max_shards = table.max_shards;

@@ -28,19 +28,18 @@ extern "C" {
 #define TSR_ABI_MINOR 0u
 
 /* True when `ptr` (to a struct of type `type`, or NULL) is long enough for `field` and the field is not 0/NULL. */
-#define TSR_HAS(type, ptr, field)                                                          \
-  ((ptr) != NULL &&                                                                        \
-   (ptr)->struct_size >= (uint32_t)(offsetof(type, field) + sizeof(((type*)NULL)->field)) && \
+#define TSR_HAS(type, ptr, field)                                                                             \
+  ((ptr) != NULL && (ptr)->struct_size >= (uint32_t)(offsetof(type, field) + sizeof(((type*)NULL)->field)) && \
    (ptr)->field != 0)
 
 /* Codes: the numbers of absl and gRPC. Values of other numbers are treated as TSR_INTERNAL. */
 typedef int32_t tsr_code;
 enum {
   TSR_OK = 0,
-  TSR_CANCELLED = 1,           /* abort() was called on this side */
+  TSR_CANCELLED = 1, /* abort() was called on this side */
   TSR_UNKNOWN = 2,
-  TSR_INVALID_ARGUMENT = 3,    /* the caller's input is wrong, whatever the state of the world */
-  TSR_DEADLINE_EXCEEDED = 4,   /* a deadline passed; the message says who or what was late */
+  TSR_INVALID_ARGUMENT = 3,  /* the caller's input is wrong, whatever the state of the world */
+  TSR_DEADLINE_EXCEEDED = 4, /* a deadline passed; the message says who or what was late */
   TSR_NOT_FOUND = 5,
   TSR_ALREADY_EXISTS = 6,
   TSR_PERMISSION_DENIED = 7,
@@ -48,10 +47,10 @@ enum {
   TSR_FAILED_PRECONDITION = 9, /* right call, wrong moment */
   TSR_ABORTED = 10,            /* a peer failed or aborted; this rank is not at fault */
   TSR_OUT_OF_RANGE = 11,
-  TSR_UNIMPLEMENTED = 12,      /* this part cannot do that; unknown constants end here too */
+  TSR_UNIMPLEMENTED = 12, /* this part cannot do that; unknown constants end here too */
   TSR_INTERNAL = 13,
   TSR_UNAVAILABLE = 14,
-  TSR_DATA_LOSS = 15           /* a file or message is damaged */
+  TSR_DATA_LOSS = 15 /* a file or message is damaged */
 };
 
 /* Owned by the caller, nothing to free, outlives every plugin. The message is one sentence for a person: what, which

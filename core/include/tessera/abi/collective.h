@@ -39,10 +39,16 @@ typedef struct tsr_rendezvous {
 typedef struct tsr_group tsr_group;
 typedef struct tsr_work tsr_work; /* one operation in flight */
 
+/* Flags of a call. */
+enum {
+  TSR_CALL_LOSSY =
+      1 /* values may lose precision on the way (a codec may quantize them); without it they arrive as sent */
+};
+
 /* Common to all operations. Buffers are borrowed until the work was waited for. */
 typedef struct tsr_collective_call {
   uint32_t struct_size;
-  uint32_t reserved;
+  uint32_t flags; /* TSR_CALL_* bits */
   tsr_stream stream;
   double timeout_s;  /* 0: the group's default */
   const char* label; /* what the caller calls this operation, for error texts and traces; may be NULL */

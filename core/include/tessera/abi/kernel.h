@@ -21,8 +21,12 @@ typedef struct tsr_kernel_table {
   uint32_t struct_size;
   uint32_t reserved;
   const char* name;
-  int64_t rows; /* may be 0 */
-  int64_t dim;  /* columns of this shard */
+  int64_t rows;        /* may be 0 */
+  int64_t dim;         /* columns of this shard */
+  const char* options; /* JSON of this table alone; NULL: none. The ranks of a tensor train, a hash table's capacity */
+  /* Start values of rows that the kernel makes itself (hash tables) or cannot import (tensor trains): uniform in
+   * [-init_range, init_range], by the config's seed. Others leave rows at 0; the core imports theirs. */
+  double init_range;
 } tsr_kernel_table;
 
 typedef struct tsr_kernel_config {
@@ -38,6 +42,7 @@ typedef struct tsr_kernel_config {
   const tsr_part* optimizer;     /* tessera.optimizer/1; outlives the instance. NULL where nothing is updated */
   const char* optimizer_options; /* the JSON it was created with: for kernels that bring their own fused form */
   double max_gradient;           /* grad_output is clamped to [-this, this] elementwise; 0: not */
+  uint64_t seed;                 /* of start values */
 } tsr_kernel_config;
 
 /* One run of bags that read one table. Bag i has the ids at positions [offsets[first_offset + i],
@@ -88,10 +93,10 @@ typedef struct tsr_row_gradient {
 /* Rows on their way in or out, host memory. */
 typedef struct tsr_rows {
   uint32_t struct_size;
-  uint32_t num_states;          /* as the optimizer has; 0: states are left alone */
-  int64_t count;                /* rows in use: set by the caller of import_rows, by export_rows itself */
-  const DLTensor* ids;          /* int64 [capacity] */
-  const DLTensor* weights;      /* float32 [capacity, dim], whatever the stored type */
+  uint32_t num_states;           /* as the optimizer has; 0: states are left alone */
+  int64_t count;                 /* rows in use: set by the caller of import_rows, by export_rows itself */
+  const DLTensor* ids;           /* int64 [capacity] */
+  const DLTensor* weights;       /* float32 [capacity, dim], whatever the stored type */
   const DLTensor* const* states; /* float32 [capacity] or [capacity, dim] each */
 } tsr_rows;
 
@@ -119,8 +124,8 @@ typedef struct tsr_workload {
   int32_t pooling;
   int64_t rows;
   int64_t dim;
-  double ids;      /* looked up here in a step */
-  double bags;     /* of these ids */
+  double ids;  /* looked up here in a step */
+  double bags; /* of these ids */
   int32_t weighted;
   int32_t reserved;
 } tsr_workload;
@@ -154,7 +159,8 @@ typedef struct tsr_kernel {
    * empty bag). */
   tsr_code (*forward)(void* instance, const tsr_lookup* lookup, const DLTensor* output, tsr_stream stream,
                       tsr_context** context, tsr_error* err);
-  /* [serial][enqueue] Sums each row's gradient over the batch and updates the row, once. */
+  /* backward, backward_rows and apply are NULL in a kernel that only infers.
+   * [serial][enqueue] Sums each row's gradient over the batch and updates the row, once. */
   tsr_code (*backward)(void* instance, tsr_context* context, const tsr_backward* args, tsr_stream stream,
                        tsr_error* err);
   /* [serial] The unfused form: `out` has num_tables entries, valid until release(context). */
@@ -171,8 +177,8 @@ typedef struct tsr_kernel {
   tsr_code (*load)(void* instance, uint32_t table, const tsr_stream_io* io, tsr_error* err);
 
   /* [serial] Optional (a tensor-train table has no rows). Fills at most the capacity of rows->ids, sets rows->count and
-   * moves *cursor, which is 0 before the first call; count 0: done. A kernel whose rows are a range takes any row number
-   * as cursor. */
+   * moves *cursor, which is 0 before the first call; count 0: done. A kernel whose rows are a range takes any row
+   * number as cursor. */
   tsr_code (*export_rows)(void* instance, uint32_t table, uint64_t* cursor, tsr_rows* rows, tsr_error* err);
   /* [serial] Optional. Sets weights, and states where given, of the rows named. */
   tsr_code (*import_rows)(void* instance, uint32_t table, const tsr_rows* rows, tsr_error* err);

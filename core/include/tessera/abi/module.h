@@ -50,8 +50,7 @@ typedef struct tsr_module {
    * Releases the context, successful or not. */
   tsr_code (*backward)(void* self, tsr_module_context* context, uint32_t num_inputs, const DLTensor* inputs,
                        const DLTensor* parameters, const DLTensor* output, const DLTensor* grad_output,
-                       const DLTensor* grad_inputs, const DLTensor* grad_parameters, tsr_stream stream,
-                       tsr_error* err);
+                       const DLTensor* grad_inputs, const DLTensor* grad_parameters, tsr_stream stream, tsr_error* err);
   /* [serial] For a context whose backward will not come. */
   void (*release)(void* self, tsr_module_context* context);
 } tsr_module;

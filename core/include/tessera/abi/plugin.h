@@ -46,8 +46,8 @@ typedef struct tsr_plugin {
   uint32_t num_components;
   const char* name;
   const char* version;
-  const char* build;                        /* compiler and such, for people */
-  const tsr_component* const* components;   /* num_components pointers */
+  const char* build;                      /* compiler and such, for people */
+  const tsr_component* const* components; /* num_components pointers */
 } tsr_plugin;
 
 /* The one exported symbol of a plugin. [any-thread] Returns the same table at every call and does no other work. NULL
@@ -73,7 +73,7 @@ typedef struct tsr_note {
   char manifest[1008]; /* NUL-terminated */
 } tsr_note;
 
-#define TSR_NOTE(min_host_minor, manifest_text)                                                    \
+#define TSR_NOTE(min_host_minor, manifest_text)                                                       \
   __attribute__((used, aligned(4), section(TSR_NOTE_SECTION))) static const tsr_note tessera_note = { \
       8, 1024, TSR_NOTE_TYPE, TSR_NOTE_OWNER, TSR_ABI_MAJOR, TSR_ABI_MINOR, min_host_minor, 0, manifest_text}
 

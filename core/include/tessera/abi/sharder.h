@@ -27,10 +27,10 @@ enum {
 
 /* How the pieces of a part become the table's output again. Pieces beside each other are concatenated in every case. */
 enum {
-  TSR_COMBINE_CONCAT = 0,  /* every rectangle holds all rows of its columns */
-  TSR_COMBINE_SUM = 1,     /* rows are cut: partial sums are added at the rank that asked */
-  TSR_COMBINE_HOST_SUM = 2,/* rows are cut inside a host: partial sums are added there first, then cross hosts */
-  TSR_COMBINE_REPLICA = 3  /* every rectangle is the same; looked up locally, gradients averaged over all ranks */
+  TSR_COMBINE_CONCAT = 0,   /* every rectangle holds all rows of its columns */
+  TSR_COMBINE_SUM = 1,      /* rows are cut: partial sums are added at the rank that asked */
+  TSR_COMBINE_HOST_SUM = 2, /* rows are cut inside a host: partial sums are added there first, then cross hosts */
+  TSR_COMBINE_REPLICA = 3   /* every rectangle is the same; looked up locally, gradients averaged over all ranks */
 };
 
 /* Which rows the rectangles of a part hold. */
@@ -55,8 +55,8 @@ typedef struct tsr_table {
 typedef struct tsr_topology {
   uint32_t struct_size;
   uint32_t world_size;
-  uint32_t local_world_size; /* ranks per host; rank r is on host r / local_world_size */
-  int32_t device_type;       /* DLDeviceType */
+  uint32_t local_world_size;    /* ranks per host; rank r is on host r / local_world_size */
+  int32_t device_type;          /* DLDeviceType */
   const uint64_t* device_bytes; /* free memory per rank where shards of that device live; world_size entries */
 } tsr_topology;
 
@@ -84,7 +84,8 @@ typedef struct tsr_layout_part {
   const tsr_rectangle* rectangles;
 } tsr_layout_part;
 
-/* One way to cut the table. The parts' rectangles together cover every cell: once, or, in a REPLICA part, once each. */
+/* One way to cut the table. The parts' rectangles together cover every cell: once, or, in a REPLICA part, once each.
+ * Parts that hold different rows of the same columns add up. */
 typedef struct tsr_layout {
   uint32_t struct_size;
   uint32_t num_parts;
@@ -112,6 +113,7 @@ typedef struct tsr_sharder {
                       const tsr_constraints* constraints, const tsr_layout_sink* sink, tsr_error* err);
 
   /* Only for parts with TSR_ROWS_ROUTED, then both are needed; otherwise NULL.
+   * A shard's number is its rectangle's index in the part; num_shards counts all of them, empty ones too.
    * [any-thread] For n ids of `table` (int64, each in [0, rows)), cut into num_shards: the shard of each and its row
    * there. Host memory. */
   tsr_code (*route)(void* self, const tsr_table* table, uint32_t num_shards, int64_t n, const int64_t* ids,
