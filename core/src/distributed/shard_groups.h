@@ -25,6 +25,7 @@ struct ShardGroupOptions {
   std::string kernel = "auto";  // plugin id
   Device device;
   OptimizerSpec optimizer;  // of tables that name none themselves
+  uint64_t seed = 0;        // of rows that a kernel makes itself
 };
 
 class ShardGroups {
