@@ -1,0 +1,344 @@
+// save_checkpoint() and load_checkpoint() on one rank, through the reference kernel. Several ranks: tests/integration.
+#include "tessera/checkpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/manifest.h"
+#include "checkpoint/tables.h"
+#include "checkpoint/test_model.h"
+
+namespace tessera::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace test;
+using testing::HasSubstr;
+
+const Runtime& runtime() {
+  static const Runtime runtime({.plugin_path = {TESSERA_PLUGINS_BUILT, TESSERA_TEMPLATE_BUILT}, .default_path = false});
+  return runtime;
+}
+
+TestModel make(const TestModelOptions& options = {}) {
+  return {runtime(), ProcessGroup::connect(runtime(), {}), options};
+}
+
+TestModelOptions with_cut(const Cut& cut) {
+  TestModelOptions o;
+  o.cut = cut;
+  return o;
+}
+Cut columns(const std::vector<int64_t>& widths) {
+  return [widths](const EmbeddingBagConfig& t, int world) { return by_columns(t, world, widths); };
+}
+
+// The two tensor files of a checkpoint, as one text.
+std::string tensors(const std::string& directory) {
+  const std::string model = read_file(directory + "/" + kModelFile);
+  EXPECT_FALSE(model.empty());
+  return model + read_file(directory + "/" + kOptimizerFile);
+}
+
+// What the model would save now.
+std::string snapshot(TestModel& model) {
+  const TestDirectory dir;
+  model.save(dir.file("c"));
+  return tensors(dir.file("c"));
+}
+
+TEST(Checkpoint, ContinuesAsIfNothingHadHappened) {
+  const TestDirectory dir;
+  TestModel through = make(), first = make(), second = make();
+  const auto losses = through.train(0, 6);
+  first.train(0, 3);
+  first.save(dir.file("c"), R"({"step": 3})");
+  EXPECT_EQ(second.load(dir.file("c")), R"({"step": 3})");
+  EXPECT_EQ(second.bags().step(), 3);
+  const auto rest = second.train(3, 6);
+  EXPECT_EQ(rest, std::vector<double>(losses.begin() + 3, losses.end()));
+  EXPECT_EQ(snapshot(second), snapshot(through));
+}
+
+TEST(Checkpoint, HoldsTheTensorsOfAStateDict) {
+  const TestDirectory dir;
+  TestModel model = make();
+  model.train(0, 2);
+  model.save(dir.file("c"));
+  const SafetensorsReader m(InputFile(dir.file("c/model.safetensors"))),
+      o(InputFile(dir.file("c/optimizer.safetensors")));
+  const std::string film = "sparse_arch.embedding_bag_collection.embedding_bags.film.weight";
+  ASSERT_TRUE(m.find(film));
+  EXPECT_EQ(describe(*m.find(film)), "float32 [41, 8]");
+  EXPECT_EQ(describe(*m.find("sparse_arch.embedding_bag_collection.embedding_bags.tag.weight")), "float16 [17, 8]");
+  EXPECT_EQ(describe(*m.find("over_arch.model.1.weight")), "float32 [1, 32]");
+  EXPECT_EQ(m.tensors().size(), 5u);
+  ASSERT_TRUE(o.find(film + "/film.momentum1"));
+  EXPECT_EQ(describe(*o.find(film + "/film.momentum1")), "float32 [41]");
+  EXPECT_EQ(describe(*o.find("over_arch.model.1.weight/step")), "float32 []");
+  EXPECT_EQ(describe(*o.find("over_arch.model.1.weight/exp_avg")), "float32 [1, 32]");
+  const HeldShard held = model.bags().held_shards()[0];
+  EXPECT_EQ(m.read(film).to_vector<float>(), model.bags().weight(held).to_vector<float>());
+  EXPECT_EQ(o.read(film + "/film.momentum1").to_vector<float>(),
+            model.bags().states(held)[0].second.to_vector<float>());
+}
+
+TEST(Checkpoint, DoesNotDependOnThePlan) {
+  const TestDirectory dir;
+  TestModel model = make();
+  model.train(0, 3);
+  model.save(dir.file("c"));
+  const std::string expected = tensors(dir.file("c"));
+  const std::vector<Cut> cuts = {
+      [](const EmbeddingBagConfig& t, int world) { return replicated(t, world); },
+      [](const EmbeddingBagConfig& t, int world) { return striped(t, world, 3); },
+      [](const EmbeddingBagConfig& t, int) {  // two row ranges on one rank
+        ParameterSharding p = by_rows(t, 2);
+        for (ShardMetadata& s : p.shards) s.rank = 0;
+        return p;
+      },
+  };
+  for (const Cut& cut : cuts) {
+    TestModel other = make(with_cut(cut));
+    other.load(dir.file("c"));
+    EXPECT_EQ(snapshot(other), expected);
+  }
+}
+
+// More than a block of rows, more than a chunk of the checksum; shards that end inside a block.
+TEST(Checkpoint, MovesLargeTablesInBlocks) {
+  const TestDirectory dir;
+  TestModelOptions options;
+  options.tables = {test_tables()[0]};
+  options.tables[0].num_embeddings = 700'000;
+  TestModel model = make(options);
+  model.train(0, 2);
+  HeldShard held = model.bags().held_shards()[0];
+  std::vector<float> rows(600'000 * 8), state(600'000);
+  for (size_t i = 0; i < state.size(); ++i) state[i] = static_cast<float>(i % 251);
+  for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<float>(i % 1021);
+  const float* states[] = {state.data()};
+  model.bags().write_rows(held, 100'000, 600'000, rows.data(), states);
+  model.save(dir.file("c"));
+  const std::string expected = tensors(dir.file("c"));
+  const std::vector<Cut> cuts = {
+      [](const EmbeddingBagConfig& t, int world) { return striped(t, world, 1); },
+      [](const EmbeddingBagConfig& t, int) {
+        ParameterSharding p = by_rows(t, 2);
+        p.shards[1].rank = 0;
+        return p;
+      },
+  };
+  for (const Cut& cut : cuts) {
+    options.cut = cut;
+    TestModel other = make(options);
+    other.load(dir.file("c"));
+    EXPECT_TRUE(snapshot(other) == expected);
+  }
+}
+
+TEST(Checkpoint, KeepsOneStatePerColumnCut) {
+  const TestDirectory dir;
+  TestModel model = make(with_cut(columns({4, 4})));
+  model.train(0, 3);
+  model.save(dir.file("c"));
+  const SafetensorsReader o(InputFile(dir.file("c/optimizer.safetensors")));
+  const std::string film = "sparse_arch.embedding_bag_collection.embedding_bags.film.weight/film.momentum1";
+  EXPECT_EQ(describe(*o.find(film)), "float32 [41, 2]");
+  TestModel same = make(with_cut(columns({4, 4})));
+  same.load(dir.file("c"));
+  EXPECT_EQ(snapshot(same), tensors(dir.file("c")));
+  EXPECT_EQ(same.train(3, 5), model.train(3, 5));
+
+  // Merged into one, split into three that do not nest: the weights and the other states are as before.
+  const Tensor stored = o.read(film);
+  for (const std::vector<int64_t>& widths : {std::vector<int64_t>{8}, {2, 4, 2}}) {
+    TestModel other = make(with_cut(columns(widths)));
+    other.load(dir.file("c"));
+    const auto held = other.bags().held_shards();
+    int64_t seen = 0;
+    for (size_t s = 0; s < widths.size(); ++s) {
+      const Tensor state = other.bags().states(held[s])[0].second;
+      const float a = s == 0 && widths.size() == 3 ? 1.0f : s == 2 ? 0.0f : 0.5f;
+      for (int64_t row = 0; row < 41; ++row) {
+        const float left = stored.data<float>()[2 * row], right = stored.data<float>()[2 * row + 1];
+        EXPECT_FLOAT_EQ(state.data<float>()[row], a * left + (1 - a) * right);
+        seen += left != right;
+      }
+    }
+    EXPECT_GT(seen, 0) << "the cuts' states differ somewhere";
+  }
+}
+
+TEST(MergedState, IsTheMeanByWidth) {
+  const std::vector<int64_t> cuts = {2, 6, 4};
+  const float values[] = {1, 2, 5};
+  EXPECT_EQ(merged_state(cuts, values, 0, 2), 1);
+  EXPECT_EQ(merged_state(cuts, values, 3, 2), 2);
+  EXPECT_EQ(merged_state(cuts, values, 0, 12), (2 * 1 + 6 * 2 + 4 * 5) / 12.0f);
+  EXPECT_EQ(merged_state(cuts, values, 6, 4), (2 * 2 + 2 * 5) / 4.0f);
+}
+
+TEST(Checkpoint, OfAnOptimizerBeforeAndAfterItsFirstStep) {
+  const TestDirectory dir;
+  TestModel fresh = make();
+  fresh.save(dir.file("fresh"));
+  TestModel trained = make();
+  trained.train(0, 2);
+  trained.save(dir.file("trained"));
+  EXPECT_EQ(trained.load(dir.file("fresh")), "{}");
+  EXPECT_TRUE(trained.optimizer().state().empty());
+  EXPECT_EQ(snapshot(trained), tensors(dir.file("fresh")));
+  fresh.load(dir.file("trained"));
+  EXPECT_EQ(snapshot(fresh), tensors(dir.file("trained")));
+}
+
+TEST(Checkpoint, SavesOverItself) {
+  const TestDirectory dir;
+  TestModel model = make();
+  model.save(dir.file("c"), "first");
+  model.train(0, 1);
+  model.save(dir.file("c"), "second");
+  EXPECT_EQ(make().load(dir.file("c")), "second");
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir.file("")), fs::directory_iterator()), 1);
+}
+
+TEST(Checkpoint, RefusesWhatDoesNotFitAndChangesNothing) {
+  const TestDirectory dir;
+  make().save(dir.file("c"));
+  struct Case {
+    std::function<void(TestModelOptions&)> change;
+    std::string sentence;
+  };
+  const std::vector<Case> cases = {
+      {[](auto& o) { o.tables[1].num_embeddings = 24; }, "table \"user\" is float32 [23, 8] in "},
+      {[](auto& o) { o.tables[2].data_type = DType::kFloat32; }, "float32 [17, 8] in this model"},
+      {[](auto& o) { o.tables[3].name = "style"; }, "has no table \"style\""},
+      {[](auto& o) { o.tables.pop_back(), o.dense_name = "w"; }, "has no parameter \"w\" float32 [1, 24]"},
+      {[](auto& o) { o.tables[3].embedding_dim = 4; }, "float32 [9, 4] in this model"},
+      {[](auto& o) { o.tables[0].optimizer.name = "exact_adagrad"; },
+       "table \"film\" was trained with exact_rowwise_adagrad (states: momentum1 (per row)) in "},
+      {[](auto& o) { o.tables[1].optimizer.name = "exact_sgd"; }, "trains it with exact_sgd (states: none)"},
+      {[](auto& o) { o.dense_name = "over_arch.model.0.weight"; }, "has no parameter \"over_arch.model.0.weight\""},
+      {[](auto& o) {
+         o.dense = {"sgd", "{}"};
+       },
+       "trained with another optimizer"},
+  };
+  for (const Case& c : cases) {
+    TestModelOptions options;
+    c.change(options);
+    TestModel model = make(options);
+    model.train(0, 2);
+    const std::string before = snapshot(model);
+    const auto [text, code] = error_of([&] { model.load(dir.file("c")); });
+    EXPECT_EQ(code, Code::kInvalidArgument) << c.sentence;
+    EXPECT_THAT(text, HasSubstr(c.sentence));
+    EXPECT_EQ(snapshot(model), before) << c.sentence;
+    EXPECT_EQ(model.bags().step(), 2);
+  }
+  TestModelOptions less;
+  less.tables.pop_back();
+  less.tables[0].embedding_dim = 16;
+  EXPECT_EQ(error_of([&] { make(less).load(dir.file("c")); }).second, Code::kInvalidArgument);
+}
+
+TEST(Checkpoint, NamesAParameterThatTheModelLacks) {
+  const TestDirectory dir;
+  make().save(dir.file("c"));
+  TestModelOptions o;
+  o.tables[2].embedding_dim = 8;
+  o.tables.erase(o.tables.begin() + 3);
+  o.tables[2].data_type = DType::kFloat16;
+  TestModel model = make(o);
+  const std::string text = error_of([&] { model.load(dir.file("c")); }).first;
+  EXPECT_THAT(text, HasSubstr("parameter \"over_arch.model.1.weight\" is float32 [1, 32] in "));
+}
+
+TEST(Checkpoint, RefusesDamageByName) {
+  const TestDirectory dir;
+  TestModel model = make();
+  model.train(0, 1);
+  model.save(dir.file("c"));
+  TestModel other = make();
+  const std::string before = snapshot(other);
+  for (const char* name : {kModelFile, kOptimizerFile, kManifestFile}) {
+    const std::string path = dir.file("c/") + name, whole = read_file(path);
+    std::string flipped = whole, longer = whole + "\n{";
+    flipped[whole.size() - 20] ^= 4;
+    for (const std::string& bad : {flipped, whole.substr(0, whole.size() - 9), std::string(), longer}) {
+      write_file(path, bad);
+      const auto [text, code] = error_of([&] { other.load(dir.file("c")); });
+      EXPECT_EQ(code, Code::kDataLoss) << name << ", " << bad.size() << " of " << whole.size() << " bytes";
+      EXPECT_THAT(text, HasSubstr(name));
+    }
+    fs::remove(path);
+    EXPECT_NE(error_of([&] { other.load(dir.file("c")); }).second, Code::kOk) << name;
+    write_file(path, whole);
+  }
+  EXPECT_EQ(snapshot(other), before);
+  other.load(dir.file("c"));
+  EXPECT_EQ(snapshot(other), tensors(dir.file("c")));
+}
+
+TEST(Checkpoint, RefusesANewerFormat) {
+  const TestDirectory dir;
+  TestModel model = make();
+  model.save(dir.file("c"));
+  auto manifest = nlohmann::ordered_json::parse(read_file(dir.file("c/checkpoint.json")));
+  manifest["version"] = 2;
+  write_file(dir.file("c/checkpoint.json"), manifest.dump());
+  const auto [text, code] = error_of([&] { model.load(dir.file("c")); });
+  EXPECT_EQ(code, Code::kUnimplemented);
+  EXPECT_THAT(text, HasSubstr("checkpoint format 2"));
+  manifest["version"] = 1;
+  manifest["content"]["progress"] = "somebody else's";
+  write_file(dir.file("c/checkpoint.json"), manifest.dump());
+  EXPECT_EQ(error_of([&] { model.load(dir.file("c")); }).second, Code::kDataLoss);
+}
+
+TEST(Checkpoint, FailsWhereItCannotWrite) {
+  const TestDirectory dir;
+  TestModel model = make();
+  write_file(dir.file("file"), "x");
+  const auto [text, code] = error_of([&] { model.save(dir.file("file/c")); });
+  EXPECT_EQ(code, Code::kUnavailable);
+  EXPECT_THAT(text, HasSubstr(dir.file("file")));
+  EXPECT_EQ(error_of([&] { model.load(dir.file("none")); }).second, Code::kNotFound);
+  EXPECT_EQ(error_of([&] { model.save(dir.file("c"), "\xff"); }).second, Code::kInvalidArgument);
+  EXPECT_FALSE(fs::exists(dir.file("c")));
+  EXPECT_FALSE(fs::exists(dir.file("c.saving")));
+}
+
+TEST(Manifest, ComesBackAsWritten) {
+  Manifest m;
+  m.world_size = 3;
+  m.progress = "{\"a\": \"\\u00e9 \xc3\xa9\"}\n";
+  m.steps = {{"a.b", 12}, {"c", 0}};
+  m.dense_optimizer = {{"lr = 0.1", "eps = 1e-08"}, {}};
+  m.files = {{kModelFile, int64_t{1} << 40, 0xdeadbeef}};
+  TableEntry t;
+  t.parameter = "x.embedding_bags.t.weight";
+  t.name = "t";
+  t.rows = 5;
+  t.dim = 6;
+  t.dtype = DType::kBFloat16;
+  t.optimizer = {"adam", R"({"eps": 1e-8})", 0.25};
+  t.learning_rate = 0.1;
+  t.states = {{"momentum1", false}, {"momentum2", true}};
+  t.cuts = {2, 4};
+  m.tables = {t};
+  const Manifest back = Manifest::from_json(m.json(), "here");
+  EXPECT_EQ(back.json(), m.json());
+  EXPECT_EQ(back.progress, m.progress);
+  EXPECT_EQ(back.files[0].crc, 0xdeadbeefu);
+  EXPECT_EQ(back.find(t.parameter)->optimizer, t.optimizer);
+  EXPECT_EQ(back.find(t.parameter)->state_name(1), "x.embedding_bags.t.weight/t.momentum2");
+  EXPECT_EQ(describe(back.find(t.parameter)->state(1)), "float32 [5, 2]");
+  EXPECT_EQ(back.find("t"), nullptr);
+}
+
+}  // namespace
+}  // namespace tessera::checkpoint

@@ -1,0 +1,189 @@
+// Checkpoints between jobs of several ranks: written under one plan and world, continued under another.
+#include "tessera/checkpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/test_model.h"
+#include "spawn.h"
+
+namespace tessera {
+namespace {
+
+using namespace test;
+using testing::HasSubstr;
+
+struct Job {
+  int world = 1;
+  TestModelOptions model;
+  // Where its plugins are, beside the installed ones.
+  std::vector<std::string> plugins;
+};
+
+Job job(int world, const Cut& cut) {
+  Job j;
+  j.world = world;
+  j.model.cut = cut;
+  return j;
+}
+
+// The texts of all ranks. `body` gets the model of its rank.
+std::vector<std::string> run(const Job& j, const std::function<std::string(TestModel&)>& body) {
+  return cli::run_in_ranks(j.world, j.world, 60, [&](const RankEnvironment& where) {
+    RuntimeOptions options;
+    options.plugin_path = j.plugins;
+    const Runtime runtime(options);
+    TestModel model(runtime, ProcessGroup::connect(runtime, where, {.backend = "tcp", .timeout_s = 30}), j.model);
+    return body(model);
+  });
+}
+
+// Trains steps [first, last), from a checkpoint if `load` names one, and saves to `save`. The losses, as exact texts.
+std::vector<double> train(const Job& j, int first, int last, const std::string& load, const std::string& save) {
+  const auto texts = run(j, [&](TestModel& model) {
+    std::ostringstream out;
+    out.precision(17);
+    if (!load.empty()) out << model.load(load) << ' ';
+    for (double loss : model.train(first, last)) out << loss << ' ';
+    if (!save.empty()) model.save(save, cat(last));
+    return out.str();
+  });
+  for (const std::string& text : texts) EXPECT_EQ(text, texts[0]) << "all ranks know the progress and the losses";
+  std::istringstream in(texts[0]);
+  if (int progress = 0; !load.empty()) {
+    in >> progress;
+    EXPECT_EQ(progress, first);
+  }
+  std::vector<double> losses;
+  for (double loss = 0; in >> loss;) losses.push_back(loss);
+  return losses;
+}
+
+std::string tensors(const std::string& directory) {
+  const std::string model = read_file(directory + "/model.safetensors");
+  EXPECT_FALSE(model.empty()) << directory;
+  return model + read_file(directory + "/optimizer.safetensors");
+}
+
+ParameterSharding spread(const EmbeddingBagConfig& t, int world) {
+  return whole(t, static_cast<int>(t.name.size()) % world);
+}
+// Another way for each table: rows, replicas, one rank, columns of the one whose state is kept per element.
+ParameterSharding mixed(const EmbeddingBagConfig& t, int world) {
+  if (t.name == "film") return by_rows(t, world);
+  if (t.name == "genre") return replicated(t, world);
+  if (t.name == "user") return by_columns(t, world, {4, 4});
+  return whole(t, world - 1);
+}
+ParameterSharding halves(const EmbeddingBagConfig& t, int world) { return by_columns(t, world, {4, 4}); }
+
+// Saved under `from`, loaded and saved again under `to`: the same bytes, and losses that go on as without interruption.
+void expect_continues(const Job& from, const Job& to) {
+  const TestDirectory dir;
+  const auto uninterrupted = train(from, 0, 6, "", "");
+  const auto begun = train(from, 0, 3, "", dir.file("a"));
+  EXPECT_EQ(begun, std::vector<double>(uninterrupted.begin(), uninterrupted.begin() + 3));
+  train(to, 3, 3, dir.file("a"), dir.file("b"));
+  EXPECT_TRUE(tensors(dir.file("a")) == tensors(dir.file("b")));
+  const auto rest = train(to, 3, 6, dir.file("a"), "");
+  for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(rest[i], uninterrupted[3 + i], 1e-5 * uninterrupted[3 + i]);
+}
+
+TEST(Checkpoint, FromRowsOnTwoToTablesOnFour) { expect_continues(job(2, by_rows), job(4, spread)); }
+TEST(Checkpoint, FromTablesOnFourToMixedOnTwo) { expect_continues(job(4, spread), job(2, mixed)); }
+TEST(Checkpoint, FromMixedOnFourToOneRank) { expect_continues(job(4, mixed), job(1, spread)); }
+TEST(Checkpoint, FromReplicasOnOneToRowsOnFour) { expect_continues(job(1, replicated), job(4, by_rows)); }
+TEST(Checkpoint, OfTheSameColumnsOnTwoAndFour) { expect_continues(job(2, halves), job(4, halves)); }
+
+TEST(Checkpoint, ResumesExactlyUnderTheSamePlan) {
+  const TestDirectory dir;
+  const Job j = job(2, mixed);
+  const auto uninterrupted = train(j, 0, 5, "", dir.file("through"));
+  train(j, 0, 2, "", dir.file("a"));
+  EXPECT_EQ(train(j, 2, 5, dir.file("a"), dir.file("b")),
+            std::vector<double>(uninterrupted.begin() + 2, uninterrupted.end()));
+  EXPECT_TRUE(tensors(dir.file("b")) == tensors(dir.file("through")));
+}
+
+TEST(Checkpoint, OfRoutedShards) {
+  const char* build = std::getenv("TESSERA_BUILD_DIR");
+  const std::string plugin = cat(build ? build : "", "/tests/abi/plugins/template");
+  if (!std::filesystem::exists(plugin + "/template.so")) GTEST_SKIP() << "the template plugin is not built";
+  const auto stripes = [](const EmbeddingBagConfig& t, int world) { return striped(t, world, world); };
+  Job two = job(2, stripes), three = job(4, stripes);
+  two.plugins = three.plugins = {plugin};
+  expect_continues(two, job(4, by_rows));
+  expect_continues(two, three);
+}
+
+TEST(Checkpoint, OfATableOfManyBlocks) {
+  const TestDirectory dir;
+  Job two = job(2, by_rows), other = job(2, halves);
+  two.model.tables = other.model.tables = {test_tables()[2]};
+  two.model.tables[0].num_embeddings = other.model.tables[0].num_embeddings = 600'001;
+  train(two, 0, 1, "", dir.file("a"));
+  train(other, 1, 1, dir.file("a"), dir.file("b"));
+  EXPECT_TRUE(tensors(dir.file("a")) == tensors(dir.file("b")));
+}
+
+// What `call` throws, as "code text"; then the ranks meet once more, to show that none was left behind.
+std::string failure(TestModel& model, const std::function<void()>& call) {
+  const auto [text, code] = error_of(call);
+  model.train(0, 1);
+  return cat(static_cast<int>(code), ' ', text);
+}
+
+TEST(Checkpoint, FailsOnAllRanksWithTheSameSentence) {
+  const TestDirectory dir;
+  const Job j = job(2, by_rows);
+  train(j, 0, 1, "", dir.file("a"));
+  write_file(dir.file("file"), "x");
+  std::string damaged = read_file(dir.file("a/model.safetensors"));
+  damaged[damaged.size() - 5] ^= 1;
+
+  const auto expect = [&](const Job& where, Code code, const std::string& sentence,
+                          const std::function<void(TestModel&)>& call) {
+    for (const std::string& text : run(where, [&](TestModel& m) { return failure(m, [&] { call(m); }); })) {
+      EXPECT_THAT(text, testing::StartsWith(cat(static_cast<int>(code), ' ')));
+      EXPECT_THAT(text, HasSubstr(sentence));
+    }
+  };
+  expect(j, Code::kUnavailable, "rank 0: cannot ", [&](TestModel& m) { m.save(dir.file("file/c")); });
+  expect(j, Code::kNotFound, "rank 0: there is no checkpoint at " + dir.file("none"),
+         [&](TestModel& m) { m.load(dir.file("none")); });
+  Job wrong = j;
+  wrong.model.tables[2].num_embeddings = 18;
+  expect(wrong, Code::kInvalidArgument, "table \"tag\" is float16 [17, 8] in ",
+         [&](TestModel& m) { m.load(dir.file("a")); });
+  write_file(dir.file("a/model.safetensors"), damaged);
+  expect(j, Code::kDataLoss, dir.file("a/model.safetensors") + " is damaged",
+         [&](TestModel& m) { m.load(dir.file("a")); });
+  write_file(dir.file("a/model.safetensors"), damaged.substr(0, damaged.size() / 2));
+  expect(j, Code::kDataLoss, dir.file("a/model.safetensors") + " has ", [&](TestModel& m) { m.load(dir.file("a")); });
+}
+
+TEST(Checkpoint, SurvivesARankThatDiesWhileSaving) {
+  const TestDirectory dir;
+  const Job j = job(2, by_rows);
+  train(j, 0, 1, "", dir.file("a"));
+  const std::string before = tensors(dir.file("a"));
+  EXPECT_THROW(cli::run_in_ranks(
+                   2, 2, 60,
+                   [&](const RankEnvironment& where) -> std::string {
+                     const Runtime runtime;
+                     TestModel model(
+                         runtime, ProcessGroup::connect(runtime, where, {.backend = "tcp", .timeout_s = 10}), j.model);
+                     model.train(0, 2);
+                     if (where.rank == 1) std::_Exit(3);
+                     model.save(dir.file("a"));
+                     return "";
+                   }),
+               Error);
+  EXPECT_TRUE(tensors(dir.file("a")) == before);
+  EXPECT_FALSE(std::filesystem::exists(dir.file("a.saving")));
+  train(j, 1, 2, dir.file("a"), dir.file("a"));
+  EXPECT_FALSE(tensors(dir.file("a")) == before);
+}
+
+}  // namespace
+}  // namespace tessera
