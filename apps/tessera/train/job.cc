@@ -40,23 +40,6 @@ ShardingPlan read_plan(const std::string& path) {
 
 }  // namespace
 
-std::vector<EmbeddingBagConfig> embedding_tables(const std::vector<TableConfig>& tables) {
-  std::vector<EmbeddingBagConfig> out;
-  for (const TableConfig& t : tables) {
-    EmbeddingBagConfig c;
-    c.name = t.name;
-    c.num_embeddings = t.rows;
-    c.embedding_dim = t.embedding_dim;
-    c.feature_names = t.features;
-    c.pooling = pooling_from(t.pooling);
-    c.data_type = dtype_from(t.data_type);
-    c.init_range = t.init_range;
-    c.optimizer = {t.optimizer.name, t.optimizer.options, t.max_gradient};
-    out.push_back(std::move(c));
-  }
-  return out;
-}
-
 TrainJob::TrainJob(const Runtime& runtime, const Config& config, const JobOptions& options,
                    std::shared_ptr<ProcessGroup> group)
     : runtime_(runtime),
@@ -72,7 +55,7 @@ TrainJob::TrainJob(const Runtime& runtime, const Config& config, const JobOption
 void TrainJob::build_model() {
   const auto seed = static_cast<uint64_t>(config_.job.seed);
   DlrmTrainerOptions o;
-  o.tables = embedding_tables(tables_);
+  o.tables = embedding_configs(tables_);
   o.dlrm.dense_inputs = static_cast<int64_t>(data_.dense.size());
   o.dlrm.embedding_dim = config_.model.embedding_dim;
   o.dlrm.bottom_mlp = config_.model.bottom_mlp;

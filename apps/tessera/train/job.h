@@ -20,9 +20,6 @@ struct JobOptions {
   int64_t max_steps = 0;   // stop after so many steps in all; 0: after the last epoch
 };
 
-// The tables of the config as the collections take them.
-std::vector<EmbeddingBagConfig> embedding_tables(const std::vector<TableConfig>& tables);
-
 class TrainJob {
  public:
   // Reads the data and builds the model. Collective.

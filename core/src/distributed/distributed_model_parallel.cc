@@ -102,6 +102,8 @@ DistributedModelParallel::DistributedModelParallel(const Runtime& runtime, const
       fail(Code::kInvalidArgument, "the plan is for ", plan_.world_size, " ranks, and this job has ",
            group_->world_size(), ": make a new plan, or start as many ranks");
     }
+    const std::string mismatch = plan_mismatch(plan_, planner_modules(model));
+    if (!mismatch.empty()) fail(Code::kInvalidArgument, "the plan was made for another model:\n", mismatch);
   } else {
     PlannerOptions planner = options.planner.value_or(PlannerOptions{});
     if (!options.planner) planner.topology = Topology::of(group_->world_size(), group_->local_world_size(), "cpu");
