@@ -33,8 +33,9 @@ const T& pick(std::mt19937_64& random, const std::vector<T>& from) {
   return from[pick(random, 0, static_cast<int64_t>(from.size()) - 1)];
 }
 
+// acme.stripe is plugins/template: it routes rows instead of cutting ranges.
 const std::vector<std::string> kAllTypes = {"table_wise",     "row_wise",          "column_wise", "data_parallel",
-                                            "table_row_wise", "table_column_wise", "grid_shard"};
+                                            "table_row_wise", "table_column_wise", "grid_shard",  "acme.stripe"};
 
 Case make_case(uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -128,17 +129,17 @@ std::string compare_weights(const ShardedEmbeddingBagCollection& sharded, const 
   std::string out;
   for (const HeldShard& held : sharded.held_shards()) {
     const Tensor mine = sharded.weight(held), all = whole.weight(held.table);
+    const auto rows = sharded.table_rows(held, 0, held.where.rows);
     for (int64_t r = 0; r < held.where.rows; ++r) {
-      out += difference(cat("weight of ", held.table, " row ", held.where.row + r),
-                        mine.data<float>() + r * held.where.cols,
-                        all.data<float>() + (held.where.row + r) * all.size(1) + held.where.col, held.where.cols);
+      out += difference(cat("weight of ", held.table, " row ", rows[r]), mine.data<float>() + r * held.where.cols,
+                        all.data<float>() + rows[r] * all.size(1) + held.where.col, held.where.cols);
     }
   }
   return out;
 }
 
 std::string run_rank(const Case& c, const RankEnvironment& where) {
-  const Runtime runtime;
+  const Runtime runtime({.plugin_path = {TESSERA_TEST_PLUGINS}, .require = {"acme.stripe"}});
   const auto group = ProcessGroup::connect(runtime, where);
   const Topology topology = Topology::of(c.world, c.local, "cpu");
   EmbeddingModuleShardingPlan plan;
