@@ -1,5 +1,246 @@
+// tessera bench lookup: lookup kernels side by side, and the machine's gather limit beside them.
+#include <algorithm>
+#include <boost/program_options.hpp>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
 #include "bench/bench.h"
+#include "bench/lookup_subject.h"
 
 namespace tessera::cli {
-int bench_lookup(const std::vector<std::string>&) { throw UsageError("being built"); }
+namespace {
+
+namespace po = boost::program_options;
+using json = nlohmann::ordered_json;
+
+constexpr double kSampleUs = 1000;    // least time that is measured at once
+constexpr int kMaxCalls = 1 << 16;    // in that time
+constexpr size_t kWaysKept = 3;       // of a subject that can be done in many ways
+constexpr double kMemoryShare = 0.8;  // of what is available
+constexpr const char* kDtype = "fp32";
+
+struct LookupBench {
+  CommonOptions common;
+  LookupShape shape;
+  std::vector<std::string> kernels;
+  std::vector<LookupPass> passes;
+  OptimizerSpec optimizer{"exact_rowwise_adagrad", R"({"learning_rate": 0.01})", 0};
+};
+
+// Bytes that programs can still have; 0 where the system does not say.
+double available_memory() {
+  std::ifstream info("/proc/meminfo");
+  std::string name, unit;
+  for (double kib = 0; info >> name >> kib; std::getline(info, unit)) {
+    if (name == "MemAvailable:") return kib * 1024;
+  }
+  return 0;
+}
+
+// Rows and, for training, their optimizer state; ids and outputs.
+double needed_memory(const Runtime& runtime, const LookupBench& b) {
+  const double output = static_cast<double>(b.shape.bags()) * static_cast<double>(b.shape.dim) * sizeof(float);
+  const double ids = static_cast<double>(b.shape.lookups()) * b.shape.batches * sizeof(int64_t);
+  double bytes = 2 * (output + ids);
+  const double rows = static_cast<double>(b.shape.tables) * static_cast<double>(b.shape.rows);
+  for (LookupPass pass : b.passes) {
+    double of_kernel = b.shape.table_bytes();
+    if (pass == LookupPass::kTrain) {
+      const PartPtr part = runtime.create(TSR_OPTIMIZER_KIND, b.optimizer.name, b.optimizer.options);
+      const auto& api = part->api<tsr_optimizer>();
+      for (uint32_t k = 0; k < api.num_states; ++k) {
+        of_kernel += api.state_kinds[k] == TSR_STATE_PER_ROW ? rows * sizeof(float) : b.shape.table_bytes();
+      }
+    }
+    bytes += of_kernel * (pass == LookupPass::kLimit ? 1 : static_cast<double>(b.kernels.size()));
+  }
+  return bytes;
+}
+
+void refuse_what_does_not_fit(const Runtime& runtime, const LookupBench& b) {
+  const double needed = needed_memory(runtime, b), available = available_memory();
+  if (available == 0 || needed <= kMemoryShare * available) return;
+  const auto gib = [](double bytes) { return std::round(bytes / (1 << 30) * 10) / 10; };
+  throw UsageError(cat("the tables of all kernels and passes need ", gib(needed), " GiB, but ", gib(available),
+                       " GiB of memory are available and at most 80 % of that may be used: ask for fewer --tables, ",
+                       "--rows, --dim or kernels at once"));
+}
+
+void check_positive(const LookupShape& s) {
+  for (const auto& [name, value] : {std::pair<const char*, int64_t>{"--tables", s.tables},
+                                    {"--rows", s.rows},
+                                    {"--dim", s.dim},
+                                    {"--batch", s.batch},
+                                    {"--pooling", s.pooling},
+                                    {"--batches", s.batches}}) {
+    if (value < 1) throw UsageError(cat(name, " must be at least 1"));
+  }
+  const double ids = static_cast<double>(s.tables) * static_cast<double>(s.batch) * static_cast<double>(s.pooling);
+  if (ids > 1e9 || s.tables > 1000000) {
+    throw UsageError(cat("a batch of ", ids, " ids for ", s.tables,
+                         " tables is too large: at most 1e9 ids and 1000000 tables are looked up at once"));
+  }
+}
+
+// False: help was printed.
+bool parse_lookup(const std::vector<std::string>& args, LookupBench* b) {
+  std::string kernels, passes, dtype;
+  po::options_description options(
+      "usage: tessera bench lookup [OPTIONS]\n\n"
+      "Times kernels on the same batches, round by round in turn. gbps counts the bytes of rows: each looked-up row\n"
+      "once for forward and limit; for train also each different row of a batch twice, read and written by the "
+      "update.\nThe exit status is 1 when a kernel's results differ from the kernel \"reference\"'s");
+  auto add = options.add_options();
+  add("kernel", po::value(&kernels)->default_value("auto"), "kernel plugins, separated by commas");
+  add("pass", po::value(&passes)->default_value("forward"),
+      "forward, train (forward, backward and update) or limit (the machine's random gather of the same rows, best of "
+      "several prefetch distances and hints); several, separated by commas");
+  add("optimizer", po::value(&b->optimizer.name)->default_value(b->optimizer.name),
+      "a fused optimizer's id, for train");
+  add("tables", po::value(&b->shape.tables)->default_value(b->shape.tables), "number of tables");
+  add("rows", po::value(&b->shape.rows)->default_value(b->shape.rows), "rows of each table");
+  add("dim", po::value(&b->shape.dim)->default_value(b->shape.dim), "columns of each table");
+  add("batch", po::value(&b->shape.batch)->default_value(b->shape.batch), "bags of each table");
+  add("pooling", po::value(&b->shape.pooling)->default_value(b->shape.pooling), "ids per bag");
+  add("index-dist", po::value(&b->shape.index_dist)->default_value(b->shape.index_dist),
+      "uniform, or zipf:A with frequent rows scattered over the table");
+  add("dtype", po::value(&dtype)->default_value(kDtype), "of the tables: fp32");
+  add("batches", po::value(&b->shape.batches)->default_value(b->shape.batches), "different batches, in rotation");
+  if (!parse(options, args, &b->common)) return false;
+  check_positive(b->shape);
+  b->shape.alpha();  // refuses --index-dist
+  if (dtype != kDtype) throw UsageError(cat("--dtype \"", dtype, "\" is not measured: only ", kDtype, " tables are"));
+  if (b->optimizer.name.empty()) throw UsageError("--optimizer is empty: name a fused optimizer");
+  b->kernels = text_list("--kernel", kernels);
+  for (const std::string& pass : text_list("--pass", passes)) b->passes.push_back(lookup_pass_from(pass));
+  return true;
+}
+
+std::vector<LookupSubject> make_subjects(const Runtime& runtime, const LookupBench& b, const LookupBatches& batches) {
+  std::vector<LookupSubject> subjects;
+  for (LookupPass pass : b.passes) {
+    if (pass == LookupPass::kLimit) {
+      subjects.push_back(limit_subject(runtime, b.shape, batches));
+      continue;
+    }
+    const OptimizerSpec optimizer = pass == LookupPass::kTrain ? b.optimizer : OptimizerSpec();
+    const LookupReference reference(runtime, b.shape, batches, optimizer);
+    for (const std::string& kernel : b.kernels) {
+      subjects.push_back(kernel_subject(runtime, kernel, b.shape, batches, optimizer, reference));
+    }
+  }
+  return subjects;
+}
+
+// All batches once, `way.calls` of them timed together; a short rotation is repeated until it takes kSampleUs.
+void time_round(LookupWay& way, size_t batches) {
+  const auto calls = static_cast<size_t>(way.calls);
+  for (size_t sample = 0; sample < (batches + calls - 1) / calls; ++sample) {
+    const Stopwatch watch;
+    for (int call = 0; call < way.calls; ++call) way.run(way.next++ % batches);
+    way.samples.push_back(watch.us() / way.calls);
+  }
+}
+
+// Buffers reach their size, and the number of calls per sample is found.
+void warm_up(LookupWay& way, size_t batches) {
+  time_round(way, batches);
+  way.samples.clear();
+  time_round(way, batches);
+  const double call_us = std::max(percentiles(way.samples).median, 1e-3);
+  way.calls = static_cast<int>(std::clamp(std::ceil(kSampleUs / call_us), 1.0, static_cast<double>(kMaxCalls)));
+  way.samples.clear();
+}
+
+const LookupWay& best_way(const LookupSubject& subject) {
+  return *std::min_element(subject.ways.begin(), subject.ways.end(), [](const LookupWay& a, const LookupWay& b) {
+    return percentiles(a.samples).median < percentiles(b.samples).median;
+  });
+}
+
+// Where there are many ways, the fastest few are kept for the rounds.
+void keep_the_best(LookupSubject& subject, size_t batches) {
+  if (subject.ways.size() <= kWaysKept) return;
+  for (int sweep = 0; sweep < 3; ++sweep) {
+    for (LookupWay& way : subject.ways) time_round(way, batches);
+  }
+  std::sort(subject.ways.begin(), subject.ways.end(), [](const LookupWay& a, const LookupWay& b) {
+    return percentiles(a.samples).median < percentiles(b.samples).median;
+  });
+  subject.ways.resize(kWaysKept);
+  for (LookupWay& way : subject.ways) way.samples.clear();
+}
+
+json result_line(const LookupBench& b, const LookupSubject& subject) {
+  const LookupWay& way = best_way(subject);
+  const Percentiles us = percentiles(way.samples);
+  json line{{"bench", "lookup"},
+            {"kernel", subject.kernel},
+            {"pass", to_string(subject.pass)},
+            {"optimizer", subject.optimizer},
+            {"T", b.shape.tables},
+            {"E", b.shape.rows},
+            {"D", b.shape.dim},
+            {"B", b.shape.batch},
+            {"L", b.shape.pooling},
+            {"dtype", kDtype},
+            {"threads", b.common.threads},
+            {"alpha", b.shape.alpha()},
+            {"median_us", us.median},
+            {"p10_us", us.p10},
+            {"p90_us", us.p90},
+            {"ns_per_lookup", 1e3 * us.median / static_cast<double>(b.shape.lookups())},
+            {"gbps", subject.bytes / us.median / 1e3},
+            {"verified", subject.verified}};
+  if (subject.pass == LookupPass::kLimit) {
+    line["prefetch"] = way.ahead;
+    line["hint"] = way.hint;
+  }
+  return line;
+}
+
+}  // namespace
+
+LookupPass lookup_pass_from(const std::string& name) {
+  for (LookupPass pass : {LookupPass::kForward, LookupPass::kTrain, LookupPass::kLimit}) {
+    if (name == to_string(pass)) return pass;
+  }
+  throw UsageError("unknown --pass \"" + name + "\": forward, train or limit");
+}
+
+const char* to_string(LookupPass pass) {
+  return pass == LookupPass::kForward ? "forward" : pass == LookupPass::kTrain ? "train" : "limit";
+}
+
+int bench_lookup(const std::vector<std::string>& args) {
+  LookupBench b;
+  if (!parse_lookup(args, &b)) return 0;
+  const Runtime runtime({{}, {}, true, b.common.threads});
+  refuse_what_does_not_fit(runtime, b);
+  const LookupBatches batches = lookup_batches(b.shape);
+  std::vector<LookupSubject> subjects = make_subjects(runtime, b, batches);
+  for (LookupSubject& subject : subjects) {
+    for (LookupWay& way : subject.ways) warm_up(way, batches.size());
+    keep_the_best(subject, batches.size());
+  }
+  Rounds rounds(b.common);
+  Report report(b.common);
+  while (rounds.next()) {
+    for (LookupSubject& subject : subjects) {
+      for (LookupWay& way : subject.ways) time_round(way, batches.size());
+      if (!rounds.print_each()) continue;
+      report.line(result_line(b, subject));
+      for (LookupWay& way : subject.ways) way.samples.clear();
+    }
+  }
+  if (!rounds.print_each()) {
+    for (const LookupSubject& subject : subjects) report.line(result_line(b, subject));
+  }
+  const auto right = [](const LookupSubject& subject) { return subject.verified; };
+  return std::all_of(subjects.begin(), subjects.end(), right) ? 0 : 1;
+}
+
 }  // namespace tessera::cli

@@ -1,0 +1,164 @@
+// Kernels as subjects of `bench lookup`, and the reference that they must agree with.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "bench/bench.h"
+#include "bench/lookup_subject.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr size_t kComparedBatches = 2;  // the second step shows whether state was kept
+
+// The kernel's instance; its refusal of the shape is the user's matter.
+Lookup open_kernel(const Runtime& runtime, LookupOptions options, const std::string& id,
+                   const OptimizerSpec& optimizer) {
+  options.kernel = id;
+  options.train = !optimizer.name.empty();
+  options.compute_kernel = options.train ? "fused" : "dense";
+  options.optimizer = optimizer;
+  try {
+    return Lookup(runtime, std::move(options));
+  } catch (const Error& e) {
+    if (e.code() == Code::kResourceExhausted) throw;
+    throw UsageError(e.what());
+  }
+}
+
+void write_start_rows(const LookupShape& shape, Lookup& lookup) {
+  const int64_t run = std::clamp<int64_t>((1 << 20) / shape.dim, 1, shape.rows);
+  Tensor values = Tensor::empty({run, shape.dim});
+  for (int64_t t = 0; t < shape.tables; ++t) {
+    for (int64_t r = 0; r < shape.rows; r += run) {
+      const int64_t count = std::min(run, shape.rows - r);
+      start_rows(shape, t, r, count, values.data<float>());
+      lookup.write_rows(static_cast<int>(t), r, count, values.data<float>());
+    }
+  }
+}
+
+Tensor output_for(const LookupShape& shape) { return Tensor::zeros({shape.batch, shape.tables * shape.dim}); }
+
+void train_step(Lookup& lookup, const LookupBatch& batch, const Tensor& output, const Tensor& gradient) {
+  Lookup::Context context;
+  lookup.forward(batch.raw(), output, &context);
+  lookup.backward(std::move(context), batch.raw(), gradient);
+}
+
+// Sums of many terms, in another order: `terms` of size about 1 cancel, and what grew large has a relative error.
+bool close(const float* a, const float* b, int64_t n, double terms) {
+  for (int64_t i = 0; i < n; ++i) {
+    // Written so that NaN is not close.
+    if (!(std::abs(a[i] - b[i]) <= 1e-5 + 1e-6 * terms + 1e-4 * std::abs(b[i]))) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+LookupReference::LookupReference(const Runtime& runtime, const LookupShape& shape, const LookupBatches& batches,
+                                 const OptimizerSpec& optimizer)
+    : shape_(shape), batches_(batches), touched_(static_cast<size_t>(shape.tables)) {
+  const size_t compared = std::min(kComparedBatches, batches.size());
+  const int64_t per_table = shape.batch * shape.pooling;
+  std::vector<int64_t> counts;
+  for (int64_t t = 0; t < shape.tables; ++t) {
+    std::vector<int64_t>& rows = touched_[static_cast<size_t>(t)];
+    for (size_t b = 0; b < compared; ++b) {
+      const int64_t* ids = batches[b]->ids() + t * per_table;
+      rows.insert(rows.end(), ids, ids + per_table);
+    }
+    std::sort(rows.begin(), rows.end());
+    rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+    counts.push_back(static_cast<int64_t>(rows.size()));
+  }
+  Lookup lookup = open_kernel(runtime, lookup_options(shape, counts), "reference", optimizer);
+  std::vector<float> row(static_cast<size_t>(shape.dim));
+  for (int64_t t = 0; t < shape.tables; ++t) {
+    for (int64_t i = 0; i < counts[static_cast<size_t>(t)]; ++i) {
+      start_rows(shape, t, touched_[static_cast<size_t>(t)][static_cast<size_t>(i)], 1, row.data());
+      lookup.write_rows(static_cast<int>(t), i, 1, row.data());
+    }
+  }
+  if (!optimizer.name.empty()) gradient_ = output_gradient(shape);
+  for (size_t b = 0; b < compared; ++b) {
+    Tensor ids = Tensor::empty({shape.lookups()}, DType::kInt64);
+    for (int64_t i = 0; i < shape.lookups(); ++i) {
+      const std::vector<int64_t>& rows = touched_[static_cast<size_t>(i / per_table)];
+      ids.data<int64_t>()[i] = std::lower_bound(rows.begin(), rows.end(), batches[b]->ids()[i]) - rows.begin();
+    }
+    const LookupBatch batch(shape, std::move(ids));
+    outputs_.push_back(output_for(shape));
+    if (gradient_.defined()) {
+      train_step(lookup, batch, outputs_.back(), gradient_);
+    } else {
+      lookup.forward(batch.raw(), outputs_.back(), nullptr);
+    }
+  }
+  for (int64_t t = 0; gradient_.defined() && t < shape.tables; ++t) rows_.push_back(lookup.weight(static_cast<int>(t)));
+}
+
+bool LookupReference::agrees(Lookup& lookup) const {
+  Tensor output = output_for(shape_);
+  for (size_t b = 0; b < outputs_.size(); ++b) {
+    output.fill(NAN);  // an element that is not written is not close to anything
+    if (gradient_.defined()) {
+      train_step(lookup, *batches_[b], output, gradient_);
+    } else {
+      lookup.forward(batches_[b]->raw(), output, nullptr);
+    }
+    if (!close(output.data<float>(), outputs_[b].data<float>(), output.numel(), static_cast<double>(shape_.pooling))) {
+      return false;
+    }
+  }
+  for (int64_t t = 0; gradient_.defined() && t < shape_.tables; ++t) {
+    if (!same_rows(lookup, t)) return false;
+  }
+  return true;
+}
+
+bool LookupReference::same_rows(const Lookup& lookup, int64_t t) const {
+  const std::vector<int64_t>& touched = touched_[static_cast<size_t>(t)];
+  std::vector<float> row(static_cast<size_t>(shape_.dim)), start(row.size());
+  for (size_t i = 0; i < touched.size(); ++i) {
+    lookup.read_rows(static_cast<int>(t), touched[i], 1, row.data());
+    const float* expected = rows_[static_cast<size_t>(t)].data<float>() + static_cast<int64_t>(i) * shape_.dim;
+    if (!close(row.data(), expected, shape_.dim, 1)) return false;
+    const int64_t beside = touched[i] + 1;
+    if (beside == shape_.rows || (i + 1 < touched.size() && touched[i + 1] == beside)) continue;
+    lookup.read_rows(static_cast<int>(t), beside, 1, row.data());
+    start_rows(shape_, t, beside, 1, start.data());
+    if (row != start) return false;
+  }
+  return true;
+}
+
+LookupSubject kernel_subject(const Runtime& runtime, const std::string& id, const LookupShape& shape,
+                             const LookupBatches& batches, const OptimizerSpec& optimizer,
+                             const LookupReference& reference) {
+  const std::vector<int64_t> rows(static_cast<size_t>(shape.tables), shape.rows);
+  const auto lookup = std::make_shared<Lookup>(open_kernel(runtime, lookup_options(shape, rows), id, optimizer));
+  write_start_rows(shape, *lookup);
+  LookupSubject subject;
+  subject.kernel = lookup->kernel_id();
+  subject.verified = reference.agrees(*lookup);
+  const Tensor output = output_for(shape);
+  const double read = static_cast<double>(shape.lookups() * shape.row_bytes());
+  LookupWay way;
+  if (optimizer.name.empty()) {
+    subject.bytes = read;
+    way.run = [lookup, output, &batches](size_t b) { lookup->forward(batches[b]->raw(), output, nullptr); };
+  } else {
+    subject.pass = LookupPass::kTrain;
+    subject.optimizer = optimizer.name;
+    subject.bytes = read + 2 * distinct_rows(shape, batches) * static_cast<double>(shape.row_bytes());
+    way.run = [lookup, output, gradient = output_gradient(shape), &batches](size_t b) {
+      train_step(*lookup, *batches[b], output, gradient);
+    };
+  }
+  subject.ways.push_back(std::move(way));
+  return subject;
+}
+
+}  // namespace tessera::cli

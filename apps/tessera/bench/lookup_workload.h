@@ -1,0 +1,67 @@
+// What `bench lookup` looks up: tables of one shape, and batches that every kernel is given alike.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/abi/kernel.h"
+#include "tessera/lookup.h"
+#include "tessera/tensor.h"
+
+namespace tessera::cli {
+
+struct LookupShape {
+  int64_t tables = 1;
+  int64_t rows = 1000000;  // of each table
+  int64_t dim = 64;
+  int64_t batch = 2048;  // bags of each table
+  int64_t pooling = 20;  // ids of each bag
+  int batches = 16;
+  std::string index_dist = "uniform";  // or "zipf:A"
+
+  double alpha() const;  // A; 0 for uniform. UsageError for any other text
+  int64_t bags() const { return tables * batch; }
+  int64_t lookups() const { return bags() * pooling; }  // of a batch
+  int64_t row_bytes() const { return dim * static_cast<int64_t>(sizeof(float)); }
+  double table_bytes() const;  // of all tables; a double, for any number of them
+};
+
+// One call of a kernel: every bag has `pooling` ids, ids are key-major as in a KeyedJaggedTensor, and the sums go to
+// [batch, tables * dim] as in a KeyedTensor.
+class LookupBatch {
+ public:
+  // ids: int64 [lookups].
+  LookupBatch(const LookupShape& shape, Tensor ids);
+  LookupBatch(const LookupBatch&) = delete;
+  LookupBatch& operator=(const LookupBatch&) = delete;
+
+  const tsr_lookup& raw() const { return raw_; }
+  const int64_t* ids() const { return ids_.data<int64_t>(); }
+
+ private:
+  Tensor ids_, offsets_;
+  std::vector<tsr_lookup_feature> features_;
+  DLTensor raw_ids_, raw_offsets_;
+  tsr_lookup raw_;
+};
+using LookupBatches = std::vector<std::unique_ptr<LookupBatch>>;
+
+// Batches that depend on the shape alone. Zipf's ranks are scattered over the rows by one permutation, so that frequent
+// rows are not neighbours.
+LookupBatches lookup_batches(const LookupShape& shape);
+
+// Different rows that a batch reads, in the mean of the batches.
+double distinct_rows(const LookupShape& shape, const LookupBatches& batches);
+
+// The options of a kernel instance that holds such tables, of `rows` each.
+LookupOptions lookup_options(const LookupShape& shape, const std::vector<int64_t>& rows);
+
+// The rows [first, first + count) that table t starts with, in [-1, 1), as float32 [count, dim].
+void start_rows(const LookupShape& shape, int64_t t, int64_t first, int64_t count, float* out);
+
+// The gradient of the output, float32 [batch, tables * dim]: positive, so that sums of it cannot cancel.
+Tensor output_gradient(const LookupShape& shape);
+
+}  // namespace tessera::cli

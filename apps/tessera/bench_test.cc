@@ -1,0 +1,182 @@
+// Every bench once, tiny: its lines have the fields that scripts read, and what can be verified is. No speed is judged.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace {
+
+using nlohmann::json;
+
+struct Result {
+  int status = -1;
+  std::string text;
+};
+
+// `streams`: a redirection, by which standard error is taken or left.
+Result run(const std::string& arguments, const std::string& streams = "") {
+  Result result;
+  std::FILE* pipe = popen((std::string(TESSERA_PROGRAM) + " bench " + arguments + streams).c_str(), "r");
+  if (pipe == nullptr) return result;
+  char buffer[4096];
+  while (const size_t n = std::fread(buffer, 1, sizeof(buffer), pipe)) result.text.append(buffer, n);
+  const int status = pclose(pipe);
+  result.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return result;
+}
+
+// The JSON lines of a bench that ends well.
+std::vector<json> lines_of(const std::string& arguments) {
+  const Result result = run(arguments + " --json --rounds 2");
+  EXPECT_EQ(result.status, 0) << arguments;
+  std::vector<json> lines;
+  for (size_t start = 0, end = 0; (end = result.text.find('\n', start)) != std::string::npos; start = end + 1) {
+    lines.push_back(json::parse(result.text.substr(start, end - start)));
+  }
+  return lines;
+}
+
+void expect_fields(const json& line, const std::vector<std::string>& fields) {
+  for (const std::string& field : fields) EXPECT_TRUE(line.contains(field)) << field << " in " << line;
+}
+
+void expect_times(const json& line) {
+  EXPECT_GT(line.at("median_us"), 0) << line;
+  EXPECT_LE(line.at("p10_us"), line.at("median_us")) << line;
+  EXPECT_LE(line.at("median_us"), line.at("p90_us")) << line;
+}
+
+constexpr const char* kTinyLookup = "lookup --tables 3 --rows 50 --batch 7 --pooling 3 --batches 3 ";
+
+void expect_lookup(const json& line, const std::string& kernel, const std::string& pass) {
+  expect_fields(line, {"bench", "kernel", "pass", "optimizer", "T", "E", "D", "B", "L", "dtype", "threads", "alpha",
+                       "median_us", "p10_us", "p90_us", "ns_per_lookup", "gbps", "verified"});
+  EXPECT_EQ(line.at("bench"), "lookup");
+  EXPECT_EQ(line.at("kernel"), kernel);
+  EXPECT_EQ(line.at("pass"), pass);
+  EXPECT_EQ(line.at("T"), 3);
+  EXPECT_EQ(line.at("E"), 50);
+  EXPECT_EQ(line.at("B"), 7);
+  EXPECT_EQ(line.at("L"), 3);
+  EXPECT_EQ(line.at("dtype"), "fp32");
+  EXPECT_EQ(line.at("verified"), true) << line;
+  EXPECT_GT(line.at("gbps"), 0) << line;
+  EXPECT_NEAR(line.at("ns_per_lookup").get<double>() * 63 / 1e3, line.at("median_us").get<double>(), 1e-6);
+  expect_times(line);
+}
+
+TEST(BenchLookup, ForwardOfTwoKernels) {
+  const auto lines = lines_of(std::string(kTinyLookup) + "--kernel reference,cpu --pass forward --dim 16");
+  ASSERT_EQ(lines.size(), 2u);
+  expect_lookup(lines[0], "reference", "forward");
+  expect_lookup(lines[1], "cpu", "forward");
+  EXPECT_EQ(lines[0].at("alpha"), 0);
+  EXPECT_EQ(lines[0].at("optimizer"), "none");
+}
+
+TEST(BenchLookup, TrainingWithEveryOptimizer) {
+  for (const std::string optimizer : {"exact_sgd", "exact_adagrad", "exact_rowwise_adagrad", "adam",
+                                      "partial_rowwise_adam", "lamb", "partial_rowwise_lamb", "lars_sgd"}) {
+    const auto lines = lines_of(std::string(kTinyLookup) + "--kernel reference,cpu --pass train --dim 20 --threads 2 " +
+                                "--index-dist zipf:1.05 --optimizer " + optimizer);
+    ASSERT_EQ(lines.size(), 2u) << optimizer;
+    expect_lookup(lines[0], "reference", "train");
+    expect_lookup(lines[1], "cpu", "train");
+    EXPECT_EQ(lines[1].at("alpha"), 1.05);
+    EXPECT_EQ(lines[1].at("threads"), 2);
+    EXPECT_EQ(lines[1].at("optimizer"), optimizer);
+  }
+}
+
+// Rows of whole cache lines, up to more than the loads that are kept in registers, and rows that straddle them.
+TEST(BenchLookup, LimitOfEveryKindOfRow) {
+  for (const char* dim : {"1", "16", "20", "32", "64", "128", "256", "272"}) {
+    const auto lines =
+        lines_of(std::string(kTinyLookup) + "--pass limit --kernel reference,cpu --threads 2 --dim " + dim);
+    ASSERT_EQ(lines.size(), 1u) << dim;
+    expect_lookup(lines[0], "limit", "limit");
+    expect_fields(lines[0], {"prefetch", "hint"});
+  }
+}
+
+TEST(BenchLookup, PassesSideBySideARoundPerLine) {
+  const Result result = run(std::string(kTinyLookup) + "--pass forward,limit --kernel cpu --json --round-per-line",
+                            " <<'END'\n\n\n\nEND");
+  EXPECT_EQ(result.status, 0);
+  EXPECT_EQ(std::count(result.text.begin(), result.text.end(), '\n'), 6) << result.text;
+}
+
+TEST(BenchLookup, WhatCannotBeIsOneSentence) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"--kernel nothing", "nothing"},
+      {"--pass sideways", "sideways"},
+      {"--dtype fp12", "fp12"},
+      {"--index-dist normal", "zipf:A"},
+      {"--index-dist zipf:x", "zipf:A"},
+      {"--optimizer nothing --pass train", "nothing"},
+      {"--optimizer none --pass train", "none"},
+      {"--rows 0", "--rows"},
+      {"--rows many", "many"},
+      {"--tables 1000 --rows 1000000000000", "GiB"},
+      {"--colour red", "--colour"},
+  };
+  for (const auto& [arguments, named] : cases) {
+    const Result result = run(std::string("lookup ") + arguments, " 2>&1");
+    EXPECT_EQ(result.status, 2) << arguments << ": " << result.text;
+    EXPECT_EQ(std::count(result.text.begin(), result.text.end(), '\n'), 1) << result.text;
+    EXPECT_NE(result.text.find(named), std::string::npos) << result.text;
+  }
+}
+
+TEST(BenchCollective, EveryOperation) {
+  const auto lines = lines_of(
+      "collective --backend tcp --op all_to_all,all_reduce,reduce_scatter,all_gather --bytes 64,4096 --nproc 2");
+  ASSERT_EQ(lines.size(), 8u);
+  for (const json& line : lines) {
+    expect_fields(line, {"bench", "backend", "op", "bytes", "world", "median_us", "p10_us", "p90_us", "algbw_gbps"});
+    EXPECT_EQ(line.at("bench"), "collective");
+    EXPECT_EQ(line.at("world"), 2);
+    EXPECT_EQ(line.at("verified"), true) << line;
+    expect_times(line);
+  }
+}
+
+TEST(BenchStep, EachSharding) {
+  for (const std::string sharding : {"table_wise", "row_wise", "column_wise", "data_parallel"}) {
+    const auto lines = lines_of(
+        "step --nproc 2 --tables 3 --rows 40 --dim 16 --batch 8 --pooling 2 --steps 2 --optimizer exact_sgd "
+        "--sharding " +
+        sharding);
+    ASSERT_EQ(lines.size(), 1u) << sharding;
+    expect_fields(lines[0], {"bench", "world", "T", "rows", "D", "B", "L", "sharding", "optimizer", "median_us",
+                             "kernel_us", "exchange_us", "overhead_us", "samples_per_s"});
+    EXPECT_EQ(lines[0].at("world"), 2);
+    EXPECT_EQ(lines[0].at("sharding"), sharding);
+    EXPECT_GT(lines[0].at("samples_per_s"), 0);
+    expect_times(lines[0]);
+  }
+}
+
+TEST(BenchStep, CriteoRows) {
+  const auto lines = lines_of("step --nproc 1 --rows criteo:30 --dim 4 --batch 4 --pooling 1 --steps 2");
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(lines[0].at("T"), 26);
+  EXPECT_EQ(lines[0].at("rows"), "criteo:30");
+}
+
+TEST(BenchTrain, TwoRanks) {
+  const auto lines = lines_of("train --nproc 2 --rows criteo:30 --dim 16 --batch 8 --steps 2 --sharding table_wise");
+  ASSERT_EQ(lines.size(), 1u);
+  expect_fields(lines[0], {"bench", "world", "rows", "D", "B", "sharding", "median_us", "samples_per_s", "stages_us"});
+  EXPECT_EQ(lines[0].at("bench"), "train");
+  EXPECT_EQ(lines[0].at("world"), 2);
+  EXPECT_GT(lines[0].at("samples_per_s"), 0);
+  EXPECT_TRUE(lines[0].at("stages_us").is_object());
+  EXPECT_FALSE(lines[0].at("stages_us").empty());
+}
+
+}  // namespace
