@@ -15,13 +15,14 @@
 namespace tessera {
 
 // Collective. `progress`: a JSON text that the caller gets back (epoch, position, seed, ...). Every rank learns of a
-// failure on any rank; none is left waiting. kUnavailable and kResourceExhausted name the path.
+// failure on any rank; none is left waiting. kUnavailable and kResourceExhausted name the path; kAlreadyExists: the
+// directory holds something else.
 void save_checkpoint(const std::string& directory, DistributedModelParallel& model,
                      const KeyedOptimizer& dense_optimizer, const std::string& progress);
 
 // Collective. Returns `progress`. kNotFound: no checkpoint there. kDataLoss: damaged or truncated, the file is named.
 // kInvalidArgument: it does not fit the model: the sentence names the first table or parameter and both shapes.
-// Nothing of the model changes unless everything fits.
+// kUnimplemented: of a newer format. Nothing of the model changes unless everything fits. Learning rates stay the job's.
 std::string load_checkpoint(const std::string& directory, DistributedModelParallel& model,
                             KeyedOptimizer& dense_optimizer);
 
