@@ -27,7 +27,8 @@ endfunction()
 
 find_package(hwy CONFIG QUIET)
 tessera_backend(CPU "fast CPU kernel (Highway)" hwy_FOUND libhwy-dev)
-# Not by Debian's dnnl-config.cmake: it stops the configuration where OpenCL's headers are missing, which are not needed.
+# Not by Debian's dnnl-config.cmake: it stops the configuration where OpenCL's headers are missing, which nothing
+# here needs.
 find_path(DNNL_INCLUDE_DIR dnnl.hpp)
 find_library(DNNL_LIBRARY dnnl)
 set(DNNL_FOUND FALSE)

@@ -25,13 +25,7 @@ void widen(Storage from, const void* row, int64_t dim, float* out) {
   widen_row<BFloat16>(static_cast<const uint16_t*>(row), dim, out);
 }
 
-void narrow(Storage to, const float* row, int64_t dim, void* out) {
-  const FloatTag d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  int64_t col = 0;
-  for (; col + lanes <= dim; col += lanes) store_vector(to, hn::LoadU(d, row + col), out, col);
-  if (col < dim) store_tail(to, load_tail<Float>(row + col, dim - col), out, col, dim - col);
-}
+void narrow(Storage to, const float* row, int64_t dim, void* out) { store_narrow(to, row, dim, out, 0); }
 
 const RowOps& row_ops() {
   static constexpr RowOps kOps = {choose_pool, pool_max, walk, widen, narrow};

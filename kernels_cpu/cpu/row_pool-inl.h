@@ -24,8 +24,8 @@ struct Bag {
 };
 
 // Columns [col, col + kVectors vectors) of one bag; with kTail the first `tail` lanes of one vector.
-template <class Row, class Id, bool kWeighted, int kVectors, bool kPrefetch, int kLines, bool kTail = false>
-HWY_INLINE void pool_columns(const Pool& pool, const Bag& bag, int64_t col, int64_t tail = 0) {
+template <class Row, class Id, bool kWeighted, int kVectors, int kLines, bool kTail = false>
+HWY_INLINE void pool_columns(const Pool& pool, const Bag& bag, int64_t prefetch_end, int64_t col, int64_t tail = 0) {
   using Element = typename Row::Element;
   const FloatTag d;
   constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(FloatTag()));
@@ -35,12 +35,10 @@ HWY_INLINE void pool_columns(const Pool& pool, const Bag& bag, int64_t col, int6
   HWY_UNROLL(16)
   for (int k = 0; k < kVectors; ++k) sum[k] = hn::Zero(d);
   for (int64_t p = bag.begin; p < bag.end; ++p) {
-    if constexpr (kPrefetch) {
-      const int64_t ahead = p + pool.ahead;
-      if (HWY_LIKELY(ahead < pool.ids_end)) {
-        constexpr int kLocality = kLines > 0 && kLines < 4 ? 3 : 2;
-        prefetch_row<kLines, kLocality>(pool.table + static_cast<int64_t>(ids[ahead]) * pool.row_bytes, pool.row_bytes);
-      }
+    const int64_t ahead = p + pool.ahead;
+    if (HWY_LIKELY(ahead < prefetch_end)) {
+      constexpr int kLocality = kLines > 0 && kLines < 4 ? 3 : 2;
+      prefetch_row<kLines, kLocality>(pool.table + static_cast<int64_t>(ids[ahead]) * pool.row_bytes, pool.row_bytes);
     }
     const Element* const row = reinterpret_cast<const Element*>(table + static_cast<int64_t>(ids[p]) * pool.row_bytes);
     const FloatVector weight = kWeighted ? hn::Set(d, pool.weights[p]) : hn::Zero(d);
@@ -54,14 +52,7 @@ HWY_INLINE void pool_columns(const Pool& pool, const Bag& bag, int64_t col, int6
     HWY_UNROLL(16)
     for (int k = 0; k < kVectors; ++k) sum[k] = hn::Div(sum[k], hn::Set(d, bag.divisor));
   }
-  HWY_UNROLL(16)
-  for (int k = 0; k < kVectors; ++k) {
-    if constexpr (kTail) {
-      store_tail(pool.storage, sum[k], bag.output, col, tail);
-    } else {
-      store_vector(pool.storage, sum[k], bag.output, col + k * kLanes);
-    }
-  }
+  store_columns<kVectors, kTail>(pool.storage, sum, bag.output, col, tail);
 }
 
 // All columns of one bag, whatever their number, in runs of as many vectors as fit the registers.
@@ -69,22 +60,17 @@ template <class Row, class Id, bool kWeighted>
 HWY_INLINE void pool_any_dim(const Pool& pool, const Bag& bag) {
   constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(FloatTag()));
   int64_t col = 0;
-  bool first = true;
+  int64_t prefetch_end = pool.ids_end;  // the first columns prefetch whole rows, for all
   const auto columns = [&]<int kVectors>() HWY_ATTR {
     for (; col + kVectors * kLanes <= pool.dim; col += kVectors * kLanes) {
-      if (first) {
-        pool_columns<Row, Id, kWeighted, kVectors, true, 0>(pool, bag, col);
-      } else {
-        pool_columns<Row, Id, kWeighted, kVectors, false, 0>(pool, bag, col);
-      }
-      first = false;
+      pool_columns<Row, Id, kWeighted, kVectors, 0>(pool, bag, prefetch_end, col);
+      prefetch_end = 0;
     }
   };
   columns.template operator()<8>();
   columns.template operator()<4>();
-  columns.template operator()<2>();
   columns.template operator()<1>();
-  if (col < pool.dim) pool_columns<Row, Id, kWeighted, 1, true, 0, true>(pool, bag, col, pool.dim - col);
+  if (col < pool.dim) pool_columns<Row, Id, kWeighted, 1, 0, true>(pool, bag, prefetch_end, col, pool.dim - col);
 }
 
 // kVectors 0: any dim, otherwise exactly so many vectors.
@@ -102,7 +88,7 @@ void pool_bags(const Pool& pool) {
     const int64_t end = pool.first(b + 1);
     const Bag bag{begin, end, pool.mean && end > begin ? static_cast<float>(end - begin) : 1.0f, output};
     if constexpr (kVectors > 0) {
-      pool_columns<Row, Id, kWeighted, kVectors, true, kLines>(pool, bag, 0);
+      pool_columns<Row, Id, kWeighted, kVectors, kLines>(pool, bag, pool.ids_end, 0);
     } else {
       pool_any_dim<Row, Id, kWeighted>(pool, bag);
     }
@@ -112,21 +98,19 @@ void pool_bags(const Pool& pool) {
 
 template <class Row, class Id, bool kWeighted>
 PoolFunction pool_for_dim(int64_t dim) {
+  // Without masks it is the portable variant: there for correctness, not worth code for every dim.
+  constexpr bool kEveryDim = TESSERA_MASKS_AND_HALF != 0;
   constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(FloatTag()));
-  switch (dim % kLanes == 0 ? dim / kLanes : 0) {
-    case 1:
-      return pool_bags<Row, Id, kWeighted, 1>;
-    case 2:
-      return pool_bags<Row, Id, kWeighted, 2>;
-    case 4:
-      return pool_bags<Row, Id, kWeighted, 4>;
-    case 8:
-      return pool_bags<Row, Id, kWeighted, 8>;
-    case 16:
-      return pool_bags < Row, Id, kWeighted, kMaxVectors == 16 ? 16 : 0 > ;
-    default:
-      return pool_bags<Row, Id, kWeighted, 0>;
+  constexpr int kWidest = kMaxVectors == 16 ? 16 : 0;
+  if constexpr (kEveryDim) {
+    const int64_t vectors = dim % kLanes == 0 ? dim / kLanes : 0;
+    if (vectors == 1) return pool_bags<Row, Id, kWeighted, 1>;
+    if (vectors == 2) return pool_bags<Row, Id, kWeighted, 2>;
+    if (vectors == 4) return pool_bags<Row, Id, kWeighted, 4>;
+    if (vectors == 8) return pool_bags<Row, Id, kWeighted, 8>;
+    if (vectors == 16) return pool_bags<Row, Id, kWeighted, kWidest>;
   }
+  return pool_bags<Row, Id, kWeighted, 0>;
 }
 template <class Row>
 PoolFunction pool_for_ids(bool wide_ids, bool weighted, int64_t dim) {
@@ -156,13 +140,14 @@ HWY_INLINE void max_columns(const Pool& pool, const Bag& bag, int64_t col, int64
     most = hn::IfThenElse(wins, x, most);
     winner = hn::IfThenElse(hn::RebindMask(di, wins), hn::Set(di, static_cast<int32_t>(p - bag.begin)), winner);
   }
-  const FloatVector winner_bits = hn::BitCast(d, winner);
+  const FloatVector results[1] = {most};
+  const FloatVector places[1] = {hn::BitCast(d, winner)};
   if (whole) {
-    store_vector(pool.storage, most, bag.output, col);
-    if (winners != nullptr) store_vector(Storage::kFloat32, winner_bits, winners, col);
+    store_columns<1, false>(pool.storage, results, bag.output, col, n);
+    if (winners != nullptr) store_columns<1, false>(Storage::kFloat32, places, winners, col, n);
   } else {
-    store_tail(pool.storage, most, bag.output, col, n);
-    if (winners != nullptr) store_tail(Storage::kFloat32, winner_bits, winners, col, n);
+    store_columns<1, true>(pool.storage, results, bag.output, col, n);
+    if (winners != nullptr) store_columns<1, true>(Storage::kFloat32, places, winners, col, n);
   }
 }
 

@@ -90,29 +90,51 @@ HWY_INLINE void store_half(FloatVector v, uint16_t* p) {
 #endif
 }
 
-// To elements [col, col + lanes) of a row at `row`.
-HWY_INLINE void store_vector(Storage to, FloatVector v, void* row, int64_t col) {
-  if (HWY_LIKELY(to == Storage::kFloat32)) {
-    hn::StoreU(v, FloatTag(), static_cast<float*>(row) + col);
-  } else if (to == Storage::kFloat16) {
-    store_half(v, static_cast<uint16_t*>(row) + col);
-  } else {
-    store_bfloat16(v, static_cast<uint16_t*>(row) + col);
+// To elements [col, col + count) of a row of a 16-bit type. Out of line: it is the rarer case.
+HWY_NOINLINE void store_narrow(Storage to, const float* values, int64_t count, void* row, int64_t col) {
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(FloatTag()));
+  uint16_t* const out = static_cast<uint16_t*>(row) + col;
+  int64_t at = 0;
+  for (; at + lanes <= count; at += lanes) {
+    const FloatVector v = hn::LoadU(FloatTag(), values + at);
+    to == Storage::kFloat16 ? store_half(v, out + at) : store_bfloat16(v, out + at);
   }
+  if (at == count) return;
+  uint16_t buffer[kMaxLanes];
+  const FloatVector v = load_tail<Float>(values + at, count - at);
+  to == Storage::kFloat16 ? store_half(v, buffer) : store_bfloat16(v, buffer);
+  for (int64_t i = 0; at + i < count; ++i) out[at + i] = buffer[i];
 }
 
-// The first n lanes alone.
-HWY_INLINE void store_tail(Storage to, FloatVector v, void* row, int64_t col, int64_t n) {
+// The first n lanes, to p and no further.
+HWY_INLINE void store_tail(FloatVector v, float* p, int64_t n) {
 #if TESSERA_MASKS_AND_HALF
-  if (HWY_LIKELY(to == Storage::kFloat32)) {
-    hn::BlendedStore(v, hn::FirstN(FloatTag(), static_cast<size_t>(n)), FloatTag(), static_cast<float*>(row) + col);
+  hn::BlendedStore(v, hn::FirstN(FloatTag(), static_cast<size_t>(n)), FloatTag(), p);
+#else
+  float buffer[kMaxLanes];
+  hn::StoreU(v, FloatTag(), buffer);
+  for (int64_t i = 0; i < n; ++i) p[i] = buffer[i];
+#endif
+}
+
+// All lanes of the vectors, or the first `tail` lanes of the one there is, to elements [col, ...) of a row.
+template <int kVectors, bool kTail>
+HWY_INLINE void store_columns(Storage to, const FloatVector (&v)[kVectors], void* row, int64_t col, int64_t tail) {
+  constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(FloatTag()));
+  if (HWY_UNLIKELY(to != Storage::kFloat32)) {
+    float values[kVectors * kLanes];
+    HWY_UNROLL(16)
+    for (int k = 0; k < kVectors; ++k) hn::StoreU(v[k], FloatTag(), values + k * kLanes);
+    store_narrow(to, values, kTail ? tail : kVectors * kLanes, row, col);
     return;
   }
-#endif
-  float buffer[kMaxLanes];
-  store_vector(to, v, buffer, 0);
-  const size_t size = static_cast<size_t>(bytes_of(to));
-  __builtin_memcpy(static_cast<char*>(row) + static_cast<size_t>(col) * size, buffer, static_cast<size_t>(n) * size);
+  float* const out = static_cast<float*>(row) + col;
+  if constexpr (kTail) {
+    store_tail(v[0], out, tail);
+  } else {
+    HWY_UNROLL(16)
+    for (int k = 0; k < kVectors; ++k) hn::StoreU(v[k], FloatTag(), out + k * kLanes);
+  }
 }
 
 template <class Row>
@@ -120,7 +142,7 @@ HWY_INLINE void widen_row(const typename Row::Element* row, int64_t dim, float* 
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(FloatTag()));
   int64_t col = 0;
   for (; col + lanes <= dim; col += lanes) hn::StoreU(Row::load(row + col), FloatTag(), out + col);
-  if (col < dim) store_tail(Storage::kFloat32, load_tail<Row>(row + col, dim - col), out, col, dim - col);
+  if (col < dim) store_tail(load_tail<Row>(row + col, dim - col), out + col, dim - col);
 }
 
 // kLines > 0: so many cache lines from `row` on; 0: those of `bytes` bytes.

@@ -20,7 +20,7 @@ enum class Source {
 };
 
 // Reads the entries of a walk: G is the type of gradients.
-template <class G, Source kSource, bool kClamp>
+template <class G, Source kSource>
 class Walker {
   using Element = typename G::Element;
   using Entry = std::conditional_t<kSource == Source::kFull, FullEntry, PlainEntry>;
@@ -77,14 +77,14 @@ class Walker {
   // A vector of an entry's gradient, after grad_scale and the clamp, before the entry's scale and weight.
   HWY_INLINE FloatVector clamped(FloatVector g) const {
     const FloatTag d;
-    if constexpr (kClamp) {
-      g = hn::Mul(g, hn::Set(d, walk_.grad_scale));
-      return hn::Clamp(g, hn::Set(d, -walk_.max_gradient), hn::Set(d, walk_.max_gradient));
-    }
-    return g;
+    if (HWY_LIKELY(walk_.max_gradient == 0)) return g;  // factor() has grad_scale
+    g = hn::Mul(g, hn::Set(d, walk_.grad_scale));
+    return hn::Clamp(g, hn::Set(d, -walk_.max_gradient), hn::Set(d, walk_.max_gradient));
   }
   // The factor that goes with clamped().
-  HWY_INLINE float factor(const Entry& e) const { return kClamp ? scale(e) : scale(e) * walk_.grad_scale; }
+  HWY_INLINE float factor(const Entry& e) const {
+    return walk_.max_gradient == 0 ? scale(e) * walk_.grad_scale : scale(e);
+  }
 
   // MAX: only the columns that the entry won.
   HWY_INLINE FloatVector won(const Entry& e, int64_t col, int64_t n, FloatVector g) const {
@@ -118,14 +118,7 @@ class Walker {
         sums[k] = hn::MulAdd(won(e, col + k * kLanes, kTail ? tail : kLanes, x), hn::Set(d, weight), sums[k]);
       }
     }
-    HWY_UNROLL(8)
-    for (int k = 0; k < kVectors; ++k) {
-      if constexpr (kTail) {
-        store_tail(Storage::kFloat32, sums[k], out, col, tail);
-      } else {
-        hn::StoreU(sums[k], d, out + col + k * kLanes);
-      }
-    }
+    store_columns<kVectors, kTail>(Storage::kFloat32, sums, out, col, tail);
   }
 
   HWY_INLINE void sum(int64_t begin, int64_t end, float* out) const {
@@ -139,9 +132,10 @@ class Walker {
 
   // The sum, in `room`, or where it lies already.
   HWY_INLINE const float* gradient(int64_t begin, int64_t end, float* room) const {
-    if constexpr (std::is_same_v<G, Float> && kSource != Source::kFull && !kClamp) {
+    if constexpr (std::is_same_v<G, Float> && kSource != Source::kFull) {
       const Entry& e = entries_[begin];
-      if (end - begin == 1 && factor(e) == 1) return reinterpret_cast<const float*>(address(e));
+      if (end - begin == 1 && walk_.max_gradient == 0 && factor(e) == 1)
+        return reinterpret_cast<const float*>(address(e));
     }
     sum(begin, end, room);
     return room;
@@ -185,16 +179,11 @@ class Walker {
   const Entry* const entries_;
 };
 
-template <class G, bool kClamp>
-void walk_gradients(const Walk& w) {
-  if (w.full != nullptr) return Walker<G, Source::kFull, kClamp>(w).run();
-  if (w.slots != nullptr) return Walker<G, Source::kSlots, kClamp>(w).run();
-  Walker<G, Source::kFormula, kClamp>(w).run();
-}
 template <class G>
 void walk_type(const Walk& w) {
-  if (w.max_gradient > 0) return walk_gradients<G, true>(w);
-  walk_gradients<G, false>(w);
+  if (w.full != nullptr) return Walker<G, Source::kFull>(w).run();
+  if (w.slots != nullptr) return Walker<G, Source::kSlots>(w).run();
+  Walker<G, Source::kFormula>(w).run();
 }
 void walk(const Walk& w) {
   if (w.storage == Storage::kFloat32) return walk_type<Float>(w);

@@ -2,30 +2,17 @@
 
 #include <algorithm>
 
+#include "modules/lookup_view.h"
+
 namespace tessera {
 namespace {
 
 // The batch where it is, as a kernel takes it.
-struct LocalBatch {
-  LocalBatch(const CheckedBatch& batch, bool weighted)
-      : ids(batch.input.values().dl()), offsets(batch.input.offsets().dl()) {
-    has_weights = weighted || !batch.clean();
-    if (has_weights) weights = batch.clean() ? batch.input.weights().dl() : batch.mean_weights.dl();
-  }
-  tsr_lookup lookup(const std::vector<tsr_lookup_feature>& features) const {
-    tsr_lookup l{};
-    l.struct_size = sizeof(l);
-    l.num_features = static_cast<uint32_t>(features.size());
-    l.feature_stride = sizeof(tsr_lookup_feature);
-    l.features = features.data();
-    l.ids = &ids;
-    l.offsets = &offsets;
-    l.weights = has_weights ? &weights : nullptr;
-    return l;
-  }
-  DLTensor ids, offsets, weights{};
-  bool has_weights;
-};
+LookupView local_batch(const CheckedBatch& batch, bool weighted) {
+  const Tensor none;
+  const Tensor& weights = !batch.clean() ? batch.mean_weights : weighted ? batch.input.weights() : none;
+  return {batch.input.values(), batch.input.offsets(), weights};
+}
 
 }  // namespace
 
@@ -56,13 +43,13 @@ void Replicas::fill_features(const CheckedBatch& batch, bool sequence, const Slo
 void Replicas::forward(const CheckedBatch& batch, bool weighted, bool sequence, const Tensor& out,
                        const SlotLayout& layout, Contexts* contexts) {
   fill_features(batch, sequence, layout);
-  const LocalBatch local(batch, weighted);
+  const LookupView local = local_batch(batch, weighted);
   if (contexts) {
     contexts->clear();
     contexts->resize(groups_.lookups().size());
   }
   for (size_t g = 0; g < groups_.lookups().size(); ++g) {
-    const tsr_lookup lookup = local.lookup(features_[g]);
+    const tsr_lookup lookup = local.of(features_[g]);
     groups_.lookups()[g]->forward(lookup, out, contexts ? &(*contexts)[g] : nullptr);
   }
 }
@@ -70,7 +57,7 @@ void Replicas::forward(const CheckedBatch& batch, bool weighted, bool sequence, 
 void Replicas::backward(const CheckedBatch& batch, bool weighted, bool sequence, const Tensor& grad,
                         const SlotLayout& layout, Contexts&& contexts, const ProcessGroup& group, double scale) {
   fill_features(batch, sequence, layout);
-  const LocalBatch local(batch, weighted);
+  const LookupView local = local_batch(batch, weighted);
   int64_t total = 0;
   std::vector<int64_t> begin;
   for (const LocalShard& shard : groups_.shards()) {
@@ -80,7 +67,7 @@ void Replicas::backward(const CheckedBatch& batch, bool weighted, bool sequence,
   const Tensor buffer = reduce_.ensure(total).first({total});
   std::fill_n(buffer.data<float>(), total, 0.0f);
   for (size_t g = 0; g < groups_.lookups().size(); ++g) {
-    const tsr_lookup lookup = local.lookup(features_[g]);
+    const tsr_lookup lookup = local.of(features_[g]);
     const auto gradients = groups_.lookups()[g]->backward_rows(std::move(contexts[g]), lookup, grad, scale);
     for (size_t s = 0; s < groups_.shards().size(); ++s) {
       const LocalShard& shard = groups_.shards()[s];

@@ -104,8 +104,8 @@ void OwnerLookup::forward(Step& step, bool keep_context) {
   step.contexts.resize(groups_.lookups().size());
   for (size_t g = 0; g < groups_.lookups().size(); ++g) {
     if (step.features[g].empty()) continue;
-    const BatchTensors tensors(step);
-    const tsr_lookup lookup = tensors.lookup(step.features[g]);
+    const LookupView batch = received_batch(step);
+    const tsr_lookup lookup = batch.of(step.features[g]);
     groups_.lookups()[g]->forward(lookup, step.owner_rows.tensor(), keep_context ? &step.contexts[g] : nullptr);
   }
 }
@@ -117,14 +117,13 @@ void OwnerLookup::backward(Step& step, double grad_scale) {
       lookup.count_step();  // t of the formulas counts steps, not batches that had ids here
       continue;
     }
-    const BatchTensors tensors(step);
-    const tsr_lookup batch = tensors.lookup(step.features[g]);
+    const LookupView batch = received_batch(step);
+    const tsr_lookup ids = batch.of(step.features[g]);
     if (lookup.updates_in_backward()) {
-      lookup.backward(std::move(step.contexts[g]), batch, step.owner_rows.tensor(), grad_scale);
+      lookup.backward(std::move(step.contexts[g]), ids, step.owner_rows.tensor(), grad_scale);
       continue;
     }
-    const auto gradients =
-        lookup.backward_rows(std::move(step.contexts[g]), batch, step.owner_rows.tensor(), grad_scale);
+    const auto gradients = lookup.backward_rows(std::move(step.contexts[g]), ids, step.owner_rows.tensor(), grad_scale);
     for (size_t t = 0; t < gradients.size(); ++t) lookup.apply(static_cast<int>(t), gradients[t]);
     lookup.count_step();
   }

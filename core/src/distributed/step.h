@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "distributed/lanes.h"
+#include "modules/lookup_view.h"
 #include "tessera/jagged_tensor.h"
 #include "tessera/lookup.h"
 #include "tessera/tensor.h"
@@ -101,32 +102,10 @@ struct Step {
   std::vector<int64_t> lane_begin;                 // home: where each lane's rows begin in home_rows
 };
 
-// The owner's batch as the kernel takes it. Refers to the step; lives for one call.
-class BatchTensors {
- public:
-  explicit BatchTensors(const Step& step)
-      : ids_(step.ids.tensor().first({step.num_ids})), offsets_(step.offsets.tensor().first({step.num_offsets})) {
-    if (step.weighted) weights_ = step.weights.tensor().first({step.num_ids});
-    dl_ids_ = ids_.dl();
-    dl_offsets_ = offsets_.dl();
-    dl_weights_ = weights_.dl();
-  }
-  BatchTensors(const BatchTensors&) = delete;
-  tsr_lookup lookup(const std::vector<tsr_lookup_feature>& features) const {
-    tsr_lookup l{};
-    l.struct_size = sizeof(l);
-    l.num_features = static_cast<uint32_t>(features.size());
-    l.feature_stride = sizeof(tsr_lookup_feature);
-    l.features = features.data();
-    l.ids = &dl_ids_;
-    l.offsets = &dl_offsets_;
-    l.weights = weights_.defined() ? &dl_weights_ : nullptr;
-    return l;
-  }
-
- private:
-  Tensor ids_, offsets_, weights_;
-  DLTensor dl_ids_, dl_offsets_, dl_weights_;
-};
+// The owner's batch as the kernel takes it.
+inline LookupView received_batch(const Step& step) {
+  return {step.ids.tensor().first({step.num_ids}), step.offsets.tensor().first({step.num_offsets}),
+          step.weighted ? step.weights.tensor().first({step.num_ids}) : Tensor()};
+}
 
 }  // namespace tessera

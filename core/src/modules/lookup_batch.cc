@@ -91,21 +91,6 @@ void LookupBatch::add(int table, const LookupIds::Feature& feature, int64_t outp
       {table, static_cast<int32_t>(feature.pooling), feature.bags, feature.first_offset, output_offset, output_stride});
 }
 
-tsr_lookup LookupBatch::view() {
-  dl_ids_ = ids_.dl();
-  dl_offsets_ = offsets_.dl();
-  if (weights_.defined()) dl_weights_ = weights_.dl();
-  tsr_lookup view{};
-  view.struct_size = sizeof(tsr_lookup);
-  view.num_features = static_cast<uint32_t>(features_.size());
-  view.feature_stride = sizeof(tsr_lookup_feature);
-  view.features = features_.data();
-  view.ids = &dl_ids_;
-  view.offsets = &dl_offsets_;
-  view.weights = weights_.defined() ? &dl_weights_ : nullptr;
-  return view;
-}
-
 void add_weight_gradients(const LookupIds& ids, const Tensor& looked_up, const Tensor& total) {
   const float* from = looked_up.data<float>();
   float* to = total.data<float>();

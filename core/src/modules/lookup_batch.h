@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "modules/lookup_view.h"
 #include "tessera/bounds.h"
 #include "tessera/embedding_modules.h"
 #include "tessera/lookup.h"
@@ -32,14 +33,14 @@ LookupIds make_lookup_ids(const BoundsInput& input, CheckedIds checked, const st
 class LookupBatch {
  public:
   LookupBatch() = default;
-  explicit LookupBatch(const LookupIds& ids) : ids_(ids.ids), offsets_(ids.offsets), weights_(ids.weights) {}
+  explicit LookupBatch(const LookupIds& ids)
+      : tensors_(std::make_unique<LookupView>(ids.ids, ids.offsets, ids.weights)) {}
   void add(int table, const LookupIds::Feature& feature, int64_t output_offset, int64_t output_stride);
-  tsr_lookup view();
+  tsr_lookup view() const { return tensors_->of(features_); }
 
  private:
   std::vector<tsr_lookup_feature> features_;
-  Tensor ids_, offsets_, weights_;
-  DLTensor dl_ids_{}, dl_offsets_{}, dl_weights_{};
+  std::unique_ptr<LookupView> tensors_;
 };
 
 struct EmbeddingContext::State {
