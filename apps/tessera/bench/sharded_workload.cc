@@ -1,10 +1,13 @@
 #include "bench/sharded_workload.h"
 
 #include <algorithm>
+#include <boost/program_options.hpp>
 
 #include "bench/bench.h"
 
 namespace tessera::cli {
+namespace po = boost::program_options;
+
 namespace {
 
 // Distinct values of the 26 categorical columns of the Criteo Display Advertising Challenge (Kaggle, 2014).
@@ -22,6 +25,30 @@ std::vector<int64_t> rows_of(const ShardedWorkload& w) {
 }
 
 }  // namespace
+
+bool parse(po::options_description& options, const std::vector<std::string>& args, ShardedBench* b) {
+  ShardedWorkload& w = b->workload;
+  auto add = options.add_options();
+  add("nproc", po::value(&b->nproc)->default_value(b->nproc), "ranks, one process each");
+  add("tables", po::value(&w.tables)->default_value(w.tables), "number of tables");
+  add("rows", po::value(&w.rows)->default_value(w.rows), "rows of each table, or criteo:CAP");
+  add("dim", po::value(&w.dim)->default_value(w.dim), "columns of each table");
+  add("batch", po::value(&w.batch)->default_value(w.batch), "samples per rank");
+  add("pooling", po::value(&w.pooling)->default_value(w.pooling), "ids per bag");
+  add("sharding", po::value(&w.sharding)->default_value(w.sharding), "a sharder's id, for every table");
+  add("kernel", po::value(&b->kernel)->default_value(b->kernel), "kernel plugin");
+  add("backend", po::value(&b->backend)->default_value(b->backend), "collective plugin");
+  add("steps", po::value(&b->steps_per_round)->default_value(b->steps_per_round), "steps per round");
+  if (!parse(options, args, &b->common)) return false;
+  const std::pair<const char*, int64_t> least_one[] = {{"--nproc", b->nproc},    {"--tables", w.tables},
+                                                       {"--dim", w.dim},         {"--batch", w.batch},
+                                                       {"--pooling", w.pooling}, {"--steps", b->steps_per_round}};
+  for (const auto& [name, value] : least_one) {
+    if (value < 1) throw UsageError(cat(name, " must be at least 1"));
+  }
+  workload_tables(w);  // refuses --rows here rather than in every rank
+  return true;
+}
 
 uint64_t Uniform::bits() {
   state_ += 0x9e3779b97f4a7c15u;

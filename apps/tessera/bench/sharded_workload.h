@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/bench.h"
 #include "tessera/data.h"
 #include "tessera/embedding_configs.h"
 #include "tessera/jagged_tensor.h"
@@ -21,6 +22,19 @@ struct ShardedWorkload {
   int64_t pooling = 1;
   std::string sharding = "table_wise";
 };
+
+// What a bench over ranks is told beside its workload.
+struct ShardedBench {
+  CommonOptions common;
+  ShardedWorkload workload;
+  std::string kernel = "auto", backend = "auto";
+  int nproc = 1;
+  int steps_per_round = 10;
+};
+
+// Adds the options of both to `options`, reads `args` and refuses what cannot be. False: help was printed.
+bool parse(boost::program_options::options_description& options, const std::vector<std::string>& args,
+           ShardedBench* bench);
 
 // Tables t0, t1, ... with features f0, f1, ...; UsageError for rows that cannot be.
 std::vector<EmbeddingBagConfig> workload_tables(const ShardedWorkload& w);

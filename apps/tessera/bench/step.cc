@@ -14,12 +14,8 @@ namespace {
 namespace po = boost::program_options;
 using json = nlohmann::ordered_json;
 
-struct StepBench {
-  CommonOptions common;
-  ShardedWorkload workload;
-  std::string kernel = "auto", backend = "auto", optimizer = "exact_rowwise_adagrad";
-  int nproc = 1;
-  int steps_per_round = 50;
+struct StepBench : ShardedBench {
+  std::string optimizer = "exact_rowwise_adagrad";
 };
 
 constexpr int kBatches = 16;
@@ -131,29 +127,9 @@ void run_rank(StepBench b, const RankEnvironment& where) {
 int bench_step(const std::vector<std::string>& args) {
   StepBench b;
   po::options_description options("usage: tessera bench step [OPTIONS]");
-  auto add = options.add_options();
-  add("nproc", po::value(&b.nproc)->default_value(b.nproc), "ranks, one process each");
-  add("tables", po::value(&b.workload.tables)->default_value(b.workload.tables), "number of tables");
-  add("rows", po::value(&b.workload.rows)->default_value(b.workload.rows), "rows of each table, or criteo:CAP");
-  add("dim", po::value(&b.workload.dim)->default_value(b.workload.dim), "columns of each table");
-  add("batch", po::value(&b.workload.batch)->default_value(b.workload.batch), "samples per rank");
-  add("pooling", po::value(&b.workload.pooling)->default_value(b.workload.pooling), "ids per bag");
-  add("sharding", po::value(&b.workload.sharding)->default_value(b.workload.sharding),
-      "a sharder's id, for every table");
-  add("optimizer", po::value(&b.optimizer)->default_value(b.optimizer), "a fused optimizer's id");
-  add("kernel", po::value(&b.kernel)->default_value(b.kernel), "kernel plugin");
-  add("backend", po::value(&b.backend)->default_value(b.backend), "collective plugin");
-  add("steps", po::value(&b.steps_per_round)->default_value(b.steps_per_round), "steps per round");
-  if (!parse(options, args, &b.common)) return 0;
-  for (const auto& [name, value] : {std::pair<const char*, int64_t>{"--nproc", b.nproc},
-                                    {"--tables", b.workload.tables},
-                                    {"--dim", b.workload.dim},
-                                    {"--batch", b.workload.batch},
-                                    {"--pooling", b.workload.pooling},
-                                    {"--steps", b.steps_per_round}}) {
-    if (value < 1) throw UsageError(cat(name, " must be at least 1"));
-  }
-  workload_tables(b.workload);  // refuses --rows here rather than in every rank
+  options.add_options()("optimizer", po::value(&b.optimizer)->default_value(b.optimizer), "a fused optimizer's id");
+  b.steps_per_round = 50;
+  if (!parse(options, args, &b)) return 0;
   run_in_ranks(b.nproc, b.nproc, 3600, [&](const RankEnvironment& where) {
     run_rank(b, where);
     return std::string();

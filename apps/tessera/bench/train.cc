@@ -13,13 +13,7 @@ namespace {
 namespace po = boost::program_options;
 using json = nlohmann::ordered_json;
 
-struct TrainBench {
-  CommonOptions common;
-  ShardedWorkload workload;
-  std::string kernel = "auto", backend = "auto";
-  int nproc = 1;
-  int steps_per_round = 10;
-};
+using TrainBench = ShardedBench;
 
 constexpr int kBatches = 8;
 constexpr int64_t kDense = 13;
@@ -119,28 +113,7 @@ void run_rank(TrainBench b, const RankEnvironment& where) {
 int bench_train(const std::vector<std::string>& args) {
   TrainBench b;
   po::options_description options("usage: tessera bench train [OPTIONS]");
-  auto add = options.add_options();
-  add("nproc", po::value(&b.nproc)->default_value(b.nproc), "ranks, one process each");
-  add("rows", po::value(&b.workload.rows)->default_value(b.workload.rows), "rows of each table, or criteo:CAP");
-  add("tables", po::value(&b.workload.tables)->default_value(b.workload.tables), "number of tables");
-  add("dim", po::value(&b.workload.dim)->default_value(b.workload.dim), "embedding dimension");
-  add("batch", po::value(&b.workload.batch)->default_value(b.workload.batch), "samples per rank");
-  add("pooling", po::value(&b.workload.pooling)->default_value(b.workload.pooling), "ids per bag");
-  add("sharding", po::value(&b.workload.sharding)->default_value(b.workload.sharding),
-      "a sharder's id, for every table");
-  add("kernel", po::value(&b.kernel)->default_value(b.kernel), "kernel plugin");
-  add("backend", po::value(&b.backend)->default_value(b.backend), "collective plugin");
-  add("steps", po::value(&b.steps_per_round)->default_value(b.steps_per_round), "steps per round");
-  if (!parse(options, args, &b.common)) return 0;
-  for (const auto& [name, value] : {std::pair<const char*, int64_t>{"--nproc", b.nproc},
-                                    {"--tables", b.workload.tables},
-                                    {"--dim", b.workload.dim},
-                                    {"--batch", b.workload.batch},
-                                    {"--pooling", b.workload.pooling},
-                                    {"--steps", b.steps_per_round}}) {
-    if (value < 1) throw UsageError(cat(name, " must be at least 1"));
-  }
-  workload_tables(b.workload);  // refuses --rows here rather than in every rank
+  if (!parse(options, args, &b)) return 0;
   run_in_ranks(b.nproc, b.nproc, 3600, [&](const RankEnvironment& where) {
     run_rank(b, where);
     return std::string();
