@@ -103,6 +103,13 @@ TEST(BenchLookup, LimitOfEveryKindOfRow) {
   }
 }
 
+TEST(BenchLookup, LimitOnThreads) {
+  const auto lines =
+      lines_of("lookup --pass limit --tables 2 --rows 300 --batch 256 --pooling 10 --dim 32 --threads 2");
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(lines[0].at("verified"), true);
+}
+
 TEST(BenchLookup, PassesSideBySideARoundPerLine) {
   const Result result = run(std::string(kTinyLookup) + "--pass forward,limit --kernel cpu --json --round-per-line",
                             " <<'END'\n\n\n\nEND");

@@ -9,6 +9,8 @@
 namespace tessera::cli {
 namespace {
 
+constexpr int64_t kRowsPerPiece = 1024;
+
 // Whole numbers from -8 to 7: float32 sums of them are exact in any order.
 void fill_with_small_integers(Tensor& table, uint64_t seed) {
   data::Random random(seed);
@@ -40,9 +42,9 @@ class Gather {
       rows.resize(rows.size() + kMaxGatherAhead, rows.back());
       rows_.push_back(std::move(rows));
     }
-    // More pieces than threads: one that starts late leaves its share to the others.
-    const int64_t pieces = runtime.threads() == 1 ? 1 : 8 * runtime.threads();
-    sums_.resize(static_cast<size_t>(std::min(pieces, count_)));
+    // More pieces than threads, so that one that starts late leaves its share to the others; each worth a hand-over.
+    const int64_t most = runtime.threads() == 1 ? 1 : 8 * runtime.threads();
+    sums_.resize(static_cast<size_t>(std::clamp<int64_t>(count_ / kRowsPerPiece, 1, most)));
   }
 
   double sum(size_t batch, const GatherWay& way) {
