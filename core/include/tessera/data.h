@@ -8,7 +8,8 @@
 //   }
 //
 // The global batches depend on data, seed and epoch alone, never on the number of ranks, so losses of different world
-// sizes can be compared.
+// sizes can be compared. All are full but the last two of an epoch, which share the rest equally: adaptive optimizers
+// take a step of full length for the mean gradient of any batch, and one of a few samples would end the epoch badly.
 #pragma once
 
 #include <cstdint>
@@ -99,12 +100,14 @@ class BatchReader {
   void start_epoch(int64_t epoch);
   // Goes to batch `index` of the current epoch: to continue a run.
   void seek(int64_t index);
-  int64_t batches() const;                        // per epoch, the short last one included; the same on all ranks
+  int64_t batches() const;                        // per epoch, the last short ones included; the same on all ranks
   int64_t position() const { return position_; }  // index of the batch that next() gives
   // Rank r of W gets rows [n * r / W, n * (r + 1) / W) of the n in the global batch. False at the end of the epoch.
   bool next(Batch& batch);
 
  private:
+  int64_t first_sample(int64_t batch) const;  // of a batch of the epoch, in its order
+
   ExamplesPtr examples_;
   BatchReaderOptions options_;
   std::vector<uint32_t> order_;  // empty: the file's

@@ -87,6 +87,14 @@ void BatchReader::start_epoch(int64_t epoch) {
 
 int64_t BatchReader::batches() const { return (examples_->size() + options_.batch - 1) / options_.batch; }
 
+int64_t BatchReader::first_sample(int64_t batch) const {
+  const int64_t n = batches(), size = examples_->size();
+  if (batch == n) return size;
+  if (batch < n - 1 || batch == 0) return batch * options_.batch;
+  const int64_t before = (batch - 1) * options_.batch;
+  return before + (size - before + 1) / 2;
+}
+
 void BatchReader::seek(int64_t index) {
   if (index < 0 || index > batches()) {
     fail(Code::kOutOfRange, "there is no batch ", index, ": an epoch has ", batches(), " batches");
@@ -95,10 +103,9 @@ void BatchReader::seek(int64_t index) {
 }
 
 bool BatchReader::next(Batch& batch) {
-  const int64_t start = position_ * options_.batch;
-  if (start >= examples_->size()) return false;
-  ++position_;
-  const int64_t global = std::min(options_.batch, examples_->size() - start);
+  if (position_ >= batches()) return false;
+  const int64_t start = first_sample(position_++);
+  const int64_t global = first_sample(position_) - start;
   const int64_t begin = global * options_.rank / options_.world_size;
   const int64_t end = global * (options_.rank + 1) / options_.world_size;
   const Slice slice{*examples_, order_.empty() ? nullptr : order_.data(), start + begin, end - begin};
