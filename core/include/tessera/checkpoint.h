@@ -22,7 +22,7 @@ void save_checkpoint(const std::string& directory, DistributedModelParallel& mod
 
 // Collective. Returns `progress`. kNotFound: no checkpoint there. kDataLoss: damaged or truncated, the file is named.
 // kInvalidArgument: it does not fit the model: the sentence names the first table or parameter and both shapes.
-// kUnimplemented: of a newer format. Nothing of the model changes unless everything fits. Learning rates stay the job's.
+// kUnimplemented: of a newer format. Nothing of the model changes unless everything fits. Rates stay the job's own.
 std::string load_checkpoint(const std::string& directory, DistributedModelParallel& model,
                             KeyedOptimizer& dense_optimizer);
 

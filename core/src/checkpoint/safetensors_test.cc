@@ -90,9 +90,9 @@ TEST(Safetensors, RefusesDamage) {
       {file_of(one(R"("dtype":"F32","shape":[2],"data_offsets":[18446744073709551608,0])"), data), "lies at ["},
       {file_of(one(R"("dtype":"F32","shape":[2],"data_offsets":[0,8,9])"), data), "needs two offsets"},
       {file_of(one(R"("dtype":"F32","shape":[1],"data_offsets":[4,8])"), data), "there is a gap"},
-      {file_of(
-           R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
-           data),
+      {file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+               R"("b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+               data),
        "tensors overlap"}};
   for (const auto& [content, sentence] : cases) {
     test::write_file(dir.file("bad"), content);
