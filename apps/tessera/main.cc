@@ -36,16 +36,19 @@ int main(int argc, char** argv) {
   }
   for (const Command& c : kCommands) {
     if (name != c.name) continue;
+    const auto say = [&](const std::exception& e) {  // in one piece: ranks share standard error
+      std::cerr << "tessera " + name + ": " + e.what() + "\n";
+    };
     try {
       return c.run(args);
     } catch (const tessera::cli::UsageError& e) {
-      std::cerr << "tessera " << name << ": " << e.what() << '\n';
+      say(e);
       return 2;
     } catch (const tessera::Error& e) {
-      std::cerr << "tessera " << name << ": " << e.what() << '\n';
+      say(e);
       return e.code() == tessera::Code::kInvalidArgument || e.code() == tessera::Code::kNotFound ? 2 : 1;
     } catch (const std::exception& e) {
-      std::cerr << "tessera " << name << ": " << e.what() << '\n';
+      say(e);
       return 1;
     }
   }

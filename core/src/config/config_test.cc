@@ -166,6 +166,16 @@ TEST(Config, Overrides) {
   EXPECT_EQ(c.report.json, "");
 }
 
+TEST(Config, OverridesOfTheOptimizer) {
+  EXPECT_EQ(parse_config("", "job.toml", {"table_defaults.optimizer.name=adam"}).table_defaults.optimizer,
+            (PartSpec{"adam", R"({"learning_rate":0.05,"eps":1e-08})"}));
+  EXPECT_EQ(parse_config("", "job.toml", {"table_defaults.optimizer={ name = \"exact_sgd\", learning_rate = 0.5 }"})
+                .table_defaults.optimizer,
+            (PartSpec{"exact_sgd", R"({"learning_rate":0.5})"}));
+  EXPECT_EQ(error_of("", {"table_defaults.optimizer.name=3"}),
+            "--set table_defaults.optimizer.name=3: the optimizer's name must be a string, not an integer");
+}
+
 TEST(Config, BadOverrides) {
   EXPECT_EQ(error_of("", {"data.bach=1"}),
             "--set data.bach=1: unknown key \"bach\" in [data]; the nearest known key is \"batch\"");

@@ -193,6 +193,7 @@ void unknown_key(const toml::node& at, const std::string& section, const std::st
 }
 
 void set_option(PartSpec& part, const std::string& key, const toml::node& value) {
+  if (key == "name") return read(value, {"the optimizer's name", 0, 0, {}}, part.name);
   json options = json::parse(part.options);
   options[key] = to_json(value, key);
   part.options = options.dump();
