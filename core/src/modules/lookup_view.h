@@ -1,0 +1,40 @@
+// A batch as one kernel call takes it: tensors of ids, offsets and weights, and a list of features.
+#pragma once
+
+#include <vector>
+
+#include "tessera/abi/kernel.h"
+#include "tessera/tensor.h"
+
+namespace tessera {
+
+class LookupView {
+ public:
+  // weights undefined: all 1.
+  LookupView(Tensor ids, Tensor offsets, Tensor weights)
+      : ids_(std::move(ids)), offsets_(std::move(offsets)), weights_(std::move(weights)) {
+    dl_ids_ = ids_.dl();
+    dl_offsets_ = offsets_.dl();
+    if (weights_.defined()) dl_weights_ = weights_.dl();
+  }
+  LookupView(const LookupView&) = delete;
+
+  // Points into this object and into `features`.
+  tsr_lookup of(const std::vector<tsr_lookup_feature>& features) const {
+    tsr_lookup view{};
+    view.struct_size = sizeof(tsr_lookup);
+    view.num_features = static_cast<uint32_t>(features.size());
+    view.feature_stride = sizeof(tsr_lookup_feature);
+    view.features = features.data();
+    view.ids = &dl_ids_;
+    view.offsets = &dl_offsets_;
+    view.weights = weights_.defined() ? &dl_weights_ : nullptr;
+    return view;
+  }
+
+ private:
+  Tensor ids_, offsets_, weights_;
+  DLTensor dl_ids_{}, dl_offsets_{}, dl_weights_{};
+};
+
+}  // namespace tessera
