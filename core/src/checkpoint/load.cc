@@ -16,7 +16,7 @@ namespace tessera {
 namespace checkpoint {
 namespace {
 
-constexpr int64_t kBlockFloats = int64_t{4} << 20;  // 16 MiB are read at a time
+constexpr int64_t kReadFloats = int64_t{4} << 20;  // 16 MiB are read at a time
 
 // A whole, undamaged checkpoint, open on every rank.
 struct Source {
@@ -157,7 +157,7 @@ class ShardLoader {
       const TableEntry* stored = source.manifest.find(t.stored.parameter);
       int64_t width = stored->dim;
       for (size_t k = 0; k < stored->states.size(); ++k) width += stored->state_width(k);
-      const int64_t step = std::max<int64_t>(1, kBlockFloats / width);
+      const int64_t step = std::max<int64_t>(1, kReadFloats / width);
       for (size_t s = 0; s < t.sharding->shards.size(); ++s) {
         const ShardMetadata& w = t.sharding->shards[s];
         if (w.rank != rank) continue;

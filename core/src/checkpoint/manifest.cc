@@ -8,7 +8,7 @@
 namespace tessera::checkpoint {
 namespace {
 
-using json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr int64_t kVersion = 1;
 
@@ -24,8 +24,8 @@ uint32_t crc_of(const std::string& text) {
       ::crc32(0, reinterpret_cast<const unsigned char*>(text.data()), static_cast<uInt>(text.size())));
 }
 
-json to_json(const TableEntry& t) {
-  json states = json::array();
+OrderedJson to_json(const TableEntry& t) {
+  OrderedJson states = OrderedJson::array();
   for (const Lookup::State& s : t.states) states.push_back({{"name", s.name}, {"per_row", s.per_row}});
   return {{"parameter", t.parameter},
           {"name", t.name},
@@ -39,7 +39,7 @@ json to_json(const TableEntry& t) {
           {"column_cuts", t.cuts}};
 }
 
-TableEntry table_from(const json& j) {
+TableEntry table_from(const OrderedJson& j) {
   TableEntry t;
   t.parameter = j.at("parameter").get<std::string>();
   t.name = j.at("name").get<std::string>();
@@ -50,7 +50,7 @@ TableEntry table_from(const json& j) {
   t.optimizer.options = j.at("optimizer").at("options").get<std::string>();
   t.optimizer.max_gradient = j.at("optimizer").at("max_gradient").get<double>();
   t.learning_rate = j.at("learning_rate").get<double>();
-  for (const json& s : j.at("states"))
+  for (const OrderedJson& s : j.at("states"))
     t.states.push_back({s.at("name").get<std::string>(), s.at("per_row").get<bool>()});
   t.cuts = j.at("column_cuts").get<std::vector<int64_t>>();
   int64_t left = t.dim;
@@ -63,15 +63,15 @@ TableEntry table_from(const json& j) {
   return t;
 }
 
-Manifest manifest_from(const json& j) {
+Manifest manifest_from(const OrderedJson& j) {
   Manifest m;
   m.world_size = j.at("world_size").get<int>();
   m.progress = j.at("progress").get<std::string>();
-  for (const json& t : j.at("tables")) m.tables.push_back(table_from(t));
-  for (const json& s : j.at("collections"))
+  for (const OrderedJson& t : j.at("tables")) m.tables.push_back(table_from(t));
+  for (const OrderedJson& s : j.at("collections"))
     m.steps.emplace_back(s.at("path").get<std::string>(), s.at("step").get<int64_t>());
   m.dense_optimizer = j.at("dense_optimizer").get<std::vector<std::vector<std::string>>>();
-  for (const json& f : j.at("files")) {
+  for (const OrderedJson& f : j.at("files")) {
     m.files.push_back({f.at("name").get<std::string>(), f.at("bytes").get<int64_t>(),
                        static_cast<uint32_t>(std::stoul(f.at("crc32").get<std::string>(), nullptr, 16))});
   }
@@ -105,17 +105,17 @@ const TableEntry* Manifest::find(const std::string& parameter) const {
 }
 
 std::string Manifest::json() const {
-  checkpoint::json content = {{"world_size", world_size}, {"progress", progress}};
-  content["collections"] = checkpoint::json::array();
+  OrderedJson content = {{"world_size", world_size}, {"progress", progress}};
+  content["collections"] = OrderedJson::array();
   for (const auto& [path, step] : steps) content["collections"].push_back({{"path", path}, {"step", step}});
-  content["tables"] = checkpoint::json::array();
+  content["tables"] = OrderedJson::array();
   for (const TableEntry& t : tables) content["tables"].push_back(to_json(t));
   content["dense_optimizer"] = dense_optimizer;
-  content["files"] = checkpoint::json::array();
+  content["files"] = OrderedJson::array();
   for (const File& f : files) content["files"].push_back({{"name", f.name}, {"bytes", f.bytes}, {"crc32", hex(f.crc)}});
   try {
     const std::string sum = hex(crc_of(content.dump()));
-    return checkpoint::json{
+    return OrderedJson{
                {"format", "tessera.checkpoint"}, {"version", kVersion}, {"crc32", sum}, {"content", content}}
                .dump(1) +
            "\n";
@@ -126,7 +126,7 @@ std::string Manifest::json() const {
 
 Manifest Manifest::from_json(const std::string& text, const std::string& path) {
   try {
-    const auto j = checkpoint::json::parse(text);
+    const auto j = OrderedJson::parse(text);
     if (j.at("format") != "tessera.checkpoint") fail(Code::kDataLoss, "it is none of a checkpoint");
     const auto version = j.at("version").get<int64_t>();
     if (version > kVersion) {

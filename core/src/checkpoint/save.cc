@@ -16,7 +16,7 @@ namespace tessera {
 namespace checkpoint {
 namespace {
 
-constexpr int64_t kBlockFloats = int64_t{4} << 20;  // 16 MiB travel at a time
+constexpr int64_t kSentFloats = int64_t{4} << 20;  // 16 MiB travel at a time
 
 // Rows of one shard, weights and states: what one rank contributes to a block.
 struct Piece {
@@ -112,7 +112,7 @@ class TableSaver {
       : group_(group), table_(table), entry_(table.stored), files_(files), sender_(group, table) {
     int64_t width = entry_.dim;
     for (size_t k = 0; k < entry_.states.size(); ++k) width += entry_.state_width(k);
-    rows_per_block_ = std::max<int64_t>(1, kBlockFloats / width);
+    rows_per_block_ = std::max<int64_t>(1, kSentFloats / width);
   }
 
   void save() {

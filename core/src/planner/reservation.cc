@@ -8,7 +8,7 @@ namespace tessera {
 
 namespace {
 
-constexpr double kIndexBytes = 8;
+constexpr double kIdBytes = 8;
 constexpr int64_t kInputCopies = 20;  // of a batch that are alive at once
 constexpr int64_t kDenseCopies = 6;   // parameters, gradients, optimizer states, buckets
 
@@ -40,7 +40,7 @@ ReservedStorage reserve_storage(const std::vector<PlannerModule>& modules, const
     }
   }
   ReservedStorage out;
-  out.kjt = on_device(saturating_product(kInputCopies, to_bytes(std::ceil(kIndexBytes * ids))), topology);
+  out.kjt = on_device(saturating_product(kInputCopies, to_bytes(std::ceil(kIdBytes * ids))), topology);
   out.available = {to_bytes((1 - percentage) * static_cast<double>(topology.hbm_cap)), topology.ddr_cap,
                    topology.ssd_cap};
   if (options.storage_reservation.kind == StorageReservation::Kind::kFixedPercentage) return out;
