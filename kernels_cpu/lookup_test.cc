@@ -1,0 +1,131 @@
+// tessera::Lookup over the CPU kernels: the choice of a kernel, steps, rows in and out.
+#include "tessera/lookup.h"
+
+#include <gtest/gtest.h>
+
+#include "tessera/runtime.h"
+
+namespace tessera {
+namespace {
+
+RuntimeOptions only_built_plugins() {
+  RuntimeOptions options;
+  options.plugin_path = {TESSERA_PLUGINS};
+  options.default_path = false;
+  return options;
+}
+
+LookupOptions one_table(const std::string& compute_kernel) {
+  LookupOptions options;
+  options.compute_kernel = compute_kernel;
+  options.tables = {{"film", 4, 2}};
+  options.optimizer = {"exact_adagrad", R"({"learning_rate": 0.5, "eps": 0})"};
+  return options;
+}
+
+// Two bags of the only table, {1, 3} and {1}, summed.
+struct Batch {
+  Tensor ids = Tensor::from<int64_t>({1, 3, 1});
+  Tensor offsets = Tensor::from<int64_t>({0, 2, 3});
+  Tensor output = Tensor::zeros({2, 2});
+  Tensor grad = Tensor::from<float>({1, 2, 3, -4}).reshape({2, 2});
+  DLTensor raw_ids = ids.dl();
+  DLTensor raw_offsets = offsets.dl();
+  tsr_lookup_feature feature{0, TSR_POOLING_SUM, 2, 0, 0, 2};
+  tsr_lookup lookup{sizeof(tsr_lookup), 1, sizeof(tsr_lookup_feature), 0, &feature, &raw_ids, &raw_offsets, nullptr};
+};
+
+class LookupTest : public testing::Test {
+ protected:
+  Runtime runtime{only_built_plugins()};
+};
+
+TEST_F(LookupTest, AutoTakesTheHighestPriorityThatSupportsTheTables) {
+  EXPECT_EQ(Lookup(runtime, one_table("fused")).kernel_id(), "cpu");
+  LookupOptions options = one_table("fused");
+  options.kernel = "reference";
+  EXPECT_EQ(Lookup(runtime, options).kernel_id(), "reference");
+}
+
+TEST_F(LookupTest, NoKernelNamesEveryCandidateWithItsReason) {
+  try {
+    Lookup(runtime, one_table("tensor_train"));
+    FAIL() << "nothing was refused";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Code::kUnimplemented);
+    const std::string text = e.what();
+    EXPECT_NE(text.find("cpu: compute kernel \"tensor_train\""), std::string::npos) << text;
+    EXPECT_NE(text.find("reference: compute kernel \"tensor_train\""), std::string::npos) << text;
+  }
+  LookupOptions options = one_table("fused");
+  options.kernel = "nowhere";
+  EXPECT_THROW(Lookup(runtime, options), Error);
+  options = one_table("fused");
+  options.optimizer.options = R"({"learning_rte": 1})";
+  EXPECT_THROW(Lookup(runtime, options), Error);
+}
+
+TEST_F(LookupTest, AFusedStepUpdatesAndCounts) {
+  Lookup lookup(runtime, one_table("fused"));
+  EXPECT_TRUE(lookup.updates_in_backward());
+  EXPECT_EQ(lookup.learning_rate(), 0.5);
+  ASSERT_EQ(lookup.states().size(), 1u);
+  EXPECT_EQ(lookup.states()[0].name, "momentum1");
+  EXPECT_FALSE(lookup.states()[0].per_row);
+  lookup.set_weight(0, Tensor::from<float>({0, 0, 1, 2, 0, 0, 10, 20}).reshape({4, 2}));
+
+  Batch batch;
+  Lookup::Context context;
+  lookup.forward(batch.lookup, batch.output, &context);
+  EXPECT_EQ(batch.output.to_vector<float>(), (std::vector<float>{11, 22, 1, 2}));
+  const Tensor grad_weights = Tensor::zeros({3});
+  lookup.backward(std::move(context), batch.lookup, batch.grad, 1, grad_weights);
+  // Row 1 has the gradient (4, -2), row 3 (1, 2); Adagrad's first step is the rate times the sign.
+  EXPECT_EQ(lookup.weight(0).to_vector<float>(), (std::vector<float>{0, 0, 0.5, 2.5, 0, 0, 9.5, 19.5}));
+  EXPECT_EQ(lookup.state(0, 0).to_vector<float>(), (std::vector<float>{0, 0, 16, 4, 0, 0, 1, 4}));
+  EXPECT_EQ(grad_weights.to_vector<float>(), (std::vector<float>{5, 50, -5}));
+  EXPECT_EQ(lookup.step(), 1);
+  EXPECT_EQ(lookup.stats(0).lookups, 3u);
+}
+
+TEST_F(LookupTest, RowGradientsAndApplyAreTheSameStep) {
+  Lookup lookup(runtime, one_table("dense"));
+  EXPECT_FALSE(lookup.updates_in_backward());
+  Batch batch;
+  Lookup::Context context;
+  lookup.forward(batch.lookup, batch.output, &context);
+  const auto gradients = lookup.backward_rows(std::move(context), batch.lookup, batch.grad, 0.5);
+  ASSERT_EQ(gradients.size(), 1u);
+  EXPECT_EQ(gradients[0].rows.to_vector<int64_t>(), (std::vector<int64_t>{1, 3}));
+  EXPECT_EQ(gradients[0].values.to_vector<float>(), (std::vector<float>{2, -1, 0.5, 1}));
+  lookup.apply(0, gradients[0]);
+  lookup.count_step();
+  EXPECT_EQ(lookup.weight(0).to_vector<float>(), (std::vector<float>{0, 0, -0.5, 0.5, 0, 0, -0.5, -0.5}));
+  EXPECT_EQ(lookup.step(), 1);
+}
+
+TEST_F(LookupTest, RangesOfRowsGoInAndOutWithTheirState) {
+  Lookup lookup(runtime, one_table("fused"));
+  const std::vector<float> weights{1, 2, 3, 4}, state{5, 6, 7, 8};
+  const float* const states[] = {state.data()};
+  lookup.write_rows(0, 1, 2, weights.data(), states);
+  std::vector<float> got(4), got_state(4);
+  float* const into[] = {got_state.data()};
+  lookup.read_rows(0, 1, 2, got.data(), into);
+  EXPECT_EQ(got, weights);
+  EXPECT_EQ(got_state, state);
+  EXPECT_EQ(lookup.weight(0).to_vector<float>(), (std::vector<float>{0, 0, 1, 2, 3, 4, 0, 0}));
+}
+
+TEST_F(LookupTest, AContextKeepsTheKernelAlive) {
+  Batch batch;
+  Lookup::Context context;
+  {
+    Lookup lookup(runtime, one_table("fused"));
+    lookup.forward(batch.lookup, batch.output, &context);
+  }
+  context = Lookup::Context();
+}
+
+}  // namespace
+}  // namespace tessera
