@@ -125,6 +125,23 @@ void describe_state(const ShardedEmbeddings& module, const std::string& prefix, 
   for (const auto& [name, grad] : module.data_parallel_gradients()) out["data_parallel_grad"][name] = to_json(grad);
 }
 
+// Names and kinds of what a state dict has, and of what the fused optimizers of this rank update.
+json describe_names(const ShardedEmbeddings& module) {
+  json out = {{"state_dict", json::array()}, {"fused", json::array()}};
+  const auto keys = module.state_dict_keys();
+  for (size_t t = 0; t < keys.size(); ++t) {
+    const EmbeddingBagConfig& table = module.tables()[t];
+    const bool replica = module.plan().at(table.name).combine == ParameterSharding::Combine::kReplica;
+    out["state_dict"].push_back({{"key", keys[t]},
+                                 {"kind", replica ? "Tensor" : "ShardedTensor"},
+                                 {"shape", {table.num_embeddings, table.embedding_dim}}});
+  }
+  for (const std::string& key : module.fused_optimizer()->param_keys()) {
+    if (key.find('#') == std::string::npos) out["fused"].push_back(key);  // "#1": another shard of the same table
+  }
+  return out;
+}
+
 void load_weights(ShardedEmbeddings& module, const json& weights) {
   for (const HeldShard& shard : module.held_shards()) {
     module.set_weight(shard, rectangle(tensor_from(weights.at(shard.table)), shard.where));
@@ -159,6 +176,7 @@ json run_pooled(ShardedEmbeddingBagCollection module, const json& given, const j
     const Tensor grad = tensor_from(given.at("output_grads")[s][rank]);
     module.backward(out, permuted(grad, expect.at("steps")[s].at("outputs")[rank], out.values.keys(), out.values));
     describe_state(module, "embedding_bags.", rank, step);
+    step["names"] = describe_names(module);
     steps.push_back(std::move(step));
   }
   return steps;
@@ -177,6 +195,7 @@ json run_sequence(ShardedEmbeddingCollection module, const json& given, int rank
     }
     module.backward(out, grads);
     describe_state(module, "embeddings.", rank, step);
+    step["names"] = describe_names(module);
     steps.push_back(std::move(step));
   }
   return steps;
@@ -254,30 +273,13 @@ void check_rank_after_step(Checker& check, const std::string& at, const json& wa
   }
 }
 
-void check_state_dict(CaseContext& c, const std::string& prefix, const std::vector<json>& ranks) {
-  if (c.expect.contains("state_dict")) {
-    json mine = json::array(), want = c.expect.at("state_dict");
-    for (const json& t : c.given.at("tables")) {
-      const bool replica =
-          c.given.at("plan").at(t.at("name").get<std::string>()).at("sharding_type") == "data_parallel";
-      mine.push_back({{"key", prefix + t.at("name").get<std::string>() + ".weight"},
-                      {"kind", replica ? "Tensor" : "ShardedTensor"},
-                      {"shape", {t.at("num_embeddings"), t.at("embedding_dim")}}});
-    }
-    std::sort(mine.begin(), mine.end());
+void check_names(CaseContext& c, const json& names) {
+  for (const auto& [field, mine] : {std::pair("state_dict", "state_dict"), {"fused_optimizer_keys", "fused"}}) {
+    if (!c.expect.contains(field)) continue;
+    json want = c.expect.at(field), got = names.at(mine);
     std::sort(want.begin(), want.end());
-    c.check.equal("state_dict", want, mine);
-  }
-  if (c.expect.contains("fused_optimizer_keys")) {
-    std::vector<std::string> mine, want = c.expect.at("fused_optimizer_keys").get<std::vector<std::string>>();
-    for (const auto& [table, pieces] : ranks[0][0].at("shards").items()) {
-      const bool holds = std::any_of(pieces.begin(), pieces.end(), [](const json& p) { return p.at("sizes")[0] > 0; });
-      if (holds && c.given.at("plan").at(table).at("sharding_type") != "data_parallel")
-        mine.push_back(prefix + table + ".weight");
-    }
-    std::sort(mine.begin(), mine.end());
-    std::sort(want.begin(), want.end());
-    c.check.equal("fused_optimizer_keys", want, mine);
+    std::sort(got.begin(), got.end());
+    c.check.equal(field, want, got);
   }
 }
 
@@ -301,7 +303,7 @@ void run_sharded_module(CaseContext& c) {
       check_rank_after_step(c.check, at, c.expect.at("steps")[s], static_cast<int>(r), has_state, ranks[r][s]);
     }
   }
-  check_state_dict(c, sequence ? "embeddings." : "embedding_bags.", ranks);
+  check_names(c, ranks[0][0].at("names"));
 }
 
 }  // namespace

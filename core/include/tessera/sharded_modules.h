@@ -97,9 +97,11 @@ class ShardedEmbeddings {
   int64_t step() const;  // updates done
   void set_step(int64_t step);
 
-  // The fused optimizers of this rank's shards, data-parallel tables aside: keys "<prefix>.<table>.weight", states
+  // "embedding_bags.<table>.weight" or "embeddings.<table>.weight", in table order, the same on every rank.
+  std::vector<std::string> state_dict_keys() const;
+  // The fused optimizers of this rank's shards, data-parallel tables aside: keys as state_dict_keys(), states
   // "<table>.momentum1" of the rows held here.
-  std::shared_ptr<CombinedOptimizer> fused_optimizer(const std::string& prefix) const;
+  std::shared_ptr<CombinedOptimizer> fused_optimizer() const;
 
   // Table -> gradient [rows, dim] of the last backward, reduced over ranks: data-parallel tables.
   std::vector<std::pair<std::string, Tensor>> data_parallel_gradients() const;

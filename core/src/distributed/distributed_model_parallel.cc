@@ -147,24 +147,26 @@ std::vector<std::pair<std::string, ShardedEmbeddings*>> DistributedModelParallel
 
 ParameterList DistributedModelParallel::parameters() const {
   ParameterList out = dense_;
-  const auto add = [&](const std::string& path, const char* kind, const ShardedEmbeddings& c) {
-    for (const EmbeddingBagConfig& t : c.tables()) {
+  const auto add = [&](const std::string& path, const ShardedEmbeddings& c) {
+    const auto keys = c.state_dict_keys();
+    for (size_t i = 0; i < keys.size(); ++i) {
+      const EmbeddingBagConfig& t = c.tables()[i];
       auto p = std::make_shared<Parameter>();
-      p->name = cat(path, path.empty() ? "" : ".", kind, ".", t.name, ".weight");
+      p->name = cat(path, path.empty() ? "" : ".", keys[i]);
       p->value = Tensor::empty({t.num_embeddings, t.embedding_dim}, t.data_type, kMeta);
       p->in_backward = true;
       out.push_back(std::move(p));
     }
   };
-  for (const auto& [path, c] : bags_) add(path, "embedding_bags", *c);
-  for (const auto& [path, c] : collections_) add(path, "embeddings", *c);
+  for (const auto& [path, c] : bags_) add(path, *c);
+  for (const auto& [path, c] : collections_) add(path, *c);
   return out;
 }
 
 KeyedOptimizerPtr DistributedModelParallel::fused_optimizer() {
   std::vector<CombinedOptimizer::Member> members;
-  for (auto& [path, c] : bags_) members.push_back({path, c->fused_optimizer("embedding_bags")});
-  for (auto& [path, c] : collections_) members.push_back({path, c->fused_optimizer("embeddings")});
+  for (auto& [path, c] : bags_) members.push_back({path, c->fused_optimizer()});
+  for (auto& [path, c] : collections_) members.push_back({path, c->fused_optimizer()});
   return std::make_shared<CombinedOptimizer>(std::move(members));
 }
 

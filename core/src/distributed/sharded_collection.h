@@ -47,6 +47,8 @@ class ShardedCollection {
   void give_back(State state);
 
   const LaneMap& map() const { return map_; }
+  // Before the tables' names in a state dict: TorchRec's attribute names.
+  const char* prefix() const { return sequence_ ? "embeddings" : "embedding_bags"; }
   const std::vector<EmbeddingBagConfig>& tables() const { return tables_; }
   const EmbeddingModuleShardingPlan& plan() const { return plan_; }
   const ShardedModuleOptions& options() const { return options_; }

@@ -201,7 +201,14 @@ void ShardedEmbeddings::set_step(int64_t step) {
   for_each_lookup(*impl_, [&](Lookup& lookup) { lookup.set_step(step); });
 }
 
-std::shared_ptr<CombinedOptimizer> ShardedEmbeddings::fused_optimizer(const std::string& prefix) const {
+std::vector<std::string> ShardedEmbeddings::state_dict_keys() const {
+  std::vector<std::string> keys;
+  for (const EmbeddingBagConfig& t : tables()) keys.push_back(cat(impl_->prefix(), ".", t.name, ".weight"));
+  return keys;
+}
+
+std::shared_ptr<CombinedOptimizer> ShardedEmbeddings::fused_optimizer() const {
+  const std::vector<std::string> keys = state_dict_keys();
   const ShardGroups& groups = impl_->shards();
   std::vector<CombinedOptimizer::Member> members;
   for (size_t g = 0; g < groups.lookups().size(); ++g) {
@@ -212,7 +219,7 @@ std::shared_ptr<CombinedOptimizer> ShardedEmbeddings::fused_optimizer(const std:
       if (shard.group != static_cast<int>(g)) continue;
       const std::string& table = tables()[shard.table].name;
       const int piece = pieces[table]++;  // several column shards of a table on one rank
-      const std::string key = cat(prefix, ".", table, ".weight");
+      const std::string& key = keys[shard.table];
       held.push_back({piece ? cat(key, "#", piece) : key, table, shard.index});
     }
     members.push_back({"", std::make_shared<EmbeddingFusedOptimizer>(groups.lookups()[g], std::move(held))});
