@@ -79,17 +79,17 @@ ShardingPlan collective_plan(const Runtime& runtime, const std::vector<PlannerMo
   const std::string mine = describe(modules, options);
   const auto all = group.all_gather_text(mine, "what to plan");
   for (int rank = 1; rank < group.world_size(); ++rank) check_same(all[0], all[rank], rank);
-  std::string text, error;
+  std::string text;  // the plan, or "!code why there is none"
   if (group.rank() == 0) {
     try {
       text = EmbeddingShardingPlanner(runtime, options).plan(modules).plan.json();
     } catch (const Error& e) {
-      error = e.what();
+      text = cat("!", static_cast<int>(e.code()), " ", e.what());
     }
   }
-  const auto plans = group.all_gather_text(error.empty() ? text : "!" + error, "plan");
-  if (plans[0].starts_with("!")) fail(Code::kFailedPrecondition, plans[0].substr(1));
-  return ShardingPlan::from_json(plans[0]);
+  text = group.all_gather_text(text, "plan")[0];
+  if (text.starts_with("!")) throw Error(static_cast<Code>(std::stoi(text.substr(1))), text.substr(text.find(' ') + 1));
+  return ShardingPlan::from_json(text);
 }
 
 DistributedModelParallel::DistributedModelParallel(const Runtime& runtime, const ParallelModel& model,

@@ -1,0 +1,126 @@
+// Tests of whole programs: starting one, waiting for it with a deadline, reading what it wrote.
+#pragma once
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace tessera::test {
+
+// A directory that goes with the test.
+class TestFolder {
+ public:
+  TestFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "tessera-test-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) std::abort();
+    path_ = name;
+  }
+  ~TestFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TestFolder(const TestFolder&) = delete;
+  TestFolder& operator=(const TestFolder&) = delete;
+
+  std::string file(const std::string& name) const { return path_ + "/" + name; }
+  std::string write(const std::string& name, const std::string& text) const {
+    std::ofstream(file(name)) << text;
+    return file(name);
+  }
+
+ private:
+  std::string path_;
+};
+
+inline std::string contents(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+// A program in a process group of its own, which is killed as a whole when this goes. Both of its output streams end up
+// in one file.
+class Program {
+ public:
+  explicit Program(std::vector<std::string> command) : command_(std::move(command)) {
+    std::vector<char*> argv;
+    for (std::string& word : command_) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    const std::string log = folder_.file("output");
+    pid_ = fork();
+    if (pid_ != 0) return;
+    setpgid(0, 0);
+    const int in = open("/dev/null", O_RDONLY), out = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+    dup2(in, STDIN_FILENO);
+    dup2(out, STDOUT_FILENO);
+    dup2(out, STDERR_FILENO);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  ~Program() { end(); }
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  pid_t pid() const { return pid_; }
+  std::string output() const { return contents(folder_.file("output")); }
+
+  // Its exit status, 128 + N for signal N; -1, and a failure of the test, when it still runs after timeout_s.
+  int wait(double timeout_s) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_s);
+    for (int status = 0; pid_ > 0;) {
+      if (waitpid(pid_, &status, WNOHANG) == pid_) {
+        pid_ = 0;
+        return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+      }
+      if (std::chrono::steady_clock::now() > deadline) break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    end();
+    ADD_FAILURE() << "still running after " << timeout_s << " s; so far it wrote:\n" << output();
+    return -1;
+  }
+
+ private:
+  void end() {
+    if (pid_ <= 0) return;
+    kill(-pid_, SIGKILL);
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    pid_ = 0;
+  }
+
+  TestFolder folder_;
+  std::vector<std::string> command_;
+  pid_t pid_ = 0;
+};
+
+// The built command-line program.
+inline std::string tessera_path() { return TESSERA_PROGRAM; }
+
+struct Finished {
+  int status = -1;
+  std::string output;
+};
+
+inline Finished run_program(std::vector<std::string> command, double timeout_s) {
+  Program program(std::move(command));
+  const int status = program.wait(timeout_s);
+  return {status, program.output()};
+}
+
+inline Finished run_tessera(std::vector<std::string> args, double timeout_s = 120) {
+  args.insert(args.begin(), tessera_path());
+  return run_program(std::move(args), timeout_s);
+}
+
+}  // namespace tessera::test

@@ -1,0 +1,313 @@
+// `tessera train` as its users call it: the same losses on any number of ranks, under any plan and across a checkpoint;
+// what it says when something is wrong.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tessera/error.h"
+#include "tessera_program.h"
+
+namespace tessera::test {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+
+// Two epochs of 51 batches of which the last two have 24 and 23 samples: no equal parts for 2 or 4 ranks.
+constexpr const char* kConfig = R"(
+[job]
+seed = 3
+device = "cpu"
+threads = 1
+[comm]
+backend = "tcp"
+timeout_s = 60
+[model]
+embedding_dim = 16
+bottom_mlp = [32, 16]
+top_mlp = [32, 1]
+[table_defaults]
+optimizer = { name = "exact_adagrad", learning_rate = 0.05, eps = 1e-8 }
+min_partition = 4
+[dense_optimizer]
+name = "adagrad"
+learning_rate = 0.02
+[data]
+reader = "synthetic"
+columns = 4
+rows = [500, 300, 40, 3]
+dense = 5
+pooling = 3
+index_dist = "zipf:1.1"
+samples = 1615
+test_samples = 300
+batch = 32
+epochs = 2
+)";
+constexpr size_t kSteps = 100;
+
+using Arguments = std::vector<std::string>;
+
+class Training : public testing::Test {
+ protected:
+  // Trains and returns the report; null, and a failure, where that does not work. `hosts` 2: half of the ranks each.
+  json train(int ranks, const Arguments& more, int hosts = 1) {
+    const std::string config = folder_.write("job.toml", kConfig), report = folder_.file("report.json");
+    Arguments args = {"train", "--config", config, "--set", "report.json=" + report};
+    if (std::find(more.begin(), more.end(), "--max-steps") == more.end())
+      args.insert(args.end(), {"--max-steps", cat(kSteps)});
+    if (hosts == 1) args.insert(args.end(), {"--nproc", cat(ranks)});
+    args.insert(args.end(), more.begin(), more.end());
+    if (hosts > 1) {
+      args.insert(args.begin(), tessera_path());
+      args.insert(args.begin(), {"launch", "-n", cat(ranks), "--", "/bin/sh", "-c",
+                                 cat("export LOCAL_WORLD_SIZE=", ranks / hosts, " LOCAL_RANK=$((RANK % ", ranks / hosts,
+                                     ")); exec \"$0\" \"$@\"")});
+    }
+    const Finished done = run_tessera(args);
+    EXPECT_EQ(done.status, 0) << done.output;
+    return done.status ? json() : json::parse(contents(report));
+  }
+
+  static std::vector<double> losses(const json& report) {
+    return report.is_null() ? std::vector<double>() : report.at("losses").get<std::vector<double>>();
+  }
+
+  // Losses and the test's figures of two jobs, to 1e-4 relative. `b` may have begun later than `a`.
+  static void expect_same(const json& a, const json& b) {
+    const std::vector<double> want = losses(a), got = losses(b);
+    ASSERT_EQ(want.size(), kSteps);
+    ASSERT_FALSE(got.empty());
+    ASSERT_LE(got.size(), want.size());
+    const size_t first = want.size() - got.size();
+    for (size_t i = 0; i < got.size(); ++i) {
+      ASSERT_LE(std::abs(got[i] - want[first + i]), 1e-4 * want[first + i]) << "step " << first + i;
+    }
+    for (const char* figure : {"auc", "logloss", "normalized_entropy", "calibration"}) {
+      const double x = a.at("test").at(figure), y = b.at("test").at(figure);
+      EXPECT_LE(std::abs(x - y), 1e-4 * x) << figure;
+    }
+  }
+
+  TestFolder folder_;
+};
+
+constexpr const char* kRowWiseState = "table_defaults.optimizer={name=\"exact_rowwise_adagrad\",learning_rate=0.05}";
+constexpr const char* kSgd = "table_defaults.optimizer={name=\"exact_sgd\",learning_rate=0.1}";
+
+Arguments sharded(const std::string& type) { return {"--set", "table_defaults.sharding=" + type}; }
+Arguments operator+(Arguments a, const Arguments& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+TEST_F(Training, LearnsSomething) {
+  const std::vector<double> curve = losses(train(1, {}));
+  ASSERT_EQ(curve.size(), kSteps);
+  double first = 0, last = 0;
+  for (size_t i = 0; i < 20; ++i) first += curve[i], last += curve[kSteps - 20 + i];
+  EXPECT_LT(last, 0.9 * first);
+}
+
+class TrainingUnder : public Training, public testing::WithParamInterface<const char*> {};
+
+TEST_P(TrainingUnder, AnyPlanAndWorldGivesTheSameLosses) {
+  const json one = train(1, {});
+  for (const int ranks : {2, 4}) {
+    SCOPED_TRACE(cat(ranks, " ranks"));
+    const json many = train(ranks, sharded(GetParam()));
+    ASSERT_FALSE(many.is_null());
+    EXPECT_EQ(many.at("world_size"), ranks);
+    for (const json& table : many.at("plan").at("modules").at(0).at("tables")) {
+      EXPECT_EQ(table.at("sharding_type"), GetParam());
+    }
+    expect_same(one, many);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sharding, TrainingUnder,
+                         testing::Values("table_wise", "row_wise", "column_wise", "data_parallel", "table_row_wise",
+                                         "table_column_wise", "grid_shard"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_F(Training, TwoHostsGiveTheSameLosses) {
+  const json one = train(1, {});
+  for (const char* type : {"table_row_wise", "table_column_wise", "grid_shard"}) {
+    SCOPED_TRACE(type);
+    const json many = train(4, sharded(type), 2);
+    ASSERT_FALSE(many.is_null());
+    EXPECT_EQ(many.at("plan").at("local_world_size"), 2);
+    expect_same(one, many);
+  }
+}
+
+TEST_F(Training, OptimizersOfTablesThatAreCutByRows) {
+  for (const char* optimizer : {kSgd, kRowWiseState}) {
+    SCOPED_TRACE(optimizer);
+    const json one = train(1, {"--set", optimizer});
+    expect_same(one, train(4, Arguments{"--set", optimizer} + sharded("row_wise")));
+    expect_same(one, train(2, Arguments{"--set", optimizer} + sharded("data_parallel")));
+  }
+}
+
+TEST_F(Training, ThePlannersOwnChoice) { expect_same(train(1, {}), train(4, {})); }
+
+TEST_F(Training, BatchesWithFewerSamplesThanRanks) {
+  const Arguments args = {"--set", "data.batch=3", "--set", "data.samples=151", "--set", "data.test_samples=2"};
+  const std::vector<double> one = losses(train(1, args)), four = losses(train(4, args + sharded("row_wise")));
+  ASSERT_EQ(one.size(), kSteps);  // batches of 3, and once in an epoch of 2
+  ASSERT_EQ(four.size(), kSteps);
+  for (size_t i = 0; i < kSteps; ++i) ASSERT_LE(std::abs(one[i] - four[i]), 1e-4 * one[i] + 1e-6) << "step " << i;
+}
+
+struct Resumed {
+  int ranks_before;
+  const char* before;
+  int ranks_after;
+  const char* after;
+  const char* optimizer;
+};
+
+class Resuming : public Training, public testing::WithParamInterface<Resumed> {};
+
+TEST_P(Resuming, EqualsAnUninterruptedRun) {
+  const Resumed& p = GetParam();
+  const Arguments optimizer = {"--set", p.optimizer};
+  const std::string checkpoint = folder_.file("checkpoint");
+  const json whole = train(1, optimizer);
+  const json start = train(p.ranks_before, optimizer + sharded(p.before) + Arguments{"--save", checkpoint} +
+                                               Arguments{"--max-steps", "64"});  // in the second epoch
+  ASSERT_FALSE(start.is_null());
+  EXPECT_EQ(losses(start).size(), 64u);
+  const json rest = train(p.ranks_after, optimizer + sharded(p.after) + Arguments{"--load", checkpoint});
+  ASSERT_FALSE(rest.is_null());
+  EXPECT_EQ(rest.at("first_step"), 64);
+  EXPECT_EQ(losses(rest).size(), kSteps - 64);
+  expect_same(whole, rest);
+}
+
+constexpr const char* kAdagrad = "table_defaults.optimizer={name=\"exact_adagrad\",learning_rate=0.05}";
+constexpr const char* kAdam = "table_defaults.optimizer={name=\"adam\",learning_rate=0.01,eps=1e-3}";
+
+INSTANTIATE_TEST_SUITE_P(Plans, Resuming,
+                         testing::Values(Resumed{2, "row_wise", 1, "table_wise", kRowWiseState},
+                                         Resumed{1, "table_wise", 4, "row_wise", kRowWiseState},
+                                         Resumed{2, "column_wise", 4, "table_row_wise", kAdagrad},
+                                         Resumed{4, "grid_shard", 2, "column_wise", kAdagrad},
+                                         Resumed{4, "data_parallel", 2, "table_wise", kAdam},
+                                         Resumed{2, "table_wise", 2, "data_parallel", kAdagrad}),
+                         [](const auto& info) {
+                           return cat(info.param.before, "_", info.param.ranks_before, "_to_", info.param.after, "_",
+                                      info.param.ranks_after);
+                         });
+
+TEST_F(Training, SavedOnTheWayIsAsGoodAsSavedAtTheEnd) {
+  const std::string checkpoint = folder_.file("checkpoint");
+  const json start = train(2, {"--save", checkpoint, "--save-every", "40", "--max-steps", "80"});
+  ASSERT_FALSE(start.is_null());
+  const json rest = train(1, {"--load", checkpoint});
+  ASSERT_FALSE(rest.is_null());
+  EXPECT_EQ(rest.at("first_step"), 80);
+  expect_same(train(1, {}), rest);
+}
+
+// What is wrong with a job, and the sentence about it.
+class WrongJobs : public Training {
+ protected:
+  // One sentence on standard error, and status 2.
+  void expect_refused(const std::string& text, const Arguments& more, const testing::Matcher<std::string>& sentence,
+                      int status = 2) {
+    const std::string config = folder_.write("job.toml", text);
+    const Finished done = run_tessera(Arguments{"train", "--config", config} + more, 60);
+    EXPECT_EQ(done.status, status) << done.output;
+    EXPECT_THAT(done.output, sentence);
+    EXPECT_THAT(done.output, testing::StartsWith("tessera train: "));
+    EXPECT_EQ(std::count(done.output.begin(), done.output.end(), '\n'), 1) << done.output;
+  }
+};
+
+TEST_F(WrongJobs, KeysAndValues) {
+  expect_refused("[data]\nreader = \"synthetic\"\nepocs = 1\n", {},
+                 AllOf(HasSubstr("job.toml:3"), HasSubstr("\"epocs\""), HasSubstr("\"epochs\"")));
+  expect_refused("[dat]\n", {}, AllOf(HasSubstr("job.toml:1"), HasSubstr("\"dat\""), HasSubstr("\"data\"")));
+  expect_refused("[data]\nbatch = \"many\"\n", {},
+                 AllOf(HasSubstr("job.toml:2"), HasSubstr("data.batch"), HasSubstr("integer")));
+  expect_refused("[data]\nbatch = \n", {}, HasSubstr("job.toml:2"));
+  expect_refused("[data]\nbatch = 0\n", {}, AllOf(HasSubstr("job.toml:2"), HasSubstr("data.batch")));
+  expect_refused(kConfig, {"--set", "data.bach=3"}, AllOf(HasSubstr("data.bach=3"), HasSubstr("\"batch\"")));
+  expect_refused(kConfig, {"--set", "data.batch=x"}, AllOf(HasSubstr("data.batch=x"), HasSubstr("integer")));
+  expect_refused(kConfig, {"--set", "data.batch"}, HasSubstr("section.key=value"));
+}
+
+TEST_F(WrongJobs, CommandLines) {
+  expect_refused(kConfig, {"--bogus"}, HasSubstr("--bogus"));
+  expect_refused(kConfig, {"--nproc", "0"}, HasSubstr("--nproc"));
+  expect_refused(kConfig, {"--max-steps", "-1"}, HasSubstr("--max-steps"));
+  expect_refused(kConfig, {"--max-steps", "few"}, HasSubstr("--max-steps"));
+  expect_refused(kConfig, {"--save-every", "5"}, HasSubstr("--save DIR"));
+}
+
+TEST_F(WrongJobs, FilesThatAreNotThere) {
+  const std::string nowhere = folder_.file("nowhere");
+  const Finished done = run_tessera({"train", "--config", nowhere}, 60);
+  EXPECT_EQ(done.status, 2);
+  EXPECT_THAT(done.output, HasSubstr(nowhere));
+  expect_refused(kConfig, {"--set", "data.reader=prepared", "--set", "data.path=" + nowhere}, HasSubstr(nowhere));
+  expect_refused(kConfig, {"--set", "planner.plan=" + nowhere}, HasSubstr(nowhere));
+  expect_refused(kConfig, {"--load", nowhere}, HasSubstr(nowhere));
+}
+
+TEST_F(WrongJobs, PluginsThatAreNotThere) {
+  expect_refused("[plugins]\nrequire = [\"acme.stripe\"]\n" + std::string(kConfig), {}, HasSubstr("\"acme.stripe\""));
+  expect_refused(kConfig, {"--set", "model.type=transformer"}, AllOf(HasSubstr("transformer"), HasSubstr("dlrm")));
+  expect_refused(kConfig, {"--set", "table_defaults.optimizer.name=exact_adagrd"},
+                 AllOf(HasSubstr("exact_adagrd"), HasSubstr("exact_adagrad")));
+  expect_refused(kConfig, {"--set", "dense_optimizer.name=adagrd"}, AllOf(HasSubstr("adagrd"), HasSubstr("adagrad")));
+  expect_refused(kConfig, {"--set", "job.kernel=abacus"}, AllOf(HasSubstr("abacus"), HasSubstr("reference")));
+  expect_refused(kConfig, {"--set", "table_defaults.sharding=colum_wise"},
+                 AllOf(HasSubstr("colum_wise"), HasSubstr("column_wise")));
+}
+
+TEST_F(WrongJobs, OfSeveralRanksSayWhichOneFailed) {
+  const std::string config = folder_.write("job.toml", kConfig);
+  const Finished done =
+      run_tessera({"train", "--config", config, "--nproc", "2", "--set", "comm.backend=carrier_pigeon"}, 60);
+  EXPECT_EQ(done.status, 2) << done.output;
+  EXPECT_THAT(done.output, AllOf(HasSubstr("\"carrier_pigeon\""), HasSubstr("\"tcp\""), HasSubstr("rank ")));
+}
+
+// The process of a launcher's rank; 0 while there is none.
+pid_t process_of_rank(pid_t launcher, int rank) {
+  std::istringstream children(contents(cat("/proc/", launcher, "/task/", launcher, "/children")));
+  for (pid_t child = 0; children >> child;) {
+    const std::string environment = '\0' + contents(cat("/proc/", child, "/environ"));
+    if (environment.find(std::string(1, '\0') + cat("RANK=", rank) + '\0') != std::string::npos) return child;
+  }
+  return 0;
+}
+
+TEST_F(Training, AKilledRankEndsTheJob) {
+  const std::string config = folder_.write("job.toml", kConfig);
+  Program job({tessera_path(), "launch", "-n", "3", "--grace", "5", "--", tessera_path(), "train", "--config", config,
+               "--set", "data.epochs=1000000", "--set", "report.log_every=1", "--set", "comm.timeout_s=15"});
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(90);
+  while (job.output().find("step 5/") == std::string::npos && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  std::vector<pid_t> ranks;
+  for (int rank = 0; rank < 3; ++rank) ranks.push_back(process_of_rank(job.pid(), rank));
+  ASSERT_GT(ranks[1], 0) << job.output();
+  ASSERT_EQ(kill(ranks[1], SIGKILL), 0);
+  EXPECT_EQ(job.wait(60), 128 + SIGKILL);  // one deadline of 15 s, one grace of 5 s, and a busy machine
+  EXPECT_THAT(job.output(), AllOf(HasSubstr(cat("rank 1 (process ", ranks[1], ") was killed by signal 9")),
+                                  HasSubstr("ending the other ranks")));
+  for (const pid_t rank : ranks) EXPECT_NE(kill(rank, 0), 0) << "a rank outlived the job";
+}
+
+}  // namespace
+}  // namespace tessera::test
