@@ -1,5 +1,6 @@
 // tessera train: one config file, trained on 1..N ranks.
 #include <boost/program_options.hpp>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <thread>
@@ -73,6 +74,13 @@ void print_summary(const json& report) {
     std::printf("\n%lld ids out of range were dropped\n", static_cast<long long>(dropped));
 }
 
+// Before training rather than after it.
+void check_report_path(const std::string& path) {
+  const auto folder = std::filesystem::path(path).parent_path();
+  if (!folder.empty() && !std::filesystem::is_directory(folder))
+    fail(Code::kNotFound, "report.json: there is no directory ", folder.string());
+}
+
 void write_report(const std::string& path, const json& report) {
   std::ofstream out(path);
   out << report.dump(1) << '\n';
@@ -101,6 +109,7 @@ int train_command(const std::vector<std::string>& args) {
   Arguments a;
   if (!parse_arguments(args, &a)) return 0;
   Config config = load_config(a.config, a.overrides);
+  check_report_path(config.report.json);
   const RankEnvironment where = RankEnvironment::from_environment();
   if (a.nproc > 0 && where.source == "single") {
     std::vector<std::string> again = args;

@@ -260,6 +260,7 @@ TEST_F(WrongJobs, FilesThatAreNotThere) {
   expect_refused(kConfig, {"--set", "data.reader=prepared", "--set", "data.path=" + nowhere}, HasSubstr(nowhere));
   expect_refused(kConfig, {"--set", "planner.plan=" + nowhere}, HasSubstr(nowhere));
   expect_refused(kConfig, {"--load", nowhere}, HasSubstr(nowhere));
+  expect_refused(kConfig, {"--set", "report.json=" + nowhere + "/r.json"}, HasSubstr(nowhere));
 }
 
 TEST_F(WrongJobs, PluginsThatAreNotThere) {
