@@ -64,6 +64,14 @@ void TrainJob::build_model() {
   o.dense_optimizer = dense_spec(config_.dense_optimizer);
   o.parallel.sharded.kernel = config_.job.kernel;
   o.parallel.sharded.seed = seed;
+  for (const TableConfig& t : tables_) {
+    if (t.bounds_check != tables_.front().bounds_check) {
+      fail(Code::kInvalidArgument, "table ", t.name, " has bounds_check \"", t.bounds_check, "\", table ",
+           tables_.front().name, " has \"", tables_.front().bounds_check, "\": one collection has one policy");
+    }
+  }
+  if (tables_.empty())
+    fail(Code::kInvalidArgument, "the job has no tables: the data has no columns and the config no [[table]]");
   o.parallel.sharded.bounds_check = bounds_check_from(tables_.front().bounds_check);
   o.parallel.bucket_mib = config_.comm.bucket_mib;
   if (!config_.planner.plan.empty()) o.parallel.plan = read_plan(config_.planner.plan);
@@ -96,7 +104,10 @@ void TrainJob::train() {
   const int64_t per_epoch = reader.batches();
   int64_t steps = per_epoch * config_.data.epochs;
   if (options_.max_steps > 0) steps = std::min(steps, options_.max_steps);
-  Progress progress({steps, config_.report.log_every, group_->rank() == 0, stderr_is_terminal()});
+  // Rank 0 draws, and its terminal decides for all when losses are added up.
+  const Tensor terminal = Tensor::scalar<int32_t>(stderr_is_terminal());
+  group_->broadcast(terminal, 0, "progress").wait();
+  Progress progress({steps, config_.report.log_every, group_->rank() == 0, terminal.item() != 0});
   trainer_->reset_stages();
   const double start = now();
   size_t reported = 0;

@@ -125,7 +125,8 @@ class ShardedEmbeddingBagCollection : public ShardedEmbeddings {
     std::shared_ptr<StepState> state;  // for backward
   };
 
-  // Collective. kOutOfRange and kNotFound on one rank end the step on all with "rank N: ...". A rank without further
+  // Collective. What is wrong with one rank's batch (an id out of range, a missing feature) ends the step on all ranks
+  // with kInvalidArgument and "rank N: ..."; the next step may follow. A rank without further
   // batches goes on with an empty one and finished = true until all_finished.
   Awaitable<Output> forward(const KeyedJaggedTensor& input, bool finished = false, bool keep_for_backward = true);
   // Collective. grad: [batch, sum of dims] of this rank's loss. Once for each forward.

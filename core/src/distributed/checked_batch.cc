@@ -55,17 +55,68 @@ Tensor mean_weights(const LaneMap& map, const CheckedIds& checked) {
   return weights;
 }
 
+template <class T>
+bool lengths_agree(const Tensor& lengths, const Tensor& offsets) {
+  const T *length = lengths.data<T>(), *offset = offsets.data<T>();
+  bool agree = offsets.numel() == lengths.numel() + 1;
+  for (int64_t i = 0; agree && i < lengths.numel(); ++i) agree = offset[i + 1] - offset[i] == length[i];
+  return agree;
+}
+
+// A batch may bring both; the bounds check has read the offsets alone.
+void check_lengths(const KeyedJaggedTensor& input) {
+  const Tensor &lengths = input.lengths(), &offsets = input.offsets();
+  const bool agree = lengths.dtype() == offsets.dtype() &&
+                     (lengths.dtype() == DType::kInt32 ? lengths_agree<int32_t>(lengths, offsets)
+                                                       : lengths_agree<int64_t>(lengths, offsets));
+  if (!agree) fail(Code::kInvalidArgument, "the batch's lengths and offsets disagree");
+}
+
+// Checks the inverse indices and finds each slot's row of them. The features are looked up by name.
+void find_inverse(const LaneMap& map, bool sequence, CheckedBatch& out) {
+  const auto* inverse = sequence ? nullptr : out.original.inverse_indices_or_null();
+  out.expands = inverse && inverse->indices.defined() && inverse->indices.numel() > 0;
+  out.output_batch = out.original.stride();
+  out.inverse.clear();
+  if (!out.expands) {
+    if (!sequence && out.original.variable_stride_per_key()) {
+      fail(Code::kInvalidArgument, "a batch with a variable number of samples per feature needs inverse indices");
+    }
+    return;
+  }
+  const Tensor& indices = inverse->indices;
+  if (indices.dtype() != DType::kInt64 || indices.dim() != 2 ||
+      indices.size(0) != static_cast<int64_t>(inverse->keys.size())) {
+    fail(Code::kInvalidArgument, "inverse indices are int64 [keys, batch]");
+  }
+  out.output_batch = indices.size(1);
+  for (size_t s = 0; s < map.slots().size(); ++s) {
+    const std::string& feature = map.slots()[s].feature;
+    const auto at = std::find(inverse->keys.begin(), inverse->keys.end(), feature);
+    if (at == inverse->keys.end()) fail(Code::kNotFound, "the inverse indices have no feature \"", feature, "\"");
+    const int64_t* row = indices.data<int64_t>() + (at - inverse->keys.begin()) * out.output_batch;
+    for (int64_t b = 0; b < out.output_batch; ++b) {
+      if (row[b] < 0 || row[b] >= out.slot_bags[s]) {
+        fail(Code::kOutOfRange, "inverse index ", row[b], " of feature \"", feature, "\", sample ", b,
+             ", is not below its ", out.slot_bags[s], " samples");
+      }
+    }
+    out.inverse.push_back(row);
+  }
+}
+
 }  // namespace
 
 const std::vector<int>& KeyIndex::find(const LaneMap& map, const KeyedJaggedTensor& input) {
   if (!index_.empty() && input.keys() == keys_) return index_;
-  index_.clear();
-  for (const Slot& slot : map.slots()) index_.push_back(static_cast<int>(input.key_index(slot.feature)));
+  std::vector<int> index;
+  for (const Slot& slot : map.slots()) index.push_back(static_cast<int>(input.key_index(slot.feature)));
+  index_ = std::move(index);
   keys_ = input.keys();
   return index_;
 }
 
-void check_batch(const LaneMap& map, const std::vector<EmbeddingBagConfig>& tables, BoundsCheckMode mode, bool weighted,
+void check_batch(const LaneMap& map, const std::vector<EmbeddingBagConfig>& tables, const BatchRules& rules,
                  KeyIndex& keys, const KeyedJaggedTensor& input, CheckedBatch& out) {
   out.input = out.original = input;
   out.slot_key = out.original_key = keys.find(map, input);
@@ -80,9 +131,15 @@ void check_batch(const LaneMap& map, const std::vector<EmbeddingBagConfig>& tabl
     const EmbeddingBagConfig& table = tables[slot.table];
     features.push_back({slot.feature, table.name, table.num_embeddings, out.slot_first_bag[s], out.slot_bags[s], -1});
   }
-  const CheckedIds checked =
-      check_bounds(mode, {input.values(), input.offsets(), weighted ? input.weights() : Tensor(), features, false});
-  if (checked.clean) return;
+  const CheckedIds checked = check_bounds(
+      rules.bounds, {input.values(), input.offsets(), rules.weighted ? input.weights() : Tensor(), features, false});
+  find_inverse(map, rules.sequence, out);
+  if (checked.clean) {
+    check_lengths(input);
+    return;
+  }
+  if (rules.sequence && checked.bad_offsets)
+    fail(Code::kInvalidArgument, "the offsets of a sequence batch cannot be repaired: ", checked.first);
   out.input = batch_by_slot(map, checked, out);
   std::iota(out.slot_key.begin(), out.slot_key.end(), 0);
   out.slot_first_bag = checked.first_bag;

@@ -9,6 +9,12 @@
 
 namespace tessera {
 
+struct BatchRules {
+  BoundsCheckMode bounds = BoundsCheckMode::kFatal;
+  bool weighted = false;
+  bool sequence = false;
+};
+
 struct CheckedBatch {
   KeyedJaggedTensor input;
   std::vector<int> slot_key;            // index of each slot's feature among input's keys
@@ -18,6 +24,10 @@ struct CheckedBatch {
   Tensor mean_lengths;  // int64, as input's lengths: what MEAN divides by
   Tensor positions;     // int64, by id: where it stood in the caller's values
   Tensor mean_weights;  // float32, by id: makes a kernel's MEAN over the kept ids the right one
+  // Pooled rows are gathered by inverse indices: sample b of the output takes row inverse[slot][b] of its slot.
+  bool expands = false;
+  int64_t output_batch = 0;             // samples of the pooled output
+  std::vector<const int64_t*> inverse;  // by slot
   // The caller's.
   KeyedJaggedTensor original;
   std::vector<int> original_key;
@@ -38,8 +48,9 @@ class KeyIndex {
   std::vector<int> index_;
 };
 
-// kOutOfRange in mode kFatal. `out` keeps its memory between calls.
-void check_batch(const LaneMap& map, const std::vector<EmbeddingBagConfig>& tables, BoundsCheckMode mode, bool weighted,
+// kOutOfRange in mode kFatal; kInvalidArgument for lengths and offsets that disagree and inverse indices that do not
+// fit. `out` keeps its memory between calls.
+void check_batch(const LaneMap& map, const std::vector<EmbeddingBagConfig>& tables, const BatchRules& rules,
                  KeyIndex& keys, const KeyedJaggedTensor& input, CheckedBatch& out);
 
 }  // namespace tessera

@@ -85,6 +85,8 @@ ShardingPlan collective_plan(const Runtime& runtime, const std::vector<PlannerMo
       text = EmbeddingShardingPlanner(runtime, options).plan(modules).plan.json();
     } catch (const Error& e) {
       text = cat("!", static_cast<int>(e.code()), " ", e.what());
+    } catch (const std::exception& e) {
+      text = cat("!", static_cast<int>(Code::kInternal), " ", e.what());
     }
   }
   text = group.all_gather_text(text, "plan")[0];
@@ -115,6 +117,8 @@ DistributedModelParallel::DistributedModelParallel(const Runtime& runtime, const
         path, std::make_unique<ShardedEmbeddingBagCollection>(sharder.shard(c->tables(), plan_.at(path), group_)));
   }
   for (const auto& [path, c] : model.collections) {
+    if (c->options().need_indices)
+      fail(Code::kUnimplemented, "collection \"", path, "\": need_indices is not there for sharded collections");
     const EmbeddingCollectionSharder sharder(runtime, options_for(options.sharded, c->options()));
     collections_.emplace_back(
         path, std::make_unique<ShardedEmbeddingCollection>(sharder.shard(c->tables(), plan_.at(path), group_)));

@@ -65,6 +65,8 @@ void check_tiling(const EmbeddingBagConfig& table, const ParameterSharding& shar
   const auto why_not = sharding.routed ? why_not_tiling_routed : why_not_tiling;
   const std::string reason = why_not(rectangles, table.num_embeddings, table.embedding_dim);
   if (!reason.empty()) refuse(reason);
+  if (sharding.routed && column_blocks(sharding).size() > 1)
+    refuse("rows that are routed cannot be cut by columns too");
 }
 
 LaneMap::LaneMap(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
@@ -76,19 +78,18 @@ LaneMap::LaneMap(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& 
       fail(Code::kInvalidArgument, "the plan has a table \"", name, "\" that the collection has not");
   }
   add_slots(tables, plan);
+  for (const EmbeddingBagConfig& table : tables) {
+    const ParameterSharding& sharding = plan.at(table.name);
+    std::vector<int64_t> rows;
+    for (const ShardMetadata& shard : sharding.shards) rows.push_back(shard.rows);
+    routers_.push_back(sharding.routed ? std::make_shared<RowRouter>(
+                                             runtime.create(TSR_SHARDER_KIND, sharding.sharding_type), table, rows)
+                                       : nullptr);
+  }
   for (size_t i = 0; i < slots_.size(); ++i) {
     if (slots_[i].replicated) continue;
     const EmbeddingBagConfig& table = tables[slots_[i].table];
-    const ParameterSharding& sharding = plan.at(table.name);
-    PartPtr router;
-    if (sharding.routed) {
-      router = runtime.create(TSR_SHARDER_KIND, sharding.sharding_type);
-      if (!TSR_HAS(tsr_sharder, &router->api<tsr_sharder>(), route)) {
-        fail(Code::kFailedPrecondition, "sharder ", sharding.sharding_type, " routes rows of table \"", table.name,
-             "\" but has no route()");
-      }
-    }
-    add_slot_streams(static_cast<int>(i), sharding, router, table.num_embeddings);
+    add_slot_streams(static_cast<int>(i), plan.at(table.name), routers_[slots_[i].table], table.num_embeddings);
   }
   order_by_rank(world_size);
 }
@@ -111,7 +112,8 @@ void LaneMap::add_slots(const std::vector<EmbeddingBagConfig>& tables, const Emb
   }
 }
 
-void LaneMap::add_slot_streams(int slot, const ParameterSharding& sharding, const PartPtr& router, int64_t table_rows) {
+void LaneMap::add_slot_streams(int slot, const ParameterSharding& sharding, const RowRouterPtr& router,
+                               int64_t table_rows) {
   std::map<std::vector<int64_t>, int> cut_of;          // column blocks that are cut alike share a cut
   std::map<std::tuple<int, int, int>, int> stream_of;  // (cut, range, rank)
   for (const auto& [columns, shards] : column_blocks(sharding)) {

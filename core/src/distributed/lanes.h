@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "distributed/row_router.h"
 #include "tessera/embedding_configs.h"
 #include "tessera/runtime.h"
 #include "tessera/sharding_plan.h"
@@ -51,7 +52,7 @@ struct Cut {
   std::vector<int64_t> begins;            // ascending, the last one is the row count
   int64_t block = 0;                      // all ranges but the last have this size: id / block; 0: search
   std::vector<std::vector<int>> streams;  // of each range
-  PartPtr router;                         // a sharder with route(); null: by range
+  RowRouterPtr router;                    // null: by range
   bool whole() const { return begins.size() == 2; }
 };
 
@@ -71,12 +72,15 @@ class LaneMap {
   // Indices of lanes by slot, then columns, then rows: a `first` lane comes before those that add to it.
   const std::vector<int>& combine_order() const { return combine_order_; }
   int64_t output_width() const { return output_width_; }
+  // By table; null where rows are ranges.
+  const std::vector<RowRouterPtr>& routers() const { return routers_; }
 
  private:
   void add_slots(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan);
-  void add_slot_streams(int slot, const ParameterSharding& sharding, const PartPtr& router, int64_t table_rows);
+  void add_slot_streams(int slot, const ParameterSharding& sharding, const RowRouterPtr& router, int64_t table_rows);
   void order_by_rank(int world_size);
 
+  std::vector<RowRouterPtr> routers_;
   std::vector<Slot> slots_;
   std::vector<Cut> cuts_;
   std::vector<Stream> streams_;

@@ -188,6 +188,11 @@ std::vector<std::string> ProcessGroup::all_gather_text(const std::string& text, 
   const std::vector<int64_t> ones(world, 1);
   all_gather_v(mine, sizes, ones, label).wait();
   const std::vector<int64_t> counts = sizes.to_vector<int64_t>();
+  constexpr int64_t kLongest = int64_t{1} << 30;
+  for (size_t r = 0; r < counts.size(); ++r) {
+    if (counts[r] < 0 || counts[r] > kLongest)
+      fail(Code::kDataLoss, "rank ", r, " announced a text of ", counts[r], " bytes");
+  }
   const int64_t total = std::accumulate(counts.begin(), counts.end(), int64_t{0});
   const Tensor all = Tensor::empty({total}, DType::kUInt8);
   all_gather_v(Tensor::from<uint8_t>(std::vector<uint8_t>(text.begin(), text.end())), all, counts, label).wait();

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tessera/abi/sharder.h"
-
 namespace tessera {
 namespace {
 
@@ -146,7 +144,8 @@ class Router {
     int32_t* ranges = step_.ranges.data() + ranges_begin;
     int64_t* rows = step_.local_rows.data() + ranges_begin;
     if (cut.router) {
-      ask_router(cut, in, ranges, rows);
+      const std::vector<int64_t> ids(in.ids, in.ids + in.num_ids);
+      cut.router->route(ids, ranges, rows);
     } else {
       for (int64_t i = 0; i < in.num_ids; ++i) {
         ranges[i] = find_range(cut, in.ids[i]);
@@ -160,29 +159,6 @@ class Router {
     for (int64_t b = 0; b < in.bags; ++b) {
       for (const int64_t end = i + slot_length(cut.slot, b); i < end; ++i) {
         for (int stream : cut.streams[ranges[i]]) ++step_.lengths[step_.lengths_begin[stream] + b];
-      }
-    }
-  }
-
-  template <class Id>
-  void ask_router(const Cut& cut, const SlotInput<Id>& in, int32_t* ranges, int64_t* rows) {
-    const std::vector<int64_t> ids(in.ids, in.ids + in.num_ids);
-    tsr_table table{};
-    table.struct_size = sizeof(table);
-    table.name = map_.slots()[cut.slot].name.c_str();
-    table.rows = cut.begins.back();
-    table.cols = map_.slots()[cut.slot].dim;
-    table.dtype = to_dl(DType::kFloat32);
-    AbiError err;
-    err.check(
-        cut.router->api<tsr_sharder>().route(cut.router->self(), &table, static_cast<uint32_t>(cut.streams.size()),
-                                             in.num_ids, ids.data(), ranges, rows, err.out()),
-        cat("sharder ", cut.router->id(), ": route"));
-    for (int64_t i = 0; i < in.num_ids; ++i) {
-      const auto k = static_cast<size_t>(ranges[i]);
-      if (k >= cut.streams.size() || rows[i] < 0 || rows[i] >= cut.begins[k + 1] - cut.begins[k]) {
-        fail(Code::kInternal, "sharder ", cut.router->id(), " routed id ", ids[i], " to row ", rows[i], " of shard ",
-             ranges[i], ", which does not exist");
       }
     }
   }

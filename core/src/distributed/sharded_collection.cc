@@ -2,8 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
-
-#include "tessera/abi/sharder.h"
+#include <numeric>
 
 namespace tessera {
 namespace {
@@ -29,14 +28,19 @@ uint64_t hash_text(const std::string& text, uint64_t h) {  // FNV-1a
 // Equal on two ranks exactly when they run the same tables under the same plan.
 uint64_t fingerprint(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan,
                      const ShardedModuleOptions& options, int world_size) {
-  uint64_t h = hash_text(cat(world_size, ' ', options.is_weighted), 0xcbf29ce484222325u);
+  uint64_t h = hash_text(cat(world_size, ' ', options.is_weighted, ' ', options.seed, ' ', options.optimizer.name, ' ',
+                             options.optimizer.options, ' ', options.gradient_scale.value_or(-1), ' ',
+                             options.data_parallel_gradient_scale.value_or(-1)),
+                         0xcbf29ce484222325u);
   for (const EmbeddingBagConfig& t : tables) {
     h = hash_text(cat(t.name, ' ', t.num_embeddings, ' ', t.embedding_dim, ' ', static_cast<int>(t.pooling), ' ',
                       to_string(t.data_type)),
                   h);
     for (const std::string& feature : t.feature_names) h = hash_text(feature + ",", h);
     const ParameterSharding& p = plan.at(t.name);
-    h = hash_text(cat(static_cast<int>(p.combine), p.routed ? p.sharding_type : ""), h);
+    h = hash_text(cat(static_cast<int>(p.combine), p.routed ? p.sharding_type : "", p.compute_kernel, t.optimizer.name,
+                      t.optimizer.options),
+                  h);
     for (const ShardMetadata& s : p.shards)
       h = hash_text(cat(s.row, ' ', s.rows, ' ', s.col, ' ', s.cols, ' ', s.rank, ';'), h);
   }
@@ -60,8 +64,19 @@ ShardedCollection::ShardedCollection(const Runtime& runtime, std::vector<Embeddi
       owner_(map_, shards_, group_->rank(), group_->world_size(), sequence_),
       replicas_(runtime, tables_, plan_, map_, group_->rank(),
                 {options_.kernel, options_.device, options_.optimizer, options_.seed}),
-      exchange_(group_, map_, fingerprint(tables_, plan_, options_, group_->world_size())),
-      routers_(routers(runtime, tables_, plan_)) {
+      exchange_(group_, map_, fingerprint(tables_, plan_, options_, group_->world_size())) {
+  for (const EmbeddingBagConfig& t : tables_) {
+    const OptimizerSpec& optimizer = t.optimizer.name.empty() ? options_.optimizer : t.optimizer;
+    if (sequence_) continue;
+    if (t.pooling != PoolingType::kSum && t.pooling != PoolingType::kMean) {
+      fail(Code::kInvalidArgument, "table \"", t.name, "\" has pooling ", to_string(t.pooling),
+           ": a sharded EmbeddingBagCollection knows SUM and MEAN");
+    }
+    if (t.pooling == PoolingType::kMean && optimizer.max_gradient > 0) {
+      fail(Code::kUnimplemented, "table \"", t.name,
+           "\": max_gradient together with MEAN pooling is not there for sharded tables");
+    }
+  }
   if (sequence_ && !replicas_.empty() && options_.bounds_check != BoundsCheckMode::kFatal) {
     fail(Code::kUnimplemented,
          "an EmbeddingCollection with data-parallel tables knows the bounds check \"fatal\" only");
@@ -70,38 +85,11 @@ ShardedCollection::ShardedCollection(const Runtime& runtime, std::vector<Embeddi
   initialise(replicas_.groups());
 }
 
-std::vector<PartPtr> ShardedCollection::routers(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
-                                                const EmbeddingModuleShardingPlan& plan) {
-  std::vector<PartPtr> out;
-  for (const EmbeddingBagConfig& t : tables) {
-    const ParameterSharding& p = plan.at(t.name);
-    out.push_back(p.routed ? runtime.create(TSR_SHARDER_KIND, p.sharding_type) : nullptr);
-  }
-  return out;
-}
-
 std::vector<int64_t> ShardedCollection::table_rows(const LocalShard& shard, int64_t first, int64_t count) const {
+  if (const RowRouterPtr& router = map_.routers()[shard.table]) return router->unroute(shard.shard, first, count);
   std::vector<int64_t> rows(count);
-  for (int64_t i = 0; i < count; ++i) rows[i] = first + i;
-  const PartPtr& router = routers_[shard.table];
-  if (!router) {
-    for (int64_t& row : rows) row += shard.where.row;
-    return rows;
-  }
-  const EmbeddingBagConfig& config = tables_[shard.table];
-  tsr_table table{};
-  table.struct_size = sizeof(table);
-  table.name = config.name.c_str();
-  table.rows = config.num_embeddings;
-  table.cols = config.embedding_dim;
-  table.dtype = to_dl(config.data_type);
-  AbiError err;
-  std::vector<int64_t> ids(count);
-  err.check(router->api<tsr_sharder>().unroute(
-                router->self(), &table, static_cast<uint32_t>(plan_.at(config.name).shards.size()),
-                static_cast<uint32_t>(shard.shard), count, rows.data(), ids.data(), err.out()),
-            cat("sharder ", router->id(), ": unroute"));
-  return ids;
+  std::iota(rows.begin(), rows.end(), shard.where.row + first);
+  return rows;
 }
 
 void ShardedCollection::initialise(ShardGroups& groups) {
@@ -113,7 +101,7 @@ void ShardedCollection::initialise(ShardGroups& groups) {
     for (int64_t first = 0; first < w.rows; first += kBlock) {
       const int64_t count = std::min(kBlock, w.rows - first);
       values.resize(count * w.cols);
-      if (!routers_[shard.table]) {
+      if (!map_.routers()[shard.table]) {
         initial_values(table, options_.seed, w.row + first, count, w.col, w.cols, values.data());
       } else {
         const auto rows = table_rows(shard, first, count);
@@ -145,20 +133,22 @@ ShardedCollection::State ShardedCollection::start(const KeyedJaggedTensor& input
   step.weighted = options_.is_weighted;
   std::string error;
   try {
-    check_batch(map_, tables_, options_.bounds_check, options_.is_weighted, keys_, input, state->batch);
+    check_batch(map_, tables_, {options_.bounds_check, options_.is_weighted, sequence_}, keys_, input, state->batch);
     route(map_, state->batch, group_->world_size(), sequence_, step);
     count_dropped(state->batch);
-  } catch (const Error& e) {  // told to everybody by the exchange, so that nobody waits for this rank
+  } catch (const std::exception& e) {  // told to everybody by the exchange, so that nobody waits for this rank
     error = e.what();
     if (error.empty()) error = "unknown error";
     step.payload_send_bytes.assign(group_->world_size(), 0);
   }
   watch.lap(times_.route);
-  guarded("exchange of ids", [&] { exchange_.inputs(step, finished, error); });
+  exchange_.inputs(step, finished, error);
   watch.lap(times_.exchange_ids);
-  owner_.lay_out(step);
-  lay_out_home(map_, group_->world_size(), sequence_, step);
-  lay_out_rows(*state);
+  guarded("layout", [&] {
+    owner_.lay_out(step);
+    lay_out_home(map_, group_->world_size(), sequence_, step);
+    lay_out_rows(*state);
+  });
   traffic_.ids_sent = step.payload_send_bytes;
   traffic_.ids_received = step.payload_recv_bytes;
   traffic_.rows_sent = step.owner_counts;
@@ -180,12 +170,15 @@ void ShardedCollection::count_dropped(const CheckedBatch& batch) {
 void ShardedCollection::guarded(const char* stage, const std::function<void()>& body) const {
   try {
     body();
-  } catch (const Error& e) {
-    if (e.code() == Code::kInternal || e.code() == Code::kDataLoss || e.code() == Code::kResourceExhausted) {
-      group_->abort(cat("rank ", group_->rank(), " failed in the ", stage, ": ", e.what()));
-    }
+  } catch (const std::exception& e) {
+    group_->abort(cat("rank ", group_->rank(), " failed in the ", stage, ": ", e.what()));
     throw;
   }
+}
+
+void ShardedCollection::refuse(const std::string& why) const {
+  group_->abort(cat("rank ", group_->rank(), ": ", why));
+  fail(Code::kInvalidArgument, why);
 }
 
 void ShardedCollection::lay_out_rows(StepState& state) const {
@@ -193,7 +186,7 @@ void ShardedCollection::lay_out_rows(StepState& state) const {
   state.layout.offset.resize(slots);
   state.layout.stride.resize(slots);
   const CheckedBatch& batch = state.batch;
-  const bool together = !sequence_ && !batch.input.variable_stride_per_key();
+  const bool together = !sequence_ && !batch.expands;
   int64_t total = 0;
   for (size_t s = 0; s < slots; ++s) {
     const Slot& slot = map_.slots()[s];
@@ -221,23 +214,24 @@ const std::vector<SlotView>& ShardedCollection::views(StepState& state, const Te
 void ShardedCollection::finish(StepState& state, bool keep_context) {
   Stopwatch watch;
   Step& step = state.step;
-  Work rows;
   guarded("lookup", [&] {
     owner_.forward(step, keep_context);
     watch.lap(times_.lookup);
-    rows = exchange_.rows_to_home(step);
+    Work rows = exchange_.rows_to_home(step);
+    if (!replicas_.empty()) {  // while the rows travel
+      replicas_.forward(state.batch, step.weighted, sequence_, state.rows, state.layout,
+                        keep_context ? &state.replica_contexts : nullptr);
+      watch.lap(times_.lookup);
+    }
+    rows.wait();
   });
-  if (!replicas_.empty()) {  // while the rows travel
-    replicas_.forward(state.batch, step.weighted, sequence_, state.rows, state.layout,
-                      keep_context ? &state.replica_contexts : nullptr);
-    watch.lap(times_.lookup);
-  }
-  rows.wait();
   watch.lap(times_.exchange_rows);
-  if (sequence_)
+  if (sequence_) {
+    if (!state.batch.clean()) state.rows.fill(0);  // dropped ids have rows too
     combine_sequence(map_, step, views(state, state.rows));
-  else
+  } else {
     combine_pooled(map_, step, state.batch.slot_bags, views(state, state.rows));
+  }
   watch.lap(times_.combine);
   ++times_.steps;
 }

@@ -45,6 +45,8 @@ class ShardedCollection {
   // `grad` lies as state.rows does. Updates tables; collective. The state must not be used for another backward.
   void backward(StepState& state, const Tensor& grad);
   void give_back(State state);
+  // Ends the job on all ranks: for what only this rank can know to be wrong between two collectives.
+  [[noreturn]] void refuse(const std::string& why) const;
 
   const LaneMap& map() const { return map_; }
   // Before the tables' names in a state dict: TorchRec's attribute names.
@@ -67,8 +69,6 @@ class ShardedCollection {
   const StepTraffic& traffic() const { return traffic_; }
 
  private:
-  static std::vector<PartPtr> routers(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
-                                      const EmbeddingModuleShardingPlan& plan);
   void initialise(ShardGroups& groups);
   void count_dropped(const CheckedBatch& batch);
   void guarded(const char* stage, const std::function<void()>& body) const;
@@ -86,7 +86,6 @@ class ShardedCollection {
   OwnerLookup owner_;
   Replicas replicas_;
   Exchange exchange_;
-  std::vector<PartPtr> routers_;  // by table; null where rows are ranges
   KeyIndex keys_;
   int64_t updates_ = 0;
   int64_t dropped_ids_ = 0;

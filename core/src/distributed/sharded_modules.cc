@@ -16,23 +16,13 @@ std::shared_ptr<StepState> returning(const std::shared_ptr<ShardedCollection>& o
   return {raw, [owner, state = std::move(state)](StepState*) mutable { owner->give_back(std::move(state)); }};
 }
 
-// Variable batch: the row of inverse_indices that expands a slot. The features are looked up by name.
-const int64_t* inverse_row(const KeyedJaggedTensor& input, const std::string& feature) {
-  const auto* inverse = input.inverse_indices_or_null();
-  if (!inverse)
-    fail(Code::kInvalidArgument, "a batch with a variable number of samples per feature needs inverse indices");
-  const auto at = std::find(inverse->keys.begin(), inverse->keys.end(), feature);
-  if (at == inverse->keys.end()) fail(Code::kNotFound, "the inverse indices have no feature \"", feature, "\"");
-  return inverse->indices.data<int64_t>() + (at - inverse->keys.begin()) * inverse->indices.size(1);
-}
-
-// [stride, width] from per-slot rows: sample b of a slot takes row inverse[b].
+// [batch, width] from per-slot rows: sample b of a slot takes row inverse[b].
 Tensor expand(const ShardedCollection& c, const StepState& state) {
-  const int64_t batch = state.batch.original.stride(), width = c.map().output_width();
+  const int64_t batch = state.batch.output_batch, width = c.map().output_width();
   Tensor out = Tensor::empty({batch, width});
   for (size_t s = 0; s < c.map().slots().size(); ++s) {
     const Slot& slot = c.map().slots()[s];
-    const int64_t* inverse = inverse_row(state.batch.original, slot.feature);
+    const int64_t* inverse = state.batch.inverse[s];
     for (int64_t b = 0; b < batch; ++b) {
       std::copy_n(state.rows.data<float>() + state.layout.offset[s] + inverse[b] * slot.dim, slot.dim,
                   out.data<float>() + b * width + slot.col);
@@ -43,12 +33,12 @@ Tensor expand(const ShardedCollection& c, const StepState& state) {
 
 // The way back: rows that were taken several times sum their gradients.
 Tensor collapse(const ShardedCollection& c, StepState& state, const Tensor& grad) {
-  const int64_t batch = state.batch.original.stride(), width = c.map().output_width();
+  const int64_t batch = state.batch.output_batch, width = c.map().output_width();
   const Tensor rows = state.grad.ensure(state.num_rows_elements).first({state.num_rows_elements});
   std::fill_n(rows.data<float>(), rows.numel(), 0.0f);
   for (size_t s = 0; s < c.map().slots().size(); ++s) {
     const Slot& slot = c.map().slots()[s];
-    const int64_t* inverse = inverse_row(state.batch.original, slot.feature);
+    const int64_t* inverse = state.batch.inverse[s];
     for (int64_t b = 0; b < batch; ++b) {
       const float* from = grad.data<float>() + b * width + slot.col;
       float* to = rows.data<float>() + state.layout.offset[s] + inverse[b] * slot.dim;
@@ -248,24 +238,24 @@ ShardedEmbeddingBagCollection::ShardedEmbeddingBagCollection(std::shared_ptr<Sha
 Awaitable<ShardedEmbeddingBagCollection::Output> ShardedEmbeddingBagCollection::forward(const KeyedJaggedTensor& input,
                                                                                         bool finished, bool keep) {
   auto state = returning(impl_, impl_->start(input, finished));
-  return Awaitable<Output>([impl = impl_, state = std::move(state), keys = &keys_, dims = &dims_, keep] {
+  return Awaitable<Output>([impl = impl_, state = std::move(state), keys = keys_, dims = dims_, keep] {
     impl->finish(*state, keep);
-    const Tensor values = state->batch.original.variable_stride_per_key()
+    const Tensor values = state->batch.expands
                               ? expand(*impl, *state)
-                              : state->rows.reshape({state->batch.original.stride(), impl->map().output_width()});
+                              : state->rows.reshape({state->batch.output_batch, impl->map().output_width()});
     state->rows = {};  // the output's now; the buffer is used again when nobody holds it
-    return Output{KeyedTensor(*keys, *dims, values), state->step.all_finished, keep ? state : nullptr};
+    return Output{KeyedTensor(keys, dims, values), state->step.all_finished, keep ? state : nullptr};
   });
 }
 
 void ShardedEmbeddingBagCollection::backward(const Output& output, const Tensor& grad) {
   if (!output.state) fail(Code::kFailedPrecondition, "backward of a forward that kept nothing for it");
   StepState& state = *output.state;
-  const int64_t batch = state.batch.original.stride(), width = impl_->map().output_width();
+  const int64_t batch = state.batch.output_batch, width = impl_->map().output_width();
   if (grad.dim() != 2 || grad.size(0) != batch || grad.size(1) != width || grad.dtype() != DType::kFloat32) {
-    fail(Code::kInvalidArgument, "the gradient must be float32 [", batch, ", ", width, "]");
+    impl_->refuse(cat("the gradient must be float32 [", batch, ", ", width, "]"));
   }
-  impl_->backward(state, state.batch.original.variable_stride_per_key() ? collapse(*impl_, state, grad) : grad);
+  impl_->backward(state, state.batch.expands ? collapse(*impl_, state, grad) : grad);
 }
 
 ShardedEmbeddingCollection::ShardedEmbeddingCollection(std::shared_ptr<ShardedCollection> impl)
@@ -304,11 +294,11 @@ void ShardedEmbeddingCollection::backward(const Output& output,
   for (const auto& [name, grad] : grads) {
     const auto& slots = impl_->map().slots();
     const auto slot = std::find_if(slots.begin(), slots.end(), [&](const Slot& s) { return s.name == name; });
-    if (slot == slots.end()) fail(Code::kNotFound, "the collection has no output \"", name, "\"");
+    if (slot == slots.end()) impl_->refuse(cat("the collection has no output \"", name, "\""));
     const auto s = static_cast<size_t>(slot - slots.begin());
     const int64_t ids = state.batch.original.length_per_key()[state.batch.original_key[s]];
     if (grad.numel() != ids * slot->dim || grad.dtype() != DType::kFloat32) {
-      fail(Code::kInvalidArgument, "the gradient of \"", name, "\" must be float32 [", ids, ", ", slot->dim, "]");
+      impl_->refuse(cat("the gradient of \"", name, "\" must be float32 [", ids, ", ", slot->dim, "]"));
     }
     std::copy_n(grad.data<float>(), grad.numel(), rows.data<float>() + state.layout.offset[s]);
   }
@@ -325,8 +315,10 @@ ShardedEmbeddingBagCollection EmbeddingBagCollectionSharder::shard(const std::ve
 ShardedEmbeddingCollection EmbeddingCollectionSharder::shard(const std::vector<EmbeddingBagConfig>& tables,
                                                              const EmbeddingModuleShardingPlan& plan,
                                                              std::shared_ptr<ProcessGroup> group) const {
+  ShardedModuleOptions options = options_;
+  options.is_weighted = false;  // as unsharded: rows of a sequence have no weights
   return ShardedEmbeddingCollection(
-      std::make_shared<ShardedCollection>(runtime_, tables, plan, std::move(group), true, options_));
+      std::make_shared<ShardedCollection>(runtime_, tables, plan, std::move(group), true, std::move(options)));
 }
 
 }  // namespace tessera

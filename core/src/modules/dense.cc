@@ -50,6 +50,8 @@ struct DenseLayer::Impl {
   std::vector<Tensor> gradients;  // what the parameters' grad refers to; kept when an optimizer clears it
   std::vector<Tensor> inputs;
   Tensor output;
+  std::vector<int64_t> output_shape;
+  bool kept = false;  // the last forward may have a backward
   std::vector<Tensor> grad_inputs;
   tsr_module_context* context = nullptr;
   std::vector<DLTensor> dl_parameters, dl_gradients;  // of the parameters, which never move
@@ -65,6 +67,7 @@ struct DenseLayer::Impl {
     for (size_t i = 0; i < parameters.size(); ++i) {
       Tensor& grad = parameters[i]->grad;
       if (grad.defined() && grad.raw() == gradients[i].raw()) continue;
+      TESSERA_CHECK(!grad.defined() || grad.shape() == gradients[i].shape(), "a gradient keeps its shape");
       if (grad.defined())
         std::copy_n(grad.data<float>(), grad.numel(), gradients[i].data<float>());
       else
@@ -115,6 +118,7 @@ int64_t DenseLayer::output_width(std::span<const int64_t> widths) const {
 Tensor DenseLayer::forward(const std::vector<Tensor>& inputs, bool keep_for_backward) {
   Impl& m = *impl_;
   m.release();
+  m.kept = keep_for_backward;
   std::vector<int64_t> widths;
   std::vector<DLTensor> in;
   for (const Tensor& t : inputs) {
@@ -125,7 +129,8 @@ Tensor DenseLayer::forward(const std::vector<Tensor>& inputs, bool keep_for_back
   const int64_t batch = inputs.at(0).size(0), width = output_width(widths);
   if (!m.output.defined() || m.output.numel() < batch * width)
     m.output = Tensor::empty({std::max<int64_t>(batch * width, 1)});
-  const Tensor output = m.output.first({batch, width});
+  m.output_shape = {batch, width};
+  const Tensor output = m.output.first(m.output_shape);
   const DLTensor out = output.dl();
   AbiError err;
   m.inputs = inputs;
@@ -137,7 +142,8 @@ Tensor DenseLayer::forward(const std::vector<Tensor>& inputs, bool keep_for_back
 
 std::vector<Tensor> DenseLayer::backward(const Tensor& grad_output, const std::vector<bool>& wanted) {
   Impl& m = *impl_;
-  TESSERA_CHECK(!m.inputs.empty(), "backward follows a forward");
+  TESSERA_CHECK(std::exchange(m.kept, false), "backward follows a forward that was kept for it, once");
+  TESSERA_CHECK(grad_output.shape() == m.output_shape, "the gradient is shaped like the output");
   std::vector<Tensor> grads(m.inputs.size());
   std::vector<DLTensor> in, grad_in;
   m.grad_inputs.resize(m.inputs.size());
@@ -156,9 +162,7 @@ std::vector<Tensor> DenseLayer::backward(const Tensor& grad_output, const std::v
     if (!grads[i].defined()) grad_in.back().data = nullptr;
   }
   m.restore_gradients();
-  const int64_t batch = m.inputs[0].size(0);
-  const Tensor output = m.output.first(grad_output.shape());
-  TESSERA_CHECK(grad_output.size(0) == batch, "the gradient is shaped like the output");
+  const Tensor output = m.output.first(m.output_shape);
   const DLTensor out = output.dl(), grad_out = grad_output.dl();
   AbiError err;
   tsr_module_context* context = std::exchange(m.context, nullptr);

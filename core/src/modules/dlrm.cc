@@ -37,8 +37,10 @@ DenseLayerOptions top_options(const DlrmOptions& o) {
 // "dense_arch.0.weight" -> TorchRec's name; the last layer of the top MLP is a plain Linear behind the others there.
 std::string torchrec_name(const std::string& name, size_t top_layers) {
   const size_t first = name.find('.'), second = name.find('.', first + 1);
+  if (second == std::string::npos) return name;  // another kind of layer
   const std::string arch = name.substr(0, first), layer = name.substr(first + 1, second - first - 1),
                     leaf = name.substr(second);
+  if (layer.find_first_not_of("0123456789") != std::string::npos || layer.size() > 6) return name;
   if (arch == "dense_arch") return arch + ".model._mlp." + layer + "._linear" + leaf;
   if (arch == "over_arch" && std::stoul(layer) + 1 == top_layers) return arch + ".model.1" + leaf;
   if (arch == "over_arch") return arch + ".model.0._mlp." + layer + "._linear" + leaf;

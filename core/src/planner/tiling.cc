@@ -60,7 +60,11 @@ std::optional<std::pair<size_t, size_t>> overlap(std::span<const tsr_rectangle> 
 }  // namespace
 
 std::string text_of(const tsr_rectangle& r) {
-  return cat("rows [", r.row, ", ", r.row + r.rows, ") x columns [", r.col, ", ", r.col + r.cols, ")");
+  // Sums in uint64: what is printed may be nonsense from a plugin, and must not overflow.
+  const auto end = [](int64_t begin, int64_t n) {
+    return static_cast<int64_t>(static_cast<uint64_t>(begin) + static_cast<uint64_t>(n));
+  };
+  return cat("rows [", r.row, ", ", end(r.row, r.rows), ") x columns [", r.col, ", ", end(r.col, r.cols), ")");
 }
 
 std::string why_not_tiling(std::span<const tsr_rectangle> rectangles, int64_t rows, int64_t cols) {
