@@ -38,8 +38,8 @@ if(TESSERA_SANITIZE)
   add_link_options(-fsanitize=${TESSERA_SANITIZE})
 endif()
 
-# Tests that start ranks as processes: LeakSanitizer stops a process by ptrace as it ends, which fails now and then while
-# its launcher ends others. Leaks are looked for in all other tests.
+# Tests that start ranks as processes: LeakSanitizer stops a process by ptrace as it ends, which fails now and then
+# while its launcher ends others. Leaks are looked for in all other tests.
 function(tessera_starts_ranks)
   if(TESSERA_SANITIZE MATCHES "address")
     set_property(TEST ${ARGN} APPEND PROPERTY ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0")

@@ -115,8 +115,7 @@ std::string Manifest::json() const {
   for (const File& f : files) content["files"].push_back({{"name", f.name}, {"bytes", f.bytes}, {"crc32", hex(f.crc)}});
   try {
     const std::string sum = hex(crc_of(content.dump()));
-    return OrderedJson{
-               {"format", "tessera.checkpoint"}, {"version", kVersion}, {"crc32", sum}, {"content", content}}
+    return OrderedJson{{"format", "tessera.checkpoint"}, {"version", kVersion}, {"crc32", sum}, {"content", content}}
                .dump(1) +
            "\n";
   } catch (const nlohmann::json::exception& e) {
