@@ -49,7 +49,7 @@ bool parse_arguments(const std::vector<std::string>& args, Arguments* out) {
     return false;
   }
   if (out->config.empty()) throw UsageError("--config FILE is needed: see tessera train --help");
-  if (found.count("nproc") && out->nproc < 1) throw UsageError("--nproc must be at least 1");
+  if (found.count("nproc") && (out->nproc < 1 || out->nproc > 1024)) throw UsageError("--nproc takes 1 to 1024 ranks");
   if (out->job.save_every < 0 || out->job.max_steps < 0)
     throw UsageError("--save-every and --max-steps count steps: 0 or more");
   if (out->job.save_every && out->job.save.empty()) throw UsageError("--save-every needs --save DIR");
@@ -111,16 +111,20 @@ int train_command(const std::vector<std::string>& args) {
   Config config = load_config(a.config, a.overrides);
   check_report_path(config.report.json);
   const RankEnvironment where = RankEnvironment::from_environment();
-  if (a.nproc > 0 && where.source == "single") {
-    std::vector<std::string> again = args;
-    again.insert(again.begin(), "train");
-    return run_ranks(a.nproc, again);
-  }
   if (config.model.type != "dlrm")
     throw UsageError("model.type: \"" + config.model.type + "\" is not known; there is \"dlrm\"");
   if (config.job.device != "auto" && config.job.device != "cpu") {
     throw UsageError("job.device: \"" + config.job.device +
                      "\" has no plugin in this installation; use \"cpu\" or \"auto\"");
+  }
+  if (a.nproc > 0 && where.source != "single" && a.nproc != where.world_size) {
+    throw UsageError(cat("--nproc ", a.nproc, ", but ", where.source, " has started ", where.world_size,
+                         where.world_size == 1 ? " rank" : " ranks", ": leave --nproc out under a launcher"));
+  }
+  if (a.nproc > 0 && where.source == "single") {
+    std::vector<std::string> again = args;
+    again.insert(again.begin(), "train");
+    return run_ranks(a.nproc, again);
   }
   if (config.job.threads == 0) {
     config.job.threads =

@@ -46,6 +46,7 @@ bool parse(po::options_description& options, const std::vector<std::string>& arg
   for (const auto& [name, value] : least_one) {
     if (value < 1) throw UsageError(cat(name, " must be at least 1"));
   }
+  if (b->nproc > 1024) throw UsageError("--nproc takes 1 to 1024 ranks");
   workload_tables(w);  // refuses --rows here rather than in every rank
   return true;
 }

@@ -286,6 +286,10 @@ void check_names(CaseContext& c, const json& names) {
 void run_sharded_module(CaseContext& c) {
   const json& given = c.given;
   const bool sequence = given.at("module") == "EmbeddingCollection";
+  const int64_t world = given.at("world_size"), local = given.at("local_world_size");
+  if (world < 1 || world > 64 || local < 1 || world % local) {
+    fail(Code::kInvalidArgument, "a world of ", world, " ranks, ", local, " per host, cannot be started");
+  }
   const auto texts =
       run_in_ranks(given.at("world_size"), given.at("local_world_size"), 60,
                    [&](const RankEnvironment& where) { return run_rank(given, c.expect, c.kernel, where); });
