@@ -38,6 +38,9 @@ struct CommonOptions {
   int threads = 1;              // of one rank
   bool json = false;            // JSON lines instead of a table
   bool round_per_line = false;  // one round for each line of standard input, printed at once
+
+  // Seconds that ranks wait for each other: the other program's turns count where a script alternates.
+  double deadline_s(double usual) const { return round_per_line ? 86400 : usual; }
 };
 
 // Adds --rounds, --threads, --json, --round-per-line and --help to `options` and reads `args`. False: help was printed,

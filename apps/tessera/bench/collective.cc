@@ -241,7 +241,7 @@ class Bench {
  public:
   Bench(const CollectiveOptions& options, const RankEnvironment& where)
       : options_(options), runtime_(RuntimeOptions{.threads = options.common.threads}), report_(options.common) {
-    control_ = ProcessGroup::connect(runtime_, where, {.timeout_s = options.timeout_s});
+    control_ = ProcessGroup::connect(runtime_, where, {.timeout_s = options.common.deadline_s(options.timeout_s)});
     for (const std::string& backend : options.backends) {
       if (backend == kRaw) {
         raw_ = std::make_unique<RawSocket>(*control_);
@@ -369,7 +369,7 @@ int bench_collective(const std::vector<std::string>& args) {
   if (launched) {
     rank(here);
   } else {
-    run_in_ranks(world, world, 3600, rank);
+    run_in_ranks(world, world, options.common.deadline_s(3600), rank);
   }
   return 0;
 }

@@ -80,7 +80,7 @@ json result_line(const StepBench& b, const std::vector<double>& steps, const std
 
 void run_rank(StepBench b, const RankEnvironment& where) {
   const Runtime runtime({{}, {}, true, b.common.threads});
-  const auto group = ProcessGroup::connect(runtime, where, {b.backend, "{}", 60});
+  const auto group = ProcessGroup::connect(runtime, where, {b.backend, "{}", b.common.deadline_s(60)});
   const auto tables = workload_tables(b.workload);
   b.workload.tables = static_cast<int64_t>(tables.size());
   b.backend = group->backend();
@@ -130,7 +130,7 @@ int bench_step(const std::vector<std::string>& args) {
   options.add_options()("optimizer", po::value(&b.optimizer)->default_value(b.optimizer), "a fused optimizer's id");
   b.steps_per_round = 50;
   if (!parse(options, args, &b)) return 0;
-  run_in_ranks(b.nproc, b.nproc, 3600, [&](const RankEnvironment& where) {
+  run_in_ranks(b.nproc, b.nproc, b.common.deadline_s(3600), [&](const RankEnvironment& where) {
     run_rank(b, where);
     return std::string();
   });

@@ -76,7 +76,7 @@ json result_line(const TrainBench& b, const std::vector<double>& steps, const St
 
 void run_rank(TrainBench b, const RankEnvironment& where) {
   const Runtime runtime({{}, {}, true, b.common.threads});
-  const auto group = ProcessGroup::connect(runtime, where, {b.backend, "{}", 60});
+  const auto group = ProcessGroup::connect(runtime, where, {b.backend, "{}", b.common.deadline_s(60)});
   b.backend = group->backend();
   DlrmTrainerOptions options = trainer_options(runtime, b);
   const auto tables = options.tables;
@@ -114,7 +114,7 @@ int bench_train(const std::vector<std::string>& args) {
   TrainBench b;
   po::options_description options("usage: tessera bench train [OPTIONS]");
   if (!parse(options, args, &b)) return 0;
-  run_in_ranks(b.nproc, b.nproc, 3600, [&](const RankEnvironment& where) {
+  run_in_ranks(b.nproc, b.nproc, b.common.deadline_s(3600), [&](const RankEnvironment& where) {
     run_rank(b, where);
     return std::string();
   });
