@@ -106,14 +106,11 @@ TEST(Checkpoint, ResumesExactlyUnderTheSamePlan) {
 }
 
 TEST(Checkpoint, OfRoutedShards) {
-  const char* build = std::getenv("TESSERA_BUILD_DIR");
-  const std::string plugin = cat(build ? build : "", "/tests/abi/plugins/template");
-  if (!std::filesystem::exists(plugin + "/template.so")) GTEST_SKIP() << "the template plugin is not built";
   const auto stripes = [](const EmbeddingBagConfig& t, int world) { return striped(t, world, world); };
-  Job two = job(2, stripes), three = job(4, stripes);
-  two.plugins = three.plugins = {plugin};
+  Job two = job(2, stripes), four = job(4, stripes);
+  two.plugins = four.plugins = {TESSERA_TEST_PLUGINS};  // plugins/template
   expect_continues(two, job(4, by_rows));
-  expect_continues(two, three);
+  expect_continues(two, four);
 }
 
 TEST(Checkpoint, OfATableOfManyBlocks) {
