@@ -127,8 +127,8 @@ int train_command(const std::vector<std::string>& args) {
     return run_ranks(a.nproc, again);
   }
   if (config.job.threads == 0) {
-    config.job.threads =
-        std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / std::max(1, where.local_world_size));
+    const int here = where.local_world_size > 0 ? where.local_world_size : where.world_size;
+    config.job.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / here);
   }
   run_rank(config, a.job, where);
   return 0;

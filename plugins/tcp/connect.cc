@@ -1,8 +1,10 @@
 // From a rendezvous to a group, and from a group to its sub-groups.
 #include <sched.h>
 
+#include <map>
 #include <optional>
 
+#include "door.h"
 #include "mesh.h"
 #include "rendezvous.h"
 #include "tcp.h"
@@ -47,11 +49,23 @@ EngineOptions engine_options(const Job& job, const GroupId& id, int32_t rank, co
 
 }  // namespace
 
+std::vector<int32_t> hosts_of(const std::vector<Address>& addresses) {
+  std::map<asio::ip::address, int32_t> numbers;
+  std::vector<int32_t> hosts;
+  for (const Address& address : addresses) {
+    const asio::ip::address ip = to_endpoint(address).address();
+    const asio::ip::address key = ip.is_loopback() ? asio::ip::address_v4::loopback() : ip;
+    hosts.push_back(numbers.emplace(key, static_cast<int32_t>(numbers.size())).first->second);
+  }
+  return hosts;
+}
+
 Group::Group(Job job, const GroupId& id, int32_t rank, std::vector<Address> addresses, MeshBuilder& mesh,
              double timeout_s, Clock::time_point deadline)
     : job_(std::move(job)),
       id_(id),
       addresses_(std::move(addresses)),
+      hosts_(hosts_of(addresses_)),
       engine_(engine_options(job_, id_, rank, addresses_, mesh, timeout_s, deadline)) {
   const double left = std::chrono::duration<double>(deadline - Clock::now()).count();
   sdk::Work* all_are_here = barrier({sizeof(tsr_collective_call), 0, nullptr, std::max(left, 0.1), "connect"});
@@ -60,7 +74,7 @@ Group::Group(Job job, const GroupId& id, int32_t rank, std::vector<Address> addr
 }
 
 Group::Group(Job job, double timeout_s)
-    : job_(std::move(job)), addresses_(1), engine_([&] {
+    : job_(std::move(job)), addresses_(1), hosts_(1), engine_([&] {
         EngineOptions options;
         options.timeout_s = timeout_s;
         options.links.resize(1);
@@ -69,7 +83,8 @@ Group::Group(Job job, double timeout_s)
 
 std::unique_ptr<sdk::Group> Tcp::connect(const tsr_rendezvous& where) {
   check(where);
-  const bool crowded = where.local_world_size > processors();
+  const int32_t here = where.local_world_size > 0 ? where.local_world_size : where.world_size;
+  const bool crowded = here > processors();
   Job job{host_, where.token == nullptr ? "" : where.token, spin_us_ >= 0 ? spin_us_ : crowded ? 5.0 : 50.0};
   if (where.world_size == 1) return std::make_unique<Group>(std::move(job), where.timeout_s);
   std::optional<MeshBuilder> mesh;

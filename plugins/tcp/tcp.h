@@ -18,6 +18,9 @@ struct Job {
   double spin_us = 0;
 };
 
+// Numbers equal addresses equally, from 0 in the order of ranks; all loopback addresses are one machine's.
+std::vector<int32_t> hosts_of(const std::vector<Address>& addresses);
+
 class Group final : public sdk::Group {
  public:
   // Connects to the other ranks of `addresses`, which listen already, and waits until all of them have.
@@ -40,6 +43,7 @@ class Group final : public sdk::Group {
   sdk::Work* barrier(const sdk::CollectiveCall& call) override;
   void abort(const char* reason) noexcept override { engine_.abort(reason); }
   uint64_t bytes_sent() const override { return engine_.bytes_sent(); }
+  int32_t host_of(int32_t rank) const override { return hosts_[static_cast<size_t>(rank)]; }
 
  private:
   // Fills in an operation and starts it. A refusal in `fill` ends the group on all ranks, who would wait otherwise.
@@ -51,6 +55,7 @@ class Group final : public sdk::Group {
   Job job_;
   GroupId id_{};
   std::vector<Address> addresses_;
+  std::vector<int32_t> hosts_;  // by rank
   uint64_t splits_ = 0;
   Engine engine_;
 };

@@ -272,7 +272,7 @@ FIELD(tsr_collective_call, stream, 8);
 FIELD(tsr_collective_call, timeout_s, 16);
 FIELD(tsr_collective_call, label, 24);
 
-SIZE(tsr_collective, 120);
+SIZE(tsr_collective, 128);
 FIELD(tsr_collective, struct_size, 0);
 FIELD(tsr_collective, capabilities, 4);
 FIELD(tsr_collective, connect, 8);
@@ -289,6 +289,7 @@ FIELD(tsr_collective, wait, 88);
 FIELD(tsr_collective, abort, 96);
 FIELD(tsr_collective, close, 104);
 FIELD(tsr_collective, bytes_sent, 112);
+FIELD(tsr_collective, host_of, 120);
 
 SIZE(tsr_parameter, 56);
 FIELD(tsr_parameter, struct_size, 0);

@@ -24,7 +24,7 @@ struct RankEnvironment {
   int rank = 0;
   int world_size = 1;
   int local_rank = 0;
-  int local_world_size = 1;
+  int local_world_size = 1;  // ranks on this host; 0: the launcher does not say, ProcessGroup asks the transport
   std::string master_addr = "127.0.0.1";
   int master_port = 29500;
   std::string token;   // TESSERA_JOB_TOKEN
@@ -66,12 +66,19 @@ class ProcessGroup {
 
   int rank() const;
   int world_size() const;
+  // Rank r is local rank r % local_world_size() of host r / local_world_size(), and all hosts have as many ranks.
+  // connect() takes this from the launcher's variables or else from the transport; where it cannot be so, every rank
+  // gets kInvalidArgument. In a group from split() whose hosts are uneven each rank counts as a host.
   int local_rank() const;
-  int local_world_size() const;  // ranks per host; world_size() is a multiple of it
+  int local_world_size() const;
   const std::string& backend() const;
 
   // Ranks with equal color >= 0 form a group; nullptr for color -1. All ranks call it.
   std::shared_ptr<ProcessGroup> split(int color) const;
+  // The ranks of this host, by local rank. All ranks of all hosts make the first call; it is kept for further ones.
+  std::shared_ptr<ProcessGroup> in_host() const;
+  // The ranks with this rank's local rank, one on each host, by host. Called like in_host().
+  std::shared_ptr<ProcessGroup> across_hosts() const;
 
   // Counts are elements per rank, pieces in rank order (abi/collective.h). Buffers live until wait().
   Work all_to_all_v(const Tensor& send, std::span<const int64_t> send_counts, const Tensor& recv,
@@ -93,6 +100,9 @@ class ProcessGroup {
  private:
   struct Impl;
   explicit ProcessGroup(std::unique_ptr<Impl> impl);
+  void find_hosts();
+  std::vector<int32_t> hosts_by_transport() const;
+  int local_ranks_of(int color) const;
   std::unique_ptr<Impl> impl_;
 };
 

@@ -3,6 +3,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "distributed/hosts.h"
+
 namespace tessera {
 
 Work& Work::operator=(Work&& other) noexcept {
@@ -29,6 +31,7 @@ struct ProcessGroup::Impl {
   tsr_group* group = nullptr;  // null for one rank
   int rank = 0, world = 1, local_rank = 0, local_world = 1;
   std::string backend;
+  std::shared_ptr<ProcessGroup> in_host, across_hosts;  // null until they are asked for
 
   const tsr_collective& api() const { return part->api<tsr_collective>(); }
   ~Impl() {
@@ -86,7 +89,37 @@ std::shared_ptr<ProcessGroup> ProcessGroup::connect(const Runtime& runtime, cons
     AbiError err;
     err.check(impl->api().connect(impl->part->self(), &r, &impl->group, err.out()));
   }
-  return std::shared_ptr<ProcessGroup>(new ProcessGroup(std::move(impl)));
+  const std::shared_ptr<ProcessGroup> group(new ProcessGroup(std::move(impl)));
+  group->find_hosts();
+  return group;
+}
+
+void ProcessGroup::find_hosts() {
+  const size_t world = static_cast<size_t>(impl_->world);
+  const Tensor mine = Tensor::from<int64_t>({impl_->local_rank, impl_->local_world});
+  const Tensor all = Tensor::empty({2 * impl_->world}, DType::kInt64);
+  all_gather_v(mine, all, std::vector<int64_t>(world, 2), "hosts").wait();
+  std::vector<HostClaim> claims(world);
+  const std::span<const int64_t> numbers(static_cast<const int64_t*>(all.raw()), 2 * world);
+  for (size_t r = 0; r < world; ++r) claims[r] = {numbers[2 * r], numbers[2 * r + 1]};
+  int per_host = ranks_per_host(claims);
+  if (per_host == 0) {
+    const std::vector<int32_t> hosts = hosts_by_transport();
+    per_host = hosts.empty() ? impl_->world : ranks_per_host(hosts);
+  }
+  impl_->local_world = per_host;
+  impl_->local_rank = impl_->rank % per_host;
+}
+
+// By rank; empty where it does not know.
+std::vector<int32_t> ProcessGroup::hosts_by_transport() const {
+  if (!impl_->group || !TSR_HAS(tsr_collective, &impl_->api(), host_of)) return {};
+  std::vector<int32_t> hosts(static_cast<size_t>(impl_->world));
+  for (int r = 0; r < impl_->world; ++r) {
+    hosts[static_cast<size_t>(r)] = impl_->api().host_of(impl_->group, r);
+    if (hosts[static_cast<size_t>(r)] < 0) return {};
+  }
+  return hosts;
 }
 
 int ProcessGroup::rank() const { return impl_->rank; }
@@ -105,10 +138,35 @@ std::shared_ptr<ProcessGroup> ProcessGroup::split(int color) const {
   impl->part = impl_->part;
   AbiError err;
   err.check(impl_->api().split(impl_->group, color, &impl->group, err.out()));
+  const int per_host = local_ranks_of(color);
   if (!impl->group) return nullptr;
-  impl->rank = impl->local_rank = impl->api().rank(impl->group);
-  impl->world = impl->local_world = impl->api().world_size(impl->group);
+  impl->rank = impl->api().rank(impl->group);
+  impl->world = impl->api().world_size(impl->group);
+  impl->local_world = per_host;
+  impl->local_rank = impl->rank % per_host;
   return std::shared_ptr<ProcessGroup>(new ProcessGroup(std::move(impl)));
+}
+
+// Ranks per host of the group that all ranks of `color` form. All ranks call it.
+int ProcessGroup::local_ranks_of(int color) const {
+  const size_t world = static_cast<size_t>(impl_->world);
+  const Tensor all = Tensor::empty({impl_->world}, DType::kInt32);
+  all_gather_v(Tensor::from<int32_t>({color}), all, std::vector<int64_t>(world, 1), "split").wait();
+  std::vector<int32_t> hosts;
+  for (int r = 0; r < impl_->world; ++r) {
+    if (static_cast<const int32_t*>(all.raw())[r] == color) hosts.push_back(r / impl_->local_world);
+  }
+  return ranks_per_host_or_one(hosts);
+}
+
+std::shared_ptr<ProcessGroup> ProcessGroup::in_host() const {
+  if (!impl_->in_host) impl_->in_host = split(impl_->rank / impl_->local_world);
+  return impl_->in_host;
+}
+
+std::shared_ptr<ProcessGroup> ProcessGroup::across_hosts() const {
+  if (!impl_->across_hosts) impl_->across_hosts = split(impl_->local_rank);
+  return impl_->across_hosts;
 }
 
 Work ProcessGroup::all_to_all_v(const Tensor& send, std::span<const int64_t> send_counts, const Tensor& recv,

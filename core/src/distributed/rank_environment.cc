@@ -59,13 +59,13 @@ void check(const RankEnvironment& e) {
     fail(Code::kInvalidArgument, e.source, " says rank ", e.rank, " of ", e.world_size,
          ": the rank must be below the world size");
   }
+}
+
+// That all hosts have as many ranks is checked where the ranks have met, so that all of them hear of it.
+void check_local(const RankEnvironment& e) {
   if (e.local_world_size < 1 || e.local_rank >= e.local_world_size) {
     fail(Code::kInvalidArgument, e.source, " says local rank ", e.local_rank, " of ", e.local_world_size,
          ": the local rank must be below the local world size");
-  }
-  if (e.world_size % e.local_world_size) {
-    fail(Code::kInvalidArgument, e.source, " says ", e.world_size, " ranks, ", e.local_world_size,
-         " per host: every host needs as many");
   }
 }
 
@@ -79,8 +79,9 @@ RankEnvironment RankEnvironment::from_environment() {
     e.source = l.source;
     e.rank = number(l.rank, 0);
     e.world_size = number(l.world, 1);
-    e.local_world_size = number(l.local_world, e.world_size);
+    e.local_world_size = number(l.local_world, 0);
     e.local_rank = number(l.local_rank, e.rank % std::max(1, e.local_world_size));
+    if (text(l.local_world)) check_local(e);
     break;
   }
   if (const char* job = text("PMIX_NAMESPACE"))

@@ -104,11 +104,18 @@ TEST(RankEnvironment, Slurm) {
   EXPECT_EQ(with(step).source, "single");
 }
 
+TEST(RankEnvironment, ALauncherThatDoesNotSayWhatAHostHas) {
+  const RankEnvironment e = with({{"RANK", "1"}, {"WORLD_SIZE", "4"}});
+  EXPECT_EQ(e.world_size, 4);
+  EXPECT_EQ(e.local_world_size, 0);
+}
+
 TEST(RankEnvironment, RefusesWhatCannotBe) {
   EXPECT_THAT(refusal({{"RANK", "two"}, {"WORLD_SIZE", "4"}}), HasSubstr("RANK is \"two\""));
   EXPECT_THAT(refusal({{"RANK", "4"}, {"WORLD_SIZE", "4"}}), HasSubstr("rank 4 of 4"));
-  EXPECT_THAT(refusal({{"RANK", "0"}, {"WORLD_SIZE", "5"}, {"LOCAL_WORLD_SIZE", "2"}}),
-              HasSubstr("5 ranks, 2 per host"));
+  EXPECT_THAT(refusal({{"RANK", "0"}, {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "2"}, {"LOCAL_WORLD_SIZE", "2"}}),
+              HasSubstr("local rank 2 of 2"));
+  EXPECT_THAT(refusal({{"RANK", "0"}, {"WORLD_SIZE", "4"}, {"LOCAL_WORLD_SIZE", "0"}}), HasSubstr("local rank 0 of 0"));
   EXPECT_THAT(refusal({{"MASTER_PORT", "70000"}}), HasSubstr("MASTER_PORT is 70000"));
 }
 

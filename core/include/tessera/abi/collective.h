@@ -29,7 +29,7 @@ typedef struct tsr_rendezvous {
   int32_t rank;
   int32_t world_size;
   int32_t local_rank;
-  int32_t local_world_size;
+  int32_t local_world_size; /* ranks on this host; 0: the launcher does not say */
   int32_t master_port;
   const char* master_addr; /* where rank 0 listens */
   const char* token;       /* the job's secret; NULL or "": none, then only loopback addresses are accepted */
@@ -95,6 +95,10 @@ typedef struct tsr_collective {
 
   /* [any-thread] Optional. Bytes that this rank sent to other ranks since connect. */
   uint64_t (*bytes_sent)(const tsr_group* group);
+
+  /* [any-thread] Optional. Ranks with the same number share a machine, as far as the transport knows; -1: it does not
+   * know. The numbers mean nothing else. The core asks where the launcher did not say (local_world_size 0). */
+  int32_t (*host_of)(const tsr_group* group, int32_t rank);
 } tsr_collective;
 
 #ifdef __cplusplus

@@ -44,6 +44,8 @@ class Group {
   virtual Work* barrier(const CollectiveCall& call) = 0;
   virtual void abort(const char* reason) noexcept = 0;  // from any thread
   virtual uint64_t bytes_sent() const = 0;              // to other ranks, since connect; from any thread
+  // Equal for ranks that share a machine; -1: not known.
+  virtual int32_t host_of([[maybe_unused]] int32_t rank) const { return -1; }
 };
 
 class Collective {
@@ -114,6 +116,7 @@ class Collective {
   static void abort_slot(tsr_group* g, const char* reason) noexcept { of(g).abort(reason); }
   static void close_slot(tsr_group* g) noexcept { delete reinterpret_cast<Group*>(g); }
   static uint64_t bytes_sent_slot(const tsr_group* g) noexcept { return of(g).bytes_sent(); }
+  static int32_t host_of_slot(const tsr_group* g, int32_t rank) noexcept { return of(g).host_of(rank); }
 };
 
 template <class C>
@@ -132,6 +135,7 @@ constexpr tsr_collective Collective::table = {sizeof(tsr_collective),
                                               &wait_slot,
                                               &abort_slot,
                                               &close_slot,
-                                              &bytes_sent_slot};
+                                              &bytes_sent_slot,
+                                              &host_of_slot};
 
 }  // namespace tessera::sdk
