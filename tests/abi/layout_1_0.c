@@ -202,6 +202,13 @@ FIELD(tsr_rows, ids, 16);
 FIELD(tsr_rows, weights, 24);
 FIELD(tsr_rows, states, 32);
 
+SIZE(tsr_stored_rows, 32);
+FIELD(tsr_stored_rows, struct_size, 0);
+FIELD(tsr_stored_rows, reserved, 4);
+FIELD(tsr_stored_rows, bytes, 8);
+FIELD(tsr_stored_rows, size, 16);
+FIELD(tsr_stored_rows, stride, 24);
+
 SIZE(tsr_stream_io, 32);
 FIELD(tsr_stream_io, struct_size, 0);
 FIELD(tsr_stream_io, reserved, 4);
@@ -234,7 +241,7 @@ FIELD(tsr_estimate, forward_seconds, 8);
 FIELD(tsr_estimate, backward_seconds, 16);
 FIELD(tsr_estimate, bytes, 24);
 
-SIZE(tsr_kernel, 136);
+SIZE(tsr_kernel, 144);
 FIELD(tsr_kernel, struct_size, 0);
 FIELD(tsr_kernel, reserved, 4);
 FIELD(tsr_kernel, compute_kernels, 8);
@@ -253,6 +260,7 @@ FIELD(tsr_kernel, load, 104);
 FIELD(tsr_kernel, export_rows, 112);
 FIELD(tsr_kernel, import_rows, 120);
 FIELD(tsr_kernel, stats, 128);
+FIELD(tsr_kernel, adopt_rows, 136);
 
 SIZE(tsr_rendezvous, 48);
 FIELD(tsr_rendezvous, struct_size, 0);

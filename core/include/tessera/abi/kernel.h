@@ -34,7 +34,8 @@ typedef struct tsr_kernel_config {
   int32_t mode;               /* TSR_MODE_* */
   const char* compute_kernel; /* "fused": backward updates; "dense": backward_rows hands gradients out; "quant"; ... */
   DLDevice device;
-  DLDataType weight_dtype; /* of the stored rows */
+  DLDataType weight_dtype; /* of the stored rows. kDLUInt of 8, 4 or 2 bits: codes behind a scale and a bias of each row
+                              (tessera/sdk/row_format.h), for compute kernels that only infer */
   DLDataType output_dtype; /* of the forward's output and of grad_output */
   uint32_t num_tables;
   uint32_t table_stride;
@@ -99,6 +100,16 @@ typedef struct tsr_rows {
   const DLTensor* weights;       /* float32 [capacity, dim], whatever the stored type */
   const DLTensor* const* states; /* float32 [capacity] or [capacity, dim] each */
 } tsr_rows;
+
+/* Rows as they are stored, in host memory of the caller: row r begins at bytes + r * stride. What its bytes mean
+ * follows from the weight_dtype: for the CPU, tessera/sdk/row_format.h says it. */
+typedef struct tsr_stored_rows {
+  uint32_t struct_size;
+  uint32_t reserved;
+  const void* bytes;
+  uint64_t size; /* of the memory, in bytes */
+  int64_t stride;
+} tsr_stored_rows;
 
 /* Byte streams for save and load; a code other than TSR_OK ends the call with that code. */
 typedef struct tsr_stream_io {
@@ -185,6 +196,11 @@ typedef struct tsr_kernel {
 
   /* [serial] Of one table. */
   tsr_code (*stats)(void* instance, uint32_t table, tsr_kernel_stats* stats, tsr_error* err);
+
+  /* [serial] Optional. The rows of the table are from now on those given. They are read in place: nothing is copied,
+   * nothing is written, so many instances and, through files mapped into memory, many processes share them. The memory
+   * outlives the instance, or the table's next adopt_rows or load. */
+  tsr_code (*adopt_rows)(void* instance, uint32_t table, const tsr_stored_rows* rows, tsr_error* err);
 } tsr_kernel;
 
 #ifdef __cplusplus

@@ -84,6 +84,7 @@ class KernelInstance {
                      tsr_stream) {}
   virtual void export_rows(uint32_t /*table*/, uint64_t& /*cursor*/, tsr_rows&) {}
   virtual void import_rows(uint32_t /*table*/, const tsr_rows&) {}
+  virtual void adopt_rows(uint32_t /*table*/, const tsr_stored_rows&) {}
 
   uint32_t num_tables() const { return num_tables_; }
 
@@ -165,6 +166,9 @@ class Kernel {
   static tsr_code import_slot(void* instance, uint32_t table, const tsr_rows* rows, tsr_error* err) noexcept {
     return guard(err, [&] { instance_of(instance).import_rows(table, *rows); });
   }
+  static tsr_code adopt_slot(void* instance, uint32_t table, const tsr_stored_rows* rows, tsr_error* err) noexcept {
+    return guard(err, [&] { instance_of(instance).adopt_rows(table, *rows); });
+  }
   static tsr_code stats_slot(void* instance, uint32_t table, tsr_kernel_stats* stats, tsr_error* err) noexcept {
     return guard(err, [&] {
       const tsr_kernel_stats s = instance_of(instance).stats(table);
@@ -200,6 +204,7 @@ constexpr tsr_kernel Kernel::make_table() {
   if (detail::overrides(&I::export_rows, &Base::export_rows)) t.export_rows = &export_slot;
   if (detail::overrides(&I::import_rows, &Base::import_rows)) t.import_rows = &import_slot;
   t.stats = &stats_slot;
+  if (detail::overrides(&I::adopt_rows, &Base::adopt_rows)) t.adopt_rows = &adopt_slot;
   return t;
 }
 
