@@ -1,0 +1,117 @@
+#include "quant_instance.h"
+
+#include <algorithm>
+#include <atomic>
+
+namespace tessera_cpu {
+namespace {
+
+// Below this much work a call stays on its own thread: waking others would cost more.
+constexpr int64_t kBytesWorthThreads = 64 << 10;
+constexpr int64_t kItemsPerThread = 8;
+constexpr int64_t kLeastItemBytes = 16 << 10;
+constexpr int64_t kRowsAhead = 32;
+// How many ids of the next feature are prefetched while one is looked up: features of single requests are that short.
+constexpr int64_t kFirstRows = 16;
+
+}  // namespace
+
+QuantInstance::QuantInstance(sdk::Host host, const QuantOps& ops, Config config, sdk::RowFormat format)
+    : host_(host), ops_(ops), config_(std::move(config)), format_(format), lookups_(config_.tables.size()) {
+  tables_.reserve(config_.tables.size());
+  for (const TableSpec& t : config_.tables) tables_.emplace_back(host, t, format);
+}
+
+void QuantInstance::look_up(const Batch& batch, const Item& item) {
+  const tsr_lookup_feature& feature = batch.feature(item.feature);
+  StoredTable& table = tables_[static_cast<size_t>(feature.table)];
+  const bool sequence = feature.pooling == TSR_POOLING_NONE;
+  const int64_t first = feature.first_offset + item.begin;
+  const int64_t begin = batch.offsets[first];
+  const int64_t slot = sequence ? begin - batch.begin(feature) : item.begin;
+  StoredPool pool{};
+  pool.table = table.rows();
+  pool.row_bytes = table.stride();
+  pool.data_bytes = table.data_bytes();
+  pool.dim = table.dim();
+  pool.ids = batch.ids.data<void>();
+  pool.wide_offsets = batch.offsets.wide();
+  pool.offsets = sequence ? nullptr : batch.offsets.data<char>() + first * (pool.wide_offsets ? 8 : 4);
+  pool.mean = feature.pooling == TSR_POOLING_MEAN;
+  pool.begin = begin;
+  pool.ids_end = batch.offsets[feature.first_offset + item.end];
+  pool.bags = sequence ? pool.ids_end - begin : item.end - item.begin;
+  pool.ahead = kRowsAhead;
+  pool.weights = batch.weights;
+  pool.storage = config_.output;
+  pool.output_bytes = feature.output_stride * bytes_of(config_.output);
+  pool.output =
+      static_cast<char*>(batch.values) + feature.output_offset * bytes_of(config_.output) + slot * pool.output_bytes;
+  ops_.pool(format_, batch.ids.wide(), pool.dim)(pool);
+}
+
+void QuantInstance::prefetch_first(const Batch& batch, const tsr_lookup_feature& feature) {
+  if (feature.bags == 0) return;
+  StoredTable& table = tables_[static_cast<size_t>(feature.table)];
+  const char* rows = table.rows();
+  const int64_t begin = batch.begin(feature), end = std::min(batch.end(feature), begin + kFirstRows);
+  for (int64_t p = begin; p < end; ++p) {
+    const char* row = rows + batch.ids[p] * table.stride();
+    for (int64_t at = 0; at + 8 < table.data_bytes(); at += 64) __builtin_prefetch(row + at, 0, 3);
+    __builtin_prefetch(row + table.data_bytes() - 1, 0, 3);
+  }
+}
+
+// Cuts the features into items_ of similar cost. False: too little work for threads, nothing was cut.
+bool QuantInstance::cut(const Batch& batch) {
+  const int64_t threads = host_.num_threads();
+  if (threads <= 1) return false;
+  const auto cost = [&](const tsr_lookup_feature& f) {
+    return (batch.end(f) - batch.begin(f) + f.bags) * tables_[static_cast<size_t>(f.table)].stride();
+  };
+  int64_t total = 0;
+  for (uint32_t f = 0; f < batch.num_features(); ++f) {
+    if (batch.feature(f).bags > 0) total += cost(batch.feature(f));
+  }
+  if (total < kBytesWorthThreads) return false;
+  const int64_t item_bytes = std::max(total / (threads * kItemsPerThread), kLeastItemBytes);
+  items_.clear();
+  for (uint32_t f = 0; f < batch.num_features(); ++f) {
+    const int64_t bags = batch.feature(f).bags;
+    if (bags == 0) continue;
+    const int64_t pieces = std::clamp<int64_t>((cost(batch.feature(f)) + item_bytes - 1) / item_bytes, 1, bags);
+    for (int64_t i = 0; i < pieces; ++i) items_.push_back({f, bags * i / pieces, bags * (i + 1) / pieces});
+  }
+  return true;
+}
+
+void QuantInstance::forward(const tsr_lookup& lookup, const DLTensor& output, tsr_stream, tsr_context** context) {
+  if (context != nullptr) sdk::fail(TSR_FAILED_PRECONDITION, "the kernel quant only infers: no backward can follow");
+  const Batch batch(lookup, config_, output);
+  for (uint32_t f = 0; f < batch.num_features(); ++f) {
+    const tsr_lookup_feature& feature = batch.feature(f);
+    if (feature.pooling == TSR_POOLING_MAX) {
+      sdk::fail(TSR_UNIMPLEMENTED, "lookup feature ", f, ": the kernel quant pools by SUM or MEAN, not by MAX");
+    }
+    if (feature.bags == 0) continue;
+    lookups_[static_cast<size_t>(feature.table)] += static_cast<uint64_t>(batch.end(feature) - batch.begin(feature));
+    (void)tables_[static_cast<size_t>(feature.table)].rows();  // made here, not by several threads
+  }
+  if (cut(batch)) {
+    std::atomic<size_t> next{0};
+    host_.parallel_for(std::min<size_t>(host_.num_threads(), items_.size()), [&](uint64_t) {
+      for (size_t i = next.fetch_add(1); i < items_.size(); i = next.fetch_add(1)) look_up(batch, items_[i]);
+    });
+    return;
+  }
+  for (uint32_t f = 0; f < batch.num_features(); ++f) {
+    if (f + 1 < batch.num_features()) prefetch_first(batch, batch.feature(f + 1));
+    if (batch.feature(f).bags > 0) look_up(batch, {f, 0, batch.feature(f).bags});
+  }
+}
+
+tsr_kernel_stats QuantInstance::stats(uint32_t table) {
+  return {sizeof(tsr_kernel_stats), 0, tables_.at(table).weight_bytes(), 0, 0, lookups_.at(table)};
+}
+
+}  // namespace tessera_cpu

@@ -1,0 +1,47 @@
+// The quant kernel's instance: kernel/1 over StoredTables, the inner loops of QuantOps and the host's threads.
+#pragma once
+
+#include <vector>
+
+#include "common/config.h"
+#include "quant_ops.h"
+#include "stored_table.h"
+
+namespace tessera_cpu {
+
+class QuantInstance : public sdk::KernelInstance {
+ public:
+  QuantInstance(sdk::Host host, const QuantOps& ops, Config config, sdk::RowFormat format);
+
+  void forward(const tsr_lookup& lookup, const DLTensor& output, tsr_stream, tsr_context** context) override;
+  void release(tsr_context*) noexcept override {}
+  void save(uint32_t table, const tsr_stream_io& io) override { tables_.at(table).save(io); }
+  void load(uint32_t table, const tsr_stream_io& io) override { tables_.at(table).load(io); }
+  void export_rows(uint32_t table, uint64_t& cursor, tsr_rows& rows) override {
+    tables_.at(table).export_rows(cursor, rows);
+  }
+  void import_rows(uint32_t table, const tsr_rows& rows) override { tables_.at(table).import_rows(rows); }
+  void adopt_rows(uint32_t table, const tsr_stored_rows& rows) override { tables_.at(table).adopt_rows(rows); }
+  tsr_kernel_stats stats(uint32_t table) override;
+
+ private:
+  // Bags [begin, end) of a feature.
+  struct Item {
+    uint32_t feature;
+    int64_t begin;
+    int64_t end;
+  };
+  void look_up(const Batch& batch, const Item& item);
+  void prefetch_first(const Batch& batch, const tsr_lookup_feature& feature);
+  bool cut(const Batch& batch);
+
+  sdk::Host host_;
+  const QuantOps& ops_;
+  Config config_;
+  sdk::RowFormat format_;
+  std::vector<StoredTable> tables_;
+  std::vector<uint64_t> lookups_;
+  std::vector<Item> items_;
+};
+
+}  // namespace tessera_cpu

@@ -1,0 +1,23 @@
+// The inner loops of the quant kernel, compiled for several instruction sets (quant_ops.cc).
+#pragma once
+
+#include "cpu/row_ops.h"
+#include "tessera/sdk/row_format.h"
+
+namespace tessera_cpu {
+
+// Pool::row_bytes is from row to row; a row's own bytes may be fewer.
+struct StoredPool : Pool {
+  int64_t data_bytes;
+};
+using StoredPoolFunction = void (*)(const StoredPool& pool);
+
+struct QuantOps {
+  // SUM, MEAN and sequences of rows of `dim` columns. Reads no byte beyond a row.
+  StoredPoolFunction (*pool)(sdk::RowFormat format, bool wide_ids, int64_t dim);
+};
+
+// The best for this processor, or what TESSERA_ISA names (sdk/isa.h).
+const QuantOps& best_quant_ops();
+
+}  // namespace tessera_cpu

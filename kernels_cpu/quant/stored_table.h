@@ -1,0 +1,47 @@
+// The stored rows of one table: the kernel's own, or the caller's.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/config.h"
+#include "tessera/sdk/row_format.h"
+
+namespace tessera_cpu {
+
+class StoredTable {
+ public:
+  // No rows in memory yet; they are 0.
+  StoredTable(sdk::Host host, TableSpec spec, sdk::RowFormat format);
+
+  int64_t dim() const { return spec_.dim; }
+  int64_t stride() const { return stride_; }
+  int64_t data_bytes() const { return data_bytes_; }
+  // Where row 0 is. Makes the table's own rows where there are none: not while other threads use the table.
+  const char* rows() {
+    if (rows_ == nullptr && spec_.rows > 0) own_rows();
+    return rows_;
+  }
+  uint64_t weight_bytes() const { return own_.bytes(); }
+
+  // kernel/1's functions of these names. Rows that are imported are quantized; those with NaN or infinity are refused.
+  void import_rows(const tsr_rows& rows);
+  void export_rows(uint64_t& cursor, tsr_rows& rows);
+  void adopt_rows(const tsr_stored_rows& rows);
+  void save(const tsr_stream_io& io);
+  void load(const tsr_stream_io& io);
+
+ private:
+  void own_rows();
+  int64_t checked_count(const tsr_rows& rows, int64_t count) const;
+
+  sdk::Host host_;
+  TableSpec spec_;
+  sdk::RowFormat format_;
+  int64_t data_bytes_;
+  int64_t stride_;
+  sdk::Buffer own_;
+  const char* rows_ = nullptr;
+};
+
+}  // namespace tessera_cpu
