@@ -41,6 +41,8 @@ endif()
 tessera_backend(ONEDNN "dense layers (oneDNN)" DNNL_FOUND libdnnl-dev)
 find_package(OpenSSL 3 QUIET COMPONENTS Crypto)
 tessera_backend(TCP "TCP transport (Boost.Asio, OpenSSL's HMAC)" OpenSSL_FOUND libssl-dev)
+find_package(MPI QUIET COMPONENTS C)
+tessera_backend(MPI "MPI transport (Open MPI)" MPI_C_FOUND libopenmpi-dev)
 
 if(TESSERA_TESTS)
   find_package(GTest CONFIG REQUIRED)

@@ -1,0 +1,115 @@
+// From the launcher's job to a group, and from a group to its sub-groups.
+#include <sched.h>
+
+#include <cstdlib>
+#include <mutex>
+#include <numeric>
+
+#include "group.h"
+
+namespace tessera::mpi {
+namespace {
+
+int processors() {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+void check(const tsr_rendezvous& where) {
+  if (where.world_size < 1 || where.rank < 0 || where.rank >= where.world_size) {
+    sdk::fail(TSR_INVALID_ARGUMENT, "mpi: rank ", where.rank, " of ", where.world_size,
+              " cannot be: ranks go from 0 to WORLD_SIZE - 1");
+  }
+  if (!(where.timeout_s > 0)) sdk::fail(TSR_INVALID_ARGUMENT, "mpi: the timeout must be above 0 s");
+}
+
+// All ranks of the job, in which groups are agreed upon. [any-thread]
+std::unique_ptr<Group> join_all(const tsr_rendezvous& where, double spin_us) {
+  static std::mutex mutex;
+  static Group* lobby = nullptr;  // never destroyed, as MPI itself
+  const std::lock_guard lock(mutex);
+  if (lobby == nullptr) {
+    EngineOptions options;
+    options.rank = where.rank;
+    options.ranks.resize(static_cast<size_t>(where.world_size));
+    std::iota(options.ranks.begin(), options.ranks.end(), 0);
+    options.spin_us = spin_us;
+    lobby = new Group(std::move(options));
+  }
+  return lobby->split(0, "connect", where.timeout_s, spin_us);
+}
+
+}  // namespace
+
+// PMIx is how Open MPI's ranks learn of each other, whoever starts them. MPI_Init without it makes a job of one rank.
+void Mpi::probe(sdk::Host) {
+  if (std::getenv("PMIX_RANK") != nullptr) return;
+  sdk::fail(TSR_FAILED_PRECONDITION,
+            "this process was not started as a rank of an MPI job: start the job with mpirun, or srun --mpi=pmix");
+}
+
+std::unique_ptr<sdk::Group> Mpi::connect(const tsr_rendezvous& where) {
+  check(where);
+  const bool crowded = where.local_world_size > processors();
+  const double spin_us = spin_us_ >= 0 ? spin_us_ : crowded ? 50 : 1000;
+  if (where.world_size == 1) {
+    EngineOptions alone;
+    alone.ranks = {0};
+    alone.timeout_s = where.timeout_s;
+    return std::make_unique<Group>(std::move(alone));
+  }
+  Process& process = Process::instance();
+  process.initialise(where.timeout_s);
+  if (process.rank() != where.rank || process.size() != where.world_size) {
+    sdk::fail(TSR_INVALID_ARGUMENT, "mpi: the environment says rank ", where.rank, " of ", where.world_size,
+              ", but MPI says rank ", process.rank(), " of ", process.size(),
+              ": let one launcher alone start the ranks, or choose another comm.backend");
+  }
+  return join_all(where, spin_us);
+}
+
+std::unique_ptr<sdk::Group> Group::split(int32_t color) {
+  return split(color, "split", engine_.options().timeout_s, engine_.options().spin_us);
+}
+
+// Every rank offers a group id of its own; each new group takes that of its rank 0.
+std::unique_ptr<Group> Group::split(int32_t color, const char* label, double timeout_s, double spin_us) {
+  struct Member {
+    int64_t color;
+    uint64_t id;
+  };
+  const size_t world = static_cast<size_t>(world_size());
+  Member mine{color, 0};
+  if (world > 1) {
+    const std::lock_guard lock(Process::instance().mutex());
+    mine.id = Process::instance().new_group_id();
+  }
+  std::vector<Member> members(world);
+  int64_t own_shape = 2, all_shape = 2 * static_cast<int64_t>(world);
+  const DLDataType int64{kDLInt, 64, 1};
+  const DLTensor own{&mine, {kDLCPU, 0}, 1, int64, &own_shape, nullptr, 0};
+  const DLTensor all{members.data(), {kDLCPU, 0}, 1, int64, &all_shape, nullptr, 0};
+  const std::vector<int64_t> counts(world, 2);
+  sdk::Work* gathered = all_gather_v(own, all, counts, {sizeof(tsr_collective_call), 0, nullptr, timeout_s, label});
+  try {
+    gathered->wait();
+  } catch (...) {
+    gathered->recycle();
+    throw;
+  }
+  gathered->recycle();
+
+  if (color < 0) return nullptr;
+  EngineOptions child;
+  child.timeout_s = timeout_s;
+  child.spin_us = spin_us;
+  for (size_t rank = 0; rank < world; ++rank) {
+    if (members[rank].color != color) continue;
+    if (child.ranks.empty()) child.id = members[rank].id;
+    if (static_cast<int32_t>(rank) == this->rank()) child.rank = static_cast<int32_t>(child.ranks.size());
+    child.ranks.push_back(engine_.options().ranks[rank]);
+  }
+  return std::make_unique<Group>(std::move(child));
+}
+
+}  // namespace tessera::mpi

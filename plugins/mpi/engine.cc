@@ -1,0 +1,380 @@
+#include "engine.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "tessera/sdk/error.h"
+
+namespace tessera::mpi {
+namespace {
+
+// Of one message: MPI counts bytes with an int.
+constexpr size_t kLongest = size_t{1} << 30;
+// Of a reduction: small enough to stay in the cache.
+constexpr size_t kChunk = size_t{256} << 10;
+// An operation whose data arrived in time is not late because wait() was called late.
+constexpr std::chrono::milliseconds kWaitGrace{100};
+constexpr int kShortSleep_us = 20, kLongSleep_us = 500;
+
+}  // namespace
+
+void Op::wait() { engine->wait(*this); }
+void Op::recycle() noexcept { engine->recycle(*this); }
+
+Engine::Engine(EngineOptions options) : process_(Process::instance()), options_(std::move(options)) {
+  if (world_size() == 1) return;
+  left_at_.assign(options_.ranks.size(), std::numeric_limits<uint64_t>::max());
+  notice_ = std::make_shared<Notice>();
+  const std::lock_guard lock(process_.mutex());
+  process_.check_usable();
+  listen();
+  process_.add(this);
+}
+
+Engine::~Engine() {
+  if (world_size() == 1) return;
+  const std::lock_guard lock(process_.mutex());
+  process_.remove(this);
+  while (!in_flight_.empty()) abandon(*in_flight_.back());
+  if (!failed_) tell_all(Notice::kGoodbye, TSR_OK, "");
+  stop_listening();
+}
+
+// --- operations ------------------------------------------------------------------------------------------------------
+
+Op& Engine::prepare(OpKind kind, const sdk::CollectiveCall& call) {
+  if (free_ops_.empty()) {
+    free_ops_.reserve(ops_.size() + 1);  // recycle() must not fail
+    ops_.push_back(std::make_shared<Op>());
+    Op& made = *ops_.back();
+    made.engine = this;
+    if (world_size() > 1) {
+      made.out.resize(options_.ranks.size());
+      made.in.resize(options_.ranks.size());
+    }
+    free_ops_.push_back(&made);
+  }
+  Op& op = *free_ops_.back();
+  free_ops_.pop_back();
+  op.header = Header{};
+  op.header.kind = kind;
+  if (call.label != nullptr) set_text(op.header.label, sizeof(op.header.label), call.label);
+  op.lanes.assign(options_.ranks.size(), Lane{});
+  op.reduction = Reduction{};
+  op.timeout_s = call.timeout_s > 0 ? call.timeout_s : options_.timeout_s;
+  op.deadline = after(op.timeout_s);
+  op.requests.clear();
+  op.parts.clear();
+  op.contributions_left = op.sends_left = op.receives_left = 0;
+  return op;
+}
+
+void Engine::recycle(Op& op) noexcept {
+  if (op.requests.empty()) return free_ops_.push_back(&op);
+  // Abandoned with messages on their way: they need its memory for ever.
+  const auto at = std::find_if(ops_.begin(), ops_.end(), [&](const auto& own) { return own.get() == &op; });
+  const std::lock_guard lock(process_.mutex());
+  process_.keep(std::move(*at));
+  ops_.erase(at);
+}
+
+void Engine::start(Op& op) {
+  if (world_size() == 1) return;
+  while (true) {
+    std::unique_lock lock(process_.mutex());
+    if (in_flight_.size() < kInFlight) break;
+    Op& oldest = *in_flight_.front();
+    lock.unlock();
+    wait(oldest);
+  }
+  try {
+    const std::lock_guard lock(process_.mutex());
+    begin(op);
+  } catch (...) {
+    recycle(op);
+    throw;
+  }
+}
+
+void Engine::begin(Op& op) {
+  try {
+    if (failed_) throw_failure();
+    process_.check_usable();
+    read_notices();
+    op.header.sequence = next_sequence_++;
+    check_left(op);
+    if (op.reduction.exists()) op.contributions_left = world_size() - 1;
+    for (int32_t k = 1; k < world_size(); ++k) {  // beginning behind this rank: not all ranks send to rank 0 first
+      const int32_t rank = (options_.rank + k) % world_size();
+      Lane& lane = op.lanes[rank];
+      op.sends_left += lane.sends;
+      op.receives_left += lane.receives;
+      int unused = 0;
+      if (lane.receives) {
+        receive(op, Op::Role::kHeader, rank, reinterpret_cast<char*>(&op.in[rank]), sizeof(Message), &unused);
+      }
+      if (lane.sends) send_first(op, rank);
+    }
+    in_flight_.push_back(&op);
+  } catch (const sdk::Failure& failure) {
+    poison(failure.code(), failure.what());
+    abandon(op);
+    throw_failure();
+  }
+}
+
+void Engine::wait(Op& op) {
+  if (world_size() == 1) return;
+  const Clock::time_point begin = Clock::now();
+  const Clock::time_point deadline = std::max(op.deadline, begin + kWaitGrace);
+  const auto spin = std::chrono::duration<double, std::micro>(options_.spin_us);
+  int sleep_us = kShortSleep_us;
+  while (!wait_once(op, deadline)) {
+    if (Clock::now() - begin < spin) {
+      sched_yield();  // where ranks share a core, the one waited for may need this one
+    } else {
+      usleep(static_cast<useconds_t>(sleep_us));
+      sleep_us = std::min(sleep_us * 2, kLongSleep_us);
+    }
+  }
+}
+
+// True when the operation is done.
+bool Engine::wait_once(Op& op, Clock::time_point deadline) {
+  const std::lock_guard lock(process_.mutex());
+  if (op.done()) return true;
+  try {
+    if (failed_) throw_failure();
+    process_.progress();
+    if (op.done()) return true;
+    if (failed_) throw_failure();
+    if (Clock::now() >= deadline) late(op);
+  } catch (const sdk::Failure& failure) {
+    poison(failure.code(), failure.what());
+    abandon(op);
+    throw_failure();
+  }
+  return false;
+}
+
+// --- messages --------------------------------------------------------------------------------------------------------
+
+void Engine::send(Op& op, Op::Role role, int32_t rank, const char* data, size_t bytes, int* count) {
+  const int tag =
+      process_.tag(options_.id, op.header.sequence, role == Op::Role::kHandOut ? Channel::kResult : Channel::kData);
+  for (size_t done = 0; done < bytes;) {
+    const size_t n = std::min(bytes - done, kLongest);
+    MPI_Request request = MPI_REQUEST_NULL;
+    check(MPI_Isend(data + done, static_cast<int>(n), MPI_BYTE, options_.ranks[rank], tag, process_.comm(), &request),
+          "MPI_Isend");
+    op.requests.push_back(request);
+    op.parts.push_back({role, rank});
+    ++*count;
+    done += n;
+  }
+  bytes_sent_.fetch_add(bytes, std::memory_order_relaxed);
+}
+
+void Engine::receive(Op& op, Op::Role role, int32_t rank, char* to, size_t bytes, int* count) {
+  const Channel channel = role == Op::Role::kHeader  ? Channel::kHeader
+                          : role == Op::Role::kFirst ? Channel::kData
+                                                     : Channel::kResult;
+  const int tag = process_.tag(options_.id, op.header.sequence, channel);
+  for (size_t done = 0; done < bytes;) {
+    const size_t n = std::min(bytes - done, kLongest);
+    MPI_Request request = MPI_REQUEST_NULL;
+    check(MPI_Irecv(to + done, static_cast<int>(n), MPI_BYTE, options_.ranks[rank], tag, process_.comm(), &request),
+          "MPI_Irecv");
+    op.requests.push_back(request);
+    op.parts.push_back({role, rank});
+    ++*count;
+    done += n;
+  }
+}
+
+// The header, with the data in it or followed by it.
+void Engine::send_first(Op& op, int32_t rank) {
+  Lane& lane = op.lanes[rank];
+  Message& message = op.out[rank];
+  message.header = op.header;
+  message.header.bytes = lane.send_bytes + (op.reduction.hands_out ? op.reduction.bytes : 0);
+  const size_t within = lane.send_bytes <= kInline ? lane.send_bytes : 0;
+  if (within > 0) std::memcpy(message.data, lane.send, within);
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Isend(&message, static_cast<int>(sizeof(Header) + within), MPI_BYTE, options_.ranks[rank],
+                  process_.tag(options_.id, op.header.sequence, Channel::kHeader), process_.comm(), &request),
+        "MPI_Isend");
+  op.requests.push_back(request);
+  op.parts.push_back({Op::Role::kSend, rank});
+  ++lane.sending;
+  bytes_sent_.fetch_add(sizeof(Header) + within, std::memory_order_relaxed);
+  if (within < lane.send_bytes) send(op, Op::Role::kSend, rank, lane.send, lane.send_bytes, &lane.sending);
+  if (op.reduction.hands_out && op.reduction.bytes > 0) lane.handing_out = 1;  // until the reduction is done
+}
+
+void Engine::progress() noexcept {
+  if (failed_) return;
+  try {
+    read_notices();
+    for (size_t i = 0; i < in_flight_.size();) {
+      Op& op = *in_flight_[i];
+      move(op);
+      if (op.done()) {
+        op.requests.clear();
+        in_flight_.erase(in_flight_.begin() + static_cast<std::ptrdiff_t>(i));
+      } else {
+        ++i;
+      }
+    }
+  } catch (const sdk::Failure& failure) {
+    poison(failure.code(), failure.what());
+  } catch (const std::exception& e) {
+    poison(TSR_RESOURCE_EXHAUSTED, e.what());
+  }
+}
+
+// Takes note of what MPI has done.
+void Engine::move(Op& op) {
+  const int n = static_cast<int>(op.requests.size());
+  if (ended_.size() < op.requests.size()) {
+    ended_.resize(op.requests.size());
+    statuses_.resize(op.requests.size());
+  }
+  int count = 0;
+  const int code = MPI_Testsome(n, op.requests.data(), &count, ended_.data(), statuses_.data());
+  if (code != MPI_ERR_IN_STATUS) check(code, "MPI_Testsome");
+  if (count == MPI_UNDEFINED) return;
+  for (int i = 0; i < count; ++i) {
+    if (code == MPI_ERR_IN_STATUS) check(statuses_[i].MPI_ERROR, name_of(op.header).c_str());
+    ended(op, op.parts[ended_[i]], statuses_[i]);
+  }
+}
+
+void Engine::ended(Op& op, Op::Part part, const MPI_Status& status) {
+  Lane& lane = op.lanes[part.rank];
+  int bytes = 0;
+  switch (part.role) {
+    case Op::Role::kSend:
+      --lane.sending;
+      receive_result_if_due(op, part.rank);
+      end_send_if_complete(op, part.rank);
+      break;
+    case Op::Role::kHandOut:
+      --lane.handing_out;
+      end_send_if_complete(op, part.rank);
+      break;
+    case Op::Role::kHeader:
+      check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
+      heard(op, part.rank, static_cast<size_t>(bytes));
+      break;
+    case Op::Role::kFirst:
+      if (--lane.arriving == 0 && op.reduction.exists()) contributed(op);
+      end_receive_if_complete(op, part.rank);
+      break;
+    case Op::Role::kResult:
+      --lane.results;
+      end_receive_if_complete(op, part.rank);
+      break;
+  }
+}
+
+void Engine::heard(Op& op, int32_t rank, size_t bytes) {
+  Lane& lane = op.lanes[rank];
+  const bool reduces = op.reduction.exists();
+  const size_t first = reduces ? op.reduction.bytes : lane.recv_bytes;
+  Header mine = op.header;
+  mine.bytes = lane.recv_bytes + (reduces ? op.reduction.bytes : 0);
+  const Header& its = op.in[rank].header;
+  const bool same = its.kind == mine.kind && its.reduce == mine.reduce && its.dtype_code == mine.dtype_code &&
+                    its.dtype_bits == mine.dtype_bits && its.bytes == mine.bytes && its.total == mine.total;
+  if (bytes < sizeof(Header) || its.sequence != mine.sequence ||
+      (same && first <= kInline && bytes - sizeof(Header) != first)) {
+    fail(TSR_DATA_LOSS, "mpi: damaged data from rank " + std::to_string(rank) + " during " + name_of(mine));
+  }
+  if (!same) {
+    fail(TSR_INVALID_ARGUMENT, "mpi: ranks disagree: rank " + std::to_string(rank) + " called " + describe(its) +
+                                   " while rank " + std::to_string(options_.rank) + " called " + describe(mine));
+  }
+  lane.heard = true;
+  if (first > kInline) {
+    receive(op, Op::Role::kFirst, rank, reduces ? contribution(op, rank) : lane.recv, first, &lane.arriving);
+  } else if (reduces) {
+    contributed(op);
+  } else if (first > 0) {
+    std::memcpy(lane.recv, op.in[rank].data, first);
+  }
+  receive_result_if_due(op, rank);
+  end_receive_if_complete(op, rank);
+}
+
+// The reduced piece may go where what was sent lies: not before that is over.
+void Engine::receive_result_if_due(Op& op, int32_t rank) {
+  Lane& lane = op.lanes[rank];
+  if (!op.reduction.exists() || !lane.heard || lane.asked || lane.sending > 0) return;
+  lane.asked = true;
+  receive(op, Op::Role::kResult, rank, lane.recv, lane.recv_bytes, &lane.results);
+  end_receive_if_complete(op, rank);
+}
+
+void Engine::end_receive_if_complete(Op& op, int32_t rank) {
+  Lane& lane = op.lanes[rank];
+  if (!lane.receives || !lane.heard || lane.arriving > 0 || lane.results > 0) return;
+  if (op.reduction.exists() && (!lane.asked || op.contributions_left > 0)) return;
+  lane.receives = false;
+  --op.receives_left;
+}
+
+void Engine::end_send_if_complete(Op& op, int32_t rank) {
+  Lane& lane = op.lanes[rank];
+  if (!lane.sends || lane.sending > 0 || lane.handing_out > 0) return;
+  lane.sends = false;
+  --op.sends_left;
+}
+
+// --- reductions ------------------------------------------------------------------------------------------------------
+
+char* Engine::contribution(Op& op, int32_t rank) {
+  const size_t bytes = op.reduction.bytes;
+  if (bytes <= kInline) return op.in[rank].data;
+  const size_t wanted = bytes * (options_.ranks.size() - 1);
+  if (op.contributions.size() < wanted) op.contributions.resize(wanted);
+  return op.contributions.data() + bytes * static_cast<size_t>(rank < options_.rank ? rank : rank - 1);
+}
+
+void Engine::contributed(Op& op) {
+  if (--op.contributions_left > 0) return;
+  reduce(op);
+  for (int32_t rank = 0; rank < world_size(); ++rank) {
+    if (rank == options_.rank) continue;
+    Lane& lane = op.lanes[rank];
+    if (lane.handing_out > 0) {
+      lane.handing_out = 0;
+      send(op, Op::Role::kHandOut, rank, op.reduction.target, op.reduction.bytes, &lane.handing_out);
+    }
+    end_receive_if_complete(op, rank);
+  }
+}
+
+// ((rank 0 op rank 1) op rank 2) ..., in rank 0's contribution, which on rank 0 itself is the target.
+void Engine::reduce(Op& op) {
+  const Reduction& r = op.reduction;
+  const auto from = [&](int32_t rank) {
+    return rank == options_.rank ? const_cast<char*>(r.own) : contribution(op, rank);
+  };
+  char* sum = options_.rank == 0 ? r.target : from(0);
+  if (options_.rank == 0 && r.own != r.target) std::memcpy(r.target, r.own, r.bytes);
+  for (size_t at = 0; at < r.bytes; at += kChunk) {
+    const size_t bytes = std::min(kChunk, r.bytes - at);
+    for (int32_t rank = 1; rank < world_size(); ++rank) {
+      check(MPI_Reduce_local(from(rank) + at, sum + at, static_cast<int>(bytes / r.element_bytes), r.type, r.op),
+            "MPI_Reduce_local");
+    }
+    if (sum != r.target) std::memcpy(r.target + at, sum + at, bytes);
+  }
+}
+
+}  // namespace tessera::mpi

@@ -1,0 +1,168 @@
+// The data path of one group: operations in flight, moved by whoever waits for any of them.
+//
+// Operations are exchanges between pairs of ranks by MPI_Isend and MPI_Irecv, in one step or, for a large all_reduce,
+// in two. MPI's own collectives are not used: one that a rank does not join can neither be ended nor say who is
+// missing, and one that ranks call with different sizes damages memory. Here each rank tells each other what it is
+// doing in the first message, with small data in it; larger data follows in messages of its own, received where it
+// belongs. Reductions happen in rank order: the same bits on all ranks, in every run.
+#pragma once
+
+#include <mpi.h>
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "message.h"
+#include "process.h"
+#include "tessera/sdk/collective.h"
+
+namespace tessera::mpi {
+
+// What one rank exchanges with one other in an operation. Receives: first the other's contribution to the reduction, if
+// the operation has one, then `recv`. Sends: `send`, then the reduced piece, if the operation hands it out.
+struct Lane {
+  bool sends = false;
+  bool receives = false;
+  const char* send = nullptr;
+  size_t send_bytes = 0;
+  char* recv = nullptr;
+  size_t recv_bytes = 0;
+
+  // How far it is. Set and used by the engine.
+  int sending = 0;      // messages of `send` that are on their way
+  int handing_out = 0;  // messages of the reduced piece that are, or one that is to come
+  int arriving = 0;     // messages awaited of what the other sends first
+  int results = 0;      // messages awaited of its reduced piece
+  bool heard = false;   // its header has come
+  bool asked = false;   // its reduced piece is being received
+};
+
+// Everybody's contribution to this rank's piece, combined in rank order.
+struct Reduction {
+  MPI_Datatype type = MPI_DATATYPE_NULL;  // null: the operation does not reduce
+  MPI_Op op = MPI_OP_NULL;
+  const char* own = nullptr;  // this rank's contribution
+  char* target = nullptr;     // where the result goes; may be `own`
+  size_t bytes = 0;
+  size_t element_bytes = 1;
+  bool hands_out = false;  // the result goes to all other ranks
+
+  bool exists() const { return type != MPI_DATATYPE_NULL; }
+};
+
+class Engine;
+
+// One operation. Owned by its engine, used again after wait().
+struct Op final : sdk::Work {
+  Engine* engine = nullptr;
+  Header header;            // as this rank sees it; bytes differ by lane
+  std::vector<Lane> lanes;  // by rank
+  Reduction reduction;
+  Clock::time_point deadline;
+  double timeout_s = 0;
+
+  enum class Role : uint8_t { kSend, kHandOut, kHeader, kFirst, kResult };
+  struct Part {
+    Role role;
+    int32_t rank;
+  };
+  std::vector<MPI_Request> requests;
+  std::vector<Part> parts;          // of the requests
+  std::vector<Message> out, in;     // by rank
+  std::vector<char> contributions;  // those too large for a message, by rank
+  int contributions_left = 0;       // ranks
+  int sends_left = 0;               // lanes
+  int receives_left = 0;
+  bool done() const { return sends_left == 0 && receives_left == 0; }
+
+  void wait() override;
+  void recycle() noexcept override;
+};
+
+struct EngineOptions {
+  uint64_t id = 0;
+  int32_t rank = 0;
+  std::vector<int> ranks;  // of the members, in MPI's communicator
+  double timeout_s = 30;   // of operations that do not bring their own
+  double spin_us = 0;      // how long to try before sleeping
+};
+
+class Engine {
+ public:
+  explicit Engine(EngineOptions options);
+  ~Engine();  // says goodbye
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  int32_t rank() const { return options_.rank; }
+  int32_t world_size() const { return static_cast<int32_t>(options_.ranks.size()); }
+  const EngineOptions& options() const { return options_; }
+
+  // A cleared operation with its name and deadline; to be filled in and started, or given up by recycle().
+  Op& prepare(OpKind kind, const sdk::CollectiveCall& call);
+  void start(Op& op);
+  void wait(Op& op);
+  void recycle(Op& op) noexcept;
+
+  // Poisons the group, tells all others, and throws `code` with `text`. The others report `code` too.
+  [[noreturn]] void refuse(tsr_code code, const std::string& text);
+  // [any-thread] Poisons the group. Here it is reported as TSR_CANCELLED, elsewhere as TSR_ABORTED.
+  void abort(const std::string& reason) noexcept;
+  void throw_if_failed() const;
+
+  uint64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
+
+  // [under the process's mutex] Moves all operations in flight. What goes wrong poisons the group.
+  void progress() noexcept;
+
+ private:
+  // All of these under the process's mutex.
+  void begin(Op& op);
+  void send_first(Op& op, int32_t rank);
+  void send(Op& op, Op::Role role, int32_t rank, const char* data, size_t bytes, int* count);
+  void receive(Op& op, Op::Role role, int32_t rank, char* to, size_t bytes, int* count);
+  void move(Op& op);
+  void ended(Op& op, Op::Part part, const MPI_Status& status);
+  void heard(Op& op, int32_t rank, size_t bytes);
+  void receive_result_if_due(Op& op, int32_t rank);
+  void end_receive_if_complete(Op& op, int32_t rank);
+  void end_send_if_complete(Op& op, int32_t rank);
+  void contributed(Op& op);
+  void reduce(Op& op);
+  char* contribution(Op& op, int32_t rank);
+  bool wait_once(Op& op, Clock::time_point deadline);
+
+  // Failures (failures.cc), likewise.
+  [[noreturn]] void fail(tsr_code code, const std::string& text);
+  [[noreturn]] void throw_failure() const;
+  void poison(tsr_code code, const std::string& text, bool tell = true) noexcept;
+  void tell_all(Notice::Kind kind, tsr_code code, const std::string& text) noexcept;
+  void listen();
+  void read_notices();
+  void check_left(const Op& op);
+  [[noreturn]] void late(const Op& op);
+  void abandon(Op& op) noexcept;
+  void stop_listening() noexcept;
+
+  Process& process_;
+  EngineOptions options_;
+  uint64_t next_sequence_ = 0;
+  std::vector<Op*> in_flight_;
+  std::vector<std::shared_ptr<Op>> ops_;
+  std::vector<Op*> free_ops_;
+  std::vector<int> ended_;            // of MPI_Testsome
+  std::vector<MPI_Status> statuses_;  // likewise
+  std::atomic<uint64_t> bytes_sent_{0};
+
+  std::shared_ptr<Notice> notice_;
+  MPI_Request notice_request_ = MPI_REQUEST_NULL;
+  std::vector<uint64_t> left_at_;  // by rank: how many operations it had started when it left; the largest number: here
+  bool failed_ = false;
+  tsr_code failure_code_ = TSR_OK;
+  std::string failure_;
+};
+
+}  // namespace tessera::mpi

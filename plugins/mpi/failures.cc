@@ -1,0 +1,162 @@
+// What the engine does when a rank leaves, is late, or gives up: say who, and let everybody know.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "engine.h"
+#include "tessera/sdk/error.h"
+
+namespace tessera::mpi {
+namespace {
+
+// How long a failed operation waits for messages that are in the middle of being received into, or sent from, memory
+// of its caller. Ranks that live and know of the failure do the same, so this ends at once but for the dead and late.
+constexpr double kDrainReceives_s = 1, kDrainSends_s = 0.1;
+
+}  // namespace
+
+// The first failure of a group is the one that counts.
+void Engine::poison(tsr_code code, const std::string& text, bool tell) noexcept {
+  if (failed_) return;
+  failed_ = true;
+  failure_code_ = code;
+  try {
+    failure_ = text;
+  } catch (const std::bad_alloc&) {
+    failure_.clear();
+  }
+  process_.note_failure();
+  if (tell) tell_all(Notice::kAbort, code, text);
+}
+
+void Engine::throw_failure() const { throw sdk::Failure(failure_code_, failure_); }
+
+void Engine::throw_if_failed() const {
+  const std::lock_guard lock(process_.mutex());
+  if (failed_) throw_failure();
+}
+
+void Engine::fail(tsr_code code, const std::string& text) {
+  poison(code, text);
+  throw_failure();
+}
+
+void Engine::refuse(tsr_code code, const std::string& text) {
+  const std::lock_guard lock(process_.mutex());
+  fail(code, text);
+}
+
+void Engine::abort(const std::string& reason) noexcept {
+  const std::lock_guard lock(process_.mutex());
+  if (failed_) return;
+  poison(TSR_CANCELLED, "mpi: aborted by this rank: " + reason, false);
+  tell_all(Notice::kAbort, TSR_ABORTED, "mpi: rank " + std::to_string(options_.rank) + " aborted: " + reason);
+}
+
+void Engine::tell_all(Notice::Kind kind, tsr_code code, const std::string& text) noexcept {
+  Notice notice;
+  notice.kind = kind;
+  notice.rank = options_.rank;
+  notice.code = code;
+  notice.sequence = next_sequence_;
+  set_text(notice.text, sizeof(notice.text), text);
+  for (int32_t rank = 0; rank < world_size(); ++rank) {
+    if (rank != options_.rank)
+      process_.post(notice, options_.ranks[rank], process_.tag(options_.id, 0, Channel::kNotice));
+  }
+}
+
+void Engine::listen() {
+  check(MPI_Irecv(notice_.get(), sizeof(Notice), MPI_BYTE, MPI_ANY_SOURCE,
+                  process_.tag(options_.id, 0, Channel::kNotice), process_.comm(), &notice_request_),
+        "MPI_Irecv");
+}
+
+void Engine::stop_listening() noexcept {
+  int ended = 0;
+  if (notice_request_ == MPI_REQUEST_NULL || MPI_Cancel(&notice_request_) != MPI_SUCCESS) return;
+  if (MPI_Test(&notice_request_, &ended, MPI_STATUS_IGNORE) != MPI_SUCCESS || ended == 0) process_.keep(notice_);
+}
+
+// A notice of failure ends the group here as well.
+void Engine::read_notices() {
+  while (true) {
+    int arrived = 0;
+    check(MPI_Test(&notice_request_, &arrived, MPI_STATUS_IGNORE), "MPI_Test");
+    if (arrived == 0) return;
+    const Notice notice = *notice_;
+    listen();
+    if (notice.rank < 0 || notice.rank >= world_size()) fail(TSR_DATA_LOSS, "mpi: a damaged notice");
+    if (notice.kind == Notice::kAbort) {
+      poison(notice.code == TSR_OK ? TSR_ABORTED : notice.code, safe_text(notice.text, sizeof(notice.text)), false);
+      throw_failure();
+    }
+    left_at_[notice.rank] = notice.sequence;
+    for (const Op* op : in_flight_) check_left(*op);
+  }
+}
+
+// A rank that left without having started the operation will never do its part.
+void Engine::check_left(const Op& op) {
+  for (int32_t rank = 0; rank < world_size(); ++rank) {
+    if (left_at_[rank] > op.header.sequence || !(op.lanes[rank].receives || op.lanes[rank].sends)) continue;
+    fail(TSR_ABORTED,
+         "mpi: rank " + std::to_string(rank) + " closed its group before " + name_of(op.header) + " was done");
+  }
+}
+
+// Those from whom nothing of the operation has come are late; if there are none, those with whom it is unfinished.
+void Engine::late(const Op& op) {
+  std::string silent, unfinished;
+  const auto add = [](std::string* list, int32_t rank) { *list += (list->empty() ? "" : ", ") + std::to_string(rank); };
+  for (int32_t rank = 0; rank < world_size(); ++rank) {
+    const Lane& lane = op.lanes[rank];
+    if (lane.receives && !lane.heard) {
+      add(&silent, rank);
+    } else if (lane.receives || lane.sends) {
+      add(&unfinished, rank);
+    }
+  }
+  const std::string& ranks = silent.empty() ? unfinished : silent;
+  const bool several = ranks.find(',') != std::string::npos;
+  char seconds[32];
+  std::snprintf(seconds, sizeof(seconds), "%g", op.timeout_s);
+  fail(TSR_DEADLINE_EXCEEDED, std::string("mpi: ") + (several ? "ranks " : "rank ") + ranks +
+                                  (several ? " were" : " was") + " late: " + name_of(op.header) +
+                                  " did not finish within " + seconds + " s");
+}
+
+// Ends an operation of a failed group. Receives that nobody has answered are cancelled. A send cannot be; one that its
+// receiver never asks for does nothing. What else is on its way is given a moment; should the caller's memory still be
+// written to after that, MPI is not called any more in this process.
+void Engine::abandon(Op& op) noexcept {
+  std::erase(in_flight_, &op);
+  const size_t n = op.requests.size();
+  for (size_t i = 0; i < n; ++i) {
+    const bool sends = op.parts[i].role == Op::Role::kSend || op.parts[i].role == Op::Role::kHandOut;
+    if (!sends && op.requests[i] != MPI_REQUEST_NULL) MPI_Cancel(&op.requests[i]);
+  }
+  const Clock::time_point begin = Clock::now();
+  while (true) {
+    bool sending = false, receiving = false;
+    for (size_t i = 0; i < n; ++i) {
+      int done = 0;
+      if (op.requests[i] == MPI_REQUEST_NULL || MPI_Test(&op.requests[i], &done, MPI_STATUS_IGNORE) != MPI_SUCCESS ||
+          done != 0) {
+        continue;
+      }
+      const bool sends = op.parts[i].role == Op::Role::kSend || op.parts[i].role == Op::Role::kHandOut;
+      (sends ? sending : receiving) = true;
+    }
+    if (!sending && !receiving) return op.requests.clear();
+    const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
+    if (!receiving && waited > kDrainSends_s) return;
+    if (waited > kDrainReceives_s) {
+      return process_.give_up("mpi: not usable any more in this process after: " + failure_);
+    }
+    usleep(50);
+  }
+}
+
+}  // namespace tessera::mpi

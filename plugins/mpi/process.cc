@@ -1,0 +1,175 @@
+#include "process.h"
+
+#include <dlfcn.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <thread>
+
+#include "engine.h"
+#include "tessera/sdk/error.h"
+
+namespace tessera::mpi {
+namespace {
+
+constexpr int kTagsOfGroup = static_cast<int>(kTagSlots) * 4;
+// How long a rank that outlived a failure waits at its end for the others to end too.
+constexpr double kFarewell_s = 5;
+
+}  // namespace
+
+Clock::time_point after(double seconds) {
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+void check(int code, const char* what) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  sdk::fail(TSR_INTERNAL, "mpi: ", what, ": ", text);
+}
+
+Process& Process::instance() {
+  static Process* const process = new Process;  // never destroyed: MPI's threads and exit handlers outlive everything
+  return *process;
+}
+
+// --- start -----------------------------------------------------------------------------------------------------------
+
+void Process::initialise(double timeout_s) {
+  std::unique_lock lock(starting_);
+  if (state_ == State::kNot) {
+    state_ = State::kStarting;
+    std::thread([this] { start_up(); }).detach();
+  }
+  if (!started_.wait_until(lock, after(timeout_s), [&] { return state_ != State::kStarting; })) {
+    sdk::fail(TSR_DEADLINE_EXCEEDED, "mpi: MPI_Init did not return within ", timeout_s,
+              " s: not all ranks that the launcher started have called it (one may still be busy, or run another "
+              "program)");
+  }
+  if (state_ == State::kBroken) sdk::fail(TSR_UNAVAILABLE, broken_);
+}
+
+void Process::start_up() noexcept {
+  std::string problem;
+  try {
+    problem = initialise_once();
+  } catch (const std::exception& e) {
+    problem = e.what();
+  }
+  const std::lock_guard lock(starting_);
+  broken_ = problem;
+  state_ = problem.empty() ? State::kReady : State::kBroken;
+  started_.notify_all();
+}
+
+// Open MPI opens components of its own, which look for its symbols among the global ones, while the core opens plugins
+// with RTLD_LOCAL.
+void Process::promote_libmpi() const {
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<void*>(&MPI_Init_thread), &info) == 0 || info.dli_fname == nullptr) return;
+  dlopen(info.dli_fname, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
+}
+
+// Empty, or why MPI cannot be used.
+std::string Process::initialise_once() {
+  promote_libmpi();
+  int initialised = 0, level = MPI_THREAD_SINGLE;
+  MPI_Initialized(&initialised);
+  if (initialised != 0) {
+    MPI_Query_thread(&level);
+  } else {
+    if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level) != MPI_SUCCESS) return "mpi: MPI_Init failed";
+    on_exit(&at_exit, this);
+  }
+  if (level < MPI_THREAD_SERIALIZED) {
+    return "mpi: MPI was initialised without thread support; ask MPI_Init_thread for MPI_THREAD_SERIALIZED";
+  }
+  check(MPI_Comm_dup(MPI_COMM_WORLD, &comm_), "MPI_Comm_dup");
+  check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
+  check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
+  int* limit = nullptr;
+  int found = 0;
+  check(MPI_Comm_get_attr(comm_, MPI_TAG_UB, &limit, &found), "MPI_TAG_UB");
+  tag_limit_ = found != 0 ? static_cast<uint64_t>(*limit) : 32767;
+  return "";
+}
+
+// --- end -------------------------------------------------------------------------------------------------------------
+
+void Process::at_exit(int status, void* self) { static_cast<Process*>(self)->finalise(status); }
+
+// MPI_Finalize waits for all ranks, and a rank that failed may have left none to wait for. So a process that ends with
+// an error skips it: the launcher sees the status and ends the job. One that outlived a failure waits for a moment.
+void Process::finalise(int status) {
+  const std::lock_guard lock(mutex_);
+  int finalised = 0;
+  MPI_Finalized(&finalised);
+  if (finalised != 0 || status != 0 || comm_ == MPI_COMM_NULL || !unusable_.empty()) return;
+  MPI_Request all_ended = MPI_REQUEST_NULL;
+  if (MPI_Ibarrier(comm_, &all_ended) != MPI_SUCCESS) return;
+  const Clock::time_point deadline = failed_ ? after(kFarewell_s) : Clock::time_point::max();
+  int ended = 0;
+  while (MPI_Test(&all_ended, &ended, MPI_STATUS_IGNORE) == MPI_SUCCESS && ended == 0 && Clock::now() < deadline) {
+    usleep(100);
+  }
+  if (ended != 0) MPI_Finalize();
+}
+
+// --- groups ----------------------------------------------------------------------------------------------------------
+
+uint64_t Process::new_group_id() {
+  // Group 0 is that of all ranks. No two ranks choose the same number, and a rank chooses none twice.
+  const uint64_t id = 1 + groups_ * static_cast<uint64_t>(size_) + static_cast<uint64_t>(rank_);
+  if ((id + 1) * kTagsOfGroup > tag_limit_) {
+    sdk::fail(TSR_RESOURCE_EXHAUSTED, "mpi: no more groups: rank ", rank_, " has made ", groups_,
+              ", and MPI has no tags for another");
+  }
+  ++groups_;
+  return id;
+}
+
+int Process::tag(uint64_t group, uint64_t sequence, Channel channel) const {
+  return static_cast<int>((group * kTagSlots + sequence % kTagSlots) * 4 + static_cast<uint64_t>(channel));
+}
+
+void Process::remove(Engine* engine) { std::erase(engines_, engine); }
+
+void Process::progress() {
+  check_usable();
+  for (Engine* engine : engines_) engine->progress();
+  if (posted_.empty()) return;
+  std::erase_if(posted_, [](const std::unique_ptr<Posted>& posted) {
+    int done = 0;
+    return MPI_Test(&posted->request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done != 0;
+  });
+}
+
+void Process::post(const Notice& notice, int to, int tag) noexcept {
+  if (!unusable_.empty()) return;
+  try {
+    posted_.push_back(std::make_unique<Posted>());
+  } catch (const std::bad_alloc&) {
+    return;  // the other side has its deadline
+  }
+  Posted& posted = *posted_.back();
+  posted.notice = notice;
+  if (MPI_Isend(&posted.notice, sizeof(Notice), MPI_BYTE, to, tag, comm_, &posted.request) != MPI_SUCCESS) {
+    posted_.pop_back();
+  }
+}
+
+void Process::give_up(const std::string& why) {
+  failed_ = true;
+  if (unusable_.empty()) unusable_ = why;
+}
+
+void Process::check_usable() const {
+  if (!unusable_.empty()) sdk::fail(TSR_FAILED_PRECONDITION, unusable_);
+}
+
+}  // namespace tessera::mpi

@@ -1,0 +1,105 @@
+// MPI in this process: initialised once, one communicator for everything, one lock around every call.
+//
+// MPI is per process by its nature, so this is the one object of the plugin that is not made by its user. MPI runs with
+// MPI_THREAD_SERIALIZED: whoever calls it, or touches the state of an Engine, holds mutex(). No call made under the
+// lock blocks.
+//
+// Groups do not have communicators of their own, because making one blocks without a deadline. They are kept apart by
+// tags: a group has an id that is unique among all groups that two processes share, and each id has its own tags.
+#pragma once
+
+#include <mpi.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "message.h"
+
+namespace tessera::mpi {
+
+class Engine;
+using Clock = std::chrono::steady_clock;
+
+Clock::time_point after(double seconds);
+
+// What the messages of one operation are told apart by.
+enum class Channel { kHeader = 0, kData = 1, kResult = 2, kNotice = 3 };
+// Operations of one group that may be in flight at one rank, and how many tags they rotate through: more, so that a
+// rank that is ahead does not use a tag again while another still waits for its predecessor.
+inline constexpr uint64_t kInFlight = 16;
+inline constexpr uint64_t kTagSlots = 32;
+
+class Process {
+ public:
+  static Process& instance();
+
+  // Initialises MPI unless that was done. MPI_Init waits for all ranks of the job without a limit of its own, so it
+  // runs in a thread of its own: Failure(TSR_DEADLINE_EXCEEDED) when it is not back in time.
+  void initialise(double timeout_s);
+
+  std::mutex& mutex() { return mutex_; }
+  MPI_Comm comm() const { return comm_; }
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+
+  // [under mutex()] The id of a new group whose rank 0 is this process, and the tag of one of its messages.
+  // Failure(TSR_RESOURCE_EXHAUSTED) when MPI has no tags left.
+  uint64_t new_group_id();
+  int tag(uint64_t group, uint64_t sequence, Channel channel) const;
+
+  // [under mutex()] Engines that move their operations in progress(), whichever of them is waited for: a rank that
+  // waits for one group still does its part in the others.
+  void add(Engine* engine) { engines_.push_back(engine); }
+  void remove(Engine* engine);
+  void progress();
+
+  // [under mutex()] Sends a notice to a rank of the communicator; does not fail and does not wait.
+  void post(const Notice& notice, int to, int tag) noexcept;
+
+  // [under mutex()] A group has failed: the process's end is then careful.
+  void note_failure() { failed_ = true; }
+  // [under mutex()] Memory of a caller may still be written by MPI, which must therefore not be called again.
+  void give_up(const std::string& why);
+  // [under mutex()] Throws what give_up() was told.
+  void check_usable() const;
+  // [under mutex()] Keeps what MPI may still read or write for the life of the process.
+  void keep(std::shared_ptr<void> memory) { kept_.push_back(std::move(memory)); }
+
+ private:
+  Process() = default;
+  void start_up() noexcept;
+  std::string initialise_once();
+  void promote_libmpi() const;
+  static void at_exit(int status, void* self);
+  void finalise(int status);
+
+  std::mutex mutex_;
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  int rank_ = 0, size_ = 1;
+  uint64_t tag_limit_ = 0;
+  uint64_t groups_ = 0;  // made here
+  std::vector<Engine*> engines_;
+  struct Posted {
+    Notice notice;
+    MPI_Request request = MPI_REQUEST_NULL;
+  };
+  std::vector<std::unique_ptr<Posted>> posted_;
+  std::vector<std::shared_ptr<void>> kept_;
+  std::string unusable_;
+  bool failed_ = false;
+
+  std::mutex starting_;  // of what follows
+  std::condition_variable started_;
+  enum class State { kNot, kStarting, kReady, kBroken } state_ = State::kNot;
+  std::string broken_;
+};
+
+// Throws Failure(TSR_INTERNAL) with MPI's own text unless `code` is MPI_SUCCESS.
+void check(int code, const char* what);
+
+}  // namespace tessera::mpi
