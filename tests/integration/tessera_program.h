@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <string>
 #include <thread>
@@ -48,11 +50,12 @@ inline std::string contents(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
 
-// A program in a process group of its own, which is killed as a whole when this goes. Both of its output streams end up
-// in one file.
+// A program in a process group of its own, which is killed as a whole when this goes; the program itself also when the
+// test is killed. Both of its output streams end up in one file. `in_child` runs before the program, in its process.
 class Program {
  public:
-  explicit Program(std::vector<std::string> command) : command_(std::move(command)) {
+  explicit Program(std::vector<std::string> command, const std::function<void()>& in_child = {})
+      : command_(std::move(command)) {
     std::vector<char*> argv;
     for (std::string& word : command_) argv.push_back(word.data());
     argv.push_back(nullptr);
@@ -60,10 +63,12 @@ class Program {
     pid_ = fork();
     if (pid_ != 0) return;
     setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     const int in = open("/dev/null", O_RDONLY), out = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
     dup2(in, STDIN_FILENO);
     dup2(out, STDOUT_FILENO);
     dup2(out, STDERR_FILENO);
+    if (in_child) in_child();
     execv(argv[0], argv.data());
     _exit(127);
   }
@@ -112,8 +117,9 @@ struct Finished {
   std::string output;
 };
 
-inline Finished run_program(std::vector<std::string> command, double timeout_s) {
-  Program program(std::move(command));
+inline Finished run_program(std::vector<std::string> command, double timeout_s,
+                            const std::function<void()>& in_child = {}) {
+  Program program(std::move(command), in_child);
   const int status = program.wait(timeout_s);
   return {status, program.output()};
 }
