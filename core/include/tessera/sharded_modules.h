@@ -24,6 +24,7 @@
 #include "tessera/optim.h"
 #include "tessera/process_group.h"
 #include "tessera/sharding_plan.h"
+#include "tessera/traffic.h"
 
 namespace tessera {
 
@@ -48,10 +49,11 @@ struct StageTimes {
 };
 
 // What the exchanges of one step carry, by peer: bytes of ids with their lengths, elements (float32) of rows. Gradients
-// are as many elements as rows, the other way.
+// are as many elements as rows, the other way. `bytes`: all that this rank sends to others, data-parallel tables aside.
 struct StepTraffic {
   std::vector<int64_t> ids_sent, ids_received;
   std::vector<int64_t> rows_sent, rows_received;
+  ExchangeBytes<int64_t> bytes;
 };
 
 // A piece of a table that this rank holds.
@@ -110,7 +112,9 @@ class ShardedEmbeddings {
 
   const StageTimes& stage_times() const;
   void reset_stage_times();
-  const StepTraffic& last_traffic() const;  // of the last forward
+  const StepTraffic& last_traffic() const;  // of the last forward, and of the backward that belongs to it
+  // Sent to other ranks since construction: forwards as they ended, backwards likewise.
+  const ExchangeBytes<int64_t>& bytes_sent() const;
 
  protected:
   explicit ShardedEmbeddings(std::shared_ptr<ShardedCollection> impl);

@@ -12,13 +12,12 @@ struct SlotView {
   int64_t stride = 0;
 };
 
-// Elements per rank and the begin of each lane in home_rows; needs step.sent.
-void lay_out_home(const LaneMap& map, int world_size, bool sequence, Step& step);
-
 // Pooled: first lanes write (zeros for an empty bag), later ones add; MEAN divides by the bag's whole length.
-void combine_pooled(const LaneMap& map, const Step& step, const std::vector<int64_t>& slot_bags,
-                    const std::vector<SlotView>& out);
-void split_pooled(const LaneMap& map, Step& step, const std::vector<SlotView>& grad);
+// `arrivals`: LaneMap::arrivals of this rank.
+void combine_pooled(const LaneMap& map, const std::vector<Arrival>& arrivals, const Step& step,
+                    const std::vector<int64_t>& slot_bags, const std::vector<SlotView>& out);
+void split_pooled(const LaneMap& map, const std::vector<Arrival>& arrivals, Step& step,
+                  const std::vector<SlotView>& grad);
 
 // Sequences: rows are copied to where their ids stood.
 void combine_sequence(const LaneMap& map, const Step& step, const std::vector<SlotView>& out);

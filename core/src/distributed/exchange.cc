@@ -3,6 +3,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "distributed/host_sums.h"
 #include "distributed/route.h"
 
 namespace tessera {
@@ -13,7 +14,15 @@ PeerHeader* headers(const Buffer& buffer) { return reinterpret_cast<PeerHeader*>
 // How many ids, weights and bags a peer may announce: more is a damaged header, not a batch.
 constexpr int64_t kMostItems = int64_t{1} << 40;
 
+bool plausible(int64_t count) { return count >= 0 && count <= kMostItems; }
+
 }  // namespace
+
+Exchange::Exchange(std::shared_ptr<ProcessGroup> group, const LaneMap& map, uint64_t fingerprint)
+    : group_(std::move(group)),
+      host_group_(map.hosts().count > 1 ? group_->in_host() : group_),
+      map_(map),
+      fingerprint_(fingerprint) {}
 
 void Exchange::inputs(Step& step, bool finished, const std::string& error) {
   send_headers(step, finished, !error.empty());
@@ -25,8 +34,8 @@ void Exchange::inputs(Step& step, bool finished, const std::string& error) {
   const int64_t streams = map_.stream_begin(group_->rank() + 1) - map_.stream_begin(group_->rank());
   for (int peer = 0; peer < world; ++peer) {
     const PeerHeader& h = from[peer];
-    if (h.magic != PeerHeader::kMagic || h.num_ids < 0 || h.num_bags < 0 || h.num_ids > kMostItems ||
-        h.num_bags > kMostItems) {
+    if (h.magic != PeerHeader::kMagic || !plausible(h.num_ids) || !plausible(h.num_bags) ||
+        !plausible(h.presence_words)) {
       fail(Code::kDataLoss, "rank ", peer, " sent a damaged step header");
     }
     if (h.fingerprint != fingerprint_) {
@@ -35,7 +44,8 @@ void Exchange::inputs(Step& step, bool finished, const std::string& error) {
     }
     any_error = any_error || (h.flags & PeerHeader::kError);
     step.all_finished = step.all_finished && (h.flags & PeerHeader::kFinished);
-    step.payload_recv_bytes[peer] = payload_bytes(streams, h.num_bags, h.num_ids, h.flags & PeerHeader::kWeighted);
+    step.payload_recv_bytes[peer] =
+        payload_bytes(streams, {0, h.num_ids, h.num_bags, h.presence_words}, h.flags & PeerHeader::kWeighted);
   }
   if (any_error) share_error(error);
   const int64_t total = std::accumulate(step.payload_recv_bytes.begin(), step.payload_recv_bytes.end(), int64_t{0});
@@ -61,6 +71,7 @@ void Exchange::send_headers(Step& step, bool finished, bool error) {
     if (!error) {
       h.num_bags = step.payload_parts[peer].bags;
       h.num_ids = step.payload_parts[peer].ids;
+      h.presence_words = step.payload_parts[peer].presence_words;
     }
     h.fingerprint = fingerprint_;
     to[peer] = h;
@@ -95,6 +106,7 @@ void Exchange::unpack(Step& step) {
   step.num_ids = ids;
   step.num_offsets = 0;
   if (step.weighted) step.weights.ensure(ids);
+  step.presence.assign(map_.hosts().count * map_.summed_streams(map_.hosts().of(group_->rank())).size(), {});
   const uint8_t* payload = step.payload_recv.data<uint8_t>();
   int64_t first_id = 0;
   for (int peer = 0; peer < world; ++peer) {
@@ -142,6 +154,36 @@ void Exchange::unpack_peer(Step& step, int peer, const uint8_t* payload, int64_t
     if (at > first_id + h.num_ids) fail(Code::kDataLoss, "rank ", peer, " sent bag lengths beyond its ids");
     check_ids(step, peer, own + s, piece);
   }
+  unpack_presence(step, peer, bags + streams + h.num_bags);
+}
+
+// Which bags of a home on another host have ids at this host's ranks.
+void Exchange::unpack_presence(Step& step, int peer, const int32_t* words) {
+  const HostGrid& hosts = map_.hosts();
+  const int64_t count = headers(step.header_recv)[peer].presence_words;
+  const int host = hosts.of(group_->rank());
+  const std::vector<int>& streams = map_.summed_streams(host);
+  const bool expected = hosts.of(peer) != host && hosts.local(peer) == hosts.local(group_->rank());
+  const auto damaged = [&] { fail(Code::kDataLoss, "rank ", peer, " sent damaged notes of which bags have ids"); };
+  int64_t at = 0;
+  for (size_t s = 0; expected && s < streams.size(); ++s) {
+    if (at >= count || words[at] < 0 || words[at] > (count - at - 1) * 32) damaged();
+    Presence& presence = step.presence[hosts.of(peer) * streams.size() + s];
+    presence.bags = words[at++];
+    presence.bits = reinterpret_cast<const uint32_t*>(words + at);
+    for (int64_t word = 0; word < (presence.bags + 31) / 32; ++word)
+      presence.full_bags += __builtin_popcount(presence.bits[word]);
+    at += (presence.bags + 31) / 32;
+  }
+  if (at != count) damaged();
+  for (int i = map_.host_sum_begin(host); expected && i < map_.host_sum_begin(host + 1); ++i) {
+    const auto bags_of = [&](int lane) {
+      return presence_of(map_, step, map_.lanes()[lane].stream, hosts.of(peer)).bags;
+    };
+    for (int lane : map_.host_sums()[i].lanes) {
+      if (bags_of(lane) != bags_of(map_.host_sums()[i].lanes[0])) damaged();
+    }
+  }
 }
 
 // Ids were checked where the batch is; a peer that sends others is broken, and must not make this rank read wild
@@ -157,18 +199,38 @@ void Exchange::check_ids(const Step& step, int peer, int stream, const StreamPie
   }
 }
 
-Work Exchange::rows_to_home(Step& step) {
-  const int64_t mine = std::accumulate(step.owner_counts.begin(), step.owner_counts.end(), int64_t{0});
-  const int64_t theirs = std::accumulate(step.home_counts.begin(), step.home_counts.end(), int64_t{0});
-  return group_->all_to_all_v(step.owner_rows.tensor().first({mine}), step.owner_counts,
-                              step.home_rows.tensor().first({theirs}), step.home_counts, "rows");
+Work Exchange::to_home(const ProcessGroup& group, const Hop& hop, Step& step, const char* label) const {
+  return group.all_to_all_v(step.owner_rows.tensor().narrow(hop.owner_begin, hop.owner_total), hop.owner_counts,
+                            step.home_rows.tensor().narrow(hop.home_begin, hop.home_total), hop.home_counts, label);
 }
 
-Work Exchange::rows_to_owner(Step& step) {
-  const int64_t mine = std::accumulate(step.owner_counts.begin(), step.owner_counts.end(), int64_t{0});
-  const int64_t theirs = std::accumulate(step.home_counts.begin(), step.home_counts.end(), int64_t{0});
-  return group_->all_to_all_v(step.home_rows.tensor().first({theirs}), step.home_counts,
-                              step.owner_rows.tensor().first({mine}), step.owner_counts, "gradients");
+Work Exchange::to_owner(const ProcessGroup& group, const Hop& hop, Step& step, const char* label) const {
+  return group.all_to_all_v(step.home_rows.tensor().narrow(hop.home_begin, hop.home_total), hop.home_counts,
+                            step.owner_rows.tensor().narrow(hop.owner_begin, hop.owner_total), hop.owner_counts, label);
+}
+
+Work Exchange::start_rows_to_home(Step& step) {
+  return to_home(*host_group_, step.in_host, step, map_.hosts().count > 1 ? "rows inside the host" : "rows");
+}
+
+void Exchange::finish_rows_to_home(Step& step, Work first_hop) {
+  first_hop.wait();
+  if (map_.hosts().count == 1) return;
+  sum_in_host(map_, group_->rank(), step);
+  to_home(*group_, step.across, step, "rows across hosts").wait();
+}
+
+void Exchange::rows_to_owner(Step& step) {
+  if (map_.hosts().count > 1) {
+    to_owner(*group_, step.across, step, "gradients across hosts").wait();
+    spread_in_host(map_, group_->rank(), step);
+  }
+  to_owner(*host_group_, step.in_host, step, map_.hosts().count > 1 ? "gradients inside the host" : "gradients").wait();
+}
+
+void Exchange::abort(const std::string& reason) const {
+  group_->abort(reason);
+  if (host_group_ != group_) host_group_->abort(reason);
 }
 
 }  // namespace tessera

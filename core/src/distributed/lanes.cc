@@ -70,8 +70,9 @@ void check_tiling(const EmbeddingBagConfig& table, const ParameterSharding& shar
 }
 
 LaneMap::LaneMap(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
-                 const EmbeddingModuleShardingPlan& plan, int world_size) {
-  for (const EmbeddingBagConfig& table : tables) check_tiling(table, plan.at(table.name), world_size);
+                 const EmbeddingModuleShardingPlan& plan, HostGrid hosts, bool sequence)
+    : hosts_(hosts) {
+  for (const EmbeddingBagConfig& table : tables) check_tiling(table, plan.at(table.name), world_size());
   for (const auto& [name, sharding] : plan.tables()) {
     const auto known = std::find_if(tables.begin(), tables.end(), [&](const auto& t) { return t.name == name; });
     if (known == tables.end())
@@ -91,7 +92,20 @@ LaneMap::LaneMap(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& 
     const EmbeddingBagConfig& table = tables[slots_[i].table];
     add_slot_streams(static_cast<int>(i), plan.at(table.name), routers_[slots_[i].table], table.num_embeddings);
   }
-  order_by_rank(world_size);
+  order_by_rank();
+  if (!sequence && hosts_.ranks > 1 && hosts_.count > 1) find_host_sums(tables, plan);
+  if (host_sums_.empty()) hosts_ = {1, world_size()};
+  for (int host = 0; host <= hosts_.count; ++host) {
+    const auto at =
+        std::partition_point(host_sums_.begin(), host_sums_.end(), [&](const HostSum& s) { return s.host < host; });
+    host_sum_begin_.push_back(static_cast<int>(at - host_sums_.begin()));
+  }
+  summed_streams_.resize(hosts_.count);
+  for (const Lane& lane : lanes_) {
+    if (lane.host_sum < 0) continue;
+    auto& streams = summed_streams_[host_sums_[lane.host_sum].host];
+    if (streams.empty() || streams.back() != lane.stream) streams.push_back(lane.stream);
+  }
 }
 
 void LaneMap::add_slots(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan) {
@@ -170,7 +184,7 @@ void LaneMap::add_slot_streams(int slot, const ParameterSharding& sharding, cons
   }
 }
 
-void LaneMap::order_by_rank(int world_size) {
+void LaneMap::order_by_rank() {
   std::vector<int> order(streams_.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return streams_[a].rank < streams_[b].rank; });
@@ -188,7 +202,7 @@ void LaneMap::order_by_rank(int world_size) {
     }
   }
   std::stable_sort(lanes_.begin(), lanes_.end(), [](const Lane& a, const Lane& b) { return a.stream < b.stream; });
-  for (int rank = 0; rank <= world_size; ++rank) {
+  for (int rank = 0; rank <= world_size(); ++rank) {
     const auto stream =
         std::partition_point(streams_.begin(), streams_.end(), [&](const Stream& s) { return s.rank < rank; });
     stream_begin_.push_back(static_cast<int>(stream - streams_.begin()));
@@ -196,13 +210,51 @@ void LaneMap::order_by_rank(int world_size) {
                                            [&](const Lane& l) { return streams_[l.stream].rank < rank; });
     lane_begin_.push_back(static_cast<int>(lane - lanes_.begin()));
   }
-  combine_order_.resize(lanes_.size());
-  std::iota(combine_order_.begin(), combine_order_.end(), 0);
-  std::stable_sort(combine_order_.begin(), combine_order_.end(), [&](int a, int b) {
-    const Lane &x = lanes_[a], &y = lanes_[b];
-    return std::tuple(streams_[x.stream].slot, x.col, streams_[x.stream].range) <
-           std::tuple(streams_[y.stream].slot, y.col, streams_[y.stream].range);
+}
+
+// Lanes of one slot, host and column block. A lane that is alone there has nothing to be added to.
+void LaneMap::find_host_sums(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan) {
+  std::map<std::tuple<int, int, int64_t, int64_t>, std::vector<int>> blocks;
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    const Lane& lane = lanes_[i];
+    if (plan.at(tables[lane.table].name).combine != Combine::kHostSum) continue;
+    const Stream& stream = streams_[lane.stream];
+    blocks[{hosts_.of(stream.rank), stream.slot, lane.col, lane.cols}].push_back(static_cast<int>(i));
+  }
+  for (const auto& [key, lanes] : blocks) {
+    if (lanes.size() < 2) continue;
+    HostSum sum{std::get<1>(key), std::get<0>(key), std::get<2>(key), std::get<3>(key), false, lanes};
+    for (int lane : lanes) {
+      sum.first = sum.first || lanes_[lane].first;
+      lanes_[lane].host_sum = static_cast<int>(host_sums_.size());
+    }
+    host_sums_.push_back(std::move(sum));
+  }
+}
+
+std::vector<Arrival> LaneMap::arrivals(int rank) const {
+  std::vector<std::pair<int, Arrival>> found;  // range of the cut
+  const int own = hosts_.of(rank);
+  const auto range_of = [&](int lane) { return streams_[lanes_[lane].stream].range; };
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    const Lane& lane = lanes_[i];
+    if (lane.host_sum >= 0 && host_sums_[lane.host_sum].host != own) continue;
+    const auto index = static_cast<int>(i);
+    found.push_back({range_of(index), {streams_[lane.stream].slot, lane.col, lane.cols, lane.first, index, -1}});
+  }
+  for (size_t i = 0; i < host_sums_.size(); ++i) {
+    const HostSum& sum = host_sums_[i];
+    if (sum.host == own) continue;
+    int range = range_of(sum.lanes.front());
+    for (int lane : sum.lanes) range = std::min(range, range_of(lane));
+    found.push_back({range, {sum.slot, sum.col, sum.cols, sum.first, -1, static_cast<int>(i)}});
+  }
+  std::stable_sort(found.begin(), found.end(), [](const auto& x, const auto& y) {
+    return std::tuple(x.second.slot, x.second.col, x.first) < std::tuple(y.second.slot, y.second.col, y.first);
   });
+  std::vector<Arrival> out;
+  for (auto& [range, arrival] : found) out.push_back(arrival);
+  return out;
 }
 
 }  // namespace tessera

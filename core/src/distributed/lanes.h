@@ -44,6 +44,35 @@ struct Lane {
   int shard = 0;  // index into the table's ParameterSharding::shards
   int64_t col = 0, cols = 0;
   bool first = false;  // writes its columns; later lanes of the same columns add to them
+  int host_sum = -1;   // index into LaneMap::host_sums where its rows are summed inside the host before they leave it
+};
+
+// Lanes of the same columns on one host whose rows are added there before they cross to another host. The sum is made
+// by the rank of that host whose local index is that of the batch's rank.
+struct HostSum {
+  int slot = 0;
+  int host = 0;
+  int64_t col = 0, cols = 0;
+  bool first = false;      // one of its lanes is
+  std::vector<int> lanes;  // ascending
+};
+
+// What comes back to a rank: a lane, or the sum of a host's lanes.
+struct Arrival {
+  int slot = 0;
+  int64_t col = 0, cols = 0;
+  bool first = false;
+  int lane = -1;      // or
+  int host_sum = -1;  // of another host
+};
+
+// How the exchange sees the ranks: rank r is number r % ranks on host r / ranks. Without host sums all ranks are taken
+// for one host, and everything travels in one hop.
+struct HostGrid {
+  int count = 1;
+  int ranks = 1;  // per host
+  int of(int rank) const { return rank / ranks; }
+  int local(int rank) const { return rank % ranks; }
 };
 
 // How the rows of a slot are cut: range k gets ids in [begins[k], begins[k + 1]), or what `router` says.
@@ -58,9 +87,10 @@ struct Cut {
 
 class LaneMap {
  public:
-  // kInvalidArgument where the plan does not fit the tables or the world: the sentence names the table.
+  // kInvalidArgument where the plan does not fit the tables or the world: the sentence names the table. `sequence`:
+  // rows are not pooled, so that there is nothing to sum inside a host.
   LaneMap(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
-          const EmbeddingModuleShardingPlan& plan, int world_size);
+          const EmbeddingModuleShardingPlan& plan, HostGrid hosts, bool sequence);
 
   const std::vector<Slot>& slots() const { return slots_; }
   const std::vector<Cut>& cuts() const { return cuts_; }
@@ -69,8 +99,15 @@ class LaneMap {
   const std::vector<Lane>& lanes() const { return lanes_; }
   int stream_begin(int rank) const { return stream_begin_[rank]; }
   int lane_begin(int rank) const { return lane_begin_[rank]; }
-  // Indices of lanes by slot, then columns, then rows: a `first` lane comes before those that add to it.
-  const std::vector<int>& combine_order() const { return combine_order_; }
+  const HostGrid& hosts() const { return hosts_; }
+  int world_size() const { return hosts_.count * hosts_.ranks; }
+  // Ordered by host; those of host h are [host_sum_begin(h), host_sum_begin(h + 1)).
+  const std::vector<HostSum>& host_sums() const { return host_sums_; }
+  int host_sum_begin(int host) const { return host_sum_begin_[host]; }
+  // Streams that feed the sums of a host, ascending.
+  const std::vector<int>& summed_streams(int host) const { return summed_streams_[host]; }
+  // What reaches `rank`, by slot, then columns, then rows: a `first` arrival comes before those that add to it.
+  std::vector<Arrival> arrivals(int rank) const;
   int64_t output_width() const { return output_width_; }
   // By table; null where rows are ranges.
   const std::vector<RowRouterPtr>& routers() const { return routers_; }
@@ -78,14 +115,19 @@ class LaneMap {
  private:
   void add_slots(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan);
   void add_slot_streams(int slot, const ParameterSharding& sharding, const RowRouterPtr& router, int64_t table_rows);
-  void order_by_rank(int world_size);
+  void order_by_rank();
+  void find_host_sums(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan);
 
   std::vector<RowRouterPtr> routers_;
   std::vector<Slot> slots_;
   std::vector<Cut> cuts_;
   std::vector<Stream> streams_;
   std::vector<Lane> lanes_;
-  std::vector<int> stream_begin_, lane_begin_, combine_order_;
+  std::vector<int> stream_begin_, lane_begin_;
+  HostGrid hosts_;
+  std::vector<HostSum> host_sums_;
+  std::vector<int> host_sum_begin_;
+  std::vector<std::vector<int>> summed_streams_;  // by host
   int64_t output_width_ = 0;
 };
 

@@ -24,7 +24,7 @@ LaneMap map_of(const EmbeddingBagConfig& t, std::vector<ShardMetadata> shards, i
   EmbeddingModuleShardingPlan plan;
   plan.add(t.name, sharding);
   const Runtime runtime({.plugin_path = {}, .require = {}, .default_path = false});
-  return {runtime, {t}, plan, world};
+  return {runtime, {t}, plan, {1, world}, false};
 }
 
 TEST(LaneMap, RowCutsGiveAStreamPerShardAndDropEmptyOnes) {

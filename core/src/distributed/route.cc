@@ -23,22 +23,22 @@ int find_range(const Cut& cut, int64_t id) {
 
 class Router {
  public:
-  Router(const LaneMap& map, const CheckedBatch& batch, bool sequence, Step& step)
-      : map_(map), batch_(batch), input_(batch.input), sequence_(sequence), step_(step) {}
+  Router(const LaneMap& map, const CheckedBatch& batch, int rank, bool sequence, Step& step)
+      : map_(map), batch_(batch), input_(batch.input), rank_(rank), sequence_(sequence), step_(step) {}
 
-  void run(int world_size) {
+  void run() {
     read_lengths();
     count_bags();
     if (input_.values().dtype() == DType::kInt32)
       measure_all<int32_t>();
     else
       measure_all<int64_t>();
-    lay_out(world_size);
+    lay_out();
     if (input_.values().dtype() == DType::kInt32)
       fill_all<int32_t>();
     else
       fill_all<int64_t>();
-    fill_lengths(world_size);
+    fill_lengths();
   }
 
  private:
@@ -164,7 +164,8 @@ class Router {
   }
 
   // Where every stream's ids, weights and lengths go in the payload of its rank.
-  void lay_out(int world_size) {
+  void lay_out() {
+    const int world_size = map_.world_size();
     step_.payload_send_bytes.assign(world_size, 0);
     step_.payload_parts.resize(world_size);
     int64_t total = 0;
@@ -178,8 +179,11 @@ class Router {
         p.ids += step_.sent[i].ids;
         p.bags += step_.sent[i].bags;
       }
+      if (sums_for_this_rank(rank)) {
+        for (int i : map_.summed_streams(map_.hosts().of(rank))) p.presence_words += 1 + (step_.sent[i].bags + 31) / 32;
+      }
       step_.payload_send_bytes[rank] =
-          payload_bytes(map_.stream_begin(rank + 1) - map_.stream_begin(rank), p.bags, p.ids, step_.weighted);
+          payload_bytes(map_.stream_begin(rank + 1) - map_.stream_begin(rank), p, step_.weighted);
       total += step_.payload_send_bytes[rank];
     }
     step_.payload_send.ensure(total);
@@ -226,14 +230,31 @@ class Router {
     }
   }
 
-  void fill_lengths(int world_size) {
-    for (int rank = 0; rank < world_size; ++rank) {
+  bool sums_for_this_rank(int rank) const {
+    const HostGrid& hosts = map_.hosts();
+    return hosts.of(rank) != hosts.of(rank_) && hosts.local(rank) == hosts.local(rank_);
+  }
+
+  void fill_lengths() {
+    for (int rank = 0; rank < map_.world_size(); ++rank) {
       const int first = map_.stream_begin(rank), last = map_.stream_begin(rank + 1);
       const PayloadPart& p = step_.payload_parts[rank];
       auto* bags =
           reinterpret_cast<int32_t*>(step_.payload_send.data<uint8_t>() + p.begin + p.ids * (step_.weighted ? 12 : 8));
       for (int i = first; i < last; ++i) *bags++ = static_cast<int32_t>(step_.sent[i].bags);
       if (first < last) std::copy_n(step_.lengths.data() + step_.lengths_begin[first], p.bags, bags);
+      if (p.presence_words) fill_presence(map_.hosts().of(rank), reinterpret_cast<uint32_t*>(bags + p.bags));
+    }
+  }
+
+  void fill_presence(int host, uint32_t* words) {
+    for (int stream : map_.summed_streams(host)) {
+      const int64_t bags = step_.sent[stream].bags;
+      const int32_t* lengths = step_.lengths.data() + step_.lengths_begin[stream];
+      *words++ = static_cast<uint32_t>(bags);
+      std::fill_n(words, (bags + 31) / 32, 0u);
+      for (int64_t b = 0; b < bags; ++b) words[b / 32] |= uint32_t{lengths[b] > 0} << (b % 32);
+      words += (bags + 31) / 32;
     }
   }
 
@@ -250,6 +271,7 @@ class Router {
   const LaneMap& map_;
   const CheckedBatch& batch_;
   const KeyedJaggedTensor& input_;
+  const int rank_;
   const bool sequence_;
   Step& step_;
   const int32_t* lengths_ = nullptr;
@@ -257,12 +279,12 @@ class Router {
 
 }  // namespace
 
-int64_t payload_bytes(int64_t num_streams, int64_t num_bags, int64_t num_ids, bool weighted) {
-  return (num_ids * (weighted ? 12 : 8) + (num_streams + num_bags) * 4 + 7) / 8 * 8;
+int64_t payload_bytes(int64_t num_streams, const PayloadPart& part, bool weighted) {
+  return (part.ids * (weighted ? 12 : 8) + (num_streams + part.bags + part.presence_words) * 4 + 7) / 8 * 8;
 }
 
-void route(const LaneMap& map, const CheckedBatch& batch, int world_size, bool sequence, Step& step) {
-  Router(map, batch, sequence, step).run(world_size);
+void route(const LaneMap& map, const CheckedBatch& batch, int rank, bool sequence, Step& step) {
+  Router(map, batch, rank, sequence, step).run();
 }
 
 }  // namespace tessera

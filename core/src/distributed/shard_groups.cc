@@ -73,14 +73,12 @@ OwnerLookup::OwnerLookup(const LaneMap& map, ShardGroups& groups, int rank, int 
   }
 }
 
-void OwnerLookup::lay_out(Step& step) const {
-  step.owner_counts.assign(world_size_, 0);
+void OwnerLookup::find_features(Step& step) const {
   step.features.resize(groups_.lookups().size());
   for (auto& features : step.features) features.clear();
-  int64_t at = 0;
   for (int peer = 0; peer < world_size_; ++peer) {
-    const int64_t begin = at;
-    for (const OwnLane& lane : lanes_) {
+    for (size_t k = 0; k < lanes_.size(); ++k) {
+      const OwnLane& lane = lanes_[k];
       const size_t piece_index = static_cast<size_t>(peer) * num_streams_ + lane.stream;
       const StreamPiece& piece = step.received[piece_index];
       if (!piece.ids) continue;
@@ -89,14 +87,11 @@ void OwnerLookup::lay_out(Step& step) const {
       feature.pooling = sequence_ ? TSR_POOLING_NONE : TSR_POOLING_SUM;
       feature.bags = piece.full_bags;
       feature.first_offset = step.first_offset[piece_index];
-      feature.output_offset = at;
+      feature.output_offset = step.owner_begin[static_cast<size_t>(peer) * lanes_.size() + k];
       feature.output_stride = lane.cols;
       step.features[lane.group].push_back(feature);
-      at += (sequence_ ? piece.ids : piece.full_bags) * lane.cols;
     }
-    step.owner_counts[peer] = at - begin;
   }
-  step.owner_rows.ensure(at);
 }
 
 void OwnerLookup::forward(Step& step, bool keep_context) {

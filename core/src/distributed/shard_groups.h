@@ -49,8 +49,8 @@ class OwnerLookup {
  public:
   OwnerLookup(const LaneMap& map, ShardGroups& groups, int rank, int world_size, bool sequence);
 
-  // Sizes of the rows on the wire, known once the inputs were exchanged: fills owner_counts and the features.
-  void lay_out(Step& step) const;
+  // What the kernels have to do; after lay_out_rows.
+  void find_features(Step& step) const;
   void forward(Step& step, bool keep_context);
   // Updates the shards: inside the kernel's backward (fused), or from the gradients that it hands out (dense).
   void backward(Step& step, double grad_scale);

@@ -4,6 +4,9 @@
 #include <chrono>
 #include <numeric>
 
+#include "distributed/row_layout.h"
+#include "distributed/traffic.h"
+
 namespace tessera {
 namespace {
 
@@ -27,11 +30,12 @@ uint64_t hash_text(const std::string& text, uint64_t h) {  // FNV-1a
 
 // Equal on two ranks exactly when they run the same tables under the same plan.
 uint64_t fingerprint(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan,
-                     const ShardedModuleOptions& options, int world_size) {
-  uint64_t h = hash_text(cat(world_size, ' ', options.is_weighted, ' ', options.seed, ' ', options.optimizer.name, ' ',
-                             options.optimizer.options, ' ', options.gradient_scale.value_or(-1), ' ',
-                             options.data_parallel_gradient_scale.value_or(-1)),
-                         0xcbf29ce484222325u);
+                     const ShardedModuleOptions& options, const ProcessGroup& group) {
+  uint64_t h =
+      hash_text(cat(group.world_size(), ' ', group.local_world_size(), ' ', options.is_weighted, ' ', options.seed, ' ',
+                    options.optimizer.name, ' ', options.optimizer.options, ' ', options.gradient_scale.value_or(-1),
+                    ' ', options.data_parallel_gradient_scale.value_or(-1)),
+                0xcbf29ce484222325u);
   for (const EmbeddingBagConfig& t : tables) {
     h = hash_text(cat(t.name, ' ', t.num_embeddings, ' ', t.embedding_dim, ' ', static_cast<int>(t.pooling), ' ',
                       to_string(t.data_type)),
@@ -47,6 +51,10 @@ uint64_t fingerprint(const std::vector<EmbeddingBagConfig>& tables, const Embedd
   return h;
 }
 
+HostGrid hosts_of(const ProcessGroup& group) {
+  return {group.world_size() / group.local_world_size(), group.local_world_size()};
+}
+
 }  // namespace
 
 ShardedCollection::ShardedCollection(const Runtime& runtime, std::vector<EmbeddingBagConfig> tables,
@@ -58,13 +66,14 @@ ShardedCollection::ShardedCollection(const Runtime& runtime, std::vector<Embeddi
       group_(std::move(group)),
       sequence_(sequence),
       options_(std::move(options)),
-      map_(runtime, tables_, plan_, group_->world_size()),
+      map_(runtime, tables_, plan_, hosts_of(*group_), sequence_),
+      arrivals_(map_.arrivals(group_->rank())),
       shards_(runtime, tables_, plan_, group_->rank(), false,
               {options_.kernel, options_.device, options_.optimizer, options_.seed}),
       owner_(map_, shards_, group_->rank(), group_->world_size(), sequence_),
       replicas_(runtime, tables_, plan_, map_, group_->rank(),
                 {options_.kernel, options_.device, options_.optimizer, options_.seed}),
-      exchange_(group_, map_, fingerprint(tables_, plan_, options_, group_->world_size())) {
+      exchange_(group_, map_, fingerprint(tables_, plan_, options_, *group_)) {
   for (const EmbeddingBagConfig& t : tables_) {
     const OptimizerSpec& optimizer = t.optimizer.name.empty() ? options_.optimizer : t.optimizer;
     if (sequence_) continue;
@@ -134,7 +143,7 @@ ShardedCollection::State ShardedCollection::start(const KeyedJaggedTensor& input
   std::string error;
   try {
     check_batch(map_, tables_, {options_.bounds_check, options_.is_weighted, sequence_}, keys_, input, state->batch);
-    route(map_, state->batch, group_->world_size(), sequence_, step);
+    route(map_, state->batch, group_->rank(), sequence_, step);
     count_dropped(state->batch);
   } catch (const std::exception& e) {  // told to everybody by the exchange, so that nobody waits for this rank
     error = e.what();
@@ -145,14 +154,12 @@ ShardedCollection::State ShardedCollection::start(const KeyedJaggedTensor& input
   exchange_.inputs(step, finished, error);
   watch.lap(times_.exchange_ids);
   guarded("layout", [&] {
-    owner_.lay_out(step);
-    lay_out_home(map_, group_->world_size(), sequence_, step);
-    lay_out_rows(*state);
+    lay_out_rows(map_, group_->rank(), sequence_, step);
+    owner_.find_features(step);
+    lay_out_output(*state);
   });
-  traffic_.ids_sent = step.payload_send_bytes;
-  traffic_.ids_received = step.payload_recv_bytes;
-  traffic_.rows_sent = step.owner_counts;
-  traffic_.rows_received = step.home_counts;
+  count_traffic(map_, *group_, step, traffic_);
+  state->bytes = traffic_.bytes;
   watch.lap(times_.route);
   return state;
 }
@@ -171,17 +178,17 @@ void ShardedCollection::guarded(const char* stage, const std::function<void()>& 
   try {
     body();
   } catch (const std::exception& e) {
-    group_->abort(cat("rank ", group_->rank(), " failed in the ", stage, ": ", e.what()));
+    exchange_.abort(cat("rank ", group_->rank(), " failed in the ", stage, ": ", e.what()));
     throw;
   }
 }
 
 void ShardedCollection::refuse(const std::string& why) const {
-  group_->abort(cat("rank ", group_->rank(), ": ", why));
+  exchange_.abort(cat("rank ", group_->rank(), ": ", why));
   fail(Code::kInvalidArgument, why);
 }
 
-void ShardedCollection::lay_out_rows(StepState& state) const {
+void ShardedCollection::lay_out_output(StepState& state) const {
   const size_t slots = map_.slots().size();
   state.layout.offset.resize(slots);
   state.layout.stride.resize(slots);
@@ -217,20 +224,22 @@ void ShardedCollection::finish(StepState& state, bool keep_context) {
   guarded("lookup", [&] {
     owner_.forward(step, keep_context);
     watch.lap(times_.lookup);
-    Work rows = exchange_.rows_to_home(step);
+    Work rows = exchange_.start_rows_to_home(step);
     if (!replicas_.empty()) {  // while the rows travel
       replicas_.forward(state.batch, step.weighted, sequence_, state.rows, state.layout,
                         keep_context ? &state.replica_contexts : nullptr);
       watch.lap(times_.lookup);
     }
-    rows.wait();
+    exchange_.finish_rows_to_home(step, std::move(rows));
   });
   watch.lap(times_.exchange_rows);
+  bytes_sent_.ids += state.bytes.ids;
+  bytes_sent_.rows += state.bytes.rows;
   if (sequence_) {
     if (!state.batch.clean()) state.rows.fill(0);  // dropped ids have rows too
     combine_sequence(map_, step, views(state, state.rows));
   } else {
-    combine_pooled(map_, step, state.batch.slot_bags, views(state, state.rows));
+    combine_pooled(map_, arrivals_, step, state.batch.slot_bags, views(state, state.rows));
   }
   watch.lap(times_.combine);
   ++times_.steps;
@@ -243,10 +252,10 @@ void ShardedCollection::backward(StepState& state, const Tensor& grad) {
   if (sequence_)
     split_sequence(map_, step, views(state, grad));
   else
-    split_pooled(map_, step, views(state, grad));
+    split_pooled(map_, arrivals_, step, views(state, grad));
   watch.lap(times_.split);
   guarded("backward", [&] {
-    exchange_.rows_to_owner(step).wait();
+    exchange_.rows_to_owner(step);
     watch.lap(times_.exchange_gradients);
     owner_.backward(step, options_.gradient_scale.value_or(mean));
     watch.lap(times_.update);
@@ -255,6 +264,7 @@ void ShardedCollection::backward(StepState& state, const Tensor& grad) {
                        *group_, options_.data_parallel_gradient_scale.value_or(mean));
     watch.lap(times_.data_parallel);
   });
+  bytes_sent_.gradients += state.bytes.gradients;
   ++updates_;
 }
 

@@ -28,6 +28,7 @@ struct StepState {
   Tensor rows;                    // what combine wrote: all slots, laid out by `layout`
   int64_t num_rows_elements = 0;  // of rows
   SlotLayout layout;
+  ExchangeBytes<int64_t> bytes;  // that this step sends
   Buffer grad{DType::kFloat32};  // gradient in the same layout, where the caller's has another
   std::vector<SlotView> views;   // scratch
 };
@@ -67,12 +68,13 @@ class ShardedCollection {
   const Replicas& replicas() const { return replicas_; }
   StageTimes& times() { return times_; }
   const StepTraffic& traffic() const { return traffic_; }
+  const ExchangeBytes<int64_t>& bytes_sent() const { return bytes_sent_; }
 
  private:
   void initialise(ShardGroups& groups);
   void count_dropped(const CheckedBatch& batch);
   void guarded(const char* stage, const std::function<void()>& body) const;
-  void lay_out_rows(StepState& state) const;
+  void lay_out_output(StepState& state) const;
   const std::vector<SlotView>& views(StepState& state, const Tensor& rows) const;
 
   const Runtime& runtime_;
@@ -82,6 +84,7 @@ class ShardedCollection {
   bool sequence_;
   ShardedModuleOptions options_;
   LaneMap map_;
+  std::vector<Arrival> arrivals_;
   ShardGroups shards_;
   OwnerLookup owner_;
   Replicas replicas_;
@@ -93,6 +96,7 @@ class ShardedCollection {
   std::vector<State> spare_;
   StageTimes times_;
   StepTraffic traffic_;
+  ExchangeBytes<int64_t> bytes_sent_;
 };
 
 }  // namespace tessera

@@ -226,6 +226,7 @@ int64_t ShardedEmbeddings::dropped_ids() const { return impl_->dropped_ids(); }
 const StageTimes& ShardedEmbeddings::stage_times() const { return impl_->times(); }
 void ShardedEmbeddings::reset_stage_times() { impl_->times() = {}; }
 const StepTraffic& ShardedEmbeddings::last_traffic() const { return impl_->traffic(); }
+const ExchangeBytes<int64_t>& ShardedEmbeddings::bytes_sent() const { return impl_->bytes_sent(); }
 
 ShardedEmbeddingBagCollection::ShardedEmbeddingBagCollection(std::shared_ptr<ShardedCollection> impl)
     : ShardedEmbeddings(std::move(impl)) {

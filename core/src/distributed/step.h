@@ -44,9 +44,10 @@ struct PeerHeader {
   uint32_t flags = 0;
   int64_t num_bags = 0;  // lengths in the payload, all streams together
   int64_t num_ids = 0;
-  uint64_t fingerprint = 0;  // of tables, plan and world: ranks that disagree find out here
+  int64_t presence_words = 0;  // of the payload, see route.h
+  uint64_t fingerprint = 0;    // of tables, plan and world: ranks that disagree find out here
 };
-static_assert(sizeof(PeerHeader) == 32);
+static_assert(sizeof(PeerHeader) == 40);
 
 // One piece of a stream: what one home sent to one owner.
 struct StreamPiece {
@@ -60,6 +61,29 @@ struct StreamPiece {
 // Home: one rank's part of payload_send.
 struct PayloadPart {
   int64_t begin = 0, ids = 0, bags = 0;
+  int64_t presence_words = 0;
+};
+
+// Which bags of a stream have ids: bit b % 32 of word b / 32.
+struct Presence {
+  int64_t bags = 0;
+  int64_t full_bags = 0;
+  const uint32_t* bits = nullptr;  // in payload_recv
+  bool has(int64_t bag) const { return bits[bag / 32] >> (bag % 32) & 1; }
+};
+
+// A lane of a host sum, walked bag by bag.
+struct LaneWalk {
+  const Presence* presence;
+  float* row;
+};
+
+// Rows travel from owners to homes in hops, gradients the same way back. In the hop across hosts counts are by rank, in
+// the hop inside the host by local rank. Elements of float32.
+struct Hop {
+  int64_t owner_begin = 0, home_begin = 0;         // in owner_rows and home_rows
+  std::vector<int64_t> owner_counts, home_counts;  // per rank of the hop's group
+  int64_t owner_total = 0, home_total = 0;
 };
 
 struct Step {
@@ -96,10 +120,21 @@ struct Step {
   std::vector<std::vector<tsr_lookup_feature>> features;  // by shard group
   std::vector<Lookup::Context> contexts;                  // by shard group
 
-  // -- rows on the wire. Owner layout: by peer, then own lanes. Home layout: by rank, then that rank's lanes.
+  // -- between two hosts, as the rank that sums rows of its own host for a home elsewhere: by home's host, then
+  // LaneMap::summed_streams or host_sums of the own host
+  std::vector<Presence> presence;
+  std::vector<int64_t> relayed_begin;  // by home's host, then lanes of the own host: in home_rows
+  std::vector<int64_t> sum_begin;      // in owner_rows
+  std::vector<LaneWalk> walks;         // scratch
+
+  // -- rows on the wire; see row_layout.h
   Buffer owner_rows{DType::kFloat32}, home_rows{DType::kFloat32};
-  std::vector<int64_t> owner_counts, home_counts;  // elements by rank
-  std::vector<int64_t> lane_begin;                 // home: where each lane's rows begin in home_rows
+  Hop in_host, across;
+  std::vector<int64_t> owner_begin;         // owner: by peer, then own lanes, in owner_rows
+  std::vector<int64_t> lane_begin;          // home: of each lane in home_rows
+  std::vector<int64_t> host_sum_begin;      // home: of each host sum of other hosts in home_rows
+  std::vector<int32_t> host_lengths;        // home: ids per bag at all of a host sum's lanes
+  std::vector<int64_t> host_lengths_begin;  // home: of each host sum in host_lengths
 };
 
 // The owner's batch as the kernel takes it.

@@ -1,0 +1,58 @@
+// tessera/traffic.h - bytes that a rank sends in a step of a sharded collection: what a plan lets expect, and the words
+// for what was counted (StepTraffic in sharded_modules.h).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tessera/embedding_configs.h"
+#include "tessera/runtime.h"
+#include "tessera/sharding_plan.h"
+
+namespace tessera {
+
+// Sent to other ranks of the own host, and to ranks of other hosts.
+template <class Number>
+struct HostBytes {
+  Number in_host = 0, across_hosts = 0;
+  HostBytes& operator+=(const HostBytes& other) {
+    in_host += other.in_host;
+    across_hosts += other.across_hosts;
+    return *this;
+  }
+  bool operator==(const HostBytes&) const = default;
+};
+
+// The exchanges of a step: headers and ids with their lengths; pooled or sequence rows; their gradients.
+template <class Number>
+struct ExchangeBytes {
+  HostBytes<Number> ids, rows, gradients;
+  ExchangeBytes& operator+=(const ExchangeBytes& other) {
+    ids += other.ids;
+    rows += other.rows;
+    gradients += other.gradients;
+    return *this;
+  }
+  bool operator==(const ExchangeBytes&) const = default;
+};
+
+// A step as the plan's reader imagines it: every rank has `batch` samples, every bag of a feature as many ids, spread
+// evenly over the rows.
+struct TrafficInput {
+  int world_size = 1;
+  int local_world_size = 1;
+  int64_t batch = 0;
+  std::map<std::string, double> ids_per_bag;  // by feature; 1 where absent
+  bool is_weighted = false;
+  bool sequence = false;  // EmbeddingCollection
+};
+
+// What rank `rank` sends. Exact where all bags have as many ids as said and no rows are cut, or are summed inside a
+// host that holds all of them; an expectation where rows are cut, because bags without ids on a shard send nothing. The
+// all-reduce of data-parallel tables is not part of it. kInvalidArgument where the plan does not fit.
+ExchangeBytes<double> expected_traffic(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
+                                       const EmbeddingModuleShardingPlan& plan, const TrafficInput& input, int rank);
+
+}  // namespace tessera

@@ -1,0 +1,86 @@
+#include "distributed/host_sums.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tessera {
+namespace {
+
+// Calls body(walks, sum row, cols) for each sum of this host and home elsewhere; a walk per lane.
+template <class Body>
+void for_each_sum(const LaneMap& map, int rank, Step& step, const Body& body) {
+  const HostGrid& hosts = map.hosts();
+  const int own = hosts.of(rank);
+  const int first = map.host_sum_begin(own), sums = map.host_sum_begin(own + 1) - first;
+  const int host_lanes_begin = map.lane_begin(own * hosts.ranks);
+  const int host_lanes = map.lane_begin((own + 1) * hosts.ranks) - host_lanes_begin;
+  std::vector<LaneWalk>& walks = step.walks;
+  for (int host = 0; host < hosts.count; ++host) {
+    if (host == own) continue;
+    for (int s = 0; s < sums; ++s) {
+      const HostSum& sum = map.host_sums()[first + s];
+      walks.clear();
+      for (int lane : sum.lanes) {
+        const int64_t begin = step.relayed_begin[static_cast<size_t>(host) * host_lanes + lane - host_lanes_begin];
+        walks.push_back(
+            {&presence_of(map, step, map.lanes()[lane].stream, host), step.home_rows.data<float>() + begin});
+      }
+      body(walks, step.owner_rows.data<float>() + step.sum_begin[static_cast<size_t>(host) * sums + s], sum.cols);
+    }
+  }
+}
+
+}  // namespace
+
+const Presence& presence_of(const LaneMap& map, const Step& step, int stream, int home_host) {
+  const int own = map.hosts().of(map.streams()[stream].rank);
+  const std::vector<int>& streams = map.summed_streams(own);
+  const auto at = std::lower_bound(streams.begin(), streams.end(), stream) - streams.begin();
+  return step.presence[static_cast<size_t>(home_host) * streams.size() + at];
+}
+
+int64_t bags_present(const LaneMap& map, const Step& step, const HostSum& sum, int home_host) {
+  const int64_t bags = presence_of(map, step, map.lanes()[sum.lanes[0]].stream, home_host).bags;
+  int64_t count = 0;
+  for (int64_t word = 0; word < (bags + 31) / 32; ++word) {
+    uint32_t any = 0;
+    for (int lane : sum.lanes) any |= presence_of(map, step, map.lanes()[lane].stream, home_host).bits[word];
+    count += __builtin_popcount(any);
+  }
+  return count;
+}
+
+void sum_in_host(const LaneMap& map, int rank, Step& step) {
+  for_each_sum(map, rank, step, [](std::vector<LaneWalk>& walks, float* to, int64_t cols) {
+    for (int64_t b = 0; b < walks[0].presence->bags; ++b) {
+      bool any = false;
+      for (LaneWalk& walk : walks) {
+        if (!walk.presence->has(b)) continue;
+        if (!std::exchange(any, true)) {
+          std::copy_n(walk.row, cols, to);
+        } else {
+          for (int64_t i = 0; i < cols; ++i) to[i] += walk.row[i];
+        }
+        walk.row += cols;
+      }
+      if (any) to += cols;
+    }
+  });
+}
+
+void spread_in_host(const LaneMap& map, int rank, Step& step) {
+  for_each_sum(map, rank, step, [](std::vector<LaneWalk>& walks, const float* from, int64_t cols) {
+    for (int64_t b = 0; b < walks[0].presence->bags; ++b) {
+      bool any = false;
+      for (LaneWalk& walk : walks) {
+        if (!walk.presence->has(b)) continue;
+        any = true;
+        std::copy_n(from, cols, walk.row);
+        walk.row += cols;
+      }
+      if (any) from += cols;
+    }
+  });
+}
+
+}  // namespace tessera

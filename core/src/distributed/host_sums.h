@@ -1,0 +1,20 @@
+// Between the two hops: rows of this host's lanes for a home elsewhere are added up here before they cross, and on the
+// way back gradients of the sums are copied to every lane that has ids of the bag.
+#pragma once
+
+#include "distributed/lanes.h"
+#include "distributed/step.h"
+
+namespace tessera {
+
+// Of a stream of this host, as the home with this rank's local index on `home_host` told.
+const Presence& presence_of(const LaneMap& map, const Step& step, int stream, int home_host);
+// Bags of that home's batch that have ids at any lane of the sum.
+int64_t bags_present(const LaneMap& map, const Step& step, const HostSum& sum, int home_host);
+
+// home_rows (relayed rows) -> owner_rows (sums).
+void sum_in_host(const LaneMap& map, int rank, Step& step);
+// owner_rows (gradients of sums) -> home_rows (of the lanes).
+void spread_in_host(const LaneMap& map, int rank, Step& step);
+
+}  // namespace tessera

@@ -1,0 +1,178 @@
+#include "distributed/row_layout.h"
+
+#include <algorithm>
+
+#include "distributed/host_sums.h"
+
+namespace tessera {
+namespace {
+
+class RowLayout {
+ public:
+  RowLayout(const LaneMap& map, int rank, bool sequence, Step& step)
+      : map_(map),
+        hosts_(map.hosts()),
+        rank_(rank),
+        host_(hosts_.of(rank)),
+        host_lanes_begin_(map.lane_begin(host_ * hosts_.ranks)),
+        host_lanes_(map.lane_begin((host_ + 1) * hosts_.ranks) - host_lanes_begin_),
+        sequence_(sequence),
+        step_(step) {}
+
+  void run() {
+    add_lengths();
+    lay_out_owner();
+    lay_out_home();
+  }
+
+ private:
+  // Ids per bag at all lanes of each host sum elsewhere.
+  void add_lengths() {
+    const auto& sums = map_.host_sums();
+    step_.host_lengths_begin.assign(sums.size() + 1, 0);
+    int64_t at = 0;
+    for (size_t i = 0; i < sums.size(); ++i) {
+      step_.host_lengths_begin[i] = at;
+      if (sums[i].host != host_) at += step_.sent[map_.lanes()[sums[i].lanes[0]].stream].bags;
+    }
+    step_.host_lengths_begin.back() = at;
+    step_.host_lengths.assign(at, 0);
+    for (size_t i = 0; i < sums.size(); ++i) {
+      if (sums[i].host == host_) continue;
+      int32_t* total = step_.host_lengths.data() + step_.host_lengths_begin[i];
+      for (int lane : sums[i].lanes) {
+        const int stream = map_.lanes()[lane].stream;
+        const int32_t* lengths = step_.lengths.data() + step_.lengths_begin[stream];
+        for (int64_t b = 0; b < step_.sent[stream].bags; ++b) total[b] += lengths[b];
+      }
+    }
+  }
+
+  int64_t rows_of(const StreamPiece& piece) const { return sequence_ ? piece.ids : piece.full_bags; }
+
+  void lay_out_owner() {
+    const int own = map_.lane_begin(rank_), lanes = map_.lane_begin(rank_ + 1) - own;
+    const int streams = map_.stream_begin(rank_ + 1) - map_.stream_begin(rank_);
+    step_.owner_begin.assign(static_cast<size_t>(map_.world_size()) * lanes, -1);
+    int64_t at = 0;
+    const auto put = [&](int home, int k) {
+      const Lane& lane = map_.lanes()[own + k];
+      const StreamPiece& piece =
+          step_.received[static_cast<size_t>(home) * streams + lane.stream - map_.stream_begin(rank_)];
+      step_.owner_begin[static_cast<size_t>(home) * lanes + k] = at;
+      at += rows_of(piece) * lane.cols;
+    };
+    Hop& hop = step_.in_host;
+    hop.owner_begin = 0;
+    hop.owner_counts.clear();
+    for (int local = 0; local < hosts_.ranks; ++local) {
+      const int64_t begin = at;
+      for (int host = 0; host < hosts_.count; ++host) {
+        for (int k = 0; k < lanes; ++k) {
+          if (host == host_ || map_.lanes()[own + k].host_sum >= 0) put(host * hosts_.ranks + local, k);
+        }
+      }
+      hop.owner_counts.push_back(at - begin);
+    }
+    hop.owner_total = at;
+    if (hosts_.count > 1) lay_out_owner_across(put, lanes, at);
+    step_.owner_rows.ensure(at);
+  }
+
+  template <class Put>
+  void lay_out_owner_across(const Put& put, int lanes, int64_t& at) {
+    Hop& hop = step_.across;
+    hop.owner_begin = at;
+    hop.owner_counts.clear();
+    const int first = map_.host_sum_begin(host_), last = map_.host_sum_begin(host_ + 1);
+    step_.sum_begin.assign(static_cast<size_t>(hosts_.count) * (last - first), -1);
+    for (int home = 0; home < map_.world_size(); ++home) {
+      const int64_t begin = at;
+      const int host = hosts_.of(home);
+      if (host != host_) {
+        for (int k = 0; k < lanes; ++k) {
+          if (map_.lanes()[map_.lane_begin(rank_) + k].host_sum < 0) put(home, k);
+        }
+      }
+      if (host != host_ && hosts_.local(home) == hosts_.local(rank_)) {
+        for (int s = first; s < last; ++s) {
+          step_.sum_begin[static_cast<size_t>(host) * (last - first) + s - first] = at;
+          at += bags_present(map_, step_, map_.host_sums()[s], host) * map_.host_sums()[s].cols;
+        }
+      }
+      hop.owner_counts.push_back(at - begin);
+    }
+    hop.owner_total = at - hop.owner_begin;
+  }
+
+  void lay_out_home() {
+    step_.lane_begin.assign(map_.lanes().size(), -1);
+    step_.host_sum_begin.assign(map_.host_sums().size(), -1);
+    step_.relayed_begin.assign(hosts_.count > 1 ? static_cast<size_t>(hosts_.count) * host_lanes_ : 0, -1);
+    int64_t at = 0;
+    Hop& hop = step_.in_host;
+    hop.home_begin = 0;
+    hop.home_counts.clear();
+    for (int local = 0; local < hosts_.ranks; ++local) {
+      const int64_t begin = at;
+      const int owner = host_ * hosts_.ranks + local;
+      for (int host = 0; host < hosts_.count; ++host) {
+        for (int i = map_.lane_begin(owner); i < map_.lane_begin(owner + 1); ++i) {
+          const Lane& lane = map_.lanes()[i];
+          if (host == host_) {
+            step_.lane_begin[i] = at;
+            at += rows_of(step_.sent[lane.stream]) * lane.cols;
+          } else if (lane.host_sum >= 0) {
+            step_.relayed_begin[static_cast<size_t>(host) * host_lanes_ + i - host_lanes_begin_] = at;
+            at += presence_of(map_, step_, lane.stream, host).full_bags * lane.cols;
+          }
+        }
+      }
+      hop.home_counts.push_back(at - begin);
+    }
+    hop.home_total = at;
+    if (hosts_.count > 1) lay_out_home_across(at);
+    step_.home_rows.ensure(at);
+  }
+
+  void lay_out_home_across(int64_t& at) {
+    Hop& hop = step_.across;
+    hop.home_begin = at;
+    hop.home_counts.clear();
+    for (int owner = 0; owner < map_.world_size(); ++owner) {
+      const int64_t begin = at;
+      const int host = hosts_.of(owner);
+      for (int i = map_.lane_begin(owner); host != host_ && i < map_.lane_begin(owner + 1); ++i) {
+        if (map_.lanes()[i].host_sum >= 0) continue;
+        step_.lane_begin[i] = at;
+        at += rows_of(step_.sent[map_.lanes()[i].stream]) * map_.lanes()[i].cols;
+      }
+      if (host != host_ && hosts_.local(owner) == hosts_.local(rank_)) {
+        for (int s = map_.host_sum_begin(host); s < map_.host_sum_begin(host + 1); ++s) {
+          step_.host_sum_begin[s] = at;
+          const int32_t* lengths = step_.host_lengths.data() + step_.host_lengths_begin[s];
+          const int64_t bags = step_.host_lengths_begin[s + 1] - step_.host_lengths_begin[s];
+          at += (bags - std::count(lengths, lengths + bags, 0)) * map_.host_sums()[s].cols;
+        }
+      }
+      hop.home_counts.push_back(at - begin);
+    }
+    hop.home_total = at - hop.home_begin;
+  }
+
+  const LaneMap& map_;
+  const HostGrid& hosts_;
+  const int rank_;
+  const int host_;
+  const int host_lanes_begin_, host_lanes_;
+  const bool sequence_;
+  Step& step_;
+};
+
+}  // namespace
+
+void lay_out_rows(const LaneMap& map, int rank, bool sequence, Step& step) {
+  RowLayout(map, rank, sequence, step).run();
+}
+
+}  // namespace tessera

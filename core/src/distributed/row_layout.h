@@ -1,0 +1,20 @@
+// Where the rows of a step lie on the wire, known once the inputs were exchanged.
+//
+// With one hop (HostGrid::count == 1) owner_rows holds, by home, the rows of the own lanes; home_rows, by owner, those
+// of the owner's lanes. With two hops the same holds for ranks of one host, and:
+//   inside the host  a rank also gets, for the homes of other hosts that have its local index, the rows of lanes that
+//                    are summed (by owner, then by home's host);
+//   across hosts     it sends to each rank elsewhere the rows of its lanes that are not summed, and the sums, if that
+//                    rank has its local index.
+// Every lane's rows cross between two hosts at most once, and those of a host sum as one row per bag.
+#pragma once
+
+#include "distributed/lanes.h"
+#include "distributed/step.h"
+
+namespace tessera {
+
+// Fills the hops, the begins, and the lengths of host sums; grows owner_rows and home_rows.
+void lay_out_rows(const LaneMap& map, int rank, bool sequence, Step& step);
+
+}  // namespace tessera

@@ -1,0 +1,146 @@
+#include "distributed/traffic.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tessera/traffic.h"
+
+namespace tessera {
+namespace {
+
+// Adds up what goes to each rank, by where that rank is.
+template <class Number>
+class Meter {
+ public:
+  Meter(int rank, int ranks_per_host) : rank_(rank), ranks_per_host_(ranks_per_host) {}
+  void send(HostBytes<Number>& to, int rank, Number bytes) const {
+    if (rank == rank_) return;
+    (rank / ranks_per_host_ == rank_ / ranks_per_host_ ? to.in_host : to.across_hosts) += bytes;
+  }
+
+ private:
+  int rank_, ranks_per_host_;
+};
+
+// Elements by rank of both hops.
+std::vector<int64_t> by_rank(const LaneMap& map, int rank, const std::vector<int64_t>& in_host,
+                             const std::vector<int64_t>& across) {
+  std::vector<int64_t> out(map.world_size());
+  const int first = map.hosts().of(rank) * map.hosts().ranks;
+  std::copy(in_host.begin(), in_host.end(), out.begin() + first);
+  if (map.hosts().count > 1) {
+    for (size_t r = 0; r < out.size(); ++r) out[r] += across[r];
+  }
+  return out;
+}
+
+// The step of TrafficInput. Counts are per pair of home and owner, the same for all homes.
+class Expectation {
+ public:
+  Expectation(const LaneMap& map, const std::vector<EmbeddingBagConfig>& tables, const TrafficInput& input, int rank)
+      : map_(map), tables_(tables), input_(input), rank_(rank), meter_(rank, input.local_world_size) {}
+
+  ExchangeBytes<double> run() {
+    for (int peer = 0; peer < map_.world_size(); ++peer) {
+      if (peer == rank_) continue;
+      meter_.send(out_.ids, peer, id_bytes(peer));
+      // Rows for homes and gradients for owners travel the same hops in opposite directions.
+      meter_.send(out_.rows, peer, row_bytes(rank_, peer));
+      meter_.send(out_.gradients, peer, row_bytes(peer, rank_));
+    }
+    return out_;
+  }
+
+ private:
+  double ids_per_bag(int stream) const {
+    const auto found = input_.ids_per_bag.find(map_.slots()[map_.streams()[stream].slot].feature);
+    return found == input_.ids_per_bag.end() ? 1 : found->second;
+  }
+  double share(int stream) const {
+    const Stream& s = map_.streams()[stream];
+    return static_cast<double>(s.rows) / static_cast<double>(tables_[map_.slots()[s.slot].table].num_embeddings);
+  }
+  double ids(int stream) const { return static_cast<double>(input_.batch) * ids_per_bag(stream) * share(stream); }
+  // Rows that stand for the ids of a share of the table: bags that have any, or ids.
+  double rows(int stream, double share) const {
+    if (input_.sequence) return ids(stream);
+    return static_cast<double>(input_.batch) * (1 - std::pow(1 - std::min(share, 1.0), ids_per_bag(stream)));
+  }
+
+  double id_bytes(int owner) const {
+    const HostGrid& hosts = map_.hosts();
+    double values = 0;
+    int64_t words = 0;
+    for (int s = map_.stream_begin(owner); s < map_.stream_begin(owner + 1); ++s) {
+      values += ids(s);
+      words += 1 + input_.batch;
+    }
+    if (hosts.of(owner) != hosts.of(rank_) && hosts.local(owner) == hosts.local(rank_)) {
+      const auto streams = static_cast<int64_t>(map_.summed_streams(hosts.of(owner)).size());
+      words += streams * (1 + (input_.batch + 31) / 32);
+    }
+    const double bytes = values * (input_.is_weighted ? 12 : 8) + static_cast<double>(words) * 4;
+    return static_cast<double>(sizeof(PeerHeader)) + std::ceil(bytes / 8) * 8;
+  }
+
+  // What `owner` sends towards `home` itself: its own lanes' rows, and as a neighbour of one of them, others'.
+  double row_bytes(int owner, int home) const {
+    const HostGrid& hosts = map_.hosts();
+    const bool same_host = hosts.of(owner) == hosts.of(home);
+    double elements = 0;
+    for (int i = map_.lane_begin(owner); i < map_.lane_begin(owner + 1); ++i) {
+      const Lane& lane = map_.lanes()[i];
+      // To a rank of its host a summed lane also hands the rows for that rank's counterparts on all other hosts.
+      const int homes = same_host ? (lane.host_sum < 0 ? 1 : hosts.count) : (lane.host_sum < 0 ? 1 : 0);
+      elements += homes * rows(lane.stream, share(lane.stream)) * static_cast<double>(lane.cols);
+    }
+    if (!same_host && hosts.local(owner) == hosts.local(home)) {
+      for (int s = map_.host_sum_begin(hosts.of(owner)); s < map_.host_sum_begin(hosts.of(owner) + 1); ++s) {
+        const HostSum& sum = map_.host_sums()[s];
+        double held = 0;
+        for (int lane : sum.lanes) held += share(map_.lanes()[lane].stream);
+        elements += rows(map_.lanes()[sum.lanes[0]].stream, held) * static_cast<double>(sum.cols);
+      }
+    }
+    return elements * static_cast<double>(sizeof(float));
+  }
+
+  const LaneMap& map_;
+  const std::vector<EmbeddingBagConfig>& tables_;
+  const TrafficInput& input_;
+  const int rank_;
+  const Meter<double> meter_;
+  ExchangeBytes<double> out_;
+};
+
+}  // namespace
+
+void count_traffic(const LaneMap& map, const ProcessGroup& group, const Step& step, StepTraffic& out) {
+  const int rank = group.rank();
+  out.ids_sent = step.payload_send_bytes;
+  out.ids_received = step.payload_recv_bytes;
+  out.rows_sent = by_rank(map, rank, step.in_host.owner_counts, step.across.owner_counts);
+  out.rows_received = by_rank(map, rank, step.in_host.home_counts, step.across.home_counts);
+  out.bytes = {};
+  const Meter<int64_t> meter(rank, group.local_world_size());
+  for (int peer = 0; peer < group.world_size(); ++peer) {
+    meter.send(out.bytes.ids, peer, static_cast<int64_t>(sizeof(PeerHeader)) + out.ids_sent[peer]);
+    meter.send(out.bytes.rows, peer, out.rows_sent[peer] * static_cast<int64_t>(sizeof(float)));
+    meter.send(out.bytes.gradients, peer, out.rows_received[peer] * static_cast<int64_t>(sizeof(float)));
+  }
+}
+
+ExchangeBytes<double> expected_traffic(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
+                                       const EmbeddingModuleShardingPlan& plan, const TrafficInput& input, int rank) {
+  if (input.local_world_size < 1 || input.world_size < 1 || input.world_size % input.local_world_size != 0) {
+    fail(Code::kInvalidArgument, "a world of ", input.world_size, " ranks cannot have ", input.local_world_size,
+         " ranks on every host");
+  }
+  if (rank < 0 || rank >= input.world_size)
+    fail(Code::kOutOfRange, "rank ", rank, " is outside the world of ", input.world_size);
+  const HostGrid hosts{input.world_size / input.local_world_size, input.local_world_size};
+  const LaneMap map(runtime, tables, plan, hosts, input.sequence);
+  return Expectation(map, tables, input, rank).run();
+}
+
+}  // namespace tessera
