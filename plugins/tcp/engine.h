@@ -142,6 +142,7 @@ class Engine {
   void read_control(Peer& peer, const Op& op, int error);
   [[noreturn]] void lost(Peer& peer, const Op& op, int error);
   [[noreturn]] void late(const Op& op);
+  std::vector<int32_t> unreachable() noexcept;
   bool poison(tsr_code code, const std::string& text) noexcept;
   void tell_all(ControlKind kind, tsr_code code, const std::string& text) noexcept;
 

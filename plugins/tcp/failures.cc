@@ -1,18 +1,33 @@
 // What the engine does when a rank dies, leaves, is late, or gives up: say who, and let everybody know.
+#include <linux/sockios.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <thread>
 
 #include "engine.h"
+#include "rendezvous.h"
 
 namespace tessera::tcp {
 namespace {
 
 std::string rank_text(int32_t rank) { return "rank " + std::to_string(rank); }
+
+// How long a machine that is asked whether it is there may take.
+constexpr std::chrono::milliseconds kProbeTime{1000};
+
+bool is_no_way_there(int error) { return error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH; }
+
+std::string within(const Op& op) {
+  char seconds[32];
+  std::snprintf(seconds, sizeof(seconds), "%g s", op.timeout_s);
+  return name_of(op.header) + " did not finish within " + seconds;
+}
 
 bool try_again(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
@@ -79,6 +94,7 @@ void Engine::read_control(Peer& peer, const Op& op, int error) {
     if (peer.control.magic != kControlMagic) {
       fail(TSR_DATA_LOSS, "tcp: a damaged control message from " + rank_text(peer.rank));
     }
+    if (peer.control.kind == ControlKind::kProbe) continue;
     if (peer.control.kind == ControlKind::kAbort) {
       fail(peer.control.code == TSR_OK ? TSR_ABORTED : peer.control.code,
            safe_text(peer.control.text, sizeof(peer.control.text)));
@@ -89,6 +105,12 @@ void Engine::read_control(Peer& peer, const Op& op, int error) {
 
 // The data connection has ended. Why is known to the control connection, now or in a moment.
 void Engine::lost(Peer& peer, const Op& op, int error) {
+  if (is_no_way_there(error)) {
+    std::vector<int32_t> ranks = unreachable();
+    if (ranks.empty()) ranks = {peer.rank};
+    fail(TSR_ABORTED, "tcp: " + rank_list(ranks) + " cannot be reached any more: the connection was lost during " +
+                          name_of(op.header) + " (" + std::strerror(error) + ")");
+  }
   const Clock::time_point until = std::min(op.deadline, Clock::now() + std::chrono::seconds(1));
   do {
     read_control(peer, op, error);
@@ -103,28 +125,47 @@ void Engine::lost(Peer& peer, const Op& op, int error) {
                         (error == 0 ? "connection closed" : std::strerror(error)) + ")");
 }
 
-// Those from whom nothing of the operation has come are late; if there are none, those with whom it is unfinished.
+// Ranks whose machine does not acknowledge what is sent to it. A process that is stopped or busy has a machine that
+// does.
+std::vector<int32_t> Engine::unreachable() noexcept {
+  tell_all(ControlKind::kProbe, TSR_OK, "");
+  const Clock::time_point until = Clock::now() + kProbeTime;
+  std::vector<int32_t> ranks;
+  do {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    ranks.clear();
+    for (const Peer& peer : peers_) {
+      int unacknowledged = 0;
+      if (!peer.left && ioctl(peer.link.control.get(), SIOCOUTQ, &unacknowledged) == 0 && unacknowledged > 0) {
+        ranks.push_back(peer.rank);
+      }
+    }
+  } while (!ranks.empty() && Clock::now() < until);
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+// Those who cannot be reached; else those from whom nothing of the operation has come; else those with whom it is
+// unfinished.
 void Engine::late(const Op& op) {
-  std::string silent, unfinished;
-  const auto add = [](std::string* list, int32_t rank) { *list += (list->empty() ? "" : ", ") + std::to_string(rank); };
-  for (int32_t rank = 0; rank < world_size(); ++rank) {
-    const auto peer = std::find_if(peers_.begin(), peers_.end(), [&](const Peer& p) { return p.rank == rank; });
-    if (peer == peers_.end()) continue;
-    const bool receives = peer->receiving != nullptr && peer->receiving->header.sequence <= op.header.sequence;
-    const bool sends = peer->sending != nullptr && peer->sending->header.sequence <= op.header.sequence;
-    if (receives && peer->got < sizeof(DataHeader)) {
-      add(&silent, rank);
+  const std::vector<int32_t> away = unreachable();
+  if (!away.empty()) {
+    fail(TSR_DEADLINE_EXCEEDED, "tcp: " + rank_list(away) + " cannot be reached any more: " + within(op));
+  }
+  std::vector<int32_t> silent, unfinished;
+  for (const Peer& peer : peers_) {
+    const bool receives = peer.receiving != nullptr && peer.receiving->header.sequence <= op.header.sequence;
+    const bool sends = peer.sending != nullptr && peer.sending->header.sequence <= op.header.sequence;
+    if (receives && peer.got < sizeof(DataHeader)) {
+      silent.push_back(peer.rank);
     } else if (receives || sends) {
-      add(&unfinished, rank);
+      unfinished.push_back(peer.rank);
     }
   }
-  const std::string& ranks = silent.empty() ? unfinished : silent;
-  const bool several = ranks.find(',') != std::string::npos;
-  char seconds[32];
-  std::snprintf(seconds, sizeof(seconds), "%g", op.timeout_s);
-  fail(TSR_DEADLINE_EXCEEDED, std::string("tcp: ") + (several ? "ranks " : "rank ") + ranks +
-                                  (several ? " were" : " was") + " late: " + name_of(op.header) +
-                                  " did not finish within " + seconds + " s");
+  std::vector<int32_t>& ranks = silent.empty() ? unfinished : silent;
+  std::sort(ranks.begin(), ranks.end());
+  fail(TSR_DEADLINE_EXCEEDED,
+       "tcp: " + rank_list(ranks) + (ranks.size() > 1 ? " were" : " was") + " late: " + within(op));
 }
 
 }  // namespace tessera::tcp

@@ -71,7 +71,11 @@ std::string describe(const DataHeader& header);
 std::string name_of(const DataHeader& header);
 
 // Control connections carry nothing else.
-enum class ControlKind : uint32_t { kAbort = 1, kGoodbye = 2 };
+enum class ControlKind : uint32_t {
+  kAbort = 1,
+  kGoodbye = 2,
+  kProbe = 3  // nothing: that the other machine acknowledges it is the answer
+};
 struct ControlFrame {
   uint32_t magic = kControlMagic;
   ControlKind kind = ControlKind::kGoodbye;
