@@ -23,6 +23,10 @@ struct BoundsFeature {
   int64_t first_bag = 0;  // its bags are [first_bag, first_bag + bags) of the offsets
   int64_t bags = 0;
   int64_t padding_idx = -1;  // ids left out everywhere, MEAN's length included; -1: none
+  // Tables whose rows were pruned: the id -1 is in order in every mode, and dropped. With a remapping, valid ids are
+  // those that it knows; each becomes its stored row, or is dropped where that was pruned.
+  bool pruned = false;
+  const IndexRemapping* remapping = nullptr;
 };
 
 struct BoundsInput {
@@ -30,7 +34,8 @@ struct BoundsInput {
   Tensor offsets;  // int32 or int64 [all bags + 1], ascending in [0, n], the last one n
   Tensor weights;  // float32 [n], or undefined
   std::span<const BoundsFeature> features;
-  bool always_copy = false;  // the features one after the other even where nothing is wrong
+  bool always_copy = false;       // the features one after the other even where nothing is wrong
+  bool bad_ids_become_0 = false;  // FBGEMM's repair in kIgnore and kWarning, instead of dropping them
 };
 
 // What to look up.
@@ -46,9 +51,10 @@ struct CheckedIds {
   std::vector<int64_t> first_bag;  // per feature, into offsets and lengths
   std::vector<int64_t> begin;      // per feature: where its first bag began in the input, offsets repaired
 
-  std::vector<int64_t> bad;  // per feature: ids dropped; empty where there are none
-  int64_t bad_offsets = 0;   // offsets that had to be moved
-  std::string first;         // a sentence about the first thing wrong, empty if nothing was
+  std::vector<int64_t> bad;      // per feature: ids that were wrong; empty where there are none
+  std::vector<int64_t> dropped;  // per feature: ids that are not in the copy, padding aside
+  int64_t bad_offsets = 0;       // offsets that had to be moved
+  std::string first;             // a sentence about the first thing wrong, empty if nothing was
 };
 
 // kInvalidArgument for wrong types or counts, whatever the mode. kOutOfRange in mode kFatal: one sentence that names

@@ -2,13 +2,18 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "tessera/sdk/row_format.h"
 #include "tessera/tensor.h"
 
 namespace tessera {
+
+class IndexRemapping;              // quantized_table.h
+using RowFormat = sdk::RowFormat;  // how rows of tables that only infer are stored
 
 enum class PoolingType : int32_t { kNone = 0, kSum = 1, kMean = 2, kMax = 3 };  // TSR_POOLING_*
 PoolingType pooling_from(std::string_view name);                                // "SUM", "sum", "MEAN", "NONE", ...
@@ -43,6 +48,9 @@ struct EmbeddingBagConfig {
   // table name, row and column alone, so it is the same under every plan.
   std::optional<double> init_range;
   OptimizerSpec optimizer;  // apply_optimizer_in_backward, per table; empty: the collection's
+  // Tables that only infer (quantized_table.h): data_type is not used then, and num_embeddings counts stored rows.
+  std::optional<RowFormat> row_format;
+  std::shared_ptr<const IndexRemapping> remapping;  // ids to stored rows; none: an id is its row
 };
 
 // Checks names, sizes, duplicates and fills in empty feature_names. kInvalidArgument.

@@ -31,6 +31,7 @@ struct LookupOptions {
   bool train = true;
   Device device;
   DType weight_dtype = DType::kFloat32;
+  std::optional<RowFormat> row_format;  // tables that only infer: how rows are stored, instead of weight_dtype
   DType output_dtype = DType::kFloat32;
   std::vector<LookupTable> tables;
   uint64_t seed = 0;        // of such rows
@@ -102,6 +103,9 @@ class Lookup {
   void read_rows(int table, int64_t first, int64_t count, float* weights, std::span<float* const> states = {}) const;
   void write_rows(int table, int64_t first, int64_t count, const float* weights,
                   std::span<const float* const> states = {});
+  // The table's rows are from now on these, uint8 [rows, bytes from row to row] as row_format says, read in place.
+  // kUnimplemented when the kernel copies all rows.
+  void adopt_rows(int table, const Tensor& rows);
   Tensor weight(int table) const;        // a copy, float32 [rows, dim]
   Tensor state(int table, int k) const;  // a copy, float32 [rows] or [rows, dim]
   void set_weight(int table, const Tensor& value);

@@ -5,6 +5,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "tessera/quantized_table.h"
+
 namespace tessera {
 namespace {
 
@@ -90,13 +92,15 @@ std::string name_bag(std::span<const BoundsFeature> features, int64_t bag) {
   return cat("a feature that no table reads, entry ", bag, " of the batch");
 }
 
+int64_t valid_ids(const BoundsFeature& f) { return f.remapping == nullptr ? f.rows : f.remapping->ids(); }
+
 std::string bad_id(const BoundsFeature& f, int64_t sample, int64_t id) {
-  if (f.rows == 0) {
+  if (valid_ids(f) == 0) {
     return cat("feature \"", f.feature, "\", sample ", sample, ": id ", id, " was asked of table \"", f.table,
                "\", which has no rows");
   }
   return cat("feature \"", f.feature, "\", sample ", sample, ": id ", id, " is not in table \"", f.table,
-             "\", whose ids are 0 to ", f.rows - 1);
+             "\", whose ids are 0 to ", valid_ids(f) - 1);
 }
 
 // The batch without padding and bad ids, features one after the other.
@@ -114,6 +118,7 @@ class Copier {
     }
     out.clean = false;
     out.bad.assign(input.features.size(), 0);
+    out.dropped.assign(input.features.size(), 0);
     out.ids = Tensor::empty({most}, input.ids.dtype());
     if (input.weights.defined()) out.weights = Tensor::empty({most});
     out.positions = Tensor::empty({most}, DType::kInt64);
@@ -136,21 +141,33 @@ class Copier {
     const int64_t start = in_offsets_[f.first_bag + bag], end = in_offsets_[f.first_bag + bag + 1];
     int64_t length = 0;
     for (int64_t p = start; p < end; ++p) {
-      const int64_t id = ids_[p];
-      if (f.padding_idx >= 0 && id == f.padding_idx) continue;
+      if (f.padding_idx >= 0 && ids_[p] == f.padding_idx) continue;
       ++length;
-      if (id < 0 || id >= f.rows) {
-        found_.add(bad_id(f, bag, id));
-        ++out_.bad[feature];
+      const int64_t row = row_of(feature, bag, ids_[p]);
+      if (row < 0) {
+        ++out_.dropped[feature];
         continue;
       }
-      out_.ids.template data<T>()[kept_] = ids_[p];
+      out_.ids.template data<T>()[kept_] = static_cast<T>(row);
       if (out_.weights.defined()) out_.weights.data<float>()[kept_] = input_.weights.data<float>()[p];
       out_.positions.data<int64_t>()[kept_++] = p;
     }
     const int64_t out_bag = out_.first_bag[feature] + bag;
     out_.lengths.data<int64_t>()[out_bag] = length;
     out_.offsets.data<int64_t>()[out_bag + 1] = kept_;
+  }
+
+  // Where to look the id up; -1: nowhere.
+  int64_t row_of(size_t feature, int64_t bag, int64_t id) {
+    const BoundsFeature& f = input_.features[feature];
+    if (f.pruned && id == -1) return -1;
+    if (id < 0 || id >= valid_ids(f)) {
+      found_.add(bad_id(f, bag, id));
+      ++out_.bad[feature];
+      if (!input_.bad_ids_become_0 || valid_ids(f) == 0) return -1;
+      id = 0;
+    }
+    return f.remapping == nullptr ? id : f.remapping->row(id);
   }
 
   const BoundsInput& input_;
@@ -171,6 +188,10 @@ void check_types(const BoundsInput& in) {
   }
   for (const BoundsFeature& f : in.features) {
     TESSERA_CHECK(f.first_bag >= 0 && f.bags >= 0);
+    if (f.remapping != nullptr && in.ids.dtype() == DType::kInt32 && f.rows > std::numeric_limits<int32_t>::max()) {
+      fail(Code::kInvalidArgument, "feature \"", f.feature, "\": the rows of table \"", f.table,
+           "\" need ids of type int64");
+    }
     if (f.first_bag + f.bags >= in.offsets.numel()) {
       fail(Code::kInvalidArgument, "feature \"", f.feature, "\" has bags ", f.first_bag, " to ",
            f.first_bag + f.bags - 1, ", but the batch has only ", in.offsets.numel() - 1);
@@ -187,6 +208,7 @@ bool offsets_are_good(const BoundsInput& in) {
 
 bool ids_are_good(const BoundsInput& in) {
   for (const BoundsFeature& f : in.features) {
+    if (f.remapping != nullptr) return false;
     const auto [start, end] = with_integers(in.offsets, [&](const auto* p) {
       return std::pair<int64_t, int64_t>(p[f.first_bag], p[f.first_bag + f.bags]);
     });

@@ -26,7 +26,7 @@ struct RawConfig {
     config.mode = o.train ? TSR_MODE_TRAIN : TSR_MODE_INFER;
     config.compute_kernel = o.compute_kernel.c_str();
     config.device = o.device.dl();
-    config.weight_dtype = to_dl(o.weight_dtype);
+    config.weight_dtype = o.row_format ? sdk::info_of(*o.row_format).dtype : to_dl(o.weight_dtype);
     config.output_dtype = to_dl(o.output_dtype);
     config.num_tables = static_cast<uint32_t>(tables.size());
     config.table_stride = sizeof(tsr_kernel_table);
@@ -123,6 +123,7 @@ struct Lookup::Impl {
   const tsr_kernel* api = nullptr;
   void* instance = nullptr;
   std::vector<State> states;
+  std::vector<Tensor> adopted;  // by table: memory that the instance reads
   double learning_rate = 0;
   int64_t step = 0;
 };
@@ -301,6 +302,22 @@ void Lookup::write_rows(int table, int64_t first, int64_t count, const float* we
     impl_->check(impl_->api->import_rows(impl_->instance, static_cast<uint32_t>(table), &rows.raw, error.out()), error);
     done += rows.raw.count;
   }
+}
+
+void Lookup::adopt_rows(int table, const Tensor& rows) {
+  const LookupTable& t = impl_->table(table);
+  if (!TSR_HAS(tsr_kernel, impl_->api, adopt_rows)) {
+    fail(Code::kUnimplemented, "kernel \"", kernel_id(), "\" cannot read stored rows in place");
+  }
+  if (rows.dtype() != DType::kUInt8 || rows.dim() != 2 || rows.size(0) != t.rows) {
+    fail(Code::kInvalidArgument, "the stored rows of table \"", t.name, "\" must be uint8 [", t.rows,
+         ", bytes of a row]");
+  }
+  const tsr_stored_rows raw{sizeof(tsr_stored_rows), 0, rows.raw(), static_cast<uint64_t>(rows.bytes()), rows.size(1)};
+  AbiError error;
+  impl_->check(impl_->api->adopt_rows(impl_->instance, static_cast<uint32_t>(table), &raw, error.out()), error);
+  impl_->adopted.resize(impl_->options.tables.size());
+  impl_->adopted[static_cast<size_t>(table)] = rows;
 }
 
 Tensor Lookup::weight(int table) const {

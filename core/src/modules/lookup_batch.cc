@@ -35,7 +35,7 @@ void split_sequences(const CheckedIds& checked, const BoundsInput& input, Lookup
 void weigh_means(const CheckedIds& checked, LookupIds& out) {
   for (size_t f = 0; f < out.features.size(); ++f) {
     LookupIds::Feature& feature = out.features[f];
-    if (feature.pooling != PoolingType::kMean || checked.bad[f] == 0) continue;
+    if (feature.pooling != PoolingType::kMean || checked.dropped[f] == 0) continue;
     if (!out.weights.defined()) {
       out.weights = Tensor::empty({out.ids.numel()});
       out.weights.fill(1);

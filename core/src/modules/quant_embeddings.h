@@ -1,0 +1,67 @@
+// The inside of QuantEmbeddings: kernel instances over stored rows, and one call of each for a batch.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "modules/lookup_batch.h"
+#include "tessera/quant_modules.h"
+
+namespace tessera {
+
+struct QuantEmbeddings::Impl {
+  // A feature of a table, in output order.
+  struct Slot {
+    size_t table = 0;
+    std::string feature;
+    int64_t column = 0;  // of the pooled output
+  };
+  // Tables of one row format.
+  struct Group {
+    std::shared_ptr<Lookup> lookup;
+    std::vector<tsr_lookup_feature> features;  // of the batch
+  };
+  struct Place {
+    size_t group = 0;
+    int32_t index = 0;
+  };
+
+  Impl(const Runtime& runtime, QuantCollectionOptions options, std::string prefix);
+
+  // Finds and checks the batch's ids; `ids` is valid until the next call. Where a slot's rows go is the caller's to
+  // say: place(slot, feature) -> {offset, stride} in the output.
+  const LookupIds& check(const KeyedJaggedTensor& batch, bool sequences);
+  void add(size_t slot, int64_t offset, int64_t stride);
+  void look_up(const Tensor& output);
+  // Where the batch's offsets were repaired; otherwise nullptr.
+  const CheckedIds* repaired() const { return repaired_ ? &*repaired_ : nullptr; }
+  size_t key_of(size_t slot) const { return slot_keys_[slot]; }
+
+  const Runtime& runtime;
+  QuantCollectionOptions options;
+  std::string prefix;
+  std::vector<std::string> names;
+  std::vector<std::string> kernel_ids;
+  std::vector<Slot> slots;
+  std::vector<int64_t> dims;  // of slots
+  int64_t width = 0;
+  std::vector<int64_t> bad_ids;  // by table
+
+ private:
+  void open_kernels();
+  void find_keys(const KeyedJaggedTensor& batch);
+  void count_bad(const CheckedIds& checked);
+
+  std::vector<Group> groups_;
+  std::vector<Place> places_;  // of tables
+  bool warned_ = false;
+  // Of the batch, kept for their memory.
+  std::vector<std::string> keys_;
+  std::vector<size_t> slot_keys_;
+  std::vector<BoundsFeature> features_;
+  std::vector<PoolingType> pooling_;
+  LookupIds ids_;
+  std::optional<CheckedIds> repaired_;
+};
+
+}  // namespace tessera
