@@ -195,7 +195,8 @@ TEST_P(Sharding, EqualsUnsharded) {
   for (size_t r = 0; r < differences.size(); ++r) EXPECT_EQ(differences[r], "") << "rank " << r;
 }
 
-INSTANTIATE_TEST_SUITE_P(Random, Sharding, testing::Range<uint64_t>(1, 31));
+INSTANTIATE_TEST_SUITE_P(Random, Sharding, testing::Range<uint64_t>(1, 61));
+INSTANTIATE_TEST_SUITE_P(Long, Sharding, testing::Range<uint64_t>(1000, 2000));  // scripts/test --full
 
 TEST(ShardedErrors, AnIdThatIsFatalOnOneRankEndsTheStepOnAll) {
   const auto texts = cli::run_in_ranks(2, 2, 60, [](const RankEnvironment& where) -> std::string {

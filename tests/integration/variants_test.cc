@@ -1,6 +1,6 @@
 // Kinds of batches that the property test of sharding_test.cc leaves out: a variable batch per feature, sequences, ids
-// out of range under the policy "ignore". Forward on 1, 2 and 4 ranks equals the unsharded module on each rank's batch;
-// backward is compared where one rank has everything.
+// out of range under the policy "ignore". Forward on 1, 2 and 4 ranks of one or two hosts equals the unsharded module
+// on each rank's batch; backward is compared where one rank has everything.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -30,13 +30,13 @@ std::vector<EmbeddingBagConfig> tables(PoolingType second) {
 }
 
 EmbeddingModuleShardingPlan plan_of(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
-                                    const std::string& type, int world) {
+                                    const std::string& type, int world, int local) {
   EmbeddingModuleShardingPlan plan;
   for (const EmbeddingBagConfig& t : tables) {
     ShardingRequest request;
     request.sharding_type = type;
     request.min_partition = 4;
-    plan.add(t.name, make_sharding(runtime, t, request, Topology::of(world, world, "cpu")));
+    plan.add(t.name, make_sharding(runtime, t, request, Topology::of(world, local, "cpu")));
   }
   return plan;
 }
@@ -106,7 +106,7 @@ std::string run_pooled(const RankEnvironment& where, const std::string& type, Ma
   options.optimizer = kAdagrad;
   options.bounds_check = bounds;
   auto sharded = EmbeddingBagCollectionSharder(runtime, options)
-                     .shard(configs, plan_of(runtime, configs, type, where.world_size), group);
+                     .shard(configs, plan_of(runtime, configs, type, where.world_size, where.local_world_size), group);
   CollectionOptions unsharded;
   unsharded.tables = configs;
   unsharded.optimizer = kAdagrad;
@@ -135,7 +135,7 @@ std::string run_sequence(const RankEnvironment& where, const std::string& type, 
   options.optimizer = kAdagrad;
   options.bounds_check = bounds;
   auto sharded = EmbeddingCollectionSharder(runtime, options)
-                     .shard(configs, plan_of(runtime, configs, type, where.world_size), group);
+                     .shard(configs, plan_of(runtime, configs, type, where.world_size, where.local_world_size), group);
   CollectionOptions unsharded;
   unsharded.tables = configs;
   unsharded.optimizer = kAdagrad;
@@ -169,12 +169,15 @@ struct Variant {
   bool sequence;
 };
 
-class Variants : public testing::TestWithParam<std::tuple<Variant, std::string, int>> {};
+using World = std::pair<int, int>;  // ranks, ranks per host
+
+class Variants : public testing::TestWithParam<std::tuple<Variant, std::string, World>> {};
 
 TEST_P(Variants, EqualUnsharded) {
-  const auto& [variant, type, world] = GetParam();
+  const auto& [variant, type, ranks] = GetParam();
+  const auto& [world, local] = ranks;
   if (variant.sequence && variant.bounds != BoundsCheckMode::kFatal && type == "data_parallel") {
-    EXPECT_THROW(cli::run_in_ranks(world, world, 60,
+    EXPECT_THROW(cli::run_in_ranks(world, local, 60,
                                    [&](const RankEnvironment& where) {
                                      return run_sequence(where, type, variant.make, variant.bounds);
                                    }),
@@ -183,7 +186,7 @@ TEST_P(Variants, EqualUnsharded) {
   }
   const auto run = variant.sequence ? run_sequence : run_pooled;
   const auto out = cli::run_in_ranks(
-      world, world, 60, [&](const RankEnvironment& where) { return run(where, type, variant.make, variant.bounds); });
+      world, local, 60, [&](const RankEnvironment& where) { return run(where, type, variant.make, variant.bounds); });
   for (const std::string& text : out) EXPECT_EQ(text, "");
 }
 
@@ -193,11 +196,13 @@ INSTANTIATE_TEST_SUITE_P(
                                      Variant{"ignored_ids", dirty_batch, BoundsCheckMode::kIgnore, false},
                                      Variant{"sequence", plain_batch, BoundsCheckMode::kFatal, true},
                                      Variant{"sequence_ignored_ids", dirty_batch, BoundsCheckMode::kIgnore, true}),
-                     testing::Values("table_wise", "row_wise", "column_wise", "data_parallel", "grid_shard"),
-                     testing::Values(1, 2, 4)),
+                     testing::Values("table_wise", "row_wise", "column_wise", "data_parallel", "table_row_wise",
+                                     "table_column_wise", "grid_shard"),
+                     testing::Values(World{1, 1}, World{2, 2}, World{4, 4}, World{4, 2})),
     [](const auto& info) {
       return std::string(std::get<0>(info.param).name) + "_" + std::get<1>(info.param) + "_" +
-             std::to_string(std::get<2>(info.param));
+             std::to_string(std::get<2>(info.param).first) + "_on_" +
+             std::to_string(std::get<2>(info.param).first / std::get<2>(info.param).second) + "_hosts";
     });
 
 }  // namespace

@@ -1,0 +1,214 @@
+// Ranks that are not alike: some run out of batches before the others, and bags of a weighted MEAN are cut by rows.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "spawn.h"
+#include "tessera/distributed_model_parallel.h"
+#include "tessera/embedding_modules.h"
+#include "tessera/sharding.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kRows = 13, kDim = 8;
+const OptimizerSpec kAdagrad = {"exact_adagrad", R"({"learning_rate": 0.1, "eps": 0.1})", 0};
+
+EmbeddingBagConfig table_of(const std::string& type, PoolingType pooling) {
+  EmbeddingBagConfig c;
+  c.name = type;
+  c.num_embeddings = kRows;
+  c.embedding_dim = kDim;
+  c.feature_names = {"f_" + type};
+  c.pooling = pooling;
+  return c;
+}
+
+const std::vector<std::string> kTypes = {"table_wise",     "row_wise",          "column_wise", "data_parallel",
+                                         "table_row_wise", "table_column_wise", "grid_shard"};
+
+// A table for each type.
+std::vector<EmbeddingBagConfig> tables_of(PoolingType pooling) {
+  std::vector<EmbeddingBagConfig> out;
+  for (const std::string& type : kTypes) out.push_back(table_of(type, pooling));
+  return out;
+}
+
+ShardingPlan plan_of(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables, const Topology& topology) {
+  EmbeddingModuleShardingPlan module;
+  for (const EmbeddingBagConfig& t : tables) {
+    ShardingRequest request;
+    request.sharding_type = t.name;
+    request.min_partition = 4;
+    module.add(t.name, make_sharding(runtime, t, request, topology));
+  }
+  ShardingPlan plan;
+  plan.world_size = topology.world_size;
+  plan.local_world_size = topology.local_world_size;
+  plan.modules.emplace_back("sparse", std::move(module));
+  return plan;
+}
+
+struct BatchOptions {
+  int step = 0;
+  int64_t samples = 0;  // of each rank
+  bool weighted = false;
+  bool divided = false;  // weights over the bag's length
+};
+
+// Bags of 0..3 ids for every feature, of these ranks one after the other.
+KeyedJaggedTensor batch_of(const std::vector<int>& ranks, const BatchOptions& o) {
+  std::vector<std::string> keys;
+  std::vector<int64_t> ids;
+  std::vector<int32_t> lengths;
+  std::vector<float> weights;
+  for (size_t f = 0; f < kTypes.size(); ++f) {
+    keys.push_back("f_" + kTypes[f]);
+    for (int rank : ranks) {
+      for (int64_t b = 0; b < o.samples; ++b) {
+        const int64_t length = (b + rank + o.step) % 4;
+        lengths.push_back(static_cast<int32_t>(length));
+        for (int64_t i = 0; i < length; ++i) {
+          ids.push_back((static_cast<int64_t>(f) * 5 + b * 3 + i * 4 + rank * 7 + o.step) % kRows);
+          weights.push_back(static_cast<float>((b + i + o.step) % 5 + 1) / 4 /
+                            static_cast<float>(o.divided ? length : 1));
+        }
+      }
+    }
+  }
+  return KeyedJaggedTensor::from_lengths_sync(keys, Tensor::from(ids), Tensor::from(lengths),
+                                              o.weighted ? Tensor::from(weights) : Tensor());
+}
+
+float gradient_at(int64_t i) { return static_cast<float>(i % 9 - 4) / 8; }
+
+Tensor gradient_like(const Tensor& output) {
+  Tensor grad = Tensor::empty(output.shape());
+  for (int64_t i = 0; i < grad.numel(); ++i) grad.data<float>()[i] = gradient_at(i);
+  return grad;
+}
+
+std::string compare_weights(const ShardedEmbeddings& sharded, const EmbeddingBagCollection& whole) {
+  for (const HeldShard& held : sharded.held_shards()) {
+    const Tensor mine = sharded.weight(held), all = whole.weight(held.table);
+    for (int64_t r = 0; r < held.where.rows; ++r) {
+      for (int64_t c = 0; c < held.where.cols; ++c) {
+        const double got = mine.item(r * held.where.cols + c);
+        const double want = all.item((held.where.row + r) * kDim + held.where.col + c);
+        if (std::abs(got - want) > 1e-5)
+          return cat("table ", held.table, " row ", held.where.row + r, " is ", got, ", not ", want, "\n");
+      }
+    }
+  }
+  return {};
+}
+
+// Rank r has 1 + 2 r batches and goes on with empty ones until all have finished. The unsharded module gets, in every
+// step, the batches of those who still have one.
+std::string run_out_early(const RankEnvironment& where) {
+  const Runtime runtime;
+  const auto group = ProcessGroup::connect(runtime, where);
+  const auto tables = tables_of(PoolingType::kSum);
+  const EmbeddingBagCollection described(runtime, {.tables = tables, .device = kMeta});
+  DistributedModelParallelOptions options;
+  options.plan = plan_of(runtime, tables, Topology::of(where.world_size, where.local_world_size, "cpu"));
+  options.sharded.optimizer = kAdagrad;
+  const auto dense = std::make_shared<Parameter>();
+  dense->name = "bias";
+  dense->value = Tensor::from<float>({0});
+  DistributedModelParallel model(runtime, {.bag_collections = {{"sparse", &described}}, .dense = {dense}}, group,
+                                 options);
+  EmbeddingBagCollection whole(runtime, {.tables = tables, .optimizer = kAdagrad});
+  const auto batches = [](int rank) { return 1 + 2 * rank; };
+  int step = 0;
+  for (bool all_finished = false; !all_finished; ++step) {
+    if (step > 100) return "never finished\n";
+    const bool finished = step >= batches(where.rank);
+    const auto out = model.bags("sparse")
+                         .forward(batch_of({where.rank}, {.step = step, .samples = finished ? 0 : 5}), finished)
+                         .wait();
+    all_finished = out.all_finished;
+    model.bags("sparse").backward(out, gradient_like(out.values.values()));
+    dense->grad = Tensor::from<float>({finished ? 0.0f : 1.0f});
+    model.all_reduce_gradients();
+    std::vector<int> still;
+    for (int r = 0; r < where.world_size; ++r) {
+      if (step < batches(r)) still.push_back(r);
+    }
+    const double mean = static_cast<double>(still.size()) / where.world_size;
+    if (std::abs(dense->grad.item(0) - mean) > 1e-6) return cat("the dense gradient is ", dense->grad.item(0), "\n");
+    if (still.empty()) continue;
+    EmbeddingContext context;
+    const KeyedTensor want = whole.forward(batch_of(still, {.step = step, .samples = 5}), &context);
+    Tensor grad = Tensor::empty(want.values().shape());
+    const int64_t each = grad.numel() / static_cast<int64_t>(still.size());
+    for (int64_t i = 0; i < grad.numel(); ++i)
+      grad.data<float>()[i] = gradient_at(i % each) / static_cast<float>(where.world_size);
+    whole.backward(std::move(context), grad);
+    const std::string difference = compare_weights(model.bags("sparse"), whole);
+    if (!difference.empty()) return cat("step ", step, ": ", difference);
+  }
+  group->barrier();
+  // One step more than the longest has batches: the one in which all say so.
+  return step == batches(where.world_size - 1) + 1 ? "" : cat("finished after ", step, " steps\n");
+}
+
+// The unsharded module has no weighted MEAN, but a weighted SUM: weights are divided by the bag's length.
+std::string weighted_mean(const RankEnvironment& where) {
+  const Runtime runtime;
+  const auto group = ProcessGroup::connect(runtime, where);
+  const auto tables = tables_of(PoolingType::kMean);
+  const Topology topology = Topology::of(where.world_size, where.local_world_size, "cpu");
+  ShardedModuleOptions options;
+  options.optimizer = kAdagrad;
+  options.is_weighted = true;
+  auto sharded = EmbeddingBagCollectionSharder(runtime, options)
+                     .shard(tables, plan_of(runtime, tables, topology).at("sparse"), group);
+  EmbeddingBagCollection whole(runtime,
+                               {.tables = tables_of(PoolingType::kSum), .is_weighted = true, .optimizer = kAdagrad});
+  for (int step = 0; step < 3; ++step) {
+    const auto mine = sharded.forward(batch_of({where.rank}, {.step = step, .samples = 6, .weighted = true})).wait();
+    std::vector<int> all(static_cast<size_t>(where.world_size));
+    std::iota(all.begin(), all.end(), 0);
+    EmbeddingContext context;
+    const KeyedTensor want =
+        whole.forward(batch_of(all, {.step = step, .samples = 6, .weighted = true, .divided = true}), &context);
+    const Tensor& got = mine.values.values();
+    for (int64_t i = 0; i < got.numel(); ++i) {
+      const double expected = want.values().item(where.rank * got.numel() + i);
+      if (std::abs(got.item(i) - expected) > 1e-5) return cat("output ", i, " is ", got.item(i), ", not ", expected);
+    }
+    sharded.backward(mine, gradient_like(got));
+    Tensor grad = Tensor::empty(want.values().shape());
+    for (int64_t i = 0; i < grad.numel(); ++i)
+      grad.data<float>()[i] = gradient_at(i % got.numel()) / static_cast<float>(where.world_size);
+    whole.backward(std::move(context), grad);
+    const std::string difference = compare_weights(sharded, whole);
+    if (!difference.empty()) return difference;
+  }
+  group->barrier();
+  return {};
+}
+
+using World = std::pair<int, int>;
+class Uneven : public testing::TestWithParam<World> {};
+
+TEST_P(Uneven, RanksThatRunOutEarlyTakePartUntilAllAreDone) {
+  const auto out = cli::run_in_ranks(GetParam().first, GetParam().second, 60, run_out_early);
+  for (size_t r = 0; r < out.size(); ++r) EXPECT_EQ(out[r], "") << "rank " << r;
+}
+
+TEST_P(Uneven, WeightedMeanIsTheWeightedSumOverTheLength) {
+  const auto out = cli::run_in_ranks(GetParam().first, GetParam().second, 60, weighted_mean);
+  for (size_t r = 0; r < out.size(); ++r) EXPECT_EQ(out[r], "") << "rank " << r;
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, Uneven,
+                         testing::Values(World{1, 1}, World{2, 2}, World{2, 1}, World{4, 2}, World{6, 3}),
+                         [](const auto& info) {
+                           return cat(info.param.first, "_ranks_", info.param.second, "_per_host");
+                         });
+
+}  // namespace
+}  // namespace tessera
