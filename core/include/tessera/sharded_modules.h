@@ -80,6 +80,8 @@ class ShardedEmbeddings {
   std::vector<HeldShard> held_shards() const;   // this rank's, in table then shard order; replicas too
   Tensor weight(const HeldShard& shard) const;  // float32 [rows, cols], a copy
   void set_weight(const HeldShard& shard, const Tensor& value);
+  // Tables that only infer: the shard's rows are from now on these, read in place (Lookup::adopt_rows).
+  void adopt_rows(const HeldShard& shard, const Tensor& rows);
   std::vector<std::pair<std::string, Tensor>> states(
       const HeldShard& shard) const;  // "momentum1" -> [rows] or [rows, cols]
   void set_state(const HeldShard& shard, const std::string& name, const Tensor& value);

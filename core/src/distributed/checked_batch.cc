@@ -129,7 +129,8 @@ void check_batch(const LaneMap& map, const std::vector<EmbeddingBagConfig>& tabl
   for (size_t s = 0; s < map.slots().size(); ++s) {
     const Slot& slot = map.slots()[s];
     const EmbeddingBagConfig& table = tables[slot.table];
-    features.push_back({slot.feature, table.name, table.num_embeddings, out.slot_first_bag[s], out.slot_bags[s], -1});
+    features.push_back({slot.feature, table.name, table.num_embeddings, out.slot_first_bag[s], out.slot_bags[s], -1,
+                        table.row_format.has_value(), table.remapping.get()});
   }
   const CheckedIds checked = check_bounds(
       rules.bounds, {input.values(), input.offsets(), rules.weighted ? input.weights() : Tensor(), features, false});

@@ -50,7 +50,8 @@ void Replicas::forward(const CheckedBatch& batch, bool weighted, bool sequence, 
   }
   for (size_t g = 0; g < groups_.lookups().size(); ++g) {
     const tsr_lookup lookup = local.of(features_[g]);
-    groups_.lookups()[g]->forward(lookup, out, contexts ? &(*contexts)[g] : nullptr);
+    const bool keep = contexts && groups_.lookups()[g]->options().train;
+    groups_.lookups()[g]->forward(lookup, out, keep ? &(*contexts)[g] : nullptr);
   }
 }
 

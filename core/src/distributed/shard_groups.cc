@@ -12,6 +12,7 @@ struct GroupKey {
   DType dtype;
   OptimizerSpec optimizer;
   std::string compute_kernel;
+  std::optional<RowFormat> row_format;
   bool operator==(const GroupKey&) const = default;
 };
 
@@ -25,8 +26,9 @@ ShardGroups::ShardGroups(const Runtime& runtime, const std::vector<EmbeddingBagC
   for (size_t t = 0; t < tables.size(); ++t) {
     const ParameterSharding& sharding = plan.at(tables[t].name);
     if ((sharding.combine == ParameterSharding::Combine::kReplica) != replicas) continue;
-    const GroupKey key{tables[t].data_type, tables[t].optimizer.name.empty() ? options.optimizer : tables[t].optimizer,
-                       sharding.compute_kernel};
+    GroupKey key{tables[t].data_type, tables[t].optimizer.name.empty() ? options.optimizer : tables[t].optimizer,
+                 sharding.compute_kernel, tables[t].row_format};
+    if (key.row_format) key.optimizer = {};  // it only infers
     for (size_t s = 0; s < sharding.shards.size(); ++s) {
       const ShardMetadata& where = sharding.shards[s];
       if (where.rank != rank || where.rows == 0) continue;
@@ -40,6 +42,8 @@ ShardGroups::ShardGroups(const Runtime& runtime, const std::vector<EmbeddingBagC
         o.device = options.device;
         o.weight_dtype = key.dtype;
         o.optimizer = key.optimizer;
+        o.row_format = key.row_format;
+        o.train = !key.row_format;
         o.seed = options.seed;
         group_options.push_back(std::move(o));
       }
@@ -101,7 +105,8 @@ void OwnerLookup::forward(Step& step, bool keep_context) {
     if (step.features[g].empty()) continue;
     const LookupView batch = received_batch(step);
     const tsr_lookup lookup = batch.of(step.features[g]);
-    groups_.lookups()[g]->forward(lookup, step.owner_rows.tensor(), keep_context ? &step.contexts[g] : nullptr);
+    const bool keep = keep_context && groups_.lookups()[g]->options().train;
+    groups_.lookups()[g]->forward(lookup, step.owner_rows.tensor(), keep ? &step.contexts[g] : nullptr);
   }
 }
 

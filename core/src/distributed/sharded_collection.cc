@@ -4,6 +4,8 @@
 #include <chrono>
 #include <numeric>
 
+#include "tessera/quantized_table.h"
+
 #include "distributed/row_layout.h"
 #include "distributed/traffic.h"
 
@@ -38,7 +40,8 @@ uint64_t fingerprint(const std::vector<EmbeddingBagConfig>& tables, const Embedd
                 0xcbf29ce484222325u);
   for (const EmbeddingBagConfig& t : tables) {
     h = hash_text(cat(t.name, ' ', t.num_embeddings, ' ', t.embedding_dim, ' ', static_cast<int>(t.pooling), ' ',
-                      to_string(t.data_type)),
+                      to_string(t.data_type), ' ', t.row_format ? sdk::to_string(*t.row_format) : "",
+                      t.remapping ? t.remapping->ids() : 0),
                   h);
     for (const std::string& feature : t.feature_names) h = hash_text(feature + ",", h);
     const ParameterSharding& p = plan.at(t.name);
@@ -90,6 +93,11 @@ ShardedCollection::ShardedCollection(const Runtime& runtime, std::vector<Embeddi
     fail(Code::kUnimplemented,
          "an EmbeddingCollection with data-parallel tables knows the bounds check \"fatal\" only");
   }
+  for (const LocalShard& shard : replicas_.groups().shards()) {
+    if (!sequence_ || !tables_[shard.table].row_format) continue;
+    fail(Code::kUnimplemented, "table \"", tables_[shard.table].name,
+         "\": a quantized table of an EmbeddingCollection cannot be data-parallel");
+  }
   initialise(shards_);
   initialise(replicas_.groups());
 }
@@ -107,6 +115,7 @@ void ShardedCollection::initialise(ShardGroups& groups) {
   for (const LocalShard& shard : groups.shards()) {
     const EmbeddingBagConfig& table = tables_[shard.table];
     const ShardMetadata& w = shard.where;
+    if (table.row_format) continue;  // its rows exist: ShardedEmbeddings::adopt_rows
     for (int64_t first = 0; first < w.rows; first += kBlock) {
       const int64_t count = std::min(kBlock, w.rows - first);
       values.resize(count * w.cols);

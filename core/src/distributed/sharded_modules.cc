@@ -103,6 +103,11 @@ void ShardedEmbeddings::set_weight(const HeldShard& shard, const Tensor& value) 
   f.lookup.set_weight(f.shard->index, value);
 }
 
+void ShardedEmbeddings::adopt_rows(const HeldShard& shard, const Tensor& rows) {
+  const Found f = find(*impl_, shard);
+  f.lookup.adopt_rows(f.shard->index, rows);
+}
+
 std::vector<std::pair<std::string, Tensor>> ShardedEmbeddings::states(const HeldShard& shard) const {
   const Found f = find(*impl_, shard);
   std::vector<std::pair<std::string, Tensor>> out;
