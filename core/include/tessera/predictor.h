@@ -1,0 +1,87 @@
+// tessera/predictor.h - a packed model that answers: what it takes, what it gives, and predictions from any thread.
+//
+//   auto predictor = open_predictor(runtime, "model");
+//   predictor->predict(input, scores);   // scores [batch]
+//
+// Inputs are borrowed arrays, so that a server or a C program hands its own buffers over.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tessera/quantized_table.h"
+#include "tessera/runtime.h"
+
+namespace tessera {
+
+// What a packed model says of itself.
+struct ModelFeature {
+  std::string name;
+  int64_t ids = 0;  // valid ones are [0, ids): the fewest of the tables that look it up
+  std::vector<std::string> tables;
+};
+struct ModelTable {
+  std::string name;
+  int64_t rows = 0, dim = 0;
+  RowFormat format = RowFormat::kInt8;
+  PoolingType pooling = PoolingType::kSum;
+  std::vector<std::string> features;
+  int64_t bytes = 0;  // as stored
+};
+struct ModelDescription {
+  std::string name;     // as it was packed
+  std::string version;  // 16 hexadecimal digits of its contents
+  std::string type;     // "dlrm"
+  int64_t dense_inputs = 0;
+  bool is_weighted = false;  // features may have weights, one per id; 1 where a request brings none
+  BoundsCheckMode bounds_check = BoundsCheckMode::kFatal;
+  std::vector<ModelFeature> features;  // in the order of PredictInput::features
+  std::vector<ModelTable> tables;
+};
+
+// `batch` samples, borrowed for the call.
+struct PredictInput {
+  struct Feature {
+    std::span<const int64_t> values;   // ids of all samples, one after the other
+    std::span<const int32_t> lengths;  // [batch], sum = values.size()
+    std::span<const float> weights;    // as values; empty: all 1
+  };
+  int64_t batch = 0;
+  std::span<const float> dense;       // [batch, dense_inputs]
+  std::span<const Feature> features;  // as ModelDescription::features
+};
+
+struct PredictorStats {
+  uint64_t predictions = 0;       // calls that succeeded
+  uint64_t samples = 0;           // of these
+  std::vector<uint64_t> bad_ids;  // by table, as ModelDescription::tables
+};
+
+class Predictor {
+ public:
+  virtual ~Predictor() = default;
+
+  virtual const ModelDescription& model() const = 0;
+  // [any-thread] Why `input` cannot be predicted, as a sentence that names the feature, the sample and the bound;
+  // empty: nothing. predict() makes the same checks. With bounds_check other than kFatal, ids out of range are no
+  // reason.
+  virtual std::string why_not(const PredictInput& input) const = 0;
+  // [any-thread] Writes `batch` scores in (0, 1). Allocates nothing once as many threads have called it with as large a
+  // batch. kInvalidArgument, kOutOfRange: why_not(); kUnavailable: a rank of a sharded model is lost.
+  virtual void predict(const PredictInput& input, std::span<float> scores) = 0;
+  virtual PredictorStats stats() const = 0;
+};
+
+struct PredictorOptions {
+  std::string kernel = "auto";  // kernel plugin that serves "quant"
+};
+
+// Maps the tables of a packed model (docs/models.md): processes on a host share them. kNotFound: nothing there;
+// kDataLoss: damaged or truncated, the file is named; kUnimplemented: of a newer format.
+std::unique_ptr<Predictor> open_predictor(const Runtime& runtime, const std::string& directory,
+                                          const PredictorOptions& options = {});
+
+}  // namespace tessera
