@@ -86,6 +86,8 @@ Problem problem_from(const json& given) {
   for (const json& m : given.at("modules")) p.modules.push_back(module_from(m));
   p.options.topology = topology_from(given.at("topology"));
   p.options.torchrec_limits = true;
+  p.options.search = PlannerSearch::kTorchrec;
+  p.options.time_limit_s = 0;
   read(given, "batch_size", p.options.batch_size);
   if (const auto found = given.find("constraints"); found != given.end() && found->is_object()) {
     for (const auto& [name, value] : found->items()) p.options.constraints[name] = constraints_from(value);

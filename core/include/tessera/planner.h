@@ -4,9 +4,10 @@
 //   PlanResult result = planner.plan({{.path = "sparse", .tables = tables}});
 //   puts(result.report().c_str());
 //
-// Pure: reads no clock, talks to nobody, and on equal input gives equal output in every process. Candidate layouts come
-// from the sharder plugins; what they cost is TorchRec 1.9's model (formulas: tests/conformance/SHARDING.md sections 3
-// to 8, reproduced to the last bit). Sizes are bytes, times milliseconds, bandwidths bytes per millisecond.
+// Talks to nobody, and on equal input gives equal output in every process unless PlannerOptions::time_limit_s cuts the
+// search short. Candidate layouts come from the sharder plugins; what they cost is TorchRec 1.9's model (formulas:
+// tests/conformance/SHARDING.md sections 3 to 8, reproduced to the last bit). Sizes are bytes, times milliseconds,
+// bandwidths bytes per millisecond.
 #pragma once
 
 #include <compare>
@@ -47,9 +48,10 @@ struct Perf {
   double input_dist_comms = 0;  // reported, no part of the total
   double total() const { return fwd_compute + bwd_compute + fwd_comms + bwd_comms + prefetch_compute; }
   Perf& operator+=(const Perf& other);
+  bool operator==(const Perf&) const = default;
 };
 
-// The machines. All ranks are alike; rank r is on host r / local_world_size.
+// The machines. All ranks are alike, the lists aside; rank r is on host r / local_world_size.
 struct Topology {
   int world_size = 1;
   int local_world_size = 1;            // ranks per host; divides world_size
@@ -57,6 +59,8 @@ struct Topology {
   int64_t hbm_cap = 0;                 // per rank
   int64_t ddr_cap = 137438953472;
   int64_t ssd_cap = 2199023255552;
+  std::vector<int64_t> hbm_caps;  // where ranks differ: one entry per rank instead of hbm_cap
+  std::vector<int64_t> ddr_caps;  // the same for ddr_cap
   double hbm_mem_bw = 963146416.128;
   double ddr_mem_bw = 54760833.024;
   double ssd_mem_bw = 104857.6;
@@ -68,6 +72,7 @@ struct Topology {
 
   // TorchRec's defaults; hbm_cap is 32 GiB on an accelerator and 0 on the CPU. local_world_size 0: one host.
   static Topology of(int world_size, int local_world_size = 0, const std::string& compute_device = "cpu");
+  Storage memory(int rank) const;
   int hosts() const { return world_size / local_world_size; }
   bool accelerator() const { return compute_device != "cpu"; }
   void validate() const;  // PlannerError(kBadInput)
@@ -80,6 +85,9 @@ struct ParameterConstraints {
   int64_t min_partition = 0;                    // least width of a column shard; 0: the sharder's default
   int64_t max_shards = 0;                       // 0: no limit
   std::vector<int> ranks;                       // where shards may live; empty: anywhere
+  std::vector<int> forbidden_ranks;             // where they may not
+  std::string keep_together;                    // a group: its tables are cut into equally many shards, and share ranks
+  std::vector<std::string> keep_apart;          // groups: no two tables of one have shards on a common rank
   std::vector<double> pooling_factors = {1.0};  // ids per bag, one entry per input (whatever the number of features)
   std::vector<double> num_poolings;             // bags per sample, one per input; empty: 1 each
   std::vector<double> batch_sizes;              // local batch, one per input; empty: the planner's batch_size each
@@ -105,7 +113,8 @@ struct StorageReservation {
   double percentage = 0.15;  // as a fraction
 };
 struct ReservedStorage {
-  Storage available;             // per rank, what is left
+  Storage available;  // per rank, what is left; where ranks differ, of the smallest
+  std::vector<Storage> per_rank;
   Storage kjt;                   // per rank, for the input
   std::optional<Storage> dense;  // per rank, for dense parameters; unset where it was not asked for
 };
@@ -116,6 +125,31 @@ struct Shard {
   int64_t row = 0, col = 0;
   Storage storage;
   Perf perf;
+};
+
+// The shards of an option in the layout's order. Most of them are alike, so they are kept as runs: a thousand options
+// for hundreds of ranks stay small.
+class Shards {
+ public:
+  // `count` shards of equal size and cost; each begins row_step rows and col_step columns behind the one before.
+  struct Run {
+    Shard first;
+    size_t begin = 0;  // index of the first
+    size_t count = 0;
+    int64_t row_step = 0, col_step = 0;
+    double load = 0;  // perf.total() of each
+  };
+
+  void push_back(const Shard& shard);
+  size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  Shard operator[](size_t i) const;
+  const Run& run_of(size_t i) const;
+  std::span<const Run> runs() const { return runs_; }
+
+ private:
+  std::vector<Run> runs_;
+  size_t size_ = 0;
 };
 
 // One way to shard one table: a layout of a sharder with a compute kernel.
@@ -131,7 +165,8 @@ struct ShardingOption {
   bool is_weighted = false;
   std::vector<double> input_lengths;
   std::vector<bool> allowed_ranks;  // one per rank; empty: all
-  std::vector<Shard> shards;
+  std::vector<int> apart;           // groups of which no two tables may share a rank
+  Shards shards;
   Storage total_storage;             // over the shards
   double total_perf = 0;             // sum of the shards' totals
   double largest_perf = 0;           // largest total of a shard
@@ -141,7 +176,8 @@ struct ShardingOption {
 // Options of one table follow each other. Tables are in search order.
 struct SearchSpace {
   std::vector<ShardingOption> options;
-  std::vector<size_t> first;  // of table t: [first[t], first[t + 1])
+  std::vector<size_t> first;                  // of table t: [first[t], first[t + 1])
+  std::vector<std::vector<size_t>> together;  // tables that share their ranks, shard by shard
   size_t tables() const { return first.empty() ? 0 : first.size() - 1; }
 };
 
@@ -199,6 +235,14 @@ struct PlanResult {
   std::string explain(const std::string& table) const;
 };
 
+// How the best combination of options, and their ranks, are found.
+enum class PlannerSearch {
+  kBalanced,  // a few good combinations, packed and then improved shard by shard; never worse than kTorchrec where
+              // trying its proposals costs little
+  kTorchrec,  // TorchRec's proposers and greedy partitioner, proposal for proposal
+};
+PlannerSearch planner_search_from(const std::string& name);  // "balanced", "torchrec"; kInvalidArgument
+
 struct PlannerOptions {
   Topology topology;
   int64_t batch_size = 512;                                 // per rank
@@ -208,6 +252,8 @@ struct PlannerOptions {
   // table_wise, column_wise and row_wise, sharders unknown to TorchRec not at all.
   bool torchrec_limits = false;
   int64_t max_grid_search_proposals = 10000;
+  PlannerSearch search = PlannerSearch::kBalanced;
+  double time_limit_s = 30;  // for search and, without a plan, its explanation; 0: none
 };
 
 class EmbeddingShardingPlanner {

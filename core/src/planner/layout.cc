@@ -116,10 +116,12 @@ int32_t device_type_of(const std::string& device) {
 }  // namespace
 
 Sharders::Sharders(const Runtime& runtime, const Topology& topology)
-    : runtime_(runtime),
-      topology_(topology),
-      device_bytes_(static_cast<size_t>(topology.world_size),
-                    static_cast<uint64_t>(topology.accelerator() ? topology.hbm_cap : topology.ddr_cap)) {}
+    : runtime_(runtime), topology_(topology), device_bytes_(static_cast<size_t>(topology.world_size)) {
+  for (int r = 0; r < topology.world_size; ++r) {
+    const Storage memory = topology.memory(r);
+    device_bytes_[static_cast<size_t>(r)] = static_cast<uint64_t>(topology.accelerator() ? memory.hbm : memory.ddr);
+  }
+}
 
 std::vector<Layout> Sharders::propose(const std::string& sharding_type, const EmbeddingBagConfig& table,
                                       const LayoutRequest& request) {

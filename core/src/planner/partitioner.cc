@@ -7,17 +7,28 @@
 
 namespace tessera {
 
-GreedyPartitioner::GreedyPartitioner(const Topology& topology, const Storage& available)
+namespace {
+constexpr size_t kNobody = SIZE_MAX;
+}  // namespace
+
+GreedyPartitioner::GreedyPartitioner(const Topology& topology, std::vector<Storage> available)
     : topology_(topology),
-      available_(available),
+      available_(std::move(available)),
       at_(static_cast<size_t>(topology.world_size)),
       hosts_(static_cast<size_t>(topology.hosts())),
       host_load_(static_cast<size_t>(topology.hosts())),
-      rank_total_(static_cast<size_t>(topology.world_size)) {}
+      rank_total_(static_cast<size_t>(topology.world_size)) {
+  TESSERA_CHECK(available_.size() == at_.size());
+}
 
 bool GreedyPartitioner::run(std::span<const ShardingOption* const> proposal) {
   proposal_ = proposal;
-  std::fill(at_.begin(), at_.end(), Rank{available_, {}, 0});
+  for (size_t r = 0; r < at_.size(); ++r) at_[r] = Rank{available_[r], {}, 0};
+  int groups = 0;
+  for (const ShardingOption* option : proposal) {
+    for (const int group : option->apart) groups = std::max(groups, group + 1);
+  }
+  owner_.assign(static_cast<size_t>(groups) * at_.size(), kNobody);
   failed_ = false;
   order_.clear();
   first_.assign(1, 0);
@@ -52,46 +63,66 @@ bool GreedyPartitioner::place_table(size_t table) {
   }
 }
 
-void GreedyPartitioner::put(size_t table, size_t shard, int rank) {
-  const Shard& s = proposal_[table]->shards[shard];
+bool GreedyPartitioner::fits(size_t table, const Storage& storage, int rank) const {
+  const auto r = static_cast<size_t>(rank);
+  const ShardingOption& option = *proposal_[table];
+  return storage.fits_in(at_[r].free) && (option.allowed_ranks.empty() || option.allowed_ranks[r]) &&
+         (option.apart.empty() || shares_with_none(table, rank));
+}
+
+bool GreedyPartitioner::shares_with_none(size_t table, int rank) const {
+  return std::all_of(proposal_[table]->apart.begin(), proposal_[table]->apart.end(), [&](int group) {
+    const size_t owner = owner_[static_cast<size_t>(group) * at_.size() + static_cast<size_t>(rank)];
+    return owner == kNobody || owner == table;
+  });
+}
+
+void GreedyPartitioner::put(size_t table, size_t shard, const Shards::Run& run, int rank) {
+  const Shard& s = run.first;
   Rank& r = at_[static_cast<size_t>(rank)];
   r.free -= s.storage;
   r.perf += s.perf;
   r.load = r.perf.total();
+  for (const int group : proposal_[table]->apart) {
+    owner_[static_cast<size_t>(group) * at_.size() + static_cast<size_t>(rank)] = table;
+  }
   ranks_[first_[table] + shard] = rank;
 }
 
 bool GreedyPartitioner::place_uniform(size_t table) {
-  const std::vector<Shard>& shards = proposal_[table]->shards;
+  const Shards& shards = proposal_[table]->shards;
   TESSERA_CHECK(shards.size() == at_.size());
-  for (size_t i = 0; i < shards.size(); ++i) {
-    if (!fits(*proposal_[table], i, static_cast<int>(i))) {
-      note_failure(table, i, static_cast<int>(i), 1);
-      return false;
+  for (const Shards::Run& run : shards.runs()) {
+    for (size_t i = run.begin; i < run.begin + run.count; ++i) {
+      if (!fits(table, run.first.storage, static_cast<int>(i))) {
+        note_failure(table, i, static_cast<int>(i), 1);
+        return false;
+      }
+      put(table, i, run, static_cast<int>(i));
     }
-    put(table, i, static_cast<int>(i));
   }
   return true;
 }
 
 bool GreedyPartitioner::place_on_any(size_t table, int first_rank, int num_ranks) {
-  const std::vector<Shard>& shards = proposal_[table]->shards;
   const int local = topology_.local_world_size;
-  for (size_t i = 0; i < shards.size(); ++i) {
-    int best = -1;
-    for (int r = first_rank; r < first_rank + num_ranks; ++r) {
-      const Rank& candidate = at_[static_cast<size_t>(r)];
-      if (best >= 0) {
-        const double least = at_[static_cast<size_t>(best)].load;
-        if (candidate.load > least || (candidate.load == least && r % local >= best % local)) continue;
+  for (const Shards::Run& run : proposal_[table]->shards.runs()) {
+    for (size_t i = run.begin; i < run.begin + run.count; ++i) {
+      int best = -1;
+      for (int r = first_rank; r < first_rank + num_ranks; ++r) {
+        const Rank& candidate = at_[static_cast<size_t>(r)];
+        if (best >= 0) {
+          const double least = at_[static_cast<size_t>(best)].load;
+          if (candidate.load > least || (candidate.load == least && r % local >= best % local)) continue;
+        }
+        if (fits(table, run.first.storage, r)) best = r;
       }
-      if (fits(*proposal_[table], i, r)) best = r;
+      if (best < 0) {
+        note_failure(table, i, first_rank, num_ranks);
+        return false;
+      }
+      put(table, i, run, best);
     }
-    if (best < 0) {
-      note_failure(table, i, first_rank, num_ranks);
-      return false;
-    }
-    put(table, i, best);
   }
   return true;
 }
@@ -129,7 +160,7 @@ bool GreedyPartitioner::place_on_host(size_t table) {
     const bool placed = option.placement == TSR_PLACE_ONE_HOST ? place_in_order(table, std::span<const int>(&host, 1))
                                                                : place_on_any(table, host * local, local);
     if (placed) return true;
-    restore(host * local);
+    restore(table, host * local);
   }
   return false;
 }
@@ -142,22 +173,23 @@ bool GreedyPartitioner::place_on_hosts(size_t table) {
   for (size_t first = 0; first + needed <= hosts_.size(); ++first) {
     save(0, topology_.world_size);
     if (place_in_order(table, std::span<const int>(hosts_).subspan(first, needed))) return true;
-    restore(0);
+    restore(table, 0);
   }
   return false;
 }
 
 // Shard i on the i-th rank of these hosts, from the first one again when they are used up.
 bool GreedyPartitioner::place_in_order(size_t table, std::span<const int> hosts) {
-  const std::vector<Shard>& shards = proposal_[table]->shards;
   const auto local = static_cast<size_t>(topology_.local_world_size);
-  for (size_t i = 0; i < shards.size(); ++i) {
-    const int rank = hosts[i / local % hosts.size()] * topology_.local_world_size + static_cast<int>(i % local);
-    if (!fits(*proposal_[table], i, rank)) {
-      note_failure(table, i, rank, 1);
-      return false;
+  for (const Shards::Run& run : proposal_[table]->shards.runs()) {
+    for (size_t i = run.begin; i < run.begin + run.count; ++i) {
+      const int rank = hosts[i / local % hosts.size()] * topology_.local_world_size + static_cast<int>(i % local);
+      if (!fits(table, run.first.storage, rank)) {
+        note_failure(table, i, rank, 1);
+        return false;
+      }
+      put(table, i, run, rank);
     }
-    put(table, i, rank);
   }
   return true;
 }
@@ -166,10 +198,17 @@ void GreedyPartitioner::save(int first_rank, int num_ranks) {
   saved_.assign(at_.begin() + first_rank, at_.begin() + first_rank + num_ranks);
 }
 
-void GreedyPartitioner::restore(int first_rank) { std::copy(saved_.begin(), saved_.end(), at_.begin() + first_rank); }
+// Takes the table from all ranks again, where it has been put since save().
+void GreedyPartitioner::restore(size_t table, int first_rank) {
+  std::copy(saved_.begin(), saved_.end(), at_.begin() + first_rank);
+  for (const int group : proposal_[table]->apart) {
+    const auto owners = owner_.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(group) * at_.size());
+    std::replace(owners, owners + topology_.world_size, table, kNobody);
+  }
+}
 
 void GreedyPartitioner::note_failure(size_t table, size_t shard, int first_rank, int num_ranks) {
-  const Storage& needed = proposal_[table]->shards[shard].storage;
+  const Storage needed = proposal_[table]->shards.run_of(shard).first.storage;
   const std::vector<bool>& allowed = proposal_[table]->allowed_ranks;
   for (int r = first_rank; r < first_rank + num_ranks; ++r) {
     if (!allowed.empty() && !allowed[static_cast<size_t>(r)] && num_ranks > 1) continue;
@@ -185,9 +224,10 @@ void GreedyPartitioner::note_failure(size_t table, size_t shard, int first_rank,
 void GreedyPartitioner::rate() {
   std::fill(rank_total_.begin(), rank_total_.end(), 0.0);
   for (size_t t = 0; t < proposal_.size(); ++t) {
-    const std::vector<Shard>& shards = proposal_[t]->shards;
-    for (size_t i = 0; i < shards.size(); ++i) {
-      rank_total_[static_cast<size_t>(ranks_[first_[t] + i])] += shards[i].perf.total();
+    for (const Shards::Run& run : proposal_[t]->shards.runs()) {
+      for (size_t i = run.begin; i < run.begin + run.count; ++i) {
+        rank_total_[static_cast<size_t>(ranks_[first_[t] + i])] += run.load;
+      }
     }
   }
   rating_ = *std::max_element(rank_total_.begin(), rank_total_.end());
@@ -195,7 +235,7 @@ void GreedyPartitioner::rate() {
 
 Partition greedy_partition(std::span<const ShardingOption* const> proposal, const Topology& topology,
                            const Storage& available) {
-  GreedyPartitioner partitioner(topology, available);
+  GreedyPartitioner partitioner(topology, std::vector<Storage>(static_cast<size_t>(topology.world_size), available));
   Partition out;
   if (!partitioner.run(proposal)) {
     out.failure = partitioner.failure();

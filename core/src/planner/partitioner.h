@@ -13,7 +13,8 @@ namespace tessera {
 // Keeps its memory between runs. What a run found is valid until the next one.
 class GreedyPartitioner {
  public:
-  GreedyPartitioner(const Topology& topology, const Storage& available);
+  // `available` has one entry per rank.
+  GreedyPartitioner(const Topology& topology, std::vector<Storage> available);
 
   // False: some shard fits nowhere, see failure().
   bool run(std::span<const ShardingOption* const> proposal);
@@ -32,11 +33,8 @@ class GreedyPartitioner {
     double load = 0;
   };
 
-  bool fits(const ShardingOption& option, size_t shard, int rank) const {
-    const auto r = static_cast<size_t>(rank);
-    return option.shards[shard].storage.fits_in(at_[r].free) &&
-           (option.allowed_ranks.empty() || option.allowed_ranks[r]);
-  }
+  bool fits(size_t table, const Storage& storage, int rank) const;
+  bool shares_with_none(size_t table, int rank) const;
   bool place_table(size_t table);
   bool place_uniform(size_t table);
   bool place_on_any(size_t table, int first_rank, int num_ranks);
@@ -45,17 +43,18 @@ class GreedyPartitioner {
   bool place_in_order(size_t table, std::span<const int> hosts);
   bool covers(int host, const Storage& needed) const;
   void sort_hosts();
-  void put(size_t table, size_t shard, int rank);
+  void put(size_t table, size_t shard, const Shards::Run& run, int rank);
   void save(int first_rank, int num_ranks);
-  void restore(int first_rank);
+  void restore(size_t table, int first_rank);
   void note_failure(size_t table, size_t shard, int first_rank, int num_ranks);
   void rate();
 
   Topology topology_;
-  Storage available_;
+  std::vector<Storage> available_;
   std::span<const ShardingOption* const> proposal_;
   std::vector<Rank> at_;  // per rank
   std::vector<Rank> saved_;
+  std::vector<size_t> owner_;  // of rank r in apart group g, at g * world_size + r: the table, or kNobody
   std::vector<size_t> order_;  // tables that are not uniform, largest first
   std::vector<int> hosts_;     // by load
   std::vector<double> host_load_;

@@ -24,8 +24,8 @@ ShardingOption option(int32_t placement, std::vector<Shard> shards) {
   for (const Shard& s : shards) {
     o.total_storage += s.storage;
     o.total_perf += s.perf.total();
+    o.shards.push_back(s);
   }
-  o.shards = std::move(shards);
   return o;
 }
 

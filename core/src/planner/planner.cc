@@ -3,15 +3,17 @@
 #include <algorithm>
 #include <iomanip>
 
+#include "planner/bundles.h"
 #include "planner/layout.h"
-#include "planner/partitioner.h"
-#include "planner/proposers.h"
 #include "planner/reservation.h"
+#include "planner/search.h"
 #include "planner/search_space.h"
 
 namespace tessera {
 
 namespace {
+
+constexpr double kSearchShare = 0.7;  // of the time limit; the rest is for explaining a failure
 
 Code code_of(PlannerError::Kind kind) {
   switch (kind) {
@@ -40,40 +42,29 @@ std::string bytes_text(int64_t bytes) {
   return out.str();
 }
 
-// What plan() remembers of the proposals that failed.
-struct Failures {
-  std::optional<Storage> least;  // smallest total storage of a failed proposal
-  std::string example;           // the last failure in words
-};
-
-std::string describe(const ShardingOption& option, const PartitionFailure& failure) {
-  const Shard& shard = option.shards[failure.shard];
-  std::string text = cat("shard ", failure.shard, " of table ", option.name, " (", option.sharding_type, ", ",
-                         option.compute_kernel, ") needs ", shard.storage.str());
-  if (failure.missing == Storage{}) return text + ", and no allowed ranks have room for all its shards";
-  return cat(text, "; rank ", failure.rank, ", where least is missing, lacks ", failure.missing.str());
-}
-
-[[noreturn]] void no_plan(const PlannerOptions& options, const Storage& available, const Failures& failures,
-                          int64_t num_proposals) {
+[[noreturn]] void no_plan(const PlannerOptions& options, const std::vector<Storage>& rooms,
+                          const SearchOutcome& outcome, const std::string& advice) {
   Storage everywhere;
-  for (int r = 0; r < options.topology.world_size; ++r) everywhere += available;
-  const bool insufficient = !failures.least->fits_in(everywhere);
+  for (const Storage& room : rooms) everywhere += room;
+  const bool insufficient = !outcome.least || !outcome.least->fits_in(everywhere);
   const auto kind = insufficient ? PlannerError::Kind::kInsufficientStorage : PlannerError::Kind::kStrictConstraints;
-  std::string text = cat("no plan among ", num_proposals, " proposals: ");
-  if (insufficient) {
-    text += cat("the smallest needs ", failures.least->str(), ", and the ", options.topology.world_size, " ranks have ",
+  std::string text = cat("no plan among ", outcome.num_proposals, " proposals: ");
+  if (!outcome.least) {
+    text += cat("the time limit of ", options.time_limit_s, " s ended the search before the first one");
+  } else if (insufficient) {
+    text += cat("the smallest needs ", outcome.least->str(), ", and the ", options.topology.world_size, " ranks have ",
                 everywhere.str(), " together; add ranks, reduce tables or batch, or reserve less");
   } else {
     text += "memory suffices in total, but the constraints leave no way to distribute the tables; relax them";
   }
-  throw PlannerError(kind, cat(text, " (last failure: ", failures.example, ")"), num_proposals);
+  if (!outcome.failure.empty()) text += cat(" (last failure: ", outcome.failure, ")");
+  throw PlannerError(kind, text + advice, outcome.num_proposals);
 }
 
-ParameterSharding sharding_of(const ShardingOption& option, std::span<const int> ranks) {
+ParameterSharding sharding_of(const ShardingOption& option, const std::vector<int>& ranks) {
   ParameterSharding out{option.sharding_type, option.compute_kernel, option.combine, option.routed, {}};
   for (size_t i = 0; i < option.shards.size(); ++i) {
-    const Shard& s = option.shards[i];
+    const Shard s = option.shards[i];
     out.shards.push_back({s.rows, s.cols, s.row, s.col, ranks[i]});
   }
   return out;
@@ -86,27 +77,39 @@ EmbeddingModuleShardingPlan& module_plan(ShardingPlan& plan, const std::string& 
   return plan.modules.emplace_back(path, EmbeddingModuleShardingPlan{}).second;
 }
 
-// The best proposal so far, with the ranks of its shards.
-struct Best {
-  std::vector<size_t> options;
-  std::vector<int> ranks;
-  double rating = 0;
-};
+// A solution for bundles as one for tables.
+Solution unbundled(const Solution& of_bundles, const Bundles& bundles, size_t tables) {
+  Solution out{std::vector<size_t>(tables), std::vector<std::vector<int>>(tables), of_bundles.rating};
+  for (size_t b = 0; b < bundles.tables.size(); ++b) {
+    const std::vector<size_t>& parts = bundles.parts[of_bundles.options[b]];
+    for (size_t i = 0; i < parts.size(); ++i) {
+      out.options[bundles.tables[b][i]] = parts[i];
+      out.ranks[bundles.tables[b][i]] = of_bundles.ranks[b];
+    }
+  }
+  return out;
+}
 
-void fill_plan(const Best& best, PlanResult& out) {
-  size_t next = 0;
-  for (const size_t index : best.options) {
-    const ShardingOption& option = out.space.options[index];
-    const std::span<const int> ranks = std::span<const int>(best.ranks).subspan(next, option.shards.size());
-    next += ranks.size();
+void fill_plan(const Solution& best, PlanResult& out) {
+  for (size_t t = 0; t < best.options.size(); ++t) {
+    const ShardingOption& option = out.space.options[best.options[t]];
+    const std::vector<int>& ranks = best.ranks[t];
     module_plan(out.plan, option.path).add(option.name, sharding_of(option, ranks));
     for (size_t i = 0; i < ranks.size(); ++i) {
-      out.rank_perf[static_cast<size_t>(ranks[i])] += option.shards[i].perf.total();
-      out.rank_storage[static_cast<size_t>(ranks[i])] += option.shards[i].storage;
+      const Shards::Run& run = option.shards.run_of(i);
+      out.rank_perf[static_cast<size_t>(ranks[i])] += run.load;
+      out.rank_storage[static_cast<size_t>(ranks[i])] += run.first.storage;
     }
   }
   out.chosen = best.options;
   out.perf_rating = best.rating;
+}
+
+SearchOutcome search_for(const PlannerOptions& options, const SearchSpace& space, const std::vector<Storage>& rooms,
+                         Budget& budget) {
+  const SearchProblem problem{space, options.topology, rooms, options.max_grid_search_proposals};
+  return options.search == PlannerSearch::kTorchrec ? torchrec_search(problem, budget)
+                                                    : balanced_search(problem, budget);
 }
 
 }  // namespace
@@ -156,6 +159,11 @@ Topology Topology::of(int world_size, int local_world_size, const std::string& c
   return t;
 }
 
+Storage Topology::memory(int rank) const {
+  const auto r = static_cast<size_t>(rank);
+  return {hbm_caps.empty() ? hbm_cap : hbm_caps[r], ddr_caps.empty() ? ddr_cap : ddr_caps[r], ssd_cap};
+}
+
 void Topology::validate() const {
   const auto bad = [](const std::string& text) { throw PlannerError(PlannerError::Kind::kBadInput, text); };
   if (compute_device != "cpu" && compute_device != "cuda" && compute_device != "hip") {
@@ -164,7 +172,17 @@ void Topology::validate() const {
   if (world_size < 1 || local_world_size < 1 || world_size % local_world_size != 0) {
     bad(cat("a world of ", world_size, " ranks cannot have ", local_world_size, " ranks on every host"));
   }
-  if (hbm_cap < 0 || ddr_cap < 0 || ssd_cap < 0) bad("a rank's memory cannot be negative");
+  const auto check_list = [&](const char* name, const std::vector<int64_t>& caps) {
+    if (!caps.empty() && std::ssize(caps) != world_size) {
+      bad(cat(name, " has ", caps.size(), " entries for ", world_size, " ranks; give one for each or one for all"));
+    }
+  };
+  check_list("hbm per rank", hbm_caps);
+  check_list("ddr per rank", ddr_caps);
+  for (int r = 0; r < world_size; ++r) {
+    const Storage m = memory(r);
+    if (m.hbm < 0 || m.ddr < 0 || m.ssd < 0) bad(cat("the memory of rank ", r, " cannot be negative"));
+  }
   for (const double bandwidth : {hbm_mem_bw, ddr_mem_bw, hbm_to_ddr_mem_bw, intra_host_bw, inter_host_bw}) {
     if (!(bandwidth > 0)) bad(cat("a bandwidth of ", bandwidth, " bytes per millisecond is not positive"));
   }
@@ -208,9 +226,22 @@ std::string PlannerError::error_type() const {
   }
 }
 
+PlannerSearch planner_search_from(const std::string& name) {
+  constexpr std::pair<const char*, PlannerSearch> kSearches[] = {{"balanced", PlannerSearch::kBalanced},
+                                                                 {"torchrec", PlannerSearch::kTorchrec}};
+  for (const auto& [known, search] : kSearches) {
+    if (name == known) return search;
+  }
+  fail(Code::kInvalidArgument, "unknown search \"", name, "\"; known are balanced and torchrec");
+}
+
 EmbeddingShardingPlanner::EmbeddingShardingPlanner(const Runtime& runtime, PlannerOptions options)
     : runtime_(runtime), options_(std::move(options)) {
   options_.topology.validate();
+  if (!(options_.time_limit_s >= 0)) {
+    throw PlannerError(PlannerError::Kind::kBadInput,
+                       cat("a time limit of ", options_.time_limit_s, " s is negative; 0 means none"));
+  }
 }
 
 EmbeddingShardingPlanner::~EmbeddingShardingPlanner() = default;
@@ -239,27 +270,21 @@ PlanResult EmbeddingShardingPlanner::plan(const std::vector<PlannerModule>& modu
   out.space = enumerate(modules);
   if (out.space.tables() == 0) return out;
 
-  GreedyPartitioner partitioner(topology, out.reserved.available);
-  std::optional<Best> best;
-  Failures failures;
-  std::vector<const ShardingOption*> proposal(out.space.tables());
-  propose_all(out.space, options_.max_grid_search_proposals, [&](const std::vector<size_t>& options) {
-    ++out.num_proposals;
-    for (size_t t = 0; t < options.size(); ++t) proposal[t] = &out.space.options[options[t]];
-    if (partitioner.run(proposal)) {
-      ++out.num_plans;
-      if (best && best->rating <= partitioner.perf_rating()) return;
-      const std::span<const int> ranks = partitioner.all_ranks();
-      best = Best{options, {ranks.begin(), ranks.end()}, partitioner.perf_rating()};
-      return;
-    }
-    Storage total;
-    for (const ShardingOption* option : proposal) total += option->total_storage;
-    if (!failures.least || total < *failures.least) failures.least = total;
-    failures.example = describe(*proposal[partitioner.failure().table], partitioner.failure());
-  });
-  if (!best) no_plan(options_, out.reserved.available, failures, out.num_proposals);
-  fill_plan(*best, out);
+  Budget budget(options_.time_limit_s);
+  Budget part = Budget::share(budget, kSearchShare);
+  const std::vector<Storage>& rooms = out.reserved.per_rank;
+  SearchOutcome outcome;
+  if (out.space.together.empty()) {
+    outcome = search_for(options_, out.space, rooms, part);
+  } else {
+    const Bundles bundles = bundle(out.space);
+    outcome = search_for(options_, bundles.space, rooms, part);
+    if (outcome.best) outcome.best = unbundled(*outcome.best, bundles, out.space.tables());
+  }
+  out.num_proposals = outcome.num_proposals;
+  out.num_plans = outcome.num_plans;
+  if (!outcome.best) no_plan(options_, rooms, outcome, "");
+  fill_plan(*outcome.best, out);
   return out;
 }
 

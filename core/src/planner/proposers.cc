@@ -28,13 +28,15 @@ Ranking ranked_by(const SearchSpace& space, double ShardingOption::*time) {
 class Unseen {
  public:
   explicit Unseen(const ProposalSink& sink) : sink_(sink) {}
-  void operator()(const std::vector<size_t>& proposal) {
+  // False: no more are wanted.
+  bool operator()(const std::vector<size_t>& proposal) {
     Key key{0, 0};
     for (const size_t option : proposal) {
       key.low += mix(option + 1);
       key.high += mix(~static_cast<uint64_t>(option));
     }
-    if (seen_.insert(key).second) sink_(proposal);
+    if (wanted_ && seen_.insert(key).second) wanted_ = sink_(proposal);
+    return wanted_;
   }
 
  private:
@@ -53,6 +55,7 @@ class Unseen {
   }
   const ProposalSink& sink_;
   std::unordered_set<Key, Hash> seen_;
+  bool wanted_ = true;
 };
 
 // All combinations, the last table's option changing fastest.
@@ -66,7 +69,7 @@ void grid_search(const Ranking& ranking, int64_t limit, Unseen& sink) {
   std::vector<size_t> proposal(ranking.size());
   for (int64_t i = 0; i < count; ++i) {
     for (size_t t = 0; t < ranking.size(); ++t) proposal[t] = ranking[t][digit[t]];
-    sink(proposal);
+    if (!sink(proposal)) return;
     for (size_t t = ranking.size(); t-- > 0;) {
       if (++digit[t] < ranking[t].size()) break;
       digit[t] = 0;
@@ -79,9 +82,9 @@ using Appetite = std::array<int64_t, 4>;
 
 Appetite appetite_of(const ShardingOption& option) {
   Appetite out{};
-  for (const Shard& s : option.shards) {
-    out[0] = std::max(out[0], s.storage.hbm);
-    out[2] = std::max(out[2], s.storage.ddr);
+  for (const Shards::Run& run : option.shards.runs()) {
+    out[0] = std::max(out[0], run.first.storage.hbm);
+    out[2] = std::max(out[2], run.first.storage.ddr);
   }
   out[1] = option.total_storage.hbm;
   out[3] = option.total_storage.ddr;
@@ -94,7 +97,7 @@ void greedy(const SearchSpace& space, const Ranking& ranking, const std::vector<
   std::vector<size_t> proposal(ranking.size());
   for (size_t t = 0; t < ranking.size(); ++t) proposal[t] = ranking[t][0];
   for (size_t steps = space.options.size(); steps > 0; --steps) {
-    sink(proposal);
+    if (!sink(proposal)) return;
     Appetite largest{};
     size_t moved = ranking.size();
     for (size_t t = 0; t < ranking.size(); ++t) {
@@ -122,7 +125,7 @@ void uniform(const SearchSpace& space, const Ranking& by_largest_shard, Unseen& 
       complete = found != by_largest_shard[t].end();
       if (complete) proposal[t] = *found;
     }
-    if (complete) sink(proposal);
+    if (complete && !sink(proposal)) return;
   }
 }
 

@@ -76,7 +76,7 @@ std::string rank_table(const PlanResult& r) {
     const ParameterSharding& sharding = sharding_of(r, option);
     for (size_t i = 0; i < option.shards.size(); ++i) {
       const auto rank = static_cast<size_t>(sharding.shards[i].rank);
-      perf[rank] += option.shards[i].perf;
+      perf[rank] += option.shards.run_of(i).first.perf;
       ++shards[rank][option.sharding_type];
     }
   }
@@ -86,8 +86,8 @@ std::string rank_table(const PlanResult& r) {
     std::string list;
     for (const auto& [type, count] : shards[i]) list += cat(list.empty() ? "" : ", ", type, " ", count);
     rows.push_back({r.plan.placement(static_cast<int>(i)), list, mib(used.hbm),
-                    percent(used.hbm, r.reserved.available.hbm), mib(used.ddr),
-                    percent(used.ddr, r.reserved.available.ddr), micros(r.rank_perf[i]), micros(perf[i].fwd_compute),
+                    percent(used.hbm, r.reserved.per_rank[i].hbm), mib(used.ddr),
+                    percent(used.ddr, r.reserved.per_rank[i].ddr), micros(r.rank_perf[i]), micros(perf[i].fwd_compute),
                     micros(perf[i].fwd_comms), micros(perf[i].bwd_compute), micros(perf[i].bwd_comms)});
   }
   return table_text({"rank", "shards", "hbm MiB", "of free", "ddr MiB", "of free", "step us", "fwd compute",

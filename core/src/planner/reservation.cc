@@ -1,5 +1,6 @@
 #include "planner/reservation.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "planner/cost_model.h"
@@ -19,6 +20,18 @@ Storage on_device(int64_t bytes, const Topology& topology) {
 int64_t saturating_product(int64_t a, int64_t b) {
   int64_t out = 0;
   return __builtin_mul_overflow(a, b, &out) ? INT64_MAX : out;
+}
+
+Storage least_of(const std::vector<Storage>& ranks) {
+  Storage out = ranks.front();
+  for (const Storage& s : ranks) out = {std::min(out.hbm, s.hbm), std::min(out.ddr, s.ddr), std::min(out.ssd, s.ssd)};
+  return out;
+}
+
+Storage least_hbm(const Topology& topology) {
+  int64_t least = topology.memory(0).hbm;
+  for (int r = 1; r < topology.world_size; ++r) least = std::min(least, topology.memory(r).hbm);
+  return {least, 0, 0};
 }
 
 }  // namespace
@@ -41,19 +54,24 @@ ReservedStorage reserve_storage(const std::vector<PlannerModule>& modules, const
   }
   ReservedStorage out;
   out.kjt = on_device(saturating_product(kInputCopies, to_bytes(std::ceil(kIdBytes * ids))), topology);
-  out.available = {to_bytes((1 - percentage) * static_cast<double>(topology.hbm_cap)), topology.ddr_cap,
-                   topology.ssd_cap};
-  if (options.storage_reservation.kind == StorageReservation::Kind::kFixedPercentage) return out;
+  for (int r = 0; r < topology.world_size; ++r) {
+    const Storage all = topology.memory(r);
+    out.per_rank.push_back({to_bytes((1 - percentage) * static_cast<double>(all.hbm)), all.ddr, all.ssd});
+  }
+  if (options.storage_reservation.kind == StorageReservation::Kind::kFixedPercentage) {
+    out.available = least_of(out.per_rank);
+    return out;
+  }
 
   int64_t dense = 0;
   for (const PlannerModule& m : modules) dense += m.kind == PlannerModule::Kind::kDense ? m.dense_bytes : 0;
   out.dense = on_device(saturating_product(kDenseCopies, dense), topology);
-  out.available -= *out.dense;
-  out.available -= out.kjt;
+  for (Storage& s : out.per_rank) (s -= *out.dense) -= out.kjt;
+  out.available = least_of(out.per_rank);
   if (out.available.hbm < 0) {
     throw PlannerError(
         PlannerError::Kind::kInsufficientStorage,
-        cat("nothing is left for tables: of ", Storage{topology.hbm_cap, 0, 0}.str(), " per rank, ", 100 * percentage,
+        cat("nothing is left for tables: of ", least_hbm(topology).str(), " per rank, ", 100 * percentage,
             " % are set aside, dense parameters take ", out.dense->str(), " and the input ", out.kjt.str(),
             "; set less aside, reduce the batch of ", options.batch_size, ", or use devices with more memory"));
   }

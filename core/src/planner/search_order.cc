@@ -1,15 +1,13 @@
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <set>
 
+#include "planner/constraints.h"
 #include "planner/search_space.h"
 
 namespace tessera {
 
 namespace {
-
-[[noreturn]] void bad_input(const std::string& text) { throw PlannerError(PlannerError::Kind::kBadInput, text); }
 
 // One attribute of the model. Children stand in the order in which they were added.
 struct Node {
@@ -60,27 +58,6 @@ std::vector<const PlannerModule*> collections_in_search_order(const std::vector<
   return found;
 }
 
-void check(const ParameterConstraints& c, const std::string& table, int world_size) {
-  const size_t inputs = c.pooling_factors.size();
-  if ((!c.num_poolings.empty() && c.num_poolings.size() != inputs) ||
-      (!c.batch_sizes.empty() && c.batch_sizes.size() != inputs)) {
-    bad_input(cat("constraints of table ", table, ": pooling_factors, num_poolings and batch_sizes have ", inputs, ", ",
-                  c.num_poolings.size(), " and ", c.batch_sizes.size(), " entries; give one of each per input"));
-  }
-  for (const auto* list : {&c.pooling_factors, &c.num_poolings, &c.batch_sizes}) {
-    for (const double x : *list) {
-      if (!std::isfinite(x) || x < 0) bad_input(cat("constraints of table ", table, ": ", x, " is no count"));
-    }
-  }
-  if (c.max_shards < 0) bad_input(cat("constraints of table ", table, ": max_shards is negative"));
-  for (const int r : c.ranks) {
-    if (r < 0 || r >= world_size) {
-      bad_input(cat("constraints of table ", table, ": rank ", r, " is outside the world of ", world_size));
-    }
-  }
-  if (c.min_partition < 0) bad_input(cat("constraints of table ", table, ": min_partition is negative"));
-}
-
 void check(const EmbeddingBagConfig& table) {
   constexpr int64_t kMostCells = INT64_MAX / 16;
   if (table.num_embeddings <= 0 || table.embedding_dim <= 0) {
@@ -108,7 +85,7 @@ std::vector<PlannedTable> tables_in_search_order(const std::vector<PlannerModule
       const auto found = options.constraints.find(table.name);
       const ParameterConstraints& constraints = found == options.constraints.end() ? kNone : found->second;
       check(table);
-      check(constraints, table.name, options.topology.world_size);
+      check_constraints(constraints, table.name, options.topology.world_size);
       out.push_back({module, &table, &constraints});
     }
   }

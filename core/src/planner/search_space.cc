@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "planner/constraints.h"
 #include "planner/cost_model.h"
 
 namespace tessera {
@@ -66,18 +67,9 @@ std::vector<std::string> sharding_types_for(const PlannedTable& t, const Planner
   return types;
 }
 
-// One entry per rank, or none where every rank is allowed.
-std::vector<bool> allowed_ranks(const ParameterConstraints& constraints, const Topology& topology) {
-  if (constraints.ranks.empty()) return {};
-  std::vector<bool> allowed(static_cast<size_t>(topology.world_size), false);
-  for (const int r : constraints.ranks) allowed[static_cast<size_t>(r)] = true;
-  if (std::find(allowed.begin(), allowed.end(), false) == allowed.end()) allowed.clear();
-  return allowed;
-}
-
 // Without costs: the caller adds them shape by shape.
 ShardingOption option_of(const PlannedTable& t, const std::string& sharding_type, const char* compute_kernel,
-                         const Layout& layout, const std::vector<bool>& allowed) {
+                         const Layout& layout, const RankRules::OfTable& rules) {
   ShardingOption o;
   o.path = t.module->path;
   o.name = t.table->name;
@@ -89,20 +81,20 @@ ShardingOption option_of(const PlannedTable& t, const std::string& sharding_type
   o.is_pooled = t.module->kind == PlannerModule::Kind::kEmbeddingBagCollection;
   o.is_weighted = t.constraints->is_weighted;
   o.input_lengths = t.constraints->pooling_factors;
-  o.allowed_ranks = allowed;
+  o.allowed_ranks = rules.allowed;
+  o.apart = rules.apart;
   return o;
 }
 
 void add_shards(ShardingOption& o, const Layout& layout, const KernelCost& kernel, const Workload& work,
                 const Topology& topology) {
   const LayoutCost& cost = layout_cost(o.combine);
-  o.shards.reserve(layout.rectangles.size());
+  Shard before;
   for (const tsr_rectangle& r : layout.rectangles) {
     Shard shard{r.rows, r.cols, r.row, r.col, {}, {}};
-    const Shard* before = o.shards.empty() ? nullptr : &o.shards.back();
-    if (before != nullptr && before->rows == r.rows && before->cols == r.cols) {  // most shards are alike
-      shard.storage = before->storage;
-      shard.perf = before->perf;
+    if (!o.shards.empty() && before.rows == r.rows && before.cols == r.cols) {  // most shards are alike
+      shard.storage = before.storage;
+      shard.perf = before.perf;
     } else {
       shard.storage = shard_storage(cost, kernel, work, topology, r.rows, r.cols);
       shard.perf = shard_perf(cost, kernel, work, topology, r.cols);
@@ -112,6 +104,7 @@ void add_shards(ShardingOption& o, const Layout& layout, const KernelCost& kerne
     o.total_perf += total;
     o.largest_perf = std::max(o.largest_perf, total);
     o.shards.push_back(shard);
+    before = shard;
   }
 }
 
@@ -122,12 +115,15 @@ bool offered(const KernelCost& kernel, const Layout& layout, const PlannedTable&
          (asked.empty() || contains(asked, kernel.compute_kernel));
 }
 
-[[noreturn]] void no_option(const PlannedTable& t, const PlannerOptions& options,
+[[noreturn]] void no_option(const PlannedTable& t, const RankRules::OfTable& rules, const PlannerOptions& options,
                             const std::vector<std::string>& installed) {
   std::string wishes;
   if (!t.constraints->sharding_types.empty()) wishes += " of types " + list_of(t.constraints->sharding_types);
   if (!t.constraints->compute_kernels.empty()) wishes += " with kernels " + list_of(t.constraints->compute_kernels);
-  if (!t.constraints->ranks.empty()) wishes += cat(" on the ", t.constraints->ranks.size(), " ranks allowed");
+  if (!rules.allowed.empty()) {
+    wishes += cat(" on the ", std::count(rules.allowed.begin(), rules.allowed.end(), true), " ranks allowed");
+  }
+  if (!rules.apart.empty()) wishes += " apart from other tables";
   if (t.constraints->max_shards > 0) wishes += cat(" in at most ", t.constraints->max_shards, " shards");
   throw PlannerError(PlannerError::Kind::kNoOption,
                      cat("table ", t.table->name, " has no sharding", wishes, " on ", options.topology.compute_device,
@@ -139,27 +135,31 @@ bool offered(const KernelCost& kernel, const Layout& layout, const PlannedTable&
 SearchSpace enumerate_options(const std::vector<PlannedTable>& tables, const PlannerOptions& options,
                               Sharders& sharders, const std::vector<std::string>& installed) {
   SearchSpace space;
-  for (const PlannedTable& t : tables) {
+  RankRules rules = rank_rules(tables, options.topology.world_size);
+  for (size_t index = 0; index < tables.size(); ++index) {
+    const PlannedTable& t = tables[index];
+    const RankRules::OfTable& here = rules.tables[index];
     space.first.push_back(space.options.size());
     EmbeddingBagConfig table = *t.table;
     if (t.module->kind == PlannerModule::Kind::kEmbeddingCollection) table.pooling = PoolingType::kNone;
     const Workload work = workload_of(table, *t.constraints, static_cast<double>(options.batch_size));
-    const std::vector<bool> allowed = allowed_ranks(*t.constraints, options.topology);
     for (const std::string& type : sharding_types_for(t, options, installed)) {
       for (const Layout& layout :
            sharders.propose(type, table, {t.constraints->min_partition, t.constraints->max_shards})) {
-        if (layout.placement == TSR_PLACE_EVERY_RANK && !allowed.empty()) continue;
+        const bool anywhere = here.allowed.empty() && here.apart.empty();
+        if (layout.placement == TSR_PLACE_EVERY_RANK && !anywhere) continue;
         if (t.constraints->max_shards > 0 && std::ssize(layout.rectangles) > t.constraints->max_shards) continue;
         for (const KernelCost& kernel : kernel_costs()) {
           if (!offered(kernel, layout, t, options)) continue;
-          space.options.push_back(option_of(t, type, kernel.compute_kernel, layout, allowed));
+          space.options.push_back(option_of(t, type, kernel.compute_kernel, layout, here));
           add_shards(space.options.back(), layout, kernel, work, options.topology);
         }
       }
     }
-    if (space.options.size() == space.first.back()) no_option(t, options, installed);
+    if (space.options.size() == space.first.back()) no_option(t, here, options, installed);
   }
   space.first.push_back(space.options.size());
+  space.together = std::move(rules.together);
   return space;
 }
 

@@ -1,0 +1,92 @@
+// Shards on ranks, while a partition is made and improved.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "planner/budget.h"
+#include "tessera/planner.h"
+
+namespace tessera {
+
+// A partition of all tables of a search space.
+struct Solution {
+  std::vector<size_t> options;          // per table, an index into SearchSpace::options
+  std::vector<std::vector<int>> ranks;  // per table, per shard
+  double rating = 0;                    // time of the busiest rank
+};
+
+// Time of every rank under a solution, added in table order.
+std::vector<double> rank_loads(const SearchSpace& space, const Solution& solution, int world_size);
+
+// Keeps every rule at every moment: memory, allowed ranks, groups that are kept apart, placements. A table is on the
+// board with one of its options, or not at all.
+class Board {
+ public:
+  struct Piece {
+    size_t table;
+    size_t shard;
+  };
+  enum class Prefer { kIdle, kRoomy };  // ranks: those with the least load, or with the most memory left
+
+  // `rooms` has an entry per rank. The arguments outlive the board.
+  Board(const SearchSpace& space, const Topology& topology, const std::vector<Storage>& rooms, Budget& budget);
+
+  void clear();
+  void set(const Solution& solution);
+  Solution solution() const;
+
+  // Puts a table that is not on the board on the ranks that suit the option best. False, and nothing happens: no room.
+  bool place(size_t table, size_t option, Prefer prefer = Prefer::kIdle);
+  void put(size_t table, size_t option, const std::vector<int>& ranks);
+  void take(size_t table);
+  bool can_move(const Piece& piece, int rank) const;
+  bool can_swap(const Piece& a, const Piece& b) const;
+  void move(const Piece& piece, int rank);
+  void swap(const Piece& a, const Piece& b);
+
+  double load_of(const Piece& piece) const { return run_of(piece).load; }
+  int rank_of(const Piece& piece) const { return ranks_[piece.table][piece.shard]; }
+  size_t option_of(size_t table) const { return option_[table]; }
+  const std::vector<int>& ranks_of(size_t table) const { return ranks_[table]; }
+  bool movable(const Piece& piece) const;  // on its own, apart from the other shards of its table
+  std::span<const Piece> pieces(int rank) const { return pieces_[static_cast<size_t>(rank)]; }  // one per rank aside
+  const std::vector<size_t>& everywhere() const { return everywhere_; }  // tables with one shard on every rank
+  const std::vector<double>& loads() const { return load_; }
+  void set_loads(const std::vector<double>& loads) { load_ = loads; }  // undoes rounding after take() and put()
+  // Of the last place() that found no room: the shard, and where least was missing.
+  const PartitionFailure& failure() const { return failure_; }
+
+ private:
+  const ShardingOption& option(size_t table) const { return space_.options[option_[table]]; }
+  const Shards::Run& run_of(const Piece& piece) const { return option(piece.table).shards.run_of(piece.shard); }
+  bool allowed(size_t table, int rank) const;
+  bool fits(size_t table, const Storage& storage, int rank) const;
+  bool place_anywhere(size_t table, Prefer prefer, int first_rank, int num_ranks);
+  bool place_everywhere(size_t table);
+  bool place_in_host(size_t table, Prefer prefer);
+  bool place_in_order(size_t table);
+  double cost_in_order(size_t table, size_t begin, size_t end, int host) const;
+  void add(size_t table, size_t shard, const Shards::Run& run, int rank);
+  void remove(size_t table, size_t shard, const Shards::Run& run);
+  void note_failure(size_t table, size_t shard, const Storage& storage, int first_rank, int num_ranks);
+
+  const SearchSpace& space_;
+  const Topology& topology_;
+  const std::vector<Storage>& rooms_;
+  Budget& budget_;
+  std::vector<double> load_;
+  std::vector<Storage> free_;
+  std::vector<size_t> option_;  // per table, or kNone
+  std::vector<std::vector<int>> ranks_;
+  std::vector<std::vector<Piece>> pieces_;
+  std::vector<size_t> everywhere_;
+  std::vector<size_t> owner_;  // of rank r in apart group g, at g * world_size + r
+  std::vector<int> owned_;     // shards there
+  PartitionFailure failure_;
+  bool failed_ = false;
+};
+
+}  // namespace tessera

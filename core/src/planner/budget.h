@@ -1,0 +1,57 @@
+// What ends a search.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+
+namespace tessera {
+
+// Counted work, so that equal input ends equally in every process; on a machine so slow that the work takes longer than
+// it may, the clock. A part of a budget ends with the whole.
+class Budget {
+ public:
+  // 0 seconds: no end.
+  explicit Budget(double seconds)
+      : left_(seconds > 0 ? static_cast<int64_t>(std::min(seconds * kUnitsPerSecond, 9e18)) : INT64_MAX),
+        end_(seconds > 0 ? Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                              std::chrono::duration<double>(std::min(seconds, 1e9)))
+                         : Clock::time_point::max()) {}
+  Budget(Budget& whole, int64_t units) : whole_(&whole), left_(std::min(units, whole.left_)), end_(whole.end_) {}
+  // The given share of what is left of both.
+  static Budget share(Budget& whole, double of_one) {
+    Budget part(whole,
+                whole.left_ == INT64_MAX ? INT64_MAX : static_cast<int64_t>(static_cast<double>(whole.left_) * of_one));
+    const Clock::time_point now = Clock::now();
+    if (whole.end_ != Clock::time_point::max() && now < whole.end_) {
+      part.end_ = now + std::chrono::duration_cast<Clock::duration>((whole.end_ - now) * of_one);
+    }
+    return part;
+  }
+
+  // A unit is about the look at one rank. False: over.
+  bool spend(int64_t units) {
+    if (whole_ != nullptr) whole_->spend(units);
+    if (left_ != INT64_MAX) left_ -= units;
+    since_look_ += units;
+    if (since_look_ >= kUnitsPerLook) {
+      since_look_ = 0;
+      late_ = late_ || (end_ != Clock::time_point::max() && Clock::now() >= end_);
+    }
+    return !over();
+  }
+  bool over() const { return left_ <= 0 || late_ || (whole_ != nullptr && whole_->over()); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr double kUnitsPerSecond = 1e8;  // a slow machine's
+  static constexpr int64_t kUnitsPerLook = 200'000;
+
+  Budget* whole_ = nullptr;
+  int64_t left_;
+  int64_t since_look_ = 0;
+  Clock::time_point end_;
+  bool late_ = false;
+};
+
+}  // namespace tessera

@@ -1,0 +1,168 @@
+#include "planner/constraints.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+namespace tessera {
+
+namespace {
+
+using Groups = std::map<std::string, std::vector<size_t>>;  // tables by the name of their group
+
+std::string names_of(const std::vector<size_t>& group, const std::vector<PlannedTable>& tables) {
+  std::vector<std::string> names;
+  for (const size_t t : group) names.push_back(tables[t].table->name);
+  return list_text(names);
+}
+
+// Pins less forbidden ranks.
+std::vector<bool> allowed_ranks(const PlannedTable& t, int world_size) {
+  const ParameterConstraints& c = *t.constraints;
+  std::vector<bool> allowed(static_cast<size_t>(world_size), c.ranks.empty());
+  for (const int r : c.ranks) allowed[static_cast<size_t>(r)] = true;
+  for (const int r : c.forbidden_ranks) allowed[static_cast<size_t>(r)] = false;
+  if (std::find(allowed.begin(), allowed.end(), true) == allowed.end()) {
+    bad_input(cat("constraints of table ", t.table->name, ": ",
+                  c.ranks.empty() ? cat("all ", world_size, " ranks are forbidden")
+                                  : std::string("every rank that it is pinned to is also forbidden"),
+                  "; allow one"));
+  }
+  return allowed;
+}
+
+// The ranks that all tables of a group may use, in place of each table's own.
+void share_ranks(const std::string& name, const std::vector<size_t>& group, const std::vector<PlannedTable>& tables,
+                 RankRules& rules) {
+  std::vector<bool> common = rules.tables[group.front()].allowed;
+  for (const size_t t : group) {
+    for (size_t r = 0; r < common.size(); ++r) common[r] = common[r] && rules.tables[t].allowed[r];
+  }
+  if (std::find(common.begin(), common.end(), true) == common.end()) {
+    bad_input(cat("tables ", names_of(group, tables), " are to be kept together (", name,
+                  "), but no rank is allowed for all of them; pin them to a common rank"));
+  }
+  for (const size_t t : group) rules.tables[t].allowed = common;
+}
+
+// Can every table have a rank that it shares with none of the group? Looks for a matching of tables with ranks.
+class Matching {
+ public:
+  Matching(const std::vector<size_t>& group, const RankRules& rules)
+      : group_(group), rules_(rules), owner_(rules.tables.front().allowed.size(), kNobody) {}
+  bool complete() {
+    return std::all_of(group_.begin(), group_.end(), [&](size_t t) {
+      visited_.assign(owner_.size(), false);
+      return find_rank(t);
+    });
+  }
+
+ private:
+  static constexpr size_t kNobody = SIZE_MAX;
+  bool find_rank(size_t table) {
+    for (size_t r = 0; r < owner_.size(); ++r) {
+      if (visited_[r] || !rules_.tables[table].allowed[r]) continue;
+      visited_[r] = true;
+      if (owner_[r] != kNobody && !find_rank(owner_[r])) continue;
+      owner_[r] = table;
+      return true;
+    }
+    return false;
+  }
+  const std::vector<size_t>& group_;
+  const RankRules& rules_;
+  std::vector<size_t> owner_;  // per rank
+  std::vector<bool> visited_;
+};
+
+void keep_apart(const std::string& name, const std::vector<size_t>& group, const std::vector<PlannedTable>& tables,
+                int number, RankRules& rules) {
+  for (const std::vector<size_t>& together : rules.together) {
+    std::vector<size_t> both;
+    for (const size_t t : together) {
+      if (std::find(group.begin(), group.end(), t) != group.end()) both.push_back(t);
+    }
+    if (both.size() > 1) {
+      bad_input(cat("tables ", names_of(both, tables), " are to be kept apart (", name, ") and together (",
+                    tables[both.front()].constraints->keep_together, "); drop one of the two"));
+    }
+  }
+  if (!Matching(group, rules).complete()) {
+    bad_input(cat("tables ", names_of(group, tables), " are to be kept apart (", name,
+                  "), but there are not enough ranks that they may use for each to have its own; add ranks, or allow "
+                  "more"));
+  }
+  for (const size_t t : group) rules.tables[t].apart.push_back(number);
+}
+
+// All tables of a bundle are kept from whatever one of them is kept from.
+void share_groups(const std::vector<size_t>& together, RankRules& rules) {
+  std::vector<int> all;
+  for (const size_t t : together) {
+    all.insert(all.end(), rules.tables[t].apart.begin(), rules.tables[t].apart.end());
+  }
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  for (const size_t t : together) rules.tables[t].apart = all;
+}
+
+}  // namespace
+
+void bad_input(const std::string& text) { throw PlannerError(PlannerError::Kind::kBadInput, text); }
+
+std::string list_text(const std::vector<std::string>& names) {
+  std::string text;
+  for (size_t i = 0; i < names.size(); ++i) text += (i == 0 ? "" : i + 1 == names.size() ? " and " : ", ") + names[i];
+  return text;
+}
+
+void check_constraints(const ParameterConstraints& c, const std::string& table, int world_size) {
+  const size_t inputs = c.pooling_factors.size();
+  if ((!c.num_poolings.empty() && c.num_poolings.size() != inputs) ||
+      (!c.batch_sizes.empty() && c.batch_sizes.size() != inputs)) {
+    bad_input(cat("constraints of table ", table, ": pooling_factors, num_poolings and batch_sizes have ", inputs, ", ",
+                  c.num_poolings.size(), " and ", c.batch_sizes.size(), " entries; give one of each per input"));
+  }
+  for (const auto* list : {&c.pooling_factors, &c.num_poolings, &c.batch_sizes}) {
+    for (const double x : *list) {
+      if (!std::isfinite(x) || x < 0) bad_input(cat("constraints of table ", table, ": ", x, " is no count"));
+    }
+  }
+  if (c.max_shards < 0) bad_input(cat("constraints of table ", table, ": max_shards is negative"));
+  for (const auto* list : {&c.ranks, &c.forbidden_ranks}) {
+    for (const int r : *list) {
+      if (r >= 0 && r < world_size) continue;
+      bad_input(cat("constraints of table ", table, ": rank ", r, " is outside the world of ", world_size));
+    }
+  }
+  if (c.min_partition < 0) bad_input(cat("constraints of table ", table, ": min_partition is negative"));
+}
+
+RankRules rank_rules(const std::vector<PlannedTable>& tables, int world_size) {
+  RankRules rules;
+  Groups together, apart;
+  for (size_t t = 0; t < tables.size(); ++t) {
+    rules.tables.push_back({allowed_ranks(tables[t], world_size), {}});
+    const ParameterConstraints& c = *tables[t].constraints;
+    if (!c.keep_together.empty()) together[c.keep_together].push_back(t);
+    for (const std::string& name : c.keep_apart) {
+      if (apart[name].empty() || apart[name].back() != t) apart[name].push_back(t);
+    }
+  }
+  for (const auto& [name, group] : together) {
+    if (group.size() < 2) continue;
+    share_ranks(name, group, tables, rules);
+    rules.together.push_back(group);
+  }
+  int number = 0;
+  for (const auto& [name, group] : apart) {
+    if (group.size() >= 2) keep_apart(name, group, tables, number++, rules);
+  }
+  for (const std::vector<size_t>& group : rules.together) share_groups(group, rules);
+  for (RankRules::OfTable& t : rules.tables) {
+    if (std::find(t.allowed.begin(), t.allowed.end(), false) == t.allowed.end()) t.allowed.clear();
+  }
+  return rules;
+}
+
+}  // namespace tessera

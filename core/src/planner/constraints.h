@@ -1,0 +1,33 @@
+// What ParameterConstraints say about ranks, for all tables together.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "planner/search_space.h"
+#include "tessera/planner.h"
+
+namespace tessera {
+
+// PlannerError(kBadInput) for a constraint that makes no sense by itself.
+void check_constraints(const ParameterConstraints& constraints, const std::string& table, int world_size);
+
+struct RankRules {
+  struct OfTable {
+    std::vector<bool> allowed;  // one per rank; empty: all
+    std::vector<int> apart;     // groups of which no two tables may share a rank
+  };
+  std::vector<OfTable> tables;
+  std::vector<std::vector<size_t>> together;  // tables that share their ranks, two at least
+};
+
+// PlannerError(kBadInput) where constraints contradict each other: which, and why.
+RankRules rank_rules(const std::vector<PlannedTable>& tables, int world_size);
+
+// PlannerError(kBadInput).
+[[noreturn]] void bad_input(const std::string& text);
+
+// "a, b and c"
+std::string list_text(const std::vector<std::string>& names);
+
+}  // namespace tessera
