@@ -9,6 +9,7 @@
 #include "spawn.h"
 #include "tessera/config.h"
 #include "train/job.h"
+#include "train/same_job.h"
 
 namespace tessera::cli {
 namespace {
@@ -91,6 +92,7 @@ void write_report(const std::string& path, const json& report) {
 void run_rank(const Config& config, const JobOptions& options, const RankEnvironment& where) {
   const Runtime runtime({config.plugins.path, config.plugins.require, true, static_cast<int>(config.job.threads)});
   const auto group = ProcessGroup::connect(runtime, where, {config.comm.backend, "{}", config.comm.timeout_s});
+  check_same_job(*group, config, options);
   TrainJob job(runtime, config, options, group);
   if (group->rank() == 0) std::fputs(job.plan().str().c_str(), stderr), std::fputs("\n\n", stderr);
   job.train();

@@ -1,0 +1,65 @@
+#include "train/same_job.h"
+
+#include <sstream>
+#include <vector>
+
+#include "tessera/error.h"
+
+namespace tessera::cli {
+namespace {
+
+// FNV-1a.
+uint64_t digest(const std::string& text) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return hash;
+}
+
+}  // namespace
+
+std::string common_job(const Config& config, const JobOptions& options) {
+  Config common = config;
+  common.plugins = {};
+  common.job.threads = 0;
+  common.planner.plan.clear();
+  common.data.path.clear();
+  common.data.test_path.clear();
+  common.report.json.clear();
+  std::string text = to_toml(common);
+  for (const TableOverride& o : config.table_overrides) text += "--set " + o.text + "\n";
+  if (!config.planner.plan.empty()) text += "planner.plan is given\n";
+  if (!options.load.empty()) text += "--load is given\n";
+  if (!options.save.empty()) text += cat("--save-every ", options.save_every, '\n');
+  return text + cat("--max-steps ", options.max_steps, '\n');
+}
+
+std::string first_difference(const std::string& job, const std::string& first_job) {
+  std::istringstream mine(job), theirs(first_job);
+  std::string section, x, y;
+  while (true) {
+    const bool has_x = static_cast<bool>(std::getline(mine, x)), has_y = static_cast<bool>(std::getline(theirs, y));
+    if (!has_x && !has_y) return "";
+    if (has_x && has_y && x == y) {
+      if (!x.empty() && x[0] == '[') section = x + " ";
+      continue;
+    }
+    return section + (has_x && !x.empty() ? x : "nothing") + " instead of " + (has_y && !y.empty() ? y : "nothing");
+  }
+}
+
+void check_same_job(const ProcessGroup& group, const Config& config, const JobOptions& options) {
+  const std::string job = common_job(config, options);
+  const std::vector<std::string> digests = group.all_gather_text(cat(digest(job)), "job");
+  bool same = true;
+  for (const std::string& other : digests) same = same && other == digests[0];
+  if (same) return;
+  const std::vector<std::string> jobs = group.all_gather_text(job, "jobs");
+  for (size_t rank = 1; rank < jobs.size(); ++rank) {
+    const std::string difference = first_difference(jobs[rank], jobs[0]);
+    if (difference.empty()) continue;
+    fail(Code::kFailedPrecondition, "rank ", rank, " has another job than rank 0: ", difference,
+         "; start all ranks with the same config and options");
+  }
+}
+
+}  // namespace tessera::cli
