@@ -23,6 +23,8 @@ OpTable ops_of(const std::string& area) {
       {"plans", planner_ops},
       {"planner", planner_ops},
       {"sharded_modules", sharded_module_ops},
+      {"quantization", quantization_ops},
+      {"inference", inference_ops},
   };
   for (const Area& a : kAreas) {
     if (area == a.name) return a.ops();
@@ -88,7 +90,7 @@ bool is_quirk(const json& one) {
 // A file that does not name its area has that of its ops, where these belong to one only.
 std::optional<std::string> area_by_ops(const json& cases) {
   std::optional<std::string> found;
-  for (const char* area : {"sparse", "embedding_modules", "fused_optimizers", "optimizer_wrappers"}) {
+  for (const char* area : {"sparse", "embedding_modules", "fused_optimizers", "optimizer_wrappers", "quantization"}) {
     const OpTable ops = ops_of(area);
     bool some = false, all = true;
     for (const json& one : cases) {
