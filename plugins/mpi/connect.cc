@@ -50,7 +50,8 @@ void Mpi::probe(sdk::Host) {
 
 std::unique_ptr<sdk::Group> Mpi::connect(const tsr_rendezvous& where) {
   check(where);
-  const bool crowded = where.local_world_size > processors();
+  const int32_t here = where.local_world_size > 0 ? where.local_world_size : where.world_size;
+  const bool crowded = here > processors();
   const double spin_us = spin_us_ >= 0 ? spin_us_ : crowded ? 50 : 1000;
   if (where.world_size == 1) {
     EngineOptions alone;
@@ -66,6 +67,10 @@ std::unique_ptr<sdk::Group> Mpi::connect(const tsr_rendezvous& where) {
               ": let one launcher alone start the ranks, or choose another comm.backend");
   }
   return join_all(where, spin_us);
+}
+
+int32_t Group::host_of(int32_t rank) const {
+  return world_size() == 1 ? 0 : Process::instance().host_of(engine_.options().ranks[static_cast<size_t>(rank)]);
 }
 
 std::unique_ptr<sdk::Group> Group::split(int32_t color) {

@@ -26,6 +26,7 @@ class Group final : public sdk::Group {
   sdk::Work* barrier(const sdk::CollectiveCall& call) override;
   void abort(const char* reason) noexcept override { engine_.abort(reason); }
   uint64_t bytes_sent() const override { return engine_.bytes_sent(); }
+  int32_t host_of(int32_t rank) const override;
 
   // The group of those with this rank's color >= 0 (null: -1). `timeout_s` for this exchange and the new group.
   std::unique_ptr<Group> split(int32_t color, const char* label, double timeout_s, double spin_us);

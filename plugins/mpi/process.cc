@@ -96,7 +96,18 @@ std::string Process::initialise_once() {
   int found = 0;
   check(MPI_Comm_get_attr(comm_, MPI_TAG_UB, &limit, &found), "MPI_TAG_UB");
   tag_limit_ = found != 0 ? static_cast<uint64_t>(*limit) : 32767;
+  find_hosts();
   return "";
+}
+
+void Process::find_hosts() {
+  MPI_Comm here = MPI_COMM_NULL;
+  check(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &here), "MPI_Comm_split_type");
+  int first = rank_;
+  check(MPI_Bcast(&first, 1, MPI_INT, 0, here), "MPI_Bcast");
+  hosts_.resize(static_cast<size_t>(size_));
+  check(MPI_Allgather(&first, 1, MPI_INT, hosts_.data(), 1, MPI_INT, comm_), "MPI_Allgather");
+  check(MPI_Comm_free(&here), "MPI_Comm_free");
 }
 
 // --- end -------------------------------------------------------------------------------------------------------------

@@ -46,6 +46,8 @@ class Process {
   MPI_Comm comm() const { return comm_; }
   int rank() const { return rank_; }
   int size() const { return size_; }
+  // The first rank on the machine of this one.
+  int host_of(int rank) const { return hosts_[static_cast<size_t>(rank)]; }
 
   // [under mutex()] The id of a new group whose rank 0 is this process, and the tag of one of its messages.
   // Failure(TSR_RESOURCE_EXHAUSTED) when MPI has no tags left.
@@ -75,12 +77,14 @@ class Process {
   void start_up() noexcept;
   std::string initialise_once();
   void promote_libmpi() const;
+  void find_hosts();
   static void at_exit(int status, void* self);
   void finalise(int status);
 
   std::mutex mutex_;
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0, size_ = 1;
+  std::vector<int> hosts_;  // by rank
   uint64_t tag_limit_ = 0;
   uint64_t groups_ = 0;  // made here
   std::vector<Engine*> engines_;

@@ -8,6 +8,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "spawn.h"
 #include "tessera/process_group.h"
 
 namespace tessera::cli {
@@ -58,6 +59,26 @@ std::vector<int64_t> integer_list(const std::string& option, const std::string& 
     numbers.push_back(value);
   }
   return numbers;
+}
+
+int bench_ranks(int asked, int usual) {
+  if (asked != kNotAsked && (asked < 1 || asked > 1024)) throw UsageError("--nproc takes 1 to 1024 ranks");
+  const RankEnvironment here = RankEnvironment::from_environment();
+  if (here.source == "single") return asked == kNotAsked ? usual : asked;
+  if (asked != kNotAsked && asked != here.world_size) {
+    throw UsageError(cat("--nproc ", asked, ", but ", here.source, " has started ", here.world_size,
+                         here.world_size == 1 ? " rank" : " ranks", ": leave --nproc out under a launcher"));
+  }
+  return here.world_size;
+}
+
+void run_bench(int ranks, double timeout_s, const std::function<void(const RankEnvironment&)>& body) {
+  const RankEnvironment here = RankEnvironment::from_environment();
+  if (here.source != "single") return body(here);
+  run_in_ranks(ranks, ranks, timeout_s, [&](const RankEnvironment& where) {
+    body(where);
+    return std::string();
+  });
 }
 
 Percentiles percentiles(std::vector<double> samples) {

@@ -11,6 +11,8 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
+#include <limits>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -23,7 +25,8 @@ class options_description;
 
 namespace tessera {
 class ProcessGroup;
-}
+struct RankEnvironment;
+}  // namespace tessera
 
 namespace tessera::cli {
 
@@ -52,6 +55,14 @@ bool parse(boost::program_options::options_description& options, const std::vect
 std::vector<std::string> text_list(const std::string& option, const std::string& text);
 // "4096,2097152": whole numbers of at least `least`.
 std::vector<int64_t> integer_list(const std::string& option, const std::string& text, int64_t least);
+
+// --nproc was not given.
+inline constexpr int kNotAsked = std::numeric_limits<int>::min();
+// The ranks that a bench runs on: those that a launcher has started, otherwise `asked`, or `usual` where that is
+// kNotAsked. UsageError for a number that cannot be, and where a launcher has started others than were asked for.
+int bench_ranks(int asked, int usual);
+// Runs `body` as each of them: in this process, where a launcher has started it, otherwise in forked ones.
+void run_bench(int ranks, double timeout_s, const std::function<void(const RankEnvironment&)>& body);
 
 // Linear interpolation between the closest samples; `samples` is not empty.
 struct Percentiles {

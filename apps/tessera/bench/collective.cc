@@ -12,7 +12,6 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/bench.h"
-#include "spawn.h"
 #include "tessera/process_group.h"
 #include "tessera/runtime.h"
 
@@ -29,7 +28,7 @@ struct CollectiveOptions {
   CommonOptions common;
   std::vector<std::string> backends, ops;
   std::vector<int64_t> sizes;
-  int nproc = 2;
+  int nproc = kNotAsked;  // once parsed: the number of ranks
   double timeout_s = 30;
   bool verify = true;
 };
@@ -339,7 +338,7 @@ bool parse_collective(const std::vector<std::string>& args, CollectiveOptions* o
       "op", po::value(&ops)->default_value("all_to_all,all_reduce,reduce_scatter,all_gather"), "operations")(
       "bytes", po::value(&sizes)->default_value("4096,2097152"),
       "sizes of each rank's input buffer, for all_gather of its output")(
-      "nproc", po::value(&options->nproc)->default_value(2), "ranks to start, unless a launcher has")(
+      "nproc", po::value(&options->nproc), "ranks to start (default: 2, or those of the launcher)")(
       "timeout", po::value(&options->timeout_s)->default_value(30), "deadline of each operation, seconds")(
       "no-verify", po::bool_switch(&no_verify), "do not compare results with what they must be");
   if (!parse(description, args, &options->common)) return false;
@@ -348,7 +347,7 @@ bool parse_collective(const std::vector<std::string>& args, CollectiveOptions* o
   options->ops = text_list("--op", ops);
   options->sizes = integer_list("--bytes", sizes, 4);
   for (const std::string& op : options->ops) maker_of(op);
-  if (options->nproc < 1 || options->nproc > 1024) throw UsageError("--nproc takes a number from 1 to 1024");
+  options->nproc = bench_ranks(options->nproc, 2);
   return true;
 }
 
@@ -357,20 +356,10 @@ bool parse_collective(const std::vector<std::string>& args, CollectiveOptions* o
 int bench_collective(const std::vector<std::string>& args) {
   CollectiveOptions options;
   if (!parse_collective(args, &options)) return 0;
-  const RankEnvironment here = RankEnvironment::from_environment();
-  const bool launched = here.source != "single";
-  const int world = launched ? here.world_size : options.nproc;
   const bool raw = std::count(options.backends.begin(), options.backends.end(), kRaw) > 0;
-  if (raw && world != 2) throw UsageError(cat("--backend raw is for 2 ranks, not ", world));
-  const auto rank = [&](const RankEnvironment& where) {
-    Bench(options, where).run();
-    return std::string();
-  };
-  if (launched) {
-    rank(here);
-  } else {
-    run_in_ranks(world, world, options.common.deadline_s(3600), rank);
-  }
+  if (raw && options.nproc != 2) throw UsageError(cat("--backend raw is for 2 ranks, not ", options.nproc));
+  run_bench(options.nproc, options.common.deadline_s(3600),
+            [&](const RankEnvironment& where) { Bench(options, where).run(); });
   return 0;
 }
 

@@ -29,7 +29,7 @@ std::vector<int64_t> rows_of(const ShardedWorkload& w) {
 bool parse(po::options_description& options, const std::vector<std::string>& args, ShardedBench* b) {
   ShardedWorkload& w = b->workload;
   auto add = options.add_options();
-  add("nproc", po::value(&b->nproc)->default_value(b->nproc), "ranks, one process each");
+  add("nproc", po::value(&b->nproc), "ranks to start, one process each (default: 1, or those of the launcher)");
   add("tables", po::value(&w.tables)->default_value(w.tables), "number of tables");
   add("rows", po::value(&w.rows)->default_value(w.rows), "rows of each table, or criteo:CAP");
   add("dim", po::value(&w.dim)->default_value(w.dim), "columns of each table");
@@ -40,13 +40,15 @@ bool parse(po::options_description& options, const std::vector<std::string>& arg
   add("backend", po::value(&b->backend)->default_value(b->backend), "collective plugin");
   add("steps", po::value(&b->steps_per_round)->default_value(b->steps_per_round), "steps per round");
   if (!parse(options, args, &b->common)) return false;
-  const std::pair<const char*, int64_t> least_one[] = {{"--nproc", b->nproc},    {"--tables", w.tables},
-                                                       {"--dim", w.dim},         {"--batch", w.batch},
-                                                       {"--pooling", w.pooling}, {"--steps", b->steps_per_round}};
+  const std::pair<const char*, int64_t> least_one[] = {{"--tables", w.tables},
+                                                       {"--dim", w.dim},
+                                                       {"--batch", w.batch},
+                                                       {"--pooling", w.pooling},
+                                                       {"--steps", b->steps_per_round}};
   for (const auto& [name, value] : least_one) {
     if (value < 1) throw UsageError(cat(name, " must be at least 1"));
   }
-  if (b->nproc > 1024) throw UsageError("--nproc takes 1 to 1024 ranks");
+  b->nproc = bench_ranks(b->nproc, 1);
   workload_tables(w);  // refuses --rows here rather than in every rank
   return true;
 }

@@ -28,7 +28,7 @@ struct ShardedBench {
   CommonOptions common;
   ShardedWorkload workload;
   std::string kernel = "auto", backend = "auto";
-  int nproc = 1;
+  int nproc = kNotAsked;  // once parsed: the number of ranks
   int steps_per_round = 10;
 };
 

@@ -5,7 +5,6 @@
 
 #include "bench/bench.h"
 #include "bench/sharded_workload.h"
-#include "spawn.h"
 #include "tessera/sharded_modules.h"
 
 namespace tessera::cli {
@@ -87,7 +86,8 @@ void run_rank(StepBench b, const RankEnvironment& where) {
   ShardedModuleOptions options;
   options.kernel = b.kernel;
   options.optimizer = {b.optimizer, R"({"learning_rate": 0.01})", 0};
-  const auto plan = workload_plan(runtime, tables, b.workload.sharding, Topology::of(b.nproc, b.nproc, "cpu"));
+  const auto plan =
+      workload_plan(runtime, tables, b.workload.sharding, Topology::of(b.nproc, group->local_world_size(), "cpu"));
   auto module = EmbeddingBagCollectionSharder(runtime, options).shard(tables, plan, group);
   const auto batches = workload_batches(tables, b.workload, group->rank(), kBatches);
   Tensor grad = Tensor::empty({b.workload.batch, static_cast<int64_t>(tables.size()) * b.workload.dim});
@@ -130,10 +130,7 @@ int bench_step(const std::vector<std::string>& args) {
   options.add_options()("optimizer", po::value(&b.optimizer)->default_value(b.optimizer), "a fused optimizer's id");
   b.steps_per_round = 50;
   if (!parse(options, args, &b)) return 0;
-  run_in_ranks(b.nproc, b.nproc, b.common.deadline_s(3600), [&](const RankEnvironment& where) {
-    run_rank(b, where);
-    return std::string();
-  });
+  run_bench(b.nproc, b.common.deadline_s(3600), [&](const RankEnvironment& where) { run_rank(b, where); });
   return 0;
 }
 

@@ -4,7 +4,6 @@
 
 #include "bench/bench.h"
 #include "bench/sharded_workload.h"
-#include "spawn.h"
 #include "train/dlrm_trainer.h"
 
 namespace tessera::cli {
@@ -33,7 +32,7 @@ std::vector<Batch> make_batches(const std::vector<EmbeddingBagConfig>& tables, c
   return batches;
 }
 
-DlrmTrainerOptions trainer_options(const Runtime& runtime, const TrainBench& b) {
+DlrmTrainerOptions trainer_options(const Runtime& runtime, const TrainBench& b, int local_ranks) {
   DlrmTrainerOptions o;
   o.tables = workload_tables(b.workload);
   o.dlrm.dense_inputs = kDense;
@@ -44,9 +43,10 @@ DlrmTrainerOptions trainer_options(const Runtime& runtime, const TrainBench& b) 
   o.parallel.sharded.kernel = b.kernel;
   o.parallel.sharded.optimizer = {"exact_rowwise_adagrad", R"({"learning_rate": 0.01, "eps": 1e-8})", 0};
   ShardingPlan plan;
-  plan.world_size = plan.local_world_size = b.nproc;
+  plan.world_size = b.nproc;
+  plan.local_world_size = local_ranks;
   plan.modules = {{Dlrm::kCollectionPath,
-                   workload_plan(runtime, o.tables, b.workload.sharding, Topology::of(b.nproc, b.nproc, "cpu"))}};
+                   workload_plan(runtime, o.tables, b.workload.sharding, Topology::of(b.nproc, local_ranks, "cpu"))}};
   o.parallel.plan = std::move(plan);
   return o;
 }
@@ -78,7 +78,7 @@ void run_rank(TrainBench b, const RankEnvironment& where) {
   const Runtime runtime({{}, {}, true, b.common.threads});
   const auto group = ProcessGroup::connect(runtime, where, {b.backend, "{}", b.common.deadline_s(60)});
   b.backend = group->backend();
-  DlrmTrainerOptions options = trainer_options(runtime, b);
+  DlrmTrainerOptions options = trainer_options(runtime, b, group->local_world_size());
   const auto tables = options.tables;
   b.workload.tables = static_cast<int64_t>(tables.size());
   DlrmTrainer trainer(runtime, group, std::move(options));
@@ -114,10 +114,7 @@ int bench_train(const std::vector<std::string>& args) {
   TrainBench b;
   po::options_description options("usage: tessera bench train [OPTIONS]");
   if (!parse(options, args, &b)) return 0;
-  run_in_ranks(b.nproc, b.nproc, b.common.deadline_s(3600), [&](const RankEnvironment& where) {
-    run_rank(b, where);
-    return std::string();
-  });
+  run_bench(b.nproc, b.common.deadline_s(3600), [&](const RankEnvironment& where) { run_rank(b, where); });
   return 0;
 }
 

@@ -1,0 +1,263 @@
+// Nothing hangs, and every rank learns who was at fault and during which operation.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "ranks.h"
+
+namespace tessera::test {
+namespace {
+
+using testing::HasSubstr;
+
+void pause(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
+
+// Every text begins with the transport's id.
+std::string said(const std::string& text) { return job().backend() + ": " + text; }
+
+TEST(LateRank, IsNamedOnEveryRankWithTheOperation) {
+  const auto outcomes = outcomes_of(4, [](Group& group) {
+    group.finish(group.barrier(call()));
+    if (group.rank() == 3) pause(1500);
+    std::vector<float> data(1000);
+    group.finish(group.all_reduce(View<float>(data), TSR_REDUCE_SUM, call("loss", 0.5)));
+    group.finish(group.barrier(call("next")));  // the late rank may have all it needs, and learns of it now
+  });
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.code, TSR_DEADLINE_EXCEEDED);
+    EXPECT_EQ(outcome.text, said("rank 3 was late: all_reduce \"loss\" did not finish within 0.5 s"));
+  }
+}
+
+TEST(LateRank, SeveralAreAllNamed) {
+  const auto outcomes = outcomes_of(4, [](Group& group) {
+    group.finish(group.barrier(call()));
+    if (group.rank() % 2 == 1) pause(1500);
+    group.finish(group.barrier(call("step", 0.5)));
+  });
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.text, said("ranks 1, 3 were late: barrier \"step\" did not finish within 0.5 s"));
+  }
+}
+
+TEST(LateRank, InALargeReductionOnlyTheCulpritIsNamed) {
+  const auto outcomes = outcomes_of(3, [](Group& group) {
+    if (group.rank() == 1) pause(1500);
+    std::vector<float> data(2000000);
+    group.finish(group.all_reduce(View<float>(data), TSR_REDUCE_SUM, call("grads", 0.5)));
+  });
+  for (const Outcome& outcome : outcomes) EXPECT_THAT(outcome.text, HasSubstr("rank 1 was late: all_reduce \"grads\""));
+}
+
+TEST(LateRank, DataThatArrivedInTimeIsNotLateBecauseTheWaitWas) {
+  with_groups(2, [](Group& group) {
+    std::vector<float> data(100);
+    const View<float> view(data);
+    const Pending work = group.all_reduce(view, TSR_REDUCE_SUM, call("x", 0.3));
+    pause(group.rank() == 0 ? 600 : 0);
+    group.finish(work);
+    group.finish(group.barrier(call()));
+  });
+}
+
+TEST(LateRank, EveryLaterOperationFailsWithTheFirstError) {
+  outcomes_of(2, [](Group& group) {
+    if (group.rank() == 1) return pause(1000);
+    for (int i = 0; i < 3; ++i) {
+      try {
+        group.finish(group.barrier(call("first", i == 0 ? 0.2 : 5)));
+        ADD_FAILURE() << "a barrier without rank 1";
+      } catch (const sdk::Failure& failure) {
+        EXPECT_EQ(failure.what(), said("rank 1 was late: barrier \"first\" did not finish within 0.2 s"));
+      }
+    }
+  });
+}
+
+// What was started after the operation that failed ends as well, with the same error.
+TEST(LateRank, OperationsInFlightAllEnd) {
+  outcomes_of(2, [](Group& group) {
+    if (group.rank() == 1) return pause(1000);
+    std::vector<float> a(10), b(100000), c(10);
+    const View<float> view_a(a), view_b(b), view_c(c);
+    const Pending works[] = {group.all_reduce(view_a, TSR_REDUCE_SUM, call("a", 0.3)),
+                             group.all_reduce(view_b, TSR_REDUCE_SUM, call("b", 5)),
+                             group.broadcast(view_c, 1, call("c", 5))};
+    for (const Pending work : works) {
+      try {
+        group.finish(work);
+        ADD_FAILURE() << "an operation without rank 1";
+      } catch (const sdk::Failure& failure) {
+        EXPECT_EQ(failure.what(), said("rank 1 was late: all_reduce \"a\" did not finish within 0.3 s"));
+      }
+    }
+  });
+}
+
+// A rank whose program failed unwinds and closes its group: the others are told at once, not after their deadline.
+TEST(LeavingRank, IsNamedByThoseWhoStillNeedIt) {
+  const auto outcomes = outcomes_of(3, [](Group& group) {
+    group.finish(group.barrier(call()));
+    if (group.rank() == 1) sdk::fail(TSR_NOT_FOUND, "no such file");
+    group.finish(group.barrier(call("step")));
+  });
+  EXPECT_EQ(outcomes[1].text, "no such file");
+  for (const int rank : {0, 2}) {
+    EXPECT_EQ(outcomes[rank].code, TSR_ABORTED);
+    EXPECT_EQ(outcomes[rank].text, said("rank 1 closed its group before barrier \"step\" was done"));
+  }
+}
+
+TEST(LeavingRank, WhoIsDoneMayLeaveBeforeTheOthers) {
+  for (int run = 0; run < 10; ++run) {
+    with_groups(3, [&](Group& group) {
+      std::vector<float> data(100000, 1.0f);
+      const View<float> view(data);
+      const Pending sum = group.all_reduce(view, TSR_REDUCE_SUM, call());
+      if (group.rank() == run % 3) pause(20);
+      group.finish(sum);
+      EXPECT_EQ(data[99999], 3.0f);
+      group.finish(group.broadcast(view, 0, call()));
+    });
+  }
+}
+
+TEST(Abort, FromAnotherThreadUnblocksAllRanksWithTheReason) {
+  const auto outcomes = outcomes_of(3, [](Group& group) {
+    if (group.rank() == 2) {  // computes, and is asked to stop
+      pause(200);
+      std::thread([&] { group.abort("the user pressed Ctrl-C"); }).join();
+    } else if (group.rank() == 1) {  // waits, and another thread of it aborts too
+      std::thread other([&] {
+        pause(400);
+        group.abort("too late to count");
+      });
+      try {
+        group.finish(group.barrier(call("step")));
+      } catch (...) {
+        other.join();
+        throw;
+      }
+      other.join();
+    }
+    group.finish(group.barrier(call("step")));
+  });
+  EXPECT_EQ(outcomes[2].code, TSR_CANCELLED);
+  EXPECT_EQ(outcomes[2].text, said("aborted by this rank: the user pressed Ctrl-C"));
+  for (const int rank : {0, 1}) {
+    EXPECT_EQ(outcomes[rank].code, TSR_ABORTED);
+    EXPECT_EQ(outcomes[rank].text, said("rank 2 aborted: the user pressed Ctrl-C"));
+  }
+}
+
+TEST(Abort, UnblocksAWaiterOfTheSameProcess) {
+  const auto outcomes = outcomes_of(2, [](Group& group) {
+    if (group.rank() == 1) return pause(600);
+    std::thread other([&] {
+      pause(200);
+      group.abort("enough");
+    });
+    try {
+      group.finish(group.barrier(call("step")));
+    } catch (...) {
+      other.join();
+      throw;
+    }
+    other.join();
+  });
+  EXPECT_EQ(outcomes[0].text, said("aborted by this rank: enough"));
+}
+
+TEST(Mismatch, OfOperationsNamesBoth) {
+  const auto outcomes = outcomes_of(2, [](Group& group) {
+    std::vector<float> data(1024);
+    if (group.rank() == 0) group.finish(group.barrier(call("epoch")));
+    if (group.rank() == 1) group.finish(group.all_reduce(View<float>(data), TSR_REDUCE_SUM, call("loss")));
+  });
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.code, TSR_INVALID_ARGUMENT);
+    EXPECT_THAT(outcome.text, HasSubstr("rank 1 called all_reduce \"loss\" (sum of float32, 4096 bytes)"));
+    EXPECT_THAT(outcome.text, HasSubstr("rank 0 called barrier \"epoch\""));
+  }
+}
+
+TEST(Mismatch, OfSizesTypesAndReductions) {
+  const std::function<void(Group&)> bodies[] = {
+      [](Group& group) {
+        std::vector<float> data(group.rank() == 0 ? 10 : 20);
+        group.finish(group.all_reduce(View<float>(data), TSR_REDUCE_SUM, call()));
+      },
+      [](Group& group) {  // one of them in a message with the header, the other in several pieces
+        std::vector<float> data(group.rank() == 0 ? 10 : 200000);
+        group.finish(group.all_reduce(View<float>(data), TSR_REDUCE_SUM, call()));
+      },
+      [](Group& group) {
+        std::vector<float> floats(10);
+        std::vector<int32_t> integers(10);
+        group.finish(group.rank() == 0 ? group.all_reduce(View<float>(floats), TSR_REDUCE_SUM, call())
+                                       : group.all_reduce(View<int32_t>(integers), TSR_REDUCE_SUM, call()));
+      },
+      [](Group& group) {
+        std::vector<float> data(10);
+        const int32_t op = group.rank() == 0 ? TSR_REDUCE_SUM : TSR_REDUCE_MAX;
+        group.finish(group.all_reduce(View<float>(data), op, call()));
+      },
+      [](Group& group) {
+        std::vector<float> send(4), recv(4);
+        const std::vector<int64_t> even{2, 2}, uneven{1, 3};
+        const auto& counts = group.rank() == 0 ? even : uneven;
+        group.finish(group.all_to_all_v(View<float>(send), counts, View<float>(recv), counts, call()));
+      },
+      [](Group& group) {  // large: what the other sends does not fit where it would go
+        std::vector<float> send(400000), recv(400000);
+        const std::vector<int64_t> even{200000, 200000}, uneven{100000, 300000};
+        const auto& counts = group.rank() == 0 ? even : uneven;
+        group.finish(group.all_to_all_v(View<float>(send), counts, View<float>(recv), counts, call()));
+      },
+  };
+  for (const auto& body : bodies) {
+    for (const Outcome& outcome : outcomes_of(2, body)) {
+      EXPECT_EQ(outcome.code, TSR_INVALID_ARGUMENT);
+      EXPECT_THAT(outcome.text, HasSubstr(said("ranks disagree: rank ")));
+    }
+  }
+}
+
+TEST(Refusal, OfOneRanksArgumentsReachesAll) {
+  const auto outcomes = outcomes_of(2, [](Group& group) {
+    std::vector<float> send(4), recv(4);
+    const std::vector<int64_t> good{2, 2}, bad{2, 3};
+    const auto& counts = group.rank() == 0 ? bad : good;
+    group.finish(group.all_to_all_v(View<float>(send), counts, View<float>(recv), good, call("ids")));
+  });
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.code, TSR_INVALID_ARGUMENT);
+    EXPECT_EQ(outcome.text, said("the send counts sum up to 5, but the send buffer has 4 elements (rank 0, "
+                                 "all_to_all_v \"ids\")"));
+  }
+}
+
+TEST(Refusal, OfATypeThatCannotBeReduced) {
+  with_groups(1, [](Group& group) {
+    std::vector<uint8_t> bytes(4);
+    EXPECT_THROW(group.all_reduce(View<uint8_t>(bytes), TSR_REDUCE_SUM, call()), sdk::Failure);
+  });
+}
+
+TEST(Split, AFailureInOneGroupLeavesTheOthersAlone) {
+  with_groups(4, [](Group& group) {
+    const auto child = group.split(group.rank() / 2);
+    if (group.rank() == 0) child->abort("only this half");
+    if (group.rank() < 2) {
+      EXPECT_THROW(child->finish(child->barrier(call())), sdk::Failure);
+    } else {
+      child->finish(child->barrier(call()));
+    }
+    group.finish(group.barrier(call()));
+  });
+}
+
+}  // namespace
+}  // namespace tessera::test

@@ -1,0 +1,176 @@
+// Jobs as their users start them: by `tessera launch` over tcp and by mpirun over MPI. What happens when a rank is
+// killed or never comes, and that the program's own commands take the transport of their launcher.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tessera_program.h"
+
+namespace tessera::test {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using Arguments = std::vector<std::string>;
+
+Arguments operator+(Arguments a, const Arguments& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+// A launcher and the transport that "auto" takes under it.
+struct Launcher {
+  std::string name, backend;
+  Arguments command;  // before the number of ranks
+
+  Arguments ranks(int n) const {
+    Arguments all = command + Arguments{"-n", std::to_string(n)};
+    if (backend == "tcp") all.push_back("--");
+    return all;
+  }
+};
+
+std::vector<Launcher> launchers() {
+  std::vector<Launcher> all = {{"launch", "tcp", {tessera_path(), "launch"}}};
+#ifdef TESSERA_MPIRUN
+  Launcher mpirun{"mpirun", "mpi", {}};
+  std::stringstream words(TESSERA_MPIRUN);
+  for (std::string word; std::getline(words, word, ';');) mpirun.command.push_back(word);
+  all.push_back(mpirun);
+#endif
+  return all;
+}
+
+class Under : public testing::TestWithParam<Launcher> {
+ protected:
+  Finished run(int ranks, const Arguments& command, double timeout_s = 90) {
+    return run_program(GetParam().ranks(ranks) + command, timeout_s);
+  }
+  Finished suite(int ranks, const Arguments& more) {
+    return run(ranks, Arguments{TESSERA_SUITE, "--backend=" + GetParam().backend} + more);
+  }
+  bool mpi() const { return GetParam().backend == "mpi"; }
+};
+INSTANTIATE_TEST_SUITE_P(Launchers, Under, testing::ValuesIn(launchers()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_P(Under, AKilledRankEndsTheJobAndIsNamed) {
+  const Finished done = suite(3, {"--die=2"});
+  EXPECT_EQ(done.status, 128 + SIGKILL) << done.output;
+  EXPECT_THAT(done.output, HasSubstr("rank 2 "));
+  EXPECT_THAT(done.output, HasSubstr("signal 9"));
+}
+
+TEST_P(Under, ARankThatNeverComesIsNotWaitedForLongerThanTheDeadline) {
+  const Finished done = suite(3, {"--absent=2"});
+  EXPECT_NE(done.status, 0);
+  EXPECT_THAT(done.output, HasSubstr(GetParam().backend + ": "));
+  EXPECT_THAT(done.output, HasSubstr("2 s"));
+}
+
+TEST_P(Under, ABenchUsesTheRanksAndTheTransportThatAreThere) {
+  for (const char* bench : {"step", "train"}) {
+    const Finished done = run(2, {tessera_path(), "bench", bench, "--json", "--rounds", "1", "--steps", "1", "--tables",
+                                  "2", "--rows", "100", "--dim", "4", "--batch", "8"});
+    ASSERT_EQ(done.status, 0) << done.output;
+    const json line = json::parse(done.output);  // one line: not each rank started ranks
+    EXPECT_EQ(line.at("world"), 2);
+    EXPECT_EQ(line.at("backend"), GetParam().backend);
+  }
+  const Finished done = run(2, {tessera_path(), "bench", "collective", "--backend", GetParam().backend, "--rounds", "1",
+                                "--json", "--op", "all_to_all", "--bytes", "4096"});
+  ASSERT_EQ(done.status, 0) << done.output;
+  EXPECT_EQ(json::parse(done.output).at("verified"), true);
+}
+
+TEST_P(Under, ABenchThatWantsOtherRanksThanThereAreIsRefused) {
+  const Finished done = run(2, {tessera_path(), "bench", "step", "--nproc", "3"});
+  EXPECT_NE(done.status, 0);
+  EXPECT_THAT(done.output, HasSubstr("--nproc 3"));
+}
+
+constexpr const char* kConfig = R"(
+[job]
+threads = 1
+[model]
+embedding_dim = 8
+bottom_mlp = [8]
+top_mlp = [8, 1]
+[table_defaults]
+sharding = ["row_wise"]
+[data]
+columns = 3
+rows = [50, 300, 40]
+samples = 640
+test_samples = 100
+batch = 32
+)";
+
+TEST_P(Under, TrainingNeedsNoOtherSettingAndGivesTheSameLosses) {
+  const TestFolder folder;
+  const std::string config = folder.write("job.toml", kConfig);
+  const auto train = [&](const Arguments& before, const std::string& report) {
+    const Finished done = run_program(
+        before + Arguments{tessera_path(), "train", "--config", config, "--set", "report.json=" + folder.file(report)},
+        90);
+    EXPECT_EQ(done.status, 0) << done.output;
+    return done.status == 0 ? json::parse(contents(folder.file(report))) : json();
+  };
+  const json one = train({}, "one.json"), four = train(GetParam().ranks(4), "four.json");
+  ASSERT_FALSE(one.is_null() || four.is_null());
+  EXPECT_EQ(four.at("world_size"), 4);
+  const auto want = one.at("losses").get<std::vector<double>>(), got = four.at("losses").get<std::vector<double>>();
+  ASSERT_EQ(want.size(), 20u);
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-4 * want[i]) << "step " << i;
+}
+
+TEST_P(Under, ARankWhoseJobIsWrongEndsTheOthers) {
+  const TestFolder folder;
+  const std::string config = folder.write("job.toml", kConfig);
+  const Finished done =
+      run(2, {"/bin/sh", "-c",
+              "R=${RANK-$OMPI_COMM_WORLD_RANK}; exec \"$0\" train --config \"$1\" --set data.path=/nowhere "
+              "--set data.reader=$([ $R = 1 ] && echo prepared || echo synthetic)",
+              tessera_path(), config});
+  EXPECT_NE(done.status, 0);
+  EXPECT_THAT(done.output, HasSubstr("/nowhere"));
+}
+
+#ifdef TESSERA_MPIRUN
+TEST(Mpi, WithoutALauncherIsRefusedWithASentence) {
+  const Finished done = run_program({TESSERA_SUITE, "--backend=mpi"}, 60);
+  EXPECT_NE(done.status, 0);
+  EXPECT_THAT(done.output, HasSubstr("was not started as a rank of an MPI job"));
+}
+
+TEST(Mpi, RanksThatAnotherLauncherCountsAreRefused) {
+  const Finished done = run_program(
+      launchers().back().ranks(2) + Arguments{"/bin/sh", "-c",
+                                              "RANK=$((1 - OMPI_COMM_WORLD_RANK)) WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 "
+                                              "exec \"$0\" --backend=mpi",
+                                              TESSERA_SUITE},
+      60);
+  EXPECT_NE(done.status, 0);
+  EXPECT_THAT(done.output, HasSubstr("but MPI says rank"));
+}
+
+// Ranks that a rank of an MPI job starts by itself are no ranks of that job.
+TEST(Mpi, ALauncherInsideAJobStartsRanksOfItsOwn) {
+  const Finished done =
+      run_program(launchers().back().ranks(1) +
+                      Arguments{tessera_path(), "launch",   "-n", "2",       "--", tessera_path(), "bench", "step",
+                                "--json",       "--rounds", "1",  "--steps", "1",  "--tables",     "2",     "--rows",
+                                "100",          "--dim",    "4",  "--batch", "8"},
+                  90);
+  ASSERT_EQ(done.status, 0) << done.output;
+  EXPECT_EQ(json::parse(done.output).at("world"), 2);
+  EXPECT_EQ(json::parse(done.output).at("backend"), "tcp");
+}
+#endif
+
+}  // namespace
+}  // namespace tessera::test
