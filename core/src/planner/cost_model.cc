@@ -20,10 +20,12 @@ constexpr double kWeightedKernelFactor = 1.1;
 constexpr double kBatchedCopyFactor = 2.455;
 constexpr double kElementwiseFactor = 9.22;  // of data-parallel gradients
 
-// compute_kernel, accelerator, replicas, in_host_memory, cache_ratio, hbm, uvm, ddr, divisor
+// compute_kernel, accelerator, replicas, in_host_memory, cache_ratio, hbm, uvm, ddr, divisor, infers
 constexpr KernelCost kKernels[] = {
     {"dense", false, true, false, 0, 0, 0, 0.5, 1},
     {"fused", false, false, false, 0, 0, 0, 1, 1},
+    {"quant", false, true, false, 0, 0, 0, 1, 1, true},
+    {"quant", false, false, false, 0, 0, 0, 1, 1, true},
     {"dense", true, true, false, 0, 0.5, 0, 0, 1},
     {"fused", true, false, false, 0, 1, 0, 0, 1},
     {"fused_uvm", true, false, true, 0, 0, 1, 0, 10},
@@ -111,7 +113,8 @@ Workload workload_of(const EmbeddingBagConfig& table, const ParameterConstraints
   work.weighted = constraints.is_weighted;
   work.rows = table.num_embeddings;
   work.cols = table.embedding_dim;
-  work.element_bytes = size_of(table.data_type);
+  work.element_bytes = size_of(table.row_format ? DType::kFloat32 : table.data_type);
+  work.row_format = table.row_format;
   return work;
 }
 
@@ -122,6 +125,7 @@ Storage shard_storage(const LayoutCost& layout, const KernelCost& kernel, const 
   Storage out;
   int64_t& rows_at = topology.accelerator() && !kernel.in_host_memory ? out.hbm : out.ddr;
   rows_at = kernel.replicas ? table : share_of(table, rows * cols, cells);
+  if (work.row_format) rows_at = rows * sdk::row_bytes(*work.row_format, cols);  // each cut has scales and biases
   if (kernel.cache_ratio > 0) {
     const int64_t cache = to_bytes(std::nearbyint(kernel.cache_ratio * static_cast<double>(table)));
     out.hbm += share_of(cache, rows * cols, cells);
@@ -152,7 +156,8 @@ Perf shard_perf(const LayoutCost& layout, const KernelCost& kernel, const Worklo
   double in = std::ceil(work.ids / share * batches * kIndexBytes);
   if (work.weighted) in *= 2;
   const auto read_width = static_cast<double>(std::max(cols, layout.least_width));
-  const double look = work.ids / share * batches * read_width * element;
+  const double stored = work.row_format ? sdk::info_of(*work.row_format).bits / 8.0 : element;
+  const double look = work.ids / share * batches * read_width * stored;
   const double out = (work.pooled ? work.outputs : work.outputs / share) * batches * width * element;
 
   Perf perf;
@@ -181,6 +186,7 @@ Perf shard_perf(const LayoutCost& layout, const KernelCost& kernel, const Worklo
   if (layout.exchange != Exchange::kNone) {
     perf.input_dist_comms = std::ceil(work.ids * world * kIndexBytes) / across_world;
   }
+  if (kernel.infers) perf.bwd_compute = perf.bwd_comms = 0;
   return perf;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -19,6 +20,7 @@ struct KernelCost {
   bool in_host_memory;  // rows live in ddr although the device is an accelerator
   double cache_ratio;   // of the rows, additionally in hbm
   double hbm, uvm, ddr, divisor;
+  bool infers = false;  // for quantized tables, and for no others; nothing comes back
 };
 
 // All kernels for a device and a kind of layout, in TorchRec's order.
@@ -51,6 +53,7 @@ struct Workload {
   bool weighted = false;
   int64_t rows = 0, cols = 0;  // of the table
   int64_t element_bytes = 4;
+  std::optional<RowFormat> row_format;  // of quantized tables: outputs have element_bytes all the same
 };
 Workload workload_of(const EmbeddingBagConfig& table, const ParameterConstraints& constraints, double batch_size);
 

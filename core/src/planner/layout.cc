@@ -137,7 +137,7 @@ std::vector<Layout> Sharders::propose(const std::string& sharding_type, const Em
                             table.name.c_str(),
                             table.num_embeddings,
                             table.embedding_dim,
-                            to_dl(table.data_type),
+                            table.row_format ? sdk::info_of(*table.row_format).dtype : to_dl(table.data_type),
                             static_cast<uint32_t>(features.size()),
                             features.data()};
   const tsr_topology raw_topology{sizeof(tsr_topology), static_cast<uint32_t>(topology_.world_size),

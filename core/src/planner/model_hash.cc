@@ -83,6 +83,7 @@ std::string model_hash(const std::vector<PlannerModule>& modules) {
       hash.add(t.num_embeddings);
       hash.add(t.embedding_dim);
       hash.add(static_cast<int64_t>(t.data_type));
+      if (t.row_format) hash.add(static_cast<int64_t>(*t.row_format));
       for (const std::string& f : t.feature_names) hash.add(f);
     }
   }

@@ -110,7 +110,7 @@ void add_shards(ShardingOption& o, const Layout& layout, const KernelCost& kerne
 
 bool offered(const KernelCost& kernel, const Layout& layout, const PlannedTable& t, const PlannerOptions& options) {
   const std::vector<std::string>& asked = t.constraints->compute_kernels;
-  return kernel.accelerator == options.topology.accelerator() &&
+  return kernel.accelerator == options.topology.accelerator() && kernel.infers == t.table->row_format.has_value() &&
          kernel.replicas == (layout.combine == TSR_COMBINE_REPLICA) &&
          (asked.empty() || contains(asked, kernel.compute_kernel));
 }
