@@ -74,7 +74,7 @@ class TwoHosts {
     for (const int host : {0, 1}) {
       run(host, cat("ip link set lo up && ip addr add ", address(host), "/32 dev lo && ip addr add 10.77.0.", host + 1,
                     "/30 dev link0 && ip link set link0 up"));
-      if (!rate.empty()) run(host, cat("tc qdisc add dev link0 root tbf rate ", rate, " burst 32kb latency 100ms"));
+      if (!rate.empty()) run(host, cat("tc qdisc add dev link0 root tbf rate ", rate, " burst 32kb latency 400ms"));
     }
     for (const int host : {0, 1}) {
       run(host, cat("ip route add ", address(1 - host), " via 10.77.0.", 2 - host, " src ", address(host)));

@@ -131,11 +131,13 @@ TEST_F(OnTwoHosts, TheTransportFindsThemWhereTheLauncherDoesNotSay) {
 // Wide rows, few ids: pooled rows are nearly all that travels. row_wise has two partial sums per sample and table on
 // the other host, table_row_wise one on average, or half of one where the host adds them up first.
 TEST_F(OnTwoHosts, OverASlowLinkTableRowWiseBeatsRowWise) {
-  const TwoHosts hosts("40mbit");
+  const TwoHosts hosts("20mbit");
   SKIP_WITHOUT(hosts);
-  const Arguments wide = {"--set", "model.embedding_dim=128", "--set",       "model.bottom_mlp=[128]",
-                          "--set", "data.batch=128",          "--set",       "data.rows=[5000,5000,5000,5000]",
-                          "--set", "data.pooling=8",          "--max-steps", "4"};
+  Arguments wide = {"--max-steps", "3"};
+  for (const char* value : {"model.embedding_dim=128", "model.bottom_mlp=[128]", "data.rows=[5000,5000,5000,5000]",
+                            "data.index_dist=uniform", "data.pooling=8", "data.batch=256", "data.test_samples=8"}) {
+    wide.insert(wide.end(), {"--set", value});
+  }
   const auto seconds_of = [&](const char* type) {
     Arguments args = wide;
     for (const std::string& word : sharded(type)) args.push_back(word);

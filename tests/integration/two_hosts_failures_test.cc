@@ -1,0 +1,160 @@
+// What ends a job on two hosts: a link that is cut, a rank that stops or never comes, ranks that do not agree. Every
+// rank ends within the deadline, with a sentence that names who or what is at fault.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "two_hosts.h"
+
+namespace tessera::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using Arguments = std::vector<std::string>;
+using Clock = std::chrono::steady_clock;
+
+constexpr double kTimeout = 2;  // s, of every operation
+constexpr double kEnough = 20;  // s, for ranks to start and to end on a busy machine
+
+constexpr const char* kConfig = R"(
+[job]
+seed = 3
+device = "cpu"
+threads = 1
+[comm]
+backend = "tcp"
+timeout_s = 2
+[model]
+embedding_dim = 16
+bottom_mlp = [32, 16]
+top_mlp = [32, 1]
+[table_defaults]
+sharding = ["row_wise"]
+[data]
+reader = "synthetic"
+columns = 3
+rows = [500, 300, 40]
+dense = 5
+samples = 3200
+test_samples = 10
+batch = 32
+epochs = 1000000
+[report]
+log_every = 1
+)";
+
+class TwoHostsFail : public testing::Test {
+ protected:
+  void SetUp() override { SKIP_WITHOUT(hosts_); }
+
+  HostsJob job(const Arguments& more = {}) const {
+    HostsJob job{.args = {"train", "--config", folder_.write("job.toml", kConfig)}};
+    job.args.insert(job.args.end(), more.begin(), more.end());
+    return job;
+  }
+
+  // Until rank 0 has finished some steps; false, and a failure of the test, when it does not.
+  static bool trains(HostsRun& run) {
+    const auto deadline = Clock::now() + std::chrono::duration<double>(kEnough);
+    while (run.rank(0).output().find("step 5/") == std::string::npos) {
+      if (Clock::now() > deadline) {
+        ADD_FAILURE() << "no step within " << kEnough << " s: " << run.rank(0).output();
+        return false;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return true;
+  }
+
+  static void expect_failed(const Finished& rank, const testing::Matcher<std::string>& sentence) {
+    EXPECT_NE(rank.status, 0);
+    EXPECT_LT(rank.status, 128) << "killed";
+    EXPECT_THAT(rank.output, AllOf(HasSubstr("tessera train: "), sentence));
+  }
+  // Of a job that fails alike on all four ranks.
+  void expect_all_fail(const HostsJob& job, const testing::Matcher<std::string>& sentence) {
+    for (const Finished& rank : HostsRun(hosts_, job).wait(kEnough)) expect_failed(rank, sentence);
+  }
+
+  TwoHosts hosts_;
+  TestFolder folder_;
+};
+
+TEST_F(TwoHostsFail, WhenTheLinkIsCut) {
+  HostsRun run(hosts_, job());
+  ASSERT_TRUE(trains(run));
+  hosts_.cut();
+  const auto start = Clock::now();
+  const std::vector<Finished> done = run.wait(kEnough);
+  EXPECT_LT(Clock::now() - start, std::chrono::duration<double>(kEnough));
+  for (const int rank : {0, 1}) expect_failed(done[rank], HasSubstr("ranks 2, 3 cannot be reached any more"));
+  for (const int rank : {2, 3}) expect_failed(done[rank], HasSubstr("ranks 0, 1 cannot be reached any more"));
+}
+
+TEST_F(TwoHostsFail, WhenARankStops) {
+  HostsRun run(hosts_, job());
+  ASSERT_TRUE(trains(run));
+  ASSERT_EQ(kill(run.rank(3).pid(), SIGSTOP), 0);
+  for (const int rank : {0, 1, 2}) {
+    run.rank(rank).wait(kEnough);
+    expect_failed({1, run.rank(rank).output()}, HasSubstr("rank 3 was late"));
+  }
+  ASSERT_EQ(kill(run.rank(3).pid(), SIGCONT), 0);
+  expect_failed({run.rank(3).wait(kEnough), run.rank(3).output()}, HasSubstr("rank 3 was late"));
+}
+
+TEST_F(TwoHostsFail, WhenARankNeverArrives) {
+  HostsJob three = job();
+  three.absent = {2};
+  const std::vector<Finished> done = HostsRun(hosts_, three).wait(kEnough);
+  for (const int rank : {0, 1, 3}) expect_failed(done[rank], HasSubstr("rank 2 of 4 never arrived within 2 s"));
+  three.absent = {0};
+  const std::vector<Finished> without = HostsRun(hosts_, three).wait(kEnough);
+  for (const int rank : {1, 2, 3}) {
+    expect_failed(without[rank], HasSubstr("rank 0 of 4 never arrived within 2 s at 10.77.1.1:29500"));
+  }
+}
+
+TEST_F(TwoHostsFail, OnAPlanForAnotherWorldSize) {
+  const Finished made =
+      run_tessera({"plan", "--config", folder_.write("job.toml", kConfig), "--world-size", "2", "--format", "json"});
+  ASSERT_EQ(made.status, 0) << made.output;
+  const std::string plan = folder_.write("plan.json", made.output);
+  expect_all_fail(job({"--set", "planner.plan=" + plan}), HasSubstr("2 ranks"));
+}
+
+TEST_F(TwoHostsFail, OnAnUnknownShardingType) {
+  expect_all_fail(job({"--set", "table_defaults.sharding=colum_wise"}),
+                  AllOf(HasSubstr("colum_wise"), HasSubstr("column_wise"), HasSubstr("table_row_wise")));
+}
+
+struct Disagreement {
+  const char* name;
+  Arguments change;  // of rank 3's job
+  const char* sentence;
+};
+
+class TwoHostsDisagree : public TwoHostsFail, public testing::WithParamInterface<Disagreement> {};
+
+TEST_P(TwoHostsDisagree, AndAllHearOfIt) {
+  HostsJob disagree = job();
+  disagree.extra = {{}, {}, {}, GetParam().change};
+  expect_all_fail(disagree, AllOf(HasSubstr("rank 3 has another job than rank 0: "), HasSubstr(GetParam().sentence)));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Ranks, TwoHostsDisagree,
+    testing::Values(
+        Disagreement{"rows", {"--set", "data.rows=[500,300,41]"}, "[data] rows = [500, 300, 41] instead of"},
+        Disagreement{"tables", {"--set", "data.columns=2", "--set", "data.rows=[500,300]"}, "[data] rows = [500, 300]"},
+        Disagreement{"model", {"--set", "model.top_mlp=[16,1]"}, "[model] top_mlp = [16, 1] instead of"},
+        Disagreement{"sharding", {"--set", "table_defaults.sharding=table_wise"}, "[table_defaults] sharding = "},
+        Disagreement{"dense_optimizer", {"--set", "dense_optimizer.learning_rate=0.5"}, "learning_rate = 0.5 instead"},
+        Disagreement{"seed", {"--set", "job.seed=4"}, "[job] seed = 4 instead of seed = 3"},
+        Disagreement{"steps", {"--max-steps", "7"}, "--max-steps 7 instead of --max-steps 0"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace tessera::test
