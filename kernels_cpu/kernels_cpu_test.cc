@@ -259,6 +259,42 @@ struct Stream {
   }
 };
 
+// A gradient that is no number must show in the row, and not be taken for a large one.
+TEST(CpuKernel, MaxGradientLetsNaNThrough) {
+  TestHost host;
+  Options o;
+  o.tables = {{4, 19}};
+  o.max_gradient = 0.5;
+  const auto poisoned = [&](const char* path, const std::string& id, const std::string& isa) {
+    Model model(host, path, id, o, isa);
+    model.open();
+    Random random(3);
+    const auto batch = random_batch(random, o, {{0, TSR_POOLING_SUM}}, 1, 0, kI64, false);
+    Array ids(kI64, 1), offsets(kI64, 2), output(kF32, 19);
+    ids.set(0, 2);
+    offsets.set(1, 1);
+    batch->lookup.ids = &ids.tensor;
+    batch->lookup.offsets = &offsets.tensor;
+    for (int64_t i = 0; i < 19; ++i) batch->grad_output->set(i, i == 17 || i == 3 ? std::nanf("") : 7);
+    model.backward(*batch, model.forward(*batch, output), nullptr, 1, 1);
+    return model.rows_of(0);
+  };
+  std::vector<std::vector<float>> all = {poisoned(TESSERA_KERNEL_REFERENCE, "reference", "portable")};
+  for (const char* isa : kIsas) {
+    if (runs_here(host, isa)) all.push_back(poisoned(TESSERA_KERNEL_CPU, "cpu", isa));
+  }
+  for (const auto& rows : all) {
+    for (int64_t i = 0; i < 19; ++i) {
+      const float value = rows[static_cast<size_t>(2 * 19 + i)];
+      const bool poison = i == 17 || i == 3;
+      EXPECT_EQ(std::isnan(value), poison) << i;
+      if (!poison) {
+        EXPECT_FLOAT_EQ(value, -0.0625f * 0.5f);
+      }
+    }
+  }
+}
+
 TEST(Kernels, SaveAndLoadKeepRowsAndState) {
   TestHost host;
   for (DLDataType dtype : {kF32, kF16, kBF16}) {

@@ -74,12 +74,14 @@ class Walker {
     if (walk_.block != nullptr) walk_.block->prefetch(e.row);
   }
 
-  // A vector of an entry's gradient, after grad_scale and the clamp, before the entry's scale and weight.
+  // A vector of an entry's gradient, after grad_scale and the clamp, before the entry's scale and weight. NaN stays
+  // NaN.
   HWY_INLINE FloatVector clamped(FloatVector g) const {
     const FloatTag d;
     if (HWY_LIKELY(walk_.max_gradient == 0)) return g;  // factor() has grad_scale
     g = hn::Mul(g, hn::Set(d, walk_.grad_scale));
-    return hn::Clamp(g, hn::Set(d, -walk_.max_gradient), hn::Set(d, walk_.max_gradient));
+    const FloatVector bounded = hn::Clamp(g, hn::Set(d, -walk_.max_gradient), hn::Set(d, walk_.max_gradient));
+    return hn::IfThenElse(hn::IsNaN(g), g, bounded);
   }
   // The factor that goes with clamped().
   HWY_INLINE float factor(const Entry& e) const {

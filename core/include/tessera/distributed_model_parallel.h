@@ -66,7 +66,8 @@ class DistributedModelParallel {
   // Fused optimizers of the tables, one member per collection; combine it with one for the dense part.
   KeyedOptimizerPtr fused_optimizer();
 
-  // Mean (or sum) over ranks of the dense parameters' gradients. Collective.
+  // Mean (or sum) over ranks of the dense parameters' gradients; a rank without one counts as 0, and a parameter
+  // without one on all ranks stays without. Collective.
   void all_reduce_gradients();
 
  private:

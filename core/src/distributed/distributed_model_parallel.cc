@@ -129,7 +129,8 @@ DistributedModelParallel::DistributedModelParallel(const Runtime& runtime, const
     int64_t bytes = 0;
     for (; last < dense_.size() && (last == first || bytes < bucket); ++last) bytes += dense_[last]->value.bytes();
     buckets_.emplace_back(first, last);
-    bucket_buffers_.push_back(group_->world_size() > 1 ? Tensor::empty({bytes / 4}) : Tensor());
+    bucket_buffers_.push_back(group_->world_size() > 1 ? Tensor::empty({bytes / 4 + static_cast<int64_t>(last - first)})
+                                                       : Tensor());
     first = last;
   }
   broadcast_dense();
@@ -179,24 +180,37 @@ void DistributedModelParallel::broadcast_dense() {
   for (const ParameterPtr& p : dense_) group_->broadcast(p->value, 0, "dense parameters").wait();
 }
 
+// A bucket's buffer holds its gradients and, behind them, one flag for each: has a rank a gradient at all?
 void DistributedModelParallel::all_reduce_gradients() {
   if (group_->world_size() == 1) return;
   const float scale = sum_ ? 1.0f : 1.0f / static_cast<float>(group_->world_size());
   for (size_t b = 0; b < buckets_.size(); ++b) {
+    const auto [first, last] = buckets_[b];
     float* flat = bucket_buffers_[b].data<float>();
-    int64_t at = 0;
-    for (size_t i = buckets_[b].first; i < buckets_[b].second; at += dense_[i]->value.numel(), ++i) {
-      if (dense_[i]->grad.defined())
-        std::copy_n(dense_[i]->grad.data<float>(), dense_[i]->grad.numel(), flat + at);
-      else
-        std::fill_n(flat + at, dense_[i]->value.numel(), 0.0f);
+    float* flags = flat + bucket_buffers_[b].numel() - static_cast<int64_t>(last - first);
+    float* at = flat;
+    for (size_t i = first; i < last; ++i) {
+      const Parameter& p = *dense_[i];
+      const int64_t n = p.value.numel();
+      flags[i - first] = p.grad.defined() ? 1.0f : 0.0f;
+      if (p.grad.defined()) {
+        TESSERA_CHECK(p.grad.numel() == n, "a gradient is shaped like its parameter");
+        std::copy_n(p.grad.data<float>(), n, at);
+      } else {
+        std::fill_n(at, n, 0.0f);
+      }
+      at += n;
     }
     group_->all_reduce(bucket_buffers_[b], ReduceOp::kSum, "dense gradients").wait();
-    at = 0;
-    for (size_t i = buckets_[b].first; i < buckets_[b].second; at += dense_[i]->value.numel(), ++i) {
-      if (!dense_[i]->grad.defined()) dense_[i]->grad = Tensor::empty(dense_[i]->value.shape());
-      float* grad = dense_[i]->grad.data<float>();
-      for (int64_t k = 0; k < dense_[i]->grad.numel(); ++k) grad[k] = scale * flat[at + k];
+    at = flat;
+    for (size_t i = first; i < last; ++i) {
+      Parameter& p = *dense_[i];
+      const int64_t n = p.value.numel();
+      if (flags[i - first] > 0) {
+        if (!p.grad.defined()) p.grad = Tensor::empty(p.value.shape());
+        for (int64_t k = 0; k < n; ++k) p.grad.data<float>()[k] = scale * at[k];
+      }
+      at += n;
     }
   }
 }
