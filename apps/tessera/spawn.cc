@@ -4,7 +4,6 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -12,35 +11,17 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <climits>
 #include <cmath>
 #include <cstring>
 #include <iostream>
 #include <optional>
 
+#include "processes.h"
 #include "tessera/error.h"
 
 namespace tessera::cli {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-using Deadline = Clock::time_point;
-
-Deadline after(double seconds) {
-  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-}
-double seconds_until(Deadline deadline) {
-  return std::max(0.0, std::chrono::duration<double>(deadline - Clock::now()).count());
-}
-
-std::string system_error() { return std::strerror(errno); }
-
-// In a child, before anything else: dies with its parent, even where the parent is gone already.
-void die_with(pid_t parent) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(1);
-}
 
 // "exited with status 3", "was killed by signal 9 (Killed)"
 std::string describe(int status) {
@@ -52,56 +33,8 @@ std::string describe(int status) {
 
 int exit_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
 
-// The processes of a job, by rank; 0 once reaped. What still runs when this goes is killed.
-class Processes {
- public:
-  explicit Processes(int ranks) : pids_(ranks, 0) {}
-  Processes(const Processes&) = delete;
-  Processes& operator=(const Processes&) = delete;
-  ~Processes() {
-    kill_all(SIGKILL);
-    for (pid_t& pid : pids_) {
-      while (pid > 0 && waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
-      }
-    }
-  }
-
-  // True in the child.
-  bool fork_rank(int rank) {
-    const pid_t parent = getpid();
-    const pid_t pid = fork();
-    if (pid < 0) fail(Code::kResourceExhausted, "cannot start rank ", rank, ": fork: ", system_error());
-    if (pid == 0) {
-      std::fill(pids_.begin(), pids_.end(), 0);  // not this process's children
-      die_with(parent);
-      return true;
-    }
-    pids_[rank] = pid;
-    return false;
-  }
-
-  void kill_all(int signal) const {
-    for (pid_t pid : pids_) {
-      if (pid > 0) kill(pid, signal);
-    }
-  }
-  // The rank's wait status, if it has ended and was not reported before.
-  std::optional<int> reap(int rank) {
-    int status = 0;
-    if (pids_[rank] == 0 || waitpid(pids_[rank], &status, WNOHANG) != pids_[rank]) return std::nullopt;
-    pids_[rank] = 0;
-    return status;
-  }
-  int running() const {
-    return static_cast<int>(std::count_if(pids_.begin(), pids_.end(), [](pid_t pid) { return pid > 0; }));
-  }
-  pid_t pid(int rank) const { return pids_[rank]; }
-
- private:
-  std::vector<pid_t> pids_;
-};
-
 void set_environment(const LaunchOptions& options, int rank, int port, const std::string& token) {
+  RankEnvironment::clear_environment();
   const std::string world = std::to_string(options.ranks), index = std::to_string(rank);
   setenv("RANK", index.c_str(), 1);
   setenv("WORLD_SIZE", world.c_str(), 1);
@@ -110,6 +43,13 @@ void set_environment(const LaunchOptions& options, int rank, int port, const std
   setenv("MASTER_ADDR", "127.0.0.1", 1);
   setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
   setenv("TESSERA_JOB_TOKEN", token.c_str(), 1);
+}
+
+// Ranks are in the terminal's background, where reading from it would stop them.
+void leave_terminal() {
+  if (isatty(STDIN_FILENO) == 0) return;
+  const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (nothing >= 0) dup2(nothing, STDIN_FILENO);
 }
 
 [[noreturn]] void execute(const std::vector<std::string>& command) {
@@ -126,16 +66,16 @@ class SignalMask {
  public:
   SignalMask() {
     sigemptyset(&waited_);
-    for (int signal : {SIGCHLD, SIGINT, SIGTERM}) sigaddset(&waited_, signal);
+    for (int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGTSTP}) sigaddset(&waited_, signal);
     pthread_sigmask(SIG_BLOCK, &waited_, &before_);
     signal(SIGCHLD, SIG_DFL);  // where it was inherited as ignored, nobody could be waited for
   }
   ~SignalMask() { restore(); }
   void restore() const { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  // A signal that came within `seconds`, its origin in `info`; 0: none.
-  int wait(double seconds, siginfo_t* info) const {
+  // A signal that came within `seconds`; 0: none.
+  int wait(double seconds) const {
     const timespec limit{static_cast<time_t>(seconds), static_cast<long>((seconds - std::floor(seconds)) * 1e9)};
-    const int signal = sigtimedwait(&waited_, info, &limit);
+    const int signal = sigtimedwait(&waited_, nullptr, &limit);
     return signal < 0 ? 0 : signal;
   }
 
@@ -169,9 +109,14 @@ void look_for_failures(Processes& processes, const LaunchOptions& options, Endin
   processes.kill_all(SIGTERM);
 }
 
-// A signal for the launcher goes to the ranks too. From a terminal they have it already.
-void hand_on(int signal, const siginfo_t& info, const LaunchOptions& options, Processes& processes, Ending& ending) {
-  if (info.si_code != SI_KERNEL) processes.kill_all(signal);
+// A signal for the launcher is one for the ranks, which do not get those of the terminal themselves.
+void hand_on(int signal, const LaunchOptions& options, Processes& processes, Ending& ending) {
+  if (signal == SIGTSTP) {
+    processes.kill_all(SIGSTOP);
+    raise(SIGSTOP);
+    return processes.kill_all(SIGCONT);
+  }
+  processes.kill_all(signal);
   if (ending.status) return;
   ending.status = 128 + signal;
   ending.kill = after(options.grace_s);
@@ -183,14 +128,16 @@ int wait_for_all(Processes& processes, const LaunchOptions& options, const Signa
   Ending ending;
   while (true) {
     look_for_failures(processes, options, ending);
-    if (processes.running() == 0) return ending.status.value_or(0);
+    // What ranks of a job that went well have left behind is theirs.
+    if (processes.running() == 0 && (!ending.status || !processes.anything_running())) {
+      return ending.status.value_or(0);
+    }
     if (ending.kill && Clock::now() >= *ending.kill) {
       processes.kill_all(SIGKILL);
       ending.kill = after(3600);
     }
-    siginfo_t info{};
-    const int signal = mask.wait(ending.kill ? std::min(1.0, seconds_until(*ending.kill)) : 1.0, &info);
-    if (signal == SIGINT || signal == SIGTERM) hand_on(signal, info, options, processes, ending);
+    const int signal = mask.wait(ending.kill ? std::min(1.0, seconds_until(*ending.kill)) : 1.0);
+    if (signal != 0 && signal != SIGCHLD) hand_on(signal, options, processes, ending);
   }
 }
 
@@ -205,19 +152,32 @@ void write_all(int fd, const std::string& text) {
   }
 }
 
-// What a forked rank writes into its pipe: "R" and the result, or "E", the code and the message.
+// What a forked rank writes into its pipe: its error's code (0: none), the length of the text, the text: its result or
+// the error's message.
+struct Outcome {
+  int32_t code = static_cast<int32_t>(Code::kOk);
+  uint64_t size = 0;
+};
+
 std::string outcome_of(const std::function<std::string(const RankEnvironment&)>& body, const RankEnvironment& where) {
+  Outcome outcome;
+  std::string text;
   try {
-    return "R" + body(where);
+    text = body(where);
   } catch (const Error& e) {
-    return cat("E", static_cast<int32_t>(e.code()), " ", e.what());
+    outcome.code = static_cast<int32_t>(e.code());
+    text = e.what();
   } catch (const std::exception& e) {
-    return cat("E", static_cast<int32_t>(Code::kUnknown), " ", e.what());
+    outcome.code = static_cast<int32_t>(Code::kUnknown);
+    text = e.what();
   }
+  outcome.size = text.size();
+  return std::string(reinterpret_cast<const char*>(&outcome), sizeof(outcome)) + text;
 }
 
 [[noreturn]] void be_rank(int fd, const std::function<std::string(const RankEnvironment&)>& body,
                           const RankEnvironment& where) {
+  RankEnvironment::clear_environment();
   write_all(fd, outcome_of(body, where));
   std::cout.flush();
   fflush(nullptr);
@@ -235,12 +195,21 @@ struct Pipe {
     if (fd >= 0) close(fd);
     fd = -1;
   }
+  // Nothing where the rank ended before all of it was written.
+  std::optional<Outcome> outcome() const {
+    Outcome o;
+    if (text.size() < sizeof(o)) return std::nullopt;
+    std::memcpy(&o, text.data(), sizeof(o));
+    return text.size() == sizeof(o) + o.size ? std::optional(o) : std::nullopt;
+  }
+  std::string body() const { return text.substr(sizeof(Outcome)); }
 };
 
 // Collects what forked ranks say until all have ended, or a deadline.
 class Collector {
  public:
-  Collector(int world, double timeout_s) : world_(world), processes_(world), pipes_(world), timeout_s_(timeout_s) {}
+  Collector(int world, double timeout_s)
+      : world_(world), processes_(world, Processes::kWithParent), pipes_(world), timeout_s_(timeout_s) {}
 
   void start(const std::function<std::string(const RankEnvironment&)>& body, RankEnvironment where, int local_world) {
     std::cout.flush();
@@ -273,7 +242,7 @@ class Collector {
     if (!failed_.empty()) throw_failure();
     if (late) throw_late();
     std::vector<std::string> results;
-    for (Pipe& pipe : pipes_) results.push_back(pipe.text.substr(1));
+    for (Pipe& pipe : pipes_) results.push_back(pipe.body());
     return results;
   }
 
@@ -296,7 +265,8 @@ class Collector {
       if (n > 0) pipes_[ranks[i]].text.append(buffer, static_cast<size_t>(n));
       if (n > 0 || (n < 0 && errno == EINTR)) continue;
       pipes_[ranks[i]].finish();
-      if (pipes_[ranks[i]].text.empty() || pipes_[ranks[i]].text[0] != 'R') failed_.push_back(ranks[i]);
+      const std::optional<Outcome> outcome = pipes_[ranks[i]].outcome();
+      if (!outcome || outcome->code != static_cast<int32_t>(Code::kOk)) failed_.push_back(ranks[i]);
       ++ended;
     }
     return ended;
@@ -304,16 +274,16 @@ class Collector {
 
   // The error of one failed rank, and how much it explains: the less, the more.
   std::pair<int, Error> failure(int rank) {
-    const std::string& text = pipes_[rank].text;
-    if (text.empty()) {
+    const std::optional<Outcome> outcome = pipes_[rank].outcome();
+    if (!outcome) {
       std::optional<int> status;
       const Deadline deadline = after(2);
       while (!(status = processes_.reap(rank)) && Clock::now() < deadline) usleep(1000);
       return {0, Error(Code::kInternal, cat("rank ", rank, " ", status ? describe(*status) : "closed its pipe"))};
     }
-    const Code code = static_cast<Code>(std::stoi(text.substr(1)));
+    const Code code = static_cast<Code>(outcome->code);
     const int weight = code == Code::kAborted ? 3 : code == Code::kDeadlineExceeded ? 2 : 1;
-    return {weight, Error(code, cat("rank ", rank, ": ", text.substr(text.find(' ') + 1)))};
+    return {weight, Error(code, cat("rank ", rank, ": ", pipes_[rank].body()))};
   }
 
   [[noreturn]] void throw_failure() {
@@ -348,12 +318,16 @@ int launch(const LaunchOptions& options, const std::vector<std::string>& command
   const std::string token = random_token();
   std::cout.flush();
   const SignalMask mask;
-  Processes processes(options.ranks);
+  const Guard guard;
+  Processes processes(options.ranks, Processes::kOwnGroups);
   for (int rank = 0; rank < options.ranks; ++rank) {
-    if (!processes.fork_rank(rank)) continue;
-    mask.restore();
-    set_environment(options, rank, port, token);
-    execute(command);
+    if (processes.fork_rank(rank)) {
+      mask.restore();
+      leave_terminal();
+      set_environment(options, rank, port, token);
+      execute(command);
+    }
+    guard.add(processes.pid(rank));
   }
   return wait_for_all(processes, options, mask);
 }

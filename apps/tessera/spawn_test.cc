@@ -1,5 +1,6 @@
 #include "spawn.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -71,6 +72,83 @@ TEST(Launch, ACommandThatDoesNotExist) {
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("cannot run /nowhere/to/be/found: No such file"));
 }
 
+// The process whose number a rank's script wrote into a file.
+pid_t process_in(const std::string& path) {
+  pid_t pid = 0;
+  for (int i = 0; i < 1000 && !(std::ifstream(path) >> pid); ++i) usleep(10000);
+  return pid;
+}
+
+bool ends(pid_t pid) {
+  for (int i = 0; i < 500; ++i) {
+    std::string state, unused;
+    std::ifstream(cat("/proc/", pid, "/stat")) >> unused >> unused >> state;
+    if (state.empty() || state == "Z") return true;
+    usleep(10000);
+  }
+  return false;
+}
+
+TEST(Launch, EndsWhatRanksHaveStarted) {
+  const std::string path = scratch_file("worker");
+  std::string said;
+  // Rank 0's worker has a shell before it and does not care about SIGTERM.
+  EXPECT_EQ(launch_shell(2,
+                         "if [ $RANK = 1 ]; then while [ ! -s " + path +
+                             " ]; do sleep 0.01; done; exit 7; fi; "
+                             "sh -c 'trap \"\" TERM; echo $$ > " +
+                             path + "; while true; do sleep 0.05; done'; echo done",
+                         &said, 0.3),
+            7);
+  const pid_t worker = process_in(path);
+  ASSERT_GT(worker, 0);
+  EXPECT_TRUE(ends(worker)) << "process " << worker << " outlived the job";
+  std::remove(path.c_str());
+}
+
+TEST(Launch, AKilledLauncherLeavesNothingBehind) {
+  const std::string path = scratch_file("orphan");
+  const pid_t launcher = fork();
+  if (launcher == 0) {
+    launch({.ranks = 2}, {"sh", "-c", "sh -c 'echo $$ > " + path + ".$RANK; sleep 100; true'; echo done"});
+    _exit(0);
+  }
+  const pid_t workers[] = {process_in(path + ".0"), process_in(path + ".1")};
+  kill(launcher, SIGKILL);
+  waitpid(launcher, nullptr, 0);
+  for (int rank = 0; rank < 2; ++rank) {
+    ASSERT_GT(workers[rank], 0);
+    EXPECT_TRUE(ends(workers[rank])) << "process " << workers[rank] << " outlived the launcher";
+    std::remove((path + "." + std::to_string(rank)).c_str());
+  }
+}
+
+TEST(Launch, HandsSignalsOnToGroups) {
+  const std::string path = scratch_file("signalled");
+  const pid_t launcher = fork();
+  if (launcher == 0) {
+    const int quiet = open("/dev/null", O_WRONLY);
+    dup2(quiet, STDERR_FILENO);
+    _exit(launch({.ranks = 1}, {"sh", "-c", "sh -c 'echo $$ > " + path + "; sleep 100; true'; true"}));
+  }
+  const pid_t worker = process_in(path);
+  kill(launcher, SIGTERM);
+  int status = 0;
+  ASSERT_EQ(waitpid(launcher, &status, 0), launcher);
+  EXPECT_EQ(WEXITSTATUS(status), 128 + SIGTERM);
+  EXPECT_TRUE(ends(worker));
+  std::remove(path.c_str());
+}
+
+TEST(Launch, ForgetsTheLauncherAboveIt) {
+  setenv("PMIX_RANK", "0", 1);
+  setenv("OMPI_COMM_WORLD_RANK", "0", 1);
+  std::string said;
+  EXPECT_EQ(launch_shell(1, "test -z \"$PMIX_RANK$OMPI_COMM_WORLD_RANK\"", &said), 0);
+  unsetenv("PMIX_RANK");
+  unsetenv("OMPI_COMM_WORLD_RANK");
+}
+
 TEST(RunInRanks, ReturnsEachRanksTextInOrder) {
   const auto texts = run_in_ranks(4, 2, 30, [](const RankEnvironment& where) {
     return cat(where.rank, "/", where.world_size, " ", where.local_rank, "/", where.local_world_size);
@@ -107,6 +185,29 @@ TEST(RunInRanks, NamesARankThatWasKilled) {
   } catch (const Error& e) {
     EXPECT_THAT(e.what(), HasSubstr("rank 1 was killed by signal 9"));
   }
+}
+
+TEST(RunInRanks, NamesARankThatWasKilledWhileItHandedItsTextBack) {
+  const std::string path = scratch_file("writer");
+  try {
+    run_in_ranks(2, 2, 30, [&](const RankEnvironment& where) -> std::string {
+      if (where.rank == 0) {
+        std::ofstream(path) << getpid() << std::endl;
+        return std::string(size_t{64} << 20, 'x');  // a pipe takes 64 KiB, and its reader is stopped below
+      }
+      const pid_t writer = process_in(path), reader = getppid();
+      kill(reader, SIGSTOP);
+      usleep(200000);
+      kill(writer, SIGKILL);
+      usleep(50000);
+      kill(reader, SIGCONT);
+      return "fine";
+    });
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_STREQ(e.what(), "rank 0 was killed by signal 9 (Killed)");
+  }
+  std::remove(path.c_str());
 }
 
 TEST(RunInRanks, HasADeadlineAndLeavesNobodyBehind) {

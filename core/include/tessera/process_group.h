@@ -30,6 +30,9 @@ struct RankEnvironment {
   std::string token;   // TESSERA_JOB_TOKEN
   std::string source;  // "torchrun", "mpirun", "slurm", "single": for messages
   static RankEnvironment from_environment();
+  // Takes what launchers have said about this process out of the environment: for one that is about to play a rank of
+  // another job than the one it was started in. Not while other threads run.
+  static void clear_environment();
 };
 
 struct ProcessGroupOptions {

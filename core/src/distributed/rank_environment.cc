@@ -38,6 +38,10 @@ constexpr Launcher kLaunchers[] = {
     {"slurm", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"},
 };
 
+// Open MPI's library learns from these which rank of which job it is in.
+constexpr const char* kPmixRank = "PMIX_RANK";
+constexpr const char* kPmixJob = "PMIX_NAMESPACE";
+
 // "node[03-07,09]" -> "node03"; "a,b" -> "a".
 std::string first_host(const std::string& list) {
   const size_t bracket = list.find('[');
@@ -71,6 +75,13 @@ void check_local(const RankEnvironment& e) {
 
 }  // namespace
 
+void RankEnvironment::clear_environment() {
+  for (const Launcher& l : kLaunchers) {
+    for (const char* name : {l.present, l.rank, l.world, l.local_rank, l.local_world}) ::unsetenv(name);
+  }
+  for (const char* name : {kPmixRank, kPmixJob}) ::unsetenv(name);
+}
+
 RankEnvironment RankEnvironment::from_environment() {
   RankEnvironment e;
   e.source = "single";
@@ -84,7 +95,7 @@ RankEnvironment RankEnvironment::from_environment() {
     if (text(l.local_world)) check_local(e);
     break;
   }
-  if (const char* job = text("PMIX_NAMESPACE"))
+  if (const char* job = text(kPmixJob))
     e.master_port = port_from(job);
   else if (const char* slurm = text("SLURM_JOB_ID"))
     e.master_port = port_from(slurm);

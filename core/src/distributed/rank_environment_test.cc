@@ -110,6 +110,19 @@ TEST(RankEnvironment, ALauncherThatDoesNotSayWhatAHostHas) {
   EXPECT_EQ(e.local_world_size, 0);
 }
 
+TEST(RankEnvironment, ClearedAProcessIsNoRank) {
+  with({{"RANK", "1"},
+        {"WORLD_SIZE", "2"},
+        {"OMPI_COMM_WORLD_RANK", "3"},
+        {"OMPI_COMM_WORLD_SIZE", "4"},
+        {"PMIX_NAMESPACE", "job-17"},
+        {"SLURM_STEP_ID", "0"},
+        {"SLURM_PROCID", "2"}});
+  RankEnvironment::clear_environment();
+  EXPECT_EQ(RankEnvironment::from_environment().source, "single");
+  EXPECT_EQ(::getenv("PMIX_NAMESPACE"), nullptr);
+}
+
 TEST(RankEnvironment, RefusesWhatCannotBe) {
   EXPECT_THAT(refusal({{"RANK", "two"}, {"WORLD_SIZE", "4"}}), HasSubstr("RANK is \"two\""));
   EXPECT_THAT(refusal({{"RANK", "4"}, {"WORLD_SIZE", "4"}}), HasSubstr("rank 4 of 4"));

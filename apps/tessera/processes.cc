@@ -1,0 +1,152 @@
+#include "processes.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "tessera/error.h"
+
+namespace tessera::cli {
+namespace {
+
+// In a child, before anything else: dies with its parent, even where the parent is gone already.
+void die_with(pid_t parent) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);
+}
+
+}  // namespace
+
+Deadline after(double seconds) {
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+double seconds_until(Deadline deadline) {
+  return std::max(0.0, std::chrono::duration<double>(deadline - Clock::now()).count());
+}
+
+std::string system_error() { return std::strerror(errno); }
+
+// --- Guard -----------------------------------------------------------------------------------------------------------
+
+Guard::Guard() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) fail(Code::kResourceExhausted, "cannot start ranks: ", system_error());
+  pid_ = fork();
+  if (pid_ == 0) {
+    close(ends[1]);
+    watch(ends[0]);
+  }
+  close(ends[0]);
+  fd_ = ends[1];
+  if (pid_ < 0) {
+    close(fd_);
+    fail(Code::kResourceExhausted, "cannot start ranks: fork: ", system_error());
+  }
+}
+
+Guard::~Guard() {
+  add(0);
+  close(fd_);
+  while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+void Guard::add(pid_t group) const {
+  while (write(fd_, &group, sizeof(group)) < 0 && errno == EINTR) {
+  }
+}
+
+// Reads groups until 0, the good end, or until the launcher is gone.
+void Guard::watch(int fd) {
+  setsid();  // away from the terminal and its signals
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) close(stream);
+  std::array<pid_t, 1024> groups{};  // as many ranks as a launcher starts
+  size_t count = 0;
+  pid_t group = 0;
+  ssize_t n = 0;
+  while ((n = read(fd, &group, sizeof(group))) > 0 || (n < 0 && errno == EINTR)) {
+    if (n < 0) continue;
+    if (group == 0) _exit(0);
+    if (count < groups.size()) groups[count++] = group;
+  }
+  for (size_t i = 0; i < count; ++i) kill(-groups[i], SIGKILL);
+  _exit(1);
+}
+
+// --- Processes -------------------------------------------------------------------------------------------------------
+
+Processes::Processes(int ranks, Groups groups) : ranks_(static_cast<size_t>(ranks)), groups_(groups) {
+  // Whoever loses its parent in one of the groups becomes a child of this process, which so knows when a group is
+  // empty: until then its number cannot be that of another.
+  if (groups_ == kOwnGroups) {
+    prctl(PR_GET_CHILD_SUBREAPER, &reaper_before_);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+  }
+}
+
+Processes::~Processes() {
+  kill_all(SIGKILL);
+  const Deadline deadline = after(5);
+  while (anything_running() && Clock::now() < deadline) usleep(1000);
+  if (groups_ == kOwnGroups) prctl(PR_SET_CHILD_SUBREAPER, reaper_before_);
+}
+
+bool Processes::fork_rank(int rank) {
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid < 0) fail(Code::kResourceExhausted, "cannot start rank ", rank, ": fork: ", system_error());
+  if (pid == 0) {
+    if (groups_ == kOwnGroups) setpgid(0, 0);
+    die_with(parent);
+    return true;
+  }
+  if (groups_ == kOwnGroups) setpgid(pid, pid);  // on both sides, whoever comes first
+  ranks_[static_cast<size_t>(rank)] = {pid, groups_ == kOwnGroups ? -pid : pid, std::nullopt};
+  return false;
+}
+
+void Processes::kill_all(int signal) const {
+  for (const Rank& rank : ranks_) {
+    if (rank.target != 0) kill(rank.target, signal);
+  }
+}
+
+std::optional<int> Processes::reap(int rank) {
+  look(ranks_[static_cast<size_t>(rank)]);
+  return std::exchange(ranks_[static_cast<size_t>(rank)].unreported, std::nullopt);
+}
+
+int Processes::running() const {
+  return static_cast<int>(std::count_if(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.running != 0; }));
+}
+
+bool Processes::anything_running() {
+  for (Rank& rank : ranks_) look(rank);
+  return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.target != 0; });
+}
+
+// Takes note of who has ended.
+void Processes::look(Rank& rank) {
+  while (rank.target != 0) {
+    int status = 0;
+    const pid_t ended = waitpid(rank.target, &status, WNOHANG);
+    if (ended == 0) return;
+    if (ended < 0) {
+      if (errno == EINTR) continue;
+      rank.target = 0;
+    } else if (ended == rank.running) {
+      rank.running = 0;
+      rank.unreported = status;
+    }
+  }
+}
+
+}  // namespace tessera::cli
