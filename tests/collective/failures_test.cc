@@ -36,6 +36,7 @@ TEST(LateRank, SeveralAreAllNamed) {
     group.finish(group.barrier(call()));
     if (group.rank() % 2 == 1) pause(1500);
     group.finish(group.barrier(call("step", 0.5)));
+    group.finish(group.barrier(call("next")));
   });
   for (const Outcome& outcome : outcomes) {
     EXPECT_EQ(outcome.text, said("ranks 1, 3 were late: barrier \"step\" did not finish within 0.5 s"));
