@@ -1,6 +1,8 @@
 // From a rendezvous to a group, and from a group to its sub-groups.
 #include <sched.h>
+#include <sys/resource.h>
 
+#include <filesystem>
 #include <map>
 #include <optional>
 
@@ -47,7 +49,26 @@ EngineOptions engine_options(const Job& job, const GroupId& id, int32_t rank, co
   return {rank, timeout_s, job.spin_us, mesh.connect(options)};
 }
 
+constexpr int64_t kSpareDescriptors = 64;
+
 }  // namespace
+
+void ensure_descriptors(int64_t more) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  std::error_code unknown;
+  int64_t open = 0;
+  for (std::filesystem::directory_iterator at("/proc/self/fd", unknown), end; at != end; at.increment(unknown)) ++open;
+  const rlim_t needed = static_cast<rlim_t>(open + more);
+  if (needed <= limit.rlim_cur) return;
+  if (needed > limit.rlim_max) {
+    sdk::fail(TSR_RESOURCE_EXHAUSTED, "tcp: this process has ", open, " files open and needs ", more,
+              " more for its connections (two to each other rank of a group), but its limit is ", limit.rlim_max,
+              ": raise it (ulimit -Hn)");
+  }
+  limit.rlim_cur = needed;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
 
 std::vector<int32_t> hosts_of(const std::vector<Address>& addresses) {
   std::map<asio::ip::address, int32_t> numbers;
@@ -87,6 +108,7 @@ std::unique_ptr<sdk::Group> Tcp::connect(const tsr_rendezvous& where) {
   const bool crowded = here > processors();
   Job job{host_, where.token == nullptr ? "" : where.token, spin_us_ >= 0 ? spin_us_ : crowded ? 5.0 : 50.0};
   if (where.world_size == 1) return std::make_unique<Group>(std::move(job), where.timeout_s);
+  ensure_descriptors(2 * (where.world_size - 1) + kSpareDescriptors);
   std::optional<MeshBuilder> mesh;
   RendezvousOptions options{.host = host_,
                             .rank = where.rank,
@@ -139,6 +161,7 @@ std::unique_ptr<sdk::Group> Group::split(int32_t color) {
     addresses.back().port = static_cast<uint16_t>(members[rank].port);
   }
   if (addresses.size() == 1) return std::make_unique<Group>(job_, engine_.timeout_s());
+  ensure_descriptors(2 * static_cast<int64_t>(addresses.size() - 1) + kSpareDescriptors);
   return std::make_unique<Group>(job_, child_id(id_, number, color), my_rank, std::move(addresses), *mesh,
                                  engine_.timeout_s(), deadline);
 }

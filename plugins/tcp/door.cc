@@ -9,7 +9,7 @@ using asio::use_awaitable;
 using boost::system::error_code;
 
 constexpr std::chrono::milliseconds kPatience{5000};  // with one connection that has not proved itself
-constexpr int kMaxInside = 256;                       // connections examined at once
+constexpr size_t kMaxInside = 256;                    // connections examined at once
 constexpr int kMaxLogged = 100;
 
 // Thrown inside examine(): the caller is a stranger.
@@ -23,11 +23,13 @@ Address to_address(const Endpoint& endpoint) {
   Address address;
   address.port = endpoint.port();
   const asio::ip::address ip = endpoint.address();
-  if (ip.is_v6()) {
+  if (ip.is_v6() && !ip.to_v6().is_v4_mapped()) {
     address.v6 = 1;
     address.ip = ip.to_v6().to_bytes();
   } else {
-    const auto bytes = ip.to_v4().to_bytes();
+    const asio::ip::address_v4 v4 =
+        ip.is_v4() ? ip.to_v4() : asio::ip::make_address_v4(asio::ip::v4_mapped, ip.to_v6());
+    const auto bytes = v4.to_bytes();
     std::copy(bytes.begin(), bytes.end(), address.ip.begin());
   }
   return address;
@@ -88,16 +90,25 @@ Task<> Door::accept_all() {
       co_await pause.async_wait(asio::redirect_error(use_awaitable, error));
     } else if (options_.token.empty() && !from.address().is_loopback()) {
       refuse(from, "without TESSERA_JOB_TOKEN only loopback addresses are accepted");
-    } else if (inside_ >= kMaxInside) {
-      refuse(from, "too many connections that have not proved themselves");
     } else {
+      if (inside_.size() >= kMaxInside) make_room();
       asio::co_spawn(acceptor_.get_executor(), examine(std::move(socket), from), asio::detached);
     }
   }
 }
 
+// Who has been inside longest is the least likely to be a rank: those prove themselves at once. A rank that is hit all
+// the same sees a reset and comes again.
+void Door::make_room() {
+  error_code ignored;
+  TcpSocket& oldest = *inside_.front();
+  oldest.set_option(asio::socket_base::linger(true, 0), ignored);
+  oldest.close(ignored);
+  inside_.pop_front();
+}
+
 Task<> Door::examine(std::shared_ptr<TcpSocket> socket, Endpoint from) {
-  ++inside_;
+  inside_.push_back(socket);
   std::string problem;
   Hello hello;
   try {
@@ -108,18 +119,20 @@ Task<> Door::examine(std::shared_ptr<TcpSocket> socket, Endpoint from) {
     co_await asio::async_write(*socket, asio::buffer(challenge), use_awaitable);
     Mac its;
     co_await asio::async_read(*socket, asio::buffer(its), use_awaitable);
-    if (!equal(its, proof(options_.token, Role::kCaller, hello, challenge))) throw Stranger{"it has another token"};
-    const Mac mine = proof(options_.token, Role::kCalled, hello, challenge);
+    const Address here = to_address(socket->local_endpoint());
+    if (!equal(its, proof(options_.token, Role::kCaller, hello, here, challenge)))
+      throw Stranger{"it has another token"};
+    const Mac mine = proof(options_.token, Role::kCalled, hello, here, challenge);
     co_await asio::async_write(*socket, asio::buffer(mine), use_awaitable);
   } catch (const Stranger& stranger) {
     problem = stranger.why;
   } catch (const boost::system::system_error& e) {
     problem = socket->is_open() ? "it left before it had proved itself (" + e.code().message() + ")"
-                                : "it did not prove itself in time";
+                                : "it did not prove itself in time, or before others came";
   } catch (const std::exception& e) {
     problem = e.what();
   }
-  --inside_;
+  inside_.remove(socket);
   if (!problem.empty()) {
     refuse(from, problem);
   } else if (hello.rank < 0 || hello.rank >= kMaxRanks || hello.port < 0 || hello.port > 65535) {
@@ -134,17 +147,18 @@ Task<> knock(TcpSocket& socket, std::string token, Hello hello) {
   co_await asio::async_write(socket, asio::buffer(&hello, sizeof(hello)), use_awaitable);
   Nonce challenge;
   co_await asio::async_read(socket, asio::buffer(challenge), use_awaitable);
-  const Mac mine = proof(token, Role::kCaller, hello, challenge);
+  const Address there = to_address(socket.remote_endpoint());
+  const Mac mine = proof(token, Role::kCaller, hello, there, challenge);
   co_await asio::async_write(socket, asio::buffer(mine), use_awaitable);
   Mac its{};
   error_code error;
   co_await asio::async_read(socket, asio::buffer(its), asio::redirect_error(use_awaitable, error));
-  if (error == asio::error::eof || error == asio::error::connection_reset) {
+  if (error == asio::error::eof) {  // a door that has no room resets the connection: that may change
     sdk::fail(TSR_PERMISSION_DENIED, "tcp: rank ", hello.target, " refused rank ", hello.rank,
               ": is TESSERA_JOB_TOKEN the same on both?");
   }
   if (error) throw boost::system::system_error(error);
-  if (!equal(its, proof(token, Role::kCalled, hello, challenge))) {
+  if (!equal(its, proof(token, Role::kCalled, hello, there, challenge))) {
     sdk::fail(TSR_PERMISSION_DENIED, "tcp: who answers for rank ", hello.target, " does not know this job's token");
   }
 }

@@ -1,12 +1,14 @@
 // Connections between strangers: one side listens behind a Door, the other knocks; both prove that they know the token.
 //
 // The caller sends a Hello; the door answers with a nonce; the caller proves that it knows the token; only then does
-// the door. A door lets nobody wait for long and reads nothing of variable length, so that garbage, port scans and slow
-// senders cost a log line and nothing else. What follows on an admitted connection is not encrypted.
+// the door. A door lets nobody wait for long, reads nothing of variable length, and shows the oldest stranger out when
+// it is crowded, so that garbage, port scans and slow senders cost a log line and nothing else. What follows on an
+// admitted connection is neither encrypted nor signed (docs/tcp.md).
 #pragma once
 
 #include <boost/asio.hpp>
 #include <functional>
+#include <list>
 #include <memory>
 #include <string>
 
@@ -59,13 +61,14 @@ class Door {
 
  private:
   Task<> accept_all();
+  void make_room();
   Task<> examine(std::shared_ptr<TcpSocket> socket, Endpoint from);
 
   DoorOptions options_;
   asio::ip::tcp::acceptor acceptor_;
   Visit visit_;
-  int inside_ = 0;   // connections being examined
-  int refused_ = 0;  // so far
+  std::list<std::shared_ptr<TcpSocket>> inside_;  // being examined, the oldest first
+  int refused_ = 0;                               // so far
 };
 
 // The caller's side, on a connected socket. Failure(TSR_PERMISSION_DENIED) when the other side does not accept the

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "door.h"
+#include "resolve.h"
 
 namespace tessera::tcp {
 namespace {
@@ -51,19 +52,39 @@ std::string never_arrived(const std::string& ranks, const RendezvousOptions& opt
          seconds_text(options.timeout_s);
 }
 
+// Where rank 0 may listen.
+std::vector<Endpoint> find_masters(const RendezvousOptions& options) {
+  std::vector<Endpoint> masters;
+  for (const asio::ip::address& address : resolve(options.master_addr, options.deadline)) {
+    if (address.is_unspecified()) {
+      sdk::fail(TSR_INVALID_ARGUMENT, "tcp: MASTER_ADDR \"", options.master_addr,
+                "\" is no machine's address: give the one of rank 0's machine");
+    }
+    if (options.token.empty() && !address.is_loopback()) {
+      sdk::fail(TSR_PERMISSION_DENIED, "tcp: MASTER_ADDR \"", options.master_addr, "\" is not a loopback address, and ",
+                "without a token only those are accepted: set the same TESSERA_JOB_TOKEN on every rank");
+    }
+    masters.emplace_back(address, options.master_port);
+  }
+  return masters;
+}
+
 // Both sides: a task on an io_context, with a deadline.
 class Side {
  public:
-  explicit Side(const RendezvousOptions& options) : options_(options) {}
+  explicit Side(const RendezvousOptions& options) : options_(options), masters_(find_masters(options)) {}
   Side(const Side&) = delete;
   Side& operator=(const Side&) = delete;
 
  protected:
-  // Runs until stop(), an exception of `task`, or the deadline (then false).
-  bool run(Task<> task) {
+  // Adds to what run() does; an exception of `task` ends it.
+  void spawn(Task<> task) {
     asio::co_spawn(io_, std::move(task), [this](std::exception_ptr error) {
       if (error) stop(error);
     });
+  }
+  // Runs until stop(), or the deadline (then false).
+  bool run() {
     io_.run_until(options_.deadline);
     if (error_) std::rethrow_exception(error_);
     return stopped_;
@@ -74,35 +95,8 @@ class Side {
     io_.stop();
   }
 
-  // IPv4 first, so that all ranks try the same address first where a name has several.
-  Task<std::vector<Endpoint>> masters() {
-    error_code not_numeric;
-    const asio::ip::address numeric = asio::ip::make_address(options_.master_addr, not_numeric);
-    std::vector<Endpoint> found;
-    if (!not_numeric) {
-      found.emplace_back(numeric, options_.master_port);
-    } else {
-      asio::ip::tcp::resolver resolver(io_);
-      error_code error;
-      const auto results = co_await resolver.async_resolve(options_.master_addr, std::to_string(options_.master_port),
-                                                           asio::redirect_error(use_awaitable, error));
-      if (error) {
-        sdk::fail(TSR_UNAVAILABLE, "tcp: cannot resolve MASTER_ADDR \"", options_.master_addr, "\": ", error.message());
-      }
-      for (const auto& result : results) found.push_back(result.endpoint());
-      std::stable_sort(found.begin(), found.end(),
-                       [](const Endpoint& a, const Endpoint& b) { return a.address().is_v4() > b.address().is_v4(); });
-    }
-    const auto is_loopback = [](const Endpoint& e) { return e.address().is_loopback(); };
-    if (options_.token.empty() && !std::all_of(found.begin(), found.end(), is_loopback)) {
-      sdk::fail(TSR_PERMISSION_DENIED, "tcp: MASTER_ADDR \"", options_.master_addr,
-                "\" is not a loopback address, and ",
-                "without a token only those are accepted: set the same TESSERA_JOB_TOKEN on every rank");
-    }
-    co_return found;
-  }
-
   const RendezvousOptions& options_;
+  const std::vector<Endpoint> masters_;
   asio::io_context io_{1};
 
  private:
@@ -120,7 +114,8 @@ class Master : Side {
     meeting_.addresses.resize(guests_.size());
     meeting_.group = random_nonce();
     try {
-      if (!run(open())) sdk::fail(TSR_DEADLINE_EXCEEDED, who_is_missing());
+      open();
+      if (!run()) sdk::fail(TSR_DEADLINE_EXCEEDED, who_is_missing());
     } catch (const sdk::Failure& failure) {
       tell_guests(notice(NoticeKind::kRefused, failure.what()));
       throw;
@@ -131,9 +126,8 @@ class Master : Side {
  private:
   using SocketPtr = std::shared_ptr<TcpSocket>;
 
-  Task<> open() {
-    const std::vector<Endpoint> masters = co_await this->masters();
-    listen(masters);
+  void open() {
+    listen();
     own_ = door_->endpoint();
     at_ = " at " + to_text(own_);
     meeting_.addresses[0] = to_address({own_.address(), options_.listen(to_address(own_))});
@@ -141,9 +135,9 @@ class Master : Side {
   }
 
   // At the first address that is this machine's own.
-  void listen(const std::vector<Endpoint>& masters) {
+  void listen() {
     std::string problem;
-    for (const Endpoint& master : masters) {
+    for (const Endpoint& master : masters_) {
       try {
         door_.emplace(io_, DoorOptions{options_.host, options_.token, "rendezvous"}, master);
         return;
@@ -216,7 +210,7 @@ class Master : Side {
   // A guest whose own deadline came a moment earlier has left, but it is not the one that all waited for.
   std::string who_is_missing() const {
     const std::string never = list([&](size_t rank) { return !seen_[rank]; });
-    if (!never.empty()) return never_arrived(never, options_) + at_;
+    if (!never.empty()) return never_arrived(never, options_) + at_ + loopback_hint(options_.master_addr, own_);
     return "tcp: " + missing() + " arrived" + at_ + ", but left before all had";
   }
 
@@ -254,7 +248,8 @@ class Guest : Side {
   explicit Guest(const RendezvousOptions& options) : Side(options) {}
 
   Meeting meet() {
-    if (!run(visit())) {
+    spawn(visit());
+    if (!run()) {
       if (!waiting_for_.empty()) sdk::fail(TSR_DEADLINE_EXCEEDED, never_arrived(waiting_for_, options_));
       sdk::fail(TSR_DEADLINE_EXCEEDED, never_arrived("rank 0", options_), " at ", options_.master_addr, ":",
                 options_.master_port, problem_.empty() ? "" : " (last try: " + problem_ + ")");
@@ -264,10 +259,9 @@ class Guest : Side {
 
  private:
   Task<> visit() {
-    const std::vector<Endpoint> masters = co_await this->masters();
     milliseconds pause{10};
     while (true) {
-      for (const Endpoint& master : masters) {
+      for (const Endpoint& master : masters_) {
         auto socket = std::make_shared<TcpSocket>(io_);
         if (!co_await arrive(socket, master)) continue;
         co_await listen_to(*socket);
@@ -292,7 +286,7 @@ class Guest : Side {
       co_await knock(*socket, options_.token, hello);
       co_return true;
     } catch (const boost::system::system_error& e) {
-      problem_ = socket->is_open() ? e.code().message() : "no answer";
+      problem_ = to_text(master) + ": " + (socket->is_open() ? e.code().message() : "no answer");
       co_return false;
     }
   }

@@ -21,6 +21,10 @@ struct Job {
 // Numbers equal addresses equally, from 0 in the order of ranks; all loopback addresses are one machine's.
 std::vector<int32_t> hosts_of(const std::vector<Address>& addresses);
 
+// Raises the soft limit of open files where `more` would not fit. Failure(TSR_RESOURCE_EXHAUSTED) where the hard one
+// does not allow it.
+void ensure_descriptors(int64_t more);
+
 class Group final : public sdk::Group {
  public:
   // Connects to the other ranks of `addresses`, which listen already, and waits until all of them have.

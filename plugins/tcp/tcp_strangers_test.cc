@@ -76,6 +76,21 @@ TEST(Stranger, WhoSaysNothingHoldsNobodyUp) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
 }
 
+// More than a door examines at once, for longer than the ranks wait.
+TEST(Stranger, ACrowdThatSaysNothingIsShownOut) {
+  TestHost host;
+  const Where where{.world_size = 2, .timeout_s = 4};
+  std::vector<Fd> crowd;
+  const auto outcomes = in_threads(where, [&](int rank) {
+    if (rank == 1) {
+      for (int i = 0; i < 300; ++i) crowd.push_back(call_port(where.port));
+    }
+    finish(connect(host, where, rank)->barrier(call()));
+  });
+  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.code, TSR_OK) << outcome.text;
+  EXPECT_THAT(host.log(), HasSubstr("did not prove itself in time, or before others came"));
+}
+
 TEST(Stranger, WithoutTheTokenGetsNoProofOfIt) {
   std::string answer(200, '\0');
   ssize_t got = 0;

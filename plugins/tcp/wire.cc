@@ -12,11 +12,12 @@
 
 namespace tessera::tcp {
 
-Mac proof(std::string_view token, Role role, const Hello& hello, const Nonce& challenge) {
-  std::array<uint8_t, 1 + sizeof(Hello) + sizeof(Nonce)> text;
+Mac proof(std::string_view token, Role role, const Hello& hello, const Address& called, const Nonce& challenge) {
+  std::array<uint8_t, 1 + sizeof(Hello) + sizeof(Address) + sizeof(Nonce)> text;
   text[0] = static_cast<uint8_t>(role);
   std::memcpy(text.data() + 1, &hello, sizeof(hello));
-  std::memcpy(text.data() + 1 + sizeof(hello), challenge.data(), challenge.size());
+  std::memcpy(text.data() + 1 + sizeof(hello), &called, sizeof(called));
+  std::memcpy(text.data() + 1 + sizeof(hello) + sizeof(called), challenge.data(), challenge.size());
   Mac mac{};
   unsigned int size = 0;
   const uint8_t* done =

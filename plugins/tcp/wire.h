@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "address.h"
 #include "tessera/abi/collective.h"
 
 namespace tessera::tcp {
@@ -39,10 +40,11 @@ struct Hello {
 };
 static_assert(sizeof(Hello) == 64);
 
-// HMAC-SHA-256, keyed with the job's token, over the role, the hello and the called side's nonce. Each side sends its
-// own; the roles differ, so that neither can be handed back.
+// HMAC-SHA-256, keyed with the job's token, over the role, the hello, the address that was called and the called side's
+// nonce. Each side sends its own. The roles differ, so that neither can be handed back; each side takes the address
+// from its own end of the connection, so that neither can be passed on to a door elsewhere.
 enum class Role : uint8_t { kCaller = 'c', kCalled = 's' };
-Mac proof(std::string_view token, Role role, const Hello& hello, const Nonce& challenge);
+Mac proof(std::string_view token, Role role, const Hello& hello, const Address& called, const Nonce& challenge);
 bool equal(const Mac& a, const Mac& b);  // in constant time
 Nonce random_nonce();                    // from the system's random source
 // The id of a group split off `parent`: the same on all its members.
