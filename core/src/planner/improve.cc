@@ -9,7 +9,7 @@ namespace tessera {
 namespace {
 
 constexpr double kLeastGain = 1e-6;         // of a step, as a part of the busiest rank's load
-constexpr size_t kSwapPartners = 24;        // ranks
+constexpr size_t kSwapPartners = 24;        // ranks; more where none of these helps
 constexpr size_t kTablesToReconsider = 48;  // of the busiest rank, the heaviest
 
 class Improver {
@@ -51,8 +51,9 @@ class Improver {
       if (!board_.movable(piece) || board_.load_of(piece) <= 0) continue;
       found = consider_move(piece, best) || found;
     }
-    const size_t partners = std::min(kSwapPartners, by_load_.size() - 1);
-    for (size_t i = 0; i < partners; ++i) found = consider_swaps(static_cast<int>(by_load_[i]), best) || found;
+    for (size_t i = 0; i + 1 < by_load_.size() && (i < kSwapPartners || !found); ++i) {
+      found = consider_swaps(static_cast<int>(by_load_[i]), best) || found;
+    }
     if (!found) return false;
     if (best.partner) {
       board_.swap(best.piece, *best.partner);

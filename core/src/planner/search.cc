@@ -1,7 +1,7 @@
 #include "planner/search.h"
 
 #include <algorithm>
-#include <cmath>
+#include <set>
 
 #include "planner/choice.h"
 #include "planner/improve.h"
@@ -15,7 +15,7 @@ namespace tessera {
 namespace {
 
 constexpr double kAllProposals = 5e7;  // units of work that TorchRec's proposals may take in the balanced search
-constexpr size_t kStarts = 2;          // partitions that are improved
+constexpr size_t kStarts = 16;         // partitions that are improved
 constexpr double kLimits[] = {1, 0.5, 0.25, 0.125, 4};  // of the slowest shard, as parts of the best limit
 constexpr double kShares[] = {1, 0.97, 0.9, 0.8};       // of the memory that a combination may take in sum
 
@@ -84,10 +84,7 @@ class BalancedSearch {
 
   SearchOutcome run() {
     if (nothing_fits()) return std::move(out_);
-    for (const double share : kShares) {
-      try_share(share, false);
-      if (!starts_.empty() || budget_.over()) break;
-    }
+    for (const double share : kShares) try_share(share, false);
     try_torchrec();
     for (Solution& start : starts_) improve_start(start);
     return std::move(out_);
@@ -143,16 +140,18 @@ class BalancedSearch {
   void try_share(double share, bool stop_at_first) {
     const double limit = chooser_.best_limit(share);
     for (const Board::Prefer prefer : {Board::Prefer::kIdle, Board::Prefer::kRoomy}) {
+      const int64_t plans_before = out_.num_plans;
       for (const double part : kLimits) {
         if (budget_.over()) return;
         try_options(chooser_.choose(limit * part, share), prefer);
         if (stop_at_first && !starts_.empty()) return;
       }
-      if (!starts_.empty()) return;
+      if (out_.num_plans > plans_before) return;
     }
   }
 
   void try_options(const std::vector<size_t>& options, Board::Prefer prefer) {
+    if (!tried_.insert({options, prefer}).second) return;
     ++out_.num_proposals;
     PackingFailure failure;
     std::optional<Solution> found =
@@ -191,7 +190,7 @@ class BalancedSearch {
 
   void improve_start(const Solution& start) {
     board_.set(start);
-    Budget part = Budget::share(budget_, 0.5);
+    Budget part = Budget::share(budget_, 0.25);
     improve(chooser_, board_, part);
     Solution better = board_.solution();
     if (better.rating < out_.best->rating) out_.best = std::move(better);
@@ -203,6 +202,7 @@ class BalancedSearch {
   Board board_;
   SearchOutcome out_;
   std::vector<Solution> starts_;  // the best ones so far
+  std::set<std::pair<std::vector<size_t>, Board::Prefer>> tried_;
 };
 
 }  // namespace
