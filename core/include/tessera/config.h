@@ -73,6 +73,9 @@ struct TableConfig {
   std::vector<std::string> sharding;
   std::vector<std::string> kernels;
   std::vector<int64_t> ranks;
+  std::vector<int64_t> forbidden_ranks;
+  std::string keep_together;
+  std::vector<std::string> keep_apart;
   int64_t min_partition = 0;
   int64_t max_shards = 0;
   std::vector<double> pooling_factor;
@@ -92,9 +95,11 @@ struct DenseOptimizerConfig {
 
 struct PlannerConfig {
   std::string plan;
-  double hbm_gib = 0;
-  double ddr_gib = 0;
+  std::vector<double> hbm_gib;
+  std::vector<double> ddr_gib;
   int64_t local_world_size = 0;
+  std::string search = "balanced";
+  double time_limit_s = 30;
   bool operator==(const PlannerConfig&) const = default;
 };
 

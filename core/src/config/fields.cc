@@ -83,6 +83,9 @@ const std::vector<Field<TableConfig>>& fields<TableConfig>() {
       {"sharding", &S::sharding, "", "sharding types that the planner may use; empty: any"},
       {"kernels", &S::kernels, "", "compute kernels that the planner may choose from; empty: `kernel` alone"},
       {"ranks", &S::ranks, "ranks", "where shards may live; empty: anywhere", 0, kInt32},
+      {"forbidden_ranks", &S::forbidden_ranks, "ranks", "where shards may not live", 0, kInt32},
+      {"keep_together", &S::keep_together, "", "name of a group: its tables share their ranks, shard by shard"},
+      {"keep_apart", &S::keep_apart, "", "names of groups: no two tables of one share a rank"},
       {"min_partition", &S::min_partition, "columns", "least width of a column shard; 0: the sharder's", 0, kInt32},
       {"max_shards", &S::max_shards, "shards", "0: no limit", 0, kInt32},
       {"pooling_factor", &S::pooling_factor, "ids per sample",
@@ -111,9 +114,21 @@ const std::vector<Field<PlannerConfig>>& fields<PlannerConfig>() {
   using S = PlannerConfig;
   static const std::vector<Field<S>> table = {
       {"plan", &S::plan, "file", "a saved plan to run; empty: make one"},
-      {"hbm_gib", &S::hbm_gib, "GiB per rank", "device memory to plan with; 0: what the device has", 0, 1e9},
-      {"ddr_gib", &S::ddr_gib, "GiB per rank", "host memory to plan with; 0: an equal part of the machine's", 0, 1e9},
+      {"hbm_gib", &S::hbm_gib, "GiB",
+       "device memory to plan with, one number per rank or one for all; empty or 0: what the device has", 0, 1e9},
+      {"ddr_gib", &S::ddr_gib, "GiB",
+       "host memory to plan with, one number per rank or one for all; empty or 0: an equal part of the machine's", 0,
+       1e9},
       {"local_world_size", &S::local_world_size, "ranks per host", "to plan for; 0: as launched", 0, kInt32},
+      {"search",
+       &S::search,
+       "",
+       "`balanced`: the busiest rank's load is brought down shard by shard; `torchrec`: TorchRec's proposals and "
+       "greedy",
+       0,
+       0,
+       {"balanced", "torchrec"}},
+      {"time_limit_s", &S::time_limit_s, "seconds", "for finding a plan, or why there is none; 0: no limit", 0, 1e6},
   };
   return table;
 }

@@ -18,6 +18,22 @@ int64_t machine_memory() {
   return pages * page;
 }
 
+// One number for all ranks, or one for each; 0 is the default.
+template <class Default>
+void set_memory(const char* key, const std::vector<double>& gib, const Default& otherwise, int world_size,
+                int64_t& for_all, std::vector<int64_t>& per_rank) {
+  if (gib.size() > 1 && std::ssize(gib) != world_size) {
+    fail(Code::kInvalidArgument, "planner.", key, " has ", gib.size(), " numbers for ", world_size,
+         " ranks; give one for each or one for all");
+  }
+  const auto bytes = [&](double value) { return value > 0 ? static_cast<int64_t>(value * kGib) : otherwise(); };
+  if (gib.size() <= 1) {
+    for_all = bytes(gib.empty() ? 0 : gib.front());
+    return;
+  }
+  for (const double value : gib) per_rank.push_back(bytes(value));
+}
+
 ParameterConstraints constraints_of(const TableConfig& table) {
   ParameterConstraints c;
   c.sharding_types = table.sharding;
@@ -29,6 +45,9 @@ ParameterConstraints constraints_of(const TableConfig& table) {
   c.min_partition = table.min_partition;
   c.max_shards = table.max_shards;
   c.ranks.assign(table.ranks.begin(), table.ranks.end());
+  c.forbidden_ranks.assign(table.forbidden_ranks.begin(), table.forbidden_ranks.end());
+  c.keep_together = table.keep_together;
+  c.keep_apart = table.keep_apart;
   const size_t inputs = std::max<size_t>(1, table.features.size());
   if (table.pooling_factor.size() == 1) {
     c.pooling_factors.assign(inputs, table.pooling_factor.front());
@@ -51,9 +70,14 @@ PlannerOptions planner_options(const Config& config, const std::vector<TableConf
   const auto per_host =
       config.planner.local_world_size > 0 ? static_cast<int>(config.planner.local_world_size) : local_world_size;
   out.topology = Topology::of(world_size, per_host, device);
-  if (config.planner.hbm_gib > 0) out.topology.hbm_cap = static_cast<int64_t>(config.planner.hbm_gib * kGib);
-  out.topology.ddr_cap = config.planner.ddr_gib > 0 ? static_cast<int64_t>(config.planner.ddr_gib * kGib)
-                                                    : machine_memory() / out.topology.local_world_size;
+  set_memory(
+      "hbm_gib", config.planner.hbm_gib, [&] { return out.topology.hbm_cap; }, world_size, out.topology.hbm_cap,
+      out.topology.hbm_caps);
+  set_memory(
+      "ddr_gib", config.planner.ddr_gib, [&] { return machine_memory() / out.topology.local_world_size; }, world_size,
+      out.topology.ddr_cap, out.topology.ddr_caps);
+  out.search = planner_search_from(config.planner.search);
+  out.time_limit_s = config.planner.time_limit_s;
   out.batch_size = std::max<int64_t>(1, (config.data.batch + world_size - 1) / world_size);
   for (const TableConfig& table : tables) out.constraints[table.name] = constraints_of(table);
   return out;
