@@ -10,6 +10,7 @@
 #include "tessera/config.h"
 #include "train/job.h"
 #include "train/same_job.h"
+#include "train/traffic.h"
 
 namespace tessera::cli {
 namespace {
@@ -71,6 +72,7 @@ void print_summary(const json& report) {
   for (const auto& [name, v] : report["stages"].items()) {
     std::printf("%-20s %14.1f %18.1f\n", name.c_str(), f(v["us_per_step"]), f(v["largest_us_per_step"]));
   }
+  if (report.contains("bytes_per_step")) print_traffic(report["bytes_per_step"]);
   if (const auto dropped = report["dropped_ids"].get<int64_t>())
     std::printf("\n%lld ids out of range were dropped\n", static_cast<long long>(dropped));
 }

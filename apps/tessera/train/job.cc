@@ -7,6 +7,7 @@
 #include "tessera/checkpoint.h"
 #include "tessera/planner.h"
 #include "train/progress.h"
+#include "train/traffic.h"
 
 namespace tessera::cli {
 namespace {
@@ -109,6 +110,7 @@ void TrainJob::train() {
   group_->broadcast(terminal, 0, "progress").wait();
   Progress progress({steps, config_.report.log_every, group_->rank() == 0, terminal.item() != 0});
   trainer_->reset_stages();
+  ids_.assign(data_.columns.size(), 0.0);
   const double start = now();
   size_t reported = 0;
   Batch batch;
@@ -122,6 +124,7 @@ void TrainJob::train() {
     read_seconds_ += now() - read;
     losses_.push_back(trainer_->step(batch) / static_cast<double>(batch.global_size));
     samples_ += batch.global_size;
+    for (size_t key = 0; key < ids_.size(); ++key) ids_[key] += static_cast<double>(batch.sparse.length_per_key()[key]);
     if (progress.due(step + 1)) {
       progress.report(step + 1, step / per_epoch, samples_, mean_loss(reported));
       reported = losses_.size();
@@ -131,6 +134,7 @@ void TrainJob::train() {
   }
   progress.finish();
   seconds_ = now() - start;
+  sent_ = trainer_->embeddings().bytes_sent();
   if (!options_.save.empty()) save();
 }
 
@@ -182,6 +186,23 @@ std::vector<double> TrainJob::largest(std::vector<double> values) const {
   return t.to_vector<double>();
 }
 
+// The plan's bytes are those of a whole batch, with as many ids in a bag as were read on average.
+json TrainJob::traffic() {
+  const Tensor ids = Tensor::from(ids_);
+  group_->all_reduce(ids, ReduceOp::kSum, "ids").wait();
+  TrafficInput input;
+  input.world_size = group_->world_size();
+  input.local_world_size = group_->local_world_size();
+  input.batch = config_.data.batch / group_->world_size();
+  for (size_t c = 0; c < ids_.size(); ++c) {
+    const double bags = static_cast<double>(std::max<int64_t>(1, samples_));
+    input.ids_per_bag[data_.columns[c].name] = ids.data<double>()[c] / bags;
+  }
+  const auto planned =
+      expected_traffic(runtime_, embedding_configs(tables_), plan().at(Dlrm::kCollectionPath), input, group_->rank());
+  return traffic_report(*group_, sent_, static_cast<double>(losses_.size()), planned);
+}
+
 json TrainJob::report(const BinaryMetrics& metrics) {
   Stages stages = trainer_->stages();
   stages.insert(stages.begin(), {"read", read_seconds_});
@@ -210,6 +231,7 @@ json TrainJob::report(const BinaryMetrics& metrics) {
     table[stages[i].first] = {{"us_per_step", 1e6 * stages[i].second / n}, {"largest_us_per_step", 1e6 * worst[i] / n}};
   }
   out["stages"] = std::move(table);
+  if (group_->world_size() > 1) out["bytes_per_step"] = traffic();
   out["dropped_ids"] = static_cast<int64_t>(summed(static_cast<double>(trainer_->embeddings().dropped_ids())));
   out["plan"] = json::parse(plan().json());
   out["losses"] = global_;

@@ -41,6 +41,7 @@ class TrainJob {
   double mean_loss(size_t first_step);  // over ranks, of the steps since then; collective
   double summed(double value) const;
   std::vector<double> largest(std::vector<double> values) const;
+  nlohmann::ordered_json traffic();  // collective
 
   const Runtime& runtime_;
   Config config_;
@@ -49,10 +50,12 @@ class TrainJob {
   Dataset data_;
   std::vector<TableConfig> tables_;
   std::unique_ptr<DlrmTrainer> trainer_;
-  std::vector<double> losses_;  // this rank's share of the mean loss, by step of this run
-  std::vector<double> global_;  // the same summed over ranks, as far as reported
-  int64_t first_step_ = 0;      // steps done before this run
-  int64_t samples_ = 0;         // of all ranks, in this run
+  std::vector<double> losses_;   // this rank's share of the mean loss, by step of this run
+  std::vector<double> global_;   // the same summed over ranks, as far as reported
+  std::vector<double> ids_;      // read in training by this rank, by column
+  ExchangeBytes<int64_t> sent_;  // by this rank, in training
+  int64_t first_step_ = 0;       // steps done before this run
+  int64_t samples_ = 0;          // of all ranks, in this run
   double seconds_ = 0, read_seconds_ = 0, evaluate_seconds_ = 0;
 };
 
