@@ -32,6 +32,9 @@ struct Arguments {
   int world_size = 0, local_world_size = 0;
   int64_t batch_size = 0;
   bool torchrec_limits = false, help = false;
+  std::string search;
+  double time_limit_s = -1;
+  std::vector<double> hbm_gib, ddr_gib;
 };
 
 Arguments parse(const std::vector<std::string>& args, po::options_description& visible) {
@@ -45,6 +48,10 @@ Arguments parse(const std::vector<std::string>& args, po::options_description& v
   add("compute-device", po::value(&a.compute_device)->default_value("cpu"), "cpu, cuda or hip");
   add("batch-size", po::value(&a.batch_size)->default_value(0), "samples per rank; 0: as the file says, or 512");
   add("torchrec-limits", po::bool_switch(&a.torchrec_limits), "only what TorchRec offers on this device");
+  add("search", po::value(&a.search), "balanced or torchrec: how the plan is searched");
+  add("time-limit", po::value(&a.time_limit_s), "seconds for finding a plan, or why there is none; 0: no limit");
+  add("hbm-gib", po::value(&a.hbm_gib)->multitoken(), "device memory to plan with, one number or one per rank");
+  add("ddr-gib", po::value(&a.ddr_gib)->multitoken(), "host memory to plan with, one number or one per rank");
   add("format", po::value(&a.format)->default_value("table"), "table, json, torchrec or tutorial");
   add("explain", po::value(&a.explain), "the options of one table, and what they cost");
   add("diff", po::value(&a.diff)->multitoken(), "two plan files: what differs");
@@ -106,10 +113,10 @@ struct Job {
 };
 
 void read_table(const json& value, const std::string& where, Job& job) {
-  static const std::set<std::string> kKeys{"name",          "num_embeddings",  "embedding_dim",  "feature_names",
-                                           "data_type",     "pooling",         "sharding_types", "compute_kernels",
-                                           "min_partition", "pooling_factors", "num_poolings",   "batch_sizes",
-                                           "is_weighted",   "max_shards",      "ranks"};
+  static const std::set<std::string> kKeys{
+      "name",           "num_embeddings",  "embedding_dim", "feature_names",   "data_type",    "pooling",
+      "sharding_types", "compute_kernels", "min_partition", "pooling_factors", "num_poolings", "batch_sizes",
+      "is_weighted",    "max_shards",      "ranks",         "keep_together",   "keep_apart",   "forbidden_ranks"};
   const Reader reader(value, where, kKeys);
   EmbeddingBagConfig table;
   std::string data_type = "float32", pooling = "sum";
@@ -131,6 +138,9 @@ void read_table(const json& value, const std::string& where, Job& job) {
   reader.get("is_weighted", c.is_weighted);
   reader.get("max_shards", c.max_shards);
   reader.get("ranks", c.ranks);
+  reader.get("forbidden_ranks", c.forbidden_ranks);
+  reader.get("keep_together", c.keep_together);
+  reader.get("keep_apart", c.keep_apart);
   job.options.constraints[table.name] = c;
   job.modules.front().tables.push_back(std::move(table));
 }
@@ -271,6 +281,9 @@ int plan_command(const std::vector<std::string>& args) {
   Job job = a.config.empty() ? job_from_tables(a) : job_from_config(a);
   if (a.batch_size > 0) job.options.batch_size = a.batch_size;
   job.options.torchrec_limits = a.torchrec_limits;
+  if (!a.search.empty()) job.options.search = planner_search_from(a.search);
+  if (a.time_limit_s >= 0) job.options.time_limit_s = a.time_limit_s;
+  job.options.topology.set_memory_gib(a.hbm_gib, a.ddr_gib);
   const Runtime runtime(job.runtime);
   const PlanResult result = EmbeddingShardingPlanner(runtime, job.options).plan(job.modules);
   std::cout << (a.explain.empty() ? print(result) : result.explain(a.explain));

@@ -72,6 +72,8 @@ struct Topology {
 
   // TorchRec's defaults; hbm_cap is 32 GiB on an accelerator and 0 on the CPU. local_world_size 0: one host.
   static Topology of(int world_size, int local_world_size = 0, const std::string& compute_device = "cpu");
+  // One number for all ranks, or one for each; empty or 0 leaves the default. PlannerError(kBadInput).
+  void set_memory_gib(const std::vector<double>& hbm, const std::vector<double>& ddr);
   Storage memory(int rank) const;
   int hosts() const { return world_size / local_world_size; }
   bool accelerator() const { return compute_device != "cpu"; }

@@ -9,29 +9,11 @@ namespace tessera {
 
 namespace {
 
-constexpr double kGib = 1 << 30;
-
 int64_t machine_memory() {
   const int64_t pages = ::sysconf(_SC_PHYS_PAGES);
   const int64_t page = ::sysconf(_SC_PAGE_SIZE);
   if (pages <= 0 || page <= 0) fail(Code::kUnavailable, "this machine does not tell its memory: set planner.ddr_gib");
   return pages * page;
-}
-
-// One number for all ranks, or one for each; 0 is the default.
-template <class Default>
-void set_memory(const char* key, const std::vector<double>& gib, const Default& otherwise, int world_size,
-                int64_t& for_all, std::vector<int64_t>& per_rank) {
-  if (gib.size() > 1 && std::ssize(gib) != world_size) {
-    fail(Code::kInvalidArgument, "planner.", key, " has ", gib.size(), " numbers for ", world_size,
-         " ranks; give one for each or one for all");
-  }
-  const auto bytes = [&](double value) { return value > 0 ? static_cast<int64_t>(value * kGib) : otherwise(); };
-  if (gib.size() <= 1) {
-    for_all = bytes(gib.empty() ? 0 : gib.front());
-    return;
-  }
-  for (const double value : gib) per_rank.push_back(bytes(value));
 }
 
 ParameterConstraints constraints_of(const TableConfig& table) {
@@ -70,12 +52,11 @@ PlannerOptions planner_options(const Config& config, const std::vector<TableConf
   const auto per_host =
       config.planner.local_world_size > 0 ? static_cast<int>(config.planner.local_world_size) : local_world_size;
   out.topology = Topology::of(world_size, per_host, device);
-  set_memory(
-      "hbm_gib", config.planner.hbm_gib, [&] { return out.topology.hbm_cap; }, world_size, out.topology.hbm_cap,
-      out.topology.hbm_caps);
-  set_memory(
-      "ddr_gib", config.planner.ddr_gib, [&] { return machine_memory() / out.topology.local_world_size; }, world_size,
-      out.topology.ddr_cap, out.topology.ddr_caps);
+  const std::vector<double>& ddr = config.planner.ddr_gib;
+  if (ddr.empty() || std::find(ddr.begin(), ddr.end(), 0.0) != ddr.end()) {
+    out.topology.ddr_cap = machine_memory() / out.topology.local_world_size;
+  }
+  out.topology.set_memory_gib(config.planner.hbm_gib, ddr);
   out.search = planner_search_from(config.planner.search);
   out.time_limit_s = config.planner.time_limit_s;
   out.batch_size = std::max<int64_t>(1, (config.data.batch + world_size - 1) / world_size);

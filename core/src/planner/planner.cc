@@ -159,6 +159,26 @@ Topology Topology::of(int world_size, int local_world_size, const std::string& c
   return t;
 }
 
+void Topology::set_memory_gib(const std::vector<double>& hbm, const std::vector<double>& ddr) {
+  const auto set = [&](const char* name, const std::vector<double>& gib, int64_t& cap, std::vector<int64_t>& caps) {
+    if (gib.size() > 1 && std::ssize(gib) != world_size) {
+      throw PlannerError(PlannerError::Kind::kBadInput, cat(name, " has ", gib.size(), " numbers for ", world_size,
+                                                            " ranks; give one for each or one for all"));
+    }
+    std::vector<int64_t> bytes;
+    for (const double value : gib) {
+      if (!(value >= 0 && value < 8e9)) {
+        throw PlannerError(PlannerError::Kind::kBadInput, cat(name, ": ", value, " GiB is no amount of memory"));
+      }
+      bytes.push_back(value > 0 ? static_cast<int64_t>(value * (1 << 30)) : cap);
+    }
+    if (bytes.size() == 1) cap = bytes.front();
+    if (bytes.size() > 1) caps = std::move(bytes);
+  };
+  set("hbm_gib", hbm, hbm_cap, hbm_caps);
+  set("ddr_gib", ddr, ddr_cap, ddr_caps);
+}
+
 Storage Topology::memory(int rank) const {
   const auto r = static_cast<size_t>(rank);
   return {hbm_caps.empty() ? hbm_cap : hbm_caps[r], ddr_caps.empty() ? ddr_cap : ddr_caps[r], ssd_cap};
