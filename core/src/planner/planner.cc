@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iomanip>
 
+#include "planner/advice.h"
 #include "planner/bundles.h"
 #include "planner/layout.h"
 #include "planner/reservation.h"
@@ -53,11 +54,11 @@ std::string bytes_text(int64_t bytes) {
     text += cat("the time limit of ", options.time_limit_s, " s ended the search before the first one");
   } else if (insufficient) {
     text += cat("the smallest needs ", outcome.least->str(), ", and the ", options.topology.world_size, " ranks have ",
-                everywhere.str(), " together; add ranks, reduce tables or batch, or reserve less");
+                everywhere.str(), " together");
   } else {
-    text += "memory suffices in total, but the constraints leave no way to distribute the tables; relax them";
+    text += "memory suffices in total, but no way was found to distribute the tables";
   }
-  if (!outcome.failure.empty()) text += cat(" (last failure: ", outcome.failure, ")");
+  if (!outcome.failure.empty()) text += cat("; ", outcome.failure);
   throw PlannerError(kind, text + advice, outcome.num_proposals);
 }
 
@@ -303,7 +304,7 @@ PlanResult EmbeddingShardingPlanner::plan(const std::vector<PlannerModule>& modu
   }
   out.num_proposals = outcome.num_proposals;
   out.num_plans = outcome.num_plans;
-  if (!outcome.best) no_plan(options_, rooms, outcome, "");
+  if (!outcome.best) no_plan(options_, rooms, outcome, advice(runtime_, options_, modules, budget));
   fill_plan(*outcome.best, out);
   return out;
 }

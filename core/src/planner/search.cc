@@ -26,7 +26,9 @@ std::string describe(const ShardingOption& option, const PartitionFailure& failu
   if (failure.rank < 0 || failure.missing == Storage{}) {
     return text + ", and no allowed ranks have room for all its shards";
   }
-  return cat(text, "; rank ", failure.rank, ", where least is missing, lacks ", failure.missing.str());
+  const Storage& missing = failure.missing;
+  return cat(text, ", and rank ", failure.rank, ", where least is missing, lacks ", missing.str(), " (",
+             std::max({missing.hbm, missing.ddr, missing.ssd}), " bytes)");
 }
 
 Storage total_of(const SearchSpace& space, const std::vector<size_t>& options) {

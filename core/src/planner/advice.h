@@ -1,0 +1,20 @@
+// What would make a plan possible.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "planner/budget.h"
+#include "tessera/planner.h"
+#include "tessera/runtime.h"
+
+namespace tessera {
+
+// For modules that have no plan under these options: single changes after which there is one, found by trying each:
+// a constraint less, a sharding type more for one table, more memory per rank, more ranks. As the end of a sentence,
+// "; it would fit without keep_apart of table film, or with 1.5 GiB more of hbm on every rank". Ends with the budget;
+// says so when nothing was found.
+std::string advice(const Runtime& runtime, const PlannerOptions& options, const std::vector<PlannerModule>& modules,
+                   Budget& budget);
+
+}  // namespace tessera
