@@ -238,12 +238,32 @@ TEST(Mlp, ForwardEqualsNaiveLoops) {
       Layer mlp(host, "mlp",
                 std::string(R"({"layers": [13, 40, 17, 1], "final_activation": ")") + (relu ? "relu" : "none") + "\"}");
       mlp.with_inputs({{batch, 13}});
-      ASSERT_EQ(mlp.forward(), TSR_OK) << mlp.error();
       std::vector<double> y(mlp.inputs[0].data.begin(), mlp.inputs[0].data.end());
       for (int k = 0; k < 3; ++k) {
         y = naive_linear(y, batch, mlp.parameters[2 * k], mlp.parameters[2 * k + 1], k < 2 || relu);
       }
-      for (size_t i = 0; i < y.size(); ++i) EXPECT_NEAR(mlp.output.data[i], y[i], 1e-4 * (1 + std::abs(y[i])));
+      for (const bool keep : {false, true}) {  // two ways: with and without a backward to follow
+        tsr_module_context* context = nullptr;
+        ASSERT_EQ(mlp.forward(keep ? &context : nullptr), TSR_OK) << mlp.error();
+        for (size_t i = 0; i < y.size(); ++i) EXPECT_NEAR(mlp.output.data[i], y[i], 1e-4 * (1 + std::abs(y[i])));
+        if (keep) mlp.release(context);
+      }
+    }
+  }
+}
+
+TEST(Mlp, InferenceGivesASampleTheSameValuesInEveryBatch) {
+  for (const uint32_t threads : {1u, 3u}) {
+    TestHost host(threads);
+    Layer whole(host, "mlp", R"({"layers": [37, 50, 35, 3]})"), one(host, "mlp", R"({"layers": [37, 50, 35, 3]})");
+    whole.with_inputs({{61, 37}});
+    ASSERT_EQ(whole.forward(), TSR_OK) << whole.error();
+    one.parameters = whole.parameters;
+    for (int64_t s = 0; s < 61; s += 6) {
+      one.with_inputs({{1, 37}});
+      std::copy_n(whole.inputs[0].data.begin() + s * 37, 37, one.inputs[0].data.begin());
+      ASSERT_EQ(one.forward(), TSR_OK) << one.error();
+      for (int64_t o = 0; o < 3; ++o) EXPECT_EQ(one.output.data[o], whole.output.data[s * 3 + o]) << s;
     }
   }
 }

@@ -21,6 +21,17 @@ inline int64_t interaction_scratch(int64_t features, int64_t dim) {
   return padded * (dim > n ? dim : n);
 }
 
+// Rows [first, first + count) of y = x W^T + b. x [batch, in], w [out, in], b [out], y [batch, out].
+struct Affine {
+  int64_t first, count;
+  int64_t in, out;
+  const float* x;
+  const float* w;
+  const float* b;
+  float* y;
+  bool relu;  // y = max(y, 0)
+};
+
 struct Loops {
   // output [batch, dim + n (n - 1) / 2]: the dense vector, then dot(i, j) for i < j, row by row.
   void (*interact)(const Interaction& args, float* output);
@@ -38,6 +49,8 @@ struct Loops {
   void (*add_product)(int64_t n, const float* a, const float* b, float* out);
   // out += a
   void (*add)(int64_t n, const float* a, float* out);
+  // A sample's values do not depend on the others of its batch, nor on their number.
+  void (*affine)(const Affine& args);
 };
 
 namespace portable {

@@ -24,6 +24,7 @@ Mlp::Mlp(const tessera::sdk::Setup& setup) : host_(setup.host), loops_(choose_lo
     parameters_.push_back({std::to_string(k) + ".bias", {widths[k + 1]}, TSR_INIT_ZERO});
     if (!last) hidden_width_ += widths[k + 1];
     widest_ = std::max(widest_, widths[k + 1]);
+    products_ += widths[k] * widths[k + 1];
   }
 }
 
@@ -48,6 +49,7 @@ void Mlp::forward(const tessera::sdk::ModuleForward& args, tsr_module_context** 
   parameter_data(args.parameters, parameters_, weights_);
   auto lease = contexts_.take();
   lease->hidden.at_least(host_, batch * hidden_width_);
+  if (context == nullptr) return infer(batch, x, output, *lease);
   const ThreadScope threads(host_.num_threads());
   for (size_t k = 0; k < layers_.size(); ++k) {
     float* y = k + 1 == layers_.size() ? output : hidden_of(*lease, batch, k);
@@ -55,6 +57,20 @@ void Mlp::forward(const tessera::sdk::ModuleForward& args, tsr_module_context** 
     x = y;
   }
   contexts_.hand_out(std::move(lease), context);
+}
+
+void Mlp::infer(int64_t batch, const float* x, float* output, Context& memory) {
+  constexpr int64_t kProductsWorthAThread = 256 << 10;
+  const int64_t unit = std::max<int64_t>(4, kProductsWorthAThread / products_);
+  in_chunks(host_, batch, unit, [&](int64_t begin, int64_t end, int64_t) {
+    const float* from = x;
+    for (size_t k = 0; k < layers_.size(); ++k) {
+      float* to = k + 1 == layers_.size() ? output : hidden_of(memory, batch, k);
+      loops_.affine({begin, end - begin, layers_[k].in(), layers_[k].out(), from, weights_[2 * k], weights_[2 * k + 1],
+                     to, layers_[k].relu()});
+      from = to;
+    }
+  });
 }
 
 void Mlp::backward(const tessera::sdk::ModuleBackward& args, tsr_module_context* context) {

@@ -13,6 +13,9 @@ namespace tessera_dense {
 // Options: {"layers": [13, 512, 256, 64], "final_activation": "none"}. `layers`: input width, then each layer's output;
 // `final_activation`: what follows the last layer, "none" (default) or "relu". One input [batch, layers[0]], output
 // [batch, last]. Layer k has the parameters "k.weight" [out, in] and "k.bias" [out].
+//
+// A forward that no backward follows is meant for serving: batches of any size without anything made for that size, no
+// memory once a batch as large was there, and the same values for a sample whatever is beside it.
 class Mlp : public tessera::sdk::Module {
  public:
   explicit Mlp(const tessera::sdk::Setup& setup);
@@ -27,6 +30,7 @@ class Mlp : public tessera::sdk::Module {
   struct Context {
     Floats hidden;  // outputs of all layers but the last, one after the other
   };
+  void infer(int64_t batch, const float* x, float* output, Context& memory);
   // Output of layer `k` inside the context's memory.
   float* hidden_of(const Context& context, int64_t batch, size_t k) const;
 
@@ -36,6 +40,7 @@ class Mlp : public tessera::sdk::Module {
   std::vector<tessera::sdk::Parameter> parameters_;
   int64_t hidden_width_ = 0;  // of all layers but the last together
   int64_t widest_ = 0;
+  int64_t products_ = 0;  // of a sample's forward
   ContextPool<Context> contexts_;
   Floats dz_, dx_;  // gradients on their way down
   std::vector<float*> weights_, gradients_;

@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "modules/dlrm_layers.h"
+
 namespace tessera {
 namespace {
 
@@ -10,6 +12,8 @@ std::string mlp_options(int64_t input, const std::vector<int64_t>& layers, const
   sizes.insert(sizes.end(), layers.begin(), layers.end());
   return nlohmann::json{{"layers", sizes}, {"final_activation", final_activation}}.dump();
 }
+
+}  // namespace
 
 const DlrmOptions& checked(const DlrmOptions& o) {
   if (o.dense_inputs < 1) fail(Code::kInvalidArgument, "a dlrm needs dense inputs, and the data has none");
@@ -34,7 +38,6 @@ DenseLayerOptions top_options(const DlrmOptions& o) {
   return {o.mlp, mlp_options(interaction_width(o), o.top_mlp, "none"), "over_arch", o.seed};
 }
 
-// "dense_arch.0.weight" -> TorchRec's name; the last layer of the top MLP is a plain Linear behind the others there.
 std::string torchrec_name(const std::string& name, size_t top_layers) {
   const size_t first = name.find('.'), second = name.find('.', first + 1);
   if (second == std::string::npos) return name;  // another kind of layer
@@ -46,8 +49,6 @@ std::string torchrec_name(const std::string& name, size_t top_layers) {
   if (arch == "over_arch") return arch + ".model.0._mlp." + layer + "._linear" + leaf;
   return name;
 }
-
-}  // namespace
 
 Dlrm::Dlrm(const Runtime& runtime, const DlrmOptions& options)
     : bottom_(runtime, bottom_options(checked(options))),
