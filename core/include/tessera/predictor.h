@@ -8,12 +8,15 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "tessera/process_group.h"
 #include "tessera/quantized_table.h"
 #include "tessera/runtime.h"
+#include "tessera/sharding_plan.h"
 
 namespace tessera {
 
@@ -83,5 +86,31 @@ struct PredictorOptions {
 // kDataLoss: damaged or truncated, the file is named; kUnimplemented: of a newer format.
 std::unique_ptr<Predictor> open_predictor(const Runtime& runtime, const std::string& directory,
                                           const PredictorOptions& options = {});
+
+// A model whose tables are spread over the ranks of a group. Rank 0 predicts; the others look up for it.
+class ShardedPredictor : public Predictor {
+ public:
+  // Ranks other than 0: answers rank 0 until its predictor goes, then returns. kUnavailable: a rank is lost; a new
+  // group and a new predictor are needed then.
+  virtual void serve_shard() = 0;
+  virtual const EmbeddingModuleShardingPlan& plan() const = 0;
+};
+
+struct ShardedPredictorOptions {
+  std::string kernel = "auto";
+  // Where every table lives, for the group's world size; the compute kernel that it says does not matter. Unset: one is
+  // made by the planner.
+  std::optional<EmbeddingModuleShardingPlan> plan;
+  // While nobody predicts, rank 0 lets the others hear of it at least this often; well below the group's timeout.
+  double keep_alive_s = 2;
+};
+
+// Collective: all ranks of `group` open the same model, kFailedPrecondition otherwise. Each rank maps the files and
+// touches its own shards alone. On rank 0 predict() may be called by any thread, one batch travels at a time; a rank
+// that is lost is kUnavailable within the group's timeout, also when nobody predicts, and from then on. Errors of
+// opening are those of open_predictor(), on every rank. `group` is the predictor's alone while it lives.
+std::unique_ptr<ShardedPredictor> open_sharded_predictor(const Runtime& runtime, const std::string& directory,
+                                                         std::shared_ptr<ProcessGroup> group,
+                                                         const ShardedPredictorOptions& options = {});
 
 }  // namespace tessera

@@ -1,0 +1,77 @@
+#include "inference/dlrm_forward.h"
+
+#include "modules/dlrm_layers.h"
+
+namespace tessera::inference {
+
+DlrmForward::DlrmForward(const Runtime& runtime, const DlrmOptions& options,
+                         const std::map<std::string, Tensor>& parameters)
+    : options_(checked(options)) {
+  const int64_t dim = options.embedding_dim;
+  const int64_t dense[] = {options.dense_inputs}, both[] = {dim, options.num_embeddings * dim},
+                top[] = {interaction_width(options)};
+  layers_[0] = open(runtime, bottom_options(options), dense, parameters);
+  layers_[1] = open(runtime, interaction_options(options), both, parameters);
+  layers_[2] = open(runtime, top_options(options), top, parameters);
+}
+
+DlrmForward::Layer DlrmForward::open(const Runtime& runtime, const DenseLayerOptions& options,
+                                     std::span<const int64_t> widths, const std::map<std::string, Tensor>& parameters) {
+  Layer layer;
+  layer.part = runtime.create(TSR_MODULE_KIND, options.module, options.options);
+  layer.name = options.name;
+  const auto& api = layer.part->api<tsr_module>();
+  AbiError error;
+  for (uint32_t i = 0;; ++i) {
+    tsr_parameter p{};
+    p.struct_size = sizeof(p);
+    const tsr_code code = api.parameter(layer.part->self(), i, &p, error.out());
+    if (code == TSR_OUT_OF_RANGE) break;
+    error.check(code, layer.name);
+    const std::string name = torchrec_name(options.name + "." + p.name, options_.top_mlp.size());
+    const auto found = parameters.find(name);
+    const std::vector<int64_t> shape(p.shape, p.shape + p.ndim);
+    if (found == parameters.end()) fail(Code::kInvalidArgument, "the model has no parameter \"", name, "\"");
+    if (found->second.shape() != shape)
+      fail(Code::kInvalidArgument, "parameter \"", name, "\" has another shape than its layer");
+    layer.parameters.push_back(found->second.dl());
+  }
+  error.check(api.output_width(layer.part->self(), static_cast<uint32_t>(widths.size()), widths.data(), &layer.width,
+                               error.out()),
+              layer.name);
+  return layer;
+}
+
+void DlrmForward::run(Layer& layer, int64_t batch, std::span<const Input> inputs) {
+  constexpr size_t kMostInputs = 2;
+  TESSERA_CHECK(inputs.size() <= kMostInputs);
+  const auto size = static_cast<size_t>(batch * layer.width);
+  if (layer.output.size() < size) layer.output.resize(size);
+  int64_t shapes[kMostInputs + 1][2];
+  DLTensor in[kMostInputs];
+  const auto matrix = [&](const float* values, int64_t width, int64_t* shape) {
+    shape[0] = batch;
+    shape[1] = width;
+    return DLTensor{const_cast<float*>(values), kCpu.dl(), 2, to_dl(DType::kFloat32), shape, nullptr, 0};
+  };
+  for (size_t i = 0; i < inputs.size(); ++i) in[i] = matrix(inputs[i].values, inputs[i].width, shapes[i]);
+  const DLTensor out = matrix(layer.output.data(), layer.width, shapes[kMostInputs]);
+  AbiError error;
+  error.check(layer.part->api<tsr_module>().forward(layer.part->self(), static_cast<uint32_t>(inputs.size()), in,
+                                                    layer.parameters.data(), &out, nullptr, nullptr, error.out()),
+              layer.name);
+}
+
+std::span<const float> DlrmForward::logits(int64_t batch, const float* dense, const float* pooled) {
+  auto& [bottom, interaction, top] = layers_;
+  const Input of_bottom[] = {{dense, options_.dense_inputs}};
+  run(bottom, batch, of_bottom);
+  const Input of_interaction[] = {{bottom.output.data(), bottom.width},
+                                  {pooled, options_.num_embeddings * options_.embedding_dim}};
+  run(interaction, batch, of_interaction);
+  const Input of_top[] = {{interaction.output.data(), interaction.width}};
+  run(top, batch, of_top);
+  return {top.output.data(), static_cast<size_t>(batch)};
+}
+
+}  // namespace tessera::inference

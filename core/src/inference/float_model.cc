@@ -1,0 +1,242 @@
+// open_float_model(): a DLRM read off the names and shapes of its tensors.
+#include <algorithm>
+#include <cctype>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "inference/float_tensors.h"
+#include "inference/manifest.h"
+#include "modules/dlrm_layers.h"
+#include "tessera/packed_model.h"
+
+namespace tessera {
+namespace inference {
+namespace {
+
+using Json = nlohmann::json;
+
+// What stands before a name's part `from`, which begins the name or follows a dot; npos: it is not there.
+size_t place_of(std::string_view name, std::string_view part) {
+  for (size_t at = name.find(part); at != std::string_view::npos; at = name.find(part, at + 1)) {
+    if (at == 0 || name[at - 1] == '.') return at;
+  }
+  return std::string_view::npos;
+}
+
+// "t_cat_2" before "t_cat_10".
+bool natural_less(const std::string& a, const std::string& b) {
+  size_t i = 0, k = 0;
+  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  while (i < a.size() && k < b.size()) {
+    if (!digit(a[i]) || !digit(b[k])) {
+      if (a[i] != b[k]) return a[i] < b[k];
+      ++i, ++k;
+      continue;
+    }
+    const auto number = [&](const std::string& text, size_t& at) {
+      while (at < text.size() && text[at] == '0') ++at;
+      const size_t first = at;
+      while (at < text.size() && digit(text[at])) ++at;
+      return std::string_view(text).substr(first, at - first);
+    };
+    const std::string_view x = number(a, i), y = number(b, k);
+    if (x != y) return x.size() != y.size() ? x.size() < y.size() : x < y;
+  }
+  return a.size() - i < b.size() - k;
+}
+
+class FloatModelReader {
+ public:
+  FloatModelReader(const std::string& path, const FloatModelOptions& options) : tensors_(path), options_(options) {}
+
+  FloatModel read() {
+    sort_tensors();
+    const std::vector<EmbeddingBagConfig> tables = described_tables();
+    read_dense();
+    for (const EmbeddingBagConfig& table : tables) add_table(table);
+    model().description.is_weighted = options_.is_weighted;
+    model().description.name = path();
+    complete(model());
+    check_width();
+    checked(model().dlrm);
+    return std::move(out_);
+  }
+
+ private:
+  InferenceModel& model() { return out_.model; }
+  const std::string& path() const { return tensors_.path(); }
+  template <class... Parts>
+  [[noreturn]] void wrong(const Parts&... parts) const {
+    fail(Code::kInvalidArgument, path(), ": ", parts...);
+  }
+
+  // Tensor names by table and by dense parameter; those of no use are counted.
+  void sort_tensors() {
+    constexpr std::string_view kBags = ".embedding_bags.", kWeight = ".weight";
+    size_t unused = 0;
+    std::string first_unused;
+    for (const auto& [name, tensor] : tensors_.all()) {
+      if (const size_t at = place_of(name, "inter_arch."); at != std::string::npos)
+        wrong("tensor \"", name, "\" belongs to another interaction than the dot products of a DLRM");
+      const size_t bags = name.find(kBags), end = name.size() - kWeight.size();
+      if (bags != std::string::npos && name.size() > bags + kBags.size() + kWeight.size() && name.ends_with(kWeight)) {
+        const std::string table = name.substr(bags + kBags.size(), end - bags - kBags.size());
+        if (!table_tensors_.emplace(table, name).second) wrong("table \"", table, "\" is there twice");
+        continue;
+      }
+      const size_t at = std::min(place_of(name, "dense_arch."), place_of(name, "over_arch."));
+      if (at != std::string::npos) {
+        if (!dense_tensors_.emplace(name.substr(at), name).second) wrong("\"", name.substr(at), "\" is there twice");
+      } else if (unused++ == 0) {
+        first_unused = name;
+      }
+    }
+    if (table_tensors_.empty()) {
+      wrong(
+          "no table was found: their tensors are called \"sparse_arch.embedding_bag_collection.embedding_bags."
+          "TABLE.weight\"");
+    }
+    if (unused > 0)
+      out_.assumptions.push_back(cat(unused, " tensors are of no use here, such as \"", first_unused, '"'));
+  }
+
+  // Tables in the order of the pooled output, with features and pooling.
+  std::vector<EmbeddingBagConfig> described_tables() {
+    model().description.bounds_check = options_.bounds_check.value_or(BoundsCheckMode::kFatal);
+    if (!options_.tables.empty()) return validated(options_.tables);
+    if (const auto own = own_description(); !own.empty()) return validated(own);
+    std::vector<EmbeddingBagConfig> tables;
+    if (tensors_.manifest() != nullptr) {
+      for (const checkpoint::TableEntry& t : tensors_.manifest()->tables) tables.push_back(plain(t.name));
+    } else {
+      for (const auto& [table, tensor] : table_tensors_) tables.push_back(plain(table));
+      std::sort(tables.begin(), tables.end(),
+                [](const auto& a, const auto& b) { return natural_less(a.name, b.name); });
+      std::string order;
+      for (const EmbeddingBagConfig& t : tables) order += cat(order.empty() ? "" : ", ", t.name);
+      out_.assumptions.push_back("tensors do not tell the order of the tables, taken by name: " + order);
+    }
+    out_.assumptions.push_back(
+        "tensors do not tell features and pooling: each table has the feature of its own name, pooled by sum");
+    return validated(tables);
+  }
+  static EmbeddingBagConfig plain(const std::string& name) {
+    EmbeddingBagConfig table;
+    table.name = name;
+    table.num_embeddings = table.embedding_dim = 1;  // until the tensor is seen
+    return table;
+  }
+
+  // What `tessera train` wrote beside the tensors; empty: nothing.
+  std::vector<EmbeddingBagConfig> own_description() {
+    std::vector<EmbeddingBagConfig> tables;
+    if (tensors_.manifest() == nullptr) return tables;
+    const Json progress = Json::parse(tensors_.manifest()->progress, nullptr, false);
+    if (!progress.is_object() || !progress.contains("model")) return tables;
+    try {
+      const Json& description = progress["model"];
+      for (const Json& t : description.at("tables")) {
+        tables.push_back(plain(t.at("name").get<std::string>()));
+        tables.back().feature_names = t.at("features").get<std::vector<std::string>>();
+        tables.back().pooling = pooling_from(t.at("pooling").get<std::string>());
+      }
+      if (!options_.bounds_check)
+        model().description.bounds_check = bounds_check_from(description.at("bounds_check").get<std::string>());
+    } catch (const Json::exception& e) {
+      fail(Code::kDataLoss, path(), ": what it says of its model is damaged: ", e.what());
+    }
+    return tables;
+  }
+
+  void add_table(const EmbeddingBagConfig& described) {
+    const auto found = table_tensors_.find(described.name);
+    if (found == table_tensors_.end()) {
+      std::string known;
+      for (const auto& [name, tensor] : table_tensors_) known += cat(known.empty() ? "" : ", ", name);
+      wrong("there is no table \"", described.name, "\", only ", known);
+    }
+    const checkpoint::StoredTensor& stored = *tensors_.all().at(found->second);
+    if (stored.shape.size() != 2 || stored.shape[0] < 1 || stored.shape[1] < 1 || is_integer(stored.dtype))
+      wrong("\"", found->second, "\" is ", checkpoint::describe(stored), ", and a table has rows of floats");
+    const bool sized = !options_.tables.empty();
+    if (sized && (described.num_embeddings != stored.shape[0] || described.embedding_dim != stored.shape[1])) {
+      wrong("table \"", described.name, "\" is [", stored.shape[0], ", ", stored.shape[1], "], and the config says [",
+            described.num_embeddings, ", ", described.embedding_dim, "]");
+    }
+    QuantizedTable table{described, {}};
+    table.config.num_embeddings = stored.shape[0];
+    table.config.embedding_dim = stored.shape[1];
+    RowFormat format{};
+    table.rows = tensors_.rows(found->second, &format);
+    table.config.row_format = format;
+    table.config.optimizer = {};
+    model().tables.push_back(std::move(table));
+    if (model().tables.size() == 1) model().dlrm.embedding_dim = stored.shape[1];
+    unnamed_.erase(described.name);
+  }
+
+  // Layers `prefix`K`suffix`: their output sizes. The first one's input is left in *input.
+  std::vector<int64_t> layers(const std::string& prefix, const std::string& suffix, int64_t* input) {
+    std::vector<int64_t> sizes;
+    for (int k = 0;; ++k) {
+      const std::string layer = cat(prefix, k, suffix);
+      if (!dense_tensors_.contains(layer + ".weight")) return sizes;
+      sizes.push_back(read_layer(layer, sizes.empty() ? nullptr : &sizes.back(), input));
+    }
+  }
+
+  // Reads one linear layer; returns its outputs.
+  int64_t read_layer(const std::string& layer, const int64_t* expected_input, int64_t* input) {
+    const Tensor weight = read_parameter(layer + ".weight"), bias = read_parameter(layer + ".bias");
+    if (weight.dim() != 2 || bias.shape() != std::vector<int64_t>{weight.size(0)} || weight.numel() == 0)
+      wrong("\"", layer, "\" is no linear layer: its weight must be [out, in] and its bias [out]");
+    if (expected_input != nullptr && weight.size(1) != *expected_input) {
+      wrong("\"", layer, ".weight\" takes ", weight.size(1), " values, and the layer before gives ", *expected_input);
+    }
+    if (expected_input == nullptr) *input = weight.size(1);
+    return weight.size(0);
+  }
+  Tensor read_parameter(const std::string& name) {
+    const auto found = dense_tensors_.find(name);
+    if (found == dense_tensors_.end()) wrong("there is no tensor \"", name, "\", which a DLRM has");
+    const Tensor value = model().dense[name] = tensors_.read_float(found->second);
+    const auto values = value.span<float>();
+    if (sdk::first_non_finite(values.data(), value.numel()) >= 0)
+      wrong("\"", found->second, "\" has a value that is not finite");
+    return value;
+  }
+
+  void read_dense() {
+    for (const auto& [table, tensor] : table_tensors_) unnamed_.insert({table, tensor});
+    DlrmOptions& o = model().dlrm;
+    o.bottom_mlp = layers("dense_arch.model._mlp.", "._linear", &o.dense_inputs);
+    if (o.bottom_mlp.empty())
+      (void)read_parameter("dense_arch.model._mlp.0._linear.weight");  // says that it is missing
+    o.top_mlp = layers("over_arch.model.0._mlp.", "._linear", &top_input_);
+    const int64_t last = o.top_mlp.empty() ? 0 : o.top_mlp.back();
+    o.top_mlp.push_back(read_layer("over_arch.model.1", o.top_mlp.empty() ? nullptr : &last, &top_input_));
+  }
+
+  void check_width() {
+    if (!unnamed_.empty()) wrong("its table \"", unnamed_.begin()->first, "\" is not in the config");
+    const int64_t wanted = interaction_width(model().dlrm);
+    if (wanted == top_input_) return;
+    wrong("its top MLP takes ", top_input_, " values, and ", model().dlrm.num_embeddings, " pooled features of ",
+          model().dlrm.embedding_dim, " columns give ", wanted, ": say with --config which features each table has");
+  }
+
+  FloatTensors tensors_;
+  const FloatModelOptions& options_;
+  FloatModel out_;
+  std::map<std::string, std::string> table_tensors_, dense_tensors_, unnamed_;
+  int64_t top_input_ = 0;
+};
+
+}  // namespace
+}  // namespace inference
+
+FloatModel open_float_model(const std::string& path, const FloatModelOptions& options) {
+  return inference::FloatModelReader(path, options).read();
+}
+
+}  // namespace tessera

@@ -1,0 +1,86 @@
+// A model in this process: any number of threads, one workspace each.
+#include <atomic>
+#include <utility>
+
+#include "inference/input_check.h"
+#include "inference/pool.h"
+#include "inference/workspace.h"
+#include "tessera/packed_model.h"
+
+namespace tessera {
+namespace inference {
+namespace {
+
+class LocalPredictor : public Predictor {
+ public:
+  LocalPredictor(const Runtime& runtime, InferenceModel model, const PredictorOptions& options)
+      : runtime_(runtime),
+        model_(std::move(model)),
+        slots_(slots_of(model_, options.kernel)),
+        bad_ids_(std::make_unique<std::atomic<uint64_t>[]>(model_.tables.size())),
+        workspaces_([this] { return std::make_unique<Workspace>(runtime_, model_, slots_); }) {
+    (void)workspaces_.take();  // what cannot be served is refused here
+  }
+
+  const ModelDescription& model() const override { return model_.description; }
+  std::string why_not(const PredictInput& input) const override { return problem_with(model(), input).sentence; }
+
+  void predict(const PredictInput& input, std::span<float> scores) override {
+    const Problem problem = problem_with(model(), input);
+    if (problem.code != Code::kOk) throw Error(problem.code, problem.sentence);
+    TESSERA_CHECK(static_cast<int64_t>(scores.size()) == input.batch, "a score for each sample");
+    if (input.batch > 0) {
+      const auto workspace = workspaces_.take();
+      workspace->predict(input, scores);
+      count_bad(workspace->bad_ids());
+    }
+    predictions_.fetch_add(1, std::memory_order_relaxed);
+    samples_.fetch_add(static_cast<uint64_t>(input.batch), std::memory_order_relaxed);
+  }
+
+  PredictorStats stats() const override {
+    PredictorStats out{predictions_.load(std::memory_order_relaxed), samples_.load(std::memory_order_relaxed), {}};
+    for (size_t t = 0; t < model_.tables.size(); ++t)
+      out.bad_ids.push_back(bad_ids_[t].load(std::memory_order_relaxed));
+    return out;
+  }
+
+ private:
+  void count_bad(std::span<const uint64_t> bad) {
+    for (size_t t = 0; t < bad.size(); ++t) {
+      if (bad[t] == 0) continue;
+      bad_ids_[t].fetch_add(bad[t], std::memory_order_relaxed);
+      if (model().bounds_check == BoundsCheckMode::kWarning && !warned_.exchange(true)) warn(t);
+    }
+  }
+  void warn(size_t table) {
+    const tsr_host* host = runtime_.host();
+    host->log(host, TSR_LOG_WARNING,
+              cat("table \"", model().tables[table].name,
+                  "\": ids out of range were left out of a prediction; further ones are only counted")
+                  .c_str());
+  }
+
+  const Runtime& runtime_;
+  const InferenceModel model_;
+  const Slots slots_;
+  std::atomic<uint64_t> predictions_{0}, samples_{0};
+  std::unique_ptr<std::atomic<uint64_t>[]> bad_ids_;
+  std::atomic<bool> warned_{false};
+  Pool<Workspace> workspaces_;
+};
+
+}  // namespace
+}  // namespace inference
+
+std::unique_ptr<Predictor> make_predictor(const Runtime& runtime, InferenceModel model,
+                                          const PredictorOptions& options) {
+  return std::make_unique<inference::LocalPredictor>(runtime, std::move(model), options);
+}
+
+std::unique_ptr<Predictor> open_predictor(const Runtime& runtime, const std::string& directory,
+                                          const PredictorOptions& options) {
+  return make_predictor(runtime, open_packed_model(directory), options);
+}
+
+}  // namespace tessera

@@ -1,0 +1,216 @@
+#include "inference/manifest.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "inference/table_file.h"
+
+namespace tessera::inference {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+constexpr int64_t kVersion = 1;
+constexpr const char* kFormat = "tessera.model";
+constexpr const char* kDlrm = "dlrm";
+constexpr int kSumDigits = 8, kVersionDigits = 16;
+
+std::string hex(uint64_t value, int digits) {
+  constexpr const char* kDigits = "0123456789abcdef";
+  std::string out(static_cast<size_t>(digits), '0');
+  for (int i = digits - 1; i >= 0; --i, value >>= 4) out[static_cast<size_t>(i)] = kDigits[value & 15];
+  return out;
+}
+
+uint32_t crc_of(const std::string& text) {
+  return static_cast<uint32_t>(
+      ::crc32(0, reinterpret_cast<const unsigned char*>(text.data()), static_cast<uInt>(text.size())));
+}
+
+// FNV-1a, 64 bits.
+uint64_t fingerprint(const std::string& text) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return hash;
+}
+
+OrderedJson to_json(const StoredFile& f) {
+  return {{"name", f.name}, {"bytes", f.bytes}, {"crc32", hex(f.crc, kSumDigits)}};
+}
+
+// A name in this directory, nothing else.
+StoredFile file_from(const OrderedJson& j) {
+  StoredFile f;
+  f.name = j.at("name").get<std::string>();
+  f.bytes = j.at("bytes").get<int64_t>();
+  f.crc = static_cast<uint32_t>(std::stoul(j.at("crc32").get<std::string>(), nullptr, 16));
+  if (f.name.empty() || f.name.find('/') != std::string::npos || f.name.front() == '.')
+    fail(Code::kDataLoss, "\"", f.name, "\" is no name of a file in it");
+  return f;
+}
+
+OrderedJson to_json(const Manifest::Table& t) {
+  return {{"name", t.config.name},
+          {"rows", t.config.num_embeddings},
+          {"dim", t.config.embedding_dim},
+          {"row_format", sdk::to_string(*t.config.row_format)},
+          {"pooling", to_string(t.config.pooling)},
+          {"features", t.config.feature_names},
+          {"file", to_json(t.file)}};
+}
+
+Manifest::Table table_from(const OrderedJson& j) {
+  constexpr int64_t kLargest = int64_t{1} << 40;
+  Manifest::Table t;
+  t.config.name = j.at("name").get<std::string>();
+  t.config.num_embeddings = j.at("rows").get<int64_t>();
+  t.config.embedding_dim = j.at("dim").get<int64_t>();
+  t.config.row_format = row_format_from(j.at("row_format").get<std::string>());
+  t.config.pooling = pooling_from(j.at("pooling").get<std::string>());
+  t.config.feature_names = j.at("features").get<std::vector<std::string>>();
+  t.file = file_from(j.at("file"));
+  if (t.config.num_embeddings < 1 || t.config.num_embeddings > kLargest || t.config.embedding_dim < 1 ||
+      t.config.embedding_dim > kLargest / t.config.num_embeddings || t.config.feature_names.empty() ||
+      t.file.bytes != file_bytes(header_of(t.config))) {
+    fail(Code::kDataLoss, "the numbers of table \"", t.config.name, "\" do not fit each other");
+  }
+  return t;
+}
+
+OrderedJson to_json(const DlrmOptions& o) {
+  return {{"dense_inputs", o.dense_inputs},
+          {"embedding_dim", o.embedding_dim},
+          {"bottom_mlp", o.bottom_mlp},
+          {"top_mlp", o.top_mlp},
+          {"mlp", o.mlp},
+          {"interaction", o.interaction}};
+}
+
+DlrmOptions dlrm_from(const OrderedJson& j) {
+  DlrmOptions o;
+  o.dense_inputs = j.at("dense_inputs").get<int64_t>();
+  o.embedding_dim = j.at("embedding_dim").get<int64_t>();
+  o.bottom_mlp = j.at("bottom_mlp").get<std::vector<int64_t>>();
+  o.top_mlp = j.at("top_mlp").get<std::vector<int64_t>>();
+  o.mlp = j.at("mlp").get<std::string>();
+  o.interaction = j.at("interaction").get<std::string>();
+  return o;
+}
+
+OrderedJson content_of(const Manifest& m) {
+  OrderedJson content = {{"type", kDlrm},
+                         {"dlrm", to_json(m.dlrm)},
+                         {"bounds_check", to_string(m.bounds_check)},
+                         {"is_weighted", m.is_weighted}};
+  content["tables"] = OrderedJson::array();
+  for (const Manifest::Table& t : m.tables) content["tables"].push_back(to_json(t));
+  content["dense"] = to_json(m.dense);
+  return content;
+}
+
+Manifest manifest_from(const OrderedJson& j, const std::string& path) {
+  const auto type = j.at("type").get<std::string>();
+  if (type != kDlrm) {
+    fail(Code::kUnimplemented, path, " describes a model of type \"", type, "\", and this version knows \"", kDlrm,
+         "\"");
+  }
+  Manifest m;
+  m.dlrm = dlrm_from(j.at("dlrm"));
+  m.bounds_check = bounds_check_from(j.at("bounds_check").get<std::string>());
+  m.is_weighted = j.at("is_weighted").get<bool>();
+  for (const OrderedJson& t : j.at("tables")) m.tables.push_back(table_from(t));
+  m.dense = file_from(j.at("dense"));
+  return m;
+}
+
+void add_feature(ModelDescription& model, const std::string& feature, const EmbeddingBagConfig& table) {
+  const auto at = std::find_if(model.features.begin(), model.features.end(),
+                               [&](const ModelFeature& f) { return f.name == feature; });
+  if (at == model.features.end()) {
+    model.features.push_back({feature, table.num_embeddings, {table.name}});
+    return;
+  }
+  at->ids = std::min(at->ids, table.num_embeddings);
+  at->tables.push_back(table.name);
+}
+
+}  // namespace
+
+const char* to_string(BoundsCheckMode mode) {
+  switch (mode) {
+    case BoundsCheckMode::kIgnore:
+      return "ignore";
+    case BoundsCheckMode::kWarning:
+      return "warning";
+    default:
+      return "fatal";
+  }
+}
+
+std::string Manifest::json() const {
+  try {
+    const OrderedJson content = content_of(*this);
+    const std::string text = content.dump();
+    return OrderedJson{{"format", kFormat},
+                       {"version", kVersion},
+                       {"name", name},
+                       {"crc32", hex(crc_of(name + text), kSumDigits)},
+                       {"content", content}}
+               .dump(1) +
+           "\n";
+  } catch (const nlohmann::json::exception& e) {
+    fail(Code::kInvalidArgument, "a model's names must be UTF-8: ", e.what());
+  }
+}
+
+Manifest Manifest::from_json(const std::string& text, const std::string& path) {
+  try {
+    const auto j = OrderedJson::parse(text);
+    if (j.at("format") != kFormat) fail(Code::kDataLoss, "it is none of a model");
+    const auto version = j.at("version").get<int64_t>();
+    if (version > kVersion) {
+      fail(Code::kUnimplemented, path, " is of model format ", version, ", and this version reads formats up to ",
+           kVersion, ": use the version of Tessera that wrote it, or a later one");
+    }
+    const std::string content = j.at("content").dump(), name = j.at("name").get<std::string>();
+    if (j.at("crc32") != hex(crc_of(name + content), kSumDigits)) fail(Code::kDataLoss, "its checksum is another");
+    Manifest m = manifest_from(j.at("content"), path);
+    m.name = name;
+    m.version = hex(fingerprint(content), kVersionDigits);
+    return m;
+  } catch (const Error& e) {
+    if (e.code() == Code::kUnimplemented) throw;
+    fail(Code::kDataLoss, path, " is damaged: ", e.what());
+  } catch (const std::exception& e) {  // of the JSON library, and of numbers in texts
+    fail(Code::kDataLoss, path, " is damaged: ", e.what());
+  }
+}
+
+void complete(InferenceModel& model) {
+  model.tables = validated(std::move(model.tables));
+  ModelDescription& d = model.description;
+  d.type = kDlrm;
+  d.dense_inputs = model.dlrm.dense_inputs;
+  d.features.clear();
+  d.tables.clear();
+  model.dlrm.num_embeddings = 0;
+  for (const QuantizedTable& t : model.tables) {
+    const EmbeddingBagConfig& c = t.config;
+    if (c.embedding_dim != model.dlrm.embedding_dim) {
+      fail(Code::kInvalidArgument, "table \"", c.name, "\" has ", c.embedding_dim,
+           " columns, but the model's embeddings have ", model.dlrm.embedding_dim);
+    }
+    if (c.pooling != PoolingType::kSum && c.pooling != PoolingType::kMean) {
+      fail(Code::kInvalidArgument, "table \"", c.name, "\" has pooling ", tessera::to_string(c.pooling),
+           ": a model pools by SUM or MEAN");
+    }
+    model.dlrm.num_embeddings += static_cast<int64_t>(c.feature_names.size());
+    d.tables.push_back(
+        {c.name, c.num_embeddings, c.embedding_dim, *c.row_format, c.pooling, c.feature_names, t.rows.bytes()});
+    for (const std::string& feature : c.feature_names) add_feature(d, feature, c);
+  }
+}
+
+}  // namespace tessera::inference

@@ -1,0 +1,45 @@
+// model.json: what a packed model is, beside its tensors, and the sums that show damage (docs/models.md).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tessera/packed_model.h"
+
+namespace tessera::inference {
+
+inline constexpr const char* kManifestFile = "model.json";
+inline constexpr const char* kDenseFile = "dense.safetensors";
+
+struct StoredFile {
+  std::string name;
+  int64_t bytes = 0;
+  uint32_t crc = 0;  // zlib's CRC-32 of the whole file
+};
+
+struct Manifest {
+  std::string name;
+  std::string version;  // of what it says, name aside: 16 hexadecimal digits; set by from_json()
+  DlrmOptions dlrm;
+  BoundsCheckMode bounds_check = BoundsCheckMode::kFatal;
+  bool is_weighted = false;
+  struct Table {
+    EmbeddingBagConfig config;  // with its row_format
+    StoredFile file;
+  };
+  std::vector<Table> tables;
+  StoredFile dense;
+
+  std::string json() const;
+  // kDataLoss: damaged. kUnimplemented: of a newer format, or of a type that is not known. All name `path`.
+  static Manifest from_json(const std::string& text, const std::string& path);
+};
+
+const char* to_string(BoundsCheckMode mode);  // "fatal", ...
+
+// Fills in what follows from tables and dlrm: embeddings, dimension, and the description's tables and features.
+// kInvalidArgument where they do not fit each other.
+void complete(InferenceModel& model);
+
+}  // namespace tessera::inference

@@ -1,0 +1,30 @@
+// Files mapped into memory, read-only and shared: nothing is read before it is touched.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/tensor.h"
+
+namespace tessera::inference {
+
+class MappedFile {
+ public:
+  // Errors as checkpoint/files.h says; an empty file is kDataLoss.
+  explicit MappedFile(const std::string& path);
+  int64_t size() const { return size_; }
+  const void* data() const { return memory_.get(); }
+  // Bytes from `offset` on as a tensor, which keeps the mapping alive. The caller has compared it with size().
+  Tensor view(int64_t offset, std::vector<int64_t> shape, DType dtype) const;
+
+ private:
+  std::shared_ptr<void> memory_;
+  int64_t size_ = 0;
+};
+
+// The whole of a small file.
+std::string read_text(const std::string& path);
+
+}  // namespace tessera::inference

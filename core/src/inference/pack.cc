@@ -1,0 +1,159 @@
+// pack_model(): floats in, a directory of quantized rows out.
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <utility>
+
+#include "checkpoint/safetensors.h"
+#include "inference/manifest.h"
+#include "inference/staging.h"
+#include "inference/table_file.h"
+#include "tessera/packed_model.h"
+
+namespace tessera {
+namespace inference {
+namespace {
+
+constexpr int64_t kBlockBytes = int64_t{4} << 20;
+
+// Rows of floats to rows of a format, block by block, and what that loses.
+class RowPacker {
+ public:
+  RowPacker(const QuantizedTable& from, RowFormat format)
+      : from_(from), dim_(from.config.embedding_dim), stride_(sdk::row_bytes(format, dim_, kRowAlignment)) {
+    report_.table = from.config.name;
+    report_.format = format;
+    report_.bytes_before = from.config.num_embeddings * sdk::row_bytes(*from.config.row_format, dim_);
+    report_.bytes_after = from.config.num_embeddings * stride_;
+    values_.resize(static_cast<size_t>(dim_));
+    back_.resize(static_cast<size_t>(dim_));
+  }
+
+  void pack(checkpoint::OutputFile& file) {
+    const int64_t rows = from_.config.num_embeddings, at_once = std::max<int64_t>(1, kBlockBytes / stride_);
+    std::vector<uint8_t> block;
+    for (int64_t row = 0; row < rows; row += at_once) {
+      const int64_t count = std::min(at_once, rows - row);
+      block.assign(static_cast<size_t>(count * stride_), 0);
+      for (int64_t i = 0; i < count; ++i) pack_row(row + i, block.data() + i * stride_);
+      file.write_at(kHeaderBytes + row * stride_, block.data(), count * stride_);
+    }
+    if (rows > 0) report_.mean_error = sum_ / static_cast<double>(rows * dim_);
+  }
+
+  const TableReport& report() const { return report_; }
+
+ private:
+  void pack_row(int64_t row, uint8_t* out) {
+    sdk::decode_row(*from_.config.row_format, from_.rows.data<uint8_t>() + row * from_.rows.size(1), dim_,
+                    values_.data());
+    const int64_t at = sdk::first_non_finite(values_.data(), dim_);
+    if (at >= 0) {
+      fail(Code::kInvalidArgument, "table \"", from_.config.name, "\", row ", row, ": its value ",
+           values_[static_cast<size_t>(at)], " in column ", at, " is not finite and cannot be packed");
+    }
+    sdk::encode_row(report_.format, values_.data(), dim_, out);
+    sdk::decode_row(report_.format, out, dim_, back_.data());
+    for (size_t i = 0; i < values_.size(); ++i) {
+      const double error = std::abs(static_cast<double>(values_[i]) - static_cast<double>(back_[i]));
+      report_.worst_error = std::max(report_.worst_error, error);
+      sum_ += error;
+    }
+  }
+
+  const QuantizedTable& from_;
+  int64_t dim_, stride_;
+  double sum_ = 0;
+  TableReport report_;
+  std::vector<float> values_, back_;
+};
+
+StoredFile stored(const Staging& staging, std::string name) {
+  const checkpoint::InputFile file(staging.file(name));
+  return {std::move(name), file.size(), file.crc32(0, file.size())};
+}
+
+StoredFile write_table(const Staging& staging, size_t index, RowPacker& packer, const EmbeddingBagConfig& config) {
+  std::string name = cat("table-", index, ".rows");
+  const TableHeader header = header_of(config);
+  checkpoint::OutputFile file(staging.file(name), file_bytes(header));
+  file.write_at(0, &header, sizeof(header));
+  packer.pack(file);
+  file.sync();
+  return stored(staging, std::move(name));
+}
+
+StoredFile write_dense(const Staging& staging, const std::map<std::string, Tensor>& dense) {
+  checkpoint::StoredTensors announced;
+  for (const auto& [name, value] : dense) announced[name] = {value.dtype(), value.shape(), 0};
+  checkpoint::SafetensorsWriter writer(staging.file(kDenseFile), std::move(announced));
+  for (const auto& [name, value] : dense) writer.write(name, value);
+  writer.file().sync();
+  return stored(staging, kDenseFile);
+}
+
+void write_manifest(const Staging& staging, const Manifest& manifest) {
+  const std::string text = manifest.json();
+  checkpoint::OutputFile file(staging.file(kManifestFile), static_cast<int64_t>(text.size()));
+  file.write_at(0, text.data(), static_cast<int64_t>(text.size()));
+  file.sync();
+}
+
+// What can be refused before anything is written.
+void check_formats(const InferenceModel& model, const PackOptions& options) {
+  std::string known;
+  for (const QuantizedTable& t : model.tables) known += cat(known.empty() ? "" : ", ", t.config.name);
+  for (const auto& [name, format] : options.formats) {
+    const auto at = std::find_if(model.tables.begin(), model.tables.end(),
+                                 [&](const QuantizedTable& t) { return t.config.name == name; });
+    if (at == model.tables.end())
+      fail(Code::kNotFound, "there is no table \"", name, "\" in this model, which has: ", known);
+  }
+  for (const QuantizedTable& t : model.tables) {
+    if (sdk::info_of(*t.config.row_format).header != 0) {
+      fail(Code::kInvalidArgument, "table \"", t.config.name, "\" is in ", sdk::to_string(*t.config.row_format),
+           " already: a model is packed from floats");
+    }
+    const auto own = options.formats.find(t.config.name);
+    const RowFormat format = own == options.formats.end() ? options.format : own->second;
+    // Says which columns a format cannot have.
+    (void)quantize_rows(Tensor::empty({0, t.config.embedding_dim}), format, t.config.name);
+  }
+}
+
+std::string last_name(const std::string& directory) {
+  std::filesystem::path path = std::filesystem::absolute(directory).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  return path.filename().string();
+}
+
+}  // namespace
+}  // namespace inference
+
+using namespace inference;
+
+std::vector<TableReport> pack_model(const InferenceModel& model, const std::string& directory,
+                                    const PackOptions& options) {
+  check_formats(model, options);
+  Staging staging(directory);
+  Manifest manifest;
+  manifest.name = options.name.empty() ? last_name(directory) : options.name;
+  manifest.dlrm = model.dlrm;
+  manifest.bounds_check = model.description.bounds_check;
+  manifest.is_weighted = model.description.is_weighted;
+  std::vector<TableReport> reports;
+  for (size_t t = 0; t < model.tables.size(); ++t) {
+    EmbeddingBagConfig config = model.tables[t].config;
+    const auto own = options.formats.find(config.name);
+    config.row_format = own == options.formats.end() ? options.format : own->second;
+    RowPacker packer(model.tables[t], *config.row_format);
+    manifest.tables.push_back({config, write_table(staging, t, packer, config)});
+    reports.push_back(packer.report());
+  }
+  manifest.dense = write_dense(staging, model.dense);
+  write_manifest(staging, manifest);
+  staging.commit();
+  return reports;
+}
+
+}  // namespace tessera

@@ -1,0 +1,103 @@
+// Opening and checking packed models.
+#include "tessera/packed_model.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "checkpoint/files.h"
+#include "checkpoint/safetensors.h"
+#include "inference/manifest.h"
+#include "inference/mapped_file.h"
+#include "inference/table_file.h"
+
+namespace tessera {
+namespace inference {
+namespace {
+
+namespace fs = std::filesystem;
+
+Manifest read_manifest(const std::string& directory) {
+  const std::string path = cat(directory, '/', kManifestFile);
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) {
+    fail(Code::kNotFound, "there is no packed model at ", directory, ": it has no file ", kManifestFile,
+         "; tessera quantize makes one of a checkpoint");
+  }
+  return Manifest::from_json(read_text(path), path);
+}
+
+// A file that the manifest lists cannot be missing.
+template <class Open>
+auto listed(const Open& open) {
+  try {
+    return open();
+  } catch (const Error& e) {
+    if (e.code() == Code::kNotFound) fail(Code::kDataLoss, e.what(), "; the model lists it");
+    throw;
+  }
+}
+
+void check_size(const std::string& path, int64_t size, const StoredFile& expected) {
+  if (size == expected.bytes) return;
+  fail(Code::kDataLoss, path, " is damaged: it has ", size, " bytes, and ", kManifestFile, " says ", expected.bytes);
+}
+
+void check_sum(const std::string& path, const checkpoint::InputFile& file, const StoredFile& expected) {
+  check_size(path, file.size(), expected);
+  if (file.crc32(0, file.size()) == expected.crc) return;
+  fail(Code::kDataLoss, path, " is damaged: its checksum is not the one in ", kManifestFile);
+}
+
+std::map<std::string, Tensor> read_dense(const std::string& path, const StoredFile& expected) {
+  checkpoint::InputFile file = listed([&] { return checkpoint::InputFile(path); });
+  check_sum(path, file, expected);
+  const checkpoint::SafetensorsReader reader(std::move(file));
+  std::map<std::string, Tensor> out;
+  for (const auto& [name, tensor] : reader.tensors()) {
+    if (tensor.dtype != DType::kFloat32) fail(Code::kDataLoss, path, ": \"", name, "\" is no float32 tensor");
+    out[name] = reader.read(name);
+  }
+  return out;
+}
+
+Tensor map_rows(const std::string& path, const Manifest::Table& table) {
+  const MappedFile file = listed([&] { return MappedFile(path); });
+  const TableHeader header = header_of(table.config);
+  check_header(file.data(), file.size(), header, path);
+  return file.view(kHeaderBytes, {header.rows, header.stride}, DType::kUInt8);
+}
+
+}  // namespace
+}  // namespace inference
+
+using namespace inference;
+
+InferenceModel open_packed_model(const std::string& directory) {
+  const Manifest manifest = read_manifest(directory);
+  InferenceModel model;
+  model.description.name = manifest.name;
+  model.description.version = manifest.version;
+  model.description.is_weighted = manifest.is_weighted;
+  model.description.bounds_check = manifest.bounds_check;
+  model.dlrm = manifest.dlrm;
+  for (const Manifest::Table& t : manifest.tables) {
+    model.tables.push_back({t.config, map_rows(cat(directory, '/', t.file.name), t)});
+  }
+  model.dense = read_dense(cat(directory, '/', manifest.dense.name), manifest.dense);
+  try {
+    complete(model);
+  } catch (const Error& e) {
+    fail(Code::kDataLoss, directory, '/', kManifestFile, " is damaged: ", e.what());
+  }
+  return model;
+}
+
+void verify_packed_model(const std::string& directory) {
+  (void)open_packed_model(directory);  // sizes, headers, and the sums of small files
+  for (const Manifest::Table& t : read_manifest(directory).tables) {
+    const std::string path = cat(directory, '/', t.file.name);
+    check_sum(path, checkpoint::InputFile(path), t.file);
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,253 @@
+// A model over ranks: rank 0 brings every batch, the others look up their shards.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "inference/dlrm_forward.h"
+#include "inference/input_check.h"
+#include "inference/workspace.h"
+#include "tessera/packed_model.h"
+#include "tessera/planner.h"
+#include "tessera/quant_sharding.h"
+
+namespace tessera {
+namespace inference {
+namespace {
+
+// Lookups of tables that only infer.
+constexpr const char* kQuant = "quant";
+
+// A failure of one step that leaves the ranks in step; any other one is a rank that is lost.
+bool only_the_batch(Code code) { return code == Code::kInvalidArgument || code == Code::kOutOfRange; }
+
+KeyedJaggedTensor to_batch(const ModelDescription& model, const PredictInput& input) {
+  std::vector<std::string> keys;
+  int64_t ids = 0;
+  for (const ModelFeature& f : model.features) keys.push_back(f.name);
+  for (const PredictInput::Feature& f : input.features) ids += static_cast<int64_t>(f.values.size());
+  const auto features = static_cast<int64_t>(keys.size());
+  const Tensor values = Tensor::empty({ids}, DType::kInt64),
+               lengths = Tensor::empty({features * input.batch}, DType::kInt32);
+  Tensor weights;
+  if (model.is_weighted) {
+    weights = Tensor::empty({ids});
+    weights.fill(1);
+  }
+  int64_t at = 0, bag = 0;
+  for (const PredictInput::Feature& f : input.features) {
+    std::copy(f.values.begin(), f.values.end(), values.data<int64_t>() + at);
+    std::copy(f.lengths.begin(), f.lengths.end(), lengths.data<int32_t>() + bag);
+    if (!f.weights.empty()) std::copy(f.weights.begin(), f.weights.end(), weights.data<float>() + at);
+    at += static_cast<int64_t>(f.values.size());
+    bag += input.batch;
+  }
+  KeyedJaggedTensor::Options options;
+  options.keys = std::move(keys);
+  options.values = values;
+  options.lengths = lengths;
+  options.weights = weights;
+  options.stride = input.batch;
+  return KeyedJaggedTensor(std::move(options));
+}
+
+class Sharded : public ShardedPredictor {
+ public:
+  Sharded(const Runtime& runtime, InferenceModel model, const EmbeddingModuleShardingPlan& plan,
+          std::shared_ptr<ProcessGroup> group, const ShardedPredictorOptions& options)
+      : model_(std::move(model)),
+        slots_(slots_of(model_, options.kernel)),
+        group_(std::move(group)),
+        keep_alive_(options.keep_alive_s),
+        embeddings_(shard(runtime, plan, options)),
+        bad_ids_(model_.tables.size()) {
+    if (group_->rank() != 0) return;
+    dense_ = std::make_unique<DlrmForward>(runtime, model_.dlrm, model_.dense);
+    if (group_->world_size() > 1) keeper_ = std::thread([this] { keep_alive(); });
+  }
+  ~Sharded() override {
+    if (keeper_.joinable()) {
+      {
+        const std::lock_guard lock(mutex_);
+        closing_ = true;
+      }
+      wake_.notify_all();
+      keeper_.join();
+    }
+    if (group_->rank() != 0 || !lost_.empty()) return;
+    try {
+      (void)step({}, true);
+    } catch (const std::exception&) {  // the others find out by themselves
+    }
+  }
+
+  const ModelDescription& model() const override { return model_.description; }
+  const EmbeddingModuleShardingPlan& plan() const override { return embeddings_.plan(); }
+  std::string why_not(const PredictInput& input) const override { return problem_with(model(), input).sentence; }
+
+  void predict(const PredictInput& input, std::span<float> scores) override {
+    if (group_->rank() != 0)
+      fail(Code::kFailedPrecondition, "rank 0 predicts, and this is rank ", group_->rank(), ": call serve_shard()");
+    const Problem problem = problem_with(model(), input);
+    if (problem.code != Code::kOk) throw Error(problem.code, problem.sentence);
+    TESSERA_CHECK(static_cast<int64_t>(scores.size()) == input.batch, "a score for each sample");
+    const std::lock_guard lock(mutex_);
+    if (input.batch > 0) {
+      const Tensor pooled = step(to_batch(model(), input), false);
+      to_scores(dense_->logits(input.batch, input.dense.data(), pooled.data<float>()), scores);
+    }
+    count_bad_ids(slots_, input, bad_ids_);
+    ++predictions_;
+    samples_ += static_cast<uint64_t>(input.batch);
+  }
+
+  PredictorStats stats() const override {
+    const std::lock_guard lock(mutex_);
+    return {predictions_, samples_, bad_ids_};
+  }
+
+  void serve_shard() override {
+    if (group_->rank() == 0) fail(Code::kFailedPrecondition, "rank 0 predicts: serve_shard() is for the other ranks");
+    const KeyedJaggedTensor nothing = to_batch(model(), {});
+    for (bool finished = false; !finished;) {
+      try {
+        finished = embeddings_.forward(nothing, true, false).wait().all_finished;
+      } catch (const Error& e) {
+        if (!only_the_batch(e.code())) fail(Code::kUnavailable, "the sharded model has lost a rank: ", e.what());
+      }
+    }
+  }
+
+ private:
+  ShardedEmbeddingBagCollection shard(const Runtime& runtime, const EmbeddingModuleShardingPlan& plan,
+                                      const ShardedPredictorOptions& options) const {
+    ShardedModuleOptions o;
+    o.kernel = options.kernel;
+    o.is_weighted = model_.description.is_weighted;
+    o.bounds_check = model_.description.bounds_check;
+    return QuantEmbeddingBagCollectionSharder(runtime, o).shard(model_.tables, plan, group_);
+  }
+
+  // One forward of all ranks; the pooled rows of this rank's batch. Under the mutex.
+  Tensor step(const KeyedJaggedTensor& batch, bool last) {
+    if (!lost_.empty()) fail(Code::kUnavailable, lost_);
+    try {
+      last_step_ = std::chrono::steady_clock::now();
+      const auto out = embeddings_.forward(batch.keys().empty() ? to_batch(model(), {}) : batch, last, false).wait();
+      return out.values.values();
+    } catch (const Error& e) {
+      if (only_the_batch(e.code())) throw;
+      lost_ = cat("the sharded model has lost a rank: ", e.what());
+      fail(Code::kUnavailable, lost_);
+    }
+  }
+
+  // Batches of nothing while nobody predicts, so that the others' waits do not end, and a lost rank is noticed.
+  void keep_alive() {
+    std::unique_lock lock(mutex_);
+    while (!closing_ && lost_.empty()) {
+      wake_.wait_for(lock, std::chrono::duration<double>(keep_alive_ / 2));
+      if (closing_ || std::chrono::steady_clock::now() - last_step_ < std::chrono::duration<double>(keep_alive_ / 2))
+        continue;
+      try {
+        (void)step({}, false);
+      } catch (const Error&) {  // remembered in lost_
+      }
+    }
+  }
+
+  const InferenceModel model_;
+  const Slots slots_;
+  const std::shared_ptr<ProcessGroup> group_;
+  const double keep_alive_;
+  mutable std::mutex mutex_;  // of everything below
+  std::condition_variable wake_;
+  ShardedEmbeddingBagCollection embeddings_;
+  std::unique_ptr<DlrmForward> dense_;  // rank 0
+  std::string lost_;                    // why nothing works any more
+  bool closing_ = false;
+  std::chrono::steady_clock::time_point last_step_ = std::chrono::steady_clock::now();
+  uint64_t predictions_ = 0, samples_ = 0;
+  std::vector<uint64_t> bad_ids_;
+  std::thread keeper_;
+};
+
+EmbeddingModuleShardingPlan planned(const Runtime& runtime, const InferenceModel& model, const ProcessGroup& group) {
+  PlannerModule module;
+  for (const QuantizedTable& t : model.tables) {
+    EmbeddingBagConfig table = t.config;
+    // The nearest type that the planner knows: what counts is which tables are large.
+    if (sdk::info_of(*table.row_format).bits <= 16) table.data_type = DType::kFloat16;
+    table.row_format.reset();
+    module.tables.push_back(std::move(table));
+  }
+  PlannerOptions options;
+  options.topology = Topology::of(group.world_size(), group.local_world_size());
+  return EmbeddingShardingPlanner(runtime, options).plan({module}).plan.at(module.path);
+}
+
+EmbeddingModuleShardingPlan for_inference(const EmbeddingModuleShardingPlan& plan) {
+  EmbeddingModuleShardingPlan out;
+  for (const auto& [table, sharding] : plan.tables()) {
+    ParameterSharding changed = sharding;
+    changed.compute_kernel = kQuant;
+    out.add(table, std::move(changed));
+  }
+  return out;
+}
+
+// What `mine` says or throws, on all ranks. Where it throws on any, all throw the first one's error.
+std::vector<std::string> agreed(const ProcessGroup& group, const std::function<std::string()>& mine) {
+  std::string text;
+  try {
+    text = "+" + mine();
+  } catch (const Error& e) {
+    text = cat(static_cast<int32_t>(e.code()), ' ', e.what());
+  }
+  std::vector<std::string> texts = group.all_gather_text(text, "sharded model");
+  for (size_t rank = 0; rank < texts.size(); ++rank) {
+    if (texts[rank].front() == '+') continue;
+    const size_t space = texts[rank].find(' ');
+    fail(static_cast<Code>(std::stoi(texts[rank])), "rank ", rank, ": ", texts[rank].substr(space + 1));
+  }
+  for (std::string& t : texts) t.erase(0, 1);
+  return texts;
+}
+
+}  // namespace
+}  // namespace inference
+
+using namespace inference;
+
+std::unique_ptr<ShardedPredictor> open_sharded_predictor(const Runtime& runtime, const std::string& directory,
+                                                         std::shared_ptr<ProcessGroup> group,
+                                                         const ShardedPredictorOptions& options) {
+  InferenceModel model;
+  const auto versions = agreed(*group, [&] {
+    model = open_packed_model(directory);
+    return model.description.version;
+  });
+  for (size_t rank = 1; rank < versions.size(); ++rank) {
+    if (versions[rank] == versions[0]) continue;
+    fail(Code::kFailedPrecondition, "rank ", rank, " has version ", versions[rank], " of the model at ", directory,
+         ", rank 0 has version ", versions[0]);
+  }
+  // Rank 0's plan for all.
+  const auto plans = agreed(*group, [&]() -> std::string {
+    if (group->rank() != 0) return "";
+    ShardingPlan plan;
+    plan.world_size = group->world_size();
+    plan.local_world_size = group->local_world_size();
+    plan.modules.emplace_back(Dlrm::kCollectionPath,
+                              for_inference(options.plan ? *options.plan : planned(runtime, model, *group)));
+    return plan.json();
+  });
+  const ShardingPlan plan = ShardingPlan::from_json(plans[0]);
+  return std::make_unique<Sharded>(runtime, std::move(model), plan.at(Dlrm::kCollectionPath), std::move(group),
+                                   options);
+}
+
+}  // namespace tessera

@@ -1,0 +1,164 @@
+#include "inference/workspace.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "inference/input_check.h"
+
+namespace tessera::inference {
+namespace {
+
+bool is_bad(int64_t id, int64_t rows) { return static_cast<uint64_t>(id) >= static_cast<uint64_t>(rows); }
+
+DLTensor vector_of(void* data, DType dtype, const int64_t* size) {
+  return {data, kCpu.dl(), 1, to_dl(dtype), const_cast<int64_t*>(size), nullptr, 0};
+}
+
+}  // namespace
+
+Slots slots_of(const InferenceModel& model, const std::string& kernel) {
+  Slots out;
+  for (size_t t = 0; t < model.tables.size(); ++t) {
+    const EmbeddingBagConfig& table = model.tables[t].config;
+    auto group = std::find_if(out.groups.begin(), out.groups.end(),
+                              [&](const LookupOptions& g) { return g.row_format == table.row_format; });
+    if (group == out.groups.end()) {
+      LookupOptions made;
+      made.kernel = kernel;
+      made.compute_kernel = "quant";
+      made.train = false;
+      made.row_format = table.row_format;
+      group = out.groups.insert(out.groups.end(), std::move(made));
+    }
+    const auto g = static_cast<size_t>(group - out.groups.begin());
+    out.places.emplace_back(g, static_cast<int32_t>(group->tables.size()));
+    group->tables.push_back({table.name, table.num_embeddings, table.embedding_dim});
+    for (const std::string& name : table.feature_names) {
+      const auto& features = model.description.features;
+      const auto feature =
+          std::find_if(features.begin(), features.end(), [&](const ModelFeature& f) { return f.name == name; });
+      out.slots.push_back({t, static_cast<size_t>(feature - features.begin()), table.num_embeddings, table.pooling,
+                           out.width, g, out.places.back().second});
+      out.width += table.embedding_dim;
+    }
+  }
+  return out;
+}
+
+void count_bad_ids(const Slots& slots, const PredictInput& input, std::span<uint64_t> bad) {
+  for (const Slot& slot : slots.slots)
+    bad[slot.table] += static_cast<uint64_t>(count_bad(input.features[slot.feature].values, slot.rows));
+}
+
+Workspace::Workspace(const Runtime& runtime, const InferenceModel& model, const Slots& slots)
+    : slots_(slots), dense_(runtime, model.dlrm, model.dense) {
+  for (const LookupOptions& options : slots.groups) groups_.push_back({Lookup(runtime, options), {}});
+  for (size_t t = 0; t < model.tables.size(); ++t) {
+    const auto [group, index] = slots.places[t];
+    groups_[group].lookup.adopt_rows(index, model.tables[t].rows);
+  }
+  for (const Slot& slot : slots.slots) {
+    std::vector<tsr_lookup_feature>& features = groups_[slot.group].features;
+    features.reserve(features.size() + slots.slots.size());
+  }
+  bad_ids_.resize(model.tables.size());
+  slot_bad_.resize(slots.slots.size());
+}
+
+void Workspace::reserve(const PredictInput& input) {
+  size_t ids = 1;  // never an empty vector: kernels take pointers
+  for (const Slot& slot : slots_.slots) ids += input.features[slot.feature].values.size();
+  const size_t offsets = slots_.slots.size() * static_cast<size_t>(input.batch) + 1;
+  if (ids_.size() < ids) ids_.resize(ids);
+  if (offsets_.size() < offsets) offsets_.resize(offsets);
+  const int64_t values = input.batch * slots_.width;
+  if (!pooled_.defined() || pooled_.numel() < values) pooled_ = Tensor::empty({values});
+}
+
+// The slot's ids, the ends of its bags, and what each id weighs. *end: where the ids before it end.
+void Workspace::gather_slot(size_t s, const PredictInput::Feature& in, bool weights, int64_t* end) {
+  const Slot& slot = slots_.slots[s];
+  int64_t* ends = offsets_.data() + s * in.lengths.size() + 1;
+  int64_t at = *end;
+  if (slot_bad_[s] == 0 && !weights) {
+    std::copy(in.values.begin(), in.values.end(), ids_.begin() + at);
+    for (const int32_t length : in.lengths) *ends++ = at += length;
+    *end = at;
+    return;
+  }
+  const bool mean_of_some = slot.pooling == PoolingType::kMean && slot_bad_[s] > 0;
+  size_t from = 0;
+  for (const int32_t length : in.lengths) {
+    const float divisor = mean_of_some ? static_cast<float>(length) : 1.0f;
+    for (size_t i = from; i < from + static_cast<size_t>(length); ++i) {
+      if (is_bad(in.values[i], slot.rows)) continue;
+      if (weights) weights_[static_cast<size_t>(at)] = (in.weights.empty() ? 1.0f : in.weights[i]) / divisor;
+      ids_[static_cast<size_t>(at++)] = in.values[i];
+    }
+    from += static_cast<size_t>(length);
+    *ends++ = at;
+  }
+  *end = at;
+}
+
+bool Workspace::gather(const PredictInput& input) {
+  bool weights = false;
+  std::fill(bad_ids_.begin(), bad_ids_.end(), 0);
+  for (size_t s = 0; s < slots_.slots.size(); ++s) {
+    const Slot& slot = slots_.slots[s];
+    const PredictInput::Feature& in = input.features[slot.feature];
+    slot_bad_[s] = count_bad(in.values, slot.rows);
+    bad_ids_[slot.table] += static_cast<uint64_t>(slot_bad_[s]);
+    weights = weights || !in.weights.empty() || (slot_bad_[s] > 0 && slot.pooling == PoolingType::kMean);
+  }
+  if (weights && weights_.size() < ids_.size()) weights_.resize(ids_.size());
+  for (Group& g : groups_) g.features.clear();
+  int64_t end = 0;
+  offsets_[0] = 0;
+  for (size_t s = 0; s < slots_.slots.size(); ++s) {
+    const Slot& slot = slots_.slots[s];
+    const int64_t first = static_cast<int64_t>(s) * input.batch;
+    gather_slot(s, input.features[slot.feature], weights, &end);
+    // A mean that lost ids is a sum with weights: its divisor is the bag's whole length.
+    const bool sum = slot.pooling == PoolingType::kSum || slot_bad_[s] > 0;
+    groups_[slot.group].features.push_back(
+        {slot.index, sum ? TSR_POOLING_SUM : TSR_POOLING_MEAN, input.batch, first, slot.column, slots_.width});
+  }
+  return weights;
+}
+
+void Workspace::look_up(int64_t batch, bool weighted) {
+  const int64_t bags = static_cast<int64_t>(slots_.slots.size()) * batch, num_offsets = bags + 1,
+                num_ids = offsets_[static_cast<size_t>(bags)];
+  const DLTensor ids = vector_of(ids_.data(), DType::kInt64, &num_ids),
+                 offsets = vector_of(offsets_.data(), DType::kInt64, &num_offsets),
+                 weights = vector_of(weights_.data(), DType::kFloat32, &num_ids);
+  for (Group& g : groups_) {
+    const tsr_lookup lookup{sizeof(tsr_lookup),
+                            static_cast<uint32_t>(g.features.size()),
+                            sizeof(tsr_lookup_feature),
+                            0,
+                            g.features.data(),
+                            &ids,
+                            &offsets,
+                            weighted ? &weights : nullptr};
+    g.lookup.forward(lookup, pooled_, nullptr);
+  }
+}
+
+void Workspace::predict(const PredictInput& input, std::span<float> scores) {
+  reserve(input);
+  look_up(input.batch, gather(input));
+  to_scores(dense_.logits(input.batch, input.dense.data(), pooled_.data<float>()), scores);
+}
+
+void to_scores(std::span<const float> logits, std::span<float> scores) {
+  constexpr float kLeast = std::numeric_limits<float>::min(), kMost = 1.0f - std::numeric_limits<float>::epsilon() / 2;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const double p = 1 / (1 + std::exp(-static_cast<double>(logits[i])));
+    scores[i] = std::clamp(static_cast<float>(p), kLeast, kMost);
+  }
+}
+
+}  // namespace tessera::inference

@@ -1,0 +1,69 @@
+// What one prediction at a time works with: kernel instances over the shared rows, and memory that only grows.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "inference/dlrm_forward.h"
+#include "tessera/lookup.h"
+#include "tessera/packed_model.h"
+
+namespace tessera::inference {
+
+// A feature that a table looks up: one block of columns of the pooled output, in the unsharded order.
+struct Slot {
+  size_t table = 0;
+  size_t feature = 0;  // of the description
+  int64_t rows = 0;
+  PoolingType pooling = PoolingType::kSum;
+  int64_t column = 0;
+  size_t group = 0;   // of tables of one row format
+  int32_t index = 0;  // in the group
+};
+struct Slots {
+  std::vector<Slot> slots;
+  std::vector<LookupOptions> groups;
+  std::vector<std::pair<size_t, int32_t>> places;  // by table: group and index there
+  int64_t width = 0;
+};
+Slots slots_of(const InferenceModel& model, const std::string& kernel);
+
+// By table: ids that were out of range. Allocates nothing.
+void count_bad_ids(const Slots& slots, const PredictInput& input, std::span<uint64_t> bad);
+
+class Workspace {
+ public:
+  // `model` and `slots` outlive it.
+  Workspace(const Runtime& runtime, const InferenceModel& model, const Slots& slots);
+
+  // `input` has been checked. Ids out of range are left out and count in MEAN's length; by table they are counted in
+  // bad_ids().
+  void predict(const PredictInput& input, std::span<float> scores);
+  std::span<const uint64_t> bad_ids() const { return bad_ids_; }
+
+ private:
+  struct Group {
+    Lookup lookup;
+    std::vector<tsr_lookup_feature> features;
+  };
+  void reserve(const PredictInput& input);
+  // Fills ids, offsets, weights and the groups' features; returns whether there are weights.
+  bool gather(const PredictInput& input);
+  void gather_slot(size_t s, const PredictInput::Feature& in, bool weights, int64_t* end);
+  void look_up(int64_t batch, bool weighted);
+
+  const Slots& slots_;
+  std::vector<Group> groups_;
+  DlrmForward dense_;
+  std::vector<int64_t> ids_, offsets_;
+  std::vector<float> weights_;
+  Tensor pooled_;  // [samples * width], as many as were needed so far
+  std::vector<uint64_t> bad_ids_;
+  std::vector<int64_t> slot_bad_;
+};
+
+// 1 / (1 + exp(-logit)), kept inside (0, 1).
+void to_scores(std::span<const float> logits, std::span<float> scores);
+
+}  // namespace tessera::inference
