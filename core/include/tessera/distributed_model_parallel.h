@@ -44,8 +44,8 @@ struct DistributedModelParallelOptions {
   bool sum_dense_gradients = false;  // sum over ranks instead of the mean
 };
 
-// One rank plans, all get that plan. kFailedPrecondition when the ranks' models differ: the sentence names the first
-// table or setting that does.
+// One rank plans, all get that plan. kFailedPrecondition when the ranks' models or constraints differ: the sentence
+// names the first table or setting that does. Planning may take longer than the group's deadline.
 ShardingPlan collective_plan(const Runtime& runtime, const std::vector<PlannerModule>& modules,
                              const PlannerOptions& options, const ProcessGroup& group);
 

@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -256,6 +257,7 @@ struct PlannerOptions {
   int64_t max_grid_search_proposals = 10000;
   PlannerSearch search = PlannerSearch::kBalanced;
   double time_limit_s = 30;  // for search and, without a plan, its explanation; 0: none
+  std::stop_token stop;      // ends the search as the time limit does
 };
 
 class EmbeddingShardingPlanner {

@@ -1,10 +1,16 @@
 #include "tessera/distributed_model_parallel.h"
 
 #include <algorithm>
+#include <chrono>
+#include <future>
 #include <sstream>
+#include <stop_token>
 
 namespace tessera {
 namespace {
+
+// Pauses between two signs of a rank that plans; short plans are handed out at once.
+constexpr std::chrono::milliseconds kFirstSign{2}, kSigns{250};
 
 std::string describe(const PlannerModule& module) {
   std::ostringstream out;
@@ -19,10 +25,49 @@ std::string describe(const PlannerModule& module) {
   return out.str();
 }
 
+template <class T>
+void describe(std::ostringstream& out, const char* name, const std::vector<T>& values, const std::vector<T>& usual) {
+  if (values == usual) return;
+  out << ' ' << name;
+  for (const T& v : values) out << ' ' << v;
+  out << ';';
+}
+
+// Only what was asked for.
+std::string describe(const std::string& table, const ParameterConstraints& c) {
+  const ParameterConstraints usual;
+  std::ostringstream out;
+  out.precision(17);
+  out << "constraints of table \"" << table << "\":";
+  describe(out, "sharding_types", c.sharding_types, usual.sharding_types);
+  describe(out, "compute_kernels", c.compute_kernels, usual.compute_kernels);
+  describe(out, "min_partition", std::vector{c.min_partition}, {usual.min_partition});
+  describe(out, "max_shards", std::vector{c.max_shards}, {usual.max_shards});
+  describe(out, "ranks", c.ranks, usual.ranks);
+  describe(out, "forbidden_ranks", c.forbidden_ranks, usual.forbidden_ranks);
+  describe(out, "keep_together", std::vector{c.keep_together}, {usual.keep_together});
+  describe(out, "keep_apart", c.keep_apart, usual.keep_apart);
+  describe(out, "pooling_factors", c.pooling_factors, usual.pooling_factors);
+  describe(out, "num_poolings", c.num_poolings, usual.num_poolings);
+  describe(out, "batch_sizes", c.batch_sizes, usual.batch_sizes);
+  if (c.is_weighted) out << " weighted;";
+  out << '\n';
+  return out.str();
+}
+
+// Memory is left out: machines may differ in it, and that of rank 0 counts.
 std::string describe(const std::vector<PlannerModule>& modules, const PlannerOptions& options) {
-  std::string text = cat("world size ", options.topology.world_size, ", ", options.topology.local_world_size,
-                         " per host, ", options.topology.compute_device, "\nbatch size ", options.batch_size, '\n');
-  for (const PlannerModule& m : modules) text += describe(m);
+  std::string text =
+      cat("world size ", options.topology.world_size, ", ", options.topology.local_world_size, " per host, ",
+          options.topology.compute_device, "\nbatch size ", options.batch_size, "\nsearch ",
+          static_cast<int>(options.search), options.torchrec_limits ? " within TorchRec's limits" : "", '\n');
+  for (const PlannerModule& m : modules) {
+    text += describe(m);
+    for (const EmbeddingBagConfig& t : m.tables) {
+      const auto c = options.constraints.find(t.name);
+      if (c != options.constraints.end()) text += describe(t.name, c->second);
+    }
+  }
   return text;
 }
 
@@ -72,6 +117,44 @@ auto& find_path(Map& map, const std::string& path) {
   fail(Code::kNotFound, "the model has no such collection \"", path, "\"; it has", known.empty() ? " none" : known);
 }
 
+// The plan as text, or "!code why there is none".
+std::string plan_text(const Runtime& runtime, const std::vector<PlannerModule>& modules,
+                      const PlannerOptions& options) {
+  try {
+    return EmbeddingShardingPlanner(runtime, options).plan(modules).plan.json();
+  } catch (const Error& e) {
+    return cat("!", static_cast<int>(e.code()), " ", e.what());
+  } catch (const std::exception& e) {
+    return cat("!", static_cast<int>(Code::kInternal), " ", e.what());
+  }
+}
+
+// Rank 0 plans beside, and tells the others meanwhile that it is alive: a plan may take longer than the deadline of an
+// exchange, and a lost rank is noticed all the same.
+std::string plan_of_rank_0(const Runtime& runtime, const std::vector<PlannerModule>& modules, PlannerOptions options,
+                           const ProcessGroup& group) {
+  if (group.world_size() == 1) return plan_text(runtime, modules, options);
+  std::string text;
+  if (group.rank() != 0) {
+    while (text.empty()) text = group.all_gather_text("", "plan")[0];
+    return text;
+  }
+  std::stop_source stop;  // of a search that nobody waits for any more
+  options.stop = stop.get_token();
+  std::future<std::string> plan = std::async(std::launch::async, [&] { return plan_text(runtime, modules, options); });
+  try {
+    for (auto pause = kFirstSign; plan.wait_for(pause) != std::future_status::ready;
+         pause = std::min(pause * 2, kSigns))
+      group.all_gather_text("", "plan");
+    text = plan.get();
+    group.all_gather_text(text, "plan");
+  } catch (...) {
+    stop.request_stop();
+    throw;
+  }
+  return text;
+}
+
 }  // namespace
 
 ShardingPlan collective_plan(const Runtime& runtime, const std::vector<PlannerModule>& modules,
@@ -79,17 +162,7 @@ ShardingPlan collective_plan(const Runtime& runtime, const std::vector<PlannerMo
   const std::string mine = describe(modules, options);
   const auto all = group.all_gather_text(mine, "what to plan");
   for (int rank = 1; rank < group.world_size(); ++rank) check_same(all[0], all[rank], rank);
-  std::string text;  // the plan, or "!code why there is none"
-  if (group.rank() == 0) {
-    try {
-      text = EmbeddingShardingPlanner(runtime, options).plan(modules).plan.json();
-    } catch (const Error& e) {
-      text = cat("!", static_cast<int>(e.code()), " ", e.what());
-    } catch (const std::exception& e) {
-      text = cat("!", static_cast<int>(Code::kInternal), " ", e.what());
-    }
-  }
-  text = group.all_gather_text(text, "plan")[0];
+  const std::string text = plan_of_rank_0(runtime, modules, options, group);
   if (text.starts_with("!")) throw Error(static_cast<Code>(std::stoi(text.substr(1))), text.substr(text.find(' ') + 1));
   return ShardingPlan::from_json(text);
 }

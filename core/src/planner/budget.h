@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <stop_token>
+#include <utility>
 
 namespace tessera {
 
@@ -12,8 +14,9 @@ namespace tessera {
 class Budget {
  public:
   // 0 seconds: no end.
-  explicit Budget(double seconds)
-      : left_(seconds > 0 ? static_cast<int64_t>(std::min(seconds * kUnitsPerSecond, 9e18)) : INT64_MAX),
+  explicit Budget(double seconds, std::stop_token stop = {})
+      : stop_(std::move(stop)),
+        left_(seconds > 0 ? static_cast<int64_t>(std::min(seconds * kUnitsPerSecond, 9e18)) : INT64_MAX),
         end_(seconds > 0 ? Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                               std::chrono::duration<double>(std::min(seconds, 1e9)))
                          : Clock::time_point::max()) {}
@@ -36,7 +39,7 @@ class Budget {
     since_look_ += units;
     if (since_look_ >= kUnitsPerLook) {
       since_look_ = 0;
-      late_ = late_ || (end_ != Clock::time_point::max() && Clock::now() >= end_);
+      late_ = late_ || stop_.stop_requested() || (end_ != Clock::time_point::max() && Clock::now() >= end_);
     }
     return !over();
   }
@@ -48,6 +51,7 @@ class Budget {
   static constexpr int64_t kUnitsPerLook = 200'000;
 
   Budget* whole_ = nullptr;
+  std::stop_token stop_;
   int64_t left_;
   int64_t since_look_ = 0;
   Clock::time_point end_;

@@ -291,7 +291,7 @@ PlanResult EmbeddingShardingPlanner::plan(const std::vector<PlannerModule>& modu
   out.space = enumerate(modules);
   if (out.space.tables() == 0) return out;
 
-  Budget budget(options_.time_limit_s);
+  Budget budget(options_.time_limit_s, options_.stop);
   Budget part = Budget::share(budget, kSearchShare);
   const std::vector<Storage>& rooms = out.reserved.per_rank;
   SearchOutcome outcome;
