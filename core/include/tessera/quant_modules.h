@@ -23,7 +23,7 @@
 namespace tessera {
 
 struct QuantCollectionOptions {
-  std::vector<QuantizedTable> tables;
+  std::vector<QuantizedTable> tables = {};
   bool is_weighted = false;              // lookups are scaled by the batch's weights: SUM, and MEAN by the bag's length
   DType output_dtype = DType::kFloat32;  // or kFloat16, kBFloat16
   std::string kernel = "auto";           // kernel plugin that serves the compute kernel "quant"

@@ -76,10 +76,10 @@ Tensor slice_rows(const QuantizedTable& table, const RowSlice& slice);
 
 struct QuantizeOptions {
   RowFormat format = RowFormat::kInt8;
-  std::map<std::string, RowFormat> formats;  // of tables that differ
-  int64_t alignment = 1;                     // of rows, in bytes; FBGEMM's unsharded tables have 16
+  std::map<std::string, RowFormat> formats = {};  // of tables that differ
+  int64_t alignment = 1;                          // of rows, in bytes; FBGEMM's unsharded tables have 16
   // Tables of which only the first rows are kept: name to their number. Ids beyond are out of range then.
-  std::map<std::string, int64_t> first_rows;
+  std::map<std::string, int64_t> first_rows = {};
 };
 // The tables of a float collection. Rows pass through float32 in pieces. kNotFound: a table that is not in it.
 std::vector<QuantizedTable> quantize(const EmbeddingTables& collection, const QuantizeOptions& options);
