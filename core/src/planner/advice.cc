@@ -4,14 +4,13 @@
 
 #include "planner/bundles.h"
 #include "planner/search.h"
-#include "tessera/abi/sharder.h"
 
 namespace tessera {
 
 namespace {
 
 constexpr double kShareOfTrial = 0.2;  // of what is left of the budget
-constexpr int64_t kMiB = 1 << 20;
+constexpr int64_t kPage = 4096;
 constexpr int kHalvings = 8;
 constexpr int kMostMoreHosts = 16;
 constexpr size_t kMostTables = 64;  // that are relaxed one by one
@@ -114,10 +113,29 @@ class Adviser {
     found_.push_back(cat("without ", wish.name, " of the ", tables.size(), " tables that have it"));
   }
 
+  // The fastest first.
+  std::vector<std::string> types_without_limits(const std::string& table) const {
+    PlannerOptions all = options_;
+    all.constraints[table].sharding_types.clear();
+    const SearchSpace space = EmbeddingShardingPlanner(runtime_, all).enumerate(modules_);
+    std::vector<const ShardingOption*> options;
+    for (const ShardingOption& o : space.options) {
+      if (o.name == table) options.push_back(&o);
+    }
+    std::stable_sort(options.begin(), options.end(), [](const ShardingOption* a, const ShardingOption* b) {
+      return a->largest_perf < b->largest_perf;
+    });
+    std::vector<std::string> types;
+    for (const ShardingOption* o : options) {
+      if (std::find(types.begin(), types.end(), o->sharding_type) == types.end()) types.push_back(o->sharding_type);
+    }
+    return types;
+  }
+
   // For a list of types, one more type where one suffices.
   std::string smaller_than_dropping(const Wish& wish, const std::string& table) {
     if (wish.lists_types) {
-      for (const std::string& type : runtime_.ids(TSR_SHARDER_KIND)) {
+      for (const std::string& type : types_without_limits(table)) {
         PlannerOptions more = options_;
         std::vector<std::string>& types = more.constraints[table].sharding_types;
         if (std::find(types.begin(), types.end(), type) != types.end()) continue;
@@ -139,12 +157,13 @@ class Adviser {
       for (int64_t& c : out.topology.*caps) c += more;
       return out;
     };
-    int64_t high = std::max(kMiB, largest / 64);
-    const int64_t most = std::max<int64_t>(64 * kMiB, std::min(largest, INT64_MAX / 256) * 64);
+    const int64_t first = std::max(kPage, largest / 64);
+    const int64_t most = std::min(largest, INT64_MAX / 1024) * 64 + 256 * kPage;
+    int64_t high = first;
     while (high <= most && !possible(with(high))) high *= 4;
     if (high > most || budget_.over()) return;
-    int64_t low = high > std::max(kMiB, largest / 64) ? high / 4 : 0;
-    for (int i = 0; i < kHalvings && high - low > kMiB; ++i) {
+    int64_t low = high > first ? high / 4 : 0;
+    for (int i = 0; i < kHalvings && high - low > kPage; ++i) {
       const int64_t middle = low + (high - low) / 2;
       (possible(with(middle)) ? high : low) = middle;
     }

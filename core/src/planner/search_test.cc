@@ -1,0 +1,369 @@
+// The balanced search and the constraints that both searches keep.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <random>
+#include <set>
+
+#include "planner/skewed_tables.h"
+#include "tessera/planner.h"
+
+namespace tessera {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+const Runtime& sharders() {
+  static const Runtime runtime({.plugin_path = {TESSERA_PLUGINS_BUILT}, .default_path = false});
+  return runtime;
+}
+
+EmbeddingBagConfig table(const std::string& name, int64_t rows, int64_t cols) {
+  EmbeddingBagConfig t;
+  t.name = name;
+  t.num_embeddings = rows;
+  t.embedding_dim = cols;
+  t.feature_names = {name};
+  return t;
+}
+
+struct Problem {
+  std::vector<PlannerModule> modules;
+  PlannerOptions options;
+
+  ParameterConstraints& add(const std::string& name, int64_t rows, int64_t cols) {
+    if (modules.empty()) modules.emplace_back();
+    modules.front().tables.push_back(table(name, rows, cols));
+    return options.constraints[name];
+  }
+  PlanResult plan(PlannerSearch search = PlannerSearch::kBalanced) const {
+    PlannerOptions with = options;
+    with.search = search;
+    return EmbeddingShardingPlanner(sharders(), with).plan(modules);
+  }
+  std::string error() const {
+    try {
+      (void)plan();
+    } catch (const PlannerError& e) {
+      return e.what();
+    }
+    return "a plan was made";
+  }
+};
+
+Problem on_cpu(int world, int64_t ddr, int local = 0) {
+  Problem p;
+  p.options.topology = Topology::of(world, local, "cpu");
+  p.options.topology.ddr_cap = ddr;
+  p.options.storage_reservation = {StorageReservation::Kind::kFixedPercentage, 0};
+  p.options.batch_size = 4;
+  return p;
+}
+
+std::set<int> ranks_of(const PlanResult& result, const std::string& name) {
+  const std::vector<int> ranks = result.plan.at("").at(name).ranks();
+  return {ranks.begin(), ranks.end()};
+}
+
+// Every rule that a plan must keep.
+void expect_sound(const Problem& p, const PlanResult& result) {
+  const auto world = static_cast<size_t>(p.options.topology.world_size);
+  std::vector<Storage> used(world);
+  std::vector<double> time(world);
+  std::map<std::string, std::vector<std::string>> together, apart;
+  for (const size_t index : result.chosen) {
+    const ShardingOption& option = result.space.options[index];
+    const std::vector<int> ranks = result.plan.at(option.path).at(option.name).ranks();
+    ASSERT_EQ(ranks.size(), option.shards.size());
+    for (size_t i = 0; i < ranks.size(); ++i) {
+      const auto r = static_cast<size_t>(ranks[i]);
+      used[r] += option.shards[i].storage;
+      time[r] += option.shards[i].perf.total();
+    }
+    const ParameterConstraints& c = p.options.constraints.at(option.name);
+    for (const int r : ranks) {
+      EXPECT_TRUE(c.ranks.empty() || std::count(c.ranks.begin(), c.ranks.end(), r) > 0) << option.name;
+      EXPECT_EQ(std::count(c.forbidden_ranks.begin(), c.forbidden_ranks.end(), r), 0) << option.name;
+    }
+    if (c.max_shards > 0) {
+      EXPECT_LE(std::ssize(ranks), c.max_shards);
+    }
+    if (!c.keep_together.empty()) together[c.keep_together].push_back(option.name);
+    for (const std::string& group : c.keep_apart) apart[group].push_back(option.name);
+  }
+  for (size_t r = 0; r < world; ++r) {
+    EXPECT_TRUE(used[r].fits_in(p.options.topology.memory(static_cast<int>(r)))) << "rank " << r;
+  }
+  EXPECT_NEAR(*result.perf_rating, *std::max_element(time.begin(), time.end()), 1e-12 * *result.perf_rating);
+  for (const auto& [group, names] : together) {
+    for (const std::string& name : names) EXPECT_EQ(ranks_of(result, name), ranks_of(result, names.front())) << group;
+  }
+  for (const auto& [group, names] : apart) {
+    std::set<int> all;
+    size_t sum = 0;
+    for (const std::string& name : names) {
+      const std::set<int> ranks = ranks_of(result, name);
+      sum += ranks.size();
+      all.insert(ranks.begin(), ranks.end());
+    }
+    EXPECT_EQ(all.size(), sum) << group;
+  }
+}
+
+class Random {
+ public:
+  explicit Random(unsigned seed) : random_(seed) {}
+  int below(int n) { return static_cast<int>(random_() % static_cast<unsigned>(n)); }
+  bool one_in(int n) { return below(n) == 0; }
+
+ private:
+  std::mt19937 random_;
+};
+
+Problem random_problem(Random& random) {
+  const int local = 1 + random.below(4), world = local * (1 + random.below(3));
+  Problem p = on_cpu(world, (200 + random.below(1500)) * 1024, local);
+  if (random.one_in(3)) {
+    for (int r = 0; r < world; ++r) p.options.topology.ddr_caps.push_back((200 + random.below(1500)) * 1024);
+  }
+  const bool groups = random.one_in(2);
+  for (int t = 1 + random.below(8); t > 0; --t) {
+    ParameterConstraints& c = p.add(cat("t", t), 1 + random.below(3000), 4 << random.below(6));
+    c.pooling_factors = {0.5 + random.below(40)};
+    if (random.one_in(3)) c.min_partition = 8;
+    if (random.one_in(5)) c.max_shards = 1 + random.below(6);
+    if (random.one_in(6)) c.forbidden_ranks = {random.below(world)};
+    if (random.one_in(6)) c.ranks = {random.below(world), random.below(world)};
+    if (random.one_in(8)) c.sharding_types = {"table_wise", "column_wise"};
+    if (groups && random.one_in(3)) c.keep_together = cat("g", random.below(2));
+    if (groups && random.one_in(3)) c.keep_apart = {cat("a", random.below(2))};
+  }
+  return p;
+}
+
+TEST(Shards, RunsGiveBackWhatWasPutIn) {
+  Random random(3);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<Shard> list;
+    Shards shards;
+    for (int i = 0, n = random.below(20); i < n; ++i) {
+      Shard s;
+      s.rows = 1 + random.below(2);
+      s.cols = 8;
+      s.row = random.one_in(4) ? random.below(9) : i * 2;
+      s.storage.hbm = s.rows * 3;
+      s.perf.fwd_compute = static_cast<double>(s.rows);
+      list.push_back(s);
+      shards.push_back(s);
+    }
+    ASSERT_EQ(shards.size(), list.size());
+    for (size_t i = 0; i < list.size(); ++i) {
+      const Shard s = shards[i];
+      EXPECT_EQ(std::tie(s.rows, s.cols, s.row, s.col), std::tie(list[i].rows, list[i].cols, list[i].row, list[i].col));
+      EXPECT_EQ(s.storage, list[i].storage);
+      EXPECT_EQ(s.perf, list[i].perf);
+    }
+  }
+}
+
+TEST(BalancedSearch, KeepsEveryRuleAndIsNeverWorseThanGreedy) {
+  Random random(29);
+  int planned = 0, better = 0, contradictions = 0;
+  for (int round = 0; round < 400; ++round) {
+    const Problem p = random_problem(random);
+    std::optional<PlanResult> balanced, torchrec;
+    std::string why;
+    try {
+      torchrec = p.plan(PlannerSearch::kTorchrec);
+    } catch (const PlannerError&) {
+    }
+    try {
+      balanced = p.plan();
+    } catch (const PlannerError& e) {
+      why = e.what();
+      contradictions += e.kind() == PlannerError::Kind::kBadInput || e.kind() == PlannerError::Kind::kNoOption;
+    }
+    if (torchrec) expect_sound(p, *torchrec);
+    if (balanced) expect_sound(p, *balanced);
+    EXPECT_TRUE(balanced || !torchrec) << why;
+    if (!balanced || !torchrec) continue;
+    ++planned;
+    EXPECT_LE(*balanced->perf_rating, *torchrec->perf_rating * (1 + 1e-12));
+    better += *balanced->perf_rating < *torchrec->perf_rating * (1 - 1e-9);
+  }
+  EXPECT_GT(planned, 150);
+  EXPECT_GT(better, planned / 5);
+  EXPECT_GT(contradictions, 5);
+}
+
+// Tables as skewed as production's: an even partition, on fewer options than greedy needs, and always the same.
+TEST(BalancedSearch, SkewedTablesAreBalanced) {
+  for (const auto& [device, fill] : {std::pair{"cuda", 0.5}, {"cuda", 0.9}, {"cpu", 0.5}}) {
+    SkewedTables tables;
+    tables.count = 300;
+    tables.fill = fill;
+    tables.topology = Topology::of(32, 8, device);
+    const auto [modules, options] = tables.make();
+    const EmbeddingShardingPlanner planner(sharders(), options);
+    const PlanResult result = planner.plan(modules);
+    EXPECT_EQ(result.plan.json(), planner.plan(modules).plan.json());
+    for (size_t r = 0; r < result.rank_storage.size(); ++r) {
+      EXPECT_TRUE(result.rank_storage[r].fits_in(result.reserved.per_rank[r]));
+    }
+    const double mean = std::accumulate(result.rank_perf.begin(), result.rank_perf.end(), 0.0) / 32;
+    EXPECT_LT(*result.perf_rating, 1.1 * mean) << device << " " << fill;
+    std::vector<const ShardingOption*> chosen;
+    for (const size_t index : result.chosen) chosen.push_back(&result.space.options[index]);
+    const Partition greedy = greedy_partition(chosen, options.topology, result.reserved.available);
+    EXPECT_TRUE(greedy.failure || greedy.perf_rating > *result.perf_rating) << device << " " << fill;
+  }
+}
+
+TEST(BalancedSearch, TheTimeLimitEndsIt) {
+  SkewedTables tables;
+  tables.count = 2000;
+  tables.topology = Topology::of(64, 8, "cuda");
+  auto [modules, options] = tables.make();
+  for (const double limit : {1e-9, 1e-3}) {
+    for (const PlannerSearch search : {PlannerSearch::kBalanced, PlannerSearch::kTorchrec}) {
+      options.time_limit_s = limit;
+      options.search = search;
+      try {
+        const PlanResult result = EmbeddingShardingPlanner(sharders(), options).plan(modules);
+        EXPECT_EQ(result.chosen.size(), 2000u);
+      } catch (const PlannerError& e) {
+        EXPECT_THAT(e.what(), HasSubstr("time limit"));
+      }
+    }
+  }
+  options.time_limit_s = -1;
+  EXPECT_THROW(EmbeddingShardingPlanner(sharders(), options), PlannerError);
+}
+
+TEST(Constraints, TogetherAndApart) {
+  Problem p = on_cpu(4, 1 << 20);
+  p.add("a", 100, 64).keep_together = "pair";
+  p.add("b", 5000, 16).keep_together = "pair";
+  p.add("c", 100, 64).keep_apart = {"rivals"};
+  p.add("d", 100, 64).keep_apart = {"rivals", "more"};
+  p.add("e", 100, 64).keep_apart = {"more"};
+  for (const PlannerSearch search : {PlannerSearch::kBalanced, PlannerSearch::kTorchrec}) {
+    const PlanResult result = p.plan(search);
+    expect_sound(p, result);
+    EXPECT_EQ(result.plan.at("").tables().size(), 5u);
+  }
+}
+
+TEST(Constraints, MemoryOfEveryRank) {
+  Problem p = on_cpu(3, 0);
+  p.options.topology.ddr_caps = {1 << 20, 40 << 10, 40 << 10};
+  p.add("large", 3000, 64).sharding_types = {"table_wise"};
+  p.add("small", 100, 64).sharding_types = {"table_wise"};
+  const PlanResult result = p.plan();
+  expect_sound(p, result);
+  EXPECT_EQ(ranks_of(result, "large"), std::set<int>{0});
+  EXPECT_NE(ranks_of(result, "small"), std::set<int>{0});
+  p.options.topology.ddr_caps = {1, 2};
+  EXPECT_THROW((void)p.plan(), PlannerError);
+  Topology t = Topology::of(2, 2, "cuda");
+  t.set_memory_gib({1, 0}, {3});
+  EXPECT_EQ(t.memory(0), (Storage{int64_t{1} << 30, int64_t{3} << 30, t.ssd_cap}));
+  EXPECT_EQ(t.memory(1).hbm, int64_t{32} << 30);
+  EXPECT_THROW(t.set_memory_gib({1, 2, 3}, {}), PlannerError);
+  EXPECT_THROW(t.set_memory_gib({}, {-1}), PlannerError);
+}
+
+TEST(Constraints, WhatCannotHoldIsOneSentence) {
+  const auto of_two = [](const auto& change) {
+    Problem p = on_cpu(2, 1 << 20);
+    ParameterConstraints& film = p.add("film", 10, 8);
+    ParameterConstraints& user = p.add("user", 10, 8);
+    change(film, user);
+    return p.error();
+  };
+  using C = ParameterConstraints;
+  EXPECT_THAT(of_two([](C& film, C&) { film.ranks = {0}, film.forbidden_ranks = {0}; }),
+              AllOf(HasSubstr("film"), HasSubstr("pinned to is also forbidden")));
+  EXPECT_THAT(of_two([](C& film, C&) {
+                film.forbidden_ranks = {0, 1};
+              }),
+              AllOf(HasSubstr("film"), HasSubstr("all 2 ranks are forbidden")));
+  EXPECT_THAT(of_two([](C& film, C&) { film.forbidden_ranks = {2}; }), HasSubstr("rank 2 is outside the world of 2"));
+  EXPECT_THAT(of_two([](C& film, C& user) {
+                film.keep_together = user.keep_together = "pair";
+                film.ranks = {0}, user.ranks = {1};
+              }),
+              AllOf(HasSubstr("film and user"), HasSubstr("together (pair)"), HasSubstr("no rank is allowed for all")));
+  EXPECT_THAT(of_two([](C& film, C& user) {
+                film.keep_together = user.keep_together = "pair";
+                film.keep_apart = user.keep_apart = {"rivals"};
+              }),
+              AllOf(HasSubstr("film and user"), HasSubstr("apart (rivals) and together (pair)")));
+  EXPECT_THAT(of_two([](C& film, C& user) {
+                film.keep_apart = user.keep_apart = {"rivals"};
+                film.ranks = user.ranks = {1};
+              }),
+              AllOf(HasSubstr("film and user"), HasSubstr("apart (rivals)"), HasSubstr("not enough ranks")));
+  EXPECT_THAT(of_two([](C& film, C& user) {
+                film.keep_together = user.keep_together = "pair";
+                film.sharding_types = {"row_wise"}, user.sharding_types = {"table_wise"};
+              }),
+              AllOf(HasSubstr("film and user"), HasSubstr("equally many shards")));
+  EXPECT_THAT(of_two([](C& film, C&) { film.sharding_types = {"row_wise"}, film.forbidden_ranks = {1}; }),
+              AllOf(HasSubstr("film"), HasSubstr("row_wise"), HasSubstr("1 ranks allowed")));
+  EXPECT_THROW((void)planner_search_from("fastest"), Error);
+}
+
+TEST(Advice, NamesTableRankBytesAndWhatWouldFit) {
+  Problem p = on_cpu(2, 100 << 10);
+  p.add("film", 600, 64).sharding_types = {"table_wise"};  // 150 KiB
+  EXPECT_THAT(p.error(),
+              AllOf(HasSubstr("table film"), HasSubstr("rank 0"), HasSubstr("lacks"), HasSubstr("bytes"),
+                    HasSubstr("it would fit"), HasSubstr("if table film may be "), HasSubstr("more on every rank")));
+  const std::string text = p.error();
+  const size_t begin = text.find("may be ") + 7;
+  p.options.constraints["film"].sharding_types = {"table_wise",
+                                                  text.substr(begin, text.find_first_of(",.; ", begin) - begin)};
+  (void)p.plan();
+}
+
+TEST(Advice, OneRankMoreAndOneConstraintLess) {
+  Problem ranks = on_cpu(2, 100 << 10);
+  for (const char* name : {"a", "b", "c"}) ranks.add(name, 300, 64).sharding_types = {"table_wise"};  // 75 KiB each
+  EXPECT_THAT(ranks.error(), AllOf(HasSubstr("no plan"), HasSubstr("with 1 more rank of the same size")));
+  Problem pins = on_cpu(2, 100 << 10);
+  for (const char* name : {"a", "b"}) {
+    ParameterConstraints& c = pins.add(name, 300, 64);
+    c.sharding_types = {"table_wise"};
+    c.ranks = {1};
+  }
+  EXPECT_THAT(pins.error(), AllOf(HasSubstr("memory suffices in total"), HasSubstr("without ranks of table a")));
+}
+
+TEST(Advice, OfTheBytesThatItAsksFor) {
+  Problem p = on_cpu(2, 100 << 20);
+  p.add("film", 600 << 10, 64).sharding_types = {"table_wise"};  // 150 MiB
+  const std::string text = p.error();
+  const size_t end = text.find(" bytes) more on every rank");
+  ASSERT_NE(end, std::string::npos) << text;
+  const int64_t more = std::stoll(text.substr(text.rfind('(', end) + 1));
+  EXPECT_GE(more, 50 << 20);
+  EXPECT_LT(more, 54 << 20);
+  p.options.topology.ddr_cap += more;
+  (void)p.plan();
+}
+
+TEST(Advice, NothingHelps) {
+  Problem p = on_cpu(2, 1000);
+  p.options.time_limit_s = 5;
+  p.add("film", 1 << 20, 64).sharding_types = {"table_wise"};
+  p.options.constraints["film"].max_shards = 1;
+  EXPECT_THAT(p.error(), HasSubstr("no plan"));
+}
+
+}  // namespace
+}  // namespace tessera
