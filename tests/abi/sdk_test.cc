@@ -216,6 +216,7 @@ TEST(Slots, ATransportThroughItsTable) {
   const tsr_rendezvous where{};
   ASSERT_EQ(api.connect(&loop, &where, &group, &err), TSR_OK);
   EXPECT_EQ(api.world_size(group), 1);
+  EXPECT_EQ(api.host_of(group, 0), -1) << "a transport that does not say";
   int64_t send[2] = {5, 6}, recv[2] = {0, 0}, shape[1] = {2}, counts[1] = {2};
   const DLTensor from{send, {kDLCPU, 0}, 1, dtype_of<int64_t>(), shape, nullptr, 0};
   const DLTensor to{recv, {kDLCPU, 0}, 1, dtype_of<int64_t>(), shape, nullptr, 0};
