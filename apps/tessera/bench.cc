@@ -11,6 +11,7 @@ constexpr Command kBenches[] = {
     {"collective", "transports: time of one operation over its size", bench_collective},
     {"step", "forward and backward of a sharded EmbeddingBagCollection", bench_step},
     {"train", "whole DLRM training steps on synthetic data", bench_train},
+    {"plan", "time of a plan for many tables and ranks, and how even it is", bench_plan},
 };
 
 }  // namespace
@@ -21,7 +22,8 @@ int bench_command(const std::vector<std::string>& args) {
     if (name == bench.name) return bench.run({args.begin() + 1, args.end()});
   }
   const bool help = name == "--help" || name == "-h";
-  if (!help && !name.empty()) throw UsageError("unknown bench \"" + name + "\": lookup, collective, step or train");
+  if (!help && !name.empty())
+    throw UsageError("unknown bench \"" + name + "\": lookup, collective, step, train or plan");
   std::ostream& out = help ? std::cout : std::cerr;
   out << "usage: tessera bench NAME [OPTIONS]\n\n";
   for (const Command& bench : kBenches) out << "  " << bench.name << "\t" << bench.summary << '\n';

@@ -186,4 +186,20 @@ TEST(BenchTrain, TwoRanks) {
   EXPECT_FALSE(lines[0].at("stages_us").empty());
 }
 
+TEST(BenchPlan, SmallTablesOnEachDevice) {
+  const auto lines = lines_of("plan --sizes 40x8,20x16 --device cuda,cpu --local-world-size 4 --torchrec 1");
+  ASSERT_EQ(lines.size(), 4u);
+  for (const json& line : lines) {
+    expect_fields(line, {"bench", "tables", "ranks", "device", "fill", "median_s", "p10_s", "p90_s", "bar_s",
+                         "busiest_ms", "balance", "greedy_balance", "torchrec_busiest_ms"});
+    EXPECT_EQ(line.at("bench"), "plan");
+    EXPECT_GT(line.at("median_s"), 0);
+    EXPECT_GE(line.at("balance"), 1) << line;
+    EXPECT_LE(line.at("busiest_ms"), line.at("torchrec_busiest_ms").get<double>() * 1.000001) << line;
+  }
+  const Result wrong = run("plan --sizes 40", " 2>&1");
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_NE(wrong.text.find("TABLESxRANKS"), std::string::npos) << wrong.text;
+}
+
 }  // namespace

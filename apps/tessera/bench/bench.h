@@ -35,6 +35,7 @@ int bench_lookup(const std::vector<std::string>& args);
 int bench_collective(const std::vector<std::string>& args);
 int bench_step(const std::vector<std::string>& args);
 int bench_train(const std::vector<std::string>& args);
+int bench_plan(const std::vector<std::string>& args);
 
 struct CommonOptions {
   int rounds = 9;
