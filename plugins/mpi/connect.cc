@@ -1,5 +1,5 @@
 // From the launcher's job to a group, and from a group to its sub-groups.
-#include <sched.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <mutex>
@@ -10,10 +10,8 @@
 namespace tessera::mpi {
 namespace {
 
-int processors() {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
-}
+// Of the machine: a launcher may have bound each rank to one of its own.
+long processors() { return sysconf(_SC_NPROCESSORS_ONLN); }
 
 void check(const tsr_rendezvous& where) {
   if (where.world_size < 1 || where.rank < 0 || where.rank >= where.world_size) {
@@ -24,7 +22,7 @@ void check(const tsr_rendezvous& where) {
 }
 
 // All ranks of the job, in which groups are agreed upon. [any-thread]
-std::unique_ptr<Group> join_all(const tsr_rendezvous& where, double spin_us) {
+std::unique_ptr<Group> join_all(const tsr_rendezvous& where, const EngineOptions& how) {
   static std::mutex mutex;
   static Group* lobby = nullptr;  // never destroyed, as MPI itself
   const std::lock_guard lock(mutex);
@@ -33,10 +31,10 @@ std::unique_ptr<Group> join_all(const tsr_rendezvous& where, double spin_us) {
     options.rank = where.rank;
     options.ranks.resize(static_cast<size_t>(where.world_size));
     std::iota(options.ranks.begin(), options.ranks.end(), 0);
-    options.spin_us = spin_us;
+    options.spin_us = how.spin_us;
     lobby = new Group(std::move(options));
   }
-  return lobby->split(0, "connect", where.timeout_s, spin_us);
+  return lobby->split(0, "connect", how);
 }
 
 }  // namespace
@@ -48,16 +46,25 @@ void Mpi::probe(sdk::Host) {
             "this process was not started as a rank of an MPI job: start the job with mpirun, or srun --mpi=pmix");
 }
 
+Mpi::Mpi(const sdk::Setup& setup) : spin_us_(setup.options.number("spin_us", -1)) {
+  const double bytes = setup.options.number("max_message", 1 << 30);
+  if (!(bytes >= 1 && bytes <= 1 << 30)) {
+    sdk::fail(TSR_INVALID_ARGUMENT, "mpi: max_message is ", bytes, ": it takes 1 to ", 1 << 30, " bytes");
+  }
+  max_message_ = static_cast<size_t>(bytes);
+}
+
 std::unique_ptr<sdk::Group> Mpi::connect(const tsr_rendezvous& where) {
   check(where);
   const int32_t here = where.local_world_size > 0 ? where.local_world_size : where.world_size;
   const bool crowded = here > processors();
-  const double spin_us = spin_us_ >= 0 ? spin_us_ : crowded ? 50 : 1000;
+  EngineOptions how;
+  how.timeout_s = where.timeout_s;
+  how.spin_us = spin_us_ >= 0 ? spin_us_ : crowded ? 50 : 1000;
+  how.max_message = max_message_;
   if (where.world_size == 1) {
-    EngineOptions alone;
-    alone.ranks = {0};
-    alone.timeout_s = where.timeout_s;
-    return std::make_unique<Group>(std::move(alone));
+    how.ranks = {0};
+    return std::make_unique<Group>(std::move(how));
   }
   Process& process = Process::instance();
   process.initialise(where.timeout_s);
@@ -66,19 +73,17 @@ std::unique_ptr<sdk::Group> Mpi::connect(const tsr_rendezvous& where) {
               ", but MPI says rank ", process.rank(), " of ", process.size(),
               ": let one launcher alone start the ranks, or choose another comm.backend");
   }
-  return join_all(where, spin_us);
+  return join_all(where, how);
 }
 
 int32_t Group::host_of(int32_t rank) const {
   return world_size() == 1 ? 0 : Process::instance().host_of(engine_.options().ranks[static_cast<size_t>(rank)]);
 }
 
-std::unique_ptr<sdk::Group> Group::split(int32_t color) {
-  return split(color, "split", engine_.options().timeout_s, engine_.options().spin_us);
-}
+std::unique_ptr<sdk::Group> Group::split(int32_t color) { return split(color, "split", engine_.options()); }
 
 // Every rank offers a group id of its own; each new group takes that of its rank 0.
-std::unique_ptr<Group> Group::split(int32_t color, const char* label, double timeout_s, double spin_us) {
+std::unique_ptr<Group> Group::split(int32_t color, const char* label, const EngineOptions& how) {
   struct Member {
     int64_t color;
     uint64_t id;
@@ -95,7 +100,7 @@ std::unique_ptr<Group> Group::split(int32_t color, const char* label, double tim
   const DLTensor own{&mine, {kDLCPU, 0}, 1, int64, &own_shape, nullptr, 0};
   const DLTensor all{members.data(), {kDLCPU, 0}, 1, int64, &all_shape, nullptr, 0};
   const std::vector<int64_t> counts(world, 2);
-  sdk::Work* gathered = all_gather_v(own, all, counts, {sizeof(tsr_collective_call), 0, nullptr, timeout_s, label});
+  sdk::Work* gathered = all_gather_v(own, all, counts, {sizeof(tsr_collective_call), 0, nullptr, how.timeout_s, label});
   try {
     gathered->wait();
   } catch (...) {
@@ -106,8 +111,9 @@ std::unique_ptr<Group> Group::split(int32_t color, const char* label, double tim
 
   if (color < 0) return nullptr;
   EngineOptions child;
-  child.timeout_s = timeout_s;
-  child.spin_us = spin_us;
+  child.timeout_s = how.timeout_s;
+  child.spin_us = how.spin_us;
+  child.max_message = how.max_message;
   for (size_t rank = 0; rank < world; ++rank) {
     if (members[rank].color != color) continue;
     if (child.ranks.empty()) child.id = members[rank].id;

@@ -12,8 +12,6 @@
 namespace tessera::mpi {
 namespace {
 
-// Of one message: MPI counts bytes with an int.
-constexpr size_t kLongest = size_t{1} << 30;
 // Of a reduction: small enough to stay in the cache.
 constexpr size_t kChunk = size_t{256} << 10;
 // An operation whose data arrived in time is not late because wait() was called late.
@@ -40,6 +38,9 @@ Engine::~Engine() {
   const std::lock_guard lock(process_.mutex());
   process_.remove(this);
   while (!in_flight_.empty()) abandon(*in_flight_.back());
+  for (std::shared_ptr<Op>& op : ops_) {
+    if (!op->requests.empty()) process_.keep(std::move(op));
+  }
   if (!failed_) tell_all(Notice::kGoodbye, TSR_OK, "");
   stop_listening();
 }
@@ -55,6 +56,7 @@ Op& Engine::prepare(OpKind kind, const sdk::CollectiveCall& call) {
     if (world_size() > 1) {
       made.out.resize(options_.ranks.size());
       made.in.resize(options_.ranks.size());
+      made.copies.resize(options_.ranks.size());
     }
     free_ops_.push_back(&made);
   }
@@ -69,7 +71,7 @@ Op& Engine::prepare(OpKind kind, const sdk::CollectiveCall& call) {
   op.deadline = after(op.timeout_s);
   op.requests.clear();
   op.parts.clear();
-  op.contributions_left = op.sends_left = op.receives_left = 0;
+  op.contributions_left = op.sends_left = op.receives_left = op.signals_left = 0;
   return op;
 }
 
@@ -113,9 +115,8 @@ void Engine::begin(Op& op) {
       Lane& lane = op.lanes[rank];
       op.sends_left += lane.sends;
       op.receives_left += lane.receives;
-      int unused = 0;
       if (lane.receives) {
-        receive(op, Op::Role::kHeader, rank, reinterpret_cast<char*>(&op.in[rank]), sizeof(Message), &unused);
+        receive_message(op, {Op::Role::kHeader, rank, false}, Channel::kHeader, &op.in[rank], sizeof(Message));
       }
       if (lane.sends) send_first(op, rank);
     }
@@ -163,40 +164,52 @@ bool Engine::wait_once(Op& op, Clock::time_point deadline) {
 
 // --- messages --------------------------------------------------------------------------------------------------------
 
-void Engine::send(Op& op, Op::Role role, int32_t rank, const char* data, size_t bytes, int* count) {
-  const int tag =
-      process_.tag(options_.id, op.header.sequence, role == Op::Role::kHandOut ? Channel::kResult : Channel::kData);
+void Engine::send(Op& op, Op::Part part, const char* data, size_t bytes, int* count) {
+  const Channel channel = part.role == Op::Role::kHandOut ? Channel::kResult : Channel::kData;
   for (size_t done = 0; done < bytes;) {
-    const size_t n = std::min(bytes - done, kLongest);
-    MPI_Request request = MPI_REQUEST_NULL;
-    check(MPI_Isend(data + done, static_cast<int>(n), MPI_BYTE, options_.ranks[rank], tag, process_.comm(), &request),
-          "MPI_Isend");
-    op.requests.push_back(request);
-    op.parts.push_back({role, rank});
+    const size_t n = std::min(bytes - done, options_.max_message);
+    send_message(op, part, channel, data + done, n);
     ++*count;
     done += n;
   }
+}
+
+void Engine::receive(Op& op, Op::Part part, char* to, size_t bytes, int* count) {
+  const Channel channel = part.role == Op::Role::kResult ? Channel::kResult : Channel::kData;
+  for (size_t done = 0; done < bytes;) {
+    const size_t n = std::min(bytes - done, options_.max_message);
+    receive_message(op, part, channel, to + done, n);
+    ++*count;
+    done += n;
+  }
+}
+
+void Engine::send_message(Op& op, Op::Part part, Channel channel, const void* data, size_t bytes) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, options_.ranks[part.rank],
+                  process_.tag(options_.id, op.header.sequence, channel), process_.comm(), &request),
+        "MPI_Isend");
+  op.requests.push_back(request);
+  op.parts.push_back(part);
   bytes_sent_.fetch_add(bytes, std::memory_order_relaxed);
 }
 
-void Engine::receive(Op& op, Op::Role role, int32_t rank, char* to, size_t bytes, int* count) {
-  const Channel channel = role == Op::Role::kHeader  ? Channel::kHeader
-                          : role == Op::Role::kFirst ? Channel::kData
-                                                     : Channel::kResult;
-  const int tag = process_.tag(options_.id, op.header.sequence, channel);
-  for (size_t done = 0; done < bytes;) {
-    const size_t n = std::min(bytes - done, kLongest);
-    MPI_Request request = MPI_REQUEST_NULL;
-    check(MPI_Irecv(to + done, static_cast<int>(n), MPI_BYTE, options_.ranks[rank], tag, process_.comm(), &request),
-          "MPI_Irecv");
-    op.requests.push_back(request);
-    op.parts.push_back({role, rank});
-    ++*count;
-    done += n;
-  }
+void Engine::receive_message(Op& op, Op::Part part, Channel channel, void* to, size_t bytes) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Irecv(to, static_cast<int>(bytes), MPI_BYTE, options_.ranks[part.rank],
+                  process_.tag(options_.id, op.header.sequence, channel), process_.comm(), &request),
+        "MPI_Irecv");
+  op.requests.push_back(request);
+  op.parts.push_back(part);
 }
 
-// The header, with the data in it or followed by it.
+// Tells a rank that what goes over this channel's neighbour can come: its receive is posted.
+void Engine::signal(Op& op, Channel channel, int32_t rank) {
+  send_message(op, {Op::Role::kReady, rank, false}, channel, nullptr, 0);
+  ++op.signals_left;
+}
+
+// The header, with the data in it, followed by a copy of it, or by itself once the other is ready.
 void Engine::send_first(Op& op, int32_t rank) {
   Lane& lane = op.lanes[rank];
   Message& message = op.out[rank];
@@ -204,16 +217,19 @@ void Engine::send_first(Op& op, int32_t rank) {
   message.header.bytes = lane.send_bytes + (op.reduction.hands_out ? op.reduction.bytes : 0);
   const size_t within = lane.send_bytes <= kInline ? lane.send_bytes : 0;
   if (within > 0) std::memcpy(message.data, lane.send, within);
-  MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Isend(&message, static_cast<int>(sizeof(Header) + within), MPI_BYTE, options_.ranks[rank],
-                  process_.tag(options_.id, op.header.sequence, Channel::kHeader), process_.comm(), &request),
-        "MPI_Isend");
-  op.requests.push_back(request);
-  op.parts.push_back({Op::Role::kSend, rank});
   ++lane.sending;
-  bytes_sent_.fetch_add(sizeof(Header) + within, std::memory_order_relaxed);
-  if (within < lane.send_bytes) send(op, Op::Role::kSend, rank, lane.send, lane.send_bytes, &lane.sending);
-  if (op.reduction.hands_out && op.reduction.bytes > 0) lane.handing_out = 1;  // until the reduction is done
+  send_message(op, {Op::Role::kSend, rank, false}, Channel::kHeader, &message, sizeof(Header) + within);
+  if (lane.send_bytes > kCopied) {
+    ++lane.sending;  // until the other is ready
+    receive_message(op, {Op::Role::kDataReady, rank, false}, Channel::kDataReady, nullptr, 0);
+  } else if (within < lane.send_bytes) {
+    op.copies[rank].assign(lane.send, lane.send + lane.send_bytes);
+    send(op, {Op::Role::kSend, rank, false}, op.copies[rank].data(), lane.send_bytes, &lane.sending);
+  }
+  if (!op.reduction.hands_out || op.reduction.bytes == 0) return;
+  lane.handing_out = 1;  // until the reduction is done, and the other is ready
+  lane.wants = op.reduction.bytes <= kCopied;
+  if (!lane.wants) receive_message(op, {Op::Role::kResultReady, rank, false}, Channel::kResultReady, nullptr, 0);
 }
 
 void Engine::progress() noexcept {
@@ -261,25 +277,34 @@ void Engine::ended(Op& op, Op::Part part, const MPI_Status& status) {
     case Op::Role::kSend:
       --lane.sending;
       receive_result_if_due(op, part.rank);
-      end_send_if_complete(op, part.rank);
       break;
     case Op::Role::kHandOut:
       --lane.handing_out;
-      end_send_if_complete(op, part.rank);
+      break;
+    case Op::Role::kReady:
+      --op.signals_left;
       break;
     case Op::Role::kHeader:
       check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
       heard(op, part.rank, static_cast<size_t>(bytes));
       break;
-    case Op::Role::kFirst:
+    case Op::Role::kData:
       if (--lane.arriving == 0 && op.reduction.exists()) contributed(op);
-      end_receive_if_complete(op, part.rank);
+      break;
+    case Op::Role::kDataReady:
+      --lane.sending;
+      send(op, {Op::Role::kSend, part.rank, true}, lane.send, lane.send_bytes, &lane.sending);
       break;
     case Op::Role::kResult:
       --lane.results;
-      end_receive_if_complete(op, part.rank);
+      break;
+    case Op::Role::kResultReady:
+      lane.wants = true;
+      hand_out_if_due(op, part.rank);
       break;
   }
+  end_receive_if_complete(op, part.rank);
+  end_send_if_complete(op, part.rank);
 }
 
 void Engine::heard(Op& op, int32_t rank, size_t bytes) {
@@ -301,14 +326,15 @@ void Engine::heard(Op& op, int32_t rank, size_t bytes) {
   }
   lane.heard = true;
   if (first > kInline) {
-    receive(op, Op::Role::kFirst, rank, reduces ? contribution(op, rank) : lane.recv, first, &lane.arriving);
+    char* to = reduces ? contribution(op, rank) : lane.recv;
+    receive(op, {Op::Role::kData, rank, !reduces}, to, first, &lane.arriving);
+    if (first > kCopied) signal(op, Channel::kDataReady, rank);
   } else if (reduces) {
     contributed(op);
   } else if (first > 0) {
     std::memcpy(lane.recv, op.in[rank].data, first);
   }
   receive_result_if_due(op, rank);
-  end_receive_if_complete(op, rank);
 }
 
 // The reduced piece may go where what was sent lies: not before that is over.
@@ -316,8 +342,8 @@ void Engine::receive_result_if_due(Op& op, int32_t rank) {
   Lane& lane = op.lanes[rank];
   if (!op.reduction.exists() || !lane.heard || lane.asked || lane.sending > 0) return;
   lane.asked = true;
-  receive(op, Op::Role::kResult, rank, lane.recv, lane.recv_bytes, &lane.results);
-  end_receive_if_complete(op, rank);
+  receive(op, {Op::Role::kResult, rank, true}, lane.recv, lane.recv_bytes, &lane.results);
+  if (lane.recv_bytes > kCopied) signal(op, Channel::kResultReady, rank);
 }
 
 void Engine::end_receive_if_complete(Op& op, int32_t rank) {
@@ -348,15 +374,23 @@ char* Engine::contribution(Op& op, int32_t rank) {
 void Engine::contributed(Op& op) {
   if (--op.contributions_left > 0) return;
   reduce(op);
+  const Reduction& r = op.reduction;
+  if (r.hands_out && r.bytes <= kCopied) op.result.assign(r.target, r.target + r.bytes);
   for (int32_t rank = 0; rank < world_size(); ++rank) {
     if (rank == options_.rank) continue;
-    Lane& lane = op.lanes[rank];
-    if (lane.handing_out > 0) {
-      lane.handing_out = 0;
-      send(op, Op::Role::kHandOut, rank, op.reduction.target, op.reduction.bytes, &lane.handing_out);
-    }
+    hand_out_if_due(op, rank);
     end_receive_if_complete(op, rank);
   }
+}
+
+void Engine::hand_out_if_due(Op& op, int32_t rank) {
+  Lane& lane = op.lanes[rank];
+  if (op.contributions_left > 0 || !lane.wants) return;
+  const bool lent = op.reduction.bytes > kCopied;
+  lane.handing_out = 0;
+  lane.wants = false;
+  send(op, {Op::Role::kHandOut, rank, lent}, lent ? op.reduction.target : op.result.data(), op.reduction.bytes,
+       &lane.handing_out);
 }
 
 // ((rank 0 op rank 1) op rank 2) ..., in rank 0's contribution, which on rank 0 itself is the target.

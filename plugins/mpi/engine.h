@@ -5,6 +5,10 @@
 // missing, and one that ranks call with different sizes damages memory. Here each rank tells each other what it is
 // doing in the first message, with small data in it; larger data follows in messages of its own, received where it
 // belongs. Reductions happen in rank order: the same bits on all ranks, in every run.
+//
+// MPI cannot take a send back. So memory of the caller is lent to MPI only for a peer that has said it is receiving;
+// for one that never comes nothing is on its way, and the caller may free its buffers once wait() has failed. Data that
+// is not large is sent from a copy, without asking.
 #pragma once
 
 #include <mpi.h>
@@ -32,11 +36,12 @@ struct Lane {
   size_t recv_bytes = 0;
 
   // How far it is. Set and used by the engine.
-  int sending = 0;      // messages of `send` that are on their way
-  int handing_out = 0;  // messages of the reduced piece that are, or one that is to come
+  int sending = 0;      // messages of `send` that are on their way, or one that is to come
+  int handing_out = 0;  // the same of the reduced piece
   int arriving = 0;     // messages awaited of what the other sends first
   int results = 0;      // messages awaited of its reduced piece
   bool heard = false;   // its header has come
+  bool wants = false;   // it is ready to receive the reduced piece
   bool asked = false;   // its reduced piece is being received
 };
 
@@ -64,19 +69,24 @@ struct Op final : sdk::Work {
   Clock::time_point deadline;
   double timeout_s = 0;
 
-  enum class Role : uint8_t { kSend, kHandOut, kHeader, kFirst, kResult };
+  enum class Role : uint8_t { kSend, kHandOut, kReady, kHeader, kData, kDataReady, kResult, kResultReady };
   struct Part {
     Role role;
     int32_t rank;
+    bool lent;  // memory of the caller
+    bool receives() const { return role >= Role::kHeader; }
   };
   std::vector<MPI_Request> requests;
-  std::vector<Part> parts;          // of the requests
-  std::vector<Message> out, in;     // by rank
-  std::vector<char> contributions;  // those too large for a message, by rank
-  int contributions_left = 0;       // ranks
-  int sends_left = 0;               // lanes
+  std::vector<Part> parts;                // of the requests
+  std::vector<Message> out, in;           // by rank
+  std::vector<std::vector<char>> copies;  // of data, by rank that it goes to
+  std::vector<char> result;               // a copy of the reduced piece
+  std::vector<char> contributions;        // those too large for a message, by rank
+  int contributions_left = 0;             // ranks
+  int sends_left = 0;                     // lanes
   int receives_left = 0;
-  bool done() const { return sends_left == 0 && receives_left == 0; }
+  int signals_left = 0;  // messages
+  bool done() const { return sends_left == 0 && receives_left == 0 && signals_left == 0; }
 
   void wait() override;
   void recycle() noexcept override;
@@ -85,9 +95,10 @@ struct Op final : sdk::Work {
 struct EngineOptions {
   uint64_t id = 0;
   int32_t rank = 0;
-  std::vector<int> ranks;  // of the members, in MPI's communicator
-  double timeout_s = 30;   // of operations that do not bring their own
-  double spin_us = 0;      // how long to try before sleeping
+  std::vector<int> ranks;                // of the members, in MPI's communicator
+  double timeout_s = 30;                 // of operations that do not bring their own
+  double spin_us = 0;                    // how long to try before sleeping
+  size_t max_message = size_t{1} << 30;  // bytes; larger data goes in several messages, as MPI counts with an int
 };
 
 class Engine {
@@ -122,8 +133,12 @@ class Engine {
   // All of these under the process's mutex.
   void begin(Op& op);
   void send_first(Op& op, int32_t rank);
-  void send(Op& op, Op::Role role, int32_t rank, const char* data, size_t bytes, int* count);
-  void receive(Op& op, Op::Role role, int32_t rank, char* to, size_t bytes, int* count);
+  void send(Op& op, Op::Part part, const char* data, size_t bytes, int* count);
+  void receive(Op& op, Op::Part part, char* to, size_t bytes, int* count);
+  void send_message(Op& op, Op::Part part, Channel channel, const void* data, size_t bytes);
+  void receive_message(Op& op, Op::Part part, Channel channel, void* to, size_t bytes);
+  void signal(Op& op, Channel channel, int32_t rank);
+  void hand_out_if_due(Op& op, int32_t rank);
   void move(Op& op);
   void ended(Op& op, Op::Part part, const MPI_Status& status);
   void heard(Op& op, int32_t rank, size_t bytes);

@@ -10,9 +10,9 @@
 namespace tessera::mpi {
 namespace {
 
-// How long a failed operation waits for messages that are in the middle of being received into, or sent from, memory
-// of its caller. Ranks that live and know of the failure do the same, so this ends at once but for the dead and late.
-constexpr double kDrainReceives_s = 1, kDrainSends_s = 0.1;
+// How long a failed operation waits for messages that its caller's memory is lent to. The other side, which was ready
+// for them, does the same: it takes a moment, unless that rank is dead or stuck.
+constexpr double kDrain_s = 1;
 
 }  // namespace
 
@@ -75,6 +75,7 @@ void Engine::listen() {
 
 void Engine::stop_listening() noexcept {
   int ended = 0;
+  if (!process_.usable()) return process_.keep(notice_);
   if (notice_request_ == MPI_REQUEST_NULL || MPI_Cancel(&notice_request_) != MPI_SUCCESS) return;
   if (MPI_Test(&notice_request_, &ended, MPI_STATUS_IGNORE) != MPI_SUCCESS || ended == 0) process_.keep(notice_);
 }
@@ -127,34 +128,26 @@ void Engine::late(const Op& op) {
                                   " did not finish within " + seconds + " s");
 }
 
-// Ends an operation of a failed group. Receives that nobody has answered are cancelled. A send cannot be; one that its
-// receiver never asks for does nothing. What else is on its way is given a moment; should the caller's memory still be
-// written to after that, MPI is not called any more in this process.
+// Ends an operation of a failed group. What lies in the engine's memory stays as it is, for ever if need be. Messages
+// for which memory of the caller is lent are waited for, then taken back; should that not be possible, MPI is not
+// called any more in this process, lest it touch memory that is used for something else.
 void Engine::abandon(Op& op) noexcept {
   std::erase(in_flight_, &op);
-  const size_t n = op.requests.size();
-  for (size_t i = 0; i < n; ++i) {
-    const bool sends = op.parts[i].role == Op::Role::kSend || op.parts[i].role == Op::Role::kHandOut;
-    if (!sends && op.requests[i] != MPI_REQUEST_NULL) MPI_Cancel(&op.requests[i]);
-  }
-  const Clock::time_point begin = Clock::now();
-  while (true) {
-    bool sending = false, receiving = false;
-    for (size_t i = 0; i < n; ++i) {
+  const Clock::time_point deadline = after(kDrain_s);
+  while (process_.usable()) {
+    const bool last_moment = Clock::now() >= deadline;
+    bool moving = false, lent = false;
+    for (size_t i = 0; i < op.requests.size(); ++i) {
+      if (op.requests[i] == MPI_REQUEST_NULL) continue;
+      if (op.parts[i].receives() && (last_moment || !op.parts[i].lent)) MPI_Cancel(&op.requests[i]);
       int done = 0;
-      if (op.requests[i] == MPI_REQUEST_NULL || MPI_Test(&op.requests[i], &done, MPI_STATUS_IGNORE) != MPI_SUCCESS ||
-          done != 0) {
-        continue;
-      }
-      const bool sends = op.parts[i].role == Op::Role::kSend || op.parts[i].role == Op::Role::kHandOut;
-      (sends ? sending : receiving) = true;
+      if (MPI_Test(&op.requests[i], &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done != 0) continue;
+      moving = true;
+      lent |= op.parts[i].lent;
     }
-    if (!sending && !receiving) return op.requests.clear();
-    const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
-    if (!receiving && waited > kDrainSends_s) return;
-    if (waited > kDrainReceives_s) {
-      return process_.give_up("mpi: not usable any more in this process after: " + failure_);
-    }
+    if (!moving) op.requests.clear();
+    if (!lent) return;
+    if (last_moment) process_.give_up("mpi: not usable any more in this process after: " + failure_);
     usleep(50);
   }
 }

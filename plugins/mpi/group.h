@@ -28,8 +28,9 @@ class Group final : public sdk::Group {
   uint64_t bytes_sent() const override { return engine_.bytes_sent(); }
   int32_t host_of(int32_t rank) const override;
 
-  // The group of those with this rank's color >= 0 (null: -1). `timeout_s` for this exchange and the new group.
-  std::unique_ptr<Group> split(int32_t color, const char* label, double timeout_s, double spin_us);
+  // The group of those with this rank's color >= 0 (null: -1). It gets the timeout, of this exchange too, and how to
+  // wait and send from `how`.
+  std::unique_ptr<Group> split(int32_t color, const char* label, const EngineOptions& how);
 
  private:
   // Fills in an operation and starts it. A refusal in `fill` ends the group on all ranks, who would wait otherwise.
@@ -44,14 +45,15 @@ class Mpi final : public sdk::Collective {
   static constexpr uint32_t kCapabilities = TSR_COLLECTIVE_HOST_MEMORY_ONLY | TSR_COLLECTIVE_LAUNCHES;
 
   // Options: spin_us, how long a waiting rank tries before it sleeps; negative: 1000, or 50 where the host has more
-  // ranks than processors.
-  explicit Mpi(const sdk::Setup& setup) : spin_us_(setup.options.number("spin_us", -1)) {}
+  // ranks than processors. max_message, bytes: what is larger goes in several messages.
+  explicit Mpi(const sdk::Setup& setup);
   // Refuses processes that no launcher of MPI jobs has started.
   static void probe(sdk::Host host);
   std::unique_ptr<sdk::Group> connect(const tsr_rendezvous& where) override;
 
  private:
   double spin_us_;
+  size_t max_message_;
 };
 
 }  // namespace tessera::mpi

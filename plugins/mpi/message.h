@@ -30,6 +30,8 @@ static_assert(sizeof(Header) == 64);
 
 // Data of up to so many bytes travels behind the header, in one message that shared-memory transports send at once.
 inline constexpr size_t kInline = 3904;
+// Up to so many bytes it follows in a message of its own, from a copy; beyond, from where it lies.
+inline constexpr size_t kCopied = size_t{16} << 10;
 struct Message {
   Header header;
   char data[kInline];

@@ -14,7 +14,8 @@
 namespace tessera::mpi {
 namespace {
 
-constexpr int kTagsOfGroup = static_cast<int>(kTagSlots) * 4;
+constexpr uint64_t kChannels = static_cast<uint64_t>(Channel::kCount);
+constexpr uint64_t kTagsOfGroup = kTagSlots * kChannels;
 // How long a rank that outlived a failure waits at its end for the others to end too.
 constexpr double kFarewell_s = 5;
 
@@ -83,6 +84,7 @@ std::string Process::initialise_once() {
     MPI_Query_thread(&level);
   } else {
     if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level) != MPI_SUCCESS) return "mpi: MPI_Init failed";
+    initialised_by_ = getpid();
     on_exit(&at_exit, this);
   }
   if (level < MPI_THREAD_SERIALIZED) {
@@ -117,10 +119,11 @@ void Process::at_exit(int status, void* self) { static_cast<Process*>(self)->fin
 // MPI_Finalize waits for all ranks, and a rank that failed may have left none to wait for. So a process that ends with
 // an error skips it: the launcher sees the status and ends the job. One that outlived a failure waits for a moment.
 void Process::finalise(int status) {
+  if (getpid() != initialised_by_) return;  // a child that this process has forked
   const std::lock_guard lock(mutex_);
   int finalised = 0;
   MPI_Finalized(&finalised);
-  if (finalised != 0 || status != 0 || comm_ == MPI_COMM_NULL || !unusable_.empty()) return;
+  if (finalised != 0 || status != 0 || comm_ == MPI_COMM_NULL || !usable()) return;
   MPI_Request all_ended = MPI_REQUEST_NULL;
   if (MPI_Ibarrier(comm_, &all_ended) != MPI_SUCCESS) return;
   const Clock::time_point deadline = failed_ ? after(kFarewell_s) : Clock::time_point::max();
@@ -145,7 +148,7 @@ uint64_t Process::new_group_id() {
 }
 
 int Process::tag(uint64_t group, uint64_t sequence, Channel channel) const {
-  return static_cast<int>((group * kTagSlots + sequence % kTagSlots) * 4 + static_cast<uint64_t>(channel));
+  return static_cast<int>((group * kTagSlots + sequence % kTagSlots) * kChannels + static_cast<uint64_t>(channel));
 }
 
 void Process::remove(Engine* engine) { std::erase(engines_, engine); }
@@ -161,7 +164,7 @@ void Process::progress() {
 }
 
 void Process::post(const Notice& notice, int to, int tag) noexcept {
-  if (!unusable_.empty()) return;
+  if (!usable()) return;
   try {
     posted_.push_back(std::make_unique<Posted>());
   } catch (const std::bad_alloc&) {
@@ -176,11 +179,11 @@ void Process::post(const Notice& notice, int to, int tag) noexcept {
 
 void Process::give_up(const std::string& why) {
   failed_ = true;
-  if (unusable_.empty()) unusable_ = why;
+  if (usable()) unusable_ = why;
 }
 
 void Process::check_usable() const {
-  if (!unusable_.empty()) sdk::fail(TSR_FAILED_PRECONDITION, unusable_);
+  if (!usable()) sdk::fail(TSR_FAILED_PRECONDITION, unusable_);
 }
 
 }  // namespace tessera::mpi

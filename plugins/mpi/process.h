@@ -9,6 +9,7 @@
 #pragma once
 
 #include <mpi.h>
+#include <sys/types.h>
 
 #include <chrono>
 #include <condition_variable>
@@ -28,7 +29,7 @@ using Clock = std::chrono::steady_clock;
 Clock::time_point after(double seconds);
 
 // What the messages of one operation are told apart by.
-enum class Channel { kHeader = 0, kData = 1, kResult = 2, kNotice = 3 };
+enum class Channel { kHeader, kData, kDataReady, kResult, kResultReady, kNotice, kCount };
 // Operations of one group that may be in flight at one rank, and how many tags they rotate through: more, so that a
 // rank that is ahead does not use a tag again while another still waits for its predecessor.
 inline constexpr uint64_t kInFlight = 16;
@@ -67,6 +68,7 @@ class Process {
   void note_failure() { failed_ = true; }
   // [under mutex()] Memory of a caller may still be written by MPI, which must therefore not be called again.
   void give_up(const std::string& why);
+  bool usable() const { return unusable_.empty(); }
   // [under mutex()] Throws what give_up() was told.
   void check_usable() const;
   // [under mutex()] Keeps what MPI may still read or write for the life of the process.
@@ -96,6 +98,7 @@ class Process {
   std::vector<std::shared_ptr<void>> kept_;
   std::string unusable_;
   bool failed_ = false;
+  pid_t initialised_by_ = 0;
 
   std::mutex starting_;  // of what follows
   std::condition_variable started_;

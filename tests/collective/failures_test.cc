@@ -56,8 +56,8 @@ TEST(LateRank, DataThatArrivedInTimeIsNotLateBecauseTheWaitWas) {
   with_groups(2, [](Group& group) {
     std::vector<float> data(100);
     const View<float> view(data);
-    const Pending work = group.all_reduce(view, TSR_REDUCE_SUM, call("x", 0.3));
-    pause(group.rank() == 0 ? 600 : 0);
+    const Pending work = group.all_reduce(view, TSR_REDUCE_SUM, call("x", 1));
+    pause(group.rank() == 0 ? 1500 : 0);
     group.finish(work);
     group.finish(group.barrier(call()));
   });

@@ -1,4 +1,4 @@
-// collective_suite --backend=ID [gtest's options]: the tests, on all ranks of a job.
+// collective_suite --backend=ID [--options=JSON] [gtest's options]: the tests, on all ranks of a job.
 // collective_suite --backend=ID --die=R: exchanges for ever, until rank R kills itself; prints what it was told.
 // collective_suite --backend=ID --absent=R: rank R never connects, the others give up after two seconds.
 #include <gtest/gtest.h>
@@ -71,7 +71,11 @@ int run(int argc, char** argv) {
     sleep(120);
     return 0;
   }
-  the_job() = std::make_unique<Job>(JobOptions{backend, absent >= 0 ? 2.0 : victim >= 0 ? 5.0 : 20.0});
+  const std::string options = text(argc, argv, "--options=");
+  the_job() = std::make_unique<Job>(JobOptions{backend, options.empty() ? "{}" : options,
+                                               absent >= 0   ? 2.0
+                                               : victim >= 0 ? 5.0
+                                                             : 20.0});
   if (victim >= 0) return exchange_until_failure(job(), victim);
   if (job().rank() != 0) {
     auto& listeners = testing::UnitTest::GetInstance()->listeners();

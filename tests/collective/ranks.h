@@ -80,7 +80,8 @@ struct Outcome {
 
 struct JobOptions {
   std::string backend;
-  double timeout_s = 20;  // for connecting, and of operations that do not say
+  std::string part_options = "{}";  // JSON, for the backend
+  double timeout_s = 20;            // for connecting, and of operations that do not say
 };
 
 // All ranks of the job, connected.
