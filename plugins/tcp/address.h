@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 namespace tessera::tcp {
 
@@ -13,5 +14,11 @@ struct Address {
   uint8_t reserved = 0;
 };
 static_assert(sizeof(Address) == 20);
+
+// Of a group, by rank.
+struct Members {
+  std::vector<Address> addresses;
+  std::vector<int32_t> names;  // their ranks in the whole job: messages speak of these
+};
 
 }  // namespace tessera::tcp

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <map>
+#include <numeric>
 #include <optional>
 
 #include "door.h"
@@ -38,15 +39,15 @@ void check(const tsr_rendezvous& where) {
   }
 }
 
-EngineOptions engine_options(const Job& job, const GroupId& id, int32_t rank, const std::vector<Address>& addresses,
-                             MeshBuilder& mesh, double timeout_s, Clock::time_point deadline) {
+EngineOptions engine_options(const Job& job, const GroupId& id, int32_t rank, const Members& members, MeshBuilder& mesh,
+                             double timeout_s, Clock::time_point deadline) {
   MeshOptions options;
   options.group = id;
   options.rank = rank;
-  options.addresses = addresses;
+  options.members = members;
   options.timeout_s = timeout_s;
   options.deadline = deadline;
-  return {rank, timeout_s, job.spin_us, mesh.connect(options)};
+  return {rank, timeout_s, job.spin_us, mesh.connect(options), members.names};
 }
 
 constexpr int64_t kSpareDescriptors = 64;
@@ -81,24 +82,25 @@ std::vector<int32_t> hosts_of(const std::vector<Address>& addresses) {
   return hosts;
 }
 
-Group::Group(Job job, const GroupId& id, int32_t rank, std::vector<Address> addresses, MeshBuilder& mesh,
-             double timeout_s, Clock::time_point deadline)
+Group::Group(Job job, const GroupId& id, int32_t rank, Members members, MeshBuilder& mesh, double timeout_s,
+             Clock::time_point deadline)
     : job_(std::move(job)),
       id_(id),
-      addresses_(std::move(addresses)),
-      hosts_(hosts_of(addresses_)),
-      engine_(engine_options(job_, id_, rank, addresses_, mesh, timeout_s, deadline)) {
+      members_(std::move(members)),
+      hosts_(hosts_of(members_.addresses)),
+      engine_(engine_options(job_, id_, rank, members_, mesh, timeout_s, deadline)) {
   const double left = std::chrono::duration<double>(deadline - Clock::now()).count();
   sdk::Work* all_are_here = barrier({sizeof(tsr_collective_call), 0, nullptr, std::max(left, 0.1), "connect"});
   all_are_here->wait();
   all_are_here->recycle();
 }
 
-Group::Group(Job job, double timeout_s)
-    : job_(std::move(job)), addresses_(1), hosts_(1), engine_([&] {
+Group::Group(Job job, int32_t name, double timeout_s)
+    : job_(std::move(job)), members_{std::vector<Address>(1), {name}}, hosts_(1), engine_([&] {
         EngineOptions options;
         options.timeout_s = timeout_s;
         options.links.resize(1);
+        options.names = {name};
         return options;
       }()) {}
 
@@ -107,7 +109,7 @@ std::unique_ptr<sdk::Group> Tcp::connect(const tsr_rendezvous& where) {
   const int32_t here = where.local_world_size > 0 ? where.local_world_size : where.world_size;
   const bool crowded = here > processors();
   Job job{host_, where.token == nullptr ? "" : where.token, spin_us_ >= 0 ? spin_us_ : crowded ? 5.0 : 50.0};
-  if (where.world_size == 1) return std::make_unique<Group>(std::move(job), where.timeout_s);
+  if (where.world_size == 1) return std::make_unique<Group>(std::move(job), 0, where.timeout_s);
   ensure_descriptors(2 * (where.world_size - 1) + kSpareDescriptors);
   std::optional<MeshBuilder> mesh;
   RendezvousOptions options{.host = host_,
@@ -123,14 +125,16 @@ std::unique_ptr<sdk::Group> Tcp::connect(const tsr_rendezvous& where) {
                               return mesh->address().port;
                             }};
   Meeting meeting = meet(options);
-  return std::make_unique<Group>(std::move(job), meeting.group, where.rank, std::move(meeting.addresses), *mesh,
-                                 where.timeout_s, options.deadline);
+  Members members{std::move(meeting.addresses), std::vector<int32_t>(static_cast<size_t>(where.world_size))};
+  std::iota(members.names.begin(), members.names.end(), 0);
+  return std::make_unique<Group>(std::move(job), meeting.group, where.rank, std::move(members), *mesh, where.timeout_s,
+                                 options.deadline);
 }
 
 // Every rank listens anew and tells the others its port; those of one color form a mesh. Each group so has connections
 // of its own, and a group in trouble does not disturb another.
 std::unique_ptr<sdk::Group> Group::split(int32_t color) {
-  struct Member {
+  struct Choice {
     int32_t color;
     int32_t port;
   };
@@ -138,31 +142,32 @@ std::unique_ptr<sdk::Group> Group::split(int32_t color) {
   const uint64_t number = splits_++;
   const bool alone = world_size() == 1;
   std::optional<MeshBuilder> mesh;
-  if (color >= 0 && !alone) mesh.emplace(job_.host, job_.token, addresses_[rank()]);
-  Member mine{color, mesh ? mesh->address().port : 0};
-  std::vector<Member> members(static_cast<size_t>(world_size()));
+  if (color >= 0 && !alone) mesh.emplace(job_.host, job_.token, members_.addresses[rank()]);
+  Choice mine{color, mesh ? mesh->address().port : 0};
+  std::vector<Choice> choices(static_cast<size_t>(world_size()));
 
   int64_t own_shape = 2, all_shape = 2 * world_size();
   const DLDataType int32{kDLInt, 32, 1};
   const DLTensor own{&mine, {kDLCPU, 0}, 1, int32, &own_shape, nullptr, 0};
-  const DLTensor all{members.data(), {kDLCPU, 0}, 1, int32, &all_shape, nullptr, 0};
-  const std::vector<int64_t> counts(members.size(), 2);
+  const DLTensor all{choices.data(), {kDLCPU, 0}, 1, int32, &all_shape, nullptr, 0};
+  const std::vector<int64_t> counts(choices.size(), 2);
   sdk::Work* gathered = all_gather_v(own, all, counts, {sizeof(tsr_collective_call), 0, nullptr, 0, "split"});
   gathered->wait();
   gathered->recycle();
 
   if (color < 0) return nullptr;
   int32_t my_rank = 0;
-  std::vector<Address> addresses;
+  Members members;
   for (int32_t rank = 0; rank < world_size(); ++rank) {
-    if (members[rank].color != color) continue;
-    if (rank == this->rank()) my_rank = static_cast<int32_t>(addresses.size());
-    addresses.push_back(addresses_[rank]);
-    addresses.back().port = static_cast<uint16_t>(members[rank].port);
+    if (choices[rank].color != color) continue;
+    if (rank == this->rank()) my_rank = static_cast<int32_t>(members.names.size());
+    members.addresses.push_back(members_.addresses[rank]);
+    members.addresses.back().port = static_cast<uint16_t>(choices[rank].port);
+    members.names.push_back(members_.names[rank]);
   }
-  if (addresses.size() == 1) return std::make_unique<Group>(job_, engine_.timeout_s());
-  ensure_descriptors(2 * static_cast<int64_t>(addresses.size() - 1) + kSpareDescriptors);
-  return std::make_unique<Group>(job_, child_id(id_, number, color), my_rank, std::move(addresses), *mesh,
+  if (members.names.size() == 1) return std::make_unique<Group>(job_, members.names[0], engine_.timeout_s());
+  ensure_descriptors(2 * static_cast<int64_t>(members.names.size() - 1) + kSpareDescriptors);
+  return std::make_unique<Group>(job_, child_id(id_, number, color), my_rank, std::move(members), *mesh,
                                  engine_.timeout_s(), deadline);
 }
 

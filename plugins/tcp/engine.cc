@@ -24,6 +24,7 @@ void Op::recycle() noexcept { engine->recycle(*this); }
 
 Engine::Engine(EngineOptions options)
     : rank_(options.rank),
+      name_(options.names.at(static_cast<size_t>(options.rank))),
       timeout_s_(options.timeout_s),
       spin_(static_cast<int64_t>(options.spin_us * 1000)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -33,6 +34,7 @@ Engine::Engine(EngineOptions options)
   for (size_t k = 1; k < world; ++k) {
     const size_t rank = (static_cast<size_t>(rank_) + k) % world;
     peers_[k - 1].rank = static_cast<int32_t>(rank);
+    peers_[k - 1].name = options.names[rank];
     peers_[k - 1].link = std::move(options.links[rank]);
   }
   polled_.resize(2 * peers_.size() + 1);
@@ -85,7 +87,10 @@ void Engine::start(Op& op) {
 
 void Engine::wait(Op& op) {
   if (op.done()) return;
-  const Clock::time_point deadline = std::max(op.deadline, Clock::now() + kWaitGrace);
+  const Clock::time_point start = Clock::now();
+  const Clock::time_point deadline = std::max(op.deadline, start + kWaitGrace);
+  // Asked in time, so that at the deadline it is known who does not even answer.
+  Clock::time_point probe_at = deadline - std::min<Clock::duration>(kProbeTime, (deadline - start) / 2);
   Clock::time_point idle_since = Clock::time_point::max();
   while (true) {
     throw_if_failed();
@@ -93,6 +98,10 @@ void Engine::wait(Op& op) {
     if (op.done()) return;
     const Clock::time_point now = Clock::now();
     if (now >= deadline) late(op);
+    if (now >= probe_at) {
+      probe();
+      probe_at = Clock::time_point::max();
+    }
     if (moved) {
       idle_since = Clock::time_point::max();
       continue;
@@ -101,7 +110,7 @@ void Engine::wait(Op& op) {
     if (now - idle_since < spin_) {
       sched_yield();  // where ranks share a core, the one waited for may need this one
     } else {
-      sleep(op, deadline);
+      sleep(op, std::min(deadline, probe_at));
     }
   }
 }
@@ -247,14 +256,14 @@ void Engine::check_header(Peer& peer) {
   DataHeader mine = op.header;
   mine.bytes = lane.recv_bytes + (op.reduction.function != nullptr ? op.reduction.bytes : 0);
   const DataHeader& its = peer.in;
-  if (its.magic != kDataMagic) fail(TSR_DATA_LOSS, "tcp: damaged data from rank " + std::to_string(peer.rank));
+  if (its.magic != kDataMagic) fail(TSR_DATA_LOSS, "tcp: damaged data from rank " + std::to_string(peer.name));
   if (its.kind == mine.kind && its.reduce == mine.reduce && its.dtype_code == mine.dtype_code &&
       its.dtype_bits == mine.dtype_bits && its.sequence == mine.sequence && its.bytes == mine.bytes &&
       its.total == mine.total) {
     return;
   }
-  std::string text = "tcp: ranks disagree: rank " + std::to_string(peer.rank) + " called " + describe(its) +
-                     " while rank " + std::to_string(rank_) + " called " + describe(mine);
+  std::string text = "tcp: ranks disagree: rank " + std::to_string(peer.name) + " called " + describe(its) +
+                     " while rank " + std::to_string(name_) + " called " + describe(mine);
   if (its.sequence != mine.sequence) {
     text += ", as operations number " + std::to_string(its.sequence) + " and " + std::to_string(mine.sequence);
   }

@@ -72,9 +72,10 @@ struct Op final : sdk::Work {
 
 struct EngineOptions {
   int32_t rank = 0;
-  double timeout_s = 30;    // of operations that do not bring their own
-  double spin_us = 50;      // how long to try before sleeping
-  std::vector<Link> links;  // by rank; this rank's own is empty
+  double timeout_s = 30;       // of operations that do not bring their own
+  double spin_us = 50;         // how long to try before sleeping
+  std::vector<Link> links;     // by rank; this rank's own is empty
+  std::vector<int32_t> names;  // by rank, for messages
 };
 
 class Engine {
@@ -85,6 +86,7 @@ class Engine {
   ~Engine();  // says goodbye
 
   int32_t rank() const { return rank_; }
+  int32_t name() const { return name_; }
   int32_t world_size() const { return static_cast<int32_t>(peers_.size()) + 1; }
   double timeout_s() const { return timeout_s_; }
 
@@ -106,6 +108,7 @@ class Engine {
   // Another rank: its connections and how far the traffic with it has come.
   struct Peer {
     int32_t rank = 0;
+    int32_t name = 0;
     Link link;
     uint64_t send_sequence = 0, recv_sequence = 0;  // the next operations to look at
     Op* sending = nullptr;                          // null: nothing to send or receive now
@@ -116,6 +119,9 @@ class Engine {
     ControlFrame control;
     size_t control_got = 0;
   };
+
+  // For machines to answer a probe: long enough for any network, and a queue in it.
+  static constexpr std::chrono::milliseconds kProbeTime{1000};
 
   // Operations that are not done, by sequence number.
   static constexpr uint64_t kInFlight = 64;
@@ -142,11 +148,13 @@ class Engine {
   void read_control(Peer& peer, const Op& op, int error);
   [[noreturn]] void lost(Peer& peer, const Op& op, int error);
   [[noreturn]] void late(const Op& op);
-  std::vector<int32_t> unreachable() noexcept;
+  void probe() noexcept;
+  std::vector<int32_t> unreachable() const;
   bool poison(tsr_code code, const std::string& text) noexcept;
   void tell_all(ControlKind kind, tsr_code code, const std::string& text) noexcept;
 
   int32_t rank_;
+  int32_t name_;
   double timeout_s_;
   std::chrono::nanoseconds spin_;
   std::vector<Peer> peers_;  // beginning behind this rank, so that not all ranks send to rank 0 first

@@ -18,9 +18,6 @@ namespace {
 
 std::string rank_text(int32_t rank) { return "rank " + std::to_string(rank); }
 
-// How long a machine that is asked whether it is there may take.
-constexpr std::chrono::milliseconds kProbeTime{1000};
-
 bool is_no_way_there(int error) { return error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH; }
 
 std::string within(const Op& op) {
@@ -60,7 +57,7 @@ void Engine::fail(tsr_code code, const std::string& text) {
 
 void Engine::abort(const std::string& reason) noexcept {
   if (poison(TSR_CANCELLED, "tcp: aborted by this rank: " + reason)) {
-    tell_all(ControlKind::kAbort, TSR_ABORTED, "tcp: " + rank_text(rank_) + " aborted: " + reason);
+    tell_all(ControlKind::kAbort, TSR_ABORTED, "tcp: " + rank_text(name_) + " aborted: " + reason);
   }
 }
 
@@ -85,14 +82,14 @@ void Engine::read_control(Peer& peer, const Op& op, int error) {
     if (n < 0 && try_again(errno)) return;
     if (n <= 0) {
       const int cause = n < 0 ? errno : error;
-      fail(TSR_ABORTED, "tcp: " + rank_text(peer.rank) + " died during " + name_of(op.header) + " (" +
+      fail(TSR_ABORTED, "tcp: " + rank_text(peer.name) + " died during " + name_of(op.header) + " (" +
                             (cause == 0 ? "connection closed" : std::strerror(cause)) + ")");
     }
     peer.control_got += static_cast<size_t>(n);
     if (peer.control_got < sizeof(ControlFrame)) continue;
     peer.control_got = 0;
     if (peer.control.magic != kControlMagic) {
-      fail(TSR_DATA_LOSS, "tcp: a damaged control message from " + rank_text(peer.rank));
+      fail(TSR_DATA_LOSS, "tcp: a damaged control message from " + rank_text(peer.name));
     }
     if (peer.control.kind == ControlKind::kProbe) continue;
     if (peer.control.kind == ControlKind::kAbort) {
@@ -106,8 +103,12 @@ void Engine::read_control(Peer& peer, const Op& op, int error) {
 // The data connection has ended. Why is known to the control connection, now or in a moment.
 void Engine::lost(Peer& peer, const Op& op, int error) {
   if (is_no_way_there(error)) {
+    probe();
+    const Clock::time_point answers_by = std::min(op.deadline, Clock::now() + kProbeTime);
+    while (!unreachable().empty() && Clock::now() < answers_by)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
     std::vector<int32_t> ranks = unreachable();
-    if (ranks.empty()) ranks = {peer.rank};
+    if (ranks.empty()) ranks = {peer.name};
     fail(TSR_ABORTED, "tcp: " + rank_list(ranks) + " cannot be reached any more: the connection was lost during " +
                           name_of(op.header) + " (" + std::strerror(error) + ")");
   }
@@ -116,31 +117,26 @@ void Engine::lost(Peer& peer, const Op& op, int error) {
     read_control(peer, op, error);
     if (peer.left) {
       fail(TSR_ABORTED,
-           "tcp: " + rank_text(peer.rank) + " closed its group before " + name_of(op.header) + " was done");
+           "tcp: " + rank_text(peer.name) + " closed its group before " + name_of(op.header) + " was done");
     }
     pollfd polled{peer.link.control.get(), POLLIN, 0};
     poll(&polled, 1, 10);
   } while (Clock::now() < until);
-  fail(TSR_ABORTED, "tcp: " + rank_text(peer.rank) + " died during " + name_of(op.header) + " (" +
+  fail(TSR_ABORTED, "tcp: " + rank_text(peer.name) + " died during " + name_of(op.header) + " (" +
                         (error == 0 ? "connection closed" : std::strerror(error)) + ")");
 }
 
-// Ranks whose machine does not acknowledge what is sent to it. A process that is stopped or busy has a machine that
-// does.
-std::vector<int32_t> Engine::unreachable() noexcept {
-  tell_all(ControlKind::kProbe, TSR_OK, "");
-  const Clock::time_point until = Clock::now() + kProbeTime;
+void Engine::probe() noexcept { tell_all(ControlKind::kProbe, TSR_OK, ""); }
+
+// Ranks whose machine has not acknowledged the probe. A process that is stopped or busy has a machine that does.
+std::vector<int32_t> Engine::unreachable() const {
   std::vector<int32_t> ranks;
-  do {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    ranks.clear();
-    for (const Peer& peer : peers_) {
-      int unacknowledged = 0;
-      if (!peer.left && ioctl(peer.link.control.get(), SIOCOUTQ, &unacknowledged) == 0 && unacknowledged > 0) {
-        ranks.push_back(peer.rank);
-      }
+  for (const Peer& peer : peers_) {
+    int unacknowledged = 0;
+    if (!peer.left && ioctl(peer.link.control.get(), SIOCOUTQ, &unacknowledged) == 0 && unacknowledged > 0) {
+      ranks.push_back(peer.name);
     }
-  } while (!ranks.empty() && Clock::now() < until);
+  }
   std::sort(ranks.begin(), ranks.end());
   return ranks;
 }
@@ -157,9 +153,9 @@ void Engine::late(const Op& op) {
     const bool receives = peer.receiving != nullptr && peer.receiving->header.sequence <= op.header.sequence;
     const bool sends = peer.sending != nullptr && peer.sending->header.sequence <= op.header.sequence;
     if (receives && peer.got < sizeof(DataHeader)) {
-      silent.push_back(peer.rank);
+      silent.push_back(peer.name);
     } else if (receives || sends) {
-      unfinished.push_back(peer.rank);
+      unfinished.push_back(peer.name);
     }
   }
   std::vector<int32_t>& ranks = silent.empty() ? unfinished : silent;

@@ -61,7 +61,8 @@ sdk::Work* Group::run(OpKind kind, const DLTensor* typed, const sdk::CollectiveC
   try {
     fill(op);
   } catch (const sdk::Failure& refusal) {
-    const std::string text = refusal.what() + (" (rank " + std::to_string(rank()) + ", " + name_of(op.header) + ")");
+    const std::string text =
+        refusal.what() + (" (rank " + std::to_string(engine_.name()) + ", " + name_of(op.header) + ")");
     engine_.recycle(op);
     engine_.fail(refusal.code(), text);
   }

@@ -34,7 +34,9 @@ struct MeshBuilder::Impl {
   Impl(sdk::Host host, std::string token_, const Address& own)
       : token(std::move(token_)), door(io, DoorOptions{host, token, "mesh"}, to_endpoint(own)) {}
 
-  int32_t world_size() const { return static_cast<int32_t>(options->addresses.size()); }
+  int32_t world_size() const { return static_cast<int32_t>(options->members.addresses.size()); }
+
+  int32_t name(int32_t rank) const { return options->members.names[static_cast<size_t>(rank)]; }
 
   // A rank above this one has knocked.
   void visit(SocketPtr socket, const Hello& hello) {
@@ -73,7 +75,7 @@ struct MeshBuilder::Impl {
   Task<bool> reach(SocketPtr socket, Hello hello) {
     const Cutoff cutoff(socket, milliseconds(5000));
     try {
-      co_await socket->async_connect(to_endpoint(options->addresses[hello.target]), use_awaitable);
+      co_await socket->async_connect(to_endpoint(options->members.addresses[hello.target]), use_awaitable);
       co_await knock(*socket, token, hello);
       co_return true;
     } catch (const boost::system::system_error&) {
@@ -82,7 +84,7 @@ struct MeshBuilder::Impl {
   }
 
   std::vector<Link> connect() {
-    links = std::vector<Link>(options->addresses.size());
+    links = std::vector<Link>(options->members.addresses.size());
     missing = 2 * (world_size() - 1);
     if (missing == 0) return std::move(links);
     door.open([this](SocketPtr socket, const Hello& hello) { visit(std::move(socket), hello); });
@@ -104,10 +106,10 @@ struct MeshBuilder::Impl {
   [[noreturn]] void throw_missing() const {
     std::vector<int32_t> ranks;
     for (int32_t rank = 0; rank < world_size(); ++rank) {
-      if (rank != options->rank && (!links[rank].data || !links[rank].control)) ranks.push_back(rank);
+      if (rank != options->rank && (!links[rank].data || !links[rank].control)) ranks.push_back(name(rank));
     }
-    sdk::fail(TSR_DEADLINE_EXCEEDED, "tcp: ", rank_list(ranks), " did not connect to rank ", options->rank, " within ",
-              options->timeout_s, " s");
+    sdk::fail(TSR_DEADLINE_EXCEEDED, "tcp: ", rank_list(ranks), " did not connect to rank ", name(options->rank),
+              " within ", options->timeout_s, " s");
   }
 
   std::string token;

@@ -16,8 +16,8 @@ namespace tessera::tcp {
 struct MeshOptions {
   GroupId group{};
   int32_t rank = 0;
-  std::vector<Address> addresses;  // by rank
-  double timeout_s = 30;           // for messages, and of unacknowledged data
+  Members members;
+  double timeout_s = 30;  // for messages, and of unacknowledged data
   std::chrono::steady_clock::time_point deadline;
 };
 

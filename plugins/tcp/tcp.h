@@ -27,11 +27,11 @@ void ensure_descriptors(int64_t more);
 
 class Group final : public sdk::Group {
  public:
-  // Connects to the other ranks of `addresses`, which listen already, and waits until all of them have.
-  Group(Job job, const GroupId& id, int32_t rank, std::vector<Address> addresses, class MeshBuilder& mesh,
-        double timeout_s, Clock::time_point deadline);
-  // A group of one rank: no network.
-  Group(Job job, double timeout_s);
+  // Connects to the other members, which listen already, and waits until all of them have.
+  Group(Job job, const GroupId& id, int32_t rank, Members members, class MeshBuilder& mesh, double timeout_s,
+        Clock::time_point deadline);
+  // A group of one rank, which has this name: no network.
+  Group(Job job, int32_t name, double timeout_s);
 
   int32_t rank() const override { return engine_.rank(); }
   int32_t world_size() const override { return engine_.world_size(); }
@@ -58,7 +58,7 @@ class Group final : public sdk::Group {
 
   Job job_;
   GroupId id_{};
-  std::vector<Address> addresses_;
+  Members members_;
   std::vector<int32_t> hosts_;  // by rank
   uint64_t splits_ = 0;
   Engine engine_;
