@@ -91,9 +91,8 @@ void write_report(const std::string& path, const json& report) {
   if (!out) fail(Code::kUnavailable, "cannot write the report to ", path);
 }
 
-void run_rank(const Config& config, const JobOptions& options, const RankEnvironment& where) {
-  const Runtime runtime({config.plugins.path, config.plugins.require, true, static_cast<int>(config.job.threads)});
-  const auto group = ProcessGroup::connect(runtime, where, {config.comm.backend, "{}", config.comm.timeout_s});
+void train_with(const std::shared_ptr<ProcessGroup>& group, const Runtime& runtime, const Config& config,
+                const JobOptions& options) {
   check_same_job(*group, config, options);
   TrainJob job(runtime, config, options, group);
   if (group->rank() == 0) std::fputs(job.plan().str().c_str(), stderr), std::fputs("\n\n", stderr);
@@ -105,6 +104,18 @@ void run_rank(const Config& config, const JobOptions& options, const RankEnviron
     if (!config.report.json.empty()) write_report(config.report.json, report);
   }
   group->barrier("end");
+}
+
+// What ends one rank is the reason that the others give, too.
+void run_rank(const Config& config, const JobOptions& options, const RankEnvironment& where) {
+  const Runtime runtime({config.plugins.path, config.plugins.require, true, static_cast<int>(config.job.threads)});
+  const auto group = ProcessGroup::connect(runtime, where, {config.comm.backend, "{}", config.comm.timeout_s});
+  try {
+    train_with(group, runtime, config, options);
+  } catch (const std::exception& e) {
+    group->abort(e.what());
+    throw;
+  }
 }
 
 }  // namespace

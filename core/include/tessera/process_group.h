@@ -97,8 +97,9 @@ class ProcessGroup {
   // Everybody's text, in rank order. For plans, names, errors: not for the hot path.
   std::vector<std::string> all_gather_text(const std::string& text, const char* label = nullptr) const;
 
-  uint64_t bytes_sent() const;                  // to other ranks, since connect
-  void abort(const std::string& reason) const;  // [any-thread]
+  uint64_t bytes_sent() const;  // to other ranks, since connect
+  // [any-thread] Also of in_host() and across_hosts(), where they have been made.
+  void abort(const std::string& reason) const;
 
  private:
   struct Impl;
@@ -106,6 +107,7 @@ class ProcessGroup {
   void find_hosts();
   std::vector<int32_t> hosts_by_transport() const;
   int local_ranks_of(int color) const;
+  std::shared_ptr<ProcessGroup> part(std::shared_ptr<ProcessGroup>& kept, int color) const;
   std::unique_ptr<Impl> impl_;
 };
 

@@ -1,6 +1,7 @@
 #include "tessera/process_group.h"
 
 #include <cstring>
+#include <mutex>
 #include <numeric>
 
 #include "distributed/hosts.h"
@@ -31,6 +32,7 @@ struct ProcessGroup::Impl {
   tsr_group* group = nullptr;  // null for one rank
   int rank = 0, world = 1, local_rank = 0, local_world = 1;
   std::string backend;
+  mutable std::mutex parts;                             // abort() comes from any thread
   std::shared_ptr<ProcessGroup> in_host, across_hosts;  // null until they are asked for
 
   const tsr_collective& api() const { return part->api<tsr_collective>(); }
@@ -159,14 +161,21 @@ int ProcessGroup::local_ranks_of(int color) const {
   return ranks_per_host_or_one(hosts);
 }
 
+std::shared_ptr<ProcessGroup> ProcessGroup::part(std::shared_ptr<ProcessGroup>& kept, int color) const {
+  if (!kept) {
+    std::shared_ptr<ProcessGroup> made = split(color);
+    const std::lock_guard lock(impl_->parts);
+    kept = std::move(made);
+  }
+  return kept;
+}
+
 std::shared_ptr<ProcessGroup> ProcessGroup::in_host() const {
-  if (!impl_->in_host) impl_->in_host = split(impl_->rank / impl_->local_world);
-  return impl_->in_host;
+  return part(impl_->in_host, impl_->rank / impl_->local_world);
 }
 
 std::shared_ptr<ProcessGroup> ProcessGroup::across_hosts() const {
-  if (!impl_->across_hosts) impl_->across_hosts = split(impl_->local_rank);
-  return impl_->across_hosts;
+  return part(impl_->across_hosts, impl_->local_rank);
 }
 
 Work ProcessGroup::all_to_all_v(const Tensor& send, std::span<const int64_t> send_counts, const Tensor& recv,
@@ -270,6 +279,10 @@ uint64_t ProcessGroup::bytes_sent() const {
 
 void ProcessGroup::abort(const std::string& reason) const {
   if (impl_->group) impl_->api().abort(impl_->group, reason.c_str());
+  const std::lock_guard lock(impl_->parts);
+  for (const auto& part : {impl_->in_host, impl_->across_hosts}) {
+    if (part) part->abort(reason);
+  }
 }
 
 }  // namespace tessera
