@@ -82,8 +82,10 @@ class TwoHostsFail : public testing::Test {
   TestFolder folder_;
 };
 
-TEST_F(TwoHostsFail, WhenTheLinkIsCut) {
-  HostsRun run(hosts_, job());
+class LinkCut : public TwoHostsFail, public testing::WithParamInterface<const char*> {};
+
+TEST_P(LinkCut, EveryRankNamesTheOtherHost) {
+  HostsRun run(hosts_, job({"--set", cat("table_defaults.sharding=", GetParam())}));
   ASSERT_TRUE(trains(run));
   hosts_.cut();
   const auto start = Clock::now();
@@ -92,6 +94,9 @@ TEST_F(TwoHostsFail, WhenTheLinkIsCut) {
   for (const int rank : {0, 1}) expect_failed(done[rank], HasSubstr("ranks 2, 3 cannot be reached any more"));
   for (const int rank : {2, 3}) expect_failed(done[rank], HasSubstr("ranks 0, 1 cannot be reached any more"));
 }
+
+INSTANTIATE_TEST_SUITE_P(Sharding, LinkCut, testing::Values("row_wise", "table_row_wise"),
+                         [](const auto& info) { return std::string(info.param); });
 
 TEST_F(TwoHostsFail, WhenARankStops) {
   HostsRun run(hosts_, job());

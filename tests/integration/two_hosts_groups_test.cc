@@ -93,6 +93,26 @@ TEST(HostGroups, OfAGroupWithUnevenHosts) {
   EXPECT_THAT(said, ElementsAre("0/1", "0/1", "0/1", "none"));
 }
 
+// Messages speak of ranks of the whole job, also where they come from a part of it.
+TEST(HostGroups, NameRanksOfTheJobAndAreAbortedWithIt) {
+  const std::vector<std::string> said = on_ranks(4, 2, [](const RankEnvironment& where) -> std::string {
+    const auto group = meet(where);
+    const auto in = group->in_host(), across = group->across_hosts();
+    group->barrier();
+    if (where.rank == 3) {
+      group->abort("enough");
+      return "";
+    }
+    try {
+      (where.rank == 2 ? in : where.rank == 1 ? across : group)->barrier("waiting");
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "nothing happened";
+  });
+  for (const int rank : {0, 1, 2}) EXPECT_THAT(said[rank], HasSubstr("rank 3 aborted: enough")) << rank;
+}
+
 TEST(Hosts, WhereTheLauncherDoesNotSayAreFoundByAddress) {
   const std::vector<std::string> said = on_ranks(3, 1, [](RankEnvironment where) {
     where.local_world_size = 0;
