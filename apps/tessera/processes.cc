@@ -100,6 +100,8 @@ Processes::~Processes() {
 }
 
 bool Processes::fork_rank(int rank) {
+  // What an earlier process of this rank has left behind.
+  if (const pid_t left = ranks_[static_cast<size_t>(rank)].target; left != 0) kill(left, SIGKILL);
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid < 0) fail(Code::kResourceExhausted, "cannot start rank ", rank, ": fork: ", system_error());

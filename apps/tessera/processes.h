@@ -45,7 +45,7 @@ class Processes {
   Processes(const Processes&) = delete;
   Processes& operator=(const Processes&) = delete;
 
-  bool fork_rank(int rank);  // true in the child
+  bool fork_rank(int rank);  // true in the child; a rank that has ended may be started again
   void kill_all(int signal) const;
   // The rank's wait status, if it has ended and was not reported before.
   std::optional<int> reap(int rank);

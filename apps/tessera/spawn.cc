@@ -83,20 +83,38 @@ class SignalMask {
   sigset_t waited_{}, before_{};
 };
 
+using StartRank = std::function<void(int rank)>;
+
 // What the launcher knows while it waits: the first failure, and whether it is ending the job.
 struct Ending {
   std::optional<int> status;     // to return
   std::optional<Deadline> kill;  // when SIGKILL follows
+  int restarts = 0;              // that are left
 };
 
+// A rank that dies as soon as it starts shall not use up all restarts in an instant.
+constexpr useconds_t kBeforeRestart = 300000;
+
+void restart(int rank, pid_t pid, int how, const LaunchOptions& options, const StartRank& start, Ending& ending) {
+  --ending.restarts;
+  std::cerr << options.name << ": rank " << rank << " (process " << pid << ") " << describe(how)
+            << "; starting it again (" << ending.restarts << " restarts are left)" << std::endl;
+  usleep(kBeforeRestart);
+  start(rank);
+}
+
 // Reaps what has ended. Of several failures found at once, one by a signal is the likelier cause of the others.
-void look_for_failures(Processes& processes, const LaunchOptions& options, Ending& ending) {
+void look_for_failures(Processes& processes, const LaunchOptions& options, const StartRank& start, Ending& ending) {
   int culprit = -1, how = 0;
   pid_t pid = 0;
   for (int rank = 0; rank < options.ranks; ++rank) {
     const pid_t of_rank = processes.pid(rank);
     const std::optional<int> status = processes.reap(rank);
     if (!status || *status == 0) continue;
+    if (ending.restarts > 0 && !ending.status) {
+      restart(rank, of_rank, *status, options, start, ending);
+      continue;
+    }
     if (culprit >= 0 && !(WIFSIGNALED(*status) && !WIFSIGNALED(how))) continue;
     culprit = rank, how = *status, pid = of_rank;
   }
@@ -124,10 +142,11 @@ void hand_on(int signal, const LaunchOptions& options, Processes& processes, End
             << std::endl;
 }
 
-int wait_for_all(Processes& processes, const LaunchOptions& options, const SignalMask& mask) {
+int wait_for_all(Processes& processes, const LaunchOptions& options, const SignalMask& mask, const StartRank& start) {
   Ending ending;
+  ending.restarts = options.restarts;
   while (true) {
-    look_for_failures(processes, options, ending);
+    look_for_failures(processes, options, start, ending);
     // What ranks of a job that went well have left behind is theirs.
     if (processes.running() == 0 && (!ending.status || !processes.anything_running())) {
       return ending.status.value_or(0);
@@ -320,7 +339,7 @@ int launch(const LaunchOptions& options, const std::vector<std::string>& command
   const SignalMask mask;
   const Guard guard;
   Processes processes(options.ranks, Processes::kOwnGroups);
-  for (int rank = 0; rank < options.ranks; ++rank) {
+  const StartRank start = [&](int rank) {
     if (processes.fork_rank(rank)) {
       mask.restore();
       leave_terminal();
@@ -328,8 +347,9 @@ int launch(const LaunchOptions& options, const std::vector<std::string>& command
       execute(command);
     }
     guard.add(processes.pid(rank));
-  }
-  return wait_for_all(processes, options, mask);
+  };
+  for (int rank = 0; rank < options.ranks; ++rank) start(rank);
+  return wait_for_all(processes, options, mask, start);
 }
 
 int run_ranks(int n, const std::vector<std::string>& args) {

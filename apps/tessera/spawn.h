@@ -14,12 +14,14 @@ struct LaunchOptions {
   int ranks = 1;
   int master_port = 0;  // 0: a free one
   double grace_s = 5;   // between SIGTERM and SIGKILL, once one rank has failed or the launcher was told to end
+  int restarts = 0;     // how often a rank that fails is started again instead, all ranks together
   std::string name = "tessera launch";  // before messages on standard error
 };
 
 // Starts `ranks` copies of command[0] (found along PATH) with torchrun's variables and a TESSERA_JOB_TOKEN, and waits
-// for all. When one fails, says which and why on standard error, ends the others and returns its status (128 + N for
-// signal N). SIGINT and SIGTERM are handed on. To be called from a thread that lives until it returns.
+// for all. When one fails, and no restarts are left, says which and why on standard error, ends the others and returns
+// its status (128 + N for signal N). SIGINT and SIGTERM are handed on. To be called from a thread that lives until it
+// returns.
 int launch(const LaunchOptions& options, const std::vector<std::string>& command);
 
 // The same with this very program and `args` (what follows its name): for commands with --nproc. Such a command is a

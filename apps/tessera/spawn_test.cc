@@ -57,6 +57,24 @@ TEST(Launch, NamesTheRankThatFailedAndEndsTheOthers) {
   EXPECT_THAT(said, HasSubstr("(2 still ran)"));
 }
 
+TEST(Launch, StartsAFailedRankAgainSoOften) {
+  const std::string path = scratch_file("starts");
+  testing::internal::CaptureStderr();
+  // Rank 1 is killed twice and then succeeds; rank 0 waits for that.
+  const std::string script = "if [ $RANK = 0 ]; then until [ -e " + path +
+                             ".done ]; do sleep 0.05; done; exit 0; fi; " + "echo x >> " + path + "; [ $(wc -l < " +
+                             path + ") -lt 3 ] && kill -9 $$; touch " + path + ".done";
+  EXPECT_EQ(launch({.ranks = 2, .restarts = 2}, {"sh", "-c", script}), 0);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, HasSubstr("was killed by signal 9 (Killed); starting it again (1 restarts are left)"));
+  EXPECT_THAT(said, HasSubstr("starting it again (0 restarts are left)"));
+  std::remove(path.c_str());
+  std::remove((path + ".done").c_str());
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(launch({.ranks = 1, .restarts = 1}, {"sh", "-c", "exit 5"}), 5) << "the last failure is the job's";
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("exited with status 5"));
+}
+
 TEST(Launch, ReportsASignalAndKillsWhoIgnoresSigterm) {
   std::string said;
   EXPECT_EQ(launch_shell(2, "if [ $RANK = 0 ]; then kill -9 $$; fi; trap '' TERM; while true; do sleep 0.05; done",
