@@ -19,7 +19,8 @@ function(expect text pattern)
 endfunction()
 function(build name)
   run(ignored ${CMAKE_COMMAND} -S ${work}/${name} -B ${work}/${name}-build -G ${GENERATOR} -DCMAKE_PREFIX_PATH=${prefix}
-    -DCMAKE_CXX_COMPILER=${COMPILER} -DCMAKE_BUILD_TYPE=Release "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Wpedantic -Werror")
+    -DCMAKE_CXX_COMPILER=${COMPILER} -DCMAKE_BUILD_TYPE=Release "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Wpedantic -Werror"
+    "-DCMAKE_C_FLAGS=-Wall -Wextra -Wpedantic -Werror" --no-warn-unused-cli)
   run(ignored ${CMAKE_COMMAND} --build ${work}/${name}-build)
 endfunction()
 
@@ -50,6 +51,18 @@ endforeach()
 
 run(answer ${work}/app-build/app ${work}/template-build)
 expect("${answer}" "acme.stripe proposes 2 rectangles")
+
+# A C program asks a model that the installed program made.
+if(DENSE)
+  file(COPY ${SOURCE}/tests/package/ask DESTINATION ${work})
+  file(COPY ${SOURCE}/apps/examples/ask_model.c DESTINATION ${work}/ask)
+  build(ask)
+  run(ignored ${prefix}/bin/tessera train --config ${work}/ask/job.toml --save ${work}/checkpoint)
+  run(ignored ${prefix}/bin/tessera quantize --load ${work}/checkpoint --save ${work}/model)
+  run(answer ${work}/ask-build/ask_model ${work}/model)
+  expect("${answer}" "dlrm [0-9a-f]+: 3 dense inputs, 2 features, 2 tables")
+  expect("${answer}" "score 0\\.[0-9]+ \\(1 prediction\\)")
+endif()
 
 find_program(PKG_CONFIG pkg-config)
 if(PKG_CONFIG)
