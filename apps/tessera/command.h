@@ -26,5 +26,6 @@ int conformance_command(const std::vector<std::string>& args);
 int bench_command(const std::vector<std::string>& args);
 int train_command(const std::vector<std::string>& args);
 int launch_command(const std::vector<std::string>& args);
+int serve_command(const std::vector<std::string>& args);
 
 }  // namespace tessera::cli

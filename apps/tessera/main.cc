@@ -15,6 +15,7 @@ constexpr Command kCommands[] = {
     {"conformance", "run files of recorded cases against a kernel", tessera::cli::conformance_command},
     {"bench", "measure lookups, collectives, steps and training", tessera::cli::bench_command},
     {"train", "train a model from one config file", tessera::cli::train_command},
+    {"serve", "answer over HTTP what a packed model predicts", tessera::cli::serve_command},
     {"launch", "start a command as N ranks", tessera::cli::launch_command},
 };
 

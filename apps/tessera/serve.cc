@@ -1,0 +1,180 @@
+// tessera serve: answers over HTTP what a packed model predicts.
+#include "serve/server.h"
+
+#include <boost/program_options.hpp>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+#include <thread>
+
+#include "command.h"
+#include "serve/shards.h"
+#include "tessera/dlrm.h"
+#include "tessera/error.h"
+
+namespace tessera::cli {
+namespace {
+
+namespace po = boost::program_options;
+using namespace tessera::serve;
+using std::chrono::milliseconds;
+
+struct Arguments {
+  std::string model, plan, log_level = "info";
+  std::vector<std::string> plugin_path;
+  int64_t deadline_ms = 1000, max_wait_us = 0, read_timeout_ms = 10000, idle_timeout_ms = 60000, max_body_mib = 16;
+  int64_t max_queue = 1024, max_connections = 1024;
+  ServerOptions server;
+  HandlerOptions handler;
+  BatcherOptions batcher;
+  ShardOptions shards;
+};
+
+po::options_description options_of(Arguments& a) {
+  po::options_description options("usage: tessera serve --model DIR [OPTIONS]");
+  auto add = options.add_options();
+  const auto number = [](auto* value) { return po::value(value)->value_name("N")->default_value(*value); };
+  add("model", po::value(&a.model)->value_name("DIR"), "a packed model: tessera quantize makes them");
+  add("name", po::value(&a.handler.name)->value_name("NAME"), "what clients call it (default: as it was packed)");
+  add("host", po::value(&a.server.host)->value_name("ADDRESS")->default_value(a.server.host), "0.0.0.0: all");
+  add("port", number(&a.server.port), "0: a free one, which is printed");
+  add("tls-cert", po::value(&a.server.tls_cert)->value_name("FILE"), "PEM, with its chain: HTTPS");
+  add("tls-key", po::value(&a.server.tls_key)->value_name("FILE"), "PEM");
+  add("max-batch", number(&a.batcher.max_batch), "samples predicted at once");
+  add("max-wait-us", number(&a.max_wait_us), "how long a request waits for others; 0: while a worker is free, not");
+  add("max-queue", number(&a.max_queue), "requests that wait; more get 503");
+  add("max-samples", number(&a.handler.max_samples), "of one request; more get 400");
+  add("deadline-ms", number(&a.deadline_ms), "for an answer; 503 after that");
+  add("workers", number(&a.batcher.workers), "threads that predict; 0: half the cores");
+  add("io-threads", number(&a.server.threads), "threads that read and write; 0: half the cores");
+  add("max-body-mib", number(&a.max_body_mib), "of one request; more get 413");
+  add("max-connections", number(&a.max_connections), "open at once; more get 503");
+  add("read-timeout-ms", number(&a.read_timeout_ms), "for a request to arrive; 408 after that");
+  add("idle-timeout-ms", number(&a.idle_timeout_ms), "between requests of a connection");
+  add("log-level", po::value(&a.log_level)->value_name("LEVEL")->default_value(a.log_level),
+      "error, warning, info or debug: JSON lines on standard error");
+  add("kernel", po::value(&a.shards.kernel)->value_name("ID")->default_value("auto"), "kernel plugin");
+  add("plugin-path", po::value(&a.plugin_path)->value_name("DIR"),
+      "plugins are looked for here first; may be repeated");
+  add("plan", po::value(&a.plan)->value_name("FILE"), "over ranks: where tables live (default: one is made)");
+  add("backend", po::value(&a.shards.backend)->value_name("ID")->default_value("auto"), "over ranks: the transport");
+  add("rank-timeout-s", number(&a.shards.timeout_s), "over ranks: a rank that is silent for so long is lost");
+  add("help,h", "this text; docs/serving.md has more");
+  return options;
+}
+
+void in_range(const char* option, double value, double least, double most) {
+  if (value >= least && value <= most) return;
+  std::ostringstream range;
+  range << "--" << option << " takes a number from " << least << " to " << most << ", not " << value;
+  throw UsageError(range.str());
+}
+
+void check(const Arguments& a) {
+  if (a.model.empty()) throw UsageError("--model DIR is needed: see tessera serve --help");
+  if (a.server.tls_cert.empty() != a.server.tls_key.empty())
+    throw UsageError("--tls-cert and --tls-key are given together or not at all");
+  constexpr double kDay = 86400;
+  in_range("port", a.server.port, 0, 65535);
+  in_range("max-batch", static_cast<double>(a.batcher.max_batch), 1, 1 << 20);
+  in_range("max-samples", static_cast<double>(a.handler.max_samples), 1, 1 << 20);
+  in_range("max-wait-us", static_cast<double>(a.max_wait_us), 0, 1e7);
+  in_range("max-queue", static_cast<double>(a.max_queue), 1, 1 << 20);
+  in_range("deadline-ms", static_cast<double>(a.deadline_ms), 1, kDay * 1000);
+  in_range("workers", a.batcher.workers, 0, 1024);
+  in_range("io-threads", a.server.threads, 0, 1024);
+  in_range("max-body-mib", static_cast<double>(a.max_body_mib), 1, 1024);
+  in_range("max-connections", static_cast<double>(a.max_connections), 1, 1 << 20);
+  in_range("read-timeout-ms", static_cast<double>(a.read_timeout_ms), 1, kDay * 1000);
+  in_range("idle-timeout-ms", static_cast<double>(a.idle_timeout_ms), 1, kDay * 1000);
+  in_range("rank-timeout-s", a.shards.timeout_s, 0.1, 3600);
+}
+
+Level level_of(const std::string& name) {
+  const std::pair<const char*, Level> levels[] = {
+      {"error", Level::kError}, {"warning", Level::kWarning}, {"info", Level::kInfo}, {"debug", Level::kDebug}};
+  for (const auto& [known, level] : levels) {
+    if (name == known) return level;
+  }
+  throw UsageError("--log-level takes error, warning, info or debug, not \"" + name + "\"");
+}
+
+EmbeddingModuleShardingPlan read_plan(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) fail(Code::kNotFound, "--plan: cannot read ", path);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return ShardingPlan::from_json(text.str()).at(Dlrm::kCollectionPath);
+}
+
+bool parse_arguments(const std::vector<std::string>& args, Arguments* out) {
+  Arguments& a = *out;
+  a.server.threads = a.batcher.workers = 0;
+  const po::options_description options = options_of(a);
+  po::variables_map found;
+  try {
+    po::store(po::command_line_parser(args).options(options).positional({}).run(), found);
+    po::notify(found);
+  } catch (const po::error& e) {
+    throw UsageError(std::string(e.what()) + ": see tessera serve --help");
+  }
+  if (found.count("help")) {
+    std::cout << options;
+    return false;
+  }
+  check(a);
+  const int half = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / 2);
+  if (a.server.threads == 0) a.server.threads = half;
+  if (a.batcher.workers == 0) a.batcher.workers = half;
+  a.server.max_body = static_cast<size_t>(a.max_body_mib) << 20;
+  a.server.max_bodies = std::max(a.server.max_bodies, 4 * a.server.max_body);
+  a.server.max_connections = static_cast<size_t>(a.max_connections);
+  a.server.read_timeout = milliseconds(a.read_timeout_ms);
+  a.server.idle_timeout = milliseconds(a.idle_timeout_ms);
+  a.handler.deadline = milliseconds(a.deadline_ms);
+  a.batcher.max_queue = static_cast<size_t>(a.max_queue);
+  a.batcher.max_wait = std::chrono::microseconds(a.max_wait_us);
+  a.shards.model = a.model;
+  if (!a.plan.empty()) a.shards.plan = read_plan(a.plan);
+  return true;
+}
+
+int serve_here(const Runtime& runtime, const Arguments& a, Log& log) {
+  Metrics metrics;
+  const bool sharded = a.shards.where.world_size > 1;
+  const auto open = [&]() -> std::shared_ptr<Predictor> {
+    if (sharded) return open_sharded(runtime, a.shards);
+    return open_predictor(runtime, a.model, {a.shards.kernel});
+  };
+  Server server(a.server, metrics, log);  // before the model: a port in use is found at once
+  ModelHolder models(open, metrics, log);
+  Batcher batcher(a.batcher, metrics);
+  Handler handler(a.handler, models, batcher, metrics);
+  server.watch_signals([&models] { models.reload(); });
+  const ModelDescription model = models.current()->model();
+  const std::string name = a.handler.name.empty() ? model.name : a.handler.name;
+  log.write(Level::kInfo, "listening",
+            {{"url", server.url()}, {"model", name}, {"version", model.version}, {"ranks", a.shards.where.world_size}});
+  std::cout << "serving " << name << " (version " << model.version << ") at " << server.url() << std::endl;
+  server.run(handler);
+  batcher.stop();
+  log.write(Level::kInfo, "ended");
+  return 0;
+}
+
+}  // namespace
+
+int serve_command(const std::vector<std::string>& args) {
+  Arguments a;
+  if (!parse_arguments(args, &a)) return 0;
+  Log log(level_of(a.log_level));
+  a.shards.where = RankEnvironment::from_environment();
+  RuntimeOptions options;
+  options.plugin_path = a.plugin_path;
+  if (a.shards.where.rank == 0) return serve_here(Runtime(options), a, log);
+  const int status = serve_shards(options, a.shards, log);
+  std::_Exit(status);  // not by the usual way: a thread is knocking at rank 0's door
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,28 @@
+// Ids out of range, by table: those that the model let pass and those for which requests were refused.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/predictor.h"
+
+namespace tessera::serve {
+
+class BadIds {
+ public:
+  // [any-thread] `input` was refused: counts its ids below 0 or beyond their tables' rows.
+  void refused(const std::shared_ptr<Predictor>& model, const PredictInput& input);
+  // [any-thread] Of this model, in the order of its tables.
+  std::vector<std::pair<std::string, uint64_t>> of(const std::shared_ptr<Predictor>& model) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::weak_ptr<Predictor> model_;  // whose counts these are
+  std::vector<uint64_t> refused_;   // by table
+};
+
+}  // namespace tessera::serve

@@ -1,0 +1,362 @@
+#include "serve/connection.h"
+
+#include <boost/asio.hpp>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+#include <optional>
+#include <utility>
+#ifdef TESSERA_TLS
+#include <boost/asio/ssl.hpp>
+#endif
+
+#include "tessera/error.h"
+
+namespace tessera::serve {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using asio::ip::tcp;
+using boost::system::error_code;
+using Parser = http::request_parser<http::string_body>;
+
+constexpr auto kGrace = std::chrono::milliseconds(250);  // of an idle connection when the server ends
+constexpr auto kAgain = std::chrono::milliseconds(50);
+constexpr auto kLinger = std::chrono::milliseconds(2000);  // for a client to read why it was refused
+
+// Bytes that a request may take, counted while it is under way.
+class BodyBudget {
+ public:
+  BodyBudget(std::atomic<size_t>& used, size_t bytes) : used_(used), bytes_(bytes), now_(used_ += bytes) {}
+  ~BodyBudget() { used_ -= bytes_; }
+  BodyBudget(const BodyBudget&) = delete;
+  BodyBudget& operator=(const BodyBudget&) = delete;
+  bool over(size_t most) const { return now_ > most; }
+
+ private:
+  std::atomic<size_t>& used_;
+  const size_t bytes_, now_;
+};
+
+bool is_loopback(const asio::ip::address& address) {
+  if (address.is_v6() && address.to_v6().is_v4_mapped()) {
+    return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()).is_loopback();
+  }
+  return address.is_loopback();
+}
+
+// Why reading stopped, as a response; nothing where the client is gone or never began.
+std::optional<HttpResponse> refusal(const error_code& error, bool timed_out, const ServerOptions& options) {
+  if (timed_out) {
+    return HttpResponse::failed(408, Failure::kSlowSender,
+                                cat("the request did not arrive within ", options.read_timeout.count(), " ms"));
+  }
+  if (error == http::error::body_limit) {
+    return HttpResponse::failed(413, Failure::kTooLarge, cat("a request takes at most ", options.max_body, " bytes"));
+  }
+  if (error == http::error::header_limit) {
+    return HttpResponse::failed(431, Failure::kTooLarge,
+                                cat("a request's header takes at most ", options.max_header, " bytes"));
+  }
+  if (error == http::error::end_of_stream || error == http::error::partial_message) return std::nullopt;
+  if (error.category() == make_error_code(http::error::bad_method).category()) {
+    return HttpResponse::failed(400, Failure::kBadHttp, cat("this is no HTTP/1.1 request: ", error.message()));
+  }
+  return std::nullopt;
+}
+
+http::response<http::string_body> to_http(HttpResponse&& from, unsigned version) {
+  http::response<http::string_body> out{static_cast<http::status>(from.status), version};
+  out.set(http::field::server, "tessera");
+  out.set(http::field::content_type, from.content_type);
+  if (from.json_bytes) out.set("Inference-Header-Content-Length", std::to_string(*from.json_bytes));
+  if (from.allow != nullptr) out.set(http::field::allow, from.allow);
+  if (from.retry) out.set(http::field::retry_after, "1");
+  out.body() = std::move(from.body);
+  return out;
+}
+
+template <class Stream>
+constexpr bool kIsTls = !std::is_same_v<Stream, tcp::socket>;
+
+template <class Stream>
+class StreamConnection final : public Connection, public std::enable_shared_from_this<StreamConnection<Stream>> {
+ public:
+  StreamConnection(Shared& shared, Stream stream, bool loopback)
+      : Connection(shared),
+        stream_(std::move(stream)),
+        loopback_(loopback),
+        timer_(stream_.get_executor()),
+        arrived_(stream_.get_executor()) {}
+
+  void start(bool crowded) override {
+    asio::co_spawn(stream_.get_executor(), run(this->shared_from_this(), crowded), asio::detached);
+  }
+  void end_soon() override {
+    const auto self = this->weak_from_this().lock();
+    if (!self) return;
+    asio::post(stream_.get_executor(), [self] {
+      if (self->idle_) self->limit(kGrace);
+    });
+  }
+
+ private:
+  using Self = std::shared_ptr<StreamConnection>;
+
+  // Coroutines here hand objects over in members, and await in statements of their own: gcc 12 moves temporaries that
+  // live across a suspension wrongly.
+  auto token() { return asio::redirect_error(asio::use_awaitable, error_); }
+
+  // `self` keeps this alive.
+  asio::awaitable<void> run(Self self, bool crowded) {
+    (void)self;
+    bool more = co_await greeted();
+    if (more && crowded) {
+      response_ = busy(cat(shared_.options.max_connections, " connections are open"));
+      more = co_await refuse();
+    }
+    while (more) more = co_await turn();
+    co_await close();
+  }
+
+  asio::awaitable<bool> greeted() {
+    error_ = {};
+#ifdef TESSERA_TLS
+    if constexpr (kIsTls<Stream>) {
+      limit(shared_.options.read_timeout);
+      co_await stream_.async_handshake(asio::ssl::stream_base::server, token());
+      no_limit();
+    }
+#endif
+    co_return !error_;
+  }
+
+  // One request and its response. False: no more of them.
+  asio::awaitable<bool> turn() {
+    bool good = co_await first_byte();
+    if (!good) co_return false;
+    parser_.emplace();
+    parser_->header_limit(static_cast<uint32_t>(shared_.options.max_header));
+    parser_->body_limit(shared_.options.max_body);
+    response_.reset();
+    limit(shared_.options.read_timeout);
+    good = co_await read();
+    no_limit();
+    budget_.reset();
+    if (!good) {
+      co_await refuse();
+      co_return false;
+    }
+    const auto start = Clock::now();
+    co_await answer();
+    count(start);
+    good = co_await send(parser_->get().keep_alive());
+    co_return good;
+  }
+
+  // Waits for a request to begin.
+  asio::awaitable<bool> first_byte() {
+    if (buffer_.size() > 0) co_return true;
+    idle_ = true;
+    limit(shared_.ending ? kGrace : shared_.options.idle_timeout);
+    const size_t bytes = co_await stream_.async_read_some(buffer_.prepare(4096), token());
+    idle_ = false;
+    no_limit();
+    buffer_.commit(bytes);
+    co_return !error_;
+  }
+
+  // The request, into the parser. False: there will be none, because of response_ or because the client is gone.
+  asio::awaitable<bool> read() {
+    co_await http::async_read_header(stream_, buffer_, *parser_, token());
+    if (error_) {
+      response_ = refusal(error_, timed_out_, shared_.options);
+      co_return false;
+    }
+    response_ = refused_header();
+    if (response_) co_return false;
+    if (beast::iequals(parser_->get()[http::field::expect], "100-continue")) {
+      static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+      co_await asio::async_write(stream_, asio::buffer(kContinue), token());
+      if (error_) co_return false;
+    }
+    co_await http::async_read(stream_, buffer_, *parser_, token());
+    if (error_) response_ = refusal(error_, timed_out_, shared_.options);
+    co_return !error_;
+  }
+
+  std::optional<HttpResponse> refused_header() {
+    const auto& fields = parser_->get().base();
+    const auto count = static_cast<size_t>(std::distance(fields.begin(), fields.end()));
+    if (count > shared_.options.max_fields) {
+      return HttpResponse::failed(
+          431, Failure::kTooLarge,
+          cat("a request's header takes at most ", shared_.options.max_fields, " fields; this one has ", count));
+    }
+    const auto length = parser_->content_length();
+    budget_.emplace(shared_.body_bytes, length ? static_cast<size_t>(*length) : shared_.options.max_body);
+    if (!budget_->over(shared_.options.max_bodies)) return std::nullopt;
+    return busy(cat("requests of ", shared_.options.max_bodies, " bytes are under way"));
+  }
+  static HttpResponse busy(const std::string& why) {
+    HttpResponse out = HttpResponse::failed(503, Failure::kBusy, why + ": ask again later");
+    out.retry = true;
+    return out;
+  }
+
+  HttpRequest taken_request() {
+    auto& message = parser_->get();
+    HttpRequest out;
+    out.method = std::string(message.method_string());
+    out.target = std::string(message.target());
+    out.json_bytes = std::string(message["Inference-Header-Content-Length"]);
+    out.content_encoding = std::string(message[http::field::content_encoding]);
+    const bool direct =
+        message.count(http::field::forwarded) + message.count("X-Forwarded-For") + message.count(http::field::origin) ==
+        0;
+    out.local = loopback_ && direct;
+    out.body = std::move(message.body());
+    return out;
+  }
+
+  // What the handler says, or that it was too late: into response_.
+  asio::awaitable<void> answer() {
+    const uint64_t turn = ++turn_;
+    response_.reset();
+    const auto respond = [self = this->shared_from_this(), turn](HttpResponse response) {
+      asio::dispatch(self->stream_.get_executor(), [self, turn, response = std::move(response)]() mutable {
+        if (turn != self->turn_) return;  // too late
+        self->response_ = std::move(response);
+        self->arrived_.cancel();
+      });
+    };
+    const Clock::time_point due = shared_.handler->handle(taken_request(), respond);
+    if (!response_) {
+      arrived_.expires_at(due);
+      co_await arrived_.async_wait(token());
+    }
+    ++turn_;
+    if (!response_) response_ = shared_.handler->overdue();
+  }
+
+  // Counts and logs the response.
+  void count(Clock::time_point start) {
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    shared_.metrics.response(response_->status);
+    if (response_->inference && response_->status == 200) shared_.metrics.answered(seconds);
+    if (response_->failure) {
+      shared_.metrics.failure(*response_->failure);
+      shared_.log.write_some(response_->status >= 500 ? Level::kWarning : Level::kInfo, to_string(*response_->failure),
+                             {{"status", int64_t{response_->status}}, {"error", response_->sentence}});
+    } else if (shared_.log.on(Level::kDebug)) {
+      shared_.log.write(Level::kDebug, "answered", {{"status", int64_t{response_->status}}, {"seconds", seconds}});
+    }
+  }
+
+  // The response, if there is one, to a request that was not read to its end: the last of this connection.
+  asio::awaitable<bool> refuse() {
+    if (!response_) co_return false;
+    count(Clock::now());
+    lingers_ = true;
+    co_await send(false);
+    co_return false;
+  }
+
+  // True: the connection goes on.
+  asio::awaitable<bool> send(bool keep) {
+    const bool head = parser_ && parser_->is_header_done() && parser_->get().method() == http::verb::head;
+    const unsigned version = parser_ && parser_->is_header_done() ? parser_->get().version() : 11;
+    auto message = to_http(std::move(*response_), version);
+    keep = keep && !shared_.ending;
+    message.keep_alive(keep);
+    message.prepare_payload();
+    if (head) message.body().clear();
+    limit(shared_.options.write_timeout);
+    co_await http::async_write(stream_, message, token());
+    no_limit();
+    co_return keep && !error_;
+  }
+
+  // A socket that is closed while bytes of the client are unread takes the response back: so these are read for a
+  // while.
+  asio::awaitable<void> close() {
+    limit(kLinger);
+    error_code ignored;
+    if constexpr (!kIsTls<Stream>) stream_.shutdown(tcp::socket::shutdown_send, ignored);
+    error_ = {};
+    while (lingers_ && !timed_out_ && !error_) {
+      buffer_.clear();
+      co_await stream_.async_read_some(buffer_.prepare(16384), token());
+    }
+#ifdef TESSERA_TLS
+    if constexpr (kIsTls<Stream>) {
+      if (!timed_out_) co_await stream_.async_shutdown(token());
+    }
+#endif
+    no_limit();
+    beast::get_lowest_layer(stream_).close(ignored);
+  }
+
+  // What this connection waits for next is given up after `duration`, by cancelling it.
+  void limit(std::chrono::milliseconds duration) {
+    timed_out_ = false;
+    timer_.expires_after(duration);
+    watch(++armed_);
+  }
+  void watch(uint64_t armed) {
+    timer_.async_wait([self = this->shared_from_this(), armed](const error_code& error) {
+      if (error || armed != self->armed_) return;
+      self->timed_out_ = true;
+      error_code ignored;
+      beast::get_lowest_layer(self->stream_).cancel(ignored);
+      // An operation of several steps may have been between two of them, where nothing could be cancelled.
+      self->timer_.expires_after(kAgain);
+      self->watch(armed);
+    });
+  }
+  void no_limit() {
+    ++armed_;
+    timer_.cancel();
+  }
+
+  Stream stream_;
+  const bool loopback_;
+  asio::steady_timer timer_;    // of reading and writing
+  asio::steady_timer arrived_;  // cancelled when the response is there
+  beast::flat_buffer buffer_;
+  error_code error_;              // of the operation before
+  std::optional<Parser> parser_;  // of this turn's request
+  std::optional<BodyBudget> budget_;
+  std::optional<HttpResponse> response_;
+  uint64_t turn_ = 0, armed_ = 0;
+  bool idle_ = false, timed_out_ = false, lingers_ = false;
+};
+
+}  // namespace
+
+Connection::Connection(Shared& shared) : shared_(shared) {
+  const std::lock_guard lock(shared_.mutex);
+  shared_.open.insert(this);
+}
+
+Connection::~Connection() {
+  const std::lock_guard lock(shared_.mutex);
+  shared_.open.erase(this);
+}
+
+std::shared_ptr<Connection> make_connection(tcp::socket socket, Shared& shared) {
+  error_code error;
+  socket.set_option(tcp::no_delay(true), error);
+  const tcp::endpoint peer = socket.remote_endpoint(error);
+  const bool loopback = !error && is_loopback(peer.address());
+#ifdef TESSERA_TLS
+  if (shared.tls != nullptr) {
+    using Tls = asio::ssl::stream<tcp::socket>;
+    return std::make_shared<StreamConnection<Tls>>(shared, Tls(std::move(socket), *shared.tls), loopback);
+  }
+#endif
+  return std::make_shared<StreamConnection<tcp::socket>>(shared, std::move(socket), loopback);
+}
+
+}  // namespace tessera::serve

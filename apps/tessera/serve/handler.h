@@ -1,0 +1,84 @@
+// From an HTTP request to its response: the routes, and the way of an inference request through parser, check, queue
+// and model. Knows no socket.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "serve/bad_ids.h"
+#include "serve/batcher.h"
+#include "serve/metrics.h"
+#include "serve/model_holder.h"
+#include "serve/protocol.h"
+
+namespace tessera::serve {
+
+struct HttpRequest {
+  std::string method, target, body;
+  std::string json_bytes;        // the header Inference-Header-Content-Length; empty: absent
+  std::string content_encoding;  // empty: absent
+  bool local = false;            // from this host, and not handed on by a proxy or a web page
+};
+
+struct HttpResponse {
+  int status = 200;
+  std::string body;
+  const char* content_type = "application/json";
+  std::optional<size_t> json_bytes;  // header Inference-Header-Content-Length
+  const char* allow = nullptr;       // header Allow
+  bool retry = false;                // header Retry-After
+  bool inference = false;            // its time counts
+  std::optional<Failure> failure;
+  std::string sentence;  // of the failure, for the log
+
+  static HttpResponse failed(int status, Failure failure, const std::string& sentence);
+};
+
+struct HandlerOptions {
+  std::string name;                          // what the model is called here; empty: as it was packed
+  std::chrono::milliseconds deadline{1000};  // of a request, from its last byte; a client may ask for less
+  int64_t max_samples = 1024;                // of one request
+};
+
+// All [any-thread].
+class Handler {
+ public:
+  // Called once: within handle(), or later by a thread of the batcher or the holder.
+  using Respond = std::function<void(HttpResponse)>;
+
+  Handler(const HandlerOptions& options, ModelHolder& models, Batcher& batcher, Metrics& metrics);
+
+  // Returns when the response is due: who asked answers with overdue() then, and drops what comes later.
+  Clock::time_point handle(HttpRequest&& request, const Respond& respond);
+  HttpResponse overdue() const;
+  // The server ends: not ready any more. Requests are still answered.
+  void end() { ending_ = true; }
+  // The number of open connections, for /metrics. Set before the first request.
+  void count_connections(std::function<size_t()> connections) { connections_ = std::move(connections); }
+
+ private:
+  HttpResponse get(std::string_view path);
+  HttpResponse model_get(std::string_view rest);
+  HttpResponse ready() const;
+  HttpResponse metrics_text() const;
+  Clock::time_point infer(std::string_view path, HttpRequest&& request, const Respond& respond);
+  Clock::time_point submit(const std::shared_ptr<Predictor>& model, InferRequest&& request, const Respond& respond);
+  HttpResponse answered(const std::shared_ptr<Predictor>& model, const InferRequest& request, const Answer& answer);
+  Clock::time_point reload(const HttpRequest& request, const Respond& respond);
+  const std::string& name_of(const Predictor& model) const;
+  std::optional<HttpResponse> unknown(const Predictor& model, std::string_view name, std::string_view version) const;
+
+  const HandlerOptions options_;
+  ModelHolder& models_;
+  Batcher& batcher_;
+  Metrics& metrics_;
+  BadIds bad_ids_;
+  std::function<size_t()> connections_;
+  std::atomic<bool> ending_{false};
+};
+
+}  // namespace tessera::serve

@@ -1,0 +1,261 @@
+#include "serve/infer_json.h"
+
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "tessera/error.h"
+
+namespace tessera::serve {
+namespace {
+
+constexpr size_t kMaxDepth = 16;
+constexpr size_t kMaxDims = 8;
+constexpr size_t kMaxOutputs = 16;
+
+// What the parser is inside of.
+enum class Where {
+  kStart,
+  kRequest,
+  kParameters,
+  kInputs,
+  kInput,
+  kInputParameters,
+  kShape,
+  kData,
+  kOutputs,
+  kOutput,
+  kOutputParameters,
+  kPassedOver,
+};
+
+// Which containers the protocol has, and where.
+struct Step {
+  Where in;
+  std::string_view key;  // of an object's member; empty in arrays
+  bool object;           // else an array
+  Where to;
+};
+constexpr Step kSteps[] = {
+    {Where::kStart, "", true, Where::kRequest},
+    {Where::kRequest, "parameters", true, Where::kParameters},
+    {Where::kRequest, "inputs", false, Where::kInputs},
+    {Where::kRequest, "outputs", false, Where::kOutputs},
+    {Where::kInputs, "", true, Where::kInput},
+    {Where::kInput, "shape", false, Where::kShape},
+    {Where::kInput, "data", false, Where::kData},
+    {Where::kInput, "parameters", true, Where::kInputParameters},
+    {Where::kData, "", false, Where::kData},
+    {Where::kOutputs, "", true, Where::kOutput},
+    {Where::kOutput, "parameters", true, Where::kOutputParameters},
+};
+
+class Reader final : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  explicit Reader(size_t max_inputs) : max_inputs_(max_inputs) {}
+  InferJson take() { return std::move(out_); }
+
+  bool start_object(size_t) override { return enter(true); }
+  bool start_array(size_t) override { return enter(false); }
+  bool end_object() override { return leave(); }
+  bool end_array() override { return leave(); }
+  bool key(string_t& name) override {
+    key_ = std::move(name);
+    return true;
+  }
+
+  bool null() override { return top() == Where::kPassedOver || !known_member() || wrong("null"); }
+  bool binary(binary_t&) override { return wrong("bytes"); }
+  bool boolean(bool value) override {
+    if (top() == Where::kParameters && key_ == "binary_data_output") {
+      out_.binary_output = value;
+    } else if (top() == Where::kOutputParameters && key_ == "binary_data") {
+      out_.outputs.back().binary = value;
+    } else if (known_member()) {
+      return wrong("true or false");
+    }
+    return true;
+  }
+  bool string(string_t& value) override {
+    if (top() == Where::kRequest && key_ == "id") {
+      out_.id = std::move(value);
+    } else if (top() == Where::kInput && key_ == "name") {
+      tensor().name = std::move(value);
+    } else if (top() == Where::kInput && key_ == "datatype") {
+      tensor().datatype = std::move(value);
+    } else if (top() == Where::kOutput && key_ == "name") {
+      out_.outputs.back().name = std::move(value);
+    } else if (known_member()) {
+      return wrong("a string");
+    }
+    return true;
+  }
+  bool number_integer(number_integer_t value) override { return integer(value); }
+  bool number_unsigned(number_unsigned_t value) override {
+    if (value <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
+      return integer(static_cast<int64_t>(value));
+    return real(static_cast<double>(value));
+  }
+  bool number_float(number_float_t value, const string_t&) override { return real(value); }
+  bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& e) override {
+    // The library's sentence without its own error number.
+    const std::string text = e.what();
+    const size_t end_of_number = text.find("] ");
+    fail(Code::kInvalidArgument, "the request is no JSON at byte ", position, ": ",
+         shown(end_of_number == std::string::npos ? text : text.substr(end_of_number + 2)));
+  }
+
+ private:
+  Where top() const { return stack_.empty() ? Where::kStart : stack_.back(); }
+  JsonTensor& tensor() { return out_.inputs.back(); }
+
+  // Would a value of the right type here mean something?
+  bool known_member() const {
+    switch (top()) {
+      case Where::kStart:
+      case Where::kInputs:
+      case Where::kShape:
+      case Where::kData:
+      case Where::kOutputs:
+        return true;
+      case Where::kRequest:
+        return key_ == "id" || key_ == "inputs" || key_ == "outputs" || key_ == "parameters";
+      case Where::kParameters:
+        return key_ == "binary_data_output" || key_ == "timeout";
+      case Where::kInput:
+        return key_ == "name" || key_ == "datatype" || key_ == "shape" || key_ == "data" || key_ == "parameters";
+      case Where::kInputParameters:
+        return key_ == "binary_data_size";
+      case Where::kOutput:
+        return key_ == "name" || key_ == "parameters";
+      case Where::kOutputParameters:
+        return key_ == "binary_data";
+      case Where::kPassedOver:
+        return false;
+    }
+    return false;
+  }
+
+  // Which member or element is meant, for a person: "inputs[3].shape".
+  std::string place() const {
+    switch (top()) {
+      case Where::kStart:
+        return "the request";
+      case Where::kRequest:
+        return key_;
+      case Where::kParameters:
+        return "parameters." + key_;
+      case Where::kInputs:
+        return cat("inputs[", out_.inputs.size(), "]");
+      case Where::kInput:
+        return cat("inputs[", out_.inputs.size() - 1, "].", key_);
+      case Where::kInputParameters:
+        return cat("inputs[", out_.inputs.size() - 1, "].parameters.", key_);
+      case Where::kShape:
+        return cat("inputs[", out_.inputs.size() - 1, "].shape");
+      case Where::kData:
+        return cat("inputs[", out_.inputs.size() - 1, "].data");
+      case Where::kOutputs:
+        return cat("outputs[", out_.outputs.size(), "]");
+      case Where::kOutput:
+        return cat("outputs[", out_.outputs.size() - 1, "].", key_);
+      case Where::kOutputParameters:
+        return cat("outputs[", out_.outputs.size() - 1, "].parameters.", key_);
+      case Where::kPassedOver:
+        break;
+    }
+    return key_;
+  }
+  [[noreturn]] bool wrong(const char* what) const {
+    fail(Code::kInvalidArgument, shown(place()), " cannot be ", what, ": see the Open Inference Protocol v2");
+  }
+
+  bool enter(bool object) {
+    if (stack_.size() >= kMaxDepth) fail(Code::kInvalidArgument, "the request is nested deeper than ", kMaxDepth);
+    Where to = Where::kPassedOver;
+    for (const Step& step : kSteps) {
+      if (step.in == top() && step.object == object && (step.key == key_ || step.key.empty())) to = step.to;
+    }
+    if (to == Where::kPassedOver && known_member()) wrong(object ? "an object" : "an array");
+    if (to == Where::kInput) begin_input();
+    if (to == Where::kOutput) begin_output();
+    if (to == Where::kData && top() == Where::kInput) begin_data();
+    stack_.push_back(to);
+    return true;
+  }
+  bool leave() {
+    const Where left = stack_.back();
+    stack_.pop_back();
+    if (left == Where::kData && top() == Where::kInput) tensor().count = out_.numbers.size() - tensor().first;
+    return true;
+  }
+  void begin_input() {
+    if (out_.inputs.size() == max_inputs_) {
+      fail(Code::kInvalidArgument, "the request has more inputs than the ", max_inputs_, " that the model takes");
+    }
+    out_.inputs.emplace_back();
+  }
+  void begin_output() {
+    if (out_.outputs.size() == kMaxOutputs) {
+      fail(Code::kInvalidArgument, "the request asks for more than ", kMaxOutputs, " outputs");
+    }
+    out_.outputs.emplace_back();
+  }
+  void begin_data() {
+    if (tensor().has_data) fail(Code::kInvalidArgument, shown(place()), " is there twice");
+    tensor().has_data = true;
+    tensor().first = out_.numbers.size();
+  }
+
+  bool integer(int64_t value) {
+    if (top() == Where::kData) {
+      out_.numbers.push_back(tensor().real ? std::bit_cast<int64_t>(static_cast<double>(value)) : value);
+    } else if (top() == Where::kShape) {
+      if (tensor().shape.size() == kMaxDims) {
+        fail(Code::kInvalidArgument, shown(place()), " has more than ", kMaxDims, " dimensions");
+      }
+      tensor().shape.push_back(value);
+    } else if (top() == Where::kInputParameters && key_ == "binary_data_size") {
+      tensor().binary_size = value;
+    } else if (top() == Where::kParameters && key_ == "timeout") {
+      out_.timeout_us = value;
+    } else if (known_member()) {
+      return wrong("a number");
+    }
+    return true;
+  }
+  bool real(double value) {
+    if (top() != Where::kData) return !known_member() || wrong("a number with a fraction");
+    if (!tensor().real) {  // its integers so far become doubles too
+      for (size_t i = tensor().first; i < out_.numbers.size(); ++i) {
+        out_.numbers[i] = std::bit_cast<int64_t>(static_cast<double>(out_.numbers[i]));
+      }
+      tensor().real = true;
+    }
+    out_.numbers.push_back(std::bit_cast<int64_t>(value));
+    return true;
+  }
+
+  const size_t max_inputs_;
+  InferJson out_;
+  std::vector<Where> stack_;
+  std::string key_;
+};
+
+}  // namespace
+
+std::string shown(std::string_view text) {
+  constexpr size_t kMost = 200;
+  return text.size() <= kMost ? std::string(text) : std::string(text.substr(0, kMost)) + "...";
+}
+
+InferJson read_infer_json(std::string_view text, size_t max_inputs) {
+  // The library takes a zero byte for the end of the text.
+  if (const size_t zero = text.find('\0'); zero != std::string_view::npos) {
+    fail(Code::kInvalidArgument, "the request is no JSON at byte ", zero, ": there is a zero byte");
+  }
+  Reader reader(max_inputs);
+  nlohmann::json::sax_parse(text.begin(), text.end(), &reader);
+  return reader.take();
+}
+
+}  // namespace tessera::serve

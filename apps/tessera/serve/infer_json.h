@@ -1,0 +1,48 @@
+// The JSON of an inference request, read in one pass into a flat list of tensors: no tree is built, so what a request
+// costs is bounded by its size.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera::serve {
+
+struct JsonTensor {
+  std::string name, datatype;
+  std::vector<int64_t> shape;
+  std::optional<int64_t> binary_size;  // "binary_data_size"
+  bool has_data = false;               // "data" was there
+  size_t first = 0, count = 0;         // its numbers in InferJson::numbers
+  bool real = false;                   // these are doubles (bit patterns), not int64
+};
+
+struct InferJson {
+  std::string id;
+  std::optional<bool> binary_output;  // "binary_data_output"
+  std::optional<int64_t> timeout_us;  // "timeout"
+  std::vector<JsonTensor> inputs;
+  struct Output {
+    std::string name;
+    std::optional<bool> binary;  // "binary_data"
+  };
+  std::vector<Output> outputs;
+  std::vector<int64_t> numbers;  // of all tensors, row by row
+
+  double real(const JsonTensor& t, size_t i) const {
+    const int64_t bits = numbers[t.first + i];
+    return t.real ? std::bit_cast<double>(bits) : static_cast<double>(bits);
+  }
+};
+
+// Keys that the protocol does not name are passed over. kInvalidArgument: no JSON (with the place), a member of the
+// wrong type, more than max_inputs tensors, nested too deep.
+InferJson read_infer_json(std::string_view text, size_t max_inputs);
+
+// A client's text in an error: at most so many bytes of it.
+std::string shown(std::string_view text);
+
+}  // namespace tessera::serve

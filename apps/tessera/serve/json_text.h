@@ -1,0 +1,14 @@
+// Pieces of JSON text.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace tessera::serve {
+
+// `text` as a JSON string with its quotes. Bytes that are no UTF-8 become U+FFFD.
+std::string json_string(std::string_view text);
+// The shortest decimal that gives the same float back; null for NaN and infinity, which JSON lacks.
+void append_number(std::string& out, float value);
+
+}  // namespace tessera::serve

@@ -1,0 +1,53 @@
+// Structured log lines: one JSON object each, on a file descriptor.
+//   {"time":"2026-01-31T12:00:00.123Z","level":"info","event":"listening","port":8000}
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <initializer_list>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <variant>
+
+namespace tessera::serve {
+
+enum class Level { kError, kWarning, kInfo, kDebug };
+
+struct Field {
+  const char* key;
+  std::variant<std::string_view, int64_t, double> value;
+};
+
+class Log {
+ public:
+  // Lines above `most` are left out. `fd` is not closed; -1: no lines at all.
+  explicit Log(Level most, int fd = 2) : most_(most), fd_(fd) {}
+
+  // [any-thread] A line is one write().
+  void write(Level level, std::string_view event, std::initializer_list<Field> fields = {});
+  // For what clients cause: at most kPerSecond lines of one event and second, so that a flood of bad requests does not
+  // become a flood of lines. The next second's first line says how many were left out ("left_out").
+  void write_some(Level level, std::string_view event, std::initializer_list<Field> fields = {});
+  bool on(Level level) const { return fd_ >= 0 && level <= most_; }
+
+  static constexpr int kPerSecond = 10;
+
+ private:
+  struct Flow {
+    std::string event;
+    int64_t second = 0;
+    int lines = 0;
+    int64_t left_out = 0;
+  };
+  void print(Level level, std::string_view event, std::initializer_list<Field> fields, int64_t left_out);
+
+  const Level most_;
+  const int fd_;
+  std::mutex mutex_;
+  std::array<Flow, 8> flows_;  // a few events are limited; more than eight share the last
+};
+
+}  // namespace tessera::serve

@@ -1,0 +1,72 @@
+// What the server counts, as Prometheus reads it (text format 0.0.4).
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tessera::serve {
+
+// Why a request got no answer.
+enum class Failure {
+  kBadRequest,   // 400: what it says cannot be
+  kBadHttp,      // 400, 405, 411, 415: no HTTP that this server speaks
+  kNotFound,     // 404
+  kTooLarge,     // 413, 431
+  kSlowSender,   // 408
+  kForbidden,    // 403
+  kQueueFull,    // 503
+  kDeadline,     // 503
+  kUnavailable,  // 503: no model, or a rank of it is lost
+  kBusy,         // 503: too many connections, or bytes of requests
+  kInternal,     // 500
+};
+constexpr int kFailures = 11;
+const char* to_string(Failure failure);
+
+// Counts of values up to and including each bound, as Prometheus wants them.
+class Histogram {
+ public:
+  explicit Histogram(std::span<const double> bounds) : bounds_(bounds), counts_(bounds.size() + 1) {}
+  void add(double value);  // [any-thread]
+  void print(std::string& out, const char* name, const char* help) const;
+
+ private:
+  std::span<const double> bounds_;             // static, ascending
+  std::vector<std::atomic<uint64_t>> counts_;  // the last: beyond all bounds
+  std::atomic<uint64_t> millionths_{0};        // the sum
+};
+
+// Values that are looked up when somebody asks.
+struct Gauges {
+  size_t queue = 0;                                       // requests that wait
+  size_t connections = 0;                                 // open
+  std::string model, version;                             // empty: none is loaded
+  std::vector<std::pair<std::string, uint64_t>> bad_ids;  // by table
+};
+
+class Metrics {
+ public:
+  Metrics();
+  // All [any-thread].
+  void response(int status);
+  void failure(Failure failure) { failures_[static_cast<size_t>(failure)].fetch_add(1, std::memory_order_relaxed); }
+  void answered(double seconds) { latency_.add(seconds); }  // an inference request, from its last byte to its answer
+  void batch(size_t requests, int64_t samples, double seconds);
+  void reload(bool done) { (done ? reloads_ : failed_reloads_).fetch_add(1, std::memory_order_relaxed); }
+  std::string text(const Gauges& gauges) const;
+
+ private:
+  static constexpr int kLeastStatus = 100, kStatuses = 500;
+  std::array<std::atomic<uint64_t>, kStatuses> responses_{};
+  std::array<std::atomic<uint64_t>, kFailures> failures_{};
+  std::atomic<uint64_t> reloads_{0}, failed_reloads_{0};
+  Histogram latency_, prediction_, batch_requests_, batch_samples_;
+};
+
+}  // namespace tessera::serve

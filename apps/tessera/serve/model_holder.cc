@@ -1,0 +1,99 @@
+#include "serve/model_holder.h"
+
+#include <chrono>
+#include <utility>
+
+#include "tessera/error.h"
+
+namespace tessera::serve {
+namespace {
+
+constexpr auto kPause = std::chrono::milliseconds(500);  // between attempts to load a lost model again
+
+}  // namespace
+
+ModelHolder::ModelHolder(Open open, Metrics& metrics, Log& log)
+    : open_(std::move(open)), metrics_(metrics), log_(log), current_(open_()), thread_([this] { work(); }) {}
+
+ModelHolder::~ModelHolder() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+std::shared_ptr<Predictor> ModelHolder::current() const {
+  const std::lock_guard lock(mutex_);
+  return current_;
+}
+
+void ModelHolder::reload(std::function<void(const Reloaded&)> done) {
+  {
+    const std::lock_guard lock(mutex_);
+    load_ = true;
+    if (done) asked_.push_back(std::move(done));
+  }
+  wake_.notify_all();
+}
+
+void ModelHolder::lost(const std::shared_ptr<Predictor>& model) {
+  std::shared_ptr<Predictor> gone;
+  {
+    const std::lock_guard lock(mutex_);
+    if (current_ != model) return;
+    gone = std::move(current_);
+    current_.reset();
+    load_ = true;
+  }
+  wake_.notify_all();
+}
+
+Reloaded ModelHolder::load() {
+  Reloaded result;
+  std::shared_ptr<Predictor> before = current();
+  if (before) result.previous = before->model().version;
+  try {
+    std::shared_ptr<Predictor> next = open_();
+    const std::string name = next->model().name;
+    result.version = next->model().version;
+    {
+      const std::lock_guard lock(mutex_);
+      current_.swap(next);
+    }
+    result.done = true;
+    log_.write(Level::kInfo, "model_loaded",
+               {{"model", name}, {"version", result.version}, {"previous", result.previous}});
+  } catch (const std::exception& e) {
+    result.error = e.what();
+    log_.write(Level::kError, "model_not_loaded", {{"error", result.error}, {"served", result.previous}});
+  }
+  metrics_.reload(result.done);
+  return result;
+}
+
+void ModelHolder::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    wake_.wait(lock, [this] { return load_ || stopping_; });
+    auto asked = std::exchange(asked_, {});
+    if (stopping_) {
+      lock.unlock();
+      for (const auto& done : asked) done({false, "the server is ending", "", ""});
+      return;
+    }
+    load_ = false;
+    lock.unlock();
+    const Reloaded result = load();
+    for (const auto& done : asked) done(result);
+    asked.clear();
+    lock.lock();
+    if (!current_ && !stopping_) {
+      load_ = true;
+      wake_.wait_for(lock, kPause, [this] { return stopping_; });
+    }
+  }
+}
+
+}  // namespace tessera::serve

@@ -1,0 +1,61 @@
+// The model that is served, and its successor: loaded beside it, then swapped in. Requests keep the model they were
+// checked against alive, so none is dropped.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "serve/log.h"
+#include "serve/metrics.h"
+#include "tessera/predictor.h"
+
+namespace tessera::serve {
+
+struct Reloaded {
+  bool done = false;
+  std::string error;              // a sentence, unless done
+  std::string previous, version;  // of the models
+};
+
+class ModelHolder {
+ public:
+  using Open = std::function<std::shared_ptr<Predictor>()>;  // throws where there is no model
+
+  // Loads the first model: throws what `open` throws. `open` is called by one thread at a time, the later times by a
+  // thread of the holder's.
+  ModelHolder(Open open, Metrics& metrics, Log& log);
+  // Waits for a load under way.
+  ~ModelHolder();
+
+  // [any-thread] nullptr while a lost model is being loaded again.
+  std::shared_ptr<Predictor> current() const;
+
+  // [any-thread] Loads the model anew, beside the one that is served; `done` is called by the holder's thread. What is
+  // served stays when that fails. A request that comes while one waits shares its load.
+  void reload(std::function<void(const Reloaded&)> done = {});
+
+  // [any-thread] `model` cannot answer any more (a rank of it is lost): it is not served any longer, and is loaded
+  // again, as often as it takes, unless another one has taken its place.
+  void lost(const std::shared_ptr<Predictor>& model);
+
+ private:
+  void work();
+  Reloaded load();
+
+  const Open open_;
+  Metrics& metrics_;
+  Log& log_;
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  std::shared_ptr<Predictor> current_;
+  std::vector<std::function<void(const Reloaded&)>> asked_;
+  bool load_ = false, stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace tessera::serve

@@ -1,0 +1,66 @@
+// The messages of the Open Inference Protocol v2 (KServe) with its binary-tensor extension: bytes to arrays and back.
+// Knows no socket, no queue, no model beyond its description.
+//
+// Inputs: `dense` FP32 [B, n] where the model has dense inputs; for each feature `NAME.values` INT64 [N] and
+// `NAME.lengths` INT32 [B], and `NAME.weights` FP32 [N] where the model is weighted and the client wants other weights
+// than 1. Output: `score` FP32 [B].
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/predictor.h"
+
+namespace tessera::serve {
+
+// A request, taken apart and owned. `features` are views of the arrays here: moved, never copied.
+struct InferRequest {
+  InferRequest() = default;
+  InferRequest(InferRequest&&) = default;
+  InferRequest& operator=(InferRequest&&) = default;
+
+  std::string id;                                    // echoed in the response
+  bool binary_output = false;                        // `score` as bytes after the JSON
+  std::optional<std::chrono::microseconds> timeout;  // what the client wants at most (parameter "timeout")
+
+  int64_t batch = 0;
+  std::vector<float> dense;                     // [batch, dense_inputs]
+  std::vector<PredictInput::Feature> features;  // as ModelDescription::features
+  std::vector<int64_t> values;                  // of all features
+  std::vector<int32_t> lengths;                 // [features, batch]
+  std::vector<float> weights;                   // of the features that have some
+
+  PredictInput input() const { return {batch, dense, features}; }
+};
+
+struct InferLimits {
+  int64_t max_samples = 1024;  // of one request
+};
+
+// `body` is JSON; with `json_bytes` (the header Inference-Header-Content-Length) so many bytes of JSON, then the bytes
+// of the tensors that have "binary_data_size", in their order. What comes back can be handed to the model's why_not():
+// all arrays have the sizes that belong together, lengths add up, dense values and weights are finite.
+// kInvalidArgument: a sentence that names the tensor, the sample and the bound. Memory is bounded by a multiple of the
+// body's size.
+InferRequest parse_infer(const ModelDescription& model, std::string_view body, std::optional<size_t> json_bytes,
+                         const InferLimits& limits = {});
+
+// A response's body; json_bytes is set when bytes of tensors follow the JSON.
+struct InferResponse {
+  std::string body;
+  std::optional<size_t> json_bytes;
+};
+// `name` is what the model is called here. Floats are written with as many digits as give the same float back.
+InferResponse render_infer(const ModelDescription& model, std::string_view name, std::string_view id,
+                           bool binary_output, std::span<const float> scores);
+
+std::string render_server();
+std::string render_model(const ModelDescription& model, std::string_view name);
+std::string render_error(std::string_view sentence);
+
+}  // namespace tessera::serve

@@ -1,0 +1,141 @@
+#include "serve/shards.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <ctime>
+#include <mutex>
+#include <thread>
+
+#include "tessera/error.h"
+
+namespace tessera::serve {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kPause = std::chrono::milliseconds(100);  // between attempts, where they fail at once
+
+std::unique_ptr<ShardedPredictor> open_together(const Runtime& runtime, const ShardOptions& options) {
+  ProcessGroupOptions group;
+  group.backend = options.backend;
+  group.timeout_s = options.timeout_s;
+  ShardedPredictorOptions sharded;
+  sharded.kernel = options.kernel;
+  sharded.plan = options.plan;
+  sharded.keep_alive_s = std::min(2.0, options.timeout_s / 4);
+  return open_sharded_predictor(runtime, options.model, ProcessGroup::connect(runtime, options.where, group), sharded);
+}
+
+// SIGTERM and SIGINT as something to ask for. Made before other threads, which inherit the mask.
+class EndSignals {
+ public:
+  EndSignals() {
+    sigemptyset(&set_);
+    for (int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&set_, signal);
+    pthread_sigmask(SIG_BLOCK, &set_, nullptr);
+  }
+  // Waits for one, at most so long. SIGHUP is for rank 0.
+  bool wait(std::chrono::milliseconds most) const {
+    const timespec limit{most.count() / 1000, (most.count() % 1000) * 1000000};
+    const int signal = sigtimedwait(&set_, nullptr, &limit);
+    return signal == SIGTERM || signal == SIGINT;
+  }
+
+ private:
+  sigset_t set_{};
+};
+
+// What the threads of a rank tell each other: each of them knocks until rank 0 lets it in, then serves one model while
+// the next thread knocks.
+class ShardRank {
+ public:
+  ShardRank(const RuntimeOptions& runtime, const ShardOptions& options, Log& log)
+      : runtime_(runtime), options_(options), log_(log) {}
+
+  int run() {
+    knock();
+    bool told = false;
+    while (true) {
+      told |= signals_.wait(std::chrono::milliseconds(100));
+      const std::lock_guard lock(mutex_);
+      if (serving_ > 0) continue;
+      if (told || finished_) return 0;
+      if (Clock::now() - alone_since_ < std::chrono::duration<double>(options_.patience_s)) continue;
+      log_.write(Level::kError, "rank_0_gone", {{"rank", rank()}, {"error", trouble_}});
+      return 1;
+    }
+  }
+
+ private:
+  int64_t rank() const { return options_.where.rank; }
+
+  void knock() {
+    std::thread([this] { serve_one(); }).detach();
+  }
+  void serve_one() {
+    std::unique_ptr<ShardedPredictor> model;
+    while (!model) {
+      try {
+        model = open_together(runtime_, options_);
+      } catch (const std::exception& e) {
+        log_.write(Level::kDebug, "not_met", {{"rank", rank()}, {"error", e.what()}});
+        {
+          const std::lock_guard lock(mutex_);
+          trouble_ = e.what();
+        }
+        std::this_thread::sleep_for(kPause);
+      }
+    }
+    begin(*model);
+    knock();
+    std::string loss;
+    try {
+      model->serve_shard();
+    } catch (const std::exception& e) {
+      loss = e.what();
+    }
+    const std::string version = model->model().version;
+    model.reset();
+    end(version, loss);
+  }
+  void begin(const Predictor& model) {
+    log_.write(Level::kInfo, "shards_loaded", {{"rank", rank()}, {"version", model.model().version}});
+    const std::lock_guard lock(mutex_);
+    ++serving_;
+    finished_ = false;
+  }
+  void end(const std::string& version, const std::string& loss) {
+    log_.write(loss.empty() ? Level::kInfo : Level::kWarning, loss.empty() ? "shards_unloaded" : "shards_lost",
+               {{"rank", rank()}, {"version", version}, {"error", loss}});
+    const std::lock_guard lock(mutex_);
+    --serving_;
+    alone_since_ = Clock::now();
+    finished_ = loss.empty() && serving_ == 0;  // a successor would be served by now
+  }
+
+  const EndSignals signals_;
+  const Runtime runtime_;
+  const ShardOptions& options_;
+  Log& log_;
+  std::mutex mutex_;
+  int serving_ = 0;
+  bool finished_ = false;  // rank 0 took its leave
+  Clock::time_point alone_since_ = Clock::now();
+  std::string trouble_ = "it was never there";
+};
+
+}  // namespace
+
+std::shared_ptr<Predictor> open_sharded(const Runtime& runtime, const ShardOptions& options) {
+  return open_together(runtime, options);
+}
+
+int serve_shards(const RuntimeOptions& runtime, const ShardOptions& options, Log& log) {
+  // Not destroyed: a thread that knocks uses it until the process ends.
+  auto* rank = new ShardRank(runtime, options, log);
+  return rank->run();
+}
+
+}  // namespace tessera::serve

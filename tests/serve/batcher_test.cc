@@ -1,0 +1,238 @@
+// Batching: what is put together, who waits how long, who is turned away; and merged inputs.
+#include "serve/batcher.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+#include <thread>
+
+#include "fake_predictor.h"
+#include "serve/merged_batch.h"
+#include "serve/protocol.h"
+
+namespace tessera::serve {
+namespace {
+
+using ::testing::HasSubstr;
+using namespace std::chrono_literals;
+
+struct Got {
+  Code code;
+  std::string error;
+  std::vector<float> scores;
+};
+
+InferRequest request_of(const std::vector<Sample>& samples, bool weighted = false) {
+  FakeOptions options;
+  options.is_weighted = weighted;
+  return parse_infer(FakePredictor(options).model(), Message(samples).json(), std::nullopt);
+}
+
+Sample sample(int i) {
+  return {
+      {0.01f * static_cast<float>(i), 1}, {i % 1000}, std::vector<int64_t>(static_cast<size_t>(i % 3), i % 100), {}};
+}
+
+// Submits and returns what will come.
+std::future<Got> submit(Batcher& batcher, const std::shared_ptr<Predictor>& model, InferRequest request,
+                        std::chrono::milliseconds patience = 20s) {
+  auto promise = std::make_shared<std::promise<Got>>();
+  auto future = promise->get_future();
+  Job job{std::move(request), model, Clock::now() + patience, [promise](const InferRequest&, const Answer& answer) {
+            promise->set_value({answer.code, answer.error, {answer.scores.begin(), answer.scores.end()}});
+          }};
+  if (!batcher.submit(std::move(job))) promise->set_value({Code::kResourceExhausted, "full", {}});
+  return future;
+}
+
+Got got(std::future<Got>& future) {
+  if (future.wait_for(20s) != std::future_status::ready) return {Code::kUnknown, "no answer", {}};
+  return future.get();
+}
+
+TEST(Batcher, WhatGathersWhileAWorkerPredictsIsOneBatch) {
+  Metrics metrics;
+  const auto model = std::make_shared<FakePredictor>();
+  Batcher batcher({.max_batch = 64, .max_wait = 0us, .max_queue = 100, .workers = 1}, metrics);
+  model->hold();
+  auto first = submit(batcher, model, request_of({sample(0)}));
+  ASSERT_TRUE(model->wait_for_calls(1));
+  std::vector<std::future<Got>> rest;
+  for (int i = 1; i <= 20; ++i) rest.push_back(submit(batcher, model, request_of({sample(i), sample(i + 500)})));
+  EXPECT_EQ(batcher.waiting(), 20u);
+  model->let_go();
+  EXPECT_EQ(got(first).scores, Message({sample(0)}).scores());
+  for (int i = 1; i <= 20; ++i) {
+    EXPECT_EQ(got(rest[static_cast<size_t>(i - 1)]).scores, Message({sample(i), sample(i + 500)}).scores()) << i;
+  }
+  EXPECT_EQ(model->calls(), 2);
+  EXPECT_EQ(model->largest_batch(), 40);
+}
+
+TEST(Batcher, ABatchHasAtMostSoManySamplesAndALargeRequestIsOneOfItsOwn) {
+  Metrics metrics;
+  const auto model = std::make_shared<FakePredictor>();
+  Batcher batcher({.max_batch = 4, .max_queue = 100}, metrics);
+  model->hold();
+  auto first = submit(batcher, model, request_of({sample(0)}));
+  ASSERT_TRUE(model->wait_for_calls(1));
+  std::vector<std::future<Got>> rest;
+  for (int i = 0; i < 6; ++i) rest.push_back(submit(batcher, model, request_of({sample(i), sample(i)})));
+  rest.push_back(submit(batcher, model, request_of(std::vector<Sample>(9, sample(1)))));
+  model->let_go();
+  for (auto& f : rest) EXPECT_EQ(got(f).code, Code::kOk);
+  EXPECT_EQ(model->calls(), 1 + 3 + 1);
+  EXPECT_EQ(model->largest_batch(), 9);
+}
+
+TEST(Batcher, TheOldestRequestWaitsAtMostMaxWaitAndAFullBatchDoesNotWait) {
+  Metrics metrics;
+  const auto model = std::make_shared<FakePredictor>();
+  {
+    Batcher batcher({.max_batch = 64, .max_wait = 300ms, .max_queue = 100}, metrics);
+    auto a = submit(batcher, model, request_of({sample(1)})), b = submit(batcher, model, request_of({sample(2)}));
+    EXPECT_EQ(got(a).code, Code::kOk);
+    EXPECT_EQ(got(b).code, Code::kOk);
+    EXPECT_EQ(model->calls(), 1) << "both fit into the wait";
+  }
+  Batcher patient({.max_batch = 2, .max_wait = 3600s, .max_queue = 100}, metrics);
+  auto a = submit(patient, model, request_of({sample(1)}));
+  EXPECT_EQ(a.wait_for(20ms), std::future_status::timeout);
+  auto b = submit(patient, model, request_of({sample(2)}));
+  EXPECT_EQ(got(a).code, Code::kOk);
+  EXPECT_EQ(got(b).code, Code::kOk);
+}
+
+TEST(Batcher, AFullQueueTurnsAway) {
+  Metrics metrics;
+  const auto model = std::make_shared<FakePredictor>();
+  Batcher batcher({.max_batch = 1, .max_queue = 3}, metrics);
+  model->hold();
+  auto first = submit(batcher, model, request_of({sample(0)}));
+  ASSERT_TRUE(model->wait_for_calls(1));
+  std::vector<std::future<Got>> kept;
+  for (int i = 0; i < 3; ++i) kept.push_back(submit(batcher, model, request_of({sample(i)})));
+  auto refused = submit(batcher, model, request_of({sample(9)}));
+  EXPECT_EQ(got(refused).code, Code::kResourceExhausted);
+  model->let_go();
+  for (auto& f : kept) EXPECT_EQ(got(f).code, Code::kOk);
+}
+
+TEST(Batcher, ADeadlineThatPassesInTheQueueIsSaidAndNotPredicted) {
+  Metrics metrics;
+  const auto model = std::make_shared<FakePredictor>();
+  Batcher batcher({.max_batch = 8, .max_queue = 10}, metrics);
+  model->hold();
+  auto first = submit(batcher, model, request_of({sample(0)}));
+  ASSERT_TRUE(model->wait_for_calls(1));
+  auto late = submit(batcher, model, request_of({sample(1)}), 1ms);
+  auto patient = submit(batcher, model, request_of({sample(2)}));
+  std::this_thread::sleep_for(5ms);
+  model->let_go();
+  const Got said = got(late);
+  EXPECT_EQ(said.code, Code::kDeadlineExceeded);
+  EXPECT_THAT(said.error, HasSubstr("the deadline passed"));
+  EXPECT_EQ(got(patient).scores, Message({sample(2)}).scores());
+  EXPECT_EQ(model->largest_batch(), 1);
+}
+
+TEST(Batcher, OneBadRequestDoesNotHarmItsNeighbours) {
+  Metrics metrics;
+  const auto model = std::make_shared<FakePredictor>();
+  Batcher batcher({.max_batch = 64, .max_queue = 100}, metrics);
+  model->hold();
+  auto first = submit(batcher, model, request_of({sample(0)}));
+  ASSERT_TRUE(model->wait_for_calls(1));
+  auto good = submit(batcher, model, request_of({sample(1)}));
+  auto poison = submit(batcher, model, request_of({{{666, 0}, {}, {}, {}}}));
+  auto other = submit(batcher, model, request_of({sample(2)}));
+  model->let_go();
+  EXPECT_EQ(got(good).scores, Message({sample(1)}).scores());
+  EXPECT_EQ(got(other).scores, Message({sample(2)}).scores());
+  const Got said = got(poison);
+  EXPECT_EQ(said.code, Code::kInvalidArgument);
+  EXPECT_EQ(said.error, "poisoned");
+}
+
+TEST(Batcher, AFailureOfTheModelReachesEveryRequestOfTheBatch) {
+  Metrics metrics;
+  const auto model = std::make_shared<FakePredictor>();
+  model->fail_with(Code::kUnavailable, "rank 1 is lost");
+  Batcher batcher({.max_batch = 8, .max_queue = 10}, metrics);
+  auto a = submit(batcher, model, request_of({sample(1)})), b = submit(batcher, model, request_of({sample(2)}));
+  for (auto* f : {&a, &b}) {
+    const Got said = got(*f);
+    EXPECT_EQ(said.code, Code::kUnavailable);
+    EXPECT_EQ(said.error, "rank 1 is lost");
+  }
+}
+
+TEST(Batcher, RequestsOfTwoModelsAreNotMixed) {
+  Metrics metrics;
+  const auto old_model = std::make_shared<FakePredictor>();
+  const auto new_model = std::make_shared<FakePredictor>();
+  Batcher batcher({.max_batch = 64, .max_queue = 100}, metrics);
+  old_model->hold();
+  auto first = submit(batcher, old_model, request_of({sample(0)}));
+  ASSERT_TRUE(old_model->wait_for_calls(1));
+  auto a = submit(batcher, old_model, request_of({sample(1)}));
+  auto b = submit(batcher, new_model, request_of({sample(2)}));
+  auto c = submit(batcher, new_model, request_of({sample(3)}));
+  old_model->let_go();
+  for (auto* f : {&a, &b, &c}) EXPECT_EQ(got(*f).code, Code::kOk);
+  EXPECT_EQ(old_model->calls(), 2);
+  EXPECT_EQ(new_model->calls(), 1);
+}
+
+TEST(Batcher, EndingAnswersWhatWaits) {
+  Metrics metrics;
+  const auto model = std::make_shared<FakePredictor>();
+  std::vector<std::future<Got>> all;
+  {
+    Batcher batcher({.max_batch = 1000, .max_wait = 3600s, .max_queue = 100, .workers = 3}, metrics);
+    for (int i = 0; i < 50; ++i) all.push_back(submit(batcher, model, request_of({sample(i)})));
+  }
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(got(all[static_cast<size_t>(i)]).scores, Message({sample(i)}).scores());
+}
+
+TEST(Batcher, ManyThreadsGetTheirOwnAnswers) {
+  Metrics metrics;
+  const auto model = std::make_shared<FakePredictor>();
+  Batcher batcher({.max_batch = 16, .max_wait = 100us, .max_queue = 1000, .workers = 3}, metrics);
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> clients;
+  for (int t = 0; t < 8; ++t) {
+    clients.emplace_back([&, t] {
+      for (int i = 0; i < 200; ++i) {
+        const std::vector<Sample> samples(static_cast<size_t>(1 + i % 3), sample(t * 100 + i));
+        auto f = submit(batcher, model, request_of(samples));
+        wrong += got(f).scores != Message(samples).scores();
+      }
+    });
+  }
+  for (std::thread& c : clients) c.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST(MergedBatch, KeepsTheOrderOfSamplesAndFillsWeights) {
+  const InferRequest a = request_of({{{1, 2}, {1, 2}, {3}, {0.5f}}, {{3, 4}, {}, {4, 5}, {2, 3}}}, true);
+  const InferRequest b = request_of({{{5, 6}, {9}, {6, 7}, {}}}, true);
+  const InferRequest* both[] = {&a, &b};
+  MergedBatch merged;
+  for (int round = 0; round < 2; ++round) {  // buffers are used again
+    const PredictInput all = merged.merge(both);
+    EXPECT_EQ(all.batch, 3);
+    EXPECT_THAT(all.dense, ::testing::ElementsAre(1, 2, 3, 4, 5, 6));
+    EXPECT_THAT(all.features[0].values, ::testing::ElementsAre(1, 2, 9));
+    EXPECT_THAT(all.features[0].lengths, ::testing::ElementsAre(2, 0, 1));
+    EXPECT_TRUE(all.features[0].weights.empty());
+    EXPECT_THAT(all.features[1].values, ::testing::ElementsAre(3, 4, 5, 6, 7));
+    EXPECT_THAT(all.features[1].lengths, ::testing::ElementsAre(1, 2, 2));
+    EXPECT_THAT(all.features[1].weights, ::testing::ElementsAre(0.5f, 2, 3, 1, 1));
+  }
+}
+
+}  // namespace
+}  // namespace tessera::serve

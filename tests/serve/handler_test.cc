@@ -1,0 +1,302 @@
+// Routes and responses without a socket, and the model's exchange.
+#include "serve/handler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "fake_predictor.h"
+
+namespace tessera::serve {
+namespace {
+
+using ::testing::HasSubstr;
+using namespace std::chrono_literals;
+using nlohmann::json;
+
+// A server without its sockets.
+class HandlerTest : public ::testing::Test {
+ protected:
+  void start(const HandlerOptions& options = {}, const BatcherOptions& batching = {}) {
+    models_ = std::make_unique<ModelHolder>([this] { return open(); }, metrics_, log_);
+    batcher_ = std::make_unique<Batcher>(batching, metrics_);
+    handler_ = std::make_unique<Handler>(options, *models_, *batcher_, metrics_);
+  }
+  ~HandlerTest() override {
+    if (model_) model_->let_go();
+    if (batcher_) batcher_->stop();
+  }
+
+  std::shared_ptr<Predictor> open() {
+    const std::lock_guard lock(mutex_);
+    ++opened_;
+    if (!trouble_.empty()) fail(Code::kDataLoss, trouble_);
+    FakeOptions options = next_;
+    options.version = cat("version-", opened_);
+    model_ = std::make_shared<FakePredictor>(options);
+    return model_;
+  }
+  void set_trouble(const std::string& sentence) {
+    const std::lock_guard lock(mutex_);
+    trouble_ = sentence;
+  }
+  std::shared_ptr<FakePredictor> model() {
+    const std::lock_guard lock(mutex_);
+    return model_;
+  }
+
+  std::future<HttpResponse> ask(HttpRequest request) {
+    auto promise = std::make_shared<std::promise<HttpResponse>>();
+    auto future = promise->get_future();
+    handler_->handle(std::move(request), [promise](HttpResponse r) { promise->set_value(std::move(r)); });
+    return future;
+  }
+  HttpResponse response(std::future<HttpResponse> future) {
+    if (future.wait_for(20s) == std::future_status::ready) return future.get();
+    ADD_FAILURE() << "no response";
+    return {};
+  }
+  HttpResponse get(const std::string& target) { return response(ask({.method = "GET", .target = target})); }
+  HttpResponse post(const std::string& target, const std::string& body, const std::string& json_bytes = "") {
+    return response(ask({.method = "POST", .target = target, .body = body, .json_bytes = json_bytes}));
+  }
+  std::string error_of(const HttpResponse& r) { return json::parse(r.body)["error"]; }
+
+  Metrics metrics_;
+  Log log_{Level::kError, -1};
+  std::mutex mutex_;
+  int opened_ = 0;
+  std::string trouble_;
+  FakeOptions next_;
+  std::shared_ptr<FakePredictor> model_;
+  std::unique_ptr<ModelHolder> models_;
+  std::unique_ptr<Batcher> batcher_;
+  std::unique_ptr<Handler> handler_;
+};
+
+constexpr const char* kInfer = "/v2/models/fake/infer";
+const std::vector<Sample> kSamples = {{{0.5f, -1.25f}, {3, 999}, {7}, {}}, {{0.1f, 2}, {}, {0, 1, 99}, {}}};
+
+std::vector<float> scores_of(const HttpResponse& r) {
+  if (r.status != 200) {
+    ADD_FAILURE() << r.status << " " << r.body;
+    return {};
+  }
+  return json::parse(r.body)["outputs"][0]["data"].get<std::vector<float>>();
+}
+
+TEST_F(HandlerTest, Routes) {
+  start();
+  const std::vector<std::tuple<const char*, const char*, int>> cases = {
+      {"GET", "/v2", 200},
+      {"GET", "/v2/", 200},
+      {"GET", "/v2?x=1", 200},
+      {"GET", "/v2/health/live", 200},
+      {"GET", "/v2/health/ready", 200},
+      {"GET", "/v2/models/fake", 200},
+      {"GET", "/v2/models/f%61ke", 200},
+      {"GET", "/v2/models/fake/ready", 200},
+      {"GET", "/v2/models/fake/versions/version-1", 200},
+      {"GET", "/v2/models/fake/versions/version-1/ready", 200},
+      {"GET", "/metrics", 200},
+      {"GET", "/", 404},
+      {"GET", "", 404},
+      {"GET", "/v3", 404},
+      {"GET", "/v2/models", 404},
+      {"GET", "/v2/models/", 404},
+      {"GET", "/v2/models/other", 404},
+      {"GET", "/v2/models/fake/versions/version-2", 404},
+      {"GET", "/v2/models/fake/versions", 404},
+      {"GET", "/v2/models/fake/config", 404},
+      {"GET", "/v2/models/fake/ready/more", 404},
+      {"POST", "/nowhere", 404},
+      {"POST", "/v2", 405},
+      {"PUT", "/v2/health/live", 405},
+      {"GET", kInfer, 405},
+      {"GET", "/admin/reload", 405},
+      {"POST", "/admin/reload", 403},
+      {"POST", "/v2/models/other/infer", 404},
+      {"POST", "/v2/models/fake/versions/version-2/infer", 404},
+  };
+  for (const auto& [method, target, status] : cases) {
+    const HttpResponse r = response(ask({.method = method, .target = target}));
+    EXPECT_EQ(r.status, status) << method << " " << target << " " << r.body;
+    EXPECT_EQ(r.failure.has_value(), status != 200) << target;
+    if (status != 200) {
+      EXPECT_FALSE(error_of(r).empty()) << target;
+    }
+  }
+  EXPECT_STREQ(response(ask({.method = "GET", .target = kInfer})).allow, "POST");
+  EXPECT_EQ(error_of(get("/v2/models/other")), "model \"other\" is not served here; \"fake\" is");
+}
+
+TEST_F(HandlerTest, AnswersAreTheModels) {
+  start();
+  const Message message(kSamples);
+  EXPECT_EQ(scores_of(post(kInfer, message.json())), message.scores());
+  EXPECT_EQ(scores_of(post("/v2/models/fake/versions/version-1/infer", message.json())), message.scores());
+  size_t n = 0;
+  const std::string body = message.binary(&n);
+  const HttpResponse r = post(kInfer, body, std::to_string(n));
+  ASSERT_EQ(r.status, 200) << r.body;
+  EXPECT_STREQ(r.content_type, "application/octet-stream");
+  ASSERT_EQ(r.body.size(), r.json_bytes.value() + 8);
+  std::vector<float> scores(2);
+  std::memcpy(scores.data(), r.body.data() + *r.json_bytes, 8);
+  EXPECT_EQ(scores, message.scores());
+}
+
+TEST_F(HandlerTest, BadRequestsGetTheSentenceAndBadIdsAreCounted) {
+  start();
+  Sample bad = kSamples[0];
+  bad.item = {100, -5};
+  const HttpResponse r = post(kInfer, Message({kSamples[1], bad}).json());
+  EXPECT_EQ(r.status, 400);
+  EXPECT_EQ(error_of(r), "feature item has id 100; ids are below 100");
+  EXPECT_EQ(r.failure, Failure::kBadRequest);
+  EXPECT_EQ(post(kInfer, "{").status, 400);
+  EXPECT_EQ(post(kInfer, "{}", "abc").status, 400);
+  EXPECT_EQ(error_of(post(kInfer, "{}", "-1")), "Inference-Header-Content-Length takes a number of bytes, not \"-1\"");
+  HttpRequest zipped{.method = "POST", .target = kInfer, .body = "x", .content_encoding = "gzip"};
+  EXPECT_EQ(response(ask(std::move(zipped))).status, 415);
+  EXPECT_THAT(get("/metrics").body, HasSubstr("tessera_bad_ids_total{table=\"item_table\"} 2\n"));
+  EXPECT_EQ(model()->calls(), 0);
+}
+
+TEST_F(HandlerTest, IdsThatTheModelLetsPassAreCountedToo) {
+  next_.bounds_check = BoundsCheckMode::kIgnore;
+  start();
+  Sample bad = kSamples[0];
+  bad.user = {1000};
+  EXPECT_EQ(post(kInfer, Message({bad}).json()).status, 200);
+  EXPECT_THAT(get("/metrics").body, HasSubstr("tessera_bad_ids_total{table=\"user_table\"} 1\n"));
+}
+
+TEST_F(HandlerTest, AFullQueueSaysWhenToComeBack) {
+  start({}, {.max_batch = 1, .max_queue = 1});
+  model()->hold();
+  const std::string body = Message(kSamples).json();
+  auto first = ask({.method = "POST", .target = kInfer, .body = body});
+  ASSERT_TRUE(model()->wait_for_calls(1));
+  auto second = ask({.method = "POST", .target = kInfer, .body = body});
+  const HttpResponse third = post(kInfer, body);
+  EXPECT_EQ(third.status, 503);
+  EXPECT_TRUE(third.retry);
+  EXPECT_EQ(third.failure, Failure::kQueueFull);
+  EXPECT_EQ(error_of(third), "the queue is full (1 requests): ask again later");
+  model()->let_go();
+  EXPECT_EQ(response(std::move(first)).status, 200);
+  EXPECT_EQ(response(std::move(second)).status, 200);
+}
+
+TEST_F(HandlerTest, ReloadSwapsModelsAndDropsNothing) {
+  start();
+  const Message message(kSamples);
+  const auto old_model = model();
+  old_model->hold();
+  auto during = ask({.method = "POST", .target = kInfer, .body = message.json()});
+  ASSERT_TRUE(old_model->wait_for_calls(1));
+  const HttpResponse r = response(ask({.method = "POST", .target = "/admin/reload", .local = true}));
+  EXPECT_EQ(r.status, 200);
+  EXPECT_EQ(json::parse(r.body), json::parse(R"({"version":"version-2","previous":"version-1"})"));
+  EXPECT_EQ(json::parse(get("/v2/models/fake").body)["versions"], json({"version-2"}));
+  old_model->let_go();
+  const HttpResponse answer = response(std::move(during));
+  EXPECT_EQ(scores_of(answer), message.scores());
+  EXPECT_EQ(json::parse(answer.body)["model_version"], "version-1");
+  EXPECT_EQ(json::parse(post(kInfer, message.json()).body)["model_version"], "version-2");
+}
+
+TEST_F(HandlerTest, AModelThatCannotBeLoadedLeavesTheOldOne) {
+  start();
+  set_trouble("tables/film.bin is truncated");
+  const HttpResponse r = response(ask({.method = "POST", .target = "/admin/reload", .local = true}));
+  EXPECT_EQ(r.status, 500);
+  EXPECT_EQ(error_of(r), "tables/film.bin is truncated");
+  EXPECT_EQ(json::parse(post(kInfer, Message(kSamples).json()).body)["model_version"], "version-1");
+  EXPECT_THAT(get("/metrics").body, HasSubstr("tessera_reloads_total{result=\"failed\"} 1\n"));
+}
+
+TEST_F(HandlerTest, ALostModelIsUnavailableUntilItIsLoadedAgain) {
+  start();
+  const std::string body = Message(kSamples).json();
+  set_trouble("rank 1 does not answer");
+  model()->fail_with(Code::kUnavailable, "rank 1 is lost");
+  const HttpResponse first = post(kInfer, body);
+  EXPECT_EQ(first.status, 503);
+  EXPECT_TRUE(first.retry);
+  EXPECT_EQ(error_of(first), "rank 1 is lost");
+  const HttpResponse second = post(kInfer, body);
+  EXPECT_EQ(second.status, 503);
+  EXPECT_EQ(second.failure, Failure::kUnavailable);
+  EXPECT_EQ(get("/v2/health/ready").status, 503);
+  EXPECT_EQ(get("/v2/health/live").status, 200);
+  EXPECT_EQ(get("/metrics").status, 200);
+  set_trouble("");
+  int status = 503;
+  for (int i = 0; i < 400 && status == 503; ++i) {
+    std::this_thread::sleep_for(50ms);
+    status = post(kInfer, body).status;
+  }
+  EXPECT_EQ(status, 200);
+  EXPECT_EQ(get("/v2/health/ready").status, 200);
+}
+
+TEST_F(HandlerTest, ManyReloadsUnderLoadLoseNothing) {
+  start({}, {.max_batch = 8, .max_queue = 1000, .workers = 2});
+  std::atomic<bool> stop{false};
+  std::atomic<int> wrong{0}, asked{0};
+  std::vector<std::thread> clients;
+  for (int t = 0; t < 4; ++t) {
+    clients.emplace_back([&] {
+      const Message message(kSamples);
+      while (!stop) {
+        const HttpResponse r = post(kInfer, message.json());
+        wrong += r.status != 200 || scores_of(r) != message.scores();
+        ++asked;
+      }
+    });
+  }
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(response(ask({.method = "POST", .target = "/admin/reload", .local = true})).status, 200);
+  }
+  while (asked < 100) std::this_thread::sleep_for(1ms);
+  stop = true;
+  for (std::thread& c : clients) c.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST_F(HandlerTest, ClientsMayShortenTheDeadline) {
+  start({.deadline = 60s});
+  model()->hold();
+  const auto before = Clock::now();
+  const auto due = handler_->handle(
+      {.method = "POST", .target = kInfer, .body = Message(kSamples).json(R"("parameters":{"timeout":2000000},)")},
+      [](const HttpResponse&) {});
+  EXPECT_GE(due, before + 2s);
+  EXPECT_LE(due, Clock::now() + 2s);
+  const auto most = handler_->handle({.method = "POST",
+                                      .target = kInfer,
+                                      .body = Message(kSamples).json(R"("parameters":{"timeout":9000000000000},)")},
+                                     [](const HttpResponse&) {});
+  EXPECT_LE(most, Clock::now() + 60s);
+  const HttpResponse late = handler_->overdue();
+  EXPECT_EQ(late.status, 503);
+  EXPECT_TRUE(late.retry);
+}
+
+TEST_F(HandlerTest, AServerThatEndsIsNotReadyButAnswers) {
+  start({.name = "shown"});
+  handler_->end();
+  EXPECT_EQ(get("/v2/health/ready").status, 503);
+  EXPECT_EQ(get("/v2/health/live").status, 200);
+  EXPECT_EQ(post("/v2/models/shown/infer", Message(kSamples).json()).status, 200);
+  EXPECT_EQ(get("/v2/models/fake").status, 404);
+}
+
+}  // namespace
+}  // namespace tessera::serve

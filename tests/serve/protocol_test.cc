@@ -1,0 +1,224 @@
+// The messages: what is read, what is refused with which sentence, what is written.
+#include "serve/protocol.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "fake_predictor.h"
+
+namespace tessera::serve {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+const std::vector<Sample> kSamples = {{{0.5f, -1.25f}, {3, 999}, {7}, {}}, {{0.1f, 2}, {}, {0, 1, 99}, {}}};
+
+void expect_same(const PredictInput& a, const PredictInput& b) {
+  const auto same = [](const auto& x, const auto& y) { return std::equal(x.begin(), x.end(), y.begin(), y.end()); };
+  EXPECT_EQ(a.batch, b.batch);
+  EXPECT_TRUE(same(a.dense, b.dense));
+  ASSERT_EQ(a.features.size(), b.features.size());
+  for (size_t f = 0; f < a.features.size(); ++f) {
+    EXPECT_TRUE(same(a.features[f].values, b.features[f].values)) << f;
+    EXPECT_TRUE(same(a.features[f].lengths, b.features[f].lengths)) << f;
+    EXPECT_TRUE(same(a.features[f].weights, b.features[f].weights)) << f;
+  }
+}
+
+InferRequest parse(const std::string& body, const FakeOptions& model = {}) {
+  return parse_infer(FakePredictor(model).model(), body, std::nullopt);
+}
+
+std::string refusal(const std::string& body, std::optional<size_t> json_bytes = {}, const FakeOptions& model = {}) {
+  try {
+    parse_infer(FakePredictor(model).model(), body, json_bytes, {4});
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Code::kInvalidArgument);
+    return e.what();
+  }
+  return "accepted";
+}
+
+std::string replaced(std::string text, const std::string& what, const std::string& with) {
+  const size_t at = text.find(what);
+  if (at == std::string::npos) {
+    ADD_FAILURE() << what << " is not in " << text;
+    return text;
+  }
+  return text.replace(at, what.size(), with);
+}
+
+TEST(Protocol, JsonAndBytesSayTheSame) {
+  const Message message(kSamples);
+  const InferRequest from_json = parse(message.json(R"("id":"a \"b\"",)"));
+  expect_same(from_json.input(), message.input());
+  EXPECT_EQ(from_json.id, "a \"b\"");
+  EXPECT_FALSE(from_json.binary_output);
+
+  size_t json_bytes = 0;
+  const std::string body = message.binary(&json_bytes);
+  const InferRequest from_bytes = parse_infer(FakePredictor().model(), body, json_bytes);
+  expect_same(from_bytes.input(), message.input());
+  EXPECT_TRUE(from_bytes.binary_output);
+}
+
+TEST(Protocol, AMovedRequestKeepsItsViews) {
+  const Message message(kSamples);
+  InferRequest first = parse(message.json());
+  const InferRequest second = std::move(first);
+  expect_same(second.input(), message.input());
+}
+
+TEST(Protocol, DataMayBeNestedAndTensorsInAnyOrder) {
+  const InferRequest r = parse(R"({"inputs":[
+    {"name":"item.lengths","datatype":"INT32","shape":[2],"data":[[0],[1]]},
+    {"data":[[1,2.5],[3,4]],"shape":[2,2],"datatype":"FP32","name":"dense"},
+    {"name":"user.values","datatype":"INT64","shape":[0],"data":[]},
+    {"name":"user.lengths","datatype":"INT32","shape":[2],"data":[0,0]},
+    {"name":"item.values","datatype":"INT64","shape":[1],"data":[42],"note":{"deep":[1,{"x":null}]}}],
+    "more":[true,{"a":[]}],"parameters":{"timeout":1500,"other":"x"}})");
+  EXPECT_EQ(r.batch, 2);
+  EXPECT_THAT(r.dense, ElementsAre(1, 2.5, 3, 4));
+  EXPECT_THAT(r.features[1].values, ElementsAre(42));
+  EXPECT_THAT(r.features[1].lengths, ElementsAre(0, 1));
+  EXPECT_EQ(r.timeout, std::chrono::microseconds(1500));
+}
+
+TEST(Protocol, WeightsAreOptionalForEachFeature) {
+  FakeOptions weighted;
+  weighted.is_weighted = true;
+  const Message message({{{1, 2}, {5}, {7, 8}, {0.5f, -2}}});
+  const InferRequest r = parse(message.json(), weighted);
+  expect_same(r.input(), message.input());
+  EXPECT_TRUE(r.features[0].weights.empty());
+  EXPECT_THAT(refusal(message.json()), HasSubstr("input \"item.weights\" is there twice or unknown"));
+  EXPECT_THAT(refusal(replaced(message.json(), "[0.5,-2]", "[1]"), {}, weighted),
+              HasSubstr("item.weights has 1 numbers in \"data\"; its shape needs 2"));
+}
+
+TEST(Protocol, AModelWithoutDenseInputs) {
+  FakeOptions options;
+  options.dense_inputs = 0;
+  const std::string body = R"({"inputs":[{"name":"user.values","datatype":"INT64","shape":[1],"data":[1]},
+    {"name":"user.lengths","datatype":"INT32","shape":[1],"data":[1]},
+    {"name":"item.values","datatype":"INT64","shape":[0],"data":[]},
+    {"name":"item.lengths","datatype":"INT32","shape":[1],"data":[0]}]})";
+  EXPECT_EQ(parse(body, options).batch, 1);
+  EXPECT_THAT(refusal(body), HasSubstr("input dense is missing"));
+  EXPECT_THAT(refusal(R"({"inputs":[]})", {}, options), HasSubstr("input user.values is missing"));
+}
+
+TEST(Protocol, RefusalsNameTheTensorTheSampleAndTheBound) {
+  const std::string good = Message(kSamples).json();
+  const auto with = [&](const std::string& what, const std::string& other) {
+    return refusal(replaced(good, what, other));
+  };
+  EXPECT_EQ(refusal(good), "accepted");
+  EXPECT_EQ(with("\"user.values\"", "\"users.values\""), "input user.values is missing");
+  EXPECT_EQ(with("\"datatype\":\"FP32\"", "\"datatype\":\"FP64\""),
+            "input dense has datatype \"FP64\"; it has to be FP32");
+  EXPECT_EQ(with("\"shape\":[2,2]", "\"shape\":[4]"), "input dense has 1 dimensions; it has to have 2");
+  EXPECT_EQ(with("\"shape\":[2,2]", "\"shape\":[1,4]"), "input dense has 4 values for each sample; model fake takes 2");
+  EXPECT_EQ(with("\"shape\":[2,2]", "\"shape\":[-2,2]"), "input dense has a dimension of -2");
+  EXPECT_EQ(with("\"shape\":[2,2]", "\"shape\":[4611686018427387904,16]"),
+            "input dense has a shape of too many elements");
+  EXPECT_EQ(with("[2,0]", "[1,0]"), "input user.lengths add up to 1, but user.values has 2 ids");
+  EXPECT_EQ(with("[2,0]", "[3,-1]"), "input user.lengths of sample 1 is -1; at least 0");
+  EXPECT_EQ(with("[2,0]", "[2,4294967296]"), "input user.lengths holds a number that is no integer of 32 bits");
+  EXPECT_EQ(with("[3,999]", "[3,9223372036854775808]"),
+            "input user.values holds a number that is no integer of 64 bits");
+  EXPECT_EQ(with("[3,999]", "[3,9.5]"), "input user.values holds a number that is no integer of 64 bits");
+  EXPECT_EQ(with("[3,999]", "[3]"), "input user.values has 1 numbers in \"data\"; its shape needs 2");
+  EXPECT_EQ(with(",\"data\":[3,999]", ""), "input user.values has neither \"data\" nor \"binary_data_size\"");
+  EXPECT_EQ(with("0.5,", "1e300,"), "input dense of sample 0 is not a finite number");
+  EXPECT_THAT(with("0.5,", "1e999,"), HasSubstr("the request is no JSON at byte"));
+  EXPECT_EQ(with("\"shape\":[2],\"data\":[2,0]", "\"shape\":[1],\"data\":[2]"),
+            "input user.lengths has 1 samples; the request has 2");
+  EXPECT_THAT(with("0.5,", "\"0.5\","), HasSubstr("inputs[0].data cannot be a string"));
+  EXPECT_THAT(with("0.5,", "null,"), HasSubstr("inputs[0].data cannot be null"));
+  EXPECT_THAT(with("\"shape\":[2,2]", "\"shape\":2"), HasSubstr("inputs[0].shape cannot be a number"));
+}
+
+TEST(Protocol, RefusesWhatIsNoRequest) {
+  EXPECT_THAT(refusal(""), HasSubstr("the request is no JSON at byte"));
+  EXPECT_THAT(refusal("{\"inputs\":[}"), HasSubstr("the request is no JSON at byte 12"));
+  EXPECT_THAT(refusal("[]"), HasSubstr("the request cannot be an array"));
+  EXPECT_THAT(refusal("1"), HasSubstr("the request cannot be a number"));
+  EXPECT_THAT(refusal("{}"), HasSubstr("input dense is missing"));
+  EXPECT_THAT(refusal("{} x"), HasSubstr("no JSON"));
+  EXPECT_THAT(refusal(R"({"inputs":{}})"), HasSubstr("inputs cannot be an object"));
+  EXPECT_THAT(refusal(R"({"inputs":[{},{},{},{},{},{},{},{}]})"), HasSubstr("more inputs than the 7"));
+  EXPECT_THAT(refusal(std::string(100000, '[')), HasSubstr("cannot be an array"));
+  EXPECT_THAT(refusal("{\"x\":" + std::string(100000, '[')), HasSubstr("nested deeper than 16"));
+  EXPECT_THAT(refusal(Message(kSamples).json(R"("outputs":[{"name":"logit"}],)")),
+              HasSubstr("output \"logit\" is unknown; there is \"score\""));
+  const Message five(std::vector<Sample>(5, kSamples[0]));
+  EXPECT_EQ(refusal(five.json()), "a request of 5 samples is too large: at most 4");
+  const std::string twice = replaced(Message(kSamples).json(), "\"item.lengths\"", "\"user.lengths\"");
+  EXPECT_EQ(refusal(twice), "input item.lengths is missing");
+}
+
+TEST(Protocol, BinarySizesHaveToAddUp) {
+  size_t n = 0;
+  const std::string body = Message(kSamples).binary(&n);
+  EXPECT_EQ(refusal(body, n), "accepted");
+  EXPECT_THAT(refusal(body, body.size() + 1), HasSubstr("Inference-Header-Content-Length is"));
+  EXPECT_THAT(refusal(body + "x", n), HasSubstr("1 bytes follow the last binary tensor"));
+  EXPECT_THAT(refusal(body.substr(0, body.size() - 1), n),
+              HasSubstr("tensor item.lengths has binary_data_size 8, but 7"));
+  EXPECT_THAT(refusal(body, std::nullopt), HasSubstr("no JSON"));
+  const std::string smaller = replaced(body, "\"shape\":[2,2]", "\"shape\":[1,2]");
+  EXPECT_THAT(refusal(smaller, n), HasSubstr("input dense has 16 bytes of data; its shape needs 2 times 4"));
+  const std::string both = replaced(body, "\"shape\":[2,2]", "\"shape\":[2,2],\"data\":[]");
+  EXPECT_THAT(refusal(both, n + 10), HasSubstr("has both \"data\" and \"binary_data_size\""));
+  const std::string negative = replaced(body, "\"binary_data_size\":16", "\"binary_data_size\":-6");
+  EXPECT_THAT(refusal(negative, n), HasSubstr("has binary_data_size -6"));
+  std::string nan = body;
+  const float bad = std::nanf("");
+  std::memcpy(nan.data() + n + 8, &bad, sizeof(bad));
+  EXPECT_EQ(refusal(nan, n), "input dense of sample 1 is not a finite number");
+}
+
+TEST(Protocol, ScoresComeBackAsTheSameFloats) {
+  const std::vector<float> scores = {0.1f, 1.0f / 3, 0.99999994f, 1e-30f, 0.5f};
+  const FakePredictor model;
+  const json body = json::parse(render_infer(model.model(), "shown", "7\n", false, scores).body);
+  EXPECT_EQ(body["model_name"], "shown");
+  EXPECT_EQ(body["model_version"], "0000000000000001");
+  EXPECT_EQ(body["id"], "7\n");
+  const json& out = body["outputs"][0];
+  EXPECT_EQ(out["name"], "score");
+  EXPECT_EQ(out["datatype"], "FP32");
+  EXPECT_EQ(out["shape"], json({5}));
+  EXPECT_EQ(out["data"].get<std::vector<float>>(), scores);
+
+  const InferResponse bytes = render_infer(model.model(), "shown", "", true, scores);
+  const json head = json::parse(bytes.body.substr(0, bytes.json_bytes.value()));
+  EXPECT_EQ(head["outputs"][0]["parameters"]["binary_data_size"], 20);
+  std::vector<float> back(5);
+  ASSERT_EQ(bytes.body.size(), *bytes.json_bytes + 20);
+  std::memcpy(back.data(), bytes.body.data() + *bytes.json_bytes, 20);
+  EXPECT_EQ(back, scores);
+}
+
+TEST(Protocol, Metadata) {
+  FakeOptions weighted;
+  weighted.is_weighted = true;
+  const json m = json::parse(render_model(FakePredictor(weighted).model(), "shown"));
+  EXPECT_EQ(m["name"], "shown");
+  EXPECT_EQ(m["versions"], json({"0000000000000001"}));
+  EXPECT_EQ(m["inputs"].size(), 7u);
+  EXPECT_EQ(m["inputs"][0], json::parse(R"({"name":"dense","datatype":"FP32","shape":[-1,2]})"));
+  EXPECT_EQ(m["inputs"][1], json::parse(R"({"name":"user.values","datatype":"INT64","shape":[-1]})"));
+  EXPECT_EQ(m["outputs"], json::parse(R"([{"name":"score","datatype":"FP32","shape":[-1]}])"));
+  EXPECT_EQ(json::parse(render_server())["extensions"], json({"binary_tensor_data"}));
+  EXPECT_EQ(json::parse(render_error("no \xff utf-8"))["error"], "no \xEF\xBF\xBD utf-8");
+}
+
+}  // namespace
+}  // namespace tessera::serve

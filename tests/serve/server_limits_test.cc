@@ -1,0 +1,165 @@
+// What a client can do wrong: too much, too slow, too many, not HTTP, gone.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "running_server.h"
+
+namespace tessera::serve {
+namespace {
+
+using ::testing::HasSubstr;
+using namespace std::chrono_literals;
+using nlohmann::json;
+
+const Message& message() {
+  static const Message kMessage({{{0.5f, -1.25f}, {3, 999}, {7}, {}}});
+  return kMessage;
+}
+std::string good() { return Client::post(kInfer, message().json()); }
+
+std::string error_of(const Reply& r) {
+  if (r.body.empty()) return "no body";
+  return json::parse(r.body)["error"];
+}
+
+TEST(Limits, Bodies) {
+  RunningServer server({.server = {.max_body = 1000}});
+  Client declared(server.port());
+  const Reply r = declared.ask("POST " + std::string(kInfer) + " HTTP/1.1\r\nContent-Length: 1001\r\n\r\n");
+  EXPECT_EQ(r.status, 413);
+  EXPECT_EQ(error_of(r), "a request takes at most 1000 bytes");
+  Client sent(server.port());  // the response is there although nobody read what was sent
+  EXPECT_EQ(sent.ask(Client::post(kInfer, std::string(100000, 'x'))).status, 413);
+  EXPECT_TRUE(sent.send("") && sent.is_closed());
+  Client chunked(server.port());
+  EXPECT_EQ(chunked
+                .ask("POST " + std::string(kInfer) + " HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n7d0\r\n" +
+                     std::string(2000, 'x') + "\r\n0\r\n\r\n")
+                .status,
+            413);
+  Client expecting(server.port());
+  EXPECT_EQ(expecting.ask("POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 100000000\r\n\r\n").status, 413);
+  EXPECT_EQ(Client(server.port()).ask(good()).status, 200);
+}
+
+TEST(Limits, Headers) {
+  RunningServer server({.server = {.max_header = 2000, .max_fields = 20}});
+  const Reply bytes = Client(server.port()).ask(Client::get("/v2", "X: " + std::string(3000, 'x') + "\r\n"));
+  EXPECT_EQ(bytes.status, 431);
+  EXPECT_EQ(error_of(bytes), "a request's header takes at most 2000 bytes");
+  std::string many;
+  for (int i = 0; i < 20; ++i) many += "X" + std::to_string(i) + ": y\r\n";
+  const Reply fields = Client(server.port()).ask(Client::get("/v2", many));
+  EXPECT_EQ(fields.status, 431);
+  EXPECT_EQ(error_of(fields), "a request's header takes at most 20 fields; this one has 21");
+  EXPECT_EQ(Client(server.port()).ask("GET /" + std::string(3000, 'x')).status, 431);
+}
+
+TEST(Limits, SlowSenders) {
+  RunningServer server({.server = {.read_timeout = 150ms, .idle_timeout = 20s}});
+  Client header(server.port()), body(server.port());
+  ASSERT_TRUE(header.send(good().substr(0, 20)));
+  ASSERT_TRUE(body.send(good().substr(0, good().size() - 3)));
+  for (Client* client : {&header, &body}) {
+    const Reply r = client->read();
+    EXPECT_EQ(r.status, 408);
+    EXPECT_EQ(error_of(r), "the request did not arrive within 150 ms");
+    EXPECT_TRUE(client->is_closed());
+  }
+  Client dripping(server.port());  // bytes that keep coming do not help
+  const std::string request = good();
+  size_t sent = 0;
+  for (; sent < request.size() && sent < 60 && dripping.send(request.substr(sent, 1)); ++sent) {
+    std::this_thread::sleep_for(10ms);
+  }
+  EXPECT_EQ(dripping.read().status, 408);
+}
+
+TEST(Limits, IdleConnectionsAreClosedWithoutAWord) {
+  RunningServer server({.server = {.idle_timeout = 100ms}});
+  Client silent(server.port());
+  EXPECT_TRUE(silent.is_closed());
+  Client once(server.port());
+  EXPECT_EQ(once.ask(good()).status, 200);
+  EXPECT_TRUE(once.is_closed());
+}
+
+TEST(Limits, WhatIsNoHttp) {
+  RunningServer server;
+  for (const char* text : {"hello\r\n\r\n", "GET /v2 HTTP/9.9\r\n\r\n", "GET\r\n\r\n", "\x16\x03\x01\x02",
+                           "GET /v2 HTTP/1.1\r\nbad header\r\n\r\n", "POST /v2 HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+                           "POST /v2 HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n"}) {
+    Client client(server.port());
+    const Reply r = client.ask(text);
+    EXPECT_EQ(r.status, 400) << text;
+    EXPECT_THAT(error_of(r), HasSubstr("this is no HTTP/1.1 request")) << text;
+    EXPECT_TRUE(client.is_closed());
+  }
+}
+
+TEST(Limits, ClientsThatGoAwayHarmNobody) {
+  RunningServer server;
+  for (int i = 0; i < 20; ++i) {
+    Client in_header(server.port()), in_body(server.port()), before_answer(server.port());
+    in_header.send("POST /v2");
+    in_body.send(good().substr(0, good().size() - 3));
+    before_answer.send(good());
+  }
+  EXPECT_EQ(Client(server.port()).ask(good()).status, 200);
+  for (int i = 0; i < 1000 && server.metrics().find("tessera_connections 1\n") == std::string::npos; ++i) {
+    std::this_thread::sleep_for(5ms);
+  }
+  EXPECT_THAT(server.metrics(), HasSubstr("tessera_connections 1\n"));
+}
+
+TEST(Limits, Connections) {
+  RunningServer server({.server = {.max_connections = 2}});
+  Client a(server.port()), b(server.port());
+  EXPECT_EQ(a.ask(good()).status, 200);
+  EXPECT_EQ(b.ask(good()).status, 200);
+  Client c(server.port());
+  const Reply r = c.read();
+  EXPECT_EQ(r.status, 503);
+  EXPECT_EQ(r.headers.at("retry-after"), "1");
+  EXPECT_EQ(error_of(r), "2 connections are open: ask again later");
+  EXPECT_EQ(a.ask(good()).status, 200);
+}
+
+TEST(Limits, BytesOfAllRequestsTogether) {
+  RunningServer server({.server = {.max_body = 1000, .max_bodies = 1500}});
+  const std::string head = "POST " + std::string(kInfer) + " HTTP/1.1\r\nContent-Length: 1000\r\n\r\n";
+  Client first(server.port());
+  ASSERT_TRUE(first.send(head));
+  Reply second;
+  for (int i = 0; i < 1000 && second.status != 503; ++i) {  // until the first one's header has been read
+    Client client(server.port());
+    second = client.ask(head + std::string(1000, ' '));
+  }
+  EXPECT_EQ(second.status, 503);
+  EXPECT_THAT(error_of(second), HasSubstr("under way: ask again later"));
+  const std::string body = message().json();
+  EXPECT_EQ(first.ask(body + std::string(1000 - body.size(), ' ')).status, 200);
+}
+
+TEST(Limits, WhereTheServerCannotListen) {
+  RunningServer server;
+  Metrics metrics;
+  Log log(Level::kError, -1);
+  const auto refused = [&](const ServerOptions& options) -> std::string {
+    try {
+      Server other(options, metrics, log);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(refused({.port = server.port()}), "cannot listen at 127.0.0.1:" + std::to_string(server.port()) +
+                                                  ": Address already in use; choose another --port");
+  EXPECT_EQ(refused({.host = "nowhere", .port = 0}),
+            "host \"nowhere\" is no numeric address such as 127.0.0.1, 0.0.0.0 or ::");
+}
+
+}  // namespace
+}  // namespace tessera::serve

@@ -1,0 +1,227 @@
+// The server over real sockets: answers, order, deadlines, the end.
+#include "serve/server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "running_server.h"
+
+namespace tessera::serve {
+namespace {
+
+using ::testing::HasSubstr;
+using namespace std::chrono_literals;
+using nlohmann::json;
+
+const std::vector<Sample> kSamples = {{{0.5f, -1.25f}, {3, 999}, {7}, {}}, {{0.1f, 2}, {}, {0, 1, 99}, {}}};
+
+std::vector<float> scores_of(const Reply& r) {
+  if (r.status != 200) {
+    ADD_FAILURE() << r.status << " " << r.body;
+    return {};
+  }
+  return json::parse(r.body)["outputs"][0]["data"].get<std::vector<float>>();
+}
+
+TEST(Server, AnswersOnOneConnection) {
+  RunningServer server;
+  Client client(server.port());
+  const Message message(kSamples);
+  for (int i = 0; i < 3; ++i) {
+    const Reply r = client.ask(Client::post(kInfer, message.json()));
+    EXPECT_EQ(scores_of(r), message.scores());
+    EXPECT_EQ(r.headers.at("content-type"), "application/json");
+  }
+  size_t n = 0;
+  const std::string body = message.binary(&n);
+  const Reply r =
+      client.ask(Client::post(kInfer, body, "inference-header-content-length: " + std::to_string(n) + "\r\n"));
+  ASSERT_EQ(r.status, 200) << r.body;
+  const size_t head = std::stoul(r.headers.at("inference-header-content-length"));
+  ASSERT_EQ(r.body.size(), head + 8);
+  std::vector<float> scores(2);
+  std::memcpy(scores.data(), r.body.data() + head, 8);
+  EXPECT_EQ(scores, message.scores());
+  const Reply wrong = client.ask(Client::get(kInfer));
+  EXPECT_EQ(wrong.status, 405);
+  EXPECT_EQ(wrong.headers.at("allow"), "POST");
+  EXPECT_THAT(server.metrics(), HasSubstr("tessera_request_seconds_count 4\n"));
+}
+
+TEST(Server, HttpDetails) {
+  RunningServer server;
+  Client old(server.port());
+  EXPECT_EQ(old.ask("GET /v2 HTTP/1.0\r\n\r\n").status, 200);
+  EXPECT_TRUE(old.is_closed());
+  Client closing(server.port());
+  EXPECT_EQ(closing.ask(Client::get("/v2", "Connection: close\r\n")).headers.at("connection"), "close");
+  EXPECT_TRUE(closing.is_closed());
+  Client head(server.port());
+  ASSERT_TRUE(head.send("HEAD /v2 HTTP/1.1\r\nHost: x\r\n\r\n"));
+  EXPECT_EQ(head.read(false).status, 405);
+  EXPECT_EQ(head.ask(Client::get("/v2")).status, 200) << "no body came with HEAD's response";
+  Client patient(server.port());
+  const std::string body = Message(kSamples).json();
+  ASSERT_TRUE(patient.send("POST " + std::string(kInfer) + " HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: " +
+                           std::to_string(body.size()) + "\r\n\r\n"));
+  EXPECT_EQ(patient.read(false).status, 100);
+  EXPECT_EQ(patient.ask(body).status, 200);
+  Client chunked(server.port());
+  char size[16];
+  std::snprintf(size, sizeof(size), "%zx", body.size());
+  EXPECT_EQ(chunked
+                .ask("POST " + std::string(kInfer) + " HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + size + "\r\n" +
+                     body + "\r\n0\r\n\r\n")
+                .status,
+            200);
+}
+
+TEST(Server, PipelinedRequestsAreAnsweredInOrder) {
+  RunningServer server;
+  Client client(server.port());
+  std::string all;
+  for (int i = 0; i < 50; ++i) {
+    all += Client::post(kInfer, Message({{{0.01f * static_cast<float>(i), 1}, {i}, {}, {}}}).json());
+  }
+  ASSERT_TRUE(client.send(all));
+  for (int i = 0; i < 50; ++i) {
+    EXPECT_EQ(scores_of(client.read()), Message({{{0.01f * static_cast<float>(i), 1}, {i}, {}, {}}}).scores()) << i;
+  }
+}
+
+// Whoever sends a thousand requests at once has one in the queue, like everybody else.
+TEST(Server, AConnectionThatPipelinesDoesNotDelayOthers) {
+  RunningServer server({.batcher = {.max_batch = 1}});
+  server.model().hold();
+  Client greedy(server.port()), modest(server.port());
+  const std::string one = Client::post(kInfer, Message({kSamples[0]}).json());
+  std::string all;
+  for (int i = 0; i < 1000; ++i) all += one;
+  ASSERT_TRUE(greedy.send(all));
+  ASSERT_TRUE(server.model().wait_for_calls(1));
+  ASSERT_TRUE(modest.send(one));
+  for (int i = 0; i < 2000 && server.metrics().find("tessera_queue_requests 1\n") == std::string::npos; ++i) {
+    std::this_thread::sleep_for(2ms);
+  }
+  server.model().let_go();
+  EXPECT_EQ(modest.read().status, 200);
+  EXPECT_LT(server.model().calls(), 1000) << "before the greedy one had all its answers";
+  for (int i = 0; i < 1000; ++i) ASSERT_EQ(greedy.read().status, 200) << i;
+}
+
+TEST(Server, ManyClientsGetTheirOwnAnswers) {
+  RunningServer server({.server = {.threads = 2}, .batcher = {.max_batch = 16, .max_wait = 100us, .workers = 2}});
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> clients;
+  for (int t = 0; t < 16; ++t) {
+    clients.emplace_back([&, t] {
+      Client client(server.port());
+      for (int i = 0; i < 50; ++i) {
+        const Message message({{{0.1f * static_cast<float>(t), 0.5f}, {t * 50 + i}, {i}, {}}});
+        const Reply r = client.ask(Client::post(kInfer, message.json()));
+        wrong += r.status != 200 || scores_of(r) != message.scores();
+      }
+    });
+  }
+  for (std::thread& c : clients) c.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST(Server, ADeadlineThatPassesIs503AndTheConnectionStaysGood) {
+  RunningServer server({.handler = {.deadline = 100ms}});
+  server.model().hold();
+  Client client(server.port());
+  const Message message(kSamples);
+  const Reply late = client.ask(Client::post(kInfer, message.json()));
+  EXPECT_EQ(late.status, 503);
+  EXPECT_EQ(late.headers.at("retry-after"), "1");
+  EXPECT_THAT(late.body, HasSubstr("the deadline passed"));
+  EXPECT_EQ(client.ask(Client::get("/v2/health/live")).status, 200);
+  server.model().let_go();
+  Reply good;
+  for (int i = 0; i < 100 && good.status != 200; ++i) good = client.ask(Client::post(kInfer, message.json()));
+  EXPECT_EQ(scores_of(good), message.scores()) << "the late answer went to nobody";
+  EXPECT_THAT(server.metrics(), HasSubstr("tessera_errors_total{kind=\"deadline\"}"));
+}
+
+TEST(Server, EndingAnswersWhatIsUnderWayAndClosesTheRest) {
+  RunningServer server;
+  server.model().hold();
+  Client busy(server.port()), idle(server.port()), half(server.port());
+  const Message message(kSamples);
+  EXPECT_EQ(idle.ask(Client::get("/v2/health/live")).status, 200);
+  const std::string request = Client::post(kInfer, message.json());
+  ASSERT_TRUE(half.send(request.substr(0, 30)));
+  ASSERT_TRUE(busy.send(request));
+  ASSERT_TRUE(server.model().wait_for_calls(1));
+  std::thread ending([&] { server.end_and_wait(); });
+  EXPECT_TRUE(idle.is_closed());
+  EXPECT_FALSE(Client(server.port()).connected()) << "nobody new";
+  ASSERT_TRUE(half.send(request.substr(30)));
+  server.model().let_go();
+  for (Client* client : {&busy, &half}) {
+    const Reply r = client->read();
+    EXPECT_EQ(scores_of(r), message.scores());
+    EXPECT_EQ(r.headers.at("connection"), "close");
+    EXPECT_TRUE(client->is_closed());
+  }
+  ending.join();
+}
+
+TEST(Server, AdminCallsComeFromThisHostAlone) {
+  RunningServer server;
+  Client client(server.port());
+  EXPECT_EQ(client.ask(Client::post("/admin/reload", "")).status, 200);
+  EXPECT_EQ(client.ask(Client::post("/admin/reload", "", "X-Forwarded-For: 10.0.0.1\r\n")).status, 403);
+  EXPECT_EQ(client.ask(Client::post("/admin/reload", "", "Origin: http://evil.example\r\n")).status, 403);
+}
+
+TEST(Server, Tls) {
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / ("tls" + std::to_string(getpid()));
+  std::filesystem::create_directory(folder);
+  const std::string cert = folder / "cert.pem", key = folder / "key.pem", out = folder / "out";
+  const auto run = [](const std::string& command) { return std::system(command.c_str()) == 0; };
+  if (!run("openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext "
+           "subjectAltName=IP:127.0.0.1 -keyout " +
+           key + " -out " + cert + " 2>/dev/null") ||
+      !run("curl --version >/dev/null 2>&1")) {
+    GTEST_SKIP() << "SKIPPED: openssl or curl is not installed";
+  }
+  std::ofstream(folder / "request") << Message(kSamples).json();
+  {
+    RunningServer server({.server = {.tls_cert = cert, .tls_key = key}});
+    const std::string url = server.server().url();
+    EXPECT_THAT(url, HasSubstr("https://127.0.0.1:"));
+    ASSERT_TRUE(run("curl -sS --max-time 20 --cacert " + cert + " --data-binary @" + (folder / "request").string() +
+                    " " + url + kInfer + " -o " + out));
+    std::ifstream in(out);
+    EXPECT_EQ(json::parse(in)["outputs"][0]["data"].get<std::vector<float>>(), Message(kSamples).scores());
+    Client plain(server.port());
+    EXPECT_EQ(plain.ask(Client::get("/v2")).status, 0) << "plain HTTP is not spoken here";
+    EXPECT_TRUE(run("curl -sS --max-time 20 --cacert " + cert + " " + url + "/v2 " + url + "/metrics >/dev/null"));
+  }
+  std::ofstream(folder / "bad.pem") << "no certificate\n";
+  Metrics metrics;
+  Log log(Level::kError, -1);
+  const auto refused = [&](const std::string& c, const std::string& k) -> std::string {
+    try {
+      Server server({.port = 0, .tls_cert = c, .tls_key = k}, metrics, log);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "accepted";
+  };
+  EXPECT_THAT(refused(folder / "bad.pem", key), HasSubstr("cannot use the TLS certificate"));
+  EXPECT_THAT(refused(folder / "absent.pem", key), HasSubstr("absent.pem"));
+  EXPECT_THAT(refused(cert, folder / "bad.pem"), HasSubstr("cannot use the TLS key"));
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace tessera::serve
