@@ -17,6 +17,9 @@ constexpr Command kCommands[] = {
     {"train", "train a model from one config file", tessera::cli::train_command},
     {"serve", "answer over HTTP what a packed model predicts", tessera::cli::serve_command},
     {"launch", "start a command as N ranks", tessera::cli::launch_command},
+    {"quantize", "pack a checkpoint into a model that answers", tessera::cli::quantize_command},
+    {"model", "show and verify packed models", tessera::cli::model_command},
+    {"predict", "score files of samples with a packed model", tessera::cli::predict_command},
 };
 
 void print_help(std::ostream& out) {

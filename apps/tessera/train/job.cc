@@ -93,8 +93,12 @@ void TrainJob::load() {
 }
 
 void TrainJob::save() {
+  json tables = json::array();  // what no tensor tells, for tessera quantize
+  for (const EmbeddingBagConfig& t : embedding_configs(tables_))
+    tables.push_back({{"name", t.name}, {"features", t.feature_names}, {"pooling", to_string(t.pooling)}});
   const json progress = {
       {"step", first_step_ + static_cast<int64_t>(losses_.size())},
+      {"model", {{"type", config_.model.type}, {"bounds_check", tables_.front().bounds_check}, {"tables", tables}}},
       {"data", {{"seed", config_.job.seed}, {"batch", config_.data.batch}, {"shuffle", config_.data.shuffle}}}};
   save_checkpoint(options_.save, trainer_->parallel(), trainer_->dense_optimizer(), progress.dump());
 }

@@ -23,9 +23,14 @@ class Progress {
   bool due(int64_t step) const;
   // After `step` steps (1 for the first) and `samples` samples; `loss` is a mean over the last ones.
   void report(int64_t step, int64_t epoch, int64_t samples, double loss);
+  // The same where there is no loss; nothing without a terminal.
+  void report(int64_t step, int64_t samples);
   void finish();
 
  private:
+  double rate_of(int64_t samples) const;
+  void draw(int64_t step, const std::string& text);
+
   Options options_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   bool drawn_ = false;

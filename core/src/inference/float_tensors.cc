@@ -68,8 +68,8 @@ void FloatTensors::open_checkpoint(const std::string& directory) {
 void FloatTensors::open_index(const std::string& directory, const std::string& index) {
   std::set<std::string> files;
   try {
-    for (const auto& [name, file] : nlohmann::json::parse(read_text(index)).at("weight_map").items())
-      files.insert(file.get<std::string>());
+    const auto parsed = nlohmann::json::parse(read_text(index));
+    for (const auto& [name, file] : parsed.at("weight_map").items()) files.insert(file.get<std::string>());
   } catch (const nlohmann::json::exception& e) {
     fail(Code::kDataLoss, index, " is damaged: ", e.what());
   }

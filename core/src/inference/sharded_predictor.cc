@@ -228,6 +228,7 @@ std::unique_ptr<ShardedPredictor> open_sharded_predictor(const Runtime& runtime,
   InferenceModel model;
   const auto versions = agreed(*group, [&] {
     model = open_packed_model(directory);
+    const DlrmForward fits(runtime, model.dlrm, model.dense);  // refused here, not by rank 0 alone
     return model.description.version;
   });
   for (size_t rank = 1; rank < versions.size(); ++rank) {

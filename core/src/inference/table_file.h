@@ -22,6 +22,7 @@ struct TableHeader {
   int64_t dim = 0;
   int64_t stride = 0;  // bytes from row to row
   uint32_t crc = 0;    // CRC-32 of the members before
+  uint32_t end = 0;
 };
 static_assert(sizeof(TableHeader) == 56);
 

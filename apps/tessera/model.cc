@@ -1,0 +1,129 @@
+// tessera model inspect: what a packed model is, and whether it is whole.
+#include <boost/program_options.hpp>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "command.h"
+#include "tessera/packed_model.h"
+
+namespace tessera::cli {
+namespace {
+
+namespace po = boost::program_options;
+using json = nlohmann::ordered_json;
+
+struct Arguments {
+  std::string action, directory;
+  bool verify = false, as_json = false;
+};
+
+bool parse_arguments(const std::vector<std::string>& args, Arguments* out) {
+  po::options_description options("usage: tessera model inspect DIR [OPTIONS]"), hidden, all;
+  auto add = options.add_options();
+  add("verify", po::bool_switch(&out->verify), "read everything and compare all checksums");
+  add("json", po::bool_switch(&out->as_json), "one JSON object");
+  add("help,h", "this text");
+  auto add_hidden = hidden.add_options();
+  add_hidden("action", po::value(&out->action));
+  add_hidden("directory", po::value(&out->directory));
+  all.add(options).add(hidden);
+  po::positional_options_description positions;
+  positions.add("action", 1).add("directory", 1);
+  po::variables_map found;
+  try {
+    po::store(po::command_line_parser(args).options(all).positional(positions).run(), found);
+    po::notify(found);
+  } catch (const po::error& e) {
+    throw UsageError(std::string(e.what()) + ": see tessera model --help");
+  }
+  if (found.count("help")) {
+    std::cout << options;
+    return false;
+  }
+  if (out->action != "inspect")
+    throw UsageError(out->action.empty() ? "what to do is needed: tessera model inspect DIR"
+                                         : "\"" + out->action + "\" is not known; there is tessera model inspect DIR");
+  if (out->directory.empty()) throw UsageError("the model's directory is needed: tessera model inspect DIR");
+  return true;
+}
+
+template <class T>
+std::string list(const std::vector<T>& items) {
+  std::string out;
+  for (const T& item : items) out += cat(out.empty() ? "" : ", ", item);
+  return out;
+}
+
+const char* policy(BoundsCheckMode mode) {
+  if (mode == BoundsCheckMode::kFatal) return "refused";
+  return mode == BoundsCheckMode::kIgnore ? "left out" : "left out, counted, the first one logged";
+}
+
+void print_text(const InferenceModel& model) {
+  const ModelDescription& d = model.description;
+  std::printf("%s, version %s, %s\n", d.name.c_str(), d.version.c_str(), d.type.c_str());
+  std::printf("  %lld dense inputs, bottom MLP %s, top MLP %s\n", static_cast<long long>(d.dense_inputs),
+              list(model.dlrm.bottom_mlp).c_str(), list(model.dlrm.top_mlp).c_str());
+  std::printf("  ids out of range are %s; weights are %s\n\n", policy(d.bounds_check),
+              d.is_weighted ? "allowed" : "not taken");
+  size_t widest = 8;
+  for (const ModelTable& t : d.tables) widest = std::max(widest, t.name.size());
+  const int name = static_cast<int>(widest);
+  std::printf("%-*s %12s %5s %-6s %-7s %14s  %s\n", name, "table", "rows", "dim", "format", "pooling", "bytes",
+              "features");
+  int64_t bytes = 0;
+  for (const ModelTable& t : d.tables) {
+    std::printf("%-*s %12lld %5lld %-6s %-7s %14lld  %s\n", name, t.name.c_str(), static_cast<long long>(t.rows),
+                static_cast<long long>(t.dim), sdk::to_string(t.format), to_string(t.pooling),
+                static_cast<long long>(t.bytes), list(t.features).c_str());
+    bytes += t.bytes;
+  }
+  std::printf("%-*s %12s %5s %-6s %-7s %14lld\n", name, "in all", "", "", "", "", static_cast<long long>(bytes));
+}
+
+json to_json(const InferenceModel& model) {
+  const ModelDescription& d = model.description;
+  json out = {{"name", d.name},
+              {"version", d.version},
+              {"type", d.type},
+              {"dense_inputs", d.dense_inputs},
+              {"embedding_dim", model.dlrm.embedding_dim},
+              {"bottom_mlp", model.dlrm.bottom_mlp},
+              {"top_mlp", model.dlrm.top_mlp},
+              {"is_weighted", d.is_weighted},
+              {"out_of_range", policy(d.bounds_check)}};
+  out["features"] = json::array();
+  for (const ModelFeature& f : d.features)
+    out["features"].push_back({{"name", f.name}, {"ids", f.ids}, {"tables", f.tables}});
+  out["tables"] = json::array();
+  for (const ModelTable& t : d.tables) {
+    out["tables"].push_back({{"name", t.name},
+                             {"rows", t.rows},
+                             {"dim", t.dim},
+                             {"format", sdk::to_string(t.format)},
+                             {"pooling", to_string(t.pooling)},
+                             {"features", t.features},
+                             {"bytes", t.bytes}});
+  }
+  return out;
+}
+
+}  // namespace
+
+int model_command(const std::vector<std::string>& args) {
+  Arguments a;
+  if (!parse_arguments(args, &a)) return 0;
+  const InferenceModel model = open_packed_model(a.directory);
+  if (a.verify) verify_packed_model(a.directory);
+  if (a.as_json) {
+    json out = to_json(model);
+    if (a.verify) out["verified"] = true;
+    std::cout << out.dump(1) << '\n';
+    return 0;
+  }
+  print_text(model);
+  std::printf(a.verify ? "all checksums are right\n" : "sizes and headers are right; --verify reads all rows\n");
+  return 0;
+}
+
+}  // namespace tessera::cli

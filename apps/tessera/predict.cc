@@ -1,0 +1,170 @@
+// tessera predict: scores for files of samples.
+#include <boost/program_options.hpp>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <optional>
+
+#include "command.h"
+#include "data/line_reader.h"
+#include "data/readers.h"
+#include "predict/model_data.h"
+#include "tessera/config.h"
+#include "train/progress.h"
+
+namespace tessera::cli {
+namespace {
+
+namespace po = boost::program_options;
+
+struct Arguments {
+  std::string model, data, reader, config, output, format = "csv", part = "all", kernel = "auto";
+  std::vector<std::string> overrides;
+  int64_t batch = 1024;
+  int threads = 1;
+};
+
+void check(const Arguments& a) {
+  if (a.model.empty() || (a.data.empty() && a.config.empty()))
+    throw UsageError("--model DIR and --data FILE (or --config FILE) are needed: see tessera predict --help");
+  if (!a.overrides.empty() && a.config.empty()) throw UsageError("--set changes a config: --config FILE is needed");
+  if (a.format != "csv" && a.format != "jsonl")
+    throw UsageError("--format takes csv or jsonl, not \"" + a.format + "\"");
+  if (a.part != "all" && a.part != "train" && a.part != "test")
+    throw UsageError("--part takes all, train or test, not \"" + a.part + "\"");
+  if (a.batch < 1 || a.batch > 1 << 20) throw UsageError("--batch takes 1 to 1048576 samples");
+  if (a.threads < 0 || a.threads > 1024) throw UsageError("--threads takes 0 (one per core) to 1024");
+}
+
+bool parse_arguments(const std::vector<std::string>& args, Arguments* out) {
+  po::options_description options("usage: tessera predict --model DIR --data FILE [OPTIONS]");
+  auto add = options.add_options();
+  add("model", po::value(&out->model)->value_name("DIR"), "a packed model: tessera quantize makes them");
+  add("data", po::value(&out->data)->value_name("FILE"),
+      "a file in the prepared format whose columns are the model's features in its order, or what --reader reads");
+  add("reader", po::value(&out->reader)->value_name("NAME"), "of docs/config.md: prepared, criteo-tsv, ...");
+  add("config", po::value(&out->config)->value_name("FILE"), "the job whose [data] is read; --data replaces its path");
+  add("set", po::value(&out->overrides)->value_name("KEY=VALUE"), "change a key of the config; may be repeated");
+  add("part", po::value(&out->part)->value_name("PART"),
+      "of what a reader gives: all (train, then test), train or test");
+  add("output", po::value(&out->output)->value_name("FILE"), "instead of standard output");
+  add("format", po::value(&out->format)->value_name("FORMAT"), "csv (row,label,score) or jsonl");
+  add("batch", po::value(&out->batch)->value_name("N"), "samples predicted together (default 1024)");
+  add("threads", po::value(&out->threads)->value_name("N"), "for one batch (default 1; 0: one per core)");
+  add("kernel", po::value(&out->kernel)->value_name("ID"), "kernel plugin (default: the best)");
+  add("help,h", "this text");
+  po::variables_map found;
+  try {
+    po::store(po::command_line_parser(args).options(options).positional({}).run(), found);
+    po::notify(found);
+  } catch (const po::error& e) {
+    throw UsageError(std::string(e.what()) + ": see tessera predict --help");
+  }
+  if (found.count("help")) {
+    std::cout << options;
+    return false;
+  }
+  check(*out);
+  return true;
+}
+
+// A text file of prepared lines without a description: its columns are the model's.
+Dataset read_prepared_file(const std::string& path, const ModelDescription& model) {
+  Dataset set;
+  set.name = path;
+  for (int64_t i = 0; i < model.dense_inputs; ++i) set.dense.push_back(cat("I", i + 1));
+  for (const ModelFeature& f : model.features) set.columns.push_back({f.name, f.ids, "sum"});
+  data::Examples examples(set.dense.size(), set.columns), none(set.dense.size(), set.columns);
+  data::LineReader lines(path);
+  for (std::string_view line; lines.next(line);) data::add_prepared_line(line, path, lines.line(), examples);
+  set.train = data::finish(std::move(examples));
+  set.test = data::finish(std::move(none));
+  return set;
+}
+
+Dataset read_data(const Arguments& a, const Config& config, const ModelDescription& model) {
+  std::error_code ignored;
+  if (a.reader.empty() && a.config.empty() && std::filesystem::is_regular_file(a.data, ignored))
+    return read_prepared_file(a.data, model);
+  DataConfig data = config.data;
+  if (a.config.empty()) {
+    data.reader = a.reader.empty() ? "prepared" : a.reader;
+    data.test_fraction = 0;
+    for (const ModelFeature& f : model.features) data.rows.push_back(f.ids);  // for readers that hash
+  } else if (!a.reader.empty()) {
+    data.reader = a.reader;
+  }
+  if (!a.data.empty()) data.path = a.data;
+  return read_dataset(data, static_cast<uint64_t>(config.job.seed));
+}
+
+// One line per sample.
+class ScoreWriter {
+ public:
+  ScoreWriter(const std::string& path, bool as_json) : path_(path), as_json_(as_json) {
+    if (!path.empty()) {
+      file_.open(path, std::ios::binary);
+      if (!file_) fail(Code::kUnavailable, "cannot write to ", path);
+    }
+    if (!as_json_) out() << "row,label,score\n";
+  }
+  void add(float label, float score) {
+    char line[96];
+    const char* const format = as_json_ ? "{\"row\": %lld, \"label\": %g, \"score\": %.9g}\n" : "%lld,%g,%.9g\n";
+    const int n = std::snprintf(line, sizeof(line), format, static_cast<long long>(row_++), static_cast<double>(label),
+                                static_cast<double>(score));
+    out().write(line, n);
+  }
+  void finish() {
+    out().flush();
+    if (!out()) fail(Code::kUnavailable, "cannot write to ", path_.empty() ? "standard output" : path_);
+  }
+
+ private:
+  std::ostream& out() { return path_.empty() ? std::cout : file_; }
+
+  std::string path_;
+  bool as_json_;
+  std::ofstream file_;
+  int64_t row_ = 0;
+};
+
+void print_metrics(const BinaryMetrics& m) {
+  std::fprintf(stderr, "AUC %.6f  logloss %.6f  normalized entropy %.4f  calibration %.3f  (%lld samples)\n", m.auc,
+               m.logloss, m.normalized_entropy, m.calibration, static_cast<long long>(m.samples));
+}
+
+}  // namespace
+
+int predict_command(const std::vector<std::string>& args) {
+  Arguments a;
+  if (!parse_arguments(args, &a)) return 0;
+  const Config config = a.config.empty() ? Config{} : load_config(a.config, a.overrides);
+  const Runtime runtime({config.plugins.path, config.plugins.require, true, a.threads});
+  const auto predictor = open_predictor(runtime, a.model, {a.kernel});
+  const Dataset data = read_data(a, config, predictor->model());
+  std::vector<ExamplesPtr> parts;
+  int64_t rows = 0;
+  if (a.part != "test") parts.push_back(data.train), rows += data.train_rows();
+  if (a.part != "train") parts.push_back(data.test), rows += data.test_rows();
+
+  ScoreWriter writer(a.output, a.format == "jsonl");
+  // Scores on a terminal are their own progress.
+  Progress progress({.steps = rows, .log_every = 0, .terminal = stderr_is_terminal() && !a.output.empty()});
+  Predictions all;
+  int64_t done = 0;
+  for (const ExamplesPtr& part : parts) {
+    predict_all(*predictor, data, part, a.batch, [&](std::span<const float> scores, std::span<const float> labels) {
+      for (size_t i = 0; i < scores.size(); ++i) writer.add(labels[i], scores[i]);
+      add_scores(all, scores, labels);
+      done += static_cast<int64_t>(scores.size());
+      progress.report(done, done);
+    });
+  }
+  progress.finish();
+  writer.finish();
+  print_metrics(all.metrics());
+  return 0;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,76 @@
+#include "predict/model_data.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tessera::cli {
+namespace {
+
+template <class T>
+void copy_numbers(const Tensor& from, std::vector<T>& to) {
+  to.resize(static_cast<size_t>(from.numel()));
+  if (from.dtype() == DType::kInt32)
+    std::copy_n(from.data<int32_t>(), from.numel(), to.begin());
+  else
+    std::transform(from.data<int64_t>(), from.data<int64_t>() + from.numel(), to.begin(),
+                   [](int64_t v) { return static_cast<T>(v); });
+}
+
+}  // namespace
+
+BatchInput::BatchInput(const ModelDescription& model, const std::vector<DataColumn>& columns, int64_t dense_inputs) {
+  if (dense_inputs != model.dense_inputs) {
+    fail(Code::kInvalidArgument, "the data has ", dense_inputs, " dense values a sample, and the model takes ",
+         model.dense_inputs);
+  }
+  std::string known;
+  for (const DataColumn& column : columns) known += cat(known.empty() ? "" : ", ", column.name);
+  for (const ModelFeature& feature : model.features) {
+    const auto at =
+        std::find_if(columns.begin(), columns.end(), [&](const DataColumn& c) { return c.name == feature.name; });
+    if (at == columns.end()) {
+      fail(Code::kInvalidArgument, "the model takes feature \"", feature.name,
+           "\", and the data has no such column, only ", known);
+    }
+    column_of_.push_back(static_cast<size_t>(at - columns.begin()));
+  }
+  features_.resize(model.features.size());
+}
+
+const PredictInput& BatchInput::from(const Batch& batch) {
+  const auto samples = static_cast<size_t>(batch.labels.numel());
+  copy_numbers(batch.sparse.values(), values_);
+  copy_numbers(batch.sparse.lengths(), lengths_);
+  const std::vector<int64_t>& begin = batch.sparse.offset_per_key();
+  for (size_t f = 0; f < features_.size(); ++f) {
+    const size_t column = column_of_[f];
+    const auto first = static_cast<size_t>(begin[column]), last = static_cast<size_t>(begin[column + 1]);
+    features_[f] = {{values_.data() + first, last - first}, {lengths_.data() + column * samples, samples}, {}};
+  }
+  input_ = {static_cast<int64_t>(samples), batch.dense.span<float>(), features_};
+  return input_;
+}
+
+void predict_all(Predictor& predictor, const Dataset& data, const ExamplesPtr& examples, int64_t batch,
+                 const ScoreSink& sink) {
+  BatchInput input(predictor.model(), data.columns, static_cast<int64_t>(data.dense.size()));
+  BatchReader reader(examples, {.batch = batch});
+  std::vector<float> scores;
+  for (Batch b; reader.next(b);) {
+    scores.resize(static_cast<size_t>(b.labels.numel()));
+    predictor.predict(input.from(b), scores);
+    sink(scores, b.labels.span<float>());
+  }
+}
+
+void add_scores(Predictions& predictions, std::span<const float> scores, std::span<const float> labels) {
+  const auto n = static_cast<int64_t>(scores.size());
+  const Tensor logits = Tensor::empty({n});
+  for (size_t i = 0; i < scores.size(); ++i) {
+    const double p = scores[i];
+    logits.data<float>()[i] = static_cast<float>(std::log(p / (1 - p)));
+  }
+  predictions.add(logits, Tensor::from<float>(labels, {n}));
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,38 @@
+// Data for a packed model: batches as its predictor takes them, and how good its predictions are.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tessera/data.h"
+#include "tessera/metrics.h"
+#include "tessera/packed_model.h"
+
+namespace tessera::cli {
+
+// A batch of a reader as a predictor takes it: the model's features, in its order.
+class BatchInput {
+ public:
+  // kInvalidArgument where data with these columns and dense inputs does not fit the model; the sentence names both.
+  BatchInput(const ModelDescription& model, const std::vector<DataColumn>& columns, int64_t dense_inputs);
+  // Borrows `batch`, and is valid until the next call.
+  const PredictInput& from(const Batch& batch);
+
+ private:
+  std::vector<size_t> column_of_;  // by feature
+  std::vector<int64_t> values_;
+  std::vector<int32_t> lengths_;
+  std::vector<PredictInput::Feature> features_;
+  PredictInput input_;
+};
+
+// Scores of all examples in their order, a batch at a time.
+using ScoreSink = std::function<void(std::span<const float> scores, std::span<const float> labels)>;
+void predict_all(Predictor& predictor, const Dataset& data, const ExamplesPtr& examples, int64_t batch,
+                 const ScoreSink& sink);
+
+// Adds scores in (0, 1) as the logits that gave them.
+void add_scores(Predictions& predictions, std::span<const float> scores, std::span<const float> labels);
+
+}  // namespace tessera::cli

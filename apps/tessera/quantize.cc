@@ -1,0 +1,162 @@
+// tessera quantize: a float checkpoint becomes a packed model.
+#include <boost/program_options.hpp>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+
+#include "command.h"
+#include "predict/model_data.h"
+#include "tessera/config.h"
+#include "tessera/planner.h"
+
+namespace tessera::cli {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr int64_t kBatch = 1024;
+
+struct Arguments {
+  std::string load, save, config;
+  std::vector<std::string> overrides;
+  PackOptions pack;
+  FloatModelOptions model;
+};
+
+po::options_description options_of(Arguments* out, std::string* weights, std::vector<std::string>* tables,
+                                   std::string* bounds) {
+  po::options_description options("usage: tessera quantize --load CHECKPOINT --save MODEL [OPTIONS]");
+  auto add = options.add_options();
+  add("load", po::value(&out->load)->value_name("CHECKPOINT"),
+      "of tessera train, or safetensors with the names of a TorchRec DLRM: docs/models.md");
+  add("save", po::value(&out->save)->value_name("MODEL"), "the packed model's directory; must not be there yet");
+  add("weights", po::value(weights)->value_name("FORMAT"), "fp32, fp16, fp8, int8 (default), int4 or int2");
+  add("table", po::value(tables)->value_name("NAME=FORMAT"), "of one table; may be repeated");
+  add("config", po::value(&out->config)->value_name("FILE"),
+      "the job: its tables say features and pooling, and its data gives AUC before and after");
+  add("set", po::value(&out->overrides)->value_name("KEY=VALUE"), "change a key of the config; may be repeated");
+  add("bounds-check", po::value(bounds)->value_name("MODE"),
+      "ids out of range: fatal, ignore or warning (default: as in training)");
+  add("weighted", po::bool_switch(&out->model.is_weighted), "requests may weigh their ids");
+  add("name", po::value(&out->pack.name)->value_name("NAME"), "of the model (default: the directory's)");
+  add("help,h", "this text");
+  return options;
+}
+
+bool parse_arguments(const std::vector<std::string>& args, Arguments* out) {
+  std::string weights = "int8", bounds;
+  std::vector<std::string> tables;
+  const auto options = options_of(out, &weights, &tables, &bounds);
+  po::variables_map found;
+  try {
+    po::store(po::command_line_parser(args).options(options).positional({}).run(), found);
+    po::notify(found);
+  } catch (const po::error& e) {
+    throw UsageError(std::string(e.what()) + ": see tessera quantize --help");
+  }
+  if (found.count("help")) {
+    std::cout << options;
+    return false;
+  }
+  if (out->load.empty() || out->save.empty())
+    throw UsageError("--load CHECKPOINT and --save MODEL are needed: see tessera quantize --help");
+  if (!out->overrides.empty() && out->config.empty())
+    throw UsageError("--set changes a config: --config FILE is needed");
+  out->pack.format = row_format_from(weights);
+  for (const std::string& table : tables) {
+    const size_t equals = table.rfind('=');
+    if (equals == std::string::npos || equals == 0)
+      throw UsageError("--table " + table + ": it takes NAME=FORMAT, such as film=int4");
+    out->pack.formats[table.substr(0, equals)] = row_format_from(table.substr(equals + 1));
+  }
+  if (!bounds.empty()) out->model.bounds_check = bounds_check_from(bounds);
+  return true;
+}
+
+// A config's job, as far as a model needs it.
+struct Job {
+  Config config;
+  std::optional<Dataset> data;
+};
+
+Job read_job(Arguments* a) {
+  Job job{load_config(a->config, a->overrides), {}};
+  try {
+    job.data = read_dataset(job.config.data, static_cast<uint64_t>(job.config.job.seed));
+  } catch (const Error& e) {
+    if (e.code() != Code::kNotFound || job.config.tables.empty()) throw;
+    std::cerr << "no AUC: " << e.what() << '\n';
+  }
+  const auto tables = tables_of(job.config, job.data ? job.data->columns : std::vector<DataColumn>{});
+  a->model.tables = embedding_configs(tables);
+  if (!a->model.bounds_check && !tables.empty()) a->model.bounds_check = bounds_check_from(tables.front().bounds_check);
+  return job;
+}
+
+BinaryMetrics test_metrics(Predictor& predictor, const Dataset& data) {
+  Predictions all;
+  predict_all(predictor, data, data.test, kBatch,
+              [&](std::span<const float> scores, std::span<const float> labels) { add_scores(all, scores, labels); });
+  return all.metrics();
+}
+
+std::string with_commas(int64_t n) {
+  std::string text = std::to_string(n);
+  for (auto at = static_cast<std::ptrdiff_t>(text.size()) - 3; at > 0; at -= 3)
+    text.insert(static_cast<size_t>(at), ",");
+  return text;
+}
+
+void print_reports(const std::vector<TableReport>& reports, int64_t dense_bytes) {
+  size_t widest = 8;
+  for (const TableReport& r : reports) widest = std::max(widest, r.table.size());
+  const int name = static_cast<int>(widest);
+  std::printf("%-*s %-6s %16s %16s %12s %12s\n", name, "table", "format", "bytes before", "bytes after", "worst error",
+              "mean error");
+  int64_t before = dense_bytes, after = dense_bytes;
+  for (const TableReport& r : reports) {
+    std::printf("%-*s %-6s %16s %16s %12.3g %12.3g\n", name, r.table.c_str(), sdk::to_string(r.format),
+                with_commas(r.bytes_before).c_str(), with_commas(r.bytes_after).c_str(), r.worst_error, r.mean_error);
+    before += r.bytes_before;
+    after += r.bytes_after;
+  }
+  std::printf("%-*s %-6s %16s %16s\n", name, "layers", "fp32", with_commas(dense_bytes).c_str(),
+              with_commas(dense_bytes).c_str());
+  std::printf("%-*s %-6s %16s %16s   %.2f times smaller\n", name, "in all", "", with_commas(before).c_str(),
+              with_commas(after).c_str(),
+              static_cast<double>(before) / static_cast<double>(std::max<int64_t>(1, after)));
+}
+
+}  // namespace
+
+int quantize_command(const std::vector<std::string>& args) {
+  Arguments a;
+  if (!parse_arguments(args, &a)) return 0;
+  std::error_code ignored;
+  if (std::filesystem::exists(a.save, ignored))  // before anything is read
+    fail(Code::kAlreadyExists, a.save, " exists: pack to another directory, or remove it first");
+  std::optional<Job> job;
+  if (!a.config.empty()) job = read_job(&a);
+  const FloatModel trained = open_float_model(a.load, a.model);
+  for (const std::string& assumed : trained.assumptions) std::cerr << a.load << ": " << assumed << '\n';
+
+  std::optional<Runtime> runtime;
+  std::optional<BinaryMetrics> before;
+  const bool scored = job && job->data && job->data->test_rows() > 0;
+  if (scored) {
+    runtime.emplace(RuntimeOptions{job->config.plugins.path, job->config.plugins.require});
+    before = test_metrics(*make_predictor(*runtime, trained.model), *job->data);
+  }
+  const auto reports = pack_model(trained.model, a.save, a.pack);
+  int64_t dense_bytes = 0;
+  for (const auto& [name, value] : trained.model.dense) dense_bytes += value.bytes();
+  print_reports(reports, dense_bytes);
+  if (scored) {
+    const BinaryMetrics after = test_metrics(*open_predictor(*runtime, a.save), *job->data);
+    std::printf("test: AUC %.6f before, %.6f after; logloss %.6f before, %.6f after (%lld samples)\n", before->auc,
+                after.auc, before->logloss, after.logloss, static_cast<long long>(after.samples));
+  }
+  return 0;
+}
+
+}  // namespace tessera::cli

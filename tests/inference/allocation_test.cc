@@ -1,0 +1,121 @@
+// After warm-up a prediction asks for no memory, wherever in the process: malloc itself is replaced and counts.
+#include <gtest/gtest.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include <cerrno>
+#include <thread>
+
+#include "inference/test_model.h"
+#include "tessera/infer.h"
+
+extern "C" {
+void* __libc_malloc(size_t);
+void* __libc_calloc(size_t, size_t);
+void* __libc_realloc(void*, size_t);
+void* __libc_memalign(size_t, size_t);
+void __libc_free(void*);
+}
+
+namespace {
+
+// Of the thread that is watched.
+thread_local bool watched = false;
+thread_local int64_t allocations = 0;
+void count() {
+  if (watched) ++allocations;
+}
+
+}  // namespace
+
+extern "C" {
+void* malloc(size_t n) { return count(), __libc_malloc(n); }
+void* calloc(size_t n, size_t size) { return count(), __libc_calloc(n, size); }
+void* realloc(void* p, size_t n) { return count(), __libc_realloc(p, n); }
+void* memalign(size_t alignment, size_t n) { return count(), __libc_memalign(alignment, n); }
+void* aligned_alloc(size_t alignment, size_t n) { return count(), __libc_memalign(alignment, n); }
+int posix_memalign(void** out, size_t alignment, size_t n) {
+  count();
+  *out = __libc_memalign(alignment, n);
+  return *out == nullptr ? ENOMEM : 0;
+}
+void free(void* p) { __libc_free(p); }
+}
+
+namespace tessera {
+namespace {
+
+using namespace test;
+
+// Allocations of `call` in this thread.
+template <class Call>
+int64_t allocations_of(const Call& call) {
+  allocations = 0;
+  watched = true;
+  call();
+  watched = false;
+  return allocations;
+}
+
+TEST(Allocations, AreCounted) {
+  EXPECT_GT(allocations_of([] { std::vector<int>(100).swap(*std::make_unique<std::vector<int>>()); }), 1);
+}
+
+TEST(Allocations, NoneInAPredictionAfterWarmUp) {
+  const ModelFolder folder;
+  pack_model(small_model(folder, {.bounds_check = BoundsCheckMode::kIgnore, .is_weighted = true}).model,
+             folder.file("model"), {.formats = {{"tag", RowFormat::kInt4}, {"user", RowFormat::kFloat16}}});
+  const Runtime runtime;
+  const auto predictor = open_predictor(runtime, folder.file("model"));
+  OwnInput largest(predictor->model(), 64, 1, true);
+  largest.values[3][0] = 999;  // a mean that loses an id needs weights too
+  std::vector<float> scores(64);
+  const PredictInput warm = largest.view();
+  predictor->predict(warm, scores);
+  for (const int64_t batch : {64, 1, 17, 63, 2, 64}) {
+    OwnInput input(predictor->model(), batch, static_cast<uint32_t>(batch), batch % 2 == 0);
+    if (batch == 64) input = largest;
+    const PredictInput view = input.view();
+    const std::span<float> out(scores.data(), static_cast<size_t>(batch));
+    EXPECT_EQ(allocations_of([&] { predictor->predict(view, out); }), 0) << "batch " << batch;
+    EXPECT_EQ(allocations_of([&] { EXPECT_TRUE(predictor->why_not(view).empty()); }), 0);
+  }
+}
+
+TEST(Allocations, NoneByThreadsThatComeLater) {
+  const ModelFolder folder;
+  pack_model(small_model(folder).model, folder.file("model"), {});
+  const Runtime runtime;
+  const auto predictor = open_predictor(runtime, folder.file("model"));
+  OwnInput input(predictor->model(), 32, 1);
+  const PredictInput view = input.view();
+  (void)scores_of(*predictor, view);
+  int64_t found = -1;
+  std::thread([&] {
+    std::vector<float> scores(32);
+    found = allocations_of([&] { predictor->predict(view, scores); });
+  }).join();
+  EXPECT_EQ(found, 0) << "workspaces belong to the predictor, not to threads";
+}
+
+TEST(Allocations, NoneThroughTheCInterface) {
+  const ModelFolder folder;
+  pack_model(small_model(folder).model, folder.file("model"), {});
+  tsr_error err{};
+  err.struct_size = sizeof(err);
+  tsr_model* model = nullptr;
+  ASSERT_EQ(tsr_model_open(folder.file("model").c_str(), nullptr, &model, &err), TSR_OK) << err.message;
+  OwnInput input(small_model(folder).model.description, 16, 1);
+  std::vector<tsr_model_ids> features;
+  for (size_t f = 0; f < input.values.size(); ++f)
+    features.push_back(
+        {input.values[f].data(), input.lengths[f].data(), nullptr, static_cast<int64_t>(input.values[f].size())});
+  const tsr_model_input in{sizeof(in), static_cast<uint32_t>(features.size()), 16, input.dense.data(), features.data()};
+  std::vector<float> scores(16);
+  ASSERT_EQ(tsr_model_predict(model, &in, scores.data(), &err), TSR_OK) << err.message;
+  EXPECT_EQ(allocations_of([&] { tsr_model_predict(model, &in, scores.data(), &err); }), 0);
+  tsr_model_close(model);
+}
+
+}  // namespace
+}  // namespace tessera

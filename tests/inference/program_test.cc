@@ -1,0 +1,228 @@
+// From a config to scores with the program alone: train, quantize, inspect, predict; and what it says when something is
+// wrong.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tessera/packed_model.h"
+#include "tessera_program.h"
+
+namespace tessera::test {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+constexpr const char* kConfig = R"(
+[job]
+seed = 3
+threads = 1
+[model]
+embedding_dim = 8
+bottom_mlp = [16, 8]
+top_mlp = [16, 1]
+[[table]]
+name = "film"
+rows = 300
+features = ["c0"]
+pooling = "mean"
+[[table]]
+name = "other"
+rows = 200
+features = ["c1", "c2"]
+[data]
+reader = "synthetic"
+columns = 3
+rows = [300, 200, 200]
+dense = 5
+pooling = 3
+samples = 3000
+test_samples = 800
+batch = 64
+)";
+
+// What train, once for all tests, left.
+class ModelProgram : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = new TestFolder;
+    config_ = folder_->write("job.toml", kConfig);
+    checkpoint_ = folder_->file("checkpoint");
+    report_ = folder_->file("report.json");
+    const auto trained =
+        run_tessera({"train", "--config", config_, "--save", checkpoint_, "--set", "report.json=\"" + report_ + "\""});
+    ASSERT_EQ(trained.status, 0) << trained.output;
+  }
+  static void TearDownTestSuite() {
+    delete folder_;
+    folder_ = nullptr;
+  }
+  static std::string path(const std::string& name) { return folder_->file(name); }
+  static std::string quantize(const std::string& name, std::vector<std::string> more, int status = 0) {
+    more.insert(more.begin(), {"quantize", "--load", checkpoint_, "--save", path(name)});
+    const Finished f = run_tessera(more);
+    EXPECT_EQ(f.status, status) << f.output;
+    return f.output;
+  }
+  static void expect_refused(std::vector<std::string> args, int status, const testing::Matcher<std::string>& sentence) {
+    const Finished f = run_tessera(std::move(args));
+    EXPECT_EQ(f.status, status) << f.output;
+    EXPECT_THAT(f.output, sentence);
+    EXPECT_EQ(std::count(f.output.begin(), f.output.end(), '\n'), 1) << f.output;
+  }
+  struct Scored {
+    std::vector<double> scores, labels;
+  };
+  static Scored read_scores(const std::string& file) {
+    Scored out;
+    std::istringstream in(contents(file));
+    std::string line;
+    std::getline(in, line);
+    EXPECT_EQ(line, "row,label,score");
+    for (int64_t row = 0; std::getline(in, line); ++row) {
+      long long at = 0;
+      double label = 0, score = 0;
+      EXPECT_EQ(std::sscanf(line.c_str(), "%lld,%lf,%lf", &at, &label, &score), 3) << line;
+      EXPECT_EQ(at, row);
+      out.labels.push_back(label);
+      out.scores.push_back(score);
+    }
+    return out;
+  }
+  static double logloss(const Scored& s) {
+    double sum = 0;
+    for (size_t i = 0; i < s.scores.size(); ++i) sum -= std::log(s.labels[i] > 0 ? s.scores[i] : 1 - s.scores[i]);
+    return sum / static_cast<double>(s.scores.size());
+  }
+
+  static TestFolder* folder_;
+  static std::string config_, checkpoint_, report_;
+};
+TestFolder* ModelProgram::folder_ = nullptr;
+std::string ModelProgram::config_, ModelProgram::checkpoint_, ModelProgram::report_;
+
+TEST_F(ModelProgram, FloatsPredictWhatTrainingEvaluated) {
+  const std::string said = quantize("fp32", {"--weights", "fp32"});
+  EXPECT_THAT(said, Not(HasSubstr("do not tell"))) << "the checkpoint says features and pooling";
+  const auto predicted = run_tessera(
+      {"predict", "--model", path("fp32"), "--config", config_, "--part", "test", "--output", path("fp32.csv")});
+  ASSERT_EQ(predicted.status, 0) << predicted.output;
+  const Scored scored = read_scores(path("fp32.csv"));
+  ASSERT_EQ(scored.scores.size(), 800u);
+  const json test = json::parse(contents(report_))["test"];
+  EXPECT_NEAR(logloss(scored), test["logloss"].get<double>(), 1e-5);
+  double auc = 0;
+  ASSERT_EQ(std::sscanf(predicted.output.c_str(), "AUC %lf", &auc), 1) << predicted.output;
+  EXPECT_NEAR(auc, test["auc"].get<double>(), 1e-4);
+}
+
+TEST_F(ModelProgram, QuantizesInspectsAndPredicts) {
+  const std::string said = quantize("int8", {"--weights", "int8", "--table", "film=int4", "--config", config_});
+  EXPECT_THAT(said,
+              AllOf(HasSubstr("film  "), HasSubstr("int4"), HasSubstr("times smaller"), HasSubstr("worst error")));
+  const size_t at = said.find("test: AUC ");
+  ASSERT_NE(at, std::string::npos) << said;
+  double before = 0, after = 0;
+  ASSERT_EQ(std::sscanf(said.c_str() + at, "test: AUC %lf before, %lf after", &before, &after), 2) << said;
+  EXPECT_NEAR(before, json::parse(contents(report_))["test"]["auc"].get<double>(), 1e-4);
+  EXPECT_NEAR(after, before, 0.01);
+
+  const auto shown = run_tessera({"model", "inspect", path("int8"), "--verify"});
+  EXPECT_EQ(shown.status, 0) << shown.output;
+  EXPECT_THAT(shown.output, AllOf(HasSubstr("5 dense inputs"), HasSubstr("c1, c2"), HasSubstr("MEAN"),
+                                  HasSubstr("all checksums are right")));
+  const auto described = run_tessera({"model", "inspect", path("int8"), "--json"});
+  const json model = json::parse(described.output);
+  EXPECT_EQ(model["tables"][0]["format"], "int4");
+  EXPECT_EQ(model["tables"][1]["bytes"], 200 * 12);
+  EXPECT_EQ(model["features"].size(), 3u);
+
+  for (const char* name : {"fp32again", "int8"}) {
+    if (std::string(name) == "fp32again") quantize(name, {"--weights", "fp32"});
+    const auto f = run_tessera(
+        {"predict", "--model", path(name), "--config", config_, "--output", path(std::string(name) + ".csv")});
+    ASSERT_EQ(f.status, 0) << f.output;
+  }
+  const Scored exact = read_scores(path("fp32again.csv")), rounded = read_scores(path("int8.csv"));
+  ASSERT_EQ(rounded.scores.size(), 3800u) << "train and test part";
+  ASSERT_EQ(exact.scores.size(), 3800u);
+  double worst = 0;
+  for (size_t i = 0; i < exact.scores.size(); ++i)
+    worst = std::max(worst, std::abs(exact.scores[i] - rounded.scores[i]));
+  EXPECT_LT(worst, 0.1);
+  EXPECT_GT(worst, 0);
+}
+
+TEST_F(ModelProgram, FilesOfSamplesNeedNoConfig) {
+  quantize("plain", {});
+  const std::string data = folder_->write("samples.tsv", "1\t0.5,0,0,0,1\t3,4\t\t7\n0\t0,0,0,0,0\t\t199\t0,1,2\n");
+  const auto f = run_tessera({"predict", "--model", path("plain"), "--data", data, "--format", "jsonl"});
+  ASSERT_EQ(f.status, 0) << f.output;
+  std::istringstream in(f.output);
+  std::string line;
+  std::getline(in, line);
+  const json first = json::parse(line);
+  EXPECT_EQ(first["row"], 0);
+  EXPECT_EQ(first["label"], 1);
+  EXPECT_GT(first["score"].get<double>(), 0);
+  EXPECT_LT(first["score"].get<double>(), 1);
+
+  const std::string beyond = folder_->write("beyond.tsv", "1\t0.5,0,0,0,1\t300\t\t7\n");
+  expect_refused({"predict", "--model", path("plain"), "--data", beyond}, 2,
+                 AllOf(HasSubstr("beyond.tsv:1"), HasSubstr("row 300"), HasSubstr("300 rows")));
+}
+
+TEST_F(ModelProgram, ACProgramAsks) {
+  quantize("asked", {});
+  const auto asked = run_program({TESSERA_ASK_MODEL, path("asked")}, 60);
+  EXPECT_EQ(asked.status, 0) << asked.output;
+  EXPECT_THAT(asked.output, AllOf(HasSubstr("5 dense inputs, 3 features, 2 tables"), HasSubstr("c1: ids 0 to 199"),
+                                  HasSubstr("score 0.")));
+  const auto wrong = run_program({TESSERA_ASK_MODEL, path("nowhere")}, 60);
+  EXPECT_EQ(wrong.status, 1);
+  EXPECT_THAT(wrong.output, HasSubstr("ask_model: there is no packed model at"));
+}
+
+TEST_F(ModelProgram, WrongUseIsSaidInASentence) {
+  quantize("there", {});
+  const auto quantizing = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), "quantize");
+    return more;
+  };
+  const std::string new_model = path("new");
+  expect_refused({"quantize"}, 2, HasSubstr("--load CHECKPOINT and --save MODEL are needed"));
+  expect_refused(quantizing({"--load", path("nowhere"), "--save", new_model}), 2, HasSubstr("no checkpoint at"));
+  expect_refused(quantizing({"--load", checkpoint_, "--save", path("there")}), 1, HasSubstr("there exists"));
+  expect_refused(quantizing({"--load", checkpoint_, "--save", new_model, "--weights", "int7"}), 2,
+                 AllOf(HasSubstr("int7"), HasSubstr("int8")));
+  expect_refused(quantizing({"--load", checkpoint_, "--save", new_model, "--table", "movie=int4"}), 2,
+                 AllOf(HasSubstr("\"movie\""), HasSubstr("film, other")));
+  expect_refused(quantizing({"--load", checkpoint_, "--save", new_model, "--table", "film"}), 2,
+                 HasSubstr("NAME=FORMAT"));
+  const std::string bigger = folder_->write("bigger.toml", std::string(kConfig) + "seed_is_unknown = 1\n");
+  expect_refused(quantizing({"--load", checkpoint_, "--save", new_model, "--config", bigger}), 2,
+                 HasSubstr("seed_is_unknown"));
+  expect_refused(quantizing({"--load", checkpoint_, "--save", new_model, "--config", config_, "--set",
+                             "table.film.rows=301", "--set", "data.rows=[301,200,200]"}),
+                 2, AllOf(HasSubstr("\"film\""), HasSubstr("[300, 8]"), HasSubstr("[301, 8]")));
+  EXPECT_FALSE(fs::exists(new_model));
+
+  expect_refused({"model"}, 2, HasSubstr("tessera model inspect DIR"));
+  expect_refused({"model", "inspect", path("nowhere")}, 2, HasSubstr("no packed model at"));
+  expect_refused({"predict", "--model", path("there")}, 2, HasSubstr("--data FILE"));
+  expect_refused({"predict", "--model", path("there"), "--config", config_, "--set", "data.dense=4"}, 2,
+                 HasSubstr("4 dense values a sample, and the model takes 5"));
+  expect_refused({"predict", "--model", path("there"), "--config", config_, "--set", "data.columns=2", "--set",
+                  "data.rows=[300,200]"},
+                 2, HasSubstr("the model takes feature \"c2\""));
+  std::ofstream(path("there") + "/table-0.rows", std::ios::app) << "more";
+  expect_refused({"predict", "--model", path("there"), "--config", config_}, 1, HasSubstr("table-0.rows is damaged"));
+}
+
+}  // namespace
+}  // namespace tessera::test
