@@ -225,6 +225,7 @@ struct PlanResult {
   std::optional<double> perf_rating;  // of the busiest rank; unset without tables
   int64_t num_proposals = 0;          // different ones that were tried
   int64_t num_plans = 0;              // those that could be partitioned
+  bool cut_short = false;             // the time limit ended the search
   std::vector<double> rank_perf;      // time per rank
   std::vector<Storage> rank_storage;  // of shards, per rank
   Topology topology;

@@ -304,6 +304,7 @@ PlanResult EmbeddingShardingPlanner::plan(const std::vector<PlannerModule>& modu
   }
   out.num_proposals = outcome.num_proposals;
   out.num_plans = outcome.num_plans;
+  out.cut_short = part.over();
   if (!outcome.best) no_plan(options_, rooms, outcome, advice(runtime_, options_, modules, budget));
   fill_plan(*outcome.best, out);
   return out;

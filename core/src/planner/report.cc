@@ -113,6 +113,7 @@ std::string PlanResult::report() const {
   const Storage left = reserved.available;
   std::string out = cat("Plan for ", topology.world_size, " ranks on ", topology.hosts(), " host(s), device ",
                         topology.compute_device, ": ", num_proposals, " proposals, ", num_plans, " of them fit");
+  if (cut_short) out += " (the time limit ended the search)";
   if (perf_rating) out += cat("; busiest rank ", micros(*perf_rating), " us per step");
   out += cat("\n\nMemory per rank for tables: ", left.str(), "; set aside for the input: ", reserved.kjt.str());
   if (reserved.dense) out += cat(", for dense parameters: ", reserved.dense->str());

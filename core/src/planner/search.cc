@@ -111,18 +111,27 @@ class BalancedSearch {
     ++out_.num_proposals;
     PartitionFailure failure{table, 0, -1, {}};
     for (const Shards::Run& run : option.shards.runs()) {
-      for (size_t r = 0; r < problem_.rooms.size(); ++r) {
-        if (!option.allowed_ranks.empty() && !option.allowed_ranks[r]) continue;
-        const Storage& room = problem_.rooms[r];
-        const Storage& needed = run.first.storage;
-        const Storage missing{std::max<int64_t>(needed.hbm - room.hbm, 0), std::max<int64_t>(needed.ddr - room.ddr, 0),
-                              std::max<int64_t>(needed.ssd - room.ssd, 0)};
-        if (missing == Storage{} || (failure.rank >= 0 && failure.missing <= missing)) continue;
-        failure = {table, run.begin, static_cast<int>(r), missing};
-      }
+      const PartitionFailure here = least_missing_on(option, run);
+      if (here.rank >= 0 && (failure.rank < 0 || here.missing < failure.missing)) failure = here;
     }
+    failure.table = table;
     note_failure(problem_, smallest, describe(option, failure) + " even when it is empty", out_);
     return true;
+  }
+
+  // On the ranks when they are empty; rank -1: there is one with room.
+  PartitionFailure least_missing_on(const ShardingOption& option, const Shards::Run& run) const {
+    PartitionFailure least{0, run.begin, -1, {}};
+    const Storage& needed = run.first.storage;
+    for (size_t r = 0; r < problem_.rooms.size(); ++r) {
+      if (!option.allowed_ranks.empty() && !option.allowed_ranks[r]) continue;
+      const Storage& room = problem_.rooms[r];
+      if (needed.fits_in(room)) return {0, run.begin, -1, {}};
+      const Storage missing{std::max<int64_t>(needed.hbm - room.hbm, 0), std::max<int64_t>(needed.ddr - room.ddr, 0),
+                            std::max<int64_t>(needed.ssd - room.ssd, 0)};
+      if (least.rank < 0 || missing < least.missing) least = {0, run.begin, static_cast<int>(r), missing};
+    }
+    return least;
   }
 
   // Whose largest shard takes the least memory.

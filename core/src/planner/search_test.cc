@@ -235,6 +235,8 @@ TEST(BalancedSearch, TheTimeLimitEndsIt) {
       try {
         const PlanResult result = EmbeddingShardingPlanner(sharders(), options).plan(modules);
         EXPECT_EQ(result.chosen.size(), 2000u);
+        EXPECT_TRUE(result.cut_short);
+        EXPECT_THAT(result.report(), HasSubstr("the time limit ended the search"));
       } catch (const PlannerError& e) {
         EXPECT_THAT(e.what(), HasSubstr("time limit"));
       }

@@ -1,0 +1,84 @@
+// One rank plans for all: a plan that takes longer than an exchange may, and ranks that want something else planned.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "planner/skewed_tables.h"
+#include "spawn.h"
+#include "tessera/distributed_model_parallel.h"
+
+namespace tessera {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+// What collective_plan() throws on every rank, or "planned N tables".
+std::vector<std::string> outcomes(double timeout_s,
+                                  const std::function<void(int rank, PlannerModule&, PlannerOptions&)>& change) {
+  return cli::run_in_ranks(2, 2, 60, [&](const RankEnvironment& where) -> std::string {
+    const Runtime runtime;
+    const auto group = ProcessGroup::connect(runtime, where, {.timeout_s = timeout_s});
+    SkewedTables tables;
+    tables.count = 3;
+    tables.topology = Topology::of(2, 2, "cpu");
+    auto [modules, options] = tables.make();
+    change(where.rank, modules.front(), options);
+    try {
+      const ShardingPlan plan = collective_plan(runtime, modules, options, *group);
+      return cat("planned ", plan.at("").tables().size(), " tables");
+    } catch (const Error& e) {
+      return e.what();
+    }
+  });
+}
+
+void expect_everywhere(const std::vector<std::string>& texts, const testing::Matcher<std::string>& matcher) {
+  EXPECT_EQ(texts.size(), 2u);
+  for (const std::string& text : texts) EXPECT_THAT(text, matcher);
+}
+
+// TorchRec's search on thousands of tables works for seconds, until its limit.
+TEST(CollectivePlan, MayTakeLongerThanTheDeadline) {
+  constexpr double kDeadline = 1.5;
+  const auto start = std::chrono::steady_clock::now();
+  expect_everywhere(outcomes(kDeadline,
+                             [](int, PlannerModule& module, PlannerOptions& options) {
+                               SkewedTables tables;
+                               tables.count = 4000;
+                               tables.topology = Topology::of(2, 2, "cuda");
+                               const auto [modules, skewed] = tables.make();
+                               module = modules.front();
+                               options = skewed;
+                               options.search = PlannerSearch::kTorchrec;
+                               options.time_limit_s = 8;
+                             }),
+                    "planned 4000 tables");
+  EXPECT_GT(std::chrono::steady_clock::now() - start, std::chrono::duration<double>(kDeadline));
+}
+
+TEST(CollectivePlan, NamesTheDifference) {
+  expect_everywhere(outcomes(30, [](int, PlannerModule&, PlannerOptions&) {}), "planned 3 tables");
+  expect_everywhere(
+      outcomes(30,
+               [](int rank, PlannerModule&, PlannerOptions& options) {
+                 if (rank == 1) options.constraints["t1"].forbidden_ranks = {0};
+               }),
+      AllOf(HasSubstr("rank 1"), HasSubstr("constraints of table \"t1\""), HasSubstr("forbidden_ranks 0")));
+  expect_everywhere(outcomes(30, [](int rank, PlannerModule& module,
+                                    PlannerOptions&) { module.tables[2].num_embeddings = 10 + rank; }),
+                    AllOf(HasSubstr("rank 1"), HasSubstr("t2"), HasSubstr("11 x ")));
+}
+
+TEST(CollectivePlan, WhyThereIsNoneIsKnownEverywhere) {
+  expect_everywhere(outcomes(30,
+                             [](int, PlannerModule&, PlannerOptions& options) {
+                               options.constraints["t0"].keep_apart = options.constraints["t1"].keep_apart = {"x"};
+                               options.constraints["t0"].ranks = options.constraints["t1"].ranks = {1};
+                             }),
+                    HasSubstr("t0 and t1 are to be kept apart (x)"));
+}
+
+}  // namespace
+}  // namespace tessera
