@@ -37,6 +37,7 @@ ShardingPlan plan_for(const Runtime& runtime, const std::vector<EmbeddingBagConf
   PlannerOptions options;
   options.topology = Topology::of(2, 2, "cuda");
   options.torchrec_limits = true;
+  options.cost_model = "torchrec";
   options.search = PlannerSearch::kTorchrec;
   for (const EmbeddingBagConfig& table : tables) {
     ParameterConstraints& constraints = options.constraints[table.name];

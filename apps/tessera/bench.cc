@@ -10,6 +10,7 @@ constexpr Command kBenches[] = {
     {"lookup", "lookup kernels: forward and training, against the machine's gather limit", bench_lookup},
     {"collective", "transports: time of one operation over its size", bench_collective},
     {"step", "forward and backward of a sharded EmbeddingBagCollection", bench_step},
+    {"predict", "the planner's step times beside measured ones", bench_predict},
     {"train", "whole DLRM training steps on synthetic data", bench_train},
     {"plan", "time of a plan for many tables and ranks, and how even it is", bench_plan},
 };
@@ -23,7 +24,7 @@ int bench_command(const std::vector<std::string>& args) {
   }
   const bool help = name == "--help" || name == "-h";
   if (!help && !name.empty())
-    throw UsageError("unknown bench \"" + name + "\": lookup, collective, step, train or plan");
+    throw UsageError("unknown bench \"" + name + "\": lookup, collective, step, predict, train or plan");
   std::ostream& out = help ? std::cout : std::cerr;
   out << "usage: tessera bench NAME [OPTIONS]\n\n";
   for (const Command& bench : kBenches) out << "  " << bench.name << "\t" << bench.summary << '\n';

@@ -9,6 +9,7 @@
 #include "spawn.h"
 #include "tessera/config.h"
 #include "train/job.h"
+#include "train/plan_versus_actual.h"
 #include "train/same_job.h"
 #include "train/traffic.h"
 
@@ -101,6 +102,7 @@ void train_with(const std::shared_ptr<ProcessGroup>& group, const Runtime& runti
   const json report = job.report(metrics);
   if (group->rank() == 0) {
     print_summary(report);
+    if (report["steps"] > 0) std::printf("\n%s", plan_versus_actual_text(report["plan_versus_actual"]).c_str());
     if (!config.report.json.empty()) write_report(config.report.json, report);
   }
   group->barrier("end");

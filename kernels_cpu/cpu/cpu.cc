@@ -1,5 +1,7 @@
 // The cpu kernel: the component.
 #include "cpu_instance.h"
+#include "figures.h"
+#include "tessera/sdk/cost.h"
 #include "tessera/sdk/kernel.h"
 #include "tessera/sdk/plugin.h"
 
@@ -8,12 +10,6 @@ namespace {
 namespace sdk = tessera::sdk;
 using tessera_cpu::bytes_of;
 using tessera_cpu::Config;
-
-// Costs of one lookup on one core, measured on 2-core cloud machines: a gather from 4 KiB pages takes about
-// kLookupSeconds + bytes * kByteSeconds, sorting and summing an entry kSortSeconds.
-constexpr double kLookupSeconds = 12.5e-9;
-constexpr double kByteSeconds = 0.075e-9;
-constexpr double kSortSeconds = 10e-9;
 
 class CpuKernel : public sdk::Kernel {
  public:
@@ -35,16 +31,14 @@ class CpuKernel : public sdk::Kernel {
     for (uint32_t k = 0; k < c.optimizer.num_states(); ++k) {
       state_row += 4 * (c.optimizer.state_kind(k) == TSR_STATE_PER_ROW ? 1 : work.dim);
     }
-    const int64_t row = work.dim * bytes_of(c.weights);
-    const double out = work.bags * static_cast<double>(work.dim * bytes_of(c.output));
-    const double threads = host_.num_threads();
-    tsr_estimate e{};
-    e.bytes = static_cast<uint64_t>(work.rows * (row + state_row));
-    e.forward_seconds =
-        (work.ids * (kLookupSeconds + static_cast<double>(row) * kByteSeconds) + out * kByteSeconds) / threads;
-    // The row and its state are read and written, the gradient is read.
-    const double moved = static_cast<double>(2 * row + 2 * state_row + work.dim * bytes_of(c.output));
-    e.backward_seconds = work.ids * (kSortSeconds + kLookupSeconds + moved * kByteSeconds) / threads;
+    const double row = static_cast<double>(work.dim * bytes_of(c.weights));
+    if (work.machine != nullptr && work.machine->num_row_costs > 0) {
+      return sdk::estimate_by_figures(*work.machine, work, row, static_cast<double>(state_row));
+    }
+    tsr_estimate e =
+        sdk::estimate_by_figures(tessera_cpu::typical_figures(), work, row, static_cast<double>(state_row));
+    e.forward_seconds /= host_.num_threads();  // the figures are those of one
+    e.backward_seconds /= host_.num_threads();
     return e;
   }
 

@@ -233,6 +233,28 @@ FIELD(tsr_workload, ids, 24);
 FIELD(tsr_workload, bags, 32);
 FIELD(tsr_workload, weighted, 40);
 FIELD(tsr_workload, reserved, 44);
+FIELD(tsr_workload, distinct, 48);
+FIELD(tsr_workload, reuse_bytes, 56);
+FIELD(tsr_workload, runs, 64);
+FIELD(tsr_workload, machine, 72);
+
+SIZE(tsr_row_cost, 56);
+FIELD(tsr_row_cost, row_bytes, 0);
+FIELD(tsr_row_cost, reuse_bytes, 8);
+FIELD(tsr_row_cost, lookup, 16);
+FIELD(tsr_row_cost, update, 24);
+FIELD(tsr_row_cost, repeat, 32);
+FIELD(tsr_row_cost, bag_forward, 40);
+FIELD(tsr_row_cost, bag_backward, 48);
+
+SIZE(tsr_machine, 40);
+FIELD(tsr_machine, struct_size, 0);
+FIELD(tsr_machine, num_row_costs, 4);
+FIELD(tsr_machine, row_cost_stride, 8);
+FIELD(tsr_machine, reserved, 12);
+FIELD(tsr_machine, row_costs, 16);
+FIELD(tsr_machine, run_forward, 24);
+FIELD(tsr_machine, run_backward, 32);
 
 SIZE(tsr_estimate, 32);
 FIELD(tsr_estimate, struct_size, 0);

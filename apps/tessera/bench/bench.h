@@ -34,6 +34,7 @@ namespace tessera::cli {
 int bench_lookup(const std::vector<std::string>& args);
 int bench_collective(const std::vector<std::string>& args);
 int bench_step(const std::vector<std::string>& args);
+int bench_predict(const std::vector<std::string>& args);
 int bench_train(const std::vector<std::string>& args);
 int bench_plan(const std::vector<std::string>& args);
 

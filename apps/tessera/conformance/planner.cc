@@ -88,6 +88,7 @@ Problem problem_from(const json& given) {
   p.options.torchrec_limits = true;
   p.options.search = PlannerSearch::kTorchrec;
   p.options.time_limit_s = 0;
+  p.options.cost_model = "torchrec";
   read(given, "batch_size", p.options.batch_size);
   if (const auto found = given.find("constraints"); found != given.end() && found->is_object()) {
     for (const auto& [name, value] : found->items()) p.options.constraints[name] = constraints_from(value);

@@ -6,6 +6,8 @@
 
 #include "tessera/checkpoint.h"
 #include "tessera/planner.h"
+#include "train/observed_inputs.h"
+#include "train/plan_versus_actual.h"
 #include "train/progress.h"
 #include "train/traffic.h"
 
@@ -13,6 +15,8 @@ namespace tessera::cli {
 namespace {
 
 using json = nlohmann::ordered_json;
+
+constexpr int64_t kSampleEvery = 50;  // steps: tables are timed one by one in one of so many
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -76,7 +80,14 @@ void TrainJob::build_model() {
   o.parallel.sharded.bounds_check = bounds_check_from(tables_.front().bounds_check);
   o.parallel.bucket_mib = config_.comm.bucket_mib;
   if (!config_.planner.plan.empty()) o.parallel.plan = read_plan(config_.planner.plan);
-  o.parallel.planner = planner_options(config_, tables_, group_->world_size(), group_->local_world_size(), "cpu");
+  planner_ = planner_options(config_, tables_, group_->world_size(), group_->local_world_size(), "cpu");
+  observe_inputs(data_, tables_, config_.data.batch, &planner_);
+  o.parallel.planner = planner_;
+  int64_t outputs = 0;
+  for (const EmbeddingBagConfig& t : o.tables)
+    outputs += static_cast<int64_t>(std::max<size_t>(1, t.feature_names.size()));
+  dense_ = dlrm_dense_work(o.dlrm.dense_inputs, outputs, o.dlrm.embedding_dim, o.dlrm.bottom_mlp, o.dlrm.top_mlp);
+  dense_.bucket_bytes = config_.comm.bucket_mib * (1 << 20);
   trainer_ = std::make_unique<DlrmTrainer>(runtime_, group_, std::move(o));
 }
 
@@ -115,6 +126,7 @@ void TrainJob::train() {
   Progress progress({steps, config_.report.log_every, group_->rank() == 0, terminal.item() != 0});
   trainer_->reset_stages();
   ids_.assign(data_.columns.size(), 0.0);
+  trainer_->embeddings().sample_shards(std::clamp<int64_t>((steps - first_step_) / 8, 2, kSampleEvery));
   const double start = now();
   size_t reported = 0;
   Batch batch;
@@ -139,6 +151,7 @@ void TrainJob::train() {
   progress.finish();
   seconds_ = now() - start;
   sent_ = trainer_->embeddings().bytes_sent();
+  trained_ = trainer_->stages();
   if (!options_.save.empty()) save();
 }
 
@@ -208,7 +221,7 @@ json TrainJob::traffic() {
 }
 
 json TrainJob::report(const BinaryMetrics& metrics) {
-  Stages stages = trainer_->stages();
+  Stages stages = trained_;
   stages.insert(stages.begin(), {"read", read_seconds_});
   std::vector<double> mine;
   for (const auto& [name, seconds] : stages) mine.push_back(seconds);
@@ -236,6 +249,9 @@ json TrainJob::report(const BinaryMetrics& metrics) {
   }
   out["stages"] = std::move(table);
   if (group_->world_size() > 1) out["bytes_per_step"] = traffic();
+  json comparison = plan_versus_actual(runtime_, *trainer_, planner_, dense_,
+                                       {trained_, sent_, static_cast<int64_t>(losses_.size())});
+  out["plan_versus_actual"] = std::move(comparison);
   out["dropped_ids"] = static_cast<int64_t>(summed(static_cast<double>(trainer_->embeddings().dropped_ids())));
   out["plan"] = json::parse(plan().json());
   out["losses"] = global_;

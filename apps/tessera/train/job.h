@@ -9,6 +9,7 @@
 #include "tessera/data.h"
 #include "tessera/metrics.h"
 #include "tessera/process_group.h"
+#include "tessera/step_model.h"
 #include "train/dlrm_trainer.h"
 
 namespace tessera::cli {
@@ -49,6 +50,8 @@ class TrainJob {
   std::shared_ptr<ProcessGroup> group_;
   Dataset data_;
   std::vector<TableConfig> tables_;
+  PlannerOptions planner_;
+  DenseWork dense_;
   std::unique_ptr<DlrmTrainer> trainer_;
   std::vector<double> losses_;   // this rank's share of the mean loss, by step of this run
   std::vector<double> global_;   // the same summed over ranks, as far as reported
@@ -56,6 +59,7 @@ class TrainJob {
   ExchangeBytes<int64_t> sent_;  // by this rank, in training
   int64_t first_step_ = 0;       // steps done before this run
   int64_t samples_ = 0;          // of all ranks, in this run
+  Stages trained_;               // time per stage in this run's steps
   double seconds_ = 0, read_seconds_ = 0, evaluate_seconds_ = 0;
 };
 

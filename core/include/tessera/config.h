@@ -95,6 +95,8 @@ struct DenseOptimizerConfig {
 
 struct PlannerConfig {
   std::string plan;
+  std::string cost_model = "default";
+  std::string topology;
   std::vector<double> hbm_gib;
   std::vector<double> ddr_gib;
   int64_t local_world_size = 0;

@@ -22,6 +22,7 @@
 
 #include "tessera/embedding_configs.h"
 #include "tessera/error.h"
+#include "tessera/machine.h"
 #include "tessera/runtime.h"
 #include "tessera/sharding_plan.h"
 
@@ -95,7 +96,13 @@ struct ParameterConstraints {
   std::vector<double> num_poolings;             // bags per sample, one per input; empty: 1 each
   std::vector<double> batch_sizes;              // local batch, one per input; empty: the planner's batch_size each
   bool is_weighted = false;                     // ids come with weights
+  // The k-th most popular row is asked for in proportion to k^-zipf_exponent, and popular rows lie anywhere in the
+  // table; 0: all alike. For the default cost model: popular rows stay in caches and are updated once for many ids.
+  double zipf_exponent = 0;
 };
+
+// The zipf_exponent under which `ids` ids of a table have so many different rows, from 0 to 3.
+double zipf_exponent_of(int64_t rows, double ids, double distinct);
 
 // A module of the model, as far as planning needs it.
 struct PlannerModule {
@@ -255,6 +262,11 @@ struct PlannerOptions {
   // TorchRec's limits: row_wise, table_row_wise and grid_shard only on accelerators, sequences only as data_parallel,
   // table_wise, column_wise and row_wise, sharders unknown to TorchRec not at all.
   bool torchrec_limits = false;
+  // "torchrec": TorchRec 1.9's formulas over the topology's bandwidths (tests/conformance/SHARDING.md). "default": the
+  // kernel plugins' estimates and the figures of `machine`; docs/calibration.md. kInvalidArgument for others.
+  std::string cost_model = "default";
+  std::optional<Machine> machine;  // unset: typical figures of the compute device
+  std::string kernel = "auto";     // kernel plugin whose estimates count
   int64_t max_grid_search_proposals = 10000;
   PlannerSearch search = PlannerSearch::kBalanced;
   double time_limit_s = 30;  // for search and, without a plan, its explanation; 0: none

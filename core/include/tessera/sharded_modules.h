@@ -63,6 +63,12 @@ struct HeldShard {
   int shard = 0;  // index in the plan
 };
 
+// How long this rank's shard of a table took, in the mean of the sampled steps.
+struct ShardTimes {
+  HeldShard shard;
+  double lookup = 0, update = 0;  // seconds
+};
+
 struct StepState;
 class ShardedCollection;
 
@@ -111,6 +117,13 @@ class ShardedEmbeddings {
   std::vector<std::pair<std::string, Tensor>> data_parallel_gradients() const;
 
   int64_t dropped_ids() const;  // by this rank's bounds check, since construction
+
+  // In every n-th training step, counted from the last reset of the stage times, this rank looks up and updates its
+  // shards one by one and takes their times; the numbers stay the same. 0: never, which is what it starts with.
+  // data_parallel tables are not sampled. Not between a forward and its backward.
+  void sample_shards(int64_t every_steps);
+  int64_t sampled_steps() const;
+  std::vector<ShardTimes> shard_times() const;
 
   const StageTimes& stage_times() const;
   void reset_stage_times();

@@ -114,6 +114,14 @@ const std::vector<Field<PlannerConfig>>& fields<PlannerConfig>() {
   using S = PlannerConfig;
   static const std::vector<Field<S>> table = {
       {"plan", &S::plan, "file", "a saved plan to run; empty: make one"},
+      {"cost_model",
+       &S::cost_model,
+       "",
+       "`default`: the kernels' estimates and the figures of `topology`; `torchrec`: TorchRec's formulas",
+       0,
+       0,
+       {"default", "torchrec"}},
+      {"topology", &S::topology, "file", "figures of this machine, from `tessera calibrate`; empty: typical ones"},
       {"hbm_gib", &S::hbm_gib, "GiB",
        "device memory to plan with, one number per rank or one for all; empty or 0: what the device has", 0, 1e9},
       {"ddr_gib", &S::ddr_gib, "GiB",

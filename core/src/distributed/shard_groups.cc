@@ -1,6 +1,7 @@
 #include "distributed/shard_groups.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <numeric>
 
@@ -15,6 +16,10 @@ struct GroupKey {
   std::optional<RowFormat> row_format;
   bool operator==(const GroupKey&) const = default;
 };
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 }  // namespace
 
@@ -110,23 +115,70 @@ void OwnerLookup::forward(Step& step, bool keep_context) {
   }
 }
 
+void OwnerLookup::update(Step& step, int group, Lookup::Context&& context,
+                         const std::vector<tsr_lookup_feature>& features, double grad_scale) {
+  Lookup& lookup = *groups_.lookups()[group];
+  const LookupView batch = received_batch(step);
+  const tsr_lookup ids = batch.of(features);
+  if (lookup.updates_in_backward()) {
+    lookup.backward(std::move(context), ids, step.owner_rows.tensor(), grad_scale);
+    return;
+  }
+  const auto gradients = lookup.backward_rows(std::move(context), ids, step.owner_rows.tensor(), grad_scale);
+  for (size_t t = 0; t < gradients.size(); ++t) {
+    if (gradients[t].rows.numel()) lookup.apply(static_cast<int>(t), gradients[t]);
+  }
+  lookup.count_step();
+}
+
 void OwnerLookup::backward(Step& step, double grad_scale) {
   for (size_t g = 0; g < groups_.lookups().size(); ++g) {
-    Lookup& lookup = *groups_.lookups()[g];
-    if (step.features[g].empty()) {
-      lookup.count_step();  // t of the formulas counts steps, not batches that had ids here
-      continue;
-    }
-    const LookupView batch = received_batch(step);
-    const tsr_lookup ids = batch.of(step.features[g]);
-    if (lookup.updates_in_backward()) {
-      lookup.backward(std::move(step.contexts[g]), ids, step.owner_rows.tensor(), grad_scale);
-      continue;
-    }
-    const auto gradients = lookup.backward_rows(std::move(step.contexts[g]), ids, step.owner_rows.tensor(), grad_scale);
-    for (size_t t = 0; t < gradients.size(); ++t) lookup.apply(static_cast<int>(t), gradients[t]);
-    lookup.count_step();
+    if (step.features[g].empty())
+      groups_.lookups()[g]->count_step();  // t of the formulas counts steps, not batches that had ids here
+    else
+      update(step, static_cast<int>(g), std::move(step.contexts[g]), step.features[g], grad_scale);
   }
+}
+
+OwnerLookup::ShardSeconds& OwnerLookup::of(std::vector<ShardSeconds>& times, const AloneLookup& alone) const {
+  const auto shard = std::find_if(groups_.shards().begin(), groups_.shards().end(), [&](const LocalShard& s) {
+    return s.group == alone.group && s.index == alone.table;
+  });
+  return times[static_cast<size_t>(shard - groups_.shards().begin())];
+}
+
+void OwnerLookup::forward_alone(Step& step, std::vector<ShardSeconds>& times) {
+  times.resize(groups_.shards().size());
+  step.alone.clear();
+  for (size_t g = 0; g < groups_.lookups().size(); ++g) {
+    const size_t first = step.alone.size();
+    for (const tsr_lookup_feature& f : step.features[g]) {
+      auto at = std::find_if(step.alone.begin() + static_cast<std::ptrdiff_t>(first), step.alone.end(),
+                             [&](const AloneLookup& a) { return a.table == f.table; });
+      if (at == step.alone.end()) at = step.alone.insert(at, AloneLookup{static_cast<int>(g), f.table, {}, {}});
+      at->features.push_back(f);
+    }
+  }
+  for (AloneLookup& a : step.alone) {
+    const double start = seconds_now();
+    const LookupView batch = received_batch(step);
+    const tsr_lookup lookup = batch.of(a.features);
+    groups_.lookups()[a.group]->forward(lookup, step.owner_rows.tensor(), &a.context);
+    of(times, a).lookup += seconds_now() - start;
+  }
+}
+
+void OwnerLookup::backward_alone(Step& step, double grad_scale, std::vector<ShardSeconds>& times) {
+  for (AloneLookup& a : step.alone) {
+    Lookup& lookup = *groups_.lookups()[a.group];
+    const int64_t before = lookup.step();
+    const double start = seconds_now();
+    update(step, a.group, std::move(a.context), a.features, grad_scale);
+    of(times, a).update += seconds_now() - start;
+    lookup.set_step(before);
+  }
+  for (const auto& lookup : groups_.lookups()) lookup->count_step();
+  step.alone.clear();
 }
 
 }  // namespace tessera

@@ -55,6 +55,14 @@ class OwnerLookup {
   // Updates the shards: inside the kernel's backward (fused), or from the gradients that it hands out (dense).
   void backward(Step& step, double grad_scale);
 
+  // The same, shard by shard instead of group by group, and timed: the numbers are the same, the calls are more.
+  // Seconds are added to times[k] of the k-th shard of the groups.
+  struct ShardSeconds {
+    double lookup = 0, update = 0;
+  };
+  void forward_alone(Step& step, std::vector<ShardSeconds>& times);
+  void backward_alone(Step& step, double grad_scale, std::vector<ShardSeconds>& times);
+
  private:
   struct OwnLane {
     int stream = 0;  // among the own streams
@@ -62,6 +70,10 @@ class OwnerLookup {
     int table = 0;  // index in the group
     int64_t cols = 0;
   };
+  void update(Step& step, int group, Lookup::Context&& context, const std::vector<tsr_lookup_feature>& features,
+              double grad_scale);
+  ShardSeconds& of(std::vector<ShardSeconds>& times, const AloneLookup& alone) const;
+
   ShardGroups& groups_;
   std::vector<OwnLane> lanes_;
   int world_size_;

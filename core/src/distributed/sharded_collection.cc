@@ -231,7 +231,11 @@ void ShardedCollection::finish(StepState& state, bool keep_context) {
   Stopwatch watch;
   Step& step = state.step;
   guarded("lookup", [&] {
-    owner_.forward(step, keep_context);
+    state.sampled = keep_context && sample_every_ > 0 && times_.steps % sample_every_ == sample_every_ - 1;
+    if (state.sampled)
+      owner_.forward_alone(step, shard_seconds_);
+    else
+      owner_.forward(step, keep_context);
     watch.lap(times_.lookup);
     Work rows = exchange_.start_rows_to_home(step);
     if (!replicas_.empty()) {  // while the rows travel
@@ -266,7 +270,11 @@ void ShardedCollection::backward(StepState& state, const Tensor& grad) {
   guarded("backward", [&] {
     exchange_.rows_to_owner(step);
     watch.lap(times_.exchange_gradients);
-    owner_.backward(step, options_.gradient_scale.value_or(mean));
+    if (state.sampled)
+      owner_.backward_alone(step, options_.gradient_scale.value_or(mean), shard_seconds_);
+    else
+      owner_.backward(step, options_.gradient_scale.value_or(mean));
+    sampled_steps_ += state.sampled;
     watch.lap(times_.update);
     if (replicas_.empty()) return;
     replicas_.backward(state.batch, step.weighted, sequence_, grad, state.layout, std::move(state.replica_contexts),

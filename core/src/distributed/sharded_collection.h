@@ -31,6 +31,7 @@ struct StepState {
   ExchangeBytes<int64_t> bytes;  // that this step sends
   Buffer grad{DType::kFloat32};  // gradient in the same layout, where the caller's has another
   std::vector<SlotView> views;   // scratch
+  bool sampled = false;          // shards were looked up one by one, and will be updated so
 };
 
 class ShardedCollection {
@@ -67,6 +68,10 @@ class ShardedCollection {
   const ShardGroups& shards() const { return shards_; }
   const Replicas& replicas() const { return replicas_; }
   StageTimes& times() { return times_; }
+  // Every n-th training step is done shard by shard, and timed; 0: none.
+  void sample_shards(int64_t every) { sample_every_ = every; }
+  const std::vector<OwnerLookup::ShardSeconds>& shard_seconds() const { return shard_seconds_; }
+  int64_t sampled_steps() const { return sampled_steps_; }
   const StepTraffic& traffic() const { return traffic_; }
   const ExchangeBytes<int64_t>& bytes_sent() const { return bytes_sent_; }
 
@@ -95,6 +100,8 @@ class ShardedCollection {
   bool warned_ = false;
   std::vector<State> spare_;
   StageTimes times_;
+  int64_t sample_every_ = 0, sampled_steps_ = 0;
+  std::vector<OwnerLookup::ShardSeconds> shard_seconds_;  // of shards_.shards(), over the sampled steps
   StepTraffic traffic_;
   ExchangeBytes<int64_t> bytes_sent_;
 };

@@ -228,6 +228,20 @@ std::vector<std::pair<std::string, Tensor>> ShardedEmbeddings::data_parallel_gra
 
 int64_t ShardedEmbeddings::dropped_ids() const { return impl_->dropped_ids(); }
 
+void ShardedEmbeddings::sample_shards(int64_t every_steps) { impl_->sample_shards(every_steps); }
+int64_t ShardedEmbeddings::sampled_steps() const { return impl_->sampled_steps(); }
+
+std::vector<ShardTimes> ShardedEmbeddings::shard_times() const {
+  std::vector<ShardTimes> out;
+  const auto& seconds = impl_->shard_seconds();
+  const double steps = static_cast<double>(std::max<int64_t>(1, impl_->sampled_steps()));
+  for (size_t i = 0; i < seconds.size(); ++i) {
+    const LocalShard& s = impl_->shards().shards()[i];
+    out.push_back({{tables()[s.table].name, s.where, s.shard}, seconds[i].lookup / steps, seconds[i].update / steps});
+  }
+  return out;
+}
+
 const StageTimes& ShardedEmbeddings::stage_times() const { return impl_->times(); }
 void ShardedEmbeddings::reset_stage_times() { impl_->times() = {}; }
 const StepTraffic& ShardedEmbeddings::last_traffic() const { return impl_->traffic(); }

@@ -86,6 +86,14 @@ struct Hop {
   int64_t owner_total = 0, home_total = 0;
 };
 
+// One shard of a group, looked up and updated by itself: in steps that are sampled.
+struct AloneLookup {
+  int group = 0;
+  int table = 0;  // index in the group
+  std::vector<tsr_lookup_feature> features;
+  Lookup::Context context;
+};
+
 struct Step {
   // -- home
   std::vector<int32_t> input_lengths;  // where the input's are int64
@@ -119,6 +127,7 @@ struct Step {
   std::vector<int64_t> first_offset;                      // of each received piece in `offsets`
   std::vector<std::vector<tsr_lookup_feature>> features;  // by shard group
   std::vector<Lookup::Context> contexts;                  // by shard group
+  std::vector<AloneLookup> alone;                         // instead of both, where the step is sampled
 
   // -- between two hosts, as the rank that sums rows of its own host for a home elsewhere: by home's host, then
   // LaneMap::summed_streams or host_sums of the own host

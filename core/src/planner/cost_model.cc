@@ -65,10 +65,6 @@ double link_bandwidth(int world, int local, const Topology& topology) {
   return world <= local ? topology.intra_host_bw : topology.inter_host_bw;
 }
 
-double kernel_bandwidth(const KernelCost& kernel, const Topology& t) {
-  return (kernel.hbm * t.hbm_mem_bw + kernel.uvm * t.hbm_to_ddr_mem_bw + kernel.ddr * t.ddr_mem_bw) / kernel.divisor;
-}
-
 double narrow_penalty(int64_t cols) {
   return cols >= 128 ? 1.0 : cols >= 64 ? kHalfBlockPenalty : kQuarterBlockPenalty;
 }
@@ -84,6 +80,10 @@ double gradient_exchange(const Workload& work, const Topology& topology, double 
 }
 
 }  // namespace
+
+double kernel_bandwidth(const KernelCost& kernel, const Topology& t) {
+  return (kernel.hbm * t.hbm_mem_bw + kernel.uvm * t.hbm_to_ddr_mem_bw + kernel.ddr * t.ddr_mem_bw) / kernel.divisor;
+}
 
 int64_t to_bytes(double value) {
   constexpr double kLimit = 9223372036854775808.0;  // 2^63

@@ -1,11 +1,13 @@
-// TorchRec's cost model as tables of data: one row per compute kernel, one per way to combine pieces. Formulas are
-// those of tests/conformance/SHARDING.md sections 4 and 5.
+// What shards cost. CostModel is the planner's question; TorchRec's answer is kept as tables of data: one row per
+// compute kernel, one per way to combine pieces (tests/conformance/SHARDING.md sections 4 and 5).
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "tessera/planner.h"
 
@@ -45,6 +47,11 @@ struct LayoutCost {
 
 const LayoutCost& layout_cost(ParameterSharding::Combine combine);
 
+struct TableAndConstraints {
+  const EmbeddingBagConfig* table = nullptr;
+  const ParameterConstraints* constraints = nullptr;
+};
+
 // One table's input.
 struct Workload {
   double ids = 0;      // of one rank's batch
@@ -62,6 +69,31 @@ Storage shard_storage(const LayoutCost& layout, const KernelCost& kernel, const 
                       const Topology& topology, int64_t rows, int64_t cols);
 Perf shard_perf(const LayoutCost& layout, const KernelCost& kernel, const Workload& work, const Topology& topology,
                 int64_t cols);
+
+// Bytes per millisecond at which a compute kernel reads its rows.
+double kernel_bandwidth(const KernelCost& kernel, const Topology& topology);
+
+// A rectangle of an option.
+struct PricedShard {
+  const EmbeddingBagConfig& table;
+  const ParameterConstraints& constraints;
+  const Workload& work;
+  const LayoutCost& layout;
+  const KernelCost& kernel;
+  int64_t rows = 0, cols = 0;
+  int64_t pieces = 1;  // of the whole table
+};
+
+class CostModel {
+ public:
+  virtual ~CostModel() = default;
+  virtual Storage storage(const PricedShard& shard) const = 0;
+  virtual Perf perf(const PricedShard& shard) const = 0;  // of the rank that holds it, milliseconds
+};
+
+// PlannerOptions::cost_model by name: kInvalidArgument lists those that exist. All references outlive the model.
+std::unique_ptr<CostModel> make_cost_model(const Runtime& runtime, const PlannerOptions& options,
+                                           const std::vector<TableAndConstraints>& tables);
 
 // `value` as an integer; the largest int64 stands for everything above it.
 int64_t to_bytes(double value);

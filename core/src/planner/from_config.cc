@@ -60,6 +60,12 @@ PlannerOptions planner_options(const Config& config, const std::vector<TableConf
   out.search = planner_search_from(config.planner.search);
   out.time_limit_s = config.planner.time_limit_s;
   out.batch_size = std::max<int64_t>(1, (config.data.batch + world_size - 1) / world_size);
+  out.cost_model = config.planner.cost_model;
+  if (!config.planner.topology.empty()) {
+    out.machine = load_machine(config.planner.topology);
+    out.machine->check_fits(world_size, out.topology.local_world_size, device);
+  }
+  out.kernel = config.job.kernel;
   for (const TableConfig& table : tables) out.constraints[table.name] = constraints_of(table);
   return out;
 }

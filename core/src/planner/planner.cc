@@ -273,8 +273,11 @@ ReservedStorage EmbeddingShardingPlanner::reserve(const std::vector<PlannerModul
 
 SearchSpace EmbeddingShardingPlanner::enumerate(const std::vector<PlannerModule>& modules) const {
   Sharders sharders(runtime_, options_.topology);
-  return enumerate_options(tables_in_search_order(modules, options_), options_, sharders,
-                           runtime_.ids(TSR_SHARDER_KIND));
+  const std::vector<PlannedTable> tables = tables_in_search_order(modules, options_);
+  std::vector<TableAndConstraints> priced;
+  for (const PlannedTable& t : tables) priced.push_back({t.table, t.constraints});
+  const std::unique_ptr<CostModel> model = make_cost_model(runtime_, options_, priced);
+  return enumerate_options(tables, options_, sharders, runtime_.ids(TSR_SHARDER_KIND), *model);
 }
 
 PlanResult EmbeddingShardingPlanner::plan(const std::vector<PlannerModule>& modules) const {

@@ -107,6 +107,58 @@ std::string table_table(const PlanResult& r) {
                     rows, 4);
 }
 
+Perf perf_of(const ShardingOption& option) {
+  Perf sum;
+  for (const Shards::Run& run : option.shards.runs()) {
+    for (size_t i = 0; i < run.count; ++i) sum += run.first.perf;
+  }
+  return sum;
+}
+
+// What most of an option's time goes to.
+std::string main_part(const ShardingOption& option) {
+  const Perf p = perf_of(option);
+  const std::pair<double, const char*> parts[] = {{p.fwd_compute, "looking up"},
+                                                  {p.bwd_compute, "the update"},
+                                                  {p.fwd_comms + p.bwd_comms, "exchanges"},
+                                                  {p.prefetch_compute, "prefetching"}};
+  const auto& [most, name] = *std::max_element(std::begin(parts), std::end(parts));
+  return p.total() > 0
+             ? cat(name, " (", percent(static_cast<int64_t>(1e6 * most), static_cast<int64_t>(1e6 * p.total())), ")")
+             : "nothing";
+}
+
+// Why an option was taken: sentences. `others` are the table's other options.
+std::string reasons(const PlanResult& r, const ShardingOption& taken,
+                    const std::vector<const ShardingOption*>& others) {
+  const std::vector<int> ranks = sharding_of(r, taken).ranks();
+  double load = 0;
+  for (const int rank : ranks) load = std::max(load, r.rank_perf[static_cast<size_t>(rank)]);
+  std::string out =
+      cat("Table ", label_of(taken), " is sharded ", taken.sharding_type, " with ", taken.compute_kernel, ": ",
+          taken.shards.size(), " shard(s) on ranks ", runs(ranks), ". Its slowest shard takes ",
+          micros(taken.largest_perf), " us of the ", micros(load),
+          " us that the busiest of these ranks has to do in a step; most of its time goes to ", main_part(taken), ". ");
+  const ShardingOption* rival = nullptr;  // the best of another kind
+  for (const ShardingOption* o : others) {
+    const bool same = o->sharding_type == taken.sharding_type && o->compute_kernel == taken.compute_kernel;
+    if (!same && (rival == nullptr || o->largest_perf < rival->largest_perf)) rival = o;
+  }
+  if (rival == nullptr) return out + "Its constraints leave no other choice.";
+  const double faster = rival->largest_perf - taken.largest_perf;
+  out += cat("The best alternative, ", rival->sharding_type, " with ", rival->compute_kernel, ", ");
+  if (faster >= 0) {
+    return out + cat("would take ", micros(rival->largest_perf), " us in its slowest shard, ", micros(faster),
+                     " us more, most of it for ", main_part(*rival), ".");
+  }
+  out += cat("alone would be ", micros(-faster), " us faster in its slowest shard, but ");
+  if (rival->total_perf > taken.total_perf) {
+    return out + cat("costs all ranks together ", micros(rival->total_perf - taken.total_perf),
+                     " us more, which the other tables need.");
+  }
+  return out + "the plan as a whole found no better place for it: memory, other tables or constraints decide.";
+}
+
 }  // namespace
 
 std::string PlanResult::report() const {
@@ -137,14 +189,18 @@ std::string PlanResult::explain(const std::string& table) const {
     });
     std::vector<Row> rows;
     for (const ShardingOption* o : options) {
+      const Perf p = perf_of(*o);
       rows.push_back({o == &taken ? "*" : "", o->sharding_type, o->compute_kernel, cat(o->shards.size()),
                       mib(o->total_storage.hbm), mib(o->total_storage.ddr), micros(o->largest_perf),
-                      micros(o->total_perf)});
+                      micros(o->total_perf), micros(p.fwd_compute), micros(p.bwd_compute),
+                      micros(p.fwd_comms + p.bwd_comms)});
     }
-    out += cat("table ", label_of(taken), ": ", taken.sharding_type, " with ", taken.compute_kernel, " on ranks ",
-               runs(sharding_of(*this, taken).ranks()), ", taken (*) because it is part of the fastest plan found; ",
-               "alone, the options cost\n\n",
-               table_text({"", "sharding", "kernel", "shards", "hbm MiB", "ddr MiB", "largest us", "sum us"}, rows, 3));
+    std::vector<const ShardingOption*> others = options;
+    std::erase(others, &taken);
+    out += cat(reasons(*this, taken, others), " The plan takes (*); alone, the options cost\n\n",
+               table_text({"", "sharding", "kernel", "shards", "hbm MiB", "ddr MiB", "largest us", "sum us",
+                           "lookup us", "update us", "exchange us"},
+                          rows, 3));
   }
   if (!out.empty()) return out;
   std::string known;

@@ -86,9 +86,7 @@ ShardingOption option_of(const PlannedTable& t, const std::string& sharding_type
   return o;
 }
 
-void add_shards(ShardingOption& o, const Layout& layout, const KernelCost& kernel, const Workload& work,
-                const Topology& topology) {
-  const LayoutCost& cost = layout_cost(o.combine);
+void add_shards(ShardingOption& o, const Layout& layout, PricedShard priced, const CostModel& model) {
   Shard before;
   for (const tsr_rectangle& r : layout.rectangles) {
     Shard shard{r.rows, r.cols, r.row, r.col, {}, {}};
@@ -96,8 +94,10 @@ void add_shards(ShardingOption& o, const Layout& layout, const KernelCost& kerne
       shard.storage = before.storage;
       shard.perf = before.perf;
     } else {
-      shard.storage = shard_storage(cost, kernel, work, topology, r.rows, r.cols);
-      shard.perf = shard_perf(cost, kernel, work, topology, r.cols);
+      priced.rows = r.rows;
+      priced.cols = r.cols;
+      shard.storage = model.storage(priced);
+      shard.perf = model.perf(priced);
     }
     const double total = shard.perf.total();
     o.total_storage += shard.storage;
@@ -133,7 +133,7 @@ bool offered(const KernelCost& kernel, const Layout& layout, const PlannedTable&
 }  // namespace
 
 SearchSpace enumerate_options(const std::vector<PlannedTable>& tables, const PlannerOptions& options,
-                              Sharders& sharders, const std::vector<std::string>& installed) {
+                              Sharders& sharders, const std::vector<std::string>& installed, const CostModel& model) {
   SearchSpace space;
   RankRules rules = rank_rules(tables, options.topology.world_size);
   for (size_t index = 0; index < tables.size(); ++index) {
@@ -152,7 +152,10 @@ SearchSpace enumerate_options(const std::vector<PlannedTable>& tables, const Pla
         for (const KernelCost& kernel : kernel_costs()) {
           if (!offered(kernel, layout, t, options)) continue;
           space.options.push_back(option_of(t, type, kernel.compute_kernel, layout, here));
-          add_shards(space.options.back(), layout, kernel, work, options.topology);
+          add_shards(space.options.back(), layout,
+                     {table, *t.constraints, work, layout_cost(space.options.back().combine), kernel, 0, 0,
+                      std::ssize(layout.rectangles)},
+                     model);
         }
       }
     }

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "planner/cost_model.h"
 #include "planner/layout.h"
 #include "tessera/planner.h"
 
@@ -23,6 +24,6 @@ std::vector<PlannedTable> tables_in_search_order(const std::vector<PlannerModule
 
 // PlannerError(kNoOption) when a table is left without any.
 SearchSpace enumerate_options(const std::vector<PlannedTable>& tables, const PlannerOptions& options,
-                              Sharders& sharders, const std::vector<std::string>& installed);
+                              Sharders& sharders, const std::vector<std::string>& installed, const CostModel& model);
 
 }  // namespace tessera

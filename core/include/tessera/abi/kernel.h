@@ -129,6 +129,29 @@ typedef struct tsr_kernel_stats {
   uint64_t lookups;      /* ids looked up since creation */
 } tsr_kernel_stats;
 
+/* What rows of row_bytes cost on some machine, in seconds, when reuse_bytes of tables are touched between two visits of
+ * a row: that decides which cache it still lies in. */
+typedef struct tsr_row_cost {
+  double row_bytes;
+  double reuse_bytes;
+  double lookup;       /* forward, for each id */
+  double update;       /* backward, for each different row: sort, gradient, row and state */
+  double repeat;       /* backward, for each further id of a row */
+  double bag_forward;  /* for each bag */
+  double bag_backward; /* for each bag */
+} tsr_row_cost;
+
+/* Figures of a machine, measured with this kernel by `tessera calibrate`; sdk/cost.h reads between them. */
+typedef struct tsr_machine {
+  uint32_t struct_size;
+  uint32_t num_row_costs;
+  uint32_t row_cost_stride;
+  uint32_t reserved;
+  const tsr_row_cost* row_costs; /* a full grid: by row_bytes, then by reuse_bytes, both ascending */
+  double run_forward;            /* for each tsr_lookup_feature */
+  double run_backward;
+} tsr_machine;
+
 /* The question to a kernel's cost model, for one shard and one step on one rank. */
 typedef struct tsr_workload {
   uint32_t struct_size;
@@ -139,6 +162,10 @@ typedef struct tsr_workload {
   double bags; /* of these ids */
   int32_t weighted;
   int32_t reserved;
+  double distinct;            /* different rows among the ids; 0: as many as ids */
+  double reuse_bytes;         /* touched between two visits of a row; 0: the shard alone */
+  double runs;                /* tsr_lookup_features of the call that are this shard's */
+  const tsr_machine* machine; /* NULL: typical figures, the kernel's own */
 } tsr_workload;
 
 typedef struct tsr_estimate {

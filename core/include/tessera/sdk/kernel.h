@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 
@@ -100,7 +101,7 @@ class Kernel {
   virtual void supports(const tsr_kernel_config& config) const = 0;
   // A new instance with rows and states 0.
   virtual std::unique_ptr<KernelInstance> open(const tsr_kernel_config& config) const = 0;
-  // Optional.
+  // Optional. `work` has every member; those that the host does not know are 0.
   virtual tsr_estimate estimate(const tsr_kernel_config&, const tsr_workload&) const { return {}; }
 
   static constexpr const char* kKind = TSR_KERNEL_KIND;
@@ -118,7 +119,9 @@ class Kernel {
   static tsr_code estimate_slot(void* self, const tsr_kernel_config* config, const tsr_workload* workload,
                                 tsr_estimate* estimate, tsr_error* err) noexcept {
     return guard(err, [&] {
-      const tsr_estimate e = static_cast<const C*>(self)->estimate(*config, *workload);
+      tsr_workload work{};  // a shorter one is an older host's: what it does not say is 0
+      std::memcpy(&work, workload, std::min<size_t>(workload->struct_size, sizeof(work)));
+      const tsr_estimate e = static_cast<const C*>(self)->estimate(*config, work);
       estimate->forward_seconds = e.forward_seconds;
       estimate->backward_seconds = e.backward_seconds;
       estimate->bytes = e.bytes;

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "command.h"
+#include "plan/picture.h"
 #include "tessera/config.h"
 #include "tessera/data.h"
 #include "tessera/planner.h"
@@ -27,7 +28,7 @@ constexpr char kUsage[] =
     "docs/plans.md describes FILE and PLAN.\n\n";
 
 struct Arguments {
-  std::string config, tables, compute_device, format, explain;
+  std::string config, tables, compute_device, format, explain, cost_model, topology, picture;
   std::vector<std::string> set, diff;
   int world_size = 0, local_world_size = 0;
   int64_t batch_size = 0;
@@ -54,6 +55,9 @@ Arguments parse(const std::vector<std::string>& args, po::options_description& v
   add("ddr-gib", po::value(&a.ddr_gib)->multitoken(), "host memory to plan with, one number or one per rank");
   add("format", po::value(&a.format)->default_value("table"), "table, json, torchrec or tutorial");
   add("explain", po::value(&a.explain), "the options of one table, and what they cost");
+  add("cost-model", po::value(&a.cost_model), "default or torchrec; otherwise as the config says, or default");
+  add("topology", po::value(&a.topology), "figures of the machine from tessera calibrate");
+  add("picture", po::value(&a.picture), "write the plan as a picture to this .svg or .html file");
   add("diff", po::value(&a.diff)->multitoken(), "two plan files: what differs");
   add("help,h", po::bool_switch(&a.help), "this text");
   try {
@@ -116,7 +120,8 @@ void read_table(const json& value, const std::string& where, Job& job) {
   static const std::set<std::string> kKeys{
       "name",           "num_embeddings",  "embedding_dim", "feature_names",   "data_type",    "pooling",
       "sharding_types", "compute_kernels", "min_partition", "pooling_factors", "num_poolings", "batch_sizes",
-      "is_weighted",    "max_shards",      "ranks",         "keep_together",   "keep_apart",   "forbidden_ranks"};
+      "is_weighted",    "max_shards",      "ranks",         "keep_together",   "keep_apart",   "forbidden_ranks",
+      "zipf_exponent"};
   const Reader reader(value, where, kKeys);
   EmbeddingBagConfig table;
   std::string data_type = "float32", pooling = "sum";
@@ -136,6 +141,7 @@ void read_table(const json& value, const std::string& where, Job& job) {
   reader.get("num_poolings", c.num_poolings);
   reader.get("batch_sizes", c.batch_sizes);
   reader.get("is_weighted", c.is_weighted);
+  reader.get("zipf_exponent", c.zipf_exponent);
   reader.get("max_shards", c.max_shards);
   reader.get("ranks", c.ranks);
   reader.get("forbidden_ranks", c.forbidden_ranks);
@@ -284,8 +290,11 @@ int plan_command(const std::vector<std::string>& args) {
   if (!a.search.empty()) job.options.search = planner_search_from(a.search);
   if (a.time_limit_s >= 0) job.options.time_limit_s = a.time_limit_s;
   job.options.topology.set_memory_gib(a.hbm_gib, a.ddr_gib);
+  if (!a.cost_model.empty()) job.options.cost_model = a.cost_model;
+  if (!a.topology.empty()) job.options.machine = load_machine(a.topology);
   const Runtime runtime(job.runtime);
   const PlanResult result = EmbeddingShardingPlanner(runtime, job.options).plan(job.modules);
+  if (!a.picture.empty()) write_picture(a.picture, result);
   std::cout << (a.explain.empty() ? print(result) : result.explain(a.explain));
   return 0;
 }

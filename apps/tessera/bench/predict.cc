@@ -1,0 +1,353 @@
+// tessera bench predict: the cost model's step times beside measured ones, on mixes of tables and on a job.
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/program_options.hpp>
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "bench/bench.h"
+#include "bench/sharded_workload.h"
+#include "calibrate/calibrate.h"
+#include "data/index_distribution.h"
+#include "spawn.h"
+#include "tessera/step_model.h"
+#include "train/job.h"
+
+namespace tessera::cli {
+namespace {
+
+namespace po = boost::program_options;
+using json = nlohmann::ordered_json;
+
+constexpr double kDeadline = 900;
+constexpr int kBatches = 32;
+constexpr int64_t kDense = 13;
+constexpr double kBar = 0.25;  // what a prediction may be off, and by what plans must differ to be ranked
+
+struct PredictBench {
+  CommonOptions common;
+  std::string topology, config, mixes = "1,2,3,4,5,6";
+  std::vector<std::string> set;
+  bool quick = false;
+};
+
+// One model on some ranks, trained under several plans in turn.
+struct Mix {
+  const char* name;
+  int ranks;
+  int64_t tables, rows, dim;
+  int64_t batch;  // per rank
+  int64_t pooling;
+  double zipf;  // 0: uniform
+  std::vector<std::string> plans;
+};
+
+const std::vector<std::string> kAlone = {"table_wise", "data_parallel"};
+const std::vector<std::string> kTogether = {"table_wise", "row_wise", "column_wise", "planned"};
+
+std::vector<Mix> all_mixes() {
+  return {{"few large tables", 1, 4, 500000, 64, 512, 10, 0, {"table_wise"}},
+          {"many small tables", 1, 64, 2000, 16, 256, 1, 0, kAlone},
+          {"long bags, skewed", 1, 8, 200000, 32, 128, 50, 1.1, {"table_wise"}},
+          {"two ranks, even", 2, 8, 100000, 32, 256, 10, 0, kTogether},
+          {"two ranks, many small", 2, 40, 5000, 16, 128, 2, 1.05, kTogether},
+          {"two ranks, wide and skewed", 2, 3, 100000, 128, 256, 20, 1.2, kTogether}};
+}
+
+std::vector<EmbeddingBagConfig> tables_of(const Mix& m) {
+  std::vector<EmbeddingBagConfig> out;
+  for (int64_t t = 0; t < m.tables; ++t) {
+    EmbeddingBagConfig c;
+    c.name = cat("t", t);
+    c.feature_names = {cat("f", t)};
+    c.num_embeddings = m.rows;
+    c.embedding_dim = m.dim;
+    c.optimizer = {"exact_rowwise_adagrad", R"({"learning_rate": 0.01, "eps": 1e-8})", 0};
+    out.push_back(std::move(c));
+  }
+  return out;
+}
+
+// Popular rows are scattered over the table.
+std::vector<Batch> batches_of(const Mix& m, int rank) {
+  constexpr uint64_t kScatter = 2654435761;  // a prime
+  const data::IndexDistribution draw(m.zipf > 0 ? cat("zipf:", m.zipf) : "uniform", m.rows);
+  data::Random random(100 + static_cast<uint64_t>(rank));
+  std::vector<std::string> keys;
+  for (int64_t t = 0; t < m.tables; ++t) keys.push_back(cat("f", t));
+  std::vector<Batch> out(kBatches);
+  for (Batch& b : out) {
+    const Tensor ids = Tensor::empty({m.tables * m.batch * m.pooling}, DType::kInt64);
+    const Tensor lengths = Tensor::empty({m.tables * m.batch}, DType::kInt32);
+    for (int32_t& n : lengths.span<int32_t>()) n = static_cast<int32_t>(m.pooling);
+    for (int64_t& id : ids.span<int64_t>()) {
+      id = static_cast<int64_t>(static_cast<uint64_t>(draw(random)) * kScatter % static_cast<uint64_t>(m.rows));
+    }
+    b.sparse = KeyedJaggedTensor::from_lengths_sync(keys, ids, lengths);
+    b.dense = Tensor::empty({m.batch, kDense});
+    b.labels = Tensor::empty({m.batch});
+    b.global_size = m.batch * m.ranks;
+    for (float& x : b.dense.span<float>()) x = static_cast<float>(random.uniform());
+    for (float& y : b.labels.span<float>()) y = random.uniform() < 0.5 ? 0.0f : 1.0f;
+  }
+  return out;
+}
+
+DlrmOptions dlrm_of(const Mix& m) {
+  DlrmOptions o;
+  o.dense_inputs = kDense;
+  o.embedding_dim = m.dim;
+  o.bottom_mlp = {64, m.dim};
+  o.top_mlp = {64, 1};
+  return o;
+}
+
+PlannerOptions planner_options_of(const Mix& m, const Machine& machine, const std::vector<EmbeddingBagConfig>& tables) {
+  PlannerOptions o;
+  o.topology = Topology::of(m.ranks, m.ranks, "cpu");
+  o.batch_size = m.batch;
+  o.machine = machine;
+  for (const EmbeddingBagConfig& t : tables) {
+    ParameterConstraints& c = o.constraints[t.name];
+    c.pooling_factors = {static_cast<double>(m.pooling)};
+    c.zipf_exponent = m.zipf;
+  }
+  return o;
+}
+
+ShardingPlan plan_of(const Runtime& runtime, const std::string& name, const PlannerModule& module,
+                     const PlannerOptions& options) {
+  if (name == "planned") return EmbeddingShardingPlanner(runtime, options).plan({module}).plan;
+  ShardingPlan plan;
+  plan.world_size = plan.local_world_size = options.topology.world_size;
+  plan.modules = {{module.path, workload_plan(runtime, module.tables, name, options.topology)}};
+  return plan;
+}
+
+// A plan on its way through the rounds.
+struct Subject {
+  std::string plan;
+  std::unique_ptr<DlrmTrainer> trainer;
+  StepPrediction predicted;
+  std::vector<double> us;  // of a step, by round
+};
+
+Subject subject_of(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& group, const Mix& m,
+                   const std::string& name, const Machine& machine) {
+  const auto tables = tables_of(m);
+  const PlannerOptions options = planner_options_of(m, machine, tables);
+  const PlannerModule module{Dlrm::kCollectionPath, PlannerModule::Kind::kEmbeddingBagCollection, tables, 0};
+  DlrmTrainerOptions o;
+  o.tables = tables;
+  o.dlrm = dlrm_of(m);
+  o.dense_optimizer = {"adagrad", R"({"learning_rate": 0.01, "eps": 1e-8})"};
+  o.parallel.plan = plan_of(runtime, name, module, options);
+  Subject s;
+  s.plan = name;
+  s.predicted = predict_step(runtime, options, {module}, *o.parallel.plan,
+                             dlrm_dense_work(kDense, m.tables, m.dim, o.dlrm.bottom_mlp, o.dlrm.top_mlp));
+  s.trainer = std::make_unique<DlrmTrainer>(runtime, group, std::move(o));
+  return s;
+}
+
+json result_line(const char* mix, int ranks, const std::string& plan, double predicted_us,
+                 const std::vector<double>& us) {
+  const Percentiles p = percentiles(us);
+  return {{"bench", "predict"},
+          {"mix", mix},
+          {"ranks", ranks},
+          {"plan", plan},
+          {"predicted_us", predicted_us},
+          {"median_us", p.median},
+          {"p10_us", p.p10},
+          {"p90_us", p.p90},
+          {"off_percent", 100 * (predicted_us / p.median - 1)}};
+}
+
+json stages_of(const Subject& s, double steps) {
+  json out;
+  const Stages measured = s.trainer->stages();
+  for (const auto& [name, seconds] : s.predicted.stages[0]) {
+    const auto found =
+        std::find_if(measured.begin(), measured.end(), [&n = name](const auto& m) { return m.first == n; });
+    out[name] = {std::round(1e7 * seconds) / 10, std::round(1e7 * found->second / steps) / 10};
+  }
+  return out;
+}
+
+// Lines of one mix, from one rank.
+std::string run_mix(const PredictBench& b, const Mix& m, const Machine& machine, const RankEnvironment& where) {
+  const Runtime runtime({{}, {}, true, b.common.threads});
+  const auto group = ProcessGroup::connect(runtime, where, {"auto", "{}", kDeadline});
+  const auto batches = batches_of(m, group->rank());
+  std::vector<Subject> subjects;
+  for (const std::string& plan : m.plans) subjects.push_back(subject_of(runtime, group, m, plan, machine));
+  std::vector<int> steps;
+  for (Subject& s : subjects) {
+    for (const Batch& batch : batches) s.trainer->step(batch);
+    group->barrier("warm");
+    const Stopwatch watch;
+    for (int i = 0; i < 4; ++i) s.trainer->step(batches[static_cast<size_t>(i)]);
+    const Tensor count = Tensor::scalar<int32_t>(static_cast<int32_t>(std::clamp(4 * 60e3 / watch.us(), 8.0, 400.0)));
+    group->broadcast(count, 0, "steps").wait();
+    steps.push_back(count.item());
+    s.trainer->reset_stages();
+  }
+  size_t next = 0;
+  for (int round = 0; round < b.common.rounds; ++round) {
+    for (size_t i = 0; i < subjects.size(); ++i) {
+      group->barrier("round");
+      std::vector<double> each;
+      for (int k = 0; k < steps[i]; ++k) {
+        const Stopwatch watch;
+        subjects[i].trainer->step(batches[next++ % batches.size()]);
+        each.push_back(watch.us());
+      }
+      const Tensor us = Tensor::scalar(median_of(std::move(each)));
+      if (m.ranks > 1) group->all_reduce(us, ReduceOp::kMax, "round").wait();
+      subjects[i].us.push_back(us.item());
+    }
+  }
+  json lines = json::array();
+  for (size_t i = 0; i < subjects.size(); ++i) {
+    json line = result_line(m.name, m.ranks, subjects[i].plan, 1e6 * subjects[i].predicted.seconds, subjects[i].us);
+    if (b.common.json) line["stages_us"] = stages_of(subjects[i], static_cast<double>(steps[i]) * b.common.rounds);
+    lines.push_back(std::move(line));
+  }
+  group->barrier("end");
+  return lines.dump();
+}
+
+// A text under a name of its own, as long as the object lives.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::string& text) {
+    char name[] = "/tmp/tessera-XXXXXX";
+    const int fd = ::mkstemp(name);
+    if (fd < 0) fail(Code::kUnavailable, "cannot make a file in /tmp: ", std::strerror(errno));
+    path_ = name;
+    const bool written = ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    ::close(fd);
+    if (!written) fail(Code::kUnavailable, "cannot write ", path_);
+  }
+  ~TemporaryFile() { ::unlink(path_.c_str()); }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// The job of a config, trained for one epoch in each round.
+json run_config(const PredictBench& b, int ranks, const std::string& topology) {
+  std::vector<std::string> set = b.set;
+  if (!topology.empty()) set.push_back("planner.topology=\"" + topology + "\"");
+  const Config config = load_config(b.config, set);
+  std::vector<double> us;
+  double predicted = 0;
+  for (int round = 0; round < b.common.rounds; ++round) {
+    const auto texts = run_in_ranks(ranks, ranks, kDeadline, [&](const RankEnvironment& where) {
+      const Runtime runtime({config.plugins.path, config.plugins.require, true, b.common.threads});
+      const auto group = ProcessGroup::connect(runtime, where, {config.comm.backend, "{}", config.comm.timeout_s});
+      TrainJob job(runtime, config, {}, group);
+      job.train();
+      const json report = job.report(job.evaluate());
+      group->barrier("end");
+      return report["plan_versus_actual"].dump();
+    });
+    const json comparison = json::parse(texts[0]);
+    predicted = comparison["step_us"]["predicted"];
+    us.push_back(comparison["step_us"]["measured"]);
+  }
+  return result_line("config", ranks, "planned", predicted, us);
+}
+
+// Of all lines: how many are within the bar, and of the pairs of plans of one mix that differ by more, how many are in
+// the right order.
+json bars_of(const std::vector<json>& lines) {
+  int within = 0, pairs = 0, right = 0;
+  double worst = 0;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const double off = std::abs(lines[i]["off_percent"].get<double>()) / 100;
+    within += off <= kBar;
+    worst = std::max(worst, off);
+    for (size_t k = 0; k < i; ++k) {
+      if (lines[k]["mix"] != lines[i]["mix"] || lines[k]["ranks"] != lines[i]["ranks"]) continue;
+      const double a = lines[i]["median_us"], c = lines[k]["median_us"];
+      if (std::max(a, c) <= (1 + kBar) * std::min(a, c)) continue;
+      ++pairs;
+      right += (a < c) == (lines[i]["predicted_us"].get<double>() < lines[k]["predicted_us"].get<double>());
+    }
+  }
+  return {{"bench", "predict bars"},      {"lines", lines.size()}, {"within_25_percent", within},
+          {"worst_percent", 100 * worst}, {"pairs_apart", pairs},  {"pairs_ranked_right", right}};
+}
+
+// Figures for so many ranks: those of the file, or measured now.
+Machine machine_for(const PredictBench& b, int ranks) {
+  if (!b.topology.empty()) return load_machine(b.topology);
+  CalibrateOptions options;
+  options.nproc = ranks;
+  options.threads = b.common.threads;
+  options.quick = b.quick;
+  return calibrated(options);
+}
+
+bool parse_predict(const std::vector<std::string>& args, PredictBench* b) {
+  po::options_description options("usage: tessera bench predict [OPTIONS]");
+  auto add = options.add_options();
+  add("topology", po::value(&b->topology), "figures from tessera calibrate; without it they are measured first");
+  add("mixes", po::value(&b->mixes)->default_value(b->mixes), "numbers of the synthetic mixes, 1 to 6; 0: none");
+  add("config", po::value(&b->config), "also this job, on 1 and 2 ranks: one epoch a round");
+  add("set", po::value(&b->set)->composing(), "section.key=value: changes the config; may be repeated");
+  add("quick", po::bool_switch(&b->quick), "a quick calibration");
+  if (!parse(options, args, &b->common)) return false;
+  for (const int64_t mix : integer_list("--mixes", b->mixes, 0)) {
+    if (mix > std::ssize(all_mixes()))
+      throw UsageError(cat("--mixes has ", mix, "; there are 1 to ", all_mixes().size()));
+  }
+  return true;
+}
+
+}  // namespace
+
+int bench_predict(const std::vector<std::string>& args) {
+  PredictBench b;
+  if (!parse_predict(args, &b)) return 0;
+  const std::vector<Mix> mixes = all_mixes();
+  const std::vector<int64_t> wanted = integer_list("--mixes", b.mixes, 0);
+  Report report(b.common);
+  std::vector<json> lines;
+  const auto show = [&](const json& line) {
+    report.line(line);
+    lines.push_back(line);
+  };
+  for (const int ranks : {1, 2}) {
+    std::vector<const Mix*> here;
+    for (const int64_t number : wanted) {
+      if (number > 0 && mixes[static_cast<size_t>(number - 1)].ranks == ranks)
+        here.push_back(&mixes[static_cast<size_t>(number - 1)]);
+    }
+    if (here.empty() && b.config.empty()) continue;
+    const Machine machine = machine_for(b, ranks);
+    for (const Mix* m : here) {
+      const std::string text = run_in_ranks(
+          ranks, ranks, kDeadline, [&](const RankEnvironment& where) { return run_mix(b, *m, machine, where); })[0];
+      for (const json& line : json::parse(text)) show(line);
+    }
+    if (!b.config.empty()) {
+      const TemporaryFile file(machine.json());
+      show(run_config(b, ranks, file.path()));
+    }
+  }
+  report.line(bars_of(lines));
+  return 0;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,159 @@
+// tessera calibrate: what the parts of a step cost on this machine, as a topology file for the planner.
+#include "calibrate/calibrate.h"
+
+#include <algorithm>
+#include <boost/program_options.hpp>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <thread>
+
+#include "command.h"
+#include "spawn.h"
+
+namespace tessera::cli {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr double kDeadline = 300;
+
+// False: help was printed.
+bool parse_arguments(const std::vector<std::string>& args, CalibrateOptions* o) {
+  po::options_description options(
+      "usage: tessera calibrate [OPTIONS]\n\nMeasures lookups, updates, exchanges and dense layers on this machine and "
+      "prints them;\n--save writes the topology file that planner.topology names (docs/calibration.md)");
+  auto add = options.add_options();
+  add("save", po::value(&o->save)->value_name("FILE"), "write the topology file");
+  add("kernel", po::value(&o->kernel)->default_value(o->kernel), "kernel plugin");
+  add("backend", po::value(&o->backend)->default_value(o->backend), "collective plugin");
+  add("nproc,n", po::value(&o->nproc)->value_name("RANKS"),
+      "ranks to start here, as many as the job has per host (default: cores, at most 2)");
+  add("threads", po::value(&o->threads)->default_value(o->threads), "threads of each rank");
+  add("quick", po::bool_switch(&o->quick), "fewer sizes and samples: a few seconds, rougher figures");
+  add("help,h", "this text");
+  po::variables_map found;
+  try {
+    po::store(po::command_line_parser(args).options(options).positional({}).run(), found);
+    po::notify(found);
+  } catch (const po::error& e) {
+    throw UsageError(std::string(e.what()) + ": see tessera calibrate --help");
+  }
+  if (found.count("help")) {
+    std::cout << options;
+    return false;
+  }
+  if (found.count("nproc") && (o->nproc < 1 || o->nproc > 1024)) throw UsageError("-n takes 1 to 1024 ranks");
+  if (o->threads < 1) throw UsageError("--threads must be at least 1");
+  if (!o->save.empty() && !std::ofstream(o->save, std::ios::app)) throw UsageError("cannot write " + o->save);
+  return true;
+}
+
+std::string processor_name() {
+  std::ifstream in("/proc/cpuinfo");
+  for (std::string line; std::getline(in, line);) {
+    const size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown processor";
+}
+
+std::string measure(const CalibrateOptions& o, const RankEnvironment& where) {
+  const Runtime runtime({{}, {}, true, o.threads});
+  const auto group = ProcessGroup::connect(runtime, where, {o.backend, "{}", kDeadline});
+  const Trials trials(*group, {o.quick ? 0.01 : 0.04, 5});
+  const auto say = [&](const char* what) {
+    if (group->rank() == 0) std::fprintf(stderr, "calibrate: %s\n", what);
+  };
+  Machine m = Machine::typical("cpu");
+  m.name = processor_name();
+  m.measured = true;
+  m.ranks = group->world_size();
+  m.threads = o.threads;
+  m.intra_host.reset();
+  m.inter_host.reset();
+  say("lookups and updates");
+  m.kernels = {measure_kernel(runtime, o, trials)};
+  say("routing and combining");
+  measure_stages(runtime, m.kernels[0], trials, &m);
+  say("dense layers");
+  if (const auto dense = measure_dense(runtime, trials)) m.dense = *dense;
+  const int local = group->local_world_size(), hosts = group->world_size() / local;
+  if (group->world_size() > 1) say("exchanges");
+  if (local > 1) m.intra_host = measure_link(*group->split(group->rank() / local), trials);
+  if (hosts > 1) m.inter_host = measure_link(*group->split(group->rank() % local), trials);
+  group->barrier("calibrated");
+  return m.json();
+}
+
+void print_link(const char* name, const std::optional<LinkFigures>& link) {
+  if (!link) return;
+  std::printf("\n%s (%s, %d ranks)\n  %10s %16s %16s\n", name, link->backend.c_str(), link->ranks, "bytes",
+              "all-to-all us", "all-reduce us");
+  for (const double bytes : {64.0, 4096.0, 65536.0, 1048576.0}) {
+    std::printf("  %10.0f %16.1f %16.1f\n", bytes, 1e6 * link->all_to_all.at(bytes), 1e6 * link->all_reduce.at(bytes));
+  }
+}
+
+void print_stage(const char* name, const StageFigures& s) {
+  std::printf("  %-10s %9.0f %9.1f %9.2f %9.2f %9.2f %9.3f\n", name, 1e9 * s.call, 1e9 * s.run, 1e9 * s.bag, 1e9 * s.id,
+              1e9 * s.cut_id, 1e9 * s.byte);
+}
+
+void print_machine(const Machine& m) {
+  std::printf("%s, %d rank(s) with %d thread(s)\n", m.name.c_str(), m.ranks, m.threads);
+  for (const KernelFigures& k : m.kernels) {
+    std::printf("\nkernel %s: ns per id, by row and by table\n  %9s %10s %8s %8s %8s %8s %8s\n", k.kernel.c_str(),
+                "row bytes", "table KiB", "lookup", "GB/s", "update", "repeat", "bag");
+    for (const tsr_row_cost& r : k.rows) {
+      std::printf("  %9.0f %10.0f %8.1f %8.1f %8.1f %8.1f %8.1f\n", r.row_bytes, r.reuse_bytes / 1024, 1e9 * r.lookup,
+                  r.row_bytes / r.lookup / 1e9, 1e9 * r.update, 1e9 * r.repeat, 1e9 * (r.bag_forward + r.bag_backward));
+    }
+    std::printf("  a call: %.0f + %.0f ns, a run of bags: %.0f + %.0f ns\n", 1e9 * k.call_forward,
+                1e9 * k.call_backward, 1e9 * k.run_forward, 1e9 * k.run_backward);
+  }
+  print_link("inside the host", m.intra_host);
+  print_link("across hosts", m.inter_host);
+  std::printf("\naround the exchanges, ns\n  %-10s %9s %9s %9s %9s %9s %9s\n", "stage", "call", "run", "bag", "id",
+              "cut id", "byte");
+  print_stage("route", m.route);
+  print_stage("unpack", m.unpack);
+  print_stage("combine", m.combine);
+  print_stage("split", m.split);
+  print_stage("copy", m.copy);
+  print_stage("replica", m.replica);
+  std::printf("\ndense layers: %.0f us forward, %.0f us backward for 10 Mflop; update %.2f ns per parameter\n",
+              1e6 * m.dense.layer_forward.at(1e7), 1e6 * m.dense.layer_backward.at(1e7), 4e9 * m.dense.update.byte);
+}
+
+}  // namespace
+
+Machine calibrated(const CalibrateOptions& o) {
+  const std::string text =
+      run_in_ranks(o.nproc, o.nproc, kDeadline, [&](const RankEnvironment& where) { return measure(o, where); })[0];
+  return Machine::from_json(text, "the measured figures");
+}
+
+int calibrate_command(const std::vector<std::string>& args) {
+  CalibrateOptions o;
+  if (!parse_arguments(args, &o)) return 0;
+  const RankEnvironment here = RankEnvironment::from_environment();
+  const bool launched = here.source != "single";
+  if (o.nproc > 0 && launched && o.nproc != here.world_size) {
+    throw UsageError(cat("-n ", o.nproc, ", but ", here.source, " has started ", here.world_size,
+                         " rank(s): leave -n out under a launcher"));
+  }
+  if (o.nproc == 0) o.nproc = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 2);
+  const Machine machine = launched ? Machine::from_json(measure(o, here), "the measured figures") : calibrated(o);
+  if (here.rank != 0) return 0;
+  print_machine(machine);
+  if (o.save.empty()) return 0;
+  std::ofstream out(o.save);
+  out << machine.json();
+  out.close();
+  if (!out) fail(Code::kUnavailable, "cannot write ", o.save);
+  std::printf("\nsaved to %s\n", o.save.c_str());
+  return 0;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,30 @@
+// Collectives: time over size.
+#include "calibrate/calibrate.h"
+
+namespace tessera::cli {
+
+LinkFigures measure_link(const ProcessGroup& group, const Trials& trials) {
+  LinkFigures out;
+  out.backend = group.backend();
+  out.ranks = group.world_size();
+  const int others = out.ranks - 1;
+  std::vector<std::pair<double, double>> all_to_all, all_reduce;
+  for (const int64_t bytes : {64, 2048, 16384, 131072, 1048576, 4194304}) {
+    // What a rank keeps for itself is no part of the exchange.
+    std::vector<int64_t> counts(static_cast<size_t>(out.ranks), std::max<int64_t>(1, bytes / 4 / others));
+    counts[static_cast<size_t>(group.rank())] = 0;
+    const int64_t elements = counts[group.rank() == 0 ? 1 : 0] * others;
+    const Tensor send = Tensor::zeros({elements}), recv = Tensor::zeros({elements});
+    all_to_all.emplace_back(static_cast<double>(elements * 4), trials.time_together([&] {
+      group.all_to_all_v(send, counts, recv, counts, "calibrate").wait();
+    }));
+    const Tensor sum = Tensor::zeros({bytes / 4});
+    all_reduce.emplace_back(static_cast<double>(bytes),
+                            trials.time_together([&] { group.all_reduce(sum, ReduceOp::kSum, "calibrate").wait(); }));
+  }
+  out.all_to_all = Curve(std::move(all_to_all));
+  out.all_reduce = Curve(std::move(all_reduce));
+  return out;
+}
+
+}  // namespace tessera::cli

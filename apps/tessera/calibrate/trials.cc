@@ -1,0 +1,93 @@
+#include "calibrate/trials.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace tessera::cli {
+namespace {
+
+constexpr int kMostSamples = 2000;
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+}  // namespace
+
+double median_of(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+std::vector<double> Trials::times(const std::function<std::vector<double>()>& body) const {
+  group_.barrier("calibrate");
+  body();  // memory is there, code is warm
+  std::vector<std::vector<double>> samples;
+  const double end = now() + options_.seconds;
+  for (int n = 0; n < options_.least || (now() < end && n < kMostSamples); ++n) {
+    const std::vector<double> one = body();
+    samples.resize(one.size());
+    for (size_t i = 0; i < one.size(); ++i) samples[i].push_back(one[i]);
+  }
+  std::vector<double> medians;
+  for (std::vector<double>& s : samples) medians.push_back(median_of(std::move(s)));
+  if (group_.world_size() == 1) return medians;
+  const Tensor sum = Tensor::from(medians);
+  group_.all_reduce(sum, ReduceOp::kSum, "calibrate").wait();
+  medians = sum.to_vector<double>();
+  for (double& m : medians) m /= group_.world_size();
+  return medians;
+}
+
+double Trials::time(const std::function<void()>& body, const std::function<void()>& prepare) const {
+  return times([&] {
+    if (prepare) prepare();
+    const double start = now();
+    body();
+    return std::vector<double>{now() - start};
+  })[0];
+}
+
+double Trials::time_together(const std::function<void()>& body) const {
+  constexpr int kProbes = 3;
+  for (int i = 0; i < kProbes; ++i) body();
+  const double start = now();
+  for (int i = 0; i < kProbes; ++i) body();
+  const double each = std::max(1e-7, (now() - start) / kProbes);
+  const Tensor count = Tensor::from<int32_t>(
+      {static_cast<int32_t>(std::clamp(options_.seconds / each, static_cast<double>(options_.least), 500.0))});
+  group_.broadcast(count, 0, "calibrate").wait();
+  std::vector<double> samples;
+  for (int i = 0; i < count.item(); ++i) {
+    const double before = now();
+    body();
+    samples.push_back(now() - before);
+  }
+  const Tensor sum = Tensor::scalar(median_of(std::move(samples)));
+  group_.all_reduce(sum, ReduceOp::kSum, "calibrate").wait();
+  return sum.item() / group_.world_size();
+}
+
+std::vector<double> fit_nonnegative(const std::vector<std::vector<double>>& a, const std::vector<double>& b) {
+  // Coordinate descent on the sum of squared relative errors: convex, and small enough to run until it stands.
+  constexpr int kRounds = 20000;
+  const size_t n = a.front().size();
+  std::vector<double> x(n, 0.0), error(b.size());
+  for (size_t i = 0; i < b.size(); ++i) error[i] = -1;  // (a x - b) / b
+  for (int round = 0; round < kRounds; ++round) {
+    for (size_t k = 0; k < n; ++k) {
+      double slope = 0, curvature = 0;
+      for (size_t i = 0; i < b.size(); ++i) {
+        const double w = a[i][k] / b[i];
+        slope += w * error[i];
+        curvature += w * w;
+      }
+      if (curvature <= 0) continue;
+      const double moved = std::max(0.0, x[k] - slope / curvature) - x[k];
+      x[k] += moved;
+      for (size_t i = 0; i < b.size(); ++i) error[i] += moved * a[i][k] / b[i];
+    }
+  }
+  return x;
+}
+
+}  // namespace tessera::cli

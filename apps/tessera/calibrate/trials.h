@@ -1,0 +1,36 @@
+// How `tessera calibrate` takes times: every rank at once, medians, and least squares over several workloads.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "tessera/process_group.h"
+
+namespace tessera::cli {
+
+struct TrialOptions {
+  double seconds = 0.04;  // for one figure
+  int least = 5;          // samples of one figure
+};
+
+// Seconds of `body`, in the mean of the ranks' medians. `prepare` runs before each sample, untimed. Collective.
+class Trials {
+ public:
+  Trials(const ProcessGroup& group, TrialOptions options) : group_(group), options_(options) {}
+  double time(const std::function<void()>& body, const std::function<void()>& prepare = {}) const;
+  // For bodies that are collective over the group themselves: all ranks call them equally often.
+  double time_together(const std::function<void()>& body) const;
+  // Several times from one body, which returns them in seconds.
+  std::vector<double> times(const std::function<std::vector<double>()>& body) const;
+
+ private:
+  const ProcessGroup& group_;
+  TrialOptions options_;
+};
+
+// x >= 0 that makes each row's sum of a[i][k] * x[k] as close to b[i] as possible, in proportion to b[i].
+std::vector<double> fit_nonnegative(const std::vector<std::vector<double>>& a, const std::vector<double>& b);
+
+double median_of(std::vector<double> values);
+
+}  // namespace tessera::cli

@@ -1,0 +1,197 @@
+#include "plan/picture.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+#include <vector>
+
+#include "command.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr double kPanel = 300;  // height of the fullest rank
+constexpr double kMargin = 70;  // left, for the scale
+constexpr double kTop = 60;
+constexpr double kBetween = 70;  // of the panels
+constexpr double kWidest = 72, kNarrowest = 8;
+constexpr double kFullWidth = 1100;  // of all columns, if they can be so narrow
+constexpr double kHostGap = 8;
+
+constexpr const char* kColors[] = {"#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#b07aa1",
+                                   "#76b7b2", "#edc948", "#ff9da7", "#9c755f", "#bab0ac"};
+
+struct Box {
+  int rank;
+  double bytes, ms;
+  size_t color;
+  std::string title;
+};
+
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:  // control characters are not allowed in XML at all
+        out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+    }
+  }
+  return out;
+}
+
+std::string fixed(double x) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.4f", x);
+  return text;
+}
+
+std::string bytes_text(double bytes) {
+  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  size_t unit = 0;
+  for (; bytes >= 1024 && unit + 1 < std::size(kUnits); ++unit) bytes /= 1024;
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.3g %s", bytes, kUnits[unit]);
+  return text;
+}
+
+std::string time_text(double ms) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.3g us", 1000 * ms);
+  return text;
+}
+
+class Picture {
+ public:
+  explicit Picture(const PlanResult& result) : result_(result) {
+    for (const size_t index : result.chosen) add(result.space.options[index]);
+    const int ranks = result.topology.world_size;
+    column_ = std::clamp(kFullWidth / ranks, kNarrowest, kWidest);
+  }
+
+  std::string text() const {
+    const double panels = 2 * kPanel + kBetween;
+    const double bottom = kTop + panels + 30;
+    const double height = bottom + 24 * static_cast<double>(types_.size()) + 20;
+    const double width = std::max(kMargin + x_of(result_.topology.world_size) - x_of(0) + 40, 480.0);
+    std::string out =
+        cat("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", fixed(width), "\" height=\"", fixed(height),
+            "\" viewBox=\"0 0 ", fixed(width), " ", fixed(height), "\" font-family=\"sans-serif\" font-size=\"12\">\n");
+    out += cat("<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n<text x=\"", fixed(kMargin),
+               "\" y=\"20\" font-size=\"15\">", result_.topology.world_size, " ranks on ", result_.topology.hosts(),
+               " host(s), ", escaped(result_.topology.compute_device), ", ", result_.chosen.size(), " tables</text>\n");
+    out += panel("bytes", "memory per rank", kTop, &Box::bytes, bytes_text);
+    out += panel("load", "predicted time per rank and step", kTop + kPanel + kBetween, &Box::ms, time_text);
+    for (size_t i = 0; i < types_.size(); ++i) {
+      const double y = bottom + 24 * static_cast<double>(i);
+      out += cat("<rect x=\"", fixed(kMargin), "\" y=\"", fixed(y), "\" width=\"16\" height=\"16\" fill=\"", color(i),
+                 "\"/>\n<text x=\"", fixed(kMargin + 24), "\" y=\"", fixed(y + 13), "\">", escaped(types_[i]),
+                 "</text>\n");
+    }
+    return out + "</svg>\n";
+  }
+
+ private:
+  static const char* color(size_t i) { return kColors[i % std::size(kColors)]; }
+
+  void add(const ShardingOption& option) {
+    const auto known = std::find(types_.begin(), types_.end(), option.sharding_type);
+    const auto index = static_cast<size_t>(known - types_.begin());
+    if (known == types_.end()) types_.push_back(option.sharding_type);
+    const std::vector<int> ranks = result_.plan.at(option.path).at(option.name).ranks();
+    for (size_t i = 0; i < option.shards.size(); ++i) {
+      const Shard s = option.shards[i];
+      const auto bytes = static_cast<double>(s.storage.hbm + s.storage.ddr);
+      boxes_.push_back({ranks[i], bytes, s.perf.total(), index,
+                        cat(option.path.empty() ? "" : option.path + ".", option.name, ": ", option.sharding_type, ", ",
+                            option.compute_kernel, ", rows ", s.row, " to ", s.row + s.rows, ", columns ", s.col,
+                            " to ", s.col + s.cols, ", ", bytes_text(bytes), ", ", time_text(s.perf.total()))});
+    }
+  }
+
+  double x_of(int rank) const { return kMargin + rank * column_ + rank / result_.topology.local_world_size * kHostGap; }
+
+  // Boxes of one quantity, bottom up; the fullest rank is kPanel high.
+  std::string panel(const char* name, const char* caption, double top, double Box::*size,
+                    std::string (*words)(double)) const {
+    std::vector<double> filled(static_cast<size_t>(result_.topology.world_size), 0.0);
+    for (const Box& b : boxes_) filled[static_cast<size_t>(b.rank)] += b.*size;
+    const double most = *std::max_element(filled.begin(), filled.end());
+    const double scale = most > 0 ? kPanel / most : 0;
+    std::string out = cat("<g id=\"", name, "\">\n<text x=\"", fixed(kMargin), "\" y=\"", fixed(top - 20), "\">",
+                          caption, "; the fullest rank has ", escaped(words(most)), "</text>\n", frames(top));
+    std::fill(filled.begin(), filled.end(), 0.0);
+    for (const Box& b : boxes_) {
+      double& below = filled[static_cast<size_t>(b.rank)];
+      const double height = b.*size * scale;
+      out += cat("<rect class=\"shard\" x=\"", fixed(x_of(b.rank)), "\" y=\"", fixed(top + kPanel - below - height),
+                 "\" width=\"", fixed(column_ - 2), "\" height=\"", fixed(height), "\" fill=\"", color(b.color),
+                 "\" stroke=\"white\" stroke-width=\"0.5\"><title>", escaped(b.title), "</title></rect>\n");
+      below += height;
+    }
+    return out + "</g>\n";
+  }
+
+  // Hosts as grey fields with their names, ranks with their numbers where there is room.
+  std::string frames(double top) const {
+    const int local = result_.topology.local_world_size;
+    std::string out;
+    for (int host = 0; host < result_.topology.hosts(); ++host) {
+      const double x = x_of(host * local), width = local * column_;
+      out += cat("<rect class=\"host\" x=\"", fixed(x - 3), "\" y=\"", fixed(top - 4), "\" width=\"", fixed(width + 4),
+                 "\" height=\"", fixed(kPanel + 8), "\" fill=\"#f0f0f0\"><title>host ", host, "</title></rect>\n");
+      if (width >= 40) {
+        out += cat("<text x=\"", fixed(x), "\" y=\"", fixed(top + kPanel + 34), "\" fill=\"#606060\">host ", host,
+                   "</text>\n");
+      }
+    }
+    const int every = std::max(1, static_cast<int>(std::ceil(24 / column_)));
+    for (int rank = 0; rank < result_.topology.world_size; rank += every) {
+      out += cat("<text x=\"", fixed(x_of(rank)), "\" y=\"", fixed(top + kPanel + 18), "\">", rank, "</text>\n");
+    }
+    return out;
+  }
+
+  const PlanResult& result_;
+  std::vector<Box> boxes_;
+  std::vector<std::string> types_;
+  double column_;
+};
+
+}  // namespace
+
+std::string plan_svg(const PlanResult& result) { return Picture(result).text(); }
+
+std::string plan_html(const PlanResult& result) {
+  std::string lines;
+  std::istringstream report(result.report());
+  for (std::string line; std::getline(report, line);) lines += escaped(line) + "\n";
+  return cat(
+      "<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"/><title>Sharding plan</title></head>\n",
+      "<body>\n", plan_svg(result), "<pre>\n", lines, "</pre>\n</body>\n</html>\n");
+}
+
+void write_picture(const std::string& path, const PlanResult& result) {
+  const bool html = path.ends_with(".html");
+  if (!html && !path.ends_with(".svg"))
+    throw UsageError("--picture " + path + ": the name must end with .svg or .html");
+  std::ofstream out(path, std::ios::binary);
+  out << (html ? plan_html(result) : plan_svg(result));
+  out.close();
+  if (!out) throw UsageError("--picture: cannot write " + path);
+}
+
+}  // namespace tessera::cli

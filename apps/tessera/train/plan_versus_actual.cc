@@ -1,0 +1,183 @@
+#include "train/plan_versus_actual.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <nlohmann/json.hpp>
+
+namespace tessera::cli {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+constexpr double kMicro = 1e6;
+
+// "exchange ids" by what crosses where.
+struct Path {
+  const char* name;
+  double HostBytes<double>::*predicted;
+  int64_t HostBytes<int64_t>::*counted;
+};
+constexpr Path kPaths[] = {{"in_host", &HostBytes<double>::in_host, &HostBytes<int64_t>::in_host},
+                           {"across_hosts", &HostBytes<double>::across_hosts, &HostBytes<int64_t>::across_hosts}};
+
+json pair_of(double predicted, double measured) { return {{"predicted", predicted}, {"measured", measured}}; }
+
+// This rank's share of what was measured, per step.
+json measured_here(DlrmTrainer& trainer, const ActualRun& actual) {
+  const double steps = static_cast<double>(std::max<int64_t>(1, actual.steps));
+  json out;
+  for (const auto& [name, seconds] : actual.stages) out["stages"][name] = kMicro * seconds / steps;
+  for (const Path& path : kPaths) {
+    out["bytes"][path.name] = static_cast<double>(actual.bytes.ids.*(path.counted) + actual.bytes.rows.*(path.counted) +
+                                                  actual.bytes.gradients.*(path.counted)) /
+                              steps;
+  }
+  std::map<std::string, std::pair<double, double>> tables;
+  for (const ShardTimes& t : trainer.embeddings().shard_times()) {
+    auto& [lookup, update] = tables[t.shard.table];
+    lookup += kMicro * t.lookup;
+    update += kMicro * t.update;
+  }
+  out["tables"] = json::object();
+  for (const auto& [name, times] : tables) out["tables"][name] = {times.first, times.second};
+  return out;
+}
+
+// Of one rank, ids, rows and gradients together.
+HostBytes<double> expected_bytes(const Runtime& runtime, DlrmTrainer& trainer, const PlannerOptions& options,
+                                 int rank) {
+  TrafficInput input;
+  input.world_size = options.topology.world_size;
+  input.local_world_size = options.topology.local_world_size;
+  input.batch = options.batch_size;
+  const auto& tables = trainer.embeddings().tables();
+  for (const EmbeddingBagConfig& t : tables) {
+    const auto known = options.constraints.find(t.name);
+    if (known == options.constraints.end()) continue;
+    for (size_t f = 0; f < t.feature_names.size() && f < known->second.pooling_factors.size(); ++f) {
+      input.ids_per_bag[t.feature_names[f]] = known->second.pooling_factors[f];
+    }
+  }
+  const ExchangeBytes<double> bytes = expected_traffic(runtime, tables, trainer.embeddings().plan(), input, rank);
+  HostBytes<double> sum = bytes.ids;
+  sum += bytes.rows;
+  return sum += bytes.gradients;
+}
+
+json rank_line(const StageSeconds& predicted, const json& measured, const HostBytes<double>& bytes) {
+  json stages;
+  double expected = 0, actual = 0;
+  for (const auto& [name, seconds] : predicted) {
+    const double us = measured["stages"].value(name, 0.0);
+    stages[name] = pair_of(kMicro * seconds, us);
+    expected += kMicro * seconds;
+    actual += us;
+  }
+  json line{{"us", pair_of(expected, actual)}, {"stages_us", std::move(stages)}};
+  for (const Path& path : kPaths) {
+    line["bytes"][path.name] = pair_of(bytes.*(path.predicted), measured["bytes"][path.name].get<double>());
+  }
+  return line;
+}
+
+void add_tables(const StepPrediction& predicted, const EmbeddingModuleShardingPlan& plan,
+                const std::vector<json>& measured, json* out) {
+  for (const TablePrediction& t : predicted.tables) {
+    const ParameterSharding& sharding = plan.at(t.name);
+    for (size_t rank = 0; rank < measured.size(); ++rank) {
+      const bool held = std::any_of(sharding.shards.begin(), sharding.shards.end(), [&](const ShardMetadata& s) {
+        return static_cast<size_t>(s.rank) == rank && s.rows > 0;
+      });
+      if (!held) continue;
+      json line{{"table", t.name}, {"rank", rank}, {"sharding_type", sharding.sharding_type}};
+      const auto times = measured[rank]["tables"].find(t.name);
+      const bool sampled = times != measured[rank]["tables"].end();
+      line["lookup_us"] = {{"predicted", kMicro * t.lookup[rank]}, {"measured", sampled ? (*times)[0] : json()}};
+      line["update_us"] = {{"predicted", kMicro * t.update[rank]}, {"measured", sampled ? (*times)[1] : json()}};
+      line["exchanged_bytes"] = t.bytes[rank];
+      out->push_back(std::move(line));
+    }
+  }
+}
+
+std::string format(const char* pattern, auto... values) {
+  char text[256];
+  std::snprintf(text, sizeof(text), pattern, values...);
+  return text;
+}
+
+std::string measured_text(const json& pair) {
+  return pair["measured"].is_null() ? format("%9s", "-") : format("%9.1f", pair["measured"].get<double>());
+}
+
+}  // namespace
+
+json plan_versus_actual(const Runtime& runtime, DlrmTrainer& trainer, const PlannerOptions& options,
+                        const DenseWork& dense, const ActualRun& actual) {
+  const auto texts = trainer.parallel().group().all_gather_text(measured_here(trainer, actual).dump(), "measured");
+  if (trainer.parallel().group().rank() != 0) return {};
+  std::vector<json> measured;
+  for (const std::string& text : texts) measured.push_back(json::parse(text));
+  const PlannerModule module{Dlrm::kCollectionPath, PlannerModule::Kind::kEmbeddingBagCollection,
+                             trainer.embeddings().tables(), 0};
+  const StepPrediction predicted = predict_step(runtime, options, {module}, trainer.parallel().plan(), dense);
+  json out;
+  out["figures"] = options.machine && options.machine->measured ? "measured: " + options.machine->name : "typical";
+  double step = 0;
+  json ranks = json::array();
+  for (size_t r = 0; r < measured.size(); ++r) {
+    ranks.push_back(
+        rank_line(predicted.stages[r], measured[r], expected_bytes(runtime, trainer, options, static_cast<int>(r))));
+    step = std::max(step, ranks.back()["us"]["measured"].get<double>());
+  }
+  out["step_us"] = pair_of(kMicro * predicted.seconds, step);
+  out["ranks"] = std::move(ranks);
+  out["sampled_steps"] = trainer.embeddings().sampled_steps();
+  out["tables"] = json::array();
+  add_tables(predicted, trainer.embeddings().plan(), measured, &out["tables"]);
+  return out;
+}
+
+std::string plan_versus_actual_text(const json& c) {
+  const auto number = [](const json& v) { return v.get<double>(); };
+  const auto both = [&](const json& pair) {
+    return format(" %9.1f %9.1f", number(pair["predicted"]), number(pair["measured"]));
+  };
+  const json& step = c["step_us"];
+  std::string out =
+      cat("plan versus actual (figures: ", c["figures"].get<std::string>(), "): a step ",
+          format("%.1f us predicted, %.1f us measured\n\n", number(step["predicted"]), number(step["measured"])));
+  if (c["ranks"].size() > 1) out += "Measured exchanges include waiting for the other ranks.\n";
+  out += format("%-20s", "us per step");
+  for (size_t r = 0; r < c["ranks"].size(); ++r) out += format(" %19s", cat("rank ", r, ", plan/actual").c_str());
+  out += "\n";
+  const auto row = [&](const std::string& name, const auto& of) {
+    out += format("%-20s", name.c_str());
+    for (const json& rank : c["ranks"]) out += both(of(rank));
+    out += "\n";
+  };
+  for (const auto& [name, unused] : c["ranks"][0]["stages_us"].items()) {
+    row(name, [&name = name](const json& rank) { return rank["stages_us"][name]; });
+  }
+  row("all", [](const json& rank) { return rank["us"]; });
+  row("KB in the host", [&](const json& rank) {
+    const json& b = rank["bytes"]["in_host"];
+    return pair_of(number(b["predicted"]) / 1e3, number(b["measured"]) / 1e3);
+  });
+  row("KB across hosts", [&](const json& rank) {
+    const json& b = rank["bytes"]["across_hosts"];
+    return pair_of(number(b["predicted"]) / 1e3, number(b["measured"]) / 1e3);
+  });
+  out += format("\n%-20s %4s %-18s %9s %9s %9s %9s\n", "table, us per step", "rank", "sharding", "lookup", "actual",
+                "update", "actual");
+  for (const json& t : c["tables"]) {
+    out += format("%-20s %4d %-18s %9.1f", t["table"].get<std::string>().substr(0, 60).c_str(), t["rank"].get<int>(),
+                  t["sharding_type"].get<std::string>().substr(0, 60).c_str(), number(t["lookup_us"]["predicted"]));
+    out += " " + measured_text(t["lookup_us"]) + format(" %9.1f ", number(t["update_us"]["predicted"])) +
+           measured_text(t["update_us"]) + "\n";
+  }
+  return out;
+}
+
+}  // namespace tessera::cli

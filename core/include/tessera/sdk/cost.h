@@ -1,0 +1,82 @@
+// tessera/sdk/cost.h - a kernel's estimate from a machine's figures: reads between the points of tsr_machine.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "tessera/abi/kernel.h"
+
+namespace tessera::sdk {
+
+namespace detail {
+
+// Where `x` lies between two ascending values, by logarithm: 0 at the first, 1 at the second, between for others.
+inline double between(double x, double first, double second) {
+  if (!(second > first) || !(first > 0)) return 0;
+  return std::clamp(std::log(std::max(x, first) / first) / std::log(second / first), 0.0, 1.0);
+}
+
+inline double mixed(double a, double b, double t) { return a > 0 && b > 0 ? a * std::pow(b / a, t) : a + t * (b - a); }
+
+inline tsr_row_cost mixed(const tsr_row_cost& a, const tsr_row_cost& b, double t) {
+  return {mixed(a.row_bytes, b.row_bytes, t),
+          mixed(a.reuse_bytes, b.reuse_bytes, t),
+          mixed(a.lookup, b.lookup, t),
+          mixed(a.update, b.update, t),
+          mixed(a.repeat, b.repeat, t),
+          mixed(a.bag_forward, b.bag_forward, t),
+          mixed(a.bag_backward, b.bag_backward, t)};
+}
+
+}  // namespace detail
+
+// The costs of one row of row_bytes: straight lines between the grid's points in logarithms. Outside the grid the
+// nearest point counts; above the longest row, costs grow with its length. The machine has at least one point.
+inline tsr_row_cost row_cost_at(const tsr_machine& machine, double row_bytes, double reuse_bytes) {
+  const auto point = [&](uint32_t i) -> const tsr_row_cost& {
+    return *reinterpret_cast<const tsr_row_cost*>(reinterpret_cast<const char*>(machine.row_costs) +
+                                                  size_t{machine.row_cost_stride} * i);
+  };
+  uint32_t columns = 1;  // points of one row length
+  while (columns < machine.num_row_costs && point(columns).row_bytes == point(0).row_bytes) ++columns;
+  const uint32_t lines = machine.num_row_costs / columns;
+  const auto along = [&](uint32_t line) {
+    uint32_t c = 0;
+    while (c + 2 < columns && point(line * columns + c + 1).reuse_bytes < reuse_bytes) ++c;
+    const tsr_row_cost& a = point(line * columns + c);
+    if (c + 1 == columns) return a;
+    const tsr_row_cost& b = point(line * columns + c + 1);
+    return detail::mixed(a, b, detail::between(reuse_bytes, a.reuse_bytes, b.reuse_bytes));
+  };
+  uint32_t l = 0;
+  while (l + 2 < lines && point((l + 1) * columns).row_bytes < row_bytes) ++l;
+  tsr_row_cost cost = along(l);
+  if (l + 1 < lines) {
+    const tsr_row_cost next = along(l + 1);
+    cost = detail::mixed(cost, next, detail::between(row_bytes, cost.row_bytes, next.row_bytes));
+  }
+  const double longer = std::max(1.0, row_bytes / cost.row_bytes);
+  for (double* x : {&cost.lookup, &cost.update, &cost.repeat, &cost.bag_forward, &cost.bag_backward}) *x *= longer;
+  return cost;
+}
+
+// Forward and backward of a workload by these figures alone, for rows of row_bytes and state_bytes of optimizer state
+// beyond the 4 bytes that they were measured with.
+inline tsr_estimate estimate_by_figures(const tsr_machine& machine, const tsr_workload& work, double row_bytes,
+                                        double state_bytes) {
+  const double held = static_cast<double>(work.rows) * (row_bytes + state_bytes);
+  const double reuse = work.reuse_bytes > 0 ? work.reuse_bytes : std::max(held, 1.0);
+  const double distinct = work.distinct > 0 ? std::min(work.distinct, work.ids) : work.ids;
+  const tsr_row_cost cost = row_cost_at(machine, row_bytes, reuse);
+  const double update = row_cost_at(machine, row_bytes + std::max(0.0, state_bytes - 4), reuse).update;
+  tsr_estimate out{};
+  out.struct_size = sizeof(out);
+  out.bytes = static_cast<uint64_t>(held);
+  out.forward_seconds = work.ids * cost.lookup + work.bags * cost.bag_forward + work.runs * machine.run_forward;
+  out.backward_seconds = distinct * update + (work.ids - distinct) * cost.repeat + work.bags * cost.bag_backward +
+                         work.runs * machine.run_backward;
+  return out;
+}
+
+}  // namespace tessera::sdk

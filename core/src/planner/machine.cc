@@ -1,0 +1,167 @@
+#include "tessera/machine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <iterator>
+
+namespace tessera {
+
+namespace {
+
+constexpr double kNs = 1e-9, kUs = 1e-6;
+constexpr double kKib = 1024, kMib = 1048576;
+
+// TorchRec's bandwidths (planner/constants.py of 1.9) in bytes per second.
+constexpr double kHbmBandwidth = 963146416128.0;
+constexpr double kNvlinkBandwidth = 644245094400.0;
+constexpr double kNetworkBandwidth = 13421772800.0;
+constexpr double kAcceleratorFlops = 20e12;
+constexpr double kLaunch = 10 * kUs;  // of a device kernel, or a small collective
+
+// fixed + size * per_unit, in steps small enough for a curve.
+Curve line(double fixed, double per_unit) {
+  std::vector<std::pair<double, double>> points;
+  for (double size = 64; size < 1e13; size *= 4) points.emplace_back(size, fixed + size * per_unit);
+  return Curve(std::move(points));
+}
+
+StageFigures stage(double call, double run, double bag, double id, double cut_id, double byte) {
+  return {call * kNs, run * kNs, bag * kNs, id * kNs, cut_id * kNs, byte * kNs};
+}
+
+Machine typical_cpu() {
+  Machine m;
+  m.name = "typical 2-core cloud machine";
+  m.intra_host =
+      LinkFigures{"tcp", 2, Curve({{64, 7 * kUs}, {4 * kKib, 8 * kUs}, {64 * kKib, 11 * kUs}, {kMib, 110 * kUs}}),
+                  Curve({{64, 7 * kUs}, {4 * kKib, 8 * kUs}, {64 * kKib, 21 * kUs}, {kMib, 200 * kUs}})};
+  // 10 Gbit/s Ethernet.
+  m.inter_host =
+      LinkFigures{"tcp", 2, Curve({{64, 40 * kUs}, {4 * kKib, 45 * kUs}, {64 * kKib, 100 * kUs}, {kMib, 1000 * kUs}}),
+                  Curve({{64, 40 * kUs}, {4 * kKib, 45 * kUs}, {64 * kKib, 110 * kUs}, {kMib, 1100 * kUs}})};
+  m.route = stage(2000, 60, 1, 0.4, 6, 0);
+  m.unpack = stage(1500, 30, 1.5, 0.5, 0, 0);
+  m.combine = stage(500, 20, 3, 0, 0, 0.06);
+  m.split = stage(300, 20, 3, 0, 0, 0.06);
+  m.copy = stage(300, 0, 0, 0, 0, 0.03);
+  m.replica = stage(2000, 0, 20, 0, 0, 0.25);
+  m.dense.layer_forward = Curve({{1e4, 3 * kUs}, {1e6, 15 * kUs}, {1e8, 800 * kUs}});
+  m.dense.layer_backward = Curve({{1e4, 6 * kUs}, {1e6, 30 * kUs}, {1e8, 1700 * kUs}});
+  m.dense.interaction_forward = Curve({{1e4, 3 * kUs}, {1e6, 100 * kUs}});
+  m.dense.interaction_backward = Curve({{1e4, 4 * kUs}, {1e6, 150 * kUs}});
+  m.dense.update = stage(500, 150, 0, 0, 0, 0.1);
+  return m;
+}
+
+Machine typical_accelerator(const std::string& device) {
+  Machine m;
+  m.name = "TorchRec's assumptions";
+  m.device = device;
+  KernelFigures kernel;
+  for (const double bytes : {64.0, 1024.0}) {
+    const double row = bytes / kHbmBandwidth;
+    kernel.rows.push_back({bytes, 256 * kMib, row, 3 * row, row, row, row});
+  }
+  kernel.call_forward = kernel.call_backward = kLaunch;
+  m.kernels.push_back(kernel);
+  m.intra_host =
+      LinkFigures{"nccl", 8, line(2 * kLaunch, 1 / kNvlinkBandwidth), line(2 * kLaunch, 2 / kNvlinkBandwidth)};
+  m.inter_host =
+      LinkFigures{"nccl", 2, line(3 * kLaunch, 1 / kNetworkBandwidth), line(3 * kLaunch, 2 / kNetworkBandwidth)};
+  for (StageFigures* s : {&m.route, &m.unpack, &m.combine, &m.split, &m.copy, &m.replica, &m.dense.update}) {
+    *s = {kLaunch, 0, 0, 8 / kHbmBandwidth, 16 / kHbmBandwidth, 2 / kHbmBandwidth};
+  }
+  m.dense.layer_forward = line(kLaunch, 1 / kAcceleratorFlops);
+  m.dense.layer_backward = line(2 * kLaunch, 2 / kAcceleratorFlops);
+  m.dense.interaction_forward = line(kLaunch, 2 / kAcceleratorFlops);
+  m.dense.interaction_backward = line(kLaunch, 4 / kAcceleratorFlops);
+  return m;
+}
+
+// A message's fixed cost counts once for each other rank.
+double grown(const Curve& curve, double messages, double bytes) {
+  if (curve.points().empty()) return 0;
+  return curve.at(bytes) + curve.points().front().second * std::max(messages - 1, -0.9);
+}
+
+}  // namespace
+
+Curve::Curve(std::vector<std::pair<double, double>> points) : points_(std::move(points)) {
+  for (size_t i = 0; i < points_.size(); ++i) {
+    const bool ascends = i == 0 || points_[i].first > points_[i - 1].first;
+    if (!(points_[i].first > 0) || !(points_[i].second > 0) || !std::isfinite(points_[i].second) || !ascends) {
+      fail(Code::kInvalidArgument, "point ", i, " of a curve is (", points_[i].first, ", ", points_[i].second,
+           "): sizes must ascend, and both must be positive");
+    }
+  }
+}
+
+double Curve::at(double size) const {
+  if (points_.empty()) return 0;
+  if (size <= points_.front().first) return points_.front().second;
+  const auto next = std::find_if(points_.begin(), points_.end(), [&](const auto& p) { return p.first >= size; });
+  if (next == points_.end()) return points_.back().second * size / points_.back().first;
+  const auto& [x1, y1] = *next;
+  const auto& [x0, y0] = *std::prev(next);
+  return y0 * std::pow(y1 / y0, std::log(size / x0) / std::log(x1 / x0));
+}
+
+tsr_machine KernelFigures::raw() const {
+  return {sizeof(tsr_machine), static_cast<uint32_t>(rows.size()), sizeof(tsr_row_cost), 0, rows.data(), run_forward,
+          run_backward};
+}
+
+double LinkFigures::all_to_all_at(int group, double bytes) const {
+  if (group <= 1) return 0;
+  return grown(all_to_all, static_cast<double>(group - 1) / std::max(1, ranks - 1), bytes);
+}
+
+double LinkFigures::all_reduce_at(int group, double bytes) const {
+  if (group <= 1) return 0;
+  // Each rank sends 2 (n - 1) / n of the tensor, whatever the algorithm.
+  const auto part = [](double n) { return (n - 1) / n; };
+  return grown(all_reduce, std::log2(group) / std::log2(std::max(2, ranks)),
+               bytes * part(group) / part(std::max(2, ranks)));
+}
+
+double StageFigures::of(const StageWork& w) const {
+  return call * w.calls + run * w.runs + bag * w.bags + id * w.ids + cut_id * w.cut_ids + byte * w.bytes;
+}
+
+Machine Machine::typical(const std::string& device) {
+  return device == "cpu" ? typical_cpu() : typical_accelerator(device);
+}
+
+const KernelFigures* Machine::kernel(const std::string& id) const {
+  for (const KernelFigures& k : kernels) {
+    if (k.kernel == id) return &k;
+  }
+  return nullptr;
+}
+
+void Machine::check_fits(int world_size, int local_world_size, const std::string& compute_device) const {
+  if (device != compute_device) {
+    fail(Code::kFailedPrecondition, "the topology file was measured on ", device, " and the plan is for ",
+         compute_device, ": run tessera calibrate there");
+  }
+  if (local_world_size > 1 && !intra_host) {
+    fail(Code::kFailedPrecondition, "the topology file was measured with one rank and says nothing of exchanges; for ",
+         local_world_size, " ranks per host run tessera calibrate -n ", local_world_size);
+  }
+  if (world_size > local_world_size && !inter_host) {
+    fail(Code::kFailedPrecondition,
+         "the topology file was measured on one host and says nothing of exchanges between "
+         "hosts; for ",
+         world_size / local_world_size,
+         " hosts start tessera calibrate on them with the job's launcher, or add \"inter_host\" to the file");
+  }
+}
+
+Machine load_machine(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) fail(Code::kNotFound, "cannot read the topology file ", path, ": tessera calibrate --save FILE makes one");
+  return Machine::from_json({std::istreambuf_iterator<char>(in), {}}, path);
+}
+
+}  // namespace tessera

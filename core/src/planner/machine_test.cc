@@ -1,0 +1,152 @@
+#include "tessera/machine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "tessera/sdk/cost.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string error_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return at == std::string::npos ? text : text.replace(at, from.size(), to);
+}
+
+// A machine with figures of every kind.
+Machine complete() {
+  Machine m = Machine::typical("cpu");
+  m.name = "test";
+  m.measured = true;
+  m.ranks = 2;
+  KernelFigures k;
+  k.kernel = "cpu";
+  for (const double row : {64.0, 256.0}) {
+    for (const double reuse : {1e5, 1e8}) {
+      const double far = reuse > 1e6 ? 4 : 1;
+      k.rows.push_back({row, reuse, row * far * 1e-10, row * far * 3e-10, 1e-8, 2e-9, 3e-9});
+    }
+  }
+  k.run_forward = 5e-8;
+  k.call_backward = 7e-7;
+  m.kernels.push_back(k);
+  return m;
+}
+
+TEST(Curve, IsStraightInLogarithmsAndProportionalBeyond) {
+  const Curve c({{100, 1.0}, {10000, 100.0}});
+  EXPECT_DOUBLE_EQ(c.at(1), 1.0);
+  EXPECT_DOUBLE_EQ(c.at(100), 1.0);
+  EXPECT_NEAR(c.at(1000), 10.0, 1e-9);
+  EXPECT_DOUBLE_EQ(c.at(10000), 100.0);
+  EXPECT_DOUBLE_EQ(c.at(30000), 300.0);
+  EXPECT_EQ(Curve().at(5), 0);
+}
+
+TEST(Curve, RefusesWhatIsNoCurve) {
+  EXPECT_THROW(Curve({{2, 1}, {1, 1}}), Error);
+  EXPECT_THROW(Curve({{1, 0}}), Error);
+  EXPECT_THROW(Curve({{-1, 1}}), Error);
+}
+
+TEST(Link, ManyRanksSendMoreMessages) {
+  const LinkFigures link{"tcp", 2, Curve({{64, 1e-5}, {1e6, 1e-3}}), Curve({{64, 1e-5}, {1e6, 2e-3}})};
+  EXPECT_EQ(link.all_to_all_at(1, 1e6), 0);
+  EXPECT_DOUBLE_EQ(link.all_to_all_at(2, 1e6), 1e-3);
+  EXPECT_DOUBLE_EQ(link.all_to_all_at(5, 1e6), 1e-3 + 3e-5);
+  EXPECT_DOUBLE_EQ(link.all_reduce_at(2, 1e6), 2e-3);
+  EXPECT_GT(link.all_reduce_at(4, 1e6), 2e-3);
+}
+
+TEST(RowCost, ReadsTheGridAndBetweenIt) {
+  const Machine m = complete();
+  const tsr_machine raw = m.kernels[0].raw();
+  EXPECT_DOUBLE_EQ(sdk::row_cost_at(raw, 64, 1e5).lookup, 64e-10);
+  EXPECT_DOUBLE_EQ(sdk::row_cost_at(raw, 256, 1e8).update, 4 * 256 * 3e-10);
+  // Between two points of each axis the geometric mean.
+  EXPECT_NEAR(sdk::row_cost_at(raw, 128, 1e5).lookup, 128e-10, 1e-15);
+  EXPECT_NEAR(sdk::row_cost_at(raw, 64, std::sqrt(1e5 * 1e8)).lookup, 2 * 64e-10, 1e-15);
+  // Outside: the nearest point, and in proportion to longer rows.
+  EXPECT_DOUBLE_EQ(sdk::row_cost_at(raw, 16, 1).lookup, 64e-10);
+  EXPECT_DOUBLE_EQ(sdk::row_cost_at(raw, 1024, 1e12).lookup, 4 * 4 * 256e-10);
+}
+
+TEST(RowCost, EstimatesCountDistinctRowsOnce) {
+  const Machine m = complete();
+  const tsr_machine raw = m.kernels[0].raw();
+  tsr_workload w{};
+  w.struct_size = sizeof(w);
+  w.rows = 1000;
+  w.dim = 16;
+  w.ids = 100;
+  w.bags = 10;
+  w.runs = 2;
+  w.reuse_bytes = 1e5;
+  const tsr_estimate all = sdk::estimate_by_figures(raw, w, 64, 4);
+  EXPECT_NEAR(all.forward_seconds, 100 * 64e-10 + 10 * 2e-9 + 2 * 5e-8, 1e-15);
+  EXPECT_EQ(all.bytes, 68000u);
+  w.distinct = 40;
+  const tsr_estimate some = sdk::estimate_by_figures(raw, w, 64, 4);
+  EXPECT_NEAR(some.backward_seconds, 40 * 3 * 64e-10 + 60 * 1e-8 + 10 * 3e-9, 1e-15);
+}
+
+TEST(Machine, FileFormKeepsEveryFigure) {
+  const Machine before = complete();
+  const Machine after = Machine::from_json(before.json(), "test");
+  EXPECT_EQ(after.json(), before.json());
+  EXPECT_EQ(after.name, "test");
+  ASSERT_NE(after.kernel("cpu"), nullptr);
+  EXPECT_NEAR(after.kernel("cpu")->rows[3].update, before.kernels[0].rows[3].update, 1e-12);
+  EXPECT_NEAR(after.kernel("cpu")->call_backward, 7e-7, 1e-12);
+  EXPECT_EQ(after.kernel("other"), nullptr);
+  ASSERT_TRUE(after.intra_host);
+  EXPECT_NEAR(after.intra_host->all_to_all.at(65536), before.intra_host->all_to_all.at(65536), 1e-9);
+  EXPECT_NEAR(after.route.cut_id, before.route.cut_id, 1e-12);
+  EXPECT_NEAR(after.dense.update.byte, before.dense.update.byte, 1e-15);
+}
+
+TEST(Machine, WrongFilesGetASentence) {
+  const std::string good = complete().json();
+  const auto wrong = [](const std::string& text) { return error_of([&] { Machine::from_json(text, "m.json"); }); };
+  EXPECT_THAT(wrong("hello"), HasSubstr("m.json: this is not JSON"));
+  EXPECT_THAT(wrong("[]"), HasSubstr("an object {...} is expected"));
+  EXPECT_THAT(wrong("{}"), HasSubstr("\"tessera_machine\" is missing"));
+  EXPECT_THAT(wrong(replaced(good, "\"tessera_machine\": 1", "\"tessera_machine\": 9")),
+              HasSubstr("written by a newer one"));
+  EXPECT_THAT(wrong(replaced(good, "\"bag_forward_ns\": 2.0", "\"bag_forward_ns\": -2.0")),
+              HasSubstr("kernel 0, row 0: \"bag_forward_ns\" is -2.0; a number from 0"));
+  EXPECT_THAT(wrong(replaced(good, "\"row_bytes\": 256.0", "\"row_bytes\": 32.0")), HasSubstr("no full grid"));
+  EXPECT_THAT(wrong(replaced(good, "\"all_reduce_us\"", "\"all_reduce\"")), HasSubstr("\"all_reduce_us\" is missing"));
+  EXPECT_THAT(wrong(replaced(good, "\"unpack\"", "\"unpak\"")), HasSubstr("\"unpack\" is missing"));
+  EXPECT_THAT(error_of([] { load_machine("/no/such/machine.json"); }), HasSubstr("cannot read the topology file"));
+}
+
+TEST(Machine, SaysForWhichJobsItIsNot) {
+  Machine m = complete();
+  m.check_fits(4, 2, "cpu");
+  EXPECT_THAT(error_of([&] { m.check_fits(2, 2, "cuda"); }), HasSubstr("was measured on cpu"));
+  m.inter_host.reset();
+  m.check_fits(2, 2, "cpu");
+  EXPECT_THAT(error_of([&] { m.check_fits(4, 2, "cpu"); }), HasSubstr("nothing of exchanges between hosts"));
+  m.intra_host.reset();
+  m.check_fits(1, 1, "cpu");
+  EXPECT_THAT(error_of([&] { m.check_fits(2, 2, "cpu"); }), HasSubstr("tessera calibrate -n 2"));
+}
+
+}  // namespace
+}  // namespace tessera

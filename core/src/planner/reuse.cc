@@ -1,0 +1,81 @@
+#include "planner/reuse.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tessera/planner.h"
+
+namespace tessera {
+
+namespace {
+
+// Between two visits of a row the mean time is 1 / rate; a uniform table alone has then touched this part of itself.
+constexpr double kTouchedAlone = 1 - 0.36787944117144233;  // 1 - 1 / e
+constexpr double kBandGrowth = 4;
+
+double zipf_integral(double from, double to, double exponent) {
+  if (exponent == 1) return std::log(to / from);
+  return (std::pow(to, 1 - exponent) - std::pow(from, 1 - exponent)) / (1 - exponent);
+}
+
+}  // namespace
+
+std::vector<PopularityBand> popularity_bands(int64_t rows, double exponent) {
+  const auto all = static_cast<double>(rows);
+  if (exponent <= 0 || rows <= 1) return {{all, 1.0}};
+  std::vector<PopularityBand> bands;
+  double total = 0;
+  for (double first = 1; first <= all;) {
+    const double last = std::min(std::floor(first * kBandGrowth), all + 1);  // [first, last)
+    // The k-th term of the sum is close to the integral around k.
+    const double mass = zipf_integral(first - 0.5, last - 0.5, exponent);
+    bands.push_back({last - first, mass});
+    total += mass;
+    first = last;
+  }
+  for (PopularityBand& b : bands) b.share /= total;
+  return bands;
+}
+
+double zipf_exponent_of(int64_t rows, double ids, double distinct) {
+  const auto expected = [&](double exponent) {
+    double sum = 0;
+    for (const PopularityBand& b : popularity_bands(rows, exponent)) sum += distinct_rows(b.rows, ids * b.share);
+    return sum;
+  };
+  if (ids <= 0 || rows <= 1 || distinct >= expected(0)) return 0;
+  double low = 0, high = 3;
+  for (int i = 0; i < 30; ++i) {
+    const double middle = (low + high) / 2;
+    (expected(middle) > distinct ? low : high) = middle;
+  }
+  return low;
+}
+
+double distinct_rows(double rows, double n) { return rows <= 0 ? 0 : rows * -std::expm1(-n / rows); }
+
+void ReuseModel::add_rows(double rows, double row_bytes, double rate) {
+  if (!(rows > 0) || !(rate > 0)) return;
+  // Groups of nearly the same rate count as one: thousands of tables then cost as much as a few.
+  const double bytes = rows * row_bytes;
+  const auto same = std::find_if(groups_.begin(), groups_.end(),
+                                 [&](const Group& g) { return g.rate < rate * 1.1 && rate < g.rate * 1.1; });
+  if (same == groups_.end()) {
+    groups_.push_back({bytes, rate});
+  } else {
+    same->rate = (same->rate * same->bytes + rate * bytes) / (same->bytes + bytes);
+    same->bytes += bytes;
+  }
+}
+
+double ReuseModel::touched(double steps) const {
+  double bytes = every_step_ * std::min(1.0, steps);
+  for (const Group& g : groups_) bytes += g.bytes * -std::expm1(-g.rate * steps);
+  return bytes;
+}
+
+double ReuseModel::equivalent_bytes(double rate) const {
+  return rate > 0 ? touched(1 / rate) / kTouchedAlone : touched(1e18);
+}
+
+}  // namespace tessera

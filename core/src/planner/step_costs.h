@@ -1,0 +1,73 @@
+// The default cost model's primitives: what pieces of tables cost the ranks that hold them and the ranks that ask.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "planner/cost_model.h"
+#include "planner/kernel_estimates.h"
+#include "planner/reuse.h"
+#include "tessera/machine.h"
+#include "tessera/planner.h"
+
+namespace tessera {
+
+// One table and its input, per rank and step.
+struct TableLoad {
+  const EmbeddingBagConfig* table = nullptr;
+  Workload work;
+  double features = 1;
+  std::vector<PopularityBand> bands;
+
+  double row_bytes() const { return static_cast<double>(work.cols * work.element_bytes); }
+  // How often a row of a band is visited in a step, with `homes` ranks asking.
+  double rate(const PopularityBand& band, double homes) const {
+    return band.rows > 0 ? homes * work.ids * band.share / band.rows : 0;
+  }
+};
+TableLoad table_load(const EmbeddingBagConfig& table, const ParameterConstraints& constraints, double batch_size);
+
+// A rectangle of a table: which part of its rows, and how many columns.
+struct PieceShape {
+  double row_share = 1;
+  int64_t cols = 0;
+  std::string compute_kernel;
+};
+
+// Costs of a piece for its owner, and what travels between it and one home. Seconds and bytes per step.
+struct PieceCost {
+  double forward = 0, backward = 0;
+  StageWork unpack;       // all homes together
+  double ids_bytes = 0;   // from one home
+  double rows_bytes = 0;  // to one home, and back
+  double full_bags = 0;   // of one home's, with ids here
+  double held_bytes = 0;  // rows and states
+};
+
+// What a table cut into pieces costs every home.
+struct HomeWork {
+  StageWork route, rows;  // rows: of combine, and of split
+};
+
+class StepCosts {
+ public:
+  StepCosts(const Runtime& runtime, const std::string& kernel, const Machine& machine)
+      : machine_(machine), kernels_(runtime, kernel, machine) {}
+
+  // `homes` ranks ask for rows of the piece; 1 for a replica, which serves its own rank alone.
+  PieceCost piece(const TableLoad& load, const PieceShape& shape, double homes, const ReuseModel& reuse) const;
+  // A table in row_pieces x col_pieces, all on different ranks.
+  HomeWork home(const TableLoad& load, double row_pieces, double col_pieces) const;
+  // The gradient of a replica, summed over ranks and applied: beside the kernel's own backward.
+  StageWork replica(const TableLoad& load, double world) const;
+  double replica_bytes(const TableLoad& load) const;
+
+  const Machine& machine() const { return machine_; }
+  const KernelEstimates& kernels() const { return kernels_; }
+
+ private:
+  const Machine& machine_;
+  KernelEstimates kernels_;
+};
+
+}  // namespace tessera

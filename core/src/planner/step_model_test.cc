@@ -1,0 +1,209 @@
+#include "tessera/step_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "planner/reuse.h"
+#include "tessera/planner.h"
+#include "tessera/sharding.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::HasSubstr;
+
+class StepModelTest : public ::testing::Test {
+ protected:
+  static PlannerModule module_of(int tables, int64_t rows, int64_t dim) {
+    PlannerModule m{"sparse", PlannerModule::Kind::kEmbeddingBagCollection, {}, 0};
+    for (int t = 0; t < tables; ++t) {
+      EmbeddingBagConfig c;
+      c.name = cat("t", t);
+      c.num_embeddings = rows;
+      c.embedding_dim = dim;
+      m.tables.push_back(c);
+    }
+    m.tables = validated(std::move(m.tables));
+    return m;
+  }
+
+  // Figures that are easy to add up: 1 us a lookup, 3 us an update, 1 ns a byte between ranks.
+  static Machine simple() {
+    Machine m = Machine::typical("cpu");
+    for (StageFigures* s : {&m.route, &m.unpack, &m.combine, &m.split, &m.copy, &m.replica, &m.dense.update}) *s = {};
+    KernelFigures k;  // of no plugin: the test's runtime has no kernel
+    k.rows = {{64, 1e6, 1e-6, 3e-6, 1e-6, 0, 0}, {128, 1e6, 2e-6, 6e-6, 1e-6, 0, 0}};
+    m.kernels = {k};
+    m.intra_host = LinkFigures{"test", 2, Curve({{1, 1e-9}, {1e9, 1}}), Curve({{1, 1e-9}, {1e9, 1}})};
+    m.inter_host = LinkFigures{"test", 2, Curve({{1, 1e-8}, {1e9, 10}}), Curve({{1, 1e-8}, {1e9, 10}})};
+    return m;
+  }
+
+  static ShardingPlan plan_of(const PlannerModule& m, const Topology& topology, int rank_of_first,
+                              ParameterSharding::Combine combine = ParameterSharding::Combine::kConcat) {
+    ShardingPlan plan;
+    plan.world_size = topology.world_size;
+    plan.local_world_size = topology.local_world_size;
+    EmbeddingModuleShardingPlan tables;
+    for (size_t t = 0; t < m.tables.size(); ++t) {
+      const EmbeddingBagConfig& c = m.tables[t];
+      ParameterSharding s{"test", "fused", combine, false, {}};
+      if (combine == ParameterSharding::Combine::kReplica) {
+        s.compute_kernel = "dense";
+        for (int r = 0; r < topology.world_size; ++r) s.shards.push_back({c.num_embeddings, c.embedding_dim, 0, 0, r});
+      } else {
+        const int rank = (rank_of_first + static_cast<int>(t)) % topology.world_size;
+        s.shards.push_back({c.num_embeddings, c.embedding_dim, 0, 0, rank});
+      }
+      tables.add(c.name, s);
+    }
+    plan.modules = {{m.path, tables}};
+    return plan;
+  }
+
+  PlannerOptions options(int world, int local) const {
+    PlannerOptions o;
+    o.topology = Topology::of(world, local, "cpu");
+    o.batch_size = 100;
+    o.machine = simple();
+    return o;
+  }
+
+  Runtime runtime_{RuntimeOptions{.default_path = false}};
+};
+
+double stage(const StepPrediction& p, size_t rank, const std::string& name) {
+  for (const auto& [stage, seconds] : p.stages[rank]) {
+    if (stage == name) return seconds;
+  }
+  ADD_FAILURE() << name;
+  return 0;
+}
+
+TEST_F(StepModelTest, OneRankLooksUpAndUpdatesAllIds) {
+  const PlannerModule m = module_of(1, 1 << 20, 16);
+  const PlannerOptions o = options(1, 1);
+  const StepPrediction p = predict_step(runtime_, o, {m}, plan_of(m, o.topology, 0));
+  EXPECT_EQ(p.kernel, "");
+  EXPECT_NEAR(stage(p, 0, "lookup"), 100e-6, 1e-9);
+  EXPECT_NEAR(stage(p, 0, "table update"), 300e-6, 1e-7);  // nearly all rows are different
+  EXPECT_EQ(stage(p, 0, "exchange rows"), 0);
+  EXPECT_NEAR(p.seconds, 400e-6, 1e-7);
+  ASSERT_EQ(p.tables.size(), 1u);
+  EXPECT_EQ(p.tables[0].name, "t0");
+  EXPECT_NEAR(p.tables[0].lookup[0], 100e-6, 1e-9);
+}
+
+TEST_F(StepModelTest, RepeatedRowsAreUpdatedOnce) {
+  const PlannerModule m = module_of(1, 4, 16);
+  const PlannerOptions o = options(1, 1);
+  const StepPrediction p = predict_step(runtime_, o, {m}, plan_of(m, o.topology, 0));
+  EXPECT_NEAR(stage(p, 0, "table update"), 4 * 3e-6 + 96e-6, 1e-7);
+}
+
+TEST_F(StepModelTest, TheBusiestRankDecidesAndOthersWait) {
+  const PlannerModule m = module_of(3, 1 << 20, 16);
+  const PlannerOptions o = options(2, 2);
+  const StepPrediction p = predict_step(runtime_, o, {m}, plan_of(m, o.topology, 0));  // two tables on rank 0
+  EXPECT_NEAR(stage(p, 0, "lookup"), 2 * 200e-6, 1e-8);
+  EXPECT_NEAR(stage(p, 1, "lookup"), 200e-6, 1e-8);
+  // Rank 0 sends the rows of two tables to the other rank: 2 * 100 bags * 16 floats.
+  EXPECT_NEAR(stage(p, 1, "exchange rows"), 2 * 100 * 64 * 1e-9, 1e-9);
+  EXPECT_GT(p.seconds, 2 * 200e-6 + 3 * 2 * 200e-6 * 0.99);
+}
+
+TEST_F(StepModelTest, OtherHostsCostMore) {
+  const PlannerModule m = module_of(4, 1 << 20, 16);
+  const PlannerOptions near = options(4, 4), far = options(4, 2);
+  const auto rows = [&](const PlannerOptions& o) {
+    return stage(predict_step(runtime_, o, {m}, plan_of(m, o.topology, 0)), 0, "exchange rows");
+  };
+  EXPECT_GT(rows(far), 5 * rows(near));
+}
+
+TEST_F(StepModelTest, ReplicasReduceTheirTables) {
+  const PlannerModule m = module_of(2, 1000, 16);
+  const PlannerOptions o = options(2, 2);
+  const StepPrediction p =
+      predict_step(runtime_, o, {m}, plan_of(m, o.topology, 0, ParameterSharding::Combine::kReplica));
+  EXPECT_EQ(stage(p, 0, "exchange rows"), stage(p, 0, "exchange gradients"));
+  EXPECT_NEAR(stage(p, 0, "lookup"), 2 * 100e-6, 1e-8);
+  EXPECT_GT(stage(p, 0, "data parallel"), 2 * 1000 * 17 * 4 * 1e-9);
+}
+
+TEST_F(StepModelTest, DensePartCounts) {
+  const PlannerModule m = module_of(3, 1000, 16);
+  const PlannerOptions o = options(1, 1);
+  const ShardingPlan plan = plan_of(m, o.topology, 0);
+  const DenseWork dense = dlrm_dense_work(13, 3, 16, {64, 16}, {32, 1});
+  EXPECT_EQ(dense.parameters(), 13 * 64 + 64 + 64 * 16 + 16 + (16 + 6) * 32 + 32 + 32 + 1);
+  const double with = predict_step(runtime_, o, {m}, plan, dense).seconds;
+  EXPECT_GT(with, predict_step(runtime_, o, {m}, plan).seconds + 4 * o.machine->dense.layer_forward.at(1));
+}
+
+TEST_F(StepModelTest, APlanForOtherRanksIsRefused) {
+  const PlannerModule m = module_of(1, 1000, 16);
+  const PlannerOptions one = options(1, 1), two = options(2, 2);
+  try {
+    predict_step(runtime_, two, {m}, plan_of(m, one.topology, 0));
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("the plan is for 1 ranks and the topology has 2"));
+  }
+}
+
+TEST(Reuse, OneTableAloneSeesItself) {
+  ReuseModel model;
+  model.add_rows(1e6, 64, 0.01);
+  EXPECT_NEAR(model.equivalent_bytes(0.01), 64e6, 1e3);
+}
+
+TEST(Reuse, PopularRowsSeeLess) {
+  ReuseModel model;
+  model.add_rows(1e6, 64, 0.001);
+  model.add_rows(100, 64, 10);
+  model.add_every_step(1e5);
+  EXPECT_LT(model.equivalent_bytes(10), 2e5);
+  EXPECT_GT(model.equivalent_bytes(0.001), 60e6);
+}
+
+TEST(Reuse, BandsHaveAllRowsAndAllIds) {
+  for (const double exponent : {0.0, 0.5, 1.0, 1.2}) {
+    double rows = 0, share = 0, before = 1e9;
+    for (const PopularityBand& b : popularity_bands(100000, exponent)) {
+      rows += b.rows;
+      share += b.share;
+      EXPECT_LT(b.share / b.rows, before);
+      before = b.share / b.rows;
+    }
+    EXPECT_NEAR(rows, 100000, 1e-6);
+    EXPECT_NEAR(share, 1, 1e-12);
+  }
+}
+
+TEST(Reuse, ExponentIsFoundAgain) {
+  for (const double exponent : {0.3, 0.8, 1.05, 1.5}) {
+    double distinct = 0;
+    for (const PopularityBand& b : popularity_bands(50000, exponent))
+      distinct += distinct_rows(b.rows, 10000 * b.share);
+    EXPECT_NEAR(zipf_exponent_of(50000, 10000, distinct), exponent, 0.01);
+  }
+  EXPECT_EQ(zipf_exponent_of(1000, 100, 100), 0);
+  EXPECT_EQ(zipf_exponent_of(1, 100, 1), 0);
+}
+
+TEST_F(StepModelTest, PlannerTellsItsCostModels) {
+  PlannerOptions o = options(2, 2);
+  o.cost_model = "guess";
+  try {
+    EmbeddingShardingPlanner(runtime_, o).plan({module_of(1, 1000, 16)});
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("there is no cost model \"guess\"; known are \"default\" and \"torchrec\""));
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,201 @@
+// What is predicted and what is measured: calibration as a file, plan versus actual after training, steps that are
+// sampled table by table, and the sentences of wrong input. No speed is asserted.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tessera/machine.h"
+#include "tessera/sharded_modules.h"
+#include "tessera_program.h"
+
+namespace tessera {
+namespace {
+
+using test::contents;
+using test::Finished;
+using test::run_tessera;
+using test::TestFolder;
+using ::testing::HasSubstr;
+using json = nlohmann::json;
+using Arguments = std::vector<std::string>;
+
+constexpr const char* kJob = R"(
+[job]
+device = "cpu"
+threads = 1
+[comm]
+backend = "tcp"
+[model]
+embedding_dim = 8
+bottom_mlp = [16, 8]
+top_mlp = [16, 1]
+[table_defaults]
+optimizer = { name = "exact_rowwise_adagrad", learning_rate = 0.05 }
+[data]
+reader = "synthetic"
+columns = 3
+rows = [400, 300, 20]
+dense = 4
+pooling = 2
+samples = 640
+test_samples = 64
+batch = 32
+)";
+
+class Prediction : public testing::Test {
+ protected:
+  json report_of(int ranks, const Arguments& more) {
+    const std::string config = folder_.write("job.toml", kJob), report = folder_.file("report.json");
+    Arguments args{"train", "--config", config, "--nproc", std::to_string(ranks), "--set", "report.json=" + report};
+    args.insert(args.end(), more.begin(), more.end());
+    const Finished done = run_tessera(args);
+    EXPECT_EQ(done.status, 0) << done.output;
+    output_ = done.output;
+    return done.status ? json() : json::parse(contents(report));
+  }
+
+  TestFolder folder_;
+  std::string output_;
+};
+
+TEST_F(Prediction, TrainEndsWithPlanVersusActual) {
+  const json report = report_of(2, {"--set", "table_defaults.sharding=table_wise"});
+  ASSERT_FALSE(report.is_null());
+  const json& c = report.at("plan_versus_actual");
+  EXPECT_EQ(c.at("figures"), "typical");
+  EXPECT_GT(c.at("step_us").at("predicted"), 0);
+  EXPECT_GT(c.at("step_us").at("measured"), 0);
+  EXPECT_GT(c.at("sampled_steps"), 0);
+  ASSERT_EQ(c.at("ranks").size(), 2u);
+  for (const json& rank : c.at("ranks")) {
+    for (const char* stage : {"route", "lookup", "table update", "dense forward", "dense update"}) {
+      EXPECT_GT(rank.at("stages_us").at(stage).at("predicted"), 0) << stage;
+      EXPECT_GT(rank.at("stages_us").at(stage).at("measured"), 0) << stage;
+    }
+    // Whole tables and bags of equal length: what is sent is known to the byte.
+    const json& bytes = rank.at("bytes").at("in_host");
+    EXPECT_GT(bytes.at("measured"), 0);
+    EXPECT_NEAR(bytes.at("predicted").get<double>(), bytes.at("measured").get<double>(), 1e-6);
+    EXPECT_EQ(rank.at("bytes").at("across_hosts").at("measured"), 0);
+  }
+  ASSERT_EQ(c.at("tables").size(), 3u);
+  for (const json& t : c.at("tables")) {
+    EXPECT_GT(t.at("lookup_us").at("measured"), 0) << t;
+    EXPECT_GT(t.at("update_us").at("predicted"), 0) << t;
+  }
+  EXPECT_THAT(output_, HasSubstr("plan versus actual (figures: typical)"));
+}
+
+TEST_F(Prediction, CalibrationIsAFileThatPlansAndJobsTake) {
+  const std::string file = folder_.file("machine.json");
+  const Finished done = run_tessera({"calibrate", "--quick", "-n", "2", "--save", file});
+  ASSERT_EQ(done.status, 0) << done.output;
+  EXPECT_THAT(done.output, HasSubstr("inside the host (tcp, 2 ranks)"));
+  const Machine m = load_machine(file);
+  EXPECT_TRUE(m.measured);
+  EXPECT_EQ(m.ranks, 2);
+  ASSERT_TRUE(m.intra_host);
+  EXPECT_FALSE(m.inter_host);
+  ASSERT_NE(m.kernel("cpu"), nullptr);
+  for (const tsr_row_cost& row : m.kernel("cpu")->rows) EXPECT_GT(row.update, 0);
+  const json report = report_of(2, {"--set", "planner.topology=" + file});
+  ASSERT_FALSE(report.is_null());
+  EXPECT_THAT(report.at("plan_versus_actual").at("figures").get<std::string>(), HasSubstr("measured"));
+
+  const std::string config = folder_.write("job.toml", kJob);
+  const Finished far =
+      run_tessera({"plan", "--config", config, "--world-size", "4", "--local-world-size", "2", "--topology", file});
+  EXPECT_NE(far.status, 0);
+  EXPECT_THAT(far.output, HasSubstr("nothing of exchanges between hosts; for 2 hosts start tessera calibrate"));
+  const Finished gpu = run_tessera({"plan", "--config", config, "--compute-device", "cuda", "--topology", file});
+  EXPECT_NE(gpu.status, 0);
+  EXPECT_THAT(gpu.output, HasSubstr("was measured on cpu and the plan is for cuda"));
+}
+
+TEST_F(Prediction, WrongInputGetsASentence) {
+  const std::string config = folder_.write("job.toml", kJob);
+  const std::string newer = folder_.write("newer.json", R"({"tessera_machine": 7})");
+  const auto plan = [&](const Arguments& more) {
+    Arguments args{"plan", "--config", config};
+    args.insert(args.end(), more.begin(), more.end());
+    const Finished done = run_tessera(args);
+    EXPECT_EQ(done.status, 2) << done.output;
+    return done.output;
+  };
+  EXPECT_THAT(plan({"--topology", "/no/such/file"}), HasSubstr("cannot read the topology file /no/such/file"));
+  EXPECT_THAT(plan({"--topology", config}), HasSubstr("this is not JSON"));
+  EXPECT_THAT(plan({"--topology", newer}), HasSubstr("its format is 7 and this program reads 1"));
+  EXPECT_THAT(plan({"--cost-model", "oracle"}), HasSubstr("there is no cost model \"oracle\"; known are"));
+  EXPECT_THAT(plan({"--picture", "plan.gif"}), HasSubstr("the name must end with .svg or .html"));
+  EXPECT_THAT(plan({"--picture", "/no/such/plan.svg"}), HasSubstr("cannot write /no/such/plan.svg"));
+  const Finished calibrate = run_tessera({"calibrate", "-n", "0"});
+  EXPECT_EQ(calibrate.status, 2);
+  EXPECT_THAT(calibrate.output, HasSubstr("-n takes 1 to 1024 ranks"));
+}
+
+TEST_F(Prediction, PlansAreExplainedAndDrawn) {
+  const std::string config = folder_.write("job.toml", kJob), picture = folder_.file("plan.html");
+  const Finished done =
+      run_tessera({"plan", "--config", config, "--world-size", "2", "--explain", "c0", "--picture", picture});
+  ASSERT_EQ(done.status, 0) << done.output;
+  EXPECT_THAT(done.output, HasSubstr("Table c0 is sharded "));
+  EXPECT_THAT(done.output, HasSubstr("The best alternative, "));
+  EXPECT_THAT(contents(picture), HasSubstr("<svg "));
+  EXPECT_THAT(contents(picture), HasSubstr("c0: "));
+}
+
+// Adam's update depends on the number of steps done: a step that is counted twice would show.
+TEST(SampledSteps, ChangeNoNumber) {
+  const Runtime runtime;
+  std::vector<EmbeddingBagConfig> tables(3);
+  EmbeddingModuleShardingPlan plan;
+  for (size_t t = 0; t < tables.size(); ++t) {
+    tables[t].name = cat("t", t);
+    tables[t].feature_names = {cat("f", t)};
+    tables[t].num_embeddings = 30;
+    tables[t].embedding_dim = 4;
+    // The last table's gradients are handed out rather than applied inside the kernel.
+    plan.add(
+        tables[t].name,
+        {"table_wise", t == 2 ? "dense" : "fused", ParameterSharding::Combine::kConcat, false, {{30, 4, 0, 0, 0}}});
+  }
+  const auto trained = [&](int64_t every) {
+    ShardedModuleOptions options;
+    options.optimizer = {"adam", R"({"learning_rate": 0.1})", 0};
+    const auto group = ProcessGroup::connect(runtime, RankEnvironment{}, {});
+    auto module = EmbeddingBagCollectionSharder(runtime, options).shard(tables, plan, group);
+    module.sample_shards(every);
+    Tensor grad = Tensor::empty({4, 12});
+    for (int64_t i = 0; i < grad.numel(); ++i) grad.data<float>()[i] = static_cast<float>(i % 5) - 2;
+    for (int64_t step = 0; step < 9; ++step) {
+      std::vector<int64_t> ids;
+      for (int64_t i = 0; i < 24; ++i) ids.push_back((i * 7 + step * i) % 30);
+      auto out =
+          module
+              .forward(KeyedJaggedTensor::from_lengths_sync(
+                  {"f0", "f1", "f2"}, Tensor::from(ids), Tensor::from<int32_t>({2, 2, 2, 2, 0, 4, 3, 1, 2, 2, 2, 2})))
+              .wait();
+      module.backward(out, grad);
+    }
+    EXPECT_EQ(module.sampled_steps(), every ? 9 / every : 0);
+    const auto times = module.shard_times();
+    EXPECT_EQ(times.size(), every ? 3u : 0u);
+    for (const ShardTimes& t : times) {
+      EXPECT_GT(t.lookup, 0) << t.shard.table;
+      EXPECT_GT(t.update, 0) << t.shard.table;
+    }
+    std::vector<float> weights;
+    for (const HeldShard& shard : module.held_shards()) {
+      const auto values = module.weight(shard).to_vector<float>();
+      weights.insert(weights.end(), values.begin(), values.end());
+    }
+    return weights;
+  };
+  const std::vector<float> never = trained(0);
+  EXPECT_EQ(trained(1), never);
+  EXPECT_EQ(trained(3), never);
+}
+
+}  // namespace
+}  // namespace tessera
