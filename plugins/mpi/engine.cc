@@ -16,6 +16,8 @@ namespace {
 constexpr size_t kChunk = size_t{256} << 10;
 // An operation whose data arrived in time is not late because wait() was called late.
 constexpr std::chrono::milliseconds kWaitGrace{100};
+// Operations that were given back and whose messages some rank has not taken: a rank is so far ahead at most.
+constexpr size_t kMostResting = 64;
 constexpr int kShortSleep_us = 20, kLongSleep_us = 500;
 
 }  // namespace
@@ -39,7 +41,7 @@ Engine::~Engine() {
   process_.remove(this);
   while (!in_flight_.empty()) abandon(*in_flight_.back());
   for (std::shared_ptr<Op>& op : ops_) {
-    if (!op->requests.empty()) process_.keep(std::move(op));
+    if (!op->requests.empty()) process_.retire(std::move(op));
   }
   if (!failed_) tell_all(Notice::kGoodbye, TSR_OK, "");
   stop_listening();
@@ -48,8 +50,20 @@ Engine::~Engine() {
 // --- operations ------------------------------------------------------------------------------------------------------
 
 Op& Engine::prepare(OpKind kind, const sdk::CollectiveCall& call) {
+  const double timeout_s = call.timeout_s > 0 ? call.timeout_s : options_.timeout_s;
+  const Clock::time_point deadline = after(timeout_s);
+  while (free_ops_.empty() && !resting_.empty()) {
+    {
+      const std::lock_guard lock(process_.mutex());
+      reclaim();
+      if (resting_.size() < kMostResting) break;
+      if (Clock::now() >= deadline) congested(*resting_.front(), timeout_s);
+    }
+    usleep(kShortSleep_us);
+  }
   if (free_ops_.empty()) {
     free_ops_.reserve(ops_.size() + 1);  // recycle() must not fail
+    resting_.reserve(ops_.size() + 1);
     ops_.push_back(std::make_shared<Op>());
     Op& made = *ops_.back();
     made.engine = this;
@@ -67,21 +81,25 @@ Op& Engine::prepare(OpKind kind, const sdk::CollectiveCall& call) {
   if (call.label != nullptr) set_text(op.header.label, sizeof(op.header.label), call.label);
   op.lanes.assign(options_.ranks.size(), Lane{});
   op.reduction = Reduction{};
-  op.timeout_s = call.timeout_s > 0 ? call.timeout_s : options_.timeout_s;
-  op.deadline = after(op.timeout_s);
+  op.timeout_s = timeout_s;
+  op.deadline = deadline;
   op.requests.clear();
   op.parts.clear();
-  op.contributions_left = op.sends_left = op.receives_left = op.signals_left = 0;
+  op.contributions_left = op.sends_left = op.receives_left = 0;
   return op;
 }
 
-void Engine::recycle(Op& op) noexcept {
-  if (op.requests.empty()) return free_ops_.push_back(&op);
-  // Abandoned with messages on their way: they need its memory for ever.
-  const auto at = std::find_if(ops_.begin(), ops_.end(), [&](const auto& own) { return own.get() == &op; });
-  const std::lock_guard lock(process_.mutex());
-  process_.keep(std::move(*at));
-  ops_.erase(at);
+void Engine::recycle(Op& op) noexcept { (op.requests.empty() ? free_ops_ : resting_).push_back(&op); }
+
+// Takes operations back whose messages have all gone.
+void Engine::reclaim() {
+  if (failed_ || !process_.usable()) return;  // then nothing starts any more
+  process_.progress();
+  std::erase_if(resting_, [&](Op* op) {
+    if (!Process::sent(*op)) return false;
+    free_ops_.push_back(op);
+    return true;
+  });
 }
 
 void Engine::start(Op& op) {
@@ -119,8 +137,9 @@ void Engine::begin(Op& op) {
         receive_message(op, {Op::Role::kHeader, rank, false}, Channel::kHeader, &op.in[rank], sizeof(Message));
       }
       if (lane.sends) send_first(op, rank);
+      end_send_if_complete(op, rank);
     }
-    in_flight_.push_back(&op);
+    if (!op.done()) in_flight_.push_back(&op);
   } catch (const sdk::Failure& failure) {
     poison(failure.code(), failure.what());
     abandon(op);
@@ -164,8 +183,7 @@ bool Engine::wait_once(Op& op, Clock::time_point deadline) {
 
 // --- messages --------------------------------------------------------------------------------------------------------
 
-void Engine::send(Op& op, Op::Part part, const char* data, size_t bytes, int* count) {
-  const Channel channel = part.role == Op::Role::kHandOut ? Channel::kResult : Channel::kData;
+void Engine::send(Op& op, Op::Part part, Channel channel, const char* data, size_t bytes, int* count) {
   for (size_t done = 0; done < bytes;) {
     const size_t n = std::min(bytes - done, options_.max_message);
     send_message(op, part, channel, data + done, n);
@@ -203,10 +221,9 @@ void Engine::receive_message(Op& op, Op::Part part, Channel channel, void* to, s
   op.parts.push_back(part);
 }
 
-// Tells a rank that what goes over this channel's neighbour can come: its receive is posted.
+// Tells a rank that its data or its reduced piece can come: the receive is posted.
 void Engine::signal(Op& op, Channel channel, int32_t rank) {
-  send_message(op, {Op::Role::kReady, rank, false}, channel, nullptr, 0);
-  ++op.signals_left;
+  send_message(op, {Op::Role::kOwn, rank, false}, channel, nullptr, 0);
 }
 
 // The header, with the data in it, followed by a copy of it, or by itself once the other is ready.
@@ -217,14 +234,14 @@ void Engine::send_first(Op& op, int32_t rank) {
   message.header.bytes = lane.send_bytes + (op.reduction.hands_out ? op.reduction.bytes : 0);
   const size_t within = lane.send_bytes <= kInline ? lane.send_bytes : 0;
   if (within > 0) std::memcpy(message.data, lane.send, within);
-  ++lane.sending;
-  send_message(op, {Op::Role::kSend, rank, false}, Channel::kHeader, &message, sizeof(Header) + within);
+  send_message(op, {Op::Role::kOwn, rank, false}, Channel::kHeader, &message, sizeof(Header) + within);
   if (lane.send_bytes > kCopied) {
     ++lane.sending;  // until the other is ready
     receive_message(op, {Op::Role::kDataReady, rank, false}, Channel::kDataReady, nullptr, 0);
   } else if (within < lane.send_bytes) {
     op.copies[rank].assign(lane.send, lane.send + lane.send_bytes);
-    send(op, {Op::Role::kSend, rank, false}, op.copies[rank].data(), lane.send_bytes, &lane.sending);
+    int own = 0;
+    send(op, {Op::Role::kOwn, rank, false}, Channel::kData, op.copies[rank].data(), lane.send_bytes, &own);
   }
   if (!op.reduction.hands_out || op.reduction.bytes == 0) return;
   lane.handing_out = 1;  // until the reduction is done, and the other is ready
@@ -240,8 +257,8 @@ void Engine::progress() noexcept {
       Op& op = *in_flight_[i];
       move(op);
       if (op.done()) {
-        op.requests.clear();
         in_flight_.erase(in_flight_.begin() + static_cast<std::ptrdiff_t>(i));
+        Process::sent(op);
       } else {
         ++i;
       }
@@ -281,8 +298,7 @@ void Engine::ended(Op& op, Op::Part part, const MPI_Status& status) {
     case Op::Role::kHandOut:
       --lane.handing_out;
       break;
-    case Op::Role::kReady:
-      --op.signals_left;
+    case Op::Role::kOwn:
       break;
     case Op::Role::kHeader:
       check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
@@ -293,7 +309,7 @@ void Engine::ended(Op& op, Op::Part part, const MPI_Status& status) {
       break;
     case Op::Role::kDataReady:
       --lane.sending;
-      send(op, {Op::Role::kSend, part.rank, true}, lane.send, lane.send_bytes, &lane.sending);
+      send(op, {Op::Role::kSend, part.rank, true}, Channel::kData, lane.send, lane.send_bytes, &lane.sending);
       break;
     case Op::Role::kResult:
       --lane.results;
@@ -386,11 +402,16 @@ void Engine::contributed(Op& op) {
 void Engine::hand_out_if_due(Op& op, int32_t rank) {
   Lane& lane = op.lanes[rank];
   if (op.contributions_left > 0 || !lane.wants) return;
-  const bool lent = op.reduction.bytes > kCopied;
   lane.handing_out = 0;
   lane.wants = false;
-  send(op, {Op::Role::kHandOut, rank, lent}, lent ? op.reduction.target : op.result.data(), op.reduction.bytes,
-       &lane.handing_out);
+  int own = 0;
+  if (op.reduction.bytes > kCopied) {
+    send(op, {Op::Role::kHandOut, rank, true}, Channel::kResult, op.reduction.target, op.reduction.bytes,
+         &lane.handing_out);
+  } else {
+    send(op, {Op::Role::kOwn, rank, false}, Channel::kResult, op.result.data(), op.reduction.bytes, &own);
+  }
+  end_send_if_complete(op, rank);
 }
 
 // ((rank 0 op rank 1) op rank 2) ..., in rank 0's contribution, which on rank 0 itself is the target.
@@ -400,7 +421,7 @@ void Engine::reduce(Op& op) {
     return rank == options_.rank ? const_cast<char*>(r.own) : contribution(op, rank);
   };
   char* sum = options_.rank == 0 ? r.target : from(0);
-  if (options_.rank == 0 && r.own != r.target) std::memcpy(r.target, r.own, r.bytes);
+  if (options_.rank == 0 && r.own != r.target && r.bytes > 0) std::memcpy(r.target, r.own, r.bytes);
   for (size_t at = 0; at < r.bytes; at += kChunk) {
     const size_t bytes = std::min(kChunk, r.bytes - at);
     for (int32_t rank = 1; rank < world_size(); ++rank) {

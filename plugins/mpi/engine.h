@@ -36,7 +36,7 @@ struct Lane {
   size_t recv_bytes = 0;
 
   // How far it is. Set and used by the engine.
-  int sending = 0;      // messages of `send` that are on their way, or one that is to come
+  int sending = 0;      // messages of `send` as it lies that are on their way, or one that is to come
   int handing_out = 0;  // the same of the reduced piece
   int arriving = 0;     // messages awaited of what the other sends first
   int results = 0;      // messages awaited of its reduced piece
@@ -69,11 +69,11 @@ struct Op final : sdk::Work {
   Clock::time_point deadline;
   double timeout_s = 0;
 
-  enum class Role : uint8_t { kSend, kHandOut, kReady, kHeader, kData, kDataReady, kResult, kResultReady };
+  enum class Role : uint8_t { kSend, kHandOut, kOwn, kHeader, kData, kDataReady, kResult, kResultReady };
   struct Part {
     Role role;
     int32_t rank;
-    bool lent;  // memory of the caller
+    bool lent;  // memory of the caller, otherwise the operation's own
     bool receives() const { return role >= Role::kHeader; }
   };
   std::vector<MPI_Request> requests;
@@ -85,8 +85,8 @@ struct Op final : sdk::Work {
   int contributions_left = 0;             // ranks
   int sends_left = 0;                     // lanes
   int receives_left = 0;
-  int signals_left = 0;  // messages
-  bool done() const { return sends_left == 0 && receives_left == 0 && signals_left == 0; }
+  // For the caller. Messages out of the operation's own memory may still be on their way.
+  bool done() const { return sends_left == 0 && receives_left == 0; }
 
   void wait() override;
   void recycle() noexcept override;
@@ -133,7 +133,7 @@ class Engine {
   // All of these under the process's mutex.
   void begin(Op& op);
   void send_first(Op& op, int32_t rank);
-  void send(Op& op, Op::Part part, const char* data, size_t bytes, int* count);
+  void send(Op& op, Op::Part part, Channel channel, const char* data, size_t bytes, int* count);
   void receive(Op& op, Op::Part part, char* to, size_t bytes, int* count);
   void send_message(Op& op, Op::Part part, Channel channel, const void* data, size_t bytes);
   void receive_message(Op& op, Op::Part part, Channel channel, void* to, size_t bytes);
@@ -161,6 +161,8 @@ class Engine {
   [[noreturn]] void late(const Op& op);
   void abandon(Op& op) noexcept;
   void stop_listening() noexcept;
+  void reclaim();
+  [[noreturn]] void congested(const Op& op, double timeout_s);
 
   Process& process_;
   EngineOptions options_;
@@ -168,6 +170,7 @@ class Engine {
   std::vector<Op*> in_flight_;
   std::vector<std::shared_ptr<Op>> ops_;
   std::vector<Op*> free_ops_;
+  std::vector<Op*> resting_;          // given back, with messages on their way
   std::vector<int> ended_;            // of MPI_Testsome
   std::vector<MPI_Status> statuses_;  // likewise
   std::atomic<uint64_t> bytes_sent_{0};

@@ -14,6 +14,12 @@ namespace {
 // for them, does the same: it takes a moment, unless that rank is dead or stuck.
 constexpr double kDrain_s = 1;
 
+std::string text_of(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%g", seconds);
+  return text;
+}
+
 }  // namespace
 
 // The first failure of a group is the one that counts.
@@ -121,11 +127,19 @@ void Engine::late(const Op& op) {
   }
   const std::string& ranks = silent.empty() ? unfinished : silent;
   const bool several = ranks.find(',') != std::string::npos;
-  char seconds[32];
-  std::snprintf(seconds, sizeof(seconds), "%g", op.timeout_s);
   fail(TSR_DEADLINE_EXCEEDED, std::string("mpi: ") + (several ? "ranks " : "rank ") + ranks +
                                   (several ? " were" : " was") + " late: " + name_of(op.header) +
-                                  " did not finish within " + seconds + " s");
+                                  " did not finish within " + text_of(op.timeout_s) + " s");
+}
+
+void Engine::congested(const Op& op, double timeout_s) {
+  std::string ranks;
+  for (size_t i = 0; i < op.requests.size(); ++i) {
+    const std::string rank = std::to_string(op.parts[i].rank);
+    if (op.requests[i] != MPI_REQUEST_NULL) ranks += (ranks.empty() ? "" : ", ") + rank;
+  }
+  fail(TSR_DEADLINE_EXCEEDED, "mpi: late: " + name_of(op.header) + " and those after it were not received within " +
+                                  text_of(timeout_s) + " s by rank " + ranks);
 }
 
 // Ends an operation of a failed group. What lies in the engine's memory stays as it is, for ever if need be. Messages

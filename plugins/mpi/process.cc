@@ -156,11 +156,25 @@ void Process::remove(Engine* engine) { std::erase(engines_, engine); }
 void Process::progress() {
   check_usable();
   for (Engine* engine : engines_) engine->progress();
-  if (posted_.empty()) return;
+  std::erase_if(retired_, [](const std::shared_ptr<Op>& op) { return sent(*op); });
   std::erase_if(posted_, [](const std::unique_ptr<Posted>& posted) {
     int done = 0;
     return MPI_Test(&posted->request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done != 0;
   });
+}
+
+bool Process::sent(Op& op) {
+  size_t left = 0;
+  for (size_t i = 0; i < op.requests.size(); ++i) {
+    int done = op.requests[i] == MPI_REQUEST_NULL ? 1 : 0;
+    if (done == 0) check(MPI_Test(&op.requests[i], &done, MPI_STATUS_IGNORE), "MPI_Test");
+    if (done != 0) continue;
+    op.requests[left] = op.requests[i];
+    op.parts[left++] = op.parts[i];
+  }
+  op.requests.resize(left);
+  op.parts.resize(left);
+  return left == 0;
 }
 
 void Process::post(const Notice& notice, int to, int tag) noexcept {

@@ -24,6 +24,7 @@
 namespace tessera::mpi {
 
 class Engine;
+struct Op;
 using Clock = std::chrono::steady_clock;
 
 Clock::time_point after(double seconds);
@@ -71,8 +72,12 @@ class Process {
   bool usable() const { return unusable_.empty(); }
   // [under mutex()] Throws what give_up() was told.
   void check_usable() const;
-  // [under mutex()] Keeps what MPI may still read or write for the life of the process.
+  // [under mutex()] Keeps what MPI may still read or write for the life of the process, or an operation until its
+  // messages have gone.
   void keep(std::shared_ptr<void> memory) { kept_.push_back(std::move(memory)); }
+  void retire(std::shared_ptr<Op> op) { retired_.push_back(std::move(op)); }
+  // [under mutex()] Whether all messages of a finished operation have gone. Forgets those that have.
+  static bool sent(Op& op);
 
  private:
   Process() = default;
@@ -95,6 +100,7 @@ class Process {
     MPI_Request request = MPI_REQUEST_NULL;
   };
   std::vector<std::unique_ptr<Posted>> posted_;
+  std::vector<std::shared_ptr<Op>> retired_;
   std::vector<std::shared_ptr<void>> kept_;
   std::string unusable_;
   bool failed_ = false;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <numeric>
 #include <random>
@@ -229,6 +230,18 @@ TEST(Split, AGroupOfOne) {
   with_groups(1, [&](Group& group) {
     EXPECT_EQ(group.split(0)->world_size(), 1);
     EXPECT_EQ(group.split(-1), nullptr);
+  });
+}
+
+// A rank that has only to send need not wait for those that receive, but does not run away from them either.
+TEST(Asynchronous, ARankThatOnlySendsGoesAhead) {
+  with_groups(3, [](Group& group) {
+    if (group.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    for (int i = 0; i < 500; ++i) {
+      std::vector<int32_t> data(static_cast<size_t>(i) * 10, group.rank() == 0 ? i : -1);
+      group.finish(group.broadcast(View<int32_t>(data), 0, call()));
+      ASSERT_TRUE(std::all_of(data.begin(), data.end(), [&](int32_t x) { return x == i; })) << i;
+    }
   });
 }
 
