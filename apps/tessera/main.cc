@@ -12,7 +12,8 @@ using tessera::cli::Command;
 constexpr Command kCommands[] = {
     {"plugins", "list every plugin found, and why it was chosen, unusable or rejected", tessera::cli::plugins_command},
     {"plan", "plan where every table lives, and compare plans", tessera::cli::plan_command},
-    {"calibrate", "measure this machine for the planner: lookups, exchanges, dense layers", tessera::cli::calibrate_command},
+    {"calibrate", "measure this machine for the planner: lookups, exchanges, dense layers",
+     tessera::cli::calibrate_command},
     {"conformance", "run files of recorded cases against a kernel", tessera::cli::conformance_command},
     {"bench", "measure lookups, collectives, steps and training", tessera::cli::bench_command},
     {"train", "train a model from one config file", tessera::cli::train_command},

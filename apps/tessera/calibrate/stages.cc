@@ -80,8 +80,12 @@ StageTrial measure_shape(const Runtime& runtime, const std::shared_ptr<ProcessGr
     module.backward(out, grad);
     const StageTimes& times = module.stage_times();
     // Alone, an exchange is the copy that every rank makes of what it keeps.
-    return std::vector<double>{times.route, times.exchange_ids, times.combine, times.split,
-                               (times.exchange_rows + times.exchange_gradients) / 2, times.data_parallel};
+    return std::vector<double>{times.route,
+                               times.exchange_ids,
+                               times.combine,
+                               times.split,
+                               (times.exchange_rows + times.exchange_gradients) / 2,
+                               times.data_parallel};
   });
   return {t[0], t[1], t[2], t[3], t[4], t[5]};
 }

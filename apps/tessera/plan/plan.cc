@@ -117,11 +117,11 @@ struct Job {
 };
 
 void read_table(const json& value, const std::string& where, Job& job) {
-  static const std::set<std::string> kKeys{
-      "name",           "num_embeddings",  "embedding_dim", "feature_names",   "data_type",    "pooling",
-      "sharding_types", "compute_kernels", "min_partition", "pooling_factors", "num_poolings", "batch_sizes",
-      "is_weighted",    "max_shards",      "ranks",         "keep_together",   "keep_apart",   "forbidden_ranks",
-      "zipf_exponent"};
+  static const std::set<std::string> kKeys{"name",          "num_embeddings",  "embedding_dim",  "feature_names",
+                                           "data_type",     "pooling",         "sharding_types", "compute_kernels",
+                                           "min_partition", "pooling_factors", "num_poolings",   "batch_sizes",
+                                           "is_weighted",   "max_shards",      "ranks",          "keep_together",
+                                           "keep_apart",    "forbidden_ranks", "zipf_exponent"};
   const Reader reader(value, where, kKeys);
   EmbeddingBagConfig table;
   std::string data_type = "float32", pooling = "sum";
