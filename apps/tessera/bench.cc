@@ -8,6 +8,7 @@ namespace {
 
 constexpr Command kBenches[] = {
     {"lookup", "lookup kernels: forward and training, against the machine's gather limit", bench_lookup},
+    {"infer", "a quantized collection: batch in, pooled rows out", bench_infer},
     {"collective", "transports: time of one operation over its size", bench_collective},
     {"step", "forward and backward of a sharded EmbeddingBagCollection", bench_step},
     {"predict", "the planner's step times beside measured ones", bench_predict},
@@ -24,7 +25,7 @@ int bench_command(const std::vector<std::string>& args) {
   }
   const bool help = name == "--help" || name == "-h";
   if (!help && !name.empty())
-    throw UsageError("unknown bench \"" + name + "\": lookup, collective, step, predict, train or plan");
+    throw UsageError("unknown bench \"" + name + "\": lookup, infer, collective, step, predict, train or plan");
   std::ostream& out = help ? std::cout : std::cerr;
   out << "usage: tessera bench NAME [OPTIONS]\n\n";
   for (const Command& bench : kBenches) out << "  " << bench.name << "\t" << bench.summary << '\n';

@@ -117,11 +117,57 @@ TEST(BenchLookup, PassesSideBySideARoundPerLine) {
   EXPECT_EQ(std::count(result.text.begin(), result.text.end(), '\n'), 6) << result.text;
 }
 
+TEST(BenchLookup, QuantizedTablesAndTheLimitOfTheirRows) {
+  for (const auto& [dtype, dim] : {std::pair("int8", 10), {"int4", 64}, {"int2", 40}, {"fp8", 7}}) {
+    auto lines =
+        lines_of(std::string(kTinyLookup) + "--pass forward,limit --dtype " + dtype + " --dim " + std::to_string(dim));
+    ASSERT_EQ(lines.size(), 2u) << dtype;
+    for (json& line : lines) {
+      EXPECT_EQ(line.at("dtype"), dtype);
+      line["dtype"] = "fp32";
+    }
+    expect_lookup(lines[0], "quant", "forward");
+    expect_lookup(lines[1], "limit", "limit");
+  }
+}
+
+TEST(BenchInfer, EveryFormatAndRequestSize) {
+  const auto lines = lines_of(
+      "infer --tables 3 --rows 50 --dim 16 --pooling 4 --batch 1,5 --threads 2 --dtype int8,int4,int2,fp16,fp32,fp8");
+  ASSERT_EQ(lines.size(), 12u);
+  for (const json& line : lines) {
+    expect_fields(line, {"bench", "kernel", "T", "E", "D", "L", "B", "dtype", "threads", "median_us", "p10_us",
+                         "p90_us", "p99_us", "requests_per_s", "ns_per_lookup", "verified"});
+    EXPECT_EQ(line.at("bench"), "infer");
+    EXPECT_EQ(line.at("verified"), true) << line;
+    expect_times(line);
+  }
+  EXPECT_EQ(lines[1].at("B"), 5);
+  EXPECT_EQ(lines[2].at("dtype"), "int4");
+}
+
+TEST(BenchInfer, WhatCannotBeIsOneSentence) {
+  for (const auto& [arguments, named] :
+       {std::pair("--dtype int3", "int3"),
+        {"--batch 0", "--batch"},
+        {"--rows 0", "--rows"},
+        {"--dtype int2 --dim 12", "multiples of 8"},
+        {"--kernel cpu --rows 5 --tables 1", "compute kernel \"quant\" is not served"}}) {
+    const Result result = run(std::string("infer ") + arguments, " 2>&1");
+    EXPECT_NE(result.status, 0) << arguments;
+    EXPECT_EQ(std::count(result.text.begin(), result.text.end(), '\n'), 1) << result.text;
+    EXPECT_NE(result.text.find(named), std::string::npos) << result.text;
+  }
+}
+
 TEST(BenchLookup, WhatCannotBeIsOneSentence) {
   const std::pair<const char*, const char*> cases[] = {
       {"--kernel nothing", "nothing"},
       {"--pass sideways", "sideways"},
       {"--dtype fp12", "fp12"},
+      {"--dtype int4 --dim 6", "multiple of 4"},
+      {"--dtype int8 --pass train", "--pass train cannot go with --dtype int8"},
+      {"--dtype int8 --kernel reference", "compute kernel \"quant\" is not served"},
       {"--index-dist normal", "zipf:A"},
       {"--index-dist zipf:x", "zipf:A"},
       {"--optimizer nothing --pass train", "nothing"},

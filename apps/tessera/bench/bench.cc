@@ -89,7 +89,7 @@ Percentiles percentiles(std::vector<double> samples) {
     const size_t below = static_cast<size_t>(place), above = std::min(below + 1, samples.size() - 1);
     return samples[below] + (place - static_cast<double>(below)) * (samples[above] - samples[below]);
   };
-  return {at(0.5), at(0.1), at(0.9)};
+  return {at(0.5), at(0.1), at(0.9), at(0.99)};
 }
 
 bool Rounds::next() {

@@ -32,6 +32,7 @@ namespace tessera::cli {
 
 // One bench each, in bench/*.cc.
 int bench_lookup(const std::vector<std::string>& args);
+int bench_infer(const std::vector<std::string>& args);
 int bench_collective(const std::vector<std::string>& args);
 int bench_step(const std::vector<std::string>& args);
 int bench_predict(const std::vector<std::string>& args);
@@ -68,7 +69,7 @@ void run_bench(int ranks, double timeout_s, const std::function<void(const RankE
 
 // Linear interpolation between the closest samples; `samples` is not empty.
 struct Percentiles {
-  double median = 0, p10 = 0, p90 = 0;
+  double median = 0, p10 = 0, p90 = 0, p99 = 0;
 };
 Percentiles percentiles(std::vector<double> samples);
 

@@ -20,7 +20,7 @@ constexpr double kSampleUs = 1000;    // least time that is measured at once
 constexpr int kMaxCalls = 1 << 16;    // in that time
 constexpr size_t kWaysKept = 3;       // of a subject that can be done in many ways
 constexpr double kMemoryShare = 0.8;  // of what is available
-constexpr const char* kDtype = "fp32";
+constexpr const char* kFloats = "fp32";
 
 struct LookupBench {
   CommonOptions common;
@@ -85,6 +85,17 @@ void check_positive(const LookupShape& s) {
   }
 }
 
+std::optional<RowFormat> format_from(const std::string& dtype, int64_t dim) {
+  if (dtype == kFloats) return std::nullopt;
+  for (RowFormat format : {RowFormat::kInt8, RowFormat::kInt4, RowFormat::kInt2, RowFormat::kFloat8}) {
+    const sdk::RowFormatInfo& info = sdk::info_of(format);
+    if (dtype != info.name) continue;
+    if (dim % info.dim_multiple == 0) return format;
+    throw UsageError(cat("--dim ", dim, " cannot be quantized to ", dtype, ": take a multiple of ", info.dim_multiple));
+  }
+  throw UsageError(cat("--dtype \"", dtype, "\" is not measured: fp32, int8, int4, int2 and fp8 tables are"));
+}
+
 // False: help was printed.
 bool parse_lookup(const std::vector<std::string>& args, LookupBench* b) {
   std::string kernels, passes, dtype;
@@ -107,15 +118,19 @@ bool parse_lookup(const std::vector<std::string>& args, LookupBench* b) {
   add("pooling", po::value(&b->shape.pooling)->default_value(b->shape.pooling), "ids per bag");
   add("index-dist", po::value(&b->shape.index_dist)->default_value(b->shape.index_dist),
       "uniform, or zipf:A with frequent rows scattered over the table");
-  add("dtype", po::value(&dtype)->default_value(kDtype), "of the tables: fp32");
+  add("dtype", po::value(&dtype)->default_value(kFloats),
+      "of the tables: fp32; for forward and limit also int8, int4, int2 and fp8, by kernels that serve \"quant\"");
   add("batches", po::value(&b->shape.batches)->default_value(b->shape.batches), "different batches, in rotation");
   if (!parse(options, args, &b->common)) return false;
   check_positive(b->shape);
   b->shape.alpha();  // refuses --index-dist
-  if (dtype != kDtype) throw UsageError(cat("--dtype \"", dtype, "\" is not measured: only ", kDtype, " tables are"));
+  b->shape.format = format_from(dtype, b->shape.dim);
   if (b->optimizer.name.empty()) throw UsageError("--optimizer is empty: name a fused optimizer");
   b->kernels = text_list("--kernel", kernels);
   for (const std::string& pass : text_list("--pass", passes)) b->passes.push_back(lookup_pass_from(pass));
+  if (b->shape.format && std::count(b->passes.begin(), b->passes.end(), LookupPass::kTrain) > 0) {
+    throw UsageError("--pass train cannot go with --dtype " + dtype + ": quantized tables only infer");
+  }
   return true;
 }
 
@@ -186,7 +201,7 @@ json result_line(const LookupBench& b, const LookupSubject& subject) {
             {"D", b.shape.dim},
             {"B", b.shape.batch},
             {"L", b.shape.pooling},
-            {"dtype", kDtype},
+            {"dtype", b.shape.dtype()},
             {"threads", b.common.threads},
             {"alpha", b.shape.alpha()},
             {"median_us", us.median},

@@ -16,7 +16,7 @@ Lookup open_kernel(const Runtime& runtime, LookupOptions options, const std::str
                    const OptimizerSpec& optimizer) {
   options.kernel = id;
   options.train = !optimizer.name.empty();
-  options.compute_kernel = options.train ? "fused" : "dense";
+  options.compute_kernel = options.row_format ? "quant" : options.train ? "fused" : "dense";
   options.optimizer = optimizer;
   try {
     return Lookup(runtime, std::move(options));
@@ -77,7 +77,7 @@ LookupReference::LookupReference(const Runtime& runtime, const LookupShape& shap
   std::vector<float> row(static_cast<size_t>(shape.dim));
   for (int64_t t = 0; t < shape.tables; ++t) {
     for (int64_t i = 0; i < counts[static_cast<size_t>(t)]; ++i) {
-      start_rows(shape, t, touched_[static_cast<size_t>(t)][static_cast<size_t>(i)], 1, row.data());
+      stored_rows(shape, t, touched_[static_cast<size_t>(t)][static_cast<size_t>(i)], 1, row.data());
       lookup.write_rows(static_cast<int>(t), i, 1, row.data());
     }
   }
@@ -138,7 +138,9 @@ LookupSubject kernel_subject(const Runtime& runtime, const std::string& id, cons
                              const LookupBatches& batches, const OptimizerSpec& optimizer,
                              const LookupReference& reference) {
   const std::vector<int64_t> rows(static_cast<size_t>(shape.tables), shape.rows);
-  const auto lookup = std::make_shared<Lookup>(open_kernel(runtime, lookup_options(shape, rows), id, optimizer));
+  LookupOptions options = lookup_options(shape, rows);
+  options.row_format = shape.format;
+  const auto lookup = std::make_shared<Lookup>(open_kernel(runtime, std::move(options), id, optimizer));
   write_start_rows(shape, *lookup);
   LookupSubject subject;
   subject.kernel = lookup->kernel_id();

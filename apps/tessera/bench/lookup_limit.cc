@@ -11,6 +11,9 @@ namespace {
 
 constexpr int64_t kRowsPerPiece = 1024;
 
+// A row in floats: quantized ones are so many bytes.
+int64_t floats_of(const LookupShape& shape) { return (shape.row_bytes() + 3) / 4; }
+
 // Whole numbers from -8 to 7: float32 sums of them are exact in any order.
 void fill_with_small_integers(Tensor& table, uint64_t seed) {
   data::Random random(seed);
@@ -27,9 +30,9 @@ void fill_with_small_integers(Tensor& table, uint64_t seed) {
 class Gather {
  public:
   Gather(const Runtime& runtime, const LookupShape& shape, const LookupBatches& batches)
-      : runtime_(runtime), dim_(shape.dim), count_(shape.lookups()) {
+      : runtime_(runtime), dim_(floats_of(shape)), count_(shape.lookups()) {
     for (int64_t t = 0; t < shape.tables; ++t) {
-      tables_.push_back(Tensor::empty({shape.rows, shape.dim}));
+      tables_.push_back(Tensor::empty({shape.rows, dim_}));
       fill_with_small_integers(tables_.back(), static_cast<uint64_t>(t));
     }
     const int64_t per_table = shape.batch * shape.pooling;
@@ -37,7 +40,7 @@ class Gather {
       std::vector<const float*> rows;
       rows.reserve(static_cast<size_t>(count_ + kMaxGatherAhead));
       for (int64_t i = 0; i < count_; ++i) {
-        rows.push_back(tables_[static_cast<size_t>(i / per_table)].data<float>() + batch->ids()[i] * shape.dim);
+        rows.push_back(tables_[static_cast<size_t>(i / per_table)].data<float>() + batch->ids()[i] * dim_);
       }
       rows.resize(rows.size() + kMaxGatherAhead, rows.back());
       rows_.push_back(std::move(rows));
@@ -83,7 +86,7 @@ LookupSubject limit_subject(const Runtime& runtime, const LookupShape& shape, co
   subject.kernel = "limit";
   subject.pass = LookupPass::kLimit;
   subject.bytes = static_cast<double>(shape.lookups() * shape.row_bytes());
-  const std::vector<GatherWay> ways = gather_ways(shape.dim);
+  const std::vector<GatherWay> ways = gather_ways(floats_of(shape));
   subject.verified = gather->reads_all(ways);
   for (const GatherWay& how : ways) {
     LookupWay way;

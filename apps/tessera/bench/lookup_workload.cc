@@ -38,7 +38,7 @@ double LookupShape::alpha() const {
 }
 
 double LookupShape::table_bytes() const {
-  return static_cast<double>(tables) * static_cast<double>(rows) * static_cast<double>(dim) * sizeof(float);
+  return static_cast<double>(tables) * static_cast<double>(rows) * static_cast<double>(row_bytes());
 }
 
 LookupBatch::LookupBatch(const LookupShape& shape, Tensor ids)
@@ -104,6 +104,16 @@ void start_rows(const LookupShape& shape, int64_t t, int64_t first, int64_t coun
   table.embedding_dim = shape.dim;
   table.init_range = 1;
   initial_values(table, kRowSeed, first, count, 0, shape.dim, out);
+}
+
+void stored_rows(const LookupShape& shape, int64_t t, int64_t first, int64_t count, float* out) {
+  start_rows(shape, t, first, count, out);
+  if (!shape.format) return;
+  std::vector<char> stored(static_cast<size_t>(shape.row_bytes()));
+  for (int64_t i = 0; i < count; ++i) {
+    sdk::encode_row(*shape.format, out + i * shape.dim, shape.dim, stored.data());
+    sdk::decode_row(*shape.format, stored.data(), shape.dim, out + i * shape.dim);
+  }
 }
 
 Tensor output_gradient(const LookupShape& shape) {

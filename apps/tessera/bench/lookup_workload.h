@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,11 +21,13 @@ struct LookupShape {
   int64_t pooling = 20;  // ids of each bag
   int batches = 16;
   std::string index_dist = "uniform";  // or "zipf:A"
+  std::optional<RowFormat> format;     // of quantized tables; none: fp32
 
   double alpha() const;  // A; 0 for uniform. UsageError for any other text
   int64_t bags() const { return tables * batch; }
   int64_t lookups() const { return bags() * pooling; }  // of a batch
-  int64_t row_bytes() const { return dim * static_cast<int64_t>(sizeof(float)); }
+  int64_t row_bytes() const { return sdk::row_bytes(format.value_or(RowFormat::kFloat32), dim); }
+  const char* dtype() const { return sdk::to_string(format.value_or(RowFormat::kFloat32)); }
   double table_bytes() const;  // of all tables; a double, for any number of them
 };
 
@@ -60,6 +63,9 @@ LookupOptions lookup_options(const LookupShape& shape, const std::vector<int64_t
 
 // The rows [first, first + count) that table t starts with, in [-1, 1), as float32 [count, dim].
 void start_rows(const LookupShape& shape, int64_t t, int64_t first, int64_t count, float* out);
+
+// The same as they are once they were stored: decoded from shape.format.
+void stored_rows(const LookupShape& shape, int64_t t, int64_t first, int64_t count, float* out);
 
 // The gradient of the output, float32 [batch, tables * dim]: positive, so that sums of it cannot cancel.
 Tensor output_gradient(const LookupShape& shape);
