@@ -18,41 +18,46 @@ namespace tessera_cpu {
 namespace HWY_NAMESPACE {
 
 constexpr int64_t kFloatLanes = static_cast<int64_t>(hn::MaxLanes(FloatTag()));
-using ByteTag = hn::Rebind<uint8_t, FloatTag>;
-using IntTag = hn::RebindToSigned<BitsTag>;
-using ByteVector = hn::Vec<ByteTag>;
+
+// As many bytes as D, a tag of floats, has lanes.
+template <class D>
+using BytesOf = hn::Rebind<uint8_t, D>;
 
 // The first n bytes of a block's worth (0 < n < all), 0 behind them. Reads no further.
-HWY_INLINE ByteVector load_some_bytes(const uint8_t* p, int64_t n) {
+template <class D>
+HWY_INLINE hn::Vec<BytesOf<D>> load_some_bytes(const uint8_t* p, int64_t n) {
+  const BytesOf<D> d;
 #if HWY_TARGET == HWY_AVX3
-  return hn::MaskedLoad(hn::FirstN(ByteTag(), static_cast<size_t>(n)), ByteTag(), p);
+  return hn::MaskedLoad(hn::FirstN(d, static_cast<size_t>(n)), d, p);
 #else
   HWY_ALIGN uint8_t buffer[kMaxLanes] = {};
   for (int64_t i = 0; i < n; ++i) buffer[i] = p[i];
-  return hn::Load(ByteTag(), buffer);
+  return hn::Load(d, buffer);
 #endif
 }
 
-// Codes of kBits bits behind a scale and a bias.
-template <int kBits>
+// Codes of kBits bits behind a scale and a bias, in vectors of the tag D_.
+template <int kBits, class D_>
 struct Codes {
+  using D = D_;
   static constexpr bool kScaled = true;
   static constexpr int kVectors = 8 / kBits;
   static constexpr int64_t kHeader = 4;
-  static constexpr int64_t kBlockBytes = kFloatLanes;
+  static constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(D()));
+  static constexpr int64_t kBlockBytes = kLanes;
 
-  static HWY_INLINE void decode(ByteVector bytes, FloatVector* out) {
-    const IntTag d;
+  static HWY_INLINE void decode(hn::Vec<BytesOf<D>> bytes, hn::Vec<D>* out) {
+    const hn::Rebind<int32_t, D> d;
     auto v = hn::PromoteTo(d, bytes);
     HWY_UNROLL(4)
     for (int k = 0; k < kVectors; ++k) {
-      out[k] = hn::ConvertTo(FloatTag(), k + 1 < kVectors ? hn::And(v, hn::Set(d, (1 << kBits) - 1)) : v);
+      out[k] = hn::ConvertTo(D(), k + 1 < kVectors ? hn::And(v, hn::Set(d, (1 << kBits) - 1)) : v);
       v = hn::ShiftRight<kBits % 8>(v);
     }
   }
-  static HWY_INLINE void load(const uint8_t* p, FloatVector* out) { decode(hn::LoadU(ByteTag(), p), out); }
-  static HWY_INLINE void load_some(const uint8_t* p, int64_t bytes, FloatVector* out) {
-    decode(load_some_bytes(p, bytes), out);
+  static HWY_INLINE void load(const uint8_t* p, hn::Vec<D>* out) { decode(hn::LoadU(BytesOf<D>(), p), out); }
+  static HWY_INLINE void load_some(const uint8_t* p, int64_t bytes, hn::Vec<D>* out) {
+    decode(load_some_bytes<D>(p, bytes), out);
   }
 };
 
@@ -60,9 +65,11 @@ struct Codes {
 template <class Row>
 struct Values {
   using Element = typename Row::Element;
+  using D = FloatTag;
   static constexpr bool kScaled = false;
   static constexpr int kVectors = 1;
   static constexpr int64_t kHeader = 0;
+  static constexpr int64_t kLanes = kFloatLanes;
   static constexpr int64_t kBlockBytes = kFloatLanes * static_cast<int64_t>(sizeof(Element));
 
   static HWY_INLINE void load(const uint8_t* p, FloatVector* out) { load_some(p, kBlockBytes, out); }
@@ -76,22 +83,24 @@ struct Values {
 
 // Sign, 4 exponent bits with bias 7, 3 mantissa bits: moved to where float32 has them, and the bias by 2^120.
 struct Eights {
+  using D = FloatTag;
   static constexpr bool kScaled = false;
   static constexpr int kVectors = 1;
   static constexpr int64_t kHeader = 0;
+  static constexpr int64_t kLanes = kFloatLanes;
   static constexpr int64_t kBlockBytes = kFloatLanes;
 
-  static HWY_INLINE void decode(ByteVector bytes, FloatVector* out) {
-    const IntTag d;
+  static HWY_INLINE void decode(hn::Vec<BytesOf<D>> bytes, FloatVector* out) {
+    const hn::RebindToSigned<BitsTag> d;
     const auto v = hn::PromoteTo(d, bytes);
     const auto sign = hn::ShiftLeft<24>(hn::And(v, hn::Set(d, 0x80)));
     const auto magnitude = hn::ShiftLeft<20>(hn::And(v, hn::Set(d, 0x7f)));
-    const auto scaled = hn::Mul(hn::BitCast(FloatTag(), magnitude), hn::Set(FloatTag(), 0x1p120f));
-    out[0] = hn::Or(scaled, hn::BitCast(FloatTag(), sign));
+    const auto scaled = hn::Mul(hn::BitCast(D(), magnitude), hn::Set(D(), 0x1p120f));
+    out[0] = hn::Or(scaled, hn::BitCast(D(), sign));
   }
-  static HWY_INLINE void load(const uint8_t* p, FloatVector* out) { decode(hn::LoadU(ByteTag(), p), out); }
+  static HWY_INLINE void load(const uint8_t* p, FloatVector* out) { decode(hn::LoadU(BytesOf<D>(), p), out); }
   static HWY_INLINE void load_some(const uint8_t* p, int64_t bytes, FloatVector* out) {
-    decode(load_some_bytes(p, bytes), out);
+    decode(load_some_bytes<D>(p, bytes), out);
   }
 };
 
@@ -127,16 +136,17 @@ struct StoredBag {
 
 // kBlocks decoded blocks, in the order of their elements, to columns [col, col + count) of the output.
 template <class Rows, int kBlocks>
-HWY_INLINE void store_sums(Storage storage, const FloatVector* sums, void* output, int64_t col, int64_t count) {
-  const FloatTag d;
-  constexpr int64_t kAll = kBlocks * Rows::kVectors * kFloatLanes;
+HWY_INLINE void store_sums(Storage storage, const hn::Vec<typename Rows::D>* sums, void* output, int64_t col,
+                           int64_t count) {
+  const typename Rows::D d;
+  constexpr int64_t kAll = kBlocks * Rows::kVectors * Rows::kLanes;
   HWY_ALIGN float buffer[kAll];
   const bool direct = storage == Storage::kFloat32 && count == kAll;
   float* const to = direct ? static_cast<float*>(output) + col : buffer;
   HWY_UNROLL(16)
   for (int b = 0; b < kBlocks; ++b) {
-    const FloatVector* v = sums + b * Rows::kVectors;
-    float* const at = to + b * Rows::kVectors * kFloatLanes;
+    const auto* v = sums + b * Rows::kVectors;
+    float* const at = to + b * Rows::kVectors * Rows::kLanes;
     if constexpr (Rows::kVectors == 1) {
       hn::StoreU(v[0], d, at);
     } else if constexpr (Rows::kVectors == 2) {
@@ -157,12 +167,13 @@ HWY_INLINE void store_sums(Storage storage, const FloatVector* sums, void* outpu
 // `count` elements.
 template <class Rows, class Id, int kBlocks, bool kSome = false>
 HWY_INLINE void pool_blocks(const StoredPool& pool, const StoredBag& bag, int64_t prefetch_end, int64_t first,
-                            int64_t bytes = 0, int64_t count = kBlocks * Rows::kVectors * kFloatLanes) {
-  const FloatTag d;
+                            int64_t bytes = 0, int64_t count = kBlocks * Rows::kVectors * Rows::kLanes) {
+  using Vector = hn::Vec<typename Rows::D>;
+  const typename Rows::D d;
   constexpr int kSums = kBlocks * Rows::kVectors;
   const Id* const ids = static_cast<const Id*>(pool.ids);
   const int64_t data_bytes = pool.data_bytes;
-  FloatVector sums[kSums];
+  Vector sums[kSums];
   HWY_UNROLL(16)
   for (int k = 0; k < kSums; ++k) sums[k] = hn::Zero(d);
   for (int64_t p = bag.begin; p < bag.end; ++p) {
@@ -173,8 +184,8 @@ HWY_INLINE void pool_blocks(const StoredPool& pool, const StoredBag& bag, int64_
     const auto* const row =
         reinterpret_cast<const uint8_t*>(pool.table) + static_cast<int64_t>(ids[p]) * pool.row_bytes;
     const float weight = pool.weights == nullptr ? 1.0f : pool.weights[p];
-    FloatVector scale = hn::Set(d, weight);
-    FloatVector bias = hn::Zero(d);
+    Vector scale = hn::Set(d, weight);
+    Vector bias = hn::Zero(d);
     if constexpr (Rows::kScaled) {
       const ScaleBias both = scale_bias_of(row);
       scale = hn::Set(d, weight * both.scale);
@@ -183,7 +194,7 @@ HWY_INLINE void pool_blocks(const StoredPool& pool, const StoredBag& bag, int64_
     const uint8_t* const data = row + Rows::kHeader + first * Rows::kBlockBytes;
     HWY_UNROLL(16)
     for (int b = 0; b < kBlocks; ++b) {
-      FloatVector x[Rows::kVectors];
+      Vector x[Rows::kVectors];
       if constexpr (kSome) {
         Rows::load_some(data, bytes, x);
       } else {
@@ -191,7 +202,7 @@ HWY_INLINE void pool_blocks(const StoredPool& pool, const StoredBag& bag, int64_
       }
       HWY_UNROLL(4)
       for (int k = 0; k < Rows::kVectors; ++k) {
-        FloatVector& sum = sums[b * Rows::kVectors + k];
+        Vector& sum = sums[b * Rows::kVectors + k];
         if constexpr (Rows::kScaled) sum = hn::Add(sum, bias);
         sum = hn::MulAdd(scale, x[k], sum);
       }
@@ -201,13 +212,13 @@ HWY_INLINE void pool_blocks(const StoredPool& pool, const StoredBag& bag, int64_
     HWY_UNROLL(16)
     for (int k = 0; k < kSums; ++k) sums[k] = hn::Mul(sums[k], hn::Set(d, bag.factor));
   }
-  store_sums<Rows, kBlocks>(pool.storage, sums, bag.output, first * Rows::kVectors * kFloatLanes, count);
+  store_sums<Rows, kBlocks>(pool.storage, sums, bag.output, first * Rows::kVectors * Rows::kLanes, count);
 }
 
 // All columns of one bag, whatever their number.
 template <class Rows, class Id>
 HWY_INLINE void pool_any_blocks(const StoredPool& pool, const StoredBag& bag) {
-  constexpr int64_t kPerBlock = Rows::kVectors * kFloatLanes;
+  constexpr int64_t kPerBlock = Rows::kVectors * Rows::kLanes;
   const int64_t bytes = pool.data_bytes - Rows::kHeader;
   const int64_t whole = bytes / Rows::kBlockBytes;
   int64_t block = 0;
@@ -246,7 +257,7 @@ template <class Rows, class Id>
 StoredPoolFunction stored_for_dim(int64_t dim) {
   // Without masks it is the portable variant: there for correctness, not worth code for every dim.
   if constexpr (TESSERA_MASKS_AND_HALF != 0 && Rows::kScaled) {
-    constexpr int64_t kPerBlock = Rows::kVectors * kFloatLanes;
+    constexpr int64_t kPerBlock = Rows::kVectors * Rows::kLanes;
     constexpr int kMost = kFloatLanes == 16 ? 16 : 8;  // vectors that stay in registers
     const int64_t blocks = dim % kPerBlock == 0 ? dim / kPerBlock : 0;
     if (blocks == 1) return pool_stored<Rows, Id, 1>;
@@ -262,6 +273,19 @@ StoredPoolFunction stored_for_dim(int64_t dim) {
   }
   return pool_stored<Rows, Id, 0>;
 }
+// Rows of less than a block: in one of half the width where they fill it.
+template <int kBits, class Id>
+StoredPoolFunction codes_for_dim(int64_t dim) {
+  using Narrow = Codes<kBits, hn::Half<FloatTag>>;
+  if constexpr (TESSERA_MASKS_AND_HALF != 0) {
+    if (dim == Narrow::kVectors * Narrow::kLanes) return pool_stored<Narrow, Id, 1>;
+  }
+  return stored_for_dim<Codes<kBits, FloatTag>, Id>(dim);
+}
+template <int kBits>
+StoredPoolFunction codes_for_ids(bool wide_ids, int64_t dim) {
+  return wide_ids ? codes_for_dim<kBits, int64_t>(dim) : codes_for_dim<kBits, int32_t>(dim);
+}
 template <class Rows>
 StoredPoolFunction stored_for_ids(bool wide_ids, int64_t dim) {
   return wide_ids ? stored_for_dim<Rows, int64_t>(dim) : stored_for_dim<Rows, int32_t>(dim);
@@ -269,11 +293,11 @@ StoredPoolFunction stored_for_ids(bool wide_ids, int64_t dim) {
 StoredPoolFunction choose_quant_pool(sdk::RowFormat format, bool wide_ids, int64_t dim) {
   switch (format) {
     case sdk::RowFormat::kInt8:
-      return stored_for_ids<Codes<8>>(wide_ids, dim);
+      return codes_for_ids<8>(wide_ids, dim);
     case sdk::RowFormat::kInt4:
-      return stored_for_ids<Codes<4>>(wide_ids, dim);
+      return codes_for_ids<4>(wide_ids, dim);
     case sdk::RowFormat::kInt2:
-      return stored_for_ids<Codes<2>>(wide_ids, dim);
+      return codes_for_ids<2>(wide_ids, dim);
     case sdk::RowFormat::kFloat16:
       return stored_for_ids<Values<Half>>(wide_ids, dim);
     case sdk::RowFormat::kFloat8:
