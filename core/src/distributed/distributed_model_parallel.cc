@@ -50,6 +50,7 @@ std::string describe(const std::string& table, const ParameterConstraints& c) {
   describe(out, "pooling_factors", c.pooling_factors, usual.pooling_factors);
   describe(out, "num_poolings", c.num_poolings, usual.num_poolings);
   describe(out, "batch_sizes", c.batch_sizes, usual.batch_sizes);
+  describe(out, "zipf_exponent", std::vector{c.zipf_exponent}, {usual.zipf_exponent});
   if (c.is_weighted) out << " weighted;";
   out << '\n';
   return out.str();
@@ -60,7 +61,8 @@ std::string describe(const std::vector<PlannerModule>& modules, const PlannerOpt
   std::string text =
       cat("world size ", options.topology.world_size, ", ", options.topology.local_world_size, " per host, ",
           options.topology.compute_device, "\nbatch size ", options.batch_size, "\nsearch ",
-          static_cast<int>(options.search), options.torchrec_limits ? " within TorchRec's limits" : "", '\n');
+          static_cast<int>(options.search), options.torchrec_limits ? " within TorchRec's limits" : "", "\ncost model ",
+          options.cost_model, '\n');
   for (const PlannerModule& m : modules) {
     text += describe(m);
     for (const EmbeddingBagConfig& t : m.tables) {
