@@ -116,6 +116,8 @@ void Engine::lost(Peer& peer, const Op& op, int error) {
   do {
     read_control(peer, op, error);
     if (peer.left) {
+      // Whoever left may have done so because of another, whose word is here, too.
+      for (Peer& other : peers_) read_control(other, op, 0);
       fail(TSR_ABORTED,
            "tcp: " + rank_text(peer.name) + " closed its group before " + name_of(op.header) + " was done");
     }

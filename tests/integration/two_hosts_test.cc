@@ -134,8 +134,9 @@ TEST_F(OnTwoHosts, OverASlowLinkTableRowWiseBeatsRowWise) {
   const TwoHosts hosts("20mbit");
   SKIP_WITHOUT(hosts);
   Arguments wide = {"--max-steps", "3"};
-  for (const char* value : {"model.embedding_dim=128", "model.bottom_mlp=[128]", "data.rows=[5000,5000,5000,5000]",
-                            "data.index_dist=uniform", "data.pooling=16", "data.batch=256", "data.test_samples=8"}) {
+  for (const char* value :
+       {"model.embedding_dim=128", "model.bottom_mlp=[128]", "data.rows=[5000,5000,5000,5000]",
+        "data.index_dist=uniform", "data.pooling=16", "data.batch=256", "data.samples=1280", "data.test_samples=8"}) {
     wide.insert(wide.end(), {"--set", value});
   }
   const auto trained = [&](const char* type) {
