@@ -40,16 +40,18 @@ Machine typical_cpu() {
   m.inter_host =
       LinkFigures{"tcp", 2, Curve({{64, 40 * kUs}, {4 * kKib, 45 * kUs}, {64 * kKib, 100 * kUs}, {kMib, 1000 * kUs}}),
                   Curve({{64, 40 * kUs}, {4 * kKib, 45 * kUs}, {64 * kKib, 110 * kUs}, {kMib, 1100 * kUs}})};
-  m.route = stage(2000, 60, 1, 0.4, 6, 0);
-  m.unpack = stage(1500, 30, 1.5, 0.5, 0, 0);
-  m.combine = stage(500, 20, 3, 0, 0, 0.06);
-  m.split = stage(300, 20, 3, 0, 0, 0.06);
+  m.route = stage(580, 44, 1.2, 0.5, 7.6, 0);
+  m.unpack = stage(260, 10, 0.8, 0.7, 0, 0);
+  m.combine = stage(95, 10, 1.3, 0, 0, 0.035);
+  m.split = stage(75, 2, 1.0, 0, 0, 0.035);
   m.copy = stage(300, 0, 0, 0, 0, 0.03);
-  m.replica = stage(2000, 0, 20, 0, 0, 0.25);
-  m.dense.layer_forward = Curve({{1e4, 3 * kUs}, {1e6, 15 * kUs}, {1e8, 800 * kUs}});
-  m.dense.layer_backward = Curve({{1e4, 6 * kUs}, {1e6, 30 * kUs}, {1e8, 1700 * kUs}});
-  m.dense.interaction_forward = Curve({{1e4, 3 * kUs}, {1e6, 100 * kUs}});
-  m.dense.interaction_backward = Curve({{1e4, 4 * kUs}, {1e6, 150 * kUs}});
+  m.replica = stage(500, 0, 23, 0, 0, 0.02);
+  m.dense.layer_forward =
+      Curve({{8.2e3, 1.3 * kUs}, {1.3e5, 2.1 * kUs}, {5.2e5, 4.4 * kUs}, {4.2e6, 22 * kUs}, {1.3e8, 720 * kUs}});
+  m.dense.layer_backward =
+      Curve({{8.2e3, 1.3 * kUs}, {1.3e5, 2.5 * kUs}, {5.2e5, 6 * kUs}, {4.2e6, 36 * kUs}, {1.3e8, 1400 * kUs}});
+  m.dense.interaction_forward = Curve({{3200, 1.1 * kUs}, {2e5, 15 * kUs}, {3e6, 90 * kUs}, {1.2e7, 290 * kUs}});
+  m.dense.interaction_backward = Curve({{3200, 1.3 * kUs}, {2e5, 15 * kUs}, {3e6, 180 * kUs}, {1.2e7, 360 * kUs}});
   m.dense.update = stage(500, 150, 0, 0, 0, 0.1);
   return m;
 }
