@@ -1,0 +1,124 @@
+// Runs a fuzz target without libFuzzer: on every file of a corpus, then on so many mutations of these, always the same
+// ones. What a sanitizer or the target finds ends the process; the input is left in crash-input of the working folder.
+//   fuzz_driver CORPUS MUTATIONS SECONDS
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <string>
+#include <vector>
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+
+namespace {
+
+using Bytes = std::vector<uint8_t>;
+
+std::vector<Bytes> read_corpus(const std::string& folder) {
+  std::vector<std::filesystem::path> paths;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) paths.push_back(entry.path());
+  std::sort(paths.begin(), paths.end());
+  std::vector<Bytes> corpus;
+  for (const auto& path : paths) {
+    std::ifstream in(path, std::ios::binary);
+    corpus.emplace_back(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
+  }
+  return corpus;
+}
+
+class Mutator {
+ public:
+  explicit Mutator(const std::vector<Bytes>& corpus) : corpus_(corpus) {}
+
+  Bytes next() {
+    Bytes bytes = corpus_[below(corpus_.size())];
+    for (size_t n = 1 + below(6); n > 0; --n) change(bytes);
+    return bytes;
+  }
+
+ private:
+  size_t below(size_t n) { return n == 0 ? 0 : static_cast<size_t>(random_() % n); }
+
+  void change(Bytes& bytes) {
+    static constexpr const char* kWords[] = {"-1",
+                                             "1e308",
+                                             "null",
+                                             "[",
+                                             "]",
+                                             "{",
+                                             "}",
+                                             "\"",
+                                             ",",
+                                             ":",
+                                             "18446744073709551615",
+                                             "\"binary_data_size\":8",
+                                             "\"shape\":[0]",
+                                             "\\u0000",
+                                             "0.5",
+                                             "true"};
+    const auto at = bytes.begin() + static_cast<std::ptrdiff_t>(below(bytes.size() + 1));
+    switch (below(6)) {
+      case 0:
+        if (at != bytes.end()) *at = static_cast<uint8_t>(random_());
+        break;
+      case 1:
+        if (at != bytes.end()) *at ^= static_cast<uint8_t>(1u << below(8));
+        break;
+      case 2:
+        bytes.erase(at, at + static_cast<std::ptrdiff_t>(below(static_cast<size_t>(bytes.end() - at) + 1) % 16));
+        break;
+      case 3: {
+        const std::string word = kWords[below(std::size(kWords))];
+        bytes.insert(at, word.begin(), word.end());
+        break;
+      }
+      case 4: {  // a piece of another input
+        const Bytes& other = corpus_[below(corpus_.size())];
+        const size_t first = below(other.size()), n = below(std::min<size_t>(other.size() - first, 64) + 1);
+        bytes.insert(at, other.begin() + static_cast<std::ptrdiff_t>(first),
+                     other.begin() + static_cast<std::ptrdiff_t>(first + n));
+        break;
+      }
+      default:
+        bytes.resize(static_cast<size_t>(at - bytes.begin()));
+    }
+  }
+
+  const std::vector<Bytes>& corpus_;
+  std::mt19937_64 random_{20240131};
+};
+
+void run(const Bytes& bytes) {
+  std::ofstream("crash-input", std::ios::binary)
+      .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 4) {
+    std::fprintf(stderr, "usage: fuzz_driver CORPUS MUTATIONS SECONDS\n");
+    return 2;
+  }
+  const std::vector<Bytes> corpus = read_corpus(argv[1]);
+  if (corpus.empty()) {
+    std::fprintf(stderr, "%s holds no inputs\n", argv[1]);
+    return 2;
+  }
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(std::atoll(argv[3]));
+  for (const Bytes& bytes : corpus) run(bytes);
+  Mutator mutator(corpus);
+  long long done = 0;
+  for (const long long all = std::atoll(argv[2]); done < all && std::chrono::steady_clock::now() < end; ++done) {
+    run(mutator.next());
+  }
+  std::filesystem::remove("crash-input");
+  std::printf("%zu inputs of the corpus, %lld mutations\n", corpus.size(), done);
+  return 0;
+}

@@ -1,0 +1,232 @@
+// `tessera serve` as a program: every answer is what the model predicts in this process, before, while and after models
+// are exchanged; signals; wrong use.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <fstream>
+
+#include "served_model.h"
+
+namespace tessera::serve {
+namespace {
+
+using ::testing::HasSubstr;
+using namespace std::chrono_literals;
+using nlohmann::json;
+using test::OwnInput;
+using test::Program;
+
+std::vector<std::string> command(const ServedModel& model, std::vector<std::string> more = {}) {
+  std::vector<std::string> all{test::tessera_path(), "serve", "--model", model.link(), "--port", "0"};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+// Clients that ask and check until they are told to stop.
+class Clients {
+ public:
+  Clients(ServedModel& model, int port, int n) : model_(model), port_(port) {
+    for (int i = 0; i < n; ++i) threads_.emplace_back([this, i] { ask(static_cast<uint32_t>(i)); });
+  }
+  ~Clients() { stop(); }
+  void stop() {
+    stop_ = true;
+    for (std::thread& t : threads_) t.join();
+    threads_.clear();
+  }
+  // Until so many answers have come in all; false after 60 s.
+  bool wait_for(int answers) const {
+    for (int i = 0; i < 6000 && answers_ < answers; ++i) std::this_thread::sleep_for(10ms);
+    return answers_ >= answers;
+  }
+  int answers() const { return answers_; }
+  std::string wrong() {
+    const std::lock_guard lock(mutex_);
+    return wrong_;
+  }
+
+ private:
+  void ask(uint32_t seed) {
+    Client client(port_);
+    while (!stop_) {
+      OwnInput input(model_.predictor().model(), 1 + seed % 5, seed);
+      seed += 100;
+      const Reply reply = client.ask(Client::post(kSmall, json_request(model_.predictor().model(), input)));
+      if (const std::string wrong = model_.wrong_with(reply, input); !wrong.empty()) {
+        const std::lock_guard lock(mutex_);
+        wrong_ = wrong;
+        return;
+      }
+      ++answers_;
+    }
+  }
+
+  ServedModel& model_;
+  const int port_;
+  std::atomic<bool> stop_{false};
+  std::atomic<int> answers_{0};
+  std::mutex mutex_;
+  std::string wrong_;
+  std::vector<std::thread> threads_;
+};
+
+TEST(ServeProgram, EveryAnswerIsTheModelsAndModelsAreExchangedInPassing) {
+  ServedModel model;
+  Program program(command(model, {"--max-batch", "16", "--workers", "2", "--deadline-ms", "30000"}));
+  const int port = port_of(program);
+  ASSERT_NE(port, 0);
+  Clients clients(model, port, 6);
+  ASSERT_TRUE(clients.wait_for(200)) << clients.wrong();
+  model.exchange();
+  ASSERT_EQ(kill(program.pid(), SIGHUP), 0);
+  const std::string second = model.predictor(1).model().version;
+  for (int i = 0; i < 1000 && program.output().find("\"event\":\"model_loaded\"") == std::string::npos; ++i) {
+    std::this_thread::sleep_for(10ms);
+  }
+  ASSERT_TRUE(clients.wait_for(clients.answers() + 100)) << clients.wrong();
+  EXPECT_EQ(json::parse(Client(port).ask(Client::get("/v2/models/small")).body)["versions"], json({second}));
+  EXPECT_EQ(json::parse(Client(port).ask(Client::post("/admin/reload", "")).body)["version"], second);
+  clients.stop();
+  EXPECT_EQ(clients.wrong(), "");
+  ASSERT_EQ(kill(program.pid(), SIGTERM), 0);
+  EXPECT_EQ(program.wait(30), 0);
+  EXPECT_THAT(program.output(), HasSubstr("\"event\":\"ended\""));
+}
+
+TEST(ServeProgram, BadSamplesAreNamedAndADamagedSuccessorIsNotServed) {
+  ServedModel model;
+  Program program(command(model, {"--name", "shown", "--log-level", "debug"}));
+  const int port = port_of(program);
+  ASSERT_NE(port, 0);
+  OwnInput input(model.predictor().model(), 3, 1);
+  input.values[2] = {1, 999};
+  input.lengths[2] = {0, 1, 1};
+  Client client(port);
+  const Reply bad = client.ask(Client::post("/v2/models/shown/infer", json_request(model.predictor().model(), input)));
+  EXPECT_EQ(bad.status, 400);
+  EXPECT_THAT(bad.body, HasSubstr("sample 2: id 999"));
+  EXPECT_THAT(client.ask(Client::get("/metrics")).body, HasSubstr("tessera_bad_ids_total{table=\"user\"} 1\n"));
+  std::filesystem::remove_all(model.file("second"));
+  std::filesystem::create_directory(model.file("second"));
+  model.exchange();
+  const Reply reload = client.ask(Client::post("/admin/reload", ""));
+  EXPECT_EQ(reload.status, 500);
+  EXPECT_THAT(reload.body, HasSubstr("error"));
+  EXPECT_EQ(client.ask(Client::get("/v2/models/shown/ready")).status, 200);
+  ASSERT_EQ(kill(program.pid(), SIGINT), 0);
+  EXPECT_EQ(program.wait(30), 0);
+}
+
+TEST(ServeProgram, WrongUseIsOneSentence) {
+  ServedModel model;
+  Program program(command(model));
+  const int port = port_of(program);
+  const std::string here = model.link();
+  const std::string no_pem = model.file("no.pem");
+  std::ofstream(no_pem) << "x\n";
+  struct Case {
+    std::vector<std::string> args;
+    std::string sentence;
+  };
+  const std::vector<Case> cases = {
+      {{}, "--model DIR is needed"},
+      {{"--model", model.file("absent")}, "absent"},
+      {{"--model", here, "--port", "70000"}, "--port takes a number from 0 to 65535, not 70000"},
+      {{"--model", here, "--port", "x"}, "'x'"},
+      {{"--model", here, "--port", std::to_string(port)}, "Address already in use; choose another --port"},
+      {{"--model", here, "--host", "nowhere.example"}, "is no numeric address"},
+      {{"--model", here, "--max-batch", "0"}, "--max-batch takes a number from 1 to"},
+      {{"--model", here, "--log-level", "loud"}, "--log-level takes error, warning, info or debug, not \"loud\""},
+      {{"--model", here, "--tls-cert", no_pem}, "--tls-cert and --tls-key are given together or not at all"},
+      {{"--model", here, "--port", "0", "--tls-cert", no_pem, "--tls-key", no_pem}, "no.pem"},
+      {{"--model", here, "--plan", model.file("absent")}, "--plan: cannot read"},
+      {{"--model", here, "--colour", "red"}, "see tessera serve --help"},
+  };
+  for (auto [args, sentence] : cases) {
+    args.insert(args.begin(), "serve");
+    const test::Finished f = test::run_tessera(args, 60);
+    EXPECT_NE(f.status, 0) << sentence;
+    EXPECT_THAT(f.output, HasSubstr(sentence));
+    EXPECT_EQ(std::count(f.output.begin(), f.output.end(), '\n'), 1) << f.output;
+  }
+  const test::Finished help = test::run_tessera({"serve", "--help"});
+  EXPECT_EQ(help.status, 0);
+  EXPECT_THAT(help.output, HasSubstr("--max-wait-us"));
+}
+
+// Sockets, a file and the expected answer for tools that ask from outside.
+struct Outside {
+  explicit Outside(ServedModel& model) : input(model.predictor().model(), 2, 7) {
+    std::ofstream(model.file("request.json")) << json_request(model.predictor().model(), input);
+    const json outputs = {{{"name", "score"}, {"data", test::scores_of(model.predictor(), input.view())}}};
+    std::ofstream(model.file("response.json")) << json{{"outputs", outputs}}.dump();
+  }
+  OwnInput input;
+};
+
+int64_t resident_bytes(int port) {
+  const std::string text = Client(port).ask(Client::get("/metrics", "Connection: close\r\n")).body;
+  const std::string name = "\nprocess_resident_memory_bytes ";
+  const size_t at = text.find(name);
+  return at == std::string::npos ? 0 : std::atoll(text.c_str() + at + name.size());
+}
+
+// `seconds` of load from wrk: no answer wrong or lost, memory stays.
+void load(int connections, int seconds) {
+  if (std::system("wrk --version >/dev/null 2>&1; [ $? -ne 127 ]") != 0)
+    GTEST_SKIP() << "SKIPPED: wrk is not installed";
+  ServedModel model;
+  const Outside outside(model);
+  Program program(command(model, {"--deadline-ms", "60000", "--log-level", "warning"}));
+  const int port = port_of(program);
+  ASSERT_NE(port, 0);
+  const auto run = [&](int for_seconds) {
+    const std::string url = cat("http://127.0.0.1:", port, kSmall);
+    return test::run_program(
+        {"/usr/bin/env", "wrk", "-t2", cat("-c", connections), cat("-d", for_seconds, "s"), "--latency", "--timeout",
+         "60s", "-s", std::string(TESSERA_SOURCE_DIR) + "/tests/serve/load.lua", url, "--", model.file("request.json"),
+         model.file("response.json")},
+        for_seconds + 120);
+  };
+  run(1);  // warm
+  const int64_t before = resident_bytes(port);
+  const test::Finished f = run(seconds);
+  std::cout << f.output;
+  EXPECT_EQ(f.status, 0);
+  EXPECT_THAT(f.output, HasSubstr("wrong: 0, lost: 0"));
+  EXPECT_THAT(f.output, ::testing::Not(HasSubstr("answers: 0,")));
+  const int64_t after = resident_bytes(port);
+  EXPECT_GT(before, 0);
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+  EXPECT_LT(after - before, 16 << 20) << "bytes before: " << before;
+#endif
+  ASSERT_EQ(kill(program.pid(), SIGTERM), 0);
+  EXPECT_EQ(program.wait(60), 0);
+}
+
+TEST(ServeProgram, Load) { load(16, 2); }
+TEST(Long, LoadOfAMinute) { load(64, 60); }
+
+TEST(Long, TritonClient) {
+  ServedModel model;
+  const std::string venv = model.file("venv");
+  if (std::system(("python3 -m venv " + venv + " >/dev/null 2>&1 && timeout 240 " + venv +
+                   "/bin/pip install -q --retries 1 'tritonclient[http]' >/dev/null 2>&1")
+                      .c_str()) != 0) {
+    GTEST_SKIP() << "SKIPPED: tritonclient cannot be installed (no network?)";
+  }
+  const Outside outside(model);
+  Program program(command(model, {"--deadline-ms", "60000"}));
+  const int port = port_of(program);
+  ASSERT_NE(port, 0);
+  const test::Finished f =
+      test::run_program({venv + "/bin/python", std::string(TESSERA_SOURCE_DIR) + "/tests/serve/triton_client.py",
+                         cat("127.0.0.1:", port), "small", model.file("request.json"), model.file("response.json")},
+                        120);
+  EXPECT_EQ(f.status, 0) << f.output;
+  EXPECT_THAT(f.output, HasSubstr("tritonclient: every answer is right"));
+}
+
+}  // namespace
+}  // namespace tessera::serve

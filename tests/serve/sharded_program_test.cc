@@ -1,0 +1,147 @@
+// `tessera launch -n 2 -- tessera serve`: tables on two ranks, ranks that are killed, stopped and started again.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "served_model.h"
+#include "spawn.h"
+
+namespace tessera::serve {
+namespace {
+
+using ::testing::HasSubstr;
+using namespace std::chrono_literals;
+using nlohmann::json;
+using test::OwnInput;
+using test::Program;
+
+// The process of a rank among the launcher's children; 0 while there is none.
+pid_t rank_process(pid_t launcher, int rank) {
+  std::ifstream in(cat("/proc/", launcher, "/task/", launcher, "/children"));
+  const std::string wanted = cat("RANK=", rank);
+  for (pid_t pid = 0; in >> pid;) {
+    std::istringstream environment(test::contents(cat("/proc/", pid, "/environ")));
+    for (std::string entry; std::getline(environment, entry, '\0');) {
+      if (entry == wanted) return pid;
+    }
+  }
+  return 0;
+}
+
+class ShardedServer {
+ public:
+  explicit ShardedServer(std::vector<std::string> more = {})
+      : port_(cli::free_port()), program_(command(std::move(more))) {
+    EXPECT_EQ(port_of(program_), port_);
+  }
+
+  ServedModel& model() { return model_; }
+  Program& program() { return program_; }
+  Reply ask(uint32_t seed) {
+    OwnInput input(model_.predictor().model(), 4, seed);
+    Client client(port_);
+    if (!client.connected()) return {};
+    const Reply reply = client.ask(Client::post(kSmall, json_request(model_.predictor().model(), input)));
+    if (reply.status == 200) {
+      EXPECT_EQ(model_.wrong_with(reply, input), "");
+    }
+    return reply;
+  }
+  Reply post(const std::string& target) { return Client(port_).ask(Client::post(target, "")); }
+
+  // Asks until the answer is 200 again; until then 503, or nothing where rank 0 itself is gone. False after 90 s.
+  bool recovers(bool rank_0_is_gone = false) {
+    const auto end = std::chrono::steady_clock::now() + 90s;
+    for (uint32_t seed = 1; std::chrono::steady_clock::now() < end; ++seed) {
+      const Reply reply = ask(seed);
+      if (reply.status == 200) return true;
+      EXPECT_TRUE(reply.status == 503 || (rank_0_is_gone && reply.status == 0)) << reply.status << reply.body;
+      std::this_thread::sleep_for(20ms);
+    }
+    return false;
+  }
+  void signal_rank(int rank, int signal) { kill(rank_process(program_.pid(), rank), signal); }
+
+ private:
+  std::vector<std::string> command(std::vector<std::string> more) const {
+    std::vector<std::string> all{test::tessera_path(),
+                                 "launch",
+                                 "-n",
+                                 "2",
+                                 "--restarts",
+                                 "5",
+                                 "--grace",
+                                 "20",
+                                 "--",
+                                 test::tessera_path(),
+                                 "serve",
+                                 "--model",
+                                 model_.link(),
+                                 "--port",
+                                 std::to_string(port_),
+                                 "--backend",
+                                 "tcp",
+                                 "--rank-timeout-s",
+                                 "4"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+
+  ServedModel model_;
+  const int port_;
+  Program program_;
+};
+
+TEST(ShardedServe, AnswersReloadsAndEnds) {
+  ShardedServer server;
+  for (uint32_t seed = 1; seed < 30; ++seed) ASSERT_EQ(server.ask(seed).status, 200) << server.program().output();
+  server.model().exchange();
+  const Reply reload = server.post("/admin/reload");
+  EXPECT_EQ(reload.status, 200) << reload.body << server.program().output();
+  EXPECT_EQ(json::parse(reload.body)["version"], server.model().predictor(1).model().version);
+  for (uint32_t seed = 1; seed < 30; ++seed) ASSERT_EQ(server.ask(seed).status, 200);
+  kill(server.program().pid(), SIGTERM);
+  EXPECT_EQ(server.program().wait(60), 128 + SIGTERM) << "the launcher's own status";
+  EXPECT_THAT(server.program().output(), HasSubstr("\"event\":\"ended\""));
+  EXPECT_THAT(server.program().output(), HasSubstr("\"event\":\"shards_unloaded\""));
+  EXPECT_THAT(server.program().output(), ::testing::Not(HasSubstr("was killed by signal")));
+}
+
+TEST(ShardedServe, AKilledRankIs503UntilItIsBack) {
+  ShardedServer server;
+  ASSERT_EQ(server.ask(1).status, 200);
+  server.signal_rank(1, SIGKILL);
+  ASSERT_TRUE(server.recovers()) << server.program().output();
+  EXPECT_THAT(server.program().output(), HasSubstr("starting it again"));
+  server.signal_rank(0, SIGKILL);
+  ASSERT_TRUE(server.recovers(true)) << server.program().output();
+}
+
+TEST(ShardedServe, AStoppedRankIs503WithinTheDeadline) {
+  ShardedServer server({"--deadline-ms", "700"});
+  ASSERT_TRUE(server.recovers());
+  server.signal_rank(1, SIGSTOP);
+  const Reply reply = server.ask(2);
+  EXPECT_EQ(reply.status, 503) << reply.body;
+  EXPECT_EQ(reply.headers.at("retry-after"), "1");
+  server.signal_rank(1, SIGCONT);
+  ASSERT_TRUE(server.recovers()) << server.program().output();
+}
+
+TEST(ShardedServe, ADamagedModelEndsAllRanksWithItsName) {
+  ServedModel model;
+  std::filesystem::remove_all(model.file("first"));
+  std::filesystem::create_directory(model.file("first"));
+  const test::Finished f = test::run_tessera({"launch", "-n", "2", "--", test::tessera_path(), "serve", "--model",
+                                              model.link(), "--port", "0", "--backend", "tcp"},
+                                             60);
+  EXPECT_NE(f.status, 0);
+  EXPECT_THAT(f.output, HasSubstr("tessera serve: "));
+  EXPECT_THAT(f.output, HasSubstr(model.link()));
+}
+
+}  // namespace
+}  // namespace tessera::serve
