@@ -76,6 +76,8 @@ class Predictor {
   // batch. kInvalidArgument, kOutOfRange: why_not(); kUnavailable: a rank of a sharded model is lost.
   virtual void predict(const PredictInput& input, std::span<float> scores) = 0;
   virtual PredictorStats stats() const = 0;
+  // [any-thread] False: predict() fails from now on, because a rank is lost; the model has to be opened anew.
+  virtual bool usable() const { return true; }
 };
 
 struct PredictorOptions {

@@ -86,6 +86,7 @@ class Sharded : public ShardedPredictor {
 
   const ModelDescription& model() const override { return model_.description; }
   const EmbeddingModuleShardingPlan& plan() const override { return embeddings_.plan(); }
+  bool usable() const override { return usable_; }
   std::string why_not(const PredictInput& input) const override { return problem_with(model(), input).sentence; }
 
   void predict(const PredictInput& input, std::span<float> scores) override {
@@ -141,6 +142,7 @@ class Sharded : public ShardedPredictor {
     } catch (const Error& e) {
       if (only_the_batch(e.code())) throw;
       lost_ = cat("the sharded model has lost a rank: ", e.what());
+      usable_ = false;
       fail(Code::kUnavailable, lost_);
     }
   }
@@ -168,6 +170,7 @@ class Sharded : public ShardedPredictor {
   ShardedEmbeddingBagCollection embeddings_;
   std::unique_ptr<DlrmForward> dense_;  // rank 0
   std::string lost_;                    // why nothing works any more
+  std::atomic<bool> usable_{true};      // lost_ is empty; without the mutex
   bool closing_ = false;
   std::chrono::steady_clock::time_point last_step_ = std::chrono::steady_clock::now();
   uint64_t predictions_ = 0, samples_ = 0;
