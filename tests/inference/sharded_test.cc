@@ -109,6 +109,17 @@ TEST_F(Sharded, GivesTheScoresOfOneProcess) {
   }
 }
 
+TEST_F(Sharded, WeightsTravelToo) {
+  pack_model(small_model(folder_, {.is_weighted = true}).model, folder_.file("weighted"), {});
+  const auto weighted = [](Predictor& p) {
+    OwnInput with(p.model(), 20, 3, true), without(p.model(), 20, 4);
+    return text_of(scores_of(p, with.view())) + text_of(scores_of(p, without.view()));
+  };
+  const auto texts = run({.world = 2}, folder_.file("weighted"), [&](ShardedPredictor& p) { return weighted(p); });
+  const Runtime runtime;
+  expect_close(texts[0], weighted(*open_predictor(runtime, folder_.file("weighted"))));
+}
+
 TEST_F(Sharded, RanksWaitLongerThanTheGroupsTimeout) {
   const auto texts = run({.world = 2, .group_timeout_s = 1}, folder_.file("model"), [](ShardedPredictor& p) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2500));

@@ -103,7 +103,14 @@ class FloatModelReader {
   // Tables in the order of the pooled output, with features and pooling.
   std::vector<EmbeddingBagConfig> described_tables() {
     model().description.bounds_check = options_.bounds_check.value_or(BoundsCheckMode::kFatal);
-    if (!options_.tables.empty()) return validated(options_.tables);
+    if (!options_.tables.empty()) {
+      std::vector<EmbeddingBagConfig> tables = options_.tables;
+      for (EmbeddingBagConfig& t : tables) {  // sizes that are left open: until the tensor is seen
+        t.num_embeddings = std::max<int64_t>(1, t.num_embeddings);
+        t.embedding_dim = std::max<int64_t>(1, t.embedding_dim);
+      }
+      return validated(tables);
+    }
     if (const auto own = own_description(); !own.empty()) return validated(own);
     std::vector<EmbeddingBagConfig> tables;
     if (tensors_.manifest() != nullptr) {
@@ -158,10 +165,14 @@ class FloatModelReader {
     const checkpoint::StoredTensor& stored = *tensors_.all().at(found->second);
     if (stored.shape.size() != 2 || stored.shape[0] < 1 || stored.shape[1] < 1 || is_integer(stored.dtype))
       wrong("\"", found->second, "\" is ", checkpoint::describe(stored), ", and a table has rows of floats");
-    const bool sized = !options_.tables.empty();
-    if (sized && (described.num_embeddings != stored.shape[0] || described.embedding_dim != stored.shape[1])) {
-      wrong("table \"", described.name, "\" is [", stored.shape[0], ", ", stored.shape[1], "], and the config says [",
-            described.num_embeddings, ", ", described.embedding_dim, "]");
+    for (const EmbeddingBagConfig& wanted : options_.tables) {
+      if (wanted.name != described.name) continue;
+      const int64_t rows = wanted.num_embeddings > 0 ? wanted.num_embeddings : stored.shape[0],
+                    dim = wanted.embedding_dim > 0 ? wanted.embedding_dim : stored.shape[1];
+      if (rows != stored.shape[0] || dim != stored.shape[1]) {
+        wrong("table \"", described.name, "\" is [", stored.shape[0], ", ", stored.shape[1], "], and the config says [",
+              rows, ", ", dim, "]");
+      }
     }
     QuantizedTable table{described, {}};
     table.config.num_embeddings = stored.shape[0];

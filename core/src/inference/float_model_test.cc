@@ -94,6 +94,15 @@ TEST(FloatModel, HalvesAreMappedAndOtherFloatsConverted) {
             exact.to(DType::kFloat32).to_vector<float>());
 }
 
+TEST(FloatModel, SizesThatTheConfigLeavesOpenAreThoseStored) {
+  const ModelFolder folder;
+  auto tables = small_tables();
+  for (auto& t : tables) t.num_embeddings = t.embedding_dim = 0;
+  const FloatModel m = small_model(folder, {.tables = tables});
+  EXPECT_EQ(m.model.tables[1].config.num_embeddings, 23);
+  EXPECT_EQ(m.model.tables[1].config.embedding_dim, kTestDim);
+}
+
 class Refused : public testing::Test {
  protected:
   std::pair<std::string, Code> open(const NamedTensors& tensors, const FloatModelOptions& options) {
