@@ -41,10 +41,16 @@ EmbeddingModuleShardingPlan plan_of(const Runtime& runtime, const std::vector<Em
   return plan;
 }
 
-// f0: three samples, f1: two; the full batch of four takes them by the inverse indices.
+// f0: three samples, f1: two; the full batch of four takes them by the inverse indices. Rank 1 has run out of samples.
 KeyedJaggedTensor variable_batch(int rank) {
   KeyedJaggedTensor::Options o;
   o.keys = {"f0", "f1"};
+  if (rank == 1) {
+    o.values = o.lengths = Tensor::empty({0}, DType::kInt64);
+    o.stride_per_key_per_rank = {{0}, {0}};
+    o.inverse_indices = {{"f0", "f1"}, Tensor::empty({2, 0}, DType::kInt64)};
+    return KeyedJaggedTensor(std::move(o));
+  }
   o.values = Tensor::from<int64_t>({rank, 3, 5, 7, 2, 11, 1});
   o.lengths = Tensor::from<int64_t>({2, 0, 3, 1, 1});
   o.stride_per_key_per_rank = {{3}, {2}};

@@ -75,7 +75,8 @@ void check_lengths(const KeyedJaggedTensor& input) {
 // Checks the inverse indices and finds each slot's row of them. The features are looked up by name.
 void find_inverse(const LaneMap& map, bool sequence, CheckedBatch& out) {
   const auto* inverse = sequence ? nullptr : out.original.inverse_indices_or_null();
-  out.expands = inverse && inverse->indices.defined() && inverse->indices.numel() > 0;
+  out.expands =
+      inverse && inverse->indices.defined() && (inverse->indices.numel() > 0 || out.original.variable_stride_per_key());
   out.output_batch = out.original.stride();
   out.inverse.clear();
   if (!out.expands) {
