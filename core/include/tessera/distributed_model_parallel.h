@@ -36,7 +36,7 @@ struct ParallelModel {
 };
 
 struct DistributedModelParallelOptions {
-  std::optional<ShardingPlan> plan;       // unset: rank 0 plans
+  std::optional<ShardingPlan> plan;       // the same on all ranks; unset: rank 0 plans
   std::optional<PlannerOptions> planner;  // for that; unset: defaults for this world on the CPU
   // Of all collections; optimizer, weights and bounds of a collection's own options win.
   ShardedModuleOptions sharded;

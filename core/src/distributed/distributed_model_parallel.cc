@@ -142,6 +142,7 @@ std::string plan_of_rank_0(const Runtime& runtime, const std::vector<PlannerModu
     return text;
   }
   std::stop_source stop;  // of a search that nobody waits for any more
+  const std::stop_callback from_caller(options.stop, [&] { stop.request_stop(); });
   options.stop = stop.get_token();
   std::future<std::string> plan = std::async(std::launch::async, [&] { return plan_text(runtime, modules, options); });
   try {
@@ -155,6 +156,15 @@ std::string plan_of_rank_0(const Runtime& runtime, const std::vector<PlannerModu
     throw;
   }
   return text;
+}
+
+// Ranks that were given different plans would wait for each other in different operations.
+void check_same_plan(const ShardingPlan& plan, const ProcessGroup& group) {
+  const auto digests = group.all_gather_text(cat(std::hash<std::string>{}(plan.json())), "given plan");
+  for (int rank = 1; rank < group.world_size(); ++rank) {
+    if (digests[rank] == digests[0]) continue;
+    fail(Code::kFailedPrecondition, "rank ", rank, " was given another plan than rank 0: all ranks need the same one");
+  }
 }
 
 }  // namespace
@@ -175,6 +185,7 @@ DistributedModelParallel::DistributedModelParallel(const Runtime& runtime, const
     : group_(std::move(group)), dense_(model.dense), sum_(options.sum_dense_gradients) {
   if (options.plan) {
     plan_ = *options.plan;
+    check_same_plan(plan_, *group_);
     if (plan_.world_size != group_->world_size()) {
       fail(Code::kInvalidArgument, "the plan is for ", plan_.world_size, " ranks, and this job has ",
            group_->world_size(), ": make a new plan, or start as many ranks");
