@@ -16,6 +16,9 @@
 namespace tessera::tcp {
 namespace {
 
+// For an answer to a probe, also where the operation has no time left.
+constexpr std::chrono::milliseconds kLeastProbeTime{100};
+
 std::string rank_text(int32_t rank) { return "rank " + std::to_string(rank); }
 
 bool is_no_way_there(int error) { return error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH; }
@@ -104,7 +107,8 @@ void Engine::read_control(Peer& peer, const Op& op, int error) {
 void Engine::lost(Peer& peer, const Op& op, int error) {
   if (is_no_way_there(error)) {
     probe();
-    const Clock::time_point answers_by = std::min(op.deadline, Clock::now() + kProbeTime);
+    const Clock::time_point now = Clock::now();
+    const Clock::time_point answers_by = std::clamp(op.deadline, now + kLeastProbeTime, now + kProbeTime);
     while (!unreachable().empty() && Clock::now() < answers_by)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     std::vector<int32_t> ranks = unreachable();
