@@ -102,7 +102,7 @@ TEST_P(Traffic, IsWhatThePlanLetsExpect) {
   for (size_t r = 0; r < out.size(); ++r) EXPECT_EQ(out[r], "") << "rank " << r;
 }
 
-// Uncut rows or host sums only: exact for any ids. (Row cuts are an expectation: below.)
+// Rows that are not cut: exact for any ids. (Row cuts are an expectation: below.)
 INSTANTIATE_TEST_SUITE_P(Types, Traffic,
                          testing::Values(std::vector<std::string>{"table_wise"},
                                          std::vector<std::string>{"column_wise", "data_parallel"},

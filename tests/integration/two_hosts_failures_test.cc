@@ -15,7 +15,6 @@ using testing::HasSubstr;
 using Arguments = std::vector<std::string>;
 using Clock = std::chrono::steady_clock;
 
-constexpr double kTimeout = 2;  // s, of every operation
 constexpr double kEnough = 20;  // s, for ranks to start and to end on a busy machine
 
 constexpr const char* kConfig = R"(

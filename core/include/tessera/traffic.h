@@ -49,9 +49,10 @@ struct TrafficInput {
   bool sequence = false;  // EmbeddingCollection
 };
 
-// What rank `rank` sends. Exact where all bags have as many ids as said and no rows are cut, or are summed inside a
-// host that holds all of them; an expectation where rows are cut, because bags without ids on a shard send nothing. The
-// all-reduce of data-parallel tables is not part of it. kInvalidArgument where the plan does not fit.
+// What rank `rank` sends. Exact where all bags have as many ids as said and no rows are cut; of rows and gradients that
+// cross hosts also where rows are summed inside a host that holds all of them. Otherwise an expectation, because bags
+// without ids on a shard send nothing. The all-reduce of data-parallel tables is not part of it. kInvalidArgument where
+// the plan does not fit.
 ExchangeBytes<double> expected_traffic(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
                                        const EmbeddingModuleShardingPlan& plan, const TrafficInput& input, int rank);
 

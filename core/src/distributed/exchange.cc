@@ -228,9 +228,6 @@ void Exchange::rows_to_owner(Step& step) {
   to_owner(*host_group_, step.in_host, step, map_.hosts().count > 1 ? "gradients inside the host" : "gradients").wait();
 }
 
-void Exchange::abort(const std::string& reason) const {
-  group_->abort(reason);
-  if (host_group_ != group_) host_group_->abort(reason);
-}
+void Exchange::abort(const std::string& reason) const { group_->abort(reason); }
 
 }  // namespace tessera

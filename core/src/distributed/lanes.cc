@@ -214,10 +214,12 @@ void LaneMap::order_by_rank() {
 
 // Lanes of one slot, host and column block. A lane that is alone there has nothing to be added to.
 void LaneMap::find_host_sums(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan) {
+  std::vector<bool> is_summed;  // by table
+  for (const EmbeddingBagConfig& t : tables) is_summed.push_back(plan.at(t.name).combine == Combine::kHostSum);
   std::map<std::tuple<int, int, int64_t, int64_t>, std::vector<int>> blocks;
   for (size_t i = 0; i < lanes_.size(); ++i) {
     const Lane& lane = lanes_[i];
-    if (plan.at(tables[lane.table].name).combine != Combine::kHostSum) continue;
+    if (!is_summed[lane.table]) continue;
     const Stream& stream = streams_[lane.stream];
     blocks[{hosts_.of(stream.rank), stream.slot, lane.col, lane.cols}].push_back(static_cast<int>(i));
   }
