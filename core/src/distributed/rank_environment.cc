@@ -19,7 +19,7 @@ int number(const char* name, int fallback) {
   int out = 0;
   const char* end = value + std::strlen(value);
   const auto [at, error] = std::from_chars(value, end, out);
-  const bool complete = at == end || *at == '(' || *at == ',';  // Slurm: "4(x2)", "4,3": the first host's
+  const bool complete = at == end || *at == '(';  // Slurm: "4(x2)", on two hosts
   if (error != std::errc() || !complete || out < 0)
     fail(Code::kInvalidArgument, "the environment's ", name, " is \"", value, "\", which is no whole number");
   return out;
@@ -58,6 +58,15 @@ int port_from(const char* job) {
   return 20000 + static_cast<int>(h % 10000);
 }
 
+// Slurm lists its hosts' ranks where they are not the same: "4,3". All ranks see the list.
+void check_even(const char* local_world) {
+  const char* value = text(local_world);
+  if (value && std::strchr(value, ',')) {
+    fail(Code::kInvalidArgument, "the environment's ", local_world, " is \"", value,
+         "\": every host needs as many ranks (srun --ntasks-per-node)");
+  }
+}
+
 void check(const RankEnvironment& e) {
   if (e.world_size < 1 || e.rank >= e.world_size) {
     fail(Code::kInvalidArgument, e.source, " says rank ", e.rank, " of ", e.world_size,
@@ -90,6 +99,7 @@ RankEnvironment RankEnvironment::from_environment() {
     e.source = l.source;
     e.rank = number(l.rank, 0);
     e.world_size = number(l.world, 1);
+    check_even(l.local_world);
     e.local_world_size = number(l.local_world, 0);
     e.local_rank = number(l.local_rank, e.rank % std::max(1, e.local_world_size));
     if (text(l.local_world)) check_local(e);

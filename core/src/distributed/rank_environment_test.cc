@@ -130,6 +130,15 @@ TEST(RankEnvironment, RefusesWhatCannotBe) {
               HasSubstr("local rank 2 of 2"));
   EXPECT_THAT(refusal({{"RANK", "0"}, {"WORLD_SIZE", "4"}, {"LOCAL_WORLD_SIZE", "0"}}), HasSubstr("local rank 0 of 0"));
   EXPECT_THAT(refusal({{"MASTER_PORT", "70000"}}), HasSubstr("MASTER_PORT is 70000"));
+  EXPECT_THAT(refusal({{"RANK", "1,2"}, {"WORLD_SIZE", "4"}}), HasSubstr("RANK is \"1,2\""));
+  for (const char* local_rank : {"0", "1"}) {
+    EXPECT_THAT(refusal({{"SLURM_STEP_ID", "0"},
+                         {"SLURM_PROCID", "2"},
+                         {"SLURM_NTASKS", "3"},
+                         {"SLURM_LOCALID", local_rank},
+                         {"SLURM_STEP_TASKS_PER_NODE", "1,2"}}),
+                HasSubstr("SLURM_STEP_TASKS_PER_NODE is \"1,2\": every host needs as many ranks"));
+  }
 }
 
 }  // namespace
