@@ -103,7 +103,7 @@ BinaryMetrics test_metrics(Predictor& predictor, const Dataset& data) {
 std::string with_commas(int64_t n) {
   std::string text = std::to_string(n);
   for (auto at = static_cast<std::ptrdiff_t>(text.size()) - 3; at > 0; at -= 3)
-    text.insert(static_cast<size_t>(at), ",");
+    text.insert(static_cast<size_t>(at), 1, ',');
   return text;
 }
 
