@@ -71,6 +71,12 @@ TEST(CollectivePlan, NamesTheDifference) {
   expect_everywhere(outcomes(30, [](int rank, PlannerModule& module,
                                     PlannerOptions&) { module.tables[2].num_embeddings = 10 + rank; }),
                     AllOf(HasSubstr("rank 1"), HasSubstr("t2"), HasSubstr("11 x ")));
+  expect_everywhere(
+      outcomes(30,
+               [](int rank, PlannerModule& module, PlannerOptions&) {
+                 if (rank == 1) module.kind = PlannerModule::Kind::kEmbeddingCollection;
+               }),
+      AllOf(HasSubstr("rank 0 has table \"t0\""), HasSubstr("rank 1 has table \"t0\""), HasSubstr(" sequence, ")));
 }
 
 TEST(CollectivePlan, WhyThereIsNoneIsKnownEverywhere) {

@@ -14,9 +14,11 @@ constexpr std::chrono::milliseconds kFirstSign{2}, kSigns{250};
 
 std::string describe(const PlannerModule& module) {
   std::ostringstream out;
+  const bool sequence = module.kind == PlannerModule::Kind::kEmbeddingCollection;
   for (const EmbeddingBagConfig& t : module.tables) {
     out << "table \"" << t.name << "\" of module \"" << module.path << "\": " << t.num_embeddings << " x "
-        << t.embedding_dim << ' ' << to_string(t.data_type) << ' ' << to_string(t.pooling) << ", features";
+        << t.embedding_dim << ' ' << to_string(t.data_type) << ' ' << (sequence ? "sequence" : to_string(t.pooling))
+        << ", features";
     for (const std::string& f : t.feature_names) out << ' ' << f;
     out << '\n';
   }

@@ -32,11 +32,11 @@ uint64_t hash_text(const std::string& text, uint64_t h) {  // FNV-1a
 
 // Equal on two ranks exactly when they run the same tables under the same plan.
 uint64_t fingerprint(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan,
-                     const ShardedModuleOptions& options, const ProcessGroup& group) {
+                     bool sequence, const ShardedModuleOptions& options, const ProcessGroup& group) {
   uint64_t h =
-      hash_text(cat(group.world_size(), ' ', group.local_world_size(), ' ', options.is_weighted, ' ', options.seed, ' ',
-                    options.optimizer.name, ' ', options.optimizer.options, ' ', options.gradient_scale.value_or(-1),
-                    ' ', options.data_parallel_gradient_scale.value_or(-1)),
+      hash_text(cat(group.world_size(), ' ', group.local_world_size(), ' ', sequence, ' ', options.is_weighted, ' ',
+                    options.seed, ' ', options.optimizer.name, ' ', options.optimizer.options, ' ',
+                    options.gradient_scale.value_or(-1), ' ', options.data_parallel_gradient_scale.value_or(-1)),
                 0xcbf29ce484222325u);
   for (const EmbeddingBagConfig& t : tables) {
     h = hash_text(cat(t.name, ' ', t.num_embeddings, ' ', t.embedding_dim, ' ', static_cast<int>(t.pooling), ' ',
@@ -76,7 +76,7 @@ ShardedCollection::ShardedCollection(const Runtime& runtime, std::vector<Embeddi
       owner_(map_, shards_, group_->rank(), group_->world_size(), sequence_),
       replicas_(runtime, tables_, plan_, map_, group_->rank(),
                 {options_.kernel, options_.device, options_.optimizer, options_.seed}),
-      exchange_(group_, map_, fingerprint(tables_, plan_, options_, *group_)) {
+      exchange_(group_, map_, fingerprint(tables_, plan_, sequence_, options_, *group_)) {
   for (const EmbeddingBagConfig& t : tables_) {
     const OptimizerSpec& optimizer = t.optimizer.name.empty() ? options_.optimizer : t.optimizer;
     if (sequence_) continue;
