@@ -22,7 +22,7 @@ constexpr const char* kHelp =
 template <class T>
 T number(const std::string& option, const std::string& text, T least, T most) {
   T value{};
-  if (!boost::conversion::try_lexical_convert(text, value) || value < least || value > most) {
+  if (!boost::conversion::try_lexical_convert(text, value) || !(value >= least && value <= most)) {
     throw UsageError(cat(option, " takes a number from ", least, " to ", most, ", not \"", text, "\""));
   }
   return value;

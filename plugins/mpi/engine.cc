@@ -56,6 +56,7 @@ Op& Engine::prepare(OpKind kind, const sdk::CollectiveCall& call) {
     {
       const std::lock_guard lock(process_.mutex());
       reclaim();
+      if (failed_) throw_failure();
       if (resting_.size() < kMostResting) break;
       if (Clock::now() >= deadline) congested(*resting_.front(), timeout_s);
     }
@@ -214,6 +215,7 @@ void Engine::send_message(Op& op, Op::Part part, Channel channel, const void* da
 
 void Engine::receive_message(Op& op, Op::Part part, Channel channel, void* to, size_t bytes) {
   MPI_Request request = MPI_REQUEST_NULL;
+  part.bytes = bytes;
   check(MPI_Irecv(to, static_cast<int>(bytes), MPI_BYTE, options_.ranks[part.rank],
                   process_.tag(options_.id, op.header.sequence, channel), process_.comm(), &request),
         "MPI_Irecv");
@@ -290,6 +292,10 @@ void Engine::move(Op& op) {
 void Engine::ended(Op& op, Op::Part part, const MPI_Status& status) {
   Lane& lane = op.lanes[part.rank];
   int bytes = 0;
+  if (part.receives()) check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
+  if (part.receives() && part.role != Op::Role::kHeader && static_cast<size_t>(bytes) != part.bytes) {
+    damaged(op, part.rank);  // as of ranks with different max_message
+  }
   switch (part.role) {
     case Op::Role::kSend:
       --lane.sending;
@@ -301,7 +307,6 @@ void Engine::ended(Op& op, Op::Part part, const MPI_Status& status) {
     case Op::Role::kOwn:
       break;
     case Op::Role::kHeader:
-      check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
       heard(op, part.rank, static_cast<size_t>(bytes));
       break;
     case Op::Role::kData:
@@ -334,7 +339,7 @@ void Engine::heard(Op& op, int32_t rank, size_t bytes) {
                     its.dtype_bits == mine.dtype_bits && its.bytes == mine.bytes && its.total == mine.total;
   if (bytes < sizeof(Header) || its.sequence != mine.sequence ||
       (same && first <= kInline && bytes - sizeof(Header) != first)) {
-    fail(TSR_DATA_LOSS, "mpi: damaged data from rank " + std::to_string(rank) + " during " + name_of(mine));
+    damaged(op, rank);
   }
   if (!same) {
     fail(TSR_INVALID_ARGUMENT, "mpi: ranks disagree: rank " + std::to_string(rank) + " called " + describe(its) +

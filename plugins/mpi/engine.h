@@ -73,7 +73,8 @@ struct Op final : sdk::Work {
   struct Part {
     Role role;
     int32_t rank;
-    bool lent;  // memory of the caller, otherwise the operation's own
+    bool lent;         // memory of the caller, otherwise the operation's own
+    size_t bytes = 0;  // to receive; of a header, at most
     bool receives() const { return role >= Role::kHeader; }
   };
   std::vector<MPI_Request> requests;
@@ -158,6 +159,7 @@ class Engine {
   void listen();
   void read_notices();
   void check_left(const Op& op);
+  [[noreturn]] void damaged(const Op& op, int32_t rank);
   [[noreturn]] void late(const Op& op);
   void abandon(Op& op) noexcept;
   void stop_listening() noexcept;

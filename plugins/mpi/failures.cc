@@ -113,6 +113,10 @@ void Engine::check_left(const Op& op) {
   }
 }
 
+void Engine::damaged(const Op& op, int32_t rank) {
+  fail(TSR_DATA_LOSS, "mpi: damaged data from rank " + std::to_string(rank) + " during " + name_of(op.header));
+}
+
 // Those from whom nothing of the operation has come are late; if there are none, those with whom it is unfinished.
 void Engine::late(const Op& op) {
   std::string silent, unfinished;

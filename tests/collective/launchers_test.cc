@@ -140,7 +140,27 @@ TEST_P(Under, ARankWithAnotherJobEndsAll) {
   EXPECT_THAT(done.output, HasSubstr("rank 1"));
 }
 
+TEST(Launch, RefusesWhatIsNoNumber) {
+  for (const char* grace : {"nan", "-1", "soon"}) {
+    const Finished done = run_program({tessera_path(), "launch", "-n", "1", "--grace", grace, "--", "true"}, 30);
+    EXPECT_NE(done.status, 0);
+    EXPECT_THAT(done.output, HasSubstr("--grace takes a number from 0 to 3600, not"));
+  }
+}
+
 #ifdef TESSERA_MPIRUN
+TEST(Mpi, RanksThatCutMessagesDifferentlyAreTold) {
+  const Finished done =
+      run_program(launchers().back().ranks(2) + Arguments{"/bin/sh", "-c",
+                                                          "exec \"$0\" --backend=mpi --gtest_filter=BytesSent.* "
+                                                          "--options=\"{\\\"max_message\\\": "
+                                                          "$((100000 + 1000000 * OMPI_COMM_WORLD_RANK))}\"",
+                                                          TESSERA_SUITE},
+                  60);
+  EXPECT_NE(done.status, 0);
+  EXPECT_THAT(done.output, HasSubstr("mpi: damaged data from rank 0 during broadcast"));
+}
+
 TEST(Mpi, WithoutALauncherIsRefusedWithASentence) {
   const Finished done = run_program({TESSERA_SUITE, "--backend=mpi"}, 60);
   EXPECT_NE(done.status, 0);
