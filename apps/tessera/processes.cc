@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -22,6 +23,13 @@ void die_with(pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);
 }
+
+// What a launcher tells its guard.
+struct GroupOfRank {
+  int32_t rank;  // -1: the good end
+  pid_t group;
+};
+constexpr size_t kMostRanks = 1024;  // that a launcher starts
 
 }  // namespace
 
@@ -53,31 +61,33 @@ Guard::Guard() {
 }
 
 Guard::~Guard() {
-  add(0);
+  add(-1, 0);
   close(fd_);
   while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }
 }
 
-void Guard::add(pid_t group) const {
-  while (write(fd_, &group, sizeof(group)) < 0 && errno == EINTR) {
+void Guard::add(int rank, pid_t group) const {
+  const GroupOfRank told{rank, group};
+  while (write(fd_, &told, sizeof(told)) < 0 && errno == EINTR) {
   }
 }
 
-// Reads groups until 0, the good end, or until the launcher is gone.
+// Reads groups until the good end, or until the launcher is gone.
 void Guard::watch(int fd) {
   setsid();  // away from the terminal and its signals
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) close(stream);
-  std::array<pid_t, 1024> groups{};  // as many ranks as a launcher starts
-  size_t count = 0;
-  pid_t group = 0;
+  std::array<pid_t, kMostRanks> groups{};
+  GroupOfRank told{};
   ssize_t n = 0;
-  while ((n = read(fd, &group, sizeof(group))) > 0 || (n < 0 && errno == EINTR)) {
+  while ((n = read(fd, &told, sizeof(told))) > 0 || (n < 0 && errno == EINTR)) {
     if (n < 0) continue;
-    if (group == 0) _exit(0);
-    if (count < groups.size()) groups[count++] = group;
+    if (told.rank < 0) _exit(0);
+    if (static_cast<size_t>(told.rank) < groups.size()) groups[static_cast<size_t>(told.rank)] = told.group;
   }
-  for (size_t i = 0; i < count; ++i) kill(-groups[i], SIGKILL);
+  for (const pid_t group : groups) {
+    if (group > 0) kill(-group, SIGKILL);
+  }
   _exit(1);
 }
 

@@ -24,7 +24,8 @@ class Guard {
   ~Guard();  // from now on nothing is guarded
   Guard(const Guard&) = delete;
   Guard& operator=(const Guard&) = delete;
-  void add(pid_t group) const;
+  // The group of a rank, instead of the one that it had before.
+  void add(int rank, pid_t group) const;
 
  private:
   [[noreturn]] static void watch(int fd);

@@ -346,7 +346,7 @@ int launch(const LaunchOptions& options, const std::vector<std::string>& command
       set_environment(options, rank, port, token);
       execute(command);
     }
-    guard.add(processes.pid(rank));
+    guard.add(rank, processes.pid(rank));
   };
   for (int rank = 0; rank < options.ranks; ++rank) start(rank);
   return wait_for_all(processes, options, mask, start);

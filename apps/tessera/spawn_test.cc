@@ -124,11 +124,16 @@ TEST(Launch, EndsWhatRanksHaveStarted) {
   std::remove(path.c_str());
 }
 
+// Rank 1 is one that was started again.
 TEST(Launch, AKilledLauncherLeavesNothingBehind) {
   const std::string path = scratch_file("orphan");
   const pid_t launcher = fork();
   if (launcher == 0) {
-    launch({.ranks = 2}, {"sh", "-c", "sh -c 'echo $$ > " + path + ".$RANK; sleep 100; true'; echo done"});
+    const int quiet = open("/dev/null", O_WRONLY);
+    dup2(quiet, STDERR_FILENO);
+    const std::string script = "if [ $RANK = 1 ] && ! [ -e " + path + ".again ]; then touch " + path +
+                               ".again; exit 1; fi; sh -c 'echo $$ > " + path + ".$RANK; sleep 100; true'; echo done";
+    launch({.ranks = 2, .restarts = 1}, {"sh", "-c", script});
     _exit(0);
   }
   const pid_t workers[] = {process_in(path + ".0"), process_in(path + ".1")};
@@ -139,6 +144,7 @@ TEST(Launch, AKilledLauncherLeavesNothingBehind) {
     EXPECT_TRUE(ends(workers[rank])) << "process " << workers[rank] << " outlived the launcher";
     std::remove((path + "." + std::to_string(rank)).c_str());
   }
+  std::remove((path + ".again").c_str());
 }
 
 TEST(Launch, HandsSignalsOnToGroups) {
