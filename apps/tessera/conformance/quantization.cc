@@ -155,7 +155,7 @@ void sbfloat_op(CaseContext& c) {
 }
 
 void sbfloat_then_half_op(CaseContext& c) {
-  const Tensor stored = import_int8_sbfloat(sbfloat_rows(input_of(c)));
+  const Tensor stored = import_int8_sbfloat(sbfloat_rows(input_of(c)), "given");
   const int64_t dim = stored.size(1) - 4;
   std::vector<uint8_t> codes, scales;
   for (int64_t r = 0; r < stored.size(0); ++r) {

@@ -65,8 +65,9 @@ Tensor quantize_rows(const Tensor& weights, RowFormat format, std::string_view t
 // Back to float32 [rows, dim].
 Tensor dequantize_rows(const Tensor& rows, RowFormat format, int64_t dim);
 // uint8 [rows, dim + 8]: the INT8 recipe with float32 scale and bias behind the codes, as checkpoints and communication
-// use it, to the rows of a kInt8 table: the same codes, scale and bias rounded to half.
-Tensor import_int8_sbfloat(const Tensor& fused, int64_t alignment = 1);
+// use it, to the rows of a kInt8 table: the same codes, scale and bias rounded to half. kInvalidArgument: a row whose
+// scale or bias is not finite, by table and row number.
+Tensor import_int8_sbfloat(const Tensor& fused, std::string_view table, int64_t alignment = 1);
 // Columns [col, col + cols) of stored rows [row, row + count): each keeps the scale and bias of its whole row. Shares
 // the memory where all columns are wanted. kInvalidArgument where a cut would lie inside a byte.
 struct RowSlice {

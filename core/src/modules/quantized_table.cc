@@ -153,16 +153,23 @@ Tensor dequantize_rows(const Tensor& rows, RowFormat format, int64_t dim) {
   return out;
 }
 
-Tensor import_int8_sbfloat(const Tensor& fused, int64_t alignment) {
+Tensor import_int8_sbfloat(const Tensor& fused, std::string_view table, int64_t alignment) {
   constexpr int64_t kScaleAndBias = 8;
   if (fused.dim() != 2 || fused.dtype() != DType::kUInt8 || fused.size(1) <= kScaleAndBias) {
-    fail(Code::kInvalidArgument,
-         "rows of the int8 recipe with float32 scale and bias must be uint8 [rows, columns + 8]");
+    fail(Code::kInvalidArgument, "table \"", table,
+         "\": rows of the int8 recipe with float32 scale and bias must be uint8 [rows, columns + 8]");
   }
   const int64_t dim = fused.size(1) - kScaleAndBias;
   const Tensor out = stored_rows(fused.size(0), RowFormat::kInt8, dim, alignment);
   for (int64_t r = 0; r < fused.size(0); ++r) {
-    sdk::int8_from_sbfloat(bytes_of(fused) + r * fused.size(1), dim, bytes_of(out) + r * out.size(1));
+    const uint8_t* row = bytes_of(fused) + r * fused.size(1);
+    float scale_and_bias[2];
+    std::memcpy(scale_and_bias, row + dim, kScaleAndBias);
+    if (sdk::first_non_finite(scale_and_bias, 2) >= 0) {
+      fail(Code::kInvalidArgument, "table \"", table, "\", row ", r, ": its scale ", scale_and_bias[0], " or bias ",
+           scale_and_bias[1], " is not finite");
+    }
+    sdk::int8_from_sbfloat(row, dim, bytes_of(out) + r * out.size(1));
   }
   return out;
 }

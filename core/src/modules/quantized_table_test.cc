@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "modules/lookup_batch.h"
@@ -158,14 +159,18 @@ TEST(ImportInt8, KeepsCodesAndRoundsScaleAndBias) {
   for (int64_t r = 0; r < 4; ++r) {
     sdk::encode_row_sbfloat(weights.data<float>() + 6 * r, 6, fused.data<uint8_t>() + 14 * r);
   }
-  const Tensor rows = import_int8_sbfloat(fused);
+  const Tensor rows = import_int8_sbfloat(fused, "film");
   const Tensor back = dequantize_rows(rows, RowFormat::kInt8, 6);
   for (int64_t i = 0; i < weights.numel(); ++i) EXPECT_NEAR(back.item(i), weights.item(i), 0.01);
   EXPECT_TRUE(std::equal(fused.data<uint8_t>(), fused.data<uint8_t>() + 6, rows.data<uint8_t>() + 4));
   EXPECT_THAT(refusal([] {
-                (void)import_int8_sbfloat(Tensor::zeros({2, 8}, DType::kUInt8));
+                (void)import_int8_sbfloat(Tensor::zeros({2, 8}, DType::kUInt8), "film");
               }),
               HasSubstr("columns + 8"));
+  const float broken = std::numeric_limits<float>::quiet_NaN();
+  std::memcpy(fused.data<uint8_t>() + 2 * 14 + 10, &broken, 4);
+  EXPECT_THAT(refusal([&] { (void)import_int8_sbfloat(fused, "film"); }),
+              HasSubstr("table \"film\", row 2: its scale"));
 }
 
 TEST(QuantizedTables, AreValidated) {
