@@ -34,7 +34,9 @@ def inputs(binary):
 
 for binary in (False, True):
     for wanted in (None, [http.InferRequestedOutput("score", binary_data=binary)]):
-        result = client.infer(model, inputs(binary), model_version=version, outputs=wanted, request_id="7", timeout=5000000)
+        result = client.infer(
+            model, inputs(binary), model_version=version, outputs=wanted, request_id="7", timeout=5000000
+        )
         np.testing.assert_allclose(result.as_numpy("score"), expected, atol=1e-6)
         assert result.get_response()["id"] == "7"
 pending = [client.async_infer(model, inputs(True)) for _ in range(20)]

@@ -51,7 +51,7 @@ Kind kind_of(std::string_view path) {
   k.cpp = k.header;
   for (const char* suffix : {".cc", ".cpp", ".c", ".cu", ".hip", ".inc"}) k.cpp |= ends_with(path, suffix);
   k.test = starts_with(path, "tests/") || contains(path, "_test.");
-  k.data = ends_with(path, ".json") && path != "CMakePresets.json";
+  k.data = (ends_with(path, ".json") && path != "CMakePresets.json") || starts_with(path, "tests/fuzz/corpus/");
   k.prose = ends_with(path, ".md") || path == "LICENSE";
   k.build = !k.cpp && !k.data && !k.prose;
   k.core = starts_with(path, "core/src/");
