@@ -2,6 +2,7 @@
 // held up, and can fail.
 #pragma once
 
+#include <atomic>
 #include <cmath>
 #include <condition_variable>
 #include <memory>
@@ -100,6 +101,9 @@ class FakePredictor : public Predictor {
     return out;
   }
 
+  bool usable() const override { return usable_; }
+  void break_down() { usable_ = false; }
+
   void hold() {
     const std::lock_guard lock(mutex_);
     held_ = true;
@@ -133,6 +137,7 @@ class FakePredictor : public Predictor {
   ModelDescription model_;
   mutable std::mutex mutex_;
   std::condition_variable open_, arrived_;
+  std::atomic<bool> usable_{true};
   bool held_ = false;
   int calls_ = 0;
   int64_t largest_ = 0;

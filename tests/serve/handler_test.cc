@@ -246,6 +246,18 @@ TEST_F(HandlerTest, ALostModelIsUnavailableUntilItIsLoadedAgain) {
   EXPECT_EQ(get("/v2/health/ready").status, 200);
 }
 
+TEST_F(HandlerTest, AModelThatBreaksDownIsLoadedAgainBeforeAnybodyAsks) {
+  start();
+  model()->break_down();
+  std::string version = "version-1";
+  for (int i = 0; i < 400 && version == "version-1"; ++i) {
+    std::this_thread::sleep_for(50ms);
+    const HttpResponse r = get("/v2/models/fake");
+    if (r.status == 200) version = json::parse(r.body)["versions"][0];
+  }
+  EXPECT_EQ(version, "version-2");
+}
+
 TEST_F(HandlerTest, ManyReloadsUnderLoadLoseNothing) {
   start({}, {.max_batch = 8, .max_queue = 1000, .workers = 2});
   std::atomic<bool> stop{false};

@@ -8,6 +8,7 @@
 namespace tessera::serve {
 namespace {
 
+constexpr auto kLook = std::chrono::milliseconds(500);   // between looks whether the model is still usable
 constexpr auto kPause = std::chrono::milliseconds(500);  // between attempts to load a lost model again
 
 }  // namespace
@@ -76,7 +77,12 @@ Reloaded ModelHolder::load() {
 void ModelHolder::work() {
   std::unique_lock lock(mutex_);
   while (true) {
-    wake_.wait(lock, [this] { return load_ || stopping_; });
+    if (!wake_.wait_for(lock, kLook, [this] { return load_ || stopping_; })) {
+      lock.unlock();
+      if (const std::shared_ptr<Predictor> model = current(); model && !model->usable()) lost(model);
+      lock.lock();
+      continue;
+    }
     auto asked = std::exchange(asked_, {});
     if (stopping_) {
       lock.unlock();

@@ -41,6 +41,7 @@ class ModelHolder {
 
   // [any-thread] `model` cannot answer any more (a rank of it is lost): it is not served any longer, and is loaded
   // again, as often as it takes, unless another one has taken its place.
+  // A model that says so itself (usable()) is found within a second.
   void lost(const std::shared_ptr<Predictor>& model);
 
  private:
