@@ -1,11 +1,16 @@
 // Runs a fuzz target without libFuzzer: on every file of a corpus, then on so many mutations of these, always the same
 // ones. What a sanitizer or the target finds ends the process; the input is left in crash-input of the working folder.
 //   fuzz_driver CORPUS MUTATIONS SECONDS
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -93,11 +98,37 @@ class Mutator {
   std::mt19937_64 random_{20240131};
 };
 
-void run(const Bytes& bytes) {
-  std::ofstream("crash-input", std::ios::binary)
-      .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-  LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
-}
+// The input under test, in a mapped file that outlives a crash: so many bytes (8, little-endian), then these.
+class LastInput {
+ public:
+  LastInput() : fd_(open(kPath, O_RDWR | O_CREAT | O_TRUNC, 0600)) {
+    if (fd_ < 0 || ftruncate(fd_, kBytes) != 0) std::abort();
+    at_ = static_cast<uint8_t*>(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0));
+    if (at_ == MAP_FAILED) std::abort();
+  }
+  ~LastInput() {
+    munmap(at_, kBytes);
+    close(fd_);
+    unlink(kPath);
+  }
+  LastInput(const LastInput&) = delete;
+  LastInput& operator=(const LastInput&) = delete;
+
+  void run(Bytes bytes) {
+    bytes.resize(std::min(bytes.size(), kBytes - sizeof(uint64_t)));
+    const uint64_t size = bytes.size();
+    std::memcpy(at_, &size, sizeof(size));
+    std::copy(bytes.begin(), bytes.end(), at_ + sizeof(size));
+    LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
+  }
+
+ private:
+  static constexpr const char* kPath = "crash-input";
+  static constexpr size_t kBytes = 1 << 20;
+
+  int fd_;
+  uint8_t* at_ = nullptr;
+};
 
 }  // namespace
 
@@ -112,13 +143,13 @@ int main(int argc, char** argv) {
     return 2;
   }
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(std::atoll(argv[3]));
-  for (const Bytes& bytes : corpus) run(bytes);
+  LastInput input;
+  for (const Bytes& bytes : corpus) input.run(bytes);
   Mutator mutator(corpus);
   long long done = 0;
   for (const long long all = std::atoll(argv[2]); done < all && std::chrono::steady_clock::now() < end; ++done) {
-    run(mutator.next());
+    input.run(mutator.next());
   }
-  std::filesystem::remove("crash-input");
   std::printf("%zu inputs of the corpus, %lld mutations\n", corpus.size(), done);
   return 0;
 }
