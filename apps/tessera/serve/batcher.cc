@@ -134,8 +134,9 @@ void Batcher::work() {
     wake_.wait(lock, [this] { return !queue_.empty() || stopping_; });
     if (queue_.empty()) return;
     if (!ready()) {
-      wake_.wait_until(lock, queue_.front().due);
-      continue;  // another worker may have taken what was there
+      const auto due = queue_.front().due;  // a copy: another worker may take the request meanwhile
+      wake_.wait_until(lock, due);
+      continue;
     }
     std::vector<Job> jobs = take();
     const bool more = !queue_.empty();
