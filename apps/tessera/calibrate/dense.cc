@@ -1,5 +1,10 @@
 // Dense layers, and the update of their parameters.
 #include "tessera/dense.h"
+
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+
 #include "calibrate/calibrate.h"
 #include "tessera/optim.h"
 
@@ -9,16 +14,7 @@ namespace {
 constexpr const char* kMlp = "mlp";
 constexpr const char* kInteraction = "dot_interaction";
 
-// Forward and backward of a layer, in seconds.
-std::pair<double, double> measure_layer(const Runtime& runtime, const DenseLayerOptions& options,
-                                        const std::vector<Tensor>& inputs, int64_t outputs, const Trials& trials) {
-  DenseLayer layer(runtime, options);
-  Tensor grad = Tensor::empty({inputs[0].size(0), outputs});
-  grad.fill(1e-3);
-  const double forward = trials.time([&] { layer.forward(inputs, true); });
-  const double backward = trials.time([&] { layer.backward(grad); }, [&] { layer.forward(inputs, true); });
-  return {forward, backward};
-}
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 Tensor filled(std::vector<int64_t> shape) {
   Tensor out = Tensor::empty(std::move(shape));
@@ -26,41 +22,91 @@ Tensor filled(std::vector<int64_t> shape) {
   return out;
 }
 
-void measure_layers(const Runtime& runtime, const Trials& trials, DenseFigures* out) {
-  struct Shape {
-    int64_t batch, in, out;
-  };
-  constexpr Shape kShapes[] = {{16, 16, 16},    {64, 32, 32},    {64, 64, 64},
-                               {128, 128, 128}, {256, 256, 256}, {256, 512, 512}};
-  std::vector<std::pair<double, double>> forward, backward;
-  for (const Shape& s : kShapes) {
-    const DenseLayerOptions options{
-        kMlp, cat(R"({"layers": [)", s.in, ", ", s.out, R"(], "final_activation": "relu"})"), "calibrate", 1};
-    const auto [f, b] = measure_layer(runtime, options, {filled({s.batch, s.in})}, s.out, trials);
-    const double work = 2.0 * static_cast<double>(s.batch * s.in * s.out);
-    forward.emplace_back(work, f);
-    backward.emplace_back(work, b);
-  }
-  out->layer_forward = Curve(std::move(forward));
-  out->layer_backward = Curve(std::move(backward));
+// A layer with an input, and how much it has to do.
+struct Subject {
+  DenseLayer layer;
+  std::vector<Tensor> inputs;
+  Tensor grad;
+  double work;
+};
+
+struct LayerShape {
+  int64_t batch, in, out;
+};
+Subject layer_of(const Runtime& runtime, const LayerShape& s) {
+  return {DenseLayer(runtime, {kMlp, cat(R"({"layers": [)", s.in, ", ", s.out, R"(], "final_activation": "relu"})"),
+                               "calibrate", 1}),
+          {filled({s.batch, s.in})},
+          filled({s.batch, s.out}),
+          2.0 * static_cast<double>(s.batch * s.in * s.out)};
 }
 
-void measure_interaction(const Runtime& runtime, const Trials& trials, DenseFigures* out) {
-  struct Shape {
-    int64_t batch, vectors, dim;
-  };
-  constexpr Shape kShapes[] = {{16, 5, 8}, {64, 10, 16}, {128, 10, 16}, {256, 27, 16}, {256, 27, 64}};
-  std::vector<std::pair<double, double>> forward, backward;
-  for (const Shape& s : kShapes) {
-    const auto [f, b] = measure_layer(runtime, {kInteraction, "{}", "calibrate", 1},
-                                      {filled({s.batch, s.dim}), filled({s.batch, (s.vectors - 1) * s.dim})},
-                                      s.dim + s.vectors * (s.vectors - 1) / 2, trials);
-    const auto work = static_cast<double>(s.batch * s.vectors * s.vectors * s.dim);
-    forward.emplace_back(work, f);
-    backward.emplace_back(work, b);
+struct InteractionShape {
+  int64_t batch, vectors, dim;
+};
+Subject interaction_of(const Runtime& runtime, const InteractionShape& s) {
+  return {DenseLayer(runtime, {kInteraction, "{}", "calibrate", 1}),
+          {filled({s.batch, s.dim}), filled({s.batch, (s.vectors - 1) * s.dim})},
+          filled({s.batch, s.dim + s.vectors * (s.vectors - 1) / 2}),
+          static_cast<double>(s.batch * s.vectors * s.vectors * s.dim)};
+}
+
+using Points = std::vector<std::pair<double, double>>;
+
+// Adds a point of time over work for every subject. All take turns, as the layers of a model do: one that runs alone in
+// a loop has its code, weights and values in the nearest cache, and looks faster than it ever is.
+void measure_in_turn(const Trials& trials, std::vector<Subject>& subjects, Points* forward, Points* backward) {
+  const std::vector<double> times = trials.times([&] {
+    std::vector<double> seconds;
+    for (Subject& s : subjects) {
+      const double start = now();
+      s.layer.forward(s.inputs, true);
+      seconds.push_back(now() - start);
+    }
+    for (Subject& s : subjects) {
+      const double start = now();
+      s.layer.backward(s.grad);
+      seconds.push_back(now() - start);
+    }
+    return seconds;
+  });
+  for (size_t i = 0; i < subjects.size(); ++i) {
+    forward->emplace_back(subjects[i].work, times[i]);
+    backward->emplace_back(subjects[i].work, times[subjects.size() + i]);
   }
-  out->interaction_forward = Curve(std::move(forward));
-  out->interaction_backward = Curve(std::move(backward));
+}
+
+// By work, and never less time for more work.
+Curve curve_of(Points points) {
+  std::sort(points.begin(), points.end());
+  for (size_t i = 1; i < points.size(); ++i) points[i].second = std::max(points[i].second, points[i - 1].second);
+  return Curve(std::move(points));
+}
+
+void measure_layers(const Runtime& runtime, const Trials& trials, DenseFigures* out) {
+  constexpr LayerShape kSmall[] = {{16, 16, 16}, {64, 32, 32}, {64, 64, 64}, {128, 128, 128}};
+  constexpr LayerShape kLarge[] = {{256, 256, 256}, {256, 512, 512}};
+  constexpr InteractionShape kSmallInteractions[] = {{16, 5, 8}, {64, 10, 16}, {128, 10, 16}};
+  constexpr InteractionShape kLargeInteractions[] = {{256, 27, 16}, {256, 27, 64}};
+  Points forward, backward, interacted, interacted_back;
+  const auto both = [&](const auto& layers, const auto& interactions) {
+    std::vector<Subject> subjects;
+    for (const LayerShape& s : layers) subjects.push_back(layer_of(runtime, s));
+    for (const InteractionShape& s : interactions) subjects.push_back(interaction_of(runtime, s));
+    Points f, b;
+    measure_in_turn(trials, subjects, &f, &b);
+    const auto count = static_cast<std::ptrdiff_t>(std::size(layers));
+    forward.insert(forward.end(), f.begin(), f.begin() + count);
+    backward.insert(backward.end(), b.begin(), b.begin() + count);
+    interacted.insert(interacted.end(), f.begin() + count, f.end());
+    interacted_back.insert(interacted_back.end(), b.begin() + count, b.end());
+  };
+  both(kSmall, kSmallInteractions);
+  both(kLarge, kLargeInteractions);
+  out->layer_forward = curve_of(std::move(forward));
+  out->layer_backward = curve_of(std::move(backward));
+  out->interaction_forward = curve_of(std::move(interacted));
+  out->interaction_backward = curve_of(std::move(interacted_back));
 }
 
 StageFigures measure_update(const Trials& trials) {
@@ -100,7 +146,6 @@ std::optional<DenseFigures> measure_dense(const Runtime& runtime, const Trials& 
   if (!runtime.has(TSR_MODULE_KIND, kMlp) || !runtime.has(TSR_MODULE_KIND, kInteraction)) return std::nullopt;
   DenseFigures out;
   measure_layers(runtime, trials, &out);
-  measure_interaction(runtime, trials, &out);
   out.update = measure_update(trials);
   return out;
 }
