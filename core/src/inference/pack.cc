@@ -110,6 +110,10 @@ void check_formats(const InferenceModel& model, const PackOptions& options) {
       fail(Code::kNotFound, "there is no table \"", name, "\" in this model, which has: ", known);
   }
   for (const QuantizedTable& t : model.tables) {
+    if (t.config.remapping) {
+      fail(Code::kUnimplemented, "table \"", t.config.name,
+           "\" has pruned rows and a remapping of ids, which a packed model cannot keep");
+    }
     if (sdk::info_of(*t.config.row_format).header != 0) {
       fail(Code::kInvalidArgument, "table \"", t.config.name, "\" is in ", sdk::to_string(*t.config.row_format),
            " already: a model is packed from floats");

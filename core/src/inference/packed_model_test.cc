@@ -117,6 +117,10 @@ TEST_F(Packing, RefusesWhatCannotBePacked) {
   EXPECT_THAT(failure_of([&] { pack(); }), testing::Pair(HasSubstr("model exists"), Code::kAlreadyExists));
   EXPECT_THAT(failure_of([&] { pack_model(open_packed_model(folder_.file("model")), folder_.file("again"), {}); }),
               testing::Pair(HasSubstr("in int8 already"), Code::kInvalidArgument));
+  InferenceModel pruned = small_model(folder_).model;
+  pruned.tables[0].config.remapping = IndexRemapping::array(Tensor::from<int64_t>({0, -1, 1}));
+  EXPECT_THAT(failure_of([&] { pack_model(pruned, folder_.file("again"), {}); }),
+              testing::Pair(HasSubstr("a remapping of ids"), Code::kUnimplemented));
 }
 
 TEST_F(Packing, RefusesColumnsThatAFormatCannotHave) {
