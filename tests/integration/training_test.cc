@@ -305,8 +305,8 @@ TEST_F(Training, AKilledRankEndsTheJob) {
   ASSERT_GT(ranks[1], 0) << job.output();
   ASSERT_EQ(kill(ranks[1], SIGKILL), 0);
   EXPECT_EQ(job.wait(60), 128 + SIGKILL);  // one deadline of 15 s, one grace of 5 s, and a busy machine
-  EXPECT_THAT(job.output(), AllOf(HasSubstr(cat("rank 1 (process ", ranks[1], ") was killed by signal 9")),
-                                  HasSubstr("ending the other ranks")));
+  // The others are ended by the launcher, or, a moment earlier, end by themselves.
+  EXPECT_THAT(job.output(), HasSubstr(cat("rank 1 (process ", ranks[1], ") was killed by signal 9")));
   for (const pid_t rank : ranks) EXPECT_NE(kill(rank, 0), 0) << "a rank outlived the job";
 }
 
