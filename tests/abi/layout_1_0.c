@@ -1,6 +1,7 @@
 // The layout of ABI 1.0, frozen. Structs may grow at their end, in a new minor: then a line is added here, never
 // changed. A line that no longer compiles is a break of every plugin out there.
 #include "tessera/abi/collective.h"
+#include "tessera/abi/device.h"
 #include "tessera/abi/kernel.h"
 #include "tessera/abi/module.h"
 
@@ -338,6 +339,72 @@ FIELD(tsr_module, forward, 24);
 FIELD(tsr_module, backward, 32);
 FIELD(tsr_module, release, 40);
 
+SIZE(tsr_device_info, 152);
+FIELD(tsr_device_info, struct_size, 0);
+FIELD(tsr_device_info, warp_size, 4);
+FIELD(tsr_device_info, total_bytes, 8);
+FIELD(tsr_device_info, free_bytes, 16);
+FIELD(tsr_device_info, name, 24);
+
+SIZE(tsr_device_stats, 40);
+FIELD(tsr_device_stats, struct_size, 0);
+FIELD(tsr_device_stats, reserved, 4);
+FIELD(tsr_device_stats, held_bytes, 8);
+FIELD(tsr_device_stats, peak_bytes, 16);
+FIELD(tsr_device_stats, allocations, 24);
+FIELD(tsr_device_stats, synchronizes, 32);
+
+FROZEN(tsr_row_target, 48);
+FIELD(tsr_row_target, rows, 0);
+FIELD(tsr_row_target, cols, 8);
+FIELD(tsr_row_target, begin, 16);
+FIELD(tsr_row_target, stride, 24);
+FIELD(tsr_row_target, scale, 32);
+FIELD(tsr_row_target, first_run, 40);
+FIELD(tsr_row_target, num_runs, 44);
+
+FROZEN(tsr_row_run, 24);
+FIELD(tsr_row_run, begin, 0);
+FIELD(tsr_row_run, index, 8);
+FIELD(tsr_row_run, col, 16);
+FIELD(tsr_row_run, cols, 20);
+
+SIZE(tsr_row_moves, 72);
+FIELD(tsr_row_moves, struct_size, 0);
+FIELD(tsr_row_moves, device_index, 4);
+FIELD(tsr_row_moves, num_targets, 8);
+FIELD(tsr_row_moves, num_runs, 12);
+FIELD(tsr_row_moves, most_elements, 16);
+FIELD(tsr_row_moves, targets, 24);
+FIELD(tsr_row_moves, runs, 32);
+FIELD(tsr_row_moves, index, 40);
+FIELD(tsr_row_moves, scales, 48);
+FIELD(tsr_row_moves, packed, 56);
+FIELD(tsr_row_moves, spread, 64);
+
+SIZE(tsr_device, 160);
+FIELD(tsr_device, struct_size, 0);
+FIELD(tsr_device, device_type, 4);
+FIELD(tsr_device, count, 8);
+FIELD(tsr_device, info, 16);
+FIELD(tsr_device, alloc, 24);
+FIELD(tsr_device, free, 32);
+FIELD(tsr_device, host_alloc, 40);
+FIELD(tsr_device, host_free, 48);
+FIELD(tsr_device, copy, 56);
+FIELD(tsr_device, fill, 64);
+FIELD(tsr_device, stream_create, 72);
+FIELD(tsr_device, stream_destroy, 80);
+FIELD(tsr_device, synchronize, 88);
+FIELD(tsr_device, event_create, 96);
+FIELD(tsr_device, event_destroy, 104);
+FIELD(tsr_device, event_record, 112);
+FIELD(tsr_device, event_wait, 120);
+FIELD(tsr_device, event_synchronize, 128);
+FIELD(tsr_device, stats, 136);
+FIELD(tsr_device, combine_rows, 144);
+FIELD(tsr_device, split_rows, 152);
+
 // The constants.
 CONSTANT(TSR_OK, 0);
 CONSTANT(TSR_CANCELLED, 1);
@@ -385,5 +452,8 @@ CONSTANT(TSR_REDUCE_MAX, 1);
 CONSTANT(TSR_REDUCE_MIN, 2);
 CONSTANT(TSR_INIT_ZERO, 0);
 CONSTANT(TSR_INIT_XAVIER_NORMAL, 1);
+CONSTANT(TSR_COPY_TO_DEVICE, 0);
+CONSTANT(TSR_COPY_TO_HOST, 1);
+CONSTANT(TSR_COPY_ON_DEVICE, 2);
 
 typedef int tessera_layout_is_a_translation_unit;

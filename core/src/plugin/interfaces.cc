@@ -5,6 +5,7 @@
 #include <span>
 
 #include "tessera/abi/collective.h"
+#include "tessera/abi/device.h"
 #include "tessera/abi/kernel.h"
 #include "tessera/abi/module.h"
 #include "tessera/abi/optimizer.h"
@@ -60,13 +61,20 @@ constexpr Slot kCollective[] = {TESSERA_SLOT(tsr_collective, connect),
 constexpr Slot kModule[] = {TESSERA_SLOT(tsr_module, parameter), TESSERA_SLOT(tsr_module, output_width),
                             TESSERA_SLOT(tsr_module, forward), TESSERA_SLOT(tsr_module, backward),
                             TESSERA_SLOT(tsr_module, release)};
+constexpr Slot kDevice[] = {TESSERA_SLOT(tsr_device, count),         TESSERA_SLOT(tsr_device, info),
+                            TESSERA_SLOT(tsr_device, alloc),         TESSERA_SLOT(tsr_device, free),
+                            TESSERA_SLOT(tsr_device, host_alloc),    TESSERA_SLOT(tsr_device, host_free),
+                            TESSERA_SLOT(tsr_device, copy),          TESSERA_SLOT(tsr_device, fill),
+                            TESSERA_SLOT(tsr_device, stream_create), TESSERA_SLOT(tsr_device, stream_destroy),
+                            TESSERA_SLOT(tsr_device, synchronize),   TESSERA_SLOT(tsr_device, event_create),
+                            TESSERA_SLOT(tsr_device, event_destroy), TESSERA_SLOT(tsr_device, event_record),
+                            TESSERA_SLOT(tsr_device, event_wait),    TESSERA_SLOT(tsr_device, event_synchronize),
+                            TESSERA_SLOT(tsr_device, stats)};
 #undef TESSERA_SLOT
 
-constexpr Interface kInterfaces[] = {{TSR_SHARDER_KIND, kSharder},
-                                     {TSR_OPTIMIZER_KIND, kOptimizer},
-                                     {TSR_KERNEL_KIND, kKernel},
-                                     {TSR_COLLECTIVE_KIND, kCollective},
-                                     {TSR_MODULE_KIND, kModule}};
+constexpr Interface kInterfaces[] = {{TSR_SHARDER_KIND, kSharder}, {TSR_OPTIMIZER_KIND, kOptimizer},
+                                     {TSR_KERNEL_KIND, kKernel},   {TSR_COLLECTIVE_KIND, kCollective},
+                                     {TSR_MODULE_KIND, kModule},   {TSR_DEVICE_KIND, kDevice}};
 
 // `what` names the table in the sentence. All tables begin with their struct_size.
 std::string missing_slot(const std::string& what, const void* table, std::span<const Slot> slots) {
@@ -89,6 +97,15 @@ std::string check_pairs(const std::string& what, const tsr_component& c) {
     const auto* s = static_cast<const tsr_sharder*>(c.api);
     if (TSR_HAS(tsr_sharder, s, route) != TSR_HAS(tsr_sharder, s, unroute)) {
       return cat(what, " has only one of \"route\" and \"unroute\", but needs both or neither");
+    }
+  }
+  if (c.kind == std::string_view(TSR_DEVICE_KIND)) {
+    const auto* d = static_cast<const tsr_device*>(c.api);
+    if (TSR_HAS(tsr_device, d, combine_rows) != TSR_HAS(tsr_device, d, split_rows)) {
+      return cat(what, " has only one of \"combine_rows\" and \"split_rows\", but needs both or neither");
+    }
+    if (d->device_type <= 0 || d->device_type == kDLCPU) {
+      return cat(what, " serves device type ", d->device_type, ", which is no device beside the CPU");
     }
   }
   if (c.kind == std::string_view(TSR_OPTIMIZER_KIND)) {

@@ -1,0 +1,147 @@
+// tessera/sdk/device.h - base class of a device part: memory, copies, streams, events of one DLDeviceType.
+//
+// abi/device.h is the specification. A class C : Device says which type it serves:
+//   static constexpr int32_t kDeviceType = kDLCUDA;
+// Functions throw Failure; those that free, throw nothing.
+#pragma once
+
+#include <cstdint>
+
+#include "tessera/abi/device.h"
+#include "tessera/sdk/plugin.h"
+
+namespace tessera::sdk {
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual int32_t count() = 0;
+  virtual void info(int32_t index, tsr_device_info& out) = 0;
+
+  virtual void* alloc(int32_t index, uint64_t bytes, tsr_stream stream) = 0;
+  virtual void free(int32_t index, void* memory, uint64_t bytes, tsr_stream stream) noexcept = 0;
+  virtual void* host_alloc(uint64_t bytes) = 0;
+  virtual void host_free(void* memory, uint64_t bytes) noexcept = 0;
+
+  virtual void copy(int32_t index, void* to, const void* from, uint64_t bytes, int32_t direction,
+                    tsr_stream stream) = 0;
+  virtual void fill(int32_t index, void* memory, uint8_t value, uint64_t bytes, tsr_stream stream) = 0;
+
+  virtual tsr_stream stream_create(int32_t index) = 0;
+  virtual void stream_destroy(int32_t index, tsr_stream stream) noexcept = 0;
+  virtual void synchronize(int32_t index, tsr_stream stream) = 0;
+
+  virtual tsr_event event_create(int32_t index) = 0;
+  virtual void event_destroy(int32_t index, tsr_event event) noexcept = 0;
+  virtual void event_record(int32_t index, tsr_event event, tsr_stream stream) = 0;
+  virtual void event_wait(int32_t index, tsr_event event, tsr_stream stream) = 0;
+  virtual void event_synchronize(int32_t index, tsr_event event) = 0;
+
+  virtual void stats(int32_t index, tsr_device_stats& out) = 0;
+
+  // Optional: override both or neither.
+  virtual void combine_rows([[maybe_unused]] const tsr_row_moves& moves, [[maybe_unused]] tsr_stream stream) {}
+  virtual void split_rows([[maybe_unused]] const tsr_row_moves& moves, [[maybe_unused]] tsr_stream stream) {}
+
+  static constexpr const char* kKind = TSR_DEVICE_KIND;
+  template <class C>
+  static const tsr_device table;
+
+ private:
+  static Device& of(void* self) { return *static_cast<Device*>(self); }
+
+  static tsr_code count_slot(void* self, int32_t* count, tsr_error* err) noexcept {
+    return guard(err, [&] { *count = of(self).count(); });
+  }
+  static tsr_code info_slot(void* self, int32_t index, tsr_device_info* out, tsr_error* err) noexcept {
+    return guard(err, [&] { of(self).info(index, *out); });
+  }
+  static tsr_code alloc_slot(void* self, int32_t index, uint64_t bytes, tsr_stream stream, void** memory,
+                             tsr_error* err) noexcept {
+    return guard(err, [&] { *memory = of(self).alloc(index, bytes, stream); });
+  }
+  static void free_slot(void* self, int32_t index, void* memory, uint64_t bytes, tsr_stream stream) noexcept {
+    of(self).free(index, memory, bytes, stream);
+  }
+  static tsr_code host_alloc_slot(void* self, uint64_t bytes, void** memory, tsr_error* err) noexcept {
+    return guard(err, [&] { *memory = of(self).host_alloc(bytes); });
+  }
+  static void host_free_slot(void* self, void* memory, uint64_t bytes) noexcept { of(self).host_free(memory, bytes); }
+  static tsr_code copy_slot(void* self, int32_t index, void* to, const void* from, uint64_t bytes, int32_t direction,
+                            tsr_stream stream, tsr_error* err) noexcept {
+    return guard(err, [&] { of(self).copy(index, to, from, bytes, direction, stream); });
+  }
+  static tsr_code fill_slot(void* self, int32_t index, void* memory, uint8_t value, uint64_t bytes, tsr_stream stream,
+                            tsr_error* err) noexcept {
+    return guard(err, [&] { of(self).fill(index, memory, value, bytes, stream); });
+  }
+  static tsr_code stream_create_slot(void* self, int32_t index, tsr_stream* stream, tsr_error* err) noexcept {
+    return guard(err, [&] { *stream = of(self).stream_create(index); });
+  }
+  static void stream_destroy_slot(void* self, int32_t index, tsr_stream stream) noexcept {
+    of(self).stream_destroy(index, stream);
+  }
+  static tsr_code synchronize_slot(void* self, int32_t index, tsr_stream stream, tsr_error* err) noexcept {
+    return guard(err, [&] { of(self).synchronize(index, stream); });
+  }
+  static tsr_code event_create_slot(void* self, int32_t index, tsr_event* event, tsr_error* err) noexcept {
+    return guard(err, [&] { *event = of(self).event_create(index); });
+  }
+  static void event_destroy_slot(void* self, int32_t index, tsr_event event) noexcept {
+    of(self).event_destroy(index, event);
+  }
+  static tsr_code event_record_slot(void* self, int32_t index, tsr_event event, tsr_stream stream,
+                                    tsr_error* err) noexcept {
+    return guard(err, [&] { of(self).event_record(index, event, stream); });
+  }
+  static tsr_code event_wait_slot(void* self, int32_t index, tsr_event event, tsr_stream stream,
+                                  tsr_error* err) noexcept {
+    return guard(err, [&] { of(self).event_wait(index, event, stream); });
+  }
+  static tsr_code event_synchronize_slot(void* self, int32_t index, tsr_event event, tsr_error* err) noexcept {
+    return guard(err, [&] { of(self).event_synchronize(index, event); });
+  }
+  static tsr_code stats_slot(void* self, int32_t index, tsr_device_stats* out, tsr_error* err) noexcept {
+    return guard(err, [&] { of(self).stats(index, *out); });
+  }
+  static tsr_code combine_slot(void* self, const tsr_row_moves* moves, tsr_stream stream, tsr_error* err) noexcept {
+    return guard(err, [&] { of(self).combine_rows(*moves, stream); });
+  }
+  static tsr_code split_slot(void* self, const tsr_row_moves* moves, tsr_stream stream, tsr_error* err) noexcept {
+    return guard(err, [&] { of(self).split_rows(*moves, stream); });
+  }
+
+  template <class C>
+  static constexpr tsr_device make_table() {
+    using Base = Device;
+    tsr_device t{sizeof(tsr_device),
+                 C::kDeviceType,
+                 &count_slot,
+                 &info_slot,
+                 &alloc_slot,
+                 &free_slot,
+                 &host_alloc_slot,
+                 &host_free_slot,
+                 &copy_slot,
+                 &fill_slot,
+                 &stream_create_slot,
+                 &stream_destroy_slot,
+                 &synchronize_slot,
+                 &event_create_slot,
+                 &event_destroy_slot,
+                 &event_record_slot,
+                 &event_wait_slot,
+                 &event_synchronize_slot,
+                 &stats_slot,
+                 nullptr,
+                 nullptr};
+    if (detail::overrides(&C::combine_rows, &Base::combine_rows)) t.combine_rows = &combine_slot;
+    if (detail::overrides(&C::split_rows, &Base::split_rows)) t.split_rows = &split_slot;
+    return t;
+  }
+};
+
+template <class C>
+constexpr tsr_device Device::table = Device::make_table<C>();
+
+}  // namespace tessera::sdk
