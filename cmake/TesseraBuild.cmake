@@ -34,7 +34,7 @@ if(TESSERA_WERROR)
   target_compile_options(tessera_flags INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-Werror>)
 endif()
 if(TESSERA_SANITIZE)
-  add_compile_options(-fsanitize=${TESSERA_SANITIZE} -fno-sanitize-recover=undefined)
+  add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${TESSERA_SANITIZE};-fno-sanitize-recover=undefined>")
   add_link_options(-fsanitize=${TESSERA_SANITIZE})
 endif()
 

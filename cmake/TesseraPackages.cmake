@@ -44,6 +44,33 @@ tessera_backend(TCP "TCP transport (Boost.Asio, OpenSSL's HMAC)" OpenSSL_FOUND l
 find_package(MPI QUIET COMPONENTS C)
 tessera_backend(MPI "MPI transport (Open MPI)" MPI_C_FOUND libopenmpi-dev)
 
+# A machine with nvcc builds the CUDA plugins, or the configuration fails and says why; -DTESSERA_CUDA=OFF builds
+# without them.
+find_program(TESSERA_NVCC nvcc HINTS ENV CUDA_PATH ENV CUDACXX PATHS /usr/local/cuda/bin)
+tessera_backend(CUDA "CUDA kernels (nvcc)" TESSERA_NVCC "CUDA toolkit 12.8 or newer: nvcc")
+if(TESSERA_CUDA)
+  set(CMAKE_CUDA_COMPILER ${TESSERA_NVCC} CACHE FILEPATH "nvcc")
+  set(CMAKE_CUDA_ARCHITECTURES "80;90;100" CACHE STRING "NVIDIA GPUs to compile for")
+  enable_language(CUDA)
+  # CMake 3.25 does not know how nvcc spells C++20.
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+  set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+  set(CMAKE_CUDA_EXTENSIONS OFF)
+  find_package(CUDAToolkit REQUIRED)
+endif()
+# Debian's HIP: the compiler that it came with, and no other.
+find_program(HIP_CLANG clang++-15)
+find_path(HIP_INCLUDE_DIR hip/hip_runtime_api.h)
+find_library(HIP_LIBRARY amdhip64)
+find_path(HIP_DEVICE_LIBS ocml.bc PATHS /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/amdgcn/bitcode)
+set(HIP_FOUND FALSE)
+if(HIP_CLANG AND HIP_INCLUDE_DIR AND HIP_LIBRARY AND HIP_DEVICE_LIBS)
+  set(HIP_FOUND TRUE)
+endif()
+tessera_backend(HIP "HIP kernels (clang-15)" HIP_FOUND "hipcc, libamdhip64-dev")
+
 if(TESSERA_TESTS)
   find_package(GTest CONFIG REQUIRED)
 endif()

@@ -1,8 +1,8 @@
-# tessera_add_plugin(NAME SOURCES ... [LINK libraries...])
+# tessera_add_plugin(NAME [NOT_INSTALLED] SOURCES ... [LINK libraries...])
 # A plugin as the loader wants it: a module with one exported symbol, complete at link time, never unloaded.
 set(TESSERA_PLUGIN_MAP ${CMAKE_CURRENT_LIST_DIR}/plugin.map)
 function(tessera_add_plugin name)
-  cmake_parse_arguments(PLUGIN "" "" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(PLUGIN "NOT_INSTALLED" "" "SOURCES;LINK" ${ARGN})
   add_library(${name} MODULE ${PLUGIN_SOURCES})
   set_target_properties(${name} PROPERTIES
     PREFIX "tessera_" C_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
@@ -17,7 +17,11 @@ function(tessera_add_plugin name)
     VERBATIM)
   if(PROJECT_NAME STREQUAL "tessera")
     target_link_libraries(${name} PRIVATE tessera_flags)
-    set_target_properties(${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/tessera/plugins-1)
-    set_property(GLOBAL APPEND PROPERTY TESSERA_PLUGINS ${name})
+    if(PLUGIN_NOT_INSTALLED)  # for tests: not found unless a search path names the folder
+      set_target_properties(${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/tessera/test-plugins)
+    else()
+      set_target_properties(${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/tessera/plugins-1)
+      set_property(GLOBAL APPEND PROPERTY TESSERA_PLUGINS ${name})
+    endif()
   endif()
 endfunction()

@@ -1,0 +1,179 @@
+// gpu/runtime.h - the host's side of a device: memory, streams, events. Included by gpu/gpu.h, which chose the vendor.
+//
+// Everything works on the calling thread's current device (DeviceScope) and, where it takes a stream, only enqueues.
+// Whatever fails throws sdk::Failure with one sentence: what was asked, what the vendor said. Handles are the vendor's
+// own (cudaStream_t, hipStream_t, ...), so a tsr_stream casts to Stream.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "tessera/sdk/error.h"
+
+namespace tessera::gpu {
+
+using Error = GPU_API(Error_t);
+using Stream = GPU_API(Stream_t);
+using Event = GPU_API(Event_t);
+
+inline constexpr Error kSuccess = GPU_CONSTANT(Success);
+
+// "out of memory (cudaErrorMemoryAllocation)"
+inline std::string error_text(Error error) {
+  return std::string(GPU_API(GetErrorString)(error)) + " (" + GPU_API(GetErrorName)(error) + ")";
+}
+
+// Throws unless `error` is success. `parts` are printed one after the other: what was asked.
+template <class... Parts>
+void check(Error error, const Parts&... parts) {
+  if (error == kSuccess) return;
+  (void)GPU_API(GetLastError)();  // an error that does not stick must not be blamed on the next launch
+  const bool memory = error == GPU_CONSTANT(ErrorMemoryAllocation);
+  const bool none = error == GPU_CONSTANT(ErrorNoDevice) || error == GPU_CONSTANT(ErrorInsufficientDriver);
+  sdk::fail(memory ? TSR_RESOURCE_EXHAUSTED : none ? TSR_UNAVAILABLE : TSR_INTERNAL, parts..., ": ", error_text(error));
+}
+
+// Throws when the launch just made on this thread was refused, or work before it has failed.
+inline void launch_error(const char* kernel) {
+  const Error error = GPU_API(GetLastError)();
+  if (error != kSuccess) check(error, "cannot launch ", kernel);
+}
+
+// Devices of this vendor; 0 where there are none or no driver, with the vendor's reason in *why. Throws nothing.
+inline int device_count(std::string* why = nullptr) {
+  int n = 0;
+  const Error error = GPU_API(GetDeviceCount)(&n);
+  if (error == kSuccess && n > 0) return n;
+  (void)GPU_API(GetLastError)();
+  if (why != nullptr) *why = error == kSuccess ? "the driver lists none" : error_text(error);
+  return 0;
+}
+
+// For the probe of a part: throws TSR_UNAVAILABLE "no CUDA device: ..." where there is none.
+inline void require_device() {
+  std::string why;
+  if (device_count(&why) == 0) sdk::fail(TSR_UNAVAILABLE, "no " GPU_VENDOR " device: ", why);
+}
+
+inline int current_device() {
+  int device = 0;
+  check(GPU_API(GetDevice)(&device), "cannot ask for the current device");
+  return device;
+}
+
+// The calling thread's device is `device` while this lives, then what it was before.
+class DeviceScope {
+ public:
+  explicit DeviceScope(int device) : before_(current_device()), changed_(device != before_) {
+    if (changed_) check(GPU_API(SetDevice)(device), "cannot use device ", device);
+  }
+  ~DeviceScope() {
+    if (changed_) (void)GPU_API(SetDevice)(before_);
+  }
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  int before_;
+  bool changed_;
+};
+
+// Device memory, aligned to 256 bytes, usable by what is enqueued on `stream` after this call.
+inline void* malloc_async(size_t bytes, Stream stream) {
+  void* memory = nullptr;
+  check(GPU_API(MallocAsync)(&memory, bytes == 0 ? 1 : bytes, stream), "cannot allocate ", bytes,
+        " bytes of device memory");
+  return memory;
+}
+// The memory lives until what was enqueued on `stream` before this call is done. NULL is allowed.
+inline void free_async(void* memory, Stream stream) noexcept {
+  if (memory != nullptr) (void)GPU_API(FreeAsync)(memory, stream);
+}
+
+// Host memory that copies run from and to without waiting for the host. Not on a step's path: it may synchronise.
+inline void* host_alloc(size_t bytes) {
+  void* memory = nullptr;
+  const size_t some = bytes == 0 ? 1 : bytes;
+#if defined(TESSERA_GPU_HIP)
+  const Error error = hipHostMalloc(&memory, some, hipHostMallocDefault);
+#else
+  const Error error = GPU_API(HostAlloc)(&memory, some, 0);
+#endif
+  check(error, "cannot allocate ", bytes, " bytes of pinned host memory");
+  return memory;
+}
+inline void host_free(void* memory) noexcept {
+#if defined(TESSERA_GPU_HIP)
+  (void)hipHostFree(memory);
+#else
+  (void)GPU_API(FreeHost)(memory);
+#endif
+}
+
+// Between host and device in either direction, or inside the device. Host memory that is not host_alloc's makes the
+// call wait: for the copy when it is the target, for the reading when it is the source.
+inline void memcpy_async(void* to, const void* from, size_t bytes, Stream stream) {
+  if (bytes == 0) return;
+  check(GPU_API(MemcpyAsync)(to, from, bytes, GPU_CONSTANT(MemcpyDefault), stream), "cannot copy ", bytes, " bytes");
+}
+inline void memset_async(void* memory, int byte, size_t bytes, Stream stream) {
+  if (bytes == 0) return;
+  check(GPU_API(MemsetAsync)(memory, byte, bytes, stream), "cannot fill ", bytes, " bytes");
+}
+
+// Free and total bytes of the current device.
+struct MemoryInfo {
+  size_t free;
+  size_t total;
+};
+inline MemoryInfo memory_info() {
+  MemoryInfo info{};
+  check(GPU_API(MemGetInfo)(&info.free, &info.total), "cannot ask for the device's memory");
+  return info;
+}
+
+// A stream that does not wait for the default stream, nor that for it.
+inline Stream stream_create() {
+  Stream stream = nullptr;
+  check(GPU_API(StreamCreateWithFlags)(&stream, GPU_CONSTANT(StreamNonBlocking)), "cannot create a stream");
+  return stream;
+}
+inline void stream_destroy(Stream stream) noexcept { (void)GPU_API(StreamDestroy)(stream); }
+// Waits for all that was enqueued. Errors of that work come out here.
+inline void stream_synchronize(Stream stream) {
+  check(GPU_API(StreamSynchronize)(stream), "the work of a stream failed");
+}
+// What is enqueued on `stream` from now on starts after the event's last record.
+inline void stream_wait(Stream stream, Event event) {
+  check(GPU_API(StreamWaitEvent)(stream, event, 0), "cannot let a stream wait for an event");
+}
+
+enum class Timing { kOff, kOn };
+inline Event event_create(Timing timing = Timing::kOff) {
+  Event event = nullptr;
+  const unsigned flags = timing == Timing::kOn ? GPU_CONSTANT(EventDefault) : GPU_CONSTANT(EventDisableTiming);
+  check(GPU_API(EventCreateWithFlags)(&event, flags), "cannot create an event");
+  return event;
+}
+inline void event_destroy(Event event) noexcept { (void)GPU_API(EventDestroy)(event); }
+inline void event_record(Event event, Stream stream) {
+  check(GPU_API(EventRecord)(event, stream), "cannot record an event");
+}
+inline void event_synchronize(Event event) { check(GPU_API(EventSynchronize)(event), "the work of a stream failed"); }
+// Is the work before the event's last record done?
+inline bool event_done(Event event) {
+  const Error error = GPU_API(EventQuery)(event);
+  if (error == GPU_CONSTANT(ErrorNotReady)) return false;
+  check(error, "the work of a stream failed");
+  return true;
+}
+// Milliseconds between two records of events with timing, both done.
+inline float event_elapsed_ms(Event from, Event to) {
+  float ms = 0;
+  check(GPU_API(EventElapsedTime)(&ms, from, to), "cannot take the time between two events");
+  return ms;
+}
+
+}  // namespace tessera::gpu

@@ -1,0 +1,59 @@
+// simt/memory.h - device memory that cannot be touched outside its life; pinned host memory. For the emulator alone.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+namespace simt {
+
+// Pages of its own, between others that cannot be touched. Life: reserved -> usable -> gone.
+class Allocation {
+ public:
+  explicit Allocation(size_t bytes);  // throws std::bad_alloc
+  ~Allocation();
+  Allocation(const Allocation&) = delete;
+  Allocation& operator=(const Allocation&) = delete;
+
+  char* begin() const { return begin_; }
+  size_t bytes() const { return bytes_; }
+  void make_usable();      // filled with 0xA5
+  bool make_unusable();    // false: bytes behind its end have been written
+  bool was_freed = false;  // by a call; guarded by the Memory's mutex
+  int device = 0;
+
+ private:
+  char* begin_;
+  size_t bytes_;
+  size_t mapped_;
+};
+
+// All allocations of the process.
+class Memory {
+ public:
+  enum class Place { kPageable, kPinned, kDevice };
+
+  std::shared_ptr<Allocation> allocate(size_t bytes, int device, size_t limit);  // NULL: beyond the limit
+  std::shared_ptr<Allocation> release(void* memory);                             // NULL: not the begin of a live one
+  void retire(std::shared_ptr<Allocation> gone);  // its addresses are not used again soon
+  size_t used(int device) const;
+
+  void* allocate_pinned(size_t bytes);
+  bool free_pinned(void* memory);
+
+  // Where [memory, memory + bytes) is; `wrong` says in one sentence what is wrong with it as a place to copy from or
+  // to.
+  Place place(const void* memory, size_t bytes, std::string* wrong) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<const char*, std::shared_ptr<Allocation>> live_;
+  std::map<const char*, size_t> pinned_;
+  std::map<int, size_t> used_;
+  std::deque<std::shared_ptr<Allocation>> retired_;
+};
+
+}  // namespace simt

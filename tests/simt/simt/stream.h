@@ -1,0 +1,111 @@
+// simt/stream.h - a queue of work and the OS threads that do it. For the emulator alone.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "simt/block.h"
+
+namespace simt {
+
+// Runs launches, one at a time: the calling thread and helpers take blocks in turn.
+class Launcher {
+ public:
+  Launcher() = default;
+  ~Launcher();
+  Launcher(const Launcher&) = delete;
+  Launcher& operator=(const Launcher&) = delete;
+
+  // Empty, or what was wrong with a block; the others may then not have run.
+  std::string run(const Launch& launch);
+
+ private:
+  void help(size_t helper);
+  void take_blocks(Block& block);
+
+  std::vector<std::unique_ptr<Block>> blocks_;  // one for each worker; [0] is the caller's
+  std::vector<std::thread> helpers_;
+  std::mutex mutex_;
+  std::condition_variable wake_, finished_;
+  uint64_t round_ = 0;  // launches handed to helpers
+  size_t busy_ = 0;
+  bool stop_ = false;
+  const Launch* launch_ = nullptr;
+  std::atomic<uint64_t> next_{0};
+  std::atomic<bool> failed_{false};
+  std::string error_;
+};
+
+// The point in a stream where an event was recorded.
+class Mark {
+ public:
+  void reach();
+  void wait();
+  bool reached();
+  std::chrono::steady_clock::time_point time();
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool reached_ = false;
+  std::chrono::steady_clock::time_point time_;
+};
+
+class Event {
+ public:
+  explicit Event(bool timing) : timing_(timing) {}
+  std::shared_ptr<Mark> record();  // a new mark, for the stream to reach
+  std::shared_ptr<Mark> last();    // NULL before the first record
+  bool timing() const { return timing_; }
+
+ private:
+  const bool timing_;
+  std::mutex mutex_;
+  std::shared_ptr<Mark> last_;
+};
+
+class Stream {
+ public:
+  enum class Kind { kQueue, kImmediate };  // immediate: the NULL stream, whose work is done when add() returns
+  explicit Stream(Kind kind);
+  ~Stream();  // when all is done
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  // [any-thread] `always`: also after an error, which skips all other work.
+  void add(std::function<void(Launcher&)> work, bool always = false);
+  void wait_until_idle();  // [any-thread]
+
+ private:
+  struct Work {
+    std::function<void(Launcher&)> run;
+    std::chrono::steady_clock::time_point not_before;
+    bool always;
+  };
+  void serve();
+
+  const Kind kind_;
+  Launcher launcher_;
+  std::mutex running_;  // immediate work of several threads takes turns
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Work> queue_;
+  bool busy_ = false;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+// The process's error that sticks. The first one stays.
+void stick(std::string sentence);
+bool stuck();
+
+}  // namespace simt
