@@ -170,6 +170,26 @@ TEST_F(Sharded, ALostRankIsUnavailableWithinTheDeadline) {
   }
 }
 
+TEST_F(Sharded, StatsDoNotWaitForASilentRank) {
+  const auto texts = run(
+      {.world = 2, .group_timeout_s = 6}, folder_.file("model"),
+      [](ShardedPredictor& p) -> std::string {
+        OwnInput input(p.model(), 4, 1);
+        std::atomic<bool> failed{false};
+        std::thread asking([&] {
+          (void)failure_of([&] { (void)scores_of(p, input.view()); });
+          failed = true;
+        });
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));  // it waits for the rank now
+        (void)p.stats();
+        const bool waited = failed;
+        asking.join();
+        return waited ? "waited" : "at once";
+      },
+      [] { std::this_thread::sleep_for(std::chrono::seconds(9)); });
+  EXPECT_EQ(texts[0], "at once");
+}
+
 TEST_F(Sharded, AllRanksLearnThatOneHasAnotherModel) {
   pack_model(small_model(folder_).model, folder_.file("other"), {.format = RowFormat::kInt4});
   const auto texts = cli::run_in_ranks(2, 2, kTimeout, [&](const RankEnvironment& where) {

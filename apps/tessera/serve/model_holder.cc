@@ -48,6 +48,7 @@ void ModelHolder::lost(const std::shared_ptr<Predictor>& model) {
     current_.reset();
     load_ = true;
   }
+  log_.write(Level::kWarning, "model_lost", {{"version", gone->model().version}});
   wake_.notify_all();
 }
 

@@ -16,6 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto kPause = std::chrono::milliseconds(100);  // between attempts, where they fail at once
+constexpr auto kSettle = std::chrono::seconds(1);        // for a successor that opens while its predecessor closes
 
 std::unique_ptr<ShardedPredictor> open_together(const Runtime& runtime, const ShardOptions& options) {
   ProcessGroupOptions group;
@@ -61,7 +62,7 @@ class ShardRank {
       told |= signals_.wait(std::chrono::milliseconds(100));
       const std::lock_guard lock(mutex_);
       if (serving_ > 0) continue;
-      if (told || finished_) return 0;
+      if (told || (finished_ && Clock::now() - alone_since_ > kSettle)) return 0;
       if (Clock::now() - alone_since_ < std::chrono::duration<double>(options_.patience_s)) continue;
       log_.write(Level::kError, "rank_0_gone", {{"rank", rank()}, {"error", trouble_}});
       return 1;
@@ -112,7 +113,7 @@ class ShardRank {
     const std::lock_guard lock(mutex_);
     --serving_;
     alone_since_ = Clock::now();
-    finished_ = loss.empty() && serving_ == 0;  // a successor would be served by now
+    finished_ = loss.empty();
   }
 
   const EndSignals signals_;

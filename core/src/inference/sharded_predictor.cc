@@ -64,9 +64,12 @@ class Sharded : public ShardedPredictor {
         keep_alive_(options.keep_alive_s),
         embeddings_(shard(runtime, plan, options)),
         bad_ids_(model_.tables.size()) {
-    if (group_->rank() != 0) return;
-    dense_ = std::make_unique<DlrmForward>(runtime, model_.dlrm, model_.dense);
-    if (group_->world_size() > 1) keeper_ = std::thread([this] { keep_alive(); });
+    if (group_->rank() == 0) dense_ = std::make_unique<DlrmForward>(runtime, model_.dlrm, model_.dense);
+  }
+  // All ranks have come so far.
+  void start() {
+    started_ = true;
+    if (group_->rank() == 0 && group_->world_size() > 1) keeper_ = std::thread([this] { keep_alive(); });
   }
   ~Sharded() override {
     if (keeper_.joinable()) {
@@ -77,7 +80,7 @@ class Sharded : public ShardedPredictor {
       wake_.notify_all();
       keeper_.join();
     }
-    if (group_->rank() != 0 || !lost_.empty()) return;
+    if (group_->rank() != 0 || !started_ || !lost_.empty()) return;
     try {
       (void)step({}, true);
     } catch (const std::exception&) {  // the others find out by themselves
@@ -100,13 +103,14 @@ class Sharded : public ShardedPredictor {
       const Tensor pooled = step(to_batch(model(), input), false);
       to_scores(dense_->logits(input.batch, input.dense.data(), pooled.data<float>()), scores);
     }
+    const std::lock_guard counting(stats_mutex_);
     count_bad_ids(slots_, input, bad_ids_);
     ++predictions_;
     samples_ += static_cast<uint64_t>(input.batch);
   }
 
   PredictorStats stats() const override {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(stats_mutex_);
     return {predictions_, samples_, bad_ids_};
   }
 
@@ -165,7 +169,8 @@ class Sharded : public ShardedPredictor {
   const Slots slots_;
   const std::shared_ptr<ProcessGroup> group_;
   const double keep_alive_;
-  mutable std::mutex mutex_;  // of everything below
+  bool started_ = false;
+  std::mutex mutex_;  // of what follows; a lost rank holds it up
   std::condition_variable wake_;
   ShardedEmbeddingBagCollection embeddings_;
   std::unique_ptr<DlrmForward> dense_;  // rank 0
@@ -173,6 +178,7 @@ class Sharded : public ShardedPredictor {
   std::atomic<bool> usable_{true};      // lost_ is empty; without the mutex
   bool closing_ = false;
   std::chrono::steady_clock::time_point last_step_ = std::chrono::steady_clock::now();
+  mutable std::mutex stats_mutex_;  // of what follows
   uint64_t predictions_ = 0, samples_ = 0;
   std::vector<uint64_t> bad_ids_;
   std::thread keeper_;
@@ -209,6 +215,8 @@ std::vector<std::string> agreed(const ProcessGroup& group, const std::function<s
     text = "+" + mine();
   } catch (const Error& e) {
     text = cat(static_cast<int32_t>(e.code()), ' ', e.what());
+  } catch (const std::exception& e) {  // such as memory that does not suffice
+    text = cat(static_cast<int32_t>(Code::kResourceExhausted), ' ', e.what());
   }
   std::vector<std::string> texts = group.all_gather_text(text, "sharded model");
   for (size_t rank = 0; rank < texts.size(); ++rank) {
@@ -250,8 +258,14 @@ std::unique_ptr<ShardedPredictor> open_sharded_predictor(const Runtime& runtime,
     return plan.json();
   });
   const ShardingPlan plan = ShardingPlan::from_json(plans[0]);
-  return std::make_unique<Sharded>(runtime, std::move(model), plan.at(Dlrm::kCollectionPath), std::move(group),
-                                   options);
+  std::unique_ptr<Sharded> opened;
+  // Cutting shards takes some ranks longer than others: what one of them cannot do is known to all before any goes on.
+  (void)agreed(*group, [&]() -> std::string {
+    opened = std::make_unique<Sharded>(runtime, std::move(model), plan.at(Dlrm::kCollectionPath), group, options);
+    return "";
+  });
+  opened->start();
+  return opened;
 }
 
 }  // namespace tessera
