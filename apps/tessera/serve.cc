@@ -100,12 +100,17 @@ Level level_of(const std::string& name) {
   throw UsageError("--log-level takes error, warning, info or debug, not \"" + name + "\"");
 }
 
-EmbeddingModuleShardingPlan read_plan(const std::string& path) {
+EmbeddingModuleShardingPlan read_plan(const std::string& path, int ranks) {
   std::ifstream in(path, std::ios::binary);
   if (!in) fail(Code::kNotFound, "--plan: cannot read ", path);
   std::ostringstream text;
   text << in.rdbuf();
-  return ShardingPlan::from_json(text.str()).at(Dlrm::kCollectionPath);
+  const ShardingPlan plan = ShardingPlan::from_json(text.str());
+  if (plan.world_size != ranks) {
+    fail(Code::kInvalidArgument, "--plan: ", path, " is for ", plan.world_size, " ranks, and this job has ", ranks,
+         ": make a new plan, or start as many with tessera launch");
+  }
+  return plan.at(Dlrm::kCollectionPath);
 }
 
 bool parse_arguments(const std::vector<std::string>& args, Arguments* out) {
@@ -136,7 +141,8 @@ bool parse_arguments(const std::vector<std::string>& args, Arguments* out) {
   a.batcher.max_queue = static_cast<size_t>(a.max_queue);
   a.batcher.max_wait = std::chrono::microseconds(a.max_wait_us);
   a.shards.model = a.model;
-  if (!a.plan.empty()) a.shards.plan = read_plan(a.plan);
+  a.shards.where = RankEnvironment::from_environment();
+  if (!a.plan.empty()) a.shards.plan = read_plan(a.plan, a.shards.where.world_size);
   return true;
 }
 
@@ -169,7 +175,6 @@ int serve_command(const std::vector<std::string>& args) {
   Arguments a;
   if (!parse_arguments(args, &a)) return 0;
   Log log(level_of(a.log_level));
-  a.shards.where = RankEnvironment::from_environment();
   RuntimeOptions options;
   options.plugin_path = a.plugin_path;
   if (a.shards.where.rank == 0) return serve_here(Runtime(options), a, log);

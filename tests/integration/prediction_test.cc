@@ -127,6 +127,8 @@ TEST_F(Prediction, WrongInputGetsASentence) {
   EXPECT_THAT(plan({"--topology", config}), HasSubstr("this is not JSON"));
   EXPECT_THAT(plan({"--topology", newer}), HasSubstr("its format is 7 and this program reads 1"));
   EXPECT_THAT(plan({"--cost-model", "oracle"}), HasSubstr("there is no cost model \"oracle\"; known are"));
+  EXPECT_THAT(plan({"--batch-size", "-3"}), HasSubstr("batch_size -3 is negative"));
+  EXPECT_THAT(plan({"--time-limit", "-3"}), HasSubstr("a time limit of -3 s is negative"));
   EXPECT_THAT(plan({"--picture", "plan.gif"}), HasSubstr("the name must end with .svg or .html"));
   EXPECT_THAT(plan({"--picture", "/no/such/plan.svg"}), HasSubstr("cannot write /no/such/plan.svg"));
   const Finished calibrate = run_tessera({"calibrate", "-n", "0"});

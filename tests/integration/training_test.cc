@@ -157,6 +157,16 @@ TEST_F(Training, OptimizersOfTablesThatAreCutByRows) {
 
 TEST_F(Training, ThePlannersOwnChoice) { expect_same(train(1, {}), train(4, {})); }
 
+TEST_F(Training, ByTheFileOfThePlanCommand) {
+  const std::string config = folder_.write("job.toml", kConfig);
+  const Finished planned = run_tessera({"plan", "--config", config, "--world-size", "2", "--format", "json"});
+  ASSERT_EQ(planned.status, 0) << planned.output;
+  const json report = train(2, {"--set", "planner.plan=" + folder_.write("plan.json", planned.output)});
+  ASSERT_FALSE(report.is_null());
+  EXPECT_EQ(report.at("plan"), json::parse(planned.output));
+  expect_same(train(1, {}), report);
+}
+
 TEST_F(Training, BatchesWithFewerSamplesThanRanks) {
   const Arguments args = {"--set", "data.batch=3", "--set", "data.samples=151", "--set", "data.test_samples=2"};
   const std::vector<double> one = losses(train(1, args)), four = losses(train(4, args + sharded("row_wise")));

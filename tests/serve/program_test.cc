@@ -125,6 +125,9 @@ TEST(ServeProgram, WrongUseIsOneSentence) {
   const std::string here = model.link();
   const std::string no_pem = model.file("no.pem");
   std::ofstream(no_pem) << "x\n";
+  const std::string plan = model.file("plan.json");
+  std::ofstream(plan) << R"({"tessera_plan": 1, "world_size": 2, "local_world_size": 2, "compute_device": "cpu",
+                             "modules": []})";
   struct Case {
     std::vector<std::string> args;
     std::string sentence;
@@ -141,6 +144,7 @@ TEST(ServeProgram, WrongUseIsOneSentence) {
       {{"--model", here, "--tls-cert", no_pem}, "--tls-cert and --tls-key are given together or not at all"},
       {{"--model", here, "--port", "0", "--tls-cert", no_pem, "--tls-key", no_pem}, "no.pem"},
       {{"--model", here, "--plan", model.file("absent")}, "--plan: cannot read"},
+      {{"--model", here, "--plan", plan}, "is for 2 ranks, and this job has 1: make a new plan"},
       {{"--model", here, "--colour", "red"}, "see tessera serve --help"},
   };
   for (auto [args, sentence] : cases) {

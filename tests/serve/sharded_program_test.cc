@@ -8,6 +8,8 @@
 
 #include "served_model.h"
 #include "spawn.h"
+#include "tessera/dlrm.h"
+#include "tessera/sharding.h"
 
 namespace tessera::serve {
 namespace {
@@ -33,8 +35,8 @@ pid_t rank_process(pid_t launcher, int rank) {
 
 class ShardedServer {
  public:
-  explicit ShardedServer(std::vector<std::string> more = {})
-      : port_(cli::free_port()), program_(command(std::move(more))) {
+  explicit ShardedServer(std::vector<std::string> more = {}, bool own_plan = false)
+      : port_(cli::free_port()), program_(command(std::move(more), own_plan)) {
     EXPECT_EQ(port_of(program_), port_);
   }
 
@@ -63,10 +65,31 @@ class ShardedServer {
     }
     return false;
   }
+  // Within 60 s.
+  bool says(const std::string& text) const {
+    for (int i = 0; i < 3000; ++i) {
+      if (program_.output().find(text) != std::string::npos) return true;
+      std::this_thread::sleep_for(20ms);
+    }
+    return false;
+  }
   void signal_rank(int rank, int signal) { kill(rank_process(program_.pid(), rank), signal); }
 
  private:
-  std::vector<std::string> command(std::vector<std::string> more) const {
+  // Rows of every table on both ranks.
+  std::string plan_file() const {
+    const Runtime runtime;
+    const Topology topology = Topology::of(2);
+    std::map<std::string, ShardingRequest> requests;
+    for (const EmbeddingBagConfig& table : test::small_tables()) requests[table.name] = row_wise();
+    ShardingPlan plan;
+    plan.world_size = plan.local_world_size = 2;
+    plan.modules.emplace_back(Dlrm::kCollectionPath,
+                              construct_module_sharding_plan(runtime, test::small_tables(), requests, topology));
+    std::ofstream(model_.file("plan.json")) << plan.json();
+    return model_.file("plan.json");
+  }
+  std::vector<std::string> command(std::vector<std::string> more, bool own_plan) const {
     std::vector<std::string> all{test::tessera_path(),
                                  "launch",
                                  "-n",
@@ -87,6 +110,7 @@ class ShardedServer {
                                  "--rank-timeout-s",
                                  "4"};
     all.insert(all.end(), more.begin(), more.end());
+    if (own_plan) all.insert(all.end(), {"--plan", plan_file()});
     return all;
   }
 
@@ -118,6 +142,21 @@ TEST(ShardedServe, AKilledRankIs503UntilItIsBack) {
   EXPECT_THAT(server.program().output(), HasSubstr("starting it again"));
   server.signal_rank(0, SIGKILL);
   ASSERT_TRUE(server.recovers(true)) << server.program().output();
+}
+
+TEST(ShardedServe, ByAPlanOfOnesOwn) {
+  ShardedServer server({}, true);
+  for (uint32_t seed = 1; seed < 10; ++seed) ASSERT_EQ(server.ask(seed).status, 200) << server.program().output();
+}
+
+// The model says itself that a rank is lost: no request has to fail first.
+TEST(ShardedServe, AKilledRankIsReplacedWhileNobodyAsks) {
+  ShardedServer server;
+  ASSERT_EQ(server.ask(1).status, 200);
+  server.signal_rank(1, SIGKILL);
+  EXPECT_TRUE(server.says("\"event\":\"model_lost\"")) << server.program().output();
+  EXPECT_TRUE(server.says("\"event\":\"model_loaded\"")) << server.program().output();
+  EXPECT_EQ(server.ask(2).status, 200) << server.program().output();
 }
 
 TEST(ShardedServe, AStoppedRankIs503WithinTheDeadline) {

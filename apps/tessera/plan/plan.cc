@@ -1,8 +1,10 @@
 // tessera plan: what the planner makes of a config or a list of tables, and how two plans differ.
 #include <boost/program_options.hpp>
+#include <cmath>
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -11,6 +13,7 @@
 #include "plan/picture.h"
 #include "tessera/config.h"
 #include "tessera/data.h"
+#include "tessera/dlrm.h"
 #include "tessera/planner.h"
 
 namespace tessera::cli {
@@ -34,7 +37,7 @@ struct Arguments {
   int64_t batch_size = 0;
   bool torchrec_limits = false, help = false;
   std::string search;
-  double time_limit_s = -1;
+  double time_limit_s = std::numeric_limits<double>::quiet_NaN();  // not given
   std::vector<double> hbm_gib, ddr_gib;
 };
 
@@ -182,6 +185,7 @@ Job job_from_config(const Arguments& a) {
   const std::vector<TableConfig> tables = tables_of(config, columns);
   Job job;
   job.modules.emplace_back();
+  job.modules.front().path = Dlrm::kCollectionPath;  // where tessera train and tessera serve look for it
   job.modules.front().tables = embedding_configs(tables);
   job.options = planner_options(config, tables, a.world_size, a.local_world_size, a.compute_device);
   job.runtime.plugin_path = config.plugins.path;
@@ -285,10 +289,10 @@ int plan_command(const std::vector<std::string>& args) {
   if (a.config.empty() == a.tables.empty()) throw UsageError("give either --config or --tables");
   const Printer print = printer_of(a.format);
   Job job = a.config.empty() ? job_from_tables(a) : job_from_config(a);
-  if (a.batch_size > 0) job.options.batch_size = a.batch_size;
+  if (a.batch_size != 0) job.options.batch_size = a.batch_size;
   job.options.torchrec_limits = a.torchrec_limits;
   if (!a.search.empty()) job.options.search = planner_search_from(a.search);
-  if (a.time_limit_s >= 0) job.options.time_limit_s = a.time_limit_s;
+  if (!std::isnan(a.time_limit_s)) job.options.time_limit_s = a.time_limit_s;
   job.options.topology.set_memory_gib(a.hbm_gib, a.ddr_gib);
   if (!a.cost_model.empty()) job.options.cost_model = a.cost_model;
   if (!a.topology.empty()) job.options.machine = load_machine(a.topology);

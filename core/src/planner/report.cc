@@ -63,8 +63,9 @@ const ParameterSharding& sharding_of(const PlanResult& result, const ShardingOpt
   return result.plan.at(option.path).at(option.name);
 }
 
-std::string label_of(const ShardingOption& option) {
-  return option.path.empty() ? option.name : option.path + "." + option.name;
+// With its module where there are several.
+std::string label_of(const PlanResult& result, const ShardingOption& option) {
+  return result.plan.modules.size() == 1 || option.path.empty() ? option.name : option.path + "." + option.name;
 }
 
 std::string rank_table(const PlanResult& r) {
@@ -100,7 +101,7 @@ std::string table_table(const PlanResult& r) {
   for (const size_t index : r.chosen) {
     const ShardingOption& o = r.space.options[index];
     const Storage& s = o.total_storage;
-    rows.push_back({label_of(o), o.sharding_type, o.compute_kernel, runs(sharding_of(r, o).ranks()),
+    rows.push_back({label_of(r, o), o.sharding_type, o.compute_kernel, runs(sharding_of(r, o).ranks()),
                     cat(o.shards.size()), mib(s.hbm), mib(s.ddr), micros(o.largest_perf), micros(o.total_perf)});
   }
   return table_text({"table", "sharding", "kernel", "ranks", "shards", "hbm MiB", "ddr MiB", "largest us", "sum us"},
@@ -135,7 +136,7 @@ std::string reasons(const PlanResult& r, const ShardingOption& taken,
   double load = 0;
   for (const int rank : ranks) load = std::max(load, r.rank_perf[static_cast<size_t>(rank)]);
   std::string out =
-      cat("Table ", label_of(taken), " is sharded ", taken.sharding_type, " with ", taken.compute_kernel, ": ",
+      cat("Table ", label_of(r, taken), " is sharded ", taken.sharding_type, " with ", taken.compute_kernel, ": ",
           taken.shards.size(), " shard(s) on ranks ", runs(ranks), ". Its slowest shard takes ",
           micros(taken.largest_perf), " us of the ", micros(load),
           " us that the busiest of these ranks has to do in a step; most of its time goes to ", main_part(taken), ". ");
@@ -181,7 +182,7 @@ std::string PlanResult::explain(const std::string& table) const {
   std::string out;
   for (size_t t = 0; t < chosen.size(); ++t) {
     const ShardingOption& taken = space.options[chosen[t]];
-    if (taken.name != table && label_of(taken) != table) continue;
+    if (taken.name != table && cat(taken.path, '.', taken.name) != table) continue;
     std::vector<const ShardingOption*> options;
     for (size_t i = space.first[t]; i < space.first[t + 1]; ++i) options.push_back(&space.options[i]);
     std::stable_sort(options.begin(), options.end(), [](const ShardingOption* a, const ShardingOption* b) {
@@ -204,7 +205,7 @@ std::string PlanResult::explain(const std::string& table) const {
   }
   if (!out.empty()) return out;
   std::string known;
-  for (const size_t index : chosen) known += cat(known.empty() ? "" : ", ", label_of(space.options[index]));
+  for (const size_t index : chosen) known += cat(known.empty() ? "" : ", ", label_of(*this, space.options[index]));
   fail(Code::kNotFound, "the plan has no table named ", table, "; there are ", known.empty() ? "none" : known);
 }
 
