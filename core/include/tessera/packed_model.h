@@ -67,8 +67,9 @@ struct TableReport {
 
 // Writes DIRECTORY.packing, syncs it and renames it: `directory` is a whole model or is not there, whatever interrupts.
 // `model` has rows of floats. kAlreadyExists: something is there already. kNotFound: a table of `formats` that the
-// model has not. kInvalidArgument: a row with NaN or infinity, by table and row number; a dim that a format cannot
-// have. kUnimplemented: a table with a remapping of ids. kResourceExhausted, kUnavailable name the path.
+// model has not. kInvalidArgument: a row with NaN or infinity, or too large for its format, by table and row number; a
+// dim that a format cannot have. kUnimplemented: a table with a remapping of ids. kResourceExhausted, kUnavailable name
+// the path.
 std::vector<TableReport> pack_model(const InferenceModel& model, const std::string& directory,
                                     const PackOptions& options);
 

@@ -123,6 +123,21 @@ TEST_F(Packing, RefusesWhatCannotBePacked) {
               testing::Pair(HasSubstr("a remapping of ids"), Code::kUnimplemented));
 }
 
+// The formats themselves turn these into infinities.
+TEST_F(Packing, RefusesValuesThatAFormatCannotHold) {
+  NamedTensors tensors = small_tensors();
+  tensors.tensors.at("sparse_arch.embedding_bag_collection.embedding_bags.user.weight").data<float>()[7 * 8 + 3] = -1e5;
+  tensors.write(folder_.file("large.safetensors"));
+  const FloatModel large = open_float_model(folder_.file("large.safetensors"), {.tables = small_tables()});
+  for (const RowFormat format : {RowFormat::kFloat16, RowFormat::kInt8}) {
+    EXPECT_THAT(failure_of([&] { pack_model(large.model, folder_.file("model"), {.format = format}); }),
+                testing::Pair(AllOf(HasSubstr("table \"user\", row 7"), HasSubstr("from -100000 to"),
+                                    HasSubstr(cat("too large for ", sdk::to_string(format)))),
+                              Code::kInvalidArgument));
+  }
+  pack_model(large.model, folder_.file("model"), {.formats = {{"user", RowFormat::kFloat32}}});
+}
+
 TEST_F(Packing, RefusesColumnsThatAFormatCannotHave) {
   NamedTensors tensors;
   tensors.add("sparse_arch.embedding_bag_collection.embedding_bags.t.weight", {5, 6}, 1);
