@@ -84,6 +84,8 @@ Dataset read_prepared_file(const std::string& path, const ModelDescription& mode
 
 Dataset read_data(const Arguments& a, const Config& config, const ModelDescription& model) {
   std::error_code ignored;
+  if (!a.data.empty() && !std::filesystem::exists(a.data, ignored))
+    fail(Code::kNotFound, "--data: there is no file or directory ", a.data);
   if (a.reader.empty() && a.config.empty() && std::filesystem::is_regular_file(a.data, ignored))
     return read_prepared_file(a.data, model);
   DataConfig data = config.data;

@@ -215,6 +215,8 @@ TEST_F(ModelProgram, WrongUseIsSaidInASentence) {
   expect_refused({"model"}, 2, HasSubstr("tessera model inspect DIR"));
   expect_refused({"model", "inspect", path("nowhere")}, 2, HasSubstr("no packed model at"));
   expect_refused({"predict", "--model", path("there")}, 2, HasSubstr("--data FILE"));
+  expect_refused({"predict", "--model", path("there"), "--data", path("nowhere")}, 2,
+                 HasSubstr("--data: there is no file or directory " + path("nowhere")));
   expect_refused({"predict", "--model", path("there"), "--config", config_, "--set", "data.dense=4"}, 2,
                  HasSubstr("4 dense values a sample, and the model takes 5"));
   expect_refused({"predict", "--model", path("there"), "--config", config_, "--set", "data.columns=2", "--set",

@@ -160,7 +160,10 @@ TEST_F(HandlerTest, BadRequestsGetTheSentenceAndBadIdsAreCounted) {
   EXPECT_EQ(r.failure, Failure::kBadRequest);
   EXPECT_EQ(post(kInfer, "{").status, 400);
   EXPECT_EQ(post(kInfer, "{}", "abc").status, 400);
-  EXPECT_EQ(error_of(post(kInfer, "{}", "-1")), "Inference-Header-Content-Length takes a number of bytes, not \"-1\"");
+  for (const std::string wrong : {"-1", "2x", "99999999999999999999"}) {
+    EXPECT_EQ(error_of(post(kInfer, "{}", wrong)),
+              "Inference-Header-Content-Length takes a number of bytes, not \"" + wrong + "\"");
+  }
   HttpRequest zipped{.method = "POST", .target = kInfer, .body = "x", .content_encoding = "gzip"};
   EXPECT_EQ(response(ask(std::move(zipped))).status, 415);
   EXPECT_THAT(get("/metrics").body, HasSubstr("tessera_bad_ids_total{table=\"item_table\"} 2\n"));

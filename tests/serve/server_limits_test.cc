@@ -143,6 +143,19 @@ TEST(Limits, BytesOfAllRequestsTogether) {
   EXPECT_EQ(first.ask(body + std::string(1000 - body.size(), ' ')).status, 200);
 }
 
+TEST(Limits, BytesCountUntilTheAnswer) {
+  const std::string body = message().json();
+  RunningServer server({.server = {.max_body = 2 * body.size(), .max_bodies = 2 * body.size() - 1}});
+  server.model().hold();
+  Client first(server.port()), second(server.port());
+  ASSERT_TRUE(first.send(Client::post(kInfer, body)));
+  ASSERT_TRUE(server.model().wait_for_calls(1));
+  EXPECT_THAT(error_of(second.ask(Client::post(kInfer, body))), HasSubstr("under way: ask again later"));
+  server.model().let_go();
+  EXPECT_EQ(first.read().status, 200);
+  EXPECT_EQ(Client(server.port()).ask(Client::post(kInfer, body)).status, 200);
+}
+
 TEST(Limits, WhereTheServerCannotListen) {
   RunningServer server;
   Metrics metrics;

@@ -89,6 +89,7 @@ class StreamConnection final : public Connection, public std::enable_shared_from
         loopback_(loopback),
         timer_(stream_.get_executor()),
         arrived_(stream_.get_executor()) {}
+  ~StreamConnection() override { this->leave(); }
 
   void start(bool crowded) override {
     asio::co_spawn(stream_.get_executor(), run(this->shared_from_this(), crowded), asio::detached);
@@ -143,13 +144,15 @@ class StreamConnection final : public Connection, public std::enable_shared_from
     limit(shared_.options.read_timeout);
     good = co_await read();
     no_limit();
-    budget_.reset();
     if (!good) {
+      budget_.reset();
       co_await refuse();
       co_return false;
     }
     const auto start = Clock::now();
+    budget_.emplace(shared_.body_bytes, parser_->get().body().size());  // what it really has
     co_await answer();
+    budget_.reset();
     count(start);
     good = co_await send(parser_->get().keep_alive());
     co_return good;
@@ -340,7 +343,7 @@ Connection::Connection(Shared& shared) : shared_(shared) {
   shared_.open.insert(this);
 }
 
-Connection::~Connection() {
+void Connection::leave() {
   const std::lock_guard lock(shared_.mutex);
   shared_.open.erase(this);
 }

@@ -32,7 +32,7 @@ struct Shared {
 
 class Connection {
  public:
-  virtual ~Connection();
+  virtual ~Connection() = default;
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
@@ -43,6 +43,8 @@ class Connection {
 
  protected:
   explicit Connection(Shared& shared);
+  // Of the final class's destructor: end_soon() must not be called on what is half gone.
+  void leave();
   Shared& shared_;
 };
 

@@ -210,7 +210,8 @@ Clock::time_point Handler::infer(std::string_view path, HttpRequest&& http, cons
   std::optional<size_t> json_bytes;
   if (const std::string& text = http.json_bytes; !text.empty()) {
     const char* end = text.data() + text.size();
-    if (std::from_chars(text.data(), end, json_bytes.emplace()).ptr != end) {
+    const auto [stop, error] = std::from_chars(text.data(), end, json_bytes.emplace());
+    if (stop != end || error != std::errc()) {
       return refuse(cat("Inference-Header-Content-Length takes a number of bytes, not \"", shown(text), "\""));
     }
   }
