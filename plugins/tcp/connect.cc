@@ -1,5 +1,4 @@
 // From a rendezvous to a group, and from a group to its sub-groups.
-#include <sched.h>
 #include <sys/resource.h>
 
 #include <filesystem>
@@ -19,11 +18,6 @@ Clock::time_point after(double seconds) {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
-int processors() {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
 void check(const tsr_rendezvous& where) {
   if (where.world_size < 1 || where.world_size > kMaxRanks || where.rank < 0 || where.rank >= where.world_size) {
     sdk::fail(TSR_INVALID_ARGUMENT, "tcp: rank ", where.rank, " of ", where.world_size,
@@ -41,15 +35,22 @@ void check(const tsr_rendezvous& where) {
 
 EngineOptions engine_options(const Job& job, const GroupId& id, int32_t rank, const Members& members, MeshBuilder& mesh,
                              double timeout_s, Clock::time_point deadline) {
-  MeshOptions options;
-  options.group = id;
-  options.rank = rank;
-  options.members = members;
-  options.timeout_s = timeout_s;
-  options.deadline = deadline;
-  return {rank, timeout_s, job.spin_us, mesh.connect(options), members.names};
+  const MeshOptions options{id, rank, members, timeout_s, deadline};
+  std::vector<Link> links = mesh.connect(options);
+  std::vector<SharedMemory> shared =
+      share_memory(links, {rank, job.shm, hosts_of(members.addresses), members.names, timeout_s, deadline});
+  EngineOptions engine;
+  engine.rank = rank;
+  engine.timeout_s = timeout_s;
+  engine.spin_us = job.spin_us;
+  engine.names = members.names;
+  for (int32_t peer = 0; peer < static_cast<int32_t>(links.size()); ++peer) {
+    engine.links.emplace_back(std::move(links[peer]), std::move(shared[peer]), rank < peer);
+  }
+  return engine;
 }
 
+constexpr int64_t kDescriptors = 3;  // to each other rank: two connections, and memory to share while connecting
 constexpr int64_t kSpareDescriptors = 64;
 
 }  // namespace
@@ -64,7 +65,7 @@ void ensure_descriptors(int64_t more) {
   if (needed <= limit.rlim_cur) return;
   if (needed > limit.rlim_max) {
     sdk::fail(TSR_RESOURCE_EXHAUSTED, "tcp: this process has ", open, " files open and needs ", more,
-              " more for its connections (two to each other rank of a group), but its limit is ", limit.rlim_max,
+              " more for its connections (three to each other rank of a group), but its limit is ", limit.rlim_max,
               ": raise it (ulimit -Hn)");
   }
   limit.rlim_cur = needed;
@@ -106,11 +107,9 @@ Group::Group(Job job, int32_t name, double timeout_s)
 
 std::unique_ptr<sdk::Group> Tcp::connect(const tsr_rendezvous& where) {
   check(where);
-  const int32_t here = where.local_world_size > 0 ? where.local_world_size : where.world_size;
-  const bool crowded = here > processors();
-  Job job{host_, where.token == nullptr ? "" : where.token, spin_us_ >= 0 ? spin_us_ : crowded ? 5.0 : 50.0};
+  Job job{host_, where.token == nullptr ? "" : where.token, spin_us_, shm_};
   if (where.world_size == 1) return std::make_unique<Group>(std::move(job), 0, where.timeout_s);
-  ensure_descriptors(2 * (where.world_size - 1) + kSpareDescriptors);
+  ensure_descriptors(kDescriptors * (where.world_size - 1) + kSpareDescriptors);
   std::optional<MeshBuilder> mesh;
   RendezvousOptions options{.host = host_,
                             .rank = where.rank,
@@ -166,7 +165,7 @@ std::unique_ptr<sdk::Group> Group::split(int32_t color) {
     members.names.push_back(members_.names[rank]);
   }
   if (members.names.size() == 1) return std::make_unique<Group>(job_, members.names[0], engine_.timeout_s());
-  ensure_descriptors(2 * static_cast<int64_t>(members.names.size() - 1) + kSpareDescriptors);
+  ensure_descriptors(kDescriptors * static_cast<int64_t>(members.names.size() - 1) + kSpareDescriptors);
   return std::make_unique<Group>(job_, child_id(id_, number, color), my_rank, std::move(members), *mesh,
                                  engine_.timeout_s(), deadline);
 }

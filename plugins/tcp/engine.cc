@@ -12,8 +12,6 @@
 namespace tessera::tcp {
 namespace {
 
-// Of one call to the kernel: large enough to be cheap, small enough that sending and receiving take turns.
-constexpr size_t kSlice = size_t{256} << 10;
 // An operation whose data arrived in time is not late because wait() was called late.
 constexpr std::chrono::milliseconds kWaitGrace{100};
 
@@ -38,6 +36,11 @@ Engine::Engine(EngineOptions options)
     peers_[k - 1].link = std::move(options.links[rank]);
   }
   polled_.resize(2 * peers_.size() + 1);
+}
+
+int32_t Engine::shares_memory_with() const {
+  return static_cast<int32_t>(
+      std::count_if(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.link.shares_memory(); }));
 }
 
 Engine::~Engine() { tell_all(ControlKind::kGoodbye, TSR_OK, ""); }
@@ -108,7 +111,7 @@ void Engine::wait(Op& op) {
     }
     if (idle_since == Clock::time_point::max()) idle_since = now;
     if (now - idle_since < spin_) {
-      sched_yield();  // where ranks share a core, the one waited for may need this one
+      sched_yield();  // where ranks share a processor, the one waited for may need this one
     } else {
       sleep(op, std::min(deadline, probe_at));
     }
@@ -164,25 +167,20 @@ bool Engine::push(Peer& peer) {
   Op& op = *peer.sending;
   const Lane& lane = op.lanes[peer.rank];
   iovec pieces[3];
-  size_t count = 0, room = kSlice, at = peer.sent;
+  size_t count = 0, at = peer.sent;
   // Adds what of `data` lies behind the bytes already sent.
   const auto add = [&](const void* data, size_t bytes) {
     if (at >= bytes) {
       at -= bytes;
       return;
     }
-    const size_t n = std::min(bytes - at, room);
-    if (n > 0) pieces[count++] = {const_cast<char*>(static_cast<const char*>(data)) + at, n};
-    room -= n;
+    pieces[count++] = {const_cast<char*>(static_cast<const char*>(data)) + at, bytes - at};
     at = 0;
   };
   add(&peer.out, sizeof(DataHeader));
   add(lane.send, lane.send_bytes);
   if (op.reduction.hands_out) add(op.reduction.target, op.reduced);
-  msghdr message{};
-  message.msg_iov = pieces;
-  message.msg_iovlen = count;
-  const ssize_t n = sendmsg(peer.link.data.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  const ssize_t n = peer.link.send(pieces, count);
   if (n < 0) {
     if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return false;
     lost(peer, op, errno);
@@ -205,7 +203,7 @@ size_t Engine::receivable(Peer& peer, char** where) {
     return end - at;
   }
   *where = lane.recv + (at - contribution);
-  return std::min(lane.recv_bytes - (at - contribution), kSlice);
+  return lane.recv_bytes - (at - contribution);
 }
 
 // Header and payload in one call: where they belong is known beforehand.
@@ -221,10 +219,7 @@ bool Engine::pull(Peer& peer) {
   const size_t wanted = receivable(peer, &where);
   if (wanted > 0) pieces[count++] = {where, wanted};
   if (count == 0) return false;
-  msghdr message{};
-  message.msg_iov = pieces;
-  message.msg_iovlen = count;
-  const ssize_t n = recvmsg(peer.link.data.get(), &message, MSG_DONTWAIT);
+  const ssize_t n = peer.link.receive(pieces, count);
   if (n < 0) {
     if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return false;
     lost(peer, op, errno);
@@ -331,21 +326,36 @@ void Engine::reduce_chunk(Op& op) {
 
 // --- sleeping --------------------------------------------------------------------------------------------------------
 
-void Engine::sleep(Op& op, Clock::time_point deadline) {
-  size_t n = 0;
-  for (Peer& peer : peers_) {
-    short events = 0;
-    char* unused = nullptr;
-    if (peer.sending != nullptr && can_push(peer)) events |= POLLOUT;
-    if (peer.receiving != nullptr && (peer.got < sizeof(DataHeader) || receivable(peer, &unused) > 0)) events |= POLLIN;
-    polled_[n++] = {events != 0 ? peer.link.data.get() : -1, events, 0};
-    polled_[n++] = {peer.left ? -1 : peer.link.control.get(), POLLIN, 0};
-  }
-  polled_[n++] = {wake_.get(), POLLIN, 0};
-  const auto left = std::max(Clock::duration::zero(), deadline - Clock::now());
-  const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(left).count();
-  if (poll(polled_.data(), n, static_cast<int>(std::min<int64_t>(milliseconds, 60000))) <= 0) return;
+// False: something can be moved now.
+bool Engine::fall_asleep() {
   for (size_t i = 0; i < peers_.size(); ++i) {
+    Peer& peer = peers_[i];
+    char* unused = nullptr;
+    const bool sends = peer.sending != nullptr && can_push(peer);
+    const bool receives = peer.receiving != nullptr && (peer.got < sizeof(DataHeader) || receivable(peer, &unused) > 0);
+    int events = (sends ? POLLOUT : 0) | (receives ? POLLIN : 0);
+    if (events != 0 && peer.link.shares_memory()) {
+      if (!peer.link.sleeps(sends, receives)) return false;
+      events = POLLIN;
+    }
+    polled_[2 * i] = {events != 0 ? peer.link.data() : -1, static_cast<short>(events), 0};
+    polled_[2 * i + 1] = {peer.left ? -1 : peer.link.control(), POLLIN, 0};
+  }
+  polled_.back() = {wake_.get(), POLLIN, 0};
+  return true;
+}
+
+void Engine::sleep(Op& op, Clock::time_point deadline) {
+  int woken = 0;
+  if (fall_asleep()) {
+    const auto left = std::max(Clock::duration::zero(), deadline - Clock::now());
+    const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+    woken = poll(polled_.data(), polled_.size(), static_cast<int>(std::min<int64_t>(milliseconds, 60000)));
+  }
+  for (size_t i = 0; i < peers_.size(); ++i) {
+    if (peers_[i].link.shares_memory()) peers_[i].link.wake(woken > 0 && polled_[2 * i].revents != 0);
+  }
+  for (size_t i = 0; i < peers_.size() && woken > 0; ++i) {
     if (polled_[2 * i + 1].revents != 0) read_control(peers_[i], op, 0);
   }
 }

@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "fd.h"
+#include "channel.h"
 #include "reduce.h"
 #include "tessera/sdk/collective.h"
 #include "wire.h"
@@ -74,7 +74,7 @@ struct EngineOptions {
   int32_t rank = 0;
   double timeout_s = 30;       // of operations that do not bring their own
   double spin_us = 50;         // how long to try before sleeping
-  std::vector<Link> links;     // by rank; this rank's own is empty
+  std::vector<Channel> links;  // by rank; this rank's own is empty
   std::vector<int32_t> names;  // by rank, for messages
 };
 
@@ -89,6 +89,7 @@ class Engine {
   int32_t name() const { return name_; }
   int32_t world_size() const { return static_cast<int32_t>(peers_.size()) + 1; }
   double timeout_s() const { return timeout_s_; }
+  int32_t shares_memory_with() const;  // so many other ranks
 
   // A cleared operation with its name and deadline; to be filled in and started, or given up by recycle().
   Op& prepare(OpKind kind, const sdk::CollectiveCall& call);
@@ -109,7 +110,7 @@ class Engine {
   struct Peer {
     int32_t rank = 0;
     int32_t name = 0;
-    Link link;
+    Channel link;
     uint64_t send_sequence = 0, recv_sequence = 0;  // the next operations to look at
     Op* sending = nullptr;                          // null: nothing to send or receive now
     Op* receiving = nullptr;
@@ -142,6 +143,7 @@ class Engine {
   void reduce_if_ready(Op& op);
   void reduce_chunk(Op& op);
   char* scratch(int32_t rank);
+  bool fall_asleep();
   void sleep(Op& op, Clock::time_point deadline);
 
   // Failures (failures.cc).

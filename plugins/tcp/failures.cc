@@ -72,7 +72,7 @@ void Engine::tell_all(ControlKind kind, tsr_code code, const std::string& text) 
   set_text(frame.text, sizeof(frame.text), text);
   const std::lock_guard lock(mutex_);
   for (const Peer& peer : peers_) {
-    if (send(peer.link.control.get(), &frame, sizeof(frame), MSG_DONTWAIT | MSG_NOSIGNAL) < 0) continue;
+    if (send(peer.link.control(), &frame, sizeof(frame), MSG_DONTWAIT | MSG_NOSIGNAL) < 0) continue;
   }
 }
 
@@ -80,7 +80,7 @@ void Engine::tell_all(ControlKind kind, tsr_code code, const std::string& text) 
 // connection's end without a goodbye. `error` tells why, where the data connection knew it.
 void Engine::read_control(Peer& peer, const Op& op, int error) {
   while (!peer.left) {
-    const ssize_t n = recv(peer.link.control.get(), reinterpret_cast<char*>(&peer.control) + peer.control_got,
+    const ssize_t n = recv(peer.link.control(), reinterpret_cast<char*>(&peer.control) + peer.control_got,
                            sizeof(ControlFrame) - peer.control_got, MSG_DONTWAIT);
     if (n < 0 && try_again(errno)) return;
     if (n <= 0) {
@@ -105,6 +105,7 @@ void Engine::read_control(Peer& peer, const Op& op, int error) {
 
 // The data connection has ended. Why is known to the control connection, now or in a moment.
 void Engine::lost(Peer& peer, const Op& op, int error) {
+  if (error == EBADMSG) fail(TSR_DATA_LOSS, "tcp: damaged shared memory from " + rank_text(peer.name));
   if (is_no_way_there(error)) {
     probe();
     const Clock::time_point now = Clock::now();
@@ -125,7 +126,7 @@ void Engine::lost(Peer& peer, const Op& op, int error) {
       fail(TSR_ABORTED,
            "tcp: " + rank_text(peer.name) + " closed its group before " + name_of(op.header) + " was done");
     }
-    pollfd polled{peer.link.control.get(), POLLIN, 0};
+    pollfd polled{peer.link.control(), POLLIN, 0};
     poll(&polled, 1, 10);
   } while (Clock::now() < until);
   fail(TSR_ABORTED, "tcp: " + rank_text(peer.name) + " died during " + name_of(op.header) + " (" +
@@ -139,7 +140,7 @@ std::vector<int32_t> Engine::unreachable() const {
   std::vector<int32_t> ranks;
   for (const Peer& peer : peers_) {
     int unacknowledged = 0;
-    if (!peer.left && ioctl(peer.link.control.get(), SIOCOUTQ, &unacknowledged) == 0 && unacknowledged > 0) {
+    if (!peer.left && ioctl(peer.link.control(), SIOCOUTQ, &unacknowledged) == 0 && unacknowledged > 0) {
       ranks.push_back(peer.name);
     }
   }

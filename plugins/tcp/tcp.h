@@ -16,6 +16,7 @@ struct Job {
   sdk::Host host;
   std::string token;
   double spin_us = 0;
+  bool shm = true;
 };
 
 // Numbers equal addresses equally, from 0 in the order of ranks; all loopback addresses are one machine's.
@@ -48,6 +49,7 @@ class Group final : public sdk::Group {
   void abort(const char* reason) noexcept override { engine_.abort(reason); }
   uint64_t bytes_sent() const override { return engine_.bytes_sent(); }
   int32_t host_of(int32_t rank) const override { return hosts_[static_cast<size_t>(rank)]; }
+  int32_t shares_memory_with() const { return engine_.shares_memory_with(); }
 
  private:
   // Fills in an operation and starts it. A refusal in `fill` ends the group on all ranks, who would wait otherwise.
@@ -68,14 +70,16 @@ class Tcp final : public sdk::Collective {
  public:
   static constexpr uint32_t kCapabilities = TSR_COLLECTIVE_HOST_MEMORY_ONLY;
 
-  // Options: spin_us, how long a waiting rank tries before it sleeps; negative: 50, or 5 where the host has more ranks
-  // than processors.
-  explicit Tcp(const sdk::Setup& setup) : host_(setup.host), spin_us_(setup.options.number("spin_us", -1)) {}
+  // Options: spin_us, how long a waiting rank tries, offering its processor to others, before it sleeps. shm: whether
+  // ranks of one host exchange through memory that they share.
+  explicit Tcp(const sdk::Setup& setup)
+      : host_(setup.host), spin_us_(setup.options.number("spin_us", 50)), shm_(setup.options.flag("shm", true)) {}
   std::unique_ptr<sdk::Group> connect(const tsr_rendezvous& where) override;
 
  private:
   sdk::Host host_;
   double spin_us_;
+  bool shm_;
 };
 
 }  // namespace tessera::tcp

@@ -107,7 +107,7 @@ TEST(Descriptors, TheSoftLimitIsRaisedAndTheHardOneNamed) {
   if (before.rlim_max != RLIM_INFINITY) {
     const Outcome refused = outcome([&] { ensure_descriptors(static_cast<int64_t>(before.rlim_max)); });
     EXPECT_EQ(refused.code, TSR_RESOURCE_EXHAUSTED);
-    EXPECT_THAT(refused.text, AllOf(HasSubstr("two to each other rank"), HasSubstr("ulimit -Hn")));
+    EXPECT_THAT(refused.text, AllOf(HasSubstr("three to each other rank"), HasSubstr("ulimit -Hn")));
   }
   setrlimit(RLIMIT_NOFILE, &before);
 }

@@ -69,10 +69,11 @@ struct Where {
   uint16_t port = free_port();
   std::string token = "a token";
   double timeout_s = 20;
+  std::string options = "{}";
 };
 
 inline std::unique_ptr<sdk::Group> connect(TestHost& host, const Where& where, int rank) {
-  sdk::Options options("{}");
+  sdk::Options options(where.options);
   Tcp tcp(sdk::Setup{host.host(), options, nullptr});
   tsr_rendezvous rendezvous{};
   rendezvous.struct_size = sizeof(rendezvous);
@@ -111,9 +112,10 @@ inline std::vector<Outcome> in_threads(const Where& where, const std::function<v
 }
 
 // The same, connected. Fails the test when a rank throws.
-inline void with_groups(int world_size, const std::function<void(sdk::Group&)>& body) {
+inline void with_groups(int world_size, const std::function<void(sdk::Group&)>& body,
+                        const std::string& options = "{}") {
   TestHost host;
-  Where where{.world_size = world_size};
+  Where where{.world_size = world_size, .options = options};
   for (const Outcome& outcome : in_threads(where, [&](int rank) { body(*connect(host, where, rank)); })) {
     EXPECT_EQ(outcome.code, TSR_OK) << outcome.text;
   }

@@ -1,17 +1,13 @@
 // tessera bench collective: transports side by side, one operation at a time, over sizes.
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <boost/program_options.hpp>
-#include <cerrno>
-#include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "bench/bench.h"
+#include "bench/collective_raw.h"
 #include "tessera/process_group.h"
 #include "tessera/runtime.h"
 
@@ -31,6 +27,7 @@ struct CollectiveOptions {
   int nproc = kNotAsked;  // once parsed: the number of ranks
   double timeout_s = 30;
   bool verify = true;
+  bool bind = true;
 };
 
 // One rank's share of n things cut evenly.
@@ -149,64 +146,27 @@ class AllGather : public Exchange {
   Tensor send_, recv_;
 };
 
-// A plain duplex exchange over one socket, without headers, checks or sleeping: what two ranks could reach at best.
-class RawSocket {
- public:
-  explicit RawSocket(const ProcessGroup& group) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address);
-    auto* raw = reinterpret_cast<sockaddr*>(&address);
-    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool fine = listener >= 0 && bind(listener, raw, size) == 0 && listen(listener, 1) == 0 &&
-                getsockname(listener, raw, &size) == 0;
-    const std::string port = group.all_gather_text(std::to_string(ntohs(address.sin_port)), "raw port")[0];
-    if (group.rank() == 0) {
-      fd_ = accept(listener, nullptr, nullptr);
-    } else {
-      address.sin_port = htons(static_cast<uint16_t>(std::stoi(port)));
-      fd_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-      fine = fine && connect(fd_, raw, size) == 0;
-    }
-    close(listener);
-    if (!fine || fd_ < 0) fail(Code::kUnavailable, "raw: cannot connect on loopback: ", std::strerror(errno));
-    const int on = 1;
-    setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  }
-  ~RawSocket() { close(fd_); }
-  RawSocket(const RawSocket&) = delete;
-  RawSocket& operator=(const RawSocket&) = delete;
-
-  void exchange(const char* send_from, char* recv_to, int64_t bytes) const {
-    constexpr int64_t kSlice = 256 << 10;
-    for (int64_t sent = 0, got = 0; sent < bytes || got < bytes;) {
-      if (sent < bytes) sent += moved(send(fd_, send_from + sent, std::min(kSlice, bytes - sent), kFlags));
-      if (got < bytes) got += moved(recv(fd_, recv_to + got, std::min(kSlice, bytes - got), kFlags), true);
-    }
-  }
-
- private:
-  static constexpr int kFlags = MSG_DONTWAIT | MSG_NOSIGNAL;
-  static int64_t moved(ssize_t n, bool receiving = false) {
-    if (n > 0) return n;
-    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return 0;
-    fail(Code::kUnavailable, "raw: ", receiving && n == 0 ? "connection closed" : std::strerror(errno));
-  }
-  int fd_ = -1;
-};
-
 // The bytes that an operation must move in each direction between two ranks.
 class RawExchange : public Exchange {
  public:
-  RawExchange(const RawSocket& socket, const std::string& op, int64_t n)
-      : socket_(socket), send_(Tensor::zeros({op == "all_reduce" ? n : n / 2})), recv_(Tensor::zeros(send_.shape())) {}
+  RawExchange(const RawSocket& socket, int rank, const std::string& op, int64_t n)
+      : socket_(socket),
+        rank_(rank),
+        send_(Tensor::zeros({op == "all_reduce" ? n : n / 2})),
+        recv_(Tensor::zeros(send_.shape())) {}
   void run() override {
     socket_.exchange(static_cast<const char*>(send_.raw()), static_cast<char*>(recv_.raw()), send_.bytes());
+  }
+  void verify() override {
+    for (int64_t i = 0; i < send_.numel(); ++i) send_.data<float>()[i] = sample(rank_, i);
+    recv_.fill(-1);
+    run();
+    for (int64_t i = 0; i < recv_.numel(); ++i) expect(recv_.data<float>()[i] == sample(1 - rank_, i), kRaw);
   }
 
  private:
   const RawSocket& socket_;
+  int rank_;
   Tensor send_, recv_;
 };
 
@@ -225,6 +185,38 @@ Maker maker_of(const std::string& op) {
     if (op == name) return maker;
   }
   throw UsageError("unknown operation \"" + op + "\": all_to_all, all_reduce, reduce_scatter or all_gather");
+}
+
+// "tcp", or with options: "tcp?shm=false&spin_us=20". UsageError for what is no list of KEY=VALUE.
+ProcessGroupOptions group_options(const std::string& backend) {
+  const size_t mark = backend.find('?');
+  nlohmann::json options = nlohmann::json::object();
+  for (size_t start = mark; start < backend.size();) {
+    const size_t end = std::min(backend.find('&', start + 1), backend.size());
+    const std::string item = backend.substr(start + 1, end - start - 1);
+    const size_t equals = item.find('=');
+    if (equals == 0 || equals == std::string::npos) {
+      throw UsageError("--backend \"" + backend + "\": options are KEY=VALUE, joined by &, not \"" + item + "\"");
+    }
+    const std::string value = item.substr(equals + 1);
+    const nlohmann::json parsed = nlohmann::json::parse(value, nullptr, false);
+    options[item.substr(0, equals)] = parsed.is_discarded() ? nlohmann::json(value) : parsed;
+    start = end;
+  }
+  return {.backend = backend.substr(0, mark), .options = options.dump()};
+}
+
+// Two ranks on one processor, which the scheduler may leave there for a while, are no measurement.
+void bind_to_processor(const RankEnvironment& where) {
+  const bool told = where.local_world_size > 0;
+  const int ranks_here = told ? where.local_world_size : where.world_size;
+  cpu_set_t allowed, own;
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0 || CPU_COUNT(&allowed) < ranks_here) return;
+  int wanted = told ? where.local_rank : where.rank, processor = 0;
+  while (!CPU_ISSET(processor, &allowed) || wanted-- > 0) ++processor;
+  CPU_ZERO(&own);
+  CPU_SET(processor, &own);
+  sched_setaffinity(0, sizeof(own), &own);
 }
 
 // A backend, an operation and a size: what a line of the result is about.
@@ -246,9 +238,12 @@ class Bench {
         raw_ = std::make_unique<RawSocket>(*control_);
         groups_.push_back(nullptr);
       } else {
-        groups_.push_back(ProcessGroup::connect(runtime_, where, {.backend = backend, .timeout_s = options.timeout_s}));
+        ProcessGroupOptions group = group_options(backend);
+        group.timeout_s = options.timeout_s;
+        groups_.push_back(ProcessGroup::connect(runtime_, where, group));
       }
     }
+    if (options.bind) bind_to_processor(where);
   }
 
   void run() {
@@ -264,7 +259,8 @@ class Bench {
     for (size_t b = 0; b < groups_.size(); ++b) {
       const int64_t n = bytes / static_cast<int64_t>(sizeof(float));
       Subject s{options_.backends[b], op, bytes, nullptr, 1, {}};
-      s.exchange = groups_[b] ? maker_of(op)(*groups_[b], n) : std::make_unique<RawExchange>(*raw_, op, n);
+      s.exchange =
+          groups_[b] ? maker_of(op)(*groups_[b], n) : std::make_unique<RawExchange>(*raw_, control_->rank(), op, n);
       if (options_.verify) s.exchange->verify();
       s.calls = calls_for(*s.exchange);
       subjects.push_back(std::move(s));
@@ -317,7 +313,7 @@ class Bench {
                   {"p10_us", p.p10},
                   {"p90_us", p.p90},
                   {"algbw_gbps", static_cast<double>(s.bytes) / p.median / 1e3},
-                  {"verified", options_.verify && s.backend != kRaw}});
+                  {"verified", options_.verify}});
   }
 
   const CollectiveOptions& options_;
@@ -331,22 +327,26 @@ class Bench {
 // False: help was printed.
 bool parse_collective(const std::vector<std::string>& args, CollectiveOptions* options) {
   std::string backends, ops, sizes;
-  bool no_verify = false;
+  bool no_verify = false, no_bind = false;
   po::options_description description("usage: tessera bench collective [OPTIONS]");
   description.add_options()("backend", po::value(&backends)->default_value("tcp"),
-                            "transports, separated by commas; raw: a plain duplex socket exchange between two ranks")(
+                            "transports, separated by commas, with options if need be (tcp?shm=false); raw: a plain "
+                            "duplex socket exchange between two ranks")(
       "op", po::value(&ops)->default_value("all_to_all,all_reduce,reduce_scatter,all_gather"), "operations")(
       "bytes", po::value(&sizes)->default_value("4096,2097152"),
       "sizes of each rank's input buffer, for all_gather of its output")(
       "nproc", po::value(&options->nproc), "ranks to start (default: 2, or those of the launcher)")(
       "timeout", po::value(&options->timeout_s)->default_value(30), "deadline of each operation, seconds")(
-      "no-verify", po::bool_switch(&no_verify), "do not compare results with what they must be");
+      "no-verify", po::bool_switch(&no_verify), "do not compare results with what they must be")(
+      "no-bind", po::bool_switch(&no_bind), "do not keep each rank on a processor of its own, where there are enough");
   if (!parse(description, args, &options->common)) return false;
   options->verify = !no_verify;
+  options->bind = !no_bind;
   options->backends = text_list("--backend", backends);
   options->ops = text_list("--op", ops);
   options->sizes = integer_list("--bytes", sizes, 4);
   for (const std::string& op : options->ops) maker_of(op);
+  for (const std::string& backend : options->backends) group_options(backend);
   options->nproc = bench_ranks(options->nproc, 2);
   return true;
 }

@@ -1,0 +1,220 @@
+#include "shared_memory.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <string>
+
+#include "tessera/sdk/error.h"
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 8U
+#endif
+
+namespace tessera::tcp {
+namespace {
+
+constexpr uint64_t kMagic = 0x3130304d48535254;  // "TRSHM001"
+constexpr size_t kStateBytes = 4096;
+static_assert(sizeof(SharedState) <= kStateBytes);
+
+// Of one ring: a rank's rings to all others of a host take so much together, but each within these bounds.
+constexpr size_t kAllRings = size_t{4} << 20;
+constexpr size_t kLeastRing = size_t{32} << 10;
+constexpr size_t kMostRing = size_t{1} << 20;
+
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+size_t file_bytes(size_t capacity) { return kStateBytes + 2 * capacity; }
+
+// From the lower rank: where its memory is. capacity 0: it has none to offer, and nothing follows.
+struct Offer {
+  uint64_t magic = kMagic;
+  uint64_t capacity = 0;
+  int32_t process = 0;
+  int32_t file = -1;
+  Nonce nonce{};
+};
+// From the higher rank: whether it sees that memory, and what it has written there.
+struct Reply {
+  uint64_t sees_it = 0;
+  Nonce nonce{};
+};
+// From the lower rank: whether that is there.
+struct Verdict {
+  uint64_t shared = 0;
+};
+
+using Clock = std::chrono::steady_clock;
+
+class Handshake {
+ public:
+  Handshake(const std::vector<Link>& links, const SharingOptions& options) : links_(links), options_(options) {}
+
+  std::vector<SharedMemory> run() {
+    const int32_t world = static_cast<int32_t>(links_.size());
+    shared_.resize(links_.size());
+    files_.resize(links_.size());
+    offered_.resize(links_.size());
+    for (int32_t peer = options_.rank + 1; peer < world; ++peer) offer(peer);
+    for (int32_t peer = 0; peer < options_.rank; ++peer) answer(peer);
+    for (int32_t peer = options_.rank + 1; peer < world; ++peer) judge(peer);
+    for (int32_t peer = 0; peer < options_.rank; ++peer) obey(peer);
+    return std::move(shared_);
+  }
+
+ private:
+  size_t capacity() const {
+    const auto here = std::count(options_.hosts.begin(), options_.hosts.end(), options_.hosts[at(options_.rank)]);
+    return std::clamp(std::bit_floor(kAllRings / static_cast<size_t>(here)), kLeastRing, kMostRing);
+  }
+
+  void offer(int32_t peer) {
+    Offer offer;
+    if (options_.enabled && options_.hosts[at(peer)] == options_.hosts[at(options_.rank)]) {
+      shared_[at(peer)] = SharedMemory::make(capacity(), &files_[at(peer)]);
+    }
+    if (shared_[at(peer)]) {
+      offer.capacity = capacity();
+      offer.process = getpid();
+      offer.file = files_[at(peer)].get();
+      offer.nonce = shared_[at(peer)].state().nonces[0] = random_nonce();
+    }
+    tell(peer, offer);
+  }
+
+  void answer(int32_t peer) {
+    const Offer offer = hear<Offer>(peer);
+    if (offer.magic != kMagic) sdk::fail(TSR_DATA_LOSS, "tcp: damaged data from ", name(peer));
+    offered_[at(peer)] = offer.capacity != 0;
+    if (!offered_[at(peer)]) return;
+    Reply answer;
+    if (options_.enabled) shared_[at(peer)] = seen(offer);
+    if (shared_[at(peer)]) {
+      answer.sees_it = 1;
+      answer.nonce = shared_[at(peer)].state().nonces[1] = random_nonce();
+    }
+    tell(peer, answer);
+  }
+
+  static SharedMemory seen(const Offer& offer) {
+    if (!std::has_single_bit(offer.capacity) || offer.capacity < kLeastRing || offer.capacity > kMostRing) return {};
+    const std::string path = "/proc/" + std::to_string(offer.process) + "/fd/" + std::to_string(offer.file);
+    const Fd file(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+    SharedMemory memory = file ? SharedMemory::open(file, offer.capacity) : SharedMemory();
+    const bool same = memory && memory.state().magic == kMagic && memory.state().nonces[0] == offer.nonce;
+    return same ? std::move(memory) : SharedMemory();
+  }
+
+  void judge(int32_t peer) {
+    if (!shared_[at(peer)]) return;
+    const Reply answer = hear<Reply>(peer);
+    const bool shared = answer.sees_it != 0 && shared_[at(peer)].state().nonces[1] == answer.nonce;
+    if (!shared) shared_[at(peer)] = SharedMemory();
+    files_[at(peer)].reset();
+    tell(peer, Verdict{shared});
+  }
+
+  // Also where this rank has declined: the verdict comes all the same.
+  void obey(int32_t peer) {
+    if (!offered_[at(peer)]) return;
+    if (hear<Verdict>(peer).shared == 0) shared_[at(peer)] = SharedMemory();
+  }
+
+  // These few bytes fit into a new connection's buffers.
+  template <class Message>
+  void tell(int32_t peer, const Message& message) const {
+    if (send(links_[at(peer)].data.get(), &message, sizeof(message), MSG_NOSIGNAL) != sizeof(message)) {
+      sdk::fail(TSR_ABORTED, "tcp: ", name(peer), " died while ranks connected (", std::strerror(errno), ")");
+    }
+  }
+
+  template <class Message>
+  Message hear(int32_t peer) const {
+    Message message;
+    const int fd = links_[at(peer)].data.get();
+    for (size_t got = 0; got < sizeof(message);) {
+      const ssize_t n = recv(fd, reinterpret_cast<char*>(&message) + got, sizeof(message) - got, MSG_DONTWAIT);
+      if (n > 0) {
+        got += static_cast<size_t>(n);
+        continue;
+      }
+      const bool wait = n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+      if (!wait) {
+        sdk::fail(TSR_ABORTED, "tcp: ", name(peer), " died while ranks connected (",
+                  n == 0 ? "connection closed" : std::strerror(errno), ")");
+      }
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(options_.deadline - Clock::now()).count();
+      if (left <= 0) {
+        sdk::fail(TSR_DEADLINE_EXCEEDED, "tcp: ", name(peer), " did not connect to ", name(options_.rank), " within ",
+                  options_.timeout_s, " s");
+      }
+      pollfd polled{fd, POLLIN, 0};
+      poll(&polled, 1, static_cast<int>(std::min<int64_t>(left, 60000)));
+    }
+    return message;
+  }
+
+  static size_t at(int32_t rank) { return static_cast<size_t>(rank); }
+  std::string name(int32_t rank) const { return "rank " + std::to_string(options_.names[at(rank)]); }
+
+  const std::vector<Link>& links_;
+  const SharingOptions& options_;
+  std::vector<SharedMemory> shared_;
+  std::vector<Fd> files_;      // of the memory made here, until the other has opened it
+  std::vector<bool> offered_;  // by ranks below this one
+};
+
+}  // namespace
+
+SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
+  std::swap(state_, other.state_);
+  std::swap(capacity_, other.capacity_);
+  return *this;
+}
+
+SharedMemory::~SharedMemory() {
+  if (state_ != nullptr) munmap(state_, file_bytes(capacity_));
+}
+
+char* SharedMemory::data(size_t ring) const { return reinterpret_cast<char*>(state_) + kStateBytes + ring * capacity_; }
+
+SharedMemory SharedMemory::make(size_t capacity, Fd* file) {
+  constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+  *file = Fd(memfd_create("tessera", kFlags | MFD_NOEXEC_SEAL));
+  if (!*file) *file = Fd(memfd_create("tessera", kFlags));  // kernels before 6.3
+  const auto bytes = static_cast<off_t>(file_bytes(capacity));
+  if (!*file || fchmod(file->get(), 0600) != 0 || ftruncate(file->get(), bytes) != 0 ||
+      fcntl(file->get(), F_ADD_SEALS, kSeals) != 0) {
+    return {};
+  }
+  SharedMemory memory = open(*file, capacity);
+  if (memory) new (memory.state_) SharedState{.magic = kMagic};
+  return memory;
+}
+
+SharedMemory SharedMemory::open(const Fd& file, size_t capacity) {
+  struct stat status;
+  // Sealed: the other side cannot shrink it below what is mapped here.
+  const int seals = fcntl(file.get(), F_GET_SEALS);
+  if (seals < 0 || (seals & kSeals) != kSeals || fstat(file.get(), &status) != 0 ||
+      status.st_size != static_cast<off_t>(file_bytes(capacity))) {
+    return {};
+  }
+  void* memory = mmap(nullptr, file_bytes(capacity), PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  return memory == MAP_FAILED ? SharedMemory() : SharedMemory(memory, capacity);
+}
+
+std::vector<SharedMemory> share_memory(const std::vector<Link>& links, const SharingOptions& options) {
+  return Handshake(links, options).run();
+}
+
+}  // namespace tessera::tcp
