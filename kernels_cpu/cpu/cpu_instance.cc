@@ -16,10 +16,8 @@ constexpr int64_t kLeastItemBytes = 32 << 10;
 constexpr int64_t kEntriesPerRun = 4096;
 constexpr int64_t kRowsPerApply = 1024;
 
-// How many rows ahead prefetching runs: enough to cover memory's latency, few enough to stay in the L1 cache.
-int64_t rows_ahead(int64_t row_bytes, int64_t bytes, int64_t least, int64_t most) {
-  return std::clamp(bytes / row_bytes, least, most);
-}
+// Backward prefetches the row, its state and the gradient.
+int64_t entries_ahead(int64_t row_bytes) { return std::clamp<int64_t>(4096 / row_bytes, 6, 24); }
 
 }  // namespace
 
@@ -100,7 +98,7 @@ void CpuInstance::look_up(const Batch& batch, const ForwardItem& item, Context* 
   pool.begin = begin;
   pool.ids_end = batch.offsets[feature.first_offset + item.end];
   pool.bags = sequence ? pool.ids_end - begin : item.end - item.begin;
-  pool.ahead = rows_ahead(pool.row_bytes, 8192, 8, 32);
+  pool.ahead = rows_ahead(pool.row_bytes);
   pool.weights = batch.weights;
   pool.storage = config_.output;
   pool.output_bytes = feature.output_stride * bytes_of(config_.output);
@@ -175,7 +173,7 @@ Walk CpuInstance::walk_of(const Batch& batch, const tsr_backward& args, const Ta
   walk.table = table.row(0);
   walk.row_bytes = table.row_bytes();
   walk.row_storage = table.storage();
-  walk.ahead = rows_ahead(table.row_bytes(), 4096, 6, 24);
+  walk.ahead = entries_ahead(table.row_bytes());
   if (args.grad_weights != nullptr) {
     const std::span<float> out = sdk::elements<float>(*args.grad_weights, "grad_weights");
     if (static_cast<int64_t>(out.size()) != batch.ids.size()) {

@@ -1,6 +1,7 @@
 // The inner loops of the cpu kernel, compiled for several instruction sets (row_ops.cc). One table of functions each.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "common/config.h"
@@ -35,6 +36,10 @@ struct Pool {
   }
 };
 using PoolFunction = void (*)(const Pool& pool);
+
+// A good Pool::ahead for rows of so many bytes. Rows on their way cover memory's latency: as many cache lines as
+// processors keep requests for, and no more than a small share of the L1 cache.
+inline int64_t rows_ahead(int64_t row_bytes) { return std::clamp<int64_t>(16384 / row_bytes, 16, 128); }
 
 // Entries of one table, sorted so that those of a row lie side by side, and what becomes of each row's sum.
 struct Walk {

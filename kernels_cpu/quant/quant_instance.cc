@@ -10,7 +10,6 @@ namespace {
 constexpr int64_t kBytesWorthThreads = 64 << 10;
 constexpr int64_t kItemsPerThread = 8;
 constexpr int64_t kLeastItemBytes = 16 << 10;
-constexpr int64_t kRowsAhead = 32;
 // How many ids of the next feature are prefetched while one is looked up: features of single requests are that short.
 constexpr int64_t kFirstRows = 16;
 
@@ -41,7 +40,7 @@ void QuantInstance::look_up(const Batch& batch, const Item& item) {
   pool.begin = begin;
   pool.ids_end = batch.offsets[feature.first_offset + item.end];
   pool.bags = sequence ? pool.ids_end - begin : item.end - item.begin;
-  pool.ahead = kRowsAhead;
+  pool.ahead = rows_ahead(pool.data_bytes);
   pool.weights = batch.weights;
   pool.storage = config_.output;
   pool.output_bytes = feature.output_stride * bytes_of(config_.output);

@@ -7,7 +7,7 @@
 namespace tessera::cli {
 
 // The farthest prefetch; `rows` below has so many more entries than are read, and each is the address of a row.
-inline constexpr int64_t kMaxGatherAhead = 64;
+inline constexpr int64_t kMaxGatherAhead = 256;
 
 // The sum of all values of rows[0..count), each of `dim` floats, summed by position in float32.
 using GatherRows = double (*)(const float* const* rows, int64_t count, int64_t ahead, int64_t dim);
