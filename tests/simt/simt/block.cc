@@ -70,12 +70,21 @@ std::string Block::run(const Launch& launch, dim3 index, int warp_size, uint64_t
   running_ = &first;
   home_.switch_to(first.fiber);
   acquire(&returned_);
+  if (!error_.empty()) follow_waiting_threads();
   current_block = nullptr;
   running_ = nullptr;
   clean_shared_memory();
   if (error_.empty()) return {};
   for (auto& thread : threads_) thread->fiber.start(&Block::thread_main, thread.get());  // leaves what is stuck
   return std::exchange(error_, {});
+}
+
+// What they did before they waited is over.
+void Block::follow_waiting_threads() {
+  acquire(&barrier_generation_);
+  for (Warp& warp : warps_) {
+    for (Group& group : warp.groups) acquire(&group);
+  }
 }
 
 void Block::begin(const Launch& launch, dim3 index, uint64_t seed) {
@@ -102,7 +111,8 @@ void Block::begin(const Launch& launch, dim3 index, uint64_t seed) {
   order_threads(seed);
   permit(arena_, launch.shared_bytes);
   used_ = (launch.shared_bytes + kRedZone + kRedZone - 1) / kRedZone * kRedZone;
-  num_pieces_ = 0;
+  pieces_[0] = {nullptr, 0, launch.shared_bytes};
+  num_pieces_ = 1;
 }
 
 void Block::order_threads(uint64_t seed) {
@@ -114,8 +124,23 @@ void Block::order_threads(uint64_t seed) {
   for (size_t i = count_ - 1; i > 0; --i) std::swap(order_[i], order_[next_random(state) % (i + 1)]);
 }
 
+// What AddressSanitizer reports at the line is found afterwards without it.
+void Block::check_red_zones() {
+  for (size_t i = 0; i < num_pieces_ && error_.empty(); ++i) {
+    const size_t end = pieces_[i].offset + pieces_[i].bytes;
+    const size_t next = i + 1 < num_pieces_ ? pieces_[i + 1].offset : used_;
+    if (std::all_of(arena_ + end, arena_ + next, [](char c) { return static_cast<unsigned char>(c) == kPattern; })) {
+      continue;
+    }
+    error_ = "block " + text(index_) + " of " + launch_->kernel + ": written behind the " +
+             std::to_string(pieces_[i].bytes) + " bytes of " +
+             (i == 0 ? "dynamic shared memory" : "a shared array, the number " + std::to_string(i) + " that was used");
+  }
+}
+
 void Block::clean_shared_memory() {
   permit(arena_, used_);
+  check_red_zones();
   std::memset(arena_, kPattern, used_);
   forbid(arena_, used_);
 }
@@ -171,6 +196,7 @@ void Block::go_on() {
 
 void Block::give_up(std::string why) {
   if (error_.empty()) error_ = "block " + text(index_) + " of " + launch_->kernel + ": " + std::move(why);
+  release(&returned_);
   running_->fiber.switch_to(home_);
 }
 
@@ -253,7 +279,7 @@ void* Block::shared_memory(const void* key, size_t bytes, size_t alignment) {
   if (num_pieces_ == pieces_.size() || offset + bytes + kRedZone > kArenaBytes) {
     give_up("more than " + std::to_string(kSharedBytes) + " bytes of shared memory");
   }
-  pieces_[num_pieces_++] = {key, offset};
+  pieces_[num_pieces_++] = {key, offset, bytes};
   used_ = (offset + bytes + kRedZone + kRedZone - 1) / kRedZone * kRedZone;
   permit(arena_ + offset, bytes);
   return arena_ + offset;

@@ -69,8 +69,10 @@ class Block {
 
   static void thread_main(void* thread);
   void begin(const Launch& launch, dim3 index, uint64_t seed);
+  void follow_waiting_threads();
   void order_threads(uint64_t seed);
   void clean_shared_memory();
+  void check_red_zones();
   bool can_run(const Thread& thread) const;
   void go_on();  // called by a thread that cannot: another one runs, or run() does
   void give_up(std::string why);
@@ -91,7 +93,7 @@ class Block {
 
   struct Piece {
     const void* key;
-    size_t offset;
+    size_t offset, bytes;
   };
   std::array<Piece, 64> pieces_;
   size_t num_pieces_ = 0;

@@ -1,6 +1,8 @@
 #include "simt/memory.h"
 
+#include <signal.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -19,6 +21,16 @@ constexpr size_t kRetired = 1024;
 std::string sentence(size_t bytes, size_t offset, const Allocation& a) {
   return std::to_string(bytes) + " bytes from byte " + std::to_string(offset) + " of an allocation of " +
          std::to_string(a.bytes());
+}
+
+const Memory* explained = nullptr;
+
+void on_fault(int signal, siginfo_t* info, void*) {
+  if (const char* why = explained->explain(info->si_addr); why != nullptr) {
+    (void)!::write(STDERR_FILENO, why, std::strlen(why));
+    ::_exit(1);
+  }
+  ::signal(signal, SIG_DFL);  // and on return the access faults again
 }
 
 }  // namespace
@@ -41,6 +53,7 @@ void Allocation::make_usable() {
   permit(begin_, mapped_);
   std::memset(begin_, kPattern, mapped_);
   forbid(begin_ + bytes_, mapped_ - bytes_);
+  life_ = Life::kUsable;
 }
 
 bool Allocation::make_unusable() {
@@ -48,9 +61,36 @@ bool Allocation::make_unusable() {
   const bool intact =
       std::all_of(begin_ + bytes_, begin_ + mapped_, [](char c) { return static_cast<unsigned char>(c) == kPattern; });
   forbid(begin_, mapped_);
+  life_ = Life::kGone;
   ::mprotect(begin_, mapped_, PROT_NONE);
   ::madvise(begin_, mapped_, MADV_DONTNEED);
   return intact;
+}
+
+void Memory::explain_faults() {
+#if !defined(SIMT_ASAN)
+  explained = this;
+  struct sigaction action {};
+  action.sa_sigaction = on_fault;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  ::sigaction(SIGSEGV, &action, nullptr);
+#endif
+}
+
+const char* Memory::explain(const void* address) const {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return nullptr;
+  const char* at = static_cast<const char*>(address);
+  const auto holds = [at](const Allocation& a) { return at >= a.begin() && at < a.begin() + a.bytes(); };
+  for (const auto& gone : retired_) {
+    if (holds(*gone)) return "simt: device memory was touched after its free was reached in its stream\n";
+  }
+  auto after = live_.upper_bound(at);
+  if (after == live_.begin()) return nullptr;
+  const Allocation& a = *std::prev(after)->second;
+  if (!holds(a)) return "simt: memory was touched behind the end of a device allocation\n";
+  if (a.life() != Allocation::Life::kReserved) return nullptr;
+  return "simt: device memory was touched before its allocation was reached in its stream\n";
 }
 
 std::shared_ptr<Allocation> Memory::allocate(size_t bytes, int device, size_t limit) {

@@ -1,6 +1,7 @@
 // simt/memory.h - device memory that cannot be touched outside its life; pinned host memory. For the emulator alone.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <deque>
 #include <map>
@@ -20,20 +21,26 @@ class Allocation {
 
   char* begin() const { return begin_; }
   size_t bytes() const { return bytes_; }
-  void make_usable();      // filled with 0xA5
-  bool make_unusable();    // false: bytes behind its end have been written
-  bool was_freed = false;  // by a call; guarded by the Memory's mutex
+  enum class Life { kReserved, kUsable, kGone };
+  Life life() const { return life_; }
+  void make_usable();    // filled with 0xA5
+  bool make_unusable();  // false: bytes behind its end have been written
   int device = 0;
 
  private:
   char* begin_;
   size_t bytes_;
   size_t mapped_;
+  std::atomic<Life> life_ = Life::kReserved;
 };
 
 // All allocations of the process.
 class Memory {
  public:
+  // From now on a segmentation fault in this memory says what it is before the program ends. AddressSanitizer's own
+  // report is better.
+  void explain_faults();
+
   enum class Place { kPageable, kPinned, kDevice };
 
   std::shared_ptr<Allocation> allocate(size_t bytes, int device, size_t limit);  // NULL: beyond the limit
@@ -47,6 +54,8 @@ class Memory {
   // Where [memory, memory + bytes) is; `wrong` says in one sentence what is wrong with it as a place to copy from or
   // to.
   Place place(const void* memory, size_t bytes, std::string* wrong) const;
+  // In the handler of a fault at this address: a sentence, or NULL.
+  const char* explain(const void* address) const;
 
  private:
   mutable std::mutex mutex_;

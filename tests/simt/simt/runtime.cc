@@ -17,6 +17,7 @@ namespace {
 
 // What a driver keeps for a process.
 struct Process {
+  Process() { memory.explain_faults(); }
   Config config = settings_from_environment();
   Memory memory;
   Stream immediate{Stream::Kind::kImmediate};
