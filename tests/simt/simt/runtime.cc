@@ -236,7 +236,7 @@ simtError_t simtMemcpyAsync(void* to, const void* from, size_t bytes, simtMemcpy
   if (source == Memory::Place::kPageable) {  // read before the call returns
     auto staged =
         std::make_shared<std::vector<char>>(static_cast<const char*>(from), static_cast<const char*>(from) + bytes);
-    of(stream).add([to, staged](Launcher&) { std::memcpy(to, staged->data(), staged->size()); });
+    of(stream).add([to, staged = std::move(staged)](Launcher&) { std::memcpy(to, staged->data(), staged->size()); });
   } else {
     of(stream).add([to, from, bytes](Launcher&) { std::memmove(to, from, bytes); });
   }
