@@ -42,7 +42,8 @@ function(tessera_hip_objects name out)
   get_target_property(dlpack_include dlpack::dlpack INTERFACE_INCLUDE_DIRECTORIES)
   set(flags -x hip -std=c++20 -O3 -fPIC -fvisibility=hidden -fvisibility-inlines-hidden -Wall -Wextra
     $<$<BOOL:${TESSERA_WERROR}>:-Werror> -D__HIP_PLATFORM_AMD__ -DTESSERA_GPU_HIP
-    --rocm-path=/usr --rocm-device-lib-path=${HIP_DEVICE_LIBS} -Rpass-analysis=kernel-resource-usage
+    --rocm-path=/usr --rocm-device-lib-path=${HIP_DEVICE_LIBS}
+    -Rpass-analysis=kernel-resource-usage -fno-caret-diagnostics
     -I${TESSERA_GPU_INCLUDE} -I${PROJECT_SOURCE_DIR}/core/include -idirafter ${dlpack_include})
   foreach(architecture ${TESSERA_HIP_ARCHITECTURES})
     list(APPEND flags --offload-arch=${architecture})
