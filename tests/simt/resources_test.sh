@@ -16,8 +16,8 @@ cuda() { # spilled bytes
 }
 hip() { # spilled registers
   local at="a.cu:16:1: remark:" by="[-Rpass-analysis=kernel-resource-usage]"
-  printf '%s\n' "$at Function Name: _Z3sumPKfiPf $by" "$at     VGPRs: 12 $by" "$at     ScratchSize [bytes/lane]: 0 $by" \
-    "$at     VGPRs Spill: $1 $by" "$at     LDS Size [bytes/block]: 128 $by"
+  printf '%s\n' "$at Function Name: _Z3sumPKfiPf $by" "$at     VGPRs: 12 $by" \
+    "$at     ScratchSize [bytes/lane]: 0 $by" "$at     VGPRs Spill: $1 $by" "$at     LDS Size [bytes/block]: 128 $by"
 }
 
 said=$("$script" "$work" 2>&1) && fail "passed without a kernel: $said"
