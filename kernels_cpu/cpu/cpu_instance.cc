@@ -17,7 +17,7 @@ constexpr int64_t kEntriesPerRun = 4096;
 constexpr int64_t kRowsPerApply = 1024;
 
 // Backward prefetches the row, its state and the gradient.
-int64_t entries_ahead(int64_t row_bytes) { return std::clamp<int64_t>(4096 / row_bytes, 6, 24); }
+int64_t entries_ahead(int64_t row_bytes) { return std::clamp<int64_t>(8192 / row_bytes, 8, 24); }
 
 }  // namespace
 
