@@ -176,4 +176,29 @@ inline float event_elapsed_ms(Event from, Event to) {
   return ms;
 }
 
+// Capture: what is enqueued on the stream between begin and end is recorded instead of run, with the addresses and
+// sizes of now, and runs at each graph_launch. In between: no allocations, no waiting, no copies from or to host memory
+// that is not host_alloc's, no events of other streams. capture_end throws when there was any.
+using Graph = GPU_API(GraphExec_t);
+inline void capture_begin(Stream stream) {
+  check(GPU_API(StreamBeginCapture)(stream, GPU_CONSTANT(StreamCaptureModeThreadLocal)), "cannot capture a stream");
+}
+inline Graph capture_end(Stream stream) {
+  GPU_API(Graph_t) recorded = nullptr;
+  check(GPU_API(StreamEndCapture)(stream, &recorded), "the capture of a stream failed");
+  Graph graph = nullptr;
+#if defined(TESSERA_GPU_HIP)
+  const Error error = hipGraphInstantiate(&graph, recorded, nullptr, nullptr, 0);
+#else
+  const Error error = GPU_API(GraphInstantiate)(&graph, recorded, 0);
+#endif
+  (void)GPU_API(GraphDestroy)(recorded);
+  check(error, "cannot make a graph of a capture");
+  return graph;
+}
+inline void graph_launch(Graph graph, Stream stream) {
+  check(GPU_API(GraphLaunch)(graph, stream), "cannot launch a graph");
+}
+inline void graph_destroy(Graph graph) noexcept { (void)GPU_API(GraphExecDestroy)(graph); }
+
 }  // namespace tessera::gpu

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <functional>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -98,6 +99,96 @@ TEST_P(Simt, DivergenceAtABarrierIsAnErrorThatSticks) {
   simt::reset();
   GPU_LAUNCH(diverge, 1, 16, 0, stream_);
   gpu::stream_synchronize(stream_);
+}
+
+GPU_GLOBAL void add(float* values, float what) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  values[i] += what;
+}
+
+std::string error_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const tessera::sdk::Failure& failure) {
+    return failure.what();
+  }
+  return "no error";
+}
+
+TEST_P(Simt, AGraphRunsItsCaptureAtEachLaunch) {
+  DeviceArray<float> values(std::vector<float>(64, 1.0f), stream_);
+  gpu::stream_synchronize(stream_);
+  gpu::capture_begin(stream_);
+  GPU_LAUNCH(add, 2, 32, 0, stream_, values.data(), 2.0f);
+  GPU_LAUNCH(add, 2, 32, 0, stream_, values.data(), 3.0f);
+  gpu::Graph graph = gpu::capture_end(stream_);
+  EXPECT_EQ(values.host(), std::vector<float>(64, 1.0f));
+  for (int i = 0; i < 3; ++i) gpu::graph_launch(graph, stream_);
+  EXPECT_EQ(values.host(), std::vector<float>(64, 16.0f));
+  gpu::graph_destroy(graph);
+}
+
+TEST_P(Simt, WhatAGraphCannotHoldEndsItsCapture) {
+  DeviceArray<float> values(std::vector<float>(64, 1.0f), stream_);
+  float host[64] = {};
+  const auto in_capture = [&](const std::function<void()>& body) {
+    gpu::capture_begin(stream_);
+    const std::string said = error_of(body);
+    EXPECT_THAT(error_of([&] { gpu::capture_end(stream_); }), HasSubstr("simtErrorStreamCaptureInvalidated"));
+    return said;
+  };
+  EXPECT_THAT(in_capture([&] { gpu::malloc_async(64, stream_); }), HasSubstr("allocating while its stream"));
+  EXPECT_THAT(in_capture([&] { gpu::stream_synchronize(stream_); }), HasSubstr("synchronising while its stream"));
+  EXPECT_THAT(in_capture([&] { gpu::memcpy_async(values.data(), host, sizeof(host), stream_); }),
+              HasSubstr("pageable memory while its stream"));
+  gpu::Event event = gpu::event_create();
+  gpu::event_record(event, stream_);
+  EXPECT_THAT(in_capture([&] { gpu::stream_wait(stream_, event); }), HasSubstr("simtErrorStreamCaptureIsolation"));
+  gpu::event_destroy(event);
+  EXPECT_THAT(error_of([&] { gpu::capture_begin(nullptr); }), HasSubstr("the NULL stream"));
+}
+
+TEST_P(Simt, LaunchesThatNoGpuTakesAreRefused) {
+  EXPECT_THAT(error_of([&] { GPU_LAUNCH(diverge, 0, 32, 0, stream_); }),
+              HasSubstr("cannot launch diverge: a grid has 1 block at least"));
+  EXPECT_THAT(error_of([&] { GPU_LAUNCH(diverge, 1, 1025, 0, stream_); }), HasSubstr("1 to 1024 threads"));
+  EXPECT_THAT(error_of([&] { GPU_LAUNCH(diverge, 1, 32, 49153, stream_); }),
+              HasSubstr("49153 bytes of shared memory; a block has 49152"));
+  GPU_LAUNCH(diverge, 1, 16, 0, stream_);  // not the fault of the next one
+}
+
+TEST_P(Simt, CopiesOutsideAnAllocationAreRefused) {
+  DeviceArray<float> values(64, stream_);
+  std::vector<float> host(65);
+  EXPECT_THAT(error_of([&] { gpu::memcpy_async(host.data(), values.data(), 65 * sizeof(float), stream_); }),
+              HasSubstr("a copy of 260 bytes from byte 0 of an allocation of 256"));
+  EXPECT_THAT(error_of([&] { gpu::malloc_async(size_t{1} << 40, stream_); }),
+              HasSubstr("cannot allocate 1099511627776 bytes of device memory: out of memory"));
+}
+
+TEST_P(Simt, NoDeviceIsSaid) {
+  simt::Config none = simt::config();
+  none.devices = 0;
+  gpu::stream_destroy(stream_);
+  simt::configure(none);
+  EXPECT_EQ(gpu::device_count(), 0);
+  EXPECT_THAT(error_of([] { gpu::require_device(); }), HasSubstr("no SIMT device: "));
+  none.devices = 1;
+  simt::configure(none);
+  stream_ = gpu::stream_create();
+}
+
+TEST_P(Simt, EventsAreTimesAndOrder) {
+  gpu::Event first = gpu::event_create(gpu::Timing::kOn), second = gpu::event_create(gpu::Timing::kOn);
+  DeviceArray<float> values(std::vector<float>(64, 1.0f), stream_);
+  gpu::event_record(first, stream_);
+  GPU_LAUNCH(add, 2, 32, 0, stream_, values.data(), 2.0f);
+  gpu::event_record(second, stream_);
+  gpu::event_synchronize(second);
+  EXPECT_TRUE(gpu::event_done(first));
+  EXPECT_GE(gpu::event_elapsed_ms(first, second), 0.0f);
+  gpu::event_destroy(first);
+  gpu::event_destroy(second);
 }
 
 }  // namespace

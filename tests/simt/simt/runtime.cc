@@ -60,6 +60,13 @@ simtError_t begin_call() {
 
 Stream& of(simtStream_t stream) { return stream == nullptr ? process().immediate : *stream; }
 
+// For what a graph cannot hold: refused while the stream is being captured.
+simtError_t refuse_in_capture(simtStream_t stream, const char* what) {
+  if (!of(stream).capturing()) return simtSuccess;
+  of(stream).spoil_capture();
+  return fail(simtErrorStreamCaptureUnsupported, std::string(what) + " while its stream is being captured");
+}
+
 bool too_large(const dim3& block) {
   return block.x > kMaxThreads || block.y > kMaxThreads || block.z > 64 ||
          uint64_t{block.x} * block.y * block.z > kMaxThreads;
@@ -146,6 +153,12 @@ const char* simtGetErrorName(simtError_t error) {
       return "simtErrorNotReady";
     case simtErrorLaunchFailure:
       return "simtErrorLaunchFailure";
+    case simtErrorStreamCaptureUnsupported:
+      return "simtErrorStreamCaptureUnsupported";
+    case simtErrorStreamCaptureInvalidated:
+      return "simtErrorStreamCaptureInvalidated";
+    case simtErrorStreamCaptureIsolation:
+      return "simtErrorStreamCaptureIsolation";
   }
   return "unknown";
 }
@@ -188,6 +201,7 @@ simtError_t simtMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
 simtError_t simtMallocAsync(void** memory, size_t bytes, simtStream_t stream) {
   if (begin_call() != simtSuccess) return of_thread().last;
   if (bytes == 0) return fail(simtErrorInvalidValue, "an allocation of 0 bytes");
+  if (refuse_in_capture(stream, "allocating") != simtSuccess) return of_thread().last;
   std::shared_ptr<Allocation> made;
   try {
     made = process().memory.allocate(bytes, of_thread().device, process().config.memory_bytes);
@@ -202,6 +216,7 @@ simtError_t simtMallocAsync(void** memory, size_t bytes, simtStream_t stream) {
 
 simtError_t simtFreeAsync(void* memory, simtStream_t stream) {
   if (begin_call() != simtSuccess) return of_thread().last;
+  if (refuse_in_capture(stream, "freeing") != simtSuccess) return of_thread().last;
   std::shared_ptr<Allocation> gone = process().memory.release(memory);
   if (gone == nullptr) return fail(simtErrorInvalidValue, "what is freed is not allocated");
   of(stream).add(
@@ -232,6 +247,10 @@ simtError_t simtMemcpyAsync(void* to, const void* from, size_t bytes, simtMemcpy
   const Memory::Place target = process().memory.place(to, bytes, &wrong);
   const Memory::Place source = process().memory.place(from, bytes, &wrong);
   if (!wrong.empty()) return fail(simtErrorInvalidValue, "a copy of " + wrong);
+  if ((target == Memory::Place::kPageable || source == Memory::Place::kPageable) &&
+      refuse_in_capture(stream, "copying from or to pageable memory") != simtSuccess) {
+    return of_thread().last;
+  }
   ++process().copies;
   if (source == Memory::Place::kPageable) {  // read before the call returns
     auto staged =
@@ -275,6 +294,7 @@ simtError_t simtStreamDestroy(simtStream_t stream) {
 }
 
 simtError_t simtStreamSynchronize(simtStream_t stream) {
+  if (refuse_in_capture(stream, "synchronising") != simtSuccess) return of_thread().last;
   ++process().synchronizations;
   of(stream).wait_until_idle();
   return begin_call();
@@ -282,7 +302,14 @@ simtError_t simtStreamSynchronize(simtStream_t stream) {
 
 simtError_t simtStreamWaitEvent(simtStream_t stream, simtEvent_t event, unsigned) {
   if (begin_call() != simtSuccess) return of_thread().last;
-  if (std::shared_ptr<Mark> mark = event->last()) of(stream).add([mark](Launcher&) { mark->wait(); }, true);
+  std::shared_ptr<Mark> mark = event->last();
+  if (mark == nullptr) return simtSuccess;
+  if (mark->captured != of(stream).capturing()) {
+    if (!mark->captured) of(stream).spoil_capture();
+    return fail(simtErrorStreamCaptureIsolation, "an event of a capture can only be waited for inside of it");
+  }
+  if (mark->captured) return simtSuccess;  // the graph runs in the order of its one stream
+  of(stream).add([mark = std::move(mark)](Launcher&) { mark->wait(); }, true);
   return simtSuccess;
 }
 
@@ -299,7 +326,7 @@ simtError_t simtEventDestroy(simtEvent_t event) {
 
 simtError_t simtEventRecord(simtEvent_t event, simtStream_t stream) {
   if (begin_call() != simtSuccess) return of_thread().last;
-  of(stream).add([mark = event->record()](Launcher&) { mark->reach(); }, true);
+  of(stream).add([mark = event->record(of(stream).capturing())](Launcher&) { mark->reach(); }, true);
   return simtSuccess;
 }
 
@@ -323,5 +350,42 @@ simtError_t simtEventElapsedTime(float* milliseconds, simtEvent_t from, simtEven
   }
   if (!first->reached() || !second->reached()) return simtErrorNotReady;
   *milliseconds = std::chrono::duration<float, std::milli>(second->time() - first->time()).count();
+  return simtSuccess;
+}
+
+simtError_t simtStreamBeginCapture(simtStream_t stream, simtStreamCaptureMode) {
+  if (begin_call() != simtSuccess) return of_thread().last;
+  if (of(stream).begin_capture()) return simtSuccess;
+  return fail(simtErrorStreamCaptureUnsupported, "the NULL stream, or one that is being captured already");
+}
+
+simtError_t simtStreamEndCapture(simtStream_t stream, simtGraph_t* graph) {
+  *graph = nullptr;
+  if (begin_call() != simtSuccess) return of_thread().last;
+  if (!of(stream).capturing()) return fail(simtErrorInvalidValue, "the stream is not being captured");
+  *graph = of(stream).end_capture().release();
+  if (*graph != nullptr) return simtSuccess;
+  return fail(simtErrorStreamCaptureInvalidated, "a call during the capture cannot be part of a graph");
+}
+
+simtError_t simtGraphInstantiate(simtGraphExec_t* made, simtGraph_t graph, unsigned long long) {
+  if (begin_call() != simtSuccess) return of_thread().last;
+  *made = new Graph(*graph);
+  return simtSuccess;
+}
+
+simtError_t simtGraphLaunch(simtGraphExec_t graph, simtStream_t stream) {
+  if (begin_call() != simtSuccess) return of_thread().last;
+  for (const Task& task : graph->tasks) of(stream).add(task);
+  return simtSuccess;
+}
+
+simtError_t simtGraphDestroy(simtGraph_t graph) {
+  delete graph;
+  return simtSuccess;
+}
+
+simtError_t simtGraphExecDestroy(simtGraphExec_t graph) {
+  delete graph;
   return simtSuccess;
 }

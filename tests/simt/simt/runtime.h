@@ -12,6 +12,8 @@
 //   * A kernel that cannot go on (threads wait at a barrier that others never reach), or that wrote behind an
 //     allocation: all later work is skipped and every later call fails with simtErrorLaunchFailure, as in CUDA;
 //     simtGetErrorString then gives the sentence. simt::reset() begins anew.
+//   * A stream that is being captured records its work for a graph. What would make the graph wrong, or wait, ends the
+//     capture: allocating, freeing, copies from or to pageable memory, synchronising, events of other streams.
 //   * A launch with a grid of 0, more than 1024 threads in a block or more than 48 KiB of shared memory is refused.
 #pragma once
 
@@ -32,10 +34,13 @@ struct dim3 {
 namespace simt {
 class Stream;
 class Event;
+class Graph;
 }  // namespace simt
 
 using simtStream_t = simt::Stream*;
 using simtEvent_t = simt::Event*;
+using simtGraph_t = simt::Graph*;
+using simtGraphExec_t = simt::Graph*;
 
 enum simtError_t {
   simtSuccess = 0,
@@ -47,7 +52,11 @@ enum simtError_t {
   simtErrorInvalidDevice = 101,
   simtErrorNotReady = 600,
   simtErrorLaunchFailure = 719,
+  simtErrorStreamCaptureUnsupported = 900,
+  simtErrorStreamCaptureInvalidated = 901,
+  simtErrorStreamCaptureIsolation = 905,
 };
+enum simtStreamCaptureMode { simtStreamCaptureModeThreadLocal = 1 };
 enum simtMemcpyKind { simtMemcpyDefault = 4 };
 enum : unsigned { simtStreamNonBlocking = 1, simtEventDefault = 0, simtEventDisableTiming = 2 };
 
@@ -78,6 +87,13 @@ simtError_t simtEventRecord(simtEvent_t event, simtStream_t stream);
 simtError_t simtEventSynchronize(simtEvent_t event);
 simtError_t simtEventQuery(simtEvent_t event);
 simtError_t simtEventElapsedTime(float* milliseconds, simtEvent_t from, simtEvent_t to);
+
+simtError_t simtStreamBeginCapture(simtStream_t stream, simtStreamCaptureMode mode);
+simtError_t simtStreamEndCapture(simtStream_t stream, simtGraph_t* graph);
+simtError_t simtGraphInstantiate(simtGraphExec_t* made, simtGraph_t graph, unsigned long long flags);
+simtError_t simtGraphLaunch(simtGraphExec_t graph, simtStream_t stream);
+simtError_t simtGraphDestroy(simtGraph_t graph);
+simtError_t simtGraphExecDestroy(simtGraphExec_t graph);
 
 namespace simt {
 

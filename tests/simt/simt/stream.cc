@@ -85,9 +85,9 @@ std::chrono::steady_clock::time_point Mark::time() {
   return time_;
 }
 
-std::shared_ptr<Mark> Event::record() {
+std::shared_ptr<Mark> Event::record(bool captured) {
   std::lock_guard lock(mutex_);
-  last_ = std::make_shared<Mark>();
+  last_ = std::make_shared<Mark>(captured);
   return last_;
 }
 
@@ -109,15 +109,43 @@ Stream::~Stream() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Stream::add(std::function<void(Launcher&)> work, bool always) {
+void Stream::add(Task work, bool always) {
   if (kind_ == Kind::kImmediate) {
     std::lock_guard lock(running_);
     if (always || !stuck()) work(launcher_);
     return;
   }
   std::lock_guard lock(mutex_);
+  if (captured_ != nullptr) {
+    captured_->tasks.push_back(std::move(work));
+    return;
+  }
   queue_.push_back({std::move(work), std::chrono::steady_clock::now() + config().delay, always});
   changed_.notify_all();
+}
+
+bool Stream::begin_capture() {
+  std::lock_guard lock(mutex_);
+  if (captured_ != nullptr || kind_ == Kind::kImmediate) return false;
+  captured_ = std::make_unique<Graph>();
+  spoiled_ = false;
+  return true;
+}
+
+bool Stream::capturing() {
+  std::lock_guard lock(mutex_);
+  return captured_ != nullptr;
+}
+
+void Stream::spoil_capture() {
+  std::lock_guard lock(mutex_);
+  spoiled_ = true;
+}
+
+std::unique_ptr<Graph> Stream::end_capture() {
+  std::lock_guard lock(mutex_);
+  std::unique_ptr<Graph> graph = std::move(captured_);
+  return spoiled_ ? nullptr : std::move(graph);
 }
 
 void Stream::wait_until_idle() {

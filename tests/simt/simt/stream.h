@@ -48,6 +48,8 @@ class Launcher {
 // The point in a stream where an event was recorded.
 class Mark {
  public:
+  explicit Mark(bool captured) : captured(captured) {}
+  const bool captured;  // a point of a graph: nothing outside it can wait for it
   void reach();
   void wait();
   bool reached();
@@ -63,14 +65,22 @@ class Mark {
 class Event {
  public:
   explicit Event(bool timing) : timing_(timing) {}
-  std::shared_ptr<Mark> record();  // a new mark, for the stream to reach
-  std::shared_ptr<Mark> last();    // NULL before the first record
+  std::shared_ptr<Mark> record(bool captured);  // a new mark, for the stream to reach
+  std::shared_ptr<Mark> last();                 // NULL before the first record
   bool timing() const { return timing_; }
 
  private:
   const bool timing_;
   std::mutex mutex_;
   std::shared_ptr<Mark> last_;
+};
+
+using Task = std::function<void(Launcher&)>;
+
+// What a capture recorded.
+class Graph {
+ public:
+  std::vector<Task> tasks;
 };
 
 class Stream {
@@ -82,12 +92,18 @@ class Stream {
   Stream& operator=(const Stream&) = delete;
 
   // [any-thread] `always`: also after an error, which skips all other work.
-  void add(std::function<void(Launcher&)> work, bool always = false);
+  void add(Task work, bool always = false);
   void wait_until_idle();  // [any-thread]
+
+  // Capture: from begin to end, add() records. `spoil` says what cannot be in a graph; end_capture() then gives NULL.
+  bool begin_capture();  // false: a capture is under way, or the stream is immediate
+  bool capturing();
+  void spoil_capture();
+  std::unique_ptr<Graph> end_capture();
 
  private:
   struct Work {
-    std::function<void(Launcher&)> run;
+    Task run;
     std::chrono::steady_clock::time_point not_before;
     bool always;
   };
@@ -99,6 +115,8 @@ class Stream {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Work> queue_;
+  std::unique_ptr<Graph> captured_;
+  bool spoiled_ = false;
   bool busy_ = false;
   bool stop_ = false;
   std::thread thread_;
