@@ -111,9 +111,11 @@ void share_groups(const std::vector<size_t>& together, RankRules& rules) {
 void bad_input(const std::string& text) { throw PlannerError(PlannerError::Kind::kBadInput, text); }
 
 std::string list_text(const std::vector<std::string>& names) {
+  constexpr size_t kMost = 8;
+  const size_t shown = names.size() <= kMost ? names.size() : kMost - 1;
   std::string text;
-  for (size_t i = 0; i < names.size(); ++i) text += (i == 0 ? "" : i + 1 == names.size() ? " and " : ", ") + names[i];
-  return text;
+  for (size_t i = 0; i < shown; ++i) text += (i == 0 ? "" : i + 1 == names.size() ? " and " : ", ") + names[i];
+  return shown == names.size() ? text : cat(text, " and ", names.size() - shown, " more");
 }
 
 void check_constraints(const ParameterConstraints& c, const std::string& table, int world_size) {

@@ -27,7 +27,7 @@ RankRules rank_rules(const std::vector<PlannedTable>& tables, int world_size);
 // PlannerError(kBadInput).
 [[noreturn]] void bad_input(const std::string& text);
 
-// "a, b and c"
+// "a, b and c"; of more than eight the first seven
 std::string list_text(const std::vector<std::string>& names);
 
 }  // namespace tessera

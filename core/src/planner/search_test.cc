@@ -320,6 +320,12 @@ TEST(Constraints, WhatCannotHoldIsOneSentence) {
   EXPECT_THROW((void)planner_search_from("fastest"), Error);
 }
 
+TEST(Constraints, ManyTablesAreNotListed) {
+  Problem p = on_cpu(2, int64_t{1} << 30);
+  for (int t = 0; t < 12; ++t) p.add(cat("t", t), 10, 16).keep_apart = {"all"};
+  EXPECT_THAT(p.error(), HasSubstr("tables t0, t1, t2, t3, t4, t5, t6 and 5 more are to be kept apart (all)"));
+}
+
 TEST(Advice, NamesTableRankBytesAndWhatWouldFit) {
   Problem p = on_cpu(2, 100 << 10);
   p.add("film", 600, 64).sharding_types = {"table_wise"};  // 150 KiB
