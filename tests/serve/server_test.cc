@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -172,6 +173,18 @@ TEST(Server, EndingAnswersWhatIsUnderWayAndClosesTheRest) {
     EXPECT_TRUE(client->is_closed());
   }
   ending.join();
+}
+
+// Connections go on threads of their own while the ending server calls those that are left.
+TEST(Server, EndingWhileConnectionsClose) {
+  for (int round = 0; round < 20; ++round) {
+    RunningServer server({.server = {.threads = 3}});
+    std::deque<Client> clients;
+    for (int i = 0; i < 30; ++i) clients.emplace_back(server.port());
+    for (Client& client : clients) EXPECT_TRUE(client.send(Client::get("/v2", "Connection: close\r\n")));
+    server.end_and_wait();
+    for (Client& client : clients) EXPECT_EQ(client.read().status, 200);
+  }
 }
 
 TEST(Server, AdminCallsComeFromThisHostAlone) {

@@ -197,8 +197,10 @@ class StreamConnection final : public Connection, public std::enable_shared_from
           431, Failure::kTooLarge,
           cat("a request's header takes at most ", shared_.options.max_fields, " fields; this one has ", count));
     }
-    const auto length = parser_->content_length();
-    budget_.emplace(shared_.body_bytes, length ? static_cast<size_t>(*length) : shared_.options.max_body);
+    // A request that says no length has no body, unless it comes in chunks: then nobody knows yet.
+    const size_t length =
+        parser_->chunked() ? shared_.options.max_body : static_cast<size_t>(parser_->content_length().value_or(0));
+    budget_.emplace(shared_.body_bytes, length);
     if (!budget_->over(shared_.options.max_bodies)) return std::nullopt;
     return busy(cat("requests of ", shared_.options.max_bodies, " bytes are under way"));
   }

@@ -9,8 +9,8 @@
  * C11, in libtessera. Codes and errors are those of the plugin contract (abi/base.h): every function returns a code
  * and, when it is not TSR_OK, writes one sentence into the caller's tsr_error, which may be NULL. Structs that a caller
  * fills begin with struct_size and grow at the end only; those that the library fills are written as far as the
- * caller's struct_size says. No function throws, exits or prints. All functions but tsr_model_close() may be called by
- * several threads at once.
+ * caller's struct_size says. No function throws or exits; warnings, as of ids that a model leaves out, are lines on
+ * standard error. All functions but tsr_model_close() may be called by several threads at once.
  */
 #ifndef TESSERA_INFER_H_
 #define TESSERA_INFER_H_
