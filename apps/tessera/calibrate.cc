@@ -74,14 +74,15 @@ std::string measure(const CalibrateOptions& o, const RankEnvironment& where) {
   m.inter_host.reset();
   say("lookups and updates");
   m.kernels = {measure_kernel(runtime, o, trials)};
-  say("routing and combining");
-  measure_stages(runtime, m.kernels[0], trials, &m);
   say("dense layers");
   if (const auto dense = measure_dense(runtime, trials)) m.dense = *dense;
   const int local = group->local_world_size(), hosts = group->world_size() / local;
   if (group->world_size() > 1) say("exchanges");
-  if (local > 1) m.intra_host = measure_link(*group->split(group->rank() / local), trials);
+  const auto host = group->split(group->rank() / local);
+  if (local > 1) m.intra_host = measure_link(*host, trials);
   if (hosts > 1) m.inter_host = measure_link(*group->split(group->rank() % local), trials);
+  say("steps");
+  measure_steps(runtime, host, trials, &m);
   group->barrier("calibrated");
   return m.json();
 }

@@ -238,6 +238,7 @@ FIELD(tsr_workload, distinct, 48);
 FIELD(tsr_workload, reuse_bytes, 56);
 FIELD(tsr_workload, runs, 64);
 FIELD(tsr_workload, machine, 72);
+FIELD(tsr_workload, update_bytes, 80);
 
 SIZE(tsr_row_cost, 56);
 FIELD(tsr_row_cost, row_bytes, 0);

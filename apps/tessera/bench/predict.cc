@@ -13,10 +13,9 @@
 #include "bench/bench.h"
 #include "bench/sharded_workload.h"
 #include "calibrate/calibrate.h"
-#include "data/index_distribution.h"
 #include "spawn.h"
-#include "tessera/step_model.h"
 #include "train/job.h"
+#include "train/synthetic_step.h"
 
 namespace tessera::cli {
 namespace {
@@ -26,7 +25,6 @@ using json = nlohmann::ordered_json;
 
 constexpr double kDeadline = 900;
 constexpr int kBatches = 32;
-constexpr int64_t kDense = 13;
 constexpr double kBar = 0.25;  // what a prediction may be off, and by what plans must differ to be ranked
 
 struct PredictBench {
@@ -40,10 +38,7 @@ struct PredictBench {
 struct Mix {
   const char* name;
   int ranks;
-  int64_t tables, rows, dim;
-  int64_t batch;  // per rank
-  int64_t pooling;
-  double zipf;  // 0: uniform
+  SyntheticModel model;
   std::vector<std::string> plans;
 };
 
@@ -51,82 +46,17 @@ const std::vector<std::string> kAlone = {"table_wise", "data_parallel"};
 const std::vector<std::string> kTogether = {"table_wise", "row_wise", "column_wise", "planned"};
 
 std::vector<Mix> all_mixes() {
-  return {{"few large tables", 1, 4, 500000, 64, 512, 10, 0, {"table_wise"}},
-          {"many small tables", 1, 64, 2000, 16, 256, 1, 0, kAlone},
-          {"long bags, skewed", 1, 8, 200000, 32, 128, 50, 1.1, {"table_wise"}},
-          {"two ranks, even", 2, 8, 100000, 32, 256, 10, 0, kTogether},
-          {"two ranks, many small", 2, 40, 5000, 16, 128, 2, 1.05, kTogether},
-          {"two ranks, wide and skewed", 2, 3, 100000, 128, 256, 20, 1.2, kTogether}};
+  return {{"few large tables", 1, {4, 500000, 64, 512, 10}, {"table_wise"}},
+          {"many small tables", 1, {64, 2000, 16, 256, 1}, kAlone},
+          {"long bags, skewed", 1, {8, 200000, 32, 128, 50, 1.1}, {"table_wise"}},
+          {"two ranks, even", 2, {8, 100000, 32, 256, 10}, kTogether},
+          {"two ranks, many small", 2, {40, 5000, 16, 128, 2, 1.05}, kTogether},
+          {"two ranks, wide and skewed", 2, {3, 100000, 128, 256, 20, 1.2}, kTogether}};
 }
 
-std::vector<EmbeddingBagConfig> tables_of(const Mix& m) {
-  std::vector<EmbeddingBagConfig> out;
-  for (int64_t t = 0; t < m.tables; ++t) {
-    EmbeddingBagConfig c;
-    c.name = cat("t", t);
-    c.feature_names = {cat("f", t)};
-    c.num_embeddings = m.rows;
-    c.embedding_dim = m.dim;
-    c.optimizer = {"exact_rowwise_adagrad", R"({"learning_rate": 0.01, "eps": 1e-8})", 0};
-    out.push_back(std::move(c));
-  }
-  return out;
-}
-
-// Popular rows are scattered over the table.
-std::vector<Batch> batches_of(const Mix& m, int rank) {
-  constexpr uint64_t kScatter = 2654435761;  // a prime
-  const data::IndexDistribution draw(m.zipf > 0 ? cat("zipf:", m.zipf) : "uniform", m.rows);
-  data::Random random(100 + static_cast<uint64_t>(rank));
-  std::vector<std::string> keys;
-  for (int64_t t = 0; t < m.tables; ++t) keys.push_back(cat("f", t));
-  std::vector<Batch> out(kBatches);
-  for (Batch& b : out) {
-    const Tensor ids = Tensor::empty({m.tables * m.batch * m.pooling}, DType::kInt64);
-    const Tensor lengths = Tensor::empty({m.tables * m.batch}, DType::kInt32);
-    for (int32_t& n : lengths.span<int32_t>()) n = static_cast<int32_t>(m.pooling);
-    for (int64_t& id : ids.span<int64_t>()) {
-      id = static_cast<int64_t>(static_cast<uint64_t>(draw(random)) * kScatter % static_cast<uint64_t>(m.rows));
-    }
-    b.sparse = KeyedJaggedTensor::from_lengths_sync(keys, ids, lengths);
-    b.dense = Tensor::empty({m.batch, kDense});
-    b.labels = Tensor::empty({m.batch});
-    b.global_size = m.batch * m.ranks;
-    for (float& x : b.dense.span<float>()) x = static_cast<float>(random.uniform());
-    for (float& y : b.labels.span<float>()) y = random.uniform() < 0.5 ? 0.0f : 1.0f;
-  }
-  return out;
-}
-
-DlrmOptions dlrm_of(const Mix& m) {
-  DlrmOptions o;
-  o.dense_inputs = kDense;
-  o.embedding_dim = m.dim;
-  o.bottom_mlp = {64, m.dim};
-  o.top_mlp = {64, 1};
-  return o;
-}
-
-PlannerOptions planner_options_of(const Mix& m, const Machine& machine, const std::vector<EmbeddingBagConfig>& tables) {
-  PlannerOptions o;
-  o.topology = Topology::of(m.ranks, m.ranks, "cpu");
-  o.batch_size = m.batch;
-  o.machine = machine;
-  for (const EmbeddingBagConfig& t : tables) {
-    ParameterConstraints& c = o.constraints[t.name];
-    c.pooling_factors = {static_cast<double>(m.pooling)};
-    c.zipf_exponent = m.zipf;
-  }
-  return o;
-}
-
-ShardingPlan plan_of(const Runtime& runtime, const std::string& name, const PlannerModule& module,
-                     const PlannerOptions& options) {
-  if (name == "planned") return EmbeddingShardingPlanner(runtime, options).plan({module}).plan;
-  ShardingPlan plan;
-  plan.world_size = plan.local_world_size = options.topology.world_size;
-  plan.modules = {{module.path, workload_plan(runtime, module.tables, name, options.topology)}};
-  return plan;
+ShardingPlan plan_of(const Runtime& runtime, const std::string& name, const SyntheticStep& step) {
+  if (name == "planned") return EmbeddingShardingPlanner(runtime, step.planner()).plan({step.module()}).plan;
+  return step.plan_of(workload_plan(runtime, step.module().tables, name, step.planner().topology));
 }
 
 // A plan on its way through the rounds.
@@ -137,22 +67,10 @@ struct Subject {
   std::vector<double> us;  // of a step, by round
 };
 
-Subject subject_of(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& group, const Mix& m,
-                   const std::string& name, const Machine& machine) {
-  const auto tables = tables_of(m);
-  const PlannerOptions options = planner_options_of(m, machine, tables);
-  const PlannerModule module{Dlrm::kCollectionPath, PlannerModule::Kind::kEmbeddingBagCollection, tables, 0};
-  DlrmTrainerOptions o;
-  o.tables = tables;
-  o.dlrm = dlrm_of(m);
-  o.dense_optimizer = {"adagrad", R"({"learning_rate": 0.01, "eps": 1e-8})"};
-  o.parallel.plan = plan_of(runtime, name, module, options);
-  Subject s;
-  s.plan = name;
-  s.predicted = predict_step(runtime, options, {module}, *o.parallel.plan,
-                             dlrm_dense_work(kDense, m.tables, m.dim, o.dlrm.bottom_mlp, o.dlrm.top_mlp));
-  s.trainer = std::make_unique<DlrmTrainer>(runtime, group, std::move(o));
-  return s;
+Subject subject_of(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& group, const SyntheticStep& step,
+                   const std::string& name) {
+  const ShardingPlan plan = plan_of(runtime, name, step);
+  return {name, step.trainer(runtime, group, "auto", plan), step.predicted(runtime, plan), {}};
 }
 
 json result_line(const char* mix, int ranks, const std::string& plan, double predicted_us,
@@ -184,9 +102,10 @@ json stages_of(const Subject& s, double steps) {
 std::string run_mix(const PredictBench& b, const Mix& m, const Machine& machine, const RankEnvironment& where) {
   const Runtime runtime({{}, {}, true, b.common.threads});
   const auto group = ProcessGroup::connect(runtime, where, {"auto", "{}", kDeadline});
-  const auto batches = batches_of(m, group->rank());
+  const SyntheticStep step(m.model, m.ranks, machine);
+  const auto batches = step.batches(group->rank(), kBatches);
   std::vector<Subject> subjects;
-  for (const std::string& plan : m.plans) subjects.push_back(subject_of(runtime, group, m, plan, machine));
+  for (const std::string& plan : m.plans) subjects.push_back(subject_of(runtime, group, step, plan));
   std::vector<int> steps;
   for (Subject& s : subjects) {
     for (const Batch& batch : batches) s.trainer->step(batch);
@@ -289,7 +208,7 @@ json bars_of(const std::vector<json>& lines) {
           {"worst_percent", 100 * worst}, {"pairs_apart", pairs},  {"pairs_ranked_right", right}};
 }
 
-// Figures for so many ranks: those of the file, or measured now.
+// Figures for so many ranks: those of the file, or measured now: what else a machine does changes from minute to minute.
 Machine machine_for(const PredictBench& b, int ranks) {
   if (!b.topology.empty()) return load_machine(b.topology);
   CalibrateOptions options;
@@ -302,7 +221,7 @@ Machine machine_for(const PredictBench& b, int ranks) {
 bool parse_predict(const std::vector<std::string>& args, PredictBench* b) {
   po::options_description options("usage: tessera bench predict [OPTIONS]");
   auto add = options.add_options();
-  add("topology", po::value(&b->topology), "figures from tessera calibrate; without it they are measured first");
+  add("topology", po::value(&b->topology), "figures from tessera calibrate; without it they are measured before each mix");
   add("mixes", po::value(&b->mixes)->default_value(b->mixes), "numbers of the synthetic mixes, 1 to 6; 0: none");
   add("config", po::value(&b->config), "also this job, on 1 and 2 ranks: one epoch a round");
   add("set", po::value(&b->set)->composing(), "section.key=value: changes the config; may be repeated");
@@ -335,14 +254,14 @@ int bench_predict(const std::vector<std::string>& args) {
         here.push_back(&mixes[static_cast<size_t>(number - 1)]);
     }
     if (here.empty() && b.config.empty()) continue;
-    const Machine machine = machine_for(b, ranks);
     for (const Mix* m : here) {
+      const Machine machine = machine_for(b, ranks);
       const std::string text = run_in_ranks(
           ranks, ranks, kDeadline, [&](const RankEnvironment& where) { return run_mix(b, *m, machine, where); })[0];
       for (const json& line : json::parse(text)) show(line);
     }
     if (!b.config.empty()) {
-      const TemporaryFile file(machine.json());
+      const TemporaryFile file(machine_for(b, ranks).json());
       show(run_config(b, ranks, file.path()));
     }
   }

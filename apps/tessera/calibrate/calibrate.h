@@ -26,8 +26,11 @@ KernelFigures measure_kernel(const Runtime& runtime, const CalibrateOptions& opt
 // Collectives over sizes. The group has at least two ranks.
 LinkFigures measure_link(const ProcessGroup& group, const Trials& trials);
 
-// The core's own work around the exchanges, from steps of a rank that is alone.
-void measure_stages(const Runtime& runtime, const KernelFigures& kernel, const Trials& trials, Machine* machine);
+// What the parts cost in a step. `machine` has figures of a kernel, of dense layers and of the link inside the host, from
+// loops over each of them: they are corrected; and it gets those of the core's own work around the exchanges. `host`: this
+// host's ranks.
+void measure_steps(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& host, const Trials& trials,
+                   Machine* machine);
 
 // Layers, interaction and the optimizer's update; nothing where there are no such plugins.
 std::optional<DenseFigures> measure_dense(const Runtime& runtime, const Trials& trials);

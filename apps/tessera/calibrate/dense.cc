@@ -1,4 +1,4 @@
-// Dense layers, and the update of their parameters.
+// Dense layers.
 #include "tessera/dense.h"
 
 #include <algorithm>
@@ -6,7 +6,6 @@
 #include <iterator>
 
 #include "calibrate/calibrate.h"
-#include "tessera/optim.h"
 
 namespace tessera::cli {
 namespace {
@@ -109,44 +108,12 @@ void measure_layers(const Runtime& runtime, const Trials& trials, DenseFigures* 
   out->interaction_backward = curve_of(std::move(interacted_back));
 }
 
-StageFigures measure_update(const Trials& trials) {
-  struct Shape {
-    int64_t tensors, elements;
-  };
-  constexpr Shape kShapes[] = {{2, 256}, {2, 262144}, {24, 256}, {8, 16384}};
-  std::vector<std::vector<double>> work;
-  std::vector<double> seconds;
-  for (const Shape& s : kShapes) {
-    ParameterList parameters;
-    const Tensor grad = filled({s.elements});
-    for (int64_t i = 0; i < s.tensors; ++i) {
-      auto p = std::make_shared<Parameter>();
-      p->name = cat("p", i);
-      p->value = filled({s.elements});
-      parameters.push_back(std::move(p));
-    }
-    const KeyedOptimizerPtr optimizer =
-        make_dense_optimizer({"adagrad", R"({"learning_rate": 0.01, "eps": 1e-8})"}, parameters);
-    const auto update = [&] {
-      optimizer->step();
-      optimizer->zero_grad();
-    };
-    seconds.push_back(trials.time(update, [&] {
-      for (const ParameterPtr& p : parameters) p->grad = grad;
-    }));
-    work.push_back({1, static_cast<double>(s.tensors), static_cast<double>(s.tensors * s.elements * 4)});
-  }
-  const std::vector<double> x = fit_nonnegative(work, seconds);
-  return {x[0], x[1], 0, 0, 0, x[2]};
-}
-
 }  // namespace
 
 std::optional<DenseFigures> measure_dense(const Runtime& runtime, const Trials& trials) {
   if (!runtime.has(TSR_MODULE_KIND, kMlp) || !runtime.has(TSR_MODULE_KIND, kInteraction)) return std::nullopt;
   DenseFigures out;
   measure_layers(runtime, trials, &out);
-  out.update = measure_update(trials);
   return out;
 }
 

@@ -10,6 +10,11 @@ constexpr int kMostSamples = 2000;
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
+void add_sample(const std::vector<double>& one, std::vector<std::vector<double>>* samples) {
+  samples->resize(one.size());
+  for (size_t i = 0; i < one.size(); ++i) (*samples)[i].push_back(one[i]);
+}
+
 }  // namespace
 
 double median_of(std::vector<double> values) {
@@ -18,16 +23,8 @@ double median_of(std::vector<double> values) {
   return *middle;
 }
 
-std::vector<double> Trials::times(const std::function<std::vector<double>()>& body) const {
-  group_.barrier("calibrate");
-  body();  // memory is there, code is warm
-  std::vector<std::vector<double>> samples;
-  const double end = now() + options_.seconds;
-  for (int n = 0; n < options_.least || (now() < end && n < kMostSamples); ++n) {
-    const std::vector<double> one = body();
-    samples.resize(one.size());
-    for (size_t i = 0; i < one.size(); ++i) samples[i].push_back(one[i]);
-  }
+// `samples`: of each time.
+std::vector<double> Trials::mean_of_medians(std::vector<std::vector<double>> samples) const {
   std::vector<double> medians;
   for (std::vector<double>& s : samples) medians.push_back(median_of(std::move(s)));
   if (group_.world_size() == 1) return medians;
@@ -36,6 +33,15 @@ std::vector<double> Trials::times(const std::function<std::vector<double>()>& bo
   medians = sum.to_vector<double>();
   for (double& m : medians) m /= group_.world_size();
   return medians;
+}
+
+std::vector<double> Trials::times(const std::function<std::vector<double>()>& body) const {
+  group_.barrier("calibrate");
+  body();  // memory is there, code is warm
+  std::vector<std::vector<double>> samples;
+  const double end = now() + options_.seconds;
+  for (int n = 0; n < options_.least || (now() < end && n < kMostSamples); ++n) add_sample(body(), &samples);
+  return mean_of_medians(std::move(samples));
 }
 
 double Trials::time(const std::function<void()>& body, const std::function<void()>& prepare) const {
@@ -47,44 +53,48 @@ double Trials::time(const std::function<void()>& body, const std::function<void(
   })[0];
 }
 
-double Trials::time_together(const std::function<void()>& body) const {
+std::vector<double> Trials::times_together(const std::function<std::vector<double>()>& body) const {
   constexpr int kProbes = 3;
+  constexpr double kMost = 500;
   for (int i = 0; i < kProbes; ++i) body();
   const double start = now();
   for (int i = 0; i < kProbes; ++i) body();
   const double each = std::max(1e-7, (now() - start) / kProbes);
   const Tensor count = Tensor::from<int32_t>(
-      {static_cast<int32_t>(std::clamp(options_.seconds / each, static_cast<double>(options_.least), 500.0))});
+      {static_cast<int32_t>(std::clamp(options_.seconds / each, static_cast<double>(options_.least), kMost))});
   group_.broadcast(count, 0, "calibrate").wait();
-  std::vector<double> samples;
-  for (int i = 0; i < count.item(); ++i) {
-    const double before = now();
-    body();
-    samples.push_back(now() - before);
-  }
-  const Tensor sum = Tensor::scalar(median_of(std::move(samples)));
-  group_.all_reduce(sum, ReduceOp::kSum, "calibrate").wait();
-  return sum.item() / group_.world_size();
+  std::vector<std::vector<double>> samples;
+  for (int i = 0; i < count.item(); ++i) add_sample(body(), &samples);
+  return mean_of_medians(std::move(samples));
 }
 
-std::vector<double> fit_nonnegative(const std::vector<std::vector<double>>& a, const std::vector<double>& b) {
+double Trials::time_together(const std::function<void()>& body) const {
+  return times_together([&] {
+    const double start = now();
+    body();
+    return std::vector<double>{now() - start};
+  })[0];
+}
+
+std::vector<double> fit_nonnegative(const std::vector<std::vector<double>>& a, const std::vector<double>& b,
+                                    const std::vector<double>& scale) {
   // Coordinate descent on the sum of squared relative errors: convex, and small enough to run until it stands.
   constexpr int kRounds = 20000;
   const size_t n = a.front().size();
   std::vector<double> x(n, 0.0), error(b.size());
-  for (size_t i = 0; i < b.size(); ++i) error[i] = -1;  // (a x - b) / b
+  for (size_t i = 0; i < b.size(); ++i) error[i] = -b[i] / scale[i];  // (a x - b) / scale
   for (int round = 0; round < kRounds; ++round) {
     for (size_t k = 0; k < n; ++k) {
       double slope = 0, curvature = 0;
       for (size_t i = 0; i < b.size(); ++i) {
-        const double w = a[i][k] / b[i];
+        const double w = a[i][k] / scale[i];
         slope += w * error[i];
         curvature += w * w;
       }
       if (curvature <= 0) continue;
       const double moved = std::max(0.0, x[k] - slope / curvature) - x[k];
       x[k] += moved;
-      for (size_t i = 0; i < b.size(); ++i) error[i] += moved * a[i][k] / b[i];
+      for (size_t i = 0; i < b.size(); ++i) error[i] += moved * a[i][k] / scale[i];
     }
   }
   return x;

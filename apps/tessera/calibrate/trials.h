@@ -17,19 +17,24 @@ struct TrialOptions {
 class Trials {
  public:
   Trials(const ProcessGroup& group, TrialOptions options) : group_(group), options_(options) {}
+  int rank() const { return group_.rank(); }
   double time(const std::function<void()>& body, const std::function<void()>& prepare = {}) const;
-  // For bodies that are collective over the group themselves: all ranks call them equally often.
-  double time_together(const std::function<void()>& body) const;
   // Several times from one body, which returns them in seconds.
   std::vector<double> times(const std::function<std::vector<double>()>& body) const;
+  // For bodies that are collective themselves: all ranks call them equally often.
+  double time_together(const std::function<void()>& body) const;
+  std::vector<double> times_together(const std::function<std::vector<double>()>& body) const;
 
  private:
+  std::vector<double> mean_of_medians(std::vector<std::vector<double>> samples) const;
+
   const ProcessGroup& group_;
   TrialOptions options_;
 };
 
-// x >= 0 that makes each row's sum of a[i][k] * x[k] as close to b[i] as possible, in proportion to b[i].
-std::vector<double> fit_nonnegative(const std::vector<std::vector<double>>& a, const std::vector<double>& b);
+// x >= 0 that makes each row's sum of a[i][k] * x[k] as close to b[i] as possible, in proportion to scale[i] > 0.
+std::vector<double> fit_nonnegative(const std::vector<std::vector<double>>& a, const std::vector<double>& b,
+                                    const std::vector<double>& scale);
 
 double median_of(std::vector<double> values);
 

@@ -59,7 +59,7 @@ class TrainJob {
   ExchangeBytes<int64_t> sent_;  // by this rank, in training
   int64_t first_step_ = 0;       // steps done before this run
   int64_t samples_ = 0;          // of all ranks, in this run
-  Stages trained_;               // time per stage in this run's steps
+  Stages warm_, trained_;        // time per stage in this run's steps: in the first few, and in all
   double seconds_ = 0, read_seconds_ = 0, evaluate_seconds_ = 0;
 };
 

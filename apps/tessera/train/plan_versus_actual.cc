@@ -26,8 +26,13 @@ json pair_of(double predicted, double measured) { return {{"predicted", predicte
 // This rank's share of what was measured, per step.
 json measured_here(DlrmTrainer& trainer, const ActualRun& actual) {
   const double steps = static_cast<double>(std::max<int64_t>(1, actual.steps));
+  const bool warmed = !actual.warm_up.empty();
+  const double counted = steps - static_cast<double>(warmed ? actual.warm_up_steps : 0);
   json out;
-  for (const auto& [name, seconds] : actual.stages) out["stages"][name] = kMicro * seconds / steps;
+  for (size_t i = 0; i < actual.stages.size(); ++i) {
+    const auto& [name, seconds] = actual.stages[i];
+    out["stages"][name] = kMicro * (seconds - (warmed ? actual.warm_up[i].second : 0)) / counted;
+  }
   for (const Path& path : kPaths) {
     out["bytes"][path.name] = static_cast<double>(actual.bytes.ids.*(path.counted) + actual.bytes.rows.*(path.counted) +
                                                   actual.bytes.gradients.*(path.counted)) /

@@ -11,9 +11,9 @@
 namespace tessera::cli {
 
 struct ActualRun {
-  Stages stages;                 // of all steps, in seconds
+  Stages warm_up, stages;  // seconds in the first steps (empty: none), which do not count, and in all
+  int64_t steps = 0, warm_up_steps = 0;
   ExchangeBytes<int64_t> bytes;  // sent in all steps
-  int64_t steps = 0;
 };
 
 // Collective; the result is valid on rank 0. `options` are those that the plan was or would have been made with.

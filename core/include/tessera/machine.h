@@ -48,13 +48,15 @@ struct LinkFigures {
   int ranks = 2;        // that were measured together
   Curve all_to_all;     // over the bytes that one rank sends
   Curve all_reduce;     // over the bytes of the tensor
+  double wait = 0;      // that ranks with equal work wait for each other, for each second of their work
   // For a group of other size: messages take as long as measured, and there are more or fewer of them.
   double all_to_all_at(int group, double bytes) const;
   double all_reduce_at(int group, double bytes) const;
 };
 
 // How much one stage of a step has to do: `runs` of bags (a feature on its way between two ranks), bags, ids, ids that
-// are dealt out by row, and bytes.
+// are dealt out by row (in unpack, combine and split: bags of which nobody knows beforehand whether they have ids in a
+// part of the rows), and bytes.
 struct StageWork {
   double calls = 0, runs = 0, bags = 0, ids = 0, cut_ids = 0, bytes = 0;
 };
@@ -66,7 +68,10 @@ struct StageFigures {
 struct DenseFigures {
   Curve layer_forward, layer_backward;  // over the multiplications and additions of one layer, batch and all
   Curve interaction_forward, interaction_backward;  // over batch * vectors^2 * dim
-  StageFigures update;                              // runs: tensors, bytes: of parameters
+  // Of a step beside these curves. Runs: layers and interactions, bags: samples, ids: batch * vectors^2, bytes: of the
+  // layers' values.
+  StageFigures forward, backward;
+  StageFigures update;  // runs: tensors, bytes: of parameters
 };
 
 struct Machine {

@@ -20,6 +20,10 @@ struct DenseWork {
   int64_t vectors = 0, dim = 0;                     // of a dot interaction; 0: none
   double bucket_bytes = 4 << 20;                    // of gradients that are reduced together
   int64_t parameters() const;
+  // Seconds of all layers, of the interaction, and what there is to do beside, for so many samples.
+  double layer_seconds(const Curve& curve, double batch) const;
+  double interaction_seconds(const Curve& curve, double batch) const;
+  StageWork stage_work(double batch) const;
   bool empty() const { return layers.empty() && vectors == 0; }
 };
 // A DLRM's (dlrm.h): dense inputs, bottom and top layer sizes, pooled outputs of embedding_dim.
@@ -37,7 +41,9 @@ struct TablePrediction {
 };
 
 struct StepPrediction {
-  double seconds = 0;                // of a step
+  double seconds = 0;                // of a step: the slowest ranks' work, exchanges and waiting
+  double exchanges = 0;              // of these
+  double waiting = 0;                // of these, although ranks have equal work
   std::vector<StageSeconds> stages;  // by rank; waiting for others is not in it
   std::vector<TablePrediction> tables;
   std::string kernel;  // plugin whose estimates were used; empty: figures alone

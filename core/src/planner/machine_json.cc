@@ -55,6 +55,15 @@ constexpr DenseCurve kDenseCurves[] = {{"layer_forward", &DenseFigures::layer_fo
                                        {"interaction_forward", &DenseFigures::interaction_forward},
                                        {"interaction_backward", &DenseFigures::interaction_backward}};
 
+struct DenseStage {
+  const char* key;
+  StageFigures DenseFigures::*value;
+  bool needed;  // files of former versions have no others
+};
+constexpr DenseStage kDenseStages[] = {{"update", &DenseFigures::update, true},
+                                       {"forward", &DenseFigures::forward, false},
+                                       {"backward", &DenseFigures::backward, false}};
+
 template <class T, size_t N>
 void write(json& to, const T& from, const Member<T> (&members)[N]) {
   for (const Member<T>& m : members) to[m.key] = rounded(from.*(m.value) * kPerNs);
@@ -70,7 +79,8 @@ json write(const LinkFigures& link) {
   return {{"backend", link.backend},
           {"ranks", link.ranks},
           {"all_to_all_us", write(link.all_to_all)},
-          {"all_reduce_us", write(link.all_reduce)}};
+          {"all_reduce_us", write(link.all_reduce)},
+          {"wait", rounded(link.wait)}};
 }
 
 json write(const KernelFigures& kernel) {
@@ -147,6 +157,7 @@ class Reader {
     out.ranks = static_cast<int>(number(from, "ranks", 2, 1e6, where));
     out.all_to_all = curve(from, "all_to_all_us", where);
     out.all_reduce = curve(from, "all_reduce_us", where);
+    if (from.contains("wait")) out.wait = number(from, "wait", 0, 1e3, where);
     return out;
   }
 
@@ -200,7 +211,7 @@ std::string Machine::json() const {
   if (inter_host) out["inter_host"] = write(*inter_host);
   for (const Stage& s : kStages) write(out["stages"][s.key], this->*(s.value), kStageMembers);
   for (const DenseCurve& c : kDenseCurves) out["dense"][c.key] = write(dense.*(c.value));
-  write(out["dense"]["update"], dense.update, kStageMembers);
+  for (const DenseStage& s : kDenseStages) write(out["dense"][s.key], dense.*(s.value), kStageMembers);
   return out.dump(1) + "\n";
 }
 
@@ -230,7 +241,10 @@ Machine Machine::from_json(const std::string& text, const std::string& source) {
   }
   const auto& dense = reader.field(root, "dense", "");
   for (const DenseCurve& c : kDenseCurves) m.dense.*(c.value) = reader.curve(dense, c.key, "dense");
-  reader.read(reader.field(dense, "update", "dense"), m.dense.update, kStageMembers, "dense, update");
+  for (const DenseStage& s : kDenseStages) {
+    if (!s.needed && !dense.contains(s.key)) continue;
+    reader.read(reader.field(dense, s.key, "dense"), m.dense.*(s.value), kStageMembers, cat("dense, ", s.key));
+  }
   return m;
 }
 

@@ -69,13 +69,14 @@ void ReuseModel::add_rows(double rows, double row_bytes, double rate) {
 }
 
 double ReuseModel::touched(double steps) const {
-  double bytes = every_step_ * std::min(1.0, steps);
+  double bytes = 0;
   for (const Group& g : groups_) bytes += g.bytes * -std::expm1(-g.rate * steps);
   return bytes;
 }
 
 double ReuseModel::equivalent_bytes(double rate) const {
-  return rate > 0 ? touched(1 / rate) / kTouchedAlone : touched(1e18);
+  const double steps = rate > 0 ? std::max(1.0, 1 / rate) : 1e18;
+  return (every_step_ + touched(steps)) / kTouchedAlone;
 }
 
 }  // namespace tessera

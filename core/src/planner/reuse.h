@@ -31,14 +31,15 @@ class ReuseModel {
   void add_every_step(double bytes) { every_step_ += bytes; }
 
   // The size of a table that, alone and with uniform ids, would see as many other bytes between two visits as a row
-  // with this rate sees here.
+  // with this rate sees here: those of a whole step at least, because a row that is visited several times in a step is
+  // still to be fetched once.
   double equivalent_bytes(double rate) const;
 
  private:
   struct Group {
     double bytes, rate;
   };
-  double touched(double steps) const;
+  double touched(double steps) const;  // by rows
   std::vector<Group> groups_;
   double every_step_ = 0;
 };

@@ -15,6 +15,12 @@ double full_share(const Workload& work, double row_share) {
   return 1 - std::pow(1 - row_share, work.ids / work.outputs);
 }
 
+// Bags that have ids in a part of the rows where most have not, or the other way round: a processor guesses wrong.
+double uncertain_bags(const Workload& work, double row_share) {
+  const double full = full_share(work, row_share);
+  return work.outputs * std::min(full, 1 - full);
+}
+
 }  // namespace
 
 TableLoad table_load(const EmbeddingBagConfig& table, const ParameterConstraints& constraints, double batch_size) {
@@ -38,6 +44,7 @@ PieceCost StepCosts::piece(const TableLoad& load, const PieceShape& shape, doubl
   out.ids_bytes =
       ids * (kBytesPerId + (work.weighted ? kBytesPerWeight : 0)) + (all_bags + load.features) * kBytesPerLength;
   out.unpack = {0, homes * load.features, homes * all_bags, homes * ids, 0, 0};
+  if (work.pooled) out.unpack.cut_ids = homes * uncertain_bags(work, shape.row_share);
 
   bool first = true;
   for (const PopularityBand& band : load.bands) {
@@ -50,6 +57,7 @@ PieceCost StepCosts::piece(const TableLoad& load, const PieceShape& shape, doubl
     w.weighted = work.weighted;
     w.distinct = distinct_rows(band.rows * shape.row_share, w.ids);
     w.reuse_bytes = reuse.equivalent_bytes(load.rate(band, homes));
+    w.update_bytes = reuse.equivalent_bytes(1);
     if (first) {  // bags and runs once, whatever their rows
       w.bags = homes * out.full_bags;
       w.runs = homes * load.features;
@@ -74,6 +82,7 @@ HomeWork StepCosts::home(const TableLoad& load, double row_pieces, double col_pi
   const double rows = work.pooled ? work.outputs * full_share(work, 1 / row_pieces) * row_pieces : work.ids;
   out.rows.runs = load.features * pieces;
   out.rows.bags = work.pooled ? bags * pieces : rows * col_pieces;
+  if (work.pooled) out.rows.cut_ids = pieces * uncertain_bags(work, 1 / row_pieces);
   out.rows.bytes = rows * static_cast<double>(work.cols) * kBytesPerElement;
   return out;
 }

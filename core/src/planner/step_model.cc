@@ -14,6 +14,8 @@ namespace {
 using Combine = ParameterSharding::Combine;
 
 constexpr double kHeaderBytes = 40;  // of a step's first exchange, to each peer
+// An id in the batch and on its way; as received, and sorted with its position.
+constexpr double kHomeBytesPerId = 8 + 8, kOwnerBytesPerId = 8 + 16;
 
 // What crosses in one exchange: the largest rank's bytes, by link.
 struct Crossing {
@@ -104,10 +106,11 @@ class StepModel {
       }
       // The gradient of a replica is cleared, added to, sent and read.
       if (replicas) reuse.add_every_step(costs_.replica_bytes(t.load));
-      reuse.add_every_step(homes * row_share(t, s) * (t.load.work.ids * 8 + t.load.work.outputs * width));
+      reuse.add_every_step(homes * row_share(t, s) *
+                           (t.load.work.ids * kOwnerBytesPerId + 2 * t.load.work.outputs * width));
     }
     for (RankTotals& r : ranks_) {
-      r.reuse.add_every_step(t.load.work.ids * 8 + 2 * t.load.work.outputs * t.load.row_bytes());
+      r.reuse.add_every_step(t.load.work.ids * kHomeBytesPerId + 4 * t.load.work.outputs * t.load.row_bytes());
     }
   }
 
@@ -149,9 +152,15 @@ class StepModel {
     RankTotals& r = ranks_[rank];
     const PieceCost cost = costs_.piece(t.load, {1, s.cols, t.sharding->compute_kernel}, 1, r.reuse);
     const StageWork work = costs_.replica(t.load, world());
-    r.replica_lookup += cost.forward;
+    // The lookup writes to the output itself.
+    const double combine =
+        machine_.combine.of({0, t.load.features, t.load.work.outputs, 0, 0, t.load.work.outputs * t.load.row_bytes()});
+    r.replica_lookup += cost.forward + combine;
     r.replica_update += cost.backward;
     r.replica += work;
+    r.route.runs += t.load.features;  // ids are checked, and stay
+    r.route.bags += t.load.work.outputs;
+    r.route.ids += t.load.work.ids;
     r.replica_groups.insert(group_of(t));
     if (rank == 0) reduced_bytes_ += costs_.replica_bytes(t.load);
     out.lookup[rank] += cost.forward;
@@ -211,6 +220,11 @@ class StepModel {
     return seconds;
   }
 
+  double wait() const {
+    if (ranks_.size() == 1) return 0;
+    return topology_.hosts() > 1 ? machine_.inter_host->wait : machine_.intra_host->wait;
+  }
+
   double all_reduce(double bytes) const {
     if (ranks_.size() == 1 || bytes <= 0) return 0;
     const LinkFigures& link = topology_.hosts() > 1 ? *machine_.inter_host : *machine_.intra_host;
@@ -225,16 +239,11 @@ class StepModel {
     Dense out;
     if (dense_.empty()) return out;
     const DenseFigures& f = machine_.dense;
-    for (const auto& [in, width] : dense_.layers) {
-      const double work = 2 * batch_ * static_cast<double>(in * width);
-      out.forward += f.layer_forward.at(work);
-      out.backward += f.layer_backward.at(work);
-    }
-    if (dense_.vectors > 0) {
-      const double work = batch_ * static_cast<double>(dense_.vectors * dense_.vectors * dense_.dim);
-      out.forward += f.interaction_forward.at(work);
-      out.backward += f.interaction_backward.at(work);
-    }
+    const StageWork beside = dense_.stage_work(batch_);
+    out.forward = dense_.layer_seconds(f.layer_forward, batch_) +
+                  dense_.interaction_seconds(f.interaction_forward, batch_) + f.forward.of(beside);
+    out.backward = dense_.layer_seconds(f.layer_backward, batch_) +
+                   dense_.interaction_seconds(f.interaction_backward, batch_) + f.backward.of(beside);
     const double bytes = 4 * static_cast<double>(dense_.parameters());
     const double buckets = std::max(1.0, std::round(bytes / dense_.bucket_bytes));
     out.reduce = buckets * all_reduce(bytes / buckets);
@@ -278,8 +287,10 @@ class StepModel {
       middle = std::max(middle, combine + split + 2 * copy);
       updating = std::max(updating, update + replica);
     }
-    out.seconds = routing + ids + looking + rows + middle + dense_part.forward + dense_part.backward + rows + updating +
-                  reduce + dense_part.reduce + dense_part.update;
+    const double work = routing + looking + middle + updating + dense_part.forward + dense_part.backward + dense_part.update;
+    out.exchanges = ids + 2 * rows + reduce + dense_part.reduce;
+    out.waiting = wait() * work;
+    out.seconds = work + out.exchanges + out.waiting;
   }
 
   const Topology topology_;
@@ -302,6 +313,28 @@ int64_t DenseWork::parameters() const {
   int64_t n = 0;
   for (const auto& [in, out] : layers) n += in * out + out;
   return n;
+}
+
+double DenseWork::layer_seconds(const Curve& curve, double batch) const {
+  double seconds = 0;
+  for (const auto& [in, out] : layers) seconds += curve.at(2 * batch * static_cast<double>(in * out));
+  return seconds;
+}
+
+double DenseWork::interaction_seconds(const Curve& curve, double batch) const {
+  return vectors > 0 ? curve.at(batch * static_cast<double>(vectors * vectors * dim)) : 0;
+}
+
+StageWork DenseWork::stage_work(double batch) const {
+  StageWork work;
+  work.calls = empty() ? 0 : 1;
+  work.runs = static_cast<double>(layers.size()) + (vectors > 0 ? 1 : 0);
+  work.bags = batch;
+  work.ids = batch * static_cast<double>(vectors * vectors);
+  auto values = static_cast<double>(vectors * dim + vectors * (vectors - 1) / 2);
+  for (const auto& [in, out] : layers) values += static_cast<double>(in + out);
+  work.bytes = 4 * batch * values;
+  return work;
 }
 
 DenseWork dlrm_dense_work(int64_t dense_inputs, int64_t num_embeddings, int64_t embedding_dim,

@@ -163,9 +163,10 @@ typedef struct tsr_workload {
   int32_t weighted;
   int32_t reserved;
   double distinct;            /* different rows among the ids; 0: as many as ids */
-  double reuse_bytes;         /* touched between two visits of a row; 0: the shard alone */
+  double reuse_bytes;         /* touched between a row's visits in two steps; 0: the shard alone */
   double runs;                /* tsr_lookup_features of the call that are this shard's */
   const tsr_machine* machine; /* NULL: typical figures, the kernel's own */
+  double update_bytes;        /* touched between a row's lookup and its update; 0: as reuse_bytes */
 } tsr_workload;
 
 typedef struct tsr_estimate {

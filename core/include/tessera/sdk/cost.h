@@ -62,14 +62,22 @@ inline tsr_row_cost row_cost_at(const tsr_machine& machine, double row_bytes, do
 }
 
 // Forward and backward of a workload by these figures alone, for rows of row_bytes and state_bytes of optimizer state
-// beyond the 4 bytes that they were measured with.
+// beyond the 4 bytes that they were measured with. An update finds a row where the lookup of the same step has left it;
+// its state was last touched by another step's update.
 inline tsr_estimate estimate_by_figures(const tsr_machine& machine, const tsr_workload& work, double row_bytes,
                                         double state_bytes) {
   const double held = static_cast<double>(work.rows) * (row_bytes + state_bytes);
   const double reuse = work.reuse_bytes > 0 ? work.reuse_bytes : std::max(held, 1.0);
   const double distinct = work.distinct > 0 ? std::min(work.distinct, work.ids) : work.ids;
   const tsr_row_cost cost = row_cost_at(machine, row_bytes, reuse);
-  const double update = row_cost_at(machine, row_bytes + std::max(0.0, state_bytes - 4), reuse).update;
+  const double wide = row_bytes + std::max(0.0, state_bytes - 4);
+  double update = row_cost_at(machine, wide, reuse).update;
+  if (work.update_bytes > 0 && work.update_bytes < reuse) {
+    // Cache lines are fetched in pairs; a state that is less than one takes as long.
+    const double row_lines = std::max(1.0, row_bytes / 64), state_lines = std::max(2.0, state_bytes / 64);
+    const double row_part = row_lines / (row_lines + state_lines);
+    update += row_part * (row_cost_at(machine, wide, work.update_bytes).update - update);
+  }
   tsr_estimate out{};
   out.struct_size = sizeof(out);
   out.bytes = static_cast<uint64_t>(held);

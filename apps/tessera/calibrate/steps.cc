@@ -1,0 +1,289 @@
+// The parts of a step, measured in steps: a rank that is alone trains small models, and what a part costs there, with
+// the caches and predictors as the rest of the step has left them, takes the place of what it costs in a loop.
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include "calibrate/calibrate.h"
+#include "train/synthetic_step.h"
+
+namespace tessera::cli {
+namespace {
+
+using Combine = ParameterSharding::Combine;
+
+constexpr int kBatches = 24;
+
+struct Shape {
+  SyntheticModel model;
+  int64_t pieces = 1;  // of each table's rows
+};
+
+// Many and few tables, narrow and wide, short and long bags, near and far rows.
+std::vector<Shape> step_shapes() {
+  return {{{1, 4096, 16, 1024, 1, 0, {16}}, 1},     {{1, 4096, 128, 1024, 2, 0, {64}}, 1},
+          {{2, 4096, 16, 512, 16, 0, {16}}, 1},     {{4, 4096, 16, 16, 1, 0, {32}}, 1},
+          {{26, 10000, 16, 64, 1, 0, {64}}, 1},     {{48, 2000, 16, 128, 1, 0, {32}}, 1},
+          {{10, 1000, 16, 64, 1, 0, {64, 32}}, 1}, {{16, 4096, 32, 256, 4, 0, {32}}, 1},    {{2, 200000, 64, 512, 8, 0, {64}}, 1},
+          {{4, 100000, 32, 128, 20, 1.1, {32}}, 1}, {{2, 100000, 128, 256, 10, 1.2, {64}}, 1},
+          {{1, 4096, 16, 1024, 1, 0, {16}}, 2},     {{1, 4096, 16, 512, 16, 0, {16}}, 2},
+          {{32, 4096, 16, 32, 2, 0, {16}}, 2},      {{8, 4096, 64, 256, 10, 0, {64}}, 2}};
+}
+std::vector<Shape> replica_shapes() {
+  return {{{1, 256, 16, 64, 1, 0, {16}}},
+          {{1, 8192, 16, 64, 1, 0, {16}}},
+          {{1, 65536, 16, 512, 4, 0, {16}}},
+          {{8, 4096, 32, 128, 2, 0, {32}}},
+          {{16, 16384, 16, 128, 1, 0, {32}}},
+          {{32, 2000, 16, 128, 1, 0, {16}}}};
+}
+
+// Replicas; or tables in so many pieces, all on one rank or, where there are more, each on the next one in turn.
+struct Layout {
+  int64_t pieces = 1;
+  int ranks = 1;
+  bool replicas = false;
+};
+EmbeddingModuleShardingPlan plan_of(const std::vector<EmbeddingBagConfig>& tables, const Layout& layout) {
+  EmbeddingModuleShardingPlan plan;
+  int64_t next = 0;
+  for (const EmbeddingBagConfig& t : tables) {
+    ParameterSharding cut;
+    cut.sharding_type = layout.replicas ? "data_parallel" : "row_wise";
+    cut.compute_kernel = layout.replicas ? "dense" : "fused";
+    cut.combine = layout.replicas ? Combine::kReplica : layout.pieces > 1 ? Combine::kSum : Combine::kConcat;
+    for (int64_t p = 0; p < layout.pieces; ++p) {
+      const int64_t first = t.num_embeddings * p / layout.pieces, last = t.num_embeddings * (p + 1) / layout.pieces;
+      cut.shards.push_back({last - first, t.embedding_dim, first, 0, static_cast<int>(next++ % layout.ranks)});
+    }
+    plan.add(t.name, std::move(cut));
+  }
+  return plan;
+}
+
+// Of one shape: seconds by stage, in the mean of the ranks.
+struct StepTrial {
+  double step = 0;
+  std::map<std::string, double> measured, predicted;
+};
+
+class StepTrials {
+ public:
+  // `group`: of one host, or of this rank alone.
+  StepTrials(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& group, const Trials& trials)
+      : runtime_(runtime), group_(group), trials_(trials) {}
+
+  int ranks() const { return group_->world_size(); }
+  StepPrediction predicted(const SyntheticStep& step, const Layout& layout) const {
+    return step.predicted(runtime_, step.plan_of(plan_of(step.module().tables, layout)));
+  }
+  StepTrial run(const SyntheticStep& step, const Layout& layout) const {
+    const std::string& kernel = step.planner().machine->kernels[0].kernel;
+    const auto trainer =
+        step.trainer(runtime_, group_, kernel, step.plan_of(plan_of(step.module().tables, layout)));
+    const std::vector<Batch> batches = step.batches(trials_.rank(), kBatches);
+    for (const Batch& b : batches) trainer->step(b);  // states are touched for the first time
+    size_t next = 0;
+    const auto one_step = [&] {
+      trainer->reset_stages();
+      trainer->step(batches[next++ % batches.size()]);
+      std::vector<double> out;
+      for (const auto& [name, seconds] : trainer->stages()) out.push_back(seconds);
+      return out;
+    };
+    const std::vector<double> times = ranks() == 1 ? trials_.times(one_step) : trials_.times_together(one_step);
+    StepTrial out;
+    size_t i = 0;
+    for (const auto& [name, unused] : trainer->stages()) out.step += out.measured[name] = times[i++];
+    for (const StageSeconds& rank : predicted(step, layout).stages) {
+      for (const auto& [name, seconds] : rank) out.predicted[name] += seconds / ranks();
+    }
+    return out;
+  }
+
+ private:
+  const Runtime& runtime_;
+  std::shared_ptr<ProcessGroup> group_;
+  const Trials& trials_;
+};
+
+// Lines of a least-squares problem. An error counts in proportion to the stage, or to a small part of its step where
+// that is more: what is lost in the step is lost in the clock too.
+struct Fit {
+  std::vector<std::vector<double>> work;
+  std::vector<double> seconds, scale;
+  void add(std::vector<double> line, double measured, double step) {
+    constexpr double kSmallPart = 0.02;
+    work.push_back(std::move(line));
+    seconds.push_back(measured);
+    scale.push_back(std::max(measured, kSmallPart * step));
+  }
+  // Errors in proportion to what is measured alone would draw all figures down: too low can be wrong by all of it, too
+  // high by any number of times. In proportion to the geometric mean of both, neither is preferred.
+  std::vector<double> solved() const {
+    std::vector<double> x = fit_nonnegative(work, seconds, scale);
+    for (int round = 0; round < 3; ++round) {
+      std::vector<double> both = scale;
+      for (size_t i = 0; i < both.size(); ++i) {
+        const double fitted = std::inner_product(x.begin(), x.end(), work[i].begin(), 0.0);
+        both[i] = std::sqrt(scale[i] * std::max(fitted, scale[i] / 4));
+      }
+      x = fit_nonnegative(work, seconds, both);
+    }
+    return x;
+  }
+  StageFigures figures() const {
+    const std::vector<double> x = solved();
+    return {x[0], x[1], x[2], x[3], x[4], x[5]};
+  }
+};
+
+// Everything that steps with pieces of tables tell.
+struct StepFits {
+  Fit route, unpack, combine, split, copy, lookup, update, dense_forward, dense_backward, dense_update;
+
+  // Alone, exchanges are what a rank does with its own ids and rows; together they are mostly something else.
+  void add_exchanges(const SyntheticModel& m, int64_t pieces, const StepTrial& t) {
+    const Sizes z = sizes(m, pieces);
+    unpack.add({1, z.runs, z.bags, z.ids, z.uncertain, 0}, t.measured.at("exchange ids"), t.step);
+    for (const char* name : {"exchange rows", "exchange gradients"}) {
+      copy.add({1, 0, 0, 0, 0, z.bytes}, t.measured.at(name), t.step);
+    }
+  }
+
+  void add_work(const SyntheticStep& step, int64_t pieces, const StepTrial& t) {
+    const Sizes z = sizes(step.model(), pieces);
+    const bool cut = pieces > 1;
+    route.add({1, z.runs, z.bags, cut ? 0 : z.ids, cut ? z.ids : 0, 0}, t.measured.at("route"), t.step);
+    combine.add({1, z.runs, z.bags, 0, z.uncertain, z.bytes}, t.measured.at("combine"), t.step);
+    split.add({1, z.runs, z.bags, 0, z.uncertain, z.bytes}, t.measured.at("split"), t.step);
+    const KernelFigures& kernel = step.planner().machine->kernels[0];
+    lookup.add({1, z.runs, t.predicted.at("lookup") - kernel.call_forward - z.runs * kernel.run_forward},
+               t.measured.at("lookup"), t.step);
+    update.add({1, z.runs, t.predicted.at("table update") - kernel.call_backward - z.runs * kernel.run_backward},
+               t.measured.at("table update"), t.step);
+    add_dense(step.dense(), static_cast<double>(step.model().batch), t, step.planner().machine->dense);
+  }
+
+ private:
+  struct Sizes {
+    double runs, bags, ids, uncertain, bytes;
+  };
+  static Sizes sizes(const SyntheticModel& m, int64_t pieces) {
+    const auto features = static_cast<double>(m.tables), batch = static_cast<double>(m.batch),
+               pooling = static_cast<double>(m.pooling), cuts = static_cast<double>(pieces);
+    const double runs = features * cuts, bags = runs * batch;
+    const double full = pieces == 1 ? 1 : 1 - std::pow(1 - 1 / cuts, pooling);
+    return {runs, bags, features * batch * pooling, bags * std::min(full, 1 - full),
+            bags * full * static_cast<double>(m.dim) * 4};
+  }
+
+  void add_dense(const DenseWork& dense, double batch, const StepTrial& t, const DenseFigures& figures) {
+    const StageWork work = dense.stage_work(batch);
+    const auto line = [&](const Curve& layer, const Curve& interaction) {
+      return std::vector<double>{dense.layer_seconds(layer, batch), dense.interaction_seconds(interaction, batch),
+                                 work.calls, work.runs, work.bags, work.ids, work.bytes};
+    };
+    dense_forward.add(line(figures.layer_forward, figures.interaction_forward), t.measured.at("dense forward"), t.step);
+    dense_backward.add(line(figures.layer_backward, figures.interaction_backward), t.measured.at("dense backward"), t.step);
+    const double tensors = 2 * static_cast<double>(dense.layers.size());
+    dense_update.add({1, tensors, 0, 0, 0, 4 * static_cast<double>(dense.parameters())},
+                     t.measured.at("dense update"), t.step);
+  }
+};
+
+Curve scaled(const Curve& curve, double factor) {
+  auto points = curve.points();
+  for (auto& [size, seconds] : points) seconds = std::max(seconds * factor, 1e-12);
+  return Curve(std::move(points));
+}
+
+// A dense stage's figures: layers and interactions by a factor, and what is beside them.
+StageFigures correct(const Fit& fit, Curve* layer, Curve* interaction) {
+  const std::vector<double> x = fit.solved();
+  *layer = scaled(*layer, x[0]);
+  *interaction = scaled(*interaction, x[1]);
+  return {x[2], x[3], x[4], x[5], 0, x[6]};
+}
+
+void correct(const StepFits& fits, Machine* machine) {
+  machine->route = fits.route.figures();
+  machine->unpack = fits.unpack.figures();
+  machine->combine = fits.combine.figures();
+  machine->split = fits.split.figures();
+  machine->copy = fits.copy.figures();
+  KernelFigures& k = machine->kernels[0];
+  const std::vector<double> lookup = fits.lookup.solved(), update = fits.update.solved();
+  k.call_forward = lookup[0];
+  k.call_backward = update[0];
+  k.run_forward = lookup[1];
+  k.run_backward = update[1];
+  for (tsr_row_cost& row : k.rows) {
+    for (double* x : {&row.lookup, &row.bag_forward}) *x *= lookup[2];
+    for (double* x : {&row.update, &row.repeat, &row.bag_backward}) *x *= update[2];
+  }
+  DenseFigures& d = machine->dense;
+  d.forward = correct(fits.dense_forward, &d.layer_forward, &d.interaction_forward);
+  d.backward = correct(fits.dense_backward, &d.layer_backward, &d.interaction_backward);
+  d.update = fits.dense_update.figures();
+}
+
+void measure_replicas(const StepTrials& alone, Machine* machine) {
+  Fit replica;
+  for (const Shape& s : replica_shapes()) {
+    const SyntheticStep step(s.model, 1, *machine);
+    const StepTrial t = alone.run(step, {.replicas = true});
+    const auto tables = static_cast<double>(s.model.tables), rows = static_cast<double>(s.model.rows);
+    const double distinct = -rows * std::expm1(-static_cast<double>(s.model.batch * s.model.pooling) / rows);
+    const StageWork work{1, tables, tables * distinct, 0, 0, tables * rows * static_cast<double>(s.model.dim + 1) * 4};
+    const double kernel = t.predicted.at("data parallel") - machine->replica.of(work);
+    const double all = t.measured.at("data parallel");
+    replica.add({work.calls, work.runs, work.bags, 0, 0, work.bytes}, std::max(0.1 * all, all - kernel), t.step);
+  }
+  machine->replica = replica.figures();
+}
+
+// What exchanges take in a step, where ranks do not arrive together and have done something else before.
+void measure_waiting(const StepTrials& together, const std::vector<std::pair<Shape, StepTrial>>& trials,
+                     Machine* machine) {
+  Fit fit;
+  for (const auto& [shape, trial] : trials) {
+    const SyntheticStep step(shape.model, together.ranks(), *machine);
+    const StepPrediction p = together.predicted(step, {shape.pieces, together.ranks()});
+    const double work = p.seconds - p.exchanges - p.waiting;
+    fit.add({p.exchanges, work}, std::max(p.exchanges, trial.step - work), trial.step);
+  }
+  const std::vector<double> x = fit.solved();
+  LinkFigures& link = *machine->intra_host;
+  link.all_to_all = scaled(link.all_to_all, x[0]);
+  link.all_reduce = scaled(link.all_reduce, x[0]);
+  link.wait = x[1];
+}
+
+}  // namespace
+
+void measure_steps(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& host, const Trials& trials,
+                   Machine* machine) {
+  const StepTrials alone(runtime, ProcessGroup::connect(runtime, RankEnvironment{}, {}), trials);
+  const StepTrials together(runtime, host, trials);
+  const int ranks = host->world_size();
+  StepFits fits;
+  std::vector<std::pair<Shape, StepTrial>> seen;
+  for (const Shape& s : step_shapes()) {
+    const SyntheticStep step(s.model, 1, *machine);
+    const StepTrial t = alone.run(step, {s.pieces});
+    fits.add_exchanges(s.model, s.pieces, t);
+    if (ranks == 1) fits.add_work(step, s.pieces, t);
+  }
+  for (Shape s : ranks > 1 ? step_shapes() : std::vector<Shape>()) {
+    if (s.pieces > 1) s.pieces = ranks;
+    const SyntheticStep step(s.model, ranks, *machine);
+    seen.emplace_back(s, together.run(step, {s.pieces, ranks}));
+    fits.add_work(step, s.pieces, seen.back().second);
+  }
+  correct(fits, machine);
+  measure_replicas(alone, machine);
+  if (ranks > 1) measure_waiting(together, seen, machine);
+}
+
+}  // namespace tessera::cli
