@@ -208,7 +208,8 @@ json bars_of(const std::vector<json>& lines) {
           {"worst_percent", 100 * worst}, {"pairs_apart", pairs},  {"pairs_ranked_right", right}};
 }
 
-// Figures for so many ranks: those of the file, or measured now: what else a machine does changes from minute to minute.
+// Figures for so many ranks: those of the file, or measured now: what else a machine does changes from minute to
+// minute.
 Machine machine_for(const PredictBench& b, int ranks) {
   if (!b.topology.empty()) return load_machine(b.topology);
   CalibrateOptions options;
@@ -221,7 +222,8 @@ Machine machine_for(const PredictBench& b, int ranks) {
 bool parse_predict(const std::vector<std::string>& args, PredictBench* b) {
   po::options_description options("usage: tessera bench predict [OPTIONS]");
   auto add = options.add_options();
-  add("topology", po::value(&b->topology), "figures from tessera calibrate; without it they are measured before each mix");
+  add("topology", po::value(&b->topology),
+      "figures from tessera calibrate; without it they are measured before each mix");
   add("mixes", po::value(&b->mixes)->default_value(b->mixes), "numbers of the synthetic mixes, 1 to 6; 0: none");
   add("config", po::value(&b->config), "also this job, on 1 and 2 ranks: one epoch a round");
   add("set", po::value(&b->set)->composing(), "section.key=value: changes the config; may be repeated");

@@ -26,9 +26,9 @@ KernelFigures measure_kernel(const Runtime& runtime, const CalibrateOptions& opt
 // Collectives over sizes. The group has at least two ranks.
 LinkFigures measure_link(const ProcessGroup& group, const Trials& trials);
 
-// What the parts cost in a step. `machine` has figures of a kernel, of dense layers and of the link inside the host, from
-// loops over each of them: they are corrected; and it gets those of the core's own work around the exchanges. `host`: this
-// host's ranks.
+// What the parts cost in a step. `machine` has figures of a kernel, of dense layers and of the link inside the host,
+// from loops over each of them: they are corrected; and it gets those of the core's own work around the exchanges.
+// `host`: this host's ranks.
 void measure_steps(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& host, const Trials& trials,
                    Machine* machine);
 

@@ -201,9 +201,9 @@ KernelFigures measure_kernel(const Runtime& runtime, const CalibrateOptions& opt
   measure_calls(runtime, kernel.kernel, trials, &kernel);
   const std::vector<int64_t> dims =
       options.quick ? std::vector<int64_t>{4, 32, 256} : std::vector<int64_t>{4, 16, 64, 256};
-  const std::vector<double> sizes = options.quick
-                                        ? std::vector<double>{64 * kKib, 2 * kMib, 128 * kMib}
-                                        : std::vector<double>{64 * kKib, kMib, 8 * kMib, 64 * kMib, 256 * kMib};
+  const std::vector<double> sizes =
+      options.quick ? std::vector<double>{64 * kKib, 2 * kMib, 16 * kMib, 128 * kMib}
+                    : std::vector<double>{64 * kKib, kMib, 4 * kMib, 16 * kMib, 64 * kMib, 256 * kMib};
   for (const int64_t dim : dims) {
     const double row_bytes = static_cast<double>(dim) * 4;
     tsr_row_cost common{};

@@ -21,21 +21,18 @@ struct Shape {
 
 // Many and few tables, narrow and wide, short and long bags, near and far rows.
 std::vector<Shape> step_shapes() {
-  return {{{1, 4096, 16, 1024, 1, 0, {16}}, 1},     {{1, 4096, 128, 1024, 2, 0, {64}}, 1},
-          {{2, 4096, 16, 512, 16, 0, {16}}, 1},     {{4, 4096, 16, 16, 1, 0, {32}}, 1},
-          {{26, 10000, 16, 64, 1, 0, {64}}, 1},     {{48, 2000, 16, 128, 1, 0, {32}}, 1},
-          {{10, 1000, 16, 64, 1, 0, {64, 32}}, 1}, {{16, 4096, 32, 256, 4, 0, {32}}, 1},    {{2, 200000, 64, 512, 8, 0, {64}}, 1},
-          {{4, 100000, 32, 128, 20, 1.1, {32}}, 1}, {{2, 100000, 128, 256, 10, 1.2, {64}}, 1},
-          {{1, 4096, 16, 1024, 1, 0, {16}}, 2},     {{1, 4096, 16, 512, 16, 0, {16}}, 2},
-          {{32, 4096, 16, 32, 2, 0, {16}}, 2},      {{8, 4096, 64, 256, 10, 0, {64}}, 2}};
+  return {{{1, 4096, 16, 1024, 1, 0, {16}}, 1},      {{1, 4096, 128, 1024, 2, 0, {64}}, 1},
+          {{2, 4096, 16, 512, 16, 0, {16}}, 1},      {{4, 4096, 16, 16, 1, 0, {32}}, 1},
+          {{26, 10000, 16, 64, 1, 0, {64}}, 1},      {{48, 2000, 16, 128, 1, 0, {32}}, 1},
+          {{10, 1000, 16, 64, 1, 0, {64, 32}}, 1},   {{16, 4096, 32, 256, 4, 0, {32}}, 1},
+          {{3, 200000, 64, 512, 12, 0, {64}}, 1},    {{4, 100000, 32, 128, 20, 1.1, {32}}, 1},
+          {{2, 100000, 128, 256, 10, 1.2, {64}}, 1}, {{1, 4096, 16, 1024, 1, 0, {16}}, 2},
+          {{1, 4096, 16, 512, 16, 0, {16}}, 2},      {{32, 4096, 16, 32, 2, 0, {16}}, 2},
+          {{8, 4096, 64, 256, 10, 0, {64}}, 2}};
 }
 std::vector<Shape> replica_shapes() {
-  return {{{1, 256, 16, 64, 1, 0, {16}}},
-          {{1, 8192, 16, 64, 1, 0, {16}}},
-          {{1, 65536, 16, 512, 4, 0, {16}}},
-          {{8, 4096, 32, 128, 2, 0, {32}}},
-          {{16, 16384, 16, 128, 1, 0, {32}}},
-          {{32, 2000, 16, 128, 1, 0, {16}}}};
+  return {{{1, 256, 16, 64, 1, 0, {16}}},   {{1, 8192, 16, 64, 1, 0, {16}}},    {{1, 65536, 16, 512, 4, 0, {16}}},
+          {{8, 4096, 32, 128, 2, 0, {32}}}, {{16, 16384, 16, 128, 1, 0, {32}}}, {{32, 2000, 16, 128, 1, 0, {16}}}};
 }
 
 // Replicas; or tables in so many pieces, all on one rank or, where there are more, each on the next one in turn.
@@ -79,8 +76,7 @@ class StepTrials {
   }
   StepTrial run(const SyntheticStep& step, const Layout& layout) const {
     const std::string& kernel = step.planner().machine->kernels[0].kernel;
-    const auto trainer =
-        step.trainer(runtime_, group_, kernel, step.plan_of(plan_of(step.module().tables, layout)));
+    const auto trainer = step.trainer(runtime_, group_, kernel, step.plan_of(plan_of(step.module().tables, layout)));
     const std::vector<Batch> batches = step.batches(trials_.rank(), kBatches);
     for (const Batch& b : batches) trainer->step(b);  // states are touched for the first time
     size_t next = 0;
@@ -181,14 +177,20 @@ struct StepFits {
   void add_dense(const DenseWork& dense, double batch, const StepTrial& t, const DenseFigures& figures) {
     const StageWork work = dense.stage_work(batch);
     const auto line = [&](const Curve& layer, const Curve& interaction) {
-      return std::vector<double>{dense.layer_seconds(layer, batch), dense.interaction_seconds(interaction, batch),
-                                 work.calls, work.runs, work.bags, work.ids, work.bytes};
+      return std::vector<double>{dense.layer_seconds(layer, batch),
+                                 dense.interaction_seconds(interaction, batch),
+                                 work.calls,
+                                 work.runs,
+                                 work.bags,
+                                 work.ids,
+                                 work.bytes};
     };
     dense_forward.add(line(figures.layer_forward, figures.interaction_forward), t.measured.at("dense forward"), t.step);
-    dense_backward.add(line(figures.layer_backward, figures.interaction_backward), t.measured.at("dense backward"), t.step);
+    dense_backward.add(line(figures.layer_backward, figures.interaction_backward), t.measured.at("dense backward"),
+                       t.step);
     const double tensors = 2 * static_cast<double>(dense.layers.size());
-    dense_update.add({1, tensors, 0, 0, 0, 4 * static_cast<double>(dense.parameters())},
-                     t.measured.at("dense update"), t.step);
+    dense_update.add({1, tensors, 0, 0, 0, 4 * static_cast<double>(dense.parameters())}, t.measured.at("dense update"),
+                     t.step);
   }
 };
 

@@ -15,9 +15,9 @@ namespace tessera::cli {
 
 struct SyntheticModel {
   int64_t tables, rows, dim;
-  int64_t batch;    // per rank
-  int64_t pooling;  // ids of every bag
-  double zipf = 0;  // 0: uniform
+  int64_t batch;                       // per rank
+  int64_t pooling;                     // ids of every bag
+  double zipf = 0;                     // 0: uniform
   std::vector<int64_t> hidden = {64};  // layers of the bottom MLP before the last, and of the top MLP
 };
 

@@ -105,8 +105,30 @@ TEST(RowCost, EstimatesCountDistinctRowsOnce) {
   EXPECT_NEAR(some.backward_seconds, 40 * 3 * 64e-10 + 60 * 1e-8 + 10 * 3e-9, 1e-15);
 }
 
+TEST(RowCost, AnUpdateFindsTheRowWhereItsLookupHasLeftIt) {
+  const Machine m = complete();
+  const tsr_machine raw = m.kernels[0].raw();
+  tsr_workload w{};
+  w.struct_size = sizeof(w);
+  w.rows = 1000000;
+  w.dim = 64;
+  w.ids = 100;
+  w.reuse_bytes = 1e8;
+  const tsr_estimate far = sdk::estimate_by_figures(raw, w, 256, 4);
+  w.update_bytes = 1e5;
+  const tsr_estimate near = sdk::estimate_by_figures(raw, w, 256, 4);
+  EXPECT_EQ(near.forward_seconds, far.forward_seconds);
+  const double row = 256 * 3e-10;  // near; four times as much far away, where the state still is
+  EXPECT_NEAR(far.backward_seconds, 100 * 4 * row, 1e-12);
+  EXPECT_NEAR(near.backward_seconds, 100 * (4 * row + 4.0 / 6 * (row - 4 * row)), 1e-12);
+  w.update_bytes = 1e9;  // no further away than at the next visit
+  EXPECT_EQ(sdk::estimate_by_figures(raw, w, 256, 4).backward_seconds, far.backward_seconds);
+}
+
 TEST(Machine, FileFormKeepsEveryFigure) {
-  const Machine before = complete();
+  Machine before = complete();
+  before.intra_host->wait = 0.125;
+  before.dense.backward = {1e-6, 2e-7, 3e-8, 4e-9, 0, 5e-10};
   const Machine after = Machine::from_json(before.json(), "test");
   EXPECT_EQ(after.json(), before.json());
   EXPECT_EQ(after.name, "test");
@@ -118,6 +140,19 @@ TEST(Machine, FileFormKeepsEveryFigure) {
   EXPECT_NEAR(after.intra_host->all_to_all.at(65536), before.intra_host->all_to_all.at(65536), 1e-9);
   EXPECT_NEAR(after.route.cut_id, before.route.cut_id, 1e-12);
   EXPECT_NEAR(after.dense.update.byte, before.dense.update.byte, 1e-15);
+  EXPECT_NEAR(after.dense.backward.bag, 3e-8, 1e-15);
+  EXPECT_EQ(after.intra_host->wait, 0.125);
+}
+
+TEST(Machine, FilesOfFormerVersionsAreRead) {
+  const std::string now = complete().json();
+  const std::string before =
+      replaced(replaced(replaced(now, "\"wait\"", "\"unknown\""), "\"forward\"", "\"f\""), "\"backward\"", "\"b\"");
+  const Machine m = Machine::from_json(before, "test");
+  EXPECT_EQ(m.intra_host->wait, 0);
+  EXPECT_EQ(m.dense.forward.of({1, 1, 1, 1, 1, 1}), 0);
+  EXPECT_THAT(error_of([&] { Machine::from_json(replaced(now, "\"wait\": 0.0", "\"wait\": -1.0"), "m.json"); }),
+              HasSubstr("\"wait\" is -1.0"));
 }
 
 TEST(Machine, WrongFilesGetASentence) {

@@ -287,7 +287,8 @@ class StepModel {
       middle = std::max(middle, combine + split + 2 * copy);
       updating = std::max(updating, update + replica);
     }
-    const double work = routing + looking + middle + updating + dense_part.forward + dense_part.backward + dense_part.update;
+    const double work =
+        routing + looking + middle + updating + dense_part.forward + dense_part.backward + dense_part.update;
     out.exchanges = ids + 2 * rows + reduce + dense_part.reduce;
     out.waiting = wait() * work;
     out.seconds = work + out.exchanges + out.waiting;

@@ -73,7 +73,7 @@ inline tsr_estimate estimate_by_figures(const tsr_machine& machine, const tsr_wo
   const double wide = row_bytes + std::max(0.0, state_bytes - 4);
   double update = row_cost_at(machine, wide, reuse).update;
   if (work.update_bytes > 0 && work.update_bytes < reuse) {
-    // Cache lines are fetched in pairs; a state that is less than one takes as long.
+    // Lines of memory are fetched in pairs; a state that is less than one takes as long.
     const double row_lines = std::max(1.0, row_bytes / 64), state_lines = std::max(2.0, state_bytes / 64);
     const double row_part = row_lines / (row_lines + state_lines);
     update += row_part * (row_cost_at(machine, wide, work.update_bytes).update - update);
