@@ -13,6 +13,9 @@ namespace {
 // lies in this processor's cache until the other copies it out; those copies keep each other busy with less.
 constexpr size_t kSocketSlice = size_t{256} << 10;
 constexpr size_t kMemorySlice = size_t{32} << 10;
+constexpr size_t kFetchSlice = size_t{8} << 20;
+// Of a piece that is lent: smaller ones are faster copied twice than asked for.
+constexpr size_t kLeastLoan = size_t{512} << 10;
 
 // Cuts the pieces so that they have `most` bytes together.
 size_t cut(iovec* pieces, size_t count, size_t most) {
@@ -33,7 +36,8 @@ msghdr message_of(iovec* pieces, size_t count) {
 
 }  // namespace
 
-Channel::Channel(Link link, SharedMemory memory, bool lower) : link_(std::move(link)), memory_(std::move(memory)) {
+Channel::Channel(Link link, SharedMemory memory, bool lower)
+    : link_(std::move(link)), memory_(std::move(memory)), lower_(lower) {
   if (!memory_) return;
   writer_ = memory_.writer(lower);
   reader_ = memory_.reader(lower);
@@ -41,25 +45,62 @@ Channel::Channel(Link link, SharedMemory memory, bool lower) : link_(std::move(l
   its_ = &memory_.state().sleeps[lower ? 1 : 0];
 }
 
-ssize_t Channel::send(iovec* pieces, size_t count) {
-  if (!memory_) {
-    const msghdr message = message_of(pieces, count);
-    return sendmsg(data(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-  }
+ssize_t Channel::send(iovec* pieces, size_t count, const iovec* for_it_alone) {
+  if (memory_) return send_to_memory(pieces, count, for_it_alone);
+  const msghdr message = message_of(pieces, count);
+  return sendmsg(data(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+// Either no loan, or what comes before it and the loan.
+ssize_t Channel::send_to_memory(iovec* pieces, size_t count, const iovec* for_it_alone) {
   if (ended_) {
     errno = EPIPE;
     return -1;
   }
-  return moved(writer_.write(pieces, cut(pieces, count, kMemorySlice)), Wake::kData);
+  const bool lends = memory_.lending.lends && for_it_alone != nullptr && for_it_alone->iov_len >= kLeastLoan;
+  if (lends) count = static_cast<size_t>(for_it_alone - pieces);
+  size_t bytes = 0;
+  for (size_t i = 0; i < count; ++i) bytes += pieces[i].iov_len;
+  size_t sent = writer_.write(pieces, count, kMemorySlice);
+  if (lends && sent == bytes && writer_.lend(for_it_alone->iov_base, for_it_alone->iov_len)) {
+    sent += for_it_alone->iov_len;
+  }
+  return moved(sent, Wake::kData);
 }
 
 ssize_t Channel::receive(iovec* pieces, size_t count) {
-  if (!memory_) {
-    msghdr message = message_of(pieces, count);
-    return recvmsg(data(), &message, MSG_DONTWAIT);
-  }
-  const ssize_t n = moved(reader_.read(pieces, cut(pieces, count, kMemorySlice)), Wake::kRoom);
+  if (memory_) return receive_from_memory(pieces, count);
+  msghdr message = message_of(pieces, count);
+  return recvmsg(data(), &message, MSG_DONTWAIT);
+}
+
+ssize_t Channel::receive_from_memory(iovec* pieces, size_t count) {
+  if (reader_.loan() != nullptr) return fetch(pieces, count);
+  const size_t bytes = reader_.read(pieces, count, kMemorySlice);
+  if (bytes == 0 && reader_.loan() != nullptr) return fetch(pieces, count);
+  const ssize_t n = moved(bytes, Wake::kRoom);
   return n < 0 && errno == EAGAIN && ended_ ? 0 : n;
+}
+
+ssize_t Channel::fetch(iovec* pieces, size_t count) {
+  const Loan& loan = *reader_.loan();
+  const size_t left = loan.bytes - fetched_;
+  const ssize_t n =
+      memory_.lending.other.read(pieces, cut(pieces, count, std::min(left, kFetchSlice)), loan.address + fetched_);
+  if (n < 0) return n;
+  if (memory_.state().renounced[lower_ ? 1 : 0].load() != 0) {
+    errno = ECANCELED;
+    return -1;
+  }
+  fetched_ += static_cast<size_t>(n);
+  if (fetched_ < loan.bytes) return n;
+  fetched_ = 0;
+  reader_.give_back();
+  return moved(static_cast<size_t>(n), Wake::kRoom | Wake::kSettled);
+}
+
+void Channel::renounce() const noexcept {
+  if (memory_) memory_.state().renounced[lower_ ? 0 : 1].store(1);
 }
 
 // Tells the other side, where it sleeps until this happens. The counter was stored before this looks, and a sleeper
@@ -78,13 +119,13 @@ ssize_t Channel::moved(size_t bytes, uint32_t what) {
   return static_cast<ssize_t>(bytes);
 }
 
-bool Channel::sleeps(bool to_send, bool to_receive) {
-  mine_->wants.store((to_send ? Wake::kRoom : 0) | (to_receive ? Wake::kData : 0));
-  if ((to_send && (ended_ || writer_.room() > 0)) || (to_receive && (ended_ || reader_.available() > 0))) {
-    mine_->wants.store(0, std::memory_order_relaxed);
-    return false;
-  }
-  return true;
+bool Channel::sleeps(uint32_t wants) {
+  mine_->wants.store(wants);
+  const bool there = ended_ || ((wants & Wake::kRoom) != 0 && writer_.room() > 0) ||
+                     ((wants & Wake::kSettled) != 0 && writer_.settled()) ||
+                     ((wants & Wake::kData) != 0 && (reader_.available() > 0 || reader_.loan() != nullptr));
+  if (there) mine_->wants.store(0, std::memory_order_relaxed);
+  return !there;
 }
 
 // What is not read now wakes the next sleep.

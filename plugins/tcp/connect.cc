@@ -37,8 +37,8 @@ EngineOptions engine_options(const Job& job, const GroupId& id, int32_t rank, co
                              double timeout_s, Clock::time_point deadline) {
   const MeshOptions options{id, rank, members, timeout_s, deadline};
   std::vector<Link> links = mesh.connect(options);
-  std::vector<SharedMemory> shared =
-      share_memory(links, {rank, job.shm, hosts_of(members.addresses), members.names, timeout_s, deadline});
+  std::vector<SharedMemory> shared = share_memory(
+      links, {rank, job.shm, job.single_copy, hosts_of(members.addresses), members.names, timeout_s, deadline});
   EngineOptions engine;
   engine.rank = rank;
   engine.timeout_s = timeout_s;
@@ -107,7 +107,7 @@ Group::Group(Job job, int32_t name, double timeout_s)
 
 std::unique_ptr<sdk::Group> Tcp::connect(const tsr_rendezvous& where) {
   check(where);
-  Job job{host_, where.token == nullptr ? "" : where.token, spin_us_, shm_};
+  Job job{host_, where.token == nullptr ? "" : where.token, spin_us_, shm_, single_copy_};
   if (where.world_size == 1) return std::make_unique<Group>(std::move(job), 0, where.timeout_s);
   ensure_descriptors(kDescriptors * (where.world_size - 1) + kSpareDescriptors);
   std::optional<MeshBuilder> mesh;

@@ -43,7 +43,10 @@ int32_t Engine::shares_memory_with() const {
       std::count_if(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.link.shares_memory(); }));
 }
 
-Engine::~Engine() { tell_all(ControlKind::kGoodbye, TSR_OK, ""); }
+Engine::~Engine() {
+  for (const Peer& peer : peers_) peer.link.renounce();
+  tell_all(ControlKind::kGoodbye, TSR_OK, "");
+}
 
 // --- operations ------------------------------------------------------------------------------------------------------
 
@@ -63,6 +66,7 @@ Op& Engine::prepare(OpKind kind, const sdk::CollectiveCall& call) {
   op.reduction = Reduction{};
   op.timeout_s = call.timeout_s > 0 ? call.timeout_s : timeout_s_;
   op.deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(op.timeout_s));
+  op.one_reader = false;
   op.reduced = 0;
   op.slots_full = op.sends_left = op.receives_left = 0;
   return op;
@@ -151,7 +155,7 @@ void Engine::next_receive(Peer& peer) {
 bool Engine::progress() {
   bool moved = false;
   for (Peer& peer : peers_) {
-    if (peer.sending != nullptr && can_push(peer)) moved |= push(peer);
+    if (peer.sending != nullptr) moved |= is_lending(peer) ? settle(peer) : can_push(peer) && push(peer);
     if (peer.receiving != nullptr) moved |= pull(peer);
   }
   return moved;
@@ -161,6 +165,18 @@ bool Engine::progress() {
 bool Engine::can_push(const Peer& peer) const {
   const Op& op = *peer.sending;
   return peer.sent < sizeof(DataHeader) + op.lanes[peer.rank].send_bytes + (op.reduction.hands_out ? op.reduced : 0);
+}
+
+// Whether all is sent, but the other still has to fetch some of it.
+bool Engine::is_lending(const Peer& peer) const { return peer.sent == sizeof(DataHeader) + peer.out.bytes; }
+
+bool Engine::settle(Peer& peer) {
+  if (peer.link.settled()) {
+    end_send(peer);
+    return true;
+  }
+  if (peer.link.ended()) lost(peer, *peer.sending, 0);
+  return false;
 }
 
 bool Engine::push(Peer& peer) {
@@ -178,16 +194,18 @@ bool Engine::push(Peer& peer) {
     at = 0;
   };
   add(&peer.out, sizeof(DataHeader));
+  const size_t before = count;
   add(lane.send, lane.send_bytes);
+  const iovec* for_it_alone = op.one_reader && count > before ? &pieces[before] : nullptr;
   if (op.reduction.hands_out) add(op.reduction.target, op.reduced);
-  const ssize_t n = peer.link.send(pieces, count);
+  const ssize_t n = peer.link.send(pieces, count, for_it_alone);
   if (n < 0) {
     if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return false;
     lost(peer, op, errno);
   }
   peer.sent += static_cast<size_t>(n);
   bytes_sent_.store(bytes_sent() + static_cast<uint64_t>(n), std::memory_order_relaxed);  // written here alone
-  if (peer.sent == sizeof(DataHeader) + peer.out.bytes) end_send(peer);
+  if (is_lending(peer)) settle(peer);
   return n > 0;
 }
 
@@ -334,9 +352,11 @@ bool Engine::fall_asleep() {
     const bool sends = peer.sending != nullptr && can_push(peer);
     const bool receives = peer.receiving != nullptr && (peer.got < sizeof(DataHeader) || receivable(peer, &unused) > 0);
     int events = (sends ? POLLOUT : 0) | (receives ? POLLIN : 0);
-    if (events != 0 && peer.link.shares_memory()) {
-      if (!peer.link.sleeps(sends, receives)) return false;
-      events = POLLIN;
+    if (peer.link.shares_memory()) {
+      const bool lends = peer.sending != nullptr && is_lending(peer);
+      const uint32_t wants = (sends ? Wake::kRoom : 0) | (lends ? Wake::kSettled : 0) | (receives ? Wake::kData : 0);
+      if (wants != 0 && !peer.link.sleeps(wants)) return false;
+      events = wants != 0 ? POLLIN : 0;
     }
     polled_[2 * i] = {events != 0 ? peer.link.data() : -1, static_cast<short>(events), 0};
     polled_[2 * i + 1] = {peer.left ? -1 : peer.link.control(), POLLIN, 0};

@@ -57,6 +57,7 @@ struct Op final : sdk::Work {
   DataHeader header;        // as this rank sees it; bytes differ by lane
   std::vector<Lane> lanes;  // by rank
   Reduction reduction;
+  bool one_reader = false;  // what a lane sends goes to its rank alone
   Clock::time_point deadline;
   double timeout_s = 0;
 
@@ -134,6 +135,8 @@ class Engine {
   bool push(Peer& peer);
   bool pull(Peer& peer);
   bool can_push(const Peer& peer) const;
+  bool is_lending(const Peer& peer) const;
+  bool settle(Peer& peer);
   size_t receivable(Peer& peer, char** where);
   void received(Peer& peer, size_t bytes);
   void end_send(Peer& peer);

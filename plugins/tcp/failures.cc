@@ -40,6 +40,7 @@ bool Engine::poison(tsr_code code, const std::string& text) noexcept {
     if (failed_.load(std::memory_order_relaxed)) return false;
     failure_code_ = code;
     failure_ = text;
+    for (const Peer& peer : peers_) peer.link.renounce();  // before anybody here hears of it
     failed_.store(true, std::memory_order_release);
   }
   eventfd_write(wake_.get(), 1);

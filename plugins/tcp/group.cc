@@ -80,6 +80,7 @@ sdk::Work* Group::all_to_all_v(const DLTensor& send, sdk::Counts send_counts, co
       sdk::fail(TSR_INVALID_ARGUMENT, "tcp: this rank sends itself ", send_counts[rank()], " elements, but expects ",
                 recv_counts[rank()]);
     }
+    op.one_reader = true;
     const size_t element = static_cast<size_t>(sdk::element_bytes(send));
     const char* from = bytes_of(send);
     char* to = bytes_of(recv);
@@ -120,6 +121,7 @@ void Group::reduce_in_two_steps(Op& op, char* data, size_t elements, size_t elem
     }
   }
   op.reduction.hands_out = true;
+  op.one_reader = true;
 }
 
 sdk::Work* Group::all_reduce(const DLTensor& inout, int32_t op, const sdk::CollectiveCall& call) {
@@ -150,6 +152,7 @@ sdk::Work* Group::reduce_scatter_v(const DLTensor& send, sdk::Counts counts, con
     o.header.reduce = static_cast<uint8_t>(op);
     o.header.total = size_of(send);
     const size_t element = static_cast<size_t>(sdk::element_bytes(send));
+    o.one_reader = true;
     const char* piece = bytes_of(send);
     for (int32_t r = 0; r < world_size(); ++r) {
       const size_t bytes = static_cast<size_t>(counts[r]) * element;

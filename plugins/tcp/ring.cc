@@ -37,12 +37,13 @@ size_t sum(const iovec* pieces, size_t count) {
 }  // namespace
 
 size_t RingWriter::room() {
+  if (lends_too_much()) return 0;
   taken_ = state_->taken.load();
   return written_ - taken_ > capacity_ ? kRingDamaged : capacity_ - (written_ - taken_);
 }
 
-size_t RingWriter::write(const iovec* pieces, size_t count) {
-  const size_t wanted = sum(pieces, count);
+size_t RingWriter::write(const iovec* pieces, size_t count, size_t most) {
+  const size_t wanted = std::min(sum(pieces, count), most);
   size_t free = capacity_ - (written_ - taken_);
   const bool far = written_ - base_ >= kNear;
   if (free < wanted || far) {
@@ -59,19 +60,56 @@ size_t RingWriter::write(const iovec* pieces, size_t count) {
   return bytes;
 }
 
-size_t RingReader::available() {
-  written_ = state_->written.load();
-  return written_ - taken_ > capacity_ ? kRingDamaged : written_ - taken_;
+bool RingWriter::lend(const void* data, size_t bytes) {
+  if (lends_too_much()) return false;
+  state_->loans[lent_ % RingState::kLoans] = {written_, reinterpret_cast<uintptr_t>(data), bytes};
+  state_->lent.store(++lent_);
+  return true;
 }
 
-size_t RingReader::read(const iovec* pieces, size_t count) {
-  const size_t wanted = sum(pieces, count);
-  size_t there = written_ - taken_;
-  if (there < wanted) {
-    there = available();
-    if (there == kRingDamaged) return there;
+bool RingWriter::settled() {
+  if (returned_ != lent_) returned_ = state_->returned.load();
+  return returned_ == lent_;
+}
+
+bool RingWriter::lends_too_much() {
+  if (lent_ - returned_ >= RingState::kLoans) returned_ = state_->returned.load();
+  return lent_ - returned_ >= RingState::kLoans;
+}
+
+// What was lent before a byte was written is known when that byte is: `lent` is looked up after `written`.
+size_t RingReader::available() {
+  written_ = state_->written.load();
+  lent_ = state_->lent.load();
+  if (!has_loan_) look_at_next_loan();
+  const bool fine = written_ - taken_ <= capacity_ && lent_ - returned_ <= RingState::kLoans &&
+                    (!has_loan_ || loan_.at - taken_ <= capacity_);
+  return fine ? there() : kRingDamaged;
+}
+
+size_t RingReader::there() const {
+  const uint64_t bytes = written_ - taken_;
+  return has_loan_ ? std::min(bytes, loan_.at - taken_) : bytes;
+}
+
+void RingReader::look_at_next_loan() {
+  has_loan_ = lent_ != returned_;
+  if (has_loan_) loan_ = state_->loans[returned_ % RingState::kLoans];
+}
+
+void RingReader::give_back() {
+  state_->returned.store(++returned_);
+  look_at_next_loan();
+}
+
+size_t RingReader::read(const iovec* pieces, size_t count, size_t most) {
+  const size_t wanted = std::min(sum(pieces, count), most);
+  size_t now = there();
+  if (now < wanted) {
+    now = available();
+    if (now == kRingDamaged) return now;
   }
-  const size_t bytes = std::min(wanted, there);
+  const size_t bytes = std::min(wanted, now);
   if (bytes == 0) return 0;
   // Changes only while the ring is empty, before `written` does.
   const uint64_t base = state_->base.load(std::memory_order_relaxed);

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <numeric>
+#include <algorithm>
 #include <random>
 #include <thread>
 #include <vector>
@@ -22,12 +22,12 @@ struct TestRing {
 
 size_t write(RingWriter& writer, const std::vector<char>& bytes, size_t from, size_t n) {
   const iovec piece{const_cast<char*>(bytes.data()) + from, n};
-  return writer.write(&piece, 1);
+  return writer.write(&piece, 1, ~size_t{0});
 }
 
 size_t read(RingReader& reader, std::vector<char>& bytes, size_t from, size_t n) {
   const iovec pieces[2] = {{bytes.data() + from, n / 3}, {bytes.data() + from + n / 3, n - n / 3}};
-  return reader.read(pieces, 2);
+  return reader.read(pieces, 2, ~size_t{0});
 }
 
 std::vector<char> noise(size_t n) {
@@ -105,6 +105,62 @@ TEST(Ring, CountersThatCannotBeAreNoticed) {
   ring.state.base = 12345678901;  // wherever it points to, that is in the ring
   ring.state.written = 100;
   EXPECT_EQ(read(ring.reader, bytes, 0, 100), 100u);
+}
+
+// What a loan stands for comes between the bytes written before and after it, whatever was looked up when.
+TEST(Ring, LoansKeepTheirPlaceAmongBytes) {
+  for (const bool look_early : {false, true}) {
+    TestRing ring;
+    const std::vector<char> sent = noise(300);
+    std::vector<char> got(300);
+    EXPECT_TRUE(ring.writer.settled());
+    EXPECT_EQ(write(ring.writer, sent, 0, 100), 100u);
+    if (look_early) {
+      EXPECT_EQ(ring.reader.available(), 100u);
+    }
+    ASSERT_TRUE(ring.writer.lend(sent.data() + 100, 50));
+    ASSERT_TRUE(ring.writer.lend(sent.data() + 150, 50));
+    EXPECT_EQ(write(ring.writer, sent, 200, 50), 50u);
+    ASSERT_TRUE(ring.writer.lend(sent.data() + 250, 50));
+
+    EXPECT_EQ(read(ring.reader, got, 0, 300), 100u);
+    for (const size_t at : {100, 150}) {
+      EXPECT_EQ(read(ring.reader, got, 0, 300), 0u);
+      ASSERT_NE(ring.reader.loan(), nullptr);
+      EXPECT_EQ(ring.reader.loan()->address, reinterpret_cast<uintptr_t>(sent.data()) + at);
+      EXPECT_EQ(ring.reader.loan()->bytes, 50u);
+      ring.reader.give_back();
+    }
+    EXPECT_EQ(read(ring.reader, got, 0, 300), 50u);
+    EXPECT_FALSE(ring.writer.settled());
+    EXPECT_EQ(read(ring.reader, got, 0, 300), 0u);
+    ASSERT_NE(ring.reader.loan(), nullptr);
+    ring.reader.give_back();
+    EXPECT_EQ(ring.reader.loan(), nullptr);
+    EXPECT_TRUE(ring.writer.settled());
+  }
+}
+
+TEST(Ring, LendsOnlySoMuchAtOnce) {
+  TestRing ring;
+  const char byte = 'x';
+  for (uint64_t i = 0; i < RingState::kLoans; ++i) ASSERT_TRUE(ring.writer.lend(&byte, 1));
+  EXPECT_FALSE(ring.writer.lend(&byte, 1));
+  EXPECT_EQ(ring.writer.room(), 0u);
+  EXPECT_EQ(ring.reader.available(), 0u);
+  ASSERT_NE(ring.reader.loan(), nullptr);
+  ring.reader.give_back();
+  EXPECT_TRUE(ring.writer.lend(&byte, 1));
+}
+
+TEST(Ring, LoansThatCannotBeAreNoticed) {
+  TestRing ring;
+  ring.state.lent = RingState::kLoans + 1;
+  EXPECT_EQ(ring.reader.available(), kRingDamaged);
+  TestRing other;
+  other.state.lent = 1;
+  other.state.loans[0] = {kCapacity + 1, 0, 1};
+  EXPECT_EQ(other.reader.available(), kRingDamaged);
 }
 
 }  // namespace

@@ -41,16 +41,22 @@ struct Offer {
   uint64_t capacity = 0;
   int32_t process = 0;
   int32_t file = -1;
-  Nonce nonce{};
+  uint64_t badge_address = 0;
+  Nonce nonce{};  // in the memory, and its process's badge
 };
-// From the higher rank: whether it sees that memory, and what it has written there.
+// From the higher rank: whether it sees that memory, what it has written there, and whether it can read the process.
 struct Reply {
-  uint64_t sees_it = 0;
+  uint32_t sees_it = 0;
+  uint32_t reads_it = 0;
+  int32_t process = 0;
+  int32_t reserved = 0;
+  uint64_t badge_address = 0;
   Nonce nonce{};
 };
-// From the lower rank: whether that is there.
+// From the lower rank: whether the nonce is there, and whether it can read the other's process.
 struct Verdict {
-  uint64_t shared = 0;
+  uint32_t shared = 0;
+  uint32_t reads_it = 0;
 };
 
 using Clock = std::chrono::steady_clock;
@@ -87,6 +93,7 @@ class Handshake {
       offer.process = getpid();
       offer.file = files_[at(peer)].get();
       offer.nonce = shared_[at(peer)].state().nonces[0] = random_nonce();
+      offer.badge_address = show_badge(peer, offer.nonce);
     }
     tell(peer, offer);
   }
@@ -96,13 +103,16 @@ class Handshake {
     if (offer.magic != kMagic) sdk::fail(TSR_DATA_LOSS, "tcp: damaged data from ", name(peer));
     offered_[at(peer)] = offer.capacity != 0;
     if (!offered_[at(peer)]) return;
-    Reply answer;
+    Reply reply;
     if (options_.enabled) shared_[at(peer)] = seen(offer);
     if (shared_[at(peer)]) {
-      answer.sees_it = 1;
-      answer.nonce = shared_[at(peer)].state().nonces[1] = random_nonce();
+      reply.sees_it = 1;
+      reply.nonce = shared_[at(peer)].state().nonces[1] = random_nonce();
+      reply.process = getpid();
+      reply.badge_address = show_badge(peer, reply.nonce);
+      reply.reads_it = reads(peer, {offer.process, offer.badge_address, offer.nonce});
     }
-    tell(peer, answer);
+    tell(peer, reply);
   }
 
   static SharedMemory seen(const Offer& offer) {
@@ -116,17 +126,36 @@ class Handshake {
 
   void judge(int32_t peer) {
     if (!shared_[at(peer)]) return;
-    const Reply answer = hear<Reply>(peer);
-    const bool shared = answer.sees_it != 0 && shared_[at(peer)].state().nonces[1] == answer.nonce;
-    if (!shared) shared_[at(peer)] = SharedMemory();
+    const Reply reply = hear<Reply>(peer);
+    const bool shared = reply.sees_it != 0 && shared_[at(peer)].state().nonces[1] == reply.nonce;
+    Verdict verdict{shared, 0};
+    if (shared) {
+      shared_[at(peer)].lending.lends = reply.reads_it != 0;
+      verdict.reads_it = reads(peer, {reply.process, reply.badge_address, reply.nonce});
+    } else {
+      shared_[at(peer)] = SharedMemory();
+    }
     files_[at(peer)].reset();
-    tell(peer, Verdict{shared});
+    tell(peer, verdict);
   }
 
   // Also where this rank has declined: the verdict comes all the same.
   void obey(int32_t peer) {
     if (!offered_[at(peer)]) return;
-    if (hear<Verdict>(peer).shared == 0) shared_[at(peer)] = SharedMemory();
+    const Verdict verdict = hear<Verdict>(peer);
+    if (verdict.shared == 0) shared_[at(peer)] = SharedMemory();
+    shared_[at(peer)].lending.lends = verdict.reads_it != 0;
+  }
+
+  uint64_t show_badge(int32_t peer, const Nonce& nonce) {
+    SharedMemory::Lending& lending = shared_[at(peer)].lending;
+    lending.badge = std::make_unique<Nonce>(nonce);
+    return reinterpret_cast<uintptr_t>(lending.badge.get());
+  }
+
+  bool reads(int32_t peer, const Process& process) {
+    shared_[at(peer)].lending.other = process;
+    return options_.single_copy && process.shows_badge();
   }
 
   // These few bytes fit into a new connection's buffers.
@@ -178,6 +207,7 @@ class Handshake {
 SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
   std::swap(state_, other.state_);
   std::swap(capacity_, other.capacity_);
+  std::swap(lending, other.lending);
   return *this;
 }
 

@@ -5,6 +5,8 @@
 // of a debugger there, so another user's process cannot, and nothing is left behind whatever becomes of the two. Where
 // hosts only look alike (containers, process namespaces) something else or nothing is opened: each side therefore
 // proves to the other that it sees the same memory, by a random number written there and told over the connection.
+//
+// Where the kernel lets one read the other's memory, too, that is found out in the same way, and large pieces are lent.
 #pragma once
 
 #include <chrono>
@@ -13,6 +15,7 @@
 #include <vector>
 
 #include "fd.h"
+#include "process.h"
 #include "ring.h"
 #include "wire.h"
 
@@ -27,10 +30,12 @@ struct SharedState {
   struct alignas(128) Sleep {
     std::atomic<uint32_t> wants{0};
   } sleeps[2];
+  // Set by a rank before it takes back what it has lent: what is fetched from then on counts for nothing.
+  std::atomic<uint32_t> renounced[2]{};
 };
 
 struct Wake {
-  static constexpr uint32_t kData = 1, kRoom = 2;
+  static constexpr uint32_t kData = 1, kRoom = 2, kSettled = 4;
 };
 
 // One rank's end.
@@ -48,6 +53,12 @@ class SharedMemory {
 
   explicit operator bool() const { return state_ != nullptr; }
   SharedState& state() const { return *state_; }
+  // What share_memory() has found out about the two processes.
+  struct Lending {
+    std::unique_ptr<Nonce> badge;  // this process's
+    Process other;
+    bool lends = false;  // the other can read this process
+  } lending;
   // Rank `lower`: the one that made it.
   RingWriter writer(bool lower) const { return {&state_->rings[lower ? 0 : 1], data(lower ? 0 : 1), capacity_}; }
   RingReader reader(bool lower) const { return {&state_->rings[lower ? 1 : 0], data(lower ? 1 : 0), capacity_}; }
@@ -63,6 +74,7 @@ class SharedMemory {
 struct SharingOptions {
   int32_t rank = 0;
   bool enabled = true;
+  bool single_copy = true;     // where the kernel allows it
   std::vector<int32_t> hosts;  // by rank: only ranks of one number try
   std::vector<int32_t> names;  // by rank, for messages
   double timeout_s = 30;       // for messages

@@ -17,6 +17,7 @@ struct Job {
   std::string token;
   double spin_us = 0;
   bool shm = true;
+  bool single_copy = true;
 };
 
 // Numbers equal addresses equally, from 0 in the order of ranks; all loopback addresses are one machine's.
@@ -71,15 +72,20 @@ class Tcp final : public sdk::Collective {
   static constexpr uint32_t kCapabilities = TSR_COLLECTIVE_HOST_MEMORY_ONLY;
 
   // Options: spin_us, how long a waiting rank tries, offering its processor to others, before it sleeps. shm: whether
-  // ranks of one host exchange through memory that they share.
+  // ranks of one host exchange through memory that they share. single_copy: whether they fetch large pieces out of each
+  // other's memory, where the kernel allows it.
   explicit Tcp(const sdk::Setup& setup)
-      : host_(setup.host), spin_us_(setup.options.number("spin_us", 50)), shm_(setup.options.flag("shm", true)) {}
+      : host_(setup.host),
+        spin_us_(setup.options.number("spin_us", 50)),
+        shm_(setup.options.flag("shm", true)),
+        single_copy_(setup.options.flag("single_copy", true)) {}
   std::unique_ptr<sdk::Group> connect(const tsr_rendezvous& where) override;
 
  private:
   sdk::Host host_;
   double spin_us_;
   bool shm_;
+  bool single_copy_;
 };
 
 }  // namespace tessera::tcp

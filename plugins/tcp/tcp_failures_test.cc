@@ -76,5 +76,23 @@ TEST(DeadRank, InTheMiddleOfALargeMessage) {
   }
 }
 
+// What it was about to send lay in its own memory still.
+TEST(DeadRank, WhoseMessagesWereNotFetchedYet) {
+  const auto said = in_processes(3, 20, [](sdk::Group& group) {
+    std::vector<int32_t> ids(3000000), got(ids.size());
+    const std::vector<int64_t> counts(3, 1000000);
+    finish(group.barrier(call()));
+    View<int32_t> from(ids), to(got);
+    if (group.rank() != 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    sdk::Work* work = group.all_to_all_v(from, counts, to, counts, call("rows"));
+    if (group.rank() == 1) kill(getpid(), SIGKILL);
+    finish(work);
+  });
+  ASSERT_EQ(said.size(), 2u);
+  for (const auto& [rank, text] : said) {
+    EXPECT_THAT(text, HasSubstr("tcp: rank 1 died during all_to_all_v \"rows\" (")) << "at rank " << rank;
+  }
+}
+
 }  // namespace
 }  // namespace tessera::tcp

@@ -1,11 +1,14 @@
 // Ranks of one host share memory: where, how it is proved, and what happens when they do not.
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 
 #include <filesystem>
 #include <fstream>
 
-#include "shared_memory.h"
+#include "channel.h"
 #include "testing.h"
 
 namespace tessera::tcp {
@@ -61,6 +64,21 @@ TEST(Shm, OneRankMayDoWithout) {
          })) {
       EXPECT_EQ(outcome.code, TSR_OK) << outcome.text;
     }
+  }
+}
+
+// Ranks of other processes, whose memory is fetched from; as for all_to_all_v and reductions of a few MiB.
+TEST(Shm, LargePiecesWithAndWithoutSingleCopies) {
+  for (const char* options : {"{}", R"({"single_copy": false})"}) {
+    with_groups(
+        3,
+        [](sdk::Group& group) {
+          for (int i = 0; i < 3; ++i) exchange(group, 400000);
+          std::vector<float> data(3000000, static_cast<float>(group.rank() + 1));
+          finish(group.all_reduce(View<float>(data), TSR_REDUCE_SUM, call("sum")));
+          EXPECT_EQ(std::count(data.begin(), data.end(), 6.0f), 3000000);
+        },
+        options);
   }
 }
 
@@ -133,10 +151,103 @@ TEST(SharedMemory, EachEndReadsWhatTheOtherWrites) {
     RingReader reader = (down ? lower : upper).reader(down);
     char sent[] = "a few bytes", got[sizeof(sent)] = {};
     const iovec from{sent, sizeof(sent)}, to{got, sizeof(got)};
-    EXPECT_EQ(writer.write(&from, 1), sizeof(sent));
-    EXPECT_EQ(reader.read(&to, 1), sizeof(sent));
+    EXPECT_EQ(writer.write(&from, 1, 100), sizeof(sent));
+    EXPECT_EQ(reader.read(&to, 1, 100), sizeof(sent));
     EXPECT_STREQ(got, sent);
   }
+}
+
+TEST(Process, IsReadAsLongAsItShowsItsBadge) {
+  Nonce badge = random_nonce();
+  const std::string text = "what it knows";
+  const Process self{getpid(), reinterpret_cast<uintptr_t>(&badge), badge};
+  if (!self.shows_badge()) GTEST_SKIP() << "this kernel does not allow it";
+  std::string got(text.size(), ' ');
+  const iovec piece{got.data(), got.size()};
+  EXPECT_EQ(self.read(&piece, 1, reinterpret_cast<uintptr_t>(text.data())), static_cast<ssize_t>(text.size()));
+  EXPECT_EQ(got, text);
+  EXPECT_EQ(self.read(&piece, 1, 8), -1);  // there is nothing
+  badge = random_nonce();                  // as if another process had got its number
+  EXPECT_FALSE(self.shows_badge());
+  EXPECT_EQ(self.read(&piece, 1, reinterpret_cast<uintptr_t>(text.data())), -1);
+  EXPECT_EQ(errno, ESRCH);
+}
+
+// Two ends in this process, connected as two ranks would be.
+struct Ends {
+  Channel lower, upper;
+  Ends() {
+    int data[2], control[2];
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, data), 0);
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, control), 0);
+    std::vector<Link> links[2];
+    for (int rank : {0, 1}) {
+      links[rank].resize(2);
+      links[rank][1 - rank] = {Fd(data[rank]), Fd(control[rank])};
+    }
+    SharingOptions options{.hosts = {0, 0}, .names = {0, 1}, .deadline = Clock::now() + std::chrono::seconds(10)};
+    std::vector<SharedMemory> first, second;
+    std::thread other([&] { first = share_memory(links[0], options); });
+    SharingOptions upper_options = options;
+    upper_options.rank = 1;
+    second = share_memory(links[1], upper_options);
+    other.join();
+    lends = second[0].lending.lends;
+    lower = Channel(std::move(links[0][1]), std::move(first[1]), true);
+    upper = Channel(std::move(links[1][0]), std::move(second[0]), false);
+  }
+  bool lends = false;
+};
+
+constexpr size_t kLarge = size_t{1} << 20;
+
+TEST(Channel, WhatIsLentStaysUntilItWasFetched) {
+  Ends ends;
+  if (!ends.lends) GTEST_SKIP() << "this kernel does not allow it";
+  std::vector<char> sent(kLarge, 'a'), got(kLarge);
+  iovec from{sent.data(), sent.size()}, to{got.data(), got.size() / 2};
+  EXPECT_EQ(ends.lower.send(&from, 1, &from), static_cast<ssize_t>(kLarge));
+  EXPECT_FALSE(ends.lower.settled());
+  EXPECT_TRUE(ends.lower.sleeps(Wake::kSettled));
+  EXPECT_EQ(ends.upper.receive(&to, 1), static_cast<ssize_t>(kLarge / 2));
+  EXPECT_FALSE(ends.lower.settled());
+  to = {got.data() + kLarge / 2, kLarge};
+  EXPECT_EQ(ends.upper.receive(&to, 1), static_cast<ssize_t>(kLarge / 2));
+  EXPECT_TRUE(ends.lower.settled());
+  EXPECT_EQ(got, sent);
+  pollfd bell{ends.lower.data(), POLLIN, 0};
+  EXPECT_EQ(poll(&bell, 1, 1000), 1);
+  ends.lower.wake(true);
+  EXPECT_EQ(poll(&bell, 1, 0), 0);
+}
+
+// A rank that gives up may use its memory for something else: the other must not take that for what it was sent.
+TEST(Channel, WhatWasRenouncedIsNotBelieved) {
+  Ends ends;
+  if (!ends.lends) GTEST_SKIP() << "this kernel does not allow it";
+  std::vector<char> sent(kLarge, 'a'), got(kLarge);
+  iovec from{sent.data(), sent.size()}, to{got.data(), got.size()};
+  EXPECT_EQ(ends.lower.send(&from, 1, &from), static_cast<ssize_t>(kLarge));
+  ends.lower.renounce();
+  EXPECT_EQ(ends.upper.receive(&to, 1), -1);
+  EXPECT_EQ(errno, ECANCELED);
+}
+
+TEST(Channel, BytesThatWereSentOutliveTheSender) {
+  Ends ends;
+  char sent[] = "last words", got[sizeof(sent)] = {};
+  iovec from{sent, sizeof(sent)}, to{got, sizeof(got)};
+  EXPECT_TRUE(ends.upper.sleeps(Wake::kData));
+  EXPECT_EQ(ends.lower.send(&from, 1, nullptr), static_cast<ssize_t>(sizeof(sent)));
+  ends.lower = Channel();
+  ends.upper.wake(true);
+  ends.upper.wake(true);
+  EXPECT_TRUE(ends.upper.ended());
+  EXPECT_EQ(ends.upper.receive(&to, 1), static_cast<ssize_t>(sizeof(sent)));
+  EXPECT_STREQ(got, sent);
+  EXPECT_EQ(ends.upper.receive(&to, 1), 0);
+  EXPECT_EQ(ends.upper.send(&from, 1, nullptr), -1);
+  EXPECT_EQ(errno, EPIPE);
 }
 
 }  // namespace
