@@ -157,13 +157,16 @@ int predict_command(const std::vector<std::string>& args) {
   Progress progress({.steps = rows, .log_every = 0, .terminal = stderr_is_terminal() && !a.output.empty()});
   Predictions all;
   int64_t done = 0;
-  for (const ExamplesPtr& part : parts) {
-    predict_all(*predictor, data, part, a.batch, [&](std::span<const float> scores, std::span<const float> labels) {
-      for (size_t i = 0; i < scores.size(); ++i) writer.add(labels[i], scores[i]);
-      add_scores(all, scores, labels);
-      done += static_cast<int64_t>(scores.size());
-      progress.report(done, done);
-    });
+  const auto sink = [&](std::span<const float> scores, std::span<const float> labels) {
+    for (size_t i = 0; i < scores.size(); ++i) writer.add(labels[i], scores[i]);
+    add_scores(all, scores, labels);
+    done += static_cast<int64_t>(scores.size());
+    progress.report(done, done);
+  };
+  try {
+    for (const ExamplesPtr& part : parts) predict_all(*predictor, data, part, a.batch, sink);
+  } catch (const Error& e) {  // which counts the samples of one batch
+    fail(e.code(), "in the batch that begins at row ", done, ": ", e.what());
   }
   progress.finish();
   writer.finish();
