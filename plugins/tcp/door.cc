@@ -9,6 +9,7 @@ using asio::use_awaitable;
 using boost::system::error_code;
 
 constexpr std::chrono::milliseconds kPatience{5000};  // with one connection that has not proved itself
+constexpr Mac kRefusal{};                             // instead of a proof: nobody's is all zeros
 constexpr size_t kMaxInside = 256;                    // connections examined at once
 constexpr int kMaxLogged = 100;
 
@@ -120,8 +121,11 @@ Task<> Door::examine(std::shared_ptr<TcpSocket> socket, Endpoint from) {
     Mac its;
     co_await asio::async_read(*socket, asio::buffer(its), use_awaitable);
     const Address here = to_address(socket->local_endpoint());
-    if (!equal(its, proof(options_.token, Role::kCaller, hello, here, challenge)))
+    if (!equal(its, proof(options_.token, Role::kCaller, hello, here, challenge))) {
+      error_code ignored;
+      co_await asio::async_write(*socket, asio::buffer(kRefusal), asio::redirect_error(use_awaitable, ignored));
       throw Stranger{"it has another token"};
+    }
     const Mac mine = proof(options_.token, Role::kCalled, hello, here, challenge);
     co_await asio::async_write(*socket, asio::buffer(mine), use_awaitable);
   } catch (const Stranger& stranger) {
@@ -151,13 +155,12 @@ Task<> knock(TcpSocket& socket, std::string token, Hello hello) {
   const Mac mine = proof(token, Role::kCaller, hello, there, challenge);
   co_await asio::async_write(socket, asio::buffer(mine), use_awaitable);
   Mac its{};
-  error_code error;
-  co_await asio::async_read(socket, asio::buffer(its), asio::redirect_error(use_awaitable, error));
-  if (error == asio::error::eof) {  // a door that has no room resets the connection: that may change
+  // One that dies here, or whose door has no room, ends the connection without a word: that may change.
+  co_await asio::async_read(socket, asio::buffer(its), use_awaitable);
+  if (its == kRefusal) {
     sdk::fail(TSR_PERMISSION_DENIED, "tcp: rank ", hello.target, " refused rank ", hello.rank,
               ": is TESSERA_JOB_TOKEN the same on both?");
   }
-  if (error) throw boost::system::system_error(error);
   if (!equal(its, proof(token, Role::kCalled, hello, there, challenge))) {
     sdk::fail(TSR_PERMISSION_DENIED, "tcp: who answers for rank ", hello.target, " does not know this job's token");
   }

@@ -1,4 +1,7 @@
 // Who comes to the rendezvous, and who never does.
+#include <poll.h>
+
+#include <atomic>
 #include <chrono>
 
 #include "testing.h"
@@ -7,6 +10,7 @@ namespace tessera::tcp {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 Fd call_port(uint16_t port) {
   sockaddr_in address{};
@@ -102,7 +106,8 @@ TEST(Stranger, WithoutTheTokenGetsNoProofOfIt) {
     say(fd, std::string(32, 'm'));
     got = recv(fd.get(), answer.data(), answer.size(), MSG_WAITALL);
   });
-  EXPECT_LE(got, 0);
+  ASSERT_EQ(got, 32);  // a refusal, the same for all, and no proof
+  EXPECT_EQ(answer.substr(0, 32), std::string(32, '\0'));
   EXPECT_THAT(log, HasSubstr("it has another token"));
 }
 
@@ -117,6 +122,42 @@ TEST(Token, AWrongOneIsRefusedOnBothSides) {
   EXPECT_EQ(outcomes[0].code, TSR_DEADLINE_EXCEEDED);
   EXPECT_THAT(outcomes[0].text, HasSubstr("rank 1 of 2 never arrived within 1 s"));
   EXPECT_THAT(host.log(), HasSubstr("it has another token"));
+}
+
+// Answers like rank 0, and is gone before it has judged the caller's token.
+void die_in_handshakes(uint16_t port, const std::atomic<bool>& done) {
+  const Fd listener(socket(AF_INET, SOCK_STREAM, 0));
+  const int on = 1;
+  setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  sockaddr_in here{};
+  here.sin_family = AF_INET;
+  here.sin_port = htons(port);
+  here.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(bind(listener.get(), reinterpret_cast<const sockaddr*>(&here), sizeof(here)), 0);
+  ASSERT_EQ(listen(listener.get(), 16), 0);
+  while (!done) {
+    pollfd caller{listener.get(), POLLIN, 0};
+    if (poll(&caller, 1, 20) != 1) continue;
+    const Fd fd(accept(listener.get(), nullptr, nullptr));
+    std::string said(sizeof(Hello), '\0'), proof(32, '\0');
+    recv(fd.get(), said.data(), said.size(), MSG_WAITALL);
+    say(fd, std::string(16, 'n'));
+    recv(fd.get(), proof.data(), proof.size(), MSG_WAITALL);
+  }
+}
+
+TEST(Token, IsNotBlamedForARankThatDies) {
+  TestHost host;
+  const Where where{.world_size = 2, .timeout_s = 1};
+  std::atomic<bool> done{false};
+  std::thread rank_0([&] { die_in_handshakes(where.port, done); });
+  const auto outcomes = in_threads(where, [&](int rank) {
+    if (rank == 1) connect(host, where, rank);
+  });
+  done = true;
+  rank_0.join();
+  EXPECT_EQ(outcomes[1].code, TSR_DEADLINE_EXCEEDED) << outcomes[1].text;
+  EXPECT_THAT(outcomes[1].text, Not(HasSubstr("TOKEN")));
 }
 
 TEST(Token, IsNotNeededOnLoopback) {

@@ -79,6 +79,19 @@ TEST(CollectivePlan, NamesTheDifference) {
       AllOf(HasSubstr("rank 0 has table \"t0\""), HasSubstr("rank 1 has table \"t0\""), HasSubstr(" sequence, ")));
 }
 
+TEST(CollectivePlan, NamesADifferenceInHowToPlan) {
+  expect_everywhere(outcomes(30, [](int rank, PlannerModule&,
+                                    PlannerOptions& options) { options.kernel = rank == 0 ? "auto" : "cpu"; }),
+                    AllOf(HasSubstr("rank 0 has "), HasSubstr("kernel auto"), HasSubstr("kernel cpu")));
+  expect_everywhere(
+      outcomes(30, [](int rank, PlannerModule&, PlannerOptions& options) { options.time_limit_s = 20 + rank; }),
+      AllOf(HasSubstr("time limit 20 s"), HasSubstr("time limit 21 s")));
+  expect_everywhere(
+      outcomes(30, [](int rank, PlannerModule&,
+                      PlannerOptions& options) { options.storage_reservation.percentage = 0.25 + rank * 0.25; }),
+      AllOf(HasSubstr("storage reservation of kind 0, 0.25"), HasSubstr("0.5")));
+}
+
 TEST(CollectivePlan, WhyThereIsNoneIsKnownEverywhere) {
   expect_everywhere(outcomes(30,
                              [](int, PlannerModule&, PlannerOptions& options) {

@@ -161,6 +161,20 @@ TEST(TrafficAcrossHosts, IsPredictedWithinHostsThatHoldAllRows) {
   for (const std::string& text : out) EXPECT_EQ(text, "1 1 1");
 }
 
+TEST(TrafficExpected, BatchesThatDifferCountByTheirMean) {
+  const Runtime runtime;
+  const auto tables = tables_for({"table_wise", "column_wise"});
+  const auto plan = plan_for(runtime, tables, {"table_wise", "column_wise"});
+  const auto of = [&](double batch) {
+    return expected_traffic(runtime, tables, plan, {.world_size = kWorld, .local_world_size = kLocal, .batch = batch},
+                            0);
+  };
+  const auto few = of(50), mean = of(50.5), many = of(51);
+  EXPECT_GT(mean.rows.in_host + mean.gradients.in_host, few.rows.in_host + few.gradients.in_host);
+  EXPECT_DOUBLE_EQ(2 * mean.rows.in_host, few.rows.in_host + many.rows.in_host);
+  EXPECT_DOUBLE_EQ(2 * mean.gradients.in_host, few.gradients.in_host + many.gradients.in_host);
+}
+
 TEST(TrafficErrors, AWorldThatHostsDoNotDivideIsRefused) {
   const Runtime runtime;
   const auto tables = tables_for({"table_wise"});

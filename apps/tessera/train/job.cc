@@ -215,7 +215,7 @@ json TrainJob::traffic() {
   TrafficInput input;
   input.world_size = group_->world_size();
   input.local_world_size = group_->local_world_size();
-  input.batch = config_.data.batch / group_->world_size();
+  input.batch = static_cast<double>(config_.data.batch) / group_->world_size();
   for (size_t c = 0; c < ids_.size(); ++c) {
     const double bags = static_cast<double>(std::max<int64_t>(1, samples_));
     input.ids_per_bag[data_.columns[c].name] = ids.data<double>()[c] / bags;

@@ -55,7 +55,7 @@ HostBytes<double> expected_bytes(const Runtime& runtime, DlrmTrainer& trainer, c
   TrafficInput input;
   input.world_size = options.topology.world_size;
   input.local_world_size = options.topology.local_world_size;
-  input.batch = options.batch_size;
+  input.batch = static_cast<double>(options.batch_size);
   const auto& tables = trainer.embeddings().tables();
   for (const EmbeddingBagConfig& t : tables) {
     const auto known = options.constraints.find(t.name);

@@ -3,19 +3,10 @@
 #include <sstream>
 #include <vector>
 
+#include "config/fnv1a.h"
 #include "tessera/error.h"
 
 namespace tessera::cli {
-namespace {
-
-// FNV-1a.
-uint64_t digest(const std::string& text) {
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  return hash;
-}
-
-}  // namespace
 
 std::string common_job(const Config& config, const JobOptions& options) {
   Config common = config;
@@ -49,7 +40,7 @@ std::string first_difference(const std::string& job, const std::string& first_jo
 
 void check_same_job(const ProcessGroup& group, const Config& config, const JobOptions& options) {
   const std::string job = common_job(config, options);
-  const std::vector<std::string> digests = group.all_gather_text(cat(digest(job)), "job");
+  const std::vector<std::string> digests = group.all_gather_text(cat(fnv1a(job)), "job");
   bool same = true;
   for (const std::string& other : digests) same = same && other == digests[0];
   if (same) return;

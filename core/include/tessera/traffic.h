@@ -43,7 +43,7 @@ struct ExchangeBytes {
 struct TrafficInput {
   int world_size = 1;
   int local_world_size = 1;
-  int64_t batch = 0;
+  double batch = 0;                           // of each rank; the mean, where they differ
   std::map<std::string, double> ids_per_bag;  // by feature; 1 where absent
   bool is_weighted = false;
   bool sequence = false;  // EmbeddingCollection

@@ -4,15 +4,11 @@
 #include <cstdint>
 #include <string_view>
 
+#include "config/fnv1a.h"
+
 namespace tessera::data {
 
-inline constexpr uint64_t kFnvStart = 0xcbf29ce484222325u;
-
-// FNV-1a, 64 bits, over the bytes; `hash` continues an earlier part.
-constexpr uint64_t fnv1a(std::string_view text, uint64_t hash = kFnvStart) {
-  for (char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  return hash;
-}
+using tessera::fnv1a;
 
 // The finalizer of MurmurHash3 without its last step.
 constexpr uint64_t mix(uint64_t h) {

@@ -64,7 +64,9 @@ std::string describe(const std::vector<PlannerModule>& modules, const PlannerOpt
       cat("world size ", options.topology.world_size, ", ", options.topology.local_world_size, " per host, ",
           options.topology.compute_device, "\nbatch size ", options.batch_size, "\nsearch ",
           static_cast<int>(options.search), options.torchrec_limits ? " within TorchRec's limits" : "", "\ncost model ",
-          options.cost_model, '\n');
+          options.cost_model, ", estimates of kernel ", options.kernel, ", time limit ", options.time_limit_s,
+          " s\nstorage reservation of kind ", static_cast<int>(options.storage_reservation.kind), ", ",
+          options.storage_reservation.percentage, '\n');
   for (const PlannerModule& m : modules) {
     text += describe(m);
     for (const EmbeddingBagConfig& t : m.tables) {

@@ -5,6 +5,8 @@
 
 #include "tessera/process_group.h"
 
+#include "config/fnv1a.h"
+
 namespace tessera {
 namespace {
 
@@ -52,11 +54,7 @@ std::string first_host(const std::string& list) {
 }
 
 // Ranks that no one gave a port agree on one from the job's name, so that two jobs on a host do not meet.
-int port_from(const char* job) {
-  uint64_t h = 0xcbf29ce484222325u;
-  for (const char* c = job; *c; ++c) h = (h ^ static_cast<unsigned char>(*c)) * 0x100000001b3u;
-  return 20000 + static_cast<int>(h % 10000);
-}
+int port_from(const char* job) { return 20000 + static_cast<int>(fnv1a(job) % 10000); }
 
 // Slurm lists its hosts' ranks where they are not the same: "4,3". All ranks see the list.
 void check_even(const char* local_world) {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <numeric>
 
+#include "config/fnv1a.h"
 #include "tessera/quantized_table.h"
 
 #include "distributed/row_layout.h"
@@ -25,31 +26,24 @@ class Stopwatch {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-uint64_t hash_text(const std::string& text, uint64_t h) {  // FNV-1a
-  for (unsigned char c : text) h = (h ^ c) * 0x100000001b3u;
-  return h;
-}
-
 // Equal on two ranks exactly when they run the same tables under the same plan.
 uint64_t fingerprint(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan,
                      bool sequence, const ShardedModuleOptions& options, const ProcessGroup& group) {
-  uint64_t h =
-      hash_text(cat(group.world_size(), ' ', group.local_world_size(), ' ', sequence, ' ', options.is_weighted, ' ',
-                    options.seed, ' ', options.optimizer.name, ' ', options.optimizer.options, ' ',
-                    options.gradient_scale.value_or(-1), ' ', options.data_parallel_gradient_scale.value_or(-1)),
-                0xcbf29ce484222325u);
+  uint64_t h = fnv1a(cat(group.world_size(), ' ', group.local_world_size(), ' ', sequence, ' ', options.is_weighted,
+                         ' ', options.seed, ' ', options.optimizer.name, ' ', options.optimizer.options, ' ',
+                         options.gradient_scale.value_or(-1), ' ', options.data_parallel_gradient_scale.value_or(-1)));
   for (const EmbeddingBagConfig& t : tables) {
-    h = hash_text(cat(t.name, ' ', t.num_embeddings, ' ', t.embedding_dim, ' ', static_cast<int>(t.pooling), ' ',
-                      to_string(t.data_type), ' ', t.row_format ? sdk::to_string(*t.row_format) : "",
-                      t.remapping ? t.remapping->ids() : 0),
-                  h);
-    for (const std::string& feature : t.feature_names) h = hash_text(feature + ",", h);
+    h = fnv1a(cat(t.name, ' ', t.num_embeddings, ' ', t.embedding_dim, ' ', static_cast<int>(t.pooling), ' ',
+                  to_string(t.data_type), ' ', t.row_format ? sdk::to_string(*t.row_format) : "",
+                  t.remapping ? t.remapping->ids() : 0),
+              h);
+    for (const std::string& feature : t.feature_names) h = fnv1a(feature + ",", h);
     const ParameterSharding& p = plan.at(t.name);
-    h = hash_text(cat(static_cast<int>(p.combine), p.routed ? p.sharding_type : "", p.compute_kernel, t.optimizer.name,
-                      t.optimizer.options),
-                  h);
+    h = fnv1a(cat(static_cast<int>(p.combine), p.routed ? p.sharding_type : "", p.compute_kernel, t.optimizer.name,
+                  t.optimizer.options),
+              h);
     for (const ShardMetadata& s : p.shards)
-      h = hash_text(cat(s.row, ' ', s.rows, ' ', s.col, ' ', s.cols, ' ', s.rank, ';'), h);
+      h = fnv1a(cat(s.row, ' ', s.rows, ' ', s.col, ' ', s.cols, ' ', s.rank, ';'), h);
   }
   return h;
 }

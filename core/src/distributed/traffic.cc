@@ -60,26 +60,26 @@ class Expectation {
     const Stream& s = map_.streams()[stream];
     return static_cast<double>(s.rows) / static_cast<double>(tables_[map_.slots()[s.slot].table].num_embeddings);
   }
-  double ids(int stream) const { return static_cast<double>(input_.batch) * ids_per_bag(stream) * share(stream); }
+  double ids(int stream) const { return input_.batch * ids_per_bag(stream) * share(stream); }
   // Rows that stand for the ids of a share of the table: bags that have any, or ids.
   double rows(int stream, double share) const {
     if (input_.sequence) return ids(stream);
-    return static_cast<double>(input_.batch) * (1 - std::pow(1 - std::min(share, 1.0), ids_per_bag(stream)));
+    return input_.batch * (1 - std::pow(1 - std::min(share, 1.0), ids_per_bag(stream)));
   }
 
   double id_bytes(int owner) const {
     const HostGrid& hosts = map_.hosts();
     double values = 0;
-    int64_t words = 0;
+    double words = 0;
     for (int s = map_.stream_begin(owner); s < map_.stream_begin(owner + 1); ++s) {
       values += ids(s);
       words += 1 + input_.batch;
     }
     if (hosts.of(owner) != hosts.of(rank_) && hosts.local(owner) == hosts.local(rank_)) {
-      const auto streams = static_cast<int64_t>(map_.summed_streams(hosts.of(owner)).size());
-      words += streams * (1 + (input_.batch + 31) / 32);
+      const auto streams = static_cast<double>(map_.summed_streams(hosts.of(owner)).size());
+      words += streams * (1 + std::ceil(input_.batch / 32));
     }
-    const double bytes = values * (input_.is_weighted ? 12 : 8) + static_cast<double>(words) * 4;
+    const double bytes = values * (input_.is_weighted ? 12 : 8) + words * 4;
     return static_cast<double>(sizeof(PeerHeader)) + std::ceil(bytes / 8) * 8;
   }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "config/fnv1a.h"
 #include "inference/table_file.h"
 
 namespace tessera::inference {
@@ -27,13 +28,6 @@ std::string hex(uint64_t value, int digits) {
 uint32_t crc_of(const std::string& text) {
   return static_cast<uint32_t>(
       ::crc32(0, reinterpret_cast<const unsigned char*>(text.data()), static_cast<uInt>(text.size())));
-}
-
-// FNV-1a, 64 bits.
-uint64_t fingerprint(const std::string& text) {
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  return hash;
 }
 
 OrderedJson to_json(const StoredFile& f) {
@@ -178,7 +172,7 @@ Manifest Manifest::from_json(const std::string& text, const std::string& path) {
     if (j.at("crc32") != hex(crc_of(name + content), kSumDigits)) fail(Code::kDataLoss, "its checksum is another");
     Manifest m = manifest_from(j.at("content"), path);
     m.name = name;
-    m.version = hex(fingerprint(content), kVersionDigits);
+    m.version = hex(fnv1a(content), kVersionDigits);
     return m;
   } catch (const Error& e) {
     if (e.code() == Code::kUnimplemented) throw;

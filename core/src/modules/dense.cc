@@ -4,15 +4,15 @@
 #include <cmath>
 #include <numbers>
 
+#include "config/fnv1a.h"
+
 namespace tessera {
 namespace {
 
 // A stream of random numbers that depends on the seed and a name alone (splitmix64; Box-Muller for normals).
 class NamedRandom {
  public:
-  NamedRandom(uint64_t seed, const std::string& name) : state_(seed) {
-    for (unsigned char c : name) state_ = (state_ ^ c) * 0x100000001b3u;
-  }
+  NamedRandom(uint64_t seed, const std::string& name) : state_(fnv1a(name, seed)) {}
   double uniform() {  // in (0, 1]
     state_ += 0x9e3779b97f4a7c15u;
     uint64_t z = state_;

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "config/fnv1a.h"
+
 namespace tessera {
 namespace {
 
@@ -23,13 +25,6 @@ constexpr uint64_t mixed(uint64_t x) {
   return x ^ (x >> 31);
 }
 constexpr uint64_t kGolden = 0x9e3779b97f4a7c15u;  // 2^64 / golden ratio: the step between counters
-
-// FNV-1a.
-uint64_t hash_of(std::string_view text) {
-  uint64_t h = 0xcbf29ce484222325u;
-  for (unsigned char c : text) h = (h ^ c) * 0x100000001b3u;
-  return h;
-}
 
 void check_table(const EmbeddingBagConfig& t) {
   if (t.name.empty()) fail(Code::kInvalidArgument, "a table has no name");
@@ -130,7 +125,7 @@ void initial_values(const EmbeddingBagConfig& table, uint64_t seed, int64_t row,
                            : 1 / std::sqrt(static_cast<double>(std::max<int64_t>(table.num_embeddings, 1)));
   // 24 random bits k give (k + 1/2) / 2^23 in (-1, 1): symmetric, and exact in float32 before the one rounding.
   const auto scale = static_cast<float>(std::ldexp(range, -23));
-  const uint64_t table_key = mixed(mixed(seed + kGolden) ^ hash_of(table.name));
+  const uint64_t table_key = mixed(mixed(seed + kGolden) ^ fnv1a(table.name));
   for (int64_t i = 0; i < count; ++i) {
     const uint64_t row_key = mixed(table_key + kGolden * static_cast<uint64_t>(row + i + 1));
     float* const to = out + i * cols;

@@ -27,6 +27,11 @@ bool estimates_for(const Part& kernel, int32_t device_type) {
   return false;
 }
 
+bool trains(const Part& kernel) {
+  const tsr_kernel& api = kernel.api<tsr_kernel>();
+  return TSR_HAS(tsr_kernel, &api, backward);
+}
+
 PartPtr estimating_kernel(const Runtime& runtime, const std::string& wanted, int32_t device_type) {
   PartPtr best;
   for (const std::string& id : runtime.ids(TSR_KERNEL_KIND)) {
@@ -38,6 +43,7 @@ PartPtr estimating_kernel(const Runtime& runtime, const std::string& wanted, int
       continue;  // not usable here: the load report says why
     }
     if (!estimates_for(*kernel, device_type)) continue;
+    if (wanted == "auto" && !trains(*kernel)) continue;
     if (!best || kernel->raw()->component->priority > best->raw()->component->priority) best = kernel;
   }
   return best;

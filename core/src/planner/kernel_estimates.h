@@ -14,9 +14,9 @@ namespace tessera {
 
 class KernelEstimates {
  public:
-  // `kernel`: a plugin's id, or "auto" for the usable one of the highest priority. A kernel that cannot be opened here
-  // (no such device), or that has no estimate slot, is estimated from the machine's figures alone. `runtime` and
-  // `machine` outlive the object.
+  // `kernel`: a plugin's id, or "auto" for the usable one of the highest priority that trains. A kernel that cannot be
+  // opened here (no such device), or that has no estimate slot, is estimated from the machine's figures alone.
+  // `runtime` and `machine` outlive the object.
   KernelEstimates(const Runtime& runtime, const std::string& kernel, const Machine& machine);
 
   // Seconds, and bytes of rows and state. `work` needs no machine.

@@ -3,19 +3,23 @@
 
 #include "tessera/planner.h"
 
+#include "config/fnv1a.h"
+
 namespace tessera {
 
 namespace {
 
-// 64-bit FNV-1a; every text is closed by its length, so that neighbours cannot run together.
+// Every text is closed by its length, so that neighbours cannot run together.
 class Fingerprint {
  public:
   void add(std::string_view text) {
-    for (const char c : text) step(static_cast<unsigned char>(c));
+    state_ = fnv1a(text, state_);
     add(static_cast<int64_t>(text.size()));
   }
   void add(int64_t value) {
-    for (int shift = 0; shift < 64; shift += 8) step(static_cast<uint64_t>(value) >> shift & 0xff);
+    std::array<char, 8> bytes;  // the lowest first
+    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(static_cast<uint64_t>(value) >> 8 * i);
+    state_ = fnv1a({bytes.data(), bytes.size()}, state_);
   }
   std::string text() const {
     std::string out(16, '0');
@@ -25,8 +29,7 @@ class Fingerprint {
   }
 
  private:
-  void step(uint64_t byte) { state_ = (state_ ^ byte) * 0x100000001b3ULL; }
-  uint64_t state_ = 0xcbf29ce484222325ULL;
+  uint64_t state_ = fnv1a("");
 };
 
 bool is_collection(const PlannerModule& module) { return module.kind != PlannerModule::Kind::kDense; }
