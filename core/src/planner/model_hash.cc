@@ -108,6 +108,11 @@ std::string plan_mismatch(const ShardingPlan& plan, const std::vector<PlannerMod
   for (const auto& [path, tables] : plan.modules) {
     if (!known.contains(path)) out += cat("module \"", path, "\": the plan has it, the model has not\n");
   }
+  if (out.empty() && !plan.model_hash.empty() && plan.model_hash != model_hash(modules)) {
+    out =
+        "sizes are the same, but data types, features or the order of tables are not; plan again, or take "
+        "\"model_hash\" out of the plan to use it as it is\n";
+  }
   return out;
 }
 

@@ -103,6 +103,22 @@ TEST(Plan, MismatchWithAModelIsListed) {
   EXPECT_THAT(text, testing::Not(HasSubstr("hashed")));
 }
 
+TEST(Plan, WhatSizesDoNotShowIsSeenByTheHash) {
+  PlannerModule module;
+  module.path = "sparse";
+  module.tables = {{.name = "film", .num_embeddings = 10, .embedding_dim = 8}};
+  ShardingPlan plan;
+  plan.model_hash = model_hash({module});
+  plan.modules.emplace_back("sparse", EmbeddingModuleShardingPlan{});
+  plan.modules[0].second.add("film",
+                             {"table_wise", "fused", ParameterSharding::Combine::kConcat, false, {{10, 8, 0, 0, 0}}});
+  EXPECT_EQ(plan_mismatch(plan, {module}), "");
+  module.tables[0].data_type = DType::kFloat16;
+  EXPECT_THAT(plan_mismatch(plan, {module}), HasSubstr("data types, features or the order of tables"));
+  plan.model_hash.clear();
+  EXPECT_EQ(plan_mismatch(plan, {module}), "");
+}
+
 TEST(Plan, ModelHashSeesEveryField) {
   PlannerModule module;
   module.tables = {{.name = "a", .num_embeddings = 10, .embedding_dim = 4, .feature_names = {"x", "y"}}};
