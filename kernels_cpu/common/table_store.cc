@@ -6,6 +6,8 @@
 namespace tessera_cpu {
 namespace {
 
+int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
 sdk::Buffer zeros(sdk::Host host, int64_t bytes) {
   sdk::Buffer buffer(host, static_cast<uint64_t>(bytes));
   constexpr int64_t kPiece = 8 << 20;
@@ -66,27 +68,33 @@ void by_runs(int64_t rows, int64_t width, std::vector<float>& scratch, Body body
 
 }  // namespace
 
-TableStore::TableStore(sdk::Host host, TableSpec spec, Storage storage, const sdk::OptimizerRef& optimizer)
+TableStore::TableStore(TableSpec spec, Storage storage, const sdk::OptimizerRef& optimizer)
     : spec_(std::move(spec)), storage_(storage), row_bytes_(spec_.dim * bytes_of(storage)) {
-  if (spec_.rows > 0 && row_bytes_ > INT64_MAX / 16 / spec_.rows) {
+  const uint32_t n = optimizer.num_states();
+  for (uint32_t k = 0; k < n; ++k) {
+    const bool per_row = optimizer.state_kind(k) == TSR_STATE_PER_ROW;
+    states_.push_back({nullptr, 0, per_row ? 1 : spec_.dim, per_row});
+    (per_row ? per_row_bytes_ : element_bytes_) += states_.back().width * 4;
+  }
+  for (State& state : states_) state.stride = (state.per_row ? per_row_bytes_ : element_bytes_) / 4;
+  if (spec_.rows > 0 && row_bytes_ + element_bytes_ + per_row_bytes_ > INT64_MAX / 16 / spec_.rows) {
     sdk::fail(TSR_RESOURCE_EXHAUSTED, "table \"", spec_.name, "\": ", spec_.rows, " rows of ", spec_.dim,
               " columns are more than any memory holds");
   }
-  weights_ = zeros(host, spec_.rows * row_bytes_);
-  int64_t per_element = 0;
-  int64_t per_row = 0;
-  const uint32_t n = optimizer.num_states();
-  for (uint32_t k = 0; k < n; ++k) ++(optimizer.state_kind(k) == TSR_STATE_PER_ROW ? per_row : per_element);
-  elements_ = zeros(host, spec_.rows * per_element * spec_.dim * 4);
-  per_row_ = zeros(host, spec_.rows * per_row * 4);
-  int64_t element_at = 0;
-  int64_t row_at = 0;
-  for (uint32_t k = 0; k < n; ++k) {
-    if (optimizer.state_kind(k) == TSR_STATE_PER_ROW) {
-      states_.push_back({per_row_.data<float>() + row_at++, per_row, 1});
-    } else {
-      states_.push_back({elements_.data<float>() + element_at++ * spec_.dim, per_element * spec_.dim, spec_.dim});
-    }
+}
+
+int64_t TableStore::block_bytes() const {
+  return aligned(spec_.rows * row_bytes_) + aligned(spec_.rows * element_bytes_) + aligned(spec_.rows * per_row_bytes_);
+}
+
+void TableStore::place(char* block) {
+  weights_ = block;
+  auto* elements = reinterpret_cast<float*>(block + aligned(spec_.rows * row_bytes_));
+  float* per_row = elements + aligned(spec_.rows * element_bytes_) / 4;
+  for (State& state : states_) {
+    float*& next = state.per_row ? per_row : elements;
+    state.data = next;
+    next += state.width;
   }
 }
 
@@ -153,7 +161,7 @@ void TableStore::import_rows(const tsr_rows& rows) {
 void TableStore::save(const tsr_stream_io& io) const {
   const Header header = header_of(*this);
   write(io, &header, sizeof(header));
-  write(io, weights_.data<char>(), spec_.rows * row_bytes_);
+  write(io, weights_, spec_.rows * row_bytes_);
   std::vector<float> run;
   for (uint32_t k = 0; k < num_states(); ++k) {
     const int64_t width = states_[k].width;
@@ -181,7 +189,7 @@ void TableStore::load(const tsr_stream_io& io) {
               mine.dim, " columns, type ", mine.storage, " and ", mine.num_states,
               " states here: import its rows instead");
   }
-  read(io, weights_.data<char>(), spec_.rows * row_bytes_);
+  read(io, weights_, spec_.rows * row_bytes_);
   std::vector<float> run;
   for (uint32_t k = 0; k < num_states(); ++k) {
     const int64_t width = states_[k].width;
@@ -190,6 +198,25 @@ void TableStore::load(const tsr_stream_io& io) {
       for (int64_t i = 0; i < count; ++i) std::copy_n(run.data() + i * width, width, state(k, first + i));
     });
   }
+}
+
+sdk::Buffer make_tables(sdk::Host host, const Config& config, std::vector<TableStore>* tables) {
+  tables->clear();
+  int64_t bytes = 0;
+  for (const TableSpec& spec : config.tables) {
+    const TableStore& table = tables->emplace_back(spec, config.weights, config.optimizer);
+    if (table.block_bytes() > INT64_MAX - bytes) {
+      sdk::fail(TSR_RESOURCE_EXHAUSTED, "table \"", spec.name, "\" and those before it are more than any memory holds");
+    }
+    bytes += table.block_bytes();
+  }
+  sdk::Buffer block = zeros(host, std::max<int64_t>(bytes, 64));
+  char* at = block.data<char>();
+  for (TableStore& table : *tables) {
+    table.place(at);
+    at += table.block_bytes();
+  }
+  return block;
 }
 
 RowGradients::RowGradients(const TableStore& table, const DLTensor& r, const DLTensor& v)

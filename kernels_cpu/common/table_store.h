@@ -12,24 +12,25 @@ namespace tessera_cpu {
 // so that an update touches one run of memory for each kind.
 class TableStore {
  public:
-  // Everything 0.
-  TableStore(sdk::Host host, TableSpec spec, Storage storage, const sdk::OptimizerRef& optimizer);
+  // Without memory yet: make_tables gives it.
+  TableStore(TableSpec spec, Storage storage, const sdk::OptimizerRef& optimizer);
 
   const std::string& name() const { return spec_.name; }
   int64_t rows() const { return spec_.rows; }
   int64_t dim() const { return spec_.dim; }
   Storage storage() const { return storage_; }
   int64_t row_bytes() const { return row_bytes_; }
-  char* row(int64_t r) const { return weights_.data<char>() + r * row_bytes_; }
+  char* row(int64_t r) const { return weights_ + r * row_bytes_; }
   void read_row(int64_t r, float* out) const;
   void write_row(int64_t r, const float* values);
 
   uint32_t num_states() const { return static_cast<uint32_t>(states_.size()); }
   float* state(uint32_t k, int64_t r) const { return states_[k].data + r * states_[k].stride; }
   int64_t state_width(uint32_t k) const { return states_[k].width; }
+  int64_t state_stride(uint32_t k) const { return states_[k].stride; }
 
-  uint64_t weight_bytes() const { return weights_.bytes(); }
-  uint64_t state_bytes() const { return elements_.bytes() + per_row_.bytes(); }
+  uint64_t weight_bytes() const { return static_cast<uint64_t>(spec_.rows * row_bytes_); }
+  uint64_t state_bytes() const { return static_cast<uint64_t>(spec_.rows * (element_bytes_ + per_row_bytes_)); }
 
   // kernel/1's functions of these names.
   void export_rows(uint64_t& cursor, tsr_rows& rows) const;
@@ -38,21 +39,30 @@ class TableStore {
   void load(const tsr_stream_io& io);
 
  private:
+  friend sdk::Buffer make_tables(sdk::Host host, const Config& config, std::vector<TableStore>* tables);
+  int64_t block_bytes() const;
+  void place(char* block);  // of block_bytes(), aligned to 64, all 0
+
   struct State {
     float* data;     // of row 0
     int64_t stride;  // floats from row to row
     int64_t width;   // floats in a row: 1 or dim
+    bool per_row;
   };
   void check_rows(const tsr_rows& rows, int64_t count) const;
 
   TableSpec spec_;
   Storage storage_;
   int64_t row_bytes_;
-  sdk::Buffer weights_;
-  sdk::Buffer elements_;
-  sdk::Buffer per_row_;
+  int64_t element_bytes_ = 0;  // of a row's states per element
+  int64_t per_row_bytes_ = 0;  // and of those per row
+  char* weights_ = nullptr;
   std::vector<State> states_;
 };
+
+// The config's tables, everything 0, in one block of memory: huge pages serve small tables and states too. The tables
+// use the block and do not own it.
+sdk::Buffer make_tables(sdk::Host host, const Config& config, std::vector<TableStore>* tables);
 
 // The unique ascending rows and their gradients that apply() is given, checked against the table.
 struct RowGradients {

@@ -17,7 +17,7 @@ constexpr int64_t kEntriesPerRun = 4096;
 constexpr int64_t kRowsPerApply = 1024;
 
 // Backward prefetches the row, its state and the gradient.
-int64_t entries_ahead(int64_t row_bytes) { return std::clamp<int64_t>(8192 / row_bytes, 8, 24); }
+int64_t entries_ahead(int64_t row_bytes) { return std::clamp<int64_t>(8192 / row_bytes, 12, 64); }
 
 }  // namespace
 
@@ -25,12 +25,11 @@ CpuInstance::CpuInstance(sdk::Host host, const RowOps& ops, Config config)
     : host_(host),
       ops_(ops),
       config_(std::move(config)),
+      memory_(make_tables(host, config_, &tables_)),
       lookups_(config_.tables.size()),
       plan_(host),
       worker_scratch_(host) {
-  tables_.reserve(config_.tables.size());
   for (const TableSpec& t : config_.tables) {
-    tables_.emplace_back(host, t, config_.weights, config_.optimizer);
     worker_floats_ = std::max(worker_floats_, RowBlock::scratch_floats(t.dim));
   }
   worker_floats_ = (worker_floats_ + 15) / 16 * 16;  // whole cache lines

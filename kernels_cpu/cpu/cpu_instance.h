@@ -66,6 +66,7 @@ class CpuInstance : public sdk::KernelInstance {
   const RowOps& ops_;
   Config config_;
   std::vector<TableStore> tables_;
+  sdk::Buffer memory_;  // of tables_
   std::vector<uint64_t> lookups_;
   std::vector<std::unique_ptr<Context>> contexts_;  // all, and those not in use
   std::vector<Context*> idle_;

@@ -2,20 +2,37 @@
 
 namespace tessera_cpu {
 
+RowBlock::RowBlock(const TableStore& table, const sdk::OptimizerRef& optimizer, const tsr_update& update,
+                   const RowOps& ops, float* scratch)
+    : table_(table.row(0)),
+      row_bytes_(table.row_bytes()),
+      dim_(table.dim()),
+      storage_(table.storage()),
+      optimizer_(optimizer),
+      update_(update),
+      ops_(ops),
+      capacity_(rows_for(table.dim())),
+      num_states_(table.num_states()),
+      gradients_(scratch),
+      widened_(scratch + capacity_ * dim_) {
+  for (uint32_t k = 0; k < num_states_; ++k) {
+    state_of_[k] = {table.state(k, 0), table.state_stride(k), table.state_width(k) * 4};
+  }
+}
+
 void RowBlock::flush() {
   if (count_ == 0) return;
-  const bool narrow = table_.storage() != Storage::kFloat32;
+  const bool narrow = storage_ != Storage::kFloat32;
   float* weights[kMostRows];
-  float* states[sdk::OptimizerRef::kMaxStates * kMostRows];
   for (int64_t i = 0; i < count_; ++i) {
-    weights[i] = narrow ? widened_ + i * table_.dim() : reinterpret_cast<float*>(table_.row(rows_[i]));
-    if (narrow) ops_.widen(table_.storage(), table_.row(rows_[i]), table_.dim(), weights[i]);
-    for (uint32_t k = 0; k < table_.num_states(); ++k) states[k * count_ + i] = table_.state(k, rows_[i]);
+    weights[i] = narrow ? widened_ + i * dim_ : reinterpret_cast<float*>(rows_[i]);
+    if (narrow) ops_.widen(storage_, rows_[i], dim_, weights[i]);
   }
-  optimizer_.update_rows(update_, table_.dim(), count_, weights, grads_, states);
-  for (int64_t i = 0; narrow && i < count_; ++i) {
-    ops_.narrow(table_.storage(), weights[i], table_.dim(), table_.row(rows_[i]));
+  if (count_ < capacity_) {  // the optimizer takes states without gaps
+    for (uint32_t k = 1; k < num_states_; ++k) std::copy_n(states_ + k * capacity_, count_, states_ + k * count_);
   }
+  optimizer_.update_rows(update_, dim_, count_, weights, grads_, states_);
+  for (int64_t i = 0; narrow && i < count_; ++i) ops_.narrow(storage_, weights[i], dim_, rows_[i]);
   count_ = 0;
 }
 

@@ -16,52 +16,62 @@ class RowBlock {
   static int64_t scratch_floats(int64_t dim) { return 2 * rows_for(dim) * dim; }
 
   RowBlock(const TableStore& table, const sdk::OptimizerRef& optimizer, const tsr_update& update, const RowOps& ops,
-           float* scratch)
-      : table_(table),
-        optimizer_(optimizer),
-        update_(update),
-        ops_(ops),
-        capacity_(rows_for(table.dim())),
-        gradients_(scratch),
-        widened_(scratch + capacity_ * table.dim()) {}
+           float* scratch);
   RowBlock(const RowBlock&) = delete;
   RowBlock& operator=(const RowBlock&) = delete;
 
   // Room for the gradient of the row that is added next.
-  float* next_gradient() const { return gradients_ + count_ * table_.dim(); }
+  float* next_gradient() const { return gradients_ + count_ * dim_; }
   // `gradient` stays where it is until flush().
-  void add(int64_t row, const float* gradient) {
-    rows_[count_] = row;
+  [[gnu::always_inline]] void add(int64_t row, const float* gradient) {
+    rows_[count_] = table_ + row * row_bytes_;
     grads_[count_] = gradient;
+    for (uint32_t k = 0; k < num_states_; ++k) states_[k * capacity_ + count_] = state(k, row);
     if (++count_ == capacity_) flush();
   }
   // Prefetches a row that will be added soon, and its state. Inlined by force: to GCC 12 a function that does nothing
   // but prefetch has no effect, and it drops calls of it.
   [[gnu::always_inline]] void prefetch(int64_t row) const {
-    prefetch_lines(table_.row(row), table_.row_bytes());
-    for (uint32_t k = 0; k < table_.num_states(); ++k) {
-      prefetch_lines(reinterpret_cast<const char*>(table_.state(k, row)), table_.state_width(k) * 4);
+    prefetch_lines(table_ + row * row_bytes_, row_bytes_);
+    for (uint32_t k = 0; k < num_states_; ++k) {
+      prefetch_lines(reinterpret_cast<const char*>(state(k, row)), state_of_[k].bytes);
     }
   }
   // Updates the rows added since the last flush.
   void flush();
 
  private:
+  static constexpr int64_t kMostStates = sdk::OptimizerRef::kMaxStates;
+  struct State {
+    float* first;    // of row 0
+    int64_t stride;  // floats from row to row
+    int64_t bytes;   // of a row
+  };
+
   [[gnu::always_inline]] static void prefetch_lines(const char* memory, int64_t bytes) {
     for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(memory + at, 1, 3);
   }
   static int64_t rows_for(int64_t dim) { return std::clamp<int64_t>(4096 / dim, 1, kMostRows); }
+  [[gnu::always_inline]] float* state(uint32_t k, int64_t row) const {
+    return state_of_[k].first + row * state_of_[k].stride;
+  }
 
-  const TableStore& table_;
+  char* const table_;  // row 0
+  const int64_t row_bytes_;
+  const int64_t dim_;
+  const Storage storage_;
   const sdk::OptimizerRef& optimizer_;
   const tsr_update& update_;
   const RowOps& ops_;
   const int64_t capacity_;
+  const uint32_t num_states_;
   float* const gradients_;
   float* const widened_;  // where rows are not float32
+  State state_of_[kMostStates];
   int64_t count_ = 0;
-  int64_t rows_[kMostRows];
+  char* rows_[kMostRows];
   const float* grads_[kMostRows];
+  float* states_[kMostStates * kMostRows];  // state k of row i at k * capacity_ + i
 };
 
 }  // namespace tessera_cpu

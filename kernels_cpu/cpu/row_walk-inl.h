@@ -27,25 +27,38 @@ class Walker {
   static constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(FloatTag()));
 
  public:
-  explicit HWY_INLINE Walker(const Walk& walk) : walk_(walk), entries_(entries_of(walk)) {}
+  explicit HWY_INLINE Walker(const Walk& walk)
+      : walk_(walk),
+        entries_(entries_of(walk)),
+        count_(walk.count),
+        slots_(walk.slots),
+        gradient_(walk.gradient),
+        slot_bytes_(walk.slot_bytes),
+        gradient_bytes_(walk.dim * static_cast<int64_t>(sizeof(Element))),
+        plain_factor_(walk.max_gradient == 0 ? walk.grad_scale : 1) {}
 
-  void run() {
-    for (int64_t i = 0; i < std::min(walk_.ahead, walk_.count); ++i) prefetch(i);
+  HWY_INLINE void run() {
+    RowBlock* const block = walk_.block;
+    const int64_t ahead = walk_.ahead;
+    for (int64_t i = 0; i < std::min(ahead, count_); ++i) prefetch(i, block);
     int64_t rows_out = 0;
-    for (int64_t begin = 0; begin < walk_.count;) {
+    for (int64_t begin = 0; begin < count_;) {
       const uint32_t row = entries_[begin].row;
       int64_t end = begin;
-      for (; end < walk_.count && entries_[end].row == row; ++end) prefetch(end + walk_.ahead);
+      do {
+        if (HWY_LIKELY(end + ahead < count_)) prefetch(end + ahead, block);
+        ++end;
+      } while (end < count_ && entries_[end].row == row);
       if (kSource == Source::kFull && walk_.grad_weights != nullptr) weight_gradients(begin, end);
-      if (walk_.block != nullptr) {
-        walk_.block->add(row, gradient(begin, end, walk_.block->next_gradient()));
+      if (block != nullptr) {
+        block->add(row, gradient(begin, end, block));
       } else {
         sum(begin, end, walk_.out_values + rows_out * walk_.dim);
         walk_.out_rows[rows_out++] = row;
       }
       begin = end;
     }
-    if (walk_.block != nullptr) walk_.block->flush();
+    if (block != nullptr) block->flush();
   }
 
  private:
@@ -58,20 +71,19 @@ class Walker {
   }
 
   HWY_INLINE const char* address(const Entry& e) const {
-    if constexpr (kSource == Source::kFormula) return walk_.gradient + static_cast<int64_t>(e.slot) * walk_.slot_bytes;
-    return walk_.slots[e.slot].gradient;
+    if constexpr (kSource == Source::kFormula) return gradient_ + static_cast<int64_t>(e.slot) * slot_bytes_;
+    return slots_[e.slot].gradient;
   }
   // What an entry's gradient is multiplied with, its own weight aside.
   HWY_INLINE float scale(const Entry& e) const {
     if constexpr (kSource == Source::kFormula) return 1;
-    return walk_.slots[e.slot].scale;
+    return slots_[e.slot].scale;
   }
 
-  HWY_INLINE void prefetch(int64_t i) const {
-    if (i >= walk_.count) return;
+  HWY_INLINE void prefetch(int64_t i, const RowBlock* block) const {
     const Entry& e = entries_[i];
-    prefetch_row<0, 3>(address(e), walk_.dim * static_cast<int64_t>(sizeof(Element)));
-    if (walk_.block != nullptr) walk_.block->prefetch(e.row);
+    prefetch_row<0, 3>(address(e), gradient_bytes_);
+    if (block != nullptr) block->prefetch(e.row);
   }
 
   // A vector of an entry's gradient, after grad_scale and the clamp, before the entry's scale and weight. NaN stays
@@ -84,9 +96,7 @@ class Walker {
     return hn::IfThenElse(hn::IsNaN(g), g, bounded);
   }
   // The factor that goes with clamped().
-  HWY_INLINE float factor(const Entry& e) const {
-    return walk_.max_gradient == 0 ? scale(e) * walk_.grad_scale : scale(e);
-  }
+  HWY_INLINE float factor(const Entry& e) const { return scale(e) * plain_factor_; }
 
   // MAX: only the columns that the entry won.
   HWY_INLINE FloatVector won(const Entry& e, int64_t col, int64_t n, FloatVector g) const {
@@ -132,13 +142,15 @@ class Walker {
     if (col < dim) sum_columns<1, true>(begin, end, col, dim - col, out);
   }
 
-  // The sum, in `room`, or where it lies already.
-  HWY_INLINE const float* gradient(int64_t begin, int64_t end, float* room) const {
+  // The sum, in the block's room for it, or where it lies already.
+  HWY_INLINE const float* gradient(int64_t begin, int64_t end, const RowBlock* block) const {
     if constexpr (std::is_same_v<G, Float> && kSource != Source::kFull) {
       const Entry& e = entries_[begin];
-      if (end - begin == 1 && walk_.max_gradient == 0 && factor(e) == 1)
+      if (HWY_LIKELY(end - begin == 1 && walk_.max_gradient == 0 && factor(e) == 1)) {
         return reinterpret_cast<const float*>(address(e));
+      }
     }
+    float* const room = block->next_gradient();
     sum(begin, end, room);
     return room;
   }
@@ -178,7 +190,14 @@ class Walker {
   }
 
   const Walk& walk_;
+  // Of the walk, in registers: memory that is written in between cannot change them.
   const Entry* const entries_;
+  const int64_t count_;
+  const Slot* const slots_;
+  const char* const gradient_;
+  const int64_t slot_bytes_;
+  const int64_t gradient_bytes_;
+  const float plain_factor_;  // what scale() is multiplied with
 };
 
 template <class G>

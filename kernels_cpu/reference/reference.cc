@@ -67,11 +67,10 @@ void for_each_entry(const Batch& batch, const tsr_lookup_feature& f, Body body) 
 
 class ReferenceInstance : public sdk::KernelInstance {
  public:
-  ReferenceInstance(sdk::Host host, Config config) : config_(std::move(config)), lookups_(config_.tables.size()) {
-    for (const tessera_cpu::TableSpec& t : config_.tables) {
-      tables_.emplace_back(host, t, config_.weights, config_.optimizer);
-    }
-  }
+  ReferenceInstance(sdk::Host host, Config config)
+      : config_(std::move(config)),
+        memory_(tessera_cpu::make_tables(host, config_, &tables_)),
+        lookups_(config_.tables.size()) {}
 
   void forward(const tsr_lookup& lookup, const DLTensor& output, tsr_stream, tsr_context** context) override {
     const Batch batch(lookup, config_, output);
@@ -260,6 +259,7 @@ class ReferenceInstance : public sdk::KernelInstance {
 
   Config config_;
   std::vector<TableStore> tables_;
+  sdk::Buffer memory_;  // of tables_
   std::vector<uint64_t> lookups_;
 };
 
