@@ -117,6 +117,20 @@ TEST(BenchLookup, PassesSideBySideARoundPerLine) {
   EXPECT_EQ(std::count(result.text.begin(), result.text.end(), '\n'), 6) << result.text;
 }
 
+TEST(BenchLookup, TablesOfHalfPrecisionTrainToo) {
+  for (const char* dtype : {"fp16", "bf16"}) {
+    auto lines = lines_of(std::string(kTinyLookup) + "--pass forward,train,limit --kernel cpu --dtype " + dtype);
+    ASSERT_EQ(lines.size(), 3u) << dtype;
+    for (json& line : lines) {
+      EXPECT_EQ(line.at("dtype"), dtype);
+      line["dtype"] = "fp32";
+    }
+    expect_lookup(lines[0], "cpu", "forward");
+    expect_lookup(lines[1], "cpu", "train");
+    expect_lookup(lines[2], "limit", "limit");
+  }
+}
+
 TEST(BenchLookup, QuantizedTablesAndTheLimitOfTheirRows) {
   for (const auto& [dtype, dim] : {std::pair("int8", 10), {"int4", 64}, {"int2", 40}, {"fp8", 7}}) {
     auto lines =

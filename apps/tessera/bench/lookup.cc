@@ -20,7 +20,8 @@ constexpr double kSampleUs = 1000;    // least time that is measured at once
 constexpr int kMaxCalls = 1 << 16;    // in that time
 constexpr size_t kWaysKept = 3;       // of a subject that can be done in many ways
 constexpr double kMemoryShare = 0.8;  // of what is available
-constexpr const char* kFloats = "fp32";
+constexpr std::pair<const char*, DType> kFloats[] = {
+    {"fp32", DType::kFloat32}, {"fp16", DType::kFloat16}, {"bf16", DType::kBFloat16}};
 
 struct LookupBench {
   CommonOptions common;
@@ -85,15 +86,24 @@ void check_positive(const LookupShape& s) {
   }
 }
 
-std::optional<RowFormat> format_from(const std::string& dtype, int64_t dim) {
-  if (dtype == kFloats) return std::nullopt;
+void read_dtype(const std::string& dtype, LookupShape* shape) {
+  for (const auto& [name, weights] : kFloats) {
+    if (dtype != name) continue;
+    shape->weights = weights;
+    return;
+  }
   for (RowFormat format : {RowFormat::kInt8, RowFormat::kInt4, RowFormat::kInt2, RowFormat::kFloat8}) {
     const sdk::RowFormatInfo& info = sdk::info_of(format);
     if (dtype != info.name) continue;
-    if (dim % info.dim_multiple == 0) return format;
-    throw UsageError(cat("--dim ", dim, " cannot be quantized to ", dtype, ": take a multiple of ", info.dim_multiple));
+    if (shape->dim % info.dim_multiple == 0) {
+      shape->format = format;
+      return;
+    }
+    throw UsageError(
+        cat("--dim ", shape->dim, " cannot be quantized to ", dtype, ": take a multiple of ", info.dim_multiple));
   }
-  throw UsageError(cat("--dtype \"", dtype, "\" is not measured: fp32, int8, int4, int2 and fp8 tables are"));
+  throw UsageError(
+      cat("--dtype \"", dtype, "\" is not measured: fp32, fp16, bf16, int8, int4, int2 and fp8 tables are"));
 }
 
 // False: help was printed.
@@ -118,13 +128,14 @@ bool parse_lookup(const std::vector<std::string>& args, LookupBench* b) {
   add("pooling", po::value(&b->shape.pooling)->default_value(b->shape.pooling), "ids per bag");
   add("index-dist", po::value(&b->shape.index_dist)->default_value(b->shape.index_dist),
       "uniform, or zipf:A with frequent rows scattered over the table");
-  add("dtype", po::value(&dtype)->default_value(kFloats),
-      "of the tables: fp32; for forward and limit also int8, int4, int2 and fp8, by kernels that serve \"quant\"");
+  add("dtype", po::value(&dtype)->default_value("fp32"),
+      "of the tables: fp32, fp16 or bf16; for forward and limit also int8, int4, int2 and fp8, by kernels that serve "
+      "\"quant\"");
   add("batches", po::value(&b->shape.batches)->default_value(b->shape.batches), "different batches, in rotation");
   if (!parse(options, args, &b->common)) return false;
   check_positive(b->shape);
   b->shape.alpha();  // refuses --index-dist
-  b->shape.format = format_from(dtype, b->shape.dim);
+  read_dtype(dtype, &b->shape);
   if (b->optimizer.name.empty()) throw UsageError("--optimizer is empty: name a fused optimizer");
   b->kernels = text_list("--kernel", kernels);
   for (const std::string& pass : text_list("--pass", passes)) b->passes.push_back(lookup_pass_from(pass));

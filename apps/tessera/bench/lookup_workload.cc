@@ -9,6 +9,7 @@
 #include "bench/bench.h"
 #include "data/index_distribution.h"
 #include "tessera/embedding_configs.h"
+#include "tessera/sdk/half.h"
 
 namespace tessera::cli {
 namespace {
@@ -39,6 +40,15 @@ double LookupShape::alpha() const {
 
 double LookupShape::table_bytes() const {
   return static_cast<double>(tables) * static_cast<double>(rows) * static_cast<double>(row_bytes());
+}
+
+const char* LookupShape::dtype() const {
+  if (format) return sdk::to_string(*format);
+  return weights == DType::kFloat32 ? "fp32" : weights == DType::kFloat16 ? "fp16" : "bf16";
+}
+
+double LookupShape::rounding() const {
+  return weights == DType::kFloat32 ? 0x1p-24 : weights == DType::kFloat16 ? 0x1p-11 : 0x1p-8;
 }
 
 LookupBatch::LookupBatch(const LookupShape& shape, Tensor ids)
@@ -93,6 +103,7 @@ double distinct_rows(const LookupShape& shape, const LookupBatches& batches) {
 
 LookupOptions lookup_options(const LookupShape& shape, const std::vector<int64_t>& rows) {
   LookupOptions options;
+  options.weight_dtype = shape.weights;
   for (size_t t = 0; t < rows.size(); ++t) options.tables.push_back({cat("t", t), rows[t], shape.dim});
   return options;
 }
@@ -108,6 +119,10 @@ void start_rows(const LookupShape& shape, int64_t t, int64_t first, int64_t coun
 
 void stored_rows(const LookupShape& shape, int64_t t, int64_t first, int64_t count, float* out) {
   start_rows(shape, t, first, count, out);
+  for (int64_t i = 0; i < count * shape.dim && shape.weights != DType::kFloat32; ++i) {
+    out[i] = shape.weights == DType::kFloat16 ? sdk::half_to_float(sdk::float_to_half(out[i]))
+                                              : sdk::bfloat16_to_float(sdk::float_to_bfloat16(out[i]));
+  }
   if (!shape.format) return;
   std::vector<char> stored(static_cast<size_t>(shape.row_bytes()));
   for (int64_t i = 0; i < count; ++i) {

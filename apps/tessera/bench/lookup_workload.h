@@ -21,13 +21,15 @@ struct LookupShape {
   int64_t pooling = 20;  // ids of each bag
   int batches = 16;
   std::string index_dist = "uniform";  // or "zipf:A"
-  std::optional<RowFormat> format;     // of quantized tables; none: fp32
+  DType weights = DType::kFloat32;     // of tables that train; float16 or bfloat16 too
+  std::optional<RowFormat> format;     // of quantized tables, instead
 
   double alpha() const;  // A; 0 for uniform. UsageError for any other text
   int64_t bags() const { return tables * batch; }
   int64_t lookups() const { return bags() * pooling; }  // of a batch
-  int64_t row_bytes() const { return sdk::row_bytes(format.value_or(RowFormat::kFloat32), dim); }
-  const char* dtype() const { return sdk::to_string(format.value_or(RowFormat::kFloat32)); }
+  int64_t row_bytes() const { return format ? sdk::row_bytes(*format, dim) : dim * size_of(weights); }
+  const char* dtype() const;   // "fp32", "fp16", "bf16", or the format's name
+  double rounding() const;     // the largest relative error of storing a number in a table that trains
   double table_bytes() const;  // of all tables; a double, for any number of them
 };
 
@@ -64,7 +66,7 @@ LookupOptions lookup_options(const LookupShape& shape, const std::vector<int64_t
 // The rows [first, first + count) that table t starts with, in [-1, 1), as float32 [count, dim].
 void start_rows(const LookupShape& shape, int64_t t, int64_t first, int64_t count, float* out);
 
-// The same as they are once they were stored: decoded from shape.format.
+// The same as they are once they were stored.
 void stored_rows(const LookupShape& shape, int64_t t, int64_t first, int64_t count, float* out);
 
 // The gradient of the output, float32 [batch, tables * dim]: positive, so that sums of it cannot cancel.
