@@ -197,9 +197,10 @@ struct Findings {
   Stepped arrived, on_its_way;
 };
 
-Findings findings(const char* plugin, const char* id, DLDevice device) {
+Findings findings(const char* plugin, const char* id, DLDevice device, bool guard) {
   simt::Config config;
   config.delay = std::chrono::milliseconds(20);
+  config.guard = guard;
   simt::configure(config);
   TestHost host;
   Options options;
@@ -221,7 +222,7 @@ Findings findings(const char* plugin, const char* id, DLDevice device) {
 
 #if defined(TESSERA_GPU_PLUGIN)
 TEST(FakeDevice, TheGpuKernelsFollowTheirStream) {
-  const Findings found = findings(TESSERA_GPU_PLUGIN, "simt", {kDLExtDev, 0});
+  const Findings found = findings(TESSERA_GPU_PLUGIN, "simt", {kDLExtDev, 0}, simt::kGuard);
   EXPECT_EQ(found.arrived.finding, "");
   EXPECT_EQ(found.on_its_way.finding, "");
   EXPECT_EQ(found.on_its_way.waits, 0u) << "forward and backward only enqueue";
@@ -233,7 +234,7 @@ TEST(FakeDevice, AKernelThatDoesNotFollowItsStreamIsFound) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a data race, to ThreadSanitizer";
 #endif
-  const Findings found = findings(TESSERA_KERNEL_REFERENCE, "reference", {kDLCPU, 0});
+  const Findings found = findings(TESSERA_KERNEL_REFERENCE, "reference", {kDLCPU, 0}, false);
   EXPECT_EQ(found.arrived.finding, "");
   EXPECT_EQ(found.on_its_way.finding, "output differ");
 }

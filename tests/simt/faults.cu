@@ -121,6 +121,13 @@ int overrun() {
   return 0;
 }
 
+int host_access() {
+  gpu::Stream stream = gpu::stream_create();
+  float* values = filled(64, stream);
+  gpu::stream_synchronize(stream);
+  return verdict(values[3], 1);
+}
+
 int run(const std::string& name) {
   if (name == "none") return in_a_block(Fault::kNone) + unordered(true);
   if (name == "missing_barrier") return in_a_block(Fault::kMissingBarrier);
@@ -132,6 +139,7 @@ int run(const std::string& name) {
   if (name == "before_allocation") return before_allocation();
   if (name == "after_free") return after_free();
   if (name == "overrun") return overrun();
+  if (name == "host_access") return host_access();
   std::fprintf(stderr, "there is no fault \"%s\"\n", name.c_str());
   return 2;
 }

@@ -67,6 +67,28 @@ bool Allocation::make_unusable() {
   return intact;
 }
 
+void Allocation::open() const {
+  if (life_ == Life::kUsable) ::mprotect(begin_, mapped_, PROT_READ | PROT_WRITE);
+}
+
+void Allocation::close() const {
+  if (life_ == Life::kUsable) ::mprotect(begin_, mapped_, PROT_NONE);
+}
+
+void Memory::begin_work(bool guarded) {
+  if (!guarded) return;
+  std::lock_guard lock(mutex_);
+  if (working_++ > 0) return;
+  for (const auto& [begin, allocation] : present_) allocation->open();
+}
+
+void Memory::end_work(bool guarded) {
+  if (!guarded) return;
+  std::lock_guard lock(mutex_);
+  if (--working_ > 0) return;
+  for (const auto& [begin, allocation] : present_) allocation->close();
+}
+
 void Memory::explain_faults() {
 #if !defined(SIMT_ASAN)
   explained = this;
@@ -85,11 +107,11 @@ const char* Memory::explain(const void* address) const {
   for (const auto& gone : retired_) {
     if (holds(*gone)) return "simt: device memory was touched after its free was reached in its stream\n";
   }
-  auto after = live_.upper_bound(at);
-  if (after == live_.begin()) return nullptr;
+  auto after = present_.upper_bound(at);
+  if (after == present_.begin()) return nullptr;
   const Allocation& a = *std::prev(after)->second;
   if (!holds(a)) return "simt: memory was touched behind the end of a device allocation\n";
-  if (a.life() != Allocation::Life::kReserved) return nullptr;
+  if (a.life() == Allocation::Life::kUsable) return "simt: the host touched device memory\n";
   return "simt: device memory was touched before its allocation was reached in its stream\n";
 }
 
@@ -100,6 +122,7 @@ std::shared_ptr<Allocation> Memory::allocate(size_t bytes, int device, size_t li
   made->device = device;
   used_[device] += bytes;
   live_[made->begin()] = made;
+  present_[made->begin()] = made;
   return made;
 }
 
@@ -115,6 +138,7 @@ std::shared_ptr<Allocation> Memory::release(void* memory) {
 
 void Memory::retire(std::shared_ptr<Allocation> gone) {
   std::lock_guard lock(mutex_);
+  present_.erase(gone->begin());
   retired_.push_back(std::move(gone));
   if (retired_.size() > kRetired) retired_.pop_front();
 }

@@ -25,6 +25,8 @@ class Allocation {
   Life life() const { return life_; }
   void make_usable();    // filled with 0xA5
   bool make_unusable();  // false: bytes behind its end have been written
+  void open() const;     // to every thread of the process, while it is usable
+  void close() const;
   int device = 0;
 
  private:
@@ -43,6 +45,10 @@ class Memory {
 
   enum class Place { kPageable, kPinned, kDevice };
 
+  // Around the device's work. Outside of it, where `guarded`, no thread can touch device memory: the host cannot.
+  void begin_work(bool guarded);
+  void end_work(bool guarded);
+
   std::shared_ptr<Allocation> allocate(size_t bytes, int device, size_t limit);  // NULL: beyond the limit
   std::shared_ptr<Allocation> release(void* memory);                             // NULL: not the begin of a live one
   void retire(std::shared_ptr<Allocation> gone);  // its addresses are not used again soon
@@ -59,7 +65,9 @@ class Memory {
 
  private:
   mutable std::mutex mutex_;
-  std::map<const char*, std::shared_ptr<Allocation>> live_;
+  int working_ = 0;
+  std::map<const char*, std::shared_ptr<Allocation>> live_;     // by the host's calls
+  std::map<const char*, std::shared_ptr<Allocation>> present_;  // until their free is reached in its stream
   std::map<const char*, size_t> pinned_;
   std::map<int, size_t> used_;
   std::deque<std::shared_ptr<Allocation>> retired_;

@@ -81,6 +81,9 @@ void stick(std::string sentence) {
   process().failed = true;
 }
 
+void begin_work() { process().memory.begin_work(process().config.guard); }
+void end_work() { process().memory.end_work(process().config.guard); }
+
 bool stuck() { return process().failed; }
 
 const Config& config() { return process().config; }

@@ -8,6 +8,8 @@
 //   * Memory of simtMallocAsync cannot be touched before its allocation is reached in its stream (a segmentation
 //     fault), begins filled with 0xA5, and cannot be touched after its free was reached. Bytes behind its end are
 //     watched: AddressSanitizer reports the write, without it the free fails.
+//   * The host cannot touch device memory while no work is under way (Config::guard): a segmentation fault, as on a
+//     machine with a GPU.
 //   * Host memory that is not simtHostAlloc's is copied from, or to, before the call returns; pinned memory is not.
 //   * A kernel that cannot go on (threads wait at a barrier that others never reach), or that wrote behind an
 //     allocation: all later work is skipped and every later call fails with simtErrorLaunchFailure, as in CUDA;
@@ -97,6 +99,13 @@ simtError_t simtGraphExecDestroy(simtGraphExec_t graph);
 
 namespace simt {
 
+// ThreadSanitizer sees more without: guarding puts the streams' work in an order.
+#if defined(__SANITIZE_THREAD__) || defined(SIMT_TSAN)
+inline constexpr bool kGuard = false;
+#else
+inline constexpr bool kGuard = true;
+#endif
+
 struct Config {
   int devices = 1;                        // 0: as a machine without one
   int warp_size = 32;                     // 32 or 64
@@ -104,9 +113,11 @@ struct Config {
   std::chrono::microseconds delay{200};   // between a call and the start of its work
   uint64_t seed = 1;                      // of the order in which a block's threads start; 0: by their index
   size_t memory_bytes = size_t{4} << 30;  // of a device
+  bool guard = kGuard;                    // the host cannot touch device memory while no work is under way
 };
 
-// The start values are above, or as TESSERA_SIMT says: "warp=64,workers=3,delay_us=500,seed=7,devices=2,memory_mb=64".
+// The start values are above, or as TESSERA_SIMT says: "warp=64,workers=3,delay_us=500,seed=7,devices=2,memory_mb=64,
+// guard=0".
 const Config& config();
 // While no work is under way.
 void configure(const Config& config);

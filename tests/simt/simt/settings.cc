@@ -9,9 +9,10 @@ namespace simt {
 namespace {
 
 [[noreturn]] void refuse(std::string_view item) {
-  std::fprintf(stderr,
-               "TESSERA_SIMT: \"%.*s\" is not warp=32|64, workers=N, delay_us=N, seed=N, devices=N or memory_mb=N\n",
-               static_cast<int>(item.size()), item.data());
+  std::fprintf(
+      stderr,
+      "TESSERA_SIMT: \"%.*s\" is not warp=32|64, workers=N, delay_us=N, seed=N, devices=N, memory_mb=N or guard=0|1\n",
+      static_cast<int>(item.size()), item.data());
   std::exit(2);
 }
 
@@ -34,6 +35,8 @@ void apply(std::string_view item, Config& config) {
     config.devices = static_cast<int>(value);
   } else if (key == "memory_mb") {
     config.memory_bytes = static_cast<size_t>(value) << 20;
+  } else if (key == "guard" && value <= 1) {
+    config.guard = value == 1;
   } else {
     refuse(item);
   }

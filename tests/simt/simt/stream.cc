@@ -112,7 +112,7 @@ Stream::~Stream() {
 void Stream::add(Task work, bool always) {
   if (kind_ == Kind::kImmediate) {
     std::lock_guard lock(running_);
-    if (always || !stuck()) work(launcher_);
+    if (always || !stuck()) run_one(work);
     return;
   }
   std::lock_guard lock(mutex_);
@@ -157,6 +157,12 @@ void Stream::wait_until_idle() {
   changed_.wait(lock, [this] { return queue_.empty() && !busy_; });
 }
 
+void Stream::run_one(const Task& work) {
+  begin_work();
+  work(launcher_);
+  end_work();
+}
+
 void Stream::serve() {
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -167,7 +173,7 @@ void Stream::serve() {
     busy_ = true;
     lock.unlock();
     std::this_thread::sleep_until(work.not_before);
-    if (work.always || !stuck()) work.run(launcher_);
+    if (work.always || !stuck()) run_one(work.run);
     work.run = nullptr;
     lock.lock();
     busy_ = false;

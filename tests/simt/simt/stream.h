@@ -107,6 +107,7 @@ class Stream {
     std::chrono::steady_clock::time_point not_before;
     bool always;
   };
+  void run_one(const Task& work);
   void serve();
 
   const Kind kind_;
@@ -121,6 +122,10 @@ class Stream {
   bool stop_ = false;
   std::thread thread_;
 };
+
+// Around everything that a stream does: device memory can be touched.
+void begin_work();
+void end_work();
 
 // The process's error that sticks. The first one stays.
 void stick(std::string sentence);
