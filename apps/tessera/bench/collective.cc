@@ -187,25 +187,6 @@ Maker maker_of(const std::string& op) {
   throw UsageError("unknown operation \"" + op + "\": all_to_all, all_reduce, reduce_scatter or all_gather");
 }
 
-// "tcp", or with options: "tcp?shm=false&spin_us=20". UsageError for what is no list of KEY=VALUE.
-ProcessGroupOptions group_options(const std::string& backend) {
-  const size_t mark = backend.find('?');
-  nlohmann::json options = nlohmann::json::object();
-  for (size_t start = mark; start < backend.size();) {
-    const size_t end = std::min(backend.find('&', start + 1), backend.size());
-    const std::string item = backend.substr(start + 1, end - start - 1);
-    const size_t equals = item.find('=');
-    if (equals == 0 || equals == std::string::npos) {
-      throw UsageError("--backend \"" + backend + "\": options are KEY=VALUE, joined by &, not \"" + item + "\"");
-    }
-    const std::string value = item.substr(equals + 1);
-    const nlohmann::json parsed = nlohmann::json::parse(value, nullptr, false);
-    options[item.substr(0, equals)] = parsed.is_discarded() ? nlohmann::json(value) : parsed;
-    start = end;
-  }
-  return {.backend = backend.substr(0, mark), .options = options.dump()};
-}
-
 // Two ranks on one processor, which the scheduler may leave there for a while, are no measurement.
 void bind_to_processor(const RankEnvironment& where) {
   const bool told = where.local_world_size > 0;
@@ -238,9 +219,7 @@ class Bench {
         raw_ = std::make_unique<RawSocket>(*control_);
         groups_.push_back(nullptr);
       } else {
-        ProcessGroupOptions group = group_options(backend);
-        group.timeout_s = options.timeout_s;
-        groups_.push_back(ProcessGroup::connect(runtime_, where, group));
+        groups_.push_back(ProcessGroup::connect(runtime_, where, {.backend = backend, .timeout_s = options.timeout_s}));
       }
     }
     if (options.bind) bind_to_processor(where);
@@ -346,7 +325,6 @@ bool parse_collective(const std::vector<std::string>& args, CollectiveOptions* o
   options->ops = text_list("--op", ops);
   options->sizes = integer_list("--bytes", sizes, 4);
   for (const std::string& op : options->ops) maker_of(op);
-  for (const std::string& backend : options->backends) group_options(backend);
   options->nproc = bench_ranks(options->nproc, 2);
   return true;
 }

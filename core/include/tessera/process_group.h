@@ -36,7 +36,8 @@ struct RankEnvironment {
 };
 
 struct ProcessGroupOptions {
-  std::string backend = "auto";  // comm.backend: a collective's id, a stack such as "codec:int8(tcp)", or "auto"
+  // comm.backend: a collective's id, with options as in "tcp?shm=false", a stack such as "codec:int8(tcp)", or "auto"
+  std::string backend = "auto";
   std::string options = "{}";    // JSON for the backend
   double timeout_s = 30;         // for connecting, and the default of every operation
 };

@@ -89,7 +89,7 @@ class Runtime {
 
   // A part by kind and id. `options` is a JSON object. id "auto": the usable component with the highest priority.
   // "outer:name(inner)" stacks: inner is created first and handed to `outer`, with options {"name": "name"} added;
-  // "outer(inner)" likewise. Errors: kNotFound with the ids that exist and the load report's line where the id was
+  // "outer(inner)" likewise. Options may stand behind an id, too: "tcp?shm=false&spin_us=20". Errors: kNotFound with the ids that exist and the load report's line where the id was
   // rejected; what probe or create said. [any-thread]
   PartPtr create(const std::string& kind, const std::string& id, const std::string& options = "{}") const;
 

@@ -34,7 +34,8 @@ const std::vector<Field<CommConfig>>& fields<CommConfig>() {
   using S = CommConfig;
   static const std::vector<Field<S>> table = {
       {"backend", &S::backend, "plugin id",
-       "transport between ranks; `auto`: nccl for cuda, mpi under mpirun, else tcp; `outer:name(inner)` stacks"},
+       "transport between ranks; `auto`: nccl for cuda, mpi under mpirun, else tcp; `tcp?shm=false` has options, "
+       "`outer:name(inner)` stacks"},
       {"timeout_s", &S::timeout_s, "seconds", "deadline of every exchange, connecting included", 1e-3, 1e6},
       {"bucket_mib", &S::bucket_mib, "MiB", "dense gradients are all-reduced in buckets of this size", 1e-3, 1e5},
   };

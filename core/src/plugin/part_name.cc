@@ -12,7 +12,7 @@ constexpr std::string_view kAllowed = "abcdefghijklmnopqrstuvwxyz0123456789_.-";
 
 [[noreturn]] void refuse(std::string_view whole, const char* why) {
   fail(Code::kInvalidArgument, "\"", whole, "\" is not the name of a part: ", why,
-       "; a name looks like tcp, outer(inner) or outer:name(inner)");
+       "; a name looks like tcp, tcp?key=value, outer(inner) or outer:name(inner)");
 }
 
 std::string word(std::string_view* rest, std::string_view whole) {
@@ -23,6 +23,24 @@ std::string word(std::string_view* rest, std::string_view whole) {
   return out;
 }
 
+// "?key=value&key=value": values are true, false, numbers, or else text.
+std::string options_behind_mark(std::string_view* rest, std::string_view whole) {
+  nlohmann::ordered_json options = nlohmann::ordered_json::object();
+  while (rest->starts_with('?') || rest->starts_with('&')) {
+    if (rest->starts_with('?') != options.empty()) refuse(whole, "options are ?key=value, joined by &");
+    rest->remove_prefix(1);
+    const std::string key = word(rest, whole);
+    if (!rest->starts_with('=')) refuse(whole, "options are ?key=value, joined by &");
+    rest->remove_prefix(1);
+    const std::string_view value = rest->substr(0, rest->find_first_of("&?()"));
+    rest->remove_prefix(value.size());
+    const auto parsed = nlohmann::ordered_json::parse(value, nullptr, /*allow_exceptions=*/false);
+    if (options.contains(key)) refuse(whole, "an option is given twice");
+    options[key] = parsed.is_primitive() && !parsed.is_null() ? parsed : nlohmann::ordered_json(value);
+  }
+  return options.dump();
+}
+
 PartName parse_level(std::string_view rest, std::string_view whole) {
   PartName out;
   out.id = word(&rest, whole);
@@ -30,6 +48,7 @@ PartName parse_level(std::string_view rest, std::string_view whole) {
     rest.remove_prefix(1);
     out.name = word(&rest, whole);
   }
+  out.options = options_behind_mark(&rest, whole);
   if (rest.empty()) return out;
   if (!rest.starts_with('(') || !rest.ends_with(')') || rest.size() < 3) refuse(whole, "its brackets do not match");
   out.inner = rest.substr(1, rest.size() - 2);
@@ -48,15 +67,21 @@ PartName parse_part_name(std::string_view text) {
   return out;
 }
 
-std::string with_name(const std::string& options, const std::string& name) {
-  nlohmann::ordered_json object = nlohmann::ordered_json::parse(options, nullptr, /*allow_exceptions=*/false);
-  if (!object.is_object()) fail(Code::kInvalidArgument, "options must be a JSON object, not ", options.substr(0, 200));
-  if (name.empty()) return options;
-  if (object.contains("name")) {
-    fail(Code::kInvalidArgument, "the name \"", name, "\" behind the colon is also given in the options");
+std::string all_options(const std::string& options, const PartName& part) {
+  nlohmann::ordered_json all = nlohmann::ordered_json::parse(options, nullptr, /*allow_exceptions=*/false);
+  if (!all.is_object()) fail(Code::kInvalidArgument, "options must be a JSON object, not ", options.substr(0, 200));
+  nlohmann::ordered_json more = nlohmann::ordered_json::parse(part.options);
+  if (!part.name.empty()) {
+    if (all.contains("name") || more.contains("name")) {
+      fail(Code::kInvalidArgument, "the name \"", part.name, "\" behind the colon is also given in the options");
+    }
+    more["name"] = part.name;
   }
-  object["name"] = name;
-  return object.dump();
+  for (const auto& [key, value] : more.items()) {
+    if (all.contains(key)) fail(Code::kInvalidArgument, part.id, ": the option \"", key, "\" is given twice");
+    all[key] = value;
+  }
+  return more.empty() ? options : all.dump();
 }
 
 }  // namespace tessera::plugin

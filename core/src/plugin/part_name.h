@@ -1,4 +1,5 @@
-// The name of a part, which may be stacked: "tcp", "codec:int8(tcp)", "trace(codec:int8(tcp))".
+// The name of a part, which may be stacked and have options: "tcp", "codec:int8(tcp)",
+// "trace(tcp?shm=false&spin_us=20)".
 #pragma once
 
 #include <string>
@@ -8,16 +9,17 @@ namespace tessera::plugin {
 
 struct PartName {
   std::string id;
-  std::string name;   // behind the colon; empty: none
-  std::string inner;  // the part in the brackets, itself such a text; empty: none
+  std::string name;            // behind the colon; empty: none
+  std::string options = "{}";  // behind the question mark, as a JSON object
+  std::string inner;           // the part in the brackets, itself such a text; empty: none
 };
 
 // Takes the outermost level off; all levels are checked. kInvalidArgument names the text and what is wrong with it. At
 // most 8 levels.
 PartName parse_part_name(std::string_view text);
 
-// `options` (a JSON object) with "name" added; unchanged when name is empty. kInvalidArgument when it is no JSON object
-// or has a name already.
-std::string with_name(const std::string& options, const std::string& name);
+// `options` (a JSON object) with those of the part's name added, and "name" where it has one. kInvalidArgument when it
+// is no JSON object or has one of them already.
+std::string all_options(const std::string& options, const PartName& part);
 
 }  // namespace tessera::plugin

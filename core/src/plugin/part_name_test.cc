@@ -29,13 +29,35 @@ TEST(PartName, RefusesOthers) {
   EXPECT_THROW(parse_part_name("a(a(a(a(a(a(a(a(a))))))))"), Error);
 }
 
-TEST(PartName, AddsTheNameToTheOptions) {
-  EXPECT_EQ(with_name("{}", ""), "{}");
-  EXPECT_EQ(with_name("{}", "int8"), R"({"name":"int8"})");
-  EXPECT_EQ(with_name(R"({"block": 4})", "int8"), R"({"block":4,"name":"int8"})");
-  EXPECT_THROW(with_name(R"({"name": "x"})", "int8"), Error);
-  EXPECT_THROW(with_name("[]", ""), Error);
-  EXPECT_THROW(with_name("{", "x"), Error);
+TEST(PartName, HasOptionsOfItsOwn) {
+  const PartName name = parse_part_name("codec:int8?block=4&exact=false&mode=fast,a(tcp?spin_us=2.5)");
+  EXPECT_EQ(name.id, "codec");
+  EXPECT_EQ(name.name, "int8");
+  EXPECT_EQ(name.options, R"({"block":4,"exact":false,"mode":"fast,a"})");
+  EXPECT_EQ(name.inner, "tcp?spin_us=2.5");
+  EXPECT_EQ(parse_part_name(name.inner).options, R"({"spin_us":2.5})");
+  EXPECT_EQ(parse_part_name("tcp").options, "{}");
+  EXPECT_EQ(parse_part_name("tcp?note=").options, R"({"note":""})");
+  for (const char* bad :
+       {"tcp?", "tcp?shm", "tcp?=1", "tcp&shm=1", "tcp?a=1?b=2", "tcp?a=1&", "tcp?a=1&a=2", "tcp?a=(", "tcp?a=1(b"}) {
+    EXPECT_THROW(parse_part_name(bad), Error) << bad;
+  }
+}
+
+std::string all(const std::string& options, const std::string& part) {
+  return all_options(options, parse_part_name(part));
+}
+
+TEST(PartName, AddsWhatItSaysToTheOptions) {
+  EXPECT_EQ(all("{}", "a"), "{}");
+  EXPECT_EQ(all("{}", "a:int8"), R"({"name":"int8"})");
+  EXPECT_EQ(all(R"({"block": 4})", "a:int8"), R"({"block":4,"name":"int8"})");
+  EXPECT_EQ(all(R"({"block": 4})", "a?exact=true"), R"({"block":4,"exact":true})");
+  EXPECT_THROW(all(R"({"name": "x"})", "a:int8"), Error);
+  EXPECT_THROW(all("{}", "a:int8?name=x"), Error);
+  EXPECT_THROW(all(R"({"block": 4})", "a?block=8"), Error);
+  EXPECT_THROW(all("[]", "a"), Error);
+  EXPECT_THROW(all("{", "a:x"), Error);
 }
 
 }  // namespace

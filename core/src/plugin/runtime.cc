@@ -237,7 +237,7 @@ Runtime::~Runtime() = default;
 
 PartPtr Runtime::create(const std::string& kind, const std::string& id, const std::string& options) const {
   const plugin::PartName spec = plugin::parse_part_name(id);
-  const std::string own_options = plugin::with_name(options, spec.name);
+  const std::string own_options = plugin::all_options(options, spec);
   const PartPtr inner = spec.inner.empty() ? nullptr : create(kind, spec.inner);
   Candidate* chosen = nullptr;
   {
