@@ -16,19 +16,21 @@ constexpr tsr_row_cost figures(double row_bytes, double reuse_bytes, double look
 
 // Rounded results of `tessera calibrate -n 1`.
 constexpr tsr_row_cost kRowCosts[] = {
-    figures(16, 64 * kKib, 1.2, 11, 4.9, 6.9, 0.85), figures(16, kMib, 1.8, 14, 4.9, 6.9, 0.85),
-    figures(16, 8 * kMib, 21, 38, 4.9, 6.9, 0.85),   figures(16, 64 * kMib, 20, 52, 4.9, 6.9, 0.85),
-    figures(16, 256 * kMib, 20, 56, 4.9, 6.9, 0.85), figures(64, 64 * kKib, 0.41, 9.7, 4.6, 1, 0.84),
-    figures(64, kMib, 1.1, 15, 4.6, 1, 0.84),        figures(64, 8 * kMib, 3.9, 21, 4.6, 1, 0.84),
-    figures(64, 64 * kMib, 4.7, 26, 4.6, 1, 0.84),   figures(64, 256 * kMib, 5, 31, 4.6, 1, 0.84),
-    figures(256, 64 * kKib, 0.67, 12, 6, 1.8, 1.1),  figures(256, kMib, 2.1, 13, 6, 1.8, 1.1),
-    figures(256, 8 * kMib, 5, 15, 6, 1.8, 1.1),      figures(256, 64 * kMib, 7.4, 31, 6, 1.8, 1.1),
-    figures(256, 256 * kMib, 7.7, 39, 6, 1.8, 1.1),  figures(1024, 64 * kKib, 1.9, 44, 12, 5.8, 2.5),
-    figures(1024, kMib, 7.6, 34, 12, 5.8, 2.5),      figures(1024, 8 * kMib, 15, 36, 12, 5.8, 2.5),
-    figures(1024, 64 * kMib, 26, 110, 12, 5.8, 2.5), figures(1024, 256 * kMib, 32, 120, 12, 5.8, 2.5),
+    figures(16, 64 * kKib, 1.3, 15, 11, 7.6, 0.91),  figures(16, kMib, 1.8, 15, 11, 7.6, 0.91),
+    figures(16, 4 * kMib, 2.4, 15, 11, 7.6, 0.91),   figures(16, 16 * kMib, 13, 17, 11, 7.6, 0.91),
+    figures(16, 64 * kMib, 18, 18, 11, 7.6, 0.91),   figures(16, 256 * kMib, 19, 19, 11, 7.6, 0.91),
+    figures(64, 64 * kKib, 0.43, 13, 10, 1.2, 0.9),  figures(64, kMib, 0.71, 13, 10, 1.2, 0.9),
+    figures(64, 4 * kMib, 0.77, 13, 10, 1.2, 0.9),   figures(64, 16 * kMib, 1.8, 14, 10, 1.2, 0.9),
+    figures(64, 64 * kMib, 2.7, 16, 10, 1.2, 0.9),   figures(64, 256 * kMib, 3.3, 16, 10, 1.2, 0.9),
+    figures(256, 64 * kKib, 0.4, 16, 13, 1.9, 1.3),  figures(256, kMib, 1.8, 17, 13, 1.9, 1.3),
+    figures(256, 4 * kMib, 2.7, 17, 13, 1.9, 1.3),   figures(256, 16 * kMib, 3.5, 18, 13, 1.9, 1.3),
+    figures(256, 64 * kMib, 7.5, 21, 13, 1.9, 1.3),  figures(256, 256 * kMib, 8.3, 23, 13, 1.9, 1.3),
+    figures(1024, 64 * kKib, 1.3, 48, 22, 6.5, 2.4), figures(1024, kMib, 7.8, 41, 22, 6.5, 2.4),
+    figures(1024, 4 * kMib, 11, 41, 22, 6.5, 2.4),   figures(1024, 16 * kMib, 12, 43, 22, 6.5, 2.4),
+    figures(1024, 64 * kMib, 28, 80, 22, 6.5, 2.4),  figures(1024, 256 * kMib, 34, 90, 22, 6.5, 2.4),
 };
 constexpr tsr_machine kTypical = {
-    sizeof(tsr_machine), std::size(kRowCosts), sizeof(tsr_row_cost), 0, kRowCosts, 200 * kNs, 260 * kNs};
+    sizeof(tsr_machine), std::size(kRowCosts), sizeof(tsr_row_cost), 0, kRowCosts, 95 * kNs, 170 * kNs};
 
 }  // namespace
 

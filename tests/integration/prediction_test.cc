@@ -3,10 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "tessera/machine.h"
 #include "tessera/sharded_modules.h"
+#include "tessera/step_model.h"
 #include "tessera_program.h"
 
 namespace tessera {
@@ -197,6 +199,33 @@ TEST(SampledSteps, ChangeNoNumber) {
   const std::vector<float> never = trained(0);
   EXPECT_EQ(trained(1), never);
   EXPECT_EQ(trained(3), never);
+}
+
+// Where nothing that trains is there, a step is estimated by figures alone.
+TEST(Estimates, AreNotThoseOfAKernelThatOnlyInfers) {
+  namespace fs = std::filesystem;
+  const fs::path installed = fs::path(TESSERA_PROGRAM).parent_path().parent_path() / "lib/tessera/plugins-1";
+  const TestFolder folder;
+  const fs::path here = fs::canonical(fs::path(folder.file("x")).parent_path());
+  fs::copy_file(installed / "tessera_kernel_quant.so", here / "tessera_kernel_quant.so");
+  const Runtime few({.plugin_path = {here.string()}, .default_path = false}), all;
+  ASSERT_TRUE(few.has(TSR_KERNEL_KIND, "quant"));
+  PlannerModule module{"m", PlannerModule::Kind::kEmbeddingBagCollection, {}, 0};
+  EmbeddingBagConfig table;
+  table.name = "t";
+  table.feature_names = {"f"};
+  table.num_embeddings = 100;
+  table.embedding_dim = 8;
+  module.tables = {table};
+  PlannerOptions options;
+  options.topology = Topology::of(1, 1, "cpu");
+  ShardingPlan plan;
+  plan.world_size = plan.local_world_size = 1;
+  EmbeddingModuleShardingPlan tables;
+  tables.add("t", {"table_wise", "fused", ParameterSharding::Combine::kConcat, false, {{100, 8, 0, 0, 0}}});
+  plan.modules = {{"m", tables}};
+  EXPECT_EQ(predict_step(few, options, {module}, plan).kernel, "");
+  EXPECT_NE(predict_step(all, options, {module}, plan).kernel, "");
 }
 
 }  // namespace

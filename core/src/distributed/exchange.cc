@@ -36,7 +36,9 @@ void Exchange::inputs(Step& step, bool finished, const std::string& error) {
     const PeerHeader& h = from[peer];
     if (h.magic != PeerHeader::kMagic || !plausible(h.num_ids) || !plausible(h.num_bags) ||
         !plausible(h.presence_words)) {
-      fail(Code::kDataLoss, "rank ", peer, " sent a damaged step header");
+      const std::string damage = cat("rank ", peer, " sent a damaged step header");
+      abort(cat("rank ", group_->rank(), ": ", damage));  // nobody else knows of it
+      fail(Code::kDataLoss, damage);
     }
     if (h.fingerprint != fingerprint_) {
       fail(Code::kFailedPrecondition, "rank ", peer, " runs other tables or another plan than rank ", group_->rank(),
@@ -55,7 +57,12 @@ void Exchange::inputs(Step& step, bool finished, const std::string& error) {
       ->all_to_all_v(step.payload_send.tensor().first({sending}), step.payload_send_bytes,
                      step.payload_recv.tensor().first({total}), step.payload_recv_bytes, "ids")
       .wait();
-  unpack(step);
+  try {
+    unpack(step);
+  } catch (const std::exception& e) {
+    abort(cat("rank ", group_->rank(), " cannot use the ids that it received: ", e.what()));
+    throw;
+  }
 }
 
 void Exchange::send_headers(Step& step, bool finished, bool error) {

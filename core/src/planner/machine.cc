@@ -33,26 +33,37 @@ StageFigures stage(double call, double run, double bag, double id, double cut_id
 Machine typical_cpu() {
   Machine m;
   m.name = "typical 2-core cloud machine";
-  m.intra_host =
-      LinkFigures{"tcp", 2, Curve({{64, 7 * kUs}, {4 * kKib, 8 * kUs}, {64 * kKib, 11 * kUs}, {kMib, 110 * kUs}}),
-                  Curve({{64, 7 * kUs}, {4 * kKib, 8 * kUs}, {64 * kKib, 21 * kUs}, {kMib, 200 * kUs}})};
+  m.intra_host = LinkFigures{
+      "tcp", 2,
+      Curve({{64, 0.6 * kUs}, {2 * kKib, kUs}, {16 * kKib, 2 * kUs}, {128 * kKib, 8 * kUs}, {kMib, 110 * kUs}}),
+      Curve({{64, 0.7 * kUs}, {2 * kKib, kUs}, {16 * kKib, 2 * kUs}, {128 * kKib, 10 * kUs}, {kMib, 120 * kUs}})};
   // 10 Gbit/s Ethernet.
   m.inter_host =
       LinkFigures{"tcp", 2, Curve({{64, 40 * kUs}, {4 * kKib, 45 * kUs}, {64 * kKib, 100 * kUs}, {kMib, 1000 * kUs}}),
                   Curve({{64, 40 * kUs}, {4 * kKib, 45 * kUs}, {64 * kKib, 110 * kUs}, {kMib, 1100 * kUs}})};
-  m.route = stage(580, 44, 1.2, 0.5, 7.6, 0);
-  m.unpack = stage(260, 10, 0.8, 0.7, 0, 0);
-  m.combine = stage(95, 10, 1.3, 0, 0, 0.035);
-  m.split = stage(75, 2, 1.0, 0, 0, 0.035);
-  m.copy = stage(300, 0, 0, 0, 0, 0.03);
-  m.replica = stage(500, 0, 23, 0, 0, 0.02);
-  m.dense.layer_forward =
-      Curve({{8.2e3, 1.3 * kUs}, {1.3e5, 2.1 * kUs}, {5.2e5, 4.4 * kUs}, {4.2e6, 22 * kUs}, {1.3e8, 720 * kUs}});
-  m.dense.layer_backward =
-      Curve({{8.2e3, 1.3 * kUs}, {1.3e5, 2.5 * kUs}, {5.2e5, 6 * kUs}, {4.2e6, 36 * kUs}, {1.3e8, 1400 * kUs}});
-  m.dense.interaction_forward = Curve({{3200, 1.1 * kUs}, {2e5, 15 * kUs}, {3e6, 90 * kUs}, {1.2e7, 290 * kUs}});
-  m.dense.interaction_backward = Curve({{3200, 1.3 * kUs}, {2e5, 15 * kUs}, {3e6, 180 * kUs}, {1.2e7, 360 * kUs}});
-  m.dense.update = stage(500, 150, 0, 0, 0, 0.1);
+  m.route = stage(760, 32, 2.5, 0.7, 7.2, 0);
+  m.unpack = stage(200, 8, 0.6, 0.7, 6.7, 0);
+  m.combine = stage(0, 0, 0.5, 0, 9.5, 0.035);
+  m.split = stage(0, 12, 0.6, 0, 7.3, 0.018);
+  m.copy = stage(42, 0, 0, 0, 0, 0.012);
+  m.replica = stage(0, 300, 22, 0, 0, 0.02);
+  m.dense.layer_forward = Curve({{8.2e3, 0.93 * kUs},
+                                 {1.3e5, 1.2 * kUs},
+                                 {5.2e5, 2.4 * kUs},
+                                 {4.2e6, 12 * kUs},
+                                 {3.4e7, 92 * kUs},
+                                 {1.3e8, 350 * kUs}});
+  m.dense.layer_backward = Curve({{8.2e3, 1.6 * kUs},
+                                  {1.3e5, 2.7 * kUs},
+                                  {5.2e5, 6.3 * kUs},
+                                  {4.2e6, 37 * kUs},
+                                  {3.4e7, 330 * kUs},
+                                  {1.3e8, 1300 * kUs}});
+  m.dense.interaction_forward = Curve({{3200, 0.32 * kUs}, {2e5, 3.4 * kUs}, {3e6, 23 * kUs}, {1.2e7, 73 * kUs}});
+  m.dense.interaction_backward = Curve({{3200, 0.093 * kUs}, {2e5, 0.94 * kUs}, {3e6, 12 * kUs}, {1.2e7, 30 * kUs}});
+  m.dense.forward = stage(0, 0, 0, 0, 0, 0.072);
+  m.dense.backward = stage(0, 0, 21, 0.85, 0, 0.038);
+  m.dense.update = stage(440, 0, 0, 0, 0, 0.12);
   return m;
 }
 
