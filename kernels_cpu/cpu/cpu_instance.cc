@@ -304,7 +304,7 @@ void CpuInstance::apply(uint32_t table, const DLTensor& rows, const DLTensor& va
     const int64_t end = std::min(begin + kRowsPerApply, gradients.count);
     constexpr int64_t kAhead = 16;
     for (int64_t i = begin; i < end; ++i) {
-      if (i + kAhead < end) block.prefetch(gradients.rows[i + kAhead]);
+      if (i + kAhead < end) block.prefetch<0>(gradients.rows[i + kAhead]);
       block.add(gradients.rows[i], gradients.values + i * t.dim());
     }
     block.flush();

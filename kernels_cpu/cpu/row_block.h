@@ -11,7 +11,7 @@ namespace tessera_cpu {
 
 class RowBlock {
  public:
-  static constexpr int64_t kMostRows = 16;
+  static constexpr int64_t kMostRows = 32;
   // Floats of scratch that a block for rows of `dim` columns needs.
   static int64_t scratch_floats(int64_t dim) { return 2 * rows_for(dim) * dim; }
 
@@ -31,8 +31,10 @@ class RowBlock {
   }
   // Prefetches a row that will be added soon, and its state. Inlined by force: to GCC 12 a function that does nothing
   // but prefetch has no effect, and it drops calls of it.
+  // kLines > 0: the row is so many cache lines.
+  template <int kLines>
   [[gnu::always_inline]] void prefetch(int64_t row) const {
-    prefetch_lines(table_ + row * row_bytes_, row_bytes_);
+    prefetch_lines(table_ + row * row_bytes_, kLines > 0 ? 64 * kLines : row_bytes_);
     for (uint32_t k = 0; k < num_states_; ++k) {
       prefetch_lines(reinterpret_cast<const char*>(state(k, row)), state_of_[k].bytes);
     }

@@ -19,8 +19,8 @@ enum class Source {
   kFull,     // FullEntry
 };
 
-// Reads the entries of a walk: G is the type of gradients.
-template <class G, Source kSource>
+// Reads the entries of a walk: G is the type of gradients. kLines > 0: they, and the rows, are so many cache lines.
+template <class G, Source kSource, int kLines>
 class Walker {
   using Element = typename G::Element;
   using Entry = std::conditional_t<kSource == Source::kFull, FullEntry, PlainEntry>;
@@ -82,8 +82,8 @@ class Walker {
 
   HWY_INLINE void prefetch(int64_t i, const RowBlock* block) const {
     const Entry& e = entries_[i];
-    prefetch_row<0, 3>(address(e), gradient_bytes_);
-    if (block != nullptr) block->prefetch(e.row);
+    prefetch_row<kLines, 3>(address(e), gradient_bytes_);
+    if (block != nullptr) block->prefetch<kLines>(e.row);
   }
 
   // A vector of an entry's gradient, after grad_scale and the clamp, before the entry's scale and weight. NaN stays
@@ -200,16 +200,25 @@ class Walker {
   const float plain_factor_;  // what scale() is multiplied with
 };
 
-template <class G>
-void walk_type(const Walk& w) {
-  if (w.full != nullptr) return Walker<G, Source::kFull>(w).run();
-  if (w.slots != nullptr) return Walker<G, Source::kSlots>(w).run();
-  Walker<G, Source::kFormula>(w).run();
+template <class G, int kLines>
+void walk_lines(const Walk& w) {
+  if (w.full != nullptr) return Walker<G, Source::kFull, 0>(w).run();
+  if (w.slots != nullptr) return Walker<G, Source::kSlots, kLines>(w).run();
+  Walker<G, Source::kFormula, kLines>(w).run();
+}
+void walk_floats(const Walk& w) {
+  if (TESSERA_MASKS_AND_HALF != 0 && w.row_storage == Storage::kFloat32) {
+    if (w.dim == 16) return walk_lines<Float, 1>(w);
+    if (w.dim == 32) return walk_lines<Float, 2>(w);
+    if (w.dim == 64) return walk_lines<Float, 4>(w);
+    if (w.dim == 128) return walk_lines<Float, 8>(w);
+  }
+  walk_lines<Float, 0>(w);
 }
 void walk(const Walk& w) {
-  if (w.storage == Storage::kFloat32) return walk_type<Float>(w);
-  if (w.storage == Storage::kFloat16) return walk_type<Half>(w);
-  walk_type<BFloat16>(w);
+  if (w.storage == Storage::kFloat32) return walk_floats(w);
+  if (w.storage == Storage::kFloat16) return walk_lines<Half, 0>(w);
+  walk_lines<BFloat16, 0>(w);
 }
 
 }  // namespace HWY_NAMESPACE
