@@ -77,7 +77,7 @@ TableStore::TableStore(TableSpec spec, Storage storage, const sdk::OptimizerRef&
     (per_row ? per_row_bytes_ : element_bytes_) += states_.back().width * 4;
   }
   for (State& state : states_) state.stride = (state.per_row ? per_row_bytes_ : element_bytes_) / 4;
-  if (spec_.rows > 0 && row_bytes_ + element_bytes_ + per_row_bytes_ > INT64_MAX / 16 / spec_.rows) {
+  if (spec_.rows > 0 && row_and_state_bytes() > INT64_MAX / 16 / spec_.rows) {
     sdk::fail(TSR_RESOURCE_EXHAUSTED, "table \"", spec_.name, "\": ", spec_.rows, " rows of ", spec_.dim,
               " columns are more than any memory holds");
   }

@@ -20,6 +20,7 @@ class TableStore {
   int64_t dim() const { return spec_.dim; }
   Storage storage() const { return storage_; }
   int64_t row_bytes() const { return row_bytes_; }
+  int64_t row_and_state_bytes() const { return row_bytes_ + element_bytes_ + per_row_bytes_; }
   char* row(int64_t r) const { return weights_ + r * row_bytes_; }
   void read_row(int64_t r, float* out) const;
   void write_row(int64_t r, const float* values);

@@ -16,8 +16,10 @@ constexpr int64_t kLeastItemBytes = 32 << 10;
 constexpr int64_t kEntriesPerRun = 4096;
 constexpr int64_t kRowsPerApply = 1024;
 
-// Backward prefetches the row, its state and the gradient.
-int64_t entries_ahead(int64_t row_bytes) { return std::clamp<int64_t>(8192 / row_bytes, 12, 64); }
+// Backward prefetches rows, their states and gradients.
+int64_t entries_ahead(const TableStore& table) {
+  return std::clamp<int64_t>(8192 / table.row_and_state_bytes(), 8, 64);
+}
 
 }  // namespace
 
@@ -29,9 +31,7 @@ CpuInstance::CpuInstance(sdk::Host host, const RowOps& ops, Config config)
       lookups_(config_.tables.size()),
       plan_(host),
       worker_scratch_(host) {
-  for (const TableSpec& t : config_.tables) {
-    worker_floats_ = std::max(worker_floats_, RowBlock::scratch_floats(t.dim));
-  }
+  for (const TableStore& t : tables_) worker_floats_ = std::max(worker_floats_, RowBlock::scratch_floats(t));
   worker_floats_ = (worker_floats_ + 15) / 16 * 16;  // whole cache lines
 }
 
@@ -172,7 +172,7 @@ Walk CpuInstance::walk_of(const Batch& batch, const tsr_backward& args, const Ta
   walk.table = table.row(0);
   walk.row_bytes = table.row_bytes();
   walk.row_storage = table.storage();
-  walk.ahead = entries_ahead(table.row_bytes());
+  walk.ahead = entries_ahead(table);
   if (args.grad_weights != nullptr) {
     const std::span<float> out = sdk::elements<float>(*args.grad_weights, "grad_weights");
     if (static_cast<int64_t>(out.size()) != batch.ids.size()) {

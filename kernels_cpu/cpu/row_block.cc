@@ -11,7 +11,7 @@ RowBlock::RowBlock(const TableStore& table, const sdk::OptimizerRef& optimizer, 
       optimizer_(optimizer),
       update_(update),
       ops_(ops),
-      capacity_(rows_for(table.dim())),
+      capacity_(rows_for(table)),
       num_states_(table.num_states()),
       gradients_(scratch),
       widened_(scratch + capacity_ * dim_) {

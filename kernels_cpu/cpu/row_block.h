@@ -12,8 +12,8 @@ namespace tessera_cpu {
 class RowBlock {
  public:
   static constexpr int64_t kMostRows = 32;
-  // Floats of scratch that a block for rows of `dim` columns needs.
-  static int64_t scratch_floats(int64_t dim) { return 2 * rows_for(dim) * dim; }
+  // Floats of scratch that a block for rows of a table needs.
+  static int64_t scratch_floats(const TableStore& table) { return 2 * rows_for(table) * table.dim(); }
 
   RowBlock(const TableStore& table, const sdk::OptimizerRef& optimizer, const tsr_update& update, const RowOps& ops,
            float* scratch);
@@ -53,7 +53,10 @@ class RowBlock {
   [[gnu::always_inline]] static void prefetch_lines(const char* memory, int64_t bytes) {
     for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(memory + at, 1, 3);
   }
-  static int64_t rows_for(int64_t dim) { return std::clamp<int64_t>(4096 / dim, 1, kMostRows); }
+  // Few enough that what they wait for, and what is prefetched meanwhile, stays in the L1 cache.
+  static int64_t rows_for(const TableStore& table) {
+    return std::clamp<int64_t>(6144 / (table.row_and_state_bytes() + table.dim() * 4), 4, kMostRows);
+  }
   [[gnu::always_inline]] float* state(uint32_t k, int64_t row) const {
     return state_of_[k].first + row * state_of_[k].stride;
   }
