@@ -49,7 +49,9 @@ void QuantInstance::look_up(const Batch& batch, const Item& item) {
   ops_.pool(format_, batch.ids.wide(), pool.dim)(pool);
 }
 
-void QuantInstance::prefetch_first(const Batch& batch, const tsr_lookup_feature& feature) {
+// Inlined by force: to GCC 12 a function that does nothing but prefetch has no effect, and it drops calls of it.
+[[gnu::always_inline]] inline void QuantInstance::prefetch_first(const Batch& batch,
+                                                                 const tsr_lookup_feature& feature) {
   if (feature.bags == 0) return;
   StoredTable& table = tables_[static_cast<size_t>(feature.table)];
   const char* rows = table.rows();
