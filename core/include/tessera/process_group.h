@@ -38,8 +38,8 @@ struct RankEnvironment {
 struct ProcessGroupOptions {
   // comm.backend: a collective's id, with options as in "tcp?shm=false", a stack such as "codec:int8(tcp)", or "auto"
   std::string backend = "auto";
-  std::string options = "{}";    // JSON for the backend
-  double timeout_s = 30;         // for connecting, and the default of every operation
+  std::string options = "{}";  // JSON for the backend
+  double timeout_s = 30;       // for connecting, and the default of every operation
 };
 
 enum class ReduceOp : int32_t { kSum = 0, kMax = 1, kMin = 2 };  // TSR_REDUCE_*
