@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <random>
 #include <stdexcept>
@@ -36,19 +37,24 @@ class TestHost {
   uint32_t threads = 1;
   std::atomic<int64_t> allocations{0};
   std::atomic<int64_t> live_bytes{0};
+  // Memory of devices other than the CPU.
+  std::function<void*(uint64_t bytes, tsr_stream stream)> device_alloc;
+  std::function<void(void* memory, tsr_stream stream)> device_free;
 
  private:
   static TestHost& of(const tsr_host* host) { return *static_cast<TestHost*>(host->self); }
   static void log(const tsr_host*, int32_t, const char*) {}
-  static void* alloc(const tsr_host* host, DLDevice, uint64_t bytes, tsr_stream, tsr_error*) {
+  static void* alloc(const tsr_host* host, DLDevice device, uint64_t bytes, tsr_stream stream, tsr_error*) {
     ++of(host).allocations;
     of(host).live_bytes += static_cast<int64_t>(bytes);
+    if (device.device_type != kDLCPU) return of(host).device_alloc(bytes, stream);
     void* memory = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
     if (bytes > 0) std::memset(memory, 0x5A, bytes);
     return memory;
   }
-  static void free(const tsr_host* host, DLDevice, void* memory, uint64_t bytes, tsr_stream) {
+  static void free(const tsr_host* host, DLDevice device, void* memory, uint64_t bytes, tsr_stream stream) {
     of(host).live_bytes -= static_cast<int64_t>(bytes);
+    if (device.device_type != kDLCPU) return of(host).device_free(memory, stream);
     std::free(memory);
   }
   static void parallel_for(const tsr_host* host, uint64_t n, void (*body)(void*, uint64_t), void* ctx) {
@@ -243,7 +249,7 @@ class Model {
               sizeof(tsr_kernel_table),
               tables_.data(),
               optimizer_ ? &optimizer_->raw : nullptr,
-              "{}",
+              options.optimizer_options.c_str(),
               o.max_gradient};
   }
   ~Model() {

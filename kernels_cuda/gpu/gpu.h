@@ -78,6 +78,7 @@ struct alignas(sizeof(T) * N) Pack {
 #define GPU_DEVICE inline
 #define GPU_HOST_DEVICE inline
 #define GPU_LAUNCH_BOUNDS(threads)
+#define GPU_UNROLL
 // An array shared by the threads of a block; its contents are undefined at first. It has no constructors.
 #define GPU_SHARED(T, name, count)                                          \
   static const char name##_key = 0; /* its address names the declaration */ \
@@ -92,6 +93,7 @@ struct alignas(sizeof(T) * N) Pack {
 #define GPU_DEVICE __device__ __forceinline__
 #define GPU_HOST_DEVICE __host__ __device__ __forceinline__
 #define GPU_LAUNCH_BOUNDS(threads) __launch_bounds__(threads)
+#define GPU_UNROLL _Pragma("unroll")
 #define GPU_SHARED(T, name, count) __shared__ T name[count]
 #define GPU_SHARED_DYNAMIC(T, name)                                    \
   extern __shared__ __align__(16) unsigned char gpu_dynamic_shared_[]; \
@@ -230,6 +232,34 @@ GPU_DEVICE T atomic_min(T* address, T value) {
   return ::simt::atomic_min(address, value);
 #else
   return atomicMin(address, value);
+#endif
+}
+
+// Reads and writes of a word that other threads write or read meanwhile; nothing else is ordered by them. T: uint32,
+// uint64.
+template <class T>
+GPU_DEVICE T atomic_load(const T* address) {
+#if defined(TESSERA_GPU_CUDA)
+  return *const_cast<const volatile T*>(address);
+#else
+  return __atomic_load_n(address, __ATOMIC_RELAXED);
+#endif
+}
+template <class T>
+GPU_DEVICE void atomic_store(T* address, T value) {
+#if defined(TESSERA_GPU_CUDA)
+  *const_cast<volatile T*>(address) = value;
+#else
+  __atomic_store_n(address, value, __ATOMIC_RELAXED);
+#endif
+}
+
+// How many bits are set.
+GPU_DEVICE int popcount(uint64_t bits) {
+#if defined(TESSERA_GPU_SIMT)
+  return __builtin_popcountll(bits);
+#else
+  return __popcll(bits);
 #endif
 }
 

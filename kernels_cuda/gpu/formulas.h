@@ -1,0 +1,140 @@
+// gpu/formulas.h - device code: one row's update by a group of lanes (plugins/optimizers/row_updates.inc).
+#pragma once
+
+#include "gpu/columns.h"
+#include "gpu/update.h"
+
+namespace tessera::gpu {
+
+constexpr int32_t kHeldChunks = 2;  // of a row's gradient that stay in registers
+
+// A row's gradient, chunk by chunk. `Source` is called as source(columns, out) and may be called again for a chunk that
+// is not held.
+template <bool kVectors, class Source>
+struct RowGradient {
+  const Source& source;
+  int32_t lane;
+  int32_t lanes;
+  int32_t dim;
+  int32_t chunks;  // 0 for a group without a row
+  float held[kHeldChunks][kLaneColumns];
+
+  GPU_DEVICE RowGradient(const Source& from, int32_t group_lane, int32_t group, int32_t row_dim, bool has_row)
+      : source(from), lane(group_lane), lanes(group), dim(row_dim), chunks(has_row ? chunks_of(row_dim, group) : 0) {
+    GPU_UNROLL
+    for (int32_t c = 0; c < kHeldChunks; ++c) {
+      const LaneColumns<kVectors> columns(c, lane, lanes, dim);
+      if (c < chunks && columns.any()) source(columns, held[c]);
+    }
+  }
+  // body(columns, gradient) for each of this lane's chunks.
+  template <class Body>
+  GPU_DEVICE void each(Body body) const {
+    GPU_UNROLL
+    for (int32_t c = 0; c < kHeldChunks; ++c) {
+      const LaneColumns<kVectors> columns(c, lane, lanes, dim);
+      if (c < chunks && columns.any()) body(columns, held[c]);
+    }
+    for (int32_t c = kHeldChunks; c < chunks; ++c) {
+      const LaneColumns<kVectors> columns(c, lane, lanes, dim);
+      if (!columns.any()) continue;
+      float gradient[kLaneColumns];
+      source(columns, gradient);
+      body(columns, gradient);
+    }
+  }
+};
+
+// w = decay * w - factor * g
+struct RowwiseStep {
+  float decay;
+  float factor;
+};
+
+// exact_rowwise_adagrad's part that looks at the whole row; its state is updated. All lanes of the warp call it.
+template <class Row, class Gradient>
+GPU_DEVICE RowwiseStep rowwise_adagrad(const UpdateStep& s, const TableView& table, int64_t row,
+                                       const Gradient& gradient) {
+  const Row* weights = static_cast<const Row*>(table.weights) + row * table.row_stride;
+  const bool l2 = s.weight_decay_mode == WeightDecay::kL2;
+  float sum = 0;
+  gradient.each([&](const auto& columns, const float(&g)[kLaneColumns]) {
+    float w[kLaneColumns] = {};
+    if (l2) columns.load(weights, w);
+    GPU_UNROLL
+    for (int32_t i = 0; i < kLaneColumns; ++i) {
+      if (!columns.has(i)) continue;
+      const float q = l2 ? g[i] + s.weight_decay * w[i] : g[i];
+      sum += q * q;
+    }
+  });
+  sum = group_sum(sum, gradient.lanes);
+  float momentum = 0;
+  if (gradient.chunks > 0 && gradient.lane == 0) {
+    float* state = table.per_row + row * table.row_states;
+    momentum = *state + sum / static_cast<float>(table.dim);
+    *state = momentum;
+  }
+  momentum = shfl(momentum, 0, gradient.lanes);
+  RowwiseStep step{1, s.learning_rate / (sqrtf(momentum) + s.eps)};
+  if (l2) step.decay = 1 - step.factor * s.weight_decay;
+  if (s.weight_decay_mode == WeightDecay::kDecouple) step.decay = 1 - s.learning_rate * s.weight_decay;
+  return step;
+}
+
+// One lane's columns of a row. `states`: of the row, one value per element.
+template <class Columns>
+GPU_DEVICE void update_columns(const UpdateStep& s, const RowwiseStep& rowwise, const Columns& columns, float* states,
+                               int32_t dim, const float (&g)[kLaneColumns], float (&w)[kLaneColumns]) {
+  float m1[kLaneColumns];
+  float m2[kLaneColumns];
+  switch (s.formula) {
+    case Formula::kSgd:
+      GPU_UNROLL
+      for (int32_t i = 0; i < kLaneColumns; ++i) w[i] -= s.learning_rate * g[i];
+      return;
+    case Formula::kRowwiseAdagrad:
+      GPU_UNROLL
+      for (int32_t i = 0; i < kLaneColumns; ++i) w[i] = rowwise.decay * w[i] - rowwise.factor * g[i];
+      return;
+    case Formula::kAdagrad:
+      columns.load(states, m1);
+      GPU_UNROLL
+      for (int32_t i = 0; i < kLaneColumns; ++i) {
+        m1[i] += g[i] * g[i];
+        w[i] -= s.learning_rate * g[i] / (sqrtf(m1[i]) + s.eps);
+      }
+      columns.store(states, true, m1);
+      return;
+    case Formula::kAdam:
+      columns.load(states, m1);
+      columns.load(states + dim, m2);
+      GPU_UNROLL
+      for (int32_t i = 0; i < kLaneColumns; ++i) {
+        m1[i] = s.beta1 * m1[i] + (1 - s.beta1) * g[i];
+        m2[i] = s.beta2 * m2[i] + (1 - s.beta2) * g[i] * g[i];
+        const float direction = m1[i] * s.correction1 / (sqrtf(m2[i] * s.correction2) + s.eps);
+        w[i] -= s.learning_rate * (direction + s.weight_decay * w[i]);
+      }
+      columns.store(states, true, m1);
+      columns.store(states + dim, true, m2);
+      return;
+  }
+}
+
+// The row's update. All lanes of the warp call it; groups without a row have 0 chunks.
+template <class Row, class Gradient>
+GPU_DEVICE void update_row(const UpdateStep& s, const TableView& table, int64_t row, const Gradient& gradient) {
+  RowwiseStep rowwise{1, 0};
+  if (s.formula == Formula::kRowwiseAdagrad) rowwise = rowwise_adagrad<Row>(s, table, row, gradient);
+  Row* weights = static_cast<Row*>(table.weights) + row * table.row_stride;
+  float* states = table.elements + row * table.element_stride;
+  gradient.each([&](const auto& columns, const float(&g)[kLaneColumns]) {
+    float w[kLaneColumns];
+    columns.load(weights, w);
+    update_columns(s, rowwise, columns, states, table.dim, g, w);
+    columns.store(weights, true, w);
+  });
+}
+
+}  // namespace tessera::gpu

@@ -1,0 +1,14 @@
+// gpu/upload.h - small host arrays to the device as kernel arguments: nothing is staged, nothing waits, and a captured
+// graph carries the bytes itself.
+#pragma once
+
+#include <cstddef>
+
+#include "gpu/gpu.h"
+
+namespace tessera::gpu {
+
+// `to` is device memory, aligned to 8 bytes, and has room for `bytes` rounded up to 8. One launch for each 3840 bytes.
+void upload(void* to, const void* from, size_t bytes, Stream stream);
+
+}  // namespace tessera::gpu

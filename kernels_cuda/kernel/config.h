@@ -1,0 +1,67 @@
+// What the GPU kernel reads out of a tsr_kernel_config and a tsr_lookup, checked as far as the host can see.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gpu/update.h"
+#include "gpu/views.h"
+#include "tessera/sdk/kernel.h"
+
+namespace tessera::gpu {
+
+// The devices of this build, ended by 0. The emulator's memory is the host's, so that it also serves the CPU.
+#if defined(TESSERA_GPU_CUDA)
+inline constexpr int32_t kDeviceTypes[] = {kDLCUDA, 0};
+#elif defined(TESSERA_GPU_HIP)
+inline constexpr int32_t kDeviceTypes[] = {kDLROCM, 0};
+#else
+inline constexpr int32_t kDeviceTypes[] = {kDLCPU, kDLExtDev, 0};
+#endif
+
+// Failure(TSR_UNIMPLEMENTED) for other types; `what` names the tensor.
+Storage storage_of(DLDataType dtype, const char* what);
+
+// A fused optimizer's hyperparameters, from the options that it was created with.
+class Hyper {
+ public:
+  Hyper(Formula formula, const char* options);
+  UpdateStep at(const tsr_update& update) const;
+
+ private:
+  UpdateStep step_{};
+};
+
+struct TableSpec {
+  std::string name;
+  int64_t rows;
+  int64_t dim;
+};
+
+struct Config {
+  bool train = true;
+  DLDevice device{};
+  Storage weights = Storage::kFloat32;
+  Storage output = Storage::kFloat32;
+  std::vector<TableSpec> tables;
+  sdk::OptimizerRef optimizer;
+  std::optional<Hyper> fused;  // for the optimizers with a form on the device
+  float max_gradient = 0;      // 0: no clamp
+
+  int64_t max_dim() const;
+  bool vectors() const;  // rows of all tables can be read in vectors of four
+};
+
+// Failure(TSR_UNIMPLEMENTED or TSR_INVALID_ARGUMENT) with the reason why this config cannot be served.
+// `compute_kernels` ends with NULL.
+Config checked(const tsr_kernel_config& config, const char* const* compute_kernels);
+
+// The tensors of a batch are of this device and of the right types, and its features stay inside them, as far as their
+// shapes say: offsets and ids are the caller's promise, and are not read.
+void check_batch(const tsr_lookup& lookup, const Config& config, const DLTensor& values);
+
+Indices indices_of(const DLTensor& tensor, const char* what);
+
+}  // namespace tessera::gpu

@@ -1,0 +1,71 @@
+// The GPU kernel's instance: kernel/1 over TableStores and the launches of gpu/.
+//
+// Calls enqueue on the stream that they are given and return; those that move rows to or from the host wait for it, as
+// does backward_rows, which has to know how many rows there are. On the CPU (emulator) every call waits. A stream lives
+// until the instance is closed; a call on another one than before waits, on the device, for what the last enqueued.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "gpu/update.h"
+#include "kernel/config.h"
+#include "kernel/context.h"
+#include "kernel/memory.h"
+#include "kernel/table_store.h"
+
+namespace tessera::gpu {
+
+class GpuInstance : public sdk::KernelInstance {
+ public:
+  GpuInstance(sdk::Host host, Config config);
+  ~GpuInstance() override;
+
+  void forward(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream, tsr_context** context) override;
+  void backward(tsr_context* context, const tsr_backward& args, tsr_stream stream) override;
+  void backward_rows(tsr_context* context, const tsr_backward& args, std::span<tsr_row_gradient> out,
+                     tsr_stream stream) override;
+  void apply(uint32_t table, const DLTensor& rows, const DLTensor& values, const tsr_update& update,
+             tsr_stream stream) override;
+  void release(tsr_context* context) noexcept override;
+  void save(uint32_t table, const tsr_stream_io& io) override;
+  void load(uint32_t table, const tsr_stream_io& io) override;
+  void export_rows(uint32_t table, uint64_t& cursor, tsr_rows& rows) override;
+  void import_rows(uint32_t table, const tsr_rows& rows) override;
+  tsr_kernel_stats stats(uint32_t table) override;
+
+ private:
+  // One batch's gradient on its way.
+  struct Plan {
+    BatchView batch;
+    OutputGradient gradient;
+    GradientSizes sizes;
+    GradientWork work;
+  };
+
+  Stream use(tsr_stream stream);
+  void done(Stream stream) const;
+  Context& take_context();
+  BatchView batch_of(const tsr_lookup& lookup, const Context& context) const;
+  Plan plan_of(Context& context, const tsr_backward& args, bool wants_runs, Stream stream);
+  UpdateLaunch update_launch() const;
+  const TableView* view(uint32_t table) const { return views_.data<TableView>() + table; }
+  std::vector<RunTarget> place_gradients(Context& context, const std::vector<uint32_t>& starts,
+                                         std::span<tsr_row_gradient> out, Stream stream) const;
+
+  sdk::Host host_;
+  Config config_;
+  std::vector<TableStore> tables_;
+  int64_t keys_ = 0;  // rows of all tables
+  DeviceScratch views_;
+  DeviceScratch lookups_;  // uint64 per table
+  DeviceScratch scratch_;  // of a backward
+  DeviceScratch starts_;   // of backward_rows: where each table's runs begin
+  std::vector<std::unique_ptr<Context>> contexts_;
+  std::vector<Context*> idle_;
+  Stream last_ = nullptr;
+  bool used_ = false;
+  Event moved_ = nullptr;
+};
+
+}  // namespace tessera::gpu

@@ -1,0 +1,244 @@
+#include "kernel/table_store.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace tessera::gpu {
+namespace {
+
+constexpr int64_t kPieceBytes = 8 << 20;  // of a copy between host and device
+
+// The head of a saved table. Rows follow as stored, then the states per element, then those per row, as they lie.
+struct Header {
+  char magic[8];
+  uint32_t version;
+  uint32_t storage;
+  int64_t rows;
+  int64_t dim;
+  int64_t per_element;
+  int64_t per_row;
+};
+constexpr char kMagic[8] = {'T', 'S', 'R', 'G', 'P', 'U', '\0', '\0'};
+
+void write(const tsr_stream_io& io, const void* bytes, uint64_t size) {
+  sdk::Call call;
+  if (size > 0) call.check(io.write(io.self, bytes, size, call.err()));
+}
+void read(const tsr_stream_io& io, void* bytes, uint64_t size) {
+  sdk::Call call;
+  if (size > 0) call.check(io.read(io.self, bytes, size, call.err()));
+}
+
+}  // namespace
+
+TableStore::TableStore(sdk::Host host, DLDevice device, TableSpec spec, Storage storage,
+                       const sdk::OptimizerRef& optimizer, Stream stream)
+    : host_(host),
+      device_(device),
+      spec_(std::move(spec)),
+      storage_(storage),
+      weights_(host, device),
+      element_states_(host, device),
+      row_states_(host, device) {
+  for (uint32_t k = 0; k < optimizer.num_states(); ++k) {
+    const bool per_row = optimizer.state_kind(k) == TSR_STATE_PER_ROW;
+    states_.push_back({per_row, static_cast<int32_t>(per_row ? per_row_++ : per_element_++)});
+  }
+  const int64_t row_bytes = spec_.dim * (bytes_of(storage) + 4 * per_element_) + 4 * per_row_;
+  try {
+    if (spec_.rows > INT64_MAX / 2 / row_bytes) sdk::fail(TSR_RESOURCE_EXHAUSTED, "no memory holds as much");
+    const auto zeros = [&](DeviceScratch& memory, uint64_t bytes) {
+      if (bytes > 0) memset_async(memory.take_exactly(bytes, stream), 0, bytes, stream);
+    };
+    zeros(weights_, weight_bytes());
+    zeros(element_states_, static_cast<uint64_t>(4 * spec_.rows * spec_.dim * per_element_));
+    zeros(row_states_, static_cast<uint64_t>(4 * spec_.rows * per_row_));
+  } catch (const sdk::Failure& failure) {
+    if (failure.code() != TSR_RESOURCE_EXHAUSTED) throw;
+    sdk::fail(TSR_RESOURCE_EXHAUSTED, "table \"", spec_.name, "\": ", spec_.rows, " rows of ", row_bytes,
+              " bytes, optimizer state included, do not fit in the memory of device ", device.device_id,
+              ": cut it over more shards, or keep it on the CPU (", failure.what(), ")");
+  }
+}
+
+TableView TableStore::view(int64_t first_key) const {
+  TableView v{};
+  v.weights = weights_.data();
+  v.elements = element_states_.data<float>();
+  v.per_row = row_states_.data<float>();
+  v.rows = spec_.rows;
+  v.first_key = first_key;
+  v.row_stride = spec_.dim;
+  v.element_stride = per_element_ * spec_.dim;
+  v.row_states = static_cast<int32_t>(per_row_);
+  v.dim = static_cast<int32_t>(spec_.dim);
+  v.aligned = spec_.dim % 4 == 0 ? 1 : 0;
+  return v;
+}
+
+void TableStore::check_rows(const tsr_rows& rows, int64_t count) const {
+  const int64_t capacity = static_cast<int64_t>(sdk::elements<int64_t>(*rows.ids, "ids").size());
+  if (count < 0 || count > capacity ||
+      static_cast<int64_t>(sdk::elements<float>(*rows.weights, "weights").size()) < count * spec_.dim) {
+    sdk::fail(TSR_INVALID_ARGUMENT, "table \"", spec_.name, "\": ", count, " rows do not fit the tensors given, ",
+              capacity, " ids and ", sdk::numel(*rows.weights), " weights");
+  }
+  if (rows.num_states != 0 && rows.num_states != num_states()) {
+    sdk::fail(TSR_INVALID_ARGUMENT, "table \"", spec_.name, "\" has ", num_states(), " states, not ", rows.num_states);
+  }
+  for (uint32_t k = 0; k < rows.num_states; ++k) {
+    if (static_cast<int64_t>(sdk::elements<float>(*rows.states[k], "state").size()) < count * state_width(k)) {
+      sdk::fail(TSR_INVALID_ARGUMENT, "table \"", spec_.name, "\": state ", k, " is too small for ", count, " rows");
+    }
+  }
+}
+
+int64_t TableStore::array_floats(int64_t count) const { return count * (spec_.dim * (1 + per_element_) + per_row_); }
+
+// Weights, then the states in their order.
+RowArrays TableStore::arrays_in(float* memory, int64_t count) const {
+  RowArrays arrays{};
+  arrays.count = count;
+  arrays.weights = memory;
+  memory += count * spec_.dim;
+  arrays.num_states = static_cast<int32_t>(num_states());
+  for (uint32_t k = 0; k < num_states(); ++k) {
+    arrays.per_row[k] = states_[k].per_row ? 1 : 0;
+    arrays.index[k] = states_[k].index;
+    arrays.states[k] = memory;
+    memory += count * state_width(k);
+  }
+  return arrays;
+}
+
+void TableStore::export_rows(uint64_t& cursor, tsr_rows& rows, const TableView* device_view, Stream stream) const {
+  const int64_t first = static_cast<int64_t>(std::min(cursor, static_cast<uint64_t>(spec_.rows)));
+  const int64_t count = std::min(sdk::numel(*rows.ids), spec_.rows - first);
+  check_rows(rows, count);
+  DeviceScratch staging(host_, device_);
+  RowArrays arrays = arrays_in(static_cast<float*>(staging.take(array_floats(count) * 4, stream)), count);
+  arrays.first = first;
+  launch_read_rows(device_view, storage_, arrays, stream);
+  const auto fetch = [&](const DLTensor& to, const float* from, int64_t floats) {
+    memcpy_async(sdk::raw(to), from, static_cast<size_t>(floats) * 4, stream);
+  };
+  fetch(*rows.weights, arrays.weights, count * spec_.dim);
+  for (uint32_t k = 0; k < rows.num_states; ++k) fetch(*rows.states[k], arrays.states[k], count * state_width(k));
+  stream_synchronize(stream);
+  int64_t* ids = sdk::data_as<int64_t>(*rows.ids);
+  for (int64_t i = 0; i < count; ++i) ids[i] = first + i;
+  rows.count = count;
+  cursor = static_cast<uint64_t>(first + count);
+}
+
+void TableStore::import_rows(const tsr_rows& rows, const TableView* device_view, Stream stream) const {
+  check_rows(rows, rows.count);
+  const int64_t* ids = sdk::elements<int64_t>(*rows.ids, "ids").data();
+  for (int64_t i = 0; i < rows.count; ++i) {
+    if (ids[i] < 0 || ids[i] >= spec_.rows) {
+      sdk::fail(TSR_OUT_OF_RANGE, "table \"", spec_.name, "\" has no row ", ids[i], ": it has ", spec_.rows, " rows");
+    }
+  }
+  DeviceScratch staging(host_, device_);
+  const int64_t id_bytes = (rows.count * 8 + 255) / 256 * 256;
+  char* memory = static_cast<char*>(staging.take(id_bytes + array_floats(rows.count) * 4, stream));
+  RowArrays arrays = arrays_in(reinterpret_cast<float*>(memory + id_bytes), rows.count);
+  arrays.ids = reinterpret_cast<const int64_t*>(memory);
+  if (rows.num_states == 0) arrays.num_states = 0;
+  const auto put = [&](float* to, const DLTensor& from, int64_t floats) {
+    memcpy_async(to, sdk::raw(from), static_cast<size_t>(floats) * 4, stream);
+  };
+  memcpy_async(memory, ids, static_cast<size_t>(rows.count) * 8, stream);
+  put(arrays.weights, *rows.weights, rows.count * spec_.dim);
+  for (uint32_t k = 0; k < rows.num_states; ++k) put(arrays.states[k], *rows.states[k], rows.count * state_width(k));
+  launch_write_rows(device_view, storage_, arrays, stream);
+  stream_synchronize(stream);
+}
+
+// Calls move(device bytes, size) for pieces of all memory of the table, in the order of a saved one.
+template <class Move>
+void TableStore::by_pieces(Move move) const {
+  const std::pair<char*, uint64_t> blocks[] = {
+      {weights_.data<char>(), weight_bytes()},
+      {element_states_.data<char>(), static_cast<uint64_t>(4 * spec_.rows * spec_.dim * per_element_)},
+      {row_states_.data<char>(), static_cast<uint64_t>(4 * spec_.rows * per_row_)}};
+  for (const auto& [memory, bytes] : blocks) {
+    for (uint64_t at = 0; at < bytes; at += kPieceBytes) move(memory + at, std::min<uint64_t>(kPieceBytes, bytes - at));
+  }
+}
+
+void TableStore::save(const tsr_stream_io& io, Stream stream) const {
+  Header header{};
+  std::memcpy(header.magic, kMagic, sizeof(kMagic));
+  header.version = 1;
+  header.storage = static_cast<uint32_t>(storage_);
+  header.rows = spec_.rows;
+  header.dim = spec_.dim;
+  header.per_element = per_element_;
+  header.per_row = per_row_;
+  write(io, &header, sizeof(header));
+  std::vector<char> piece(kPieceBytes);
+  by_pieces([&](const char* memory, uint64_t bytes) {
+    memcpy_async(piece.data(), memory, bytes, stream);
+    stream_synchronize(stream);
+    write(io, piece.data(), bytes);
+  });
+}
+
+void TableStore::load(const tsr_stream_io& io, Stream stream) const {
+  Header saved{};
+  read(io, &saved, sizeof(saved));
+  if (std::memcmp(saved.magic, kMagic, sizeof(kMagic)) != 0) {
+    sdk::fail(TSR_DATA_LOSS, "table \"", spec_.name, "\": what is being loaded was not saved by a GPU kernel");
+  }
+  if (saved.version != 1) {
+    sdk::fail(TSR_UNIMPLEMENTED, "table \"", spec_.name, "\" was saved in format ", saved.version,
+              ", this kernel reads 1");
+  }
+  if (saved.storage != static_cast<uint32_t>(storage_) || saved.rows != spec_.rows || saved.dim != spec_.dim ||
+      saved.per_element != per_element_ || saved.per_row != per_row_) {
+    sdk::fail(TSR_FAILED_PRECONDITION, "table \"", spec_.name, "\" was saved with ", saved.rows, " rows of ", saved.dim,
+              " columns, type ", saved.storage, " and ", saved.per_element + saved.per_row, " states, but has ",
+              spec_.rows, " rows of ", spec_.dim, " columns, type ", static_cast<uint32_t>(storage_), " and ",
+              num_states(), " states here: import its rows instead");
+  }
+  std::vector<char> piece(kPieceBytes);
+  by_pieces([&](char* memory, uint64_t bytes) {
+    read(io, piece.data(), bytes);
+    memcpy_async(memory, piece.data(), bytes, stream);
+    stream_synchronize(stream);
+  });
+}
+
+void TableStore::update_on_host(const sdk::OptimizerRef& optimizer, const tsr_update& update, int64_t count,
+                                const int64_t* device_rows, const float* device_values, const TableView* device_view,
+                                Stream stream) const {
+  if (count == 0) return;
+  DeviceScratch staging(host_, device_);
+  const int64_t floats = array_floats(count);
+  RowArrays arrays = arrays_in(static_cast<float*>(staging.take(floats * 4, stream)), count);
+  arrays.ids = device_rows;
+  std::vector<float> host(static_cast<size_t>(floats));
+  std::vector<float> values(static_cast<size_t>(count * spec_.dim));
+  launch_read_rows(device_view, storage_, arrays, stream);
+  memcpy_async(host.data(), arrays.weights, host.size() * 4, stream);
+  memcpy_async(values.data(), device_values, values.size() * 4, stream);
+  stream_synchronize(stream);
+  const RowArrays here = arrays_in(host.data(), count);
+  std::vector<float*> weights;
+  std::vector<const float*> gradients;
+  std::vector<float*> states;
+  for (int64_t i = 0; i < count; ++i) {
+    weights.push_back(here.weights + i * spec_.dim);
+    gradients.push_back(values.data() + i * spec_.dim);
+  }
+  for (uint32_t k = 0; k < num_states(); ++k) {
+    for (int64_t i = 0; i < count; ++i) states.push_back(here.states[k] + i * state_width(k));
+  }
+  optimizer.update_rows(update, spec_.dim, count, weights.data(), gradients.data(), states.data());
+  memcpy_async(arrays.weights, host.data(), host.size() * 4, stream);
+  launch_write_rows(device_view, storage_, arrays, stream);
+  stream_synchronize(stream);
+}
+
+}  // namespace tessera::gpu

@@ -1,0 +1,63 @@
+// The rows of one table and their optimizer state on the device, and their ways in and out through host memory.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "gpu/rows.h"
+#include "kernel/config.h"
+#include "kernel/memory.h"
+
+namespace tessera::gpu {
+
+// Rows lie one after the other. States of a kind (per element, per row) share one block, those of one row side by side.
+// Every function that moves rows waits for the stream.
+class TableStore {
+ public:
+  // Everything 0, in the order of `stream`. Failure(TSR_RESOURCE_EXHAUSTED) names the table and what it needs.
+  TableStore(sdk::Host host, DLDevice device, TableSpec spec, Storage storage, const sdk::OptimizerRef& optimizer,
+             Stream stream);
+
+  const TableSpec& spec() const { return spec_; }
+  // `first_key`: rows of the tables in front.
+  TableView view(int64_t first_key) const;
+
+  uint64_t weight_bytes() const { return static_cast<uint64_t>(spec_.rows * spec_.dim * bytes_of(storage_)); }
+  uint64_t state_bytes() const { return static_cast<uint64_t>(4 * spec_.rows * (per_element_ * spec_.dim + per_row_)); }
+  uint32_t num_states() const { return static_cast<uint32_t>(states_.size()); }
+  int64_t state_width(uint32_t k) const { return states_[k].per_row ? 1 : spec_.dim; }
+
+  // kernel/1's functions of these names. `device_view`: this table's view in device memory.
+  void export_rows(uint64_t& cursor, tsr_rows& rows, const TableView* device_view, Stream stream) const;
+  void import_rows(const tsr_rows& rows, const TableView* device_view, Stream stream) const;
+  void save(const tsr_stream_io& io, Stream stream) const;
+  void load(const tsr_stream_io& io, Stream stream) const;
+  // The update of kernel/1's apply by an optimizer that has no form on the device: rows go to the host and back.
+  void update_on_host(const sdk::OptimizerRef& optimizer, const tsr_update& update, int64_t count,
+                      const int64_t* device_rows, const float* device_values, const TableView* device_view,
+                      Stream stream) const;
+
+ private:
+  struct State {
+    bool per_row;
+    int32_t index;  // among the states of its kind
+  };
+  void check_rows(const tsr_rows& rows, int64_t count) const;
+  RowArrays arrays_in(float* memory, int64_t count) const;
+  int64_t array_floats(int64_t count) const;
+  template <class Move>
+  void by_pieces(Move move) const;
+
+  sdk::Host host_;
+  DLDevice device_;
+  TableSpec spec_;
+  Storage storage_;
+  std::vector<State> states_;
+  int64_t per_element_ = 0;
+  int64_t per_row_ = 0;
+  DeviceScratch weights_;
+  DeviceScratch element_states_;
+  DeviceScratch row_states_;
+};
+
+}  // namespace tessera::gpu

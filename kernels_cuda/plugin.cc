@@ -1,0 +1,20 @@
+// The parts of a GPU plugin: cuda, hip, or the emulator that tests run.
+#include "tessera/sdk/plugin.h"
+#include "gpu/gpu.h"
+#include "kernel/kernel.h"
+
+namespace {
+
+#if defined(TESSERA_GPU_SIMT)
+constexpr int32_t kPriority = -100;  // never by "auto": it is slower than any other
+#else
+constexpr int32_t kPriority = 10;
+#endif
+
+}  // namespace
+
+TESSERA_PLUGIN("gpu-" GPU_KIND_NAME, "0.1.0",
+               tessera::sdk::component<tessera::gpu::GpuKernel>({.id = GPU_KIND_NAME,
+                                                                 .version = "0.1.0",
+                                                                 .about = "lookups and fused updates by " GPU_VENDOR,
+                                                                 .priority = kPriority}));
