@@ -6,23 +6,22 @@
 
 namespace tessera::gpu {
 
-constexpr int32_t kHeldChunks = 2;  // of a row's gradient that stay in registers
-
-// A row's gradient, chunk by chunk. `Source` is called as source(columns, out) and may be called again for a chunk that
-// is not held.
+// A row's gradient, chunk by chunk. `Source` is called as source(columns, out); the first Source::kHeld chunks stay in
+// registers, for others it may be called again.
 template <bool kVectors, class Source>
 struct RowGradient {
+  static constexpr int32_t kHeld = Source::kHeld;
   const Source& source;
   int32_t lane;
   int32_t lanes;
   int32_t dim;
   int32_t chunks;  // 0 for a group without a row
-  float held[kHeldChunks][kLaneColumns];
+  float held[kHeld > 0 ? kHeld : 1][kLaneColumns];
 
   GPU_DEVICE RowGradient(const Source& from, int32_t group_lane, int32_t group, int32_t row_dim, bool has_row)
       : source(from), lane(group_lane), lanes(group), dim(row_dim), chunks(has_row ? chunks_of(row_dim, group) : 0) {
     GPU_UNROLL
-    for (int32_t c = 0; c < kHeldChunks; ++c) {
+    for (int32_t c = 0; c < kHeld; ++c) {
       const LaneColumns<kVectors> columns(c, lane, lanes, dim);
       if (c < chunks && columns.any()) source(columns, held[c]);
     }
@@ -31,11 +30,11 @@ struct RowGradient {
   template <class Body>
   GPU_DEVICE void each(Body body) const {
     GPU_UNROLL
-    for (int32_t c = 0; c < kHeldChunks; ++c) {
+    for (int32_t c = 0; c < kHeld; ++c) {
       const LaneColumns<kVectors> columns(c, lane, lanes, dim);
       if (c < chunks && columns.any()) body(columns, held[c]);
     }
-    for (int32_t c = kHeldChunks; c < chunks; ++c) {
+    for (int32_t c = kHeld; c < chunks; ++c) {
       const LaneColumns<kVectors> columns(c, lane, lanes, dim);
       if (!columns.any()) continue;
       float gradient[kLaneColumns];
@@ -72,11 +71,11 @@ GPU_DEVICE RowwiseStep rowwise_adagrad(const UpdateStep& s, const TableView& tab
   float momentum = 0;
   if (gradient.chunks > 0 && gradient.lane == 0) {
     float* state = table.per_row + row * table.row_states;
-    momentum = *state + sum / static_cast<float>(table.dim);
+    momentum = *state + divide(sum, static_cast<float>(table.dim));
     *state = momentum;
   }
   momentum = shfl(momentum, 0, gradient.lanes);
-  RowwiseStep step{1, s.learning_rate / (sqrtf(momentum) + s.eps)};
+  RowwiseStep step{1, divide(s.learning_rate, square_root(momentum) + s.eps)};
   if (l2) step.decay = 1 - step.factor * s.weight_decay;
   if (s.weight_decay_mode == WeightDecay::kDecouple) step.decay = 1 - s.learning_rate * s.weight_decay;
   return step;
@@ -102,7 +101,7 @@ GPU_DEVICE void update_columns(const UpdateStep& s, const RowwiseStep& rowwise, 
       GPU_UNROLL
       for (int32_t i = 0; i < kLaneColumns; ++i) {
         m1[i] += g[i] * g[i];
-        w[i] -= s.learning_rate * g[i] / (sqrtf(m1[i]) + s.eps);
+        w[i] -= divide(s.learning_rate * g[i], square_root(m1[i]) + s.eps);
       }
       columns.store(states, true, m1);
       return;
@@ -113,7 +112,7 @@ GPU_DEVICE void update_columns(const UpdateStep& s, const RowwiseStep& rowwise, 
       for (int32_t i = 0; i < kLaneColumns; ++i) {
         m1[i] = s.beta1 * m1[i] + (1 - s.beta1) * g[i];
         m2[i] = s.beta2 * m2[i] + (1 - s.beta2) * g[i] * g[i];
-        const float direction = m1[i] * s.correction1 / (sqrtf(m2[i] * s.correction2) + s.eps);
+        const float direction = divide(m1[i] * s.correction1, square_root(m2[i] * s.correction2) + s.eps);
         w[i] -= s.learning_rate * (direction + s.weight_decay * w[i]);
       }
       columns.store(states, true, m1);

@@ -54,7 +54,7 @@ template <class Row, class Out, bool kVectors>
 GPU_DEVICE void look_up(const ForwardArgs& a, const FeatureView& feature, int64_t item, int32_t lane, int32_t lanes,
                         int32_t chunks) {
   const TableView& table = a.batch.tables[feature.table];
-  const int64_t b = chunks == 1 ? item : item / chunks;
+  const int64_t b = chunks == 1 ? item : static_cast<uint32_t>(item) / static_cast<uint32_t>(chunks);
   const Indices& offsets = a.batch.offsets;
   const LaneColumns<kVectors> columns(static_cast<int32_t>(item - b * chunks), lane, lanes, table.dim);
   if (!columns.any()) return;
@@ -82,7 +82,7 @@ GPU_DEVICE void look_up(const ForwardArgs& a, const FeatureView& feature, int64_
   if (feature.pooling == TSR_POOLING_MEAN && bag.end > bag.begin) {
     const float length = static_cast<float>(bag.end - bag.begin);
     GPU_UNROLL
-    for (int32_t c = 0; c < kLaneColumns; ++c) sum[c] /= length;
+    for (int32_t c = 0; c < kLaneColumns; ++c) sum[c] = divide(sum[c], length);
   }
   columns.store(output + b * feature.output_stride, vectors, sum);
 }

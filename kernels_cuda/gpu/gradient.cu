@@ -71,7 +71,7 @@ GPU_DEVICE void write_bag(const KeyArgs& a, int64_t bag, int32_t lane, uint32_t*
     const int64_t e = a.work.first_entry[f] + p - first;
     const int64_t slot = feature.pooling == TSR_POOLING_NONE ? p - first : b;
     const float weight = a.batch.weights == nullptr ? 1.0f : a.batch.weights[p];
-    a.work.entries[e] = {feature.output_offset + slot * feature.output_stride, weight / divisor, 0};
+    a.work.entries[e] = {feature.output_offset + slot * feature.output_stride, divide(weight, divisor), 0};
     const Key key = static_cast<Key>(first_key + index_at(a.batch.ids, p));
     static_cast<Key*>(a.work.keys[0])[e] = key;
     for (int32_t pass = 0; pass < a.passes; ++pass) {
@@ -129,7 +129,7 @@ GPU_GLOBAL void segments_kernel(SegmentArgs a) {
   for (int32_t i = 0; i < kSegmentItems; ++i) {
     const int64_t at = from + i * warp_size() + lane();
     const bool head = at < count && (at == 0 || keys[at] != keys[at - 1]);
-    const bool unit = head || (at < count && (at & (work.unit - 1)) == 0);
+    const bool unit = head || (at < count && (at & ((int64_t{1} << work.unit_shift) - 1)) == 0);
     units[i] = ballot(unit);
     heads[i] = ballot(head);
     in_warp += (static_cast<uint64_t>(popcount(units[i])) << kUnitShift) + static_cast<uint64_t>(popcount(heads[i]));
@@ -229,7 +229,7 @@ GradientWork carve(const GradientSizes& s, Carver& carver) {
   w.partial_stride = (s.max_dim + 3) / 4 * 4;
   w.partials = carver.take<float>(2 * s.blocks() * w.partial_stride);
   w.wide_keys = s.wide_keys();
-  w.unit = s.unit();
+  w.unit_shift = s.unit_shift();
   return w;
 }
 

@@ -2,7 +2,7 @@
 //
 //   entries   one for each id of each bag, in order of feature, bag, position; its key is the row's
 //   sort      stable, by key
-//   units     entries of one row side by side in sorted order, cut where their index is a multiple of kUnit: what one
+//   units     entries of one row side by side in sorted order, cut where their index is a multiple of unit(): what one
 //             group of lanes adds up. Units make runs: all entries of a row
 //   reduce    a run of one unit is done at once. Of longer ones the sums of the units are kept ("partials") and added
 //             up by a second launch, in order, by one block for each such run
@@ -28,7 +28,8 @@ struct GradientSizes {
   bool wide_keys() const { return keys > int64_t{UINT32_MAX}; }
   int32_t key_bits() const;
   // Entries of a unit at most.
-  int32_t unit() const { return entries <= (int64_t{1} << 18) ? 16 : 64; }
+  int64_t unit() const { return int64_t{1} << unit_shift(); }
+  int32_t unit_shift() const { return entries <= (int64_t{1} << 18) ? 4 : 6; }
   int64_t blocks() const { return (entries + unit() - 1) / unit(); }
 };
 
@@ -61,7 +62,7 @@ struct GradientWork {
   float* partials;        // [2 * blocks, max_dim rounded up to 4]
   int32_t sorted;         // which of keys[] and indices[] has the result
   bool wide_keys;
-  int32_t unit;
+  int32_t unit_shift;
   int32_t partial_stride;
 };
 

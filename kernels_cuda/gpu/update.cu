@@ -10,7 +10,7 @@ namespace tessera::gpu {
 namespace {
 
 constexpr int64_t kMostBlocks = 1 << 16;  // a launch's; they walk over what is more
-constexpr int32_t kAhead = 4;             // entries whose loads are under way at once in a lane
+constexpr int32_t kAhead = 2;             // entries whose loads are under way at once in a lane
 
 GPU_DEVICE int64_t key_at(const GradientWork& work, int64_t i) {
   const void* keys = work.keys[work.sorted];
@@ -22,7 +22,8 @@ GPU_DEVICE int32_t table_of(const TableView* tables, int32_t num_tables, int64_t
 }
 // Where the sum of the unit that begins at entry `start` is kept if its run has others.
 GPU_DEVICE float* partial_of(const GradientWork& work, int64_t start) {
-  const int64_t slot = 2 * (start / work.unit) + (start % work.unit == 0 ? 0 : 1);
+  const int64_t block = start >> work.unit_shift;
+  const int64_t slot = 2 * block + (start == block << work.unit_shift ? 0 : 1);
   return work.partials + slot * work.partial_stride;
 }
 
@@ -33,8 +34,9 @@ GPU_DEVICE float incoming(const OutputGradient& gradient, float value) {
 }
 
 // The sum of a unit's entries, in order.
-template <class Grad>
+template <class Grad, int32_t kHeldChunks>
 struct UnitSum {
+  static constexpr int32_t kHeld = kHeldChunks;
   const GradientWork& work;
   const OutputGradient& gradient;
   int64_t begin;
@@ -75,6 +77,7 @@ struct UnitSum {
 
 // A row of floats.
 struct FloatRow {
+  static constexpr int32_t kHeld = 0;
   const float* row;
   template <class Columns>
   GPU_DEVICE void operator()(const Columns& columns, float (&out)[kLaneColumns]) const {
@@ -85,6 +88,7 @@ struct FloatRow {
 // What is done with a whole run's gradient. All lanes of the warp call take(); groups without a run have 0 chunks.
 template <class Row>
 struct Update {
+  static constexpr int32_t kHeld = 2;  // looked at twice: adding them up again would read the gradients again
   UpdateStep step;
   template <class Gradient>
   GPU_DEVICE void take(const TableView& table, int32_t, int64_t row, int64_t, const Gradient& gradient) const {
@@ -92,6 +96,7 @@ struct Update {
   }
 };
 struct HandOut {
+  static constexpr int32_t kHeld = 0;
   const RunTarget* targets;
   template <class Gradient>
   GPU_DEVICE void take(const TableView& table, int32_t t, int64_t row, int64_t run, const Gradient& gradient) const {
@@ -140,8 +145,9 @@ GPU_GLOBAL void GPU_LAUNCH_BOUNDS(kBlockThreads) reduce_kernel(ReduceArgs<Sink> 
       if (head && !whole && lane == 0) work.long_starts[atomic_add(work.long_count, 1u)] = static_cast<uint32_t>(u);
     }
     const TableView& table = a.tables[t];
-    const UnitSum<Grad> sum{work, a.gradient, start, end};
-    RowGradient<kVectors, UnitSum<Grad>> gradient(sum, lane, a.lanes, table.dim, u < units);
+    using Sum = UnitSum<Grad, Sink::kHeld>;
+    const Sum sum{work, a.gradient, start, end};
+    RowGradient<kVectors, Sum> gradient(sum, lane, a.lanes, table.dim, u < units);
     if (u < units && !whole) {
       float* partial = partial_of(work, start);
       gradient.each([&](const auto& columns, const float(&g)[kLaneColumns]) { columns.store(partial, true, g); });
@@ -174,12 +180,12 @@ GPU_DEVICE void sum_partials(const GradientWork& work, int64_t start, int64_t en
   const int32_t lane = thread % lanes;
   const int32_t group = thread / lanes;
   const int32_t groups = kBlockThreads / lanes;
-  const int64_t last = (end - 1) / work.unit;
+  const int64_t last = (end - 1) >> work.unit_shift;
   for (int32_t c = 0; c < chunks_of(dim, lanes); ++c) {
     const LaneColumns<kVectors> columns(c, lane, lanes, dim);
     Pack<float, kLaneColumns> sum{};
-    for (int64_t block = start / work.unit + group; columns.any() && block <= last; block += groups) {
-      const int64_t begin = block * work.unit;
+    for (int64_t block = (start >> work.unit_shift) + group; columns.any() && block <= last; block += groups) {
+      const int64_t begin = block << work.unit_shift;
       float part[kLaneColumns];
       columns.load(partial_of(work, begin < start ? start : begin), part);
       GPU_UNROLL
@@ -292,9 +298,9 @@ GPU_GLOBAL void weight_gradients_kernel(WeightArgs a) {
                          (slot + (none ? i : 0)) * feature.output_stride,
                      g);
         GPU_UNROLL
-        for (int32_t k = 0; k < kLaneColumns; ++k) dot += incoming(a.gradient, g[k]) / divisor * row[k];
+        for (int32_t k = 0; k < kLaneColumns; ++k) dot += incoming(a.gradient, g[k]) * row[k];
       }
-      dot = group_sum(dot, a.lanes);
+      dot = divide(group_sum(dot, a.lanes), divisor);
       if (i < length && lane == 0) a.grad_weights[begin + i] = dot;
     }
   }

@@ -10,6 +10,8 @@
 namespace tessera::gpu {
 namespace {
 
+constexpr int64_t kMostBlocks = int64_t{1} << 24;  // of 256 groups of lanes at most: the groups have 32-bit numbers
+
 // How many features' bags overlap at most: that many times the ids bounds the entries of a batch.
 int64_t most_overlapping(const std::vector<FeatureView>& features) {
   std::vector<std::pair<int64_t, int64_t>> ends;  // of [first, last) ranges of offsets: where, +1 or -1
@@ -45,9 +47,9 @@ void Context::describe(const tsr_lookup& lookup, const Config& config, const DLT
     blocks += forward_blocks(x.bags, static_cast<int32_t>(dim));
     all = all && (vectors || x.bags == 0);
   }
-  if (blocks > INT32_MAX) {
-    sdk::fail(TSR_RESOURCE_EXHAUSTED, "a lookup of ", bags, " bags needs ", blocks, " blocks, but at most ", INT32_MAX,
-              " are launched at once: use smaller batches");
+  if (blocks > kMostBlocks) {
+    sdk::fail(TSR_RESOURCE_EXHAUSTED, "a lookup of ", bags, " bags needs ", blocks, " blocks, but at most ",
+              kMostBlocks, " are launched at once: use smaller batches");
   }
   vectors = all;
   const size_t bytes = wanted.size() * sizeof(FeatureView);
