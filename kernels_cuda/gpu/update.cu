@@ -205,25 +205,42 @@ GPU_DEVICE void sum_partials(const GradientWork& work, int64_t start, int64_t en
   }
 }
 
+// A run of several units.
+struct LongRun {
+  int64_t start;
+  int64_t end;
+  int64_t row;
+  int64_t run;
+  int32_t table;
+};
+
+GPU_DEVICE LongRun find_long_run(const GradientWork& work, const TableView* tables, int32_t num_tables, int64_t i) {
+  const int64_t unit = work.long_starts[i];
+  const int64_t start = work.unit_start[unit];
+  const int64_t key = key_at(work, start);
+  const int32_t t = table_of(tables, num_tables, key);
+  return {start, run_end(work, start, key), key - tables[t].first_key, work.unit_run[unit], t};
+}
+
 // One block for each run of several units.
 template <class Sink, bool kVectors>
 GPU_GLOBAL void GPU_LAUNCH_BOUNDS(kBlockThreads) finish_kernel(ReduceArgs<Sink> a) {
   using Sum = Pack<float, kLaneColumns>;
   GPU_SHARED(Sum, sums, kBlockThreads);
+  GPU_SHARED(LongRun, found, 1);
   const GradientWork& work = a.work;
   const int32_t thread = static_cast<int32_t>(threadIdx.x);
   const int64_t runs = *work.long_count;
   for (int64_t r = blockIdx.x; r < runs; r += gridDim.x) {
-    const int64_t unit = work.long_starts[r];
-    const int64_t start = work.unit_start[unit];
-    const int64_t key = key_at(work, start);
-    const int32_t t = table_of(a.tables, a.num_tables, key);
-    const TableView& table = a.tables[t];
-    sum_partials<kVectors>(work, start, run_end(work, start, key), table.dim, a.lanes, sums);
+    if (thread == 0) found[0] = find_long_run(work, a.tables, a.num_tables, r);
+    sync_block();
+    const LongRun run = found[0];
+    const TableView& table = a.tables[run.table];
+    sum_partials<kVectors>(work, run.start, run.end, table.dim, a.lanes, sums);
     if (warp() != 0) continue;
-    const FloatRow sum{partial_of(work, start)};
+    const FloatRow sum{partial_of(work, run.start)};
     const RowGradient<kVectors, FloatRow> gradient(sum, thread % a.lanes, a.lanes, table.dim, thread < a.lanes);
-    a.sink.take(table, t, key - table.first_key, work.unit_run[unit], gradient);
+    a.sink.take(table, run.table, run.row, run.run, gradient);
   }
 }
 
