@@ -58,6 +58,8 @@ if(TESSERA_CUDA)
   set(CMAKE_CUDA_STANDARD 20)
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
   set(CMAKE_CUDA_EXTENSIONS OFF)
+  # What the host's compiler searches by itself, as nvcc runs it: named once more, /usr/include would come too early.
+  list(APPEND CMAKE_CUDA_IMPLICIT_INCLUDE_DIRECTORIES ${CMAKE_CXX_IMPLICIT_INCLUDE_DIRECTORIES})
   find_package(CUDAToolkit REQUIRED)
 endif()
 # Debian's HIP: the compiler that it came with, and no other.
