@@ -1,6 +1,7 @@
 // The GPU kernel's plugin on the emulator, against the reference kernel.
 #include <cstring>
 #include <functional>
+#include <utility>
 
 #include "simt/runtime.h"
 #include "test_support.h"
@@ -227,6 +228,61 @@ TEST(GpuKernel, RowGradientsAgreeAndApplyUpdates) {
       }
     }
   }
+}
+
+// A step of 26 tables: few launches, and once it has warmed up nothing is allocated, copied or waited for.
+TEST(GpuKernel, AStepHasFewLaunchesAndNothingElse) {
+  TestHost host;
+  emulate(32, 2);
+  host.device_alloc = [](uint64_t bytes, tsr_stream stream) {
+    void* memory = nullptr;
+    EXPECT_EQ(simtMallocAsync(&memory, bytes, static_cast<simtStream_t>(stream)), simtSuccess);
+    return memory;
+  };
+  host.device_free = [](void* memory, tsr_stream stream) { simtFreeAsync(memory, static_cast<simtStream_t>(stream)); };
+  Options o;
+  std::vector<FeatureShape> features;
+  for (int t = 0; t < 26; ++t) {
+    o.tables.push_back({int64_t{40} + 1000 * t, 8});
+    features.push_back({t, TSR_POOLING_SUM});
+  }
+  o.optimizer = "exact_rowwise_adagrad";
+  Model model(host, TESSERA_KERNEL_SIMT, "simt", o);
+  model.config.device = {kDLExtDev, 0};
+  model.open();
+  Random random(2);
+  const auto batch = random_batch(random, o, features, 16, 4, kI64, false);
+  Array output(kF32, batch->output_size);
+  for (Array* a : {batch->ids.get(), batch->offsets.get(), batch->grad_output.get(), &output}) {
+    a->tensor.device = model.config.device;  // the emulator's kernels reach the host's memory
+  }
+  simtStream_t stream = nullptr;
+  ASSERT_EQ(simtStreamCreateWithFlags(&stream, simtStreamNonBlocking), simtSuccess);
+  const auto step = [&](int64_t number) {
+    const simt::Counters before = simt::counters();
+    const int64_t allocations = host.allocations;
+    tsr_context* context = nullptr;
+    Error error;
+    EXPECT_EQ(model.api->forward(model.instance, &batch->lookup, &output.tensor, stream, &context, &error), TSR_OK)
+        << error.message;
+    const tsr_backward args = Model::args_of(*batch, nullptr, 1, number);
+    EXPECT_EQ(model.api->backward(model.instance, context, &args, stream, &error), TSR_OK) << error.message;
+    model.api->release(model.instance, context);
+    const simt::Counters after = simt::counters();
+    return std::vector<uint64_t>{after.launches - before.launches, after.copies - before.copies,
+                                 after.synchronizations - before.synchronizations,
+                                 static_cast<uint64_t>(host.allocations - allocations)};
+  };
+  step(1);
+  const std::vector<uint64_t> counts = step(2);
+  EXPECT_LE(counts[0], 12u) << "launches";
+  EXPECT_GE(counts[0], 2u) << "the count sees the plugin";
+  EXPECT_EQ(counts[1], 0u) << "copies and fills";
+  EXPECT_EQ(counts[2], 0u) << "waits";
+  EXPECT_EQ(counts[3], 0u) << "allocations";
+  EXPECT_EQ(simtStreamSynchronize(stream), simtSuccess);
+  model.api->close(std::exchange(model.instance, nullptr));
+  simtStreamDestroy(stream);
 }
 
 // Two tables read the same ids, as column shards on one rank do: there are more entries than ids.
