@@ -14,6 +14,8 @@ namespace {
 
 // An operation whose data arrived in time is not late because wait() was called late.
 constexpr std::chrono::milliseconds kWaitGrace{100};
+// Of what is copied between two looks at the others.
+constexpr size_t kCopySlice = size_t{32} << 10;
 
 }  // namespace
 
@@ -66,6 +68,7 @@ Op& Engine::prepare(OpKind kind, const sdk::CollectiveCall& call) {
   op.reduction = Reduction{};
   op.timeout_s = call.timeout_s > 0 ? call.timeout_s : timeout_s_;
   op.deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(op.timeout_s));
+  op.own = OwnPiece{};
   op.one_reader = false;
   op.reduced = 0;
   op.slots_full = op.sends_left = op.receives_left = 0;
@@ -93,7 +96,20 @@ void Engine::start(Op& op) {
 }
 
 void Engine::wait(Op& op) {
-  if (op.done()) return;
+  if (!op.done()) exchange(op);
+  copy_own(op, op.own.bytes);
+}
+
+bool Engine::copy_own(Op& op, size_t most) {
+  const size_t bytes = std::min(op.own.bytes, most);
+  if (bytes == 0) return false;
+  if (op.own.to != op.own.from) std::memcpy(op.own.to, op.own.from, bytes);
+  op.own = {op.own.to + bytes, op.own.from + bytes, op.own.bytes - bytes};
+  return true;
+}
+
+// Until the operation is done.
+void Engine::exchange(Op& op) {
   const Clock::time_point start = Clock::now();
   const Clock::time_point deadline = std::max(op.deadline, start + kWaitGrace);
   // Asked in time, so that at the deadline it is known who does not even answer.
@@ -109,7 +125,7 @@ void Engine::wait(Op& op) {
       probe();
       probe_at = Clock::time_point::max();
     }
-    if (moved) {
+    if (moved || copy_own(op, kCopySlice)) {
       idle_since = Clock::time_point::max();
       continue;
     }

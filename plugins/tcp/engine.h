@@ -49,6 +49,13 @@ struct Reduction {
   bool after_sends = false;  // `target` is being sent from: wait until that is over. bytes <= kChunk then
 };
 
+// What this rank gets from itself: copied while it would wait for others, at the latest in wait().
+struct OwnPiece {
+  char* to = nullptr;
+  const char* from = nullptr;
+  size_t bytes = 0;  // still to be copied
+};
+
 class Engine;
 
 // One operation. Owned by its engine, used again after wait().
@@ -57,6 +64,7 @@ struct Op final : sdk::Work {
   DataHeader header;        // as this rank sees it; bytes differ by lane
   std::vector<Lane> lanes;  // by rank
   Reduction reduction;
+  OwnPiece own;
   bool one_reader = false;  // what a lane sends goes to its rank alone
   Clock::time_point deadline;
   double timeout_s = 0;
@@ -129,6 +137,8 @@ class Engine {
   static constexpr uint64_t kInFlight = 64;
   Op*& slot(uint64_t sequence) { return in_flight_[sequence % kInFlight]; }
 
+  static bool copy_own(Op& op, size_t most);
+  void exchange(Op& op);
   void next_send(Peer& peer);
   void next_receive(Peer& peer);
   bool progress();

@@ -1,6 +1,5 @@
 // The operations: what each rank exchanges with each other.
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
 #include "tcp.h"
@@ -15,10 +14,6 @@ constexpr size_t kOneStep = size_t{16} << 10;
 char* bytes_of(const DLTensor& tensor) { return sdk::data_as<char>(tensor); }
 size_t size_of(const DLTensor& tensor) {
   return static_cast<size_t>(sdk::numel(tensor)) * static_cast<size_t>(sdk::element_bytes(tensor));
-}
-
-void copy(char* to, const char* from, size_t bytes) {
-  if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
 }
 
 void check_host(const DLTensor& tensor, const char* what) {
@@ -88,7 +83,7 @@ sdk::Work* Group::all_to_all_v(const DLTensor& send, sdk::Counts send_counts, co
       const size_t sent = static_cast<size_t>(send_counts[r]) * element;
       const size_t received = static_cast<size_t>(recv_counts[r]) * element;
       if (r == rank()) {
-        copy(to, from, sent);
+        op.own = {to, from, sent};
       } else {
         op.lanes[r] = {true, true, from, sent, to, received};
       }
@@ -165,7 +160,7 @@ sdk::Work* Group::reduce_scatter_v(const DLTensor& send, sdk::Counts counts, con
     }
     o.reduction.target = bytes_of(recv);
     o.reduction.bytes = size_of(recv);
-    if (world_size() == 1) copy(o.reduction.target, o.reduction.own, o.reduction.bytes);
+    if (world_size() == 1) o.own = {o.reduction.target, o.reduction.own, o.reduction.bytes};
   });
 }
 
@@ -184,7 +179,7 @@ sdk::Work* Group::all_gather_v(const DLTensor& send, const DLTensor& recv, sdk::
     for (int32_t r = 0; r < world_size(); ++r) {
       const size_t bytes = static_cast<size_t>(counts[r]) * element;
       if (r == rank()) {
-        copy(to, bytes_of(send), bytes);
+        op.own = {to, bytes_of(send), bytes};
       } else {
         op.lanes[r] = {true, true, bytes_of(send), size_of(send), to, bytes};
       }
