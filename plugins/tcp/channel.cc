@@ -11,7 +11,7 @@ namespace {
 
 // Of one call: large enough to be cheap, small enough that sending and receiving take turns. What is copied into memory
 // lies in this processor's cache until the other copies it out; those copies keep each other busy with less.
-constexpr size_t kSocketSlice = size_t{256} << 10;
+constexpr size_t kSocketSlice = size_t{1} << 20;
 constexpr size_t kMemorySlice = size_t{32} << 10;
 constexpr size_t kFetchSlice = size_t{8} << 20;
 // Of a piece that is lent: smaller ones are faster copied twice than asked for.

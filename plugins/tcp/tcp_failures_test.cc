@@ -76,7 +76,7 @@ TEST(DeadRank, InTheMiddleOfALargeMessage) {
   }
 }
 
-// What it was about to send lay in its own memory still.
+// What it was about to send lay in its own memory still. (Another may be in the barrier yet when it dies.)
 TEST(DeadRank, WhoseMessagesWereNotFetchedYet) {
   const auto said = in_processes(3, 20, [](sdk::Group& group) {
     std::vector<int32_t> ids(3000000), got(ids.size());
@@ -90,7 +90,7 @@ TEST(DeadRank, WhoseMessagesWereNotFetchedYet) {
   });
   ASSERT_EQ(said.size(), 2u);
   for (const auto& [rank, text] : said) {
-    EXPECT_THAT(text, HasSubstr("tcp: rank 1 died during all_to_all_v \"rows\" (")) << "at rank " << rank;
+    EXPECT_THAT(text, HasSubstr("tcp: rank 1 died during ")) << "at rank " << rank;
   }
 }
 
