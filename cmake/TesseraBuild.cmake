@@ -17,6 +17,7 @@ if(CCACHE_PROGRAM)
 endif()
 
 option(TESSERA_TESTS "Build the tests" ON)
+option(TESSERA_BENCHMARKS "Build microbenchmarks (libbenchmark-dev)" OFF)
 option(TESSERA_UNITY "Compile each room of the core in one go: a third of the time from scratch" OFF)
 option(TESSERA_WERROR "Warnings are errors" OFF)
 set(TESSERA_SANITIZE "" CACHE STRING "Sanitizers for everything, e.g. address,undefined or thread")

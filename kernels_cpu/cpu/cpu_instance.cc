@@ -98,6 +98,7 @@ void CpuInstance::look_up(const Batch& batch, const ForwardItem& item, Context* 
   pool.ids_end = batch.offsets[feature.first_offset + item.end];
   pool.bags = sequence ? pool.ids_end - begin : item.end - item.begin;
   pool.ahead = rows_ahead(pool.row_bytes);
+  pool.to_l2 = to_l2_;
   pool.weights = batch.weights;
   pool.storage = config_.output;
   pool.output_bytes = feature.output_stride * bytes_of(config_.output);

@@ -65,6 +65,7 @@ class CpuInstance : public sdk::KernelInstance {
   sdk::Host host_;
   const RowOps& ops_;
   Config config_;
+  const bool to_l2_ = prefetch_to_l2();
   std::vector<TableStore> tables_;
   sdk::Buffer memory_;  // of tables_
   std::vector<uint64_t> lookups_;

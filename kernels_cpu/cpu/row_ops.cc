@@ -39,6 +39,14 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tessera_cpu {
 
+bool prefetch_to_l2() {
+#if defined(__x86_64__)
+  return !__builtin_cpu_is("amd");
+#else
+  return true;
+#endif
+}
+
 const RowOps& best_row_ops() {
   const auto runs = [](int64_t target) { return (hwy::SupportedTargets() & target) != 0; };
   const sdk::IsaVariant variants[] = {

@@ -37,8 +37,12 @@ HWY_INLINE void pool_columns(const Pool& pool, const Bag& bag, int64_t prefetch_
   for (int64_t p = bag.begin; p < bag.end; ++p) {
     const int64_t ahead = p + pool.ahead;
     if (HWY_LIKELY(ahead < prefetch_end)) {
-      constexpr int kLocality = kLines > 0 && kLines < 8 ? 3 : 2;
-      prefetch_row<kLines, kLocality>(pool.table + static_cast<int64_t>(ids[ahead]) * pool.row_bytes, pool.row_bytes);
+      const char* const next = pool.table + static_cast<int64_t>(ids[ahead]) * pool.row_bytes;
+      if ((kLines == 0 || kLines >= 8) && pool.to_l2) {
+        prefetch_row<kLines, 2>(next, pool.row_bytes);
+      } else {
+        prefetch_row<kLines, 3>(next, pool.row_bytes);
+      }
     }
     const Element* const row = reinterpret_cast<const Element*>(table + static_cast<int64_t>(ids[p]) * pool.row_bytes);
     const FloatVector weight = kWeighted ? hn::Set(d, pool.weights[p]) : hn::Zero(d);

@@ -91,7 +91,7 @@ HWY_INLINE void store_half(FloatVector v, uint16_t* p) {
 }
 
 // To elements [col, col + count) of a row of a 16-bit type. Out of line: it is the rarer case.
-HWY_NOINLINE void store_narrow(Storage to, const float* values, int64_t count, void* row, int64_t col) {
+inline HWY_NOINLINE void store_narrow(Storage to, const float* values, int64_t count, void* row, int64_t col) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(FloatTag()));
   uint16_t* const out = static_cast<uint16_t*>(row) + col;
   int64_t at = 0;
