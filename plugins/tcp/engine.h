@@ -1,8 +1,9 @@
 // The data path of one group: operations in flight, moved by whoever waits.
 //
-// There is no thread of its own. start() sends what the sockets take at once; wait() sends and receives for all
+// There is no thread of its own. start() sends what the channels take at once; wait() sends and receives for all
 // operations in flight until its own is done: it tries for a moment, then sleeps in poll(). What was started and not
-// yet waited for therefore travels as far as the sockets' buffers reach while the caller computes.
+// yet waited for therefore travels as far as the channels' buffers reach while the caller computes; a large piece for a
+// rank of the same host waits until that rank waits, too, and fetches it.
 //
 // All algorithms are direct: each rank exchanges with each other rank, in one step or, for a large all_reduce, in two.
 // Reductions happen in rank order, a chunk at a time while it is in the cache: the same bits on all ranks, every run.
