@@ -212,6 +212,29 @@ TEST(BenchCollective, EveryOperation) {
   }
 }
 
+TEST(BenchCollective, SidesWithOptionsAndTheBareSocket) {
+  const auto lines = lines_of("collective --backend 'tcp,tcp?shm=false&spin_us=20,raw' --op all_reduce --bytes 4096");
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(lines[1].at("backend"), "tcp?shm=false&spin_us=20");
+  EXPECT_EQ(lines[2].at("backend"), "raw");
+  for (const json& line : lines) EXPECT_EQ(line.at("verified"), true) << line;
+}
+
+TEST(BenchCollective, WhatCannotBeIsNamed) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"--backend raw --nproc 3", "--backend raw is for 2 ranks, not 3"},
+      {"--backend 'tcp?shm=maybe'", "option \"shm\" must be true or false"},
+      {"--backend 'tcp?shn=false'", "the nearest known one is \"shm\""},
+      {"--backend 'tcp?shm'", "options are ?key=value, joined by &"},
+      {"--op all_to_some", "unknown operation \"all_to_some\""},
+  };
+  for (const auto& [arguments, named] : cases) {
+    const Result result = run(std::string("collective --bytes 4096 --rounds 1 ") + arguments, " 2>&1");
+    EXPECT_NE(result.status, 0) << arguments;
+    EXPECT_NE(result.text.find(named), std::string::npos) << result.text;
+  }
+}
+
 TEST(BenchStep, EachSharding) {
   for (const std::string sharding : {"table_wise", "row_wise", "column_wise", "data_parallel"}) {
     const auto lines = lines_of(
