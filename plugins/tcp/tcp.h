@@ -78,7 +78,11 @@ class Tcp final : public sdk::Collective {
       : host_(setup.host),
         spin_us_(setup.options.number("spin_us", 50)),
         shm_(setup.options.flag("shm", true)),
-        single_copy_(setup.options.flag("single_copy", true)) {}
+        single_copy_(setup.options.flag("single_copy", true)) {
+    if (!(spin_us_ >= 0 && spin_us_ <= 1e9)) {
+      sdk::fail(TSR_INVALID_ARGUMENT, "tcp: option \"spin_us\" must be between 0 and 1e9 us, not ", spin_us_);
+    }
+  }
   std::unique_ptr<sdk::Group> connect(const tsr_rendezvous& where) override;
 
  private:

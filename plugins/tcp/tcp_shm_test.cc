@@ -82,14 +82,20 @@ TEST(Shm, LargePiecesWithAndWithoutSingleCopies) {
   }
 }
 
-TEST(Shm, AnythingButABooleanIsRefused) {
+TEST(Options, WhatCannotBeIsNamed) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"shm": 1})", "option \"shm\" must be true or false"},
+      {R"({"single_copy": "no"})", "option \"single_copy\" must be true or false"},
+      {R"({"spin_us": -1})", "option \"spin_us\" must be between 0 and 1e9 us, not -1"},
+  };
   TestHost host;
-  const Where where{.world_size = 1, .options = R"({"shm": 1})"};
-  try {
-    connect(host, where, 0);
-    FAIL() << "shm: 1";
-  } catch (const sdk::Failure& failure) {
-    EXPECT_THAT(failure.what(), HasSubstr("shm"));
+  for (const auto& [options, named] : cases) {
+    try {
+      connect(host, {.world_size = 1, .options = options}, 0);
+      ADD_FAILURE() << options;
+    } catch (const sdk::Failure& failure) {
+      EXPECT_THAT(failure.what(), HasSubstr(named));
+    }
   }
 }
 
