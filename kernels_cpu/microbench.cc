@@ -21,6 +21,7 @@ using namespace tessera_cpu;
 constexpr int64_t kTableBytes = int64_t{256} << 20;  // larger than caches
 constexpr int64_t kHugePage = int64_t{2} << 20;
 constexpr int64_t kBags = 2048, kPooling = 20;
+constexpr size_t kBatches = 16;  // in rotation, so that caches do not hold a batch's rows from the last time
 
 // Zeros in huge pages, as the host lends them.
 struct Free {
@@ -38,7 +39,10 @@ std::unique_ptr<char, Free> zeros(int64_t bytes) {
 // Bags of uniform ids over a table of rows of `row_bytes`.
 struct Lookups {
   explicit Lookups(int64_t row_bytes, int64_t dim)
-      : table(zeros(kTableBytes)), output(zeros(kBags * dim * 4)), ids(kBags * kPooling), offsets(kBags + 1) {
+      : table(zeros(kTableBytes)),
+        output(zeros(kBags * dim * 4)),
+        ids(kBatches * kBags * kPooling),
+        offsets(kBags + 1) {
     std::mt19937_64 random(1);
     for (int64_t& id : ids) id = static_cast<int64_t>(random() % static_cast<uint64_t>(kTableBytes / row_bytes));
     for (size_t b = 0; b < offsets.size(); ++b) offsets[b] = static_cast<int64_t>(b) * kPooling;
@@ -47,7 +51,6 @@ struct Lookups {
     pool->table = table.get();
     pool->row_bytes = row_bytes;
     pool->dim = dim;
-    pool->ids = ids.data();
     pool->offsets = offsets.data();
     pool->wide_offsets = true;
     pool->bags = kBags;
@@ -59,6 +62,9 @@ struct Lookups {
     pool->output_bytes = dim * 4;
   }
 
+  const int64_t* next() { return ids.data() + (batch++ % kBatches) * kBags * kPooling; }
+
+  size_t batch = 0;
   std::unique_ptr<char, Free> table, output;
   std::vector<int64_t> ids, offsets;
 };
@@ -73,23 +79,29 @@ void count_rows(benchmark::State& state, int64_t rows, int64_t row_bytes) {
 template <Storage kStorage>
 void pool(benchmark::State& state) {
   const int64_t dim = state.range(0), row_bytes = dim * bytes_of(kStorage);
-  const Lookups lookups(row_bytes, dim);
+  Lookups lookups(row_bytes, dim);
   Pool p{};
   lookups.fill(row_bytes, dim, state.range(1), &p);
   const PoolFunction run = best_row_ops().pool(kStorage, true, false, dim);
-  for (auto _ : state) run(p);
+  for (auto _ : state) {
+    p.ids = lookups.next();
+    run(p);
+  }
   count_rows(state, p.ids_end, row_bytes);
 }
 
 template <sdk::RowFormat kFormat>
 void quant_pool(benchmark::State& state) {
   const int64_t dim = state.range(0), row_bytes = sdk::row_bytes(kFormat, dim);
-  const Lookups lookups(row_bytes, dim);
+  Lookups lookups(row_bytes, dim);
   StoredPool p{};
   lookups.fill(row_bytes, dim, state.range(1), &p);
   p.data_bytes = row_bytes;
   const StoredPoolFunction run = best_quant_ops().pool(kFormat, true, dim);
-  for (auto _ : state) run(p);
+  for (auto _ : state) {
+    p.ids = lookups.next();
+    run(p);
+  }
   count_rows(state, p.ids_end, row_bytes);
 }
 
