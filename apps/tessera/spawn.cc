@@ -103,25 +103,44 @@ void restart(int rank, pid_t pid, int how, const LaunchOptions& options, const S
   start(rank);
 }
 
-// Reaps what has ended. Of several failures found at once, one by a signal is the likelier cause of the others.
-void look_for_failures(Processes& processes, const LaunchOptions& options, const StartRank& start, Ending& ending) {
-  int culprit = -1, how = 0;
+// A rank that failed, and how.
+struct Failure {
+  int rank = -1;
   pid_t pid = 0;
+  int how = 0;
+};
+
+// Reaps what has ended. Of several failures found at once, one by a signal is the likelier cause of the others.
+void reap_all(Processes& processes, const LaunchOptions& options, const StartRank& start, Ending& ending,
+              Failure& failure) {
   for (int rank = 0; rank < options.ranks; ++rank) {
-    const pid_t of_rank = processes.pid(rank);
+    const pid_t pid = processes.pid(rank);
     const std::optional<int> status = processes.reap(rank);
     if (!status || *status == 0) continue;
     if (ending.restarts > 0 && !ending.status) {
-      restart(rank, of_rank, *status, options, start, ending);
+      restart(rank, pid, *status, options, start, ending);
       continue;
     }
-    if (culprit >= 0 && !(WIFSIGNALED(*status) && !WIFSIGNALED(how))) continue;
-    culprit = rank, how = *status, pid = of_rank;
+    if (failure.rank >= 0 && !(WIFSIGNALED(*status) && !WIFSIGNALED(failure.how))) continue;
+    failure = {rank, pid, *status};
   }
-  if (culprit < 0 || ending.status) return;
-  ending.status = exit_status(how);
+}
+
+// A killed process closes its connections a moment before it can be reaped: others may notice and end before that.
+constexpr useconds_t kUntilCause = 50000;
+
+void look_for_failures(Processes& processes, const LaunchOptions& options, const StartRank& start, Ending& ending) {
+  Failure failure;
+  reap_all(processes, options, start, ending, failure);
+  if (failure.rank < 0 || ending.status) return;
+  if (!WIFSIGNALED(failure.how) && processes.running() > 0) {
+    usleep(kUntilCause);
+    reap_all(processes, options, start, ending, failure);
+  }
+  ending.status = exit_status(failure.how);
   ending.kill = after(options.grace_s);
-  std::cerr << options.name << ": rank " << culprit << " (process " << pid << ") " << describe(how);
+  std::cerr << options.name << ": rank " << failure.rank << " (process " << failure.pid << ") "
+            << describe(failure.how);
   if (processes.running() > 0) std::cerr << "; ending the other ranks (" << processes.running() << " still ran)";
   std::cerr << std::endl;
   processes.kill_all(SIGTERM);
