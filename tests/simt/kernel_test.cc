@@ -230,59 +230,84 @@ TEST(GpuKernel, RowGradientsAgreeAndApplyUpdates) {
   }
 }
 
-// A step of 26 tables: few launches, and once it has warmed up nothing is allocated, copied or waited for.
-TEST(GpuKernel, AStepHasFewLaunchesAndNothingElse) {
-  TestHost host;
-  emulate(32, 2);
-  host.device_alloc = [](uint64_t bytes, tsr_stream stream) {
-    void* memory = nullptr;
-    EXPECT_EQ(simtMallocAsync(&memory, bytes, static_cast<simtStream_t>(stream)), simtSuccess);
-    return memory;
-  };
-  host.device_free = [](void* memory, tsr_stream stream) { simtFreeAsync(memory, static_cast<simtStream_t>(stream)); };
-  Options o;
-  std::vector<FeatureShape> features;
-  for (int t = 0; t < 26; ++t) {
-    o.tables.push_back({int64_t{40} + 1000 * t, 8});
-    features.push_back({t, TSR_POOLING_SUM});
+// Training of 26 tables on a stream of the emulated device, the same batch at every step.
+struct DeviceTraining {
+  DeviceTraining() {
+    emulate(32, 2);
+    host.device_alloc = [](uint64_t bytes, tsr_stream on) {
+      void* memory = nullptr;
+      EXPECT_EQ(simtMallocAsync(&memory, bytes, static_cast<simtStream_t>(on)), simtSuccess);
+      return memory;
+    };
+    host.device_free = [](void* memory, tsr_stream on) { simtFreeAsync(memory, static_cast<simtStream_t>(on)); };
+    Options o;
+    std::vector<FeatureShape> features;
+    for (int t = 0; t < 26; ++t) {
+      o.tables.push_back({int64_t{40} + 1000 * t, 8});
+      features.push_back({t, TSR_POOLING_SUM});
+    }
+    o.optimizer = "exact_rowwise_adagrad";
+    model = std::make_unique<Model>(host, TESSERA_KERNEL_SIMT, "simt", o);
+    model->config.device = {kDLExtDev, 0};
+    model->open();
+    Random random(2);
+    batch = random_batch(random, o, features, 16, 4, kI64, false);
+    output = std::make_unique<Array>(kF32, batch->output_size);
+    for (Array* a : {batch->ids.get(), batch->offsets.get(), batch->grad_output.get(), output.get()}) {
+      a->tensor.device = model->config.device;  // the emulator's kernels reach the host's memory
+    }
+    EXPECT_EQ(simtStreamCreateWithFlags(&stream, simtStreamNonBlocking), simtSuccess);
   }
-  o.optimizer = "exact_rowwise_adagrad";
-  Model model(host, TESSERA_KERNEL_SIMT, "simt", o);
-  model.config.device = {kDLExtDev, 0};
-  model.open();
-  Random random(2);
-  const auto batch = random_batch(random, o, features, 16, 4, kI64, false);
-  Array output(kF32, batch->output_size);
-  for (Array* a : {batch->ids.get(), batch->offsets.get(), batch->grad_output.get(), &output}) {
-    a->tensor.device = model.config.device;  // the emulator's kernels reach the host's memory
+  ~DeviceTraining() {
+    model->api->close(std::exchange(model->instance, nullptr));
+    simtStreamDestroy(stream);
   }
-  simtStream_t stream = nullptr;
-  ASSERT_EQ(simtStreamCreateWithFlags(&stream, simtStreamNonBlocking), simtSuccess);
-  const auto step = [&](int64_t number) {
-    const simt::Counters before = simt::counters();
-    const int64_t allocations = host.allocations;
+  void step() {
     tsr_context* context = nullptr;
     Error error;
-    EXPECT_EQ(model.api->forward(model.instance, &batch->lookup, &output.tensor, stream, &context, &error), TSR_OK)
+    EXPECT_EQ(model->api->forward(model->instance, &batch->lookup, &output->tensor, stream, &context, &error), TSR_OK)
         << error.message;
-    const tsr_backward args = Model::args_of(*batch, nullptr, 1, number);
-    EXPECT_EQ(model.api->backward(model.instance, context, &args, stream, &error), TSR_OK) << error.message;
-    model.api->release(model.instance, context);
-    const simt::Counters after = simt::counters();
-    return std::vector<uint64_t>{after.launches - before.launches, after.copies - before.copies,
-                                 after.synchronizations - before.synchronizations,
-                                 static_cast<uint64_t>(host.allocations - allocations)};
-  };
-  step(1);
-  const std::vector<uint64_t> counts = step(2);
-  EXPECT_LE(counts[0], 12u) << "launches";
-  EXPECT_GE(counts[0], 2u) << "the count sees the plugin";
-  EXPECT_EQ(counts[1], 0u) << "copies and fills";
-  EXPECT_EQ(counts[2], 0u) << "waits";
-  EXPECT_EQ(counts[3], 0u) << "allocations";
-  EXPECT_EQ(simtStreamSynchronize(stream), simtSuccess);
-  model.api->close(std::exchange(model.instance, nullptr));
-  simtStreamDestroy(stream);
+    const tsr_backward args = Model::args_of(*batch, nullptr, 1, 1);
+    EXPECT_EQ(model->api->backward(model->instance, context, &args, stream, &error), TSR_OK) << error.message;
+    model->api->release(model->instance, context);
+  }
+  TestHost host;
+  std::unique_ptr<Model> model;
+  std::unique_ptr<Batch> batch;
+  std::unique_ptr<Array> output;
+  simtStream_t stream = nullptr;
+};
+
+// Once it has warmed up, nothing is allocated, copied or waited for.
+TEST(GpuKernel, AStepHasFewLaunchesAndNothingElse) {
+  DeviceTraining training;
+  training.step();
+  const simt::Counters before = simt::counters();
+  const int64_t allocations = training.host.allocations;
+  training.step();
+  const simt::Counters after = simt::counters();
+  EXPECT_LE(after.launches - before.launches, 12u);
+  EXPECT_GE(after.launches - before.launches, 2u) << "the count sees the plugin";
+  EXPECT_EQ(after.copies, before.copies);
+  EXPECT_EQ(after.synchronizations, before.synchronizations);
+  EXPECT_EQ(training.host.allocations, allocations);
+}
+
+TEST(GpuKernel, AStepOfFixedSizesIsCapturedIntoAGraph) {
+  DeviceTraining stepped, graphed;
+  for (int i = 0; i < 5; ++i) stepped.step();
+  for (int i = 0; i < 2; ++i) graphed.step();
+  simtGraph_t recorded = nullptr;
+  simtGraphExec_t graph = nullptr;
+  ASSERT_EQ(simtStreamBeginCapture(graphed.stream, simtStreamCaptureModeThreadLocal), simtSuccess);
+  graphed.step();
+  ASSERT_EQ(simtStreamEndCapture(graphed.stream, &recorded), simtSuccess);
+  ASSERT_EQ(simtGraphInstantiate(&graph, recorded, 0), simtSuccess);
+  for (int i = 0; i < 3; ++i) ASSERT_EQ(simtGraphLaunch(graph, graphed.stream), simtSuccess);
+  for (int t : {0, 2}) EXPECT_EQ(graphed.model->rows_of(t), stepped.model->rows_of(t));
+  EXPECT_NE(stepped.model->rows_of(0), std::vector<float>(40 * 9, 0.0f)) << "weights and state have changed";
+  simtGraphExecDestroy(graph);
+  simtGraphDestroy(recorded);
 }
 
 // Two tables read the same ids, as column shards on one rank do: there are more entries than ids.
