@@ -17,7 +17,9 @@ std::string Launcher::run(const Launch& launch) {
   const uint64_t total = uint64_t{launch.grid.x} * launch.grid.y * launch.grid.z;
   const size_t workers = static_cast<size_t>(std::min<uint64_t>(total, static_cast<uint64_t>(config().workers)));
   while (blocks_.size() < workers) blocks_.push_back(std::make_unique<Block>());
-  while (helpers_.size() + 1 < workers) helpers_.emplace_back([this, i = helpers_.size()] { help(i); });
+  while (helpers_.size() + 1 < workers) {  // a new one has no part in the launches before
+    helpers_.emplace_back([this, i = helpers_.size(), round = round_] { help(i, round); });
+  }
   {
     std::lock_guard lock(mutex_);
     launch_ = &launch;
@@ -34,8 +36,8 @@ std::string Launcher::run(const Launch& launch) {
   return error_;
 }
 
-void Launcher::help(size_t helper) {
-  for (uint64_t seen = 0;;) {
+void Launcher::help(size_t helper, uint64_t seen) {
+  for (;;) {
     {
       std::unique_lock lock(mutex_);
       wake_.wait(lock, [&] { return stop_ || round_ != seen; });

@@ -29,7 +29,7 @@ class Launcher {
   std::string run(const Launch& launch);
 
  private:
-  void help(size_t helper);
+  void help(size_t helper, uint64_t seen);  // in the launches after round `seen`
   void take_blocks(Block& block);
 
   std::vector<std::unique_ptr<Block>> blocks_;  // one for each worker; [0] is the caller's
