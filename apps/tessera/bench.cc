@@ -1,12 +1,12 @@
 // tessera bench NAME: finds the bench.
-#include "bench/bench.h"
-
 #include <iostream>
+
+#include "bench/session.h"
 
 namespace tessera::cli {
 namespace {
 
-constexpr Command kBenches[] = {
+constexpr BenchEntry kBenches[] = {
     {"lookup", "lookup kernels: forward and training, against the machine's gather limit", bench_lookup},
     {"infer", "a quantized collection: batch in, pooled rows out", bench_infer},
     {"collective", "transports: time of one operation over its size", bench_collective},
@@ -20,15 +20,15 @@ constexpr Command kBenches[] = {
 
 int bench_command(const std::vector<std::string>& args) {
   const std::string name = args.empty() ? "" : args[0];
-  for (const Command& bench : kBenches) {
-    if (name == bench.name) return bench.run({args.begin() + 1, args.end()});
+  for (const BenchEntry& bench : kBenches) {
+    if (name == bench.name) return run_session(bench, {args.begin() + 1, args.end()});
   }
   const bool help = name == "--help" || name == "-h";
   if (!help && !name.empty())
     throw UsageError("unknown bench \"" + name + "\": lookup, infer, collective, step, predict, train or plan");
   std::ostream& out = help ? std::cout : std::cerr;
   out << "usage: tessera bench NAME [OPTIONS]\n\n";
-  for (const Command& bench : kBenches) out << "  " << bench.name << "\t" << bench.summary << '\n';
+  for (const BenchEntry& bench : kBenches) out << "  " << bench.name << "\t" << bench.summary << '\n';
   out << "\ntessera bench NAME --help lists a bench's options.\n";
   return help ? 0 : 2;
 }

@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <boost/lexical_cast/try_lexical_convert.hpp>
 #include <boost/program_options.hpp>
-#include <cmath>
-#include <cstdio>
 #include <iostream>
-#include <nlohmann/json.hpp>
 
+#include "bench/report/record.h"
 #include "spawn.h"
 #include "tessera/process_group.h"
 
@@ -17,16 +15,22 @@ namespace po = boost::program_options;
 bool parse(po::options_description& options, const std::vector<std::string>& args, CommonOptions* common) {
   po::options_description all = options;
   all.add_options()("rounds", po::value(&common->rounds)->default_value(common->rounds),
-                    "how often everything is timed")(
-      "threads", po::value(&common->threads)->default_value(common->threads), "threads of each rank")(
-      "json", po::bool_switch(&common->json), "print JSON lines")(
-      "round-per-line", po::bool_switch(&common->round_per_line),
-      "do and print one round for each line read from standard input")("help,h", "print this");
+                    "how often everything is timed")("threads",
+                                                     po::value(&common->threads)->default_value(common->threads),
+                                                     "threads of each rank")("help,h", "print this");
+  po::options_description of_session("Of every bench");
+  of_session.add_options()("workload", po::value<std::string>(),
+                           "a file of workloads: options by name, which those of the command line override")(
+      "only", po::value<std::string>(), "its workloads to run, separated by commas")(
+      "json", "print JSON lines; at the end bars on speed that are stated, and a line about machine and noise")(
+      "html", po::value<std::string>(), "also write one page with plots")(
+      "compare", po::value<std::string>(), "what --json once printed: says what changed beyond the noise")(
+      "round-per-line", "do and print one round for each line read from standard input");
   try {
     po::variables_map values;
     po::store(po::command_line_parser(args).options(all).positional({}).run(), values);
     if (values.count("help")) {
-      std::cout << all;
+      std::cout << all << of_session;
       return false;
     }
     po::notify(values);
@@ -81,17 +85,6 @@ void run_bench(int ranks, double timeout_s, const std::function<void(const RankE
   });
 }
 
-Percentiles percentiles(std::vector<double> samples) {
-  TESSERA_CHECK(!samples.empty());
-  std::sort(samples.begin(), samples.end());
-  const auto at = [&](double fraction) {
-    const double place = fraction * static_cast<double>(samples.size() - 1);
-    const size_t below = static_cast<size_t>(place), above = std::min(below + 1, samples.size() - 1);
-    return samples[below] + (place - static_cast<double>(below)) * (samples[above] - samples[below]);
-  };
-  return {at(0.5), at(0.1), at(0.9), at(0.99)};
-}
-
 bool Rounds::next() {
   if (!common_.round_per_line) return done_++ < common_.rounds;
   std::string line;
@@ -105,27 +98,20 @@ bool Rounds::next_together(const ProcessGroup& group) {
   return go.data<int32_t>()[0] != 0;
 }
 
-namespace {
-
-std::string cell(const nlohmann::ordered_json& value) {
-  if (value.is_number_float()) {
-    char text[32];
-    std::snprintf(text, sizeof(text), "%.5g", value.get<double>());
-    return text;
+void Report::line(const Line& of_bench) {
+  Line values;
+  for (const auto& [key, value] : of_bench.items()) {
+    values[key] = value;
+    if (key == "bench" && !workload_.empty()) values["workload"] = workload_;
   }
-  return value.is_string() ? value.get<std::string>() : value.dump();
-}
-
-}  // namespace
-
-void Report::line(const nlohmann::ordered_json& values) {
+  if (record_ >= 0) append(record_, values);
   if (json_) {
     std::cout << values.dump() << std::endl;
     return;
   }
   std::string columns, header, row;
   for (const auto& [key, value] : values.items()) {
-    const std::string text = cell(value);
+    const std::string text = value_text(value);
     const size_t width = std::max({key.size(), text.size(), size_t{10}}) + 2;
     columns += key + ' ';
     header += key + std::string(width - key.size(), ' ');

@@ -1,9 +1,8 @@
-// What all benches share: options, rounds, percentiles, and how a result is printed.
+// What all benches share: options, rounds, and how a result is printed.
 //
-//   CommonOptions common;
 //   po::options_description options("usage: tessera bench NAME [OPTIONS]");
 //   options.add_options()("bytes", po::value(&bytes)->default_value(4096), "what it is, with its unit");
-//   if (!parse(options, args, &common)) return 0;   // --help
+//   if (!parse(options, args, &common)) return {};  // --help
 //   Rounds rounds(common);
 //   Report report(common);
 //   while (rounds.next()) { for each backend: time it once, keep the sample; if (rounds.print_each()) report.line(...);
@@ -13,10 +12,10 @@
 #include <chrono>
 #include <functional>
 #include <limits>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
+#include "bench/report/lines.h"
 #include "command.h"
 
 namespace boost::program_options {
@@ -30,27 +29,33 @@ struct RankEnvironment;
 
 namespace tessera::cli {
 
-// One bench each, in bench/*.cc.
-int bench_lookup(const std::vector<std::string>& args);
-int bench_infer(const std::vector<std::string>& args);
-int bench_collective(const std::vector<std::string>& args);
-int bench_step(const std::vector<std::string>& args);
-int bench_predict(const std::vector<std::string>& args);
-int bench_train(const std::vector<std::string>& args);
-int bench_plan(const std::vector<std::string>& args);
-
 struct CommonOptions {
   int rounds = 9;
   int threads = 1;              // of one rank
   bool json = false;            // JSON lines instead of a table
   bool round_per_line = false;  // one round for each line of standard input, printed at once
+  std::string workload;         // of a workload file: a field of every line; empty: there is none
+  int record = -1;              // where lines are kept for the page and the comparison: see bench/report/record.h
 
   // Seconds that ranks wait for each other: the other program's turns count where a script alternates.
   double deadline_s(double usual) const { return round_per_line ? 86400 : usual; }
 };
 
-// Adds --rounds, --threads, --json, --round-per-line and --help to `options` and reads `args`. False: help was printed,
-// nothing is to be done. UsageError for what cannot be: unknown options, wrong types, rounds or threads below 1.
+// What a bench has read from its options and is ready to do: returns the exit status. Empty: help was printed.
+using BenchRun = std::function<int()>;
+
+// One bench each, in bench/*.cc. They read `args` and refuse what cannot be; nothing is measured yet.
+BenchRun bench_lookup(const std::vector<std::string>& args, const CommonOptions& common);
+BenchRun bench_infer(const std::vector<std::string>& args, const CommonOptions& common);
+BenchRun bench_collective(const std::vector<std::string>& args, const CommonOptions& common);
+BenchRun bench_step(const std::vector<std::string>& args, const CommonOptions& common);
+BenchRun bench_predict(const std::vector<std::string>& args, const CommonOptions& common);
+BenchRun bench_train(const std::vector<std::string>& args, const CommonOptions& common);
+BenchRun bench_plan(const std::vector<std::string>& args, const CommonOptions& common);
+
+// Adds --rounds, --threads and --help to `options` and reads `args`; help lists the session's options too (session.h).
+// False: help was printed, nothing is to be done. UsageError for what cannot be: unknown options, wrong types, rounds
+// or threads below 1.
 bool parse(boost::program_options::options_description& options, const std::vector<std::string>& args,
            CommonOptions* common);
 
@@ -67,12 +72,6 @@ int bench_ranks(int asked, int usual);
 // Runs `body` as each of them: in this process, where a launcher has started it, otherwise in forked ones.
 void run_bench(int ranks, double timeout_s, const std::function<void(const RankEnvironment&)>& body);
 
-// Linear interpolation between the closest samples; `samples` is not empty.
-struct Percentiles {
-  double median = 0, p10 = 0, p90 = 0, p99 = 0;
-};
-Percentiles percentiles(std::vector<double> samples);
-
 // Counts the rounds: --rounds of them, or one for each line of standard input.
 class Rounds {
  public:
@@ -87,15 +86,18 @@ class Rounds {
   int done_ = 0;
 };
 
-// Prints flat JSON objects, each at once: as a line, or as a row of a table whose header comes first and whenever the
-// columns change.
+// Prints lines (bench/report/lines.h says what belongs into one), each at once: as JSON, or as a row of a table whose
+// header comes first and whenever the columns change. Keeps them in the session's record.
 class Report {
  public:
-  explicit Report(const CommonOptions& common) : json_(common.json) {}
-  void line(const nlohmann::ordered_json& values);
+  explicit Report(const CommonOptions& common)
+      : json_(common.json), workload_(common.workload), record_(common.record) {}
+  void line(const Line& of_bench);
 
  private:
   bool json_;
+  std::string workload_;
+  int record_;
   std::string columns_;
 };
 

@@ -290,6 +290,8 @@ class Bench {
                   {"world", control_->world_size()},
                   {"median_us", p.median},
                   {"p10_us", p.p10},
+                  {"p25_us", p.p25},
+                  {"p75_us", p.p75},
                   {"p90_us", p.p90},
                   {"algbw_gbps", static_cast<double>(s.bytes) / p.median / 1e3},
                   {"verified", options_.verify}});
@@ -331,14 +333,17 @@ bool parse_collective(const std::vector<std::string>& args, CollectiveOptions* o
 
 }  // namespace
 
-int bench_collective(const std::vector<std::string>& args) {
+BenchRun bench_collective(const std::vector<std::string>& args, const CommonOptions& common) {
   CollectiveOptions options;
-  if (!parse_collective(args, &options)) return 0;
+  options.common = common;
+  if (!parse_collective(args, &options)) return {};
   const bool raw = std::count(options.backends.begin(), options.backends.end(), kRaw) > 0;
   if (raw && options.nproc != 2) throw UsageError(cat("--backend raw is for 2 ranks, not ", options.nproc));
-  run_bench(options.nproc, options.common.deadline_s(3600),
-            [&](const RankEnvironment& where) { Bench(options, where).run(); });
-  return 0;
+  return [options] {
+    run_bench(options.nproc, options.common.deadline_s(3600),
+              [&](const RankEnvironment& where) { Bench(options, where).run(); });
+    return 0;
+  };
 }
 
 }  // namespace tessera::cli

@@ -163,6 +163,8 @@ json result_line(const InferBench& b, const Subject& s) {
           {"threads", b.common.threads},
           {"median_us", us.median},
           {"p10_us", us.p10},
+          {"p25_us", us.p25},
+          {"p75_us", us.p75},
           {"p90_us", us.p90},
           {"p99_us", us.p99},
           {"requests_per_s", 1e6 / us.median},
@@ -170,11 +172,7 @@ json result_line(const InferBench& b, const Subject& s) {
           {"verified", s.verified}};
 }
 
-}  // namespace
-
-int bench_infer(const std::vector<std::string>& args) {
-  InferBench b;
-  if (!parse_infer(args, &b)) return 0;
+int run_infer(const InferBench& b) {
   const Runtime runtime({{}, {}, true, b.common.threads});
   std::vector<Subject> subjects;
   for (RowFormat format : b.formats) {
@@ -204,6 +202,15 @@ int bench_infer(const std::vector<std::string>& args) {
     for (const Subject& s : subjects) report.line(result_line(b, s));
   }
   return std::all_of(subjects.begin(), subjects.end(), [](const Subject& s) { return s.verified; }) ? 0 : 1;
+}
+
+}  // namespace
+
+BenchRun bench_infer(const std::vector<std::string>& args, const CommonOptions& common) {
+  InferBench b;
+  b.common = common;
+  if (!parse_infer(args, &b)) return {};
+  return [b] { return run_infer(b); };
 }
 
 }  // namespace tessera::cli

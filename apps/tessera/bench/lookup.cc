@@ -28,7 +28,7 @@ struct LookupBench {
   LookupShape shape;
   std::vector<std::string> kernels;
   std::vector<LookupPass> passes;
-  OptimizerSpec optimizer{"exact_rowwise_adagrad", R"({"learning_rate": 0.01})", 0};
+  std::vector<OptimizerSpec> optimizers;  // for train
 };
 
 // Bytes that programs can still have; 0 where the system does not say.
@@ -48,10 +48,11 @@ double needed_memory(const Runtime& runtime, const LookupBench& b) {
   double bytes = 2 * (output + ids);
   const double rows = static_cast<double>(b.shape.tables) * static_cast<double>(b.shape.rows);
   for (LookupPass pass : b.passes) {
-    double of_kernel = b.shape.table_bytes();
-    if (pass == LookupPass::kTrain) {
-      const PartPtr part = runtime.create(TSR_OPTIMIZER_KIND, b.optimizer.name, b.optimizer.options);
+    double of_kernel = pass == LookupPass::kTrain ? 0 : b.shape.table_bytes();
+    for (const OptimizerSpec& optimizer : pass == LookupPass::kTrain ? b.optimizers : std::vector<OptimizerSpec>()) {
+      const PartPtr part = runtime.create(TSR_OPTIMIZER_KIND, optimizer.name, optimizer.options);
       const auto& api = part->api<tsr_optimizer>();
+      of_kernel += b.shape.table_bytes();
       for (uint32_t k = 0; k < api.num_states; ++k) {
         of_kernel += api.state_kinds[k] == TSR_STATE_PER_ROW ? rows * sizeof(float) : b.shape.table_bytes();
       }
@@ -108,7 +109,7 @@ void read_dtype(const std::string& dtype, LookupShape* shape) {
 
 // False: help was printed.
 bool parse_lookup(const std::vector<std::string>& args, LookupBench* b) {
-  std::string kernels, passes, dtype;
+  std::string kernels, passes, dtype, optimizers;
   po::options_description options(
       "usage: tessera bench lookup [OPTIONS]\n\n"
       "Times kernels on the same batches, round by round in turn. gbps counts the bytes of rows: each looked-up row\n"
@@ -119,8 +120,8 @@ bool parse_lookup(const std::vector<std::string>& args, LookupBench* b) {
   add("pass", po::value(&passes)->default_value("forward"),
       "forward, train (forward, backward and update) or limit (the machine's random gather of the same rows, best of "
       "several prefetch distances and hints); several, separated by commas");
-  add("optimizer", po::value(&b->optimizer.name)->default_value(b->optimizer.name),
-      "a fused optimizer's id, for train");
+  add("optimizer", po::value(&optimizers)->default_value("exact_rowwise_adagrad"),
+      "fused optimizers, separated by commas, for train");
   add("tables", po::value(&b->shape.tables)->default_value(b->shape.tables), "number of tables");
   add("rows", po::value(&b->shape.rows)->default_value(b->shape.rows), "rows of each table");
   add("dim", po::value(&b->shape.dim)->default_value(b->shape.dim), "columns of each table");
@@ -136,7 +137,8 @@ bool parse_lookup(const std::vector<std::string>& args, LookupBench* b) {
   check_positive(b->shape);
   b->shape.alpha();  // refuses --index-dist
   read_dtype(dtype, &b->shape);
-  if (b->optimizer.name.empty()) throw UsageError("--optimizer is empty: name a fused optimizer");
+  for (const std::string& name : text_list("--optimizer", optimizers))
+    b->optimizers.push_back({name, R"({"learning_rate": 0.01})", 0});
   b->kernels = text_list("--kernel", kernels);
   for (const std::string& pass : text_list("--pass", passes)) b->passes.push_back(lookup_pass_from(pass));
   if (b->shape.format && std::count(b->passes.begin(), b->passes.end(), LookupPass::kTrain) > 0) {
@@ -147,15 +149,17 @@ bool parse_lookup(const std::vector<std::string>& args, LookupBench* b) {
 
 std::vector<LookupSubject> make_subjects(const Runtime& runtime, const LookupBench& b, const LookupBatches& batches) {
   std::vector<LookupSubject> subjects;
+  const std::vector<OptimizerSpec> forward_alone{OptimizerSpec()};
   for (LookupPass pass : b.passes) {
     if (pass == LookupPass::kLimit) {
       subjects.push_back(limit_subject(runtime, b.shape, batches));
       continue;
     }
-    const OptimizerSpec optimizer = pass == LookupPass::kTrain ? b.optimizer : OptimizerSpec();
-    const LookupReference reference(runtime, b.shape, batches, optimizer);
-    for (const std::string& kernel : b.kernels) {
-      subjects.push_back(kernel_subject(runtime, kernel, b.shape, batches, optimizer, reference));
+    for (const OptimizerSpec& optimizer : pass == LookupPass::kTrain ? b.optimizers : forward_alone) {
+      const LookupReference reference(runtime, b.shape, batches, optimizer);
+      for (const std::string& kernel : b.kernels) {
+        subjects.push_back(kernel_subject(runtime, kernel, b.shape, batches, optimizer, reference));
+      }
     }
   }
   return subjects;
@@ -224,6 +228,8 @@ json result_line(const LookupBench& b, const LookupSubject& subject) {
             {"alpha", b.shape.alpha()},
             {"median_us", us.median},
             {"p10_us", us.p10},
+            {"p25_us", us.p25},
+            {"p75_us", us.p75},
             {"p90_us", us.p90},
             {"ns_per_lookup", 1e3 * us.median / static_cast<double>(b.shape.lookups())},
             {"gbps", subject.bytes / us.median / 1e3},
@@ -248,9 +254,9 @@ const char* to_string(LookupPass pass) {
   return pass == LookupPass::kForward ? "forward" : pass == LookupPass::kTrain ? "train" : "limit";
 }
 
-int bench_lookup(const std::vector<std::string>& args) {
-  LookupBench b;
-  if (!parse_lookup(args, &b)) return 0;
+namespace {
+
+int run_lookup(const LookupBench& b) {
   const Runtime runtime({{}, {}, true, b.common.threads});
   refuse_what_does_not_fit(runtime, b);
   const LookupBatches batches = lookup_batches(b.shape);
@@ -274,6 +280,15 @@ int bench_lookup(const std::vector<std::string>& args) {
   }
   const auto right = [](const LookupSubject& subject) { return subject.verified; };
   return std::all_of(subjects.begin(), subjects.end(), right) ? 0 : 1;
+}
+
+}  // namespace
+
+BenchRun bench_lookup(const std::vector<std::string>& args, const CommonOptions& common) {
+  LookupBench b;
+  b.common = common;
+  if (!parse_lookup(args, &b)) return {};
+  return [b] { return run_lookup(b); };
 }
 
 }  // namespace tessera::cli

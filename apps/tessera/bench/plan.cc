@@ -126,6 +126,8 @@ class PlanBench {
                   {"fill", options_.fill},
                   {"median_s", p.median},
                   {"p10_s", p.p10},
+                  {"p25_s", p.p25},
+                  {"p75_s", p.p75},
                   {"p90_s", p.p90},
                   {"bar_s", bar == std::end(kBars) ? json() : json(bar->seconds)},
                   {"busiest_ms", busiest(result.rank_perf)},
@@ -166,11 +168,14 @@ bool parse_plan(const std::vector<std::string>& args, PlanBenchOptions* options)
 
 }  // namespace
 
-int bench_plan(const std::vector<std::string>& args) {
+BenchRun bench_plan(const std::vector<std::string>& args, const CommonOptions& common) {
   PlanBenchOptions options;
-  if (!parse_plan(args, &options)) return 0;
-  PlanBench(options).run();
-  return 0;
+  options.common = common;
+  if (!parse_plan(args, &options)) return {};
+  return [options] {
+    PlanBench(options).run();
+    return 0;
+  };
 }
 
 }  // namespace tessera::cli

@@ -83,6 +83,8 @@ json result_line(const char* mix, int ranks, const std::string& plan, double pre
           {"predicted_us", predicted_us},
           {"median_us", p.median},
           {"p10_us", p.p10},
+          {"p25_us", p.p25},
+          {"p75_us", p.p75},
           {"p90_us", p.p90},
           {"off_percent", 100 * (predicted_us / p.median - 1)}};
 }
@@ -229,6 +231,8 @@ bool parse_predict(const std::vector<std::string>& args, PredictBench* b) {
   add("set", po::value(&b->set)->composing(), "section.key=value: changes the config; may be repeated");
   add("quick", po::bool_switch(&b->quick), "a quick calibration");
   if (!parse(options, args, &b->common)) return false;
+  if (b->common.round_per_line)
+    throw UsageError("--round-per-line is not for predict: its rounds cannot be told apart");
   for (const int64_t mix : integer_list("--mixes", b->mixes, 0)) {
     if (mix > std::ssize(all_mixes()))
       throw UsageError(cat("--mixes has ", mix, "; there are 1 to ", all_mixes().size()));
@@ -236,11 +240,7 @@ bool parse_predict(const std::vector<std::string>& args, PredictBench* b) {
   return true;
 }
 
-}  // namespace
-
-int bench_predict(const std::vector<std::string>& args) {
-  PredictBench b;
-  if (!parse_predict(args, &b)) return 0;
+int run_predict(const PredictBench& b) {
   const std::vector<Mix> mixes = all_mixes();
   const std::vector<int64_t> wanted = integer_list("--mixes", b.mixes, 0);
   Report report(b.common);
@@ -269,6 +269,15 @@ int bench_predict(const std::vector<std::string>& args) {
   }
   report.line(bars_of(lines));
   return 0;
+}
+
+}  // namespace
+
+BenchRun bench_predict(const std::vector<std::string>& args, const CommonOptions& common) {
+  PredictBench b;
+  b.common = common;
+  if (!parse_predict(args, &b)) return {};
+  return [b] { return run_predict(b); };
 }
 
 }  // namespace tessera::cli

@@ -2,6 +2,7 @@
 #include <boost/program_options.hpp>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
 
 #include "bench/bench.h"
 #include "bench/sharded_workload.h"
@@ -52,86 +53,150 @@ double largest_over_ranks(const ProcessGroup& group, double value) {
   return t.item();
 }
 
-json result_line(const StepBench& b, const std::vector<double>& steps, const std::vector<double>& kernels,
-                 const std::vector<double>& exchanges) {
-  const Percentiles step = percentiles(steps);
-  const double kernel = percentiles(kernels).median, exchange = percentiles(exchanges).median;
-  return {{"bench", "step"},
-          {"world", b.nproc},
-          {"T", b.workload.tables},
-          {"rows", b.workload.rows},
-          {"D", b.workload.dim},
-          {"B", b.workload.batch},
-          {"L", b.workload.pooling},
-          {"sharding", b.workload.sharding},
-          {"optimizer", b.optimizer},
-          {"kernel", b.kernel},
-          {"backend", b.backend},
-          {"threads", b.common.threads},
-          {"median_us", step.median},
-          {"p10_us", step.p10},
-          {"p90_us", step.p90},
-          {"kernel_us", kernel},
-          {"exchange_us", exchange},
-          {"overhead_us", step.median - kernel - exchange},
-          {"samples_per_s", 1e6 * static_cast<double>(b.nproc * b.workload.batch) / step.median}};
+// What is compared: all of these lists with one another.
+struct Contenders {
+  std::vector<std::string> shardings, backends, kernels, optimizers;
+};
+
+Contenders contenders_of(const StepBench& b) {
+  return {text_list("--sharding", b.workload.sharding), text_list("--backend", b.backend),
+          text_list("--kernel", b.kernel), text_list("--optimizer", b.optimizer)};
 }
 
-void run_rank(StepBench b, const RankEnvironment& where) {
+// A line of the result: one sharder, transport, kernel and optimizer.
+class Subject {
+ public:
+  // b: with one contender; batches outlive this.
+  Subject(const Runtime& runtime, const StepBench& b, std::shared_ptr<ProcessGroup> group,
+          const std::vector<EmbeddingBagConfig>& tables, const std::vector<KeyedJaggedTensor>& batches)
+      : b_(b), group_(std::move(group)), batches_(batches) {
+    b_.workload.tables = static_cast<int64_t>(tables.size());
+    b_.backend = group_->backend();
+    ShardedModuleOptions options;
+    options.kernel = b_.kernel;
+    options.optimizer = {b_.optimizer, R"({"learning_rate": 0.01})", 0};
+    const auto plan =
+        workload_plan(runtime, tables, b_.workload.sharding, Topology::of(b_.nproc, group_->local_world_size(), "cpu"));
+    module_.emplace(EmbeddingBagCollectionSharder(runtime, options).shard(tables, plan, group_));
+    gradient_ = Tensor::empty({b_.workload.batch, b_.workload.tables * b_.workload.dim});
+    gradient_.fill(1e-4);
+    for (int i = 0; i < kBatches; ++i) step();  // buffers reach their size
+    bare_.emplace(*group_, module_->last_traffic());
+  }
+
+  void round() {
+    module_->reset_stage_times();
+    group_->barrier();
+    const Stopwatch watch;
+    for (int i = 0; i < b_.steps_per_round; ++i) step();
+    steps_.push_back(largest_over_ranks(*group_, watch.us() / b_.steps_per_round));
+    const StageTimes& t = module_->stage_times();
+    kernels_.push_back(largest_over_ranks(*group_, 1e6 * (t.lookup + t.update) / b_.steps_per_round));
+    group_->barrier();
+    const Stopwatch bare_watch;
+    for (int i = 0; i < b_.steps_per_round; ++i) bare_->run();
+    exchanges_.push_back(largest_over_ranks(*group_, bare_watch.us() / b_.steps_per_round));
+  }
+
+  // Of all rounds since the last one.
+  json take_line() {
+    const Percentiles step = percentiles(steps_);
+    const double kernel = percentiles(kernels_).median, exchange = percentiles(exchanges_).median;
+    for (auto* samples : {&steps_, &kernels_, &exchanges_}) samples->clear();
+    return {{"bench", "step"},
+            {"world", b_.nproc},
+            {"T", b_.workload.tables},
+            {"rows", b_.workload.rows},
+            {"D", b_.workload.dim},
+            {"B", b_.workload.batch},
+            {"L", b_.workload.pooling},
+            {"sharding", b_.workload.sharding},
+            {"optimizer", b_.optimizer},
+            {"kernel", b_.kernel},
+            {"backend", b_.backend},
+            {"threads", b_.common.threads},
+            {"median_us", step.median},
+            {"p10_us", step.p10},
+            {"p25_us", step.p25},
+            {"p75_us", step.p75},
+            {"p90_us", step.p90},
+            {"kernel_us", kernel},
+            {"exchange_us", exchange},
+            {"overhead_us", step.median - kernel - exchange},
+            {"samples_per_s", 1e6 * static_cast<double>(b_.nproc * b_.workload.batch) / step.median}};
+  }
+
+ private:
+  void step() {
+    auto out = module_->forward(batches_[next_++ % batches_.size()]).wait();
+    module_->backward(out, gradient_);
+  }
+
+  StepBench b_;
+  std::shared_ptr<ProcessGroup> group_;
+  const std::vector<KeyedJaggedTensor>& batches_;
+  std::optional<ShardedEmbeddingBagCollection> module_;
+  std::optional<BareExchange> bare_;
+  Tensor gradient_;
+  size_t next_ = 0;
+  std::vector<double> steps_, kernels_, exchanges_;  // microseconds, of each round
+};
+
+void run_rank(const StepBench& b, const RankEnvironment& where) {
   const Runtime runtime({{}, {}, true, b.common.threads});
-  const auto group = ProcessGroup::connect(runtime, where, {b.backend, "{}", b.common.deadline_s(60)});
   const auto tables = workload_tables(b.workload);
-  b.workload.tables = static_cast<int64_t>(tables.size());
-  b.backend = group->backend();
-  ShardedModuleOptions options;
-  options.kernel = b.kernel;
-  options.optimizer = {b.optimizer, R"({"learning_rate": 0.01})", 0};
-  const auto plan =
-      workload_plan(runtime, tables, b.workload.sharding, Topology::of(b.nproc, group->local_world_size(), "cpu"));
-  auto module = EmbeddingBagCollectionSharder(runtime, options).shard(tables, plan, group);
-  const auto batches = workload_batches(tables, b.workload, group->rank(), kBatches);
-  Tensor grad = Tensor::empty({b.workload.batch, static_cast<int64_t>(tables.size()) * b.workload.dim});
-  grad.fill(1e-4);
-  size_t next = 0;
-  const auto step = [&] {
-    auto out = module.forward(batches[next++ % batches.size()]).wait();
-    module.backward(out, grad);
-  };
-  for (int i = 0; i < kBatches; ++i) step();  // buffers reach their size
-  const BareExchange bare(*group, module.last_traffic());
-  Rounds rounds(b.common);
-  Report report(b.common);
-  std::vector<double> steps, kernels, exchanges;
-  while (rounds.next_together(*group)) {
-    module.reset_stage_times();
-    group->barrier();
-    Stopwatch watch;
-    for (int i = 0; i < b.steps_per_round; ++i) step();
-    steps.push_back(largest_over_ranks(*group, watch.us() / b.steps_per_round));
-    const StageTimes& t = module.stage_times();
-    kernels.push_back(largest_over_ranks(*group, 1e6 * (t.lookup + t.update) / b.steps_per_round));
-    group->barrier();
-    Stopwatch bare_watch;
-    for (int i = 0; i < b.steps_per_round; ++i) bare.run();
-    exchanges.push_back(largest_over_ranks(*group, bare_watch.us() / b.steps_per_round));
-    if (rounds.print_each() && group->rank() == 0) {
-      report.line(result_line(b, {steps.back()}, {kernels.back()}, {exchanges.back()}));
+  const auto batches = workload_batches(tables, b.workload, where.rank, kBatches);
+  const Contenders all = contenders_of(b);
+  std::shared_ptr<ProcessGroup> control;  // for the rounds: the first transport's
+  std::vector<std::unique_ptr<Subject>> subjects;
+  for (const std::string& backend : all.backends) {
+    const auto group = ProcessGroup::connect(runtime, where, {backend, "{}", b.common.deadline_s(60)});
+    if (!control) control = group;
+    for (const std::string& sharding : all.shardings) {
+      for (const std::string& kernel : all.kernels) {
+        for (const std::string& optimizer : all.optimizers) {
+          StepBench one = b;
+          one.workload.sharding = sharding;
+          one.kernel = kernel;
+          one.optimizer = optimizer;
+          subjects.push_back(std::make_unique<Subject>(runtime, one, group, tables, batches));
+        }
+      }
     }
   }
-  if (!rounds.print_each() && group->rank() == 0) report.line(result_line(b, steps, kernels, exchanges));
-  group->barrier("end");
+  Rounds rounds(b.common);
+  Report report(b.common);
+  const auto print = [&] {
+    for (const auto& subject : subjects) {
+      const json line = subject->take_line();
+      if (where.rank == 0) report.line(line);
+    }
+  };
+  while (rounds.next_together(*control)) {
+    for (const auto& subject : subjects) subject->round();
+    if (rounds.print_each()) print();
+  }
+  if (!rounds.print_each()) print();
+  control->barrier("end");
 }
 
 }  // namespace
 
-int bench_step(const std::vector<std::string>& args) {
+BenchRun bench_step(const std::vector<std::string>& args, const CommonOptions& common) {
   StepBench b;
+  b.common = common;
   po::options_description options("usage: tessera bench step [OPTIONS]");
-  options.add_options()("optimizer", po::value(&b.optimizer)->default_value(b.optimizer), "a fused optimizer's id");
+  options.add_options()(
+      "optimizer", po::value(&b.optimizer)->default_value(b.optimizer),
+      "fused optimizers, separated by commas: --sharding, --kernel and --backend take lists too, and all are compared "
+      "with one another");
   b.steps_per_round = 50;
-  if (!parse(options, args, &b)) return 0;
-  run_bench(b.nproc, b.common.deadline_s(3600), [&](const RankEnvironment& where) { run_rank(b, where); });
-  return 0;
+  if (!parse(options, args, &b)) return {};
+  (void)contenders_of(b);  // refuses lists with nothing between commas
+  return [b] {
+    run_bench(b.nproc, b.common.deadline_s(3600), [&](const RankEnvironment& where) { run_rank(b, where); });
+    return 0;
+  };
 }
 
 }  // namespace tessera::cli

@@ -66,6 +66,8 @@ json result_line(const TrainBench& b, const std::vector<double>& steps, const St
               {"threads", b.common.threads},
               {"median_us", p.median},
               {"p10_us", p.p10},
+              {"p25_us", p.p25},
+              {"p75_us", p.p75},
               {"p90_us", p.p90},
               {"samples_per_s", 1e6 * static_cast<double>(b.nproc * b.workload.batch) / p.median}};
   json table = json::object();
@@ -110,12 +112,15 @@ void run_rank(TrainBench b, const RankEnvironment& where) {
 
 }  // namespace
 
-int bench_train(const std::vector<std::string>& args) {
+BenchRun bench_train(const std::vector<std::string>& args, const CommonOptions& common) {
   TrainBench b;
+  b.common = common;
   po::options_description options("usage: tessera bench train [OPTIONS]");
-  if (!parse(options, args, &b)) return 0;
-  run_bench(b.nproc, b.common.deadline_s(3600), [&](const RankEnvironment& where) { run_rank(b, where); });
-  return 0;
+  if (!parse(options, args, &b)) return {};
+  return [b] {
+    run_bench(b.nproc, b.common.deadline_s(3600), [&](const RankEnvironment& where) { run_rank(b, where); });
+    return 0;
+  };
 }
 
 }  // namespace tessera::cli

@@ -1,0 +1,128 @@
+#include "bench/report/bars.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+
+namespace tessera::cli {
+namespace {
+
+using Results = std::vector<Measured>;
+
+bool has(const Measured& m, const char* key, const Line& value) { return m.line.value(key, Line()) == value; }
+double us_of(const Measured& m) { return m.us(m.time.median); }
+
+// Whether two results differ in nothing but these circumstances.
+bool alike_but(const Measured& a, const Measured& b, const std::vector<std::string>& but) {
+  const auto rest = [&](const Measured& m) {
+    std::string text;
+    for (const auto& [key, value] : circumstances(m.line)) {
+      if (std::find(but.begin(), but.end(), key) == but.end()) text += key + '=' + value.dump() + ';';
+    }
+    return text;
+  };
+  return rest(a) == rest(b);
+}
+
+const Measured* find(const Results& all, const std::function<bool(const Measured&)>& wanted) {
+  const auto found = std::find_if(all.begin(), all.end(), wanted);
+  return found == all.end() ? nullptr : &*found;
+}
+
+class Judge {
+ public:
+  explicit Judge(const Results& all) : all_(all), names_(labels(all)) {}
+
+  std::vector<Line> run() {
+    for (size_t i = 0; i < all_.size(); ++i) {
+      of_ = names_[i];
+      const Measured& m = all_[i];
+      const Line bench = m.line["bench"];
+      if (bench == "lookup") lookup(m);
+      if (bench == "collective") collective(m);
+      if (bench == "step") step(m);
+      if (bench == "plan") at_most("time of a plan, s", m.time.median, m.line.value("bar_s", Line()));
+      if (bench == "predict") predict(m);
+    }
+    return out_;
+  }
+
+ private:
+  // T, E, D, B, L of the workloads that memory bounds: s1, s2 and s4 of configs/bench/lookup.toml.
+  static bool memory_bound(const Measured& m) {
+    static constexpr std::array<std::array<int64_t, 5>, 3> kShapes{
+        {{1, 1000000, 64, 2048, 20}, {8, 1000000, 128, 512, 20}, {4, 4000000, 128, 256, 64}}};
+    return std::any_of(kShapes.begin(), kShapes.end(), [&](const auto& s) {
+      return has(m, "T", s[0]) && has(m, "E", s[1]) && has(m, "D", s[2]) && has(m, "B", s[3]) && has(m, "L", s[4]);
+    });
+  }
+
+  void lookup(const Measured& m) {
+    const bool forward = has(m, "pass", "forward") && !has(m, "kernel", "reference");
+    if (!forward) return;
+    if (memory_bound(m) && has(m, "dtype", "fp32") && has(m, "alpha", 0.0)) {
+      const Measured* limit = find(all_, [&](const Measured& l) {
+        return has(l, "pass", "limit") && alike_but(l, m, {"kernel", "pass", "optimizer"});
+      });
+      if (limit != nullptr) at_least("forward, share of the gather limit", us_of(*limit) / us_of(m), 0.85);
+      const Measured* alone =
+          find(all_, [&](const Measured& l) { return has(l, "threads", 1) && alike_but(l, m, {"threads"}); });
+      if (has(m, "threads", 2) && alone != nullptr)
+        at_least("forward, two threads over one", us_of(*alone) / us_of(m), 1.8);
+    }
+    const bool tiny = has(m, "T", 1) && has(m, "E", 1000) && has(m, "D", 64) && has(m, "B", 1) && has(m, "L", 1);
+    if (tiny && has(m, "dtype", "fp32")) at_most("one table, one bag, one id, us", us_of(m), 1.0);
+  }
+
+  void collective(const Measured& m) {
+    if (has(m, "backend", "raw") || has(m, "backend", "mpi") || !m.line.contains("bytes")) return;
+    const auto other = [&](const char* backend) {
+      return find(all_, [&](const Measured& o) { return has(o, "backend", backend) && alike_but(o, m, {"backend"}); });
+    };
+    const int64_t bytes = m.line["bytes"];
+    if (const Measured* raw = other("raw")) {
+      const double ratio = us_of(m) / us_of(*raw);
+      if (bytes == 4096 && has(m, "op", "all_to_all")) at_most("4 KiB, times the raw exchange", ratio, 2.0);
+      if (bytes >= 2 << 20) at_least("from 2 MiB, share of the raw bandwidth", 1 / ratio, 0.85);
+    }
+    const bool level = bytes == 4096 || bytes == 2 << 20 || bytes == 64 << 20;
+    const Measured* mpi = other("mpi");
+    if (level && mpi != nullptr) at_most("times Open MPI", us_of(m) / us_of(*mpi), 1.0);
+  }
+
+  void step(const Measured& m) {
+    const auto any = [&](const char* key, std::initializer_list<int> values) {
+      return std::any_of(values.begin(), values.end(), [&](int v) { return has(m, key, v); });
+    };
+    const Line overhead = m.line.value("overhead_us", Line());
+    if (!overhead.is_number() || !has(m, "rows", "criteo:100000") || !has(m, "world", 2)) return;
+    if (any("D", {16, 64}) && any("B", {16, 128}) && has(m, "L", 1)) at_most("overhead of a step, us", overhead, 60.0);
+  }
+
+  void predict(const Measured& m) {
+    const Line off = m.line.value("off_percent", Line());
+    if (off.is_number()) at_most("prediction off, percent", std::abs(off.get<double>()), 25.0);
+  }
+
+  void at_least(const char* bar, double value, double bound) { add(bar, value, bound, value >= bound); }
+  void at_most(const char* bar, double value, const Line& bound) {
+    if (bound.is_number()) add(bar, value, bound, value <= bound.get<double>());
+  }
+  void add(const char* bar, double value, const Line& bound, bool holds) {
+    out_.push_back({{"bench", "bar"}, {"bar", bar}, {"of", of_}, {"value", value}, {"bound", bound}, {"holds", holds}});
+  }
+
+  const Results& all_;
+  std::vector<std::string> names_;
+  std::string of_;  // what is judged now
+  std::vector<Line> out_;
+};
+
+}  // namespace
+
+std::vector<Line> judged(const std::vector<Line>& lines) {
+  const Results all = measured(lines);
+  return Judge(all).run();
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,14 @@
+// The project's bars on speed that a bench can judge by itself, as ratios taken in one run.
+#pragma once
+
+#include <vector>
+
+#include "bench/report/lines.h"
+
+namespace tessera::cli {
+
+// For every bar that the lines speak of: {"bench": "bar", "bar": ..., "of": ..., "value": ..., "bound": ..., "holds":
+// ...}. docs/bench.md lists the bars. A bar against another program is judged by scripts that run both.
+std::vector<Line> judged(const std::vector<Line>& lines);
+
+}  // namespace tessera::cli

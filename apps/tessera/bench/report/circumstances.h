@@ -1,0 +1,26 @@
+// Where and how quietly a bench ran.
+#pragma once
+
+#include <optional>
+
+#include "bench/report/lines.h"
+
+namespace tessera::cli {
+
+// {"cpu": ..., "processors": ..., "memory_gib": ...}: equal for equal machines. Processors are those that this process
+// may use.
+Line machine_record();
+
+// The share of all processors' time that other programs, and other machines on the same host (steal), have used since
+// construction: what /proc/stat counts, less what this process and the children that it waited for have used.
+class Noise {
+ public:
+  Noise();
+  // In [0, 1]; nothing where the system does not say, or when too little time has passed to tell.
+  std::optional<double> share() const;
+
+ private:
+  double all_, busy_, own_;  // seconds, at construction; all_ 0: unknown
+};
+
+}  // namespace tessera::cli

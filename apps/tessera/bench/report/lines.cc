@@ -1,0 +1,153 @@
+#include "bench/report/lines.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <set>
+
+#include "tessera/error.h"
+
+namespace tessera::cli {
+namespace {
+
+bool is_time(const std::string& key) { return key.ends_with("_us") || key.ends_with("_s"); }
+
+double figure(const Line& line, const std::string& name, double otherwise) {
+  const auto found = line.find(name);
+  return found != line.end() && found->is_number() ? found->get<double>() : otherwise;
+}
+
+// The percentiles that a line states.
+Percentiles stated(const Line& line, const std::string& unit) {
+  Percentiles p;
+  p.median = figure(line, "median_" + unit, 0);
+  p.p10 = figure(line, "p10_" + unit, p.median);
+  p.p90 = figure(line, "p90_" + unit, p.median);
+  p.p25 = figure(line, "p25_" + unit, p.p10);
+  p.p75 = figure(line, "p75_" + unit, p.p90);
+  p.p99 = figure(line, "p99_" + unit, p.p90);
+  return p;
+}
+
+std::string identity(const Line& line) {
+  std::string text;
+  for (const auto& [key, value] : circumstances(line)) text += key + '=' + value.dump() + ';';
+  return text;
+}
+
+// The circumstances that not all of the results share.
+std::set<std::string> differing(const std::vector<Measured>& results) {
+  std::map<std::string, std::set<std::string>> values;
+  std::map<std::string, size_t> count;
+  for (const Measured& m : results) {
+    for (const auto& [key, value] : circumstances(m.line)) {
+      values[key].insert(value.dump());
+      ++count[key];
+    }
+  }
+  std::set<std::string> keys;
+  for (const auto& [key, seen] : values) {
+    if (seen.size() > 1 || count[key] < results.size()) keys.insert(key);
+  }
+  return keys;
+}
+
+// A number says little without its name; a word says enough.
+std::string item(const std::string& key, const Line& value) {
+  return value.is_string() ? value.get<std::string>() : key + ' ' + value_text(value);
+}
+
+}  // namespace
+
+Percentiles percentiles(std::vector<double> samples) {
+  TESSERA_CHECK(!samples.empty());
+  std::sort(samples.begin(), samples.end());
+  const auto at = [&](double fraction) {
+    const double place = fraction * static_cast<double>(samples.size() - 1);
+    const size_t below = static_cast<size_t>(place), above = std::min(below + 1, samples.size() - 1);
+    return samples[below] + (place - static_cast<double>(below)) * (samples[above] - samples[below]);
+  };
+  return {at(0.5), at(0.1), at(0.25), at(0.75), at(0.9), at(0.99)};
+}
+
+std::vector<std::pair<std::string, Line>> circumstances(const Line& line) {
+  std::vector<std::pair<std::string, Line>> out;
+  for (const auto& [key, value] : line.items()) {
+    if (is_time(key)) break;
+    out.emplace_back(key, value);
+  }
+  return out;
+}
+
+std::vector<Measured> measured(const std::vector<Line>& lines) {
+  std::vector<Measured> results;
+  std::map<std::string, size_t> known;
+  std::vector<std::vector<double>> medians;
+  for (const Line& line : lines) {
+    const std::string unit = figure(line, "median_us", 0) > 0 ? "us" : "s";
+    if (!(figure(line, "median_" + unit, 0) > 0)) continue;
+    const auto [place, fresh] = known.emplace(identity(line), results.size());
+    if (fresh) {
+      results.emplace_back();
+      medians.emplace_back();
+    }
+    Measured& m = results[place->second];
+    std::vector<double>& of_lines = medians[place->second];
+    m.line = line;
+    m.unit = unit;
+    ++m.lines;
+    of_lines.push_back(figure(line, "median_" + unit, 0));
+    m.time = m.lines == 1 ? stated(line, unit) : percentiles(of_lines);
+  }
+  return results;
+}
+
+std::vector<std::string> labels(const std::vector<Measured>& results, const std::vector<std::string>& without) {
+  std::set<std::string> keys = differing(results);
+  for (const std::string& key : without) keys.erase(key);
+  std::vector<std::string> out;
+  for (const Measured& m : results) {
+    std::string text;
+    for (const auto& [key, value] : circumstances(m.line)) {
+      if (keys.contains(key)) text += (text.empty() ? "" : " ") + item(key, value);
+    }
+    out.push_back(text.empty() ? value_text(m.line["bench"]) : text);
+  }
+  return out;
+}
+
+std::string common_label(const std::vector<Measured>& results) {
+  const std::set<std::string> keys = differing(results);
+  std::string text;
+  if (results.empty()) return text;
+  for (const auto& [key, value] : circumstances(results[0].line)) {
+    if (key != "bench" && !keys.contains(key)) text += (text.empty() ? "" : " · ") + item(key, value);
+  }
+  return text;
+}
+
+std::string time_text(double us) {
+  char text[48];
+  const char* unit = us < 1e3 ? "us" : us < 1e6 ? "ms" : "s";
+  std::snprintf(text, sizeof(text), "%.3g %s", us < 1e3 ? us : us < 1e6 ? us / 1e3 : us / 1e6, unit);
+  return text;
+}
+
+std::string number_text(double value) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.5g", value);
+  return text;
+}
+
+std::string value_text(const Line& value) {
+  if (value.is_number_float()) return number_text(value.get<double>());
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_null()) return "-";
+  if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
+  if (!value.is_object()) return value.dump();
+  std::string text;
+  for (const auto& [key, inner] : value.items()) text += (text.empty() ? "" : ", ") + key + ' ' + value_text(inner);
+  return text;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,156 @@
+#include "bench/report/page.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "bench/report/plots.h"
+#include "bench/report/svg.h"
+#include "command.h"
+#include "tessera/error.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr const char* kStyle = R"(
+:root { color-scheme: light dark; --bg: #fcfcfb; --ink: #1d1f21; --soft: #5f6368; --grid: #dfe1e4; --good: #1a7f37;
+  --bad: #c4311d; --c0: #2a78d6; --c1: #c2610c; --c2: #1a8f6a; --c3: #8e4ec6; --c4: #b8860b; --c5: #c2356b;
+  --c6: #5a6b7b; --c7: #6f8f1f; }
+@media (prefers-color-scheme: dark) {
+  :root { --bg: #17191c; --ink: #e8eaed; --soft: #a5abb3; --grid: #363b41; --good: #56d364; --bad: #ff8a7a;
+    --c0: #5ea0ee; --c1: #f0924a; --c2: #3fc79a; --c3: #b98cf0; --c4: #dcb13c; --c5: #ee7fa8; --c6: #9fb0c0;
+    --c7: #a9c95c; }
+}
+body { background: var(--bg); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; margin: 0 auto; padding: 24px;
+  max-width: 1000px; }
+h1 { font-size: 24px; margin: 0 0 4px; } h2 { font-size: 18px; margin: 36px 0 8px; }
+p, figcaption { color: var(--soft); margin: 4px 0 12px; }
+figure { margin: 0 0 24px; }
+svg { display: block; width: 100%; height: auto; font-size: 12.5px; font-family: system-ui, sans-serif; }
+svg text { fill: var(--ink); } svg text.axis { fill: var(--soft); font-size: 11.5px; }
+svg text.value { font-variant-numeric: tabular-nums; }
+svg line.grid { stroke: var(--grid); } svg line.whisker { stroke: var(--ink); stroke-width: 1.5; }
+svg line.limit { stroke: var(--bad); stroke-width: 2; stroke-dasharray: 4 3; }
+.legend span { margin-right: 16px; white-space: nowrap; }
+.legend i { display: inline-block; width: 12px; height: 12px; margin-right: 6px; border-radius: 2px; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
+th, td { text-align: left; padding: 4px 12px 4px 0; border-bottom: 1px solid var(--grid); white-space: nowrap; }
+th { color: var(--soft); font-weight: 600; } .good { color: var(--good); } .bad { color: var(--bad); }
+pre { overflow-x: auto; font-size: 12px; } summary { cursor: pointer; }
+)";
+
+bool is(const Line& line, const char* bench) { return line["bench"] == bench; }
+
+std::vector<Line> only(const std::vector<Line>& lines, const char* bench) {
+  std::vector<Line> out;
+  std::copy_if(lines.begin(), lines.end(), std::back_inserter(out), [&](const Line& l) { return is(l, bench); });
+  return out;
+}
+
+// Rows with one header; a row without a column has an empty cell.
+std::string table(const std::vector<Line>& rows) {
+  std::vector<std::string> columns;
+  for (const Line& row : rows) {
+    for (const auto& [key, value] : row.items()) {
+      if (key != "bench" && std::find(columns.begin(), columns.end(), key) == columns.end()) columns.push_back(key);
+    }
+  }
+  std::string out = "<div class=\"wide\"><table>\n<tr>";
+  for (const std::string& column : columns) out += "<th>" + escaped(column) + "</th>";
+  out += "</tr>\n";
+  for (const Line& row : rows) {
+    out += "<tr>";
+    for (const std::string& column : columns) {
+      const Line value = row.value(column, Line(""));
+      const bool good = value == "faster" || (column == "holds" && value == true);
+      const bool bad = value == "slower" || ((column == "holds" || column == "verified") && value == false);
+      out += cat("<td",
+                 good  ? " class=\"good\""
+                 : bad ? " class=\"bad\""
+                       : "",
+                 ">", escaped(value_text(value)), "</td>");
+    }
+    out += "</tr>\n";
+  }
+  return out + "</table></div>\n";
+}
+
+std::string section(const std::string& title, const std::string& about, const std::string& content) {
+  if (content.empty()) return "";
+  return "<h2>" + escaped(title) + "</h2>\n" + (about.empty() ? "" : "<p>" + escaped(about) + "</p>\n") + content;
+}
+
+// What is said under the title: machine, noise, time.
+std::string circumstances_text(const Line& run) {
+  std::string text = cat(value_text(run.value("cpu", Line("an unknown processor"))), ", ",
+                         value_text(run.value("processors", Line("?"))), " processors, ",
+                         value_text(run.value("memory_gib", Line("?"))), " GiB. ");
+  const Line others = run.value("others_percent", Line());
+  text += others.is_number() ? cat("Other programs used ", value_text(others), " % of the processors during the run.")
+                             : "What other programs used of the processors is not known.";
+  return text;
+}
+
+std::string changes(const std::vector<Line>& lines) {
+  const std::vector<Line> summary = only(lines, "compared"), changed = only(lines, "change");
+  if (summary.empty()) return "";
+  std::string out = "<p>" + escaped(value_text(summary[0])) + "</p>\n";
+  return out + (changed.empty() ? "" : table(changed));
+}
+
+}  // namespace
+
+std::string page(const std::vector<Line>& lines) {
+  const std::vector<Line> runs = only(lines, "run");
+  const Line run = runs.empty() ? Line::object() : runs.back();
+  const std::string title = "tessera bench " + value_text(run.value("name", Line("")));
+  const std::vector<Measured> results = measured(lines);
+  const std::vector<Line> bars = only(lines, "bar");
+  std::string out =
+      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\n<meta name=\"viewport\" "
+      "content=\"width=device-width, initial-scale=1\"/>\n<title>" +
+      escaped(title) + "</title>\n<style>" + kStyle + "</style></head>\n<body>\n<h1>" + escaped(title) + "</h1>\n<p>" +
+      escaped(circumstances_text(run)) + "</p>\n<p>" + escaped(common_label(results)) + "</p>\n";
+  out += section("Bars on speed", "", bars.empty() ? "" : table(bars));
+  out += section("What changed", "Beyond the noise: quartiles that do not overlap.", changes(lines));
+  out += section("Times", "Medians; whiskers reach from p10 to p90.", time_bars(results));
+  out += section("As the work grows", "", growth_charts(results));
+  out +=
+      section("Against the gather limit",
+              "Bytes of rows a second. The dashed line is the limit that this machine reaches when it reads the same "
+              "rows and does nothing else.",
+              rooflines(results));
+  out += section("Stages", "", stage_bars(results));
+  std::vector<Line> others;
+  for (const Line& line : lines) {
+    if (!is(line, "run") && !is(line, "bar") && !is(line, "change") && !is(line, "compared")) others.push_back(line);
+  }
+  out += section("All figures", "", others.empty() ? "" : table(others));
+  std::string raw;
+  for (const Line& line : lines) raw += line.dump(-1, ' ', false, Line::error_handler_t::replace) + "\n";
+  out += "<details><summary>The same as JSON lines</summary><pre>" + escaped(raw) + "</pre></details>\n";
+  return out + "</body></html>\n";
+}
+
+void check_writable(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::path folder = fs::path(path).has_parent_path() ? fs::path(path).parent_path() : ".";
+  const bool exists = fs::exists(path, error);
+  if (exists ? fs::is_regular_file(path, error) && ::access(path.c_str(), W_OK) == 0
+             : fs::is_directory(folder, error) && ::access(folder.c_str(), W_OK) == 0) {
+    return;
+  }
+  throw UsageError("--html: cannot write " + (path.empty() ? "a file without a name" : path) +
+                   ": name a file in a folder that exists and may be written");
+}
+
+void write_page(const std::string& path, const std::vector<Line>& lines) {
+  std::ofstream file(path);
+  file << page(lines) << std::flush;
+  if (!file) fail(Code::kUnavailable, "cannot write ", path, ": is the disk full?");
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,321 @@
+#include "bench/report/plots.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <set>
+
+#include "bench/report/svg.h"
+#include "tessera/error.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr double kWidth = 860, kRow = 28, kTop = 14, kAxis = 34;
+constexpr double kWidestLabel = 300, kValueRoom = 110;
+
+const std::set<std::string> contender_keys() {
+  return {"kernel", "pass", "optimizer", "backend", "sharding", "dtype", "device", "plan"};
+}
+
+// Text of the circumstances that `keep` takes.
+std::string key_of(const Measured& m, const std::function<bool(const std::string&)>& keep) {
+  std::string text;
+  for (const auto& [key, value] : circumstances(m.line)) {
+    if (keep(key)) text += key + '=' + value.dump() + ';';
+  }
+  return text;
+}
+
+// Groups in the order of their first members.
+std::vector<std::vector<Measured>> grouped(const std::vector<Measured>& results,
+                                           const std::function<std::string(const Measured&)>& key) {
+  std::vector<std::vector<Measured>> groups;
+  std::map<std::string, size_t> known;
+  for (const Measured& m : results) {
+    const auto [place, fresh] = known.emplace(key(m), groups.size());
+    if (fresh) groups.emplace_back();
+    groups[place->second].push_back(m);
+  }
+  return groups;
+}
+
+std::vector<std::vector<Measured>> by_workload(const std::vector<Measured>& results) {
+  const std::set<std::string> contenders = contender_keys();
+  return grouped(results, [&](const Measured& m) {
+    return key_of(m, [&](const std::string& key) { return !contenders.contains(key); });
+  });
+}
+
+// Round numbers from 0 to at least `most`, about five of them.
+std::vector<double> ticks_to(double most) {
+  const double rough = most / 5, ten = std::pow(10.0, std::floor(std::log10(rough)));
+  const double step = ten * (rough <= ten ? 1 : rough <= 2 * ten ? 2 : rough <= 5 * ten ? 5 : 10);
+  std::vector<double> ticks;
+  for (int i = 0; static_cast<double>(i - 1) * step < most; ++i) ticks.push_back(i * step);
+  return ticks;
+}
+
+struct Bar {
+  std::string label, value, tip;
+  double length, low, high;  // low == high: without a whisker
+  double mark = 0;           // a line across the row; 0: none
+};
+
+std::string figure(const std::string& caption, const std::string& image) {
+  return "<figure><figcaption>" + escaped(caption) + "</figcaption>\n" + image + "</figure>\n";
+}
+
+// Horizontal bars from 0, with an axis below.
+std::string bar_chart(const std::string& caption, const std::vector<Bar>& bars,
+                      const std::function<std::string(double)>& axis) {
+  double label = 60, most = 0;
+  for (const Bar& b : bars) {
+    label = std::min(std::max(label, text_width(b.label) + 12), kWidestLabel);
+    most = std::max({most, b.length, b.high, b.mark});
+  }
+  const std::vector<double> ticks = ticks_to(most);
+  const double scale = (kWidth - label - kValueRoom) / ticks.back();
+  const double bottom = kTop + kRow * static_cast<double>(bars.size());
+  Svg svg(kWidth, bottom + kAxis, caption);
+  for (const double tick : ticks) {
+    const double x = label + tick * scale;
+    svg.line(x, kTop - 6, x, bottom, "grid");
+    svg.text(x, bottom + 18, axis(tick), "middle", "axis");
+  }
+  for (size_t i = 0; i < bars.size(); ++i) {
+    const Bar& b = bars[i];
+    const double y = kTop + kRow * static_cast<double>(i), middle = y + kRow / 2 - 2;
+    svg.text(label - 8, middle + 4, cut_to(b.label, label - 10), "end");
+    svg.rect(label, y + 3, b.length * scale, kRow - 10, color(i), b.tip);
+    if (b.high > b.low) {
+      const double x0 = label + b.low * scale, x1 = label + b.high * scale;
+      svg.line(x0, middle, x1, middle, "whisker");
+      svg.line(x0, middle - 4, x0, middle + 4, "whisker");
+      svg.line(x1, middle - 4, x1, middle + 4, "whisker");
+    }
+    if (b.mark > 0) svg.line(label + b.mark * scale, y - 1, label + b.mark * scale, y + kRow - 3, "limit");
+    const double end = label + scale * std::max({b.length, b.high, b.mark});
+    svg.text(end + 8, middle + 4, b.value, "start", "value");
+  }
+  return figure(caption, svg.str());
+}
+
+// A workload's name among all.
+std::vector<std::string> captions(const std::vector<std::vector<Measured>>& groups) {
+  const std::set<std::string> contenders = contender_keys();
+  std::vector<Measured> first;
+  for (const auto& group : groups) first.push_back(group.front());
+  std::vector<std::string> names = labels(first, {contenders.begin(), contenders.end()});
+  if (groups.size() == 1) names = {common_label(groups[0])};
+  return names;
+}
+
+double number(const Measured& m, const char* key) {
+  const auto found = m.line.find(key);
+  return found != m.line.end() && found->is_number() ? found->get<double>() : 0;
+}
+
+// The stages of a line in microseconds; empty where it has none.
+std::vector<std::pair<std::string, double>> stages_of(const Line& line) {
+  std::vector<std::pair<std::string, double>> stages;
+  if (line.contains("stages_us") && line["stages_us"].is_object()) {
+    for (const auto& [name, us] : line["stages_us"].items()) {
+      const Line value = us.is_array() && !us.empty() ? us.back() : us;  // predict: predicted and measured
+      if (value.is_number()) stages.emplace_back(name, value.get<double>());
+    }
+  } else if (line["bench"] == "step") {
+    for (const char* name : {"kernel", "exchange", "overhead"}) {
+      const Line us = line.value(std::string(name) + "_us", Line());
+      if (us.is_number()) stages.emplace_back(name, std::max(us.get<double>(), 0.0));
+    }
+  }
+  return stages;
+}
+
+// One line chart of time over `key`.
+class GrowthChart {
+ public:
+  GrowthChart(std::string key, std::vector<std::vector<Measured>> series)
+      : key_(std::move(key)), series_(std::move(series)) {
+    std::vector<Measured> first;
+    for (auto& points : series_) {
+      std::sort(points.begin(), points.end(), [&](const Measured& a, const Measured& b) { return x(a) < x(b); });
+      first.push_back(points.front());
+      for (const Measured& m : points) {
+        least_x_ = std::min(least_x_, x(m));
+        most_x_ = std::max(most_x_, x(m));
+        least_y_ = std::min(least_y_, m.us(m.time.p10));
+        most_y_ = std::max(most_y_, m.us(m.time.p90));
+      }
+    }
+    names_ = labels(first, {key_, "workload"});
+    for (const std::string& name : names_) legend_ = std::min(std::max(legend_, text_width(name) + 30), kWidestLabel);
+    least_y_ = std::pow(10.0, std::floor(std::log10(least_y_)));
+    most_y_ = std::pow(10.0, std::ceil(std::log10(most_y_) + 1e-9));
+  }
+
+  std::string text() const {
+    Svg svg(kWidth, kHeight + kTop + kAxis + 16, "time over " + key_);
+    for (double y = least_y_; y <= most_y_ * 1.01; y *= 10) {
+      svg.line(kLeft, place_y(y), right(), place_y(y), "grid");
+      svg.text(kLeft - 8, place_y(y) + 4, time_text(y), "end", "axis");
+    }
+    std::set<double> xs;
+    for (const auto& points : series_) {
+      for (const Measured& m : points) xs.insert(x(m));
+    }
+    double last = -1e9;
+    for (const double at : xs) {
+      svg.line(place_x(at), kTop, place_x(at), kTop + kHeight, "grid");
+      if (place_x(at) - last < text_width(number_text(at)) + 14) continue;
+      svg.text(last = place_x(at), kTop + kHeight + 18, number_text(at), "middle", "axis");
+    }
+    svg.text((kLeft + right()) / 2, kTop + kHeight + 38, key_, "middle", "axis");
+    for (size_t i = 0; i < series_.size(); ++i) draw(svg, i);
+    return figure("Time over " + key_ + ", both logarithmic; vertical lines: p10 to p90", svg.str());
+  }
+
+ private:
+  static constexpr double kHeight = 280, kLeft = 80;
+
+  double x(const Measured& m) const { return number(m, key_.c_str()); }
+  double right() const { return kWidth - legend_ - 20; }
+  double place_x(double v) const {
+    return kLeft + 12 + (right() - kLeft - 24) * std::log(v / least_x_) / std::log(most_x_ / least_x_);
+  }
+  double place_y(double v) const {
+    return kTop + kHeight * (1 - std::log(v / least_y_) / std::log(most_y_ / least_y_));
+  }
+
+  void draw(Svg& svg, size_t i) const {
+    std::string d;
+    for (const Measured& m : series_[i]) {
+      d += cat(d.empty() ? "M" : " L", place_x(x(m)), " ", place_y(m.us(m.time.median)));
+    }
+    svg.path(d, color(i), i >= kColors);
+    for (const Measured& m : series_[i]) {
+      const double at = place_x(x(m));
+      svg.line(at, place_y(m.us(m.time.p10)), at, place_y(m.us(m.time.p90)), "whisker");
+      svg.dot(at, place_y(m.us(m.time.median)), color(i),
+              cat(names_[i], ", ", key_, " ", number_text(x(m)), ": ", time_text(m.us(m.time.median))));
+    }
+    const double y = kTop + 10 + 20 * static_cast<double>(i);
+    svg.rect(right() + 16, y - 6, 14, 10, color(i));
+    svg.text(right() + 36, y + 4, cut_to(names_[i], legend_ - 20));
+  }
+
+  std::string key_;
+  std::vector<std::vector<Measured>> series_;
+  std::vector<std::string> names_;
+  double least_x_ = 1e300, most_x_ = 0, least_y_ = 1e300, most_y_ = 0, legend_ = 80;
+};
+
+}  // namespace
+
+std::string time_bars(const std::vector<Measured>& results) {
+  const auto groups = by_workload(results);
+  const auto names = captions(groups);
+  std::string out;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const std::vector<std::string> contenders = labels(groups[g]);
+    std::vector<Bar> bars;
+    for (size_t i = 0; i < groups[g].size(); ++i) {
+      const Measured& m = groups[g][i];
+      const double median = m.us(m.time.median), low = m.us(m.time.p10), high = m.us(m.time.p90);
+      bars.push_back(
+          {contenders[i], time_text(median),
+           cat(contenders[i], ": median ", time_text(median), ", p10 ", time_text(low), ", p90 ", time_text(high)),
+           median, low, high});
+    }
+    out += bar_chart(names[g], bars, time_text);
+  }
+  return out;
+}
+
+std::string growth_charts(const std::vector<Measured>& results) {
+  std::string out;
+  for (const char* key : {"bytes", "B", "L", "T", "E", "D", "tables", "threads", "world"}) {
+    std::vector<Measured> with;
+    for (const Measured& m : results) {
+      if (number(m, key) > 0) with.push_back(m);
+    }
+    auto series = grouped(with, [&](const Measured& m) {
+      return key_of(m, [&](const std::string& k) { return k != key && k != "workload"; });
+    });
+    std::erase_if(series, [&](const std::vector<Measured>& points) {
+      std::set<double> xs;
+      for (const Measured& m : points) xs.insert(number(m, key));
+      return xs.size() < 2;
+    });
+    if (!series.empty()) out += GrowthChart(key, std::move(series)).text();
+  }
+  return out;
+}
+
+std::string rooflines(const std::vector<Measured>& results) {
+  std::string out;
+  const auto groups = by_workload(results);
+  const auto names = captions(groups);
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const auto is_limit = [](const Measured& m) { return m.line.value("pass", "") == "limit"; };
+    const auto limit = std::find_if(groups[g].begin(), groups[g].end(), is_limit);
+    if (limit == groups[g].end() || number(*limit, "gbps") <= 0) continue;
+    const double roof = number(*limit, "gbps");
+    const std::vector<std::string> contenders = labels(groups[g]);
+    std::vector<Bar> bars;
+    for (size_t i = 0; i < groups[g].size(); ++i) {
+      const Measured& m = groups[g][i];
+      const double gbps = number(m, "gbps");
+      const std::string share = number_text(std::round(100 * gbps / roof)) + " %";
+      bars.push_back({contenders[i], number_text(std::round(10 * gbps) / 10) + " GB/s, " + share,
+                      cat(contenders[i], ": ", number_text(gbps), " GB/s, ", share, " of the gather limit"), gbps, 0, 0,
+                      roof});
+    }
+    out += bar_chart(names[g], bars, [](double x) { return number_text(x) + " GB/s"; });
+  }
+  return out;
+}
+
+std::string stage_bars(const std::vector<Measured>& results) {
+  std::vector<Measured> with;
+  std::vector<std::string> stages;  // in the order of their first use: a stage has one colour
+  double most = 0;
+  for (const Measured& m : results) {
+    const auto own = stages_of(m.line);
+    if (own.empty()) continue;
+    with.push_back(m);
+    double sum = 0;
+    for (const auto& [name, us] : own) {
+      sum += us;
+      if (std::find(stages.begin(), stages.end(), name) == stages.end()) stages.push_back(name);
+    }
+    most = std::max(most, sum);
+  }
+  if (with.empty() || most <= 0) return "";
+  const std::vector<std::string> names = labels(with);
+  double label = 60;
+  for (const std::string& name : names) label = std::min(std::max(label, text_width(name) + 12), kWidestLabel);
+  const double scale = (kWidth - label - kValueRoom) / most;
+  Svg svg(kWidth, 2 * kTop + kRow * static_cast<double>(with.size()), "stages of a step");
+  for (size_t i = 0; i < with.size(); ++i) {
+    const double y = kTop + kRow * static_cast<double>(i);
+    svg.text(label - 8, y + kRow / 2 + 2, cut_to(names[i], label - 10), "end");
+    double x = label, sum = 0;
+    for (const auto& [name, us] : stages_of(with[i].line)) {
+      const auto series = static_cast<size_t>(std::find(stages.begin(), stages.end(), name) - stages.begin());
+      svg.rect(x, y + 3, us * scale, kRow - 10, color(series), name + ": " + time_text(us));
+      x += us * scale;
+      sum += us;
+    }
+    svg.text(x + 8, y + kRow / 2 + 2, time_text(sum), "start", "value");
+  }
+  std::string legend = "<p class=\"legend\">";
+  for (size_t s = 0; s < stages.size(); ++s) {
+    legend += "<span><i style=\"background:" + color(s) + "\"></i>" + escaped(stages[s]) + "</span> ";
+  }
+  return figure("Time of a step by stage", svg.str() + legend + "</p>\n");
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,99 @@
+#include "bench/report/record.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <sstream>
+
+#include "tessera/error.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr double kLoudPercent = 10;
+
+}  // namespace
+
+Record::Record() : fd_(::memfd_create("tessera-bench", MFD_CLOEXEC)) {
+  if (fd_ < 0) fail(Code::kUnavailable, "cannot make a file in memory: ", std::strerror(errno));
+}
+
+Record::~Record() { ::close(fd_); }
+
+std::vector<Line> Record::lines() const {
+  std::string text;
+  char buffer[65536];
+  for (off_t at = 0;;) {
+    const ssize_t n = ::pread(fd_, buffer, sizeof(buffer), at);
+    if (n <= 0) break;
+    text.append(buffer, static_cast<size_t>(n));
+    at += n;
+  }
+  std::vector<Line> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(Line::parse(line));
+  return lines;
+}
+
+void append(int record, const Line& line) {
+  const std::string text = line.dump() + "\n";
+  for (size_t at = 0; at < text.size();) {
+    const ssize_t n = ::write(record, text.data() + at, text.size() - at);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) fail(Code::kUnavailable, "cannot keep a line of the result in memory: ", std::strerror(errno));
+    at += static_cast<size_t>(n);
+  }
+}
+
+std::string table_text(const std::vector<Line>& rows) {
+  std::string out;
+  for (size_t first = 0; first < rows.size();) {
+    std::vector<std::string> columns;
+    for (const auto& [key, value] : rows[first].items()) {
+      if (key != "bench") columns.push_back(key);
+    }
+    size_t end = first;
+    while (end < rows.size() && rows[end].size() == rows[first].size()) ++end;
+    std::vector<std::vector<std::string>> cells{columns};
+    for (size_t r = first; r < end; ++r) {
+      cells.emplace_back();
+      for (const std::string& column : columns) cells.back().push_back(value_text(rows[r].value(column, Line())));
+    }
+    for (const auto& row : cells) {
+      std::string text;
+      for (size_t c = 0; c < columns.size(); ++c) {
+        size_t width = 0;
+        for (const auto& other : cells) width = std::max(width, other[c].size());
+        text += row[c] + std::string(c + 1 < columns.size() ? width - row[c].size() + 2 : 0, ' ');
+      }
+      out += text + '\n';
+    }
+    first = end;
+  }
+  return out;
+}
+
+std::string run_text(const Line& run) {
+  const Line others = run["others_percent"];
+  std::string text = cat(value_text(run["cpu"]), ", ", value_text(run["processors"]), " processors, ",
+                         value_text(run["memory_gib"]), " GiB. ");
+  if (!others.is_number()) return text + "What other programs used of the processors meanwhile is not known.";
+  text += cat("Other programs used ", value_text(others), " % of the processors meanwhile");
+  return text + (others.get<double>() > kLoudPercent ? ": the figures are noisy." : ".");
+}
+
+std::string changes_text(const std::vector<Line>& changes) {
+  if (changes.empty()) return "";
+  const Line& summary = changes.back();
+  std::string text = "\n" + table_text({changes.begin(), changes.end() - 1});
+  text += cat("Compared: ", value_text(summary["same"]), " the same within the noise, ", value_text(summary["faster"]),
+              " faster, ", value_text(summary["slower"]), " slower, ", value_text(summary["new"]), " new, ",
+              value_text(summary["gone"]), " gone.");
+  const std::string note = summary["note"];
+  return text + (note.empty() ? "" : " Note: " + note + ".") + '\n';
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,36 @@
+// The lines of a session, from whichever of its processes prints them, and how the terminal shows the closing ones.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/report/lines.h"
+
+namespace tessera::cli {
+
+// A file in memory that forked processes share.
+class Record {
+ public:
+  Record();  // errors: kUnavailable
+  ~Record();
+  Record(const Record&) = delete;
+  Record& operator=(const Record&) = delete;
+
+  int fd() const { return fd_; }
+  std::vector<Line> lines() const;
+
+ private:
+  int fd_;
+};
+
+// In any process that has the descriptor.
+void append(int record, const Line& line);
+
+// Rows with one header and aligned columns; "" for none. Lines with other columns start a table of their own.
+std::string table_text(const std::vector<Line>& rows);
+// A run's sentence: machine and noise.
+std::string run_text(const Line& run);
+// What compare() gave.
+std::string changes_text(const std::vector<Line>& changes);
+
+}  // namespace tessera::cli

@@ -1,0 +1,164 @@
+#include "bench/session.h"
+
+#include <algorithm>
+#include <boost/program_options.hpp>
+#include <cmath>
+#include <iostream>
+#include <iterator>
+#include <optional>
+
+#include "bench/report/bars.h"
+#include "bench/report/circumstances.h"
+#include "bench/report/compare.h"
+#include "bench/report/lines.h"
+#include "bench/report/page.h"
+#include "bench/report/record.h"
+#include "bench/report/workload_file.h"
+#include "tessera/process_group.h"
+
+namespace tessera::cli {
+namespace {
+
+namespace po = boost::program_options;
+
+struct SessionOptions {
+  std::string workload, only, html, compare;
+  bool json = false, round_per_line = false;
+};
+
+// Takes the session's own options out of `args`; the bench reads what is left.
+std::vector<std::string> take_options(const std::vector<std::string>& args, SessionOptions* o) {
+  po::options_description own;
+  own.add_options()("workload", po::value(&o->workload))("only", po::value(&o->only))("html", po::value(&o->html))(
+      "compare", po::value(&o->compare))("json", po::bool_switch(&o->json))("round-per-line",
+                                                                            po::bool_switch(&o->round_per_line));
+  try {
+    po::variables_map values;
+    const po::parsed_options parsed =
+        po::command_line_parser(args)
+            .options(own)
+            .style(po::command_line_style::default_style & ~po::command_line_style::allow_guessing)
+            .allow_unregistered()
+            .run();
+    po::store(parsed, values);
+    po::notify(values);
+    for (const char* name : {"workload", "only", "html", "compare"}) {
+      if (values.count(name) > 0 && values[name].as<std::string>().empty())
+        throw UsageError(
+            cat("--", name, " is empty: ", name == std::string("only") ? "name workloads" : "name a file"));
+    }
+    if (!o->only.empty() && o->workload.empty())
+      throw UsageError("--only chooses workloads of --workload FILE: name it");
+    return po::collect_unrecognized(parsed.options, po::include_positional);
+  } catch (const po::error& e) {
+    throw UsageError(e.what());
+  }
+}
+
+struct Job {
+  Workload workload;
+  BenchRun run;
+};
+
+class Session {
+ public:
+  Session(const BenchEntry& bench, const std::vector<std::string>& args)
+      : bench_(bench), args_(args), given_(take_options(args, &options_)) {
+    if (!options_.compare.empty()) before_ = read_result(options_.compare);
+    if (!options_.html.empty()) check_writable(options_.html);
+  }
+
+  // False: help was printed.
+  bool prepare() {
+    std::vector<Workload> workloads{Workload{}};
+    if (!options_.workload.empty()) workloads = load_workloads(options_.workload, bench_.name, options_.only, given_);
+    if (options_.round_per_line && workloads.size() > 1) {
+      throw UsageError("--round-per-line is for one workload at a time: choose it with --only");
+    }
+    for (Workload& w : workloads) {
+      CommonOptions common;
+      common.json = options_.json;
+      common.round_per_line = options_.round_per_line;
+      common.workload = w.name;
+      common.record = record_.fd();
+      std::vector<std::string> arguments = w.arguments;
+      arguments.insert(arguments.end(), given_.begin(), given_.end());
+      try {
+        jobs_.push_back({w, bench_.prepare(arguments, common)});
+      } catch (const UsageError& e) {
+        throw UsageError(w.name.empty() ? e.what() : cat(w.where, ": workload ", w.name, ": ", e.what()));
+      }
+      if (!jobs_.back().run) return false;
+    }
+    return true;
+  }
+
+  int run() {
+    const Noise noise;
+    const Stopwatch watch;
+    int status = 0;
+    for (const Job& job : jobs_) status = std::max(status, run_one(job));
+    const RankEnvironment here = RankEnvironment::from_environment();
+    if (here.rank == 0) close(watch.us() / 1e6, here.world_size == 1 ? noise.share() : std::nullopt);
+    return status;
+  }
+
+ private:
+  // A workload of several that cannot be is said and left out: the others' figures are not lost.
+  int run_one(const Job& job) const {
+    if (jobs_.size() == 1) return job.run();
+    try {
+      return job.run();
+    } catch (const std::exception& e) {
+      std::cerr << cat("tessera bench: workload ", job.workload.name, " is left out: ", e.what(), "\n");
+      return 1;
+    }
+  }
+
+  Line run_record(double seconds, const std::optional<double>& noise) const {
+    Line run{{"bench", "run"}, {"name", bench_.name}};
+    run["arguments"] = args_;
+    run.update(machine_record());
+    run["seconds"] = std::round(1e3 * seconds) / 1e3;
+    run["others_percent"] = noise ? Line(std::round(1e3 * *noise) / 10) : Line();
+    return run;
+  }
+
+  void close(double seconds, const std::optional<double>& noise) {
+    std::vector<Line> lines = record_.lines();
+    const std::vector<Line> bars = judged(lines);
+    const Line run = run_record(seconds, noise);
+    lines.insert(lines.end(), bars.begin(), bars.end());
+    lines.push_back(run);
+    std::vector<Line> changes;
+    if (!options_.compare.empty()) changes = compare(before_, lines);
+    lines.insert(lines.end(), changes.begin(), changes.end());
+    if (!options_.html.empty()) write_page(options_.html, lines);
+    if (options_.round_per_line) return;  // a script reads line by line: no more than it asked for
+    if (options_.json) {
+      for (const auto& part : {bars, {run}, changes}) {
+        for (const Line& line : part) std::cout << line.dump() << '\n';
+      }
+      std::cout << std::flush;
+      return;
+    }
+    std::cout << '\n' << table_text(bars) << run_text(run) << '\n' << changes_text(changes) << std::flush;
+  }
+
+  const BenchEntry& bench_;
+  std::vector<std::string> args_;
+  SessionOptions options_;
+  std::vector<std::string> given_;
+  std::vector<Line> before_;
+  Record record_;
+  std::vector<Job> jobs_;
+};
+
+}  // namespace
+
+int run_session(const BenchEntry& bench, const std::vector<std::string>& args) {
+  Session session(bench, args);
+  return session.prepare() ? session.run() : 0;
+}
+
+}  // namespace tessera::cli
