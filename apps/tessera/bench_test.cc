@@ -4,6 +4,10 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -29,14 +33,25 @@ Result run(const std::string& arguments, const std::string& streams = "") {
   return result;
 }
 
-// The JSON lines of a bench that ends well.
+std::vector<json> parsed(const std::string& text) {
+  std::vector<json> lines;
+  for (size_t start = 0, end = 0; (end = text.find('\n', start)) != std::string::npos; start = end + 1) {
+    lines.push_back(json::parse(text.substr(start, end - start)));
+  }
+  return lines;
+}
+
+// The measurements of a bench that ends well; the closing lines are about the run.
 std::vector<json> lines_of(const std::string& arguments) {
   const Result result = run(arguments + " --json --rounds 2");
   EXPECT_EQ(result.status, 0) << arguments;
-  std::vector<json> lines;
-  for (size_t start = 0, end = 0; (end = result.text.find('\n', start)) != std::string::npos; start = end + 1) {
-    lines.push_back(json::parse(result.text.substr(start, end - start)));
+  std::vector<json> lines, closing;
+  for (const json& line : parsed(result.text)) {
+    const std::string kind = line.at("bench");
+    (kind == "run" || kind == "bar" ? closing : lines).push_back(line);
   }
+  EXPECT_FALSE(closing.empty());
+  if (!closing.empty()) EXPECT_EQ(closing.back().at("bench"), "run");
   return lines;
 }
 
@@ -283,6 +298,108 @@ TEST(BenchPlan, SmallTablesOnEachDevice) {
   const Result wrong = run("plan --sizes 40", " 2>&1");
   EXPECT_EQ(wrong.status, 2);
   EXPECT_NE(wrong.text.find("TABLESxRANKS"), std::string::npos) << wrong.text;
+}
+
+TEST(BenchStep, ListsAreComparedWithOneAnother) {
+  const auto lines = lines_of(
+      "step --nproc 2 --tables 2 --rows 40 --dim 8 --batch 8 --steps 2 --sharding table_wise,row_wise --optimizer "
+      "exact_sgd,adam --kernel cpu,reference");
+  ASSERT_EQ(lines.size(), 8u);
+  EXPECT_EQ(lines[0].at("optimizer"), "exact_sgd");
+  EXPECT_EQ(lines[1].at("optimizer"), "adam");
+  EXPECT_EQ(lines[2].at("kernel"), "reference");
+  EXPECT_EQ(lines[7].at("sharding"), "row_wise");
+}
+
+TEST(BenchLookup, OptimizersSideBySide) {
+  const auto lines =
+      lines_of(std::string(kTinyLookup) + "--pass train,forward --kernel cpu --optimizer exact_sgd,adam");
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(lines[1].at("optimizer"), "adam");
+  EXPECT_EQ(lines[2].at("optimizer"), "none");
+}
+
+std::string read(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// A folder for a session's files.
+class BenchSession : public ::testing::Test {
+ protected:
+  BenchSession() {
+    char name[] = "/tmp/tessera-bench-XXXXXX";
+    folder_ = ::mkdtemp(name);
+    std::ofstream(file("w.toml")) << "bench = \"lookup\"\n[defaults]\ntables = 2\nrows = 50\nbatch = 4\npooling = 3\n"
+                                     "pass = [\"forward\", \"limit\"]\n[small]\ndim = 16\n[large]\ndim = 64\n";
+  }
+  ~BenchSession() override { std::filesystem::remove_all(folder_); }
+  std::string file(const std::string& name) const { return folder_ + "/" + name; }
+
+  std::string folder_;
+};
+
+TEST_F(BenchSession, WorkloadsPageAndComparison) {
+  const std::string bench = "lookup --rounds 2 --workload " + file("w.toml");
+  const Result first = run(bench + " --json --html " + file("a.html") + " > " + file("old.json"));
+  ASSERT_EQ(first.status, 0);
+  const auto lines = parsed(read(file("old.json")));
+  ASSERT_EQ(lines.size(), 5u);
+  EXPECT_EQ(lines[0].at("workload"), "small");
+  EXPECT_EQ(lines[2].at("workload"), "large");
+  EXPECT_EQ(lines[2].at("D"), 64);
+  EXPECT_EQ(lines[4].at("bench"), "run");
+  EXPECT_GE(lines[4].at("processors"), 1);
+  const std::string page = read(file("a.html"));
+  EXPECT_NE(page.find("</html>"), std::string::npos);
+  EXPECT_NE(page.find("Against the gather limit"), std::string::npos);
+  const Result again = run(bench + " --only large --compare " + file("old.json"));
+  EXPECT_EQ(again.status, 0);
+  EXPECT_NE(again.text.find("2 gone"), std::string::npos) << again.text;
+  EXPECT_EQ(again.text.find("another machine"), std::string::npos) << again.text;
+}
+
+TEST_F(BenchSession, LinesOfForkedRanksReachThePage) {
+  const Result result =
+      run("step --nproc 2 --tables 2 --rows 40 --dim 8 --batch 8 --steps 2 --rounds 2 --html " + file("s.html"));
+  EXPECT_EQ(result.status, 0) << result.text;
+  EXPECT_NE(read(file("s.html")).find("overhead_us"), std::string::npos);
+}
+
+TEST_F(BenchSession, WhatCannotBeIsOneSentenceBeforeAnythingIsMeasured) {
+  std::ofstream(file("bad.toml")) << "bench = \"lookup\"\n[good]\nrows = 9\n[bad]\nrosw = 9\n";
+  std::ofstream(file("old.json")) << "nothing\n";
+  const std::pair<std::string, const char*> cases[] = {
+      {"--workload " + file("none.toml"), "cannot read"},
+      {"--workload " + file("bad.toml"), "bad.toml:4: workload bad: "},
+      {"--workload " + file("w.toml") + " --only medium", "it has small, large"},
+      {"--workload " + file("w.toml") + " --round-per-line", "--only"},
+      {"--only small", "--workload"},
+      {"--compare " + file("old.json"), "old.json:1"},
+      {"--html " + folder_ + "/no/x.html", "--html: cannot write"},
+      {"--html", "--html"},
+  };
+  for (const auto& [arguments, named] : cases) {
+    const Result result = run("lookup " + arguments, " 2>&1 </dev/null");
+    EXPECT_EQ(result.status, 2) << arguments << ": " << result.text;
+    EXPECT_EQ(std::count(result.text.begin(), result.text.end(), '\n'), 1) << result.text;
+    EXPECT_NE(result.text.find(named), std::string::npos) << result.text;
+  }
+}
+
+// The files that are shipped fit the benches: a page that cannot be written is found after all options are read, and
+// before anything is measured.
+TEST(BenchWorkloads, ShippedFilesAreRead) {
+  int seen = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(TESSERA_CONFIGS "/bench")) {
+    const std::string stem = entry.path().stem().string();
+    const Result result = run(
+        stem.substr(0, stem.find('_')) + " --html /no/such/folder/x.html --workload " + entry.path().string(), " 2>&1");
+    EXPECT_EQ(result.status, 2) << entry.path();
+    EXPECT_NE(result.text.find("--html: cannot write"), std::string::npos) << entry.path() << ": " << result.text;
+    ++seen;
+  }
+  EXPECT_GE(seen, 5);
 }
 
 }  // namespace

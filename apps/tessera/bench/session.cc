@@ -65,7 +65,6 @@ class Session {
   Session(const BenchEntry& bench, const std::vector<std::string>& args)
       : bench_(bench), args_(args), given_(take_options(args, &options_)) {
     if (!options_.compare.empty()) before_ = read_result(options_.compare);
-    if (!options_.html.empty()) check_writable(options_.html);
   }
 
   // False: help was printed.
@@ -90,6 +89,7 @@ class Session {
       }
       if (!jobs_.back().run) return false;
     }
+    if (!options_.html.empty()) check_writable(options_.html);
     return true;
   }
 

@@ -12,12 +12,13 @@ using Results = std::vector<Measured>;
 bool has(const Measured& m, const char* key, const Line& value) { return m.line.value(key, Line()) == value; }
 double us_of(const Measured& m) { return m.us(m.time.median); }
 
-// Whether two results differ in nothing but these circumstances.
+// Whether two results differ in nothing but these circumstances, and the name of the workload.
 bool alike_but(const Measured& a, const Measured& b, const std::vector<std::string>& but) {
   const auto rest = [&](const Measured& m) {
     std::string text;
     for (const auto& [key, value] : circumstances(m.line)) {
-      if (std::find(but.begin(), but.end(), key) == but.end()) text += key + '=' + value.dump() + ';';
+      if (key != "workload" && std::find(but.begin(), but.end(), key) == but.end())
+        text += key + '=' + value.dump() + ';';
     }
     return text;
   };

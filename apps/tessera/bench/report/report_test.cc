@@ -1,0 +1,322 @@
+// What is made of a bench's lines: comparisons, bars, the page. A browser looks at the page where there is one.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <boost/property_tree/ptree.hpp>
+#include <boost/property_tree/xml_parser.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "bench/report/bars.h"
+#include "bench/report/circumstances.h"
+#include "bench/report/compare.h"
+#include "bench/report/page.h"
+#include "bench/report/record.h"
+#include "bench/report/svg.h"
+#include "bench/report/workload_file.h"
+#include "command.h"
+
+namespace tessera::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+Line lookup_line(const std::string& kernel, const std::string& pass, double median, double gbps, int rows = 1000000) {
+  return {{"bench", "lookup"},
+          {"kernel", kernel},
+          {"pass", pass},
+          {"optimizer", "none"},
+          {"T", 1},
+          {"E", rows},
+          {"D", 64},
+          {"B", 2048},
+          {"L", 20},
+          {"dtype", "fp32"},
+          {"threads", 1},
+          {"alpha", 0.0},
+          {"median_us", median},
+          {"p10_us", median * 0.97},
+          {"p25_us", median * 0.99},
+          {"p75_us", median * 1.01},
+          {"p90_us", median * 1.05},
+          {"gbps", gbps},
+          {"verified", true}};
+}
+
+Line collective_line(const std::string& backend, int64_t bytes, double median) {
+  return {{"bench", "collective"}, {"backend", backend},     {"op", "all_to_all"},     {"bytes", bytes},  {"world", 2},
+          {"median_us", median},   {"p10_us", median * 0.9}, {"p90_us", median * 1.1}, {"verified", true}};
+}
+
+Line step_line(const std::string& sharding, double median) {
+  return {{"bench", "step"},
+          {"world", 2},
+          {"rows", "criteo:100000"},
+          {"D", 16},
+          {"B", 16},
+          {"L", 1},
+          {"sharding", sharding},
+          {"median_us", median},
+          {"p10_us", median * 0.9},
+          {"p90_us", median * 1.1},
+          {"kernel_us", 20.25},
+          {"exchange_us", 30.5},
+          {"overhead_us", median - 50.75}};
+}
+
+Line run_line(const std::string& cpu = "A processor") {
+  return {{"bench", "run"},  {"name", "lookup"}, {"cpu", cpu},
+          {"processors", 2}, {"memory_gib", 24}, {"others_percent", 3.5}};
+}
+
+std::vector<Line> all_kinds() {
+  std::vector<Line> lines{lookup_line("cpu", "forward", 400.125, 26), lookup_line("limit", "limit", 350, 30)};
+  for (const int64_t bytes : {4096, 65536, 2097152}) {
+    lines.push_back(collective_line("tcp", bytes, 5 + static_cast<double>(bytes) / 9000));
+    lines.push_back(collective_line("raw", bytes, 4 + static_cast<double>(bytes) / 9500));
+  }
+  lines.push_back(step_line("table_wise", 90));
+  lines.push_back(step_line("row_wise & <others>", 130));
+  const std::vector<Line> bars = judged(lines);
+  lines.insert(lines.end(), bars.begin(), bars.end());
+  lines.push_back(run_line());
+  return lines;
+}
+
+std::string message_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const UsageError& e) {
+    return e.what();
+  }
+  return "no UsageError";
+}
+
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    char name[] = "/tmp/tessera-bench-XXXXXX";
+    path_ = ::mkdtemp(name);
+  }
+  ~TemporaryFolder() { fs::remove_all(path_); }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  std::string write(const std::string& name, const std::string& text) const {
+    std::ofstream(path_ / name) << text;
+    return (path_ / name).string();
+  }
+  fs::path path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+TEST(Lines, RoundsOfOneMeasurementArePutTogether) {
+  const auto results = measured({lookup_line("cpu", "forward", 10, 1), lookup_line("cpu", "forward", 30, 1),
+                                 lookup_line("cpu", "forward", 20, 1), run_line()});
+  ASSERT_EQ(results.size(), 1u);
+  EXPECT_EQ(results[0].time.median, 20);
+  EXPECT_EQ(results[0].time.p25, 15);
+  EXPECT_EQ(results[0].lines, 3);
+}
+
+TEST(Lines, LabelsNameTheDifferences) {
+  const auto results = measured({lookup_line("cpu", "forward", 10, 1), lookup_line("cpu", "forward", 10, 1, 50)});
+  EXPECT_THAT(labels(results), ElementsAre("E 1000000", "E 50"));
+  EXPECT_THAT(common_label(results), HasSubstr("cpu · forward"));
+}
+
+TEST(Compare, ChangesBeyondTheNoise) {
+  const std::vector<Line> before{lookup_line("cpu", "forward", 100, 1), lookup_line("a", "forward", 100, 1),
+                                 lookup_line("b", "forward", 100, 1), lookup_line("gone", "forward", 1, 1), run_line()};
+  const std::vector<Line> after{lookup_line("cpu", "forward", 110, 1), lookup_line("a", "forward", 80, 1),
+                                lookup_line("b", "forward", 101, 1), lookup_line("fresh", "forward", 1, 1),
+                                run_line("Another processor")};
+  const auto lines = compare(before, after);
+  ASSERT_EQ(lines.size(), 5u);
+  EXPECT_EQ(lines[0]["change"], "slower");
+  EXPECT_NEAR(lines[0]["percent"], 10, 1e-9);
+  EXPECT_EQ(lines[1]["change"], "faster");
+  EXPECT_EQ(lines[2]["change"], "new");
+  EXPECT_EQ(lines[3]["change"], "gone");
+  EXPECT_EQ(lines[4]["same"], 1);
+  EXPECT_EQ(lines[4]["note"], "another machine: cpu was A processor and is Another processor");
+  EXPECT_THAT(changes_text(lines), HasSubstr("1 the same within the noise, 1 faster, 1 slower, 1 new, 1 gone"));
+}
+
+TEST(Compare, QuartilesThatOverlapAreNoise) {
+  Line before = lookup_line("cpu", "forward", 100, 1), after = lookup_line("cpu", "forward", 110, 1);
+  before["p75_us"] = 112;
+  const auto lines = compare({before}, {after});
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(lines[0]["same"], 1);
+}
+
+TEST(Compare, AFileThatIsNoResultIsOneSentence) {
+  const TemporaryFolder folder;
+  EXPECT_THAT(message_of([] { (void)read_result("/no/such/file"); }), HasSubstr("cannot read /no/such/file"));
+  const std::string damaged =
+      folder.write("damaged", lookup_line("cpu", "forward", 1, 1).dump() + "\n{\"bench\": \"loo");
+  EXPECT_THAT(message_of([&] { (void)read_result(damaged); }), HasSubstr("damaged:2 is no line of a bench"));
+  const std::string empty = folder.write("empty", run_line().dump() + "\n");
+  EXPECT_THAT(message_of([&] { (void)read_result(empty); }), HasSubstr("has no measurement"));
+}
+
+TEST(Bars, HoldOrNot) {
+  const auto lines = judged(all_kinds());
+  const auto found = [&](const std::string& bar) -> Line {
+    for (const Line& line : lines) {
+      if (line["bar"] == bar) return line;
+    }
+    return {{"holds", "there is no such bar"}};
+  };
+  EXPECT_EQ(found("forward, share of the gather limit")["holds"], true);
+  EXPECT_NEAR(found("forward, share of the gather limit")["value"], 350 / 400.125, 1e-9);
+  EXPECT_EQ(found("4 KiB, times the raw exchange")["holds"], true);
+  EXPECT_EQ(found("from 2 MiB, share of the raw bandwidth")["holds"], true);
+  EXPECT_EQ(found("overhead of a step, us")["bound"], 60.0);
+  EXPECT_EQ(lines.back()["holds"], false) << lines.back();  // row_wise: 79.25 us
+}
+
+TEST(Noise, IsAShare) {
+  const Noise noise;
+  EXPECT_EQ(noise.share(), std::nullopt);  // at once, nothing can be told
+  const Line machine = machine_record();
+  EXPECT_GE(machine["processors"], 1);
+  EXPECT_FALSE(machine["cpu"].get<std::string>().empty());
+}
+
+TEST(Workloads, DefaultsNamesAndOverrides) {
+  const TemporaryFolder folder;
+  const std::string file = folder.write("w.toml",
+                                        "bench = \"lookup\"\n[defaults]\npass = [\"forward\", \"limit\"]\nrows = 5\n"
+                                        "[zebra]\nrows = 1_000\nfill = 0.5\n[ant]\nquick = true\nslow = false\n");
+  const auto all = load_workloads(file, "lookup", "", {"--json", "--dim=3"});
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0].name, "zebra");  // in the file's order
+  EXPECT_THAT(all[0].arguments, ElementsAre("--fill=0.5", "--pass=forward,limit", "--rows=1000"));
+  EXPECT_THAT(all[1].arguments, ElementsAre("--pass=forward,limit", "--quick", "--rows=5"));
+  const auto one = load_workloads(file, "lookup", "ant", {"--pass", "train", "--rows=7"});
+  ASSERT_EQ(one.size(), 1u);
+  EXPECT_THAT(one[0].arguments, ElementsAre("--quick"));
+}
+
+TEST(Workloads, WhatCannotBeIsOneSentence) {
+  const TemporaryFolder folder;
+  const std::pair<const char*, const char*> cases[] = {
+      {"bench = ", "w.toml:1"},
+      {"bench = \"step\"\n[a]\n", "is for tessera bench step, not for lookup"},
+      {"[a]\n", "add bench = \"lookup\""},
+      {"bench = \"lookup\"\n", "has no workload"},
+      {"bench = \"lookup\"\nrows = 5\n[a]\n", "w.toml:2: rows stands outside of all workloads"},
+      {"bench = \"lookup\"\n[a]\nrows = []\n", "w.toml:3: rows is an empty array"},
+      {"bench = \"lookup\"\n[a]\nrows = {x = 1}\n", "w.toml:3: rows must be"},
+  };
+  for (const auto& [text, sentence] : cases) {
+    const std::string file = folder.write("w.toml", text);
+    const std::string message = message_of([&] { (void)load_workloads(file, "lookup", "", {}); });
+    EXPECT_THAT(message, HasSubstr(sentence)) << text;
+    EXPECT_THAT(message, Not(HasSubstr("\n")));
+  }
+  EXPECT_THAT(message_of([] { (void)load_workloads("/no/file", "lookup", "", {}); }),
+              HasSubstr("cannot read /no/file"));
+  const std::string file = folder.write("w.toml", "bench = \"lookup\"\n[a]\n[b]\n");
+  EXPECT_THAT(message_of([&] { (void)load_workloads(file, "lookup", "c", {}); }),
+              HasSubstr("has no workload \"c\"; it has a, b"));
+}
+
+TEST(Page, IsWellFormedAndNeedsNothingElse) {
+  const std::string text = page(all_kinds());
+  std::istringstream in(text);
+  boost::property_tree::ptree tree;
+  ASSERT_NO_THROW(boost::property_tree::read_xml(in, tree));
+  for (const char* outside : {"http:", "https:", "src=", "href=", "url(", "@import", "<script"}) {
+    EXPECT_THAT(text, Not(HasSubstr(outside)));
+  }
+  EXPECT_THAT(text, Not(HasSubstr("& <others>")));
+  EXPECT_THAT(text, HasSubstr("row_wise &amp; &lt;others&gt;"));
+  EXPECT_THAT(text, HasSubstr("prefers-color-scheme: dark"));
+  for (const char* part : {"Bars on speed", "Times", "As the work grows", "Against the gather limit", "Stages"}) {
+    EXPECT_THAT(text, HasSubstr(part));
+  }
+}
+
+TEST(Page, HasEveryFigure) {
+  const std::vector<Line> lines = all_kinds();
+  const std::string text = page(lines);
+  for (const Line& line : lines) {
+    EXPECT_THAT(text, HasSubstr(escaped(line.dump())));
+    if (line["bench"] == "run") continue;
+    for (const auto& [key, value] : line.items()) {
+      if (key != "bench") EXPECT_THAT(text, HasSubstr(">" + escaped(value_text(value)) + "</td>")) << key;
+    }
+  }
+}
+
+TEST(Page, OfOddLinesIsWellFormed) {
+  for (const std::vector<Line>& lines :
+       {std::vector<Line>{}, {run_line("\x01<&\xff\"")}, {step_line("]]>\xc3", 1e-9), step_line("x", 1e12)}}) {
+    std::istringstream in(page(lines));
+    boost::property_tree::ptree tree;
+    EXPECT_NO_THROW(boost::property_tree::read_xml(in, tree));
+  }
+}
+
+TEST(Page, AFileThatCannotBeWrittenIsOneSentence) {
+  EXPECT_THAT(message_of([] { check_writable("/no/such/folder/x.html"); }), HasSubstr("/no/such/folder/x.html"));
+  EXPECT_THAT(message_of([] { check_writable("/tmp"); }), HasSubstr("cannot write /tmp"));
+}
+
+// Standard output of a command; empty when it fails.
+std::string output_of(const std::string& command) {
+  std::string text;
+  std::FILE* pipe = ::popen(command.c_str(), "r");
+  if (pipe == nullptr) return text;
+  char buffer[4096];
+  while (const size_t n = std::fread(buffer, 1, sizeof(buffer), pipe)) text.append(buffer, n);
+  return ::pclose(pipe) == 0 ? text : "";
+}
+
+// Counts the images' texts that lie outside of their image or on another text, and tells whether the page is too wide.
+constexpr const char* kInspection = R"(<script>
+  const inside = (a, b) => a.left >= b.left - 1 && a.right <= b.right + 1 && a.top >= b.top - 1 && a.bottom <= b.bottom + 1;
+  const apart = (a, b) => a.right <= b.left || b.right <= a.left || a.bottom <= b.top || b.bottom <= a.top;
+  let cut = 0, overlaps = 0;
+  for (const svg of document.querySelectorAll('svg')) {
+    const boxes = [...svg.querySelectorAll('text')].map(t => t.getBoundingClientRect());
+    boxes.forEach((b, i) => { cut += !inside(b, svg.getBoundingClientRect());
+      boxes.slice(0, i).forEach(o => overlaps += !apart(o, b)); });
+  }
+  const wide = document.documentElement.scrollWidth > innerWidth;
+  document.title = `images ${document.querySelectorAll('svg').length} cut ${cut} overlaps ${overlaps} wide ${wide}`;
+</script></body>)";
+
+TEST(Page, IsDrawnByABrowser) {
+  const std::string browser =
+      output_of("command -v chromium || command -v chromium-browser || command -v google-chrome");
+  if (browser.empty()) GTEST_SKIP() << "no chromium here: the page is not looked at";
+  const TemporaryFolder folder;
+  std::string text = page(all_kinds());
+  text.replace(text.find("</body>"), 7, kInspection);
+  const std::string file = folder.write("page.html", text);
+  const std::string dom = output_of(
+      "HOME=" + folder.path().string() + " timeout 60 " + browser.substr(0, browser.find('\n')) +
+      " --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --window-size=1100,900 --user-data-dir=" +
+      folder.path().string() + "/profile --dump-dom file://" + file + " 2>/dev/null");
+  ASSERT_FALSE(dom.empty()) << "the browser failed or took more than a minute";
+  const size_t title = dom.find("<title>images ");
+  ASSERT_NE(title, std::string::npos) << dom.substr(0, 300);
+  const std::string seen = dom.substr(title + 7, dom.find("</title>", title) - title - 7);
+  EXPECT_THAT(seen, HasSubstr(" cut 0 overlaps 0 wide false"));
+  EXPECT_THAT(seen, Not(HasSubstr("images 0 ")));
+}
+
+}  // namespace
+}  // namespace tessera::cli
