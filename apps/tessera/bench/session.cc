@@ -117,7 +117,8 @@ class Session {
 
   Line run_record(double seconds, const std::optional<double>& noise) const {
     Line run{{"bench", "run"}, {"name", bench_.name}};
-    run["arguments"] = args_;
+    // A file's name need not be UTF-8, but a line is.
+    run["arguments"] = Line::parse(Line(args_).dump(-1, ' ', false, Line::error_handler_t::replace));
     run.update(machine_record());
     run["seconds"] = std::round(1e3 * seconds) / 1e3;
     run["others_percent"] = noise ? Line(std::round(1e3 * *noise) / 10) : Line();

@@ -262,11 +262,17 @@ TEST(Page, HasEveryFigure) {
 
 TEST(Page, OfOddLinesIsWellFormed) {
   for (const std::vector<Line>& lines :
-       {std::vector<Line>{}, {run_line("\x01<&\xff\"")}, {step_line("]]>\xc3", 1e-9), step_line("x", 1e12)}}) {
+       {std::vector<Line>{}, {run_line("\x01<&\xff\"")}, {step_line("]]>", 1e-9), step_line("x", 1e12)}}) {
     std::istringstream in(page(lines));
     boost::property_tree::ptree tree;
     EXPECT_NO_THROW(boost::property_tree::read_xml(in, tree));
   }
+}
+
+TEST(Page, TextsAreEscaped) {
+  EXPECT_EQ(escaped("a<b>&\"\x02 \xc3\xa4 \xc3"), "a&lt;b&gt;&amp;&quot;  \xc3\xa4 ?");
+  EXPECT_EQ(cut_to("short", 100), "short");
+  EXPECT_EQ(cut_to("\xc3\xa4\xc3\xa4\xc3\xa4", 35), "\xc3\xa4…");
 }
 
 TEST(Page, AFileThatCannotBeWrittenIsOneSentence) {
