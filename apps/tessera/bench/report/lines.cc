@@ -109,7 +109,8 @@ std::vector<std::string> labels(const std::vector<Measured>& results, const std:
   for (const Measured& m : results) {
     std::string text;
     for (const auto& [key, value] : circumstances(m.line)) {
-      if (keys.contains(key)) text += (text.empty() ? "" : " ") + item(key, value);
+      const bool told = value == "none" || (value.is_string() && text == value.get<std::string>());  // "limit limit"
+      if (keys.contains(key) && !told) text += (text.empty() ? "" : " ") + item(key, value);
     }
     out.push_back(text.empty() ? value_text(m.line["bench"]) : text);
   }
