@@ -1,6 +1,9 @@
 // tessera/lookup.h - a kernel/1 instance: one group of tables (or shards) looked up and updated together.
 //
 // The kernel owns the rows. One object is used by one thread at a time.
+//
+// On a device, calls whose tensors are there too only enqueue on options().stream. Tensors in host memory are copied
+// there and back, and the call waits: right everywhere, fast nowhere.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +32,9 @@ struct LookupOptions {
   std::string kernel = "auto";           // plugin id: "reference", "cpu", "cuda"; auto: the best that supports this
   std::string compute_kernel = "dense";  // "fused": backward() updates; "dense": backward_rows() hands gradients out
   bool train = true;
-  Device device;
+  // Where rows live and calls are enqueued. Null: the CPU, or, where `kernel` names one that does not serve it, the
+  // first device that it does serve.
+  std::shared_ptr<DeviceStream> stream;
   DType weight_dtype = DType::kFloat32;
   std::optional<RowFormat> row_format;  // tables that only infer: how rows are stored, instead of weight_dtype
   DType output_dtype = DType::kFloat32;
@@ -80,7 +85,7 @@ class Lookup {
   // Fused: updates rows. Uses learning_rate() and step() + 1, and counts the step.
   void backward(Context&& context, const tsr_lookup& lookup, const Tensor& grad_output, double grad_scale = 1,
                 const Tensor& grad_weights = {});
-  // Unfused: one gradient per table; copies.
+  // Unfused: one gradient per table; copies in host memory.
   std::vector<RowGradient> backward_rows(Context&& context, const tsr_lookup& lookup, const Tensor& grad_output,
                                          double grad_scale = 1, const Tensor& grad_weights = {});
   // The optimizer's update for given gradients; does not count the step: call count_step() once for all tables.

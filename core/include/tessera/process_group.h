@@ -36,19 +36,25 @@ struct RankEnvironment {
 };
 
 struct ProcessGroupOptions {
-  // comm.backend: a collective's id, with options as in "tcp?shm=false", a stack such as "codec:int8(tcp)", or "auto"
+  // comm.backend: a collective's id, with options as in "tcp?shm=false", a stack such as "codec:int8(tcp)", or "auto":
+  // nccl where the tables are on a CUDA device, else the launcher's own transport under it (mpi under mpirun), else the
+  // usable one of the highest priority.
   std::string backend = "auto";
+  Device device;               // where the tensors of most exchanges are
   std::string options = "{}";  // JSON for the backend
   double timeout_s = 30;       // for connecting, and the default of every operation
 };
 
 enum class ReduceOp : int32_t { kSum = 0, kMax = 1, kMin = 2 };  // TSR_REDUCE_*
 
+struct StagedExchange;
+
 // An operation in flight; must be waited for while its group lives. The destructor waits and drops the error.
 class Work {
  public:
   Work() = default;
-  Work(Work&& other) noexcept : api_(other.api_), raw_(std::exchange(other.raw_, nullptr)) {}
+  Work(Work&& other) noexcept
+      : api_(other.api_), raw_(std::exchange(other.raw_, nullptr)), staged_(std::exchange(other.staged_, nullptr)) {}
   Work& operator=(Work&& other) noexcept;
   ~Work();
   void wait();  // throws what went wrong
@@ -56,9 +62,11 @@ class Work {
 
  private:
   friend class ProcessGroup;
-  Work(const tsr_collective* api, tsr_work* raw) : api_(api), raw_(raw) {}
+  Work(const tsr_collective* api, tsr_work* raw, StagedExchange* staged = nullptr)
+      : api_(api), raw_(raw), staged_(staged) {}
   const tsr_collective* api_ = nullptr;
   tsr_work* raw_ = nullptr;
+  StagedExchange* staged_ = nullptr;  // host memory that stands for tensors on a device
 };
 
 class ProcessGroup {
@@ -84,7 +92,9 @@ class ProcessGroup {
   // The ranks with this rank's local rank, one on each host, by host. Called like in_host().
   std::shared_ptr<ProcessGroup> across_hosts() const;
 
-  // Counts are elements per rank, pieces in rank order (abi/collective.h). Buffers live until wait().
+  // Counts are elements per rank, pieces in rank order (abi/collective.h). Buffers live until wait(). Tensors on a
+  // device are exchanged in the order of their stream; where the transport knows host memory only, they make the detour
+  // over it, and the start of the operation waits for what it sends.
   Work all_to_all_v(const Tensor& send, std::span<const int64_t> send_counts, const Tensor& recv,
                     std::span<const int64_t> recv_counts, const char* label = nullptr) const;
   Work all_reduce(const Tensor& inout, ReduceOp op = ReduceOp::kSum, const char* label = nullptr) const;

@@ -30,7 +30,9 @@ namespace tessera {
 
 struct ShardedModuleOptions {
   std::string kernel = "auto";  // kernel plugin's id
-  Device device;
+  // Where the shards live, and with them the pooled outputs and their gradients; null: host memory. Batches and their
+  // ids are in host memory.
+  std::shared_ptr<DeviceStream> stream;
   OptimizerSpec optimizer;  // fused parameters of tables that name none themselves
   bool is_weighted = false;
   BoundsCheckMode bounds_check = BoundsCheckMode::kFatal;
@@ -148,7 +150,8 @@ class ShardedEmbeddingBagCollection : public ShardedEmbeddings {
   // with kInvalidArgument and "rank N: ..."; the next step may follow. A rank without further
   // batches goes on with an empty one and finished = true until all_finished.
   Awaitable<Output> forward(const KeyedJaggedTensor& input, bool finished = false, bool keep_for_backward = true);
-  // Collective. grad: [batch, sum of dims] of this rank's loss. Once for each forward.
+  // Collective. grad: [batch, sum of dims] of this rank's loss, where the output is or in host memory. Once for each
+  // forward.
   void backward(const Output& output, const Tensor& grad);
   const std::vector<std::string>& output_keys() const { return keys_; }
 

@@ -45,7 +45,7 @@ struct DTypeOf<uint8_t> {
 };
 
 // Where data lives. "meta" describes without allocating.
-enum class DeviceType : int32_t { kMeta = 0, kCpu = kDLCPU, kCuda = kDLCUDA, kHip = kDLROCM };
+enum class DeviceType : int32_t { kMeta = 0, kCpu = kDLCPU, kCuda = kDLCUDA, kHip = kDLROCM, kExtension = kDLExtDev };
 struct Device {
   DeviceType type = DeviceType::kCpu;
   int32_t index = 0;
@@ -55,6 +55,10 @@ struct Device {
 inline constexpr Device kCpu{};
 inline constexpr Device kMeta{DeviceType::kMeta, 0};
 
+class DeviceStream;
+
+// Elements are read and written here only in host memory; tensors on a device come from and go through
+// tessera/device.h.
 class Tensor {
  public:
   Tensor() = default;  // undefined: no data, shape [0], float32
@@ -84,15 +88,18 @@ class Tensor {
   int64_t bytes() const { return numel_ * size_of(dtype_); }
   DType dtype() const { return dtype_; }
   Device device() const { return device_; }
+  // In whose order its memory is used; null in host memory.
+  DeviceStream* stream() const { return stream_; }
 
   // True when no other Tensor shares the storage: its owner may write it again.
   bool unique() const { return storage_.use_count() == 1; }
 
   void* raw() const { return data_; }
-  // Checks the type.
+  // Checks the type, and that it is in host memory.
   template <class T>
   T* data() const {
-    TESSERA_CHECK(DTypeOf<T>::value == dtype_, "tensor is ", to_string(dtype_));
+    TESSERA_CHECK(DTypeOf<T>::value == dtype_ && !stream_, "tensor is ", to_string(dtype_),
+                  stream_ ? " on a device" : "");
     return static_cast<T*>(data_);
   }
   template <class T>
@@ -129,6 +136,8 @@ class Tensor {
   DType dtype_ = DType::kFloat32;
   Device device_;
   bool defined_ = false;
+  DeviceStream* stream_ = nullptr;  // the storage keeps it alive
+  friend class DeviceStream;
 };
 
 // float32 <-> IEEE half and bfloat16: round to nearest, ties to even.

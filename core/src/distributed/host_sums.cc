@@ -6,7 +6,8 @@
 namespace tessera {
 namespace {
 
-// Calls body(walks, sum row, cols) for each sum of this host and home elsewhere; a walk per lane.
+// Calls body(walks, sum, sum's first row in owner_rows, home's host) for each sum of this host and home elsewhere; a
+// walk per lane.
 template <class Body>
 void for_each_sum(const LaneMap& map, int rank, Step& step, const Body& body) {
   const HostGrid& hosts = map.hosts();
@@ -22,10 +23,9 @@ void for_each_sum(const LaneMap& map, int rank, Step& step, const Body& body) {
       walks.clear();
       for (int lane : sum.lanes) {
         const int64_t begin = step.relayed_begin[static_cast<size_t>(host) * host_lanes + lane - host_lanes_begin];
-        walks.push_back(
-            {&presence_of(map, step, map.lanes()[lane].stream, host), step.home_rows.data<float>() + begin});
+        walks.push_back({&presence_of(map, step, map.lanes()[lane].stream, host), begin});
       }
-      body(walks, step.owner_rows.data<float>() + step.sum_begin[static_cast<size_t>(host) * sums + s], sum.cols);
+      body(walks, sum, step.sum_begin[static_cast<size_t>(host) * sums + s], host);
     }
   }
 }
@@ -50,35 +50,61 @@ int64_t bags_present(const LaneMap& map, const Step& step, const HostSum& sum, i
   return count;
 }
 
+void list_host_sums(const LaneMap& map, int rank, Step& step, RowMoves& moves) {
+  for_each_sum(map, rank, step, [&](std::vector<LaneWalk>& walks, const HostSum& sum, int64_t to, int host) {
+    const int64_t rows = bags_present(map, step, sum, host);
+    moves.add_target(rows, sum.cols, to, sum.cols);
+    const int64_t first = moves.add_index(rows * static_cast<int64_t>(walks.size()));
+    for (size_t lane = 0; lane < walks.size(); ++lane)
+      moves.add_run(walks[lane].at, first + static_cast<int64_t>(lane) * rows, 0, sum.cols);
+    std::vector<int32_t> next(walks.size(), 0);
+    int64_t row = 0;
+    for (int64_t b = 0; b < walks[0].presence->bags; ++b) {
+      bool any = false;
+      for (size_t lane = 0; lane < walks.size(); ++lane) {
+        if (!walks[lane].presence->has(b)) continue;
+        any = true;
+        moves.index(first)[static_cast<int64_t>(lane) * rows + row] = next[lane]++;
+      }
+      row += any;
+    }
+  });
+}
+
 void sum_in_host(const LaneMap& map, int rank, Step& step) {
-  for_each_sum(map, rank, step, [](std::vector<LaneWalk>& walks, float* to, int64_t cols) {
+  if (step.device) return step.device->host_sums.combine(step.home_rows.tensor(), step.owner_rows.tensor());
+  for_each_sum(map, rank, step, [&](std::vector<LaneWalk>& walks, const HostSum& sum, int64_t at, int) {
+    float* to = step.owner_rows.data<float>() + at;
     for (int64_t b = 0; b < walks[0].presence->bags; ++b) {
       bool any = false;
       for (LaneWalk& walk : walks) {
         if (!walk.presence->has(b)) continue;
+        const float* row = step.home_rows.data<float>() + walk.at;
         if (!std::exchange(any, true)) {
-          std::copy_n(walk.row, cols, to);
+          std::copy_n(row, sum.cols, to);
         } else {
-          for (int64_t i = 0; i < cols; ++i) to[i] += walk.row[i];
+          for (int64_t i = 0; i < sum.cols; ++i) to[i] += row[i];
         }
-        walk.row += cols;
+        walk.at += sum.cols;
       }
-      if (any) to += cols;
+      if (any) to += sum.cols;
     }
   });
 }
 
 void spread_in_host(const LaneMap& map, int rank, Step& step) {
-  for_each_sum(map, rank, step, [](std::vector<LaneWalk>& walks, const float* from, int64_t cols) {
+  if (step.device) return step.device->host_sums.split(step.home_rows.tensor(), step.owner_rows.tensor());
+  for_each_sum(map, rank, step, [&](std::vector<LaneWalk>& walks, const HostSum& sum, int64_t at, int) {
+    const float* from = step.owner_rows.data<float>() + at;
     for (int64_t b = 0; b < walks[0].presence->bags; ++b) {
       bool any = false;
       for (LaneWalk& walk : walks) {
         if (!walk.presence->has(b)) continue;
         any = true;
-        std::copy_n(from, cols, walk.row);
-        walk.row += cols;
+        std::copy_n(from, sum.cols, step.home_rows.data<float>() + walk.at);
+        walk.at += sum.cols;
       }
-      if (any) from += cols;
+      if (any) from += sum.cols;
     }
   });
 }

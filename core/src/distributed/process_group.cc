@@ -4,6 +4,7 @@
 #include <mutex>
 #include <numeric>
 
+#include "distributed/device_staging.h"
 #include "distributed/hosts.h"
 
 namespace tessera {
@@ -12,6 +13,7 @@ Work& Work::operator=(Work&& other) noexcept {
   const Work dropped(std::move(*this));
   api_ = other.api_;
   raw_ = std::exchange(other.raw_, nullptr);
+  staged_ = std::exchange(other.staged_, nullptr);
   return *this;
 }
 
@@ -19,12 +21,17 @@ Work::~Work() {
   if (!raw_) return;
   AbiError dropped;
   api_->wait(std::exchange(raw_, nullptr), dropped.out());
+  if (staged_) staged_->drop();
 }
 
 void Work::wait() {
   if (!raw_) return;
+  StagedExchange* staged = std::exchange(staged_, nullptr);
   AbiError err;
-  err.check(api_->wait(std::exchange(raw_, nullptr), err.out()));
+  const tsr_code code = api_->wait(std::exchange(raw_, nullptr), err.out());
+  if (staged && code != TSR_OK) staged->drop();
+  err.check(code);
+  if (staged) staged->finish();
 }
 
 struct ProcessGroup::Impl {
@@ -34,8 +41,13 @@ struct ProcessGroup::Impl {
   std::string backend;
   mutable std::mutex parts;                             // abort() comes from any thread
   std::shared_ptr<ProcessGroup> in_host, across_hosts;  // null until they are asked for
+  DeviceStaging staging;
 
   const tsr_collective& api() const { return part->api<tsr_collective>(); }
+  HostSides sides(const Tensor& send, const Tensor& recv, bool in_place = false) {
+    if (!(api().capabilities & TSR_COLLECTIVE_HOST_MEMORY_ONLY)) return {send, recv, nullptr};
+    return staging.sides(send, recv, in_place);
+  }
   ~Impl() {
     if (group) api().close(group);
   }
@@ -43,9 +55,11 @@ struct ProcessGroup::Impl {
 
 namespace {
 
-tsr_collective_call call_named(const char* label) {
+// `tensor`: one of those exchanged.
+tsr_collective_call call_named(const char* label, const Tensor& tensor = {}) {
   tsr_collective_call call{};
   call.struct_size = sizeof(call);
+  call.stream = tensor.stream() ? tensor.stream()->raw() : nullptr;
   call.label = label;
   return call;
 }
@@ -53,6 +67,11 @@ tsr_collective_call call_named(const char* label) {
 // One rank: what it sends is what it gets.
 void copy(const Tensor& send, const Tensor& recv) {
   TESSERA_CHECK(send.bytes() <= recv.bytes(), "the receive buffer is too small");
+  if (send.stream() || recv.stream()) {
+    DeviceStream* stream = send.stream() ? send.stream() : recv.stream();
+    if (send.raw() != recv.raw()) stream->copy(send, recv.reshape({-1}).narrow(0, send.numel()));
+    return;
+  }
   if (send.bytes() && send.raw() != recv.raw()) std::memcpy(recv.raw(), send.raw(), send.bytes());
 }
 
@@ -183,59 +202,64 @@ Work ProcessGroup::all_to_all_v(const Tensor& send, std::span<const int64_t> sen
   check_counts(send_counts, impl_->world, send);
   check_counts(recv_counts, impl_->world, recv);
   if (!impl_->group) return copy(send, recv), Work();
-  const DLTensor in = send.dl(), out = recv.dl();
-  const tsr_collective_call call = call_named(label);
+  const HostSides sides = impl_->sides(send, recv);
+  const DLTensor in = sides.send.dl(), out = sides.recv.dl();
+  const tsr_collective_call call = call_named(label, sides.recv);
   tsr_work* work = nullptr;
   AbiError err;
   err.check(impl_->api().all_to_all_v(impl_->group, &in, send_counts.data(), &out, recv_counts.data(), &call, &work,
                                       err.out()));
-  return {&impl_->api(), work};
+  return {&impl_->api(), work, sides.staged};
 }
 
 Work ProcessGroup::all_reduce(const Tensor& inout, ReduceOp op, const char* label) const {
   if (!impl_->group) return {};
-  const DLTensor t = inout.dl();
-  const tsr_collective_call call = call_named(label);
+  const HostSides sides = impl_->sides(inout, inout, true);
+  const DLTensor t = sides.recv.dl();
+  const tsr_collective_call call = call_named(label, sides.recv);
   tsr_work* work = nullptr;
   AbiError err;
   err.check(impl_->api().all_reduce(impl_->group, &t, static_cast<int32_t>(op), &call, &work, err.out()));
-  return {&impl_->api(), work};
+  return {&impl_->api(), work, sides.staged};
 }
 
 Work ProcessGroup::reduce_scatter_v(const Tensor& send, std::span<const int64_t> counts, const Tensor& recv,
                                     ReduceOp op, const char* label) const {
   check_counts(counts, impl_->world, send);
   if (!impl_->group) return copy(send, recv), Work();
-  const DLTensor in = send.dl(), out = recv.dl();
-  const tsr_collective_call call = call_named(label);
+  const HostSides sides = impl_->sides(send, recv);
+  const DLTensor in = sides.send.dl(), out = sides.recv.dl();
+  const tsr_collective_call call = call_named(label, sides.recv);
   tsr_work* work = nullptr;
   AbiError err;
   err.check(impl_->api().reduce_scatter_v(impl_->group, &in, counts.data(), &out, static_cast<int32_t>(op), &call,
                                           &work, err.out()));
-  return {&impl_->api(), work};
+  return {&impl_->api(), work, sides.staged};
 }
 
 Work ProcessGroup::all_gather_v(const Tensor& send, const Tensor& recv, std::span<const int64_t> counts,
                                 const char* label) const {
   check_counts(counts, impl_->world, recv);
   if (!impl_->group) return copy(send, recv), Work();
-  const DLTensor in = send.dl(), out = recv.dl();
-  const tsr_collective_call call = call_named(label);
+  const HostSides sides = impl_->sides(send, recv);
+  const DLTensor in = sides.send.dl(), out = sides.recv.dl();
+  const tsr_collective_call call = call_named(label, sides.recv);
   tsr_work* work = nullptr;
   AbiError err;
   err.check(impl_->api().all_gather_v(impl_->group, &in, &out, counts.data(), &call, &work, err.out()));
-  return {&impl_->api(), work};
+  return {&impl_->api(), work, sides.staged};
 }
 
 Work ProcessGroup::broadcast(const Tensor& inout, int root, const char* label) const {
   TESSERA_CHECK(root >= 0 && root < impl_->world, "the root is a rank");
   if (!impl_->group) return {};
-  const DLTensor t = inout.dl();
-  const tsr_collective_call call = call_named(label);
+  const HostSides sides = impl_->sides(inout, inout, true);
+  const DLTensor t = sides.recv.dl();
+  const tsr_collective_call call = call_named(label, sides.recv);
   tsr_work* work = nullptr;
   AbiError err;
   err.check(impl_->api().broadcast(impl_->group, &t, root, &call, &work, err.out()));
-  return {&impl_->api(), work};
+  return {&impl_->api(), work, sides.staged};
 }
 
 void ProcessGroup::barrier(const char* label) const {

@@ -44,7 +44,7 @@ ShardGroups::ShardGroups(const Runtime& runtime, const std::vector<EmbeddingBagC
         LookupOptions o;
         o.kernel = options.kernel;
         o.compute_kernel = key.compute_kernel;
-        o.device = options.device;
+        o.stream = options.stream;
         o.weight_dtype = key.dtype;
         o.optimizer = key.optimizer;
         o.row_format = key.row_format;

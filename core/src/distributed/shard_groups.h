@@ -8,6 +8,7 @@
 
 #include "distributed/lanes.h"
 #include "distributed/step.h"
+#include "tessera/device.h"
 #include "tessera/lookup.h"
 
 namespace tessera {
@@ -23,7 +24,7 @@ struct LocalShard {
 
 struct ShardGroupOptions {
   std::string kernel = "auto";  // plugin id
-  Device device;
+  DeviceStreamPtr stream;
   OptimizerSpec optimizer;  // of tables that name none themselves
   uint64_t seed = 0;        // of rows that a kernel makes itself
 };

@@ -7,6 +7,7 @@
 #include "config/fnv1a.h"
 #include "tessera/quantized_table.h"
 
+#include "distributed/device_step.h"
 #include "distributed/row_layout.h"
 #include "distributed/traffic.h"
 
@@ -66,10 +67,10 @@ ShardedCollection::ShardedCollection(const Runtime& runtime, std::vector<Embeddi
       map_(runtime, tables_, plan_, hosts_of(*group_), sequence_),
       arrivals_(map_.arrivals(group_->rank())),
       shards_(runtime, tables_, plan_, group_->rank(), false,
-              {options_.kernel, options_.device, options_.optimizer, options_.seed}),
+              {options_.kernel, options_.stream, options_.optimizer, options_.seed}),
       owner_(map_, shards_, group_->rank(), group_->world_size(), sequence_),
       replicas_(runtime, tables_, plan_, map_, group_->rank(),
-                {options_.kernel, options_.device, options_.optimizer, options_.seed}),
+                {options_.kernel, options_.stream, options_.optimizer, options_.seed}),
       exchange_(group_, map_, fingerprint(tables_, plan_, sequence_, options_, *group_)) {
   for (const EmbeddingBagConfig& t : tables_) {
     const OptimizerSpec& optimizer = t.optimizer.name.empty() ? options_.optimizer : t.optimizer;
@@ -136,12 +137,14 @@ ShardedCollection::State ShardedCollection::start(const KeyedJaggedTensor& input
   State state;
   if (spare_.empty()) {
     state = std::make_shared<StepState>();
+    if (options_.stream) place_on_device(state->step, options_.stream);
   } else {
     state = std::move(spare_.back());
     spare_.pop_back();
   }
   Stopwatch watch;
   Step& step = state->step;
+  if (step.device) step.device->uploaded.wait();  // the device has read what is about to be written
   step.weighted = options_.is_weighted;
   std::string error;
   try {
@@ -198,16 +201,19 @@ void ShardedCollection::lay_out_output(StepState& state) const {
   const CheckedBatch& batch = state.batch;
   const bool together = !sequence_ && !batch.expands;
   int64_t total = 0;
+  state.slot_rows.resize(slots);
   for (size_t s = 0; s < slots; ++s) {
     const Slot& slot = map_.slots()[s];
+    state.slot_rows[s] = sequence_ ? batch.original.length_per_key()[batch.original_key[s]] : batch.slot_bags[s];
     state.layout.offset[s] = together ? slot.col : total;
     state.layout.stride[s] = together ? map_.output_width() : slot.dim;
-    total += slot.dim * (sequence_ ? batch.original.length_per_key()[batch.original_key[s]] : batch.slot_bags[s]);
+    total += slot.dim * state.slot_rows[s];
   }
   state.rows = {};
   // The caller may still hold the last output: only then a new one is allocated.
   if (!state.storage.defined() || !state.storage.unique() || state.storage.numel() < total) {
-    state.storage = Tensor::empty({std::max<int64_t>(total, 1)});
+    const std::vector<int64_t> shape{std::max<int64_t>(total, 1)};
+    state.storage = options_.stream ? options_.stream->empty(shape) : Tensor::empty(shape);
   }
   state.num_rows_elements = total;
   state.rows = state.storage.first({total});
@@ -225,6 +231,7 @@ void ShardedCollection::finish(StepState& state, bool keep_context) {
   Stopwatch watch;
   Step& step = state.step;
   guarded("lookup", [&] {
+    if (step.device) upload_step(map_, arrivals_, group_->rank(), sequence_, state.slot_rows, state.layout, step);
     state.sampled = keep_context && sample_every_ > 0 && times_.steps % sample_every_ == sample_every_ - 1;
     if (state.sampled)
       owner_.forward_alone(step, shard_seconds_);
@@ -242,7 +249,9 @@ void ShardedCollection::finish(StepState& state, bool keep_context) {
   watch.lap(times_.exchange_rows);
   bytes_sent_.ids += state.bytes.ids;
   bytes_sent_.rows += state.bytes.rows;
-  if (sequence_) {
+  if (step.device) {
+    guarded("combine", [&] { step.device->output.combine(step.home_rows.tensor(), state.rows); });
+  } else if (sequence_) {
     if (!state.batch.clean()) state.rows.fill(0);  // dropped ids have rows too
     combine_sequence(map_, step, views(state, state.rows));
   } else {
@@ -252,11 +261,17 @@ void ShardedCollection::finish(StepState& state, bool keep_context) {
   ++times_.steps;
 }
 
-void ShardedCollection::backward(StepState& state, const Tensor& grad) {
+void ShardedCollection::backward(StepState& state, const Tensor& given) {
   Stopwatch watch;
   Step& step = state.step;
   const double mean = 1.0 / group_->world_size();
-  if (sequence_)
+  Tensor grad = given;
+  if (step.device) {
+    guarded("split", [&] {
+      if (!grad.stream()) grad = options_.stream->to_device(grad);
+      step.device->output.split(step.home_rows.tensor(), grad);
+    });
+  } else if (sequence_)
     split_sequence(map_, step, views(state, grad));
   else
     split_pooled(map_, arrivals_, step, views(state, grad));

@@ -28,10 +28,11 @@ struct StepState {
   Tensor rows;                    // what combine wrote: all slots, laid out by `layout`
   int64_t num_rows_elements = 0;  // of rows
   SlotLayout layout;
-  ExchangeBytes<int64_t> bytes;  // that this step sends
-  Buffer grad{DType::kFloat32};  // gradient in the same layout, where the caller's has another
-  std::vector<SlotView> views;   // scratch
-  bool sampled = false;          // shards were looked up one by one, and will be updated so
+  std::vector<int64_t> slot_rows;  // of each slot in `rows`
+  ExchangeBytes<int64_t> bytes;    // that this step sends
+  Buffer grad{DType::kFloat32};    // gradient in the same layout, where the caller's has another
+  std::vector<SlotView> views;     // scratch
+  bool sampled = false;            // shards were looked up one by one, and will be updated so
 };
 
 class ShardedCollection {
@@ -44,7 +45,8 @@ class ShardedCollection {
   State start(const KeyedJaggedTensor& input, bool finished);
   // Looks up, exchanges rows, combines: state.rows is valid.
   void finish(StepState& state, bool keep_context);
-  // `grad` lies as state.rows does. Updates tables; collective. The state must not be used for another backward.
+  // `grad` lies as state.rows does, where that is or in host memory. Updates tables; collective. The state must not be
+  // used for another backward.
   void backward(StepState& state, const Tensor& grad);
   void give_back(State state);
   // Ends the job on all ranks: for what only this rank can know to be wrong between two collectives.

@@ -16,23 +16,29 @@ std::shared_ptr<StepState> returning(const std::shared_ptr<ShardedCollection>& o
   return {raw, [owner, state = std::move(state)](StepState*) mutable { owner->give_back(std::move(state)); }};
 }
 
+Tensor in_host_memory(const ShardedCollection& c, const Tensor& tensor) {
+  return tensor.stream() ? c.options().stream->to_host(tensor) : tensor;
+}
+
 // [batch, width] from per-slot rows: sample b of a slot takes row inverse[b].
 Tensor expand(const ShardedCollection& c, const StepState& state) {
   const int64_t batch = state.batch.output_batch, width = c.map().output_width();
   Tensor out = Tensor::empty({batch, width});
+  const Tensor rows = in_host_memory(c, state.rows);
   for (size_t s = 0; s < c.map().slots().size(); ++s) {
     const Slot& slot = c.map().slots()[s];
     const int64_t* inverse = state.batch.inverse[s];
     for (int64_t b = 0; b < batch; ++b) {
-      std::copy_n(state.rows.data<float>() + state.layout.offset[s] + inverse[b] * slot.dim, slot.dim,
+      std::copy_n(rows.data<float>() + state.layout.offset[s] + inverse[b] * slot.dim, slot.dim,
                   out.data<float>() + b * width + slot.col);
     }
   }
-  return out;
+  return c.options().stream ? c.options().stream->to_device(out) : out;
 }
 
 // The way back: rows that were taken several times sum their gradients.
-Tensor collapse(const ShardedCollection& c, StepState& state, const Tensor& grad) {
+Tensor collapse(const ShardedCollection& c, StepState& state, const Tensor& given) {
+  const Tensor grad = in_host_memory(c, given);
   const int64_t batch = state.batch.output_batch, width = c.map().output_width();
   const Tensor rows = state.grad.ensure(state.num_rows_elements).first({state.num_rows_elements});
   std::fill_n(rows.data<float>(), rows.numel(), 0.0f);
@@ -320,7 +326,7 @@ void ShardedEmbeddingCollection::backward(const Output& output,
     if (grad.numel() != ids * slot->dim || grad.dtype() != DType::kFloat32) {
       impl_->refuse(cat("the gradient of \"", name, "\" must be float32 [", ids, ", ", slot->dim, "]"));
     }
-    std::copy_n(grad.data<float>(), grad.numel(), rows.data<float>() + state.layout.offset[s]);
+    std::copy_n(in_host_memory(*impl_, grad).data<float>(), grad.numel(), rows.data<float>() + state.layout.offset[s]);
   }
   impl_->backward(state, rows);
 }

@@ -6,35 +6,18 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "distributed/buffer.h"
 #include "distributed/lanes.h"
+#include "distributed/row_moves.h"
 #include "modules/lookup_view.h"
 #include "tessera/jagged_tensor.h"
 #include "tessera/lookup.h"
 #include "tessera/tensor.h"
 
 namespace tessera {
-
-// A 1-D buffer that only grows.
-class Buffer {
- public:
-  explicit Buffer(DType dtype) : dtype_(dtype) {}
-  // At least n elements; contents are lost when it grows.
-  const Tensor& ensure(int64_t n) {
-    if (!tensor_.defined() || tensor_.numel() < n) tensor_ = Tensor::empty({std::max<int64_t>(n + n / 4, 64)}, dtype_);
-    return tensor_;
-  }
-  const Tensor& tensor() const { return tensor_; }
-  template <class T>
-  T* data() const {
-    return tensor_.data<T>();
-  }
-
- private:
-  DType dtype_;
-  Tensor tensor_;
-};
 
 // What the first exchange carries to each peer. Fixed size, so that it needs no sizes beforehand.
 struct PeerHeader {
@@ -75,7 +58,7 @@ struct Presence {
 // A lane of a host sum, walked bag by bag.
 struct LaneWalk {
   const Presence* presence;
-  float* row;
+  int64_t at;  // of its next row in home_rows
 };
 
 // Rows travel from owners to homes in hops, gradients the same way back. In the hop across hosts counts are by rank, in
@@ -92,6 +75,18 @@ struct AloneLookup {
   int table = 0;  // index in the group
   std::vector<tsr_lookup_feature> features;
   Lookup::Context context;
+};
+
+// Where shards live on a device: copies there of what the owner received, and how rows move. See device_step.h.
+struct DeviceStep {
+  explicit DeviceStep(const DeviceStreamPtr& s) : stream(s), output(s), host_sums(s), uploaded(s) {
+    for (Buffer* buffer : {&ids, &offsets, &weights}) buffer->on_device(s);
+  }
+  DeviceStreamPtr stream;
+  Buffer ids{DType::kInt64}, offsets{DType::kInt64}, weights{DType::kFloat32};
+  RowMoves output;               // home_rows and the output
+  RowMoves host_sums;            // home_rows (of lanes) and owner_rows (of sums)
+  DeviceStream::Event uploaded;  // behind it the host may write its side again
 };
 
 struct Step {
@@ -144,10 +139,16 @@ struct Step {
   std::vector<int64_t> host_sum_begin;      // home: of each host sum of other hosts in home_rows
   std::vector<int32_t> host_lengths;        // home: ids per bag at all of a host sum's lanes
   std::vector<int64_t> host_lengths_begin;  // home: of each host sum in host_lengths
+
+  std::unique_ptr<DeviceStep> device;  // null: all in host memory
 };
 
 // The owner's batch as the kernel takes it.
 inline LookupView received_batch(const Step& step) {
+  if (const DeviceStep* on = step.device.get()) {
+    return {on->ids.tensor().first({step.num_ids}), on->offsets.tensor().first({step.num_offsets}),
+            step.weighted ? on->weights.tensor().first({step.num_ids}) : Tensor()};
+  }
   return {step.ids.tensor().first({step.num_ids}), step.offsets.tensor().first({step.num_offsets}),
           step.weighted ? step.weights.tensor().first({step.num_ids}) : Tensor()};
 }

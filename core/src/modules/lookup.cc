@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "modules/lookup_staging.h"
+
 namespace tessera {
 namespace {
 
@@ -25,7 +27,7 @@ struct RawConfig {
     config.struct_size = sizeof(config);
     config.mode = o.train ? TSR_MODE_TRAIN : TSR_MODE_INFER;
     config.compute_kernel = o.compute_kernel.c_str();
-    config.device = o.device.dl();
+    config.device = (o.stream ? o.stream->device() : kCpu).dl();
     config.weight_dtype = o.row_format ? sdk::info_of(*o.row_format).dtype : to_dl(o.weight_dtype);
     config.output_dtype = to_dl(o.output_dtype);
     config.num_tables = static_cast<uint32_t>(tables.size());
@@ -44,6 +46,17 @@ std::string refusal(const Part& kernel, const tsr_kernel_config& config) {
   const tsr_code code = kernel.api<tsr_kernel>().supports(kernel.self(), &config, error.out());
   if (code == TSR_OK) return "";
   return error.out()->message[0] != '\0' ? error.out()->message : cat("refused with code ", code);
+}
+
+// Where the options leave it open.
+DeviceStreamPtr stream_for(const Runtime& runtime, const LookupOptions& options) {
+  if (options.stream || options.kernel == "auto") return options.stream;
+  const PartPtr kernel = runtime.create(TSR_KERNEL_KIND, options.kernel);
+  const int32_t* types = kernel->api<tsr_kernel>().device_types;
+  for (const int32_t* type = types; *type != 0; ++type) {
+    if (*type == kDLCPU) return nullptr;
+  }
+  return *types == 0 ? nullptr : open_device_type(runtime, *types);
 }
 
 PartPtr named_kernel(const Runtime& runtime, const std::string& id, const tsr_kernel_config& config) {
@@ -87,6 +100,7 @@ struct Lookup::Impl {
       optimizer = runtime.create(TSR_OPTIMIZER_KIND, options.optimizer.name, options.optimizer.options);
       learning_rate = optimizer->api<tsr_optimizer>().learning_rate(optimizer->self());
     }
+    options.stream = stream_for(runtime, options);
     const RawConfig raw(options, optimizer.get());
     kernel =
         options.kernel == "auto" ? best_kernel(runtime, raw.config) : named_kernel(runtime, options.kernel, raw.config);
@@ -171,11 +185,6 @@ void check_range(const LookupTable& table, int64_t first, int64_t count, size_t 
   TESSERA_CHECK(wanted == 0 || wanted == states, "the optimizer has ", states, " states");
 }
 
-Tensor copy_of(const DLTensor& from) {
-  const std::vector<int64_t> shape(from.shape, from.shape + from.ndim);
-  return Tensor::borrow(static_cast<char*>(from.data) + from.byte_offset, shape, from_dl(from.dtype)).clone();
-}
-
 }  // namespace
 
 Lookup::Context::Context(Context&& other) noexcept
@@ -215,13 +224,17 @@ void Lookup::forward(const tsr_lookup& lookup, const Tensor& output, Context* co
   if (context != nullptr) context->release();
   const DLTensor out = output.dl();
   tsr_context* raw = nullptr;
+  LookupStaging staging(impl_->options.stream.get());
+  const tsr_lookup* batch = staging.batch(lookup);
   AbiError error;
-  impl_->check(
-      impl_->api->forward(impl_->instance, &lookup, &out, nullptr, context == nullptr ? nullptr : &raw, error.out()),
-      error);
-  if (context == nullptr) return;
-  context->owner_ = impl_;
-  context->raw_ = raw;
+  impl_->check(impl_->api->forward(impl_->instance, batch, staging.output(&out), staging.raw_stream(),
+                                   context == nullptr ? nullptr : &raw, error.out()),
+               error);
+  if (context != nullptr) {
+    context->owner_ = impl_;
+    context->raw_ = raw;
+  }
+  staging.finish();
 }
 
 void Lookup::backward(Context&& context, const tsr_lookup& lookup, const Tensor& grad_output, double grad_scale,
@@ -231,12 +244,18 @@ void Lookup::backward(Context&& context, const tsr_lookup& lookup, const Tensor&
   TESSERA_CHECK(spent.owner_ == impl_, "the context is of another lookup, or spent");
   const DLTensor grad = grad_output.dl();
   const DLTensor weights = grad_weights.dl();
-  const tsr_backward args{
-      sizeof(tsr_backward), 0, &lookup, &grad, grad_weights.defined() ? &weights : nullptr, grad_scale,
-      impl_->update()};
+  LookupStaging staging(impl_->options.stream.get());
+  const tsr_backward args{sizeof(tsr_backward),
+                          0,
+                          staging.batch(lookup),
+                          staging.input(&grad),
+                          grad_weights.defined() ? staging.output(&weights) : nullptr,
+                          grad_scale,
+                          impl_->update()};
   AbiError error;
-  impl_->check(impl_->api->backward(impl_->instance, spent.raw_, &args, nullptr, error.out()), error);
+  impl_->check(impl_->api->backward(impl_->instance, spent.raw_, &args, staging.raw_stream(), error.out()), error);
   ++impl_->step;
+  staging.finish();
 }
 
 std::vector<RowGradient> Lookup::backward_rows(Context&& context, const tsr_lookup& lookup, const Tensor& grad_output,
@@ -246,15 +265,24 @@ std::vector<RowGradient> Lookup::backward_rows(Context&& context, const tsr_look
   TESSERA_CHECK(spent.owner_ == impl_, "the context is of another lookup, or spent");
   const DLTensor grad = grad_output.dl();
   const DLTensor weights = grad_weights.dl();
-  const tsr_backward args{
-      sizeof(tsr_backward), 0, &lookup, &grad, grad_weights.defined() ? &weights : nullptr, grad_scale,
-      impl_->update()};
+  LookupStaging staging(impl_->options.stream.get());
+  const tsr_backward args{sizeof(tsr_backward),
+                          0,
+                          staging.batch(lookup),
+                          staging.input(&grad),
+                          grad_weights.defined() ? staging.output(&weights) : nullptr,
+                          grad_scale,
+                          impl_->update()};
   std::vector<tsr_row_gradient> raw(impl_->options.tables.size());
   AbiError error;
-  impl_->check(impl_->api->backward_rows(impl_->instance, spent.raw_, &args, raw.data(), nullptr, error.out()), error);
+  impl_->check(
+      impl_->api->backward_rows(impl_->instance, spent.raw_, &args, raw.data(), staging.raw_stream(), error.out()),
+      error);
   std::vector<RowGradient> out;
   out.reserve(raw.size());
-  for (const tsr_row_gradient& g : raw) out.push_back({copy_of(g.rows), copy_of(g.values)});
+  DeviceStream* stream = impl_->options.stream.get();
+  for (const tsr_row_gradient& g : raw) out.push_back({host_copy_of(g.rows, stream), host_copy_of(g.values, stream)});
+  staging.finish();
   return out;
 }
 
@@ -264,10 +292,13 @@ void Lookup::apply(int table, const RowGradient& gradient) {
   const DLTensor rows = gradient.rows.dl();
   const DLTensor values = gradient.values.dl();
   const tsr_update update = impl_->update();
+  LookupStaging staging(impl_->options.stream.get());
+  const DLTensor* staged_rows = staging.input(&rows);
   AbiError error;
-  impl_->check(
-      impl_->api->apply(impl_->instance, static_cast<uint32_t>(table), &rows, &values, &update, nullptr, error.out()),
-      error);
+  impl_->check(impl_->api->apply(impl_->instance, static_cast<uint32_t>(table), staged_rows, staging.input(&values),
+                                 &update, staging.raw_stream(), error.out()),
+               error);
+  staging.finish();
 }
 
 void Lookup::read_rows(int table, int64_t first, int64_t count, float* weights, std::span<float* const> states) const {

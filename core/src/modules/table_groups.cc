@@ -63,7 +63,6 @@ std::vector<TableGroup> EmbeddingTables::Impl::grouping() const {
     LookupOptions wanted;
     wanted.kernel = options.kernel;
     wanted.train = options.train;
-    wanted.device = options.device;
     wanted.weight_dtype = table.data_type;
     const bool dense = hands_gradients_out(table.optimizer);
     wanted.compute_kernel = dense ? "dense" : options.compute_kernel;

@@ -2,21 +2,37 @@
 
 #include <sys/mman.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 
+#include "tessera/abi/device.h"
 #include "tessera/error.h"
 
 namespace tessera::plugin {
 
+struct AttachedDevice {
+  PartPtr part;
+  const tsr_device& api() const { return part->api<tsr_device>(); }
+};
+
 struct Host::Permanent {
+  static constexpr size_t kDeviceTypes = 64;  // DLDeviceType: small numbers
+
   tsr_host table;
+  std::array<std::atomic<AttachedDevice*>, kDeviceTypes> devices{};  // by type; never freed
+
   std::atomic<ThreadPool*> pool;  // NULL once the Host is gone
   int32_t log_level;
   Permanent* next;
+
+  const AttachedDevice* device(int32_t type) const {
+    if (type < 0 || static_cast<size_t>(type) >= kDeviceTypes) return nullptr;
+    return devices[static_cast<size_t>(type)].load(std::memory_order_acquire);
+  }
 };
 
 namespace {
@@ -31,12 +47,7 @@ void fill(tsr_error* err, tsr_code code, const std::string& text) {
   std::snprintf(err->message, sizeof(err->message), "%s", text.c_str());
 }
 
-void* alloc(const tsr_host*, DLDevice device, uint64_t bytes, tsr_stream, tsr_error* err) noexcept {
-  if (device.device_type != kDLCPU) {
-    fill(err, TSR_UNIMPLEMENTED,
-         cat("the host lends memory of the CPU only, not of DLPack device type ", int{device.device_type}));
-    return nullptr;
-  }
+void* alloc_cpu(uint64_t bytes, tsr_error* err) {
   const bool large = bytes >= kHugePage;
   void* memory = nullptr;
   if (::posix_memalign(&memory, large ? kHugePage : kAlignment, bytes == 0 ? kAlignment : bytes) != 0) {
@@ -47,8 +58,6 @@ void* alloc(const tsr_host*, DLDevice device, uint64_t bytes, tsr_stream, tsr_er
   if (large) (void)::madvise(memory, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
   return memory;
 }
-
-void free_memory(const tsr_host*, DLDevice, void* memory, uint64_t, tsr_stream) noexcept { std::free(memory); }
 
 const void* extension(const tsr_host*, const char*) noexcept { return nullptr; }
 
@@ -70,8 +79,25 @@ Host::Host(uint32_t threads, int32_t log_level) : permanent_(nullptr), pool_(thr
     if (level > static_cast<Permanent*>(host->self)->log_level) return;
     std::fprintf(stderr, "tessera: %s: %s\n", kLevels[level], text);
   };
-  t.alloc = &alloc;
-  t.free = &free_memory;
+  t.alloc = [](const tsr_host* host, DLDevice device, uint64_t bytes, tsr_stream stream,
+               tsr_error* err) noexcept -> void* {
+    if (device.device_type == kDLCPU) return alloc_cpu(bytes, err);
+    const AttachedDevice* served = static_cast<Permanent*>(host->self)->device(device.device_type);
+    if (served == nullptr) {
+      fill(err, TSR_UNIMPLEMENTED,
+           cat("no device part was opened for DLPack device type ", int{device.device_type},
+               ": the host lends memory of the CPU and of devices that a tessera.device/1 part serves"));
+      return nullptr;
+    }
+    void* memory = nullptr;
+    const tsr_code code = served->api().alloc(served->part->self(), device.device_id, bytes, stream, &memory, err);
+    return code == TSR_OK ? memory : nullptr;
+  };
+  t.free = [](const tsr_host* host, DLDevice device, void* memory, uint64_t bytes, tsr_stream stream) noexcept {
+    if (device.device_type == kDLCPU) return std::free(memory);
+    const AttachedDevice* served = static_cast<Permanent*>(host->self)->device(device.device_type);
+    if (served != nullptr) served->api().free(served->part->self(), device.device_id, memory, bytes, stream);
+  };
   t.parallel_for = [](const tsr_host* host, uint64_t n, void (*body)(void*, uint64_t), void* ctx) noexcept {
     if (ThreadPool* pool = static_cast<Permanent*>(host->self)->pool.load(std::memory_order_acquire)) {
       pool->run(n, body, ctx);
@@ -95,5 +121,20 @@ Host::~Host() { permanent_->pool.store(nullptr, std::memory_order_release); }
 const tsr_host* Host::table() const { return &permanent_->table; }
 
 void Host::log(int32_t level, const char* text) const { table()->log(table(), level, text); }
+
+bool Host::attach_device(PartPtr part) {
+  const auto type = static_cast<size_t>(part->api<tsr_device>().device_type);
+  if (type >= Permanent::kDeviceTypes || permanent_->devices[type].load()) return false;
+  permanent_->devices[type].store(new AttachedDevice{std::move(part)}, std::memory_order_release);
+  return true;
+}
+
+PartPtr Host::attached_device(const std::string& id) const {
+  for (const auto& device : permanent_->devices) {
+    const AttachedDevice* attached = device.load();
+    if (attached != nullptr && attached->part->id() == id) return attached->part;
+  }
+  return nullptr;
+}
 
 }  // namespace tessera::plugin

@@ -1,4 +1,4 @@
-// The core's half of tsr_host: log, CPU memory, threads.
+// The core's half of tsr_host: log, memory of the CPU and of devices that parts serve, threads.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,7 @@
 
 #include "plugin/thread_pool.h"
 #include "tessera/abi/host.h"
+#include "tessera/runtime.h"
 
 namespace tessera::plugin {
 
@@ -21,6 +22,11 @@ class Host {
   const tsr_host* table() const;
   ThreadPool& pool() { return pool_; }
   void log(int32_t level, const char* text) const;
+
+  // From now on the part (tessera.device/1) serves alloc and free for its device type. It lives as long as the table.
+  // False: another one does already. [serial]
+  bool attach_device(PartPtr part);
+  PartPtr attached_device(const std::string& id) const;  // null: not attached. [serial]
 
  private:
   struct Permanent;

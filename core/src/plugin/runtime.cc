@@ -12,6 +12,7 @@
 #include "plugin/library.h"
 #include "plugin/part_name.h"
 #include "plugin/search_path.h"
+#include "tessera/abi/device.h"
 
 namespace tessera {
 namespace {
@@ -244,6 +245,10 @@ PartPtr Runtime::create(const std::string& kind, const std::string& id, const st
     const std::lock_guard lock(impl_->mutex);
     chosen = impl_->pick(kind, spec.id);
   }
+  if (kind == TSR_DEVICE_KIND) {
+    const std::lock_guard lock(impl_->mutex);
+    if (PartPtr attached = impl_->host.attached_device(chosen->entry.id)) return attached;
+  }
   const tsr_component* component = chosen->component;
   std::string name = chosen->entry.id;
   if (!spec.name.empty()) name += ":" + spec.name;
@@ -259,7 +264,14 @@ PartPtr Runtime::create(const std::string& kind, const std::string& id, const st
   }
   error.check(code, name);
   impl_->mark_chosen(chosen, spec.id == kAuto ? "highest priority of its kind" : "asked for by name");
-  return PartPtr(new Part(std::move(name), own_options, raw, inner));
+  PartPtr part(new Part(std::move(name), own_options, raw, inner));
+  if (kind == TSR_DEVICE_KIND) {
+    const std::lock_guard lock(impl_->mutex);
+    if (!impl_->host.attach_device(part))
+      fail(Code::kFailedPrecondition, "device part \"", part->id(), "\" serves DLPack device type ",
+           part->api<tsr_device>().device_type, ", which another part of this process serves already");
+  }
+  return part;
 }
 
 std::vector<std::string> Runtime::ids(const std::string& kind) const {

@@ -127,7 +127,7 @@ Tensor Tensor::empty(std::vector<int64_t> shape, DType dtype, Device device) {
     t.storage_ = allocate_cpu(t.bytes());
     t.data_ = t.storage_.get();
   } else if (device.type != DeviceType::kMeta) {
-    fail(Code::kUnimplemented, "tensors of this device come from its kernel plugin");
+    fail(Code::kUnimplemented, "a tensor on a device is made by its DeviceStream: see tessera/device.h");
   }
   return t;
 }
@@ -151,6 +151,7 @@ Tensor Tensor::borrow(void* data, std::vector<int64_t> shape, DType dtype, std::
 
 Tensor Tensor::clone() const {
   if (!defined_) return {};
+  TESSERA_CHECK(!stream_, "a tensor on a device is copied by its DeviceStream");
   Tensor t = empty(shape_, dtype_, device_);
   if (t.data_ && bytes()) std::memcpy(t.data_, data_, bytes());
   return t;
@@ -158,6 +159,7 @@ Tensor Tensor::clone() const {
 
 Tensor Tensor::to(DType dtype) const {
   if (dtype == dtype_) return *this;
+  TESSERA_CHECK(!stream_, "a tensor on a device is not converted");
   Tensor t = empty(shape_, dtype, device_);
   if (is_integer(dtype) && is_integer(dtype_)) {  // not through double: int64 has more digits
     for (int64_t i = 0; i < numel_; ++i) {
@@ -211,11 +213,12 @@ Tensor Tensor::first(std::vector<int64_t> shape) const {
 }
 
 void Tensor::fill(double value) {
+  TESSERA_CHECK(!stream_, "a tensor on a device is filled by its DeviceStream");
   for (int64_t i = 0; i < numel_; ++i) store(data_, dtype_, i, value);
 }
 
 double Tensor::item(int64_t i) const {
-  TESSERA_CHECK(i >= 0 && i < numel_);
+  TESSERA_CHECK(i >= 0 && i < numel_ && !stream_);
   return load(data_, dtype_, i);
 }
 

@@ -78,7 +78,7 @@ typedef struct tsr_context tsr_context;
 typedef struct tsr_backward {
   uint32_t struct_size;
   uint32_t reserved;
-  const tsr_lookup* lookup;     /* the same as at forward */
+  const tsr_lookup* lookup;     /* the same as at forward, perhaps at other addresses */
   const DLTensor* grad_output;  /* laid out as the output was */
   const DLTensor* grad_weights; /* out, float32 [n], written at every looked-up position; may be NULL */
   double grad_scale;            /* multiplies grad_output before anything else (1 / world size; 1) */

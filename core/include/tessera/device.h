@@ -1,0 +1,96 @@
+// tessera/device.h - a device that a plugin serves (abi/device.h), with the stream in whose order the core works there.
+//
+//   DeviceStreamPtr device = open_device(runtime, "cuda", /*local_rank=*/0);   // null for "cpu"
+//   Tensor x = device->empty({batch, dim});
+//   device->copy(host, x);      // enqueued: `host` stays as it is until synchronize() or an event behind it
+//   Tensor y = device->to_host(x);
+//
+// One stream serves the tables, the exchanges and the dense part of a model, so that they are ordered without any
+// waiting on the host. An object is used by one thread at a time; tensors may be dropped on any.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/abi/device.h"
+#include "tessera/runtime.h"
+#include "tessera/tensor.h"
+
+namespace tessera {
+
+class DeviceStream;
+using DeviceStreamPtr = std::shared_ptr<DeviceStream>;
+
+class DeviceStream : public std::enable_shared_from_this<DeviceStream> {
+ public:
+  // A new stream on device `index` of the part. kInvalidArgument where there are fewer.
+  static DeviceStreamPtr open(PartPtr part, int index);
+  ~DeviceStream();  // waits for what is enqueued
+  DeviceStream(const DeviceStream&) = delete;
+
+  Device device() const { return device_; }
+  const std::string& id() const { return part_->id(); }  // of the part: "cuda"
+  tsr_stream raw() const { return stream_; }
+  tsr_device_info info() const;
+  tsr_device_stats stats() const;
+
+  // On the device, not initialised; freed in the order of the stream.
+  Tensor empty(std::vector<int64_t> shape, DType dtype = DType::kFloat32);
+  // Memory of this device that somebody else keeps.
+  Tensor borrow(void* memory, std::vector<int64_t> shape, DType dtype);
+  // 1-D in host memory from which copies overlap with work (pinned). To be kept: making it may wait for the device.
+  Tensor host_1d(int64_t n, DType dtype);
+
+  // Enqueues. Same number of bytes; each side on this device or in host memory. A host side must live and stay as it is
+  // until the stream has come so far; where both sides are in host memory it is done at once.
+  void copy(const Tensor& from, const Tensor& to);
+  void fill(const Tensor& tensor, uint8_t byte);  // every byte
+  void synchronize();
+
+  // Copies that wait: for what is rare.
+  Tensor to_device(const Tensor& host);
+  Tensor to_host(const Tensor& tensor);  // a tensor in host memory is shared
+
+  // Rows between packed and spread form (abi/device.h), where the part can: else the caller does it on the host.
+  bool moves_rows() const;
+  void combine_rows(const tsr_row_moves& moves);
+  void split_rows(const tsr_row_moves& moves);
+
+  // A point in this stream.
+  class Event {
+   public:
+    explicit Event(DeviceStreamPtr stream);
+    ~Event();
+    Event(const Event&) = delete;
+    void record();
+    void wait();  // blocks the caller until the last record() was reached
+
+   private:
+    DeviceStreamPtr stream_;
+    tsr_event raw_ = nullptr;
+  };
+
+ private:
+  DeviceStream(PartPtr part, Device device);
+  const tsr_device& api() const { return part_->api<tsr_device>(); }
+  void* self() const { return part_->self(); }
+
+  PartPtr part_;
+  Device device_;
+  tsr_stream stream_ = nullptr;
+};
+
+// job.device: "cpu" is null. "auto": the device part of the highest priority that works here and for whose devices
+// there is a kernel plugin; null where there is none. Otherwise the part of that id; kNotFound, or what its probe said.
+// Ranks of one host take its devices in turn.
+DeviceStreamPtr open_device(const Runtime& runtime, const std::string& name, int local_rank = 0);
+
+// The first device of a DLDeviceType; kUnavailable with each device part's reason.
+DeviceStreamPtr open_device_type(const Runtime& runtime, int32_t device_type);
+
+// The planner's word for where tables are: "cuda", "hip", or else "cpu".
+std::string compute_device(const DeviceStreamPtr& stream);
+
+}  // namespace tessera

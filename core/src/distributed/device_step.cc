@@ -1,0 +1,105 @@
+#include "distributed/device_step.h"
+
+#include "distributed/host_sums.h"
+#include "distributed/replicas.h"
+
+namespace tessera {
+namespace {
+
+// The k-th row of a packed piece for every bag that has one.
+void number_rows(const int32_t* lengths, int64_t bags, int32_t* index) {
+  int32_t row = 0;
+  for (int64_t b = 0; b < bags; ++b) index[b] = lengths[b] ? row++ : -1;
+}
+
+class Moves {
+ public:
+  Moves(const LaneMap& map, Step& step) : map_(map), step_(step), moves_(step.device->output) {}
+
+  void pooled(const std::vector<Arrival>& arrivals, const std::vector<int64_t>& slot_rows, const SlotLayout& layout) {
+    auto arrival = arrivals.begin();
+    for (size_t s = 0; s < map_.slots().size(); ++s) {
+      const Slot& slot = map_.slots()[s];
+      if (slot.replicated) continue;
+      moves_.add_target(slot_rows[s], slot.dim, layout.offset[s], layout.stride[s], step_.mean_begin[s]);
+      int64_t last_stream = -1, index = 0;
+      for (; arrival != arrivals.end() && arrival->slot == static_cast<int>(s); ++arrival) {
+        if (arrival->lane < 0) {
+          const int64_t begin = step_.host_lengths_begin[arrival->host_sum];
+          const int64_t bags = step_.host_lengths_begin[arrival->host_sum + 1] - begin;
+          const int64_t of_sum = moves_.add_index(slot_rows[s]);
+          number_rows(step_.host_lengths.data() + begin, bags, moves_.index(of_sum));
+          moves_.add_run(step_.host_sum_begin[arrival->host_sum], of_sum, arrival->col, arrival->cols);
+          last_stream = -1;
+          continue;
+        }
+        const int stream = map_.lanes()[arrival->lane].stream;
+        if (stream != last_stream) {  // cuts of columns come one behind the other and have the same rows
+          index = moves_.add_index(slot_rows[s]);
+          number_rows(step_.lengths.data() + step_.lengths_begin[stream], step_.sent[stream].bags, moves_.index(index));
+          last_stream = stream;
+        }
+        moves_.add_run(step_.lane_begin[arrival->lane], index, arrival->col, arrival->cols);
+      }
+    }
+  }
+
+  // Lanes are ordered by rank; here they are wanted by slot.
+  void sequences(const std::vector<int64_t>& slot_rows, const SlotLayout& layout) {
+    for (size_t s = 0; s < map_.slots().size(); ++s) {
+      const Slot& slot = map_.slots()[s];
+      if (slot.replicated) continue;
+      moves_.add_target(slot_rows[s], slot.dim, layout.offset[s], layout.stride[s]);
+      for (size_t i = 0; i < map_.lanes().size(); ++i) {
+        const Lane& lane = map_.lanes()[i];
+        if (map_.streams()[lane.stream].slot != static_cast<int>(s)) continue;
+        const int64_t begin = moves_.add_index(slot_rows[s]);
+        const int64_t* positions = step_.positions.data() + step_.positions_begin[lane.stream];
+        int32_t* index = moves_.index(begin);
+        for (int64_t k = 0; k < step_.sent[lane.stream].ids; ++k) index[positions[k]] = static_cast<int32_t>(k);
+        moves_.add_run(step_.lane_begin[i], begin, lane.col, lane.cols);
+      }
+    }
+  }
+
+ private:
+  const LaneMap& map_;
+  Step& step_;
+  RowMoves& moves_;
+};
+
+void copy_up(const Buffer& from, Buffer& to, int64_t n, const DeviceStreamPtr& stream) {
+  to.ensure(n);
+  if (n) stream->copy(from.tensor().first({n}), to.tensor().first({n}));
+}
+
+}  // namespace
+
+void place_on_device(Step& step, const DeviceStreamPtr& stream) {
+  step.device = std::make_unique<DeviceStep>(stream);
+  for (Buffer* buffer : {&step.ids, &step.offsets, &step.weights}) buffer->pinned(stream);
+  for (Buffer* buffer : {&step.owner_rows, &step.home_rows}) buffer->on_device(stream);
+}
+
+void upload_step(const LaneMap& map, const std::vector<Arrival>& arrivals, int rank, bool sequence,
+                 const std::vector<int64_t>& slot_rows, const SlotLayout& layout, Step& step) {
+  DeviceStep& device = *step.device;
+  copy_up(step.ids, device.ids, step.num_ids, device.stream);
+  copy_up(step.offsets, device.offsets, step.num_offsets, device.stream);
+  if (step.weighted) copy_up(step.weights, device.weights, step.num_ids, device.stream);
+  device.output.clear();
+  Moves moves(map, step);
+  if (sequence)
+    moves.sequences(slot_rows, layout);
+  else
+    moves.pooled(arrivals, slot_rows, layout);
+  device.output.upload(step.mean_scale);
+  if (map.hosts().count > 1) {
+    device.host_sums.clear();
+    list_host_sums(map, rank, step, device.host_sums);
+    device.host_sums.upload({});
+  }
+  device.uploaded.record();
+}
+
+}  // namespace tessera

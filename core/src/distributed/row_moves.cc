@@ -1,0 +1,131 @@
+#include "distributed/row_moves.h"
+
+#include <cstring>
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kAlignment = 64;
+int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+// body(row of the target in spread, its scale, runs, b) over all rows of all targets, in host memory.
+template <class Body>
+void for_each_row(const tsr_row_moves& m, const Body& body) {
+  for (uint32_t t = 0; t < m.num_targets; ++t) {
+    const tsr_row_target& target = m.targets[t];
+    for (int64_t b = 0; b < target.rows; ++b) {
+      const std::span<const tsr_row_run> runs(m.runs + target.first_run, static_cast<size_t>(target.num_runs));
+      body(target, m.spread + target.begin + b * target.stride, target.scale < 0 ? 1.0f : m.scales[target.scale + b],
+           runs, b);
+    }
+  }
+}
+
+}  // namespace
+
+RowMoves::RowMoves(const DeviceStreamPtr& stream) : stream_(stream) {
+  host_.pinned(stream);
+  device_.on_device(stream);
+}
+
+void RowMoves::clear() {
+  targets_.clear();
+  runs_.clear();
+  index_.clear();
+  most_elements_ = 0;
+}
+
+void RowMoves::add_target(int64_t rows, int64_t cols, int64_t begin, int64_t stride, int64_t scale) {
+  targets_.push_back({rows, cols, begin, stride, scale, static_cast<int32_t>(runs_.size()), 0});
+  most_elements_ = std::max(most_elements_, rows * cols);
+}
+
+void RowMoves::add_run(int64_t begin, int64_t index, int64_t col, int64_t cols) {
+  runs_.push_back({begin, index, static_cast<int32_t>(col), static_cast<int32_t>(cols)});
+  ++targets_.back().num_runs;
+}
+
+int64_t RowMoves::add_index(int64_t rows) {
+  const auto begin = static_cast<int64_t>(index_.size());
+  index_.resize(static_cast<size_t>(begin + rows), -1);
+  return begin;
+}
+
+void RowMoves::upload(std::span<const float> scales) {
+  if (targets_.empty()) return;
+  const auto bytes = [](const auto& list) { return static_cast<int64_t>(list.size() * sizeof(list[0])); };
+  runs_at_ = aligned(bytes(targets_));
+  index_at_ = runs_at_ + aligned(bytes(runs_));
+  scales_at_ = index_at_ + aligned(bytes(index_));
+  const int64_t total = scales_at_ + aligned(bytes(scales));
+  uint8_t* to = host_.ensure(total).data<uint8_t>();
+  device_.ensure(total);
+  const auto put = [&](int64_t at, const auto& list) {
+    if (!list.empty()) std::memcpy(to + at, list.data(), list.size() * sizeof(list[0]));
+  };
+  put(0, targets_);
+  put(runs_at_, runs_);
+  put(index_at_, index_);
+  put(scales_at_, scales);
+  stream_->copy(host_.tensor().first({total}), device_.tensor().first({total}));
+}
+
+tsr_row_moves RowMoves::lists(const char* at) const {
+  tsr_row_moves m{};
+  m.struct_size = sizeof(m);
+  m.device_index = stream_->device().index;
+  m.num_targets = static_cast<uint32_t>(targets_.size());
+  m.num_runs = static_cast<uint32_t>(runs_.size());
+  m.most_elements = most_elements_;
+  m.targets = reinterpret_cast<const tsr_row_target*>(at);
+  m.runs = reinterpret_cast<const tsr_row_run*>(at + runs_at_);
+  m.index = reinterpret_cast<const int32_t*>(at + index_at_);
+  m.scales = reinterpret_cast<const float*>(at + scales_at_);
+  return m;
+}
+
+// For devices that cannot: their rows make the detour over the host, which waits.
+template <class Move>
+void RowMoves::on_host(const Tensor& packed, const Tensor& spread, bool to_spread, const Move& move) const {
+  const Tensor p = stream_->to_host(packed), s = stream_->to_host(spread);
+  tsr_row_moves m = lists(static_cast<const char*>(host_.tensor().raw()));
+  m.packed = p.data<float>();
+  m.spread = s.data<float>();
+  for_each_row(m, [&](const tsr_row_target& target, float* row, float scale, auto runs, int64_t b) {
+    if (to_spread) std::fill_n(row, target.cols, 0.0f);
+    for (const tsr_row_run& run : runs) {
+      const int64_t i = m.index[run.index + b];
+      if (i >= 0) move(m.packed + run.begin + i * run.cols, row + run.col, scale, run.cols);
+    }
+  });
+  stream_->copy(to_spread ? s : p, to_spread ? spread : packed);
+  stream_->synchronize();
+}
+
+void RowMoves::combine(const Tensor& packed, const Tensor& spread) const {
+  if (targets_.empty()) return;
+  if (!stream_->moves_rows()) {
+    return on_host(packed, spread, true, [](const float* from, float* to, float scale, int32_t n) {
+      for (int32_t c = 0; c < n; ++c) to[c] += scale * from[c];
+    });
+  }
+  tsr_row_moves m = lists(static_cast<const char*>(device_.tensor().raw()));
+  m.packed = static_cast<float*>(packed.raw());
+  m.spread = static_cast<float*>(spread.raw());
+  stream_->combine_rows(m);
+}
+
+void RowMoves::split(const Tensor& packed, const Tensor& spread) const {
+  if (targets_.empty()) return;
+  if (!stream_->moves_rows()) {
+    return on_host(packed, spread, false, [](float* to, const float* from, float scale, int32_t n) {
+      for (int32_t c = 0; c < n; ++c) to[c] = scale * from[c];
+    });
+  }
+  tsr_row_moves m = lists(static_cast<const char*>(device_.tensor().raw()));
+  m.packed = static_cast<float*>(packed.raw());
+  m.spread = static_cast<float*>(spread.raw());
+  stream_->split_rows(m);
+}
+
+}  // namespace tessera

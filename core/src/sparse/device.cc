@@ -1,0 +1,219 @@
+#include "tessera/device.h"
+
+#include <cstring>
+
+#include "tessera/abi/kernel.h"
+
+namespace tessera {
+
+DeviceStream::DeviceStream(PartPtr part, Device device) : part_(std::move(part)), device_(device) {
+  AbiError err;
+  err.check(api().stream_create(self(), device_.index, &stream_, err.out()), id());
+}
+
+DeviceStream::~DeviceStream() {
+  AbiError dropped;
+  api().synchronize(self(), device_.index, stream_, dropped.out());
+  api().stream_destroy(self(), device_.index, stream_);
+}
+
+DeviceStreamPtr DeviceStream::open(PartPtr part, int index) {
+  const auto& api = part->api<tsr_device>();
+  int32_t count = 0;
+  AbiError err;
+  err.check(api.count(part->self(), &count, err.out()), part->id());
+  if (index < 0 || index >= count)
+    fail(Code::kInvalidArgument, part->id(), " has ", count, " device(s), so there is no device ", index);
+  const Device device{static_cast<DeviceType>(api.device_type), index};
+  return DeviceStreamPtr(new DeviceStream(std::move(part), device));
+}
+
+tsr_device_info DeviceStream::info() const {
+  tsr_device_info out{};
+  out.struct_size = sizeof(out);
+  AbiError err;
+  err.check(api().info(self(), device_.index, &out, err.out()), id());
+  return out;
+}
+
+tsr_device_stats DeviceStream::stats() const {
+  tsr_device_stats out{};
+  out.struct_size = sizeof(out);
+  AbiError err;
+  err.check(api().stats(self(), device_.index, &out, err.out()), id());
+  return out;
+}
+
+Tensor DeviceStream::empty(std::vector<int64_t> shape, DType dtype) {
+  Tensor t = Tensor::borrow(nullptr, std::move(shape), dtype);
+  const auto bytes = static_cast<uint64_t>(t.bytes());
+  if (bytes) {
+    AbiError err;
+    err.check(api().alloc(self(), device_.index, bytes, stream_, &t.data_, err.out()), id());
+  }
+  // Also without memory: the tensor's stream is kept alive by its storage.
+  t.storage_ = std::shared_ptr<void>(t.data_, [stream = shared_from_this(), bytes](void* memory) {
+    if (memory) stream->api().free(stream->self(), stream->device_.index, memory, bytes, stream->stream_);
+  });
+  t.device_ = device_;
+  t.stream_ = this;
+  return t;
+}
+
+Tensor DeviceStream::borrow(void* memory, std::vector<int64_t> shape, DType dtype) {
+  Tensor t = Tensor::borrow(memory, std::move(shape), dtype, shared_from_this());
+  t.device_ = device_;
+  t.stream_ = this;
+  return t;
+}
+
+Tensor DeviceStream::host_1d(int64_t n, DType dtype) {
+  const auto bytes = static_cast<uint64_t>(n * size_of(dtype));
+  void* memory = nullptr;
+  AbiError err;
+  err.check(api().host_alloc(self(), bytes, &memory, err.out()), id());
+  return Tensor::borrow(memory, {n}, dtype,
+                        std::shared_ptr<void>(memory, [stream = shared_from_this(), bytes](void* m) {
+                          stream->api().host_free(stream->self(), m, bytes);
+                        }));
+}
+
+void DeviceStream::copy(const Tensor& from, const Tensor& to) {
+  TESSERA_CHECK(from.bytes() == to.bytes(), "a copy of ", from.bytes(), " bytes into ", to.bytes());
+  TESSERA_CHECK((!from.stream() || from.device() == device_) && (!to.stream() || to.device() == device_),
+                "a stream copies from and to its own device");
+  if (!from.bytes()) return;
+  if (!from.stream() && !to.stream()) {
+    std::memcpy(to.raw(), from.raw(), static_cast<size_t>(from.bytes()));
+    return;
+  }
+  const int32_t direction = !from.stream() ? TSR_COPY_TO_DEVICE : !to.stream() ? TSR_COPY_TO_HOST : TSR_COPY_ON_DEVICE;
+  AbiError err;
+  err.check(api().copy(self(), device_.index, to.raw(), from.raw(), static_cast<uint64_t>(from.bytes()), direction,
+                       stream_, err.out()),
+            id());
+}
+
+void DeviceStream::fill(const Tensor& tensor, uint8_t byte) {
+  TESSERA_CHECK(tensor.stream() && tensor.device() == device_, "a stream fills tensors of its own device");
+  if (!tensor.bytes()) return;
+  AbiError err;
+  err.check(
+      api().fill(self(), device_.index, tensor.raw(), byte, static_cast<uint64_t>(tensor.bytes()), stream_, err.out()),
+      id());
+}
+
+void DeviceStream::synchronize() {
+  AbiError err;
+  err.check(api().synchronize(self(), device_.index, stream_, err.out()), id());
+}
+
+Tensor DeviceStream::to_device(const Tensor& host) {
+  Tensor out = empty(host.shape(), host.dtype());
+  copy(host, out);
+  synchronize();
+  return out;
+}
+
+Tensor DeviceStream::to_host(const Tensor& tensor) {
+  if (!tensor.stream()) return tensor;
+  Tensor out = Tensor::empty(tensor.shape(), tensor.dtype());
+  copy(tensor, out);
+  synchronize();
+  return out;
+}
+
+bool DeviceStream::moves_rows() const { return TSR_HAS(tsr_device, &api(), combine_rows); }
+
+void DeviceStream::combine_rows(const tsr_row_moves& moves) {
+  AbiError err;
+  err.check(api().combine_rows(self(), &moves, stream_, err.out()), id());
+}
+
+void DeviceStream::split_rows(const tsr_row_moves& moves) {
+  AbiError err;
+  err.check(api().split_rows(self(), &moves, stream_, err.out()), id());
+}
+
+DeviceStream::Event::Event(DeviceStreamPtr stream) : stream_(std::move(stream)) {
+  AbiError err;
+  err.check(stream_->api().event_create(stream_->self(), stream_->device_.index, &raw_, err.out()), stream_->id());
+}
+
+DeviceStream::Event::~Event() { stream_->api().event_destroy(stream_->self(), stream_->device_.index, raw_); }
+
+void DeviceStream::Event::record() {
+  AbiError err;
+  err.check(stream_->api().event_record(stream_->self(), stream_->device_.index, raw_, stream_->stream_, err.out()),
+            stream_->id());
+}
+
+void DeviceStream::Event::wait() {
+  AbiError err;
+  err.check(stream_->api().event_synchronize(stream_->self(), stream_->device_.index, raw_, err.out()), stream_->id());
+}
+
+namespace {
+
+bool has_kernel(const Runtime& runtime, int32_t device_type) {
+  for (const std::string& id : runtime.ids(TSR_KERNEL_KIND)) {
+    try {
+      const PartPtr kernel = runtime.create(TSR_KERNEL_KIND, id);
+      for (const int32_t* type = kernel->api<tsr_kernel>().device_types; *type != 0; ++type) {
+        if (*type == device_type) return true;
+      }
+    } catch (const Error&) {  // its line in the load report says why
+    }
+  }
+  return false;
+}
+
+// Null where there is none.
+PartPtr best_device(const Runtime& runtime) {
+  PartPtr best;
+  for (const std::string& id : runtime.ids(TSR_DEVICE_KIND)) {
+    try {
+      PartPtr part = runtime.create(TSR_DEVICE_KIND, id);
+      if (best && part->raw()->component->priority <= best->raw()->component->priority) continue;
+      if (has_kernel(runtime, part->api<tsr_device>().device_type)) best = std::move(part);
+    } catch (const Error&) {  // its line in the load report says why
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
+DeviceStreamPtr open_device_type(const Runtime& runtime, int32_t device_type) {
+  std::string reasons;
+  for (const std::string& id : runtime.ids(TSR_DEVICE_KIND)) {
+    try {
+      const PartPtr part = runtime.create(TSR_DEVICE_KIND, id);
+      if (part->api<tsr_device>().device_type == device_type) return DeviceStream::open(part, 0);
+    } catch (const Error& e) {
+      reasons += cat(reasons.empty() ? "" : "; ", id, ": ", e.what());
+    }
+  }
+  fail(Code::kUnavailable, "no device plugin serves DLPack device type ", device_type, reasons.empty() ? "" : ". ",
+       reasons);
+}
+
+DeviceStreamPtr open_device(const Runtime& runtime, const std::string& name, int local_rank) {
+  if (name == "cpu") return nullptr;
+  const PartPtr part = name == "auto" ? best_device(runtime) : runtime.create(TSR_DEVICE_KIND, name);
+  if (!part) return nullptr;
+  int32_t count = 0;
+  AbiError err;
+  err.check(part->api<tsr_device>().count(part->self(), &count, err.out()), part->id());
+  if (count < 1) fail(Code::kUnavailable, "device part \"", part->id(), "\" has no device here");
+  return DeviceStream::open(part, local_rank % count);
+}
+
+std::string compute_device(const DeviceStreamPtr& stream) {
+  if (!stream) return "cpu";
+  return stream->device().type == DeviceType::kCuda  ? "cuda"
+         : stream->device().type == DeviceType::kHip ? "hip"
+                                                     : "cpu";
+}
+
+}  // namespace tessera

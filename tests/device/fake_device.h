@@ -1,0 +1,69 @@
+// A device for tests, two of them in fact, whose mistakes show: memory that the host cannot touch, that is poisoned
+// until its allocation is reached in the stream and after its free, with guards around every block; streams that lag.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+
+#include "fake_stream.h"
+#include "tessera/sdk/device.h"
+
+namespace tessera::test {
+
+// Addresses of the device are no addresses of the host: one bit makes the difference, and a fault of any use there.
+constexpr uintptr_t kFakeBit = uintptr_t{1} << 62;
+inline bool on_fake_device(const void* p) { return (reinterpret_cast<uintptr_t>(p) & kFakeBit) != 0; }
+template <class T>
+T* to_host_address(T* p) {
+  if (p == nullptr) return p;
+  if (!on_fake_device(p)) sdk::fail(TSR_INVALID_ARGUMENT, "host memory was given where the device works");
+  return reinterpret_cast<T*>(reinterpret_cast<uintptr_t>(p) & ~kFakeBit);
+}
+template <class T>
+T* to_device_address(T* p) {
+  return p == nullptr ? p : reinterpret_cast<T*>(reinterpret_cast<uintptr_t>(p) | kFakeBit);
+}
+
+// Options: delay_us (20), memory_mib of each device (256), moves_rows (true): combine_rows and split_rows are there.
+class FakeDevice : public sdk::Device {
+ public:
+  static constexpr int32_t kDeviceType = kDLExtDev;
+  explicit FakeDevice(sdk::Options& options);
+
+  int32_t count() override { return kCount; }
+  void info(int32_t index, tsr_device_info& out) override;
+  void* alloc(int32_t index, uint64_t bytes, tsr_stream stream) override;
+  void free(int32_t index, void* memory, uint64_t bytes, tsr_stream stream) noexcept override;
+  void* host_alloc(uint64_t bytes) override;
+  void host_free(void* memory, uint64_t bytes) noexcept override;
+  void copy(int32_t index, void* to, const void* from, uint64_t bytes, int32_t direction, tsr_stream stream) override;
+  void fill(int32_t index, void* memory, uint8_t value, uint64_t bytes, tsr_stream stream) override;
+  tsr_stream stream_create(int32_t index) override;
+  void stream_destroy(int32_t index, tsr_stream stream) noexcept override;
+  void synchronize(int32_t index, tsr_stream stream) override;
+  tsr_event event_create(int32_t index) override;
+  void event_destroy(int32_t index, tsr_event event) noexcept override;
+  void event_record(int32_t index, tsr_event event, tsr_stream stream) override;
+  void event_wait(int32_t index, tsr_event event, tsr_stream stream) override;
+  void event_synchronize(int32_t index, tsr_event event) override;
+  void stats(int32_t index, tsr_device_stats& out) override;
+  void combine_rows(const tsr_row_moves& moves, tsr_stream stream) override;
+  void split_rows(const tsr_row_moves& moves, tsr_stream stream) override;
+
+ private:
+  static constexpr int32_t kCount = 2;
+  struct Memory {
+    std::atomic<uint64_t> held{0}, peak{0}, allocations{0}, synchronizes{0};
+  };
+  FakeStream& stream_of(int32_t index, tsr_stream stream);
+  Memory& memory_of(int32_t index);
+
+  std::chrono::microseconds delay_;
+  uint64_t capacity_;
+  Memory memory_[kCount];
+  std::unique_ptr<FakeStream> default_[kCount];
+};
+
+}  // namespace tessera::test
