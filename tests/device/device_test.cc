@@ -106,8 +106,9 @@ TEST_F(DeviceTest, AWriteBeyondABlockIsFound) {
   EXPECT_THAT(message_of([&] { stream->synchronize(); }, Code::kInternal), HasSubstr("beyond a block of 256 bytes"));
 }
 
-TEST_F(DeviceTest, TheHostCannotReadWhatIsOnTheDevice) {
-  const DeviceStreamPtr stream = open_device(runtime_, "fake");
+TEST(DeviceDeathTest, TheHostCannotReadWhatIsOnTheDevice) {
+  const Runtime runtime(test::with_fake_device());
+  const DeviceStreamPtr stream = open_device(runtime, "fake");
   Tensor t = stream->empty({4});
   EXPECT_DEATH((void)t.data<float>()[0], "on a device");
   EXPECT_DEATH(t.fill(0), "filled by its DeviceStream");

@@ -194,7 +194,7 @@ void FakeDevice::stats(int32_t index, tsr_device_stats& out) {
   out.synchronizes = memory.synchronizes;
 }
 
-void FakeDevice::combine_rows(const tsr_row_moves& raw, tsr_stream stream) {
+void FakeDeviceWithRows::combine_rows(const tsr_row_moves& raw, tsr_stream stream) {
   stream_of(raw.device_index, stream).enqueue([all = Moves(raw)] {
     const tsr_row_moves& m = all.moves;
     all.for_each_row([&](const tsr_row_target& target, int64_t b, float* row, float scale) {
@@ -209,7 +209,7 @@ void FakeDevice::combine_rows(const tsr_row_moves& raw, tsr_stream stream) {
   });
 }
 
-void FakeDevice::split_rows(const tsr_row_moves& raw, tsr_stream stream) {
+void FakeDeviceWithRows::split_rows(const tsr_row_moves& raw, tsr_stream stream) {
   stream_of(raw.device_index, stream).enqueue([all = Moves(raw)] {
     const tsr_row_moves& m = all.moves;
     all.for_each_row([&](const tsr_row_target& target, int64_t b, const float* row, float scale) {

@@ -26,7 +26,7 @@ T* to_device_address(T* p) {
   return p == nullptr ? p : reinterpret_cast<T*>(reinterpret_cast<uintptr_t>(p) | kFakeBit);
 }
 
-// Options: delay_us (20), memory_mib of each device (256), moves_rows (true): combine_rows and split_rows are there.
+// Options: delay_us (20), memory_mib of each device (256).
 class FakeDevice : public sdk::Device {
  public:
   static constexpr int32_t kDeviceType = kDLExtDev;
@@ -49,21 +49,29 @@ class FakeDevice : public sdk::Device {
   void event_wait(int32_t index, tsr_event event, tsr_stream stream) override;
   void event_synchronize(int32_t index, tsr_event event) override;
   void stats(int32_t index, tsr_device_stats& out) override;
-  void combine_rows(const tsr_row_moves& moves, tsr_stream stream) override;
-  void split_rows(const tsr_row_moves& moves, tsr_stream stream) override;
+
+ protected:
+  FakeStream& stream_of(int32_t index, tsr_stream stream);
 
  private:
   static constexpr int32_t kCount = 2;
   struct Memory {
     std::atomic<uint64_t> held{0}, peak{0}, allocations{0}, synchronizes{0};
   };
-  FakeStream& stream_of(int32_t index, tsr_stream stream);
   Memory& memory_of(int32_t index);
 
   std::chrono::microseconds delay_;
   uint64_t capacity_;
   Memory memory_[kCount];
   std::unique_ptr<FakeStream> default_[kCount];
+};
+
+// The same with the optional pair.
+class FakeDeviceWithRows : public FakeDevice {
+ public:
+  using FakeDevice::FakeDevice;
+  void combine_rows(const tsr_row_moves& moves, tsr_stream stream) override;
+  void split_rows(const tsr_row_moves& moves, tsr_stream stream) override;
 };
 
 }  // namespace tessera::test

@@ -206,8 +206,10 @@ class FakeKernel : public sdk::Kernel {
 
 using tessera::sdk::component;
 TESSERA_PLUGIN("fake-device", "1.0.0",
+               component<tessera::test::FakeDeviceWithRows>(
+                   {.id = "fake", .version = "1.0.0", .about = "two devices in host memory, for tests", .priority = 1}),
                component<tessera::test::FakeDevice>(
-                   {.id = "fake", .version = "1.0.0", .about = "two devices in host memory, for tests"}),
+                   {.id = "fake-bare", .version = "1.0.0", .about = "the same without what is optional"}),
                component<tessera::test::FakeKernel>({.id = "fake",
                                                      .version = "1.0.0",
                                                      .about = "a kernel of the CPU behind the fake device's streams"}));

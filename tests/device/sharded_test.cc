@@ -1,0 +1,200 @@
+// The sharded step with tables on a device equals the one in host memory: every sharding type, one host and several,
+// pooled and sequences, with a device that moves rows and one that leaves that to the host.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "fake_runtime.h"
+#include "spawn.h"
+#include "tessera/device.h"
+#include "tessera/sharded_modules.h"
+#include "tessera/sharding.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kRows = 13, kDim = 8;
+const std::vector<std::string> kTypes = {"table_wise",     "row_wise",          "column_wise", "data_parallel",
+                                         "table_row_wise", "table_column_wise", "grid_shard"};
+
+struct Case {
+  int world, local_world;
+  bool sequence = false;
+  bool weighted = false;
+  bool moves_rows = true;
+};
+
+std::vector<EmbeddingBagConfig> tables_of(const Case& c) {
+  std::vector<EmbeddingBagConfig> out;
+  for (const std::string& type : kTypes) {
+    EmbeddingBagConfig table;
+    table.name = type;
+    table.num_embeddings = kRows;
+    table.embedding_dim = kDim;
+    table.feature_names = {"f_" + type};
+    table.pooling = out.size() % 2 ? PoolingType::kMean : PoolingType::kSum;
+    if (out.size() == 2) table.optimizer = {"adam", R"({"learning_rate": 0.1})", 0};
+    if (c.sequence) table.pooling = PoolingType::kNone;
+    out.push_back(std::move(table));
+  }
+  return out;
+}
+
+EmbeddingModuleShardingPlan plan_of(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
+                                    const RankEnvironment& where) {
+  EmbeddingModuleShardingPlan module;
+  const Topology topology = Topology::of(where.world_size, where.local_world_size, "cpu");
+  for (const EmbeddingBagConfig& t : tables) {
+    ShardingRequest request;
+    request.sharding_type = t.name;
+    request.min_partition = 4;
+    module.add(t.name, make_sharding(runtime, t, request, topology));
+  }
+  return module;
+}
+
+// Bags of 0..3 ids; a rank without samples takes part too.
+KeyedJaggedTensor batch_of(const Case& c, int rank, int step) {
+  const int64_t samples = rank == 1 && step == 1 ? 0 : 5 + rank + step;
+  std::vector<std::string> keys;
+  std::vector<int64_t> ids;
+  std::vector<int32_t> lengths;
+  std::vector<float> weights;
+  for (size_t f = 0; f < kTypes.size(); ++f) {
+    keys.push_back("f_" + kTypes[f]);
+    for (int64_t b = 0; b < samples; ++b) {
+      const int64_t length = (b + rank + step + static_cast<int64_t>(f)) % 4;
+      lengths.push_back(static_cast<int32_t>(length));
+      for (int64_t i = 0; i < length; ++i) {
+        ids.push_back((static_cast<int64_t>(f) * 5 + b * 3 + i * 4 + rank * 7 + step) % kRows);
+        weights.push_back(static_cast<float>((b + i + step) % 5 + 1) / 4);
+      }
+    }
+  }
+  return KeyedJaggedTensor::from_lengths_sync(keys, Tensor::from(ids), Tensor::from(lengths),
+                                              c.weighted ? Tensor::from(weights) : Tensor());
+}
+
+Tensor gradient_of(const std::vector<int64_t>& shape) {
+  Tensor grad = Tensor::empty(shape);
+  for (int64_t i = 0; i < grad.numel(); ++i) grad.data<float>()[i] = static_cast<float>(i % 9 - 4) / 8;
+  return grad;
+}
+
+std::string difference(const std::string& what, const Tensor& got, const Tensor& want) {
+  if (got.numel() != want.numel()) return cat(what, " has ", got.numel(), " elements, not ", want.numel(), "\n");
+  for (int64_t i = 0; i < got.numel(); ++i) {
+    if (!(std::abs(got.item(i) - want.item(i)) < 1e-6))
+      return cat(what, " [", i, "] is ", got.item(i), ", not ", want.item(i), "\n");
+  }
+  return {};
+}
+
+template <class Module>
+std::string compare_rows(const Module& a, const Module& b, int step) {
+  for (const HeldShard& held : a.held_shards()) {
+    const std::string what = cat("step ", step, ", table ", held.table);
+    std::string text = difference(what, a.weight(held), b.weight(held));
+    const auto mine = a.states(held), theirs = b.states(held);
+    for (size_t k = 0; k < mine.size(); ++k) text += difference(what + " state", mine[k].second, theirs[k].second);
+    if (!text.empty()) return text;
+  }
+  return {};
+}
+
+struct Setting {
+  Setting(const Case& c, const RankEnvironment& where)
+      : runtime(test::with_fake_device()),
+        device(open_device(runtime, c.moves_rows ? "fake" : "fake-bare", where.rank)),
+        group(ProcessGroup::connect(runtime, where)),
+        tables(tables_of(c)),
+        plan(plan_of(runtime, tables, where)) {}
+
+  ShardedModuleOptions options(const Case& c, bool on_device) const {
+    ShardedModuleOptions o;
+    o.kernel = on_device ? "fake(reference)" : "reference";
+    if (on_device) o.stream = device;
+    o.optimizer = {"exact_rowwise_adagrad", R"({"learning_rate": 0.1})", 0};
+    o.is_weighted = c.weighted;
+    return o;
+  }
+
+  Runtime runtime;
+  DeviceStreamPtr device;
+  std::shared_ptr<ProcessGroup> group;
+  std::vector<EmbeddingBagConfig> tables;
+  EmbeddingModuleShardingPlan plan;
+};
+
+std::string pooled(const Case& c, const RankEnvironment& where) {
+  const Setting s(c, where);
+  const auto make = [&](bool on_device) {
+    return EmbeddingBagCollectionSharder(s.runtime, s.options(c, on_device)).shard(s.tables, s.plan, s.group);
+  };
+  auto host = make(false), device = make(true);
+  uint64_t allocations = 0;
+  for (int step = 0; step < 4; ++step) {
+    const auto batch = batch_of(c, where.rank, step);
+    const auto want = host.forward(batch).wait();
+    const auto got = device.forward(batch).wait();
+    const Tensor& values = got.values.values();
+    if (values.device() != s.device->device()) return "the output is not on the device\n";
+    std::string text = difference(cat("step ", step, ": output"), s.device->to_host(values), want.values.values());
+    const Tensor grad = gradient_of({values.size(0), values.size(1)});
+    host.backward(want, grad);
+    device.backward(got, step % 2 ? grad : s.device->to_device(grad));
+    text += compare_rows(device, host, step);
+    if (!text.empty()) return text;
+    allocations = s.device->stats().allocations;
+  }
+  s.group->barrier();
+  return allocations ? "" : "nothing was allocated on the device\n";
+}
+
+std::string sequence(const Case& c, const RankEnvironment& where) {
+  const Setting s(c, where);
+  const auto make = [&](bool on_device) {
+    return EmbeddingCollectionSharder(s.runtime, s.options(c, on_device)).shard(s.tables, s.plan, s.group);
+  };
+  auto host = make(false), device = make(true);
+  for (int step = 0; step < 3; ++step) {
+    const auto batch = batch_of(c, where.rank, step);
+    const auto want = host.forward(batch).wait();
+    const auto got = device.forward(batch).wait();
+    std::string text;
+    std::vector<std::pair<std::string, Tensor>> grads;
+    for (size_t i = 0; i < want.values.size(); ++i) {
+      const Tensor& mine = got.values[i].second.values();
+      text += difference(cat("step ", step, ": output ", i), s.device->to_host(mine), want.values[i].second.values());
+      grads.emplace_back(want.values[i].first, gradient_of({mine.size(0), mine.size(1)}));
+    }
+    host.backward(want, grads);
+    device.backward(got, grads);
+    text += compare_rows(device, host, step);
+    if (!text.empty()) return text;
+  }
+  s.group->barrier();
+  return {};
+}
+
+class OnDevice : public testing::TestWithParam<Case> {};
+
+TEST_P(OnDevice, GivesTheSameAsInHostMemory) {
+  const Case c = GetParam();
+  const auto out = cli::run_in_ranks(c.world, c.local_world, 60, [&](const RankEnvironment& where) {
+    return c.sequence ? sequence(c, where) : pooled(c, where);
+  });
+  for (size_t r = 0; r < out.size(); ++r) EXPECT_EQ(out[r], "") << "rank " << r;
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, OnDevice,
+                         testing::Values(Case{1, 1}, Case{2, 2}, Case{2, 2, false, true}, Case{2, 2, true},
+                                         Case{2, 2, false, false, false}, Case{4, 2}, Case{4, 2, false, false, false}),
+                         [](const auto& info) {
+                           const Case& c = info.param;
+                           return cat(c.world, "_ranks_", c.local_world, "_per_host", c.sequence ? "_sequence" : "",
+                                      c.weighted ? "_weighted" : "", c.moves_rows ? "" : "_rows_by_host");
+                         });
+
+}  // namespace
+}  // namespace tessera
