@@ -111,9 +111,16 @@ void train_with(const std::shared_ptr<ProcessGroup>& group, const Runtime& runti
 // What ends one rank is the reason that the others give, too.
 void run_rank(const Config& config, const JobOptions& options, const RankEnvironment& where) {
   const Runtime runtime({config.plugins.path, config.plugins.require, true, static_cast<int>(config.job.threads)});
-  const auto group = ProcessGroup::connect(runtime, where, {config.comm.backend, "{}", config.comm.timeout_s});
+  JobOptions job = options;
   try {
-    train_with(group, runtime, config, options);
+    job.device = open_device(runtime, config.job.device, where.local_rank);
+  } catch (const Error& e) {
+    throw Error(e.code(), cat("job.device: ", e.what()));
+  }
+  const Device device = job.device ? job.device->device() : kCpu;
+  const auto group = ProcessGroup::connect(runtime, where, {config.comm.backend, "{}", config.comm.timeout_s, device});
+  try {
+    train_with(group, runtime, config, job);
   } catch (const std::exception& e) {
     group->abort(e.what());
     throw;
@@ -130,10 +137,6 @@ int train_command(const std::vector<std::string>& args) {
   const RankEnvironment where = RankEnvironment::from_environment();
   if (config.model.type != "dlrm")
     throw UsageError("model.type: \"" + config.model.type + "\" is not known; there is \"dlrm\"");
-  if (config.job.device != "auto" && config.job.device != "cpu") {
-    throw UsageError("job.device: \"" + config.job.device +
-                     "\" has no plugin in this installation; use \"cpu\" or \"auto\"");
-  }
   if (a.nproc > 0 && where.source != "single" && a.nproc != where.world_size) {
     throw UsageError(cat("--nproc ", a.nproc, ", but ", where.source, " has started ", where.world_size,
                          where.world_size == 1 ? " rank" : " ranks", ": leave --nproc out under a launcher"));

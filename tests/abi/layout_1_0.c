@@ -304,7 +304,7 @@ FIELD(tsr_collective_call, stream, 8);
 FIELD(tsr_collective_call, timeout_s, 16);
 FIELD(tsr_collective_call, label, 24);
 
-SIZE(tsr_collective, 128);
+SIZE(tsr_collective, 136);
 FIELD(tsr_collective, struct_size, 0);
 FIELD(tsr_collective, capabilities, 4);
 FIELD(tsr_collective, connect, 8);
@@ -322,6 +322,7 @@ FIELD(tsr_collective, abort, 96);
 FIELD(tsr_collective, close, 104);
 FIELD(tsr_collective, bytes_sent, 112);
 FIELD(tsr_collective, host_of, 120);
+FIELD(tsr_collective, device_types, 128);
 
 SIZE(tsr_parameter, 56);
 FIELD(tsr_parameter, struct_size, 0);
@@ -453,6 +454,7 @@ CONSTANT(TSR_REDUCE_MAX, 1);
 CONSTANT(TSR_REDUCE_MIN, 2);
 CONSTANT(TSR_INIT_ZERO, 0);
 CONSTANT(TSR_INIT_XAVIER_NORMAL, 1);
+CONSTANT(TSR_COLLECTIVE_WRAPS, 4);
 CONSTANT(TSR_COPY_TO_DEVICE, 0);
 CONSTANT(TSR_COPY_TO_HOST, 1);
 CONSTANT(TSR_COPY_ON_DEVICE, 2);

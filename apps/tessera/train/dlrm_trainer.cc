@@ -56,7 +56,7 @@ double DlrmTrainer::step(const Batch& batch) {
   double loss = 0;
   Tensor grad_pooled = Tensor::empty({0, pooled.values.values().size(1)});
   if (samples) {  // a rank without samples takes part with nothing
-    const Tensor logits = dlrm_.forward(batch.dense, pooled.values.values(), true);
+    const Tensor logits = dlrm_.forward(batch.dense, in_host_memory(pooled.values.values()), true);
     lap.to(dense_forward_);
     if (!grad_logits_.defined() || grad_logits_.numel() < samples) grad_logits_ = Tensor::empty({samples, 1});
     const Tensor grad = grad_logits_.first({samples, 1});
@@ -78,7 +78,7 @@ double DlrmTrainer::step(const Batch& batch) {
 Tensor DlrmTrainer::predict(const Batch& batch) {
   const auto pooled = embeddings().forward(batch.sparse, false, false).wait();
   if (!batch.labels.numel()) return Tensor::empty({0, 1});
-  return dlrm_.forward(batch.dense, pooled.values.values(), false);
+  return dlrm_.forward(batch.dense, in_host_memory(pooled.values.values()), false);
 }
 
 Stages DlrmTrainer::stages() {

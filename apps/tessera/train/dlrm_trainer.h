@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tessera/data.h"
+#include "tessera/device.h"
 #include "tessera/distributed_model_parallel.h"
 #include "tessera/dlrm.h"
 
@@ -46,6 +47,10 @@ class DlrmTrainer {
 
  private:
   const ProcessGroup& group() const { return parallel_->group(); }
+  // The dense part is computed in host memory.
+  Tensor in_host_memory(const Tensor& pooled) const {
+    return pooled.stream() ? pooled.stream()->to_host(pooled) : pooled;
+  }
 
   Dlrm dlrm_;
   std::unique_ptr<DistributedModelParallel> parallel_;

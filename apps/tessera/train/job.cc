@@ -72,6 +72,7 @@ void TrainJob::build_model() {
   o.dense_optimizer = dense_spec(config_.dense_optimizer);
   o.parallel.sharded.kernel = config_.job.kernel;
   o.parallel.sharded.seed = seed;
+  o.parallel.sharded.stream = options_.device;
   for (const TableConfig& t : tables_) {
     if (t.bounds_check != tables_.front().bounds_check) {
       fail(Code::kInvalidArgument, "table ", t.name, " has bounds_check \"", t.bounds_check, "\", table ",
@@ -83,7 +84,8 @@ void TrainJob::build_model() {
   o.parallel.sharded.bounds_check = bounds_check_from(tables_.front().bounds_check);
   o.parallel.bucket_mib = config_.comm.bucket_mib;
   if (!config_.planner.plan.empty()) o.parallel.plan = read_plan(config_.planner.plan);
-  planner_ = planner_options(config_, tables_, group_->world_size(), group_->local_world_size(), "cpu");
+  planner_ = planner_options(config_, tables_, group_->world_size(), group_->local_world_size(),
+                             compute_device(options_.device));
   observe_inputs(data_, tables_, config_.data.batch, &planner_);
   o.parallel.planner = planner_;
   int64_t outputs = 0;
@@ -236,6 +238,7 @@ json TrainJob::report(const BinaryMetrics& metrics) {
   out["data"] = {{"name", data_.name}, {"train_rows", data_.train_rows()}, {"test_rows", data_.test_rows()}};
   out["world_size"] = group_->world_size();
   out["backend"] = group_->backend();
+  out["device"] = options_.device ? options_.device->id() : "cpu";
   out["steps"] = losses_.size();
   out["first_step"] = first_step_;
   const double n = static_cast<double>(std::max<size_t>(1, losses_.size()));

@@ -7,6 +7,7 @@
 
 #include "tessera/config.h"
 #include "tessera/data.h"
+#include "tessera/device.h"
 #include "tessera/metrics.h"
 #include "tessera/process_group.h"
 #include "tessera/step_model.h"
@@ -19,6 +20,7 @@ struct JobOptions {
   std::string load;        // checkpoint directory to continue from; empty: none
   int64_t save_every = 0;  // steps between checkpoints; 0: at the end only
   int64_t max_steps = 0;   // stop after so many steps in all; 0: after the last epoch
+  DeviceStreamPtr device;  // where the tables are; null: host memory
 };
 
 class TrainJob {

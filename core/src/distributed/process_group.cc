@@ -64,6 +64,39 @@ tsr_collective_call call_named(const char* label, const Tensor& tensor = {}) {
   return call;
 }
 
+bool exchanges(const Part& transport, const Device& device) {
+  const auto& api = transport.api<tsr_collective>();
+  if (!TSR_HAS(tsr_collective, &api, device_types)) return false;
+  for (const int32_t* type = api.device_types; *type != 0; ++type) {
+    if (*type == static_cast<int32_t>(device.type)) return true;
+  }
+  return false;
+}
+
+// "auto" on a device: the usable transport of the highest priority that exchanges its memory; "auto" where none does.
+std::string transport_id(const Runtime& runtime, const ProcessGroupOptions& options) {
+  if (options.backend != "auto" || options.device == kCpu) return options.backend;
+  PartPtr best;
+  for (const std::string& id : runtime.ids(TSR_COLLECTIVE_KIND)) {
+    try {
+      PartPtr part = runtime.create(TSR_COLLECTIVE_KIND, id);
+      if (!exchanges(*part, options.device)) continue;
+      if (!best || part->raw()->component->priority > best->raw()->component->priority) best = std::move(part);
+    } catch (const Error&) {  // its line in the load report says why
+    }
+  }
+  return best ? best->id() : options.backend;
+}
+
+PartPtr transport(const Runtime& runtime, const ProcessGroupOptions& options) {
+  const std::string id = transport_id(runtime, options);
+  PartPtr part = runtime.create(TSR_COLLECTIVE_KIND, id, options.options);
+  const bool wraps = part->api<tsr_collective>().capabilities & TSR_COLLECTIVE_WRAPS;
+  if (!wraps || id.find('(') != std::string::npos) return part;
+  const std::string inner = runtime.create(TSR_COLLECTIVE_KIND, "auto")->id();
+  return runtime.create(TSR_COLLECTIVE_KIND, cat(part->id(), "(", inner, ")"), options.options);
+}
+
 // One rank: what it sends is what it gets.
 void copy(const Tensor& send, const Tensor& recv) {
   TESSERA_CHECK(send.bytes() <= recv.bytes(), "the receive buffer is too small");
@@ -95,7 +128,7 @@ std::shared_ptr<ProcessGroup> ProcessGroup::connect(const Runtime& runtime, cons
   impl->local_world = where.local_world_size;
   impl->backend = "local";
   if (where.world_size > 1) {
-    impl->part = runtime.create(TSR_COLLECTIVE_KIND, options.backend, options.options);
+    impl->part = transport(runtime, options);
     impl->backend = impl->part->id();
     tsr_rendezvous r{};
     r.struct_size = sizeof(r);

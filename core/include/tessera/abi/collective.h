@@ -18,7 +18,9 @@ extern "C" {
 /* Capability bits. */
 enum {
   TSR_COLLECTIVE_HOST_MEMORY_ONLY = 1, /* tensors must be in host memory; the core stages device buffers */
-  TSR_COLLECTIVE_LAUNCHES = 2          /* knows rank and world size by itself (MPI under mpirun) */
+  TSR_COLLECTIVE_LAUNCHES = 2,         /* knows rank and world size by itself (MPI under mpirun) */
+  TSR_COLLECTIVE_WRAPS = 4             /* works through the part that it wraps; named alone, it is given the one that
+                                          serves host memory best ("nccl" is "nccl(tcp)") */
 };
 
 enum { TSR_REDUCE_SUM = 0, TSR_REDUCE_MAX = 1, TSR_REDUCE_MIN = 2 };
@@ -99,6 +101,11 @@ typedef struct tsr_collective {
   /* [any-thread] Optional. Ranks with the same number share a machine, as far as the transport knows; -1: it does not
    * know. The numbers mean nothing else. The core asks where the launcher did not say (local_world_size 0). */
   int32_t (*host_of)(const tsr_group* group, int32_t rank);
+
+  /* DLDeviceTypes whose memory is exchanged without a detour over the host, ended by 0: for jobs on such a device this
+   * transport is what "auto" means. NULL: none. Tensors in host memory are taken by every transport; in one call all
+   * are of one kind. */
+  const int32_t* device_types;
 } tsr_collective;
 
 #ifdef __cplusplus

@@ -2,6 +2,7 @@
 //
 // abi/collective.h is the specification. A class C : Collective may say
 //   static constexpr uint32_t kCapabilities = TSR_COLLECTIVE_HOST_MEMORY_ONLY;
+//   static constexpr int32_t kDeviceTypes[] = {kDLCUDA, 0};
 // otherwise it has none.
 #pragma once
 
@@ -117,6 +118,14 @@ class Collective {
   static void close_slot(tsr_group* g) noexcept { delete reinterpret_cast<Group*>(g); }
   static uint64_t bytes_sent_slot(const tsr_group* g) noexcept { return of(g).bytes_sent(); }
   static int32_t host_of_slot(const tsr_group* g, int32_t rank) noexcept { return of(g).host_of(rank); }
+  template <class C>
+  static constexpr const int32_t* device_types_of() {
+    if constexpr (requires { C::kDeviceTypes; }) {
+      return C::kDeviceTypes;
+    } else {
+      return nullptr;
+    }
+  }
 };
 
 template <class C>
@@ -136,6 +145,7 @@ constexpr tsr_collective Collective::table = {sizeof(tsr_collective),
                                               &abort_slot,
                                               &close_slot,
                                               &bytes_sent_slot,
-                                              &host_of_slot};
+                                              &host_of_slot,
+                                              device_types_of<C>()};
 
 }  // namespace tessera::sdk

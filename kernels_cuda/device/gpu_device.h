@@ -1,0 +1,54 @@
+// The vendor's devices as a part: what the core needs beside kernels.
+#pragma once
+
+#include <atomic>
+#include <vector>
+
+#include "gpu/gpu.h"
+#include "tessera/sdk/device.h"
+
+namespace tessera::gpu {
+
+class GpuDevice : public sdk::Device {
+ public:
+#if defined(TESSERA_GPU_CUDA)
+  static constexpr int32_t kDeviceType = kDLCUDA;
+#elif defined(TESSERA_GPU_HIP)
+  static constexpr int32_t kDeviceType = kDLROCM;
+#else
+  static constexpr int32_t kDeviceType = kDLExtDev;
+#endif
+
+  GpuDevice() : memory_(static_cast<size_t>(device_count())) {}
+  static void probe(sdk::Host) { require_device(); }
+
+  int32_t count() override { return static_cast<int32_t>(memory_.size()); }
+  void info(int32_t index, tsr_device_info& out) override;
+  void* alloc(int32_t index, uint64_t bytes, tsr_stream stream) override;
+  void free(int32_t index, void* memory, uint64_t bytes, tsr_stream stream) noexcept override;
+  void* host_alloc(uint64_t bytes) override { return gpu::host_alloc(bytes); }
+  void host_free(void* memory, uint64_t) noexcept override { gpu::host_free(memory); }
+  void copy(int32_t index, void* to, const void* from, uint64_t bytes, int32_t direction, tsr_stream stream) override;
+  void fill(int32_t index, void* memory, uint8_t value, uint64_t bytes, tsr_stream stream) override;
+  tsr_stream stream_create(int32_t index) override;
+  void stream_destroy(int32_t index, tsr_stream stream) noexcept override;
+  void synchronize(int32_t index, tsr_stream stream) override;
+  tsr_event event_create(int32_t index) override;
+  void event_destroy(int32_t index, tsr_event event) noexcept override;
+  void event_record(int32_t index, tsr_event event, tsr_stream stream) override;
+  void event_wait(int32_t index, tsr_event event, tsr_stream stream) override;
+  void event_synchronize(int32_t index, tsr_event event) override;
+  void stats(int32_t index, tsr_device_stats& out) override;
+  void combine_rows(const tsr_row_moves& moves, tsr_stream stream) override;
+  void split_rows(const tsr_row_moves& moves, tsr_stream stream) override;
+
+ private:
+  struct Memory {
+    std::atomic<uint64_t> held{0}, peak{0}, allocations{0}, synchronizes{0};
+  };
+  Memory& memory_of(int32_t index);
+
+  std::vector<Memory> memory_;  // by device
+};
+
+}  // namespace tessera::gpu
