@@ -113,7 +113,7 @@ void run_rank(const Config& config, const JobOptions& options, const RankEnviron
   const Runtime runtime({config.plugins.path, config.plugins.require, true, static_cast<int>(config.job.threads)});
   JobOptions job = options;
   try {
-    job.device = open_device(runtime, config.job.device, where.local_rank);
+    job.device = open_device(runtime, config.job.device, where.local_rank, config.job.kernel);
   } catch (const Error& e) {
     throw Error(e.code(), cat("job.device: ", e.what()));
   }

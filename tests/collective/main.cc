@@ -1,4 +1,4 @@
-// collective_suite --backend=ID [--options=JSON] [gtest's options]: the tests, on all ranks of a job.
+// collective_suite --backend=ID [--options=JSON] [--device-type=N] [gtest's options]: the tests, on all ranks of a job.
 // collective_suite --backend=ID --die=R: exchanges for ever, until rank R kills itself; prints what it was told.
 // collective_suite --backend=ID --absent=R: rank R never connects, the others give up after two seconds.
 #include <gtest/gtest.h>
@@ -71,6 +71,8 @@ int run(int argc, char** argv) {
     sleep(120);
     return 0;
   }
+  if (const int type = number(argc, argv, "--device-type="); type > 0)
+    tensor_device() = static_cast<DLDeviceType>(type);
   const std::string options = text(argc, argv, "--options=");
   the_job() = std::make_unique<Job>(JobOptions{backend, options.empty() ? "{}" : options,
                                                absent >= 0   ? 2.0

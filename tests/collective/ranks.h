@@ -19,12 +19,18 @@
 
 namespace tessera::test {
 
+// Where tensors say that they are: of a transport for devices, those of an emulated one, whose memory is the host's.
+inline DLDeviceType& tensor_device() {
+  static DLDeviceType type = kDLCPU;
+  return type;
+}
+
 // A vector as a tensor of one dimension.
 template <class T>
 class View {
  public:
   explicit View(std::vector<T>& data) : size_(static_cast<int64_t>(data.size())) {
-    tensor_ = {data.data(), {kDLCPU, 0}, 1, sdk::dtype_of<T>(), &size_, nullptr, 0};
+    tensor_ = {data.data(), {tensor_device(), 0}, 1, sdk::dtype_of<T>(), &size_, nullptr, 0};
   }
   View(const View&) = delete;
   View& operator=(const View&) = delete;

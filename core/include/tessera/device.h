@@ -83,9 +83,10 @@ class DeviceStream : public std::enable_shared_from_this<DeviceStream> {
 };
 
 // job.device: "cpu" is null. "auto": the device part of the highest priority that works here and for whose devices
-// there is a kernel plugin; null where there is none. Otherwise the part of that id; kNotFound, or what its probe said.
-// Ranks of one host take its devices in turn.
-DeviceStreamPtr open_device(const Runtime& runtime, const std::string& name, int local_rank = 0);
+// there is a kernel plugin (`kernel`, where that names one); null where there is none. Otherwise the part of that id;
+// kNotFound, or what its probe said. Ranks of one host take its devices in turn.
+DeviceStreamPtr open_device(const Runtime& runtime, const std::string& name, int local_rank = 0,
+                            const std::string& kernel = "auto");
 
 // The first device of a DLDeviceType; kUnavailable with each device part's reason.
 DeviceStreamPtr open_device_type(const Runtime& runtime, int32_t device_type);

@@ -40,9 +40,9 @@ struct ProcessGroupOptions {
   // nccl where the tables are on a CUDA device, else the launcher's own transport under it (mpi under mpirun), else the
   // usable one of the highest priority.
   std::string backend = "auto";
-  Device device;               // where the tensors of most exchanges are
   std::string options = "{}";  // JSON for the backend
   double timeout_s = 30;       // for connecting, and the default of every operation
+  Device device = {};          // where the tensors of most exchanges are
 };
 
 enum class ReduceOp : int32_t { kSum = 0, kMax = 1, kMin = 2 };  // TSR_REDUCE_*

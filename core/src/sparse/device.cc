@@ -155,8 +155,9 @@ void DeviceStream::Event::wait() {
 
 namespace {
 
-bool has_kernel(const Runtime& runtime, int32_t device_type) {
-  for (const std::string& id : runtime.ids(TSR_KERNEL_KIND)) {
+bool has_kernel(const Runtime& runtime, int32_t device_type, const std::string& wanted) {
+  const std::vector<std::string> ids = wanted == "auto" ? runtime.ids(TSR_KERNEL_KIND) : std::vector{wanted};
+  for (const std::string& id : ids) {
     try {
       const PartPtr kernel = runtime.create(TSR_KERNEL_KIND, id);
       for (const int32_t* type = kernel->api<tsr_kernel>().device_types; *type != 0; ++type) {
@@ -169,13 +170,13 @@ bool has_kernel(const Runtime& runtime, int32_t device_type) {
 }
 
 // Null where there is none.
-PartPtr best_device(const Runtime& runtime) {
+PartPtr best_device(const Runtime& runtime, const std::string& kernel) {
   PartPtr best;
   for (const std::string& id : runtime.ids(TSR_DEVICE_KIND)) {
     try {
       PartPtr part = runtime.create(TSR_DEVICE_KIND, id);
       if (best && part->raw()->component->priority <= best->raw()->component->priority) continue;
-      if (has_kernel(runtime, part->api<tsr_device>().device_type)) best = std::move(part);
+      if (has_kernel(runtime, part->api<tsr_device>().device_type, kernel)) best = std::move(part);
     } catch (const Error&) {  // its line in the load report says why
     }
   }
@@ -198,9 +199,10 @@ DeviceStreamPtr open_device_type(const Runtime& runtime, int32_t device_type) {
        reasons);
 }
 
-DeviceStreamPtr open_device(const Runtime& runtime, const std::string& name, int local_rank) {
+DeviceStreamPtr open_device(const Runtime& runtime, const std::string& name, int local_rank,
+                            const std::string& kernel) {
   if (name == "cpu") return nullptr;
-  const PartPtr part = name == "auto" ? best_device(runtime) : runtime.create(TSR_DEVICE_KIND, name);
+  const PartPtr part = name == "auto" ? best_device(runtime, kernel) : runtime.create(TSR_DEVICE_KIND, name);
   if (!part) return nullptr;
   int32_t count = 0;
   AbiError err;

@@ -1,0 +1,51 @@
+// A non-blocking NCCL communicator: every call returns at once, and what is under way is asked for until a deadline.
+#pragma once
+
+#include <nccl.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include "side.h"
+
+namespace tessera::nccl {
+
+using Clock = std::chrono::steady_clock;
+inline Clock::time_point after(double seconds) {
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+class Communicator {
+ public:
+  // All ranks of `side` meet on their current devices. Blocks until then, or throws.
+  static std::unique_ptr<Communicator> connect(const Side& side, double timeout_s);
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+
+  // Null for color -1.
+  std::unique_ptr<Communicator> split(int32_t color, int32_t rank, double timeout_s);
+
+  // Runs `body`, NCCL calls between group start and end, and waits until NCCL has taken them. Throws what stop() was
+  // told, kDeadlineExceeded, or NCCL's error.
+  void enqueue(const std::function<void(ncclComm_t)>& body, Clock::time_point deadline);
+  // Why the communicator broke by itself; empty: it did not.
+  std::string broken();
+  // Ends what is under way, on the device too; from any thread. Later calls throw `why`.
+  void stop(const sdk::Failure& why);
+
+ private:
+  explicit Communicator(ncclComm_t comm) : comm_(comm) {}
+  void settle(ncclResult_t result, Clock::time_point deadline, const char* what);
+
+  std::mutex mutex_;  // of every NCCL call
+  ncclComm_t comm_;   // null once stopped
+  std::unique_ptr<sdk::Failure> stopped_;
+};
+
+// Throws with NCCL's sentence unless `result` is success or under way.
+void check(ncclResult_t result, ncclComm_t comm, const char* what);
+
+}  // namespace tessera::nccl

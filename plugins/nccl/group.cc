@@ -1,0 +1,276 @@
+#include "group.h"
+
+#include <cstdlib>
+#include <numeric>
+
+namespace tessera::nccl {
+namespace {
+
+// How long NCCL may take longer than the operation: the watch, which knows names, speaks first.
+constexpr double kPatience_s = 2;
+
+ncclDataType_t type_of(const DLTensor& tensor) {
+  const DLDataType t = tensor.dtype;
+  if (t.lanes == 1 && t.code == kDLFloat && t.bits == 32) return ncclFloat32;
+  if (t.lanes == 1 && t.code == kDLFloat && t.bits == 64) return ncclFloat64;
+  if (t.lanes == 1 && t.code == kDLFloat && t.bits == 16) return ncclFloat16;
+  if (t.lanes == 1 && t.code == kDLBfloat && t.bits == 16) return ncclBfloat16;
+  if (t.lanes == 1 && t.code == kDLInt && t.bits == 32) return ncclInt32;
+  if (t.lanes == 1 && t.code == kDLInt && t.bits == 64) return ncclInt64;
+  sdk::fail(TSR_UNIMPLEMENTED,
+            "nccl: reductions take float32, float64, float16, bfloat16, int32 and int64, not DLPack ", "type ",
+            int{t.code}, " with ", int{t.bits}, " bits");
+}
+
+ncclRedOp_t reduction_of(int32_t op) {
+  if (op == TSR_REDUCE_SUM) return ncclSum;
+  if (op == TSR_REDUCE_MAX) return ncclMax;
+  if (op == TSR_REDUCE_MIN) return ncclMin;
+  sdk::fail(TSR_UNIMPLEMENTED, "nccl: reduction ", op, " is not known");
+}
+
+bool in_host_memory(const DLTensor& tensor) { return tensor.device.device_type == kDLCPU; }
+size_t bytes_of(const DLTensor& tensor, int64_t count) {
+  return static_cast<size_t>(count * sdk::element_bytes(tensor));
+}
+int64_t sum_of(sdk::Counts counts) { return std::accumulate(counts.begin(), counts.end(), int64_t{0}); }
+
+}  // namespace
+
+// On the device: done when the watch says so; with a stream of the caller's, the stream is its order.
+class NcclGroup::DeviceWork : public sdk::Work {
+ public:
+  DeviceWork(Watch& watch, uint64_t number, bool blocks) : watch_(watch), number_(number), blocks_(blocks) {}
+  void wait() override {
+    if (blocks_)
+      watch_.wait(number_);
+    else
+      watch_.check();
+  }
+
+ private:
+  Watch& watch_;
+  uint64_t number_;
+  bool blocks_;
+};
+
+class NcclGroup::SideWork : public sdk::Work {
+ public:
+  SideWork(NcclGroup& group, tsr_work* work) : group_(group), work_(work) {}
+  void wait() override {
+    sdk::Call call;
+    const tsr_code code = group_.side_->api().wait(work_, call.err());
+    if (code != TSR_OK) group_.side_failed(code, *call.err());
+  }
+
+ private:
+  NcclGroup& group_;
+  tsr_work* work_;
+};
+
+NcclGroup::NcclGroup(std::unique_ptr<Side> side, std::unique_ptr<Communicator> communicator, GroupOptions options)
+    : side_(std::move(side)), communicator_(std::move(communicator)), options_(std::move(options)) {
+  watch_ = std::make_unique<Watch>(side_->split(0), *communicator_, options_.name, options_.device);
+  const gpu::DeviceScope scope(options_.device);
+  own_ = gpu::stream_create();
+}
+
+NcclGroup::~NcclGroup() {
+  watch_.reset();  // waits for what is under way
+  gpu::stream_destroy(own_);
+}
+
+std::unique_ptr<sdk::Group> NcclGroup::split(int32_t color) {
+  watch_->check();
+  const gpu::DeviceScope scope(options_.device);
+  std::unique_ptr<Side> side = side_->split(color);
+  auto communicator = communicator_->split(color, rank(), options_.timeout_s);
+  if (!side) return nullptr;
+  return std::make_unique<NcclGroup>(std::move(side), std::move(communicator), options_);
+}
+
+Description NcclGroup::described(const char* op, const DLTensor& tensor, const sdk::CollectiveCall& call) const {
+  Description d;
+  d.op = op;
+  d.label = call.label ? call.label : "";
+  d.dtype = tensor.dtype.code << 16 | tensor.dtype.bits << 8 | tensor.dtype.lanes;
+  return d;
+}
+
+// One rank's wrong arguments end the operation on all.
+void NcclGroup::refuse(const Description& what, const std::string& why) {
+  std::ostringstream text;
+  text << options_.name << ": " << why << " (rank " << rank() << ", " << what.op;
+  if (!what.label.empty()) text << " \"" << what.label << '"';
+  text << ')';
+  watch_->fail(TSR_INVALID_ARGUMENT, text.str(), true);
+  throw sdk::Failure(TSR_INVALID_ARGUMENT, text.str());
+}
+
+template <class Body>
+sdk::Work* NcclGroup::on_device(Description what, const sdk::CollectiveCall& call, const Body& body) {
+  watch_->check();
+  const gpu::DeviceScope scope(options_.device);
+  const double timeout_s = call.timeout_s > 0 ? call.timeout_s : options_.timeout_s;
+  const gpu::Stream stream = call.stream ? static_cast<gpu::Stream>(call.stream) : own_;
+  const gpu::Event event = watch_->take_event();
+  // Before NCCL, which may wait for the others: who is missing is found out meanwhile.
+  const uint64_t number = watch_->started(std::move(what), timeout_s);
+  try {
+    communicator_->enqueue([&](ncclComm_t comm) { body(comm, stream); }, after(timeout_s + kPatience_s));
+    gpu::event_record(event, stream);
+  } catch (const sdk::Failure& failure) {
+    gpu::event_destroy(event);
+    watch_->fail(failure.code(), options_.name + ": " + failure.what(), true);
+    watch_->check();
+    throw;
+  }
+  watch_->enqueued(number, event);
+  return new DeviceWork(*watch_, number, call.stream == nullptr);
+}
+
+template <class Start>
+sdk::Work* NcclGroup::on_side(const Start& start) {
+  watch_->check();
+  sdk::Call call;
+  tsr_work* work = nullptr;
+  const tsr_code code = start(side_->api(), side_->raw(), &work, call.err());
+  if (code != TSR_OK) side_failed(code, *call.err());
+  return new SideWork(*this, work);
+}
+
+void NcclGroup::side_failed(tsr_code code, const tsr_error& error) {
+  watch_->fail(code, in_the_name_of(options_.name, error.message), true);
+  watch_->check();
+  std::abort();  // unreachable: there was a failure
+}
+
+sdk::Work* NcclGroup::all_to_all_v(const DLTensor& send, sdk::Counts send_counts, const DLTensor& recv,
+                                   sdk::Counts recv_counts, const sdk::CollectiveCall& call) {
+  if (in_host_memory(send)) {
+    return on_side([&](const tsr_collective& api, tsr_group* group, tsr_work** work, tsr_error* err) {
+      return api.all_to_all_v(group, &send, send_counts.data(), &recv, recv_counts.data(), &call, work, err);
+    });
+  }
+  Description what = described("all_to_all_v", send, call);
+  if (sum_of(send_counts) != sdk::numel(send)) {
+    refuse(what, "the send counts sum up to " + std::to_string(sum_of(send_counts)) + ", but the send buffer has " +
+                     std::to_string(sdk::numel(send)) + " elements");
+  }
+  if (sum_of(recv_counts) != sdk::numel(recv)) {
+    refuse(what, "the receive counts sum up to " + std::to_string(sum_of(recv_counts)) +
+                     ", but the receive buffer has " + std::to_string(sdk::numel(recv)) + " elements");
+  }
+  what.to.assign(send_counts.begin(), send_counts.end());
+  what.from.assign(recv_counts.begin(), recv_counts.end());
+  return on_device(std::move(what), call, [&](ncclComm_t comm, gpu::Stream stream) {
+    const char* from = sdk::data_as<char>(send);
+    char* to = sdk::data_as<char>(recv);
+    for (int32_t peer = 0; peer < world_size(); ++peer) {
+      const size_t out = bytes_of(send, send_counts[static_cast<size_t>(peer)]);
+      const size_t in = bytes_of(recv, recv_counts[static_cast<size_t>(peer)]);
+      if (out) check(ncclSend(from, out, ncclInt8, peer, comm, stream), comm, "cannot send");
+      if (in) check(ncclRecv(to, in, ncclInt8, peer, comm, stream), comm, "cannot receive");
+      if (peer != rank()) sent_ += out;
+      from += out;
+      to += in;
+    }
+  });
+}
+
+sdk::Work* NcclGroup::all_reduce(const DLTensor& inout, int32_t op, const sdk::CollectiveCall& call) {
+  if (in_host_memory(inout)) {
+    return on_side([&](const tsr_collective& api, tsr_group* group, tsr_work** work, tsr_error* err) {
+      return api.all_reduce(group, &inout, op, &call, work, err);
+    });
+  }
+  Description what = described("all_reduce", inout, call);
+  const auto type = type_of(inout);
+  const auto reduction = reduction_of(op);
+  const auto count = static_cast<size_t>(sdk::numel(inout));
+  what.reduce = op;
+  what.bytes = static_cast<int64_t>(bytes_of(inout, sdk::numel(inout)));
+  return on_device(std::move(what), call, [&](ncclComm_t comm, gpu::Stream stream) {
+    if (!count) return;
+    check(ncclAllReduce(sdk::raw(inout), sdk::raw(inout), count, type, reduction, comm, stream), comm,
+          "cannot all-reduce");
+    sent_ += bytes_of(inout, sdk::numel(inout));
+  });
+}
+
+sdk::Work* NcclGroup::reduce_scatter_v(const DLTensor& send, sdk::Counts counts, const DLTensor& recv, int32_t op,
+                                       const sdk::CollectiveCall& call) {
+  if (in_host_memory(send)) {
+    return on_side([&](const tsr_collective& api, tsr_group* group, tsr_work** work, tsr_error* err) {
+      return api.reduce_scatter_v(group, &send, counts.data(), &recv, op, &call, work, err);
+    });
+  }
+  Description what = described("reduce_scatter_v", send, call);
+  const auto type = type_of(send);
+  const auto reduction = reduction_of(op);
+  if (sum_of(counts) != sdk::numel(send)) refuse(what, "the counts do not sum up to the send buffer");
+  what.reduce = op;
+  what.bytes = static_cast<int64_t>(bytes_of(send, sdk::numel(send)));
+  return on_device(std::move(what), call, [&](ncclComm_t comm, gpu::Stream stream) {
+    const char* from = sdk::data_as<char>(send);
+    for (int32_t root = 0; root < world_size(); ++root) {
+      const int64_t count = counts[static_cast<size_t>(root)];
+      if (count) {
+        check(ncclReduce(from, sdk::raw(recv), static_cast<size_t>(count), type, reduction, root, comm, stream), comm,
+              "cannot reduce");
+      }
+      if (root != rank()) sent_ += bytes_of(send, count);
+      from += bytes_of(send, count);
+    }
+  });
+}
+
+sdk::Work* NcclGroup::all_gather_v(const DLTensor& send, const DLTensor& recv, sdk::Counts counts,
+                                   const sdk::CollectiveCall& call) {
+  if (in_host_memory(send)) {
+    return on_side([&](const tsr_collective& api, tsr_group* group, tsr_work** work, tsr_error* err) {
+      return api.all_gather_v(group, &send, &recv, counts.data(), &call, work, err);
+    });
+  }
+  Description what = described("all_gather_v", send, call);
+  if (sum_of(counts) != sdk::numel(recv)) refuse(what, "the counts do not sum up to the receive buffer");
+  what.bytes = static_cast<int64_t>(bytes_of(recv, sdk::numel(recv)));
+  return on_device(std::move(what), call, [&](ncclComm_t comm, gpu::Stream stream) {
+    char* to = sdk::data_as<char>(recv);
+    for (int32_t root = 0; root < world_size(); ++root) {
+      const size_t n = bytes_of(recv, counts[static_cast<size_t>(root)]);
+      if (n) check(ncclBroadcast(sdk::raw(send), to, n, ncclInt8, root, comm, stream), comm, "cannot gather");
+      if (root == rank()) sent_ += n * static_cast<size_t>(world_size() - 1);
+      to += n;
+    }
+  });
+}
+
+sdk::Work* NcclGroup::broadcast(const DLTensor& inout, int32_t root, const sdk::CollectiveCall& call) {
+  if (in_host_memory(inout)) {
+    return on_side([&](const tsr_collective& api, tsr_group* group, tsr_work** work, tsr_error* err) {
+      return api.broadcast(group, &inout, root, &call, work, err);
+    });
+  }
+  Description what = described("broadcast", inout, call);
+  const size_t n = bytes_of(inout, sdk::numel(inout));
+  what.reduce = root;
+  what.bytes = static_cast<int64_t>(n);
+  return on_device(std::move(what), call, [&](ncclComm_t comm, gpu::Stream stream) {
+    if (n) check(ncclBroadcast(sdk::raw(inout), sdk::raw(inout), n, ncclInt8, root, comm, stream), comm, "cannot send");
+    if (root == rank()) sent_ += n * static_cast<size_t>(world_size() - 1);
+  });
+}
+
+sdk::Work* NcclGroup::barrier(const sdk::CollectiveCall& call) {
+  return on_side([&](const tsr_collective& api, tsr_group* group, tsr_work** work, tsr_error* err) {
+    return api.barrier(group, &call, work, err);
+  });
+}
+
+void NcclGroup::abort(const char* reason) noexcept {
+  watch_->abort(reason);
+  side_->abort(reason);
+}
+
+}  // namespace tessera::nccl

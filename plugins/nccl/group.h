@@ -1,0 +1,59 @@
+// A group of NCCL ranks: tensors on the device by NCCL, tensors in host memory and small talk by the side channel.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "communicator.h"
+#include "watch.h"
+
+namespace tessera::nccl {
+
+struct GroupOptions {
+  std::string name = "nccl";  // before every sentence
+  double timeout_s = 30;      // of operations that do not say
+  int device = 0;
+};
+
+class NcclGroup : public sdk::Group {
+ public:
+  NcclGroup(std::unique_ptr<Side> side, std::unique_ptr<Communicator> communicator, GroupOptions options);
+  ~NcclGroup() override;
+
+  int32_t rank() const override { return side_->rank(); }
+  int32_t world_size() const override { return side_->world_size(); }
+  std::unique_ptr<sdk::Group> split(int32_t color) override;
+  sdk::Work* all_to_all_v(const DLTensor& send, sdk::Counts send_counts, const DLTensor& recv, sdk::Counts recv_counts,
+                          const sdk::CollectiveCall& call) override;
+  sdk::Work* all_reduce(const DLTensor& inout, int32_t op, const sdk::CollectiveCall& call) override;
+  sdk::Work* reduce_scatter_v(const DLTensor& send, sdk::Counts counts, const DLTensor& recv, int32_t op,
+                              const sdk::CollectiveCall& call) override;
+  sdk::Work* all_gather_v(const DLTensor& send, const DLTensor& recv, sdk::Counts counts,
+                          const sdk::CollectiveCall& call) override;
+  sdk::Work* broadcast(const DLTensor& inout, int32_t root, const sdk::CollectiveCall& call) override;
+  sdk::Work* barrier(const sdk::CollectiveCall& call) override;
+  void abort(const char* reason) noexcept override;
+  uint64_t bytes_sent() const override { return side_->bytes_sent() + sent_; }
+  int32_t host_of(int32_t rank) const override { return side_->host_of(rank); }
+
+ private:
+  class DeviceWork;
+  class SideWork;
+  template <class Body>
+  sdk::Work* on_device(Description what, const sdk::CollectiveCall& call, const Body& body);
+  template <class Start>
+  sdk::Work* on_side(const Start& start);
+  Description described(const char* op, const DLTensor& tensor, const sdk::CollectiveCall& call) const;
+  [[noreturn]] void side_failed(tsr_code code, const tsr_error& error);
+  [[noreturn]] void refuse(const Description& what, const std::string& why);
+
+  std::unique_ptr<Side> side_;
+  std::unique_ptr<Communicator> communicator_;
+  GroupOptions options_;
+  std::unique_ptr<Watch> watch_;
+  gpu::Stream own_;  // for calls that bring none
+  std::atomic<uint64_t> sent_{0};
+};
+
+}  // namespace tessera::nccl

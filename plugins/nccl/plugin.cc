@@ -1,0 +1,38 @@
+// NCCL between GPUs, over a transport for host memory that names ranks that are late or gone.
+#include "gpu/gpu.h"
+#include "group.h"
+
+namespace tessera::nccl {
+namespace {
+
+class Nccl : public sdk::Collective {
+ public:
+  static constexpr uint32_t kCapabilities = TSR_COLLECTIVE_WRAPS;
+  static constexpr int32_t kDeviceTypes[] = {TESSERA_NCCL_DEVICE_TYPE, 0};
+
+  explicit Nccl(const sdk::Setup& setup) : inner_(setup.inner) {}
+  static void probe(sdk::Host) { gpu::require_device(); }
+
+  std::unique_ptr<sdk::Group> connect(const tsr_rendezvous& where) override {
+    if (inner_ == nullptr) sdk::fail(TSR_INVALID_ARGUMENT, "nccl works over another transport: say nccl(tcp)");
+    const int devices = gpu::device_count();
+    GroupOptions options;
+    options.timeout_s = where.timeout_s > 0 ? where.timeout_s : options.timeout_s;
+    options.device = devices > 0 ? where.local_rank % devices : 0;
+    const gpu::DeviceScope scope(options.device);
+    auto side = Side::connect(*inner_, where);
+    auto communicator = Communicator::connect(*side, options.timeout_s);
+    return std::make_unique<NcclGroup>(std::move(side), std::move(communicator), options);
+  }
+
+ private:
+  const tsr_part* inner_;
+};
+
+}  // namespace
+}  // namespace tessera::nccl
+
+// Of lower priority than transports for host memory: "auto" takes it where tables are on its devices.
+TESSERA_PLUGIN("nccl", "0.1.0",
+               tessera::sdk::component<tessera::nccl::Nccl>(
+                   {.id = "nccl", .version = "0.1.0", .about = "NVIDIA's NCCL between GPUs", .priority = -10}));

@@ -1,0 +1,78 @@
+// What NCCL does not: a thread that checks that all ranks start the same operation, keeps the deadlines, and knows whom
+// to blame. Ranks tell each other over the side channel, beside the operation and not before it.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "communicator.h"
+#include "gpu/gpu.h"
+
+namespace tessera::nccl {
+
+// One operation as all ranks compare it.
+struct Description {
+  std::string op;     // "all_reduce"
+  std::string label;  // of the caller; may be empty
+  int64_t reduce = -1;
+  int64_t dtype = 0;  // code, bits and lanes
+  int64_t bytes = 0;  // that must be the same everywhere; -1: need not
+  // all_to_all_v: elements to and from each rank; otherwise empty.
+  std::vector<int64_t> to, from;
+};
+
+class Watch {
+ public:
+  // `name`: of the transport, before every sentence. `device`: the current one of the operations.
+  Watch(std::unique_ptr<Side> side, Communicator& communicator, std::string name, int device);
+  ~Watch();
+  Watch(const Watch&) = delete;
+
+  // An operation is about to be enqueued: from now on the others are asked, and its time runs. Returns its number.
+  uint64_t started(Description what, double timeout_s);
+  // The same operation, enqueued: it is done when the event is reached. Always follows started(), or fail().
+  void enqueued(uint64_t number, gpu::Event event);
+  // Blocks until it is done on the device; throws why it will not be.
+  void wait(uint64_t number);
+  // Throws the first failure, if there was one.
+  void check();
+  // The first one counts; ends everything under way, here and by `tell` on the other ranks.
+  void fail(tsr_code code, const std::string& text, bool tell);
+  void abort(const char* reason);
+  // An event that no operation uses.
+  gpu::Event take_event();
+
+ private:
+  struct Operation {
+    Description what;
+    double timeout_s;
+    Clock::time_point deadline;
+    uint64_t number;
+  };
+  void run();
+  gpu::Event follow(const Operation& operation);
+  void agree(const Operation& operation) const;
+  std::string blame(const Operation& operation, const std::string& otherwise) const;
+  std::string retold(std::string text, const Operation& operation) const;
+
+  std::unique_ptr<Side> side_;
+  Communicator& communicator_;
+  const std::string name_;
+  const int device_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Operation> operations_;
+  std::deque<gpu::Event> events_;  // of the operations that are enqueued, from number done_ + 1 on
+  std::deque<gpu::Event> free_events_;
+  uint64_t started_ = 0, enqueued_ = 0, done_ = 0;
+  bool closing_ = false;
+  std::unique_ptr<sdk::Failure> failure_;
+  std::thread thread_;
+};
+
+}  // namespace tessera::nccl
