@@ -1,5 +1,6 @@
 // The parts of a GPU plugin: cuda, hip, or the emulator that tests run.
 #include "tessera/sdk/plugin.h"
+#include "device/gpu_device.h"
 #include "gpu/gpu.h"
 #include "kernel/kernel.h"
 
@@ -17,4 +18,8 @@ TESSERA_PLUGIN("gpu-" GPU_KIND_NAME, "0.1.0",
                tessera::sdk::component<tessera::gpu::GpuKernel>({.id = GPU_KIND_NAME,
                                                                  .version = "0.1.0",
                                                                  .about = "lookups and fused updates by " GPU_VENDOR,
+                                                                 .priority = kPriority}),
+               tessera::sdk::component<tessera::gpu::GpuDevice>({.id = GPU_KIND_NAME,
+                                                                 .version = "0.1.0",
+                                                                 .about = "memory and streams of " GPU_VENDOR,
                                                                  .priority = kPriority}));

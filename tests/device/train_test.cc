@@ -1,0 +1,94 @@
+// `tessera train` with tables on a device that needs no GPU: the losses are those of the CPU, to 1e-5.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "tessera/error.h"
+#include "tessera_program.h"
+
+namespace tessera::test {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+constexpr const char* kConfig = R"(
+[job]
+seed = 3
+threads = 1
+[comm]
+backend = "tcp"
+timeout_s = 60
+[model]
+embedding_dim = 16
+bottom_mlp = [32, 16]
+top_mlp = [32, 1]
+[table_defaults]
+optimizer = { name = "exact_rowwise_adagrad", learning_rate = 0.05, eps = 1e-8 }
+sharding = ["row_wise", "table_wise"]
+[dense_optimizer]
+name = "adagrad"
+learning_rate = 0.02
+[data]
+reader = "synthetic"
+columns = 4
+rows = [300, 100, 40, 3]
+dense = 5
+pooling = 3
+index_dist = "zipf:1.1"
+samples = 240
+test_samples = 60
+batch = 32
+epochs = 1
+)";
+
+Finished train(const TestFolder& folder, int ranks, const std::string& device, const std::string& kernel) {
+  const std::string config = folder.write("job.toml", kConfig);
+  return run_tessera({"train", "--config", config, "--nproc", cat(ranks), "--set", "job.device=" + device, "--set",
+                      "job.kernel=" + kernel, "--set",
+                      cat("plugins.path=[\"", TESSERA_TEST_PLUGINS, "\", \"", TESSERA_SIMT_PLUGINS, "\"]"), "--set",
+                      "report.json=" + folder.file("report.json")});
+}
+
+json report(int ranks, const std::string& device, const std::string& kernel) {
+  const TestFolder folder;
+  const Finished done = train(folder, ranks, device, kernel);
+  EXPECT_EQ(done.status, 0) << done.output;
+  return done.status ? json() : json::parse(contents(folder.file("report.json")));
+}
+
+struct Case {
+  const char* device;
+  const char* kernel;
+  int ranks;
+};
+class TrainOnDevice : public testing::TestWithParam<Case> {};
+
+TEST_P(TrainOnDevice, TheLossesAreThoseOfTheCpu) {
+  const Case c = GetParam();
+  const json cpu = report(c.ranks, "cpu", "reference"), device = report(c.ranks, c.device, c.kernel);
+  ASSERT_FALSE(cpu.is_null() || device.is_null());
+  EXPECT_EQ(device.at("device"), c.device);
+  const auto want = cpu.at("losses").get<std::vector<double>>(), got = device.at("losses").get<std::vector<double>>();
+  ASSERT_EQ(want.size(), 8u);
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_LE(std::abs(got[i] - want[i]), 1e-5) << "step " << i;
+  EXPECT_NEAR(device.at("test").at("logloss"), cpu.at("test").at("logloss"), 1e-5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Fake, TrainOnDevice,
+                         testing::Values(Case{"fake", "fake(reference)", 1}, Case{"fake", "fake(reference)", 2}),
+                         [](const auto& info) { return cat("ranks_", info.param.ranks); });
+INSTANTIATE_TEST_SUITE_P(Emulated, TrainOnDevice, testing::Values(Case{"simt", "simt", 1}, Case{"simt", "simt", 2}),
+                         [](const auto& info) { return cat("ranks_", info.param.ranks); });
+
+TEST(JobDevice, ThatIsNotThereIsOneSentence) {
+  const TestFolder folder;
+  const Finished done = train(folder, 1, "fpga", "auto");
+  EXPECT_NE(done.status, 0);
+  EXPECT_THAT(done.output, HasSubstr("job.device: no plugin provides tessera.device/1 \"fpga\""));
+}
+
+}  // namespace
+}  // namespace tessera::test
