@@ -65,9 +65,7 @@ struct Moves {
 
 FakeDevice::FakeDevice(sdk::Options& options)
     : delay_(options.integer("delay_us", 20)),
-      capacity_(static_cast<uint64_t>(options.integer("memory_mib", 256)) << 20) {
-  for (auto& stream : default_) stream = std::make_unique<FakeStream>(delay_);
-}
+      capacity_(static_cast<uint64_t>(options.integer("memory_mib", 256)) << 20) {}
 
 FakeDevice::Memory& FakeDevice::memory_of(int32_t index) {
   if (index < 0 || index >= kCount) sdk::fail(TSR_INVALID_ARGUMENT, "there is no fake device ", index);
@@ -76,7 +74,10 @@ FakeDevice::Memory& FakeDevice::memory_of(int32_t index) {
 
 FakeStream& FakeDevice::stream_of(int32_t index, tsr_stream stream) {
   memory_of(index);
-  return stream == nullptr ? *default_[index] : FakeStream::of(stream);
+  if (stream != nullptr) return FakeStream::of(stream);
+  const std::lock_guard lock(mutex_);
+  if (!default_[index]) default_[index] = std::make_unique<FakeStream>(delay_);
+  return *default_[index];
 }
 
 void FakeDevice::info(int32_t index, tsr_device_info& out) {

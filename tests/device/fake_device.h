@@ -63,7 +63,8 @@ class FakeDevice : public sdk::Device {
   std::chrono::microseconds delay_;
   uint64_t capacity_;
   Memory memory_[kCount];
-  std::unique_ptr<FakeStream> default_[kCount];
+  std::mutex mutex_;
+  std::unique_ptr<FakeStream> default_[kCount];  // made when first used
 };
 
 // The same with the optional pair.

@@ -1,5 +1,7 @@
 #include "distributed/device_step.h"
 
+#include <algorithm>
+
 #include "distributed/host_sums.h"
 #include "distributed/replicas.h"
 
@@ -100,6 +102,16 @@ void upload_step(const LaneMap& map, const std::vector<Arrival>& arrivals, int r
     device.host_sums.upload({});
   }
   device.uploaded.record();
+}
+
+Tensor gradient_on_device(const Tensor& grad, Step& step) {
+  if (grad.stream()) return grad;
+  DeviceStep& device = *step.device;
+  const int64_t n = grad.numel();
+  std::copy_n(grad.data<float>(), n, device.host_grad.ensure(n).data<float>());
+  copy_up(device.host_grad, device.grad, n, device.stream);
+  device.uploaded.record();
+  return device.grad.tensor().first({n});
 }
 
 }  // namespace tessera

@@ -18,4 +18,7 @@ void place_on_device(Step& step, const DeviceStreamPtr& stream);
 void upload_step(const LaneMap& map, const std::vector<Arrival>& arrivals, int rank, bool sequence,
                  const std::vector<int64_t>& slot_rows, const SlotLayout& layout, Step& step);
 
+// The output's gradient there, laid out as it was. Enqueues only.
+Tensor gradient_on_device(const Tensor& grad, Step& step);
+
 }  // namespace tessera

@@ -268,7 +268,7 @@ void ShardedCollection::backward(StepState& state, const Tensor& given) {
   Tensor grad = given;
   if (step.device) {
     guarded("split", [&] {
-      if (!grad.stream()) grad = options_.stream->to_device(grad);
+      grad = gradient_on_device(grad, step);
       step.device->output.split(step.home_rows.tensor(), grad);
     });
   } else if (sequence_)

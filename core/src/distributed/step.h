@@ -80,13 +80,15 @@ struct AloneLookup {
 // Where shards live on a device: copies there of what the owner received, and how rows move. See device_step.h.
 struct DeviceStep {
   explicit DeviceStep(const DeviceStreamPtr& s) : stream(s), output(s), host_sums(s), uploaded(s) {
-    for (Buffer* buffer : {&ids, &offsets, &weights}) buffer->on_device(s);
+    for (Buffer* buffer : {&ids, &offsets, &weights, &grad}) buffer->on_device(s);
+    host_grad.pinned(s);
   }
   DeviceStreamPtr stream;
   Buffer ids{DType::kInt64}, offsets{DType::kInt64}, weights{DType::kFloat32};
-  RowMoves output;               // home_rows and the output
-  RowMoves host_sums;            // home_rows (of lanes) and owner_rows (of sums)
-  DeviceStream::Event uploaded;  // behind it the host may write its side again
+  Buffer host_grad{DType::kFloat32}, grad{DType::kFloat32};  // of the output, where the caller has it in host memory
+  RowMoves output;                                           // home_rows and the output
+  RowMoves host_sums;                                        // home_rows (of lanes) and owner_rows (of sums)
+  DeviceStream::Event uploaded;                              // behind it the host may write its side again
 };
 
 struct Step {
