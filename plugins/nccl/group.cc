@@ -140,6 +140,7 @@ sdk::Work* NcclGroup::on_side(const Start& start) {
 }
 
 void NcclGroup::side_failed(tsr_code code, const tsr_error& error) {
+  watch_->ask_why();  // others may have closed their groups because an operation on the device failed
   watch_->fail(code, in_the_name_of(options_.name, error.message), true);
   watch_->check();
   std::abort();  // unreachable: there was a failure

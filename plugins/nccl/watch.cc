@@ -6,8 +6,13 @@ namespace tessera::nccl {
 namespace {
 
 constexpr std::chrono::microseconds kPause{200};
+// Between operation, timeout and label in the labels of the side channel. A label may have it, what is before may not.
+constexpr char kSeparator = '|';
 // How long the others may take to say that they are there, once an operation is late.
 constexpr double kBlame_s = 0.5;
+
+// Not an operation: only asks whether the side channel already knows of a failure.
+constexpr const char* kProbe = "probe";
 
 double seconds_until(Clock::time_point deadline) {
   return std::max(0.001, std::chrono::duration<double>(deadline - Clock::now()).count());
@@ -18,6 +23,11 @@ int64_t hash(const std::string& text) {  // FNV-1a
   for (unsigned char c : text) h = (h ^ c) * 0x100000001b3u;
   return static_cast<int64_t>(h);
 }
+
+// All ranks see it, each by itself: nobody has to be told.
+class Disagreement : public sdk::Failure {
+  using Failure::Failure;
+};
 
 std::string quoted(const Description& d) { return d.label.empty() ? d.op : d.op + " \"" + d.label + "\""; }
 
@@ -68,6 +78,12 @@ void Watch::wait(uint64_t number) {
   if (done_ < number) throw *failure_;
 }
 
+void Watch::ask_why() {
+  Description probe;
+  probe.op = kProbe;
+  wait(started(std::move(probe), kBlame_s));
+}
+
 void Watch::check() {
   const std::lock_guard lock(mutex_);
   if (failure_) throw *failure_;
@@ -103,14 +119,19 @@ void Watch::run() {
     gpu::Event event = nullptr;
     try {
       event = follow(operation);
+    } catch (const Disagreement& failure) {
+      fail(failure.code(), failure.what(), false);
+      return;
     } catch (const sdk::Failure& failure) {
       fail(failure.code(), failure.what(), true);
       return;
     }
     const std::lock_guard lock(mutex_);
     operations_.pop_front();
-    events_.pop_front();
-    free_events_.push_back(event);
+    if (event) {
+      events_.pop_front();
+      free_events_.push_back(event);
+    }
     ++done_;
     changed_.notify_all();
   }
@@ -120,9 +141,14 @@ void Watch::run() {
 gpu::Event Watch::follow(const Operation& operation) {
   try {
     agree(operation);
+  } catch (const Disagreement&) {
+    throw;
   } catch (const sdk::Failure& failure) {
-    throw sdk::Failure(failure.code(), retold(failure.what(), operation));
+    if (operation.what.op == kProbe && std::string_view(failure.what()).find(kProbe) != std::string_view::npos)
+      return nullptr;
+    throw sdk::Failure(failure.code(), retold(failure.what()));
   }
+  if (operation.what.op == kProbe) return nullptr;
   gpu::Event event = nullptr;
   {
     std::unique_lock lock(mutex_);
@@ -132,10 +158,10 @@ gpu::Event Watch::follow(const Operation& operation) {
   }
   while (!gpu::event_done(event)) {
     if (const std::string why = communicator_.broken(); !why.empty())
-      sdk::fail(TSR_ABORTED, blame(operation, name_ + ": " + quoted(operation.what) + " failed: " + why));
+      sdk::fail(TSR_ABORTED, blame(name_ + ": " + quoted(operation.what) + " failed: " + why));
     if (Clock::now() > operation.deadline) {
       sdk::fail(TSR_DEADLINE_EXCEEDED,
-                blame(operation, name_ + ": " + quoted(operation.what) + " did not finish within its deadline"));
+                blame(name_ + ": " + quoted(operation.what) + " did not finish within its deadline"));
     }
     check();
     std::this_thread::sleep_for(kPause);
@@ -152,41 +178,46 @@ void Watch::agree(const Operation& operation) const {
   mine.resize(fixed + 2 * world);
   std::copy(d.to.begin(), d.to.end(), mine.begin() + static_cast<std::ptrdiff_t>(fixed));
   std::copy(d.from.begin(), d.from.end(), mine.begin() + static_cast<std::ptrdiff_t>(fixed + world));
-  const auto all =
-      side_->all_gather(mine, d.label.empty() ? nullptr : d.label.c_str(), seconds_until(operation.deadline));
+  std::ostringstream label;
+  label << d.op << kSeparator << operation.timeout_s << kSeparator << d.label;
+  const auto all = side_->all_gather(mine, label.str().c_str(), seconds_until(operation.deadline));
+  const auto of = [&](size_t r) { return all.data() + r * mine.size(); };
+  const auto disagree = [&](size_t r, size_t other, const char* how) {
+    std::ostringstream text;
+    text << name_ << ": ranks disagree: rank " << r << " called " << how << " than rank " << other << "; rank " << me
+         << " called " << quoted(d);
+    throw Disagreement(TSR_INVALID_ARGUMENT, text.str());
+  };
   for (size_t r = 0; r < world; ++r) {
-    const int64_t* theirs = all.data() + r * mine.size();
-    const bool same = std::equal(mine.begin(), mine.begin() + static_cast<std::ptrdiff_t>(fixed), theirs);
-    const bool fits = theirs[fixed + me] == mine[fixed + world + r] && theirs[fixed + world + me] == mine[fixed + r];
-    if (same && (d.to.empty() || fits)) continue;
-    sdk::fail(TSR_INVALID_ARGUMENT, "ranks disagree: rank ", r, " called ",
-              theirs[0] == mine[0] ? "the same operation with other counts, types or reduction" : "another operation",
-              " than rank ", me, ", which called ", quoted(d), " of ", d.bytes, " bytes");
+    if (of(r)[0] != of(0)[0]) disagree(r, 0, "another operation");
+    if (!std::equal(of(0), of(0) + fixed, of(r))) disagree(r, 0, "another size, type or reduction");
+    for (size_t s = 0; s < r; ++s) {
+      const bool fit = of(r)[fixed + s] == of(s)[fixed + world + r] && of(s)[fixed + r] == of(r)[fixed + world + s];
+      if (!fit) disagree(r, s, "other counts");
+    }
   }
 }
 
-// The side channel's words about another operation there, as words about this one.
-std::string Watch::retold(std::string text, const Operation& operation) const {
-  for (const char* other : {"all_gather_v", "all_gather"}) {
-    if (const size_t at = text.find(other); at != std::string::npos) {
-      text.replace(at, std::string(other).size(), operation.what.op);
-      break;
-    }
-  }
-  if (const size_t at = text.rfind("within "); at != std::string::npos) {
-    std::ostringstream seconds;
-    seconds << "within " << operation.timeout_s << " s";
-    text.replace(at, text.find(" s", at) + 2 - at, seconds.str());
-  }
+// The side channel's words about its exchange of descriptions as words about the operation that they describe, which
+// may be an earlier one: the label says which.
+std::string Watch::retold(std::string text) const {
+  const size_t begin = text.find("all_gather_v \""), label = begin + std::string_view("all_gather_v \"").size();
+  const size_t op = text.find(kSeparator, label), end = begin == text.npos ? text.npos : text.find('"', op);
+  if (begin == text.npos || op == text.npos || end == text.npos) return in_the_name_of(name_, std::move(text));
+  const size_t seconds = text.find(kSeparator, op + 1);
+  const std::string name = text.substr(seconds + 1, end - seconds - 1);
+  if (const size_t within = text.find("within ", end); within != text.npos)
+    text.replace(within, text.find(" s", within) - within, "within " + text.substr(op + 1, seconds - op - 1));
+  text.replace(begin, end + 1 - begin, text.substr(label, op - label) + (name.empty() ? "" : " \"" + name + "\""));
   return in_the_name_of(name_, std::move(text));
 }
 
 // Who does not answer.
-std::string Watch::blame(const Operation& operation, const std::string& otherwise) const {
+std::string Watch::blame(const std::string& otherwise) const {
   try {
-    side_->all_gather({0}, "who is there", kBlame_s);
+    side_->all_gather({0}, "who is there", kBlame_s);  // no label of ours: not retold as an operation
   } catch (const sdk::Failure& failure) {
-    return retold(failure.what(), operation);
+    return retold(failure.what());
   }
   return otherwise;
 }

@@ -39,6 +39,8 @@ class Watch {
   void enqueued(uint64_t number, gpu::Event event);
   // Blocks until it is done on the device; throws why it will not be.
   void wait(uint64_t number);
+  // After a failure elsewhere: throws what went wrong here before it, if anything did.
+  void ask_why();
   // Throws the first failure, if there was one.
   void check();
   // The first one counts; ends everything under way, here and by `tell` on the other ranks.
@@ -57,8 +59,8 @@ class Watch {
   void run();
   gpu::Event follow(const Operation& operation);
   void agree(const Operation& operation) const;
-  std::string blame(const Operation& operation, const std::string& otherwise) const;
-  std::string retold(std::string text, const Operation& operation) const;
+  std::string blame(const std::string& otherwise) const;
+  std::string retold(std::string text) const;
 
   std::unique_ptr<Side> side_;
   Communicator& communicator_;
