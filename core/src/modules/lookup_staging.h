@@ -1,7 +1,7 @@
 // A call of a device's kernel with tensors of which some are in host memory: those are copied there, and results back.
 #pragma once
 
-#include <deque>
+#include <list>
 #include <vector>
 
 #include "tessera/abi/kernel.h"
@@ -35,7 +35,7 @@ class LookupStaging {
     DLTensor view;
     bool back;
   };
-  std::deque<Copy> copies_;  // addresses stay
+  std::list<Copy> copies_;  // addresses stay; an empty one holds no memory
 };
 
 // A copy in host memory of a view that a kernel handed out.
