@@ -237,28 +237,6 @@ TEST(CpuKernel, NoAllocationAfterTheLargestBatch) {
   }
 }
 
-// What the plugin writes and reads as a stream.
-struct Stream {
-  std::vector<char> bytes;
-  size_t at = 0;
-  tsr_stream_io io{sizeof(tsr_stream_io), 0, this, write, read};
-  static tsr_code write(void* self, const void* bytes, uint64_t size, tsr_error*) {
-    const char* from = static_cast<const char*>(bytes);
-    static_cast<Stream*>(self)->bytes.insert(static_cast<Stream*>(self)->bytes.end(), from, from + size);
-    return TSR_OK;
-  }
-  static tsr_code read(void* self, void* bytes, uint64_t size, tsr_error* err) {
-    Stream& s = *static_cast<Stream*>(self);
-    if (s.at + size > s.bytes.size()) {
-      std::strcpy(err->message, "the stream ends early");
-      return TSR_DATA_LOSS;
-    }
-    std::memcpy(bytes, s.bytes.data() + s.at, size);
-    s.at += size;
-    return TSR_OK;
-  }
-};
-
 // A gradient that is no number must show in the row, and not be taken for a large one.
 TEST(CpuKernel, MaxGradientLetsNaNThrough) {
   TestHost host;
@@ -311,7 +289,7 @@ TEST(Kernels, SaveAndLoadKeepRowsAndState) {
       Array output(kF32, batch->output_size);
       from.backward(*batch, from.forward(*batch, output), nullptr, 1, 1);
       for (uint32_t t = 0; t < 2; ++t) {
-        Stream stream;
+        ByteStream stream;
         Error error;
         ASSERT_EQ(from.api->save(from.instance, t, &stream.io, &error), TSR_OK) << error.message;
         ASSERT_EQ(to.api->load(to.instance, t, &stream.io, &error), TSR_OK) << error.message;
@@ -328,7 +306,7 @@ TEST(Kernels, LoadRefusesWhatDoesNotFit) {
   o.tables = {{50, 12}, {51, 12}};
   Model model(host, TESSERA_KERNEL_CPU, "cpu", o);
   model.open();
-  Stream stream;
+  ByteStream stream;
   Error error;
   ASSERT_EQ(model.api->save(model.instance, 0, &stream.io, &error), TSR_OK);
   EXPECT_EQ(model.api->load(model.instance, 1, &stream.io, &error), TSR_FAILED_PRECONDITION);

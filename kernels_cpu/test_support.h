@@ -225,6 +225,28 @@ inline std::unique_ptr<Batch> random_batch(Random& random, const Options& o, std
   return batch;
 }
 
+// What the plugin writes and reads as a stream.
+struct ByteStream {
+  std::vector<char> bytes;
+  size_t at = 0;
+  tsr_stream_io io{sizeof(tsr_stream_io), 0, this, write, read};
+  static tsr_code write(void* self, const void* bytes, uint64_t size, tsr_error*) {
+    const char* from = static_cast<const char*>(bytes);
+    static_cast<ByteStream*>(self)->bytes.insert(static_cast<ByteStream*>(self)->bytes.end(), from, from + size);
+    return TSR_OK;
+  }
+  static tsr_code read(void* self, void* bytes, uint64_t size, tsr_error* err) {
+    ByteStream& s = *static_cast<ByteStream*>(self);
+    if (s.at + size > s.bytes.size()) {
+      std::strcpy(err->message, "the stream ends early");
+      return TSR_DATA_LOSS;
+    }
+    std::memcpy(bytes, s.bytes.data() + s.at, size);
+    s.at += size;
+    return TSR_OK;
+  }
+};
+
 // One kernel instance with its optimizer.
 class Model {
  public:
