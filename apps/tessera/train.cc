@@ -39,6 +39,8 @@ bool parse_arguments(const std::vector<std::string>& args, Arguments* out) {
   add("load", po::value(&out->job.load)->value_name("DIR"),
       "continue from a checkpoint, under any plan and number of ranks");
   add("max-steps", po::value(&out->job.max_steps)->value_name("STEPS"), "stop after so many steps in all");
+  add("trace", po::value(&out->job.trace)->value_name("FILE"),
+      "write what every rank did when, for ui.perfetto.dev or chrome://tracing");
   add("help,h", "this text");
   po::variables_map found;
   try {
@@ -65,6 +67,7 @@ void print_summary(const json& report) {
               report["model"].get<std::string>().c_str(), report["data"]["name"].get<std::string>().c_str(),
               static_cast<long long>(report["steps"].get<int64_t>()), f(report["train"]["seconds"]),
               f(report["train"]["samples_per_s"]), f(report["train"]["loss"]));
+  std::printf("the first step was done %.2f s after the process started\n", f(report["seconds_to_first_step"]));
   const json& t = report["test"];
   std::printf("test: AUC %.4f  logloss %.4f  normalized entropy %.4f  calibration %.3f  (%lld samples)\n\n",
               f(t["auc"]), f(t["logloss"]), f(t["normalized_entropy"]), f(t["calibration"]),
@@ -73,16 +76,22 @@ void print_summary(const json& report) {
   for (const auto& [name, v] : report["stages"].items()) {
     std::printf("%-20s %14.1f %18.1f\n", name.c_str(), f(v["us_per_step"]), f(v["largest_us_per_step"]));
   }
+  if (report.contains("pipeline")) {
+    const json& p = report["pipeline"];
+    std::printf(
+        "\nread, route and exchange of ids took %.1f us per step, of which %.1f us ran behind the step before\n",
+        f(p["work_us_per_step"]), f(p["hidden_us_per_step"]));
+  }
   if (report.contains("bytes_per_step")) print_traffic(report["bytes_per_step"]);
   if (const auto dropped = report["dropped_ids"].get<int64_t>())
     std::printf("\n%lld ids out of range were dropped\n", static_cast<long long>(dropped));
 }
 
 // Before training rather than after it.
-void check_report_path(const std::string& path) {
+void check_path(const char* option, const std::string& path) {
   const auto folder = std::filesystem::path(path).parent_path();
   if (!folder.empty() && !std::filesystem::is_directory(folder))
-    fail(Code::kNotFound, "report.json: there is no directory ", folder.string());
+    fail(Code::kNotFound, option, ": there is no directory ", folder.string());
 }
 
 void write_report(const std::string& path, const json& report) {
@@ -98,6 +107,7 @@ void train_with(const std::shared_ptr<ProcessGroup>& group, const Runtime& runti
   TrainJob job(runtime, config, options, group);
   if (group->rank() == 0) std::fputs(job.plan().str().c_str(), stderr), std::fputs("\n\n", stderr);
   job.train();
+  if (!options.trace.empty()) job.write_trace();
   const BinaryMetrics metrics = job.evaluate();
   const json report = job.report(metrics);
   if (group->rank() == 0) {
@@ -133,7 +143,8 @@ int train_command(const std::vector<std::string>& args) {
   Arguments a;
   if (!parse_arguments(args, &a)) return 0;
   Config config = load_config(a.config, a.overrides);
-  check_report_path(config.report.json);
+  check_path("report.json", config.report.json);
+  check_path("--trace", a.job.trace);
   const RankEnvironment where = RankEnvironment::from_environment();
   if (config.model.type != "dlrm")
     throw UsageError("model.type: \"" + config.model.type + "\" is not known; there is \"dlrm\"");

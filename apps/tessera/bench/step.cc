@@ -25,8 +25,9 @@ class BareExchange {
  public:
   BareExchange(const ProcessGroup& group, StepTraffic traffic) : group_(group), traffic_(std::move(traffic)) {
     const auto sum = [](const std::vector<int64_t>& v) { return std::accumulate(v.begin(), v.end(), int64_t{0}); };
-    header_counts_.assign(group.world_size(), 32);
-    header_ = Tensor::zeros({32 * group.world_size()}, DType::kUInt8);
+    header_counts_.assign(group.world_size(), traffic_.first_message);
+    header_counts_[group.rank()] = 0;
+    header_ = Tensor::zeros({traffic_.first_message * (group.world_size() - 1)}, DType::kUInt8);
     header_in_ = header_.clone();
     ids_ = Tensor::zeros({sum(traffic_.ids_sent)}, DType::kUInt8);
     ids_in_ = Tensor::zeros({sum(traffic_.ids_received)}, DType::kUInt8);
@@ -35,7 +36,8 @@ class BareExchange {
   }
   void run() const {
     group_.all_to_all_v(header_, header_counts_, header_in_, header_counts_, "header").wait();
-    group_.all_to_all_v(ids_, traffic_.ids_sent, ids_in_, traffic_.ids_received, "ids").wait();
+    if (traffic_.ids_in_second)
+      group_.all_to_all_v(ids_, traffic_.ids_sent, ids_in_, traffic_.ids_received, "ids").wait();
     group_.all_to_all_v(rows_, traffic_.rows_sent, rows_in_, traffic_.rows_received, "rows").wait();
     group_.all_to_all_v(rows_in_, traffic_.rows_received, rows_, traffic_.rows_sent, "gradients").wait();
   }

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/bench.h"
+#include "bench/sgemm.h"
 #include "bench/sharded_workload.h"
 #include "train/dlrm_trainer.h"
 
@@ -51,7 +52,29 @@ DlrmTrainerOptions trainer_options(const Runtime& runtime, const TrainBench& b, 
   return o;
 }
 
-json result_line(const TrainBench& b, const std::vector<double>& steps, const Stages& stages, double stage_steps) {
+double seconds_of(const Stages& stages, std::initializer_list<const char*> names) {
+  double sum = 0;
+  for (const auto& [name, seconds] : stages) {
+    for (const char* wanted : names) sum += name == wanted ? seconds : 0;
+  }
+  return sum;
+}
+
+// The products of the dense layers by themselves, and one time of them per round.
+struct Products {
+  DenseProducts work;
+  std::vector<double> us;
+  void time() {
+    if (!work.available()) return;
+    work.run();
+    const Stopwatch watch;
+    work.run();
+    us.push_back(watch.us());
+  }
+};
+
+json result_line(const TrainBench& b, const std::vector<double>& steps, const Stages& stages, double stage_steps,
+                 const Products& products) {
   const Percentiles p = percentiles(steps);
   json out = {{"bench", "train"},
               {"world", b.nproc},
@@ -70,6 +93,15 @@ json result_line(const TrainBench& b, const std::vector<double>& steps, const St
               {"p75_us", p.p75},
               {"p90_us", p.p90},
               {"samples_per_s", 1e6 * static_cast<double>(b.nproc * b.workload.batch) / p.median}};
+  const double dense_us = 1e6 * seconds_of(stages, {"dense forward", "dense backward"}) / stage_steps;
+  out["dense_us"] = dense_us;
+  out["rest_us"] = p.median - dense_us;
+  if (!products.us.empty()) {
+    const double sgemm_us = percentiles(products.us).median;
+    out["dense_gflops"] = 1e-3 * products.work.flops() / dense_us;
+    out["sgemm_gflops"] = 1e-3 * products.work.flops() / sgemm_us;
+    out["dense_of_sgemm"] = sgemm_us / dense_us;
+  }
   json table = json::object();
   for (const auto& [name, seconds] : stages) table[name] = 1e6 * seconds / stage_steps;
   out["stages_us"] = std::move(table);
@@ -83,6 +115,9 @@ void run_rank(TrainBench b, const RankEnvironment& where) {
   DlrmTrainerOptions options = trainer_options(runtime, b, group->local_world_size());
   const auto tables = options.tables;
   b.workload.tables = static_cast<int64_t>(tables.size());
+  DlrmOptions dense = options.dlrm;
+  dense.num_embeddings = b.workload.tables;
+  Products products{DenseProducts(dense, b.workload.batch, b.common.threads), {}};
   DlrmTrainer trainer(runtime, group, std::move(options));
   const auto batches = make_batches(tables, b, group->rank());
   for (const Batch& batch : batches) trainer.step(batch);
@@ -98,14 +133,16 @@ void run_rank(TrainBench b, const RankEnvironment& where) {
     const Tensor us = Tensor::scalar(watch.us() / b.steps_per_round);
     if (b.nproc > 1) group->all_reduce(us, ReduceOp::kMax, "bench").wait();
     steps.push_back(us.item());
+    products.time();
     if (rounds.print_each() && group->rank() == 0) {
-      report.line(result_line(b, {steps.back()}, trainer.stages(), b.steps_per_round));
+      report.line(result_line(b, {steps.back()}, trainer.stages(), b.steps_per_round, products));
+      products.us.clear();
       trainer.reset_stages();
     }
   }
   if (!rounds.print_each() && group->rank() == 0) {
     report.line(result_line(b, steps, trainer.stages(),
-                            static_cast<double>(steps.size() * static_cast<size_t>(b.steps_per_round))));
+                            static_cast<double>(steps.size() * static_cast<size_t>(b.steps_per_round)), products));
   }
   group->barrier("end");
 }

@@ -7,15 +7,18 @@ namespace {
 
 class Lap {
  public:
-  void to(double& stage) {
-    const auto now = std::chrono::steady_clock::now();
+  explicit Lap(Trace* trace) : trace_(trace) {}
+  void to(double& stage, const char* name, int64_t bytes = 0) {
+    const auto now = Trace::Clock::now();
     stage += std::chrono::duration<double>(now - last_).count();
+    if (trace_) trace_->add(name, last_, now, bytes);
     last_ = now;
   }
-  void skip() { last_ = std::chrono::steady_clock::now(); }
+  void skip() { last_ = Trace::Clock::now(); }
 
  private:
-  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+  Trace* trace_;
+  Trace::Clock::time_point last_ = Trace::Clock::now();
 };
 
 DlrmOptions with_embeddings(DlrmOptions options, const std::vector<EmbeddingBagConfig>& tables) {
@@ -49,29 +52,29 @@ DlrmTrainer::DlrmTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup> g
   optimizer_ = make_dense_optimizer(options.dense_optimizer, in_backward_optimizer_filter(parallel_->parameters()));
 }
 
-double DlrmTrainer::step(const Batch& batch) {
+double DlrmTrainer::step(const Batch& batch, StepHandle taken) {
   const int64_t samples = batch.labels.numel();
-  auto pooled = embeddings().forward(batch.sparse).wait();
-  Lap lap;
+  auto pooled = (taken ? embeddings().forward(std::move(taken)) : embeddings().forward(batch.sparse)).wait();
+  Lap lap(trace_);
   double loss = 0;
   Tensor grad_pooled = Tensor::empty({0, pooled.values.values().size(1)});
   if (samples) {  // a rank without samples takes part with nothing
     const Tensor logits = dlrm_.forward(batch.dense, in_host_memory(pooled.values.values()), true);
-    lap.to(dense_forward_);
+    lap.to(dense_forward_, "dense forward");
     if (!grad_logits_.defined() || grad_logits_.numel() < samples) grad_logits_ = Tensor::empty({samples, 1});
     const Tensor grad = grad_logits_.first({samples, 1});
     loss = binary_cross_entropy_with_logits(logits, batch.labels, grad, 1.0 / static_cast<double>(batch.global_size));
     grad_pooled = dlrm_.backward_top(grad);
     dlrm_.backward_bottom();
-    lap.to(dense_backward_);
+    lap.to(dense_backward_, "dense backward");
   }
   embeddings().backward(pooled, grad_pooled);
   lap.skip();
   parallel_->all_reduce_gradients();
-  lap.to(dense_reduce_);
+  lap.to(dense_reduce_, "dense all-reduce");
   optimizer_->step();
   optimizer_->zero_grad();
-  lap.to(dense_update_);
+  lap.to(dense_update_, "dense update");
   return loss;
 }
 
@@ -83,8 +86,8 @@ Tensor DlrmTrainer::predict(const Batch& batch) {
 
 Stages DlrmTrainer::stages() {
   const StageTimes& t = embeddings().stage_times();
-  return {{"route", t.route},
-          {"exchange ids", t.exchange_ids},
+  return {{kRouteStage, t.route},
+          {kExchangeIdsStage, t.exchange_ids},
           {"lookup", t.lookup},
           {"exchange rows", t.exchange_rows},
           {"combine", t.combine},
@@ -96,6 +99,11 @@ Stages DlrmTrainer::stages() {
           {"data parallel", t.data_parallel},
           {"dense all-reduce", dense_reduce_},
           {"dense update", dense_update_}};
+}
+
+void DlrmTrainer::set_trace(Trace* trace) {
+  trace_ = trace;
+  embeddings().set_trace(trace);
 }
 
 void DlrmTrainer::reset_stages() {

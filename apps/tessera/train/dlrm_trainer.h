@@ -24,6 +24,8 @@ struct DlrmTrainerOptions {
 
 // Where the time of a step goes, in seconds on this rank.
 using Stages = std::vector<std::pair<std::string, double>>;
+inline constexpr const char* kRouteStage = "route";
+inline constexpr const char* kExchangeIdsStage = "exchange ids";
 
 class DlrmTrainer {
  public:
@@ -31,8 +33,8 @@ class DlrmTrainer {
   DlrmTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup> group, DlrmTrainerOptions options);
 
   // Forward, backward, updates. The loss is the mean over the global batch, whatever the ranks' shares of it. Returns
-  // the sum of this rank's losses. Collective.
-  double step(const Batch& batch);
+  // the sum of this rank's losses. `taken`: what ShardedInputs has made of the batch, where it has. Collective.
+  double step(const Batch& batch, StepHandle taken = {});
   // Logits [B, 1] of this rank's batch. Collective.
   Tensor predict(const Batch& batch);
 
@@ -44,6 +46,8 @@ class DlrmTrainer {
   // Since construction or the last reset, in the order of a step.
   Stages stages();
   void reset_stages();
+  // Spans of a step's stages from now on; nullptr: none.
+  void set_trace(Trace* trace);
 
  private:
   const ProcessGroup& group() const { return parallel_->group(); }
@@ -56,6 +60,7 @@ class DlrmTrainer {
   std::unique_ptr<DistributedModelParallel> parallel_;
   KeyedOptimizerPtr optimizer_;
   Tensor grad_logits_;
+  Trace* trace_ = nullptr;
   double dense_forward_ = 0, dense_backward_ = 0, dense_reduce_ = 0, dense_update_ = 0;
 };
 

@@ -9,6 +9,7 @@
 #include "train/observed_inputs.h"
 #include "train/plan_versus_actual.h"
 #include "train/progress.h"
+#include "train/start_up.h"
 #include "train/traffic.h"
 
 namespace tessera::cli {
@@ -132,19 +133,40 @@ void TrainJob::train() {
   trainer_->reset_stages();
   ids_.assign(data_.columns.size(), 0.0);
   trainer_->embeddings().sample_shards(std::clamp<int64_t>((steps - first_step_) / 8, 2, kSampleEvery));
-  const int64_t warm_up = warm_up_steps(steps - first_step_);
+  TrainInputs inputs(std::move(reader), trainer_->embeddings(), {first_step_, steps, takes_ahead()});
+  if (!options_.trace.empty()) {
+    const size_t most = most_spans(group_->world_size(), 2);
+    trace_ = std::make_unique<Trace>(most);
+    input_trace_ = std::make_unique<Trace>(most);
+    trainer_->set_trace(trace_.get());
+    inputs.set_trace(input_trace_.get());
+  }
   const double start = now();
+  try {
+    train_steps(inputs, progress, steps, per_epoch);
+  } catch (const std::exception& e) {
+    inputs.abort(e.what());
+    throw;
+  }
+  progress.finish();
+  seconds_ = now() - start;
+  read_seconds_ = inputs.read_s();
+  waited_seconds_ = inputs.waited_s();
+  trainer_->set_trace(nullptr);
+  sent_ = trainer_->embeddings().bytes_sent();
+  trained_ = trainer_->stages();
+  if (!options_.save.empty()) save();
+}
+
+void TrainJob::train_steps(TrainInputs& inputs, Progress& progress, int64_t steps, int64_t per_epoch) {
+  const int64_t warm_up = warm_up_steps(steps - first_step_);
   size_t reported = 0;
-  Batch batch;
   for (int64_t step = first_step_; step < steps; ++step) {
-    if (step == first_step_ || step % per_epoch == 0) {
-      reader.start_epoch(step / per_epoch);
-      reader.seek(step % per_epoch);
-    }
-    const double read = now();
-    TESSERA_CHECK(reader.next(batch), "the epoch has as many batches as it says");
-    read_seconds_ += now() - read;
-    losses_.push_back(trainer_->step(batch) / static_cast<double>(batch.global_size));
+    if (trace_) trace_->set_step(step);
+    TrainInputs::Input& input = inputs.next();
+    const Batch& batch = input.batch;
+    losses_.push_back(trainer_->step(batch, std::move(input.taken)) / static_cast<double>(batch.global_size));
+    if (step == first_step_) first_step_seconds_ = seconds_since_process_start();
     samples_ += batch.global_size;
     if (std::ssize(losses_) == warm_up) warm_ = trainer_->stages();
     for (size_t key = 0; key < ids_.size(); ++key) ids_[key] += static_cast<double>(batch.sparse.length_per_key()[key]);
@@ -155,11 +177,22 @@ void TrainJob::train() {
     if (options_.save_every > 0 && !options_.save.empty() && (step + 1) % options_.save_every == 0 && step + 1 < steps)
       save();
   }
-  progress.finish();
-  seconds_ = now() - start;
-  sent_ = trainer_->embeddings().bytes_sent();
-  trained_ = trainer_->stages();
-  if (!options_.save.empty()) save();
+}
+
+void TrainJob::write_trace() const {
+  cli::write_trace(options_.trace, {{"steps", trace_.get()}, {"inputs", input_trace_.get()}}, *group_);
+}
+
+// What of the inputs' work ran behind the steps before.
+json TrainJob::pipeline() const {
+  double work = read_seconds_;
+  for (const auto& [name, seconds] : trained_) {
+    if (name == kRouteStage || name == kExchangeIdsStage) work += seconds;
+  }
+  const double us = 1e6 / static_cast<double>(std::max<size_t>(1, losses_.size()));
+  return {{"work_us_per_step", work * us},
+          {"waited_us_per_step", waited_seconds_ * us},
+          {"hidden_us_per_step", std::max(0.0, work - waited_seconds_) * us}};
 }
 
 double TrainJob::mean_loss(size_t first) {
@@ -256,6 +289,8 @@ json TrainJob::report(const BinaryMetrics& metrics) {
     table[stages[i].first] = {{"us_per_step", 1e6 * stages[i].second / n}, {"largest_us_per_step", 1e6 * worst[i] / n}};
   }
   out["stages"] = std::move(table);
+  out["seconds_to_first_step"] = first_step_seconds_;
+  if (takes_ahead()) out["pipeline"] = pipeline();
   if (group_->world_size() > 1) out["bytes_per_step"] = traffic();
   json comparison =
       plan_versus_actual(runtime_, *trainer_, planner_, dense_,

@@ -12,6 +12,9 @@
 #include "tessera/process_group.h"
 #include "tessera/step_model.h"
 #include "train/dlrm_trainer.h"
+#include "train/inputs.h"
+#include "train/progress.h"
+#include "train/trace_file.h"
 
 namespace tessera::cli {
 
@@ -21,6 +24,7 @@ struct JobOptions {
   int64_t save_every = 0;  // steps between checkpoints; 0: at the end only
   int64_t max_steps = 0;   // stop after so many steps in all; 0: after the last epoch
   DeviceStreamPtr device;  // where the tables are; null: host memory
+  std::string trace;       // file for a picture of the steps; empty: none
 };
 
 class TrainJob {
@@ -30,6 +34,7 @@ class TrainJob {
            std::shared_ptr<ProcessGroup> group);
 
   void train();
+  void write_trace() const;  // to options.trace, which is not empty; collective
   BinaryMetrics evaluate();  // of the test part; valid on rank 0
   // Stages with their time on this rank and the largest over ranks. Collective.
   nlohmann::ordered_json report(const BinaryMetrics& metrics);
@@ -41,6 +46,9 @@ class TrainJob {
   void build_model();
   void load();
   void save();
+  void train_steps(TrainInputs& inputs, Progress& progress, int64_t steps, int64_t per_epoch);
+  bool takes_ahead() const { return config_.job.pipeline && !options_.device; }
+  nlohmann::ordered_json pipeline() const;
   double mean_loss(size_t first_step);  // over ranks, of the steps since then; collective
   double summed(double value) const;
   std::vector<double> largest(std::vector<double> values) const;
@@ -62,7 +70,9 @@ class TrainJob {
   int64_t first_step_ = 0;       // steps done before this run
   int64_t samples_ = 0;          // of all ranks, in this run
   Stages warm_, trained_;        // time per stage in this run's steps: in the first few, and in all
-  double seconds_ = 0, read_seconds_ = 0, evaluate_seconds_ = 0;
+  double seconds_ = 0, read_seconds_ = 0, waited_seconds_ = 0, evaluate_seconds_ = 0;
+  double first_step_seconds_ = 0;               // from the start of this process to the end of its first step
+  std::unique_ptr<Trace> trace_, input_trace_;  // of the steps, and of the thread that takes batches in
 };
 
 }  // namespace tessera::cli

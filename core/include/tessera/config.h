@@ -38,6 +38,7 @@ struct JobConfig {
   std::string device = "auto";
   std::string kernel = "auto";
   int64_t threads = 0;
+  bool pipeline = true;
   bool operator==(const JobConfig&) const = default;
 };
 

@@ -37,9 +37,9 @@ class DeviceStream : public std::enable_shared_from_this<DeviceStream> {
   tsr_device_stats stats() const;
 
   // On the device, not initialised; freed in the order of the stream.
-  Tensor empty(std::vector<int64_t> shape, DType dtype = DType::kFloat32);
+  Tensor empty(const Shape& shape, DType dtype = DType::kFloat32);
   // Memory of this device that somebody else keeps.
-  Tensor borrow(void* memory, std::vector<int64_t> shape, DType dtype);
+  Tensor borrow(void* memory, const Shape& shape, DType dtype);
   // 1-D in host memory from which copies overlap with work (pinned). To be kept: making it may wait for the device.
   Tensor host_1d(int64_t n, DType dtype);
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -117,14 +118,22 @@ class KeyedJaggedTensor {
 // Dense rows of several keys beside each other: values [batch, sum of length_per_key] for key_dim 1.
 class KeyedTensor {
  public:
+  // What the batches of one model have in common.
+  struct Layout {
+    std::vector<std::string> keys;
+    std::vector<int64_t> length_per_key;
+    int64_t key_dim = 1;
+  };
   KeyedTensor() = default;
   KeyedTensor(std::vector<std::string> keys, std::vector<int64_t> length_per_key, Tensor values, int64_t key_dim = 1);
+  // Shares the layout, which is not null: nothing is allocated.
+  KeyedTensor(std::shared_ptr<const Layout> layout, Tensor values);
   static KeyedTensor from_tensor_list(std::vector<std::string> keys, const std::vector<Tensor>& tensors,
                                       int64_t key_dim = 1, int64_t cat_dim = 1);
-  const std::vector<std::string>& keys() const { return keys_; }
+  const std::vector<std::string>& keys() const { return layout().keys; }
   const Tensor& values() const { return values_; }
-  int64_t key_dim() const { return key_dim_; }
-  const std::vector<int64_t>& length_per_key() const { return length_per_key_; }
+  int64_t key_dim() const { return layout().key_dim; }
+  const std::vector<int64_t>& length_per_key() const { return layout().length_per_key; }
   std::vector<int64_t> offset_per_key() const;  // keys + 1 entries
   Tensor operator[](std::string_view key) const;
   std::vector<std::pair<std::string, Tensor>> to_dict() const;
@@ -143,10 +152,10 @@ class KeyedTensor {
                                               const std::vector<Tensor>& grad_outputs);
 
  private:
-  std::vector<std::string> keys_;
-  std::vector<int64_t> length_per_key_;
+  const Layout& layout() const;
+
+  std::shared_ptr<const Layout> layout_;  // null: no keys
   Tensor values_;
-  int64_t key_dim_ = 1;
 };
 
 }  // namespace tessera

@@ -24,6 +24,7 @@
 #include "tessera/optim.h"
 #include "tessera/process_group.h"
 #include "tessera/sharding_plan.h"
+#include "tessera/trace.h"
 #include "tessera/traffic.h"
 
 namespace tessera {
@@ -53,6 +54,8 @@ struct StageTimes {
 // What the exchanges of one step carry, by peer: bytes of ids with their lengths, elements (float32) of rows. Gradients
 // are as many elements as rows, the other way. `bytes`: all that this rank sends to others, data-parallel tables aside.
 struct StepTraffic {
+  int64_t first_message = 0;   // bytes that go to each other rank first: a header, and room for ids behind it
+  bool ids_in_second = false;  // no room for some rank's ids: they went in an exchange of their own
   std::vector<int64_t> ids_sent, ids_received;
   std::vector<int64_t> rows_sent, rows_received;
   ExchangeBytes<int64_t> bytes;
@@ -73,6 +76,26 @@ struct ShardTimes {
 
 struct StepState;
 class ShardedCollection;
+
+// What a forward keeps for its backward. Copies share it; its buffers serve another step when the last one has gone.
+class StepHandle {
+ public:
+  StepHandle() = default;
+  explicit StepHandle(StepState* state);  // one more handle on it
+  StepHandle(const StepHandle& other) : StepHandle(other.state_) {}
+  StepHandle(StepHandle&& other) noexcept : state_(std::exchange(other.state_, nullptr)) {}
+  StepHandle& operator=(StepHandle other) noexcept {
+    std::swap(state_, other.state_);
+    return *this;
+  }
+  ~StepHandle();
+  explicit operator bool() const { return state_ != nullptr; }
+  StepState& operator*() const { return *state_; }
+  StepState* operator->() const { return state_; }
+
+ private:
+  StepState* state_ = nullptr;
+};
 
 // What the two sharded collections share: tables, plan, shards, state.
 class ShardedEmbeddings {
@@ -127,6 +150,9 @@ class ShardedEmbeddings {
   int64_t sampled_steps() const;
   std::vector<ShardTimes> shard_times() const;
 
+  // Spans of this collection's stages from now on; nullptr: none. The trace outlives its use here.
+  void set_trace(Trace* trace);
+
   const StageTimes& stage_times() const;
   void reset_stage_times();
   const StepTraffic& last_traffic() const;  // of the last forward, and of the backward that belongs to it
@@ -141,25 +167,56 @@ class ShardedEmbeddings {
 class ShardedEmbeddingBagCollection : public ShardedEmbeddings {
  public:
   struct Output {
-    KeyedTensor values;                // [batch, sum of dims], unsharded order
-    bool all_finished = false;         // every rank said `finished`
-    std::shared_ptr<StepState> state;  // for backward
+    KeyedTensor values;         // [batch, sum of dims], unsharded order
+    bool all_finished = false;  // every rank said `finished`
+    StepHandle state;           // for backward
   };
 
   // Collective. What is wrong with one rank's batch (an id out of range, a missing feature) ends the step on all ranks
   // with kInvalidArgument and "rank N: ..."; the next step may follow. A rank without further
   // batches goes on with an empty one and finished = true until all_finished.
   Awaitable<Output> forward(const KeyedJaggedTensor& input, bool finished = false, bool keep_for_backward = true);
+  // Of a batch that ShardedInputs has taken. Collective.
+  Awaitable<Output> forward(StepHandle taken, bool keep_for_backward = true);
   // Collective. grad: [batch, sum of dims] of this rank's loss, where the output is or in host memory. Once for each
   // forward.
   void backward(const Output& output, const Tensor& grad);
-  const std::vector<std::string>& output_keys() const { return keys_; }
+  const std::vector<std::string>& output_keys() const { return layout_->keys; }
 
   explicit ShardedEmbeddingBagCollection(std::shared_ptr<ShardedCollection> impl);
 
  private:
-  std::vector<std::string> keys_;
-  std::vector<int64_t> dims_;
+  friend class ShardedInputs;
+  std::shared_ptr<const KeyedTensor::Layout> layout_;
+};
+
+// Takes batches ahead of their steps: the ids of the next batch are checked, routed and exchanged by another thread
+// while the collection is in the step before. The numbers are those of forward(batch).
+//
+//   ShardedInputs inputs(collection);            // collective
+//   StepHandle next = inputs.reserve();
+//   inputs.take(next, batch);                    // in another thread
+//   auto out = collection.forward(next).wait();  // once it has been taken
+//
+// take() has a process group of its own, so that it may run beside whatever the other groups do; all ranks take their
+// batches in the same order. The object is used by one thread at a time, reserve() by that of the collection.
+class ShardedInputs {
+ public:
+  // kUnimplemented where the tables are on a device.
+  explicit ShardedInputs(ShardedEmbeddingBagCollection& collection);
+  ~ShardedInputs();
+
+  StepHandle reserve();
+  // Collective; errors as of forward(). The batch's tensors stay as they are until the step is over.
+  void take(const StepHandle& place, const KeyedJaggedTensor& batch, bool finished = false);
+  // [any-thread] Ends what take() waits for, on all ranks.
+  void abort(const std::string& reason) const;
+  // Of take()'s stages; nullptr: none.
+  void set_trace(Trace* trace);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 class ShardedEmbeddingCollection : public ShardedEmbeddings {
@@ -167,7 +224,7 @@ class ShardedEmbeddingCollection : public ShardedEmbeddings {
   struct Output {
     JaggedTensorDict values;  // per output name: rows [ids, dim] in input order
     bool all_finished = false;
-    std::shared_ptr<StepState> state;
+    StepHandle state;
   };
   Awaitable<Output> forward(const KeyedJaggedTensor& input, bool finished = false, bool keep_for_backward = true);
   // grads: by output name, each [ids, dim]; a name left out has gradient 0.

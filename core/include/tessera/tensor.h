@@ -10,6 +10,7 @@
 
 #include "tessera/abi/tensor.h"
 #include "tessera/error.h"
+#include "tessera/shape.h"
 
 namespace tessera {
 
@@ -63,10 +64,10 @@ class Tensor {
  public:
   Tensor() = default;  // undefined: no data, shape [0], float32
 
-  static Tensor empty(std::vector<int64_t> shape, DType dtype = DType::kFloat32, Device device = kCpu);
-  static Tensor zeros(std::vector<int64_t> shape, DType dtype = DType::kFloat32);
+  static Tensor empty(const Shape& shape, DType dtype = DType::kFloat32, Device device = kCpu);
+  static Tensor zeros(const Shape& shape, DType dtype = DType::kFloat32);
   template <class T>
-  static Tensor from(std::span<const T> values, std::vector<int64_t> shape);
+  static Tensor from(std::span<const T> values, const Shape& shape);
   template <class T>
   static Tensor from(const std::vector<T>& values);  // 1-D
   template <class T>
@@ -78,10 +79,10 @@ class Tensor {
     return from<T>(std::span<const T>(&value, 1), {});
   }
   // Borrows: the memory must outlive the tensor and its copies, unless `owner` keeps it.
-  static Tensor borrow(void* data, std::vector<int64_t> shape, DType dtype, std::shared_ptr<void> owner = nullptr);
+  static Tensor borrow(void* data, const Shape& shape, DType dtype, std::shared_ptr<void> owner = nullptr);
 
   bool defined() const { return defined_; }
-  const std::vector<int64_t>& shape() const { return shape_; }
+  const Shape& shape() const { return shape_; }
   int64_t dim() const { return static_cast<int64_t>(shape_.size()); }
   int64_t size(int64_t axis) const { return shape_.at(axis < 0 ? axis + dim() : axis); }
   int64_t numel() const { return numel_; }
@@ -118,10 +119,10 @@ class Tensor {
 
   Tensor clone() const;
   Tensor to(DType dtype) const;                        // converts; shares where the type is the same
-  Tensor reshape(std::vector<int64_t> shape) const;    // shares; one -1 is allowed
+  Tensor reshape(Shape shape) const;                   // shares; one -1 is allowed
   Tensor narrow(int64_t start, int64_t length) const;  // shares: [start, start + length) of the first dimension
   // Shares; the first `numel` elements of the storage as `shape`. For buffers that are kept between steps.
-  Tensor first(std::vector<int64_t> shape) const;
+  Tensor first(const Shape& shape) const;
   void fill(double value);
   double item(int64_t i = 0) const;  // element i, widened
 
@@ -129,7 +130,7 @@ class Tensor {
   DLTensor dl() const;
 
  private:
-  std::vector<int64_t> shape_{0};
+  Shape shape_{0};
   std::shared_ptr<void> storage_;
   void* data_ = nullptr;
   int64_t numel_ = 0;
@@ -151,8 +152,8 @@ uint16_t float_to_bfloat16(float value);
 std::shared_ptr<void> allocate_cpu(int64_t bytes);
 
 template <class T>
-Tensor Tensor::from(std::span<const T> values, std::vector<int64_t> shape) {
-  Tensor t = empty(std::move(shape), DTypeOf<T>::value);
+Tensor Tensor::from(std::span<const T> values, const Shape& shape) {
+  Tensor t = empty(shape, DTypeOf<T>::value);
   TESSERA_CHECK(t.numel() == static_cast<int64_t>(values.size()));
   std::copy(values.begin(), values.end(), t.data<T>());
   return t;

@@ -25,6 +25,8 @@ const std::vector<Field<JobConfig>>& fields<JobConfig>() {
       {"device", &S::device, "", "`cpu`, `cuda`, `hip`, or `auto`: the best that has a kernel plugin here"},
       {"kernel", &S::kernel, "plugin id", "which kernel plugin does the lookups; `auto`: the best for the device"},
       {"threads", &S::threads, "threads per rank", "0: cores / ranks on this machine", 0, 4096},
+      {"pipeline", &S::pipeline, "",
+       "the next batch is read, routed and its ids exchanged while this one trains; the numbers stay the same"},
   };
   return table;
 }

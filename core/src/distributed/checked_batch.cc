@@ -3,38 +3,39 @@
 #include <algorithm>
 #include <numeric>
 
+#include "sparse/arrays.h"
+
 namespace tessera {
 namespace {
 
-void find_bags(const LaneMap& map, CheckedBatch& out) {
-  const size_t slots = map.slots().size();
-  out.slot_bags.assign(slots, out.input.stride());
-  out.slot_first_bag.resize(slots);
-  if (!out.input.variable_stride_per_key()) {
-    for (size_t s = 0; s < slots; ++s) out.slot_first_bag[s] = out.slot_key[s] * out.input.stride();
-    return;
-  }
-  const auto bags = out.input.stride_per_key();
-  const auto first = out.input.lengths_offset_per_key();
-  for (size_t s = 0; s < slots; ++s) {
-    out.slot_bags[s] = bags[out.slot_key[s]];
-    out.slot_first_bag[s] = first[out.slot_key[s]];
+template <class T>
+void find_ids(const Tensor& offsets, std::vector<SlotBags>& slots) {
+  const T* offset = offsets.data<T>();
+  for (SlotBags& s : slots) {
+    s.first_id = offset[s.first_bag];
+    s.ids = offset[s.first_bag + s.bags] - s.first_id;
   }
 }
 
-// One key per slot, as check_bounds has copied them.
-KeyedJaggedTensor batch_by_slot(const LaneMap& map, const CheckedIds& checked, const CheckedBatch& from) {
-  KeyedJaggedTensor::Options o;
-  o.values = checked.ids;
-  o.weights = checked.weights;
-  o.offsets = checked.offsets;
-  o.stride = from.original.stride();
-  for (size_t s = 0; s < map.slots().size(); ++s) {
-    o.keys.push_back(map.slots()[s].name);
-    if (from.original.variable_stride_per_key()) o.stride_per_key_per_rank.push_back({from.slot_bags[s]});
+// Ids by slot, from offsets that were checked.
+void find_ids(const Tensor& offsets, std::vector<SlotBags>& slots) {
+  if (offsets.dtype() == DType::kInt32)
+    find_ids<int32_t>(offsets, slots);
+  else
+    find_ids<int64_t>(offsets, slots);
+}
+
+// Bags by slot.
+void find_bags(const std::vector<int>& keys, const KeyedJaggedTensor& input, std::vector<SlotBags>& slots) {
+  slots.resize(keys.size());
+  const int64_t stride = input.stride();
+  if (!input.variable_stride_per_key()) {
+    for (size_t s = 0; s < keys.size(); ++s) slots[s] = {keys[s] * stride, stride, 0, 0};
+    return;
   }
-  if (const auto* inverse = from.original.inverse_indices_or_null()) o.inverse_indices = *inverse;
-  return KeyedJaggedTensor(std::move(o));
+  const auto bags = input.stride_per_key();
+  const auto first = input.lengths_offset_per_key();
+  for (size_t s = 0; s < keys.size(); ++s) slots[s] = {first[keys[s]], bags[keys[s]], 0, 0};
 }
 
 // A kernel's MEAN divides by the ids it sees: weights of kept / all make that a division by all.
@@ -73,19 +74,19 @@ void check_lengths(const KeyedJaggedTensor& input) {
 }
 
 // Checks the inverse indices and finds each slot's row of them. The features are looked up by name.
-void find_inverse(const LaneMap& map, bool sequence, CheckedBatch& out) {
-  const auto* inverse = sequence ? nullptr : out.original.inverse_indices_or_null();
+void find_inverse(const LaneMap& map, bool sequence, const KeyedJaggedTensor& input, CheckedBatch& out) {
+  const auto* inverse = sequence ? nullptr : input.inverse_indices_or_null();
   out.expands =
-      inverse && inverse->indices.defined() && (inverse->indices.numel() > 0 || out.original.variable_stride_per_key());
-  out.output_batch = out.original.stride();
+      inverse && inverse->indices.defined() && (inverse->indices.numel() > 0 || input.variable_stride_per_key());
+  out.output_batch = input.stride();
   out.inverse.clear();
   if (!out.expands) {
-    if (!sequence && out.original.variable_stride_per_key()) {
+    if (!sequence && input.variable_stride_per_key()) {
       fail(Code::kInvalidArgument, "a batch with a variable number of samples per feature needs inverse indices");
     }
     return;
   }
-  const Tensor& indices = inverse->indices;
+  const Tensor& indices = out.inverse_indices = inverse->indices;
   if (indices.dtype() != DType::kInt64 || indices.dim() != 2 ||
       indices.size(0) != static_cast<int64_t>(inverse->keys.size())) {
     fail(Code::kInvalidArgument, "inverse indices are int64 [keys, batch]");
@@ -97,16 +98,36 @@ void find_inverse(const LaneMap& map, bool sequence, CheckedBatch& out) {
     if (at == inverse->keys.end()) fail(Code::kNotFound, "the inverse indices have no feature \"", feature, "\"");
     const int64_t* row = indices.data<int64_t>() + (at - inverse->keys.begin()) * out.output_batch;
     for (int64_t b = 0; b < out.output_batch; ++b) {
-      if (row[b] < 0 || row[b] >= out.slot_bags[s]) {
+      if (row[b] < 0 || row[b] >= out.slots[s].bags) {
         fail(Code::kOutOfRange, "inverse index ", row[b], " of feature \"", feature, "\", sample ", b,
-             ", is not below its ", out.slot_bags[s], " samples");
+             ", is not below its ", out.slots[s].bags, " samples");
       }
     }
     out.inverse.push_back(row);
   }
 }
 
+// The batch as check_bounds has copied it: one key per slot.
+void take_copy(const LaneMap& map, const CheckedIds& checked, CheckedBatch& out) {
+  out.values = checked.ids;
+  out.weights = checked.weights;
+  out.offsets = checked.offsets;
+  out.lengths = sparse::lengths_of(checked.offsets);
+  for (size_t s = 0; s < out.slots.size(); ++s) out.slots[s].first_bag = checked.first_bag[s];
+  find_ids(out.offsets, out.slots);
+  out.mean_lengths = checked.lengths;
+  out.positions = checked.positions;
+  out.mean_weights = mean_weights(map, checked);
+  out.dropped = std::accumulate(checked.bad.begin(), checked.bad.end(), int64_t{0});
+  out.first_dropped = checked.first;
+}
+
 }  // namespace
+
+void CheckedBatch::release() {
+  values = weights = lengths = offsets = mean_lengths = positions = mean_weights = inverse_indices =
+      original_lengths = {};
+}
 
 const std::vector<int>& KeyIndex::find(const LaneMap& map, const KeyedJaggedTensor& input) {
   if (!index_.empty() && input.keys() == keys_) return index_;
@@ -119,37 +140,35 @@ const std::vector<int>& KeyIndex::find(const LaneMap& map, const KeyedJaggedTens
 
 void check_batch(const LaneMap& map, const std::vector<EmbeddingBagConfig>& tables, const BatchRules& rules,
                  KeyIndex& keys, const KeyedJaggedTensor& input, CheckedBatch& out) {
-  out.input = out.original = input;
-  out.slot_key = out.original_key = keys.find(map, input);
-  out.mean_lengths = out.positions = out.mean_weights = {};
+  out.release();
   out.dropped = 0;
   out.first_dropped.clear();
-  find_bags(map, out);
+  find_bags(keys.find(map, input), input, out.slots);
   std::vector<BoundsFeature>& features = out.features;
   features.clear();
   for (size_t s = 0; s < map.slots().size(); ++s) {
     const Slot& slot = map.slots()[s];
     const EmbeddingBagConfig& table = tables[slot.table];
-    features.push_back({slot.feature, table.name, table.num_embeddings, out.slot_first_bag[s], out.slot_bags[s], -1,
+    features.push_back({slot.feature, table.name, table.num_embeddings, out.slots[s].first_bag, out.slots[s].bags, -1,
                         table.row_format.has_value(), table.remapping.get()});
   }
-  const CheckedIds checked = check_bounds(
-      rules.bounds, {input.values(), input.offsets(), rules.weighted ? input.weights() : Tensor(), features, false});
-  find_inverse(map, rules.sequence, out);
+  out.values = input.values();
+  out.offsets = input.offsets();
+  if (rules.weighted) out.weights = input.weights();
+  const CheckedIds checked = check_bounds(rules.bounds, {out.values, out.offsets, out.weights, features, false});
+  find_inverse(map, rules.sequence, input, out);
+  out.lengths = out.original_lengths = input.lengths();
   if (checked.clean) {
     check_lengths(input);
+    find_ids(out.offsets, out.slots);
+    out.original_slots = out.slots;
     return;
   }
   if (rules.sequence && checked.bad_offsets)
     fail(Code::kInvalidArgument, "the offsets of a sequence batch cannot be repaired: ", checked.first);
-  out.input = batch_by_slot(map, checked, out);
-  std::iota(out.slot_key.begin(), out.slot_key.end(), 0);
-  out.slot_first_bag = checked.first_bag;
-  out.mean_lengths = checked.lengths;
-  out.positions = checked.positions;
-  out.mean_weights = mean_weights(map, checked);
-  out.dropped = std::accumulate(checked.bad.begin(), checked.bad.end(), int64_t{0});
-  out.first_dropped = checked.first;
+  out.original_slots = out.slots;
+  if (!checked.bad_offsets) find_ids(out.offsets, out.original_slots);  // only sequences ask for them
+  take_copy(map, checked, out);
 }
 
 }  // namespace tessera

@@ -15,26 +15,33 @@ struct BatchRules {
   bool sequence = false;
 };
 
+// Where a slot's bags and ids lie in a batch.
+struct SlotBags {
+  int64_t first_bag = 0, bags = 0;  // in its lengths
+  int64_t first_id = 0, ids = 0;    // in its values
+};
+
 struct CheckedBatch {
-  KeyedJaggedTensor input;
-  std::vector<int> slot_key;            // index of each slot's feature among input's keys
-  std::vector<int64_t> slot_first_bag;  // of each slot in input's lengths
-  std::vector<int64_t> slot_bags;
+  Tensor values, weights, lengths, offsets;  // weights: undefined without
+  std::vector<SlotBags> slots;               // in these
   // Where ids were dropped; otherwise undefined.
-  Tensor mean_lengths;  // int64, as input's lengths: what MEAN divides by
+  Tensor mean_lengths;  // int64, as `lengths`: what MEAN divides by
   Tensor positions;     // int64, by id: where it stood in the caller's values
   Tensor mean_weights;  // float32, by id: makes a kernel's MEAN over the kept ids the right one
   // Pooled rows are gathered by inverse indices: sample b of the output takes row inverse[slot][b] of its slot.
   bool expands = false;
   int64_t output_batch = 0;             // samples of the pooled output
-  std::vector<const int64_t*> inverse;  // by slot
+  std::vector<const int64_t*> inverse;  // by slot, in inverse_indices
+  Tensor inverse_indices;
   // The caller's.
-  KeyedJaggedTensor original;
-  std::vector<int> original_key;
+  Tensor original_lengths;
+  std::vector<SlotBags> original_slots;
   int64_t dropped = 0;
   std::string first_dropped;            // a sentence
   std::vector<BoundsFeature> features;  // scratch
   bool clean() const { return !positions.defined(); }
+  // Lets go of the batch's tensors; what only this object needs stays for the next batch.
+  void release();
 };
 
 // Finds each slot's feature in the input's keys. kNotFound names the feature. Remembers the last keys, which rarely

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 namespace tessera {
 namespace {
@@ -10,8 +11,30 @@ void copy_row(const float* from, int64_t n, float* to) { std::memcpy(to, from, n
 void scale_row(const float* from, float scale, int64_t n, float* to) {
   for (int64_t i = 0; i < n; ++i) to[i] = scale * from[i];
 }
-void add_row(const float* from, float scale, int64_t n, float* to) {
+void add_row(const float* from, int64_t n, float* to) {
+  for (int64_t i = 0; i < n; ++i) to[i] += from[i];
+}
+void add_scaled_row(const float* from, float scale, int64_t n, float* to) {
   for (int64_t i = 0; i < n; ++i) to[i] += scale * from[i];
+}
+
+// Calls body(cols), with the usual widths as constants: copies of a known length are a few instructions.
+template <class Body>
+void with_width(int64_t cols, const Body& body) {
+  switch (cols) {
+    case 8:
+      return body(std::integral_constant<int64_t, 8>{});
+    case 16:
+      return body(std::integral_constant<int64_t, 16>{});
+    case 32:
+      return body(std::integral_constant<int64_t, 32>{});
+    case 64:
+      return body(std::integral_constant<int64_t, 64>{});
+    case 128:
+      return body(std::integral_constant<int64_t, 128>{});
+    default:
+      return body(cols);
+  }
 }
 
 // What a pass over the bags of one arrival needs.
@@ -20,49 +43,69 @@ struct ArrivalRows {
     float* rows = step.home_rows.data<float>();
     if (arrival.lane >= 0) {
       const int stream = map.lanes()[arrival.lane].stream;
-      lengths = step.lengths.data() + step.lengths_begin[stream];
+      order = step.bag_order.data() + step.lengths_begin[stream];
       bags = step.sent[stream].bags;
+      full = step.sent[stream].full_bags;
       row = rows + step.lane_begin[arrival.lane];
     } else {
       const int64_t begin = step.host_lengths_begin[arrival.host_sum];
-      lengths = step.host_lengths.data() + begin;
+      order = step.host_bag_order.data() + begin;
       bags = step.host_lengths_begin[arrival.host_sum + 1] - begin;
+      full = step.host_full_bags[arrival.host_sum];
       row = rows + step.host_sum_begin[arrival.host_sum];
     }
     const int64_t mean = step.mean_begin[arrival.slot];
     scale = mean < 0 ? nullptr : step.mean_scale.data() + mean;
   }
-  const int32_t* lengths;  // 0: no row
-  int64_t bags;
+  const int32_t* order;  // bags with a row, then those without
+  int64_t bags, full;
   float* row;
   const float* scale;
 };
 
+// out: row of bag 0, at the arrival's first column.
+template <class Width>
+void combine_arrival(const ArrivalRows& from, bool first, Width cols, int64_t stride, float* out) {
+  const float* row = from.row;
+  const auto each = [&](const auto& put) {
+    for (int64_t k = 0; k < from.full; ++k, row += cols) put(from.order[k], out + from.order[k] * stride);
+  };
+  if (first) {
+    for (int64_t k = from.full; k < from.bags; ++k) std::fill_n(out + from.order[k] * stride, cols, 0.0f);
+  }
+  if (first && from.scale)
+    each([&](int64_t bag, float* to) { scale_row(row, from.scale[bag], cols, to); });
+  else if (first)
+    each([&](int64_t, float* to) { copy_row(row, cols, to); });
+  else if (from.scale)
+    each([&](int64_t bag, float* to) { add_scaled_row(row, from.scale[bag], cols, to); });
+  else
+    each([&](int64_t, float* to) { add_row(row, cols, to); });
+}
+
+template <class Width>
+void split_arrival(const ArrivalRows& to, Width cols, int64_t stride, const float* grad) {
+  float* row = to.row;
+  if (to.scale) {
+    for (int64_t k = 0; k < to.full; ++k, row += cols)
+      scale_row(grad + to.order[k] * stride, to.scale[to.order[k]], cols, row);
+  } else {
+    for (int64_t k = 0; k < to.full; ++k, row += cols) copy_row(grad + to.order[k] * stride, cols, row);
+  }
+}
+
 }  // namespace
 
 void combine_pooled(const LaneMap& map, const std::vector<Arrival>& arrivals, const Step& step,
-                    const std::vector<int64_t>& slot_bags, const std::vector<SlotView>& out) {
+                    const std::vector<SlotBags>& slots, const std::vector<SlotView>& out) {
   for (size_t s = 0; s < map.slots().size(); ++s) {
     if (!map.slots()[s].starts_at_zero) continue;
-    for (int64_t b = 0; b < slot_bags[s]; ++b) std::fill_n(out[s].data + b * out[s].stride, map.slots()[s].dim, 0.0f);
+    for (int64_t b = 0; b < slots[s].bags; ++b) std::fill_n(out[s].data + b * out[s].stride, map.slots()[s].dim, 0.0f);
   }
   for (const Arrival& a : arrivals) {
     const ArrivalRows from(a, map, step);
-    const float* row = from.row;
-    float* to = out[a.slot].data + a.col;
-    for (int64_t b = 0; b < from.bags; ++b, to += out[a.slot].stride) {
-      if (!from.lengths[b]) {
-        if (a.first) std::fill_n(to, a.cols, 0.0f);
-        continue;
-      }
-      if (!a.first)
-        add_row(row, from.scale ? from.scale[b] : 1.0f, a.cols, to);
-      else if (from.scale)
-        scale_row(row, from.scale[b], a.cols, to);
-      else
-        copy_row(row, a.cols, to);
-      row += a.cols;
-    }
+    const SlotView& to = out[a.slot];
+    with_width(a.cols, [&](auto cols) { combine_arrival(from, a.first, cols, to.stride, to.data + a.col); });
   }
 }
 
@@ -70,16 +113,8 @@ void split_pooled(const LaneMap& map, const std::vector<Arrival>& arrivals, Step
                   const std::vector<SlotView>& grad) {
   for (const Arrival& a : arrivals) {
     const ArrivalRows to(a, map, step);
-    float* row = to.row;
-    const float* from = grad[a.slot].data + a.col;
-    for (int64_t b = 0; b < to.bags; ++b, from += grad[a.slot].stride) {
-      if (!to.lengths[b]) continue;
-      if (to.scale)
-        scale_row(from, to.scale[b], a.cols, row);
-      else
-        copy_row(from, a.cols, row);
-      row += a.cols;
-    }
+    const SlotView& from = grad[a.slot];
+    with_width(a.cols, [&](auto cols) { split_arrival(to, cols, from.stride, from.data + a.col); });
   }
 }
 

@@ -1,6 +1,7 @@
 // Combine: rows that came back become the collection's output; and, backward, the output's gradient becomes rows.
 #pragma once
 
+#include "distributed/checked_batch.h"
 #include "distributed/lanes.h"
 #include "distributed/step.h"
 
@@ -15,7 +16,7 @@ struct SlotView {
 // Pooled: first lanes write (zeros for an empty bag), later ones add; MEAN divides by the bag's whole length.
 // `arrivals`: LaneMap::arrivals of this rank.
 void combine_pooled(const LaneMap& map, const std::vector<Arrival>& arrivals, const Step& step,
-                    const std::vector<int64_t>& slot_bags, const std::vector<SlotView>& out);
+                    const std::vector<SlotBags>& slots, const std::vector<SlotView>& out);
 void split_pooled(const LaneMap& map, const std::vector<Arrival>& arrivals, Step& step,
                   const std::vector<SlotView>& grad);
 

@@ -36,6 +36,12 @@ int64_t uniform_block(const std::vector<int64_t>& begins) {
   return begins.back() - begins[begins.size() - 2] <= block ? block : 0;
 }
 
+// Exact for ids and blocks below 2^32.
+uint64_t reciprocal_of(int64_t block, int64_t table_rows) {
+  if (block < 2 || table_rows > int64_t{1} << 32) return 0;
+  return ~uint64_t{0} / static_cast<uint64_t>(block) + 1;
+}
+
 }  // namespace
 
 void check_tiling(const EmbeddingBagConfig& table, const ParameterSharding& sharding, int world_size) {
@@ -93,6 +99,7 @@ LaneMap::LaneMap(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& 
     add_slot_streams(static_cast<int>(i), plan.at(table.name), routers_[slots_[i].table], table.num_embeddings);
   }
   order_by_rank();
+  find_single_streams();
   if (!sequence && hosts_.ranks > 1 && hosts_.count > 1) find_host_sums(tables, plan);
   if (host_sums_.empty()) hosts_ = {1, world_size()};
   for (int host = 0; host <= hosts_.count; ++host) {
@@ -159,6 +166,7 @@ void LaneMap::add_slot_streams(int slot, const ParameterSharding& sharding, cons
       cut.slot = slot;
       cut.begins = begins;
       cut.block = uniform_block(begins);
+      cut.reciprocal = reciprocal_of(cut.block, table_rows);
       cut.streams.resize(shard_of.size());
       cut.router = router;
       cuts_.push_back(std::move(cut));
@@ -209,6 +217,19 @@ void LaneMap::order_by_rank() {
     const auto lane = std::partition_point(lanes_.begin(), lanes_.end(),
                                            [&](const Lane& l) { return streams_[l.stream].rank < rank; });
     lane_begin_.push_back(static_cast<int>(lane - lanes_.begin()));
+  }
+}
+
+void LaneMap::find_single_streams() {
+  for (Cut& cut : cuts_) {
+    for (size_t range = 0; range < cut.streams.size(); ++range) {
+      const std::vector<int>& streams = cut.streams[range];
+      if (streams.size() > 1 || (streams.empty() && cut.begins[range] < cut.begins[range + 1])) {
+        cut.single.clear();
+        break;
+      }
+      cut.single.push_back(streams.empty() ? -1 : streams[0]);
+    }
   }
 }
 

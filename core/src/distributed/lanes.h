@@ -80,9 +80,13 @@ struct Cut {
   int slot = 0;
   std::vector<int64_t> begins;            // ascending, the last one is the row count
   int64_t block = 0;                      // all ranges but the last have this size: id / block; 0: search
+  uint64_t reciprocal = 0;                // of block: id / block is (id * reciprocal) >> 64; 0: divide
   std::vector<std::vector<int>> streams;  // of each range
-  RowRouterPtr router;                    // null: by range
+  std::vector<int> single;  // of each range, where all have one stream at most (-1: no rows); otherwise empty
+  RowRouterPtr router;      // null: by range
   bool whole() const { return begins.size() == 2; }
+  // Every id of the slot goes to all streams, as it is.
+  bool copies() const { return whole() && !router; }
 };
 
 class LaneMap {
@@ -116,6 +120,7 @@ class LaneMap {
   void add_slots(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan);
   void add_slot_streams(int slot, const ParameterSharding& sharding, const RowRouterPtr& router, int64_t table_rows);
   void order_by_rank();
+  void find_single_streams();
   void find_host_sums(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan);
 
   std::vector<RowRouterPtr> routers_;

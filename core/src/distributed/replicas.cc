@@ -10,8 +10,8 @@ namespace {
 // The batch where it is, as a kernel takes it.
 LookupView local_batch(const CheckedBatch& batch, bool weighted) {
   const Tensor none;
-  const Tensor& weights = !batch.clean() ? batch.mean_weights : weighted ? batch.input.weights() : none;
-  return {batch.input.values(), batch.input.offsets(), weights};
+  const Tensor& weights = !batch.clean() ? batch.mean_weights : weighted ? batch.weights : none;
+  return {batch.values, batch.offsets, weights};
 }
 
 }  // namespace
@@ -32,8 +32,8 @@ void Replicas::fill_features(const CheckedBatch& batch, bool sequence, const Slo
     tsr_lookup_feature feature{};
     feature.table = shard->index;
     feature.pooling = sequence ? TSR_POOLING_NONE : static_cast<int32_t>(slot.pooling);
-    feature.bags = batch.slot_bags[s];
-    feature.first_offset = batch.slot_first_bag[s];
+    feature.bags = batch.slots[s].bags;
+    feature.first_offset = batch.slots[s].first_bag;
     feature.output_offset = layout.offset[s];
     feature.output_stride = layout.stride[s];
     features_[shard->group].push_back(feature);

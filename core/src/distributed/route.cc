@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
+#include <type_traits>
+
+#include "distributed/bag_order.h"
 
 namespace tessera {
 namespace {
@@ -15,26 +19,48 @@ struct SlotInput {
   int64_t bags;
 };
 
-int find_range(const Cut& cut, int64_t id) {
-  if (cut.block) return static_cast<int>(id / cut.block);
-  const auto at = std::upper_bound(cut.begins.begin(), cut.begins.end(), id);
-  return static_cast<int>(at - cut.begins.begin()) - 1;
+__extension__ using Wide = unsigned __int128;
+
+// Compared with every begin where there are so few: that is done for several ids at once.
+constexpr size_t kFewRanges = 4;
+
+// Calls put(i, range) for each id.
+template <class Id, class Put>
+void find_ranges(const Cut& cut, const Id* ids, int64_t num_ids, const Put& put) {
+  const int64_t* begins = cut.begins.data();
+  const size_t ranges = cut.begins.size() - 1;
+  if (ranges == 2) {
+    for (int64_t i = 0; i < num_ids; ++i) put(i, static_cast<int32_t>(ids[i] >= begins[1]));
+  } else if (ranges <= kFewRanges) {
+    for (int64_t i = 0; i < num_ids; ++i) {
+      int32_t range = 0;
+      for (size_t k = 1; k < ranges; ++k) range += ids[i] >= begins[k];
+      put(i, range);
+    }
+  } else if (const uint64_t reciprocal = cut.reciprocal) {
+    for (int64_t i = 0; i < num_ids; ++i) put(i, static_cast<int32_t>((static_cast<Wide>(ids[i]) * reciprocal) >> 64));
+  } else if (cut.block) {
+    for (int64_t i = 0; i < num_ids; ++i) put(i, static_cast<int32_t>(ids[i] / cut.block));
+  } else {
+    for (int64_t i = 0; i < num_ids; ++i)
+      put(i, static_cast<int32_t>(std::upper_bound(begins, begins + ranges + 1, ids[i]) - begins) - 1);
+  }
 }
 
 class Router {
  public:
   Router(const LaneMap& map, const CheckedBatch& batch, int rank, bool sequence, Step& step)
-      : map_(map), batch_(batch), input_(batch.input), rank_(rank), sequence_(sequence), step_(step) {}
+      : map_(map), batch_(batch), rank_(rank), sequence_(sequence), step_(step) {}
 
   void run() {
     read_lengths();
     count_bags();
-    if (input_.values().dtype() == DType::kInt32)
+    if (batch_.values.dtype() == DType::kInt32)
       measure_all<int32_t>();
     else
       measure_all<int64_t>();
     lay_out();
-    if (input_.values().dtype() == DType::kInt32)
+    if (batch_.values.dtype() == DType::kInt32)
       fill_all<int32_t>();
     else
       fill_all<int64_t>();
@@ -44,7 +70,7 @@ class Router {
  private:
   // The input's lengths as int32.
   void read_lengths() {
-    const Tensor& lengths = input_.lengths();
+    const Tensor& lengths = batch_.lengths;
     if (lengths.dtype() == DType::kInt32) {
       lengths_ = lengths.data<int32_t>();
     } else {
@@ -63,17 +89,17 @@ class Router {
     int64_t total = 0;
     for (size_t i = 0; i < n; ++i) {
       step_.lengths_begin[i] = total;
-      step_.sent[i].bags = batch_.slot_bags[map_.streams()[i].slot];
+      step_.sent[i].bags = batch_.slots[map_.streams()[i].slot].bags;
       total += step_.sent[i].bags;
     }
     step_.lengths_begin[n] = total;
     step_.lengths.resize(total);
+    step_.bag_order.resize(total);
     step_.ranges_begin.assign(map_.cuts().size(), 0);
     int64_t ranged = 0;
     for (size_t c = 0; c < map_.cuts().size(); ++c) {
       step_.ranges_begin[c] = ranged;
-      if (!map_.cuts()[c].whole() || map_.cuts()[c].router)
-        ranged += input_.length_per_key()[batch_.slot_key[map_.cuts()[c].slot]];
+      if (!map_.cuts()[c].copies()) ranged += batch_.slots[map_.cuts()[c].slot].ids;
     }
     step_.ranges.resize(ranged);
     step_.local_rows.resize(ranged);
@@ -86,29 +112,27 @@ class Router {
     for (size_t s = 0; s < map_.slots().size(); ++s) {
       if (map_.slots()[s].pooling != PoolingType::kMean || map_.slots()[s].replicated) continue;
       step_.mean_begin[s] = static_cast<int64_t>(step_.mean_scale.size());
-      for (int64_t b = 0; b < batch_.slot_bags[s]; ++b) {
+      for (int64_t b = 0; b < batch_.slots[s].bags; ++b) {
         const int64_t length = batch_.clean() ? slot_length(static_cast<int>(s), b)
-                                              : batch_.mean_lengths.data<int64_t>()[batch_.slot_first_bag[s] + b];
+                                              : batch_.mean_lengths.data<int64_t>()[batch_.slots[s].first_bag + b];
         step_.mean_scale.push_back(length ? 1.0f / static_cast<float>(length) : 0.0f);
       }
     }
   }
 
-  int64_t slot_length(int slot, int64_t bag) const { return lengths_[batch_.slot_first_bag[slot] + bag]; }
+  int64_t slot_length(int slot, int64_t bag) const { return lengths_[batch_.slots[slot].first_bag + bag]; }
 
   // Where the i-th id of a slot stood in the caller's slot.
   int64_t position(int slot, int64_t i) const {
     if (batch_.clean()) return i;
-    const int64_t first = input_.offset_per_key()[batch_.slot_key[slot]];
-    return batch_.positions.data<int64_t>()[first + i] - batch_.original.offset_per_key()[batch_.original_key[slot]];
+    return batch_.positions.data<int64_t>()[batch_.slots[slot].first_id + i] - batch_.original_slots[slot].first_id;
   }
 
   template <class Id>
   SlotInput<Id> slot_input(int slot) const {
-    const int key = batch_.slot_key[slot];
-    const int64_t first = input_.offset_per_key()[key];
-    return {input_.values().data<Id>() + first, step_.weighted ? input_.weights().data<float>() + first : nullptr,
-            input_.length_per_key()[key], batch_.slot_bags[slot]};
+    const SlotBags& at = batch_.slots[slot];
+    return {batch_.values.data<Id>() + at.first_id,
+            step_.weighted ? batch_.weights.data<float>() + at.first_id : nullptr, at.ids, at.bags};
   }
 
   // First pass: lengths and sizes of every stream.
@@ -116,7 +140,7 @@ class Router {
   void measure_all() {
     for (size_t c = 0; c < map_.cuts().size(); ++c) {
       const Cut& cut = map_.cuts()[c];
-      if (cut.whole() && !cut.router)
+      if (cut.copies())
         measure_whole(cut);
       else
         measure_cut<Id>(cut, step_.ranges_begin[c]);
@@ -124,16 +148,14 @@ class Router {
     for (size_t i = 0; i < map_.streams().size(); ++i) {
       StreamPiece& piece = step_.sent[i];
       const int32_t* lengths = step_.lengths.data() + step_.lengths_begin[i];
-      for (int64_t b = 0; b < piece.bags; ++b) {
-        piece.full_bags += lengths[b] > 0;
-        piece.ids += lengths[b];
-      }
+      piece.full_bags = order_bags(lengths, piece.bags, step_.bag_order.data() + step_.lengths_begin[i]);
+      piece.ids = std::accumulate(lengths, lengths + piece.bags, int64_t{0});
     }
   }
 
   void measure_whole(const Cut& cut) {
     for (int stream : cut.streams[0]) {
-      std::copy_n(lengths_ + batch_.slot_first_bag[cut.slot], step_.sent[stream].bags,
+      std::copy_n(lengths_ + batch_.slots[cut.slot].first_bag, step_.sent[stream].bags,
                   step_.lengths.data() + step_.lengths_begin[stream]);
     }
   }
@@ -142,24 +164,33 @@ class Router {
   void measure_cut(const Cut& cut, int64_t ranges_begin) {
     const SlotInput<Id> in = slot_input<Id>(cut.slot);
     int32_t* ranges = step_.ranges.data() + ranges_begin;
-    int64_t* rows = step_.local_rows.data() + ranges_begin;
     if (cut.router) {
       const std::vector<int64_t> ids(in.ids, in.ids + in.num_ids);
-      cut.router->route(ids, ranges, rows);
+      cut.router->route(ids, ranges, step_.local_rows.data() + ranges_begin);
     } else {
-      for (int64_t i = 0; i < in.num_ids; ++i) {
-        ranges[i] = find_range(cut, in.ids[i]);
-        rows[i] = in.ids[i] - cut.begins[ranges[i]];
-      }
+      find_ranges(cut, in.ids, in.num_ids, [&](int64_t i, int32_t range) { ranges[i] = range; });
     }
     for (const auto& streams : cut.streams) {
       for (int stream : streams) std::fill_n(step_.lengths.data() + step_.lengths_begin[stream], in.bags, 0);
     }
+    const int32_t* lengths = lengths_ + batch_.slots[cut.slot].first_bag;
     int64_t i = 0;
-    for (int64_t b = 0; b < in.bags; ++b) {
-      for (const int64_t end = i + slot_length(cut.slot, b); i < end; ++i) {
-        for (int stream : cut.streams[ranges[i]]) ++step_.lengths[step_.lengths_begin[stream] + b];
+    if (cut.single.empty()) {
+      for (int64_t b = 0; b < in.bags; ++b) {
+        for (const int64_t end = i + lengths[b]; i < end; ++i) {
+          for (int stream : cut.streams[ranges[i]]) ++step_.lengths[step_.lengths_begin[stream] + b];
+        }
       }
+      return;
+    }
+    step_.counts.resize(cut.single.size());
+    for (size_t range = 0; range < cut.single.size(); ++range) {
+      const int stream = cut.single[range];
+      step_.counts[range] = stream < 0 ? nullptr : step_.lengths.data() + step_.lengths_begin[stream];
+    }
+    int32_t* const* counts = step_.counts.data();
+    for (int64_t b = 0; b < in.bags; ++b) {
+      for (const int64_t end = i + lengths[b]; i < end; ++i) ++counts[ranges[i]][b];
     }
   }
 
@@ -200,34 +231,73 @@ class Router {
   // Second pass: ids and weights into the payload, positions for sequences.
   template <class Id>
   void fill_all() {
-    step_.next.resize(map_.streams().size());
     for (size_t c = 0; c < map_.cuts().size(); ++c) {
       const Cut& cut = map_.cuts()[c];
       const SlotInput<Id> in = slot_input<Id>(cut.slot);
-      if (cut.whole() && !cut.router) {
-        for (int stream : cut.streams[0]) {
-          std::copy_n(in.ids, in.num_ids, ids_of(stream));
-          if (step_.weighted) std::copy_n(in.weights, in.num_ids, weights_of(stream));
-          if (sequence_)
-            for (int64_t i = 0; i < in.num_ids; ++i)
-              step_.positions[step_.positions_begin[stream] + i] = position(cut.slot, i);
-        }
+      if (cut.copies()) {
+        copy(cut, in);
         continue;
-      }
-      for (const auto& streams : cut.streams) {
-        for (int stream : streams) step_.next[stream] = 0;
       }
       const int32_t* ranges = step_.ranges.data() + step_.ranges_begin[c];
       const int64_t* rows = step_.local_rows.data() + step_.ranges_begin[c];
-      for (int64_t i = 0; i < in.num_ids; ++i) {
-        for (int stream : cut.streams[ranges[i]]) {
-          const int64_t at = step_.next[stream]++;
-          ids_of(stream)[at] = rows[i];
-          if (step_.weighted) weights_of(stream)[at] = in.weights[i];
-          if (sequence_) step_.positions[step_.positions_begin[stream] + at] = position(cut.slot, i);
-        }
+      const int64_t* begins = cut.begins.data();
+      const auto first_id = [&](int stream) { return ids_of(stream); };
+      if (cut.router)
+        scatter<int64_t>(cut, ranges, in.num_ids, first_id, [&](int64_t i) { return rows[i]; });
+      else
+        scatter<int64_t>(cut, ranges, in.num_ids, first_id, [&](int64_t i) { return in.ids[i] - begins[ranges[i]]; });
+      if (step_.weighted) {
+        scatter<float>(
+            cut, ranges, in.num_ids, [&](int stream) { return weights_of(stream); },
+            [&](int64_t i) { return in.weights[i]; });
+      }
+      if (sequence_) {
+        scatter<int64_t>(
+            cut, ranges, in.num_ids, [&](int stream) { return step_.positions.data() + step_.positions_begin[stream]; },
+            [&](int64_t i) { return position(cut.slot, i); });
       }
     }
+  }
+
+  // A cut that leaves the ids as they are.
+  template <class Id>
+  void copy(const Cut& cut, const SlotInput<Id>& in) {
+    for (int stream : cut.streams[0]) {
+      std::copy_n(in.ids, in.num_ids, ids_of(stream));
+      if (step_.weighted) std::copy_n(in.weights, in.num_ids, weights_of(stream));
+      if (!sequence_) continue;
+      int64_t* positions = step_.positions.data() + step_.positions_begin[stream];
+      for (int64_t i = 0; i < in.num_ids; ++i) positions[i] = position(cut.slot, i);
+    }
+  }
+
+  // Appends value(i) to the streams of ids' ranges; begin_of(stream) is where a stream's values go.
+  template <class T, class Begin, class Value>
+  void scatter(const Cut& cut, const int32_t* ranges, int64_t n, const Begin& begin_of, const Value& value) {
+    std::vector<T*>& next = cursors<T>();
+    if (!cut.single.empty()) {
+      next.resize(cut.single.size());
+      for (size_t range = 0; range < cut.single.size(); ++range)
+        next[range] = cut.single[range] < 0 ? nullptr : begin_of(cut.single[range]);
+      T** at = next.data();
+      for (int64_t i = 0; i < n; ++i) *at[ranges[i]]++ = value(i);
+      return;
+    }
+    next.resize(map_.streams().size());
+    for (const auto& streams : cut.streams) {
+      for (int stream : streams) next[stream] = begin_of(stream);
+    }
+    for (int64_t i = 0; i < n; ++i) {
+      for (int stream : cut.streams[ranges[i]]) *next[stream]++ = value(i);
+    }
+  }
+
+  template <class T>
+  std::vector<T*>& cursors() {
+    if constexpr (std::is_same_v<T, float>)
+      return step_.next_weight;
+    else
+      return step_.next;
   }
 
   bool sums_for_this_rank(int rank) const {
@@ -270,7 +340,6 @@ class Router {
 
   const LaneMap& map_;
   const CheckedBatch& batch_;
-  const KeyedJaggedTensor& input_;
   const int rank_;
   const bool sequence_;
   Step& step_;

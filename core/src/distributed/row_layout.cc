@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "distributed/bag_order.h"
 #include "distributed/host_sums.h"
 
 namespace tessera {
@@ -37,6 +38,8 @@ class RowLayout {
     }
     step_.host_lengths_begin.back() = at;
     step_.host_lengths.assign(at, 0);
+    step_.host_bag_order.resize(at);
+    step_.host_full_bags.assign(sums.size(), 0);
     for (size_t i = 0; i < sums.size(); ++i) {
       if (sums[i].host == host_) continue;
       int32_t* total = step_.host_lengths.data() + step_.host_lengths_begin[i];
@@ -45,6 +48,8 @@ class RowLayout {
         const int32_t* lengths = step_.lengths.data() + step_.lengths_begin[stream];
         for (int64_t b = 0; b < step_.sent[stream].bags; ++b) total[b] += lengths[b];
       }
+      step_.host_full_bags[i] = order_bags(total, step_.host_lengths_begin[i + 1] - step_.host_lengths_begin[i],
+                                           step_.host_bag_order.data() + step_.host_lengths_begin[i]);
     }
   }
 
@@ -150,9 +155,7 @@ class RowLayout {
       if (host != host_ && hosts_.local(owner) == hosts_.local(rank_)) {
         for (int s = map_.host_sum_begin(host); s < map_.host_sum_begin(host + 1); ++s) {
           step_.host_sum_begin[s] = at;
-          const int32_t* lengths = step_.host_lengths.data() + step_.host_lengths_begin[s];
-          const int64_t bags = step_.host_lengths_begin[s + 1] - step_.host_lengths_begin[s];
-          at += (bags - std::count(lengths, lengths + bags, 0)) * map_.host_sums()[s].cols;
+          at += step_.host_full_bags[s] * map_.host_sums()[s].cols;
         }
       }
       hop.home_counts.push_back(at - begin);

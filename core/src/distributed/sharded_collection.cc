@@ -1,7 +1,6 @@
 #include "distributed/sharded_collection.h"
 
 #include <algorithm>
-#include <chrono>
 #include <numeric>
 
 #include "config/fnv1a.h"
@@ -14,22 +13,9 @@
 namespace tessera {
 namespace {
 
-// Adds the time since the last call to a stage.
-class Stopwatch {
- public:
-  void lap(double& stage) {
-    const auto now = std::chrono::steady_clock::now();
-    stage += std::chrono::duration<double>(now - last_).count();
-    last_ = now;
-  }
-
- private:
-  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
-};
-
 // Equal on two ranks exactly when they run the same tables under the same plan.
-uint64_t fingerprint(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan,
-                     bool sequence, const ShardedModuleOptions& options, const ProcessGroup& group) {
+uint64_t fingerprint_of(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan,
+                        bool sequence, const ShardedModuleOptions& options, const ProcessGroup& group) {
   uint64_t h = fnv1a(cat(group.world_size(), ' ', group.local_world_size(), ' ', sequence, ' ', options.is_weighted,
                          ' ', options.seed, ' ', options.optimizer.name, ' ', options.optimizer.options, ' ',
                          options.gradient_scale.value_or(-1), ' ', options.data_parallel_gradient_scale.value_or(-1)));
@@ -47,6 +33,15 @@ uint64_t fingerprint(const std::vector<EmbeddingBagConfig>& tables, const Embedd
       h = fnv1a(cat(s.row, ' ', s.rows, ' ', s.col, ' ', s.cols, ' ', s.rank, ';'), h);
   }
   return h;
+}
+
+int64_t sum_of(const HostBytes<int64_t>& bytes) { return bytes.in_host + bytes.across_hosts; }
+
+// Headers and payloads.
+int64_t sent_to_others(const Step& step, int rank) {
+  const auto& sent = step.payload_send_bytes;
+  return std::accumulate(sent.begin(), sent.end(), int64_t{0}) - sent[rank] +
+         static_cast<int64_t>((sent.size() - 1) * sizeof(PeerHeader));
 }
 
 HostGrid hosts_of(const ProcessGroup& group) {
@@ -71,7 +66,9 @@ ShardedCollection::ShardedCollection(const Runtime& runtime, std::vector<Embeddi
       owner_(map_, shards_, group_->rank(), group_->world_size(), sequence_),
       replicas_(runtime, tables_, plan_, map_, group_->rank(),
                 {options_.kernel, options_.stream, options_.optimizer, options_.seed}),
-      exchange_(group_, map_, fingerprint(tables_, plan_, sequence_, options_, *group_)) {
+      fingerprint_(fingerprint_of(tables_, plan_, sequence_, options_, *group_)),
+      inputs_(input_side(group_)),
+      rows_(group_, map_) {
   for (const EmbeddingBagConfig& t : tables_) {
     const OptimizerSpec& optimizer = t.optimizer.name.empty() ? options_.optimizer : t.optimizer;
     if (sequence_) continue;
@@ -133,41 +130,55 @@ int ShardedCollection::table_index(const std::string& name) const {
   fail(Code::kNotFound, "the collection has no table \"", name, "\"");
 }
 
-ShardedCollection::State ShardedCollection::start(const KeyedJaggedTensor& input, bool finished) {
-  State state;
+StepHandle ShardedCollection::reserve() {
+  std::unique_ptr<StepState> state;
   if (spare_.empty()) {
-    state = std::make_shared<StepState>();
+    state = std::make_unique<StepState>();
     if (options_.stream) place_on_device(state->step, options_.stream);
   } else {
     state = std::move(spare_.back());
     spare_.pop_back();
   }
-  Stopwatch watch;
-  Step& step = state->step;
+  state->owner = shared_from_this();
+  return StepHandle(state.release());
+}
+
+void ShardedCollection::give_back(StepState* state) {
+  state->batch.release();
+  spare_.emplace_back(state);
+}
+
+std::unique_ptr<InputSide> ShardedCollection::input_side(std::shared_ptr<ProcessGroup> group) const {
+  return std::make_unique<InputSide>(InputExchange(std::move(group), map_, fingerprint_));
+}
+
+void ShardedCollection::start(StepState& state, const KeyedJaggedTensor& input, bool finished, InputSide& side) const {
+  Stopwatch watch(side.trace);
+  Step& step = state.step;
   if (step.device) step.device->uploaded.wait();  // the device has read what is about to be written
   step.weighted = options_.is_weighted;
+  state.route_s = state.exchange_ids_s = 0;
   std::string error;
   try {
-    check_batch(map_, tables_, {options_.bounds_check, options_.is_weighted, sequence_}, keys_, input, state->batch);
-    route(map_, state->batch, group_->rank(), sequence_, step);
-    count_dropped(state->batch);
+    check_batch(map_, tables_, {options_.bounds_check, options_.is_weighted, sequence_}, side.keys, input, state.batch);
+    route(map_, state.batch, group_->rank(), sequence_, step);
   } catch (const std::exception& e) {  // told to everybody by the exchange, so that nobody waits for this rank
     error = e.what();
     if (error.empty()) error = "unknown error";
     step.payload_send_bytes.assign(group_->world_size(), 0);
   }
-  watch.lap(times_.route);
-  exchange_.inputs(step, finished, error);
-  watch.lap(times_.exchange_ids);
-  guarded("layout", [&] {
+  watch.lap(state.route_s, "route");
+  side.exchange.run(step, finished, error, watch);
+  watch.lap(state.exchange_ids_s, "exchange ids", sent_to_others(step, group_->rank()));
+  try {
     lay_out_rows(map_, group_->rank(), sequence_, step);
     owner_.find_features(step);
-    lay_out_output(*state);
-  });
-  count_traffic(map_, *group_, step, traffic_);
-  state->bytes = traffic_.bytes;
-  watch.lap(times_.route);
-  return state;
+    count_traffic(map_, *group_, step, state.traffic);
+  } catch (const std::exception& e) {
+    side.exchange.abort(cat("rank ", group_->rank(), " failed in the layout: ", e.what()));
+    throw;
+  }
+  watch.lap(state.route_s, "layout");
 }
 
 void ShardedCollection::count_dropped(const CheckedBatch& batch) {
@@ -180,17 +191,18 @@ void ShardedCollection::count_dropped(const CheckedBatch& batch) {
 }
 
 // An error here that the others cannot know of would leave them waiting: the group is told.
-void ShardedCollection::guarded(const char* stage, const std::function<void()>& body) const {
+template <class Body>
+void ShardedCollection::guarded(const char* stage, const Body& body) const {
   try {
     body();
   } catch (const std::exception& e) {
-    exchange_.abort(cat("rank ", group_->rank(), " failed in the ", stage, ": ", e.what()));
+    rows_.abort(cat("rank ", group_->rank(), " failed in the ", stage, ": ", e.what()));
     throw;
   }
 }
 
 void ShardedCollection::refuse(const std::string& why) const {
-  exchange_.abort(cat("rank ", group_->rank(), ": ", why));
+  rows_.abort(cat("rank ", group_->rank(), ": ", why));
   fail(Code::kInvalidArgument, why);
 }
 
@@ -204,7 +216,7 @@ void ShardedCollection::lay_out_output(StepState& state) const {
   state.slot_rows.resize(slots);
   for (size_t s = 0; s < slots; ++s) {
     const Slot& slot = map_.slots()[s];
-    state.slot_rows[s] = sequence_ ? batch.original.length_per_key()[batch.original_key[s]] : batch.slot_bags[s];
+    state.slot_rows[s] = sequence_ ? batch.original_slots[s].ids : batch.slots[s].bags;
     state.layout.offset[s] = together ? slot.col : total;
     state.layout.stride[s] = together ? map_.output_width() : slot.dim;
     total += slot.dim * state.slot_rows[s];
@@ -212,7 +224,7 @@ void ShardedCollection::lay_out_output(StepState& state) const {
   state.rows = {};
   // The caller may still hold the last output: only then a new one is allocated.
   if (!state.storage.defined() || !state.storage.unique() || state.storage.numel() < total) {
-    const std::vector<int64_t> shape{std::max<int64_t>(total, 1)};
+    const Shape shape{std::max<int64_t>(total, 1)};
     state.storage = options_.stream ? options_.stream->empty(shape) : Tensor::empty(shape);
   }
   state.num_rows_elements = total;
@@ -228,41 +240,46 @@ const std::vector<SlotView>& ShardedCollection::views(StepState& state, const Te
 }
 
 void ShardedCollection::finish(StepState& state, bool keep_context) {
-  Stopwatch watch;
   Step& step = state.step;
+  times_.route += state.route_s;
+  times_.exchange_ids += state.exchange_ids_s;
+  count_dropped(state.batch);
+  Stopwatch watch(trace_);
   guarded("lookup", [&] {
+    lay_out_output(state);
     if (step.device) upload_step(map_, arrivals_, group_->rank(), sequence_, state.slot_rows, state.layout, step);
     state.sampled = keep_context && sample_every_ > 0 && times_.steps % sample_every_ == sample_every_ - 1;
     if (state.sampled)
       owner_.forward_alone(step, shard_seconds_);
     else
       owner_.forward(step, keep_context);
-    watch.lap(times_.lookup);
-    Work rows = exchange_.start_rows_to_home(step);
+    watch.lap(times_.lookup, "lookup");
+    Work rows = rows_.start_rows_to_home(step);
     if (!replicas_.empty()) {  // while the rows travel
       replicas_.forward(state.batch, step.weighted, sequence_, state.rows, state.layout,
                         keep_context ? &state.replica_contexts : nullptr);
-      watch.lap(times_.lookup);
+      watch.lap(times_.lookup, "lookup of replicas");
     }
-    exchange_.finish_rows_to_home(step, std::move(rows));
+    rows_.finish_rows_to_home(step, std::move(rows), watch);
   });
-  watch.lap(times_.exchange_rows);
-  bytes_sent_.ids += state.bytes.ids;
-  bytes_sent_.rows += state.bytes.rows;
+  watch.lap(times_.exchange_rows, "exchange rows", sum_of(state.traffic.bytes.rows));
+  bytes_sent_.ids += state.traffic.bytes.ids;
+  bytes_sent_.rows += state.traffic.bytes.rows;
+  traffic_ = state.traffic;
   if (step.device) {
     guarded("combine", [&] { step.device->output.combine(step.home_rows.tensor(), state.rows); });
   } else if (sequence_) {
     if (!state.batch.clean()) state.rows.fill(0);  // dropped ids have rows too
     combine_sequence(map_, step, views(state, state.rows));
   } else {
-    combine_pooled(map_, arrivals_, step, state.batch.slot_bags, views(state, state.rows));
+    combine_pooled(map_, arrivals_, step, state.batch.slots, views(state, state.rows));
   }
-  watch.lap(times_.combine);
+  watch.lap(times_.combine, "combine");
   ++times_.steps;
 }
 
 void ShardedCollection::backward(StepState& state, const Tensor& given) {
-  Stopwatch watch;
+  Stopwatch watch(trace_);
   Step& step = state.step;
   const double mean = 1.0 / group_->world_size();
   Tensor grad = given;
@@ -275,28 +292,23 @@ void ShardedCollection::backward(StepState& state, const Tensor& given) {
     split_sequence(map_, step, views(state, grad));
   else
     split_pooled(map_, arrivals_, step, views(state, grad));
-  watch.lap(times_.split);
+  watch.lap(times_.split, "split");
   guarded("backward", [&] {
-    exchange_.rows_to_owner(step);
-    watch.lap(times_.exchange_gradients);
+    rows_.rows_to_owner(step, watch);
+    watch.lap(times_.exchange_gradients, "exchange gradients", sum_of(state.traffic.bytes.gradients));
     if (state.sampled)
       owner_.backward_alone(step, options_.gradient_scale.value_or(mean), shard_seconds_);
     else
       owner_.backward(step, options_.gradient_scale.value_or(mean));
     sampled_steps_ += state.sampled;
-    watch.lap(times_.update);
+    watch.lap(times_.update, "table update");
     if (replicas_.empty()) return;
     replicas_.backward(state.batch, step.weighted, sequence_, grad, state.layout, std::move(state.replica_contexts),
                        *group_, options_.data_parallel_gradient_scale.value_or(mean));
-    watch.lap(times_.data_parallel);
+    watch.lap(times_.data_parallel, "data parallel");
   });
-  bytes_sent_.gradients += state.bytes.gradients;
+  bytes_sent_.gradients += state.traffic.bytes.gradients;
   ++updates_;
-}
-
-void ShardedCollection::give_back(State state) {
-  state->batch.input = state->batch.original = {};
-  spare_.push_back(std::move(state));
 }
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 // What EmbeddingBagCollection and EmbeddingCollection have in common; their public faces are in sharded_modules.h.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "distributed/checked_batch.h"
 #include "distributed/combine.h"
 #include "distributed/exchange.h"
+#include "distributed/input_exchange.h"
 #include "distributed/replicas.h"
 #include "distributed/route.h"
 #include "distributed/shard_groups.h"
@@ -21,6 +23,9 @@ namespace tessera {
 
 // A batch on its way: between start() and release().
 struct StepState {
+  std::atomic<int> handles{0};               // StepHandles on it
+  std::shared_ptr<ShardedCollection> owner;  // while there are any
+
   Step step;
   CheckedBatch batch;
   Replicas::Contexts replica_contexts;
@@ -29,26 +34,41 @@ struct StepState {
   int64_t num_rows_elements = 0;  // of rows
   SlotLayout layout;
   std::vector<int64_t> slot_rows;  // of each slot in `rows`
-  ExchangeBytes<int64_t> bytes;    // that this step sends
-  Buffer grad{DType::kFloat32};    // gradient in the same layout, where the caller's has another
-  std::vector<SlotView> views;     // scratch
-  bool sampled = false;            // shards were looked up one by one, and will be updated so
+  StepTraffic traffic;
+  double route_s = 0, exchange_ids_s = 0;
+  Buffer grad{DType::kFloat32};  // gradient in the same layout, where the caller's has another
+  std::vector<SlotView> views;   // scratch
+  bool sampled = false;          // shards were looked up one by one, and will be updated so
 };
 
-class ShardedCollection {
+// What takes batches in: where their ids are exchanged, and what it remembers from batch to batch.
+struct InputSide {
+  explicit InputSide(InputExchange e) : exchange(std::move(e)) {}
+  InputExchange exchange;
+  KeyIndex keys;
+  Trace* trace = nullptr;
+};
+
+class ShardedCollection : public std::enable_shared_from_this<ShardedCollection> {
  public:
   ShardedCollection(const Runtime& runtime, std::vector<EmbeddingBagConfig> tables, EmbeddingModuleShardingPlan plan,
                     std::shared_ptr<ProcessGroup> group, bool sequence, ShardedModuleOptions options);
 
-  using State = std::shared_ptr<StepState>;
-  // Checks and routes the batch, exchanges ids. Collective. On an id that is fatal here, ends the step on all ranks.
-  State start(const KeyedJaggedTensor& input, bool finished);
+  // Buffers for a step, from an earlier one that has ended where there is one.
+  StepHandle reserve();
+  // Checks and routes the batch, exchanges ids over the side's group. Collective. On an id that is fatal here, ends the
+  // step on all ranks. A side of its own may be used by another thread, while this one is in the steps before.
+  void start(StepState& state, const KeyedJaggedTensor& input, bool finished, InputSide& side) const;
+  void start(StepState& state, const KeyedJaggedTensor& input, bool finished) {
+    start(state, input, finished, *inputs_);
+  }
+  std::unique_ptr<InputSide> input_side(std::shared_ptr<ProcessGroup> group) const;
   // Looks up, exchanges rows, combines: state.rows is valid.
   void finish(StepState& state, bool keep_context);
   // `grad` lies as state.rows does, where that is or in host memory. Updates tables; collective. The state must not be
   // used for another backward.
   void backward(StepState& state, const Tensor& grad);
-  void give_back(State state);
+  void give_back(StepState* state);
   // Ends the job on all ranks: for what only this rank can know to be wrong between two collectives.
   [[noreturn]] void refuse(const std::string& why) const;
 
@@ -59,6 +79,8 @@ class ShardedCollection {
   const EmbeddingModuleShardingPlan& plan() const { return plan_; }
   const ShardedModuleOptions& options() const { return options_; }
   const ProcessGroup& group() const { return *group_; }
+  // Spans of all stages; null: none. Batches that come by a side of their own are that one's.
+  void set_trace(Trace* trace) { trace_ = inputs_->trace = trace; }
   int table_index(const std::string& name) const;  // kNotFound
   // The table's row ids behind rows [first, first + count) of a shard.
   std::vector<int64_t> table_rows(const LocalShard& shard, int64_t first, int64_t count) const;
@@ -80,7 +102,8 @@ class ShardedCollection {
  private:
   void initialise(ShardGroups& groups);
   void count_dropped(const CheckedBatch& batch);
-  void guarded(const char* stage, const std::function<void()>& body) const;
+  template <class Body>
+  void guarded(const char* stage, const Body& body) const;
   void lay_out_output(StepState& state) const;
   const std::vector<SlotView>& views(StepState& state, const Tensor& rows) const;
 
@@ -95,13 +118,15 @@ class ShardedCollection {
   ShardGroups shards_;
   OwnerLookup owner_;
   Replicas replicas_;
-  Exchange exchange_;
-  KeyIndex keys_;
+  uint64_t fingerprint_;
+  std::unique_ptr<InputSide> inputs_;
+  RowExchange rows_;
   int64_t updates_ = 0;
   int64_t dropped_ids_ = 0;
   bool warned_ = false;
-  std::vector<State> spare_;
+  std::vector<std::unique_ptr<StepState>> spare_;
   StageTimes times_;
+  Trace* trace_ = nullptr;
   int64_t sample_every_ = 0, sampled_steps_ = 0;
   std::vector<OwnerLookup::ShardSeconds> shard_seconds_;  // of shards_.shards(), over the sampled steps
   StepTraffic traffic_;

@@ -10,12 +10,6 @@
 namespace tessera {
 namespace {
 
-// Gives a step's buffers back when the last output that refers to them goes.
-std::shared_ptr<StepState> returning(const std::shared_ptr<ShardedCollection>& owner, ShardedCollection::State state) {
-  StepState* raw = state.get();
-  return {raw, [owner, state = std::move(state)](StepState*) mutable { owner->give_back(std::move(state)); }};
-}
-
 Tensor in_host_memory(const ShardedCollection& c, const Tensor& tensor) {
   return tensor.stream() ? c.options().stream->to_host(tensor) : tensor;
 }
@@ -79,6 +73,16 @@ void for_each_lookup(ShardedCollection& c, const F& f) {
 }
 
 }  // namespace
+
+StepHandle::StepHandle(StepState* state) : state_(state) {
+  if (state_) state_->handles.fetch_add(1, std::memory_order_relaxed);
+}
+
+StepHandle::~StepHandle() {
+  if (!state_ || state_->handles.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  const auto owner = std::move(state_->owner);  // it may be the last one who needs the collection
+  owner->give_back(state_);
+}
 
 ShardedEmbeddings::ShardedEmbeddings(std::shared_ptr<ShardedCollection> impl) : impl_(std::move(impl)) {}
 ShardedEmbeddings::~ShardedEmbeddings() = default;
@@ -248,6 +252,7 @@ std::vector<ShardTimes> ShardedEmbeddings::shard_times() const {
   return out;
 }
 
+void ShardedEmbeddings::set_trace(Trace* trace) { impl_->set_trace(trace); }
 const StageTimes& ShardedEmbeddings::stage_times() const { return impl_->times(); }
 void ShardedEmbeddings::reset_stage_times() { impl_->times() = {}; }
 const StepTraffic& ShardedEmbeddings::last_traffic() const { return impl_->traffic(); }
@@ -255,22 +260,31 @@ const ExchangeBytes<int64_t>& ShardedEmbeddings::bytes_sent() const { return imp
 
 ShardedEmbeddingBagCollection::ShardedEmbeddingBagCollection(std::shared_ptr<ShardedCollection> impl)
     : ShardedEmbeddings(std::move(impl)) {
+  KeyedTensor::Layout layout;
   for (const Slot& slot : impl_->map().slots()) {
-    keys_.push_back(slot.name);
-    dims_.push_back(slot.dim);
+    layout.keys.push_back(slot.name);
+    layout.length_per_key.push_back(slot.dim);
   }
+  layout_ = std::make_shared<const KeyedTensor::Layout>(std::move(layout));
 }
 
 Awaitable<ShardedEmbeddingBagCollection::Output> ShardedEmbeddingBagCollection::forward(const KeyedJaggedTensor& input,
                                                                                         bool finished, bool keep) {
-  auto state = returning(impl_, impl_->start(input, finished));
-  return Awaitable<Output>([impl = impl_, state = std::move(state), keys = keys_, dims = dims_, keep] {
+  StepHandle state = impl_->reserve();
+  impl_->start(*state, input, finished);
+  return forward(std::move(state), keep);
+}
+
+Awaitable<ShardedEmbeddingBagCollection::Output> ShardedEmbeddingBagCollection::forward(StepHandle state, bool keep) {
+  TESSERA_CHECK(state && state->owner == impl_, "the batch was taken for this collection");
+  return Awaitable<Output>([layout = layout_, state = std::move(state), keep] {
+    const auto& impl = state->owner;
     impl->finish(*state, keep);
     const Tensor values = state->batch.expands
                               ? expand(*impl, *state)
                               : state->rows.reshape({state->batch.output_batch, impl->map().output_width()});
     state->rows = {};  // the output's now; the buffer is used again when nobody holds it
-    return Output{KeyedTensor(keys, dims, values), state->step.all_finished, keep ? state : nullptr};
+    return Output{KeyedTensor(layout, values), state->step.all_finished, keep ? state : StepHandle()};
   });
 }
 
@@ -284,29 +298,54 @@ void ShardedEmbeddingBagCollection::backward(const Output& output, const Tensor&
   impl_->backward(state, state.batch.expands ? collapse(*impl_, state, grad) : grad);
 }
 
+struct ShardedInputs::Impl {
+  std::shared_ptr<ShardedCollection> collection;
+  std::unique_ptr<InputSide> side;
+};
+
+ShardedInputs::ShardedInputs(ShardedEmbeddingBagCollection& collection) : impl_(std::make_unique<Impl>()) {
+  if (collection.impl_->options().stream)
+    fail(Code::kUnimplemented, "batches for tables on a device cannot be taken ahead of their steps");
+  impl_->collection = collection.impl_;
+  impl_->side = collection.impl_->input_side(collection.group().split(0));
+}
+
+ShardedInputs::~ShardedInputs() = default;
+
+StepHandle ShardedInputs::reserve() { return impl_->collection->reserve(); }
+
+void ShardedInputs::take(const StepHandle& place, const KeyedJaggedTensor& batch, bool finished) {
+  TESSERA_CHECK(place && place->owner == impl_->collection, "the place is of this collection");
+  impl_->collection->start(*place, batch, finished, *impl_->side);
+}
+
+void ShardedInputs::abort(const std::string& reason) const { impl_->side->exchange.abort(reason); }
+void ShardedInputs::set_trace(Trace* trace) { impl_->side->trace = trace; }
+
 ShardedEmbeddingCollection::ShardedEmbeddingCollection(std::shared_ptr<ShardedCollection> impl)
     : ShardedEmbeddings(std::move(impl)) {}
 
 Awaitable<ShardedEmbeddingCollection::Output> ShardedEmbeddingCollection::forward(const KeyedJaggedTensor& input,
                                                                                   bool finished, bool keep) {
-  auto state = returning(impl_, impl_->start(input, finished));
-  return Awaitable<Output>([impl = impl_, state = std::move(state), keep] {
+  StepHandle state = impl_->reserve();
+  impl_->start(*state, input, finished);
+  return Awaitable<Output>([state = std::move(state), keep] {
+    const auto& impl = state->owner;
     impl->finish(*state, keep);
     Output out;
     out.all_finished = state->step.all_finished;
-    const auto lengths_begin = state->batch.original.lengths_offset_per_key();
+    const CheckedBatch& batch = state->batch;
     for (size_t s = 0; s < impl->map().slots().size(); ++s) {
       const Slot& slot = impl->map().slots()[s];
-      const int key = state->batch.original_key[s];
-      const int64_t ids = state->batch.original.length_per_key()[key];
+      const SlotBags& of_slot = batch.original_slots[s];
+      const int64_t ids = of_slot.ids;
       JaggedTensor::Options o;
       o.values = state->rows.narrow(state->layout.offset[s], ids * slot.dim).reshape({ids, slot.dim});
-      o.lengths =
-          state->batch.original.lengths().narrow(lengths_begin[key], lengths_begin[key + 1] - lengths_begin[key]);
+      o.lengths = batch.original_lengths.narrow(of_slot.first_bag, of_slot.bags);
       out.values.emplace_back(slot.name, JaggedTensor(std::move(o)));
     }
     state->rows = {};
-    out.state = keep ? state : nullptr;
+    if (keep) out.state = state;
     return out;
   });
 }
@@ -322,7 +361,7 @@ void ShardedEmbeddingCollection::backward(const Output& output,
     const auto slot = std::find_if(slots.begin(), slots.end(), [&](const Slot& s) { return s.name == name; });
     if (slot == slots.end()) impl_->refuse(cat("the collection has no output \"", name, "\""));
     const auto s = static_cast<size_t>(slot - slots.begin());
-    const int64_t ids = state.batch.original.length_per_key()[state.batch.original_key[s]];
+    const int64_t ids = state.batch.original_slots[s].ids;
     if (grad.numel() != ids * slot->dim || grad.dtype() != DType::kFloat32) {
       impl_->refuse(cat("the gradient of \"", name, "\" must be float32 [", ids, ", ", slot->dim, "]"));
     }

@@ -19,18 +19,19 @@
 
 namespace tessera {
 
-// What the first exchange carries to each peer. Fixed size, so that it needs no sizes beforehand.
+// What the first exchange carries to each peer, before room for a small payload. Its size is known beforehand.
 struct PeerHeader {
-  static constexpr uint32_t kMagic = 0x54534831;  // "TSH1"
+  static constexpr uint32_t kMagic = 0x54534832;  // "TSH2"
   enum Flags : uint32_t { kFinished = 1, kError = 2, kWeighted = 4 };
   uint32_t magic = kMagic;
   uint32_t flags = 0;
   int64_t num_bags = 0;  // lengths in the payload, all streams together
   int64_t num_ids = 0;
   int64_t presence_words = 0;  // of the payload, see route.h
+  int64_t largest = 0;         // bytes of the largest payload that this rank has for another one
   uint64_t fingerprint = 0;    // of tables, plan and world: ranks that disagree find out here
 };
-static_assert(sizeof(PeerHeader) == 40);
+static_assert(sizeof(PeerHeader) == 48);
 
 // One piece of a stream: what one home sent to one owner.
 struct StreamPiece {
@@ -98,6 +99,7 @@ struct Step {
   std::vector<StreamPiece> sent;       // by stream
   std::vector<int32_t> lengths;        // by stream, then sample
   std::vector<int64_t> lengths_begin;  // of each stream in `lengths`
+  std::vector<int32_t> bag_order;      // as `lengths`: a stream's bags with ids, ascending, then those without
   std::vector<int32_t> ranges;         // by cut that is not whole: the range of each id
   std::vector<int64_t> ranges_begin;   // of each cut in `ranges`
   std::vector<int64_t> local_rows;     // as `ranges`, for routed cuts
@@ -106,15 +108,21 @@ struct Step {
   std::vector<float> mean_scale;           // by slot and sample: 1 / bag length, for MEAN slots
   std::vector<int64_t> mean_begin;         // of each slot in `mean_scale`; -1: no MEAN
   std::vector<PayloadPart> payload_parts;  // by rank
-  std::vector<int64_t> next;               // scratch, by stream
+  std::vector<int64_t*> next;              // scratch, by stream or range
+  std::vector<float*> next_weight;         // scratch, likewise
+  std::vector<int32_t*> counts;            // scratch, by range
   Buffer payload_send{DType::kUInt8};
   std::vector<int64_t> payload_send_bytes;  // by rank
 
   // -- exchange
+  std::vector<PeerHeader> headers;  // by peer
   Buffer header_send{DType::kUInt8}, header_recv{DType::kUInt8};
   std::vector<int64_t> header_counts;
+  int64_t room = 0;  // bytes for a payload behind each header
   Buffer payload_recv{DType::kUInt8};
   std::vector<int64_t> payload_recv_bytes;
+  bool in_second = false;                // payloads had no room there, and came in a second exchange
+  std::vector<const uint8_t*> payloads;  // as they arrived, by peer
   bool all_finished = false;
 
   // -- owner: pieces by (peer, own stream), peer-major
@@ -140,6 +148,8 @@ struct Step {
   std::vector<int64_t> lane_begin;          // home: of each lane in home_rows
   std::vector<int64_t> host_sum_begin;      // home: of each host sum of other hosts in home_rows
   std::vector<int32_t> host_lengths;        // home: ids per bag at all of a host sum's lanes
+  std::vector<int32_t> host_bag_order;      // home: as bag_order, of host sums
+  std::vector<int64_t> host_full_bags;      // home: bags with ids of each host sum
   std::vector<int64_t> host_lengths_begin;  // home: of each host sum in host_lengths
 
   std::unique_ptr<DeviceStep> device;  // null: all in host memory

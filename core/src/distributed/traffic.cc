@@ -23,15 +23,14 @@ class Meter {
 };
 
 // Elements by rank of both hops.
-std::vector<int64_t> by_rank(const LaneMap& map, int rank, const std::vector<int64_t>& in_host,
-                             const std::vector<int64_t>& across) {
-  std::vector<int64_t> out(map.world_size());
+void by_rank(const LaneMap& map, int rank, const std::vector<int64_t>& in_host, const std::vector<int64_t>& across,
+             std::vector<int64_t>& out) {
+  out.assign(map.world_size(), 0);
   const int first = map.hosts().of(rank) * map.hosts().ranks;
   std::copy(in_host.begin(), in_host.end(), out.begin() + first);
   if (map.hosts().count > 1) {
     for (size_t r = 0; r < out.size(); ++r) out[r] += across[r];
   }
-  return out;
 }
 
 // The step of TrafficInput. Counts are per pair of home and owner, the same for all homes.
@@ -117,10 +116,12 @@ class Expectation {
 
 void count_traffic(const LaneMap& map, const ProcessGroup& group, const Step& step, StepTraffic& out) {
   const int rank = group.rank();
+  out.first_message = static_cast<int64_t>(sizeof(PeerHeader)) + step.room;
+  out.ids_in_second = step.in_second;
   out.ids_sent = step.payload_send_bytes;
   out.ids_received = step.payload_recv_bytes;
-  out.rows_sent = by_rank(map, rank, step.in_host.owner_counts, step.across.owner_counts);
-  out.rows_received = by_rank(map, rank, step.in_host.home_counts, step.across.home_counts);
+  by_rank(map, rank, step.in_host.owner_counts, step.across.owner_counts, out.rows_sent);
+  by_rank(map, rank, step.in_host.home_counts, step.across.home_counts, out.rows_received);
   out.bytes = {};
   const Meter<int64_t> meter(rank, group.local_world_size());
   for (int peer = 0; peer < group.world_size(); ++peer) {

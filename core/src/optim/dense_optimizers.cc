@@ -264,7 +264,7 @@ class Adagrad : public DenseOptimizer {
     }
   }
   OptimizerState fresh_state(const Parameter& p) const override {
-    Tensor sum = Tensor::empty(per_row_ ? std::vector<int64_t>{rows_of(p), 1} : p.value.shape());
+    Tensor sum = Tensor::empty(per_row_ ? Shape{rows_of(p), 1} : p.value.shape());
     sum.fill(o_.initial_accumulator_value);
     return {{"step", Tensor::scalar(0.0f)}, {"sum", sum}};
   }

@@ -44,8 +44,8 @@ tsr_device_stats DeviceStream::stats() const {
   return out;
 }
 
-Tensor DeviceStream::empty(std::vector<int64_t> shape, DType dtype) {
-  Tensor t = Tensor::borrow(nullptr, std::move(shape), dtype);
+Tensor DeviceStream::empty(const Shape& shape, DType dtype) {
+  Tensor t = Tensor::borrow(nullptr, shape, dtype);
   const auto bytes = static_cast<uint64_t>(t.bytes());
   if (bytes) {
     AbiError err;
@@ -60,8 +60,8 @@ Tensor DeviceStream::empty(std::vector<int64_t> shape, DType dtype) {
   return t;
 }
 
-Tensor DeviceStream::borrow(void* memory, std::vector<int64_t> shape, DType dtype) {
-  Tensor t = Tensor::borrow(memory, std::move(shape), dtype, shared_from_this());
+Tensor DeviceStream::borrow(void* memory, const Shape& shape, DType dtype) {
+  Tensor t = Tensor::borrow(memory, shape, dtype, shared_from_this());
   t.device_ = device_;
   t.stream_ = this;
   return t;

@@ -110,16 +110,23 @@ void add_along(const Tensor& to, int64_t at, const Tensor& from, int64_t from_at
 
 KeyedTensor::KeyedTensor(std::vector<std::string> keys, std::vector<int64_t> length_per_key, Tensor values,
                          int64_t key_dim)
-    : keys_(std::move(keys)),
-      length_per_key_(std::move(length_per_key)),
-      values_(std::move(values)),
-      key_dim_(key_dim) {
-  if (keys_.size() != length_per_key_.size()) {
-    fail(Code::kInvalidArgument, "a KeyedTensor of ", keys_.size(), " keys has ", length_per_key_.size(), " lengths");
+    : KeyedTensor(std::make_shared<const Layout>(Layout{std::move(keys), std::move(length_per_key), key_dim}),
+                  std::move(values)) {}
+
+KeyedTensor::KeyedTensor(std::shared_ptr<const Layout> layout, Tensor values)
+    : layout_(std::move(layout)), values_(std::move(values)) {
+  const Layout& l = *layout_;
+  if (l.keys.size() != l.length_per_key.size()) {
+    fail(Code::kInvalidArgument, "a KeyedTensor of ", l.keys.size(), " keys has ", l.length_per_key.size(), " lengths");
   }
-  if (key_dim_ < 0 || (!keys_.empty() && key_dim_ >= values_.dim())) {
-    fail(Code::kInvalidArgument, "key dimension ", key_dim_, " is none of the ", values_.dim(), " of the values");
+  if (l.key_dim < 0 || (!l.keys.empty() && l.key_dim >= values_.dim())) {
+    fail(Code::kInvalidArgument, "key dimension ", l.key_dim, " is none of the ", values_.dim(), " of the values");
   }
+}
+
+const KeyedTensor::Layout& KeyedTensor::layout() const {
+  static const Layout none;
+  return layout_ ? *layout_ : none;
 }
 
 KeyedTensor KeyedTensor::from_tensor_list(std::vector<std::string> keys, const std::vector<Tensor>& tensors,
@@ -134,25 +141,25 @@ KeyedTensor KeyedTensor::from_tensor_list(std::vector<std::string> keys, const s
   return KeyedTensor(std::move(keys), std::move(lengths), sparse::concat(tensors, cat_dim), key_dim);
 }
 
-std::vector<int64_t> KeyedTensor::offset_per_key() const { return sparse::cumulative(length_per_key_); }
+std::vector<int64_t> KeyedTensor::offset_per_key() const { return sparse::cumulative(length_per_key()); }
 
 Tensor KeyedTensor::operator[](std::string_view key) const {
-  const int64_t k = sparse::position_of(key, keys_);
-  return narrowed(values_, key_dim_, offset_per_key()[k], length_per_key_[k]);
+  const int64_t k = sparse::position_of(key, keys());
+  return narrowed(values_, key_dim(), offset_per_key()[k], length_per_key()[k]);
 }
 
 std::vector<std::pair<std::string, Tensor>> KeyedTensor::to_dict() const {
   std::vector<std::pair<std::string, Tensor>> dict;
   int64_t start = 0;
-  for (size_t k = 0; k < keys_.size(); ++k) {
-    dict.emplace_back(keys_[k], narrowed(values_, key_dim_, start, length_per_key_[k]));
-    start += length_per_key_[k];
+  for (size_t k = 0; k < keys().size(); ++k) {
+    dict.emplace_back(keys()[k], narrowed(values_, key_dim(), start, length_per_key()[k]));
+    start += length_per_key()[k];
   }
   return dict;
 }
 
 std::string KeyedTensor::str() const {
-  if (keys_.empty()) return "KeyedTensor()\n";
+  if (keys().empty()) return "KeyedTensor()\n";
   std::string out = "KeyedTensor({\n";
   const char* separator = "";
   for (const auto& [key, part] : to_dict()) {

@@ -25,7 +25,7 @@ constexpr TypeInfo kTypes[] = {
 
 const TypeInfo& info(DType dtype) { return kTypes[static_cast<int>(dtype)]; }
 
-int64_t product(const std::vector<int64_t>& shape) {
+int64_t product(const Shape& shape) {
   int64_t n = 1;
   for (int64_t s : shape) {
     if (s < 0 || (s > 0 && n > INT64_MAX / 16 / s))
@@ -83,6 +83,14 @@ void store(void* data, DType dtype, int64_t i, double value) {
 
 }  // namespace
 
+void Shape::refuse(size_t dims) {
+  fail(Code::kInvalidArgument, "a tensor of ", dims, " dimensions: there can be at most ", kMostDimensions);
+}
+
+void Shape::refuse_axis(size_t axis) const {
+  fail(Code::kOutOfRange, "dimension ", static_cast<int64_t>(axis), " of a tensor that has ", dims_);
+}
+
 int64_t size_of(DType dtype) { return info(dtype).dl.bits / 8; }
 DLDataType to_dl(DType dtype) { return info(dtype).dl; }
 const char* to_string(DType dtype) { return info(dtype).name; }
@@ -116,10 +124,10 @@ std::shared_ptr<void> allocate_cpu(int64_t bytes) {
   return {p, [](void* q) { std::free(q); }};
 }
 
-Tensor Tensor::empty(std::vector<int64_t> shape, DType dtype, Device device) {
+Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
   Tensor t;
   t.numel_ = product(shape);
-  t.shape_ = std::move(shape);
+  t.shape_ = shape;
   t.dtype_ = dtype;
   t.device_ = device;
   t.defined_ = true;
@@ -132,16 +140,16 @@ Tensor Tensor::empty(std::vector<int64_t> shape, DType dtype, Device device) {
   return t;
 }
 
-Tensor Tensor::zeros(std::vector<int64_t> shape, DType dtype) {
-  Tensor t = empty(std::move(shape), dtype);
+Tensor Tensor::zeros(const Shape& shape, DType dtype) {
+  Tensor t = empty(shape, dtype);
   if (t.bytes()) std::memset(t.data_, 0, t.bytes());
   return t;
 }
 
-Tensor Tensor::borrow(void* data, std::vector<int64_t> shape, DType dtype, std::shared_ptr<void> owner) {
+Tensor Tensor::borrow(void* data, const Shape& shape, DType dtype, std::shared_ptr<void> owner) {
   Tensor t;
   t.numel_ = product(shape);
-  t.shape_ = std::move(shape);
+  t.shape_ = shape;
   t.dtype_ = dtype;
   t.data_ = data;
   t.storage_ = std::move(owner);
@@ -179,7 +187,7 @@ Tensor Tensor::to(DType dtype) const {
   return t;
 }
 
-Tensor Tensor::reshape(std::vector<int64_t> shape) const {
+Tensor Tensor::reshape(Shape shape) const {
   int64_t known = 1, missing = -1;
   for (size_t i = 0; i < shape.size(); ++i) {
     if (shape[i] == -1)
@@ -190,7 +198,7 @@ Tensor Tensor::reshape(std::vector<int64_t> shape) const {
   if (missing >= 0) shape[missing] = known ? numel_ / known : 0;
   TESSERA_CHECK(product(shape) == numel_, "reshape keeps the number of elements");
   Tensor t = *this;
-  t.shape_ = std::move(shape);
+  t.shape_ = shape;
   return t;
 }
 
@@ -204,11 +212,11 @@ Tensor Tensor::narrow(int64_t start, int64_t length) const {
   return t;
 }
 
-Tensor Tensor::first(std::vector<int64_t> shape) const {
+Tensor Tensor::first(const Shape& shape) const {
   Tensor t = *this;
   t.numel_ = product(shape);
   TESSERA_CHECK(t.numel_ <= numel_, "the buffer is too small");
-  t.shape_ = std::move(shape);
+  t.shape_ = shape;
   return t;
 }
 

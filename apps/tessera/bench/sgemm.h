@@ -1,0 +1,29 @@
+// How fast the matrix products of a DLRM's dense layers are by themselves: what the dense part of a step is held
+// against.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "tessera/dlrm.h"
+
+namespace tessera::cli {
+
+// The products of one training step (forward, the weights' and the inputs' gradients) of both MLPs, by oneDNN's sgemm
+// on memory of their shapes. oneDNN is opened when it is asked for, so that no other command has to load it.
+class DenseProducts {
+ public:
+  DenseProducts(const DlrmOptions& options, int64_t batch, int threads);
+  ~DenseProducts();
+
+  bool available() const;  // oneDNN is on this machine
+  double flops() const;    // of one step, 2 for a product and its addition
+  void run();              // all of them once
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tessera::cli

@@ -1,0 +1,272 @@
+#include "distributed/input_exchange.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "distributed/host_sums.h"
+#include "distributed/route.h"
+
+namespace tessera {
+namespace {
+
+// How many ids, weights and bags a peer may announce: more is a damaged header, not a batch.
+constexpr int64_t kMostItems = int64_t{1} << 40;
+
+// Behind all headers of a rank together: beyond that a second exchange costs less than sending room that is not used.
+constexpr int64_t kMostRoom = int64_t{256} << 10;
+constexpr int64_t kRoomUnit = 256;
+constexpr int64_t kHeaderBytes = sizeof(PeerHeader);
+
+bool plausible(int64_t count) { return count >= 0 && count <= kMostItems; }
+
+}  // namespace
+
+InputExchange::InputExchange(std::shared_ptr<ProcessGroup> group, const LaneMap& map, uint64_t fingerprint)
+    : group_(std::move(group)), map_(map), fingerprint_(fingerprint) {}
+
+void InputExchange::run(Step& step, bool finished, const std::string& error, Stopwatch& watch) {
+  send_headers(step, finished, !error.empty(), watch);
+  if (read_headers(step)) share_error(error);
+  take_payloads(step, watch);
+  try {
+    unpack(step);
+  } catch (const std::exception& e) {
+    abort(cat("rank ", group_->rank(), " cannot use the ids that it received: ", e.what()));
+    throw;
+  }
+}
+
+// Nobody else knows of it.
+void InputExchange::refuse_header(int peer) const {
+  const std::string damage = cat("rank ", peer, " sent a damaged step header");
+  abort(cat("rank ", group_->rank(), ": ", damage));
+  fail(Code::kDataLoss, damage);
+}
+
+// A little more than what was needed last: batches differ.
+int64_t InputExchange::room_for(int64_t largest) const {
+  const int64_t room = (largest + largest / 8 + kRoomUnit - 1) / kRoomUnit * kRoomUnit;
+  return room <= kMostRoom / std::max(1, group_->world_size() - 1) ? room : 0;
+}
+
+// This rank's own header and payload stay where they are.
+void InputExchange::send_headers(Step& step, bool finished, bool error, Stopwatch& watch) {
+  const int world = group_->world_size(), own = group_->rank();
+  const int64_t block = kHeaderBytes + room_;
+  step.room = room_;
+  step.headers.resize(world);
+  PeerHeader h;
+  h.flags = (finished ? PeerHeader::kFinished : 0u) | (error ? PeerHeader::kError : 0u) |
+            (step.weighted ? PeerHeader::kWeighted : 0u);
+  h.fingerprint = fingerprint_;
+  for (int peer = 0; peer < world; ++peer) {
+    if (peer != own) h.largest = std::max(h.largest, step.payload_send_bytes[peer]);
+  }
+  uint8_t* to = step.header_send.ensure((world - 1) * block).data<uint8_t>();
+  for (int peer = 0; peer < world; ++peer) {
+    if (!error) {
+      h.num_bags = step.payload_parts[peer].bags;
+      h.num_ids = step.payload_parts[peer].ids;
+      h.presence_words = step.payload_parts[peer].presence_words;
+    }
+    step.headers[peer] = h;
+    if (peer == own) continue;
+    std::memcpy(to, &h, sizeof(h));
+    if (h.largest <= room_ && step.payload_send_bytes[peer]) {
+      std::memcpy(to + kHeaderBytes, step.payload_send.data<uint8_t>() + step.payload_parts[peer].begin,
+                  step.payload_send_bytes[peer]);
+    }
+    to += block;
+  }
+  step.header_recv.ensure((world - 1) * block);
+  if (world == 1) return;
+  step.header_counts.assign(world, block);
+  step.header_counts[own] = 0;
+  watch.wait(group_->all_to_all_v(step.header_send.tensor().first({(world - 1) * block}), step.header_counts,
+                                  step.header_recv.tensor().first({(world - 1) * block}), step.header_counts,
+                                  "step header"));
+}
+
+// True: a rank announced an error.
+bool InputExchange::read_headers(Step& step) {
+  const int world = group_->world_size(), own = group_->rank();
+  const int64_t streams = map_.stream_begin(own + 1) - map_.stream_begin(own);
+  const uint8_t* from = step.header_recv.data<uint8_t>();
+  bool any_error = false;
+  int64_t largest = 0;
+  step.all_finished = true;
+  step.payload_recv_bytes.resize(world);
+  step.payloads.resize(world);
+  for (int peer = 0; peer < world; ++peer) {
+    PeerHeader& h = step.headers[peer];
+    if (peer == own) {
+      step.payloads[peer] = step.payload_send.tensor().defined() && !(h.flags & PeerHeader::kError)
+                                ? step.payload_send.data<uint8_t>() + step.payload_parts[peer].begin
+                                : nullptr;
+    } else {
+      std::memcpy(&h, from, sizeof(h));
+      step.payloads[peer] = from + kHeaderBytes;
+      from += kHeaderBytes + step.room;
+    }
+    if (h.magic != PeerHeader::kMagic || !plausible(h.num_ids) || !plausible(h.num_bags) ||
+        !plausible(h.presence_words) || !plausible(h.largest)) {
+      refuse_header(peer);
+    }
+    if (h.fingerprint != fingerprint_) {
+      fail(Code::kFailedPrecondition, "rank ", peer, " runs other tables or another plan than rank ", own,
+           ": all ranks need the same config and plan");
+    }
+    any_error = any_error || (h.flags & PeerHeader::kError);
+    step.all_finished = step.all_finished && (h.flags & PeerHeader::kFinished);
+    largest = std::max(largest, h.largest);
+    step.payload_recv_bytes[peer] = 0;
+    if (h.flags & PeerHeader::kError) continue;
+    step.payload_recv_bytes[peer] =
+        payload_bytes(streams, {0, h.num_ids, h.num_bags, h.presence_words}, h.flags & PeerHeader::kWeighted);
+    if (peer != own && step.payload_recv_bytes[peer] > h.largest) refuse_header(peer);
+  }
+  step.in_second = largest > step.room;
+  room_ = room_for(largest);
+  return any_error;
+}
+
+void InputExchange::take_payloads(Step& step, Stopwatch& watch) {
+  const int own = group_->rank();
+  const int64_t total = std::accumulate(step.payload_recv_bytes.begin(), step.payload_recv_bytes.end(), int64_t{0});
+  step.payload_recv.ensure(total);  // a later batch of this size may need it
+  if (!step.in_second) return;
+  const int64_t sending = std::accumulate(step.payload_send_bytes.begin(), step.payload_send_bytes.end(), int64_t{0});
+  watch.wait(group_->all_to_all_v(step.payload_send.tensor().first({sending}), step.payload_send_bytes,
+                                  step.payload_recv.tensor().first({total}), step.payload_recv_bytes, "ids"));
+  const uint8_t* payload = step.payload_recv.data<uint8_t>();
+  for (int peer = 0; peer < group_->world_size(); ++peer) {
+    if (peer != own) step.payloads[peer] = payload;
+    payload += step.payload_recv_bytes[peer];
+  }
+}
+
+void InputExchange::share_error(const std::string& mine) {
+  const auto texts = group_->all_gather_text(mine, "step error");
+  for (size_t rank = 0; rank < texts.size(); ++rank) {
+    if (!texts[rank].empty()) fail(Code::kInvalidArgument, "rank ", rank, ": ", texts[rank]);
+  }
+  fail(Code::kInternal, "a rank announced an error but no text");
+}
+
+void InputExchange::unpack(Step& step) {
+  const int world = group_->world_size();
+  const int streams = map_.stream_begin(group_->rank() + 1) - map_.stream_begin(group_->rank());
+  step.received.assign(static_cast<size_t>(world) * streams, {});
+  step.first_offset.resize(step.received.size());
+  int64_t ids = 0, bags = 0;
+  for (const PeerHeader& h : step.headers) {
+    ids += h.num_ids;
+    bags += h.num_bags;
+  }
+  step.ids.ensure(ids);
+  step.offsets.ensure(bags + static_cast<int64_t>(step.received.size()) + 1);
+  step.num_ids = ids;
+  step.num_offsets = 0;
+  if (step.weighted) step.weights.ensure(ids);
+  step.presence.assign(map_.hosts().count * map_.summed_streams(map_.hosts().of(group_->rank())).size(), {});
+  int64_t first_id = 0;
+  for (int peer = 0; peer < world; ++peer) {
+    unpack_peer(step, peer, first_id);
+    first_id += step.headers[peer].num_ids;
+  }
+}
+
+// Copies one peer's ids and weights, and turns its lengths into offsets, leaving empty bags out.
+void InputExchange::unpack_peer(Step& step, int peer, int64_t first_id) {
+  const PeerHeader& h = step.headers[peer];
+  const uint8_t* payload = step.payloads[peer];
+  const int own = map_.stream_begin(group_->rank());
+  const int streams = map_.stream_begin(group_->rank() + 1) - own;
+  if (step.weighted != static_cast<bool>(h.flags & PeerHeader::kWeighted) && h.num_ids) {
+    fail(Code::kFailedPrecondition, "rank ", peer, " and rank ", group_->rank(),
+         " disagree on whether ids have weights");
+  }
+  if (h.num_ids) std::memcpy(step.ids.data<int64_t>() + first_id, payload, h.num_ids * 8);
+  if (step.weighted && h.num_ids)
+    std::memcpy(step.weights.data<float>() + first_id, payload + h.num_ids * 8, h.num_ids * 4);
+  const auto* bags = reinterpret_cast<const int32_t*>(payload + h.num_ids * (step.weighted ? 12 : 8));
+  const int32_t* lengths = bags + streams;
+  int64_t at = first_id, seen_bags = 0;
+  int64_t* offsets = step.offsets.data<int64_t>() + step.num_offsets;
+  for (int s = 0; s < streams; ++s) {
+    StreamPiece& piece = step.received[static_cast<size_t>(peer) * streams + s];
+    piece.bags = bags[s];
+    piece.first_bag = seen_bags;
+    seen_bags += piece.bags;
+    if (piece.bags < 0 || seen_bags > h.num_bags)
+      fail(Code::kDataLoss, "rank ", peer, " sent more bags than its header says");
+    piece.first_id = at;
+    step.first_offset[static_cast<size_t>(peer) * streams + s] = step.num_offsets;
+    *offsets++ = at;
+    int32_t signs = 0;
+    int64_t full = 0;
+    for (int64_t b = 0; b < piece.bags; ++b) {  // an empty bag's offset is written over by the next one
+      signs |= lengths[b];
+      at += lengths[b];
+      offsets[full] = at;
+      full += lengths[b] != 0;
+    }
+    if (signs < 0) fail(Code::kDataLoss, "rank ", peer, " sent a negative bag length");
+    lengths += piece.bags;
+    offsets += full;
+    step.num_offsets += full + 1;
+    piece.full_bags = full;
+    piece.ids = at - piece.first_id;
+    if (at > first_id + h.num_ids) fail(Code::kDataLoss, "rank ", peer, " sent bag lengths beyond its ids");
+    check_ids(step, peer, own + s, piece);
+  }
+  unpack_presence(step, peer, bags + streams + h.num_bags);
+}
+
+// Which bags of a home on another host have ids at this host's ranks.
+void InputExchange::unpack_presence(Step& step, int peer, const int32_t* words) {
+  const HostGrid& hosts = map_.hosts();
+  const int64_t count = step.headers[peer].presence_words;
+  const int host = hosts.of(group_->rank());
+  const std::vector<int>& streams = map_.summed_streams(host);
+  const bool expected = hosts.of(peer) != host && hosts.local(peer) == hosts.local(group_->rank());
+  const auto damaged = [&] { fail(Code::kDataLoss, "rank ", peer, " sent damaged notes of which bags have ids"); };
+  int64_t at = 0;
+  for (size_t s = 0; expected && s < streams.size(); ++s) {
+    if (at >= count || words[at] < 0 || words[at] > (count - at - 1) * 32) damaged();
+    Presence& presence = step.presence[hosts.of(peer) * streams.size() + s];
+    presence.bags = words[at++];
+    presence.bits = reinterpret_cast<const uint32_t*>(words + at);
+    for (int64_t word = 0; word < (presence.bags + 31) / 32; ++word)
+      presence.full_bags += __builtin_popcount(presence.bits[word]);
+    at += (presence.bags + 31) / 32;
+  }
+  if (at != count) damaged();
+  for (int i = map_.host_sum_begin(host); expected && i < map_.host_sum_begin(host + 1); ++i) {
+    const auto bags_of = [&](int lane) {
+      return presence_of(map_, step, map_.lanes()[lane].stream, hosts.of(peer)).bags;
+    };
+    for (int lane : map_.host_sums()[i].lanes) {
+      if (bags_of(lane) != bags_of(map_.host_sums()[i].lanes[0])) damaged();
+    }
+  }
+}
+
+// Ids were checked where the batch is; a peer that sends others is broken, and must not make this rank read wild
+// memory.
+void InputExchange::check_ids(const Step& step, int peer, int stream, const StreamPiece& piece) const {
+  const int64_t rows = map_.streams()[stream].rows;
+  const int64_t* ids = step.ids.data<int64_t>() + piece.first_id;
+  uint64_t signs = 0;
+  for (int64_t i = 0; i < piece.ids; ++i) {
+    const auto id = static_cast<uint64_t>(ids[i]);
+    signs |= id | (static_cast<uint64_t>(rows - 1) - id);
+  }
+  if (signs >> 63 == 0) return;
+  const int64_t* wrong = std::find_if(ids, ids + piece.ids, [&](int64_t id) { return id < 0 || id >= rows; });
+  fail(Code::kDataLoss, "rank ", peer, " sent row ", *wrong, " for \"", map_.slots()[map_.streams()[stream].slot].name,
+       "\", whose shard here has ", rows, " rows");
+}
+
+}  // namespace tessera

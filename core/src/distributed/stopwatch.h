@@ -1,0 +1,37 @@
+// The time of stages that follow each other.
+#pragma once
+
+#include <chrono>
+
+#include "tessera/process_group.h"
+#include "tessera/trace.h"
+
+namespace tessera {
+
+class Stopwatch {
+ public:
+  explicit Stopwatch(Trace* trace = nullptr) : trace_(trace) {}
+
+  // Adds the time since construction or the last lap to a stage, and a span to the trace.
+  void lap(double& stage, const char* name, int64_t bytes = 0) {
+    const auto now = Trace::Clock::now();
+    stage += std::chrono::duration<double>(now - last_).count();
+    if (trace_) trace_->add(name, last_, now, bytes, waited_);
+    last_ = now;
+    waited_ = 0;
+  }
+  // Ends the work; the time that this takes is the lap's waiting.
+  void wait(Work work) {
+    if (!trace_) return work.wait();
+    const auto start = Trace::Clock::now();
+    work.wait();
+    waited_ += std::chrono::duration<double>(Trace::Clock::now() - start).count();
+  }
+
+ private:
+  Trace* trace_;
+  Trace::Clock::time_point last_ = Trace::Clock::now();
+  double waited_ = 0;
+};
+
+}  // namespace tessera

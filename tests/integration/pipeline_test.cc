@@ -1,0 +1,165 @@
+// The input pipeline of `tessera train`: the same losses to the last bit, the same errors, and what the report and the
+// trace say of it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "tessera/error.h"
+#include "tessera_program.h"
+
+namespace tessera::test {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+// Two epochs of 13 batches, of which the last two are short: no equal parts for two ranks.
+constexpr const char* kConfig = R"(
+[job]
+seed = 3
+device = "cpu"
+threads = 1
+[comm]
+backend = "tcp"
+timeout_s = 60
+[model]
+embedding_dim = 16
+bottom_mlp = [32, 16]
+top_mlp = [32, 1]
+[table_defaults]
+optimizer = { name = "exact_rowwise_adagrad", learning_rate = 0.05, eps = 1e-8 }
+[data]
+reader = "synthetic"
+columns = 4
+rows = [500, 300, 40, 3]
+dense = 5
+pooling = 3
+samples = 399
+test_samples = 64
+batch = 32
+epochs = 2
+)";
+constexpr int kSteps = 26;
+
+using Arguments = std::vector<std::string>;
+
+class Pipeline : public testing::Test {
+ protected:
+  Finished run(int ranks, const Arguments& more) {
+    Arguments args = {"train", "--config", folder_.write("job.toml", kConfig), "--nproc", cat(ranks)};
+    args.insert(args.end(), more.begin(), more.end());
+    return run_tessera(args);
+  }
+  json report(int ranks, bool pipeline, Arguments more = {}) {
+    const std::string file = folder_.file("report.json");
+    more.insert(more.end(),
+                {"--set", "report.json=" + file, "--set", cat("job.pipeline=", pipeline ? "true" : "false")});
+    const Finished done = run(ranks, more);
+    EXPECT_EQ(done.status, 0) << done.output;
+    return done.status ? json() : json::parse(contents(file));
+  }
+
+  TestFolder folder_;
+};
+
+TEST_F(Pipeline, GivesTheSameLossesToTheLastBit) {
+  for (const int ranks : {1, 2}) {
+    for (const char* type : {"row_wise", "table_wise"}) {
+      SCOPED_TRACE(cat(ranks, " ranks, ", type));
+      const Arguments how = {
+          "--set", cat("table_defaults.sharding=", type), "--save", folder_.file("checkpoint"), "--save-every", "5"};
+      const json with = report(ranks, true, how), without = report(ranks, false, how);
+      ASSERT_FALSE(with.is_null());
+      ASSERT_FALSE(without.is_null());
+      ASSERT_EQ(with.at("losses").size(), kSteps);
+      EXPECT_EQ(with.at("losses"), without.at("losses"));
+      EXPECT_EQ(with.at("test").at("logloss"), without.at("test").at("logloss"));
+    }
+  }
+}
+
+TEST_F(Pipeline, TheReportSaysWhatIsHidden) {
+  const json with = report(2, true), without = report(2, false);
+  ASSERT_TRUE(with.contains("pipeline"));
+  const json& p = with.at("pipeline");
+  EXPECT_GT(p.at("work_us_per_step"), 0);
+  EXPECT_LE(p.at("hidden_us_per_step"), p.at("work_us_per_step"));
+  EXPECT_FALSE(without.contains("pipeline"));
+}
+
+TEST_F(Pipeline, ContinuesFromACheckpointWhereverThatWasWritten) {
+  const json whole = report(1, true);
+  report(1, true, {"--max-steps", "9", "--save", folder_.file("nine")});
+  const json rest = report(1, true, {"--load", folder_.file("nine")});
+  ASSERT_FALSE(rest.is_null());
+  ASSERT_EQ(rest.at("losses").size(), kSteps - 9);
+  for (size_t i = 0; i < rest.at("losses").size(); ++i)
+    EXPECT_EQ(rest.at("losses").at(i), whole.at("losses").at(i + 9)) << "step " << i + 9;
+}
+
+// A rank that goes away in the middle: the others say so, and end.
+TEST_F(Pipeline, ALostRankEndsTheOthers) {
+  const Arguments base = {"--set", "data.samples=4000000", "--set", "comm.timeout_s=20", "--set", "data.batch=64"};
+  for (const char* pipeline : {"true", "false"}) {
+    SCOPED_TRACE(pipeline);
+    Arguments args = base;
+    args.insert(args.end(), {"--set", cat("job.pipeline=", pipeline)});
+    const std::string config = folder_.write("job.toml", kConfig);
+    Arguments command = {
+        tessera_path(), "launch",  "-n",       "2",
+        "--",           "/bin/sh", "-c",       "if [ $RANK = 1 ]; then (sleep 3; kill -9 $$) & fi; exec \"$0\" \"$@\"",
+        tessera_path(), "train",   "--config", config};
+    command.insert(command.end(), args.begin(), args.end());
+    const Finished done = run_program(command, 60);
+    EXPECT_NE(done.status, 0);
+    EXPECT_THAT(done.output, HasSubstr("rank 1"));
+    EXPECT_THAT(done.output, Not(HasSubstr("training has ended")));
+  }
+}
+
+TEST_F(Pipeline, ATraceShowsAllRanksAndTheInputsBesideTheSteps) {
+  const std::string file = folder_.file("trace.json");
+  ASSERT_FALSE(report(2, true, {"--trace", file, "--set", "table_defaults.sharding=row_wise"}).is_null());
+  const json trace = json::parse(contents(file));
+  std::map<int, std::set<std::string>> names, threads;  // by rank
+  std::set<int> steps;
+  int64_t bytes = 0;
+  for (const json& e : trace.at("traceEvents")) {
+    const int rank = e.at("pid");
+    ASSERT_TRUE(rank == 0 || rank == 1);
+    if (e.at("ph") == "M") {
+      if (e.at("name") == "thread_name") threads[rank].insert(e.at("args").at("name"));
+      continue;
+    }
+    ASSERT_EQ(e.at("ph"), "X");
+    EXPECT_GE(e.at("ts"), 0);
+    EXPECT_GE(e.at("dur"), 0);
+    names[rank].insert(e.at("name"));
+    steps.insert(e.at("args").at("step").get<int>());
+    if (e.at("name") == "exchange rows") bytes += e.at("args").value("bytes", int64_t{0});
+  }
+  for (const int rank : {0, 1}) {
+    EXPECT_THAT(threads[rank], testing::ElementsAre("inputs", "steps"));
+    EXPECT_THAT(names[rank],
+                testing::IsSupersetOf({"route", "exchange ids", "lookup", "exchange rows", "combine", "dense forward",
+                                       "dense backward", "exchange gradients", "table update", "dense update"}));
+  }
+  EXPECT_EQ(*steps.begin(), 0);
+  EXPECT_EQ(*steps.rbegin(), kSteps - 1);
+  EXPECT_GT(bytes, 0);
+  EXPECT_EQ(trace.at("otherData").at("spans_left_out"), 0);
+}
+
+TEST_F(Pipeline, ATraceNeedsAFolder) {
+  const Finished done = run(1, {"--trace", folder_.file("nowhere/trace.json")});
+  EXPECT_NE(done.status, 0);
+  EXPECT_THAT(done.output, AllOf(HasSubstr("--trace: there is no directory"), HasSubstr("nowhere")));
+}
+
+}  // namespace
+}  // namespace tessera::test

@@ -1,0 +1,194 @@
+// Once the largest batch was seen, a step of sharded tables asks for no memory, in any thread: malloc itself is
+// replaced and counts.
+#include <gtest/gtest.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include <atomic>
+#include <cerrno>
+
+#include "spawn.h"
+#include "tessera/sharded_modules.h"
+#include "tessera/sharding.h"
+
+extern "C" {
+void* __libc_malloc(size_t);
+void* __libc_calloc(size_t, size_t);
+void* __libc_realloc(void*, size_t);
+void* __libc_memalign(size_t, size_t);
+void __libc_free(void*);
+}
+
+namespace {
+
+std::atomic<bool> watched{false};
+std::atomic<int64_t> allocations{0};
+void count() {
+  if (watched.load(std::memory_order_relaxed)) allocations.fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+extern "C" {
+void* malloc(size_t n) { return count(), __libc_malloc(n); }
+void* calloc(size_t n, size_t size) { return count(), __libc_calloc(n, size); }
+void* realloc(void* p, size_t n) { return count(), __libc_realloc(p, n); }
+void* memalign(size_t alignment, size_t n) { return count(), __libc_memalign(alignment, n); }
+void* aligned_alloc(size_t alignment, size_t n) { return count(), __libc_memalign(alignment, n); }
+int posix_memalign(void** out, size_t alignment, size_t n) {
+  count();
+  *out = __libc_memalign(alignment, n);
+  return *out == nullptr ? ENOMEM : 0;
+}
+void free(void* p) { __libc_free(p); }
+}
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kRows = 1000, kDim = 16, kLargest = 64;
+const std::vector<std::string> kTypes = {"table_wise", "row_wise", "column_wise"};
+
+template <class Call>
+int64_t allocations_of(const Call& call) {
+  allocations = 0;
+  watched = true;
+  call();
+  watched = false;
+  return allocations;
+}
+
+std::vector<EmbeddingBagConfig> tables_of(PoolingType pooling) {
+  std::vector<EmbeddingBagConfig> tables;
+  for (int t = 0; t < 6; ++t) {
+    EmbeddingBagConfig c;
+    c.name = cat("a table whose name has no room inside a string ", t);
+    c.num_embeddings = kRows;
+    c.embedding_dim = kDim;
+    c.feature_names = {cat("a feature whose name has no room inside a string ", t)};
+    c.pooling = pooling;
+    tables.push_back(std::move(c));
+  }
+  return tables;
+}
+
+// Bags of 0 to 3 ids.
+KeyedJaggedTensor batch_of(const std::vector<EmbeddingBagConfig>& tables, int64_t samples, int64_t seed) {
+  std::vector<std::string> keys;
+  std::vector<int64_t> ids;
+  std::vector<int32_t> lengths;
+  for (const EmbeddingBagConfig& t : tables) {
+    keys.push_back(t.feature_names[0]);
+    for (int64_t b = 0; b < samples; ++b) {
+      lengths.push_back(static_cast<int32_t>((b + seed) % 4));
+      for (int32_t i = 0; i < lengths.back(); ++i) ids.push_back((b * 331 + i * 7919 + seed * 101) % kRows);
+    }
+  }
+  KeyedJaggedTensor batch =
+      KeyedJaggedTensor::from_lengths_sync(std::move(keys), Tensor::from(ids), Tensor::from(lengths));
+  batch.offsets();  // computed when first asked for
+  return batch;
+}
+
+struct Workload {
+  ShardedEmbeddingBagCollection module;
+  std::vector<KeyedJaggedTensor> batches;  // the largest one first
+  Tensor grad;
+
+  void train(size_t batch) {
+    const int64_t samples = batches[batch].stride(), width = grad.size(1);
+    auto out = module.forward(batches[batch]).wait();
+    module.backward(out, grad.first({samples, width}));
+  }
+  void infer(size_t batch) { module.forward(batches[batch], false, false).wait(); }
+};
+
+Workload workload_of(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& group, PoolingType pooling) {
+  const auto tables = tables_of(pooling);
+  const Topology topology = Topology::of(group->world_size(), group->local_world_size(), "cpu");
+  EmbeddingModuleShardingPlan plan;
+  for (size_t t = 0; t < tables.size(); ++t) {
+    ShardingRequest request;
+    request.sharding_type = kTypes[t % kTypes.size()];
+    request.min_partition = 4;
+    plan.add(tables[t].name, make_sharding(runtime, tables[t], request, topology));
+  }
+  ShardedModuleOptions options;
+  options.optimizer = {"exact_rowwise_adagrad", R"({"learning_rate": 0.1})", 0};
+  Workload w{EmbeddingBagCollectionSharder(runtime, options).shard(tables, plan, group), {}, {}};
+  for (const int64_t samples : {kLargest, int64_t{1}, int64_t{17}, kLargest - 1})
+    w.batches.push_back(batch_of(tables, samples, samples + group->rank()));
+  w.grad = Tensor::empty({kLargest, static_cast<int64_t>(tables.size()) * kDim});
+  w.grad.fill(0.01);
+  return w;
+}
+
+// The text says what asked for memory; empty: nothing did.
+std::string count_in_steps(const RankEnvironment& where, PoolingType pooling) {
+  const Runtime runtime({{}, {}, true, 1});
+  const auto group = ProcessGroup::connect(runtime, where, {"tcp", "{}", 30});
+  Workload w = workload_of(runtime, group, pooling);
+  for (int i = 0; i < 3; ++i) w.train(0);
+  std::string wrong;
+  for (size_t step = 0; step < 12; ++step) {
+    const size_t batch = step % w.batches.size();
+    const int64_t found = allocations_of([&] { w.train(batch); });
+    if (found) wrong += cat("rank ", where.rank, ": training step ", step, " asked for memory ", found, " times\n");
+  }
+  for (size_t batch = 0; batch < w.batches.size(); ++batch) {
+    const int64_t found = allocations_of([&] { w.infer(batch); });
+    if (found) wrong += cat("rank ", where.rank, ": inference asked for memory ", found, " times\n");
+  }
+  group->barrier();
+  return wrong;
+}
+
+// The same with batches that are taken ahead, here in turns.
+std::string count_with_inputs_ahead(const RankEnvironment& where) {
+  const Runtime runtime({{}, {}, true, 1});
+  const auto group = ProcessGroup::connect(runtime, where, {"tcp", "{}", 30});
+  Workload w = workload_of(runtime, group, PoolingType::kSum);
+  ShardedInputs inputs(w.module);
+  StepHandle ahead = inputs.reserve();
+  inputs.take(ahead, w.batches[0]);
+  const auto step = [&](size_t batch, size_t next) {
+    StepHandle current = std::exchange(ahead, inputs.reserve());
+    inputs.take(ahead, w.batches[next]);
+    auto out = w.module.forward(std::move(current)).wait();
+    w.module.backward(out, w.grad.first({w.batches[batch].stride(), w.grad.size(1)}));
+  };
+  for (int i = 0; i < 4; ++i) step(0, 0);
+  std::string wrong;
+  for (size_t i = 0; i < 8; ++i) {
+    const size_t batch = i % w.batches.size(), next = (i + 1) % w.batches.size();
+    const int64_t found = allocations_of([&] { step(batch, next); });
+    if (found) wrong += cat("rank ", where.rank, ": step ", i, " asked for memory ", found, " times\n");
+  }
+  group->barrier();
+  return wrong;
+}
+
+std::string in_ranks(int world, const std::function<std::string(const RankEnvironment&)>& body) {
+  std::string all;
+  for (const std::string& text : cli::run_in_ranks(world, world, 120, body)) all += text;
+  return all;
+}
+
+TEST(StepAllocations, AreCounted) {
+  Tensor kept;
+  EXPECT_GT(allocations_of([&] { kept = Tensor::empty({100}); }), 0);
+}
+
+TEST(StepAllocations, NoneOnOneRank) {
+  EXPECT_EQ(in_ranks(1, [](const RankEnvironment& r) { return count_in_steps(r, PoolingType::kSum); }), "");
+}
+
+TEST(StepAllocations, NoneOnTwoRanks) {
+  EXPECT_EQ(in_ranks(2, [](const RankEnvironment& r) { return count_in_steps(r, PoolingType::kSum); }), "");
+  EXPECT_EQ(in_ranks(2, [](const RankEnvironment& r) { return count_in_steps(r, PoolingType::kMean); }), "");
+}
+
+TEST(StepAllocations, NoneWithInputsAhead) { EXPECT_EQ(in_ranks(2, count_with_inputs_ahead), ""); }
+
+}  // namespace
+}  // namespace tessera
