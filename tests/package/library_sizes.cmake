@@ -1,4 +1,5 @@
-# What the core and the CPU kernels take of a disk and of memory: code and data of their shared libraries, debugging aside.
+# What the core and the CPU kernels take of a disk and of memory: code and data of their shared libraries without what
+# is for debuggers.
 #   cmake -D SIZE=/usr/bin/size -D LIBRARIES=a.so,b.so -D MOST=BYTES -P library_sizes.cmake
 cmake_minimum_required(VERSION 3.25)
 string(REPLACE "," ";" libraries "${LIBRARIES}")

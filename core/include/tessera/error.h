@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <initializer_list>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -42,18 +43,47 @@ class Error : public std::runtime_error {
   Code code_;
 };
 
-// All arguments printed one after the other.
+// One argument of cat() and fail(), without its type: so that each of their many callers only names its parts, and the
+// code that prints them exists once for each type. Borrows the argument.
+class TextPart {
+ public:
+  TextPart(const char* text) : value_(text), print_(print_text) {}
+  template <class T>
+  TextPart(const T& value) : value_(&value), print_(print_value<T>) {}
+  friend std::ostream& operator<<(std::ostream& out, const TextPart& part) {
+    part.print_(out, part.value_);
+    return out;
+  }
+
+ private:
+  static void print_text(std::ostream& out, const void* value) { out << static_cast<const char*>(value); }
+  template <class T>
+  static void print_value(std::ostream& out, const void* value) {
+    out << *static_cast<const T*>(value);
+  }
+
+  const void* value_;
+  void (*print_)(std::ostream&, const void*);
+};
+
+// All parts printed one after the other.
+[[gnu::noinline]] inline std::string cat_parts(std::initializer_list<TextPart> parts) {
+  std::ostringstream out;
+  for (const TextPart& part : parts) out << part;
+  return out.str();
+}
 template <class... Parts>
 std::string cat(const Parts&... parts) {
-  std::ostringstream out;
-  (out << ... << parts);
-  return out.str();
+  return cat_parts({TextPart(parts)...});
 }
 
 // throw Error(code, cat(parts...))
+[[noreturn]] [[gnu::noinline]] inline void fail_parts(Code code, std::initializer_list<TextPart> parts) {
+  throw Error(code, cat_parts(parts));
+}
 template <class... Parts>
 [[noreturn]] void fail(Code code, const Parts&... parts) {
-  throw Error(code, cat(parts...));
+  fail_parts(code, {TextPart(parts)...});
 }
 
 // The caller's half of an ABI call: `AbiError e; e.check(api->f(..., e.out()), "tcp: connect");`
