@@ -1,6 +1,8 @@
 // faults NAME: a program with the mistake of that name. What finds it is listed in tests/simt/CMakeLists.txt.
+#include <atomic>
 #include <cstdio>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gpu/gpu.h"
@@ -38,6 +40,10 @@ GPU_GLOBAL void sum64(const float* values, float* sum, Fault fault) {
 GPU_GLOBAL void add_one(float* values, int n) {
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i < n) values[i] += 1.0f;
+}
+
+GPU_GLOBAL void wait_for(const std::atomic<bool>* flag) {
+  while (!*flag) std::this_thread::yield();
 }
 
 float* filled(int n, gpu::Stream stream) {
@@ -92,13 +98,15 @@ int unordered(bool wait) {
   return status;
 }
 
+// The allocation stands behind a kernel that ends only when the host says so.
 int before_allocation() {
   gpu::Stream first = gpu::stream_create(), second = gpu::stream_create();
-  float* busy = filled(1 << 18, first);
-  GPU_LAUNCH(add_one, 1 << 10, 256, 0, first, busy, 1 << 18);
+  std::atomic<bool> go_on{false};
+  GPU_LAUNCH(wait_for, 1, 1, 0, first, &go_on);
   auto* values = static_cast<float*>(gpu::malloc_async(64 * sizeof(float), first));
   GPU_LAUNCH(add_one, 1, 64, 0, second, values, 64);
   gpu::stream_synchronize(second);
+  go_on = true;
   gpu::stream_destroy(first);
   return 0;
 }
