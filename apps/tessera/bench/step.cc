@@ -1,5 +1,6 @@
 // tessera bench step: forward + backward of a sharded EmbeddingBagCollection, and where the time goes.
 #include <boost/program_options.hpp>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
@@ -94,6 +95,7 @@ class Subject {
     steps_.push_back(largest_over_ranks(*group_, watch.us() / b_.steps_per_round));
     const StageTimes& t = module_->stage_times();
     kernels_.push_back(largest_over_ranks(*group_, 1e6 * (t.lookup + t.update) / b_.steps_per_round));
+    add_stages(t);
     group_->barrier();
     const Stopwatch bare_watch;
     for (int i = 0; i < b_.steps_per_round; ++i) bare_->run();
@@ -105,6 +107,11 @@ class Subject {
     const Percentiles step = percentiles(steps_);
     const double kernel = percentiles(kernels_).median, exchange = percentiles(exchanges_).median;
     for (auto* samples : {&steps_, &kernels_, &exchanges_}) samples->clear();
+    json stages;
+    for (auto& [name, samples] : stages_) {
+      stages[name] = percentiles(samples).median;
+      samples.clear();
+    }
     return {{"bench", "step"},
             {"world", b_.nproc},
             {"T", b_.workload.tables},
@@ -125,13 +132,30 @@ class Subject {
             {"kernel_us", kernel},
             {"exchange_us", exchange},
             {"overhead_us", step.median - kernel - exchange},
-            {"samples_per_s", 1e6 * static_cast<double>(b_.nproc * b_.workload.batch) / step.median}};
+            {"samples_per_s", 1e6 * static_cast<double>(b_.nproc * b_.workload.batch) / step.median},
+            {"stages_us", std::move(stages)}};
   }
 
  private:
   void step() {
     auto out = module_->forward(batches_[next_++ % batches_.size()]).wait();
     module_->backward(out, gradient_);
+  }
+
+  // Of this rank: waiting for others is in the exchanges.
+  void add_stages(const StageTimes& t) {
+    const auto add = [&](const char* name, double seconds) {
+      stages_[name].push_back(1e6 * seconds / b_.steps_per_round);
+    };
+    add("route", t.route);
+    add("exchange ids", t.exchange_ids);
+    add("lookup", t.lookup);
+    add("exchange rows", t.exchange_rows);
+    add("combine", t.combine);
+    add("split", t.split);
+    add("exchange gradients", t.exchange_gradients);
+    add("table update", t.update);
+    add("data parallel", t.data_parallel);
   }
 
   StepBench b_;
@@ -141,7 +165,8 @@ class Subject {
   std::optional<BareExchange> bare_;
   Tensor gradient_;
   size_t next_ = 0;
-  std::vector<double> steps_, kernels_, exchanges_;  // microseconds, of each round
+  std::vector<double> steps_, kernels_, exchanges_;
+  std::map<std::string, std::vector<double>> stages_;  // us of a step, by round  // microseconds, of each round
 };
 
 void run_rank(const StepBench& b, const RankEnvironment& where) {

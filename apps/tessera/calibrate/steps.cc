@@ -136,15 +136,12 @@ struct Fit {
 
 // Everything that steps with pieces of tables tell.
 struct StepFits {
-  Fit route, unpack, combine, split, copy, lookup, update, dense_forward, dense_backward, dense_update;
+  Fit route, unpack, combine, split, lookup, update, dense_forward, dense_backward, dense_update;
 
-  // Alone, exchanges are what a rank does with its own ids and rows; together they are mostly something else.
+  // Alone, exchanges are what a rank does with its own ids; together they are mostly something else.
   void add_exchanges(const SyntheticModel& m, int64_t pieces, const StepTrial& t) {
     const Sizes z = sizes(m, pieces);
     unpack.add({1, z.runs, z.bags, z.ids, z.uncertain, 0}, t.measured.at("exchange ids"), t.step);
-    for (const char* name : {"exchange rows", "exchange gradients"}) {
-      copy.add({1, 0, 0, 0, 0, z.bytes}, t.measured.at(name), t.step);
-    }
   }
 
   void add_work(const SyntheticStep& step, int64_t pieces, const StepTrial& t) {
@@ -213,7 +210,6 @@ void correct(const StepFits& fits, Machine* machine) {
   machine->unpack = fits.unpack.figures();
   machine->combine = fits.combine.figures();
   machine->split = fits.split.figures();
-  machine->copy = fits.copy.figures();
   KernelFigures& k = machine->kernels[0];
   const std::vector<double> lookup = fits.lookup.solved(), update = fits.update.solved();
   k.call_forward = lookup[0];

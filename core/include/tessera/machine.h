@@ -82,7 +82,6 @@ struct Machine {
   std::vector<KernelFigures> kernels;
   std::optional<LinkFigures> intra_host, inter_host;
   StageFigures route, unpack, combine, split;  // the core's own work on both sides of the exchanges
-  StageFigures copy;                           // of the rows that a rank keeps in an exchange
   StageFigures replica;                        // of data-parallel tables: bags are rows, bytes those of the gradient
   DenseFigures dense;
 

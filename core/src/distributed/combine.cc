@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <tuple>
 #include <type_traits>
 
 namespace tessera {
@@ -40,7 +41,7 @@ void with_width(int64_t cols, const Body& body) {
 // What a pass over the bags of one arrival needs.
 struct ArrivalRows {
   ArrivalRows(const Arrival& arrival, const LaneMap& map, const Step& step) {
-    float* rows = step.home_rows.data<float>();
+    float* rows = step.rows.data<float>();
     if (arrival.lane >= 0) {
       const int stream = map.lanes()[arrival.lane].stream;
       order = step.bag_order.data() + step.lengths_begin[stream];
@@ -63,58 +64,128 @@ struct ArrivalRows {
   const float* scale;
 };
 
-// out: row of bag 0, at the arrival's first column.
+// Rows of the output are far apart, so that no hardware foresees them: they are asked for this many bags ahead.
+constexpr int64_t kBagsAhead = 8;
+constexpr int64_t kCacheLine = 64 / sizeof(float);
+
+// The output's rows of one slot, or their gradient's, at an arrival's first column.
+template <class Width, class T>
+struct SpreadRows {
+  T* begin;  // of bag 0
+  int64_t stride;
+  Width cols;
+
+  T* of(int32_t bag) const { return begin + bag * stride; }
+  void ask_for(int32_t bag) const {
+    for (int64_t i = 0; i < cols; i += kCacheLine) __builtin_prefetch(of(bag) + i, !std::is_const_v<T>);
+  }
+  // body(bag, row) for bags that are listed in `order`.
+  template <class Body>
+  void each(const int32_t* order, int64_t bags, const Body& body) const {
+    const int64_t ahead = std::max<int64_t>(bags - kBagsAhead, 0);
+    for (int64_t k = 0; k < ahead; ++k) {
+      ask_for(order[k + kBagsAhead]);
+      body(order[k], of(order[k]));
+    }
+    for (int64_t k = ahead; k < bags; ++k) body(order[k], of(order[k]));
+  }
+};
+
+// The only arrival of its columns.
 template <class Width>
-void combine_arrival(const ArrivalRows& from, bool first, Width cols, int64_t stride, float* out) {
+void combine_one(const ArrivalRows& from, const SpreadRows<Width, float>& out) {
+  const Width cols = out.cols;
   const float* row = from.row;
   const auto each = [&](const auto& put) {
-    for (int64_t k = 0; k < from.full; ++k, row += cols) put(from.order[k], out + from.order[k] * stride);
+    out.each(from.order, from.full, [&](int32_t bag, float* to) {
+      put(bag, to);
+      row += cols;
+    });
   };
-  if (first) {
-    for (int64_t k = from.full; k < from.bags; ++k) std::fill_n(out + from.order[k] * stride, cols, 0.0f);
-  }
-  if (first && from.scale)
-    each([&](int64_t bag, float* to) { scale_row(row, from.scale[bag], cols, to); });
-  else if (first)
-    each([&](int64_t, float* to) { copy_row(row, cols, to); });
-  else if (from.scale)
-    each([&](int64_t bag, float* to) { add_scaled_row(row, from.scale[bag], cols, to); });
+  if (from.scale)
+    each([&](int32_t bag, float* to) { scale_row(row, from.scale[bag], cols, to); });
   else
-    each([&](int64_t, float* to) { add_row(row, cols, to); });
+    each([&](int32_t, float* to) { copy_row(row, cols, to); });
+  out.each(from.order + from.full, from.bags - from.full, [&](int32_t, float* to) { std::fill_n(to, cols, 0.0f); });
+}
+
+// One of several arrivals of the same columns: the first one with a row for a bag writes it, later ones add to it.
+template <class Width>
+void combine_one_of(const ArrivalRows& from, const SpreadRows<Width, float>& out, uint8_t* written) {
+  const Width cols = out.cols;
+  const float* row = from.row;
+  out.each(from.order, from.full, [&](int32_t bag, float* to) {
+    const bool again = written[bag];
+    written[bag] = 1;
+    if (from.scale && again)
+      add_scaled_row(row, from.scale[bag], cols, to);
+    else if (from.scale)
+      scale_row(row, from.scale[bag], cols, to);
+    else if (again)
+      add_row(row, cols, to);
+    else
+      copy_row(row, cols, to);
+    row += cols;
+  });
 }
 
 template <class Width>
-void split_arrival(const ArrivalRows& to, Width cols, int64_t stride, const float* grad) {
+void split_arrival(const ArrivalRows& to, const SpreadRows<Width, const float>& grad) {
+  const Width cols = grad.cols;
   float* row = to.row;
-  if (to.scale) {
-    for (int64_t k = 0; k < to.full; ++k, row += cols)
-      scale_row(grad + to.order[k] * stride, to.scale[to.order[k]], cols, row);
-  } else {
-    for (int64_t k = 0; k < to.full; ++k, row += cols) copy_row(grad + to.order[k] * stride, cols, row);
-  }
+  const auto each = [&](const auto& put) {
+    grad.each(to.order, to.full, [&](int32_t bag, const float* from) {
+      put(bag, from);
+      row += cols;
+    });
+  };
+  if (to.scale)
+    each([&](int32_t bag, const float* from) { scale_row(from, to.scale[bag], cols, row); });
+  else
+    each([&](int32_t, const float* from) { copy_row(from, cols, row); });
+}
+
+// [begin, end) of `arrivals` that cover the same columns as the one at `begin`.
+size_t end_of_columns(const std::vector<Arrival>& arrivals, size_t begin) {
+  size_t end = begin + 1;
+  const auto columns = [](const Arrival& a) { return std::tuple(a.slot, a.col, a.cols); };
+  while (end < arrivals.size() && columns(arrivals[end]) == columns(arrivals[begin])) ++end;
+  return end;
 }
 
 }  // namespace
 
-void combine_pooled(const LaneMap& map, const std::vector<Arrival>& arrivals, const Step& step,
+void combine_pooled(const LaneMap& map, const std::vector<Arrival>& arrivals, Step& step,
                     const std::vector<SlotBags>& slots, const std::vector<SlotView>& out) {
   for (size_t s = 0; s < map.slots().size(); ++s) {
     if (!map.slots()[s].starts_at_zero) continue;
     for (int64_t b = 0; b < slots[s].bags; ++b) std::fill_n(out[s].data + b * out[s].stride, map.slots()[s].dim, 0.0f);
   }
-  for (const Arrival& a : arrivals) {
-    const ArrivalRows from(a, map, step);
+  for (size_t begin = 0, end = 0; begin < arrivals.size(); begin = end) {
+    end = end_of_columns(arrivals, begin);
+    const Arrival& a = arrivals[begin];
     const SlotView& to = out[a.slot];
-    with_width(a.cols, [&](auto cols) { combine_arrival(from, a.first, cols, to.stride, to.data + a.col); });
+    with_width(a.cols, [&](auto cols) {
+      const SpreadRows<decltype(cols), float> rows{to.data + a.col, to.stride, cols};
+      if (a.first && end == begin + 1) return combine_one(ArrivalRows(a, map, step), rows);
+      step.written.assign(slots[a.slot].bags, !a.first);
+      for (size_t i = begin; i < end; ++i)
+        combine_one_of(ArrivalRows(arrivals[i], map, step), rows, step.written.data());
+      for (int64_t b = 0; b < slots[a.slot].bags; ++b) {
+        if (!step.written[b]) std::fill_n(rows.of(static_cast<int32_t>(b)), cols, 0.0f);
+      }
+    });
   }
 }
 
 void split_pooled(const LaneMap& map, const std::vector<Arrival>& arrivals, Step& step,
                   const std::vector<SlotView>& grad) {
   for (const Arrival& a : arrivals) {
-    const ArrivalRows to(a, map, step);
     const SlotView& from = grad[a.slot];
-    with_width(a.cols, [&](auto cols) { split_arrival(to, cols, from.stride, from.data + a.col); });
+    with_width(a.cols, [&](auto cols) {
+      split_arrival(ArrivalRows(a, map, step),
+                    SpreadRows<decltype(cols), const float>{from.data + a.col, from.stride, cols});
+    });
   }
 }
 
@@ -123,7 +194,7 @@ void combine_sequence(const LaneMap& map, const Step& step, const std::vector<Sl
     const Lane& lane = map.lanes()[i];
     const SlotView& to = out[map.streams()[lane.stream].slot];
     const int64_t* positions = step.positions.data() + step.positions_begin[lane.stream];
-    const float* rows = step.home_rows.data<float>() + step.lane_begin[i];
+    const float* rows = step.rows.data<float>() + step.lane_begin[i];
     for (int64_t k = 0; k < step.sent[lane.stream].ids; ++k)
       copy_row(rows + k * lane.cols, lane.cols, to.data + positions[k] * to.stride + lane.col);
   }
@@ -134,7 +205,7 @@ void split_sequence(const LaneMap& map, Step& step, const std::vector<SlotView>&
     const Lane& lane = map.lanes()[i];
     const SlotView& from = grad[map.streams()[lane.stream].slot];
     const int64_t* positions = step.positions.data() + step.positions_begin[lane.stream];
-    float* rows = step.home_rows.data<float>() + step.lane_begin[i];
+    float* rows = step.rows.data<float>() + step.lane_begin[i];
     for (int64_t k = 0; k < step.sent[lane.stream].ids; ++k)
       copy_row(from.data + positions[k] * from.stride + lane.col, lane.cols, rows + k * lane.cols);
   }

@@ -13,9 +13,10 @@ struct SlotView {
   int64_t stride = 0;
 };
 
-// Pooled: first lanes write (zeros for an empty bag), later ones add; MEAN divides by the bag's whole length.
+// Pooled: of the arrivals of the same columns the first one that has a row for a bag writes it, the others add to it in
+// their order; bags without a row become zeros. MEAN divides by the bag's whole length.
 // `arrivals`: LaneMap::arrivals of this rank.
-void combine_pooled(const LaneMap& map, const std::vector<Arrival>& arrivals, const Step& step,
+void combine_pooled(const LaneMap& map, const std::vector<Arrival>& arrivals, Step& step,
                     const std::vector<SlotBags>& slots, const std::vector<SlotView>& out);
 void split_pooled(const LaneMap& map, const std::vector<Arrival>& arrivals, Step& step,
                   const std::vector<SlotView>& grad);

@@ -80,7 +80,7 @@ void copy_up(const Buffer& from, Buffer& to, int64_t n, const DeviceStreamPtr& s
 void place_on_device(Step& step, const DeviceStreamPtr& stream) {
   step.device = std::make_unique<DeviceStep>(stream);
   for (Buffer* buffer : {&step.ids, &step.offsets, &step.weights}) buffer->pinned(stream);
-  for (Buffer* buffer : {&step.owner_rows, &step.home_rows}) buffer->on_device(stream);
+  step.rows.on_device(stream);
 }
 
 void upload_step(const LaneMap& map, const std::vector<Arrival>& arrivals, int rank, bool sequence,

@@ -8,13 +8,13 @@ RowExchange::RowExchange(std::shared_ptr<ProcessGroup> group, const LaneMap& map
     : group_(std::move(group)), host_group_(map.hosts().count > 1 ? group_->in_host() : group_), map_(map) {}
 
 Work RowExchange::to_home(const ProcessGroup& group, const Hop& hop, Step& step, const char* label) const {
-  return group.all_to_all_v(step.owner_rows.tensor().narrow(hop.owner_begin, hop.owner_total), hop.owner_counts,
-                            step.home_rows.tensor().narrow(hop.home_begin, hop.home_total), hop.home_counts, label);
+  return group.all_to_all_v(step.rows.tensor().narrow(hop.owner_begin, hop.owner_total), hop.owner_counts,
+                            step.rows.tensor().narrow(hop.home_begin, hop.home_total), hop.home_counts, label);
 }
 
 Work RowExchange::to_owner(const ProcessGroup& group, const Hop& hop, Step& step, const char* label) const {
-  return group.all_to_all_v(step.home_rows.tensor().narrow(hop.home_begin, hop.home_total), hop.home_counts,
-                            step.owner_rows.tensor().narrow(hop.owner_begin, hop.owner_total), hop.owner_counts, label);
+  return group.all_to_all_v(step.rows.tensor().narrow(hop.home_begin, hop.home_total), hop.home_counts,
+                            step.rows.tensor().narrow(hop.owner_begin, hop.owner_total), hop.owner_counts, label);
 }
 
 Work RowExchange::start_rows_to_home(Step& step) {

@@ -6,7 +6,7 @@
 namespace tessera {
 namespace {
 
-// Calls body(walks, sum, sum's first row in owner_rows, home's host) for each sum of this host and home elsewhere; a
+// Calls body(walks, sum, sum's first row in Step::rows, home's host) for each sum of this host and home elsewhere; a
 // walk per lane.
 template <class Body>
 void for_each_sum(const LaneMap& map, int rank, Step& step, const Body& body) {
@@ -72,14 +72,14 @@ void list_host_sums(const LaneMap& map, int rank, Step& step, RowMoves& moves) {
 }
 
 void sum_in_host(const LaneMap& map, int rank, Step& step) {
-  if (step.device) return step.device->host_sums.combine(step.home_rows.tensor(), step.owner_rows.tensor());
+  if (step.device) return step.device->host_sums.combine(step.rows.tensor(), step.rows.tensor());
   for_each_sum(map, rank, step, [&](std::vector<LaneWalk>& walks, const HostSum& sum, int64_t at, int) {
-    float* to = step.owner_rows.data<float>() + at;
+    float* to = step.rows.data<float>() + at;
     for (int64_t b = 0; b < walks[0].presence->bags; ++b) {
       bool any = false;
       for (LaneWalk& walk : walks) {
         if (!walk.presence->has(b)) continue;
-        const float* row = step.home_rows.data<float>() + walk.at;
+        const float* row = step.rows.data<float>() + walk.at;
         if (!std::exchange(any, true)) {
           std::copy_n(row, sum.cols, to);
         } else {
@@ -93,15 +93,15 @@ void sum_in_host(const LaneMap& map, int rank, Step& step) {
 }
 
 void spread_in_host(const LaneMap& map, int rank, Step& step) {
-  if (step.device) return step.device->host_sums.split(step.home_rows.tensor(), step.owner_rows.tensor());
+  if (step.device) return step.device->host_sums.split(step.rows.tensor(), step.rows.tensor());
   for_each_sum(map, rank, step, [&](std::vector<LaneWalk>& walks, const HostSum& sum, int64_t at, int) {
-    const float* from = step.owner_rows.data<float>() + at;
+    const float* from = step.rows.data<float>() + at;
     for (int64_t b = 0; b < walks[0].presence->bags; ++b) {
       bool any = false;
       for (LaneWalk& walk : walks) {
         if (!walk.presence->has(b)) continue;
         any = true;
-        std::copy_n(from, sum.cols, step.home_rows.data<float>() + walk.at);
+        std::copy_n(from, sum.cols, step.rows.data<float>() + walk.at);
         walk.at += sum.cols;
       }
       if (any) from += sum.cols;

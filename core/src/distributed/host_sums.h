@@ -12,12 +12,12 @@ const Presence& presence_of(const LaneMap& map, const Step& step, int stream, in
 // Bags of that home's batch that have ids at any lane of the sum.
 int64_t bags_present(const LaneMap& map, const Step& step, const HostSum& sum, int home_host);
 
-// As a device takes it: packed rows of lanes in home_rows, spread rows of sums in owner_rows.
+// As a device takes it: packed rows of lanes, spread rows of sums: both in Step::rows.
 void list_host_sums(const LaneMap& map, int rank, Step& step, RowMoves& moves);
 
-// home_rows (relayed rows) -> owner_rows (sums).
+// Relayed rows -> sums.
 void sum_in_host(const LaneMap& map, int rank, Step& step);
-// owner_rows (gradients of sums) -> home_rows (of the lanes).
+// Gradients of sums -> rows of the lanes.
 void spread_in_host(const LaneMap& map, int rank, Step& step);
 
 }  // namespace tessera

@@ -24,6 +24,7 @@ class RowLayout {
     add_lengths();
     lay_out_owner();
     lay_out_home();
+    step_.rows.ensure(at_);
   }
 
  private:
@@ -55,44 +56,54 @@ class RowLayout {
 
   int64_t rows_of(const StreamPiece& piece) const { return sequence_ ? piece.ids : piece.full_bags; }
 
+  // Calls body(home's host, lane) for all rows that travel inside the host from `owner` to one of its ranks, in their
+  // order.
+  template <class Body>
+  void each_in_host(int owner, const Body& body) const {
+    const int first = map_.lane_begin(owner), last = map_.lane_begin(owner + 1);
+    for (int host = 0; host < hosts_.count; ++host) {
+      for (int i = first; i < last; ++i) {
+        if (host == host_ || map_.lanes()[i].host_sum >= 0) body(host, i);
+      }
+    }
+  }
+
   void lay_out_owner() {
     const int own = map_.lane_begin(rank_), lanes = map_.lane_begin(rank_ + 1) - own;
     const int streams = map_.stream_begin(rank_ + 1) - map_.stream_begin(rank_);
     step_.owner_begin.assign(static_cast<size_t>(map_.world_size()) * lanes, -1);
-    int64_t at = 0;
     const auto put = [&](int home, int k) {
       const Lane& lane = map_.lanes()[own + k];
       const StreamPiece& piece =
           step_.received[static_cast<size_t>(home) * streams + lane.stream - map_.stream_begin(rank_)];
-      step_.owner_begin[static_cast<size_t>(home) * lanes + k] = at;
-      at += rows_of(piece) * lane.cols;
+      step_.owner_begin[static_cast<size_t>(home) * lanes + k] = at_;
+      at_ += rows_of(piece) * lane.cols;
     };
+    const auto put_for = [&](int local) {
+      each_in_host(rank_, [&](int host, int i) { put(host * hosts_.ranks + local, i - own); });
+    };
+    put_for(hosts_.local(rank_));
     Hop& hop = step_.in_host;
-    hop.owner_begin = 0;
+    hop.owner_begin = at_;
     hop.owner_counts.clear();
     for (int local = 0; local < hosts_.ranks; ++local) {
-      const int64_t begin = at;
-      for (int host = 0; host < hosts_.count; ++host) {
-        for (int k = 0; k < lanes; ++k) {
-          if (host == host_ || map_.lanes()[own + k].host_sum >= 0) put(host * hosts_.ranks + local, k);
-        }
-      }
-      hop.owner_counts.push_back(at - begin);
+      const int64_t begin = at_;
+      if (local != hosts_.local(rank_)) put_for(local);
+      hop.owner_counts.push_back(at_ - begin);
     }
-    hop.owner_total = at;
-    if (hosts_.count > 1) lay_out_owner_across(put, lanes, at);
-    step_.owner_rows.ensure(at);
+    hop.owner_total = at_ - hop.owner_begin;
+    if (hosts_.count > 1) lay_out_owner_across(put, lanes);
   }
 
   template <class Put>
-  void lay_out_owner_across(const Put& put, int lanes, int64_t& at) {
+  void lay_out_owner_across(const Put& put, int lanes) {
     Hop& hop = step_.across;
-    hop.owner_begin = at;
+    hop.owner_begin = at_;
     hop.owner_counts.clear();
     const int first = map_.host_sum_begin(host_), last = map_.host_sum_begin(host_ + 1);
     step_.sum_begin.assign(static_cast<size_t>(hosts_.count) * (last - first), -1);
     for (int home = 0; home < map_.world_size(); ++home) {
-      const int64_t begin = at;
+      const int64_t begin = at_;
       const int host = hosts_.of(home);
       if (host != host_) {
         for (int k = 0; k < lanes; ++k) {
@@ -101,66 +112,69 @@ class RowLayout {
       }
       if (host != host_ && hosts_.local(home) == hosts_.local(rank_)) {
         for (int s = first; s < last; ++s) {
-          step_.sum_begin[static_cast<size_t>(host) * (last - first) + s - first] = at;
-          at += bags_present(map_, step_, map_.host_sums()[s], host) * map_.host_sums()[s].cols;
+          step_.sum_begin[static_cast<size_t>(host) * (last - first) + s - first] = at_;
+          at_ += bags_present(map_, step_, map_.host_sums()[s], host) * map_.host_sums()[s].cols;
         }
       }
-      hop.owner_counts.push_back(at - begin);
+      hop.owner_counts.push_back(at_ - begin);
     }
-    hop.owner_total = at - hop.owner_begin;
+    hop.owner_total = at_ - hop.owner_begin;
   }
 
   void lay_out_home() {
     step_.lane_begin.assign(map_.lanes().size(), -1);
     step_.host_sum_begin.assign(map_.host_sums().size(), -1);
     step_.relayed_begin.assign(hosts_.count > 1 ? static_cast<size_t>(hosts_.count) * host_lanes_ : 0, -1);
-    int64_t at = 0;
+    const auto begin_of = [&](int host, int lane) -> int64_t& {
+      if (host == host_) return step_.lane_begin[lane];
+      return step_.relayed_begin[static_cast<size_t>(host) * host_lanes_ + lane - host_lanes_begin_];
+    };
+    const int own = map_.lane_begin(rank_), lanes = map_.lane_begin(rank_ + 1) - own;
+    each_in_host(rank_, [&](int host, int i) {
+      const int home = host * hosts_.ranks + hosts_.local(rank_);
+      begin_of(host, i) = step_.owner_begin[static_cast<size_t>(home) * lanes + i - own];
+    });
     Hop& hop = step_.in_host;
-    hop.home_begin = 0;
+    hop.home_begin = at_;
     hop.home_counts.clear();
     for (int local = 0; local < hosts_.ranks; ++local) {
-      const int64_t begin = at;
+      const int64_t begin = at_;
       const int owner = host_ * hosts_.ranks + local;
-      for (int host = 0; host < hosts_.count; ++host) {
-        for (int i = map_.lane_begin(owner); i < map_.lane_begin(owner + 1); ++i) {
+      if (owner != rank_) {
+        each_in_host(owner, [&](int host, int i) {
           const Lane& lane = map_.lanes()[i];
-          if (host == host_) {
-            step_.lane_begin[i] = at;
-            at += rows_of(step_.sent[lane.stream]) * lane.cols;
-          } else if (lane.host_sum >= 0) {
-            step_.relayed_begin[static_cast<size_t>(host) * host_lanes_ + i - host_lanes_begin_] = at;
-            at += presence_of(map_, step_, lane.stream, host).full_bags * lane.cols;
-          }
-        }
+          begin_of(host, i) = at_;
+          at_ += lane.cols * (host == host_ ? rows_of(step_.sent[lane.stream])
+                                            : presence_of(map_, step_, lane.stream, host).full_bags);
+        });
       }
-      hop.home_counts.push_back(at - begin);
+      hop.home_counts.push_back(at_ - begin);
     }
-    hop.home_total = at;
-    if (hosts_.count > 1) lay_out_home_across(at);
-    step_.home_rows.ensure(at);
+    hop.home_total = at_ - hop.home_begin;
+    if (hosts_.count > 1) lay_out_home_across();
   }
 
-  void lay_out_home_across(int64_t& at) {
+  void lay_out_home_across() {
     Hop& hop = step_.across;
-    hop.home_begin = at;
+    hop.home_begin = at_;
     hop.home_counts.clear();
     for (int owner = 0; owner < map_.world_size(); ++owner) {
-      const int64_t begin = at;
+      const int64_t begin = at_;
       const int host = hosts_.of(owner);
       for (int i = map_.lane_begin(owner); host != host_ && i < map_.lane_begin(owner + 1); ++i) {
         if (map_.lanes()[i].host_sum >= 0) continue;
-        step_.lane_begin[i] = at;
-        at += rows_of(step_.sent[map_.lanes()[i].stream]) * map_.lanes()[i].cols;
+        step_.lane_begin[i] = at_;
+        at_ += rows_of(step_.sent[map_.lanes()[i].stream]) * map_.lanes()[i].cols;
       }
       if (host != host_ && hosts_.local(owner) == hosts_.local(rank_)) {
         for (int s = map_.host_sum_begin(host); s < map_.host_sum_begin(host + 1); ++s) {
-          step_.host_sum_begin[s] = at;
-          at += step_.host_full_bags[s] * map_.host_sums()[s].cols;
+          step_.host_sum_begin[s] = at_;
+          at_ += step_.host_full_bags[s] * map_.host_sums()[s].cols;
         }
       }
-      hop.home_counts.push_back(at - begin);
+      hop.home_counts.push_back(at_ - begin);
     }
-    hop.home_total = at - hop.home_begin;
+    hop.home_total = at_ - hop.home_begin;
   }
 
   const LaneMap& map_;
@@ -170,6 +184,7 @@ class RowLayout {
   const int host_lanes_begin_, host_lanes_;
   const bool sequence_;
   Step& step_;
+  int64_t at_ = 0;  // elements of step_.rows that have their place
 };
 
 }  // namespace

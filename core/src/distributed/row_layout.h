@@ -1,7 +1,8 @@
 // Where the rows of a step lie on the wire, known once the inputs were exchanged.
 //
-// With one hop (HostGrid::count == 1) owner_rows holds, by home, the rows of the own lanes; home_rows, by owner, those
-// of the owner's lanes. With two hops the same holds for ranks of one host, and:
+// Step::rows holds three parts: the rows of the own lanes for the own samples, which do not travel; as owner, the rows
+// of the own lanes by home; as home, those of the others' lanes by owner. That is all with one hop (HostGrid::count ==
+// 1). With two hops it holds for the ranks of one host, and:
 //   inside the host  a rank also gets, for the homes of other hosts that have its local index, the rows of lanes that
 //                    are summed (by owner, then by home's host);
 //   across hosts     it sends to each rank elsewhere the rows of its lanes that are not summed, and the sums, if that
@@ -14,7 +15,7 @@
 
 namespace tessera {
 
-// Fills the hops, the begins, and the lengths of host sums; grows owner_rows and home_rows.
+// Fills the hops, the begins, and the lengths of host sums; grows Step::rows.
 void lay_out_rows(const LaneMap& map, int rank, bool sequence, Step& step);
 
 }  // namespace tessera

@@ -111,7 +111,7 @@ void OwnerLookup::forward(Step& step, bool keep_context) {
     const LookupView batch = received_batch(step);
     const tsr_lookup lookup = batch.of(step.features[g]);
     const bool keep = keep_context && groups_.lookups()[g]->options().train;
-    groups_.lookups()[g]->forward(lookup, step.owner_rows.tensor(), keep ? &step.contexts[g] : nullptr);
+    groups_.lookups()[g]->forward(lookup, step.rows.tensor(), keep ? &step.contexts[g] : nullptr);
   }
 }
 
@@ -121,10 +121,10 @@ void OwnerLookup::update(Step& step, int group, Lookup::Context&& context,
   const LookupView batch = received_batch(step);
   const tsr_lookup ids = batch.of(features);
   if (lookup.updates_in_backward()) {
-    lookup.backward(std::move(context), ids, step.owner_rows.tensor(), grad_scale);
+    lookup.backward(std::move(context), ids, step.rows.tensor(), grad_scale);
     return;
   }
-  const auto gradients = lookup.backward_rows(std::move(context), ids, step.owner_rows.tensor(), grad_scale);
+  const auto gradients = lookup.backward_rows(std::move(context), ids, step.rows.tensor(), grad_scale);
   for (size_t t = 0; t < gradients.size(); ++t) {
     if (gradients[t].rows.numel()) lookup.apply(static_cast<int>(t), gradients[t]);
   }
@@ -163,7 +163,7 @@ void OwnerLookup::forward_alone(Step& step, std::vector<ShardSeconds>& times) {
     const double start = seconds_now();
     const LookupView batch = received_batch(step);
     const tsr_lookup lookup = batch.of(a.features);
-    groups_.lookups()[a.group]->forward(lookup, step.owner_rows.tensor(), &a.context);
+    groups_.lookups()[a.group]->forward(lookup, step.rows.tensor(), &a.context);
     of(times, a).lookup += seconds_now() - start;
   }
 }

@@ -45,7 +45,7 @@ class ShardGroups {
   std::vector<std::shared_ptr<Lookup>> lookups_;
 };
 
-// Looks up what `step` received and writes step.owner_rows; backward takes the gradients from there.
+// Looks up what `step` received and writes step.rows; backward takes the gradients from there.
 class OwnerLookup {
  public:
   OwnerLookup(const LaneMap& map, ShardGroups& groups, int rank, int world_size, bool sequence);

@@ -267,7 +267,7 @@ void ShardedCollection::finish(StepState& state, bool keep_context) {
   bytes_sent_.rows += state.traffic.bytes.rows;
   traffic_ = state.traffic;
   if (step.device) {
-    guarded("combine", [&] { step.device->output.combine(step.home_rows.tensor(), state.rows); });
+    guarded("combine", [&] { step.device->output.combine(step.rows.tensor(), state.rows); });
   } else if (sequence_) {
     if (!state.batch.clean()) state.rows.fill(0);  // dropped ids have rows too
     combine_sequence(map_, step, views(state, state.rows));
@@ -286,7 +286,7 @@ void ShardedCollection::backward(StepState& state, const Tensor& given) {
   if (step.device) {
     guarded("split", [&] {
       grad = gradient_on_device(grad, step);
-      step.device->output.split(step.home_rows.tensor(), grad);
+      step.device->output.split(step.rows.tensor(), grad);
     });
   } else if (sequence_)
     split_sequence(map_, step, views(state, grad));

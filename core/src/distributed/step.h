@@ -59,13 +59,13 @@ struct Presence {
 // A lane of a host sum, walked bag by bag.
 struct LaneWalk {
   const Presence* presence;
-  int64_t at;  // of its next row in home_rows
+  int64_t at;  // of its next row in `rows`
 };
 
 // Rows travel from owners to homes in hops, gradients the same way back. In the hop across hosts counts are by rank, in
 // the hop inside the host by local rank. Elements of float32.
 struct Hop {
-  int64_t owner_begin = 0, home_begin = 0;         // in owner_rows and home_rows
+  int64_t owner_begin = 0, home_begin = 0;         // in `rows`
   std::vector<int64_t> owner_counts, home_counts;  // per rank of the hop's group
   int64_t owner_total = 0, home_total = 0;
 };
@@ -87,8 +87,8 @@ struct DeviceStep {
   DeviceStreamPtr stream;
   Buffer ids{DType::kInt64}, offsets{DType::kInt64}, weights{DType::kFloat32};
   Buffer host_grad{DType::kFloat32}, grad{DType::kFloat32};  // of the output, where the caller has it in host memory
-  RowMoves output;                                           // home_rows and the output
-  RowMoves host_sums;                                        // home_rows (of lanes) and owner_rows (of sums)
+  RowMoves output;                                           // `rows` and the output
+  RowMoves host_sums;                                        // `rows`: those of lanes, and sums
   DeviceStream::Event uploaded;                              // behind it the host may write its side again
 };
 
@@ -111,6 +111,7 @@ struct Step {
   std::vector<int64_t*> next;              // scratch, by stream or range
   std::vector<float*> next_weight;         // scratch, likewise
   std::vector<int32_t*> counts;            // scratch, by range
+  std::vector<uint8_t> written;            // scratch: the bags of a slot that have a row in the output
   Buffer payload_send{DType::kUInt8};
   std::vector<int64_t> payload_send_bytes;  // by rank
 
@@ -137,16 +138,16 @@ struct Step {
   // -- between two hosts, as the rank that sums rows of its own host for a home elsewhere: by home's host, then
   // LaneMap::summed_streams or host_sums of the own host
   std::vector<Presence> presence;
-  std::vector<int64_t> relayed_begin;  // by home's host, then lanes of the own host: in home_rows
-  std::vector<int64_t> sum_begin;      // in owner_rows
+  std::vector<int64_t> relayed_begin;  // by home's host, then lanes of the own host: in `rows`
+  std::vector<int64_t> sum_begin;      // in `rows`
   std::vector<LaneWalk> walks;         // scratch
 
   // -- rows on the wire; see row_layout.h
-  Buffer owner_rows{DType::kFloat32}, home_rows{DType::kFloat32};
+  Buffer rows{DType::kFloat32};
   Hop in_host, across;
-  std::vector<int64_t> owner_begin;         // owner: by peer, then own lanes, in owner_rows
-  std::vector<int64_t> lane_begin;          // home: of each lane in home_rows
-  std::vector<int64_t> host_sum_begin;      // home: of each host sum of other hosts in home_rows
+  std::vector<int64_t> owner_begin;         // owner: by peer, then own lanes, in `rows`
+  std::vector<int64_t> lane_begin;          // home: of each lane in `rows`
+  std::vector<int64_t> host_sum_begin;      // home: of each host sum of other hosts in `rows`
   std::vector<int32_t> host_lengths;        // home: ids per bag at all of a host sum's lanes
   std::vector<int32_t> host_bag_order;      // home: as bag_order, of host sums
   std::vector<int64_t> host_full_bags;      // home: bags with ids of each host sum

@@ -45,7 +45,6 @@ Machine typical_cpu() {
   m.unpack = stage(200, 8, 0.6, 0.7, 6.7, 0);
   m.combine = stage(0, 0, 0.5, 0, 9.5, 0.035);
   m.split = stage(0, 12, 0.6, 0, 7.3, 0.018);
-  m.copy = stage(42, 0, 0, 0, 0, 0.012);
   m.replica = stage(0, 300, 22, 0, 0, 0.02);
   m.dense.layer_forward = Curve({{8.2e3, 0.93 * kUs},
                                  {1.3e5, 1.2 * kUs},
@@ -82,7 +81,7 @@ Machine typical_accelerator(const std::string& device) {
       LinkFigures{"nccl", 8, line(2 * kLaunch, 1 / kNvlinkBandwidth), line(2 * kLaunch, 2 / kNvlinkBandwidth)};
   m.inter_host =
       LinkFigures{"nccl", 2, line(3 * kLaunch, 1 / kNetworkBandwidth), line(3 * kLaunch, 2 / kNetworkBandwidth)};
-  for (StageFigures* s : {&m.route, &m.unpack, &m.combine, &m.split, &m.copy, &m.replica, &m.dense.update}) {
+  for (StageFigures* s : {&m.route, &m.unpack, &m.combine, &m.split, &m.replica, &m.dense.update}) {
     *s = {kLaunch, 0, 0, 8 / kHbmBandwidth, 16 / kHbmBandwidth, 2 / kHbmBandwidth};
   }
   m.dense.layer_forward = line(kLaunch, 1 / kAcceleratorFlops);

@@ -43,8 +43,11 @@ struct Stage {
   const char* key;
   StageFigures Machine::*value;
 };
-constexpr Stage kStages[] = {{"route", &Machine::route}, {"unpack", &Machine::unpack}, {"combine", &Machine::combine},
-                             {"split", &Machine::split}, {"copy", &Machine::copy},     {"replica", &Machine::replica}};
+constexpr Stage kStages[] = {{"route", &Machine::route},
+                             {"unpack", &Machine::unpack},
+                             {"combine", &Machine::combine},
+                             {"split", &Machine::split},
+                             {"replica", &Machine::replica}};
 
 struct DenseCurve {
   const char* key;

@@ -24,7 +24,6 @@ struct Crossing {
 
 struct RankTotals {
   StageWork route, unpack, combine, split, replica;
-  double kept_bytes = 0;  // rows for this rank's own batch
   double lookup = 0, update = 0, replica_lookup = 0, replica_update = 0;
   std::set<std::string> groups, replica_groups;  // kernel instances
   ReuseModel reuse;
@@ -174,7 +173,6 @@ class StepModel {
     const PieceShape shape{row_share(t, s), s.cols, t.sharding->compute_kernel};
     const PieceCost cost = costs_.piece(t.load, shape, world(), r.reuse);
     r.unpack += cost.unpack;
-    r.kept_bytes += cost.rows_bytes;
     r.lookup += cost.forward;
     r.update += cost.backward;
     r.groups.insert(group_of(t));
@@ -265,26 +263,25 @@ class StepModel {
       const KernelEstimates& k = costs_.kernels();
       const double route = machine_.route.of(r.route), unpack = machine_.unpack.of(r.unpack);
       const double lookup = r.lookup + r.replica_lookup + (calls + replicas) * k.call_forward();
-      const double copy = machine_.copy.of({1, 0, 0, 0, 0, r.kept_bytes});
       const double combine = machine_.combine.of(r.combine), split = machine_.split.of(r.split);
       const double update = r.update + calls * k.call_backward();
       const double replica = r.replica_update + replicas * k.call_backward() + machine_.replica.of(r.replica);
       out.stages.push_back({{"route", route},
                             {"exchange ids", ids + unpack},
                             {"lookup", lookup},
-                            {"exchange rows", rows + copy},
+                            {"exchange rows", rows},
                             {"combine", combine},
                             {"dense forward", dense_part.forward},
                             {"dense backward", dense_part.backward},
                             {"split", split},
-                            {"exchange gradients", rows + copy},
+                            {"exchange gradients", rows},
                             {"table update", update},
                             {"data parallel", replica + reduce},
                             {"dense all-reduce", dense_part.reduce},
                             {"dense update", dense_part.update}});
       routing = std::max(routing, route);
       looking = std::max(looking, unpack + lookup);
-      middle = std::max(middle, combine + split + 2 * copy);
+      middle = std::max(middle, combine + split);
       updating = std::max(updating, update + replica);
     }
     const double work =

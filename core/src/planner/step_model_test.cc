@@ -32,8 +32,8 @@ class StepModelTest : public ::testing::Test {
   // Figures that are easy to add up: 1 us a lookup, 3 us an update, 1 ns a byte between ranks.
   static Machine simple() {
     Machine m = Machine::typical("cpu");
-    for (StageFigures* s : {&m.route, &m.unpack, &m.combine, &m.split, &m.copy, &m.replica, &m.dense.forward,
-                            &m.dense.backward, &m.dense.update})
+    for (StageFigures* s :
+         {&m.route, &m.unpack, &m.combine, &m.split, &m.replica, &m.dense.forward, &m.dense.backward, &m.dense.update})
       *s = {};
     KernelFigures k;  // of no plugin: the test's runtime has no kernel
     k.rows = {{64, 1e6, 1e-6, 3e-6, 1e-6, 0, 0}, {128, 1e6, 2e-6, 6e-6, 1e-6, 0, 0}};
