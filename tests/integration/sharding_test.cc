@@ -181,10 +181,16 @@ std::string run_rank(const Case& c, const RankEnvironment& where) {
   return out;
 }
 
-class Sharding : public testing::TestWithParam<uint64_t> {};
+// Of one rank and sums alone: lookups write to the output, and updates read from the caller's gradient.
+Case make_in_place_case(uint64_t seed) {
+  Case c = make_case(seed);
+  c.world = c.local = 1;
+  c.batch.resize(1);
+  for (EmbeddingBagConfig& table : c.tables) table.pooling = PoolingType::kSum;
+  return c;
+}
 
-TEST_P(Sharding, EqualsUnsharded) {
-  const Case c = make_case(GetParam());
+void expect_equals_unsharded(const Case& c) {
   std::string description =
       cat(c.world, " ranks, ", c.local, " per host, ", c.optimizer.name, c.weighted ? ", weighted" : "");
   for (size_t t = 0; t < c.tables.size(); ++t)
@@ -194,6 +200,10 @@ TEST_P(Sharding, EqualsUnsharded) {
       cli::run_in_ranks(c.world, c.local, 60, [&](const RankEnvironment& where) { return run_rank(c, where); });
   for (size_t r = 0; r < differences.size(); ++r) EXPECT_EQ(differences[r], "") << "rank " << r;
 }
+
+class Sharding : public testing::TestWithParam<uint64_t> {};
+TEST_P(Sharding, EqualsUnsharded) { expect_equals_unsharded(make_case(GetParam())); }
+TEST_P(Sharding, InPlaceEqualsUnsharded) { expect_equals_unsharded(make_in_place_case(GetParam())); }
 
 INSTANTIATE_TEST_SUITE_P(Random, Sharding, testing::Range<uint64_t>(1, 61));
 INSTANTIATE_TEST_SUITE_P(Long, Sharding, testing::Range<uint64_t>(1000, 2000));  // scripts/test --full

@@ -144,12 +144,15 @@ struct StepFits {
     unpack.add({1, z.runs, z.bags, z.ids, z.uncertain, 0}, t.measured.at("exchange ids"), t.step);
   }
 
-  void add_work(const SyntheticStep& step, int64_t pieces, const StepTrial& t) {
+  void add_work(const SyntheticStep& step, const Layout& layout, const StepTrial& t) {
+    const auto [pieces, ranks, replicas] = layout;
     const Sizes z = sizes(step.model(), pieces);
     const bool cut = pieces > 1;
     route.add({1, z.runs, z.bags, cut ? 0 : z.ids, cut ? z.ids : 0, 0}, t.measured.at("route"), t.step);
-    combine.add({1, z.runs, z.bags, 0, z.uncertain, z.bytes}, t.measured.at("combine"), t.step);
-    split.add({1, z.runs, z.bags, 0, z.uncertain, z.bytes}, t.measured.at("split"), t.step);
+    if (cut || ranks > 1) {  // else rows stay where the lookup wrote them
+      combine.add({1, z.runs, z.bags, 0, z.uncertain, z.bytes}, t.measured.at("combine"), t.step);
+      split.add({1, z.runs, z.bags, 0, z.uncertain, z.bytes}, t.measured.at("split"), t.step);
+    }
     const KernelFigures& kernel = step.planner().machine->kernels[0];
     lookup.add({1, z.runs, t.predicted.at("lookup") - kernel.call_forward - z.runs * kernel.run_forward},
                t.measured.at("lookup"), t.step);
@@ -271,13 +274,13 @@ void measure_steps(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& 
     const SyntheticStep step(s.model, 1, *machine);
     const StepTrial t = alone.run(step, {s.pieces});
     fits.add_exchanges(s.model, s.pieces, t);
-    if (ranks == 1) fits.add_work(step, s.pieces, t);
+    if (ranks == 1) fits.add_work(step, {s.pieces, 1}, t);
   }
   for (Shape s : ranks > 1 ? step_shapes() : std::vector<Shape>()) {
     if (s.pieces > 1) s.pieces = ranks;
     const SyntheticStep step(s.model, ranks, *machine);
     seen.emplace_back(s, together.run(step, {s.pieces, ranks}));
-    fits.add_work(step, s.pieces, seen.back().second);
+    fits.add_work(step, {s.pieces, ranks}, seen.back().second);
   }
   correct(fits, machine);
   measure_replicas(alone, machine);

@@ -210,7 +210,7 @@ void InputExchange::unpack_peer(Step& step, int peer, int64_t first_id) {
       signs |= lengths[b];
       at += lengths[b];
       offsets[full] = at;
-      full += lengths[b] != 0;
+      full += step.in_place || lengths[b] != 0;
     }
     if (signs < 0) fail(Code::kDataLoss, "rank ", peer, " sent a negative bag length");
     lengths += piece.bags;

@@ -12,12 +12,6 @@
 
 namespace tessera {
 
-// Where each slot's rows lie in one tensor: row i of slot s begins at element offset[s] + i * stride[s].
-struct SlotLayout {
-  std::vector<int64_t> offset;
-  std::vector<int64_t> stride;
-};
-
 class Replicas {
  public:
   Replicas(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,

@@ -78,11 +78,13 @@ OwnerLookup::OwnerLookup(const LaneMap& map, ShardGroups& groups, int rank, int 
     const Lane& lane = map.lanes()[i];
     const LocalShard* shard = groups.find(lane.table, lane.shard);
     TESSERA_CHECK(shard, "every lane of this rank has a shard here");
-    lanes_.push_back({lane.stream - map.stream_begin(rank), shard->group, shard->index, lane.cols});
+    lanes_.push_back({lane.stream - map.stream_begin(rank), shard->group, shard->index, map.streams()[lane.stream].slot,
+                      lane.col, lane.cols});
   }
 }
 
-void OwnerLookup::find_features(Step& step) const {
+template <class Place>
+void OwnerLookup::list_features(Step& step, const Place& place) const {
   step.features.resize(groups_.lookups().size());
   for (auto& features : step.features) features.clear();
   for (int peer = 0; peer < world_size_; ++peer) {
@@ -90,20 +92,34 @@ void OwnerLookup::find_features(Step& step) const {
       const OwnLane& lane = lanes_[k];
       const size_t piece_index = static_cast<size_t>(peer) * num_streams_ + lane.stream;
       const StreamPiece& piece = step.received[piece_index];
-      if (!piece.ids) continue;
+      if (!piece.full_bags) continue;
       tsr_lookup_feature feature{};
       feature.table = lane.table;
       feature.pooling = sequence_ ? TSR_POOLING_NONE : TSR_POOLING_SUM;
       feature.bags = piece.full_bags;
       feature.first_offset = step.first_offset[piece_index];
-      feature.output_offset = step.owner_begin[static_cast<size_t>(peer) * lanes_.size() + k];
-      feature.output_stride = lane.cols;
+      place(static_cast<size_t>(peer), k, feature);
       step.features[lane.group].push_back(feature);
     }
   }
 }
 
-void OwnerLookup::forward(Step& step, bool keep_context) {
+void OwnerLookup::find_features(Step& step) const {
+  list_features(step, [&](size_t peer, size_t lane, tsr_lookup_feature& feature) {
+    feature.output_offset = step.owner_begin[peer * lanes_.size() + lane];
+    feature.output_stride = lanes_[lane].cols;
+  });
+}
+
+void OwnerLookup::find_features(Step& step, const SlotLayout& layout) const {
+  list_features(step, [&](size_t, size_t lane, tsr_lookup_feature& feature) {
+    const OwnLane& own = lanes_[lane];
+    feature.output_offset = layout.offset[own.slot] + own.col;
+    feature.output_stride = layout.stride[own.slot];
+  });
+}
+
+void OwnerLookup::forward(Step& step, const Tensor& rows, bool keep_context) {
   step.contexts.clear();
   step.contexts.resize(groups_.lookups().size());
   for (size_t g = 0; g < groups_.lookups().size(); ++g) {
@@ -111,32 +127,31 @@ void OwnerLookup::forward(Step& step, bool keep_context) {
     const LookupView batch = received_batch(step);
     const tsr_lookup lookup = batch.of(step.features[g]);
     const bool keep = keep_context && groups_.lookups()[g]->options().train;
-    groups_.lookups()[g]->forward(lookup, step.rows.tensor(), keep ? &step.contexts[g] : nullptr);
+    groups_.lookups()[g]->forward(lookup, rows, keep ? &step.contexts[g] : nullptr);
   }
 }
 
-void OwnerLookup::update(Step& step, int group, Lookup::Context&& context,
-                         const std::vector<tsr_lookup_feature>& features, double grad_scale) {
-  Lookup& lookup = *groups_.lookups()[group];
+void OwnerLookup::update(Step& step, Lookup::Context&& context, const Gradients& gradients) {
+  Lookup& lookup = *groups_.lookups()[gradients.group];
   const LookupView batch = received_batch(step);
-  const tsr_lookup ids = batch.of(features);
+  const tsr_lookup ids = batch.of(gradients.features);
   if (lookup.updates_in_backward()) {
-    lookup.backward(std::move(context), ids, step.rows.tensor(), grad_scale);
+    lookup.backward(std::move(context), ids, gradients.rows, gradients.scale);
     return;
   }
-  const auto gradients = lookup.backward_rows(std::move(context), ids, step.rows.tensor(), grad_scale);
-  for (size_t t = 0; t < gradients.size(); ++t) {
-    if (gradients[t].rows.numel()) lookup.apply(static_cast<int>(t), gradients[t]);
+  const auto tables = lookup.backward_rows(std::move(context), ids, gradients.rows, gradients.scale);
+  for (size_t t = 0; t < tables.size(); ++t) {
+    if (tables[t].rows.numel()) lookup.apply(static_cast<int>(t), tables[t]);
   }
   lookup.count_step();
 }
 
-void OwnerLookup::backward(Step& step, double grad_scale) {
+void OwnerLookup::backward(Step& step, const Tensor& gradients, double grad_scale) {
   for (size_t g = 0; g < groups_.lookups().size(); ++g) {
     if (step.features[g].empty())
       groups_.lookups()[g]->count_step();  // t of the formulas counts steps, not batches that had ids here
     else
-      update(step, static_cast<int>(g), std::move(step.contexts[g]), step.features[g], grad_scale);
+      update(step, std::move(step.contexts[g]), {static_cast<int>(g), step.features[g], gradients, grad_scale});
   }
 }
 
@@ -147,7 +162,7 @@ OwnerLookup::ShardSeconds& OwnerLookup::of(std::vector<ShardSeconds>& times, con
   return times[static_cast<size_t>(shard - groups_.shards().begin())];
 }
 
-void OwnerLookup::forward_alone(Step& step, std::vector<ShardSeconds>& times) {
+void OwnerLookup::forward_alone(Step& step, const Tensor& rows, std::vector<ShardSeconds>& times) {
   times.resize(groups_.shards().size());
   step.alone.clear();
   for (size_t g = 0; g < groups_.lookups().size(); ++g) {
@@ -163,17 +178,18 @@ void OwnerLookup::forward_alone(Step& step, std::vector<ShardSeconds>& times) {
     const double start = seconds_now();
     const LookupView batch = received_batch(step);
     const tsr_lookup lookup = batch.of(a.features);
-    groups_.lookups()[a.group]->forward(lookup, step.rows.tensor(), &a.context);
+    groups_.lookups()[a.group]->forward(lookup, rows, &a.context);
     of(times, a).lookup += seconds_now() - start;
   }
 }
 
-void OwnerLookup::backward_alone(Step& step, double grad_scale, std::vector<ShardSeconds>& times) {
+void OwnerLookup::backward_alone(Step& step, const Tensor& gradients, double grad_scale,
+                                 std::vector<ShardSeconds>& times) {
   for (AloneLookup& a : step.alone) {
     Lookup& lookup = *groups_.lookups()[a.group];
     const int64_t before = lookup.step();
     const double start = seconds_now();
-    update(step, a.group, std::move(a.context), a.features, grad_scale);
+    update(step, std::move(a.context), {a.group, a.features, gradients, grad_scale});
     of(times, a).update += seconds_now() - start;
     lookup.set_step(before);
   }

@@ -45,34 +45,46 @@ class ShardGroups {
   std::vector<std::shared_ptr<Lookup>> lookups_;
 };
 
-// Looks up what `step` received and writes step.rows; backward takes the gradients from there.
+// Looks up what `step` received. Rows and their gradients are in step.rows, or, of a step in place, in the output.
 class OwnerLookup {
  public:
   OwnerLookup(const LaneMap& map, ShardGroups& groups, int rank, int world_size, bool sequence);
 
   // What the kernels have to do; after lay_out_rows.
   void find_features(Step& step) const;
-  void forward(Step& step, bool keep_context);
+  // Of a step in place; `layout`: of the output.
+  void find_features(Step& step, const SlotLayout& layout) const;
+  void forward(Step& step, const Tensor& rows, bool keep_context);
   // Updates the shards: inside the kernel's backward (fused), or from the gradients that it hands out (dense).
-  void backward(Step& step, double grad_scale);
+  void backward(Step& step, const Tensor& gradients, double grad_scale);
 
   // The same, shard by shard instead of group by group, and timed: the numbers are the same, the calls are more.
   // Seconds are added to times[k] of the k-th shard of the groups.
   struct ShardSeconds {
     double lookup = 0, update = 0;
   };
-  void forward_alone(Step& step, std::vector<ShardSeconds>& times);
-  void backward_alone(Step& step, double grad_scale, std::vector<ShardSeconds>& times);
+  void forward_alone(Step& step, const Tensor& rows, std::vector<ShardSeconds>& times);
+  void backward_alone(Step& step, const Tensor& gradients, double grad_scale, std::vector<ShardSeconds>& times);
 
  private:
   struct OwnLane {
     int stream = 0;  // among the own streams
     int group = 0;
     int table = 0;  // index in the group
-    int64_t cols = 0;
+    int slot = 0;
+    int64_t col = 0, cols = 0;
   };
-  void update(Step& step, int group, Lookup::Context&& context, const std::vector<tsr_lookup_feature>& features,
-              double grad_scale);
+  // A group's features of a step, and where the gradients of their rows are.
+  struct Gradients {
+    int group;
+    const std::vector<tsr_lookup_feature>& features;
+    const Tensor& rows;
+    double scale;
+  };
+  // Lists all pieces that have rows; place(peer, lane's number, feature) says where these go.
+  template <class Place>
+  void list_features(Step& step, const Place& place) const;
+  void update(Step& step, Lookup::Context&& context, const Gradients& gradients);
   ShardSeconds& of(std::vector<ShardSeconds>& times, const AloneLookup& alone) const;
 
   ShardGroups& groups_;

@@ -115,6 +115,7 @@ class ShardedCollection : public std::enable_shared_from_this<ShardedCollection>
   ShardedModuleOptions options_;
   LaneMap map_;
   std::vector<Arrival> arrivals_;
+  const bool in_place_;  // see Step::in_place
   ShardGroups shards_;
   OwnerLookup owner_;
   Replicas replicas_;

@@ -92,7 +92,18 @@ struct DeviceStep {
   DeviceStream::Event uploaded;                              // behind it the host may write its side again
 };
 
+// Where each slot's rows lie in one tensor: row i of slot s begins at element offset[s] + i * stride[s].
+struct SlotLayout {
+  std::vector<int64_t> offset;
+  std::vector<int64_t> stride;
+};
+
 struct Step {
+  // Nothing travels, and every row of the output has one shard: the lookup writes it there, the update reads its
+  // gradient where the caller has it. Then empty bags have rows too, and what is said of rows on the wire does not
+  // apply.
+  bool in_place = false;
+
   // -- home
   std::vector<int32_t> input_lengths;  // where the input's are int64
   bool weighted = false;

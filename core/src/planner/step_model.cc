@@ -63,8 +63,10 @@ class StepModel {
 
   void add(const PlannerModule& module, const EmbeddingModuleShardingPlan& plan,
            const std::map<std::string, ParameterConstraints>& constraints) {
+    const bool in_place = rows_stay(module, plan);
     for (const EmbeddingBagConfig& table : module.tables) {
       tables_.push_back(table);
+      in_place_.push_back(in_place);
       if (module.kind == PlannerModule::Kind::kEmbeddingCollection) tables_.back().pooling = PoolingType::kNone;
       const auto known = constraints.find(table.name);
       constraints_.push_back(known == constraints.end() ? ParameterConstraints{} : known->second);
@@ -80,7 +82,7 @@ class StepModel {
     }
     for (const PlacedTable& t : placed_) fill_reuse(t);
     for (RankTotals& r : ranks_) r.reuse.add_every_step(dense_bytes());
-    for (const PlacedTable& t : placed_) out.tables.push_back(place(t));
+    for (size_t t = 0; t < placed_.size(); ++t) out.tables.push_back(place(placed_[t], in_place_[t]));
     fill_stages(out);
     out.kernel = costs_.kernels().kernel();
     return out;
@@ -89,6 +91,17 @@ class StepModel {
  private:
   double world() const { return topology_.world_size; }
   size_t host_of(size_t rank) const { return rank / static_cast<size_t>(topology_.local_world_size); }
+
+  // One rank, and every row of the output has one shard: the lookup writes it there (Step::in_place).
+  bool rows_stay(const PlannerModule& module, const EmbeddingModuleShardingPlan& plan) const {
+    if (topology_.world_size > 1 || module.kind == PlannerModule::Kind::kEmbeddingCollection) return false;
+    return std::all_of(module.tables.begin(), module.tables.end(), [&](const EmbeddingBagConfig& table) {
+      if (!plan.contains(table.name)) return false;  // add() says so
+      const ParameterSharding& sharding = plan.at(table.name);
+      return sharding.combine == Combine::kReplica ||
+             (sharding.combine == Combine::kConcat && table.pooling == PoolingType::kSum);
+    });
+  }
 
   double row_share(const PlacedTable& t, const ShardMetadata& s) const {
     return static_cast<double>(s.rows) / static_cast<double>(std::max<int64_t>(1, t.load.work.rows));
@@ -120,7 +133,7 @@ class StepModel {
     return bytes + batch_ * static_cast<double>(dense_.vectors * dense_.vectors) * 4;
   }
 
-  TablePrediction place(const PlacedTable& t) {
+  TablePrediction place(const PlacedTable& t, bool in_place) {
     TablePrediction out;
     out.name = t.load.table->name;
     out.lookup.resize(ranks_.size());
@@ -140,6 +153,7 @@ class StepModel {
     const HomeWork home = costs_.home(t.load, static_cast<double>(rows.size()), static_cast<double>(cols.size()));
     for (RankTotals& r : ranks_) {
       r.route += home.route;
+      if (in_place) continue;
       r.combine += home.rows;
       r.split += home.rows;
     }
@@ -300,6 +314,7 @@ class StepModel {
   std::vector<EmbeddingBagConfig> tables_;
   std::vector<ParameterConstraints> constraints_;
   std::vector<const ParameterSharding*> shardings_;
+  std::vector<bool> in_place_;  // by table
   std::vector<PlacedTable> placed_;
   Crossing ids_, rows_;
   double reduced_bytes_ = 0;  // of all replicas' gradients
