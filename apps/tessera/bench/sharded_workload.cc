@@ -32,25 +32,43 @@ bool parse(po::options_description& options, const std::vector<std::string>& arg
   add("nproc", po::value(&b->nproc), "ranks to start, one process each (default: 1, or those of the launcher)");
   add("tables", po::value(&w.tables)->default_value(w.tables), "number of tables");
   add("rows", po::value(&w.rows)->default_value(w.rows), "rows of each table, or criteo:CAP");
-  add("dim", po::value(&w.dim)->default_value(w.dim), "columns of each table");
-  add("batch", po::value(&w.batch)->default_value(w.batch), "samples per rank");
+  add("dim", po::value(&b->dims)->default_value(b->dims), "columns of each table");
+  add("batch", po::value(&b->batches)->default_value(b->batches), "samples per rank");
   add("pooling", po::value(&w.pooling)->default_value(w.pooling), "ids per bag");
   add("sharding", po::value(&w.sharding)->default_value(w.sharding), "a sharder's id, for every table");
   add("kernel", po::value(&b->kernel)->default_value(b->kernel), "kernel plugin");
   add("backend", po::value(&b->backend)->default_value(b->backend), "collective plugin");
-  add("steps", po::value(&b->steps_per_round)->default_value(b->steps_per_round), "steps per round");
+  add("steps", po::value(&b->steps_per_round)->default_value(b->steps_per_round),
+      "steps per round. --dim, --batch, --backend, --sharding and --kernel take lists, separated by commas: all are "
+      "compared with one another");
   if (!parse(options, args, &b->common)) return false;
-  const std::pair<const char*, int64_t> least_one[] = {{"--tables", w.tables},
-                                                       {"--dim", w.dim},
-                                                       {"--batch", w.batch},
-                                                       {"--pooling", w.pooling},
-                                                       {"--steps", b->steps_per_round}};
+  const std::pair<const char*, int64_t> least_one[] = {
+      {"--tables", w.tables}, {"--pooling", w.pooling}, {"--steps", b->steps_per_round}};
   for (const auto& [name, value] : least_one) {
     if (value < 1) throw UsageError(cat(name, " must be at least 1"));
   }
   b->nproc = bench_ranks(b->nproc, 1);
-  workload_tables(w);  // refuses --rows here rather than in every rank
+  workload_tables(w);      // refuses --rows here rather than in every rank
+  (void)alternatives(*b);  // refuses lists with nothing between commas
   return true;
+}
+
+std::vector<ShardedBench> alternatives(const ShardedBench& b) {
+  std::vector<ShardedBench> all{b};
+  const auto choose = [&](const auto& from, const auto& apply) {
+    std::vector<ShardedBench> chosen;
+    for (const ShardedBench& one : all) {
+      for (const auto& value : from) apply(chosen.emplace_back(one), value);
+    }
+    all = std::move(chosen);
+  };
+  choose(integer_list("--dim", b.dims, 1), [](ShardedBench& one, int64_t dim) { one.workload.dim = dim; });
+  choose(integer_list("--batch", b.batches, 1), [](ShardedBench& one, int64_t batch) { one.workload.batch = batch; });
+  choose(text_list("--backend", b.backend), [](ShardedBench& one, const std::string& id) { one.backend = id; });
+  choose(text_list("--sharding", b.workload.sharding),
+         [](ShardedBench& one, const std::string& id) { one.workload.sharding = id; });
+  choose(text_list("--kernel", b.kernel), [](ShardedBench& one, const std::string& id) { one.kernel = id; });
+  return all;
 }
 
 uint64_t Uniform::bits() {

@@ -26,15 +26,19 @@ struct ShardedWorkload {
 // What a bench over ranks is told beside its workload.
 struct ShardedBench {
   CommonOptions common;
-  ShardedWorkload workload;
-  std::string kernel = "auto", backend = "auto";
-  int nproc = kNotAsked;  // once parsed: the number of ranks
+  ShardedWorkload workload;                       // as parsed, `sharding` is a list
+  std::string kernel = "auto", backend = "auto";  // as parsed, lists
+  std::string dims = "16", batches = "256";       // lists
+  int nproc = kNotAsked;                          // once parsed: the number of ranks
   int steps_per_round = 10;
 };
 
 // Adds the options of both to `options`, reads `args` and refuses what cannot be. False: help was printed.
 bool parse(boost::program_options::options_description& options, const std::vector<std::string>& args,
            ShardedBench* bench);
+
+// One for each choice out of --dim, --batch, --backend, --sharding and --kernel; those of the last are side by side.
+std::vector<ShardedBench> alternatives(const ShardedBench& bench);
 
 // Tables t0, t1, ... with features f0, f1, ...; UsageError for rows that cannot be.
 std::vector<EmbeddingBagConfig> workload_tables(const ShardedWorkload& w);

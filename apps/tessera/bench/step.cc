@@ -56,20 +56,10 @@ double largest_over_ranks(const ProcessGroup& group, double value) {
   return t.item();
 }
 
-// What is compared: all of these lists with one another.
-struct Contenders {
-  std::vector<std::string> shardings, backends, kernels, optimizers;
-};
-
-Contenders contenders_of(const StepBench& b) {
-  return {text_list("--sharding", b.workload.sharding), text_list("--backend", b.backend),
-          text_list("--kernel", b.kernel), text_list("--optimizer", b.optimizer)};
-}
-
 // A line of the result: one sharder, transport, kernel and optimizer.
 class Subject {
  public:
-  // b: with one contender; batches outlive this.
+  // b: one alternative, with one optimizer; batches outlive this.
   Subject(const Runtime& runtime, const StepBench& b, std::shared_ptr<ProcessGroup> group,
           const std::vector<EmbeddingBagConfig>& tables, const std::vector<KeyedJaggedTensor>& batches)
       : b_(b), group_(std::move(group)), batches_(batches) {
@@ -171,24 +161,19 @@ class Subject {
 
 void run_rank(const StepBench& b, const RankEnvironment& where) {
   const Runtime runtime({{}, {}, true, b.common.threads});
-  const auto tables = workload_tables(b.workload);
-  const auto batches = workload_batches(tables, b.workload, where.rank, kBatches);
-  const Contenders all = contenders_of(b);
-  std::shared_ptr<ProcessGroup> control;  // for the rounds: the first transport's
+  const auto tables = [](const ShardedBench& one) { return workload_tables(one.workload); };
+  std::map<std::string, std::shared_ptr<ProcessGroup>> groups;  // by backend
+  std::map<int64_t, std::vector<KeyedJaggedTensor>> batches;    // by size
+  std::shared_ptr<ProcessGroup> control;                        // for the rounds: the first transport's
   std::vector<std::unique_ptr<Subject>> subjects;
-  for (const std::string& backend : all.backends) {
-    const auto group = ProcessGroup::connect(runtime, where, {backend, "{}", b.common.deadline_s(60)});
+  for (const ShardedBench& one : alternatives(b)) {
+    std::shared_ptr<ProcessGroup>& group = groups[one.backend];
+    if (!group) group = ProcessGroup::connect(runtime, where, {one.backend, "{}", b.common.deadline_s(60)});
     if (!control) control = group;
-    for (const std::string& sharding : all.shardings) {
-      for (const std::string& kernel : all.kernels) {
-        for (const std::string& optimizer : all.optimizers) {
-          StepBench one = b;
-          one.workload.sharding = sharding;
-          one.kernel = kernel;
-          one.optimizer = optimizer;
-          subjects.push_back(std::make_unique<Subject>(runtime, one, group, tables, batches));
-        }
-      }
+    auto& of_size = batches[one.workload.batch];
+    if (of_size.empty()) of_size = workload_batches(tables(one), one.workload, where.rank, kBatches);
+    for (const std::string& optimizer : text_list("--optimizer", b.optimizer)) {
+      subjects.push_back(std::make_unique<Subject>(runtime, StepBench{one, optimizer}, group, tables(one), of_size));
     }
   }
   Rounds rounds(b.common);
@@ -213,13 +198,11 @@ BenchRun bench_step(const std::vector<std::string>& args, const CommonOptions& c
   StepBench b;
   b.common = common;
   po::options_description options("usage: tessera bench step [OPTIONS]");
-  options.add_options()(
-      "optimizer", po::value(&b.optimizer)->default_value(b.optimizer),
-      "fused optimizers, separated by commas: --sharding, --kernel and --backend take lists too, and all are compared "
-      "with one another");
+  options.add_options()("optimizer", po::value(&b.optimizer)->default_value(b.optimizer),
+                        "fused optimizers, separated by commas");
   b.steps_per_round = 50;
   if (!parse(options, args, &b)) return {};
-  (void)contenders_of(b);  // refuses lists with nothing between commas
+  (void)text_list("--optimizer", b.optimizer);  // refuses a list with nothing between commas
   return [b] {
     run_bench(b.nproc, b.common.deadline_s(3600), [&](const RankEnvironment& where) { run_rank(b, where); });
     return 0;

@@ -1,5 +1,8 @@
-// tessera bench train: whole DLRM steps on synthetic data, one process per rank.
+// tessera bench train: whole DLRM steps on synthetic data, one process per rank, alternatives in turn.
+#include <algorithm>
 #include <boost/program_options.hpp>
+#include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "bench/bench.h"
@@ -13,9 +16,10 @@ namespace {
 namespace po = boost::program_options;
 using json = nlohmann::ordered_json;
 
-using TrainBench = ShardedBench;
+using TrainBench = ShardedBench;  // once chosen from: one alternative
 
 constexpr int kBatches = 8;
+constexpr double kLossTolerance = 1e-4;  // relative, between alternatives
 constexpr int64_t kDense = 13;
 
 std::vector<Batch> make_batches(const std::vector<EmbeddingBagConfig>& tables, const TrainBench& b, int rank) {
@@ -52,99 +56,165 @@ DlrmTrainerOptions trainer_options(const Runtime& runtime, const TrainBench& b, 
   return o;
 }
 
-double seconds_of(const Stages& stages, std::initializer_list<const char*> names) {
-  double sum = 0;
-  for (const auto& [name, seconds] : stages) {
-    for (const char* wanted : names) sum += name == wanted ? seconds : 0;
+// Mean losses over all ranks' samples, of one step for each batch.
+std::vector<double> losses_of(DlrmTrainer& trainer, const ProcessGroup& group, const std::vector<Batch>& batches) {
+  std::vector<double> losses;
+  for (const Batch& batch : batches) {
+    const Tensor loss = Tensor::scalar(trainer.step(batch));
+    if (group.world_size() > 1) group.all_reduce(loss, ReduceOp::kSum, "bench").wait();
+    losses.push_back(loss.item() / static_cast<double>(batch.global_size));
   }
-  return sum;
+  return losses;
 }
 
-// The products of the dense layers by themselves, and one time of them per round.
-struct Products {
-  DenseProducts work;
-  std::vector<double> us;
-  void time() {
-    if (!work.available()) return;
-    work.run();
-    const Stopwatch watch;
-    work.run();
-    us.push_back(watch.us());
+// An alternative: its trainer, and what its rounds took.
+class Subject {
+ public:
+  // batches outlive this. Does a step with each of them.
+  Subject(const Runtime& runtime, const TrainBench& b, std::shared_ptr<ProcessGroup> group,
+          const std::vector<Batch>& batches)
+      : b_(b), group_(std::move(group)), batches_(batches) {
+    DlrmTrainerOptions options = trainer_options(runtime, b_, group_->local_world_size());
+    b_.backend = group_->backend();
+    b_.workload.tables = static_cast<int64_t>(options.tables.size());
+    DlrmOptions dense = options.dlrm;
+    dense.num_embeddings = b_.workload.tables;
+    products_ = std::make_unique<DenseProducts>(dense, b_.workload.batch, b_.common.threads);
+    trainer_ = std::make_unique<DlrmTrainer>(runtime, group_, std::move(options));
+    losses_ = losses_of(*trainer_, *group_, batches_);
   }
+
+  void expect_losses(const std::vector<double>& expected) const {
+    for (size_t i = 0; i < expected.size(); ++i) {
+      if (std::abs(losses_[i] - expected[i]) <= kLossTolerance * std::abs(expected[i])) continue;
+      fail(Code::kDataLoss, "train: ", b_.workload.sharding, " with kernel ", b_.kernel, " over ", b_.backend,
+           " has a loss of ", losses_[i], " in step ", i + 1, ", but the reference kernel has ", expected[i]);
+    }
+  }
+
+  void round() {
+    trainer_->step(next_batch());  // finds the caches as it leaves them itself
+    trainer_->reset_stages();
+    group_->barrier();
+    const Stopwatch watch;
+    for (int i = 0; i < b_.steps_per_round; ++i) trainer_->step(next_batch());
+    const Tensor us = Tensor::scalar(watch.us() / b_.steps_per_round);
+    if (b_.nproc > 1) group_->all_reduce(us, ReduceOp::kMax, "bench").wait();
+    steps_.push_back(us.item());
+    double dense = 0;
+    for (const auto& [name, seconds] : trainer_->stages()) {
+      const double stage_us = 1e6 * seconds / b_.steps_per_round;
+      if (!stages_.contains(name)) order_.push_back(name);
+      stages_[name].push_back(stage_us);
+      if (name == "dense forward" || name == "dense backward") dense += stage_us;
+    }
+    dense_.push_back(dense);
+    if (!products_->available()) return;
+    products_->run();
+    const Stopwatch bare;
+    products_->run();
+    sgemm_.push_back(bare.us());
+    of_sgemm_.push_back(sgemm_.back() / dense);
+  }
+
+  // Of all rounds since the last one.
+  json take_line();
+
+ private:
+  const Batch& next_batch() { return batches_[next_++ % batches_.size()]; }
+
+  TrainBench b_;
+  std::shared_ptr<ProcessGroup> group_;
+  const std::vector<Batch>& batches_;
+  std::unique_ptr<DenseProducts> products_;
+  std::unique_ptr<DlrmTrainer> trainer_;
+  std::vector<double> losses_;  // of the first steps
+  size_t next_ = 0;
+  std::vector<double> steps_, dense_, sgemm_, of_sgemm_;  // of each round: microseconds of a step, and the ratio
+  std::vector<std::string> order_;                        // of the stages
+  std::map<std::string, std::vector<double>> stages_;
 };
 
-json result_line(const TrainBench& b, const std::vector<double>& steps, const Stages& stages, double stage_steps,
-                 const Products& products) {
-  const Percentiles p = percentiles(steps);
+json Subject::take_line() {
+  const Percentiles p = percentiles(steps_);
+  const double dense_us = percentiles(dense_).median;
   json out = {{"bench", "train"},
-              {"world", b.nproc},
-              {"T", b.workload.tables},
-              {"rows", b.workload.rows},
-              {"D", b.workload.dim},
-              {"B", b.workload.batch},
-              {"L", b.workload.pooling},
-              {"sharding", b.workload.sharding},
-              {"kernel", b.kernel},
-              {"backend", b.backend},
-              {"threads", b.common.threads},
+              {"world", b_.nproc},
+              {"T", b_.workload.tables},
+              {"rows", b_.workload.rows},
+              {"D", b_.workload.dim},
+              {"B", b_.workload.batch},
+              {"L", b_.workload.pooling},
+              {"sharding", b_.workload.sharding},
+              {"kernel", b_.kernel},
+              {"backend", b_.backend},
+              {"threads", b_.common.threads},
               {"median_us", p.median},
               {"p10_us", p.p10},
               {"p25_us", p.p25},
               {"p75_us", p.p75},
               {"p90_us", p.p90},
-              {"samples_per_s", 1e6 * static_cast<double>(b.nproc * b.workload.batch) / p.median}};
-  const double dense_us = 1e6 * seconds_of(stages, {"dense forward", "dense backward"}) / stage_steps;
-  out["dense_us"] = dense_us;
-  out["rest_us"] = p.median - dense_us;
-  if (!products.us.empty()) {
-    const double sgemm_us = percentiles(products.us).median;
-    out["dense_gflops"] = 1e-3 * products.work.flops() / dense_us;
-    out["sgemm_gflops"] = 1e-3 * products.work.flops() / sgemm_us;
-    out["dense_of_sgemm"] = sgemm_us / dense_us;
+              {"samples_per_s", 1e6 * static_cast<double>(b_.nproc * b_.workload.batch) / p.median},
+              {"dense_us", dense_us},
+              {"rest_us", p.median - dense_us}};
+  if (!sgemm_.empty()) {
+    out["dense_gflops"] = 1e-3 * products_->flops() / dense_us;
+    out["sgemm_gflops"] = 1e-3 * products_->flops() / percentiles(sgemm_).median;
+    out["dense_of_sgemm"] = percentiles(of_sgemm_).median;
   }
-  json table = json::object();
-  for (const auto& [name, seconds] : stages) table[name] = 1e6 * seconds / stage_steps;
-  out["stages_us"] = std::move(table);
+  out["loss"] = losses_.back();
+  out["verified"] = true;
+  for (const std::string& name : order_) out["stages_us"][name] = percentiles(stages_[name]).median;
+  for (auto* samples : {&steps_, &dense_, &sgemm_, &of_sgemm_}) samples->clear();
+  for (auto& [name, samples] : stages_) samples.clear();
   return out;
 }
 
-void run_rank(TrainBench b, const RankEnvironment& where) {
+// What the first steps' losses must be: those of the plainest way to train.
+std::vector<double> reference_losses(const Runtime& runtime, TrainBench b, const std::shared_ptr<ProcessGroup>& group,
+                                     const std::vector<Batch>& batches) {
+  b.kernel = "reference";
+  b.workload.sharding = "table_wise";
+  DlrmTrainer trainer(runtime, group, trainer_options(runtime, b, group->local_world_size()));
+  return losses_of(trainer, *group, batches);
+}
+
+void run_rank(const TrainBench& b, const RankEnvironment& where) {
   const Runtime runtime({{}, {}, true, b.common.threads});
-  const auto group = ProcessGroup::connect(runtime, where, {b.backend, "{}", b.common.deadline_s(60)});
-  b.backend = group->backend();
-  DlrmTrainerOptions options = trainer_options(runtime, b, group->local_world_size());
-  const auto tables = options.tables;
-  b.workload.tables = static_cast<int64_t>(tables.size());
-  DlrmOptions dense = options.dlrm;
-  dense.num_embeddings = b.workload.tables;
-  Products products{DenseProducts(dense, b.workload.batch, b.common.threads), {}};
-  DlrmTrainer trainer(runtime, group, std::move(options));
-  const auto batches = make_batches(tables, b, group->rank());
-  for (const Batch& batch : batches) trainer.step(batch);
-  trainer.reset_stages();
+  struct Input {
+    std::vector<Batch> batches;
+    std::vector<double> losses;
+  };
+  std::map<std::string, std::shared_ptr<ProcessGroup>> groups;  // by backend
+  std::map<std::pair<int64_t, int64_t>, Input> inputs;          // by dim and batch
+  std::shared_ptr<ProcessGroup> control;                        // for the rounds: the first transport's
+  std::vector<std::unique_ptr<Subject>> subjects;
+  for (const TrainBench& one : alternatives(b)) {
+    std::shared_ptr<ProcessGroup>& group = groups[one.backend];
+    if (!group) group = ProcessGroup::connect(runtime, where, {one.backend, "{}", b.common.deadline_s(60)});
+    if (!control) control = group;
+    Input& input = inputs[{one.workload.dim, one.workload.batch}];
+    if (input.batches.empty()) {
+      input.batches = make_batches(workload_tables(one.workload), one, control->rank());
+      input.losses = reference_losses(runtime, one, control, input.batches);
+    }
+    subjects.push_back(std::make_unique<Subject>(runtime, one, group, input.batches));
+    subjects.back()->expect_losses(input.losses);
+  }
   Rounds rounds(b.common);
   Report report(b.common);
-  std::vector<double> steps;
-  size_t next = 0;
-  while (rounds.next_together(*group)) {
-    group->barrier();
-    Stopwatch watch;
-    for (int i = 0; i < b.steps_per_round; ++i) trainer.step(batches[next++ % batches.size()]);
-    const Tensor us = Tensor::scalar(watch.us() / b.steps_per_round);
-    if (b.nproc > 1) group->all_reduce(us, ReduceOp::kMax, "bench").wait();
-    steps.push_back(us.item());
-    products.time();
-    if (rounds.print_each() && group->rank() == 0) {
-      report.line(result_line(b, {steps.back()}, trainer.stages(), b.steps_per_round, products));
-      products.us.clear();
-      trainer.reset_stages();
+  const auto print = [&] {
+    for (const auto& subject : subjects) {
+      const json line = subject->take_line();
+      if (where.rank == 0) report.line(line);
     }
+  };
+  while (rounds.next_together(*control)) {
+    for (const auto& subject : subjects) subject->round();
+    if (rounds.print_each()) print();
   }
-  if (!rounds.print_each() && group->rank() == 0) {
-    report.line(result_line(b, steps, trainer.stages(),
-                            static_cast<double>(steps.size() * static_cast<size_t>(b.steps_per_round)), products));
-  }
-  group->barrier("end");
+  if (!rounds.print_each()) print();
+  control->barrier("end");
 }
 
 }  // namespace
