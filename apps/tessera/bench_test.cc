@@ -283,6 +283,46 @@ TEST(BenchTrain, TwoRanks) {
   EXPECT_FALSE(lines[0].at("stages_us").empty());
 }
 
+TEST(BenchTrain, ListsAreComparedWithOneAnother) {
+  const auto lines = lines_of(
+      "train --nproc 2 --rows 50 --tables 3 --dim 8,16 --batch 4,8 --steps 2 --sharding table_wise,row_wise "
+      "--kernel cpu,reference");
+  ASSERT_EQ(lines.size(), 16u);
+  for (const json& line : lines) {
+    expect_times(line);
+    EXPECT_EQ(line.at("verified"), true);
+    EXPECT_GT(line.at("loss"), 0);
+  }
+  EXPECT_EQ(lines[1].at("kernel"), "reference");
+  EXPECT_EQ(lines[2].at("sharding"), "row_wise");
+  EXPECT_EQ(lines[4].at("B"), 8);
+  EXPECT_EQ(lines[8].at("D"), 16);
+  EXPECT_NEAR(lines[0].at("loss"), lines[3].at("loss"), 1e-4);
+}
+
+TEST(BenchTrain, WhatCannotBeIsOneSentence) {
+  const std::pair<const char*, const char*> cases[] = {{"--dim 8,,16", "--dim"},
+                                                       {"--batch 0", "--batch takes whole numbers of at least 1"},
+                                                       {"--sharding ,", "--sharding has an empty item"}};
+  for (const auto& [arguments, named] : cases) {
+    const Result result = run(std::string("train ") + arguments, " 2>&1");
+    EXPECT_EQ(result.status, 2) << result.text;
+    EXPECT_NE(result.text.find(named), std::string::npos) << result.text;
+  }
+}
+
+TEST(BenchStart, OfASmallJob) {
+  const auto lines = lines_of("start --tables 3 --rows 40 --dim 16 --batch 8");
+  ASSERT_EQ(lines.size(), 1u);
+  expect_fields(lines[0], {"T", "E", "D", "B", "threads", "p10_s", "p90_s", "until_exit_s"});
+  EXPECT_GT(lines[0].at("median_s"), 0);
+  EXPECT_GE(lines[0].at("until_exit_s").get<double>() + 0.02, lines[0].at("median_s").get<double>());
+  const Result late = run("start --tables 3 --rows 40 --dim 16 --batch 8 --timeout 1e-9", " 2>&1");
+  EXPECT_EQ(late.status, 1) << late.text;
+  EXPECT_NE(late.text.find("raise --timeout"), std::string::npos) << late.text;
+  EXPECT_EQ(run("start --rows 0", " 2>&1").status, 2);
+}
+
 TEST(BenchPlan, SmallTablesOnEachDevice) {
   const auto lines = lines_of("plan --sizes 40x8,20x16 --device cuda,cpu --local-world-size 4 --torchrec 1");
   ASSERT_EQ(lines.size(), 4u);
@@ -358,6 +398,50 @@ TEST_F(BenchSession, WorkloadsPageAndComparison) {
   EXPECT_EQ(again.text.find("another machine"), std::string::npos) << again.text;
 }
 
+TEST_F(BenchSession, AFileSaysWhichBenchItIsFor) {
+  const Result result = run("run " + file("w.toml") + " --only small --rounds 2 --json");
+  EXPECT_EQ(result.status, 0);
+  EXPECT_EQ(parsed(result.text).at(0).at("workload"), "small");
+  std::ofstream(file("odd.toml")) << "bench = \"loopup\"\n[a]\n";
+  for (const auto& [arguments, named] : {std::pair<std::string, const char*>{"", "workload file first"},
+                                         {file("none.toml"), "cannot read"},
+                                         {file("odd.toml"), "there is no bench \"loopup\""}}) {
+    const Result wrong = run("run " + arguments, " 2>&1");
+    EXPECT_EQ(wrong.status, 2) << wrong.text;
+    EXPECT_NE(wrong.text.find(named), std::string::npos) << wrong.text;
+  }
+}
+
+// Another program, that takes 1000 us for whatever it is asked, in turn with the bench.
+TEST_F(BenchSession, OtherProgramsInTurn) {
+  if (std::system("command -v python3 >/dev/null") != 0) GTEST_SKIP() << "no python3 here";
+  const std::string bench = std::string(TESSERA_PROGRAM) + " bench ";
+  const std::string tiny =
+      "lookup --tables 2 --rows 50 --dim 16 --batch 4 --pooling 3 --kernel cpu --pass forward,train";
+  const std::string turns = TESSERA_SCRIPTS "/bench_in_turns --rounds 3 --lines 2 Sloth " + bench + tiny +
+                            " -- sh -c 'while read -r l; do echo 1000; echo 1000; done' > " + file("both.json");
+  ASSERT_EQ(std::system(turns.c_str()), 0);
+  const auto lines = parsed(read(file("both.json")));
+  ASSERT_EQ(lines.size(), 12u);
+  EXPECT_EQ(lines[0].at("kernel"), "cpu");
+  EXPECT_EQ(lines[1].at("peer"), "Sloth");
+  EXPECT_EQ(lines[1].at("round"), 0);
+  EXPECT_EQ(lines[3].at("pass"), "train");
+  EXPECT_FALSE(lines[1].contains("kernel"));
+  const Result shown = run("show " + file("both.json") + " --html " + file("both.html"));
+  EXPECT_EQ(shown.status, 0);
+  EXPECT_NE(shown.text.find("Sloth's time over this one's "), std::string::npos) << shown.text;
+  EXPECT_NE(read(file("both.html")).find("Sloth forward: median 1 ms"), std::string::npos);
+  const Result beside = run(tiny + " --rounds 2 --json --compare " + file("both.json"));
+  EXPECT_EQ(beside.status, 0);
+  EXPECT_NE(beside.text.find("Sloth's time over this one's, not interleaved"), std::string::npos) << beside.text;
+  EXPECT_NE(beside.text.find("\"compared\""), std::string::npos);
+  const Result other = run("lookup --tables 1 --rows 50 --batch 4 --rounds 1 --compare " + file("both.json"), " 2>&1");
+  EXPECT_NE(other.text.find("nothing was measured under the circumstances of Sloth"), std::string::npos) << other.text;
+  EXPECT_EQ(run("show", " 2>&1").status, 2);
+  EXPECT_EQ(run("show " + file("none"), " 2>&1").status, 2);
+}
+
 TEST_F(BenchSession, LinesOfForkedRanksReachThePage) {
   const Result result =
       run("step --nproc 2 --tables 2 --rows 40 --dim 8 --batch 8 --steps 2 --rounds 2 --html " + file("s.html"));
@@ -398,7 +482,7 @@ TEST(BenchWorkloads, ShippedFilesAreRead) {
     EXPECT_NE(result.text.find("--html: cannot write"), std::string::npos) << entry.path() << ": " << result.text;
     ++seen;
   }
-  EXPECT_GE(seen, 5);
+  EXPECT_GE(seen, 9);
 }
 
 }  // namespace

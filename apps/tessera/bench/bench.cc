@@ -24,7 +24,9 @@ bool parse(po::options_description& options, const std::vector<std::string>& arg
       "only", po::value<std::string>(), "its workloads to run, separated by commas")(
       "json", "print JSON lines; at the end bars on speed that are stated, and a line about machine and noise")(
       "html", po::value<std::string>(), "also write one page with plots")(
-      "compare", po::value<std::string>(), "what --json once printed: says what changed beyond the noise")(
+      "compare", po::value<std::string>(),
+      "what --json once printed: says what changed beyond the noise; lines of "
+      "other programs in it are shown beside the bench's")(
       "round-per-line", "do and print one round for each line read from standard input");
   try {
     po::variables_map values;

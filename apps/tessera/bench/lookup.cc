@@ -114,7 +114,8 @@ bool parse_lookup(const std::vector<std::string>& args, LookupBench* b) {
       "usage: tessera bench lookup [OPTIONS]\n\n"
       "Times kernels on the same batches, round by round in turn. gbps counts the bytes of rows: each looked-up row\n"
       "once for forward and limit; for train also each different row of a batch twice, read and written by the "
-      "update.\nThe exit status is 1 when a kernel's results differ from the kernel \"reference\"'s");
+      "update; moved_gbps counts the optimizer's states, too.\nThe exit status is 1 when a kernel's results differ "
+      "from the kernel \"reference\"'s");
   auto add = options.add_options();
   add("kernel", po::value(&kernels)->default_value("auto"), "kernel plugins, separated by commas");
   add("pass", po::value(&passes)->default_value("forward"),
@@ -234,6 +235,7 @@ json result_line(const LookupBench& b, const LookupSubject& subject) {
             {"ns_per_lookup", 1e3 * us.median / static_cast<double>(b.shape.lookups())},
             {"gbps", subject.bytes / us.median / 1e3},
             {"verified", subject.verified}};
+  if (subject.pass == LookupPass::kTrain) line["moved_gbps"] = subject.moved / us.median / 1e3;
   if (subject.pass == LookupPass::kLimit) {
     line["prefetch"] = way.ahead;
     line["hint"] = way.hint;

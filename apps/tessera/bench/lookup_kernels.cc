@@ -38,6 +38,15 @@ void write_start_rows(const LookupShape& shape, Lookup& lookup) {
   }
 }
 
+// Of one row, in all of an optimizer's states.
+double state_bytes(const Runtime& runtime, const OptimizerSpec& optimizer, int64_t dim) {
+  const PartPtr part = runtime.create(TSR_OPTIMIZER_KIND, optimizer.name, optimizer.options);
+  const auto& api = part->api<tsr_optimizer>();
+  int64_t values = 0;
+  for (uint32_t k = 0; k < api.num_states; ++k) values += api.state_kinds[k] == TSR_STATE_PER_ROW ? 1 : dim;
+  return static_cast<double>(values) * sizeof(float);
+}
+
 Tensor output_for(const LookupShape& shape) { return Tensor::zeros({shape.batch, shape.tables * shape.dim}); }
 
 void train_step(Lookup& lookup, const LookupBatch& batch, const Tensor& output, const Tensor& gradient) {
@@ -157,7 +166,9 @@ LookupSubject kernel_subject(const Runtime& runtime, const std::string& id, cons
   } else {
     subject.pass = LookupPass::kTrain;
     subject.optimizer = optimizer.name;
-    subject.bytes = read + 2 * distinct_rows(shape, batches) * static_cast<double>(shape.row_bytes());
+    const double written = 2 * distinct_rows(shape, batches);
+    subject.bytes = read + written * static_cast<double>(shape.row_bytes());
+    subject.moved = subject.bytes + written * state_bytes(runtime, optimizer, shape.dim);
     way.run = [lookup, output, gradient = output_gradient(shape), &batches](size_t b) {
       train_step(*lookup, *batches[b], output, gradient);
     };

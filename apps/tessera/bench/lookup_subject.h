@@ -32,6 +32,7 @@ struct LookupSubject {
   LookupPass pass = LookupPass::kForward;
   bool verified = false;        // against the reference kernel, before anything is timed
   double bytes = 0;             // of rows that a batch moves
+  double moved = 0;             // and of optimizer states
   std::vector<LookupWay> ways;  // not empty
 };
 

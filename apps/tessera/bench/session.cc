@@ -6,15 +6,19 @@
 #include <iostream>
 #include <iterator>
 #include <optional>
+#include <set>
 
 #include "bench/report/bars.h"
 #include "bench/report/circumstances.h"
 #include "bench/report/compare.h"
 #include "bench/report/lines.h"
 #include "bench/report/page.h"
+#include "bench/report/peers.h"
 #include "bench/report/record.h"
 #include "bench/report/workload_file.h"
+#include "tessera/abi/kernel.h"
 #include "tessera/process_group.h"
+#include "tessera/runtime.h"
 
 namespace tessera::cli {
 namespace {
@@ -53,6 +57,29 @@ std::vector<std::string> take_options(const std::vector<std::string>& args, Sess
   } catch (const po::error& e) {
     throw UsageError(e.what());
   }
+}
+
+// A number, or the list of those that the lines have; null where they have none.
+Line threads_of(const std::vector<Line>& lines) {
+  Line all = Line::array();
+  for (const Line& line : lines) {
+    if (line.contains("threads") && std::find(all.begin(), all.end(), line["threads"]) == all.end())
+      all.push_back(line["threads"]);
+  }
+  return all.empty() ? Line() : all.size() == 1 ? all[0] : all;
+}
+
+// The versions of the kernel plugins that the lines name: {"cpu": "1.0.0"}.
+Line kernels_of(const std::vector<Line>& lines) {
+  std::set<std::string> named;
+  for (const Line& line : lines) named.insert(line.value("kernel", ""));
+  const Runtime runtime;
+  if (named.contains("auto")) named.insert(runtime.create(TSR_KERNEL_KIND, "auto")->id());
+  Line versions = Line::object();
+  for (const LoadEntry& entry : runtime.report().entries) {
+    if (entry.kind == TSR_KERNEL_KIND && named.contains(entry.id)) versions[entry.id] = entry.version;
+  }
+  return versions;
 }
 
 struct Job {
@@ -115,29 +142,41 @@ class Session {
     }
   }
 
-  Line run_record(double seconds, const std::optional<double>& noise) const {
+  Line run_record(const std::vector<Line>& lines, double seconds, const std::optional<double>& noise) const {
     Line run{{"bench", "run"}, {"name", bench_.name}};
     // A file's name need not be UTF-8, but a line is.
     run["arguments"] = Line::parse(Line(args_).dump(-1, ' ', false, Line::error_handler_t::replace));
     run.update(machine_record());
+    if (const Line threads = threads_of(lines); !threads.is_null()) run["threads"] = threads;
+    if (const Line kernels = kernels_of(lines); !kernels.empty()) run["kernels"] = kernels;
     run["seconds"] = std::round(1e3 * seconds) / 1e3;
     run["others_percent"] = noise ? Line(std::round(1e3 * *noise) / 10) : Line();
     return run;
   }
 
+  // The peers' lines of --compare, which from now on count as measured beside the others.
+  std::vector<Line> peers_of(const std::vector<Line>& lines) const {
+    std::vector<std::string> strangers;
+    std::vector<Line> peers = completed_peers(peers_among(before_), lines, &strangers);
+    warn_of_strangers(options_.compare, strangers);
+    return peers;
+  }
+
   void close(double seconds, const std::optional<double>& noise) {
     std::vector<Line> lines = record_.lines();
+    const Line run = run_record(lines, seconds, noise);
+    const std::vector<Line> peers = peers_of(lines);
+    lines.insert(lines.end(), peers.begin(), peers.end());
     const std::vector<Line> bars = judged(lines);
-    const Line run = run_record(seconds, noise);
     lines.insert(lines.end(), bars.begin(), bars.end());
     lines.push_back(run);
     std::vector<Line> changes;
-    if (!options_.compare.empty()) changes = compare(before_, lines);
+    if (!without_peers(before_).empty()) changes = compare(before_, lines);
     lines.insert(lines.end(), changes.begin(), changes.end());
     if (!options_.html.empty()) write_page(options_.html, lines);
     if (options_.round_per_line) return;  // a script reads line by line: no more than it asked for
     if (options_.json) {
-      for (const auto& part : {bars, {run}, changes}) {
+      for (const auto& part : {peers, bars, {run}, changes}) {
         for (const Line& line : part) std::cout << line.dump() << '\n';
       }
       std::cout << std::flush;
@@ -156,6 +195,13 @@ class Session {
 };
 
 }  // namespace
+
+void warn_of_strangers(const std::string& file, const std::vector<std::string>& strangers) {
+  for (const std::string& text : strangers) {
+    std::cerr << cat("tessera bench: ", file, ": nothing was measured under the circumstances of ", text,
+                     ": they must be those of a line that the bench prints\n");
+  }
+}
 
 int run_session(const BenchEntry& bench, const std::vector<std::string>& args) {
   Session session(bench, args);

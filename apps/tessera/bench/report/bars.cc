@@ -4,6 +4,8 @@
 #include <array>
 #include <functional>
 
+#include "bench/report/peers.h"
+
 namespace tessera::cli {
 namespace {
 
@@ -38,10 +40,13 @@ class Judge {
     for (size_t i = 0; i < all_.size(); ++i) {
       of_ = names_[i];
       const Measured& m = all_[i];
+      if (is_peer(m.line)) continue;
       const Line bench = m.line["bench"];
       if (bench == "lookup") lookup(m);
       if (bench == "collective") collective(m);
       if (bench == "step") step(m);
+      if (bench == "train") train(m);
+      if (bench == "start") at_most("process start to the end of the first step, s", m.time.median, 0.3);
       if (bench == "plan") at_most("time of a plan, s", m.time.median, m.line.value("bar_s", Line()));
       if (bench == "predict") predict(m);
     }
@@ -58,7 +63,18 @@ class Judge {
     });
   }
 
+  // The bytes of rows and states that an update must move, against what the limit moved.
+  void adam(const Measured& m) {
+    const Measured* limit = find(all_, [&](const Measured& l) {
+      return has(l, "pass", "limit") && alike_but(l, m, {"kernel", "pass", "optimizer"});
+    });
+    if (limit == nullptr || !m.line.contains("moved_gbps") || !limit->line.contains("gbps")) return;
+    at_least("adam, share of the gather limit's bytes a second",
+             m.line["moved_gbps"].get<double>() / limit->line["gbps"].get<double>(), 0.6);
+  }
+
   void lookup(const Measured& m) {
+    if (has(m, "optimizer", "adam") && has(m, "dtype", "fp32") && !has(m, "kernel", "reference")) adam(m);
     const bool forward = has(m, "pass", "forward") && !has(m, "kernel", "reference");
     if (!forward) return;
     if (memory_bound(m) && has(m, "dtype", "fp32") && has(m, "alpha", 0.0)) {
@@ -100,6 +116,12 @@ class Judge {
     if (any("D", {16, 64}) && any("B", {16, 128}) && has(m, "L", 1)) at_most("overhead of a step, us", overhead, 60.0);
   }
 
+  void train(const Measured& m) {
+    const Line share = m.line.value("dense_of_sgemm", Line());
+    if (share.is_number() && has(m, "rows", "criteo:100000"))
+      at_least("dense part, share of the matrix products' speed", share, 0.9);
+  }
+
   void predict(const Measured& m) {
     const Line off = m.line.value("off_percent", Line());
     if (off.is_number()) at_most("prediction off, percent", std::abs(off.get<double>()), 25.0);
@@ -123,7 +145,10 @@ class Judge {
 
 std::vector<Line> judged(const std::vector<Line>& lines) {
   const Results all = measured(lines);
-  return Judge(all).run();
+  std::vector<Line> bars = Judge(all).run();
+  const std::vector<Line> beside_peers = peer_bars(all);
+  bars.insert(bars.end(), beside_peers.begin(), beside_peers.end());
+  return bars;
 }
 
 }  // namespace tessera::cli

@@ -8,7 +8,8 @@
 namespace tessera::cli {
 
 // For every bar that the lines speak of: {"bench": "bar", "bar": ..., "of": ..., "value": ..., "bound": ..., "holds":
-// ...}. docs/bench.md lists the bars. A bar against another program is judged by scripts that run both.
+// ...}. docs/bench.md lists the bars. Bars against other programs are judged where the lines hold figures of those
+// (peers.h).
 std::vector<Line> judged(const std::vector<Line>& lines);
 
 }  // namespace tessera::cli

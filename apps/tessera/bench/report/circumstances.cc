@@ -9,6 +9,8 @@
 #include <cmath>
 #include <fstream>
 
+#include "tessera/sdk/isa.h"
+
 namespace tessera::cli {
 namespace {
 
@@ -56,6 +58,15 @@ std::string cpu_model() {
   return "unknown";
 }
 
+// The instruction set that the CPU kernels take here; they refuse to run where a forced one is not there.
+std::string isa_name() {
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
+  if (!sdk::forced_isa().empty()) return std::string(sdk::forced_isa());
+  return avx512 ? "avx512" : avx2 ? "avx2" : "portable";
+}
+
 }  // namespace
 
 Line machine_record() {
@@ -64,7 +75,9 @@ Line machine_record() {
   const double bytes = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
   return {{"cpu", cpu_model()},
           {"processors", processors},
-          {"memory_gib", static_cast<int64_t>(std::llround(bytes / (int64_t{1} << 30)))}};
+          {"memory_gib", static_cast<int64_t>(std::llround(bytes / (int64_t{1} << 30)))},
+          {"isa", isa_name()},
+          {"isa_forced", !sdk::forced_isa().empty()}};
 }
 
 Noise::Noise() : own_(used_by_us()) {

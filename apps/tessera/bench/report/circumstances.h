@@ -7,8 +7,9 @@
 
 namespace tessera::cli {
 
-// {"cpu": ..., "processors": ..., "memory_gib": ...}: equal for equal machines. Processors are those that this process
-// may use.
+// {"cpu": ..., "processors": ..., "memory_gib": ..., "isa": ..., "isa_forced": ...}: equal for equal machines and
+// TESSERA_ISA. Processors are those that this process may use; "isa" is the instruction set that the CPU kernels take:
+// avx512, avx2 or portable.
 Line machine_record();
 
 // The share of all processors' time that other programs, and other machines on the same host (steal), have used since

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <map>
 
+#include "bench/report/peers.h"
 #include "command.h"
 #include "tessera/error.h"
 
@@ -41,10 +42,12 @@ void add(std::string* note, const std::string& more) { *note += (note->empty() ?
 std::string doubts(const std::vector<Line>& before, const std::vector<Line>& after) {
   std::string note;
   const Line *a = run_of(before), *b = run_of(after);
+  if (without_peers(before).empty()) return "";
   if (a == nullptr || b == nullptr) return "the old result does not say on which machine it was measured";
-  for (const char* key : {"cpu", "processors", "memory_gib"}) {
+  for (const char* key : {"cpu", "processors", "memory_gib", "isa"}) {
     const Line x = a->value(key, Line()), y = b->value(key, Line());
-    if (x != y) add(&note, cat("another machine: ", key, " was ", value_text(x), " and is ", value_text(y)));
+    if (!x.is_null() && x != y)
+      add(&note, cat("another machine: ", key, " was ", value_text(x), " and is ", value_text(y)));
   }
   for (const auto& [name, run] : {std::pair{"old", a}, {"new", b}}) {
     const Line noise = run->value("others_percent", Line());
@@ -57,29 +60,31 @@ std::string doubts(const std::vector<Line>& before, const std::vector<Line>& aft
 
 }  // namespace
 
-std::vector<Line> read_result(const std::string& path) {
+std::vector<Line> read_result(const std::string& path, const std::string& option) {
   std::ifstream file(path);
-  if (!file) throw UsageError("--compare: cannot read " + path + ": name a file that tessera bench --json has printed");
+  if (!file) throw UsageError(option + ": cannot read " + path + ": name a file that tessera bench --json has printed");
   std::vector<Line> lines;
   std::string text;
   for (int number = 1; std::getline(file, text); ++number) {
     if (text.empty()) continue;
     Line line = Line::parse(text, nullptr, false);
     if (!line.is_object() || !line.contains("bench") || !line["bench"].is_string()) {
-      throw UsageError(cat("--compare: ", path, ":", number, " is no line of a bench: name a file that tessera bench ",
+      throw UsageError(cat(option, ": ", path, ":", number, " is no line of a bench: name a file that tessera bench ",
                            "--json has printed"));
     }
+    if (const std::string fault = is_peer(line) ? fault_of_peer(line) : ""; !fault.empty())
+      throw UsageError(cat(option, ": ", path, ":", number, ": ", fault));
     lines.push_back(std::move(line));
   }
   if (measured(lines).empty()) {
-    throw UsageError("--compare: " + path + " has no measurement: name a file that tessera bench --json has printed");
+    throw UsageError(option + ": " + path + " has no measurement: name a file that tessera bench --json has printed");
   }
   return lines;
 }
 
 std::vector<Line> compare(const std::vector<Line>& before, const std::vector<Line>& after) {
   std::map<std::string, Measured> old;
-  for (Measured& m : measured(before)) old.emplace(full_label(m.line), m);
+  for (Measured& m : measured(without_peers(before))) old.emplace(full_label(m.line), m);
   std::map<std::string, int> count;
   std::vector<Line> out;
   const auto show = [&](const std::string& of, const std::string& change, const Line& a, const Line& b) {
@@ -93,7 +98,7 @@ std::vector<Line> compare(const std::vector<Line>& before, const std::vector<Lin
                    {"after_us", b},
                    {"percent", both ? Line(100 * (b.get<double>() / a.get<double>() - 1)) : Line()}});
   };
-  for (const Measured& m : measured(after)) {
+  for (const Measured& m : measured(without_peers(after))) {
     const std::string of = full_label(m.line);
     const auto found = old.find(of);
     if (found == old.end()) {

@@ -1,9 +1,11 @@
 #include "bench/report/lines.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <map>
 #include <set>
+#include <string_view>
 
 #include "tessera/error.h"
 
@@ -70,10 +72,17 @@ Percentiles percentiles(std::vector<double> samples) {
   return {at(0.5), at(0.1), at(0.25), at(0.75), at(0.9), at(0.99)};
 }
 
+bool names_contender(const std::string& key) {
+  static constexpr std::array<std::string_view, 9> kKeys{"kernel", "pass",   "optimizer", "backend", "sharding",
+                                                         "dtype",  "device", "plan",      "peer"};
+  return std::find(kKeys.begin(), kKeys.end(), key) != kKeys.end();
+}
+
 std::vector<std::pair<std::string, Line>> circumstances(const Line& line) {
   std::vector<std::pair<std::string, Line>> out;
   for (const auto& [key, value] : line.items()) {
     if (is_time(key)) break;
+    if (key == "round") continue;
     out.emplace_back(key, value);
   }
   return out;
@@ -96,6 +105,7 @@ std::vector<Measured> measured(const std::vector<Line>& lines) {
     m.line = line;
     m.unit = unit;
     ++m.lines;
+    m.rounds.push_back(line);
     of_lines.push_back(figure(line, "median_" + unit, 0));
     m.time = m.lines == 1 ? stated(line, unit) : percentiles(of_lines);
   }

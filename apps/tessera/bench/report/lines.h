@@ -18,7 +18,11 @@ struct Percentiles {
 };
 Percentiles percentiles(std::vector<double> samples);
 
-// The circumstances, in the line's order.
+// Whether a circumstance says which of the things that are compared a line is about, rather than on what work: kernel,
+// pass, optimizer, backend, sharding, dtype, device, plan, peer.
+bool names_contender(const std::string& key);
+
+// The circumstances, in the line's order; "round", which says when, is none.
 std::vector<std::pair<std::string, Line>> circumstances(const Line& line);
 
 // Lines with the same circumstances, put together: a round per line gives many, otherwise it is one.
@@ -27,6 +31,7 @@ struct Measured {
   std::string unit;  // "us" or "s", of `time`
   Percentiles time;  // of several lines: of their medians. Quartiles that a line lacks are its p10 and p90
   int lines = 0;
+  std::vector<Line> rounds;  // all of them
 
   double us(double value) const { return unit == "s" ? 1e6 * value : value; }
 };

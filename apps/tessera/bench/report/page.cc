@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "bench/report/plots.h"
+#include "bench/report/record.h"
 #include "bench/report/svg.h"
 #include "command.h"
 #include "tessera/error.h"
@@ -84,9 +85,7 @@ std::string section(const std::string& title, const std::string& about, const st
 
 // What is said under the title: machine, noise, time.
 std::string circumstances_text(const Line& run) {
-  std::string text = cat(value_text(run.value("cpu", Line("an unknown processor"))), ", ",
-                         value_text(run.value("processors", Line("?"))), " processors, ",
-                         value_text(run.value("memory_gib", Line("?"))), " GiB. ");
+  std::string text = machine_text(run);
   const Line others = run.value("others_percent", Line());
   text += others.is_number() ? cat("Other programs used ", value_text(others), " % of the processors during the run.")
                              : "What other programs used of the processors is not known.";

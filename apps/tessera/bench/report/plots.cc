@@ -15,10 +15,6 @@ namespace {
 constexpr double kWidth = 860, kRow = 28, kTop = 14, kAxis = 34;
 constexpr double kWidestLabel = 300, kValueRoom = 110;
 
-const std::set<std::string> contender_keys() {
-  return {"kernel", "pass", "optimizer", "backend", "sharding", "dtype", "device", "plan"};
-}
-
 // Text of the circumstances that `keep` takes.
 std::string key_of(const Measured& m, const std::function<bool(const std::string&)>& keep) {
   std::string text;
@@ -42,9 +38,8 @@ std::vector<std::vector<Measured>> grouped(const std::vector<Measured>& results,
 }
 
 std::vector<std::vector<Measured>> by_workload(const std::vector<Measured>& results) {
-  const std::set<std::string> contenders = contender_keys();
-  return grouped(results, [&](const Measured& m) {
-    return key_of(m, [&](const std::string& key) { return !contenders.contains(key); });
+  return grouped(results, [](const Measured& m) {
+    return key_of(m, [](const std::string& key) { return !names_contender(key); });
   });
 }
 
@@ -104,10 +99,15 @@ std::string bar_chart(const std::string& caption, const std::vector<Bar>& bars,
 
 // A workload's name among all.
 std::vector<std::string> captions(const std::vector<std::vector<Measured>>& groups) {
-  const std::set<std::string> contenders = contender_keys();
   std::vector<Measured> first;
-  for (const auto& group : groups) first.push_back(group.front());
-  std::vector<std::string> names = labels(first, {contenders.begin(), contenders.end()});
+  std::vector<std::string> contenders;
+  for (const auto& group : groups) {
+    first.push_back(group.front());
+    for (const auto& [key, value] : circumstances(group.front().line)) {
+      if (names_contender(key)) contenders.push_back(key);
+    }
+  }
+  std::vector<std::string> names = labels(first, contenders);
   if (groups.size() == 1) names = {common_label(groups[0])};
   return names;
 }

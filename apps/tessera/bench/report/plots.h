@@ -9,7 +9,7 @@
 namespace tessera::cli {
 
 // A chart for each workload: the median time of every contender as a bar, p10 to p90 as a whisker. Contenders differ in
-// kernel, pass, optimizer, backend, sharding, dtype, device or plan; workloads in anything else.
+// what names_contender() says; workloads in anything else.
 std::string time_bars(const std::vector<Measured>& results);
 
 // A chart for each number that was varied, such as bytes or B: time over it, both logarithmic, a line for each series.

@@ -76,10 +76,22 @@ std::string table_text(const std::vector<Line>& rows) {
   return out;
 }
 
+std::string machine_text(const Line& run) {
+  const auto known = [&](const char* key, const char* otherwise) {
+    return value_text(run.value(key, Line(otherwise)));
+  };
+  std::string text = cat(known("cpu", "an unknown processor"), ", ", known("processors", "?"), " processors, ",
+                         known("memory_gib", "?"), " GiB");
+  if (run.contains("isa"))
+    text += cat(", ", known("isa", ""), run.value("isa_forced", Line()) == true ? " (forced)" : "");
+  if (run.contains("threads")) text += cat(", threads of a rank: ", known("threads", ""));
+  if (run.contains("kernels")) text += cat(", kernels: ", known("kernels", ""));
+  return text + ". ";
+}
+
 std::string run_text(const Line& run) {
   const Line others = run["others_percent"];
-  std::string text = cat(value_text(run["cpu"]), ", ", value_text(run["processors"]), " processors, ",
-                         value_text(run["memory_gib"]), " GiB. ");
+  std::string text = machine_text(run);
   if (!others.is_number()) return text + "What other programs used of the processors meanwhile is not known.";
   text += cat("Other programs used ", value_text(others), " % of the processors meanwhile");
   return text + (others.get<double>() > kLoudPercent ? ": the figures are noisy." : ".");

@@ -28,7 +28,9 @@ void append(int record, const Line& line);
 
 // Rows with one header and aligned columns; "" for none. Lines with other columns start a table of their own.
 std::string table_text(const std::vector<Line>& rows);
-// A run's sentence: machine and noise.
+// The machine that a run tells of, and what it ran there: "AMD EPYC, 2 processors, 24 GiB, avx512, ... ".
+std::string machine_text(const Line& run);
+// A run's sentences: machine and noise.
 std::string run_text(const Line& run);
 // What compare() gave.
 std::string changes_text(const std::vector<Line>& changes);

@@ -15,6 +15,7 @@
 #include "bench/report/circumstances.h"
 #include "bench/report/compare.h"
 #include "bench/report/page.h"
+#include "bench/report/peers.h"
 #include "bench/report/record.h"
 #include "bench/report/svg.h"
 #include "bench/report/workload_file.h"
@@ -185,12 +186,98 @@ TEST(Bars, HoldOrNot) {
   EXPECT_EQ(lines.back()["holds"], false) << lines.back();  // row_wise: 79.25 us
 }
 
+Line bar_of(const std::vector<Line>& lines, const std::string& bar) {
+  for (const Line& line : judged(lines)) {
+    if (line["bar"] == bar) return line;
+  }
+  return {{"holds", "there is no such bar"}};
+}
+
+TEST(Bars, OfTrainingAndOfAStart) {
+  const std::string dense = "dense part, share of the matrix products' speed";
+  Line train{{"bench", "train"}, {"rows", "criteo:100000"}, {"median_us", 9.0}, {"dense_of_sgemm", 0.91}};
+  EXPECT_EQ(bar_of({train}, dense)["holds"], true);
+  train["dense_of_sgemm"] = 0.89;
+  EXPECT_EQ(bar_of({train}, dense)["holds"], false);
+  const Line start{{"bench", "start"}, {"T", 26}, {"median_s", 0.25}};
+  EXPECT_EQ(bar_of({start}, "process start to the end of the first step, s")["holds"], true);
+  Line adam = lookup_line("cpu", "train", 500, 20);
+  adam["optimizer"] = "adam";
+  adam["moved_gbps"] = 21.0;
+  const Line limit = lookup_line("limit", "limit", 350, 30);
+  EXPECT_NEAR(bar_of({adam, limit}, "adam, share of the gather limit's bytes a second")["value"], 0.7, 1e-9);
+}
+
+Line peer_line(const std::string& name, double median, int round) {
+  return {{"bench", "lookup"}, {"peer", name},    {"pass", "forward"}, {"T", 1},
+          {"E", 1000000},      {"D", 64},         {"B", 2048},         {"threads", 1},
+          {"alpha", 0},        {"dtype", "fp32"}, {"round", round},    {"median_us", median}};
+}
+
+TEST(Peers, RoundsInTurnArePaired) {
+  // The machine was twice as slow in the second round, and the peer met a burst in the third.
+  const std::vector<Line> lines{lookup_line("cpu", "forward", 100, 1), peer_line("FBGEMM", 300, 0),
+                                lookup_line("cpu", "forward", 200, 1), peer_line("FBGEMM", 600, 1),
+                                lookup_line("cpu", "forward", 100, 1), peer_line("FBGEMM", 900, 2)};
+  const Line bar = bar_of(lines, "FBGEMM's time over this one's");
+  EXPECT_EQ(bar["value"], 3.0) << bar;
+  EXPECT_EQ(bar["bound"], 1.5);
+  EXPECT_EQ(bar["holds"], true);
+  const Line once = bar_of({lookup_line("cpu", "forward", 100, 1), peer_line("FBGEMM", 120, 0)},
+                           "FBGEMM's time over this one's, not interleaved");
+  EXPECT_EQ(once["holds"], false) << once;
+  // Nothing reads rows faster than 85 % of the limit allows: 0.85 * 120 / 85 = 1.2.
+  const Line limited =
+      bar_of({lookup_line("cpu", "forward", 100, 1), lookup_line("limit", "limit", 85, 1), peer_line("FBGEMM", 120, 0)},
+             "FBGEMM's time over this one's, not interleaved");
+  EXPECT_NEAR(limited["bound"], 1.2, 1e-9) << limited;
+  EXPECT_NEAR(limited["value"], 1.2, 1e-9) << limited;
+}
+
+TEST(Peers, AreOfTheWorkloadThatTheyFit) {
+  Line own = lookup_line("cpu", "forward", 100, 1);
+  own["workload"] = "s1";
+  Line odd = peer_line("Odd", 5, 0);
+  odd["D"] = 65;
+  std::vector<std::string> strangers;
+  const auto peers = completed_peers({peer_line("FBGEMM", 300, 0), odd}, {own}, &strangers);
+  ASSERT_EQ(peers.size(), 2u);
+  EXPECT_EQ(peers[0]["L"], 20);
+  EXPECT_FALSE(peers[0].contains("kernel"));
+  EXPECT_THAT(strangers, ElementsAre(HasSubstr("Odd pass=forward T=1 E=1000000 D=65")));
+  const std::string text = page({own, peers[0]});
+  EXPECT_THAT(text, HasSubstr("FBGEMM: median 300 us"));
+  EXPECT_THAT(text, HasSubstr("cpu: median 100 us"));
+}
+
+TEST(Peers, AreNoChange) {
+  const auto lines = compare({lookup_line("cpu", "forward", 100, 1), peer_line("FBGEMM", 300, 0), run_line()},
+                             {lookup_line("cpu", "forward", 100, 1), run_line()});
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(lines[0]["gone"], 0);
+}
+
+TEST(Peers, WhatCannotBeIsOneSentence) {
+  const TemporaryFolder folder;
+  Line nameless = peer_line("", 300, 0), timeless = peer_line("FBGEMM", 0, 0);
+  EXPECT_THAT(message_of([&] { (void)read_result(folder.write("a", nameless.dump() + "\n")); }),
+              HasSubstr("a:1: \"peer\" must be the name of a program"));
+  EXPECT_THAT(message_of([&] { (void)read_result(folder.write("b", timeless.dump() + "\n"), "show"); }),
+              HasSubstr("b:1: a peer's line needs \"median_us\""));
+}
+
 TEST(Noise, IsAShare) {
   const Noise noise;
   EXPECT_EQ(noise.share(), std::nullopt);  // at once, nothing can be told
   const Line machine = machine_record();
   EXPECT_GE(machine["processors"], 1);
   EXPECT_FALSE(machine["cpu"].get<std::string>().empty());
+  EXPECT_THAT(machine["isa"].get<std::string>(), ::testing::AnyOf("avx512", "avx2", "portable"));
+  ::setenv("TESSERA_ISA", "portable", 1);
+  const Line forced = machine_record();
+  ::unsetenv("TESSERA_ISA");
+  EXPECT_EQ(forced["isa"], "portable");
+  EXPECT_THAT(machine_text(forced), HasSubstr("portable (forced)"));
 }
 
 TEST(Workloads, DefaultsNamesAndOverrides) {
@@ -307,9 +394,10 @@ constexpr const char* kInspection = R"(<script>
 </script></body>)";
 
 TEST(Page, IsDrawnByABrowser) {
-  const std::string browser =
-      output_of("command -v chromium || command -v chromium-browser || command -v google-chrome");
-  if (browser.empty()) GTEST_SKIP() << "no chromium here: the page is not looked at";
+  const std::string browser = output_of(
+      "command -v chromium-headless-shell || command -v chromium || command -v chromium-browser || command -v "
+      "google-chrome");
+  if (browser.empty()) GTEST_SKIP() << "no chromium here: scripts/install_packages brings chromium-headless-shell";
   const TemporaryFolder folder;
   std::string text = page(all_kinds());
   text.replace(text.find("</body>"), 7, kInspection);

@@ -40,16 +40,19 @@ bool is_given(const std::vector<std::string>& given, const std::string& key) {
                      [&](const std::string& g) { return g == "--" + key || g.starts_with("--" + key + "="); });
 }
 
+toml::table parsed(const std::string& path) {
+  try {
+    return toml::parse_file(path);
+  } catch (const toml::parse_error& e) {
+    const auto line = e.source().begin.line;
+    throw UsageError(line > 0 ? cat("--workload: ", path, ":", line, ": ", e.description())
+                              : cat("--workload: cannot read ", path, ": ", e.description()));
+  }
+}
+
 class Reader {
  public:
-  Reader(std::string path, const std::string& bench) : path_(std::move(path)) {
-    try {
-      file_ = toml::parse_file(path_);
-    } catch (const toml::parse_error& e) {
-      const auto line = e.source().begin.line;
-      throw UsageError(line > 0 ? cat("--workload: ", path_, ":", line, ": ", e.description())
-                                : cat("--workload: cannot read ", path_, ": ", e.description()));
-    }
+  Reader(std::string path, const std::string& bench) : path_(std::move(path)), file_(parsed(path_)) {
     for (const auto& [key, node] : file_) {
       const std::string name(key.str());
       if (node.is_table()) {
@@ -99,6 +102,12 @@ class Reader {
 };
 
 }  // namespace
+
+std::string bench_of_workloads(const std::string& path) {
+  const auto bench = parsed(path)["bench"].value<std::string>();
+  if (!bench) throw UsageError("--workload: " + path + " does not say for which bench: add bench = \"lookup\"");
+  return *bench;
+}
 
 std::vector<Workload> load_workloads(const std::string& path, const std::string& bench, const std::string& only,
                                      const std::vector<std::string>& given) {

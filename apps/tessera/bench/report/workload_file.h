@@ -25,4 +25,7 @@ struct Workload {
 std::vector<Workload> load_workloads(const std::string& path, const std::string& bench, const std::string& only,
                                      const std::vector<std::string>& given);
 
+// The bench that a file is for. UsageError: no such file, no TOML, none named.
+std::string bench_of_workloads(const std::string& path);
+
 }  // namespace tessera::cli

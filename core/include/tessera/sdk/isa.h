@@ -22,11 +22,16 @@ struct IsaVariant {
   const void* table;
 };
 
+// What TESSERA_ISA names; empty where it is not set.
+inline std::string_view forced_isa() {
+  const char* variable = std::getenv("TESSERA_ISA");
+  return variable == nullptr ? "" : variable;
+}
+
 // The first of `best_first` that runs here, or the one that TESSERA_ISA names. Failure(TSR_INVALID_ARGUMENT) when that
 // is none of the three names, Failure(TSR_UNAVAILABLE) when the processor or the build lacks it.
 inline const IsaVariant& choose_isa(std::span<const IsaVariant> best_first) {
-  const char* variable = std::getenv("TESSERA_ISA");
-  const std::string_view forced = variable == nullptr ? "" : variable;
+  const std::string_view forced = forced_isa();
   for (const IsaVariant& variant : best_first) {
     if (variant.runs_here && (forced.empty() || forced == variant.name)) return variant;
   }

@@ -1,0 +1,106 @@
+// tessera bench run and show: from files, of workloads and of results.
+#include <boost/program_options.hpp>
+#include <iostream>
+
+#include "bench/report/bars.h"
+#include "bench/report/compare.h"
+#include "bench/report/page.h"
+#include "bench/report/peers.h"
+#include "bench/report/record.h"
+#include "bench/report/workload_file.h"
+#include "bench/session.h"
+
+namespace tessera::cli {
+namespace {
+
+namespace po = boost::program_options;
+
+// What is made of measurements anew.
+bool is_derived(const Line& line) {
+  return line["bench"] == "bar" || line["bench"] == "change" || line["bench"] == "compared";
+}
+
+// A row for each measurement, of one round or many.
+std::vector<Line> summary(const std::vector<Line>& lines) {
+  const std::vector<Measured> results = measured(lines);
+  const std::vector<std::string> names = labels(results);
+  std::vector<Line> rows;
+  for (size_t i = 0; i < results.size(); ++i) {
+    const auto text = [&](double value) { return time_text(results[i].us(value)); };
+    const Percentiles& t = results[i].time;
+    rows.push_back({{"of", names[i]},
+                    {"median", text(t.median)},
+                    {"p25", text(t.p25)},
+                    {"p75", text(t.p75)},
+                    {"lines", results[i].lines}});
+  }
+  return rows;
+}
+
+}  // namespace
+
+int run_workload_file(std::span<const BenchEntry> benches, const std::vector<std::string>& args) {
+  if (args.empty() || args[0].starts_with("-")) {
+    const bool help = !args.empty() && (args[0] == "--help" || args[0] == "-h");
+    if (!help) throw UsageError("tessera bench run needs a workload file first, such as configs/bench/step.toml");
+    std::cout
+        << "usage: tessera bench run FILE [OPTIONS]\n\nRuns the workloads of a file, with the options of the bench "
+           "that it is for.\n";
+    return 0;
+  }
+  const std::string name = bench_of_workloads(args[0]);
+  for (const BenchEntry& bench : benches) {
+    if (name != bench.name) continue;
+    std::vector<std::string> rest{"--workload", args[0]};
+    rest.insert(rest.end(), args.begin() + 1, args.end());
+    return run_session(bench, rest);
+  }
+  throw UsageError(args[0] + ": there is no bench \"" + name + "\"");
+}
+
+int show_result(const std::vector<std::string>& args) {
+  std::string path, html;
+  bool json = false;
+  po::options_description options("usage: tessera bench show FILE [OPTIONS]\n\nShows what --json has printed");
+  options.add_options()("file", po::value(&path), "the same as FILE")(
+      "html", po::value(&html), "write one page with plots")("json", po::bool_switch(&json),
+                                                             "print the bars as JSON lines")("help,h", "print this");
+  try {
+    po::positional_options_description first;
+    first.add("file", 1);
+    po::variables_map values;
+    po::store(po::command_line_parser(args).options(options).positional(first).run(), values);
+    po::notify(values);
+    if (values.count("help")) {
+      std::cout << options;
+      return 0;
+    }
+  } catch (const po::error& e) {
+    throw UsageError(e.what());
+  }
+  if (path.empty()) throw UsageError("tessera bench show needs a file that tessera bench --json has printed");
+  const std::vector<Line> read = read_result(path, "show");
+  if (!html.empty()) check_writable(html);
+  std::vector<Line> lines;
+  std::remove_copy_if(read.begin(), read.end(), std::back_inserter(lines), is_derived);
+  std::vector<std::string> strangers;
+  const std::vector<Line> peers = completed_peers(peers_among(lines), without_peers(lines), &strangers);
+  warn_of_strangers(path, strangers);
+  lines = without_peers(lines);
+  lines.insert(lines.end(), peers.begin(), peers.end());
+  const std::vector<Line> bars = judged(lines);
+  if (json) {
+    for (const Line& bar : bars) std::cout << bar.dump() << '\n';
+  } else {
+    std::cout << table_text(summary(lines)) << '\n' << table_text(bars);
+    for (const Line& line : lines) {
+      if (line["bench"] == "run") std::cout << run_text(line) << '\n';
+    }
+  }
+  std::cout << std::flush;
+  lines.insert(lines.end(), bars.begin(), bars.end());
+  if (!html.empty()) write_page(html, lines);
+  return 0;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,156 @@
+// tessera bench start: `tessera train` as a process, from its start to the end of its first step.
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <boost/program_options.hpp>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+
+#include "bench/bench.h"
+#include "processes.h"
+#include "tessera/error.h"
+
+namespace tessera::cli {
+namespace {
+
+namespace fs = std::filesystem;
+namespace po = boost::program_options;
+
+struct StartBench {
+  CommonOptions common;
+  int64_t tables = 26, rows = 100000, dim = 64, batch = 128;
+  double timeout_s = 60;
+};
+
+// A folder of its own, with all that is in it for as long as this lives.
+class Folder {
+ public:
+  Folder() {
+    std::string name = (fs::temp_directory_path() / "tessera-bench-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr)
+      fail(Code::kUnavailable, "cannot make a folder ", name, ": ", system_error());
+    path_ = name;
+  }
+  ~Folder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  std::string file(const char* name) const { return (path_ / name).string(); }
+
+ private:
+  fs::path path_;
+};
+
+void write_config(const StartBench& b, const std::string& path, const std::string& report) {
+  std::ofstream(path) << "[job]\nthreads = " << b.common.threads
+                      << "\n[model]\ntype = \"dlrm\"\nembedding_dim = " << b.dim << "\nbottom_mlp = [512, 256, "
+                      << b.dim << "]\ntop_mlp = [512, 256, 1]\n"
+                      << "[data]\nreader = \"synthetic\"\ncolumns = " << b.tables << "\nrows = [" << b.rows
+                      << "]\nbatch = " << b.batch << "\nsamples = " << b.batch << "\ntest_samples = " << b.batch
+                      << "\n[report]\njson = \"" << report << "\"\n";
+}
+
+std::string last_line_of(const std::string& path) {
+  std::ifstream file(path);
+  std::string last;
+  for (std::string line; std::getline(file, line);) {
+    if (!line.empty()) last = line;
+  }
+  return last;
+}
+
+// In a fork: this program with other arguments; what it says goes to `log`.
+[[noreturn]] void become_self(std::vector<std::string> args, const std::string& log) {
+  args.insert(args.begin(), "tessera");
+  std::vector<char*> raw;
+  for (std::string& a : args) raw.push_back(a.data());
+  raw.push_back(nullptr);
+  const int out = ::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  if (out >= 0 && ::dup2(out, STDOUT_FILENO) >= 0 && ::dup2(out, STDERR_FILENO) >= 0)
+    ::execv("/proc/self/exe", raw.data());
+  ::_exit(127);
+}
+
+// Waits for its end.
+void run_self(const std::vector<std::string>& args, const std::string& log, double timeout_s) {
+  Processes processes(1, Processes::kWithParent);
+  if (processes.fork_rank(0)) become_self(args, log);
+  const Deadline deadline = after(timeout_s);
+  std::optional<int> status;
+  while (!(status = processes.reap(0))) {
+    if (seconds_until(deadline) <= 0)
+      fail(Code::kDeadlineExceeded, "tessera train with one step was not done after ", timeout_s,
+           " s: raise --timeout");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  if (!WIFEXITED(*status) || WEXITSTATUS(*status) != 0)
+    fail(Code::kUnavailable, "tessera train with one step failed: ", last_line_of(log));
+}
+
+int run_start(const StartBench& b) {
+  const Folder folder;
+  write_config(b, folder.file("job.toml"), folder.file("report.json"));
+  std::vector<double> firsts, wholes;
+  Rounds rounds(b.common);
+  Report report(b.common);
+  const auto print = [&] {
+    const Percentiles p = percentiles(firsts);
+    report.line({{"bench", "start"},
+                 {"T", b.tables},
+                 {"E", b.rows},
+                 {"D", b.dim},
+                 {"B", b.batch},
+                 {"threads", b.common.threads},
+                 {"median_s", p.median},
+                 {"p10_s", p.p10},
+                 {"p25_s", p.p25},
+                 {"p75_s", p.p75},
+                 {"p90_s", p.p90},
+                 {"until_exit_s", percentiles(wholes).median}});
+    firsts.clear();
+    wholes.clear();
+  };
+  while (rounds.next()) {
+    const Stopwatch watch;
+    run_self({"train", "--config", folder.file("job.toml"), "--max-steps", "1"}, folder.file("log"), b.timeout_s);
+    wholes.push_back(watch.us() / 1e6);
+    std::ifstream file(folder.file("report.json"));
+    firsts.push_back(nlohmann::json::parse(file).at("seconds_to_first_step").get<double>());
+    if (rounds.print_each()) print();
+  }
+  if (!rounds.print_each()) print();
+  return 0;
+}
+
+}  // namespace
+
+BenchRun bench_start(const std::vector<std::string>& args, const CommonOptions& common) {
+  StartBench b;
+  b.common = common;
+  po::options_description options(
+      "usage: tessera bench start [OPTIONS]\n\n"
+      "Starts `tessera train` with one step on synthetic data, again and again. A process's start is known to 10 ms");
+  auto add = options.add_options();
+  add("tables", po::value(&b.tables)->default_value(b.tables), "number of tables");
+  add("rows", po::value(&b.rows)->default_value(b.rows), "rows of each table");
+  add("dim", po::value(&b.dim)->default_value(b.dim), "columns of each table");
+  add("batch", po::value(&b.batch)->default_value(b.batch), "samples of the step");
+  add("timeout", po::value(&b.timeout_s)->default_value(b.timeout_s), "for one process, seconds");
+  if (!parse(options, args, &b.common)) return {};
+  for (const auto& [name, value] : {std::pair<const char*, int64_t>{"--tables", b.tables},
+                                    {"--rows", b.rows},
+                                    {"--dim", b.dim},
+                                    {"--batch", b.batch}}) {
+    if (value < 1) throw UsageError(cat(name, " must be at least 1"));
+  }
+  if (!(b.timeout_s > 0)) throw UsageError("--timeout must be more than 0 seconds");
+  return [b] { return run_start(b); };
+}
+
+}  // namespace tessera::cli
