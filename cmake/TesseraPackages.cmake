@@ -60,7 +60,12 @@ if(TESSERA_CUDA)
   set(CMAKE_CUDA_EXTENSIONS OFF)
   # What the host's compiler searches by itself, as nvcc runs it: named once more, /usr/include would come too early.
   list(APPEND CMAKE_CUDA_IMPLICIT_INCLUDE_DIRECTORIES ${CMAKE_CXX_IMPLICIT_INCLUDE_DIRECTORIES})
+  # CMake 3.25 marks CUDA::nvToolsExt as deprecated for projects that ask for 3.25: CUDA 13 has no such library, and it
+  # stops there.
+  set(asked_for ${CMAKE_MINIMUM_REQUIRED_VERSION})
+  set(CMAKE_MINIMUM_REQUIRED_VERSION 3.24)
   find_package(CUDAToolkit REQUIRED)
+  set(CMAKE_MINIMUM_REQUIRED_VERSION ${asked_for})
 endif()
 set(NCCL_FOUND FALSE)
 if(TESSERA_CUDA)
