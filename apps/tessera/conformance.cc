@@ -1,4 +1,4 @@
-// tessera conformance [--kernel K] [--only RE] FILE...: recorded cases against this build.
+// tessera conformance [--kernel K] [--device D] [--only RE] FILE...: recorded cases against this build.
 #include <boost/program_options.hpp>
 #include <iostream>
 
@@ -21,7 +21,7 @@ constexpr char kUsage[] =
     "2 for wrong use and unreadable files.\n\n";
 
 struct Arguments {
-  std::string kernel, only;
+  std::string kernel, device, only;
   std::vector<std::string> files;
   bool help = false;
 };
@@ -30,6 +30,8 @@ Arguments parse(const std::vector<std::string>& args, po::options_description& v
   Arguments parsed;
   visible.add_options()("help,h", po::bool_switch(&parsed.help), "this text")(
       "kernel", po::value(&parsed.kernel)->default_value("auto"), "id of the kernel plugin that looks rows up")(
+      "device", po::value(&parsed.device)->default_value("cpu"),
+      "id of the device plugin where the features of sparse cases are")(
       "only", po::value(&parsed.only), "run the cases whose name this regular expression finds");
   po::options_description all;
   all.add(visible).add_options()("file", po::value(&parsed.files));
@@ -74,7 +76,7 @@ int conformance_command(const std::vector<std::string>& args) {
     return 0;
   }
   if (arguments.files.empty()) throw UsageError("no FILE given: see tessera conformance --help");
-  RunOptions options{arguments.kernel, nullptr};
+  RunOptions options{arguments.kernel, nullptr, nullptr};
   const std::regex only = pattern(arguments.only);
   if (!arguments.only.empty()) options.only = &only;
 
@@ -82,6 +84,7 @@ int conformance_command(const std::vector<std::string>& args) {
   for (const std::string& path : arguments.files) files.push_back(read_case_file(path));
   const Runtime runtime;
   require_kernel(runtime, options.kernel);
+  options.device = open_device(runtime, arguments.device);
   Tally tally;
   for (const CaseFile& file : files) run_cases(file, runtime, options, std::cout, tally);
   std::cout << tally.passed << " passed, " << tally.failed << " failed, " << tally.skipped << " skipped" << std::endl;

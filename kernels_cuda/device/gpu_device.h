@@ -41,6 +41,13 @@ class GpuDevice : public sdk::Device {
   void stats(int32_t index, tsr_device_stats& out) override;
   void combine_rows(const tsr_row_moves& moves, tsr_stream stream) override;
   void split_rows(const tsr_row_moves& moves, tsr_stream stream) override;
+  void sum_lengths(const DLTensor& lengths, const DLTensor& offsets, tsr_stream stream) override;
+  void check_bounds(const tsr_jagged& input, const DLTensor& rows, const DLTensor* repaired, tsr_bounds_report* report,
+                    tsr_stream stream) override;
+  void permute(const tsr_jagged& input, const DLTensor& order, const tsr_jagged_output& output,
+               tsr_stream stream) override;
+  void bucketize(const tsr_jagged& input, int32_t blocks, const DLTensor& block_rows, const tsr_jagged_output& output,
+                 tsr_stream stream) override;
 
  private:
   struct Memory {

@@ -27,6 +27,8 @@ GPU_DEVICE void put_index(void* indices, bool wide, int64_t i, int64_t value) {
     static_cast<int32_t*>(indices)[i] = static_cast<int32_t>(value);
   }
 }
+GPU_DEVICE void put_index(const IndicesOut& to, int64_t i, int64_t value) { put_index(to.data, to.wide, i, value); }
+GPU_DEVICE int64_t index_at(const IndicesOut& from, int64_t i) { return index_at(Indices{from.data, from.wide}, i); }
 // The feature of a bag: divisions of 64 bits are slow on a GPU.
 GPU_DEVICE int32_t feature_of(const JaggedView& view, int64_t bag) {
   return last_at_or_below(view.features, bag, [&](int32_t f) { return f * view.batch; });
@@ -47,7 +49,8 @@ GPU_GLOBAL void bounds_kernel(BoundsArgs a) {
     const int32_t lane = static_cast<int32_t>(i % kBagLanes);
     int64_t begin = index_at(a.input.offsets, bag);
     int64_t end = index_at(a.input.offsets, bag + 1);
-    const uint32_t bad_offsets = begin < 0 || begin > end || end > n ? 1 : 0;
+    const bool ends_early = bag + 1 == bags_of(a.input) && end != n;
+    const uint32_t bad_offsets = begin < 0 || begin > end || end > n || ends_early ? 1 : 0;
     if (bad_offsets != 0) {
       begin = begin < 0 ? 0 : begin > n ? n : begin;
       end = end < begin ? begin : end > n ? n : end;
@@ -69,7 +72,7 @@ GPU_GLOBAL void bounds_kernel(BoundsArgs a) {
 struct ScanArgs {
   Indices lengths;
   int64_t count;
-  int64_t* offsets;
+  IndicesOut offsets;
   uint64_t* words;
   uint32_t* ticket;
 };
@@ -93,9 +96,9 @@ GPU_GLOBAL void GPU_LAUNCH_BOUNDS(kBlockThreads) offsets_kernel(ScanArgs a) {
   sync_block();
   uint64_t sum = in_front[0] + in_tile;
   for (int32_t i = 0; i < kItems && from + i < a.count; ++i) {
-    a.offsets[from + i] = static_cast<int64_t>(sum);
+    put_index(a.offsets, from + i, static_cast<int64_t>(sum));
     sum += static_cast<uint64_t>(index_at(a.lengths, from + i));
-    if (from + i + 1 == a.count) a.offsets[a.count] = static_cast<int64_t>(sum);
+    if (from + i + 1 == a.count) put_index(a.offsets, a.count, static_cast<int64_t>(sum));
   }
 }
 
@@ -110,10 +113,6 @@ GPU_DEVICE int32_t owner_of(const BucketizeArgs& a, int64_t id, int64_t block) {
   return last_at_or_below(a.ranks, id, [&](int32_t r) { return r * block; });
 }
 
-GPU_GLOBAL void zero_kernel(int64_t* values, int64_t count) {
-  for (int64_t i = first_thread(); i < count; i += all_threads()) values[i] = 0;
-}
-
 // One thread for each bag: its ids in order, so that each rank's keep theirs. First they are counted; when the offsets
 // are known and the counts 0 again, they are placed and counted once more.
 template <bool kPlace>
@@ -126,9 +125,10 @@ GPU_GLOBAL void bucketize_kernel(BucketizeArgs a) {
     for (int64_t p = index_at(a.input.offsets, bag); p < end; ++p) {
       const int64_t id = index_at(a.input.ids, p);
       const int32_t rank = owner_of(a, id, block);
-      const int64_t before = out.lengths[rank * bags + bag]++;
+      const int64_t before = index_at(out.lengths, rank * bags + bag);
+      put_index(out.lengths, rank * bags + bag, before + 1);
       if constexpr (kPlace) {
-        const int64_t to = out.offsets[rank * bags + bag] + before;
+        const int64_t to = index_at(out.offsets, rank * bags + bag) + before;
         put_index(out.ids, a.input.ids.wide, to, id - rank * block);
         if (out.weights != nullptr) out.weights[to] = a.input.weights[p];
         if (out.positions != nullptr) out.positions[p] = to;
@@ -152,7 +152,7 @@ GPU_DEVICE int64_t source_bag(const PermuteArgs& a, int64_t bag) {
 GPU_GLOBAL void permute_lengths_kernel(PermuteArgs a) {
   for (int64_t bag = first_thread(); bag < a.outputs * a.input.batch; bag += all_threads()) {
     const int64_t from = source_bag(a, bag);
-    a.output.lengths[bag] = index_at(a.input.offsets, from + 1) - index_at(a.input.offsets, from);
+    put_index(a.output.lengths, bag, index_at(a.input.offsets, from + 1) - index_at(a.input.offsets, from));
   }
 }
 
@@ -161,12 +161,17 @@ GPU_GLOBAL void permute_ids_kernel(PermuteArgs a) {
   for (int64_t i = first_thread(); i < a.outputs * a.input.batch * kBagLanes; i += all_threads()) {
     const int64_t bag = i / kBagLanes;
     const int64_t from = index_at(a.input.offsets, source_bag(a, bag));
-    const int64_t to = a.output.offsets[bag];
-    for (int64_t k = i % kBagLanes; k < a.output.lengths[bag]; k += kBagLanes) {
+    const int64_t to = index_at(a.output.offsets, bag);
+    const int64_t length = index_at(a.output.lengths, bag);
+    for (int64_t k = i % kBagLanes; k < length; k += kBagLanes) {
       put_index(a.output.ids, a.input.ids.wide, to + k, index_at(a.input.ids, from + k));
       if (a.output.weights != nullptr) a.output.weights[to + k] = a.input.weights[from + k];
     }
   }
+}
+
+size_t bytes_of(const IndicesOut& indices, int64_t count) {
+  return static_cast<size_t>(count) * (indices.wide ? sizeof(int64_t) : sizeof(int32_t));
 }
 
 int64_t tiles_of(int64_t lengths) { return std::max<int64_t>(1, (lengths + kTile - 1) / kTile); }
@@ -183,8 +188,8 @@ void launch_check_bounds(const JaggedView& input, const int64_t* rows, void* rep
 
 size_t scan_scratch_bytes(int64_t lengths) { return static_cast<size_t>(tiles_of(lengths) + 1) * sizeof(uint64_t); }
 
-void launch_offsets(const Indices& lengths, int64_t count, int64_t* offsets, void* scratch, Stream stream) {
-  if (count == 0) return memset_async(offsets, 0, sizeof(int64_t), stream);
+void launch_offsets(const Indices& lengths, int64_t count, const IndicesOut& offsets, void* scratch, Stream stream) {
+  if (count == 0) return memset_async(offsets.data, 0, bytes_of(offsets, 1), stream);
   memset_async(scratch, 0, scan_scratch_bytes(count), stream);
   uint64_t* words = static_cast<uint64_t*>(scratch);
   const int64_t tiles = tiles_of(count);
@@ -196,22 +201,22 @@ void launch_bucketize(const JaggedView& input, int32_t ranks, const int64_t* blo
                       void* scratch, Stream stream) {
   const int64_t bags = bags_of(input);
   const int64_t lengths = ranks * bags;
-  if (bags == 0) return launch_offsets({output.lengths, true}, 0, output.offsets, scratch, stream);
+  if (bags == 0) return launch_offsets(read(output.lengths), 0, output.offsets, scratch, stream);
   const BucketizeArgs args{input, ranks, blocks, output};
-  GPU_LAUNCH(zero_kernel, grid_for(lengths), kBlockThreads, 0, stream, output.lengths, lengths);
+  memset_async(output.lengths.data, 0, bytes_of(output.lengths, lengths), stream);
   GPU_LAUNCH(bucketize_kernel<false>, grid_for(bags), kBlockThreads, 0, stream, args);
-  launch_offsets({output.lengths, true}, lengths, output.offsets, scratch, stream);
-  GPU_LAUNCH(zero_kernel, grid_for(lengths), kBlockThreads, 0, stream, output.lengths, lengths);
+  launch_offsets(read(output.lengths), lengths, output.offsets, scratch, stream);
+  memset_async(output.lengths.data, 0, bytes_of(output.lengths, lengths), stream);
   GPU_LAUNCH(bucketize_kernel<true>, grid_for(bags), kBlockThreads, 0, stream, args);
 }
 
 void launch_permute(const JaggedView& input, int32_t outputs, const int32_t* permute, const Permuted& output,
                     void* scratch, Stream stream) {
   const int64_t bags = outputs * input.batch;
-  if (bags == 0) return launch_offsets({output.lengths, true}, 0, output.offsets, scratch, stream);
+  if (bags == 0) return launch_offsets(read(output.lengths), 0, output.offsets, scratch, stream);
   const PermuteArgs args{input, outputs, permute, output};
   GPU_LAUNCH(permute_lengths_kernel, grid_for(bags), kBlockThreads, 0, stream, args);
-  launch_offsets({output.lengths, true}, bags, output.offsets, scratch, stream);
+  launch_offsets(read(output.lengths), bags, output.offsets, scratch, stream);
   GPU_LAUNCH(permute_ids_kernel, grid_for(bags * kBagLanes), kBlockThreads, 0, stream, args);
 }
 

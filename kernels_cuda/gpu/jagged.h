@@ -9,8 +9,16 @@
 
 #include "gpu/gpu.h"
 #include "gpu/views.h"
+#include "tessera/abi/device.h"
 
 namespace tessera::gpu {
+
+// int32 or int64 numbers that are written.
+struct IndicesOut {
+  void* data;
+  bool wide;
+};
+inline Indices read(const IndicesOut& out) { return {out.data, out.wide}; }
 
 struct JaggedView {
   int32_t features;
@@ -21,13 +29,8 @@ struct JaggedView {
   const float* weights;  // [num_ids], or NULL
 };
 
-// What a bounds check found. A fatal policy reads it, one copy of 12 bytes, and names the bag; a warning counts;
-// ignoring reads nothing.
-struct BoundsReport {
-  uint32_t bad_ids;      // not in [0, rows of their feature)
-  uint32_t bad_offsets;  // bags that do not ascend inside [0, num_ids]. Such a batch cannot be repaired by its ids
-  uint32_t first_bag;    // 0: nothing was wrong; else 2^32 - 1 - the first bag where something was
-};
+// What a bounds check found, see abi/device.h.
+using BoundsReport = tsr_bounds_report;
 
 // `rows` by feature. With `repaired` (as wide as the ids, may be the ids), it gets the ids with bad ones as 0; without
 // it nothing is written but the report. Counts by atomics: the same for any order of blocks.
@@ -36,27 +39,27 @@ void launch_check_bounds(const JaggedView& input, const int64_t* rows, void* rep
 
 size_t scan_scratch_bytes(int64_t lengths);
 // offsets[i] = sum of the lengths in front of i, for i in [0, count].
-void launch_offsets(const Indices& lengths, int64_t count, int64_t* offsets, void* scratch, Stream stream);
+void launch_offsets(const Indices& lengths, int64_t count, const IndicesOut& offsets, void* scratch, Stream stream);
 
 // Ids by the rank that owns their rows: rank r has the rows [r * block, (r + 1) * block) of a feature. Output bags are
 // in order of rank, feature, bag; in each, ids keep their order and count from the first row of their rank.
 struct Bucketized {
-  int64_t* lengths;    // [ranks * bags]
-  int64_t* offsets;    // [ranks * bags + 1]
+  IndicesOut lengths;  // [ranks * bags]
+  IndicesOut offsets;  // [ranks * bags + 1]
   void* ids;           // [num_ids], as wide as the input's
   float* weights;      // [num_ids], or NULL
   int64_t* positions;  // [num_ids]: where each id of the input went, or NULL
 };
-// `blocks`: rows per rank, by feature; every id is in [0, ranks * block). 5 launches and a fill.
+// `blocks`: rows per rank, by feature; every id is in [0, ranks * block). 3 launches and three fills.
 void launch_bucketize(const JaggedView& input, int32_t ranks, const int64_t* blocks, const Bucketized& output,
                       void* scratch, Stream stream);
 
 // Feature i of the output is feature permute[i] of the input; features may be left out or stand several times.
 struct Permuted {
-  int64_t* lengths;  // [outputs * batch]
-  int64_t* offsets;  // [outputs * batch + 1]
-  void* ids;         // room for all, as wide as the input's
-  float* weights;    // the same, or NULL
+  IndicesOut lengths;  // [outputs * batch]
+  IndicesOut offsets;  // [outputs * batch + 1]
+  void* ids;           // room for all, as wide as the input's
+  float* weights;      // the same, or NULL
 };
 void launch_permute(const JaggedView& input, int32_t outputs, const int32_t* permute, const Permuted& output,
                     void* scratch, Stream stream);

@@ -384,7 +384,29 @@ FIELD(tsr_row_moves, scales, 48);
 FIELD(tsr_row_moves, packed, 56);
 FIELD(tsr_row_moves, spread, 64);
 
-SIZE(tsr_device, 160);
+SIZE(tsr_jagged, 40);
+FIELD(tsr_jagged, struct_size, 0);
+FIELD(tsr_jagged, features, 4);
+FIELD(tsr_jagged, batch, 8);
+FIELD(tsr_jagged, ids, 16);
+FIELD(tsr_jagged, offsets, 24);
+FIELD(tsr_jagged, weights, 32);
+
+SIZE(tsr_jagged_output, 48);
+FIELD(tsr_jagged_output, struct_size, 0);
+FIELD(tsr_jagged_output, reserved, 4);
+FIELD(tsr_jagged_output, lengths, 8);
+FIELD(tsr_jagged_output, offsets, 16);
+FIELD(tsr_jagged_output, ids, 24);
+FIELD(tsr_jagged_output, weights, 32);
+FIELD(tsr_jagged_output, positions, 40);
+
+FROZEN(tsr_bounds_report, 12);
+FIELD(tsr_bounds_report, bad_ids, 0);
+FIELD(tsr_bounds_report, bad_offsets, 4);
+FIELD(tsr_bounds_report, first_bag, 8);
+
+SIZE(tsr_device, 192);
 FIELD(tsr_device, struct_size, 0);
 FIELD(tsr_device, device_type, 4);
 FIELD(tsr_device, count, 8);
@@ -406,6 +428,10 @@ FIELD(tsr_device, event_synchronize, 128);
 FIELD(tsr_device, stats, 136);
 FIELD(tsr_device, combine_rows, 144);
 FIELD(tsr_device, split_rows, 152);
+FIELD(tsr_device, sum_lengths, 160);
+FIELD(tsr_device, check_bounds, 168);
+FIELD(tsr_device, permute, 176);
+FIELD(tsr_device, bucketize, 184);
 
 // The constants.
 CONSTANT(TSR_OK, 0);

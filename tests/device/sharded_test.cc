@@ -177,6 +177,33 @@ std::string sequence(const Case& c, const RankEnvironment& where) {
   return {};
 }
 
+// A data-parallel table alone: nothing is exchanged, so what waits is its own.
+TEST(DataParallel, LooksUpWithoutAWaitAndKeepsItsGradients) {
+  const auto out = cli::run_in_ranks(1, 1, 60, [](const RankEnvironment& where) -> std::string {
+    Setting s({1, 1}, where);
+    std::erase_if(s.tables, [](const EmbeddingBagConfig& t) { return t.name != "data_parallel"; });
+    s.plan = plan_of(s.runtime, s.tables, where);
+    const auto make = [&](bool on_device) {
+      return EmbeddingBagCollectionSharder(s.runtime, s.options({1, 1}, on_device)).shard(s.tables, s.plan, s.group);
+    };
+    auto host = make(false), device = make(true);
+    for (int step = 0; step < 2; ++step) {
+      const auto batch = batch_of({1, 1}, 0, step);
+      const uint64_t before = s.device->stats().synchronizes;
+      const auto got = device.forward(batch).wait();
+      if (s.device->stats().synchronizes != before) return "the lookup waited for the device\n";
+      const auto want = host.forward(batch).wait();
+      const Tensor grad = gradient_of({want.values.values().size(0), kDim});
+      host.backward(want, grad);
+      device.backward(got, s.device->to_device(grad));
+    }
+    const auto mine = device.data_parallel_gradients(), theirs = host.data_parallel_gradients();
+    if (mine.size() != 1 || theirs.size() != 1) return "there is not one gradient\n";
+    return difference("gradient of " + mine[0].first, mine[0].second, theirs[0].second) + compare_rows(device, host, 2);
+  });
+  EXPECT_EQ(out[0], "");
+}
+
 class OnDevice : public testing::TestWithParam<Case> {};
 
 TEST_P(OnDevice, GivesTheSameAsInHostMemory) {

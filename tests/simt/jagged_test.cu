@@ -58,7 +58,7 @@ TEST_P(JaggedTest, OffsetsAreSumsOfLengths) {
     std::vector<int64_t> offsets(lengths.size() + 1, -1), want{0};
     for (int32_t l : lengths) want.push_back(want.back() + l);
     auto words = scratch(count);
-    launch_offsets({lengths.data(), false}, count, offsets.data(), words.data(), stream_);
+    launch_offsets({lengths.data(), false}, count, {offsets.data(), true}, words.data(), stream_);
     wait();
     EXPECT_EQ(offsets, want) << count;
   }
@@ -121,8 +121,8 @@ TEST_P(JaggedTest, BucketizeSendsIdsToTheirOwnersInOrder) {
     std::vector<float> weights(j.ids.size());
     auto words = scratch(static_cast<int64_t>(lengths.size()));
     launch_bucketize(j.view, ranks, blocks.data(),
-                     {lengths.data(), offsets.data(), ids.data(), weights.data(), positions.data()}, words.data(),
-                     stream_);
+                     {{lengths.data(), true}, {offsets.data(), true}, ids.data(), weights.data(), positions.data()},
+                     words.data(), stream_);
     wait();
     EXPECT_EQ(lengths, want_lengths) << ranks;
     EXPECT_EQ(ids, want_ids) << ranks;
@@ -153,8 +153,8 @@ TEST_P(JaggedTest, PermuteMovesFeatures) {
   std::vector<int32_t> ids(want_ids.size());
   std::vector<float> weights(want_ids.size());
   auto words = scratch(static_cast<int64_t>(lengths.size()));
-  launch_permute(j.view, 3, permute.data(), {lengths.data(), offsets.data(), ids.data(), weights.data()}, words.data(),
-                 stream_);
+  launch_permute(j.view, 3, permute.data(),
+                 {{lengths.data(), true}, {offsets.data(), true}, ids.data(), weights.data()}, words.data(), stream_);
   wait();
   EXPECT_EQ(lengths, want_lengths);
   EXPECT_EQ(ids, want_ids);

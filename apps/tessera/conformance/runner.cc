@@ -64,10 +64,10 @@ struct Outcome {
   std::string text;
 };
 
-Outcome run_one(const Op& op, const json& one, const Runtime& runtime, const std::string& kernel) {
+Outcome run_one(const Op& op, const json& one, const Runtime& runtime, const RunOptions& options) {
   const json& tolerance = field_or_null(one, "tolerance");
   Checker check = checker_for(tolerance);
-  CaseContext context{runtime, kernel, one["given"], one["expect"], check, tolerance};
+  CaseContext context{runtime, options.kernel, options.device, one["given"], one["expect"], check, tolerance};
   try {
     op(context);
   } catch (const SkipCase& skip) {
@@ -156,7 +156,7 @@ void run_cases(const CaseFile& file, const Runtime& runtime, const RunOptions& o
     const auto names = op_names(file.area, one["given"]);
     const Op* op = find_op(ops, names);
     const Outcome outcome =
-        op ? run_one(*op, one, runtime, options.kernel)
+        op ? run_one(*op, one, runtime, options)
            : Outcome{Outcome::kFailed, cat("area \"", file.area, "\" has no op \"", names[0], "\"")};
     if (outcome.kind == Outcome::kSkipped) {
       ++tally.skipped;

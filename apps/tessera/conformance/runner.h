@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/device.h"
 #include "tessera/jagged_tensor.h"
 #include "tessera/runtime.h"
 #include "tessera/tensor.h"
@@ -60,7 +61,8 @@ class Checker {
 
 struct CaseContext {
   const Runtime& runtime;
-  std::string kernel;  // --kernel: plugin id, "auto" by default
+  std::string kernel;      // --kernel: plugin id, "auto" by default
+  DeviceStreamPtr device;  // --device: where features are; null: host memory
   const json& given;
   const json& expect;
   Checker& check;         // made from the case's tolerance where that has rtol and atol (also under "values")
@@ -99,6 +101,7 @@ CaseFile read_case_file(const std::string& path);
 
 struct RunOptions {
   std::string kernel = "auto";
+  DeviceStreamPtr device;
   const std::regex* only = nullptr;  // names to run; nullptr: all
 };
 struct Tally {

@@ -160,19 +160,33 @@ JaggedTensorDict jt_dict_from(const json& jts) {
   return dict;
 }
 
+// Features where --device says.
+KeyedJaggedTensor features(const CaseContext& c, const json& value) {
+  const KeyedJaggedTensor made = kjt_from(value);
+  return c.device ? made.to(*c.device) : made;
+}
+
+// What was made of them, for comparing. Lengths and offsets are made of each other where the features are.
+KeyedJaggedTensor result(const KeyedJaggedTensor& made) {
+  made.lengths();
+  made.offsets();
+  return made.to_host();
+}
+
 void split_op(CaseContext& c) {
-  const auto parts = kjt_from(c.given.at("kjt")).split(c.given.at("segments").get<std::vector<int64_t>>());
+  const auto parts = features(c, c.given.at("kjt")).split(c.given.at("segments").get<std::vector<int64_t>>());
   const json& want = c.expect.at("parts");
   c.check.equal("parts count", want.size(), parts.size());
   for (size_t i = 0; i < std::min(want.size(), parts.size()); ++i) {
-    check_kjt(c.check, cat("parts[", i, "]."), want[i], parts[i]);
+    check_kjt(c.check, cat("parts[", i, "]."), want[i], result(parts[i]));
   }
 }
 
 // An op whose result is one KeyedJaggedTensor, compared with expect itself or with one of its members.
-Op kjt_op(KeyedJaggedTensor (*make)(const json& given), const char* member = nullptr) {
+Op kjt_op(KeyedJaggedTensor (*make)(const CaseContext& c, const json& given), const char* member = nullptr) {
   return [make, member](CaseContext& c) {
-    check_kjt(c.check, member ? cat(member, ".") : "", member ? c.expect.at(member) : c.expect, make(c.given));
+    check_kjt(c.check, member ? cat(member, ".") : "", member ? c.expect.at(member) : c.expect,
+              result(make(c, c.given)));
   };
 }
 
@@ -217,23 +231,25 @@ OpTable sparse_ops() {
   });
   ops["jagged_tensor_empty"] =
       jagged_op([](const json& g) { return JaggedTensor::empty(g.at("is_weighted").get<bool>()); });
-  ops["kjt"] = kjt_op(kjt_from);
-  ops["kjt_from_lengths_sync"] = kjt_op([](const json& g) {
+  ops["kjt"] = kjt_op(features);
+  ops["kjt_from_lengths_sync"] = kjt_op([](const CaseContext&, const json& g) {
     return KeyedJaggedTensor::from_lengths_sync(g.at("keys"), tensor_from(g.at("values")), tensor_from(g.at("lengths")),
                                                 tensor_from(field_or_null(g, "weights")));
   });
-  ops["kjt_from_offsets_sync"] = kjt_op([](const json& g) {
+  ops["kjt_from_offsets_sync"] = kjt_op([](const CaseContext&, const json& g) {
     return KeyedJaggedTensor::from_offsets_sync(g.at("keys"), tensor_from(g.at("values")), tensor_from(g.at("offsets")),
                                                 tensor_from(field_or_null(g, "weights")));
   });
-  ops["kjt_from_jt_dict"] = kjt_op([](const json& g) {
+  ops["kjt_from_jt_dict"] = kjt_op([](const CaseContext&, const json& g) {
     return KeyedJaggedTensor::from_jt_dict(jt_dict_from(g.at("jts")), g.value("force_variable_stride", false));
   });
-  ops["kjt_permute"] =
-      kjt_op([](const json& g) { return kjt_from(g.at("kjt")).permute(g.at("indices").get<std::vector<int64_t>>()); },
-             "result");
-  ops["kjt_concat"] =
-      kjt_op([](const json& g) { return KeyedJaggedTensor::concat(kjts_from(g.at("kjts"))); }, "result");
+  ops["kjt_permute"] = kjt_op(
+      [](const CaseContext& c, const json& g) {
+        return features(c, g.at("kjt")).permute(g.at("indices").get<std::vector<int64_t>>());
+      },
+      "result");
+  ops["kjt_concat"] = kjt_op(
+      [](const CaseContext&, const json& g) { return KeyedJaggedTensor::concat(kjts_from(g.at("kjts"))); }, "result");
   ops["kjt_split"] = split_op;
   ops["keyed_tensor_from_tensor_list"] = [](CaseContext& c) {
     check_keyed_tensor(c.check, c.expect, keyed_tensor_from(c.given));

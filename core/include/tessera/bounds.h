@@ -2,6 +2,9 @@
 // never changed. Unsharded and sharded modules use the same check.
 //
 // Cost where nothing is wrong: one vectorised pass over offsets and ids, no allocation. [any-thread]
+//
+// Ids, offsets and weights may be on a device, all of them. Where its part can, it looks there, and the host waits for
+// 12 bytes; what is wrong is then found, said and repaired in host memory, and the copy goes back to the device.
 #pragma once
 
 #include <cstdint>

@@ -9,6 +9,7 @@
 // waiting on the host. An object is used by one thread at a time; tensors may be dropped on any.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -53,6 +54,18 @@ class DeviceStream : public std::enable_shared_from_this<DeviceStream> {
   Tensor to_device(const Tensor& host);
   Tensor to_host(const Tensor& tensor);  // a tensor in host memory is shared
 
+  // A copy there of what the host may change as soon as this returns: for short lists. Waits only where several of them
+  // are under way.
+  Tensor upload(const Tensor& host);
+
+  // Jagged features (abi/device.h), where the part can: else they make the detour over the host. jagged_tensor.h and
+  // bounds.h are the calls for applications.
+  bool handles_jagged() const;
+  void sum_lengths(const Tensor& lengths, const Tensor& offsets);
+  void check_bounds(const tsr_jagged& input, const Tensor& rows, const Tensor& report);  // uint8, a tsr_bounds_report
+  void permute(const tsr_jagged& input, const Tensor& order, const tsr_jagged_output& output);
+  void bucketize(const tsr_jagged& input, int32_t blocks, const Tensor& block_rows, const tsr_jagged_output& output);
+
   // Rows between packed and spread form (abi/device.h), where the part can: else the caller does it on the host.
   bool moves_rows() const;
   void combine_rows(const tsr_row_moves& moves);
@@ -76,10 +89,22 @@ class DeviceStream : public std::enable_shared_from_this<DeviceStream> {
   DeviceStream(PartPtr part, Device device);
   const tsr_device& api() const { return part_->api<tsr_device>(); }
   void* self() const { return part_->self(); }
+  template <class Call>
+  void enqueue(const Call& call) const;
+
+  // Pinned memory of upload(), and behind what it may be written again.
+  struct Staging {
+    void* memory = nullptr;
+    uint64_t bytes = 0;
+    tsr_event copied = nullptr;
+  };
+  Staging& next_staging(uint64_t bytes);
 
   PartPtr part_;
   Device device_;
   tsr_stream stream_ = nullptr;
+  std::array<Staging, 4> staging_;
+  size_t next_ = 0;
 };
 
 // job.device: "cpu" is null. "auto": the device part of the highest priority that works here and for whose devices

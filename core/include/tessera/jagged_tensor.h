@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -105,7 +106,16 @@ class KeyedJaggedTensor {
   JaggedTensorDict to_dict() const;
   std::string str() const;
 
+  // A copy on the stream's device: lengths(), offsets(), permute, split, operator[] and to_dict work there too, in the
+  // order of the stream; whatever else reads elements needs to_host(). Lengths per key stay known to the host. Waits.
+  KeyedJaggedTensor to(DeviceStream& stream) const;
+  KeyedJaggedTensor to_host() const;  // shares what is there already
+
  private:
+  KeyedJaggedTensor copied(DeviceStream& stream, bool to_device) const;
+  bool permutes_by_kernel() const;
+  void permute_by_kernel(const std::vector<int64_t>& indices, Options& options) const;
+
   std::vector<std::string> keys_;
   Tensor values_, weights_;
   mutable Tensor lengths_, offsets_;
@@ -114,6 +124,17 @@ class KeyedJaggedTensor {
   std::optional<InverseIndices> inverse_;
   mutable std::vector<int64_t> length_per_key_, offset_per_key_;
 };
+
+// Ids by the block that holds their rows: block k has the rows [k * block_rows[f], (k + 1) * block_rows[f]) of feature
+// f. What bucketize_kjt_before_all2all of TorchRec does. The keys are repeated for each block; in each bag ids keep
+// their order and count from the first row of the block. Works where `input` is: on a device ids are not checked and
+// nothing is waited for; in host memory an id beyond the blocks is kOutOfRange. Ids are int32 or int64, strides
+// uniform.
+struct Bucketized {
+  KeyedJaggedTensor features;
+  Tensor positions;  // int64 [n]: where each id of the input went
+};
+Bucketized bucketize_by_blocks(const KeyedJaggedTensor& input, std::span<const int64_t> block_rows, int64_t blocks);
 
 // Dense rows of several keys beside each other: values [batch, sum of length_per_key] for key_dim 1.
 class KeyedTensor {

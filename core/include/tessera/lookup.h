@@ -88,6 +88,11 @@ class Lookup {
   // Unfused: one gradient per table; copies in host memory.
   std::vector<RowGradient> backward_rows(Context&& context, const tsr_lookup& lookup, const Tensor& grad_output,
                                          double grad_scale = 1, const Tensor& grad_weights = {});
+  // The same, one table after the other, where the kernel has them: `take` may read the views while it runs, and so may
+  // what it enqueues on options().stream.
+  using TakeRows = std::function<void(int table, const RowGradient& views)>;
+  void backward_rows(Context&& context, const tsr_lookup& lookup, const Tensor& grad_output, double grad_scale,
+                     const TakeRows& take);
   // The optimizer's update for given gradients; does not count the step: call count_step() once for all tables.
   void apply(int table, const RowGradient& gradient);
   void count_step();
@@ -118,6 +123,10 @@ class Lookup {
   tsr_kernel_stats stats(int table) const;
 
  private:
+  template <class Take>
+  void hand_out(Context&& context, const tsr_lookup& lookup, const Tensor& grad_output, double grad_scale,
+                const Tensor& grad_weights, const Take& take);
+
   std::shared_ptr<Impl> impl_;
 };
 

@@ -140,6 +140,7 @@ const std::vector<int>& KeyIndex::find(const LaneMap& map, const KeyedJaggedTens
 
 void check_batch(const LaneMap& map, const std::vector<EmbeddingBagConfig>& tables, const BatchRules& rules,
                  KeyIndex& keys, const KeyedJaggedTensor& input, CheckedBatch& out) {
+  if (input.values().stream()) return check_batch(map, tables, rules, keys, input.to_host(), out);
   out.release();
   out.dropped = 0;
   out.first_dropped.clear();

@@ -56,7 +56,7 @@ class KeyIndex {
 };
 
 // kOutOfRange in mode kFatal; kInvalidArgument for lengths and offsets that disagree and inverse indices that do not
-// fit. `out` keeps its memory between calls.
+// fit. `out` keeps its memory between calls. A batch on a device is copied: ids are routed in host memory.
 void check_batch(const LaneMap& map, const std::vector<EmbeddingBagConfig>& tables, const BatchRules& rules,
                  KeyIndex& keys, const KeyedJaggedTensor& input, CheckedBatch& out);
 

@@ -5,23 +5,25 @@
 #include "modules/lookup_view.h"
 
 namespace tessera {
-namespace {
-
-// The batch where it is, as a kernel takes it.
-LookupView local_batch(const CheckedBatch& batch, bool weighted) {
-  const Tensor none;
-  const Tensor& weights = !batch.clean() ? batch.mean_weights : weighted ? batch.weights : none;
-  return {batch.values, batch.offsets, weights};
-}
-
-}  // namespace
 
 Replicas::Replicas(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
                    const EmbeddingModuleShardingPlan& plan, const LaneMap& map, int rank,
                    const ShardGroupOptions& options)
     : map_(map), tables_(tables), groups_(runtime, tables, plan, rank, true, options) {}
 
-void Replicas::fill_features(const CheckedBatch& batch, bool sequence, const SlotLayout& layout) {
+LookupView Replicas::local_batch(const Batch& batch) {
+  const Tensor none;
+  if (batch.device) {
+    const ReplicaBatch& on = batch.device->replicas;
+    return {on.ids.tensor().first({on.num_ids}), on.offsets.tensor().first({on.num_bags + 1}),
+            on.weighted ? on.weights.tensor().first({on.num_ids}) : none};
+  }
+  const CheckedBatch& checked = batch.checked;
+  const Tensor& weights = !checked.clean() ? checked.mean_weights : batch.weighted ? checked.weights : none;
+  return {checked.values, checked.offsets, weights};
+}
+
+void Replicas::fill_features(const Batch& batch) {
   features_.resize(groups_.lookups().size());
   for (auto& features : features_) features.clear();
   for (size_t s = 0; s < map_.slots().size(); ++s) {
@@ -29,21 +31,22 @@ void Replicas::fill_features(const CheckedBatch& batch, bool sequence, const Slo
     if (!slot.replicated) continue;
     const auto shard = std::find_if(groups_.shards().begin(), groups_.shards().end(),
                                     [&](const LocalShard& l) { return l.table == slot.table; });
+    const SlotBags& bags = batch.checked.slots[s];
     tsr_lookup_feature feature{};
     feature.table = shard->index;
-    feature.pooling = sequence ? TSR_POOLING_NONE : static_cast<int32_t>(slot.pooling);
-    feature.bags = batch.slots[s].bags;
-    feature.first_offset = batch.slots[s].first_bag;
-    feature.output_offset = layout.offset[s];
-    feature.output_stride = layout.stride[s];
+    feature.pooling = batch.sequence ? TSR_POOLING_NONE : static_cast<int32_t>(slot.pooling);
+    feature.bags = bags.bags;
+    feature.first_offset = batch.device ? batch.device->replicas.first_offset[s] : bags.first_bag;
+    feature.output_offset = batch.layout.offset[s];
+    feature.output_stride = batch.layout.stride[s];
     features_[shard->group].push_back(feature);
   }
 }
 
-void Replicas::forward(const CheckedBatch& batch, bool weighted, bool sequence, const Tensor& out,
-                       const SlotLayout& layout, Contexts* contexts) {
-  fill_features(batch, sequence, layout);
-  const LookupView local = local_batch(batch, weighted);
+void Replicas::forward(const Batch& batch, const Tensor& out, Contexts* contexts) {
+  if (batch.device) upload_batch(batch);
+  fill_features(batch);
+  const LookupView local = local_batch(batch);
   if (contexts) {
     contexts->clear();
     contexts->resize(groups_.lookups().size());
@@ -55,10 +58,14 @@ void Replicas::forward(const CheckedBatch& batch, bool weighted, bool sequence, 
   }
 }
 
-void Replicas::backward(const CheckedBatch& batch, bool weighted, bool sequence, const Tensor& grad,
-                        const SlotLayout& layout, Contexts&& contexts, const ProcessGroup& group, double scale) {
-  fill_features(batch, sequence, layout);
-  const LookupView local = local_batch(batch, weighted);
+void Replicas::backward(const Batch& batch, const Tensor& grad, Contexts&& contexts, const ProcessGroup& group,
+                        double scale) {
+  fill_features(batch);
+  if (batch.device) {
+    backward_on_device(batch, grad, std::move(contexts), group, scale);
+    return;
+  }
+  const LookupView local = local_batch(batch);
   int64_t total = 0;
   std::vector<int64_t> begin;
   for (const LocalShard& shard : groups_.shards()) {
@@ -110,9 +117,12 @@ void Replicas::apply_reduced(int64_t begin, const LocalShard& shard) {
 std::vector<std::pair<std::string, Tensor>> Replicas::gradients() const {
   std::vector<std::pair<std::string, Tensor>> out;
   int64_t begin = 0;
-  for (const LocalShard& shard : groups_.shards()) {
+  for (size_t k = 0; k < groups_.shards().size(); ++k) {
+    const LocalShard& shard = groups_.shards()[k];
     const std::vector<int64_t> shape{shard.where.rows, shard.where.cols};
-    if (reduce_.tensor().defined()) {
+    if (on_device_) {
+      out.emplace_back(tables_[shard.table].name, device_gradient(k));
+    } else if (reduce_.tensor().defined()) {
       out.emplace_back(
           tables_[shard.table].name,
           Tensor::from<float>(std::span<const float>(reduce_.data<float>() + begin, shape[0] * shape[1]), shape));

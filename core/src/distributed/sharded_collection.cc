@@ -270,7 +270,7 @@ void ShardedCollection::finish(StepState& state, bool keep_context) {
     watch.lap(times_.lookup, "lookup");
     Work travel = in_place_ ? Work() : rows_.start_rows_to_home(step);
     if (!replicas_.empty()) {  // while the rows travel
-      replicas_.forward(state.batch, step.weighted, sequence_, state.rows, state.layout,
+      replicas_.forward({state.batch, step.weighted, sequence_, step.device.get(), state.layout}, state.rows,
                         keep_context ? &state.replica_contexts : nullptr);
       watch.lap(times_.lookup, "lookup of replicas");
     }
@@ -322,8 +322,9 @@ void ShardedCollection::backward(StepState& state, const Tensor& given) {
     sampled_steps_ += state.sampled;
     watch.lap(times_.update, "table update");
     if (replicas_.empty()) return;
-    replicas_.backward(state.batch, step.weighted, sequence_, grad, state.layout, std::move(state.replica_contexts),
-                       *group_, options_.data_parallel_gradient_scale.value_or(mean));
+    replicas_.backward({state.batch, step.weighted, sequence_, step.device.get(), state.layout}, grad,
+                       std::move(state.replica_contexts), *group_,
+                       options_.data_parallel_gradient_scale.value_or(mean));
     watch.lap(times_.data_parallel, "data parallel");
   });
   bytes_sent_.gradients += state.traffic.bytes.gradients;

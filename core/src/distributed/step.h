@@ -78,9 +78,22 @@ struct AloneLookup {
   Lookup::Context context;
 };
 
+// The ids that replicas look up, on a device: those of their slots, one slot behind the other.
+struct ReplicaBatch {
+  explicit ReplicaBatch(const DeviceStreamPtr& stream) {
+    for (Buffer* buffer : {&host_ids, &host_offsets, &host_weights}) buffer->pinned(stream);
+    for (Buffer* buffer : {&ids, &offsets, &weights}) buffer->on_device(stream);
+  }
+  Buffer host_ids{DType::kInt64}, host_offsets{DType::kInt64}, host_weights{DType::kFloat32};
+  Buffer ids{DType::kInt64}, offsets{DType::kInt64}, weights{DType::kFloat32};
+  int64_t num_ids = 0, num_bags = 0;
+  bool weighted = false;
+  std::vector<int64_t> first_offset;  // by slot
+};
+
 // Where shards live on a device: copies there of what the owner received, and how rows move. See device_step.h.
 struct DeviceStep {
-  explicit DeviceStep(const DeviceStreamPtr& s) : stream(s), output(s), host_sums(s), uploaded(s) {
+  explicit DeviceStep(const DeviceStreamPtr& s) : stream(s), output(s), host_sums(s), replicas(s), uploaded(s) {
     for (Buffer* buffer : {&ids, &offsets, &weights, &grad}) buffer->on_device(s);
     host_grad.pinned(s);
   }
@@ -89,7 +102,8 @@ struct DeviceStep {
   Buffer host_grad{DType::kFloat32}, grad{DType::kFloat32};  // of the output, where the caller has it in host memory
   RowMoves output;                                           // `rows` and the output
   RowMoves host_sums;                                        // `rows`: those of lanes, and sums
-  DeviceStream::Event uploaded;                              // behind it the host may write its side again
+  ReplicaBatch replicas;
+  DeviceStream::Event uploaded;  // behind it the host may write its side again
 };
 
 // Where each slot's rows lie in one tensor: row i of slot s begins at element offset[s] + i * stride[s].

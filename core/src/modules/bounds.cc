@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "modules/device_bounds.h"
 #include "tessera/quantized_table.h"
 
 namespace tessera {
@@ -225,6 +226,7 @@ bool ids_are_good(const BoundsInput& in) {
 
 CheckedIds check_bounds(BoundsCheckMode mode, const BoundsInput& input) {
   check_types(input);
+  if (input.ids.stream()) return check_bounds_on_device(mode, input);
   const bool offsets_good = offsets_are_good(input);
   CheckedIds out;
   if (offsets_good && !input.always_copy && ids_are_good(input)) return out;

@@ -258,8 +258,9 @@ void Lookup::backward(Context&& context, const tsr_lookup& lookup, const Tensor&
   staging.finish();
 }
 
-std::vector<RowGradient> Lookup::backward_rows(Context&& context, const tsr_lookup& lookup, const Tensor& grad_output,
-                                               double grad_scale, const Tensor& grad_weights) {
+template <class Take>
+void Lookup::hand_out(Context&& context, const tsr_lookup& lookup, const Tensor& grad_output, double grad_scale,
+                      const Tensor& grad_weights, const Take& take) {
   impl_->need(impl_->api->backward_rows, "hand gradients out");
   const Context spent = std::move(context);
   TESSERA_CHECK(spent.owner_ == impl_, "the context is of another lookup, or spent");
@@ -278,12 +279,26 @@ std::vector<RowGradient> Lookup::backward_rows(Context&& context, const tsr_look
   impl_->check(
       impl_->api->backward_rows(impl_->instance, spent.raw_, &args, raw.data(), staging.raw_stream(), error.out()),
       error);
-  std::vector<RowGradient> out;
-  out.reserve(raw.size());
-  DeviceStream* stream = impl_->options.stream.get();
-  for (const tsr_row_gradient& g : raw) out.push_back({host_copy_of(g.rows, stream), host_copy_of(g.values, stream)});
+  for (size_t t = 0; t < raw.size(); ++t) take(static_cast<int>(t), raw[t]);
   staging.finish();
+}
+
+std::vector<RowGradient> Lookup::backward_rows(Context&& context, const tsr_lookup& lookup, const Tensor& grad_output,
+                                               double grad_scale, const Tensor& grad_weights) {
+  std::vector<RowGradient> out;
+  DeviceStream* stream = impl_->options.stream.get();
+  hand_out(std::move(context), lookup, grad_output, grad_scale, grad_weights, [&](int, const tsr_row_gradient& g) {
+    out.push_back({host_copy_of(g.rows, stream), host_copy_of(g.values, stream)});
+  });
   return out;
+}
+
+void Lookup::backward_rows(Context&& context, const tsr_lookup& lookup, const Tensor& grad_output, double grad_scale,
+                           const TakeRows& take) {
+  DeviceStream* stream = impl_->options.stream.get();
+  hand_out(std::move(context), lookup, grad_output, grad_scale, {}, [&](int table, const tsr_row_gradient& g) {
+    take(table, {view_of(g.rows, stream), view_of(g.values, stream)});
+  });
 }
 
 void Lookup::apply(int table, const RowGradient& gradient) {

@@ -54,10 +54,15 @@ void LookupStaging::finish() {
   copies_.clear();
 }
 
-Tensor host_copy_of(const DLTensor& view, DeviceStream* stream) {
-  if (!stream || view.device.device_type == kDLCPU) return borrowed(view).clone();
+Tensor view_of(const DLTensor& view, DeviceStream* stream) {
+  if (!stream || view.device.device_type == kDLCPU) return borrowed(view);
   const std::vector<int64_t> shape(view.shape, view.shape + view.ndim);
-  return stream->to_host(stream->borrow(static_cast<char*>(view.data) + view.byte_offset, shape, from_dl(view.dtype)));
+  return stream->borrow(static_cast<char*>(view.data) + view.byte_offset, shape, from_dl(view.dtype));
+}
+
+Tensor host_copy_of(const DLTensor& view, DeviceStream* stream) {
+  const Tensor tensor = view_of(view, stream);
+  return tensor.stream() ? stream->to_host(tensor) : tensor.clone();
 }
 
 }  // namespace tessera

@@ -5,6 +5,8 @@
 #include <numeric>
 #include <type_traits>
 
+#include "tessera/device.h"
+
 namespace tessera::sparse {
 namespace {
 
@@ -84,10 +86,17 @@ Tensor checked_integers(Tensor tensor, const char* what) {
 }
 
 Tensor offsets_of(const Tensor& lengths) {
+  if (DeviceStream* stream = lengths.stream()) {
+    if (!stream->handles_jagged()) return stream->to_device(offsets_of(stream->to_host(lengths)));
+    Tensor offsets = stream->empty({lengths.numel() + 1}, lengths.dtype());
+    stream->sum_lengths(lengths, offsets);
+    return offsets;
+  }
   return lengths.dtype() == DType::kInt32 ? sums<int32_t>(lengths) : sums<int64_t>(lengths);
 }
 
 Tensor lengths_of(const Tensor& offsets) {
+  if (DeviceStream* stream = offsets.stream()) return stream->to_device(lengths_of(stream->to_host(offsets)));
   return offsets.dtype() == DType::kInt32 ? differences<int32_t>(offsets) : differences<int64_t>(offsets);
 }
 
@@ -124,6 +133,7 @@ Tensor concat(std::span<const Tensor> tensors, int64_t axis) {
   const Tensor* like = &tensors[0];
   DType dtype = like->dtype();
   for (const Tensor& t : tensors) {
+    if (t.stream()) fail(Code::kUnimplemented, "tensors on a device are not concatenated there: copy them to the host");
     if (fits_everything(*like)) like = &t;
     dtype = promoted(dtype, t.dtype());
   }

@@ -16,7 +16,8 @@ namespace tessera::sparse {
 Tensor checked_integers(Tensor tensor, const char* what);
 
 // offsets[0] = 0, offsets[i + 1] = offsets[i] + lengths[i], of the dtype of `lengths`; kOutOfRange where that is too
-// small. And back; offsets without elements give lengths without elements.
+// small. And back; offsets without elements give lengths without elements. Where the input is on a device, so is the
+// output; sums are not looked at there, and the way back waits.
 Tensor offsets_of(const Tensor& lengths);
 Tensor lengths_of(const Tensor& offsets);
 

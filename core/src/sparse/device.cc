@@ -14,6 +14,10 @@ DeviceStream::DeviceStream(PartPtr part, Device device) : part_(std::move(part))
 DeviceStream::~DeviceStream() {
   AbiError dropped;
   api().synchronize(self(), device_.index, stream_, dropped.out());
+  for (const Staging& staging : staging_) {
+    if (staging.memory) api().host_free(self(), staging.memory, staging.bytes);
+    if (staging.copied) api().event_destroy(self(), device_.index, staging.copied);
+  }
   api().stream_destroy(self(), device_.index, stream_);
 }
 
@@ -121,6 +125,61 @@ Tensor DeviceStream::to_host(const Tensor& tensor) {
   copy(tensor, out);
   synchronize();
   return out;
+}
+
+// call(tsr_error*) enqueues by a slot of the part.
+template <class Call>
+void DeviceStream::enqueue(const Call& call) const {
+  AbiError err;
+  err.check(call(err.out()), id());
+}
+
+DeviceStream::Staging& DeviceStream::next_staging(uint64_t bytes) {
+  Staging& staging = staging_[next_++ % staging_.size()];
+  if (!staging.copied)
+    enqueue([&](tsr_error* err) { return api().event_create(self(), device_.index, &staging.copied, err); });
+  enqueue([&](tsr_error* err) { return api().event_synchronize(self(), device_.index, staging.copied, err); });
+  if (staging.bytes >= bytes) return staging;
+  api().host_free(self(), staging.memory, staging.bytes);
+  staging.memory = nullptr;
+  staging.bytes = 0;
+  enqueue([&](tsr_error* err) { return api().host_alloc(self(), bytes, &staging.memory, err); });
+  staging.bytes = bytes;
+  return staging;
+}
+
+Tensor DeviceStream::upload(const Tensor& host) {
+  Tensor out = empty(host.shape(), host.dtype());
+  if (!host.bytes()) return out;
+  Staging& staging = next_staging(static_cast<uint64_t>(host.bytes()));
+  std::memcpy(staging.memory, host.raw(), static_cast<size_t>(host.bytes()));
+  copy(Tensor::borrow(staging.memory, host.shape(), host.dtype()), out);
+  enqueue([&](tsr_error* err) { return api().event_record(self(), device_.index, staging.copied, stream_, err); });
+  return out;
+}
+
+bool DeviceStream::handles_jagged() const { return TSR_HAS(tsr_device, &api(), bucketize); }
+
+void DeviceStream::sum_lengths(const Tensor& lengths, const Tensor& offsets) {
+  const DLTensor from = lengths.dl(), to = offsets.dl();
+  enqueue([&](tsr_error* err) { return api().sum_lengths(self(), &from, &to, stream_, err); });
+}
+
+void DeviceStream::check_bounds(const tsr_jagged& input, const Tensor& rows, const Tensor& report) {
+  const DLTensor bounds = rows.dl();
+  auto* to = static_cast<tsr_bounds_report*>(report.raw());
+  enqueue([&](tsr_error* err) { return api().check_bounds(self(), &input, &bounds, nullptr, to, stream_, err); });
+}
+
+void DeviceStream::permute(const tsr_jagged& input, const Tensor& order, const tsr_jagged_output& output) {
+  const DLTensor features = order.dl();
+  enqueue([&](tsr_error* err) { return api().permute(self(), &input, &features, &output, stream_, err); });
+}
+
+void DeviceStream::bucketize(const tsr_jagged& input, int32_t blocks, const Tensor& block_rows,
+                             const tsr_jagged_output& output) {
+  const DLTensor rows = block_rows.dl();
+  enqueue([&](tsr_error* err) { return api().bucketize(self(), &input, blocks, &rows, &output, stream_, err); });
 }
 
 bool DeviceStream::moves_rows() const { return TSR_HAS(tsr_device, &api(), combine_rows); }

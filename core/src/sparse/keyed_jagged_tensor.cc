@@ -4,6 +4,7 @@
 
 #include "sparse/arrays.h"
 #include "sparse/text.h"
+#include "tessera/device.h"
 #include "tessera/jagged_tensor.h"
 
 namespace tessera {
@@ -59,6 +60,15 @@ Tensor gathered(const Tensor& tensor, const std::vector<int64_t>& starts, const 
   for (int64_t i : indices) {
     blocks.push_back(sparse::rows_of(tensor, starts[i], starts[i + 1], what));
     shape[0] += blocks.back().size(0);
+  }
+  if (DeviceStream* stream = tensor.stream()) {
+    const Tensor out = stream->empty(shape, tensor.dtype());
+    int64_t first = 0;
+    for (const Tensor& block : blocks) {
+      stream->copy(block, out.narrow(first, block.size(0)));
+      first += block.size(0);
+    }
+    return out;
   }
   const Tensor out = Tensor::empty(shape, tensor.dtype());
   char* to = static_cast<char*>(out.raw());
@@ -223,6 +233,17 @@ std::vector<int64_t> KeyedJaggedTensor::stride_per_key() const {
 const std::vector<int64_t>& KeyedJaggedTensor::length_per_key() const {
   if (!offset_per_key_.empty()) return length_per_key_;
   const bool by_offsets = offsets_.defined() && offsets_.numel() > 0;
+  if (values_.stream()) {  // read once
+    const Tensor& known = by_offsets ? offsets_ : lengths();
+    Options host{.keys = keys_,
+                 .values = Tensor::empty({0}),
+                 .stride = stride_,
+                 .stride_per_key_per_rank = stride_per_key_per_rank_};
+    (by_offsets ? host.offsets : host.lengths) = values_.stream()->to_host(known);
+    length_per_key_ = KeyedJaggedTensor(std::move(host)).length_per_key();
+    offset_per_key_ = sparse::cumulative(length_per_key_);
+    return length_per_key_;
+  }
   length_per_key_.clear();
   int64_t first = 0;
   for (int64_t count : stride_per_key()) {
@@ -291,11 +312,18 @@ KeyedJaggedTensor KeyedJaggedTensor::permute(const std::vector<int64_t>& indices
     options.keys.push_back(keys_[i]);
     if (variable_stride_per_key()) options.stride_per_key_per_rank.push_back(stride_per_key_per_rank_[i]);
   }
-  options.values = gathered(values_, offset_per_key(), indices, "values");
-  options.weights = gathered(weights_, offset_per_key(), indices, "weights");
-  options.lengths = gathered(lengths(), lengths_offset_per_key(), indices, "lengths");
   options.stride = stride_;
-  return KeyedJaggedTensor(std::move(options));
+  if (permutes_by_kernel()) {
+    permute_by_kernel(indices, options);
+  } else {
+    options.values = gathered(values_, offset_per_key(), indices, "values");
+    options.weights = gathered(weights_, offset_per_key(), indices, "weights");
+    options.lengths = gathered(lengths(), lengths_offset_per_key(), indices, "lengths");
+  }
+  KeyedJaggedTensor out(std::move(options));
+  for (int64_t i : indices) out.length_per_key_.push_back(length_per_key()[i]);
+  out.offset_per_key_ = sparse::cumulative(out.length_per_key_);
+  return out;
 }
 
 JaggedTensor KeyedJaggedTensor::operator[](std::string_view key) const {
@@ -321,6 +349,7 @@ JaggedTensorDict KeyedJaggedTensor::to_dict() const {
 }
 
 std::string KeyedJaggedTensor::str() const {
+  if (values_.stream()) return to_host().str();
   if (keys_.empty()) return "KeyedJaggedTensor()\n";
   const auto row_starts = lengths_offset_per_key();
   std::string out = "KeyedJaggedTensor({\n";

@@ -88,6 +88,37 @@ typedef struct tsr_row_moves {
   float* spread; /* written by combine, read by split */
 } tsr_row_moves;
 
+/* ---- jagged: the optional four at the end of tsr_device ----
+ *
+ * Keyed-jagged features: `features` runs of `batch` bags, one behind the other; bag i has the ids [offsets[i],
+ * offsets[i + 1]). All tensors are memory of one device. Output lengths and offsets have the type of the input's
+ * offsets. Calls may allocate and free memory in the order of their stream. */
+typedef struct tsr_jagged {
+  uint32_t struct_size;
+  int32_t features;
+  int64_t batch;
+  const DLTensor* ids;     /* int32 or int64 [n]; permute moves anything of 4 or 8 bytes */
+  const DLTensor* offsets; /* int32 or int64 [features * batch + 1] */
+  const DLTensor* weights; /* float32 [n], or NULL */
+} tsr_jagged;
+
+typedef struct tsr_jagged_output {
+  uint32_t struct_size;
+  uint32_t reserved;
+  const DLTensor* lengths;   /* [bags] */
+  const DLTensor* offsets;   /* [bags + 1] */
+  const DLTensor* ids;       /* as wide as the input's, room for all that arrive */
+  const DLTensor* weights;   /* the same; NULL where the input has none */
+  const DLTensor* positions; /* bucketize: int64 [n], where each id of the input went; may be NULL */
+} tsr_jagged_output;
+
+/* What a bounds check found; all 0: nothing. */
+typedef struct tsr_bounds_report {
+  uint32_t bad_ids;     /* not in [0, rows of their feature) */
+  uint32_t bad_offsets; /* bags that do not ascend inside [0, n], or the last one where it does not end at n */
+  uint32_t first_bag;   /* 2^32 - 1 - the first bag where something was wrong */
+} tsr_bounds_report;
+
 typedef struct tsr_device {
   uint32_t struct_size;
   int32_t device_type; /* DLDeviceType; every device of that type in this process is served by one part */
@@ -139,6 +170,23 @@ typedef struct tsr_device {
    * [any-thread][enqueue] `moves` itself is borrowed for the call. */
   tsr_code (*combine_rows)(void* self, const tsr_row_moves* moves, tsr_stream stream, tsr_error* err);
   tsr_code (*split_rows)(void* self, const tsr_row_moves* moves, tsr_stream stream, tsr_error* err);
+
+  /* Optional, all four or none. Without them jagged features make the detour over the host. [any-thread][enqueue] All
+   * arguments are borrowed for the call.
+   * offsets[i] = sum of the lengths in front of i, for i in [0, lengths]; both int32 or both int64. */
+  tsr_code (*sum_lengths)(void* self, const DLTensor* lengths, const DLTensor* offsets, tsr_stream stream,
+                          tsr_error* err);
+  /* `rows`: int64 [features]. `repaired`: as the ids, may be the ids, or NULL; gets them with bad ones as 0. */
+  tsr_code (*check_bounds)(void* self, const tsr_jagged* input, const DLTensor* rows, const DLTensor* repaired,
+                           tsr_bounds_report* report, tsr_stream stream, tsr_error* err);
+  /* `order`: int32 [outputs]. Feature i of the output is feature order[i] of the input. */
+  tsr_code (*permute)(void* self, const tsr_jagged* input, const DLTensor* order, const tsr_jagged_output* output,
+                      tsr_stream stream, tsr_error* err);
+  /* Ids by the block that holds their rows: block k has the rows [k * b, (k + 1) * b) of a feature, b its entry in
+   * `block_rows`, int64 [features]; every id is in one of the `blocks`. Output bags are in the order of block, feature,
+   * bag; in each, ids keep their order and count from the first row of the block. */
+  tsr_code (*bucketize)(void* self, const tsr_jagged* input, int32_t blocks, const DLTensor* block_rows,
+                        const tsr_jagged_output* output, tsr_stream stream, tsr_error* err);
 } tsr_device;
 
 #ifdef __cplusplus

@@ -43,6 +43,18 @@ class Device {
   virtual void combine_rows([[maybe_unused]] const tsr_row_moves& moves, [[maybe_unused]] tsr_stream stream) {}
   virtual void split_rows([[maybe_unused]] const tsr_row_moves& moves, [[maybe_unused]] tsr_stream stream) {}
 
+  // Optional: override all four or none.
+  virtual void sum_lengths([[maybe_unused]] const DLTensor& lengths, [[maybe_unused]] const DLTensor& offsets,
+                           [[maybe_unused]] tsr_stream stream) {}
+  virtual void check_bounds([[maybe_unused]] const tsr_jagged& input, [[maybe_unused]] const DLTensor& rows,
+                            [[maybe_unused]] const DLTensor* repaired, [[maybe_unused]] tsr_bounds_report* report,
+                            [[maybe_unused]] tsr_stream stream) {}
+  virtual void permute([[maybe_unused]] const tsr_jagged& input, [[maybe_unused]] const DLTensor& order,
+                       [[maybe_unused]] const tsr_jagged_output& output, [[maybe_unused]] tsr_stream stream) {}
+  virtual void bucketize([[maybe_unused]] const tsr_jagged& input, [[maybe_unused]] int32_t blocks,
+                         [[maybe_unused]] const DLTensor& block_rows, [[maybe_unused]] const tsr_jagged_output& output,
+                         [[maybe_unused]] tsr_stream stream) {}
+
   static constexpr const char* kKind = TSR_DEVICE_KIND;
   template <class C>
   static const tsr_device table;
@@ -110,6 +122,22 @@ class Device {
   static tsr_code split_slot(void* self, const tsr_row_moves* moves, tsr_stream stream, tsr_error* err) noexcept {
     return guard(err, [&] { of(self).split_rows(*moves, stream); });
   }
+  static tsr_code sum_lengths_slot(void* self, const DLTensor* lengths, const DLTensor* offsets, tsr_stream stream,
+                                   tsr_error* err) noexcept {
+    return guard(err, [&] { of(self).sum_lengths(*lengths, *offsets, stream); });
+  }
+  static tsr_code check_bounds_slot(void* self, const tsr_jagged* input, const DLTensor* rows, const DLTensor* repaired,
+                                    tsr_bounds_report* report, tsr_stream stream, tsr_error* err) noexcept {
+    return guard(err, [&] { of(self).check_bounds(*input, *rows, repaired, report, stream); });
+  }
+  static tsr_code permute_slot(void* self, const tsr_jagged* input, const DLTensor* order,
+                               const tsr_jagged_output* output, tsr_stream stream, tsr_error* err) noexcept {
+    return guard(err, [&] { of(self).permute(*input, *order, *output, stream); });
+  }
+  static tsr_code bucketize_slot(void* self, const tsr_jagged* input, int32_t blocks, const DLTensor* block_rows,
+                                 const tsr_jagged_output* output, tsr_stream stream, tsr_error* err) noexcept {
+    return guard(err, [&] { of(self).bucketize(*input, blocks, *block_rows, *output, stream); });
+  }
 
   template <class C>
   static constexpr tsr_device make_table() {
@@ -134,9 +162,17 @@ class Device {
                  &event_synchronize_slot,
                  &stats_slot,
                  nullptr,
+                 nullptr,
+                 nullptr,
+                 nullptr,
+                 nullptr,
                  nullptr};
     if (detail::overrides(&C::combine_rows, &Base::combine_rows)) t.combine_rows = &combine_slot;
     if (detail::overrides(&C::split_rows, &Base::split_rows)) t.split_rows = &split_slot;
+    if (detail::overrides(&C::sum_lengths, &Base::sum_lengths)) t.sum_lengths = &sum_lengths_slot;
+    if (detail::overrides(&C::check_bounds, &Base::check_bounds)) t.check_bounds = &check_bounds_slot;
+    if (detail::overrides(&C::permute, &Base::permute)) t.permute = &permute_slot;
+    if (detail::overrides(&C::bucketize, &Base::bucketize)) t.bucketize = &bucketize_slot;
     return t;
   }
 };
