@@ -1,5 +1,11 @@
 // Which ranks share a machine, by the addresses they come from.
+#include <sys/socket.h>
+
+#include <functional>
+#include <thread>
+
 #include "door.h"
+#include "mesh.h"
 #include "testing.h"
 
 namespace tessera::tcp {
@@ -28,6 +34,26 @@ TEST(Hosts, AreKnownToConnectedRanksAndTheirSubgroups) {
     const std::unique_ptr<sdk::Group> child = group.split(group.rank() == 1 ? 1 : 0);
     for (int32_t rank = 0; rank < child->world_size(); ++rank) EXPECT_EQ(child->host_of(rank), 0);
   });
+}
+
+// Of connections inside one machine; wherever else, the kernel knows better.
+TEST(Mesh, LittleQueuesUpBetweenRanksOfOneMachine) {
+  TestHost host;
+  const Address anywhere = to_address({asio::ip::make_address("127.0.0.1"), 0});
+  MeshBuilder lower(host.host(), "t", anywhere), upper(host.host(), "t", anywhere);
+  const Members members{{lower.address(), upper.address()}, {0, 1}};
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  std::vector<Link> of_lower, of_upper;
+  std::thread other([&] { of_upper = upper.connect({{}, 1, members, 20, deadline}); });
+  of_lower = lower.connect({{}, 0, members, 20, deadline});
+  other.join();
+  for (const Fd& fd : {std::cref(of_lower[1].data), std::cref(of_upper[0].data)}) {
+    int size = 0;
+    socklen_t length = sizeof(size);
+    ASSERT_EQ(getsockopt(fd.get(), SOL_SOCKET, SO_SNDBUF, &size, &length), 0);
+    EXPECT_GT(size, 100 << 10);
+    EXPECT_LE(size, 512 << 10);
+  }
 }
 
 }  // namespace
