@@ -15,10 +15,11 @@ struct Interaction {
   float* scratch;       // interaction_scratch(features, dim) floats, aligned to 64 bytes; one per concurrent call
 };
 
-// Floats of scratch: the transposed vectors forward, the symmetric matrix of gradients backward.
+inline int64_t interaction_padded(int64_t features) { return (features + 16) / 16 * 16; }  // n, to whole vectors
+// Floats of scratch: forward the transposed vectors and all products of pairs, backward the matrix of their gradients.
 inline int64_t interaction_scratch(int64_t features, int64_t dim) {
-  const int64_t n = features + 1, padded = (n + 15) / 16 * 16;
-  return padded * (dim > n ? dim : n);
+  const int64_t padded = interaction_padded(features);
+  return padded * (dim + padded + 8);
 }
 
 // Rows [first, first + count) of y = x W^T + b. x [batch, in], w [out, in], b [out], y [batch, out].
@@ -38,7 +39,7 @@ struct Loops {
   // Either gradient may be NULL: not wanted.
   void (*interact_backward)(const Interaction& args, const float* grad_output, float* grad_dense, float* grad_pooled);
   // Columns [first, last) of a matrix of `rows` x `columns`: where y <= 0, dz becomes 0, elsewhere dy; sums of dz over
-  // the rows are added to `sums`. y NULL: dz is not written, dy alone is summed.
+  // the rows are added to `sums`. dz may be dy. y NULL: dz is not written, dy alone is summed.
   void (*mask_and_sum)(int64_t rows, int64_t columns, int64_t first, int64_t last, const float* y, const float* dy,
                        float* dz, float* sums);
   // out = a * b + c

@@ -84,7 +84,7 @@ void Mlp::backward(const tessera::sdk::ModuleBackward& args, tsr_module_context*
                           : matrix(args.grad_inputs[0], batch, layers_.front().in(), "the gradient of mlp's input");
   parameter_data(args.parameters, parameters_, weights_);
   parameter_data(args.grad_parameters, parameters_, gradients_);
-  float* dz = dz_.at_least(host_, batch * widest_);
+  float* dz = dz_.at_least(host_, batch * widest_);  // where a layer's is masked
   float* dx = dx_.at_least(host_, batch * widest_);
   const ThreadScope threads(host_.num_threads());
   for (size_t k = layers_.size(); k-- > 0;) {
@@ -96,6 +96,7 @@ void Mlp::backward(const tessera::sdk::ModuleBackward& args, tsr_module_context*
     layer.backward(batch, x, weights_[2 * k], layer.relu() ? dz : dy, k == 0 ? grad_input : dx, gradients_[2 * k]);
     y = x;
     dy = dx;
+    std::swap(dx, dz);  // the next layer masks in place
   }
 }
 

@@ -222,7 +222,16 @@ Tensor Tensor::first(const Shape& shape) const {
 
 void Tensor::fill(double value) {
   TESSERA_CHECK(!stream_, "a tensor on a device is filled by its DeviceStream");
-  for (int64_t i = 0; i < numel_; ++i) store(data_, dtype_, i, value);
+  if (numel_ == 0) return;
+  store(data_, dtype_, 0, value);
+  auto* bytes = static_cast<uint8_t*>(data_);
+  const auto all = static_cast<size_t>(this->bytes());
+  for (auto done = static_cast<size_t>(size_of(dtype_)); done < all;) {
+    constexpr size_t kBlock = 4096;  // what is copied stays in the L1 cache
+    const size_t n = std::min({done, all - done, kBlock});
+    std::memcpy(bytes + done, bytes, n);
+    done += n;
+  }
 }
 
 double Tensor::item(int64_t i) const {
