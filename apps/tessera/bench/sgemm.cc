@@ -34,6 +34,7 @@ struct Layer {
 struct DenseProducts::Impl {
   int64_t batch = 0;
   std::vector<Layer> layers;
+  double pairs = 0;            // flops of the interaction's dot products, forward and backward
   std::vector<float> x, w, y;  // of the largest layer
   Sgemm sgemm = nullptr;
   SetThreads set_threads = nullptr;
@@ -55,6 +56,7 @@ DenseProducts::DenseProducts(const DlrmOptions& o, int64_t batch, int threads) :
   const int64_t n = o.num_embeddings + 1;
   m.add(o.dense_inputs, o.bottom_mlp, false);
   m.add(o.embedding_dim + n * (n - 1) / 2, o.top_mlp, true);
+  m.pairs = 3.0 * static_cast<double>(batch * n * (n - 1) * o.embedding_dim);
   size_t x = 0, w = 0, y = 0;
   for (const Layer& l : m.layers) {
     x = std::max(x, static_cast<size_t>(batch * l.in));
@@ -78,6 +80,8 @@ double DenseProducts::flops() const {
     sum += 2.0 * static_cast<double>(impl_->batch * l.in * l.out) * (l.wants_input_gradient ? 3 : 2);
   return sum;
 }
+
+double DenseProducts::dense_flops() const { return flops() + impl_->pairs; }
 
 void DenseProducts::run() {
   Impl& m = *impl_;

@@ -18,8 +18,10 @@ class DenseProducts {
   ~DenseProducts();
 
   bool available() const;  // oneDNN is on this machine
-  double flops() const;    // of one step, 2 for a product and its addition
-  void run();              // all of them once
+  // Of one step, 2 for a product and its addition: these products alone, and with those of the interaction.
+  double flops() const;
+  double dense_flops() const;
+  void run();  // all of them once
 
  private:
   struct Impl;

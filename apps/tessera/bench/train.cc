@@ -114,7 +114,7 @@ class Subject {
     const Stopwatch bare;
     products_->run();
     sgemm_.push_back(bare.us());
-    of_sgemm_.push_back(sgemm_.back() / dense);
+    of_sgemm_.push_back(products_->dense_flops() / dense / (products_->flops() / sgemm_.back()));
   }
 
   // Of all rounds since the last one.
@@ -158,7 +158,7 @@ json Subject::take_line() {
               {"dense_us", dense_us},
               {"rest_us", p.median - dense_us}};
   if (!sgemm_.empty()) {
-    out["dense_gflops"] = 1e-3 * products_->flops() / dense_us;
+    out["dense_gflops"] = 1e-3 * products_->dense_flops() / dense_us;
     out["sgemm_gflops"] = 1e-3 * products_->flops() / percentiles(sgemm_).median;
     out["dense_of_sgemm"] = percentiles(of_sgemm_).median;
   }
