@@ -197,7 +197,7 @@ void CpuInstance::check_updates() const {
 void CpuInstance::backward(tsr_context* context, const tsr_backward& args, tsr_stream) {
   check_updates();
   const Batch batch(*args.lookup, config_, *args.grad_output);
-  const GradientInput input{batch, config_, Context::of(context)};
+  const GradientInput input{batch, config_, Context::of(context), ops_};
   const uint32_t workers = workers_for(batch);
   plan_.build(input, {workers, false, args.grad_weights != nullptr});
   const std::span<const Piece> pieces = plan_.pieces();
@@ -205,10 +205,10 @@ void CpuInstance::backward(tsr_context* context, const tsr_backward& args, tsr_s
   const uint32_t used = static_cast<uint32_t>(std::min<size_t>(workers, pieces.size()));
   share(pieces.size(), used, [&](size_t i, uint32_t worker) {
     const TableEntries& entries = plan_.table_of(pieces[i]);
-    Walk walk = walk_of(batch, args, entries);
-    plan_.sort(pieces[i], input, &walk);
     RowBlock block(tables_[entries.table], config_.optimizer, args.update, ops_, worker_scratch(worker));
+    Walk walk = walk_of(batch, args, entries);
     walk.block = &block;
+    plan_.prepare(pieces[i], input, worker, &walk);
     ops_.walk(walk);
   });
 }
@@ -218,9 +218,9 @@ void CpuInstance::cut_rows(const GradientInput& input, const tsr_backward& args)
   const std::span<const Piece> pieces = plan_.pieces();
   sorted_.resize(pieces.size());
   share(pieces.size(), static_cast<uint32_t>(std::min<size_t>(workers_for(input.batch), pieces.size())),
-        [&](size_t i, uint32_t) {
+        [&](size_t i, uint32_t worker) {
           sorted_[i] = walk_of(input.batch, args, plan_.table_of(pieces[i]));
-          plan_.sort(pieces[i], input, &sorted_[i]);
+          plan_.prepare(pieces[i], input, worker, &sorted_[i]);
         });
   runs_.clear();
   unique_.assign(tables_.size(), 0);
@@ -271,7 +271,7 @@ void CpuInstance::place_gradients(Context& context, std::span<tsr_row_gradient> 
 void CpuInstance::backward_rows(tsr_context* context, const tsr_backward& args, std::span<tsr_row_gradient> out,
                                 tsr_stream) {
   const Batch batch(*args.lookup, config_, *args.grad_output);
-  const GradientInput input{batch, config_, Context::of(context)};
+  const GradientInput input{batch, config_, Context::of(context), ops_};
   const uint32_t workers = workers_for(batch);
   plan_.build(input, {workers, true, args.grad_weights != nullptr});
   cut_rows(input, args);

@@ -1,6 +1,7 @@
 #include "entries.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -10,6 +11,7 @@ namespace {
 constexpr int64_t kInsertionSort = 40;  // up to here, counting costs more than comparing
 constexpr int kMaxDigit = 11;           // 2048 counters of 4 bytes: a quarter of an L1 cache
 constexpr int kMaxPasses = 6;
+constexpr int64_t kPlacesPerEntry = 16;  // at least: a sixteenth of the rows that occur once share a place
 
 template <class Entry>
 void insertion_sort(Entry* entries, int64_t n, int low) {
@@ -30,6 +32,16 @@ int widest_digit(int64_t n) {
 }
 
 }  // namespace
+
+int64_t OnceMap::places(int64_t n, int low, int high) {
+  const int64_t rows = int64_t{1} << std::max(high - low, 5);
+  return std::clamp<int64_t>(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n * kPlacesPerEntry))), 32, rows);
+}
+
+OnceMap::OnceMap(char* memory, int64_t n, int low, int high)
+    : words_(reinterpret_cast<uint64_t*>(memory)), mask_(static_cast<uint32_t>(places(n, low, high) - 1)), low_(low) {
+  std::memset(memory, 0, static_cast<size_t>(bytes(n, low, high)));
+}
 
 template <class Entry>
 Entry* sort_by_row(Entry* entries, Entry* other, int64_t n, int low, int high) {

@@ -26,6 +26,37 @@ struct Slot {
   uint32_t begin;          // position of the bag's first id
 };
 
+// Which rows occur once among entries that agree in their bits below `low`: two bits for each of a number of places,
+// "seen" and "again". Rows that share a place count as rows that occur again: wrong now and then, never the other way.
+class OnceMap {
+ public:
+  // Of memory for n entries of rows below 2^high.
+  static int64_t bytes(int64_t n, int low, int high) { return places(n, low, high) / kPlacesPerByte; }
+  OnceMap(char* memory, int64_t n, int low, int high);
+
+  void mark(uint32_t row) {
+    uint64_t& word = words_[word_of(row)];
+    const int shift = shift_of(row);
+    const uint64_t seen = (word >> shift) & 1;
+    word |= (1 | seen << 1) << shift;
+    places_taken_ += static_cast<int64_t>(seen ^ 1);
+  }
+  bool once(uint32_t row) const { return ((words_[word_of(row)] >> shift_of(row)) & 2) == 0; }
+  int64_t places_taken() const { return places_taken_; }
+  int low() const { return low_; }
+
+ private:
+  static constexpr int64_t kPlacesPerByte = 4;
+  static int64_t places(int64_t n, int low, int high);
+  uint32_t word_of(uint32_t row) const { return ((row >> low_) & mask_) >> 5; }
+  int shift_of(uint32_t row) const { return static_cast<int>((row >> low_) & 31) * 2; }
+
+  uint64_t* words_;
+  uint32_t mask_;
+  int low_;
+  int64_t places_taken_ = 0;
+};
+
 // Sorts n entries by bits [low, high) of their rows, stably. `other` has room for n. The result is where the return
 // value points: `entries` or `other`. Equal bits above `high` are the caller's promise.
 template <class Entry>

@@ -4,11 +4,17 @@
 #include <bit>
 #include <utility>
 
+#include "once_pass.h"
+
 namespace tessera_cpu {
 namespace {
 
-constexpr int64_t kCutWithThreads = 4096;  // entries from which a table is cut into buckets for several threads
-constexpr int64_t kCutForCache = 1 << 17;  // and on one thread: 1 MiB of entries
+// A table is cut into buckets where threads would wait for the one that has it: so many entries, and a larger share of
+// all than one of so many for each thread; and where its entries would fill caches.
+constexpr int64_t kCutWithThreads = 4096;
+constexpr int64_t kTablesPerThread = 4;
+constexpr int64_t kCutForCache = 1 << 17;  // 1 MiB
+constexpr int64_t kWorthMap = 64;          // entries; fewer are sorted at once
 constexpr int64_t kEntriesPerBucket = 4096;
 constexpr int kMaxBucketBits = 8;
 constexpr size_t kMaxBuckets = size_t{1} << kMaxBucketBits;
@@ -80,30 +86,75 @@ void fill_slots(const GradientInput& input, uint32_t f, int64_t begin, int64_t e
   }
 }
 
-// The entries, and the slots where there are any, of a table that is not cut.
-template <class Entry>
-void gather(const TableEntries& t, const GradientInput& input) {
-  Entry* to = reinterpret_cast<Entry*>(t.entries);
+// body(feature, first slot) for the features of a table that is not cut, and their slots where there are any.
+template <class Body>
+void each_feature(const TableEntries& t, const GradientInput& input, Body body) {
   int64_t slot = 0;
   for (uint32_t f : t.features) {
     const tsr_lookup_feature& feature = input.batch.feature(f);
     if (t.slots != nullptr) fill_slots(input, f, 0, feature.bags, t.slots + slot);
-    each_entry_of<Entry>(input.batch, feature, 0, feature.bags, slot, [&to](const Entry& e) { *to++ = e; });
+    body(feature, slot);
     slot += slots_of(input.batch, feature);
   }
 }
 
 template <class Entry>
 Entry* gather_and_sort(const TableEntries& t, const Piece& piece, const GradientInput& input) {
-  if (t.bucket_bits == 0) gather<Entry>(t, input);
-  return sort_by_row(reinterpret_cast<Entry*>(t.entries) + piece.begin, reinterpret_cast<Entry*>(t.other) + piece.begin,
-                     piece.end - piece.begin, t.bucket_bits, t.row_bits);
+  Entry* const entries = reinterpret_cast<Entry*>(t.entries) + piece.begin;
+  Entry* const other = reinterpret_cast<Entry*>(t.other) + piece.begin;
+  if (t.bucket_bits == 0) {
+    each_feature(t, input, [&, to = entries](const tsr_lookup_feature& feature, int64_t slot) mutable {
+      each_entry_of<Entry>(input.batch, feature, 0, feature.bags, slot, [&to](const Entry& e) { *to++ = e; });
+    });
+  }
+  return sort_by_row(entries, other, piece.end - piece.begin, t.bucket_bits, t.row_bits);
+}
+
+IdRun id_run(const Batch& batch, const tsr_lookup_feature& f, int64_t slot) {
+  IdRun run{};
+  run.ids = batch.ids.data<void>();
+  run.wide_ids = batch.ids.wide();
+  run.wide_offsets = batch.offsets.wide();
+  const bool sequence = f.pooling == TSR_POOLING_NONE;
+  run.offsets = sequence ? nullptr : batch.offsets.data<char>() + f.first_offset * (run.wide_offsets ? 8 : 4);
+  run.begin = batch.begin(f);
+  run.end = batch.end(f);
+  run.bags = sequence ? run.end - run.begin : f.bags;
+  run.first_slot = slot;
+  run.scaled = f.pooling == TSR_POOLING_MEAN;
+  return run;
+}
+
+template <class Id>
+void mark_ids(const Batch& batch, const tsr_lookup_feature& f, OnceMap* once) {
+  const Id* const ids = batch.ids.data<Id>();
+  for (int64_t p = batch.begin(f), end = batch.end(f); p < end; ++p) once->mark(static_cast<uint32_t>(ids[p]));
+}
+
+void mark(const TableEntries& t, const Piece& piece, const Batch& batch, OnceMap* once) {
+  if (t.bucket_bits > 0) {
+    const PlainEntry* const entries = reinterpret_cast<const PlainEntry*>(t.entries);
+    for (int64_t i = piece.begin; i < piece.end; ++i) once->mark(entries[i].row);
+    return;
+  }
+  for (uint32_t f : t.features) {
+    batch.ids.wide() ? mark_ids<int64_t>(batch, batch.feature(f), once)
+                     : mark_ids<int32_t>(batch, batch.feature(f), once);
+  }
 }
 
 int64_t entry_bytes(const TableEntries& t) {
   return t.count * static_cast<int64_t>(t.full ? sizeof(FullEntry) : sizeof(PlainEntry));
 }
 int64_t slot_bytes(const TableEntries& t) { return t.formula ? 0 : t.num_slots * static_cast<int64_t>(sizeof(Slot)); }
+int64_t table_bytes(const TableEntries& t) { return 2 * aligned(entry_bytes(t)) + aligned(slot_bytes(t)); }
+
+// Gives a table its entries and slots at `at`, which has room for table_bytes().
+void place(char* at, TableEntries* t) {
+  t->entries = at;
+  t->other = at + aligned(entry_bytes(*t));
+  if (!t->formula) t->slots = reinterpret_cast<Slot*>(t->other + aligned(entry_bytes(*t)));
+}
 
 }  // namespace
 
@@ -145,11 +196,11 @@ void GradientPlan::add_chunks(const Batch& batch, uint32_t plan) {
   }
 }
 
-TableEntries GradientPlan::describe(const GradientInput& input, uint32_t table, const GradientOptions& options) const {
+TableEntries GradientPlan::describe(const GradientInput& input, uint32_t table, bool want_positions) const {
   TableEntries t{};
   t.table = table;
   t.features = {features_.data() + first_of_[table], features_.data() + first_of_[table + 1]};
-  t.full = input.batch.weights != nullptr || options.want_positions;
+  t.full = input.batch.weights != nullptr || want_positions;
   bool simple = t.features.size() == 1;
   for (uint32_t f : t.features) {
     const tsr_lookup_feature& feature = input.batch.feature(f);
@@ -161,32 +212,45 @@ TableEntries GradientPlan::describe(const GradientInput& input, uint32_t table, 
   t.formula = simple && !t.full;
   const int64_t last_row = std::max<int64_t>(input.config.tables[table].rows, 1) - 1;
   t.row_bits = std::bit_width(static_cast<uint64_t>(last_row));
-  if (!options.rows_in_order && t.count >= (options.threads > 1 ? kCutWithThreads : kCutForCache)) {
-    const int wanted = std::bit_width(static_cast<uint64_t>(t.count / kEntriesPerBucket));
-    t.bucket_bits = std::min(std::clamp(wanted, 2, kMaxBucketBits), t.row_bits);
-  }
   return t;
+}
+
+int GradientPlan::bucket_bits(const TableEntries& t, const GradientOptions& options) const {
+  if (options.rows_in_order) return 0;
+  const bool for_threads =
+      options.threads > 1 && t.count >= std::max(kCutWithThreads, total_ / (kTablesPerThread * options.threads));
+  if (!for_threads && t.count < kCutForCache) return 0;
+  const int wanted = std::bit_width(static_cast<uint64_t>(t.count / kEntriesPerBucket));
+  return std::min(std::clamp(wanted, 2, kMaxBucketBits), t.row_bits);
 }
 
 void GradientPlan::lay_out(const GradientInput& input, const GradientOptions& options) {
   tables_.clear();
   total_ = 0;
-  int64_t bytes = 0;
+  rows_in_order_ = options.rows_in_order;
   for (uint32_t table = 0; table < input.config.tables.size(); ++table) {
     if (first_of_[table] == first_of_[table + 1]) continue;
-    const TableEntries t = describe(input, table, options);
-    if (t.count == 0) continue;
-    total_ += t.count;
-    bytes += 2 * aligned(entry_bytes(t)) + aligned(slot_bytes(t));
-    tables_.push_back(t);
+    tables_.push_back(describe(input, table, options.want_positions));
+    total_ += tables_.back().count;
+    if (tables_.back().count == 0) tables_.pop_back();
   }
-  char* at = scratch_.take(bytes);
-  const auto carve = [&at](int64_t size) { return std::exchange(at, at + aligned(size)); };
+  int64_t own_bytes = 0;
+  int64_t shared_bytes = 0;
+  map_bytes_ = 0;
   for (TableEntries& t : tables_) {
-    t.entries = carve(entry_bytes(t));
-    t.other = carve(entry_bytes(t));
-    if (!t.formula) t.slots = reinterpret_cast<Slot*>(carve(slot_bytes(t)));
+    t.bucket_bits = bucket_bits(t, options);
+    int64_t& bytes = keeps_entries(t) ? own_bytes : shared_bytes;
+    bytes = keeps_entries(t) ? bytes + table_bytes(t) : std::max(bytes, table_bytes(t));
+    if (!rows_in_order_) map_bytes_ = std::max(map_bytes_, aligned(OnceMap::bytes(t.count, t.bucket_bits, t.row_bits)));
   }
+  room_bytes_ = map_bytes_ + shared_bytes;
+  char* at = scratch_.take(own_bytes + options.threads * room_bytes_);
+  for (TableEntries& t : tables_) {
+    if (!keeps_entries(t)) continue;
+    place(at, &t);
+    at += table_bytes(t);
+  }
+  worker_rooms_ = at;
 }
 
 // Turns the counts of chunks and buckets into the places where each chunk's entries begin, and buckets into pieces.
@@ -261,10 +325,38 @@ void GradientPlan::build(const GradientInput& input, const GradientOptions& opti
   }
 }
 
-void GradientPlan::sort(const Piece& piece, const GradientInput& input, Walk* walk) const {
-  const TableEntries& t = tables_[piece.plan];
-  walk->count = piece.end - piece.begin;
+// Updates rows that occur once, where that are enough to be worth it: walk is left with the others. False: nothing was
+// done.
+bool GradientPlan::update_once(const TableEntries& t, const Piece& piece, const GradientInput& input, char* map,
+                               Walk* walk) const {
+  const int64_t n = piece.end - piece.begin;
+  if (walk->block == nullptr || t.full || n < kWorthMap) return false;
+  OnceMap once(map, n, t.bucket_bits, t.row_bits);
+  mark(t, piece, input.batch, &once);
+  if (once.places_taken() < n / 2) return false;
+  const OncePass pass(*walk, once, input.ops);
+  PlainEntry* const entries = reinterpret_cast<PlainEntry*>(t.entries) + piece.begin;
+  PlainEntry* again = entries;
+  if (t.bucket_bits > 0) {
+    again = pass.run(entries, n, again);
+  } else {
+    each_feature(t, input, [&](const tsr_lookup_feature& feature, int64_t slot) {
+      again = pass.run(id_run(input.batch, feature, slot), again);
+    });
+  }
+  walk->count = again - entries;
+  walk->plain = sort_by_row(entries, reinterpret_cast<PlainEntry*>(t.other) + piece.begin, walk->count, t.bucket_bits,
+                            t.row_bits);
+  return true;
+}
+
+void GradientPlan::prepare(const Piece& piece, const GradientInput& input, uint32_t worker, Walk* walk) const {
+  TableEntries t = tables_[piece.plan];
+  char* const room = worker_rooms_ + worker * room_bytes_;
+  if (!keeps_entries(t)) place(room + map_bytes_, &t);
   walk->slots = t.slots;
+  if (update_once(t, piece, input, room, walk)) return;
+  walk->count = piece.end - piece.begin;
   if (t.full) {
     walk->full = gather_and_sort<FullEntry>(t, piece, input);
   } else {

@@ -26,7 +26,7 @@ struct TableEntries {
   int bucket_bits;      // cut by so many low bits of the row; 0: not cut
   int64_t first_chunk;  // of the cut tables' chunks
   int64_t num_slots;
-  char* entries;
+  char* entries;  // NULL with `other` and `slots`: those of the worker that sorts the table
   char* other;
   Slot* slots;
 };
@@ -43,6 +43,7 @@ struct GradientInput {
   const Batch& batch;  // values: the output's gradient
   const Config& config;
   const Context& context;
+  const RowOps& ops;
 };
 
 struct GradientOptions {
@@ -62,9 +63,11 @@ class GradientPlan {
   const TableEntries& table_of(const Piece& piece) const { return tables_[piece.plan]; }
   int64_t total() const { return total_; }
 
-  // Makes the entries of the piece where that was not done yet, sorts them by row and names them in `walk`.
-  // [any-thread] for different pieces.
-  void sort(const Piece& piece, const GradientInput& input, Walk* walk) const;
+  // Leaves `walk` with the entries of the piece, those of a row side by side and in order of position, rows ascending.
+  // Where walk has a block, rows that occur once may have been updated, or wait in the block, and be missing. The
+  // entries stay until the worker's next piece, or with rows_in_order until the next build(). [any-thread] for
+  // different pieces and workers below `threads`.
+  void prepare(const Piece& piece, const GradientInput& input, uint32_t worker, Walk* walk) const;
 
   uint64_t bytes() const { return scratch_.bytes(); }
 
@@ -79,8 +82,11 @@ class GradientPlan {
   };
 
   void group_features(const Batch& batch, const Config& config);
-  TableEntries describe(const GradientInput& input, uint32_t table, const GradientOptions& options) const;
+  TableEntries describe(const GradientInput& input, uint32_t table, bool want_positions) const;
+  int bucket_bits(const TableEntries& t, const GradientOptions& options) const;
+  bool keeps_entries(const TableEntries& t) const { return rows_in_order_ || t.bucket_bits > 0; }
   void lay_out(const GradientInput& input, const GradientOptions& options);
+  bool update_once(const TableEntries& t, const Piece& piece, const GradientInput& input, char* map, Walk* walk) const;
   void add_chunks(const Batch& batch, uint32_t plan);
   void start_buckets();
   void partition(const GradientInput& input, uint32_t threads);
@@ -94,6 +100,11 @@ class GradientPlan {
   std::vector<Chunk> chunks_;
   std::vector<int64_t> bucket_starts_;  // per chunk and bucket: counts, then where its next entry goes
   int64_t total_ = 0;
+  bool rows_in_order_ = false;
+  // Of each worker, in scratch_: a OnceMap, and the entries of a table that has none of its own.
+  char* worker_rooms_ = nullptr;
+  int64_t map_bytes_ = 0;
+  int64_t room_bytes_ = 0;
 };
 
 }  // namespace tessera_cpu

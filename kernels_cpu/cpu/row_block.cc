@@ -6,6 +6,7 @@ RowBlock::RowBlock(const TableStore& table, const sdk::OptimizerRef& optimizer, 
                    const RowOps& ops, float* scratch)
     : table_(table.row(0)),
       row_bytes_(table.row_bytes()),
+      row_and_state_bytes_(table.row_and_state_bytes()),
       dim_(table.dim()),
       storage_(table.storage()),
       optimizer_(optimizer),
@@ -20,6 +21,15 @@ RowBlock::RowBlock(const TableStore& table, const sdk::OptimizerRef& optimizer, 
   }
 }
 
+void RowBlock::update(int64_t count, int64_t capacity, float* const* weights, const float* const* grads,
+                      float** states) const {
+  if (count == 0) return;
+  if (count < capacity) {  // the optimizer takes states without gaps
+    for (uint32_t k = 1; k < num_states_; ++k) std::copy_n(states + k * capacity, count, states + k * count);
+  }
+  optimizer_.update_rows(update_, dim_, count, weights, grads, states);
+}
+
 void RowBlock::flush() {
   if (count_ == 0) return;
   const bool narrow = storage_ != Storage::kFloat32;
@@ -28,10 +38,7 @@ void RowBlock::flush() {
     weights[i] = narrow ? widened_ + i * dim_ : reinterpret_cast<float*>(rows_[i]);
     if (narrow) ops_.widen(storage_, rows_[i], dim_, weights[i]);
   }
-  if (count_ < capacity_) {  // the optimizer takes states without gaps
-    for (uint32_t k = 1; k < num_states_; ++k) std::copy_n(states_ + k * capacity_, count_, states_ + k * count_);
-  }
-  optimizer_.update_rows(update_, dim_, count_, weights, grads_, states_);
+  update(count_, capacity_, weights, grads_, states_);
   for (int64_t i = 0; narrow && i < count_; ++i) ops_.narrow(storage_, weights[i], dim_, rows_[i]);
   count_ = 0;
 }

@@ -22,25 +22,45 @@ class RowBlock {
 
   // Room for the gradient of the row that is added next.
   float* next_gradient() const { return gradients_ + count_ * dim_; }
-  // `gradient` stays where it is until flush().
-  [[gnu::always_inline]] void add(int64_t row, const float* gradient) {
-    rows_[count_] = table_ + row * row_bytes_;
+  // `gradient` stays where it is until flush(). True: it flushed.
+  [[gnu::always_inline]] bool add(int64_t row, const float* gradient) {
+    rows_[count_] = address<0>(row);
     grads_[count_] = gradient;
     for (uint32_t k = 0; k < num_states_; ++k) states_[k * capacity_ + count_] = state(k, row);
-    if (++count_ == capacity_) flush();
+    if (++count_ < capacity_) return false;
+    flush();
+    return true;
   }
   // Prefetches a row that will be added soon, and its state. Inlined by force: to GCC 12 a function that does nothing
   // but prefetch has no effect, and it drops calls of it.
-  // kLines > 0: the row is so many cache lines.
-  template <int kLines>
+  // kLines > 0: rows are so many cache lines; kRowState: one_row_state().
+  template <int kLines, bool kRowState = false>
   [[gnu::always_inline]] void prefetch(int64_t row) const {
-    prefetch_lines(table_ + row * row_bytes_, kLines > 0 ? 64 * kLines : row_bytes_);
-    for (uint32_t k = 0; k < num_states_; ++k) {
-      prefetch_lines(reinterpret_cast<const char*>(state(k, row)), state_of_[k].bytes);
+    prefetch_lines(address<kLines>(row), kLines > 0 ? 64 * kLines : row_bytes_);
+    if constexpr (kRowState) {
+      __builtin_prefetch(state(0, row), 1, 3);
+    } else {
+      for (uint32_t k = 0; k < num_states_; ++k) {
+        prefetch_lines(reinterpret_cast<const char*>(state(k, row)), state_of_[k].bytes);
+      }
     }
   }
   // Updates the rows added since the last flush.
   void flush();
+
+  // For lists of rows that are kept elsewhere. Where a row is, and its states:
+  template <int kLines>
+  [[gnu::always_inline]] char* address(int64_t row) const {
+    return table_ + row * (kLines > 0 ? 64 * kLines : row_bytes_);
+  }
+  [[gnu::always_inline]] float* state(uint32_t k, int64_t row) const {
+    return state_of_[k].first + row * state_of_[k].stride;
+  }
+  uint32_t num_states() const { return num_states_; }
+  bool one_row_state() const { return num_states_ == 1 && state_of_[0].bytes == 4; }
+  int64_t row_and_state_bytes() const { return row_and_state_bytes_; }
+  // Updates `count` float32 rows; state k of row i is states[k * capacity + i]. The states may be moved.
+  void update(int64_t count, int64_t capacity, float* const* weights, const float* const* grads, float** states) const;
 
  private:
   static constexpr int64_t kMostStates = sdk::OptimizerRef::kMaxStates;
@@ -57,12 +77,10 @@ class RowBlock {
   static int64_t rows_for(const TableStore& table) {
     return std::clamp<int64_t>(6144 / (table.row_and_state_bytes() + table.dim() * 4), 4, kMostRows);
   }
-  [[gnu::always_inline]] float* state(uint32_t k, int64_t row) const {
-    return state_of_[k].first + row * state_of_[k].stride;
-  }
 
   char* const table_;  // row 0
   const int64_t row_bytes_;
+  const int64_t row_and_state_bytes_;
   const int64_t dim_;
   const Storage storage_;
   const sdk::OptimizerRef& optimizer_;

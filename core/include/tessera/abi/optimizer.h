@@ -38,7 +38,8 @@ typedef struct tsr_optimizer {
   double (*learning_rate)(void* self);
 
   /* [any-thread] Optional: update_row for `count` different rows in one call, with the same result. Row i has
-   * weights[i], grads[i] and states[k * count + i]. What depends on the step alone is computed once per call. */
+   * weights[i], grads[i] and states[k * count + i]. What depends on the step alone is computed once per call. Of many
+   * rows only the first 16 KiB of weights and states, 128 rows at most, are near in the caches: prefetch the others. */
   void (*update_rows)(void* self, const tsr_update* update, int64_t dim, int64_t count, float* const* weights,
                       const float* const* grads, float* const* states);
 } tsr_optimizer;

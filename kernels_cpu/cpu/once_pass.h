@@ -1,0 +1,67 @@
+// Backward's first pass over a table: rows that occur once in the batch are updated in order of position.
+//
+// Nothing has to be sorted or summed for them, and all ids of a bag find its gradient in the L1 cache. Entries of rows
+// that occur again are left over, for sort_by_row and RowOps::walk.
+#pragma once
+
+#include <cstdint>
+
+#include "entries.h"
+#include "row_block.h"
+#include "row_ops.h"
+
+namespace tessera_cpu {
+
+// Bags of one feature, as positions in the batch's ids. A sequence: bags of one id.
+struct IdRun {
+  const void* ids;  // of the batch
+  bool wide_ids;
+  const void* offsets;  // bag b has positions [offsets[b], offsets[b + 1]); NULL: [begin + b, begin + b + 1)
+  bool wide_offsets;
+  int64_t begin;
+  int64_t end;
+  int64_t bags;
+  int64_t first_slot;
+  bool scaled;  // slots have scales that may differ from 1
+
+  int64_t first(int64_t bag) const {
+    if (offsets == nullptr) return begin + bag;
+    return wide_offsets ? static_cast<const int64_t*>(offsets)[bag] : static_cast<const int32_t*>(offsets)[bag];
+  }
+};
+
+class OncePass {
+ public:
+  // `walk` says where the gradients of slots are, and has the block; `once` has all entries of the piece.
+  OncePass(const Walk& walk, const OnceMap& once, const RowOps& ops);
+
+  // Writes the entries left over to `again`, which has room for all; returns where they end. Rows may wait in the block
+  // afterwards.
+  PlainEntry* run(const IdRun& ids, PlainEntry* again) const;
+  // The same for entries that exist already; `again` may be where they begin.
+  PlainEntry* run(const PlainEntry* entries, int64_t count, PlainEntry* again) const;
+
+ private:
+  template <class Id, class Sink>
+  PlainEntry* pass(const IdRun& run, Sink& sink, PlainEntry* again) const;
+  template <class Sink>
+  PlainEntry* pass(const PlainEntry* entries, int64_t count, Sink& sink, PlainEntry* again) const;
+  // body(sink): the best that serves gradients which lie ready, or not.
+  template <class Body>
+  PlainEntry* with_sink(bool ready, Body body) const;
+  const char* address(uint32_t slot) const {
+    return walk_.slots == nullptr ? walk_.gradient + slot * walk_.slot_bytes : walk_.slots[slot].gradient;
+  }
+  void prefetch_gradient(uint32_t slot) const {
+    for (int64_t at = 0; at < gradient_bytes_; at += 64) __builtin_prefetch(address(slot) + at, 0, 3);
+  }
+  const float* gradient(uint32_t slot) const;
+
+  const Walk& walk_;
+  const OnceMap& once_;
+  const RowOps& ops_;
+  const bool as_it_lies_;  // gradients need no change but what their slots say
+  const int64_t gradient_bytes_;
+};
+
+}  // namespace tessera_cpu
