@@ -112,7 +112,7 @@ KeyedTensor keyed_from(const json& text) {
 
 std::string run_rank(const CaseContext& c, const RankEnvironment& where) {
   const Runtime runtime;  // of this process
-  const CaseContext mine{runtime, c.kernel, c.given, c.expect, c.check, c.tolerance};
+  const CaseContext mine{runtime, c.kernel, c.device, c.given, c.expect, c.check, c.tolerance};
   const auto group = ProcessGroup::connect(runtime, where);
   const std::vector<QuantizedTable> tables = quantized_tables(mine, 1);
   ShardedModuleOptions options;
