@@ -1,6 +1,7 @@
 #include "gradient_plan.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <utility>
 
@@ -15,7 +16,8 @@ constexpr int64_t kCutWithThreads = 4096;
 constexpr int64_t kTablesPerThread = 4;
 constexpr int64_t kCutForCache = 1 << 17;  // 1 MiB
 constexpr int64_t kWorthMap = 64;          // entries; fewer are sorted at once
-constexpr int64_t kEntriesPerBucket = 4096;
+constexpr uint32_t kSortedInARow = 15;     // batches, after one whose rows mostly occurred again
+constexpr int64_t kEntriesPerBucket = 16384;
 constexpr int kMaxBucketBits = 8;
 constexpr size_t kMaxBuckets = size_t{1} << kMaxBucketBits;
 constexpr int64_t kEntriesPerChunk = 16384;
@@ -220,14 +222,17 @@ int GradientPlan::bucket_bits(const TableEntries& t, const GradientOptions& opti
   const bool for_threads =
       options.threads > 1 && t.count >= std::max(kCutWithThreads, total_ / (kTablesPerThread * options.threads));
   if (!for_threads && t.count < kCutForCache) return 0;
-  const int wanted = std::bit_width(static_cast<uint64_t>(t.count / kEntriesPerBucket));
-  return std::min(std::clamp(wanted, 2, kMaxBucketBits), t.row_bits);
+  // The fewer buckets, the more rows of a bag each of them has.
+  const int for_cache = std::bit_width(static_cast<uint64_t>(t.count / kEntriesPerBucket));
+  const int for_balance = std::bit_width(2 * options.threads - 1);
+  return std::min({std::max(for_cache, for_balance), kMaxBucketBits, t.row_bits});
 }
 
 void GradientPlan::lay_out(const GradientInput& input, const GradientOptions& options) {
   tables_.clear();
   total_ = 0;
   rows_in_order_ = options.rows_in_order;
+  to_sort_.resize(input.config.tables.size());
   for (uint32_t table = 0; table < input.config.tables.size(); ++table) {
     if (first_of_[table] == first_of_[table + 1]) continue;
     tables_.push_back(describe(input, table, options.want_positions));
@@ -239,6 +244,8 @@ void GradientPlan::lay_out(const GradientInput& input, const GradientOptions& op
   map_bytes_ = 0;
   for (TableEntries& t : tables_) {
     t.bucket_bits = bucket_bits(t, options);
+    t.sorted = to_sort_[t.table] > 0;
+    if (t.sorted && !rows_in_order_) --to_sort_[t.table];
     int64_t& bytes = keeps_entries(t) ? own_bytes : shared_bytes;
     bytes = keeps_entries(t) ? bytes + table_bytes(t) : std::max(bytes, table_bytes(t));
     if (!rows_in_order_) map_bytes_ = std::max(map_bytes_, aligned(OnceMap::bytes(t.count, t.bucket_bits, t.row_bits)));
@@ -330,10 +337,13 @@ void GradientPlan::build(const GradientInput& input, const GradientOptions& opti
 bool GradientPlan::update_once(const TableEntries& t, const Piece& piece, const GradientInput& input, char* map,
                                Walk* walk) const {
   const int64_t n = piece.end - piece.begin;
-  if (walk->block == nullptr || t.full || n < kWorthMap) return false;
+  if (walk->block == nullptr || t.full || t.sorted || n < kWorthMap) return false;
   OnceMap once(map, n, t.bucket_bits, t.row_bits);
   mark(t, piece, input.batch, &once);
-  if (once.places_taken() < n / 2) return false;
+  if (once.places_taken() < n / 4 * 3) {
+    std::atomic_ref(to_sort_[t.table]).store(kSortedInARow, std::memory_order_relaxed);
+    return false;
+  }
   const OncePass pass(*walk, once, input.ops);
   PlainEntry* const entries = reinterpret_cast<PlainEntry*>(t.entries) + piece.begin;
   PlainEntry* again = entries;

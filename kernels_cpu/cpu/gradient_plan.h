@@ -21,6 +21,7 @@ struct TableEntries {
   std::span<const uint32_t> features;  // those that read it, in order
   int64_t count;
   bool full;            // FullEntry rather than PlainEntry
+  bool sorted;          // rows mostly occur again, going by earlier batches
   bool formula;         // no slots: one feature, scale 1
   int row_bits;         // rows < 2^row_bits
   int bucket_bits;      // cut by so many low bits of the row; 0: not cut
@@ -98,7 +99,8 @@ class GradientPlan {
   std::vector<TableEntries> tables_;  // those with ids
   std::vector<Piece> pieces_;
   std::vector<Chunk> chunks_;
-  std::vector<int64_t> bucket_starts_;  // per chunk and bucket: counts, then where its next entry goes
+  std::vector<int64_t> bucket_starts_;     // per chunk and bucket: counts, then where its next entry goes
+  mutable std::vector<uint32_t> to_sort_;  // per table: so many batches are sorted without another look
   int64_t total_ = 0;
   bool rows_in_order_ = false;
   // Of each worker, in scratch_: a OnceMap, and the entries of a table that has none of its own.

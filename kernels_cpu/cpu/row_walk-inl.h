@@ -82,7 +82,7 @@ class Walker {
 
   HWY_INLINE void prefetch(int64_t i, const RowBlock* block) const {
     const Entry& e = entries_[i];
-    if (i == 0 || e.slot != entries_[i - 1].slot) prefetch_row<kLines, 3>(address(e), gradient_bytes_);
+    prefetch_row<kLines, 3>(address(e), gradient_bytes_);
     if (block != nullptr) block->prefetch<kLines>(e.row);
   }
 
