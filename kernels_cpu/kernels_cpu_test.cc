@@ -280,6 +280,39 @@ TEST(CpuKernel, NoAllocationAfterTheLargestBatch) {
   }
 }
 
+// Training asks for a tenth of the tables and their states at most: there is no room for the gradient of any table.
+TEST(CpuKernel, TrainingNeedsTablesStatesAndATenth) {
+  for (const char* optimizer : {"exact_rowwise_adagrad", "adam"}) {
+    for (uint32_t threads : {1u, 3u}) {
+      SCOPED_TRACE(std::string(optimizer) + " threads " + std::to_string(threads));
+      TestHost host;
+      host.threads = threads;
+      Options o;
+      o.tables = {{40000, 64}, {40000, 64}, {40000, 64}};
+      o.optimizer = optimizer;
+      Model model(host, TESSERA_KERNEL_CPU, "cpu", o);
+      model.open();
+      int64_t tables_and_states = 0;
+      for (uint32_t t = 0; t < 3; ++t) {
+        const tsr_kernel_stats stats = model.stats(t);
+        EXPECT_EQ(stats.weight_bytes, 40000u * 64 * 4);
+        tables_and_states += static_cast<int64_t>(stats.weight_bytes + stats.state_bytes);
+      }
+      Random random(2);
+      const auto batch = random_batch(
+          random, o, {{0, TSR_POOLING_SUM}, {1, TSR_POOLING_MEAN}, {2, TSR_POOLING_SUM}, {2, TSR_POOLING_NONE}}, 1500,
+          10, kI64, false);
+      Array output(kF32, batch->output_size);
+      const int64_t before = bytes_asked_so_far();
+      for (int64_t step = 1; step <= 3; ++step) {
+        model.backward(*batch, model.forward(*batch, output), nullptr, 1, step);
+      }
+      EXPECT_GE(host.most_bytes, tables_and_states);
+      EXPECT_LE(host.most_bytes + bytes_asked_so_far() - before, tables_and_states / 10 * 11);
+    }
+  }
+}
+
 // A gradient that is no number must show in the row, and not be taken for a large one.
 TEST(CpuKernel, MaxGradientLetsNaNThrough) {
   TestHost host;

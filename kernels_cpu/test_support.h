@@ -24,6 +24,7 @@ namespace tessera_cpu::test {
 
 // Calls of operator new by the program and the plugins (test_news.cc).
 int64_t news_so_far();
+int64_t bytes_asked_so_far();  // by all of them
 
 struct Error : tsr_error {
   Error() : tsr_error{sizeof(tsr_error), TSR_OK, {0}} {}
@@ -37,6 +38,7 @@ class TestHost {
   uint32_t threads = 1;
   std::atomic<int64_t> allocations{0};
   std::atomic<int64_t> live_bytes{0};
+  std::atomic<int64_t> most_bytes{0};  // that were live at once
   // Memory of devices other than the CPU.
   std::function<void*(uint64_t bytes, tsr_stream stream)> device_alloc;
   std::function<void(void* memory, tsr_stream stream)> device_free;
@@ -46,7 +48,9 @@ class TestHost {
   static void log(const tsr_host*, int32_t, const char*) {}
   static void* alloc(const tsr_host* host, DLDevice device, uint64_t bytes, tsr_stream stream, tsr_error*) {
     ++of(host).allocations;
-    of(host).live_bytes += static_cast<int64_t>(bytes);
+    const int64_t live = of(host).live_bytes += static_cast<int64_t>(bytes);
+    for (int64_t most = of(host).most_bytes; live > most && !of(host).most_bytes.compare_exchange_weak(most, live);) {
+    }
     if (device.device_type != kDLCPU) return of(host).device_alloc(bytes, stream);
     void* memory = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
     if (bytes > 0) std::memset(memory, 0x5A, bytes);
@@ -292,6 +296,13 @@ class Model {
     return api->state_kinds[k] == TSR_STATE_PER_ROW ? 1 : options.tables[table].dim;
   }
 
+  tsr_kernel_stats stats(uint32_t table) {
+    tsr_kernel_stats stats{};
+    stats.struct_size = sizeof(stats);
+    Error error;
+    EXPECT_EQ(api->stats(instance, table, &stats, &error), TSR_OK) << error.message;
+    return stats;
+  }
   tsr_context* forward(Batch& batch, Array& output) {
     tsr_context* context = nullptr;
     Error error;
