@@ -126,14 +126,24 @@ void initial_values(const EmbeddingBagConfig& table, uint64_t seed, int64_t row,
   // 24 random bits k give (k + 1/2) / 2^23 in (-1, 1): symmetric, and exact in float32 before the one rounding.
   const auto scale = static_cast<float>(std::ldexp(range, -23));
   const uint64_t table_key = mixed(mixed(seed + kGolden) ^ fnv1a(table.name));
+  const auto value = [scale](uint64_t bits) {
+    return (static_cast<float>(static_cast<int32_t>(static_cast<uint32_t>(bits)) >> 8) + 0.5f) * scale;
+  };
   for (int64_t i = 0; i < count; ++i) {
     const uint64_t row_key = mixed(table_key + kGolden * static_cast<uint64_t>(row + i + 1));
+    // Two columns share a hash: the lower half is the even one's.
+    const auto hash = [row_key](int64_t column) {
+      return mixed(row_key + kGolden * (static_cast<uint64_t>(column) / 2 + 1));
+    };
     float* const to = out + i * cols;
-    for (int64_t j = 0; j < cols; ++j) {  // two columns share a hash
-      const auto c = static_cast<uint64_t>(col + j);
-      const uint64_t bits = mixed(row_key + kGolden * (c / 2 + 1)) >> (32 * (c & 1));
-      to[j] = (static_cast<float>(static_cast<int32_t>(static_cast<uint32_t>(bits)) >> 8) + 0.5f) * scale;
+    int64_t j = 0;
+    if (cols > 0 && col % 2 == 1) to[j++] = value(hash(col) >> 32);
+    for (; j + 1 < cols; j += 2) {
+      const uint64_t bits = hash(col + j);
+      to[j] = value(bits);
+      to[j + 1] = value(bits >> 32);
     }
+    if (j < cols) to[j] = value(hash(col + j));
   }
 }
 

@@ -186,6 +186,16 @@ TEST(Bars, HoldOrNot) {
   EXPECT_EQ(lines.back()["holds"], false) << lines.back();  // row_wise: 79.25 us
 }
 
+TEST(Bars, AVariantOfATransportIsNotHeldAgainstOpenMpiTwice) {
+  const std::vector<Line> both{collective_line("tcp", 4096, 1), collective_line("tcp?shm=false", 4096, 7),
+                               collective_line("mpi", 4096, 2)};
+  EXPECT_EQ(judged(both).size(), 1u);
+  const auto alone = judged({both[1], both[2]});
+  ASSERT_EQ(alone.size(), 1u);
+  EXPECT_EQ(alone[0]["bar"], "times Open MPI");
+  EXPECT_EQ(alone[0]["value"], 3.5);
+}
+
 Line bar_of(const std::vector<Line>& lines, const std::string& bar) {
   for (const Line& line : judged(lines)) {
     if (line["bar"] == bar) return line;
