@@ -26,7 +26,7 @@ TrainInputs::~TrainInputs() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
-    if (filled_ < asked_ && !error_) inputs_->abort("training has ended");
+    if (filled_ < asked_ && !failed_) inputs_->abort("training has ended");
   }
   changed_.notify_all();
   thread_.join();
@@ -57,8 +57,8 @@ TrainInputs::Input& TrainInputs::next() {
   }
   StepHandle place = inputs_->reserve();
   {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return filled_ > step || error_; });
+    wait_until([&] { return filled_ > step || failed_; });
+    const std::lock_guard lock(mutex_);
     if (filled_ <= step) std::rethrow_exception(error_);
     if (step + 1 < options_.steps) {  // into the slot of the step before, which is over
       slots_[static_cast<size_t>((step + 1) % 2)].taken = std::move(place);
@@ -68,6 +68,21 @@ TrainInputs::Input& TrainInputs::next() {
   changed_.notify_all();
   waited_s_ += seconds_now() - start;
   return input;
+}
+
+// Steps can be shorter than what it takes to wake a thread: it gives way for a while before it sleeps.
+template <class Ready>
+void TrainInputs::wait_until(const Ready& ready) {
+  constexpr auto kAwake = std::chrono::microseconds(100);
+  const auto end = std::chrono::steady_clock::now() + kAwake;
+  while (!ready()) {
+    if (std::chrono::steady_clock::now() < end) {
+      std::this_thread::yield();
+      continue;
+    }
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, ready);
+  }
 }
 
 void TrainInputs::read(int64_t step, Batch& batch) {
@@ -97,11 +112,8 @@ void TrainInputs::fill(int64_t step, Input& input) {
 
 void TrainInputs::run() {
   for (int64_t step = options_.first_step; step < options_.steps; ++step) {
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return asked_ > step || stop_; });
-      if (stop_) return;
-    }
+    wait_until([&] { return asked_ > step || stop_; });
+    if (stop_) return;
     std::exception_ptr error;
     try {
       fill(step, slots_[static_cast<size_t>(step % 2)]);
@@ -110,8 +122,9 @@ void TrainInputs::run() {
     }
     {
       const std::lock_guard lock(mutex_);
+      error_ = error;
       if (error)
-        error_ = error;
+        failed_ = true;
       else
         filled_ = step + 1;
     }

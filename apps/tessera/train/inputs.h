@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
@@ -47,6 +48,8 @@ class TrainInputs {
   double waited_s() const { return waited_s_; }  // by next(), in all
 
  private:
+  template <class Ready>
+  void wait_until(const Ready& ready);
   void read(int64_t step, Batch& batch);
   void run();
   void fill(int64_t step, Input& input);
@@ -59,11 +62,11 @@ class TrainInputs {
   double read_s_ = 0, waited_s_ = 0;
 
   std::unique_ptr<ShardedInputs> inputs_;  // null unless ahead, as is the thread
-  std::mutex mutex_;                       // of what follows
+  std::mutex mutex_;                       // held to change what follows
   std::condition_variable changed_;
-  int64_t asked_ = 0, filled_ = 0;  // steps below these
-  bool stop_ = false;
-  std::exception_ptr error_;
+  std::atomic<int64_t> asked_ = 0, filled_ = 0;  // steps below these
+  std::atomic<bool> stop_ = false, failed_ = false;
+  std::exception_ptr error_;  // read where failed_ is
   std::thread thread_;
 };
 
