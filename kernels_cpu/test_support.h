@@ -284,6 +284,14 @@ class Model {
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
 
+  tsr_estimate estimate(const tsr_workload& work) {
+    Error error;
+    tsr_estimate out{};
+    out.struct_size = sizeof(out);
+    if (api->estimate(kernel_.raw.self, &config, &work, &out, &error) != TSR_OK)
+      throw std::runtime_error(error.message);
+    return out;
+  }
   tsr_code supports(Error& error) { return api->supports(kernel_.raw.self, &config, &error); }
   Model& open() {
     Error error;

@@ -78,6 +78,7 @@ struct alignas(sizeof(T) * N) Pack {
 #define GPU_DEVICE inline
 #define GPU_HOST_DEVICE inline
 #define GPU_LAUNCH_BOUNDS(threads)
+#define GPU_LAUNCH_BOUNDS_OF(threads, blocks)
 #define GPU_UNROLL
 // An array shared by the threads of a block; its contents are undefined at first. It has no constructors.
 #define GPU_SHARED(T, name, count)                                          \
@@ -93,6 +94,12 @@ struct alignas(sizeof(T) * N) Pack {
 #define GPU_DEVICE __device__ __forceinline__
 #define GPU_HOST_DEVICE __host__ __device__ __forceinline__
 #define GPU_LAUNCH_BOUNDS(threads) __launch_bounds__(threads)
+// As many blocks at once on a multiprocessor, where that is worth registers: nvcc's own choice may spill.
+#if defined(TESSERA_GPU_CUDA)
+#define GPU_LAUNCH_BOUNDS_OF(threads, blocks) __launch_bounds__(threads, blocks)
+#else
+#define GPU_LAUNCH_BOUNDS_OF(threads, blocks) __launch_bounds__(threads)
+#endif
 #define GPU_UNROLL _Pragma("unroll")
 #define GPU_SHARED(T, name, count) __shared__ T name[count]
 #define GPU_SHARED_DYNAMIC(T, name)                                    \

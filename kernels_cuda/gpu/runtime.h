@@ -134,6 +134,32 @@ inline MemoryInfo memory_info() {
   return info;
 }
 
+// What a device says of its memory: both are peaks.
+struct DeviceFigures {
+  double bytes_per_second;
+  double cache_bytes;  // of the last cache before it
+};
+inline DeviceFigures device_figures([[maybe_unused]] int device) {
+#if defined(TESSERA_GPU_SIMT)
+  return {100e9, 4 << 20};  // the emulator has none: round numbers
+#else
+#if defined(TESSERA_GPU_HIP)
+  constexpr auto kClock = hipDeviceAttributeMemoryClockRate, kWidth = hipDeviceAttributeMemoryBusWidth,
+                 kCache = hipDeviceAttributeL2CacheSize;
+#else
+  constexpr auto kClock = cudaDevAttrMemoryClockRate, kWidth = cudaDevAttrGlobalMemoryBusWidth,
+                 kCache = cudaDevAttrL2CacheSize;
+#endif
+  const auto ask = [device](auto what) {
+    int value = 0;
+    check(GPU_API(DeviceGetAttribute)(&value, what, device), "cannot ask device ", device, " for its memory");
+    return static_cast<double>(value);
+  };
+  // kHz, two transfers in each; bits.
+  return {2 * ask(kClock) * 1e3 * ask(kWidth) / 8, ask(kCache)};
+#endif
+}
+
 // A stream that does not wait for the default stream, nor that for it.
 inline Stream stream_create() {
   Stream stream = nullptr;

@@ -88,6 +88,7 @@ struct FloatRow {
 // What is done with a whole run's gradient. All lanes of the warp call take(); groups without a run have 0 chunks.
 template <class Row>
 struct Update {
+  [[maybe_unused]] static constexpr int32_t kBlocks = 2;
   static constexpr int32_t kHeld = 2;  // looked at twice: adding them up again would read the gradients again
   UpdateStep step;
   template <class Gradient>
@@ -96,6 +97,7 @@ struct Update {
   }
 };
 struct HandOut {
+  [[maybe_unused]] static constexpr int32_t kBlocks = 4;
   static constexpr int32_t kHeld = 0;
   const RunTarget* targets;
   template <class Gradient>
@@ -121,7 +123,7 @@ struct ReduceArgs {
 
 // One group of lanes for each unit.
 template <class Grad, class Sink, bool kVectors>
-GPU_GLOBAL void GPU_LAUNCH_BOUNDS(kBlockThreads) reduce_kernel(ReduceArgs<Sink> a) {
+GPU_GLOBAL void GPU_LAUNCH_BOUNDS_OF(kBlockThreads, Sink::kBlocks) reduce_kernel(ReduceArgs<Sink> a) {
   const GradientWork& work = a.work;
   const int32_t thread = static_cast<int32_t>(threadIdx.x);
   const int32_t lane = thread % a.lanes;

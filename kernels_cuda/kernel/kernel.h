@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "kernel/config.h"
+#include "kernel/estimate.h"
 #include "kernel/instance.h"
 
 namespace tessera::gpu {
@@ -20,6 +21,9 @@ class GpuKernel : public sdk::Kernel {
   void supports(const tsr_kernel_config& config) const override { checked(config, kComputeKernels); }
   std::unique_ptr<sdk::KernelInstance> open(const tsr_kernel_config& config) const override {
     return std::make_unique<Instance>(host_, checked(config, kComputeKernels));
+  }
+  tsr_estimate estimate(const tsr_kernel_config& config, const tsr_workload& work) const override {
+    return gpu::estimate(config, work);
   }
 
  private:

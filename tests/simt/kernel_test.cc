@@ -444,5 +444,68 @@ TEST(GpuKernel, BatchesThatCannotBeServedAreRefusedWithTheReason) {
             std::string::npos);
 }
 
+// The emulator says 100 GB/s and 4 MiB of cache, see gpu/runtime.h.
+tsr_workload million_ids() {
+  tsr_workload work{};
+  work.struct_size = sizeof(work);
+  work.rows = 10'000'000;
+  work.dim = 128;
+  work.ids = 1e6;
+  work.bags = 1e5;
+  return work;
+}
+
+TEST(GpuKernel, EstimatesByTheBytesThatItMoves) {
+  TestHost host;
+  Options o;
+  o.optimizer = "exact_rowwise_adagrad";
+  Model model(host, TESSERA_KERNEL_SIMT, "simt", o);
+  const tsr_workload work = million_ids();
+  const tsr_estimate e = model.estimate(work);
+  EXPECT_EQ(e.bytes, uint64_t{10'000'000} * (512 + 4));
+  const double least = 1e6 * 512 / 100e9;  // its rows at the memory's speed
+  EXPECT_GT(e.forward_seconds, least);
+  EXPECT_LT(e.forward_seconds, 2 * least);
+  EXPECT_GT(e.backward_seconds, 2 * least);  // they are read and written
+  EXPECT_LT(e.backward_seconds, 6 * least);
+
+  const auto faster = [&](const tsr_workload& w, Model& m) {
+    const tsr_estimate f = m.estimate(w);
+    EXPECT_LT(f.forward_seconds, e.forward_seconds);
+    EXPECT_LT(f.backward_seconds, e.backward_seconds);
+  };
+  tsr_workload less = work;
+  less.ids = 5e5;
+  faster(less, model);
+  less = work;
+  less.distinct = 1e5;  // the rows are in the cache when they come again
+  faster(less, model);
+  less = work;
+  less.rows = 1000;
+  faster(less, model);
+  less = work;
+  less.reuse_bytes = 1 << 20;
+  faster(less, model);
+  o.weight_dtype = kF16;
+  Model half(host, TESSERA_KERNEL_SIMT, "simt", o);
+  faster(work, half);
+  o = {};
+  o.optimizer = "adam";
+  Model adam(host, TESSERA_KERNEL_SIMT, "simt", o);
+  EXPECT_GT(adam.estimate(work).backward_seconds, e.backward_seconds);
+}
+
+TEST(GpuKernel, EstimatesByAMachinesFiguresWhereThereAreAny) {
+  TestHost host;
+  Options o;
+  Model model(host, TESSERA_KERNEL_SIMT, "simt", o);
+  const tsr_row_cost cost{512, 1e9, 1e-6, 2e-6, 0, 0, 0};
+  const tsr_machine machine{sizeof(tsr_machine), 1, sizeof(tsr_row_cost), 0, &cost, 0, 0};
+  tsr_workload work = million_ids();
+  work.machine = &machine;
+  EXPECT_NEAR(model.estimate(work).forward_seconds, 1.0, 1e-9);
+  EXPECT_NEAR(model.estimate(work).backward_seconds, 2.0, 1e-9);
+}
+
 }  // namespace
 }  // namespace tessera_cpu::test
