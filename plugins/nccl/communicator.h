@@ -33,7 +33,8 @@ class Communicator {
   void enqueue(const std::function<void(ncclComm_t)>& body, Clock::time_point deadline);
   // Why the communicator broke by itself; empty: it did not.
   std::string broken();
-  // Ends what is under way, on the device too; from any thread. Later calls throw `why`.
+  // Makes what is under way end, on the device too; from any thread. Later calls throw `why`. Kernels look at NCCL's
+  // flag now and then only, and may touch their buffers until then: their stream says when they have ended.
   void stop(const sdk::Failure& why);
 
  private:

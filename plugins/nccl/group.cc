@@ -40,16 +40,19 @@ int64_t sum_of(sdk::Counts counts) { return std::accumulate(counts.begin(), coun
 // On the device: done when the watch says so; with a stream of the caller's, the stream is its order.
 class NcclGroup::DeviceWork : public sdk::Work {
  public:
-  DeviceWork(Watch& watch, uint64_t number, bool blocks) : watch_(watch), number_(number), blocks_(blocks) {}
+  DeviceWork(NcclGroup& group, uint64_t number, bool blocks) : group_(group), number_(number), blocks_(blocks) {}
   void wait() override {
-    if (blocks_)
-      watch_.wait(number_);
-    else
-      watch_.check();
+    if (!blocks_) return group_.watch_->check();
+    try {
+      group_.watch_->wait(number_);
+    } catch (const sdk::Failure&) {
+      group_.let_own_stream_end();
+      throw;
+    }
   }
 
  private:
-  Watch& watch_;
+  NcclGroup& group_;
   uint64_t number_;
   bool blocks_;
 };
@@ -97,6 +100,15 @@ Description NcclGroup::described(const char* op, const DLTensor& tensor, const s
   return d;
 }
 
+// After a failure, when the communicator was stopped: nothing that has no stream of the caller's touches its buffers
+// any more. What went wrong on the device as well says less than the failure.
+void NcclGroup::let_own_stream_end() noexcept {
+  try {
+    gpu::stream_synchronize(own_);
+  } catch (const sdk::Failure&) {
+  }
+}
+
 // One rank's wrong arguments end the operation on all.
 void NcclGroup::refuse(const Description& what, const std::string& why) {
   std::ostringstream text;
@@ -122,11 +134,12 @@ sdk::Work* NcclGroup::on_device(Description what, const sdk::CollectiveCall& cal
   } catch (const sdk::Failure& failure) {
     gpu::event_destroy(event);
     watch_->fail(failure.code(), options_.name + ": " + failure.what(), true);
+    if (!call.stream) let_own_stream_end();  // NCCL may have taken a part of the operation
     watch_->check();
     throw;
   }
   watch_->enqueued(number, event);
-  return new DeviceWork(*watch_, number, call.stream == nullptr);
+  return new DeviceWork(*this, number, call.stream == nullptr);
 }
 
 template <class Start>

@@ -45,6 +45,7 @@ class NcclGroup : public sdk::Group {
   template <class Start>
   sdk::Work* on_side(const Start& start);
   Description described(const char* op, const DLTensor& tensor, const sdk::CollectiveCall& call) const;
+  void let_own_stream_end() noexcept;
   [[noreturn]] void side_failed(tsr_code code, const tsr_error& error);
   [[noreturn]] void refuse(const Description& what, const std::string& why);
 

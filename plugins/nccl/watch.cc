@@ -85,20 +85,26 @@ void Watch::ask_why() {
 }
 
 void Watch::check() {
-  const std::lock_guard lock(mutex_);
-  if (failure_) throw *failure_;
+  std::unique_lock lock(mutex_);
+  if (!failing_) return;
+  changed_.wait(lock, [&] { return failure_ != nullptr; });
+  throw *failure_;
 }
 
 void Watch::fail(tsr_code code, const std::string& text, bool tell) {
-  const sdk::Failure failure(code, text);
+  {
+    std::unique_lock lock(mutex_);
+    if (failing_) return changed_.wait(lock, [&] { return failure_ != nullptr; });
+    failing_ = true;
+  }
+  auto failure = std::make_unique<sdk::Failure>(code, text);
+  if (tell) side_->abort(text.c_str());
+  communicator_.stop(*failure);  // before anybody here hears of it: who does may free the buffers
   {
     const std::lock_guard lock(mutex_);
-    if (failure_) return;
-    failure_ = std::make_unique<sdk::Failure>(failure);
+    failure_ = std::move(failure);
   }
   changed_.notify_all();
-  communicator_.stop(failure);
-  if (tell) side_->abort(text.c_str());
 }
 
 void Watch::abort(const char* reason) {
@@ -113,7 +119,7 @@ void Watch::run() {
     {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [&] { return closing_ || !operations_.empty(); });
-      if (operations_.empty() || failure_) return;
+      if (operations_.empty() || failing_) return;
       operation = operations_.front();
     }
     gpu::Event event = nullptr;
@@ -127,6 +133,7 @@ void Watch::run() {
       return;
     }
     const std::lock_guard lock(mutex_);
+    if (failing_) return;  // the abort may have ended it
     operations_.pop_front();
     if (event) {
       events_.pop_front();

@@ -41,9 +41,10 @@ class Watch {
   void wait(uint64_t number);
   // After a failure elsewhere: throws what went wrong here before it, if anything did.
   void ask_why();
-  // Throws the first failure, if there was one.
+  // Throws the first failure, if there was one; one that is being made known is waited for.
   void check();
-  // The first one counts; ends everything under way, here and by `tell` on the other ranks.
+  // The first one counts; ends everything under way, here and by `tell` on the other ranks. From the return on wait()
+  // and check() throw it: never before the communicator was stopped.
   void fail(tsr_code code, const std::string& text, bool tell);
   void abort(const char* reason);
   // An event that no operation uses.
@@ -73,7 +74,8 @@ class Watch {
   std::deque<gpu::Event> free_events_;
   uint64_t started_ = 0, enqueued_ = 0, done_ = 0;
   bool closing_ = false;
-  std::unique_ptr<sdk::Failure> failure_;
+  bool failing_ = false;                   // what ends from now on may have been ended by the abort: it is not done
+  std::unique_ptr<sdk::Failure> failure_;  // once the communicator was stopped
   std::thread thread_;
 };
 

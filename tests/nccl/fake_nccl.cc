@@ -1,6 +1,7 @@
 // NCCL's behaviour as the plugin relies on it, between processes of one machine: ranks meet in a shared file,
 // operations run in the order of an emulated stream and hang until all ranks take part or the communicator is aborted,
-// calls answer ncclInProgress for a while. No error is ever reported for a rank that died: as with NCCL at its worst.
+// calls answer ncclInProgress for a while. At NCCL's worst: no error is ever reported for a rank that died, and an
+// aborted operation writes for a while after the abort has returned, as a kernel that has not seen the flag yet.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -25,6 +26,7 @@ namespace {
 constexpr size_t kRing = 1 << 16;
 constexpr int kBusyAnswers = 2;  // ncclInProgress, after every call
 constexpr std::chrono::microseconds kPause{50};
+constexpr std::chrono::milliseconds kAbortIsSeenAfter{50};
 
 // One way from one rank to another.
 struct Channel {
@@ -43,7 +45,7 @@ struct Transfer {
   size_t bytes;
   size_t done = 0;
 };
-// Transfers, and what follows when they are done.
+// Transfers, and what follows when they are done; an aborted task does so with what has come.
 struct Task {
   std::deque<Transfer> transfers;
   std::function<void()> finish;
@@ -127,6 +129,14 @@ void attach_in_background(FakeComm* comm) {
     if (state->rank == 0) unlink(state->name.c_str());
     state->ready = true;
   });
+}
+
+// What an aborted operation has not received is garbage, of values whose sums fit into their types.
+void write_late(const std::deque<Transfer>& list) {
+  std::this_thread::sleep_for(kAbortIsSeenAfter);
+  for (const Transfer& t : list) {
+    if (!t.send) std::memset(t.data + t.done, 1, t.bytes - t.done);
+  }
 }
 
 ncclResult_t submit(FakeComm* comm, cudaStream_t stream, Task task) {
@@ -277,8 +287,9 @@ ncclResult_t ncclGroupEnd() {
       std::deque<Transfer> all;
       for (Task& task : *tasks) all.insert(all.end(), task.transfers.begin(), task.transfers.end());
       while (!state->aborted && !state->transfer(all)) std::this_thread::sleep_for(kPause);
+      if (state->aborted) write_late(all);
       for (Task& task : *tasks) {
-        if (task.finish && !state->aborted) task.finish();
+        if (task.finish) task.finish();
       }
     });
   });
