@@ -49,6 +49,10 @@ class Launcher {
 class Mark {
  public:
   explicit Mark(bool captured) : captured(captured) {}
+  // ThreadSanitizer does not see the counts by which marks are shared: the lock tells it that all others are done.
+  ~Mark() { const std::lock_guard lock(mutex_); }
+  Mark(const Mark&) = delete;
+  Mark& operator=(const Mark&) = delete;
   const bool captured;  // a point of a graph: nothing outside it can wait for it
   void reach();
   void wait();
