@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "dense/loss.h"
+#include "dense/parameters.h"
 #include "device/row_moves.h"
 
 namespace tessera::gpu {
@@ -121,6 +123,18 @@ void GpuDevice::split_rows(const tsr_row_moves& moves, tsr_stream stream) {
   memory_of(moves.device_index);
   const DeviceScope scope(moves.device_index);
   gpu::split_rows(moves, stream_of(stream));
+}
+
+void GpuDevice::update_parameters(const tsr_parameter_updates& updates, tsr_stream stream) {
+  memory_of(updates.device_index);
+  const DeviceScope scope(updates.device_index);
+  gpu::update_parameters(updates, stream_of(stream));
+}
+
+void GpuDevice::binary_cross_entropy(const tsr_binary_cross_entropy& loss, tsr_stream stream) {
+  memory_of(loss.device_index);
+  const DeviceScope scope(loss.device_index);
+  gpu::binary_cross_entropy(loss, stream_of(stream));
 }
 
 }  // namespace tessera::gpu

@@ -48,6 +48,8 @@ class GpuDevice : public sdk::Device {
                tsr_stream stream) override;
   void bucketize(const tsr_jagged& input, int32_t blocks, const DLTensor& block_rows, const tsr_jagged_output& output,
                  tsr_stream stream) override;
+  void update_parameters(const tsr_parameter_updates& updates, tsr_stream stream) override;
+  void binary_cross_entropy(const tsr_binary_cross_entropy& loss, tsr_stream stream) override;
 
  private:
   struct Memory {

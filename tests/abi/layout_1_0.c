@@ -406,7 +406,35 @@ FIELD(tsr_bounds_report, bad_ids, 0);
 FIELD(tsr_bounds_report, bad_offsets, 4);
 FIELD(tsr_bounds_report, first_bag, 8);
 
-SIZE(tsr_device, 192);
+FROZEN(tsr_parameter_update, 56);
+FIELD(tsr_parameter_update, value, 0);
+FIELD(tsr_parameter_update, gradient, 8);
+FIELD(tsr_parameter_update, states, 16);
+FIELD(tsr_parameter_update, rows, 32);
+FIELD(tsr_parameter_update, columns, 40);
+FIELD(tsr_parameter_update, factors, 48);
+
+SIZE(tsr_parameter_updates, 48);
+FIELD(tsr_parameter_updates, struct_size, 0);
+FIELD(tsr_parameter_updates, device_index, 4);
+FIELD(tsr_parameter_updates, formula, 8);
+FIELD(tsr_parameter_updates, num_parameters, 12);
+FIELD(tsr_parameter_updates, parameters, 16);
+FIELD(tsr_parameter_updates, sign, 24);
+FIELD(tsr_parameter_updates, decay, 28);
+FIELD(tsr_parameter_updates, constants, 32);
+
+SIZE(tsr_binary_cross_entropy, 56);
+FIELD(tsr_binary_cross_entropy, struct_size, 0);
+FIELD(tsr_binary_cross_entropy, device_index, 4);
+FIELD(tsr_binary_cross_entropy, n, 8);
+FIELD(tsr_binary_cross_entropy, logits, 16);
+FIELD(tsr_binary_cross_entropy, labels, 24);
+FIELD(tsr_binary_cross_entropy, grad, 32);
+FIELD(tsr_binary_cross_entropy, sum, 40);
+FIELD(tsr_binary_cross_entropy, scale, 48);
+
+SIZE(tsr_device, 208);
 FIELD(tsr_device, struct_size, 0);
 FIELD(tsr_device, device_type, 4);
 FIELD(tsr_device, count, 8);
@@ -432,6 +460,8 @@ FIELD(tsr_device, sum_lengths, 160);
 FIELD(tsr_device, check_bounds, 168);
 FIELD(tsr_device, permute, 176);
 FIELD(tsr_device, bucketize, 184);
+FIELD(tsr_device, update_parameters, 192);
+FIELD(tsr_device, binary_cross_entropy, 200);
 
 // The constants.
 CONSTANT(TSR_OK, 0);
@@ -484,5 +514,10 @@ CONSTANT(TSR_COLLECTIVE_WRAPS, 4);
 CONSTANT(TSR_COPY_TO_DEVICE, 0);
 CONSTANT(TSR_COPY_TO_HOST, 1);
 CONSTANT(TSR_COPY_ON_DEVICE, 2);
+CONSTANT(TSR_UPDATE_SGD, 0);
+CONSTANT(TSR_UPDATE_MOMENTUM, 1);
+CONSTANT(TSR_UPDATE_ADAGRAD, 2);
+CONSTANT(TSR_UPDATE_ROWWISE_ADAGRAD, 3);
+CONSTANT(TSR_UPDATE_ADAM, 4);
 
 typedef int tessera_layout_is_a_translation_unit;

@@ -66,10 +66,18 @@ class DeviceStream : public std::enable_shared_from_this<DeviceStream> {
   void permute(const tsr_jagged& input, const Tensor& order, const tsr_jagged_output& output);
   void bucketize(const tsr_jagged& input, int32_t blocks, const Tensor& block_rows, const tsr_jagged_output& output);
 
+  void set(const Tensor& to, const Tensor& values);  // copy(), done when it returns
+
   // Rows between packed and spread form (abi/device.h), where the part can: else the caller does it on the host.
   bool moves_rows() const;
   void combine_rows(const tsr_row_moves& moves);
   void split_rows(const tsr_row_moves& moves);
+
+  // The arithmetic of training between a model's layers (abi/device.h), where the part can: else the dense part of a
+  // model is computed in host memory.
+  bool trains() const;
+  void update_parameters(const tsr_parameter_updates& updates);
+  void binary_cross_entropy(const tsr_binary_cross_entropy& loss);
 
   // A point in this stream.
   class Event {
@@ -106,6 +114,11 @@ class DeviceStream : public std::enable_shared_from_this<DeviceStream> {
   std::array<Staging, 4> staging_;
   size_t next_ = 0;
 };
+
+// For code that takes tensors from anywhere; what crosses between host and device waits.
+Tensor in_host_memory(const Tensor& tensor);          // shares where it is there already
+void assign(const Tensor& to, const Tensor& values);  // same type and size
+Tensor zeros_like(const Tensor& tensor);              // beside it
 
 // job.device: "cpu" is null. "auto": the device part of the highest priority that works here and for whose devices
 // there is a kernel plugin (`kernel`, where that names one); null where there is none. Otherwise the part of that id;

@@ -1,10 +1,11 @@
-// SGD, Adagrad, RowWiseAdagrad, Adam of float32 parameters in host memory. The loops are written to vectorise: restrict
-// pointers, no branches inside, settings in float as PyTorch applies them.
+// SGD, Adagrad, RowWiseAdagrad, Adam of float32 parameters: options, states and what a step's formula takes of them.
+// The loops are parameter_updates.cc's, or the device's.
 #include <algorithm>
 #include <cmath>
 #include <set>
 #include <utility>
 
+#include "optim/parameter_updates.h"
 #include "tessera/optim.h"
 
 namespace tessera {
@@ -18,8 +19,9 @@ class DenseOptimizer : public KeyedOptimizer {
     for (const ParameterPtr& p : parameters_) {
       if (!seen.insert(p->name).second) fail(Code::kInvalidArgument, "two parameters have the name \"", p->name, "\"");
       if (p->in_backward) continue;
-      if (p->value.dtype() != DType::kFloat32 || p->value.device() != kCpu || !p->value.defined()) {
-        fail(Code::kInvalidArgument, "parameter \"", p->name, "\" must be float32 in host memory for this optimizer");
+      if (p->value.dtype() != DType::kFloat32 || !p->value.defined() || !is_trained_in_place(p->value)) {
+        fail(Code::kInvalidArgument, "parameter \"", p->name,
+             "\" must be float32, in host memory or on a device that trains, for this optimizer");
       }
     }
     states_.resize(parameters_.size());
@@ -33,11 +35,22 @@ class DenseOptimizer : public KeyedOptimizer {
         fail(Code::kInvalidArgument, "the gradient of parameter \"", p.name,
              "\" must be float32 of the parameter's shape; sparse gradients have to be made dense first");
       }
+      TESSERA_CHECK(p.grad.stream() == p.value.stream(), "the gradient of ", p.name, " is beside its value");
     }
+    updates_.begin();
     for (size_t i = 0; i < parameters_.size(); ++i) {
       Parameter& p = *parameters_[i];
-      if (p.grad.defined() && !p.in_backward) update(p, states_[i]);
+      if (!p.grad.defined() || p.in_backward) continue;
+      const int64_t rows = rows_of(p);
+      tsr_parameter_update update{};
+      update.value = static_cast<float*>(p.value.raw());
+      update.gradient = static_cast<const float*>(p.grad.raw());
+      update.rows = rows;
+      update.columns = rows == 0 ? 0 : p.value.numel() / rows;
+      prepare(p, states_[i], update);
+      updates_.add(p.value.stream(), update);
     }
+    updates_.run(settings());
   }
 
   std::vector<Item> params() const override {
@@ -49,7 +62,9 @@ class DenseOptimizer : public KeyedOptimizer {
   std::vector<std::pair<std::string, OptimizerState>> state() const override {
     std::vector<std::pair<std::string, OptimizerState>> out;
     for (size_t i = 0; i < parameters_.size(); ++i) {
-      if (!states_[i].empty()) out.emplace_back(parameters_[i]->name, states_[i]);
+      if (states_[i].empty()) continue;
+      out.emplace_back(parameters_[i]->name, states_[i]);
+      for (auto& [name, value] : out.back().second) value = in_host_memory(value);
     }
     return out;
   }
@@ -74,7 +89,7 @@ class DenseOptimizer : public KeyedOptimizer {
           fail(Code::kInvalidArgument, "parameter \"", key, "\" needs a state \"", name,
                "\" of its own shape, float32");
         }
-        if (write) std::copy_n(same->second.data<float>(), have.numel(), have.data<float>());
+        if (write) assign(have, same->second);
       }
     }
     states_[i] = std::move(into);
@@ -108,7 +123,9 @@ class DenseOptimizer : public KeyedOptimizer {
 
  protected:
   using Options = std::vector<std::pair<std::string, OptionValue>>;
-  virtual void update(Parameter& p, OptimizerState& state) = 0;
+  // What all parameters share, and one parameter's states and factors of the step that begins: it counts.
+  virtual tsr_parameter_updates settings() const = 0;
+  virtual void prepare(const Parameter& p, OptimizerState& state, tsr_parameter_update& update) = 0;
   // The state before any step, and whether a parameter gets it with its first step or from the beginning.
   virtual OptimizerState fresh_state(const Parameter& p) const = 0;
   virtual bool made_by_first_step() const { return true; }
@@ -118,10 +135,16 @@ class DenseOptimizer : public KeyedOptimizer {
 
   const ParameterList& parameters() const { return parameters_; }
   OptimizerState& state_of(size_t i) { return states_[i]; }
+  static int64_t rows_of(const Parameter& p) { return p.value.dim() == 0 ? 1 : p.value.size(0); }
 
  private:
+  static bool is_trained_in_place(const Tensor& value) {
+    return value.stream() ? value.stream()->trains() : value.device() == kCpu;
+  }
+
   ParameterList parameters_;
   std::vector<OptimizerState> states_;
+  optim::ParameterUpdates updates_;
 };
 
 // PyTorch's defaults are integers, and print as such.
@@ -131,29 +154,15 @@ void require_not_negative(double value, const char* what) {
   if (!(value >= 0)) fail(Code::kInvalidArgument, what, " must not be negative, and is ", value);
 }
 
-// The effective gradient: [negated] g + decay * w.
-struct Effective {
-  float sign;
-  float decay;
-  float operator()(float g, float w) const { return sign * g + decay * w; }
-};
-Effective effective(bool maximize, double weight_decay) {
-  return {maximize ? -1.0f : 1.0f, static_cast<float>(weight_decay)};
+tsr_parameter_updates settings_of(int32_t formula, bool maximize, double weight_decay) {
+  tsr_parameter_updates out{};
+  out.formula = formula;
+  out.sign = maximize ? -1.0f : 1.0f;
+  out.decay = static_cast<float>(weight_decay);
+  return out;
 }
 
-void sgd_loop(int64_t n, float* __restrict w, const float* __restrict g, float lr, Effective e) {
-  for (int64_t i = 0; i < n; ++i) w[i] -= lr * e(g[i], w[i]);
-}
-
-// lr_grad and lr_buffer: what gradient and momentum contribute to the step.
-void sgd_momentum_loop(int64_t n, float* __restrict w, const float* __restrict g, float* __restrict buffer,
-                       float momentum, float share, float lr_grad, float lr_buffer, Effective e) {
-  for (int64_t i = 0; i < n; ++i) {
-    const float gradient = e(g[i], w[i]);
-    buffer[i] = momentum * buffer[i] + share * gradient;
-    w[i] -= lr_grad * gradient + lr_buffer * buffer[i];
-  }
-}
+float* floats(const Tensor& tensor) { return static_cast<float*>(tensor.raw()); }
 
 class Sgd : public DenseOptimizer {
  public:
@@ -162,23 +171,27 @@ class Sgd : public DenseOptimizer {
   }
 
  protected:
-  void update(Parameter& p, OptimizerState& state) override {
-    const int64_t n = p.value.numel();
-    const Effective e = effective(o_.maximize, o_.weight_decay);
-    float* w = p.value.data<float>();
-    const float* g = p.grad.data<float>();
-    const float lr = static_cast<float>(o_.lr);
-    if (o_.momentum == 0) return sgd_loop(n, w, g, lr, e);
+  tsr_parameter_updates settings() const override {
+    auto out = settings_of(o_.momentum == 0 ? TSR_UPDATE_SGD : TSR_UPDATE_MOMENTUM, o_.maximize, o_.weight_decay);
+    const auto lr = static_cast<float>(o_.lr), momentum = static_cast<float>(o_.momentum);
+    out.constants[0] = momentum;
+    out.constants[1] = o_.nesterov ? lr : 0.0f;
+    out.constants[2] = o_.nesterov ? lr * momentum : lr;
+    return out;
+  }
+  void prepare(const Parameter& p, OptimizerState& state, tsr_parameter_update& update) override {
+    if (o_.momentum == 0) {
+      update.factors[0] = static_cast<float>(o_.lr);
+      return;
+    }
     const bool first = state.empty();
     if (first) state = fresh_state(p);
-    const float momentum = static_cast<float>(o_.momentum);
-    const float share = first ? 1.0f : static_cast<float>(1 - o_.dampening);
-    sgd_momentum_loop(n, w, g, state[0].second.data<float>(), momentum, share, o_.nesterov ? lr : 0.0f,
-                      o_.nesterov ? lr * momentum : lr, e);
+    update.factors[0] = first ? 1.0f : static_cast<float>(1 - o_.dampening);
+    update.states[0] = floats(state[0].second);
   }
   OptimizerState fresh_state(const Parameter& p) const override {
     if (o_.momentum == 0) return {};
-    return {{"momentum_buffer", Tensor::zeros(p.value.shape())}};
+    return {{"momentum_buffer", zeros_like(p.value)}};
   }
   Options options() const override {
     return {{"dampening", zero_or(o_.dampening)},
@@ -210,32 +223,6 @@ class Sgd : public DenseOptimizer {
   SgdOptions o_;
 };
 
-void adagrad_loop(int64_t n, float* __restrict w, const float* __restrict g, float* __restrict sum, float rate,
-                  float eps, Effective e) {
-  for (int64_t i = 0; i < n; ++i) {
-    const float gradient = e(g[i], w[i]);
-    sum[i] += gradient * gradient;
-    w[i] -= rate * gradient / (std::sqrt(sum[i]) + eps);
-  }
-}
-
-// The sum of squares in eight lanes, since compilers do not reorder sums by themselves.
-float square_sum(int64_t n, const float* __restrict w, const float* __restrict g, Effective e) {
-  constexpr int64_t kLanes = 8;
-  float lanes[kLanes] = {};
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    for (int64_t k = 0; k < kLanes; ++k) {
-      const float gradient = e(g[i + k], w[i + k]);
-      lanes[k] += gradient * gradient;
-    }
-  }
-  for (; i < n; ++i) lanes[i % kLanes] += e(g[i], w[i]) * e(g[i], w[i]);
-  float total = 0;
-  for (float lane : lanes) total += lane;
-  return total;
-}
-
 // Adagrad, with a sum per element or per row.
 class Adagrad : public DenseOptimizer {
  public:
@@ -248,24 +235,21 @@ class Adagrad : public DenseOptimizer {
   }
 
  protected:
-  void update(Parameter& p, OptimizerState& state) override {
+  tsr_parameter_updates settings() const override {
+    auto out = settings_of(per_row_ ? TSR_UPDATE_ROWWISE_ADAGRAD : TSR_UPDATE_ADAGRAD, o_.maximize, o_.weight_decay);
+    out.constants[0] = static_cast<float>(o_.eps);
+    return out;
+  }
+  void prepare(const Parameter&, OptimizerState& state, tsr_parameter_update& update) override {
     float& step = *state[0].second.data<float>();
-    const float rate = static_cast<float>(o_.lr / (1 + static_cast<double>(step) * o_.lr_decay));
+    update.factors[0] = static_cast<float>(o_.lr / (1 + static_cast<double>(step) * o_.lr_decay));
     step += 1;
-    const float eps = static_cast<float>(o_.eps);
-    const Effective e = effective(o_.maximize, o_.weight_decay);
-    float *w = p.value.data<float>(), *sum = state[1].second.data<float>();
-    const float* g = p.grad.data<float>();
-    if (!per_row_) return adagrad_loop(p.value.numel(), w, g, sum, rate, eps, e);
-    const int64_t rows = rows_of(p), columns = rows == 0 ? 0 : p.value.numel() / rows;
-    for (int64_t r = 0; r < rows; ++r, w += columns, g += columns) {
-      sum[r] += square_sum(columns, w, g, e) / static_cast<float>(std::max<int64_t>(columns, 1));
-      sgd_loop(columns, w, g, rate / (std::sqrt(sum[r]) + eps), e);
-    }
+    update.states[0] = floats(state[1].second);
   }
   OptimizerState fresh_state(const Parameter& p) const override {
     Tensor sum = Tensor::empty(per_row_ ? Shape{rows_of(p), 1} : p.value.shape());
     sum.fill(o_.initial_accumulator_value);
+    if (DeviceStream* stream = p.value.stream()) sum = stream->to_device(sum);
     return {{"step", Tensor::scalar(0.0f)}, {"sum", sum}};
   }
   bool made_by_first_step() const override { return false; }
@@ -298,28 +282,9 @@ class Adagrad : public DenseOptimizer {
   }
 
  private:
-  static int64_t rows_of(const Parameter& p) { return p.value.dim() == 0 ? 1 : p.value.size(0); }
-
   AdagradOptions o_;
   bool per_row_;
 };
-
-struct AdamStep {
-  float beta1, beta2;
-  float step_size;   // lr / (1 - beta1^s)
-  float root_scale;  // 1 / sqrt(1 - beta2^s)
-  float eps;
-};
-
-void adam_loop(int64_t n, float* __restrict w, const float* __restrict g, float* __restrict m, float* __restrict v,
-               AdamStep s, Effective e) {
-  for (int64_t i = 0; i < n; ++i) {
-    const float gradient = e(g[i], w[i]);
-    m[i] += (1 - s.beta1) * (gradient - m[i]);
-    v[i] = s.beta2 * v[i] + (1 - s.beta2) * gradient * gradient;
-    w[i] -= s.step_size * m[i] / (std::sqrt(v[i]) * s.root_scale + s.eps);
-  }
-}
 
 class Adam : public DenseOptimizer {
  public:
@@ -328,21 +293,25 @@ class Adam : public DenseOptimizer {
   }
 
  protected:
-  void update(Parameter& p, OptimizerState& state) override {
+  tsr_parameter_updates settings() const override {
+    auto out = settings_of(TSR_UPDATE_ADAM, o_.maximize, o_.weight_decay);
+    out.constants[0] = static_cast<float>(o_.beta1);
+    out.constants[1] = static_cast<float>(o_.beta2);
+    out.constants[2] = static_cast<float>(o_.eps);
+    return out;
+  }
+  void prepare(const Parameter& p, OptimizerState& state, tsr_parameter_update& update) override {
     if (state.empty()) state = fresh_state(p);
     float& step = *state[0].second.data<float>();
     step += 1;
-    const AdamStep s{static_cast<float>(o_.beta1), static_cast<float>(o_.beta2),
-                     static_cast<float>(o_.lr / (1 - std::pow(o_.beta1, static_cast<double>(step)))),
-                     static_cast<float>(1 / std::sqrt(1 - std::pow(o_.beta2, static_cast<double>(step)))),
-                     static_cast<float>(o_.eps)};
-    adam_loop(p.value.numel(), p.value.data<float>(), p.grad.data<float>(), state[1].second.data<float>(),
-              state[2].second.data<float>(), s, effective(o_.maximize, o_.weight_decay));
+    const auto s = static_cast<double>(step);
+    update.factors[0] = static_cast<float>(o_.lr / (1 - std::pow(o_.beta1, s)));
+    update.factors[1] = static_cast<float>(1 / std::sqrt(1 - std::pow(o_.beta2, s)));
+    update.states[0] = floats(state[1].second);
+    update.states[1] = floats(state[2].second);
   }
   OptimizerState fresh_state(const Parameter& p) const override {
-    return {{"step", Tensor::scalar(0.0f)},
-            {"exp_avg", Tensor::zeros(p.value.shape())},
-            {"exp_avg_sq", Tensor::zeros(p.value.shape())}};
+    return {{"step", Tensor::scalar(0.0f)}, {"exp_avg", zeros_like(p.value)}, {"exp_avg_sq", zeros_like(p.value)}};
   }
   Options options() const override {
     return {{"amsgrad", false},

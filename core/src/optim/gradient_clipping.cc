@@ -3,6 +3,7 @@
 #include <limits>
 #include <utility>
 
+#include "tessera/device.h"
 #include "tessera/optim.h"
 
 namespace tessera {
@@ -30,17 +31,27 @@ double largest(const float* x, int64_t n) {
   return out;
 }
 
-const Tensor* gradient_of(const KeyedOptimizer::Item& item) {
-  return item.parameter->grad.defined() && !item.parameter->in_backward ? &item.parameter->grad : nullptr;
+// A gradient, and where the host reads and writes it: a norm is needed before anything can be scaled, so gradients on a
+// device come to the host and go back.
+struct Side {
+  const Tensor& grad;
+  Tensor host;
+};
+
+std::vector<Side> sides_of(const std::vector<KeyedOptimizer::Item>& items) {
+  std::vector<Side> out;
+  for (const KeyedOptimizer::Item& item : items) {
+    const Tensor& grad = item.parameter->grad;
+    if (grad.defined() && !item.parameter->in_backward) out.push_back({grad, in_host_memory(grad)});
+  }
+  return out;
 }
 
-double total_norm(const std::vector<KeyedOptimizer::Item>& items, double p) {
+double total_norm(const std::vector<Side>& sides, double p) {
   double total = 0;
-  for (const KeyedOptimizer::Item& item : items) {
-    const Tensor* grad = gradient_of(item);
-    if (grad == nullptr) continue;
-    const float* x = grad->data<float>();
-    const int64_t n = grad->numel();
+  for (const Side& side : sides) {
+    const float* x = side.host.data<float>();
+    const int64_t n = side.host.numel();
     if (std::isinf(p)) {
       total = std::max(total, largest(x, n));
     } else if (p == 2) {
@@ -75,20 +86,24 @@ GradientClippingOptimizer::GradientClippingOptimizer(KeyedOptimizerPtr optimizer
 }
 
 void GradientClippingOptimizer::step() {
-  const bool by_norm = options_.clipping == GradientClipping::kNorm;
-  if (by_norm || options_.track_grad_norm) last_norm_ = total_norm(items_, options_.norm_type);
+  const bool by_norm = options_.clipping == GradientClipping::kNorm,
+             by_value = options_.clipping == GradientClipping::kValue;
+  const bool needs_norm = by_norm || options_.track_grad_norm;
+  const std::vector<Side> sides = needs_norm || by_value ? sides_of(items_) : std::vector<Side>();
+  if (needs_norm) last_norm_ = total_norm(sides, options_.norm_type);
   const float limit = static_cast<float>(options_.max_gradient);
   const float scale = by_norm ? static_cast<float>(std::min(1.0, options_.max_gradient / (*last_norm_ + 1e-6))) : 1.0f;
-  for (const Item& item : items_) {
-    const Tensor* grad = gradient_of(item);
-    if (grad == nullptr) continue;
-    float* x = grad->data<float>();
-    const int64_t n = grad->numel();
+  for (const Side& side : sides) {
+    float* x = side.host.data<float>();
+    const int64_t n = side.host.numel();
     if (by_norm && scale != 1.0f) {
       for (int64_t i = 0; i < n; ++i) x[i] *= scale;
-    } else if (options_.clipping == GradientClipping::kValue) {
+    } else if (by_value) {
       for (int64_t i = 0; i < n; ++i) x[i] = std::clamp(x[i], -limit, limit);
+    } else {
+      continue;
     }
+    if (side.grad.stream()) assign(side.grad, side.host);
   }
   inner().step();
 }

@@ -2,6 +2,7 @@
 #include <type_traits>
 
 #include "sparse/text.h"
+#include "tessera/device.h"
 #include "tessera/optim.h"
 
 namespace tessera {
@@ -154,7 +155,7 @@ void KeyedOptimizer::load_state_dict(const OptimizerStateDict& dict) {
 
 void KeyedOptimizer::init_state() {
   for (const Item& item : params()) {
-    if (!item.parameter->in_backward) item.parameter->grad = Tensor::zeros(item.parameter->value.shape());
+    if (!item.parameter->in_backward) item.parameter->grad = zeros_like(item.parameter->value);
   }
   step();
 }

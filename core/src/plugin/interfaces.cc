@@ -104,6 +104,10 @@ std::string check_pairs(const std::string& what, const tsr_component& c) {
     if (TSR_HAS(tsr_device, d, combine_rows) != TSR_HAS(tsr_device, d, split_rows)) {
       return cat(what, " has only one of \"combine_rows\" and \"split_rows\", but needs both or neither");
     }
+    if (TSR_HAS(tsr_device, d, update_parameters) != TSR_HAS(tsr_device, d, binary_cross_entropy)) {
+      return cat(what,
+                 " has only one of \"update_parameters\" and \"binary_cross_entropy\", but needs both or neither");
+    }
     if (d->device_type <= 0 || d->device_type == kDLCPU) {
       return cat(what, " serves device type ", d->device_type, ", which is no device beside the CPU");
     }

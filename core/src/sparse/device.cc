@@ -182,6 +182,11 @@ void DeviceStream::bucketize(const tsr_jagged& input, int32_t blocks, const Tens
   enqueue([&](tsr_error* err) { return api().bucketize(self(), &input, blocks, &rows, &output, stream_, err); });
 }
 
+void DeviceStream::set(const Tensor& to, const Tensor& values) {
+  copy(values, to);
+  if (to.stream() || values.stream()) synchronize();
+}
+
 bool DeviceStream::moves_rows() const { return TSR_HAS(tsr_device, &api(), combine_rows); }
 
 void DeviceStream::combine_rows(const tsr_row_moves& moves) {
@@ -192,6 +197,18 @@ void DeviceStream::combine_rows(const tsr_row_moves& moves) {
 void DeviceStream::split_rows(const tsr_row_moves& moves) {
   AbiError err;
   err.check(api().split_rows(self(), &moves, stream_, err.out()), id());
+}
+
+bool DeviceStream::trains() const { return TSR_HAS(tsr_device, &api(), update_parameters); }
+
+void DeviceStream::update_parameters(const tsr_parameter_updates& updates) {
+  AbiError err;
+  err.check(api().update_parameters(self(), &updates, stream_, err.out()), id());
+}
+
+void DeviceStream::binary_cross_entropy(const tsr_binary_cross_entropy& loss) {
+  AbiError err;
+  err.check(api().binary_cross_entropy(self(), &loss, stream_, err.out()), id());
 }
 
 DeviceStream::Event::Event(DeviceStreamPtr stream) : stream_(std::move(stream)) {
@@ -210,6 +227,24 @@ void DeviceStream::Event::record() {
 void DeviceStream::Event::wait() {
   AbiError err;
   err.check(stream_->api().event_synchronize(stream_->self(), stream_->device_.index, raw_, err.out()), stream_->id());
+}
+
+Tensor in_host_memory(const Tensor& tensor) { return tensor.stream() ? tensor.stream()->to_host(tensor) : tensor; }
+
+void assign(const Tensor& to, const Tensor& values) {
+  TESSERA_CHECK(to.dtype() == values.dtype() && to.numel() == values.numel(), "a tensor keeps its type and size");
+  DeviceStream* stream = to.stream() ? to.stream() : values.stream();
+  if (stream)
+    stream->set(to, values);
+  else if (to.bytes())
+    std::memcpy(to.raw(), values.raw(), static_cast<size_t>(to.bytes()));
+}
+
+Tensor zeros_like(const Tensor& tensor) {
+  if (!tensor.stream()) return Tensor::zeros(tensor.shape(), tensor.dtype());
+  Tensor out = tensor.stream()->empty(tensor.shape(), tensor.dtype());
+  tensor.stream()->fill(out, 0);
+  return out;
 }
 
 namespace {

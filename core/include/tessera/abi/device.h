@@ -119,6 +119,62 @@ typedef struct tsr_bounds_report {
   uint32_t first_bag;   /* 2^32 - 1 - the first bag where something was wrong */
 } tsr_bounds_report;
 
+/* ---- the arithmetic between a model's layers: the optional pair update_parameters / binary_cross_entropy ----
+ *
+ * The optimizers of dense parameters are the core's, with PyTorch's options; a device lends it their loops, so that one
+ * call updates all parameters of a model. Each of a parameter's rows * columns values w has a gradient g, and with
+ * e = sign * g + decay * w, the parameter's factors f and the call's constants c:
+ *
+ *   SGD               w -= f[0] e
+ *   MOMENTUM          s = c[0] s + f[0] e;                       w -= c[1] e + c[2] s           s = states[0]
+ *   ADAGRAD           s = s + e e;                               w -= f[0] e / (sqrt(s) + c[0])
+ *   ROWWISE_ADAGRAD   s = s + mean of e e over the row's columns (one s per row), then as ADAGRAD
+ *   ADAM              m = m + (1 - c[0]) (e - m); v = c[1] v + (1 - c[1]) e e;                  m, v = states[0], [1]
+ *                     w -= f[0] m / (sqrt(v) f[1] + c[2])
+ *
+ * float32 throughout. value, gradient and states are memory of the device. */
+enum {
+  TSR_UPDATE_SGD = 0,
+  TSR_UPDATE_MOMENTUM = 1,
+  TSR_UPDATE_ADAGRAD = 2,
+  TSR_UPDATE_ROWWISE_ADAGRAD = 3,
+  TSR_UPDATE_ADAM = 4
+};
+
+typedef struct tsr_parameter_update {
+  float* value;
+  const float* gradient; /* may be `value` itself */
+  float* states[2];      /* NULL where the formula has fewer */
+  int64_t rows;
+  int64_t columns;
+  float factors[2];
+} tsr_parameter_update;
+
+typedef struct tsr_parameter_updates {
+  uint32_t struct_size;
+  int32_t device_index;
+  int32_t formula; /* TSR_UPDATE_* */
+  uint32_t num_parameters;
+  const tsr_parameter_update* parameters; /* in host memory, read before the call returns */
+  float sign;
+  float decay;
+  float constants[4];
+} tsr_parameter_updates;
+
+/* Of n logits x against labels y in [0, 1]: *sum = the sum of max(x, 0) - x y + log(1 + exp(-|x|)), added up in an
+ * order that n alone decides, and grad[i] = scale (sigmoid(x) - y), unless grad is NULL. All pointers are to memory of
+ * the device. */
+typedef struct tsr_binary_cross_entropy {
+  uint32_t struct_size;
+  int32_t device_index;
+  int64_t n;
+  const float* logits;
+  const float* labels;
+  float* grad;
+  double* sum;
+  double scale;
+} tsr_binary_cross_entropy;
+
 typedef struct tsr_device {
   uint32_t struct_size;
   int32_t device_type; /* DLDeviceType; every device of that type in this process is served by one part */
@@ -187,6 +243,11 @@ typedef struct tsr_device {
    * bag; in each, ids keep their order and count from the first row of the block. */
   tsr_code (*bucketize)(void* self, const tsr_jagged* input, int32_t blocks, const DLTensor* block_rows,
                         const tsr_jagged_output* output, tsr_stream stream, tsr_error* err);
+
+  /* Optional, both or neither. Without them the core computes the dense part of a model in host memory.
+   * [any-thread][enqueue] The structs are borrowed for the call. An unknown formula is TSR_UNIMPLEMENTED. */
+  tsr_code (*update_parameters)(void* self, const tsr_parameter_updates* updates, tsr_stream stream, tsr_error* err);
+  tsr_code (*binary_cross_entropy)(void* self, const tsr_binary_cross_entropy* loss, tsr_stream stream, tsr_error* err);
 } tsr_device;
 
 #ifdef __cplusplus

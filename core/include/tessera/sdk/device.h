@@ -55,6 +55,12 @@ class Device {
                          [[maybe_unused]] const DLTensor& block_rows, [[maybe_unused]] const tsr_jagged_output& output,
                          [[maybe_unused]] tsr_stream stream) {}
 
+  // Optional: override both or neither.
+  virtual void update_parameters([[maybe_unused]] const tsr_parameter_updates& updates,
+                                 [[maybe_unused]] tsr_stream stream) {}
+  virtual void binary_cross_entropy([[maybe_unused]] const tsr_binary_cross_entropy& loss,
+                                    [[maybe_unused]] tsr_stream stream) {}
+
   static constexpr const char* kKind = TSR_DEVICE_KIND;
   template <class C>
   static const tsr_device table;
@@ -139,6 +145,15 @@ class Device {
     return guard(err, [&] { of(self).bucketize(*input, blocks, *block_rows, *output, stream); });
   }
 
+  static tsr_code update_slot(void* self, const tsr_parameter_updates* updates, tsr_stream stream,
+                              tsr_error* err) noexcept {
+    return guard(err, [&] { of(self).update_parameters(*updates, stream); });
+  }
+  static tsr_code loss_slot(void* self, const tsr_binary_cross_entropy* loss, tsr_stream stream,
+                            tsr_error* err) noexcept {
+    return guard(err, [&] { of(self).binary_cross_entropy(*loss, stream); });
+  }
+
   template <class C>
   static constexpr tsr_device make_table() {
     using Base = Device;
@@ -166,6 +181,8 @@ class Device {
                  nullptr,
                  nullptr,
                  nullptr,
+                 nullptr,
+                 nullptr,
                  nullptr};
     if (detail::overrides(&C::combine_rows, &Base::combine_rows)) t.combine_rows = &combine_slot;
     if (detail::overrides(&C::split_rows, &Base::split_rows)) t.split_rows = &split_slot;
@@ -173,6 +190,8 @@ class Device {
     if (detail::overrides(&C::check_bounds, &Base::check_bounds)) t.check_bounds = &check_bounds_slot;
     if (detail::overrides(&C::permute, &Base::permute)) t.permute = &permute_slot;
     if (detail::overrides(&C::bucketize, &Base::bucketize)) t.bucketize = &bucketize_slot;
+    if (detail::overrides(&C::update_parameters, &Base::update_parameters)) t.update_parameters = &update_slot;
+    if (detail::overrides(&C::binary_cross_entropy, &Base::binary_cross_entropy)) t.binary_cross_entropy = &loss_slot;
     return t;
   }
 };

@@ -1,0 +1,191 @@
+// The dense part of a model on the emulated device: what the core computes there, against the same in host memory.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "simt/runtime.h"
+#include "tessera/dense.h"
+#include "tessera/device.h"
+#include "tessera/optim.h"
+
+namespace tessera {
+namespace {
+
+// Warp size; blocks run on two OS threads.
+void emulate(int warp_size) {
+  simt::Config config = simt::config();
+  config.warp_size = warp_size;
+  config.workers = 2;
+  config.delay = std::chrono::microseconds(0);
+  simt::configure(config);
+}
+
+RuntimeOptions with_simt() {
+  RuntimeOptions options;
+  options.plugin_path = {TESSERA_SIMT_PLUGINS, TESSERA_PLUGINS};
+  options.default_path = false;
+  return options;
+}
+
+using Random = std::mt19937_64;
+
+Tensor noise(Random& random, const Shape& shape) {
+  Tensor out = Tensor::empty(shape);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  for (float& v : out.span<float>()) v = uniform(random);
+  return out;
+}
+
+void expect_near(const Tensor& got, const Tensor& want, double tolerance, const std::string& what) {
+  ASSERT_EQ(got.shape(), want.shape()) << what;
+  const Tensor host = in_host_memory(got);
+  for (int64_t i = 0; i < want.numel(); ++i) {
+    const double w = want.item(i);
+    ASSERT_NEAR(host.item(i), w, tolerance * (1 + std::abs(w))) << what << " " << i;
+  }
+}
+
+class GpuDense : public testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    emulate(GetParam());
+    stream_ = open_device(runtime_, "simt");
+  }
+  Runtime runtime_{with_simt()};
+  DeviceStreamPtr stream_;
+};
+
+// ---- optimizers ----
+
+struct Parameters {
+  ParameterList host, device;
+};
+
+// More than one launch takes.
+Parameters some_parameters(Random& random, const DeviceStreamPtr& stream) {
+  Parameters out;
+  const Shape shapes[] = {{7, 5}, {17}, {1}, {40, 33}, {3, 300}, {0, 4}, {}};
+  for (int i = 0; i < 70; ++i) {
+    auto host = std::make_shared<Parameter>(), device = std::make_shared<Parameter>();
+    host->name = device->name = cat("p", i);
+    host->value = noise(random, shapes[i % 7]);
+    device->value = stream->to_device(host->value);
+    out.host.push_back(std::move(host));
+    out.device.push_back(std::move(device));
+  }
+  return out;
+}
+
+void expect_same_states(const KeyedOptimizer& got, const KeyedOptimizer& want) {
+  const auto a = got.state(), b = want.state();
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < b.size(); ++i) {
+    for (size_t k = 0; k < b[i].second.size(); ++k)
+      expect_near(a[i].second[k].second, b[i].second[k].second, 2e-6, b[i].first + " " + b[i].second[k].first);
+  }
+}
+
+TEST_P(GpuDense, OptimizersUpdateAsInHostMemory) {
+  const DenseOptimizerSpec specs[] = {
+      {"sgd", R"({"lr": 0.1, "weight_decay": 0.01})"},
+      {"sgd", R"({"lr": 0.1, "momentum": 0.9, "dampening": 0.1, "maximize": true})"},
+      {"sgd", R"({"lr": 0.1, "momentum": 0.9, "nesterov": true, "weight_decay": 0.1})"},
+      {"adagrad", R"({"lr": 0.1, "lr_decay": 0.1, "initial_accumulator_value": 0.1, "weight_decay": 0.01})"},
+      {"rowwise_adagrad", R"({"lr": 0.1, "eps": 1e-3, "initial_accumulator_value": 0.1, "weight_decay": 0.01})"},
+      {"adam", R"({"lr": 0.1, "betas": [0.8, 0.9], "eps": 1e-3, "weight_decay": 0.01})"}};
+  Random random(5);
+  for (const DenseOptimizerSpec& spec : specs) {
+    SCOPED_TRACE(spec.name + spec.options);
+    const Parameters p = some_parameters(random, stream_);
+    const auto host = make_dense_optimizer(spec, p.host), device = make_dense_optimizer(spec, p.device);
+    for (int step = 0; step < 3; ++step) {
+      for (size_t i = 0; i < p.host.size(); ++i) {
+        if (i % 9 == 3) continue;  // no gradient in this step
+        p.host[i]->grad = noise(random, p.host[i]->value.shape());
+        p.device[i]->grad = stream_->to_device(p.host[i]->grad);
+      }
+      host->step();
+      device->step();
+      host->zero_grad();
+      device->zero_grad();
+    }
+    for (size_t i = 0; i < p.host.size(); ++i) expect_near(p.device[i]->value, p.host[i]->value, 2e-6, p.host[i]->name);
+    expect_same_states(*device, *host);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(GpuDense, StatesMoveBetweenHostAndDevice) {
+  Random random(6);
+  const Parameters p = some_parameters(random, stream_);
+  const DenseOptimizerSpec spec{"adam", R"({"lr": 0.1})"};
+  const auto host = make_dense_optimizer(spec, p.host), device = make_dense_optimizer(spec, p.device);
+  for (const ParameterPtr& parameter : p.host) parameter->grad = noise(random, parameter->value.shape());
+  host->step();
+  device->init_state();
+  device->load_state_dict(host->state_dict());
+  expect_same_states(*device, *host);
+  for (const ParameterPtr& parameter : p.host) parameter->value.fill(0.5);
+  const auto back = make_dense_optimizer(spec, p.host);
+  back->init_state();
+  back->load_state_dict(device->state_dict());
+  expect_same_states(*back, *host);
+}
+
+TEST_P(GpuDense, AStepOfAnOptimizerNeitherWaitsNorAllocates) {
+  Random random(7);
+  const Parameters p = some_parameters(random, stream_);
+  const auto device = make_dense_optimizer({"adam", "{}"}, p.device);
+  device->init_state();
+  const tsr_device_stats before = stream_->stats();
+  device->step();
+  EXPECT_EQ(stream_->stats().synchronizes, before.synchronizes);
+  EXPECT_EQ(stream_->stats().allocations, before.allocations);
+}
+
+TEST_P(GpuDense, GradientsAreClippedAsInHostMemory) {
+  Random random(8);
+  for (const auto clipping : {GradientClipping::kNorm, GradientClipping::kValue}) {
+    const Parameters p = some_parameters(random, stream_);
+    GradientClippingOptimizer::Options options;
+    options.clipping = clipping;
+    options.max_gradient = 0.5;
+    GradientClippingOptimizer host(make_sgd({.lr = 1}, p.host), options),
+        device(make_sgd({.lr = 1}, p.device), options);
+    for (size_t i = 0; i < p.host.size(); ++i) {
+      p.host[i]->grad = noise(random, p.host[i]->value.shape());
+      p.device[i]->grad = stream_->to_device(p.host[i]->grad);
+    }
+    host.step();
+    device.step();
+    for (size_t i = 0; i < p.host.size(); ++i) expect_near(p.device[i]->value, p.host[i]->value, 1e-6, p.host[i]->name);
+    if (HasFatalFailure()) return;
+  }
+}
+
+// ---- the loss ----
+
+TEST_P(GpuDense, BinaryCrossEntropyIsThatOfTheHost) {
+  Random random(9);
+  for (const int64_t n : {0, 1, 31, 257, 1000}) {
+    Tensor logits = noise(random, {n, 1}), labels = noise(random, {n});
+    for (float& x : logits.span<float>()) x *= 40;
+    for (float& y : labels.span<float>()) y = y > 0.8f ? 0.3f : y > 0 ? 1.0f : 0.0f;
+    const Tensor want = Tensor::empty({n, 1});
+    const double sum = binary_cross_entropy_with_logits(logits, labels, want, 0.25);
+    const Tensor on_device = stream_->to_device(logits), targets = stream_->to_device(labels);
+    const Tensor grad = stream_->empty({n, 1}), got = stream_->empty({1}, DType::kFloat64);
+    stream_->binary_cross_entropy({sizeof(tsr_binary_cross_entropy), 0, n, static_cast<const float*>(on_device.raw()),
+                                   static_cast<const float*>(targets.raw()), static_cast<float*>(grad.raw()),
+                                   static_cast<double*>(got.raw()), 0.25});
+    expect_near(grad, want, 1e-6, "gradient");
+    EXPECT_NEAR(stream_->to_host(got).item(), sum, 1e-6 * (1 + sum)) << n;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Warp, GpuDense, testing::Values(32, 64), [](const auto& info) { return cat(info.param); });
+
+}  // namespace
+}  // namespace tessera
