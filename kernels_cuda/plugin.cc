@@ -1,5 +1,6 @@
 // The parts of a GPU plugin: cuda, hip, or the emulator that tests run.
 #include "tessera/sdk/plugin.h"
+#include "dense/modules.h"
 #include "device/gpu_device.h"
 #include "gpu/gpu.h"
 #include "kernel/kernel.h"
@@ -22,4 +23,16 @@ TESSERA_PLUGIN("gpu-" GPU_KIND_NAME, "0.1.0",
                tessera::sdk::component<tessera::gpu::GpuDevice>({.id = GPU_KIND_NAME,
                                                                  .version = "0.1.0",
                                                                  .about = "memory and streams of " GPU_VENDOR,
-                                                                 .priority = kPriority}));
+                                                                 .priority = kPriority}),
+               tessera::sdk::component<tessera::gpu::GpuMlp>({.id = GPU_KIND_NAME ".mlp",
+                                                              .version = "0.1.0",
+                                                              .about = "mlp on " GPU_VENDOR " devices",
+                                                              .priority = kPriority}),
+               tessera::sdk::component<tessera::gpu::GpuDotInteraction>({.id = GPU_KIND_NAME ".dot_interaction",
+                                                                         .version = "0.1.0",
+                                                                         .about = "dot_interaction on " GPU_VENDOR,
+                                                                         .priority = kPriority}),
+               tessera::sdk::component<tessera::gpu::GpuCross>({.id = GPU_KIND_NAME ".cross",
+                                                                .version = "0.1.0",
+                                                                .about = "cross on " GPU_VENDOR " devices",
+                                                                .priority = kPriority}));

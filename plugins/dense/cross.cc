@@ -2,65 +2,40 @@
 
 #include <string.h>
 
-#include <string>
-
 namespace tessera_dense {
-
-using tessera::sdk::fail;
 
 Cross::Cross(const tessera::sdk::Setup& setup)
     : host_(setup.host),
       loops_(choose_loops()),
-      width_(setup.options.integer("width", 0)),
-      layers_(setup.options.integer("layers", 3)),
-      low_rank_(setup.options.integer("low_rank", 0)) {
-  if (width_ < 1) fail(TSR_INVALID_ARGUMENT, "cross: option \"width\" must give the input's width, above 0");
-  if (layers_ < 1) fail(TSR_INVALID_ARGUMENT, "cross: option \"layers\" must be above 0, not ", layers_);
-  if (low_rank_ < 0) fail(TSR_INVALID_ARGUMENT, "cross: option \"low_rank\" must be 0 or above, not ", low_rank_);
+      shape_(setup.options),
+      width_(shape_.width()),
+      layers_(shape_.count()),
+      low_rank_(shape_.low_rank()) {
   for (int64_t k = 0; k < layers_; ++k) {
-    const std::string name = std::to_string(k);
-    if (low_rank_ > 0) {
-      down_.emplace_back(width_, low_rank_, false, false);
-      parameters_.push_back({name + ".v.weight", {low_rank_, width_}, TSR_INIT_XAVIER_NORMAL});
-    }
-    const int64_t in = low_rank_ > 0 ? low_rank_ : width_;
-    up_.emplace_back(in, width_, true, false);
-    parameters_.push_back({name + ".weight", {width_, in}, TSR_INIT_XAVIER_NORMAL});
-    parameters_.push_back({name + ".bias", {width_}, TSR_INIT_ZERO});
+    if (low_rank_ > 0) down_.emplace_back(width_, low_rank_, false, false);
+    up_.emplace_back(shape_.inner(), width_, true, false);
   }
-}
-
-int64_t Cross::output_width(std::span<const int64_t> widths) const {
-  if (widths.size() != 1 || (widths[0] != 0 && widths[0] != width_)) {
-    fail(TSR_INVALID_ARGUMENT, "cross takes one input of ", width_, " values");
-  }
-  return width_;
-}
-
-Cross::Kept Cross::kept_of(const Context& context, int64_t batch, int64_t k) const {
-  float* x = context.kept.data() + k * batch * (2 * width_ + low_rank_);
-  return {x, x + batch * width_, x + batch * (width_ + low_rank_)};
 }
 
 void Cross::forward(const tessera::sdk::ModuleForward& args, tsr_module_context** context) {
   const int64_t batch = batch_of(args.inputs, 1, "cross"), n = batch * width_;
   const float* x0 = matrix(args.inputs[0], batch, width_, "cross's input");
   float* output = matrix(args.output, batch, width_, "cross's output");
-  parameter_data(args.parameters, parameters_, weights_);
+  parameter_data(args.parameters, parameters(), weights_);
   auto lease = contexts_.take();
-  lease->kept.at_least(host_, kept_floats(batch));
+  lease->kept.at_least(host_, shape_.kept_floats(batch));
   const ThreadScope threads(host_.num_threads());
   const float* x = x0;
   for (int64_t k = 0; k < layers_; ++k) {
-    const Kept kept = kept_of(*lease, batch, k);
-    float* const* w = weights_.data() + first_parameter(k);
+    const Kept kept = shape_.kept(lease->kept.data(), batch, k);
+    float* const* w = weights_.data() + shape_.first_parameter(k);
     const float* in = x;
     if (low_rank_ > 0) {
       down_[k].forward(batch, x, *w++, nullptr, kept.projected);
       in = kept.projected;
     }
     up_[k].forward(batch, in, w[0], w[1], kept.y);
-    float* next = k + 1 == layers_ ? output : kept_of(*lease, batch, k + 1).x;
+    float* next = k + 1 == layers_ ? output : shape_.kept(lease->kept.data(), batch, k + 1).x;
     in_chunks(host_, n, 1024, [&](int64_t first, int64_t last, int64_t) {
       loops_.multiply_add(last - first, x0 + first, kept.y + first, x + first, next + first);
     });
@@ -71,8 +46,8 @@ void Cross::forward(const tessera::sdk::ModuleForward& args, tsr_module_context*
 
 // dy: the gradient of W x + b. dx is written.
 void Cross::backward_layer(int64_t batch, int64_t k, const Kept& kept, const float* x, const float* dy, float* dx) {
-  float* const* w = weights_.data() + first_parameter(k);
-  float* const* g = gradients_.data() + first_parameter(k);
+  float* const* w = weights_.data() + shape_.first_parameter(k);
+  float* const* g = gradients_.data() + shape_.first_parameter(k);
   float* bias = g[low_rank_ > 0 ? 2 : 1];
   in_chunks(host_, width_, 16, [&](int64_t first, int64_t last, int64_t) {
     loops_.mask_and_sum(batch, width_, first, last, nullptr, dy, nullptr, bias);
@@ -91,8 +66,8 @@ void Cross::backward(const tessera::sdk::ModuleBackward& args, tsr_module_contex
   const Context& saved = *contexts_.of(context);
   const float* x0 = matrix(args.inputs[0], batch, width_, "cross's input");
   const float* grad = matrix(args.grad_output, batch, width_, "the gradient of cross's output");
-  parameter_data(args.parameters, parameters_, weights_);
-  parameter_data(args.grad_parameters, parameters_, gradients_);
+  parameter_data(args.parameters, parameters(), weights_);
+  parameter_data(args.grad_parameters, parameters(), gradients_);
   float* dy = dy_.at_least(host_, n);
   float* dx = dx_.at_least(host_, n);
   float* dout = dout_.at_least(host_, n);
@@ -103,7 +78,7 @@ void Cross::backward(const tessera::sdk::ModuleBackward& args, tsr_module_contex
   memcpy(dout, grad, sizeof(float) * static_cast<size_t>(n));
   memset(dx0, 0, sizeof(float) * static_cast<size_t>(n));
   for (int64_t k = layers_; k-- > 0;) {
-    const Kept kept = kept_of(saved, batch, k);
+    const Kept kept = shape_.kept(saved.kept.data(), batch, k);
     in_chunks(host_, n, 1024, [&](int64_t first, int64_t last, int64_t) {
       loops_.multiply(last - first, dout + first, x0 + first, dy + first);
       loops_.add_product(last - first, dout + first, kept.y + first, dx0 + first);

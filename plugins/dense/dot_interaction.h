@@ -1,4 +1,4 @@
-// "dot_interaction": DLRM's pairwise dot products.
+// "dot_interaction", DLRM's pairwise dot products, in host memory.
 #pragma once
 
 #include <vector>
@@ -9,24 +9,20 @@
 
 namespace tessera_dense {
 
-// No options, no parameters. Inputs: the bottom MLP's output [batch, D] and the pooled embeddings [batch, F * D].
-// Output [batch, D + (F + 1) F / 2]: the bottom output itself, then the dot products of the F + 1 vectors (the bottom
-// output, then the features in order): (0,1), (0,2), ..., (0,F), (1,2), ...
 class DotInteraction : public tessera::sdk::Module {
  public:
   explicit DotInteraction(const tessera::sdk::Setup& setup) : host_(setup.host), loops_(choose_loops()) {}
 
   const std::vector<tessera::sdk::Parameter>& parameters() const override { return parameters_; }
-  int64_t output_width(std::span<const int64_t> widths) const override;
+  int64_t output_width(std::span<const int64_t> widths) const override {
+    return tessera::sdk::InteractionShape::output_width(widths);
+  }
   void forward(const tessera::sdk::ModuleForward& args, tsr_module_context** context) override;
   void backward(const tessera::sdk::ModuleBackward& args, tsr_module_context* context) override;
   void release(tsr_module_context*) noexcept override {}
 
  private:
-  struct Shape {
-    int64_t batch, features, dim, width;
-  };
-  Shape shape_of(std::span<const DLTensor> inputs) const;
+  using Shape = tessera::sdk::InteractionShape;
   // One call of `body` per chunk of samples.
   template <class Body>
   void for_chunks(std::span<const DLTensor> inputs, const Shape& shape, Body&& body);

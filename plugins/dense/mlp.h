@@ -1,4 +1,4 @@
-// "mlp": a stack of linear layers with ReLU between them.
+// "mlp" in host memory.
 #pragma once
 
 #include <vector>
@@ -10,18 +10,14 @@
 
 namespace tessera_dense {
 
-// Options: {"layers": [13, 512, 256, 64], "final_activation": "none"}. `layers`: input width, then each layer's output;
-// `final_activation`: what follows the last layer, "none" (default) or "relu". One input [batch, layers[0]], output
-// [batch, last]. Layer k has the parameters "k.weight" [out, in] and "k.bias" [out].
-//
 // A forward that no backward follows is meant for serving: batches of any size without anything made for that size, no
 // memory once a batch as large was there, and the same values for a sample whatever is beside it.
 class Mlp : public tessera::sdk::Module {
  public:
   explicit Mlp(const tessera::sdk::Setup& setup);
 
-  const std::vector<tessera::sdk::Parameter>& parameters() const override { return parameters_; }
-  int64_t output_width(std::span<const int64_t> widths) const override;
+  const std::vector<tessera::sdk::Parameter>& parameters() const override { return shape_.parameters(); }
+  int64_t output_width(std::span<const int64_t> widths) const override { return shape_.output_width(widths); }
   void forward(const tessera::sdk::ModuleForward& args, tsr_module_context** context) override;
   void backward(const tessera::sdk::ModuleBackward& args, tsr_module_context* context) override;
   void release(tsr_module_context* context) noexcept override { contexts_.give_back(context); }
@@ -31,15 +27,11 @@ class Mlp : public tessera::sdk::Module {
     Floats hidden;  // outputs of all layers but the last, one after the other
   };
   void infer(int64_t batch, const float* x, float* output, Context& memory);
-  // Output of layer `k` inside the context's memory.
-  float* hidden_of(const Context& context, int64_t batch, size_t k) const;
 
   tessera::sdk::Host host_;
   const Loops& loops_;
+  tessera::sdk::MlpLayers shape_;
   std::vector<Linear> layers_;
-  std::vector<tessera::sdk::Parameter> parameters_;
-  int64_t hidden_width_ = 0;  // of all layers but the last together
-  int64_t widest_ = 0;
   int64_t products_ = 0;  // of a sample's forward
   ContextPool<Context> contexts_;
   Floats dz_, dx_;  // gradients on their way down

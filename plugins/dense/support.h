@@ -1,12 +1,9 @@
-// What the three layers share: contexts that are used again, checked tensors, loops over chunks.
+// What the three layers share: memory, loops over chunks.
 #pragma once
 
 #include <algorithm>
-#include <memory>
-#include <span>
-#include <vector>
 
-#include "tessera/sdk/module.h"
+#include "tessera/sdk/layers.h"
 
 namespace tessera_dense {
 
@@ -24,70 +21,11 @@ class Floats {
   tessera::sdk::Buffer buffer_;
 };
 
-// Contexts live as long as the module and go round: a step makes none once enough exist.
-template <class Context>
-class ContextPool {
- public:
-  struct Return {
-    ContextPool* pool;
-    void operator()(Context* context) const { pool->give_back(context); }
-  };
-  using Lease = std::unique_ptr<Context, Return>;
-
-  Lease take() {
-    if (free_.empty()) {
-      free_.reserve(all_.size() + 1);  // so that give_back() never allocates
-      all_.push_back(std::make_unique<Context>());
-      return Lease(all_.back().get(), {this});
-    }
-    Context* context = free_.back();
-    free_.pop_back();
-    return Lease(context, {this});
-  }
-  void give_back(Context* context) noexcept { free_.push_back(context); }
-  void give_back(tsr_module_context* context) noexcept { give_back(of(context)); }
-
-  static Context* of(tsr_module_context* context) { return reinterpret_cast<Context*>(context); }
-  // Hands the context to the caller, or back to the pool where the caller wants none.
-  static void hand_out(Lease lease, tsr_module_context** context) {
-    if (context) *context = reinterpret_cast<tsr_module_context*>(lease.release());
-  }
-
- private:
-  std::vector<std::unique_ptr<Context>> all_;
-  std::vector<Context*> free_;
-};
-
-// The floats of a [batch, width] tensor; refuses another type or shape.
-inline float* matrix(const DLTensor& tensor, int64_t batch, int64_t width, const char* what) {
-  if (tensor.ndim < 1 || tensor.shape[0] != batch || tessera::sdk::numel(tensor) != batch * width) {
-    tessera::sdk::fail(TSR_INVALID_ARGUMENT, what, " must have ", batch, " rows of ", width, " values");
-  }
-  return tessera::sdk::elements<float>(tensor, what).data();
-}
-
-inline int64_t batch_of(std::span<const DLTensor> inputs, size_t wanted, const char* layer) {
-  if (inputs.size() != wanted || inputs[0].ndim < 1) {
-    tessera::sdk::fail(TSR_INVALID_ARGUMENT, layer, " takes ", wanted, " input", wanted == 1 ? "" : "s",
-                       " [batch, width], not ", inputs.size());
-  }
-  return inputs[0].shape[0];
-}
-
-// The data of every parameter (or gradient), whose sizes must be those declared.
-inline void parameter_data(std::span<const DLTensor> tensors, const std::vector<tessera::sdk::Parameter>& declared,
-                           std::vector<float*>& out) {
-  out.resize(declared.size());
-  for (size_t i = 0; i < declared.size(); ++i) {
-    int64_t count = 1;
-    for (int64_t s : declared[i].shape) count *= s;
-    if (tessera::sdk::numel(tensors[i]) != count) {
-      tessera::sdk::fail(TSR_INVALID_ARGUMENT, declared[i].name, " must have ", count, " values, not ",
-                         tessera::sdk::numel(tensors[i]));
-    }
-    out[i] = tessera::sdk::elements<float>(tensors[i], declared[i].name.c_str()).data();
-  }
-}
+using tessera::sdk::batch_of;
+using tessera::sdk::ContextPool;
+using tessera::sdk::matrix;
+using tessera::sdk::matrix_or_null;
+using tessera::sdk::parameter_data;
 
 // body(begin, end, chunk) over [0, n) in at most one chunk per thread, cut at multiples of `unit`.
 template <class Body>

@@ -332,7 +332,7 @@ FIELD(tsr_parameter, ndim, 16);
 FIELD(tsr_parameter, reserved, 20);
 FIELD(tsr_parameter, shape, 24);
 
-SIZE(tsr_module, 48);
+SIZE(tsr_module, 64);
 FIELD(tsr_module, struct_size, 0);
 FIELD(tsr_module, reserved, 4);
 FIELD(tsr_module, parameter, 8);
@@ -340,6 +340,8 @@ FIELD(tsr_module, output_width, 16);
 FIELD(tsr_module, forward, 24);
 FIELD(tsr_module, backward, 32);
 FIELD(tsr_module, release, 40);
+FIELD(tsr_module, device_types, 48);
+FIELD(tsr_module, layer, 56);
 
 SIZE(tsr_device_info, 152);
 FIELD(tsr_device_info, struct_size, 0);

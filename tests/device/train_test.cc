@@ -61,6 +61,7 @@ json report(int ranks, const std::string& device, const std::string& kernel) {
 struct Case {
   const char* device;
   const char* kernel;
+  const char* dense_device;  // the fake one has no layers
   int ranks;
 };
 class TrainOnDevice : public testing::TestWithParam<Case> {};
@@ -70,6 +71,8 @@ TEST_P(TrainOnDevice, TheLossesAreThoseOfTheCpu) {
   const json cpu = report(c.ranks, "cpu", "reference"), device = report(c.ranks, c.device, c.kernel);
   ASSERT_FALSE(cpu.is_null() || device.is_null());
   EXPECT_EQ(device.at("device"), c.device);
+  EXPECT_EQ(device.at("dense_device"), c.dense_device);
+  EXPECT_EQ(cpu.at("dense_device"), "cpu");
   const auto want = cpu.at("losses").get<std::vector<double>>(), got = device.at("losses").get<std::vector<double>>();
   ASSERT_EQ(want.size(), 8u);
   ASSERT_EQ(got.size(), want.size());
@@ -78,9 +81,11 @@ TEST_P(TrainOnDevice, TheLossesAreThoseOfTheCpu) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Fake, TrainOnDevice,
-                         testing::Values(Case{"fake", "fake(reference)", 1}, Case{"fake", "fake(reference)", 2}),
+                         testing::Values(Case{"fake", "fake(reference)", "cpu", 1},
+                                         Case{"fake", "fake(reference)", "cpu", 2}),
                          [](const auto& info) { return cat("ranks_", info.param.ranks); });
-INSTANTIATE_TEST_SUITE_P(Emulated, TrainOnDevice, testing::Values(Case{"simt", "simt", 1}, Case{"simt", "simt", 2}),
+INSTANTIATE_TEST_SUITE_P(Emulated, TrainOnDevice,
+                         testing::Values(Case{"simt", "simt", "simt", 1}, Case{"simt", "simt", "simt", 2}),
                          [](const auto& info) { return cat("ranks_", info.param.ranks); });
 
 TEST(JobDevice, ThatIsNotThereIsOneSentence) {

@@ -63,11 +63,11 @@ struct Parameters {
   ParameterList host, device;
 };
 
-// More than one launch takes.
-Parameters some_parameters(Random& random, const DeviceStreamPtr& stream) {
+// One of each shape, or several.
+Parameters some_parameters(Random& random, const DeviceStreamPtr& stream, int count = 7) {
   Parameters out;
   const Shape shapes[] = {{7, 5}, {17}, {1}, {40, 33}, {3, 300}, {0, 4}, {}};
-  for (int i = 0; i < 70; ++i) {
+  for (int i = 0; i < count; ++i) {
     auto host = std::make_shared<Parameter>(), device = std::make_shared<Parameter>();
     host->name = device->name = cat("p", i);
     host->value = noise(random, shapes[i % 7]);
@@ -98,7 +98,7 @@ TEST_P(GpuDense, OptimizersUpdateAsInHostMemory) {
   Random random(5);
   for (const DenseOptimizerSpec& spec : specs) {
     SCOPED_TRACE(spec.name + spec.options);
-    const Parameters p = some_parameters(random, stream_);
+    const Parameters p = some_parameters(random, stream_, &spec == specs ? 70 : 14);  // 70: more than a launch takes
     const auto host = make_dense_optimizer(spec, p.host), device = make_dense_optimizer(spec, p.device);
     for (int step = 0; step < 3; ++step) {
       for (size_t i = 0; i < p.host.size(); ++i) {
@@ -183,6 +183,107 @@ TEST_P(GpuDense, BinaryCrossEntropyIsThatOfTheHost) {
     expect_near(grad, want, 1e-6, "gradient");
     EXPECT_NEAR(stream_->to_host(got).item(), sum, 1e-6 * (1 + sum)) << n;
   }
+}
+
+// ---- layers ----
+
+struct LayerCase {
+  const char* module;
+  const char* options;
+  std::vector<int64_t> widths;
+};
+
+// One layer in both places: outputs, the inputs' gradients and the parameters', over batches of several sizes.
+void compare_layer(const Runtime& runtime, const DeviceStreamPtr& stream, const LayerCase& c, Random& random) {
+  DenseLayer host(runtime, {c.module, c.options, "layer", 7});
+  DenseLayer device(runtime, {c.module, c.options, "layer", 7, stream});
+  ASSERT_EQ(device.parameters().size(), host.parameters().size());
+  for (size_t i = 0; i < host.parameters().size(); ++i) {
+    const Parameter &a = *device.parameters()[i], &b = *host.parameters()[i];
+    EXPECT_EQ(a.name, b.name);
+    expect_near(a.value, b.value, 0, b.name);
+    assign(b.value, noise(random, b.value.shape()));  // biases, too
+    assign(a.value, b.value);
+  }
+  EXPECT_EQ(device.output_width(c.widths), host.output_width(c.widths));
+  for (const int64_t batch : {3, 0, 1, 70, 600}) {  // 600: sums in pieces
+    std::vector<Tensor> on_host, on_device;
+    for (const int64_t width : c.widths) {
+      on_host.push_back(noise(random, {batch, width}));
+      on_device.push_back(stream->to_device(on_host.back()));
+    }
+    const Tensor want = host.forward(on_host, true), got = device.forward(on_device, true);
+    expect_near(got, want, 2e-5, cat("output of ", batch));
+    const Tensor grad = noise(random, want.shape());
+    std::vector<bool> wanted(c.widths.size(), true);
+    wanted[0] = batch != 70;
+    const auto want_in = host.backward(grad, wanted), got_in = device.backward(stream->to_device(grad), wanted);
+    for (size_t i = 0; i < want_in.size(); ++i) {
+      ASSERT_EQ(got_in[i].defined(), want_in[i].defined());
+      if (want_in[i].defined()) expect_near(got_in[i], want_in[i], 1e-4, cat("gradient of input ", i, " of ", batch));
+    }
+    for (size_t i = 0; i < host.parameters().size(); ++i) {  // added up over the batches until now
+      expect_near(device.parameters()[i]->grad, host.parameters()[i]->grad, 2e-4, host.parameters()[i]->name);
+      if (batch == 1) host.parameters()[i]->grad = device.parameters()[i]->grad = {};
+    }
+    if (testing::Test::HasFatalFailure()) return;
+  }
+}
+
+TEST_P(GpuDense, LayersComputeAsInHostMemory) {
+  const LayerCase cases[] = {
+      {"mlp", R"({"layers": [13, 70, 5], "final_activation": "relu"})", {13}},
+      {"mlp", R"({"layers": [1, 1]})", {1}},
+      {"mlp", R"({"layers": [65, 128, 33, 1]})", {65}},
+      {"dot_interaction", "{}", {16, 64}},
+      {"dot_interaction", "{}", {5, 35}},
+      {"dot_interaction", "{}", {1, 1}},
+      {"dot_interaction", "{}", {130, 0}},
+      {"cross", R"({"width": 37, "layers": 2})", {37}},
+      {"cross", R"({"width": 20, "layers": 3, "low_rank": 3})", {20}},
+  };
+  Random random(11);
+  for (const LayerCase& c : cases) {
+    SCOPED_TRACE(cat(c.module, " ", c.options, " ", c.widths[0]));
+    compare_layer(runtime_, stream_, c, random);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(GpuDense, ALayerNeitherWaitsNorAllocatesOnceItHasSeenTheBatch) {
+  Random random(12);
+  DenseLayer layer(runtime_, {"mlp", R"({"layers": [20, 30, 10]})", "layer", 7, stream_});
+  const Tensor input = stream_->to_device(noise(random, {600, 20})),
+               grad = stream_->to_device(noise(random, {600, 10}));
+  const auto step = [&] {
+    layer.forward({input}, true);
+    layer.backward(grad);
+    for (const ParameterPtr& p : layer.parameters()) p->grad = {};
+  };
+  step();
+  const tsr_device_stats before = stream_->stats();
+  step();
+  EXPECT_EQ(stream_->stats().synchronizes, before.synchronizes);
+  EXPECT_EQ(stream_->stats().allocations, before.allocations);
+}
+
+TEST_P(GpuDense, ALayerIsChosenByTheDeviceOfTheModel) {
+  EXPECT_TRUE(computes_layer(runtime_, "mlp", stream_));
+  EXPECT_TRUE(computes_layer(runtime_, "mlp", nullptr));
+  EXPECT_FALSE(computes_layer(runtime_, "attention", stream_));
+  const auto message_of = [&](const DenseLayerOptions& options) -> std::string {
+    try {
+      DenseLayer layer(runtime_, options);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "no error";
+  };
+  EXPECT_THAT(message_of({"attention", "{}", "layer", 1, stream_}),
+              testing::HasSubstr("no plugin computes the layer \"attention\" on the device \"simt\""));
+  EXPECT_THAT(message_of({"simt.mlp", R"({"layers": [1, 1]})", "layer", 1}),
+              testing::HasSubstr("module \"simt.mlp\" does not compute in host memory"));
+  EXPECT_THAT(message_of({"mlp", "{}", "layer", 1, stream_}), testing::HasSubstr("option \"layers\" must list"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Warp, GpuDense, testing::Values(32, 64), [](const auto& info) { return cat(info.param); });

@@ -129,6 +129,7 @@ std::string run_mix(const PredictBench& b, const Mix& m, const Machine& machine,
         subjects[i].trainer->step(batches[next++ % batches.size()]);
         each.push_back(watch.us());
       }
+      subjects[i].trainer->take_losses();
       const Tensor us = Tensor::scalar(median_of(std::move(each)));
       if (m.ranks > 1) group->all_reduce(us, ReduceOp::kMax, "round").wait();
       subjects[i].us.push_back(us.item());

@@ -1,6 +1,7 @@
 #include "train/dlrm_trainer.h"
 
 #include <chrono>
+#include <utility>
 
 namespace tessera::cli {
 namespace {
@@ -14,7 +15,6 @@ class Lap {
     if (trace_) trace_->add(name, last_, now, bytes);
     last_ = now;
   }
-  void skip() { last_ = Trace::Clock::now(); }
 
  private:
   Trace* trace_;
@@ -33,10 +33,24 @@ DlrmOptions with_embeddings(DlrmOptions options, const std::vector<EmbeddingBagC
   return options;
 }
 
+DlrmOptions placed(DlrmOptions options, const DeviceStreamPtr& stream) {
+  options.stream = stream;
+  return options;
+}
+
+// Losses that stay on the device; then they are read, for a wait in so many steps.
+constexpr int64_t kLossesOnDevice = 1024;
+
 }  // namespace
 
 DlrmTrainer::DlrmTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup> group, DlrmTrainerOptions options)
-    : dlrm_(runtime, with_embeddings(options.dlrm, options.tables)) {
+    : stream_(Dlrm::trains_on(options.parallel.sharded.stream, runtime, options.dlrm) ? options.parallel.sharded.stream
+                                                                                      : nullptr),
+      dlrm_(runtime, placed(with_embeddings(options.dlrm, options.tables), stream_)) {
+  if (stream_) {
+    inputs_ = std::make_unique<DeviceBatch>(stream_);
+    device_losses_ = stream_->empty({kLossesOnDevice}, DType::kFloat64);
+  }
   CollectionOptions describe;
   describe.tables = options.tables;
   describe.device = kMeta;
@@ -52,36 +66,77 @@ DlrmTrainer::DlrmTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup> g
   optimizer_ = make_dense_optimizer(options.dense_optimizer, in_backward_optimizer_filter(parallel_->parameters()));
 }
 
-double DlrmTrainer::step(const Batch& batch, StepHandle taken) {
-  const int64_t samples = batch.labels.numel();
+void DlrmTrainer::step(const Batch& batch, StepHandle taken) {
   auto pooled = (taken ? embeddings().forward(std::move(taken)) : embeddings().forward(batch.sparse)).wait();
-  Lap lap(trace_);
-  double loss = 0;
-  Tensor grad_pooled = Tensor::empty({0, pooled.values.values().size(1)});
-  if (samples) {  // a rank without samples takes part with nothing
-    const Tensor logits = dlrm_.forward(batch.dense, in_host_memory(pooled.values.values()), true);
-    lap.to(dense_forward_, "dense forward");
-    if (!grad_logits_.defined() || grad_logits_.numel() < samples) grad_logits_ = Tensor::empty({samples, 1});
-    const Tensor grad = grad_logits_.first({samples, 1});
-    loss = binary_cross_entropy_with_logits(logits, batch.labels, grad, 1.0 / static_cast<double>(batch.global_size));
-    grad_pooled = dlrm_.backward_top(grad);
-    dlrm_.backward_bottom();
-    lap.to(dense_backward_, "dense backward");
-  }
+  const Tensor& values = pooled.values.values();
+  const Tensor grad_pooled = stream_ ? train_dense_on_device(batch, values) : train_dense(batch, values);
   embeddings().backward(pooled, grad_pooled);
-  lap.skip();
+  Lap lap(trace_);
   parallel_->all_reduce_gradients();
   lap.to(dense_reduce_, "dense all-reduce");
   optimizer_->step();
   optimizer_->zero_grad();
   lap.to(dense_update_, "dense update");
-  return loss;
+}
+
+Tensor DlrmTrainer::train_dense(const Batch& batch, const Tensor& pooled) {
+  const int64_t samples = batch.labels.numel();
+  if (!samples) {  // a rank without samples takes part with nothing
+    losses_.push_back(0);
+    return Tensor::empty({0, pooled.size(1)});
+  }
+  Lap lap(trace_);
+  const Tensor logits = dlrm_.forward(batch.dense, in_host_memory(pooled), true);
+  lap.to(dense_forward_, "dense forward");
+  if (!grad_logits_.defined() || grad_logits_.numel() < samples) grad_logits_ = Tensor::empty({samples, 1});
+  const Tensor grad = grad_logits_.first({samples, 1});
+  const double scale = 1.0 / static_cast<double>(batch.global_size);
+  losses_.push_back(binary_cross_entropy_with_logits(logits, batch.labels, grad, scale));
+  const Tensor grad_pooled = dlrm_.backward_top(grad);
+  dlrm_.backward_bottom();
+  lap.to(dense_backward_, "dense backward");
+  return grad_pooled;
+}
+
+Tensor DlrmTrainer::train_dense_on_device(const Batch& batch, const Tensor& pooled) {
+  const int64_t samples = batch.labels.numel();
+  const Tensor loss = next_loss();
+  if (!samples) {
+    stream_->fill(loss, 0);
+    return stream_->empty({0, pooled.size(1)});
+  }
+  Lap lap(trace_);
+  const DeviceBatch::Inputs inputs = inputs_->take(batch);
+  const Tensor logits = dlrm_.forward(inputs.dense, pooled, true);
+  lap.to(dense_forward_, "dense forward");
+  if (!grad_logits_.defined() || grad_logits_.numel() < samples) grad_logits_ = stream_->empty({samples, 1});
+  const Tensor grad = grad_logits_.first({samples, 1});
+  binary_cross_entropy_with_logits(logits, inputs.labels, grad, 1.0 / static_cast<double>(batch.global_size), loss);
+  const Tensor grad_pooled = dlrm_.backward_top(grad);
+  dlrm_.backward_bottom();
+  lap.to(dense_backward_, "dense backward");
+  return grad_pooled;
+}
+
+Tensor DlrmTrainer::next_loss() {
+  if (on_device_ == kLossesOnDevice) losses_ = take_losses();
+  return device_losses_.narrow(on_device_++, 1);
+}
+
+std::vector<double> DlrmTrainer::take_losses() {
+  std::vector<double> out = std::exchange(losses_, {});
+  if (on_device_ == 0) return out;
+  const Tensor host = in_host_memory(device_losses_.narrow(0, std::exchange(on_device_, 0)));
+  out.insert(out.end(), host.span<double>().begin(), host.span<double>().end());
+  return out;
 }
 
 Tensor DlrmTrainer::predict(const Batch& batch) {
   const auto pooled = embeddings().forward(batch.sparse, false, false).wait();
   if (!batch.labels.numel()) return Tensor::empty({0, 1});
-  return dlrm_.forward(batch.dense, in_host_memory(pooled.values.values()), false);
+  const Tensor& values = pooled.values.values();
+  if (!stream_) return dlrm_.forward(batch.dense, in_host_memory(values), false);
+  return in_host_memory(dlrm_.forward(inputs_->take(batch).dense, values, false));
 }
 
 Stages DlrmTrainer::stages() {

@@ -12,12 +12,13 @@
 #include "tessera/device.h"
 #include "tessera/distributed_model_parallel.h"
 #include "tessera/dlrm.h"
+#include "train/device_batch.h"
 
 namespace tessera::cli {
 
 struct DlrmTrainerOptions {
   std::vector<EmbeddingBagConfig> tables;  // pooled, all of one dimension
-  DlrmOptions dlrm;                        // num_embeddings is filled in
+  DlrmOptions dlrm;                        // num_embeddings and stream are filled in
   DenseOptimizerSpec dense_optimizer;
   DistributedModelParallelOptions parallel;
 };
@@ -32,10 +33,15 @@ class DlrmTrainer {
   // Collective.
   DlrmTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup> group, DlrmTrainerOptions options);
 
-  // Forward, backward, updates. The loss is the mean over the global batch, whatever the ranks' shares of it. Returns
-  // the sum of this rank's losses. `taken`: what ShardedInputs has made of the batch, where it has. Collective.
-  double step(const Batch& batch, StepHandle taken = {});
-  // Logits [B, 1] of this rank's batch. Collective.
+  // Forward, backward, updates. The loss is the mean over the global batch, whatever the ranks' shares of it. `taken`:
+  // what ShardedInputs has made of the batch, where it has. With the dense part on a device, once warm it waits for
+  // that only where a transport of host memory has to send something. Collective.
+  void step(const Batch& batch, StepHandle taken = {});
+  // The sums of this rank's losses, one for each step since the last call, from the device where they are there: waits.
+  std::vector<double> take_losses();
+  // Whether the dense part is where the tables are (Dlrm::trains_on), and not in host memory.
+  bool dense_on_device() const { return stream_ != nullptr; }
+  // Logits [B, 1] of this rank's batch, in host memory. Collective.
   Tensor predict(const Batch& batch);
 
   DistributedModelParallel& parallel() { return *parallel_; }
@@ -51,15 +57,20 @@ class DlrmTrainer {
 
  private:
   const ProcessGroup& group() const { return parallel_->group(); }
-  // The dense part is computed in host memory.
-  Tensor in_host_memory(const Tensor& pooled) const {
-    return pooled.stream() ? pooled.stream()->to_host(pooled) : pooled;
-  }
+  // Forward and backward of the dense part; returns the gradient of `pooled`.
+  Tensor train_dense(const Batch& batch, const Tensor& pooled);
+  Tensor train_dense_on_device(const Batch& batch, const Tensor& pooled);
+  Tensor next_loss();  // on the device, of this step
 
+  DeviceStreamPtr stream_;  // of the dense part; null: host memory
   Dlrm dlrm_;
   std::unique_ptr<DistributedModelParallel> parallel_;
   KeyedOptimizerPtr optimizer_;
   Tensor grad_logits_;
+  std::unique_ptr<DeviceBatch> inputs_;
+  Tensor device_losses_;        // float64, of the steps whose losses are still there
+  int64_t on_device_ = 0;       // how many these are
+  std::vector<double> losses_;  // those before
   Trace* trace_ = nullptr;
   double dense_forward_ = 0, dense_backward_ = 0, dense_reduce_ = 0, dense_update_ = 0;
 };

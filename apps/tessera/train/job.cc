@@ -114,7 +114,7 @@ void TrainJob::save() {
   for (const EmbeddingBagConfig& t : embedding_configs(tables_))
     tables.push_back({{"name", t.name}, {"features", t.feature_names}, {"pooling", to_string(t.pooling)}});
   const json progress = {
-      {"step", first_step_ + static_cast<int64_t>(losses_.size())},
+      {"step", first_step_ + steps_done()},
       {"model", {{"type", config_.model.type}, {"bounds_check", tables_.front().bounds_check}, {"tables", tables}}},
       {"data", {{"seed", config_.job.seed}, {"batch", config_.data.batch}, {"shuffle", config_.data.shuffle}}}};
   save_checkpoint(options_.save, trainer_->parallel(), trainer_->dense_optimizer(), progress.dump());
@@ -160,20 +160,17 @@ void TrainJob::train() {
 
 void TrainJob::train_steps(TrainInputs& inputs, Progress& progress, int64_t steps, int64_t per_epoch) {
   const int64_t warm_up = warm_up_steps(steps - first_step_);
-  size_t reported = 0;
   for (int64_t step = first_step_; step < steps; ++step) {
     if (trace_) trace_->set_step(step);
     TrainInputs::Input& input = inputs.next();
     const Batch& batch = input.batch;
-    losses_.push_back(trainer_->step(batch, std::move(input.taken)) / static_cast<double>(batch.global_size));
+    trainer_->step(batch, std::move(input.taken));
+    batch_sizes_.push_back(batch.global_size);
     if (step == first_step_) first_step_seconds_ = seconds_since_process_start();
     samples_ += batch.global_size;
-    if (std::ssize(losses_) == warm_up) warm_ = trainer_->stages();
+    if (steps_done() == warm_up) warm_ = trainer_->stages();
     for (size_t key = 0; key < ids_.size(); ++key) ids_[key] += static_cast<double>(batch.sparse.length_per_key()[key]);
-    if (progress.due(step + 1)) {
-      progress.report(step + 1, step / per_epoch, samples_, mean_loss(reported));
-      reported = losses_.size();
-    }
+    if (progress.due(step + 1)) progress.report(step + 1, step / per_epoch, samples_, mean_loss());
     if (options_.save_every > 0 && !options_.save.empty() && (step + 1) % options_.save_every == 0 && step + 1 < steps)
       save();
   }
@@ -189,23 +186,24 @@ json TrainJob::pipeline() const {
   for (const auto& [name, seconds] : trained_) {
     if (name == kRouteStage || name == kExchangeIdsStage) work += seconds;
   }
-  const double us = 1e6 / static_cast<double>(std::max<size_t>(1, losses_.size()));
+  const double us = 1e6 / static_cast<double>(std::max<int64_t>(1, steps_done()));
   return {{"work_us_per_step", work * us},
           {"waited_us_per_step", waited_seconds_ * us},
           {"hidden_us_per_step", std::max(0.0, work - waited_seconds_) * us}};
 }
 
-double TrainJob::mean_loss(size_t first) {
-  const size_t n = losses_.size() - first;
-  if (!n) return 0;
-  Tensor part = Tensor::from<double>(std::span<const double>(losses_.data() + first, n), {static_cast<int64_t>(n)});
+double TrainJob::mean_loss() {
+  std::vector<double> sums = trainer_->take_losses();
+  if (sums.empty()) return 0;
+  for (size_t i = 0; i < sums.size(); ++i) sums[i] /= static_cast<double>(batch_sizes_[global_.size() + i]);
+  const Tensor part = Tensor::from(sums);
   if (group_->world_size() > 1) group_->all_reduce(part, ReduceOp::kSum, "losses").wait();
   double sum = 0;
   for (double loss : part.span<double>()) {
     global_.push_back(loss);
     sum += loss;
   }
-  return sum / static_cast<double>(n);
+  return sum / static_cast<double>(sums.size());
 }
 
 BinaryMetrics TrainJob::evaluate() {
@@ -257,7 +255,7 @@ json TrainJob::traffic() {
   }
   const auto planned =
       expected_traffic(runtime_, embedding_configs(tables_), plan().at(Dlrm::kCollectionPath), input, group_->rank());
-  return traffic_report(*group_, sent_, static_cast<double>(losses_.size()), planned);
+  return traffic_report(*group_, sent_, static_cast<double>(steps_done()), planned);
 }
 
 json TrainJob::report(const BinaryMetrics& metrics) {
@@ -272,9 +270,10 @@ json TrainJob::report(const BinaryMetrics& metrics) {
   out["world_size"] = group_->world_size();
   out["backend"] = group_->backend();
   out["device"] = options_.device ? options_.device->id() : "cpu";
-  out["steps"] = losses_.size();
+  out["dense_device"] = trainer_->dense_on_device() ? options_.device->id() : "cpu";
+  out["steps"] = steps_done();
   out["first_step"] = first_step_;
-  const double n = static_cast<double>(std::max<size_t>(1, losses_.size()));
+  const double n = static_cast<double>(std::max<int64_t>(1, steps_done()));
   double sum = 0;
   for (double loss : global_) sum += loss;
   out["train"] = {{"samples", samples_},
@@ -292,9 +291,8 @@ json TrainJob::report(const BinaryMetrics& metrics) {
   out["seconds_to_first_step"] = first_step_seconds_;
   if (takes_ahead()) out["pipeline"] = pipeline();
   if (group_->world_size() > 1) out["bytes_per_step"] = traffic();
-  json comparison =
-      plan_versus_actual(runtime_, *trainer_, planner_, dense_,
-                         {warm_, trained_, std::ssize(losses_), warm_up_steps(std::ssize(losses_)), sent_});
+  json comparison = plan_versus_actual(runtime_, *trainer_, planner_, dense_,
+                                       {warm_, trained_, steps_done(), warm_up_steps(steps_done()), sent_});
   out["plan_versus_actual"] = std::move(comparison);
   out["dropped_ids"] = static_cast<int64_t>(summed(static_cast<double>(trainer_->embeddings().dropped_ids())));
   out["plan"] = json::parse(plan().json());

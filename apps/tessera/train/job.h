@@ -49,7 +49,8 @@ class TrainJob {
   void train_steps(TrainInputs& inputs, Progress& progress, int64_t steps, int64_t per_epoch);
   bool takes_ahead() const { return config_.job.pipeline && !options_.device; }
   nlohmann::ordered_json pipeline() const;
-  double mean_loss(size_t first_step);  // over ranks, of the steps since then; collective
+  double mean_loss();  // over ranks, of the steps since the last call; collective
+  int64_t steps_done() const { return std::ssize(batch_sizes_); }  // in this run
   double summed(double value) const;
   std::vector<double> largest(std::vector<double> values) const;
   nlohmann::ordered_json traffic();  // collective
@@ -63,13 +64,13 @@ class TrainJob {
   PlannerOptions planner_;
   DenseWork dense_;
   std::unique_ptr<DlrmTrainer> trainer_;
-  std::vector<double> losses_;   // this rank's share of the mean loss, by step of this run
-  std::vector<double> global_;   // the same summed over ranks, as far as reported
-  std::vector<double> ids_;      // read in training by this rank, by column
-  ExchangeBytes<int64_t> sent_;  // by this rank, in training
-  int64_t first_step_ = 0;       // steps done before this run
-  int64_t samples_ = 0;          // of all ranks, in this run
-  Stages warm_, trained_;        // time per stage in this run's steps: in the first few, and in all
+  std::vector<int64_t> batch_sizes_;  // of all ranks together, by step of this run
+  std::vector<double> global_;        // the same summed over ranks, as far as reported
+  std::vector<double> ids_;           // read in training by this rank, by column
+  ExchangeBytes<int64_t> sent_;       // by this rank, in training
+  int64_t first_step_ = 0;            // steps done before this run
+  int64_t samples_ = 0;               // of all ranks, in this run
+  Stages warm_, trained_;             // time per stage in this run's steps: in the first few, and in all
   double seconds_ = 0, read_seconds_ = 0, waited_seconds_ = 0, evaluate_seconds_ = 0;
   double first_step_seconds_ = 0;               // from the start of this process to the end of its first step
   std::unique_ptr<Trace> trace_, input_trace_;  // of the steps, and of the thread that takes batches in

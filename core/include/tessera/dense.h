@@ -1,7 +1,7 @@
 // tessera/dense.h - dense layers from module/1 plugins, and the loss of click models.
 //
 // A layer is used by one thread at a time and has one forward at a time in flight. Tensors it returns are its own and
-// stay valid until the next forward.
+// stay valid until the next forward. With a stream everything is on its device and in its order, and nothing waits.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tessera/abi/module.h"
+#include "tessera/device.h"
 #include "tessera/optim.h"
 #include "tessera/runtime.h"
 #include "tessera/tensor.h"
@@ -18,11 +19,15 @@
 namespace tessera {
 
 struct DenseLayerOptions {
-  std::string module;          // id of a module/1 component: "mlp", "dot_interaction", "cross"
-  std::string options = "{}";  // JSON
-  std::string name;            // before the names of its parameters: "bottom" gives "bottom.0.weight"
-  uint64_t seed = 0;           // start values depend on seed and parameter name alone
+  std::string module;                // layer of a module/1 component: "mlp", "dot_interaction", "cross"
+  std::string options = "{}";        // JSON
+  std::string name;                  // before the names of its parameters: "bottom" gives "bottom.0.weight"
+  uint64_t seed = 0;                 // start values depend on seed and parameter name alone
+  DeviceStreamPtr stream = nullptr;  // null: host memory
 };
+
+// Whether a plugin computes the layer on the devices of the stream's type (abi/module.h says which component that is).
+bool computes_layer(const Runtime& runtime, const std::string& layer, const DeviceStreamPtr& stream);
 
 class DenseLayer {
  public:
@@ -49,5 +54,8 @@ class DenseLayer {
 // Binary cross-entropy of logits [n] against labels [n] in {0, 1} (or between): returns the sum over the samples, and
 // in grad (if defined, [n]) the gradient of scale * sum.
 double binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& labels, const Tensor& grad, double scale);
+// The same for tensors on a device that trains, in the order of their stream: the sum goes to `sum`, float64 [1].
+void binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& labels, const Tensor& grad, double scale,
+                                      const Tensor& sum);
 
 }  // namespace tessera

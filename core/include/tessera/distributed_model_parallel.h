@@ -67,7 +67,8 @@ class DistributedModelParallel {
   KeyedOptimizerPtr fused_optimizer();
 
   // Mean (or sum) over ranks of the dense parameters' gradients; a rank without one counts as 0, and a parameter
-  // without one on all ranks stays without. Collective.
+  // without one on all ranks stays without. On a device it is enqueued, and with several ranks all have one then, be it
+  // 0: that nobody has any is not known without waiting. Collective.
   void all_reduce_gradients();
 
  private:

@@ -24,10 +24,15 @@ struct DlrmOptions {
   std::string mlp = "mlp";          // module plugins
   std::string interaction = "dot_interaction";
   uint64_t seed = 0;
+  DeviceStreamPtr stream = nullptr;  // where all of it is; null: host memory
 };
 
 class Dlrm {
  public:
+  // Whether a DLRM of these layers can be trained on the stream's device: its part lends the arithmetic, and plugins
+  // compute the layers there. False for null.
+  static bool trains_on(const DeviceStreamPtr& stream, const Runtime& runtime, const DlrmOptions& options);
+
   // kInvalidArgument where the sizes do not fit.
   Dlrm(const Runtime& runtime, const DlrmOptions& options);
 

@@ -98,6 +98,9 @@ class Runtime {
   // Ids of a kind, without those rejected before opening; ascending. [any-thread]
   std::vector<std::string> ids(const std::string& kind) const;
   bool has(const std::string& kind, const std::string& id) const;
+  // The id of the usable component of a kind that `suits` and has the highest priority; "" where there is none. Opens
+  // and probes all of the kind. [any-thread]
+  std::string find(const std::string& kind, const std::function<bool(const tsr_component&)>& suits) const;
 
   // The report as it stands. open_all() first opens and probes everything, so that every line has its final state.
   LoadReport report() const;

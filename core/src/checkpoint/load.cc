@@ -11,6 +11,7 @@
 #include "checkpoint/tables.h"
 #include "checkpoint/together.h"
 #include "tessera/checkpoint.h"
+#include "tessera/device.h"
 
 namespace tessera {
 namespace checkpoint {
@@ -283,7 +284,9 @@ std::string load_checkpoint(const std::string& directory, DistributedModelParall
   together(group, "loading of dense parameters", [&] {
     for (const ParameterPtr& p : dense) {
       const StoredTensor* t = source.model->find(p->name);
-      source.model->file().read_at(t->offset, p->value.raw(), p->value.bytes());
+      Tensor host = p->value.stream() ? Tensor::empty(p->value.shape(), p->value.dtype()) : p->value;
+      source.model->file().read_at(t->offset, host.raw(), host.bytes());
+      if (p->value.stream()) assign(p->value, host);
     }
     return "";
   });

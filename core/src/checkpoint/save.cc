@@ -11,6 +11,7 @@
 #include "checkpoint/tables.h"
 #include "checkpoint/together.h"
 #include "tessera/checkpoint.h"
+#include "tessera/device.h"
 
 namespace tessera {
 namespace checkpoint {
@@ -275,7 +276,7 @@ Files create_files(const StagedDirectory& staged, const std::vector<ModelTable>&
 }
 
 void write_dense(Files& files, const ParameterList& dense, const KeyedOptimizer& optimizer) {
-  for (const ParameterPtr& p : dense) files.model.write(p->name, p->value);
+  for (const ParameterPtr& p : dense) files.model.write(p->name, in_host_memory(p->value));
   for (const auto& [key, state] : optimizer.state()) {
     for (const auto& [name, value] : state) files.optimizer.write(cat(key, '/', name), value);
   }

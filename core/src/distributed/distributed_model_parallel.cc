@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <future>
+#include <span>
 #include <sstream>
 #include <stop_token>
+
+#include "tessera/device.h"
 
 namespace tessera {
 namespace {
@@ -217,10 +220,14 @@ DistributedModelParallel::DistributedModelParallel(const Runtime& runtime, const
   for (size_t first = 0; first < dense_.size();) {
     size_t last = first;
     int64_t bytes = 0;
-    for (; last < dense_.size() && (last == first || bytes < bucket); ++last) bytes += dense_[last]->value.bytes();
+    DeviceStream* place = dense_[first]->value.stream();
+    for (; last < dense_.size() && (last == first || bytes < bucket) && dense_[last]->value.stream() == place; ++last)
+      bytes += dense_[last]->value.bytes();
     buckets_.emplace_back(first, last);
-    bucket_buffers_.push_back(group_->world_size() > 1 ? Tensor::empty({bytes / 4 + static_cast<int64_t>(last - first)})
-                                                       : Tensor());
+    const int64_t values = bytes / 4 + static_cast<int64_t>(last - first);
+    bucket_buffers_.push_back(group_->world_size() == 1 ? Tensor()
+                              : place                   ? place->empty({values})
+                                                        : Tensor::empty({values}));
     first = last;
   }
   broadcast_dense();
@@ -270,12 +277,60 @@ void DistributedModelParallel::broadcast_dense() {
   for (const ParameterPtr& p : dense_) group_->broadcast(p->value, 0, "dense parameters").wait();
 }
 
+namespace {
+
+// The sums of a bucket's gradients, in the order of their stream. Whether a rank has a gradient at all is not looked
+// at, which would need a wait: a missing one counts as zeros, and afterwards all have one.
+void reduce_on_device(const ProcessGroup& group, std::span<const ParameterPtr> bucket, const Tensor& buffer) {
+  DeviceStream& stream = *buffer.stream();
+  int64_t at = 0;
+  for (const ParameterPtr& p : bucket) {
+    const Tensor piece = buffer.narrow(at, p->value.numel());
+    if (p->grad.defined())
+      stream.copy(p->grad, piece);
+    else
+      stream.fill(piece, 0);
+    at += p->value.numel();
+  }
+  group.all_reduce(buffer.narrow(0, at), ReduceOp::kSum, "dense gradients").wait();
+  at = 0;
+  for (const ParameterPtr& p : bucket) {
+    if (!p->grad.defined()) p->grad = stream.empty(p->value.shape());
+    stream.copy(buffer.narrow(at, p->value.numel()), p->grad);
+    at += p->value.numel();
+  }
+}
+
+// x := factor * x, as a step along x itself.
+void scale_on_device(const Tensor& buffer, float factor) {
+  auto* x = static_cast<float*>(buffer.raw());
+  const tsr_parameter_update update{x, x, {nullptr, nullptr}, 1, buffer.numel(), {1 - factor, 0}};
+  tsr_parameter_updates call{};
+  call.struct_size = sizeof(call);
+  call.device_index = buffer.device().index;
+  call.formula = TSR_UPDATE_SGD;
+  call.num_parameters = 1;
+  call.parameters = &update;
+  call.sign = 1;
+  buffer.stream()->update_parameters(call);
+}
+
+}  // namespace
+
 // A bucket's buffer holds its gradients and, behind them, one flag for each: has a rank a gradient at all?
 void DistributedModelParallel::all_reduce_gradients() {
   if (group_->world_size() == 1) return;
   const float scale = sum_ ? 1.0f : 1.0f / static_cast<float>(group_->world_size());
   for (size_t b = 0; b < buckets_.size(); ++b) {
     const auto [first, last] = buckets_[b];
+    if (bucket_buffers_[b].stream()) {
+      const std::span bucket(dense_.data() + first, last - first);
+      reduce_on_device(*group_, bucket, bucket_buffers_[b]);
+      for (const ParameterPtr& p : bucket) {
+        if (scale != 1) scale_on_device(p->grad, scale);
+      }
+      continue;
+    }
     float* flat = bucket_buffers_[b].data<float>();
     float* flags = flat + bucket_buffers_[b].numel() - static_cast<int64_t>(last - first);
     float* at = flat;

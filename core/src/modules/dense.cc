@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "config/fnv1a.h"
+#include "modules/layer_part.h"
 
 namespace tessera {
 namespace {
@@ -56,6 +57,22 @@ struct DenseLayer::Impl {
   tsr_module_context* context = nullptr;
   std::vector<DLTensor> dl_parameters, dl_gradients;  // of the parameters, which never move
 
+  // Memory of the layer, on its device.
+  Tensor empty(const Shape& shape) const {
+    return options.stream ? options.stream->empty(shape) : Tensor::empty(shape);
+  }
+  tsr_stream stream() const { return options.stream ? options.stream->raw() : nullptr; }
+  // At least so many values; what was in a buffer that grows is lost.
+  void ensure(Tensor& buffer, int64_t numel) const {
+    if (!buffer.defined() || buffer.numel() < numel) buffer = empty({std::max<int64_t>(numel, 1)});
+  }
+  void clear(const Tensor& tensor) const {
+    if (options.stream)
+      options.stream->fill(tensor, 0);
+    else
+      std::fill_n(tensor.data<float>(), tensor.numel(), 0.0f);
+  }
+
   const tsr_module& api() const { return part->api<tsr_module>(); }
   std::string what(const char* call) const { return cat("layer ", options.name, " (", part->id(), ") ", call); }
   void release() {
@@ -68,18 +85,26 @@ struct DenseLayer::Impl {
       Tensor& grad = parameters[i]->grad;
       if (grad.defined() && grad.raw() == gradients[i].raw()) continue;
       TESSERA_CHECK(!grad.defined() || grad.shape() == gradients[i].shape(), "a gradient keeps its shape");
-      if (grad.defined())
-        std::copy_n(grad.data<float>(), grad.numel(), gradients[i].data<float>());
+      if (!grad.defined())
+        clear(gradients[i]);
+      else if (options.stream)
+        options.stream->copy(grad, gradients[i]);
       else
-        gradients[i].fill(0);
+        std::copy_n(grad.data<float>(), grad.numel(), gradients[i].data<float>());
       grad = gradients[i];
     }
   }
-  ~Impl() { release(); }
+  ~Impl() {
+    try {
+      if (options.stream) options.stream->synchronize();  // the part's memory goes with it
+    } catch (const Error&) {                              // whoever waits for the stream next is told
+    }
+    release();
+  }
 };
 
 DenseLayer::DenseLayer(const Runtime& runtime, DenseLayerOptions options) : impl_(std::make_unique<Impl>()) {
-  impl_->part = runtime.create(TSR_MODULE_KIND, options.module, options.options);
+  impl_->part = create_layer(runtime, options.module, options.options, options.stream);
   impl_->options = std::move(options);
   for (uint32_t i = 0;; ++i) {
     tsr_parameter p{};
@@ -92,9 +117,10 @@ DenseLayer::DenseLayer(const Runtime& runtime, DenseLayerOptions options) : impl
     parameter->name = impl_->options.name + "." + p.name;
     const std::vector<int64_t> shape(p.shape, p.shape + p.ndim);
     parameter->value = Tensor::empty(shape);
-    parameter->grad = Tensor::zeros(shape);
-    impl_->gradients.push_back(parameter->grad);
     fill_start_values(p, parameter->name, impl_->options.seed, parameter->value);
+    if (impl_->options.stream) parameter->value = impl_->options.stream->to_device(parameter->value);
+    parameter->grad = zeros_like(parameter->value);
+    impl_->gradients.push_back(parameter->grad);
     impl_->parameters.push_back(std::move(parameter));
   }
   for (const ParameterPtr& p : impl_->parameters) impl_->dl_parameters.push_back(p->value.dl());
@@ -123,20 +149,21 @@ Tensor DenseLayer::forward(const std::vector<Tensor>& inputs, bool keep_for_back
   std::vector<DLTensor> in;
   for (const Tensor& t : inputs) {
     TESSERA_CHECK(t.dim() == 2 && t.size(0) == inputs[0].size(0), "inputs are [batch, width]");
+    TESSERA_CHECK(t.stream() == m.options.stream.get(), "inputs of layer ", m.options.name, " are where the layer is");
     widths.push_back(t.size(1));
     in.push_back(t.dl());
   }
   const int64_t batch = inputs.at(0).size(0), width = output_width(widths);
-  if (!m.output.defined() || m.output.numel() < batch * width)
-    m.output = Tensor::empty({std::max<int64_t>(batch * width, 1)});
+  m.ensure(m.output, batch * width);
   m.output_shape = {batch, width};
   const Tensor output = m.output.first(m.output_shape);
   const DLTensor out = output.dl();
   AbiError err;
   m.inputs = inputs;
   err.check(m.api().forward(m.part->self(), static_cast<uint32_t>(in.size()), in.data(), m.dl_parameters.data(), &out,
-                            nullptr, keep_for_backward ? &m.context : nullptr, err.out()),
+                            m.stream(), keep_for_backward ? &m.context : nullptr, err.out()),
             m.what("forward"));
+  if (!keep_for_backward) m.inputs.clear();
   return output;
 }
 
@@ -151,10 +178,8 @@ std::vector<Tensor> DenseLayer::backward(const Tensor& grad_output, const std::v
     const Tensor& input = m.inputs[i];
     in.push_back(input.dl());
     if (wanted.empty() || wanted[i]) {
-      Tensor& buffer = m.grad_inputs[i];
-      if (!buffer.defined() || buffer.numel() < input.numel())
-        buffer = Tensor::empty({std::max<int64_t>(input.numel(), 1)});
-      grads[i] = buffer.first(input.shape());
+      m.ensure(m.grad_inputs[i], input.numel());
+      grads[i] = m.grad_inputs[i].first(input.shape());
     }
   }
   for (size_t i = 0; i < grads.size(); ++i) {
@@ -168,8 +193,9 @@ std::vector<Tensor> DenseLayer::backward(const Tensor& grad_output, const std::v
   tsr_module_context* context = std::exchange(m.context, nullptr);
   err.check(
       m.api().backward(m.part->self(), context, static_cast<uint32_t>(in.size()), in.data(), m.dl_parameters.data(),
-                       &out, &grad_out, grad_in.data(), m.dl_gradients.data(), nullptr, err.out()),
+                       &out, &grad_out, grad_in.data(), m.dl_gradients.data(), m.stream(), err.out()),
       m.what("backward"));
+  m.inputs.clear();  // whose they are may write them again
   return grads;
 }
 
@@ -187,6 +213,26 @@ double binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& labe
     }
   }
   return sum;
+}
+
+void binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& labels, const Tensor& grad, double scale,
+                                      const Tensor& sum) {
+  const int64_t n = logits.numel();
+  DeviceStream* stream = logits.stream();
+  TESSERA_CHECK(stream && labels.stream() == stream && sum.stream() == stream,
+                "logits, labels and sum are on a device");
+  TESSERA_CHECK(labels.numel() == n && (!grad.defined() || grad.numel() == n));
+  TESSERA_CHECK(sum.dtype() == DType::kFloat64 && sum.numel() == 1, "the sum is one float64");
+  tsr_binary_cross_entropy loss{};
+  loss.struct_size = sizeof(loss);
+  loss.device_index = stream->device().index;
+  loss.n = n;
+  loss.logits = static_cast<const float*>(logits.raw());
+  loss.labels = static_cast<const float*>(labels.raw());
+  loss.grad = grad.defined() ? static_cast<float*>(grad.raw()) : nullptr;
+  loss.sum = static_cast<double*>(sum.raw());
+  loss.scale = scale;
+  stream->binary_cross_entropy(loss);
 }
 
 }  // namespace tessera

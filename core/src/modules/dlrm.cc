@@ -31,11 +31,13 @@ int64_t interaction_width(const DlrmOptions& o) {
 }
 
 DenseLayerOptions bottom_options(const DlrmOptions& o) {
-  return {o.mlp, mlp_options(o.dense_inputs, o.bottom_mlp, "relu"), "dense_arch", o.seed};
+  return {o.mlp, mlp_options(o.dense_inputs, o.bottom_mlp, "relu"), "dense_arch", o.seed, o.stream};
 }
-DenseLayerOptions interaction_options(const DlrmOptions& o) { return {o.interaction, "{}", "inter_arch", o.seed}; }
+DenseLayerOptions interaction_options(const DlrmOptions& o) {
+  return {o.interaction, "{}", "inter_arch", o.seed, o.stream};
+}
 DenseLayerOptions top_options(const DlrmOptions& o) {
-  return {o.mlp, mlp_options(interaction_width(o), o.top_mlp, "none"), "over_arch", o.seed};
+  return {o.mlp, mlp_options(interaction_width(o), o.top_mlp, "none"), "over_arch", o.seed, o.stream};
 }
 
 std::string torchrec_name(const std::string& name, size_t top_layers) {
@@ -48,6 +50,11 @@ std::string torchrec_name(const std::string& name, size_t top_layers) {
   if (arch == "over_arch" && std::stoul(layer) + 1 == top_layers) return arch + ".model.1" + leaf;
   if (arch == "over_arch") return arch + ".model.0._mlp." + layer + "._linear" + leaf;
   return name;
+}
+
+bool Dlrm::trains_on(const DeviceStreamPtr& stream, const Runtime& runtime, const DlrmOptions& options) {
+  return stream && stream->trains() && computes_layer(runtime, options.mlp, stream) &&
+         computes_layer(runtime, options.interaction, stream);
 }
 
 Dlrm::Dlrm(const Runtime& runtime, const DlrmOptions& options)

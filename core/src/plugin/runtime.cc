@@ -61,7 +61,7 @@ struct Runtime::Impl {
   void make_ready(Candidate* c);
   void probe(Candidate* c);
   Candidate* named(const std::string& kind, const std::string& id);
-  Candidate* best(const std::string& kind);
+  Candidate* best(const std::string& kind, const std::function<bool(const tsr_component&)>& suits = {});
   Candidate* pick(const std::string& kind, const std::string& id);
   void mark_chosen(Candidate* c, const char* reason);
   std::vector<std::string> ids(const std::string& kind) const;
@@ -207,17 +207,17 @@ Candidate* Runtime::Impl::named(const std::string& kind, const std::string& id) 
   fail(Code::kNotFound, "no plugin provides ", kind, " \"", id, "\": there are ", joined(known, "\""));
 }
 
-Candidate* Runtime::Impl::best(const std::string& kind) {
+Candidate* Runtime::Impl::best(const std::string& kind, const std::function<bool(const tsr_component&)>& suits) {
   Candidate* best = nullptr;
   for (Candidate& c : candidates) {
     if (!c.is(kind)) continue;
     make_ready(&c);
-    if (!c.usable()) continue;
+    if (!c.usable() || (suits && !suits(*c.component))) continue;
     const bool better = best == nullptr || c.component->priority > best->component->priority ||
                         (c.component->priority == best->component->priority && c.entry.id < best->entry.id);
     if (better) best = &c;
   }
-  if (best != nullptr) return best;
+  if (best != nullptr || suits) return best;
   const std::string lines = lines_of(kind, "");
   fail(Code::kNotFound, "no plugin provides a usable ", kind, lines.empty() ? ": searched " : ": ",
        lines.empty() ? joined(searched) : lines);
@@ -282,6 +282,12 @@ std::vector<std::string> Runtime::ids(const std::string& kind) const {
 bool Runtime::has(const std::string& kind, const std::string& id) const {
   const std::vector<std::string> all = ids(kind);
   return std::find(all.begin(), all.end(), id) != all.end();
+}
+
+std::string Runtime::find(const std::string& kind, const std::function<bool(const tsr_component&)>& suits) const {
+  const std::lock_guard lock(impl_->mutex);
+  const Candidate* found = impl_->best(kind, suits);
+  return found ? found->entry.id : "";
 }
 
 LoadReport Runtime::report() const {

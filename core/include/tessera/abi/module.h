@@ -31,7 +31,7 @@ typedef struct tsr_parameter {
 
 typedef struct tsr_module_context tsr_module_context;
 
-/* All tensors float32. The first dimension of every input and output is the batch. */
+/* All tensors float32, contiguous, of one device. The first dimension of every input and output is the batch. */
 typedef struct tsr_module {
   uint32_t struct_size;
   uint32_t reserved;
@@ -53,6 +53,13 @@ typedef struct tsr_module {
                        const DLTensor* grad_inputs, const DLTensor* grad_parameters, tsr_stream stream, tsr_error* err);
   /* [serial] For a context whose backward will not come. */
   void (*release)(void* self, tsr_module_context* context);
+
+  /* Optional. The DLDeviceTypes whose memory forward and backward take, ended by 0. Absent: {kDLCPU, 0}. */
+  const int32_t* device_types;
+  /* Optional. The layer that this computes, where components of other ids compute it on other devices. A config names
+   * layers: "mlp" is the usable component of the highest priority whose layer is that and which serves the device that
+   * the model is on. Components of one layer agree in options, parameters and formulas. Absent: the component's id. */
+  const char* layer;
 } tsr_module;
 
 #ifdef __cplusplus

@@ -1,6 +1,9 @@
 // tessera/sdk/module.h - base class of a dense layer: forward, backward and named parameters.
 //
 // abi/module.h is the specification. All tensors are float32; the first dimension of inputs and outputs is the batch.
+// A class C : Module that works on devices says which, and which layer it is beside the CPU's:
+//   static constexpr int32_t kDeviceTypes[] = {kDLCUDA, 0};
+//   static constexpr const char* kLayer = "mlp";
 #pragma once
 
 #include <cstdint>
@@ -60,6 +63,22 @@ class Module {
     return *static_cast<C*>(self);
   }
   template <class C>
+  static constexpr const int32_t* device_types_of() {
+    if constexpr (requires { C::kDeviceTypes; }) {
+      return C::kDeviceTypes;
+    } else {
+      return nullptr;
+    }
+  }
+  template <class C>
+  static constexpr const char* layer_of() {
+    if constexpr (requires { C::kLayer; }) {
+      return C::kLayer;
+    } else {
+      return nullptr;
+    }
+  }
+  template <class C>
   static tsr_code parameter_slot(void* self, uint32_t i, tsr_parameter* out, tsr_error* err) noexcept {
     return guard(err, [&] {
       const std::vector<Parameter>& all = of<C>(self).parameters();
@@ -113,8 +132,10 @@ class Module {
 };
 
 template <class C>
-constexpr tsr_module Module::table = {
-    sizeof(tsr_module), 0, &parameter_slot<C>, &output_width_slot<C>, &forward_slot<C>, &backward_slot<C>,
-    &release_slot<C>};
+constexpr tsr_module Module::table = {sizeof(tsr_module), 0,
+                                      &parameter_slot<C>, &output_width_slot<C>,
+                                      &forward_slot<C>,   &backward_slot<C>,
+                                      &release_slot<C>,   device_types_of<C>(),
+                                      layer_of<C>()};
 
 }  // namespace tessera::sdk

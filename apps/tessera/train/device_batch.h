@@ -1,0 +1,35 @@
+// The dense part of a batch, its numbers and labels, on the way to a device.
+#pragma once
+
+#include <array>
+#include <memory>
+
+#include "tessera/data.h"
+#include "tessera/device.h"
+
+namespace tessera::cli {
+
+class DeviceBatch {
+ public:
+  explicit DeviceBatch(DeviceStreamPtr stream) : stream_(std::move(stream)) {}
+
+  struct Inputs {
+    Tensor dense;   // [B, dense]
+    Tensor labels;  // [B]
+  };
+  // Enqueues one copy from pinned memory and waits for none but the last but one. Valid until the next call, in the
+  // order of the stream.
+  Inputs take(const Batch& batch);
+
+ private:
+  struct Pinned {
+    Tensor memory;
+    std::unique_ptr<DeviceStream::Event> copied;
+  };
+  DeviceStreamPtr stream_;
+  std::array<Pinned, 2> pinned_;  // in turn
+  size_t next_ = 0;
+  Tensor memory_;
+};
+
+}  // namespace tessera::cli

@@ -1,0 +1,217 @@
+// tessera/sdk/layers.h - the layers "mlp", "dot_interaction" and "cross" without their arithmetic: options, parameters,
+// widths, refusals. For plugins that compute them, each on its devices: components of one layer agree in all of these.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tessera/sdk/module.h"
+
+namespace tessera::sdk {
+
+// Contexts live as long as the module and go round: a step makes none once enough exist.
+template <class Context>
+class ContextPool {
+ public:
+  struct Return {
+    ContextPool* pool;
+    void operator()(Context* context) const { pool->give_back(context); }
+  };
+  using Lease = std::unique_ptr<Context, Return>;
+
+  Lease take() {
+    if (free_.empty()) {
+      free_.reserve(all_.size() + 1);  // so that give_back() never allocates
+      all_.push_back(std::make_unique<Context>());
+      return Lease(all_.back().get(), {this});
+    }
+    Context* context = free_.back();
+    free_.pop_back();
+    return Lease(context, {this});
+  }
+  void give_back(Context* context) noexcept { free_.push_back(context); }
+  void give_back(tsr_module_context* context) noexcept { give_back(of(context)); }
+
+  static Context* of(tsr_module_context* context) { return reinterpret_cast<Context*>(context); }
+  // Hands the context to the caller, or back to the pool where the caller wants none.
+  static void hand_out(Lease lease, tsr_module_context** context) {
+    if (context) *context = reinterpret_cast<tsr_module_context*>(lease.release());
+  }
+
+ private:
+  std::vector<std::unique_ptr<Context>> all_;
+  std::vector<Context*> free_;
+};
+
+// The floats of a [batch, width] tensor; refuses another type or shape.
+inline float* matrix(const DLTensor& tensor, int64_t batch, int64_t width, const char* what) {
+  if (tensor.ndim < 1 || tensor.shape[0] != batch || numel(tensor) != batch * width)
+    fail(TSR_INVALID_ARGUMENT, what, " must have ", batch, " rows of ", width, " values");
+  return elements<float>(tensor, what).data();
+}
+// The same for a gradient that may not be wanted: NULL then.
+inline float* matrix_or_null(const DLTensor& tensor, int64_t batch, int64_t width, const char* what) {
+  return tensor.data == nullptr ? nullptr : matrix(tensor, batch, width, what);
+}
+
+inline int64_t batch_of(std::span<const DLTensor> inputs, size_t wanted, const char* layer) {
+  if (inputs.size() != wanted || inputs[0].ndim < 1) {
+    fail(TSR_INVALID_ARGUMENT, layer, " takes ", wanted, " input", wanted == 1 ? "" : "s", " [batch, width], not ",
+         inputs.size());
+  }
+  return inputs[0].shape[0];
+}
+
+// The data of every parameter (or gradient), whose sizes must be those declared.
+inline void parameter_data(std::span<const DLTensor> tensors, const std::vector<Parameter>& declared,
+                           std::vector<float*>& out) {
+  out.resize(declared.size());
+  for (size_t i = 0; i < declared.size(); ++i) {
+    int64_t count = 1;
+    for (int64_t s : declared[i].shape) count *= s;
+    if (numel(tensors[i]) != count) {
+      fail(TSR_INVALID_ARGUMENT, declared[i].name, " must have ", count, " values, not ", numel(tensors[i]));
+    }
+    out[i] = elements<float>(tensors[i], declared[i].name.c_str()).data();
+  }
+}
+
+// "mlp": a stack of linear layers with ReLU between them.
+//
+// Options: {"layers": [13, 512, 256, 64], "final_activation": "none"}. `layers`: input width, then each layer's output;
+// `final_activation`: what follows the last layer, "none" (default) or "relu". One input [batch, layers[0]], output
+// [batch, last]. Layer k has the parameters "k.weight" [out, in] and "k.bias" [out].
+class MlpLayers {
+ public:
+  explicit MlpLayers(Options& options) : widths_(options.integers("layers", {})) {
+    const std::string final_activation = options.string("final_activation", "none");
+    if (widths_.size() < 2 || *std::min_element(widths_.begin(), widths_.end()) < 1) {
+      fail(TSR_INVALID_ARGUMENT,
+           "mlp: option \"layers\" must list the input's width and at least one layer's, all above 0");
+    }
+    if (final_activation != "none" && final_activation != "relu") {
+      fail(TSR_INVALID_ARGUMENT, "mlp: option \"final_activation\" is \"", final_activation,
+           "\", but must be none or relu");
+    }
+    final_relu_ = final_activation == "relu";
+    for (size_t k = 0; k < count(); ++k) {
+      parameters_.push_back({std::to_string(k) + ".weight", {out(k), in(k)}, TSR_INIT_XAVIER_NORMAL});
+      parameters_.push_back({std::to_string(k) + ".bias", {out(k)}, TSR_INIT_ZERO});
+      if (k + 1 < count()) hidden_width_ += out(k);
+      widest_ = std::max(widest_, out(k));
+    }
+  }
+
+  size_t count() const { return widths_.size() - 1; }
+  int64_t in(size_t k) const { return widths_[k]; }
+  int64_t out(size_t k) const { return widths_[k + 1]; }
+  bool relu(size_t k) const { return k + 1 < count() || final_relu_; }
+  int64_t input() const { return widths_.front(); }
+  int64_t output() const { return widths_.back(); }
+  int64_t hidden_width() const { return hidden_width_; }  // of all layers but the last together
+  int64_t widest() const { return widest_; }              // of the outputs
+  const std::vector<Parameter>& parameters() const { return parameters_; }
+
+  int64_t output_width(std::span<const int64_t> widths) const {
+    if (widths.size() != 1 || (widths[0] != 0 && widths[0] != input())) {
+      fail(TSR_INVALID_ARGUMENT, "mlp takes one input of ", input(), " values, not ",
+           widths.size() == 1 ? std::to_string(widths[0]) + " values" : std::to_string(widths.size()) + " inputs");
+    }
+    return output();
+  }
+  // Output of layer `k`, which is not the last, where those of all are one after the other.
+  float* hidden(float* memory, int64_t batch, size_t k) const {
+    for (size_t i = 0; i < k; ++i) memory += batch * out(i);
+    return memory;
+  }
+
+ private:
+  std::vector<int64_t> widths_;
+  std::vector<Parameter> parameters_;
+  bool final_relu_ = false;
+  int64_t hidden_width_ = 0;
+  int64_t widest_ = 0;
+};
+
+// "dot_interaction": of a dense vector [batch, dim] and pooled ones [batch, features * dim], the dense vector and then
+// dot(i, j) for i < j of the features + 1 vectors, the dense one first. No options, no parameters.
+struct InteractionShape {
+  int64_t batch, features, dim, width;
+
+  static int64_t output_width(std::span<const int64_t> widths) {
+    if (widths.size() != 2) {
+      fail(TSR_INVALID_ARGUMENT, "dot_interaction takes two inputs, the dense one and the pooled one, not ",
+           widths.size());
+    }
+    const int64_t dim = widths[0], pooled = widths[1];
+    if (dim < 1 || pooled < 0 || pooled % dim != 0) {
+      fail(TSR_INVALID_ARGUMENT, "dot_interaction needs pooled embeddings as wide as the dense input: ", pooled,
+           " values are no multiple of ", dim);
+    }
+    const int64_t n = pooled / dim + 1;
+    return dim + n * (n - 1) / 2;
+  }
+  static InteractionShape of(std::span<const DLTensor> inputs) {
+    const int64_t batch = batch_of(inputs, 2, "dot_interaction");
+    if (inputs[0].ndim != 2 || inputs[1].ndim != 2)
+      fail(TSR_INVALID_ARGUMENT, "dot_interaction takes inputs [batch, width]");
+    const int64_t widths[] = {inputs[0].shape[1], inputs[1].shape[1]};
+    const int64_t width = output_width(widths);
+    return {batch, widths[1] / widths[0], widths[0], width};
+  }
+};
+
+// "cross": the cross network of DCN-v2. x_{k+1} = x_0 * (W_k x_k + b_k) + x_k, the product elementwise (Wang et al.,
+// DCN V2, 2021); with low_rank r > 0, W_k = U_k V_k. Options: {"width": N, "layers": 3, "low_rank": 0}. One input
+// [batch, N], output [batch, N]. Parameters of layer k: "k.weight" [N, N] and "k.bias" [N]; with low_rank "k.v.weight"
+// [r, N], "k.weight" [N, r], "k.bias" [N].
+class CrossLayers {
+ public:
+  explicit CrossLayers(Options& options)
+      : width_(options.integer("width", 0)),
+        layers_(options.integer("layers", 3)),
+        low_rank_(options.integer("low_rank", 0)) {
+    if (width_ < 1) fail(TSR_INVALID_ARGUMENT, "cross: option \"width\" must give the input's width, above 0");
+    if (layers_ < 1) fail(TSR_INVALID_ARGUMENT, "cross: option \"layers\" must be above 0, not ", layers_);
+    if (low_rank_ < 0) fail(TSR_INVALID_ARGUMENT, "cross: option \"low_rank\" must be 0 or above, not ", low_rank_);
+    for (int64_t k = 0; k < layers_; ++k) {
+      const std::string name = std::to_string(k);
+      if (low_rank_ > 0) parameters_.push_back({name + ".v.weight", {low_rank_, width_}, TSR_INIT_XAVIER_NORMAL});
+      parameters_.push_back({name + ".weight", {width_, inner()}, TSR_INIT_XAVIER_NORMAL});
+      parameters_.push_back({name + ".bias", {width_}, TSR_INIT_ZERO});
+    }
+  }
+
+  int64_t width() const { return width_; }
+  int64_t count() const { return layers_; }
+  int64_t low_rank() const { return low_rank_; }
+  int64_t inner() const { return low_rank_ > 0 ? low_rank_ : width_; }  // columns of "k.weight"
+  const std::vector<Parameter>& parameters() const { return parameters_; }
+  // Parameters of one layer begin here.
+  size_t first_parameter(int64_t k) const { return static_cast<size_t>(k) * (low_rank_ > 0 ? 3 : 2); }
+
+  int64_t output_width(std::span<const int64_t> widths) const {
+    if (widths.size() != 1 || (widths[0] != 0 && widths[0] != width_))
+      fail(TSR_INVALID_ARGUMENT, "cross takes one input of ", width_, " values");
+    return width_;
+  }
+
+  // What forward keeps of layer k: its input (k > 0), V x (low rank) and W x + b.
+  struct Kept {
+    float *x, *projected, *y;
+  };
+  int64_t kept_floats(int64_t batch) const { return batch * layers_ * (2 * width_ + low_rank_); }
+  Kept kept(float* memory, int64_t batch, int64_t k) const {
+    float* x = memory + k * batch * (2 * width_ + low_rank_);
+    return {x, x + batch * width_, x + batch * (width_ + low_rank_)};
+  }
+
+ private:
+  int64_t width_, layers_, low_rank_;
+  std::vector<Parameter> parameters_;
+};
+
+}  // namespace tessera::sdk

@@ -1,0 +1,38 @@
+// Matrix products and sums over rows: what linear layers are made of. Sums are added up in an order that the sizes
+// alone decide: the same bits on every run.
+#pragma once
+
+#include "gpu/gpu.h"
+
+namespace tessera::gpu {
+
+// c [m, n] = a b, all row-major.
+struct Product {
+  int64_t m, n, k;
+  const float* a;  // [m, k]
+  const float* b;  // [k, n]
+  float* c;
+  bool a_transposed = false;    // a is stored as [k, m]
+  bool b_transposed = false;    // b is stored as [n, k]
+  bool add = false;             // c += a b; without bias and relu
+  const float* bias = nullptr;  // [n], added to every row
+  bool relu = false;            // c = max(c, 0)
+};
+
+// Floats of scratch: a long sum into a small matrix is cut into pieces.
+int64_t product_scratch(const Product& product);
+void multiply(const Product& product, float* scratch, Stream stream);
+
+// Of matrices [rows, columns]: dz = y > 0 ? dy : 0, and the sums of dz over the rows are added to `sums`. y NULL: dz is
+// not written, dy alone is summed.
+struct MaskAndSum {
+  int64_t rows, columns;
+  const float* y;
+  const float* dy;
+  float* dz;
+  float* sums;
+};
+int64_t mask_scratch(const MaskAndSum& mask);
+void mask_and_sum(const MaskAndSum& mask, float* scratch, Stream stream);
+
+}  // namespace tessera::gpu

@@ -1,0 +1,156 @@
+// A DLRM trained with everything on the emulated device: the losses of the CPU, no waiting, no memory, checkpoints.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <random>
+
+#include "tessera/checkpoint.h"
+#include "train/dlrm_trainer.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr int64_t kDense = 5, kDim = 8, kTables = 3, kRows = 40;
+
+RuntimeOptions with_simt() {
+  RuntimeOptions options;
+  options.plugin_path = {TESSERA_SIMT_PLUGINS, TESSERA_PLUGINS};
+  options.default_path = false;
+  return options;
+}
+
+// A trainer, and where it is.
+class Training {
+ public:
+  Training(const Runtime& runtime, const std::string& device) : stream_(open_device(runtime, device)) {
+    DlrmTrainerOptions o;
+    for (int64_t t = 0; t < kTables; ++t) {
+      EmbeddingBagConfig table;
+      table.name = cat("t", t);
+      table.feature_names = {cat("f", t)};
+      table.num_embeddings = kRows;
+      table.embedding_dim = kDim;
+      o.tables.push_back(std::move(table));
+    }
+    o.dlrm.dense_inputs = kDense;
+    o.dlrm.embedding_dim = kDim;
+    o.dlrm.bottom_mlp = {16, kDim};
+    o.dlrm.top_mlp = {20, 1};
+    o.dlrm.seed = 3;
+    o.dense_optimizer = {"adam", R"({"lr": 0.02})"};
+    o.parallel.sharded.kernel = stream_ ? "simt" : "reference";
+    o.parallel.sharded.seed = 3;
+    o.parallel.sharded.stream = stream_;
+    o.parallel.sharded.optimizer = {"exact_rowwise_adagrad", R"({"learning_rate": 0.05, "eps": 1e-8})", 0};
+    trainer_ = std::make_unique<DlrmTrainer>(runtime, ProcessGroup::connect(runtime, {}), std::move(o));
+  }
+  DlrmTrainer& operator*() { return *trainer_; }
+  DlrmTrainer* operator->() { return trainer_.get(); }
+  tsr_device_stats stats() const { return stream_->stats(); }
+  void save(const std::string& directory) {
+    save_checkpoint(directory, trainer_->parallel(), trainer_->dense_optimizer(), "{}");
+  }
+  void load(const std::string& directory) {
+    load_checkpoint(directory, trainer_->parallel(), trainer_->dense_optimizer());
+  }
+
+ private:
+  DeviceStreamPtr stream_;
+  std::unique_ptr<DlrmTrainer> trainer_;
+};
+
+Batch batch_of(uint64_t seed, int64_t samples) {
+  std::mt19937_64 random(seed);
+  std::vector<std::string> keys;
+  std::vector<int64_t> ids;
+  std::vector<int32_t> lengths;
+  for (int64_t t = 0; t < kTables; ++t) {
+    keys.push_back(cat("f", t));
+    for (int64_t b = 0; b < samples; ++b) {
+      lengths.push_back(static_cast<int32_t>(random() % 4));
+      for (int32_t i = 0; i < lengths.back(); ++i) ids.push_back(static_cast<int64_t>(random() % kRows));
+    }
+  }
+  Batch batch;
+  batch.sparse = KeyedJaggedTensor::from_lengths_sync(keys, Tensor::from(ids), Tensor::from(lengths));
+  batch.dense = Tensor::empty({samples, kDense});
+  batch.labels = Tensor::empty({samples});
+  batch.global_size = samples;
+  for (float& v : batch.dense.span<float>()) v = static_cast<float>(random() % 1000) / 500.0f - 1;
+  for (float& v : batch.labels.span<float>()) v = static_cast<float>(random() % 2);
+  return batch;
+}
+
+void expect_same(const std::vector<double>& got, const std::vector<double>& want) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-5 * std::abs(want[i])) << "step " << i;
+}
+
+class DenseTraining : public testing::Test {
+ protected:
+  Runtime runtime_{with_simt()};
+};
+
+TEST_F(DenseTraining, HasTheLossesAndThePredictionsOfTheCpu) {
+  Training cpu(runtime_, "cpu"), device(runtime_, "simt");
+  EXPECT_TRUE(device->dense_on_device());
+  EXPECT_FALSE(cpu->dense_on_device());
+  for (uint64_t i = 0; i < 6; ++i) {
+    const Batch batch = batch_of(i, i == 3 ? 0 : 24 - 3 * static_cast<int64_t>(i));
+    cpu->step(batch);
+    device->step(batch);
+  }
+  const std::vector<double> want = cpu->take_losses();
+  EXPECT_EQ(want[3], 0);
+  EXPECT_GT(want[0], 1);
+  expect_same(device->take_losses(), want);
+  EXPECT_TRUE(device->take_losses().empty());
+  const Batch batch = batch_of(9, 33);
+  const Tensor a = device->predict(batch), b = cpu->predict(batch);
+  ASSERT_EQ(a.shape(), b.shape());
+  for (int64_t i = 0; i < b.numel(); ++i) EXPECT_NEAR(a.item(i), b.item(i), 1e-4 * (1 + std::abs(b.item(i))));
+  EXPECT_EQ(device->predict(batch_of(9, 0)).numel(), 0);
+}
+
+TEST_F(DenseTraining, AWarmStepNeitherWaitsForTheDeviceNorAsksForItsMemory) {
+  Training device(runtime_, "simt");
+  const Batch batches[] = {batch_of(1, 24), batch_of(2, 20)};
+  for (const Batch& batch : batches) device->step(batch);
+  for (const Batch& batch : batches) device->step(batch);
+  const tsr_device_stats before = device.stats();
+  for (int i = 0; i < 3; ++i) {
+    for (const Batch& batch : batches) device->step(batch);
+  }
+  const tsr_device_stats after = device.stats();
+  EXPECT_EQ(after.synchronizes, before.synchronizes);
+  EXPECT_EQ(after.allocations, before.allocations);
+  EXPECT_EQ(device->take_losses().size(), 10u);
+  EXPECT_EQ(device.stats().synchronizes, before.synchronizes + 1) << "losses are read together";
+}
+
+TEST_F(DenseTraining, GoesOnFromACheckpointOfEitherPlace) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / cat("dense_train_", ::getpid());
+  std::filesystem::create_directories(folder);
+  Training device(runtime_, "simt");
+  for (uint64_t i = 0; i < 3; ++i) device->step(batch_of(i, 16));
+  device->take_losses();
+  device.save((folder / "device").string());
+  Training cpu(runtime_, "cpu"), again(runtime_, "simt"), back(runtime_, "simt");
+  cpu.load((folder / "device").string());
+  cpu.save((folder / "cpu").string());
+  again.load((folder / "device").string());
+  back.load((folder / "cpu").string());
+  for (uint64_t i = 3; i < 6; ++i) {
+    for (Training* t : {&device, &cpu, &again, &back}) (*t)->step(batch_of(i, 16));
+  }
+  const std::vector<double> want = device->take_losses();
+  ASSERT_EQ(want.size(), 3u);
+  EXPECT_EQ(again->take_losses(), want);  // the same bits
+  EXPECT_EQ(back->take_losses(), want);
+  expect_same(cpu->take_losses(), want);
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace tessera::cli
