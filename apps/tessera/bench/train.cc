@@ -60,7 +60,8 @@ DlrmTrainerOptions trainer_options(const Runtime& runtime, const TrainBench& b, 
 std::vector<double> losses_of(DlrmTrainer& trainer, const ProcessGroup& group, const std::vector<Batch>& batches) {
   std::vector<double> losses;
   for (const Batch& batch : batches) {
-    const Tensor loss = Tensor::scalar(trainer.step(batch));
+    trainer.step(batch);
+    const Tensor loss = Tensor::scalar(trainer.take_losses().back());
     if (group.world_size() > 1) group.all_reduce(loss, ReduceOp::kSum, "bench").wait();
     losses.push_back(loss.item() / static_cast<double>(batch.global_size));
   }
@@ -98,6 +99,7 @@ class Subject {
     group_->barrier();
     const Stopwatch watch;
     for (int i = 0; i < b_.steps_per_round; ++i) trainer_->step(next_batch());
+    trainer_->take_losses();
     const Tensor us = Tensor::scalar(watch.us() / b_.steps_per_round);
     if (b_.nproc > 1) group_->all_reduce(us, ReduceOp::kMax, "bench").wait();
     steps_.push_back(us.item());
