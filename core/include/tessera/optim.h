@@ -97,8 +97,8 @@ class KeyedOptimizer {
 using KeyedOptimizerPtr = std::shared_ptr<KeyedOptimizer>;
 
 // Formulas: tests/conformance/README.md, section optimizer_wrappers. g = gradient (negated if maximize) +
-// weight_decay * w. Parameters are float32, in host memory or on a device (updated in the order of its stream by one call
-// for all; tensors of state() are copies then); one without gradient is left alone, state included.
+// weight_decay * w. Parameters are float32, in host memory or on a device, where one call updates them all in the order
+// of its stream, and the tensors of state() are copies. One without gradient is left alone, state included.
 // kInvalidArgument for settings that make no sense, two parameters of one name, other dtypes.
 struct SgdOptions {
   double lr = 1e-3;
