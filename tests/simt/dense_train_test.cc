@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <random>
 
+#include "spawn.h"
 #include "tessera/checkpoint.h"
 #include "train/dlrm_trainer.h"
 
@@ -23,7 +24,10 @@ RuntimeOptions with_simt() {
 // A trainer, and where it is.
 class Training {
  public:
-  Training(const Runtime& runtime, const std::string& device) : stream_(open_device(runtime, device)) {
+  Training(const Runtime& runtime, const std::string& device)
+      : Training(runtime, device, ProcessGroup::connect(runtime, {})) {}
+  Training(const Runtime& runtime, const std::string& device, std::shared_ptr<ProcessGroup> group)
+      : stream_(open_device(runtime, device)) {
     DlrmTrainerOptions o;
     for (int64_t t = 0; t < kTables; ++t) {
       EmbeddingBagConfig table;
@@ -43,7 +47,7 @@ class Training {
     o.parallel.sharded.seed = 3;
     o.parallel.sharded.stream = stream_;
     o.parallel.sharded.optimizer = {"exact_rowwise_adagrad", R"({"learning_rate": 0.05, "eps": 1e-8})", 0};
-    trainer_ = std::make_unique<DlrmTrainer>(runtime, ProcessGroup::connect(runtime, {}), std::move(o));
+    trainer_ = std::make_unique<DlrmTrainer>(runtime, std::move(group), std::move(o));
   }
   DlrmTrainer& operator*() { return *trainer_; }
   DlrmTrainer* operator->() { return trainer_.get(); }
@@ -85,6 +89,29 @@ Batch batch_of(uint64_t seed, int64_t samples) {
 void expect_same(const std::vector<double>& got, const std::vector<double>& want) {
   ASSERT_EQ(got.size(), want.size());
   for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-5 * std::abs(want[i])) << "step " << i;
+}
+
+// First, for its processes are forked: no device has threads here yet. Rank 1 has no sample in one step.
+TEST(DenseTrainingOfTwoRanks, HasTheLossesOfTheCpu) {
+  const auto texts = run_in_ranks(2, 2, 60, [](const RankEnvironment& where) -> std::string {
+    const Runtime runtime(with_simt());
+    const auto group = ProcessGroup::connect(runtime, where, {"tcp", "{}", 60});
+    Training cpu(runtime, "cpu", group), device(runtime, "simt", group);
+    for (uint64_t i = 0; i < 5; ++i) {
+      const int64_t mine = group->rank() == 0 ? 9 : i == 2 ? 0 : 7;
+      Batch batch = batch_of(2 * i + static_cast<uint64_t>(group->rank()), mine);
+      batch.global_size = i == 2 ? 9 : 16;
+      cpu->step(batch);
+      device->step(batch);
+    }
+    const std::vector<double> want = cpu->take_losses(), got = device->take_losses();
+    for (size_t i = 0; i < want.size(); ++i) {
+      if (std::abs(got[i] - want[i]) > 1e-5 * std::abs(want[i]))
+        return cat("step ", i, ": ", got[i], " on the device, ", want[i], " on the CPU");
+    }
+    return device->dense_on_device() && got.size() == 5 ? "as on the CPU" : "not on the device";
+  });
+  for (const std::string& text : texts) EXPECT_EQ(text, "as on the CPU");
 }
 
 class DenseTraining : public testing::Test {
