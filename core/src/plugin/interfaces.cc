@@ -108,6 +108,11 @@ std::string check_pairs(const std::string& what, const tsr_component& c) {
       return cat(what,
                  " has only one of \"update_parameters\" and \"binary_cross_entropy\", but needs both or neither");
     }
+    const int jagged = TSR_HAS(tsr_device, d, sum_lengths) + TSR_HAS(tsr_device, d, check_bounds) +
+                       TSR_HAS(tsr_device, d, permute) + TSR_HAS(tsr_device, d, bucketize);
+    if (jagged != 0 && jagged != 4) {
+      return cat(what, " has ", jagged, " of sum_lengths, check_bounds, permute and bucketize: give all four or none");
+    }
     if (d->device_type <= 0 || d->device_type == kDLCPU) {
       return cat(what, " serves device type ", d->device_type, ", which is no device beside the CPU");
     }
