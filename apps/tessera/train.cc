@@ -107,7 +107,6 @@ void train_with(const std::shared_ptr<ProcessGroup>& group, const Runtime& runti
   TrainJob job(runtime, config, options, group);
   if (group->rank() == 0) std::fputs(job.plan().str().c_str(), stderr), std::fputs("\n\n", stderr);
   job.train();
-  if (!options.trace.empty()) job.write_trace();
   const BinaryMetrics metrics = job.evaluate();
   const json report = job.report(metrics);
   if (group->rank() == 0) {
@@ -115,6 +114,7 @@ void train_with(const std::shared_ptr<ProcessGroup>& group, const Runtime& runti
     if (report["steps"] > 0) std::printf("\n%s", plan_versus_actual_text(report["plan_versus_actual"]).c_str());
     if (!config.report.json.empty()) write_report(config.report.json, report);
   }
+  if (!options.trace.empty()) job.write_trace();
   group->barrier("end");
 }
 

@@ -155,8 +155,9 @@ inline DeviceFigures device_figures([[maybe_unused]] int device) {
     check(GPU_API(DeviceGetAttribute)(&value, what, device), "cannot ask device ", device, " for its memory");
     return static_cast<double>(value);
   };
-  // kHz, two transfers in each; bits.
-  return {2 * ask(kClock) * 1e3 * ask(kWidth) / 8, ask(kCache)};
+  // kHz, two transfers in each; bits. Virtual devices do not always tell.
+  const double told = 2 * ask(kClock) * 1e3 * ask(kWidth) / 8;
+  return {told > 0 ? told : 1e12, ask(kCache)};
 #endif
 }
 

@@ -240,6 +240,37 @@ TEST(ShardedErrors, AnIdThatIsFatalOnOneRankEndsTheStepOnAll) {
   }
 }
 
+// A batch that was refused leaves what an earlier one left in the buffers: nothing of it may be used.
+TEST(ShardedErrors, AForwardTakesABatchThatWasTakenInAndTakesItOnce) {
+  const Runtime runtime;
+  const std::vector<EmbeddingBagConfig> tables = {
+      {.name = "film", .num_embeddings = 10, .embedding_dim = 4, .feature_names = {"film"}}};
+  const auto plan = construct_module_sharding_plan(runtime, tables, {{"film", row_wise()}}, Topology::of(1, 1, "cpu"));
+  const auto batch = [](std::vector<int64_t> ids) {
+    const std::vector<int32_t> ones(ids.size(), 1);
+    return KeyedJaggedTensor::from_lengths_sync({"film"}, Tensor::from(ids), Tensor::from(ones));
+  };
+  for (const bool twice : {false, true}) {
+    const auto group = ProcessGroup::connect(runtime, RankEnvironment{}, {});
+    auto sharded =
+        EmbeddingBagCollectionSharder(runtime, {.optimizer = {"exact_sgd", "{}", 0}}).shard(tables, plan, group);
+    ShardedInputs inputs(sharded);
+    StepHandle place = inputs.reserve();
+    inputs.take(place, batch({1, 2, 3, 4, 5}));
+    EXPECT_EQ(sharded.forward(place).wait().values.values().size(0), 5);
+    if (!twice) {
+      EXPECT_THROW(inputs.take(place, batch({10})), Error);
+    }
+    try {
+      sharded.forward(place).wait();
+      ADD_FAILURE() << "no error";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), Code::kInvalidArgument);
+      EXPECT_NE(std::string(e.what()).find("taken in without an error"), std::string::npos) << e.what();
+    }
+  }
+}
+
 TEST(ShardedErrors, RanksWithOtherTablesFindOut) {
   const auto texts = cli::run_in_ranks(2, 2, 60, [](const RankEnvironment& where) -> std::string {
     const Runtime runtime;

@@ -48,7 +48,7 @@ class Folder {
 };
 
 void write_config(const StartBench& b, const std::string& path, const std::string& report) {
-  std::ofstream(path) << "[job]\nthreads = " << b.common.threads
+  std::ofstream(path) << "[job]\ndevice = \"cpu\"\nthreads = " << b.common.threads
                       << "\n[model]\ntype = \"dlrm\"\nembedding_dim = " << b.dim << "\nbottom_mlp = [512, 256, "
                       << b.dim << "]\ntop_mlp = [512, 256, 1]\n"
                       << "[data]\nreader = \"synthetic\"\ncolumns = " << b.tables << "\nrows = [" << b.rows

@@ -207,7 +207,9 @@ class ShardedInputs {
   ~ShardedInputs();
 
   StepHandle reserve();
-  // Collective; errors as of forward(). The batch's tensors stay as they are until the step is over.
+  // Collective; errors as of forward(). The batch's tensors stay as they are until the step is over. What goes wrong on
+  // one rank when ids had been exchanged (kDataLoss, no memory) ends take() on all, but the others may be in forward()
+  // of this batch by then: a caller that ends aborts the collection's group too, as tessera train does.
   void take(const StepHandle& place, const KeyedJaggedTensor& batch, bool finished = false);
   // [any-thread] Ends what take() waits for, on all ranks.
   void abort(const std::string& reason) const;

@@ -165,6 +165,7 @@ std::unique_ptr<InputSide> ShardedCollection::input_side(std::shared_ptr<Process
 void ShardedCollection::start(StepState& state, const KeyedJaggedTensor& input, bool finished, InputSide& side) const {
   Stopwatch watch(side.trace);
   Step& step = state.step;
+  state.taken = false;
   if (step.device) step.device->uploaded.wait();  // the device has read what is about to be written
   step.weighted = options_.is_weighted;
   state.route_s = state.exchange_ids_s = 0;
@@ -191,6 +192,7 @@ void ShardedCollection::start(StepState& state, const KeyedJaggedTensor& input, 
     throw;
   }
   watch.lap(state.route_s, "layout");
+  state.taken = true;
 }
 
 void ShardedCollection::count_dropped(const CheckedBatch& batch) {
@@ -253,6 +255,9 @@ const std::vector<SlotView>& ShardedCollection::views(StepState& state, const Te
 
 void ShardedCollection::finish(StepState& state, bool keep_context) {
   Step& step = state.step;
+  if (!std::exchange(state.taken, false)) {
+    refuse("a forward needs a batch that was taken in without an error, and takes it once");
+  }
   times_.route += state.route_s;
   times_.exchange_ids += state.exchange_ids_s;
   count_dropped(state.batch);

@@ -25,6 +25,7 @@ namespace tessera {
 struct StepState {
   std::atomic<int> handles{0};               // StepHandles on it
   std::shared_ptr<ShardedCollection> owner;  // while there are any
+  bool taken = false;                        // start() has ended well, and finish() has not begun
 
   Step step;
   CheckedBatch batch;

@@ -33,9 +33,7 @@ bool computes_layer(const Runtime& runtime, const std::string& layer, const Devi
 
 PartPtr create_layer(const Runtime& runtime, const std::string& layer, const std::string& options,
                      const DeviceStreamPtr& stream) {
-  // What is named in full needs no search, which would open every plugin.
-  const bool named = !stream && runtime.has(TSR_MODULE_KIND, layer);
-  const std::string id = named ? layer : find_layer(runtime, layer, type_of(stream));
+  const std::string id = find_layer(runtime, layer, type_of(stream));
   if (id.empty() && stream)
     fail(Code::kNotFound, "no plugin computes the layer \"", layer, "\" on the device \"", stream->id(),
          "\": name one that has such a module, or train with job.device = \"cpu\"");

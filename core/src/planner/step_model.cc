@@ -94,12 +94,16 @@ class StepModel {
 
   // One rank, and every row of the output has one shard: the lookup writes it there (Step::in_place).
   bool rows_stay(const PlannerModule& module, const EmbeddingModuleShardingPlan& plan) const {
-    if (topology_.world_size > 1 || module.kind == PlannerModule::Kind::kEmbeddingCollection) return false;
+    if (topology_.world_size > 1 || topology_.compute_device != "cpu" ||
+        module.kind == PlannerModule::Kind::kEmbeddingCollection)
+      return false;
     return std::all_of(module.tables.begin(), module.tables.end(), [&](const EmbeddingBagConfig& table) {
       if (!plan.contains(table.name)) return false;  // add() says so
       const ParameterSharding& sharding = plan.at(table.name);
+      const auto cut_by_rows = [&](const ShardMetadata& s) { return s.rows != table.num_embeddings; };
       return sharding.combine == Combine::kReplica ||
-             (sharding.combine == Combine::kConcat && table.pooling == PoolingType::kSum);
+             (table.pooling == PoolingType::kSum &&
+              std::none_of(sharding.shards.begin(), sharding.shards.end(), cut_by_rows));
     });
   }
 

@@ -90,7 +90,7 @@ class Bucketizer {
         blocks_(blocks) {}
 
   Bucketized run(KeyedJaggedTensor::Options options) {
-    const int64_t n = input_.values().numel();
+    const int64_t n = input_.offset_per_key().back();  // what lies behind is in no bag
     for_each([&](size_t bucket, int64_t, int64_t) { ++next_[bucket]; });
     options.lengths = Tensor::from(next_).to(input_.offsets().dtype());
     int64_t total = 0;
@@ -157,7 +157,7 @@ Bucketized bucketize_by_blocks(const KeyedJaggedTensor& input, std::span<const i
 
 KeyedJaggedTensor KeyedJaggedTensor::copied(DeviceStream& stream, bool to_device) const {
   KeyedJaggedTensor out = *this;
-  out.length_per_key();
+  if (to_device) out.length_per_key();
   for (Tensor* t : {&out.values_, &out.weights_, &out.lengths_, &out.offsets_}) {
     if (t->defined() && (t->stream() != nullptr) != to_device)
       *t = to_device ? stream.to_device(*t) : stream.to_host(*t);
