@@ -14,9 +14,10 @@ namespace {
 // all than one of so many for each thread; and where its entries would fill caches.
 constexpr int64_t kCutWithThreads = 4096;
 constexpr int64_t kTablesPerThread = 4;
-constexpr int64_t kCutForCache = 1 << 17;  // 1 MiB
-constexpr int64_t kWorthMap = 64;          // entries; fewer are sorted at once
-constexpr uint32_t kSortedInARow = 15;     // batches, after one whose rows mostly occurred again
+constexpr int64_t kCutForCache = 1 << 17;   // 1 MiB
+constexpr int64_t kWorthMap = 64;           // entries; fewer are sorted at once
+constexpr int64_t kWorthMapOfSlots = 1024;  // the same, where a gradient's address has to be looked up
+constexpr uint32_t kSortedInARow = 15;      // batches, after one whose rows mostly occurred again
 constexpr int64_t kEntriesPerBucket = 16384;
 constexpr int kMaxBucketBits = 8;
 constexpr size_t kMaxBuckets = size_t{1} << kMaxBucketBits;
@@ -337,7 +338,7 @@ void GradientPlan::build(const GradientInput& input, const GradientOptions& opti
 bool GradientPlan::update_once(const TableEntries& t, const Piece& piece, const GradientInput& input, char* map,
                                Walk* walk) const {
   const int64_t n = piece.end - piece.begin;
-  if (walk->block == nullptr || t.full || t.sorted || n < kWorthMap) return false;
+  if (walk->block == nullptr || t.full || t.sorted || n < (t.formula ? kWorthMap : kWorthMapOfSlots)) return false;
   OnceMap once(map, n, t.bucket_bits, t.row_bits);
   mark(t, piece, input.batch, &once);
   if (once.places_taken() < n / 4 * 3) {
