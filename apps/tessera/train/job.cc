@@ -3,6 +3,7 @@
 #include <chrono>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "tessera/checkpoint.h"
 #include "tessera/planner.h"
@@ -133,7 +134,8 @@ void TrainJob::train() {
   trainer_->reset_stages();
   ids_.assign(data_.columns.size(), 0.0);
   trainer_->embeddings().sample_shards(std::clamp<int64_t>((steps - first_step_) / 8, 2, kSampleEvery));
-  TrainInputs inputs(std::move(reader), trainer_->embeddings(), {first_step_, steps, takes_ahead()});
+  ahead_ = takes_ahead();
+  TrainInputs inputs(std::move(reader), trainer_->embeddings(), {first_step_, steps, ahead_});
   if (!options_.trace.empty()) {
     const size_t most = most_spans(group_->world_size(), 2);
     trace_ = std::make_unique<Trace>(most);
@@ -178,6 +180,14 @@ void TrainJob::train_steps(TrainInputs& inputs, Progress& progress, int64_t step
 
 void TrainJob::write_trace() const {
   cli::write_trace(options_.trace, {{"steps", trace_.get()}, {"inputs", input_trace_.get()}}, *group_);
+}
+
+// The input thread needs a core; without one it only takes turns with the step.
+bool TrainJob::takes_ahead() const {
+  if (options_.device) return false;
+  if (config_.job.pipeline) return *config_.job.pipeline;
+  const bool here = static_cast<int>(std::thread::hardware_concurrency()) > group_->local_world_size();
+  return summed(here ? 1 : 0) == group_->world_size();
 }
 
 // What of the inputs' work ran behind the steps before.
@@ -289,7 +299,7 @@ json TrainJob::report(const BinaryMetrics& metrics) {
   }
   out["stages"] = std::move(table);
   out["seconds_to_first_step"] = first_step_seconds_;
-  if (takes_ahead()) out["pipeline"] = pipeline();
+  if (ahead_) out["pipeline"] = pipeline();
   if (group_->world_size() > 1) out["bytes_per_step"] = traffic();
   json comparison = plan_versus_actual(runtime_, *trainer_, planner_, dense_,
                                        {warm_, trained_, steps_done(), warm_up_steps(steps_done()), sent_});

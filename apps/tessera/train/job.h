@@ -47,7 +47,8 @@ class TrainJob {
   void load();
   void save();
   void train_steps(TrainInputs& inputs, Progress& progress, int64_t steps, int64_t per_epoch);
-  bool takes_ahead() const { return config_.job.pipeline && !options_.device; }
+  bool takes_ahead() const;  // the same on all ranks; collective
+  bool ahead_ = false;       // what it said for this run
   nlohmann::ordered_json pipeline() const;
   double mean_loss();  // over ranks, of the steps since the last call; collective
   int64_t steps_done() const { return std::ssize(batch_sizes_); }  // in this run

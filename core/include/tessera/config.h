@@ -38,7 +38,7 @@ struct JobConfig {
   std::string device = "auto";
   std::string kernel = "auto";
   int64_t threads = 0;
-  bool pipeline = true;
+  std::optional<bool> pipeline;  // unset: where a host has more cores than ranks
   bool operator==(const JobConfig&) const = default;
 };
 

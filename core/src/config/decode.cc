@@ -74,6 +74,12 @@ void read(const toml::node& node, const Rule& rule, double& out) {
   out = in_range(node, rule, *v);
 }
 
+void read(const toml::node& node, const Rule& rule, std::optional<bool>& out) {
+  bool v = false;
+  read(node, rule, v);
+  out = v;
+}
+
 void read(const toml::node& node, const Rule& rule, std::optional<double>& out) {
   double v = 0;
   read(node, rule, v);

@@ -26,7 +26,8 @@ const std::vector<Field<JobConfig>>& fields<JobConfig>() {
       {"kernel", &S::kernel, "plugin id", "which kernel plugin does the lookups; `auto`: the best for the device"},
       {"threads", &S::threads, "threads per rank", "0: cores / ranks on this machine", 0, 4096},
       {"pipeline", &S::pipeline, "",
-       "the next batch is read, routed and its ids exchanged while this one trains; the numbers stay the same"},
+       "the next batch is read, routed and its ids exchanged while this one trains; the numbers stay the same; "
+       "unset: where every host has more cores than ranks"},
   };
   return table;
 }

@@ -11,9 +11,9 @@
 namespace tessera::config {
 
 template <class S>
-using Member =
-    std::variant<bool S::*, int64_t S::*, double S::*, std::string S::*, std::optional<double> S::*,
-                 std::vector<std::string> S::*, std::vector<int64_t> S::*, std::vector<double> S::*, PartSpec S::*>;
+using Member = std::variant<bool S::*, int64_t S::*, double S::*, std::string S::*, std::optional<double> S::*,
+                            std::optional<bool> S::*, std::vector<std::string> S::*, std::vector<int64_t> S::*,
+                            std::vector<double> S::*, PartSpec S::*>;
 
 template <class S>
 struct Field {

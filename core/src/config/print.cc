@@ -66,7 +66,10 @@ std::string text_of(const PartSpec& part) {
   return out + " }";
 }
 
-std::string text_of(const std::optional<double>& value) { return value ? text_of(*value) : ""; }
+template <class T>
+std::string text_of(const std::optional<T>& value) {
+  return value ? text_of(*value) : "";
+}
 
 template <class S>
 std::string value_text(const S& section, const config::Field<S>& field) {
