@@ -76,10 +76,12 @@ Tensor DeviceStream::host_1d(int64_t n, DType dtype) {
   void* memory = nullptr;
   AbiError err;
   err.check(api().host_alloc(self(), bytes, &memory, err.out()), id());
-  return Tensor::borrow(memory, {n}, dtype,
-                        std::shared_ptr<void>(memory, [stream = shared_from_this(), bytes](void* m) {
-                          stream->api().host_free(stream->self(), m, bytes);
-                        }));
+  return Tensor::borrow(
+      memory, {n}, dtype, std::shared_ptr<void>(memory, [stream = shared_from_this(), bytes](void* m) {
+        AbiError dropped;  // what is enqueued may still read it: a free waits
+        stream->api().synchronize(stream->self(), stream->device_.index, stream->stream_, dropped.out());
+        stream->api().host_free(stream->self(), m, bytes);
+      }));
 }
 
 void DeviceStream::copy(const Tensor& from, const Tensor& to) {
