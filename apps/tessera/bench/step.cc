@@ -155,8 +155,8 @@ class Subject {
   std::optional<BareExchange> bare_;
   Tensor gradient_;
   size_t next_ = 0;
-  std::vector<double> steps_, kernels_, exchanges_;
-  std::map<std::string, std::vector<double>> stages_;  // us of a step, by round  // microseconds, of each round
+  std::vector<double> steps_, kernels_, exchanges_;    // microseconds, of each round
+  std::map<std::string, std::vector<double>> stages_;  // the same, by stage
 };
 
 void run_rank(const StepBench& b, const RankEnvironment& where) {

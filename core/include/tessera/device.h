@@ -41,7 +41,8 @@ class DeviceStream : public std::enable_shared_from_this<DeviceStream> {
   Tensor empty(const Shape& shape, DType dtype = DType::kFloat32);
   // Memory of this device that somebody else keeps.
   Tensor borrow(void* memory, const Shape& shape, DType dtype);
-  // 1-D in host memory from which copies overlap with work (pinned). To be kept: making it may wait for the device.
+  // 1-D in host memory from which copies overlap with work (pinned). To be kept: making it may wait for the device,
+  // and freeing it waits for what the stream has enqueued.
   Tensor host_1d(int64_t n, DType dtype);
 
   // Enqueues. Same number of bytes; each side on this device or in host memory. A host side must live and stay as it is

@@ -52,7 +52,7 @@ struct PayloadPart {
 struct Presence {
   int64_t bags = 0;
   int64_t full_bags = 0;
-  const uint32_t* bits = nullptr;  // in payload_recv
+  const uint32_t* bits = nullptr;  // in `payloads`
   bool has(int64_t bag) const { return bits[bag / 32] >> (bag % 32) & 1; }
 };
 
