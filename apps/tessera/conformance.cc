@@ -58,12 +58,14 @@ std::regex pattern(const std::string& text) {
   }
 }
 
+// Also where it is there and cannot be used.
 void require_kernel(const Runtime& runtime, const std::string& id) {
-  if (id == "auto" || runtime.has(TSR_KERNEL_KIND, id)) return;
-  std::string known;
-  for (const std::string& k : runtime.ids(TSR_KERNEL_KIND)) known += (known.empty() ? "" : ", ") + k;
-  throw UsageError(
-      cat("no kernel \"", id, "\": ", known.empty() ? "no kernel plugin was found" : "there are " + known));
+  if (id == "auto") return;
+  try {
+    runtime.create(TSR_KERNEL_KIND, id);
+  } catch (const Error& e) {
+    throw UsageError(e.what());
+  }
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::StartsWith;
 
 std::string error_of(const std::string& text, const std::vector<std::string>& overrides = {}) {
   try {
@@ -112,6 +113,9 @@ TEST(Config, UnknownKeysNameFileLineAndTheNearestKey) {
   EXPECT_EQ(error_of("[modle]\n"), "job.toml:1: unknown key \"modle\"; the nearest known key is \"model\"");
   EXPECT_EQ(error_of("[[table]]\nname = \"t\"\nshading = []\n"),
             "job.toml:3: unknown key \"shading\" in [table]; the nearest known key is \"sharding\"");
+  EXPECT_THAT(error_of("", {"runtime.device=cuda"}),
+              AllOf(StartsWith("--set runtime.device=cuda: unknown key \"runtime\"; there are \""),
+                    HasSubstr("\"job\""), HasSubstr("\"data\"")));
 }
 
 TEST(Config, WrongTypesNameTheExpectedOne) {

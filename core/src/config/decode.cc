@@ -193,9 +193,14 @@ void wrong_type(const toml::node& at, const std::string& what, const std::string
 
 void unknown_key(const toml::node& at, const std::string& section, const std::string& key,
                  const std::vector<std::string>& known) {
+  const std::string nearest = nearest_name(key, known);
+  std::string meant = cat("the nearest known key is \"", nearest, "\"");
+  if (edit_distance(key, nearest) > key.size() / 2) {  // not misspelt, but another word
+    meant = "there are";
+    for (const std::string& name : known) meant += cat(name == known.front() ? " \"" : ", \"", name, "\"");
+  }
   fail(Code::kInvalidArgument, where(at), ": unknown key \"", key, "\"",
-       section.empty() ? "" : cat(" in [", section, "]"), "; the nearest known key is \"", nearest_name(key, known),
-       "\"");
+       section.empty() ? "" : cat(" in [", section, "]"), "; ", meant);
 }
 
 void set_option(PartSpec& part, const std::string& key, const toml::node& value) {

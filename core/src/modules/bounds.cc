@@ -19,15 +19,16 @@ bool ascends(const T* offsets, int64_t bags) {
   return wrong == 0;
 }
 
+// An id below 0 and an id above the last one both leave a sign bit, by themselves or by the difference.
 template <class T>
 bool all_inside(const T* ids, int64_t count, int64_t rows) {
-  using Unsigned = std::make_unsigned_t<T>;
-  const bool beyond_type = rows > static_cast<int64_t>(std::numeric_limits<T>::max());
-  const Unsigned last = beyond_type ? static_cast<Unsigned>(std::numeric_limits<T>::max())
-                                    : static_cast<Unsigned>(std::max<int64_t>(rows, 1) - 1);
-  Unsigned wrong = rows == 0 && count > 0 ? 1 : 0;
-  for (int64_t i = 0; i < count; ++i) wrong |= static_cast<Unsigned>(static_cast<Unsigned>(ids[i]) > last);
-  return wrong == 0;
+  if (rows == 0) return count == 0;
+  const T last = static_cast<T>(std::min<int64_t>(rows - 1, std::numeric_limits<T>::max()));
+  using Bits = std::make_unsigned_t<T>;
+  Bits signs = 0;
+  for (int64_t i = 0; i < count; ++i)
+    signs |= static_cast<Bits>(ids[i]) | (static_cast<Bits>(last) - static_cast<Bits>(ids[i]));
+  return static_cast<T>(signs) >= 0;
 }
 
 template <class T>
