@@ -47,7 +47,7 @@ namespace tessera {
 namespace {
 
 constexpr int64_t kRows = 1000, kDim = 16, kLargest = 64;
-const std::vector<std::string> kTypes = {"table_wise", "row_wise", "column_wise"};
+const std::vector<std::string> kTypes = {"table_wise", "row_wise", "column_wise", "data_parallel"};
 
 template <class Call>
 int64_t allocations_of(const Call& call) {
@@ -60,7 +60,7 @@ int64_t allocations_of(const Call& call) {
 
 std::vector<EmbeddingBagConfig> tables_of(PoolingType pooling) {
   std::vector<EmbeddingBagConfig> tables;
-  for (int t = 0; t < 6; ++t) {
+  for (int t = 0; t < 8; ++t) {
     EmbeddingBagConfig c;
     c.name = cat("a table whose name has no room inside a string ", t);
     c.num_embeddings = kRows;

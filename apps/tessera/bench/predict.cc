@@ -44,13 +44,14 @@ struct Mix {
 
 const std::vector<std::string> kAlone = {"table_wise", "data_parallel"};
 const std::vector<std::string> kTogether = {"table_wise", "row_wise", "column_wise", "planned"};
+const std::vector<std::string> kSmallTogether = {"table_wise", "row_wise", "column_wise", "data_parallel", "planned"};
 
 std::vector<Mix> all_mixes() {
   return {{"few large tables", 1, {4, 500000, 64, 512, 10}, {"table_wise"}},
           {"many small tables", 1, {64, 2000, 16, 256, 1}, kAlone},
           {"long bags, skewed", 1, {8, 200000, 32, 128, 50, 1.1}, {"table_wise"}},
           {"two ranks, even", 2, {8, 100000, 32, 256, 10}, kTogether},
-          {"two ranks, many small", 2, {40, 5000, 16, 128, 2, 1.05}, kTogether},
+          {"two ranks, many small", 2, {40, 5000, 16, 128, 2, 1.05}, kSmallTogether},
           {"two ranks, wide and skewed", 2, {3, 100000, 128, 256, 20, 1.2}, kTogether}};
 }
 

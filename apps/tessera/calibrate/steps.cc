@@ -236,10 +236,16 @@ void measure_replicas(const StepTrials& alone, Machine* machine) {
     const StepTrial t = alone.run(step, {.replicas = true});
     const auto tables = static_cast<double>(s.model.tables), rows = static_cast<double>(s.model.rows);
     const double distinct = -rows * std::expm1(-static_cast<double>(s.model.batch * s.model.pooling) / rows);
-    const StageWork work{1, tables, tables * distinct, 0, 0, tables * rows * static_cast<double>(s.model.dim + 1) * 4};
+    const StageWork work{1,
+                         tables,
+                         tables * distinct,
+                         tables * static_cast<double>(s.model.batch * s.model.pooling),
+                         tables * rows,
+                         tables * distinct * static_cast<double>(s.model.dim) * 4};
     const double kernel = t.predicted.at("data parallel") - machine->replica.of(work);
     const double all = t.measured.at("data parallel");
-    replica.add({work.calls, work.runs, work.bags, 0, 0, work.bytes}, std::max(0.1 * all, all - kernel), t.step);
+    replica.add({work.calls, work.runs, work.bags, work.ids, work.cut_ids, work.bytes},
+                std::max(0.1 * all, all - kernel), t.step);
   }
   machine->replica = replica.figures();
 }

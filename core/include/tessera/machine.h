@@ -82,7 +82,9 @@ struct Machine {
   std::vector<KernelFigures> kernels;
   std::optional<LinkFigures> intra_host, inter_host;
   StageFigures route, unpack, combine, split;  // the core's own work on both sides of the exchanges
-  StageFigures replica;                        // of data-parallel tables: bags are rows, bytes those of the gradient
+  // Of data-parallel tables. Bags: rows with a gradient on any rank, ids: this rank's, cut_ids: all rows, bytes: of
+  // those gradients.
+  StageFigures replica;
   DenseFigures dense;
 
   // A 2-core cloud machine for cpu; for cuda and hip bandwidths and links as TorchRec assumes them. kInvalidArgument.

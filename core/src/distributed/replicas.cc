@@ -3,13 +3,37 @@
 #include <algorithm>
 
 #include "modules/lookup_view.h"
+#include "sparse/arrays.h"
 
 namespace tessera {
+
+namespace {
+
+std::vector<int64_t> rows_of_shards(const ShardGroups& groups) {
+  std::vector<int64_t> out;
+  for (const LocalShard& shard : groups.shards()) out.push_back(shard.where.rows);
+  return out;
+}
+
+}  // namespace
 
 Replicas::Replicas(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
                    const EmbeddingModuleShardingPlan& plan, const LaneMap& map, int rank,
                    const ShardGroupOptions& options)
-    : map_(map), tables_(tables), groups_(runtime, tables, plan, rank, true, options) {}
+    : map_(map),
+      tables_(tables),
+      groups_(runtime, tables, plan, rank, true, options),
+      shard_of_table_(tables.size()),
+      shard_of_(groups_.lookups().size()),
+      touched_(rows_of_shards(groups_)) {
+  for (size_t k = 0; k < groups_.shards().size(); ++k) {
+    const LocalShard& shard = groups_.shards()[k];
+    shard_of_table_[static_cast<size_t>(shard.table)] = k;
+    auto& shards = shard_of_[static_cast<size_t>(shard.group)];
+    shards.resize(std::max(shards.size(), static_cast<size_t>(shard.index) + 1));
+    shards[static_cast<size_t>(shard.index)] = k;
+  }
+}
 
 LookupView Replicas::local_batch(const Batch& batch) {
   const Tensor none;
@@ -29,17 +53,16 @@ void Replicas::fill_features(const Batch& batch) {
   for (size_t s = 0; s < map_.slots().size(); ++s) {
     const Slot& slot = map_.slots()[s];
     if (!slot.replicated) continue;
-    const auto shard = std::find_if(groups_.shards().begin(), groups_.shards().end(),
-                                    [&](const LocalShard& l) { return l.table == slot.table; });
+    const LocalShard& shard = groups_.shards()[shard_of_table_[static_cast<size_t>(slot.table)]];
     const SlotBags& bags = batch.checked.slots[s];
     tsr_lookup_feature feature{};
-    feature.table = shard->index;
+    feature.table = shard.index;
     feature.pooling = batch.sequence ? TSR_POOLING_NONE : static_cast<int32_t>(slot.pooling);
     feature.bags = bags.bags;
     feature.first_offset = batch.device ? batch.device->replicas.first_offset[s] : bags.first_bag;
     feature.output_offset = batch.layout.offset[s];
     feature.output_stride = batch.layout.stride[s];
-    features_[shard->group].push_back(feature);
+    features_[shard.group].push_back(feature);
   }
 }
 
@@ -58,77 +81,110 @@ void Replicas::forward(const Batch& batch, const Tensor& out, Contexts* contexts
   }
 }
 
+void Replicas::find_rows(const Batch& batch, const ProcessGroup& group) {
+  touched_.clear();
+  for (size_t s = 0; s < map_.slots().size(); ++s) {
+    const Slot& slot = map_.slots()[s];
+    if (!slot.replicated) continue;
+    const SlotBags& bags = batch.checked.slots[s];
+    const size_t shard = shard_of_table_[static_cast<size_t>(slot.table)];
+    for (int64_t i = 0; i < bags.ids; ++i)
+      touched_.mark(shard, sparse::integer_at(batch.checked.values, bags.first_id + i));
+  }
+  touched_.share(group);
+}
+
+// The rows that any rank had, and room for their gradients.
+void Replicas::list_rows() {
+  listed_begin_.assign(1, 0);
+  sums_begin_.assign(1, 0);
+  for (size_t k = 0; k < groups_.shards().size(); ++k) {
+    const int64_t count = touched_.count(k);
+    listed_begin_.push_back(listed_begin_.back() + count);
+    sums_begin_.push_back(sums_begin_.back() + count * groups_.shards()[k].where.cols);
+  }
+  int64_t* to = listed_.ensure(listed_begin_.back()).data<int64_t>();
+  for (size_t k = 0; k < groups_.shards().size(); ++k) {
+    touched_.for_each(k, [&](int64_t row, bool) { *to++ = row; });
+  }
+  sums_.ensure(sums_begin_.back());
+}
+
+// This rank's gradient of a shard, to the rows that are listed; those that only others had are 0 here.
+void Replicas::take_gradient(size_t shard, const RowGradient& gradient) {
+  const int64_t cols = groups_.shards()[shard].where.cols, mine = gradient.rows.numel();
+  const int64_t begin = listed_begin_[shard], end = listed_begin_[shard + 1];
+  const float* from = gradient.values.data<float>();
+  float* to = sums_.data<float>() + sums_begin_[shard];
+  if (mine == end - begin) {
+    std::copy_n(from, mine * cols, to);
+    return;
+  }
+  const int64_t* rows = gradient.rows.data<int64_t>();
+  const int64_t* listed = listed_.data<int64_t>();
+  int64_t taken = 0;
+  for (int64_t i = begin; i < end; ++i, to += cols) {
+    if (taken < mine && rows[taken] == listed[i]) {
+      std::copy_n(from + taken++ * cols, cols, to);
+    } else {
+      std::fill_n(to, cols, 0.0f);
+    }
+  }
+}
+
+// `rows`: as listed, where the tables are.
+void Replicas::reduce_and_apply(const Tensor& rows, const ProcessGroup& group) {
+  const Tensor sums = sums_.tensor().first({sums_begin_.back()});
+  if (sums.numel() && group.world_size() > 1) group.all_reduce(sums, ReduceOp::kSum, "data-parallel gradients").wait();
+  for (size_t k = 0; k < groups_.shards().size(); ++k) {
+    const LocalShard& shard = groups_.shards()[k];
+    Lookup& lookup = *groups_.lookups()[shard.group];
+    const int64_t count = listed_begin_[k + 1] - listed_begin_[k], cols = shard.where.cols;
+    if (!count || lookup.options().optimizer.name.empty()) continue;
+    lookup.apply(shard.index, {rows.narrow(listed_begin_[k], count),
+                               sums.narrow(sums_begin_[k], count * cols).reshape({count, cols})});
+  }
+  for (const auto& lookup : groups_.lookups()) lookup->count_step();
+}
+
 void Replicas::backward(const Batch& batch, const Tensor& grad, Contexts&& contexts, const ProcessGroup& group,
                         double scale) {
   fill_features(batch);
+  find_rows(batch, group);
   if (batch.device) {
     backward_on_device(batch, grad, std::move(contexts), group, scale);
     return;
   }
+  list_rows();
   const LookupView local = local_batch(batch);
-  int64_t total = 0;
-  std::vector<int64_t> begin;
-  for (const LocalShard& shard : groups_.shards()) {
-    begin.push_back(total);
-    total += shard.where.rows * (shard.where.cols + 1);
-  }
-  const Tensor buffer = reduce_.ensure(total).first({total});
-  std::fill_n(buffer.data<float>(), total, 0.0f);
   for (size_t g = 0; g < groups_.lookups().size(); ++g) {
-    const tsr_lookup lookup = local.of(features_[g]);
-    const auto gradients = groups_.lookups()[g]->backward_rows(std::move(contexts[g]), lookup, grad, scale);
-    for (size_t s = 0; s < groups_.shards().size(); ++s) {
-      const LocalShard& shard = groups_.shards()[s];
-      if (shard.group != static_cast<int>(g)) continue;
-      const RowGradient& gradient = gradients[shard.index];
-      float* dense = buffer.data<float>() + begin[s];
-      float* seen = dense + shard.where.rows * shard.where.cols;
-      for (int64_t i = 0; i < gradient.rows.numel(); ++i) {
-        const int64_t row = gradient.rows.data<int64_t>()[i];
-        std::copy_n(gradient.values.data<float>() + i * shard.where.cols, shard.where.cols,
-                    dense + row * shard.where.cols);
-        seen[row] = 1.0f;
-      }
-    }
+    groups_.lookups()[g]->backward_rows(std::move(contexts[g]), local.of(features_[g]), grad, scale,
+                                        [&](int table, const RowGradient& gradient) {
+                                          take_gradient(shard_of_[g][static_cast<size_t>(table)], gradient);
+                                        });
   }
-  if (group.world_size() > 1) group.all_reduce(buffer, ReduceOp::kSum, "data-parallel gradients").wait();
-  for (size_t s = 0; s < groups_.shards().size(); ++s) apply_reduced(begin[s], groups_.shards()[s]);
-  for (const auto& lookup : groups_.lookups()) lookup->count_step();
+  reduce_and_apply(listed_.tensor(), group);
 }
 
-void Replicas::apply_reduced(int64_t begin, const LocalShard& shard) {
-  Lookup& lookup = *groups_.lookups()[shard.group];
-  if (lookup.options().optimizer.name.empty()) return;
-  const int64_t cols = shard.where.cols;
-  const float* dense = reduce_.data<float>() + begin;
-  const float* seen = dense + shard.where.rows * cols;
-  const int64_t count = shard.where.rows - std::count(seen, seen + shard.where.rows, 0.0f);
-  RowGradient gradient{Tensor::empty({count}, DType::kInt64), Tensor::empty({count, cols})};
-  int64_t i = 0;
-  for (int64_t row = 0; row < shard.where.rows; ++row) {
-    if (seen[row] == 0.0f) continue;
-    gradient.rows.data<int64_t>()[i] = row;
-    std::copy_n(dense + row * cols, cols, gradient.values.data<float>() + i * cols);
-    ++i;
+Tensor Replicas::gradient_of(size_t shard) const {
+  const ShardMetadata& where = groups_.shards()[shard].where;
+  const int64_t begin = listed_begin_[shard], count = listed_begin_[shard + 1] - begin;
+  Tensor out = Tensor::zeros({where.rows, where.cols});
+  if (!count) return out;
+  Tensor sums = sums_.tensor().narrow(sums_begin_[shard], count * where.cols);
+  if (on_device_) sums = on_device_->stream->to_host(sums);
+  for (int64_t i = 0; i < count; ++i) {
+    std::copy_n(sums.data<float>() + i * where.cols, where.cols,
+                out.data<float>() + listed_.data<int64_t>()[begin + i] * where.cols);
   }
-  lookup.apply(shard.index, gradient);
+  return out;
 }
 
 std::vector<std::pair<std::string, Tensor>> Replicas::gradients() const {
   std::vector<std::pair<std::string, Tensor>> out;
-  int64_t begin = 0;
-  for (size_t k = 0; k < groups_.shards().size(); ++k) {
-    const LocalShard& shard = groups_.shards()[k];
-    const std::vector<int64_t> shape{shard.where.rows, shard.where.cols};
-    if (on_device_) {
-      out.emplace_back(tables_[shard.table].name, device_gradient(k));
-    } else if (reduce_.tensor().defined()) {
-      out.emplace_back(
-          tables_[shard.table].name,
-          Tensor::from<float>(std::span<const float>(reduce_.data<float>() + begin, shape[0] * shape[1]), shape));
-    }
-    begin += shard.where.rows * (shard.where.cols + 1);
-  }
+  if (listed_begin_.empty()) return out;
+  for (size_t k = 0; k < groups_.shards().size(); ++k)
+    out.emplace_back(tables_[groups_.shards()[k].table].name, gradient_of(k));
   return out;
 }
 

@@ -137,7 +137,8 @@ struct Lookup::Impl {
   const tsr_kernel* api = nullptr;
   void* instance = nullptr;
   std::vector<State> states;
-  std::vector<Tensor> adopted;  // by table: memory that the instance reads
+  std::vector<Tensor> adopted;                  // by table: memory that the instance reads
+  std::vector<tsr_row_gradient> row_gradients;  // scratch
   double learning_rate = 0;
   int64_t step = 0;
 };
@@ -274,7 +275,8 @@ void Lookup::hand_out(Context&& context, const tsr_lookup& lookup, const Tensor&
                           grad_weights.defined() ? staging.output(&weights) : nullptr,
                           grad_scale,
                           impl_->update()};
-  std::vector<tsr_row_gradient> raw(impl_->options.tables.size());
+  std::vector<tsr_row_gradient>& raw = impl_->row_gradients;
+  raw.assign(impl_->options.tables.size(), {});
   AbiError error;
   impl_->check(
       impl_->api->backward_rows(impl_->instance, spent.raw_, &args, raw.data(), staging.raw_stream(), error.out()),

@@ -4,7 +4,7 @@ namespace tessera {
 namespace {
 
 Tensor borrowed(const DLTensor& view) {
-  const std::vector<int64_t> shape(view.shape, view.shape + view.ndim);
+  const Shape shape(view.shape, view.shape + view.ndim);
   return Tensor::borrow(static_cast<char*>(view.data) + view.byte_offset, shape, from_dl(view.dtype));
 }
 
@@ -56,7 +56,7 @@ void LookupStaging::finish() {
 
 Tensor view_of(const DLTensor& view, DeviceStream* stream) {
   if (!stream || view.device.device_type == kDLCPU) return borrowed(view);
-  const std::vector<int64_t> shape(view.shape, view.shape + view.ndim);
+  const Shape shape(view.shape, view.shape + view.ndim);
   return stream->borrow(static_cast<char*>(view.data) + view.byte_offset, shape, from_dl(view.dtype));
 }
 

@@ -70,8 +70,13 @@ class DefaultModel : public CostModel {
     out.bwd_compute = cost.backward * slower;
     if (s.kernel.replicas) {
       const TableLoad load = load_of(s);
-      if (topology_.world_size > 1) out.bwd_comms = costs_.replica_bytes(load) * reduce_byte_;
-      out.bwd_compute += machine_.replica.of(costs_.replica(load, topology_.world_size));
+      const double world = topology_.world_size, marks = costs_.replica_marks(load);
+      if (topology_.world_size > 1) {
+        out.bwd_comms =
+            costs_.replica_bytes(load, world) * reduce_byte_ +
+            seconds({marks * (topology_.local_world_size - 1), marks * (world - topology_.local_world_size)});
+      }
+      out.bwd_compute += machine_.replica.of(costs_.replica(load, world));
     } else {
       const Sent rows = rows_sent(s, cost);
       out.bwd_comms = seconds(rows);

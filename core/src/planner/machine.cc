@@ -45,7 +45,7 @@ Machine typical_cpu() {
   m.unpack = stage(200, 8, 0.6, 0.7, 6.7, 0);
   m.combine = stage(0, 0, 0.5, 0, 9.5, 0.035);
   m.split = stage(0, 12, 0.6, 0, 7.3, 0.018);
-  m.replica = stage(0, 300, 22, 0, 0, 0.02);
+  m.replica = stage(1200, 0, 12.5, 0, 0.1, 0);
   m.dense.layer_forward = Curve({{8.2e3, 0.93 * kUs},
                                  {1.3e5, 1.2 * kUs},
                                  {5.2e5, 2.4 * kUs},

@@ -87,18 +87,18 @@ HomeWork StepCosts::home(const TableLoad& load, double row_pieces, double col_pi
   return out;
 }
 
-double StepCosts::replica_bytes(const TableLoad& load) const {
-  return static_cast<double>(load.work.rows) * static_cast<double>(load.work.cols + 1) * kBytesPerElement;
-}
+double StepCosts::replica_marks(const TableLoad& load) const { return static_cast<double>(load.work.rows) / 8; }
+
+double StepCosts::replica_bytes(const TableLoad& load, double world) const { return replica(load, world).bytes; }
 
 StageWork StepCosts::replica(const TableLoad& load, double world) const {
-  double distinct = 0;
-  for (const PopularityBand& band : load.bands)
-    distinct += distinct_rows(band.rows, world * load.work.ids * band.share);
   StageWork out;
+  for (const PopularityBand& band : load.bands)
+    out.bags += distinct_rows(band.rows, world * load.work.ids * band.share);
   out.runs = 1;
-  out.bags = distinct;
-  out.bytes = replica_bytes(load);
+  out.ids = load.work.ids;
+  out.cut_ids = static_cast<double>(load.work.rows);
+  out.bytes = out.bags * static_cast<double>(load.work.cols) * kBytesPerElement;
   return out;
 }
 

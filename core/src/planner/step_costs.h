@@ -60,7 +60,9 @@ class StepCosts {
   HomeWork home(const TableLoad& load, double row_pieces, double col_pieces) const;
   // The gradient of a replica, summed over ranks and applied: beside the kernel's own backward.
   StageWork replica(const TableLoad& load, double world) const;
-  double replica_bytes(const TableLoad& load) const;
+  // What every rank sends every other one: a bit for each row. And the gradients that are then reduced.
+  double replica_marks(const TableLoad& load) const;
+  double replica_bytes(const TableLoad& load, double world) const;
 
   const Machine& machine() const { return machine_; }
   const KernelEstimates& kernels() const { return kernels_; }

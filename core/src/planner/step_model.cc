@@ -55,7 +55,7 @@ class StepModel {
         dense_(dense),
         ranks_(static_cast<size_t>(options.topology.world_size)) {
     machine_.check_fits(topology_.world_size, topology_.local_world_size, topology_.compute_device);
-    for (Crossing* c : {&ids_, &rows_}) {
+    for (Crossing* c : {&ids_, &rows_, &marks_}) {
       c->in_host.resize(ranks_.size());
       c->across.resize(ranks_.size());
     }
@@ -120,8 +120,8 @@ class StepModel {
       for (const PopularityBand& band : t.load.bands) {
         reuse.add_rows(band.rows * row_share(t, s), width, t.load.rate(band, homes));
       }
-      // The gradient of a replica is cleared, added to, sent and read.
-      if (replicas) reuse.add_every_step(costs_.replica_bytes(t.load));
+      // The gradients of a replica's rows: as the kernel hands them out, and as they are reduced.
+      if (replicas) reuse.add_every_step(costs_.replica_marks(t.load) + 2 * costs_.replica_bytes(t.load, world()));
       reuse.add_every_step(homes * row_share(t, s) *
                            (t.load.work.ids * kOwnerBytesPerId + 2 * t.load.work.outputs * width));
     }
@@ -179,10 +179,13 @@ class StepModel {
     r.route.bags += t.load.work.outputs;
     r.route.ids += t.load.work.ids;
     r.replica_groups.insert(group_of(t));
-    if (rank == 0) reduced_bytes_ += costs_.replica_bytes(t.load);
+    const double marks = costs_.replica_marks(t.load), reduced = costs_.replica_bytes(t.load, world());
+    if (rank == 0) reduced_bytes_ += reduced;
+    marks_.in_host[rank] += marks * (topology_.local_world_size - 1);
+    marks_.across[rank] += marks * (world() - topology_.local_world_size);
     out.lookup[rank] += cost.forward;
     out.update[rank] += cost.backward + machine_.replica.of(work);
-    if (ranks_.size() > 1) out.bytes[rank] += 2 * costs_.replica_bytes(t.load) * (world() - 1) / world();
+    if (ranks_.size() > 1) out.bytes[rank] += marks * (world() - 1) + 2 * reduced * (world() - 1) / world();
   }
 
   void place_piece(const PlacedTable& t, const ShardMetadata& s, TablePrediction& out) {
@@ -272,7 +275,8 @@ class StepModel {
     Crossing header;
     header.in_host.assign(ranks_.size(), kHeaderBytes * (topology_.local_world_size - 1));
     header.across.assign(ranks_.size(), kHeaderBytes * (world() - topology_.local_world_size));
-    const double ids = exchange(header) + exchange(ids_), rows = exchange(rows_), reduce = all_reduce(reduced_bytes_);
+    const double ids = exchange(header) + exchange(ids_), rows = exchange(rows_),
+                 reduce = reduced_bytes_ > 0 ? exchange(marks_) + all_reduce(reduced_bytes_) : 0;
     double routing = 0, looking = 0, middle = 0, updating = 0;
     for (RankTotals& r : ranks_) {
       r.route.calls = r.unpack.calls = r.combine.calls = r.split.calls = 1;
@@ -321,6 +325,7 @@ class StepModel {
   std::vector<bool> in_place_;  // by table
   std::vector<PlacedTable> placed_;
   Crossing ids_, rows_;
+  Crossing marks_;            // which rows of replicas a rank had
   double reduced_bytes_ = 0;  // of all replicas' gradients
 };
 

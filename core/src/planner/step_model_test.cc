@@ -148,14 +148,21 @@ TEST_F(StepModelTest, OtherHostsCostMore) {
   EXPECT_GT(rows(far), 5 * rows(near));
 }
 
-TEST_F(StepModelTest, ReplicasReduceTheirTables) {
-  const PlannerModule m = module_of(2, 1000, 16);
-  const PlannerOptions o = options(2, 2);
-  const StepPrediction p =
-      predict_step(runtime_, o, {m}, plan_of(m, o.topology, 0, ParameterSharding::Combine::kReplica));
-  EXPECT_EQ(stage(p, 0, "exchange rows"), stage(p, 0, "exchange gradients"));
-  EXPECT_NEAR(stage(p, 0, "lookup"), 2 * 100e-6, 1e-8);
-  EXPECT_GT(stage(p, 0, "data parallel"), 2 * 1000 * 17 * 4 * 1e-9);
+TEST_F(StepModelTest, ReplicasReduceTheRowsOfTheStep) {
+  const PlannerModule m = module_of(2, 1 << 20, 16);
+  PlannerOptions o = options(2, 2);
+  const ShardingPlan plan = plan_of(m, o.topology, 0, ParameterSharding::Combine::kReplica);
+  const StepPrediction before = predict_step(runtime_, o, {m}, plan);
+  EXPECT_EQ(stage(before, 0, "exchange rows"), stage(before, 0, "exchange gradients"));
+  EXPECT_NEAR(stage(before, 0, "lookup"), 2 * 100e-6, 1e-8);
+  // A bit for each row to the other rank, then the gradients of both ranks' rows; nearly all of them are different.
+  const double marks = 2 * (1 << 20) / 8, gradients = 2 * 200 * 16 * 4;
+  EXPECT_NEAR(before.exchanges, (marks + gradients) * 1e-9, 0.01 * gradients * 1e-9 + 1e-9);
+  EXPECT_NEAR(before.tables[0].bytes[0], marks / 2 + gradients / 2, 0.01 * gradients);
+  o.machine->replica = {1e-6, 2e-6, 3e-8, 4e-8, 5e-12, 6e-10};
+  const StepPrediction after = predict_step(runtime_, o, {m}, plan);
+  EXPECT_NEAR(stage(after, 0, "data parallel") - stage(before, 0, "data parallel"),
+              1e-6 + 2 * (2e-6 + 200 * 3e-8 + 100 * 4e-8 + (1 << 20) * 5e-12) + gradients * 6e-10, 2e-8);
 }
 
 TEST_F(StepModelTest, DensePartCounts) {
