@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tessera/sdk/collective_checks.h"
 #include "tessera/sdk/tensor.h"
 
 namespace tessera::mpi {
@@ -16,33 +17,6 @@ size_t size_of(const DLTensor& tensor) {
 
 void copy(char* to, const char* from, size_t bytes) {
   if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
-}
-
-void check_host(const DLTensor& tensor, const char* what) {
-  if (tensor.device.device_type != kDLCPU) {
-    sdk::fail(TSR_INVALID_ARGUMENT, "mpi: ", what, " is not in host memory");
-  }
-  if (tensor.data == nullptr && sdk::numel(tensor) > 0) sdk::fail(TSR_INVALID_ARGUMENT, "mpi: ", what, " has no data");
-}
-
-void check_pair(const DLTensor& send, const DLTensor& recv) {
-  check_host(send, "the send buffer");
-  check_host(recv, "the receive buffer");
-  if (!sdk::same_dtype(send.dtype, recv.dtype)) {
-    sdk::fail(TSR_INVALID_ARGUMENT, "mpi: the send and receive buffers have different element types");
-  }
-}
-
-void check_counts(sdk::Counts counts, const DLTensor& tensor, const char* what) {
-  int64_t sum = 0;
-  for (size_t rank = 0; rank < counts.size(); ++rank) {
-    if (counts[rank] < 0) sdk::fail(TSR_INVALID_ARGUMENT, "mpi: the ", what, " count for rank ", rank, " is negative");
-    if (__builtin_add_overflow(sum, counts[rank], &sum)) sum = -1;
-  }
-  if (sum != sdk::numel(tensor)) {
-    sdk::fail(TSR_INVALID_ARGUMENT, "mpi: the ", what, " counts sum up to ", sum, ", but the ", what, " buffer has ",
-              sdk::numel(tensor), " elements");
-  }
 }
 
 Reduction reduction_of(const DLTensor& tensor, int32_t op) {
@@ -100,13 +74,7 @@ sdk::Work* Group::run(OpKind kind, const DLTensor* typed, const sdk::CollectiveC
 sdk::Work* Group::all_to_all_v(const DLTensor& send, sdk::Counts send_counts, const DLTensor& recv,
                                sdk::Counts recv_counts, const sdk::CollectiveCall& call) {
   return run(OpKind::kAllToAll, &send, call, [&](Op& op) {
-    check_pair(send, recv);
-    check_counts(send_counts, send, "send");
-    check_counts(recv_counts, recv, "receive");
-    if (send_counts[rank()] != recv_counts[rank()]) {
-      sdk::fail(TSR_INVALID_ARGUMENT, "mpi: this rank sends itself ", send_counts[rank()], " elements, but expects ",
-                recv_counts[rank()]);
-    }
+    sdk::CallChecks("mpi", *this).all_to_all_v(send, send_counts, recv, recv_counts);
     const size_t element = static_cast<size_t>(sdk::element_bytes(send));
     const char* from = bytes_of(send);
     char* to = bytes_of(recv);
@@ -127,7 +95,7 @@ sdk::Work* Group::all_to_all_v(const DLTensor& send, sdk::Counts send_counts, co
 // What fits into a message is exchanged whole. Otherwise piece r is reduced by rank r, which hands it out.
 sdk::Work* Group::all_reduce(const DLTensor& inout, int32_t op, const sdk::CollectiveCall& call) {
   return run(OpKind::kAllReduce, &inout, call, [&](Op& o) {
-    check_host(inout, "the buffer");
+    sdk::CallChecks("mpi", *this).all_reduce(inout);
     o.reduction = reduction_of(inout, op);
     o.header.reduce = static_cast<uint8_t>(op);
     o.header.total = size_of(inout);
@@ -152,12 +120,7 @@ sdk::Work* Group::all_reduce(const DLTensor& inout, int32_t op, const sdk::Colle
 sdk::Work* Group::reduce_scatter_v(const DLTensor& send, sdk::Counts counts, const DLTensor& recv, int32_t op,
                                    const sdk::CollectiveCall& call) {
   return run(OpKind::kReduceScatter, &send, call, [&](Op& o) {
-    check_pair(send, recv);
-    check_counts(counts, send, "send");
-    if (counts[rank()] != sdk::numel(recv)) {
-      sdk::fail(TSR_INVALID_ARGUMENT, "mpi: this rank's count is ", counts[rank()], ", but its receive buffer has ",
-                sdk::numel(recv), " elements");
-    }
+    sdk::CallChecks("mpi", *this).reduce_scatter_v(send, counts, recv);
     o.reduction = reduction_of(send, op);
     o.header.reduce = static_cast<uint8_t>(op);
     o.header.total = size_of(send);
@@ -180,12 +143,7 @@ sdk::Work* Group::reduce_scatter_v(const DLTensor& send, sdk::Counts counts, con
 sdk::Work* Group::all_gather_v(const DLTensor& send, const DLTensor& recv, sdk::Counts counts,
                                const sdk::CollectiveCall& call) {
   return run(OpKind::kAllGather, &send, call, [&](Op& op) {
-    check_pair(send, recv);
-    check_counts(counts, recv, "receive");
-    if (counts[rank()] != sdk::numel(send)) {
-      sdk::fail(TSR_INVALID_ARGUMENT, "mpi: this rank's count is ", counts[rank()], ", but its send buffer has ",
-                sdk::numel(send), " elements");
-    }
+    sdk::CallChecks("mpi", *this).all_gather_v(send, recv, counts);
     op.header.total = size_of(recv);
     const size_t element = static_cast<size_t>(sdk::element_bytes(recv));
     char* to = bytes_of(recv);
@@ -203,10 +161,7 @@ sdk::Work* Group::all_gather_v(const DLTensor& send, const DLTensor& recv, sdk::
 
 sdk::Work* Group::broadcast(const DLTensor& inout, int32_t root, const sdk::CollectiveCall& call) {
   return run(OpKind::kBroadcast, &inout, call, [&](Op& op) {
-    check_host(inout, "the buffer");
-    if (root < 0 || root >= world_size()) {
-      sdk::fail(TSR_INVALID_ARGUMENT, "mpi: root ", root, " is not a rank of a group of ", world_size());
-    }
+    sdk::CallChecks("mpi", *this).broadcast(inout, root);
     op.header.total = size_of(inout);
     for (int32_t r = 0; r < world_size(); ++r) {
       Lane& lane = op.lanes[r];

@@ -1,7 +1,9 @@
 #include "group.h"
 
 #include <cstdlib>
-#include <numeric>
+#include <sstream>
+
+#include "tessera/sdk/collective_checks.h"
 
 namespace tessera::nccl {
 namespace {
@@ -33,7 +35,6 @@ bool in_host_memory(const DLTensor& tensor) { return tensor.device.device_type =
 size_t bytes_of(const DLTensor& tensor, int64_t count) {
   return static_cast<size_t>(count * sdk::element_bytes(tensor));
 }
-int64_t sum_of(sdk::Counts counts) { return std::accumulate(counts.begin(), counts.end(), int64_t{0}); }
 
 }  // namespace
 
@@ -109,14 +110,19 @@ void NcclGroup::let_own_stream_end() noexcept {
   }
 }
 
-// One rank's wrong arguments end the operation on all.
-void NcclGroup::refuse(const Description& what, const std::string& why) {
-  std::ostringstream text;
-  text << options_.name << ": " << why << " (rank " << rank() << ", " << what.op;
-  if (!what.label.empty()) text << " \"" << what.label << '"';
-  text << ')';
-  watch_->fail(TSR_INVALID_ARGUMENT, text.str(), true);
-  throw sdk::Failure(TSR_INVALID_ARGUMENT, text.str());
+// One rank's wrong arguments end the operation on all. body(checks) throws, or does not.
+template <class Body>
+void NcclGroup::checked(const Description& what, const DLTensor& tensor, const Body& body) {
+  try {
+    body(sdk::CallChecks(options_.name, *this, tensor.device.device_type));
+  } catch (const sdk::Failure& refusal) {
+    std::ostringstream text;
+    text << refusal.what() << " (rank " << rank() << ", " << what.op;
+    if (!what.label.empty()) text << " \"" << what.label << '"';
+    text << ')';
+    watch_->fail(refusal.code(), text.str(), true);
+    throw sdk::Failure(refusal.code(), text.str());
+  }
 }
 
 template <class Body>
@@ -167,14 +173,8 @@ sdk::Work* NcclGroup::all_to_all_v(const DLTensor& send, sdk::Counts send_counts
     });
   }
   Description what = described("all_to_all_v", send, call);
-  if (sum_of(send_counts) != sdk::numel(send)) {
-    refuse(what, "the send counts sum up to " + std::to_string(sum_of(send_counts)) + ", but the send buffer has " +
-                     std::to_string(sdk::numel(send)) + " elements");
-  }
-  if (sum_of(recv_counts) != sdk::numel(recv)) {
-    refuse(what, "the receive counts sum up to " + std::to_string(sum_of(recv_counts)) +
-                     ", but the receive buffer has " + std::to_string(sdk::numel(recv)) + " elements");
-  }
+  checked(what, send,
+          [&](const sdk::CallChecks& checks) { checks.all_to_all_v(send, send_counts, recv, recv_counts); });
   what.to.assign(send_counts.begin(), send_counts.end());
   what.from.assign(recv_counts.begin(), recv_counts.end());
   return on_device(std::move(what), call, [&](ncclComm_t comm, gpu::Stream stream) {
@@ -199,8 +199,13 @@ sdk::Work* NcclGroup::all_reduce(const DLTensor& inout, int32_t op, const sdk::C
     });
   }
   Description what = described("all_reduce", inout, call);
-  const auto type = type_of(inout);
-  const auto reduction = reduction_of(op);
+  ncclDataType_t type{};
+  ncclRedOp_t reduction{};
+  checked(what, inout, [&](const sdk::CallChecks& checks) {
+    checks.all_reduce(inout);
+    type = type_of(inout);
+    reduction = reduction_of(op);
+  });
   const auto count = static_cast<size_t>(sdk::numel(inout));
   what.reduce = op;
   what.bytes = static_cast<int64_t>(bytes_of(inout, sdk::numel(inout)));
@@ -220,9 +225,13 @@ sdk::Work* NcclGroup::reduce_scatter_v(const DLTensor& send, sdk::Counts counts,
     });
   }
   Description what = described("reduce_scatter_v", send, call);
-  const auto type = type_of(send);
-  const auto reduction = reduction_of(op);
-  if (sum_of(counts) != sdk::numel(send)) refuse(what, "the counts do not sum up to the send buffer");
+  ncclDataType_t type{};
+  ncclRedOp_t reduction{};
+  checked(what, send, [&](const sdk::CallChecks& checks) {
+    checks.reduce_scatter_v(send, counts, recv);
+    type = type_of(send);
+    reduction = reduction_of(op);
+  });
   what.reduce = op;
   what.bytes = static_cast<int64_t>(bytes_of(send, sdk::numel(send)));
   return on_device(std::move(what), call, [&](ncclComm_t comm, gpu::Stream stream) {
@@ -247,7 +256,7 @@ sdk::Work* NcclGroup::all_gather_v(const DLTensor& send, const DLTensor& recv, s
     });
   }
   Description what = described("all_gather_v", send, call);
-  if (sum_of(counts) != sdk::numel(recv)) refuse(what, "the counts do not sum up to the receive buffer");
+  checked(what, send, [&](const sdk::CallChecks& checks) { checks.all_gather_v(send, recv, counts); });
   what.bytes = static_cast<int64_t>(bytes_of(recv, sdk::numel(recv)));
   return on_device(std::move(what), call, [&](ncclComm_t comm, gpu::Stream stream) {
     char* to = sdk::data_as<char>(recv);
@@ -267,6 +276,7 @@ sdk::Work* NcclGroup::broadcast(const DLTensor& inout, int32_t root, const sdk::
     });
   }
   Description what = described("broadcast", inout, call);
+  checked(what, inout, [&](const sdk::CallChecks& checks) { checks.broadcast(inout, root); });
   const size_t n = bytes_of(inout, sdk::numel(inout));
   what.reduce = root;
   what.bytes = static_cast<int64_t>(n);

@@ -47,7 +47,8 @@ class NcclGroup : public sdk::Group {
   Description described(const char* op, const DLTensor& tensor, const sdk::CollectiveCall& call) const;
   void let_own_stream_end() noexcept;
   [[noreturn]] void side_failed(tsr_code code, const tsr_error& error);
-  [[noreturn]] void refuse(const Description& what, const std::string& why);
+  template <class Body>
+  void checked(const Description& what, const DLTensor& tensor, const Body& body);
 
   std::unique_ptr<Side> side_;
   std::unique_ptr<Communicator> communicator_;

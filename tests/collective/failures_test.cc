@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <thread>
 
 #include "ranks.h"
@@ -11,6 +12,7 @@
 namespace tessera::test {
 namespace {
 
+using testing::EndsWith;
 using testing::HasSubstr;
 
 void pause(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
@@ -247,17 +249,64 @@ TEST(Mismatch, OfSizesTypesAndReductions) {
   }
 }
 
+// Rank 0 calls an operation wrongly, rank 1 the same one rightly: what both are told.
+struct WrongCall {
+  const char* text;
+  std::function<void(Group&, bool wrong)> body;
+};
+
+std::vector<WrongCall> wrong_calls() {
+  using Numbers = std::vector<int64_t>;
+  const auto all_to_all = [](const Numbers& sends, const Numbers& receives) {
+    return [sends, receives](Group& group, bool wrong) {
+      std::vector<float> send(4), recv(4);
+      const Numbers even{2, 2};
+      group.finish(group.all_to_all_v(View<float>(send), wrong ? sends : even, View<float>(recv),
+                                      wrong ? receives : even, call("ids")));
+    };
+  };
+  return {
+      {"the send counts sum up to 5, but the send buffer has 4 elements (rank 0, all_to_all_v \"ids\")",
+       all_to_all({2, 3}, {2, 2})},
+      {"the receive counts sum up to 3, but the receive buffer has 4 elements (rank 0, all_to_all_v \"ids\")",
+       all_to_all({2, 2}, {2, 1})},
+      {"the send count for rank 0 is negative (rank 0, all_to_all_v \"ids\")", all_to_all({-1, 5}, {2, 2})},
+      {"this rank sends itself 1 elements, but expects 2 (rank 0, all_to_all_v \"ids\")", all_to_all({1, 3}, {2, 2})},
+      {"the send and receive buffers have different element types (rank 0, all_gather_v)",
+       [](Group& group, bool wrong) {
+         std::vector<float> send(2), recv(4);
+         std::vector<int32_t> others(4);
+         const Numbers even{2, 2};
+         if (wrong) return group.finish(group.all_gather_v(View<float>(send), View<int32_t>(others), even, call()));
+         group.finish(group.all_gather_v(View<float>(send), View<float>(recv), even, call()));
+       }},
+      {"this rank's count is 2, but its send buffer has 3 elements (rank 0, all_gather_v)",
+       [](Group& group, bool wrong) {
+         std::vector<float> send(wrong ? 3 : 2), recv(4);
+         group.finish(group.all_gather_v(View<float>(send), View<float>(recv), Numbers{2, 2}, call()));
+       }},
+      {"this rank's count is 2, but its receive buffer has 1 elements (rank 0, reduce_scatter_v)",
+       [](Group& group, bool wrong) {
+         std::vector<float> send(4), recv(wrong ? 1 : 2);
+         group.finish(
+             group.reduce_scatter_v(View<float>(send), Numbers{2, 2}, View<float>(recv), TSR_REDUCE_SUM, call()));
+       }},
+      {"root 2 is not a rank of a group of 2 (rank 0, broadcast)",
+       [](Group& group, bool wrong) {
+         std::vector<float> data(4);
+         group.finish(group.broadcast(View<float>(data), wrong ? 2 : 0, call()));
+       }},
+  };
+}
+
 TEST(Refusal, OfOneRanksArgumentsReachesAll) {
-  const auto outcomes = outcomes_of(2, [](Group& group) {
-    std::vector<float> send(4), recv(4);
-    const std::vector<int64_t> good{2, 2}, bad{2, 3};
-    const auto& counts = group.rank() == 0 ? bad : good;
-    group.finish(group.all_to_all_v(View<float>(send), counts, View<float>(recv), good, call("ids")));
-  });
-  for (const Outcome& outcome : outcomes) {
-    EXPECT_EQ(outcome.code, TSR_INVALID_ARGUMENT);
-    EXPECT_EQ(outcome.text, said("the send counts sum up to 5, but the send buffer has 4 elements (rank 0, "
-                                 "all_to_all_v \"ids\")"));
+  for (const WrongCall& wrong : wrong_calls()) {
+    const auto outcomes = outcomes_of(2, [&](Group& group) { wrong.body(group, group.rank() == 0); });
+    EXPECT_EQ(outcomes[0].code, TSR_INVALID_ARGUMENT) << wrong.text;
+    for (const Outcome& outcome : outcomes) {
+      EXPECT_NE(outcome.code, TSR_OK) << wrong.text;
+      EXPECT_THAT(outcome.text, EndsWith(said(wrong.text)));
+    }
   }
 }
 

@@ -1,0 +1,79 @@
+// tessera/sdk/collective_checks.h - what a transport refuses in the arguments of an operation, in one wording for all.
+//
+// A wrong call is wrong on one rank: whoever refuses it also ends the operation for the others (abi/collective.h), so
+// that the checks are the transport's and not done before it is called.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "tessera/sdk/collective.h"
+
+namespace tessera::sdk {
+
+// Each check throws Failure(TSR_INVALID_ARGUMENT) with a sentence that begins with `name`, which outlives this. Tensors
+// must be in memory of `device_type`.
+class CallChecks {
+ public:
+  CallChecks(std::string_view name, const Group& group, int32_t device_type = kDLCPU)
+      : name_(name), rank_(group.rank()), world_size_(group.world_size()), device_type_(device_type) {}
+
+  void all_to_all_v(const DLTensor& send, Counts send_counts, const DLTensor& recv, Counts recv_counts) const {
+    pair(send, recv);
+    counts(send_counts, send, "send");
+    counts(recv_counts, recv, "receive");
+    const int64_t sent = send_counts[own()], received = recv_counts[own()];
+    if (sent != received) refuse("this rank sends itself ", sent, " elements, but expects ", received);
+  }
+  void all_reduce(const DLTensor& inout) const { memory(inout, "the buffer"); }
+  void reduce_scatter_v(const DLTensor& send, Counts send_counts, const DLTensor& recv) const {
+    pair(send, recv);
+    counts(send_counts, send, "send");
+    own_piece(send_counts, recv, "receive");
+  }
+  void all_gather_v(const DLTensor& send, const DLTensor& recv, Counts recv_counts) const {
+    pair(send, recv);
+    counts(recv_counts, recv, "receive");
+    own_piece(recv_counts, send, "send");
+  }
+  void broadcast(const DLTensor& inout, int32_t root) const {
+    memory(inout, "the buffer");
+    if (root < 0 || root >= world_size_) refuse("root ", root, " is not a rank of a group of ", world_size_);
+  }
+
+ private:
+  template <class... Parts>
+  [[noreturn]] void refuse(const Parts&... parts) const {
+    fail(TSR_INVALID_ARGUMENT, name_, ": ", parts...);
+  }
+  size_t own() const { return static_cast<size_t>(rank_); }
+
+  void memory(const DLTensor& tensor, const char* what) const {
+    if (tensor.device.device_type != device_type_)
+      refuse(what, device_type_ == kDLCPU ? " is not in host memory" : " is not in memory of the device");
+    if (tensor.data == nullptr && numel(tensor) > 0) refuse(what, " has no data");
+  }
+  void pair(const DLTensor& send, const DLTensor& recv) const {
+    memory(send, "the send buffer");
+    memory(recv, "the receive buffer");
+    if (!same_dtype(send.dtype, recv.dtype)) refuse("the send and receive buffers have different element types");
+  }
+  void counts(Counts of_ranks, const DLTensor& tensor, const char* what) const {
+    int64_t sum = 0;
+    for (size_t rank = 0; rank < of_ranks.size(); ++rank) {
+      if (of_ranks[rank] < 0) refuse("the ", what, " count for rank ", rank, " is negative");
+      if (__builtin_add_overflow(sum, of_ranks[rank], &sum)) refuse("the ", what, " counts sum up to more than 2^63");
+    }
+    if (sum != numel(tensor))
+      refuse("the ", what, " counts sum up to ", sum, ", but the ", what, " buffer has ", numel(tensor), " elements");
+  }
+  void own_piece(Counts of_ranks, const DLTensor& tensor, const char* what) const {
+    if (of_ranks[own()] == numel(tensor)) return;
+    refuse("this rank's count is ", of_ranks[own()], ", but its ", what, " buffer has ", numel(tensor), " elements");
+  }
+
+  std::string_view name_;
+  int32_t rank_, world_size_, device_type_;
+};
+
+}  // namespace tessera::sdk
