@@ -9,13 +9,18 @@
 #include <cerrno>
 #include <cstring>
 
+#include "copy.h"
+
 namespace tessera::tcp {
 namespace {
 
 // An operation whose data arrived in time is not late because wait() was called late.
 constexpr std::chrono::milliseconds kWaitGrace{100};
-// Of what is copied between two looks at the others.
+// Of what is copied between two looks at the others. What goes past the cache does not drive out what they send.
 constexpr size_t kCopySlice = size_t{32} << 10;
+constexpr size_t kStreamSlice = size_t{256} << 10;
+// From so many bytes on a copy goes past the cache: most of it would be gone before it is read.
+constexpr size_t kStreamed = size_t{8} << 20;
 
 }  // namespace
 
@@ -27,6 +32,7 @@ Engine::Engine(EngineOptions options)
       name_(options.names.at(static_cast<size_t>(options.rank))),
       timeout_s_(options.timeout_s),
       spin_(static_cast<int64_t>(options.spin_us * 1000)),
+      chunk_(chunk_for(options.links.size() - 1)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!wake_) sdk::fail(TSR_RESOURCE_EXHAUSTED, "tcp: no event descriptor: ", std::strerror(errno));
   const size_t world = options.links.size();
@@ -86,6 +92,7 @@ void Engine::start(Op& op) {
     op.receives_left += op.lanes[peer.rank].receives;
   }
   if (op.reduction.bytes == 0) op.reduction.function = nullptr;
+  op.own.streams = op.own.bytes >= kStreamed;
   slot(next_sequence_++) = &op;
   end_if_done(op);
   for (Peer& peer : peers_) {
@@ -103,8 +110,14 @@ void Engine::wait(Op& op) {
 bool Engine::copy_own(Op& op, size_t most) {
   const size_t bytes = std::min(op.own.bytes, most);
   if (bytes == 0) return false;
-  if (op.own.to != op.own.from) std::memcpy(op.own.to, op.own.from, bytes);
-  op.own = {op.own.to + bytes, op.own.from + bytes, op.own.bytes - bytes};
+  if (op.own.to != op.own.from) {
+    if (op.own.streams) {
+      copy_past_cache(op.own.to, op.own.from, bytes);
+    } else {
+      std::memcpy(op.own.to, op.own.from, bytes);
+    }
+  }
+  op.own = {op.own.to + bytes, op.own.from + bytes, op.own.bytes - bytes, op.own.streams};
   return true;
 }
 
@@ -125,7 +138,7 @@ void Engine::exchange(Op& op) {
       probe();
       probe_at = Clock::time_point::max();
     }
-    if (moved || copy_own(op, kCopySlice)) {
+    if (moved || copy_own(op, op.own.streams ? kStreamSlice : kCopySlice)) {
       idle_since = Clock::time_point::max();
       continue;
     }
@@ -232,7 +245,7 @@ size_t Engine::receivable(Peer& peer, char** where) {
   const size_t at = peer.got < sizeof(DataHeader) ? 0 : peer.got - sizeof(DataHeader);
   const size_t contribution = op.reduction.function != nullptr ? op.reduction.bytes : 0;
   if (at < contribution) {
-    const size_t end = std::min(op.reduced + kChunk, contribution);
+    const size_t end = std::min(op.reduced + chunk_, contribution);
     *where = scratch(peer.rank) + (at - op.reduced);
     return end - at;
   }
@@ -270,7 +283,7 @@ void Engine::received(Peer& peer, size_t bytes) {
   if (peer.got < sizeof(DataHeader)) return;
   if (before < sizeof(DataHeader)) check_header(peer);
   const size_t contribution = op.reduction.function != nullptr ? op.reduction.bytes : 0;
-  const size_t slot_end = sizeof(DataHeader) + std::min(op.reduced + kChunk, contribution);
+  const size_t slot_end = sizeof(DataHeader) + std::min(op.reduced + chunk_, contribution);
   if (op.reduced < contribution && before < slot_end && peer.got == slot_end) {
     ++op.slots_full;
     reduce_if_ready(op);
@@ -326,9 +339,16 @@ void Engine::end_if_done(Op& op) {
 
 // --- reductions ------------------------------------------------------------------------------------------------------
 
+// As much as a socket delivers at once, so that neither side waits for the other's arithmetic; small enough that what
+// all others have sent stays in the cache.
+size_t Engine::chunk_for(size_t peers) {
+  constexpr size_t kLeast = size_t{256} << 10, kMost = size_t{1} << 20, kTogether = size_t{4} << 20;
+  return std::clamp(kTogether / std::max<size_t>(peers, 1), kLeast, kMost);
+}
+
 char* Engine::scratch(int32_t rank) {
-  if (!scratch_) scratch_.reset(new char[peers_.size() * kChunk]);
-  return scratch_.get() + static_cast<size_t>(rank < rank_ ? rank : rank - 1) * kChunk;
+  if (!scratch_) scratch_.reset(new char[peers_.size() * chunk_]);
+  return scratch_.get() + static_cast<size_t>(rank < rank_ ? rank : rank - 1) * chunk_;
 }
 
 void Engine::reduce_if_ready(Op& op) {
@@ -343,7 +363,7 @@ void Engine::reduce_if_ready(Op& op) {
 // ((rank 0 op rank 1) op rank 2) ..., in scratch of rank 0 until the last step; on rank 0 itself in the target.
 void Engine::reduce_chunk(Op& op) {
   const Reduction& reduction = op.reduction;
-  const size_t bytes = std::min(kChunk, reduction.bytes - op.reduced);
+  const size_t bytes = std::min(chunk_, reduction.bytes - op.reduced);
   char* target = reduction.target + op.reduced;
   const int32_t last = static_cast<int32_t>(peers_.size());
   const auto contribution = [&](int32_t rank) -> const char* {

@@ -47,14 +47,15 @@ struct Reduction {
   char* target = nullptr;       // where the result goes; may be `own`
   size_t bytes = 0;
   bool hands_out = false;    // the result goes to all other ranks, chunk by chunk
-  bool after_sends = false;  // `target` is being sent from: wait until that is over. bytes <= kChunk then
+  bool after_sends = false;  // `target` is being sent from: wait until that is over. At most one chunk
 };
 
 // What this rank gets from itself: copied while it would wait for others, at the latest in wait().
 struct OwnPiece {
   char* to = nullptr;
   const char* from = nullptr;
-  size_t bytes = 0;  // still to be copied
+  size_t bytes = 0;      // still to be copied
+  bool streams = false;  // past the cache; set by the engine
 };
 
 class Engine;
@@ -90,8 +91,6 @@ struct EngineOptions {
 
 class Engine {
  public:
-  static constexpr size_t kChunk = size_t{256} << 10;  // of a reduction: small enough to stay in the cache
-
   explicit Engine(EngineOptions options);
   ~Engine();  // says goodbye
 
@@ -157,6 +156,7 @@ class Engine {
   void reduce_if_ready(Op& op);
   void reduce_chunk(Op& op);
   char* scratch(int32_t rank);
+  static size_t chunk_for(size_t peers);
   bool fall_asleep();
   void sleep(Op& op, Clock::time_point deadline);
 
@@ -178,6 +178,7 @@ class Engine {
   Op* in_flight_[kInFlight] = {};
   std::vector<std::unique_ptr<Op>> ops_;
   std::vector<Op*> free_ops_;
+  size_t chunk_;  // bytes of a reduction that are reduced at once
   std::unique_ptr<char[]> scratch_;
   std::vector<pollfd> polled_;
   std::atomic<uint64_t> bytes_sent_{0};

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <boost/program_options.hpp>
+#include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -146,16 +147,19 @@ class AllGather : public Exchange {
   Tensor send_, recv_;
 };
 
-// The bytes that an operation must move in each direction between two ranks.
+// The bytes that an operation must move: in each direction between two ranks, and what a rank gets from itself.
 class RawExchange : public Exchange {
  public:
   RawExchange(const RawSocket& socket, int rank, const std::string& op, int64_t n)
       : socket_(socket),
         rank_(rank),
         send_(Tensor::zeros({op == "all_reduce" ? n : n / 2})),
-        recv_(Tensor::zeros(send_.shape())) {}
+        recv_(Tensor::zeros(send_.shape())) {
+    if (op == "all_to_all" || op == "all_gather") own_ = Tensor::zeros(send_.shape());
+  }
   void run() override {
     socket_.exchange(static_cast<const char*>(send_.raw()), static_cast<char*>(recv_.raw()), send_.bytes());
+    if (own_.numel() > 0) std::memcpy(own_.raw(), send_.raw(), send_.bytes());
   }
   void verify() override {
     for (int64_t i = 0; i < send_.numel(); ++i) send_.data<float>()[i] = sample(rank_, i);
@@ -167,7 +171,7 @@ class RawExchange : public Exchange {
  private:
   const RawSocket& socket_;
   int rank_;
-  Tensor send_, recv_;
+  Tensor send_, recv_, own_;
 };
 
 using Maker = std::unique_ptr<Exchange> (*)(const ProcessGroup&, int64_t);

@@ -15,6 +15,11 @@
 namespace tessera::cli {
 namespace {
 
+// What is on its way stays in the cache, and a call hands over more than that: of the sizes tried on loopback these are
+// among the fastest. As the kernel likes it takes up to twice the time.
+constexpr int kSendBuffer = 256 << 10;
+constexpr int64_t kSlice = 1 << 20;
+
 // How many bytes a call moved; 0: none now.
 int64_t moved(ssize_t n, bool receiving = false) {
   if (n > 0) return n;
@@ -45,12 +50,12 @@ RawSocket::RawSocket(const ProcessGroup& group) {
   if (!fine || fd_ < 0) fail(Code::kUnavailable, "raw: cannot connect on loopback: ", std::strerror(errno));
   const int on = 1;
   setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  setsockopt(fd_, SOL_SOCKET, SO_SNDBUF, &kSendBuffer, sizeof(kSendBuffer));
 }
 
 RawSocket::~RawSocket() { close(fd_); }
 
 void RawSocket::exchange(const char* send_from, char* recv_to, int64_t bytes) const {
-  constexpr int64_t kSlice = 256 << 10;
   constexpr int kFlags = MSG_DONTWAIT | MSG_NOSIGNAL;
   for (int64_t sent = 0, got = 0; sent < bytes || got < bytes;) {
     const int64_t before = sent + got;
