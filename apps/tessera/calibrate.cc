@@ -2,13 +2,13 @@
 #include "calibrate/calibrate.h"
 
 #include <algorithm>
-#include <boost/program_options.hpp>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
 #include <thread>
 
 #include "command.h"
+#include "options.h"
 #include "spawn.h"
 
 namespace tessera::cli {
@@ -32,13 +32,7 @@ bool parse_arguments(const std::vector<std::string>& args, CalibrateOptions* o) 
   add("threads", po::value(&o->threads)->default_value(o->threads), "threads of each rank");
   add("quick", po::bool_switch(&o->quick), "fewer sizes and samples: a few seconds, rougher figures");
   add("help,h", "this text");
-  po::variables_map found;
-  try {
-    po::store(po::command_line_parser(args).options(options).positional({}).run(), found);
-    po::notify(found);
-  } catch (const po::error& e) {
-    throw UsageError(std::string(e.what()) + ": see tessera calibrate --help");
-  }
+  const po::variables_map found = parse_options("calibrate", args, options);
   if (found.count("help")) {
     std::cout << options;
     return false;

@@ -1,9 +1,9 @@
 // tessera conformance [--kernel K] [--device D] [--only RE] FILE...: recorded cases against this build.
-#include <boost/program_options.hpp>
 #include <iostream>
 
 #include "command.h"
 #include "conformance/runner.h"
+#include "options.h"
 #include "tessera/abi/kernel.h"
 
 namespace tessera::cli {
@@ -35,18 +35,7 @@ Arguments parse(const std::vector<std::string>& args, po::options_description& v
       "only", po::value(&parsed.only), "run the cases whose name this regular expression finds");
   po::options_description all;
   all.add(visible).add_options()("file", po::value(&parsed.files));
-  po::variables_map map;
-  try {
-    po::store(po::command_line_parser(args)
-                  .options(all)
-                  .positional(po::positional_options_description().add("file", -1))
-                  .style(po::command_line_style::default_style & ~po::command_line_style::allow_guessing)
-                  .run(),
-              map);
-    po::notify(map);
-  } catch (const po::error& e) {
-    throw UsageError(std::string(e.what()) + ": see tessera conformance --help");
-  }
+  parse_options("conformance", args, all, po::positional_options_description().add("file", -1));
   return parsed;
 }
 

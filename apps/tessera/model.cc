@@ -1,9 +1,9 @@
 // tessera model inspect: what a packed model is, and whether it is whole.
-#include <boost/program_options.hpp>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "options.h"
 #include "tessera/packed_model.h"
 
 namespace tessera::cli {
@@ -29,13 +29,7 @@ bool parse_arguments(const std::vector<std::string>& args, Arguments* out) {
   all.add(options).add(hidden);
   po::positional_options_description positions;
   positions.add("action", 1).add("directory", 1);
-  po::variables_map found;
-  try {
-    po::store(po::command_line_parser(args).options(all).positional(positions).run(), found);
-    po::notify(found);
-  } catch (const po::error& e) {
-    throw UsageError(std::string(e.what()) + ": see tessera model --help");
-  }
+  const po::variables_map found = parse_options("model", args, all, positions);
   if (found.count("help")) {
     std::cout << options;
     return false;

@@ -1,9 +1,9 @@
 // tessera plugins: every candidate found, with its state and the reason.
 #include <algorithm>
-#include <boost/program_options.hpp>
 #include <iostream>
 
 #include "command.h"
+#include "options.h"
 #include "tessera/config.h"
 #include "tessera/runtime.h"
 
@@ -24,18 +24,6 @@ po::options_description described() {
   return out;
 }
 
-po::variables_map parsed(const std::vector<std::string>& args, const po::options_description& options) {
-  po::variables_map out;
-  try {
-    const po::positional_options_description none;
-    po::store(po::command_line_parser(args).options(options).positional(none).run(), out);
-    po::notify(out);
-  } catch (const po::error& e) {
-    throw UsageError(std::string(e.what()) + ": see tessera plugins --help");
-  }
-  return out;
-}
-
 // The report is printed first: it says why.
 void check_required(const LoadReport& report, const std::vector<std::string>& required) {
   for (const std::string& id : required) {
@@ -50,7 +38,7 @@ void check_required(const LoadReport& report, const std::vector<std::string>& re
 
 int plugins_command(const std::vector<std::string>& args) {
   const po::options_description options = described();
-  const po::variables_map given = parsed(args, options);
+  const po::variables_map given = parse_options("plugins", args, options);
   if (given.contains("help")) {
     std::cout << options;
     return 0;

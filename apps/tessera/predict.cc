@@ -1,5 +1,4 @@
 // tessera predict: scores for files of samples.
-#include <boost/program_options.hpp>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -8,6 +7,7 @@
 #include "command.h"
 #include "data/line_reader.h"
 #include "data/readers.h"
+#include "options.h"
 #include "predict/model_data.h"
 #include "tessera/config.h"
 #include "train/progress.h"
@@ -53,13 +53,7 @@ bool parse_arguments(const std::vector<std::string>& args, Arguments* out) {
   add("threads", po::value(&out->threads)->value_name("N"), "for one batch (default 1; 0: one per core)");
   add("kernel", po::value(&out->kernel)->value_name("ID"), "kernel plugin (default: the best)");
   add("help,h", "this text");
-  po::variables_map found;
-  try {
-    po::store(po::command_line_parser(args).options(options).positional({}).run(), found);
-    po::notify(found);
-  } catch (const po::error& e) {
-    throw UsageError(std::string(e.what()) + ": see tessera predict --help");
-  }
+  const po::variables_map found = parse_options("predict", args, options);
   if (found.count("help")) {
     std::cout << options;
     return false;

@@ -1,10 +1,10 @@
 // tessera quantize: a float checkpoint becomes a packed model.
-#include <boost/program_options.hpp>
 #include <filesystem>
 #include <iostream>
 #include <optional>
 
 #include "command.h"
+#include "options.h"
 #include "predict/model_data.h"
 #include "tessera/config.h"
 #include "tessera/planner.h"
@@ -47,13 +47,7 @@ bool parse_arguments(const std::vector<std::string>& args, Arguments* out) {
   std::string weights = "int8", bounds;
   std::vector<std::string> tables;
   const auto options = options_of(out, &weights, &tables, &bounds);
-  po::variables_map found;
-  try {
-    po::store(po::command_line_parser(args).options(options).positional({}).run(), found);
-    po::notify(found);
-  } catch (const po::error& e) {
-    throw UsageError(std::string(e.what()) + ": see tessera quantize --help");
-  }
+  const po::variables_map found = parse_options("quantize", args, options);
   if (found.count("help")) {
     std::cout << options;
     return false;

@@ -1,7 +1,6 @@
 // tessera serve: answers over HTTP what a packed model predicts.
 #include "serve/server.h"
 
-#include <boost/program_options.hpp>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -9,6 +8,7 @@
 #include <thread>
 
 #include "command.h"
+#include "options.h"
 #include "serve/shards.h"
 #include "tessera/dlrm.h"
 #include "tessera/error.h"
@@ -117,13 +117,7 @@ bool parse_arguments(const std::vector<std::string>& args, Arguments* out) {
   Arguments& a = *out;
   a.server.threads = a.batcher.workers = 0;
   const po::options_description options = options_of(a);
-  po::variables_map found;
-  try {
-    po::store(po::command_line_parser(args).options(options).positional({}).run(), found);
-    po::notify(found);
-  } catch (const po::error& e) {
-    throw UsageError(std::string(e.what()) + ": see tessera serve --help");
-  }
+  const po::variables_map found = parse_options("serve", args, options);
   if (found.count("help")) {
     std::cout << options;
     return false;

@@ -1,11 +1,11 @@
 // tessera train: one config file, trained on 1..N ranks.
-#include <boost/program_options.hpp>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <thread>
 
 #include "command.h"
+#include "options.h"
 #include "spawn.h"
 #include "tessera/config.h"
 #include "train/job.h"
@@ -42,13 +42,7 @@ bool parse_arguments(const std::vector<std::string>& args, Arguments* out) {
   add("trace", po::value(&out->job.trace)->value_name("FILE"),
       "write what every rank did when, for ui.perfetto.dev or chrome://tracing");
   add("help,h", "this text");
-  po::variables_map found;
-  try {
-    po::store(po::command_line_parser(args).options(options).positional({}).run(), found);
-    po::notify(found);
-  } catch (const po::error& e) {
-    throw UsageError(std::string(e.what()) + ": see tessera train --help");
-  }
+  const po::variables_map found = parse_options("train", args, options);
   if (found.count("help")) {
     std::cout << options;
     return false;

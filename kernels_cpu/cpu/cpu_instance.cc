@@ -11,8 +11,6 @@ namespace {
 // Below this much work a call stays on its own thread: waking others would cost more.
 constexpr int64_t kBytesWorthThreads = 128 << 10;
 constexpr int64_t kIdsWorthThreads = 2048;
-constexpr int64_t kItemsPerThread = 8;
-constexpr int64_t kLeastItemBytes = 32 << 10;
 constexpr int64_t kEntriesPerRun = 4096;
 constexpr int64_t kRowsPerApply = 1024;
 
@@ -113,29 +111,6 @@ void CpuInstance::look_up(const Batch& batch, const ForwardItem& item, Context* 
   }
 }
 
-// Cuts the features into items_ of similar cost. False: too little work for threads, nothing was cut.
-bool CpuInstance::cut_forward(const Batch& batch) {
-  const int64_t threads = host_.num_threads();
-  const auto cost = [&](const tsr_lookup_feature& f) {
-    return (batch.end(f) - batch.begin(f) + f.bags) * tables_[static_cast<size_t>(f.table)].row_bytes();
-  };
-  if (threads <= 1) return false;
-  int64_t total = 0;
-  for (uint32_t f = 0; f < batch.num_features(); ++f) {
-    if (batch.feature(f).bags > 0) total += cost(batch.feature(f));
-  }
-  if (total < kBytesWorthThreads) return false;
-  const int64_t item_bytes = std::max(total / (threads * kItemsPerThread), kLeastItemBytes);
-  items_.clear();
-  for (uint32_t f = 0; f < batch.num_features(); ++f) {
-    const int64_t bags = batch.feature(f).bags;
-    if (bags == 0) continue;
-    const int64_t pieces = std::clamp<int64_t>((cost(batch.feature(f)) + item_bytes - 1) / item_bytes, 1, bags);
-    for (int64_t i = 0; i < pieces; ++i) items_.push_back({f, bags * i / pieces, bags * (i + 1) / pieces});
-  }
-  return true;
-}
-
 void CpuInstance::forward(const tsr_lookup& lookup, const DLTensor& output, tsr_stream, tsr_context** context) {
   const Batch batch(lookup, config_, output);
   Context* kept = nullptr;
@@ -150,7 +125,8 @@ void CpuInstance::forward(const tsr_lookup& lookup, const DLTensor& output, tsr_
     if (feature.bags == 0) continue;
     lookups_[static_cast<size_t>(feature.table)] += static_cast<uint64_t>(batch.end(feature) - batch.begin(feature));
   }
-  if (cut_forward(batch)) {
+  const auto row_bytes = [&](size_t table) { return tables_[table].row_bytes(); };
+  if (cut_forward(batch, host_.num_threads(), kBytesWorthThreads, row_bytes, items_)) {
     share(items_.size(), static_cast<uint32_t>(std::min<size_t>(host_.num_threads(), items_.size())),
           [&](size_t i, uint32_t) { look_up(batch, items_[i], kept); });
     return;

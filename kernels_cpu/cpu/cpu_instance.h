@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/config.h"
+#include "common/forward_items.h"
 #include "common/table_store.h"
 #include "context.h"
 #include "gradient_plan.h"
@@ -32,12 +33,6 @@ class CpuInstance : public sdk::KernelInstance {
   tsr_kernel_stats stats(uint32_t table) override;
 
  private:
-  // Bags [begin, end) of a feature.
-  struct ForwardItem {
-    uint32_t feature;
-    int64_t begin;
-    int64_t end;
-  };
   // A run of whole rows of one table's sorted entries, and where its rows go.
   struct RowRun {
     const Walk* walk;  // of all the table's entries
@@ -50,7 +45,6 @@ class CpuInstance : public sdk::KernelInstance {
   Context* take_context();
   void place_winners(const Batch& batch, Context* context) const;
   void look_up(const Batch& batch, const ForwardItem& item, Context* context) const;
-  bool cut_forward(const Batch& batch);
   Walk walk_of(const Batch& batch, const tsr_backward& args, const TableEntries& entries) const;
   // body(item, worker) for every item; workers below `workers`, each with scratch of its own.
   template <class Body>

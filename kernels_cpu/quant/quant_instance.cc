@@ -8,8 +8,6 @@ namespace {
 
 // Below this much work a call stays on its own thread: waking others would cost more.
 constexpr int64_t kBytesWorthThreads = 64 << 10;
-constexpr int64_t kItemsPerThread = 8;
-constexpr int64_t kLeastItemBytes = 16 << 10;
 // How many ids of the next feature are prefetched while one is looked up: features of single requests are that short.
 constexpr int64_t kFirstRows = 16;
 
@@ -21,7 +19,7 @@ QuantInstance::QuantInstance(sdk::Host host, const QuantOps& ops, Config config,
   for (const TableSpec& t : config_.tables) tables_.emplace_back(host, t, format);
 }
 
-void QuantInstance::look_up(const Batch& batch, const Item& item) {
+void QuantInstance::look_up(const Batch& batch, const ForwardItem& item) {
   const tsr_lookup_feature& feature = batch.feature(item.feature);
   StoredTable& table = tables_[static_cast<size_t>(feature.table)];
   const bool sequence = feature.pooling == TSR_POOLING_NONE;
@@ -63,29 +61,6 @@ void QuantInstance::look_up(const Batch& batch, const Item& item) {
   }
 }
 
-// Cuts the features into items_ of similar cost. False: too little work for threads, nothing was cut.
-bool QuantInstance::cut(const Batch& batch) {
-  const int64_t threads = host_.num_threads();
-  if (threads <= 1) return false;
-  const auto cost = [&](const tsr_lookup_feature& f) {
-    return (batch.end(f) - batch.begin(f) + f.bags) * tables_[static_cast<size_t>(f.table)].stride();
-  };
-  int64_t total = 0;
-  for (uint32_t f = 0; f < batch.num_features(); ++f) {
-    if (batch.feature(f).bags > 0) total += cost(batch.feature(f));
-  }
-  if (total < kBytesWorthThreads) return false;
-  const int64_t item_bytes = std::max(total / (threads * kItemsPerThread), kLeastItemBytes);
-  items_.clear();
-  for (uint32_t f = 0; f < batch.num_features(); ++f) {
-    const int64_t bags = batch.feature(f).bags;
-    if (bags == 0) continue;
-    const int64_t pieces = std::clamp<int64_t>((cost(batch.feature(f)) + item_bytes - 1) / item_bytes, 1, bags);
-    for (int64_t i = 0; i < pieces; ++i) items_.push_back({f, bags * i / pieces, bags * (i + 1) / pieces});
-  }
-  return true;
-}
-
 void QuantInstance::forward(const tsr_lookup& lookup, const DLTensor& output, tsr_stream, tsr_context** context) {
   if (context != nullptr) sdk::fail(TSR_FAILED_PRECONDITION, "the kernel quant only infers: no backward can follow");
   const Batch batch(lookup, config_, output);
@@ -98,7 +73,8 @@ void QuantInstance::forward(const tsr_lookup& lookup, const DLTensor& output, ts
     lookups_[static_cast<size_t>(feature.table)] += static_cast<uint64_t>(batch.end(feature) - batch.begin(feature));
     (void)tables_[static_cast<size_t>(feature.table)].rows();  // made here, not by several threads
   }
-  if (cut(batch)) {
+  const auto row_bytes = [&](size_t table) { return tables_[table].stride(); };
+  if (cut_forward(batch, host_.num_threads(), kBytesWorthThreads, row_bytes, items_)) {
     std::atomic<size_t> next{0};
     host_.parallel_for(std::min<size_t>(host_.num_threads(), items_.size()), [&](uint64_t) {
       for (size_t i = next.fetch_add(1); i < items_.size(); i = next.fetch_add(1)) look_up(batch, items_[i]);

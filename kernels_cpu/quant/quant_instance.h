@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "common/config.h"
+#include "common/forward_items.h"
 #include "quant_ops.h"
 #include "stored_table.h"
 
@@ -25,15 +26,8 @@ class QuantInstance : public sdk::KernelInstance {
   tsr_kernel_stats stats(uint32_t table) override;
 
  private:
-  // Bags [begin, end) of a feature.
-  struct Item {
-    uint32_t feature;
-    int64_t begin;
-    int64_t end;
-  };
-  void look_up(const Batch& batch, const Item& item);
+  void look_up(const Batch& batch, const ForwardItem& item);
   void prefetch_first(const Batch& batch, const tsr_lookup_feature& feature);
-  bool cut(const Batch& batch);
 
   sdk::Host host_;
   const QuantOps& ops_;
@@ -41,7 +35,7 @@ class QuantInstance : public sdk::KernelInstance {
   sdk::RowFormat format_;
   std::vector<StoredTable> tables_;
   std::vector<uint64_t> lookups_;
-  std::vector<Item> items_;
+  std::vector<ForwardItem> items_;
 };
 
 }  // namespace tessera_cpu

@@ -1,5 +1,4 @@
 // tessera plan: what the planner makes of a config or a list of tables, and how two plans differ.
-#include <boost/program_options.hpp>
 #include <cmath>
 #include <fstream>
 #include <iostream>
@@ -10,6 +9,7 @@
 #include <set>
 
 #include "command.h"
+#include "options.h"
 #include "plan/picture.h"
 #include "tessera/config.h"
 #include "tessera/data.h"
@@ -63,18 +63,7 @@ Arguments parse(const std::vector<std::string>& args, po::options_description& v
   add("picture", po::value(&a.picture), "write the plan as a picture to this .svg or .html file");
   add("diff", po::value(&a.diff)->multitoken(), "two plan files: what differs");
   add("help,h", po::bool_switch(&a.help), "this text");
-  try {
-    po::variables_map map;
-    po::store(po::command_line_parser(args)
-                  .options(visible)
-                  .positional({})
-                  .style(po::command_line_style::default_style & ~po::command_line_style::allow_guessing)
-                  .run(),
-              map);
-    po::notify(map);
-  } catch (const po::error& e) {
-    throw UsageError(std::string(e.what()) + ": see tessera plan --help");
-  }
+  parse_options("plan", args, visible);
   return a;
 }
 

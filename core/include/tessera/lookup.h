@@ -123,6 +123,9 @@ class Lookup {
   tsr_kernel_stats stats(int table) const;
 
  private:
+  template <class Call>
+  void with_backward(Context&& context, const tsr_lookup& lookup, const Tensor& grad_output, double grad_scale,
+                     const Tensor& grad_weights, const Call& call);
   template <class Take>
   void hand_out(Context&& context, const tsr_lookup& lookup, const Tensor& grad_output, double grad_scale,
                 const Tensor& grad_weights, const Take& take);

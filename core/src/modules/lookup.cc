@@ -238,9 +238,10 @@ void Lookup::forward(const tsr_lookup& lookup, const Tensor& output, Context* co
   staging.finish();
 }
 
-void Lookup::backward(Context&& context, const tsr_lookup& lookup, const Tensor& grad_output, double grad_scale,
-                      const Tensor& grad_weights) {
-  impl_->need(impl_->api->backward, "update rows in backward");
+// Ends the context. call(its handle, args, stream).
+template <class Call>
+void Lookup::with_backward(Context&& context, const tsr_lookup& lookup, const Tensor& grad_output, double grad_scale,
+                           const Tensor& grad_weights, const Call& call) {
   const Context spent = std::move(context);
   TESSERA_CHECK(spent.owner_ == impl_, "the context is of another lookup, or spent");
   const DLTensor grad = grad_output.dl();
@@ -253,36 +254,34 @@ void Lookup::backward(Context&& context, const tsr_lookup& lookup, const Tensor&
                           grad_weights.defined() ? staging.output(&weights) : nullptr,
                           grad_scale,
                           impl_->update()};
-  AbiError error;
-  impl_->check(impl_->api->backward(impl_->instance, spent.raw_, &args, staging.raw_stream(), error.out()), error);
-  ++impl_->step;
+  call(spent.raw_, args, staging.raw_stream());
   staging.finish();
+}
+
+void Lookup::backward(Context&& context, const tsr_lookup& lookup, const Tensor& grad_output, double grad_scale,
+                      const Tensor& grad_weights) {
+  impl_->need(impl_->api->backward, "update rows in backward");
+  with_backward(std::move(context), lookup, grad_output, grad_scale, grad_weights,
+                [&](tsr_context* raw, const tsr_backward& args, tsr_stream stream) {
+                  AbiError error;
+                  impl_->check(impl_->api->backward(impl_->instance, raw, &args, stream, error.out()), error);
+                  ++impl_->step;
+                });
 }
 
 template <class Take>
 void Lookup::hand_out(Context&& context, const tsr_lookup& lookup, const Tensor& grad_output, double grad_scale,
                       const Tensor& grad_weights, const Take& take) {
   impl_->need(impl_->api->backward_rows, "hand gradients out");
-  const Context spent = std::move(context);
-  TESSERA_CHECK(spent.owner_ == impl_, "the context is of another lookup, or spent");
-  const DLTensor grad = grad_output.dl();
-  const DLTensor weights = grad_weights.dl();
-  LookupStaging staging(impl_->options.stream.get());
-  const tsr_backward args{sizeof(tsr_backward),
-                          0,
-                          staging.batch(lookup),
-                          staging.input(&grad),
-                          grad_weights.defined() ? staging.output(&weights) : nullptr,
-                          grad_scale,
-                          impl_->update()};
-  std::vector<tsr_row_gradient>& raw = impl_->row_gradients;
-  raw.assign(impl_->options.tables.size(), {});
-  AbiError error;
-  impl_->check(
-      impl_->api->backward_rows(impl_->instance, spent.raw_, &args, raw.data(), staging.raw_stream(), error.out()),
-      error);
-  for (size_t t = 0; t < raw.size(); ++t) take(static_cast<int>(t), raw[t]);
-  staging.finish();
+  std::vector<tsr_row_gradient>& rows = impl_->row_gradients;
+  rows.assign(impl_->options.tables.size(), {});
+  with_backward(std::move(context), lookup, grad_output, grad_scale, grad_weights,
+                [&](tsr_context* raw, const tsr_backward& args, tsr_stream stream) {
+                  AbiError error;
+                  impl_->check(impl_->api->backward_rows(impl_->instance, raw, &args, rows.data(), stream, error.out()),
+                               error);
+                  for (size_t t = 0; t < rows.size(); ++t) take(static_cast<int>(t), rows[t]);
+                });
 }
 
 std::vector<RowGradient> Lookup::backward_rows(Context&& context, const tsr_lookup& lookup, const Tensor& grad_output,
