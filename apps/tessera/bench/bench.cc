@@ -113,6 +113,7 @@ void Report::line(const Line& of_bench) {
   }
   std::string columns, header, row;
   for (const auto& [key, value] : values.items()) {
+    if (value.is_array()) continue;
     const std::string text = value_text(value);
     const size_t width = std::max({key.size(), text.size(), size_t{10}}) + 2;
     columns += key + ' ';

@@ -286,19 +286,15 @@ class Bench {
 
   void print(const Subject& s, const std::vector<double>& times) {
     if (control_->rank() != 0) return;
-    const Percentiles p = percentiles(times);
-    report_.line({{"bench", "collective"},
-                  {"backend", s.backend},
-                  {"op", s.op},
-                  {"bytes", s.bytes},
-                  {"world", control_->world_size()},
-                  {"median_us", p.median},
-                  {"p10_us", p.p10},
-                  {"p25_us", p.p25},
-                  {"p75_us", p.p75},
-                  {"p90_us", p.p90},
-                  {"algbw_gbps", static_cast<double>(s.bytes) / p.median / 1e3},
-                  {"verified", options_.verify}});
+    Line line{{"bench", "collective"},
+              {"backend", s.backend},
+              {"op", s.op},
+              {"bytes", s.bytes},
+              {"world", control_->world_size()}};
+    add_rounds(&line, "us", times);
+    line.update({{"algbw_gbps", static_cast<double>(s.bytes) / percentiles(times).median / 1e3},
+                 {"verified", options_.verify}});
+    report_.line(line);
   }
 
   const CollectiveOptions& options_;

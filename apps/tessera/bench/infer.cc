@@ -152,24 +152,21 @@ struct Subject {
 json result_line(const InferBench& b, const Subject& s) {
   const Percentiles us = percentiles(s.samples);
   const double lookups = static_cast<double>(b.tables * s.requests.batch * b.pooling);
-  return {{"bench", "infer"},
-          {"kernel", s.module->kernel_ids().front()},
-          {"T", b.tables},
-          {"E", b.rows},
-          {"D", b.dim},
-          {"L", b.pooling},
-          {"B", s.requests.batch},
-          {"dtype", sdk::to_string(s.format)},
-          {"threads", b.common.threads},
-          {"median_us", us.median},
-          {"p10_us", us.p10},
-          {"p25_us", us.p25},
-          {"p75_us", us.p75},
-          {"p90_us", us.p90},
-          {"p99_us", us.p99},
-          {"requests_per_s", 1e6 / us.median},
-          {"ns_per_lookup", 1e3 * us.median / lookups},
-          {"verified", s.verified}};
+  json line{{"bench", "infer"},
+            {"kernel", s.module->kernel_ids().front()},
+            {"T", b.tables},
+            {"E", b.rows},
+            {"D", b.dim},
+            {"L", b.pooling},
+            {"B", s.requests.batch},
+            {"dtype", sdk::to_string(s.format)},
+            {"threads", b.common.threads}};
+  add_percentiles(&line, "us", s.samples);
+  line.update({{"p99_us", us.p99},
+               {"requests_per_s", 1e6 / us.median},
+               {"ns_per_lookup", 1e3 * us.median / lookups},
+               {"verified", s.verified}});
+  return line;
 }
 
 int run_infer(const InferBench& b) {

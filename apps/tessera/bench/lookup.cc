@@ -214,7 +214,7 @@ void keep_the_best(LookupSubject& subject, size_t batches) {
 
 json result_line(const LookupBench& b, const LookupSubject& subject) {
   const LookupWay& way = best_way(subject);
-  const Percentiles us = percentiles(way.samples);
+  const double us = percentiles(way.samples).median;
   json line{{"bench", "lookup"},
             {"kernel", subject.kernel},
             {"pass", to_string(subject.pass)},
@@ -226,16 +226,12 @@ json result_line(const LookupBench& b, const LookupSubject& subject) {
             {"L", b.shape.pooling},
             {"dtype", b.shape.dtype()},
             {"threads", b.common.threads},
-            {"alpha", b.shape.alpha()},
-            {"median_us", us.median},
-            {"p10_us", us.p10},
-            {"p25_us", us.p25},
-            {"p75_us", us.p75},
-            {"p90_us", us.p90},
-            {"ns_per_lookup", 1e3 * us.median / static_cast<double>(b.shape.lookups())},
-            {"gbps", subject.bytes / us.median / 1e3},
-            {"verified", subject.verified}};
-  if (subject.pass == LookupPass::kTrain) line["moved_gbps"] = subject.moved / us.median / 1e3;
+            {"alpha", b.shape.alpha()}};
+  add_rounds(&line, "us", way.samples);
+  line.update({{"ns_per_lookup", 1e3 * us / static_cast<double>(b.shape.lookups())},
+               {"gbps", subject.bytes / us / 1e3},
+               {"verified", subject.verified}});
+  if (subject.pass == LookupPass::kTrain) line["moved_gbps"] = subject.moved / us / 1e3;
   if (subject.pass == LookupPass::kLimit) {
     line["prefetch"] = way.ahead;
     line["hint"] = way.hint;

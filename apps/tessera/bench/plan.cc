@@ -112,28 +112,21 @@ class PlanBench {
 
   void print(const Size& size, const std::string& device, const PlanResult& result, const std::vector<double>& seconds,
              const std::optional<double>& torchrec) {
-    const Percentiles p = percentiles(seconds);
     const auto* bar = std::find_if(std::begin(kBars), std::end(kBars), [&](const Bar& b) {
       return b.size.tables == size.tables && b.size.ranks == size.ranks;
     });
     const double mean = std::accumulate(result.rank_perf.begin(), result.rank_perf.end(), 0.0) /
                         static_cast<double>(result.rank_perf.size());
     const std::optional<double> greedy = greedy_busiest(result);
-    report_.line({{"bench", "plan"},
-                  {"tables", size.tables},
-                  {"ranks", size.ranks},
-                  {"device", device},
-                  {"fill", options_.fill},
-                  {"median_s", p.median},
-                  {"p10_s", p.p10},
-                  {"p25_s", p.p25},
-                  {"p75_s", p.p75},
-                  {"p90_s", p.p90},
-                  {"bar_s", bar == std::end(kBars) ? json() : json(bar->seconds)},
-                  {"busiest_ms", busiest(result.rank_perf)},
-                  {"balance", balance(result.rank_perf)},
-                  {"greedy_balance", greedy ? json(*greedy / mean) : json()},
-                  {"torchrec_busiest_ms", number_or_null(torchrec)}});
+    Line line{
+        {"bench", "plan"}, {"tables", size.tables}, {"ranks", size.ranks}, {"device", device}, {"fill", options_.fill}};
+    add_rounds(&line, "s", seconds);
+    line.update({{"bar_s", bar == std::end(kBars) ? json() : json(bar->seconds)},
+                 {"busiest_ms", busiest(result.rank_perf)},
+                 {"balance", balance(result.rank_perf)},
+                 {"greedy_balance", greedy ? json(*greedy / mean) : json()},
+                 {"torchrec_busiest_ms", number_or_null(torchrec)}});
+    report_.line(line);
   }
 
   const PlanBenchOptions& options_;

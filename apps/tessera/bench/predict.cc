@@ -76,18 +76,10 @@ Subject subject_of(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& 
 
 json result_line(const char* mix, int ranks, const std::string& plan, double predicted_us,
                  const std::vector<double>& us) {
-  const Percentiles p = percentiles(us);
-  return {{"bench", "predict"},
-          {"mix", mix},
-          {"ranks", ranks},
-          {"plan", plan},
-          {"predicted_us", predicted_us},
-          {"median_us", p.median},
-          {"p10_us", p.p10},
-          {"p25_us", p.p25},
-          {"p75_us", p.p75},
-          {"p90_us", p.p90},
-          {"off_percent", 100 * (predicted_us / p.median - 1)}};
+  json line{{"bench", "predict"}, {"mix", mix}, {"ranks", ranks}, {"plan", plan}, {"predicted_us", predicted_us}};
+  add_rounds(&line, "us", us);
+  line["off_percent"] = 100 * (predicted_us / percentiles(us).median - 1);
+  return line;
 }
 
 json stages_of(const Subject& s, double steps) {

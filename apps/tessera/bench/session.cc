@@ -157,7 +157,7 @@ class Session {
   // The peers' lines of --compare, which from now on count as measured beside the others.
   std::vector<Line> peers_of(const std::vector<Line>& lines) const {
     std::vector<std::string> strangers;
-    std::vector<Line> peers = completed_peers(peers_among(before_), lines, &strangers);
+    std::vector<Line> peers = completed_peers(peers_of_another_run(before_), lines, &strangers);
     warn_of_strangers(options_.compare, strangers);
     return peers;
   }

@@ -100,19 +100,11 @@ int run_start(const StartBench& b) {
   Rounds rounds(b.common);
   Report report(b.common);
   const auto print = [&] {
-    const Percentiles p = percentiles(firsts);
-    report.line({{"bench", "start"},
-                 {"T", b.tables},
-                 {"E", b.rows},
-                 {"D", b.dim},
-                 {"B", b.batch},
-                 {"threads", b.common.threads},
-                 {"median_s", p.median},
-                 {"p10_s", p.p10},
-                 {"p25_s", p.p25},
-                 {"p75_s", p.p75},
-                 {"p90_s", p.p90},
-                 {"until_exit_s", percentiles(wholes).median}});
+    Line line{{"bench", "start"}, {"T", b.tables}, {"E", b.rows},
+              {"D", b.dim},       {"B", b.batch},  {"threads", b.common.threads}};
+    add_rounds(&line, "s", firsts);
+    line["until_exit_s"] = percentiles(wholes).median;
+    report.line(line);
     firsts.clear();
     wholes.clear();
   };

@@ -94,36 +94,27 @@ class Subject {
 
   // Of all rounds since the last one.
   json take_line() {
-    const Percentiles step = percentiles(steps_);
+    const double step = percentiles(steps_).median;
     const double kernel = percentiles(kernels_).median, exchange = percentiles(exchanges_).median;
-    for (auto* samples : {&steps_, &kernels_, &exchanges_}) samples->clear();
     json stages;
     for (auto& [name, samples] : stages_) {
       stages[name] = percentiles(samples).median;
       samples.clear();
     }
-    return {{"bench", "step"},
-            {"world", b_.nproc},
-            {"T", b_.workload.tables},
-            {"rows", b_.workload.rows},
-            {"D", b_.workload.dim},
-            {"B", b_.workload.batch},
-            {"L", b_.workload.pooling},
-            {"sharding", b_.workload.sharding},
-            {"optimizer", b_.optimizer},
-            {"kernel", b_.kernel},
-            {"backend", b_.backend},
-            {"threads", b_.common.threads},
-            {"median_us", step.median},
-            {"p10_us", step.p10},
-            {"p25_us", step.p25},
-            {"p75_us", step.p75},
-            {"p90_us", step.p90},
-            {"kernel_us", kernel},
-            {"exchange_us", exchange},
-            {"overhead_us", step.median - kernel - exchange},
-            {"samples_per_s", 1e6 * static_cast<double>(b_.nproc * b_.workload.batch) / step.median},
-            {"stages_us", std::move(stages)}};
+    json line{{"bench", "step"},           {"world", b_.nproc},
+              {"T", b_.workload.tables},   {"rows", b_.workload.rows},
+              {"D", b_.workload.dim},      {"B", b_.workload.batch},
+              {"L", b_.workload.pooling},  {"sharding", b_.workload.sharding},
+              {"optimizer", b_.optimizer}, {"kernel", b_.kernel},
+              {"backend", b_.backend},     {"threads", b_.common.threads}};
+    add_rounds(&line, "us", steps_);
+    line.update({{"kernel_us", kernel},
+                 {"exchange_us", exchange},
+                 {"overhead_us", step - kernel - exchange},
+                 {"samples_per_s", 1e6 * static_cast<double>(b_.nproc * b_.workload.batch) / step},
+                 {"stages_us", std::move(stages)}});
+    for (auto* samples : {&steps_, &kernels_, &exchanges_}) samples->clear();
+    return line;
   }
 
  private:

@@ -138,8 +138,7 @@ class Subject {
 };
 
 json Subject::take_line() {
-  const Percentiles p = percentiles(steps_);
-  const double dense_us = percentiles(dense_).median;
+  const double step = percentiles(steps_).median, dense_us = percentiles(dense_).median;
   json out = {{"bench", "train"},
               {"world", b_.nproc},
               {"T", b_.workload.tables},
@@ -150,15 +149,11 @@ json Subject::take_line() {
               {"sharding", b_.workload.sharding},
               {"kernel", b_.kernel},
               {"backend", b_.backend},
-              {"threads", b_.common.threads},
-              {"median_us", p.median},
-              {"p10_us", p.p10},
-              {"p25_us", p.p25},
-              {"p75_us", p.p75},
-              {"p90_us", p.p90},
-              {"samples_per_s", 1e6 * static_cast<double>(b_.nproc * b_.workload.batch) / p.median},
+              {"threads", b_.common.threads}};
+  add_rounds(&out, "us", steps_);
+  out.update({{"samples_per_s", 1e6 * static_cast<double>(b_.nproc * b_.workload.batch) / step},
               {"dense_us", dense_us},
-              {"rest_us", p.median - dense_us}};
+              {"rest_us", step - dense_us}});
   if (!sgemm_.empty()) {
     out["dense_gflops"] = 1e-3 * products_->dense_flops() / dense_us;
     out["sgemm_gflops"] = 1e-3 * products_->flops() / percentiles(sgemm_).median;

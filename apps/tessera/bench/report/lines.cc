@@ -31,6 +31,15 @@ Percentiles stated(const Line& line, const std::string& unit) {
   return p;
 }
 
+std::vector<double> stated_rounds(const Line& line, const std::string& unit) {
+  std::vector<double> out;
+  const Line all = line.value("rounds_" + unit, Line::array());
+  for (const Line& one : all.is_array() ? all : Line::array()) {
+    if (one.is_number() && one.get<double>() > 0) out.push_back(one.get<double>());
+  }
+  return out;
+}
+
 std::string identity(const Line& line) {
   std::string text;
   for (const auto& [key, value] : circumstances(line)) text += key + '=' + value.dump() + ';';
@@ -72,6 +81,20 @@ Percentiles percentiles(std::vector<double> samples) {
   return {at(0.5), at(0.1), at(0.25), at(0.75), at(0.9), at(0.99)};
 }
 
+void add_percentiles(Line* line, const std::string& unit, const std::vector<double>& samples) {
+  const Percentiles p = percentiles(samples);
+  for (const auto& [name, value] :
+       {std::pair{"median_", p.median}, {"p10_", p.p10}, {"p25_", p.p25}, {"p75_", p.p75}, {"p90_", p.p90}})
+    (*line)[name + unit] = value;
+}
+
+void add_rounds(Line* line, const std::string& unit, const std::vector<double>& samples) {
+  add_percentiles(line, unit, samples);
+  if (samples.size() < 2) return;
+  Line& rounds = (*line)["rounds_" + unit] = Line::array();
+  for (const double sample : samples) rounds.push_back(std::stod(number_text(sample)));
+}
+
 bool names_contender(const std::string& key) {
   static constexpr std::array<std::string_view, 9> kKeys{"kernel", "pass",   "optimizer", "backend", "sharding",
                                                          "dtype",  "device", "plan",      "peer"};
@@ -91,23 +114,24 @@ std::vector<std::pair<std::string, Line>> circumstances(const Line& line) {
 std::vector<Measured> measured(const std::vector<Line>& lines) {
   std::vector<Measured> results;
   std::map<std::string, size_t> known;
-  std::vector<std::vector<double>> medians;
   for (const Line& line : lines) {
     const std::string unit = figure(line, "median_us", 0) > 0 ? "us" : "s";
     if (!(figure(line, "median_" + unit, 0) > 0)) continue;
     const auto [place, fresh] = known.emplace(identity(line), results.size());
-    if (fresh) {
-      results.emplace_back();
-      medians.emplace_back();
-    }
+    if (fresh) results.emplace_back();
     Measured& m = results[place->second];
-    std::vector<double>& of_lines = medians[place->second];
     m.line = line;
     m.unit = unit;
     ++m.lines;
     m.rounds.push_back(line);
-    of_lines.push_back(figure(line, "median_" + unit, 0));
-    m.time = m.lines == 1 ? stated(line, unit) : percentiles(of_lines);
+    if (m.lines == 1) {
+      m.time = stated(line, unit);
+      m.samples = stated_rounds(line, unit);
+      continue;
+    }
+    m.samples.clear();
+    for (const Line& round : m.rounds) m.samples.push_back(figure(round, "median_" + unit, 0));
+    m.time = percentiles(m.samples);
   }
   return results;
 }

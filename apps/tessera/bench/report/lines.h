@@ -1,6 +1,6 @@
 // A bench's result as lines of data: what was done, and what came out.
 //
-// A line is a flat JSON object with "bench" first. The fields before its first time (a name that ends with _us or _s)
+// A line is a JSON object with "bench" first. The fields before its first time (a name that ends with _us or _s)
 // are its circumstances: what was asked for. The first time and all after it are figures.
 #pragma once
 
@@ -17,6 +17,10 @@ struct Percentiles {
   double median = 0, p10 = 0, p25 = 0, p75 = 0, p90 = 0, p99 = 0;
 };
 Percentiles percentiles(std::vector<double> samples);
+// Adds "median_us", "p10_us", "p25_us", "p75_us" and "p90_us" of the samples, for unit "us".
+void add_percentiles(Line* line, const std::string& unit, const std::vector<double>& samples);
+// The same of one sample for each round; of several also the samples themselves, as "rounds_us": comparisons use them.
+void add_rounds(Line* line, const std::string& unit, const std::vector<double>& samples);
 
 // Whether a circumstance says which of the things that are compared a line is about, rather than on what work: kernel,
 // pass, optimizer, backend, sharding, dtype, device, plan, peer.
@@ -31,7 +35,8 @@ struct Measured {
   std::string unit;  // "us" or "s", of `time`
   Percentiles time;  // of several lines: of their medians. Quartiles that a line lacks are its p10 and p90
   int lines = 0;
-  std::vector<Line> rounds;  // all of them
+  std::vector<Line> rounds;     // all of them
+  std::vector<double> samples;  // a time of each round, where it is known
 
   double us(double value) const { return unit == "s" ? 1e6 * value : value; }
 };

@@ -55,7 +55,8 @@ std::string table(const std::vector<Line>& rows) {
   std::vector<std::string> columns;
   for (const Line& row : rows) {
     for (const auto& [key, value] : row.items()) {
-      if (key != "bench" && std::find(columns.begin(), columns.end(), key) == columns.end()) columns.push_back(key);
+      if (key != "bench" && !value.is_array() && std::find(columns.begin(), columns.end(), key) == columns.end())
+        columns.push_back(key);
     }
   }
   std::string out = "<div class=\"wide\"><table>\n<tr>";
@@ -95,7 +96,7 @@ std::string circumstances_text(const Line& run) {
 std::string changes(const std::vector<Line>& lines) {
   const std::vector<Line> summary = only(lines, "compared"), changed = only(lines, "change");
   if (summary.empty()) return "";
-  std::string out = "<p>" + escaped(value_text(summary[0])) + "</p>\n";
+  std::string out = "<p>" + escaped(comparison_text(summary[0])) + "</p>\n";
   return out + (changed.empty() ? "" : table(changed));
 }
 
@@ -113,7 +114,7 @@ std::string page(const std::vector<Line>& lines) {
       escaped(title) + "</title>\n<style>" + kStyle + "</style></head>\n<body>\n<h1>" + escaped(title) + "</h1>\n<p>" +
       escaped(circumstances_text(run)) + "</p>\n<p>" + escaped(common_label(results)) + "</p>\n";
   out += section("Bars on speed", "", bars.empty() ? "" : table(bars));
-  out += section("What changed", "Beyond the noise: quartiles that do not overlap.", changes(lines));
+  out += section("What changed", "Beyond the noise of both runs.", changes(lines));
   out += section("Times", "Medians; whiskers reach from p10 to p90.", time_bars(results));
   out += section("As the work grows", "", growth_charts(results));
   out +=

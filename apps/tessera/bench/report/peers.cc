@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 
 #include "tessera/error.h"
 
@@ -37,21 +38,30 @@ struct Ratio {
   bool interleaved = false;
 };
 
-// Of a figure in all rounds, such as "rest_us".
+// A figure in all rounds, such as "rest_us", and the rounds' numbers: those of lines without one are 0, 0, ...
+struct Figures {
+  std::vector<double> values;
+  std::set<double> rounds;
+};
+Figures figures_of(const Measured& m, const std::string& key) {
+  Figures out;
+  for (const Line& round : m.rounds) {
+    if (number(round, key) <= 0) continue;
+    out.values.push_back(number(round, key));
+    out.rounds.insert(number(round, "round"));
+  }
+  return out;
+}
+
+// Rounds in turn have the same numbers, each once; a peer's lines of another run have lost theirs.
 Ratio ratio_of(const Measured& peer, const Measured& own, const std::string& key) {
-  const auto figures = [&](const Measured& m) {
-    std::vector<double> all;
-    for (const Line& round : m.rounds) {
-      if (number(round, key) > 0) all.push_back(number(round, key));
-    }
-    return all;
-  };
-  const std::vector<double> theirs = figures(peer), ours = figures(own);
-  if (theirs.empty() || ours.empty()) return {};
-  if (theirs.size() != ours.size() || ours.size() == 1)
-    return {percentiles(theirs).median / percentiles(ours).median, false};
+  const Figures theirs = figures_of(peer, key), ours = figures_of(own, key);
+  if (theirs.values.empty() || ours.values.empty()) return {};
+  const size_t rounds = ours.values.size();
+  if (rounds == 1 || theirs.values.size() != rounds || ours.rounds.size() != rounds || theirs.rounds != ours.rounds)
+    return {percentiles(theirs.values).median / percentiles(ours.values).median, false};
   std::vector<double> ratios;
-  for (size_t i = 0; i < ours.size(); ++i) ratios.push_back(theirs[i] / ours[i]);
+  for (size_t i = 0; i < rounds; ++i) ratios.push_back(theirs.values[i] / ours.values[i]);
   return {percentiles(ratios).median, true};
 }
 
@@ -114,6 +124,12 @@ bool is_peer(const Line& line) { return line.contains("peer"); }
 std::vector<Line> peers_among(const std::vector<Line>& lines) {
   std::vector<Line> out;
   std::copy_if(lines.begin(), lines.end(), std::back_inserter(out), is_peer);
+  return out;
+}
+
+std::vector<Line> peers_of_another_run(const std::vector<Line>& lines) {
+  std::vector<Line> out = peers_among(lines);
+  for (Line& line : out) line.erase("round");
   return out;
 }
 

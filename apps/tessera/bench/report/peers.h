@@ -4,7 +4,7 @@
 //   {"bench": "lookup", "peer": "FBGEMM", "pass": "forward", "T": 1, "E": 1000000, "D": 64, "B": 2048, "L": 20,
 //    "dtype": "fp32", "threads": 1, "alpha": 0, "round": 3, "median_us": 812.5}
 //
-// One line for each round that was done in turn with a round of the bench.
+// One line for each round that was done in turn with a round of the bench, whose line has the same "round".
 #pragma once
 
 #include <string>
@@ -16,6 +16,8 @@ namespace tessera::cli {
 
 bool is_peer(const Line& line);
 std::vector<Line> peers_among(const std::vector<Line>& lines);
+// Peers' lines of another run: without their rounds' numbers, which say nothing about this one's.
+std::vector<Line> peers_of_another_run(const std::vector<Line>& lines);
 std::vector<Line> without_peers(const std::vector<Line>& lines);
 
 // Why this cannot be a peer's line; empty: it can.
@@ -27,8 +29,8 @@ std::vector<Line> completed_peers(const std::vector<Line>& peers, const std::vec
                                   std::vector<std::string>* strangers);
 
 // A bar (bars.h) for each measurement and each peer that fits it: how many times the peer's time is the measurement's.
-// The median of the ratios of rounds where both have equally many, otherwise the ratio of the medians, and the bar says
-// so. "bound" and "holds" are null where nothing is demanded.
+// The median of the ratios of rounds where both have rounds of the same numbers, otherwise the ratio of the medians,
+// and the bar says "not interleaved". "bound" and "holds" are null where nothing is demanded.
 std::vector<Line> peer_bars(const std::vector<Measured>& results);
 
 }  // namespace tessera::cli

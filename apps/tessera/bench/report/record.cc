@@ -8,6 +8,7 @@
 #include <cstring>
 #include <sstream>
 
+#include "bench/report/compare.h"
 #include "tessera/error.h"
 
 namespace tessera::cli {
@@ -53,7 +54,7 @@ std::string table_text(const std::vector<Line>& rows) {
   for (size_t first = 0; first < rows.size();) {
     std::vector<std::string> columns;
     for (const auto& [key, value] : rows[first].items()) {
-      if (key != "bench") columns.push_back(key);
+      if (key != "bench" && !value.is_array()) columns.push_back(key);
     }
     size_t end = first;
     while (end < rows.size() && rows[end].size() == rows[first].size()) ++end;
@@ -97,15 +98,30 @@ std::string run_text(const Line& run) {
   return text + (others.get<double>() > kLoudPercent ? ": the figures are noisy." : ".");
 }
 
+std::string comparison_text(const Line& summary) {
+  const auto number = [&](const char* key) { return value_text(summary[key]); };
+  std::string text =
+      cat("Compared: ", number("same"), " the same within the noise, ", number("faster"), " faster, ", number("slower"),
+          " slower, ", number("new"), " new, ", number("gone"), " gone. The runs were apart, so their rounds are not ",
+          "paired: a change is one of medians, by ", 100 * kLeastChange, " % at least");
+  if (summary["by_ranks"] != 0) text += cat(", with p < ", kUnlikely, " in a rank test (Mann-Whitney) of the rounds");
+  if (summary["by_quartiles"] != 0)
+    text += cat(summary["by_ranks"] != 0 ? "; for " + number("by_quartiles") + " of them" : "",
+                ", with quartiles that do not overlap: a run has less than ", kRoundsToRank, " rounds");
+  const Line before = summary["others_percent_before"], after = summary["others_percent_after"];
+  text += ". ";
+  if (before.is_number() && after.is_number())
+    text += cat("Other programs used ", value_text(before), " % of the processors in the old run and ",
+                value_text(after), " % in the new one.");
+  else
+    text += "What other programs used of the processors is not known of both runs.";
+  const std::string note = summary["note"];
+  return text + (note.empty() ? "" : " Doubtful: " + note + ".");
+}
+
 std::string changes_text(const std::vector<Line>& changes) {
   if (changes.empty()) return "";
-  const Line& summary = changes.back();
-  std::string text = "\n" + table_text({changes.begin(), changes.end() - 1});
-  text += cat("Compared: ", value_text(summary["same"]), " the same within the noise, ", value_text(summary["faster"]),
-              " faster, ", value_text(summary["slower"]), " slower, ", value_text(summary["new"]), " new, ",
-              value_text(summary["gone"]), " gone.");
-  const std::string note = summary["note"];
-  return text + (note.empty() ? "" : " Note: " + note + ".") + '\n';
+  return "\n" + table_text({changes.begin(), changes.end() - 1}) + comparison_text(changes.back()) + '\n';
 }
 
 }  // namespace tessera::cli

@@ -32,7 +32,8 @@ std::string table_text(const std::vector<Line>& rows);
 std::string machine_text(const Line& run);
 // A run's sentences: machine and noise.
 std::string run_text(const Line& run);
-// What compare() gave.
+// What compare() gave, and the sentences of its last line.
+std::string comparison_text(const Line& summary);
 std::string changes_text(const std::vector<Line>& changes);
 
 }  // namespace tessera::cli

@@ -160,6 +160,54 @@ TEST(Compare, QuartilesThatOverlapAreNoise) {
   EXPECT_EQ(lines[0]["same"], 1);
 }
 
+Line with_rounds(const std::vector<double>& rounds) {
+  Line line = lookup_line("cpu", "forward", 1, 1);
+  for (const char* key : {"median_us", "p10_us", "p25_us", "p75_us", "p90_us", "gbps", "verified"}) line.erase(key);
+  add_rounds(&line, "us", rounds);
+  return line;
+}
+
+TEST(Compare, RoundsOfTwoRunsAreRankedAndNotPaired) {
+  // Each round of the new run is slower than the old one of the same number, but so are the old one's late rounds.
+  const std::vector<double> drifting{100, 110, 120, 130, 140, 150, 160, 170, 180};
+  std::vector<double> later, other;
+  for (const double x : drifting) later.push_back(x + 6), other.push_back(x + 100);
+  const auto close = compare({with_rounds(drifting), run_line()}, {with_rounds(later), run_line()});
+  ASSERT_EQ(close.size(), 1u);
+  EXPECT_EQ(close[0]["same"], 1);
+  EXPECT_EQ(close[0]["by_ranks"], 1);
+  const auto far = compare({with_rounds(drifting), run_line()}, {with_rounds(other), run_line()});
+  ASSERT_EQ(far.size(), 2u);
+  EXPECT_EQ(far[0]["change"], "slower");
+  EXPECT_THAT(far[0]["test"].get<std::string>(), HasSubstr("ranks, p 0.000"));
+  const std::string text = changes_text(far);
+  EXPECT_THAT(text, HasSubstr("rank test (Mann-Whitney)"));
+  EXPECT_THAT(text, HasSubstr("used 3.5 % of the processors in the old run and 3.5 % in the new one"));
+  EXPECT_THAT(text, Not(HasSubstr("quartiles that")));
+  EXPECT_THAT(page(far), HasSubstr("rank test (Mann-Whitney)"));
+}
+
+TEST(Compare, FewRoundsAreJudgedByQuartiles) {
+  const auto lines = compare({with_rounds({100, 101, 102})}, {with_rounds({110, 111, 112})});
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0]["test"], "quartiles");
+  EXPECT_EQ(lines[1]["by_quartiles"], 1);
+  EXPECT_THAT(changes_text(lines), HasSubstr("quartiles that do not overlap: a run has less than 6 rounds"));
+  EXPECT_THAT(changes_text(lines), HasSubstr("is not known of both runs"));
+}
+
+// Exact probabilities: 2 / C(18, 9) where the samples lie apart; by symmetry 1 where they are the same.
+TEST(Compare, RankTest) {
+  const std::vector<double> low{1, 2, 3, 4, 5, 6, 7, 8, 9}, high{11, 12, 13, 14, 15, 16, 17, 18, 19};
+  EXPECT_NEAR(rank_test(low, high), 2.0 / 48620, 4e-4);
+  EXPECT_GT(rank_test(low, high), 0);
+  EXPECT_EQ(rank_test(low, high), rank_test(high, low));
+  EXPECT_NEAR(rank_test(low, low), 1, 1e-12);
+  EXPECT_EQ(rank_test({5, 5, 5, 5, 5, 5}, {5, 5, 5, 5, 5, 5}), 1);
+  // One sample of each is exchanged: U = 1, mean 18, variance 39; erfc(16.5 / sqrt(39) / sqrt(2)).
+  EXPECT_NEAR(rank_test({1, 2, 3, 4, 5, 7}, {6, 8, 9, 10, 11, 12}), 0.008239, 1e-6);
+}
+
 TEST(Compare, AFileThatIsNoResultIsOneSentence) {
   const TemporaryFolder folder;
   EXPECT_THAT(message_of([] { (void)read_result("/no/such/file"); }), HasSubstr("cannot read /no/such/file"));
@@ -226,9 +274,10 @@ Line peer_line(const std::string& name, double median, int round) {
 
 TEST(Peers, RoundsInTurnArePaired) {
   // The machine was twice as slow in the second round, and the peer met a burst in the third.
-  const std::vector<Line> lines{lookup_line("cpu", "forward", 100, 1), peer_line("FBGEMM", 300, 0),
-                                lookup_line("cpu", "forward", 200, 1), peer_line("FBGEMM", 600, 1),
-                                lookup_line("cpu", "forward", 100, 1), peer_line("FBGEMM", 900, 2)};
+  std::vector<Line> lines{lookup_line("cpu", "forward", 100, 1), peer_line("FBGEMM", 300, 0),
+                          lookup_line("cpu", "forward", 200, 1), peer_line("FBGEMM", 600, 1),
+                          lookup_line("cpu", "forward", 100, 1), peer_line("FBGEMM", 900, 2)};
+  for (int round = 0; round < 3; ++round) lines[static_cast<size_t>(2 * round)]["round"] = round;
   const Line bar = bar_of(lines, "FBGEMM's time over this one's");
   EXPECT_EQ(bar["value"], 3.0) << bar;
   EXPECT_EQ(bar["bound"], 1.5);
@@ -242,6 +291,24 @@ TEST(Peers, RoundsInTurnArePaired) {
              "FBGEMM's time over this one's, not interleaved");
   EXPECT_NEAR(limited["bound"], 1.2, 1e-9) << limited;
   EXPECT_NEAR(limited["value"], 1.2, 1e-9) << limited;
+}
+
+TEST(Peers, RoundsOfAnotherRunAreNotPaired) {
+  std::vector<Line> own, peers;
+  for (int round = 0; round < 3; ++round) {
+    own.push_back(lookup_line("cpu", "forward", round == 1 ? 200 : 100, 1));
+    own.back()["round"] = round;
+    peers.push_back(peer_line("FBGEMM", round == 0 ? 300 : 900, round));
+  }
+  const auto bar = [&](const std::vector<Line>& theirs, const std::string& more) {
+    std::vector<Line> lines = own;
+    lines.insert(lines.end(), theirs.begin(), theirs.end());
+    return bar_of(lines, "FBGEMM's time over this one's" + more)["value"];
+  };
+  EXPECT_EQ(bar(peers, ""), 4.5);  // of 3, 4.5 and 9
+  EXPECT_EQ(bar(peers_of_another_run(peers), ", not interleaved"), 9);
+  for (Line& line : peers) line["round"] = line["round"].get<int>() + 1;
+  EXPECT_EQ(bar(peers, ", not interleaved"), 9);
 }
 
 TEST(Peers, AreOfTheWorkloadThatTheyFit) {
