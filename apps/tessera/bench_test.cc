@@ -412,22 +412,34 @@ TEST_F(BenchSession, AFileSaysWhichBenchItIsFor) {
   }
 }
 
-// Another program, that takes 1000 us for whatever it is asked, in turn with the bench.
+// Two other programs in turn with the bench: one takes 1000 us for whatever it is asked, one reads what that is, and
+// does not train.
 TEST_F(BenchSession, OtherProgramsInTurn) {
   if (std::system("command -v python3 >/dev/null") != 0) GTEST_SKIP() << "no python3 here";
   const std::string bench = std::string(TESSERA_PROGRAM) + " bench ";
   const std::string tiny =
       "lookup --tables 2 --rows 50 --dim 16 --batch 4 --pooling 3 --kernel cpu --pass forward,train";
-  const std::string turns = TESSERA_SCRIPTS "/bench_in_turns --rounds 3 --lines 2 Sloth " + bench + tiny +
-                            " -- sh -c 'while read -r l; do echo 1000; echo 1000; done' > " + file("both.json");
+  std::ofstream(file("ant.py")) << "import json, sys\nfor text in sys.stdin:\n    line = json.loads(text)\n"
+                                   "    answer = {'median_us': 7.0 * line['B'], 'legs': 6}\n"
+                                   "    print('null' if line['pass'] == 'train' else json.dumps(answer), flush=True)\n";
+  const std::string turns = TESSERA_SCRIPTS "/bench_in_turns --rounds 3 --lines 2 " + bench + tiny +
+                            " -- Sloth sh -c 'while read -r l; do echo 1000; done' -- Ant python3 " + file("ant.py") +
+                            " > " + file("both.json");
   ASSERT_EQ(std::system(turns.c_str()), 0);
   const auto lines = parsed(read(file("both.json")));
-  ASSERT_EQ(lines.size(), 12u);
+  ASSERT_EQ(lines.size(), 16u);  // three rounds of two, two and one; and the run
   EXPECT_EQ(lines[0].at("kernel"), "cpu");
-  EXPECT_EQ(lines[1].at("peer"), "Sloth");
-  EXPECT_EQ(lines[1].at("round"), 0);
+  EXPECT_EQ(lines[0].at("round"), 0);
+  EXPECT_EQ(lines[2].at("peer"), "Sloth");
+  EXPECT_EQ(lines[2].at("round"), 0);
   EXPECT_EQ(lines[3].at("pass"), "train");
-  EXPECT_FALSE(lines[1].contains("kernel"));
+  EXPECT_FALSE(lines[2].contains("kernel"));
+  EXPECT_EQ(lines[4].at("peer"), "Ant");
+  EXPECT_EQ(lines[4].at("median_us"), 28.0);
+  EXPECT_EQ(lines[4].at("legs"), 6);
+  EXPECT_EQ(lines[14].at("round"), 2);
+  EXPECT_EQ(lines[15].at("bench"), "run");
+  EXPECT_TRUE(lines[15].at("others_percent").is_number());
   const Result shown = run("show " + file("both.json") + " --html " + file("both.html"));
   EXPECT_EQ(shown.status, 0);
   EXPECT_NE(shown.text.find("Sloth's time over this one's "), std::string::npos) << shown.text;
@@ -440,6 +452,27 @@ TEST_F(BenchSession, OtherProgramsInTurn) {
   EXPECT_NE(other.text.find("nothing was measured under the circumstances of Sloth"), std::string::npos) << other.text;
   EXPECT_EQ(run("show", " 2>&1").status, 2);
   EXPECT_EQ(run("show " + file("none"), " 2>&1").status, 2);
+}
+
+TEST_F(BenchSession, ProgramsThatCannotTakeTurnsAreOneSentence) {
+  if (std::system("command -v python3 >/dev/null") != 0) GTEST_SKIP() << "no python3 here";
+  const std::string bench =
+      " " TESSERA_PROGRAM " bench lookup --tables 1 --rows 50 --dim 16 --batch 4 --kernel cpu --pass forward ";
+  const std::pair<std::string, const char*> cases[] = {
+      {bench + "-- Mute sh -c 'read -r l; echo hello'", "Mute answered 'hello': it must be microseconds"},
+      {bench + "-- Gone sh -c 'read -r l'", "Gone ended before the last round"},
+      {bench + "-- None " + file("none"), "cannot start None"},
+      {bench + "-- Alone", "behind each -- another program's name and command"},
+      {bench, "behind each -- another program's name and command"},
+      {"--rounds 0" + bench + "-- Sloth cat", "must be at least 1"},
+  };
+  for (const auto& [arguments, named] : cases) {
+    const std::string command = TESSERA_SCRIPTS "/bench_in_turns " + arguments + " > " + file("said") + " 2>&1";
+    EXPECT_NE(std::system(command.c_str()), 0) << arguments;
+    const std::string said = read(file("said"));
+    EXPECT_NE(said.find(named), std::string::npos) << said;
+    EXPECT_EQ(said.find("Traceback"), std::string::npos) << said;
+  }
 }
 
 TEST_F(BenchSession, LinesOfForkedRanksReachThePage) {
