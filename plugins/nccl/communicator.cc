@@ -1,8 +1,11 @@
 #include "communicator.h"
 
 #include <cstring>
+#include <future>
 #include <string>
+#include <system_error>
 #include <thread>
+#include <utility>
 
 namespace tessera::nccl {
 namespace {
@@ -29,6 +32,27 @@ ncclUniqueId shared_id(const Side& side, double timeout_s) {
   return id;
 }
 
+std::shared_future<void> abort_in_background(ncclComm_t comm) {
+  std::promise<void> promise;
+  std::shared_future<void> returned = promise.get_future().share();
+  try {
+    std::thread([comm, promise = std::move(promise)]() mutable {
+      ncclCommAbort(comm);
+      promise.set_value();
+    }).detach();
+  } catch (const std::system_error&) {  // no thread to be had
+    ncclCommAbort(comm);
+    promise = {};
+    promise.set_value();
+    returned = promise.get_future().share();
+  }
+  return returned;
+}
+
+bool came_within(double seconds, const std::shared_future<void>& future) {
+  return future.wait_until(after(seconds)) == std::future_status::ready;
+}
+
 }  // namespace
 
 void check(ncclResult_t result, ncclComm_t comm, const char* what) {
@@ -38,35 +62,44 @@ void check(ncclResult_t result, ncclComm_t comm, const char* what) {
             more && *more ? std::string(" (") + more + ")" : std::string());
 }
 
-std::unique_ptr<Communicator> Communicator::connect(const Side& side, double timeout_s) {
+std::unique_ptr<Communicator> Communicator::connect(const Side& side, double timeout_s, double patience_s) {
   const Clock::time_point deadline = after(timeout_s);
   const ncclUniqueId id = shared_id(side, timeout_s);
   ncclConfig_t config = non_blocking();
   ncclComm_t comm = nullptr;
   const ncclResult_t result = ncclCommInitRankConfig(&comm, side.world_size(), id, side.rank(), &config);
-  std::unique_ptr<Communicator> made(new Communicator(comm));
+  std::unique_ptr<Communicator> made(new Communicator(comm, patience_s));
   made->settle(result, deadline, "cannot connect");
   return made;
 }
 
 Communicator::~Communicator() {
-  const std::lock_guard lock(mutex_);
-  if (comm_) ncclCommAbort(comm_);  // nothing is under way: unlike ncclCommDestroy it waits for nobody
+  // Nothing is under way: unlike ncclCommDestroy, an abort waits for nobody.
+  if (comm_) came_within(patience_s_, abort_in_background(comm_));
 }
 
 std::unique_ptr<Communicator> Communicator::split(int32_t color, int32_t rank, double timeout_s) {
   const Clock::time_point deadline = after(timeout_s);
   ncclConfig_t config = non_blocking();
-  ncclComm_t child = nullptr;
+  auto child = std::make_unique<ncclComm_t>(nullptr);  // NCCL may write it until the split has ended
   ncclResult_t result = ncclSuccess;
   {
     const std::lock_guard lock(mutex_);
     if (stopped_) throw *stopped_;
-    result = ncclCommSplit(comm_, color < 0 ? NCCL_SPLIT_NOCOLOR : color, rank, &child, &config);
+    result = ncclCommSplit(comm_, color < 0 ? NCCL_SPLIT_NOCOLOR : color, rank, child.get(), &config);
   }
-  settle(result, deadline, "cannot split");
-  if (!child) return nullptr;
-  std::unique_ptr<Communicator> made(new Communicator(child));
+  try {
+    settle(result, deadline, "cannot split");
+  } catch (const sdk::Failure& failure) {
+    if (!stop(failure)) {
+      (void)child.release();  // left to NCCL, as this communicator is
+    } else if (*child) {
+      came_within(patience_s_, abort_in_background(*child));
+    }
+    throw;
+  }
+  if (!*child) return nullptr;
+  std::unique_ptr<Communicator> made(new Communicator(*child, patience_s_));
   made->settle(ncclInProgress, deadline, "cannot split");
   return made;
 }
@@ -115,12 +148,17 @@ std::string Communicator::broken() {
   return std::string(ncclGetErrorString(result)) + (more && *more ? std::string(" (") + more + ")" : "");
 }
 
-void Communicator::stop(const sdk::Failure& why) {
-  const std::lock_guard lock(mutex_);
-  if (stopped_) return;
-  stopped_ = std::make_unique<sdk::Failure>(why);
-  if (comm_) ncclCommAbort(comm_);
-  comm_ = nullptr;
+bool Communicator::stop(const sdk::Failure& why) {
+  std::shared_future<void> aborted;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!stopped_) {
+      stopped_ = std::make_unique<sdk::Failure>(why);
+      aborted_ = abort_in_background(std::exchange(comm_, nullptr));
+    }
+    aborted = aborted_;
+  }
+  return came_within(patience_s_, aborted);
 }
 
 }  // namespace tessera::nccl

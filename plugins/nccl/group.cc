@@ -10,6 +10,7 @@ namespace {
 
 // How long NCCL may take longer than the operation: the watch, which knows names, speaks first.
 constexpr double kPatience_s = 2;
+constexpr std::chrono::microseconds kPause{200};
 
 ncclDataType_t type_of(const DLTensor& tensor) {
   const DLDataType t = tensor.dtype;
@@ -84,13 +85,21 @@ NcclGroup::~NcclGroup() {
   gpu::stream_destroy(own_);
 }
 
+// One that fails ends the group on all ranks: they would wait for each other.
 std::unique_ptr<sdk::Group> NcclGroup::split(int32_t color) {
   watch_->check();
   const gpu::DeviceScope scope(options_.device);
-  std::unique_ptr<Side> side = side_->split(color);
-  auto communicator = communicator_->split(color, rank(), options_.timeout_s);
-  if (!side) return nullptr;
-  return std::make_unique<NcclGroup>(std::move(side), std::move(communicator), options_);
+  try {
+    std::unique_ptr<Side> side = side_->split(color);
+    auto communicator = communicator_->split(color, rank(), options_.timeout_s);
+    if (!side) return nullptr;
+    return std::make_unique<NcclGroup>(std::move(side), std::move(communicator), options_);
+  } catch (const sdk::Failure& failure) {
+    side_->abort(failure.what());
+    watch_->fail(sdk::Failure(failure.code(), in_the_name_of(options_.name, failure.what())));
+    watch_->check();
+    throw;
+  }
 }
 
 Description NcclGroup::described(const char* op, const DLTensor& tensor, const sdk::CollectiveCall& call) const {
@@ -102,10 +111,15 @@ Description NcclGroup::described(const char* op, const DLTensor& tensor, const s
 }
 
 // After a failure, when the communicator was stopped: nothing that has no stream of the caller's touches its buffers
-// any more. What went wrong on the device as well says less than the failure.
+// any more. What went wrong on the device as well says less than the failure; a device that does not answer is not
+// waited for.
 void NcclGroup::let_own_stream_end() noexcept {
   try {
-    gpu::stream_synchronize(own_);
+    const gpu::Event end = watch_->take_event();
+    gpu::event_record(end, own_);
+    const Clock::time_point deadline = after(communicator_->patience_s());
+    while (!gpu::event_done(end) && Clock::now() < deadline) std::this_thread::sleep_for(kPause);
+    gpu::event_destroy(end);
   } catch (const sdk::Failure&) {
   }
 }
@@ -120,7 +134,7 @@ void NcclGroup::checked(const Description& what, const DLTensor& tensor, const B
     text << refusal.what() << " (rank " << rank() << ", " << what.op;
     if (!what.label.empty()) text << " \"" << what.label << '"';
     text << ')';
-    watch_->fail(refusal.code(), text.str(), true);
+    watch_->fail(sdk::Failure(refusal.code(), text.str()));
     throw sdk::Failure(refusal.code(), text.str());
   }
 }
@@ -139,7 +153,7 @@ sdk::Work* NcclGroup::on_device(Description what, const sdk::CollectiveCall& cal
     gpu::event_record(event, stream);
   } catch (const sdk::Failure& failure) {
     gpu::event_destroy(event);
-    watch_->fail(failure.code(), options_.name + ": " + failure.what(), true);
+    watch_->fail(sdk::Failure(failure.code(), options_.name + ": " + failure.what()));
     if (!call.stream) let_own_stream_end();  // NCCL may have taken a part of the operation
     watch_->check();
     throw;
@@ -160,7 +174,7 @@ sdk::Work* NcclGroup::on_side(const Start& start) {
 
 void NcclGroup::side_failed(tsr_code code, const tsr_error& error) {
   watch_->ask_why();  // others may have closed their groups because an operation on the device failed
-  watch_->fail(code, in_the_name_of(options_.name, error.message), true);
+  watch_->fail(sdk::Failure(code, in_the_name_of(options_.name, error.message)));
   watch_->check();
   std::abort();  // unreachable: there was a failure
 }
@@ -293,8 +307,8 @@ sdk::Work* NcclGroup::barrier(const sdk::CollectiveCall& call) {
 }
 
 void NcclGroup::abort(const char* reason) noexcept {
+  side_->abort(reason);  // the others first: ending what is under way here may take its time
   watch_->abort(reason);
-  side_->abort(reason);
 }
 
 }  // namespace tessera::nccl

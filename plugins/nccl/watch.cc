@@ -91,15 +91,20 @@ void Watch::check() {
   throw *failure_;
 }
 
-void Watch::fail(tsr_code code, const std::string& text, bool tell) {
+void Watch::fail(tsr_code code, const std::string& text, const char* tell) {
   {
     std::unique_lock lock(mutex_);
     if (failing_) return changed_.wait(lock, [&] { return failure_ != nullptr; });
     failing_ = true;
   }
+  if (tell) side_->abort(tell);
   auto failure = std::make_unique<sdk::Failure>(code, text);
-  if (tell) side_->abort(text.c_str());
-  communicator_.stop(*failure);  // before anybody here hears of it: who does may free the buffers
+  if (!communicator_.stop(*failure)) {  // before anybody here hears of it: who does may free the buffers
+    std::ostringstream more;
+    more << text << "; ncclCommAbort did not return within " << communicator_.patience_s()
+         << " s, so the device may still write to the buffers: end this process";
+    failure = std::make_unique<sdk::Failure>(code, more.str());
+  }
   {
     const std::lock_guard lock(mutex_);
     failure_ = std::move(failure);
@@ -108,8 +113,8 @@ void Watch::fail(tsr_code code, const std::string& text, bool tell) {
 }
 
 void Watch::abort(const char* reason) {
-  fail(TSR_CANCELLED, name_ + ": aborted by this rank: " + reason, false);
-  side_->abort(reason);
+  fail(TSR_CANCELLED, name_ + ": aborted by this rank: " + reason, reason);
+  side_->abort(reason);  // after a failure that was not told
 }
 
 void Watch::run() {
@@ -126,10 +131,10 @@ void Watch::run() {
     try {
       event = follow(operation);
     } catch (const Disagreement& failure) {
-      fail(failure.code(), failure.what(), false);
+      fail(failure.code(), failure.what(), nullptr);
       return;
     } catch (const sdk::Failure& failure) {
-      fail(failure.code(), failure.what(), true);
+      fail(failure);
       return;
     }
     const std::lock_guard lock(mutex_);

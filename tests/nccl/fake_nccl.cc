@@ -19,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "fake_nccl.h"
 #include "nccl.h"
 
 namespace {
@@ -74,7 +75,14 @@ struct FakeComm {
   };
   std::shared_ptr<State> state = std::make_shared<State>();
   std::vector<std::thread> helpers;  // of init and split
+  FakeComm() { ++fake_nccl().open; }
+  ~FakeComm() { --fake_nccl().open; }
 };
+
+FakeNccl& fake_nccl() {
+  static FakeNccl fake;
+  return fake;
+}
 
 namespace {
 
@@ -225,6 +233,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* chil
   const int number = parent->splits++;
   parent->ready = false;
   comm->helpers.emplace_back([=] {
+    while (fake_nccl().split_hangs && !parent->aborted) std::this_thread::sleep_for(kPause);
     std::vector<int> mine{color, key}, all(2 * static_cast<size_t>(parent->ranks));
     parent->in_turn(ticket, [&] {
       std::deque<Transfer> list;
@@ -257,6 +266,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* result) {
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  while (fake_nccl().abort_hangs) std::this_thread::sleep_for(kPause);
   comm->state->aborted = true;
   for (std::thread& helper : comm->helpers) helper.join();
   delete comm;  // what runs on a stream keeps the state
