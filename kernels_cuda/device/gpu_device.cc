@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "dense/clipping.h"
 #include "dense/loss.h"
 #include "dense/parameters.h"
 #include "device/row_moves.h"
@@ -135,6 +136,12 @@ void GpuDevice::binary_cross_entropy(const tsr_binary_cross_entropy& loss, tsr_s
   memory_of(loss.device_index);
   const DeviceScope scope(loss.device_index);
   gpu::binary_cross_entropy(loss, stream_of(stream));
+}
+
+void GpuDevice::clip_gradients(const tsr_clipping& clipping, tsr_stream stream) {
+  memory_of(clipping.device_index);
+  const DeviceScope scope(clipping.device_index);
+  gpu::clip_gradients(clipping, stream_of(stream));
 }
 
 }  // namespace tessera::gpu

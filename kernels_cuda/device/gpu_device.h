@@ -50,6 +50,7 @@ class GpuDevice : public sdk::Device {
                  tsr_stream stream) override;
   void update_parameters(const tsr_parameter_updates& updates, tsr_stream stream) override;
   void binary_cross_entropy(const tsr_binary_cross_entropy& loss, tsr_stream stream) override;
+  void clip_gradients(const tsr_clipping& clipping, tsr_stream stream) override;
 
  private:
   struct Memory {

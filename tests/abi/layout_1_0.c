@@ -436,7 +436,21 @@ FIELD(tsr_binary_cross_entropy, grad, 32);
 FIELD(tsr_binary_cross_entropy, sum, 40);
 FIELD(tsr_binary_cross_entropy, scale, 48);
 
-SIZE(tsr_device, 208);
+FROZEN(tsr_gradient, 16);
+FIELD(tsr_gradient, values, 0);
+FIELD(tsr_gradient, count, 8);
+
+SIZE(tsr_clipping, 48);
+FIELD(tsr_clipping, struct_size, 0);
+FIELD(tsr_clipping, device_index, 4);
+FIELD(tsr_clipping, mode, 8);
+FIELD(tsr_clipping, num_gradients, 12);
+FIELD(tsr_clipping, gradients, 16);
+FIELD(tsr_clipping, max_gradient, 24);
+FIELD(tsr_clipping, norm_type, 32);
+FIELD(tsr_clipping, norm, 40);
+
+SIZE(tsr_device, 216);
 FIELD(tsr_device, struct_size, 0);
 FIELD(tsr_device, device_type, 4);
 FIELD(tsr_device, count, 8);
@@ -464,6 +478,7 @@ FIELD(tsr_device, permute, 176);
 FIELD(tsr_device, bucketize, 184);
 FIELD(tsr_device, update_parameters, 192);
 FIELD(tsr_device, binary_cross_entropy, 200);
+FIELD(tsr_device, clip_gradients, 208);
 
 // The constants.
 CONSTANT(TSR_OK, 0);
@@ -521,5 +536,9 @@ CONSTANT(TSR_UPDATE_MOMENTUM, 1);
 CONSTANT(TSR_UPDATE_ADAGRAD, 2);
 CONSTANT(TSR_UPDATE_ROWWISE_ADAGRAD, 3);
 CONSTANT(TSR_UPDATE_ADAM, 4);
+CONSTANT(TSR_CLIP_NONE, 0);
+CONSTANT(TSR_CLIP_BY_NORM, 1);
+CONSTANT(TSR_CLIP_BY_VALUE, 2);
+CONSTANT(TSR_CLIP_DOUBLES, 257);
 
 typedef int tessera_layout_is_a_translation_unit;

@@ -75,4 +75,13 @@ class FakeDeviceWithRows : public FakeDevice {
   void split_rows(const tsr_row_moves& moves, tsr_stream stream) override;
 };
 
+// The same with the arithmetic of training: SGD, the loss, clipping.
+class FakeDeviceThatTrains : public FakeDeviceWithRows {
+ public:
+  using FakeDeviceWithRows::FakeDeviceWithRows;
+  void update_parameters(const tsr_parameter_updates& updates, tsr_stream stream) override;
+  void binary_cross_entropy(const tsr_binary_cross_entropy& loss, tsr_stream stream) override;
+  void clip_gradients(const tsr_clipping& clipping, tsr_stream stream) override;
+};
+
 }  // namespace tessera::test

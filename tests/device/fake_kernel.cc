@@ -208,6 +208,8 @@ using tessera::sdk::component;
 TESSERA_PLUGIN("fake-device", "1.0.0",
                component<tessera::test::FakeDeviceWithRows>(
                    {.id = "fake", .version = "1.0.0", .about = "two devices in host memory, for tests", .priority = 1}),
+               component<tessera::test::FakeDeviceThatTrains>(
+                   {.id = "fake-training", .version = "1.0.0", .about = "the same with the arithmetic of training"}),
                component<tessera::test::FakeDevice>(
                    {.id = "fake-bare", .version = "1.0.0", .about = "the same without what is optional"}),
                component<tessera::test::FakeKernel>({.id = "fake",

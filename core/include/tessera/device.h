@@ -80,6 +80,10 @@ class DeviceStream : public std::enable_shared_from_this<DeviceStream> {
   void update_parameters(const tsr_parameter_updates& updates);
   void binary_cross_entropy(const tsr_binary_cross_entropy& loss);
 
+  // Gradients by their norm or value (abi/device.h), where the part can: else they are clipped in host memory.
+  bool clips() const;
+  void clip_gradients(const tsr_clipping& clipping);
+
   // A point in this stream.
   class Event {
    public:

@@ -14,6 +14,7 @@
 #include <variant>
 #include <vector>
 
+#include "tessera/abi/device.h"
 #include "tessera/tensor.h"
 
 namespace tessera {
@@ -252,7 +253,10 @@ class WarmupOptimizer : public OptimizerWrapper {
 enum class GradientClipping { kNorm, kValue, kNone };
 GradientClipping gradient_clipping_from(std::string_view name);  // "norm", "value", "none"
 
-// Clips the gradients in place, all parameters together, before the wrapped optimizer's step.
+// Clips the gradients in place, all parameters together, before the wrapped optimizer's step: by value, or by
+// min(1, max_gradient / (norm + 1e-6)) as torch.nn.utils.clip_grad_norm_, where an infinite norm makes that 0 and one
+// that is not a number makes every gradient so. After all_reduce_gradients() all ranks have the same norm. Gradients
+// that are all on one device which clips (abi/device.h) are clipped in the order of its stream, without a wait.
 class GradientClippingOptimizer : public OptimizerWrapper {
  public:
   struct Options {
@@ -263,14 +267,20 @@ class GradientClippingOptimizer : public OptimizerWrapper {
   };
   GradientClippingOptimizer(KeyedOptimizerPtr optimizer, Options options);
   void step() override;
-  // Before clipping; nullopt before the first step and where it was neither needed nor tracked.
-  std::optional<double> last_total_grad_norm() const { return last_norm_; }
+  // Before clipping; nullopt before the first step and where it was neither needed nor tracked. Waits for a device.
+  std::optional<double> last_total_grad_norm() const;
   std::string class_name() const override { return "GradientClippingOptimizer"; }
 
  private:
+  void clip_on_host();
+  void clip_on_device(DeviceStream& stream);
+
   Options options_;
   std::vector<Item> items_;
   std::optional<double> last_norm_;
+  Tensor norm_;                          // where that is on a device: float64, the first element
+  std::vector<Tensor> grads_;            // scratch
+  std::vector<tsr_gradient> on_device_;  // scratch
 };
 
 }  // namespace tessera

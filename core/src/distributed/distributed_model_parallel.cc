@@ -279,40 +279,52 @@ void DistributedModelParallel::broadcast_dense() {
 
 namespace {
 
-// The sums of a bucket's gradients, in the order of their stream. Whether a rank has a gradient at all is not looked
-// at, which would need a wait: a missing one counts as zeros, and afterwards all have one.
-void reduce_on_device(const ProcessGroup& group, std::span<const ParameterPtr> bucket, const Tensor& buffer) {
-  DeviceStream& stream = *buffer.stream();
+// A bucket's gradients and, on their device, the updates that make of their sums the mean.
+struct DeviceBucket {
+  std::span<const ParameterPtr> parameters;
+  Tensor buffer;
+  std::vector<tsr_parameter_update> updates;
+};
+
+// grad := factor * sum, exactly: as a step along -sum from 0, in one call.
+void set_scaled(DeviceBucket& bucket, float factor) {
+  DeviceStream& stream = *bucket.buffer.stream();
+  auto* sum = static_cast<float*>(bucket.buffer.raw());
+  bucket.updates.clear();
+  for (const ParameterPtr& p : bucket.parameters) {
+    stream.fill(p->grad, 0);
+    const int64_t n = p->value.numel();
+    bucket.updates.push_back({static_cast<float*>(p->grad.raw()), sum, {nullptr, nullptr}, 1, n, {factor, 0}});
+    sum += n;
+  }
+  tsr_parameter_updates call{};
+  call.struct_size = sizeof(call);
+  call.device_index = bucket.buffer.device().index;
+  call.formula = TSR_UPDATE_SGD;
+  call.num_parameters = static_cast<uint32_t>(bucket.updates.size());
+  call.parameters = bucket.updates.data();
+  call.sign = -1;
+  stream.update_parameters(call);
+}
+
+// The means or sums of a bucket's gradients, in the order of their stream. Whether a rank has a gradient at all is not
+// looked at, which would need a wait: a missing one counts as zeros, and afterwards all have one.
+void reduce_on_device(const ProcessGroup& group, DeviceBucket bucket, float scale) {
+  DeviceStream& stream = *bucket.buffer.stream();
   int64_t at = 0;
-  for (const ParameterPtr& p : bucket) {
-    const Tensor piece = buffer.narrow(at, p->value.numel());
+  for (const ParameterPtr& p : bucket.parameters) {
+    const Tensor piece = bucket.buffer.narrow(at, p->value.numel());
     if (p->grad.defined())
       stream.copy(p->grad, piece);
     else
       stream.fill(piece, 0);
     at += p->value.numel();
   }
-  group.all_reduce(buffer.narrow(0, at), ReduceOp::kSum, "dense gradients").wait();
-  at = 0;
-  for (const ParameterPtr& p : bucket) {
+  group.all_reduce(bucket.buffer.narrow(0, at), ReduceOp::kSum, "dense gradients").wait();
+  for (const ParameterPtr& p : bucket.parameters) {
     if (!p->grad.defined()) p->grad = stream.empty(p->value.shape());
-    stream.copy(buffer.narrow(at, p->value.numel()), p->grad);
-    at += p->value.numel();
   }
-}
-
-// x := factor * x, as a step along x itself.
-void scale_on_device(const Tensor& buffer, float factor) {
-  auto* x = static_cast<float*>(buffer.raw());
-  const tsr_parameter_update update{x, x, {nullptr, nullptr}, 1, buffer.numel(), {1 - factor, 0}};
-  tsr_parameter_updates call{};
-  call.struct_size = sizeof(call);
-  call.device_index = buffer.device().index;
-  call.formula = TSR_UPDATE_SGD;
-  call.num_parameters = 1;
-  call.parameters = &update;
-  call.sign = 1;
-  buffer.stream()->update_parameters(call);
+  set_scaled(bucket, scale);
 }
 
 }  // namespace
@@ -324,11 +336,7 @@ void DistributedModelParallel::all_reduce_gradients() {
   for (size_t b = 0; b < buckets_.size(); ++b) {
     const auto [first, last] = buckets_[b];
     if (bucket_buffers_[b].stream()) {
-      const std::span bucket(dense_.data() + first, last - first);
-      reduce_on_device(*group_, bucket, bucket_buffers_[b]);
-      for (const ParameterPtr& p : bucket) {
-        if (scale != 1) scale_on_device(p->grad, scale);
-      }
+      reduce_on_device(*group_, {{dense_.data() + first, last - first}, bucket_buffers_[b], {}}, scale);
       continue;
     }
     float* flat = bucket_buffers_[b].data<float>();

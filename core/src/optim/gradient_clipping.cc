@@ -25,25 +25,25 @@ double sum_of(const float* x, int64_t n, const Term& term) {
   return total;
 }
 
+// What is not a number stays.
+double larger(double a, double b) { return a > b || std::isnan(a) ? a : b; }
+
 double largest(const float* x, int64_t n) {
-  float out = 0;
-  for (int64_t i = 0; i < n; ++i) out = std::max(out, std::abs(x[i]));
+  double out = 0;
+  for (int64_t i = 0; i < n; ++i) out = larger(out, std::abs(x[i]));
   return out;
 }
 
-// A gradient, and where the host reads and writes it: a norm is needed before anything can be scaled, so gradients on a
-// device come to the host and go back.
+// A gradient, and where the host reads and writes it: those on a device that does not clip, or not all of them, come to
+// the host and go back.
 struct Side {
   const Tensor& grad;
   Tensor host;
 };
 
-std::vector<Side> sides_of(const std::vector<KeyedOptimizer::Item>& items) {
+std::vector<Side> sides_of(const std::vector<Tensor>& grads) {
   std::vector<Side> out;
-  for (const KeyedOptimizer::Item& item : items) {
-    const Tensor& grad = item.parameter->grad;
-    if (grad.defined() && !item.parameter->in_backward) out.push_back({grad, in_host_memory(grad)});
-  }
+  for (const Tensor& grad : grads) out.push_back({grad, in_host_memory(grad)});
   return out;
 }
 
@@ -53,7 +53,7 @@ double total_norm(const std::vector<Side>& sides, double p) {
     const float* x = side.host.data<float>();
     const int64_t n = side.host.numel();
     if (std::isinf(p)) {
-      total = std::max(total, largest(x, n));
+      total = larger(total, largest(x, n));
     } else if (p == 2) {
       total += sum_of(x, n, [](float v) { return static_cast<double>(v) * v; });
     } else {
@@ -62,6 +62,14 @@ double total_norm(const std::vector<Side>& sides, double p) {
   }
   if (std::isinf(p)) return total;
   return p == 2 ? std::sqrt(total) : std::pow(total, 1 / p);
+}
+
+// The stream that all gradients are on, where its device clips.
+DeviceStream* clipping_stream(const std::vector<Tensor>& grads) {
+  DeviceStream* stream = grads.empty() ? nullptr : grads.front().stream();
+  if (!stream || !stream->clips()) return nullptr;
+  return std::all_of(grads.begin(), grads.end(), [&](const Tensor& g) { return g.stream() == stream; }) ? stream
+                                                                                                        : nullptr;
 }
 
 }  // namespace
@@ -86,26 +94,63 @@ GradientClippingOptimizer::GradientClippingOptimizer(KeyedOptimizerPtr optimizer
 }
 
 void GradientClippingOptimizer::step() {
-  const bool by_norm = options_.clipping == GradientClipping::kNorm,
-             by_value = options_.clipping == GradientClipping::kValue;
-  const bool needs_norm = by_norm || options_.track_grad_norm;
-  const std::vector<Side> sides = needs_norm || by_value ? sides_of(items_) : std::vector<Side>();
-  if (needs_norm) last_norm_ = total_norm(sides, options_.norm_type);
+  const bool by_norm = options_.clipping == GradientClipping::kNorm;
+  if (by_norm || options_.clipping == GradientClipping::kValue || options_.track_grad_norm) {
+    grads_.clear();
+    for (const Item& item : items_) {
+      const Tensor& grad = item.parameter->grad;
+      if (grad.defined() && !item.parameter->in_backward) grads_.push_back(grad);
+    }
+    if (DeviceStream* stream = clipping_stream(grads_))
+      clip_on_device(*stream);
+    else
+      clip_on_host();
+    grads_.clear();
+  }
+  inner().step();
+}
+
+void GradientClippingOptimizer::clip_on_host() {
+  const bool by_norm = options_.clipping == GradientClipping::kNorm;
+  const std::vector<Side> sides = sides_of(grads_);
+  if (by_norm || options_.track_grad_norm) last_norm_ = total_norm(sides, options_.norm_type);
+  if (options_.clipping == GradientClipping::kNone) return;
   const float limit = static_cast<float>(options_.max_gradient);
-  const float scale = by_norm ? static_cast<float>(std::min(1.0, options_.max_gradient / (*last_norm_ + 1e-6))) : 1.0f;
+  // A norm that is not a number makes such a factor.
+  const float scale = by_norm ? static_cast<float>(std::min(options_.max_gradient / (*last_norm_ + 1e-6), 1.0)) : 1.0f;
+  if (by_norm && scale == 1.0f) return;
   for (const Side& side : sides) {
     float* x = side.host.data<float>();
     const int64_t n = side.host.numel();
-    if (by_norm && scale != 1.0f) {
-      for (int64_t i = 0; i < n; ++i) x[i] *= scale;
-    } else if (by_value) {
-      for (int64_t i = 0; i < n; ++i) x[i] = std::clamp(x[i], -limit, limit);
-    } else {
-      continue;
-    }
+    for (int64_t i = 0; i < n; ++i) x[i] = by_norm ? x[i] * scale : std::clamp(x[i], -limit, limit);
     if (side.grad.stream()) assign(side.grad, side.host);
   }
-  inner().step();
+}
+
+void GradientClippingOptimizer::clip_on_device(DeviceStream& stream) {
+  const bool by_value = options_.clipping == GradientClipping::kValue,
+             needs_norm = !by_value || options_.track_grad_norm;
+  if (needs_norm && norm_.stream() != &stream) norm_ = stream.empty({TSR_CLIP_DOUBLES}, DType::kFloat64);
+  last_norm_.reset();
+  on_device_.clear();
+  for (const Tensor& grad : grads_) on_device_.push_back({static_cast<float*>(grad.raw()), grad.numel()});
+  tsr_clipping call{};
+  call.struct_size = sizeof(call);
+  call.device_index = stream.device().index;
+  call.mode = by_value                                       ? TSR_CLIP_BY_VALUE
+              : options_.clipping == GradientClipping::kNorm ? TSR_CLIP_BY_NORM
+                                                             : TSR_CLIP_NONE;
+  call.num_gradients = static_cast<uint32_t>(on_device_.size());
+  call.gradients = on_device_.data();
+  call.max_gradient = options_.max_gradient;
+  call.norm_type = options_.norm_type;
+  call.norm = needs_norm ? static_cast<double*>(norm_.raw()) : nullptr;
+  stream.clip_gradients(call);
+}
+
+std::optional<double> GradientClippingOptimizer::last_total_grad_norm() const {
+  if (last_norm_ || !norm_.defined()) return last_norm_;
+  return in_host_memory(norm_.first({1})).item();
 }
 
 }  // namespace tessera

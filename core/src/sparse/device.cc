@@ -213,6 +213,12 @@ void DeviceStream::binary_cross_entropy(const tsr_binary_cross_entropy& loss) {
   err.check(api().binary_cross_entropy(self(), &loss, stream_, err.out()), id());
 }
 
+bool DeviceStream::clips() const { return TSR_HAS(tsr_device, &api(), clip_gradients); }
+
+void DeviceStream::clip_gradients(const tsr_clipping& clipping) {
+  enqueue([&](tsr_error* err) { return api().clip_gradients(self(), &clipping, stream_, err); });
+}
+
 DeviceStream::Event::Event(DeviceStreamPtr stream) : stream_(std::move(stream)) {
   AbiError err;
   err.check(stream_->api().event_create(stream_->self(), stream_->device_.index, &raw_, err.out()), stream_->id());

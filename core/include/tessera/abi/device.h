@@ -175,6 +175,37 @@ typedef struct tsr_binary_cross_entropy {
   double scale;
 } tsr_binary_cross_entropy;
 
+/* ---- clipping of gradients: the optional clip_gradients ----
+ *
+ * v stands for every value of all gradients of a call together.
+ *
+ *   norm      = (sum of |v|^p)^(1/p) for p = norm_type; the largest |v| where p is infinite. Sums in double.
+ *   BY_NORM     v = v * min(1, max_gradient / (norm + 1e-6)), the factor rounded to float
+ *   BY_VALUE    v = min(max(v, -max_gradient), max_gradient)
+ *
+ * What is not a number stays so, and makes the norm and that factor NaN; with an infinite norm the factor is 0, as
+ * PyTorch has it. Sums have an order that the sizes alone decide. */
+enum { TSR_CLIP_NONE = 0, TSR_CLIP_BY_NORM = 1, TSR_CLIP_BY_VALUE = 2 };
+enum { TSR_CLIP_DOUBLES = 257 };
+
+typedef struct tsr_gradient {
+  float* values; /* memory of the device, written in place */
+  int64_t count;
+} tsr_gradient;
+
+typedef struct tsr_clipping {
+  uint32_t struct_size;
+  int32_t device_index;
+  int32_t mode; /* TSR_CLIP_* */
+  uint32_t num_gradients;
+  const tsr_gradient* gradients; /* in host memory, read before the call returns */
+  double max_gradient;
+  double norm_type; /* above 0 */
+  /* [TSR_CLIP_DOUBLES] on the device: the first gets the norm before clipping, the others are the call's to use. NULL:
+   * not wanted, BY_VALUE alone. */
+  double* norm;
+} tsr_clipping;
+
 typedef struct tsr_device {
   uint32_t struct_size;
   int32_t device_type; /* DLDeviceType; every device of that type in this process is served by one part */
@@ -248,6 +279,10 @@ typedef struct tsr_device {
    * [any-thread][enqueue] The structs are borrowed for the call. An unknown formula is TSR_UNIMPLEMENTED. */
   tsr_code (*update_parameters)(void* self, const tsr_parameter_updates* updates, tsr_stream stream, tsr_error* err);
   tsr_code (*binary_cross_entropy)(void* self, const tsr_binary_cross_entropy* loss, tsr_stream stream, tsr_error* err);
+
+  /* Optional. Without it gradients are clipped in host memory. [any-thread][enqueue] The struct is borrowed for the
+   * call. An unknown mode is TSR_UNIMPLEMENTED. */
+  tsr_code (*clip_gradients)(void* self, const tsr_clipping* clipping, tsr_stream stream, tsr_error* err);
 } tsr_device;
 
 #ifdef __cplusplus

@@ -61,6 +61,9 @@ class Device {
   virtual void binary_cross_entropy([[maybe_unused]] const tsr_binary_cross_entropy& loss,
                                     [[maybe_unused]] tsr_stream stream) {}
 
+  // Optional.
+  virtual void clip_gradients([[maybe_unused]] const tsr_clipping& clipping, [[maybe_unused]] tsr_stream stream) {}
+
   static constexpr const char* kKind = TSR_DEVICE_KIND;
   template <class C>
   static const tsr_device table;
@@ -153,6 +156,9 @@ class Device {
                             tsr_error* err) noexcept {
     return guard(err, [&] { of(self).binary_cross_entropy(*loss, stream); });
   }
+  static tsr_code clip_slot(void* self, const tsr_clipping* clipping, tsr_stream stream, tsr_error* err) noexcept {
+    return guard(err, [&] { of(self).clip_gradients(*clipping, stream); });
+  }
 
   template <class C>
   static constexpr tsr_device make_table() {
@@ -183,6 +189,7 @@ class Device {
                  nullptr,
                  nullptr,
                  nullptr,
+                 nullptr,
                  nullptr};
     if (detail::overrides(&C::combine_rows, &Base::combine_rows)) t.combine_rows = &combine_slot;
     if (detail::overrides(&C::split_rows, &Base::split_rows)) t.split_rows = &split_slot;
@@ -192,6 +199,7 @@ class Device {
     if (detail::overrides(&C::bucketize, &Base::bucketize)) t.bucketize = &bucketize_slot;
     if (detail::overrides(&C::update_parameters, &Base::update_parameters)) t.update_parameters = &update_slot;
     if (detail::overrides(&C::binary_cross_entropy, &Base::binary_cross_entropy)) t.binary_cross_entropy = &loss_slot;
+    if (detail::overrides(&C::clip_gradients, &Base::clip_gradients)) t.clip_gradients = &clip_slot;
     return t;
   }
 };
