@@ -1,5 +1,6 @@
 // The sharded step with tables on a device equals the one in host memory: every sharding type, one host and several,
-// pooled and sequences, with a device that moves rows and one that leaves that to the host.
+// pooled and sequences, batches of another size for each feature; with a fake device that moves rows, one that leaves
+// that to the host, and the kernels of GPUs on the emulated one.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -21,7 +22,9 @@ struct Case {
   int world, local_world;
   bool sequence = false;
   bool weighted = false;
-  bool moves_rows = true;
+  const char* device = "fake";
+  bool variable = false;  // another number of samples for each feature
+  bool is_simt() const { return device == std::string("simt"); }
 };
 
 std::vector<EmbeddingBagConfig> tables_of(const Case& c) {
@@ -53,15 +56,30 @@ EmbeddingModuleShardingPlan plan_of(const Runtime& runtime, const std::vector<Em
   return module;
 }
 
+// Which of a feature's samples each of the batch takes; in step 2 more than a hundred take the same.
+Tensor inverse_indices(const std::vector<int64_t>& samples, int64_t batch) {
+  Tensor out = Tensor::empty({static_cast<int64_t>(samples.size()), batch}, DType::kInt64);
+  for (size_t f = 0; f < samples.size(); ++f) {
+    for (int64_t b = 0; b < batch; ++b)
+      out.data<int64_t>()[static_cast<int64_t>(f) * batch + b] = b % 7 ? 0 : (b / 7 + 2 * b) % samples[f];
+  }
+  return out;
+}
+
 // Bags of 0..3 ids; a rank without samples takes part too.
 KeyedJaggedTensor batch_of(const Case& c, int rank, int step) {
-  const int64_t samples = rank == 1 && step == 1 ? 0 : 5 + rank + step;
+  const int64_t batch = rank == 1 && step == 1 ? 0 : c.variable && step == 2 ? 130 : 5 + rank + step;
   std::vector<std::string> keys;
   std::vector<int64_t> ids;
   std::vector<int32_t> lengths;
   std::vector<float> weights;
+  KeyedJaggedTensor::Options o;
+  std::vector<int64_t> of_feature;
   for (size_t f = 0; f < kTypes.size(); ++f) {
     keys.push_back("f_" + kTypes[f]);
+    const int64_t samples = c.variable && batch ? 1 + (static_cast<int64_t>(f) + rank + step) % 5 : batch;
+    of_feature.push_back(samples);
+    o.stride_per_key_per_rank.push_back({samples});
     for (int64_t b = 0; b < samples; ++b) {
       const int64_t length = (b + rank + step + static_cast<int64_t>(f)) % 4;
       lengths.push_back(static_cast<int32_t>(length));
@@ -71,8 +89,15 @@ KeyedJaggedTensor batch_of(const Case& c, int rank, int step) {
       }
     }
   }
-  return KeyedJaggedTensor::from_lengths_sync(keys, Tensor::from(ids), Tensor::from(lengths),
-                                              c.weighted ? Tensor::from(weights) : Tensor());
+  if (!c.variable)
+    return KeyedJaggedTensor::from_lengths_sync(keys, Tensor::from(ids), Tensor::from(lengths),
+                                                c.weighted ? Tensor::from(weights) : Tensor());
+  o.keys = keys;
+  o.values = Tensor::from(ids);
+  o.lengths = Tensor::from(lengths);
+  if (c.weighted) o.weights = Tensor::from(weights);
+  o.inverse_indices = {keys, inverse_indices(of_feature, batch)};
+  return KeyedJaggedTensor(std::move(o));
 }
 
 Tensor gradient_of(const std::vector<int64_t>& shape) {
@@ -102,17 +127,23 @@ std::string compare_rows(const Module& a, const Module& b, int step) {
   return {};
 }
 
+RuntimeOptions with_devices() {
+  RuntimeOptions options = test::with_fake_device();
+  options.plugin_path.push_back(TESSERA_SIMT_PLUGINS);
+  return options;
+}
+
 struct Setting {
   Setting(const Case& c, const RankEnvironment& where)
-      : runtime(test::with_fake_device()),
-        device(open_device(runtime, c.moves_rows ? "fake" : "fake-bare", where.rank)),
+      : runtime(with_devices()),
+        device(open_device(runtime, c.device, where.rank)),
         group(ProcessGroup::connect(runtime, where)),
         tables(tables_of(c)),
         plan(plan_of(runtime, tables, where)) {}
 
   ShardedModuleOptions options(const Case& c, bool on_device) const {
     ShardedModuleOptions o;
-    o.kernel = on_device ? "fake(reference)" : "reference";
+    o.kernel = !on_device ? "reference" : c.is_simt() ? "simt" : "fake(reference)";
     if (on_device) o.stream = device;
     o.optimizer = {"exact_rowwise_adagrad", R"({"learning_rate": 0.1})", 0};
     o.is_weighted = c.weighted;
@@ -136,7 +167,10 @@ std::string pooled(const Case& c, const RankEnvironment& where) {
   for (int step = 0; step < 4; ++step) {
     const auto batch = batch_of(c, where.rank, step);
     const auto want = host.forward(batch).wait();
+    const uint64_t waits = s.device->stats().synchronizes;
     const auto got = device.forward(batch).wait();
+    if (c.world == 1 && step == 3 && s.device->stats().synchronizes != waits)
+      return "a forward waited that has met a larger batch before\n";
     const Tensor& values = got.values.values();
     if (values.device() != s.device->device()) return "the output is not on the device\n";
     std::string text = difference(cat("step ", step, ": output"), s.device->to_host(values), want.values.values());
@@ -169,6 +203,9 @@ std::string sequence(const Case& c, const RankEnvironment& where) {
       grads.emplace_back(want.values[i].first, gradient_of({mine.size(0), mine.size(1)}));
     }
     host.backward(want, grads);
+    for (auto& [name, grad] : grads) {
+      if (step != 1) grad = s.device->to_device(grad);
+    }
     device.backward(got, grads);
     text += compare_rows(device, host, step);
     if (!text.empty()) return text;
@@ -177,31 +214,49 @@ std::string sequence(const Case& c, const RankEnvironment& where) {
   return {};
 }
 
-// A data-parallel table alone: nothing is exchanged, so what waits is its own.
+// Data-parallel tables alone: nothing is exchanged for the lookup, so what waits is its own.
+std::string data_parallel(const Case& c, const RankEnvironment& where) {
+  Setting s(c, where);
+  std::erase_if(s.tables, [](const EmbeddingBagConfig& t) { return t.name != "data_parallel"; });
+  s.tables.push_back(s.tables[0]);
+  s.tables[1].name = "wide";
+  s.tables[1].embedding_dim = 2 * kDim;
+  s.tables[1].feature_names = {"f_row_wise"};
+  for (const EmbeddingBagConfig& t : s.tables) {
+    ShardingRequest request;
+    request.sharding_type = "data_parallel";
+    if (&t == &s.tables[0]) s.plan = {};
+    s.plan.add(t.name, make_sharding(s.runtime, t, request, Topology::of(where.world_size, where.world_size, "cpu")));
+  }
+  const auto make = [&](bool on_device) {
+    return EmbeddingBagCollectionSharder(s.runtime, s.options(c, on_device)).shard(s.tables, s.plan, s.group);
+  };
+  auto host = make(false), device = make(true);
+  for (int step = 0; step < 4; ++step) {
+    const auto batch = batch_of(c, where.rank, step);
+    const uint64_t before = s.device->stats().synchronizes;
+    const auto got = device.forward(batch).wait();
+    if (s.device->stats().synchronizes != before) return "the lookup waited for the device\n";
+    const auto want = host.forward(batch).wait();
+    const Tensor grad = gradient_of({want.values.values().size(0), 3 * kDim});
+    host.backward(want, grad);
+    device.backward(got, s.device->to_device(grad));
+    std::string text = difference(cat("output ", step), s.device->to_host(got.values.values()), want.values.values()) +
+                       compare_rows(device, host, step);
+    if (!text.empty()) return text;
+  }
+  const auto mine = device.data_parallel_gradients(), theirs = host.data_parallel_gradients();
+  if (mine.size() != 2 || theirs.size() != 2) return "there are not two gradients\n";
+  return difference("gradient of " + mine[0].first, mine[0].second, theirs[0].second) +
+         difference("gradient of " + mine[1].first, mine[1].second, theirs[1].second);
+}
+
 TEST(DataParallel, LooksUpWithoutAWaitAndKeepsItsGradients) {
-  const auto out = cli::run_in_ranks(1, 1, 60, [](const RankEnvironment& where) -> std::string {
-    Setting s({1, 1}, where);
-    std::erase_if(s.tables, [](const EmbeddingBagConfig& t) { return t.name != "data_parallel"; });
-    s.plan = plan_of(s.runtime, s.tables, where);
-    const auto make = [&](bool on_device) {
-      return EmbeddingBagCollectionSharder(s.runtime, s.options({1, 1}, on_device)).shard(s.tables, s.plan, s.group);
-    };
-    auto host = make(false), device = make(true);
-    for (int step = 0; step < 2; ++step) {
-      const auto batch = batch_of({1, 1}, 0, step);
-      const uint64_t before = s.device->stats().synchronizes;
-      const auto got = device.forward(batch).wait();
-      if (s.device->stats().synchronizes != before) return "the lookup waited for the device\n";
-      const auto want = host.forward(batch).wait();
-      const Tensor grad = gradient_of({want.values.values().size(0), kDim});
-      host.backward(want, grad);
-      device.backward(got, s.device->to_device(grad));
-    }
-    const auto mine = device.data_parallel_gradients(), theirs = host.data_parallel_gradients();
-    if (mine.size() != 1 || theirs.size() != 1) return "there is not one gradient\n";
-    return difference("gradient of " + mine[0].first, mine[0].second, theirs[0].second) + compare_rows(device, host, 2);
-  });
-  EXPECT_EQ(out[0], "");
+  for (const Case& c : {Case{1, 1}, Case{2, 2}, Case{1, 1, false, false, "simt"}, Case{2, 2, false, true, "simt"}}) {
+    const auto out =
+        cli::run_in_ranks(c.world, c.world, 60, [&](const RankEnvironment& where) { return data_parallel(c, where); });
+    for (const std::string& text : out) EXPECT_EQ(text, "") << c.world << " ranks on " << c.device;
+  }
 }
 
 class OnDevice : public testing::TestWithParam<Case> {};
@@ -216,11 +271,20 @@ TEST_P(OnDevice, GivesTheSameAsInHostMemory) {
 
 INSTANTIATE_TEST_SUITE_P(Worlds, OnDevice,
                          testing::Values(Case{1, 1}, Case{2, 2}, Case{2, 2, false, true}, Case{2, 2, true},
-                                         Case{2, 2, false, false, false}, Case{4, 2}, Case{4, 2, false, false, false}),
+                                         Case{2, 2, false, false, "fake-bare"}, Case{4, 2},
+                                         Case{4, 2, false, false, "fake-bare"}, Case{1, 1, false, false, "simt"},
+                                         Case{2, 2, false, true, "simt"}, Case{2, 2, true, false, "simt"},
+                                         Case{1, 1, false, false, "fake", true}, Case{2, 2, false, true, "fake", true},
+                                         Case{4, 2, false, false, "fake", true},
+                                         Case{2, 2, false, false, "fake-bare", true},
+                                         Case{1, 1, false, false, "simt", true}, Case{2, 2, false, true, "simt", true}),
                          [](const auto& info) {
                            const Case& c = info.param;
                            return cat(c.world, "_ranks_", c.local_world, "_per_host", c.sequence ? "_sequence" : "",
-                                      c.weighted ? "_weighted" : "", c.moves_rows ? "" : "_rows_by_host");
+                                      c.weighted ? "_weighted" : "", c.variable ? "_variable" : "", '_',
+                                      c.is_simt()                       ? "simt"
+                                      : c.device == std::string("fake") ? "fake"
+                                                                        : "fake_bare");
                          });
 
 }  // namespace

@@ -4,35 +4,39 @@
 #include <algorithm>
 #include <map>
 
+#include "distributed/device_step.h"
 #include "distributed/sharded_collection.h"
 #include "tessera/embedding_fused_optimizer.h"
 
 namespace tessera {
 namespace {
 
-Tensor in_host_memory(const ShardedCollection& c, const Tensor& tensor) {
-  return tensor.stream() ? c.options().stream->to_host(tensor) : tensor;
-}
-
 // [batch, width] from per-slot rows: sample b of a slot takes row inverse[b].
 Tensor expand(const ShardedCollection& c, const StepState& state) {
   const int64_t batch = state.batch.output_batch, width = c.map().output_width();
   Tensor out = Tensor::empty({batch, width});
-  const Tensor rows = in_host_memory(c, state.rows);
   for (size_t s = 0; s < c.map().slots().size(); ++s) {
     const Slot& slot = c.map().slots()[s];
     const int64_t* inverse = state.batch.inverse[s];
     for (int64_t b = 0; b < batch; ++b) {
-      std::copy_n(rows.data<float>() + state.layout.offset[s] + inverse[b] * slot.dim, slot.dim,
+      std::copy_n(state.rows.data<float>() + state.layout.offset[s] + inverse[b] * slot.dim, slot.dim,
                   out.data<float>() + b * width + slot.col);
     }
   }
-  return c.options().stream ? c.options().stream->to_device(out) : out;
+  return out;
+}
+
+Tensor expand_on_device(const ShardedCollection& c, StepState& state, bool backward) {
+  DeviceStep& device = *state.step.device;
+  if (!device.inverse) device.inverse = std::make_unique<InverseMoves>(device.stream);
+  device.inverse->upload(c.map(), state.batch, state.layout.offset, backward);
+  device.uploaded.record();
+  return device.inverse->expand(state.rows);
 }
 
 // The way back: rows that were taken several times sum their gradients.
-Tensor collapse(const ShardedCollection& c, StepState& state, const Tensor& given) {
-  const Tensor grad = in_host_memory(c, given);
+Tensor collapse(const ShardedCollection& c, StepState& state, const Tensor& grad) {
+  if (state.step.device) return state.step.device->inverse->collapse(gradient_on_device(grad, state.step));
   const int64_t batch = state.batch.output_batch, width = c.map().output_width();
   const Tensor rows = state.grad.ensure(state.num_rows_elements).first({state.num_rows_elements});
   std::fill_n(rows.data<float>(), rows.numel(), 0.0f);
@@ -280,9 +284,10 @@ Awaitable<ShardedEmbeddingBagCollection::Output> ShardedEmbeddingBagCollection::
   return Awaitable<Output>([layout = layout_, state = std::move(state), keep] {
     const auto& impl = state->owner;
     impl->finish(*state, keep);
-    const Tensor values = state->batch.expands
-                              ? expand(*impl, *state)
-                              : state->rows.reshape({state->batch.output_batch, impl->map().output_width()});
+    const Tensor values = !state->batch.expands
+                              ? state->rows.reshape({state->batch.output_batch, impl->map().output_width()})
+                          : state->step.device ? expand_on_device(*impl, *state, keep)
+                                               : expand(*impl, *state);
     state->rows = {};  // the output's now; the buffer is used again when nobody holds it
     return Output{KeyedTensor(layout, values), state->step.all_finished, keep ? state : StepHandle()};
   });
@@ -354,8 +359,15 @@ void ShardedEmbeddingCollection::backward(const Output& output,
                                           const std::vector<std::pair<std::string, Tensor>>& grads) {
   if (!output.state) fail(Code::kFailedPrecondition, "backward of a forward that kept nothing for it");
   StepState& state = *output.state;
-  const Tensor rows = state.grad.ensure(state.num_rows_elements).first({state.num_rows_elements});
-  std::fill_n(rows.data<float>(), rows.numel(), 0.0f);
+  DeviceStep* device = state.step.device.get();
+  if (!std::all_of(grads.begin(), grads.end(), [](const auto& g) { return g.second.stream() != nullptr; }))
+    device = nullptr;  // all go there together
+  const Tensor rows =
+      (device ? device->grad : state.grad).ensure(state.num_rows_elements).first({state.num_rows_elements});
+  if (device)
+    device->stream->fill(rows, 0);
+  else
+    std::fill_n(rows.data<float>(), rows.numel(), 0.0f);
   for (const auto& [name, grad] : grads) {
     const auto& slots = impl_->map().slots();
     const auto slot = std::find_if(slots.begin(), slots.end(), [&](const Slot& s) { return s.name == name; });
@@ -365,7 +377,11 @@ void ShardedEmbeddingCollection::backward(const Output& output,
     if (grad.numel() != ids * slot->dim || grad.dtype() != DType::kFloat32) {
       impl_->refuse(cat("the gradient of \"", name, "\" must be float32 [", ids, ", ", slot->dim, "]"));
     }
-    std::copy_n(in_host_memory(*impl_, grad).data<float>(), grad.numel(), rows.data<float>() + state.layout.offset[s]);
+    const Tensor to = rows.narrow(state.layout.offset[s], grad.numel());
+    if (device)
+      device->stream->copy(grad, to);
+    else
+      std::copy_n(in_host_memory(grad).data<float>(), grad.numel(), to.data<float>());
   }
   impl_->backward(state, rows);
 }

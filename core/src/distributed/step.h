@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "distributed/buffer.h"
+#include "distributed/inverse_moves.h"
 #include "distributed/lanes.h"
 #include "distributed/row_moves.h"
 #include "modules/lookup_view.h"
@@ -102,6 +103,7 @@ struct DeviceStep {
   Buffer host_grad{DType::kFloat32}, grad{DType::kFloat32};  // of the output, where the caller has it in host memory
   RowMoves output;                                           // `rows` and the output
   RowMoves host_sums;                                        // `rows`: those of lanes, and sums
+  std::unique_ptr<InverseMoves> inverse;                     // once a batch had inverse indices
   ReplicaBatch replicas;
   DeviceStream::Event uploaded;  // behind it the host may write its side again
 };
