@@ -130,7 +130,7 @@ void GpuDevice::bucketize(const tsr_jagged& input, int32_t blocks, const DLTenso
   memory_of(index);
   wide(*input.ids, "the ids");
   const JaggedView view = view_of(input);
-  const int64_t bags = blocks * input.features * input.batch;
+  const int64_t bags = int64_t{blocks} * input.features * input.batch;
   require_numel(*output.ids, view.num_ids, "the output's ids");
   const Bucketized to{written(*output.lengths, bags, "the output's lengths"),
                       written(*output.offsets, bags + 1, "the output's offsets"), ids_of(input, *output.ids),
