@@ -108,6 +108,32 @@ INSTANTIATE_TEST_SUITE_P(Types, Traffic,
                                          std::vector<std::string>{"column_wise", "data_parallel"},
                                          std::vector<std::string>{"table_column_wise", "table_wise"}));
 
+// The first step has no room behind its headers; the second has some for what the first one had.
+TEST(TrafficOfRoom, ThatIsNotUsedIsCounted) {
+  const auto out = cli::run_in_ranks(kWorld, kLocal, 60, [](const RankEnvironment& where) -> std::string {
+    const Runtime runtime;
+    const auto group = ProcessGroup::connect(runtime, where);
+    const auto tables = tables_for({"table_wise"});
+    auto sharded = EmbeddingBagCollectionSharder(runtime, {.optimizer = {"exact_sgd", "{}", 0}})
+                       .shard(tables, plan_for(runtime, tables, {"table_wise"}), group);
+    std::string text;
+    for (int step = 0; step < 2; ++step) {
+      sharded.forward(full_batch(1, where.rank), false, /*keep_for_backward=*/false).wait();
+      const StepTraffic& traffic = sharded.last_traffic();
+      const auto& [ids, rows, gradients, room] = traffic.bytes;
+      const int64_t sent = ids.in_host + ids.across_hosts + room.in_host + room.across_hosts;
+      int64_t payloads = 0;
+      for (int peer = 0; peer < kWorld; ++peer) payloads += peer == where.rank ? 0 : traffic.ids_sent[peer];
+      const bool whole = sent == (kWorld - 1) * traffic.first_message + (traffic.ids_in_second ? payloads : 0);
+      text += cat(traffic.ids_in_second ? "two exchanges" : "one exchange", whole ? "" : ", miscounted",
+                  room.in_host > 0 && room.across_hosts > 0 ? ", room" : "", "; ");
+    }
+    group->barrier();
+    return text;
+  });
+  for (const std::string& text : out) EXPECT_EQ(text, "two exchanges; one exchange, room; ");
+}
+
 // Bytes of rows and gradients across hosts, over all ranks.
 int64_t across_hosts(const std::vector<std::string>& types) {
   int64_t total = 0;

@@ -208,8 +208,8 @@ class ShardedInputs {
 
   StepHandle reserve();
   // Collective; errors as of forward(). The batch's tensors stay as they are until the step is over. What goes wrong on
-  // one rank when ids had been exchanged (kDataLoss, no memory) ends take() on all, but the others may be in forward()
-  // of this batch by then: a caller that ends aborts the collection's group too, as tessera train does.
+  // one rank when ids had been exchanged (kDataLoss, no memory) ends the job on all: the others may be in forward() of
+  // this batch by then, so the collection's group is aborted too, naming this rank.
   void take(const StepHandle& place, const KeyedJaggedTensor& batch, bool finished = false);
   // [any-thread] Ends what take() waits for, on all ranks.
   void abort(const std::string& reason) const;

@@ -25,14 +25,16 @@ struct HostBytes {
   bool operator==(const HostBytes&) const = default;
 };
 
-// The exchanges of a step: headers and ids with their lengths; pooled or sequence rows; their gradients.
+// The exchanges of a step: headers and ids with their lengths; pooled or sequence rows; their gradients. `room`: sent
+// behind the headers for ids that a step did not have.
 template <class Number>
 struct ExchangeBytes {
-  HostBytes<Number> ids, rows, gradients;
+  HostBytes<Number> ids, rows, gradients, room;
   ExchangeBytes& operator+=(const ExchangeBytes& other) {
     ids += other.ids;
     rows += other.rows;
     gradients += other.gradients;
+    room += other.room;
     return *this;
   }
   bool operator==(const ExchangeBytes&) const = default;
@@ -51,8 +53,8 @@ struct TrafficInput {
 
 // What rank `rank` sends. Exact where all bags have as many ids as said and no rows are cut; of rows and gradients that
 // cross hosts also where rows are summed inside a host that holds all of them. Otherwise an expectation, because bags
-// without ids on a shard send nothing. The all-reduce of data-parallel tables is not part of it. kInvalidArgument where
-// the plan does not fit.
+// without ids on a shard send nothing. Room depends on the batches: 0, though small payloads have an eighth of it. The
+// all-reduce of data-parallel tables is not part of it. kInvalidArgument where the plan does not fit.
 ExchangeBytes<double> expected_traffic(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
                                        const EmbeddingModuleShardingPlan& plan, const TrafficInput& input, int rank);
 

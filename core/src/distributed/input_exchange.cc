@@ -20,28 +20,41 @@ constexpr int64_t kHeaderBytes = sizeof(PeerHeader);
 
 bool plausible(int64_t count) { return count >= 0 && count <= kMostItems; }
 
+[[noreturn]] void damaged_header(int peer) { fail(Code::kDataLoss, "rank ", peer, " sent a damaged step header"); }
+
+// Every rank has it, and ends the step by itself.
+class KnownToAll : public Error {
+ public:
+  template <class... Parts>
+  explicit KnownToAll(Code code, const Parts&... parts) : Error(code, cat(parts...)) {}
+};
+
 }  // namespace
 
-InputExchange::InputExchange(std::shared_ptr<ProcessGroup> group, const LaneMap& map, uint64_t fingerprint)
-    : group_(std::move(group)), map_(map), fingerprint_(fingerprint) {}
+InputExchange::InputExchange(std::shared_ptr<ProcessGroup> group, const LaneMap& map, uint64_t fingerprint,
+                             std::shared_ptr<ProcessGroup> steps)
+    : group_(std::move(group)), steps_(std::move(steps)), map_(map), fingerprint_(fingerprint) {}
 
 void InputExchange::run(Step& step, bool finished, const std::string& error, Stopwatch& watch) {
-  send_headers(step, finished, !error.empty(), watch);
-  if (read_headers(step)) share_error(error);
-  take_payloads(step, watch);
   try {
+    send_headers(step, finished, !error.empty(), watch);
+    if (read_headers(step)) share_error(error);
+    take_payloads(step, watch);
     unpack(step);
+  } catch (const KnownToAll&) {
+    throw;
   } catch (const std::exception& e) {
-    abort(cat("rank ", group_->rank(), " cannot use the ids that it received: ", e.what()));
+    const auto* known = dynamic_cast<const Error*>(&e);
+    // Who has ended this exchange, here or elsewhere, has also ended the steps or wants them to go on.
+    if (!known || (known->code() != Code::kCancelled && known->code() != Code::kAborted))
+      abort_with_steps(cat("rank ", group_->rank(), " cannot use the ids that it received: ", e.what()));
     throw;
   }
 }
 
-// Nobody else knows of it.
-void InputExchange::refuse_header(int peer) const {
-  const std::string damage = cat("rank ", peer, " sent a damaged step header");
-  abort(cat("rank ", group_->rank(), ": ", damage));
-  fail(Code::kDataLoss, damage);
+void InputExchange::abort_with_steps(const std::string& reason) const {
+  abort(reason);
+  if (steps_) steps_->abort(reason);
 }
 
 // A little more than what was needed last: batches differ.
@@ -73,10 +86,11 @@ void InputExchange::send_headers(Step& step, bool finished, bool error, Stopwatc
     step.headers[peer] = h;
     if (peer == own) continue;
     std::memcpy(to, &h, sizeof(h));
-    if (h.largest <= room_ && step.payload_send_bytes[peer]) {
-      std::memcpy(to + kHeaderBytes, step.payload_send.data<uint8_t>() + step.payload_parts[peer].begin,
-                  step.payload_send_bytes[peer]);
+    const int64_t payload = h.largest <= room_ ? step.payload_send_bytes[peer] : 0;
+    if (payload) {
+      std::memcpy(to + kHeaderBytes, step.payload_send.data<uint8_t>() + step.payload_parts[peer].begin, payload);
     }
+    std::memset(to + kHeaderBytes + payload, 0, room_ - payload);  // what lies in this memory is nobody else's business
     to += block;
   }
   step.header_recv.ensure((world - 1) * block);
@@ -111,11 +125,11 @@ bool InputExchange::read_headers(Step& step) {
     }
     if (h.magic != PeerHeader::kMagic || !plausible(h.num_ids) || !plausible(h.num_bags) ||
         !plausible(h.presence_words) || !plausible(h.largest)) {
-      refuse_header(peer);
+      damaged_header(peer);
     }
     if (h.fingerprint != fingerprint_) {
-      fail(Code::kFailedPrecondition, "rank ", peer, " runs other tables or another plan than rank ", own,
-           ": all ranks need the same config and plan");
+      throw KnownToAll(Code::kFailedPrecondition, "rank ", peer, " runs other tables or another plan than rank ", own,
+                       ": all ranks need the same config and plan");
     }
     any_error = any_error || (h.flags & PeerHeader::kError);
     step.all_finished = step.all_finished && (h.flags & PeerHeader::kFinished);
@@ -124,7 +138,7 @@ bool InputExchange::read_headers(Step& step) {
     if (h.flags & PeerHeader::kError) continue;
     step.payload_recv_bytes[peer] =
         payload_bytes(streams, {0, h.num_ids, h.num_bags, h.presence_words}, h.flags & PeerHeader::kWeighted);
-    if (peer != own && step.payload_recv_bytes[peer] > h.largest) refuse_header(peer);
+    if (peer != own && step.payload_recv_bytes[peer] > h.largest) damaged_header(peer);
   }
   step.in_second = largest > step.room;
   room_ = room_for(largest);
@@ -149,9 +163,9 @@ void InputExchange::take_payloads(Step& step, Stopwatch& watch) {
 void InputExchange::share_error(const std::string& mine) {
   const auto texts = group_->all_gather_text(mine, "step error");
   for (size_t rank = 0; rank < texts.size(); ++rank) {
-    if (!texts[rank].empty()) fail(Code::kInvalidArgument, "rank ", rank, ": ", texts[rank]);
+    if (!texts[rank].empty()) throw KnownToAll(Code::kInvalidArgument, "rank ", rank, ": ", texts[rank]);
   }
-  fail(Code::kInternal, "a rank announced an error but no text");
+  throw KnownToAll(Code::kInternal, "a rank announced an error but no text");
 }
 
 void InputExchange::unpack(Step& step) {
@@ -243,6 +257,14 @@ void InputExchange::unpack_presence(Step& step, int peer, const int32_t* words) 
     at += (presence.bags + 31) / 32;
   }
   if (at != count) damaged();
+  // The own lanes among them have rows for the bags that came with ids, and for no others.
+  const int first = map_.stream_begin(group_->rank()), last = map_.stream_begin(group_->rank() + 1);
+  for (int stream = first; expected && stream < last; ++stream) {
+    if (!std::binary_search(streams.begin(), streams.end(), stream)) continue;
+    const Presence& presence = presence_of(map_, step, stream, hosts.of(peer));
+    const StreamPiece& piece = step.received[static_cast<size_t>(peer) * (last - first) + stream - first];
+    if (presence.bags != piece.bags || presence.full_bags != piece.full_bags) damaged();
+  }
   for (int i = map_.host_sum_begin(host); expected && i < map_.host_sum_begin(host + 1); ++i) {
     const auto bags_of = [&](int lane) {
       return presence_of(map_, step, map_.lanes()[lane].stream, hosts.of(peer)).bags;

@@ -39,9 +39,10 @@ int64_t sum_of(const HostBytes<int64_t>& bytes) { return bytes.in_host + bytes.a
 
 // Headers and payloads.
 int64_t sent_to_others(const Step& step, int rank) {
-  const auto& sent = step.payload_send_bytes;
-  return std::accumulate(sent.begin(), sent.end(), int64_t{0}) - sent[rank] +
-         static_cast<int64_t>((sent.size() - 1) * sizeof(PeerHeader));
+  int64_t bytes = 0;
+  for (int peer = 0; peer < static_cast<int>(step.payload_send_bytes.size()); ++peer)
+    bytes += peer == rank ? 0 : step.id_bytes_to(peer);
+  return bytes;
 }
 
 // Whether every row of the output has one shard, here.
@@ -158,8 +159,8 @@ void ShardedCollection::give_back(StepState* state) {
   spare_.emplace_back(state);
 }
 
-std::unique_ptr<InputSide> ShardedCollection::input_side(std::shared_ptr<ProcessGroup> group) const {
-  return std::make_unique<InputSide>(InputExchange(std::move(group), map_, fingerprint_));
+std::unique_ptr<InputSide> ShardedCollection::input_side(const std::shared_ptr<ProcessGroup>& group) const {
+  return std::make_unique<InputSide>(InputExchange(group, map_, fingerprint_, group == group_ ? nullptr : group_));
 }
 
 void ShardedCollection::start(StepState& state, const KeyedJaggedTensor& input, bool finished, InputSide& side) const {
@@ -188,7 +189,7 @@ void ShardedCollection::start(StepState& state, const KeyedJaggedTensor& input, 
     }
     count_traffic(map_, *group_, step, state.traffic);
   } catch (const std::exception& e) {
-    side.exchange.abort(cat("rank ", group_->rank(), " failed in the layout: ", e.what()));
+    side.exchange.abort_with_steps(cat("rank ", group_->rank(), " failed in the layout: ", e.what()));
     throw;
   }
   watch.lap(state.route_s, "layout");
@@ -283,6 +284,7 @@ void ShardedCollection::finish(StepState& state, bool keep_context) {
   });
   watch.lap(times_.exchange_rows, "exchange rows", sum_of(state.traffic.bytes.rows));
   bytes_sent_.ids += state.traffic.bytes.ids;
+  bytes_sent_.room += state.traffic.bytes.room;
   bytes_sent_.rows += state.traffic.bytes.rows;
   traffic_ = state.traffic;
   if (step.device) {

@@ -63,7 +63,7 @@ class ShardedCollection : public std::enable_shared_from_this<ShardedCollection>
   void start(StepState& state, const KeyedJaggedTensor& input, bool finished) {
     start(state, input, finished, *inputs_);
   }
-  std::unique_ptr<InputSide> input_side(std::shared_ptr<ProcessGroup> group) const;
+  std::unique_ptr<InputSide> input_side(const std::shared_ptr<ProcessGroup>& group) const;
   // Looks up, exchanges rows, combines: state.rows is valid.
   void finish(StepState& state, bool keep_context);
   // `grad` lies as state.rows does, where that is or in host memory. Updates tables; collective. The state must not be

@@ -152,6 +152,10 @@ struct Step {
   bool in_second = false;                // payloads had no room there, and came in a second exchange
   std::vector<const uint8_t*> payloads;  // as they arrived, by peer
   bool all_finished = false;
+  // What another rank gets: a header, the room behind it, and its payload where that had none.
+  int64_t id_bytes_to(int peer) const {
+    return static_cast<int64_t>(sizeof(PeerHeader)) + room + (in_second ? payload_send_bytes[peer] : 0);
+  }
 
   // -- owner: pieces by (peer, own stream), peer-major
   std::vector<StreamPiece> received;

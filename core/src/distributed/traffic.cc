@@ -125,7 +125,9 @@ void count_traffic(const LaneMap& map, const ProcessGroup& group, const Step& st
   out.bytes = {};
   const Meter<int64_t> meter(rank, group.local_world_size());
   for (int peer = 0; peer < group.world_size(); ++peer) {
-    meter.send(out.bytes.ids, peer, static_cast<int64_t>(sizeof(PeerHeader)) + out.ids_sent[peer]);
+    const int64_t ids = static_cast<int64_t>(sizeof(PeerHeader)) + out.ids_sent[peer];
+    meter.send(out.bytes.ids, peer, ids);
+    meter.send(out.bytes.room, peer, step.id_bytes_to(peer) - ids);
     meter.send(out.bytes.rows, peer, out.rows_sent[peer] * static_cast<int64_t>(sizeof(float)));
     meter.send(out.bytes.gradients, peer, out.rows_received[peer] * static_cast<int64_t>(sizeof(float)));
   }
