@@ -114,6 +114,11 @@ TEST_F(HandlerTest, Routes) {
       {"GET", "/v2/models/fake/config", 404},
       {"GET", "/v2/models/fake/ready/more", 404},
       {"POST", "/nowhere", 404},
+      {"HEAD", "/v2/health/live", 200},
+      {"HEAD", "/v2/health/ready", 200},
+      {"HEAD", "/metrics", 200},
+      {"HEAD", "/nowhere", 404},
+      {"HEAD", kInfer, 405},
       {"POST", "/v2", 405},
       {"PUT", "/v2/health/live", 405},
       {"GET", kInfer, 405},
@@ -131,6 +136,7 @@ TEST_F(HandlerTest, Routes) {
     }
   }
   EXPECT_STREQ(response(ask({.method = "GET", .target = kInfer})).allow, "POST");
+  EXPECT_STREQ(response(ask({.method = "PUT", .target = "/v2/health/live"})).allow, "GET, HEAD");
   EXPECT_EQ(error_of(get("/v2/models/other")), "model \"other\" is not served here; \"fake\" is");
 }
 

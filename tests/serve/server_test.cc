@@ -64,8 +64,12 @@ TEST(Server, HttpDetails) {
   EXPECT_EQ(closing.ask(Client::get("/v2", "Connection: close\r\n")).headers.at("connection"), "close");
   EXPECT_TRUE(closing.is_closed());
   Client head(server.port());
-  ASSERT_TRUE(head.send("HEAD /v2 HTTP/1.1\r\nHost: x\r\n\r\n"));
-  EXPECT_EQ(head.read(false).status, 405);
+  for (const char* path : {"/v2", "/v2/health/live", "/v2/health/ready"}) {
+    ASSERT_TRUE(head.send(cat("HEAD ", path, " HTTP/1.1\r\nHost: x\r\n\r\n")));
+    const auto answer = head.read(false);
+    EXPECT_EQ(answer.status, 200) << path;
+    EXPECT_GT(std::stoi(answer.headers.at("content-length")), 0) << "what GET would have sent";
+  }
   EXPECT_EQ(head.ask(Client::get("/v2")).status, 200) << "no body came with HEAD's response";
   Client patient(server.port());
   const std::string body = Message(kSamples).json();

@@ -291,7 +291,7 @@ class Bench {
               {"op", s.op},
               {"bytes", s.bytes},
               {"world", control_->world_size()}};
-    add_rounds(&line, "us", times);
+    add_times(&line, "us", times);
     line.update({{"algbw_gbps", static_cast<double>(s.bytes) / percentiles(times).median / 1e3},
                  {"verified", options_.verify}});
     report_.line(line);

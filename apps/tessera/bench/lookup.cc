@@ -169,11 +169,14 @@ std::vector<LookupSubject> make_subjects(const Runtime& runtime, const LookupBen
 // All batches once, `way.calls` of them timed together; a short rotation is repeated until it takes kSampleUs.
 void time_round(LookupWay& way, size_t batches) {
   const auto calls = static_cast<size_t>(way.calls);
+  std::vector<double> samples;
   for (size_t sample = 0; sample < (batches + calls - 1) / calls; ++sample) {
     const Stopwatch watch;
     for (int call = 0; call < way.calls; ++call) way.run(way.next++ % batches);
-    way.samples.push_back(watch.us() / way.calls);
+    samples.push_back(watch.us() / way.calls);
   }
+  way.samples.insert(way.samples.end(), samples.begin(), samples.end());
+  way.rounds.push_back(percentiles(std::move(samples)).median);
 }
 
 // The same after all batches once, untimed: each way then finds the caches as it leaves them itself, not as the one
@@ -186,11 +189,11 @@ void time_warm_round(LookupWay& way, size_t batches) {
 // Buffers reach their size, and the number of calls per sample is found.
 void warm_up(LookupWay& way, size_t batches) {
   time_round(way, batches);
-  way.samples.clear();
+  way.forget();
   time_round(way, batches);
   const double call_us = std::max(percentiles(way.samples).median, 1e-3);
   way.calls = static_cast<int>(std::clamp(std::ceil(kSampleUs / call_us), 1.0, static_cast<double>(kMaxCalls)));
-  way.samples.clear();
+  way.forget();
 }
 
 const LookupWay& best_way(const LookupSubject& subject) {
@@ -209,7 +212,7 @@ void keep_the_best(LookupSubject& subject, size_t batches) {
     return percentiles(a.samples).median < percentiles(b.samples).median;
   });
   subject.ways.resize(kWaysKept);
-  for (LookupWay& way : subject.ways) way.samples.clear();
+  for (LookupWay& way : subject.ways) way.forget();
 }
 
 json result_line(const LookupBench& b, const LookupSubject& subject) {
@@ -227,7 +230,8 @@ json result_line(const LookupBench& b, const LookupSubject& subject) {
             {"dtype", b.shape.dtype()},
             {"threads", b.common.threads},
             {"alpha", b.shape.alpha()}};
-  add_rounds(&line, "us", way.samples);
+  add_percentiles(&line, "us", way.samples);
+  add_rounds(&line, "us", way.rounds);
   line.update({{"ns_per_lookup", 1e3 * us / static_cast<double>(b.shape.lookups())},
                {"gbps", subject.bytes / us / 1e3},
                {"verified", subject.verified}});
@@ -270,7 +274,7 @@ int run_lookup(const LookupBench& b) {
       for (LookupWay& way : subject.ways) time_warm_round(way, batches.size());
       if (!rounds.print_each()) continue;
       report.line(result_line(b, subject));
-      for (LookupWay& way : subject.ways) way.samples.clear();
+      for (LookupWay& way : subject.ways) way.forget();
     }
   }
   if (!rounds.print_each()) {

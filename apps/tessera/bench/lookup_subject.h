@@ -24,6 +24,12 @@ struct LookupWay {
   int calls = 1;                // that are timed together
   size_t next = 0;              // batch, counted on and on
   std::vector<double> samples;  // microseconds of one call
+  std::vector<double> rounds;   // of each round: their median
+
+  void forget() {
+    samples.clear();
+    rounds.clear();
+  }
 };
 
 // A line of the result.

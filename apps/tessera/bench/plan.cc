@@ -120,7 +120,7 @@ class PlanBench {
     const std::optional<double> greedy = greedy_busiest(result);
     Line line{
         {"bench", "plan"}, {"tables", size.tables}, {"ranks", size.ranks}, {"device", device}, {"fill", options_.fill}};
-    add_rounds(&line, "s", seconds);
+    add_times(&line, "s", seconds);
     line.update({{"bar_s", bar == std::end(kBars) ? json() : json(bar->seconds)},
                  {"busiest_ms", busiest(result.rank_perf)},
                  {"balance", balance(result.rank_perf)},

@@ -77,7 +77,7 @@ Subject subject_of(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& 
 json result_line(const char* mix, int ranks, const std::string& plan, double predicted_us,
                  const std::vector<double>& us) {
   json line{{"bench", "predict"}, {"mix", mix}, {"ranks", ranks}, {"plan", plan}, {"predicted_us", predicted_us}};
-  add_rounds(&line, "us", us);
+  add_times(&line, "us", us);
   line["off_percent"] = 100 * (predicted_us / percentiles(us).median - 1);
   return line;
 }

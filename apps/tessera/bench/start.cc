@@ -102,7 +102,7 @@ int run_start(const StartBench& b) {
   const auto print = [&] {
     Line line{{"bench", "start"}, {"T", b.tables}, {"E", b.rows},
               {"D", b.dim},       {"B", b.batch},  {"threads", b.common.threads}};
-    add_rounds(&line, "s", firsts);
+    add_times(&line, "s", firsts);
     line["until_exit_s"] = percentiles(wholes).median;
     report.line(line);
     firsts.clear();

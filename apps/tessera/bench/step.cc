@@ -107,7 +107,7 @@ class Subject {
               {"L", b_.workload.pooling},  {"sharding", b_.workload.sharding},
               {"optimizer", b_.optimizer}, {"kernel", b_.kernel},
               {"backend", b_.backend},     {"threads", b_.common.threads}};
-    add_rounds(&line, "us", steps_);
+    add_times(&line, "us", steps_);
     line.update({{"kernel_us", kernel},
                  {"exchange_us", exchange},
                  {"overhead_us", step - kernel - exchange},

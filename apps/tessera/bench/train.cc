@@ -150,7 +150,7 @@ json Subject::take_line() {
               {"kernel", b_.kernel},
               {"backend", b_.backend},
               {"threads", b_.common.threads}};
-  add_rounds(&out, "us", steps_);
+  add_times(&out, "us", steps_);
   out.update({{"samples_per_s", 1e6 * static_cast<double>(b_.nproc * b_.workload.batch) / step},
               {"dense_us", dense_us},
               {"rest_us", step - dense_us}});

@@ -113,13 +113,11 @@ Handler::Handler(const HandlerOptions& options, ModelHolder& models, Batcher& ba
 Clock::time_point Handler::handle(HttpRequest&& request, const Respond& respond) {
   const std::string path(path_of(request.target));
   const bool infers = is_infer(path), reloads = path == "/admin/reload";
-  const char* allowed = infers || reloads ? "POST" : "GET";
-  if (infers && request.method == allowed) return infer(path, std::move(request), respond);
-  if (reloads && request.method == allowed) return reload(request, respond);
-  HttpResponse response = infers || reloads ? not_allowed(request.method, allowed) : get(path);
-  if (!infers && !reloads && response.status != 404 && request.method != allowed) {
-    response = not_allowed(request.method, allowed);
-  }
+  if (infers && request.method == "POST") return infer(path, std::move(request), respond);
+  if (reloads && request.method == "POST") return reload(request, respond);
+  HttpResponse response = infers || reloads ? not_allowed(request.method, "POST") : get(path);
+  const bool reads = request.method == "GET" || request.method == "HEAD";  // the connection keeps HEAD's body back
+  if (!infers && !reloads && response.status != 404 && !reads) response = not_allowed(request.method, "GET, HEAD");
   respond(std::move(response));
   return kNever;
 }

@@ -48,7 +48,9 @@ class Shape {
   }
 
   friend bool operator==(const Shape& a, const Shape& b) { return std::equal(a.begin(), a.end(), b.begin(), b.end()); }
-  friend bool operator==(const Shape& a, const std::vector<int64_t>& b) { return a == Shape(b); }
+  friend bool operator==(const Shape& a, const std::vector<int64_t>& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end());
+  }
 
  private:
   [[noreturn]] static void refuse(size_t dims);

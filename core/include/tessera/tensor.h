@@ -126,7 +126,8 @@ class Tensor {
   void fill(double value);
   double item(int64_t i = 0) const;  // element i, widened
 
-  // A view for ABI calls; valid while this Tensor object lives unchanged.
+  // A view for ABI calls. Its shape points into this very object: the view is valid while the object stays where it is
+  // and unchanged; of a temporary, or past a move, it is not, even if the storage lives on in copies.
   DLTensor dl() const;
 
  private:

@@ -117,7 +117,8 @@ void check_formats(const InferenceModel& model, const PackOptions& options) {
   for (const QuantizedTable& t : model.tables) {
     if (t.config.remapping) {
       fail(Code::kUnimplemented, "table \"", t.config.name,
-           "\" has pruned rows and a remapping of ids, which a packed model cannot keep");
+           "\" has pruned rows and a remapping of ids, which a packed model cannot keep: give it the rows of all ids, "
+           "those of pruned ones as zeros, and no remapping; or predict from a QuantEmbeddingBagCollection");
     }
     if (sdk::info_of(*t.config.row_format).header != 0) {
       fail(Code::kInvalidArgument, "table \"", t.config.name, "\" is in ", sdk::to_string(*t.config.row_format),

@@ -119,8 +119,9 @@ TEST_F(Packing, RefusesWhatCannotBePacked) {
               testing::Pair(HasSubstr("in int8 already"), Code::kInvalidArgument));
   InferenceModel pruned = small_model(folder_).model;
   pruned.tables[0].config.remapping = IndexRemapping::array(Tensor::from<int64_t>({0, -1, 1}));
-  EXPECT_THAT(failure_of([&] { pack_model(pruned, folder_.file("again"), {}); }),
-              testing::Pair(HasSubstr("a remapping of ids"), Code::kUnimplemented));
+  EXPECT_THAT(
+      failure_of([&] { pack_model(pruned, folder_.file("again"), {}); }),
+      testing::Pair(HasSubstr("give it the rows of all ids, those of pruned ones as zeros"), Code::kUnimplemented));
 }
 
 // The formats themselves turn these into infinities.

@@ -56,6 +56,15 @@ TEST(Tensor, MetaAllocatesNothing) {
   EXPECT_EQ(t.raw(), nullptr);
 }
 
+TEST(Shape, EqualsAListOfTheSameSizesOnly) {
+  const Shape shape{2, 3};
+  EXPECT_TRUE(shape == (std::vector<int64_t>{2, 3}));
+  EXPECT_FALSE(shape == (std::vector<int64_t>{2, 3, 1}));
+  EXPECT_FALSE(shape == std::vector<int64_t>(Shape::kMostDimensions + 1, 2));
+  EXPECT_FALSE(Shape(std::vector<int64_t>(Shape::kMostDimensions, 2)) ==
+               std::vector<int64_t>(Shape::kMostDimensions + 1, 2));
+}
+
 TEST(Tensor, RefusesImpossibleShapes) {
   EXPECT_THROW(Tensor::empty({-1}), Error);
   EXPECT_THROW(Tensor::empty({INT64_MAX / 2, 3}), Error);

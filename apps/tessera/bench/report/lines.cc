@@ -88,11 +88,15 @@ void add_percentiles(Line* line, const std::string& unit, const std::vector<doub
     (*line)[name + unit] = value;
 }
 
-void add_rounds(Line* line, const std::string& unit, const std::vector<double>& samples) {
+void add_rounds(Line* line, const std::string& unit, const std::vector<double>& rounds) {
+  if (rounds.size() < 2) return;
+  Line& list = (*line)["rounds_" + unit] = Line::array();
+  for (const double round : rounds) list.push_back(std::stod(number_text(round)));
+}
+
+void add_times(Line* line, const std::string& unit, const std::vector<double>& samples) {
   add_percentiles(line, unit, samples);
-  if (samples.size() < 2) return;
-  Line& rounds = (*line)["rounds_" + unit] = Line::array();
-  for (const double sample : samples) rounds.push_back(std::stod(number_text(sample)));
+  add_rounds(line, unit, samples);
 }
 
 bool names_contender(const std::string& key) {

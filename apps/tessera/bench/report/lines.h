@@ -19,8 +19,10 @@ struct Percentiles {
 Percentiles percentiles(std::vector<double> samples);
 // Adds "median_us", "p10_us", "p25_us", "p75_us" and "p90_us" of the samples, for unit "us".
 void add_percentiles(Line* line, const std::string& unit, const std::vector<double>& samples);
-// The same of one sample for each round; of several also the samples themselves, as "rounds_us": comparisons use them.
-void add_rounds(Line* line, const std::string& unit, const std::vector<double>& samples);
+// Adds a time of each round, "rounds_us", where there are several: comparisons use them.
+void add_rounds(Line* line, const std::string& unit, const std::vector<double>& rounds);
+// Both, of one sample for each round.
+void add_times(Line* line, const std::string& unit, const std::vector<double>& samples);
 
 // Whether a circumstance says which of the things that are compared a line is about, rather than on what work: kernel,
 // pass, optimizer, backend, sharding, dtype, device, plan, peer.

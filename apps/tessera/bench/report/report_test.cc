@@ -163,7 +163,7 @@ TEST(Compare, QuartilesThatOverlapAreNoise) {
 Line with_rounds(const std::vector<double>& rounds) {
   Line line = lookup_line("cpu", "forward", 1, 1);
   for (const char* key : {"median_us", "p10_us", "p25_us", "p75_us", "p90_us", "gbps", "verified"}) line.erase(key);
-  add_rounds(&line, "us", rounds);
+  add_times(&line, "us", rounds);
   return line;
 }
 
