@@ -226,6 +226,35 @@ TEST(Split, GroupsByColorInRankOrderAndOfThemselvesAgain) {
   });
 }
 
+// The same operations of the same sizes, in groups of one parent that share members: only the group tells the messages
+// apart. Ranks start them in different orders.
+TEST(Split, MessagesOfGroupsAtTheSameTimeDoNotMix) {
+  with_groups(4, [&](Group& group) {
+    const int me = group.rank();
+    std::vector<std::unique_ptr<Group>> groups;
+    for (const int color : {0, me / 2, 0, me % 2, me % 3 == 0 ? 0 : 1}) groups.push_back(group.split(color));
+    const size_t count = groups.size();
+    for (const int64_t n : {int64_t{3}, int64_t{2000}, int64_t{50000}}) {
+      for (size_t round = 0; round < 6; ++round) {
+        std::vector<std::vector<int32_t>> data;
+        for (size_t g = 0; g < count; ++g)
+          data.push_back(std::vector<int32_t>(static_cast<size_t>(n), static_cast<int32_t>(1 + 10 * g + 1000 * round)));
+        std::vector<Pending> pending(count);
+        for (size_t k = 0; k < count; ++k) {
+          const size_t g = me % 2 == 0 ? (k + round) % count : (2 * count - 1 - k + round) % count;
+          pending[g] = groups[g]->all_reduce(View<int32_t>(data[g]), TSR_REDUCE_SUM, call());
+        }
+        for (size_t g = 0; g < count; ++g) {
+          groups[g]->finish(pending[g]);
+          const auto want = static_cast<int32_t>(1 + 10 * g + 1000 * round) * groups[g]->world_size();
+          ASSERT_TRUE(std::all_of(data[g].begin(), data[g].end(), [&](int32_t x) { return x == want; }))
+              << "group " << g << ", " << n << " elements, round " << round;
+        }
+      }
+    }
+  });
+}
+
 TEST(Split, AGroupOfOne) {
   with_groups(1, [&](Group& group) {
     EXPECT_EQ(group.split(0)->world_size(), 1);
