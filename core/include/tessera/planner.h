@@ -188,6 +188,7 @@ struct SearchSpace {
   std::vector<ShardingOption> options;
   std::vector<size_t> first;                  // of table t: [first[t], first[t + 1])
   std::vector<std::vector<size_t>> together;  // tables that share their ranks, shard by shard
+  size_t narrowed = 0;                        // tables of which the time limit left options out
   size_t tables() const { return first.empty() ? 0 : first.size() - 1; }
 };
 
@@ -232,7 +233,7 @@ struct PlanResult {
   std::optional<double> perf_rating;  // of the busiest rank; unset without tables
   int64_t num_proposals = 0;          // different ones that were tried
   int64_t num_plans = 0;              // those that could be partitioned
-  bool cut_short = false;             // the time limit ended the search
+  bool cut_short = false;             // the time limit ended the search; see also space.narrowed
   std::vector<double> rank_perf;      // time per rank
   std::vector<Storage> rank_storage;  // of shards, per rank
   Topology topology;
@@ -269,8 +270,10 @@ struct PlannerOptions {
   std::string kernel = "auto";     // kernel plugin whose estimates count
   int64_t max_grid_search_proposals = 10000;
   PlannerSearch search = PlannerSearch::kBalanced;
-  double time_limit_s = 30;  // for search and, without a plan, its explanation; 0: none
-  std::stop_token stop;      // ends the search as the time limit does
+  // For looking at shardings, for the search and, without a plan, for its explanation; 0: none. A plan that exists is
+  // returned, made of what was looked at, and its report says so.
+  double time_limit_s = 30;
+  std::stop_token stop;  // ends the search as the time limit does
 };
 
 class EmbeddingShardingPlanner {
@@ -284,7 +287,7 @@ class EmbeddingShardingPlanner {
 
   // The steps of plan(), for inspection.
   ReservedStorage reserve(const std::vector<PlannerModule>& modules) const;
-  SearchSpace enumerate(const std::vector<PlannerModule>& modules) const;
+  SearchSpace enumerate(const std::vector<PlannerModule>& modules) const;  // all of it, whatever time it takes
   const PlannerOptions& options() const { return options_; }
 
  private:

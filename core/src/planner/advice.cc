@@ -4,6 +4,7 @@
 
 #include "planner/bundles.h"
 #include "planner/search.h"
+#include "planner/search_space.h"
 
 namespace tessera {
 
@@ -69,7 +70,7 @@ class Adviser {
     if (budget_.over()) return false;
     try {
       const EmbeddingShardingPlanner planner(runtime_, options);
-      SearchSpace space = planner.enumerate(modules_);
+      SearchSpace space = enumerate_within(runtime_, options, modules_, budget_);
       if (!space.together.empty()) space = bundle(space).space;
       const std::vector<Storage> rooms = planner.reserve(modules_).per_rank;
       Budget part = Budget::share(budget_, kShareOfTrial);
@@ -117,7 +118,7 @@ class Adviser {
   std::vector<std::string> types_without_limits(const std::string& table) const {
     PlannerOptions all = options_;
     all.constraints[table].sharding_types.clear();
-    const SearchSpace space = EmbeddingShardingPlanner(runtime_, all).enumerate(modules_);
+    const SearchSpace space = enumerate_within(runtime_, all, modules_, budget_);
     std::vector<const ShardingOption*> options;
     for (const ShardingOption& o : space.options) {
       if (o.name == table) options.push_back(&o);

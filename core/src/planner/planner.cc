@@ -14,7 +14,8 @@ namespace tessera {
 
 namespace {
 
-constexpr double kSearchShare = 0.7;  // of the time limit; the rest is for explaining a failure
+constexpr double kSearchShare = 0.7;       // of the time limit; the rest is for explaining a failure
+constexpr double kEnumerationShare = 0.5;  // at most, for what every table may be
 
 Code code_of(PlannerError::Kind kind) {
   switch (kind) {
@@ -272,12 +273,8 @@ ReservedStorage EmbeddingShardingPlanner::reserve(const std::vector<PlannerModul
 }
 
 SearchSpace EmbeddingShardingPlanner::enumerate(const std::vector<PlannerModule>& modules) const {
-  Sharders sharders(runtime_, options_.topology);
-  const std::vector<PlannedTable> tables = tables_in_search_order(modules, options_);
-  std::vector<TableAndConstraints> priced;
-  for (const PlannedTable& t : tables) priced.push_back({t.table, t.constraints});
-  const std::unique_ptr<CostModel> model = make_cost_model(runtime_, options_, priced);
-  return enumerate_options(tables, options_, sharders, runtime_.ids(TSR_SHARDER_KIND), *model);
+  Budget endless(0);
+  return enumerate_within(runtime_, options_, modules, endless);
 }
 
 PlanResult EmbeddingShardingPlanner::plan(const std::vector<PlannerModule>& modules) const {
@@ -291,10 +288,11 @@ PlanResult EmbeddingShardingPlanner::plan(const std::vector<PlannerModule>& modu
   out.rank_perf.resize(static_cast<size_t>(topology.world_size));
   out.rank_storage.resize(static_cast<size_t>(topology.world_size));
   out.reserved = reserve(modules);
-  out.space = enumerate(modules);
+  Budget budget(options_.time_limit_s, options_.stop);
+  Budget looking = Budget::share(budget, kEnumerationShare);
+  out.space = enumerate_within(runtime_, options_, modules, looking);
   if (out.space.tables() == 0) return out;
 
-  Budget budget(options_.time_limit_s, options_.stop);
   Budget part = Budget::share(budget, kSearchShare);
   const std::vector<Storage>& rooms = out.reserved.per_rank;
   SearchOutcome outcome;
@@ -308,7 +306,12 @@ PlanResult EmbeddingShardingPlanner::plan(const std::vector<PlannerModule>& modu
   out.num_proposals = outcome.num_proposals;
   out.num_plans = outcome.num_plans;
   out.cut_short = part.over();
-  if (!outcome.best) no_plan(options_, rooms, outcome, advice(runtime_, options_, modules, budget));
+  if (!outcome.best) {
+    if (out.space.narrowed > 0)
+      outcome.failure += cat(outcome.failure.empty() ? "" : "; ", "the time limit of ", options_.time_limit_s,
+                             " s left shardings of ", out.space.narrowed, " tables out: a longer one may find a plan");
+    no_plan(options_, rooms, outcome, advice(runtime_, options_, modules, budget));
+  }
   fill_plan(*outcome.best, out);
   return out;
 }

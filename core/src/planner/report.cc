@@ -167,6 +167,10 @@ std::string PlanResult::report() const {
   std::string out = cat("Plan for ", topology.world_size, " ranks on ", topology.hosts(), " host(s), device ",
                         topology.compute_device, ": ", num_proposals, " proposals, ", num_plans, " of them fit");
   if (cut_short) out += " (the time limit ended the search)";
+  if (space.narrowed > 0) {
+    out += cat(" (the time limit left shardings of ", space.narrowed, " of ", space.tables(),
+               " tables out: a longer one may find a better plan)");
+  }
   if (perf_rating) out += cat("; busiest rank ", micros(*perf_rating), " us per step");
   out += cat("\n\nMemory per rank for tables: ", left.str(), "; set aside for the input: ", reserved.kjt.str());
   if (reserved.dense) out += cat(", for dense parameters: ", reserved.dense->str());

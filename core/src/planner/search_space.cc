@@ -1,6 +1,8 @@
 #include "planner/search_space.h"
 
 #include <algorithm>
+#include <map>
+#include <memory>
 
 #include "planner/constraints.h"
 #include "planner/cost_model.h"
@@ -130,40 +132,119 @@ bool offered(const KernelCost& kernel, const Layout& layout, const PlannedTable&
                          "; the sharders installed are ", list_of(installed), ", so relax the table's constraints"));
 }
 
-}  // namespace
+// Half of the most that any rank has of each memory: what fits leaves room for the input and for other tables.
+Storage half_a_room(const Topology& topology) {
+  Storage room;
+  for (int rank = 0; rank < topology.world_size; ++rank) {
+    const Storage here = topology.memory(rank);
+    room = {std::max(room.hbm, here.hbm), std::max(room.ddr, here.ddr), std::max(room.ssd, here.ssd)};
+  }
+  return {room.hbm / 2, room.ddr / 2, room.ssd / 2};
+}
 
-SearchSpace enumerate_options(const std::vector<PlannedTable>& tables, const PlannerOptions& options,
-                              Sharders& sharders, const std::vector<std::string>& installed, const CostModel& model) {
-  SearchSpace space;
-  RankRules rules = rank_rules(tables, options.topology.world_size);
-  for (size_t index = 0; index < tables.size(); ++index) {
-    const PlannedTable& t = tables[index];
-    const RankRules::OfTable& here = rules.tables[index];
-    space.first.push_back(space.options.size());
+class Enumeration {
+ public:
+  Enumeration(const Runtime& runtime, const PlannerOptions& options, const std::vector<PlannedTable>& tables,
+              Budget& budget)
+      : options_(options),
+        tables_(tables),
+        budget_(budget),
+        installed_(runtime.ids(TSR_SHARDER_KIND)),
+        sharders_(runtime, options.topology),
+        rules_(rank_rules(tables, options.topology.world_size)),
+        room_(half_a_room(options.topology)),
+        tied_(tables.size()) {
+    std::vector<TableAndConstraints> priced;
+    for (const PlannedTable& t : tables) priced.push_back({t.table, t.constraints});
+    model_ = make_cost_model(runtime, options, priced);
+    for (const auto& group : rules_.together) {
+      for (const size_t table : group) tied_[table] = true;
+    }
+  }
+
+  SearchSpace run() {
+    for (size_t t = 0; t < tables_.size(); ++t) add_table(t);
+    space_.first.push_back(space_.options.size());
+    space_.together = std::move(rules_.together);
+    return std::move(space_);
+  }
+
+ private:
+  void add_table(size_t index) {
+    const PlannedTable& t = tables_[index];
+    const size_t first = space_.options.size();
+    space_.first.push_back(first);
+    std::vector<std::string> types = sharding_types_for(t, options_, installed_);
+    // The first table tells what sharders propose.
+    const bool hurried = index > 0 && !tied_[index] && budget_.over();
+    if (hurried)
+      std::stable_sort(types.begin(), types.end(),
+                       [&](const std::string& a, const std::string& b) { return proposed_[a] < proposed_[b]; });
+    for (size_t i = 0; i < types.size(); ++i) {
+      if (hurried && something_fits(first)) {
+        ++space_.narrowed;
+        break;
+      }
+      add_type(t, rules_.tables[index], types[i]);
+    }
+    if (space_.options.size() == first) no_option(t, rules_.tables[index], options_, installed_);
+  }
+
+  bool something_fits(size_t first) const {
+    return std::any_of(space_.options.begin() + static_cast<std::ptrdiff_t>(first), space_.options.end(),
+                       [&](const ShardingOption& o) {
+                         for (size_t s = 0; s < o.shards.size(); ++s) {
+                           if (!o.shards[s].storage.fits_in(room_)) return false;
+                         }
+                         return true;
+                       });
+  }
+
+  void add_type(const PlannedTable& t, const RankRules::OfTable& rules, const std::string& type) {
+    // Of the budget's units, each about a look at one rank, a rectangle takes so many: proposed, checked, priced, kept.
+    constexpr int64_t kUnits = 20;
     EmbeddingBagConfig table = *t.table;
     if (t.module->kind == PlannerModule::Kind::kEmbeddingCollection) table.pooling = PoolingType::kNone;
-    const Workload work = workload_of(table, *t.constraints, static_cast<double>(options.batch_size));
-    for (const std::string& type : sharding_types_for(t, options, installed)) {
-      for (const Layout& layout :
-           sharders.propose(type, table, {t.constraints->min_partition, t.constraints->max_shards})) {
-        const bool anywhere = here.allowed.empty() && here.apart.empty();
-        if (layout.placement == TSR_PLACE_EVERY_RANK && !anywhere) continue;
-        if (t.constraints->max_shards > 0 && std::ssize(layout.rectangles) > t.constraints->max_shards) continue;
-        for (const KernelCost& kernel : kernel_costs()) {
-          if (!offered(kernel, layout, t, options)) continue;
-          space.options.push_back(option_of(t, type, kernel.compute_kernel, layout, here));
-          add_shards(space.options.back(), layout,
-                     {table, *t.constraints, work, layout_cost(space.options.back().combine), kernel, 0, 0,
-                      std::ssize(layout.rectangles)},
-                     model);
-        }
+    const Workload work = workload_of(table, *t.constraints, static_cast<double>(options_.batch_size));
+    int64_t proposed = 0;
+    for (const Layout& layout :
+         sharders_.propose(type, table, {t.constraints->min_partition, t.constraints->max_shards})) {
+      proposed += std::ssize(layout.rectangles);
+      const bool anywhere = rules.allowed.empty() && rules.apart.empty();
+      if (layout.placement == TSR_PLACE_EVERY_RANK && !anywhere) continue;
+      if (t.constraints->max_shards > 0 && std::ssize(layout.rectangles) > t.constraints->max_shards) continue;
+      for (const KernelCost& kernel : kernel_costs()) {
+        if (!offered(kernel, layout, t, options_)) continue;
+        space_.options.push_back(option_of(t, type, kernel.compute_kernel, layout, rules));
+        add_shards(space_.options.back(), layout,
+                   {table, *t.constraints, work, layout_cost(space_.options.back().combine), kernel, 0, 0,
+                    std::ssize(layout.rectangles)},
+                   *model_);
       }
     }
-    if (space.options.size() == space.first.back()) no_option(t, here, options, installed);
+    proposed_[type] = proposed;
+    budget_.spend(kUnits * proposed);
   }
-  space.first.push_back(space.options.size());
-  space.together = std::move(rules.together);
-  return space;
+
+  const PlannerOptions& options_;
+  const std::vector<PlannedTable>& tables_;
+  Budget& budget_;
+  const std::vector<std::string> installed_;
+  Sharders sharders_;
+  RankRules rules_;
+  const Storage room_;
+  std::vector<bool> tied_;  // by table: kept together with others
+  std::unique_ptr<CostModel> model_;
+  std::map<std::string, int64_t> proposed_;  // rectangles by sharding type, for the last table that had it
+  SearchSpace space_;
+};
+
+}  // namespace
+
+SearchSpace enumerate_within(const Runtime& runtime, const PlannerOptions& options,
+                             const std::vector<PlannerModule>& modules, Budget& budget) {
+  const std::vector<PlannedTable> tables = tables_in_search_order(modules, options);
+  return Enumeration(runtime, options, tables, budget).run();
 }
 
 }  // namespace tessera

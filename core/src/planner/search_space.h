@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "planner/budget.h"
 #include "planner/cost_model.h"
 #include "planner/layout.h"
 #include "tessera/planner.h"
@@ -22,8 +23,10 @@ struct PlannedTable {
 std::vector<PlannedTable> tables_in_search_order(const std::vector<PlannerModule>& modules,
                                                  const PlannerOptions& options);
 
-// PlannerError(kNoOption) when a table is left without any.
-SearchSpace enumerate_options(const std::vector<PlannedTable>& tables, const PlannerOptions& options,
-                              Sharders& sharders, const std::vector<std::string>& installed, const CostModel& model);
+// What every table may be. Beyond the budget, a table gets what comes of the sharders that propose least (as seen so
+// far), until an option's shards take at most half of a rank's memory: SearchSpace::narrowed counts these. Tables that
+// are kept together always get all. PlannerError(kNoOption) when a table is left without any.
+SearchSpace enumerate_within(const Runtime& runtime, const PlannerOptions& options,
+                             const std::vector<PlannerModule>& modules, Budget& budget);
 
 }  // namespace tessera

@@ -16,6 +16,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 const Runtime& sharders() {
   static const Runtime runtime({.plugin_path = {TESSERA_PLUGINS_BUILT}, .default_path = false});
@@ -244,6 +245,28 @@ TEST(BalancedSearch, TheTimeLimitEndsIt) {
   }
   options.time_limit_s = -1;
   EXPECT_THROW(EmbeddingShardingPlanner(sharders(), options), PlannerError);
+}
+
+// Every table after the first gets the least work, and yet a sharding that fits.
+TEST(BalancedSearch, TheTimeLimitEndsTheLookAtShardings) {
+  SkewedTables tables;
+  tables.count = 60;
+  tables.fill = 0.05;
+  tables.topology = Topology::of(64, 8, "cuda");
+  auto [modules, options] = tables.make();
+  EmbeddingBagConfig& large = modules[0].tables[30];
+  large.num_embeddings = 2 * options.topology.hbm_cap / (4 * large.embedding_dim);
+  options.time_limit_s = 0;
+  const PlanResult all = EmbeddingShardingPlanner(sharders(), options).plan(modules);
+  EXPECT_EQ(all.space.narrowed, 0u);
+  EXPECT_THAT(all.report(), Not(HasSubstr("left shardings")));
+  options.time_limit_s = 1e-9;
+  const PlanResult hurried = EmbeddingShardingPlanner(sharders(), options).plan(modules);
+  EXPECT_GE(hurried.space.narrowed, 50u);
+  EXPECT_LT(hurried.space.options.size(), all.space.options.size() / 2);
+  EXPECT_EQ(hurried.chosen.size(), 60u);
+  EXPECT_THAT(hurried.report(), HasSubstr(cat("the time limit left shardings of ", hurried.space.narrowed, " of 60")));
+  EXPECT_EQ(EmbeddingShardingPlanner(sharders(), options).enumerate(modules).options.size(), all.space.options.size());
 }
 
 TEST(Constraints, TogetherAndApart) {
