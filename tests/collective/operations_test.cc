@@ -133,10 +133,16 @@ TEST_P(World, EveryOperationOnEverySizeAndType) {
 }
 
 // Several chunks of a reduction, several slices of a message.
+// Each rank reduces more than a megabyte.
 TEST(Large, EveryOperation) {
   for (int world : {2, 3}) {
-    with_groups(world, [&](Group& group) { check_everything<float>(group, 500003); });
+    with_groups(world, [&](Group& group) { check_everything<float>(group, 1000003); });
   }
+}
+
+// Rank 1 gets 8.8 MB from itself.
+TEST(Large, OwnPiece) {
+  with_groups(2, [&](Group& group) { check_all_to_all<float>(group, 2200001); });
 }
 
 // A number for what lies in memory (FNV-1a).
