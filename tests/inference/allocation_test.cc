@@ -1,45 +1,22 @@
 // After warm-up a prediction asks for no memory, wherever in the process: malloc itself is replaced and counts.
 #include <gtest/gtest.h>
-#include <stddef.h>
-#include <stdlib.h>
 
-#include <cerrno>
 #include <thread>
 
 #include "inference/test_model.h"
+#include "replaced_malloc.h"
 #include "tessera/infer.h"
-
-extern "C" {
-void* __libc_malloc(size_t);
-void* __libc_calloc(size_t, size_t);
-void* __libc_realloc(void*, size_t);
-void* __libc_memalign(size_t, size_t);
-void __libc_free(void*);
-}
 
 namespace {
 
 // Of the thread that is watched.
 thread_local bool watched = false;
 thread_local int64_t allocations = 0;
-void count() {
-  if (watched) ++allocations;
-}
 
 }  // namespace
 
-extern "C" {
-void* malloc(size_t n) { return count(), __libc_malloc(n); }
-void* calloc(size_t n, size_t size) { return count(), __libc_calloc(n, size); }
-void* realloc(void* p, size_t n) { return count(), __libc_realloc(p, n); }
-void* memalign(size_t alignment, size_t n) { return count(), __libc_memalign(alignment, n); }
-void* aligned_alloc(size_t alignment, size_t n) { return count(), __libc_memalign(alignment, n); }
-int posix_memalign(void** out, size_t alignment, size_t n) {
-  count();
-  *out = __libc_memalign(alignment, n);
-  return *out == nullptr ? ENOMEM : 0;
-}
-void free(void* p) { __libc_free(p); }
+void tessera::test::on_allocation() {
+  if (watched) ++allocations;
 }
 
 namespace tessera {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "small_job.h"
 #include "tessera/error.h"
 #include "tessera_program.h"
 
@@ -19,31 +20,7 @@ using testing::HasSubstr;
 using testing::Not;
 
 // Two epochs of 13 batches, of which the last two are short: no equal parts for two ranks.
-constexpr const char* kConfig = R"(
-[job]
-seed = 3
-device = "cpu"
-threads = 1
-[comm]
-backend = "tcp"
-timeout_s = 60
-[model]
-embedding_dim = 16
-bottom_mlp = [32, 16]
-top_mlp = [32, 1]
-[table_defaults]
-optimizer = { name = "exact_rowwise_adagrad", learning_rate = 0.05, eps = 1e-8 }
-[data]
-reader = "synthetic"
-columns = 4
-rows = [500, 300, 40, 3]
-dense = 5
-pooling = 3
-samples = 399
-test_samples = 64
-batch = 32
-epochs = 2
-)";
+const std::string kConfig = small_job({.samples = 399, .test_samples = 64, .epochs = 2});
 constexpr int kSteps = 26;
 
 using Arguments = std::vector<std::string>;

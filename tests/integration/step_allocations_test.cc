@@ -1,46 +1,23 @@
 // Once the largest batch was seen, a step of sharded tables asks for no memory, in any thread: malloc itself is
 // replaced and counts.
 #include <gtest/gtest.h>
-#include <stddef.h>
-#include <stdlib.h>
 
 #include <atomic>
-#include <cerrno>
 
+#include "replaced_malloc.h"
 #include "spawn.h"
 #include "tessera/sharded_modules.h"
 #include "tessera/sharding.h"
-
-extern "C" {
-void* __libc_malloc(size_t);
-void* __libc_calloc(size_t, size_t);
-void* __libc_realloc(void*, size_t);
-void* __libc_memalign(size_t, size_t);
-void __libc_free(void*);
-}
 
 namespace {
 
 std::atomic<bool> watched{false};
 std::atomic<int64_t> allocations{0};
-void count() {
-  if (watched.load(std::memory_order_relaxed)) allocations.fetch_add(1, std::memory_order_relaxed);
-}
 
 }  // namespace
 
-extern "C" {
-void* malloc(size_t n) { return count(), __libc_malloc(n); }
-void* calloc(size_t n, size_t size) { return count(), __libc_calloc(n, size); }
-void* realloc(void* p, size_t n) { return count(), __libc_realloc(p, n); }
-void* memalign(size_t alignment, size_t n) { return count(), __libc_memalign(alignment, n); }
-void* aligned_alloc(size_t alignment, size_t n) { return count(), __libc_memalign(alignment, n); }
-int posix_memalign(void** out, size_t alignment, size_t n) {
-  count();
-  *out = __libc_memalign(alignment, n);
-  return *out == nullptr ? ENOMEM : 0;
-}
-void free(void* p) { __libc_free(p); }
+void tessera::test::on_allocation() {
+  if (watched.load(std::memory_order_relaxed)) allocations.fetch_add(1, std::memory_order_relaxed);
 }
 
 namespace tessera {

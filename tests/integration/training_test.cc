@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "small_job.h"
 #include "tessera/error.h"
 #include "tessera_program.h"
 
@@ -19,36 +20,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 // Two epochs of 51 batches of which the last two have 24 and 23 samples: no equal parts for 2 or 4 ranks.
-constexpr const char* kConfig = R"(
-[job]
-seed = 3
-device = "cpu"
-threads = 1
-[comm]
-backend = "tcp"
-timeout_s = 60
-[model]
-embedding_dim = 16
-bottom_mlp = [32, 16]
-top_mlp = [32, 1]
-[table_defaults]
-optimizer = { name = "exact_adagrad", learning_rate = 0.05, eps = 1e-8 }
-min_partition = 4
-[dense_optimizer]
-name = "adagrad"
-learning_rate = 0.02
-[data]
-reader = "synthetic"
-columns = 4
-rows = [500, 300, 40, 3]
-dense = 5
-pooling = 3
-index_dist = "zipf:1.1"
-samples = 1615
-test_samples = 300
-batch = 32
-epochs = 2
-)";
+const std::string kConfig = small_job({.samples = 1615, .test_samples = 300, .epochs = 2});
 constexpr size_t kSteps = 100;
 
 using Arguments = std::vector<std::string>;

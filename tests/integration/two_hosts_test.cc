@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "small_job.h"
 #include "two_hosts.h"
 
 namespace tessera::test {
@@ -13,36 +14,7 @@ namespace {
 using nlohmann::json;
 using Arguments = std::vector<std::string>;
 
-constexpr const char* kConfig = R"(
-[job]
-seed = 3
-device = "cpu"
-threads = 1
-[comm]
-backend = "tcp"
-timeout_s = 30
-[model]
-embedding_dim = 16
-bottom_mlp = [32, 16]
-top_mlp = [32, 1]
-[table_defaults]
-optimizer = { name = "exact_adagrad", learning_rate = 0.05, eps = 1e-8 }
-min_partition = 4
-[dense_optimizer]
-name = "adagrad"
-learning_rate = 0.02
-[data]
-reader = "synthetic"
-columns = 4
-rows = [500, 300, 40, 3]
-dense = 5
-pooling = 3
-index_dist = "zipf:1.1"
-samples = 950
-test_samples = 100
-batch = 32
-epochs = 1
-)";
+const std::string kConfig = small_job({.samples = 950, .test_samples = 100, .epochs = 1, .timeout_s = 30});
 constexpr size_t kSteps = 30;  // the last batch has 22 samples: no equal parts for 4 ranks
 
 constexpr const char* kShardingTypes[] = {"table_wise",     "row_wise",          "column_wise", "data_parallel",

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "tessera/data.h"
 #include "tessera/embedding_configs.h"
 #include "tessera/jagged_tensor.h"
+#include "tessera/process_group.h"
 #include "tessera/sharding.h"
 
 namespace tessera::cli {
@@ -39,6 +41,26 @@ bool parse(boost::program_options::options_description& options, const std::vect
 
 // One for each choice out of --dim, --batch, --backend, --sharding and --kernel; those of the last are side by side.
 std::vector<ShardedBench> alternatives(const ShardedBench& bench);
+
+// Rounds of all subjects in turn, together on all ranks of `control`. Rank 0 prints what each subject's take_line()
+// gives.
+template <class Subject>
+void run_rounds(const CommonOptions& common, const ProcessGroup& control,
+                const std::vector<std::unique_ptr<Subject>>& subjects) {
+  Rounds rounds(common);
+  Report report(common);
+  const auto print = [&] {
+    for (const auto& subject : subjects) {
+      const Line line = subject->take_line();
+      if (control.rank() == 0) report.line(line);
+    }
+  };
+  while (rounds.next_together(control)) {
+    for (const auto& subject : subjects) subject->round();
+    if (rounds.print_each()) print();
+  }
+  if (!rounds.print_each()) print();
+}
 
 // Tables t0, t1, ... with features f0, f1, ...; UsageError for rows that cannot be.
 std::vector<EmbeddingBagConfig> workload_tables(const ShardedWorkload& w);

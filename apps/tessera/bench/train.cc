@@ -198,19 +198,7 @@ void run_rank(const TrainBench& b, const RankEnvironment& where) {
     subjects.push_back(std::make_unique<Subject>(runtime, one, group, input.batches));
     subjects.back()->expect_losses(input.losses);
   }
-  Rounds rounds(b.common);
-  Report report(b.common);
-  const auto print = [&] {
-    for (const auto& subject : subjects) {
-      const json line = subject->take_line();
-      if (where.rank == 0) report.line(line);
-    }
-  };
-  while (rounds.next_together(*control)) {
-    for (const auto& subject : subjects) subject->round();
-    if (rounds.print_each()) print();
-  }
-  if (!rounds.print_each()) print();
+  run_rounds(b.common, *control, subjects);
   control->barrier("end");
 }
 
