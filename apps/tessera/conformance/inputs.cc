@@ -86,6 +86,7 @@ KeyedJaggedTensor kjt_from(const json& value) {
   if (!stride.is_null()) options.stride = stride.get<int64_t>();
   const json& per_rank = field_or_null(value, "stride_per_key_per_rank");
   if (!per_rank.is_null()) options.stride_per_key_per_rank = per_rank.get<std::vector<std::vector<int64_t>>>();
+  options.variable_stride = !per_rank.is_null() && options.keys.empty();
   const json& inverse = field_or_null(value, "inverse_indices");
   if (!inverse.is_null()) {
     options.inverse_indices = KeyedJaggedTensor::InverseIndices{inverse.at("keys").get<std::vector<std::string>>(),

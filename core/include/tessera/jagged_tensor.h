@@ -72,6 +72,7 @@ class KeyedJaggedTensor {
     Tensor offsets;
     std::optional<int64_t> stride;                              // samples per key; otherwise from the lengths
     std::vector<std::vector<int64_t>> stride_per_key_per_rank;  // variable batch: [key][rank]
+    bool variable_stride = false;  // implied by stride_per_key_per_rank, which without keys cannot tell
     std::optional<InverseIndices> inverse_indices;
   };
   KeyedJaggedTensor() = default;
@@ -91,7 +92,7 @@ class KeyedJaggedTensor {
   const Tensor& offsets() const;
   int64_t stride() const { return stride_; }
   std::vector<int64_t> stride_per_key() const;
-  bool variable_stride_per_key() const { return !stride_per_key_per_rank_.empty(); }
+  bool variable_stride_per_key() const { return variable_stride_; }
   const std::vector<std::vector<int64_t>>& stride_per_key_per_rank() const { return stride_per_key_per_rank_; }
   const std::vector<int64_t>& length_per_key() const;
   const std::vector<int64_t>& offset_per_key() const;   // keys + 1 entries
@@ -120,6 +121,7 @@ class KeyedJaggedTensor {
   Tensor values_, weights_;
   mutable Tensor lengths_, offsets_;
   int64_t stride_ = 0;
+  bool variable_stride_ = false;
   std::vector<std::vector<int64_t>> stride_per_key_per_rank_;
   std::optional<InverseIndices> inverse_;
   mutable std::vector<int64_t> length_per_key_, offset_per_key_;

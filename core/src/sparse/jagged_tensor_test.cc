@@ -104,6 +104,20 @@ TEST(KeyedJaggedTensor, EmptySegmentOfWeightedKeepsWeights) {
   EXPECT_EQ(parts[0].offsets().numel(), 0);
 }
 
+TEST(KeyedJaggedTensor, VariableStrideStaysWithoutKeys) {
+  const KeyedJaggedTensor kjt({.keys = {"a"},
+                               .values = Tensor::from<int64_t>({7}),
+                               .lengths = Tensor::from<int64_t>({1, 0}),
+                               .stride_per_key_per_rank = {{2}}});
+  const KeyedJaggedTensor none = kjt.split({0, 1})[0];
+  EXPECT_TRUE(none.variable_stride_per_key());
+  EXPECT_EQ(none.stride(), 2);
+  EXPECT_THAT(none.stride_per_key_per_rank(), IsEmpty());
+  EXPECT_TRUE(kjt.permute({}).variable_stride_per_key());
+  EXPECT_EQ(KeyedJaggedTensor::concat({none, kjt}).str(), kjt.str());
+  EXPECT_FALSE(two_keys().split({0, 2})[0].variable_stride_per_key());
+}
+
 TEST(KeyedJaggedTensor, PermuteToNothing) {
   const KeyedJaggedTensor none = two_keys().permute({});
   EXPECT_THAT(none.keys(), IsEmpty());

@@ -110,8 +110,8 @@ KeyedJaggedTensor::KeyedJaggedTensor(Options options)
     fail(Code::kInvalidArgument, "a KeyedJaggedTensor needs lengths or offsets");
   }
   if (options.values.dim() < 1) fail(Code::kInvalidArgument, "values have at least one dimension");
-  const bool variable = !options.stride_per_key_per_rank.empty();
-  if (variable) check_variable_strides(options.stride_per_key_per_rank, options.keys.size());
+  variable_stride_ = options.variable_stride || !options.stride_per_key_per_rank.empty();
+  if (variable_stride_) check_variable_strides(options.stride_per_key_per_rank, options.keys.size());
   if (options.inverse_indices) check_inverse(*options.inverse_indices);
   const int64_t rows = lengths_.defined() ? lengths_.numel() : std::max<int64_t>(offsets_.numel() - 1, 0);
   if (lengths_.defined() && offsets_.defined() && offsets_.numel() != rows + 1 && offsets_.numel() + rows > 0) {
@@ -124,11 +124,12 @@ KeyedJaggedTensor::KeyedJaggedTensor(Options options)
   weights_ = std::move(options.weights);
   stride_per_key_per_rank_ = std::move(options.stride_per_key_per_rank);
   inverse_ = std::move(options.inverse_indices);
-  const bool fits =
-      variable ? lengths_offset_per_key().back() == rows : keys == 0 || (rows % keys == 0 && rows / keys == stride_);
+  const bool fits = variable_stride_ ? lengths_offset_per_key().back() == rows
+                                     : keys == 0 || (rows % keys == 0 && rows / keys == stride_);
   if (!fits) {
     fail(Code::kInvalidArgument, rows, " lengths do not fit ", keys, " keys",
-         variable ? " with these strides" : cat(" of stride ", stride_), ": give one length per sample of each key");
+         variable_stride_ ? " with these strides" : cat(" of stride ", stride_),
+         ": give one length per sample of each key");
   }
 }
 
@@ -198,7 +199,8 @@ KeyedJaggedTensor KeyedJaggedTensor::concat(const std::vector<KeyedJaggedTensor>
   options.values = sparse::concat(values, 0);
   options.lengths = sparse::concat(lengths, 0);
   if (!weights.empty()) options.weights = sparse::concat(weights, 0);
-  if (!parts[0].variable_stride_per_key()) options.stride = parts[0].stride_;
+  options.variable_stride = parts[0].variable_stride_;
+  if (!options.variable_stride) options.stride = parts[0].stride_;
   if (!indices.empty()) {
     inverse.indices = sparse::concat(indices, 0);
     options.inverse_indices = std::move(inverse);
@@ -238,7 +240,8 @@ const std::vector<int64_t>& KeyedJaggedTensor::length_per_key() const {
     Options host{.keys = keys_,
                  .values = Tensor::empty({0}),
                  .stride = stride_,
-                 .stride_per_key_per_rank = stride_per_key_per_rank_};
+                 .stride_per_key_per_rank = stride_per_key_per_rank_,
+                 .variable_stride = variable_stride_};
     (by_offsets ? host.offsets : host.lengths) = values_.stream()->to_host(known);
     length_per_key_ = KeyedJaggedTensor(std::move(host)).length_per_key();
     offset_per_key_ = sparse::cumulative(length_per_key_);
@@ -288,7 +291,8 @@ std::vector<KeyedJaggedTensor> KeyedJaggedTensor::split(const std::vector<int64_
     Options o{.keys = {keys_.begin() + start, keys_.begin() + end},
               .values = sparse::rows_of(values_, starts[start], starts[end], "values"),
               .weights = optional_rows(weights_, starts[start], starts[end], "weights"),
-              .stride = stride_};
+              .stride = stride_,
+              .variable_stride = variable_stride_};
     if (variable_stride_per_key()) {
       o.stride_per_key_per_rank = {stride_per_key_per_rank_.begin() + start, stride_per_key_per_rank_.begin() + end};
     }
@@ -313,6 +317,7 @@ KeyedJaggedTensor KeyedJaggedTensor::permute(const std::vector<int64_t>& indices
     if (variable_stride_per_key()) options.stride_per_key_per_rank.push_back(stride_per_key_per_rank_[i]);
   }
   options.stride = stride_;
+  options.variable_stride = variable_stride_;
   if (permutes_by_kernel()) {
     permute_by_kernel(indices, options);
   } else {
