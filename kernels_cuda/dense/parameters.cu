@@ -38,8 +38,9 @@ GPU_DEVICE void update_element(const ParameterBatch& batch, const tsr_parameter_
     p.states[0][i] = s;
     p.value[i] -= divide(p.factors[0] * e, square_root(s) + c[0]);
   } else {
-    const float m = p.states[0][i] + (1 - c[0]) * (e - p.states[0][i]);
-    const float v = c[1] * p.states[1][i] + (1 - c[1]) * e * e;
+    const float rest = c[3] == 0 ? 1 - c[1] : c[3];
+    const float m = c[0] * p.states[0][i] + (1 - c[0]) * e;
+    const float v = c[1] * p.states[1][i] + rest * e * e;
     p.states[0][i] = m;
     p.states[1][i] = v;
     p.value[i] -= divide(p.factors[0] * m, square_root(v) * p.factors[1] + c[2]);

@@ -267,7 +267,8 @@ class GradientClippingOptimizer : public OptimizerWrapper {
   };
   GradientClippingOptimizer(KeyedOptimizerPtr optimizer, Options options);
   void step() override;
-  // Before clipping; nullopt before the first step and where it was neither needed nor tracked. Waits for a device.
+  // Before clipping; nullopt before the first step, where it was neither needed nor tracked, and where no parameter had
+  // a gradient. Waits for a device.
   std::optional<double> last_total_grad_norm() const;
   std::string class_name() const override { return "GradientClippingOptimizer"; }
 

@@ -298,6 +298,7 @@ class Adam : public DenseOptimizer {
     out.constants[0] = static_cast<float>(o_.beta1);
     out.constants[1] = static_cast<float>(o_.beta2);
     out.constants[2] = static_cast<float>(o_.eps);
+    out.constants[3] = static_cast<float>(1 - o_.beta2);
     return out;
   }
   void prepare(const Parameter& p, OptimizerState& state, tsr_parameter_update& update) override {

@@ -95,13 +95,21 @@ GradientClippingOptimizer::GradientClippingOptimizer(KeyedOptimizerPtr optimizer
 
 void GradientClippingOptimizer::step() {
   const bool by_norm = options_.clipping == GradientClipping::kNorm;
+  last_norm_.reset();
   if (by_norm || options_.clipping == GradientClipping::kValue || options_.track_grad_norm) {
     grads_.clear();
     for (const Item& item : items_) {
       const Tensor& grad = item.parameter->grad;
-      if (grad.defined() && !item.parameter->in_backward) grads_.push_back(grad);
+      if (!grad.defined() || item.parameter->in_backward || grad.numel() == 0) continue;
+      if (grad.dtype() != DType::kFloat32) {
+        fail(Code::kInvalidArgument, "the gradient of parameter \"", item.key, "\" must be float32 to be clipped, not ",
+             to_string(grad.dtype()));
+      }
+      grads_.push_back(grad);
     }
-    if (DeviceStream* stream = clipping_stream(grads_))
+    if (grads_.empty())
+      norm_ = Tensor();
+    else if (DeviceStream* stream = clipping_stream(grads_))
       clip_on_device(*stream);
     else
       clip_on_host();
@@ -131,7 +139,6 @@ void GradientClippingOptimizer::clip_on_device(DeviceStream& stream) {
   const bool by_value = options_.clipping == GradientClipping::kValue,
              needs_norm = !by_value || options_.track_grad_norm;
   if (needs_norm && norm_.stream() != &stream) norm_ = stream.empty({TSR_CLIP_DOUBLES}, DType::kFloat64);
-  last_norm_.reset();
   on_device_.clear();
   for (const Tensor& grad : grads_) on_device_.push_back({static_cast<float*>(grad.raw()), grad.numel()});
   tsr_clipping call{};

@@ -39,6 +39,20 @@ TEST(OptimTest, ParameterWithoutGradientStays) {
   EXPECT_NEAR(a->value.item(1), 2 + 1e-3, 1e-6);
 }
 
+// As PyTorch, which has the decays in double: 1 - 0.999 is not 1 - 0.999f, and a large average leaves no trace.
+TEST(OptimTest, AdamAveragesKeepTheirDigits) {
+  const auto a = parameter("a", {0});
+  AdamOptions options;
+  options.beta1 = 0;
+  const auto optimizer = make_adam(options, {a});
+  a->grad = Tensor::from<float>({1e6f});
+  optimizer->step();
+  EXPECT_NEAR(optimizer->state()[0].second[2].second.item(), 1e9, 1e3);
+  a->grad = Tensor::from<float>({0.25f});
+  optimizer->step();
+  EXPECT_EQ(optimizer->state()[0].second[1].second.item(), 0.25);
+}
+
 TEST(OptimTest, AllGradientsAreCheckedBeforeAnyStep) {
   const auto a = parameter("a", {1}), b = parameter("b", {3});
   const auto optimizer = make_sgd({}, {a, b});
@@ -168,6 +182,9 @@ TEST(OptimTest, ClippingByNormAcrossParameters) {
   largest.step();
   EXPECT_EQ(*largest.last_total_grad_norm(), 4);
   EXPECT_NEAR(a->grad.item(), 0.75, 1e-6);
+  for (const ParameterPtr& p : {a, b}) p->grad = Tensor();
+  largest.step();
+  EXPECT_FALSE(largest.last_total_grad_norm().has_value());
 }
 
 TEST(OptimTest, FilterFindsInBackwardParameters) {

@@ -65,6 +65,7 @@ void rowwise_adagrad(const tsr_parameter_update& p, float eps, Effective e) {
 
 struct AdamStep {
   float beta1, beta2;
+  float rest2;       // 1 - beta2, rounded once
   float step_size;   // lr / (1 - beta1^s)
   float root_scale;  // 1 / sqrt(1 - beta2^s)
   float eps;
@@ -74,8 +75,8 @@ void adam_loop(int64_t n, float* __restrict w, const float* __restrict g, float*
                AdamStep s, Effective e) {
   for (int64_t i = 0; i < n; ++i) {
     const float gradient = e(g[i], w[i]);
-    m[i] += (1 - s.beta1) * (gradient - m[i]);
-    v[i] = s.beta2 * v[i] + (1 - s.beta2) * gradient * gradient;
+    m[i] = s.beta1 * m[i] + (1 - s.beta1) * gradient;
+    v[i] = s.beta2 * v[i] + s.rest2 * gradient * gradient;
     w[i] -= s.step_size * m[i] / (std::sqrt(v[i]) * s.root_scale + s.eps);
   }
 }
@@ -95,7 +96,7 @@ void update(const tsr_parameter_updates& u, const tsr_parameter_update& p) {
       return rowwise_adagrad(p, c[0], e);
     default:
       TESSERA_CHECK(u.formula == TSR_UPDATE_ADAM, "formula ", u.formula);
-      return adam_loop(n, p.value, p.gradient, p.states[0], p.states[1], {c[0], c[1], f[0], f[1], c[2]}, e);
+      return adam_loop(n, p.value, p.gradient, p.states[0], p.states[1], {c[0], c[1], c[3], f[0], f[1], c[2]}, e);
   }
 }
 

@@ -129,10 +129,10 @@ typedef struct tsr_bounds_report {
  *   MOMENTUM          s = c[0] s + f[0] e;                       w -= c[1] e + c[2] s           s = states[0]
  *   ADAGRAD           s = s + e e;                               w -= f[0] e / (sqrt(s) + c[0])
  *   ROWWISE_ADAGRAD   s = s + mean of e e over the row's columns (one s per row), then as ADAGRAD
- *   ADAM              m = m + (1 - c[0]) (e - m); v = c[1] v + (1 - c[1]) e e;                  m, v = states[0], [1]
- *                     w -= f[0] m / (sqrt(v) f[1] + c[2])
+ *   ADAM              m = c[0] m + (1 - c[0]) e;                 v = c[1] v + c[3] e e;         m, v = states[0], [1]
+ *                     w -= f[0] m / (sqrt(v) f[1] + c[2])        c[3] = 1 - beta2, which 1 - c[1] has few digits of
  *
- * float32 throughout. value, gradient and states are memory of the device. */
+ * float32 throughout. value, gradient and states are memory of the device. An older core's c[3] is 0: take 1 - c[1]. */
 enum {
   TSR_UPDATE_SGD = 0,
   TSR_UPDATE_MOMENTUM = 1,
