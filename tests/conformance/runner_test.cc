@@ -138,6 +138,31 @@ TEST_F(Runner, InputsThatAreWrongFailTheCase) {
   EXPECT_THAT(r.output, HasSubstr("1 passed, 1 failed"));
 }
 
+TEST_F(Runner, WrongInputsNameTheirField) {
+  EXPECT_THAT(run(cases(R"({"name": "x", "given": {"op": "kjt_split", "segments": [1, null], "kjt": {"keys": [],)"
+                        R"("values": )" +
+                        tensor("[0]", "int64", "[]") + R"(}}, "expect": {"parts": []}})"))
+                  .output,
+              HasSubstr("FAIL x: given/segments/1: type must be number, but is null\n"));
+  EXPECT_THAT(run(cases(R"({"name": "x", "given": {"op": "jagged_tensor_empty"}, "expect": {"str": ""}})")).output,
+              HasSubstr("FAIL x: given: key 'is_weighted' not found\n"));
+  const std::string table = R"({"rows": 2, "dim": 4, "weight": )" + tensor("[1]", "float32", "[1]") + "}";
+  EXPECT_THAT(run(file(R"({"area": "fused_optimizers", "cases": [{"name": "x", "given": {"op": "tbe", "tables": [)" +
+                       table + R"(], "hyper": {}, "optimizer": "NONE"}, "expect": {}}]})"))
+                  .output,
+              HasSubstr("FAIL x: table0 is said to be [2, 4], its weight has the shape [1]\n"));
+  const std::string rows =
+      R"({"indices": )" + tensor("[1]", "int64", "[1]") + R"(, "values": )" + tensor("[0, 1]", "float32", "[]") + "}";
+  const std::string none = tensor("[0]", "int64", "[]"), empty = tensor("[0, 1]", "float32", "[]");
+  EXPECT_THAT(
+      run(file(R"({"area": "embedding_modules", "cases": [{"name": "x", "given": {"op": "embedding", )"
+               R"("weight": )" +
+               tensor("[1, 1]", "float32", "[0]") + R"(, "indices": )" + none + R"(, "grad_output": )" + empty +
+               R"(}, "expect": {"output": )" + empty + R"(, "grad_weight_sparse": {"uncoalesced": )" + rows + "}}}]}"))
+          .output,
+      HasSubstr("FAIL x: uncoalesced, want one row of float32 values for each int64 index\n"));
+}
+
 TEST_F(Runner, OnlySelectsByName) {
   const std::string path = cases(good("alpha") + "," + good("beta"));
   EXPECT_THAT(run("--only '^al' " + path).output, HasSubstr("1 passed"));

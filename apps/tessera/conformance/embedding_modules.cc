@@ -54,6 +54,11 @@ std::unique_ptr<Module> make(const CaseContext& c, Args&&... args) {
   }
 }
 
+bool is_row_gradient(const RowGradient& g) {
+  return g.rows.defined() && g.values.defined() && g.rows.dtype() == DType::kInt64 && g.rows.dim() == 1 &&
+         g.values.dtype() == DType::kFloat32 && g.values.dim() == 2 && g.values.size(0) == g.rows.numel();
+}
+
 // One entry per lookup, whose order is not part of the contract: sorted by row, then by values.
 RowGradient sorted(const RowGradient& g) {
   const int64_t count = g.rows.numel(), dim = g.values.size(1);
@@ -104,7 +109,10 @@ void check_single_table(CaseContext& c, const Tensor& output, const EmbeddingGra
   if (sparse.contains("coalesced")) check_rows(c, "coalesced", sparse["coalesced"], table.rows);
   if (!sparse.contains("uncoalesced")) return;
   const json& want = sparse["uncoalesced"];
-  const RowGradient expected = sorted({tensor_from(want.at("indices")), tensor_from(want.at("values"))});
+  const RowGradient given{tensor_from(want.at("indices")), tensor_from(want.at("values"))};
+  if (!is_row_gradient(given))
+    return c.check.fail("uncoalesced", "want one row of float32 values for each int64 index");
+  const RowGradient expected = sorted(given);
   check_rows(c, "uncoalesced", {{"indices", json_of(expected.rows)}, {"values", json_of(expected.values)}},
              sorted(uncoalesced()));
 }

@@ -35,8 +35,13 @@ LookupOptions lookup_options_from(const json& tbe, const std::string& kernel) {
   options.compute_kernel = options.optimizer.name == "none" ? "dense" : "fused";
   options.weight_dtype = dtype_from(tbe.value("weights_precision", "FP32"));
   for (const json& t : tbe.at("tables")) {
-    options.tables.push_back(
-        {cat("table", options.tables.size()), t.at("rows").get<int64_t>(), t.at("dim").get<int64_t>()});
+    LookupTable table{cat("table", options.tables.size()), t.at("rows").get<int64_t>(), t.at("dim").get<int64_t>()};
+    const json& weight = field_or_null(t, "weight");
+    if (!weight.is_null() && tensor_from(weight).shape() != std::vector<int64_t>{table.rows, table.dim}) {
+      fail(Code::kInvalidArgument, table.name, " is said to be [", table.rows, ", ", table.dim,
+           "], its weight has the shape ", weight["shape"].dump());
+    }
+    options.tables.push_back(std::move(table));
   }
   return options;
 }
@@ -281,12 +286,12 @@ void refused(CaseContext& c) {
     }
   }
   if (!ids.defined() && !table_wrong) {
-    if (!has("float|not integer|-1|bad index|past|out of")) {
+    if (!has("float|double|not integer|index|past|out of")) {
       c.check.fail("what", cat("no call is known for \"", what, "\""));
       return;
     }
-    const bool floats = has("float|not integer");
-    ids = floats ? Tensor::zeros({1}) : Tensor::from<int64_t>({has("-1") ? int64_t{-1} : int64_t{5}});
+    const bool floats = has("float|double|not integer");
+    ids = floats ? Tensor::zeros({1}) : Tensor::from<int64_t>({has("-\\d|negative") ? int64_t{-1} : int64_t{5}});
     offsets = Tensor::from<int64_t>({0, 1});
   }
   expect_refusal(c, [&] {

@@ -59,6 +59,15 @@ Checker checker_for(const json& tolerance) {
   return {values.value("rtol", 0.0), values.value("atol", 0.0)};
 }
 
+// "[json.exception.type_error.302] (/cases/3/given/stride) type must be number, but is null" without what the case's
+// name says already: "given/stride: type must be number, but is null". The path is JSON_DIAGNOSTICS'.
+std::string field_text(const json::exception& e) {
+  std::smatch parts;
+  const std::string text = e.what();
+  if (!std::regex_match(text, parts, std::regex(R"(\[[^\]]*\] (?:\(/cases/\d+/([^)]*)\) )?(.*))"))) return text;
+  return (parts[1].length() > 0 ? parts[1].str() + ": " : "") + parts[2].str();
+}
+
 struct Outcome {
   enum { kPassed, kDiffers, kFailed, kSkipped } kind;
   std::string text;
@@ -74,6 +83,8 @@ Outcome run_one(const Op& op, const json& one, const Runtime& runtime, const Run
     return {Outcome::kSkipped, skip.reason};
   } catch (const Error& e) {
     return {Outcome::kDiffers, e.what()};
+  } catch (const json::exception& e) {
+    return {Outcome::kFailed, field_text(e)};
   } catch (const std::exception& e) {
     return {Outcome::kFailed, e.what()};
   }

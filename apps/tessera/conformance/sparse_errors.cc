@@ -126,10 +126,13 @@ void missing_weights(const std::string& what, const json& given) {
   JaggedTensor(o).weights();
 }
 
-void padded(const std::string&, const json& given) {
+void padded(const std::string& what, const json& given) {
   JaggedTensor::Options o = jagged_options(given, 0);
   if (!o.lengths.defined() && !o.offsets.defined()) o.lengths = ids(0);
-  JaggedTensor(o).to_padded_dense();
+  if (found(what, "weights"))
+    JaggedTensor(o).to_padded_dense_weights();
+  else
+    JaggedTensor(o).to_padded_dense();
 }
 
 void printed(const std::string&, const json& given) {
