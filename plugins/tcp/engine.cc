@@ -343,7 +343,8 @@ void Engine::end_if_done(Op& op) {
 // all others have sent stays in the cache.
 size_t Engine::chunk_for(size_t peers) {
   constexpr size_t kLeast = size_t{256} << 10, kMost = size_t{1} << 20, kTogether = size_t{4} << 20;
-  return std::clamp(kTogether / std::max<size_t>(peers, 1), kLeast, kMost);
+  constexpr size_t kWhole = 64;  // no element lies in two chunks, and every chunk is aligned
+  return std::clamp(kTogether / std::max<size_t>(peers, 1), kLeast, kMost) / kWhole * kWhole;
 }
 
 char* Engine::scratch(int32_t rank) {
