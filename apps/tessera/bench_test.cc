@@ -106,6 +106,13 @@ TEST(BenchLookup, TrainingWithEveryOptimizer) {
   }
 }
 
+TEST(BenchLookup, OfALargeBatchSomeBagsAreCompared) {
+  const auto lines = lines_of(
+      "lookup --kernel cpu --pass forward,train --tables 2 --rows 900 --dim 4 --batch 9000 --pooling 20 --batches 2");
+  ASSERT_EQ(lines.size(), 2u);
+  for (const json& line : lines) EXPECT_EQ(line.at("verified"), true) << line;
+}
+
 // Rows of whole cache lines, up to more than the loads that are kept in registers, and rows that straddle them.
 TEST(BenchLookup, LimitOfEveryKindOfRow) {
   for (const char* dim : {"1", "16", "20", "32", "64", "128", "256", "272"}) {

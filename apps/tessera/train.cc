@@ -66,6 +66,9 @@ void print_summary(const json& report) {
   std::printf("test: AUC %.4f  logloss %.4f  normalized entropy %.4f  calibration %.3f  (%lld samples)\n\n",
               f(t["auc"]), f(t["logloss"]), f(t["normalized_entropy"]), f(t["calibration"]),
               static_cast<long long>(t["samples"].get<int64_t>()));
+  if (report["device"] != "cpu")
+    std::printf("stages are the host's times: what they enqueue on %s is not waited for\n",
+                report["device"].get<std::string>().c_str());
   std::printf("%-20s %14s %18s\n", "stage", "us per step", "largest rank's us");
   for (const auto& [name, v] : report["stages"].items()) {
     std::printf("%-20s %14.1f %18.1f\n", name.c_str(), f(v["us_per_step"]), f(v["largest_us_per_step"]));

@@ -17,6 +17,7 @@ namespace po = boost::program_options;
 using json = nlohmann::ordered_json;
 
 constexpr double kSampleUs = 1000;    // least time that is measured at once
+constexpr double kDeviceUs = 20000;   // the same on a device, where it ends with a wait
 constexpr int kMaxCalls = 1 << 16;    // in that time
 constexpr size_t kWaysKept = 3;       // of a subject that can be done in many ways
 constexpr double kMemoryShare = 0.8;  // of what is available
@@ -29,6 +30,7 @@ struct LookupBench {
   std::vector<std::string> kernels;
   std::vector<LookupPass> passes;
   std::vector<OptimizerSpec> optimizers;  // for train
+  std::string device;
 };
 
 // Bytes that programs can still have; 0 where the system does not say.
@@ -57,13 +59,16 @@ double needed_memory(const Runtime& runtime, const LookupBench& b) {
         of_kernel += api.state_kinds[k] == TSR_STATE_PER_ROW ? rows * sizeof(float) : b.shape.table_bytes();
       }
     }
-    bytes += of_kernel * (pass == LookupPass::kLimit ? 1 : static_cast<double>(b.kernels.size()));
+    if (pass == LookupPass::kCopy) of_kernel = 2 * static_cast<double>(b.shape.lookups() * b.shape.row_bytes());
+    bytes += of_kernel *
+             (pass == LookupPass::kLimit || pass == LookupPass::kCopy ? 1 : static_cast<double>(b.kernels.size()));
   }
   return bytes;
 }
 
 void refuse_what_does_not_fit(const Runtime& runtime, const LookupBench& b) {
-  const double needed = needed_memory(runtime, b), available = available_memory();
+  const double needed = needed_memory(runtime, b);
+  const double available = b.shape.stream ? static_cast<double>(b.shape.stream->info().free_bytes) : available_memory();
   if (available == 0 || needed <= kMemoryShare * available) return;
   const auto gib = [](double bytes) { return std::round(bytes / (1 << 30) * 10) / 10; };
   throw UsageError(cat("the tables of all kernels and passes need ", gib(needed), " GiB, but ", gib(available),
@@ -119,10 +124,14 @@ bool parse_lookup(const std::vector<std::string>& args, LookupBench* b) {
   auto add = options.add_options();
   add("kernel", po::value(&kernels)->default_value("auto"), "kernel plugins, separated by commas");
   add("pass", po::value(&passes)->default_value("forward"),
-      "forward, train (forward, backward and update) or limit (the machine's random gather of the same rows, best of "
-      "several prefetch distances and hints); several, separated by commas");
+      "forward, train (forward, backward and update), limit (the machine's random gather of the same rows, best of "
+      "several prefetch distances and hints) or copy (see --device); several, separated by commas");
   add("optimizer", po::value(&optimizers)->default_value("exact_rowwise_adagrad"),
       "fused optimizers, separated by commas, for train");
+  add("device", po::value(&b->device)->default_value("cpu"),
+      "where rows, ids and outputs are: cpu, or the id of a device plugin, which all kernels must serve; calls are "
+      "then timed in the order of its stream. --pass copy is its copy, within its memory, of as many bytes as a batch "
+      "reads, read and written");
   add("tables", po::value(&b->shape.tables)->default_value(b->shape.tables), "number of tables");
   add("rows", po::value(&b->shape.rows)->default_value(b->shape.rows), "rows of each table");
   add("dim", po::value(&b->shape.dim)->default_value(b->shape.dim), "columns of each table");
@@ -145,6 +154,10 @@ bool parse_lookup(const std::vector<std::string>& args, LookupBench* b) {
   if (b->shape.format && std::count(b->passes.begin(), b->passes.end(), LookupPass::kTrain) > 0) {
     throw UsageError("--pass train cannot go with --dtype " + dtype + ": quantized tables only infer");
   }
+  const bool copies = std::count(b->passes.begin(), b->passes.end(), LookupPass::kCopy) > 0;
+  if (copies && b->device == "cpu") throw UsageError("--pass copy is a device's: say which with --device");
+  if (std::count(b->passes.begin(), b->passes.end(), LookupPass::kLimit) > 0 && b->device != "cpu")
+    throw UsageError("--pass limit is of host memory: a device's is --pass copy");
   return true;
 }
 
@@ -154,6 +167,10 @@ std::vector<LookupSubject> make_subjects(const Runtime& runtime, const LookupBen
   for (LookupPass pass : b.passes) {
     if (pass == LookupPass::kLimit) {
       subjects.push_back(limit_subject(runtime, b.shape, batches));
+      continue;
+    }
+    if (pass == LookupPass::kCopy) {
+      subjects.push_back(copy_subject(b.shape));
       continue;
     }
     for (const OptimizerSpec& optimizer : pass == LookupPass::kTrain ? b.optimizers : forward_alone) {
@@ -173,6 +190,7 @@ void time_round(LookupWay& way, size_t batches) {
   for (size_t sample = 0; sample < (batches + calls - 1) / calls; ++sample) {
     const Stopwatch watch;
     for (int call = 0; call < way.calls; ++call) way.run(way.next++ % batches);
+    if (way.wait) way.wait();
     samples.push_back(watch.us() / way.calls);
   }
   way.samples.insert(way.samples.end(), samples.begin(), samples.end());
@@ -183,6 +201,7 @@ void time_round(LookupWay& way, size_t batches) {
 // before it did, so that subjects with several ways, whose rows are the same, gain nothing.
 void time_warm_round(LookupWay& way, size_t batches) {
   for (size_t b = 0; b < batches; ++b) way.run(b);
+  if (way.wait) way.wait();
   time_round(way, batches);
 }
 
@@ -192,7 +211,8 @@ void warm_up(LookupWay& way, size_t batches) {
   way.forget();
   time_round(way, batches);
   const double call_us = std::max(percentiles(way.samples).median, 1e-3);
-  way.calls = static_cast<int>(std::clamp(std::ceil(kSampleUs / call_us), 1.0, static_cast<double>(kMaxCalls)));
+  way.calls = static_cast<int>(
+      std::clamp(std::ceil((way.wait ? kDeviceUs : kSampleUs) / call_us), 1.0, static_cast<double>(kMaxCalls)));
   way.forget();
 }
 
@@ -230,6 +250,7 @@ json result_line(const LookupBench& b, const LookupSubject& subject) {
             {"dtype", b.shape.dtype()},
             {"threads", b.common.threads},
             {"alpha", b.shape.alpha()}};
+  if (b.shape.stream) line["device"] = b.device;  // before the first time: a circumstance
   add_percentiles(&line, "us", way.samples);
   add_rounds(&line, "us", way.rounds);
   line.update({{"ns_per_lookup", 1e3 * us / static_cast<double>(b.shape.lookups())},
@@ -246,20 +267,24 @@ json result_line(const LookupBench& b, const LookupSubject& subject) {
 }  // namespace
 
 LookupPass lookup_pass_from(const std::string& name) {
-  for (LookupPass pass : {LookupPass::kForward, LookupPass::kTrain, LookupPass::kLimit}) {
+  for (LookupPass pass : {LookupPass::kForward, LookupPass::kTrain, LookupPass::kLimit, LookupPass::kCopy}) {
     if (name == to_string(pass)) return pass;
   }
-  throw UsageError("unknown --pass \"" + name + "\": forward, train or limit");
+  throw UsageError("unknown --pass \"" + name + "\": forward, train, limit or copy");
 }
 
 const char* to_string(LookupPass pass) {
-  return pass == LookupPass::kForward ? "forward" : pass == LookupPass::kTrain ? "train" : "limit";
+  return pass == LookupPass::kForward ? "forward"
+         : pass == LookupPass::kTrain ? "train"
+         : pass == LookupPass::kLimit ? "limit"
+                                      : "copy";
 }
 
 namespace {
 
-int run_lookup(const LookupBench& b) {
+int run_lookup(LookupBench b) {
   const Runtime runtime({{}, {}, true, b.common.threads});
+  b.shape.stream = open_device(runtime, b.device);
   refuse_what_does_not_fit(runtime, b);
   const LookupBatches batches = lookup_batches(b.shape);
   std::vector<LookupSubject> subjects = make_subjects(runtime, b, batches);

@@ -9,7 +9,8 @@
 namespace tessera::cli {
 namespace {
 
-constexpr size_t kComparedBatches = 2;  // the second step shows whether state was kept
+constexpr size_t kComparedBatches = 2;         // the second step shows whether state was kept
+constexpr int64_t kComparedLookups = 1 << 18;  // of a batch, about
 
 // The kernel's instance; its refusal of the shape is the user's matter.
 Lookup open_kernel(const Runtime& runtime, LookupOptions options, const std::string& id,
@@ -49,11 +50,27 @@ double state_bytes(const Runtime& runtime, const OptimizerSpec& optimizer, int64
 
 Tensor output_for(const LookupShape& shape) { return Tensor::zeros({shape.batch, shape.tables * shape.dim}); }
 
-void train_step(Lookup& lookup, const LookupBatch& batch, const Tensor& output, const Tensor& gradient) {
+void train_step(Lookup& lookup, const tsr_lookup& batch, const Tensor& output, const Tensor& gradient) {
   Lookup::Context context;
-  lookup.forward(batch.raw(), output, &context);
-  lookup.backward(std::move(context), batch.raw(), gradient);
+  lookup.forward(batch, output, &context);
+  lookup.backward(std::move(context), batch, gradient);
 }
+
+// Batches and the output where the kernel is.
+struct Timed {
+  Timed(const LookupShape& s, const LookupBatches& b) : stream(s.stream), batches(b), output(place(output_for(s))) {
+    for (const auto& batch : batches) {
+      if (stream) on_device.push_back(batch->on_device(s));
+    }
+  }
+  Tensor place(const Tensor& host) const { return stream ? stream->to_device(host) : host; }
+  const tsr_lookup& batch(size_t b) const { return (stream ? on_device : batches)[b]->raw(); }
+
+  DeviceStreamPtr stream;
+  const LookupBatches& batches;
+  LookupBatches on_device;
+  Tensor output;
+};
 
 // Sums of many terms, in another order: `terms` of size about 1 cancel, and what grew large has a relative error.
 // `rounding`: of the terms themselves, where updates have stored them anew.
@@ -69,20 +86,14 @@ bool close(const float* a, const float* b, int64_t n, double terms, double round
 
 LookupReference::LookupReference(const Runtime& runtime, const LookupShape& shape, const LookupBatches& batches,
                                  const OptimizerSpec& optimizer)
-    : shape_(shape), batches_(batches), touched_(static_cast<size_t>(shape.tables)) {
+    : shape_(shape),
+      batches_(batches),
+      every_((shape.lookups() + kComparedLookups - 1) / kComparedLookups),
+      touched_(static_cast<size_t>(shape.tables)) {
   const size_t compared = std::min(kComparedBatches, batches.size());
-  const int64_t per_table = shape.batch * shape.pooling;
+  find_touched(compared);
   std::vector<int64_t> counts;
-  for (int64_t t = 0; t < shape.tables; ++t) {
-    std::vector<int64_t>& rows = touched_[static_cast<size_t>(t)];
-    for (size_t b = 0; b < compared; ++b) {
-      const int64_t* ids = batches[b]->ids() + t * per_table;
-      rows.insert(rows.end(), ids, ids + per_table);
-    }
-    std::sort(rows.begin(), rows.end());
-    rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
-    counts.push_back(static_cast<int64_t>(rows.size()));
-  }
+  for (const std::vector<int64_t>& rows : touched_) counts.push_back(static_cast<int64_t>(rows.size()));
   Lookup lookup = open_kernel(runtime, lookup_options(shape, counts), "reference", optimizer);
   std::vector<float> row(static_cast<size_t>(shape.dim));
   for (int64_t t = 0; t < shape.tables; ++t) {
@@ -93,20 +104,41 @@ LookupReference::LookupReference(const Runtime& runtime, const LookupShape& shap
   }
   if (!optimizer.name.empty()) gradient_ = output_gradient(shape);
   for (size_t b = 0; b < compared; ++b) {
-    Tensor ids = Tensor::empty({shape.lookups()}, DType::kInt64);
-    for (int64_t i = 0; i < shape.lookups(); ++i) {
-      const std::vector<int64_t>& rows = touched_[static_cast<size_t>(i / per_table)];
-      ids.data<int64_t>()[i] = std::lower_bound(rows.begin(), rows.end(), batches[b]->ids()[i]) - rows.begin();
-    }
-    const LookupBatch batch(shape, std::move(ids));
+    const auto batch = touching(*batches[b]);
     outputs_.push_back(output_for(shape));
     if (gradient_.defined()) {
-      train_step(lookup, batch, outputs_.back(), gradient_);
+      train_step(lookup, batch->raw(), outputs_.back(), gradient_);
     } else {
-      lookup.forward(batch.raw(), outputs_.back(), nullptr);
+      lookup.forward(batch->raw(), outputs_.back(), nullptr);
     }
   }
   for (int64_t t = 0; gradient_.defined() && t < shape.tables; ++t) rows_.push_back(lookup.weight(static_cast<int>(t)));
+}
+
+void LookupReference::find_touched(size_t compared) {
+  for (int64_t t = 0; t < shape_.tables; ++t) {
+    std::vector<int64_t>& rows = touched_[static_cast<size_t>(t)];
+    for (size_t b = 0; b < compared; ++b) {
+      const int64_t* ids = batches_[b]->ids() + t * shape_.batch * shape_.pooling;
+      for (int64_t bag = 0; bag < shape_.batch; bag += every_)
+        rows.insert(rows.end(), ids + bag * shape_.pooling, ids + (bag + 1) * shape_.pooling);
+    }
+    std::sort(rows.begin(), rows.end());
+    rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+  }
+}
+
+std::unique_ptr<LookupBatch> LookupReference::touching(const LookupBatch& batch) const {
+  std::vector<int64_t> ids, offsets{0};
+  for (int64_t bag = 0; bag < shape_.bags(); ++bag) {
+    const std::vector<int64_t>& rows = touched_[static_cast<size_t>(bag / shape_.batch)];
+    for (int64_t i = bag * shape_.pooling; i < (bag + 1) * shape_.pooling; ++i) {
+      const auto at = std::lower_bound(rows.begin(), rows.end(), batch.ids()[i]);
+      if (at != rows.end() && *at == batch.ids()[i]) ids.push_back(at - rows.begin());
+    }
+    offsets.push_back(static_cast<int64_t>(ids.size()));
+  }
+  return std::make_unique<LookupBatch>(shape_, Tensor::from(ids), Tensor::from(offsets));
 }
 
 bool LookupReference::agrees(Lookup& lookup) const {
@@ -114,14 +146,15 @@ bool LookupReference::agrees(Lookup& lookup) const {
   for (size_t b = 0; b < outputs_.size(); ++b) {
     output.fill(NAN);  // an element that is not written is not close to anything
     if (gradient_.defined()) {
-      train_step(lookup, *batches_[b], output, gradient_);
+      train_step(lookup, batches_[b]->raw(), output, gradient_);
     } else {
       lookup.forward(batches_[b]->raw(), output, nullptr);
     }
     const double rounding = gradient_.defined() ? shape_.rounding() : 0;
-    if (!close(output.data<float>(), outputs_[b].data<float>(), output.numel(), static_cast<double>(shape_.pooling),
-               rounding)) {
-      return false;
+    const int64_t width = shape_.tables * shape_.dim;
+    for (int64_t bag = 0; bag < shape_.batch; bag += every_) {
+      const float *got = output.data<float>() + bag * width, *want = outputs_[b].data<float>() + bag * width;
+      if (!close(got, want, width, static_cast<double>(shape_.pooling), rounding)) return false;
     }
   }
   for (int64_t t = 0; gradient_.defined() && t < shape_.tables; ++t) {
@@ -152,27 +185,48 @@ LookupSubject kernel_subject(const Runtime& runtime, const std::string& id, cons
   const std::vector<int64_t> rows(static_cast<size_t>(shape.tables), shape.rows);
   LookupOptions options = lookup_options(shape, rows);
   options.row_format = shape.format;
+  options.stream = shape.stream;
   const auto lookup = std::make_shared<Lookup>(open_kernel(runtime, std::move(options), id, optimizer));
   write_start_rows(shape, *lookup);
   LookupSubject subject;
   subject.kernel = lookup->kernel_id();
   subject.verified = reference.agrees(*lookup);
-  const Tensor output = output_for(shape);
+  const auto there = std::make_shared<const Timed>(shape, batches);
   const double read = static_cast<double>(shape.lookups() * shape.row_bytes());
   LookupWay way;
   if (optimizer.name.empty()) {
     subject.bytes = read;
-    way.run = [lookup, output, &batches](size_t b) { lookup->forward(batches[b]->raw(), output, nullptr); };
+    way.run = [lookup, there](size_t b) { lookup->forward(there->batch(b), there->output, nullptr); };
   } else {
     subject.pass = LookupPass::kTrain;
     subject.optimizer = optimizer.name;
     const double written = 2 * distinct_rows(shape, batches);
     subject.bytes = read + written * static_cast<double>(shape.row_bytes());
     subject.moved = subject.bytes + written * state_bytes(runtime, optimizer, shape.dim);
-    way.run = [lookup, output, gradient = output_gradient(shape), &batches](size_t b) {
-      train_step(*lookup, *batches[b], output, gradient);
+    way.run = [lookup, there, gradient = there->place(output_gradient(shape))](size_t b) {
+      train_step(*lookup, there->batch(b), there->output, gradient);
     };
   }
+  if (shape.stream) way.wait = [stream = shape.stream] { stream->synchronize(); };
+  subject.ways.push_back(std::move(way));
+  return subject;
+}
+
+LookupSubject copy_subject(const LookupShape& shape) {
+  const int64_t bytes = shape.lookups() * shape.row_bytes();
+  const Tensor from = shape.stream->empty({bytes}, DType::kUInt8), to = shape.stream->empty({bytes}, DType::kUInt8);
+  const auto copy = [stream = shape.stream, from, to](size_t) { stream->copy(from, to); };
+  shape.stream->fill(from, 7);
+  shape.stream->fill(to, 0);
+  copy(0);
+  LookupSubject subject;
+  subject.kernel = "copy";
+  subject.pass = LookupPass::kCopy;
+  subject.bytes = 2 * static_cast<double>(bytes);
+  subject.verified = in_host_memory(to.narrow(bytes - 1, 1)).item() == 7;
+  LookupWay way;
+  way.run = copy;
+  way.wait = [stream = shape.stream] { stream->synchronize(); };
   subject.ways.push_back(std::move(way));
   return subject;
 }

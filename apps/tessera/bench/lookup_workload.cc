@@ -26,6 +26,12 @@ std::vector<int64_t> scattered_ranks(const LookupShape& shape) {
   return places;
 }
 
+Tensor even_offsets(const LookupShape& shape) {
+  Tensor offsets = Tensor::empty({shape.bags() + 1}, DType::kInt64);
+  for (int64_t i = 0; i <= shape.bags(); ++i) offsets.data<int64_t>()[i] = i * shape.pooling;
+  return offsets;
+}
+
 }  // namespace
 
 double LookupShape::alpha() const {
@@ -52,9 +58,13 @@ double LookupShape::rounding() const {
 }
 
 LookupBatch::LookupBatch(const LookupShape& shape, Tensor ids)
-    : ids_(std::move(ids)), offsets_(Tensor::empty({shape.bags() + 1}, DType::kInt64)) {
+    : LookupBatch(shape, std::move(ids), even_offsets(shape)) {
   TESSERA_CHECK(ids_.numel() == shape.lookups());
-  for (int64_t i = 0; i <= shape.bags(); ++i) offsets_.data<int64_t>()[i] = i * shape.pooling;
+}
+
+LookupBatch::LookupBatch(const LookupShape& shape, Tensor ids, Tensor offsets)
+    : ids_(std::move(ids)), offsets_(std::move(offsets)) {
+  TESSERA_CHECK(offsets_.numel() == shape.bags() + 1);
   for (int64_t t = 0; t < shape.tables; ++t) {
     features_.push_back({static_cast<int32_t>(t), TSR_POOLING_SUM, shape.batch, t * shape.batch, t * shape.dim,
                          shape.tables * shape.dim});
@@ -69,6 +79,10 @@ LookupBatch::LookupBatch(const LookupShape& shape, Tensor ids)
           &raw_ids_,
           &raw_offsets_,
           nullptr};
+}
+
+std::unique_ptr<LookupBatch> LookupBatch::on_device(const LookupShape& shape) const {
+  return std::make_unique<LookupBatch>(shape, shape.stream->to_device(ids_), shape.stream->to_device(offsets_));
 }
 
 LookupBatches lookup_batches(const LookupShape& shape) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tessera/abi/kernel.h"
+#include "tessera/device.h"
 #include "tessera/lookup.h"
 #include "tessera/tensor.h"
 
@@ -23,6 +24,7 @@ struct LookupShape {
   std::string index_dist = "uniform";  // or "zipf:A"
   DType weights = DType::kFloat32;     // of tables that train; float16 or bfloat16 too
   std::optional<RowFormat> format;     // of quantized tables, instead
+  DeviceStreamPtr stream;              // where the kernels' rows, ids and outputs are; null: host memory
 
   double alpha() const;  // A; 0 for uniform. UsageError for any other text
   int64_t bags() const { return tables * batch; }
@@ -39,11 +41,15 @@ class LookupBatch {
  public:
   // ids: int64 [lookups].
   LookupBatch(const LookupShape& shape, Tensor ids);
+  // Bags of any length: offsets int64 [bags + 1], beside the ids.
+  LookupBatch(const LookupShape& shape, Tensor ids, Tensor offsets);
   LookupBatch(const LookupBatch&) = delete;
   LookupBatch& operator=(const LookupBatch&) = delete;
 
   const tsr_lookup& raw() const { return raw_; }
-  const int64_t* ids() const { return ids_.data<int64_t>(); }
+  const int64_t* ids() const { return ids_.data<int64_t>(); }  // of a batch in host memory
+  // The same on the shape's device.
+  std::unique_ptr<LookupBatch> on_device(const LookupShape& shape) const;
 
  private:
   Tensor ids_, offsets_;

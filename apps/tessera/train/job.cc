@@ -151,6 +151,7 @@ void TrainJob::train() {
     throw;
   }
   progress.finish();
+  if (options_.device) options_.device->synchronize();
   seconds_ = now() - start;
   read_seconds_ = inputs.read_s();
   waited_seconds_ = inputs.waited_s();
@@ -168,7 +169,10 @@ void TrainJob::train_steps(TrainInputs& inputs, Progress& progress, int64_t step
     const Batch& batch = input.batch;
     trainer_->step(batch, std::move(input.taken));
     batch_sizes_.push_back(batch.global_size);
-    if (step == first_step_) first_step_seconds_ = seconds_since_process_start();
+    if (step == first_step_) {
+      if (options_.device) options_.device->synchronize();  // done, and not only enqueued
+      first_step_seconds_ = seconds_since_process_start();
+    }
     samples_ += batch.global_size;
     if (steps_done() == warm_up) warm_ = trainer_->stages();
     for (size_t key = 0; key < ids_.size(); ++key) ids_[key] += static_cast<double>(batch.sparse.length_per_key()[key]);

@@ -73,7 +73,24 @@ class Judge {
              m.line["moved_gbps"].get<double>() / limit->line["gbps"].get<double>(), 0.6);
   }
 
+  // On a device: of the bytes that it moves when it only copies, for batches and tables that no cache holds.
+  void of_copies(const Measured& m) {
+    const Measured* copy = find(all_, [&](const Measured& c) {
+      return has(c, "pass", "copy") && alike_but(c, m, {"kernel", "pass", "optimizer"});
+    });
+    const auto number = [&](const char* key) { return m.line.value(key, 0.0); };
+    const double row = number("T") * number("D") * sizeof(float);
+    const bool large = number("B") * number("L") * row >= 2e9 && number("E") * row >= 4e9;
+    if (copy == nullptr || !large || !has(m, "dtype", "fp32") || !has(m, "alpha", 0.0)) return;
+    const double speed = copy->line.value("gbps", 0.0);
+    if (has(m, "pass", "train"))
+      at_least("training, rows and states moved over copied", number("moved_gbps") / speed, 0.6);
+    if (has(m, "pass", "forward") && number("D") >= 64)
+      at_least("forward, rows read over bytes copied", number("gbps") / speed, number("D") >= 128 ? 0.85 : 0.7);
+  }
+
   void lookup(const Measured& m) {
+    if (m.line.contains("device")) return of_copies(m);
     if (has(m, "optimizer", "adam") && has(m, "dtype", "fp32") && !has(m, "kernel", "reference")) adam(m);
     const bool forward = has(m, "pass", "forward") && !has(m, "kernel", "reference");
     if (!forward) return;

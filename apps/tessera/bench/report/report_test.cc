@@ -266,6 +266,32 @@ TEST(Bars, OfTrainingAndOfAStart) {
   EXPECT_NEAR(bar_of({adam, limit}, "adam, share of the gather limit's bytes a second")["value"], 0.7, 1e-9);
 }
 
+TEST(Bars, OfADeviceAreSharesOfItsCopies) {
+  const auto line = [](const char* kernel, const char* pass, double gbps) -> Line {
+    return {{"bench", "lookup"}, {"kernel", kernel},
+            {"pass", pass},      {"T", 2},
+            {"E", 4194304},      {"D", 128},
+            {"B", 109375},       {"L", 20},
+            {"dtype", "fp32"},   {"alpha", 0.0},
+            {"device", "cuda"},  {"median_us", 9.0},
+            {"gbps", gbps},      {"moved_gbps", 2 * gbps}};
+  };
+  const std::string forward = "forward, rows read over bytes copied",
+                    train = "training, rows and states moved over copied";
+  const Line copy = line("copy", "copy", 3000);
+  EXPECT_EQ(bar_of({line("cuda", "forward", 2600), copy}, forward)["holds"], true);
+  EXPECT_EQ(bar_of({line("cuda", "forward", 2500), copy}, forward)["holds"], false);
+  EXPECT_EQ(bar_of({line("cuda", "train", 910), copy}, train)["holds"], true);
+  EXPECT_EQ(bar_of({line("cuda", "train", 890), copy}, train)["holds"], false);
+  Line small = line("cuda", "forward", 2600), narrow = line("cuda", "forward", 2200), copied = copy;
+  small["B"] = 1000;  // caches hold what it reads
+  EXPECT_TRUE(judged({small, copy}).empty());
+  narrow["D"] = copied["D"] = 64;
+  narrow["B"] = copied["B"] = 218750;
+  narrow["E"] = copied["E"] = 8388608;
+  EXPECT_EQ(bar_of({narrow, copied}, forward)["bound"], 0.7);
+}
+
 Line peer_line(const std::string& name, double median, int round) {
   return {{"bench", "lookup"}, {"peer", name},    {"pass", "forward"}, {"T", 1},
           {"E", 1000000},      {"D", 64},         {"B", 2048},         {"threads", 1},
