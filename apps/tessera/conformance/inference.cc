@@ -160,13 +160,6 @@ void sequences_op(CaseContext& c) {
   }
 }
 
-// One feature per table, named like it, over bags that lie table by table.
-KeyedJaggedTensor batch_of(const std::vector<QuantizedTable>& tables, const json& given) {
-  std::vector<std::string> keys;
-  for (const QuantizedTable& t : tables) keys.push_back(t.config.name);
-  return KeyedJaggedTensor::from_offsets_sync(keys, tensor_from(given.at("indices")), tensor_from(given.at("offsets")));
-}
-
 std::shared_ptr<const IndexRemapping> remapping_from(const json& given) {
   const Tensor rows = tensor_from(given.at("remapping"));
   if (given.at("mode") == "array") return IndexRemapping::array(rows);

@@ -36,6 +36,7 @@ PlannerModule module_from(const json& value) {
   const bool pooled = kind == "EmbeddingBagCollection";
   m.kind = pooled ? PlannerModule::Kind::kEmbeddingBagCollection : PlannerModule::Kind::kEmbeddingCollection;
   for (const json& t : value.at("tables")) m.tables.push_back(table_from(t, pooled));
+  if (pooled) m.is_weighted = value.at("is_weighted").get<bool>();
   return m;
 }
 

@@ -5,6 +5,7 @@
 #include <boost/lexical_cast/try_lexical_convert.hpp>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "tessera/quant_modules.h"
 
@@ -39,6 +40,13 @@ void check_bytes(Checker& check, const std::string& field, const json& want, con
   const auto differs = std::mismatch(expected.begin(), expected.end(), got.begin(), got.end());
   const auto at = differs.first - expected.begin();
   check.equal(cat(field, ", first difference at byte"), static_cast<int64_t>(expected.size()), at);
+}
+
+KeyedJaggedTensor batch_of(const std::vector<QuantizedTable>& tables, const json& given) {
+  std::vector<std::string> keys;
+  for (const QuantizedTable& t : tables) keys.push_back(t.config.name);
+  return KeyedJaggedTensor::from_offsets_sync(keys, tensor_from(given.at("indices")), tensor_from(given.at("offsets")),
+                                              tensor_from(field_or_null(given, "per_sample_weights")));
 }
 
 namespace {
@@ -200,35 +208,30 @@ std::vector<QuantizedTable> tables_of(const json& given) {
   return tables;
 }
 
-// One kernel instance for each row format; all write into one output.
-class QuantLookups {
- public:
-  QuantLookups(const CaseContext& c, const std::vector<QuantizedTable>& tables, DType output) {
-    for (const QuantizedTable& t : tables) {
-      LookupOptions options;
-      options.kernel = c.kernel;
-      options.compute_kernel = "quant";
-      options.train = false;
-      options.row_format = t.config.row_format;
-      options.output_dtype = output;
-      options.tables = {{t.config.name, t.config.num_embeddings, t.config.embedding_dim}};
-      lookups_.push_back(std::make_unique<Lookup>(c.runtime, std::move(options)));
-      lookups_.back()->adopt_rows(0, t.rows);
-    }
-  }
-  // The bags of table t: `feature` without its table.
-  void run(size_t t, tsr_lookup_feature feature, const Tensor& ids, const Tensor& offsets, const Tensor& weights,
-           const Tensor& output) {
-    feature.table = 0;
-    const DLTensor raw_ids = ids.dl(), raw_offsets = offsets.dl(), raw_weights = weights.dl();
-    const tsr_lookup lookup{sizeof(tsr_lookup), 1,        sizeof(feature), 0,
-                            &feature,           &raw_ids, &raw_offsets,    weights.defined() ? &raw_weights : nullptr};
-    lookups_[t]->forward(lookup, output, nullptr);
-  }
+QuantCollectionOptions collection_of(const CaseContext& c, std::vector<QuantizedTable> tables) {
+  QuantCollectionOptions options;
+  options.tables = std::move(tables);
+  options.kernel = c.kernel;
+  options.output_dtype = dtype_from(c.given.at("output_dtype").get<std::string>());
+  options.bounds_check = BoundsCheckMode::kIgnore;  // the peer's kernel repairs ids, and skips -1
+  options.bad_ids_become_0 = true;
+  return options;
+}
 
- private:
-  std::vector<std::unique_ptr<Lookup>> lookups_;
-};
+// One row for each id, tables one after the other. All are equally wide.
+Tensor looked_up_rows(const CaseContext& c, const std::vector<QuantizedTable>& tables, const KeyedJaggedTensor& batch) {
+  const auto module =
+      served(c, [&] { return std::make_unique<QuantEmbeddingCollection>(c.runtime, collection_of(c, tables)); });
+  const int64_t dim = tables.front().config.embedding_dim;
+  const Tensor output = Tensor::empty({batch.values().numel(), dim}, module->options().output_dtype);
+  auto* to = static_cast<std::byte*>(output.raw());
+  for (const auto& [key, rows] : module->forward(batch)) {
+    if (rows.values().numel() == 0) continue;
+    std::memcpy(to, rows.values().raw(), rows.values().bytes());
+    to += rows.values().bytes();
+  }
+  return output;
+}
 
 void check_geometry(CaseContext& c, const std::vector<QuantizedTable>& tables) {
   json padded = json::array(), unpadded = json::array(), columns = {0}, types = json::array();
@@ -253,43 +256,29 @@ void storage_op(CaseContext& c) {
               static_cast<int64_t>(image.bytes.size()));
   c.check.equal("table_byte_offsets", c.expect.at("table_byte_offsets"), image.offsets);
   check_geometry(c, tables);
-  const DType type = dtype_from(c.given.at("output_dtype").get<std::string>());
-  QuantLookups lookups = served(c, [&] { return QuantLookups(c, tables, type); });
   for (size_t t = 0; t < tables.size(); ++t) {
     const EmbeddingBagConfig& config = tables[t].config;
     std::vector<int64_t> every(static_cast<size_t>(config.num_embeddings));
-    for (size_t i = 0; i < every.size(); ++i) every[i] = static_cast<int64_t>(i);
-    const Tensor output = Tensor::empty({config.num_embeddings, config.embedding_dim}, type);
-    lookups.run(t, {0, TSR_POOLING_NONE, 1, 0, 0, config.embedding_dim}, Tensor::from(every),
-                Tensor::from<int64_t>({0, config.num_embeddings}), {}, output);
-    check_decoded(c, cat("dequant_rows ", t), c.expect.at("dequant_rows")[t], output);
+    std::iota(every.begin(), every.end(), 0);
+    const auto batch = KeyedJaggedTensor::from_lengths_sync({config.name}, Tensor::from(every),
+                                                            Tensor::from<int64_t>({config.num_embeddings}));
+    check_decoded(c, cat("dequant_rows ", t), c.expect.at("dequant_rows").at(t), looked_up_rows(c, {tables[t]}, batch));
   }
 }
 
 int64_t offset_at(const Tensor& offsets, int64_t i) { return static_cast<int64_t>(offsets.item(i)); }
 
 // Pooled: [batch, sum of dims]. Not pooled: a row for each id, tables one after the other.
-Tensor looked_up(CaseContext& c, const std::vector<QuantizedTable>& tables) {
-  const Tensor ids = tensor_from(c.given.at("indices")), offsets = tensor_from(c.given.at("offsets"));
-  const Tensor weights = tensor_from(field_or_null(c.given, "per_sample_weights"));
+Tensor looked_up(const CaseContext& c, std::vector<QuantizedTable> tables) {
   const PoolingType pooling = pooling_from(c.given.at("pooling").get<std::string>());
-  const DType type = dtype_from(c.given.at("output_dtype").get<std::string>());
-  const int64_t batch = c.given.at("batch");
-  const bool sequence = pooling == PoolingType::kNone;
-  int64_t width = 0;
-  for (const QuantizedTable& t : tables) width += t.config.embedding_dim;
-  const int64_t dim = tables.front().config.embedding_dim;
-  Tensor output = sequence ? Tensor::empty({ids.numel(), dim}, type) : Tensor::empty({batch, width}, type);
-  QuantLookups lookups = served(c, [&] { return QuantLookups(c, tables, type); });
-  int64_t column = 0;
-  for (size_t t = 0; t < tables.size(); ++t) {
-    const int64_t first = static_cast<int64_t>(t) * batch;
-    const int64_t at = sequence ? offset_at(offsets, first) * dim : column;
-    lookups.run(t, {0, static_cast<int32_t>(pooling), batch, first, at, sequence ? dim : width}, ids, offsets, weights,
-                output);
-    column += tables[t].config.embedding_dim;
-  }
-  return output;
+  for (QuantizedTable& t : tables) t.config.pooling = pooling;
+  const KeyedJaggedTensor batch = batch_of(tables, c.given);
+  if (pooling == PoolingType::kNone) return looked_up_rows(c, tables, batch);
+  QuantCollectionOptions options = collection_of(c, std::move(tables));
+  options.is_weighted = batch.weights_or_null().defined();
+  return served(c, [&] { return std::make_unique<QuantEmbeddingBagCollection>(c.runtime, std::move(options)); })
+      ->forward(batch)
+      .values();
 }
 
 void lookup_op(CaseContext& c) {

@@ -5,13 +5,17 @@
 #include <vector>
 
 #include "conformance/runner.h"
-#include "tessera/lookup.h"
+#include "tessera/jagged_tensor.h"
 #include "tessera/quantized_table.h"
 
 namespace tessera::cli {
 
 // A table of the lookup ops, quantized: rows stored with this alignment.
 QuantizedTable table_from(const std::string& name, const Tensor& weights, RowFormat format, int64_t alignment);
+
+// given.indices, offsets and per_sample_weights (may be missing): one feature per table, named like it, over bags that
+// lie table by table.
+KeyedJaggedTensor batch_of(const std::vector<QuantizedTable>& tables, const json& given);
 
 // Tables one after the other in one block, each rounded up to `rounding` bytes (FBGEMM's weights_host).
 struct TableImage {

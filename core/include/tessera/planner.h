@@ -95,7 +95,7 @@ struct ParameterConstraints {
   std::vector<double> pooling_factors = {1.0};  // ids per bag, one entry per input (whatever the number of features)
   std::vector<double> num_poolings;             // bags per sample, one per input; empty: 1 each
   std::vector<double> batch_sizes;              // local batch, one per input; empty: the planner's batch_size each
-  bool is_weighted = false;                     // ids come with weights
+  bool is_weighted = false;                     // ids come with weights; a module that says so itself prevails
   // The k-th most popular row is asked for in proportion to k^-zipf_exponent, and popular rows lie anywhere in the
   // table; 0: all alike. For the default cost model: popular rows stay in caches and are updated once for many ids.
   double zipf_exponent = 0;
@@ -111,6 +111,9 @@ struct PlannerModule {
   Kind kind = Kind::kEmbeddingBagCollection;
   std::vector<EmbeddingBagConfig> tables;
   int64_t dense_bytes = 0;  // kDense: of its parameters
+  // Whether ids come with weights, for all its tables, whatever their constraints say; unset: the constraints count.
+  // TorchRec's planner knows it of an EmbeddingBagCollection.
+  std::optional<bool> is_weighted = std::nullopt;
 };
 
 // Memory that tables may not have.

@@ -18,7 +18,7 @@ std::string names_of(const std::vector<size_t>& group, const std::vector<Planned
 
 // Pins less forbidden ranks.
 std::vector<bool> allowed_ranks(const PlannedTable& t, int world_size) {
-  const ParameterConstraints& c = *t.constraints;
+  const ParameterConstraints& c = t.constraints;
   std::vector<bool> allowed(static_cast<size_t>(world_size), c.ranks.empty());
   for (const int r : c.ranks) allowed[static_cast<size_t>(r)] = true;
   for (const int r : c.forbidden_ranks) allowed[static_cast<size_t>(r)] = false;
@@ -84,7 +84,7 @@ void keep_apart(const std::string& name, const std::vector<size_t>& group, const
     }
     if (both.size() > 1) {
       bad_input(cat("tables ", names_of(both, tables), " are to be kept apart (", name, ") and together (",
-                    tables[both.front()].constraints->keep_together, "); drop one of the two"));
+                    tables[both.front()].constraints.keep_together, "); drop one of the two"));
     }
   }
   if (!Matching(group, rules).complete()) {
@@ -145,7 +145,7 @@ RankRules rank_rules(const std::vector<PlannedTable>& tables, int world_size) {
   Groups together, apart;
   for (size_t t = 0; t < tables.size(); ++t) {
     rules.tables.push_back({allowed_ranks(tables[t], world_size), {}});
-    const ParameterConstraints& c = *tables[t].constraints;
+    const ParameterConstraints& c = tables[t].constraints;
     if (!c.keep_together.empty()) together[c.keep_together].push_back(t);
     for (const std::string& name : c.keep_apart) {
       if (apart[name].empty() || apart[name].back() != t) apart[name].push_back(t);

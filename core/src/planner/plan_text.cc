@@ -10,7 +10,8 @@ namespace {
 
 using Row = std::vector<std::string>;
 
-// Columns joined by " | ", headers centred (an odd blank goes right), cells left-aligned, no newline at the end.
+// Columns joined by " | ", headers centred, cells left-aligned, no newline at the end. Of an odd number of blanks the
+// one more goes right in columns of even width and left in others, as Python's str.center has it.
 std::string tabulate(const Row& header, const std::vector<Row>& rows) {
   if (rows.empty()) return "\n";
   std::vector<size_t> width(header.size());
@@ -25,7 +26,8 @@ std::string tabulate(const Row& header, const std::vector<Row>& rows) {
   };
   std::string out = line([&](size_t c) {
     const size_t blanks = width[c] - header[c].size();
-    return std::string(blanks / 2, ' ') + header[c] + std::string(blanks - blanks / 2, ' ');
+    const size_t left = blanks / 2 + (blanks & width[c] & 1);
+    return std::string(left, ' ') + header[c] + std::string(blanks - left, ' ');
   });
   out += "\n" + line([&](size_t c) { return std::string(width[c], '-'); });
   for (const Row& row : rows) {

@@ -46,7 +46,7 @@ ReservedStorage reserve_storage(const std::vector<PlannerModule>& modules, const
   }
   double ids = 0;
   for (const PlannedTable& t : tables) {
-    const ParameterConstraints& c = *t.constraints;
+    const ParameterConstraints& c = t.constraints;
     for (size_t i = 0; i < c.pooling_factors.size(); ++i) {
       ids +=
           c.pooling_factors[i] * (c.batch_sizes.empty() ? static_cast<double>(options.batch_size) : c.batch_sizes[i]);

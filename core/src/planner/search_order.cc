@@ -83,10 +83,11 @@ std::vector<PlannedTable> tables_in_search_order(const std::vector<PlannerModule
         bad_input(cat("module \"", module->path, "\" has two tables named ", table.name));
       }
       const auto found = options.constraints.find(table.name);
-      const ParameterConstraints& constraints = found == options.constraints.end() ? kNone : found->second;
+      ParameterConstraints constraints = found == options.constraints.end() ? kNone : found->second;
       check(table);
       check_constraints(constraints, table.name, options.topology.world_size);
-      out.push_back({module, &table, &constraints});
+      constraints.is_weighted = module->is_weighted.value_or(constraints.is_weighted);
+      out.push_back({module, &table, std::move(constraints)});
     }
   }
   return out;

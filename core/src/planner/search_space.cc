@@ -44,7 +44,7 @@ std::string list_of(const std::vector<std::string>& names) {
 // Known ones in TorchRec's order; then, in the constraint's order, those that only the constraint knows.
 std::vector<std::string> sharding_types_for(const PlannedTable& t, const PlannerOptions& options,
                                             const std::vector<std::string>& installed) {
-  const std::vector<std::string>& asked = t.constraints->sharding_types;
+  const std::vector<std::string>& asked = t.constraints.sharding_types;
   const bool sequences = t.module->kind == PlannerModule::Kind::kEmbeddingCollection;
   std::vector<std::string> types;
   for (const KnownSharder& known : kKnownSharders) {
@@ -81,8 +81,8 @@ ShardingOption option_of(const PlannedTable& t, const std::string& sharding_type
   o.combine = static_cast<Combine>(layout.combine);
   o.routed = layout.routed;
   o.is_pooled = t.module->kind == PlannerModule::Kind::kEmbeddingBagCollection;
-  o.is_weighted = t.constraints->is_weighted;
-  o.input_lengths = t.constraints->pooling_factors;
+  o.is_weighted = t.constraints.is_weighted;
+  o.input_lengths = t.constraints.pooling_factors;
   o.allowed_ranks = rules.allowed;
   o.apart = rules.apart;
   return o;
@@ -111,7 +111,7 @@ void add_shards(ShardingOption& o, const Layout& layout, PricedShard priced, con
 }
 
 bool offered(const KernelCost& kernel, const Layout& layout, const PlannedTable& t, const PlannerOptions& options) {
-  const std::vector<std::string>& asked = t.constraints->compute_kernels;
+  const std::vector<std::string>& asked = t.constraints.compute_kernels;
   return kernel.accelerator == options.topology.accelerator() && kernel.infers == t.table->row_format.has_value() &&
          kernel.replicas == (layout.combine == TSR_COMBINE_REPLICA) &&
          (asked.empty() || contains(asked, kernel.compute_kernel));
@@ -120,13 +120,13 @@ bool offered(const KernelCost& kernel, const Layout& layout, const PlannedTable&
 [[noreturn]] void no_option(const PlannedTable& t, const RankRules::OfTable& rules, const PlannerOptions& options,
                             const std::vector<std::string>& installed) {
   std::string wishes;
-  if (!t.constraints->sharding_types.empty()) wishes += " of types " + list_of(t.constraints->sharding_types);
-  if (!t.constraints->compute_kernels.empty()) wishes += " with kernels " + list_of(t.constraints->compute_kernels);
+  if (!t.constraints.sharding_types.empty()) wishes += " of types " + list_of(t.constraints.sharding_types);
+  if (!t.constraints.compute_kernels.empty()) wishes += " with kernels " + list_of(t.constraints.compute_kernels);
   if (!rules.allowed.empty()) {
     wishes += cat(" on the ", std::count(rules.allowed.begin(), rules.allowed.end(), true), " ranks allowed");
   }
   if (!rules.apart.empty()) wishes += " apart from other tables";
-  if (t.constraints->max_shards > 0) wishes += cat(" in at most ", t.constraints->max_shards, " shards");
+  if (t.constraints.max_shards > 0) wishes += cat(" in at most ", t.constraints.max_shards, " shards");
   throw PlannerError(PlannerError::Kind::kNoOption,
                      cat("table ", t.table->name, " has no sharding", wishes, " on ", options.topology.compute_device,
                          "; the sharders installed are ", list_of(installed), ", so relax the table's constraints"));
@@ -155,7 +155,7 @@ class Enumeration {
         room_(half_a_room(options.topology)),
         tied_(tables.size()) {
     std::vector<TableAndConstraints> priced;
-    for (const PlannedTable& t : tables) priced.push_back({t.table, t.constraints});
+    for (const PlannedTable& t : tables) priced.push_back({t.table, &t.constraints});
     model_ = make_cost_model(runtime, options, priced);
     for (const auto& group : rules_.together) {
       for (const size_t table : group) tied_[table] = true;
@@ -205,19 +205,19 @@ class Enumeration {
     constexpr int64_t kUnits = 20;
     EmbeddingBagConfig table = *t.table;
     if (t.module->kind == PlannerModule::Kind::kEmbeddingCollection) table.pooling = PoolingType::kNone;
-    const Workload work = workload_of(table, *t.constraints, static_cast<double>(options_.batch_size));
+    const Workload work = workload_of(table, t.constraints, static_cast<double>(options_.batch_size));
     int64_t proposed = 0;
     for (const Layout& layout :
-         sharders_.propose(type, table, {t.constraints->min_partition, t.constraints->max_shards})) {
+         sharders_.propose(type, table, {t.constraints.min_partition, t.constraints.max_shards})) {
       proposed += std::ssize(layout.rectangles);
       const bool anywhere = rules.allowed.empty() && rules.apart.empty();
       if (layout.placement == TSR_PLACE_EVERY_RANK && !anywhere) continue;
-      if (t.constraints->max_shards > 0 && std::ssize(layout.rectangles) > t.constraints->max_shards) continue;
+      if (t.constraints.max_shards > 0 && std::ssize(layout.rectangles) > t.constraints.max_shards) continue;
       for (const KernelCost& kernel : kernel_costs()) {
         if (!offered(kernel, layout, t, options_)) continue;
         space_.options.push_back(option_of(t, type, kernel.compute_kernel, layout, rules));
         add_shards(space_.options.back(), layout,
-                   {table, *t.constraints, work, layout_cost(space_.options.back().combine), kernel, 0, 0,
+                   {table, t.constraints, work, layout_cost(space_.options.back().combine), kernel, 0, 0,
                     std::ssize(layout.rectangles)},
                    *model_);
       }

@@ -15,7 +15,7 @@ namespace tessera {
 struct PlannedTable {
   const PlannerModule* module = nullptr;
   const EmbeddingBagConfig* table = nullptr;
-  const ParameterConstraints* constraints = nullptr;
+  ParameterConstraints constraints;  // is_weighted as the module has it, where it says so
 };
 
 // Search order: modules form a tree by their paths, which is walked with a stack, the last child first. Checks paths,
