@@ -163,6 +163,13 @@ TEST_F(Runner, WrongInputsNameTheirField) {
       HasSubstr("FAIL x: uncoalesced, want one row of float32 values for each int64 index\n"));
 }
 
+TEST_F(Runner, ACaseWithoutTablesFailsByItself) {
+  const Result r = run(file(R"({"area": "inference", "cases": [
+      {"name": "a", "given": {"module": "quant_ebc", "tables": []}, "expect": {}}]})"));
+  EXPECT_EQ(r.output, "FAIL a: given.tables is empty; give at least one table\n0 passed, 1 failed, 0 skipped\n");
+  EXPECT_EQ(r.status, 1);
+}
+
 TEST_F(Runner, OnlySelectsByName) {
   const std::string path = cases(good("alpha") + "," + good("beta"));
   EXPECT_THAT(run("--only '^al' " + path).output, HasSubstr("1 passed"));

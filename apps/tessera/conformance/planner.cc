@@ -91,6 +91,8 @@ Problem problem_from(const json& given) {
   p.options.time_limit_s = 0;
   p.options.cost_model = "torchrec";
   read(given, "batch_size", p.options.batch_size);
+  if (p.options.batch_size == 0)
+    p.options.batch_size = PlannerOptions{}.batch_size;  // TorchRec takes it for none given
   if (const auto found = given.find("constraints"); found != given.end() && found->is_object()) {
     for (const auto& [name, value] : found->items()) p.options.constraints[name] = constraints_from(value);
   }

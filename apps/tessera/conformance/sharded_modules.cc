@@ -43,7 +43,7 @@ ParameterSharding sharding_from(const json& p) {
   if (p.contains("shards") && !p.at("shards").is_null()) {
     for (const json& s : p.at("shards")) {
       sharding.shards.push_back(
-          {s.at("sizes")[0], s.at("sizes")[1], s.at("offsets")[0], s.at("offsets")[1], s.at("rank")});
+          {s.at("sizes").at(0), s.at("sizes").at(1), s.at("offsets").at(0), s.at("offsets").at(1), s.at("rank")});
     }
   }
   return sharding;
@@ -170,11 +170,12 @@ json run_pooled(ShardedEmbeddingBagCollection module, const json& given, const j
   json steps = json::array();
   for (size_t s = 0; s < given.at("steps").get<size_t>(); ++s) {
     json step;
-    auto out = module.forward(input_from(given.at("inputs")[rank])).wait();
+    auto out = module.forward(input_from(given.at("inputs").at(static_cast<size_t>(rank)))).wait();
     step["keys"] = out.values.keys();
     for (const auto& [key, value] : out.values.to_dict()) step["output"][key] = to_json(value);
-    const Tensor grad = tensor_from(given.at("output_grads")[s][rank]);
-    module.backward(out, permuted(grad, expect.at("steps")[s].at("outputs")[rank], out.values.keys(), out.values));
+    const Tensor grad = tensor_from(given.at("output_grads").at(s).at(static_cast<size_t>(rank)));
+    module.backward(out, permuted(grad, expect.at("steps").at(s).at("outputs").at(static_cast<size_t>(rank)),
+                                  out.values.keys(), out.values));
     describe_state(module, "embedding_bags.", rank, step);
     step["names"] = describe_names(module);
     steps.push_back(std::move(step));
@@ -187,11 +188,11 @@ json run_sequence(ShardedEmbeddingCollection module, const json& given, int rank
   json steps = json::array();
   for (size_t s = 0; s < given.at("steps").get<size_t>(); ++s) {
     json step;
-    auto out = module.forward(input_from(given.at("inputs")[rank])).wait();
+    auto out = module.forward(input_from(given.at("inputs").at(static_cast<size_t>(rank)))).wait();
     std::vector<std::pair<std::string, Tensor>> grads;
     for (const auto& [key, value] : out.values) {
       step["output"][key] = {{"lengths", to_json(value.lengths())}, {"values", to_json(value.values())}};
-      grads.emplace_back(key, tensor_from(given.at("output_grads")[s][rank].at(key)));
+      grads.emplace_back(key, tensor_from(given.at("output_grads").at(s).at(static_cast<size_t>(rank)).at(key)));
     }
     module.backward(out, grads);
     describe_state(module, "embeddings.", rank, step);
@@ -222,7 +223,7 @@ void check_pooled(Checker& check, const std::string& at, const json& want, const
   if (want.contains("length_per_key")) lengths = want.at("length_per_key").get<std::vector<int64_t>>();
   const Tensor values = tensor_from(want.at("values"));
   if (lengths.empty()) {
-    for (const std::string& key : keys) lengths.push_back(got.at("output").at(key).at("shape")[1].get<int64_t>());
+    for (const std::string& key : keys) lengths.push_back(got.at("output").at(key).at("shape").at(1).get<int64_t>());
   }
   check.equal(at + ".number of keys", keys.size(), got.at("output").size());
   for (const auto& [key, value] : KeyedTensor(keys, lengths, values).to_dict()) {
@@ -256,13 +257,13 @@ void check_pieces(Checker& check, const std::string& at, const json& want, const
   }
 }
 
-void check_rank_after_step(Checker& check, const std::string& at, const json& want, int rank, bool has_state,
+void check_rank_after_step(Checker& check, const std::string& at, const json& want, size_t rank, bool has_state,
                            const json& got) {
-  for (const auto& [table, pieces] : want.at("shards_after")[rank].items()) {
+  for (const auto& [table, pieces] : want.at("shards_after").at(rank).items()) {
     check_pieces(check, at + ".shards." + table, pieces, got.at("shards").at(table), "weight");
   }
   if (has_state) {
-    const json& states = want.at("optimizer_state_after")[rank];
+    const json& states = want.at("optimizer_state_after").at(rank);
     check.equal(at + ".number of states", states.size(), got.at("state").size());
     for (const auto& [key, pieces] : states.items()) {
       check_pieces(check, at + "." + key, pieces, got.at("state").value(key, json::array()), "values");
@@ -300,11 +301,11 @@ void run_sharded_module(CaseContext& c) {
   for (size_t r = 0; r < ranks.size(); ++r) {
     const std::string rank = "rank " + std::to_string(r);
     const auto check = sequence ? check_sequence : check_pooled;
-    check(c.check, rank + ".unsharded_output", c.expect.at("unsharded_output")[r], ranks[r][0]);
+    check(c.check, rank + ".unsharded_output", c.expect.at("unsharded_output").at(r), ranks[r][0]);
     for (size_t s = 0; s < ranks[r].size(); ++s) {
       const std::string at = "step " + std::to_string(s) + "." + rank;
-      check(c.check, at + ".output", c.expect.at("steps")[s].at("outputs")[r], ranks[r][s]);
-      check_rank_after_step(c.check, at, c.expect.at("steps")[s], static_cast<int>(r), has_state, ranks[r][s]);
+      check(c.check, at + ".output", c.expect.at("steps").at(s).at("outputs").at(r), ranks[r][s]);
+      check_rank_after_step(c.check, at, c.expect.at("steps").at(s), r, has_state, ranks[r][s]);
     }
   }
   check_names(c, ranks[0][0].at("names"));

@@ -62,6 +62,7 @@ TEST(Plan, Looks) {
   EXPECT_THROW((void)plan.at("sparse"), Error);
   EXPECT_THROW((void)plan.at("sparse.a").at("song"), Error);
   EXPECT_THAT(plan.str(), HasSubstr("module: sparse.a\n\n"));
+  EXPECT_THAT(plan.str(), HasSubstr("\n param   | sharding type | compute kernel |    ranks    \n"));
   EXPECT_THAT(plan.str(), HasSubstr("film   | [9, 0]        | [1, 8]      | rank:3/cuda:1"));
   EXPECT_THAT(plan.str(), HasSubstr("\n\nmodule: sparse.b"));
 }

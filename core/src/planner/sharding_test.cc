@@ -201,6 +201,28 @@ TEST(Planner, KeepsRanksAndShardLimits) {
   EXPECT_THROW((void)EmbeddingShardingPlanner(runtime(), options_with(c)).plan(tables), PlannerError);
 }
 
+TEST(Planner, AModuleThatSaysItsIdsAreWeightedPrevailsOverConstraints) {
+  const auto weighted = [](std::optional<bool> module, bool constraint, const char* cost_model) {
+    ParameterConstraints c;
+    c.is_weighted = constraint;
+    c.pooling_factors = {1000};
+    c.sharding_types = {"table_wise"};
+    PlannerOptions options = options_with(c);
+    options.cost_model = cost_model;
+    auto tables = model({table(1000, 64)});
+    tables[0].is_weighted = module;
+    const SearchSpace space = EmbeddingShardingPlanner(runtime(), options).enumerate(tables);
+    return std::pair(space.options.at(0).is_weighted, space.options.at(0).total_perf);
+  };
+  for (const char* cost_model : {"default", "torchrec"}) {
+    const auto yes = weighted(std::nullopt, true, cost_model), no = weighted(std::nullopt, false, cost_model);
+    EXPECT_TRUE(yes.first);
+    EXPECT_GT(yes.second, no.second) << cost_model;
+    EXPECT_EQ(weighted(true, false, cost_model), yes);
+    EXPECT_EQ(weighted(false, true, cost_model), no);
+  }
+}
+
 TEST(Planner, WithoutTorchRecsLimitsEveryTypeServesEveryDevice) {
   for (const char* type : kAllTypes) {
     ParameterConstraints c;
