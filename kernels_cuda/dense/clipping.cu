@@ -46,7 +46,7 @@ GPU_DEVICE double join_block(const Norm& norm, double value, double* shared) {
     sync_block();
     if (threadIdx.x < half) shared[threadIdx.x] = norm.join(shared[threadIdx.x], shared[threadIdx.x + half]);
   }
-  return shared[0];
+  return shared[threadIdx.x];  // not another thread's, which may be writing it
 }
 
 // partials[block]: of the gradients of this batch and, unless it is the first, of those before.

@@ -64,7 +64,7 @@ GPU_GLOBAL void GPU_LAUNCH_BOUNDS(kBlockThreads) interact_kernel(Interaction arg
 }
 
 // A block has a sample, a thread an element of its gradients: the sum over j of G[i, j] * vector j.
-GPU_GLOBAL void GPU_LAUNCH_BOUNDS(kBlockThreads)
+GPU_GLOBAL void GPU_LAUNCH_BOUNDS_OF(kBlockThreads, 4)
     interact_backward_kernel(Interaction args, const float* grad_output, float* grad_dense, float* grad_pooled) {
   const int64_t sample = blockIdx.x;
   const int64_t n = args.features + 1;

@@ -33,7 +33,7 @@ GPU_DEVICE void load_tile(const float* from, int64_t first, int64_t count, int64
 }
 
 template <bool kATransposed, bool kBTransposed>
-GPU_GLOBAL void GPU_LAUNCH_BOUNDS(kBlockThreads) product_kernel(Product p, int64_t piece, float* pieces) {
+GPU_GLOBAL void GPU_LAUNCH_BOUNDS_OF(kBlockThreads, 2) product_kernel(Product p, int64_t piece, float* pieces) {
   GPU_SHARED(float, a_tile, kStep* kPitch);
   GPU_SHARED(float, b_tile, kStep* kPitch);
   const int64_t m_first = int64_t{blockIdx.x} * kTile;
