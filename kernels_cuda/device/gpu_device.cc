@@ -23,6 +23,14 @@ GpuDevice::Memory& GpuDevice::memory_of(int32_t index) {
   return memory_[static_cast<size_t>(index)];
 }
 
+// With a device that there is, as the thread's current one.
+template <class Call>
+auto GpuDevice::on(int32_t index, const Call& call) {
+  memory_of(index);
+  const DeviceScope scope(index);
+  return call();
+}
+
 void GpuDevice::info(int32_t index, tsr_device_info& out) {
   memory_of(index);
   const DeviceScope scope(index);
@@ -56,21 +64,15 @@ void GpuDevice::free(int32_t index, void* block, uint64_t bytes, tsr_stream stre
 }
 
 void GpuDevice::copy(int32_t index, void* to, const void* from, uint64_t bytes, int32_t, tsr_stream stream) {
-  memory_of(index);
-  const DeviceScope scope(index);
-  memcpy_async(to, from, bytes, stream_of(stream));
+  on(index, [&] { memcpy_async(to, from, bytes, stream_of(stream)); });
 }
 
 void GpuDevice::fill(int32_t index, void* memory, uint8_t value, uint64_t bytes, tsr_stream stream) {
-  memory_of(index);
-  const DeviceScope scope(index);
-  memset_async(memory, value, bytes, stream_of(stream));
+  on(index, [&] { memset_async(memory, value, bytes, stream_of(stream)); });
 }
 
 tsr_stream GpuDevice::stream_create(int32_t index) {
-  memory_of(index);
-  const DeviceScope scope(index);
-  return gpu::stream_create();
+  return on(index, [&] { return gpu::stream_create(); });
 }
 
 void GpuDevice::stream_destroy(int32_t, tsr_stream stream) noexcept { gpu::stream_destroy(stream_of(stream)); }
@@ -82,23 +84,17 @@ void GpuDevice::synchronize(int32_t index, tsr_stream stream) {
 }
 
 tsr_event GpuDevice::event_create(int32_t index) {
-  memory_of(index);
-  const DeviceScope scope(index);
-  return gpu::event_create();
+  return on(index, [&] { return gpu::event_create(); });
 }
 
 void GpuDevice::event_destroy(int32_t, tsr_event event) noexcept { gpu::event_destroy(event_of(event)); }
 
 void GpuDevice::event_record(int32_t index, tsr_event event, tsr_stream stream) {
-  memory_of(index);
-  const DeviceScope scope(index);
-  gpu::event_record(event_of(event), stream_of(stream));
+  on(index, [&] { gpu::event_record(event_of(event), stream_of(stream)); });
 }
 
 void GpuDevice::event_wait(int32_t index, tsr_event event, tsr_stream stream) {
-  memory_of(index);
-  const DeviceScope scope(index);
-  stream_wait(stream_of(stream), event_of(event));
+  on(index, [&] { stream_wait(stream_of(stream), event_of(event)); });
 }
 
 void GpuDevice::event_synchronize(int32_t index, tsr_event event) {
@@ -115,33 +111,23 @@ void GpuDevice::stats(int32_t index, tsr_device_stats& out) {
 }
 
 void GpuDevice::combine_rows(const tsr_row_moves& moves, tsr_stream stream) {
-  memory_of(moves.device_index);
-  const DeviceScope scope(moves.device_index);
-  gpu::combine_rows(moves, stream_of(stream));
+  on(moves.device_index, [&] { gpu::combine_rows(moves, stream_of(stream)); });
 }
 
 void GpuDevice::split_rows(const tsr_row_moves& moves, tsr_stream stream) {
-  memory_of(moves.device_index);
-  const DeviceScope scope(moves.device_index);
-  gpu::split_rows(moves, stream_of(stream));
+  on(moves.device_index, [&] { gpu::split_rows(moves, stream_of(stream)); });
 }
 
 void GpuDevice::update_parameters(const tsr_parameter_updates& updates, tsr_stream stream) {
-  memory_of(updates.device_index);
-  const DeviceScope scope(updates.device_index);
-  gpu::update_parameters(updates, stream_of(stream));
+  on(updates.device_index, [&] { gpu::update_parameters(updates, stream_of(stream)); });
 }
 
 void GpuDevice::binary_cross_entropy(const tsr_binary_cross_entropy& loss, tsr_stream stream) {
-  memory_of(loss.device_index);
-  const DeviceScope scope(loss.device_index);
-  gpu::binary_cross_entropy(loss, stream_of(stream));
+  on(loss.device_index, [&] { gpu::binary_cross_entropy(loss, stream_of(stream)); });
 }
 
 void GpuDevice::clip_gradients(const tsr_clipping& clipping, tsr_stream stream) {
-  memory_of(clipping.device_index);
-  const DeviceScope scope(clipping.device_index);
-  gpu::clip_gradients(clipping, stream_of(stream));
+  on(clipping.device_index, [&] { gpu::clip_gradients(clipping, stream_of(stream)); });
 }
 
 }  // namespace tessera::gpu

@@ -57,6 +57,8 @@ class GpuDevice : public sdk::Device {
     std::atomic<uint64_t> held{0}, peak{0}, allocations{0}, synchronizes{0};
   };
   Memory& memory_of(int32_t index);
+  template <class Call>
+  auto on(int32_t index, const Call& call);
 
   std::vector<Memory> memory_;  // by device
 };
