@@ -1,5 +1,6 @@
 #include "config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -91,14 +92,22 @@ Batch::Batch(const tsr_lookup& l, const Config& config, const DLTensor& v)
       ids(*l.ids, "ids"),
       offsets(*l.offsets, "offsets"),
       weights(l.weights == nullptr ? nullptr : sdk::elements<const float>(*l.weights, "weights").data()),
-      values(sdk::raw(v)) {
-  if (storage_of(v.dtype, "output and its gradient") != config.output) {
+      listed(TSR_HAS(tsr_lookup, lookup, output_rows)
+                 ? sdk::elements<const int32_t>(*l.output_rows, "output_rows").data()
+                 : nullptr),
+      first_values(&v),
+      value_bytes(bytes_of(config.output)) {
+  for (uint32_t k = 0; k < std::max(l.num_outputs, 1u); ++k) {
+    if (storage_of((&v)[k].dtype, "output and its gradient") == config.output) continue;
     sdk::fail(TSR_INVALID_ARGUMENT, "the output or its gradient is of another type than the kernel was opened with");
   }
   if (weights != nullptr && sdk::numel(*l.weights) != ids.size()) {
     sdk::fail(TSR_INVALID_ARGUMENT, "there are ", sdk::numel(*l.weights), " weights for ", ids.size(), " ids");
   }
-  const int64_t size = sdk::numel(v);
+  if (listed != nullptr && sdk::numel(*l.output_rows) < offsets.size()) {
+    sdk::fail(TSR_INVALID_ARGUMENT, "there are ", sdk::numel(*l.output_rows), " output_rows for ", offsets.size(),
+              " offsets");
+  }
   for (size_t f = 0; f < l.num_features; ++f) {
     const tsr_lookup_feature& x = feature(f);
     if (x.table < 0 || static_cast<size_t>(x.table) >= config.tables.size()) {
@@ -112,8 +121,17 @@ Batch::Batch(const tsr_lookup& l, const Config& config, const DLTensor& v)
     if (x.pooling == TSR_POOLING_MAX && weights != nullptr) {
       sdk::fail(TSR_INVALID_ARGUMENT, "lookup feature ", f, ": weights cannot go with MAX pooling");
     }
-    const int64_t n = x.pooling == TSR_POOLING_NONE ? end(x) - begin(x) : x.bags;
+    int64_t n = x.pooling == TSR_POOLING_NONE ? end(x) - begin(x) : x.bags;
+    if (const int32_t* row = rows(x)) {
+      if (x.pooling == TSR_POOLING_NONE) {
+        sdk::fail(TSR_INVALID_ARGUMENT, "lookup feature ", f, ": rows of a sequence cannot be listed");
+      }
+      if (row[0] < 0) bad_feature(f, "first listed row", row[0], 0);
+      n = int64_t{row[x.bags - 1]} + 1;
+    }
     if (begin(x) < 0 || end(x) > ids.size()) bad_feature(f, "end of ids", end(x), ids.size());
+    if (l.num_outputs > 1 && x.output >= l.num_outputs) bad_feature(f, "output", x.output, l.num_outputs);
+    const int64_t size = sdk::numel(sdk::output_of(l, x, v));
     const int64_t last = x.output_offset + (n - 1) * x.output_stride + config.tables[x.table].dim;
     if (n > 0 && (x.output_offset < 0 || last > size)) bad_feature(f, "end of output", last, size);
   }

@@ -72,7 +72,7 @@ class Indices {
 
 // A batch whose tensors have the right types and whose features stay inside them. Ids are the caller's promise.
 struct Batch {
-  // `values` is the output, or its gradient.
+  // `values` is the first output, or the first one's gradient.
   Batch(const tsr_lookup& lookup, const Config& config, const DLTensor& values);
 
   const tsr_lookup_feature& feature(size_t f) const { return sdk::feature_of(*lookup, f); }
@@ -81,11 +81,24 @@ struct Batch {
   int64_t begin(const tsr_lookup_feature& feature) const { return offsets[feature.first_offset]; }
   int64_t end(const tsr_lookup_feature& feature) const { return offsets[feature.first_offset + feature.bags]; }
 
+  // Row 0 of a feature's output, or its gradient.
+  char* values(const tsr_lookup_feature& feature) const {
+    return static_cast<char*>(sdk::raw(sdk::output_of(*lookup, feature, *first_values))) +
+           feature.output_offset * value_bytes;
+  }
+
+  // The rows of the bags from the first offset on; NULL: bag i has row i.
+  const int32_t* rows(const tsr_lookup_feature& feature) const {
+    return listed == nullptr || feature.listed == 0 ? nullptr : listed + feature.first_offset;
+  }
+
   const tsr_lookup* lookup;
   Indices ids;
   Indices offsets;
   const float* weights;  // NULL: all 1
-  void* values;
+  const int32_t* listed;  // rows of features that list theirs; NULL: none does
+  const DLTensor* first_values;
+  int64_t value_bytes;
 };
 
 }  // namespace tessera_cpu

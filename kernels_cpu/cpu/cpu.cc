@@ -16,6 +16,7 @@ class CpuKernel : public sdk::Kernel {
   using Instance = tessera_cpu::CpuInstance;
   static constexpr const char* kComputeKernels[] = {"fused", "dense", nullptr};
   static constexpr int32_t kDeviceTypes[] = {kDLCPU, 0};
+  static constexpr uint32_t kFlags = TSR_KERNEL_PLACES_ROWS;
 
   explicit CpuKernel(const sdk::Setup& setup) : host_(setup.host), ops_(tessera_cpu::best_row_ops()) {}
   static void probe(sdk::Host) { tessera_cpu::best_row_ops(); }

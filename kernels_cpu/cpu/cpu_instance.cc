@@ -100,8 +100,9 @@ void CpuInstance::look_up(const Batch& batch, const ForwardItem& item, Context* 
   pool.weights = batch.weights;
   pool.storage = config_.output;
   pool.output_bytes = feature.output_stride * bytes_of(config_.output);
-  pool.output =
-      static_cast<char*>(batch.values) + feature.output_offset * bytes_of(config_.output) + slot * pool.output_bytes;
+  pool.rows = batch.rows(feature);
+  pool.output = batch.values(feature) + (pool.rows == nullptr ? slot * pool.output_bytes : 0);
+  if (pool.rows != nullptr) pool.rows += item.begin;
   if (feature.pooling == TSR_POOLING_MAX) {
     int32_t* winners = nullptr;
     if (context != nullptr) winners = context->winners_of(item.feature) + item.begin * table.dim();
@@ -140,7 +141,7 @@ Walk CpuInstance::walk_of(const Batch& batch, const tsr_backward& args, const Ta
   const TableStore& table = tables_[entries.table];
   const tsr_lookup_feature& feature = batch.feature(entries.features.front());
   Walk walk{};
-  walk.gradient = static_cast<const char*>(batch.values) + feature.output_offset * bytes_of(config_.output);
+  walk.gradient = batch.values(feature);
   walk.slot_bytes = feature.output_stride * bytes_of(config_.output);
   walk.storage = config_.output;
   walk.grad_scale = static_cast<float>(args.grad_scale);

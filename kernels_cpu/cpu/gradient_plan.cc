@@ -67,9 +67,8 @@ void each_entry_of(const Batch& batch, const tsr_lookup_feature& f, int64_t begi
 void fill_slots(const GradientInput& input, uint32_t f, int64_t begin, int64_t end, Slot* to) {
   const Batch& batch = input.batch;
   const tsr_lookup_feature& feature = batch.feature(f);
-  const int64_t size = bytes_of(input.config.output);
-  const int64_t step = feature.output_stride * size;
-  const char* gradient = static_cast<const char*>(batch.values) + feature.output_offset * size;
+  const int64_t step = feature.output_stride * batch.value_bytes;
+  const char* gradient = batch.values(feature);
   if (feature.pooling == TSR_POOLING_NONE) {
     const int64_t first = batch.begin(feature);
     const int64_t last = batch.offsets[feature.first_offset + end] - first;
@@ -80,11 +79,12 @@ void fill_slots(const GradientInput& input, uint32_t f, int64_t begin, int64_t e
   }
   const int64_t dim = input.config.tables[static_cast<size_t>(feature.table)].dim;
   const int32_t* winners = feature.pooling == TSR_POOLING_MAX ? input.context.winners_of(f) : nullptr;
+  const int32_t* rows = batch.rows(feature);
   for (int64_t b = begin; b < end; ++b) {
     const int64_t first = batch.offsets[feature.first_offset + b];
     const int64_t length = batch.offsets[feature.first_offset + b + 1] - first;
     const bool divided = feature.pooling == TSR_POOLING_MEAN && length > 0;
-    *to++ = {gradient + b * step, winners == nullptr ? nullptr : winners + b * dim,
+    *to++ = {gradient + (rows == nullptr ? b : rows[b]) * step, winners == nullptr ? nullptr : winners + b * dim,
              divided ? 1.0f / static_cast<float>(length) : 1.0f, static_cast<uint32_t>(first)};
   }
 }
@@ -211,6 +211,7 @@ TableEntries GradientPlan::describe(const GradientInput& input, uint32_t table, 
     t.num_slots += slots_of(input.batch, feature);
     t.full |= feature.pooling == TSR_POOLING_MAX;
     simple &= feature.pooling == TSR_POOLING_NONE || feature.pooling == TSR_POOLING_SUM;
+    simple &= input.batch.rows(feature) == nullptr;
   }
   t.formula = simple && !t.full;
   const int64_t last_row = std::max<int64_t>(input.config.tables[table].rows, 1) - 1;

@@ -28,8 +28,11 @@ struct Pool {
   bool to_l2;            // large rows are prefetched no further than into the L2 cache
   const float* weights;  // per position, or NULL
   Storage storage;       // of the output
-  char* output;          // of the first bag
-  int64_t output_bytes;  // from bag to bag
+  char* output;          // row 0
+  int64_t output_bytes;  // from row to row
+  const int32_t* rows;   // of the bags; NULL: bag b has row b
+
+  char* output_of(int64_t bag) const { return output + (rows == nullptr ? bag : rows[bag]) * output_bytes; }
 
   int64_t first(int64_t bag) const {
     if (offsets == nullptr) return begin + bag;

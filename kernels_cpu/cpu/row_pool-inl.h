@@ -87,10 +87,10 @@ void pool_bags(const Pool& pool) {
   for (int64_t p = begin; p < std::min(begin + pool.ahead, pool.ids_end); ++p) {
     prefetch_row<kLines, 3>(pool.table + static_cast<int64_t>(ids[p]) * pool.row_bytes, pool.row_bytes);
   }
-  char* output = pool.output;
-  for (int64_t b = 0; b < pool.bags; ++b, output += pool.output_bytes) {
+  for (int64_t b = 0; b < pool.bags; ++b) {
     const int64_t end = pool.first(b + 1);
-    const Bag bag{begin, end, pool.mean && end > begin ? static_cast<float>(end - begin) : 1.0f, output};
+    const float divisor = pool.mean && end > begin ? static_cast<float>(end - begin) : 1.0f;
+    const Bag bag{begin, end, divisor, pool.output_of(b)};
     if constexpr (kVectors > 0) {
       pool_columns<Row, Id, kWeighted, kVectors, kLines>(pool, bag, pool.ids_end, 0);
     } else {
@@ -159,7 +159,7 @@ template <class Row, class Id>
 void max_bags(const Pool& pool, int32_t* winners) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(FloatTag()));
   for (int64_t b = 0; b < pool.bags; ++b) {
-    const Bag bag{pool.first(b), pool.first(b + 1), 1, pool.output + b * pool.output_bytes};
+    const Bag bag{pool.first(b), pool.first(b + 1), 1, pool.output_of(b)};
     for (int64_t col = 0; col < pool.dim; col += lanes) {
       max_columns<Row, Id>(pool, bag, col, std::min(lanes, pool.dim - col),
                            winners == nullptr ? nullptr : winners + b * pool.dim);

@@ -17,6 +17,7 @@ class QuantKernel : public sdk::Kernel {
   using Instance = tessera_cpu::QuantInstance;
   static constexpr const char* kComputeKernels[] = {"quant", nullptr};
   static constexpr int32_t kDeviceTypes[] = {kDLCPU, 0};
+  static constexpr uint32_t kFlags = TSR_KERNEL_PLACES_ROWS;
 
   explicit QuantKernel(const sdk::Setup& setup) : host_(setup.host), ops_(tessera_cpu::best_quant_ops()) {}
   static void probe(sdk::Host) { tessera_cpu::best_quant_ops(); }

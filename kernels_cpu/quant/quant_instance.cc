@@ -42,8 +42,9 @@ void QuantInstance::look_up(const Batch& batch, const ForwardItem& item) {
   pool.weights = batch.weights;
   pool.storage = config_.output;
   pool.output_bytes = feature.output_stride * bytes_of(config_.output);
-  pool.output =
-      static_cast<char*>(batch.values) + feature.output_offset * bytes_of(config_.output) + slot * pool.output_bytes;
+  pool.rows = batch.rows(feature);
+  pool.output = batch.values(feature) + (pool.rows == nullptr ? slot * pool.output_bytes : 0);
+  if (pool.rows != nullptr) pool.rows += item.begin;
   ops_.pool(format_, batch.ids.wide(), pool.dim)(pool);
 }
 

@@ -35,7 +35,7 @@ struct Context {
 };
 Context* context_of(tsr_context* raw) { return reinterpret_cast<Context*>(raw); }
 
-// One id of one bag, and where its bag's output row begins.
+// One id of one bag, and where its bag's row begins among the feature's output.
 struct Entry {
   int64_t position;
   int64_t row;
@@ -44,6 +44,12 @@ struct Entry {
   float weight;   // of the id
   float divisor;  // the bag's length for MEAN, else 1
 };
+
+// Of the feature's output.
+int64_t row_of(const Batch& batch, const tsr_lookup_feature& f, int64_t bag) {
+  const int32_t* rows = batch.rows(f);
+  return rows == nullptr ? bag : rows[bag];
+}
 
 // Calls body(entry) for every id of the feature, in order.
 template <class Body>
@@ -56,8 +62,8 @@ void for_each_entry(const Batch& batch, const tsr_lookup_feature& f, Body body) 
       e.position = p;
       e.row = batch.ids[p];
       e.bag = b;
-      const int64_t slot = f.pooling == TSR_POOLING_NONE ? p - batch.offsets[f.first_offset] : b;
-      e.output = f.output_offset + slot * f.output_stride;
+      const int64_t slot = f.pooling == TSR_POOLING_NONE ? p - batch.offsets[f.first_offset] : row_of(batch, f, b);
+      e.output = slot * f.output_stride;
       e.weight = batch.weights == nullptr ? 1.0f : batch.weights[p];
       e.divisor = f.pooling == TSR_POOLING_MEAN ? static_cast<float>(end - begin) : 1.0f;
       body(e);
@@ -158,7 +164,7 @@ class ReferenceInstance : public sdk::KernelInstance {
     const TableStore& table = tables_[f.table];
     for_each_entry(batch, f, [&](const Entry& e) {
       for (int64_t d = 0; d < table.dim(); ++d) {
-        store_value(config_.output, batch.values, e.output + d, e.weight * value(table, e.row, d));
+        store_value(config_.output, batch.values(f), e.output + d, e.weight * value(table, e.row, d));
       }
     });
   }
@@ -174,7 +180,7 @@ class ReferenceInstance : public sdk::KernelInstance {
           sum += (batch.weights == nullptr ? 1.0f : batch.weights[p]) * value(table, batch.ids[p], d);
         }
         if (f.pooling == TSR_POOLING_MEAN && end > begin) sum /= static_cast<float>(end - begin);
-        store_value(config_.output, batch.values, f.output_offset + b * f.output_stride + d, sum);
+        store_value(config_.output, batch.values(f), row_of(batch, f, b) * f.output_stride + d, sum);
       }
     }
   }
@@ -192,7 +198,7 @@ class ReferenceInstance : public sdk::KernelInstance {
           most = v;
           winner = p;
         }
-        store_value(config_.output, batch.values, f.output_offset + b * f.output_stride + d, most);
+        store_value(config_.output, batch.values(f), row_of(batch, f, b) * f.output_stride + d, most);
       }
     }
     return winners;
@@ -205,7 +211,7 @@ class ReferenceInstance : public sdk::KernelInstance {
     if (f.pooling == TSR_POOLING_MAX && context.winners[feature][e.bag * tables_[f.table].dim() + d] != e.position) {
       return 0;
     }
-    float g = load_value(config_.output, batch.values, e.output + d) * static_cast<float>(args.grad_scale);
+    float g = load_value(config_.output, batch.values(f), e.output + d) * static_cast<float>(args.grad_scale);
     if (config_.max_gradient > 0) g = std::clamp(g, -config_.max_gradient, config_.max_gradient);
     return g / e.divisor;
   }
@@ -268,6 +274,7 @@ class ReferenceKernel : public sdk::Kernel {
   using Instance = ReferenceInstance;
   static constexpr const char* kComputeKernels[] = {"fused", "dense", nullptr};
   static constexpr int32_t kDeviceTypes[] = {kDLCPU, 0};
+  static constexpr uint32_t kFlags = TSR_KERNEL_PLACES_ROWS;
 
   explicit ReferenceKernel(const sdk::Setup& setup) : host_(setup.host) {}
 

@@ -164,23 +164,26 @@ FIELD(tsr_kernel_config, optimizer_options, 56);
 FIELD(tsr_kernel_config, max_gradient, 64);
 FIELD(tsr_kernel_config, seed, 72);
 
-FROZEN(tsr_lookup_feature, 40);
+SIZE(tsr_lookup_feature, 48);
 FIELD(tsr_lookup_feature, table, 0);
 FIELD(tsr_lookup_feature, pooling, 4);
 FIELD(tsr_lookup_feature, bags, 8);
 FIELD(tsr_lookup_feature, first_offset, 16);
 FIELD(tsr_lookup_feature, output_offset, 24);
 FIELD(tsr_lookup_feature, output_stride, 32);
+FIELD(tsr_lookup_feature, output, 40);
+FIELD(tsr_lookup_feature, listed, 44);
 
-SIZE(tsr_lookup, 48);
+SIZE(tsr_lookup, 56);
 FIELD(tsr_lookup, struct_size, 0);
 FIELD(tsr_lookup, num_features, 4);
 FIELD(tsr_lookup, feature_stride, 8);
-FIELD(tsr_lookup, reserved, 12);
+FIELD(tsr_lookup, num_outputs, 12);
 FIELD(tsr_lookup, features, 16);
 FIELD(tsr_lookup, ids, 24);
 FIELD(tsr_lookup, offsets, 32);
 FIELD(tsr_lookup, weights, 40);
+FIELD(tsr_lookup, output_rows, 48);
 
 SIZE(tsr_backward, 64);
 FIELD(tsr_backward, struct_size, 0);
@@ -267,7 +270,7 @@ FIELD(tsr_estimate, bytes, 24);
 
 SIZE(tsr_kernel, 144);
 FIELD(tsr_kernel, struct_size, 0);
-FIELD(tsr_kernel, reserved, 4);
+FIELD(tsr_kernel, flags, 4);
 FIELD(tsr_kernel, compute_kernels, 8);
 FIELD(tsr_kernel, device_types, 16);
 FIELD(tsr_kernel, supports, 24);

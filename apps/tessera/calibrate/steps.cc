@@ -149,9 +149,13 @@ struct StepFits {
     const Sizes z = sizes(step.model(), pieces);
     const bool cut = pieces > 1;
     route.add({1, z.runs, z.bags, cut ? 0 : z.ids, cut ? z.ids : 0, 0}, t.measured.at("route"), t.step);
-    if (cut || ranks > 1) {  // else rows stay where the lookup wrote them
-      combine.add({1, z.runs, z.bags, 0, z.uncertain, z.bytes}, t.measured.at("combine"), t.step);
-      split.add({1, z.runs, z.bags, 0, z.uncertain, z.bytes}, t.measured.at("split"), t.step);
+    // The first piece of a table, or two on two ranks, stay where their lookup wrote them.
+    const double kept = pieces == 2 && ranks > 1 ? 2 : 1;
+    const double moved = 1 - kept / static_cast<double>(pieces * ranks);
+    if (moved > 0) {
+      const std::vector<double> work{1, moved * z.runs, moved * z.bags, 0, moved * z.uncertain, moved * z.bytes};
+      combine.add(work, t.measured.at("combine"), t.step);
+      split.add(work, t.measured.at("split"), t.step);
     }
     const KernelFigures& kernel = step.planner().machine->kernels[0];
     lookup.add({1, z.runs, t.predicted.at("lookup") - kernel.call_forward - z.runs * kernel.run_forward},

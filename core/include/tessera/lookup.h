@@ -64,6 +64,8 @@ class Lookup {
   // True for a compute kernel whose backward() updates the rows ("fused"); false where backward_rows() and apply() are
   // used instead ("dense").
   bool updates_in_backward() const;
+  // Whether calls may have several outputs, and output_rows (TSR_KERNEL_PLACES_ROWS).
+  bool places_rows() const;
 
   // Kept by the caller between forward and backward; several may be live. Keeps the kernel's instance alive.
   class Context {
@@ -80,14 +82,27 @@ class Lookup {
     tsr_context* raw_ = nullptr;
   };
 
-  // `lookup` as in abi/kernel.h; ids are already checked. context nullptr: no backward follows.
-  void forward(const tsr_lookup& lookup, const Tensor& output, Context* context);
+  // `lookup` as in abi/kernel.h, but for num_outputs, which the tensors given say; ids are already checked. context
+  // nullptr: no backward follows. More outputs than one, and gradients alike: only where places_rows().
+  void forward(const tsr_lookup& lookup, std::span<const Tensor> outputs, Context* context);
+  void forward(const tsr_lookup& lookup, const Tensor& output, Context* context) {
+    forward(lookup, std::span(&output, 1), context);
+  }
   // Fused: updates rows. Uses learning_rate() and step() + 1, and counts the step.
+  void backward(Context&& context, const tsr_lookup& lookup, std::span<const Tensor> grad_outputs,
+                double grad_scale = 1, const Tensor& grad_weights = {});
   void backward(Context&& context, const tsr_lookup& lookup, const Tensor& grad_output, double grad_scale = 1,
-                const Tensor& grad_weights = {});
+                const Tensor& grad_weights = {}) {
+    backward(std::move(context), lookup, std::span(&grad_output, 1), grad_scale, grad_weights);
+  }
   // Unfused: one gradient per table; copies in host memory.
+  std::vector<RowGradient> backward_rows(Context&& context, const tsr_lookup& lookup,
+                                         std::span<const Tensor> grad_outputs, double grad_scale = 1,
+                                         const Tensor& grad_weights = {});
   std::vector<RowGradient> backward_rows(Context&& context, const tsr_lookup& lookup, const Tensor& grad_output,
-                                         double grad_scale = 1, const Tensor& grad_weights = {});
+                                         double grad_scale = 1, const Tensor& grad_weights = {}) {
+    return backward_rows(std::move(context), lookup, std::span(&grad_output, 1), grad_scale, grad_weights);
+  }
   // The same, one table after the other, where the kernel has them: `take` may read the views while it runs, and so may
   // what it enqueues on options().stream.
   using TakeRows = std::function<void(int table, const RowGradient& views)>;
@@ -124,10 +139,10 @@ class Lookup {
 
  private:
   template <class Call>
-  void with_backward(Context&& context, const tsr_lookup& lookup, const Tensor& grad_output, double grad_scale,
-                     const Tensor& grad_weights, const Call& call);
+  void with_backward(Context&& context, const tsr_lookup& lookup, std::span<const Tensor> grad_outputs,
+                     double grad_scale, const Tensor& grad_weights, const Call& call);
   template <class Take>
-  void hand_out(Context&& context, const tsr_lookup& lookup, const Tensor& grad_output, double grad_scale,
+  void hand_out(Context&& context, const tsr_lookup& lookup, std::span<const Tensor> grad_outputs, double grad_scale,
                 const Tensor& grad_weights, const Take& take);
 
   std::shared_ptr<Impl> impl_;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <tuple>
 #include <type_traits>
 
 namespace tessera {
@@ -93,8 +92,10 @@ struct SpreadRows {
 
 // The only arrival of its columns.
 template <class Width>
-void combine_one(const ArrivalRows& from, const SpreadRows<Width, float>& out) {
+void combine_one(const ArrivalRows& from, const SpreadRows<Width, float>& out, bool stays) {
   const Width cols = out.cols;
+  out.each(from.order + from.full, from.bags - from.full, [&](int32_t, float* to) { std::fill_n(to, cols, 0.0f); });
+  if (stays) return;
   const float* row = from.row;
   const auto each = [&](const auto& put) {
     out.each(from.order, from.full, [&](int32_t bag, float* to) {
@@ -106,7 +107,10 @@ void combine_one(const ArrivalRows& from, const SpreadRows<Width, float>& out) {
     each([&](int32_t bag, float* to) { scale_row(row, from.scale[bag], cols, to); });
   else
     each([&](int32_t, float* to) { copy_row(row, cols, to); });
-  out.each(from.order + from.full, from.bags - from.full, [&](int32_t, float* to) { std::fill_n(to, cols, 0.0f); });
+}
+
+void mark_written(const ArrivalRows& there, std::vector<uint8_t>& written) {
+  for (int64_t k = 0; k < there.full; ++k) written[there.order[k]] = 1;
 }
 
 // One of several arrivals of the same columns: the first one with a row for a bag writes it, later ones add to it.
@@ -145,14 +149,6 @@ void split_arrival(const ArrivalRows& to, const SpreadRows<Width, const float>& 
     each([&](int32_t, const float* from) { copy_row(from, cols, row); });
 }
 
-// [begin, end) of `arrivals` that cover the same columns as the one at `begin`.
-size_t end_of_columns(const std::vector<Arrival>& arrivals, size_t begin) {
-  size_t end = begin + 1;
-  const auto columns = [](const Arrival& a) { return std::tuple(a.slot, a.col, a.cols); };
-  while (end < arrivals.size() && columns(arrivals[end]) == columns(arrivals[begin])) ++end;
-  return end;
-}
-
 }  // namespace
 
 void combine_pooled(const LaneMap& map, const std::vector<Arrival>& arrivals, Step& step,
@@ -167,10 +163,14 @@ void combine_pooled(const LaneMap& map, const std::vector<Arrival>& arrivals, St
     const SlotView& to = out[a.slot];
     with_width(a.cols, [&](auto cols) {
       const SpreadRows<decltype(cols), float> rows{to.data + a.col, to.stride, cols};
-      if (a.first && end == begin + 1) return combine_one(ArrivalRows(a, map, step), rows);
+      if (a.first && end == begin + 1) return combine_one(ArrivalRows(a, map, step), rows, a.stays);
       step.written.assign(slots[a.slot].bags, !a.first);
-      for (size_t i = begin; i < end; ++i)
-        combine_one_of(ArrivalRows(arrivals[i], map, step), rows, step.written.data());
+      for (size_t i = begin; i < end; ++i) {
+        if (arrivals[i].stays) mark_written(ArrivalRows(arrivals[i], map, step), step.written);
+      }
+      for (size_t i = begin; i < end; ++i) {
+        if (!arrivals[i].stays) combine_one_of(ArrivalRows(arrivals[i], map, step), rows, step.written.data());
+      }
       for (int64_t b = 0; b < slots[a.slot].bags; ++b) {
         if (!step.written[b]) std::fill_n(rows.of(static_cast<int32_t>(b)), cols, 0.0f);
       }
@@ -181,6 +181,7 @@ void combine_pooled(const LaneMap& map, const std::vector<Arrival>& arrivals, St
 void split_pooled(const LaneMap& map, const std::vector<Arrival>& arrivals, Step& step,
                   const std::vector<SlotView>& grad) {
   for (const Arrival& a : arrivals) {
+    if (a.stays) continue;
     const SlotView& from = grad[a.slot];
     with_width(a.cols, [&](auto cols) {
       split_arrival(ArrivalRows(a, map, step),

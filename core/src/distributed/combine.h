@@ -14,7 +14,8 @@ struct SlotView {
 };
 
 // Pooled: of the arrivals of the same columns the first one that has a row for a bag writes it, the others add to it in
-// their order; bags without a row become zeros. MEAN divides by the bag's whole length.
+// their order; bags without a row become zeros. The rows of one that stays are there already, and count as the first.
+// MEAN divides by the bag's whole length.
 // `arrivals`: LaneMap::arrivals of this rank.
 void combine_pooled(const LaneMap& map, const std::vector<Arrival>& arrivals, Step& step,
                     const std::vector<SlotBags>& slots, const std::vector<SlotView>& out);

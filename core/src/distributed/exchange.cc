@@ -18,6 +18,7 @@ Work RowExchange::to_owner(const ProcessGroup& group, const Hop& hop, Step& step
 }
 
 Work RowExchange::start_rows_to_home(Step& step) {
+  if (map_.world_size() == 1) return {};
   return to_home(*host_group_, step.in_host, step, map_.hosts().count > 1 ? "rows inside the host" : "rows");
 }
 
@@ -29,6 +30,7 @@ void RowExchange::finish_rows_to_home(Step& step, Work first_hop, Stopwatch& wat
 }
 
 void RowExchange::rows_to_owner(Step& step, Stopwatch& watch) {
+  if (map_.world_size() == 1) return;
   if (map_.hosts().count > 1) {
     watch.wait(to_owner(*group_, step.across, step, "gradients across hosts"));
     spread_in_host(map_, group_->rank(), step);

@@ -180,6 +180,7 @@ void InputExchange::unpack(Step& step) {
   }
   step.ids.ensure(ids);
   step.offsets.ensure(bags + static_cast<int64_t>(step.received.size()) + 1);
+  step.output_rows.ensure(bags + static_cast<int64_t>(step.received.size()) + 1);
   step.num_ids = ids;
   step.num_offsets = 0;
   if (step.weighted) step.weights.ensure(ids);
@@ -224,7 +225,7 @@ void InputExchange::unpack_peer(Step& step, int peer, int64_t first_id) {
       signs |= lengths[b];
       at += lengths[b];
       offsets[full] = at;
-      full += step.in_place || lengths[b] != 0;
+      full += lengths[b] != 0;
     }
     if (signs < 0) fail(Code::kDataLoss, "rank ", peer, " sent a negative bag length");
     lengths += piece.bags;

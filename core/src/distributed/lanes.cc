@@ -280,4 +280,33 @@ std::vector<Arrival> LaneMap::arrivals(int rank) const {
   return out;
 }
 
+std::vector<bool> LaneMap::keep_own(int rank, const std::function<bool(const Lane&)>& can,
+                                    std::vector<Arrival>& arrivals) const {
+  std::vector<bool> stays(stream_begin_[rank + 1] - stream_begin_[rank], true);
+  const auto own = [&](const Arrival& a) { return a.lane >= 0 && streams_[lanes_[a.lane].stream].rank == rank; };
+  const auto stream_of = [&](const Arrival& a) { return lanes_[a.lane].stream - stream_begin_[rank]; };
+  for (size_t begin = 0, end = 0; begin < arrivals.size(); begin = end) {
+    end = end_of_columns(arrivals, begin);
+    const Slot& slot = slots_[arrivals[begin].slot];
+    const bool sums = slot.pooling == PoolingType::kSum && !slot.starts_at_zero;
+    bool taken = false;
+    for (size_t i = begin; i < end; ++i) {
+      Arrival& a = arrivals[i];
+      if (!own(a)) continue;
+      a.stays = sums && !taken && (i == begin || end - begin == 2) && can(lanes_[a.lane]);
+      taken = taken || a.stays;
+      if (!a.stays) stays[stream_of(a)] = false;
+    }
+  }
+  for (Arrival& a : arrivals) a.stays = a.stays && stays[stream_of(a)];
+  return stays;
+}
+
+size_t end_of_columns(const std::vector<Arrival>& arrivals, size_t begin) {
+  const auto columns = [](const Arrival& a) { return std::tuple(a.slot, a.col, a.cols); };
+  size_t end = begin + 1;
+  while (end < arrivals.size() && columns(arrivals[end]) == columns(arrivals[begin])) ++end;
+  return end;
+}
+
 }  // namespace tessera

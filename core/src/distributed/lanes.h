@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -64,7 +65,10 @@ struct Arrival {
   bool first = false;
   int lane = -1;      // or
   int host_sum = -1;  // of another host
+  bool stays = false;  // its rows do not move: see LaneMap::keep_own
 };
+// [begin, the result) of arrivals cover the same columns.
+size_t end_of_columns(const std::vector<Arrival>& arrivals, size_t begin);
 
 // How the exchange sees the ranks: rank r is number r % ranks on host r / ranks. Without host sums all ranks are taken
 // for one host, and everything travels in one hop.
@@ -112,6 +116,11 @@ class LaneMap {
   const std::vector<int>& summed_streams(int host) const { return summed_streams_[host]; }
   // What reaches `rank`, by slot, then columns, then rows: a `first` arrival comes before those that add to it.
   std::vector<Arrival> arrivals(int rank) const;
+  // Marks those arrivals of `rank` that come from itself and need not move: its lookup can write them to the output, and
+  // others of the same columns are added there, which must not change the order of a sum in any bit. Lanes of a stream
+  // stay together or not at all. `can`: whether the lane's kernel writes there. Returns by the rank's streams what stays.
+  std::vector<bool> keep_own(int rank, const std::function<bool(const Lane&)>& can,
+                             std::vector<Arrival>& arrivals) const;
   int64_t output_width() const { return output_width_; }
   // By table; null where rows are ranges.
   const std::vector<RowRouterPtr>& routers() const { return routers_; }

@@ -51,6 +51,48 @@ TEST(LaneMap, BlocksThatDoNotHoldAllRowsAddToZeros) {
   for (const Lane& lane : map.lanes()) EXPECT_FALSE(lane.first);
 }
 
+// By rank, for each of its arrivals in their order: 's' where it stays, 'm' where it moves.
+std::vector<std::string> kept(const LaneMap& map, const std::function<bool(const Lane&)>& can) {
+  std::vector<std::string> out;
+  for (int rank = 0; rank < map.world_size(); ++rank) {
+    std::vector<Arrival> arrivals = map.arrivals(rank);
+    const std::vector<bool> stays = map.keep_own(rank, can, arrivals);
+    EXPECT_EQ(static_cast<int>(stays.size()), map.stream_begin(rank + 1) - map.stream_begin(rank));
+    std::string& text = out.emplace_back();
+    for (const Arrival& a : arrivals) {
+      text += a.stays ? 's' : 'm';
+      const Stream& stream = map.streams()[map.lanes()[a.lane].stream];
+      EXPECT_EQ(a.stays, stream.rank == rank && stays[map.lanes()[a.lane].stream - map.stream_begin(rank)]);
+    }
+  }
+  return out;
+}
+bool any_lane(const Lane&) { return true; }
+
+using Marks = std::vector<std::string>;
+
+TEST(LaneMap, OwnRowsStayWhereNoSumChangesItsOrder) {
+  const EmbeddingBagConfig t = table(6, 8);
+  EXPECT_EQ(kept(map_of(t, {{6, 8, 0, 0, 1}}, 2), any_lane), (Marks{"m", "s"}));
+  EXPECT_EQ(kept(map_of(t, {{3, 8, 0, 0, 0}, {3, 8, 3, 0, 1}}, 2), any_lane), (Marks{"sm", "ms"}));
+  EXPECT_EQ(kept(map_of(t, {{3, 8, 0, 0, 1}, {3, 8, 3, 0, 0}}, 2), any_lane), (Marks{"ms", "sm"}));
+  // Of three, what is added to a row that is there already must not come before it.
+  EXPECT_EQ(kept(map_of(t, {{2, 8, 0, 0, 0}, {2, 8, 2, 0, 1}, {2, 8, 4, 0, 2}}, 3), any_lane),
+            (Marks{"smm", "mmm", "mmm"}));
+  // Two pieces of a rank: only one of them can be there first.
+  EXPECT_EQ(kept(map_of(t, {{3, 8, 0, 0, 0}, {3, 8, 3, 0, 0}}, 1), any_lane), (Marks{"sm"}));
+}
+
+TEST(LaneMap, RowsThatStayAreSumsThatTheirKernelCanPlace) {
+  EmbeddingBagConfig t = table(6, 8);
+  const std::vector<ShardMetadata> columns{{6, 4, 0, 0, 0}, {6, 4, 0, 4, 0}};  // one stream
+  EXPECT_EQ(kept(map_of(t, columns, 1), any_lane), (Marks{"ss"}));
+  EXPECT_EQ(kept(map_of(t, columns, 1), [](const Lane& lane) { return lane.shard == 0; }), (Marks{"mm"}));
+  EXPECT_EQ(kept(map_of(t, {{2, 8, 0, 0, 0}, {4, 4, 2, 0, 0}, {4, 4, 2, 4, 0}}, 1), any_lane), (Marks{"mmm"}));
+  t.pooling = PoolingType::kMean;
+  EXPECT_EQ(kept(map_of(t, columns, 1), any_lane), (Marks{"mm"}));
+}
+
 TEST(LaneMap, RefusesWhatDoesNotTile) {
   const auto refusal = [](std::vector<ShardMetadata> shards, int world) -> std::string {
     try {

@@ -74,8 +74,9 @@ class RowLayout {
     step_.owner_begin.assign(static_cast<size_t>(map_.world_size()) * lanes, -1);
     const auto put = [&](int home, int k) {
       const Lane& lane = map_.lanes()[own + k];
-      const StreamPiece& piece =
-          step_.received[static_cast<size_t>(home) * streams + lane.stream - map_.stream_begin(rank_)];
+      const int stream = lane.stream - map_.stream_begin(rank_);
+      if (home == rank_ && step_.stays[stream]) return;
+      const StreamPiece& piece = step_.received[static_cast<size_t>(home) * streams + stream];
       step_.owner_begin[static_cast<size_t>(home) * lanes + k] = at_;
       at_ += rows_of(piece) * lane.cols;
     };

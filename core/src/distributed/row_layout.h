@@ -1,7 +1,8 @@
 // Where the rows of a step lie on the wire, known once the inputs were exchanged.
 //
-// Step::rows holds three parts: the rows of the own lanes for the own samples, which do not travel; as owner, the rows
-// of the own lanes by home; as home, those of the others' lanes by owner. That is all with one hop (HostGrid::count ==
+// Step::rows holds three parts: the rows of the own lanes for the own samples, which do not travel, but for those that
+// the lookup writes to the output (Step::stays); as owner, the rows of the own lanes by home; as home, those of the
+// others' lanes by owner. That is all with one hop (HostGrid::count ==
 // 1). With two hops it holds for the ranks of one host, and:
 //   inside the host  a rank also gets, for the homes of other hosts that have its local index, the rows of lanes that
 //                    are summed (by owner, then by home's host);

@@ -17,6 +17,13 @@ struct GroupKey {
   bool operator==(const GroupKey&) const = default;
 };
 
+constexpr uint32_t kOutput = 1;  // index in OwnerLookup::Rows
+
+// Kernels that take one tensor of rows have none that stay.
+std::span<const Tensor> taken_by(const Lookup& lookup, const OwnerLookup::Rows& rows) {
+  return std::span(rows).first(lookup.places_rows() ? rows.size() : 1);
+}
+
 double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -71,6 +78,8 @@ const LocalShard* ShardGroups::find(int table, int shard) const {
 
 OwnerLookup::OwnerLookup(const LaneMap& map, ShardGroups& groups, int rank, int world_size, bool sequence)
     : groups_(groups),
+      rank_(rank),
+      first_stream_(map.stream_begin(rank)),
       world_size_(world_size),
       num_streams_(map.stream_begin(rank + 1) - map.stream_begin(rank)),
       sequence_(sequence) {
@@ -78,13 +87,12 @@ OwnerLookup::OwnerLookup(const LaneMap& map, ShardGroups& groups, int rank, int 
     const Lane& lane = map.lanes()[i];
     const LocalShard* shard = groups.find(lane.table, lane.shard);
     TESSERA_CHECK(shard, "every lane of this rank has a shard here");
-    lanes_.push_back({lane.stream - map.stream_begin(rank), shard->group, shard->index, map.streams()[lane.stream].slot,
+    lanes_.push_back({lane.stream - first_stream_, shard->group, shard->index, map.streams()[lane.stream].slot,
                       lane.col, lane.cols});
   }
 }
 
-template <class Place>
-void OwnerLookup::list_features(Step& step, const Place& place) const {
+void OwnerLookup::find_features(Step& step, const SlotLayout& layout) const {
   step.features.resize(groups_.lookups().size());
   for (auto& features : step.features) features.clear();
   for (int peer = 0; peer < world_size_; ++peer) {
@@ -98,28 +106,25 @@ void OwnerLookup::list_features(Step& step, const Place& place) const {
       feature.pooling = sequence_ ? TSR_POOLING_NONE : TSR_POOLING_SUM;
       feature.bags = piece.full_bags;
       feature.first_offset = step.first_offset[piece_index];
-      place(static_cast<size_t>(peer), k, feature);
+      if (peer == rank_ && step.stays[lane.stream]) {
+        feature.output = kOutput;
+        feature.output_offset = layout.offset[lane.slot] + lane.col;
+        feature.output_stride = layout.stride[lane.slot];
+        feature.listed = piece.full_bags < piece.bags;
+        if (feature.listed) {
+          std::copy_n(step.bag_order.data() + step.lengths_begin[first_stream_ + lane.stream], piece.full_bags,
+                      step.output_rows.data<int32_t>() + feature.first_offset);
+        }
+      } else {
+        feature.output_offset = step.owner_begin[static_cast<size_t>(peer) * lanes_.size() + k];
+        feature.output_stride = lane.cols;
+      }
       step.features[lane.group].push_back(feature);
     }
   }
 }
 
-void OwnerLookup::find_features(Step& step) const {
-  list_features(step, [&](size_t peer, size_t lane, tsr_lookup_feature& feature) {
-    feature.output_offset = step.owner_begin[peer * lanes_.size() + lane];
-    feature.output_stride = lanes_[lane].cols;
-  });
-}
-
-void OwnerLookup::find_features(Step& step, const SlotLayout& layout) const {
-  list_features(step, [&](size_t, size_t lane, tsr_lookup_feature& feature) {
-    const OwnLane& own = lanes_[lane];
-    feature.output_offset = layout.offset[own.slot] + own.col;
-    feature.output_stride = layout.stride[own.slot];
-  });
-}
-
-void OwnerLookup::forward(Step& step, const Tensor& rows, bool keep_context) {
+void OwnerLookup::forward(Step& step, const Rows& rows, bool keep_context) {
   step.contexts.clear();
   step.contexts.resize(groups_.lookups().size());
   for (size_t g = 0; g < groups_.lookups().size(); ++g) {
@@ -127,7 +132,7 @@ void OwnerLookup::forward(Step& step, const Tensor& rows, bool keep_context) {
     const LookupView batch = received_batch(step);
     const tsr_lookup lookup = batch.of(step.features[g]);
     const bool keep = keep_context && groups_.lookups()[g]->options().train;
-    groups_.lookups()[g]->forward(lookup, rows, keep ? &step.contexts[g] : nullptr);
+    groups_.lookups()[g]->forward(lookup, taken_by(*groups_.lookups()[g], rows), keep ? &step.contexts[g] : nullptr);
   }
 }
 
@@ -136,17 +141,18 @@ void OwnerLookup::update(Step& step, Lookup::Context&& context, const Gradients&
   const LookupView batch = received_batch(step);
   const tsr_lookup ids = batch.of(gradients.features);
   if (lookup.updates_in_backward()) {
-    lookup.backward(std::move(context), ids, gradients.rows, gradients.scale);
+    lookup.backward(std::move(context), ids, taken_by(lookup, gradients.rows), gradients.scale);
     return;
   }
-  const auto tables = lookup.backward_rows(std::move(context), ids, gradients.rows, gradients.scale);
+  const auto tables =
+      lookup.backward_rows(std::move(context), ids, taken_by(lookup, gradients.rows), gradients.scale);
   for (size_t t = 0; t < tables.size(); ++t) {
     if (tables[t].rows.numel()) lookup.apply(static_cast<int>(t), tables[t]);
   }
   lookup.count_step();
 }
 
-void OwnerLookup::backward(Step& step, const Tensor& gradients, double grad_scale) {
+void OwnerLookup::backward(Step& step, const Rows& gradients, double grad_scale) {
   for (size_t g = 0; g < groups_.lookups().size(); ++g) {
     if (step.features[g].empty())
       groups_.lookups()[g]->count_step();  // t of the formulas counts steps, not batches that had ids here
@@ -162,7 +168,7 @@ OwnerLookup::ShardSeconds& OwnerLookup::of(std::vector<ShardSeconds>& times, con
   return times[static_cast<size_t>(shard - groups_.shards().begin())];
 }
 
-void OwnerLookup::forward_alone(Step& step, const Tensor& rows, std::vector<ShardSeconds>& times) {
+void OwnerLookup::forward_alone(Step& step, const Rows& rows, std::vector<ShardSeconds>& times) {
   times.resize(groups_.shards().size());
   step.alone.clear();
   for (size_t g = 0; g < groups_.lookups().size(); ++g) {
@@ -178,12 +184,13 @@ void OwnerLookup::forward_alone(Step& step, const Tensor& rows, std::vector<Shar
     const double start = seconds_now();
     const LookupView batch = received_batch(step);
     const tsr_lookup lookup = batch.of(a.features);
-    groups_.lookups()[a.group]->forward(lookup, rows, &a.context);
+    Lookup& of_group = *groups_.lookups()[a.group];
+    of_group.forward(lookup, taken_by(of_group, rows), &a.context);
     of(times, a).lookup += seconds_now() - start;
   }
 }
 
-void OwnerLookup::backward_alone(Step& step, const Tensor& gradients, double grad_scale,
+void OwnerLookup::backward_alone(Step& step, const Rows& gradients, double grad_scale,
                                  std::vector<ShardSeconds>& times) {
   for (AloneLookup& a : step.alone) {
     Lookup& lookup = *groups_.lookups()[a.group];

@@ -1,6 +1,7 @@
 // The owner's part of a step: this rank's shards, grouped into kernel instances, looked up and updated for everybody.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -45,26 +46,27 @@ class ShardGroups {
   std::vector<std::shared_ptr<Lookup>> lookups_;
 };
 
-// Looks up what `step` received. Rows and their gradients are in step.rows, or, of a step in place, in the output.
+// Looks up what `step` received.
 class OwnerLookup {
  public:
+  // Where rows or their gradients are: those that travel, in step.rows, and the collection's output, where others stay.
+  using Rows = std::array<Tensor, 2>;
+
   OwnerLookup(const LaneMap& map, ShardGroups& groups, int rank, int world_size, bool sequence);
 
-  // What the kernels have to do; after lay_out_rows.
-  void find_features(Step& step) const;
-  // Of a step in place; `layout`: of the output.
+  // What the kernels have to do; after lay_out_rows. `layout`: of the output.
   void find_features(Step& step, const SlotLayout& layout) const;
-  void forward(Step& step, const Tensor& rows, bool keep_context);
+  void forward(Step& step, const Rows& rows, bool keep_context);
   // Updates the shards: inside the kernel's backward (fused), or from the gradients that it hands out (dense).
-  void backward(Step& step, const Tensor& gradients, double grad_scale);
+  void backward(Step& step, const Rows& gradients, double grad_scale);
 
   // The same, shard by shard instead of group by group, and timed: the numbers are the same, the calls are more.
   // Seconds are added to times[k] of the k-th shard of the groups.
   struct ShardSeconds {
     double lookup = 0, update = 0;
   };
-  void forward_alone(Step& step, const Tensor& rows, std::vector<ShardSeconds>& times);
-  void backward_alone(Step& step, const Tensor& gradients, double grad_scale, std::vector<ShardSeconds>& times);
+  void forward_alone(Step& step, const Rows& rows, std::vector<ShardSeconds>& times);
+  void backward_alone(Step& step, const Rows& gradients, double grad_scale, std::vector<ShardSeconds>& times);
 
  private:
   struct OwnLane {
@@ -78,16 +80,14 @@ class OwnerLookup {
   struct Gradients {
     int group;
     const std::vector<tsr_lookup_feature>& features;
-    const Tensor& rows;
+    const Rows& rows;
     double scale;
   };
-  // Lists all pieces that have rows; place(peer, lane's number, feature) says where these go.
-  template <class Place>
-  void list_features(Step& step, const Place& place) const;
   void update(Step& step, Lookup::Context&& context, const Gradients& gradients);
   ShardSeconds& of(std::vector<ShardSeconds>& times, const AloneLookup& alone) const;
 
   ShardGroups& groups_;
+  int rank_, first_stream_;
   std::vector<OwnLane> lanes_;
   int world_size_;
   int num_streams_;

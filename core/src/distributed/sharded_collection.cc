@@ -45,14 +45,6 @@ int64_t sent_to_others(const Step& step, int rank) {
   return bytes;
 }
 
-// Whether every row of the output has one shard, here.
-bool rows_stay(const LaneMap& map, const std::vector<Arrival>& arrivals) {
-  return map.world_size() == 1 && std::all_of(arrivals.begin(), arrivals.end(), [&](const Arrival& a) {
-           const Slot& slot = map.slots()[a.slot];
-           return a.first && slot.pooling == PoolingType::kSum && !slot.starts_at_zero;
-         });
-}
-
 HostGrid hosts_of(const ProcessGroup& group) {
   return {group.world_size() / group.local_world_size(), group.local_world_size()};
 }
@@ -70,9 +62,9 @@ ShardedCollection::ShardedCollection(const Runtime& runtime, std::vector<Embeddi
       options_(std::move(options)),
       map_(runtime, tables_, plan_, hosts_of(*group_), sequence_),
       arrivals_(map_.arrivals(group_->rank())),
-      in_place_(!sequence_ && !options_.stream && rows_stay(map_, arrivals_)),
       shards_(runtime, tables_, plan_, group_->rank(), false,
               {options_.kernel, options_.stream, options_.optimizer, options_.seed}),
+      stays_(keep_own()),
       owner_(map_, shards_, group_->rank(), group_->world_size(), sequence_),
       replicas_(runtime, tables_, plan_, map_, group_->rank(),
                 {options_.kernel, options_.stream, options_.optimizer, options_.seed}),
@@ -144,7 +136,7 @@ StepHandle ShardedCollection::reserve() {
   std::unique_ptr<StepState> state;
   if (spare_.empty()) {
     state = std::make_unique<StepState>();
-    state->step.in_place = in_place_;
+    state->step.stays = stays_;
     if (options_.stream) place_on_device(state->step, options_.stream);
   } else {
     state = std::move(spare_.back());
@@ -183,10 +175,7 @@ void ShardedCollection::start(StepState& state, const KeyedJaggedTensor& input, 
   side.exchange.run(step, finished, error, watch);
   watch.lap(state.exchange_ids_s, "exchange ids", sent_to_others(step, group_->rank()));
   try {
-    if (!in_place_) {
-      lay_out_rows(map_, group_->rank(), sequence_, step);
-      owner_.find_features(step);
-    }
+    lay_out_rows(map_, group_->rank(), sequence_, step);
     count_traffic(map_, *group_, step, state.traffic);
   } catch (const std::exception& e) {
     side.exchange.abort_with_steps(cat("rank ", group_->rank(), " failed in the layout: ", e.what()));
@@ -219,6 +208,15 @@ void ShardedCollection::guarded(const char* stage, const Body& body) const {
 void ShardedCollection::refuse(const std::string& why) const {
   rows_.abort(cat("rank ", group_->rank(), ": ", why));
   fail(Code::kInvalidArgument, why);
+}
+
+std::vector<bool> ShardedCollection::keep_own() {
+  const int rank = group_->rank();
+  const auto can = [&](const Lane& lane) {
+    const LocalShard* shard = shards_.find(lane.table, lane.shard);
+    return !sequence_ && shard && shards_.lookups()[shard->group]->places_rows();
+  };
+  return map_.keep_own(rank, can, arrivals_);
 }
 
 void ShardedCollection::lay_out_output(StepState& state) const {
@@ -265,22 +263,22 @@ void ShardedCollection::finish(StepState& state, bool keep_context) {
   Stopwatch watch(trace_);
   guarded("lookup", [&] {
     lay_out_output(state);
-    if (in_place_) owner_.find_features(step, state.layout);
+    owner_.find_features(step, state.layout);
     if (step.device) upload_step(map_, arrivals_, group_->rank(), sequence_, state.slot_rows, state.layout, step);
     state.sampled = keep_context && sample_every_ > 0 && times_.steps % sample_every_ == sample_every_ - 1;
-    const Tensor& rows = in_place_ ? state.rows : step.rows.tensor();
+    const OwnerLookup::Rows rows{step.rows.tensor(), state.rows};
     if (state.sampled)
       owner_.forward_alone(step, rows, shard_seconds_);
     else
       owner_.forward(step, rows, keep_context);
     watch.lap(times_.lookup, "lookup");
-    Work travel = in_place_ ? Work() : rows_.start_rows_to_home(step);
+    Work travel = rows_.start_rows_to_home(step);
     if (!replicas_.empty()) {  // while the rows travel
       replicas_.forward({state.batch, step.weighted, sequence_, step.device.get(), state.layout}, state.rows,
                         keep_context ? &state.replica_contexts : nullptr);
       watch.lap(times_.lookup, "lookup of replicas");
     }
-    if (!in_place_) rows_.finish_rows_to_home(step, std::move(travel), watch);
+    rows_.finish_rows_to_home(step, std::move(travel), watch);
   });
   watch.lap(times_.exchange_rows, "exchange rows", sum_of(state.traffic.bytes.rows));
   bytes_sent_.ids += state.traffic.bytes.ids;
@@ -289,8 +287,6 @@ void ShardedCollection::finish(StepState& state, bool keep_context) {
   traffic_ = state.traffic;
   if (step.device) {
     guarded("combine", [&] { step.device->output.combine(step.rows.tensor(), state.rows); });
-  } else if (in_place_) {
-    // done by the lookup
   } else if (sequence_) {
     if (!state.batch.clean()) state.rows.fill(0);  // dropped ids have rows too
     combine_sequence(map_, step, views(state, state.rows));
@@ -313,14 +309,14 @@ void ShardedCollection::backward(StepState& state, const Tensor& given) {
     });
   } else if (sequence_) {
     split_sequence(map_, step, views(state, grad));
-  } else if (!in_place_) {
+  } else {
     split_pooled(map_, arrivals_, step, views(state, grad));
   }
   watch.lap(times_.split, "split");
   guarded("backward", [&] {
-    if (!in_place_) rows_.rows_to_owner(step, watch);
+    rows_.rows_to_owner(step, watch);
     watch.lap(times_.exchange_gradients, "exchange gradients", sum_of(state.traffic.bytes.gradients));
-    const Tensor& gradients = in_place_ ? grad : step.rows.tensor();
+    const OwnerLookup::Rows gradients{step.rows.tensor(), grad};
     const double scale = options_.gradient_scale.value_or(mean);
     if (state.sampled)
       owner_.backward_alone(step, gradients, scale, shard_seconds_);

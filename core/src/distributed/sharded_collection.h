@@ -105,6 +105,7 @@ class ShardedCollection : public std::enable_shared_from_this<ShardedCollection>
   void count_dropped(const CheckedBatch& batch);
   template <class Body>
   void guarded(const char* stage, const Body& body) const;
+  std::vector<bool> keep_own();
   void lay_out_output(StepState& state) const;
   const std::vector<SlotView>& views(StepState& state, const Tensor& rows) const;
 
@@ -115,9 +116,9 @@ class ShardedCollection : public std::enable_shared_from_this<ShardedCollection>
   bool sequence_;
   ShardedModuleOptions options_;
   LaneMap map_;
-  std::vector<Arrival> arrivals_;
-  const bool in_place_;  // see Step::in_place
+  std::vector<Arrival> arrivals_;  // what stays is marked
   ShardGroups shards_;
+  const std::vector<bool> stays_;  // see Step::stays
   OwnerLookup owner_;
   Replicas replicas_;
   uint64_t fingerprint_;

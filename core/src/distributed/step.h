@@ -115,10 +115,9 @@ struct SlotLayout {
 };
 
 struct Step {
-  // Nothing travels, and every row of the output has one shard: the lookup writes it there, the update reads its
-  // gradient where the caller has it. Then empty bags have rows too, and what is said of rows on the wire does not
-  // apply.
-  bool in_place = false;
+  // By own stream: whether the rows of the own samples stay (LaneMap::keep_own). The lookup writes them to the output,
+  // the update reads their gradients where the caller has them, and they have no place in `rows`.
+  std::vector<bool> stays;
 
   // -- home
   std::vector<int32_t> input_lengths;  // where the input's are int64
@@ -161,6 +160,7 @@ struct Step {
   std::vector<StreamPiece> received;
   int64_t num_ids = 0, num_offsets = 0;
   Buffer ids{DType::kInt64}, offsets{DType::kInt64}, weights{DType::kFloat32};
+  Buffer output_rows{DType::kInt32};                      // as offsets, of pieces that stay and have empty bags
   std::vector<int64_t> first_offset;                      // of each received piece in `offsets`
   std::vector<std::vector<tsr_lookup_feature>> features;  // by shard group
   std::vector<Lookup::Context> contexts;                  // by shard group
@@ -176,8 +176,8 @@ struct Step {
   // -- rows on the wire; see row_layout.h
   Buffer rows{DType::kFloat32};
   Hop in_host, across;
-  std::vector<int64_t> owner_begin;         // owner: by peer, then own lanes, in `rows`
-  std::vector<int64_t> lane_begin;          // home: of each lane in `rows`
+  std::vector<int64_t> owner_begin;         // owner: by peer, then own lanes, in `rows`; -1: they stay
+  std::vector<int64_t> lane_begin;          // home: of each lane in `rows`; -1: they stay
   std::vector<int64_t> host_sum_begin;      // home: of each host sum of other hosts in `rows`
   std::vector<int32_t> host_lengths;        // home: ids per bag at all of a host sum's lanes
   std::vector<int32_t> host_bag_order;      // home: as bag_order, of host sums
@@ -194,7 +194,8 @@ inline LookupView received_batch(const Step& step) {
             step.weighted ? on->weights.tensor().first({step.num_ids}) : Tensor()};
   }
   return {step.ids.tensor().first({step.num_ids}), step.offsets.tensor().first({step.num_offsets}),
-          step.weighted ? step.weights.tensor().first({step.num_ids}) : Tensor()};
+          step.weighted ? step.weights.tensor().first({step.num_ids}) : Tensor(),
+          step.output_rows.tensor().first({step.num_offsets})};
 }
 
 }  // namespace tessera

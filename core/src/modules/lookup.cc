@@ -130,6 +130,14 @@ struct Lookup::Impl {
     return options.tables[static_cast<size_t>(t)];
   }
   tsr_update update() const { return {sizeof(tsr_update), 0, learning_rate, step + 1}; }
+  bool places_rows() const { return (api->flags & TSR_KERNEL_PLACES_ROWS) != 0 && !options.stream; }
+  // The tensors side by side, as the ABI wants them.
+  const DLTensor* views(std::span<const Tensor> tensors) {
+    TESSERA_CHECK(tensors.size() == 1 || (!tensors.empty() && places_rows()), "outputs: ", tensors.size());
+    outputs.clear();
+    for (const Tensor& t : tensors) outputs.push_back(t.dl());
+    return outputs.data();
+  }
 
   LookupOptions options;
   PartPtr optimizer;
@@ -139,6 +147,7 @@ struct Lookup::Impl {
   std::vector<State> states;
   std::vector<Tensor> adopted;                  // by table: memory that the instance reads
   std::vector<tsr_row_gradient> row_gradients;  // scratch
+  std::vector<DLTensor> outputs;                // scratch
   double learning_rate = 0;
   int64_t step = 0;
 };
@@ -214,6 +223,7 @@ Lookup& Lookup::operator=(Lookup&&) noexcept = default;
 const LookupOptions& Lookup::options() const { return impl_->options; }
 const std::string& Lookup::kernel_id() const { return impl_->kernel->id(); }
 bool Lookup::updates_in_backward() const { return impl_->options.train && impl_->options.compute_kernel != kDense; }
+bool Lookup::places_rows() const { return impl_->places_rows(); }
 double Lookup::learning_rate() const { return impl_->learning_rate; }
 void Lookup::set_learning_rate(double value) { impl_->learning_rate = value; }
 int64_t Lookup::step() const { return impl_->step; }
@@ -221,14 +231,15 @@ void Lookup::set_step(int64_t step) { impl_->step = step; }
 void Lookup::count_step() { ++impl_->step; }
 const std::vector<Lookup::State>& Lookup::states() const { return impl_->states; }
 
-void Lookup::forward(const tsr_lookup& lookup, const Tensor& output, Context* context) {
+void Lookup::forward(const tsr_lookup& given, std::span<const Tensor> outputs, Context* context) {
   if (context != nullptr) context->release();
-  const DLTensor out = output.dl();
+  tsr_lookup lookup = given;
+  lookup.num_outputs = static_cast<uint32_t>(outputs.size());
   tsr_context* raw = nullptr;
   LookupStaging staging(impl_->options.stream.get());
   const tsr_lookup* batch = staging.batch(lookup);
   AbiError error;
-  impl_->check(impl_->api->forward(impl_->instance, batch, staging.output(&out), staging.raw_stream(),
+  impl_->check(impl_->api->forward(impl_->instance, batch, staging.output(impl_->views(outputs)), staging.raw_stream(),
                                    context == nullptr ? nullptr : &raw, error.out()),
                error);
   if (context != nullptr) {
@@ -240,17 +251,18 @@ void Lookup::forward(const tsr_lookup& lookup, const Tensor& output, Context* co
 
 // Ends the context. call(its handle, args, stream).
 template <class Call>
-void Lookup::with_backward(Context&& context, const tsr_lookup& lookup, const Tensor& grad_output, double grad_scale,
-                           const Tensor& grad_weights, const Call& call) {
+void Lookup::with_backward(Context&& context, const tsr_lookup& given, std::span<const Tensor> grad_outputs,
+                           double grad_scale, const Tensor& grad_weights, const Call& call) {
   const Context spent = std::move(context);
   TESSERA_CHECK(spent.owner_ == impl_, "the context is of another lookup, or spent");
-  const DLTensor grad = grad_output.dl();
+  tsr_lookup lookup = given;
+  lookup.num_outputs = static_cast<uint32_t>(grad_outputs.size());
   const DLTensor weights = grad_weights.dl();
   LookupStaging staging(impl_->options.stream.get());
   const tsr_backward args{sizeof(tsr_backward),
                           0,
                           staging.batch(lookup),
-                          staging.input(&grad),
+                          staging.input(impl_->views(grad_outputs)),
                           grad_weights.defined() ? staging.output(&weights) : nullptr,
                           grad_scale,
                           impl_->update()};
@@ -258,10 +270,10 @@ void Lookup::with_backward(Context&& context, const tsr_lookup& lookup, const Te
   staging.finish();
 }
 
-void Lookup::backward(Context&& context, const tsr_lookup& lookup, const Tensor& grad_output, double grad_scale,
-                      const Tensor& grad_weights) {
+void Lookup::backward(Context&& context, const tsr_lookup& lookup, std::span<const Tensor> grad_outputs,
+                      double grad_scale, const Tensor& grad_weights) {
   impl_->need(impl_->api->backward, "update rows in backward");
-  with_backward(std::move(context), lookup, grad_output, grad_scale, grad_weights,
+  with_backward(std::move(context), lookup, grad_outputs, grad_scale, grad_weights,
                 [&](tsr_context* raw, const tsr_backward& args, tsr_stream stream) {
                   AbiError error;
                   impl_->check(impl_->api->backward(impl_->instance, raw, &args, stream, error.out()), error);
@@ -270,12 +282,12 @@ void Lookup::backward(Context&& context, const tsr_lookup& lookup, const Tensor&
 }
 
 template <class Take>
-void Lookup::hand_out(Context&& context, const tsr_lookup& lookup, const Tensor& grad_output, double grad_scale,
-                      const Tensor& grad_weights, const Take& take) {
+void Lookup::hand_out(Context&& context, const tsr_lookup& lookup, std::span<const Tensor> grad_outputs,
+                      double grad_scale, const Tensor& grad_weights, const Take& take) {
   impl_->need(impl_->api->backward_rows, "hand gradients out");
   std::vector<tsr_row_gradient>& rows = impl_->row_gradients;
   rows.assign(impl_->options.tables.size(), {});
-  with_backward(std::move(context), lookup, grad_output, grad_scale, grad_weights,
+  with_backward(std::move(context), lookup, grad_outputs, grad_scale, grad_weights,
                 [&](tsr_context* raw, const tsr_backward& args, tsr_stream stream) {
                   AbiError error;
                   impl_->check(impl_->api->backward_rows(impl_->instance, raw, &args, rows.data(), stream, error.out()),
@@ -284,11 +296,12 @@ void Lookup::hand_out(Context&& context, const tsr_lookup& lookup, const Tensor&
                 });
 }
 
-std::vector<RowGradient> Lookup::backward_rows(Context&& context, const tsr_lookup& lookup, const Tensor& grad_output,
-                                               double grad_scale, const Tensor& grad_weights) {
+std::vector<RowGradient> Lookup::backward_rows(Context&& context, const tsr_lookup& lookup,
+                                               std::span<const Tensor> grad_outputs, double grad_scale,
+                                               const Tensor& grad_weights) {
   std::vector<RowGradient> out;
   DeviceStream* stream = impl_->options.stream.get();
-  hand_out(std::move(context), lookup, grad_output, grad_scale, grad_weights, [&](int, const tsr_row_gradient& g) {
+  hand_out(std::move(context), lookup, grad_outputs, grad_scale, grad_weights, [&](int, const tsr_row_gradient& g) {
     out.push_back({host_copy_of(g.rows, stream), host_copy_of(g.values, stream)});
   });
   return out;
@@ -297,7 +310,8 @@ std::vector<RowGradient> Lookup::backward_rows(Context&& context, const tsr_look
 void Lookup::backward_rows(Context&& context, const tsr_lookup& lookup, const Tensor& grad_output, double grad_scale,
                            const TakeRows& take) {
   DeviceStream* stream = impl_->options.stream.get();
-  hand_out(std::move(context), lookup, grad_output, grad_scale, {}, [&](int table, const tsr_row_gradient& g) {
+  hand_out(std::move(context), lookup, std::span(&grad_output, 1), grad_scale, {},
+           [&](int table, const tsr_row_gradient& g) {
     take(table, {view_of(g.rows, stream), view_of(g.values, stream)});
   });
 }

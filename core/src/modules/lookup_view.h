@@ -10,12 +10,16 @@ namespace tessera {
 
 class LookupView {
  public:
-  // weights undefined: all 1.
-  LookupView(Tensor ids, Tensor offsets, Tensor weights)
-      : ids_(std::move(ids)), offsets_(std::move(offsets)), weights_(std::move(weights)) {
+  // weights undefined: all 1. output_rows undefined: no feature lists its rows.
+  LookupView(Tensor ids, Tensor offsets, Tensor weights, Tensor output_rows = {})
+      : ids_(std::move(ids)),
+        offsets_(std::move(offsets)),
+        weights_(std::move(weights)),
+        output_rows_(std::move(output_rows)) {
     dl_ids_ = ids_.dl();
     dl_offsets_ = offsets_.dl();
     if (weights_.defined()) dl_weights_ = weights_.dl();
+    if (output_rows_.defined()) dl_output_rows_ = output_rows_.dl();
   }
   LookupView(const LookupView&) = delete;
 
@@ -29,12 +33,13 @@ class LookupView {
     view.ids = &dl_ids_;
     view.offsets = &dl_offsets_;
     view.weights = weights_.defined() ? &dl_weights_ : nullptr;
+    view.output_rows = output_rows_.defined() ? &dl_output_rows_ : nullptr;
     return view;
   }
 
  private:
-  Tensor ids_, offsets_, weights_;
-  DLTensor dl_ids_{}, dl_offsets_{}, dl_weights_{};
+  Tensor ids_, offsets_, weights_, output_rows_;
+  DLTensor dl_ids_{}, dl_offsets_{}, dl_weights_{}, dl_output_rows_{};
 };
 
 }  // namespace tessera

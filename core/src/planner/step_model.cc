@@ -45,6 +45,11 @@ StageWork& operator+=(StageWork& a, const StageWork& b) {
   return a;
 }
 
+StageWork operator*(double part, StageWork work) {
+  for (double* x : {&work.calls, &work.runs, &work.bags, &work.ids, &work.cut_ids, &work.bytes}) *x *= part;
+  return work;
+}
+
 class StepModel {
  public:
   StepModel(const Runtime& runtime, const PlannerOptions& options, const DenseWork& dense)
@@ -63,10 +68,8 @@ class StepModel {
 
   void add(const PlannerModule& module, const EmbeddingModuleShardingPlan& plan,
            const std::map<std::string, ParameterConstraints>& constraints) {
-    const bool in_place = rows_stay(module, plan);
     for (const EmbeddingBagConfig& table : module.tables) {
       tables_.push_back(table);
-      in_place_.push_back(in_place);
       if (module.kind == PlannerModule::Kind::kEmbeddingCollection) tables_.back().pooling = PoolingType::kNone;
       const auto known = constraints.find(table.name);
       constraints_.push_back(known == constraints.end() ? ParameterConstraints{} : known->second);
@@ -82,7 +85,7 @@ class StepModel {
     }
     for (const PlacedTable& t : placed_) fill_reuse(t);
     for (RankTotals& r : ranks_) r.reuse.add_every_step(dense_bytes());
-    for (size_t t = 0; t < placed_.size(); ++t) out.tables.push_back(place(placed_[t], in_place_[t]));
+    for (const PlacedTable& t : placed_) out.tables.push_back(place(t));
     fill_stages(out);
     out.kernel = costs_.kernels().kernel();
     return out;
@@ -92,19 +95,25 @@ class StepModel {
   double world() const { return topology_.world_size; }
   size_t host_of(size_t rank) const { return rank / static_cast<size_t>(topology_.local_world_size); }
 
-  // One rank, and every row of the output has one shard: the lookup writes it there (Step::in_place).
-  bool rows_stay(const PlannerModule& module, const EmbeddingModuleShardingPlan& plan) const {
-    if (topology_.world_size > 1 || topology_.compute_device != "cpu" ||
-        module.kind == PlannerModule::Kind::kEmbeddingCollection)
-      return false;
-    return std::all_of(module.tables.begin(), module.tables.end(), [&](const EmbeddingBagConfig& table) {
-      if (!plan.contains(table.name)) return false;  // add() says so
-      const ParameterSharding& sharding = plan.at(table.name);
-      const auto cut_by_rows = [&](const ShardMetadata& s) { return s.rows != table.num_embeddings; };
-      return sharding.combine == Combine::kReplica ||
-             (table.pooling == PoolingType::kSum &&
-              std::none_of(sharding.shards.begin(), sharding.shards.end(), cut_by_rows));
-    });
+  // Which part of what a rank's samples get comes from itself and stays where its lookup writes it, by rank: the first
+  // piece of each block of columns, and both of two (LaneMap::keep_own).
+  std::vector<double> kept_shares(const PlacedTable& t) const {
+    std::vector<double> shares(ranks_.size());
+    if (topology_.compute_device != "cpu" || t.load.table->pooling != PoolingType::kSum) return shares;
+    std::map<int64_t, std::vector<const ShardMetadata*>> blocks;  // by first column
+    double pieces = 0;
+    for (const ShardMetadata& s : t.sharding->shards) {
+      if (s.rows == 0) continue;
+      blocks[s.col].push_back(&s);
+      ++pieces;
+    }
+    for (auto& [col, block] : blocks) {
+      std::stable_sort(block.begin(), block.end(), [](const auto* a, const auto* b) { return a->row < b->row; });
+      shares.at(static_cast<size_t>(block[0]->rank)) += 1 / pieces;
+      if (block.size() == 2 && block[1]->rank != block[0]->rank)
+        shares.at(static_cast<size_t>(block[1]->rank)) += 1 / pieces;
+    }
+    return shares;
   }
 
   double row_share(const PlacedTable& t, const ShardMetadata& s) const {
@@ -137,7 +146,7 @@ class StepModel {
     return bytes + batch_ * static_cast<double>(dense_.vectors * dense_.vectors) * 4;
   }
 
-  TablePrediction place(const PlacedTable& t, bool in_place) {
+  TablePrediction place(const PlacedTable& t) {
     TablePrediction out;
     out.name = t.load.table->name;
     out.lookup.resize(ranks_.size());
@@ -155,11 +164,13 @@ class StepModel {
       place_piece(t, s, out);
     }
     const HomeWork home = costs_.home(t.load, static_cast<double>(rows.size()), static_cast<double>(cols.size()));
-    for (RankTotals& r : ranks_) {
+    const std::vector<double> kept = kept_shares(t);
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      RankTotals& r = ranks_[rank];
+      const StageWork moved = (1 - kept[rank]) * home.rows;
       r.route += home.route;
-      if (in_place) continue;
-      r.combine += home.rows;
-      r.split += home.rows;
+      r.combine += moved;
+      r.split += moved;
     }
     return out;
   }
@@ -322,7 +333,6 @@ class StepModel {
   std::vector<EmbeddingBagConfig> tables_;
   std::vector<ParameterConstraints> constraints_;
   std::vector<const ParameterSharding*> shardings_;
-  std::vector<bool> in_place_;  // by table
   std::vector<PlacedTable> placed_;
   Crossing ids_, rows_;
   Crossing marks_;            // which rows of replicas a rank had

@@ -116,6 +116,17 @@ TEST_F(StepModelTest, TheBusiestRankDecidesAndOthersWait) {
   EXPECT_GT(p.seconds, 2 * 200e-6 + 3 * 2 * 200e-6 * 0.99);
 }
 
+TEST_F(StepModelTest, RowsOfARanksOwnShardsAreNotCopied) {
+  PlannerModule m = module_of(2, 1 << 20, 16);
+  PlannerOptions o = options(2, 2);
+  o.machine->combine = o.machine->split = {0, 0, 0, 0, 0, 1e-9};
+  const auto predicted = [&] { return predict_step(runtime_, o, {m}, plan_of(m, o.topology, 0)); };
+  const double table = 100 * 64 * 1e-9;
+  for (const char* name : {"combine", "split"}) EXPECT_NEAR(stage(predicted(), 0, name), table, 1e-12);
+  for (EmbeddingBagConfig& t : m.tables) t.pooling = PoolingType::kMean;
+  EXPECT_NEAR(stage(predicted(), 0, "combine"), 2 * table, 1e-12);
+}
+
 TEST_F(StepModelTest, EqualRanksWaitForEachOther) {
   const PlannerModule m = module_of(2, 1 << 20, 16);
   PlannerOptions o = options(2, 2);

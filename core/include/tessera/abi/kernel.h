@@ -17,6 +17,9 @@ extern "C" {
 
 enum { TSR_MODE_TRAIN = 0, TSR_MODE_INFER = 1 };
 
+/* Of tsr_kernel. It takes lookups with several outputs, and with output_rows; a kernel without it gets neither. */
+enum { TSR_KERNEL_PLACES_ROWS = 1 };
+
 typedef struct tsr_kernel_table {
   uint32_t struct_size;
   uint32_t reserved;
@@ -49,7 +52,9 @@ typedef struct tsr_kernel_config {
 /* One run of bags that read one table. Bag i has the ids at positions [offsets[first_offset + i],
  * offsets[first_offset + i + 1]) and its result goes to output[output_offset + i * output_stride + 0..dim).
  * With TSR_POOLING_NONE the id at position p goes to output[output_offset + (p - offsets[first_offset]) *
- * output_stride + 0..dim). Offsets and strides of the output count elements. */
+ * output_stride + 0..dim). Offsets and strides of the output count elements.
+ * Rows of a sharded step leave the rank or stay. Which of the outputs a feature writes is `output`; where `listed` is
+ * not 0, bag i is row output_rows[first_offset + i] of it instead of row i (not with TSR_POOLING_NONE). */
 typedef struct tsr_lookup_feature {
   int32_t table;
   int32_t pooling; /* TSR_POOLING_* */
@@ -57,19 +62,23 @@ typedef struct tsr_lookup_feature {
   int64_t first_offset;
   int64_t output_offset;
   int64_t output_stride;
+  uint32_t output; /* < num_outputs of the lookup */
+  int32_t listed;
 } tsr_lookup_feature;
 
-/* A batch. The caller has checked it: offsets ascend and stay inside ids, every id is in [0, rows) of its table.
+/* A batch. The caller has checked it: offsets ascend and stay inside ids, every id is in [0, rows) of its table, and the
+ * listed rows of a feature ascend.
  * Several features may read one table and outputs of different features may interleave, but do not overlap. */
 typedef struct tsr_lookup {
   uint32_t struct_size;
   uint32_t num_features;
   uint32_t feature_stride;
-  uint32_t reserved;
+  uint32_t num_outputs;               /* 0 and 1: one, whatever the features say */
   const tsr_lookup_feature* features; /* host memory */
   const DLTensor* ids;                /* int32 or int64 [n] */
   const DLTensor* offsets;            /* int32 or int64 */
   const DLTensor* weights;            /* float32 [n], one per id; NULL: all 1. With MEAN: sum(w * row) / bag length */
+  const DLTensor* output_rows;        /* int32, one for each offset; NULL: none is listed */
 } tsr_lookup;
 
 /* What forward keeps for backward. Several of one instance may be live at once. */
@@ -79,7 +88,7 @@ typedef struct tsr_backward {
   uint32_t struct_size;
   uint32_t reserved;
   const tsr_lookup* lookup;     /* the same as at forward, perhaps at other addresses */
-  const DLTensor* grad_output;  /* laid out as the output was */
+  const DLTensor* grad_output;  /* as many as the outputs, laid out as they were */
   const DLTensor* grad_weights; /* out, float32 [n], written at every looked-up position; may be NULL */
   double grad_scale;            /* multiplies grad_output before anything else (1 / world size; 1) */
   tsr_update update;            /* ignored by backward_rows */
@@ -179,7 +188,7 @@ typedef struct tsr_estimate {
 
 typedef struct tsr_kernel {
   uint32_t struct_size;
-  uint32_t reserved;
+  uint32_t flags;                     /* TSR_KERNEL_* */
   const char* const* compute_kernels; /* those it serves, ended by NULL: "fused", "dense", ... */
   const int32_t* device_types;        /* DLDeviceType, ended by 0 */
 
@@ -194,8 +203,8 @@ typedef struct tsr_kernel {
   /* [serial] All contexts have been released. */
   void (*close)(void* instance);
 
-  /* [serial][enqueue] `context` NULL: no backward will follow. Every output element of a bag is written (zeros for an
-   * empty bag). */
+  /* [serial][enqueue] `output`: the first of the lookup's outputs, all of output_dtype and on the kernel's device.
+   * `context` NULL: no backward will follow. Every output element of a bag is written (zeros for an empty bag). */
   tsr_code (*forward)(void* instance, const tsr_lookup* lookup, const DLTensor* output, tsr_stream stream,
                       tsr_context** context, tsr_error* err);
   /* backward, backward_rows and apply are NULL in a kernel that only infers.

@@ -5,6 +5,7 @@
 //   using Instance = MyInstance;                                              // : KernelInstance
 //   static constexpr const char* kComputeKernels[] = {"fused", "dense", nullptr};
 //   static constexpr int32_t kDeviceTypes[] = {kDLCPU, 0};
+//   static constexpr uint32_t kFlags = TSR_KERNEL_PLACES_ROWS;              // optional
 #pragma once
 
 #include <algorithm>
@@ -29,6 +30,11 @@ inline const tsr_kernel_table& table_of(const tsr_kernel_config& config, size_t 
 }
 inline const tsr_lookup_feature& feature_of(const tsr_lookup& lookup, size_t i) {
   return strided(lookup.features, lookup.feature_stride, i);
+}
+
+// The tensor of a feature's rows or of their gradients, where `first` is the first one of the lookup's.
+inline const DLTensor& output_of(const tsr_lookup& lookup, const tsr_lookup_feature& feature, const DLTensor& first) {
+  return lookup.num_outputs > 1 ? (&first)[feature.output] : first;
 }
 
 // The optimizer of a config, called without looking anything up. `raw` may be NULL: nothing is updated.
@@ -70,7 +76,7 @@ class OptimizerRef {
 class KernelInstance {
  public:
   virtual ~KernelInstance() = default;
-  // `context` NULL: no backward will follow.
+  // `output`: the only one, or the first of several (kFlags): see output_of. `context` NULL: no backward will follow.
   virtual void forward(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream, tsr_context** context) = 0;
   virtual void release(tsr_context* context) noexcept = 0;
   virtual void save(uint32_t table, const tsr_stream_io& io) = 0;
@@ -191,6 +197,7 @@ constexpr tsr_kernel Kernel::make_table() {
   using Base = KernelInstance;
   tsr_kernel t{};
   t.struct_size = sizeof(tsr_kernel);
+  if constexpr (requires { C::kFlags; }) t.flags = C::kFlags;
   t.compute_kernels = C::kComputeKernels;
   t.device_types = C::kDeviceTypes;
   t.supports = &supports_slot<C>;
