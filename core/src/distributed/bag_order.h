@@ -5,15 +5,21 @@
 
 namespace tessera {
 
-// Writes the bags with ids, ascending, and behind them the others, descending. Returns the number of the first.
-inline int64_t order_bags(const int32_t* lengths, int64_t bags, int32_t* order) {
-  int64_t full = 0;
+struct BagCounts {
+  int64_t full = 0;  // bags with ids
+  int64_t ids = 0;
+};
+
+// Writes the bags with ids, ascending, and behind them the others, descending.
+inline BagCounts order_bags(const int32_t* lengths, int64_t bags, int32_t* order) {
+  BagCounts n;
   for (int64_t b = 0; b < bags; ++b) {
-    order[full] = static_cast<int32_t>(b);
-    order[bags - 1 - (b - full)] = static_cast<int32_t>(b);
-    full += lengths[b] > 0;
+    order[n.full] = static_cast<int32_t>(b);
+    order[bags - 1 - (b - n.full)] = static_cast<int32_t>(b);
+    n.full += lengths[b] > 0;
+    n.ids += lengths[b];
   }
-  return full;
+  return n;
 }
 
 }  // namespace tessera

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <type_traits>
 
 #include "distributed/bag_order.h"
@@ -148,8 +147,9 @@ class Router {
     for (size_t i = 0; i < map_.streams().size(); ++i) {
       StreamPiece& piece = step_.sent[i];
       const int32_t* lengths = step_.lengths.data() + step_.lengths_begin[i];
-      piece.full_bags = order_bags(lengths, piece.bags, step_.bag_order.data() + step_.lengths_begin[i]);
-      piece.ids = std::accumulate(lengths, lengths + piece.bags, int64_t{0});
+      const BagCounts n = order_bags(lengths, piece.bags, step_.bag_order.data() + step_.lengths_begin[i]);
+      piece.full_bags = n.full;
+      piece.ids = n.ids;
     }
   }
 
@@ -170,10 +170,22 @@ class Router {
     } else {
       find_ranges(cut, in.ids, in.num_ids, [&](int64_t i, int32_t range) { ranges[i] = range; });
     }
+    const int32_t* lengths = lengths_ + batch_.slots[cut.slot].first_bag;
+    if (in_two(cut)) {
+      int32_t* const first = step_.lengths.data() + step_.lengths_begin[cut.single[0]];
+      int32_t* const second = step_.lengths.data() + step_.lengths_begin[cut.single[1]];
+      const int32_t* range = ranges;
+      for (int64_t b = 0; b < in.bags; ++b) {
+        int32_t in_second = 0;
+        for (const int32_t* end = range + lengths[b]; range < end; ++range) in_second += *range;
+        first[b] = lengths[b] - in_second;
+        second[b] = in_second;
+      }
+      return;
+    }
     for (const auto& streams : cut.streams) {
       for (int stream : streams) std::fill_n(step_.lengths.data() + step_.lengths_begin[stream], in.bags, 0);
     }
-    const int32_t* lengths = lengths_ + batch_.slots[cut.slot].first_bag;
     int64_t i = 0;
     if (cut.single.empty()) {
       for (int64_t b = 0; b < in.bags; ++b) {
@@ -274,6 +286,15 @@ class Router {
   // Appends value(i) to the streams of ids' ranges; begin_of(stream) is where a stream's values go.
   template <class T, class Begin, class Value>
   void scatter(const Cut& cut, const int32_t* ranges, int64_t n, const Begin& begin_of, const Value& value) {
+    if (in_two(cut)) {  // both cursors in registers: in memory each step would wait for the one before
+      T *first = begin_of(cut.single[0]), *second = begin_of(cut.single[1]);
+      for (int64_t i = 0; i < n; ++i) {
+        *(ranges[i] ? second : first) = value(i);
+        second += ranges[i];
+        first += 1 - ranges[i];
+      }
+      return;
+    }
     std::vector<T*>& next = cursors<T>();
     if (!cut.single.empty()) {
       next.resize(cut.single.size());
@@ -291,6 +312,8 @@ class Router {
       for (int stream : cut.streams[ranges[i]]) *next[stream]++ = value(i);
     }
   }
+
+  static bool in_two(const Cut& cut) { return cut.single.size() == 2 && cut.single[0] >= 0 && cut.single[1] >= 0; }
 
   template <class T>
   std::vector<T*>& cursors() {

@@ -49,8 +49,8 @@ class RowLayout {
         const int32_t* lengths = step_.lengths.data() + step_.lengths_begin[stream];
         for (int64_t b = 0; b < step_.sent[stream].bags; ++b) total[b] += lengths[b];
       }
-      step_.host_full_bags[i] = order_bags(total, step_.host_lengths_begin[i + 1] - step_.host_lengths_begin[i],
-                                           step_.host_bag_order.data() + step_.host_lengths_begin[i]);
+      const int64_t begin = step_.host_lengths_begin[i], bags = step_.host_lengths_begin[i + 1] - begin;
+      step_.host_full_bags[i] = order_bags(total, bags, step_.host_bag_order.data() + begin).full;
     }
   }
 
