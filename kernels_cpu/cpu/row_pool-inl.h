@@ -87,10 +87,12 @@ void pool_bags(const Pool& pool) {
   for (int64_t p = begin; p < std::min(begin + pool.ahead, pool.ids_end); ++p) {
     prefetch_row<kLines, 3>(pool.table + static_cast<int64_t>(ids[p]) * pool.row_bytes, pool.row_bytes);
   }
-  for (int64_t b = 0; b < pool.bags; ++b) {
+  char* output = pool.output;
+  const int32_t* const rows = pool.rows;
+  for (int64_t b = 0; b < pool.bags; ++b, output += pool.output_bytes) {
+    if (rows != nullptr) output = pool.output_of(b);
     const int64_t end = pool.first(b + 1);
-    const float divisor = pool.mean && end > begin ? static_cast<float>(end - begin) : 1.0f;
-    const Bag bag{begin, end, divisor, pool.output_of(b)};
+    const Bag bag{begin, end, pool.mean && end > begin ? static_cast<float>(end - begin) : 1.0f, output};
     if constexpr (kVectors > 0) {
       pool_columns<Row, Id, kWeighted, kVectors, kLines>(pool, bag, pool.ids_end, 0);
     } else {

@@ -240,10 +240,12 @@ void pool_stored(const StoredPool& pool) {
   for (int64_t p = begin; p < std::min(begin + pool.ahead, pool.ids_end); ++p) {
     prefetch_stored(pool.table + static_cast<int64_t>(ids[p]) * pool.row_bytes, pool.data_bytes);
   }
-  for (int64_t b = 0; b < pool.bags; ++b) {
+  char* output = pool.output;
+  const int32_t* const rows = pool.rows;
+  for (int64_t b = 0; b < pool.bags; ++b, output += pool.output_bytes) {
+    if (rows != nullptr) output = pool.output_of(b);
     const int64_t end = pool.first(b + 1);
-    const float scale = pool.mean && end > begin ? 1.0f / static_cast<float>(end - begin) : 1.0f;
-    const StoredBag bag{begin, end, scale, pool.output_of(b)};
+    const StoredBag bag{begin, end, pool.mean && end > begin ? 1.0f / static_cast<float>(end - begin) : 1.0f, output};
     if constexpr (kBlocks > 0) {
       pool_blocks<Rows, Id, kBlocks>(pool, bag, pool.ids_end, 0);
     } else {
