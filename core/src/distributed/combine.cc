@@ -44,21 +44,19 @@ struct ArrivalRows {
     if (arrival.lane >= 0) {
       const int stream = map.lanes()[arrival.lane].stream;
       order = step.bag_order.data() + step.lengths_begin[stream];
-      bags = step.sent[stream].bags;
       full = step.sent[stream].full_bags;
       row = rows + step.lane_begin[arrival.lane];
     } else {
       const int64_t begin = step.host_lengths_begin[arrival.host_sum];
       order = step.host_bag_order.data() + begin;
-      bags = step.host_lengths_begin[arrival.host_sum + 1] - begin;
       full = step.host_full_bags[arrival.host_sum];
       row = rows + step.host_sum_begin[arrival.host_sum];
     }
     const int64_t mean = step.mean_begin[arrival.slot];
     scale = mean < 0 ? nullptr : step.mean_scale.data() + mean;
   }
-  const int32_t* order;  // bags with a row, then those without
-  int64_t bags, full;
+  const int32_t* order;  // bags with a row
+  int64_t full;
   float* row;
   const float* scale;
 };
@@ -90,12 +88,26 @@ struct SpreadRows {
   }
 };
 
+void mark_written(const ArrivalRows& there, std::vector<uint8_t>& written) {
+  for (int64_t k = 0; k < there.full; ++k) written[there.order[k]] = 1;
+}
+
+template <class Width>
+void fill_unwritten(Step& step, const SpreadRows<Width, float>& out) {
+  if (std::memchr(step.written.data(), 0, step.written.size()) == nullptr) return;
+  step.unwritten.resize(step.written.size());
+  int64_t n = 0;
+  for (size_t b = 0; b < step.written.size(); ++b) {
+    step.unwritten[n] = static_cast<int32_t>(b);
+    n += step.written[b] == 0;
+  }
+  out.each(step.unwritten.data(), n, [&](int32_t, float* to) { std::fill_n(to, out.cols, 0.0f); });
+}
+
 // The only arrival of its columns.
 template <class Width>
-void combine_one(const ArrivalRows& from, const SpreadRows<Width, float>& out, bool stays) {
+void combine_one(const ArrivalRows& from, const SpreadRows<Width, float>& out) {
   const Width cols = out.cols;
-  out.each(from.order + from.full, from.bags - from.full, [&](int32_t, float* to) { std::fill_n(to, cols, 0.0f); });
-  if (stays) return;
   const float* row = from.row;
   const auto each = [&](const auto& put) {
     out.each(from.order, from.full, [&](int32_t bag, float* to) {
@@ -107,10 +119,6 @@ void combine_one(const ArrivalRows& from, const SpreadRows<Width, float>& out, b
     each([&](int32_t bag, float* to) { scale_row(row, from.scale[bag], cols, to); });
   else
     each([&](int32_t, float* to) { copy_row(row, cols, to); });
-}
-
-void mark_written(const ArrivalRows& there, std::vector<uint8_t>& written) {
-  for (int64_t k = 0; k < there.full; ++k) written[there.order[k]] = 1;
 }
 
 // One of several arrivals of the same columns: the first one with a row for a bag writes it, later ones add to it.
@@ -163,17 +171,20 @@ void combine_pooled(const LaneMap& map, const std::vector<Arrival>& arrivals, St
     const SlotView& to = out[a.slot];
     with_width(a.cols, [&](auto cols) {
       const SpreadRows<decltype(cols), float> rows{to.data + a.col, to.stride, cols};
-      if (a.first && end == begin + 1) return combine_one(ArrivalRows(a, map, step), rows, a.stays);
+      const bool alone = a.first && end == begin + 1;
+      if (alone) {
+        const ArrivalRows from(a, map, step);
+        if (!a.stays) combine_one(from, rows);
+        if (from.full == slots[a.slot].bags) return;
+      }
       step.written.assign(slots[a.slot].bags, !a.first);
       for (size_t i = begin; i < end; ++i) {
-        if (arrivals[i].stays) mark_written(ArrivalRows(arrivals[i], map, step), step.written);
+        if (alone || arrivals[i].stays) mark_written(ArrivalRows(arrivals[i], map, step), step.written);
       }
-      for (size_t i = begin; i < end; ++i) {
+      for (size_t i = begin; i < end && !alone; ++i) {
         if (!arrivals[i].stays) combine_one_of(ArrivalRows(arrivals[i], map, step), rows, step.written.data());
       }
-      for (int64_t b = 0; b < slots[a.slot].bags; ++b) {
-        if (!step.written[b]) std::fill_n(rows.of(static_cast<int32_t>(b)), cols, 0.0f);
-      }
+      fill_unwritten(step, rows);
     });
   }
 }

@@ -28,9 +28,7 @@ template <class Id, class Put>
 void find_ranges(const Cut& cut, const Id* ids, int64_t num_ids, const Put& put) {
   const int64_t* begins = cut.begins.data();
   const size_t ranges = cut.begins.size() - 1;
-  if (ranges == 2) {
-    for (int64_t i = 0; i < num_ids; ++i) put(i, static_cast<int32_t>(ids[i] >= begins[1]));
-  } else if (ranges <= kFewRanges) {
+  if (ranges <= kFewRanges) {
     for (int64_t i = 0; i < num_ids; ++i) {
       int32_t range = 0;
       for (size_t k = 1; k < ranges; ++k) range += ids[i] >= begins[k];
@@ -164,24 +162,13 @@ class Router {
   void measure_cut(const Cut& cut, int64_t ranges_begin) {
     const SlotInput<Id> in = slot_input<Id>(cut.slot);
     int32_t* ranges = step_.ranges.data() + ranges_begin;
+    const int32_t* lengths = lengths_ + batch_.slots[cut.slot].first_bag;
+    if (in_two(cut) && !cut.router) return measure_two(cut, in, lengths, ranges);
     if (cut.router) {
       const std::vector<int64_t> ids(in.ids, in.ids + in.num_ids);
       cut.router->route(ids, ranges, step_.local_rows.data() + ranges_begin);
     } else {
       find_ranges(cut, in.ids, in.num_ids, [&](int64_t i, int32_t range) { ranges[i] = range; });
-    }
-    const int32_t* lengths = lengths_ + batch_.slots[cut.slot].first_bag;
-    if (in_two(cut)) {
-      int32_t* const first = step_.lengths.data() + step_.lengths_begin[cut.single[0]];
-      int32_t* const second = step_.lengths.data() + step_.lengths_begin[cut.single[1]];
-      const int32_t* range = ranges;
-      for (int64_t b = 0; b < in.bags; ++b) {
-        int32_t in_second = 0;
-        for (const int32_t* end = range + lengths[b]; range < end; ++range) in_second += *range;
-        first[b] = lengths[b] - in_second;
-        second[b] = in_second;
-      }
-      return;
     }
     for (const auto& streams : cut.streams) {
       for (int stream : streams) std::fill_n(step_.lengths.data() + step_.lengths_begin[stream], in.bags, 0);
@@ -203,6 +190,21 @@ class Router {
     int32_t* const* counts = step_.counts.data();
     for (int64_t b = 0; b < in.bags; ++b) {
       for (const int64_t end = i + lengths[b]; i < end; ++i) ++counts[ranges[i]][b];
+    }
+  }
+
+  // The same for two ranges of rows, in one pass.
+  template <class Id>
+  void measure_two(const Cut& cut, const SlotInput<Id>& in, const int32_t* lengths, int32_t* ranges) {
+    int32_t* const first = step_.lengths.data() + step_.lengths_begin[cut.single[0]];
+    int32_t* const second = step_.lengths.data() + step_.lengths_begin[cut.single[1]];
+    const int64_t border = cut.begins[1];
+    int64_t i = 0;
+    for (int64_t b = 0; b < in.bags; ++b) {
+      int32_t in_second = 0;
+      for (const int64_t end = i + lengths[b]; i < end; ++i) in_second += ranges[i] = in.ids[i] >= border;
+      first[b] = lengths[b] - in_second;
+      second[b] = in_second;
     }
   }
 

@@ -264,6 +264,7 @@ void ShardedCollection::finish(StepState& state, bool keep_context) {
   guarded("lookup", [&] {
     lay_out_output(state);
     owner_.find_features(step, state.layout);
+    watch.lap(times_.route, "layout of the output");
     if (step.device) upload_step(map_, arrivals_, group_->rank(), sequence_, state.slot_rows, state.layout, step);
     state.sampled = keep_context && sample_every_ > 0 && times_.steps % sample_every_ == sample_every_ - 1;
     const OwnerLookup::Rows rows{step.rows.tensor(), state.rows};

@@ -125,7 +125,7 @@ struct Step {
   std::vector<StreamPiece> sent;       // by stream
   std::vector<int32_t> lengths;        // by stream, then sample
   std::vector<int64_t> lengths_begin;  // of each stream in `lengths`
-  std::vector<int32_t> bag_order;      // as `lengths`: a stream's bags with ids, ascending, then those without
+  std::vector<int32_t> bag_order;      // as `lengths`: a stream's bags with ids, ascending
   std::vector<int32_t> ranges;         // by cut that is not whole: the range of each id
   std::vector<int64_t> ranges_begin;   // of each cut in `ranges`
   std::vector<int64_t> local_rows;     // as `ranges`, for routed cuts
@@ -138,6 +138,7 @@ struct Step {
   std::vector<float*> next_weight;         // scratch, likewise
   std::vector<int32_t*> counts;            // scratch, by range
   std::vector<uint8_t> written;            // scratch: the bags of a slot that have a row in the output
+  std::vector<int32_t> unwritten;          // scratch: the others
   Buffer payload_send{DType::kUInt8};
   std::vector<int64_t> payload_send_bytes;  // by rank
 
