@@ -50,7 +50,8 @@ class Placement {
       for (int64_t i = 0; i < rows(x); ++i) {
         const int64_t row = x.listed ? listed->data<int32_t>()[x.first_offset + i] : i;
         for (int64_t d = 0; d < o.tables[x.table].dim; ++d) {
-          body(plain.output_offset + i * plain.output_stride + d, x.output, x.output_offset + row * x.output_stride + d);
+          body(plain.output_offset + i * plain.output_stride + d, x.output,
+               x.output_offset + row * x.output_stride + d);
         }
       }
     }

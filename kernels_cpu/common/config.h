@@ -95,7 +95,7 @@ struct Batch {
   const tsr_lookup* lookup;
   Indices ids;
   Indices offsets;
-  const float* weights;  // NULL: all 1
+  const float* weights;   // NULL: all 1
   const int32_t* listed;  // rows of features that list theirs; NULL: none does
   const DLTensor* first_values;
   int64_t value_bytes;

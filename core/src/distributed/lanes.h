@@ -63,8 +63,8 @@ struct Arrival {
   int slot = 0;
   int64_t col = 0, cols = 0;
   bool first = false;
-  int lane = -1;      // or
-  int host_sum = -1;  // of another host
+  int lane = -1;       // or
+  int host_sum = -1;   // of another host
   bool stays = false;  // its rows do not move: see LaneMap::keep_own
 };
 // [begin, the result) of arrivals cover the same columns.
@@ -116,9 +116,10 @@ class LaneMap {
   const std::vector<int>& summed_streams(int host) const { return summed_streams_[host]; }
   // What reaches `rank`, by slot, then columns, then rows: a `first` arrival comes before those that add to it.
   std::vector<Arrival> arrivals(int rank) const;
-  // Marks those arrivals of `rank` that come from itself and need not move: its lookup can write them to the output, and
-  // others of the same columns are added there, which must not change the order of a sum in any bit. Lanes of a stream
-  // stay together or not at all. `can`: whether the lane's kernel writes there. Returns by the rank's streams what stays.
+  // Marks those arrivals of `rank` that come from itself and need not move: its lookup can write them to the output,
+  // and others of the same columns are added there, which must not change the order of a sum in any bit. Lanes of a
+  // stream stay together or not at all. `can`: whether the lane's kernel writes there. Returns by the rank's streams
+  // what stays.
   std::vector<bool> keep_own(int rank, const std::function<bool(const Lane&)>& can,
                              std::vector<Arrival>& arrivals) const;
   int64_t output_width() const { return output_width_; }

@@ -144,8 +144,7 @@ void OwnerLookup::update(Step& step, Lookup::Context&& context, const Gradients&
     lookup.backward(std::move(context), ids, taken_by(lookup, gradients.rows), gradients.scale);
     return;
   }
-  const auto tables =
-      lookup.backward_rows(std::move(context), ids, taken_by(lookup, gradients.rows), gradients.scale);
+  const auto tables = lookup.backward_rows(std::move(context), ids, taken_by(lookup, gradients.rows), gradients.scale);
   for (size_t t = 0; t < tables.size(); ++t) {
     if (tables[t].rows.numel()) lookup.apply(static_cast<int>(t), tables[t]);
   }

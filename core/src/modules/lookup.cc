@@ -312,8 +312,8 @@ void Lookup::backward_rows(Context&& context, const tsr_lookup& lookup, const Te
   DeviceStream* stream = impl_->options.stream.get();
   hand_out(std::move(context), lookup, std::span(&grad_output, 1), grad_scale, {},
            [&](int table, const tsr_row_gradient& g) {
-    take(table, {view_of(g.rows, stream), view_of(g.values, stream)});
-  });
+             take(table, {view_of(g.rows, stream), view_of(g.values, stream)});
+           });
 }
 
 void Lookup::apply(int table, const RowGradient& gradient) {

@@ -66,9 +66,9 @@ typedef struct tsr_lookup_feature {
   int32_t listed;
 } tsr_lookup_feature;
 
-/* A batch. The caller has checked it: offsets ascend and stay inside ids, every id is in [0, rows) of its table, and the
- * listed rows of a feature ascend.
- * Several features may read one table and outputs of different features may interleave, but do not overlap. */
+/* A batch. The caller has checked it: offsets ascend and stay inside ids, every id is in [0, rows) of its table, and
+ * the listed rows of a feature ascend. Several features may read one table and outputs of different features may
+ * interleave, but do not overlap. */
 typedef struct tsr_lookup {
   uint32_t struct_size;
   uint32_t num_features;
