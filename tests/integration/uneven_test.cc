@@ -136,6 +136,8 @@ std::string run_out_early(const RankEnvironment& where) {
     dense->grad = finished ? Tensor() : Tensor::from<float>({1});
     model.all_reduce_gradients();
     if (unused->grad.defined()) return "a parameter without a gradient on any rank got one\n";
+    if (where.world_size > 1 && dense->grad.defined() && dense->grad.raw() != dense->grad_buffer.raw())
+      return "the sum is not where the next gradient is made\n";
     std::vector<int> still;
     for (int r = 0; r < where.world_size; ++r) {
       if (step < batches(r)) still.push_back(r);

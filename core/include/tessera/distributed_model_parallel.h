@@ -28,6 +28,8 @@
 
 namespace tessera {
 
+class GradientBuckets;
+
 // What is to be made parallel: collections by path (usually on kMeta) and the dense parameters.
 struct ParallelModel {
   std::vector<std::pair<std::string, const EmbeddingBagCollection*>> bag_collections;
@@ -53,6 +55,7 @@ class DistributedModelParallel {
  public:
   DistributedModelParallel(const Runtime& runtime, const ParallelModel& model, std::shared_ptr<ProcessGroup> group,
                            DistributedModelParallelOptions options = {});
+  ~DistributedModelParallel();
 
   const ShardingPlan& plan() const { return plan_; }
   const ProcessGroup& group() const { return *group_; }
@@ -80,8 +83,7 @@ class DistributedModelParallel {
   std::vector<std::pair<std::string, std::unique_ptr<ShardedEmbeddingCollection>>> collections_;
   ParameterList dense_;
   bool sum_;
-  std::vector<std::pair<size_t, size_t>> buckets_;  // ranges of dense_
-  std::vector<Tensor> bucket_buffers_;
+  std::unique_ptr<GradientBuckets> gradients_;
 };
 
 }  // namespace tessera

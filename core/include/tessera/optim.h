@@ -25,6 +25,7 @@ struct Parameter {
   Tensor value;              // float32; a meta tensor where the values live in a kernel
   Tensor grad;               // shaped like value; undefined: no gradient in this step
   bool in_backward = false;  // updated during backward: the optimizers here leave it alone
+  Tensor grad_buffer;        // where a layer makes grad, so that it lies where it is needed next; undefined: anywhere
 };
 using ParameterPtr = std::shared_ptr<Parameter>;
 using ParameterList = std::vector<ParameterPtr>;

@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <chrono>
 #include <future>
-#include <span>
 #include <sstream>
 #include <stop_token>
 
-#include "tessera/device.h"
+#include "distributed/gradient_buckets.h"
 
 namespace tessera {
 namespace {
@@ -216,22 +215,11 @@ DistributedModelParallel::DistributedModelParallel(const Runtime& runtime, const
     collections_.emplace_back(
         path, std::make_unique<ShardedEmbeddingCollection>(sharder.shard(c->tables(), plan_.at(path), group_)));
   }
-  const auto bucket = static_cast<int64_t>(options.bucket_mib * (1 << 20));
-  for (size_t first = 0; first < dense_.size();) {
-    size_t last = first;
-    int64_t bytes = 0;
-    DeviceStream* place = dense_[first]->value.stream();
-    for (; last < dense_.size() && (last == first || bytes < bucket) && dense_[last]->value.stream() == place; ++last)
-      bytes += dense_[last]->value.bytes();
-    buckets_.emplace_back(first, last);
-    const int64_t values = bytes / 4 + static_cast<int64_t>(last - first);
-    bucket_buffers_.push_back(group_->world_size() == 1 ? Tensor()
-                              : place                   ? place->empty({values})
-                                                        : Tensor::empty({values}));
-    first = last;
-  }
+  gradients_ = std::make_unique<GradientBuckets>(dense_, group_, static_cast<int64_t>(options.bucket_mib * (1 << 20)));
   broadcast_dense();
 }
+
+DistributedModelParallel::~DistributedModelParallel() = default;
 
 ShardedEmbeddingBagCollection& DistributedModelParallel::bags(const std::string& path) {
   return find_path(bags_, path);
@@ -277,95 +265,8 @@ void DistributedModelParallel::broadcast_dense() {
   for (const ParameterPtr& p : dense_) group_->broadcast(p->value, 0, "dense parameters").wait();
 }
 
-namespace {
-
-// A bucket's gradients and, on their device, the updates that make of their sums the mean.
-struct DeviceBucket {
-  std::span<const ParameterPtr> parameters;
-  Tensor buffer;
-  std::vector<tsr_parameter_update> updates;
-};
-
-// grad := factor * sum, exactly: as a step along -sum from 0, in one call.
-void set_scaled(DeviceBucket& bucket, float factor) {
-  DeviceStream& stream = *bucket.buffer.stream();
-  auto* sum = static_cast<float*>(bucket.buffer.raw());
-  bucket.updates.clear();
-  for (const ParameterPtr& p : bucket.parameters) {
-    stream.fill(p->grad, 0);
-    const int64_t n = p->value.numel();
-    bucket.updates.push_back({static_cast<float*>(p->grad.raw()), sum, {nullptr, nullptr}, 1, n, {factor, 0}});
-    sum += n;
-  }
-  tsr_parameter_updates call{};
-  call.struct_size = sizeof(call);
-  call.device_index = bucket.buffer.device().index;
-  call.formula = TSR_UPDATE_SGD;
-  call.num_parameters = static_cast<uint32_t>(bucket.updates.size());
-  call.parameters = bucket.updates.data();
-  call.sign = -1;
-  stream.update_parameters(call);
-}
-
-// The means or sums of a bucket's gradients, in the order of their stream. Whether a rank has a gradient at all is not
-// looked at, which would need a wait: a missing one counts as zeros, and afterwards all have one.
-void reduce_on_device(const ProcessGroup& group, DeviceBucket bucket, float scale) {
-  DeviceStream& stream = *bucket.buffer.stream();
-  int64_t at = 0;
-  for (const ParameterPtr& p : bucket.parameters) {
-    const Tensor piece = bucket.buffer.narrow(at, p->value.numel());
-    if (p->grad.defined())
-      stream.copy(p->grad, piece);
-    else
-      stream.fill(piece, 0);
-    at += p->value.numel();
-  }
-  group.all_reduce(bucket.buffer.narrow(0, at), ReduceOp::kSum, "dense gradients").wait();
-  for (const ParameterPtr& p : bucket.parameters) {
-    if (!p->grad.defined()) p->grad = stream.empty(p->value.shape());
-  }
-  set_scaled(bucket, scale);
-}
-
-}  // namespace
-
-// A bucket's buffer holds its gradients and, behind them, one flag for each: has a rank a gradient at all?
 void DistributedModelParallel::all_reduce_gradients() {
-  if (group_->world_size() == 1) return;
-  const float scale = sum_ ? 1.0f : 1.0f / static_cast<float>(group_->world_size());
-  for (size_t b = 0; b < buckets_.size(); ++b) {
-    const auto [first, last] = buckets_[b];
-    if (bucket_buffers_[b].stream()) {
-      reduce_on_device(*group_, {{dense_.data() + first, last - first}, bucket_buffers_[b], {}}, scale);
-      continue;
-    }
-    float* flat = bucket_buffers_[b].data<float>();
-    float* flags = flat + bucket_buffers_[b].numel() - static_cast<int64_t>(last - first);
-    float* at = flat;
-    for (size_t i = first; i < last; ++i) {
-      const Parameter& p = *dense_[i];
-      const int64_t n = p.value.numel();
-      flags[i - first] = p.grad.defined() ? 1.0f : 0.0f;
-      if (p.grad.defined()) {
-        TESSERA_CHECK(p.grad.numel() == n, "a gradient is shaped like its parameter");
-        std::copy_n(p.grad.data<float>(), n, at);
-      } else {
-        std::fill_n(at, n, 0.0f);
-      }
-      at += n;
-    }
-    group_->all_reduce(bucket_buffers_[b], ReduceOp::kSum, "dense gradients").wait();
-    at = flat;
-    for (size_t i = first; i < last; ++i) {
-      Parameter& p = *dense_[i];
-      const int64_t n = p.value.numel();
-      if (flags[i - first] > 0) {
-        if (!p.grad.defined()) p.grad = Tensor::empty(p.value.shape());
-        for (int64_t k = 0; k < n; ++k) p.grad.data<float>()[k] = scale * at[k];
-      }
-      at += n;
-    }
-  }
+  gradients_->all_reduce(sum_ ? 1.0f : 1.0f / static_cast<float>(group_->world_size()));
 }
 
 }  // namespace tessera

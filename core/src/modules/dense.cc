@@ -48,14 +48,13 @@ struct DenseLayer::Impl {
   DenseLayerOptions options;
   PartPtr part;
   ParameterList parameters;
-  std::vector<Tensor> gradients;  // what the parameters' grad refers to; kept when an optimizer clears it
   std::vector<Tensor> inputs;
   Tensor output;
   std::vector<int64_t> output_shape;
   bool kept = false;  // the last forward may have a backward
   std::vector<Tensor> grad_inputs;
   tsr_module_context* context = nullptr;
-  std::vector<DLTensor> dl_parameters, dl_gradients;  // of the parameters, which never move
+  std::vector<DLTensor> dl_parameters, dl_gradients;  // of the parameters; values never move
 
   // Memory of the layer, on its device.
   Tensor empty(const Shape& shape) const {
@@ -79,19 +78,21 @@ struct DenseLayer::Impl {
     if (context) api().release(part->self(), context);
     context = nullptr;
   }
-  // A cleared gradient is zero again; one that somebody replaced is taken over.
+  // Gradients are in their buffers again: zero where one was cleared, copied where it was replaced.
   void restore_gradients() {
     for (size_t i = 0; i < parameters.size(); ++i) {
       Tensor& grad = parameters[i]->grad;
-      if (grad.defined() && grad.raw() == gradients[i].raw()) continue;
-      TESSERA_CHECK(!grad.defined() || grad.shape() == gradients[i].shape(), "a gradient keeps its shape");
+      const Tensor& buffer = parameters[i]->grad_buffer;
+      dl_gradients[i] = buffer.dl();
+      if (grad.defined() && grad.raw() == buffer.raw()) continue;
+      TESSERA_CHECK(!grad.defined() || grad.shape() == buffer.shape(), "a gradient keeps its shape");
       if (!grad.defined())
-        clear(gradients[i]);
+        clear(buffer);
       else if (options.stream)
-        options.stream->copy(grad, gradients[i]);
+        options.stream->copy(grad, buffer);
       else
-        std::copy_n(grad.data<float>(), grad.numel(), gradients[i].data<float>());
-      grad = gradients[i];
+        std::copy_n(grad.data<float>(), grad.numel(), buffer.data<float>());
+      grad = buffer;
     }
   }
   ~Impl() {
@@ -119,12 +120,11 @@ DenseLayer::DenseLayer(const Runtime& runtime, DenseLayerOptions options) : impl
     parameter->value = Tensor::empty(shape);
     fill_start_values(p, parameter->name, impl_->options.seed, parameter->value);
     if (impl_->options.stream) parameter->value = impl_->options.stream->to_device(parameter->value);
-    parameter->grad = zeros_like(parameter->value);
-    impl_->gradients.push_back(parameter->grad);
+    parameter->grad = parameter->grad_buffer = zeros_like(parameter->value);
     impl_->parameters.push_back(std::move(parameter));
   }
   for (const ParameterPtr& p : impl_->parameters) impl_->dl_parameters.push_back(p->value.dl());
-  for (const Tensor& grad : impl_->gradients) impl_->dl_gradients.push_back(grad.dl());
+  impl_->dl_gradients.resize(impl_->parameters.size());
 }
 
 DenseLayer::~DenseLayer() = default;

@@ -1,0 +1,38 @@
+// The dense parameters' gradients, summed over ranks in buckets: one exchange for many parameters.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "tessera/optim.h"
+#include "tessera/process_group.h"
+
+namespace tessera {
+
+class GradientBuckets {
+ public:
+  // In host memory layers make their gradients in the buckets from now on (Parameter::grad_buffer), so that nothing is
+  // copied before and after. `bytes`: of a bucket, about.
+  GradientBuckets(ParameterList parameters, std::shared_ptr<ProcessGroup> group, int64_t bytes);
+
+  // gradient := scale * its sum over ranks. See DistributedModelParallel::all_reduce_gradients.
+  void all_reduce(float scale);
+
+ private:
+  // Parameters [first, last), all in the same place.
+  struct Bucket {
+    size_t first, last;
+    Tensor buffer;   // gradients and, behind them, one flag for each: has a rank a gradient at all?
+    int64_t values;  // of gradients
+  };
+  void reduce(const Bucket& bucket, float scale) const;
+  void reduce_on_device(const Bucket& bucket, float scale);
+
+  ParameterList parameters_;
+  std::shared_ptr<ProcessGroup> group_;
+  std::vector<Bucket> buckets_;
+  std::vector<tsr_parameter_update> updates_;  // scratch
+};
+
+}  // namespace tessera
