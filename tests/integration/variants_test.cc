@@ -1,8 +1,9 @@
 // Kinds of batches that the property test of sharding_test.cc leaves out: a variable batch per feature, sequences, ids
 // out of range under the policy "ignore". Forward on 1, 2 and 4 ranks of one or two hosts equals the unsharded module
-// on each rank's batch; backward is compared where one rank has everything.
+// on each rank's batch; backward is compared where one rank has everything, and on all ranks for rows that stay.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 
 #include "spawn.h"
@@ -210,6 +211,119 @@ INSTANTIATE_TEST_SUITE_P(
              std::to_string(std::get<2>(info.param).first) + "_on_" +
              std::to_string(std::get<2>(info.param).first / std::get<2>(info.param).second) + "_hosts";
     });
+
+// Rows that stay where the lookup writes them (LaneMap::keep_own), among such that do not: seven plans, batches
+// of changing size, two of them between forward and backward at once, some looked up shard by shard.
+class StayingRows : public testing::TestWithParam<std::tuple<World, std::string>> {};
+
+std::vector<EmbeddingBagConfig> staying_tables() {
+  std::vector<EmbeddingBagConfig> out;
+  for (const char* name : {"two", "three", "columns", "blocks", "whole", "mean", "replica"}) {
+    EmbeddingBagConfig c;
+    c.name = name;
+    c.num_embeddings = kRows;
+    c.embedding_dim = kDim;
+    c.feature_names = {cat("f_", name)};
+    c.pooling = c.name == "mean" ? PoolingType::kMean : PoolingType::kSum;
+    out.push_back(std::move(c));
+  }
+  return out;
+}
+
+EmbeddingModuleShardingPlan staying_plan(int world) {
+  using Combine = ParameterSharding::Combine;
+  const int last = world - 1;
+  EmbeddingModuleShardingPlan plan;
+  const auto add = [&](const char* table, Combine combine, const char* kernel, std::vector<ShardMetadata> shards) {
+    plan.add(table, {"by_hand", kernel, combine, false, std::move(shards)});
+  };
+  add("two", Combine::kSum, "fused", {{7, 8, 0, 0, last}, {5, 8, 7, 0, 0}});
+  add("three", Combine::kSum, "fused", {{4, 8, 0, 0, last}, {0, 8, 4, 0, 0}, {4, 8, 4, 0, 0}, {4, 8, 8, 0, last}});
+  add("columns", Combine::kConcat, "dense", {{12, 3, 0, 0, 0}, {12, 5, 0, 3, 0}});
+  add("blocks", Combine::kHostSum, "fused",
+      {{5, 3, 0, 0, 0}, {7, 3, 5, 0, last}, {5, 5, 0, 3, last}, {7, 5, 5, 3, last}});
+  add("whole", Combine::kConcat, "fused", {{12, 8, 0, 0, last}});
+  add("mean", Combine::kSum, "fused", {{6, 8, 0, 0, 0}, {6, 8, 6, 0, last}});
+  std::vector<ShardMetadata> copies;
+  for (int rank = 0; rank < world; ++rank) copies.push_back({12, 8, 0, 0, rank});
+  add("replica", Combine::kReplica, "dense", std::move(copies));
+  return plan;
+}
+
+// Of these ranks, one after the other.
+KeyedJaggedTensor staying_batch(const std::vector<EmbeddingBagConfig>& tables, int step, int first, int last) {
+  std::vector<std::string> keys;
+  std::vector<int64_t> ids;
+  std::vector<int32_t> lengths;
+  for (size_t f = 0; f < tables.size(); ++f) {
+    keys.push_back(tables[f].feature_names[0]);
+    for (int rank = first; rank < last; ++rank) {
+      const int64_t bags = std::array{3, 0, 20, 1, 7}[(step + 2 * rank) % 5];
+      for (int64_t b = 0; b < bags; ++b) {
+        lengths.push_back(static_cast<int32_t>((b * 5 + step + static_cast<int>(f)) % 4));
+        for (int64_t i = 0; i < lengths.back(); ++i) ids.push_back((b * 3 + i * i * 5 + rank + step) % kRows);
+      }
+    }
+  }
+  return KeyedJaggedTensor::from_lengths_sync(keys, Tensor::from(ids), Tensor::from(lengths));
+}
+
+std::string run_staying(const RankEnvironment& where, const std::string& kernel) {
+  const Runtime runtime;
+  const auto group = ProcessGroup::connect(runtime, where);
+  const auto configs = staying_tables();
+  auto sharded = EmbeddingBagCollectionSharder(runtime, {.kernel = kernel, .optimizer = kAdagrad})
+                     .shard(configs, staying_plan(where.world_size), group);
+  sharded.sample_shards(2);
+  EmbeddingBagCollection whole(runtime, {.tables = configs, .optimizer = kAdagrad});
+  std::string out;
+  struct Alive {
+    ShardedEmbeddingBagCollection::Output mine;
+    EmbeddingContext context;
+    Tensor grad, whole_grad;
+  };
+  for (int step = 0; step < 6; step += 2) {
+    std::vector<Alive> alive;
+    for (const int at : {step, step + 1}) {
+      Alive a;
+      a.mine = sharded.forward(staying_batch(configs, at, where.rank, where.rank + 1)).wait();
+      const Tensor want = whole.forward(staying_batch(configs, at, 0, where.world_size), &a.context).values();
+      const int64_t before = staying_batch(configs, at, 0, where.rank).stride();
+      const Tensor& got = a.mine.values.values();
+      out += difference(cat("output of step ", at), got, want.narrow(before, got.size(0)));
+      a.whole_grad = ramp(want.shape());
+      a.grad = a.whole_grad.narrow(before, got.size(0)).clone();
+      for (float& g : a.whole_grad.span<float>()) g /= static_cast<float>(where.world_size);
+      alive.push_back(std::move(a));
+    }
+    const auto same = sharded.forward(staying_batch(configs, step, 0, 1), false, false).wait();
+    const Tensor& rows = same.values.values();
+    const std::string bits(static_cast<const char*>(rows.raw()), static_cast<size_t>(rows.bytes()));
+    for (const std::string& theirs : group->all_gather_text(bits, "output")) {
+      if (theirs != bits) out += "ranks get other bits for one batch\n";
+    }
+    for (Alive& a : alive) {
+      sharded.backward(a.mine, a.grad);
+      whole.backward(std::move(a.context), a.whole_grad);
+      out += compare_tables(sharded, whole);
+    }
+  }
+  if (sharded.sampled_steps() == 0) out += "no step was sampled\n";
+  group->barrier();
+  return out;
+}
+
+TEST_P(StayingRows, EqualUnsharded) {
+  const auto& [ranks, kernel] = GetParam();
+  const auto out = cli::run_in_ranks(ranks.first, ranks.second, 60, [&, kernel = kernel](const RankEnvironment& where) {
+    return run_staying(where, kernel);
+  });
+  for (const std::string& text : out) EXPECT_EQ(text, "");
+}
+
+INSTANTIATE_TEST_SUITE_P(All, StayingRows,
+                         testing::Combine(testing::Values(World{1, 1}, World{2, 2}, World{4, 4}, World{4, 2}),
+                                          testing::Values("auto", "reference")));
 
 }  // namespace
 }  // namespace tessera

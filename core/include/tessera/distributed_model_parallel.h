@@ -55,6 +55,8 @@ class DistributedModelParallel {
  public:
   DistributedModelParallel(const Runtime& runtime, const ParallelModel& model, std::shared_ptr<ProcessGroup> group,
                            DistributedModelParallelOptions options = {});
+  DistributedModelParallel(DistributedModelParallel&&) noexcept;
+  DistributedModelParallel& operator=(DistributedModelParallel&&) noexcept;
   ~DistributedModelParallel();
 
   const ShardingPlan& plan() const { return plan_; }
@@ -71,7 +73,8 @@ class DistributedModelParallel {
 
   // Mean (or sum) over ranks of the dense parameters' gradients; a rank without one counts as 0, and a parameter
   // without one on all ranks stays without. On a device it is enqueued, and with several ranks all have one then, be it
-  // 0: that nobody has any is not known without waiting. Collective.
+  // 0: that nobody has any is not known without waiting. In host memory, with several ranks, `grad` is `grad_buffer`
+  // then, which the next step writes again: who makes gradients elsewhere sets `grad` anew in each step. Collective.
   void all_reduce_gradients();
 
  private:

@@ -94,7 +94,7 @@ void mark_written(const ArrivalRows& there, std::vector<uint8_t>& written) {
 
 template <class Width>
 void fill_unwritten(Step& step, const SpreadRows<Width, float>& out) {
-  if (std::memchr(step.written.data(), 0, step.written.size()) == nullptr) return;
+  if (step.written.empty() || std::memchr(step.written.data(), 0, step.written.size()) == nullptr) return;
   step.unwritten.resize(step.written.size());
   int64_t n = 0;
   for (size_t b = 0; b < step.written.size(); ++b) {

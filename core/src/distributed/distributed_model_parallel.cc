@@ -219,6 +219,8 @@ DistributedModelParallel::DistributedModelParallel(const Runtime& runtime, const
   broadcast_dense();
 }
 
+DistributedModelParallel::DistributedModelParallel(DistributedModelParallel&&) noexcept = default;
+DistributedModelParallel& DistributedModelParallel::operator=(DistributedModelParallel&&) noexcept = default;
 DistributedModelParallel::~DistributedModelParallel() = default;
 
 ShardedEmbeddingBagCollection& DistributedModelParallel::bags(const std::string& path) {

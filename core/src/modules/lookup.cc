@@ -131,6 +131,12 @@ struct Lookup::Impl {
   }
   tsr_update update() const { return {sizeof(tsr_update), 0, learning_rate, step + 1}; }
   bool places_rows() const { return (api->flags & TSR_KERNEL_PLACES_ROWS) != 0 && !options.stream; }
+  // The batch as this kernel is promised to get it.
+  tsr_lookup with_outputs(tsr_lookup lookup, size_t outputs) const {
+    lookup.num_outputs = static_cast<uint32_t>(outputs);
+    if (!places_rows()) lookup.output_rows = nullptr;
+    return lookup;
+  }
   // The tensors side by side, as the ABI wants them.
   const DLTensor* views(std::span<const Tensor> tensors) {
     TESSERA_CHECK(tensors.size() == 1 || (!tensors.empty() && places_rows()), "outputs: ", tensors.size());
@@ -233,8 +239,7 @@ const std::vector<Lookup::State>& Lookup::states() const { return impl_->states;
 
 void Lookup::forward(const tsr_lookup& given, std::span<const Tensor> outputs, Context* context) {
   if (context != nullptr) context->release();
-  tsr_lookup lookup = given;
-  lookup.num_outputs = static_cast<uint32_t>(outputs.size());
+  const tsr_lookup lookup = impl_->with_outputs(given, outputs.size());
   tsr_context* raw = nullptr;
   LookupStaging staging(impl_->options.stream.get());
   const tsr_lookup* batch = staging.batch(lookup);
@@ -255,8 +260,7 @@ void Lookup::with_backward(Context&& context, const tsr_lookup& given, std::span
                            double grad_scale, const Tensor& grad_weights, const Call& call) {
   const Context spent = std::move(context);
   TESSERA_CHECK(spent.owner_ == impl_, "the context is of another lookup, or spent");
-  tsr_lookup lookup = given;
-  lookup.num_outputs = static_cast<uint32_t>(grad_outputs.size());
+  const tsr_lookup lookup = impl_->with_outputs(given, grad_outputs.size());
   const DLTensor weights = grad_weights.dl();
   LookupStaging staging(impl_->options.stream.get());
   const tsr_backward args{sizeof(tsr_backward),
