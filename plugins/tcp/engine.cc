@@ -128,14 +128,16 @@ void Engine::exchange(Op& op) {
   // Asked in time, so that at the deadline it is known who does not even answer.
   Clock::time_point probe_at = deadline - std::min<Clock::duration>(kProbeTime, (deadline - start) / 2);
   Clock::time_point idle_since = Clock::time_point::max();
+  bool probed = false;
   while (true) {
     throw_if_failed();
     const bool moved = progress();
-    if (op.done()) return;
+    if (op.done()) break;
     const Clock::time_point now = Clock::now();
     if (now >= deadline) late(op);
     if (now >= probe_at) {
-      probe();
+      probe(op, who_is_late(op));
+      probed = true;
       probe_at = Clock::time_point::max();
     }
     if (moved || copy_own(op, op.own.streams ? kStreamSlice : kCopySlice)) {
@@ -149,6 +151,7 @@ void Engine::exchange(Op& op) {
       sleep(op, std::min(deadline, probe_at));
     }
   }
+  if (probed) probe(op, "");  // nobody any more
 }
 
 // --- moving bytes ----------------------------------------------------------------------------------------------------

@@ -128,6 +128,8 @@ class Engine {
     bool left = false;  // it said goodbye
     ControlFrame control;
     size_t control_got = 0;
+    std::string waits_for;  // what it would say if it were late now; empty: it has not been waiting for long
+    uint32_t waits_in = 0;  // the last bits of an operation's sequence number
   };
 
   // For machines to answer a probe: long enough for any network, and a queue in it.
@@ -164,10 +166,12 @@ class Engine {
   void read_control(Peer& peer, const Op& op, int error);
   [[noreturn]] void lost(Peer& peer, const Op& op, int error);
   [[noreturn]] void late(const Op& op);
-  void probe() noexcept;
+  std::string who_is_late(const Op& op) const;
+  static bool is_held_up(const Peer& peer, const Op& op);
+  void probe(const Op& op, const std::string& waits_for) noexcept;
   std::vector<int32_t> unreachable() const;
   bool poison(tsr_code code, const std::string& text) noexcept;
-  void tell_all(ControlKind kind, tsr_code code, const std::string& text) noexcept;
+  void tell_all(ControlKind kind, tsr_code code, const std::string& text, uint64_t sequence = 0) noexcept;
 
   int32_t rank_;
   int32_t name_;

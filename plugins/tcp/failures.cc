@@ -66,10 +66,11 @@ void Engine::abort(const std::string& reason) noexcept {
 }
 
 // Control connections are never full: each carries a frame or two in its life.
-void Engine::tell_all(ControlKind kind, tsr_code code, const std::string& text) noexcept {
+void Engine::tell_all(ControlKind kind, tsr_code code, const std::string& text, uint64_t sequence) noexcept {
   ControlFrame frame;
   frame.kind = kind;
   frame.code = code;
+  frame.sequence = static_cast<uint32_t>(sequence);
   set_text(frame.text, sizeof(frame.text), text);
   const std::lock_guard lock(mutex_);
   for (const Peer& peer : peers_) {
@@ -95,7 +96,11 @@ void Engine::read_control(Peer& peer, const Op& op, int error) {
     if (peer.control.magic != kControlMagic) {
       fail(TSR_DATA_LOSS, "tcp: a damaged control message from " + rank_text(peer.name));
     }
-    if (peer.control.kind == ControlKind::kProbe) continue;
+    if (peer.control.kind == ControlKind::kProbe) {
+      peer.waits_for = safe_text(peer.control.text, sizeof(peer.control.text));
+      peer.waits_in = peer.control.sequence;
+      continue;
+    }
     if (peer.control.kind == ControlKind::kAbort) {
       fail(peer.control.code == TSR_OK ? TSR_ABORTED : peer.control.code,
            safe_text(peer.control.text, sizeof(peer.control.text)));
@@ -108,7 +113,7 @@ void Engine::read_control(Peer& peer, const Op& op, int error) {
 void Engine::lost(Peer& peer, const Op& op, int error) {
   if (error == EBADMSG) fail(TSR_DATA_LOSS, "tcp: damaged shared memory from " + rank_text(peer.name));
   if (is_no_way_there(error)) {
-    probe();
+    probe(op, "");
     const Clock::time_point now = Clock::now();
     const Clock::time_point answers_by = std::clamp(op.deadline, now + kLeastProbeTime, now + kProbeTime);
     while (!unreachable().empty() && Clock::now() < answers_by)
@@ -134,7 +139,9 @@ void Engine::lost(Peer& peer, const Op& op, int error) {
                         (error == 0 ? "connection closed" : std::strerror(error)) + ")");
 }
 
-void Engine::probe() noexcept { tell_all(ControlKind::kProbe, TSR_OK, ""); }
+void Engine::probe(const Op& op, const std::string& waits_for) noexcept {
+  tell_all(ControlKind::kProbe, TSR_OK, waits_for, op.header.sequence);
+}
 
 // Ranks whose machine has not acknowledged the probe. A process that is stopped or busy has a machine that does.
 std::vector<int32_t> Engine::unreachable() const {
@@ -149,27 +156,41 @@ std::vector<int32_t> Engine::unreachable() const {
   return ranks;
 }
 
-// Those who cannot be reached; else those from whom nothing of the operation has come; else those with whom it is
-// unfinished.
 void Engine::late(const Op& op) {
   const std::vector<int32_t> away = unreachable();
   if (!away.empty()) {
     fail(TSR_DEADLINE_EXCEEDED, "tcp: " + rank_list(away) + " cannot be reached any more: " + within(op));
   }
+  for (Peer& peer : peers_) read_control(peer, op, 0);
+  fail(TSR_DEADLINE_EXCEEDED, who_is_late(op));
+}
+
+// Whether it is not there yet because it waits for another one, in an earlier operation.
+bool Engine::is_held_up(const Peer& peer, const Op& op) {
+  return !peer.waits_for.empty() && static_cast<int32_t>(peer.waits_in - static_cast<uint32_t>(op.header.sequence)) < 0;
+}
+
+// Those from whom nothing of the operation has come, less those who are held up, unless all are: then it is what these
+// say. If something has come from all, those with whom it is unfinished.
+std::string Engine::who_is_late(const Op& op) const {
   std::vector<int32_t> silent, unfinished;
+  const Peer* held_up = nullptr;
   for (const Peer& peer : peers_) {
     const bool receives = peer.receiving != nullptr && peer.receiving->header.sequence <= op.header.sequence;
     const bool sends = peer.sending != nullptr && peer.sending->header.sequence <= op.header.sequence;
     if (receives && peer.got < sizeof(DataHeader)) {
-      silent.push_back(peer.name);
+      if (is_held_up(peer, op))
+        held_up = &peer;
+      else
+        silent.push_back(peer.name);
     } else if (receives || sends) {
       unfinished.push_back(peer.name);
     }
   }
+  if (silent.empty() && held_up) return held_up->waits_for;
   std::vector<int32_t>& ranks = silent.empty() ? unfinished : silent;
   std::sort(ranks.begin(), ranks.end());
-  fail(TSR_DEADLINE_EXCEEDED,
-       "tcp: " + rank_list(ranks) + (ranks.size() > 1 ? " were" : " was") + " late: " + within(op));
+  return "tcp: " + rank_list(ranks) + (ranks.size() > 1 ? " were" : " was") + " late: " + within(op);
 }
 
 }  // namespace tessera::tcp

@@ -2,15 +2,19 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include <chrono>
 #include <cstdio>
 #include <map>
+#include <thread>
 
 #include "testing.h"
 
 namespace tessera::tcp {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 // Forks `world` ranks that run `body` and returns what each reported: the text of its failure, or "fine". A rank that
 // is killed reports nothing. No thread may be running here.
@@ -91,6 +95,20 @@ TEST(DeadRank, WhoseMessagesWereNotFetchedYet) {
   ASSERT_EQ(said.size(), 2u);
   for (const auto& [rank, text] : said) {
     EXPECT_THAT(text, HasSubstr("tcp: rank 1 died during ")) << "at rank " << rank;
+  }
+}
+
+// Rank 1 cannot finish what it sends, as rank 2 takes nothing, and so is late itself to what rank 0 waits in.
+TEST(LateRank, IsNamedByThoseWhoWaitForOneThatItHoldsUp) {
+  const auto said = in_processes(3, 20, [](sdk::Group& group) {
+    std::vector<float> weights(16 << 20);
+    if (group.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+    finish(group.broadcast(View<float>(weights), 1, call("weights", group.rank() == 1 ? 2.0 : 20)));
+    finish(group.barrier(call("step", 1.6)));
+  });
+  ASSERT_EQ(said.size(), 3u);
+  for (const auto& [rank, text] : said) {
+    EXPECT_THAT(text, AllOf(HasSubstr("tcp: rank 2 was late: "), Not(HasSubstr("rank 1")))) << "at rank " << rank;
   }
 }
 

@@ -76,14 +76,14 @@ std::string name_of(const DataHeader& header);
 enum class ControlKind : uint32_t {
   kAbort = 1,
   kGoodbye = 2,
-  kProbe = 3  // nothing: that the other machine acknowledges it is the answer
+  kProbe = 3  // that the other machine acknowledges it is the answer; the text says whom the sender waits for
 };
 struct ControlFrame {
   uint32_t magic = kControlMagic;
   ControlKind kind = ControlKind::kGoodbye;
   int32_t code = TSR_OK;  // what the receiver reports
-  uint32_t reserved = 0;
-  char text[496] = {};  // NUL-terminated
+  uint32_t sequence = 0;  // of a probe: the last bits of that of the operation that the sender waits in
+  char text[496] = {};    // NUL-terminated
 };
 static_assert(sizeof(ControlFrame) == 512);
 
