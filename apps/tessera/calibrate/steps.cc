@@ -149,8 +149,8 @@ struct StepFits {
     const Sizes z = sizes(step.model(), pieces);
     const bool cut = pieces > 1;
     route.add({1, z.runs, z.bags, cut ? 0 : z.ids, cut ? z.ids : 0, 0}, t.measured.at("route"), t.step);
-    // The first piece of a table, or two on two ranks, stay where their lookup wrote them.
-    const double kept = pieces == 2 && ranks > 1 ? 2 : 1;
+    // One of a table's first two pieces stays where its rank's lookup wrote it.
+    const double kept = pieces > 1 && ranks > 1 ? 2 : 1;
     const double moved = 1 - kept / static_cast<double>(pieces * ranks);
     if (moved > 0) {
       const std::vector<double> work{1, moved * z.runs, moved * z.bags, 0, moved * z.uncertain, moved * z.bytes};

@@ -293,7 +293,7 @@ std::vector<bool> LaneMap::keep_own(int rank, const std::function<bool(const Lan
     for (size_t i = begin; i < end; ++i) {
       Arrival& a = arrivals[i];
       if (!own(a)) continue;
-      a.stays = sums && !taken && (i == begin || end - begin == 2) && can(lanes_[a.lane]);
+      a.stays = sums && !taken && i < begin + 2 && can(lanes_[a.lane]);  // of the first two either may be there first
       taken = taken || a.stays;
       if (!a.stays) stays[stream_of(a)] = false;
     }

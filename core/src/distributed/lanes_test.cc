@@ -76,9 +76,9 @@ TEST(LaneMap, OwnRowsStayWhereNoSumChangesItsOrder) {
   EXPECT_EQ(kept(map_of(t, {{6, 8, 0, 0, 1}}, 2), any_lane), (Marks{"m", "s"}));
   EXPECT_EQ(kept(map_of(t, {{3, 8, 0, 0, 0}, {3, 8, 3, 0, 1}}, 2), any_lane), (Marks{"sm", "ms"}));
   EXPECT_EQ(kept(map_of(t, {{3, 8, 0, 0, 1}, {3, 8, 3, 0, 0}}, 2), any_lane), (Marks{"ms", "sm"}));
-  // Of three, what is added to a row that is there already must not come before it.
+  // a + b + c is b + a + c to the last bit, and not c + a + b.
   EXPECT_EQ(kept(map_of(t, {{2, 8, 0, 0, 0}, {2, 8, 2, 0, 1}, {2, 8, 4, 0, 2}}, 3), any_lane),
-            (Marks{"smm", "mmm", "mmm"}));
+            (Marks{"smm", "msm", "mmm"}));
   // Two pieces of a rank: only one of them can be there first.
   EXPECT_EQ(kept(map_of(t, {{3, 8, 0, 0, 0}, {3, 8, 3, 0, 0}}, 1), any_lane), (Marks{"sm"}));
 }

@@ -95,8 +95,8 @@ class StepModel {
   double world() const { return topology_.world_size; }
   size_t host_of(size_t rank) const { return rank / static_cast<size_t>(topology_.local_world_size); }
 
-  // Which part of what a rank's samples get comes from itself and stays where its lookup writes it, by rank: the first
-  // piece of each block of columns, and both of two (LaneMap::keep_own).
+  // Which part of what a rank's samples get comes from itself and stays where its lookup writes it, by rank: one of the
+  // first two pieces of each block of columns (LaneMap::keep_own).
   std::vector<double> kept_shares(const PlacedTable& t) const {
     std::vector<double> shares(ranks_.size());
     if (topology_.compute_device != "cpu" || t.load.table->pooling != PoolingType::kSum) return shares;
@@ -110,7 +110,7 @@ class StepModel {
     for (auto& [col, block] : blocks) {
       std::stable_sort(block.begin(), block.end(), [](const auto* a, const auto* b) { return a->row < b->row; });
       shares.at(static_cast<size_t>(block[0]->rank)) += 1 / pieces;
-      if (block.size() == 2 && block[1]->rank != block[0]->rank)
+      if (block.size() > 1 && block[1]->rank != block[0]->rank)
         shares.at(static_cast<size_t>(block[1]->rank)) += 1 / pieces;
     }
     return shares;
