@@ -175,12 +175,10 @@ TEST(SampledSteps, ChangeNoNumber) {
     for (int64_t step = 0; step < 9; ++step) {
       std::vector<int64_t> ids;
       for (int64_t i = 0; i < 24; ++i) ids.push_back((i * 7 + step * i) % 30);
-      auto out =
-          module
-              .forward(KeyedJaggedTensor::from_lengths_sync(
-                  {"f0", "f1", "f2"}, Tensor::from(ids), Tensor::from<int32_t>({2, 2, 2, 2, 0, 4, 3, 1, 2, 2, 2, 2})))
-              .wait();
-      module.backward(out, grad);
+      const auto batch = KeyedJaggedTensor::from_lengths_sync(
+          {"f0", "f1", "f2"}, Tensor::from(ids), Tensor::from<int32_t>({2, 2, 2, 2, 0, 4, 3, 1, 2, 2, 2, 2}));
+      module.backward(module.forward(batch).wait(), grad);
+      for (int64_t i = 0; i < step % 3; ++i) module.forward(batch, false, false).wait();  // evaluation does not count
     }
     EXPECT_EQ(module.sampled_steps(), every ? 9 / every : 0);
     const auto times = module.shard_times();

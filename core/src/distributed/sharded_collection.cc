@@ -266,7 +266,8 @@ void ShardedCollection::finish(StepState& state, bool keep_context) {
     owner_.find_features(step, state.layout);
     watch.lap(times_.route, "layout of the output");
     if (step.device) upload_step(map_, arrivals_, group_->rank(), sequence_, state.slot_rows, state.layout, step);
-    state.sampled = keep_context && sample_every_ > 0 && times_.steps % sample_every_ == sample_every_ - 1;
+    state.sampled = keep_context && sample_every_ > 0 && ++since_sample_ >= sample_every_;
+    if (state.sampled) since_sample_ = 0;
     const OwnerLookup::Rows rows{step.rows.tensor(), state.rows};
     if (state.sampled)
       owner_.forward_alone(step, rows, shard_seconds_);

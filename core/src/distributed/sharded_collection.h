@@ -130,7 +130,7 @@ class ShardedCollection : public std::enable_shared_from_this<ShardedCollection>
   std::vector<std::unique_ptr<StepState>> spare_;
   StageTimes times_;
   Trace* trace_ = nullptr;
-  int64_t sample_every_ = 0, sampled_steps_ = 0;
+  int64_t sample_every_ = 0, since_sample_ = 0, sampled_steps_ = 0;
   std::vector<OwnerLookup::ShardSeconds> shard_seconds_;  // of shards_.shards(), over the sampled steps
   StepTraffic traffic_;
   ExchangeBytes<int64_t> bytes_sent_;
