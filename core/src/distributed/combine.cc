@@ -45,7 +45,7 @@ struct ArrivalRows {
       const int stream = map.lanes()[arrival.lane].stream;
       order = step.bag_order.data() + step.lengths_begin[stream];
       full = step.sent[stream].full_bags;
-      row = rows + step.lane_begin[arrival.lane];
+      row = arrival.stays ? nullptr : rows + step.lane_begin[arrival.lane];
     } else {
       const int64_t begin = step.host_lengths_begin[arrival.host_sum];
       order = step.host_bag_order.data() + begin;
@@ -57,7 +57,7 @@ struct ArrivalRows {
   }
   const int32_t* order;  // bags with a row
   int64_t full;
-  float* row;
+  float* row;  // the first; null: they stay
   const float* scale;
 };
 
