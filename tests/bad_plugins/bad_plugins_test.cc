@@ -201,6 +201,45 @@ TEST_F(BadPlugins, WhatOthersMayWriteIsNotOpened) {
             "is not trusted: the file " + path.string() + " may be written by its group: chmod go-w it");
 }
 
+TEST_F(BadPlugins, NorWhatLiesBelowADirectoryThatOthersMayWrite) {
+  const fs::path built = take("none"), open = dir_ / "open", folder = open / "plugins";
+  fs::create_directories(folder);
+  ::chmod(folder.c_str(), 0755);
+  fs::rename(built, folder / "plugin.so");
+  RuntimeOptions options = here();
+  options.plugin_path = {folder.string()};
+  const auto reason = [&](mode_t mode) {
+    ::chmod(open.c_str(), mode);
+    return Runtime(options).report().entries.at(0).reason;
+  };
+  EXPECT_EQ(reason(0755), "");
+  EXPECT_EQ(reason(0777),
+            "is not trusted: the directory " + open.string() + " may be written by everybody: chmod go-w it");
+  EXPECT_EQ(reason(01777), "");  // sticky, as /tmp
+}
+
+// Found and listed, then exchanged before it is needed: what was checked is not what would run.
+TEST_F(BadPlugins, WhatHasChangedSinceItWasFoundIsNotOpened) {
+  for (const bool in_place : {false, true}) {
+    const fs::path path = take("none");
+    const Runtime runtime(here());
+    if (in_place) {
+      std::ofstream(path, std::ios::binary | std::ios::app) << "more";
+    } else {
+      fs::rename(take("throwing_create", "new"), path);
+    }
+    EXPECT_THROW(runtime.create(TSR_SHARDER_KIND, "bad"), Error);
+    EXPECT_EQ(runtime.report().entries[0].state, State::kUnusable);
+    EXPECT_EQ(runtime.report().entries[0].reason, "has changed since it was found: start anew");
+    fs::remove(path);
+  }
+  take("none");
+  const Runtime runtime(here());
+  ::chmod(dir_.c_str(), 0777);
+  runtime.open_all();
+  EXPECT_THAT(runtime.report().entries[0].reason, HasSubstr("is not trusted any more: the directory"));
+}
+
 TEST_F(BadPlugins, TrustAllAcceptsWithAWarning) {
   take("none");
   ::chmod(dir_.c_str(), 0777);

@@ -1,13 +1,9 @@
 #include "plugin/elf_note.h"
 
 #include <elf.h>
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <string_view>
 
@@ -162,44 +158,8 @@ class Parser {
   const ReadAt& read_;
 };
 
-class File {
- public:
-  explicit File(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-    if (fd_ < 0) refuse("cannot be read: ", std::strerror(errno));
-  }
-  ~File() { ::close(fd_); }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-
-  uint64_t size() const {
-    struct stat status {};
-    if (::fstat(fd_, &status) != 0 || !S_ISREG(status.st_mode)) refuse("is not a regular file");
-    return static_cast<uint64_t>(status.st_size);
-  }
-  void read(uint64_t offset, void* out, uint64_t size) const {
-    auto* to = static_cast<char*>(out);
-    while (size > 0) {
-      const ssize_t got = ::pread(fd_, to, size, static_cast<off_t>(offset));
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) refuse("cannot be read: ", std::strerror(errno));
-      if (got == 0) refuse("became shorter while it was read");
-      to += got;
-      offset += static_cast<uint64_t>(got);
-      size -= static_cast<uint64_t>(got);
-    }
-  }
-
- private:
-  int fd_;
-};
-
 }  // namespace
 
 ElfNote parse_elf_note(uint64_t file_size, const ReadAt& read) { return Parser(file_size, read).parse(); }
-
-ElfNote read_elf_note(const std::string& path) {
-  const File file(path);
-  return parse_elf_note(file.size(), [&](uint64_t offset, void* out, uint64_t size) { file.read(offset, out, size); });
-}
 
 }  // namespace tessera::plugin

@@ -30,7 +30,4 @@ using ReadAt = std::function<void(uint64_t offset, void* out, uint64_t size)>;
 // the path) when it is not a plugin that this machine and this core can load.
 ElfNote parse_elf_note(uint64_t file_size, const ReadAt& read);
 
-// The same for a regular file.
-ElfNote read_elf_note(const std::string& path);
-
 }  // namespace tessera::plugin

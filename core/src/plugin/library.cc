@@ -33,6 +33,13 @@ bool is_own(void* handle, const void* symbol) {
 
 }  // namespace
 
+Library::Library(std::string path)
+    : path_(std::move(path)),
+      file_(std::in_place, path_),
+      note_(parse_elf_note(file_->size(),
+                           [&](uint64_t offset, void* out, uint64_t size) { file_->read(offset, out, size); })),
+      distrust_(file_->distrust()) {}
+
 const Library::Verdict& Library::open(const tsr_host* host) {
   if (!opened_) {
     opened_ = true;
@@ -43,6 +50,7 @@ const Library::Verdict& Library::open(const tsr_host* host) {
     } catch (...) {
       verdict_ = {"threw an exception when it was opened", false};
     }
+    file_.reset();
   }
   return verdict_;
 }
@@ -50,6 +58,7 @@ const Library::Verdict& Library::open(const tsr_host* host) {
 Library::Verdict Library::open_once(const tsr_host* host) {
   using boost::dll::load_mode::rtld_local;
   using boost::dll::load_mode::rtld_now;
+  if (std::string why = file_->changed(); !why.empty()) return {why, true};
   Forever forever;
   boost::dll::fs::error_code error;
   forever.library.load(path_, rtld_now | rtld_local, error);

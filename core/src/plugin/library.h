@@ -1,22 +1,25 @@
 // One plugin file: noted when found, opened when first needed, never closed.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "plugin/elf_note.h"
+#include "plugin/plugin_file.h"
 #include "tessera/abi/plugin.h"
 
 namespace tessera::plugin {
 
 class Library {
  public:
-  // Reads the note; runs nothing. kInvalidArgument as read_elf_note.
-  explicit Library(std::string path) : path_(std::move(path)), note_(read_elf_note(path_)) {}
+  // Reads the note; runs nothing. kInvalidArgument as PluginFile and parse_elf_note.
+  explicit Library(std::string path);
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
 
   const std::string& path() const { return path_; }
   const ElfNote& note() const { return note_; }
+  const std::string& distrust() const { return distrust_; }  // PluginFile::distrust
 
   struct Verdict {
     std::string reason;        // "" when the plugin can be used
@@ -34,7 +37,9 @@ class Library {
   std::string check_tables() const;
 
   std::string path_;
+  std::optional<PluginFile> file_;  // until it was opened
   ElfNote note_;
+  std::string distrust_;
   bool opened_ = false;
   Verdict verdict_;
   const tsr_plugin* plugin_ = nullptr;

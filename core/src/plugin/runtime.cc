@@ -95,7 +95,7 @@ void Runtime::Impl::add_file(const std::string& path, bool trust_all) {
     host.log(TSR_LOG_INFO, cat(path, " is no usable plugin: it ", e.what()).c_str());
     return;
   }
-  std::string distrust = plugin::distrust(path);
+  std::string distrust = library->distrust();
   if (!distrust.empty() && trust_all) {
     host.log(TSR_LOG_WARNING, cat(path, " is accepted because TESSERA_TRUST_ALL is 1, although ", distrust).c_str());
     distrust.clear();

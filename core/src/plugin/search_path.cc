@@ -2,12 +2,9 @@
 
 #include <dlfcn.h>
 #include <link.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <string_view>
 
@@ -34,8 +31,9 @@ void add(const std::string& path, SearchPath* out) {
   }
 }
 
-// The file that this code was loaded from.
-fs::path own_file() {
+}  // namespace
+
+std::string own_file() {
   Dl_info info{};
   link_map* map = nullptr;
   const bool found = ::dladdr1(reinterpret_cast<const void*>(&default_plugin_directory), &info,
@@ -44,26 +42,11 @@ fs::path own_file() {
   // The program itself has an empty name; argv[0] would not do, it may be relative to a folder of the past.
   const bool library = found && map != nullptr && map->l_name[0] != '\0';
   const fs::path file = library ? fs::canonical(map->l_name, error) : fs::read_symlink("/proc/self/exe", error);
-  return error ? fs::path() : file;
+  return error ? "" : file.string();
 }
-
-std::string untrusted(const std::string& path, const char* what) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return cat(what, " ", path, " cannot be examined: ", std::strerror(errno));
-  if (status.st_uid != 0 && status.st_uid != ::geteuid()) {
-    return cat(what, " ", path, " belongs to user ", status.st_uid, ", who is neither root nor you: chown it");
-  }
-  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-    const char* who = (status.st_mode & S_IWOTH) != 0 ? "everybody" : "its group";
-    return cat(what, " ", path, " may be written by ", who, ": chmod go-w it");
-  }
-  return "";
-}
-
-}  // namespace
 
 std::string default_plugin_directory() {
-  const fs::path folder = own_file().parent_path();
+  const fs::path folder = fs::path(own_file()).parent_path();
   const fs::path beside_library = folder / "tessera" / "plugins-1";
   const fs::path beside_program = folder.parent_path() / "lib" / "tessera" / "plugins-1";
   std::error_code error;
@@ -105,12 +88,6 @@ std::vector<std::string> plugin_files(const std::string& directory) {
     if (!error) name = real.string();
   }
   return names;
-}
-
-std::string distrust(const std::string& path) {
-  std::string why = untrusted(path, "the file");
-  if (why.empty()) why = untrusted(fs::path(path).parent_path().string(), "the directory");
-  return why;
 }
 
 }  // namespace tessera::plugin

@@ -1,4 +1,4 @@
-// Where plugins are looked for, and which files may be opened at all.
+// Where plugins are looked for.
 #pragma once
 
 #include <string>
@@ -23,15 +23,14 @@ struct SearchOptions {
 
 SearchPath search_path(const SearchOptions& options);
 
+// The file that this code was loaded from, a library or the program; "" where the system does not tell.
+std::string own_file();
+
 // The plugins-1 folder that belongs to this library: lib/tessera/plugins-1 in the tree that it lies in, both installed
 // and in a build folder.
 std::string default_plugin_directory();
 
 // Canonical paths of the files of `directory` that end in .so, by name. Does not descend.
 std::vector<std::string> plugin_files(const std::string& directory);
-
-// Why `path` and the folder that it lies in are not to be trusted, or "": they must belong to root or to the effective
-// user, and nobody else may be able to write them.
-std::string distrust(const std::string& path);
 
 }  // namespace tessera::plugin

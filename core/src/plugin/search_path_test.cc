@@ -76,25 +76,5 @@ TEST_F(SearchPathTest, ListsLibrariesByNameWithoutDescending) {
   EXPECT_THAT(plugin_files((root_ / "none").string()), ElementsAre());
 }
 
-TEST_F(SearchPathTest, DistrustsWhatOthersMayWrite) {
-  folder("safe");
-  const std::string path = file("safe/a.so");
-  EXPECT_EQ(distrust(path), "");
-  ::chmod(path.c_str(), 0664);
-  EXPECT_THAT(distrust(path), HasSubstr("a.so may be written by its group: chmod go-w it"));
-  ::chmod(path.c_str(), 0646);
-  EXPECT_THAT(distrust(path), HasSubstr("the file " + path + " may be written by everybody"));
-  ::chmod(path.c_str(), 0644);
-  ::chmod((root_ / "safe").c_str(), 0777);
-  EXPECT_THAT(distrust(path), HasSubstr("the directory"));
-  EXPECT_THAT(distrust((root_ / "none.so").string()), HasSubstr("cannot be examined"));
-}
-
-TEST_F(SearchPathTest, DistrustsStrangers) {
-  const std::string path = file("a.so");
-  if (::chown(path.c_str(), 12345, 12345) != 0) GTEST_SKIP() << "only root can give a file away";
-  EXPECT_THAT(distrust(path), HasSubstr("belongs to user 12345"));
-}
-
 }  // namespace
 }  // namespace tessera::plugin
