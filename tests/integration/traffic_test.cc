@@ -86,7 +86,7 @@ std::string run_rank(const RankEnvironment& where, const std::vector<std::string
   sharded.backward(out, grad);
   TrafficInput input{.world_size = kWorld, .local_world_size = kLocal, .batch = kBatch};
   for (size_t f = 0; f < types.size(); ++f) input.ids_per_bag[cat("f", f)] = kIds;
-  const auto expected = expected_traffic(runtime, tables, plan, input, where.rank);
+  const auto expected = expected_traffic(tables, plan, input, where.rank);
   const ExchangeBytes<int64_t>& counted = sharded.bytes_sent();
   if (!(counted == sharded.last_traffic().bytes)) errors += "one step is not all steps\n";
   group->barrier();
@@ -177,7 +177,7 @@ TEST(TrafficAcrossHosts, IsPredictedWithinHostsThatHoldAllRows) {
     const auto result = sharded.forward(full_batch(types.size(), where.rank)).wait();
     TrafficInput input{.world_size = kWorld, .local_world_size = kLocal, .batch = kBatch};
     for (size_t f = 0; f < types.size(); ++f) input.ids_per_bag[cat("f", f)] = kIds;
-    const auto expected = expected_traffic(runtime, tables, plan, input, where.rank);
+    const auto expected = expected_traffic(tables, plan, input, where.rank);
     const auto& counted = sharded.last_traffic().bytes;
     group->barrier();
     return cat(static_cast<double>(counted.rows.across_hosts) == expected.rows.across_hosts, " ",
@@ -192,8 +192,7 @@ TEST(TrafficExpected, BatchesThatDifferCountByTheirMean) {
   const auto tables = tables_for({"table_wise", "column_wise"});
   const auto plan = plan_for(runtime, tables, {"table_wise", "column_wise"});
   const auto of = [&](double batch) {
-    return expected_traffic(runtime, tables, plan, {.world_size = kWorld, .local_world_size = kLocal, .batch = batch},
-                            0);
+    return expected_traffic(tables, plan, {.world_size = kWorld, .local_world_size = kLocal, .batch = batch}, 0);
   };
   const auto few = of(50), mean = of(50.5), many = of(51);
   EXPECT_GT(mean.rows.in_host + mean.gradients.in_host, few.rows.in_host + few.gradients.in_host);
@@ -205,8 +204,8 @@ TEST(TrafficErrors, AWorldThatHostsDoNotDivideIsRefused) {
   const Runtime runtime;
   const auto tables = tables_for({"table_wise"});
   const auto plan = plan_for(runtime, tables, {"table_wise"});
-  EXPECT_THROW(expected_traffic(runtime, tables, plan, {.world_size = 4, .local_world_size = 3, .batch = 1}, 0), Error);
-  EXPECT_THROW(expected_traffic(runtime, tables, plan, {.world_size = 4, .local_world_size = 2, .batch = 1}, 4), Error);
+  EXPECT_THROW(expected_traffic(tables, plan, {.world_size = 4, .local_world_size = 3, .batch = 1}, 0), Error);
+  EXPECT_THROW(expected_traffic(tables, plan, {.world_size = 4, .local_world_size = 2, .batch = 1}, 4), Error);
 }
 
 }  // namespace

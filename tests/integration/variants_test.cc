@@ -212,7 +212,7 @@ INSTANTIATE_TEST_SUITE_P(
              std::to_string(std::get<2>(info.param).first / std::get<2>(info.param).second) + "_hosts";
     });
 
-// Rows that stay where the lookup writes them (LaneMap::keep_own), among such that do not: eight plans, batches
+// Rows that stay where the lookup writes them (RankWiring::stays), among such that do not: eight plans, batches
 // of changing size, two of them between forward and backward at once, some looked up shard by shard.
 class StayingRows : public testing::TestWithParam<std::tuple<World, std::string>> {};
 

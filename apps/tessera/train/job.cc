@@ -268,7 +268,7 @@ json TrainJob::traffic() {
     input.ids_per_bag[data_.columns[c].name] = ids.data<double>()[c] / bags;
   }
   const auto planned =
-      expected_traffic(runtime_, embedding_configs(tables_), plan().at(Dlrm::kCollectionPath), input, group_->rank());
+      expected_traffic(embedding_configs(tables_), plan().at(Dlrm::kCollectionPath), input, group_->rank());
   return traffic_report(*group_, sent_, static_cast<double>(steps_done()), planned);
 }
 

@@ -50,8 +50,7 @@ json measured_here(DlrmTrainer& trainer, const ActualRun& actual) {
 }
 
 // Of one rank, ids, rows and gradients together.
-HostBytes<double> expected_bytes(const Runtime& runtime, DlrmTrainer& trainer, const PlannerOptions& options,
-                                 int rank) {
+HostBytes<double> expected_bytes(DlrmTrainer& trainer, const PlannerOptions& options, int rank) {
   TrafficInput input;
   input.world_size = options.topology.world_size;
   input.local_world_size = options.topology.local_world_size;
@@ -64,7 +63,7 @@ HostBytes<double> expected_bytes(const Runtime& runtime, DlrmTrainer& trainer, c
       input.ids_per_bag[t.feature_names[f]] = known->second.pooling_factors[f];
     }
   }
-  const ExchangeBytes<double> bytes = expected_traffic(runtime, tables, trainer.embeddings().plan(), input, rank);
+  const ExchangeBytes<double> bytes = expected_traffic(tables, trainer.embeddings().plan(), input, rank);
   HostBytes<double> sum = bytes.ids;
   sum += bytes.rows;
   return sum += bytes.gradients;
@@ -132,8 +131,7 @@ json plan_versus_actual(const Runtime& runtime, DlrmTrainer& trainer, const Plan
   double step = 0;
   json ranks = json::array();
   for (size_t r = 0; r < measured.size(); ++r) {
-    ranks.push_back(
-        rank_line(predicted.stages[r], measured[r], expected_bytes(runtime, trainer, options, static_cast<int>(r))));
+    ranks.push_back(rank_line(predicted.stages[r], measured[r], expected_bytes(trainer, options, static_cast<int>(r))));
     step = std::max(step, ranks.back()["us"]["measured"].get<double>());
   }
   out["step_us"] = pair_of(kMicro * predicted.seconds, step);

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "tessera/embedding_configs.h"
-#include "tessera/runtime.h"
 #include "tessera/sharding_plan.h"
 
 namespace tessera {
@@ -55,7 +54,7 @@ struct TrafficInput {
 // cross hosts also where rows are summed inside a host that holds all of them. Otherwise an expectation, because bags
 // without ids on a shard send nothing. Room depends on the batches: 0, though small payloads have an eighth of it. The
 // all-reduce of data-parallel tables is not part of it. kInvalidArgument where the plan does not fit.
-ExchangeBytes<double> expected_traffic(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
+ExchangeBytes<double> expected_traffic(const std::vector<EmbeddingBagConfig>& tables,
                                        const EmbeddingModuleShardingPlan& plan, const TrafficInput& input, int rank);
 
 }  // namespace tessera

@@ -39,13 +39,13 @@ void find_bags(const std::vector<int>& keys, const KeyedJaggedTensor& input, std
 }
 
 // A kernel's MEAN divides by the ids it sees: weights of kept / all make that a division by all.
-Tensor mean_weights(const LaneMap& map, const CheckedIds& checked) {
+Tensor mean_weights(const Wiring& wiring, const CheckedIds& checked) {
   Tensor weights = checked.weights.defined() ? checked.weights.clone() : Tensor::empty({checked.ids.numel()});
   if (!checked.weights.defined()) weights.fill(1);
   const int64_t* offsets = checked.offsets.data<int64_t>();
-  for (size_t s = 0; s < map.slots().size(); ++s) {
-    if (map.slots()[s].pooling != PoolingType::kMean) continue;
-    const int64_t end = s + 1 < map.slots().size() ? checked.first_bag[s + 1] : checked.lengths.numel();
+  for (size_t s = 0; s < wiring.slots().size(); ++s) {
+    if (wiring.slots()[s].pooling != PoolingType::kMean) continue;
+    const int64_t end = s + 1 < wiring.slots().size() ? checked.first_bag[s + 1] : checked.lengths.numel();
     for (int64_t b = checked.first_bag[s]; b < end; ++b) {
       const int64_t all = checked.lengths.data<int64_t>()[b], kept = offsets[b + 1] - offsets[b];
       for (int64_t i = offsets[b]; i < offsets[b + 1]; ++i) {
@@ -74,14 +74,14 @@ void check_lengths(const KeyedJaggedTensor& input) {
 }
 
 // Checks the inverse indices and finds each slot's row of them. The features are looked up by name.
-void find_inverse(const LaneMap& map, bool sequence, const KeyedJaggedTensor& input, CheckedBatch& out) {
-  const auto* inverse = sequence ? nullptr : input.inverse_indices_or_null();
+void find_inverse(const Wiring& wiring, const KeyedJaggedTensor& input, CheckedBatch& out) {
+  const auto* inverse = wiring.sequence() ? nullptr : input.inverse_indices_or_null();
   out.expands =
       inverse && inverse->indices.defined() && (inverse->indices.numel() > 0 || input.variable_stride_per_key());
   out.output_batch = input.stride();
   out.inverse.clear();
   if (!out.expands) {
-    if (!sequence && input.variable_stride_per_key()) {
+    if (!wiring.sequence() && input.variable_stride_per_key()) {
       fail(Code::kInvalidArgument, "a batch with a variable number of samples per feature needs inverse indices");
     }
     return;
@@ -92,8 +92,8 @@ void find_inverse(const LaneMap& map, bool sequence, const KeyedJaggedTensor& in
     fail(Code::kInvalidArgument, "inverse indices are int64 [keys, batch]");
   }
   out.output_batch = indices.size(1);
-  for (size_t s = 0; s < map.slots().size(); ++s) {
-    const std::string& feature = map.slots()[s].feature;
+  for (size_t s = 0; s < wiring.slots().size(); ++s) {
+    const std::string& feature = wiring.slots()[s].feature;
     const auto at = std::find(inverse->keys.begin(), inverse->keys.end(), feature);
     if (at == inverse->keys.end()) fail(Code::kNotFound, "the inverse indices have no feature \"", feature, "\"");
     const int64_t* row = indices.data<int64_t>() + (at - inverse->keys.begin()) * out.output_batch;
@@ -108,7 +108,7 @@ void find_inverse(const LaneMap& map, bool sequence, const KeyedJaggedTensor& in
 }
 
 // The batch as check_bounds has copied it: one key per slot.
-void take_copy(const LaneMap& map, const CheckedIds& checked, CheckedBatch& out) {
+void take_copy(const Wiring& wiring, const CheckedIds& checked, CheckedBatch& out) {
   out.values = checked.ids;
   out.weights = checked.weights;
   out.offsets = checked.offsets;
@@ -117,7 +117,7 @@ void take_copy(const LaneMap& map, const CheckedIds& checked, CheckedBatch& out)
   find_ids(out.offsets, out.slots);
   out.mean_lengths = checked.lengths;
   out.positions = checked.positions;
-  out.mean_weights = mean_weights(map, checked);
+  out.mean_weights = mean_weights(wiring, checked);
   out.dropped = std::accumulate(checked.bad.begin(), checked.bad.end(), int64_t{0});
   out.first_dropped = checked.first;
 }
@@ -129,26 +129,26 @@ void CheckedBatch::release() {
       original_lengths = {};
 }
 
-const std::vector<int>& KeyIndex::find(const LaneMap& map, const KeyedJaggedTensor& input) {
+const std::vector<int>& KeyIndex::find(const Wiring& wiring, const KeyedJaggedTensor& input) {
   if (!index_.empty() && input.keys() == keys_) return index_;
   std::vector<int> index;
-  for (const Slot& slot : map.slots()) index.push_back(static_cast<int>(input.key_index(slot.feature)));
+  for (const Slot& slot : wiring.slots()) index.push_back(static_cast<int>(input.key_index(slot.feature)));
   index_ = std::move(index);
   keys_ = input.keys();
   return index_;
 }
 
-void check_batch(const LaneMap& map, const std::vector<EmbeddingBagConfig>& tables, const BatchRules& rules,
+void check_batch(const Wiring& wiring, const std::vector<EmbeddingBagConfig>& tables, const BatchRules& rules,
                  KeyIndex& keys, const KeyedJaggedTensor& input, CheckedBatch& out) {
-  if (input.values().stream()) return check_batch(map, tables, rules, keys, input.to_host(), out);
+  if (input.values().stream()) return check_batch(wiring, tables, rules, keys, input.to_host(), out);
   out.release();
   out.dropped = 0;
   out.first_dropped.clear();
-  find_bags(keys.find(map, input), input, out.slots);
+  find_bags(keys.find(wiring, input), input, out.slots);
   std::vector<BoundsFeature>& features = out.features;
   features.clear();
-  for (size_t s = 0; s < map.slots().size(); ++s) {
-    const Slot& slot = map.slots()[s];
+  for (size_t s = 0; s < wiring.slots().size(); ++s) {
+    const Slot& slot = wiring.slots()[s];
     const EmbeddingBagConfig& table = tables[slot.table];
     features.push_back({slot.feature, table.name, table.num_embeddings, out.slots[s].first_bag, out.slots[s].bags, -1,
                         table.row_format.has_value(), table.remapping.get()});
@@ -157,7 +157,7 @@ void check_batch(const LaneMap& map, const std::vector<EmbeddingBagConfig>& tabl
   out.offsets = input.offsets();
   if (rules.weighted) out.weights = input.weights();
   const CheckedIds checked = check_bounds(rules.bounds, {out.values, out.offsets, out.weights, features, false});
-  find_inverse(map, rules.sequence, input, out);
+  find_inverse(wiring, input, out);
   out.lengths = out.original_lengths = input.lengths();
   if (checked.clean) {
     check_lengths(input);
@@ -165,11 +165,11 @@ void check_batch(const LaneMap& map, const std::vector<EmbeddingBagConfig>& tabl
     out.original_slots = out.slots;
     return;
   }
-  if (rules.sequence && checked.bad_offsets)
+  if (wiring.sequence() && checked.bad_offsets)
     fail(Code::kInvalidArgument, "the offsets of a sequence batch cannot be repaired: ", checked.first);
   out.original_slots = out.slots;
   if (!checked.bad_offsets) find_ids(out.offsets, out.original_slots);  // only sequences ask for them
-  take_copy(map, checked, out);
+  take_copy(wiring, checked, out);
 }
 
 }  // namespace tessera

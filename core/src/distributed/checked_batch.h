@@ -3,16 +3,15 @@
 
 #include <vector>
 
-#include "distributed/lanes.h"
 #include "tessera/bounds.h"
 #include "tessera/jagged_tensor.h"
+#include "wiring/wiring.h"
 
 namespace tessera {
 
 struct BatchRules {
   BoundsCheckMode bounds = BoundsCheckMode::kFatal;
   bool weighted = false;
-  bool sequence = false;
 };
 
 // Where a slot's bags and ids lie in a batch.
@@ -48,7 +47,7 @@ struct CheckedBatch {
 // change.
 class KeyIndex {
  public:
-  const std::vector<int>& find(const LaneMap& map, const KeyedJaggedTensor& input);
+  const std::vector<int>& find(const Wiring& wiring, const KeyedJaggedTensor& input);
 
  private:
   std::vector<std::string> keys_;
@@ -57,7 +56,7 @@ class KeyIndex {
 
 // kOutOfRange in mode kFatal; kInvalidArgument for lengths and offsets that disagree and inverse indices that do not
 // fit. `out` keeps its memory between calls. A batch on a device is copied: ids are routed in host memory.
-void check_batch(const LaneMap& map, const std::vector<EmbeddingBagConfig>& tables, const BatchRules& rules,
+void check_batch(const Wiring& wiring, const std::vector<EmbeddingBagConfig>& tables, const BatchRules& rules,
                  KeyIndex& keys, const KeyedJaggedTensor& input, CheckedBatch& out);
 
 }  // namespace tessera

@@ -39,10 +39,10 @@ void with_width(int64_t cols, const Body& body) {
 
 // What a pass over the bags of one arrival needs.
 struct ArrivalRows {
-  ArrivalRows(const Arrival& arrival, const LaneMap& map, const Step& step) {
+  ArrivalRows(const Arrival& arrival, const Wiring& wiring, const Step& step) {
     float* rows = step.rows.data<float>();
     if (arrival.lane >= 0) {
-      const int stream = map.lanes()[arrival.lane].stream;
+      const int stream = wiring.lanes()[arrival.lane].stream;
       order = step.bag_order.data() + step.lengths_begin[stream];
       full = step.sent[stream].full_bags;
       row = arrival.stays ? nullptr : rows + step.lane_begin[arrival.lane];
@@ -159,11 +159,14 @@ void split_arrival(const ArrivalRows& to, const SpreadRows<Width, const float>& 
 
 }  // namespace
 
-void combine_pooled(const LaneMap& map, const std::vector<Arrival>& arrivals, Step& step,
-                    const std::vector<SlotBags>& slots, const std::vector<SlotView>& out) {
-  for (size_t s = 0; s < map.slots().size(); ++s) {
-    if (!map.slots()[s].starts_at_zero) continue;
-    for (int64_t b = 0; b < slots[s].bags; ++b) std::fill_n(out[s].data + b * out[s].stride, map.slots()[s].dim, 0.0f);
+void combine_pooled(const RankWiring& own, Step& step, const std::vector<SlotBags>& slots,
+                    const std::vector<SlotView>& out) {
+  const Wiring& wiring = own.wiring;
+  const std::vector<Arrival>& arrivals = own.arrivals;
+  for (size_t s = 0; s < wiring.slots().size(); ++s) {
+    if (!wiring.slots()[s].starts_at_zero) continue;
+    for (int64_t b = 0; b < slots[s].bags; ++b)
+      std::fill_n(out[s].data + b * out[s].stride, wiring.slots()[s].dim, 0.0f);
   }
   for (size_t begin = 0, end = 0; begin < arrivals.size(); begin = end) {
     end = end_of_columns(arrivals, begin);
@@ -173,38 +176,37 @@ void combine_pooled(const LaneMap& map, const std::vector<Arrival>& arrivals, St
       const SpreadRows<decltype(cols), float> rows{to.data + a.col, to.stride, cols};
       const bool alone = a.first && end == begin + 1;
       if (alone) {
-        const ArrivalRows from(a, map, step);
+        const ArrivalRows from(a, wiring, step);
         if (!a.stays) combine_one(from, rows);
         if (from.full == slots[a.slot].bags) return;
       }
       step.written.assign(slots[a.slot].bags, !a.first);
       for (size_t i = begin; i < end; ++i) {
-        if (alone || arrivals[i].stays) mark_written(ArrivalRows(arrivals[i], map, step), step.written);
+        if (alone || arrivals[i].stays) mark_written(ArrivalRows(arrivals[i], wiring, step), step.written);
       }
       for (size_t i = begin; i < end && !alone; ++i) {
-        if (!arrivals[i].stays) combine_one_of(ArrivalRows(arrivals[i], map, step), rows, step.written.data());
+        if (!arrivals[i].stays) combine_one_of(ArrivalRows(arrivals[i], wiring, step), rows, step.written.data());
       }
       fill_unwritten(step, rows);
     });
   }
 }
 
-void split_pooled(const LaneMap& map, const std::vector<Arrival>& arrivals, Step& step,
-                  const std::vector<SlotView>& grad) {
-  for (const Arrival& a : arrivals) {
+void split_pooled(const RankWiring& own, Step& step, const std::vector<SlotView>& grad) {
+  for (const Arrival& a : own.arrivals) {
     if (a.stays) continue;
     const SlotView& from = grad[a.slot];
     with_width(a.cols, [&](auto cols) {
-      split_arrival(ArrivalRows(a, map, step),
+      split_arrival(ArrivalRows(a, own.wiring, step),
                     SpreadRows<decltype(cols), const float>{from.data + a.col, from.stride, cols});
     });
   }
 }
 
-void combine_sequence(const LaneMap& map, const Step& step, const std::vector<SlotView>& out) {
-  for (size_t i = 0; i < map.lanes().size(); ++i) {
-    const Lane& lane = map.lanes()[i];
-    const SlotView& to = out[map.streams()[lane.stream].slot];
+void combine_sequence(const Wiring& wiring, const Step& step, const std::vector<SlotView>& out) {
+  for (size_t i = 0; i < wiring.lanes().size(); ++i) {
+    const Lane& lane = wiring.lanes()[i];
+    const SlotView& to = out[wiring.streams()[lane.stream].slot];
     const int64_t* positions = step.positions.data() + step.positions_begin[lane.stream];
     const float* rows = step.rows.data<float>() + step.lane_begin[i];
     for (int64_t k = 0; k < step.sent[lane.stream].ids; ++k)
@@ -212,10 +214,10 @@ void combine_sequence(const LaneMap& map, const Step& step, const std::vector<Sl
   }
 }
 
-void split_sequence(const LaneMap& map, Step& step, const std::vector<SlotView>& grad) {
-  for (size_t i = 0; i < map.lanes().size(); ++i) {
-    const Lane& lane = map.lanes()[i];
-    const SlotView& from = grad[map.streams()[lane.stream].slot];
+void split_sequence(const Wiring& wiring, Step& step, const std::vector<SlotView>& grad) {
+  for (size_t i = 0; i < wiring.lanes().size(); ++i) {
+    const Lane& lane = wiring.lanes()[i];
+    const SlotView& from = grad[wiring.streams()[lane.stream].slot];
     const int64_t* positions = step.positions.data() + step.positions_begin[lane.stream];
     float* rows = step.rows.data<float>() + step.lane_begin[i];
     for (int64_t k = 0; k < step.sent[lane.stream].ids; ++k)

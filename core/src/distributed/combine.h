@@ -2,8 +2,8 @@
 #pragma once
 
 #include "distributed/checked_batch.h"
-#include "distributed/lanes.h"
 #include "distributed/step.h"
+#include "wiring/wiring.h"
 
 namespace tessera {
 
@@ -16,14 +16,12 @@ struct SlotView {
 // Pooled: of the arrivals of the same columns the first one that has a row for a bag writes it, the others add to it in
 // their order; bags without a row become zeros. The rows of one that stays are there already, and count as the first.
 // MEAN divides by the bag's whole length.
-// `arrivals`: LaneMap::arrivals of this rank.
-void combine_pooled(const LaneMap& map, const std::vector<Arrival>& arrivals, Step& step,
-                    const std::vector<SlotBags>& slots, const std::vector<SlotView>& out);
-void split_pooled(const LaneMap& map, const std::vector<Arrival>& arrivals, Step& step,
-                  const std::vector<SlotView>& grad);
+void combine_pooled(const RankWiring& own, Step& step, const std::vector<SlotBags>& slots,
+                    const std::vector<SlotView>& out);
+void split_pooled(const RankWiring& own, Step& step, const std::vector<SlotView>& grad);
 
 // Sequences: rows are copied to where their ids stood.
-void combine_sequence(const LaneMap& map, const Step& step, const std::vector<SlotView>& out);
-void split_sequence(const LaneMap& map, Step& step, const std::vector<SlotView>& grad);
+void combine_sequence(const Wiring& wiring, const Step& step, const std::vector<SlotView>& out);
+void split_sequence(const Wiring& wiring, Step& step, const std::vector<SlotView>& grad);
 
 }  // namespace tessera

@@ -25,9 +25,9 @@ void Replicas::upload_batch(const Batch& batch) const {
   const Tensor& weights = from.clean() ? from.weights : from.mean_weights;
   to.weighted = batch.weighted || !from.clean();
   to.num_ids = to.num_bags = 0;
-  to.first_offset.assign(map_.slots().size(), 0);
-  for (size_t s = 0; s < map_.slots().size(); ++s) {
-    if (!map_.slots()[s].replicated) continue;
+  to.first_offset.assign(wiring_.slots().size(), 0);
+  for (size_t s = 0; s < wiring_.slots().size(); ++s) {
+    if (!wiring_.slots()[s].replicated) continue;
     to.first_offset[s] = to.num_bags;
     to.num_ids += from.slots[s].ids;
     to.num_bags += from.slots[s].bags;
@@ -36,8 +36,8 @@ void Replicas::upload_batch(const Batch& batch) const {
   int64_t* offsets = to.host_offsets.ensure(to.num_bags + 1).data<int64_t>();
   float* weight = to.weighted ? to.host_weights.ensure(to.num_ids).data<float>() : nullptr;
   int64_t begin = 0;
-  for (size_t s = 0; s < map_.slots().size(); ++s) {
-    if (!map_.slots()[s].replicated) continue;
+  for (size_t s = 0; s < wiring_.slots().size(); ++s) {
+    if (!wiring_.slots()[s].replicated) continue;
     const SlotBags& bags = from.slots[s];
     for (int64_t b = 0; b < bags.bags; ++b)
       *offsets++ = begin + sparse::integer_at(from.offsets, bags.first_bag + b) - bags.first_id;

@@ -16,12 +16,12 @@ void number_rows(const int32_t* lengths, int64_t bags, int32_t* index) {
 
 class Moves {
  public:
-  Moves(const LaneMap& map, Step& step) : map_(map), step_(step), moves_(step.device->output) {}
+  Moves(const Wiring& wiring, Step& step) : wiring_(wiring), step_(step), moves_(step.device->output) {}
 
   void pooled(const std::vector<Arrival>& arrivals, const std::vector<int64_t>& slot_rows, const SlotLayout& layout) {
     auto arrival = arrivals.begin();
-    for (size_t s = 0; s < map_.slots().size(); ++s) {
-      const Slot& slot = map_.slots()[s];
+    for (size_t s = 0; s < wiring_.slots().size(); ++s) {
+      const Slot& slot = wiring_.slots()[s];
       if (slot.replicated) continue;
       moves_.add_target(slot_rows[s], slot.dim, layout.offset[s], layout.stride[s], step_.mean_begin[s]);
       int64_t last_stream = -1, index = 0;
@@ -35,7 +35,7 @@ class Moves {
           last_stream = -1;
           continue;
         }
-        const int stream = map_.lanes()[arrival->lane].stream;
+        const int stream = wiring_.lanes()[arrival->lane].stream;
         if (stream != last_stream) {  // cuts of columns come one behind the other and have the same rows
           index = moves_.add_index(slot_rows[s]);
           number_rows(step_.lengths.data() + step_.lengths_begin[stream], step_.sent[stream].bags, moves_.index(index));
@@ -48,13 +48,13 @@ class Moves {
 
   // Lanes are ordered by rank; here they are wanted by slot.
   void sequences(const std::vector<int64_t>& slot_rows, const SlotLayout& layout) {
-    for (size_t s = 0; s < map_.slots().size(); ++s) {
-      const Slot& slot = map_.slots()[s];
+    for (size_t s = 0; s < wiring_.slots().size(); ++s) {
+      const Slot& slot = wiring_.slots()[s];
       if (slot.replicated) continue;
       moves_.add_target(slot_rows[s], slot.dim, layout.offset[s], layout.stride[s]);
-      for (size_t i = 0; i < map_.lanes().size(); ++i) {
-        const Lane& lane = map_.lanes()[i];
-        if (map_.streams()[lane.stream].slot != static_cast<int>(s)) continue;
+      for (size_t i = 0; i < wiring_.lanes().size(); ++i) {
+        const Lane& lane = wiring_.lanes()[i];
+        if (wiring_.streams()[lane.stream].slot != static_cast<int>(s)) continue;
         const int64_t begin = moves_.add_index(slot_rows[s]);
         const int64_t* positions = step_.positions.data() + step_.positions_begin[lane.stream];
         int32_t* index = moves_.index(begin);
@@ -65,7 +65,7 @@ class Moves {
   }
 
  private:
-  const LaneMap& map_;
+  const Wiring& wiring_;
   Step& step_;
   RowMoves& moves_;
 };
@@ -83,22 +83,21 @@ void place_on_device(Step& step, const DeviceStreamPtr& stream) {
   step.rows.on_device(stream);
 }
 
-void upload_step(const LaneMap& map, const std::vector<Arrival>& arrivals, int rank, bool sequence,
-                 const std::vector<int64_t>& slot_rows, const SlotLayout& layout, Step& step) {
+void upload_step(const RankWiring& own, const std::vector<int64_t>& slot_rows, const SlotLayout& layout, Step& step) {
   DeviceStep& device = *step.device;
   copy_up(step.ids, device.ids, step.num_ids, device.stream);
   copy_up(step.offsets, device.offsets, step.num_offsets, device.stream);
   if (step.weighted) copy_up(step.weights, device.weights, step.num_ids, device.stream);
   device.output.clear();
-  Moves moves(map, step);
-  if (sequence)
+  Moves moves(own.wiring, step);
+  if (own.wiring.sequence())
     moves.sequences(slot_rows, layout);
   else
-    moves.pooled(arrivals, slot_rows, layout);
+    moves.pooled(own.arrivals, slot_rows, layout);
   device.output.upload(step.mean_scale);
-  if (map.hosts().count > 1) {
+  if (own.wiring.hosts().count > 1) {
     device.host_sums.clear();
-    list_host_sums(map, rank, step, device.host_sums);
+    list_host_sums(own, step, device.host_sums);
     device.host_sums.upload({});
   }
   device.uploaded.record();

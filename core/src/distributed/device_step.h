@@ -1,9 +1,9 @@
 // A step whose shards live on a device: the owner's batch there, and how rows move between the wire and the output.
 #pragma once
 
-#include "distributed/lanes.h"
 #include "distributed/row_moves.h"
 #include "distributed/step.h"
+#include "wiring/wiring.h"
 
 namespace tessera {
 
@@ -15,8 +15,7 @@ void place_on_device(Step& step, const DeviceStreamPtr& stream);
 
 // After lay_out_rows(): copies the owner's ids there, and the lists that combine and split need. Enqueues only.
 // `slot_rows`: of each slot in the output; `layout`: where they go.
-void upload_step(const LaneMap& map, const std::vector<Arrival>& arrivals, int rank, bool sequence,
-                 const std::vector<int64_t>& slot_rows, const SlotLayout& layout, Step& step);
+void upload_step(const RankWiring& own, const std::vector<int64_t>& slot_rows, const SlotLayout& layout, Step& step);
 
 // The output's gradient there, laid out as it was. Enqueues only.
 Tensor gradient_on_device(const Tensor& grad, Step& step);

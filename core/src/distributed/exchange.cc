@@ -4,8 +4,11 @@
 
 namespace tessera {
 
-RowExchange::RowExchange(std::shared_ptr<ProcessGroup> group, const LaneMap& map)
-    : group_(std::move(group)), host_group_(map.hosts().count > 1 ? group_->in_host() : group_), map_(map) {}
+RowExchange::RowExchange(std::shared_ptr<ProcessGroup> group, const RankWiring& own)
+    : group_(std::move(group)),
+      host_group_(own.wiring.hosts().count > 1 ? group_->in_host() : group_),
+      own_(own),
+      wiring_(own.wiring) {}
 
 Work RowExchange::to_home(const ProcessGroup& group, const Hop& hop, Step& step, const char* label) const {
   return group.all_to_all_v(step.rows.tensor().narrow(hop.owner_begin, hop.owner_total), hop.owner_counts,
@@ -18,25 +21,25 @@ Work RowExchange::to_owner(const ProcessGroup& group, const Hop& hop, Step& step
 }
 
 Work RowExchange::start_rows_to_home(Step& step) {
-  if (map_.world_size() == 1) return {};
-  return to_home(*host_group_, step.in_host, step, map_.hosts().count > 1 ? "rows inside the host" : "rows");
+  if (wiring_.world_size() == 1) return {};
+  return to_home(*host_group_, step.in_host, step, wiring_.hosts().count > 1 ? "rows inside the host" : "rows");
 }
 
 void RowExchange::finish_rows_to_home(Step& step, Work first_hop, Stopwatch& watch) {
   watch.wait(std::move(first_hop));
-  if (map_.hosts().count == 1) return;
-  sum_in_host(map_, group_->rank(), step);
+  if (wiring_.hosts().count == 1) return;
+  sum_in_host(own_, step);
   watch.wait(to_home(*group_, step.across, step, "rows across hosts"));
 }
 
 void RowExchange::rows_to_owner(Step& step, Stopwatch& watch) {
-  if (map_.world_size() == 1) return;
-  if (map_.hosts().count > 1) {
+  if (wiring_.world_size() == 1) return;
+  if (wiring_.hosts().count > 1) {
     watch.wait(to_owner(*group_, step.across, step, "gradients across hosts"));
-    spread_in_host(map_, group_->rank(), step);
+    spread_in_host(own_, step);
   }
-  watch.wait(
-      to_owner(*host_group_, step.in_host, step, map_.hosts().count > 1 ? "gradients inside the host" : "gradients"));
+  watch.wait(to_owner(*host_group_, step.in_host, step,
+                      wiring_.hosts().count > 1 ? "gradients inside the host" : "gradients"));
 }
 
 void RowExchange::abort(const std::string& reason) const { group_->abort(reason); }

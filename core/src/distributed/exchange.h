@@ -3,16 +3,16 @@
 
 #include <string>
 
-#include "distributed/lanes.h"
 #include "distributed/step.h"
 #include "distributed/stopwatch.h"
 #include "tessera/process_group.h"
+#include "wiring/wiring.h"
 
 namespace tessera {
 
 class RowExchange {
  public:
-  RowExchange(std::shared_ptr<ProcessGroup> group, const LaneMap& map);
+  RowExchange(std::shared_ptr<ProcessGroup> group, const RankWiring& own);
 
   // Pooled or sequence rows from the owners to the homes: first inside the host, then, where a plan sums rows there,
   // across hosts. Counts are known from the inputs. Other work fits between start and finish.
@@ -29,7 +29,8 @@ class RowExchange {
 
   std::shared_ptr<ProcessGroup> group_;
   std::shared_ptr<ProcessGroup> host_group_;  // of the first hop; the same where there is only one
-  const LaneMap& map_;
+  const RankWiring& own_;
+  const Wiring& wiring_;
 };
 
 }  // namespace tessera

@@ -13,11 +13,6 @@ namespace {
 // How many ids, weights and bags a peer may announce: more is a damaged header, not a batch.
 constexpr int64_t kMostItems = int64_t{1} << 40;
 
-// Behind all headers of a rank together: beyond that a second exchange costs less than sending room that is not used.
-constexpr int64_t kMostRoom = int64_t{256} << 10;
-constexpr int64_t kRoomUnit = 256;
-constexpr int64_t kHeaderBytes = sizeof(PeerHeader);
-
 bool plausible(int64_t count) { return count >= 0 && count <= kMostItems; }
 
 [[noreturn]] void damaged_header(int peer) { fail(Code::kDataLoss, "rank ", peer, " sent a damaged step header"); }
@@ -31,9 +26,9 @@ class KnownToAll : public Error {
 
 }  // namespace
 
-InputExchange::InputExchange(std::shared_ptr<ProcessGroup> group, const LaneMap& map, uint64_t fingerprint,
+InputExchange::InputExchange(std::shared_ptr<ProcessGroup> group, const RankWiring& own, uint64_t fingerprint,
                              std::shared_ptr<ProcessGroup> steps)
-    : group_(std::move(group)), steps_(std::move(steps)), map_(map), fingerprint_(fingerprint) {}
+    : group_(std::move(group)), steps_(std::move(steps)), own_(own), wiring_(own.wiring), fingerprint_(fingerprint) {}
 
 void InputExchange::run(Step& step, bool finished, const std::string& error, Stopwatch& watch) {
   try {
@@ -55,12 +50,6 @@ void InputExchange::run(Step& step, bool finished, const std::string& error, Sto
 void InputExchange::abort_with_steps(const std::string& reason) const {
   abort(reason);
   if (steps_) steps_->abort(reason);
-}
-
-// A little more than what was needed last: batches differ.
-int64_t InputExchange::room_for(int64_t largest) const {
-  const int64_t room = (largest + largest / 8 + kRoomUnit - 1) / kRoomUnit * kRoomUnit;
-  return room <= kMostRoom / std::max(1, group_->world_size() - 1) ? room : 0;
 }
 
 // This rank's own header and payload stay where they are.
@@ -105,7 +94,7 @@ void InputExchange::send_headers(Step& step, bool finished, bool error, Stopwatc
 // True: a rank announced an error.
 bool InputExchange::read_headers(Step& step) {
   const int world = group_->world_size(), own = group_->rank();
-  const int64_t streams = map_.stream_begin(own + 1) - map_.stream_begin(own);
+  const int64_t streams = own_.num_streams;
   const uint8_t* from = step.header_recv.data<uint8_t>();
   bool any_error = false;
   int64_t largest = 0;
@@ -137,11 +126,11 @@ bool InputExchange::read_headers(Step& step) {
     step.payload_recv_bytes[peer] = 0;
     if (h.flags & PeerHeader::kError) continue;
     step.payload_recv_bytes[peer] =
-        payload_bytes(streams, {0, h.num_ids, h.num_bags, h.presence_words}, h.flags & PeerHeader::kWeighted);
+        payload_bytes(h.num_ids, h.flags & PeerHeader::kWeighted, streams + h.num_bags + h.presence_words);
     if (peer != own && step.payload_recv_bytes[peer] > h.largest) damaged_header(peer);
   }
   step.in_second = largest > step.room;
-  room_ = room_for(largest);
+  room_ = room_for(largest, world);
   return any_error;
 }
 
@@ -170,7 +159,7 @@ void InputExchange::share_error(const std::string& mine) {
 
 void InputExchange::unpack(Step& step) {
   const int world = group_->world_size();
-  const int streams = map_.stream_begin(group_->rank() + 1) - map_.stream_begin(group_->rank());
+  const int streams = own_.num_streams;
   step.received.assign(static_cast<size_t>(world) * streams, {});
   step.first_offset.resize(step.received.size());
   int64_t ids = 0, bags = 0;
@@ -184,7 +173,7 @@ void InputExchange::unpack(Step& step) {
   step.num_ids = ids;
   step.num_offsets = 0;
   if (step.weighted) step.weights.ensure(ids);
-  step.presence.assign(map_.hosts().count * map_.summed_streams(map_.hosts().of(group_->rank())).size(), {});
+  step.presence.assign(wiring_.hosts().count * wiring_.summed_streams(wiring_.hosts().of(group_->rank())).size(), {});
   int64_t first_id = 0;
   for (int peer = 0; peer < world; ++peer) {
     unpack_peer(step, peer, first_id);
@@ -196,8 +185,8 @@ void InputExchange::unpack(Step& step) {
 void InputExchange::unpack_peer(Step& step, int peer, int64_t first_id) {
   const PeerHeader& h = step.headers[peer];
   const uint8_t* payload = step.payloads[peer];
-  const int own = map_.stream_begin(group_->rank());
-  const int streams = map_.stream_begin(group_->rank() + 1) - own;
+  const int own = own_.first_stream;
+  const int streams = own_.first_stream + own_.num_streams - own;
   if (step.weighted != static_cast<bool>(h.flags & PeerHeader::kWeighted) && h.num_ids) {
     fail(Code::kFailedPrecondition, "rank ", peer, " and rank ", group_->rank(),
          " disagree on whether ids have weights");
@@ -241,10 +230,10 @@ void InputExchange::unpack_peer(Step& step, int peer, int64_t first_id) {
 
 // Which bags of a home on another host have ids at this host's ranks.
 void InputExchange::unpack_presence(Step& step, int peer, const int32_t* words) {
-  const HostGrid& hosts = map_.hosts();
+  const HostGrid& hosts = wiring_.hosts();
   const int64_t count = step.headers[peer].presence_words;
   const int host = hosts.of(group_->rank());
-  const std::vector<int>& streams = map_.summed_streams(host);
+  const std::vector<int>& streams = wiring_.summed_streams(host);
   const bool expected = hosts.of(peer) != host && hosts.local(peer) == hosts.local(group_->rank());
   const auto damaged = [&] { fail(Code::kDataLoss, "rank ", peer, " sent damaged notes of which bags have ids"); };
   int64_t at = 0;
@@ -259,19 +248,19 @@ void InputExchange::unpack_presence(Step& step, int peer, const int32_t* words) 
   }
   if (at != count) damaged();
   // The own lanes among them have rows for the bags that came with ids, and for no others.
-  const int first = map_.stream_begin(group_->rank()), last = map_.stream_begin(group_->rank() + 1);
+  const int first = own_.first_stream, last = own_.first_stream + own_.num_streams;
   for (int stream = first; expected && stream < last; ++stream) {
     if (!std::binary_search(streams.begin(), streams.end(), stream)) continue;
-    const Presence& presence = presence_of(map_, step, stream, hosts.of(peer));
+    const Presence& presence = presence_of(wiring_, step, stream, hosts.of(peer));
     const StreamPiece& piece = step.received[static_cast<size_t>(peer) * (last - first) + stream - first];
     if (presence.bags != piece.bags || presence.full_bags != piece.full_bags) damaged();
   }
-  for (int i = map_.host_sum_begin(host); expected && i < map_.host_sum_begin(host + 1); ++i) {
+  for (int i = wiring_.host_sum_begin(host); expected && i < wiring_.host_sum_begin(host + 1); ++i) {
     const auto bags_of = [&](int lane) {
-      return presence_of(map_, step, map_.lanes()[lane].stream, hosts.of(peer)).bags;
+      return presence_of(wiring_, step, wiring_.lanes()[lane].stream, hosts.of(peer)).bags;
     };
-    for (int lane : map_.host_sums()[i].lanes) {
-      if (bags_of(lane) != bags_of(map_.host_sums()[i].lanes[0])) damaged();
+    for (int lane : wiring_.host_sums()[i].lanes) {
+      if (bags_of(lane) != bags_of(wiring_.host_sums()[i].lanes[0])) damaged();
     }
   }
 }
@@ -279,7 +268,7 @@ void InputExchange::unpack_presence(Step& step, int peer, const int32_t* words) 
 // Ids were checked where the batch is; a peer that sends others is broken, and must not make this rank read wild
 // memory.
 void InputExchange::check_ids(const Step& step, int peer, int stream, const StreamPiece& piece) const {
-  const int64_t rows = map_.streams()[stream].rows;
+  const int64_t rows = wiring_.streams()[stream].rows;
   const int64_t* ids = step.ids.data<int64_t>() + piece.first_id;
   uint64_t signs = 0;
   for (int64_t i = 0; i < piece.ids; ++i) {
@@ -288,8 +277,8 @@ void InputExchange::check_ids(const Step& step, int peer, int stream, const Stre
   }
   if (signs >> 63 == 0) return;
   const int64_t* wrong = std::find_if(ids, ids + piece.ids, [&](int64_t id) { return id < 0 || id >= rows; });
-  fail(Code::kDataLoss, "rank ", peer, " sent row ", *wrong, " for \"", map_.slots()[map_.streams()[stream].slot].name,
-       "\", whose shard here has ", rows, " rows");
+  fail(Code::kDataLoss, "rank ", peer, " sent row ", *wrong, " for \"",
+       wiring_.slots()[wiring_.streams()[stream].slot].name, "\", whose shard here has ", rows, " rows");
 }
 
 }  // namespace tessera

@@ -5,10 +5,10 @@
 #include <memory>
 #include <string>
 
-#include "distributed/lanes.h"
 #include "distributed/step.h"
 #include "distributed/stopwatch.h"
 #include "tessera/process_group.h"
+#include "wiring/wiring.h"
 
 namespace tessera {
 
@@ -16,7 +16,7 @@ class InputExchange {
  public:
   // `fingerprint` of tables and plan: ranks whose fingerprints differ find out in the first header. `steps`: where the
   // batches' steps go on, if not in `group` too: others may wait there for a rank that fails here.
-  InputExchange(std::shared_ptr<ProcessGroup> group, const LaneMap& map, uint64_t fingerprint,
+  InputExchange(std::shared_ptr<ProcessGroup> group, const RankWiring& own, uint64_t fingerprint,
                 std::shared_ptr<ProcessGroup> steps = nullptr);
 
   // Sends this rank's payload and takes everybody's; fills the owner side: received pieces, ids, offsets, weights.
@@ -40,13 +40,13 @@ class InputExchange {
   void unpack_peer(Step& step, int peer, int64_t first_id);
   void unpack_presence(Step& step, int peer, const int32_t* words);
   void check_ids(const Step& step, int peer, int stream, const StreamPiece& piece) const;
-  int64_t room_for(int64_t largest) const;
 
   std::shared_ptr<ProcessGroup> group_, steps_;
-  const LaneMap& map_;
+  const RankWiring& own_;
+  const Wiring& wiring_;
   uint64_t fingerprint_;
-  // Bytes behind each header. It follows the largest payload of the exchange before, which all headers tell, so that
-  // all ranks know it without asking.
+  // Behind each header. It follows the largest payload of the exchange before, which all headers tell, so that all
+  // ranks know it without asking.
   int64_t room_ = 0;
 };
 

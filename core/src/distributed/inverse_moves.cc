@@ -9,13 +9,13 @@ InverseMoves::InverseMoves(const DeviceStreamPtr& stream) : stream_(stream), exp
   samples_.on_device(stream);
 }
 
-void InverseMoves::upload(const LaneMap& map, const CheckedBatch& batch, const std::vector<int64_t>& row_begin,
+void InverseMoves::upload(const Wiring& wiring, const CheckedBatch& batch, const std::vector<int64_t>& row_begin,
                           bool backward) {
   batch_ = batch.output_batch;
-  width_ = map.output_width();
+  width_ = wiring.output_width();
   expand_.clear();
-  for (size_t s = 0; s < map.slots().size(); ++s) {
-    const Slot& slot = map.slots()[s];
+  for (size_t s = 0; s < wiring.slots().size(); ++s) {
+    const Slot& slot = wiring.slots()[s];
     expand_.add_target(batch_, slot.dim, slot.col, width_);
     const int64_t index = expand_.add_index(batch_);
     expand_.add_run(row_begin[s], index, 0, slot.dim);
@@ -24,24 +24,24 @@ void InverseMoves::upload(const LaneMap& map, const CheckedBatch& batch, const s
   expand_.upload({});
   used_levels_ = 0;
   if (!backward) return;
-  list_sources(map, batch);
+  list_sources(wiring, batch);
   for (bool last = false; !last; ++used_levels_) {
     last = true;
     for (const Sources& of : sources_) {
       for (size_t i = 0; i + 1 < of.first.size(); ++i) last = last && of.first[i + 1] - of.first[i] <= kMostSources;
     }
     if (used_levels_ == levels_.size()) levels_.push_back(std::make_unique<Level>(stream_));
-    list_level(map, row_begin, last, *levels_[used_levels_]);
+    list_level(wiring, row_begin, last, *levels_[used_levels_]);
   }
 }
 
 // The samples of each row, ascending.
-void InverseMoves::list_sources(const LaneMap& map, const CheckedBatch& batch) {
+void InverseMoves::list_sources(const Wiring& wiring, const CheckedBatch& batch) {
   gather_.clear();
-  sources_.resize(map.slots().size());
+  sources_.resize(wiring.slots().size());
   int64_t begin = 0;
   for (size_t s = 0; s < sources_.size(); ++s) {
-    const Slot& slot = map.slots()[s];
+    const Slot& slot = wiring.slots()[s];
     gather_.add_target(batch_, slot.dim, slot.col, width_);
     const int64_t index = gather_.add_index(batch_);
     gather_.add_run(begin, index, 0, slot.dim);
@@ -62,11 +62,11 @@ void InverseMoves::list_sources(const LaneMap& map, const CheckedBatch& batch) {
 
 // Sums up to kMostSources entries each: whole rows where it is the last level, else parts, which are the next level's
 // entries.
-void InverseMoves::list_level(const LaneMap& map, const std::vector<int64_t>& row_begin, bool last, Level& level) {
+void InverseMoves::list_level(const Wiring& wiring, const std::vector<int64_t>& row_begin, bool last, Level& level) {
   level.moves.clear();
   level.elements = 0;
   for (size_t s = 0; s < sources_.size(); ++s) {
-    const int64_t dim = map.slots()[s].dim;
+    const int64_t dim = wiring.slots()[s].dim;
     Sources& of = sources_[s];
     const auto parts = [](int64_t n) { return (n + kMostSources - 1) / kMostSources; };
     int64_t sums = 0, runs = 0;

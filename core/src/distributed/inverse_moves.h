@@ -16,7 +16,7 @@ class InverseMoves {
 
   // Lists what goes where for a batch that expands, and copies it to the device; enqueues only. Row i of slot s begins
   // at element row_begin[s] + i * dim of `rows`. `backward`: collapse() follows.
-  void upload(const LaneMap& map, const CheckedBatch& batch, const std::vector<int64_t>& row_begin, bool backward);
+  void upload(const Wiring& wiring, const CheckedBatch& batch, const std::vector<int64_t>& row_begin, bool backward);
 
   // [batch, output width]: sample b of a slot takes row inverse[b]. Its memory is used again when nobody holds it.
   Tensor expand(const Tensor& rows);
@@ -39,8 +39,8 @@ class InverseMoves {
     std::vector<int32_t> order;
     int64_t begin = 0;  // of entry 0 among the level's packed rows
   };
-  void list_sources(const LaneMap& map, const CheckedBatch& batch);
-  void list_level(const LaneMap& map, const std::vector<int64_t>& row_begin, bool last, Level& level);
+  void list_sources(const Wiring& wiring, const CheckedBatch& batch);
+  void list_level(const Wiring& wiring, const std::vector<int64_t>& row_begin, bool last, Level& level);
 
   DeviceStreamPtr stream_;
   int64_t batch_ = 0, width_ = 0;

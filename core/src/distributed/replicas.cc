@@ -18,9 +18,9 @@ std::vector<int64_t> rows_of_shards(const ShardGroups& groups) {
 }  // namespace
 
 Replicas::Replicas(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
-                   const EmbeddingModuleShardingPlan& plan, const LaneMap& map, int rank,
+                   const EmbeddingModuleShardingPlan& plan, const Wiring& wiring, int rank,
                    const ShardGroupOptions& options)
-    : map_(map),
+    : wiring_(wiring),
       tables_(tables),
       groups_(runtime, tables, plan, rank, true, options),
       shard_of_table_(tables.size()),
@@ -50,8 +50,8 @@ LookupView Replicas::local_batch(const Batch& batch) {
 void Replicas::fill_features(const Batch& batch) {
   features_.resize(groups_.lookups().size());
   for (auto& features : features_) features.clear();
-  for (size_t s = 0; s < map_.slots().size(); ++s) {
-    const Slot& slot = map_.slots()[s];
+  for (size_t s = 0; s < wiring_.slots().size(); ++s) {
+    const Slot& slot = wiring_.slots()[s];
     if (!slot.replicated) continue;
     const LocalShard& shard = groups_.shards()[shard_of_table_[static_cast<size_t>(slot.table)]];
     const SlotBags& bags = batch.checked.slots[s];
@@ -83,8 +83,8 @@ void Replicas::forward(const Batch& batch, const Tensor& out, Contexts* contexts
 
 void Replicas::find_rows(const Batch& batch, const ProcessGroup& group) {
   touched_.clear();
-  for (size_t s = 0; s < map_.slots().size(); ++s) {
-    const Slot& slot = map_.slots()[s];
+  for (size_t s = 0; s < wiring_.slots().size(); ++s) {
+    const Slot& slot = wiring_.slots()[s];
     if (!slot.replicated) continue;
     const SlotBags& bags = batch.checked.slots[s];
     const size_t shard = shard_of_table_[static_cast<size_t>(slot.table)];

@@ -7,19 +7,19 @@
 #include <vector>
 
 #include "distributed/checked_batch.h"
-#include "distributed/lanes.h"
 #include "distributed/row_moves.h"
 #include "distributed/shard_groups.h"
 #include "distributed/step.h"
 #include "distributed/touched_rows.h"
 #include "tessera/process_group.h"
+#include "wiring/wiring.h"
 
 namespace tessera {
 
 class Replicas {
  public:
   Replicas(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
-           const EmbeddingModuleShardingPlan& plan, const LaneMap& map, int rank, const ShardGroupOptions& options);
+           const EmbeddingModuleShardingPlan& plan, const Wiring& wiring, int rank, const ShardGroupOptions& options);
   bool empty() const { return groups_.shards().empty(); }
   ShardGroups& groups() { return groups_; }
   const ShardGroups& groups() const { return groups_; }
@@ -69,7 +69,7 @@ class Replicas {
   void list_moves();
   Tensor gradient_of(size_t shard) const;
 
-  const LaneMap& map_;
+  const Wiring& wiring_;
   const std::vector<EmbeddingBagConfig>& tables_;
   ShardGroups groups_;
   std::vector<std::vector<tsr_lookup_feature>> features_;  // by group

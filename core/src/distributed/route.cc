@@ -46,8 +46,8 @@ void find_ranges(const Cut& cut, const Id* ids, int64_t num_ids, const Put& put)
 
 class Router {
  public:
-  Router(const LaneMap& map, const CheckedBatch& batch, int rank, bool sequence, Step& step)
-      : map_(map), batch_(batch), rank_(rank), sequence_(sequence), step_(step) {}
+  Router(const RankWiring& own, const CheckedBatch& batch, Step& step)
+      : own_(own), wiring_(own.wiring), batch_(batch), step_(step) {}
 
   void run() {
     read_lengths();
@@ -80,23 +80,23 @@ class Router {
 
   // Samples of every slot, and where each stream's lengths begin.
   void count_bags() {
-    const size_t n = map_.streams().size();
+    const size_t n = wiring_.streams().size();
     step_.sent.assign(n, {});
     step_.lengths_begin.resize(n + 1);
     int64_t total = 0;
     for (size_t i = 0; i < n; ++i) {
       step_.lengths_begin[i] = total;
-      step_.sent[i].bags = batch_.slots[map_.streams()[i].slot].bags;
+      step_.sent[i].bags = batch_.slots[wiring_.streams()[i].slot].bags;
       total += step_.sent[i].bags;
     }
     step_.lengths_begin[n] = total;
     step_.lengths.resize(total);
     step_.bag_order.resize(total);
-    step_.ranges_begin.assign(map_.cuts().size(), 0);
+    step_.ranges_begin.assign(wiring_.cuts().size(), 0);
     int64_t ranged = 0;
-    for (size_t c = 0; c < map_.cuts().size(); ++c) {
+    for (size_t c = 0; c < wiring_.cuts().size(); ++c) {
       step_.ranges_begin[c] = ranged;
-      if (!map_.cuts()[c].copies()) ranged += batch_.slots[map_.cuts()[c].slot].ids;
+      if (!wiring_.cuts()[c].copies()) ranged += batch_.slots[wiring_.cuts()[c].slot].ids;
     }
     step_.ranges.resize(ranged);
     step_.local_rows.resize(ranged);
@@ -104,10 +104,10 @@ class Router {
   }
 
   void measure_means() {
-    step_.mean_begin.assign(map_.slots().size(), -1);
+    step_.mean_begin.assign(wiring_.slots().size(), -1);
     step_.mean_scale.clear();
-    for (size_t s = 0; s < map_.slots().size(); ++s) {
-      if (map_.slots()[s].pooling != PoolingType::kMean || map_.slots()[s].replicated) continue;
+    for (size_t s = 0; s < wiring_.slots().size(); ++s) {
+      if (wiring_.slots()[s].pooling != PoolingType::kMean || wiring_.slots()[s].replicated) continue;
       step_.mean_begin[s] = static_cast<int64_t>(step_.mean_scale.size());
       for (int64_t b = 0; b < batch_.slots[s].bags; ++b) {
         const int64_t length = batch_.clean() ? slot_length(static_cast<int>(s), b)
@@ -135,14 +135,14 @@ class Router {
   // First pass: lengths and sizes of every stream.
   template <class Id>
   void measure_all() {
-    for (size_t c = 0; c < map_.cuts().size(); ++c) {
-      const Cut& cut = map_.cuts()[c];
+    for (size_t c = 0; c < wiring_.cuts().size(); ++c) {
+      const Cut& cut = wiring_.cuts()[c];
       if (cut.copies())
         measure_whole(cut);
       else
         measure_cut<Id>(cut, step_.ranges_begin[c]);
     }
-    for (size_t i = 0; i < map_.streams().size(); ++i) {
+    for (size_t i = 0; i < wiring_.streams().size(); ++i) {
       StreamPiece& piece = step_.sent[i];
       const int32_t* lengths = step_.lengths.data() + step_.lengths_begin[i];
       const BagCounts n = order_bags(lengths, piece.bags, step_.bag_order.data() + step_.lengths_begin[i]);
@@ -163,8 +163,8 @@ class Router {
     const SlotInput<Id> in = slot_input<Id>(cut.slot);
     int32_t* ranges = step_.ranges.data() + ranges_begin;
     const int32_t* lengths = lengths_ + batch_.slots[cut.slot].first_bag;
-    if (in_two(cut) && !cut.router) return measure_two(cut, in, lengths, ranges);
-    if (cut.router) {
+    if (in_two(cut) && !cut.routed) return measure_two(cut, in, lengths, ranges);
+    if (cut.routed) {
       const std::vector<int64_t> ids(in.ids, in.ids + in.num_ids);
       cut.router->route(ids, ranges, step_.local_rows.data() + ranges_begin);
     } else {
@@ -210,7 +210,7 @@ class Router {
 
   // Where every stream's ids, weights and lengths go in the payload of its rank.
   void lay_out() {
-    const int world_size = map_.world_size();
+    const int world_size = wiring_.world_size();
     step_.payload_send_bytes.assign(world_size, 0);
     step_.payload_parts.resize(world_size);
     int64_t total = 0;
@@ -218,22 +218,23 @@ class Router {
       PayloadPart& p = step_.payload_parts[rank];
       p = {};
       p.begin = total;
-      for (int i = map_.stream_begin(rank); i < map_.stream_begin(rank + 1); ++i) {
+      for (int i = wiring_.stream_begin(rank); i < wiring_.stream_begin(rank + 1); ++i) {
         step_.sent[i].first_id = p.ids;
         step_.sent[i].first_bag = p.bags;
         p.ids += step_.sent[i].ids;
         p.bags += step_.sent[i].bags;
       }
       if (sums_for_this_rank(rank)) {
-        for (int i : map_.summed_streams(map_.hosts().of(rank))) p.presence_words += 1 + (step_.sent[i].bags + 31) / 32;
+        for (int i : wiring_.summed_streams(wiring_.hosts().of(rank)))
+          p.presence_words += presence_words(step_.sent[i].bags);
       }
-      step_.payload_send_bytes[rank] =
-          payload_bytes(map_.stream_begin(rank + 1) - map_.stream_begin(rank), p, step_.weighted);
+      const int64_t streams = wiring_.stream_begin(rank + 1) - wiring_.stream_begin(rank);
+      step_.payload_send_bytes[rank] = payload_bytes(p.ids, step_.weighted, streams + p.bags + p.presence_words);
       total += step_.payload_send_bytes[rank];
     }
     step_.payload_send.ensure(total);
     step_.positions_begin.clear();
-    if (!sequence_) return;
+    if (!wiring_.sequence()) return;
     int64_t positions = 0;
     for (const StreamPiece& piece : step_.sent) {
       step_.positions_begin.push_back(positions);
@@ -245,8 +246,8 @@ class Router {
   // Second pass: ids and weights into the payload, positions for sequences.
   template <class Id>
   void fill_all() {
-    for (size_t c = 0; c < map_.cuts().size(); ++c) {
-      const Cut& cut = map_.cuts()[c];
+    for (size_t c = 0; c < wiring_.cuts().size(); ++c) {
+      const Cut& cut = wiring_.cuts()[c];
       const SlotInput<Id> in = slot_input<Id>(cut.slot);
       if (cut.copies()) {
         copy(cut, in);
@@ -265,7 +266,7 @@ class Router {
             cut, ranges, in.num_ids, [&](int stream) { return weights_of(stream); },
             [&](int64_t i) { return in.weights[i]; });
       }
-      if (sequence_) {
+      if (wiring_.sequence()) {
         scatter<int64_t>(
             cut, ranges, in.num_ids, [&](int stream) { return step_.positions.data() + step_.positions_begin[stream]; },
             [&](int64_t i) { return position(cut.slot, i); });
@@ -279,7 +280,7 @@ class Router {
     for (int stream : cut.streams[0]) {
       std::copy_n(in.ids, in.num_ids, ids_of(stream));
       if (step_.weighted) std::copy_n(in.weights, in.num_ids, weights_of(stream));
-      if (!sequence_) continue;
+      if (!wiring_.sequence()) continue;
       int64_t* positions = step_.positions.data() + step_.positions_begin[stream];
       for (int64_t i = 0; i < in.num_ids; ++i) positions[i] = position(cut.slot, i);
     }
@@ -306,7 +307,7 @@ class Router {
       for (int64_t i = 0; i < n; ++i) *at[ranges[i]]++ = value(i);
       return;
     }
-    next.resize(map_.streams().size());
+    next.resize(wiring_.streams().size());
     for (const auto& streams : cut.streams) {
       for (int stream : streams) next[stream] = begin_of(stream);
     }
@@ -326,24 +327,24 @@ class Router {
   }
 
   bool sums_for_this_rank(int rank) const {
-    const HostGrid& hosts = map_.hosts();
-    return hosts.of(rank) != hosts.of(rank_) && hosts.local(rank) == hosts.local(rank_);
+    const HostGrid& hosts = wiring_.hosts();
+    return hosts.of(rank) != own_.host && hosts.local(rank) == hosts.local(own_.rank);
   }
 
   void fill_lengths() {
-    for (int rank = 0; rank < map_.world_size(); ++rank) {
-      const int first = map_.stream_begin(rank), last = map_.stream_begin(rank + 1);
+    for (int rank = 0; rank < wiring_.world_size(); ++rank) {
+      const int first = wiring_.stream_begin(rank), last = wiring_.stream_begin(rank + 1);
       const PayloadPart& p = step_.payload_parts[rank];
       auto* bags =
           reinterpret_cast<int32_t*>(step_.payload_send.data<uint8_t>() + p.begin + p.ids * (step_.weighted ? 12 : 8));
       for (int i = first; i < last; ++i) *bags++ = static_cast<int32_t>(step_.sent[i].bags);
       if (first < last) std::copy_n(step_.lengths.data() + step_.lengths_begin[first], p.bags, bags);
-      if (p.presence_words) fill_presence(map_.hosts().of(rank), reinterpret_cast<uint32_t*>(bags + p.bags));
+      if (p.presence_words) fill_presence(wiring_.hosts().of(rank), reinterpret_cast<uint32_t*>(bags + p.bags));
     }
   }
 
   void fill_presence(int host, uint32_t* words) {
-    for (int stream : map_.summed_streams(host)) {
+    for (int stream : wiring_.summed_streams(host)) {
       const int64_t bags = step_.sent[stream].bags;
       const int32_t* lengths = step_.lengths.data() + step_.lengths_begin[stream];
       *words++ = static_cast<uint32_t>(bags);
@@ -354,31 +355,24 @@ class Router {
   }
 
   int64_t* ids_of(int stream) const {
-    const PayloadPart& p = step_.payload_parts[map_.streams()[stream].rank];
+    const PayloadPart& p = step_.payload_parts[wiring_.streams()[stream].rank];
     return reinterpret_cast<int64_t*>(step_.payload_send.data<uint8_t>() + p.begin) + step_.sent[stream].first_id;
   }
   float* weights_of(int stream) const {
-    const PayloadPart& p = step_.payload_parts[map_.streams()[stream].rank];
+    const PayloadPart& p = step_.payload_parts[wiring_.streams()[stream].rank];
     return reinterpret_cast<float*>(step_.payload_send.data<uint8_t>() + p.begin + p.ids * 8) +
            step_.sent[stream].first_id;
   }
 
-  const LaneMap& map_;
+  const RankWiring& own_;
+  const Wiring& wiring_;
   const CheckedBatch& batch_;
-  const int rank_;
-  const bool sequence_;
   Step& step_;
   const int32_t* lengths_ = nullptr;
 };
 
 }  // namespace
 
-int64_t payload_bytes(int64_t num_streams, const PayloadPart& part, bool weighted) {
-  return (part.ids * (weighted ? 12 : 8) + (num_streams + part.bags + part.presence_words) * 4 + 7) / 8 * 8;
-}
-
-void route(const LaneMap& map, const CheckedBatch& batch, int rank, bool sequence, Step& step) {
-  Router(map, batch, rank, sequence, step).run();
-}
+void route(const RankWiring& own, const CheckedBatch& batch, Step& step) { Router(own, batch, step).run(); }
 
 }  // namespace tessera

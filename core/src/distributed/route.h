@@ -2,18 +2,15 @@
 #pragma once
 
 #include "distributed/checked_batch.h"
-#include "distributed/lanes.h"
 #include "distributed/step.h"
+#include "wiring/wiring.h"
 
 namespace tessera {
 
 // The payload of rank r holds, for r's streams in order: ids (int64), then weights
 // (float32, if the collection is weighted), then samples per stream (int32), then lengths (int32); padded to 8 bytes.
 // The rank that sums rows of its host for this one (same local index, another host) also learns which bags have ids
-// there: after the lengths, for each of LaneMap::summed_streams, its bags (int32) and a bit for each, in words of 32.
-void route(const LaneMap& map, const CheckedBatch& batch, int rank, bool sequence, Step& step);
-
-// Bytes of a payload with these counts.
-int64_t payload_bytes(int64_t num_streams, const PayloadPart& part, bool weighted);
+// there: after the lengths, for each of Wiring::summed_streams, its bags (int32) and a bit for each, in words of 32.
+void route(const RankWiring& own, const CheckedBatch& batch, Step& step);
 
 }  // namespace tessera

@@ -10,14 +10,14 @@ namespace {
 
 class RowLayout {
  public:
-  RowLayout(const LaneMap& map, int rank, bool sequence, Step& step)
-      : map_(map),
-        hosts_(map.hosts()),
-        rank_(rank),
-        host_(hosts_.of(rank)),
-        host_lanes_begin_(map.lane_begin(host_ * hosts_.ranks)),
-        host_lanes_(map.lane_begin((host_ + 1) * hosts_.ranks) - host_lanes_begin_),
-        sequence_(sequence),
+  RowLayout(const RankWiring& own, Step& step)
+      : own_(own),
+        wiring_(own.wiring),
+        hosts_(wiring_.hosts()),
+        rank_(own.rank),
+        host_(own.host),
+        host_lanes_begin_(wiring_.lane_begin(host_ * hosts_.ranks)),
+        host_lanes_(wiring_.lane_begin((host_ + 1) * hosts_.ranks) - host_lanes_begin_),
         step_(step) {}
 
   void run() {
@@ -30,12 +30,12 @@ class RowLayout {
  private:
   // Ids per bag at all lanes of each host sum elsewhere.
   void add_lengths() {
-    const auto& sums = map_.host_sums();
+    const auto& sums = wiring_.host_sums();
     step_.host_lengths_begin.assign(sums.size() + 1, 0);
     int64_t at = 0;
     for (size_t i = 0; i < sums.size(); ++i) {
       step_.host_lengths_begin[i] = at;
-      if (sums[i].host != host_) at += step_.sent[map_.lanes()[sums[i].lanes[0]].stream].bags;
+      if (sums[i].host != host_) at += step_.sent[wiring_.lanes()[sums[i].lanes[0]].stream].bags;
     }
     step_.host_lengths_begin.back() = at;
     step_.host_lengths.assign(at, 0);
@@ -45,7 +45,7 @@ class RowLayout {
       if (sums[i].host == host_) continue;
       int32_t* total = step_.host_lengths.data() + step_.host_lengths_begin[i];
       for (int lane : sums[i].lanes) {
-        const int stream = map_.lanes()[lane].stream;
+        const int stream = wiring_.lanes()[lane].stream;
         const int32_t* lengths = step_.lengths.data() + step_.lengths_begin[stream];
         for (int64_t b = 0; b < step_.sent[stream].bags; ++b) total[b] += lengths[b];
       }
@@ -54,28 +54,28 @@ class RowLayout {
     }
   }
 
-  int64_t rows_of(const StreamPiece& piece) const { return sequence_ ? piece.ids : piece.full_bags; }
+  int64_t rows_of(const StreamPiece& piece) const { return wiring_.sequence() ? piece.ids : piece.full_bags; }
 
   // Calls body(home's host, lane) for all rows that travel inside the host from `owner` to one of its ranks, in their
   // order.
   template <class Body>
   void each_in_host(int owner, const Body& body) const {
-    const int first = map_.lane_begin(owner), last = map_.lane_begin(owner + 1);
+    const int first = wiring_.lane_begin(owner), last = wiring_.lane_begin(owner + 1);
     for (int host = 0; host < hosts_.count; ++host) {
       for (int i = first; i < last; ++i) {
-        if (host == host_ || map_.lanes()[i].host_sum >= 0) body(host, i);
+        if (host == host_ || wiring_.lanes()[i].host_sum >= 0) body(host, i);
       }
     }
   }
 
   void lay_out_owner() {
-    const int own = map_.lane_begin(rank_), lanes = map_.lane_begin(rank_ + 1) - own;
-    const int streams = map_.stream_begin(rank_ + 1) - map_.stream_begin(rank_);
-    step_.owner_begin.assign(static_cast<size_t>(map_.world_size()) * lanes, -1);
+    const int own = own_.first_lane, lanes = own_.num_lanes;
+    const int streams = own_.num_streams;
+    step_.owner_begin.assign(static_cast<size_t>(wiring_.world_size()) * lanes, -1);
     const auto put = [&](int home, int k) {
-      const Lane& lane = map_.lanes()[own + k];
-      const int stream = lane.stream - map_.stream_begin(rank_);
-      if (home == rank_ && step_.stays[stream]) return;
+      const Lane& lane = wiring_.lanes()[own + k];
+      const int stream = lane.stream - own_.first_stream;
+      if (home == rank_ && own_.stays[stream]) return;
       const StreamPiece& piece = step_.received[static_cast<size_t>(home) * streams + stream];
       step_.owner_begin[static_cast<size_t>(home) * lanes + k] = at_;
       at_ += rows_of(piece) * lane.cols;
@@ -101,20 +101,20 @@ class RowLayout {
     Hop& hop = step_.across;
     hop.owner_begin = at_;
     hop.owner_counts.clear();
-    const int first = map_.host_sum_begin(host_), last = map_.host_sum_begin(host_ + 1);
+    const int first = wiring_.host_sum_begin(host_), last = wiring_.host_sum_begin(host_ + 1);
     step_.sum_begin.assign(static_cast<size_t>(hosts_.count) * (last - first), -1);
-    for (int home = 0; home < map_.world_size(); ++home) {
+    for (int home = 0; home < wiring_.world_size(); ++home) {
       const int64_t begin = at_;
       const int host = hosts_.of(home);
       if (host != host_) {
         for (int k = 0; k < lanes; ++k) {
-          if (map_.lanes()[map_.lane_begin(rank_) + k].host_sum < 0) put(home, k);
+          if (wiring_.lanes()[own_.first_lane + k].host_sum < 0) put(home, k);
         }
       }
       if (host != host_ && hosts_.local(home) == hosts_.local(rank_)) {
         for (int s = first; s < last; ++s) {
           step_.sum_begin[static_cast<size_t>(host) * (last - first) + s - first] = at_;
-          at_ += bags_present(map_, step_, map_.host_sums()[s], host) * map_.host_sums()[s].cols;
+          at_ += bags_present(wiring_, step_, wiring_.host_sums()[s], host) * wiring_.host_sums()[s].cols;
         }
       }
       hop.owner_counts.push_back(at_ - begin);
@@ -123,14 +123,14 @@ class RowLayout {
   }
 
   void lay_out_home() {
-    step_.lane_begin.assign(map_.lanes().size(), -1);
-    step_.host_sum_begin.assign(map_.host_sums().size(), -1);
+    step_.lane_begin.assign(wiring_.lanes().size(), -1);
+    step_.host_sum_begin.assign(wiring_.host_sums().size(), -1);
     step_.relayed_begin.assign(hosts_.count > 1 ? static_cast<size_t>(hosts_.count) * host_lanes_ : 0, -1);
     const auto begin_of = [&](int host, int lane) -> int64_t& {
       if (host == host_) return step_.lane_begin[lane];
       return step_.relayed_begin[static_cast<size_t>(host) * host_lanes_ + lane - host_lanes_begin_];
     };
-    const int own = map_.lane_begin(rank_), lanes = map_.lane_begin(rank_ + 1) - own;
+    const int own = own_.first_lane, lanes = own_.num_lanes;
     each_in_host(rank_, [&](int host, int i) {
       const int home = host * hosts_.ranks + hosts_.local(rank_);
       begin_of(host, i) = step_.owner_begin[static_cast<size_t>(home) * lanes + i - own];
@@ -143,10 +143,10 @@ class RowLayout {
       const int owner = host_ * hosts_.ranks + local;
       if (owner != rank_) {
         each_in_host(owner, [&](int host, int i) {
-          const Lane& lane = map_.lanes()[i];
+          const Lane& lane = wiring_.lanes()[i];
           begin_of(host, i) = at_;
           at_ += lane.cols * (host == host_ ? rows_of(step_.sent[lane.stream])
-                                            : presence_of(map_, step_, lane.stream, host).full_bags);
+                                            : presence_of(wiring_, step_, lane.stream, host).full_bags);
         });
       }
       hop.home_counts.push_back(at_ - begin);
@@ -159,18 +159,18 @@ class RowLayout {
     Hop& hop = step_.across;
     hop.home_begin = at_;
     hop.home_counts.clear();
-    for (int owner = 0; owner < map_.world_size(); ++owner) {
+    for (int owner = 0; owner < wiring_.world_size(); ++owner) {
       const int64_t begin = at_;
       const int host = hosts_.of(owner);
-      for (int i = map_.lane_begin(owner); host != host_ && i < map_.lane_begin(owner + 1); ++i) {
-        if (map_.lanes()[i].host_sum >= 0) continue;
+      for (int i = wiring_.lane_begin(owner); host != host_ && i < wiring_.lane_begin(owner + 1); ++i) {
+        if (wiring_.lanes()[i].host_sum >= 0) continue;
         step_.lane_begin[i] = at_;
-        at_ += rows_of(step_.sent[map_.lanes()[i].stream]) * map_.lanes()[i].cols;
+        at_ += rows_of(step_.sent[wiring_.lanes()[i].stream]) * wiring_.lanes()[i].cols;
       }
       if (host != host_ && hosts_.local(owner) == hosts_.local(rank_)) {
-        for (int s = map_.host_sum_begin(host); s < map_.host_sum_begin(host + 1); ++s) {
+        for (int s = wiring_.host_sum_begin(host); s < wiring_.host_sum_begin(host + 1); ++s) {
           step_.host_sum_begin[s] = at_;
-          at_ += step_.host_full_bags[s] * map_.host_sums()[s].cols;
+          at_ += step_.host_full_bags[s] * wiring_.host_sums()[s].cols;
         }
       }
       hop.home_counts.push_back(at_ - begin);
@@ -178,20 +178,18 @@ class RowLayout {
     hop.home_total = at_ - hop.home_begin;
   }
 
-  const LaneMap& map_;
+  const RankWiring& own_;
+  const Wiring& wiring_;
   const HostGrid& hosts_;
   const int rank_;
   const int host_;
   const int host_lanes_begin_, host_lanes_;
-  const bool sequence_;
   Step& step_;
   int64_t at_ = 0;  // elements of step_.rows that have their place
 };
 
 }  // namespace
 
-void lay_out_rows(const LaneMap& map, int rank, bool sequence, Step& step) {
-  RowLayout(map, rank, sequence, step).run();
-}
+void lay_out_rows(const RankWiring& own, Step& step) { RowLayout(own, step).run(); }
 
 }  // namespace tessera

@@ -76,43 +76,37 @@ const LocalShard* ShardGroups::find(int table, int shard) const {
   return nullptr;
 }
 
-OwnerLookup::OwnerLookup(const LaneMap& map, ShardGroups& groups, int rank, int world_size, bool sequence)
-    : groups_(groups),
-      rank_(rank),
-      first_stream_(map.stream_begin(rank)),
-      world_size_(world_size),
-      num_streams_(map.stream_begin(rank + 1) - map.stream_begin(rank)),
-      sequence_(sequence) {
-  for (int i = map.lane_begin(rank); i < map.lane_begin(rank + 1); ++i) {
-    const Lane& lane = map.lanes()[i];
+OwnerLookup::OwnerLookup(const RankWiring& own, ShardGroups& groups) : own_(own), groups_(groups) {
+  for (int i = own.first_lane; i < own.first_lane + own.num_lanes; ++i) {
+    const Lane& lane = own.wiring.lanes()[i];
     const LocalShard* shard = groups.find(lane.table, lane.shard);
     TESSERA_CHECK(shard, "every lane of this rank has a shard here");
-    lanes_.push_back({lane.stream - first_stream_, shard->group, shard->index, map.streams()[lane.stream].slot,
-                      lane.col, lane.cols});
+    lanes_.push_back({lane.stream - own.first_stream, shard->group, shard->index,
+                      own.wiring.streams()[lane.stream].slot, lane.col, lane.cols});
   }
 }
 
 void OwnerLookup::find_features(Step& step, const SlotLayout& layout) const {
   step.features.resize(groups_.lookups().size());
   for (auto& features : step.features) features.clear();
-  for (int peer = 0; peer < world_size_; ++peer) {
+  for (int peer = 0; peer < own_.wiring.world_size(); ++peer) {
     for (size_t k = 0; k < lanes_.size(); ++k) {
       const OwnLane& lane = lanes_[k];
-      const size_t piece_index = static_cast<size_t>(peer) * num_streams_ + lane.stream;
+      const size_t piece_index = static_cast<size_t>(peer) * own_.num_streams + lane.stream;
       const StreamPiece& piece = step.received[piece_index];
       if (!piece.full_bags) continue;
       tsr_lookup_feature feature{};
       feature.table = lane.table;
-      feature.pooling = sequence_ ? TSR_POOLING_NONE : TSR_POOLING_SUM;
+      feature.pooling = own_.wiring.sequence() ? TSR_POOLING_NONE : TSR_POOLING_SUM;
       feature.bags = piece.full_bags;
       feature.first_offset = step.first_offset[piece_index];
-      if (peer == rank_ && step.stays[lane.stream]) {
+      if (peer == own_.rank && own_.stays[lane.stream]) {
         feature.output = kOutput;
         feature.output_offset = layout.offset[lane.slot] + lane.col;
         feature.output_stride = layout.stride[lane.slot];
         feature.listed = piece.full_bags < piece.bags;
         if (feature.listed) {
-          std::copy_n(step.bag_order.data() + step.lengths_begin[first_stream_ + lane.stream], piece.full_bags,
+          std::copy_n(step.bag_order.data() + step.lengths_begin[own_.first_stream + lane.stream], piece.full_bags,
                       step.output_rows.data<int32_t>() + feature.first_offset);
         }
       } else {

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "distributed/lanes.h"
 #include "distributed/step.h"
 #include "tessera/device.h"
 #include "tessera/lookup.h"
+#include "wiring/wiring.h"
 
 namespace tessera {
 
@@ -52,7 +52,7 @@ class OwnerLookup {
   // Where rows or their gradients are: those that travel, in step.rows, and the collection's output, where others stay.
   using Rows = std::array<Tensor, 2>;
 
-  OwnerLookup(const LaneMap& map, ShardGroups& groups, int rank, int world_size, bool sequence);
+  OwnerLookup(const RankWiring& own, ShardGroups& groups);
 
   // What the kernels have to do; after lay_out_rows. `layout`: of the output.
   void find_features(Step& step, const SlotLayout& layout) const;
@@ -86,12 +86,9 @@ class OwnerLookup {
   void update(Step& step, Lookup::Context&& context, const Gradients& gradients);
   ShardSeconds& of(std::vector<ShardSeconds>& times, const AloneLookup& alone) const;
 
+  const RankWiring& own_;
   ShardGroups& groups_;
-  int rank_, first_stream_;
   std::vector<OwnLane> lanes_;
-  int world_size_;
-  int num_streams_;
-  bool sequence_;
 };
 
 }  // namespace tessera

@@ -60,17 +60,21 @@ ShardedCollection::ShardedCollection(const Runtime& runtime, std::vector<Embeddi
       group_(std::move(group)),
       sequence_(sequence),
       options_(std::move(options)),
-      map_(runtime, tables_, plan_, hosts_of(*group_), sequence_),
-      arrivals_(map_.arrivals(group_->rank())),
+      routers_(row_routers(runtime, tables_, plan_)),
+      wiring_(tables_, plan_, hosts_of(*group_), {sequence_, routers_}),
       shards_(runtime, tables_, plan_, group_->rank(), false,
               {options_.kernel, options_.stream, options_.optimizer, options_.seed}),
-      stays_(keep_own()),
-      owner_(map_, shards_, group_->rank(), group_->world_size(), sequence_),
-      replicas_(runtime, tables_, plan_, map_, group_->rank(),
+      own_(wiring_, group_->rank(),
+           [&](const Lane& lane) {
+             const LocalShard* shard = shards_.find(lane.table, lane.shard);
+             return shard && shards_.lookups()[shard->group]->places_rows();
+           }),
+      owner_(own_, shards_),
+      replicas_(runtime, tables_, plan_, wiring_, group_->rank(),
                 {options_.kernel, options_.stream, options_.optimizer, options_.seed}),
       fingerprint_(fingerprint_of(tables_, plan_, sequence_, options_, *group_)),
       inputs_(input_side(group_)),
-      rows_(group_, map_) {
+      rows_(group_, own_) {
   for (const EmbeddingBagConfig& t : tables_) {
     const OptimizerSpec& optimizer = t.optimizer.name.empty() ? options_.optimizer : t.optimizer;
     if (sequence_) continue;
@@ -97,7 +101,7 @@ ShardedCollection::ShardedCollection(const Runtime& runtime, std::vector<Embeddi
 }
 
 std::vector<int64_t> ShardedCollection::table_rows(const LocalShard& shard, int64_t first, int64_t count) const {
-  if (const RowRouterPtr& router = map_.routers()[shard.table]) return router->unroute(shard.shard, first, count);
+  if (const RowRouterPtr& router = routers_[shard.table]) return router->unroute(shard.shard, first, count);
   std::vector<int64_t> rows(count);
   std::iota(rows.begin(), rows.end(), shard.where.row + first);
   return rows;
@@ -113,7 +117,7 @@ void ShardedCollection::initialise(ShardGroups& groups) {
     for (int64_t first = 0; first < w.rows; first += kBlock) {
       const int64_t count = std::min(kBlock, w.rows - first);
       values.resize(count * w.cols);
-      if (!map_.routers()[shard.table]) {
+      if (!routers_[shard.table]) {
         initial_values(table, options_.seed, w.row + first, count, w.col, w.cols, values.data());
       } else {
         const auto rows = table_rows(shard, first, count);
@@ -136,7 +140,6 @@ StepHandle ShardedCollection::reserve() {
   std::unique_ptr<StepState> state;
   if (spare_.empty()) {
     state = std::make_unique<StepState>();
-    state->step.stays = stays_;
     if (options_.stream) place_on_device(state->step, options_.stream);
   } else {
     state = std::move(spare_.back());
@@ -152,7 +155,7 @@ void ShardedCollection::give_back(StepState* state) {
 }
 
 std::unique_ptr<InputSide> ShardedCollection::input_side(const std::shared_ptr<ProcessGroup>& group) const {
-  return std::make_unique<InputSide>(InputExchange(group, map_, fingerprint_, group == group_ ? nullptr : group_));
+  return std::make_unique<InputSide>(InputExchange(group, own_, fingerprint_, group == group_ ? nullptr : group_));
 }
 
 void ShardedCollection::start(StepState& state, const KeyedJaggedTensor& input, bool finished, InputSide& side) const {
@@ -164,8 +167,8 @@ void ShardedCollection::start(StepState& state, const KeyedJaggedTensor& input, 
   state.route_s = state.exchange_ids_s = 0;
   std::string error;
   try {
-    check_batch(map_, tables_, {options_.bounds_check, options_.is_weighted, sequence_}, side.keys, input, state.batch);
-    route(map_, state.batch, group_->rank(), sequence_, step);
+    check_batch(wiring_, tables_, {options_.bounds_check, options_.is_weighted}, side.keys, input, state.batch);
+    route(own_, state.batch, step);
   } catch (const std::exception& e) {  // told to everybody by the exchange, so that nobody waits for this rank
     error = e.what();
     if (error.empty()) error = "unknown error";
@@ -175,8 +178,8 @@ void ShardedCollection::start(StepState& state, const KeyedJaggedTensor& input, 
   side.exchange.run(step, finished, error, watch);
   watch.lap(state.exchange_ids_s, "exchange ids", sent_to_others(step, group_->rank()));
   try {
-    lay_out_rows(map_, group_->rank(), sequence_, step);
-    count_traffic(map_, *group_, step, state.traffic);
+    lay_out_rows(own_, step);
+    count_traffic(wiring_, *group_, step, state.traffic);
   } catch (const std::exception& e) {
     side.exchange.abort_with_steps(cat("rank ", group_->rank(), " failed in the layout: ", e.what()));
     throw;
@@ -210,17 +213,8 @@ void ShardedCollection::refuse(const std::string& why) const {
   fail(Code::kInvalidArgument, why);
 }
 
-std::vector<bool> ShardedCollection::keep_own() {
-  const int rank = group_->rank();
-  const auto can = [&](const Lane& lane) {
-    const LocalShard* shard = shards_.find(lane.table, lane.shard);
-    return !sequence_ && shard && shards_.lookups()[shard->group]->places_rows();
-  };
-  return map_.keep_own(rank, can, arrivals_);
-}
-
 void ShardedCollection::lay_out_output(StepState& state) const {
-  const size_t slots = map_.slots().size();
+  const size_t slots = wiring_.slots().size();
   state.layout.offset.resize(slots);
   state.layout.stride.resize(slots);
   const CheckedBatch& batch = state.batch;
@@ -228,10 +222,10 @@ void ShardedCollection::lay_out_output(StepState& state) const {
   int64_t total = 0;
   state.slot_rows.resize(slots);
   for (size_t s = 0; s < slots; ++s) {
-    const Slot& slot = map_.slots()[s];
+    const Slot& slot = wiring_.slots()[s];
     state.slot_rows[s] = sequence_ ? batch.original_slots[s].ids : batch.slots[s].bags;
     state.layout.offset[s] = together ? slot.col : total;
-    state.layout.stride[s] = together ? map_.output_width() : slot.dim;
+    state.layout.stride[s] = together ? wiring_.output_width() : slot.dim;
     total += slot.dim * state.slot_rows[s];
   }
   state.rows = {};
@@ -245,7 +239,7 @@ void ShardedCollection::lay_out_output(StepState& state) const {
 }
 
 const std::vector<SlotView>& ShardedCollection::views(StepState& state, const Tensor& rows) const {
-  state.views.resize(map_.slots().size());
+  state.views.resize(wiring_.slots().size());
   for (size_t s = 0; s < state.views.size(); ++s) {
     state.views[s] = {rows.data<float>() + state.layout.offset[s], state.layout.stride[s]};
   }
@@ -265,7 +259,7 @@ void ShardedCollection::finish(StepState& state, bool keep_context) {
     lay_out_output(state);
     owner_.find_features(step, state.layout);
     watch.lap(times_.route, "layout of the output");
-    if (step.device) upload_step(map_, arrivals_, group_->rank(), sequence_, state.slot_rows, state.layout, step);
+    if (step.device) upload_step(own_, state.slot_rows, state.layout, step);
     state.sampled = keep_context && sample_every_ > 0 && ++since_sample_ >= sample_every_;
     if (state.sampled) since_sample_ = 0;
     const OwnerLookup::Rows rows{step.rows.tensor(), state.rows};
@@ -291,9 +285,9 @@ void ShardedCollection::finish(StepState& state, bool keep_context) {
     guarded("combine", [&] { step.device->output.combine(step.rows.tensor(), state.rows); });
   } else if (sequence_) {
     if (!state.batch.clean()) state.rows.fill(0);  // dropped ids have rows too
-    combine_sequence(map_, step, views(state, state.rows));
+    combine_sequence(wiring_, step, views(state, state.rows));
   } else {
-    combine_pooled(map_, arrivals_, step, state.batch.slots, views(state, state.rows));
+    combine_pooled(own_, step, state.batch.slots, views(state, state.rows));
   }
   watch.lap(times_.combine, "combine");
   ++times_.steps;
@@ -310,9 +304,9 @@ void ShardedCollection::backward(StepState& state, const Tensor& given) {
       step.device->output.split(step.rows.tensor(), grad);
     });
   } else if (sequence_) {
-    split_sequence(map_, step, views(state, grad));
+    split_sequence(wiring_, step, views(state, grad));
   } else {
-    split_pooled(map_, arrivals_, step, views(state, grad));
+    split_pooled(own_, step, views(state, grad));
   }
   watch.lap(times_.split, "split");
   guarded("backward", [&] {

@@ -73,7 +73,7 @@ class ShardedCollection : public std::enable_shared_from_this<ShardedCollection>
   // Ends the job on all ranks: for what only this rank can know to be wrong between two collectives.
   [[noreturn]] void refuse(const std::string& why) const;
 
-  const LaneMap& map() const { return map_; }
+  const Wiring& wiring() const { return wiring_; }
   // Before the tables' names in a state dict: TorchRec's attribute names.
   const char* prefix() const { return sequence_ ? "embeddings" : "embedding_bags"; }
   const std::vector<EmbeddingBagConfig>& tables() const { return tables_; }
@@ -105,7 +105,6 @@ class ShardedCollection : public std::enable_shared_from_this<ShardedCollection>
   void count_dropped(const CheckedBatch& batch);
   template <class Body>
   void guarded(const char* stage, const Body& body) const;
-  std::vector<bool> keep_own();
   void lay_out_output(StepState& state) const;
   const std::vector<SlotView>& views(StepState& state, const Tensor& rows) const;
 
@@ -115,10 +114,10 @@ class ShardedCollection : public std::enable_shared_from_this<ShardedCollection>
   std::shared_ptr<ProcessGroup> group_;
   bool sequence_;
   ShardedModuleOptions options_;
-  LaneMap map_;
-  std::vector<Arrival> arrivals_;  // what stays is marked
+  std::vector<RowRouterPtr> routers_;  // by table; null where rows are ranges
+  Wiring wiring_;
   ShardGroups shards_;
-  const std::vector<bool> stays_;  // see Step::stays
+  const RankWiring own_;
   OwnerLookup owner_;
   Replicas replicas_;
   uint64_t fingerprint_;

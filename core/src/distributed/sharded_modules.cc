@@ -13,10 +13,10 @@ namespace {
 
 // [batch, width] from per-slot rows: sample b of a slot takes row inverse[b].
 Tensor expand(const ShardedCollection& c, const StepState& state) {
-  const int64_t batch = state.batch.output_batch, width = c.map().output_width();
+  const int64_t batch = state.batch.output_batch, width = c.wiring().output_width();
   Tensor out = Tensor::empty({batch, width});
-  for (size_t s = 0; s < c.map().slots().size(); ++s) {
-    const Slot& slot = c.map().slots()[s];
+  for (size_t s = 0; s < c.wiring().slots().size(); ++s) {
+    const Slot& slot = c.wiring().slots()[s];
     const int64_t* inverse = state.batch.inverse[s];
     for (int64_t b = 0; b < batch; ++b) {
       std::copy_n(state.rows.data<float>() + state.layout.offset[s] + inverse[b] * slot.dim, slot.dim,
@@ -29,7 +29,7 @@ Tensor expand(const ShardedCollection& c, const StepState& state) {
 Tensor expand_on_device(const ShardedCollection& c, StepState& state, bool backward) {
   DeviceStep& device = *state.step.device;
   if (!device.inverse) device.inverse = std::make_unique<InverseMoves>(device.stream);
-  device.inverse->upload(c.map(), state.batch, state.layout.offset, backward);
+  device.inverse->upload(c.wiring(), state.batch, state.layout.offset, backward);
   device.uploaded.record();
   return device.inverse->expand(state.rows);
 }
@@ -37,11 +37,11 @@ Tensor expand_on_device(const ShardedCollection& c, StepState& state, bool backw
 // The way back: rows that were taken several times sum their gradients.
 Tensor collapse(const ShardedCollection& c, StepState& state, const Tensor& grad) {
   if (state.step.device) return state.step.device->inverse->collapse(gradient_on_device(grad, state.step));
-  const int64_t batch = state.batch.output_batch, width = c.map().output_width();
+  const int64_t batch = state.batch.output_batch, width = c.wiring().output_width();
   const Tensor rows = state.grad.ensure(state.num_rows_elements).first({state.num_rows_elements});
   std::fill_n(rows.data<float>(), rows.numel(), 0.0f);
-  for (size_t s = 0; s < c.map().slots().size(); ++s) {
-    const Slot& slot = c.map().slots()[s];
+  for (size_t s = 0; s < c.wiring().slots().size(); ++s) {
+    const Slot& slot = c.wiring().slots()[s];
     const int64_t* inverse = state.batch.inverse[s];
     for (int64_t b = 0; b < batch; ++b) {
       const float* from = grad.data<float>() + b * width + slot.col;
@@ -265,7 +265,7 @@ const ExchangeBytes<int64_t>& ShardedEmbeddings::bytes_sent() const { return imp
 ShardedEmbeddingBagCollection::ShardedEmbeddingBagCollection(std::shared_ptr<ShardedCollection> impl)
     : ShardedEmbeddings(std::move(impl)) {
   KeyedTensor::Layout layout;
-  for (const Slot& slot : impl_->map().slots()) {
+  for (const Slot& slot : impl_->wiring().slots()) {
     layout.keys.push_back(slot.name);
     layout.length_per_key.push_back(slot.dim);
   }
@@ -285,7 +285,7 @@ Awaitable<ShardedEmbeddingBagCollection::Output> ShardedEmbeddingBagCollection::
     const auto& impl = state->owner;
     impl->finish(*state, keep);
     const Tensor values = !state->batch.expands
-                              ? state->rows.reshape({state->batch.output_batch, impl->map().output_width()})
+                              ? state->rows.reshape({state->batch.output_batch, impl->wiring().output_width()})
                           : state->step.device ? expand_on_device(*impl, *state, keep)
                                                : expand(*impl, *state);
     state->rows = {};  // the output's now; the buffer is used again when nobody holds it
@@ -296,7 +296,7 @@ Awaitable<ShardedEmbeddingBagCollection::Output> ShardedEmbeddingBagCollection::
 void ShardedEmbeddingBagCollection::backward(const Output& output, const Tensor& grad) {
   if (!output.state) fail(Code::kFailedPrecondition, "backward of a forward that kept nothing for it");
   StepState& state = *output.state;
-  const int64_t batch = state.batch.output_batch, width = impl_->map().output_width();
+  const int64_t batch = state.batch.output_batch, width = impl_->wiring().output_width();
   if (grad.dim() != 2 || grad.size(0) != batch || grad.size(1) != width || grad.dtype() != DType::kFloat32) {
     impl_->refuse(cat("the gradient must be float32 [", batch, ", ", width, "]"));
   }
@@ -340,8 +340,8 @@ Awaitable<ShardedEmbeddingCollection::Output> ShardedEmbeddingCollection::forwar
     Output out;
     out.all_finished = state->step.all_finished;
     const CheckedBatch& batch = state->batch;
-    for (size_t s = 0; s < impl->map().slots().size(); ++s) {
-      const Slot& slot = impl->map().slots()[s];
+    for (size_t s = 0; s < impl->wiring().slots().size(); ++s) {
+      const Slot& slot = impl->wiring().slots()[s];
       const SlotBags& of_slot = batch.original_slots[s];
       const int64_t ids = of_slot.ids;
       JaggedTensor::Options o;
@@ -369,7 +369,7 @@ void ShardedEmbeddingCollection::backward(const Output& output,
   else
     std::fill_n(rows.data<float>(), rows.numel(), 0.0f);
   for (const auto& [name, grad] : grads) {
-    const auto& slots = impl_->map().slots();
+    const auto& slots = impl_->wiring().slots();
     const auto slot = std::find_if(slots.begin(), slots.end(), [&](const Slot& s) { return s.name == name; });
     if (slot == slots.end()) impl_->refuse(cat("the collection has no output \"", name, "\""));
     const auto s = static_cast<size_t>(slot - slots.begin());

@@ -11,28 +11,15 @@
 
 #include "distributed/buffer.h"
 #include "distributed/inverse_moves.h"
-#include "distributed/lanes.h"
 #include "distributed/row_moves.h"
 #include "modules/lookup_view.h"
 #include "tessera/jagged_tensor.h"
 #include "tessera/lookup.h"
 #include "tessera/tensor.h"
+#include "wiring/messages.h"
+#include "wiring/wiring.h"
 
 namespace tessera {
-
-// What the first exchange carries to each peer, before room for a small payload. Its size is known beforehand.
-struct PeerHeader {
-  static constexpr uint32_t kMagic = 0x54534832;  // "TSH2"
-  enum Flags : uint32_t { kFinished = 1, kError = 2, kWeighted = 4 };
-  uint32_t magic = kMagic;
-  uint32_t flags = 0;
-  int64_t num_bags = 0;  // lengths in the payload, all streams together
-  int64_t num_ids = 0;
-  int64_t presence_words = 0;  // of the payload, see route.h
-  int64_t largest = 0;         // bytes of the largest payload that this rank has for another one
-  uint64_t fingerprint = 0;    // of tables, plan and world: ranks that disagree find out here
-};
-static_assert(sizeof(PeerHeader) == 48);
 
 // One piece of a stream: what one home sent to one owner.
 struct StreamPiece {
@@ -115,10 +102,6 @@ struct SlotLayout {
 };
 
 struct Step {
-  // By own stream: whether the rows of the own samples stay (LaneMap::keep_own). The lookup writes them to the output,
-  // the update reads their gradients where the caller has them, and they have no place in `rows`.
-  std::vector<bool> stays;
-
   // -- home
   std::vector<int32_t> input_lengths;  // where the input's are int64
   bool weighted = false;
@@ -153,9 +136,7 @@ struct Step {
   std::vector<const uint8_t*> payloads;  // as they arrived, by peer
   bool all_finished = false;
   // What another rank gets: a header, the room behind it, and its payload where that had none.
-  int64_t id_bytes_to(int peer) const {
-    return static_cast<int64_t>(sizeof(PeerHeader)) + room + (in_second ? payload_send_bytes[peer] : 0);
-  }
+  int64_t id_bytes_to(int peer) const { return kHeaderBytes + room + (in_second ? payload_send_bytes[peer] : 0); }
 
   // -- owner: pieces by (peer, own stream), peer-major
   std::vector<StreamPiece> received;
@@ -168,7 +149,7 @@ struct Step {
   std::vector<AloneLookup> alone;                         // instead of both, where the step is sampled
 
   // -- between two hosts, as the rank that sums rows of its own host for a home elsewhere: by home's host, then
-  // LaneMap::summed_streams or host_sums of the own host
+  // Wiring::summed_streams or host_sums of the own host
   std::vector<Presence> presence;
   std::vector<int64_t> relayed_begin;  // by home's host, then lanes of the own host: in `rows`
   std::vector<int64_t> sum_begin;      // in `rows`

@@ -23,12 +23,12 @@ class Meter {
 };
 
 // Elements by rank of both hops.
-void by_rank(const LaneMap& map, int rank, const std::vector<int64_t>& in_host, const std::vector<int64_t>& across,
+void by_rank(const Wiring& wiring, int rank, const std::vector<int64_t>& in_host, const std::vector<int64_t>& across,
              std::vector<int64_t>& out) {
-  out.assign(map.world_size(), 0);
-  const int first = map.hosts().of(rank) * map.hosts().ranks;
+  out.assign(wiring.world_size(), 0);
+  const int first = wiring.hosts().of(rank) * wiring.hosts().ranks;
   std::copy(in_host.begin(), in_host.end(), out.begin() + first);
-  if (map.hosts().count > 1) {
+  if (wiring.hosts().count > 1) {
     for (size_t r = 0; r < out.size(); ++r) out[r] += across[r];
   }
 }
@@ -36,11 +36,11 @@ void by_rank(const LaneMap& map, int rank, const std::vector<int64_t>& in_host, 
 // The step of TrafficInput. Counts are per pair of home and owner, the same for all homes.
 class Expectation {
  public:
-  Expectation(const LaneMap& map, const std::vector<EmbeddingBagConfig>& tables, const TrafficInput& input, int rank)
-      : map_(map), tables_(tables), input_(input), rank_(rank), meter_(rank, input.local_world_size) {}
+  Expectation(const Wiring& wiring, const std::vector<EmbeddingBagConfig>& tables, const TrafficInput& input, int rank)
+      : wiring_(wiring), tables_(tables), input_(input), rank_(rank), meter_(rank, input.local_world_size) {}
 
   ExchangeBytes<double> run() {
-    for (int peer = 0; peer < map_.world_size(); ++peer) {
+    for (int peer = 0; peer < wiring_.world_size(); ++peer) {
       if (peer == rank_) continue;
       meter_.send(out_.ids, peer, id_bytes(peer));
       // Rows for homes and gradients for owners travel the same hops in opposite directions.
@@ -52,12 +52,12 @@ class Expectation {
 
  private:
   double ids_per_bag(int stream) const {
-    const auto found = input_.ids_per_bag.find(map_.slots()[map_.streams()[stream].slot].feature);
+    const auto found = input_.ids_per_bag.find(wiring_.slots()[wiring_.streams()[stream].slot].feature);
     return found == input_.ids_per_bag.end() ? 1 : found->second;
   }
   double share(int stream) const {
-    const Stream& s = map_.streams()[stream];
-    return static_cast<double>(s.rows) / static_cast<double>(tables_[map_.slots()[s.slot].table].num_embeddings);
+    const Stream& s = wiring_.streams()[stream];
+    return static_cast<double>(s.rows) / static_cast<double>(tables_[wiring_.slots()[s.slot].table].num_embeddings);
   }
   double ids(int stream) const { return input_.batch * ids_per_bag(stream) * share(stream); }
   // Rows that stand for the ids of a share of the table: bags that have any, or ids.
@@ -67,15 +67,15 @@ class Expectation {
   }
 
   double id_bytes(int owner) const {
-    const HostGrid& hosts = map_.hosts();
+    const HostGrid& hosts = wiring_.hosts();
     double values = 0;
     double words = 0;
-    for (int s = map_.stream_begin(owner); s < map_.stream_begin(owner + 1); ++s) {
+    for (int s = wiring_.stream_begin(owner); s < wiring_.stream_begin(owner + 1); ++s) {
       values += ids(s);
       words += 1 + input_.batch;
     }
     if (hosts.of(owner) != hosts.of(rank_) && hosts.local(owner) == hosts.local(rank_)) {
-      const auto streams = static_cast<double>(map_.summed_streams(hosts.of(owner)).size());
+      const auto streams = static_cast<double>(wiring_.summed_streams(hosts.of(owner)).size());
       words += streams * (1 + std::ceil(input_.batch / 32));
     }
     const double bytes = values * (input_.is_weighted ? 12 : 8) + words * 4;
@@ -84,27 +84,27 @@ class Expectation {
 
   // What `owner` sends towards `home` itself: its own lanes' rows, and as a neighbour of one of them, others'.
   double row_bytes(int owner, int home) const {
-    const HostGrid& hosts = map_.hosts();
+    const HostGrid& hosts = wiring_.hosts();
     const bool same_host = hosts.of(owner) == hosts.of(home);
     double elements = 0;
-    for (int i = map_.lane_begin(owner); i < map_.lane_begin(owner + 1); ++i) {
-      const Lane& lane = map_.lanes()[i];
+    for (int i = wiring_.lane_begin(owner); i < wiring_.lane_begin(owner + 1); ++i) {
+      const Lane& lane = wiring_.lanes()[i];
       // To a rank of its host a summed lane also hands the rows for that rank's counterparts on all other hosts.
       const int homes = same_host ? (lane.host_sum < 0 ? 1 : hosts.count) : (lane.host_sum < 0 ? 1 : 0);
       elements += homes * rows(lane.stream, share(lane.stream)) * static_cast<double>(lane.cols);
     }
     if (!same_host && hosts.local(owner) == hosts.local(home)) {
-      for (int s = map_.host_sum_begin(hosts.of(owner)); s < map_.host_sum_begin(hosts.of(owner) + 1); ++s) {
-        const HostSum& sum = map_.host_sums()[s];
+      for (int s = wiring_.host_sum_begin(hosts.of(owner)); s < wiring_.host_sum_begin(hosts.of(owner) + 1); ++s) {
+        const HostSum& sum = wiring_.host_sums()[s];
         double held = 0;
-        for (int lane : sum.lanes) held += share(map_.lanes()[lane].stream);
-        elements += rows(map_.lanes()[sum.lanes[0]].stream, held) * static_cast<double>(sum.cols);
+        for (int lane : sum.lanes) held += share(wiring_.lanes()[lane].stream);
+        elements += rows(wiring_.lanes()[sum.lanes[0]].stream, held) * static_cast<double>(sum.cols);
       }
     }
     return elements * static_cast<double>(sizeof(float));
   }
 
-  const LaneMap& map_;
+  const Wiring& wiring_;
   const std::vector<EmbeddingBagConfig>& tables_;
   const TrafficInput& input_;
   const int rank_;
@@ -114,14 +114,14 @@ class Expectation {
 
 }  // namespace
 
-void count_traffic(const LaneMap& map, const ProcessGroup& group, const Step& step, StepTraffic& out) {
+void count_traffic(const Wiring& wiring, const ProcessGroup& group, const Step& step, StepTraffic& out) {
   const int rank = group.rank();
   out.first_message = static_cast<int64_t>(sizeof(PeerHeader)) + step.room;
   out.ids_in_second = step.in_second;
   out.ids_sent = step.payload_send_bytes;
   out.ids_received = step.payload_recv_bytes;
-  by_rank(map, rank, step.in_host.owner_counts, step.across.owner_counts, out.rows_sent);
-  by_rank(map, rank, step.in_host.home_counts, step.across.home_counts, out.rows_received);
+  by_rank(wiring, rank, step.in_host.owner_counts, step.across.owner_counts, out.rows_sent);
+  by_rank(wiring, rank, step.in_host.home_counts, step.across.home_counts, out.rows_received);
   out.bytes = {};
   const Meter<int64_t> meter(rank, group.local_world_size());
   for (int peer = 0; peer < group.world_size(); ++peer) {
@@ -133,7 +133,7 @@ void count_traffic(const LaneMap& map, const ProcessGroup& group, const Step& st
   }
 }
 
-ExchangeBytes<double> expected_traffic(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
+ExchangeBytes<double> expected_traffic(const std::vector<EmbeddingBagConfig>& tables,
                                        const EmbeddingModuleShardingPlan& plan, const TrafficInput& input, int rank) {
   if (input.local_world_size < 1 || input.world_size < 1 || input.world_size % input.local_world_size != 0) {
     fail(Code::kInvalidArgument, "a world of ", input.world_size, " ranks cannot have ", input.local_world_size,
@@ -142,8 +142,8 @@ ExchangeBytes<double> expected_traffic(const Runtime& runtime, const std::vector
   if (rank < 0 || rank >= input.world_size)
     fail(Code::kOutOfRange, "rank ", rank, " is outside the world of ", input.world_size);
   const HostGrid hosts{input.world_size / input.local_world_size, input.local_world_size};
-  const LaneMap map(runtime, tables, plan, hosts, input.sequence);
-  return Expectation(map, tables, input, rank).run();
+  const Wiring wiring(tables, plan, hosts, {.sequence = input.sequence});
+  return Expectation(wiring, tables, input, rank).run();
 }
 
 }  // namespace tessera

@@ -2,7 +2,7 @@
 
 #include <cstdio>
 
-#include "planner/tiling.h"
+#include "wiring/tiling.h"
 
 namespace tessera {
 

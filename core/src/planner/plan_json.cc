@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "planner/tiling.h"
 #include "tessera/sharding_plan.h"
+#include "wiring/tiling.h"
 
 namespace tessera {
 

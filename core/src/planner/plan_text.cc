@@ -58,36 +58,6 @@ std::string quoted(const std::string& text) { return "'" + text + "'"; }
 
 }  // namespace
 
-std::vector<int> ParameterSharding::ranks() const {
-  std::vector<int> out;
-  out.reserve(shards.size());
-  for (const ShardMetadata& s : shards) out.push_back(s.rank);
-  return out;
-}
-
-void EmbeddingModuleShardingPlan::add(const std::string& table, ParameterSharding sharding) {
-  if (contains(table)) fail(Code::kAlreadyExists, "table ", table, " is in the plan twice");
-  tables_.emplace_back(table, std::move(sharding));
-}
-
-const ParameterSharding& EmbeddingModuleShardingPlan::at(const std::string& table) const {
-  for (const auto& [name, sharding] : tables_) {
-    if (name == table) return sharding;
-  }
-  fail(Code::kNotFound, "the plan has no table named ", table);
-}
-
-bool EmbeddingModuleShardingPlan::contains(const std::string& table) const {
-  return std::any_of(tables_.begin(), tables_.end(), [&](const auto& entry) { return entry.first == table; });
-}
-
-const EmbeddingModuleShardingPlan& ShardingPlan::at(const std::string& path) const {
-  for (const auto& [known, tables] : modules) {
-    if (known == path) return tables;
-  }
-  fail(Code::kNotFound, "the plan has no module at \"", path, "\"");
-}
-
 std::string ShardingPlan::placement(int rank) const {
   const std::string device =
       compute_device == "cpu" ? compute_device : cat(compute_device, ":", rank % local_world_size);

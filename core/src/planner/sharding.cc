@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "planner/layout.h"
-#include "planner/tiling.h"
+#include "wiring/tiling.h"
 
 namespace tessera {
 

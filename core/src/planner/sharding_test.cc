@@ -8,7 +8,7 @@
 #include <random>
 
 #include "planner/layout.h"
-#include "planner/tiling.h"
+#include "wiring/tiling.h"
 
 namespace tessera {
 namespace {

@@ -1,4 +1,4 @@
-#include "planner/tiling.h"
+#include "wiring/tiling.h"
 
 #include <algorithm>
 #include <map>

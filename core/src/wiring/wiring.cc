@@ -1,12 +1,11 @@
-#include "distributed/lanes.h"
+#include "wiring/wiring.h"
 
 #include <algorithm>
 #include <map>
 #include <numeric>
 #include <utility>
 
-#include "planner/tiling.h"
-#include "tessera/abi/sharder.h"
+#include "wiring/tiling.h"
 
 namespace tessera {
 namespace {
@@ -75,9 +74,9 @@ void check_tiling(const EmbeddingBagConfig& table, const ParameterSharding& shar
     refuse("rows that are routed cannot be cut by columns too");
 }
 
-LaneMap::LaneMap(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
-                 const EmbeddingModuleShardingPlan& plan, HostGrid hosts, bool sequence)
-    : hosts_(hosts) {
+Wiring::Wiring(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan, HostGrid hosts,
+               const WiringOptions& options)
+    : sequence_(options.sequence), hosts_(hosts) {
   for (const EmbeddingBagConfig& table : tables) check_tiling(table, plan.at(table.name), world_size());
   for (const auto& [name, sharding] : plan.tables()) {
     const auto known = std::find_if(tables.begin(), tables.end(), [&](const auto& t) { return t.name == name; });
@@ -85,22 +84,15 @@ LaneMap::LaneMap(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& 
       fail(Code::kInvalidArgument, "the plan has a table \"", name, "\" that the collection has not");
   }
   add_slots(tables, plan);
-  for (const EmbeddingBagConfig& table : tables) {
-    const ParameterSharding& sharding = plan.at(table.name);
-    std::vector<int64_t> rows;
-    for (const ShardMetadata& shard : sharding.shards) rows.push_back(shard.rows);
-    routers_.push_back(sharding.routed ? std::make_shared<RowRouter>(
-                                             runtime.create(TSR_SHARDER_KIND, sharding.sharding_type), table, rows)
-                                       : nullptr);
-  }
   for (size_t i = 0; i < slots_.size(); ++i) {
     if (slots_[i].replicated) continue;
-    const EmbeddingBagConfig& table = tables[slots_[i].table];
-    add_slot_streams(static_cast<int>(i), plan.at(table.name), routers_[slots_[i].table], table.num_embeddings);
+    const auto t = static_cast<size_t>(slots_[i].table);
+    add_slot_streams(static_cast<int>(i), plan.at(tables[t].name),
+                     options.routers.empty() ? nullptr : options.routers[t], tables[t].num_embeddings);
   }
   order_by_rank();
   find_single_streams();
-  if (!sequence && hosts_.ranks > 1 && hosts_.count > 1) find_host_sums(tables, plan);
+  if (!sequence_ && hosts_.ranks > 1 && hosts_.count > 1) find_host_sums(tables, plan);
   if (host_sums_.empty()) hosts_ = {1, world_size()};
   for (int host = 0; host <= hosts_.count; ++host) {
     const auto at =
@@ -113,9 +105,10 @@ LaneMap::LaneMap(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& 
     auto& streams = summed_streams_[host_sums_[lane.host_sum].host];
     if (streams.empty() || streams.back() != lane.stream) streams.push_back(lane.stream);
   }
+  order_arrivals();
 }
 
-void LaneMap::add_slots(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan) {
+void Wiring::add_slots(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan) {
   const auto names = embedding_names_by_table(tables);
   for (size_t t = 0; t < tables.size(); ++t) {
     for (size_t f = 0; f < tables[t].feature_names.size(); ++f) {
@@ -133,8 +126,8 @@ void LaneMap::add_slots(const std::vector<EmbeddingBagConfig>& tables, const Emb
   }
 }
 
-void LaneMap::add_slot_streams(int slot, const ParameterSharding& sharding, const RowRouterPtr& router,
-                               int64_t table_rows) {
+void Wiring::add_slot_streams(int slot, const ParameterSharding& sharding, const RowRouterPtr& router,
+                              int64_t table_rows) {
   std::map<std::vector<int64_t>, int> cut_of;          // column blocks that are cut alike share a cut
   std::map<std::tuple<int, int, int>, int> stream_of;  // (cut, range, rank)
   for (const auto& [columns, shards] : column_blocks(sharding)) {
@@ -144,7 +137,7 @@ void LaneMap::add_slot_streams(int slot, const ParameterSharding& sharding, cons
     int64_t next = 0;
     for (int i : shards) {
       const ShardMetadata& shard = sharding.shards[i];
-      if (!router && shard.row > next) {
+      if (!sharding.routed && shard.row > next) {
         begins.push_back(next);
         shard_of.push_back(-1);
         next = shard.row;
@@ -168,6 +161,7 @@ void LaneMap::add_slot_streams(int slot, const ParameterSharding& sharding, cons
       cut.block = uniform_block(begins);
       cut.reciprocal = reciprocal_of(cut.block, table_rows);
       cut.streams.resize(shard_of.size());
+      cut.routed = sharding.routed;
       cut.router = router;
       cuts_.push_back(std::move(cut));
     }
@@ -180,7 +174,7 @@ void LaneMap::add_slot_streams(int slot, const ParameterSharding& sharding, cons
           stream_of.try_emplace({c, static_cast<int>(range), shard.rank}, static_cast<int>(streams_.size()));
       if (fresh) {
         cuts_[c].streams[range].push_back(found->second);
-        streams_.push_back({slot, shard.rank, router ? 0 : shard.row, shard.rows, c, static_cast<int>(range)});
+        streams_.push_back({slot, shard.rank, sharding.routed ? 0 : shard.row, shard.rows, c, static_cast<int>(range)});
       }
       lanes_.push_back(
           {found->second, slots_[slot].table, shard_of[range], shard.col, shard.cols, std::exchange(first, false)});
@@ -192,7 +186,7 @@ void LaneMap::add_slot_streams(int slot, const ParameterSharding& sharding, cons
   }
 }
 
-void LaneMap::order_by_rank() {
+void Wiring::order_by_rank() {
   std::vector<int> order(streams_.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return streams_[a].rank < streams_[b].rank; });
@@ -220,7 +214,7 @@ void LaneMap::order_by_rank() {
   }
 }
 
-void LaneMap::find_single_streams() {
+void Wiring::find_single_streams() {
   for (Cut& cut : cuts_) {
     for (size_t range = 0; range < cut.streams.size(); ++range) {
       const std::vector<int>& streams = cut.streams[range];
@@ -234,7 +228,7 @@ void LaneMap::find_single_streams() {
 }
 
 // Lanes of one slot, host and column block. A lane that is alone there has nothing to be added to.
-void LaneMap::find_host_sums(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan) {
+void Wiring::find_host_sums(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan) {
   std::vector<bool> is_summed;  // by table
   for (const EmbeddingBagConfig& t : tables) is_summed.push_back(plan.at(t.name).combine == Combine::kHostSum);
   std::map<std::tuple<int, int, int64_t, int64_t>, std::vector<int>> blocks;
@@ -255,19 +249,17 @@ void LaneMap::find_host_sums(const std::vector<EmbeddingBagConfig>& tables, cons
   }
 }
 
-std::vector<Arrival> LaneMap::arrivals(int rank) const {
+// By slot, then columns, then the first row: the lanes, and the sums of hosts that others get in their place.
+void Wiring::order_arrivals() {
   std::vector<std::pair<int, Arrival>> found;  // range of the cut
-  const int own = hosts_.of(rank);
   const auto range_of = [&](int lane) { return streams_[lanes_[lane].stream].range; };
   for (size_t i = 0; i < lanes_.size(); ++i) {
     const Lane& lane = lanes_[i];
-    if (lane.host_sum >= 0 && host_sums_[lane.host_sum].host != own) continue;
     const auto index = static_cast<int>(i);
     found.push_back({range_of(index), {streams_[lane.stream].slot, lane.col, lane.cols, lane.first, index, -1}});
   }
   for (size_t i = 0; i < host_sums_.size(); ++i) {
     const HostSum& sum = host_sums_[i];
-    if (sum.host == own) continue;
     int range = range_of(sum.lanes.front());
     for (int lane : sum.lanes) range = std::min(range, range_of(lane));
     found.push_back({range, {sum.slot, sum.col, sum.cols, sum.first, -1, static_cast<int>(i)}});
@@ -275,31 +267,47 @@ std::vector<Arrival> LaneMap::arrivals(int rank) const {
   std::stable_sort(found.begin(), found.end(), [](const auto& x, const auto& y) {
     return std::tuple(x.second.slot, x.second.col, x.first) < std::tuple(y.second.slot, y.second.col, y.first);
   });
+  for (auto& [range, arrival] : found) in_order_.push_back(arrival);
+}
+
+std::vector<Arrival> Wiring::arrivals(int rank) const {
+  const int own = hosts_.of(rank);
   std::vector<Arrival> out;
-  for (auto& [range, arrival] : found) out.push_back(arrival);
+  for (const Arrival& a : in_order_) {
+    const int sum = a.lane >= 0 ? lanes_[a.lane].host_sum : a.host_sum;
+    const bool of_other_host = sum >= 0 && host_sums_[sum].host != own;
+    if (a.lane >= 0 ? !of_other_host : of_other_host) out.push_back(a);
+  }
   return out;
 }
 
-std::vector<bool> LaneMap::keep_own(int rank, const std::function<bool(const Lane&)>& can,
-                                    std::vector<Arrival>& arrivals) const {
-  std::vector<bool> stays(stream_begin_[rank + 1] - stream_begin_[rank], true);
-  const auto own = [&](const Arrival& a) { return a.lane >= 0 && streams_[lanes_[a.lane].stream].rank == rank; };
-  const auto stream_of = [&](const Arrival& a) { return lanes_[a.lane].stream - stream_begin_[rank]; };
+RankWiring::RankWiring(const Wiring& all, int r, const PlacesRows& places_rows)
+    : wiring(all),
+      rank(r),
+      host(all.hosts().of(r)),
+      first_stream(all.stream_begin(r)),
+      num_streams(all.stream_begin(r + 1) - first_stream),
+      first_lane(all.lane_begin(r)),
+      num_lanes(all.lane_begin(r + 1) - first_lane),
+      arrivals(all.arrivals(r)),
+      stays(num_streams, places_rows != nullptr) {
+  if (!places_rows) return;
+  const auto stream_of = [&](const Arrival& a) { return all.lanes()[a.lane].stream - first_stream; };
   for (size_t begin = 0, end = 0; begin < arrivals.size(); begin = end) {
     end = end_of_columns(arrivals, begin);
-    const Slot& slot = slots_[arrivals[begin].slot];
-    const bool sums = slot.pooling == PoolingType::kSum && !slot.starts_at_zero;
+    const Slot& slot = all.slots()[arrivals[begin].slot];
+    const bool sums = !all.sequence() && slot.pooling == PoolingType::kSum && !slot.starts_at_zero;
     bool taken = false;
     for (size_t i = begin; i < end; ++i) {
       Arrival& a = arrivals[i];
-      if (!own(a)) continue;
-      a.stays = sums && !taken && i < begin + 2 && can(lanes_[a.lane]);  // of the first two either may be there first
+      if (a.lane < 0 || all.streams()[all.lanes()[a.lane].stream].rank != rank) continue;
+      // Of the first two either may be there first.
+      a.stays = sums && !taken && i < begin + 2 && places_rows(all.lanes()[a.lane]);
       taken = taken || a.stays;
       if (!a.stays) stays[stream_of(a)] = false;
     }
   }
   for (Arrival& a : arrivals) a.stays = a.stays && stays[stream_of(a)];
-  return stays;
 }
 
 size_t end_of_columns(const std::vector<Arrival>& arrivals, size_t begin) {

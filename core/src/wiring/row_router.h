@@ -10,6 +10,7 @@
 #include "tessera/abi/sharder.h"
 #include "tessera/embedding_configs.h"
 #include "tessera/runtime.h"
+#include "tessera/sharding_plan.h"
 
 namespace tessera {
 
@@ -32,5 +33,9 @@ class RowRouter {
   tsr_table table_{};
 };
 using RowRouterPtr = std::shared_ptr<const RowRouter>;
+
+// By table; null where rows are ranges.
+std::vector<RowRouterPtr> row_routers(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
+                                      const EmbeddingModuleShardingPlan& plan);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-#include "planner/tiling.h"
+#include "wiring/tiling.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "distributed/row_router.h"
+#include "wiring/row_router.h"
 
 #include <numeric>
 
@@ -51,6 +51,19 @@ std::vector<int64_t> RowRouter::unroute(int shard, int64_t first, int64_t count)
     }
   }
   return ids;
+}
+
+std::vector<RowRouterPtr> row_routers(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
+                                      const EmbeddingModuleShardingPlan& plan) {
+  std::vector<RowRouterPtr> out(tables.size());
+  for (size_t t = 0; t < tables.size(); ++t) {
+    const ParameterSharding& sharding = plan.at(tables[t].name);
+    if (!sharding.routed) continue;
+    std::vector<int64_t> rows;
+    for (const ShardMetadata& shard : sharding.shards) rows.push_back(shard.rows);
+    out[t] = std::make_shared<RowRouter>(runtime.create(TSR_SHARDER_KIND, sharding.sharding_type), tables[t], rows);
+  }
+  return out;
 }
 
 }  // namespace tessera

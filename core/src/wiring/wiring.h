@@ -1,6 +1,7 @@
 // The plan, turned into what a step needs: which ids go to which rank (streams), and which rows come back (lanes).
 //
-// Built once per sharded collection, equal on every rank. Data-parallel tables take no part: see replicas.h.
+// Made of tables, plan and hosts alone, so that a step can be executed, priced and counted from the same object. Equal
+// on every rank; RankWiring is what one rank sees of it. Data-parallel tables take no part.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "distributed/row_router.h"
 #include "tessera/embedding_configs.h"
-#include "tessera/runtime.h"
 #include "tessera/sharding_plan.h"
+#include "wiring/row_router.h"
 
 namespace tessera {
 
@@ -34,7 +34,7 @@ struct Stream {
   int slot = 0;
   int rank = 0;
   int64_t row = 0, rows = 0;
-  int cut = 0;    // index into LaneMap::cuts
+  int cut = 0;    // index into Wiring::cuts
   int range = 0;  // which range of the cut
 };
 
@@ -45,7 +45,7 @@ struct Lane {
   int shard = 0;  // index into the table's ParameterSharding::shards
   int64_t col = 0, cols = 0;
   bool first = false;  // writes its columns; later lanes of the same columns add to them
-  int host_sum = -1;   // index into LaneMap::host_sums where its rows are summed inside the host before they leave it
+  int host_sum = -1;   // index into Wiring::host_sums where its rows are summed inside the host before they leave it
 };
 
 // Lanes of the same columns on one host whose rows are added there before they cross to another host. The sum is made
@@ -65,7 +65,7 @@ struct Arrival {
   bool first = false;
   int lane = -1;       // or
   int host_sum = -1;   // of another host
-  bool stays = false;  // its rows do not move: see LaneMap::keep_own
+  bool stays = false;  // its rows do not move: see RankWiring::stays
 };
 // [begin, the result) of arrivals cover the same columns.
 size_t end_of_columns(const std::vector<Arrival>& arrivals, size_t begin);
@@ -87,18 +87,23 @@ struct Cut {
   uint64_t reciprocal = 0;                // of block: id / block is (id * reciprocal) >> 64; 0: divide
   std::vector<std::vector<int>> streams;  // of each range
   std::vector<int> single;  // of each range, where all have one stream at most (-1: no rows); otherwise empty
-  RowRouterPtr router;      // null: by range
-  bool whole() const { return begins.size() == 2; }
+  bool routed = false;      // instead of by range: the sharder says which shard holds an id
+  RowRouterPtr router;      // that asks it; null where the wiring was given none
   // Every id of the slot goes to all streams, as it is.
-  bool copies() const { return whole() && !router; }
+  bool copies() const { return begins.size() == 2 && !routed; }
 };
 
-class LaneMap {
+struct WiringOptions {
+  bool sequence = false;  // rows are not pooled, so that there is nothing to sum inside a host
+  // By table; null where rows are ranges. Empty: the wiring is not for routing ids.
+  std::vector<RowRouterPtr> routers = {};
+};
+
+class Wiring {
  public:
-  // kInvalidArgument where the plan does not fit the tables or the world: the sentence names the table. `sequence`:
-  // rows are not pooled, so that there is nothing to sum inside a host.
-  LaneMap(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
-          const EmbeddingModuleShardingPlan& plan, HostGrid hosts, bool sequence);
+  // kInvalidArgument where the plan does not fit the tables or the world: the sentence names the table.
+  Wiring(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan, HostGrid hosts,
+         const WiringOptions& options = {});
 
   const std::vector<Slot>& slots() const { return slots_; }
   const std::vector<Cut>& cuts() const { return cuts_; }
@@ -116,15 +121,8 @@ class LaneMap {
   const std::vector<int>& summed_streams(int host) const { return summed_streams_[host]; }
   // What reaches `rank`, by slot, then columns, then rows: a `first` arrival comes before those that add to it.
   std::vector<Arrival> arrivals(int rank) const;
-  // Marks those arrivals of `rank` that come from itself and need not move: its lookup can write them to the output,
-  // and others of the same columns are added there, which must not change the order of a sum in any bit. Lanes of a
-  // stream stay together or not at all. `can`: whether the lane's kernel writes there. Returns by the rank's streams
-  // what stays.
-  std::vector<bool> keep_own(int rank, const std::function<bool(const Lane&)>& can,
-                             std::vector<Arrival>& arrivals) const;
+  bool sequence() const { return sequence_; }
   int64_t output_width() const { return output_width_; }
-  // By table; null where rows are ranges.
-  const std::vector<RowRouterPtr>& routers() const { return routers_; }
 
  private:
   void add_slots(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan);
@@ -132,8 +130,9 @@ class LaneMap {
   void order_by_rank();
   void find_single_streams();
   void find_host_sums(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan);
+  void order_arrivals();
 
-  std::vector<RowRouterPtr> routers_;
+  bool sequence_;
   std::vector<Slot> slots_;
   std::vector<Cut> cuts_;
   std::vector<Stream> streams_;
@@ -143,7 +142,26 @@ class LaneMap {
   std::vector<HostSum> host_sums_;
   std::vector<int> host_sum_begin_;
   std::vector<std::vector<int>> summed_streams_;  // by host
+  std::vector<Arrival> in_order_;                 // all that reaches any rank
   int64_t output_width_ = 0;
+};
+
+// The wiring as one rank sees it, which is owner of its shards and home of its batch.
+struct RankWiring {
+  // Whether the kernel of an own lane can write rows to the output, and read gradients there; null: none can.
+  using PlacesRows = std::function<bool(const Lane&)>;
+  RankWiring(const Wiring& wiring, int rank, const PlacesRows& places_rows = nullptr);
+
+  const Wiring& wiring;
+  const int rank;
+  const int host;                       // of HostGrid
+  const int first_stream, num_streams;  // as owner
+  const int first_lane, num_lanes;      // as owner
+  std::vector<Arrival> arrivals;        // as home, in their order
+  // By own stream: the rows for the own samples need not move. The lookup writes them to the output, others of the same
+  // columns are added there, which must not change the order of a sum in any bit; the update reads their gradients
+  // where the caller has them. Lanes of a stream stay together or not at all.
+  std::vector<bool> stays;
 };
 
 // Throws kInvalidArgument unless the shards tile the table exactly (replicas: each is the whole table) on ranks below

@@ -1,0 +1,52 @@
+// What ranks send each other before rows travel: a header, its payload, and the policy that lets small payloads ride
+// in the header's exchange. One description for those who send, count and price it.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+
+namespace tessera {
+
+// What the first exchange carries to each peer, before room for a small payload. Its size is known beforehand.
+struct PeerHeader {
+  static constexpr uint32_t kMagic = 0x54534832;  // "TSH2"
+  enum Flags : uint32_t { kFinished = 1, kError = 2, kWeighted = 4 };
+  uint32_t magic = kMagic;
+  uint32_t flags = 0;
+  int64_t num_bags = 0;  // lengths in the payload, all streams together
+  int64_t num_ids = 0;
+  int64_t presence_words = 0;  // of the payload
+  int64_t largest = 0;         // bytes of the largest payload that this rank has for another one
+  uint64_t fingerprint = 0;    // of tables, plan and world: ranks that disagree find out here
+};
+static_assert(sizeof(PeerHeader) == 48);
+constexpr int64_t kHeaderBytes = sizeof(PeerHeader);
+
+// Bytes of one id in a payload, and of one of its words: lengths, samples per stream, bits of bags.
+constexpr int64_t kIdBytes = 8, kWeightBytes = 4, kWordBytes = 4;
+
+// Words that tell which bags of a stream have ids: how many bags, and a bit for each.
+constexpr int64_t presence_words(int64_t bags) { return 1 + (bags + 31) / 32; }
+inline double presence_words(double bags) { return 1 + std::ceil(bags / 32); }
+
+// A payload: ids, their weights if there are any, words; padded to 8 bytes. Counts are whole, or expected.
+template <class Number>
+Number payload_bytes(Number ids, bool weighted, Number words) {
+  const Number bytes = ids * static_cast<Number>(kIdBytes + (weighted ? kWeightBytes : 0)) + words * kWordBytes;
+  if constexpr (std::is_integral_v<Number>)
+    return (bytes + 7) / 8 * 8;
+  else
+    return std::ceil(bytes / 8) * 8;
+}
+
+// Bytes behind each header in the next step, when the largest payload of this one was `largest`: a little more than was
+// needed, because batches differ. 0 where all headers of a rank together would carry so much room that a second
+// exchange costs less.
+constexpr int64_t room_for(int64_t largest, int world_size) {
+  constexpr int64_t kUnit = 256, kMost = int64_t{256} << 10;
+  const int64_t room = (largest + largest / 8 + kUnit - 1) / kUnit * kUnit;
+  return room <= kMost / (world_size > 1 ? world_size - 1 : 1) ? room : 0;
+}
+
+}  // namespace tessera
