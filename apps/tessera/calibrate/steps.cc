@@ -58,10 +58,11 @@ EmbeddingModuleShardingPlan plan_of(const std::vector<EmbeddingBagConfig>& table
   return plan;
 }
 
-// Of one shape: seconds by stage, in the mean of the ranks.
+// Of one shape: seconds by stage, and the core's work, in the mean of the ranks.
 struct StepTrial {
   double step = 0;
   std::map<std::string, double> measured, predicted;
+  RankWork work;
 };
 
 class StepTrials {
@@ -91,8 +92,17 @@ class StepTrials {
     StepTrial out;
     size_t i = 0;
     for (const auto& [name, unused] : trainer->stages()) out.step += out.measured[name] = times[i++];
-    for (const StageSeconds& rank : predicted(step, layout).stages) {
+    const StepPrediction prediction = predicted(step, layout);
+    for (const StageSeconds& rank : prediction.stages) {
       for (const auto& [name, seconds] : rank) out.predicted[name] += seconds / ranks();
+    }
+    for (const RankWork& rank : prediction.work) {
+      const double part = 1.0 / ranks();
+      out.work.route += part * rank.route;
+      out.work.unpack += part * rank.unpack;
+      out.work.combine += part * rank.combine;
+      out.work.split += part * rank.split;
+      out.work.replica += part * rank.replica;
     }
     return out;
   }
@@ -108,6 +118,9 @@ class StepTrials {
 struct Fit {
   std::vector<std::vector<double>> work;
   std::vector<double> seconds, scale;
+  void add_stage(const StageWork& w, double measured, double step) {
+    add({w.calls, w.runs, w.bags, w.ids, w.cut_ids, w.bytes}, measured, step);
+  }
   void add(std::vector<double> line, double measured, double step) {
     constexpr double kSmallPart = 0.02;
     work.push_back(std::move(line));
@@ -139,45 +152,24 @@ struct StepFits {
   Fit route, unpack, combine, split, lookup, update, dense_forward, dense_backward, dense_update;
 
   // Alone, exchanges are what a rank does with its own ids; together they are mostly something else.
-  void add_exchanges(const SyntheticModel& m, int64_t pieces, const StepTrial& t) {
-    const Sizes z = sizes(m, pieces);
-    unpack.add({1, z.runs, z.bags, z.ids, z.uncertain, 0}, t.measured.at("exchange ids"), t.step);
-  }
+  void add_exchanges(const StepTrial& t) { unpack.add_stage(t.work.unpack, t.measured.at("exchange ids"), t.step); }
 
-  void add_work(const SyntheticStep& step, const Layout& layout, const StepTrial& t) {
-    const auto [pieces, ranks, replicas] = layout;
-    const Sizes z = sizes(step.model(), pieces);
-    const bool cut = pieces > 1;
-    route.add({1, z.runs, z.bags, cut ? 0 : z.ids, cut ? z.ids : 0, 0}, t.measured.at("route"), t.step);
-    // One of a table's first two pieces stays where its rank's lookup wrote it.
-    const double kept = pieces > 1 && ranks > 1 ? 2 : 1;
-    const double moved = 1 - kept / static_cast<double>(pieces * ranks);
-    if (moved > 0) {
-      const std::vector<double> work{1, moved * z.runs, moved * z.bags, 0, moved * z.uncertain, moved * z.bytes};
-      combine.add(work, t.measured.at("combine"), t.step);
-      split.add(work, t.measured.at("split"), t.step);
+  void add_work(const SyntheticStep& step, const StepTrial& t) {
+    route.add_stage(t.work.route, t.measured.at("route"), t.step);
+    if (t.work.combine.runs > 0) {
+      combine.add_stage(t.work.combine, t.measured.at("combine"), t.step);
+      split.add_stage(t.work.split, t.measured.at("split"), t.step);
     }
     const KernelFigures& kernel = step.planner().machine->kernels[0];
-    lookup.add({1, z.runs, t.predicted.at("lookup") - kernel.call_forward - z.runs * kernel.run_forward},
+    const double runs = t.work.unpack.runs;
+    lookup.add({1, runs, t.predicted.at("lookup") - kernel.call_forward - runs * kernel.run_forward},
                t.measured.at("lookup"), t.step);
-    update.add({1, z.runs, t.predicted.at("table update") - kernel.call_backward - z.runs * kernel.run_backward},
+    update.add({1, runs, t.predicted.at("table update") - kernel.call_backward - runs * kernel.run_backward},
                t.measured.at("table update"), t.step);
     add_dense(step.dense(), static_cast<double>(step.model().batch), t, step.planner().machine->dense);
   }
 
  private:
-  struct Sizes {
-    double runs, bags, ids, uncertain, bytes;
-  };
-  static Sizes sizes(const SyntheticModel& m, int64_t pieces) {
-    const auto features = static_cast<double>(m.tables), batch = static_cast<double>(m.batch),
-               pooling = static_cast<double>(m.pooling), cuts = static_cast<double>(pieces);
-    const double runs = features * cuts, bags = runs * batch;
-    const double full = pieces == 1 ? 1 : 1 - std::pow(1 - 1 / cuts, pooling);
-    return {runs, bags, features * batch * pooling, bags * std::min(full, 1 - full),
-            bags * full * static_cast<double>(m.dim) * 4};
-  }
-
   void add_dense(const DenseWork& dense, double batch, const StepTrial& t, const DenseFigures& figures) {
     const StageWork work = dense.stage_work(batch);
     const auto line = [&](const Curve& layer, const Curve& interaction) {
@@ -238,18 +230,9 @@ void measure_replicas(const StepTrials& alone, Machine* machine) {
   for (const Shape& s : replica_shapes()) {
     const SyntheticStep step(s.model, 1, *machine);
     const StepTrial t = alone.run(step, {.replicas = true});
-    const auto tables = static_cast<double>(s.model.tables), rows = static_cast<double>(s.model.rows);
-    const double distinct = -rows * std::expm1(-static_cast<double>(s.model.batch * s.model.pooling) / rows);
-    const StageWork work{1,
-                         tables,
-                         tables * distinct,
-                         tables * static_cast<double>(s.model.batch * s.model.pooling),
-                         tables * rows,
-                         tables * distinct * static_cast<double>(s.model.dim) * 4};
-    const double kernel = t.predicted.at("data parallel") - machine->replica.of(work);
+    const double kernel = t.predicted.at("data parallel") - machine->replica.of(t.work.replica);
     const double all = t.measured.at("data parallel");
-    replica.add({work.calls, work.runs, work.bags, work.ids, work.cut_ids, work.bytes},
-                std::max(0.1 * all, all - kernel), t.step);
+    replica.add_stage(t.work.replica, std::max(0.1 * all, all - kernel), t.step);
   }
   machine->replica = replica.figures();
 }
@@ -283,14 +266,14 @@ void measure_steps(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& 
   for (const Shape& s : step_shapes()) {
     const SyntheticStep step(s.model, 1, *machine);
     const StepTrial t = alone.run(step, {s.pieces});
-    fits.add_exchanges(s.model, s.pieces, t);
-    if (ranks == 1) fits.add_work(step, {s.pieces, 1}, t);
+    fits.add_exchanges(t);
+    if (ranks == 1) fits.add_work(step, t);
   }
   for (Shape s : ranks > 1 ? step_shapes() : std::vector<Shape>()) {
     if (s.pieces > 1) s.pieces = ranks;
     const SyntheticStep step(s.model, ranks, *machine);
     seen.emplace_back(s, together.run(step, {s.pieces, ranks}));
-    fits.add_work(step, {s.pieces, ranks}, seen.back().second);
+    fits.add_work(step, seen.back().second);
   }
   correct(fits, machine);
   measure_replicas(alone, machine);

@@ -40,11 +40,20 @@ struct TablePrediction {
   std::vector<double> bytes;           // ids to it from other ranks, rows and gradients between it and them
 };
 
+// What the core has to do on one rank: the work that a Machine's figures of the same names are applied to. Replica:
+// that of data-parallel tables.
+struct RankWork {
+  StageWork route, unpack, combine, split, replica;
+};
+StageWork& operator+=(StageWork& a, const StageWork& b);
+StageWork operator*(double times, StageWork work);
+
 struct StepPrediction {
   double seconds = 0;                // of a step: the slowest ranks' work, exchanges and waiting
   double exchanges = 0;              // of these
   double waiting = 0;                // of these, although ranks have equal work
   std::vector<StageSeconds> stages;  // by rank; waiting for others is not in it
+  std::vector<RankWork> work;        // by rank
   std::vector<TablePrediction> tables;
   std::string kernel;  // plugin whose estimates were used; empty: figures alone
 };

@@ -125,8 +125,8 @@ bool InputExchange::read_headers(Step& step) {
     largest = std::max(largest, h.largest);
     step.payload_recv_bytes[peer] = 0;
     if (h.flags & PeerHeader::kError) continue;
-    step.payload_recv_bytes[peer] =
-        payload_bytes(h.num_ids, h.flags & PeerHeader::kWeighted, streams + h.num_bags + h.presence_words);
+    step.payload_recv_bytes[peer] = payload_bytes(h.num_ids, h.flags & PeerHeader::kWeighted ? h.num_ids : 0,
+                                                  streams + h.num_bags + h.presence_words);
     if (peer != own && step.payload_recv_bytes[peer] > h.largest) damaged_header(peer);
   }
   step.in_second = largest > step.room;

@@ -229,7 +229,8 @@ class Router {
           p.presence_words += presence_words(step_.sent[i].bags);
       }
       const int64_t streams = wiring_.stream_begin(rank + 1) - wiring_.stream_begin(rank);
-      step_.payload_send_bytes[rank] = payload_bytes(p.ids, step_.weighted, streams + p.bags + p.presence_words);
+      step_.payload_send_bytes[rank] =
+          payload_bytes(p.ids, step_.weighted ? p.ids : 0, streams + p.bags + p.presence_words);
       total += step_.payload_send_bytes[rank];
     }
     step_.payload_send.ensure(total);

@@ -2,20 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <numeric>
 
 namespace tessera {
 namespace {
-
-// Everything that one kernel instance has in common.
-struct GroupKey {
-  DType dtype;
-  OptimizerSpec optimizer;
-  std::string compute_kernel;
-  std::optional<RowFormat> row_format;
-  bool operator==(const GroupKey&) const = default;
-};
 
 constexpr uint32_t kOutput = 1;  // index in OwnerLookup::Rows
 
@@ -33,40 +22,9 @@ double seconds_now() {
 ShardGroups::ShardGroups(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
                          const EmbeddingModuleShardingPlan& plan, int rank, bool replicas,
                          const ShardGroupOptions& options) {
-  std::vector<GroupKey> keys;
-  std::vector<LookupOptions> group_options;
-  for (size_t t = 0; t < tables.size(); ++t) {
-    const ParameterSharding& sharding = plan.at(tables[t].name);
-    if ((sharding.combine == ParameterSharding::Combine::kReplica) != replicas) continue;
-    GroupKey key{tables[t].data_type, tables[t].optimizer.name.empty() ? options.optimizer : tables[t].optimizer,
-                 sharding.compute_kernel, tables[t].row_format};
-    if (key.row_format) key.optimizer = {};  // it only infers
-    for (size_t s = 0; s < sharding.shards.size(); ++s) {
-      const ShardMetadata& where = sharding.shards[s];
-      if (where.rank != rank || where.rows == 0) continue;
-      const auto at = std::find(keys.begin(), keys.end(), key);
-      const auto group = static_cast<int>(at - keys.begin());
-      if (at == keys.end()) {
-        keys.push_back(key);
-        LookupOptions o;
-        o.kernel = options.kernel;
-        o.compute_kernel = key.compute_kernel;
-        o.stream = options.stream;
-        o.weight_dtype = key.dtype;
-        o.optimizer = key.optimizer;
-        o.row_format = key.row_format;
-        o.train = !key.row_format;
-        o.seed = options.seed;
-        group_options.push_back(std::move(o));
-      }
-      auto& group_tables = group_options[group].tables;
-      shards_.push_back(
-          {static_cast<int>(t), static_cast<int>(s), where, group, static_cast<int>(group_tables.size())});
-      const double range = tables[t].init_range.value_or(1 / std::sqrt(static_cast<double>(tables[t].num_embeddings)));
-      group_tables.push_back({tables[t].name, where.rows, where.cols, range});
-    }
-  }
-  for (LookupOptions& o : group_options) lookups_.push_back(std::make_shared<Lookup>(runtime, std::move(o)));
+  LocalShards local = local_shards(tables, plan, rank, replicas, options);
+  shards_ = std::move(local.shards);
+  for (LookupOptions& group : local.groups) lookups_.push_back(std::make_shared<Lookup>(runtime, std::move(group)));
 }
 
 const LocalShard* ShardGroups::find(int table, int shard) const {

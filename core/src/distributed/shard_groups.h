@@ -10,30 +10,14 @@
 #include "distributed/step.h"
 #include "tessera/device.h"
 #include "tessera/lookup.h"
+#include "wiring/local_shards.h"
 #include "wiring/wiring.h"
 
 namespace tessera {
 
-// A shard held by this rank (a replica is one too), and where its rows are.
-struct LocalShard {
-  int table = 0;
-  int shard = 0;  // index into the table's ParameterSharding::shards
-  ShardMetadata where;
-  int group = 0;  // index of the Lookup
-  int index = 0;  // table index in that Lookup
-};
-
-struct ShardGroupOptions {
-  std::string kernel = "auto";  // plugin id
-  DeviceStreamPtr stream;
-  OptimizerSpec optimizer;  // of tables that name none themselves
-  uint64_t seed = 0;        // of rows that a kernel makes itself
-};
-
 class ShardGroups {
  public:
-  // Shards of `rank`; only those of replicated tables if `replicas`, only the others otherwise. One Lookup for every
-  // combination of data type, optimizer and compute kernel.
+  // See local_shards(): a Lookup for each of its groups.
   ShardGroups(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
               const EmbeddingModuleShardingPlan& plan, int rank, bool replicas, const ShardGroupOptions& options);
 

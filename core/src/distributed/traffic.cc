@@ -1,9 +1,10 @@
 #include "distributed/traffic.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "tessera/traffic.h"
+#include "wiring/expected_step.h"
+#include "wiring/messages.h"
 
 namespace tessera {
 namespace {
@@ -33,81 +34,17 @@ void by_rank(const Wiring& wiring, int rank, const std::vector<int64_t>& in_host
   }
 }
 
-// The step of TrafficInput. Counts are per pair of home and owner, the same for all homes.
-class Expectation {
+class ExpectedTraffic : public StepVisitor {
  public:
-  Expectation(const Wiring& wiring, const std::vector<EmbeddingBagConfig>& tables, const TrafficInput& input, int rank)
-      : wiring_(wiring), tables_(tables), input_(input), rank_(rank), meter_(rank, input.local_world_size) {}
-
-  ExchangeBytes<double> run() {
-    for (int peer = 0; peer < wiring_.world_size(); ++peer) {
-      if (peer == rank_) continue;
-      meter_.send(out_.ids, peer, id_bytes(peer));
-      // Rows for homes and gradients for owners travel the same hops in opposite directions.
-      meter_.send(out_.rows, peer, row_bytes(rank_, peer));
-      meter_.send(out_.gradients, peer, row_bytes(peer, rank_));
-    }
-    return out_;
+  ExpectedTraffic(int rank, int ranks_per_host) : meter_(rank, ranks_per_host) {}
+  void payload(int owner, double bytes) override {
+    meter_.send(out_.ids, owner, static_cast<double>(kHeaderBytes) + bytes);
   }
+  void rows_to(int home, const RowHop& hop) override { meter_.send(out_.rows, home, hop.bytes()); }
+  void rows_from(int owner, const RowHop& hop) override { meter_.send(out_.gradients, owner, hop.bytes()); }
+  const ExchangeBytes<double>& bytes() const { return out_; }
 
  private:
-  double ids_per_bag(int stream) const {
-    const auto found = input_.ids_per_bag.find(wiring_.slots()[wiring_.streams()[stream].slot].feature);
-    return found == input_.ids_per_bag.end() ? 1 : found->second;
-  }
-  double share(int stream) const {
-    const Stream& s = wiring_.streams()[stream];
-    return static_cast<double>(s.rows) / static_cast<double>(tables_[wiring_.slots()[s.slot].table].num_embeddings);
-  }
-  double ids(int stream) const { return input_.batch * ids_per_bag(stream) * share(stream); }
-  // Rows that stand for the ids of a share of the table: bags that have any, or ids.
-  double rows(int stream, double share) const {
-    if (input_.sequence) return ids(stream);
-    return input_.batch * (1 - std::pow(1 - std::min(share, 1.0), ids_per_bag(stream)));
-  }
-
-  double id_bytes(int owner) const {
-    const HostGrid& hosts = wiring_.hosts();
-    double values = 0;
-    double words = 0;
-    for (int s = wiring_.stream_begin(owner); s < wiring_.stream_begin(owner + 1); ++s) {
-      values += ids(s);
-      words += 1 + input_.batch;
-    }
-    if (hosts.of(owner) != hosts.of(rank_) && hosts.local(owner) == hosts.local(rank_)) {
-      const auto streams = static_cast<double>(wiring_.summed_streams(hosts.of(owner)).size());
-      words += streams * (1 + std::ceil(input_.batch / 32));
-    }
-    const double bytes = values * (input_.is_weighted ? 12 : 8) + words * 4;
-    return static_cast<double>(sizeof(PeerHeader)) + std::ceil(bytes / 8) * 8;
-  }
-
-  // What `owner` sends towards `home` itself: its own lanes' rows, and as a neighbour of one of them, others'.
-  double row_bytes(int owner, int home) const {
-    const HostGrid& hosts = wiring_.hosts();
-    const bool same_host = hosts.of(owner) == hosts.of(home);
-    double elements = 0;
-    for (int i = wiring_.lane_begin(owner); i < wiring_.lane_begin(owner + 1); ++i) {
-      const Lane& lane = wiring_.lanes()[i];
-      // To a rank of its host a summed lane also hands the rows for that rank's counterparts on all other hosts.
-      const int homes = same_host ? (lane.host_sum < 0 ? 1 : hosts.count) : (lane.host_sum < 0 ? 1 : 0);
-      elements += homes * rows(lane.stream, share(lane.stream)) * static_cast<double>(lane.cols);
-    }
-    if (!same_host && hosts.local(owner) == hosts.local(home)) {
-      for (int s = wiring_.host_sum_begin(hosts.of(owner)); s < wiring_.host_sum_begin(hosts.of(owner) + 1); ++s) {
-        const HostSum& sum = wiring_.host_sums()[s];
-        double held = 0;
-        for (int lane : sum.lanes) held += share(wiring_.lanes()[lane].stream);
-        elements += rows(wiring_.lanes()[sum.lanes[0]].stream, held) * static_cast<double>(sum.cols);
-      }
-    }
-    return elements * static_cast<double>(sizeof(float));
-  }
-
-  const Wiring& wiring_;
-  const std::vector<EmbeddingBagConfig>& tables_;
-  const TrafficInput& input_;
-  const int rank_;
   const Meter<double> meter_;
   ExchangeBytes<double> out_;
 };
@@ -116,7 +53,7 @@ class Expectation {
 
 void count_traffic(const Wiring& wiring, const ProcessGroup& group, const Step& step, StepTraffic& out) {
   const int rank = group.rank();
-  out.first_message = static_cast<int64_t>(sizeof(PeerHeader)) + step.room;
+  out.first_message = kHeaderBytes + step.room;
   out.ids_in_second = step.in_second;
   out.ids_sent = step.payload_send_bytes;
   out.ids_received = step.payload_recv_bytes;
@@ -125,7 +62,7 @@ void count_traffic(const Wiring& wiring, const ProcessGroup& group, const Step& 
   out.bytes = {};
   const Meter<int64_t> meter(rank, group.local_world_size());
   for (int peer = 0; peer < group.world_size(); ++peer) {
-    const int64_t ids = static_cast<int64_t>(sizeof(PeerHeader)) + out.ids_sent[peer];
+    const int64_t ids = kHeaderBytes + out.ids_sent[peer];
     meter.send(out.bytes.ids, peer, ids);
     meter.send(out.bytes.room, peer, step.id_bytes_to(peer) - ids);
     meter.send(out.bytes.rows, peer, out.rows_sent[peer] * static_cast<int64_t>(sizeof(float)));
@@ -143,7 +80,15 @@ ExchangeBytes<double> expected_traffic(const std::vector<EmbeddingBagConfig>& ta
     fail(Code::kOutOfRange, "rank ", rank, " is outside the world of ", input.world_size);
   const HostGrid hosts{input.world_size / input.local_world_size, input.local_world_size};
   const Wiring wiring(tables, plan, hosts, {.sequence = input.sequence});
-  return Expectation(wiring, tables, input, rank).run();
+  std::vector<ExpectedSlot> slots;
+  for (const Slot& slot : wiring.slots()) {
+    const auto known = input.ids_per_bag.find(slot.feature);
+    const double ids_per_bag = known == input.ids_per_bag.end() ? 1 : known->second;
+    slots.push_back({input.batch, input.batch * ids_per_bag, input.is_weighted});
+  }
+  ExpectedTraffic traffic(rank, input.local_world_size);
+  ExpectedStep(wiring, slots).visit(RankWiring(wiring, rank), traffic);
+  return traffic.bytes();
 }
 
 }  // namespace tessera

@@ -19,27 +19,16 @@ DLTensor vector_of(void* data, DType dtype, const int64_t* size) {
 
 Slots slots_of(const InferenceModel& model, const std::string& kernel) {
   Slots out;
+  out.tables = group_quantized(configs_of(model.tables), kernel);
   for (size_t t = 0; t < model.tables.size(); ++t) {
     const EmbeddingBagConfig& table = model.tables[t].config;
-    auto group = std::find_if(out.groups.begin(), out.groups.end(),
-                              [&](const LookupOptions& g) { return g.row_format == table.row_format; });
-    if (group == out.groups.end()) {
-      LookupOptions made;
-      made.kernel = kernel;
-      made.compute_kernel = "quant";
-      made.train = false;
-      made.row_format = table.row_format;
-      group = out.groups.insert(out.groups.end(), std::move(made));
-    }
-    const auto g = static_cast<size_t>(group - out.groups.begin());
-    out.places.emplace_back(g, static_cast<int32_t>(group->tables.size()));
-    group->tables.push_back({table.name, table.num_embeddings, table.embedding_dim});
+    const TableGroups::Place& place = out.tables.places[t];
     for (const std::string& name : table.feature_names) {
       const auto& features = model.description.features;
       const auto feature =
           std::find_if(features.begin(), features.end(), [&](const ModelFeature& f) { return f.name == name; });
       out.slots.push_back({t, static_cast<size_t>(feature - features.begin()), table.num_embeddings, table.pooling,
-                           out.width, g, out.places.back().second});
+                           out.width, place.group, place.index});
       out.width += table.embedding_dim;
     }
   }
@@ -53,9 +42,9 @@ void count_bad_ids(const Slots& slots, const PredictInput& input, std::span<uint
 
 Workspace::Workspace(const Runtime& runtime, const InferenceModel& model, const Slots& slots)
     : slots_(slots), dense_(runtime, model.dlrm, model.dense) {
-  for (const LookupOptions& options : slots.groups) groups_.push_back({Lookup(runtime, options), {}});
+  for (const LookupOptions& options : slots.tables.groups) groups_.push_back({Lookup(runtime, options), {}});
   for (size_t t = 0; t < model.tables.size(); ++t) {
-    const auto [group, index] = slots.places[t];
+    const auto [group, index] = slots.tables.places[t];
     groups_[group].lookup.adopt_rows(index, model.tables[t].rows);
   }
   for (const Slot& slot : slots.slots) {

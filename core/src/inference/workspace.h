@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "inference/dlrm_forward.h"
+#include "modules/table_groups.h"
 #include "tessera/lookup.h"
 #include "tessera/packed_model.h"
 
@@ -23,8 +24,7 @@ struct Slot {
 };
 struct Slots {
   std::vector<Slot> slots;
-  std::vector<LookupOptions> groups;
-  std::vector<std::pair<size_t, int32_t>> places;  // by table: group and index there
+  TableGroups tables;
   int64_t width = 0;
 };
 Slots slots_of(const InferenceModel& model, const std::string& kernel);

@@ -23,25 +23,12 @@ QuantEmbeddings::Impl::Impl(const Runtime& r, QuantCollectionOptions o, std::str
 }
 
 void QuantEmbeddings::Impl::open_kernels() {
-  std::vector<LookupOptions> wanted;
-  for (const QuantizedTable& t : options.tables) {
-    auto group = std::find_if(wanted.begin(), wanted.end(),
-                              [&](const LookupOptions& w) { return w.row_format == t.config.row_format; });
-    if (group == wanted.end()) {
-      LookupOptions w;
-      w.kernel = options.kernel;
-      w.compute_kernel = "quant";
-      w.train = false;
-      w.row_format = t.config.row_format;
-      w.output_dtype = options.output_dtype;
-      group = wanted.insert(wanted.end(), std::move(w));
-    }
-    places_.push_back({static_cast<size_t>(group - wanted.begin()), static_cast<int32_t>(group->tables.size())});
-    group->tables.push_back({t.config.name, t.config.num_embeddings, t.config.embedding_dim});
-  }
-  for (LookupOptions& w : wanted) groups_.push_back({std::make_shared<Lookup>(runtime, std::move(w)), {}});
+  TableGroups grouped = group_quantized(configs_of(options.tables), options.kernel, options.output_dtype);
+  for (LookupOptions& group : grouped.groups)
+    groups_.push_back({std::make_shared<Lookup>(runtime, std::move(group)), {}});
+  places_ = std::move(grouped.places);
   for (size_t t = 0; t < options.tables.size(); ++t) {
-    const Place& at = places_[t];
+    const TableGroups::Place& at = places_[t];
     groups_[at.group].lookup->adopt_rows(at.index, options.tables[t].rows);
     kernel_ids.push_back(groups_[at.group].lookup->kernel_id());
   }
@@ -103,7 +90,7 @@ void QuantEmbeddings::Impl::count_bad(const CheckedIds& checked) {
 }
 
 void QuantEmbeddings::Impl::add(size_t slot, int64_t offset, int64_t stride) {
-  const Place& at = places_[slots[slot].table];
+  const TableGroups::Place& at = places_[slots[slot].table];
   const LookupIds::Feature& f = ids_.features[slot];
   groups_[at.group].features.push_back(
       {at.index, static_cast<int32_t>(f.pooling), f.bags, f.first_offset, offset, stride});

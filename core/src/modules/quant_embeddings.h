@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "modules/lookup_batch.h"
+#include "modules/table_groups.h"
 #include "tessera/quant_modules.h"
 
 namespace tessera {
@@ -20,10 +21,6 @@ struct QuantEmbeddings::Impl {
   struct Group {
     std::shared_ptr<Lookup> lookup;
     std::vector<tsr_lookup_feature> features;  // of the batch
-  };
-  struct Place {
-    size_t group = 0;
-    int32_t index = 0;
   };
 
   Impl(const Runtime& runtime, QuantCollectionOptions options, std::string prefix);
@@ -53,7 +50,7 @@ struct QuantEmbeddings::Impl {
   void count_bad(const CheckedIds& checked);
 
   std::vector<Group> groups_;
-  std::vector<Place> places_;  // of tables
+  std::vector<TableGroups::Place> places_;  // of tables
   bool warned_ = false;
   // Of the batch, kept for their memory.
   std::vector<std::string> keys_;

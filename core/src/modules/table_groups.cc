@@ -1,6 +1,9 @@
 // Which kernel instances there are, and how tables move between them.
+#include "modules/table_groups.h"
+
 #include <algorithm>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 #include "modules/embedding_tables.h"
@@ -38,17 +41,52 @@ void move_rows(const Lookup& from, int from_index, Lookup& to, int to_index, boo
   }
 }
 
-// Could one instance serve both? Everything but the tables is compared.
-bool alike(const LookupOptions& a, const LookupOptions& b) {
-  return a.compute_kernel == b.compute_kernel && a.weight_dtype == b.weight_dtype && a.optimizer == b.optimizer;
-}
-
 bool same_tables(const LookupOptions& a, const LookupOptions& b) {
   return std::equal(a.tables.begin(), a.tables.end(), b.tables.begin(), b.tables.end(),
                     [](const LookupTable& x, const LookupTable& y) { return x.name == y.name; });
 }
 
 }  // namespace
+
+bool alike(const LookupOptions& a, const LookupOptions& b) {
+  const auto common = [](const LookupOptions& o) {
+    return std::tie(o.kernel, o.compute_kernel, o.train, o.stream, o.weight_dtype, o.row_format, o.output_dtype, o.seed,
+                    o.optimizer);
+  };
+  return common(a) == common(b);
+}
+
+TableGroups group_tables(std::vector<LookupOptions> wanted) {
+  TableGroups out;
+  for (LookupOptions& one : wanted) {
+    TESSERA_CHECK(one.tables.size() == 1, "tables are grouped one by one");
+    auto group = std::find_if(out.groups.begin(), out.groups.end(), [&](const auto& g) { return alike(g, one); });
+    const auto g = static_cast<size_t>(group - out.groups.begin());
+    if (group == out.groups.end()) {
+      out.places.push_back({g, 0});
+      out.groups.push_back(std::move(one));
+    } else {
+      out.places.push_back({g, static_cast<int32_t>(group->tables.size())});
+      group->tables.push_back(std::move(one.tables[0]));
+    }
+  }
+  return out;
+}
+
+TableGroups group_quantized(const std::vector<EmbeddingBagConfig>& tables, const std::string& kernel,
+                            DType output_dtype) {
+  std::vector<LookupOptions> wanted;
+  for (const EmbeddingBagConfig& table : tables) {
+    LookupOptions& one = wanted.emplace_back();
+    one.kernel = kernel;
+    one.compute_kernel = "quant";
+    one.train = false;
+    one.row_format = table.row_format;
+    one.output_dtype = output_dtype;
+    one.tables = {{table.name, table.num_embeddings, table.embedding_dim}};
+  }
+  return group_tables(std::move(wanted));
+}
 
 bool EmbeddingTables::Impl::hands_gradients_out(const OptimizerSpec& optimizer) const {
   if (!options.train || optimizer.name.empty()) return true;
@@ -57,21 +95,21 @@ bool EmbeddingTables::Impl::hands_gradients_out(const OptimizerSpec& optimizer) 
 }
 
 std::vector<TableGroup> EmbeddingTables::Impl::grouping() const {
-  std::vector<TableGroup> out;
-  for (size_t t = 0; t < options.tables.size(); ++t) {
-    const EmbeddingBagConfig& table = options.tables[t];
-    LookupOptions wanted;
-    wanted.kernel = options.kernel;
-    wanted.train = options.train;
-    wanted.weight_dtype = table.data_type;
+  std::vector<LookupOptions> wanted;
+  for (const EmbeddingBagConfig& table : options.tables) {
+    LookupOptions& one = wanted.emplace_back();
+    one.kernel = options.kernel;
+    one.train = options.train;
+    one.weight_dtype = table.data_type;
     const bool dense = hands_gradients_out(table.optimizer);
-    wanted.compute_kernel = dense ? "dense" : options.compute_kernel;
-    if (!dense) wanted.optimizer = table.optimizer;
-    auto group = std::find_if(out.begin(), out.end(), [&](const TableGroup& g) { return alike(g.options, wanted); });
-    if (group == out.end()) group = out.insert(out.end(), TableGroup{wanted, {}, nullptr});
-    group->options.tables.push_back({table.name, table.num_embeddings, table.embedding_dim});
-    group->tables.push_back(t);
+    one.compute_kernel = dense ? "dense" : options.compute_kernel;
+    if (!dense) one.optimizer = table.optimizer;
+    one.tables = {{table.name, table.num_embeddings, table.embedding_dim}};
   }
+  TableGroups grouped = group_tables(std::move(wanted));
+  std::vector<TableGroup> out;
+  for (LookupOptions& group : grouped.groups) out.push_back({std::move(group), {}, nullptr});
+  for (size_t t = 0; t < grouped.places.size(); ++t) out[grouped.places[t].group].tables.push_back(t);
   return out;
 }
 

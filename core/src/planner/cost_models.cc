@@ -110,12 +110,15 @@ class DefaultModel : public CostModel {
     return std::max(0.0, curve.at(kUsual) - curve.at(64)) / kUsual;
   }
 
+  static double row_share(const PricedShard& s) {
+    return static_cast<double>(s.rows) / static_cast<double>(std::max<int64_t>(1, s.work.rows));
+  }
+
   TableLoad load_of(const PricedShard& s) const { return table_load(s.table, s.constraints, batch_size_); }
 
   PieceCost piece(const PricedShard& s) const {
-    const double share = static_cast<double>(s.rows) / static_cast<double>(std::max<int64_t>(1, s.work.rows));
     const double homes = s.kernel.replicas ? 1 : topology_.world_size;
-    return costs_.piece(load_of(s), {share, s.cols, s.kernel.compute_kernel}, homes, reuse_);
+    return costs_.piece(load_of(s), {row_share(s), s.cols, s.kernel.compute_kernel}, homes, reuse_);
   }
 
   double seconds(const Sent& sent) const {
@@ -127,9 +130,10 @@ class DefaultModel : public CostModel {
   Sent rows_sent(const PricedShard& s, const PieceCost& cost) const {
     const double world = topology_.world_size, local = topology_.local_world_size;
     if (s.layout.exchange == Exchange::kInHostThenAcross && topology_.hosts() > 1) {
-      const double bag_bytes = static_cast<double>(s.cols) * 4;
-      const double summed = s.work.pooled ? std::min(s.work.outputs, cost.full_bags * local) : cost.full_bags * local;
-      return {cost.rows_bytes * world * (local - 1) / local, summed * bag_bytes * (world - local) / local};
+      const TableLoad load = load_of(s);
+      const ExpectedPiece of_host = expected_piece(load.slot(), local * row_share(s), !s.work.pooled);
+      const double summed = load.features * of_host.rows * static_cast<double>(s.cols) * sizeof(float);
+      return {cost.rows_bytes * world * (local - 1) / local, summed * (world - local) / local};
     }
     return {cost.rows_bytes * (local - 1), cost.rows_bytes * (world - local)};
   }

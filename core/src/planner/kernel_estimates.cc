@@ -59,6 +59,10 @@ KernelEstimates::KernelEstimates(const Runtime& runtime, const std::string& kern
   if (figures_ == nullptr && !part_ && !machine.kernels.empty()) figures_ = &machine.kernels.front();
 }
 
+bool KernelEstimates::places_rows() const {
+  return device_.device_type == kDLCPU && (!part_ || (part_->api<tsr_kernel>().flags & TSR_KERNEL_PLACES_ROWS) != 0);
+}
+
 const Part* KernelEstimates::optimizer(const OptimizerSpec& spec) const {
   const std::pair<std::string, std::string> key = spec.name.empty()
                                                       ? std::pair(std::string(kUsualOptimizer), std::string("{}"))

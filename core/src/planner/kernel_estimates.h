@@ -23,6 +23,8 @@ class KernelEstimates {
   tsr_estimate of(const EmbeddingBagConfig& table, const std::string& compute_kernel, tsr_workload work) const;
   double call_forward() const { return figures_ == nullptr ? 0 : figures_->call_forward; }
   double call_backward() const { return figures_ == nullptr ? 0 : figures_->call_backward; }
+  // Whether its lookups write rows to where the caller wants them (TSR_KERNEL_PLACES_ROWS).
+  bool places_rows() const;
   const std::string& kernel() const { return id_; }  // empty: by figures alone
 
  private:

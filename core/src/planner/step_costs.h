@@ -9,6 +9,8 @@
 #include "planner/reuse.h"
 #include "tessera/machine.h"
 #include "tessera/planner.h"
+#include "tessera/step_model.h"
+#include "wiring/expected_step.h"
 
 namespace tessera {
 
@@ -17,8 +19,13 @@ struct TableLoad {
   const EmbeddingBagConfig* table = nullptr;
   Workload work;
   double features = 1;
+  double samples = 0;
   std::vector<PopularityBand> bands;
 
+  // What every rank has of each of its features.
+  ExpectedSlot slot() const {
+    return {work.pooled ? work.outputs / features : samples, work.ids / features, work.weighted};
+  }
   double row_bytes() const { return static_cast<double>(work.cols * work.element_bytes); }
   // How often a row of a band is visited in a step, with `homes` ranks asking.
   double rate(const PopularityBand& band, double homes) const {
@@ -40,7 +47,7 @@ struct PieceCost {
   StageWork unpack;       // all homes together
   double ids_bytes = 0;   // from one home
   double rows_bytes = 0;  // to one home, and back
-  double full_bags = 0;   // of one home's, with ids here
+  double rows = 0;        // of one home
   double held_bytes = 0;  // rows and states
 };
 
@@ -48,6 +55,12 @@ struct PieceCost {
 struct HomeWork {
   StageWork route, rows;  // rows: of combine, and of split
 };
+
+// What one piece of a slot is to its home, which routes it, dealing out ids by rows where these are `cut`; to its
+// owner, who unpacks it; and to whom its rows are put together with others of so many columns.
+StageWork route_work(const ExpectedPiece& piece, bool cut);
+StageWork unpack_work(const ExpectedPiece& piece);
+StageWork rows_work(const ExpectedPiece& piece, double cols);
 
 class StepCosts {
  public:

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <set>
 
 #include "planner/step_costs.h"
+#include "wiring/expected_step.h"
+#include "wiring/local_shards.h"
+#include "wiring/messages.h"
 
 namespace tessera {
 
@@ -13,7 +15,6 @@ namespace {
 
 using Combine = ParameterSharding::Combine;
 
-constexpr double kHeaderBytes = 40;  // of a step's first exchange, to each peer
 // An id in the batch and on its way; as received, and sorted with its position.
 constexpr double kHomeBytesPerId = 8 + 8, kOwnerBytesPerId = 8 + 16;
 
@@ -23,9 +24,9 @@ struct Crossing {
 };
 
 struct RankTotals {
-  StageWork route, unpack, combine, split, replica;
+  RankWork work;
   double lookup = 0, update = 0, replica_lookup = 0, replica_update = 0;
-  std::set<std::string> groups, replica_groups;  // kernel instances
+  double calls = 0, replica_calls = 0;  // of kernel instances
   ReuseModel reuse;
 };
 
@@ -33,22 +34,21 @@ struct RankTotals {
 struct PlacedTable {
   TableLoad load;
   const ParameterSharding* sharding;
+  size_t prediction;  // index into StepPrediction::tables
 };
 
-StageWork& operator+=(StageWork& a, const StageWork& b) {
-  a.calls += b.calls;
-  a.runs += b.runs;
-  a.bags += b.bags;
-  a.ids += b.ids;
-  a.cut_ids += b.cut_ids;
-  a.bytes += b.bytes;
-  return a;
-}
-
-StageWork operator*(double part, StageWork work) {
-  for (double* x : {&work.calls, &work.runs, &work.bags, &work.ids, &work.cut_ids, &work.bytes}) *x *= part;
-  return work;
-}
+// A collection: it has kernel instances and exchanges of its own.
+struct Collection {
+  std::vector<EmbeddingBagConfig> tables;
+  std::vector<ParameterConstraints> constraints;
+  const EmbeddingModuleShardingPlan* plan = nullptr;
+  bool sequence = false;
+  std::vector<PlacedTable> placed;
+  Crossing ids, rows;
+  Crossing marks;              // which rows of replicas a rank had
+  double reduced_bytes = 0;    // of all replicas' gradients
+  double largest_payload = 0;  // of ids, between two ranks
+};
 
 class StepModel {
  public:
@@ -60,32 +60,45 @@ class StepModel {
         dense_(dense),
         ranks_(static_cast<size_t>(options.topology.world_size)) {
     machine_.check_fits(topology_.world_size, topology_.local_world_size, topology_.compute_device);
-    for (Crossing* c : {&ids_, &rows_, &marks_}) {
-      c->in_host.resize(ranks_.size());
-      c->across.resize(ranks_.size());
-    }
   }
 
   void add(const PlannerModule& module, const EmbeddingModuleShardingPlan& plan,
            const std::map<std::string, ParameterConstraints>& constraints) {
+    Collection& c = collections_.emplace_back();
+    c.plan = &plan;
+    c.sequence = module.kind == PlannerModule::Kind::kEmbeddingCollection;
     for (const EmbeddingBagConfig& table : module.tables) {
-      tables_.push_back(table);
-      if (module.kind == PlannerModule::Kind::kEmbeddingCollection) tables_.back().pooling = PoolingType::kNone;
-      const auto known = constraints.find(table.name);
-      constraints_.push_back(known == constraints.end() ? ParameterConstraints{} : known->second);
+      EmbeddingBagConfig& known = c.tables.emplace_back(table);
+      if (c.sequence) known.pooling = PoolingType::kNone;
+      if (known.feature_names.empty()) known.feature_names = {known.name};
+      const auto found = constraints.find(table.name);
+      c.constraints.push_back(found == constraints.end() ? ParameterConstraints{} : found->second);
       if (!plan.contains(table.name)) fail(Code::kInvalidArgument, "the plan has no table \"", table.name, "\"");
-      shardings_.push_back(&plan.at(table.name));
+    }
+    for (Crossing* crossing : {&c.ids, &c.rows, &c.marks}) {
+      crossing->in_host.resize(ranks_.size());
+      crossing->across.resize(ranks_.size());
     }
   }
 
   StepPrediction run() {
     StepPrediction out;
-    for (size_t t = 0; t < tables_.size(); ++t) {
-      placed_.push_back({table_load(tables_[t], constraints_[t], batch_), shardings_[t]});
+    for (Collection& c : collections_) {
+      for (size_t t = 0; t < c.tables.size(); ++t) {
+        const TableLoad load = table_load(c.tables[t], c.constraints[t], batch_);
+        c.placed.push_back({load, &c.plan->at(c.tables[t].name), out.tables.size()});
+        TablePrediction& table = out.tables.emplace_back();
+        table.name = c.tables[t].name;
+        for (std::vector<double>* of : {&table.lookup, &table.update, &table.bytes}) of->resize(ranks_.size());
+        fill_reuse(c.placed.back());
+      }
     }
-    for (const PlacedTable& t : placed_) fill_reuse(t);
     for (RankTotals& r : ranks_) r.reuse.add_every_step(dense_bytes());
-    for (const PlacedTable& t : placed_) out.tables.push_back(place(t));
+    for (Collection& c : collections_) {
+      for (const PlacedTable& t : c.placed) place(t, c, out.tables[t.prediction]);
+      count_calls(c);
+      walk(c, out.tables);
+    }
     fill_stages(out);
     out.kernel = costs_.kernels().kernel();
     return out;
@@ -93,28 +106,6 @@ class StepModel {
 
  private:
   double world() const { return topology_.world_size; }
-  size_t host_of(size_t rank) const { return rank / static_cast<size_t>(topology_.local_world_size); }
-
-  // Which part of what a rank's samples get comes from itself and stays where its lookup writes it, by rank: one of the
-  // first two pieces of each block of columns (LaneMap::keep_own).
-  std::vector<double> kept_shares(const PlacedTable& t) const {
-    std::vector<double> shares(ranks_.size());
-    if (topology_.compute_device != "cpu" || t.load.table->pooling != PoolingType::kSum) return shares;
-    std::map<int64_t, std::vector<const ShardMetadata*>> blocks;  // by first column
-    double pieces = 0;
-    for (const ShardMetadata& s : t.sharding->shards) {
-      if (s.rows == 0) continue;
-      blocks[s.col].push_back(&s);
-      ++pieces;
-    }
-    for (auto& [col, block] : blocks) {
-      std::stable_sort(block.begin(), block.end(), [](const auto* a, const auto* b) { return a->row < b->row; });
-      shares.at(static_cast<size_t>(block[0]->rank)) += 1 / pieces;
-      if (block.size() > 1 && block[1]->rank != block[0]->rank)
-        shares.at(static_cast<size_t>(block[1]->rank)) += 1 / pieces;
-    }
-    return shares;
-  }
 
   double row_share(const PlacedTable& t, const ShardMetadata& s) const {
     return static_cast<double>(s.rows) / static_cast<double>(std::max<int64_t>(1, t.load.work.rows));
@@ -146,38 +137,28 @@ class StepModel {
     return bytes + batch_ * static_cast<double>(dense_.vectors * dense_.vectors) * 4;
   }
 
-  TablePrediction place(const PlacedTable& t) {
-    TablePrediction out;
-    out.name = t.load.table->name;
-    out.lookup.resize(ranks_.size());
-    out.update.resize(ranks_.size());
-    out.bytes.resize(ranks_.size());
-    if (t.sharding->combine == Combine::kReplica) {
-      for (const ShardMetadata& s : t.sharding->shards) place_replica(t, s, out);
-      return out;
-    }
-    std::set<int64_t> rows, cols;
+  // What its kernels cost the ranks that hold it.
+  void place(const PlacedTable& t, Collection& c, TablePrediction& out) {
     for (const ShardMetadata& s : t.sharding->shards) {
+      if (t.sharding->combine == Combine::kReplica) {
+        place_replica(t, s, c, out);
+        continue;
+      }
       if (s.rows == 0) continue;
-      rows.insert(t.sharding->routed ? static_cast<int64_t>(rows.size()) : s.row);
-      cols.insert(s.col);
-      place_piece(t, s, out);
+      const auto owner = static_cast<size_t>(s.rank);
+      RankTotals& r = ranks_.at(owner);
+      const PieceCost cost =
+          costs_.piece(t.load, {row_share(t, s), s.cols, t.sharding->compute_kernel}, world(), r.reuse);
+      r.lookup += cost.forward;
+      r.update += cost.backward;
+      out.lookup[owner] += cost.forward;
+      out.update[owner] += cost.backward;
     }
-    const HomeWork home = costs_.home(t.load, static_cast<double>(rows.size()), static_cast<double>(cols.size()));
-    const std::vector<double> kept = kept_shares(t);
-    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-      RankTotals& r = ranks_[rank];
-      const StageWork moved = (1 - kept[rank]) * home.rows;
-      r.route += home.route;
-      r.combine += moved;
-      r.split += moved;
-    }
-    return out;
   }
 
-  void place_replica(const PlacedTable& t, const ShardMetadata& s, TablePrediction& out) {
+  void place_replica(const PlacedTable& t, const ShardMetadata& s, Collection& c, TablePrediction& out) {
     const auto rank = static_cast<size_t>(s.rank);
-    RankTotals& r = ranks_[rank];
+    RankTotals& r = ranks_.at(rank);
     const PieceCost cost = costs_.piece(t.load, {1, s.cols, t.sharding->compute_kernel}, 1, r.reuse);
     const StageWork work = costs_.replica(t.load, world());
     // The lookup writes to the output itself.
@@ -185,56 +166,83 @@ class StepModel {
         machine_.combine.of({0, t.load.features, t.load.work.outputs, 0, 0, t.load.work.outputs * t.load.row_bytes()});
     r.replica_lookup += cost.forward + combine;
     r.replica_update += cost.backward;
-    r.replica += work;
-    r.route.runs += t.load.features;  // ids are checked, and stay
-    r.route.bags += t.load.work.outputs;
-    r.route.ids += t.load.work.ids;
-    r.replica_groups.insert(group_of(t));
+    r.work.replica += work;
+    r.work.route += {0, t.load.features, t.load.work.outputs, t.load.work.ids, 0, 0};  // ids are checked, and stay
     const double marks = costs_.replica_marks(t.load), reduced = costs_.replica_bytes(t.load, world());
-    if (rank == 0) reduced_bytes_ += reduced;
-    marks_.in_host[rank] += marks * (topology_.local_world_size - 1);
-    marks_.across[rank] += marks * (world() - topology_.local_world_size);
+    if (rank == 0) c.reduced_bytes += reduced;
+    c.marks.in_host[rank] += marks * (topology_.local_world_size - 1);
+    c.marks.across[rank] += marks * (world() - topology_.local_world_size);
     out.lookup[rank] += cost.forward;
     out.update[rank] += cost.backward + machine_.replica.of(work);
     if (ranks_.size() > 1) out.bytes[rank] += marks * (world() - 1) + 2 * reduced * (world() - 1) / world();
   }
 
-  void place_piece(const PlacedTable& t, const ShardMetadata& s, TablePrediction& out) {
-    const auto owner = static_cast<size_t>(s.rank);
-    RankTotals& r = ranks_[owner];
-    const PieceShape shape{row_share(t, s), s.cols, t.sharding->compute_kernel};
-    const PieceCost cost = costs_.piece(t.load, shape, world(), r.reuse);
-    r.unpack += cost.unpack;
-    r.lookup += cost.forward;
-    r.update += cost.backward;
-    r.groups.insert(group_of(t));
-    out.lookup[owner] += cost.forward;
-    out.update[owner] += cost.backward;
-    const double local = topology_.local_world_size;
-    const bool summed = t.sharding->combine == Combine::kHostSum && topology_.hosts() > 1 && t.load.work.pooled;
-    for (size_t home = 0; home < ranks_.size(); ++home) {
-      if (home == owner) continue;
-      const bool near = host_of(home) == host_of(owner);
-      (near ? ids_.in_host : ids_.across)[home] += cost.ids_bytes;
-      out.bytes[owner] += cost.ids_bytes;
-      if (!near && summed) continue;
-      (near ? rows_.in_host : rows_.across)[owner] += cost.rows_bytes;
-      out.bytes[owner] += 2 * cost.rows_bytes;
+  void count_calls(const Collection& c) {
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      const auto calls = [&](bool replicas) {
+        return static_cast<double>(local_shards(c.tables, *c.plan, static_cast<int>(rank), replicas, {}).groups.size());
+      };
+      RankTotals& r = ranks_[rank];
+      r.calls += calls(false);
+      r.replica_calls += calls(true);
+      for (StageWork* stage : {&r.work.route, &r.work.unpack, &r.work.combine, &r.work.split}) stage->calls += 1;
+      if (c.reduced_bytes > 0) r.work.replica.calls += 1;
     }
-    if (!summed) return;
-    // Rows for homes elsewhere go to a rank of this host, and one row per bag from there.
-    const double elsewhere = world() - local;
-    rows_.in_host[owner] += cost.rows_bytes * elsewhere * (local - 1) / local;
-    const double bags = std::min(t.load.work.outputs, cost.full_bags * local);
-    const double crossing = bags * static_cast<double>(s.cols) * 4 * elsewhere / local;
-    rows_.across[owner] += crossing;
-    out.bytes[owner] += 2 * (crossing + cost.rows_bytes * elsewhere * (local - 1) / local);
   }
 
-  static std::string group_of(const PlacedTable& t) {
-    const EmbeddingBagConfig& table = *t.load.table;
-    return cat(to_string(table.data_type), ' ', table.optimizer.name, ' ', table.optimizer.options, ' ',
-               table.optimizer.max_gradient, ' ', t.sharding->compute_kernel);
+  // What the core does and sends, rank by rank.
+  class Visitor : public StepVisitor {
+   public:
+    Visitor(StepModel& model, Collection& c, const RankWiring& own, std::vector<TablePrediction>& tables)
+        : model_(model), collection_(c), own_(own), work_(model.ranks_[own.rank].work), tables_(tables) {}
+
+    void ids(const Stream& stream, const ExpectedPiece& piece) override {
+      work_.route += route_work(piece, !own_.wiring.cuts()[stream.cut].copies());
+      model_.ranks_[stream.rank].work.unpack += unpack_work(piece);
+      if (stream.rank != own_.rank) bytes(stream.slot, stream.rank) += piece.bytes();
+    }
+    void payload(int owner, double bytes) override {
+      collection_.largest_payload = std::max(collection_.largest_payload, bytes);
+      send(collection_.ids, owner, bytes);
+    }
+    void rows_to(int home, const RowHop& hop) override {
+      send(collection_.rows, home, hop.bytes());
+      bytes(hop.slot, own_.rank) += 2 * hop.bytes();
+    }
+    void put_together(int64_t cols, const ExpectedPiece& piece) override {
+      const StageWork work = rows_work(piece, static_cast<double>(cols));
+      work_.combine += work;
+      work_.split += work;
+    }
+
+   private:
+    void send(Crossing& to, int rank, double bytes) const {
+      const int local = model_.topology_.local_world_size;
+      (rank / local == own_.rank / local ? to.in_host : to.across)[own_.rank] += bytes;
+    }
+    double& bytes(int slot, int rank) const {
+      return tables_[collection_.placed[own_.wiring.slots()[slot].table].prediction].bytes[rank];
+    }
+
+    StepModel& model_;
+    Collection& collection_;
+    const RankWiring& own_;
+    RankWork& work_;
+    std::vector<TablePrediction>& tables_;
+  };
+
+  void walk(Collection& c, std::vector<TablePrediction>& tables) {
+    const HostGrid hosts{topology_.hosts(), topology_.local_world_size};
+    const Wiring wiring(c.tables, *c.plan, hosts, {.sequence = c.sequence});
+    std::vector<ExpectedSlot> slots;
+    for (const Slot& slot : wiring.slots()) slots.push_back(c.placed[slot.table].load.slot());
+    const ExpectedStep step(wiring, slots);
+    const auto places_rows = [&](const Lane&) { return costs_.kernels().places_rows(); };
+    for (int rank = 0; rank < topology_.world_size; ++rank) {
+      const RankWiring own(wiring, rank, places_rows);
+      Visitor visitor(*this, c, own, tables);
+      step.visit(own, visitor);
+    }
   }
 
   // All ranks exchange; the one that sends or receives most decides.
@@ -248,6 +256,16 @@ class StepModel {
       seconds += machine_.inter_host->all_to_all_at(topology_.world_size - local + 1, most(sent.across));
     }
     return seconds;
+  }
+
+  // A header to each peer, with room for payloads where they are small; otherwise these follow.
+  double exchange_ids(const Collection& c) const {
+    const int64_t room = room_for(static_cast<int64_t>(std::ceil(c.largest_payload)), topology_.world_size);
+    const auto message = static_cast<double>(kHeaderBytes + room);
+    Crossing headers;
+    headers.in_host.assign(ranks_.size(), message * (topology_.local_world_size - 1));
+    headers.across.assign(ranks_.size(), message * (world() - topology_.local_world_size));
+    return exchange(headers) + (room > 0 || c.largest_payload == 0 ? 0 : exchange(c.ids));
   }
 
   double wait() const {
@@ -283,22 +301,22 @@ class StepModel {
 
   void fill_stages(StepPrediction& out) {
     const Dense dense_part = dense();
-    Crossing header;
-    header.in_host.assign(ranks_.size(), kHeaderBytes * (topology_.local_world_size - 1));
-    header.across.assign(ranks_.size(), kHeaderBytes * (world() - topology_.local_world_size));
-    const double ids = exchange(header) + exchange(ids_), rows = exchange(rows_),
-                 reduce = reduced_bytes_ > 0 ? exchange(marks_) + all_reduce(reduced_bytes_) : 0;
+    double ids = 0, rows = 0, reduce = 0;
+    for (const Collection& c : collections_) {
+      ids += exchange_ids(c);
+      rows += exchange(c.rows);
+      if (c.reduced_bytes > 0) reduce += exchange(c.marks) + all_reduce(c.reduced_bytes);
+    }
     double routing = 0, looking = 0, middle = 0, updating = 0;
     for (RankTotals& r : ranks_) {
-      r.route.calls = r.unpack.calls = r.combine.calls = r.split.calls = 1;
-      r.replica.calls = r.replica.runs > 0 ? 1 : 0;
-      const auto calls = static_cast<double>(r.groups.size()), replicas = static_cast<double>(r.replica_groups.size());
       const KernelEstimates& k = costs_.kernels();
-      const double route = machine_.route.of(r.route), unpack = machine_.unpack.of(r.unpack);
-      const double lookup = r.lookup + r.replica_lookup + (calls + replicas) * k.call_forward();
-      const double combine = machine_.combine.of(r.combine), split = machine_.split.of(r.split);
-      const double update = r.update + calls * k.call_backward();
-      const double replica = r.replica_update + replicas * k.call_backward() + machine_.replica.of(r.replica);
+      const RankWork& work = r.work;
+      const double route = machine_.route.of(work.route), unpack = machine_.unpack.of(work.unpack);
+      const double lookup = r.lookup + r.replica_lookup + (r.calls + r.replica_calls) * k.call_forward();
+      const double combine = machine_.combine.of(work.combine), split = machine_.split.of(work.split);
+      const double update = r.update + r.calls * k.call_backward();
+      const double replica = r.replica_update + r.replica_calls * k.call_backward() + machine_.replica.of(work.replica);
+      out.work.push_back(work);
       out.stages.push_back({{"route", route},
                             {"exchange ids", ids + unpack},
                             {"lookup", lookup},
@@ -330,16 +348,25 @@ class StepModel {
   StepCosts costs_;
   DenseWork dense_;
   std::vector<RankTotals> ranks_;
-  std::vector<EmbeddingBagConfig> tables_;
-  std::vector<ParameterConstraints> constraints_;
-  std::vector<const ParameterSharding*> shardings_;
-  std::vector<PlacedTable> placed_;
-  Crossing ids_, rows_;
-  Crossing marks_;            // which rows of replicas a rank had
-  double reduced_bytes_ = 0;  // of all replicas' gradients
+  std::vector<Collection> collections_;
 };
 
 }  // namespace
+
+StageWork& operator+=(StageWork& a, const StageWork& b) {
+  a.calls += b.calls;
+  a.runs += b.runs;
+  a.bags += b.bags;
+  a.ids += b.ids;
+  a.cut_ids += b.cut_ids;
+  a.bytes += b.bytes;
+  return a;
+}
+
+StageWork operator*(double times, StageWork work) {
+  for (double* x : {&work.calls, &work.runs, &work.bags, &work.ids, &work.cut_ids, &work.bytes}) *x *= times;
+  return work;
+}
 
 int64_t DenseWork::parameters() const {
   int64_t n = 0;

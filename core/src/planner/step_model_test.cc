@@ -127,6 +127,52 @@ TEST_F(StepModelTest, RowsOfARanksOwnShardsAreNotCopied) {
   EXPECT_NEAR(stage(predicted(), 0, "combine"), 2 * table, 1e-12);
 }
 
+TEST_F(StepModelTest, SmallPayloadsRideBehindTheirHeaders) {
+  const PlannerModule m = module_of(2, 1 << 20, 16);
+  PlannerOptions o = options(2, 2);
+  o.machine->intra_host->all_to_all = Curve({{1, 1}, {1e9, 1 + 1e-6}});  // the call is all that counts
+  const auto calls = [&](int64_t batch) {
+    o.batch_size = batch;
+    return std::round(predict_step(runtime_, o, {m}, plan_of(m, o.topology, 0)).exchanges);
+  };
+  EXPECT_EQ(calls(100), 3);      // ids, rows, gradients
+  EXPECT_EQ(calls(1 << 20), 4);  // 12 MB of ids have no room
+}
+
+TEST_F(StepModelTest, CollectionsHaveExchangesOfTheirOwn) {
+  PlannerModule m = module_of(2, 1 << 20, 16), n = m;
+  PlannerOptions o = options(2, 2);
+  const ShardingPlan one = plan_of(m, o.topology, 0);
+  m.tables.resize(1);
+  n.tables.erase(n.tables.begin());
+  n.path = "more";
+  ShardingPlan two = one;
+  two.modules = {{m.path, one.modules[0].second}, {n.path, one.modules[0].second}};
+  for (auto& [path, tables] : two.modules) {
+    EmbeddingModuleShardingPlan kept;
+    const std::string& name = (path == m.path ? m : n).tables[0].name;
+    kept.add(name, tables.at(name));
+    tables = kept;
+  }
+  o.machine->intra_host->all_to_all = Curve({{1, 1}, {1e9, 1 + 1e-6}});
+  EXPECT_EQ(std::round(predict_step(runtime_, o, {m, n}, two).exchanges), 6);
+}
+
+TEST_F(StepModelTest, TellsTheWorkOfTheStages) {
+  const PlannerModule m = module_of(2, 1 << 20, 16);
+  const PlannerOptions o = options(2, 2);
+  const StepPrediction p = predict_step(runtime_, o, {m}, plan_of(m, o.topology, 0));
+  ASSERT_EQ(p.work.size(), 2u);
+  const RankWork& work = p.work[1];
+  EXPECT_EQ(work.route.runs, 2);
+  EXPECT_EQ(work.route.ids, 200);
+  EXPECT_EQ(work.route.cut_ids, 0);
+  EXPECT_EQ(work.unpack.runs, 2);   // of one table, from both ranks
+  EXPECT_EQ(work.combine.runs, 1);  // the own table's rows stay
+  EXPECT_EQ(work.combine.bytes, 100 * 16 * 4);
+  EXPECT_EQ(work.split.bytes, work.combine.bytes);
+}
+
 TEST_F(StepModelTest, EqualRanksWaitForEachOther) {
   const PlannerModule m = module_of(2, 1 << 20, 16);
   PlannerOptions o = options(2, 2);

@@ -30,10 +30,11 @@ constexpr int64_t kIdBytes = 8, kWeightBytes = 4, kWordBytes = 4;
 constexpr int64_t presence_words(int64_t bags) { return 1 + (bags + 31) / 32; }
 inline double presence_words(double bags) { return 1 + std::ceil(bags / 32); }
 
-// A payload: ids, their weights if there are any, words; padded to 8 bytes. Counts are whole, or expected.
+// A payload: ids, their weights, words; padded to 8 bytes. Counts are whole, or expected.
 template <class Number>
-Number payload_bytes(Number ids, bool weighted, Number words) {
-  const Number bytes = ids * static_cast<Number>(kIdBytes + (weighted ? kWeightBytes : 0)) + words * kWordBytes;
+Number payload_bytes(Number ids, Number weights, Number words) {
+  const auto number = [](int64_t n) { return static_cast<Number>(n); };
+  const Number bytes = ids * number(kIdBytes) + weights * number(kWeightBytes) + words * number(kWordBytes);
   if constexpr (std::is_integral_v<Number>)
     return (bytes + 7) / 8 * 8;
   else

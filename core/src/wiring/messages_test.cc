@@ -6,11 +6,11 @@ namespace tessera {
 namespace {
 
 TEST(Messages, APayloadIsItsIdsWeightsAndWordsInEights) {
-  EXPECT_EQ(payload_bytes<int64_t>(3, false, 4), 40);
-  EXPECT_EQ(payload_bytes<int64_t>(3, true, 4), 56);  // 52, padded
-  EXPECT_EQ(payload_bytes<int64_t>(0, false, 1), 8);
-  EXPECT_EQ(payload_bytes(3.0, true, 4.0), 56);
-  EXPECT_EQ(payload_bytes(0.5, false, 0.0), 8);
+  EXPECT_EQ(payload_bytes<int64_t>(3, 0, 4), 40);
+  EXPECT_EQ(payload_bytes<int64_t>(3, 3, 4), 56);  // 52, padded
+  EXPECT_EQ(payload_bytes<int64_t>(0, 0, 1), 8);
+  EXPECT_EQ(payload_bytes(3.0, 3.0, 4.0), 56);
+  EXPECT_EQ(payload_bytes(0.5, 0.0, 0.0), 8);
   EXPECT_EQ(presence_words(int64_t{32}), 2);
   EXPECT_EQ(presence_words(int64_t{33}), 3);
   EXPECT_EQ(presence_words(32.5), 3);

@@ -117,6 +117,7 @@ void Wiring::add_slots(const std::vector<EmbeddingBagConfig>& tables, const Embe
       slot.feature = tables[t].feature_names[f];
       slot.name = names[t][f];
       slot.pooling = tables[t].pooling;
+      slot.rows = tables[t].num_embeddings;
       slot.dim = tables[t].embedding_dim;
       slot.col = output_width_;
       slot.replicated = plan.at(tables[t].name).combine == Combine::kReplica;

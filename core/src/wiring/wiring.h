@@ -22,7 +22,7 @@ struct Slot {
   std::string feature;  // key of the input
   std::string name;     // key of the output: "feature" or "feature@table"
   PoolingType pooling = PoolingType::kSum;
-  int64_t dim = 0;
+  int64_t rows = 0, dim = 0;    // of the table
   int64_t col = 0;              // first column in the pooled output
   bool replicated = false;      // data parallel: looked up where the batch is
   bool starts_at_zero = false;  // no lane writes all rows of its columns: all add to zeros

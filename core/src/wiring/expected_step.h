@@ -1,0 +1,75 @@
+// A step as the reader of a plan imagines it, before there is a batch: what every rank does and sends, walked along the
+// wiring. Those who price a step or expect its bytes are visitors, and know no rule of the step themselves.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "wiring/wiring.h"
+
+namespace tessera {
+
+// What every rank has of a slot; counts need not be whole. Ids are spread evenly over the rows.
+struct ExpectedSlot {
+  double bags = 0;
+  double ids = 0;
+  bool weighted = false;
+};
+
+// The ids of one slot and rank that are in a part of the table's rows.
+struct ExpectedPiece {
+  double bags = 0;       // samples, empty bags included
+  double full_bags = 0;  // that have ids here
+  double ids = 0;
+  double rows = 0;  // that are looked up: one for each full bag, or id
+  bool weighted = false, pooled = true;
+
+  // Bags that have ids here where most have not, or the other way round: a processor guesses wrong.
+  double uncertain_bags() const;
+  // In a payload: ids, weights and lengths. Not padded.
+  double bytes() const;
+};
+// `row_share`: of the table's rows; `sequence`: rows are not pooled.
+ExpectedPiece expected_piece(const ExpectedSlot& slot, double row_share, bool sequence);
+
+// Rows of a lane, or the sums of a host's lanes, between two ranks. Their gradients travel the other way.
+struct RowHop {
+  int lane = -1;      // or
+  int host_sum = -1;  // index into Wiring
+  int slot = 0;
+  double rows = 0;
+  int64_t cols = 0;
+  double bytes() const { return rows * static_cast<double>(cols) * sizeof(float); }
+};
+
+// Told what one rank does in a step.
+class StepVisitor {
+ public:
+  virtual ~StepVisitor() = default;
+  // As home: ids along a stream, to its rank, which may be the own one.
+  virtual void ids(const Stream&, const ExpectedPiece&) {}
+  // As home: all payload for another rank, behind its header.
+  virtual void payload(int /*owner*/, double /*bytes*/) {}
+  // As owner, or on the way between two hosts: rows for another rank.
+  virtual void rows_to(int /*home*/, const RowHop&) {}
+  // Rows from another rank.
+  virtual void rows_from(int /*owner*/, const RowHop&) {}
+  // Rows of `cols` columns become the output's, where they do not stay, or a part of a host's sum.
+  virtual void put_together(int64_t /*cols*/, const ExpectedPiece&) {}
+};
+
+class ExpectedStep {
+ public:
+  // `slots`: of all ranks alike, by Wiring::slots(). The wiring outlives the object.
+  ExpectedStep(const Wiring& wiring, const std::vector<ExpectedSlot>& slots);
+
+  void visit(const RankWiring& own, StepVisitor& visitor) const;
+
+ private:
+  struct Walk;
+  const Wiring& wiring_;
+  std::vector<ExpectedPiece> pieces_;  // by stream
+  std::vector<ExpectedPiece> sums_;    // by host sum: bags that have ids at any of its lanes
+};
+
+}  // namespace tessera

@@ -1,0 +1,40 @@
+// The shards that a plan gives one rank, and the kernel instances that hold them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/device.h"
+#include "tessera/embedding_configs.h"
+#include "tessera/lookup.h"
+#include "tessera/sharding_plan.h"
+
+namespace tessera {
+
+// A shard held by this rank (a replica is one too), and where its rows are.
+struct LocalShard {
+  int table = 0;
+  int shard = 0;  // index into the table's ParameterSharding::shards
+  ShardMetadata where;
+  int group = 0;  // index of the kernel instance
+  int index = 0;  // table index there
+};
+
+struct ShardGroupOptions {
+  std::string kernel = "auto";  // plugin id
+  DeviceStreamPtr stream;
+  OptimizerSpec optimizer;  // of tables that name none themselves
+  uint64_t seed = 0;        // of rows that a kernel makes itself
+};
+
+struct LocalShards {
+  std::vector<LocalShard> shards;
+  std::vector<LookupOptions> groups;
+};
+
+// Shards of `rank` that have rows; only those of replicated tables if `replicas`, only the others otherwise. Shards of
+// equal data type, row format, optimizer and compute kernel share an instance.
+LocalShards local_shards(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan,
+                         int rank, bool replicas, const ShardGroupOptions& options);
+
+}  // namespace tessera
