@@ -39,21 +39,20 @@ void with_width(int64_t cols, const Body& body) {
 
 // What a pass over the bags of one arrival needs.
 struct ArrivalRows {
-  ArrivalRows(const Arrival& arrival, const Wiring& wiring, const Step& step) {
-    float* rows = step.rows.data<float>();
+  ArrivalRows(const Arrival& arrival, const Wiring& wiring, const HomeRows& all) {
     if (arrival.lane >= 0) {
       const int stream = wiring.lanes()[arrival.lane].stream;
-      order = step.bag_order.data() + step.lengths_begin[stream];
-      full = step.sent[stream].full_bags;
-      row = arrival.stays ? nullptr : rows + step.lane_begin[arrival.lane];
+      order = all.routed.bag_order.data() + all.routed.lengths_begin[stream];
+      full = all.routed.sent[stream].full_bags;
+      row = arrival.stays ? nullptr : all.data + all.wire.lane_begin[arrival.lane];
     } else {
-      const int64_t begin = step.host_lengths_begin[arrival.host_sum];
-      order = step.host_bag_order.data() + begin;
-      full = step.host_full_bags[arrival.host_sum];
-      row = rows + step.host_sum_begin[arrival.host_sum];
+      const int64_t begin = all.wire.host_lengths_begin[arrival.host_sum];
+      order = all.wire.host_bag_order.data() + begin;
+      full = all.wire.host_full_bags[arrival.host_sum];
+      row = all.data + all.wire.host_sum_begin[arrival.host_sum];
     }
-    const int64_t mean = step.mean_begin[arrival.slot];
-    scale = mean < 0 ? nullptr : step.mean_scale.data() + mean;
+    const int64_t mean = all.routed.mean_begin[arrival.slot];
+    scale = mean < 0 ? nullptr : all.routed.mean_scale.data() + mean;
   }
   const int32_t* order;  // bags with a row
   int64_t full;
@@ -93,15 +92,15 @@ void mark_written(const ArrivalRows& there, std::vector<uint8_t>& written) {
 }
 
 template <class Width>
-void fill_unwritten(Step& step, const SpreadRows<Width, float>& out) {
-  if (step.written.empty() || std::memchr(step.written.data(), 0, step.written.size()) == nullptr) return;
-  step.unwritten.resize(step.written.size());
+void fill_unwritten(CombineScratch& scratch, const SpreadRows<Width, float>& out) {
+  if (scratch.written.empty() || std::memchr(scratch.written.data(), 0, scratch.written.size()) == nullptr) return;
+  scratch.unwritten.resize(scratch.written.size());
   int64_t n = 0;
-  for (size_t b = 0; b < step.written.size(); ++b) {
-    step.unwritten[n] = static_cast<int32_t>(b);
-    n += step.written[b] == 0;
+  for (size_t b = 0; b < scratch.written.size(); ++b) {
+    scratch.unwritten[n] = static_cast<int32_t>(b);
+    n += scratch.written[b] == 0;
   }
-  out.each(step.unwritten.data(), n, [&](int32_t, float* to) { std::fill_n(to, out.cols, 0.0f); });
+  out.each(scratch.unwritten.data(), n, [&](int32_t, float* to) { std::fill_n(to, out.cols, 0.0f); });
 }
 
 // The only arrival of its columns.
@@ -159,8 +158,8 @@ void split_arrival(const ArrivalRows& to, const SpreadRows<Width, const float>& 
 
 }  // namespace
 
-void combine_pooled(const RankWiring& own, Step& step, const std::vector<SlotBags>& slots,
-                    const std::vector<SlotView>& out) {
+void combine_pooled(const RankWiring& own, const HomeRows& from_wire, const std::vector<SlotBags>& slots,
+                    const std::vector<SlotView>& out, CombineScratch& scratch) {
   const Wiring& wiring = own.wiring;
   const std::vector<Arrival>& arrivals = own.arrivals;
   for (size_t s = 0; s < wiring.slots().size(); ++s) {
@@ -176,52 +175,53 @@ void combine_pooled(const RankWiring& own, Step& step, const std::vector<SlotBag
       const SpreadRows<decltype(cols), float> rows{to.data + a.col, to.stride, cols};
       const bool alone = a.first && end == begin + 1;
       if (alone) {
-        const ArrivalRows from(a, wiring, step);
+        const ArrivalRows from(a, wiring, from_wire);
         if (!a.stays) combine_one(from, rows);
         if (from.full == slots[a.slot].bags) return;
       }
-      step.written.assign(slots[a.slot].bags, !a.first);
+      scratch.written.assign(slots[a.slot].bags, !a.first);
       for (size_t i = begin; i < end; ++i) {
-        if (alone || arrivals[i].stays) mark_written(ArrivalRows(arrivals[i], wiring, step), step.written);
+        if (alone || arrivals[i].stays) mark_written(ArrivalRows(arrivals[i], wiring, from_wire), scratch.written);
       }
       for (size_t i = begin; i < end && !alone; ++i) {
-        if (!arrivals[i].stays) combine_one_of(ArrivalRows(arrivals[i], wiring, step), rows, step.written.data());
+        if (!arrivals[i].stays)
+          combine_one_of(ArrivalRows(arrivals[i], wiring, from_wire), rows, scratch.written.data());
       }
-      fill_unwritten(step, rows);
+      fill_unwritten(scratch, rows);
     });
   }
 }
 
-void split_pooled(const RankWiring& own, Step& step, const std::vector<SlotView>& grad) {
+void split_pooled(const RankWiring& own, const std::vector<SlotView>& grad, const HomeRows& rows) {
   for (const Arrival& a : own.arrivals) {
     if (a.stays) continue;
     const SlotView& from = grad[a.slot];
     with_width(a.cols, [&](auto cols) {
-      split_arrival(ArrivalRows(a, own.wiring, step),
+      split_arrival(ArrivalRows(a, own.wiring, rows),
                     SpreadRows<decltype(cols), const float>{from.data + a.col, from.stride, cols});
     });
   }
 }
 
-void combine_sequence(const Wiring& wiring, const Step& step, const std::vector<SlotView>& out) {
+void combine_sequence(const Wiring& wiring, const HomeRows& rows, const std::vector<SlotView>& out) {
   for (size_t i = 0; i < wiring.lanes().size(); ++i) {
     const Lane& lane = wiring.lanes()[i];
     const SlotView& to = out[wiring.streams()[lane.stream].slot];
-    const int64_t* positions = step.positions.data() + step.positions_begin[lane.stream];
-    const float* rows = step.rows.data<float>() + step.lane_begin[i];
-    for (int64_t k = 0; k < step.sent[lane.stream].ids; ++k)
-      copy_row(rows + k * lane.cols, lane.cols, to.data + positions[k] * to.stride + lane.col);
+    const int64_t* positions = rows.routed.positions.data() + rows.routed.positions_begin[lane.stream];
+    const float* row = rows.data + rows.wire.lane_begin[i];
+    for (int64_t k = 0; k < rows.routed.sent[lane.stream].ids; ++k)
+      copy_row(row + k * lane.cols, lane.cols, to.data + positions[k] * to.stride + lane.col);
   }
 }
 
-void split_sequence(const Wiring& wiring, Step& step, const std::vector<SlotView>& grad) {
+void split_sequence(const Wiring& wiring, const std::vector<SlotView>& grad, const HomeRows& rows) {
   for (size_t i = 0; i < wiring.lanes().size(); ++i) {
     const Lane& lane = wiring.lanes()[i];
     const SlotView& from = grad[wiring.streams()[lane.stream].slot];
-    const int64_t* positions = step.positions.data() + step.positions_begin[lane.stream];
-    float* rows = step.rows.data<float>() + step.lane_begin[i];
-    for (int64_t k = 0; k < step.sent[lane.stream].ids; ++k)
-      copy_row(from.data + positions[k] * from.stride + lane.col, lane.cols, rows + k * lane.cols);
+    const int64_t* positions = rows.routed.positions.data() + rows.routed.positions_begin[lane.stream];
+    float* row = rows.data + rows.wire.lane_begin[i];
+    for (int64_t k = 0; k < rows.routed.sent[lane.stream].ids; ++k)
+      copy_row(from.data + positions[k] * from.stride + lane.col, lane.cols, row + k * lane.cols);
   }
 }
 

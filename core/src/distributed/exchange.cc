@@ -22,24 +22,36 @@ Work RowExchange::to_owner(const ProcessGroup& group, const Hop& hop, Step& step
 
 Work RowExchange::start_rows_to_home(Step& step) {
   if (wiring_.world_size() == 1) return {};
-  return to_home(*host_group_, step.in_host, step, wiring_.hosts().count > 1 ? "rows inside the host" : "rows");
+  return to_home(*host_group_, step.wire.in_host, step, wiring_.hosts().count > 1 ? "rows inside the host" : "rows");
 }
 
 void RowExchange::finish_rows_to_home(Step& step, Work first_hop, Stopwatch& watch) {
   watch.wait(std::move(first_hop));
   if (wiring_.hosts().count == 1) return;
-  sum_in_host(own_, step);
-  watch.wait(to_home(*group_, step.across, step, "rows across hosts"));
+  sum_on_the_way(step);
+  watch.wait(to_home(*group_, step.wire.across, step, "rows across hosts"));
 }
 
 void RowExchange::rows_to_owner(Step& step, Stopwatch& watch) {
   if (wiring_.world_size() == 1) return;
   if (wiring_.hosts().count > 1) {
-    watch.wait(to_owner(*group_, step.across, step, "gradients across hosts"));
-    spread_in_host(own_, step);
+    watch.wait(to_owner(*group_, step.wire.across, step, "gradients across hosts"));
+    spread_on_the_way(step);
   }
-  watch.wait(to_owner(*host_group_, step.in_host, step,
+  watch.wait(to_owner(*host_group_, step.wire.in_host, step,
                       wiring_.hosts().count > 1 ? "gradients inside the host" : "gradients"));
+}
+
+void RowExchange::sum_on_the_way(Step& step) const {
+  const Tensor& rows = step.rows.tensor();
+  if (step.device) return step.device->host_sums.combine(rows, rows);
+  sum_in_host({own_, step.received, step.wire, step.walks}, rows.data<float>());
+}
+
+void RowExchange::spread_on_the_way(Step& step) const {
+  const Tensor& rows = step.rows.tensor();
+  if (step.device) return step.device->host_sums.split(rows, rows);
+  spread_in_host({own_, step.received, step.wire, step.walks}, rows.data<float>());
 }
 
 void RowExchange::abort(const std::string& reason) const { group_->abort(reason); }

@@ -24,6 +24,8 @@ class RowExchange {
   void abort(const std::string& reason) const;
 
  private:
+  void sum_on_the_way(Step& step) const;
+  void spread_on_the_way(Step& step) const;
   Work to_home(const ProcessGroup& group, const Hop& hop, Step& step, const char* label) const;
   Work to_owner(const ProcessGroup& group, const Hop& hop, Step& step, const char* label) const;
 

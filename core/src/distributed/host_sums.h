@@ -2,22 +2,34 @@
 // way back gradients of the sums are copied to every lane that has ids of the bag.
 #pragma once
 
-#include "distributed/step.h"
-#include "wiring/wiring.h"
+#include <vector>
+
+#include "distributed/received_batch.h"
+#include "distributed/row_moves.h"
+#include "distributed/wire_layout.h"
 
 namespace tessera {
 
-// Of a stream of this host, as the home with this rank's local index on `home_host` told.
-const Presence& presence_of(const Wiring& wiring, const Step& step, int stream, int home_host);
-// Bags of that home's batch that have ids at any lane of the sum.
-int64_t bags_present(const Wiring& wiring, const Step& step, const HostSum& sum, int home_host);
+// A lane of a host sum, walked bag by bag.
+struct LaneWalk {
+  const Presence* presence;
+  int64_t at;  // of its next row
+};
 
-// As a device takes it: packed rows of lanes, spread rows of sums: both in Step::rows.
-void list_host_sums(const RankWiring& own, Step& step, RowMoves& moves);
+// What a rank sums for homes elsewhere; `walks` is scratch.
+struct HostSums {
+  const RankWiring& own;
+  const ReceivedBatch& received;
+  const WireLayout& wire;
+  std::vector<LaneWalk>& walks;
+};
 
-// Relayed rows -> sums.
-void sum_in_host(const RankWiring& own, Step& step);
+// As a device takes it: packed rows of lanes, spread rows of sums: both on the wire.
+void list_host_sums(const HostSums& sums, RowMoves& moves);
+
+// Relayed rows -> sums, both in `rows`.
+void sum_in_host(const HostSums& sums, float* rows);
 // Gradients of sums -> rows of the lanes.
-void spread_in_host(const RankWiring& own, Step& step);
+void spread_in_host(const HostSums& sums, float* rows);
 
 }  // namespace tessera

@@ -5,12 +5,29 @@
 #include <memory>
 #include <string>
 
-#include "distributed/step.h"
+#include "distributed/received_batch.h"
+#include "distributed/routed_batch.h"
 #include "distributed/stopwatch.h"
 #include "tessera/process_group.h"
 #include "wiring/wiring.h"
 
 namespace tessera {
+
+struct IdMessages {
+  std::vector<PeerHeader> headers;  // by peer
+  Buffer header_send{DType::kUInt8}, header_recv{DType::kUInt8};
+  std::vector<int64_t> header_counts;
+  int64_t room = 0;  // bytes for a payload behind each header
+  Buffer payload_recv{DType::kUInt8};
+  std::vector<int64_t> payload_recv_bytes;  // by peer
+  bool in_second = false;                   // payloads had no room there, and came in a second exchange
+  std::vector<const uint8_t*> payloads;     // as they arrived, by peer
+  bool all_finished = false;
+  // What another rank gets: a header, the room behind it, and its payload where that had none.
+  int64_t bytes_to(const RoutedBatch& batch, int peer) const {
+    return kHeaderBytes + room + (in_second ? batch.payload_bytes[peer] : 0);
+  }
+};
 
 class InputExchange {
  public:
@@ -19,11 +36,12 @@ class InputExchange {
   InputExchange(std::shared_ptr<ProcessGroup> group, const RankWiring& own, uint64_t fingerprint,
                 std::shared_ptr<ProcessGroup> steps = nullptr);
 
-  // Sends this rank's payload and takes everybody's; fills the owner side: received pieces, ids, offsets, weights.
+  // Sends this rank's payload and takes everybody's.
   // `error`: why this rank has no batch to offer (empty: it has); the step then ends on all ranks with
   // Error(kInvalidArgument) and that text, behind "rank N: ". `finished`: this rank has run out of batches. Any other
   // error ends the job on all ranks, but for other tables or plans, which all ranks see.
-  void run(Step& step, bool finished, const std::string& error, Stopwatch& watch);
+  void run(const RoutedBatch& batch, bool finished, const std::string& error, IdMessages& messages,
+           ReceivedBatch& received, Stopwatch& watch);
   // Ends what other ranks wait for here.
   void abort(const std::string& reason) const { group_->abort(reason); }
   // And in the steps of the batches that were taken in.
@@ -32,14 +50,10 @@ class InputExchange {
   const ProcessGroup& group() const { return *group_; }
 
  private:
-  void send_headers(Step& step, bool finished, bool error, Stopwatch& watch);
-  bool read_headers(Step& step);
-  void take_payloads(Step& step, Stopwatch& watch);
+  void send_headers(const RoutedBatch& batch, bool finished, bool error, IdMessages& messages, Stopwatch& watch);
+  bool read_headers(const RoutedBatch& batch, IdMessages& messages);
+  void take_payloads(const RoutedBatch& batch, IdMessages& messages, Stopwatch& watch);
   [[noreturn]] void share_error(const std::string& mine);
-  void unpack(Step& step);
-  void unpack_peer(Step& step, int peer, int64_t first_id);
-  void unpack_presence(Step& step, int peer, const int32_t* words);
-  void check_ids(const Step& step, int peer, int stream, const StreamPiece& piece) const;
 
   std::shared_ptr<ProcessGroup> group_, steps_;
   const RankWiring& own_;

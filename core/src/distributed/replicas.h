@@ -7,9 +7,10 @@
 #include <vector>
 
 #include "distributed/checked_batch.h"
+#include "distributed/device_step.h"
+#include "distributed/output_layout.h"
 #include "distributed/row_moves.h"
 #include "distributed/shard_groups.h"
-#include "distributed/step.h"
 #include "distributed/touched_rows.h"
 #include "tessera/process_group.h"
 #include "wiring/wiring.h"

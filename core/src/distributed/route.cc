@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "distributed/bag_order.h"
+#include "wiring/messages.h"
 
 namespace tessera {
 namespace {
@@ -46,8 +47,8 @@ void find_ranges(const Cut& cut, const Id* ids, int64_t num_ids, const Put& put)
 
 class Router {
  public:
-  Router(const RankWiring& own, const CheckedBatch& batch, Step& step)
-      : own_(own), wiring_(own.wiring), batch_(batch), step_(step) {}
+  Router(const RankWiring& own, const CheckedBatch& batch, RouteScratch& scratch, RoutedBatch& out)
+      : own_(own), wiring_(own.wiring), batch_(batch), scratch_(scratch), out_(out) {}
 
   void run() {
     read_lengths();
@@ -71,48 +72,48 @@ class Router {
     if (lengths.dtype() == DType::kInt32) {
       lengths_ = lengths.data<int32_t>();
     } else {
-      step_.input_lengths.resize(lengths.numel());
-      std::transform(lengths.data<int64_t>(), lengths.data<int64_t>() + lengths.numel(), step_.input_lengths.begin(),
+      scratch_.input_lengths.resize(lengths.numel());
+      std::transform(lengths.data<int64_t>(), lengths.data<int64_t>() + lengths.numel(), scratch_.input_lengths.begin(),
                      [](int64_t n) { return static_cast<int32_t>(n); });
-      lengths_ = step_.input_lengths.data();
+      lengths_ = scratch_.input_lengths.data();
     }
   }
 
   // Samples of every slot, and where each stream's lengths begin.
   void count_bags() {
     const size_t n = wiring_.streams().size();
-    step_.sent.assign(n, {});
-    step_.lengths_begin.resize(n + 1);
+    out_.sent.assign(n, {});
+    out_.lengths_begin.resize(n + 1);
     int64_t total = 0;
     for (size_t i = 0; i < n; ++i) {
-      step_.lengths_begin[i] = total;
-      step_.sent[i].bags = batch_.slots[wiring_.streams()[i].slot].bags;
-      total += step_.sent[i].bags;
+      out_.lengths_begin[i] = total;
+      out_.sent[i].bags = batch_.slots[wiring_.streams()[i].slot].bags;
+      total += out_.sent[i].bags;
     }
-    step_.lengths_begin[n] = total;
-    step_.lengths.resize(total);
-    step_.bag_order.resize(total);
-    step_.ranges_begin.assign(wiring_.cuts().size(), 0);
+    out_.lengths_begin[n] = total;
+    out_.lengths.resize(total);
+    out_.bag_order.resize(total);
+    scratch_.ranges_begin.assign(wiring_.cuts().size(), 0);
     int64_t ranged = 0;
     for (size_t c = 0; c < wiring_.cuts().size(); ++c) {
-      step_.ranges_begin[c] = ranged;
+      scratch_.ranges_begin[c] = ranged;
       if (!wiring_.cuts()[c].copies()) ranged += batch_.slots[wiring_.cuts()[c].slot].ids;
     }
-    step_.ranges.resize(ranged);
-    step_.local_rows.resize(ranged);
+    scratch_.ranges.resize(ranged);
+    scratch_.local_rows.resize(ranged);
     measure_means();
   }
 
   void measure_means() {
-    step_.mean_begin.assign(wiring_.slots().size(), -1);
-    step_.mean_scale.clear();
+    out_.mean_begin.assign(wiring_.slots().size(), -1);
+    out_.mean_scale.clear();
     for (size_t s = 0; s < wiring_.slots().size(); ++s) {
       if (wiring_.slots()[s].pooling != PoolingType::kMean || wiring_.slots()[s].replicated) continue;
-      step_.mean_begin[s] = static_cast<int64_t>(step_.mean_scale.size());
+      out_.mean_begin[s] = static_cast<int64_t>(out_.mean_scale.size());
       for (int64_t b = 0; b < batch_.slots[s].bags; ++b) {
         const int64_t length = batch_.clean() ? slot_length(static_cast<int>(s), b)
                                               : batch_.mean_lengths.data<int64_t>()[batch_.slots[s].first_bag + b];
-        step_.mean_scale.push_back(length ? 1.0f / static_cast<float>(length) : 0.0f);
+        out_.mean_scale.push_back(length ? 1.0f / static_cast<float>(length) : 0.0f);
       }
     }
   }
@@ -129,7 +130,7 @@ class Router {
   SlotInput<Id> slot_input(int slot) const {
     const SlotBags& at = batch_.slots[slot];
     return {batch_.values.data<Id>() + at.first_id,
-            step_.weighted ? batch_.weights.data<float>() + at.first_id : nullptr, at.ids, at.bags};
+            out_.weighted ? batch_.weights.data<float>() + at.first_id : nullptr, at.ids, at.bags};
   }
 
   // First pass: lengths and sizes of every stream.
@@ -140,12 +141,12 @@ class Router {
       if (cut.copies())
         measure_whole(cut);
       else
-        measure_cut<Id>(cut, step_.ranges_begin[c]);
+        measure_cut<Id>(cut, scratch_.ranges_begin[c]);
     }
     for (size_t i = 0; i < wiring_.streams().size(); ++i) {
-      StreamPiece& piece = step_.sent[i];
-      const int32_t* lengths = step_.lengths.data() + step_.lengths_begin[i];
-      const BagCounts n = order_bags(lengths, piece.bags, step_.bag_order.data() + step_.lengths_begin[i]);
+      StreamPiece& piece = out_.sent[i];
+      const int32_t* lengths = out_.lengths.data() + out_.lengths_begin[i];
+      const BagCounts n = order_bags(lengths, piece.bags, out_.bag_order.data() + out_.lengths_begin[i]);
       piece.full_bags = n.full;
       piece.ids = n.ids;
     }
@@ -153,41 +154,41 @@ class Router {
 
   void measure_whole(const Cut& cut) {
     for (int stream : cut.streams[0]) {
-      std::copy_n(lengths_ + batch_.slots[cut.slot].first_bag, step_.sent[stream].bags,
-                  step_.lengths.data() + step_.lengths_begin[stream]);
+      std::copy_n(lengths_ + batch_.slots[cut.slot].first_bag, out_.sent[stream].bags,
+                  out_.lengths.data() + out_.lengths_begin[stream]);
     }
   }
 
   template <class Id>
   void measure_cut(const Cut& cut, int64_t ranges_begin) {
     const SlotInput<Id> in = slot_input<Id>(cut.slot);
-    int32_t* ranges = step_.ranges.data() + ranges_begin;
+    int32_t* ranges = scratch_.ranges.data() + ranges_begin;
     const int32_t* lengths = lengths_ + batch_.slots[cut.slot].first_bag;
     if (in_two(cut) && !cut.routed) return measure_two(cut, in, lengths, ranges);
     if (cut.routed) {
       const std::vector<int64_t> ids(in.ids, in.ids + in.num_ids);
-      cut.router->route(ids, ranges, step_.local_rows.data() + ranges_begin);
+      cut.router->route(ids, ranges, scratch_.local_rows.data() + ranges_begin);
     } else {
       find_ranges(cut, in.ids, in.num_ids, [&](int64_t i, int32_t range) { ranges[i] = range; });
     }
     for (const auto& streams : cut.streams) {
-      for (int stream : streams) std::fill_n(step_.lengths.data() + step_.lengths_begin[stream], in.bags, 0);
+      for (int stream : streams) std::fill_n(out_.lengths.data() + out_.lengths_begin[stream], in.bags, 0);
     }
     int64_t i = 0;
     if (cut.single.empty()) {
       for (int64_t b = 0; b < in.bags; ++b) {
         for (const int64_t end = i + lengths[b]; i < end; ++i) {
-          for (int stream : cut.streams[ranges[i]]) ++step_.lengths[step_.lengths_begin[stream] + b];
+          for (int stream : cut.streams[ranges[i]]) ++out_.lengths[out_.lengths_begin[stream] + b];
         }
       }
       return;
     }
-    step_.counts.resize(cut.single.size());
+    scratch_.counts.resize(cut.single.size());
     for (size_t range = 0; range < cut.single.size(); ++range) {
       const int stream = cut.single[range];
-      step_.counts[range] = stream < 0 ? nullptr : step_.lengths.data() + step_.lengths_begin[stream];
+      scratch_.counts[range] = stream < 0 ? nullptr : out_.lengths.data() + out_.lengths_begin[stream];
     }
-    int32_t* const* counts = step_.counts.data();
+    int32_t* const* counts = scratch_.counts.data();
     for (int64_t b = 0; b < in.bags; ++b) {
       for (const int64_t end = i + lengths[b]; i < end; ++i) ++counts[ranges[i]][b];
     }
@@ -196,8 +197,8 @@ class Router {
   // The same for two ranges of rows, in one pass.
   template <class Id>
   void measure_two(const Cut& cut, const SlotInput<Id>& in, const int32_t* lengths, int32_t* ranges) {
-    int32_t* const first = step_.lengths.data() + step_.lengths_begin[cut.single[0]];
-    int32_t* const second = step_.lengths.data() + step_.lengths_begin[cut.single[1]];
+    int32_t* const first = out_.lengths.data() + out_.lengths_begin[cut.single[0]];
+    int32_t* const second = out_.lengths.data() + out_.lengths_begin[cut.single[1]];
     const int64_t border = cut.begins[1];
     int64_t i = 0;
     for (int64_t b = 0; b < in.bags; ++b) {
@@ -211,37 +212,37 @@ class Router {
   // Where every stream's ids, weights and lengths go in the payload of its rank.
   void lay_out() {
     const int world_size = wiring_.world_size();
-    step_.payload_send_bytes.assign(world_size, 0);
-    step_.payload_parts.resize(world_size);
+    out_.payload_bytes.assign(world_size, 0);
+    out_.parts.resize(world_size);
     int64_t total = 0;
     for (int rank = 0; rank < world_size; ++rank) {
-      PayloadPart& p = step_.payload_parts[rank];
+      PayloadPart& p = out_.parts[rank];
       p = {};
       p.begin = total;
       for (int i = wiring_.stream_begin(rank); i < wiring_.stream_begin(rank + 1); ++i) {
-        step_.sent[i].first_id = p.ids;
-        step_.sent[i].first_bag = p.bags;
-        p.ids += step_.sent[i].ids;
-        p.bags += step_.sent[i].bags;
+        out_.sent[i].first_id = p.ids;
+        out_.sent[i].first_bag = p.bags;
+        p.ids += out_.sent[i].ids;
+        p.bags += out_.sent[i].bags;
       }
       if (sums_for_this_rank(rank)) {
         for (int i : wiring_.summed_streams(wiring_.hosts().of(rank)))
-          p.presence_words += presence_words(step_.sent[i].bags);
+          p.presence_words += presence_words(out_.sent[i].bags);
       }
       const int64_t streams = wiring_.stream_begin(rank + 1) - wiring_.stream_begin(rank);
-      step_.payload_send_bytes[rank] =
-          payload_bytes(p.ids, step_.weighted ? p.ids : 0, streams + p.bags + p.presence_words);
-      total += step_.payload_send_bytes[rank];
+      out_.payload_bytes[rank] =
+          tessera::payload_bytes(p.ids, out_.weighted ? p.ids : 0, streams + p.bags + p.presence_words);
+      total += out_.payload_bytes[rank];
     }
-    step_.payload_send.ensure(total);
-    step_.positions_begin.clear();
+    out_.payload.ensure(total);
+    out_.positions_begin.clear();
     if (!wiring_.sequence()) return;
     int64_t positions = 0;
-    for (const StreamPiece& piece : step_.sent) {
-      step_.positions_begin.push_back(positions);
+    for (const StreamPiece& piece : out_.sent) {
+      out_.positions_begin.push_back(positions);
       positions += piece.ids;
     }
-    step_.positions.resize(positions);
+    out_.positions.resize(positions);
   }
 
   // Second pass: ids and weights into the payload, positions for sequences.
@@ -254,22 +255,22 @@ class Router {
         copy(cut, in);
         continue;
       }
-      const int32_t* ranges = step_.ranges.data() + step_.ranges_begin[c];
-      const int64_t* rows = step_.local_rows.data() + step_.ranges_begin[c];
+      const int32_t* ranges = scratch_.ranges.data() + scratch_.ranges_begin[c];
+      const int64_t* rows = scratch_.local_rows.data() + scratch_.ranges_begin[c];
       const int64_t* begins = cut.begins.data();
       const auto first_id = [&](int stream) { return ids_of(stream); };
       if (cut.router)
         scatter<int64_t>(cut, ranges, in.num_ids, first_id, [&](int64_t i) { return rows[i]; });
       else
         scatter<int64_t>(cut, ranges, in.num_ids, first_id, [&](int64_t i) { return in.ids[i] - begins[ranges[i]]; });
-      if (step_.weighted) {
+      if (out_.weighted) {
         scatter<float>(
             cut, ranges, in.num_ids, [&](int stream) { return weights_of(stream); },
             [&](int64_t i) { return in.weights[i]; });
       }
       if (wiring_.sequence()) {
         scatter<int64_t>(
-            cut, ranges, in.num_ids, [&](int stream) { return step_.positions.data() + step_.positions_begin[stream]; },
+            cut, ranges, in.num_ids, [&](int stream) { return out_.positions.data() + out_.positions_begin[stream]; },
             [&](int64_t i) { return position(cut.slot, i); });
       }
     }
@@ -280,9 +281,9 @@ class Router {
   void copy(const Cut& cut, const SlotInput<Id>& in) {
     for (int stream : cut.streams[0]) {
       std::copy_n(in.ids, in.num_ids, ids_of(stream));
-      if (step_.weighted) std::copy_n(in.weights, in.num_ids, weights_of(stream));
+      if (out_.weighted) std::copy_n(in.weights, in.num_ids, weights_of(stream));
       if (!wiring_.sequence()) continue;
-      int64_t* positions = step_.positions.data() + step_.positions_begin[stream];
+      int64_t* positions = out_.positions.data() + out_.positions_begin[stream];
       for (int64_t i = 0; i < in.num_ids; ++i) positions[i] = position(cut.slot, i);
     }
   }
@@ -322,9 +323,9 @@ class Router {
   template <class T>
   std::vector<T*>& cursors() {
     if constexpr (std::is_same_v<T, float>)
-      return step_.next_weight;
+      return scratch_.next_weight;
     else
-      return step_.next;
+      return scratch_.next;
   }
 
   bool sums_for_this_rank(int rank) const {
@@ -335,19 +336,19 @@ class Router {
   void fill_lengths() {
     for (int rank = 0; rank < wiring_.world_size(); ++rank) {
       const int first = wiring_.stream_begin(rank), last = wiring_.stream_begin(rank + 1);
-      const PayloadPart& p = step_.payload_parts[rank];
+      const PayloadPart& p = out_.parts[rank];
       auto* bags =
-          reinterpret_cast<int32_t*>(step_.payload_send.data<uint8_t>() + p.begin + p.ids * (step_.weighted ? 12 : 8));
-      for (int i = first; i < last; ++i) *bags++ = static_cast<int32_t>(step_.sent[i].bags);
-      if (first < last) std::copy_n(step_.lengths.data() + step_.lengths_begin[first], p.bags, bags);
+          reinterpret_cast<int32_t*>(out_.payload.data<uint8_t>() + p.begin + p.ids * (out_.weighted ? 12 : 8));
+      for (int i = first; i < last; ++i) *bags++ = static_cast<int32_t>(out_.sent[i].bags);
+      if (first < last) std::copy_n(out_.lengths.data() + out_.lengths_begin[first], p.bags, bags);
       if (p.presence_words) fill_presence(wiring_.hosts().of(rank), reinterpret_cast<uint32_t*>(bags + p.bags));
     }
   }
 
   void fill_presence(int host, uint32_t* words) {
     for (int stream : wiring_.summed_streams(host)) {
-      const int64_t bags = step_.sent[stream].bags;
-      const int32_t* lengths = step_.lengths.data() + step_.lengths_begin[stream];
+      const int64_t bags = out_.sent[stream].bags;
+      const int32_t* lengths = out_.lengths.data() + out_.lengths_begin[stream];
       *words++ = static_cast<uint32_t>(bags);
       std::fill_n(words, (bags + 31) / 32, 0u);
       for (int64_t b = 0; b < bags; ++b) words[b / 32] |= uint32_t{lengths[b] > 0} << (b % 32);
@@ -356,24 +357,27 @@ class Router {
   }
 
   int64_t* ids_of(int stream) const {
-    const PayloadPart& p = step_.payload_parts[wiring_.streams()[stream].rank];
-    return reinterpret_cast<int64_t*>(step_.payload_send.data<uint8_t>() + p.begin) + step_.sent[stream].first_id;
+    const PayloadPart& p = out_.parts[wiring_.streams()[stream].rank];
+    return reinterpret_cast<int64_t*>(out_.payload.data<uint8_t>() + p.begin) + out_.sent[stream].first_id;
   }
   float* weights_of(int stream) const {
-    const PayloadPart& p = step_.payload_parts[wiring_.streams()[stream].rank];
-    return reinterpret_cast<float*>(step_.payload_send.data<uint8_t>() + p.begin + p.ids * 8) +
-           step_.sent[stream].first_id;
+    const PayloadPart& p = out_.parts[wiring_.streams()[stream].rank];
+    return reinterpret_cast<float*>(out_.payload.data<uint8_t>() + p.begin + p.ids * 8) + out_.sent[stream].first_id;
   }
 
   const RankWiring& own_;
   const Wiring& wiring_;
   const CheckedBatch& batch_;
-  Step& step_;
+  RouteScratch& scratch_;
+  RoutedBatch& out_;
   const int32_t* lengths_ = nullptr;
 };
 
 }  // namespace
 
-void route(const RankWiring& own, const CheckedBatch& batch, Step& step) { Router(own, batch, step).run(); }
+void route(const RankWiring& own, const CheckedBatch& batch, bool weighted, RouteScratch& scratch, RoutedBatch& out) {
+  out.weighted = weighted;
+  Router(own, batch, scratch, out).run();
+}
 
 }  // namespace tessera

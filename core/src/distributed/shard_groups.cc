@@ -44,53 +44,53 @@ OwnerLookup::OwnerLookup(const RankWiring& own, ShardGroups& groups) : own_(own)
   }
 }
 
-void OwnerLookup::find_features(Step& step, const SlotLayout& layout) const {
-  step.features.resize(groups_.lookups().size());
-  for (auto& features : step.features) features.clear();
+void OwnerLookup::find_features(const Places& places, OwnerCalls& calls) const {
+  const auto& [routed, received, wire, output] = places;
+  calls.output_rows.ensure(received.offsets.tensor().numel());
+  calls.features.resize(groups_.lookups().size());
+  for (auto& features : calls.features) features.clear();
   for (int peer = 0; peer < own_.wiring.world_size(); ++peer) {
     for (size_t k = 0; k < lanes_.size(); ++k) {
       const OwnLane& lane = lanes_[k];
       const size_t piece_index = static_cast<size_t>(peer) * own_.num_streams + lane.stream;
-      const StreamPiece& piece = step.received[piece_index];
+      const StreamPiece& piece = received.pieces[piece_index];
       if (!piece.full_bags) continue;
       tsr_lookup_feature feature{};
       feature.table = lane.table;
       feature.pooling = own_.wiring.sequence() ? TSR_POOLING_NONE : TSR_POOLING_SUM;
       feature.bags = piece.full_bags;
-      feature.first_offset = step.first_offset[piece_index];
+      feature.first_offset = received.first_offset[piece_index];
       if (peer == own_.rank && own_.stays[lane.stream]) {
         feature.output = kOutput;
-        feature.output_offset = layout.offset[lane.slot] + lane.col;
-        feature.output_stride = layout.stride[lane.slot];
+        feature.output_offset = output.offset[lane.slot] + lane.col;
+        feature.output_stride = output.stride[lane.slot];
         feature.listed = piece.full_bags < piece.bags;
         if (feature.listed) {
-          std::copy_n(step.bag_order.data() + step.lengths_begin[own_.first_stream + lane.stream], piece.full_bags,
-                      step.output_rows.data<int32_t>() + feature.first_offset);
+          std::copy_n(routed.bag_order.data() + routed.lengths_begin[own_.first_stream + lane.stream], piece.full_bags,
+                      calls.output_rows.data<int32_t>() + feature.first_offset);
         }
       } else {
-        feature.output_offset = step.owner_begin[static_cast<size_t>(peer) * lanes_.size() + k];
+        feature.output_offset = wire.owner_begin[static_cast<size_t>(peer) * lanes_.size() + k];
         feature.output_stride = lane.cols;
       }
-      step.features[lane.group].push_back(feature);
+      calls.features[lane.group].push_back(feature);
     }
   }
 }
 
-void OwnerLookup::forward(Step& step, const Rows& rows, bool keep_context) {
-  step.contexts.clear();
-  step.contexts.resize(groups_.lookups().size());
+void OwnerLookup::forward(const LookupView& batch, const Rows& rows, bool keep_context, OwnerCalls& calls) {
+  calls.contexts.clear();
+  calls.contexts.resize(groups_.lookups().size());
   for (size_t g = 0; g < groups_.lookups().size(); ++g) {
-    if (step.features[g].empty()) continue;
-    const LookupView batch = received_batch(step);
-    const tsr_lookup lookup = batch.of(step.features[g]);
+    if (calls.features[g].empty()) continue;
+    const tsr_lookup lookup = batch.of(calls.features[g]);
     const bool keep = keep_context && groups_.lookups()[g]->options().train;
-    groups_.lookups()[g]->forward(lookup, taken_by(*groups_.lookups()[g], rows), keep ? &step.contexts[g] : nullptr);
+    groups_.lookups()[g]->forward(lookup, taken_by(*groups_.lookups()[g], rows), keep ? &calls.contexts[g] : nullptr);
   }
 }
 
-void OwnerLookup::update(Step& step, Lookup::Context&& context, const Gradients& gradients) {
+void OwnerLookup::update(const LookupView& batch, Lookup::Context&& context, const Gradients& gradients) {
   Lookup& lookup = *groups_.lookups()[gradients.group];
-  const LookupView batch = received_batch(step);
   const tsr_lookup ids = batch.of(gradients.features);
   if (lookup.updates_in_backward()) {
     lookup.backward(std::move(context), ids, taken_by(lookup, gradients.rows), gradients.scale);
@@ -103,12 +103,12 @@ void OwnerLookup::update(Step& step, Lookup::Context&& context, const Gradients&
   lookup.count_step();
 }
 
-void OwnerLookup::backward(Step& step, const Rows& gradients, double grad_scale) {
+void OwnerLookup::backward(const LookupView& batch, const Rows& gradients, double grad_scale, OwnerCalls& calls) {
   for (size_t g = 0; g < groups_.lookups().size(); ++g) {
-    if (step.features[g].empty())
+    if (calls.features[g].empty())
       groups_.lookups()[g]->count_step();  // t of the formulas counts steps, not batches that had ids here
     else
-      update(step, std::move(step.contexts[g]), {static_cast<int>(g), step.features[g], gradients, grad_scale});
+      update(batch, std::move(calls.contexts[g]), {static_cast<int>(g), calls.features[g], gradients, grad_scale});
   }
 }
 
@@ -119,21 +119,21 @@ OwnerLookup::ShardSeconds& OwnerLookup::of(std::vector<ShardSeconds>& times, con
   return times[static_cast<size_t>(shard - groups_.shards().begin())];
 }
 
-void OwnerLookup::forward_alone(Step& step, const Rows& rows, std::vector<ShardSeconds>& times) {
+void OwnerLookup::forward_alone(const LookupView& batch, const Rows& rows, OwnerCalls& calls,
+                                std::vector<ShardSeconds>& times) {
   times.resize(groups_.shards().size());
-  step.alone.clear();
+  calls.alone.clear();
   for (size_t g = 0; g < groups_.lookups().size(); ++g) {
-    const size_t first = step.alone.size();
-    for (const tsr_lookup_feature& f : step.features[g]) {
-      auto at = std::find_if(step.alone.begin() + static_cast<std::ptrdiff_t>(first), step.alone.end(),
+    const size_t first = calls.alone.size();
+    for (const tsr_lookup_feature& f : calls.features[g]) {
+      auto at = std::find_if(calls.alone.begin() + static_cast<std::ptrdiff_t>(first), calls.alone.end(),
                              [&](const AloneLookup& a) { return a.table == f.table; });
-      if (at == step.alone.end()) at = step.alone.insert(at, AloneLookup{static_cast<int>(g), f.table, {}, {}});
+      if (at == calls.alone.end()) at = calls.alone.insert(at, AloneLookup{static_cast<int>(g), f.table, {}, {}});
       at->features.push_back(f);
     }
   }
-  for (AloneLookup& a : step.alone) {
+  for (AloneLookup& a : calls.alone) {
     const double start = seconds_now();
-    const LookupView batch = received_batch(step);
     const tsr_lookup lookup = batch.of(a.features);
     Lookup& of_group = *groups_.lookups()[a.group];
     of_group.forward(lookup, taken_by(of_group, rows), &a.context);
@@ -141,18 +141,18 @@ void OwnerLookup::forward_alone(Step& step, const Rows& rows, std::vector<ShardS
   }
 }
 
-void OwnerLookup::backward_alone(Step& step, const Rows& gradients, double grad_scale,
+void OwnerLookup::backward_alone(const LookupView& batch, const Rows& gradients, double grad_scale, OwnerCalls& calls,
                                  std::vector<ShardSeconds>& times) {
-  for (AloneLookup& a : step.alone) {
+  for (AloneLookup& a : calls.alone) {
     Lookup& lookup = *groups_.lookups()[a.group];
     const int64_t before = lookup.step();
     const double start = seconds_now();
-    update(step, std::move(a.context), {a.group, a.features, gradients, grad_scale});
+    update(batch, std::move(a.context), {a.group, a.features, gradients, grad_scale});
     of(times, a).update += seconds_now() - start;
     lookup.set_step(before);
   }
   for (const auto& lookup : groups_.lookups()) lookup->count_step();
-  step.alone.clear();
+  calls.alone.clear();
 }
 
 }  // namespace tessera

@@ -7,7 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "distributed/step.h"
+#include "distributed/output_layout.h"
+#include "distributed/received_batch.h"
+#include "distributed/routed_batch.h"
+#include "distributed/wire_layout.h"
+#include "modules/lookup_view.h"
 #include "tessera/device.h"
 #include "tessera/lookup.h"
 #include "wiring/local_shards.h"
@@ -30,27 +34,53 @@ class ShardGroups {
   std::vector<std::shared_ptr<Lookup>> lookups_;
 };
 
-// Looks up what `step` received.
+// One shard of a group, looked up and updated by itself: in steps that are sampled.
+struct AloneLookup {
+  int group = 0;
+  int table = 0;  // index in the group
+  std::vector<tsr_lookup_feature> features;
+  Lookup::Context context;
+};
+
+// What the kernels are asked for a batch, and what they keep of it.
+struct OwnerCalls {
+  std::vector<std::vector<tsr_lookup_feature>> features;  // by shard group
+  std::vector<Lookup::Context> contexts;                  // by shard group
+  std::vector<AloneLookup> alone;                         // instead of both, where the step is sampled
+  Buffer output_rows{DType::kInt32};  // as ReceivedBatch::offsets, of pieces that stay and have empty bags
+};
+
+// Looks up what a rank received.
 class OwnerLookup {
  public:
-  // Where rows or their gradients are: those that travel, in step.rows, and the collection's output, where others stay.
+  // Where rows or their gradients are: those that travel, on the wire, and the collection's output, where others stay.
   using Rows = std::array<Tensor, 2>;
 
   OwnerLookup(const RankWiring& own, ShardGroups& groups);
 
-  // What the kernels have to do; after lay_out_rows. `layout`: of the output.
-  void find_features(Step& step, const SlotLayout& layout) const;
-  void forward(Step& step, const Rows& rows, bool keep_context);
+  // Where a batch comes from and its rows go.
+  struct Places {
+    const RoutedBatch& routed;
+    const ReceivedBatch& received;
+    const WireLayout& wire;
+    const SlotLayout& output;
+  };
+
+  // What the kernels have to do.
+  void find_features(const Places& places, OwnerCalls& calls) const;
+  // `batch`: the received one, where the kernels are.
+  void forward(const LookupView& batch, const Rows& rows, bool keep_context, OwnerCalls& calls);
   // Updates the shards: inside the kernel's backward (fused), or from the gradients that it hands out (dense).
-  void backward(Step& step, const Rows& gradients, double grad_scale);
+  void backward(const LookupView& batch, const Rows& gradients, double grad_scale, OwnerCalls& calls);
 
   // The same, shard by shard instead of group by group, and timed: the numbers are the same, the calls are more.
   // Seconds are added to times[k] of the k-th shard of the groups.
   struct ShardSeconds {
     double lookup = 0, update = 0;
   };
-  void forward_alone(Step& step, const Rows& rows, std::vector<ShardSeconds>& times);
-  void backward_alone(Step& step, const Rows& gradients, double grad_scale, std::vector<ShardSeconds>& times);
+  void forward_alone(const LookupView& batch, const Rows& rows, OwnerCalls& calls, std::vector<ShardSeconds>& times);
+  void backward_alone(const LookupView& batch, const Rows& gradients, double grad_scale, OwnerCalls& calls,
+                      std::vector<ShardSeconds>& times);
 
  private:
   struct OwnLane {
@@ -67,7 +97,7 @@ class OwnerLookup {
     const Rows& rows;
     double scale;
   };
-  void update(Step& step, Lookup::Context&& context, const Gradients& gradients);
+  void update(const LookupView& batch, Lookup::Context&& context, const Gradients& gradients);
   ShardSeconds& of(std::vector<ShardSeconds>& times, const AloneLookup& alone) const;
 
   const RankWiring& own_;

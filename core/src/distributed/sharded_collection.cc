@@ -7,7 +7,6 @@
 #include "tessera/quantized_table.h"
 
 #include "distributed/device_step.h"
-#include "distributed/row_layout.h"
 #include "distributed/traffic.h"
 
 namespace tessera {
@@ -40,10 +39,12 @@ int64_t sum_of(const HostBytes<int64_t>& bytes) { return bytes.in_host + bytes.a
 // Headers and payloads.
 int64_t sent_to_others(const Step& step, int rank) {
   int64_t bytes = 0;
-  for (int peer = 0; peer < static_cast<int>(step.payload_send_bytes.size()); ++peer)
-    bytes += peer == rank ? 0 : step.id_bytes_to(peer);
+  for (int peer = 0; peer < static_cast<int>(step.routed.payload_bytes.size()); ++peer)
+    bytes += peer == rank ? 0 : step.messages.bytes_to(step.routed, peer);
   return bytes;
 }
+
+HomeRows home_rows(Step& step) { return {step.routed, step.wire, step.rows.data<float>()}; }
 
 HostGrid hosts_of(const ProcessGroup& group) {
   return {group.world_size() / group.local_world_size(), group.local_world_size()};
@@ -163,23 +164,23 @@ void ShardedCollection::start(StepState& state, const KeyedJaggedTensor& input, 
   Step& step = state.step;
   state.taken = false;
   if (step.device) step.device->uploaded.wait();  // the device has read what is about to be written
-  step.weighted = options_.is_weighted;
   state.route_s = state.exchange_ids_s = 0;
   std::string error;
   try {
     check_batch(wiring_, tables_, {options_.bounds_check, options_.is_weighted}, side.keys, input, state.batch);
-    route(own_, state.batch, step);
+    route(own_, state.batch, options_.is_weighted, step.route, step.routed);
   } catch (const std::exception& e) {  // told to everybody by the exchange, so that nobody waits for this rank
     error = e.what();
     if (error.empty()) error = "unknown error";
-    step.payload_send_bytes.assign(group_->world_size(), 0);
+    step.routed.payload_bytes.assign(group_->world_size(), 0);
   }
   watch.lap(state.route_s, "route");
-  side.exchange.run(step, finished, error, watch);
+  side.exchange.run(step.routed, finished, error, step.messages, step.received, watch);
   watch.lap(state.exchange_ids_s, "exchange ids", sent_to_others(step, group_->rank()));
   try {
-    lay_out_rows(own_, step);
-    count_traffic(wiring_, *group_, step, state.traffic);
+    lay_out_rows(own_, step.routed, step.received, step.wire);
+    step.rows.ensure(step.wire.elements);
+    count_traffic(wiring_, *group_, {step.routed, step.messages, step.wire}, state.traffic);
   } catch (const std::exception& e) {
     side.exchange.abort_with_steps(cat("rank ", group_->rank(), " failed in the layout: ", e.what()));
     throw;
@@ -257,20 +258,20 @@ void ShardedCollection::finish(StepState& state, bool keep_context) {
   Stopwatch watch(trace_);
   guarded("lookup", [&] {
     lay_out_output(state);
-    owner_.find_features(step, state.layout);
+    owner_.find_features({step.routed, step.received, step.wire, state.layout}, step.calls);
     watch.lap(times_.route, "layout of the output");
     if (step.device) upload_step(own_, state.slot_rows, state.layout, step);
     state.sampled = keep_context && sample_every_ > 0 && ++since_sample_ >= sample_every_;
     if (state.sampled) since_sample_ = 0;
     const OwnerLookup::Rows rows{step.rows.tensor(), state.rows};
     if (state.sampled)
-      owner_.forward_alone(step, rows, shard_seconds_);
+      owner_.forward_alone(owner_batch(step), rows, step.calls, shard_seconds_);
     else
-      owner_.forward(step, rows, keep_context);
+      owner_.forward(owner_batch(step), rows, keep_context, step.calls);
     watch.lap(times_.lookup, "lookup");
     Work travel = rows_.start_rows_to_home(step);
     if (!replicas_.empty()) {  // while the rows travel
-      replicas_.forward({state.batch, step.weighted, sequence_, step.device.get(), state.layout}, state.rows,
+      replicas_.forward({state.batch, options_.is_weighted, sequence_, step.device.get(), state.layout}, state.rows,
                         keep_context ? &state.replica_contexts : nullptr);
       watch.lap(times_.lookup, "lookup of replicas");
     }
@@ -285,9 +286,9 @@ void ShardedCollection::finish(StepState& state, bool keep_context) {
     guarded("combine", [&] { step.device->output.combine(step.rows.tensor(), state.rows); });
   } else if (sequence_) {
     if (!state.batch.clean()) state.rows.fill(0);  // dropped ids have rows too
-    combine_sequence(wiring_, step, views(state, state.rows));
+    combine_sequence(wiring_, home_rows(step), views(state, state.rows));
   } else {
-    combine_pooled(own_, step, state.batch.slots, views(state, state.rows));
+    combine_pooled(own_, home_rows(step), state.batch.slots, views(state, state.rows), step.combine);
   }
   watch.lap(times_.combine, "combine");
   ++times_.steps;
@@ -304,9 +305,9 @@ void ShardedCollection::backward(StepState& state, const Tensor& given) {
       step.device->output.split(step.rows.tensor(), grad);
     });
   } else if (sequence_) {
-    split_sequence(wiring_, step, views(state, grad));
+    split_sequence(wiring_, views(state, grad), home_rows(step));
   } else {
-    split_pooled(own_, step, views(state, grad));
+    split_pooled(own_, views(state, grad), home_rows(step));
   }
   watch.lap(times_.split, "split");
   guarded("backward", [&] {
@@ -315,13 +316,13 @@ void ShardedCollection::backward(StepState& state, const Tensor& given) {
     const OwnerLookup::Rows gradients{step.rows.tensor(), grad};
     const double scale = options_.gradient_scale.value_or(mean);
     if (state.sampled)
-      owner_.backward_alone(step, gradients, scale, shard_seconds_);
+      owner_.backward_alone(owner_batch(step), gradients, scale, step.calls, shard_seconds_);
     else
-      owner_.backward(step, gradients, scale);
+      owner_.backward(owner_batch(step), gradients, scale, step.calls);
     sampled_steps_ += state.sampled;
     watch.lap(times_.update, "table update");
     if (replicas_.empty()) return;
-    replicas_.backward({state.batch, step.weighted, sequence_, step.device.get(), state.layout}, grad,
+    replicas_.backward({state.batch, options_.is_weighted, sequence_, step.device.get(), state.layout}, grad,
                        std::move(state.replica_contexts), *group_,
                        options_.data_parallel_gradient_scale.value_or(mean));
     watch.lap(times_.data_parallel, "data parallel");

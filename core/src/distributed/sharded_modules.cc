@@ -289,7 +289,7 @@ Awaitable<ShardedEmbeddingBagCollection::Output> ShardedEmbeddingBagCollection::
                           : state->step.device ? expand_on_device(*impl, *state, keep)
                                                : expand(*impl, *state);
     state->rows = {};  // the output's now; the buffer is used again when nobody holds it
-    return Output{KeyedTensor(layout, values), state->step.all_finished, keep ? state : StepHandle()};
+    return Output{KeyedTensor(layout, values), state->step.messages.all_finished, keep ? state : StepHandle()};
   });
 }
 
@@ -338,7 +338,7 @@ Awaitable<ShardedEmbeddingCollection::Output> ShardedEmbeddingCollection::forwar
     const auto& impl = state->owner;
     impl->finish(*state, keep);
     Output out;
-    out.all_finished = state->step.all_finished;
+    out.all_finished = state->step.messages.all_finished;
     const CheckedBatch& batch = state->batch;
     for (size_t s = 0; s < impl->wiring().slots().size(); ++s) {
       const Slot& slot = impl->wiring().slots()[s];

@@ -51,20 +51,21 @@ class ExpectedTraffic : public StepVisitor {
 
 }  // namespace
 
-void count_traffic(const Wiring& wiring, const ProcessGroup& group, const Step& step, StepTraffic& out) {
+void count_traffic(const Wiring& wiring, const ProcessGroup& group, const Sent& sent, StepTraffic& out) {
+  const auto& [routed, messages, rows] = sent;
   const int rank = group.rank();
-  out.first_message = kHeaderBytes + step.room;
-  out.ids_in_second = step.in_second;
-  out.ids_sent = step.payload_send_bytes;
-  out.ids_received = step.payload_recv_bytes;
-  by_rank(wiring, rank, step.in_host.owner_counts, step.across.owner_counts, out.rows_sent);
-  by_rank(wiring, rank, step.in_host.home_counts, step.across.home_counts, out.rows_received);
+  out.first_message = kHeaderBytes + messages.room;
+  out.ids_in_second = messages.in_second;
+  out.ids_sent = routed.payload_bytes;
+  out.ids_received = messages.payload_recv_bytes;
+  by_rank(wiring, rank, rows.in_host.owner_counts, rows.across.owner_counts, out.rows_sent);
+  by_rank(wiring, rank, rows.in_host.home_counts, rows.across.home_counts, out.rows_received);
   out.bytes = {};
   const Meter<int64_t> meter(rank, group.local_world_size());
   for (int peer = 0; peer < group.world_size(); ++peer) {
     const int64_t ids = kHeaderBytes + out.ids_sent[peer];
     meter.send(out.bytes.ids, peer, ids);
-    meter.send(out.bytes.room, peer, step.id_bytes_to(peer) - ids);
+    meter.send(out.bytes.room, peer, messages.bytes_to(routed, peer) - ids);
     meter.send(out.bytes.rows, peer, out.rows_sent[peer] * static_cast<int64_t>(sizeof(float)));
     meter.send(out.bytes.gradients, peer, out.rows_received[peer] * static_cast<int64_t>(sizeof(float)));
   }

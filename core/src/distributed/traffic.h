@@ -1,13 +1,20 @@
 // Bytes on the wire: those of a step, once its layout is known.
 #pragma once
 
-#include "distributed/step.h"
+#include "distributed/input_exchange.h"
+#include "distributed/routed_batch.h"
+#include "distributed/wire_layout.h"
 #include "tessera/sharded_modules.h"
 #include "wiring/wiring.h"
 
 namespace tessera {
 
-// Fills `out`; after lay_out_rows.
-void count_traffic(const Wiring& wiring, const ProcessGroup& group, const Step& step, StepTraffic& out);
+// What a rank has sent, and what it will.
+struct Sent {
+  const RoutedBatch& routed;
+  const IdMessages& messages;
+  const WireLayout& wire;
+};
+void count_traffic(const Wiring& wiring, const ProcessGroup& group, const Sent& sent, StepTraffic& out);
 
 }  // namespace tessera

@@ -1,16 +1,15 @@
-#include "distributed/row_layout.h"
+#include "distributed/wire_layout.h"
 
 #include <algorithm>
 
 #include "distributed/bag_order.h"
-#include "distributed/host_sums.h"
 
 namespace tessera {
 namespace {
 
 class RowLayout {
  public:
-  RowLayout(const RankWiring& own, Step& step)
+  RowLayout(const RankWiring& own, const RoutedBatch& routed, const ReceivedBatch& received, WireLayout& out)
       : own_(own),
         wiring_(own.wiring),
         hosts_(wiring_.hosts()),
@@ -18,39 +17,41 @@ class RowLayout {
         host_(own.host),
         host_lanes_begin_(wiring_.lane_begin(host_ * hosts_.ranks)),
         host_lanes_(wiring_.lane_begin((host_ + 1) * hosts_.ranks) - host_lanes_begin_),
-        step_(step) {}
+        routed_(routed),
+        received_(received),
+        out_(out) {}
 
   void run() {
     add_lengths();
     lay_out_owner();
     lay_out_home();
-    step_.rows.ensure(at_);
+    out_.elements = at_;
   }
 
  private:
   // Ids per bag at all lanes of each host sum elsewhere.
   void add_lengths() {
     const auto& sums = wiring_.host_sums();
-    step_.host_lengths_begin.assign(sums.size() + 1, 0);
+    out_.host_lengths_begin.assign(sums.size() + 1, 0);
     int64_t at = 0;
     for (size_t i = 0; i < sums.size(); ++i) {
-      step_.host_lengths_begin[i] = at;
-      if (sums[i].host != host_) at += step_.sent[wiring_.lanes()[sums[i].lanes[0]].stream].bags;
+      out_.host_lengths_begin[i] = at;
+      if (sums[i].host != host_) at += routed_.sent[wiring_.lanes()[sums[i].lanes[0]].stream].bags;
     }
-    step_.host_lengths_begin.back() = at;
-    step_.host_lengths.assign(at, 0);
-    step_.host_bag_order.resize(at);
-    step_.host_full_bags.assign(sums.size(), 0);
+    out_.host_lengths_begin.back() = at;
+    out_.host_lengths.assign(at, 0);
+    out_.host_bag_order.resize(at);
+    out_.host_full_bags.assign(sums.size(), 0);
     for (size_t i = 0; i < sums.size(); ++i) {
       if (sums[i].host == host_) continue;
-      int32_t* total = step_.host_lengths.data() + step_.host_lengths_begin[i];
+      int32_t* total = out_.host_lengths.data() + out_.host_lengths_begin[i];
       for (int lane : sums[i].lanes) {
         const int stream = wiring_.lanes()[lane].stream;
-        const int32_t* lengths = step_.lengths.data() + step_.lengths_begin[stream];
-        for (int64_t b = 0; b < step_.sent[stream].bags; ++b) total[b] += lengths[b];
+        const int32_t* lengths = routed_.lengths.data() + routed_.lengths_begin[stream];
+        for (int64_t b = 0; b < routed_.sent[stream].bags; ++b) total[b] += lengths[b];
       }
-      const int64_t begin = step_.host_lengths_begin[i], bags = step_.host_lengths_begin[i + 1] - begin;
-      step_.host_full_bags[i] = order_bags(total, bags, step_.host_bag_order.data() + begin).full;
+      const int64_t begin = out_.host_lengths_begin[i], bags = out_.host_lengths_begin[i + 1] - begin;
+      out_.host_full_bags[i] = order_bags(total, bags, out_.host_bag_order.data() + begin).full;
     }
   }
 
@@ -71,20 +72,20 @@ class RowLayout {
   void lay_out_owner() {
     const int own = own_.first_lane, lanes = own_.num_lanes;
     const int streams = own_.num_streams;
-    step_.owner_begin.assign(static_cast<size_t>(wiring_.world_size()) * lanes, -1);
+    out_.owner_begin.assign(static_cast<size_t>(wiring_.world_size()) * lanes, -1);
     const auto put = [&](int home, int k) {
       const Lane& lane = wiring_.lanes()[own + k];
       const int stream = lane.stream - own_.first_stream;
       if (home == rank_ && own_.stays[stream]) return;
-      const StreamPiece& piece = step_.received[static_cast<size_t>(home) * streams + stream];
-      step_.owner_begin[static_cast<size_t>(home) * lanes + k] = at_;
+      const StreamPiece& piece = received_.pieces[static_cast<size_t>(home) * streams + stream];
+      out_.owner_begin[static_cast<size_t>(home) * lanes + k] = at_;
       at_ += rows_of(piece) * lane.cols;
     };
     const auto put_for = [&](int local) {
       each_in_host(rank_, [&](int host, int i) { put(host * hosts_.ranks + local, i - own); });
     };
     put_for(hosts_.local(rank_));
-    Hop& hop = step_.in_host;
+    Hop& hop = out_.in_host;
     hop.owner_begin = at_;
     hop.owner_counts.clear();
     for (int local = 0; local < hosts_.ranks; ++local) {
@@ -98,11 +99,11 @@ class RowLayout {
 
   template <class Put>
   void lay_out_owner_across(const Put& put, int lanes) {
-    Hop& hop = step_.across;
+    Hop& hop = out_.across;
     hop.owner_begin = at_;
     hop.owner_counts.clear();
     const int first = wiring_.host_sum_begin(host_), last = wiring_.host_sum_begin(host_ + 1);
-    step_.sum_begin.assign(static_cast<size_t>(hosts_.count) * (last - first), -1);
+    out_.sum_begin.assign(static_cast<size_t>(hosts_.count) * (last - first), -1);
     for (int home = 0; home < wiring_.world_size(); ++home) {
       const int64_t begin = at_;
       const int host = hosts_.of(home);
@@ -113,8 +114,8 @@ class RowLayout {
       }
       if (host != host_ && hosts_.local(home) == hosts_.local(rank_)) {
         for (int s = first; s < last; ++s) {
-          step_.sum_begin[static_cast<size_t>(host) * (last - first) + s - first] = at_;
-          at_ += bags_present(wiring_, step_, wiring_.host_sums()[s], host) * wiring_.host_sums()[s].cols;
+          out_.sum_begin[static_cast<size_t>(host) * (last - first) + s - first] = at_;
+          at_ += bags_present(wiring_, received_, wiring_.host_sums()[s], host) * wiring_.host_sums()[s].cols;
         }
       }
       hop.owner_counts.push_back(at_ - begin);
@@ -123,19 +124,19 @@ class RowLayout {
   }
 
   void lay_out_home() {
-    step_.lane_begin.assign(wiring_.lanes().size(), -1);
-    step_.host_sum_begin.assign(wiring_.host_sums().size(), -1);
-    step_.relayed_begin.assign(hosts_.count > 1 ? static_cast<size_t>(hosts_.count) * host_lanes_ : 0, -1);
+    out_.lane_begin.assign(wiring_.lanes().size(), -1);
+    out_.host_sum_begin.assign(wiring_.host_sums().size(), -1);
+    out_.relayed_begin.assign(hosts_.count > 1 ? static_cast<size_t>(hosts_.count) * host_lanes_ : 0, -1);
     const auto begin_of = [&](int host, int lane) -> int64_t& {
-      if (host == host_) return step_.lane_begin[lane];
-      return step_.relayed_begin[static_cast<size_t>(host) * host_lanes_ + lane - host_lanes_begin_];
+      if (host == host_) return out_.lane_begin[lane];
+      return out_.relayed_begin[static_cast<size_t>(host) * host_lanes_ + lane - host_lanes_begin_];
     };
     const int own = own_.first_lane, lanes = own_.num_lanes;
     each_in_host(rank_, [&](int host, int i) {
       const int home = host * hosts_.ranks + hosts_.local(rank_);
-      begin_of(host, i) = step_.owner_begin[static_cast<size_t>(home) * lanes + i - own];
+      begin_of(host, i) = out_.owner_begin[static_cast<size_t>(home) * lanes + i - own];
     });
-    Hop& hop = step_.in_host;
+    Hop& hop = out_.in_host;
     hop.home_begin = at_;
     hop.home_counts.clear();
     for (int local = 0; local < hosts_.ranks; ++local) {
@@ -145,8 +146,8 @@ class RowLayout {
         each_in_host(owner, [&](int host, int i) {
           const Lane& lane = wiring_.lanes()[i];
           begin_of(host, i) = at_;
-          at_ += lane.cols * (host == host_ ? rows_of(step_.sent[lane.stream])
-                                            : presence_of(wiring_, step_, lane.stream, host).full_bags);
+          at_ += lane.cols * (host == host_ ? rows_of(routed_.sent[lane.stream])
+                                            : presence_of(wiring_, received_, lane.stream, host).full_bags);
         });
       }
       hop.home_counts.push_back(at_ - begin);
@@ -156,7 +157,7 @@ class RowLayout {
   }
 
   void lay_out_home_across() {
-    Hop& hop = step_.across;
+    Hop& hop = out_.across;
     hop.home_begin = at_;
     hop.home_counts.clear();
     for (int owner = 0; owner < wiring_.world_size(); ++owner) {
@@ -164,13 +165,13 @@ class RowLayout {
       const int host = hosts_.of(owner);
       for (int i = wiring_.lane_begin(owner); host != host_ && i < wiring_.lane_begin(owner + 1); ++i) {
         if (wiring_.lanes()[i].host_sum >= 0) continue;
-        step_.lane_begin[i] = at_;
-        at_ += rows_of(step_.sent[wiring_.lanes()[i].stream]) * wiring_.lanes()[i].cols;
+        out_.lane_begin[i] = at_;
+        at_ += rows_of(routed_.sent[wiring_.lanes()[i].stream]) * wiring_.lanes()[i].cols;
       }
       if (host != host_ && hosts_.local(owner) == hosts_.local(rank_)) {
         for (int s = wiring_.host_sum_begin(host); s < wiring_.host_sum_begin(host + 1); ++s) {
-          step_.host_sum_begin[s] = at_;
-          at_ += step_.host_full_bags[s] * wiring_.host_sums()[s].cols;
+          out_.host_sum_begin[s] = at_;
+          at_ += out_.host_full_bags[s] * wiring_.host_sums()[s].cols;
         }
       }
       hop.home_counts.push_back(at_ - begin);
@@ -184,12 +185,16 @@ class RowLayout {
   const int rank_;
   const int host_;
   const int host_lanes_begin_, host_lanes_;
-  Step& step_;
-  int64_t at_ = 0;  // elements of step_.rows that have their place
+  const RoutedBatch& routed_;
+  const ReceivedBatch& received_;
+  WireLayout& out_;
+  int64_t at_ = 0;  // elements that have their place
 };
 
 }  // namespace
 
-void lay_out_rows(const RankWiring& own, Step& step) { RowLayout(own, step).run(); }
+void lay_out_rows(const RankWiring& own, const RoutedBatch& routed, const ReceivedBatch& received, WireLayout& out) {
+  RowLayout(own, routed, received, out).run();
+}
 
 }  // namespace tessera

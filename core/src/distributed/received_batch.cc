@@ -1,0 +1,171 @@
+#include "distributed/received_batch.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace tessera {
+namespace {
+
+class Unpacker {
+ public:
+  Unpacker(const RankWiring& own, std::span<const PeerHeader> headers, std::span<const uint8_t* const> payloads,
+           ReceivedBatch& out)
+      : own_(own), wiring_(own.wiring), headers_(headers), payloads_(payloads), out_(out) {}
+
+  void run() {
+    const int world = wiring_.world_size();
+    const int streams = own_.num_streams;
+    out_.pieces.assign(static_cast<size_t>(world) * streams, {});
+    out_.first_offset.resize(out_.pieces.size());
+    int64_t ids = 0, bags = 0;
+    for (const PeerHeader& h : headers_) {
+      ids += h.num_ids;
+      bags += h.num_bags;
+    }
+    out_.ids.ensure(ids);
+    out_.offsets.ensure(bags + static_cast<int64_t>(out_.pieces.size()) + 1);
+    out_.num_ids = ids;
+    out_.num_offsets = 0;
+    if (out_.weighted) out_.weights.ensure(ids);
+    out_.presence.assign(wiring_.hosts().count * wiring_.summed_streams(own_.host).size(), {});
+    int64_t first_id = 0;
+    for (int peer = 0; peer < world; ++peer) {
+      unpack_peer(peer, first_id);
+      first_id += headers_[peer].num_ids;
+    }
+  }
+
+ private:
+  // Copies one peer's ids and weights, and turns its lengths into offsets, leaving empty bags out.
+  void unpack_peer(int peer, int64_t first_id) {
+    const PeerHeader& h = headers_[peer];
+    const uint8_t* payload = payloads_[peer];
+    const int own = own_.first_stream;
+    const int streams = own_.num_streams;
+    if (out_.weighted != static_cast<bool>(h.flags & PeerHeader::kWeighted) && h.num_ids) {
+      fail(Code::kFailedPrecondition, "rank ", peer, " and rank ", own_.rank, " disagree on whether ids have weights");
+    }
+    if (h.num_ids) std::memcpy(out_.ids.data<int64_t>() + first_id, payload, h.num_ids * 8);
+    if (out_.weighted && h.num_ids)
+      std::memcpy(out_.weights.data<float>() + first_id, payload + h.num_ids * 8, h.num_ids * 4);
+    const auto* bags = reinterpret_cast<const int32_t*>(payload + h.num_ids * (out_.weighted ? 12 : 8));
+    const int32_t* lengths = bags + streams;
+    int64_t at = first_id, seen_bags = 0;
+    int64_t* offsets = out_.offsets.data<int64_t>() + out_.num_offsets;
+    for (int s = 0; s < streams; ++s) {
+      StreamPiece& piece = out_.pieces[static_cast<size_t>(peer) * streams + s];
+      piece.bags = bags[s];
+      piece.first_bag = seen_bags;
+      seen_bags += piece.bags;
+      if (piece.bags < 0 || seen_bags > h.num_bags)
+        fail(Code::kDataLoss, "rank ", peer, " sent more bags than its header says");
+      piece.first_id = at;
+      out_.first_offset[static_cast<size_t>(peer) * streams + s] = out_.num_offsets;
+      *offsets++ = at;
+      int32_t signs = 0;
+      int64_t full = 0;
+      for (int64_t b = 0; b < piece.bags; ++b) {  // an empty bag's offset is written over by the next one
+        signs |= lengths[b];
+        at += lengths[b];
+        offsets[full] = at;
+        full += lengths[b] != 0;
+      }
+      if (signs < 0) fail(Code::kDataLoss, "rank ", peer, " sent a negative bag length");
+      lengths += piece.bags;
+      offsets += full;
+      out_.num_offsets += full + 1;
+      piece.full_bags = full;
+      piece.ids = at - piece.first_id;
+      if (at > first_id + h.num_ids) fail(Code::kDataLoss, "rank ", peer, " sent bag lengths beyond its ids");
+      check_ids(peer, own + s, piece);
+    }
+    unpack_presence(peer, bags + streams + h.num_bags);
+  }
+
+  // Which bags of a home on another host have ids at this host's ranks.
+  void unpack_presence(int peer, const int32_t* words) {
+    const HostGrid& hosts = wiring_.hosts();
+    const int64_t count = headers_[peer].presence_words;
+    const int host = own_.host;
+    const std::vector<int>& streams = wiring_.summed_streams(host);
+    const bool expected = hosts.of(peer) != host && hosts.local(peer) == hosts.local(own_.rank);
+    const auto damaged = [&] { fail(Code::kDataLoss, "rank ", peer, " sent damaged notes of which bags have ids"); };
+    int64_t at = 0;
+    for (size_t s = 0; expected && s < streams.size(); ++s) {
+      if (at >= count || words[at] < 0 || words[at] > (count - at - 1) * 32) damaged();
+      Presence& presence = out_.presence[hosts.of(peer) * streams.size() + s];
+      presence.bags = words[at++];
+      presence.bits = reinterpret_cast<const uint32_t*>(words + at);
+      for (int64_t word = 0; word < (presence.bags + 31) / 32; ++word)
+        presence.full_bags += __builtin_popcount(presence.bits[word]);
+      at += (presence.bags + 31) / 32;
+    }
+    if (at != count) damaged();
+    // The own lanes among them have rows for the bags that came with ids, and for no others.
+    const int first = own_.first_stream, last = own_.first_stream + own_.num_streams;
+    for (int stream = first; expected && stream < last; ++stream) {
+      if (!std::binary_search(streams.begin(), streams.end(), stream)) continue;
+      const Presence& presence = presence_of(wiring_, out_, stream, hosts.of(peer));
+      const StreamPiece& piece = out_.pieces[static_cast<size_t>(peer) * (last - first) + stream - first];
+      if (presence.bags != piece.bags || presence.full_bags != piece.full_bags) damaged();
+    }
+    for (int i = wiring_.host_sum_begin(host); expected && i < wiring_.host_sum_begin(host + 1); ++i) {
+      const auto bags_of = [&](int lane) {
+        return presence_of(wiring_, out_, wiring_.lanes()[lane].stream, hosts.of(peer)).bags;
+      };
+      for (int lane : wiring_.host_sums()[i].lanes) {
+        if (bags_of(lane) != bags_of(wiring_.host_sums()[i].lanes[0])) damaged();
+      }
+    }
+  }
+
+  // Ids were checked where the batch is; a peer that sends others is broken, and must not make this rank read wild
+  // memory.
+  void check_ids(int peer, int stream, const StreamPiece& piece) const {
+    const int64_t rows = wiring_.streams()[stream].rows;
+    const int64_t* ids = out_.ids.data<int64_t>() + piece.first_id;
+    uint64_t signs = 0;
+    for (int64_t i = 0; i < piece.ids; ++i) {
+      const auto id = static_cast<uint64_t>(ids[i]);
+      signs |= id | (static_cast<uint64_t>(rows - 1) - id);
+    }
+    if (signs >> 63 == 0) return;
+    const int64_t* wrong = std::find_if(ids, ids + piece.ids, [&](int64_t id) { return id < 0 || id >= rows; });
+    fail(Code::kDataLoss, "rank ", peer, " sent row ", *wrong, " for \"",
+         wiring_.slots()[wiring_.streams()[stream].slot].name, "\", whose shard here has ", rows, " rows");
+  }
+
+  const RankWiring& own_;
+  const Wiring& wiring_;
+  const std::span<const PeerHeader> headers_;
+  const std::span<const uint8_t* const> payloads_;
+  ReceivedBatch& out_;
+};
+
+}  // namespace
+
+void unpack(const RankWiring& own, std::span<const PeerHeader> headers, std::span<const uint8_t* const> payloads,
+            bool weighted, ReceivedBatch& out) {
+  out.weighted = weighted;
+  Unpacker(own, headers, payloads, out).run();
+}
+
+const Presence& presence_of(const Wiring& wiring, const ReceivedBatch& batch, int stream, int home_host) {
+  const int own = wiring.hosts().of(wiring.streams()[stream].rank);
+  const std::vector<int>& streams = wiring.summed_streams(own);
+  const auto at = std::lower_bound(streams.begin(), streams.end(), stream) - streams.begin();
+  return batch.presence[static_cast<size_t>(home_host) * streams.size() + at];
+}
+
+int64_t bags_present(const Wiring& wiring, const ReceivedBatch& batch, const HostSum& sum, int home_host) {
+  const int64_t bags = presence_of(wiring, batch, wiring.lanes()[sum.lanes[0]].stream, home_host).bags;
+  int64_t count = 0;
+  for (int64_t word = 0; word < (bags + 31) / 32; ++word) {
+    uint32_t any = 0;
+    for (int lane : sum.lanes) any |= presence_of(wiring, batch, wiring.lanes()[lane].stream, home_host).bits[word];
+    count += __builtin_popcount(any);
+  }
+  return count;
+}
+
+}  // namespace tessera

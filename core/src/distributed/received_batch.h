@@ -1,0 +1,45 @@
+// What all homes sent this owner: ids with their offsets, ready for the kernels. Empty bags are left out. Buffers only
+// grow.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "distributed/buffer.h"
+#include "distributed/stream_piece.h"
+#include "wiring/messages.h"
+#include "wiring/wiring.h"
+
+namespace tessera {
+
+// Which bags of a stream have ids: bit b % 32 of word b / 32.
+struct Presence {
+  int64_t bags = 0;
+  int64_t full_bags = 0;
+  const uint32_t* bits = nullptr;  // in a payload
+  bool has(int64_t bag) const { return bits[bag / 32] >> (bag % 32) & 1; }
+};
+
+struct ReceivedBatch {
+  bool weighted = false;
+  int64_t num_ids = 0, num_offsets = 0;
+  Buffer ids{DType::kInt64}, offsets{DType::kInt64}, weights{DType::kFloat32};
+  std::vector<StreamPiece> pieces;    // by peer, then own stream
+  std::vector<int64_t> first_offset;  // of each piece in `offsets`
+  // Between two hosts, as the rank that sums rows of its own host for a home elsewhere: by home's host, then
+  // Wiring::summed_streams of the own host.
+  std::vector<Presence> presence;
+};
+
+// Reads every peer's payload, which is as long as its header says; `payloads` lives as long as `out` is used. kDataLoss
+// for a payload that contradicts its header or the wiring: a broken peer must not make this rank read wild memory.
+void unpack(const RankWiring& own, std::span<const PeerHeader> headers, std::span<const uint8_t* const> payloads,
+            bool weighted, ReceivedBatch& out);
+
+// Of a stream of this host, as the home with this rank's local index on `home_host` told.
+const Presence& presence_of(const Wiring& wiring, const ReceivedBatch& batch, int stream, int home_host);
+// Bags of that home's batch that have ids at any lane of the sum.
+int64_t bags_present(const Wiring& wiring, const ReceivedBatch& batch, const HostSum& sum, int home_host);
+
+}  // namespace tessera

@@ -1,0 +1,288 @@
+// The stages of a step, for all ranks of a job in this process: what one stage hands on is what the next one takes.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "distributed/combine.h"
+#include "distributed/host_sums.h"
+#include "distributed/received_batch.h"
+#include "distributed/route.h"
+#include "distributed/wire_layout.h"
+
+namespace tessera {
+namespace {
+
+using Combine = ParameterSharding::Combine;
+
+EmbeddingBagConfig table(const std::string& name, int64_t rows, int64_t cols, PoolingType pooling) {
+  EmbeddingBagConfig t;
+  t.name = name;
+  t.num_embeddings = rows;
+  t.embedding_dim = cols;
+  t.feature_names = {"f_" + name};
+  t.pooling = pooling;
+  return t;
+}
+
+// An element of a table: sums of a few of them are exact.
+float element(int64_t row, int64_t col) { return static_cast<float>(row * 16 + col); }
+
+struct Rank {
+  Rank(const Wiring& wiring, int rank) : own(wiring, rank) {}
+  RankWiring own;
+  KeyIndex keys;
+  CheckedBatch checked;
+  RouteScratch scratch;
+  RoutedBatch routed;
+  ReceivedBatch received;
+  WireLayout wire;
+  std::vector<float> rows;
+  std::vector<LaneWalk> walks;
+  std::vector<int64_t> ids;      // of the batch, slot by slot
+  std::vector<int32_t> lengths;  // likewise
+};
+
+class Job {
+ public:
+  static constexpr int64_t kBags = 5;
+
+  Job(std::vector<EmbeddingBagConfig> tables, const EmbeddingModuleShardingPlan& plan, HostGrid hosts)
+      : tables_(std::move(tables)), wiring_(tables_, plan, hosts) {
+    for (int r = 0; r < wiring_.world_size(); ++r) ranks_.push_back(std::make_unique<Rank>(wiring_, r));
+    for (const auto& r : ranks_) take_batch(*r);
+    for (const auto& r : ranks_) unpack_at(*r);
+    for (const auto& r : ranks_) {
+      lay_out_rows(r->own, r->routed, r->received, r->wire);
+      r->rows.assign(static_cast<size_t>(r->wire.elements), 0);
+    }
+  }
+
+  const Wiring& wiring() const { return wiring_; }
+  Rank& rank(int r) { return *ranks_[static_cast<size_t>(r)]; }
+
+  // What its peers sent `r`.
+  void unpack_at(Rank& r) {
+    std::vector<PeerHeader> headers;
+    std::vector<const uint8_t*> payloads;
+    for (const auto& peer : ranks_) {
+      const PayloadPart& part = peer->routed.parts[static_cast<size_t>(r.own.rank)];
+      PeerHeader h;
+      h.num_ids = part.ids;
+      h.num_bags = part.bags;
+      h.presence_words = part.presence_words;
+      headers.push_back(h);
+      payloads.push_back(peer->routed.payload.data<uint8_t>() + part.begin);
+    }
+    unpack(r.own, headers, payloads, false, r.received);
+  }
+
+  // Every owner's pooled rows, from the ids that it received; or, backward, a check of what came back.
+  template <class Body>
+  void each_owner_row(Rank& r, const Body& body) {
+    for (int peer = 0; peer < wiring_.world_size(); ++peer) {
+      for (int k = 0; k < r.own.num_lanes; ++k) {
+        const Lane& lane = wiring_.lanes()[r.own.first_lane + k];
+        const auto piece = static_cast<size_t>(peer * r.own.num_streams + lane.stream - r.own.first_stream);
+        const int64_t* offsets = r.received.offsets.data<int64_t>() + r.received.first_offset[piece];
+        float* row = r.rows.data() + r.wire.owner_begin[static_cast<size_t>(peer * r.own.num_lanes + k)];
+        for (int64_t b = 0; b < r.received.pieces[piece].full_bags; ++b, row += lane.cols)
+          body(peer, lane, r.received.ids.data<int64_t>() + offsets[b], offsets[b + 1] - offsets[b], row);
+      }
+    }
+  }
+  void look_up() {
+    for (const auto& r : ranks_) {
+      each_owner_row(*r, [&](int, const Lane& lane, const int64_t* ids, int64_t count, float* row) {
+        for (int64_t c = 0; c < lane.cols; ++c) row[c] = 0;
+        for (int64_t i = 0; i < count; ++i) {
+          for (int64_t c = 0; c < lane.cols; ++c)
+            row[c] += element(wiring_.streams()[lane.stream].row + ids[i], lane.col + c);
+        }
+      });
+    }
+  }
+
+  // One exchange in the memory of all ranks; `home`: towards the homes. Both sides count alike.
+  void exchange(Hop WireLayout::*hop, bool across, bool home) {
+    const HostGrid& hosts = wiring_.hosts();
+    for (const auto& from : ranks_) {
+      const Hop& out = from->wire.*hop;
+      int64_t at = out.owner_begin;
+      for (size_t i = 0; i < out.owner_counts.size(); ++i) {
+        const int to = across ? static_cast<int>(i) : from->own.host * hosts.ranks + static_cast<int>(i);
+        const Hop& in = rank(to).wire.*hop;
+        const int index = across ? from->own.rank : hosts.local(from->own.rank);
+        int64_t arrives = in.home_begin;
+        for (int j = 0; j < index; ++j) arrives += in.home_counts[static_cast<size_t>(j)];
+        ASSERT_EQ(in.home_counts[static_cast<size_t>(index)], out.owner_counts[i]);
+        float *owner_rows = from->rows.data() + at, *home_rows = rank(to).rows.data() + arrives;
+        std::copy_n(home ? owner_rows : home_rows, out.owner_counts[i], home ? home_rows : owner_rows);
+        at += out.owner_counts[i];
+      }
+    }
+  }
+  void rows_to_homes() {
+    exchange(&WireLayout::in_host, false, true);
+    if (wiring_.hosts().count == 1) return;
+    for (const auto& r : ranks_) sum_in_host({r->own, r->received, r->wire, r->walks}, r->rows.data());
+    exchange(&WireLayout::across, true, true);
+  }
+  void gradients_to_owners() {
+    if (wiring_.hosts().count > 1) {
+      exchange(&WireLayout::across, true, false);
+      for (const auto& r : ranks_) spread_in_host({r->own, r->received, r->wire, r->walks}, r->rows.data());
+    }
+    exchange(&WireLayout::in_host, false, false);
+  }
+
+  std::vector<SlotView> views(float* output) const {
+    std::vector<SlotView> out;
+    for (const Slot& slot : wiring_.slots()) out.push_back({output + slot.col, wiring_.output_width()});
+    return out;
+  }
+
+  // The batch of a rank, pooled without any sharding.
+  std::vector<float> expected(const Rank& r) const {
+    std::vector<float> out(static_cast<size_t>(kBags * wiring_.output_width()), 0);
+    size_t id = 0, bag = 0;
+    for (const Slot& slot : wiring_.slots()) {
+      for (int64_t b = 0; b < kBags; ++b) {
+        const int32_t length = r.lengths[bag++];
+        float* row = out.data() + b * wiring_.output_width() + slot.col;
+        for (int32_t i = 0; i < length; ++i, ++id) {
+          for (int64_t c = 0; c < slot.dim; ++c) row[c] += element(r.ids[id], c);
+        }
+        if (slot.pooling != PoolingType::kMean || length == 0) continue;
+        for (int64_t c = 0; c < slot.dim; ++c) row[c] *= 1.0f / static_cast<float>(length);
+      }
+    }
+    return out;
+  }
+
+ private:
+  // Bags of 0 to 4 ids, other ones on each rank.
+  void take_batch(Rank& r) {
+    std::vector<std::string> keys;
+    uint32_t draw = 17 + 7 * static_cast<uint32_t>(r.own.rank);
+    const auto next = [&](int64_t n) {
+      draw = draw * 1664525 + 1013904223;
+      return static_cast<int64_t>(draw >> 16) % n;
+    };
+    for (const EmbeddingBagConfig& t : tables_) {
+      keys.push_back(t.feature_names[0]);
+      for (int64_t b = 0; b < kBags; ++b) {
+        r.lengths.push_back(static_cast<int32_t>(next(5)));
+        for (int32_t i = 0; i < r.lengths.back(); ++i) r.ids.push_back(next(t.num_embeddings));
+      }
+    }
+    const auto input = KeyedJaggedTensor::from_lengths_sync(keys, Tensor::from(r.ids), Tensor::from(r.lengths));
+    check_batch(wiring_, tables_, {}, r.keys, input, r.checked);
+    route(r.own, r.checked, false, r.scratch, r.routed);
+  }
+
+  std::vector<EmbeddingBagConfig> tables_;
+  Wiring wiring_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
+};
+
+// Rows in unequal parts, columns on two ranks, a whole table; sums inside hosts where there are two.
+Job job_of(HostGrid hosts) {
+  const int last = hosts.count * hosts.ranks - 1;
+  EmbeddingModuleShardingPlan plan;
+  plan.add("a", {"test", "fused", Combine::kSum, false, {{3, 4, 0, 0, last}, {6, 4, 3, 0, 0}, {1, 4, 9, 0, 1}}});
+  plan.add("b", {"test", "fused", Combine::kConcat, false, {{8, 4, 0, 0, 1}, {8, 4, 0, 4, last}}});
+  plan.add("c", {"test", "fused", Combine::kConcat, false, {{5, 4, 0, 0, 1}}});
+  plan.add("d", {"test", "fused", Combine::kHostSum, false, {{4, 4, 0, 0, 0}, {4, 4, 4, 0, 1}}});
+  return {{table("a", 10, 4, PoolingType::kMean), table("b", 8, 8, PoolingType::kSum),
+           table("c", 5, 4, PoolingType::kSum), table("d", 8, 4, PoolingType::kSum)},
+          plan,
+          hosts};
+}
+
+class Stages : public testing::TestWithParam<HostGrid> {};
+
+TEST_P(Stages, RowsComeTogetherAsWithoutSharding) {
+  Job job = job_of(GetParam());
+  job.look_up();
+  job.rows_to_homes();
+  for (int r = 0; r < job.wiring().world_size(); ++r) {
+    Rank& rank = job.rank(r);
+    std::vector<float> out(static_cast<size_t>(Job::kBags * job.wiring().output_width()), -1);
+    CombineScratch scratch;
+    combine_pooled(rank.own, {rank.routed, rank.wire, rank.rows.data()}, rank.checked.slots, job.views(out.data()),
+                   scratch);
+    const std::vector<float> want = job.expected(rank);
+    for (size_t i = 0; i < out.size(); ++i) ASSERT_NEAR(out[i], want[i], 1e-3) << "rank " << r << ", element " << i;
+  }
+}
+
+// The gradient of an element is its home, bag and column: every owner's row gets those of its bag.
+TEST_P(Stages, GradientsReachEveryRowOfTheirBag) {
+  Job job = job_of(GetParam());
+  const int64_t width = job.wiring().output_width();
+  const auto gradient = [&](int home, int64_t bag, int64_t col) {
+    return static_cast<float>(home * 4096 + bag * 256 + col);
+  };
+  for (int r = 0; r < job.wiring().world_size(); ++r) {
+    Rank& rank = job.rank(r);
+    std::vector<float> grad(static_cast<size_t>(Job::kBags * width));
+    for (int64_t i = 0; i < Job::kBags * width; ++i) grad[static_cast<size_t>(i)] = gradient(r, i / width, i % width);
+    split_pooled(rank.own, job.views(grad.data()), {rank.routed, rank.wire, rank.rows.data()});
+  }
+  job.gradients_to_owners();
+  int seen = 0;
+  for (int r = 0; r < job.wiring().world_size(); ++r) {
+    int64_t row_of_piece = 0, piece = -1;
+    job.each_owner_row(job.rank(r), [&](int home, const Lane& lane, const int64_t*, int64_t, const float* row) {
+      const int64_t here = home * 1000 + (&lane - job.wiring().lanes().data());
+      row_of_piece = here == piece ? row_of_piece + 1 : 0;
+      piece = here;
+      const RoutedBatch& sent = job.rank(home).routed;
+      const Slot& slot = job.wiring().slots()[job.wiring().streams()[lane.stream].slot];
+      const int32_t bag = sent.bag_order[sent.lengths_begin[lane.stream] + row_of_piece];
+      const float scale = sent.mean_begin[slot.table] < 0 ? 1 : sent.mean_scale[sent.mean_begin[slot.table] + bag];
+      for (int64_t c = 0; c < lane.cols; ++c, ++seen)
+        ASSERT_EQ(row[c], scale * gradient(home, bag, slot.col + lane.col + c));
+    });
+  }
+  EXPECT_GT(seen, 100);
+}
+
+INSTANTIATE_TEST_SUITE_P(Hosts, Stages, testing::Values(HostGrid{1, 2}, HostGrid{1, 3}, HostGrid{2, 2}, HostGrid{3, 2}),
+                         [](const auto& tested) { return cat(tested.param.count, "hosts_of_", tested.param.ranks); });
+
+std::string refusal(Job& job, int rank) {
+  try {
+    job.unpack_at(job.rank(rank));
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Code::kDataLoss);
+    return e.what();
+  }
+  return "taken";
+}
+
+TEST(Unpack, PayloadsThatContradictTheWiringAreRefused) {
+  Job job = job_of({1, 2});
+  EXPECT_EQ(refusal(job, 0), "taken");
+  const PayloadPart& part = job.rank(1).routed.parts[0];
+  ASSERT_GT(part.ids, 0);
+  auto* ids = reinterpret_cast<int64_t*>(job.rank(1).routed.payload.data<uint8_t>() + part.begin);
+  auto* bags = reinterpret_cast<int32_t*>(ids + part.ids);
+  const auto with = [&](auto& place, auto value) {
+    const auto before = std::exchange(place, value);
+    const std::string text = refusal(job, 0);
+    place = before;
+    return text;
+  };
+  EXPECT_NE(with(ids[0], 1000).find("rank 1 sent row 1000"), std::string::npos);
+  EXPECT_NE(with(ids[0], -1).find("rank 1 sent row -1"), std::string::npos);
+  EXPECT_NE(with(bags[0], -1).find("more bags than its header says"), std::string::npos);
+  EXPECT_NE(with(bags[job.rank(0).own.num_streams], -3).find("negative bag length"), std::string::npos);
+  EXPECT_NE(with(bags[job.rank(0).own.num_streams], 100000).find("beyond its ids"), std::string::npos);
+  EXPECT_EQ(refusal(job, 0), "taken");
+}
+
+}  // namespace
+}  // namespace tessera
