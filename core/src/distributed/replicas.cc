@@ -57,7 +57,7 @@ void Replicas::fill_features(const Batch& batch) {
     const SlotBags& bags = batch.checked.slots[s];
     tsr_lookup_feature feature{};
     feature.table = shard.index;
-    feature.pooling = batch.sequence ? TSR_POOLING_NONE : static_cast<int32_t>(slot.pooling);
+    feature.pooling = wiring_.sequence() ? TSR_POOLING_NONE : static_cast<int32_t>(slot.pooling);
     feature.bags = bags.bags;
     feature.first_offset = batch.device ? batch.device->replicas.first_offset[s] : bags.first_bag;
     feature.output_offset = batch.layout.offset[s];

@@ -30,7 +30,6 @@ class Replicas {
   struct Batch {
     const CheckedBatch& checked;
     bool weighted;
-    bool sequence;
     DeviceStep* device;  // where tables are on a device; null: in host memory
     const SlotLayout& layout;
   };

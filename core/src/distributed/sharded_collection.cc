@@ -59,10 +59,9 @@ ShardedCollection::ShardedCollection(const Runtime& runtime, std::vector<Embeddi
       tables_(validated(std::move(tables))),
       plan_(std::move(plan)),
       group_(std::move(group)),
-      sequence_(sequence),
       options_(std::move(options)),
       routers_(row_routers(runtime, tables_, plan_)),
-      wiring_(tables_, plan_, hosts_of(*group_), {sequence_, routers_}),
+      wiring_(tables_, plan_, hosts_of(*group_), {sequence, routers_}),
       shards_(runtime, tables_, plan_, group_->rank(), false,
               {options_.kernel, options_.stream, options_.optimizer, options_.seed}),
       own_(wiring_, group_->rank(),
@@ -73,12 +72,12 @@ ShardedCollection::ShardedCollection(const Runtime& runtime, std::vector<Embeddi
       owner_(own_, shards_),
       replicas_(runtime, tables_, plan_, wiring_, group_->rank(),
                 {options_.kernel, options_.stream, options_.optimizer, options_.seed}),
-      fingerprint_(fingerprint_of(tables_, plan_, sequence_, options_, *group_)),
+      fingerprint_(fingerprint_of(tables_, plan_, sequence, options_, *group_)),
       inputs_(input_side(group_)),
       rows_(group_, own_) {
   for (const EmbeddingBagConfig& t : tables_) {
     const OptimizerSpec& optimizer = t.optimizer.name.empty() ? options_.optimizer : t.optimizer;
-    if (sequence_) continue;
+    if (sequence) continue;
     if (t.pooling != PoolingType::kSum && t.pooling != PoolingType::kMean) {
       fail(Code::kInvalidArgument, "table \"", t.name, "\" has pooling ", to_string(t.pooling),
            ": a sharded EmbeddingBagCollection knows SUM and MEAN");
@@ -88,12 +87,12 @@ ShardedCollection::ShardedCollection(const Runtime& runtime, std::vector<Embeddi
            "\": max_gradient together with MEAN pooling is not there for sharded tables");
     }
   }
-  if (sequence_ && !replicas_.empty() && options_.bounds_check != BoundsCheckMode::kFatal) {
+  if (sequence && !replicas_.empty() && options_.bounds_check != BoundsCheckMode::kFatal) {
     fail(Code::kUnimplemented,
          "an EmbeddingCollection with data-parallel tables knows the bounds check \"fatal\" only");
   }
   for (const LocalShard& shard : replicas_.groups().shards()) {
-    if (!sequence_ || !tables_[shard.table].row_format) continue;
+    if (!sequence || !tables_[shard.table].row_format) continue;
     fail(Code::kUnimplemented, "table \"", tables_[shard.table].name,
          "\": a quantized table of an EmbeddingCollection cannot be data-parallel");
   }
@@ -219,12 +218,12 @@ void ShardedCollection::lay_out_output(StepState& state) const {
   state.layout.offset.resize(slots);
   state.layout.stride.resize(slots);
   const CheckedBatch& batch = state.batch;
-  const bool together = !sequence_ && !batch.expands;
+  const bool together = !wiring_.sequence() && !batch.expands;
   int64_t total = 0;
   state.slot_rows.resize(slots);
   for (size_t s = 0; s < slots; ++s) {
     const Slot& slot = wiring_.slots()[s];
-    state.slot_rows[s] = sequence_ ? batch.original_slots[s].ids : batch.slots[s].bags;
+    state.slot_rows[s] = wiring_.sequence() ? batch.original_slots[s].ids : batch.slots[s].bags;
     state.layout.offset[s] = together ? slot.col : total;
     state.layout.stride[s] = together ? wiring_.output_width() : slot.dim;
     total += slot.dim * state.slot_rows[s];
@@ -271,7 +270,7 @@ void ShardedCollection::finish(StepState& state, bool keep_context) {
     watch.lap(times_.lookup, "lookup");
     Work travel = rows_.start_rows_to_home(step);
     if (!replicas_.empty()) {  // while the rows travel
-      replicas_.forward({state.batch, options_.is_weighted, sequence_, step.device.get(), state.layout}, state.rows,
+      replicas_.forward({state.batch, options_.is_weighted, step.device.get(), state.layout}, state.rows,
                         keep_context ? &state.replica_contexts : nullptr);
       watch.lap(times_.lookup, "lookup of replicas");
     }
@@ -284,7 +283,7 @@ void ShardedCollection::finish(StepState& state, bool keep_context) {
   traffic_ = state.traffic;
   if (step.device) {
     guarded("combine", [&] { step.device->output.combine(step.rows.tensor(), state.rows); });
-  } else if (sequence_) {
+  } else if (wiring_.sequence()) {
     if (!state.batch.clean()) state.rows.fill(0);  // dropped ids have rows too
     combine_sequence(wiring_, home_rows(step), views(state, state.rows));
   } else {
@@ -304,7 +303,7 @@ void ShardedCollection::backward(StepState& state, const Tensor& given) {
       grad = gradient_on_device(grad, step);
       step.device->output.split(step.rows.tensor(), grad);
     });
-  } else if (sequence_) {
+  } else if (wiring_.sequence()) {
     split_sequence(wiring_, views(state, grad), home_rows(step));
   } else {
     split_pooled(own_, views(state, grad), home_rows(step));
@@ -322,7 +321,7 @@ void ShardedCollection::backward(StepState& state, const Tensor& given) {
     sampled_steps_ += state.sampled;
     watch.lap(times_.update, "table update");
     if (replicas_.empty()) return;
-    replicas_.backward({state.batch, options_.is_weighted, sequence_, step.device.get(), state.layout}, grad,
+    replicas_.backward({state.batch, options_.is_weighted, step.device.get(), state.layout}, grad,
                        std::move(state.replica_contexts), *group_,
                        options_.data_parallel_gradient_scale.value_or(mean));
     watch.lap(times_.data_parallel, "data parallel");

@@ -75,7 +75,7 @@ class ShardedCollection : public std::enable_shared_from_this<ShardedCollection>
 
   const Wiring& wiring() const { return wiring_; }
   // Before the tables' names in a state dict: TorchRec's attribute names.
-  const char* prefix() const { return sequence_ ? "embeddings" : "embedding_bags"; }
+  const char* prefix() const { return wiring_.sequence() ? "embeddings" : "embedding_bags"; }
   const std::vector<EmbeddingBagConfig>& tables() const { return tables_; }
   const EmbeddingModuleShardingPlan& plan() const { return plan_; }
   const ShardedModuleOptions& options() const { return options_; }
@@ -112,7 +112,6 @@ class ShardedCollection : public std::enable_shared_from_this<ShardedCollection>
   std::vector<EmbeddingBagConfig> tables_;
   EmbeddingModuleShardingPlan plan_;
   std::shared_ptr<ProcessGroup> group_;
-  bool sequence_;
   ShardedModuleOptions options_;
   std::vector<RowRouterPtr> routers_;  // by table; null where rows are ranges
   Wiring wiring_;

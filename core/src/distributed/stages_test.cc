@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <memory>
+#include <span>
+#include <tuple>
 #include <vector>
 
 #include "distributed/combine.h"
@@ -30,7 +32,7 @@ EmbeddingBagConfig table(const std::string& name, int64_t rows, int64_t cols, Po
 float element(int64_t row, int64_t col) { return static_cast<float>(row * 16 + col); }
 
 struct Rank {
-  Rank(const Wiring& wiring, int rank) : own(wiring, rank) {}
+  Rank(const Wiring& wiring, int rank, bool stays) : own(wiring, rank, [=](const Lane&) { return stays; }) {}
   RankWiring own;
   KeyIndex keys;
   CheckedBatch checked;
@@ -38,7 +40,8 @@ struct Rank {
   RoutedBatch routed;
   ReceivedBatch received;
   WireLayout wire;
-  std::vector<float> rows;
+  std::vector<float> rows;    // on the wire
+  std::vector<float> output;  // or its gradient
   std::vector<LaneWalk> walks;
   std::vector<int64_t> ids;      // of the batch, slot by slot
   std::vector<int32_t> lengths;  // likewise
@@ -48,14 +51,16 @@ class Job {
  public:
   static constexpr int64_t kBags = 5;
 
-  Job(std::vector<EmbeddingBagConfig> tables, const EmbeddingModuleShardingPlan& plan, HostGrid hosts)
+  // `stays`: kernels write rows to the output, where the plan lets them stay.
+  Job(std::vector<EmbeddingBagConfig> tables, const EmbeddingModuleShardingPlan& plan, HostGrid hosts, bool stays)
       : tables_(std::move(tables)), wiring_(tables_, plan, hosts) {
-    for (int r = 0; r < wiring_.world_size(); ++r) ranks_.push_back(std::make_unique<Rank>(wiring_, r));
+    for (int r = 0; r < wiring_.world_size(); ++r) ranks_.push_back(std::make_unique<Rank>(wiring_, r, stays));
     for (const auto& r : ranks_) take_batch(*r);
     for (const auto& r : ranks_) unpack_at(*r);
     for (const auto& r : ranks_) {
       lay_out_rows(r->own, r->routed, r->received, r->wire);
       r->rows.assign(static_cast<size_t>(r->wire.elements), 0);
+      r->output.assign(static_cast<size_t>(kBags * wiring_.output_width()), -1);
     }
   }
 
@@ -78,7 +83,7 @@ class Job {
     unpack(r.own, headers, payloads, false, r.received);
   }
 
-  // Every owner's pooled rows, from the ids that it received; or, backward, a check of what came back.
+  // Every row that an owner looks up, or its gradient, on the wire or, where it stays, in the output.
   template <class Body>
   void each_owner_row(Rank& r, const Body& body) {
     for (int peer = 0; peer < wiring_.world_size(); ++peer) {
@@ -86,19 +91,27 @@ class Job {
         const Lane& lane = wiring_.lanes()[r.own.first_lane + k];
         const auto piece = static_cast<size_t>(peer * r.own.num_streams + lane.stream - r.own.first_stream);
         const int64_t* offsets = r.received.offsets.data<int64_t>() + r.received.first_offset[piece];
-        float* row = r.rows.data() + r.wire.owner_begin[static_cast<size_t>(peer * r.own.num_lanes + k)];
-        for (int64_t b = 0; b < r.received.pieces[piece].full_bags; ++b, row += lane.cols)
-          body(peer, lane, r.received.ids.data<int64_t>() + offsets[b], offsets[b + 1] - offsets[b], row);
+        const int64_t begin = r.wire.owner_begin[static_cast<size_t>(peer * r.own.num_lanes + k)];
+        const int64_t col = wiring_.slots()[wiring_.streams()[lane.stream].slot].col + lane.col;
+        EXPECT_EQ(begin < 0, peer == r.own.rank && r.own.stays[static_cast<size_t>(lane.stream - r.own.first_stream)]);
+        for (int64_t b = 0; b < r.received.pieces[piece].full_bags; ++b) {
+          const int32_t bag = rank(peer).routed.bag_order[rank(peer).routed.lengths_begin[lane.stream] + b];
+          float* row =
+              begin < 0 ? r.output.data() + bag * wiring_.output_width() + col : r.rows.data() + begin + b * lane.cols;
+          body(peer, lane, bag,
+               std::span(r.received.ids.data<int64_t>() + offsets[b], r.received.ids.data<int64_t>() + offsets[b + 1]),
+               row);
+        }
       }
     }
   }
   void look_up() {
     for (const auto& r : ranks_) {
-      each_owner_row(*r, [&](int, const Lane& lane, const int64_t* ids, int64_t count, float* row) {
-        for (int64_t c = 0; c < lane.cols; ++c) row[c] = 0;
-        for (int64_t i = 0; i < count; ++i) {
+      each_owner_row(*r, [&](int, const Lane& lane, int32_t, std::span<const int64_t> ids, float* row) {
+        std::fill_n(row, lane.cols, 0.0f);
+        for (const int64_t id : ids) {
           for (int64_t c = 0; c < lane.cols; ++c)
-            row[c] += element(wiring_.streams()[lane.stream].row + ids[i], lane.col + c);
+            row[c] += element(wiring_.streams()[lane.stream].row + id, lane.col + c);
         }
       });
     }
@@ -188,7 +201,7 @@ class Job {
 };
 
 // Rows in unequal parts, columns on two ranks, a whole table; sums inside hosts where there are two.
-Job job_of(HostGrid hosts) {
+Job job_of(HostGrid hosts, bool stays) {
   const int last = hosts.count * hosts.ranks - 1;
   EmbeddingModuleShardingPlan plan;
   plan.add("a", {"test", "fused", Combine::kSum, false, {{3, 4, 0, 0, last}, {6, 4, 3, 0, 0}, {1, 4, 9, 0, 1}}});
@@ -198,18 +211,22 @@ Job job_of(HostGrid hosts) {
   return {{table("a", 10, 4, PoolingType::kMean), table("b", 8, 8, PoolingType::kSum),
            table("c", 5, 4, PoolingType::kSum), table("d", 8, 4, PoolingType::kSum)},
           plan,
-          hosts};
+          hosts,
+          stays};
 }
 
-class Stages : public testing::TestWithParam<HostGrid> {};
+class Stages : public testing::TestWithParam<std::tuple<HostGrid, bool>> {
+ protected:
+  static Job job() { return job_of(std::get<0>(GetParam()), std::get<1>(GetParam())); }
+};
 
 TEST_P(Stages, RowsComeTogetherAsWithoutSharding) {
-  Job job = job_of(GetParam());
+  Job job = Stages::job();
   job.look_up();
   job.rows_to_homes();
   for (int r = 0; r < job.wiring().world_size(); ++r) {
     Rank& rank = job.rank(r);
-    std::vector<float> out(static_cast<size_t>(Job::kBags * job.wiring().output_width()), -1);
+    std::vector<float>& out = rank.output;
     CombineScratch scratch;
     combine_pooled(rank.own, {rank.routed, rank.wire, rank.rows.data()}, rank.checked.slots, job.views(out.data()),
                    scratch);
@@ -220,38 +237,40 @@ TEST_P(Stages, RowsComeTogetherAsWithoutSharding) {
 
 // The gradient of an element is its home, bag and column: every owner's row gets those of its bag.
 TEST_P(Stages, GradientsReachEveryRowOfTheirBag) {
-  Job job = job_of(GetParam());
+  Job job = Stages::job();
   const int64_t width = job.wiring().output_width();
   const auto gradient = [&](int home, int64_t bag, int64_t col) {
     return static_cast<float>(home * 4096 + bag * 256 + col);
   };
   for (int r = 0; r < job.wiring().world_size(); ++r) {
     Rank& rank = job.rank(r);
-    std::vector<float> grad(static_cast<size_t>(Job::kBags * width));
+    std::vector<float>& grad = rank.output;
     for (int64_t i = 0; i < Job::kBags * width; ++i) grad[static_cast<size_t>(i)] = gradient(r, i / width, i % width);
     split_pooled(rank.own, job.views(grad.data()), {rank.routed, rank.wire, rank.rows.data()});
   }
   job.gradients_to_owners();
   int seen = 0;
   for (int r = 0; r < job.wiring().world_size(); ++r) {
-    int64_t row_of_piece = 0, piece = -1;
-    job.each_owner_row(job.rank(r), [&](int home, const Lane& lane, const int64_t*, int64_t, const float* row) {
-      const int64_t here = home * 1000 + (&lane - job.wiring().lanes().data());
-      row_of_piece = here == piece ? row_of_piece + 1 : 0;
-      piece = here;
-      const RoutedBatch& sent = job.rank(home).routed;
-      const Slot& slot = job.wiring().slots()[job.wiring().streams()[lane.stream].slot];
-      const int32_t bag = sent.bag_order[sent.lengths_begin[lane.stream] + row_of_piece];
-      const float scale = sent.mean_begin[slot.table] < 0 ? 1 : sent.mean_scale[sent.mean_begin[slot.table] + bag];
-      for (int64_t c = 0; c < lane.cols; ++c, ++seen)
-        ASSERT_EQ(row[c], scale * gradient(home, bag, slot.col + lane.col + c));
-    });
+    job.each_owner_row(
+        job.rank(r), [&](int home, const Lane& lane, int32_t bag, std::span<const int64_t>, const float* row) {
+          const RoutedBatch& sent = job.rank(home).routed;
+          const Slot& slot = job.wiring().slots()[job.wiring().streams()[lane.stream].slot];
+          const float scale = sent.mean_begin[slot.table] < 0 ? 1 : sent.mean_scale[sent.mean_begin[slot.table] + bag];
+          for (int64_t c = 0; c < lane.cols; ++c, ++seen)
+            ASSERT_EQ(row[c], scale * gradient(home, bag, slot.col + lane.col + c));
+        });
   }
   EXPECT_GT(seen, 100);
 }
 
-INSTANTIATE_TEST_SUITE_P(Hosts, Stages, testing::Values(HostGrid{1, 2}, HostGrid{1, 3}, HostGrid{2, 2}, HostGrid{3, 2}),
-                         [](const auto& tested) { return cat(tested.param.count, "hosts_of_", tested.param.ranks); });
+std::string name_of(const testing::TestParamInfo<std::tuple<HostGrid, bool>>& tested) {
+  const auto& [hosts, stays] = tested.param;
+  return cat(hosts.count, "hosts_of_", hosts.ranks, stays ? "_rows_stay" : "");
+}
+INSTANTIATE_TEST_SUITE_P(
+    Hosts, Stages,
+    testing::Combine(testing::Values(HostGrid{1, 2}, HostGrid{1, 3}, HostGrid{2, 2}, HostGrid{3, 2}), testing::Bool()),
+    name_of);
 
 std::string refusal(Job& job, int rank) {
   try {
@@ -264,7 +283,7 @@ std::string refusal(Job& job, int rank) {
 }
 
 TEST(Unpack, PayloadsThatContradictTheWiringAreRefused) {
-  Job job = job_of({1, 2});
+  Job job = job_of({1, 2}, false);
   EXPECT_EQ(refusal(job, 0), "taken");
   const PayloadPart& part = job.rank(1).routed.parts[0];
   ASSERT_GT(part.ids, 0);
