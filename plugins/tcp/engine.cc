@@ -16,6 +16,8 @@ namespace {
 
 // An operation whose data arrived in time is not late because wait() was called late.
 constexpr std::chrono::milliseconds kWaitGrace{100};
+// A rank that tries on and on looks so often whether another has died or given up, which shared memory does not tell.
+constexpr std::chrono::milliseconds kLook{10};
 // Of what is copied between two looks at the others. What goes past the cache does not drive out what they send.
 constexpr size_t kCopySlice = size_t{32} << 10;
 constexpr size_t kStreamSlice = size_t{256} << 10;
@@ -127,7 +129,7 @@ void Engine::exchange(Op& op) {
   const Clock::time_point deadline = std::max(op.deadline, start + kWaitGrace);
   // Asked in time, so that at the deadline it is known who does not even answer.
   Clock::time_point probe_at = deadline - std::min<Clock::duration>(kProbeTime, (deadline - start) / 2);
-  Clock::time_point idle_since = Clock::time_point::max();
+  Clock::time_point idle_since = Clock::time_point::max(), looked = start;
   bool probed = false;
   while (true) {
     throw_if_failed();
@@ -145,10 +147,12 @@ void Engine::exchange(Op& op) {
       continue;
     }
     if (idle_since == Clock::time_point::max()) idle_since = now;
-    if (now - idle_since < spin_) {
+    const bool tries = now - idle_since < spin_;
+    if (tries && now - looked < kLook) {
       sched_yield();  // where ranks share a processor, the one waited for may need this one
     } else {
-      sleep(op, std::min(deadline, probe_at));
+      sleep(op, tries ? now : std::min(deadline, probe_at));
+      looked = now;
     }
   }
   if (probed) probe(op, "");  // nobody any more

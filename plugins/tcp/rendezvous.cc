@@ -29,6 +29,10 @@ struct Notice {
   uint32_t bytes = 0;
   uint32_t reserved = 0;
 };
+// How often those who wait hear who is missing: of hundreds of ranks several arrive in that time.
+constexpr milliseconds kNews{50};
+// For the last notice, which all but those who are stopped have taken at once.
+constexpr std::chrono::seconds kFarewell{2};
 constexpr uint32_t kMaxNotice = sizeof(GroupId) + kMaxRanks * sizeof(Address);
 
 std::string notice(NoticeKind kind, std::string_view payload) {
@@ -108,16 +112,17 @@ class Side {
 class Master : Side {
  public:
   explicit Master(const RendezvousOptions& options)
-      : Side(options), guests_(options.world_size), seen_(options.world_size) {}
+      : Side(options), arrived_(options.world_size), seen_(options.world_size) {}
 
   Meeting meet() {
-    meeting_.addresses.resize(guests_.size());
+    meeting_.addresses.resize(arrived_.size());
     meeting_.group = random_nonce();
     try {
       open();
       if (!run()) sdk::fail(TSR_DEADLINE_EXCEEDED, who_is_missing());
+      dismiss(met_notice());
     } catch (const sdk::Failure& failure) {
-      tell_guests(notice(NoticeKind::kRefused, failure.what()));
+      dismiss(notice(NoticeKind::kRefused, failure.what()));
       throw;
     }
     return meeting_;
@@ -125,6 +130,14 @@ class Master : Side {
 
  private:
   using SocketPtr = std::shared_ptr<TcpSocket>;
+  // Rank 0's side of a guest.
+  struct Seat {
+    explicit Seat(SocketPtr s) : socket(std::move(s)) {}
+    SocketPtr socket;
+    std::string next;  // what it is told as soon as it has taken what it is being told
+    bool listening = false;
+  };
+  using SeatPtr = std::shared_ptr<Seat>;
 
   void open() {
     listen();
@@ -132,6 +145,7 @@ class Master : Side {
     at_ = " at " + to_text(own_);
     meeting_.addresses[0] = to_address({own_.address(), options_.listen(to_address(own_))});
     door_->open([this](SocketPtr socket, const Hello& hello) { visit(std::move(socket), hello); });
+    spawn(tell_news());
   }
 
   // At the first address that is this machine's own.
@@ -154,6 +168,7 @@ class Master : Side {
   void visit(SocketPtr socket, const Hello& hello) {
     error_code gone;
     const Endpoint from = socket->remote_endpoint(gone);
+    if (over_) return;
     if (gone || hello.purpose != Purpose::kRendezvous || hello.rank == 0) {
       return door_->refuse(from, "it is not a rank that comes to the rendezvous");
     }
@@ -161,50 +176,54 @@ class Master : Side {
       const std::string text = "tcp: ranks disagree: rank " + std::to_string(hello.rank) + " says WORLD_SIZE is " +
                                std::to_string(hello.world_size) + ", rank 0 says " +
                                std::to_string(options_.world_size);
-      tell(*socket, notice(NoticeKind::kRefused, text));
+      tell(std::make_shared<Seat>(socket), notice(NoticeKind::kRefused, text));
       return stop(std::make_exception_ptr(sdk::Failure(TSR_INVALID_ARGUMENT, text)));
     }
-    if (guests_[hello.rank]) {
-      tell(*socket, notice(NoticeKind::kRefused,
-                           "tcp: another process has arrived as rank " + std::to_string(hello.rank) + " already"));
+    if (arrived_[hello.rank]) {
+      tell(std::make_shared<Seat>(socket), notice(NoticeKind::kRefused, "tcp: another process has arrived as rank " +
+                                                                            std::to_string(hello.rank) + " already"));
       return door_->refuse(from, "a second rank " + std::to_string(hello.rank));
     }
-    guests_[hello.rank] = socket;
+    const SeatPtr seat = arrived_[hello.rank] = std::make_shared<Seat>(socket);
     seen_[hello.rank] = true;
     meeting_.addresses[hello.rank] = to_address({from.address(), static_cast<uint16_t>(hello.port)});
-    asio::co_spawn(io_, watch(hello.rank, socket), asio::detached);
+    asio::co_spawn(io_, watch(hello.rank, seat), asio::detached);
     const std::string absent = missing();
-    if (!absent.empty()) return tell_guests(notice(NoticeKind::kWaiting, absent));
-    met_ = true;
-    door_->close();
-    asio::co_spawn(io_, say_met(), [this](std::exception_ptr error) { stop(error); });
+    if (absent.empty()) return stop();
+    tell(seat, notice(NoticeKind::kWaiting, absent));
+    news_ = true;
+  }
+
+  Task<> tell_news() {
+    asio::steady_timer timer(io_);
+    while (!over_) {
+      timer.expires_after(kNews);
+      co_await timer.async_wait(use_awaitable);
+      if (std::exchange(news_, false) && !over_) tell_all(notice(NoticeKind::kWaiting, missing()));
+    }
   }
 
   // A guest has nothing more to say: whatever comes, or the end of the connection, means that it is gone.
-  Task<> watch(int32_t rank, SocketPtr socket) {
+  Task<> watch(int32_t rank, SeatPtr seat) {
     char byte;
     error_code error;
-    co_await socket->async_read_some(asio::buffer(&byte, 1), asio::redirect_error(use_awaitable, error));
-    if (met_ || guests_[rank] != socket || error == asio::error::operation_aborted) co_return;
-    guests_[rank] = nullptr;
+    co_await seat->socket->async_read_some(asio::buffer(&byte, 1), asio::redirect_error(use_awaitable, error));
+    if (over_ || arrived_[rank] != seat || error == asio::error::operation_aborted) co_return;
+    arrived_[rank] = nullptr;
+    news_ = true;
     options_.host.log(TSR_LOG_WARNING, "tcp: rendezvous: rank " + std::to_string(rank) + " arrived and left again");
   }
 
-  Task<> say_met() {
+  std::string met_notice() const {
     std::string payload(sizeof(GroupId) + meeting_.addresses.size() * sizeof(Address), '\0');
     std::memcpy(payload.data(), meeting_.group.data(), sizeof(GroupId));
     std::memcpy(payload.data() + sizeof(GroupId), meeting_.addresses.data(),
                 meeting_.addresses.size() * sizeof(Address));
-    const std::string message = notice(NoticeKind::kMet, payload);
-    for (size_t rank = 1; rank < guests_.size(); ++rank) {
-      const SocketPtr guest = guests_[rank];
-      error_code error;  // a guest that died now is missed when the ranks connect
-      if (guest) co_await asio::async_write(*guest, asio::buffer(message), asio::redirect_error(use_awaitable, error));
-    }
+    return notice(NoticeKind::kMet, payload);
   }
 
   std::string missing() const {
-    return list([&](size_t rank) { return guests_[rank] == nullptr; });
+    return list([&](size_t rank) { return arrived_[rank] == nullptr; });
   }
 
   // A guest whose own deadline came a moment earlier has left, but it is not the one that all waited for.
@@ -217,29 +236,54 @@ class Master : Side {
   template <class Condition>
   std::string list(Condition&& condition) const {
     std::vector<int32_t> ranks;
-    for (size_t rank = 1; rank < guests_.size(); ++rank) {
+    for (size_t rank = 1; rank < arrived_.size(); ++rank) {
       if (condition(rank)) ranks.push_back(static_cast<int32_t>(rank));
     }
     return ranks.empty() ? "" : rank_list(ranks);
   }
 
-  // Short messages, which never fill a connection.
-  static void tell(TcpSocket& socket, const std::string& message) {
-    if (send(socket.native_handle(), message.data(), message.size(), MSG_DONTWAIT | MSG_NOSIGNAL) < 0) return;
+  // A notice is told whole, and the newest is all that counts. Nobody waits for a guest that does not listen.
+  void tell(const SeatPtr& seat, std::string message) {
+    seat->next = std::move(message);
+    if (std::exchange(seat->listening, true)) return;
+    ++listening_;
+    asio::co_spawn(io_, talk_to(seat), asio::detached);
   }
-  void tell_guests(const std::string& message) {
-    for (const SocketPtr& guest : guests_) {
-      if (guest && guest->is_open()) tell(*guest, message);
+  void tell_all(const std::string& message) {
+    for (const SeatPtr& seat : arrived_) {
+      if (seat) tell(seat, message);
+    }
+  }
+  Task<> talk_to(SeatPtr seat) {
+    error_code gone;
+    while (!gone && !seat->next.empty()) {
+      const std::string message = std::exchange(seat->next, {});
+      co_await asio::async_write(*seat->socket, asio::buffer(message), asio::redirect_error(use_awaitable, gone));
+    }
+    seat->listening = false;
+    --listening_;
+  }
+
+  // The last notice. A guest that died or does not take it is missed when the ranks connect.
+  void dismiss(const std::string& message) {
+    over_ = true;
+    if (door_) door_->close();
+    tell_all(message);
+    io_.restart();
+    const auto until = std::chrono::steady_clock::now() + kFarewell;
+    while (listening_ > 0 && io_.run_one_until(until) > 0) {
     }
   }
 
   Meeting meeting_;
-  std::vector<SocketPtr> guests_;  // by rank
-  std::vector<bool> seen_;         // by rank: it was here once
+  std::vector<SeatPtr> arrived_;  // by rank; null: it is not here
+  std::vector<bool> seen_;        // by rank: it was here once
   std::optional<Door> door_;
   Endpoint own_;
   std::string at_;
-  bool met_ = false;
+  int listening_ = 0;  // guests, to what they are being told
+  bool news_ = false;  // since those who wait last heard who is missing
+  bool over_ = false;
 };
 
 // Every other rank.

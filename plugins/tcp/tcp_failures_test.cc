@@ -18,8 +18,9 @@ using testing::Not;
 
 // Forks `world` ranks that run `body` and returns what each reported: the text of its failure, or "fine". A rank that
 // is killed reports nothing. No thread may be running here.
-std::map<int, std::string> in_processes(int world, double timeout_s, const std::function<void(sdk::Group&)>& body) {
-  const Where where{.world_size = world, .timeout_s = timeout_s};
+std::map<int, std::string> in_processes(int world, double timeout_s, const std::function<void(sdk::Group&)>& body,
+                                        const std::string& options = "{}") {
+  const Where where{.world_size = world, .timeout_s = timeout_s, .options = options};
   int ends[2];
   EXPECT_EQ(pipe(ends), 0);
   std::vector<pid_t> children;
@@ -49,6 +50,20 @@ std::map<int, std::string> in_processes(int world, double timeout_s, const std::
   fclose(lines);
   for (pid_t child : children) waitpid(child, nullptr, 0);
   return said;
+}
+
+// Shared memory does not tell that the other is gone: who tries for as long as it may must look elsewhere, too.
+TEST(DeadRank, IsNoticedByRanksThatNeverSleep) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto said = in_processes(
+      3, 100,
+      [](sdk::Group& group) {
+        if (group.rank() == 1) kill(getpid(), SIGKILL);
+        finish(group.barrier(call("meeting")));
+      },
+      R"({"spin_us": 1e9})");
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(50));  // not only at the deadline
+  for (int rank : {0, 2}) EXPECT_THAT(said.at(rank), HasSubstr("rank 1 died during barrier \"meeting\"")) << rank;
 }
 
 TEST(DeadRank, IsNamedOnEveryRankWithTheOperation) {

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <chrono>
 
+#include "door.h"
+#include "rendezvous.h"
 #include "testing.h"
 
 namespace tessera::tcp {
@@ -217,6 +219,61 @@ TEST(Rendezvous, WorldSizesThatDiffer) {
   for (const Outcome& outcome : outcomes) {
     EXPECT_THAT(outcome.text, HasSubstr("rank 1 says WORLD_SIZE is 3, rank 0 says 2"));
   }
+}
+
+constexpr int32_t kManyRanks = 4096;
+
+// A guest that rank 0 has let in.
+Fd arrive(uint16_t port, int32_t rank, int receive_buffer) {
+  asio::io_context io;
+  TcpSocket socket(io, asio::ip::tcp::v4());
+  socket.set_option(asio::socket_base::receive_buffer_size(receive_buffer));
+  socket.connect({asio::ip::address_v4::loopback(), port});
+  Hello hello;
+  hello.rank = rank;
+  hello.world_size = kManyRanks;
+  std::exception_ptr error;
+  asio::co_spawn(io, knock(socket, "a token", hello), [&](std::exception_ptr e) { error = e; });
+  io.run();
+  if (error) std::rethrow_exception(error);
+  socket.native_non_blocking(false);
+  return Fd(socket.release());
+}
+
+// Who is missing of thousands takes 20 KB to say. One guest does not read while hundreds arrive, which is more than its
+// connection holds: what it reads in the end is whole all the same, and the last word is why the ranks never met.
+TEST(Rendezvous, AGuestThatDoesNotListenIsToldInWholeSentences) {
+  struct Head {
+    uint32_t magic, kind, bytes, reserved;
+  };
+  TestHost host;
+  const uint16_t port = free_port();
+  std::jthread rank_0([&] {
+    RendezvousOptions options{.host = host.host(),
+                              .rank = 0,
+                              .world_size = kManyRanks,
+                              .master_addr = "127.0.0.1",
+                              .master_port = port,
+                              .token = "a token",
+                              .timeout_s = 3,
+                              .deadline = Clock::now() + std::chrono::seconds(3),
+                              .listen = [](const Address&) { return uint16_t{1}; }};
+    EXPECT_THROW(meet(options), sdk::Failure);
+  });
+  ASSERT_TRUE(call_port(port));
+  const Fd deaf = arrive(port, 1, 4096);
+  for (int32_t rank = 2; rank < 500; ++rank) arrive(port, rank, 1 << 20);
+  std::string last;
+  uint32_t kind = 0;
+  for (Head head; recv(deaf.get(), &head, sizeof(head), MSG_WAITALL) == sizeof(head);) {
+    ASSERT_EQ(head.magic, 0x4e525354u);
+    kind = head.kind;
+    last.resize(head.bytes);
+    ASSERT_EQ(recv(deaf.get(), last.data(), last.size(), MSG_WAITALL), static_cast<ssize_t>(last.size()));
+  }
+  rank_0.join();
+  EXPECT_EQ(kind, 3u);
+  EXPECT_THAT(last, HasSubstr("never arrived within 3 s"));
 }
 
 TEST(Rendezvous, TwoProcessesThatClaimOneRank) {

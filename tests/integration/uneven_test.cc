@@ -1,5 +1,6 @@
 // Ranks that are not alike: some run out of batches before the others, and bags of a weighted MEAN are cut by rows.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <cmath>
 #include <numeric>
@@ -198,6 +199,36 @@ std::string weighted_mean(const RankEnvironment& where) {
   return {};
 }
 
+// 2^31 ids that take no memory, since nobody reads them; undefined where there is no room for their addresses.
+Tensor too_many_ids() {
+  constexpr int64_t kIds = int64_t{1} << 31, kBytes = kIds * 4;
+  void* memory = ::mmap(nullptr, kBytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) return {};
+  return Tensor::borrow(memory, {kIds}, DType::kInt32,
+                        std::shared_ptr<void>(memory, [](void* at) { ::munmap(at, kBytes); }));
+}
+
+// The last rank's batch has one bag with all of them. Returns the error.
+std::string bag_too_long(const RankEnvironment& where) {
+  const Runtime runtime;
+  const auto group = ProcessGroup::connect(runtime, where);
+  const auto tables = tables_of(PoolingType::kSum);
+  const Topology topology = Topology::of(where.world_size, where.local_world_size, "cpu");
+  auto sharded =
+      EmbeddingBagCollectionSharder(runtime, {}).shard(tables, plan_of(runtime, tables, topology).at("sparse"), group);
+  const Tensor ids = where.rank + 1 < where.world_size ? Tensor::empty({0}, DType::kInt32) : too_many_ids();
+  std::vector<std::string> keys;
+  for (const std::string& type : kTypes) keys.push_back("f_" + type);
+  std::vector<int64_t> lengths(keys.size());
+  lengths[1] = ids.numel();
+  try {
+    sharded.forward(KeyedJaggedTensor::from_lengths_sync(keys, ids, Tensor::from(lengths))).wait();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
 using World = std::pair<int, int>;
 class Uneven : public testing::TestWithParam<World> {};
 
@@ -209,6 +240,15 @@ TEST_P(Uneven, RanksThatRunOutEarlyTakePartUntilAllAreDone) {
 TEST_P(Uneven, WeightedMeanIsTheWeightedSumOverTheLength) {
   const auto out = cli::run_in_ranks(GetParam().first, GetParam().second, 60, weighted_mean);
   for (size_t r = 0; r < out.size(); ++r) EXPECT_EQ(out[r], "") << "rank " << r;
+}
+
+TEST_P(Uneven, ABagThatIsTooLongIsAnErrorOnAllRanks) {
+  if (!too_many_ids().defined()) GTEST_SKIP() << "no room for 8 GiB of addresses";
+  const auto out = cli::run_in_ranks(GetParam().first, GetParam().second, 60, bag_too_long);
+  for (const std::string& error : out) {
+    EXPECT_EQ(error, cat("rank ", GetParam().first - 1, ": feature \"f_row_wise\" has 2147483648 ids in sample 0, but ",
+                         "at most 2147483647 can be in a rank's batch: make it smaller"));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, Uneven,

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
@@ -27,20 +28,28 @@ class Pipe {
     if (ends_[1] >= 0) close(ends_[1]);
   }
   int in() const { return ends_[1]; }
+  // Reads what is there now.
+  void take() {
+    int bytes = 0;
+    if (ioctl(ends_[0], FIONREAD, &bytes) != 0) std::abort();
+    std::string more(static_cast<size_t>(bytes), '\0');
+    if (read(ends_[0], more.data(), more.size()) != bytes) std::abort();
+    text_ += more;
+  }
   std::vector<json> lines() {
     close(ends_[1]);
     ends_[1] = -1;
-    std::string text;
     char buffer[4096];
-    for (ssize_t n; (n = read(ends_[0], buffer, sizeof(buffer))) > 0;) text.append(buffer, static_cast<size_t>(n));
+    for (ssize_t n; (n = read(ends_[0], buffer, sizeof(buffer))) > 0;) text_.append(buffer, static_cast<size_t>(n));
     std::vector<json> out;
-    std::istringstream in(text);
+    std::istringstream in(text_);
     for (std::string line; std::getline(in, line);) out.push_back(json::parse(line));
     return out;
   }
 
  private:
   int ends_[2] = {-1, -1};
+  std::string text_;
 };
 
 TEST(Log, LinesAreJsonObjects) {
@@ -78,6 +87,20 @@ TEST(Log, AFloodIsCutAndCounted) {
   }
   EXPECT_EQ(written + left_out, 201);
   EXPECT_EQ(lines.back()["event"], "deadline");
+}
+
+// As where standard error is a pipe to a program that has stopped: the server serves on.
+TEST(Log, WaitsForNoReader) {
+  Pipe pipe;
+  Log log(Level::kDebug, pipe.in());
+  const std::string text(200, 'x');
+  for (int i = 0; i < 10000; ++i) log.write(Level::kDebug, "request", {{"text", text}});
+  pipe.take();
+  log.write(Level::kInfo, "awake");
+  const std::vector<json> lines = pipe.lines();
+  ASSERT_GT(lines.size(), 1u);
+  EXPECT_EQ(lines.back()["event"], "awake");
+  EXPECT_EQ(lines.back()["lost"].get<size_t>() + lines.size() - 1, 10000u);
 }
 
 TEST(Metrics, TextIsWhatPrometheusReads) {

@@ -9,7 +9,6 @@
 //   } if (!rounds.print_each()) report.line(... with percentiles(samples));
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <limits>
 #include <string>
@@ -17,6 +16,7 @@
 
 #include "bench/report/lines.h"
 #include "command.h"
+#include "distributed/stopwatch.h"
 
 namespace boost::program_options {
 class options_description;
@@ -100,17 +100,6 @@ class Report {
   std::string workload_;
   int record_;
   std::string columns_;
-};
-
-// Microseconds since construction.
-class Stopwatch {
- public:
-  double us() const {
-    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start_).count();
-  }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace tessera::cli

@@ -4,6 +4,7 @@
 #include <boost/program_options.hpp>
 
 #include "bench/bench.h"
+#include "data/random.h"
 
 namespace tessera::cli {
 namespace po = boost::program_options;
@@ -71,14 +72,6 @@ std::vector<ShardedBench> alternatives(const ShardedBench& b) {
   return all;
 }
 
-uint64_t Uniform::bits() {
-  state_ += 0x9e3779b97f4a7c15u;
-  uint64_t z = state_;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-
 std::vector<EmbeddingBagConfig> workload_tables(const ShardedWorkload& w) {
   std::vector<EmbeddingBagConfig> tables;
   for (int64_t rows : rows_of(w)) {
@@ -109,7 +102,7 @@ EmbeddingModuleShardingPlan workload_plan(const Runtime& runtime, const std::vec
 std::vector<KeyedJaggedTensor> workload_batches(const std::vector<EmbeddingBagConfig>& tables, const ShardedWorkload& w,
                                                 int rank, int count) {
   std::vector<KeyedJaggedTensor> batches;
-  Uniform random(100 + static_cast<uint64_t>(rank));
+  data::Random random(100 + static_cast<uint64_t>(rank));
   const auto features = static_cast<int64_t>(tables.size());
   for (int i = 0; i < count; ++i) {
     Tensor ids = Tensor::empty({features * w.batch * w.pooling}, DType::kInt64);
@@ -120,7 +113,7 @@ std::vector<KeyedJaggedTensor> workload_batches(const std::vector<EmbeddingBagCo
     for (const EmbeddingBagConfig& t : tables) {
       keys.push_back(t.feature_names[0]);
       for (int64_t k = 0; k < w.batch * w.pooling; ++k) {
-        *to++ = static_cast<int64_t>(random.next() * static_cast<double>(t.num_embeddings));
+        *to++ = static_cast<int64_t>(random.uniform() * static_cast<double>(t.num_embeddings));
       }
     }
     batches.push_back(KeyedJaggedTensor::from_lengths_sync(std::move(keys), ids, lengths));

@@ -73,15 +73,4 @@ EmbeddingModuleShardingPlan workload_plan(const Runtime& runtime, const std::vec
 std::vector<KeyedJaggedTensor> workload_batches(const std::vector<EmbeddingBagConfig>& tables, const ShardedWorkload& w,
                                                 int rank, int count);
 
-// Uniform numbers in [0, 1) that depend on the seed alone.
-class Uniform {
- public:
-  explicit Uniform(uint64_t seed) : state_(seed) {}
-  uint64_t bits();
-  double next() { return static_cast<double>(bits() >> 11) * 0x1p-53; }
-
- private:
-  uint64_t state_;
-};
-
 }  // namespace tessera::cli

@@ -8,6 +8,7 @@
 #include "bench/bench.h"
 #include "bench/sgemm.h"
 #include "bench/sharded_workload.h"
+#include "data/random.h"
 #include "train/dlrm_trainer.h"
 
 namespace tessera::cli {
@@ -25,14 +26,14 @@ constexpr int64_t kDense = 13;
 std::vector<Batch> make_batches(const std::vector<EmbeddingBagConfig>& tables, const TrainBench& b, int rank) {
   const auto sparse = workload_batches(tables, b.workload, rank, kBatches);
   std::vector<Batch> batches(kBatches);
-  Uniform random(500 + static_cast<uint64_t>(rank));
+  data::Random random(500 + static_cast<uint64_t>(rank));
   for (int i = 0; i < kBatches; ++i) {
     batches[i].sparse = sparse[i];
     batches[i].dense = Tensor::empty({b.workload.batch, kDense});
     batches[i].labels = Tensor::empty({b.workload.batch});
     batches[i].global_size = b.workload.batch * b.nproc;
-    for (float& x : batches[i].dense.span<float>()) x = static_cast<float>(random.next());
-    for (float& y : batches[i].labels.span<float>()) y = random.next() < 0.5 ? 0.0f : 1.0f;
+    for (float& x : batches[i].dense.span<float>()) x = static_cast<float>(random.uniform());
+    for (float& y : batches[i].labels.span<float>()) y = random.uniform() < 0.5 ? 0.0f : 1.0f;
   }
   return batches;
 }

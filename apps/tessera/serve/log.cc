@@ -1,10 +1,12 @@
 #include "serve/log.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <climits>
 #include <ctime>
 #include <utility>
 
@@ -27,6 +29,14 @@ std::string now_text() {
   return out + std::string(3 - millis.size(), '0') + millis + "Z";
 }
 
+// Whether a write of up to PIPE_BUF bytes returns at once, or does after so many milliseconds.
+bool takes_more(int fd, int milliseconds) {
+  pollfd polled{fd, POLLOUT, 0};
+  return ::poll(&polled, 1, milliseconds) == 1;
+}
+
+constexpr int kRestOfALine = 100;  // milliseconds
+
 struct Append {
   std::string& out;
   void operator()(std::string_view text) const { out += json_string(text); }
@@ -44,10 +54,19 @@ void Log::print(Level level, std::string_view event, std::initializer_list<Field
     std::visit(Append{line}, field.value);
   }
   if (left_out > 0) line += ",\"left_out\":" + std::to_string(left_out);
+  const std::lock_guard lock(writing_);
+  if (!takes_more(fd_, 0)) {
+    ++lost_;
+    return;
+  }
+  if (lost_ > 0) line += ",\"lost\":" + std::to_string(std::exchange(lost_, 0));
   line += "}\n";
+  if (std::exchange(torn_, false)) line.insert(0, "\n");
   std::string_view rest = line;
   while (!rest.empty()) {
-    const ssize_t n = ::write(fd_, rest.data(), rest.size());
+    torn_ = rest.size() < line.size() && !takes_more(fd_, kRestOfALine);
+    if (torn_) return;
+    const ssize_t n = ::write(fd_, rest.data(), std::min<size_t>(rest.size(), PIPE_BUF));
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return;  // nobody reads any more: not a reason to stop serving
     rest.remove_prefix(static_cast<size_t>(n));

@@ -26,7 +26,8 @@ class Log {
   // Lines above `most` are left out. `fd` is not closed; -1: no lines at all.
   explicit Log(Level most, int fd = 2) : most_(most), fd_(fd) {}
 
-  // [any-thread] A line is one write().
+  // [any-thread] Never waits for a reader: while the descriptor takes nothing, lines are lost, and the next one that is
+  // written says how many ("lost"). A line of up to PIPE_BUF bytes is one write().
   void write(Level level, std::string_view event, std::initializer_list<Field> fields = {});
   // For what clients cause: at most kPerSecond lines of one event and second, so that a flood of bad requests does not
   // become a flood of lines. The next second's first line says how many were left out ("left_out").
@@ -46,6 +47,9 @@ class Log {
 
   const Level most_;
   const int fd_;
+  std::mutex writing_;  // of these two, and the order of lines
+  int64_t lost_ = 0;
+  bool torn_ = false;  // the last line has no end
   std::mutex mutex_;
   std::array<Flow, 8> flows_;  // a few events are limited; more than eight share the last
 };

@@ -1,25 +1,11 @@
 #include "train/dlrm_trainer.h"
 
-#include <chrono>
 #include <utility>
+
+#include "distributed/stopwatch.h"
 
 namespace tessera::cli {
 namespace {
-
-class Lap {
- public:
-  explicit Lap(Trace* trace) : trace_(trace) {}
-  void to(double& stage, const char* name, int64_t bytes = 0) {
-    const auto now = Trace::Clock::now();
-    stage += std::chrono::duration<double>(now - last_).count();
-    if (trace_) trace_->add(name, last_, now, bytes);
-    last_ = now;
-  }
-
- private:
-  Trace* trace_;
-  Trace::Clock::time_point last_ = Trace::Clock::now();
-};
 
 DlrmOptions with_embeddings(DlrmOptions options, const std::vector<EmbeddingBagConfig>& tables) {
   options.num_embeddings = 0;
@@ -71,12 +57,12 @@ void DlrmTrainer::step(const Batch& batch, StepHandle taken) {
   const Tensor& values = pooled.values.values();
   const Tensor grad_pooled = stream_ ? train_dense_on_device(batch, values) : train_dense(batch, values);
   embeddings().backward(pooled, grad_pooled);
-  Lap lap(trace_);
+  Stopwatch watch(trace_);
   parallel_->all_reduce_gradients();
-  lap.to(dense_reduce_, "dense all-reduce");
+  watch.lap(dense_reduce_, "dense all-reduce");
   optimizer_->step();
   optimizer_->zero_grad();
-  lap.to(dense_update_, "dense update");
+  watch.lap(dense_update_, "dense update");
 }
 
 Tensor DlrmTrainer::train_dense(const Batch& batch, const Tensor& pooled) {
@@ -85,16 +71,16 @@ Tensor DlrmTrainer::train_dense(const Batch& batch, const Tensor& pooled) {
     losses_.push_back(0);
     return Tensor::empty({0, pooled.size(1)});
   }
-  Lap lap(trace_);
+  Stopwatch watch(trace_);
   const Tensor logits = dlrm_.forward(batch.dense, in_host_memory(pooled), true);
-  lap.to(dense_forward_, "dense forward");
+  watch.lap(dense_forward_, "dense forward");
   if (!grad_logits_.defined() || grad_logits_.numel() < samples) grad_logits_ = Tensor::empty({samples, 1});
   const Tensor grad = grad_logits_.first({samples, 1});
   const double scale = 1.0 / static_cast<double>(batch.global_size);
   losses_.push_back(binary_cross_entropy_with_logits(logits, batch.labels, grad, scale));
   const Tensor grad_pooled = dlrm_.backward_top(grad);
   dlrm_.backward_bottom();
-  lap.to(dense_backward_, "dense backward");
+  watch.lap(dense_backward_, "dense backward");
   return grad_pooled;
 }
 
@@ -105,16 +91,16 @@ Tensor DlrmTrainer::train_dense_on_device(const Batch& batch, const Tensor& pool
     stream_->fill(loss, 0);
     return stream_->empty({0, pooled.size(1)});
   }
-  Lap lap(trace_);
+  Stopwatch watch(trace_);
   const DeviceBatch::Inputs inputs = inputs_->take(batch);
   const Tensor logits = dlrm_.forward(inputs.dense, pooled, true);
-  lap.to(dense_forward_, "dense forward");
+  watch.lap(dense_forward_, "dense forward");
   if (!grad_logits_.defined() || grad_logits_.numel() < samples) grad_logits_ = stream_->empty({samples, 1});
   const Tensor grad = grad_logits_.first({samples, 1});
   binary_cross_entropy_with_logits(logits, inputs.labels, grad, 1.0 / static_cast<double>(batch.global_size), loss);
   const Tensor grad_pooled = dlrm_.backward_top(grad);
   dlrm_.backward_bottom();
-  lap.to(dense_backward_, "dense backward");
+  watch.lap(dense_backward_, "dense backward");
   return grad_pooled;
 }
 

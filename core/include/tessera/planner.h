@@ -63,6 +63,7 @@ struct Topology {
   int64_t ssd_cap = 2199023255552;
   std::vector<int64_t> hbm_caps;  // where ranks differ: one entry per rank instead of hbm_cap
   std::vector<int64_t> ddr_caps;  // the same for ddr_cap
+  std::string ddr_note;           // where the figure for ddr comes from, for errors; empty: from the caller
   double hbm_mem_bw = 963146416.128;
   double ddr_mem_bw = 54760833.024;
   double ssd_mem_bw = 104857.6;
@@ -301,7 +302,7 @@ class EmbeddingShardingPlanner {
 struct Config;
 struct TableConfig;
 // What a config file says to the planner. `tables` as tables_of() gives them; `device` is cpu, cuda or hip. Memory that
-// the config leaves open is the topology's default for hbm and an equal part of this machine's for ddr.
+// the config leaves open is the topology's default for hbm, and for ddr an equal part of what system_memory() has left.
 PlannerOptions planner_options(const Config& config, const std::vector<TableConfig>& tables, int world_size,
                                int local_world_size, const std::string& device);
 // The tables as a collection's configs, kernel and bounds aside.

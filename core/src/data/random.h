@@ -5,18 +5,14 @@
 #include <cstdint>
 #include <numbers>
 
+#include "config/splitmix64.h"
+
 namespace tessera::data {
 
-// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
 class Random {
  public:
-  explicit Random(uint64_t seed) : state_(seed) {}
-  uint64_t bits() {
-    uint64_t z = state_ += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-  }
+  explicit Random(uint64_t seed) : random_(seed) {}
+  uint64_t bits() { return random_.bits(); }
   // Uniform in [0, 1).
   double uniform() { return static_cast<double>(bits() >> 11) * 0x1p-53; }
   // Uniform in [0, n): the high half of a 128-bit product; the bias is below n / 2^64.
@@ -31,7 +27,7 @@ class Random {
   }
 
  private:
-  uint64_t state_;
+  SplitMix64 random_;
 };
 
 // One seed out of several numbers.

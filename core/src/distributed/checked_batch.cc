@@ -1,12 +1,15 @@
 #include "distributed/checked_batch.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "sparse/arrays.h"
 
 namespace tessera {
 namespace {
+
+constexpr int64_t kMostCounted = std::numeric_limits<int32_t>::max();
 
 template <class T>
 void find_ids(const Tensor& offsets, std::vector<SlotBags>& slots) {
@@ -92,6 +95,10 @@ void find_inverse(const Wiring& wiring, const KeyedJaggedTensor& input, CheckedB
     fail(Code::kInvalidArgument, "inverse indices are int64 [keys, batch]");
   }
   out.output_batch = indices.size(1);
+  if (out.output_batch > kMostCounted) {
+    fail(Code::kOutOfRange, "the inverse indices are for ", out.output_batch, " samples, but at most ", kMostCounted,
+         " can be in a rank's batch: make it smaller");
+  }
   for (size_t s = 0; s < wiring.slots().size(); ++s) {
     const std::string& feature = wiring.slots()[s].feature;
     const auto at = std::find(inverse->keys.begin(), inverse->keys.end(), feature);
@@ -114,6 +121,7 @@ void take_copy(const Wiring& wiring, const CheckedIds& checked, CheckedBatch& ou
   out.offsets = checked.offsets;
   out.lengths = sparse::lengths_of(checked.offsets);
   for (size_t s = 0; s < out.slots.size(); ++s) out.slots[s].first_bag = checked.first_bag[s];
+  check_counts(wiring.slots(), out.slots, out.lengths, out.values.numel(), wiring.sequence());
   find_ids(out.offsets, out.slots);
   out.mean_lengths = checked.lengths;
   out.positions = checked.positions;
@@ -123,6 +131,26 @@ void take_copy(const Wiring& wiring, const CheckedIds& checked, CheckedBatch& ou
 }
 
 }  // namespace
+
+void check_counts(const std::vector<Slot>& slots, const std::vector<SlotBags>& bags, const Tensor& lengths,
+                  int64_t num_ids, bool sequence) {
+  for (size_t s = 0; s < slots.size(); ++s) {
+    const auto refuse = [&](auto... what) {
+      fail(Code::kOutOfRange, "feature \"", slots[s].feature, "\" has ", what..., ", but at most ", kMostCounted,
+           " can be in a rank's batch: make it smaller");
+    };
+    if (bags[s].bags > kMostCounted) refuse(bags[s].bags, " samples");
+    const bool all_there = bags[s].first_bag + bags[s].bags <= lengths.numel();  // else check_lengths refuses them
+    if (num_ids <= kMostCounted || !all_there) continue;
+    int64_t all = 0;
+    for (int64_t b = 0; b < bags[s].bags; ++b) {
+      const int64_t length = sparse::integer_at(lengths, bags[s].first_bag + b);
+      if (length > kMostCounted) refuse(length, " ids in sample ", b);
+      all += length;
+    }
+    if (sequence && all > kMostCounted) refuse(all, " ids in a sequence batch");
+  }
+}
 
 void CheckedBatch::release() {
   values = weights = lengths = offsets = mean_lengths = positions = mean_weights = inverse_indices =
@@ -145,6 +173,7 @@ void check_batch(const Wiring& wiring, const std::vector<EmbeddingBagConfig>& ta
   out.dropped = 0;
   out.first_dropped.clear();
   find_bags(keys.find(wiring, input), input, out.slots);
+  check_counts(wiring.slots(), out.slots, input.lengths(), input.values().numel(), wiring.sequence());
   std::vector<BoundsFeature>& features = out.features;
   features.clear();
   for (size_t s = 0; s < wiring.slots().size(); ++s) {

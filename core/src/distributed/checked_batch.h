@@ -54,8 +54,14 @@ class KeyIndex {
   std::vector<int> index_;
 };
 
-// kOutOfRange in mode kFatal; kInvalidArgument for lengths and offsets that disagree and inverse indices that do not
-// fit. `out` keeps its memory between calls. A batch on a device is copied: ids are routed in host memory.
+// What a step counts in int32, as the wire and devices do: a feature's bags and a bag's ids, of sequences a feature's
+// ids. kOutOfRange names the feature and the bound. `num_ids`: of the whole batch, so that others cost nothing.
+void check_counts(const std::vector<Slot>& slots, const std::vector<SlotBags>& bags, const Tensor& lengths,
+                  int64_t num_ids, bool sequence);
+
+// kOutOfRange in mode kFatal, and as check_counts; kInvalidArgument for lengths and offsets that disagree and inverse
+// indices that do not fit. `out` keeps its memory between calls. A batch on a device is copied: ids are routed in host
+// memory.
 void check_batch(const Wiring& wiring, const std::vector<EmbeddingBagConfig>& tables, const BatchRules& rules,
                  KeyIndex& keys, const KeyedJaggedTensor& input, CheckedBatch& out);
 

@@ -66,7 +66,7 @@ class Router {
   }
 
  private:
-  // The input's lengths as int32.
+  // The input's lengths as int32, which check_batch has seen to fit.
   void read_lengths() {
     const Tensor& lengths = batch_.lengths;
     if (lengths.dtype() == DType::kInt32) {

@@ -1,4 +1,4 @@
-// The time of stages that follow each other.
+// The time of stages that follow each other, or of one.
 #pragma once
 
 #include <chrono>
@@ -20,6 +20,8 @@ class Stopwatch {
     last_ = now;
     waited_ = 0;
   }
+  // Microseconds since construction or the last lap.
+  double us() const { return std::chrono::duration<double, std::micro>(Trace::Clock::now() - last_).count(); }
   // Ends the work; the time that this takes is the lap's waiting.
   void wait(Work work) {
     if (!trace_) return work.wait();

@@ -5,27 +5,21 @@
 #include <numbers>
 
 #include "config/fnv1a.h"
+#include "config/splitmix64.h"
 #include "modules/layer_part.h"
 
 namespace tessera {
 namespace {
 
-// A stream of random numbers that depends on the seed and a name alone (splitmix64; Box-Muller for normals).
+// A stream of random numbers that depends on the seed and a name alone (Box-Muller for normals).
 class NamedRandom {
  public:
-  NamedRandom(uint64_t seed, const std::string& name) : state_(fnv1a(name, seed)) {}
-  double uniform() {  // in (0, 1]
-    state_ += 0x9e3779b97f4a7c15u;
-    uint64_t z = state_;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    z ^= z >> 31;
-    return (static_cast<double>(z >> 11) + 1.0) * 0x1p-53;
-  }
+  NamedRandom(uint64_t seed, const std::string& name) : random_(fnv1a(name, seed)) {}
+  double uniform() { return (static_cast<double>(random_.bits() >> 11) + 1.0) * 0x1p-53; }  // in (0, 1]
   double normal() { return std::sqrt(-2 * std::log(uniform())) * std::cos(2 * std::numbers::pi * uniform()); }
 
  private:
-  uint64_t state_;
+  SplitMix64 random_;
 };
 
 void fill_start_values(const tsr_parameter& p, const std::string& name, uint64_t seed, Tensor& value) {

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "config/fnv1a.h"
+#include "config/splitmix64.h"
 
 namespace tessera {
 namespace {
@@ -16,15 +17,6 @@ bool same_word(std::string_view a, std::string_view b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                     [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
 }
-
-// SplitMix64's finalizer (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014; constants of
-// Stafford's variant 13). Every input bit reaches every output bit.
-constexpr uint64_t mixed(uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-constexpr uint64_t kGolden = 0x9e3779b97f4a7c15u;  // 2^64 / golden ratio: the step between counters
 
 void check_table(const EmbeddingBagConfig& t) {
   if (t.name.empty()) fail(Code::kInvalidArgument, "a table has no name");
@@ -125,15 +117,15 @@ void initial_values(const EmbeddingBagConfig& table, uint64_t seed, int64_t row,
                            : 1 / std::sqrt(static_cast<double>(std::max<int64_t>(table.num_embeddings, 1)));
   // 24 random bits k give (k + 1/2) / 2^23 in (-1, 1): symmetric, and exact in float32 before the one rounding.
   const auto scale = static_cast<float>(std::ldexp(range, -23));
-  const uint64_t table_key = mixed(mixed(seed + kGolden) ^ fnv1a(table.name));
+  const uint64_t table_key = mixed(SplitMix64(seed).bits() ^ fnv1a(table.name));
   const auto value = [scale](uint64_t bits) {
     return (static_cast<float>(static_cast<int32_t>(static_cast<uint32_t>(bits)) >> 8) + 0.5f) * scale;
   };
   for (int64_t i = 0; i < count; ++i) {
-    const uint64_t row_key = mixed(table_key + kGolden * static_cast<uint64_t>(row + i + 1));
+    const uint64_t row_key = mixed(table_key + kGoldenStep * static_cast<uint64_t>(row + i + 1));
     // Two columns share a hash: the lower half is the even one's.
     const auto hash = [row_key](int64_t column) {
-      return mixed(row_key + kGolden * (static_cast<uint64_t>(column) / 2 + 1));
+      return mixed(row_key + kGoldenStep * (static_cast<uint64_t>(column) / 2 + 1));
     };
     float* const to = out + i * cols;
     int64_t j = 0;

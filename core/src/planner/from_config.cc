@@ -1,20 +1,12 @@
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "tessera/config.h"
 #include "tessera/planner.h"
+#include "tessera/system_memory.h"
 
 namespace tessera {
 
 namespace {
-
-int64_t machine_memory() {
-  const int64_t pages = ::sysconf(_SC_PHYS_PAGES);
-  const int64_t page = ::sysconf(_SC_PAGE_SIZE);
-  if (pages <= 0 || page <= 0) fail(Code::kUnavailable, "this machine does not tell its memory: set planner.ddr_gib");
-  return pages * page;
-}
 
 ParameterConstraints constraints_of(const TableConfig& table) {
   ParameterConstraints c;
@@ -54,7 +46,10 @@ PlannerOptions planner_options(const Config& config, const std::vector<TableConf
   out.topology = Topology::of(world_size, per_host, device);
   const std::vector<double>& ddr = config.planner.ddr_gib;
   if (ddr.empty() || std::find(ddr.begin(), ddr.end(), 0.0) != ddr.end()) {
-    out.topology.ddr_cap = machine_memory() / out.topology.local_world_size;
+    const SystemMemory here = system_memory();
+    out.topology.ddr_cap = here.available / out.topology.local_world_size;
+    out.topology.ddr_note = cat("ddr is what ", here.bound_by, " has left, in equal parts for ",
+                                out.topology.local_world_size, " ranks: planner.ddr_gib says otherwise");
   }
   out.topology.set_memory_gib(config.planner.hbm_gib, ddr);
   out.search = planner_search_from(config.planner.search);

@@ -60,6 +60,7 @@ std::string bytes_text(int64_t bytes) {
     text += "memory suffices in total, but no way was found to distribute the tables";
   }
   if (!outcome.failure.empty()) text += cat("; ", outcome.failure);
+  if (!options.topology.ddr_note.empty()) text += cat("; ", options.topology.ddr_note);
   throw PlannerError(kind, text + advice, outcome.num_proposals);
 }
 
@@ -179,6 +180,7 @@ void Topology::set_memory_gib(const std::vector<double>& hbm, const std::vector<
   };
   set("hbm_gib", hbm, hbm_cap, hbm_caps);
   set("ddr_gib", ddr, ddr_cap, ddr_caps);
+  if (!ddr.empty() && std::find(ddr.begin(), ddr.end(), 0.0) == ddr.end()) ddr_note.clear();
 }
 
 Storage Topology::memory(int rank) const {

@@ -6,6 +6,8 @@
 #include <string>
 #include <unordered_set>
 
+#include "config/splitmix64.h"
+
 namespace tessera {
 
 namespace {
@@ -32,8 +34,8 @@ class Unseen {
   bool operator()(const std::vector<size_t>& proposal) {
     Key key{0, 0};
     for (const size_t option : proposal) {
-      key.low += mix(option + 1);
-      key.high += mix(~static_cast<uint64_t>(option));
+      key.low += SplitMix64(option + 1).bits();
+      key.high += SplitMix64(~static_cast<uint64_t>(option)).bits();
     }
     if (wanted_ && seen_.insert(key).second) wanted_ = sink_(proposal);
     return wanted_;
@@ -47,12 +49,6 @@ class Unseen {
   struct Hash {
     size_t operator()(const Key& key) const { return static_cast<size_t>(key.low ^ key.high); }
   };
-  static uint64_t mix(uint64_t x) {  // splitmix64
-    x += 0x9e3779b97f4a7c15ULL;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-    return x ^ (x >> 31);
-  }
   const ProposalSink& sink_;
   std::unordered_set<Key, Hash> seen_;
   bool wanted_ = true;

@@ -283,6 +283,17 @@ TEST(Constraints, TogetherAndApart) {
   }
 }
 
+TEST(Constraints, AnErrorSaysWhereTheMemoryIsFrom) {
+  Problem p = on_cpu(2, 1 << 10);
+  p.add("large", 3000, 64);
+  p.options.topology.ddr_note = "ddr is what a small container has left";
+  EXPECT_THAT(p.error(), HasSubstr("the 2 ranks have ddr 2 KiB together; ddr is what a small container has left"));
+  p.options.topology.set_memory_gib({}, {1e-6, 0});
+  EXPECT_THAT(p.error(), HasSubstr("a small container"));
+  p.options.topology.set_memory_gib({}, {1e-6});
+  EXPECT_THAT(p.error(), Not(HasSubstr("a small container")));
+}
+
 TEST(Constraints, MemoryOfEveryRank) {
   Problem p = on_cpu(3, 0);
   p.options.topology.ddr_caps = {1 << 20, 40 << 10, 40 << 10};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "sparse/arrays.h"
 #include "sparse/text.h"
@@ -95,7 +96,11 @@ JaggedTensor JaggedTensor::from_dense(const std::vector<Tensor>& values, const s
   Tensor lengths = Tensor::empty({static_cast<int64_t>(values.size())}, DType::kInt32);
   for (size_t i = 0; i < values.size(); ++i) {
     if (values[i].dim() < 1) fail(Code::kInvalidArgument, "row ", i, " of from_dense is a scalar: give 1-D rows");
-    lengths.data<int32_t>()[i] = static_cast<int32_t>(values[i].size(0));
+    const int64_t length = values[i].size(0);
+    if (length > std::numeric_limits<int32_t>::max()) {
+      fail(Code::kOutOfRange, "row ", i, " of from_dense has ", length, " values, which its int32 lengths cannot say");
+    }
+    lengths.data<int32_t>()[i] = static_cast<int32_t>(length);
   }
   return JaggedTensor(
       {sparse::concat(values, 0), weights.empty() ? Tensor() : sparse::concat(weights, 0), lengths, {}});

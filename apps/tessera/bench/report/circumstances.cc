@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "tessera/sdk/isa.h"
+#include "tessera/system_memory.h"
 
 namespace tessera::cli {
 namespace {
@@ -72,7 +73,7 @@ std::string isa_name() {
 Line machine_record() {
   cpu_set_t allowed;
   const int processors = ::sched_getaffinity(0, sizeof(allowed), &allowed) == 0 ? CPU_COUNT(&allowed) : 0;
-  const double bytes = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  const auto bytes = static_cast<double>(system_memory().limit);
   return {{"cpu", cpu_model()},
           {"processors", processors},
           {"memory_gib", static_cast<int64_t>(std::llround(bytes / (int64_t{1} << 30)))},
