@@ -43,7 +43,7 @@ ShardGroups::ShardGroups(const Runtime& runtime, const std::vector<EmbeddingBagC
     if (key.row_format) key.optimizer = {};  // it only infers
     for (size_t s = 0; s < sharding.shards.size(); ++s) {
       const ShardMetadata& where = sharding.shards[s];
-      if (where.rank != rank || where.rows == 0) continue;
+      if (where.rank != rank) continue;  // one without rows is held, too: it has weights and states of no rows
       const auto at = std::find(keys.begin(), keys.end(), key);
       const auto group = static_cast<int>(at - keys.begin());
       if (at == keys.end()) {
