@@ -1,5 +1,8 @@
 // The cpu kernel against the reference kernel, both loaded as the core loads them.
+#include <fstream>
 #include <functional>
+#include <map>
+#include <regex>
 
 #include "test_support.h"
 
@@ -64,7 +67,6 @@ void compare_training(TestHost& host, const Options& o, const std::string& isa, 
 Options mixed_tables() {
   Options o;
   o.tables = {{7, 4}, {1, 16}, {40, 17}, {300, 32}, {0, 8}, {25, 64}, {90, 1}, {33, 128}, {20, 200}, {11, 264}};
-  o.optimizer_options = R"({"eps": 0.01, "weight_decay": 0.01, "weight_decay_mode": "l2"})";
   return o;
 }
 
@@ -77,7 +79,7 @@ TEST(CpuKernel, AgreesWithReferenceForEveryOptimizer) {
         SCOPED_TRACE(std::string(isa) + " " + optimizer + " seed " + std::to_string(seed));
         host.threads = 1 + static_cast<uint32_t>(seed);
         Options o = mixed_tables();
-        o.optimizer = optimizer;
+        o.take_optimizer(optimizer);
         o.max_gradient = seed == 1 ? 0.4 : 0;
         compare_training(host, o, isa, 10 * seed + 1);
         if (HasFatalFailure()) return;
@@ -95,7 +97,7 @@ TEST(CpuKernel, AgreesWithReferenceForHalfAndBFloat16) {
       for (DLDataType out : {kF32, kF16, kBF16}) {
         SCOPED_TRACE(std::string(isa) + " bits " + std::to_string(rows.bits) + " code " + std::to_string(rows.code));
         Options o = mixed_tables();
-        o.optimizer = "exact_rowwise_adagrad";
+        o.take_optimizer("exact_rowwise_adagrad");
         o.weight_dtype = rows;
         o.output_dtype = out;
         compare_training(host, o, isa, 77);
@@ -554,10 +556,78 @@ TEST(Optimizers, WrongOptionsAreRefused) {
       EXPECT_NE(part.message.find(words), std::string::npos) << part.message;
     }
   }
+  const std::tuple<const char*, const char*, const char*> decays[] = {
+      // that would have no effect
+      {"exact_sgd", R"({"weight_decay": 0.5})", "\"weight_decay\" is 0.5, but this optimizer decays no weights"},
+      {"exact_adagrad", R"({"weight_decay": 0.5, "weight_decay_mode": "l2"})", "decays no weights"},
+      {"exact_adagrad", R"({"weight_decay_mode": "l2"})", "has no choice of modes"},
+      {"none", R"({"weight_decay": 0.5})", "decays no weights"},
+      {"exact_rowwise_adagrad", R"({"weight_decay": 0.5})", "set it to l2 or decouple"},
+      {"adam", R"({"weight_decay": 0.5, "weight_decay_mode": "l2"})", "has no choice of modes"},
+      {"lars_sgd", R"({"weight_decay": 0.5, "weight_decay_mode": "decouple"})", "has no choice of modes"},
+  };
+  for (const auto& [optimizer, options, words] : decays) {
+    const Part part(TESSERA_OPTIMIZERS, optimizer, host, options, "");
+    EXPECT_EQ(part.code, TSR_INVALID_ARGUMENT) << optimizer << options;
+    EXPECT_NE(part.message.find(words), std::string::npos) << part.message;
+  }
+  for (const char* optimizer : kOptimizers) {
+    Options o;
+    o.take_optimizer(optimizer);
+    const Part part(TESSERA_OPTIMIZERS, optimizer, host, o.optimizer_options, "");
+    EXPECT_EQ(part.code, TSR_OK) << part.message;
+  }
   const Part part(TESSERA_OPTIMIZERS, "adam", host, R"({"learning_rate": 0.25})", "");
   ASSERT_EQ(part.code, TSR_OK) << part.message;
   const auto* api = static_cast<const tsr_optimizer*>(part.raw.component->api);
   EXPECT_EQ(api->learning_rate(part.raw.self), 0.25);
+}
+
+// A row of weights behind two updates, whose gradients differ: with equal ones Adam's moments do not show.
+std::vector<float> updated(TestHost& host, const std::string& optimizer, const std::string& options) {
+  const Part part(TESSERA_OPTIMIZERS, optimizer, host, options, "portable");
+  EXPECT_EQ(part.code, TSR_OK) << part.message;
+  const auto* api = static_cast<const tsr_optimizer*>(part.raw.component->api);
+  constexpr int64_t kDim = 4;
+  std::vector<float> weight = {0.5f, -1, 2, 0.25f}, first(kDim), second(kDim);
+  const std::vector<float> grads[] = {{0.1f, -0.2f, 0.3f, 1}, {-0.4f, 0.1f, 0.5f, 0.2f}};
+  float* const states[] = {first.data(), second.data()};
+  for (int64_t step = 1; step <= 2; ++step) {
+    const tsr_update update{sizeof(tsr_update), 0, api->learning_rate(part.raw.self), step};
+    api->update_row(part.raw.self, &update, kDim, weight.data(), grads[step - 1].data(), states);
+  }
+  return weight;
+}
+
+// docs/config.md: an optimizer reads the options that the page lists for it, no others, and has its defaults.
+TEST(Optimizers, OptionsAreThoseOfThePage) {
+  std::ifstream page(std::string(TESSERA_SOURCE_DIR) + "/docs/config.md");
+  std::map<std::string, std::string> listed, defaults;
+  std::smatch row;
+  for (std::string line; std::getline(page, line) && line != "## Keys";) {
+    if (std::regex_match(line, row, std::regex(R"(\| `(\w+)` \| ([^|]*) \|)"))) listed[row[1]] = row[2];
+    if (std::regex_match(line, row, std::regex(R"(\| `(\w+)` \| `([^`]*)` \|.*\|)"))) defaults[row[1]] = row[2];
+  }
+  ASSERT_EQ(listed.size(), std::size(kOptimizers) + 1) << "and none";
+  ASSERT_EQ(defaults.size(), 8u);
+  std::string all;
+  for (const auto& [option, value] : defaults) all += (all.empty() ? "{\"" : ", \"") + option + "\": " + value;
+  TestHost host;
+  for (const std::string optimizer : kOptimizers) {
+    const std::vector<float> usual = updated(host, optimizer, "{}");
+    EXPECT_EQ(updated(host, optimizer, all + "}"), usual) << "defaults of " << optimizer;
+    for (const char* option : {"eps", "beta1", "beta2", "eta", "momentum"}) {
+      const bool differs = updated(host, optimizer, "{\"" + std::string(option) + "\": 0.5}") != usual;
+      EXPECT_EQ(differs, listed[optimizer].find(option) != std::string::npos) << optimizer << ' ' << option;
+    }
+    Options decaying;
+    decaying.take_optimizer(optimizer);
+    const bool decays =
+        updated(host, optimizer, decaying.optimizer_options) != updated(host, optimizer, R"({"eps": 0.01})");
+    EXPECT_EQ(decays, listed[optimizer].find("weight_decay") != std::string::npos) << optimizer;
+    EXPECT_EQ(decaying.optimizer_options.find("_mode") != std::string::npos,
+              listed[optimizer].find("weight_decay_mode") != std::string::npos);
+  }
 }
 
 // The stored forms of all finite halves survive the way out and back, and ties round to even.

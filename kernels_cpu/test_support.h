@@ -165,6 +165,14 @@ struct Options {
   DLDataType output_dtype = kF32;
   double max_gradient = 0;
   bool train = true;
+
+  // The optimizer, with weight decay where its formula has one.
+  void take_optimizer(const std::string& name) {
+    optimizer = name;
+    const bool never = name == "exact_sgd" || name == "exact_adagrad", by_mode = name == "exact_rowwise_adagrad";
+    optimizer_options = std::string(R"({"eps": 0.01)") + (never ? "" : R"(, "weight_decay": 0.01)") +
+                        (by_mode ? R"(, "weight_decay_mode": "l2")" : "") + "}";
+  }
 };
 
 struct Batch {

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "tessera/error.h"
+
 namespace tessera::cli {
 
 // What the user typed cannot be: unknown option, missing file, wrong type.
@@ -12,6 +14,9 @@ class UsageError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
+
+// What std::bad_alloc is told as: how much memory this process had when there was no more. kResourceExhausted.
+Error out_of_memory();
 
 struct Command {
   const char* name;

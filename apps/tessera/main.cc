@@ -53,6 +53,9 @@ int main(int argc, char** argv) {
     } catch (const tessera::Error& e) {
       say(e);
       return e.code() == tessera::Code::kInvalidArgument || e.code() == tessera::Code::kNotFound ? 2 : 1;
+    } catch (const std::bad_alloc&) {
+      say(tessera::cli::out_of_memory());
+      return 1;
     } catch (const std::exception& e) {
       say(e);
       return 1;

@@ -1,5 +1,7 @@
 #include "options.h"
 
+#include <sys/resource.h>
+
 #include "command.h"
 
 namespace tessera::cli {
@@ -22,6 +24,14 @@ po::variables_map parse_options(const char* command, const std::vector<std::stri
     throw UsageError(std::string(e.what()) + ": see tessera " + command + " --help");
   }
   return given;
+}
+
+Error out_of_memory() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);  // ru_maxrss counts KiB
+  return {Code::kResourceExhausted,
+          cat("out of memory: this process had ", usage.ru_maxrss / 1024,
+              " MiB, and neither the machine nor a limit of it (a container's, ulimit -v) gives more")};
 }
 
 }  // namespace tessera::cli

@@ -139,6 +139,7 @@ int predict_command(const std::vector<std::string>& args) {
   const Runtime runtime({config.plugins.path, config.plugins.require, true, a.threads});
   const auto predictor = open_predictor(runtime, a.model, {a.kernel});
   const Dataset data = read_data(a, config, predictor->model());
+  if (predictor->model().bounds_check == BoundsCheckMode::kFatal) data.require_known_ids();
   std::vector<ExamplesPtr> parts;
   int64_t rows = 0;
   if (a.part != "test") parts.push_back(data.train), rows += data.train_rows();

@@ -7,7 +7,7 @@
 #include "options.h"
 #include "predict/model_data.h"
 #include "tessera/config.h"
-#include "tessera/planner.h"
+#include "train/job_data.h"
 
 namespace tessera::cli {
 namespace {
@@ -67,6 +67,17 @@ bool parse_arguments(const std::vector<std::string>& args, Arguments* out) {
   return true;
 }
 
+// Names, features and pooling; sizes that no [[table]] says, and no data, stay 0: the checkpoint has them.
+std::vector<TableConfig> described_tables(Config config, const std::optional<Dataset>& data) {
+  config.model.embedding_dim = 0;
+  if (data) return tables_of(config, data->columns);
+  for (TableConfig& t : config.tables) {
+    if (t.features.empty()) t.features = {t.name};
+    if (t.pooling == "auto") t.pooling = "sum";
+  }
+  return config.tables;
+}
+
 // A config's job, as far as a model needs it.
 struct Job {
   Config config;
@@ -75,15 +86,27 @@ struct Job {
 
 Job read_job(Arguments* a) {
   Job job{load_config(a->config, a->overrides), {}};
+  const Config& config = job.config;
   try {
-    job.data = read_dataset(job.config.data, static_cast<uint64_t>(job.config.job.seed));
+    if (config.tables.empty() || !(config.data == DataConfig{}))
+      job.data = read_dataset(config.data, static_cast<uint64_t>(config.job.seed));
+    else
+      std::cerr << "no AUC: " << a->config << " says nothing of data\n";
   } catch (const Error& e) {
-    if (e.code() != Code::kNotFound || job.config.tables.empty()) throw;
+    if (e.code() != Code::kNotFound || config.tables.empty()) throw;
     std::cerr << "no AUC: " << e.what() << '\n';
   }
-  const auto tables = tables_of(job.config, job.data ? job.data->columns : std::vector<DataColumn>{});
-  a->model.tables = embedding_configs(tables);
-  if (!a->model.bounds_check && !tables.empty()) a->model.bounds_check = bounds_check_from(tables.front().bounds_check);
+  const std::vector<TableConfig> tables = described_tables(config, job.data);
+  for (const TableConfig& t : tables) {
+    EmbeddingBagConfig c;
+    c.name = t.name;
+    c.num_embeddings = t.rows;
+    c.embedding_dim = t.embedding_dim;
+    c.feature_names = t.features;
+    c.pooling = pooling_from(t.pooling);
+    a->model.tables.push_back(std::move(c));
+  }
+  if (!a->model.bounds_check) a->model.bounds_check = bounds_check_of(tables);
   return job;
 }
 
@@ -132,6 +155,8 @@ int quantize_command(const std::vector<std::string>& args) {
   std::optional<Job> job;
   if (!a.config.empty()) job = read_job(&a);
   const FloatModel trained = open_float_model(a.load, a.model);
+  if (job && job->data && trained.model.description.bounds_check == BoundsCheckMode::kFatal)
+    job->data->require_known_ids();
   for (const std::string& assumed : trained.assumptions) std::cerr << a.load << ": " << assumed << '\n';
 
   std::optional<Runtime> runtime;

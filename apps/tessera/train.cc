@@ -128,6 +128,10 @@ void run_rank(const Config& config, const JobOptions& options, const RankEnviron
   const auto group = ProcessGroup::connect(runtime, where, {config.comm.backend, "{}", config.comm.timeout_s, device});
   try {
     train_with(group, runtime, config, job);
+  } catch (const std::bad_alloc&) {
+    const Error e = out_of_memory();
+    group->abort(e.what());
+    throw e;
   } catch (const std::exception& e) {
     group->abort(e.what());
     throw;

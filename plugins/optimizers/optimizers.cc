@@ -41,25 +41,45 @@ double number_in(sdk::Options& options, const char* key, double otherwise, doubl
   return value;
 }
 
-WeightDecay weight_decay_mode(sdk::Options& options) {
+// What an optimizer's formula does with weight_decay.
+enum class Decay {
+  kNever,   // it has no place for it
+  kByMode,  // what weight_decay_mode says
+  kAlways,  // it is a term of the formula, whatever the mode
+};
+
+// Refuses a decay that would have no effect.
+WeightDecay weight_decay_mode(sdk::Options& options, Decay decay, double weight_decay) {
   const std::string mode = options.string("weight_decay_mode", "none");
-  if (mode == "none") return WeightDecay::kNone;
-  if (mode == "l2") return WeightDecay::kL2;
-  if (mode == "decouple") return WeightDecay::kDecouple;
-  sdk::fail(TSR_INVALID_ARGUMENT, "option \"weight_decay_mode\" is \"", mode, "\" but must be none, l2 or decouple");
+  if (mode != "none" && mode != "l2" && mode != "decouple")
+    sdk::fail(TSR_INVALID_ARGUMENT, "option \"weight_decay_mode\" is \"", mode, "\" but must be none, l2 or decouple");
+  if (decay == Decay::kNever && weight_decay > 0) {
+    sdk::fail(TSR_INVALID_ARGUMENT, "option \"weight_decay\" is ", weight_decay,
+              ", but this optimizer decays no weights: leave it out");
+  }
+  if (decay == Decay::kByMode && weight_decay > 0 && mode == "none") {
+    sdk::fail(TSR_INVALID_ARGUMENT, "option \"weight_decay\" is ", weight_decay,
+              ", but \"weight_decay_mode\" is none: set it to l2 or decouple, or leave weight_decay out");
+  }
+  if (decay != Decay::kByMode && mode != "none") {
+    sdk::fail(TSR_INVALID_ARGUMENT, "option \"weight_decay_mode\" is \"", mode,
+              "\", but this optimizer has no choice of modes: leave it out");
+  }
+  return mode == "none" ? WeightDecay::kNone : mode == "l2" ? WeightDecay::kL2 : WeightDecay::kDecouple;
 }
 
 // The hyperparameters, with FBGEMM's defaults. Every optimizer takes every key, so that one set of fused parameters
-// serves whichever is chosen; each reads those of its formula.
+// serves whichever is chosen; each reads those of its formula. Weight decay is no such key: who asks for it wants it.
 class Hyper {
  public:
-  explicit Hyper(sdk::Options& options)
+  Hyper(sdk::Options& options, Decay decay)
       : learning_rate_(number_in(options, "learning_rate", 0.01, INFINITY)),
         beta1_(static_cast<float>(number_in(options, "beta1", 0.9, 1))),
         beta2_(static_cast<float>(number_in(options, "beta2", 0.999, 1))) {
+    const double weight_decay = number_in(options, "weight_decay", 0, INFINITY);
     step_.eps = static_cast<float>(number_in(options, "eps", 1e-8, INFINITY));
-    step_.weight_decay = static_cast<float>(number_in(options, "weight_decay", 0, INFINITY));
-    step_.weight_decay_mode = weight_decay_mode(options);
+    step_.weight_decay = static_cast<float>(weight_decay);
+    step_.weight_decay_mode = weight_decay_mode(options, decay, weight_decay);
     step_.beta1 = beta1_;
     step_.beta2 = beta2_;
     step_.eta = static_cast<float>(number_in(options, "eta", 0.001, INFINITY));
@@ -92,12 +112,12 @@ constexpr sdk::Optimizer::State kM2PerRow{"momentum2", TSR_STATE_PER_ROW};
 constexpr sdk::Optimizer::State kM2{"momentum2", TSR_STATE_PER_ELEMENT};
 
 // The optimizer whose formula is `kFormula`, with these states.
-template <UpdateRows RowUpdates::*kFormula, bool kBiasCorrection, const sdk::Optimizer::State&... states>
+template <UpdateRows RowUpdates::*kFormula, Decay kDecay, bool kBiasCorrection, const sdk::Optimizer::State&... states>
 class Fused : public sdk::Optimizer {
  public:
   static constexpr std::array<State, sizeof...(states)> kStates{states...};
 
-  explicit Fused(sdk::Options& options) : hyper_(options), update_(best_row_updates().*kFormula) {}
+  explicit Fused(sdk::Options& options) : hyper_(options, kDecay), update_(best_row_updates().*kFormula) {}
 
   double learning_rate() const { return hyper_.learning_rate(); }
   void update_rows(const tsr_update& update, int64_t dim, int64_t count, float* const* weights,
@@ -114,20 +134,20 @@ class Fused : public sdk::Optimizer {
   UpdateRows update_;
 };
 
-using ExactSgd = Fused<&RowUpdates::exact_sgd, false>;
-using ExactAdagrad = Fused<&RowUpdates::exact_adagrad, false, kM1>;
-using ExactRowwiseAdagrad = Fused<&RowUpdates::exact_rowwise_adagrad, false, kM1PerRow>;
-using Adam = Fused<&RowUpdates::adam, true, kM1, kM2>;
-using PartialRowwiseAdam = Fused<&RowUpdates::partial_rowwise_adam, true, kM1, kM2PerRow>;
-using Lamb = Fused<&RowUpdates::lamb, true, kM1, kM2>;
-using PartialRowwiseLamb = Fused<&RowUpdates::partial_rowwise_lamb, true, kM1, kM2PerRow>;
-using LarsSgd = Fused<&RowUpdates::lars_sgd, false, kM1>;
+using ExactSgd = Fused<&RowUpdates::exact_sgd, Decay::kNever, false>;
+using ExactAdagrad = Fused<&RowUpdates::exact_adagrad, Decay::kNever, false, kM1>;
+using ExactRowwiseAdagrad = Fused<&RowUpdates::exact_rowwise_adagrad, Decay::kByMode, false, kM1PerRow>;
+using Adam = Fused<&RowUpdates::adam, Decay::kAlways, true, kM1, kM2>;
+using PartialRowwiseAdam = Fused<&RowUpdates::partial_rowwise_adam, Decay::kAlways, true, kM1, kM2PerRow>;
+using Lamb = Fused<&RowUpdates::lamb, Decay::kAlways, true, kM1, kM2>;
+using PartialRowwiseLamb = Fused<&RowUpdates::partial_rowwise_lamb, Decay::kAlways, true, kM1, kM2PerRow>;
+using LarsSgd = Fused<&RowUpdates::lars_sgd, Decay::kAlways, false, kM1>;
 
 // Rows stay as they are; their gradients are handed out.
 class None : public sdk::Optimizer {
  public:
   static constexpr std::array<State, 0> kStates{};
-  explicit None(sdk::Options& options) : hyper_(options) {}
+  explicit None(sdk::Options& options) : hyper_(options, Decay::kNever) {}
   double learning_rate() const { return hyper_.learning_rate(); }
 
  private:

@@ -170,6 +170,21 @@ TEST_F(Runner, ACaseWithoutTablesFailsByItself) {
   EXPECT_EQ(r.status, 1);
 }
 
+// "quant" trains nothing. In every area that is the kernel's limit and not the case's failure.
+TEST_F(Runner, WhatTheNamedKernelCannotServeIsSkipped) {
+  const std::pair<const char*, int> areas[] = {{"embedding_modules.json --only ^ebc", 1},
+                                               {"fused_optimizers.json --only ^exact_sgd", 1},
+                                               {"optimizer_wrappers.json", 5},
+                                               {"sharded_modules.json --only ^ebc_table_wise_ws2_sgd$", 1}};
+  for (const auto& [arguments, least] : areas) {
+    const Result r = run(std::string("--kernel quant ") + TESSERA_CASES + arguments);
+    if (r.output.find("no plugin provides tessera.kernel/1 \"quant\"") != std::string::npos) GTEST_SKIP() << r.output;
+    EXPECT_THAT(r.output, HasSubstr(" 0 failed, "));
+    EXPECT_THAT(r.output, HasSubstr("kernel \"quant\" cannot serve these tables"));
+    EXPECT_GE(std::stoi(r.output.substr(r.output.rfind("failed, ") + 8)), least);
+  }
+}
+
 TEST_F(Runner, OnlySelectsByName) {
   const std::string path = cases(good("alpha") + "," + good("beta"));
   EXPECT_THAT(run("--only '^al' " + path).output, HasSubstr("1 passed"));

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "inference/test_model.h"
 #include "tessera/packed_model.h"
 #include "tessera_program.h"
 
@@ -156,6 +157,68 @@ TEST_F(ModelProgram, QuantizesInspectsAndPredicts) {
     worst = std::max(worst, std::abs(exact.scores[i] - rounded.scores[i]));
   EXPECT_LT(worst, 0.1);
   EXPECT_GT(worst, 0);
+}
+
+// The policy of the tables decides, the same way, wherever data is read.
+TEST_F(ModelProgram, IdsOutOfRangeAreForThePolicy) {
+  fs::create_directory(path("prepared"));
+  folder_->write("prepared/meta.json", R"({"dense": ["x"], "columns": [{"name": "item", "rows": 10}]})");
+  std::string train, test;
+  for (int i = 0; i < 64; ++i) train += (i % 3 ? "1\t0.5\t" : "0\t0.5\t") + std::to_string(i % 10) + "\n";
+  folder_->write("prepared/train.tsv", train + "1\t0.5\t999999\n0\t0.5\t-1,3\n");
+  folder_->write("prepared/test.tsv", "1\t0.5\t10\n0\t0.5\t3\n1\t0.5\t99999999999,4\n0\t0.5\t7\n");
+  const std::string job = folder_->write("prepared.toml", R"(
+[job]
+threads = 1
+[model]
+embedding_dim = 4
+bottom_mlp = [4]
+top_mlp = [4, 1]
+[data]
+reader = "prepared"
+path = ")" + path("prepared") + "\"\nbatch = 16\n");
+  const std::string report = path("bounds.json"), saved = path("bounds"), told = path("prepared") + "/train.tsv:65: ";
+  const auto train_with = [&](const std::string& policy, const std::string& save) {
+    return run_tessera({"train", "--config", job, "--save", save, "--set", "table_defaults.bounds_check=" + policy,
+                        "--set", "report.json=" + report});
+  };
+  const auto bad = AllOf(HasSubstr(told), HasSubstr("column \"item\" names row 999999, but its table has 10 rows"));
+  const Finished fatal = train_with("fatal", saved);
+  EXPECT_EQ(fatal.status, 2);
+  EXPECT_THAT(fatal.output, bad);
+  for (const std::string policy : {"ignore", "warning"}) {
+    const std::string checkpoint = saved + policy, model = path("packed-" + policy), scores = path(policy + ".csv");
+    const Finished trained = train_with(policy, checkpoint);
+    ASSERT_EQ(trained.status, 0) << trained.output;
+    EXPECT_EQ(json::parse(contents(report)).at("dropped_ids"), 4) << "two in training, two in the test part";
+    expect_refused({"quantize", "--load", checkpoint, "--save", model, "--config", job}, 2, bad);
+    const Finished packed = run_tessera({"quantize", "--load", checkpoint, "--save", model, "--weights", "fp32",
+                                         "--config", job, "--set", "table_defaults.bounds_check=" + policy});
+    ASSERT_EQ(packed.status, 0) << packed.output;
+    EXPECT_THAT(packed.output, HasSubstr("test: AUC"));
+    const Finished predicted = run_tessera({"predict", "--model", model, "--config", job, "--output", scores});
+    ASSERT_EQ(predicted.status, 0) << predicted.output;
+    EXPECT_EQ(read_scores(scores).scores.size(), 70u);
+  }
+  const std::string strict = path("packed-fatal");
+  ASSERT_EQ(run_tessera({"quantize", "--load", saved + "ignore", "--save", strict, "--bounds-check", "fatal"}).status,
+            0);
+  expect_refused({"predict", "--model", strict, "--config", job}, 2, bad);
+}
+
+// As a plugin's layer, or another model, leaves them in a checkpoint.
+TEST_F(ModelProgram, ParametersWithoutAPlaceAreNotDropped) {
+  fs::create_directory(path("extended"));
+  checkpoint::SafetensorsReader trained{checkpoint::InputFile(checkpoint_ + "/model.safetensors")};
+  NamedTensors tensors;
+  for (const auto& [name, stored] : trained.tensors()) tensors.tensors[name] = trained.read(name);
+  tensors.add("dense_arch.model._mlp.0._linear.gain", {16}, 1);
+  tensors.add("tower.weight", {2, 2}, 2);
+  tensors.write(path("extended") + "/model.safetensors");
+  expect_refused({"quantize", "--load", path("extended"), "--save", path("reduced")}, 2,
+                 AllOf(HasSubstr("no DLRM has "), HasSubstr("\"dense_arch.model._mlp.0._linear.gain\""),
+                       HasSubstr("\"tower.weight\"")));
+  EXPECT_FALSE(fs::exists(path("reduced")));
 }
 
 TEST_F(ModelProgram, FilesOfSamplesNeedNoConfig) {

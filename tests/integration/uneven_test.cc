@@ -229,20 +229,46 @@ std::string bag_too_long(const RankEnvironment& where) {
   return "no error";
 }
 
-using World = std::pair<int, int>;
-class Uneven : public testing::TestWithParam<World> {};
+// A table of two rows: the third and the fourth rank have none of them, and hold a shard all the same.
+std::string shards_without_rows(const RankEnvironment& where) {
+  const Runtime runtime;
+  const auto group = ProcessGroup::connect(runtime, where);
+  EmbeddingBagConfig table = table_of("row_wise", PoolingType::kSum);
+  table.num_embeddings = 2;
+  table.optimizer = kAdagrad;
+  const Topology topology = Topology::of(where.world_size, where.local_world_size, "cpu");
+  const auto sharded = EmbeddingBagCollectionSharder(runtime, {})
+                           .shard({table}, plan_of(runtime, {table}, topology).at("sparse"), group);
+  const auto held = sharded.held_shards();
+  if (held.size() != 1) return cat(held.size(), " shards are held");
+  const std::vector<int64_t> shape = {where.rank < 2 ? 1 : 0, kDim};
+  if (sharded.weight(held[0]).shape() != shape) return "its weight has another shape";
+  const auto states = sharded.states(held[0]);
+  if (states.size() != 1 || states[0].first != "momentum1") return "its state has no name";
+  if (states[0].second.shape() != shape) return "its state has another shape";
+  group->barrier();
+  return {};
+}
 
-TEST_P(Uneven, RanksThatRunOutEarlyTakePartUntilAllAreDone) {
+TEST(Uneven, ShardsWithoutRowsAreHeld) {
+  const auto out = cli::run_in_ranks(4, 4, 60, shards_without_rows);
+  for (size_t r = 0; r < out.size(); ++r) EXPECT_EQ(out[r], "") << "rank " << r;
+}
+
+using World = std::pair<int, int>;
+class UnevenWorlds : public testing::TestWithParam<World> {};
+
+TEST_P(UnevenWorlds, RanksThatRunOutEarlyTakePartUntilAllAreDone) {
   const auto out = cli::run_in_ranks(GetParam().first, GetParam().second, 60, run_out_early);
   for (size_t r = 0; r < out.size(); ++r) EXPECT_EQ(out[r], "") << "rank " << r;
 }
 
-TEST_P(Uneven, WeightedMeanIsTheWeightedSumOverTheLength) {
+TEST_P(UnevenWorlds, WeightedMeanIsTheWeightedSumOverTheLength) {
   const auto out = cli::run_in_ranks(GetParam().first, GetParam().second, 60, weighted_mean);
   for (size_t r = 0; r < out.size(); ++r) EXPECT_EQ(out[r], "") << "rank " << r;
 }
 
-TEST_P(Uneven, ABagThatIsTooLongIsAnErrorOnAllRanks) {
+TEST_P(UnevenWorlds, ABagThatIsTooLongIsAnErrorOnAllRanks) {
   if (!too_many_ids().defined()) GTEST_SKIP() << "no room for 8 GiB of addresses";
   const auto out = cli::run_in_ranks(GetParam().first, GetParam().second, 60, bag_too_long);
   for (const std::string& error : out) {
@@ -251,7 +277,7 @@ TEST_P(Uneven, ABagThatIsTooLongIsAnErrorOnAllRanks) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Worlds, Uneven,
+INSTANTIATE_TEST_SUITE_P(Worlds, UnevenWorlds,
                          testing::Values(World{1, 1}, World{2, 2}, World{2, 1}, World{4, 2}, World{6, 3}),
                          [](const auto& info) {
                            return cat(info.param.first, "_ranks_", info.param.second, "_per_host");

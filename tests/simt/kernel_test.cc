@@ -35,7 +35,6 @@ std::vector<FeatureShape> some_features(Random& random, const Options& o) {
 Options mixed_tables() {
   Options o;
   o.tables = {{7, 4}, {1, 16}, {40, 17}, {300, 32}, {0, 8}, {25, 64}, {90, 1}, {33, 128}, {20, 200}, {11, 300}};
-  o.optimizer_options = R"({"eps": 0.01, "weight_decay": 0.01, "weight_decay_mode": "l2"})";
   return o;
 }
 // All of a width that vectors of four fit.
@@ -94,7 +93,7 @@ TEST(GpuKernel, AgreesWithReferenceForEveryFusedOptimizer) {
       for (uint64_t seed = 0; seed < 2; ++seed) {
         SCOPED_TRACE(std::string(optimizer) + " warp " + std::to_string(warp_size) + " seed " + std::to_string(seed));
         Options o = seed == 0 ? mixed_tables() : even_tables();
-        o.optimizer = optimizer;
+        o.take_optimizer(optimizer);
         o.max_gradient = seed == 1 ? 0.4 : 0;
         compare_training(host, o, 10 * seed + 1);
         if (HasFatalFailure()) return;
@@ -113,7 +112,7 @@ TEST(GpuKernel, AgreesWithReferenceForHalfAndBFloat16) {
         SCOPED_TRACE("bits " + std::to_string(rows.bits) + " code " + std::to_string(rows.code) + " to bits " +
                      std::to_string(out.bits) + " code " + std::to_string(out.code));
         Options o = tables;
-        o.optimizer = "exact_rowwise_adagrad";
+        o.take_optimizer("exact_rowwise_adagrad");
         o.weight_dtype = rows;
         o.output_dtype = out;
         compare_training(host, o, 77);
@@ -194,7 +193,7 @@ TEST(GpuKernel, RowGradientsAgreeAndApplyUpdates) {
     for (const Options& tables : {few_rows(), mixed_tables()}) {
       SCOPED_TRACE(optimizer);
       Options o = tables;
-      o.optimizer = optimizer;
+      o.take_optimizer(optimizer);
       o.compute_kernel = "dense";
       Model gpu(host, TESSERA_KERNEL_SIMT, "simt", o);
       Model reference(host, TESSERA_KERNEL_REFERENCE, "reference", o);

@@ -43,17 +43,6 @@ CollectionOptions collection_options_from(const CaseContext& c, bool pooled) {
 
 namespace {
 
-// A kernel that was asked for by name and cannot serve the case is no failure of the module.
-template <class Module, class... Args>
-std::unique_ptr<Module> make(const CaseContext& c, Args&&... args) {
-  try {
-    return std::make_unique<Module>(c.runtime, std::forward<Args>(args)...);
-  } catch (const Error& e) {
-    if (e.code() == Code::kUnimplemented && c.kernel != "auto") throw SkipCase{e.what()};
-    throw;
-  }
-}
-
 bool is_row_gradient(const RowGradient& g) {
   return g.rows.defined() && g.values.defined() && g.rows.dtype() == DType::kInt64 && g.rows.dim() == 1 &&
          g.values.dtype() == DType::kFloat32 && g.values.dim() == 2 && g.values.size(0) == g.rows.numel();
@@ -134,7 +123,7 @@ EmbeddingOptions embedding_options(const CaseContext& c) {
 }
 
 void embedding_op(CaseContext& c) {
-  const auto module = make<Embedding>(c, embedding_options(c));
+  const auto module = std::make_unique<Embedding>(c.runtime, embedding_options(c));
   EmbeddingContext context;
   const Tensor output = module->forward(tensor_from(c.given.at("indices")), &context);
   const Tensor grad = tensor_from(c.given.at("grad_output"));
@@ -143,7 +132,7 @@ void embedding_op(CaseContext& c) {
 }
 
 void embedding_bag_op(CaseContext& c) {
-  const auto module = make<EmbeddingBag>(c, embedding_options(c));
+  const auto module = std::make_unique<EmbeddingBag>(c.runtime, embedding_options(c));
   EmbeddingBag::Input input;
   input.indices = tensor_from(c.given.at("indices"));
   input.offsets = tensor_from(field_or_null(c.given, "offsets"));
@@ -175,7 +164,7 @@ void check_tables(CaseContext& c, const EmbeddingTables& module, const Embedding
 }
 
 void ebc_op(CaseContext& c) {
-  const auto module = make<EmbeddingBagCollection>(c, collection_options_from(c, true));
+  const auto module = std::make_unique<EmbeddingBagCollection>(c.runtime, collection_options_from(c, true));
   set_table_weights(*module, c.given["tables"]);
   EmbeddingContext context;
   const KeyedTensor output = module->forward(kjt_from(c.given.at("kjt")), &context);
@@ -195,7 +184,7 @@ void ebc_op(CaseContext& c) {
 }
 
 void ec_op(CaseContext& c) {
-  const auto module = make<EmbeddingCollection>(c, collection_options_from(c, false));
+  const auto module = std::make_unique<EmbeddingCollection>(c.runtime, collection_options_from(c, false));
   set_table_weights(*module, c.given["tables"]);
   EmbeddingContext context;
   const JaggedTensorDict output = module->forward(kjt_from(c.given.at("kjt")), &context);

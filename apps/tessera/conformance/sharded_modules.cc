@@ -108,9 +108,8 @@ void describe_state(const ShardedEmbeddings& module, const std::string& prefix, 
       rows_before += w.rows;
       if (w.rank != rank) continue;
       const HeldShard shard{table.name, w, static_cast<int>(i)};
-      const Tensor weight = w.rows ? module.weight(shard) : Tensor::zeros({0, w.cols});
-      shards.push_back({{"sizes", {w.rows, w.cols}}, {"offsets", {w.row, w.col}}, {"weight", to_json(weight)}});
-      if (!w.rows) continue;
+      shards.push_back(
+          {{"sizes", {w.rows, w.cols}}, {"offsets", {w.row, w.col}}, {"weight", to_json(module.weight(shard))}});
       for (const auto& [name, value] : module.states(shard)) {
         const std::string key =
             prefix + table.name + ".weight|" + (replica ? "sum(data_parallel)" : table.name + "." + name);

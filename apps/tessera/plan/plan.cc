@@ -15,6 +15,8 @@
 #include "tessera/data.h"
 #include "tessera/dlrm.h"
 #include "tessera/planner.h"
+#include "train/job_data.h"
+#include "train/observed_inputs.h"
 
 namespace tessera::cli {
 namespace {
@@ -35,27 +37,30 @@ struct Arguments {
   std::vector<std::string> set, diff;
   int world_size = 0, local_world_size = 0;
   int64_t batch_size = 0;
-  bool torchrec_limits = false, help = false;
+  bool torchrec_limits = false, no_data = false, help = false;
   std::string search;
   double time_limit_s = std::numeric_limits<double>::quiet_NaN();  // not given
-  std::vector<double> hbm_gib, ddr_gib;
+  std::vector<std::string> hbm_gib, ddr_gib;
 };
 
 Arguments parse(const std::vector<std::string>& args, po::options_description& visible) {
   Arguments a;
   auto add = visible.add_options();
-  add("config", po::value(&a.config), "plan this job");
+  add("config", po::value(&a.config), "plan this job, as tessera train does: what its data is like counts, too");
+  add("no-data", po::bool_switch(&a.no_data),
+      "do not read the job's data: tables are as the config says, their ids a guess");
   add("set", po::value(&a.set)->composing(), "section.key=value: changes the config; may be repeated");
   add("tables", po::value(&a.tables), "plan these tables: a JSON file");
   add("world-size", po::value(&a.world_size)->default_value(1), "ranks");
   add("local-world-size", po::value(&a.local_world_size)->default_value(0), "ranks per host; 0: all on one");
-  add("compute-device", po::value(&a.compute_device)->default_value("cpu"), "cpu, cuda or hip");
+  add("compute-device", po::value(&a.compute_device), "cpu, cuda or hip; otherwise as job.device says, or cpu");
   add("batch-size", po::value(&a.batch_size)->default_value(0), "samples per rank; 0: as the file says, or 512");
   add("torchrec-limits", po::bool_switch(&a.torchrec_limits), "only what TorchRec offers on this device");
   add("search", po::value(&a.search), "balanced or torchrec: how the plan is searched");
   add("time-limit", po::value(&a.time_limit_s), "seconds for finding a plan, or why there is none; 0: no limit");
-  add("hbm-gib", po::value(&a.hbm_gib)->multitoken(), "device memory to plan with, one number or one per rank");
-  add("ddr-gib", po::value(&a.ddr_gib)->multitoken(), "host memory to plan with, one number or one per rank");
+  add("hbm-gib", po::value(&a.hbm_gib)->multitoken(),
+      "device memory per rank in GiB: 40, or a number for each rank, 40,40,80");
+  add("ddr-gib", po::value(&a.ddr_gib)->multitoken(), "host memory per rank in GiB, in the same way");
   add("format", po::value(&a.format)->default_value("table"), "table, json, torchrec or tutorial");
   add("explain", po::value(&a.explain), "the options of one table, and what they cost");
   add("cost-model", po::value(&a.cost_model), "default or torchrec; otherwise as the config says, or default");
@@ -106,6 +111,8 @@ struct Job {
   std::vector<PlannerModule> modules;
   PlannerOptions options;
   RuntimeOptions runtime;
+  Config config;                    // where it is of one
+  std::vector<TableConfig> tables;  // of it
 };
 
 void read_table(const json& value, const std::string& where, Job& job) {
@@ -158,25 +165,64 @@ Job job_from_tables(const Arguments& a) {
   job.modules.emplace_back();
   for (size_t i = 0; i < list->size(); ++i) read_table((*list)[i], cat(a.tables, ", table ", i + 1), job);
   job.modules.front().tables = validated(std::move(job.modules.front().tables));
-  job.options.topology = Topology::of(a.world_size, a.local_world_size, a.compute_device);
+  const std::string device = a.compute_device.empty() ? "cpu" : a.compute_device;
+  job.options.topology = Topology::of(a.world_size, a.local_world_size, device);
   return job;
 }
 
-bool needs_data(const Config& config) {
-  return config.tables.empty() ||
-         std::any_of(config.tables.begin(), config.tables.end(), [](const TableConfig& t) { return t.rows == 0; });
+// "40", "40,80" or words of these.
+std::vector<double> numbers_of(const char* option, const std::vector<std::string>& words) {
+  std::vector<double> out;
+  for (const std::string& word : words) {
+    std::istringstream in(word);
+    for (std::string text; std::getline(in, text, ',');) {
+      std::istringstream number(text);
+      double value = 0;
+      if (!(number >> value) || !number.eof()) {
+        throw UsageError(cat(option, " ", word,
+                             ": GiB are one number for all ranks, such as 40, or one for each, such as 40,40,80"));
+      }
+      out.push_back(value);
+    }
+  }
+  return out;
+}
+
+JobData job_data(const Arguments& a, const Config& config) {
+  if (!a.no_data) {
+    try {
+      return read_job_data(config);
+    } catch (const Error& e) {
+      if (e.code() != Code::kNotFound) throw;
+      throw Error(e.code(), cat(e.what(), "; --no-data plans without reading it"));
+    }
+  }
+  std::cerr
+      << "--no-data: ids per bag are taken to be pooling_factor or 1, rows alike, and there to be no dense inputs; "
+         "tessera train reads the data and may plan otherwise\n";
+  JobData job{{}, tables_of(config, {})};
+  (void)bounds_check_of(job.tables);
+  return job;
 }
 
 Job job_from_config(const Arguments& a) {
   const Config config = load_config(a.config, a.set);
-  std::vector<DataColumn> columns;
-  if (needs_data(config)) columns = read_dataset(config.data, static_cast<uint64_t>(config.job.seed)).columns;
-  const std::vector<TableConfig> tables = tables_of(config, columns);
+  if (!config.planner.plan.empty())
+    std::cerr << "planner.plan: tessera train takes " << config.planner.plan << " as it is; this is a new plan\n";
+  const auto [data, tables] = job_data(a, config);
+  const auto inputs = static_cast<int64_t>(data.dense.size());
   Job job;
-  job.modules.emplace_back();
-  job.modules.front().path = Dlrm::kCollectionPath;  // where tessera train and tessera serve look for it
-  job.modules.front().tables = embedding_configs(tables);
-  job.options = planner_options(config, tables, a.world_size, a.local_world_size, a.compute_device);
+  job.config = config;
+  job.tables = tables;
+  job.modules.push_back({Dlrm::kCollectionPath, PlannerModule::Kind::kEmbeddingBagCollection, embedding_configs(tables),
+                         0});  // where tessera train and tessera serve look for it
+  job.modules.push_back(
+      {"dense", PlannerModule::Kind::kDense, {}, dense_work(config, tables, inputs).parameters() * 4});
+  const std::string device = !a.compute_device.empty()     ? a.compute_device
+                             : config.job.device != "auto" ? config.job.device
+                                                           : "cpu";
+  job.options = planner_options(config, tables, a.world_size, a.local_world_size, device);
+  if (data.train) observe_inputs(data, tables, config.data.batch, &job.options);
   job.runtime.plugin_path = config.plugins.path;
   job.runtime.require = config.plugins.require;
   return job;
@@ -282,10 +328,11 @@ int plan_command(const std::vector<std::string>& args) {
   job.options.torchrec_limits = a.torchrec_limits;
   if (!a.search.empty()) job.options.search = planner_search_from(a.search);
   if (!std::isnan(a.time_limit_s)) job.options.time_limit_s = a.time_limit_s;
-  job.options.topology.set_memory_gib(a.hbm_gib, a.ddr_gib);
+  job.options.topology.set_memory_gib(numbers_of("--hbm-gib", a.hbm_gib), numbers_of("--ddr-gib", a.ddr_gib));
   if (!a.cost_model.empty()) job.options.cost_model = a.cost_model;
   if (!a.topology.empty()) job.options.machine = load_machine(a.topology);
   const Runtime runtime(job.runtime);
+  check_parts(runtime, job.config, job.tables);
   const PlanResult result = EmbeddingShardingPlanner(runtime, job.options).plan(job.modules);
   if (!a.picture.empty()) write_picture(a.picture, result);
   std::cout << (a.explain.empty() ? print(result) : result.explain(a.explain));

@@ -7,6 +7,7 @@
 
 #include "tessera/checkpoint.h"
 #include "tessera/planner.h"
+#include "train/job_data.h"
 #include "train/observed_inputs.h"
 #include "train/plan_versus_actual.h"
 #include "train/progress.h"
@@ -52,12 +53,11 @@ ShardingPlan read_plan(const std::string& path) {
 
 TrainJob::TrainJob(const Runtime& runtime, const Config& config, const JobOptions& options,
                    std::shared_ptr<ProcessGroup> group)
-    : runtime_(runtime),
-      config_(config),
-      options_(options),
-      group_(std::move(group)),
-      data_(read_dataset(config.data, config.job.seed)) {
-  tables_ = tables_of(config_, data_.columns);
+    : runtime_(runtime), config_(config), options_(options), group_(std::move(group)) {
+  JobData job = read_job_data(config_);
+  data_ = std::move(job.data);
+  tables_ = std::move(job.tables);
+  check_parts(runtime_, config_, tables_);
   build_model();
   if (!options_.load.empty()) load();
 }
@@ -75,26 +75,14 @@ void TrainJob::build_model() {
   o.parallel.sharded.kernel = config_.job.kernel;
   o.parallel.sharded.seed = seed;
   o.parallel.sharded.stream = options_.device;
-  for (const TableConfig& t : tables_) {
-    if (t.bounds_check != tables_.front().bounds_check) {
-      fail(Code::kInvalidArgument, "table ", t.name, " has bounds_check \"", t.bounds_check, "\", table ",
-           tables_.front().name, " has \"", tables_.front().bounds_check, "\": one collection has one policy");
-    }
-  }
-  if (tables_.empty())
-    fail(Code::kInvalidArgument, "the job has no tables: the data has no columns and the config no [[table]]");
-  o.parallel.sharded.bounds_check = bounds_check_from(tables_.front().bounds_check);
+  o.parallel.sharded.bounds_check = bounds_check_of(tables_);
   o.parallel.bucket_mib = config_.comm.bucket_mib;
   if (!config_.planner.plan.empty()) o.parallel.plan = read_plan(config_.planner.plan);
   planner_ = planner_options(config_, tables_, group_->world_size(), group_->local_world_size(),
                              compute_device(options_.device));
   observe_inputs(data_, tables_, config_.data.batch, &planner_);
   o.parallel.planner = planner_;
-  int64_t outputs = 0;
-  for (const EmbeddingBagConfig& t : o.tables)
-    outputs += static_cast<int64_t>(std::max<size_t>(1, t.feature_names.size()));
-  dense_ = dlrm_dense_work(o.dlrm.dense_inputs, outputs, o.dlrm.embedding_dim, o.dlrm.bottom_mlp, o.dlrm.top_mlp);
-  dense_.bucket_bytes = config_.comm.bucket_mib * (1 << 20);
+  dense_ = dense_work(config_, tables_, o.dlrm.dense_inputs);
   trainer_ = std::make_unique<DlrmTrainer>(runtime_, group_, std::move(o));
 }
 

@@ -37,10 +37,14 @@ struct Dataset {
   ExamplesPtr test;
   int64_t train_rows() const;
   int64_t test_rows() const;
+  // kInvalidArgument with file and line where an id is none of its column's rows. Reading keeps such ids: a job whose
+  // bounds_check is "fatal" asks for this before it begins, one that drops or counts them does not.
+  void require_known_ids() const;
 };
 
-// Reads what `config` names, whole, with one pass over each file. Bad rows are kInvalidArgument with file and line,
-// missing files kNotFound, damaged gzip files kDataLoss. `seed` matters to the synthetic reader alone.
+// Reads what `config` names, whole, with one pass over each file. Bad rows are kInvalidArgument with file and line (ids
+// outside a column's rows are not: Dataset::require_known_ids), missing files kNotFound, damaged gzip files kDataLoss.
+// `seed` matters to the synthetic reader alone.
 //
 // prepared: a directory with meta.json, train.tsv and test.tsv, each also as .gz. One sample a line: label, dense
 // values

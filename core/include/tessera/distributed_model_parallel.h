@@ -39,7 +39,8 @@ struct ParallelModel {
 
 struct DistributedModelParallelOptions {
   std::optional<ShardingPlan> plan;       // the same on all ranks; unset: rank 0 plans
-  std::optional<PlannerOptions> planner;  // for that; unset: defaults for this world on the CPU
+  // For that; unset: defaults for this world on the CPU. A plan that is given keeps its constraints, or is refused.
+  std::optional<PlannerOptions> planner;
   // Of all collections; optimizer, weights and bounds of a collection's own options win.
   ShardedModuleOptions sharded;
   double bucket_mib = 4;             // dense gradients are reduced in buckets of about this size

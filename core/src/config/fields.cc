@@ -77,7 +77,7 @@ const std::vector<Field<TableConfig>>& fields<TableConfig>() {
       {"bounds_check",
        &S::bounds_check,
        "",
-       "an id outside the table: `fatal`, `ignore`, or `warning` (drop, count)",
+       "an id outside the table: `fatal` refuses the data; `ignore` and `warning` drop it, and count",
        0,
        0,
        {"fatal", "ignore", "warning"}},
@@ -117,7 +117,7 @@ template <>
 const std::vector<Field<PlannerConfig>>& fields<PlannerConfig>() {
   using S = PlannerConfig;
   static const std::vector<Field<S>> table = {
-      {"plan", &S::plan, "file", "a saved plan to run; empty: make one"},
+      {"plan", &S::plan, "file", "a saved plan to run, which keeps to what the tables say; empty: make one"},
       {"cost_model",
        &S::cost_model,
        "",

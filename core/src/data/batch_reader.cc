@@ -66,6 +66,12 @@ int64_t count_ids(const Slice& slice) {
 int64_t Dataset::train_rows() const { return train ? train->size() : 0; }
 int64_t Dataset::test_rows() const { return test ? test->size() : 0; }
 
+void Dataset::require_known_ids() const {
+  for (const ExamplesPtr& part : {train, test}) {
+    if (part && !part->bad_id().empty()) fail(Code::kInvalidArgument, part->bad_id());
+  }
+}
+
 BatchReader::BatchReader(ExamplesPtr examples, BatchReaderOptions options)
     : examples_(std::move(examples)), options_(options) {
   TESSERA_CHECK(examples_ != nullptr);

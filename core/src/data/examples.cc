@@ -43,6 +43,12 @@ void Examples::leave_single() {
   for (size_t s = 0; s <= before; ++s) starts_[s] = static_cast<int64_t>(s * columns_.size());
 }
 
+void Examples::widen() {
+  wide_ = true;
+  ids64_.assign(ids32_.begin(), ids32_.end());
+  ids32_ = {};
+}
+
 Examples Examples::split_off(int64_t first) {
   TESSERA_CHECK(first >= 0 && first <= size());
   const auto move_tail = [](auto& from, int64_t begin, auto& to) {
@@ -52,6 +58,7 @@ Examples Examples::split_off(int64_t first) {
   };
   Examples tail(num_dense_, columns_);
   tail.single_ = single_;
+  tail.wide_ = wide_;
   const int64_t id = first_id(first);
   if (wide_)
     move_tail(ids64_, id, tail.ids64_);

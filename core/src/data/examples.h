@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -9,26 +11,45 @@
 
 namespace tessera::data {
 
+// Memory that says how much it was to be where there is none.
+template <class T>
+struct SampleMemory : std::allocator<T> {
+  template <class U>
+  struct rebind {
+    using other = SampleMemory<U>;
+  };
+  T* allocate(size_t n) {
+    try {
+      return std::allocator<T>::allocate(n);
+    } catch (const std::bad_alloc&) {
+      fail(Code::kResourceExhausted, "no memory for ", n * sizeof(T),
+           " bytes of samples: take fewer, with data.limit or data.samples");
+    }
+  }
+};
+
 // Append-only while it is being read, constant afterwards. A sample costs 1 byte for the label, 4 per dense value and 4
-// (8 where a table needs them) per id; bags' lengths and a start cost 4 per column and 8 more from the first sample on
-// that has a bag of other than one id.
+// (8 where a table or an id needs them) per id; bags' lengths and a start cost 4 per column and 8 more from the first
+// sample on that has a bag of other than one id.
 class Examples {
  public:
   Examples(size_t num_dense, std::vector<DataColumn> columns);
 
-  // One sample: label, then every dense value, then the bag of each column, in order. An id outside its table is
-  // refused by add_id with false. end_sample() checks the counts.
+  // One sample: label, then every dense value, then the bag of each column, in order. end_sample() checks the counts.
   void begin_sample(bool label);
   void add_dense(float value) { dense_.push_back(value); }
+  // False: the column has no such row. The id is kept all the same: what becomes of it is for bounds_check to say.
   bool add_id(int64_t id) {
-    if (id < 0 || id >= columns_[column_].rows) return false;
+    if (!wide_ && id != static_cast<int32_t>(id)) widen();
     if (wide_)
       ids64_.push_back(id);
     else
       ids32_.push_back(static_cast<int32_t>(id));
     ++bag_length_;
-    return true;
+    return id >= 0 && id < columns_[column_].rows;
   }
+  void note_bad_id(std::string sentence) { bad_id_ = std::move(sentence); }
+  const std::string& bad_id() const { return bad_id_; }  // the first one, as a sentence; empty: there is none
   void end_bag();
   void end_sample();
   // Moves the samples from `first` on into a set of their own.
@@ -61,19 +82,23 @@ class Examples {
 
  private:
   void leave_single();
+  void widen();
 
   size_t num_dense_;
   std::vector<DataColumn> columns_;
   std::vector<std::string> keys_;
   bool wide_ = false;
   bool single_ = true;  // every bag so far has one id: lengths_ and starts_ are left out
-  std::vector<uint8_t> labels_;
-  std::vector<float> dense_;
-  std::vector<int32_t> ids32_;
-  std::vector<int64_t> ids64_;
-  std::vector<int32_t> lengths_;
-  std::vector<int64_t> starts_;  // samples + 1 entries
-  size_t column_ = 0;            // of the sample being read
+  template <class T>
+  using Column = std::vector<T, SampleMemory<T>>;
+  Column<uint8_t> labels_;
+  Column<float> dense_;
+  Column<int32_t> ids32_;
+  Column<int64_t> ids64_;
+  Column<int32_t> lengths_;
+  Column<int64_t> starts_;  // samples + 1 entries
+  std::string bad_id_;
+  size_t column_ = 0;  // of the sample being read
   int32_t bag_length_ = 0;
 };
 

@@ -16,6 +16,7 @@ namespace tessera::data {
 namespace {
 
 constexpr size_t kHistory = 20, kMaxGenres = 6, kMaxWords = 12;
+constexpr int64_t kOldest = 150, kMostStars = 5, kLastSecond = int64_t{1} << 40;
 constexpr int64_t kTimeTrainParts = 4, kTestEvery = 5;  // time: 4/5 of all; user: floor(n / 5) of each
 
 struct Rating {
@@ -55,29 +56,33 @@ void for_each_row(const std::string& path, const std::array<const char*, N>& nam
   }
 }
 
-int64_t integer(std::string_view text, const char* what, const LineReader& lines) {
+// From `least` to `most`, so that what is made of it does not overflow.
+int64_t integer(std::string_view text, const char* what, int64_t least, int64_t most, const LineReader& lines) {
   int64_t value = 0;
   if (!parse_number(text, value)) {
     fail(Code::kInvalidArgument, lines.where(), ": ", what, " is \"", text, "\", but must be an integer");
   }
+  if (value < least || value > most)
+    fail(Code::kInvalidArgument, lines.where(), ": ", what, " is ", value, ", but must be ", least, " to ", most);
   return value;
 }
 
 // Ids run from 1 without gaps, in order.
 void check_id(std::string_view text, size_t before, const char* what, const LineReader& lines) {
-  if (integer(text, what, lines) != static_cast<int64_t>(before) + 1) {
+  int64_t id = 0;
+  if (!parse_number(text, id) || id != static_cast<int64_t>(before) + 1)
     fail(Code::kInvalidArgument, lines.where(), ": ", what, " is ", text, ", but must be ", before + 1);
-  }
 }
 
 std::vector<User> read_users(const std::string& path) {
   std::vector<User> users;
-  for_each_row(path, std::array{"user_id", "age", "gender", "occupation", "zip_code"},
-               [&](const auto& f, const auto& lines) {
-                 check_id(f[0], users.size(), "user_id", lines);
-                 users.push_back({integer(f[1], "age", lines), cat(row_of("o=", f[3], 256), '\t', row_of("s=", f[2], 4),
-                                                                   '\t', row_of("z=", f[4].substr(0, 3), 2048))});
-               });
+  for_each_row(
+      path, std::array{"user_id", "age", "gender", "occupation", "zip_code"}, [&](const auto& f, const auto& lines) {
+        check_id(f[0], users.size(), "user_id", lines);
+        users.push_back(
+            {integer(f[1], "age", 0, kOldest, lines),
+             cat(row_of("o=", f[3], 256), '\t', row_of("s=", f[2], 4), '\t', row_of("z=", f[4].substr(0, 3), 2048))});
+      });
   return users;
 }
 
@@ -121,7 +126,8 @@ std::vector<Film> read_films(const std::string& path) {
       path, std::array{"item_id", "movie_title", "release_year", "class"}, [&](const auto& f, const auto& lines) {
         check_id(f[0], films.size(), "item_id", lines);
         const bool year_known = f[2].size() == 4 && f[2].find_first_not_of("0123456789") == std::string_view::npos;
-        const double year = year_known ? static_cast<double>(integer(f[2], "release_year", lines) - 1990) / 20.0 : 0.0;
+        const double year =
+            year_known ? static_cast<double>(integer(f[2], "release_year", 0, 9999, lines) - 1990) / 20.0 : 0.0;
         films.push_back({year, genre_bag(f[3]) + '\t' + title_bag(f[1])});
       });
   return films;
@@ -130,12 +136,9 @@ std::vector<Film> read_films(const std::string& path) {
 std::vector<Rating> read_ratings(const std::string& path, int64_t users, int64_t films) {
   std::vector<Rating> ratings;
   for_each_row(path, std::array{"user_id", "item_id", "rating", "timestamp"}, [&](const auto& f, const auto& lines) {
-    const Rating r{integer(f[0], "user_id", lines) - 1, integer(f[1], "item_id", lines) - 1,
-                   integer(f[2], "rating", lines), integer(f[3], "timestamp", lines)};
-    if (r.user < 0 || r.user >= users) fail(Code::kInvalidArgument, lines.where(), ": there is no user ", r.user + 1);
-    if (r.film < 0 || r.film >= films) fail(Code::kInvalidArgument, lines.where(), ": there is no film ", r.film + 1);
-    if (r.timestamp < 0) fail(Code::kInvalidArgument, lines.where(), ": the timestamp is negative");
-    ratings.push_back(r);
+    ratings.push_back({integer(f[0], "user_id", 1, users, lines) - 1, integer(f[1], "item_id", 1, films, lines) - 1,
+                       integer(f[2], "rating", 1, kMostStars, lines),
+                       integer(f[3], "timestamp", 0, kLastSecond, lines)});
   });
   std::stable_sort(ratings.begin(), ratings.end(),
                    [](const Rating& a, const Rating& b) { return a.timestamp < b.timestamp; });

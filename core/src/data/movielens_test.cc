@@ -111,8 +111,19 @@ TEST(MovieLens, WrongFilesNameFileAndLine) {
     return reading_error(raw_at(dir.path()));
   };
   const std::string at = dir.path() + "/ml-100k.";
-  EXPECT_EQ(error_with("ml-100k.inter", std::string(kRatings) + "4\t1\t1\t1\n"), at + "inter:11: there is no user 4");
-  EXPECT_EQ(error_with("ml-100k.inter", std::string(kRatings) + "1\t0\t1\t1\n"), at + "inter:11: there is no film 0");
+  const auto rating_error = [&](const std::string& line) {
+    return error_with("ml-100k.inter", kRatings + line + "\n");
+  };
+  EXPECT_EQ(rating_error("4\t1\t1\t1"), at + "inter:11: user_id is 4, but must be 1 to 3");
+  EXPECT_EQ(rating_error("1\t0\t1\t1"), at + "inter:11: item_id is 0, but must be 1 to 3");
+  EXPECT_EQ(rating_error("-9223372036854775808\t1\t1\t1"),
+            at + "inter:11: user_id is -9223372036854775808, but must be 1 to 3");
+  EXPECT_EQ(rating_error("1\t1\t9223372036854775807\t1"),
+            at + "inter:11: rating is 9223372036854775807, but must be 1 to 5");
+  EXPECT_EQ(rating_error("1\t1\t0\t1"), at + "inter:11: rating is 0, but must be 1 to 5");
+  EXPECT_EQ(rating_error("1\t1\t5\t-1"), at + "inter:11: timestamp is -1, but must be 0 to 1099511627776");
+  EXPECT_EQ(error_with("ml-100k.user", std::string(kUsers) + "4\t-9223372036854775808\tM\tx\t1\n"),
+            at + "user:5: age is -9223372036854775808, but must be 0 to 150");
   EXPECT_EQ(error_with("ml-100k.inter", std::string(kRatings) + "1\t1\tx\t1\n"),
             at + "inter:11: rating is \"x\", but must be an integer");
   EXPECT_EQ(error_with("ml-100k.inter", std::string(kRatings) + "1\t1\n"),

@@ -15,8 +15,12 @@ struct Place {
   const std::string& file;
   int64_t line;
   template <class... Parts>
+  std::string sentence(const Parts&... parts) const {
+    return cat(file, ":", line, ": ", parts...);
+  }
+  template <class... Parts>
   [[noreturn]] void wrong(const Parts&... parts) const {
-    fail(Code::kInvalidArgument, file, ":", line, ": ", parts...);
+    fail(Code::kInvalidArgument, sentence(parts...));
   }
 };
 
@@ -41,8 +45,9 @@ void add_bag(std::string_view field, const DataColumn& column, const Place& plac
     if (!parse_number(text, id) || comma_at_end) {
       place.wrong("column \"", column.name, "\" is not a list of row numbers with commas between");
     }
-    if (!examples.add_id(id)) {
-      place.wrong("column \"", column.name, "\" names row ", id, ", but its table has ", column.rows, " rows");
+    if (!examples.add_id(id) && examples.bad_id().empty()) {
+      examples.note_bad_id(
+          place.sentence("column \"", column.name, "\" names row ", id, ", but its table has ", column.rows, " rows"));
     }
   }
   examples.end_bag();

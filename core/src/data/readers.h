@@ -14,7 +14,7 @@ Dataset read_movielens_100k(const DataConfig& config, uint64_t seed);
 Dataset read_criteo(const DataConfig& config, uint64_t seed);
 Dataset make_synthetic(const DataConfig& config, uint64_t seed);
 
-// One line of prepared text into one more sample. Errors begin with "file:line".
+// One line of prepared text into one more sample. Errors, and Examples::bad_id(), begin with "file:line".
 void add_prepared_line(std::string_view text, const std::string& file, int64_t line, Examples& examples);
 
 // Name, dense and columns out of the text of a meta.json, which errors call `file`. train and test stay empty.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <regex>
 
 #include "data/examples.h"
 #include "data/hash.h"
@@ -125,8 +126,6 @@ TEST(Prepared, MalformedRowsNameFileAndLine) {
       {"1\t1\t0\t0\n", "the dense values are not 2 numbers with commas between"},
       {"1\t1,x\t0\t0\n", "the dense values are not 2 numbers with commas between"},
       {"1\t1,1,1\t0\t0\n", "there are more than 2 dense values"},
-      {"1\t1,1\t3\t0\n", "column \"user\" names row 3, but its table has 3 rows"},
-      {"1\t1,1\t-1\t0\n", "column \"user\" names row -1, but its table has 3 rows"},
       {"1\t1,1\t0\t1,,2\n", "column \"words\" is not a list of row numbers with commas between"},
       {"1\t1,1\t0\t1,\n", "column \"words\" is not a list of row numbers with commas between"},
       {"1\t1,1\t0\t1 2\n", "column \"words\" is not a list of row numbers with commas between"},
@@ -231,7 +230,6 @@ TEST(Examples, SplitOffKeepsEveryBag) {
       all.add_dense(static_cast<float>(s));
       EXPECT_TRUE(all.add_id(s));
       all.end_bag();
-      EXPECT_FALSE(all.add_id(int64_t{1} << 40));
       for (int j = 0; j < (single ? 1 : s % 3); ++j) all.add_id((int64_t{1} << 39) + s);
       all.end_bag();
       all.end_sample();
@@ -256,6 +254,73 @@ TEST(Examples, SplitOffKeepsEveryBag) {
       EXPECT_EQ(part.lengths(at) == nullptr, single);
     }
   }
+}
+
+TEST(Examples, KeepsIdsThatNoColumnHas) {
+  Examples all(0, {{"a", 10, "sum"}});
+  const std::vector<int64_t> ids = {3, 10, -1, int64_t{1} << 40, 9};
+  for (const int64_t id : ids) {
+    all.begin_sample(true);
+    EXPECT_EQ(all.add_id(id), id == 3 || id == 9) << id;
+    EXPECT_EQ(all.wide(), id > 10 || all.size() == 5) << "as wide as the widest so far";
+    all.end_bag();
+    all.end_sample();
+  }
+  const Examples tail = all.split_off(1);
+  EXPECT_EQ(all.ids<int64_t>(0)[0], 3);
+  for (int64_t i = 0; i < tail.size(); ++i) EXPECT_EQ(tail.ids<int64_t>(i)[0], ids[static_cast<size_t>(i) + 1]);
+}
+
+// Reading goes on, so that bounds_check can decide; the first bad id is told with its place.
+TEST(Prepared, IdsOutOfRangeAreKeptAndTold) {
+  const TestDirectory dir;
+  dir.write("meta.json", R"({"dense": [], "columns": [{"name": "user", "rows": 3}]})");
+  const std::string train = dir.write("train.tsv", "1\t\t2\n0\t\t3,9999999999\n1\t\t-5\n");
+  dir.write("test.tsv", "1\t\t0\n");
+  const Dataset set = read_dataset(prepared_at(dir.path()), 1);
+  EXPECT_EQ(reading_error(prepared_at(dir.path())),
+            train + ":2: column \"user\" names row 3, but its table has 3 rows");
+  Batch batch;
+  ASSERT_TRUE(BatchReader(set.train, {.batch = 3}).next(batch));
+  EXPECT_THAT(batch.sparse.values().to_vector<int64_t>(), ElementsAre(2, 3, 9999999999, -5));
+  dir.write("train.tsv", "1\t\t2\n");
+  EXPECT_EQ(reading_error(prepared_at(dir.path())), "no error");
+}
+
+// docs/data.md: its example is read, its rows of hashed categories are those of the reader.
+TEST(Docs, DataPage) {
+  const std::string path = std::string(TESSERA_SOURCE_DIR) + "/docs/data.md";
+  std::string meta, lines, language;
+  int hashed = 0;
+  data::LineReader page(path);
+  for (std::string_view line; page.next(line);) {
+    if (line.starts_with("```")) {
+      language = language.empty() ? line.substr(3) : "";
+    } else if (language == "json") {
+      meta += line;
+    } else if (language == "text" && line.find("⇥") != std::string_view::npos) {
+      lines += line;
+      lines += '\n';
+    }
+    std::smatch row;
+    const std::string whole(line);
+    if (!std::regex_match(whole, row, std::regex(R"(\| `(C\d+)` \| (?:`(\w+)`|empty) \| (\d+) \| (\d+) \|)"))) continue;
+    EXPECT_EQ(data::row_of(row[1].str() + "=", row[2].str(), std::stoll(row[3])), std::stoll(row[4])) << whole;
+    ++hashed;
+  }
+  EXPECT_EQ(hashed, 4);
+  for (size_t at = lines.find("⇥"); at != std::string::npos; at = lines.find("⇥")) lines.replace(at, 3, "\t");
+  const TestDirectory dir;
+  dir.write("meta.json", meta);
+  dir.write("train.tsv", lines);
+  dir.write("test.tsv", "");
+  const Dataset set = read_dataset(prepared_at(dir.path()), 1);
+  EXPECT_EQ(set.name, "films");
+  EXPECT_EQ(set.columns[1].pooling, "mean");
+  Batch batch;
+  ASSERT_TRUE(BatchReader(set.train, {.batch = 2}).next(batch));
+  EXPECT_THAT(batch.dense.to_vector<float>(), ElementsAre(0.2f, -1, -0.5f, 0.25f));
+  EXPECT_THAT(batch.sparse.values().to_vector<int32_t>(), ElementsAre(17, 0, 3, 4, 900));
 }
 
 TEST(RealData, PreparedSets) {

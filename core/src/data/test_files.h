@@ -40,10 +40,10 @@ class TestDirectory {
   std::string path_;
 };
 
-// The sentence that reading throws.
+// The sentence that reading throws, or the check of ids behind it.
 inline std::string reading_error(const DataConfig& config) {
   try {
-    read_dataset(config, 1);
+    read_dataset(config, 1).require_known_ids();
   } catch (const Error& e) {
     return e.what();
   }

@@ -7,6 +7,7 @@
 #include <stop_token>
 
 #include "distributed/gradient_buckets.h"
+#include "planner/constraints.h"
 
 namespace tessera {
 namespace {
@@ -198,6 +199,10 @@ DistributedModelParallel::DistributedModelParallel(const Runtime& runtime, const
     }
     const std::string mismatch = plan_mismatch(plan_, planner_modules(model));
     if (!mismatch.empty()) fail(Code::kInvalidArgument, "the plan was made for another model:\n", mismatch);
+    if (options.planner) {
+      const std::string broken = broken_constraints(plan_, planner_modules(model), options.planner->constraints);
+      if (!broken.empty()) fail(Code::kInvalidArgument, "the plan given breaks the tables' constraints:\n", broken);
+    }
   } else {
     PlannerOptions planner = options.planner.value_or(PlannerOptions{});
     if (!options.planner) planner.topology = Topology::of(group_->world_size(), group_->local_world_size(), "cpu");

@@ -53,6 +53,7 @@ class FloatModelReader {
     sort_tensors();
     const std::vector<EmbeddingBagConfig> tables = described_tables();
     read_dense();
+    refuse_unknown();
     for (const EmbeddingBagConfig& table : tables) add_table(table);
     model().description.is_weighted = options_.is_weighted;
     model().description.name = path();
@@ -70,11 +71,9 @@ class FloatModelReader {
     fail(Code::kInvalidArgument, path(), ": ", parts...);
   }
 
-  // Tensor names by table and by dense parameter; those of no use are counted.
+  // Tensor names by table and by dense parameter.
   void sort_tensors() {
     constexpr std::string_view kBags = ".embedding_bags.", kWeight = ".weight";
-    size_t unused = 0;
-    std::string first_unused;
     for (const auto& [name, tensor] : tensors_.all()) {
       if (const size_t at = place_of(name, "inter_arch."); at != std::string::npos)
         wrong("tensor \"", name, "\" belongs to another interaction than the dot products of a DLRM");
@@ -87,8 +86,8 @@ class FloatModelReader {
       const size_t at = std::min(place_of(name, "dense_arch."), place_of(name, "over_arch."));
       if (at != std::string::npos) {
         if (!dense_tensors_.emplace(name.substr(at), name).second) wrong("\"", name.substr(at), "\" is there twice");
-      } else if (unused++ == 0) {
-        first_unused = name;
+      } else {
+        unknown_.push_back(name);
       }
     }
     if (table_tensors_.empty()) {
@@ -96,8 +95,22 @@ class FloatModelReader {
           "no table was found: their tensors are called \"sparse_arch.embedding_bag_collection.embedding_bags."
           "TABLE.weight\"");
     }
-    if (unused > 0)
-      out_.assumptions.push_back(cat(unused, " tensors are of no use here, such as \"", first_unused, '"'));
+  }
+
+  // Without a parameter that was trained, the model would be another one.
+  void refuse_unknown() {
+    for (const auto& [name, tensor] : dense_tensors_) {
+      if (!model().dense.contains(name)) unknown_.push_back(tensor);
+    }
+    if (unknown_.empty()) return;
+    constexpr size_t kMost = 8;
+    std::string names;
+    for (size_t i = 0; i < std::min(kMost, unknown_.size()); ++i) names += cat(i > 0 ? ", \"" : "\"", unknown_[i], '"');
+    if (unknown_.size() > kMost) names += cat(" and ", unknown_.size() - kMost, " more");
+    wrong(
+        "no DLRM has ", names,
+        ": without what was trained there it would be another model, so take out of the checkpoint what is no part of "
+        "it");
   }
 
   // Tables in the order of the pooled output, with features and pooling.
@@ -240,6 +253,7 @@ class FloatModelReader {
   const FloatModelOptions& options_;
   FloatModel out_;
   std::map<std::string, std::string> table_tensors_, dense_tensors_, unnamed_;
+  std::vector<std::string> unknown_;
   int64_t top_input_ = 0;
 };
 

@@ -135,6 +135,18 @@ TEST_F(Refused, TensorsThatAreMissingOrOfAnotherModel) {
   EXPECT_THAT(open(t, {.tables = small_tables()}).first, HasSubstr("takes 11 values, and the layer before gives 12"));
 }
 
+TEST_F(Refused, ParametersThatNoDlrmHas) {
+  NamedTensors t = small_tensors("model.");
+  t.add("model.dense_arch.model._mlp.1._linear.gain", {kTestDim}, 1);
+  t.add("model.over_arch.model.2.weight", {1, 1}, 1);
+  t.add("metrics.seen", {1}, 1);
+  EXPECT_THAT(open(t, {.tables = small_tables()}),
+              Pair(AllOf(HasSubstr("no DLRM has \"metrics.seen\", \"model.dense_arch.model._mlp.1._linear.gain\", "
+                                   "\"model.over_arch.model.2.weight\": "),
+                         HasSubstr("another model")),
+                   Code::kInvalidArgument));
+}
+
 TEST_F(Refused, TablesThatAreNotThoseOfTheConfig) {
   auto tables = small_tables();
   tables[1].name = "viewer";

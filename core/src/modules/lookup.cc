@@ -106,7 +106,8 @@ struct Lookup::Impl {
         options.kernel == "auto" ? best_kernel(runtime, raw.config) : named_kernel(runtime, options.kernel, raw.config);
     api = &kernel->api<tsr_kernel>();
     AbiError error;
-    error.check(api->open(kernel->self(), &raw.config, &instance, error.out()), kernel->id());
+    const tsr_code code = api->open(kernel->self(), &raw.config, &instance, error.out());
+    error.check(code, code == TSR_RESOURCE_EXHAUSTED ? cat(largest_table(), ": ", kernel->id()) : kernel->id());
     if (optimizer && options.train) {
       const tsr_optimizer& o_api = optimizer->api<tsr_optimizer>();
       for (uint32_t k = 0; k < o_api.num_states; ++k) {
@@ -120,6 +121,21 @@ struct Lookup::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
+  // Which one a lack of memory is about.
+  std::string largest_table() const {
+    const auto bytes = [&](const LookupTable& t) {
+      return t.rows *
+             (options.row_format ? sdk::row_bytes(*options.row_format, t.dim) : t.dim * size_of(options.weight_dtype));
+    };
+    const auto largest =
+        std::max_element(options.tables.begin(), options.tables.end(),
+                         [&](const LookupTable& a, const LookupTable& b) { return bytes(a) < bytes(b); });
+    if (largest == options.tables.end()) return "no tables";
+    const size_t others = options.tables.size() - 1;
+    return cat("table \"", largest->name, "\" with ", largest->rows, " rows of ", largest->dim, " columns here, ",
+               bytes(*largest), " bytes", others > 0 ? cat(", and ", others, " smaller") : "",
+               options.optimizer.name.empty() ? "" : ", and optimizer states");
+  }
   void check(tsr_code code, const AbiError& error) const { error.check(code, kernel->id()); }
   template <class Function>
   void need(Function function, const char* what) const {

@@ -13,6 +13,7 @@ namespace {
 constexpr double kShareOfTrial = 0.2;  // of what is left of the budget
 constexpr int64_t kPage = 4096;
 constexpr int kHalvings = 8;
+constexpr int64_t kMostMemory = INT64_MAX / 4;  // that a rank may be given, in bytes
 constexpr int kMostMoreHosts = 16;
 constexpr size_t kMostTables = 64;  // that are relaxed one by one
 
@@ -57,7 +58,8 @@ class Adviser {
     more_ranks();
     if (found_.empty()) {
       return budget_.over() ? "; the time limit ended the search for a change that helps"
-                            : "; no single change helps: neither a constraint less, nor more memory, nor more ranks";
+                            : cat("; no single change helps: neither a constraint less, nor more memory, nor ",
+                                  kMostMoreHosts, options_.topology.hosts() == 1 ? " more ranks" : " more hosts");
     }
     std::string text = "; it would fit ";
     for (size_t i = 0; i < found_.size(); ++i)
@@ -154,15 +156,16 @@ class Adviser {
     }
     const auto with = [&](int64_t more) {
       PlannerOptions out = options_;
-      out.topology.*cap += more;
-      for (int64_t& c : out.topology.*caps) c += more;
+      const auto add = [&](int64_t& bytes) { bytes = std::min(bytes, kMostMemory) + more; };
+      add(out.topology.*cap);
+      for (int64_t& c : out.topology.*caps) add(c);
       return out;
     };
+    if (!possible(with(kMostMemory))) return;
     const int64_t first = std::max(kPage, largest / 64);
-    const int64_t most = std::min(largest, INT64_MAX / 1024) * 64 + 256 * kPage;
     int64_t high = first;
-    while (high <= most && !possible(with(high))) high *= 4;
-    if (high > most || budget_.over()) return;
+    while (high < kMostMemory && !possible(with(high))) high = high > kMostMemory / 4 ? kMostMemory : high * 4;
+    if (budget_.over()) return;
     int64_t low = high > first ? high / 4 : 0;
     for (int i = 0; i < kHalvings && high - low > kPage; ++i) {
       const int64_t middle = low + (high - low) / 2;

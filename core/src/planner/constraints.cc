@@ -106,7 +106,65 @@ void share_groups(const std::vector<size_t>& together, RankRules& rules) {
   for (const size_t t : together) rules.tables[t].apart = all;
 }
 
+// Compares a plan with constraints, table by table.
+class PlanReview {
+ public:
+  std::string lines() const { return lines_; }
+
+  void add(const std::string& table, int64_t cols, const ParameterConstraints& c, const ParameterSharding& sharding) {
+    const auto say = [&](const auto&... parts) { lines_ += cat("table ", table, ": ", parts..., '\n'); };
+    const auto has = [](const auto& list, const auto& value) {
+      return std::find(list.begin(), list.end(), value) != list.end();
+    };
+    const auto check_list = [&](const char* what, const std::vector<std::string>& allowed, const std::string& value) {
+      if (!allowed.empty() && !has(allowed, value))
+        say("the plan has ", what, " ", value, ", allowed is ", list_text(allowed));
+    };
+    check_list("sharding type", c.sharding_types, sharding.sharding_type);
+    check_list("compute kernel", c.compute_kernels, sharding.compute_kernel);
+    if (c.max_shards > 0 && std::ssize(sharding.shards) > c.max_shards)
+      say("the plan has ", sharding.shards.size(), " shards, max_shards is ", c.max_shards);
+    for (const ShardMetadata& s : sharding.shards) {
+      if (has(c.forbidden_ranks, s.rank) || (!c.ranks.empty() && !has(c.ranks, s.rank)))
+        say("the plan has a shard on rank ", s.rank, ", where it may not be");
+      if (s.cols < std::min(c.min_partition, cols))
+        say("the plan has a shard of ", s.cols, " columns, min_partition is ", c.min_partition);
+    }
+    const std::vector<int> ranks = sharding.ranks();
+    if (!c.keep_together.empty()) {
+      const auto& [first, theirs] = *together_.try_emplace(c.keep_together, std::pair(table, ranks)).first;
+      if (theirs.second != ranks)
+        say("the plan has it on other ranks than ", theirs.first, " (keep_together ", first, ")");
+    }
+    for (const std::string& group : c.keep_apart) {
+      for (const int rank : ranks) {
+        const auto& owner = apart_.try_emplace({group, rank}, table).first->second;
+        if (owner == table) continue;
+        say("the plan has it on rank ", rank, ", as ", owner, " (keep_apart ", group, ")");
+        break;
+      }
+    }
+  }
+
+ private:
+  std::map<std::string, std::pair<std::string, std::vector<int>>> together_;  // by group: its first table, and ranks
+  std::map<std::pair<std::string, int>, std::string> apart_;                  // by group and rank: the table there
+  std::string lines_;
+};
+
 }  // namespace
+
+std::string broken_constraints(const ShardingPlan& plan, const std::vector<PlannerModule>& modules,
+                               const std::map<std::string, ParameterConstraints>& constraints) {
+  PlanReview review;
+  for (const PlannerModule& m : modules) {
+    for (const EmbeddingBagConfig& t : m.tables) {
+      const auto c = constraints.find(t.name);
+      if (c != constraints.end()) review.add(t.name, t.embedding_dim, c->second, plan.at(m.path).at(t.name));
+    }
+  }
+  return review.lines();
+}
 
 void bad_input(const std::string& text) { throw PlannerError(PlannerError::Kind::kBadInput, text); }
 

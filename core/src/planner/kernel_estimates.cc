@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "planner/served_kernels.h"
 #include "tessera/abi/optimizer.h"
 #include "tessera/sdk/cost.h"
 #include "tessera/tensor.h"
@@ -13,10 +14,6 @@ namespace {
 
 constexpr const char* kUsualOptimizer = "exact_rowwise_adagrad";  // of tables that name none
 constexpr double kUsualStateBytes = 4;
-
-int32_t dl_device_of(const std::string& device) {
-  return device == "cpu" ? kDLCPU : device == "cuda" ? kDLCUDA : kDLROCM;
-}
 
 bool estimates_for(const Part& kernel, int32_t device_type) {
   const tsr_kernel& api = kernel.api<tsr_kernel>();
@@ -52,7 +49,7 @@ PartPtr estimating_kernel(const Runtime& runtime, const std::string& wanted, int
 }  // namespace
 
 KernelEstimates::KernelEstimates(const Runtime& runtime, const std::string& kernel, const Machine& machine)
-    : runtime_(runtime), device_{static_cast<DLDeviceType>(dl_device_of(machine.device)), 0} {
+    : runtime_(runtime), device_{device_type_of(machine.device), 0} {
   part_ = estimating_kernel(runtime, kernel, device_.device_type);
   if (part_) id_ = part_->id();
   figures_ = machine.kernel(id_);

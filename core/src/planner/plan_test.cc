@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "planner/constraints.h"
 #include "tessera/planner.h"
 #include "tessera/sharding_plan.h"
 
@@ -118,6 +119,45 @@ TEST(Plan, WhatSizesDoNotShowIsSeenByTheHash) {
   EXPECT_THAT(plan_mismatch(plan, {module}), HasSubstr("data types, features or the order of tables"));
   plan.model_hash.clear();
   EXPECT_EQ(plan_mismatch(plan, {module}), "");
+}
+
+TEST(Plan, BrokenConstraintsAreListed) {
+  PlannerModule module;
+  module.path = "sparse.a";
+  module.tables = {{.name = "film", .num_embeddings = 10, .embedding_dim = 8},
+                   {.name = "user \"q\"", .num_embeddings = 2, .embedding_dim = 4},
+                   {.name = "hashed", .num_embeddings = 9, .embedding_dim = 4}};
+  const auto broken = [&](const auto& change) {
+    std::map<std::string, ParameterConstraints> constraints;
+    change(constraints["film"], constraints["hashed"]);
+    return broken_constraints(example(), {module}, constraints);
+  };
+  using C = ParameterConstraints;
+  EXPECT_EQ(broken([](C&, C&) {}), "");
+  EXPECT_EQ(broken([](C& film, C& hashed) {  // all of these are kept
+              film.sharding_types = {"table_wise", "row_wise"}, film.compute_kernels = {"fused"};
+              film.max_shards = 4, film.min_partition = 8, film.ranks = {0, 1, 2, 3};
+              hashed.forbidden_ranks = {0, 2}, hashed.min_partition = 64, hashed.keep_together = "one";
+              film.keep_apart = {"own"}, film.keep_together = "other";
+            }),
+            "");
+  EXPECT_EQ(broken([](C& film, C&) {
+              film.sharding_types = {"table_wise", "column_wise"};
+            }),
+            "table film: the plan has sharding type row_wise, allowed is table_wise and column_wise\n");
+  EXPECT_EQ(broken([](C& film, C&) { film.compute_kernels = {"dense"}; }),
+            "table film: the plan has compute kernel fused, allowed is dense\n");
+  EXPECT_EQ(broken([](C& film, C&) { film.max_shards = 3; }), "table film: the plan has 4 shards, max_shards is 3\n");
+  EXPECT_EQ(broken([](C& film, C&) {
+              film.ranks = {0, 1, 2};
+            }),
+            "table film: the plan has a shard on rank 3, where it may not be\n");
+  EXPECT_EQ(broken([](C&, C& hashed) { hashed.forbidden_ranks = {1}; }),
+            "table hashed: the plan has a shard on rank 1, where it may not be\n");
+  EXPECT_EQ(broken([](C& film, C& hashed) { film.keep_together = hashed.keep_together = "pair"; }),
+            "table hashed: the plan has it on other ranks than film (keep_together pair)\n");
+  EXPECT_EQ(broken([](C& film, C& hashed) { film.keep_apart = hashed.keep_apart = {"rivals"}; }),
+            "table hashed: the plan has it on rank 3, as film (keep_apart rivals)\n");
 }
 
 TEST(Plan, ModelHashSeesEveryField) {

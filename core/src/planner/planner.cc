@@ -47,7 +47,8 @@ std::string bytes_text(int64_t bytes) {
 [[noreturn]] void no_plan(const PlannerOptions& options, const std::vector<Storage>& rooms,
                           const SearchOutcome& outcome, const std::string& advice) {
   Storage everywhere;
-  for (const Storage& room : rooms) everywhere += room;
+  for (const Storage& room : rooms)  // of which the reservation may have left less than nothing
+    everywhere += {std::max<int64_t>(0, room.hbm), std::max<int64_t>(0, room.ddr), 0};
   const bool insufficient = !outcome.least || !outcome.least->fits_in(everywhere);
   const auto kind = insufficient ? PlannerError::Kind::kInsufficientStorage : PlannerError::Kind::kStrictConstraints;
   std::string text = cat("no plan among ", outcome.num_proposals, " proposals: ");

@@ -34,6 +34,12 @@ Storage least_hbm(const Topology& topology) {
   return {least, 0, 0};
 }
 
+int64_t most_ddr(const Topology& topology) {
+  int64_t most = 0;
+  for (int r = 0; r < topology.world_size; ++r) most = std::max(most, topology.memory(r).ddr);
+  return most;
+}
+
 }  // namespace
 
 ReservedStorage reserve_storage(const std::vector<PlannerModule>& modules, const std::vector<PlannedTable>& tables,
@@ -74,6 +80,14 @@ ReservedStorage reserve_storage(const std::vector<PlannerModule>& modules, const
         cat("nothing is left for tables: of ", least_hbm(topology).str(), " per rank, ", 100 * percentage,
             " % are set aside, dense parameters take ", out.dense->str(), " and the input ", out.kjt.str(),
             "; set less aside, reduce the batch of ", options.batch_size, ", or use devices with more memory"));
+  }
+  // TorchRec's planner looks at hbm alone, and tries every proposal in vain.
+  const bool room = std::any_of(out.per_rank.begin(), out.per_rank.end(), [](const Storage& s) { return s.ddr > 0; });
+  if (!room && !topology.accelerator() && !options.torchrec_limits) {
+    throw PlannerError(PlannerError::Kind::kInsufficientStorage,
+                       cat("nothing is left for tables: of ", Storage{0, most_ddr(topology), 0}.str(),
+                           " per rank, dense parameters take ", out.dense->str(), " and the input ", out.kjt.str(),
+                           "; reduce the batch of ", options.batch_size, " per rank, or give more memory"));
   }
   return out;
 }

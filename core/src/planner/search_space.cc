@@ -6,6 +6,7 @@
 
 #include "planner/constraints.h"
 #include "planner/cost_model.h"
+#include "planner/served_kernels.h"
 
 namespace tessera {
 
@@ -110,15 +111,15 @@ void add_shards(ShardingOption& o, const Layout& layout, PricedShard priced, con
   }
 }
 
-bool offered(const KernelCost& kernel, const Layout& layout, const PlannedTable& t, const PlannerOptions& options) {
+// Whatever the layout.
+bool offered(const KernelCost& kernel, const PlannedTable& t, const PlannerOptions& options) {
   const std::vector<std::string>& asked = t.constraints.compute_kernels;
   return kernel.accelerator == options.topology.accelerator() && kernel.infers == t.table->row_format.has_value() &&
-         kernel.replicas == (layout.combine == TSR_COMBINE_REPLICA) &&
          (asked.empty() || contains(asked, kernel.compute_kernel));
 }
 
 [[noreturn]] void no_option(const PlannedTable& t, const RankRules::OfTable& rules, const PlannerOptions& options,
-                            const std::vector<std::string>& installed) {
+                            const std::vector<std::string>& installed, const std::string& refusals) {
   std::string wishes;
   if (!t.constraints.sharding_types.empty()) wishes += " of types " + list_of(t.constraints.sharding_types);
   if (!t.constraints.compute_kernels.empty()) wishes += " with kernels " + list_of(t.constraints.compute_kernels);
@@ -129,7 +130,9 @@ bool offered(const KernelCost& kernel, const Layout& layout, const PlannedTable&
   if (t.constraints.max_shards > 0) wishes += cat(" in at most ", t.constraints.max_shards, " shards");
   throw PlannerError(PlannerError::Kind::kNoOption,
                      cat("table ", t.table->name, " has no sharding", wishes, " on ", options.topology.compute_device,
-                         "; the sharders installed are ", list_of(installed), ", so relax the table's constraints"));
+                         "; the sharders installed are ", list_of(installed),
+                         refusals.empty() ? ", so relax the table's constraints"
+                                          : cat(", and of the kernels none serves more: ", refusals)));
 }
 
 // Half of the most that any rank has of each memory: what fits leaves room for the input and for other tables.
@@ -151,6 +154,7 @@ class Enumeration {
         budget_(budget),
         installed_(runtime.ids(TSR_SHARDER_KIND)),
         sharders_(runtime, options.topology),
+        kernels_(runtime, options.kernel, options.topology.compute_device),
         rules_(rank_rules(tables, options.topology.world_size)),
         room_(half_a_room(options.topology)),
         tied_(tables.size()) {
@@ -174,6 +178,7 @@ class Enumeration {
     const PlannedTable& t = tables_[index];
     const size_t first = space_.options.size();
     space_.first.push_back(first);
+    const std::string refusals = find_kernels(t);
     std::vector<std::string> types = sharding_types_for(t, options_, installed_);
     // The first table tells what sharders propose.
     const bool hurried = index > 0 && !tied_[index] && budget_.over();
@@ -187,7 +192,22 @@ class Enumeration {
       }
       add_type(t, rules_.tables[index], types[i]);
     }
-    if (space_.options.size() == first) no_option(t, rules_.tables[index], options_, installed_);
+    if (space_.options.size() == first) no_option(t, rules_.tables[index], options_, installed_, refusals);
+  }
+
+  // Those of the table at hand; returns why others are none. Within TorchRec's limits, its kernels and not ours count.
+  std::string find_kernels(const PlannedTable& t) {
+    std::string refusals;
+    table_kernels_.clear();
+    for (const KernelCost& kernel : kernel_costs()) {
+      if (!offered(kernel, t, options_)) continue;
+      const std::string refusal = options_.torchrec_limits ? "" : kernels_.refusal(*t.table, kernel.compute_kernel);
+      if (refusal.empty())
+        table_kernels_.push_back(&kernel);
+      else if (refusals.find(refusal) == std::string::npos)
+        refusals += cat(refusals.empty() ? "" : "; ", refusal);
+    }
+    return refusals;
   }
 
   bool something_fits(size_t first) const {
@@ -213,11 +233,11 @@ class Enumeration {
       const bool anywhere = rules.allowed.empty() && rules.apart.empty();
       if (layout.placement == TSR_PLACE_EVERY_RANK && !anywhere) continue;
       if (t.constraints.max_shards > 0 && std::ssize(layout.rectangles) > t.constraints.max_shards) continue;
-      for (const KernelCost& kernel : kernel_costs()) {
-        if (!offered(kernel, layout, t, options_)) continue;
-        space_.options.push_back(option_of(t, type, kernel.compute_kernel, layout, rules));
+      for (const KernelCost* kernel : table_kernels_) {
+        if (kernel->replicas != (layout.combine == TSR_COMBINE_REPLICA)) continue;
+        space_.options.push_back(option_of(t, type, kernel->compute_kernel, layout, rules));
         add_shards(space_.options.back(), layout,
-                   {table, t.constraints, work, layout_cost(space_.options.back().combine), kernel, 0, 0,
+                   {table, t.constraints, work, layout_cost(space_.options.back().combine), *kernel, 0, 0,
                     std::ssize(layout.rectangles)},
                    *model_);
       }
@@ -231,6 +251,8 @@ class Enumeration {
   Budget& budget_;
   const std::vector<std::string> installed_;
   Sharders sharders_;
+  ServedKernels kernels_;
+  std::vector<const KernelCost*> table_kernels_;
   RankRules rules_;
   const Storage room_;
   std::vector<bool> tied_;  // by table: kept together with others

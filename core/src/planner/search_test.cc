@@ -399,12 +399,90 @@ TEST(Advice, OfTheBytesThatItAsksFor) {
   (void)p.plan();
 }
 
+// However much it is: 256 TB of rows for ranks of 1 GiB.
+TEST(Advice, MoreMemoryHelpsEveryTable) {
+  Problem p = on_cpu(2, int64_t{1} << 30);
+  p.add("film", 1'000'000'000'000, 64).sharding_types = {"table_wise"};
+  const std::string text = p.error();
+  EXPECT_THAT(text, HasSubstr("it would fit with 236 TiB of ddr ("));
+  EXPECT_THAT(text, Not(HasSubstr("nor more memory")));
+}
+
+// The input alone takes more than there is.
+TEST(Advice, NothingIsLeftForTables) {
+  Problem p = on_cpu(2, 1 << 20);
+  p.options.storage_reservation = {};
+  p.options.batch_size = 1 << 20;
+  p.add("film", 100, 64);
+  const std::string text = p.error();
+  EXPECT_THAT(text, AllOf(HasSubstr("nothing is left for tables: of 1 MiB of ddr per rank"),
+                          HasSubstr("the input 160 MiB of ddr"), HasSubstr("reduce the batch of 1048576 per rank")));
+  p.options.torchrec_limits = true;
+  EXPECT_THAT(p.error(), AllOf(HasSubstr("the 2 ranks have nothing together"), Not(HasSubstr("-"))));
+}
+
 TEST(Advice, NothingHelps) {
   Problem p = on_cpu(2, 1000);
   p.options.time_limit_s = 5;
   p.add("film", 1 << 20, 64).sharding_types = {"table_wise"};
   p.options.constraints["film"].max_shards = 1;
   EXPECT_THAT(p.error(), HasSubstr("no plan"));
+}
+
+// What a kernel does not serve is not planned for it.
+class KernelsThatServe : public testing::Test {
+ protected:
+  static const Runtime& runtime() {
+    static const Runtime runtime({.plugin_path = {TESSERA_PLUGINS_BUILT, TESSERA_TEST_PLUGINS}, .default_path = false});
+    return runtime;
+  }
+  static std::string planned(const PlannerOptions& options, EmbeddingBagConfig t) {
+    try {
+      const ParameterSharding s = EmbeddingShardingPlanner(runtime(), options)
+                                      .plan({{.path = "", .tables = {std::move(t)}}})
+                                      .plan.at("")
+                                      .at("film");
+      return s.sharding_type + " " + s.compute_kernel;
+    } catch (const Error& e) {
+      return e.what();
+    }
+  }
+  static EmbeddingBagConfig film(const std::string& optimizer) {
+    EmbeddingBagConfig t = table("film", 100, 16);
+    t.optimizer.name = optimizer;
+    return t;
+  }
+};
+
+TEST_F(KernelsThatServe, AreAskedByNameAndByWhatTheySupport) {
+  PlannerOptions options;
+  options.topology = Topology::of(2);
+  options.constraints["film"].sharding_types = {"data_parallel"};
+  EXPECT_EQ(planned(options, film("exact_sgd")), "data_parallel dense");
+  options.kernel = "fused_only";
+  EXPECT_THAT(planned(options, film("exact_sgd")), AllOf(HasSubstr("table film has no sharding of types data_parallel"),
+                                                         HasSubstr("fused_only serves fused alone")));
+  options.constraints["film"].sharding_types = {"data_parallel", "table_wise"};
+  EXPECT_EQ(planned(options, film("exact_sgd")), "table_wise fused");
+  EXPECT_THAT(planned(options, film("adam")), HasSubstr("fused_only: no optimizer but exact_sgd"));
+  EXPECT_EQ(planned(options, film("")), "table_wise fused") << "the optimizer is chosen later";
+  options.torchrec_limits = true;
+  options.constraints["film"].sharding_types = {"table_wise"};
+  EXPECT_EQ(planned(options, film("adam")), "table_wise fused") << "TorchRec's kernels, not ours";
+}
+
+TEST_F(KernelsThatServe, ErrorsAreThoseOfAJob) {
+  PlannerOptions options;
+  options.topology = Topology::of(2);
+  EXPECT_THAT(planned(options, film("sgd_of_old")), HasSubstr("\"sgd_of_old\": there are"));
+  options.kernel = "nonsense";
+  EXPECT_THAT(planned(options, film("adam")), AllOf(HasSubstr("\"nonsense\": there are"), HasSubstr("\"reference\"")));
+  options.kernel = "reference";
+  options.topology = Topology::of(2, 2, "cuda");
+  EXPECT_THAT(planned(options, film("adam")), HasSubstr("kernel \"reference\" does not run on cuda"));
+  options.kernel = "auto";
+  options.constraints["film"].sharding_types = {"row_wise"};
+  EXPECT_EQ(planned(options, film("adam")), "row_wise fused") << "planned for another machine";
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ LocalShards local_shards(const std::vector<EmbeddingBagConfig>& tables, const Em
     if ((sharding.combine == ParameterSharding::Combine::kReplica) != replicas) continue;
     for (size_t s = 0; s < sharding.shards.size(); ++s) {
       const ShardMetadata& where = sharding.shards[s];
-      if (where.rank != rank || where.rows == 0) continue;
+      if (where.rank != rank) continue;  // one without rows is held, too: it has weights and states of no rows
       LookupOptions& o = wanted.emplace_back();
       o.kernel = options.kernel;
       o.compute_kernel = sharding.compute_kernel;

@@ -1,0 +1,32 @@
+// What a job's config and its data say together. Every command that reads both does it here, so that they agree.
+#pragma once
+
+#include <vector>
+
+#include "tessera/config.h"
+#include "tessera/data.h"
+#include "tessera/embedding_configs.h"
+#include "tessera/runtime.h"
+#include "tessera/step_model.h"
+
+namespace tessera::cli {
+
+struct JobData {
+  Dataset data;
+  std::vector<TableConfig> tables;  // those of the config, or one for each column of the data; at least one
+};
+
+// kInvalidArgument: no table; tables whose policies differ; with "fatal", an id that is no row of its column.
+JobData read_job_data(const Config& config);
+
+// The one policy of all tables. kInvalidArgument: there is none, or several.
+BoundsCheckMode bounds_check_of(const std::vector<TableConfig>& tables);
+
+// Of the config's DLRM over these tables.
+DenseWork dense_work(const Config& config, const std::vector<TableConfig>& tables, int64_t dense_inputs);
+
+// The parts that a job names and that only its steps would ask for: its transport, known or "auto" (that it can be used
+// on this machine does not matter), and its tables' optimizers with their options.
+void check_parts(const Runtime& runtime, const Config& config, const std::vector<TableConfig>& tables);
+
+}  // namespace tessera::cli

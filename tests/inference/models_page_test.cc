@@ -1,0 +1,88 @@
+// docs/models.md as a new user follows it: its configs are written, its commands run, in the order of the page.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "inference/test_model.h"
+#include "tessera_program.h"
+
+namespace tessera::test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+struct Block {
+  std::string language, text;
+};
+
+std::vector<Block> blocks_of(const std::string& page) {
+  std::vector<Block> out;
+  std::istringstream lines(page);
+  bool inside = false;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("```")) {
+      inside = !inside;
+      if (inside) out.push_back({line.substr(3), ""});
+    } else if (inside) {
+      out.back().text += line + "\n";
+    }
+  }
+  return out;
+}
+
+class ModelsPage : public testing::Test {
+ protected:
+  // One script of all commands of the page, each echoed, in a folder where nothing else is.
+  Finished run(const std::string& script) {
+    const std::string folder = fs::path(folder_.file("")).string(), programs = fs::path(tessera_path()).parent_path();
+    return run_program({"/bin/sh", "-exc", script}, 120, [&] {
+      if (chdir(folder.c_str()) != 0) _exit(126);
+      setenv("PATH", (programs + ":" + getenv("PATH")).c_str(), 1);
+      setenv("PKG_CONFIG_PATH", folder.c_str(), 1);
+    });
+  }
+  std::string text(const std::string& name) const { return contents(folder_.file(name)); }
+
+  // What the page takes to be there: a model of TorchRec, the example in C, and an installed Tessera to link with.
+  void prepare() {
+    small_tensors("model.").write(folder_.file("model.safetensors"));
+    const std::string source = TESSERA_SOURCE_DIR, libraries = TESSERA_LIBRARY_DIR;
+    fs::copy_file(source + "/apps/examples/ask_model.c", folder_.file("ask_model.c"));
+    folder_.write("tessera.pc", "Name: tessera\nDescription: of the build\nVersion: 0\nCflags: -I" + source +
+                                    "/core/include\nLibs: -L" + libraries + " -Wl,-rpath," + libraries +
+                                    " -ltessera\n");
+  }
+
+  TestFolder folder_;
+};
+
+TEST_F(ModelsPage, EveryCommandWorks) {
+  prepare();
+  const bool has_compiler = run("command -v cc && command -v pkg-config").status == 0;
+  std::string script;
+  int configs = 0;
+  for (const Block& b : blocks_of(contents(std::string(TESSERA_SOURCE_DIR) + "/docs/models.md"))) {
+    if (b.language == "toml") {
+      ASSERT_TRUE(b.text.starts_with("# ")) << "the first line names the file:\n" << b.text;
+      folder_.write(b.text.substr(2, b.text.find('\n') - 2), b.text);
+      ++configs;
+    }
+    if (b.language == "sh" && (has_compiler || !b.text.starts_with("cc "))) script += b.text;
+  }
+  EXPECT_EQ(configs, 2);
+  const Finished done = run(script);
+  ASSERT_EQ(done.status, 0) << done.output;
+  EXPECT_THAT(done.output, HasSubstr("test: AUC "));
+  EXPECT_THAT(done.output, HasSubstr("tables.toml says nothing of data"));
+  EXPECT_THAT(done.output, HasSubstr("all checksums are right"));
+  EXPECT_THAT(done.output, HasSubstr("film, seen"));
+  EXPECT_THAT(text("scores.csv"), testing::StartsWith("row,label,score\n0,1,0."));
+  if (has_compiler) {
+    EXPECT_THAT(done.output, HasSubstr("3 dense inputs, 2 features, 2 tables"));
+  }
+}
+
+}  // namespace
+}  // namespace tessera::test
