@@ -264,7 +264,7 @@ TEST(BenchStep, EachSharding) {
         sharding);
     ASSERT_EQ(lines.size(), 1u) << sharding;
     expect_fields(lines[0], {"bench", "world", "T", "rows", "D", "B", "L", "sharding", "optimizer", "median_us",
-                             "kernel_us", "exchange_us", "overhead_us", "samples_per_s"});
+                             "kernel_us", "exchange_us", "copy_us", "overhead_us", "samples_per_s"});
     EXPECT_EQ(lines[0].at("world"), 2);
     EXPECT_EQ(lines[0].at("sharding"), sharding);
     EXPECT_GT(lines[0].at("samples_per_s"), 0);
@@ -321,7 +321,7 @@ TEST(BenchTrain, WhatCannotBeIsOneSentence) {
 TEST(BenchStart, OfASmallJob) {
   const auto lines = lines_of("start --tables 3 --rows 40 --dim 16 --batch 8");
   ASSERT_EQ(lines.size(), 1u);
-  expect_fields(lines[0], {"T", "E", "D", "B", "threads", "p10_s", "p90_s", "until_exit_s"});
+  expect_fields(lines[0], {"T", "E", "D", "B", "threads", "p10_s", "p90_s", "until_exit_s", "floor_s"});
   EXPECT_GT(lines[0].at("median_s"), 0);
   EXPECT_GE(lines[0].at("until_exit_s").get<double>() + 0.02, lines[0].at("median_s").get<double>());
   const Result late = run("start --tables 3 --rows 40 --dim 16 --batch 8 --timeout 1e-9", " 2>&1");

@@ -7,6 +7,9 @@
 #include <iostream>
 #include <thread>
 
+#include "bench/report/circumstances.h"
+#include "bench/report/page.h"
+#include "calibrate/settle.h"
 #include "command.h"
 #include "options.h"
 #include "spawn.h"
@@ -39,7 +42,7 @@ bool parse_arguments(const std::vector<std::string>& args, CalibrateOptions* o) 
   }
   if (found.count("nproc") && (o->nproc < 1 || o->nproc > 1024)) throw UsageError("-n takes 1 to 1024 ranks");
   if (o->threads < 1) throw UsageError("--threads must be at least 1");
-  if (!o->save.empty() && !std::ofstream(o->save, std::ios::app)) throw UsageError("cannot write " + o->save);
+  if (!o->save.empty()) check_writable(o->save, "--save");
   return true;
 }
 
@@ -123,9 +126,25 @@ void print_machine(const Machine& m) {
 }  // namespace
 
 Machine calibrated(const CalibrateOptions& o) {
-  const std::string text =
-      run_in_ranks(o.nproc, o.nproc, kDeadline, [&](const RankEnvironment& where) { return measure(o, where); })[0];
-  return Machine::from_json(text, "the measured figures");
+  const auto measure_once = [&]() -> Calibration {
+    const Noise noise;
+    const std::string text =
+        run_in_ranks(o.nproc, o.nproc, kDeadline, [&](const RankEnvironment& where) { return measure(o, where); })[0];
+    return {Machine::from_json(text, "the measured figures"), noise.share()};
+  };
+  return settled(measure_once, [](const std::string& line) { std::fprintf(stderr, "calibrate: %s\n", line.c_str()); });
+}
+
+// This rank's part, under a launcher: what the other ranks do cannot be told from what other programs do.
+Machine calibrated_here(const CalibrateOptions& o, const RankEnvironment& here) {
+  Machine machine = Machine::from_json(measure(o, here), "the measured figures");
+  const std::string wrong = impossible_figure(machine);
+  if (!wrong.empty()) {
+    fail(Code::kUnavailable, "calibrate: the result has ", wrong,
+         ", as it does where other programs take the processors: nothing is saved; run it again when the machines have "
+         "nothing else to do");
+  }
+  return machine;
 }
 
 int calibrate_command(const std::vector<std::string>& args) {
@@ -138,7 +157,7 @@ int calibrate_command(const std::vector<std::string>& args) {
                          " rank(s): leave -n out under a launcher"));
   }
   if (o.nproc == 0) o.nproc = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 2);
-  const Machine machine = launched ? Machine::from_json(measure(o, here), "the measured figures") : calibrated(o);
+  const Machine machine = launched ? calibrated_here(o, here) : calibrated(o);
   if (here.rank != 0) return 0;
   print_machine(machine);
   if (o.save.empty()) return 0;

@@ -119,7 +119,7 @@ GPU_GLOBAL void GPU_LAUNCH_BOUNDS(kBlockThreads) mask_and_sum_kernel(MaskAndSum 
       const int64_t i = r * m.columns + column;
       float d = m.dy[i];
       if (m.y != nullptr) {
-        d = m.y[i] > 0 ? d : 0.0f;
+        d = m.y[i] <= 0 ? 0.0f : d;
         m.dz[i] = d;
       }
       sum += d;

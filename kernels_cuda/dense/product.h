@@ -16,15 +16,15 @@ struct Product {
   bool b_transposed = false;    // b is stored as [n, k]
   bool add = false;             // c += a b; without bias and relu
   const float* bias = nullptr;  // [n], added to every row
-  bool relu = false;            // c = max(c, 0)
+  bool relu = false;            // negative ones become 0; what is no number stays
 };
 
 // Floats of scratch: a long sum into a small matrix is cut into pieces.
 int64_t product_scratch(const Product& product);
 void multiply(const Product& product, float* scratch, Stream stream);
 
-// Of matrices [rows, columns]: dz = y > 0 ? dy : 0, and the sums of dz over the rows are added to `sums`. y NULL: dz is
-// not written, dy alone is summed.
+// Of matrices [rows, columns]: dz = y <= 0 ? 0 : dy, and the sums of dz over the rows are added to `sums`. y NULL: dz
+// is not written, dy alone is summed.
 struct MaskAndSum {
   int64_t rows, columns;
   const float* y;

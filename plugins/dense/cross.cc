@@ -12,53 +12,39 @@ Cross::Cross(const tessera::sdk::Setup& setup)
       layers_(shape_.count()),
       low_rank_(shape_.low_rank()) {
   for (int64_t k = 0; k < layers_; ++k) {
-    if (low_rank_ > 0) down_.emplace_back(width_, low_rank_, false, false);
-    up_.emplace_back(shape_.inner(), width_, true, false);
+    if (low_rank_ > 0) matrices_.add(width_, low_rank_);
+    matrices_.add(shape_.inner(), width_);
   }
 }
 
 void Cross::forward(const tessera::sdk::ModuleForward& args, tsr_module_context** context) {
-  const int64_t batch = batch_of(args.inputs, 1, "cross"), n = batch * width_;
+  const int64_t batch = batch_of(args.inputs, 1, "cross");
   const float* x0 = matrix(args.inputs[0], batch, width_, "cross's input");
   float* output = matrix(args.output, batch, width_, "cross's output");
-  parameter_data(args.parameters, parameters(), weights_);
+  take_weights(args.parameters);
   auto lease = contexts_.take();
   lease->kept.at_least(host_, shape_.kept_floats(batch));
-  const ThreadScope threads(host_.num_threads());
-  const float* x = x0;
-  for (int64_t k = 0; k < layers_; ++k) {
-    const Kept kept = shape_.kept(lease->kept.data(), batch, k);
-    float* const* w = weights_.data() + shape_.first_parameter(k);
-    const float* in = x;
-    if (low_rank_ > 0) {
-      down_[k].forward(batch, x, *w++, nullptr, kept.projected);
-      in = kept.projected;
+  matrices_.transpose(host_, loops_, weights_);
+  in_blocks(host_, batch, matrices_.block(), [&](int64_t begin, int64_t end, int64_t) {
+    const OneThread alone;
+    const int64_t rows = end - begin, at = begin * width_;
+    const float* x = x0 + at;
+    for (int64_t k = 0; k < layers_; ++k) {
+      const Kept kept = shape_.kept(lease->kept.data(), batch, k);
+      const float* in = x;
+      if (low_rank_ > 0) {
+        float* projected = kept.projected + begin * low_rank_;
+        multiply(rows, width_, low_rank_, x, matrices_.transposed(down(k)), projected);
+        in = projected;
+      }
+      multiply(rows, shape_.inner(), width_, in, matrices_.transposed(up(k)), kept.y + at);
+      loops_.add_bias(rows, width_, biases_[static_cast<size_t>(k)], false, kept.y + at);
+      float* next = (k + 1 == layers_ ? output : shape_.kept(lease->kept.data(), batch, k + 1).x) + at;
+      loops_.multiply_add(rows * width_, x0 + at, kept.y + at, x, next);
+      x = next;
     }
-    up_[k].forward(batch, in, w[0], w[1], kept.y);
-    float* next = k + 1 == layers_ ? output : shape_.kept(lease->kept.data(), batch, k + 1).x;
-    in_chunks(host_, n, 1024, [&](int64_t first, int64_t last, int64_t) {
-      loops_.multiply_add(last - first, x0 + first, kept.y + first, x + first, next + first);
-    });
-    x = next;
-  }
-  contexts_.hand_out(std::move(lease), context);
-}
-
-// dy: the gradient of W x + b. dx is written.
-void Cross::backward_layer(int64_t batch, int64_t k, const Kept& kept, const float* x, const float* dy, float* dx) {
-  float* const* w = weights_.data() + shape_.first_parameter(k);
-  float* const* g = gradients_.data() + shape_.first_parameter(k);
-  float* bias = g[low_rank_ > 0 ? 2 : 1];
-  in_chunks(host_, width_, 16, [&](int64_t first, int64_t last, int64_t) {
-    loops_.mask_and_sum(batch, width_, first, last, nullptr, dy, nullptr, bias);
   });
-  if (low_rank_ == 0) {
-    up_[k].backward(batch, x, w[0], dy, dx, g[0]);
-    return;
-  }
-  float* dv = dv_.at_least(host_, batch * low_rank_);
-  up_[k].backward(batch, kept.projected, w[1], dy, dv, g[1]);
-  down_[k].backward(batch, x, w[0], dv, dx, g[0]);
+  contexts_.hand_out(std::move(lease), context);
 }
 
 void Cross::backward(const tessera::sdk::ModuleBackward& args, tsr_module_context* context) {
@@ -66,29 +52,72 @@ void Cross::backward(const tessera::sdk::ModuleBackward& args, tsr_module_contex
   const Context& saved = *contexts_.of(context);
   const float* x0 = matrix(args.inputs[0], batch, width_, "cross's input");
   const float* grad = matrix(args.grad_output, batch, width_, "the gradient of cross's output");
-  parameter_data(args.parameters, parameters(), weights_);
-  parameter_data(args.grad_parameters, parameters(), gradients_);
-  float* dy = dy_.at_least(host_, n);
-  float* dx = dx_.at_least(host_, n);
-  float* dout = dout_.at_least(host_, n);
+  take_weights(args.parameters);
+  parameter_data(args.grad_parameters, parameters(), parameters_);
+  inner_.at_least(host_, batch * layers_ * (width_ + low_rank_));
+  dx_.at_least(host_, n);
+  dout_.at_least(host_, n);
   float* dx0 = args.grad_inputs[0].data == nullptr ? dx0_.at_least(host_, n)
                                                    : matrix(args.grad_inputs[0], batch, width_, "cross's gradient");
-  if (n == 0) return;
-  const ThreadScope threads(host_.num_threads());
-  memcpy(dout, grad, sizeof(float) * static_cast<size_t>(n));
+  list_gradients(batch, x0, saved);
+  in_blocks(host_, batch, matrices_.block(), [&](int64_t begin, int64_t end, int64_t) {
+    const OneThread alone;
+    back_through({x0, grad, dx0, saved}, batch, begin, end);
+  });
+  matrices_.add_gradients(host_, loops_, batch, gradients_);
+}
+
+// Samples [begin, end) from the last layer to the first.
+void Cross::back_through(const Way& way, int64_t batch, int64_t begin, int64_t end) const {
+  const int64_t rows = end - begin, n = rows * width_, at = begin * width_;
+  float *dout = dout_.data() + at, *dx = dx_.data() + at, *dx0 = way.dx0 + at;
+  memcpy(dout, way.grad + at, sizeof(float) * static_cast<size_t>(n));
   memset(dx0, 0, sizeof(float) * static_cast<size_t>(n));
   for (int64_t k = layers_; k-- > 0;) {
-    const Kept kept = shape_.kept(saved.kept.data(), batch, k);
-    in_chunks(host_, n, 1024, [&](int64_t first, int64_t last, int64_t) {
-      loops_.multiply(last - first, dout + first, x0 + first, dy + first);
-      loops_.add_product(last - first, dout + first, kept.y + first, dx0 + first);
-    });
-    backward_layer(batch, k, kept, k == 0 ? x0 : kept.x, dy, dx);
-    in_chunks(host_, n, 1024, [&](int64_t first, int64_t last, int64_t) {
-      loops_.add(last - first, dx + first, dout + first);  // the way around the layer
-    });
+    const Inner inside = inner(batch, k);
+    float* dy = inside.dy + at;
+    loops_.multiply(n, dout, way.x0 + at, dy);
+    loops_.add_product(n, dout, shape_.kept(way.saved.kept.data(), batch, k).y + at, dx0);
+    if (low_rank_ > 0) {
+      float* dv = inside.dv + begin * low_rank_;
+      multiply_back(rows, low_rank_, width_, dy, weights_[up(k)], dv);
+      multiply_back(rows, width_, low_rank_, dv, weights_[down(k)], dx);
+    } else {
+      multiply_back(rows, width_, width_, dy, weights_[up(k)], dx);
+    }
+    loops_.add(n, dx, dout);  // the way around the layer
   }
   loops_.add(n, dout, dx0);
+}
+
+Cross::Inner Cross::inner(int64_t batch, int64_t k) const {
+  float* dy = inner_.data() + k * batch * (width_ + low_rank_);
+  return {dy, dy + batch * width_};
+}
+
+// `parameters_`: the gradients of the parameters.
+void Cross::list_gradients(int64_t batch, const float* x0, const Context& saved) {
+  gradients_.clear();
+  for (int64_t k = 0; k < layers_; ++k) {
+    const Kept kept = shape_.kept(saved.kept.data(), batch, k);
+    const Inner inside = inner(batch, k);
+    float* const* g = parameters_.data() + shape_.first_parameter(k);
+    const float* x = k == 0 ? x0 : kept.x;
+    if (low_rank_ > 0) gradients_.push_back({x, inside.dv, *g++, nullptr});
+    gradients_.push_back({low_rank_ > 0 ? kept.projected : x, inside.dy, g[0], g[1]});
+  }
+}
+
+void Cross::take_weights(std::span<const DLTensor> tensors) {
+  parameter_data(tensors, parameters(), parameters_);
+  weights_.clear();
+  biases_.clear();
+  for (int64_t k = 0; k < layers_; ++k) {
+    float* const* p = parameters_.data() + shape_.first_parameter(k);
+    if (low_rank_ > 0) weights_.push_back(*p++);
+    weights_.push_back(p[0]);
+    biases_.push_back(p[1]);
+  }
 }
 
 }  // namespace tessera_dense

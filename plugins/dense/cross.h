@@ -3,10 +3,10 @@
 
 #include <vector>
 
-#include "linear.h"
 #include "loops.h"
 #include "support.h"
 #include "tessera/sdk/module.h"
+#include "weights.h"
 
 namespace tessera_dense {
 
@@ -25,16 +25,33 @@ class Cross : public tessera::sdk::Module {
     Floats kept;
   };
   using Kept = tessera::sdk::CrossLayers::Kept;
-  void backward_layer(int64_t batch, int64_t k, const Kept& kept, const float* x, const float* dy, float* dx);
+  // Of one layer: the gradients of W x + b and of V x.
+  struct Inner {
+    float *dy, *dv;
+  };
+  // What samples need on their way back.
+  struct Way {
+    const float *x0, *grad;
+    float* dx0;
+    const Context& saved;
+  };
+  size_t up(int64_t k) const { return static_cast<size_t>(low_rank_ > 0 ? 2 * k + 1 : k); }  // U_k or W_k
+  size_t down(int64_t k) const { return static_cast<size_t>(2 * k); }                        // V_k
+  Inner inner(int64_t batch, int64_t k) const;
+  void take_weights(std::span<const DLTensor> tensors);
+  void list_gradients(int64_t batch, const float* x0, const Context& saved);
+  void back_through(const Way& way, int64_t batch, int64_t begin, int64_t end) const;
 
   tessera::sdk::Host host_;
   const Loops& loops_;
   tessera::sdk::CrossLayers shape_;
   int64_t width_, layers_, low_rank_;
-  std::vector<Linear> down_, up_;  // V_k (low rank only), and W_k or U_k
+  Weights matrices_;  // of each layer V_k (low rank only), and U_k or W_k
   ContextPool<Context> contexts_;
-  Floats dy_, dx_, dout_, dx0_, dv_;
-  std::vector<float*> weights_, gradients_;
+  Floats inner_, dx_, dout_, dx0_;
+  std::vector<float*> parameters_;
+  std::vector<const float*> weights_, biases_;  // of each matrix, of each layer
+  std::vector<Weights::Gradient> gradients_;
 };
 
 }  // namespace tessera_dense

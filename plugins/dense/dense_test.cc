@@ -6,8 +6,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <limits>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "tessera/abi/module.h"
@@ -28,6 +31,7 @@ struct TestHost {
   uint32_t threads;
   int allocations = 0;
   int live = 0;
+  int lent = 0;  // calls of parallel_for that had threads
 
   static TestHost& of(const tsr_host* host) { return *static_cast<TestHost*>(host->self); }
   static void log(const tsr_host*, int32_t, const char*) {}
@@ -40,10 +44,16 @@ struct TestHost {
     --of(host).live;
     free(memory);
   }
-  static void parallel_for(const tsr_host*, uint64_t n, void (*body)(void*, uint64_t), void* ctx) {
+  static void parallel_for(const tsr_host* host, uint64_t n, void (*body)(void*, uint64_t), void* ctx) {
+    const uint32_t threads = of(host).threads;
+    if (threads == 1) return for_each(0, 1, n, body, ctx);
+    ++of(host).lent;
     std::vector<std::thread> running;
-    for (uint64_t i = 0; i < n; ++i) running.emplace_back([=] { body(ctx, i); });
+    for (uint32_t t = 0; t < threads; ++t) running.emplace_back([=] { for_each(t, threads, n, body, ctx); });
     for (std::thread& t : running) t.join();
+  }
+  static void for_each(uint64_t first, uint64_t step, uint64_t n, void (*body)(void*, uint64_t), void* ctx) {
+    for (uint64_t i = first; i < n; i += step) body(ctx, i);
   }
   static uint32_t num_threads(const tsr_host* host) { return of(host).threads; }
   static const void* extension(const tsr_host*, const char*) { return nullptr; }
@@ -281,19 +291,34 @@ TEST(Mlp, GradientsByFiniteDifferences) {
   check_all_gradients(ending_in_relu);
 }
 
-TEST(Mlp, ThreadsDoNotChangeTheGradients) {
-  std::vector<std::vector<Matrix>> gradients;
-  for (const uint32_t threads : {1u, 3u}) {
-    TestHost host(threads);
-    Layer mlp(host, "mlp", R"({"layers": [6, 50, 35, 1]})");
-    mlp.with_inputs({{37, 6}});
-    mlp.step();
-    gradients.push_back(mlp.grad_parameters);
-    gradients.back().push_back(mlp.grad_inputs[0]);
-  }
-  for (size_t k = 0; k < gradients[0].size(); ++k) {
-    for (size_t i = 0; i < gradients[0][k].data.size(); ++i) {
-      EXPECT_NEAR(gradients[0][k].data[i], gradients[1][k].data[i], 1e-4);
+// Bit for bit: blocks and tiles are cut by shapes alone. Shapes large enough for several of each.
+TEST(Layers, ThreadsChangeNothing) {
+  struct Case {
+    const char *id, *options;
+    std::vector<std::vector<int64_t>> inputs;
+  };
+  const Case cases[] = {
+      {"mlp", R"({"layers": [70, 300, 150, 1]})", {{203, 70}}},
+      {"mlp", R"({"layers": [6, 50, 35, 2], "final_activation": "relu"})", {{2000, 6}}},
+      {"cross", R"({"width": 130, "layers": 2})", {{203, 130}}},
+      {"cross", R"({"width": 150, "layers": 3, "low_rank": 20})", {{203, 150}}},
+      {"dot_interaction", "{}", {{300, 64}, {300, 26 * 64}}},
+  };
+  for (const Case& c : cases) {
+    std::vector<std::vector<Matrix>> results;
+    for (const uint32_t threads : {1u, 2u, 5u}) {
+      TestHost host(threads);
+      Layer layer(host, c.id, c.options);
+      layer.with_inputs(c.inputs);
+      layer.step();
+      results.push_back(layer.grad_parameters);
+      results.back().push_back(layer.output);
+      results.back().insert(results.back().end(), layer.grad_inputs.begin(), layer.grad_inputs.end());
+      EXPECT_EQ(host.lent > 0, threads > 1) << c.options;
+    }
+    for (size_t k = 0; k < results[0].size(); ++k) {
+      EXPECT_EQ(results[0][k].data, results[1][k].data) << c.id << " " << c.options << " " << k;
+      EXPECT_EQ(results[0][k].data, results[2][k].data) << c.id << " " << c.options << " " << k;
     }
   }
 }
@@ -362,12 +387,24 @@ TEST(Mlp, ManyBatchSizesAndNone) {
   }
 }
 
-TEST(Mlp, LeavesTheThreadCountOfOpenMPAlone) {
-  const int before = omp_get_max_threads();
-  TestHost host(static_cast<uint32_t>(before) + 1);
-  Layer mlp(host, "mlp", R"({"layers": [4, 3]})");
-  mlp.with_inputs({{8, 4}});
-  mlp.step();
+int threads_of_this_process() {
+  int count = 0;
+  for (const auto& unused : std::filesystem::directory_iterator("/proc/self/task")) ++count, (void)unused;
+  return count;
+}
+
+// Threads of oneDNN's own would spin beside the host's.
+TEST(Layers, HaveNoThreadsButTheHostsAndLeaveOpenMPAlone) {
+  const int before = omp_get_max_threads(), alone = threads_of_this_process();
+  TestHost host(4);
+  for (const auto& [id, options] : std::vector<std::pair<const char*, const char*>>{
+           {"mlp", R"({"layers": [200, 300, 100]})"}, {"cross", R"({"width": 200, "layers": 2})"}}) {
+    Layer layer(host, id, options);
+    layer.with_inputs({{512, 200}});
+    layer.step();
+  }
+  EXPECT_GT(host.lent, 0);
+  EXPECT_EQ(threads_of_this_process(), alone);
   EXPECT_EQ(omp_get_max_threads(), before);
 }
 
@@ -387,6 +424,104 @@ TEST(Mlp, RefusesWhatDoesNotFit) {
   EXPECT_EQ(mlp.forward(), TSR_INVALID_ARGUMENT);
   EXPECT_EQ(host.live, 0);
 }
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+int64_t count_nan(const Matrix& m) {
+  return std::count_if(m.data.begin(), m.data.end(), [](float v) { return std::isnan(v); });
+}
+
+// What is no number stays none on its way through a layer, in both directions and on every instruction set, and does
+// not reach other samples: it is seen where a step looks for it, instead of being hidden behind a ReLU.
+class NotANumber : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override { setenv("TESSERA_ISA", GetParam(), 1); }
+  void TearDown() override { unsetenv("TESSERA_ISA"); }
+  TestHost host_{2};
+};
+
+TEST_P(NotANumber, PassesTheReluOfAnMlp) {
+  Layer mlp(host_, "mlp", R"({"layers": [2, 21, 3], "final_activation": "relu"})");
+  if (mlp.code == TSR_UNAVAILABLE) GTEST_SKIP() << "not this processor";
+  mlp.with_inputs({{9, 2}});
+  mlp.inputs[0].data[2 * 4] = kNaN;  // of sample 4
+  for (const bool keep : {false, true}) {
+    tsr_module_context* context = nullptr;
+    ASSERT_EQ(mlp.forward(keep ? &context : nullptr), TSR_OK) << mlp.error();
+    EXPECT_EQ(count_nan(mlp.output), 3);
+    for (int o = 0; o < 3; ++o) EXPECT_TRUE(std::isnan(mlp.output.data[4 * 3 + o]));
+    if (!keep) continue;
+    std::fill(mlp.grad_output.data.begin(), mlp.grad_output.data.end(), 1.0f);
+    ASSERT_EQ(mlp.backward(context), TSR_OK) << mlp.error();
+  }
+  EXPECT_EQ(count_nan(mlp.grad_parameters[0]), 21);  // the column that the input meets
+  EXPECT_EQ(count_nan(mlp.grad_parameters[2]), 3 * 21);
+  // As PyTorch has it, a ReLU whose output is no number hands the gradient on: here weights alone, which are numbers.
+  EXPECT_EQ(count_nan(mlp.grad_inputs[0]), 0);
+  EXPECT_NE(mlp.grad_inputs[0].data[2 * 4], 0);
+}
+
+TEST_P(NotANumber, PassesTheMaskOfAnMlpBackwards) {
+  Layer mlp(host_, "mlp", R"({"layers": [1, 2, 1], "final_activation": "relu"})");
+  if (mlp.code == TSR_UNAVAILABLE) GTEST_SKIP() << "not this processor";
+  mlp.with_inputs({{3, 1}});
+  mlp.inputs[0].data = {1, 1, -1};
+  mlp.parameters[0].data = {1, 2};
+  mlp.parameters[1].data = {0, 0};
+  mlp.parameters[2].data = {1, 1};
+  mlp.parameters[3].data = {0};
+  mlp.grad_output.data = {kNaN, 1, kNaN};  // the last one's outputs are 0: no gradient, whatever came
+  mlp.step();
+  EXPECT_TRUE(std::isnan(mlp.grad_inputs[0].data[0]));
+  EXPECT_EQ(mlp.grad_inputs[0].data[1], 3);
+  EXPECT_EQ(mlp.grad_inputs[0].data[2], 0);
+  for (const Matrix& gradient : mlp.grad_parameters)
+    EXPECT_EQ(count_nan(gradient), static_cast<int64_t>(gradient.data.size()));
+}
+
+TEST_P(NotANumber, PassesCrossAndInteraction) {
+  for (const auto& [id, options, widths] : std::vector<std::tuple<const char*, const char*, std::vector<int64_t>>>{
+           {"cross", R"({"width": 6, "layers": 2})", {6}},
+           {"cross", R"({"width": 6, "layers": 2, "low_rank": 2})", {6}},
+           {"dot_interaction", "{}", {6, 12}}}) {
+    SCOPED_TRACE(options);
+    Layer layer(host_, id, options);
+    if (layer.code == TSR_UNAVAILABLE) GTEST_SKIP() << "not this processor";
+    std::vector<std::vector<int64_t>> shapes;
+    for (const int64_t width : widths) shapes.push_back({5, width});
+    const auto of_sample = [](const Matrix& m, int64_t s) {
+      const auto width = m.shape[1];
+      const auto first = m.data.begin() + s * width;
+      return std::count_if(first, first + width, [](float v) { return std::isnan(v); });
+    };
+    for (size_t input = 0; input < shapes.size(); ++input) {
+      layer.with_inputs(shapes);
+      layer.inputs[input].data[static_cast<size_t>(3 * shapes[input][1] + 1)] = kNaN;
+      layer.step();
+      EXPECT_GT(of_sample(layer.output, 3), 0);
+      EXPECT_EQ(of_sample(layer.output, 3), count_nan(layer.output));
+      int64_t there = 0, everywhere = 0;
+      for (const Matrix& gradient : layer.grad_inputs) {
+        there += of_sample(gradient, 3);
+        everywhere += count_nan(gradient);
+      }
+      EXPECT_GT(there, 0);
+      EXPECT_EQ(there, everywhere);
+      for (Matrix& gradient : layer.grad_parameters) {
+        EXPECT_GT(count_nan(gradient), 0);
+        std::fill(gradient.data.begin(), gradient.data.end(), 0.0f);
+      }
+    }
+    layer.with_inputs(shapes);
+    layer.grad_output.data[static_cast<size_t>(3 * layer.output.shape[1] + 1)] = kNaN;
+    layer.step();
+    EXPECT_EQ(count_nan(layer.output), 0);
+    EXPECT_GT(of_sample(layer.grad_inputs[0], 3), 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isa, NotANumber, testing::Values("portable", "avx2", "avx512"),
+                         [](const auto& info) { return std::string(info.param); });
 
 std::vector<double> naive_interaction(const Layer& layer, int64_t dim, int64_t features) {
   std::vector<double> out;

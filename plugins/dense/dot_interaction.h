@@ -23,9 +23,9 @@ class DotInteraction : public tessera::sdk::Module {
 
  private:
   using Shape = tessera::sdk::InteractionShape;
-  // One call of `body` per chunk of samples.
+  // One call of `body` per block of samples.
   template <class Body>
-  void for_chunks(std::span<const DLTensor> inputs, const Shape& shape, Body&& body);
+  void for_blocks(std::span<const DLTensor> inputs, const Shape& shape, Body&& body);
 
   tessera::sdk::Host host_;
   const Loops& loops_;

@@ -30,7 +30,7 @@ struct Affine {
   const float* w;
   const float* b;
   float* y;
-  bool relu;  // y = max(y, 0)
+  bool relu;  // y < 0 becomes 0
 };
 
 struct Loops {
@@ -38,10 +38,14 @@ struct Loops {
   void (*interact)(const Interaction& args, float* output);
   // Either gradient may be NULL: not wanted.
   void (*interact_backward)(const Interaction& args, const float* grad_output, float* grad_dense, float* grad_pooled);
-  // Columns [first, last) of a matrix of `rows` x `columns`: where y <= 0, dz becomes 0, elsewhere dy; sums of dz over
-  // the rows are added to `sums`. dz may be dy. y NULL: dz is not written, dy alone is summed.
-  void (*mask_and_sum)(int64_t rows, int64_t columns, int64_t first, int64_t last, const float* y, const float* dy,
-                       float* dz, float* sums);
+  // Of matrices of `rows` x `columns`. y += bias; with relu negative ones become 0, and what is no number stays.
+  void (*add_bias)(int64_t rows, int64_t columns, const float* bias, bool relu, float* y);
+  // dz = y <= 0 ? 0 : dy. dz may be dy.
+  void (*mask)(int64_t n, const float* y, const float* dy, float* dz);
+  // Sums of columns [first, last) over the rows of a matrix of `rows` x `columns`, added to `sums`.
+  void (*sum_rows)(int64_t rows, int64_t columns, int64_t first, int64_t last, const float* from, float* sums);
+  // to [columns, rows] = from [rows, columns], of which rows [first, last).
+  void (*transpose)(int64_t rows, int64_t columns, int64_t first, int64_t last, const float* from, float* to);
   // out = a * b + c
   void (*multiply_add)(int64_t n, const float* a, const float* b, const float* c, float* out);
   // out = a * b

@@ -4,7 +4,7 @@ namespace tessera_dense {
 
 Mlp::Mlp(const tessera::sdk::Setup& setup) : host_(setup.host), loops_(choose_loops()), shape_(setup.options) {
   for (size_t k = 0; k < shape_.count(); ++k) {
-    layers_.emplace_back(shape_.in(k), shape_.out(k), true, shape_.relu(k));
+    matrices_.add(shape_.in(k), shape_.out(k));
     products_ += shape_.in(k)*shape_.out(k);
   }
 }
@@ -13,28 +13,33 @@ void Mlp::forward(const tessera::sdk::ModuleForward& args, tsr_module_context** 
   const int64_t batch = batch_of(args.inputs, 1, "mlp");
   const float* x = matrix(args.inputs[0], batch, shape_.input(), "mlp's input");
   float* output = matrix(args.output, batch, shape_.output(), "mlp's output");
-  parameter_data(args.parameters, parameters(), weights_);
+  take_weights(args.parameters);
   auto lease = contexts_.take();
   lease->hidden.at_least(host_, batch * shape_.hidden_width());
   if (context == nullptr) return infer(batch, x, output, *lease);
-  const ThreadScope threads(host_.num_threads());
-  for (size_t k = 0; k < layers_.size(); ++k) {
-    float* y = k + 1 == layers_.size() ? output : shape_.hidden(lease->hidden.data(), batch, k);
-    layers_[k].forward(batch, x, weights_[2 * k], weights_[2 * k + 1], y);
-    x = y;
-  }
+  matrices_.transpose(host_, loops_, weights_);
+  in_blocks(host_, batch, matrices_.block(), [&](int64_t begin, int64_t end, int64_t) {
+    const OneThread alone;
+    const float* from = x + begin * shape_.input();
+    for (size_t k = 0; k < shape_.count(); ++k) {
+      float* to = values(k, batch, output, *lease) + begin * shape_.out(k);
+      multiply(end - begin, shape_.in(k), shape_.out(k), from, matrices_.transposed(k), to);
+      loops_.add_bias(end - begin, shape_.out(k), biases_[k], shape_.relu(k), to);
+      from = to;
+    }
+  });
   contexts_.hand_out(std::move(lease), context);
 }
 
-void Mlp::infer(int64_t batch, const float* x, float* output, Context& memory) {
-  constexpr int64_t kProductsWorthAThread = 256 << 10;
-  const int64_t unit = std::max<int64_t>(4, kProductsWorthAThread / products_);
-  in_chunks(host_, batch, unit, [&](int64_t begin, int64_t end, int64_t) {
+void Mlp::infer(int64_t batch, const float* x, float* output, const Context& memory) {
+  constexpr int64_t kProducts = 256 << 10;
+  const int64_t block = std::max<int64_t>(4, kProducts / products_);
+  in_blocks(host_, batch, block, [&](int64_t begin, int64_t end, int64_t) {
     const float* from = x;
-    for (size_t k = 0; k < layers_.size(); ++k) {
-      float* to = k + 1 == layers_.size() ? output : shape_.hidden(memory.hidden.data(), batch, k);
-      loops_.affine({begin, end - begin, layers_[k].in(), layers_[k].out(), from, weights_[2 * k], weights_[2 * k + 1],
-                     to, layers_[k].relu()});
+    for (size_t k = 0; k < shape_.count(); ++k) {
+      float* to = values(k, batch, output, memory);
+      loops_.affine(
+          {begin, end - begin, shape_.in(k), shape_.out(k), from, weights_[k], biases_[k], to, shape_.relu(k)});
       from = to;
     }
   });
@@ -44,25 +49,50 @@ void Mlp::backward(const tessera::sdk::ModuleBackward& args, tsr_module_context*
   const int64_t batch = batch_of(args.inputs, 1, "mlp");
   const Context& kept = *contexts_.of(context);
   const float* input = matrix(args.inputs[0], batch, shape_.input(), "mlp's input");
-  const float* y = matrix(args.output, batch, shape_.output(), "mlp's output");
-  const float* dy = matrix(args.grad_output, batch, shape_.output(), "the gradient of mlp's output");
+  float* output = matrix(args.output, batch, shape_.output(), "mlp's output");
+  const float* grad = matrix(args.grad_output, batch, shape_.output(), "the gradient of mlp's output");
   float* grad_input = matrix_or_null(args.grad_inputs[0], batch, shape_.input(), "the gradient of mlp's input");
-  parameter_data(args.parameters, parameters(), weights_);
-  parameter_data(args.grad_parameters, parameters(), gradients_);
-  float* dz = dz_.at_least(host_, batch * shape_.widest());  // where a layer's is masked
-  float* dx = dx_.at_least(host_, batch * shape_.widest());
-  const ThreadScope threads(host_.num_threads());
-  for (size_t k = layers_.size(); k-- > 0;) {
-    const Linear& layer = layers_[k];
-    in_chunks(host_, layer.out(), 16, [&](int64_t first, int64_t last, int64_t) {
-      loops_.mask_and_sum(batch, layer.out(), first, last, layer.relu() ? y : nullptr, dy, dz, gradients_[2 * k + 1]);
-    });
-    const float* x = k == 0 ? input : shape_.hidden(kept.hidden.data(), batch, k - 1);
-    layer.backward(batch, x, weights_[2 * k], layer.relu() ? dz : dy, k == 0 ? grad_input : dx, gradients_[2 * k]);
-    y = x;
-    dy = dx;
-    std::swap(dx, dz);  // the next layer masks in place
+  take_weights(args.parameters);
+  parameter_data(args.grad_parameters, parameters(), parameters_);
+  const size_t last = shape_.count() - 1;
+  float* dz = dz_.at_least(host_, batch * (shape_.hidden_width() + shape_.output()));
+  gradients_.clear();
+  for (size_t k = 0; k <= last; ++k) {
+    const float* dy = k == last && !shape_.relu(k) ? grad : shape_.hidden(dz, batch, k);
+    gradients_.push_back(
+        {k == 0 ? input : values(k - 1, batch, output, kept), dy, parameters_[2 * k], parameters_[2 * k + 1]});
   }
+  in_blocks(host_, batch, matrices_.block(), [&](int64_t begin, int64_t end, int64_t) {
+    const OneThread alone;
+    const float* dy = grad;  // before the ReLU
+    for (size_t k = last + 1; k-- > 0;) {
+      const int64_t in = shape_.in(k), out = shape_.out(k), rows = end - begin, at = begin * out;
+      if (shape_.relu(k)) {
+        float* masked = shape_.hidden(dz, batch, k);
+        loops_.mask(rows * out, values(k, batch, output, kept) + at, dy + at, masked + at);
+        dy = masked;
+      }
+      float* dx = k == 0 ? grad_input : shape_.hidden(dz, batch, k - 1);
+      if (dx) multiply_back(rows, in, out, dy + at, weights_[k], dx + begin * in);
+      dy = dx;
+    }
+  });
+  matrices_.add_gradients(host_, loops_, batch, gradients_);
+}
+
+void Mlp::take_weights(std::span<const DLTensor> tensors) {
+  parameter_data(tensors, parameters(), parameters_);
+  weights_.clear();
+  biases_.clear();
+  for (size_t k = 0; k < shape_.count(); ++k) {
+    weights_.push_back(parameters_[2 * k]);
+    biases_.push_back(parameters_[2 * k + 1]);
+  }
+}
+
+// What layer `k` has put out.
+float* Mlp::values(size_t k, int64_t batch, float* output, const Context& kept) const {
+  return k + 1 == shape_.count() ? output : shape_.hidden(kept.hidden.data(), batch, k);
 }
 
 }  // namespace tessera_dense

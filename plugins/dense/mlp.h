@@ -3,10 +3,10 @@
 
 #include <vector>
 
-#include "linear.h"
 #include "loops.h"
 #include "support.h"
 #include "tessera/sdk/module.h"
+#include "weights.h"
 
 namespace tessera_dense {
 
@@ -26,16 +26,20 @@ class Mlp : public tessera::sdk::Module {
   struct Context {
     Floats hidden;  // outputs of all layers but the last, one after the other
   };
-  void infer(int64_t batch, const float* x, float* output, Context& memory);
+  void infer(int64_t batch, const float* x, float* output, const Context& memory);
+  void take_weights(std::span<const DLTensor> tensors);
+  float* values(size_t k, int64_t batch, float* output, const Context& kept) const;
 
   tessera::sdk::Host host_;
   const Loops& loops_;
   tessera::sdk::MlpLayers shape_;
-  std::vector<Linear> layers_;
+  Weights matrices_;
   int64_t products_ = 0;  // of a sample's forward
   ContextPool<Context> contexts_;
-  Floats dz_, dx_;  // gradients on their way down
-  std::vector<float*> weights_, gradients_;
+  Floats dz_;  // gradients of all layers' outputs before the ReLU, as `hidden` and the last one's behind
+  std::vector<float*> parameters_;
+  std::vector<const float*> weights_, biases_;  // of each layer
+  std::vector<Weights::Gradient> gradients_;
 };
 
 }  // namespace tessera_dense

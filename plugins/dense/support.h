@@ -1,7 +1,8 @@
-// What the three layers share: memory, loops over chunks.
+// What the three layers share: memory, and work for the host's threads.
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 
 #include "tessera/sdk/layers.h"
 
@@ -27,18 +28,31 @@ using tessera::sdk::matrix;
 using tessera::sdk::matrix_or_null;
 using tessera::sdk::parameter_data;
 
-// body(begin, end, chunk) over [0, n) in at most one chunk per thread, cut at multiples of `unit`.
+// Multiplications and additions that take longer than to wake a thread for them.
+constexpr int64_t kProductsWorthAThread = 1 << 20;
+
+// body(i) for i in [0, n), by the host's threads where the work is `worth` them. Which thread takes which is open, so
+// that nobody waits for one that another program keeps from its core.
 template <class Body>
-void in_chunks(tessera::sdk::Host host, int64_t n, int64_t unit, Body&& body) {
-  const int64_t units = (n + unit - 1) / unit;
-  const int64_t chunks = std::min<int64_t>(host.num_threads(), units);
-  if (chunks <= 1) {
-    if (n > 0) body(int64_t{0}, n, int64_t{0});
-    return;
+void one_by_one(tessera::sdk::Host host, int64_t n, bool worth, Body&& body) {
+  if (worth && n > 1) {
+    host.parallel_for(static_cast<uint64_t>(n), [&](uint64_t i) { body(static_cast<int64_t>(i)); });
+  } else {
+    for (int64_t i = 0; i < n; ++i) body(i);
   }
-  host.parallel_for(static_cast<uint64_t>(chunks), [&](uint64_t i) {
-    const auto c = static_cast<int64_t>(i);
-    body(units * c / chunks * unit, std::min(n, units * (c + 1) / chunks * unit), c);
+}
+
+// body(begin, end, slot) for each block of `size` of [0, n). Slots count from 0 to slots_of() - 1: no two that run at
+// the same time are equal.
+inline int64_t slots_of(tessera::sdk::Host host, int64_t n, int64_t size) {
+  return std::min<int64_t>(host.num_threads(), (n + size - 1) / size);
+}
+template <class Body>
+void in_blocks(tessera::sdk::Host host, int64_t n, int64_t size, Body&& body) {
+  std::atomic<int64_t> next = 0;
+  one_by_one(host, slots_of(host, n, size), true, [&](int64_t slot) {
+    for (int64_t begin; (begin = next.fetch_add(size, std::memory_order_relaxed)) < n;)
+      body(begin, std::min(n, begin + size), slot);
   });
 }
 

@@ -134,6 +134,34 @@ TEST_F(Pipeline, ATraceShowsAllRanksAndTheInputsBesideTheSteps) {
   EXPECT_EQ(trace.at("otherData").at("spans_left_out"), 0);
 }
 
+// A disk that is full when the job is done: training was not in vain.
+TEST_F(Pipeline, ATraceThatCannotBeWrittenIsAWarning) {
+  for (const int nproc : {1, 2}) {
+    const Finished done = run(nproc, {"--trace", "/dev/full"});
+    EXPECT_EQ(done.status, 0) << done.output;
+    EXPECT_THAT(done.output, HasSubstr("warning: cannot write the trace to /dev/full"));
+  }
+}
+
+// 200,000 stages: minutes, and a deadline missed, when each of them read the whole text.
+TEST_F(Pipeline, ALongTraceIsWrittenInTimeThatGrowsWithIt) {
+  const std::string file = folder_.file("trace.json");
+  const Arguments args = {"--trace", file,
+                          "--set",   "data.batch=16",
+                          "--set",   "data.samples=200000",
+                          "--set",   "data.epochs=1",
+                          "--set",   "job.pipeline=true"};
+  const auto start = std::chrono::steady_clock::now();
+  const Finished done = run(2, args);
+  ASSERT_EQ(done.status, 0) << done.output;
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
+  const json trace = json::parse(contents(file));
+  EXPECT_GT(trace.at("otherData").at("spans"), 150000);
+  int64_t spans = 0;
+  for (const json& e : trace.at("traceEvents")) spans += e.at("ph") == "X";
+  EXPECT_EQ(trace.at("otherData").at("spans"), spans);
+}
+
 TEST_F(Pipeline, ATraceNeedsAFolder) {
   const Finished done = run(1, {"--trace", folder_.file("nowhere/trace.json")});
   EXPECT_NE(done.status, 0);

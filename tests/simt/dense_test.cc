@@ -250,6 +250,41 @@ TEST_P(GpuDense, LayersComputeAsInHostMemory) {
   }
 }
 
+// One value of one sample: what it makes of outputs and gradients, by place.
+TEST_P(GpuDense, WhatIsNoNumberGoesThroughLayersAsInHostMemory) {
+  const LayerCase cases[] = {
+      {"mlp", R"({"layers": [13, 20, 5], "final_activation": "relu"})", {13}},
+      {"dot_interaction", "{}", {4, 16}},
+      {"cross", R"({"width": 9, "layers": 2})", {9}},
+  };
+  const auto no_numbers = [](const Tensor& tensor) {
+    const Tensor host = in_host_memory(tensor);
+    std::vector<bool> out;
+    for (int64_t i = 0; i < host.numel(); ++i) out.push_back(std::isnan(host.item(i)));
+    return out;
+  };
+  Random random(13);
+  for (const LayerCase& c : cases) {
+    SCOPED_TRACE(c.module);
+    for (const bool backwards : {false, true}) {
+      DenseLayer host(runtime_, {c.module, c.options, "layer", 7});
+      DenseLayer device(runtime_, {c.module, c.options, "layer", 7, stream_});
+      std::vector<Tensor> on_host, on_device;
+      for (const int64_t width : c.widths) on_host.push_back(noise(random, {6, width}));
+      if (!backwards) on_host[0].span<float>()[2] = std::nanf("");
+      for (const Tensor& input : on_host) on_device.push_back(stream_->to_device(input));
+      const Tensor want = host.forward(on_host, true), got = device.forward(on_device, true);
+      EXPECT_EQ(no_numbers(got), no_numbers(want));
+      const Tensor grad = noise(random, want.shape());
+      if (backwards) grad.span<float>()[1] = grad.span<float>()[3] = std::nanf("");
+      const auto want_in = host.backward(grad), got_in = device.backward(stream_->to_device(grad));
+      for (size_t i = 0; i < want_in.size(); ++i) EXPECT_EQ(no_numbers(got_in[i]), no_numbers(want_in[i])) << i;
+      for (size_t i = 0; i < host.parameters().size(); ++i)
+        EXPECT_EQ(no_numbers(device.parameters()[i]->grad), no_numbers(host.parameters()[i]->grad)) << i;
+    }
+  }
+}
+
 TEST_P(GpuDense, ALayerNeitherWaitsNorAllocatesOnceItHasSeenTheBatch) {
   Random random(12);
   DenseLayer layer(runtime_, {"mlp", R"({"layers": [20, 30, 10]})", "layer", 7, stream_});

@@ -29,16 +29,21 @@ struct Layer {
   bool wants_input_gradient = true;
 };
 
+// What one thread multiplies: as large as the largest layer.
+struct Operands {
+  std::vector<float> x, w, y;
+};
+
 }  // namespace
 
 struct DenseProducts::Impl {
+  const Runtime* runtime = nullptr;
   int64_t batch = 0;
   std::vector<Layer> layers;
-  double pairs = 0;            // flops of the interaction's dot products, forward and backward
-  std::vector<float> x, w, y;  // of the largest layer
+  double pairs = 0;                // flops of the interaction's dot products, forward and backward
+  std::vector<Operands> operands;  // of each thread
   Sgemm sgemm = nullptr;
   SetThreads set_threads = nullptr;
-  int threads = 1;
 
   void add(int64_t in, const std::vector<int64_t>& widths, bool input_gradient) {
     for (const int64_t out : widths) {
@@ -47,25 +52,41 @@ struct DenseProducts::Impl {
       input_gradient = true;
     }
   }
+  void multiply(int64_t rows, Operands& of) const {
+    if (set_threads) set_threads(1);  // of oneDNN, for this thread: the runtime's are those that are asked for
+    float *x = of.x.data(), *w = of.w.data(), *y = of.y.data();
+    for (const Layer& l : layers) {
+      sgemm('N', 'T', rows, l.out, l.in, 1.0f, x, l.in, w, l.in, 0.0f, y, l.out);
+      sgemm('T', 'N', l.out, l.in, rows, 1e-9f, y, l.out, x, l.in, 1.0f, w, l.in);
+      if (l.wants_input_gradient) sgemm('N', 'N', rows, l.in, l.out, 1e-3f, y, l.out, w, l.in, 0.0f, x, l.in);
+    }
+    std::fill(of.x.begin(), of.x.end(), 0.5f);
+    std::fill(of.w.begin(), of.w.end(), 0.25f);
+  }
 };
 
-DenseProducts::DenseProducts(const DlrmOptions& o, int64_t batch, int threads) : impl_(std::make_unique<Impl>()) {
+DenseProducts::DenseProducts(const Runtime& runtime, const DlrmOptions& o, int64_t batch)
+    : impl_(std::make_unique<Impl>()) {
   Impl& m = *impl_;
+  m.runtime = &runtime;
   m.batch = batch;
-  m.threads = threads;
   const int64_t n = o.num_embeddings + 1;
   m.add(o.dense_inputs, o.bottom_mlp, false);
   m.add(o.embedding_dim + n * (n - 1) / 2, o.top_mlp, true);
   m.pairs = 3.0 * static_cast<double>(batch * n * (n - 1) * o.embedding_dim);
+  m.operands.resize(static_cast<size_t>(std::min<int64_t>(runtime.threads(), batch)));
+  const int64_t rows = (batch - 1) / static_cast<int64_t>(m.operands.size()) + 1;
   size_t x = 0, w = 0, y = 0;
   for (const Layer& l : m.layers) {
-    x = std::max(x, static_cast<size_t>(batch * l.in));
+    x = std::max(x, static_cast<size_t>(rows * l.in));
     w = std::max(w, static_cast<size_t>(l.in * l.out));
-    y = std::max(y, static_cast<size_t>(batch * l.out));
+    y = std::max(y, static_cast<size_t>(rows * l.out));
   }
-  m.x.assign(x, 0.5f);
-  m.w.assign(w, 0.25f);
-  m.y.assign(y, 0.125f);
+  for (Operands& of : m.operands) {
+    of.x.assign(x, 0.5f);
+    of.w.assign(w, 0.25f);
+    of.y.assign(y, 0.125f);
+  }
   m.sgemm = function_of<Sgemm>(open_first({"libdnnl.so.2", "libdnnl.so.3", "libdnnl.so"}), "dnnl_sgemm");
   m.set_threads = function_of<SetThreads>(open_first({"libgomp.so.1"}), "omp_set_num_threads");
 }
@@ -85,15 +106,10 @@ double DenseProducts::dense_flops() const { return flops() + impl_->pairs; }
 
 void DenseProducts::run() {
   Impl& m = *impl_;
-  if (m.set_threads) m.set_threads(m.threads);
-  float *x = m.x.data(), *w = m.w.data(), *y = m.y.data();
-  for (const Layer& l : m.layers) {
-    m.sgemm('N', 'T', m.batch, l.out, l.in, 1.0f, x, l.in, w, l.in, 0.0f, y, l.out);
-    m.sgemm('T', 'N', l.out, l.in, m.batch, 1e-9f, y, l.out, x, l.in, 1.0f, w, l.in);
-    if (l.wants_input_gradient) m.sgemm('N', 'N', m.batch, l.in, l.out, 1e-3f, y, l.out, w, l.in, 0.0f, x, l.in);
-  }
-  std::fill(m.x.begin(), m.x.end(), 0.5f);
-  std::fill(m.w.begin(), m.w.end(), 0.25f);
+  const auto parts = static_cast<int64_t>(m.operands.size());
+  m.runtime->parallel_for(parts, [&](int64_t p) {
+    m.multiply(m.batch * (p + 1) / parts - m.batch * p / parts, m.operands[static_cast<size_t>(p)]);
+  });
 }
 
 }  // namespace tessera::cli

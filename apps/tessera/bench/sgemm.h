@@ -7,14 +7,16 @@
 #include <vector>
 
 #include "tessera/dlrm.h"
+#include "tessera/runtime.h"
 
 namespace tessera::cli {
 
 // The products of one training step (forward, the weights' and the inputs' gradients) of both MLPs, by oneDNN's sgemm
-// on memory of their shapes. oneDNN is opened when it is asked for, so that no other command has to load it.
+// on memory of their shapes: each of the runtime's threads has its part of the batch, and operands of its own. oneDNN
+// is opened when it is asked for, so that no other command has to load it.
 class DenseProducts {
  public:
-  DenseProducts(const DlrmOptions& options, int64_t batch, int threads);
+  DenseProducts(const Runtime& runtime, const DlrmOptions& options, int64_t batch);  // the runtime outlives this
   ~DenseProducts();
 
   bool available() const;  // oneDNN is on this machine

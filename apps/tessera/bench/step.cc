@@ -1,5 +1,6 @@
 // tessera bench step: forward + backward of a sharded EmbeddingBagCollection, and where the time goes.
 #include <boost/program_options.hpp>
+#include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -34,6 +35,9 @@ class BareExchange {
     ids_in_ = Tensor::zeros({sum(traffic_.ids_received)}, DType::kUInt8);
     rows_ = Tensor::zeros({sum(traffic_.rows_sent)});
     rows_in_ = Tensor::zeros({sum(traffic_.rows_received)});
+    const int64_t travels = header_.numel() + ids_.numel() + 4 * (rows_.numel() + rows_in_.numel());
+    copied_ = Tensor::zeros({travels}, DType::kUInt8);
+    copy_ = copied_.clone();
   }
   void run() const {
     group_.all_to_all_v(header_, header_counts_, header_in_, header_counts_, "header").wait();
@@ -42,12 +46,14 @@ class BareExchange {
     group_.all_to_all_v(rows_, traffic_.rows_sent, rows_in_, traffic_.rows_received, "rows").wait();
     group_.all_to_all_v(rows_in_, traffic_.rows_received, rows_, traffic_.rows_sent, "gradients").wait();
   }
+  // As many bytes as this rank sends in a step, from memory to memory.
+  void copy() const { std::memcpy(copy_.raw(), copied_.raw(), static_cast<size_t>(copied_.numel())); }
 
  private:
   const ProcessGroup& group_;
   StepTraffic traffic_;
   std::vector<int64_t> header_counts_;
-  Tensor header_, header_in_, ids_, ids_in_, rows_, rows_in_;
+  Tensor header_, header_in_, ids_, ids_in_, rows_, rows_in_, copied_, copy_;
 };
 
 double largest_over_ranks(const ProcessGroup& group, double value) {
@@ -90,6 +96,9 @@ class Subject {
     const Stopwatch bare_watch;
     for (int i = 0; i < b_.steps_per_round; ++i) bare_->run();
     exchanges_.push_back(largest_over_ranks(*group_, bare_watch.us() / b_.steps_per_round));
+    const Stopwatch copy_watch;
+    for (int i = 0; i < b_.steps_per_round; ++i) bare_->copy();
+    copies_.push_back(largest_over_ranks(*group_, copy_watch.us() / b_.steps_per_round));
   }
 
   // Of all rounds since the last one.
@@ -110,10 +119,11 @@ class Subject {
     add_times(&line, "us", steps_);
     line.update({{"kernel_us", kernel},
                  {"exchange_us", exchange},
+                 {"copy_us", percentiles(copies_).median},
                  {"overhead_us", step - kernel - exchange},
                  {"samples_per_s", 1e6 * static_cast<double>(b_.nproc * b_.workload.batch) / step},
                  {"stages_us", std::move(stages)}});
-    for (auto* samples : {&steps_, &kernels_, &exchanges_}) samples->clear();
+    for (auto* samples : {&steps_, &kernels_, &exchanges_, &copies_}) samples->clear();
     return line;
   }
 
@@ -146,8 +156,8 @@ class Subject {
   std::optional<BareExchange> bare_;
   Tensor gradient_;
   size_t next_ = 0;
-  std::vector<double> steps_, kernels_, exchanges_;    // microseconds, of each round
-  std::map<std::string, std::vector<double>> stages_;  // the same, by stage
+  std::vector<double> steps_, kernels_, exchanges_, copies_;  // microseconds, of each round
+  std::map<std::string, std::vector<double>> stages_;         // the same, by stage
 };
 
 void run_rank(const StepBench& b, const RankEnvironment& where) {

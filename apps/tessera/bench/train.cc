@@ -81,7 +81,7 @@ class Subject {
     b_.workload.tables = static_cast<int64_t>(options.tables.size());
     DlrmOptions dense = options.dlrm;
     dense.num_embeddings = b_.workload.tables;
-    products_ = std::make_unique<DenseProducts>(dense, b_.workload.batch, b_.common.threads);
+    products_ = std::make_unique<DenseProducts>(runtime, dense, b_.workload.batch);
     trainer_ = std::make_unique<DlrmTrainer>(runtime, group_, std::move(options));
     losses_ = losses_of(*trainer_, *group_, batches_);
   }

@@ -171,7 +171,9 @@ void TrainJob::train_steps(TrainInputs& inputs, Progress& progress, int64_t step
 }
 
 void TrainJob::write_trace() const {
-  cli::write_trace(options_.trace, {{"steps", trace_.get()}, {"inputs", input_trace_.get()}}, *group_);
+  const std::string wrong =
+      cli::write_trace(options_.trace, {{"steps", trace_.get()}, {"inputs", input_trace_.get()}}, *group_);
+  if (!wrong.empty()) std::fprintf(stderr, "tessera: warning: %s\n", wrong.c_str());
 }
 
 // The input thread needs a core; without one it only takes turns with the step.

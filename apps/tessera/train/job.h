@@ -34,7 +34,7 @@ class TrainJob {
            std::shared_ptr<ProcessGroup> group);
 
   void train();
-  void write_trace() const;  // to options.trace, which is not empty; collective
+  void write_trace() const;  // to options.trace, which is not empty; a warning where that cannot be. Collective
   BinaryMetrics evaluate();  // of the test part; valid on rank 0
   // Stages with their time on this rank and the largest over ranks. Collective.
   nlohmann::ordered_json report(const BinaryMetrics& metrics);

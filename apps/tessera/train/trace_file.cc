@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <sstream>
+#include <numeric>
+#include <string_view>
+#include <utility>
 
 namespace tessera::cli {
 namespace {
@@ -19,108 +22,100 @@ int64_t nanoseconds(Trace::Clock::time_point t) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(t.time_since_epoch()).count();
 }
 
-// One rank's traces as lines: "clock NS" read behind a barrier, then of each thread "thread LEFT_OUT NAME" and
-// "BEGIN_NS LENGTH_NS STEP BYTES WAITED_NS NAME".
-std::string lines_of(const std::vector<NamedTrace>& threads, const ProcessGroup& group) {
-  group.barrier("trace");
-  std::ostringstream out;
-  out << "clock " << nanoseconds(Trace::Clock::now()) << '\n';
+// What all ranks must know of each other: clocks, read behind a barrier, and the first span.
+struct Times {
+  int64_t shift = 0;   // from this host's clock to that of the first host
+  int64_t origin = 0;  // the earliest span of all, on the first host's clock
+};
+Times agreed_times(const std::vector<NamedTrace>& threads, const ProcessGroup& group) {
+  int64_t first = std::numeric_limits<int64_t>::max();
   for (const auto& [name, trace] : threads) {
-    out << "thread " << trace->left_out() << ' ' << name << '\n';
-    for (const Trace::Span& s : trace->spans()) {
-      out << nanoseconds(s.begin) << ' ' << nanoseconds(s.end) - nanoseconds(s.begin) << ' ' << s.step << ' ' << s.bytes
-          << ' ' << static_cast<int64_t>(s.waited_s * 1e9) << ' ' << s.name << '\n';
+    for (const Trace::Span& s : trace->spans()) first = std::min(first, nanoseconds(s.begin));
+  }
+  group.barrier("trace");
+  const Tensor mine = Tensor::from<int64_t>({nanoseconds(Trace::Clock::now()), first});
+  const Tensor all = Tensor::empty({group.world_size(), 2}, DType::kInt64);
+  group.all_gather_v(mine, all, std::vector<int64_t>(static_cast<size_t>(group.world_size()), 2), "trace").wait();
+  const auto of = all.span<int64_t>();
+  const auto shift_of = [&](int rank) {
+    const int host = rank / group.local_world_size() * group.local_world_size();
+    return of[0] - of[static_cast<size_t>(2 * host)];
+  };
+  Times times{shift_of(group.rank()), std::numeric_limits<int64_t>::max()};
+  for (int rank = 0; rank < group.world_size(); ++rank) {
+    const int64_t begin = of[static_cast<size_t>(2 * rank + 1)];
+    if (begin != std::numeric_limits<int64_t>::max()) times.origin = std::min(times.origin, begin + shift_of(rank));
+  }
+  return times;
+}
+
+// One rank's spans as events, one by one.
+class Events {
+ public:
+  Events(const std::vector<NamedTrace>& threads, int rank, const Times& times)
+      : threads_(threads), rank_(rank), times_(times) {
+    add({{"name", "process_name"}, {"ph", "M"}, {"pid", rank}, {"args", {{"name", cat("rank ", rank)}}}});
+    for (size_t t = 0; t < threads.size(); ++t) {
+      add({{"name", "thread_name"}, {"ph", "M"}, {"pid", rank}, {"tid", t}, {"args", {{"name", threads[t].first}}}});
     }
   }
-  return out.str();
-}
 
-std::string rest_of(std::istringstream& line) {
-  std::string text;
-  std::getline(line >> std::ws, text);
-  return text;
-}
-
-// Turns the lines of all ranks into events.
-class Writer {
- public:
-  Writer(std::ostream& out, const std::vector<std::string>& ranks, int ranks_per_host)
-      : out_(out), ranks_(ranks), ranks_per_host_(static_cast<size_t>(ranks_per_host)) {}
-
-  void run() {
-    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-      for_each_line(
-          rank, [&](int64_t begin, std::istringstream&) { origin_ = std::min(origin_, begin + shift(rank)); },
-          [](int64_t, const std::string&) {});
+  // The next ones, of about so many bytes; "" behind the last.
+  std::string take(size_t bytes) {
+    while (text_.size() < bytes && thread_ < threads_.size()) {
+      const auto& spans = threads_[thread_].second->spans();
+      if (span_ == spans.size()) {
+        ++thread_;
+        span_ = 0;
+      } else {
+        add(event_of(spans[span_++]));
+      }
     }
-    out_ << "{\"displayTimeUnit\": \"ms\",\n\"traceEvents\": [";
-    for (size_t rank = 0; rank < ranks_.size(); ++rank) write_rank(rank);
-    out_ << "\n],\n\"otherData\": " << json{{"spans", spans_}, {"spans_left_out", left_out_}}.dump() << "}\n";
+    return std::exchange(text_, {});
   }
 
  private:
-  int64_t clock(size_t rank) const { return std::stoll(ranks_[rank].substr(ranks_[rank].find(' ') + 1)); }
-  // From the clock of the rank's host to that of the first host.
-  int64_t shift(size_t rank) const { return clock(0) - clock(rank / ranks_per_host_ * ranks_per_host_); }
-
-  template <class OnSpan, class OnThread>
-  void for_each_line(size_t rank, const OnSpan& on_span, const OnThread& on_thread) const {
-    std::istringstream lines(ranks_[rank]);
-    std::string text;
-    std::getline(lines, text);  // the clock
-    while (std::getline(lines, text)) {
-      std::istringstream line(text);
-      int64_t first = 0;
-      if (line >> first) {
-        on_span(first, line);
-        continue;
-      }
-      line.clear();
-      std::string word;
-      line >> word >> first;
-      on_thread(first, rest_of(line));
-    }
+  void add(const json& event) { text_ += ",\n" + event.dump(); }
+  json event_of(const Trace::Span& s) const {
+    json args = {{"step", s.step}};
+    if (s.bytes) args["bytes"] = s.bytes;
+    if (s.waited_s > 0) args["waited_us"] = std::round(s.waited_s * 1e9) / 1e3;
+    const auto microseconds = [](int64_t ns) { return static_cast<double>(ns) / 1e3; };
+    return {{"name", s.name},
+            {"ph", "X"},
+            {"pid", rank_},
+            {"tid", thread_},
+            {"ts", microseconds(nanoseconds(s.begin) + times_.shift - times_.origin)},
+            {"dur", microseconds(nanoseconds(s.end) - nanoseconds(s.begin))},
+            {"args", std::move(args)}};
   }
 
-  void event(const json& e) {
-    out_ << (first_ ? "\n" : ",\n") << e.dump();
-    first_ = false;
-  }
-
-  void write_rank(size_t rank) {
-    int thread = -1;
-    event({{"name", "process_name"}, {"ph", "M"}, {"pid", rank}, {"args", {{"name", cat("rank ", rank)}}}});
-    for_each_line(
-        rank,
-        [&](int64_t begin, std::istringstream& line) {
-          int64_t length = 0, step = 0, bytes = 0, waited = 0;
-          line >> length >> step >> bytes >> waited;
-          json args = {{"step", step}};
-          if (bytes) args["bytes"] = bytes;
-          if (waited) args["waited_us"] = static_cast<double>(waited) / 1e3;
-          const double ts = static_cast<double>(begin + shift(rank) - origin_) / 1e3;
-          event({{"name", rest_of(line)},
-                 {"ph", "X"},
-                 {"pid", rank},
-                 {"tid", thread},
-                 {"ts", ts},
-                 {"dur", static_cast<double>(length) / 1e3},
-                 {"args", std::move(args)}});
-          ++spans_;
-        },
-        [&](int64_t left_out, const std::string& name) {
-          left_out_ += left_out;
-          event({{"name", "thread_name"}, {"ph", "M"}, {"pid", rank}, {"tid", ++thread}, {"args", {{"name", name}}}});
-        });
-  }
-
-  std::ostream& out_;
-  const std::vector<std::string>& ranks_;
-  size_t ranks_per_host_;
-  int64_t origin_ = std::numeric_limits<int64_t>::max();
-  int64_t spans_ = 0, left_out_ = 0;
-  bool first_ = true;
+  const std::vector<NamedTrace>& threads_;
+  int rank_;
+  Times times_;
+  size_t thread_ = 0, span_ = 0;
+  std::string text_;
 };
+
+// Everybody's piece to rank 0, which gets them one behind the other; the others get nothing.
+std::string gathered(const std::string& piece, const ProcessGroup& group, bool* all_empty) {
+  const auto world = static_cast<size_t>(group.world_size()), rank = static_cast<size_t>(group.rank());
+  const Tensor sizes = Tensor::empty({group.world_size()}, DType::kInt64);
+  group
+      .all_gather_v(Tensor::from<int64_t>({static_cast<int64_t>(piece.size())}), sizes, std::vector<int64_t>(world, 1),
+                    "trace")
+      .wait();
+  const std::vector<int64_t> of_all = sizes.to_vector<int64_t>();
+  const int64_t total = std::accumulate(of_all.begin(), of_all.end(), int64_t{0});
+  *all_empty = total == 0;
+  std::vector<int64_t> sent(world, 0);
+  sent[0] = of_all[rank];
+  const Tensor out = Tensor::from<uint8_t>(std::vector<uint8_t>(piece.begin(), piece.end()));
+  const Tensor in = Tensor::empty({rank == 0 ? total : 0}, DType::kUInt8);
+  group.all_to_all_v(out, sent, in, rank == 0 ? of_all : std::vector<int64_t>(world, 0), "trace").wait();
+  const auto* text = static_cast<const char*>(in.raw());
+  return {text, text + in.numel()};
+}
 
 }  // namespace
 
@@ -128,17 +123,33 @@ size_t most_spans(int world_size, int threads) {
   return std::min(kMostOfAThread, kMostSpans / static_cast<size_t>(world_size * threads));
 }
 
-void write_trace(const std::string& path, const std::vector<NamedTrace>& threads, const ProcessGroup& group) {
-  const std::vector<std::string> ranks = group.all_gather_text(lines_of(threads, group), "trace");
-  std::string wrong;
-  if (group.rank() == 0) {
-    std::ofstream out(path);
-    Writer(out, ranks, group.local_world_size()).run();
-    out.close();
-    if (!out) wrong = cat("cannot write the trace to ", path);
+std::string write_trace(const std::string& path, const std::vector<NamedTrace>& threads, const ProcessGroup& group) {
+  constexpr size_t kPiece = 1 << 18;  // bytes of a rank at a time: what rank 0 holds of it
+  Events events(threads, group.rank(), agreed_times(threads, group));
+  const Tensor counts = Tensor::zeros({2}, DType::kInt64);  // of all ranks: spans, and those left out
+  for (const auto& [name, trace] : threads) {
+    counts.span<int64_t>()[0] += static_cast<int64_t>(trace->spans().size());
+    counts.span<int64_t>()[1] += trace->left_out();
   }
-  wrong = group.all_gather_text(wrong, "trace written")[0];
-  if (!wrong.empty()) fail(Code::kUnavailable, wrong);
+  group.all_reduce(counts, ReduceOp::kSum, "trace").wait();
+  std::ofstream out;
+  if (group.rank() == 0) {
+    out.open(path);
+    out << "{\"displayTimeUnit\": \"ms\",\n\"otherData\": "
+        << json{{"spans", counts.span<int64_t>()[0]}, {"spans_left_out", counts.span<int64_t>()[1]}}.dump()
+        << ",\n\"traceEvents\": [";
+  }
+  size_t comma = 1;  // in front of every event; the first one has none
+  for (bool done = false; !done;) {
+    const std::string piece = gathered(events.take(kPiece), group, &done);
+    if (group.rank() != 0) continue;
+    out << std::string_view(piece).substr(std::min(comma, piece.size()));
+    comma = 0;
+  }
+  if (group.rank() != 0) return "";
+  out << "\n]}\n";
+  out.close();
+  return out ? "" : cat("cannot write the trace to ", path, ": the job itself is as it should be");
 }
 
 }  // namespace tessera::cli

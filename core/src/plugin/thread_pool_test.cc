@@ -1,8 +1,10 @@
 #include "plugin/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 #include <vector>
 
@@ -70,6 +72,31 @@ TEST(ThreadPool, Resizes) {
     run(pool, 100, [&](uint64_t) { count.fetch_add(1); });
     EXPECT_EQ(count.load(), 100);
   }
+}
+
+double processor_seconds() {
+  rusage use{};
+  ::getrusage(RUSAGE_SELF, &use);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
+  return seconds(use.ru_utime) + seconds(use.ru_stime);
+}
+
+// Neither a caller that waits for a worker nor a worker without work keeps a core from other programs.
+TEST(ThreadPool, WaitingTakesNoProcessorTime) {
+  constexpr auto kLong = std::chrono::milliseconds(200);
+  ThreadPool pool(2);
+  const auto caller = std::this_thread::get_id();
+  std::atomic<int> begun{0};
+  const double before = processor_seconds();
+  run(pool, 2, [&](uint64_t) {
+    ++begun;
+    if (std::this_thread::get_id() != caller) return std::this_thread::sleep_for(kLong);
+    while (begun < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // until the worker has its part
+  });
+  std::this_thread::sleep_for(kLong);
+  EXPECT_LT(processor_seconds() - before, 0.1);
 }
 
 TEST(Host, LendsMemory) {

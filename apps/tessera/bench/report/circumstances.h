@@ -12,6 +12,9 @@ namespace tessera::cli {
 // avx512, avx2 or portable.
 Line machine_record();
 
+// From this share of the processors' time on, in percent, what other programs use makes figures noisy.
+inline constexpr double kLoudPercent = 10;
+
 // The share of all processors' time that other programs, and other machines on the same host (steal), have used since
 // construction: what /proc/stat counts, less what this process and the children that it waited for have used.
 class Noise {

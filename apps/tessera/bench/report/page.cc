@@ -134,7 +134,7 @@ std::string page(const std::vector<Line>& lines) {
   return out + "</body></html>\n";
 }
 
-void check_writable(const std::string& path) {
+void check_writable(const std::string& path, const char* option) {
   namespace fs = std::filesystem;
   std::error_code error;
   const fs::path folder = fs::path(path).has_parent_path() ? fs::path(path).parent_path() : ".";
@@ -143,8 +143,8 @@ void check_writable(const std::string& path) {
              : fs::is_directory(folder, error) && ::access(folder.c_str(), W_OK) == 0) {
     return;
   }
-  throw UsageError("--html: cannot write " + (path.empty() ? "a file without a name" : path) +
-                   ": name a file in a folder that exists and may be written");
+  throw UsageError(cat(option, ": cannot write ", path.empty() ? "a file without a name" : path,
+                       ": name a file in a folder that exists and may be written"));
 }
 
 void write_page(const std::string& path, const std::vector<Line>& lines) {

@@ -13,7 +13,7 @@ namespace tessera::cli {
 std::string page(const std::vector<Line>& lines);
 
 // Throws UsageError when the file cannot be written; before anything is measured, so that nothing is lost.
-void check_writable(const std::string& path);
+void check_writable(const std::string& path, const char* option = "--html");
 // Errors: kUnavailable.
 void write_page(const std::string& path, const std::vector<Line>& lines);
 

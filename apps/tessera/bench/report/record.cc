@@ -8,15 +8,11 @@
 #include <cstring>
 #include <sstream>
 
+#include "bench/report/circumstances.h"
 #include "bench/report/compare.h"
 #include "tessera/error.h"
 
 namespace tessera::cli {
-namespace {
-
-constexpr double kLoudPercent = 10;
-
-}  // namespace
 
 Record::Record() : fd_(::memfd_create("tessera-bench", MFD_CLOEXEC)) {
   if (fd_ < 0) fail(Code::kUnavailable, "cannot make a file in memory: ", std::strerror(errno));

@@ -1,0 +1,67 @@
+#include "weights.h"
+
+#include <dnnl.h>
+#include <omp.h>
+
+#include <algorithm>
+
+namespace tessera_dense {
+namespace {
+
+void check(dnnl_status_t status) {
+  if (status != dnnl_success) tessera::sdk::fail(TSR_INTERNAL, "oneDNN: a product failed with status ", int{status});
+}
+
+}  // namespace
+
+OneThread::OneThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
+OneThread::~OneThread() { omp_set_num_threads(before_); }
+
+void multiply(int64_t rows, int64_t in, int64_t out, const float* x, const float* transposed, float* y) {
+  check(dnnl_sgemm('N', 'N', rows, out, in, 1.0f, x, in, transposed, out, 0.0f, y, out));
+}
+
+void multiply_back(int64_t rows, int64_t in, int64_t out, const float* grad_y, const float* w, float* grad_x) {
+  check(dnnl_sgemm('N', 'N', rows, in, out, 1.0f, grad_y, out, w, in, 0.0f, grad_x, in));
+}
+
+void Weights::add(int64_t in, int64_t out) {
+  constexpr int64_t kRowsOfATile = 64;
+  for (int64_t first = 0; first < out; first += kRowsOfATile)
+    tiles_.push_back({shapes_.size(), first, std::min(out, first + kRowsOfATile)});
+  shapes_.push_back({in, out});
+  offsets_.push_back(size_);
+  size_ += in * out;
+}
+
+int64_t Weights::block() const {
+  constexpr int64_t kLeast = 64, kUnit = 16;
+  return std::max(kLeast, (kProductsWorthAThread / size_ + kUnit - 1) / kUnit * kUnit);
+}
+
+void Weights::transpose(tessera::sdk::Host host, const Loops& loops, std::span<const float* const> w) {
+  constexpr int64_t kFloatsWorthThreads = 64 << 10;
+  transposed_.at_least(host, size_);
+  one_by_one(host, static_cast<int64_t>(tiles_.size()), size_ >= kFloatsWorthThreads, [&](int64_t i) {
+    const Tile& t = tiles_[static_cast<size_t>(i)];
+    const Shape& s = shapes_[t.matrix];
+    loops.transpose(s.out, s.in, t.first, t.last, w[t.matrix], transposed_.data() + offsets_[t.matrix]);
+  });
+}
+
+void Weights::add_gradients(tessera::sdk::Host host, const Loops& loops, int64_t batch,
+                            std::span<const Gradient> all) const {
+  if (batch == 0) return;
+  const bool worth_threads = batch * size_ >= 2 * kProductsWorthAThread;
+  one_by_one(host, static_cast<int64_t>(tiles_.size()), worth_threads, [&](int64_t i) {
+    const OneThread alone;
+    const Tile& t = tiles_[static_cast<size_t>(i)];
+    const auto [in, out] = shapes_[t.matrix];
+    const Gradient& g = all[t.matrix];
+    check(dnnl_sgemm('T', 'N', t.last - t.first, in, batch, 1.0f, g.dy + t.first, out, g.x, in, 1.0f,
+                     g.w + t.first * in, in));
+    if (g.b) loops.sum_rows(batch, out, t.first, t.last, g.dy, g.b);
+  });
+}
+
+}  // namespace tessera_dense

@@ -1,0 +1,68 @@
+// The weight matrices of a layer, and their products with blocks of a batch.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "loops.h"
+#include "support.h"
+
+namespace tessera_dense {
+
+// oneDNN runs on libgomp and would start a team of threads for each product. In this scope the calling thread's
+// products are its own: what runs beside them is the host's to say.
+class OneThread {
+ public:
+  OneThread();
+  ~OneThread();
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int before_;
+};
+
+// Products of rows of a batch, inside a OneThread. [any-thread]
+// y [rows, out] = x [rows, in] times transposed [in, out].
+void multiply(int64_t rows, int64_t in, int64_t out, const float* x, const float* transposed, float* y);
+// grad_x [rows, in] = grad_y [rows, out] times w [out, in].
+void multiply_back(int64_t rows, int64_t in, int64_t out, const float* grad_y, const float* w, float* grad_x);
+
+// Matrices [out, in], in the order in which they were added. What concerns them as wholes is done here, in tiles of
+// their rows; tiles and blocks depend on shapes alone, so that numbers do not depend on threads.
+class Weights {
+ public:
+  void add(int64_t in, int64_t out);
+
+  // Samples that a thread takes at once: enough to be worth a thread.
+  int64_t block() const;
+
+  // Copies all, as multiply() takes them. `w`: of each matrix.
+  void transpose(tessera::sdk::Host host, const Loops& loops, std::span<const float* const> w);
+  const float* transposed(size_t i) const { return transposed_.data() + offsets_[i]; }
+
+  struct Gradient {
+    const float* x;   // [batch, in]
+    const float* dy;  // [batch, out]
+    float* w;         // [out, in]: dy^T x is added
+    float* b;         // [out]: the sums of dy over the batch are added. NULL: no bias
+  };
+  // `all`: of each matrix.
+  void add_gradients(tessera::sdk::Host host, const Loops& loops, int64_t batch, std::span<const Gradient> all) const;
+
+ private:
+  struct Shape {
+    int64_t in, out;
+  };
+  struct Tile {
+    size_t matrix;
+    int64_t first, last;  // rows
+  };
+  std::vector<Shape> shapes_;
+  std::vector<int64_t> offsets_;  // in transposed_
+  std::vector<Tile> tiles_;
+  int64_t size_ = 0;  // floats of all
+  Floats transposed_;
+};
+
+}  // namespace tessera_dense
