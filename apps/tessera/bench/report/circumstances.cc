@@ -10,7 +10,6 @@
 #include <fstream>
 
 #include "tessera/sdk/isa.h"
-#include "tessera/system_memory.h"
 
 namespace tessera::cli {
 namespace {
@@ -73,7 +72,7 @@ std::string isa_name() {
 Line machine_record() {
   cpu_set_t allowed;
   const int processors = ::sched_getaffinity(0, sizeof(allowed), &allowed) == 0 ? CPU_COUNT(&allowed) : 0;
-  const auto bytes = static_cast<double>(system_memory().limit);
+  const double bytes = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
   return {{"cpu", cpu_model()},
           {"processors", processors},
           {"memory_gib", static_cast<int64_t>(std::llround(bytes / (int64_t{1} << 30)))},
