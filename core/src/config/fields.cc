@@ -129,8 +129,10 @@ const std::vector<Field<PlannerConfig>>& fields<PlannerConfig>() {
       {"hbm_gib", &S::hbm_gib, "GiB",
        "device memory to plan with, one number per rank or one for all; empty or 0: what the device has", 0, 1e9},
       {"ddr_gib", &S::ddr_gib, "GiB",
-       "host memory to plan with, one number per rank or one for all; empty or 0: an equal part of the machine's", 0,
-       1e9},
+       "host memory to plan with, one number per rank or one for all; empty or 0: an equal part of what the machine, "
+       "or "
+       "its container (cgroup v1 or v2), has left",
+       0, 1e9},
       {"local_world_size", &S::local_world_size, "ranks per host", "to plan for; 0: as launched", 0, kInt32},
       {"search",
        &S::search,
