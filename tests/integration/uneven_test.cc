@@ -214,8 +214,10 @@ std::string bag_too_long(const RankEnvironment& where) {
   const auto group = ProcessGroup::connect(runtime, where);
   const auto tables = tables_of(PoolingType::kSum);
   const Topology topology = Topology::of(where.world_size, where.local_world_size, "cpu");
-  auto sharded =
-      EmbeddingBagCollectionSharder(runtime, {}).shard(tables, plan_of(runtime, tables, topology).at("sparse"), group);
+  ShardedModuleOptions options;
+  options.optimizer = kAdagrad;
+  auto sharded = EmbeddingBagCollectionSharder(runtime, options)
+                     .shard(tables, plan_of(runtime, tables, topology).at("sparse"), group);
   const Tensor ids = where.rank + 1 < where.world_size ? Tensor::empty({0}, DType::kInt32) : too_many_ids();
   std::vector<std::string> keys;
   for (const std::string& type : kTypes) keys.push_back("f_" + type);
