@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <functional>
 #include <limits>
 
@@ -104,6 +105,54 @@ TEST(Errors, ExceptionsBecomeCodes) {
   EXPECT_EQ(guard(&err, [] { throw 1; }), TSR_INTERNAL);
   EXPECT_EQ(guard(nullptr, [] { throw 1; }), TSR_INTERNAL);
   EXPECT_EQ(guard(&err, [] { fail(TSR_OK, "a failure without a code"); }), TSR_INTERNAL);
+}
+
+// The other side may forget the NUL: what lies behind the text is nobody's business.
+TEST(Errors, TextsWithoutAnEndAreCutWhereTheArrayEnds) {
+  struct {
+    Call call;
+    char behind[8] = "behind";
+  } here;
+  std::memset(here.call.err()->message, 'x', sizeof(tsr_error::message));
+  EXPECT_EQ(message_of([&] { here.call.check(TSR_INTERNAL); }, TSR_INTERNAL), std::string(504, 'x'));
+}
+
+struct NoInstance : zoo::Ones {
+  std::unique_ptr<KernelInstance> open(const tsr_kernel_config&) const override { return nullptr; }
+};
+struct NoGroup : Collective {
+  std::unique_ptr<Group> connect(const tsr_rendezvous&) override { return nullptr; }
+};
+struct NoWork : zoo::LoopGroup {
+  std::unique_ptr<Group> split(int32_t) override { return nullptr; }
+  Work* barrier(const CollectiveCall&) override { return nullptr; }
+};
+struct ConnectsToNoWork : Collective {
+  std::unique_ptr<Group> connect(const tsr_rendezvous&) override { return std::make_unique<NoWork>(); }
+};
+
+TEST(Errors, NullWhereAnObjectBelongsIsAFailure) {
+  tsr_error err{sizeof(tsr_error), TSR_OK, {0}};
+  NoInstance kernel;
+  const tsr_kernel_config config{};
+  void* instance = nullptr;
+  EXPECT_EQ(Kernel::table<NoInstance>.open(&kernel, &config, &instance, &err), TSR_INTERNAL);
+  EXPECT_STREQ(err.message, "open() returned no instance: return one, or throw Failure");
+  NoGroup alone;
+  tsr_group* group = nullptr;
+  const tsr_rendezvous where{};
+  EXPECT_EQ(Collective::table<NoGroup>.connect(&alone, &where, &group, &err), TSR_INTERNAL);
+  EXPECT_STREQ(err.message, "connect() returned a null pointer: return an object, or throw Failure");
+  ConnectsToNoWork collective;
+  const tsr_collective& api = Collective::table<ConnectsToNoWork>;
+  ASSERT_EQ(api.connect(&collective, &where, &group, &err), TSR_OK);
+  tsr_group* child = nullptr;
+  EXPECT_EQ(api.split(group, -1, &child, &err), TSR_OK);
+  EXPECT_EQ(api.split(group, 0, &child, &err), TSR_INTERNAL);
+  tsr_work* work = nullptr;
+  const tsr_collective_call call{};
+  EXPECT_EQ(api.barrier(group, &call, &work, &err), TSR_INTERNAL);
+  api.close(group);
 }
 
 TEST(Errors, LongTextsAreCutAtWholeCharacters) {

@@ -16,6 +16,7 @@ constexpr T unless(std::string_view variant, T value) {
 }
 
 void say(tsr_error* err, const char* text) { std::strcpy(err->message, text); }
+void say_without_end(tsr_error* err) { std::memset(err->message, 'x', sizeof(err->message)); }
 
 tsr_code propose(void*, const tsr_table*, const tsr_topology*, const tsr_constraints*, const tsr_layout_sink*,
                  tsr_error*) {
@@ -26,7 +27,8 @@ tsr_code route(void*, const tsr_table*, uint32_t, int64_t, const int64_t*, int32
   return TSR_OK;
 }
 
-tsr_code create(const tsr_host*, const char*, const tsr_part*, void** self, tsr_error*) {
+tsr_code create(const tsr_host*, const char*, const tsr_part*, void** self, tsr_error* err) {
+  if (is("endless_create")) return say_without_end(err), TSR_INTERNAL;
   if (is("throwing_create")) throw std::runtime_error("from create");
   *self = nullptr;
   return TSR_OK;
@@ -36,6 +38,7 @@ void destroy(void*) {}
 
 tsr_code probe(const tsr_host*, tsr_error* why) {
   if (is("throwing_probe")) throw 42;
+  if (is("endless_probe")) return say_without_end(why), TSR_UNAVAILABLE;
   if (!is("failing_probe")) return TSR_OK;
   say(why, "this machine has no quantum unit");
   return TSR_UNAVAILABLE;
@@ -103,7 +106,8 @@ struct Constructed {
 extern "C" __attribute__((visibility("default"))) const tsr_plugin* tessera_plugin_v1(const tsr_host*, tsr_error* err) {
   if (is("throwing_entry")) throw std::runtime_error("from the entry");
   if (is("refusing_entry")) say(err, "it needs a licence");
-  return is("refusing_entry") || is("null_table") ? nullptr : &kPlugin;
+  if (is("endless_entry")) say_without_end(err);
+  return is("refusing_entry") || is("endless_entry") || is("null_table") ? nullptr : &kPlugin;
 }
 #endif
 

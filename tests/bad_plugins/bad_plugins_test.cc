@@ -275,6 +275,31 @@ TEST_F(BadPlugins, AThrowingCreateIsAnError) {
   EXPECT_EQ(runtime.report().entries[0].state, State::kAvailable);
 }
 
+// 504 characters and no NUL.
+TEST_F(BadPlugins, ATextWithoutAnEndIsCutWhereItsArrayEnds) {
+  const std::string text(sizeof(tsr_error::message), 'x');
+  struct {
+    AbiError error;
+    char behind[8] = "behind";
+  } kept;
+  std::memset(kept.error.out()->message, 'x', text.size());
+  EXPECT_EQ(kept.error.said(), text);
+  take("endless_entry", "a.so");
+  EXPECT_EQ(only_entry().reason, "refuses this core: " + text);
+  fs::remove(dir_ / "a.so");
+  take("endless_probe", "b.so");
+  EXPECT_EQ(only_entry().reason, text);
+  fs::remove(dir_ / "b.so");
+  take("endless_create", "c.so");
+  const Runtime runtime(here());
+  try {
+    runtime.create(TSR_SHARDER_KIND, "bad");
+    FAIL() << "no error";
+  } catch (const Error& e) {
+    EXPECT_EQ(std::string(e.what()), "bad: " + text);
+  }
+}
+
 TEST_F(BadPlugins, AskingForARejectedOneSaysWhy) {
   const std::string path = take("null_slot").string();
   const Runtime runtime(here());

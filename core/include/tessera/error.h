@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <initializer_list>
 #include <sstream>
 #include <stdexcept>
@@ -96,9 +97,14 @@ class AbiError {
     if (code == TSR_OK) return;
     std::string text(what);
     if (!text.empty()) text += ": ";
-    text += raw_.message[0] ? std::string(raw_.message) : cat("failed with code ", code);
+    if (said().empty())
+      text += cat("failed with code ", code);
+    else
+      text += said();
     throw Error(static_cast<Code>(code), text);
   }
+  // The plugin's own sentence; empty: it gave none. One that lacks its NUL ends with the array.
+  std::string_view said() const { return {raw_.message, ::strnlen(raw_.message, sizeof(raw_.message))}; }
 
  private:
   tsr_error raw_;

@@ -142,6 +142,7 @@ std::shared_ptr<ProcessGroup> ProcessGroup::connect(const Runtime& runtime, cons
     r.timeout_s = options.timeout_s;
     AbiError err;
     err.check(impl->api().connect(impl->part->self(), &r, &impl->group, err.out()));
+    if (!impl->group) fail(Code::kInternal, impl->backend, ": connect returned TSR_OK, but no group");
   }
   const std::shared_ptr<ProcessGroup> group(new ProcessGroup(std::move(impl)));
   group->find_hosts();
@@ -193,6 +194,8 @@ std::shared_ptr<ProcessGroup> ProcessGroup::split(int color) const {
   AbiError err;
   err.check(impl_->api().split(impl_->group, color, &impl->group, err.out()));
   const int per_host = local_ranks_of(color);
+  if (!impl->group && color >= 0)
+    fail(Code::kInternal, impl_->backend, ": split returned TSR_OK, but no group for color ", color);
   if (!impl->group) return nullptr;
   impl->rank = impl->api().rank(impl->group);
   impl->world = impl->api().world_size(impl->group);

@@ -45,7 +45,7 @@ std::string refusal(const Part& kernel, const tsr_kernel_config& config) {
   AbiError error;
   const tsr_code code = kernel.api<tsr_kernel>().supports(kernel.self(), &config, error.out());
   if (code == TSR_OK) return "";
-  return error.out()->message[0] != '\0' ? error.out()->message : cat("refused with code ", code);
+  return error.said().empty() ? cat("refused with code ", code) : std::string(error.said());
 }
 
 // Where the options leave it open.
@@ -108,6 +108,7 @@ struct Lookup::Impl {
     AbiError error;
     const tsr_code code = api->open(kernel->self(), &raw.config, &instance, error.out());
     error.check(code, code == TSR_RESOURCE_EXHAUSTED ? cat(largest_table(), ": ", kernel->id()) : kernel->id());
+    if (instance == nullptr) fail(Code::kInternal, kernel->id(), ": open returned TSR_OK, but no instance");
     if (optimizer && options.train) {
       const tsr_optimizer& o_api = optimizer->api<tsr_optimizer>();
       for (uint32_t k = 0; k < o_api.num_states; ++k) {

@@ -79,8 +79,8 @@ Library::Verdict Library::open_once(const tsr_host* host) {
     return {TSR_ENTRY_SYMBOL " threw an exception, which no plugin may do", false};
   }
   if (plugin_ == nullptr) {
-    const char* said = refusal.out()->message;
-    return {cat("refuses this core: ", said[0] != '\0' ? said : "it gives no reason"), true};
+    const std::string_view said = refusal.said();
+    return {cat("refuses this core: ", said.empty() ? "it gives no reason" : said), true};
   }
   return {check_tables(), false};
 }

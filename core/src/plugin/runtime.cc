@@ -167,7 +167,7 @@ void Runtime::Impl::probe(Candidate* c) {
   }
   if (c->code == TSR_OK) return;
   c->entry.state = LoadEntry::State::kUnusable;
-  c->entry.reason = why.out()->message[0] != '\0' ? why.out()->message : cat("its probe failed with code ", c->code);
+  c->entry.reason = why.said().empty() ? cat("its probe failed with code ", c->code) : std::string(why.said());
 }
 
 std::vector<std::string> Runtime::Impl::ids(const std::string& kind) const {

@@ -52,7 +52,7 @@ class Group {
 class Collective {
  public:
   virtual ~Collective() = default;
-  virtual std::unique_ptr<Group> connect(const tsr_rendezvous& where) = 0;
+  virtual std::unique_ptr<Group> connect(const tsr_rendezvous& where) = 0;  // never null
 
   static constexpr const char* kKind = TSR_COLLECTIVE_KIND;
   static constexpr uint32_t kCapabilities = 0;
@@ -65,18 +65,28 @@ class Collective {
   static Counts counts_of(tsr_group* g, const int64_t* counts) {
     return {counts, static_cast<size_t>(of(g).world_size())};
   }
+  template <class T>
+  static T* there(T* made, const char* by) {
+    if (made == nullptr) fail(TSR_INTERNAL, by, " returned a null pointer: return an object, or throw Failure");
+    return made;
+  }
   // Every operation: start it, hand its work out.
   template <class Start>
   static tsr_code started(tsr_work** work, tsr_error* err, Start&& start) noexcept {
-    return guard(err, [&] { *work = reinterpret_cast<tsr_work*>(static_cast<Work*>(start())); });
+    return guard(err, [&] { *work = reinterpret_cast<tsr_work*>(there(static_cast<Work*>(start()), "an operation")); });
   }
 
   template <class C>
   static tsr_code connect_slot(void* self, const tsr_rendezvous* where, tsr_group** group, tsr_error* err) noexcept {
-    return guard(err, [&] { *group = reinterpret_cast<tsr_group*>(static_cast<C*>(self)->connect(*where).release()); });
+    return guard(err, [&] {
+      *group = reinterpret_cast<tsr_group*>(there(static_cast<C*>(self)->connect(*where).release(), "connect()"));
+    });
   }
   static tsr_code split_slot(tsr_group* g, int32_t color, tsr_group** child, tsr_error* err) noexcept {
-    return guard(err, [&] { *child = reinterpret_cast<tsr_group*>(of(g).split(color).release()); });
+    return guard(err, [&] {
+      Group* made = of(g).split(color).release();
+      *child = reinterpret_cast<tsr_group*>(color < 0 ? made : there(made, "split()"));
+    });
   }
   static int32_t rank_slot(const tsr_group* g) noexcept { return of(g).rank(); }
   static int32_t world_size_slot(const tsr_group* g) noexcept { return of(g).world_size(); }

@@ -75,7 +75,8 @@ class Call {
   // Throws Failure with the callee's own sentence unless `code` is TSR_OK.
   void check(tsr_code code) const {
     if (code == TSR_OK) return;
-    throw Failure(code, err_.message[0] != '\0' ? err_.message : "failed with code " + std::to_string(code));
+    const std::string said(err_.message, ::strnlen(err_.message, sizeof(err_.message)));  // the NUL may be missing
+    throw Failure(code, said.empty() ? "failed with code " + std::to_string(code) : said);
   }
 
  private:

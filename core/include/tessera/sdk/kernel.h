@@ -105,7 +105,7 @@ class Kernel {
   virtual ~Kernel() = default;
   // Throws Failure with the reason why not. Allocates nothing large.
   virtual void supports(const tsr_kernel_config& config) const = 0;
-  // A new instance with rows and states 0.
+  // A new instance with rows and states 0; never null.
   virtual std::unique_ptr<KernelInstance> open(const tsr_kernel_config& config) const = 0;
   // Optional. `work` has every member; those that the host does not know are 0.
   virtual tsr_estimate estimate(const tsr_kernel_config&, const tsr_workload&) const { return {}; }
@@ -137,6 +137,7 @@ class Kernel {
   static tsr_code open_slot(void* self, const tsr_kernel_config* config, void** instance, tsr_error* err) noexcept {
     return guard(err, [&] {
       std::unique_ptr<KernelInstance> made = static_cast<const C*>(self)->open(*config);
+      if (made == nullptr) fail(TSR_INTERNAL, "open() returned no instance: return one, or throw Failure");
       made->num_tables_ = config->num_tables;
       *instance = made.release();
     });
