@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "command.h"
+#include "plugin_watch.h"
 #include "tessera/error.h"
 
 namespace {
@@ -46,6 +47,7 @@ int main(int argc, char** argv) {
       std::cerr << "tessera " + name + ": " + e.what() + "\n";
     };
     try {
+      tessera::cli::report_crashes();
       return c.run(args);
     } catch (const tessera::cli::UsageError& e) {
       say(e);

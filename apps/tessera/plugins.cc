@@ -4,6 +4,7 @@
 
 #include "command.h"
 #include "options.h"
+#include "plugin_watch.h"
 #include "tessera/config.h"
 #include "tessera/runtime.h"
 
@@ -49,6 +50,7 @@ int plugins_command(const std::vector<std::string>& args) {
   if (given.contains("config")) config = load_config(given["config"].as<std::string>()).plugins;
   runtime_options.plugin_path.insert(runtime_options.plugin_path.end(), config.path.begin(), config.path.end());
   runtime_options.default_path = !given.contains("only-path");
+  const PluginWatch watch;
   const Runtime runtime(runtime_options);
   if (!given.contains("no-open")) runtime.open_all();
   const LoadReport report = runtime.report();

@@ -5,6 +5,7 @@
 
 #include "command.h"
 #include "options.h"
+#include "plugin_watch.h"
 #include "predict/model_data.h"
 #include "tessera/config.h"
 #include "train/job_data.h"
@@ -159,6 +160,7 @@ int quantize_command(const std::vector<std::string>& args) {
     job->data->require_known_ids();
   for (const std::string& assumed : trained.assumptions) std::cerr << a.load << ": " << assumed << '\n';
 
+  const PluginWatch watch;
   std::optional<Runtime> runtime;
   std::optional<BinaryMetrics> before;
   const bool scored = job && job->data && job->data->test_rows() > 0;

@@ -9,6 +9,7 @@
 
 #include "command.h"
 #include "options.h"
+#include "plugin_watch.h"
 #include "serve/shards.h"
 #include "tessera/dlrm.h"
 #include "tessera/error.h"
@@ -169,6 +170,7 @@ int serve_command(const std::vector<std::string>& args) {
   Arguments a;
   if (!parse_arguments(args, &a)) return 0;
   Log log(level_of(a.log_level));
+  const PluginWatch watch;
   RuntimeOptions options;
   options.plugin_path = a.plugin_path;
   if (a.shards.where.rank == 0) return serve_here(Runtime(options), a, log);

@@ -6,6 +6,7 @@
 
 #include "command.h"
 #include "options.h"
+#include "plugin_watch.h"
 #include "spawn.h"
 #include "tessera/config.h"
 #include "train/job.h"
@@ -117,6 +118,7 @@ void train_with(const std::shared_ptr<ProcessGroup>& group, const Runtime& runti
 
 // What ends one rank is the reason that the others give, too.
 void run_rank(const Config& config, const JobOptions& options, const RankEnvironment& where) {
+  const PluginWatch watch;
   const Runtime runtime({config.plugins.path, config.plugins.require, true, static_cast<int>(config.job.threads)});
   JobOptions job = options;
   try {

@@ -11,6 +11,7 @@
 #include "command.h"
 #include "options.h"
 #include "plan/picture.h"
+#include "plugin_watch.h"
 #include "tessera/config.h"
 #include "tessera/data.h"
 #include "tessera/dlrm.h"
@@ -331,6 +332,7 @@ int plan_command(const std::vector<std::string>& args) {
   job.options.topology.set_memory_gib(numbers_of("--hbm-gib", a.hbm_gib), numbers_of("--ddr-gib", a.ddr_gib));
   if (!a.cost_model.empty()) job.options.cost_model = a.cost_model;
   if (!a.topology.empty()) job.options.machine = load_machine(a.topology);
+  const PluginWatch watch;
   const Runtime runtime(job.runtime);
   check_parts(runtime, job.config, job.tables);
   const PlanResult result = EmbeddingShardingPlanner(runtime, job.options).plan(job.modules);

@@ -54,7 +54,9 @@ class Work {
  public:
   Work() = default;
   Work(Work&& other) noexcept
-      : api_(other.api_), raw_(std::exchange(other.raw_, nullptr)), staged_(std::exchange(other.staged_, nullptr)) {}
+      : transport_(other.transport_),
+        raw_(std::exchange(other.raw_, nullptr)),
+        staged_(std::exchange(other.staged_, nullptr)) {}
   Work& operator=(Work&& other) noexcept;
   ~Work();
   void wait();  // throws what went wrong
@@ -62,9 +64,9 @@ class Work {
 
  private:
   friend class ProcessGroup;
-  Work(const tsr_collective* api, tsr_work* raw, StagedExchange* staged = nullptr)
-      : api_(api), raw_(raw), staged_(staged) {}
-  const tsr_collective* api_ = nullptr;
+  Work(const tsr_component* transport, tsr_work* raw, StagedExchange* staged = nullptr)
+      : transport_(transport), raw_(raw), staged_(staged) {}
+  const tsr_component* transport_ = nullptr;
   tsr_work* raw_ = nullptr;
   StagedExchange* staged_ = nullptr;  // host memory that stands for tensors on a device
 };

@@ -6,12 +6,24 @@
 
 #include "distributed/device_staging.h"
 #include "distributed/hosts.h"
+#include "plugin/calls.h"
 
 namespace tessera {
 
+namespace {
+
+const tsr_collective& api_of(const tsr_component& component) {
+  return *static_cast<const tsr_collective*>(component.api);
+}
+
+// Waits for other ranks have a deadline, and say themselves what went wrong.
+plugin::Asked waiting(const tsr_component* transport, const char* what) { return {transport, what, true}; }
+
+}  // namespace
+
 Work& Work::operator=(Work&& other) noexcept {
   const Work dropped(std::move(*this));
-  api_ = other.api_;
+  transport_ = other.transport_;
   raw_ = std::exchange(other.raw_, nullptr);
   staged_ = std::exchange(other.staged_, nullptr);
   return *this;
@@ -20,7 +32,8 @@ Work& Work::operator=(Work&& other) noexcept {
 Work::~Work() {
   if (!raw_) return;
   AbiError dropped;
-  api_->wait(std::exchange(raw_, nullptr), dropped.out());
+  const plugin::CallScope call(waiting(transport_, "wait"));
+  api_of(*transport_).wait(std::exchange(raw_, nullptr), dropped.out());
   if (staged_) staged_->drop();
 }
 
@@ -28,7 +41,8 @@ void Work::wait() {
   if (!raw_) return;
   StagedExchange* staged = std::exchange(staged_, nullptr);
   AbiError err;
-  const tsr_code code = api_->wait(std::exchange(raw_, nullptr), err.out());
+  const plugin::CallScope call(waiting(transport_, "wait"));
+  const tsr_code code = api_of(*transport_).wait(std::exchange(raw_, nullptr), err.out());
   if (staged && code != TSR_OK) staged->drop();
   err.check(code);
   if (staged) staged->finish();
@@ -43,7 +57,8 @@ struct ProcessGroup::Impl {
   std::shared_ptr<ProcessGroup> in_host, across_hosts;  // null until they are asked for
   DeviceStaging staging;
 
-  const tsr_collective& api() const { return part->api<tsr_collective>(); }
+  const tsr_component* transport() const { return part->raw()->component; }
+  const tsr_collective& api() const { return api_of(*transport()); }
   HostSides sides(const Tensor& send, const Tensor& recv, bool in_place = false) {
     if (!(api().capabilities & TSR_COLLECTIVE_HOST_MEMORY_ONLY)) return {send, recv, nullptr};
     return staging.sides(send, recv, in_place);
@@ -141,6 +156,7 @@ std::shared_ptr<ProcessGroup> ProcessGroup::connect(const Runtime& runtime, cons
     r.token = where.token.c_str();
     r.timeout_s = options.timeout_s;
     AbiError err;
+    const plugin::CallScope call(waiting(impl->transport(), "connect"));
     err.check(impl->api().connect(impl->part->self(), &r, &impl->group, err.out()));
     if (!impl->group) fail(Code::kInternal, impl->backend, ": connect returned TSR_OK, but no group");
   }
@@ -192,6 +208,7 @@ std::shared_ptr<ProcessGroup> ProcessGroup::split(int color) const {
   }
   impl->part = impl_->part;
   AbiError err;
+  const plugin::CallScope asked(waiting(impl_->transport(), "split"));
   err.check(impl_->api().split(impl_->group, color, &impl->group, err.out()));
   const int per_host = local_ranks_of(color);
   if (!impl->group && color >= 0)
@@ -243,9 +260,10 @@ Work ProcessGroup::all_to_all_v(const Tensor& send, std::span<const int64_t> sen
   const tsr_collective_call call = call_named(label, sides.recv);
   tsr_work* work = nullptr;
   AbiError err;
+  const plugin::CallScope asked(waiting(impl_->transport(), "all_to_all_v"));
   err.check(impl_->api().all_to_all_v(impl_->group, &in, send_counts.data(), &out, recv_counts.data(), &call, &work,
                                       err.out()));
-  return {&impl_->api(), work, sides.staged};
+  return {impl_->transport(), work, sides.staged};
 }
 
 Work ProcessGroup::all_reduce(const Tensor& inout, ReduceOp op, const char* label) const {
@@ -255,8 +273,9 @@ Work ProcessGroup::all_reduce(const Tensor& inout, ReduceOp op, const char* labe
   const tsr_collective_call call = call_named(label, sides.recv);
   tsr_work* work = nullptr;
   AbiError err;
+  const plugin::CallScope asked(waiting(impl_->transport(), "all_reduce"));
   err.check(impl_->api().all_reduce(impl_->group, &t, static_cast<int32_t>(op), &call, &work, err.out()));
-  return {&impl_->api(), work, sides.staged};
+  return {impl_->transport(), work, sides.staged};
 }
 
 Work ProcessGroup::reduce_scatter_v(const Tensor& send, std::span<const int64_t> counts, const Tensor& recv,
@@ -268,9 +287,10 @@ Work ProcessGroup::reduce_scatter_v(const Tensor& send, std::span<const int64_t>
   const tsr_collective_call call = call_named(label, sides.recv);
   tsr_work* work = nullptr;
   AbiError err;
+  const plugin::CallScope asked(waiting(impl_->transport(), "reduce_scatter_v"));
   err.check(impl_->api().reduce_scatter_v(impl_->group, &in, counts.data(), &out, static_cast<int32_t>(op), &call,
                                           &work, err.out()));
-  return {&impl_->api(), work, sides.staged};
+  return {impl_->transport(), work, sides.staged};
 }
 
 Work ProcessGroup::all_gather_v(const Tensor& send, const Tensor& recv, std::span<const int64_t> counts,
@@ -282,8 +302,9 @@ Work ProcessGroup::all_gather_v(const Tensor& send, const Tensor& recv, std::spa
   const tsr_collective_call call = call_named(label, sides.recv);
   tsr_work* work = nullptr;
   AbiError err;
+  const plugin::CallScope asked(waiting(impl_->transport(), "all_gather_v"));
   err.check(impl_->api().all_gather_v(impl_->group, &in, &out, counts.data(), &call, &work, err.out()));
-  return {&impl_->api(), work, sides.staged};
+  return {impl_->transport(), work, sides.staged};
 }
 
 Work ProcessGroup::broadcast(const Tensor& inout, int root, const char* label) const {
@@ -294,8 +315,9 @@ Work ProcessGroup::broadcast(const Tensor& inout, int root, const char* label) c
   const tsr_collective_call call = call_named(label, sides.recv);
   tsr_work* work = nullptr;
   AbiError err;
+  const plugin::CallScope asked(waiting(impl_->transport(), "broadcast"));
   err.check(impl_->api().broadcast(impl_->group, &t, root, &call, &work, err.out()));
-  return {&impl_->api(), work, sides.staged};
+  return {impl_->transport(), work, sides.staged};
 }
 
 void ProcessGroup::barrier(const char* label) const {
@@ -303,8 +325,9 @@ void ProcessGroup::barrier(const char* label) const {
   const tsr_collective_call call = call_named(label);
   tsr_work* work = nullptr;
   AbiError err;
+  const plugin::CallScope asked(waiting(impl_->transport(), "barrier"));
   err.check(impl_->api().barrier(impl_->group, &call, &work, err.out()));
-  Work(&impl_->api(), work).wait();
+  Work(impl_->transport(), work).wait();
 }
 
 std::vector<std::string> ProcessGroup::all_gather_text(const std::string& text, const char* label) const {

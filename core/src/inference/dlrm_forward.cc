@@ -1,6 +1,7 @@
 #include "inference/dlrm_forward.h"
 
 #include "modules/dlrm_layers.h"
+#include "plugin/calls.h"
 
 namespace tessera::inference {
 
@@ -22,6 +23,7 @@ DlrmForward::Layer DlrmForward::open(const Runtime& runtime, const DenseLayerOpt
   layer.name = options.name;
   const auto& api = layer.part->api<tsr_module>();
   AbiError error;
+  const plugin::CallScope call(*layer.part, "parameters and output_width", layer.name);
   for (uint32_t i = 0;; ++i) {
     tsr_parameter p{};
     p.struct_size = sizeof(p);
@@ -57,6 +59,7 @@ void DlrmForward::run(Layer& layer, int64_t batch, std::span<const Input> inputs
   for (size_t i = 0; i < inputs.size(); ++i) in[i] = matrix(inputs[i].values, inputs[i].width, shapes[i]);
   const DLTensor out = matrix(layer.output.data(), layer.width, shapes[kMostInputs]);
   AbiError error;
+  const plugin::CallScope call(*layer.part, "forward", layer.name);
   error.check(layer.part->api<tsr_module>().forward(layer.part->self(), static_cast<uint32_t>(inputs.size()), in,
                                                     layer.parameters.data(), &out, nullptr, nullptr, error.out()),
               layer.name);

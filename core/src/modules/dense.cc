@@ -7,6 +7,7 @@
 #include "config/fnv1a.h"
 #include "config/splitmix64.h"
 #include "modules/layer_part.h"
+#include "plugin/calls.h"
 
 namespace tessera {
 namespace {
@@ -105,6 +106,7 @@ DenseLayer::DenseLayer(const Runtime& runtime, DenseLayerOptions options) : impl
     tsr_parameter p{};
     p.struct_size = sizeof(p);
     AbiError err;
+    const plugin::CallScope call(*impl_->part, "parameter", impl_->options.name);
     const tsr_code code = impl_->api().parameter(impl_->part->self(), i, &p, err.out());
     if (code == TSR_OUT_OF_RANGE) break;
     err.check(code, impl_->what("parameter"));
@@ -129,6 +131,7 @@ const ParameterList& DenseLayer::parameters() const { return impl_->parameters; 
 int64_t DenseLayer::output_width(std::span<const int64_t> widths) const {
   int64_t width = 0;
   AbiError err;
+  const plugin::CallScope call(*impl_->part, "output_width", impl_->options.name);
   err.check(impl_->api().output_width(impl_->part->self(), static_cast<uint32_t>(widths.size()), widths.data(), &width,
                                       err.out()),
             impl_->what("output_width"));
@@ -154,6 +157,7 @@ Tensor DenseLayer::forward(const std::vector<Tensor>& inputs, bool keep_for_back
   const DLTensor out = output.dl();
   AbiError err;
   m.inputs = inputs;
+  const plugin::CallScope call(*m.part, "forward", m.options.name);
   err.check(m.api().forward(m.part->self(), static_cast<uint32_t>(in.size()), in.data(), m.dl_parameters.data(), &out,
                             m.stream(), keep_for_backward ? &m.context : nullptr, err.out()),
             m.what("forward"));
@@ -185,6 +189,7 @@ std::vector<Tensor> DenseLayer::backward(const Tensor& grad_output, const std::v
   const DLTensor out = output.dl(), grad_out = grad_output.dl();
   AbiError err;
   tsr_module_context* context = std::exchange(m.context, nullptr);
+  const plugin::CallScope call(*m.part, "backward", m.options.name);
   err.check(
       m.api().backward(m.part->self(), context, static_cast<uint32_t>(in.size()), in.data(), m.dl_parameters.data(),
                        &out, &grad_out, grad_in.data(), m.dl_gradients.data(), m.stream(), err.out()),

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "modules/lookup_staging.h"
+#include "plugin/calls.h"
 
 namespace tessera {
 namespace {
@@ -43,6 +44,7 @@ struct RawConfig {
 // The reason why the kernel cannot serve the config; empty when it can.
 std::string refusal(const Part& kernel, const tsr_kernel_config& config) {
   AbiError error;
+  const plugin::CallScope call(kernel, "supports");
   const tsr_code code = kernel.api<tsr_kernel>().supports(kernel.self(), &config, error.out());
   if (code == TSR_OK) return "";
   return error.said().empty() ? cat("refused with code ", code) : std::string(error.said());
@@ -106,6 +108,7 @@ struct Lookup::Impl {
         options.kernel == "auto" ? best_kernel(runtime, raw.config) : named_kernel(runtime, options.kernel, raw.config);
     api = &kernel->api<tsr_kernel>();
     AbiError error;
+    const plugin::CallScope call(*kernel, "open", options.tables.empty() ? "" : options.tables[0].name);
     const tsr_code code = api->open(kernel->self(), &raw.config, &instance, error.out());
     error.check(code, code == TSR_RESOURCE_EXHAUSTED ? cat(largest_table(), ": ", kernel->id()) : kernel->id());
     if (instance == nullptr) fail(Code::kInternal, kernel->id(), ": open returned TSR_OK, but no instance");
@@ -117,7 +120,9 @@ struct Lookup::Impl {
     }
   }
   ~Impl() {
-    if (instance != nullptr) api->close(instance);
+    if (instance == nullptr) return;
+    const plugin::CallScope call(*kernel, "close");
+    api->close(instance);
   }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -261,6 +266,7 @@ void Lookup::forward(const tsr_lookup& given, std::span<const Tensor> outputs, C
   LookupStaging staging(impl_->options.stream.get());
   const tsr_lookup* batch = staging.batch(lookup);
   AbiError error;
+  const plugin::CallScope call(*impl_->kernel, "forward");
   impl_->check(impl_->api->forward(impl_->instance, batch, staging.output(impl_->views(outputs)), staging.raw_stream(),
                                    context == nullptr ? nullptr : &raw, error.out()),
                error);
@@ -297,6 +303,7 @@ void Lookup::backward(Context&& context, const tsr_lookup& lookup, std::span<con
   with_backward(std::move(context), lookup, grad_outputs, grad_scale, grad_weights,
                 [&](tsr_context* raw, const tsr_backward& args, tsr_stream stream) {
                   AbiError error;
+                  const plugin::CallScope call(*impl_->kernel, "backward");
                   impl_->check(impl_->api->backward(impl_->instance, raw, &args, stream, error.out()), error);
                   ++impl_->step;
                 });
@@ -311,6 +318,7 @@ void Lookup::hand_out(Context&& context, const tsr_lookup& lookup, std::span<con
   with_backward(std::move(context), lookup, grad_outputs, grad_scale, grad_weights,
                 [&](tsr_context* raw, const tsr_backward& args, tsr_stream stream) {
                   AbiError error;
+                  const plugin::CallScope call(*impl_->kernel, "backward_rows");
                   impl_->check(impl_->api->backward_rows(impl_->instance, raw, &args, rows.data(), stream, error.out()),
                                error);
                   for (size_t t = 0; t < rows.size(); ++t) take(static_cast<int>(t), rows[t]);
@@ -346,6 +354,7 @@ void Lookup::apply(int table, const RowGradient& gradient) {
   LookupStaging staging(impl_->options.stream.get());
   const DLTensor* staged_rows = staging.input(&rows);
   AbiError error;
+  const plugin::CallScope call(*impl_->kernel, "apply");
   impl_->check(impl_->api->apply(impl_->instance, static_cast<uint32_t>(table), staged_rows, staging.input(&values),
                                  &update, staging.raw_stream(), error.out()),
                error);
@@ -362,6 +371,7 @@ void Lookup::read_rows(int table, int64_t first, int64_t count, float* weights, 
     RawRows rows(ids, t, impl_->states, std::min(count - done, kRowsPerCall), weights, into, done);
     uint64_t cursor = static_cast<uint64_t>(first + done);
     AbiError error;
+    const plugin::CallScope call(*impl_->kernel, "export_rows");
     impl_->check(
         impl_->api->export_rows(impl_->instance, static_cast<uint32_t>(table), &cursor, &rows.raw, error.out()), error);
     if (rows.raw.count <= 0 || ids.data<int64_t>()[0] != first + done) {
@@ -381,6 +391,7 @@ void Lookup::write_rows(int table, int64_t first, int64_t count, const float* we
     RawRows rows(ids, t, impl_->states, std::min(count - done, kRowsPerCall), weights, states, done);
     for (int64_t i = 0; i < rows.raw.count; ++i) ids.data<int64_t>()[i] = first + done + i;
     AbiError error;
+    const plugin::CallScope call(*impl_->kernel, "import_rows");
     impl_->check(impl_->api->import_rows(impl_->instance, static_cast<uint32_t>(table), &rows.raw, error.out()), error);
     done += rows.raw.count;
   }
@@ -397,6 +408,7 @@ void Lookup::adopt_rows(int table, const Tensor& rows) {
   }
   const tsr_stored_rows raw{sizeof(tsr_stored_rows), 0, rows.raw(), static_cast<uint64_t>(rows.bytes()), rows.size(1)};
   AbiError error;
+  const plugin::CallScope call(*impl_->kernel, "adopt_rows");
   impl_->check(impl_->api->adopt_rows(impl_->instance, static_cast<uint32_t>(table), &raw, error.out()), error);
   impl_->adopted.resize(impl_->options.tables.size());
   impl_->adopted[static_cast<size_t>(table)] = rows;
@@ -435,6 +447,7 @@ tsr_kernel_stats Lookup::stats(int table) const {
   tsr_kernel_stats out{};
   out.struct_size = sizeof(out);
   AbiError error;
+  const plugin::CallScope call(*impl_->kernel, "stats");
   impl_->check(impl_->api->stats(impl_->instance, static_cast<uint32_t>(table), &out, error.out()), error);
   return out;
 }

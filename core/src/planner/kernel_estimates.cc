@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "planner/served_kernels.h"
+#include "plugin/calls.h"
 #include "tessera/abi/optimizer.h"
 #include "tessera/sdk/cost.h"
 #include "tessera/tensor.h"
@@ -103,6 +104,7 @@ tsr_estimate KernelEstimates::of(const EmbeddingBagConfig& table, const std::str
     out.struct_size = sizeof(out);
     AbiError error;
     const tsr_kernel& api = part_->api<tsr_kernel>();
+    const plugin::CallScope call(*part_, "estimate", table.name);
     error.check(api.estimate(part_->self(), &config, &work, &out, error.out()), cat(id_, ": estimate"));
     return out;
   }

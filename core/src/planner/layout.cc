@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "plugin/calls.h"
 #include "wiring/tiling.h"
 
 namespace tessera {
@@ -148,6 +149,7 @@ std::vector<Layout> Sharders::propose(const std::string& sharding_type, const Em
   Collector collector{table.num_embeddings, table.embedding_dim, topology_, can_route, {}};
   const tsr_layout_sink sink{sizeof(tsr_layout_sink), 0, &collector, add_to_collector};
   AbiError err;
+  const plugin::CallScope call(*part, "propose", table.name);
   const tsr_code code = api.propose(part->self(), &raw_table, &raw_topology, &raw_constraints, &sink, err.out());
   err.check(code, code == TSR_OK ? "" : cat("sharder ", sharding_type, ", table ", table.name));
   return std::move(collector.layouts);

@@ -22,9 +22,10 @@ int32_t level_from(std::string_view text) {
   fail(Code::kInvalidArgument, "TESSERA_LOG is \"", text, "\", but must be error, warning, info or debug");
 }
 
-bool yes_or_no(const char* name) {
+bool yes_or_no(const char* name, bool otherwise) {
   const std::string_view text = variable(name);
-  if (text.empty() || text == "0") return false;
+  if (text.empty()) return otherwise;
+  if (text == "0") return false;
   if (text == "1") return true;
   fail(Code::kInvalidArgument, name, " is \"", text, "\", but must be 0 or 1");
 }
@@ -34,8 +35,9 @@ bool yes_or_no(const char* name) {
 Environment read_environment() {
   Environment out;
   out.plugin_path = variable("TESSERA_PLUGIN_PATH");
-  out.trust_all = yes_or_no("TESSERA_TRUST_ALL");
+  out.trust_all = yes_or_no("TESSERA_TRUST_ALL", false);
   out.log_level = level_from(variable("TESSERA_LOG"));
+  out.crash_report = yes_or_no("TESSERA_CRASH_REPORT", true);
   return out;
 }
 

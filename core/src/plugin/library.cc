@@ -8,6 +8,7 @@
 #include <exception>
 #include <string_view>
 
+#include "plugin/calls.h"
 #include "plugin/interfaces.h"
 #include "tessera/error.h"
 
@@ -61,6 +62,7 @@ Library::Verdict Library::open_once(const tsr_host* host) {
   if (std::string why = file_->changed(); !why.empty()) return {why, true};
   Forever forever;
   boost::dll::fs::error_code error;
+  const CallScope call({nullptr, "a plugin's file that is being opened"}, path_);
   forever.library.load(path_, rtld_now | rtld_local, error);
   if (!forever.library.is_loaded()) {
     const char* why = ::dlerror();

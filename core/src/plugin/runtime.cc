@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "plugin/calls.h"
 #include "plugin/environment.h"
 #include "plugin/host.h"
 #include "plugin/library.h"
@@ -158,6 +159,7 @@ void Runtime::Impl::probe(Candidate* c) {
   c->component = c->library->component(c->index);
   if (!TSR_HAS(tsr_component, c->component, probe)) return;
   AbiError why;
+  const plugin::CallScope call({c->component, "probe"});
   try {
     c->code = c->component->probe(host.table(), why.out());
   } catch (...) {
@@ -256,6 +258,7 @@ PartPtr Runtime::create(const std::string& kind, const std::string& id, const st
   tsr_part raw{component, nullptr};
   AbiError error;
   tsr_code code = TSR_OK;
+  const plugin::CallScope call({component, "create"});
   try {
     code = component->create(impl_->host.table(), own_options.c_str(), inner ? inner->raw() : nullptr, &raw.self,
                              error.out());
@@ -330,6 +333,7 @@ Part::Part(std::string id, std::string options, tsr_part raw, std::shared_ptr<co
     : id_(std::move(id)), options_(std::move(options)), raw_(raw), inner_(std::move(inner)) {}
 
 Part::~Part() {
+  const plugin::CallScope call(*this, "destroy");
   try {
     raw_.component->destroy(raw_.self);
   } catch (...) {

@@ -69,7 +69,7 @@ void ThreadPool::run(uint64_t n, void (*body)(void*, uint64_t), void* ctx) {
     return;
   }
   if (workers_.empty()) start();
-  job_ = {n, std::max<uint64_t>(1, n / (kPieces * threads())), body, ctx};
+  job_ = {n, std::max<uint64_t>(1, n / (kPieces * threads())), body, ctx, asked_here()};
   next_.store(0, std::memory_order_relaxed);
   state_.fetch_add(kOneJob | kOpen, std::memory_order_release);
   state_.notify_all();
@@ -98,7 +98,10 @@ void ThreadPool::work() {
     }
     if (!state_.compare_exchange_weak(state, state + kOneInside, std::memory_order_acq_rel)) continue;
     done = state / kOneJob;
-    take_indices(job_);
+    {
+      const CallScope call(job_.asked);
+      take_indices(job_);
+    }
     state = state_.fetch_sub(kOneInside, std::memory_order_acq_rel) - kOneInside;
     if ((state & kInside) == 0) state_.notify_all();
   }

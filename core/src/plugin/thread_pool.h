@@ -6,6 +6,8 @@
 #include <thread>
 #include <vector>
 
+#include "plugin/calls.h"
+
 namespace tessera::plugin {
 
 class ThreadPool {
@@ -31,6 +33,7 @@ class ThreadPool {
     uint64_t grain = 1;
     void (*body)(void*, uint64_t) = nullptr;
     void* ctx = nullptr;
+    Asked asked;  // of the caller: workers are in the same call
   };
   void start();
   void stop();
