@@ -4,6 +4,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "distributed/same_routes.h"
+
 namespace tessera {
 namespace {
 
@@ -24,8 +26,13 @@ class KnownToAll : public Error {
 }  // namespace
 
 InputExchange::InputExchange(std::shared_ptr<ProcessGroup> group, const RankWiring& own, uint64_t fingerprint,
-                             std::shared_ptr<ProcessGroup> steps)
-    : group_(std::move(group)), steps_(std::move(steps)), own_(own), wiring_(own.wiring), fingerprint_(fingerprint) {}
+                             const std::vector<RowRouterPtr>& routers, std::shared_ptr<ProcessGroup> steps)
+    : group_(std::move(group)),
+      steps_(std::move(steps)),
+      own_(own),
+      wiring_(own.wiring),
+      fingerprint_(fingerprint),
+      routers_(routers) {}
 
 void InputExchange::run(const RoutedBatch& batch, bool finished, const std::string& error, IdMessages& messages,
                         ReceivedBatch& received, Stopwatch& watch) {
@@ -115,10 +122,7 @@ bool InputExchange::read_headers(const RoutedBatch& batch, IdMessages& messages)
         !plausible(h.presence_words) || !plausible(h.largest)) {
       damaged_header(peer);
     }
-    if (h.fingerprint != fingerprint_) {
-      throw KnownToAll(Code::kFailedPrecondition, "rank ", peer, " runs other tables or another plan than rank ", own,
-                       ": all ranks need the same config and plan");
-    }
+    if (h.fingerprint != fingerprint_) refuse_other_job(peer);
     any_error = any_error || (h.flags & PeerHeader::kError);
     messages.all_finished = messages.all_finished && (h.flags & PeerHeader::kFinished);
     largest = std::max(largest, h.largest);
@@ -131,6 +135,14 @@ bool InputExchange::read_headers(const RoutedBatch& batch, IdMessages& messages)
   messages.in_second = largest > messages.room;
   room_ = room_for(largest, world);
   return any_error;
+}
+
+// All ranks come here: each has seen all headers.
+void InputExchange::refuse_other_job(int peer) {
+  const std::string routes = other_routes(routers_, *group_);
+  if (!routes.empty()) throw KnownToAll(Code::kInternal, routes);
+  throw KnownToAll(Code::kFailedPrecondition, "rank ", peer, " runs other tables or another plan than rank ",
+                   group_->rank(), ": all ranks need the same config and plan");
 }
 
 void InputExchange::take_payloads(const RoutedBatch& batch, IdMessages& messages, Stopwatch& watch) {

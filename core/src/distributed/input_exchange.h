@@ -31,10 +31,10 @@ struct IdMessages {
 
 class InputExchange {
  public:
-  // `fingerprint` of tables and plan: ranks whose fingerprints differ find out in the first header. `steps`: where the
-  // batches' steps go on, if not in `group` too: others may wait there for a rank that fails here.
+  // `fingerprint` of tables, plan and routes: ranks whose fingerprints differ find out in the first header. `steps`:
+  // where the batches' steps go on, if not in `group` too: others may wait there for a rank that fails here.
   InputExchange(std::shared_ptr<ProcessGroup> group, const RankWiring& own, uint64_t fingerprint,
-                std::shared_ptr<ProcessGroup> steps = nullptr);
+                const std::vector<RowRouterPtr>& routers, std::shared_ptr<ProcessGroup> steps = nullptr);
 
   // Sends this rank's payload and takes everybody's.
   // `error`: why this rank has no batch to offer (empty: it has); the step then ends on all ranks with
@@ -52,6 +52,7 @@ class InputExchange {
  private:
   void send_headers(const RoutedBatch& batch, bool finished, bool error, IdMessages& messages, Stopwatch& watch);
   bool read_headers(const RoutedBatch& batch, IdMessages& messages);
+  [[noreturn]] void refuse_other_job(int peer);
   void take_payloads(const RoutedBatch& batch, IdMessages& messages, Stopwatch& watch);
   [[noreturn]] void share_error(const std::string& mine);
 
@@ -59,6 +60,7 @@ class InputExchange {
   const RankWiring& own_;
   const Wiring& wiring_;
   uint64_t fingerprint_;
+  const std::vector<RowRouterPtr>& routers_;
   // Behind each header. It follows the largest payload of the exchange before, which all headers tell, so that all
   // ranks know it without asking.
   int64_t room_ = 0;

@@ -12,9 +12,10 @@
 namespace tessera {
 namespace {
 
-// Equal on two ranks exactly when they run the same tables under the same plan.
+// Equal on two ranks exactly when they run the same tables under the same plan, and route rows to the same places.
 uint64_t fingerprint_of(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan,
-                        bool sequence, const ShardedModuleOptions& options, const ProcessGroup& group) {
+                        const std::vector<RowRouterPtr>& routers, bool sequence, const ShardedModuleOptions& options,
+                        const ProcessGroup& group) {
   uint64_t h = fnv1a(cat(group.world_size(), ' ', group.local_world_size(), ' ', sequence, ' ', options.is_weighted,
                          ' ', options.seed, ' ', options.optimizer.name, ' ', options.optimizer.options, ' ',
                          options.gradient_scale.value_or(-1), ' ', options.data_parallel_gradient_scale.value_or(-1)));
@@ -31,6 +32,7 @@ uint64_t fingerprint_of(const std::vector<EmbeddingBagConfig>& tables, const Emb
     for (const ShardMetadata& s : p.shards)
       h = fnv1a(cat(s.row, ' ', s.rows, ' ', s.col, ' ', s.cols, ' ', s.rank, ';'), h);
   }
+  for (const RowRouterPtr& router : routers) h = router ? fnv1a(cat(router->fingerprint()), h) : h;
   return h;
 }
 
@@ -72,7 +74,7 @@ ShardedCollection::ShardedCollection(const Runtime& runtime, std::vector<Embeddi
       owner_(own_, shards_),
       replicas_(runtime, tables_, plan_, wiring_, group_->rank(),
                 {options_.kernel, options_.stream, options_.optimizer, options_.seed}),
-      fingerprint_(fingerprint_of(tables_, plan_, sequence, options_, *group_)),
+      fingerprint_(fingerprint_of(tables_, plan_, routers_, sequence, options_, *group_)),
       inputs_(input_side(group_)),
       rows_(group_, own_) {
   for (const EmbeddingBagConfig& t : tables_) {
@@ -155,7 +157,8 @@ void ShardedCollection::give_back(StepState* state) {
 }
 
 std::unique_ptr<InputSide> ShardedCollection::input_side(const std::shared_ptr<ProcessGroup>& group) const {
-  return std::make_unique<InputSide>(InputExchange(group, own_, fingerprint_, group == group_ ? nullptr : group_));
+  return std::make_unique<InputSide>(
+      InputExchange(group, own_, fingerprint_, routers_, group == group_ ? nullptr : group_));
 }
 
 void ShardedCollection::start(StepState& state, const KeyedJaggedTensor& input, bool finished, InputSide& side) const {

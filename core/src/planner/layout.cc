@@ -49,6 +49,7 @@ std::string why_not_combined(const Layout& layout, int64_t rows, int64_t cols) {
       }
       return why_not_tiling(all, rows, cols);
     case TSR_COMBINE_REPLICA:
+      if (layout.routed) return "its rows are routed, but every replica holds all of them";
       for (size_t i = 0; i < all.size(); ++i) {
         if (std::string text = why_not_tiling(all.subspan(i, 1), rows, cols); !text.empty()) return text;
       }

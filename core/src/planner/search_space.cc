@@ -7,6 +7,7 @@
 #include "planner/constraints.h"
 #include "planner/cost_model.h"
 #include "planner/served_kernels.h"
+#include "plugin/part_name.h"
 
 namespace tessera {
 
@@ -62,7 +63,7 @@ std::vector<std::string> sharding_types_for(const PlannedTable& t, const Planner
   }
   if (options.torchrec_limits) return types;
   for (const std::string& type : types) {
-    if (contains(installed, type)) continue;
+    if (contains(installed, plugin::parse_part_name(type).id)) continue;
     throw PlannerError(PlannerError::Kind::kNoOption,
                        cat("table ", t.table->name, " asks for sharding type ", type,
                            ", and no such sharder is installed; there are ", list_of(installed)));

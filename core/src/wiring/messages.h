@@ -18,7 +18,7 @@ struct PeerHeader {
   int64_t num_ids = 0;
   int64_t presence_words = 0;  // of the payload
   int64_t largest = 0;         // bytes of the largest payload that this rank has for another one
-  uint64_t fingerprint = 0;    // of tables, plan and world: ranks that disagree find out here
+  uint64_t fingerprint = 0;    // of tables, plan, routes, world: ranks that disagree find out here
 };
 static_assert(sizeof(PeerHeader) == 48);
 constexpr int64_t kHeaderBytes = sizeof(PeerHeader);

@@ -20,10 +20,24 @@ class RowRouter {
   RowRouter(PartPtr sharder, const EmbeddingBagConfig& table, std::vector<int64_t> shard_rows);
   RowRouter(const RowRouter&) = delete;
 
-  // Shard and row there of every id. kInternal when the sharder names a row that does not exist.
+  // Shard and row there of every id. kInternal when the sharder names a row that does not exist, or none.
   void route(std::span<const int64_t> ids, int32_t* shards, int64_t* rows) const;
-  // The ids behind rows [first, first + count) of a shard.
+  // The ids behind rows [first, first + count) of a shard. kInternal where route() does not take each of them back:
+  // the shards have as many rows as the table, so once this was asked for all rows, no two ids share one.
   std::vector<int64_t> unroute(int shard, int64_t first, int64_t count) const;
+
+  // Where some of the table's ids go: all of a small table, otherwise so many.
+  static constexpr int64_t kSampled = 65536;
+  struct Sample {
+    std::vector<int64_t> ids;  // ascending
+    std::vector<int32_t> shards;
+    std::vector<int64_t> rows;
+  };
+  Sample sample() const;
+  uint64_t fingerprint() const;  // of the sample: equal on all ranks, or the sharder is wrong
+
+  const EmbeddingBagConfig& table() const { return config_; }
+  std::string who() const;  // `sharder acme.hot, table "item"`
 
  private:
   PartPtr sharder_;

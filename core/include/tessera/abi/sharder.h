@@ -112,7 +112,9 @@ typedef struct tsr_sharder {
   tsr_code (*propose)(void* self, const tsr_table* table, const tsr_topology* topology,
                       const tsr_constraints* constraints, const tsr_layout_sink* sink, tsr_error* err);
 
-  /* Only for parts with TSR_ROWS_ROUTED, then both are needed; otherwise NULL.
+  /* Only for parts with TSR_ROWS_ROUTED, then both are needed; otherwise NULL. Each is the inverse of the other: no two
+   * ids have one row, and every row has an id. All outputs are written. The core checks this for every row, and on a
+   * sample that all ranks route alike, before it trains.
    * A shard's number is its rectangle's index in the part; num_shards counts all of them, empty ones too.
    * [any-thread] For n ids of `table` (int64, each in [0, rows)), cut into num_shards: the shard of each and its row
    * there. Host memory. */

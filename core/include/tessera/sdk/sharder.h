@@ -73,7 +73,8 @@ class Sharder {
   virtual std::vector<Layout> propose(const Table& table, const Topology& topology,
                                       const Constraints& constraints) const = 0;
 
-  // Override both for layouts with TSR_ROWS_ROUTED, and neither otherwise. All spans are of one length.
+  // Override both for layouts with TSR_ROWS_ROUTED, and neither otherwise. All spans are of one length, and outputs are
+  // written in full. Each is the inverse of the other, which the core checks.
   virtual void route(const Table&, uint32_t /*num_shards*/, std::span<const int64_t> /*ids*/,
                      std::span<int32_t> /*shards*/, std::span<int64_t> /*local_rows*/) const {}
   virtual void unroute(const Table&, uint32_t /*num_shards*/, uint32_t /*shard*/,

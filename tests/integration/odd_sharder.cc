@@ -1,0 +1,69 @@
+// test.odd: a sharder that has id (id + shift) mod rows where acme.stripe has it, with one of the faults below, or
+// none.
+#include <signal.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "tessera/sdk/sharder.h"
+
+namespace tessera::test {
+namespace {
+
+using namespace tessera::sdk;
+
+class Odd final : public Sharder {
+ public:
+  explicit Odd(Options& options) : fault_(options.string("fault", "")), shift_(options.integer("shift", 0)) {
+    if (fault_ == "other_on_each_rank") shift_ = getpid();
+  }
+
+  std::vector<Layout> propose(const Table& table, const Topology& topology, const Constraints&) const override {
+    if (fault_ == "propose_never_ends") {
+      while (true) usleep(1000);
+    }
+    if (fault_ == "propose_crashes") raise(SIGSEGV);
+    if (fault_ == "propose_overflows_the_stack") overflow(1);
+    const int64_t n = topology.world_size;
+    LayoutPart part{.placement = TSR_PLACE_EVERY_RANK, .combine = TSR_COMBINE_SUM, .row_set = TSR_ROWS_ROUTED};
+    for (int64_t rank = 0; rank < n; ++rank)
+      part.rectangles.push_back({.row = 0, .rows = (table.rows - rank + n - 1) / n, .col = 0, .cols = table.cols});
+    return {Layout{part}};
+  }
+
+  void route(const Table& table, uint32_t n, std::span<const int64_t> ids, std::span<int32_t> shards,
+             std::span<int64_t> rows) const override {
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const int64_t at = (ids[i] + shift_) % table.rows;
+      if (fault_ == "leaves_outputs" && ids[i] == 3) continue;
+      shards[i] = static_cast<int32_t>(at % n);
+      rows[i] = fault_ == "many_on_one_row" ? 0 : at / n;
+    }
+  }
+
+  void unroute(const Table& table, uint32_t n, uint32_t shard, std::span<const int64_t> rows,
+               std::span<int64_t> ids) const override {
+    if (fault_ == "leaves_ids") return;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const int64_t at = rows[i] * n + shard;
+      ids[i] = fault_ == "wrong_inverse" ? at : (at + table.rows - shift_ % table.rows) % table.rows;
+    }
+  }
+
+ private:
+  static int overflow(int depth) {
+    volatile char page[4096];
+    page[0] = static_cast<char>(depth);
+    return depth < 0 ? 0 : overflow(depth + 1) + page[0];
+  }
+
+  std::string fault_;
+  int64_t shift_;
+};
+
+}  // namespace
+}  // namespace tessera::test
+
+TESSERA_PLUGIN("test.odd", "0.1.0",
+               tessera::sdk::component<tessera::test::Odd>(
+                   {.id = "test.odd", .version = "0.1.0", .about = "a sharder with a fault"}));
