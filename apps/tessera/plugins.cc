@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "command.h"
+#include "layers.h"
 #include "options.h"
 #include "plugin_watch.h"
 #include "tessera/config.h"
@@ -35,6 +36,34 @@ void check_required(const LoadReport& report, const std::vector<std::string>& re
   }
 }
 
+struct LayersOfDevice {
+  const char* device;
+  std::vector<LayerChoice> layers;
+};
+
+// Layers are found by name, where the highest priority prevails (abi/module.h): who computes which.
+std::vector<LayersOfDevice> all_layers(const Runtime& runtime) {
+  std::vector<LayersOfDevice> out;
+  for (const auto& [name, type] : {std::pair{"cpu", int32_t{kDLCPU}}, {"cuda", kDLCUDA}, {"hip", kDLROCM}}) {
+    out.push_back({name, layer_choices(runtime, type)});
+    if (out.back().layers.empty()) out.pop_back();
+  }
+  return out;
+}
+
+void print(const LoadReport& report, const std::vector<LayersOfDevice>& layers, bool as_json) {
+  if (!as_json) {
+    std::cout << report.text();
+    for (const LayersOfDevice& l : layers)
+      std::cout << "dense layers on " << l.device << ": " << layers_text(l.layers) << '\n';
+    return;
+  }
+  auto json = nlohmann::ordered_json::parse(report.json());
+  json["layers"] = nlohmann::ordered_json::object();
+  for (const LayersOfDevice& l : layers) json["layers"][l.device] = layers_json(l.layers);
+  std::cout << json.dump(2) << '\n';
+}
+
 }  // namespace
 
 int plugins_command(const std::vector<std::string>& args) {
@@ -54,11 +83,8 @@ int plugins_command(const std::vector<std::string>& args) {
   const Runtime runtime(runtime_options);
   if (!given.contains("no-open")) runtime.open_all();
   const LoadReport report = runtime.report();
-  if (given.contains("json")) {
-    std::cout << report.json() << '\n';
-  } else {
-    std::cout << report.text();
-  }
+  print(report, given.contains("no-open") ? std::vector<LayersOfDevice>() : all_layers(runtime),
+        given.contains("json"));
   check_required(report, config.require);
   return 0;
 }

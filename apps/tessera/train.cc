@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "command.h"
+#include "layers.h"
 #include "options.h"
 #include "plugin_watch.h"
 #include "spawn.h"
@@ -104,6 +105,7 @@ void train_with(const std::shared_ptr<ProcessGroup>& group, const Runtime& runti
   check_same_job(*group, config, options);
   TrainJob job(runtime, config, options, group);
   if (group->rank() == 0) std::fputs(job.plan().str().c_str(), stderr), std::fputs("\n\n", stderr);
+  if (group->rank() == 0) std::fputs(cat("dense layers: ", layers_text(job.layers()), "\n\n").c_str(), stderr);
   job.train();
   const BinaryMetrics metrics = job.evaluate();
   const json report = job.report(metrics);

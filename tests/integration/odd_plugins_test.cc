@@ -162,5 +162,20 @@ TEST_F(OddJob, APluginThatKeepsTheProgramWaitingIsNamed) {
                           HasSubstr(cat("process ", plan.pid(), " has waited "))));
 }
 
+TEST_F(OddJob, WhoComputesALayerIsSaid) {
+  const std::string report = folder_.file("report.json");
+  const auto run = [&](const std::vector<std::string>& more) {
+    const Finished done = run_program(arguments(more, TESSERA_ZERO_MLP), 60);
+    EXPECT_EQ(done.status, 0) << done.output;
+    return done.output;
+  };
+  EXPECT_THAT(run({"train", "--max-steps", "2", "--set", "report.json=" + report}),
+              HasSubstr("dense layers: mlp by test.mlp instead of mlp, dot_interaction by dot_interaction\n"));
+  const json expected = {{"component", "test.mlp"}, {"instead_of", {"mlp"}}};
+  EXPECT_EQ(json::parse(contents(report))["layers"]["mlp"], expected);
+  EXPECT_THAT(run({"plugins"}), AllOf(HasSubstr("dense layers on cpu: "), HasSubstr("mlp by test.mlp instead of mlp")));
+  EXPECT_EQ(json::parse(run({"plugins", "--json"}))["layers"]["cpu"]["mlp"], expected);
+}
+
 }  // namespace
 }  // namespace tessera::test

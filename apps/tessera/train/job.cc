@@ -5,6 +5,7 @@
 #include <sstream>
 #include <thread>
 
+#include "layers.h"
 #include "tessera/checkpoint.h"
 #include "tessera/planner.h"
 #include "train/job_data.h"
@@ -84,6 +85,17 @@ void TrainJob::build_model() {
   o.parallel.planner = planner_;
   dense_ = dense_work(config_, tables_, o.dlrm.dense_inputs);
   trainer_ = std::make_unique<DlrmTrainer>(runtime_, group_, std::move(o));
+}
+
+std::vector<LayerChoice> TrainJob::layers() {
+  const int32_t device = trainer_->dense_on_device() ? static_cast<int32_t>(options_.device->device().type) : kDLCPU;
+  const std::vector<LayerChoice> all = layer_choices(runtime_, device);
+  std::vector<LayerChoice> out;
+  for (const auto& [layer, component] : trainer_->dlrm().components()) {
+    const auto known = std::find_if(all.begin(), all.end(), [&](const LayerChoice& l) { return l.layer == layer; });
+    out.push_back({layer, component, known == all.end() ? std::vector<std::string>() : known->instead_of});
+  }
+  return out;
 }
 
 void TrainJob::load() {
@@ -275,6 +287,7 @@ json TrainJob::report(const BinaryMetrics& metrics) {
   out["backend"] = group_->backend();
   out["device"] = options_.device ? options_.device->id() : "cpu";
   out["dense_device"] = trainer_->dense_on_device() ? options_.device->id() : "cpu";
+  out["layers"] = layers_json(layers());
   out["steps"] = steps_done();
   out["first_step"] = first_step_;
   const double n = static_cast<double>(std::max<int64_t>(1, steps_done()));

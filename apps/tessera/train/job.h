@@ -41,6 +41,7 @@ class TrainJob {
 
   const ShardingPlan& plan() { return trainer_->parallel().plan(); }
   const Dataset& data() const { return data_; }
+  std::vector<LayerChoice> layers();  // of the dense part
 
  private:
   void build_model();

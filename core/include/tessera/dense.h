@@ -29,11 +29,23 @@ struct DenseLayerOptions {
 // Whether a plugin computes the layer on the devices of the stream's type (abi/module.h says which component that is).
 bool computes_layer(const Runtime& runtime, const std::string& layer, const DeviceStreamPtr& stream);
 
+// Which component computes a layer, and the usable others of the layer, of lower priority, that it prevails over.
+struct LayerChoice {
+  std::string layer;
+  std::string component;
+  std::vector<std::string> instead_of;
+};
+// Every layer that plugins compute on devices of this type (a DLDeviceType), by name. Opens and probes all modules.
+std::vector<LayerChoice> layer_choices(const Runtime& runtime, int32_t device_type);
+
 class DenseLayer {
  public:
   DenseLayer(const Runtime& runtime, DenseLayerOptions options);
   ~DenseLayer();
   DenseLayer(DenseLayer&&) noexcept;
+
+  const std::string& module() const;     // as the options name it
+  const std::string& component() const;  // that computes it
 
   // In the plugin's order. Gradients are defined from the start and are added to by backward.
   const ParameterList& parameters() const;

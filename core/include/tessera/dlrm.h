@@ -38,6 +38,8 @@ class Dlrm {
 
   // Parameters with TorchRec's names: "dense_arch.model._mlp.0._linear.weight", "over_arch.model.1.bias".
   const ParameterList& parameters() const { return parameters_; }
+  // Which plugins compute it: (layer, component), each layer once.
+  std::vector<std::pair<std::string, std::string>> components() const;
   static constexpr const char* kCollectionPath = "sparse_arch.embedding_bag_collection";
 
   // dense [B, dense_inputs], pooled [B, num_embeddings * embedding_dim]; both stay as they are until backward. Returns

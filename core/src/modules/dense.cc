@@ -126,6 +126,8 @@ DenseLayer::DenseLayer(const Runtime& runtime, DenseLayerOptions options) : impl
 DenseLayer::~DenseLayer() = default;
 DenseLayer::DenseLayer(DenseLayer&&) noexcept = default;
 
+const std::string& DenseLayer::module() const { return impl_->options.module; }
+const std::string& DenseLayer::component() const { return impl_->part->id(); }
 const ParameterList& DenseLayer::parameters() const { return impl_->parameters; }
 
 int64_t DenseLayer::output_width(std::span<const int64_t> widths) const {

@@ -75,6 +75,11 @@ Dlrm::Dlrm(const Runtime& runtime, const DlrmOptions& options)
   }
 }
 
+std::vector<std::pair<std::string, std::string>> Dlrm::components() const {
+  // The top layer is an MLP as the bottom one.
+  return {{bottom_.module(), bottom_.component()}, {interaction_.module(), interaction_.component()}};
+}
+
 Tensor Dlrm::forward(const Tensor& dense, const Tensor& pooled, bool keep_for_backward) {
   const Tensor bottom = bottom_.forward({dense}, keep_for_backward);
   return top_.forward({interaction_.forward({bottom, pooled}, keep_for_backward)}, keep_for_backward);

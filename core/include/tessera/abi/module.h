@@ -56,9 +56,11 @@ typedef struct tsr_module {
 
   /* Optional. The DLDeviceTypes whose memory forward and backward take, ended by 0. Absent: {kDLCPU, 0}. */
   const int32_t* device_types;
-  /* Optional. The layer that this computes, where components of other ids compute it on other devices. A config names
-   * layers: "mlp" is the usable component of the highest priority whose layer is that and which serves the device that
-   * the model is on. Components of one layer agree in options, parameters and formulas. Absent: the component's id. */
+  /* Optional. The layer that this computes, in place of, or on other devices than, components of other ids. Models ask
+   * for layers (a DLRM for "mlp" and "dot_interaction"; a config cannot name others): "mlp" is the usable component of
+   * the highest priority whose layer is that and which serves the device that the model is on. Which one that was
+   * stands in the output of a training, in its report and in `tessera plugins`. Components of one layer agree in
+   * options, parameters and formulas. Absent: the component's id. */
   const char* layer;
 } tsr_module;
 

@@ -1,7 +1,7 @@
 // tessera/sdk/module.h - base class of a dense layer: forward, backward and named parameters.
 //
 // abi/module.h is the specification. All tensors are float32; the first dimension of inputs and outputs is the batch.
-// A class C : Module that works on devices says which, and which layer it is beside the CPU's:
+// A class C : Module that works on devices says which, and which layer it computes (in place of what has its id):
 //   static constexpr int32_t kDeviceTypes[] = {kDLCUDA, 0};
 //   static constexpr const char* kLayer = "mlp";
 #pragma once
