@@ -85,5 +85,25 @@ TEST(Damaged, NotesOfWhichBagsHaveIdsMustFitTheIds) {
   }
 }
 
+// abi/collective.h: a wrapper that is named alone is given what it wraps, and is not made before.
+TEST(Wrappers, NamedAloneGetTheBestTransport) {
+  const auto backends = cli::run_in_ranks(2, 2, 60, [](const RankEnvironment& where) -> std::string {
+    const Runtime runtime({.plugin_path = {TESSERA_TEST_PLUGINS}});
+    const auto group = ProcessGroup::connect(runtime, where, {.backend = "test.damaging?rank=7"});
+    group->barrier();
+    return group->backend();
+  });
+  for (const std::string& backend : backends) EXPECT_EQ(backend, "test.damaging(tcp)");
+}
+
+TEST(Wrappers, NamedAloneWithNothingToWrapAreRefused) {
+  const Runtime runtime({.plugin_path = {TESSERA_TEST_PLUGINS}, .default_path = false});
+  RankEnvironment where;
+  where.world_size = 2;
+  EXPECT_EQ(outcome([&] { ProcessGroup::connect(runtime, where, {.backend = "test.damaging"}); }),
+            "the transport \"test.damaging\" works over another one, and no other can be used here: see tessera "
+            "plugins; soon");
+}
+
 }  // namespace
 }  // namespace tessera

@@ -95,6 +95,9 @@ class Runtime {
   // returned, whatever the options. [any-thread]
   PartPtr create(const std::string& kind, const std::string& id, const std::string& options = "{}") const;
 
+  // The outermost component that create() would make a part of, before it does. Errors as create(). [any-thread]
+  const tsr_component& component(const std::string& kind, const std::string& id) const;
+
   // Ids of a kind, without those rejected before opening; ascending. [any-thread]
   std::vector<std::string> ids(const std::string& kind) const;
   bool has(const std::string& kind, const std::string& id) const;

@@ -79,8 +79,10 @@ tsr_collective_call call_named(const char* label, const Tensor& tensor = {}) {
   return call;
 }
 
-bool exchanges(const Part& transport, const Device& device) {
-  const auto& api = transport.api<tsr_collective>();
+bool wraps(const tsr_component& component) { return (api_of(component).capabilities & TSR_COLLECTIVE_WRAPS) != 0; }
+
+bool exchanges(const tsr_component& component, const Device& device) {
+  const tsr_collective& api = api_of(component);
   if (!TSR_HAS(tsr_collective, &api, device_types)) return false;
   for (const int32_t* type = api.device_types; *type != 0; ++type) {
     if (*type == static_cast<int32_t>(device.type)) return true;
@@ -91,25 +93,23 @@ bool exchanges(const Part& transport, const Device& device) {
 // "auto" on a device: the usable transport of the highest priority that exchanges its memory; "auto" where none does.
 std::string transport_id(const Runtime& runtime, const ProcessGroupOptions& options) {
   if (options.backend != "auto" || options.device == kCpu) return options.backend;
-  PartPtr best;
-  for (const std::string& id : runtime.ids(TSR_COLLECTIVE_KIND)) {
-    try {
-      PartPtr part = runtime.create(TSR_COLLECTIVE_KIND, id);
-      if (!exchanges(*part, options.device)) continue;
-      if (!best || part->raw()->component->priority > best->raw()->component->priority) best = std::move(part);
-    } catch (const Error&) {  // its line in the load report says why
-    }
-  }
-  return best ? best->id() : options.backend;
+  const std::string best = runtime.find(
+      TSR_COLLECTIVE_KIND, [&](const tsr_component& component) { return exchanges(component, options.device); });
+  return best.empty() ? options.backend : best;
 }
 
+// A wrapper that is named alone gets what it wraps before it is made.
 PartPtr transport(const Runtime& runtime, const ProcessGroupOptions& options) {
-  const std::string id = transport_id(runtime, options);
-  PartPtr part = runtime.create(TSR_COLLECTIVE_KIND, id, options.options);
-  const bool wraps = part->api<tsr_collective>().capabilities & TSR_COLLECTIVE_WRAPS;
-  if (!wraps || id.find('(') != std::string::npos) return part;
-  const std::string inner = runtime.create(TSR_COLLECTIVE_KIND, "auto")->id();
-  return runtime.create(TSR_COLLECTIVE_KIND, cat(part->id(), "(", inner, ")"), options.options);
+  std::string id = transport_id(runtime, options);
+  if (id.find('(') == std::string::npos && wraps(runtime.component(TSR_COLLECTIVE_KIND, id))) {
+    const std::string inner =
+        runtime.find(TSR_COLLECTIVE_KIND, [](const tsr_component& component) { return !wraps(component); });
+    if (inner.empty())
+      fail(Code::kNotFound, "the transport \"", id,
+           "\" works over another one, and no other can be used here: see tessera plugins");
+    id += "(" + inner + ")";
+  }
+  return runtime.create(TSR_COLLECTIVE_KIND, id, options.options);
 }
 
 // One rank: what it sends is what it gets.

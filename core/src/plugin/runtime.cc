@@ -277,6 +277,11 @@ PartPtr Runtime::create(const std::string& kind, const std::string& id, const st
   return part;
 }
 
+const tsr_component& Runtime::component(const std::string& kind, const std::string& id) const {
+  const std::lock_guard lock(impl_->mutex);
+  return *impl_->pick(kind, plugin::parse_part_name(id).id)->component;
+}
+
 std::vector<std::string> Runtime::ids(const std::string& kind) const {
   const std::lock_guard lock(impl_->mutex);
   return impl_->ids(kind);

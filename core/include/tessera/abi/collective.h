@@ -20,7 +20,8 @@ enum {
   TSR_COLLECTIVE_HOST_MEMORY_ONLY = 1, /* tensors must be in host memory; the core stages device buffers */
   TSR_COLLECTIVE_LAUNCHES = 2,         /* knows rank and world size by itself (MPI under mpirun) */
   TSR_COLLECTIVE_WRAPS = 4             /* works through the part that it wraps; named alone, it is given the one that
-                                          serves host memory best ("nccl" is "nccl(tcp)") */
+                                          serves host memory best ("nccl" is "nccl(tcp)"), so that it is never created
+                                          with inner NULL */
 };
 
 enum { TSR_REDUCE_SUM = 0, TSR_REDUCE_MAX = 1, TSR_REDUCE_MIN = 2 };
@@ -43,8 +44,9 @@ typedef struct tsr_work tsr_work; /* one operation in flight */
 
 /* Flags of a call. */
 enum {
-  TSR_CALL_LOSSY =
-      1 /* values may lose precision on the way (a codec may quantize them); without it they arrive as sent */
+  /* Values may lose precision on the way (a codec may quantize them); without it they arrive as sent. This core does
+   * not set it yet. */
+  TSR_CALL_LOSSY = 1
 };
 
 /* Common to all operations. Buffers are borrowed until the work was waited for. */
