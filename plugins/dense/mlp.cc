@@ -32,8 +32,12 @@ void Mlp::forward(const tessera::sdk::ModuleForward& args, tsr_module_context** 
 }
 
 void Mlp::infer(int64_t batch, const float* x, float* output, const Context& memory) {
-  constexpr int64_t kProducts = 256 << 10;
-  const int64_t block = std::max<int64_t>(4, kProducts / products_);
+  constexpr int64_t kProducts = 256 << 10, kUnit = 4;
+  // A sample's values do not depend on its block. The larger, the fewer times weights are read; some for each thread,
+  // so that all end together.
+  const int64_t blocks = host_.num_threads() == 1 ? 1 : 4 * int64_t{host_.num_threads()};
+  const int64_t samples = std::max({(batch + blocks - 1) / blocks, kProducts / products_, kUnit});
+  const int64_t block = (samples + kUnit - 1) / kUnit * kUnit;
   in_blocks(host_, batch, block, [&](int64_t begin, int64_t end, int64_t) {
     const float* from = x;
     for (size_t k = 0; k < shape_.count(); ++k) {
