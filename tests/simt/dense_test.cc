@@ -278,7 +278,9 @@ TEST_P(GpuDense, WhatIsNoNumberGoesThroughLayersAsInHostMemory) {
       const Tensor grad = noise(random, want.shape());
       if (backwards) grad.span<float>()[1] = grad.span<float>()[3] = std::nanf("");
       const auto want_in = host.backward(grad), got_in = device.backward(stream_->to_device(grad));
-      for (size_t i = 0; i < want_in.size(); ++i) EXPECT_EQ(no_numbers(got_in[i]), no_numbers(want_in[i])) << i;
+      // A vector's product with itself has no place in the output: 0 times it is added, or is not.
+      const size_t first = c.module == std::string("dot_interaction") && !backwards ? 1 : 0;
+      for (size_t i = first; i < want_in.size(); ++i) EXPECT_EQ(no_numbers(got_in[i]), no_numbers(want_in[i])) << i;
       for (size_t i = 0; i < host.parameters().size(); ++i)
         EXPECT_EQ(no_numbers(device.parameters()[i]->grad), no_numbers(host.parameters()[i]->grad)) << i;
     }
