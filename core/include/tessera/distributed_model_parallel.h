@@ -38,7 +38,7 @@ struct ParallelModel {
 };
 
 struct DistributedModelParallelOptions {
-  std::optional<ShardingPlan> plan;       // the same on all ranks; unset: rank 0 plans
+  std::optional<ShardingPlan> plan;  // the same on all ranks; unset: rank 0 plans
   // For that; unset: defaults for this world on the CPU. A plan that is given keeps its constraints, or is refused.
   std::optional<PlannerOptions> planner;
   // Of all collections; optimizer, weights and bounds of a collection's own options win.
