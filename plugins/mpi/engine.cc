@@ -49,7 +49,7 @@ Engine::~Engine() {
 
 // --- operations ------------------------------------------------------------------------------------------------------
 
-Op& Engine::prepare(OpKind kind, const sdk::CollectiveCall& call) {
+Op& Engine::prepare(sdk::OpKind kind, const sdk::CollectiveCall& call) {
   const double timeout_s = call.timeout_s > 0 ? call.timeout_s : options_.timeout_s;
   const Clock::time_point deadline = after(timeout_s);
   while (free_ops_.empty() && !resting_.empty()) {
@@ -77,11 +77,12 @@ Op& Engine::prepare(OpKind kind, const sdk::CollectiveCall& call) {
   }
   Op& op = *free_ops_.back();
   free_ops_.pop_back();
-  op.header = Header{};
+  op.header = sdk::OpHeader{};
   op.header.kind = kind;
   if (call.label != nullptr) set_text(op.header.label, sizeof(op.header.label), call.label);
   op.lanes.assign(options_.ranks.size(), Lane{});
   op.reduction = Reduction{};
+  op.one_reader = false;
   op.timeout_s = timeout_s;
   op.deadline = deadline;
   op.requests.clear();
@@ -236,7 +237,7 @@ void Engine::send_first(Op& op, int32_t rank) {
   message.header.bytes = lane.send_bytes + (op.reduction.hands_out ? op.reduction.bytes : 0);
   const size_t within = lane.send_bytes <= kInline ? lane.send_bytes : 0;
   if (within > 0) std::memcpy(message.data, lane.send, within);
-  send_message(op, {Op::Role::kOwn, rank, false}, Channel::kHeader, &message, sizeof(Header) + within);
+  send_message(op, {Op::Role::kOwn, rank, false}, Channel::kHeader, &message, sizeof(sdk::OpHeader) + within);
   if (lane.send_bytes > kCopied) {
     ++lane.sending;  // until the other is ready
     receive_message(op, {Op::Role::kDataReady, rank, false}, Channel::kDataReady, nullptr, 0);
@@ -332,13 +333,13 @@ void Engine::heard(Op& op, int32_t rank, size_t bytes) {
   Lane& lane = op.lanes[rank];
   const bool reduces = op.reduction.exists();
   const size_t first = reduces ? op.reduction.bytes : lane.recv_bytes;
-  Header mine = op.header;
+  sdk::OpHeader mine = op.header;
   mine.bytes = lane.recv_bytes + (reduces ? op.reduction.bytes : 0);
-  const Header& its = op.in[rank].header;
+  const sdk::OpHeader& its = op.in[rank].header;
   const bool same = its.kind == mine.kind && its.reduce == mine.reduce && its.dtype_code == mine.dtype_code &&
                     its.dtype_bits == mine.dtype_bits && its.bytes == mine.bytes && its.total == mine.total;
-  if (bytes < sizeof(Header) || its.sequence != mine.sequence ||
-      (same && first <= kInline && bytes - sizeof(Header) != first)) {
+  if (bytes < sizeof(sdk::OpHeader) || its.sequence != mine.sequence ||
+      (same && first <= kInline && bytes - sizeof(sdk::OpHeader) != first)) {
     damaged(op, rank);
   }
   if (!same) {

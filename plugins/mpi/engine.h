@@ -25,16 +25,7 @@
 
 namespace tessera::mpi {
 
-// What one rank exchanges with one other in an operation. Receives: first the other's contribution to the reduction, if
-// the operation has one, then `recv`. Sends: `send`, then the reduced piece, if the operation hands it out.
-struct Lane {
-  bool sends = false;
-  bool receives = false;
-  const char* send = nullptr;
-  size_t send_bytes = 0;
-  char* recv = nullptr;
-  size_t recv_bytes = 0;
-
+struct Lane : sdk::Lane {
   // How far it is. Set and used by the engine.
   int sending = 0;      // messages of `send` as it lies that are on their way, or one that is to come
   int handing_out = 0;  // the same of the reduced piece
@@ -45,15 +36,10 @@ struct Lane {
   bool asked = false;   // its reduced piece is being received
 };
 
-// Everybody's contribution to this rank's piece, combined in rank order.
-struct Reduction {
+struct Reduction : sdk::ReducedPiece {
   MPI_Datatype type = MPI_DATATYPE_NULL;  // null: the operation does not reduce
   MPI_Op op = MPI_OP_NULL;
-  const char* own = nullptr;  // this rank's contribution
-  char* target = nullptr;     // where the result goes; may be `own`
-  size_t bytes = 0;
   size_t element_bytes = 1;
-  bool hands_out = false;  // the result goes to all other ranks
 
   bool exists() const { return type != MPI_DATATYPE_NULL; }
 };
@@ -61,9 +47,8 @@ struct Reduction {
 class Engine;
 
 // One operation. Owned by its engine, used again after wait().
-struct Op final : sdk::Work {
+struct Op final : sdk::PairwiseOp {
   Engine* engine = nullptr;
-  Header header;            // as this rank sees it; bytes differ by lane
   std::vector<Lane> lanes;  // by rank
   Reduction reduction;
   Clock::time_point deadline;
@@ -102,19 +87,25 @@ struct EngineOptions {
   size_t max_message = size_t{1} << 30;  // bytes; larger data goes in several messages, as MPI counts with an int
 };
 
-class Engine {
+class Engine {  // as sdk::PairwiseGroup takes it
  public:
+  static constexpr const char* kName = "mpi";
+  static constexpr size_t kExchangedWhole = kInline;
+
   explicit Engine(EngineOptions options);
   ~Engine();  // says goodbye
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
   int32_t rank() const { return options_.rank; }
+  int32_t name() const { return rank(); }
   int32_t world_size() const { return static_cast<int32_t>(options_.ranks.size()); }
   const EngineOptions& options() const { return options_; }
 
   // A cleared operation with its name and deadline; to be filled in and started, or given up by recycle().
-  Op& prepare(OpKind kind, const sdk::CollectiveCall& call);
+  Op& prepare(sdk::OpKind kind, const sdk::CollectiveCall& call);
+  static void reduces(Op& op, DLDataType dtype, int32_t reduce);
+  static void keep(Op& op, char* to, const char* from, size_t bytes);
   void start(Op& op);
   void wait(Op& op);
   void recycle(Op& op) noexcept;

@@ -1,4 +1,4 @@
-// MPI as a collective/1 component: connects ranks, and turns operations into lanes for the engine.
+// MPI as a collective/1 component: connects ranks to groups, whose operations an Engine does.
 #pragma once
 
 #include <memory>
@@ -8,36 +8,16 @@
 
 namespace tessera::mpi {
 
-class Group final : public sdk::Group {
+class Group final : public sdk::PairwiseGroup<Engine> {
  public:
-  explicit Group(EngineOptions options) : engine_(std::move(options)) {}
+  using PairwiseGroup::PairwiseGroup;
 
-  int32_t rank() const override { return engine_.rank(); }
-  int32_t world_size() const override { return engine_.world_size(); }
   std::unique_ptr<sdk::Group> split(int32_t color) override;
-  sdk::Work* all_to_all_v(const DLTensor& send, sdk::Counts send_counts, const DLTensor& recv, sdk::Counts recv_counts,
-                          const sdk::CollectiveCall& call) override;
-  sdk::Work* all_reduce(const DLTensor& inout, int32_t op, const sdk::CollectiveCall& call) override;
-  sdk::Work* reduce_scatter_v(const DLTensor& send, sdk::Counts counts, const DLTensor& recv, int32_t op,
-                              const sdk::CollectiveCall& call) override;
-  sdk::Work* all_gather_v(const DLTensor& send, const DLTensor& recv, sdk::Counts counts,
-                          const sdk::CollectiveCall& call) override;
-  sdk::Work* broadcast(const DLTensor& inout, int32_t root, const sdk::CollectiveCall& call) override;
-  sdk::Work* barrier(const sdk::CollectiveCall& call) override;
-  void abort(const char* reason) noexcept override { engine_.abort(reason); }
-  uint64_t bytes_sent() const override { return engine_.bytes_sent(); }
   int32_t host_of(int32_t rank) const override;
 
   // The group of those with this rank's color >= 0 (null: -1). It gets the timeout, of this exchange too, and how to
   // wait and send from `how`.
   std::unique_ptr<Group> split(int32_t color, const char* label, const EngineOptions& how);
-
- private:
-  // Fills in an operation and starts it. A refusal in `fill` ends the group on all ranks, who would wait otherwise.
-  template <class Fill>
-  sdk::Work* run(OpKind kind, const DLTensor* typed, const sdk::CollectiveCall& call, Fill&& fill);
-
-  Engine engine_;
 };
 
 class Mpi final : public sdk::Collective {

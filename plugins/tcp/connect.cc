@@ -85,11 +85,11 @@ std::vector<int32_t> hosts_of(const std::vector<Address>& addresses) {
 
 Group::Group(Job job, const GroupId& id, int32_t rank, Members members, MeshBuilder& mesh, double timeout_s,
              Clock::time_point deadline)
-    : job_(std::move(job)),
+    : PairwiseGroup(engine_options(job, id, rank, members, mesh, timeout_s, deadline)),
+      job_(std::move(job)),
       id_(id),
       members_(std::move(members)),
-      hosts_(hosts_of(members_.addresses)),
-      engine_(engine_options(job_, id_, rank, members_, mesh, timeout_s, deadline)) {
+      hosts_(hosts_of(members_.addresses)) {
   const double left = std::chrono::duration<double>(deadline - Clock::now()).count();
   sdk::Work* all_are_here = barrier({sizeof(tsr_collective_call), 0, nullptr, std::max(left, 0.1), "connect"});
   all_are_here->wait();
@@ -97,13 +97,16 @@ Group::Group(Job job, const GroupId& id, int32_t rank, Members members, MeshBuil
 }
 
 Group::Group(Job job, int32_t name, double timeout_s)
-    : job_(std::move(job)), members_{std::vector<Address>(1), {name}}, hosts_(1), engine_([&] {
+    : PairwiseGroup([&] {
         EngineOptions options;
         options.timeout_s = timeout_s;
         options.links.resize(1);
         options.names = {name};
         return options;
-      }()) {}
+      }()),
+      job_(std::move(job)),
+      members_{std::vector<Address>(1), {name}},
+      hosts_(1) {}
 
 std::unique_ptr<sdk::Group> Tcp::connect(const tsr_rendezvous& where) {
   check(where);

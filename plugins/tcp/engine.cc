@@ -60,7 +60,7 @@ Engine::~Engine() {
 
 // --- operations ------------------------------------------------------------------------------------------------------
 
-Op& Engine::prepare(OpKind kind, const sdk::CollectiveCall& call) {
+Op& Engine::prepare(sdk::OpKind kind, const sdk::CollectiveCall& call) {
   if (free_ops_.empty()) {
     free_ops_.reserve(ops_.size() + 1);  // recycle() must not fail
     ops_.push_back(std::make_unique<Op>());
@@ -69,7 +69,7 @@ Op& Engine::prepare(OpKind kind, const sdk::CollectiveCall& call) {
   }
   Op& op = *free_ops_.back();
   free_ops_.pop_back();
-  op.header = DataHeader{};
+  op.header = sdk::OpHeader{};
   op.header.kind = kind;
   if (call.label != nullptr) set_text(op.header.label, sizeof(op.header.label), call.label);
   op.lanes.assign(peers_.size() + 1, Lane{});
@@ -200,11 +200,11 @@ bool Engine::progress() {
 // Whether there is something to send now: a reduced piece may not be ready.
 bool Engine::can_push(const Peer& peer) const {
   const Op& op = *peer.sending;
-  return peer.sent < sizeof(DataHeader) + op.lanes[peer.rank].send_bytes + (op.reduction.hands_out ? op.reduced : 0);
+  return peer.sent < sizeof(sdk::OpHeader) + op.lanes[peer.rank].send_bytes + (op.reduction.hands_out ? op.reduced : 0);
 }
 
 // Whether all is sent, but the other still has to fetch some of it.
-bool Engine::is_lending(const Peer& peer) const { return peer.sent == sizeof(DataHeader) + peer.out.bytes; }
+bool Engine::is_lending(const Peer& peer) const { return peer.sent == sizeof(sdk::OpHeader) + peer.out.bytes; }
 
 bool Engine::settle(Peer& peer) {
   if (peer.link.settled()) {
@@ -229,7 +229,7 @@ bool Engine::push(Peer& peer) {
     pieces[count++] = {const_cast<char*>(static_cast<const char*>(data)) + at, bytes - at};
     at = 0;
   };
-  add(&peer.out, sizeof(DataHeader));
+  add(&peer.out, sizeof(sdk::OpHeader));
   const size_t before = count;
   add(lane.send, lane.send_bytes);
   const iovec* for_it_alone = op.one_reader && count > before ? &pieces[before] : nullptr;
@@ -249,7 +249,7 @@ bool Engine::push(Peer& peer) {
 size_t Engine::receivable(Peer& peer, char** where) {
   const Op& op = *peer.receiving;
   const Lane& lane = op.lanes[peer.rank];
-  const size_t at = peer.got < sizeof(DataHeader) ? 0 : peer.got - sizeof(DataHeader);
+  const size_t at = peer.got < sizeof(sdk::OpHeader) ? 0 : peer.got - sizeof(sdk::OpHeader);
   const size_t contribution = op.reduction.function != nullptr ? op.reduction.bytes : 0;
   if (at < contribution) {
     const size_t end = std::min(op.reduced + chunk_, contribution);
@@ -265,9 +265,9 @@ bool Engine::pull(Peer& peer) {
   const Op& op = *peer.receiving;
   iovec pieces[2];
   size_t count = 0;
-  const bool header_missing = peer.got < sizeof(DataHeader);
+  const bool header_missing = peer.got < sizeof(sdk::OpHeader);
   if (header_missing) {
-    pieces[count++] = {reinterpret_cast<char*>(&peer.in) + peer.got, sizeof(DataHeader) - peer.got};
+    pieces[count++] = {reinterpret_cast<char*>(&peer.in) + peer.got, sizeof(sdk::OpHeader) - peer.got};
   }
   char* where = nullptr;
   const size_t wanted = receivable(peer, &where);
@@ -287,10 +287,10 @@ void Engine::received(Peer& peer, size_t bytes) {
   Op& op = *peer.receiving;
   const size_t before = peer.got;
   peer.got += bytes;
-  if (peer.got < sizeof(DataHeader)) return;
-  if (before < sizeof(DataHeader)) check_header(peer);
+  if (peer.got < sizeof(sdk::OpHeader)) return;
+  if (before < sizeof(sdk::OpHeader)) check_header(peer);
   const size_t contribution = op.reduction.function != nullptr ? op.reduction.bytes : 0;
-  const size_t slot_end = sizeof(DataHeader) + std::min(op.reduced + chunk_, contribution);
+  const size_t slot_end = sizeof(sdk::OpHeader) + std::min(op.reduced + chunk_, contribution);
   if (op.reduced < contribution && before < slot_end && peer.got == slot_end) {
     ++op.slots_full;
     reduce_if_ready(op);
@@ -302,10 +302,11 @@ void Engine::received(Peer& peer, size_t bytes) {
 void Engine::check_header(Peer& peer) {
   const Op& op = *peer.receiving;
   const Lane& lane = op.lanes[peer.rank];
-  DataHeader mine = op.header;
+  sdk::OpHeader mine = op.header;
   mine.bytes = lane.recv_bytes + (op.reduction.function != nullptr ? op.reduction.bytes : 0);
-  const DataHeader& its = peer.in;
-  if (its.magic != kDataMagic) fail(TSR_DATA_LOSS, "tcp: damaged data from rank " + std::to_string(peer.name));
+  const sdk::OpHeader& its = peer.in;
+  if (its.magic != sdk::OpHeader::kMagic)
+    fail(TSR_DATA_LOSS, "tcp: damaged data from rank " + std::to_string(peer.name));
   if (its.kind == mine.kind && its.reduce == mine.reduce && its.dtype_code == mine.dtype_code &&
       its.dtype_bits == mine.dtype_bits && its.sequence == mine.sequence && its.bytes == mine.bytes &&
       its.total == mine.total) {
@@ -333,7 +334,7 @@ void Engine::end_receive_if_complete(Peer& peer) {
   Op& op = *peer.receiving;
   const size_t contribution = op.reduction.function != nullptr ? op.reduction.bytes : 0;
   if (op.reduced < contribution) return;
-  if (peer.got < sizeof(DataHeader) + contribution + op.lanes[peer.rank].recv_bytes) return;
+  if (peer.got < sizeof(sdk::OpHeader) + contribution + op.lanes[peer.rank].recv_bytes) return;
   --op.receives_left;
   ++peer.recv_sequence;
   end_if_done(op);
@@ -394,7 +395,8 @@ bool Engine::fall_asleep() {
     Peer& peer = peers_[i];
     char* unused = nullptr;
     const bool sends = peer.sending != nullptr && can_push(peer);
-    const bool receives = peer.receiving != nullptr && (peer.got < sizeof(DataHeader) || receivable(peer, &unused) > 0);
+    const bool receives =
+        peer.receiving != nullptr && (peer.got < sizeof(sdk::OpHeader) || receivable(peer, &unused) > 0);
     int events = (sends ? POLLOUT : 0) | (receives ? POLLIN : 0);
     if (peer.link.shares_memory()) {
       const bool lends = peer.sending != nullptr && is_lending(peer);

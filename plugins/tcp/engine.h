@@ -5,9 +5,9 @@
 // yet waited for therefore travels as far as the channels' buffers reach while the caller computes; a large piece for a
 // rank of the same host waits until that rank waits, too, and fetches it.
 //
-// All algorithms are direct: each rank exchanges with each other rank, in one step or, for a large all_reduce, in two.
-// Reductions happen in rank order, a chunk at a time while it is in the cache: the same bits on all ranks, every run.
-// After the first operations of a kind nothing is allocated; no lock is taken unless something fails.
+// What is exchanged says sdk::PairwiseGroup. Reductions happen in rank order, a chunk at a time while it is in the
+// cache: the same bits on all ranks, every run. After the first operations of a kind nothing is allocated; no lock is
+// taken unless something fails.
 #pragma once
 
 #include <poll.h>
@@ -29,25 +29,10 @@ namespace tessera::tcp {
 
 using Clock = std::chrono::steady_clock;
 
-// What one rank exchanges with one other in an operation. Receives: first the other's contribution to the reduction, if
-// the operation has one, then `recv`. Sends: `send`, then the reduced piece, if the operation hands it out.
-struct Lane {
-  bool sends = false;
-  bool receives = false;
-  const char* send = nullptr;
-  size_t send_bytes = 0;
-  char* recv = nullptr;
-  size_t recv_bytes = 0;
-};
+using sdk::Lane;
 
-// Everybody's contribution to this rank's piece, combined in rank order.
-struct Reduction {
-  ReduceFn function = nullptr;  // null: the operation does not reduce
-  const char* own = nullptr;    // this rank's contribution
-  char* target = nullptr;       // where the result goes; may be `own`
-  size_t bytes = 0;
-  bool hands_out = false;    // the result goes to all other ranks, chunk by chunk
-  bool after_sends = false;  // `target` is being sent from: wait until that is over. At most one chunk
+struct Reduction : sdk::ReducedPiece {  // where it comes after sends, it is at most one chunk
+  ReduceFn function = nullptr;          // null: the operation does not reduce
 };
 
 // What this rank gets from itself: copied while it would wait for others, at the latest in wait().
@@ -61,13 +46,11 @@ struct OwnPiece {
 class Engine;
 
 // One operation. Owned by its engine, used again after wait().
-struct Op final : sdk::Work {
+struct Op final : sdk::PairwiseOp {
   Engine* engine = nullptr;
-  DataHeader header;        // as this rank sees it; bytes differ by lane
   std::vector<Lane> lanes;  // by rank
   Reduction reduction;
   OwnPiece own;
-  bool one_reader = false;  // what a lane sends goes to its rank alone
   Clock::time_point deadline;
   double timeout_s = 0;
 
@@ -89,8 +72,11 @@ struct EngineOptions {
   std::vector<int32_t> names;  // by rank, for messages
 };
 
-class Engine {
+class Engine {  // as sdk::PairwiseGroup takes it
  public:
+  static constexpr const char* kName = "tcp";
+  static constexpr size_t kExchangedWhole = size_t{16} << 10;
+
   explicit Engine(EngineOptions options);
   ~Engine();  // says goodbye
 
@@ -101,13 +87,15 @@ class Engine {
   int32_t shares_memory_with() const;  // so many other ranks
 
   // A cleared operation with its name and deadline; to be filled in and started, or given up by recycle().
-  Op& prepare(OpKind kind, const sdk::CollectiveCall& call);
+  Op& prepare(sdk::OpKind kind, const sdk::CollectiveCall& call);
+  void reduces(Op& op, DLDataType dtype, int32_t reduce) { op.reduction.function = reduce_function(dtype, reduce); }
+  void keep(Op& op, char* to, const char* from, size_t bytes) { op.own = {to, from, bytes}; }
   void start(Op& op);
   void wait(Op& op);
   void recycle(Op& op) noexcept;
 
   // Poisons the group, tells all others, and throws `code` with `text`. The others report `code` too.
-  [[noreturn]] void fail(tsr_code code, const std::string& text);
+  [[noreturn]] void refuse(tsr_code code, const std::string& text) { fail(code, text); }
   // [any-thread] Poisons the group. Here it is reported as TSR_CANCELLED, elsewhere as TSR_ABORTED.
   void abort(const std::string& reason) noexcept;
   void throw_if_failed() const;
@@ -124,7 +112,7 @@ class Engine {
     Op* sending = nullptr;                          // null: nothing to send or receive now
     Op* receiving = nullptr;
     size_t sent = 0, got = 0;  // bytes of the current operation, header included
-    DataHeader out, in;
+    sdk::OpHeader out, in;
     bool left = false;  // it said goodbye
     ControlFrame control;
     size_t control_got = 0;
@@ -163,6 +151,7 @@ class Engine {
   void sleep(Op& op, Clock::time_point deadline);
 
   // Failures (failures.cc).
+  [[noreturn]] void fail(tsr_code code, const std::string& text);
   void read_control(Peer& peer, const Op& op, int error);
   [[noreturn]] void lost(Peer& peer, const Op& op, int error);
   [[noreturn]] void late(const Op& op);

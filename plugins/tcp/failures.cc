@@ -178,7 +178,7 @@ std::string Engine::who_is_late(const Op& op) const {
   for (const Peer& peer : peers_) {
     const bool receives = peer.receiving != nullptr && peer.receiving->header.sequence <= op.header.sequence;
     const bool sends = peer.sending != nullptr && peer.sending->header.sequence <= op.header.sequence;
-    if (receives && peer.got < sizeof(DataHeader)) {
+    if (receives && peer.got < sizeof(sdk::OpHeader)) {
       if (is_held_up(peer, op))
         held_up = &peer;
       else

@@ -1,4 +1,4 @@
-// The TCP transport as a collective/1 component: connects ranks, and turns operations into lanes for the engine.
+// The TCP transport as a collective/1 component: connects ranks to groups, whose operations an Engine does.
 #pragma once
 
 #include <memory>
@@ -27,7 +27,7 @@ std::vector<int32_t> hosts_of(const std::vector<Address>& addresses);
 // does not allow it.
 void ensure_descriptors(int64_t more);
 
-class Group final : public sdk::Group {
+class Group final : public sdk::PairwiseGroup<Engine> {
  public:
   // Connects to the other members, which listen already, and waits until all of them have.
   Group(Job job, const GroupId& id, int32_t rank, Members members, class MeshBuilder& mesh, double timeout_s,
@@ -35,36 +35,16 @@ class Group final : public sdk::Group {
   // A group of one rank, which has this name: no network.
   Group(Job job, int32_t name, double timeout_s);
 
-  int32_t rank() const override { return engine_.rank(); }
-  int32_t world_size() const override { return engine_.world_size(); }
   std::unique_ptr<sdk::Group> split(int32_t color) override;
-  sdk::Work* all_to_all_v(const DLTensor& send, sdk::Counts send_counts, const DLTensor& recv, sdk::Counts recv_counts,
-                          const sdk::CollectiveCall& call) override;
-  sdk::Work* all_reduce(const DLTensor& inout, int32_t op, const sdk::CollectiveCall& call) override;
-  sdk::Work* reduce_scatter_v(const DLTensor& send, sdk::Counts counts, const DLTensor& recv, int32_t op,
-                              const sdk::CollectiveCall& call) override;
-  sdk::Work* all_gather_v(const DLTensor& send, const DLTensor& recv, sdk::Counts counts,
-                          const sdk::CollectiveCall& call) override;
-  sdk::Work* broadcast(const DLTensor& inout, int32_t root, const sdk::CollectiveCall& call) override;
-  sdk::Work* barrier(const sdk::CollectiveCall& call) override;
-  void abort(const char* reason) noexcept override { engine_.abort(reason); }
-  uint64_t bytes_sent() const override { return engine_.bytes_sent(); }
   int32_t host_of(int32_t rank) const override { return hosts_[static_cast<size_t>(rank)]; }
   int32_t shares_memory_with() const { return engine_.shares_memory_with(); }
 
  private:
-  // Fills in an operation and starts it. A refusal in `fill` ends the group on all ranks, who would wait otherwise.
-  template <class Fill>
-  sdk::Work* run(OpKind kind, const DLTensor* typed, const sdk::CollectiveCall& call, Fill&& fill);
-  void reduce_in_one_step(Op& op, char* data, size_t bytes);
-  void reduce_in_two_steps(Op& op, char* data, size_t elements, size_t element_bytes);
-
   Job job_;
   GroupId id_{};
   Members members_;
   std::vector<int32_t> hosts_;  // by rank
   uint64_t splits_ = 0;
-  Engine engine_;
 };
 
 class Tcp final : public sdk::Collective {

@@ -1,4 +1,4 @@
-// What crosses a connection: who is calling, the proof that it may, data headers, control frames.
+// What crosses a connection besides operations: who is calling, the proof that it may, control frames.
 //
 // Integers travel as they lie in memory (little endian on every supported machine; the magics would not match
 // otherwise). Everything read from the network has a fixed size, or a length checked against a bound.
@@ -6,11 +6,11 @@
 
 #include <array>
 #include <cstdint>
-#include <string>
 #include <string_view>
 
 #include "address.h"
 #include "tessera/abi/collective.h"
+#include "tessera/sdk/pairwise.h"
 
 namespace tessera::tcp {
 
@@ -19,7 +19,6 @@ using GroupId = std::array<uint8_t, 16>;
 using Mac = std::array<uint8_t, 32>;
 
 inline constexpr uint64_t kHelloMagic = 0x3130504354525354;  // "TSRTCP01"
-inline constexpr uint32_t kDataMagic = 0x44525354;           // "TSRD"
 inline constexpr uint32_t kControlMagic = 0x43525354;        // "TSRC"
 inline constexpr int32_t kMaxRanks = 4096;
 
@@ -50,28 +49,6 @@ Nonce random_nonce();                    // from the system's random source
 // The id of a group split off `parent`: the same on all its members.
 GroupId child_id(const GroupId& parent, uint64_t split, int32_t color);
 
-// An operation as ranks compare it.
-enum class OpKind : uint8_t { kAllToAll, kAllReduce, kReduceScatter, kAllGather, kBroadcast, kBarrier };
-const char* to_string(OpKind kind);  // "all_to_all_v", ...
-
-// Before the data of one operation, from one rank to another.
-struct DataHeader {
-  uint32_t magic = kDataMagic;
-  OpKind kind = OpKind::kBarrier;
-  uint8_t reduce = 0;  // TSR_REDUCE_*
-  uint8_t dtype_code = 0;
-  uint8_t dtype_bits = 0;
-  uint64_t sequence = 0;  // of the operation in its group
-  uint64_t bytes = 0;     // that follow
-  uint64_t total = 0;     // of the whole operation, where all ranks must agree on it; otherwise 0
-  char label[32] = {};    // NUL-terminated; for messages only
-};
-static_assert(sizeof(DataHeader) == 64);
-// `all_reduce "loss" (float32, 4096 bytes)`, safe to print whatever the peer wrote.
-std::string describe(const DataHeader& header);
-// `all_reduce "loss"`
-std::string name_of(const DataHeader& header);
-
 // Control connections carry nothing else.
 enum class ControlKind : uint32_t {
   kAbort = 1,
@@ -87,9 +64,7 @@ struct ControlFrame {
 };
 static_assert(sizeof(ControlFrame) == 512);
 
-// Copies `text` into a fixed array, cut and NUL-terminated.
-void set_text(char* to, size_t capacity, std::string_view text);
-// What a peer wrote into a fixed array, with anything unprintable replaced.
-std::string safe_text(const char* from, size_t capacity);
+using sdk::safe_text;
+using sdk::set_text;
 
 }  // namespace tessera::tcp

@@ -1,6 +1,7 @@
 // tessera/sdk/collective.h - base classes of a transport: Collective connects, Group exchanges, Work is one operation.
 //
-// abi/collective.h is the specification. A class C : Collective may say
+// abi/collective.h is the specification. Transports that move bytes between pairs of ranks have their operations from
+// sdk/pairwise.h. A class C : Collective may say
 //   static constexpr uint32_t kCapabilities = TSR_COLLECTIVE_HOST_MEMORY_ONLY;
 //   static constexpr int32_t kDeviceTypes[] = {kDLCUDA, 0};
 // otherwise it has none.

@@ -1,0 +1,273 @@
+// tessera/sdk/pairwise.h - collective operations as exchanges between pairs of ranks, for transports that move bytes.
+//
+// A transport brings an engine that does what an operation's lanes say, and reduces; PairwiseGroup is the rest of its
+// sdk::Group: arguments are checked in one wording, every operation is laid out as lanes, and a call that is refused
+// ends the operation for all. All algorithms are direct: each rank exchanges with each other one, in one step or, for a
+// large all_reduce, in two. Deadlines and what ranks tell each other of failures are the engine's.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "tessera/sdk/collective.h"
+#include "tessera/sdk/collective_checks.h"
+
+namespace tessera::sdk {
+
+enum class OpKind : uint8_t { kAllToAll, kAllReduce, kReduceScatter, kAllGather, kBroadcast, kBarrier };
+
+// An operation as ranks compare it: what each sends each other before the data. Integers travel as they lie in memory.
+struct OpHeader {
+  static constexpr uint32_t kMagic = 0x44525354;  // "TSRD"
+  uint32_t magic = kMagic;
+  OpKind kind = OpKind::kBarrier;
+  uint8_t reduce = 0;  // TSR_REDUCE_*
+  uint8_t dtype_code = 0;
+  uint8_t dtype_bits = 0;
+  uint64_t sequence = 0;  // of the operation in its group
+  uint64_t bytes = 0;     // from this rank to that
+  uint64_t total = 0;     // of the whole operation, where all ranks must agree on it; otherwise 0
+  char label[32] = {};    // NUL-terminated; for messages only
+};
+static_assert(sizeof(OpHeader) == 64);
+
+// Copies `text` into a fixed array, cut and NUL-terminated.
+inline void set_text(char* to, size_t capacity, std::string_view text) {
+  const size_t size = std::min(text.size(), capacity - 1);
+  if (size > 0) std::memcpy(to, text.data(), size);
+  std::memset(to + size, 0, capacity - size);
+}
+
+// What a peer wrote into a fixed array, with anything unprintable replaced.
+inline std::string safe_text(const char* from, size_t capacity) {
+  std::string text(from, strnlen(from, capacity));
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  return text;
+}
+
+// `all_reduce "loss"`, safe to print whatever the peer wrote.
+inline std::string name_of(const OpHeader& header) {
+  constexpr const char* kNames[] = {"all_to_all_v", "all_reduce", "reduce_scatter_v",
+                                    "all_gather_v", "broadcast",  "barrier"};
+  const auto index = static_cast<size_t>(header.kind);
+  std::string text = index < std::size(kNames) ? kNames[index] : "an unknown operation";
+  const std::string label = safe_text(header.label, sizeof(header.label));
+  if (!label.empty()) text += " \"" + label + "\"";
+  return text;
+}
+
+// `all_reduce "loss" (sum of float32, 4096 bytes)`, likewise.
+inline std::string describe(const OpHeader& header) {
+  if (header.kind == OpKind::kBarrier) return name_of(header);
+  const char* type = header.dtype_code == kDLInt     ? "int"
+                     : header.dtype_code == kDLUInt  ? "uint"
+                     : header.dtype_code == kDLFloat ? "float"
+                                                     : "type";
+  constexpr const char* kReductions[] = {"sum", "max", "min"};
+  std::string text = name_of(header) + " (";
+  if (header.kind == OpKind::kAllReduce || header.kind == OpKind::kReduceScatter) {
+    text += std::string(header.reduce < std::size(kReductions) ? kReductions[header.reduce] : "?") + " of ";
+  }
+  text += type + std::to_string(header.dtype_bits) + ", ";
+  return text + (header.total != 0 ? std::to_string(header.total) + " bytes)"
+                                   : std::to_string(header.bytes) + " bytes from this rank to that)");
+}
+
+// What one rank exchanges with one other in an operation. Receives: first the other's contribution to the reduction, if
+// the operation has one, then `recv`. Sends: `send`, then the reduced piece, if the operation hands it out.
+struct Lane {
+  bool sends = false;
+  bool receives = false;
+  const char* send = nullptr;
+  size_t send_bytes = 0;
+  char* recv = nullptr;
+  size_t recv_bytes = 0;
+};
+
+// Everybody's contribution to this rank's piece, combined in rank order: the same bits on all ranks, every run.
+struct ReducedPiece {
+  const char* own = nullptr;  // this rank's contribution
+  char* target = nullptr;     // where the result goes; may be `own`
+  size_t bytes = 0;
+  bool hands_out = false;    // the result goes to all other ranks
+  bool after_sends = false;  // `target` is being sent from: wait until that is over
+};
+
+struct PairwiseOp : Work {
+  OpHeader header;          // as this rank sees it; `sequence` and `bytes`, which differ by lane, are the engine's
+  bool one_reader = false;  // what a lane sends goes to its rank alone
+};
+
+// An engine has operations Op : PairwiseOp with `lanes`, by rank, and `reduction`: a Lane and a ReducedPiece each, or
+// what the engine derives from them. It has
+//   static constexpr const char* kName;      of the transport, in messages
+//   static constexpr size_t kExchangedWhole;  bytes: an all_reduce of up to so many is one step
+//   int32_t rank() const, world_size() const, name() const;    `name`: what messages call this rank
+//   Op& prepare(OpKind, const CollectiveCall&);       cleared, with label and deadline
+//   void reduces(Op&, DLDataType, int32_t op);        Failure(TSR_UNIMPLEMENTED) for what it cannot
+//   void keep(Op&, char* to, const char* from, size_t bytes);  what a rank gets from itself; may be NULL and 0 bytes
+//   void start(Op&);  void recycle(Op&) noexcept;     after prepare(): one of the two
+//   [[noreturn]] void refuse(tsr_code, const std::string&);    ends the group on all ranks, and throws
+//   void throw_if_failed() const;  void abort(const std::string&) noexcept;  uint64_t bytes_sent() const;
+template <class Engine>
+class PairwiseGroup : public Group {
+ public:
+  template <class Options>
+  explicit PairwiseGroup(Options&& options) : engine_(std::forward<Options>(options)) {}
+
+  int32_t rank() const final { return engine_.rank(); }
+  int32_t world_size() const final { return engine_.world_size(); }
+  void abort(const char* reason) noexcept override { engine_.abort(reason); }
+  uint64_t bytes_sent() const override { return engine_.bytes_sent(); }
+
+  Work* all_to_all_v(const DLTensor& send, Counts send_counts, const DLTensor& recv, Counts recv_counts,
+                     const CollectiveCall& call) override {
+    return run(OpKind::kAllToAll, &send, call, [&](Op& op) {
+      checks().all_to_all_v(send, send_counts, recv, recv_counts);
+      const char* from = first_byte(send);
+      char* to = first_byte(recv);
+      for (int32_t r = 0; r < world_size(); ++r) {
+        const size_t sent = bytes_of(send_counts[r], send), received = bytes_of(recv_counts[r], recv);
+        if (r == rank()) {
+          engine_.keep(op, to, from, sent);
+        } else {
+          lane(op, r) = {true, true, from, sent, to, received};
+        }
+        from += sent;
+        to += received;
+      }
+      op.one_reader = true;
+    });
+  }
+
+  // What is not exchanged whole: piece r is reduced by rank r, which hands it out.
+  Work* all_reduce(const DLTensor& inout, int32_t reduce, const CollectiveCall& call) override {
+    return run(OpKind::kAllReduce, &inout, call, [&](Op& op) {
+      checks().all_reduce(inout);
+      reduces(op, inout, reduce);
+      const bool whole = op.header.total <= Engine::kExchangedWhole;
+      const int64_t elements = numel(inout), world = world_size();
+      for (int32_t r = 0; r < world_size(); ++r) {
+        const size_t begin = whole ? 0 : bytes_of(elements * r / world, inout);
+        const size_t end = bytes_of(whole ? elements : elements * (r + 1) / world, inout);
+        char* piece = begin == end ? nullptr : first_byte(inout) + begin;
+        if (r == rank()) {
+          op.reduction.own = op.reduction.target = piece;
+          op.reduction.bytes = end - begin;
+        } else {
+          lane(op, r) = {true, true, piece, end - begin, piece, whole ? 0 : end - begin};
+        }
+      }
+      op.reduction.hands_out = op.one_reader = !whole;
+      op.reduction.after_sends = whole;
+    });
+  }
+
+  Work* reduce_scatter_v(const DLTensor& send, Counts counts, const DLTensor& recv, int32_t reduce,
+                         const CollectiveCall& call) override {
+    return run(OpKind::kReduceScatter, &send, call, [&](Op& op) {
+      checks().reduce_scatter_v(send, counts, recv);
+      reduces(op, send, reduce);
+      const char* piece = first_byte(send);
+      for (int32_t r = 0; r < world_size(); ++r) {
+        const size_t bytes = bytes_of(counts[r], send);
+        if (r == rank()) {
+          op.reduction.own = piece;
+        } else {
+          lane(op, r) = {true, true, piece, bytes, nullptr, 0};
+        }
+        piece += bytes;
+      }
+      op.reduction.target = first_byte(recv);
+      op.reduction.bytes = bytes_of(numel(recv), recv);
+      op.one_reader = true;
+      if (world_size() == 1) engine_.keep(op, op.reduction.target, op.reduction.own, op.reduction.bytes);
+    });
+  }
+
+  Work* all_gather_v(const DLTensor& send, const DLTensor& recv, Counts counts, const CollectiveCall& call) override {
+    return run(OpKind::kAllGather, &send, call, [&](Op& op) {
+      checks().all_gather_v(send, recv, counts);
+      op.header.total = bytes_of(numel(recv), recv);
+      const size_t sent = bytes_of(numel(send), send);
+      char* to = first_byte(recv);
+      for (int32_t r = 0; r < world_size(); ++r) {
+        const size_t bytes = bytes_of(counts[r], recv);
+        if (r == rank()) {
+          engine_.keep(op, to, first_byte(send), bytes);
+        } else {
+          lane(op, r) = {true, true, first_byte(send), sent, to, bytes};
+        }
+        to += bytes;
+      }
+    });
+  }
+
+  Work* broadcast(const DLTensor& inout, int32_t root, const CollectiveCall& call) override {
+    return run(OpKind::kBroadcast, &inout, call, [&](Op& op) {
+      checks().broadcast(inout, root);
+      const size_t bytes = op.header.total = bytes_of(numel(inout), inout);
+      for (int32_t r = 0; r < world_size(); ++r) {
+        if (rank() == root && r != root) lane(op, r) = {true, false, first_byte(inout), bytes, nullptr, 0};
+        if (rank() != root && r == root) lane(op, r) = {false, true, nullptr, 0, first_byte(inout), bytes};
+      }
+    });
+  }
+
+  Work* barrier(const CollectiveCall& call) override {
+    return run(OpKind::kBarrier, nullptr, call, [&](Op& op) {
+      for (int32_t r = 0; r < world_size(); ++r) lane(op, r).sends = lane(op, r).receives = r != rank();
+    });
+  }
+
+ protected:
+  Engine engine_;
+
+ private:
+  using Op = std::remove_reference_t<decltype(std::declval<Engine&>().prepare({}, std::declval<CollectiveCall>()))>;
+
+  // Fills in an operation and starts it. A refusal in `fill` ends the group on all ranks, who would wait otherwise.
+  template <class Fill>
+  Work* run(OpKind kind, const DLTensor* typed, const CollectiveCall& call, Fill&& fill) {
+    engine_.throw_if_failed();
+    Op& op = engine_.prepare(kind, call);
+    if (typed != nullptr) {
+      op.header.dtype_code = typed->dtype.code;
+      op.header.dtype_bits = typed->dtype.bits;
+    }
+    try {
+      fill(op);
+    } catch (const Failure& refusal) {
+      const std::string text =
+          refusal.what() + (" (rank " + std::to_string(engine_.name()) + ", " + name_of(op.header) + ")");
+      engine_.recycle(op);
+      engine_.refuse(refusal.code(), text);
+    }
+    engine_.start(op);
+    return &op;
+  }
+
+  void reduces(Op& op, const DLTensor& tensor, int32_t reduce) {
+    engine_.reduces(op, tensor.dtype, reduce);
+    op.header.reduce = static_cast<uint8_t>(reduce);
+    op.header.total = bytes_of(numel(tensor), tensor);
+  }
+
+  CallChecks checks() const { return {Engine::kName, *this}; }
+  static Lane& lane(Op& op, int32_t rank) { return op.lanes[static_cast<size_t>(rank)]; }
+  static char* first_byte(const DLTensor& tensor) { return data_as<char>(tensor); }
+  static size_t bytes_of(int64_t elements, const DLTensor& tensor) {
+    return static_cast<size_t>(elements) * static_cast<size_t>(element_bytes(tensor));
+  }
+};
+
+}  // namespace tessera::sdk
