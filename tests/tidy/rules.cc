@@ -22,6 +22,10 @@ bool ends_with(std::string_view text, std::string_view end) {
   return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
 }
 bool contains(std::string_view text, std::string_view what) { return text.find(what) != std::string_view::npos; }
+bool contains_any_case(std::string_view text, std::string_view what) {
+  const auto same = [](char a, char b) { return std::tolower(static_cast<unsigned char>(a)) == b; };
+  return std::search(text.begin(), text.end(), what.begin(), what.end(), same) != text.end();
+}
 bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
 // `name` as a whole identifier.
@@ -158,6 +162,9 @@ class Checker {
         if (has_identifier(code, name))
           add("core-prints", number, std::string(name) + ": the core writes to no terminal");
       }
+    }
+    if (kind_.core && !kind_.test && path_ != "core/src/config/json.h" && contains_any_case(code, "json::parse(")) {
+      add("json", number, "JSON is parsed by config/json.h, which limits its size and depth");
     }
     const bool registry = starts_with(path_, "core/src/plugin/");
     if (!kind_.test && !registry && (kind_.core || starts_with(path_, "apps/"))) check_part_names(line, number);

@@ -106,6 +106,14 @@ TEST(Tidy, NativeBinariesAndGuards) {
   EXPECT_THAT(broken("kernels_cpu/x-inl.h", "#if defined(X_H_) == defined(HWY_TARGET_TOGGLE)\n#endif\n"), IsEmpty());
 }
 
+TEST(Tidy, JsonIsParsedInOnePlace) {
+  const std::string code = "auto j = nlohmann::ordered_json::parse(text);\n";
+  EXPECT_THAT(broken("core/src/data/a.cc", code), ElementsAre("json"));
+  EXPECT_THAT(broken("core/src/data/a.cc", "auto j = Json::parse(text);\n"), ElementsAre("json"));
+  EXPECT_THAT(broken("core/src/data/a.cc", "auto j = config::parse_json(text, {path});\n"), IsEmpty());
+  EXPECT_THAT(broken("core/src/data/a_test.cc", code), IsEmpty());
+}
+
 TEST(Tidy, FunctionLength) {
   const std::string statements = repeat("  g();\n", 68);
   EXPECT_THAT(broken("a.cc", "void f() {\n" + statements + "}\n"), IsEmpty());

@@ -4,11 +4,11 @@
 #include <iostream>
 #include <iterator>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 
 #include "command.h"
+#include "config/json.h"
 #include "options.h"
 #include "plan/picture.h"
 #include "plugin_watch.h"
@@ -153,8 +153,7 @@ void read_table(const json& value, const std::string& where, Job& job) {
 
 Job job_from_tables(const Arguments& a) {
   const std::string text = read_file(a.tables);
-  const json root = json::parse(text, nullptr, false);
-  if (root.is_discarded()) throw UsageError(a.tables + " is not JSON");
+  const json root = config::parse_json(text, {a.tables});
   const json* list = &root;
   if (root.is_object()) {
     const auto found = root.find("tables");

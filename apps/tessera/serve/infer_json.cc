@@ -1,14 +1,13 @@
 #include "serve/infer_json.h"
 
 #include <limits>
-#include <nlohmann/json.hpp>
 
+#include "config/json.h"
 #include "tessera/error.h"
 
 namespace tessera::serve {
 namespace {
 
-constexpr size_t kMaxDepth = 16;
 constexpr size_t kMaxDims = 8;
 constexpr size_t kMaxOutputs = 16;
 
@@ -51,7 +50,8 @@ constexpr Step kSteps[] = {
 
 class Reader final : public nlohmann::json_sax<nlohmann::json> {
  public:
-  explicit Reader(size_t max_inputs) : max_inputs_(max_inputs) {}
+  Reader(std::string_view text, const config::JsonSource& source, size_t max_inputs)
+      : text_(text), source_(source), max_inputs_(max_inputs) {}
   InferJson take() { return std::move(out_); }
 
   bool start_object(size_t) override { return enter(true); }
@@ -97,11 +97,9 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
   }
   bool number_float(number_float_t value, const string_t&) override { return real(value); }
   bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& e) override {
-    // The library's sentence without its own error number.
-    const std::string text = e.what();
-    const size_t end_of_number = text.find("] ");
-    fail(Code::kInvalidArgument, "the request is no JSON at byte ", position, ": ",
-         shown(end_of_number == std::string::npos ? text : text.substr(end_of_number + 2)));
+    constexpr int kTooLarge = 406;  // a number's exponent
+    if (e.id == kTooLarge) fail(Code::kInvalidArgument, "the request holds a number that is too large");
+    config::no_json(text_, source_, position);
   }
 
  private:
@@ -170,7 +168,6 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool enter(bool object) {
-    if (stack_.size() >= kMaxDepth) fail(Code::kInvalidArgument, "the request is nested deeper than ", kMaxDepth);
     Where to = Where::kPassedOver;
     for (const Step& step : kSteps) {
       if (step.in == top() && step.object == object && (step.key == key_ || step.key.empty())) to = step.to;
@@ -235,6 +232,8 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
 
+  const std::string_view text_;
+  const config::JsonSource& source_;
   const size_t max_inputs_;
   InferJson out_;
   std::vector<Where> stack_;
@@ -249,11 +248,9 @@ std::string shown(std::string_view text) {
 }
 
 InferJson read_infer_json(std::string_view text, size_t max_inputs) {
-  // The library takes a zero byte for the end of the text.
-  if (const size_t zero = text.find('\0'); zero != std::string_view::npos) {
-    fail(Code::kInvalidArgument, "the request is no JSON at byte ", zero, ": there is a zero byte");
-  }
-  Reader reader(max_inputs);
+  const config::JsonSource source{"the request"};
+  config::check_json(text, source);
+  Reader reader(text, source, max_inputs);
   nlohmann::json::sax_parse(text.begin(), text.end(), &reader);
   return reader.take();
 }

@@ -5,6 +5,7 @@
 #include <sstream>
 #include <thread>
 
+#include "config/json.h"
 #include "layers.h"
 #include "tessera/checkpoint.h"
 #include "tessera/planner.h"
@@ -99,12 +100,15 @@ std::vector<LayerChoice> TrainJob::layers() {
 }
 
 void TrainJob::load() {
-  const json progress = json::parse(load_checkpoint(options_.load, trainer_->parallel(), trainer_->dense_optimizer()));
-  first_step_ = progress.at("step").get<int64_t>();
+  const config::JsonSource source{options_.load + ": its progress", Code::kDataLoss};
+  const json root =
+      config::parse_json(load_checkpoint(options_.load, trainer_->parallel(), trainer_->dense_optimizer()), source);
+  const config::JsonObject progress(root, source);
+  first_step_ = progress.get<int64_t>("step");
   const json mine = {{"seed", config_.job.seed}, {"batch", config_.data.batch}, {"shuffle", config_.data.shuffle}};
-  if (progress.at("data") != mine && group_->rank() == 0) {
+  if (progress.member("data") != mine && group_->rank() == 0) {
     const std::string text =
-        cat(options_.load, " was written with data settings ", progress.at("data").dump(), ", this job has ",
+        cat(options_.load, " was written with data settings ", progress.member("data").dump(), ", this job has ",
             mine.dump(), ": batches will differ from those of an uninterrupted run");
     runtime_.host()->log(runtime_.host(), TSR_LOG_WARNING, text.c_str());
   }

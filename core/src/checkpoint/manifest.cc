@@ -2,13 +2,15 @@
 
 #include <zlib.h>
 
-#include <nlohmann/json.hpp>
 #include <numeric>
+
+#include "config/json.h"
 
 namespace tessera::checkpoint {
 namespace {
 
 using OrderedJson = nlohmann::ordered_json;
+using config::JsonObject;
 
 constexpr int64_t kVersion = 1;
 
@@ -39,20 +41,21 @@ OrderedJson to_json(const TableEntry& t) {
           {"column_cuts", t.cuts}};
 }
 
-TableEntry table_from(const OrderedJson& j) {
+TableEntry table_from(const JsonObject& j) {
   TableEntry t;
-  t.parameter = j.at("parameter").get<std::string>();
-  t.name = j.at("name").get<std::string>();
-  t.rows = j.at("rows").get<int64_t>();
-  t.dim = j.at("dim").get<int64_t>();
-  t.dtype = dtype_from(j.at("dtype").get<std::string>());
-  t.optimizer.name = j.at("optimizer").at("name").get<std::string>();
-  t.optimizer.options = j.at("optimizer").at("options").get<std::string>();
-  t.optimizer.max_gradient = j.at("optimizer").at("max_gradient").get<double>();
-  t.learning_rate = j.at("learning_rate").get<double>();
-  for (const OrderedJson& s : j.at("states"))
-    t.states.push_back({s.at("name").get<std::string>(), s.at("per_row").get<bool>()});
-  t.cuts = j.at("column_cuts").get<std::vector<int64_t>>();
+  t.parameter = j.get<std::string>("parameter");
+  t.name = j.get<std::string>("name");
+  t.rows = j.get<int64_t>("rows");
+  t.dim = j.get<int64_t>("dim");
+  t.dtype = dtype_from(j.get<std::string>("dtype"));
+  const JsonObject optimizer = j.object("optimizer");
+  t.optimizer.name = optimizer.get<std::string>("name");
+  t.optimizer.options = optimizer.get<std::string>("options");
+  t.optimizer.max_gradient = optimizer.get<double>("max_gradient");
+  t.learning_rate = j.get<double>("learning_rate");
+  for (const JsonObject& s : j.objects("states"))
+    t.states.push_back({s.get<std::string>("name"), s.get<bool>("per_row")});
+  t.cuts = j.get<std::vector<int64_t>>("column_cuts");
   int64_t left = t.dim;
   for (int64_t width : t.cuts) {
     if (width < 1 || width > left) fail(Code::kDataLoss, "the column cuts of table \"", t.name, "\" do not fit");
@@ -63,18 +66,16 @@ TableEntry table_from(const OrderedJson& j) {
   return t;
 }
 
-Manifest manifest_from(const OrderedJson& j) {
+Manifest manifest_from(const JsonObject& j) {
   Manifest m;
-  m.world_size = j.at("world_size").get<int>();
-  m.progress = j.at("progress").get<std::string>();
-  for (const OrderedJson& t : j.at("tables")) m.tables.push_back(table_from(t));
-  for (const OrderedJson& s : j.at("collections"))
-    m.steps.emplace_back(s.at("path").get<std::string>(), s.at("step").get<int64_t>());
-  m.dense_optimizer = j.at("dense_optimizer").get<std::vector<std::vector<std::string>>>();
-  for (const OrderedJson& f : j.at("files")) {
-    m.files.push_back({f.at("name").get<std::string>(), f.at("bytes").get<int64_t>(),
-                       static_cast<uint32_t>(std::stoul(f.at("crc32").get<std::string>(), nullptr, 16))});
-  }
+  m.world_size = j.get<int>("world_size");
+  m.progress = j.get<std::string>("progress");
+  for (const JsonObject& t : j.objects("tables")) m.tables.push_back(table_from(t));
+  for (const JsonObject& s : j.objects("collections"))
+    m.steps.emplace_back(s.get<std::string>("path"), s.get<int64_t>("step"));
+  m.dense_optimizer = j.get<std::vector<std::vector<std::string>>>("dense_optimizer");
+  for (const JsonObject& f : j.objects("files"))
+    m.files.push_back({f.get<std::string>("name"), f.get<int64_t>("bytes"), f.hex("crc32")});
   return m;
 }
 
@@ -118,26 +119,27 @@ std::string Manifest::json() const {
     return OrderedJson{{"format", "tessera.checkpoint"}, {"version", kVersion}, {"crc32", sum}, {"content", content}}
                .dump(1) +
            "\n";
-  } catch (const nlohmann::json::exception& e) {
-    fail(Code::kInvalidArgument, "a checkpoint's texts must be UTF-8: ", e.what());
+  } catch (const nlohmann::json::exception&) {
+    fail(Code::kInvalidArgument,
+         "a checkpoint's texts must be UTF-8: names of tables, collections and options, progress");
   }
 }
 
 Manifest Manifest::from_json(const std::string& text, const std::string& path) {
+  const OrderedJson root = config::parse_json(text, {path + " is damaged: it", Code::kDataLoss});
   try {
-    const auto j = OrderedJson::parse(text);
-    if (j.at("format") != "tessera.checkpoint") fail(Code::kDataLoss, "it is none of a checkpoint");
-    const auto version = j.at("version").get<int64_t>();
+    const JsonObject j(root, {"", Code::kDataLoss});
+    if (j.get<std::string>("format") != "tessera.checkpoint") fail(Code::kDataLoss, "it is none of a checkpoint");
+    const auto version = j.get<int64_t>("version");
     if (version > kVersion) {
       fail(Code::kUnimplemented, path, " is of checkpoint format ", version, ", and this version reads formats up to ",
            kVersion, ": use the version of Tessera that wrote it, or a later one");
     }
-    if (j.at("crc32") != hex(crc_of(j.at("content").dump()))) fail(Code::kDataLoss, "its checksum is another");
-    return manifest_from(j.at("content"));
+    if (j.get<std::string>("crc32") != hex(crc_of(j.member("content").dump())))
+      fail(Code::kDataLoss, "its checksum is another");
+    return manifest_from(j.object("content"));
   } catch (const Error& e) {
     if (e.code() == Code::kUnimplemented) throw;
-    fail(Code::kDataLoss, path, " is damaged: ", e.what());
-  } catch (const std::exception& e) {  // of the JSON library, and of numbers in texts
     fail(Code::kDataLoss, path, " is damaged: ", e.what());
   }
 }

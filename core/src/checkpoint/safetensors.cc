@@ -4,8 +4,10 @@
 #include <array>
 #include <bit>
 #include <cstring>
-#include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
+
+#include "config/json.h"
 
 namespace tessera::checkpoint {
 namespace {
@@ -67,6 +69,7 @@ class HeaderParser {
 
   json read_json() {
     if (file_.size() < kLengthBytes) damaged("it has ", file_.size(), " bytes");
+    refuse_torch_save();
     uint64_t length = 0;
     file_.read_at(0, &length, kLengthBytes);
     if (length > static_cast<uint64_t>(std::min(kMaxHeader, file_.size() - kLengthBytes))) {
@@ -75,9 +78,22 @@ class HeaderParser {
     std::string text(length, '\0');
     file_.read_at(kLengthBytes, text.data(), static_cast<int64_t>(length));
     data_begin_ = kLengthBytes + static_cast<int64_t>(length);
-    json header = json::parse(text, nullptr, false);
+    json header = config::parse_json<json>(text, {file_.path() + ": its header", Code::kDataLoss});
     if (!header.is_object()) damaged("its header is no JSON object");
     return header;
+  }
+
+  // A zip archive, or of old a pickle. Where a length happens to begin so, the header follows.
+  void refuse_torch_save() const {
+    constexpr std::string_view kZip = "PK\x03\x04", kPickle = "\x80\x02\x8a\x0a";
+    char begin[kLengthBytes + 1] = {};
+    file_.read_at(0, begin, std::min<int64_t>(sizeof(begin), file_.size()));
+    const std::string_view magic(begin, kZip.size());
+    if ((magic != kZip && magic != kPickle) || begin[kLengthBytes] == '{') return;
+    fail(Code::kInvalidArgument, file_.path(),
+         " is a file of torch.save, not of safetensors: convert it in Python with "
+         "safetensors.torch.save_file(torch.load(\"",
+         file_.path(), "\", weights_only=True), \"model.safetensors\")");
   }
 
   StoredTensor parse_tensor(const std::string& name, const json& entry, int64_t data) const {
@@ -86,13 +102,14 @@ class HeaderParser {
     StoredTensor t;
     const auto type =
         std::find_if(kTypes.begin(), kTypes.end(), [&](const auto& k) { return entry["dtype"] == k.second; });
-    if (type == kTypes.end()) damaged("tensor \"", name, "\" has the unknown type ", entry["dtype"].dump());
+    if (type == kTypes.end())
+      damaged("tensor \"", name, "\" has the unknown type ", entry["dtype"].dump().substr(0, 60));
     t.dtype = type->first;
     int64_t bytes = size_of(t.dtype);
     if (!entry["shape"].is_array()) damaged("tensor \"", name, "\" has no list as shape");
     for (const json& size : entry["shape"]) {
       if (!size.is_number_unsigned() || size.get<uint64_t>() > INT64_MAX)
-        damaged("tensor \"", name, "\" has ", size.dump(), " in its shape");
+        damaged("tensor \"", name, "\" has ", size.dump().substr(0, 60), " in its shape");
       t.shape.push_back(size.get<int64_t>());
       if (__builtin_mul_overflow(bytes, t.shape.back(), &bytes)) damaged("tensor \"", name, "\" is too large");
     }

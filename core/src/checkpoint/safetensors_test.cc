@@ -69,10 +69,10 @@ TEST(Safetensors, RefusesDamage) {
       {file_of(fine, data, INT64_MAX), "its header claims 9223372036854775807 bytes"},
       {file_of(fine, data, 1000), "its header claims 1000 bytes"},
       {std::string(8, '\xff') + fine + data, "its header claims"},
-      {file_of("", ""), "no JSON object"},
+      {file_of("", ""), "its header is no JSON: line 1, byte 1: it ends too early"},
       {file_of("[1]", ""), "no JSON object"},
-      {file_of(fine.substr(0, 20), data), "no JSON object"},
-      {file_of(std::string(1 << 16, '['), ""), "no JSON object"},
+      {file_of(fine.substr(0, 20), data), "its header is no JSON: line 1, byte 21: it ends too early"},
+      {file_of(std::string(1 << 16, '['), ""), "its header is nested deeper than 32"},
       {file_of(fine, data.substr(1)), "lies at [0, 8) of 7 bytes"},
       {file_of(fine, data + "y"), "tensors end at byte"},
       {file_of(R"({"a":3})", ""), "needs dtype, shape and data_offsets"},
@@ -101,6 +101,26 @@ TEST(Safetensors, RefusesDamage) {
     EXPECT_THAT(text, HasSubstr(sentence));
     EXPECT_THAT(text, HasSubstr(dir.file("bad")));
   }
+}
+
+TEST(Safetensors, SaysWhatToDoWithAFileOfTorchSave) {
+  const TestDirectory dir;
+  const std::string path = dir.file("model.pt");
+  for (const std::string& begin :
+       {std::string("PK\x03\x04\0\0\x08\x08\0\0", 10), std::string("\x80\x02\x8a\nl\xfc\x9c\x46\xf9", 9)}) {
+    test::write_file(path, begin + std::string(1000, 'x'));
+    const auto [text, code] = test::error_of([&] { SafetensorsReader reader{InputFile(path)}; });
+    EXPECT_EQ(code, Code::kInvalidArgument);
+    EXPECT_EQ(text, path +
+                        " is a file of torch.save, not of safetensors: convert it in Python with "
+                        "safetensors.torch.save_file(torch.load(\"" +
+                        path + "\", weights_only=True), \"model.safetensors\")");
+  }
+  // A header whose length is those bytes is none.
+  std::string header = "{}";
+  header.resize(0x04034b50, ' ');
+  test::write_file(path, file_of(header, ""));
+  EXPECT_TRUE(SafetensorsReader{InputFile(path)}.tensors().empty());
 }
 
 TEST(Files, NameThePath) {

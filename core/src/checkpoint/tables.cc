@@ -1,10 +1,10 @@
 #include "checkpoint/tables.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "checkpoint/together.h"
+#include "config/json.h"
 
 namespace tessera::checkpoint {
 namespace {
@@ -30,7 +30,7 @@ std::string known_here(const std::vector<ModelTable>& tables, int rank) {
 }
 
 void learn(const std::string& text, std::vector<ModelTable>& tables) {
-  for (const json& known : json::parse(text)) {
+  for (const json& known : config::parse_json<json>(text, {"what a rank says of its tables"})) {
     TableEntry& stored = tables.at(known["table"].get<size_t>()).stored;
     if (!stored.states.empty()) continue;
     for (const json& state : known["states"])

@@ -1,15 +1,15 @@
 // The prepared format: meta.json and two text files with a sample a line.
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 
+#include "config/json.h"
 #include "data/line_reader.h"
 #include "data/readers.h"
 
 namespace tessera::data {
 namespace {
 
-using json = nlohmann::json;
+using config::JsonObject;
 
 struct Place {
   const std::string& file;
@@ -73,9 +73,20 @@ std::string read_whole(const std::string& path) {
 }
 
 // The number of rows that meta.json promises; -1: it does not say.
-int64_t promised_rows(const json& meta, const char* part) {
-  const auto found = meta.find(part);
-  return found == meta.end() ? -1 : found->value("rows", int64_t{-1});
+int64_t promised_rows(const JsonObject& meta, const char* part) {
+  return meta.has(part) ? meta.object(part).get<int64_t>("rows", -1) : -1;
+}
+
+Dataset described_by(const JsonObject& meta) {
+  Dataset set;
+  set.name = meta.get<std::string>("name", "");
+  set.dense = meta.get<std::vector<std::string>>("dense");
+  for (const JsonObject& column : meta.objects("columns")) {
+    set.columns.push_back(
+        {column.get<std::string>("name"), column.get<int64_t>("rows"), column.get<std::string>("pooling", "sum")});
+    if (set.columns.back().rows < 1) column.wrong("column \"", set.columns.back().name, "\" has no rows");
+  }
+  return set;
 }
 
 }  // namespace
@@ -99,29 +110,14 @@ void add_prepared_line(std::string_view text, const std::string& file, int64_t l
 }
 
 Dataset parse_meta(const std::string& text, const std::string& file) {
-  try {
-    const json meta = json::parse(text);
-    Dataset set;
-    set.name = meta.value("name", std::string());
-    set.dense = meta.at("dense").get<std::vector<std::string>>();
-    for (const json& column : meta.at("columns")) {
-      set.columns.push_back(
-          {column.at("name").get<std::string>(), column.at("rows").get<int64_t>(), column.value("pooling", "sum")});
-      if (set.columns.back().rows < 1) {
-        fail(Code::kInvalidArgument, file, ": column \"", set.columns.back().name, "\" has no rows");
-      }
-    }
-    return set;
-  } catch (const json::exception& e) {
-    fail(Code::kInvalidArgument, file, " is not the description of prepared data: ", e.what());
-  }
+  return described_by(JsonObject(config::parse_json(text, {file}), {file}));
 }
 
 Dataset read_prepared(const DataConfig& config, uint64_t) {
   const std::string file = config.path + "/meta.json";
-  const std::string text = read_whole(file);
-  Dataset set = parse_meta(text, file);
-  const json meta = json::parse(text);
+  const nlohmann::ordered_json root = config::parse_json(read_whole(file), {file});
+  const JsonObject meta(root, {file});
+  Dataset set = described_by(meta);
   set.train = read_part(text_file(config.path, "train.tsv"), set, config.limit, promised_rows(meta, "train"));
   set.test = read_part(text_file(config.path, "test.tsv"), set, config.limit, promised_rows(meta, "test"));
   return set;

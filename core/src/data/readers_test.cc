@@ -149,7 +149,7 @@ TEST(Prepared, MissingAndWrongFiles) {
   dir.write("train.tsv", "0\t1,2\t1\t1\n");
   EXPECT_THAT(reading_error(prepared_at(dir.path())), HasSubstr("has 1 rows, but its meta.json says 3"));
   dir.write("meta.json", "{\"dense\": 3}");
-  EXPECT_THAT(reading_error(prepared_at(dir.path())), HasSubstr("meta.json is not the description of prepared data"));
+  EXPECT_THAT(reading_error(prepared_at(dir.path())), HasSubstr("meta.json: dense is 3; a list is expected"));
   dir.write("meta.json", "{\"dense\": [], \"columns\": [{\"name\": \"a\", \"rows\": 0}]}");
   EXPECT_THAT(reading_error(prepared_at(dir.path())), HasSubstr("column \"a\" has no rows"));
   DataConfig config;

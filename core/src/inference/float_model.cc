@@ -1,9 +1,9 @@
 // open_float_model(): a DLRM read off the names and shapes of its tensors.
 #include <algorithm>
 #include <cctype>
-#include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "config/json.h"
 #include "inference/float_tensors.h"
 #include "inference/manifest.h"
 #include "modules/dlrm_layers.h"
@@ -13,7 +13,7 @@ namespace tessera {
 namespace inference {
 namespace {
 
-using Json = nlohmann::json;
+using config::JsonObject;
 
 // What stands before a name's part `from`, which begins the name or follows a dot; npos: it is not there.
 size_t place_of(std::string_view name, std::string_view part) {
@@ -151,21 +151,25 @@ class FloatModelReader {
   std::vector<EmbeddingBagConfig> own_description() {
     std::vector<EmbeddingBagConfig> tables;
     if (tensors_.manifest() == nullptr) return tables;
-    const Json progress = Json::parse(tensors_.manifest()->progress, nullptr, false);
+    const nlohmann::ordered_json progress = own_progress();
     if (!progress.is_object() || !progress.contains("model")) return tables;
-    try {
-      const Json& description = progress["model"];
-      for (const Json& t : description.at("tables")) {
-        tables.push_back(plain(t.at("name").get<std::string>()));
-        tables.back().feature_names = t.at("features").get<std::vector<std::string>>();
-        tables.back().pooling = pooling_from(t.at("pooling").get<std::string>());
-      }
-      if (!options_.bounds_check)
-        model().description.bounds_check = bounds_check_from(description.at("bounds_check").get<std::string>());
-    } catch (const Json::exception& e) {
-      fail(Code::kDataLoss, path(), ": what it says of its model is damaged: ", e.what());
+    const JsonObject description = JsonObject(progress, {path(), Code::kDataLoss}).object("model");
+    for (const JsonObject& t : description.objects("tables")) {
+      tables.push_back(plain(t.get<std::string>("name")));
+      tables.back().feature_names = t.get<std::vector<std::string>>("features");
+      tables.back().pooling = pooling_from(t.get<std::string>("pooling"));
     }
+    if (!options_.bounds_check)
+      model().description.bounds_check = bounds_check_from(description.get<std::string>("bounds_check"));
     return tables;
+  }
+  // Null where it is another program's, and no JSON.
+  nlohmann::ordered_json own_progress() const {
+    try {
+      return config::parse_json(tensors_.manifest()->progress, {path()});
+    } catch (const Error&) {
+      return {};
+    }
   }
 
   void add_table(const EmbeddingBagConfig& described) {

@@ -2,17 +2,18 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
 #include "checkpoint/directory.h"
+#include "config/json.h"
 
 namespace tessera::inference {
 namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kTorchFile = "pytorch_model.bin";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
 
 bool exists(const std::string& path) {
@@ -33,6 +34,8 @@ FloatTensors::FloatTensors(const std::string& path) : path_(path) {
     open_index(path, index);
   } else if (exists(path + "/" + checkpoint::kModelFile)) {
     add_file(path + "/" + checkpoint::kModelFile);
+  } else if (exists(path + "/" + kTorchFile)) {
+    add_file(path + "/" + kTorchFile);  // says what to do with it
   } else {
     fail(Code::kNotFound, "there is no checkpoint at ", path, ": it is no safetensors file and has neither ",
          checkpoint::kManifestFile, " nor ", checkpoint::kModelFile, " nor ", kIndexFile);
@@ -67,11 +70,12 @@ void FloatTensors::open_checkpoint(const std::string& directory) {
 
 void FloatTensors::open_index(const std::string& directory, const std::string& index) {
   std::set<std::string> files;
-  try {
-    const auto parsed = nlohmann::json::parse(read_text(index));
-    for (const auto& [name, file] : parsed.at("weight_map").items()) files.insert(file.get<std::string>());
-  } catch (const nlohmann::json::exception& e) {
-    fail(Code::kDataLoss, index, " is damaged: ", e.what());
+  const auto parsed = config::parse_json<nlohmann::json>(read_text(index), {index, Code::kDataLoss});
+  if (!parsed.is_object() || !parsed.contains("weight_map") || !parsed["weight_map"].is_object())
+    fail(Code::kDataLoss, index, " has no object \"weight_map\" with the file of each tensor");
+  for (const auto& [name, file] : parsed["weight_map"].items()) {
+    if (!file.is_string()) fail(Code::kDataLoss, index, " names no file for tensor \"", name, '"');
+    files.insert(file.get<std::string>());
   }
   for (const std::string& file : files) {
     if (file.empty() || file.find('/') != std::string::npos)

@@ -3,15 +3,16 @@
 #include <zlib.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "config/fnv1a.h"
+#include "config/json.h"
 #include "inference/table_file.h"
 
 namespace tessera::inference {
 namespace {
 
 using OrderedJson = nlohmann::ordered_json;
+using config::JsonObject;
 
 constexpr int64_t kVersion = 1;
 constexpr const char* kFormat = "tessera.model";
@@ -35,11 +36,11 @@ OrderedJson to_json(const StoredFile& f) {
 }
 
 // A name in this directory, nothing else.
-StoredFile file_from(const OrderedJson& j) {
+StoredFile file_from(const JsonObject& j) {
   StoredFile f;
-  f.name = j.at("name").get<std::string>();
-  f.bytes = j.at("bytes").get<int64_t>();
-  f.crc = static_cast<uint32_t>(std::stoul(j.at("crc32").get<std::string>(), nullptr, 16));
+  f.name = j.get<std::string>("name");
+  f.bytes = j.get<int64_t>("bytes");
+  f.crc = j.hex("crc32");
   if (f.name.empty() || f.name.find('/') != std::string::npos || f.name.front() == '.')
     fail(Code::kDataLoss, "\"", f.name, "\" is no name of a file in it");
   return f;
@@ -55,16 +56,16 @@ OrderedJson to_json(const Manifest::Table& t) {
           {"file", to_json(t.file)}};
 }
 
-Manifest::Table table_from(const OrderedJson& j) {
+Manifest::Table table_from(const JsonObject& j) {
   constexpr int64_t kLargest = int64_t{1} << 40;
   Manifest::Table t;
-  t.config.name = j.at("name").get<std::string>();
-  t.config.num_embeddings = j.at("rows").get<int64_t>();
-  t.config.embedding_dim = j.at("dim").get<int64_t>();
-  t.config.row_format = row_format_from(j.at("row_format").get<std::string>());
-  t.config.pooling = pooling_from(j.at("pooling").get<std::string>());
-  t.config.feature_names = j.at("features").get<std::vector<std::string>>();
-  t.file = file_from(j.at("file"));
+  t.config.name = j.get<std::string>("name");
+  t.config.num_embeddings = j.get<int64_t>("rows");
+  t.config.embedding_dim = j.get<int64_t>("dim");
+  t.config.row_format = row_format_from(j.get<std::string>("row_format"));
+  t.config.pooling = pooling_from(j.get<std::string>("pooling"));
+  t.config.feature_names = j.get<std::vector<std::string>>("features");
+  t.file = file_from(j.object("file"));
   if (t.config.num_embeddings < 1 || t.config.num_embeddings > kLargest || t.config.embedding_dim < 1 ||
       t.config.embedding_dim > kLargest / t.config.num_embeddings || t.config.feature_names.empty() ||
       t.file.bytes != file_bytes(header_of(t.config))) {
@@ -82,14 +83,14 @@ OrderedJson to_json(const DlrmOptions& o) {
           {"interaction", o.interaction}};
 }
 
-DlrmOptions dlrm_from(const OrderedJson& j) {
+DlrmOptions dlrm_from(const JsonObject& j) {
   DlrmOptions o;
-  o.dense_inputs = j.at("dense_inputs").get<int64_t>();
-  o.embedding_dim = j.at("embedding_dim").get<int64_t>();
-  o.bottom_mlp = j.at("bottom_mlp").get<std::vector<int64_t>>();
-  o.top_mlp = j.at("top_mlp").get<std::vector<int64_t>>();
-  o.mlp = j.at("mlp").get<std::string>();
-  o.interaction = j.at("interaction").get<std::string>();
+  o.dense_inputs = j.get<int64_t>("dense_inputs");
+  o.embedding_dim = j.get<int64_t>("embedding_dim");
+  o.bottom_mlp = j.get<std::vector<int64_t>>("bottom_mlp");
+  o.top_mlp = j.get<std::vector<int64_t>>("top_mlp");
+  o.mlp = j.get<std::string>("mlp");
+  o.interaction = j.get<std::string>("interaction");
   return o;
 }
 
@@ -104,18 +105,18 @@ OrderedJson content_of(const Manifest& m) {
   return content;
 }
 
-Manifest manifest_from(const OrderedJson& j, const std::string& path) {
-  const auto type = j.at("type").get<std::string>();
+Manifest manifest_from(const JsonObject& j, const std::string& path) {
+  const auto type = j.get<std::string>("type");
   if (type != kDlrm) {
     fail(Code::kUnimplemented, path, " describes a model of type \"", type, "\", and this version knows \"", kDlrm,
          "\"");
   }
   Manifest m;
-  m.dlrm = dlrm_from(j.at("dlrm"));
-  m.bounds_check = bounds_check_from(j.at("bounds_check").get<std::string>());
-  m.is_weighted = j.at("is_weighted").get<bool>();
-  for (const OrderedJson& t : j.at("tables")) m.tables.push_back(table_from(t));
-  m.dense = file_from(j.at("dense"));
+  m.dlrm = dlrm_from(j.object("dlrm"));
+  m.bounds_check = bounds_check_from(j.get<std::string>("bounds_check"));
+  m.is_weighted = j.get<bool>("is_weighted");
+  for (const JsonObject& t : j.objects("tables")) m.tables.push_back(table_from(t));
+  m.dense = file_from(j.object("dense"));
   return m;
 }
 
@@ -154,30 +155,30 @@ std::string Manifest::json() const {
                        {"content", content}}
                .dump(1) +
            "\n";
-  } catch (const nlohmann::json::exception& e) {
-    fail(Code::kInvalidArgument, "a model's names must be UTF-8: ", e.what());
+  } catch (const nlohmann::json::exception&) {
+    fail(Code::kInvalidArgument, "a model's names must be UTF-8: its own, and those of tables and features");
   }
 }
 
 Manifest Manifest::from_json(const std::string& text, const std::string& path) {
+  const OrderedJson root = config::parse_json(text, {path + " is damaged: it", Code::kDataLoss});
   try {
-    const auto j = OrderedJson::parse(text);
-    if (j.at("format") != kFormat) fail(Code::kDataLoss, "it is none of a model");
-    const auto version = j.at("version").get<int64_t>();
+    const JsonObject j(root, {"", Code::kDataLoss});
+    if (j.get<std::string>("format") != kFormat) fail(Code::kDataLoss, "it is none of a model");
+    const auto version = j.get<int64_t>("version");
     if (version > kVersion) {
       fail(Code::kUnimplemented, path, " is of model format ", version, ", and this version reads formats up to ",
            kVersion, ": use the version of Tessera that wrote it, or a later one");
     }
-    const std::string content = j.at("content").dump(), name = j.at("name").get<std::string>();
-    if (j.at("crc32") != hex(crc_of(name + content), kSumDigits)) fail(Code::kDataLoss, "its checksum is another");
-    Manifest m = manifest_from(j.at("content"), path);
+    const std::string content = j.member("content").dump(), name = j.get<std::string>("name");
+    if (j.get<std::string>("crc32") != hex(crc_of(name + content), kSumDigits))
+      fail(Code::kDataLoss, "its checksum is another");
+    Manifest m = manifest_from(j.object("content"), path);
     m.name = name;
     m.version = hex(fnv1a(content), kVersionDigits);
     return m;
   } catch (const Error& e) {
     if (e.code() == Code::kUnimplemented) throw;
-    fail(Code::kDataLoss, path, " is damaged: ", e.what());
-  } catch (const std::exception& e) {  // of the JSON library, and of numbers in texts
     fail(Code::kDataLoss, path, " is damaged: ", e.what());
   }
 }

@@ -1,7 +1,7 @@
 // A machine's file form. docs/calibration.md describes it.
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "config/json.h"
 #include "tessera/machine.h"
 
 namespace tessera {
@@ -220,8 +220,7 @@ std::string Machine::json() const {
 
 Machine Machine::from_json(const std::string& text, const std::string& source) {
   const Reader reader(source);
-  const auto root = nlohmann::ordered_json::parse(text, nullptr, false);
-  if (root.is_discarded()) reader.bad("", "this is not JSON");
+  const auto root = config::parse_json(text, {source});
   const double format = reader.number(root, "tessera_machine", 1, 1e6, "");
   if (format > kMachineFormat) {
     reader.bad("", cat("its format is ", format, " and this program reads ", kMachineFormat,

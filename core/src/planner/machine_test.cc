@@ -158,7 +158,7 @@ TEST(Machine, FilesOfFormerVersionsAreRead) {
 TEST(Machine, WrongFilesGetASentence) {
   const std::string good = complete().json();
   const auto wrong = [](const std::string& text) { return error_of([&] { Machine::from_json(text, "m.json"); }); };
-  EXPECT_THAT(wrong("hello"), HasSubstr("m.json: this is not JSON"));
+  EXPECT_THAT(wrong("hello"), HasSubstr("m.json is no JSON: line 1, byte 1: unexpected 'h'"));
   EXPECT_THAT(wrong("[]"), HasSubstr("an object {...} is expected"));
   EXPECT_THAT(wrong("{}"), HasSubstr("\"tessera_machine\" is missing"));
   EXPECT_THAT(wrong(replaced(good, "\"tessera_machine\": 1", "\"tessera_machine\": 9")),

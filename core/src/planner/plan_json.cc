@@ -1,8 +1,8 @@
 // A plan's file form. docs/plans.md describes it.
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <set>
 
+#include "config/json.h"
 #include "tessera/sharding_plan.h"
 #include "wiring/tiling.h"
 
@@ -208,13 +208,7 @@ std::string ShardingPlan::json() const {
 }
 
 ShardingPlan ShardingPlan::from_json(const std::string& text) {
-  nlohmann::ordered_json root;
-  try {
-    root = nlohmann::ordered_json::parse(text);
-  } catch (const nlohmann::ordered_json::parse_error& e) {
-    fail(Code::kInvalidArgument, "sharding plan: not JSON at byte ", e.byte, " of ", text.size());
-  }
-  return plan_from(root);
+  return plan_from(config::parse_json(text, {"the sharding plan"}));
 }
 
 }  // namespace tessera

@@ -71,7 +71,7 @@ TEST(Plan, Looks) {
 TEST(Plan, FileErrorsNameThePlace) {
   const std::string good = example().json();
   EXPECT_EQ(error_of(good), "");
-  EXPECT_THAT(error_of(good.substr(0, good.size() / 2)), HasSubstr("not JSON at byte"));
+  EXPECT_THAT(error_of(good.substr(0, good.size() / 2)), HasSubstr("the sharding plan is no JSON: line "));
   EXPECT_THAT(error_of("[]"), HasSubstr("an object"));
   EXPECT_THAT(error_of("{}"), HasSubstr("\"tessera_plan\" is missing"));
   EXPECT_THAT(error_of(replaced(good, "\"tessera_plan\": 1", "\"tessera_plan\": 2")), HasSubstr("from 1 to 1"));

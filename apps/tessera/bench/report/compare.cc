@@ -7,6 +7,7 @@
 
 #include "bench/report/peers.h"
 #include "command.h"
+#include "config/json.h"
 #include "tessera/error.h"
 
 namespace tessera::cli {
@@ -103,6 +104,15 @@ double rank_test(const std::vector<double>& a, const std::vector<double>& b) {
   return std::erfc(z / std::sqrt(2.0));
 }
 
+// Null where it is no JSON.
+Line parsed(const std::string& text) {
+  try {
+    return config::parse_json(text, {"the line"});
+  } catch (const Error&) {
+    return {};
+  }
+}
+
 std::vector<Line> read_result(const std::string& path, const std::string& option) {
   std::ifstream file(path);
   if (!file) throw UsageError(option + ": cannot read " + path + ": name a file that tessera bench --json has printed");
@@ -110,14 +120,14 @@ std::vector<Line> read_result(const std::string& path, const std::string& option
   std::string text;
   for (int number = 1; std::getline(file, text); ++number) {
     if (text.empty()) continue;
-    Line line = Line::parse(text, nullptr, false);
+    const Line line = parsed(text);
     if (!line.is_object() || !line.contains("bench") || !line["bench"].is_string()) {
       throw UsageError(cat(option, ": ", path, ":", number, " is no line of a bench: name a file that tessera bench ",
                            "--json has printed"));
     }
     if (const std::string fault = is_peer(line) ? fault_of_peer(line) : ""; !fault.empty())
       throw UsageError(cat(option, ": ", path, ":", number, ": ", fault));
-    lines.push_back(std::move(line));
+    lines.push_back(line);
   }
   if (measured(lines).empty()) {
     throw UsageError(option + ": " + path + " has no measurement: name a file that tessera bench --json has printed");

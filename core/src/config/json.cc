@@ -1,0 +1,111 @@
+#include "config/json.h"
+
+#include <algorithm>
+#include <charconv>
+
+namespace tessera::config {
+namespace {
+
+using Value = nlohmann::ordered_json;
+
+// A value for a sentence: its text, unless that is long.
+std::string shown(const Value& value) {
+  constexpr size_t kMost = 60;
+  if (value.is_structured() && !value.empty()) return value.is_array() ? "a list" : "an object";
+  const std::string text = value.dump();
+  return text.size() <= kMost ? text : text.substr(0, kMost) + "...";
+}
+
+std::string shown(unsigned char byte) {
+  if (byte == '\n' || byte == '\r') return "the line's end";
+  if (byte > ' ' && byte < 127) return {'\'', static_cast<char>(byte), '\''};
+  return byte == ' ' ? "a space" : cat("the byte ", static_cast<int>(byte));
+}
+
+}  // namespace
+
+void check_json(std::string_view text, const JsonSource& source) {
+  if (text.size() > source.max_bytes) {
+    fail(source.code, source.name, " has ", text.size(), " bytes of JSON, and at most ", source.max_bytes, " are read");
+  }
+  if (const size_t zero = text.find('\0'); zero != std::string_view::npos) no_json(text, source, zero + 1);
+  int depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"') in_string = !in_string;
+    if (in_string) {
+      i += c == '\\';
+    } else if (c == '[' || c == '{') {
+      if (++depth > JsonSource::kMaxDepth)
+        fail(source.code, source.name, " is nested deeper than ", JsonSource::kMaxDepth);
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+}
+
+void no_json(std::string_view text, const JsonSource& source, size_t at) {
+  const std::string_view before = text.substr(0, std::max<size_t>(at, 1) - 1);
+  const auto line = 1 + std::count(before.begin(), before.end(), '\n');
+  fail(source.code, source.name, " is no JSON: line ", line, ", byte ", before.size() + 1, ": ",
+       at > text.size() ? "it ends too early"
+                        : cat("unexpected ", shown(static_cast<unsigned char>(text[before.size()]))));
+}
+
+JsonObject::JsonObject(const Value& value, const JsonSource& source, std::string where)
+    : value_(value), source_(source), where_(std::move(where)) {
+  if (!value.is_object()) wrong(where_.empty() ? "it" : where_, " is no object {...}");
+}
+
+std::string JsonObject::place(std::string_view key) const {
+  return where_.empty() ? std::string(key) : cat(where_, '.', key);
+}
+
+void JsonObject::wrong_type(const Value& value, std::string_view key, const char* expected) const {
+  wrong(place(key), " is ", shown(value), "; ", expected, " is expected");
+}
+
+const Value& JsonObject::member(const char* key) const {
+  const auto found = value_.find(key);
+  if (found == value_.end()) wrong(place(key), " is missing");
+  return *found;
+}
+
+uint32_t JsonObject::hex(const char* key) const {
+  const auto text = get<std::string>(key);
+  uint32_t out = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out, 16);
+  if (error != std::errc() || end != text.data() + text.size())
+    wrong_type(member(key), key, "a text of 8 hexadecimal digits");
+  return out;
+}
+
+std::vector<JsonObject> JsonObject::objects(const char* key) const {
+  const Value& list = member(key);
+  if (!list.is_array()) wrong_type(list, key, "a list");
+  std::vector<JsonObject> out;
+  for (const Value& one : list) out.push_back({one, source_, cat(place(key), '[', out.size(), ']')});
+  return out;
+}
+
+bool JsonObject::is_int64(const Value& value) {
+  return value.is_number_integer() && (!value.is_number_unsigned() || value.get<uint64_t>() <= INT64_MAX);
+}
+
+void JsonObject::read(const Value& value, std::string_view key, std::string& out) const {
+  if (!value.is_string()) wrong_type(value, key, "a text");
+  out = value.get<std::string>();
+}
+
+void JsonObject::read(const Value& value, std::string_view key, bool& out) const {
+  if (!value.is_boolean()) wrong_type(value, key, "true or false");
+  out = value.get<bool>();
+}
+
+void JsonObject::read(const Value& value, std::string_view key, double& out) const {
+  if (!value.is_number()) wrong_type(value, key, "a number");
+  out = value.get<double>();
+}
+
+}  // namespace tessera::config
