@@ -2,9 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <deque>
 #include <nlohmann/json.hpp>
 
 #include "running_server.h"
+#include "serve/connection.h"
 
 namespace tessera::serve {
 namespace {
@@ -127,25 +129,64 @@ TEST(Limits, Connections) {
   EXPECT_EQ(a.ask(good()).status, 200);
 }
 
+// 4 connections have 128 bytes each of their own, and the rest of 2048 is shared.
+RunningOptions small_pool() { return {.server = {.max_connections = 4, .max_body = 2000, .max_bodies = 2048}}; }
+
 TEST(Limits, BytesOfAllRequestsTogether) {
-  RunningServer server({.server = {.max_body = 1000, .max_bodies = 1500}});
-  const std::string head = "POST " + std::string(kInfer) + " HTTP/1.1\r\nContent-Length: 1000\r\n\r\n";
+  RunningServer server(small_pool());
+  const std::string body = message().json(), padded = body + std::string(1600 - body.size(), ' ');
+  const std::string head = "POST " + std::string(kInfer) + " HTTP/1.1\r\nContent-Length: 1600\r\n\r\n";
   Client first(server.port());
-  ASSERT_TRUE(first.send(head));
+  ASSERT_TRUE(first.send(head + padded.substr(0, 1500)));
   Reply second;
-  for (int i = 0; i < 1000 && second.status != 503; ++i) {  // until the first one's header has been read
-    Client client(server.port());
-    second = client.ask(head + std::string(1000, ' '));
+  for (int i = 0; i < 1000 && second.status != 503; ++i) {  // until the first one's bytes have been read
+    second = Client(server.port()).ask(head + padded);
   }
   EXPECT_EQ(second.status, 503);
-  EXPECT_THAT(error_of(second), HasSubstr("under way: ask again later"));
+  EXPECT_EQ(error_of(second), "requests of 2048 bytes are under way: ask again later");
+  EXPECT_EQ(Client(server.port()).ask(Client::post("/v2/x", std::string(128, ' '))).status, 404)
+      << "a small request has its room";
+  EXPECT_EQ(first.ask(padded.substr(1500)).status, 200);
+  EXPECT_EQ(Client(server.port()).ask(head + padded).status, 200) << "bytes are given back";
+}
+
+TEST(Limits, BytesThatDoNotArriveCostNothing) {
+  RunningServer server(small_pool());
+  std::deque<Client> silent;
+  for (int i = 0; i < 3; ++i) {
+    silent.emplace_back(server.port());
+    ASSERT_TRUE(silent.back().send("POST " + std::string(kInfer) + " HTTP/1.1\r\nContent-Length: 2000\r\n\r\n"));
+  }
   const std::string body = message().json();
-  EXPECT_EQ(first.ask(body + std::string(1000 - body.size(), ' ')).status, 200);
+  EXPECT_EQ(Client(server.port()).ask(Client::post(kInfer, body + std::string(1500 - body.size(), ' '))).status, 200);
+}
+
+// A line that never ends, before a chunk or behind the last one.
+TEST(Limits, ChunkExtensionsAndTrailers) {
+  RunningServer server({.server = {.max_header = 2000}});
+  const std::string head = "POST " + std::string(kInfer) + " HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+  for (const char* line : {"5;x=", "0\r\nX: ", "0\r\nX: y\r\nZ: "}) {
+    Client client(server.port());
+    const Reply r = client.ask(head + line + std::string(40000, 'x'));
+    EXPECT_EQ(r.status, 431) << line;
+    EXPECT_EQ(error_of(r), "the line before a chunk, or the trailer, takes at most 2000 bytes");
+    EXPECT_TRUE(client.is_closed());
+  }
+  const std::string body = message().json();
+  char size[16];
+  std::snprintf(size, sizeof(size), "%zx", body.size());
+  EXPECT_EQ(Client(server.port())
+                .ask(head + size + ";x=" + std::string(1000, 'y') + "\r\n" + body +
+                     "\r\n0\r\nX: " + std::string(1000, 'y') + "\r\n\r\n")
+                .status,
+            200)
+      << "those of ordinary length are passed over";
 }
 
 TEST(Limits, BytesCountUntilTheAnswer) {
   const std::string body = message().json();
-  RunningServer server({.server = {.max_body = 2 * body.size(), .max_bodies = 2 * body.size() - 1}});
+  RunningServer server(
+      {.server = {.max_connections = 1000000, .max_body = 2 * body.size(), .max_bodies = 2 * body.size() - 1}});
   server.model().hold();
   Client first(server.port()), second(server.port());
   ASSERT_TRUE(first.send(Client::post(kInfer, body)));
@@ -154,6 +195,27 @@ TEST(Limits, BytesCountUntilTheAnswer) {
   server.model().let_go();
   EXPECT_EQ(first.read().status, 200);
   EXPECT_EQ(Client(server.port()).ask(Client::post(kInfer, body)).status, 200);
+}
+
+// The server's end finds a connection whose last other reference goes just then, and is the one that destroys it.
+TEST(Limits, AnEndingConnectionMayBeTheLastReference) {
+  struct Last : Connection {
+    explicit Last(Shared& shared) : Connection(shared) {}
+    void start(bool) override {}
+    void end_soon() override { other_reference->reset(); }
+    std::shared_ptr<Connection>* other_reference = nullptr;
+  };
+  Metrics metrics;
+  Log log(Level::kError, -1);
+  const ServerOptions options;
+  Shared shared(options, metrics, log);
+  auto last = std::make_shared<Last>(shared);
+  std::shared_ptr<Connection> other = last;
+  last->other_reference = &other;
+  last.reset();
+  EXPECT_EQ(shared.connections(), 1u);
+  shared.end_all();
+  EXPECT_EQ(shared.connections(), 0u);
 }
 
 TEST(Limits, WhereTheServerCannotListen) {

@@ -1,5 +1,7 @@
 #include "serve/batcher.h"
 
+#include <new>
+
 #include "serve/merged_batch.h"
 
 namespace tessera::serve {
@@ -16,58 +18,93 @@ class BatchRunner {
   void answer(std::vector<Job>& jobs) {
     drop_late(jobs);
     if (jobs.empty()) return;
-    requests_.clear();
-    int64_t samples = 0;
-    for (const Job& job : jobs) {
-      requests_.push_back(&job.request);
-      samples += job.request.batch;
-    }
-    const auto start = Clock::now();
-    const PredictInput input = jobs.size() == 1 ? jobs[0].request.input() : merged_.merge(requests_);
-    const Answer answer = predict(*jobs[0].model, input);
-    metrics_.batch(jobs.size(), samples, std::chrono::duration<double>(Clock::now() - start).count());
+    const Answer answer = predict_together(jobs);
     const bool input_is_why = answer.code == Code::kInvalidArgument || answer.code == Code::kOutOfRange;
-    if (input_is_why && jobs.size() > 1) return answer_each(jobs);
+    const bool too_much = answer.code == Code::kResourceExhausted;
+    if ((input_is_why || too_much) && jobs.size() > 1) return answer_each(jobs);
     size_t first = 0;
     for (Job& job : jobs) {
       const auto n = static_cast<size_t>(job.request.batch);
-      Answer own{answer.code, answer.error, {}};
-      if (answer.code == Code::kOk) own.scores = answer.scores.subspan(first, n);
+      tell(job, answer, answer.code == Code::kOk ? answer.scores.subspan(first, n) : answer.scores);
       first += n;
-      job.done(job.request, own);
     }
   }
 
  private:
-  static void drop_late(std::vector<Job>& jobs) {
+  // Where even the answer finds no memory, the one who waits for it gives up at its deadline.
+  static void tell(Job& job, const Answer& answer, std::span<const float> scores = {}) {
+    try {
+      job.done(job.request, {answer.code, answer.error, scores});
+    } catch (const std::bad_alloc&) {
+    }
+  }
+  void drop_late(std::vector<Job>& jobs) const {
     const auto now = Clock::now();
     std::erase_if(jobs, [&](Job& job) {
       if (now < job.deadline) return false;
-      job.done(job.request, {Code::kDeadlineExceeded, "the deadline passed while the request waited for its turn", {}});
+      tell(job, late_);
       return true;
     });
   }
-  // A model that finds fault with a request that it had nothing against: the others shall not have the damage.
-  void answer_each(std::vector<Job>& jobs) {
-    for (Job& job : jobs) job.done(job.request, predict(*job.model, job.request.input()));
+  Answer predict_together(const std::vector<Job>& jobs) {
+    const auto start = Clock::now();
+    int64_t samples = 0;
+    for (const Job& job : jobs) samples += job.request.batch;
+    const Answer answer = predict(*jobs[0].model, samples, [&] {
+      if (jobs.size() == 1) return jobs[0].request.input();
+      requests_.clear();
+      for (const Job& job : jobs) requests_.push_back(&job.request);
+      return merged_.merge(requests_);
+    });
+    metrics_.batch(jobs.size(), samples, std::chrono::duration<double>(Clock::now() - start).count());
+    return answer;
   }
-  Answer predict(Predictor& model, const PredictInput& input) {
-    scores_.resize(static_cast<size_t>(input.batch));
+  // A model that finds fault with a request that it had nothing against: the others shall not have the damage. What is
+  // too large together may find memory one by one.
+  void answer_each(std::vector<Job>& jobs) {
+    for (Job& job : jobs) {
+      const Answer answer = predict(*job.model, job.request.batch, [&] { return job.request.input(); });
+      tell(job, answer, answer.scores);
+    }
+  }
+  template <class Input>
+  Answer predict(Predictor& model, int64_t samples, const Input& input) {
     try {
-      model.predict(input, scores_);
+      scores_.resize(static_cast<size_t>(samples));
+      model.predict(input(), scores_);
       return {Code::kOk, "", scores_};
+    } catch (const std::bad_alloc&) {
+      return {Code::kResourceExhausted, "", {}};
     } catch (const Error& e) {
-      return {e.code() == Code::kOk ? Code::kInternal : e.code(), e.what(), {}};
+      return failed(e.code() == Code::kOk ? Code::kInternal : e.code(), e);
     } catch (const std::exception& e) {
-      return {Code::kInternal, e.what(), {}};
+      return failed(Code::kInternal, e);
+    }
+  }
+  static Answer failed(Code code, const std::exception& why) {
+    try {
+      return {code, why.what(), {}};
+    } catch (const std::bad_alloc&) {
+      return {code, "", {}};
     }
   }
 
+  const Answer late_{Code::kDeadlineExceeded, "the deadline passed while the request waited for its turn", {}};
   Metrics& metrics_;
   MergedBatch merged_;
   std::vector<const InferRequest*> requests_;
   std::vector<float> scores_;
 };
+
+// False: there is no memory for more.
+bool grow(std::vector<Job>& jobs) {
+  try {
+    jobs.reserve(2 * jobs.capacity());
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
 
 }  // namespace
 
@@ -92,8 +129,9 @@ bool Batcher::submit(Job&& job) {
     const std::lock_guard lock(mutex_);
     if (queue_.size() >= options_.max_queue || stopping_) return false;
     const bool was_full = samples_ >= options_.max_batch;
-    samples_ += job.request.batch;
+    const int64_t samples = job.request.batch;
     queue_.push_back({std::move(job), Clock::now() + options_.max_wait});
+    samples_ += samples;
     // Those between wait for the batch that the first one has opened.
     wake = queue_.size() == 1 || (!was_full && samples_ >= options_.max_batch);
   }
@@ -110,25 +148,26 @@ bool Batcher::ready() const {
   return stopping_ || samples_ >= options_.max_batch || Clock::now() >= queue_.front().due;
 }
 
-std::vector<Job> Batcher::take() {
-  std::vector<Job> jobs;
+void Batcher::take(std::vector<Job>& jobs) {
   int64_t samples = 0;
   size_t ids = 0;
   while (!queue_.empty()) {
     const Job& next = queue_.front().job;
     const bool fits = samples + next.request.batch <= options_.max_batch && ids + next.request.values.size() <= kMaxIds;
     if (!jobs.empty() && (!fits || next.model != jobs[0].model)) break;
+    if (jobs.size() == jobs.capacity() && !grow(jobs)) break;
     samples += next.request.batch;
     ids += next.request.values.size();
     jobs.push_back(std::move(queue_.front().job));
     queue_.pop_front();
   }
   samples_ -= samples;
-  return jobs;
 }
 
 void Batcher::work() {
   BatchRunner runner(metrics_);
+  std::vector<Job> jobs;
+  jobs.reserve(1);  // so that there is always room for one
   std::unique_lock lock(mutex_);
   while (true) {
     wake_.wait(lock, [this] { return !queue_.empty() || stopping_; });
@@ -138,7 +177,7 @@ void Batcher::work() {
       wake_.wait_until(lock, due);
       continue;
     }
-    std::vector<Job> jobs = take();
+    take(jobs);
     const bool more = !queue_.empty();
     lock.unlock();
     if (more) wake_.notify_one();

@@ -36,7 +36,7 @@ struct BatcherOptions {
 
 struct Answer {
   Code code = Code::kOk;
-  std::string error;              // unless kOk: a sentence
+  std::string error;              // unless kOk: a sentence; kResourceExhausted, there is no memory, may have none
   std::span<const float> scores;  // for kOk, [request.batch]; valid during the call
 };
 
@@ -45,7 +45,7 @@ struct Job {
   InferRequest request;
   std::shared_ptr<Predictor> model;
   Clock::time_point deadline;  // of the wait in the queue: kDeadlineExceeded
-  // Called once by a worker; must not throw.
+  // Called once by a worker. It may throw bad_alloc: nobody is told then, and the deadline has to do.
   std::function<void(const InferRequest& request, const Answer& answer)> done;
 };
 
@@ -56,7 +56,7 @@ class Batcher {
   Batcher(const Batcher&) = delete;
   Batcher& operator=(const Batcher&) = delete;
 
-  // [any-thread] False, and `job` unchanged: the queue is full.
+  // [any-thread] False, and `job` unchanged: the queue is full. bad_alloc: it is not in the queue.
   bool submit(Job&& job);
   // Answers what is in the queue, and takes nothing more.
   void stop();
@@ -70,7 +70,7 @@ class Batcher {
   };
   void work();
   bool ready() const;
-  std::vector<Job> take();
+  void take(std::vector<Job>& jobs);  // at least one, if any waits and `jobs` has room for it
 
   const BatcherOptions options_;
   Metrics& metrics_;

@@ -5,6 +5,7 @@
 #include <boost/beast/http.hpp>
 #include <optional>
 #include <utility>
+#include <vector>
 #ifdef TESSERA_TLS
 #include <boost/asio/ssl.hpp>
 #endif
@@ -19,31 +20,24 @@ namespace beast = boost::beast;
 namespace http = boost::beast::http;
 using asio::ip::tcp;
 using boost::system::error_code;
-using Parser = http::request_parser<http::string_body>;
+using Parser = http::request_parser<RequestBody>;
 
 constexpr auto kGrace = std::chrono::milliseconds(250);  // of an idle connection when the server ends
 constexpr auto kAgain = std::chrono::milliseconds(50);
 constexpr auto kLinger = std::chrono::milliseconds(2000);  // for a client to read why it was refused
-
-// Bytes that a request may take, counted while it is under way.
-class BodyBudget {
- public:
-  BodyBudget(std::atomic<size_t>& used, size_t bytes) : used_(used), bytes_(bytes), now_(used_ += bytes) {}
-  ~BodyBudget() { used_ -= bytes_; }
-  BodyBudget(const BodyBudget&) = delete;
-  BodyBudget& operator=(const BodyBudget&) = delete;
-  bool over(size_t most) const { return now_ > most; }
-
- private:
-  std::atomic<size_t>& used_;
-  const size_t bytes_, now_;
-};
+constexpr size_t kRead = 16384;                            // bytes at once, beyond the longest header
 
 bool is_loopback(const asio::ip::address& address) {
   if (address.is_v6() && address.to_v6().is_v4_mapped()) {
     return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()).is_loopback();
   }
   return address.is_loopback();
+}
+
+HttpResponse busy(const std::string& why) {
+  HttpResponse out = HttpResponse::failed(503, Failure::kBusy, why + ": ask again later");
+  out.retry = true;
+  return out;
 }
 
 // Why reading stopped, as a response; nothing where the client is gone or never began.
@@ -59,6 +53,15 @@ std::optional<HttpResponse> refusal(const error_code& error, bool timed_out, con
     return HttpResponse::failed(431, Failure::kTooLarge,
                                 cat("a request's header takes at most ", options.max_header, " bytes"));
   }
+  if (error == http::error::buffer_overflow) {
+    return HttpResponse::failed(
+        431, Failure::kTooLarge,
+        cat("the line before a chunk, or the trailer, takes at most ", options.max_header, " bytes"));
+  }
+  if (error == boost::system::errc::no_buffer_space) {
+    return busy(cat("requests of ", options.max_bodies, " bytes are under way"));
+  }
+  if (error == boost::system::errc::not_enough_memory) return out_of_memory();
   if (error == http::error::end_of_stream || error == http::error::partial_message) return std::nullopt;
   if (error.category() == make_error_code(http::error::bad_method).category()) {
     return HttpResponse::failed(400, Failure::kBadHttp, cat("this is no HTTP/1.1 request: ", error.message()));
@@ -81,29 +84,26 @@ template <class Stream>
 constexpr bool kIsTls = !std::is_same_v<Stream, tcp::socket>;
 
 template <class Stream>
-class StreamConnection final : public Connection, public std::enable_shared_from_this<StreamConnection<Stream>> {
+class StreamConnection final : public Connection {
  public:
   StreamConnection(Shared& shared, Stream stream, bool loopback)
       : Connection(shared),
         stream_(std::move(stream)),
         loopback_(loopback),
         timer_(stream_.get_executor()),
-        arrived_(stream_.get_executor()) {}
-  ~StreamConnection() override { this->leave(); }
+        arrived_(stream_.get_executor()),
+        buffer_(shared.options.max_header + kRead) {}
 
-  void start(bool crowded) override {
-    asio::co_spawn(stream_.get_executor(), run(this->shared_from_this(), crowded), asio::detached);
-  }
+  void start(bool crowded) override { asio::co_spawn(stream_.get_executor(), run(self(), crowded), asio::detached); }
   void end_soon() override {
-    const auto self = this->weak_from_this().lock();
-    if (!self) return;
-    asio::post(stream_.get_executor(), [self] {
+    asio::post(stream_.get_executor(), [self = self()] {
       if (self->idle_) self->limit(kGrace);
     });
   }
 
  private:
   using Self = std::shared_ptr<StreamConnection>;
+  Self self() { return std::static_pointer_cast<StreamConnection>(shared_from_this()); }
 
   // Coroutines here hand objects over in members, and await in statements of their own: gcc 12 moves temporaries that
   // live across a suspension wrongly.
@@ -137,7 +137,7 @@ class StreamConnection final : public Connection, public std::enable_shared_from
   asio::awaitable<bool> turn() {
     bool good = co_await first_byte();
     if (!good) co_return false;
-    parser_.emplace();
+    parser_.emplace(std::piecewise_construct, std::forward_as_tuple(shared_.bodies));
     parser_->header_limit(static_cast<uint32_t>(shared_.options.max_header));
     parser_->body_limit(shared_.options.max_body);
     response_.reset();
@@ -145,14 +145,13 @@ class StreamConnection final : public Connection, public std::enable_shared_from
     good = co_await read();
     no_limit();
     if (!good) {
-      budget_.reset();
+      parser_->get().body().clear();
       co_await refuse();
       co_return false;
     }
     const auto start = Clock::now();
-    budget_.emplace(shared_.body_bytes, parser_->get().body().size());  // what it really has
     co_await answer();
-    budget_.reset();
+    parser_->get().body().clear();
     count(start);
     good = co_await send(parser_->get().keep_alive());
     co_return good;
@@ -197,17 +196,7 @@ class StreamConnection final : public Connection, public std::enable_shared_from
           431, Failure::kTooLarge,
           cat("a request's header takes at most ", shared_.options.max_fields, " fields; this one has ", count));
     }
-    // A request that says no length has no body, unless it comes in chunks: then nobody knows yet.
-    const size_t length =
-        parser_->chunked() ? shared_.options.max_body : static_cast<size_t>(parser_->content_length().value_or(0));
-    budget_.emplace(shared_.body_bytes, length);
-    if (!budget_->over(shared_.options.max_bodies)) return std::nullopt;
-    return busy(cat("requests of ", shared_.options.max_bodies, " bytes are under way"));
-  }
-  static HttpResponse busy(const std::string& why) {
-    HttpResponse out = HttpResponse::failed(503, Failure::kBusy, why + ": ask again later");
-    out.retry = true;
-    return out;
+    return std::nullopt;
   }
 
   HttpRequest taken_request() {
@@ -221,7 +210,7 @@ class StreamConnection final : public Connection, public std::enable_shared_from
         message.count(http::field::forwarded) + message.count("X-Forwarded-For") + message.count(http::field::origin) ==
         0;
     out.local = loopback_ && direct;
-    out.body = std::move(message.body());
+    out.body = message.body().take_text();
     return out;
   }
 
@@ -229,14 +218,19 @@ class StreamConnection final : public Connection, public std::enable_shared_from
   asio::awaitable<void> answer() {
     const uint64_t turn = ++turn_;
     response_.reset();
-    const auto respond = [self = this->shared_from_this(), turn](HttpResponse response) {
+    const auto respond = [self = self(), turn](HttpResponse response) {
       asio::dispatch(self->stream_.get_executor(), [self, turn, response = std::move(response)]() mutable {
         if (turn != self->turn_) return;  // too late
         self->response_ = std::move(response);
         self->arrived_.cancel();
       });
     };
-    const Clock::time_point due = shared_.handler->handle(taken_request(), respond);
+    Clock::time_point due{};
+    try {
+      due = shared_.handler->handle(taken_request(), respond);
+    } catch (const std::bad_alloc&) {
+      response_ = out_of_memory();
+    }
     if (!response_) {
       arrived_.expires_at(due);
       co_await arrived_.async_wait(token());
@@ -292,7 +286,7 @@ class StreamConnection final : public Connection, public std::enable_shared_from
     error_ = {};
     while (lingers_ && !timed_out_ && !error_) {
       buffer_.clear();
-      co_await stream_.async_read_some(buffer_.prepare(16384), token());
+      co_await stream_.async_read_some(buffer_.prepare(kRead), token());
     }
 #ifdef TESSERA_TLS
     if constexpr (kIsTls<Stream>) {
@@ -310,7 +304,7 @@ class StreamConnection final : public Connection, public std::enable_shared_from
     watch(++armed_);
   }
   void watch(uint64_t armed) {
-    timer_.async_wait([self = this->shared_from_this(), armed](const error_code& error) {
+    timer_.async_wait([self = self(), armed](const error_code& error) {
       if (error || armed != self->armed_) return;
       self->timed_out_ = true;
       error_code ignored;
@@ -332,7 +326,6 @@ class StreamConnection final : public Connection, public std::enable_shared_from
   beast::flat_buffer buffer_;
   error_code error_;              // of the operation before
   std::optional<Parser> parser_;  // of this turn's request
-  std::optional<BodyBudget> budget_;
   std::optional<HttpResponse> response_;
   uint64_t turn_ = 0, armed_ = 0;
   bool idle_ = false, timed_out_ = false, lingers_ = false;
@@ -345,9 +338,26 @@ Connection::Connection(Shared& shared) : shared_(shared) {
   shared_.open.insert(this);
 }
 
-void Connection::leave() {
+Connection::~Connection() {
   const std::lock_guard lock(shared_.mutex);
   shared_.open.erase(this);
+}
+
+size_t Shared::connections() {
+  const std::lock_guard lock(mutex);
+  return open.size();
+}
+
+void Shared::end_all() {
+  std::vector<std::shared_ptr<Connection>> alive;  // goes without the mutex, which the last reference's end takes
+  {
+    const std::lock_guard lock(mutex);
+    alive.reserve(open.size());
+    for (Connection* connection : open) alive.push_back(connection->weak_from_this().lock());
+  }
+  for (const auto& connection : alive) {
+    if (connection) connection->end_soon();
+  }
 }
 
 std::shared_ptr<Connection> make_connection(tcp::socket socket, Shared& shared) {

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <unordered_set>
 
+#include "serve/request_body.h"
 #include "serve/server.h"
 
 namespace boost::asio::ssl {
@@ -19,20 +20,27 @@ class Connection;
 
 // What the connections of a server share.
 struct Shared {
+  Shared(const ServerOptions& o, Metrics& m, Log& l)
+      : options(o), metrics(m), log(l), bodies(o.max_bodies, o.max_connections) {}
+
   const ServerOptions& options;
   Metrics& metrics;
   Log& log;
   Handler* handler = nullptr;
   boost::asio::ssl::context* tls = nullptr;  // nullptr: plain
   std::atomic<bool> ending{false};
-  std::atomic<size_t> body_bytes{0};  // of requests under way
+  BodyPool bodies;  // of requests under way
   std::mutex mutex;
   std::unordered_set<Connection*> open;
+
+  size_t connections();  // [any-thread]
+  // [any-thread] Calls end_soon() of every connection.
+  void end_all();
 };
 
-class Connection {
+class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  virtual ~Connection() = default;
+  virtual ~Connection();  // takes Shared's mutex: drop no reference while holding it
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
@@ -43,8 +51,6 @@ class Connection {
 
  protected:
   explicit Connection(Shared& shared);
-  // Of the final class's destructor: end_soon() must not be called on what is half gone.
-  void leave();
   Shared& shared_;
 };
 

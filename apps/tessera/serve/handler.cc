@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <new>
 #include <utility>
 
 #include "serve/infer_json.h"
@@ -35,7 +36,7 @@ HttpResponse unavailable(Failure failure, const std::string& sentence) {
 }
 
 HttpResponse no_model() {
-  return unavailable(Failure::kUnavailable, "a rank of the model is lost; the model is being loaded again");
+  return unavailable(Failure::kUnavailable, "the model, or a rank of it, is lost; it is being loaded again");
 }
 
 // %41 -> A. What is no such thing stays as it is.
@@ -105,6 +106,10 @@ HttpResponse HttpResponse::failed(int status, Failure failure, const std::string
   out.sentence = sentence;
   out.body = render_error(sentence);
   return out;
+}
+
+HttpResponse out_of_memory() {
+  return unavailable(Failure::kBusy, "there is not enough memory for this request: ask again later");
 }
 
 Handler::Handler(const HandlerOptions& options, ModelHolder& models, Batcher& batcher, Metrics& metrics)
@@ -232,7 +237,14 @@ Clock::time_point Handler::submit(const std::shared_ptr<Predictor>& model, Infer
   if (request.timeout) patience = std::min<Clock::duration>(patience, *request.timeout);
   const Clock::time_point deadline = Clock::now() + patience;
   Job job{std::move(request), model, deadline, [this, model, respond](const InferRequest& of, const Answer& answer) {
-            respond(answered(model, of, answer));
+            HttpResponse response;
+            try {
+              response = answered(model, of, answer);
+            } catch (const std::bad_alloc&) {
+              response = out_of_memory();
+              response.inference = true;
+            }
+            respond(std::move(response));
           }};
   if (batcher_.submit(std::move(job))) return deadline;
   HttpResponse full = unavailable(
@@ -260,6 +272,9 @@ HttpResponse Handler::answered(const std::shared_ptr<Predictor>& model, const In
       break;
     case Code::kDeadlineExceeded:
       out = unavailable(Failure::kDeadline, answer.error);
+      break;
+    case Code::kResourceExhausted:
+      out = out_of_memory();
       break;
     case Code::kUnavailable:
       models_.lost(model);

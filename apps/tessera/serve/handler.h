@@ -38,6 +38,9 @@ struct HttpResponse {
   static HttpResponse failed(int status, Failure failure, const std::string& sentence);
 };
 
+// There is no memory for a request just now.
+HttpResponse out_of_memory();
+
 struct HandlerOptions {
   std::string name;                          // what the model is called here; empty: as it was packed
   std::chrono::milliseconds deadline{1000};  // of a request, from its last byte; a client may ask for less

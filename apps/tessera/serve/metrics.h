@@ -23,7 +23,7 @@ enum class Failure {
   kQueueFull,    // 503
   kDeadline,     // 503
   kUnavailable,  // 503: no model, or a rank of it is lost
-  kBusy,         // 503: too many connections, or bytes of requests
+  kBusy,         // 503: too many connections, or bytes of requests, or no memory
   kInternal,     // 500
 };
 constexpr int kFailures = 11;

@@ -1,6 +1,7 @@
 #include "serve/server.h"
 
 #include <boost/asio.hpp>
+#include <exception>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -64,7 +65,7 @@ struct Server::Impl {
   Impl(const ServerOptions& o, Metrics& metrics, Log& log)
       : options(o),
         tls(tls_of(options)),
-        shared{options, metrics, log},
+        shared(options, metrics, log),
         acceptor(asio::make_strand(io)),
         signals(acceptor.get_executor()) {
 #ifdef TESSERA_TLS
@@ -85,6 +86,14 @@ struct Server::Impl {
            error == asio::error::address_in_use ? "; choose another --port" : "");
     }
     local = acceptor.local_endpoint();
+  }
+
+  // Accepts until the acceptor is closed, also where a connection finds no memory.
+  void keep_accepting() {
+    asio::co_spawn(acceptor.get_executor(), accept(), [this](const std::exception_ptr& failure) {
+      if (failure && acceptor.is_open()) keep_accepting();
+      if (failure) std::rethrow_exception(failure);  // for the log
+    });
   }
 
   asio::awaitable<void> accept() {
@@ -113,28 +122,34 @@ struct Server::Impl {
     acceptor.close(error);
   }
 
-  // Too many are told so, unless there are twice as many already.
+  // Too many are told so, unless too many are being told.
   void admit(tcp::socket socket) {
-    const size_t open = connections();
-    if (open >= 2 * options.max_connections) return;
+    const size_t open = shared.connections();
+    if (open >= options.max_connections + ServerOptions::kTurnedAway) return;
     const bool crowded = open >= options.max_connections;
     make_connection(std::move(socket), shared)->start(crowded);
   }
 
-  size_t connections() {
-    const std::lock_guard lock(shared.mutex);
-    return shared.open.size();
-  }
-
   void end() {
     if (shared.ending.exchange(true)) return;
-    shared.log.write(Level::kInfo, "ending", {{"connections", static_cast<int64_t>(connections())}});
+    shared.log.write(Level::kInfo, "ending", {{"connections", static_cast<int64_t>(shared.connections())}});
     if (shared.handler != nullptr) shared.handler->end();
     stop_accepting();
     error_code ignored;
     signals.cancel(ignored);
-    const std::lock_guard lock(shared.mutex);
-    for (Connection* connection : shared.open) connection->end_soon();
+    shared.end_all();
+  }
+
+  // What a handler throws (there is no memory) ends its connection, not the server.
+  void work() {
+    while (true) {
+      try {
+        io.run();
+        return;
+      } catch (const std::exception& e) {
+        shared.log.write_some(Level::kError, "connection_dropped", {{"error", e.what()}});
+      }
+    }
   }
 
   void wait_for_signal() {
@@ -161,7 +176,8 @@ struct Server::Impl {
 };
 
 Server::Server(const ServerOptions& options, Metrics& metrics, Log& log) {
-  TESSERA_CHECK(options.threads > 0 && options.tls_cert.empty() == options.tls_key.empty());
+  TESSERA_CHECK(options.threads > 0 && options.max_connections > 0 &&
+                options.tls_cert.empty() == options.tls_key.empty());
   impl_ = std::make_unique<Impl>(options, metrics, log);
 }
 Server::~Server() = default;
@@ -177,11 +193,11 @@ void Server::watch_signals(std::function<void()> hangup) {
 
 void Server::run(Handler& handler) {
   impl_->shared.handler = &handler;
-  handler.count_connections([impl = impl_.get()] { return impl->connections(); });
-  asio::co_spawn(impl_->acceptor.get_executor(), impl_->accept(), asio::detached);
+  handler.count_connections([impl = impl_.get()] { return impl->shared.connections(); });
+  impl_->keep_accepting();
   std::vector<std::thread> threads;
-  for (int i = 1; i < impl_->options.threads; ++i) threads.emplace_back([this] { impl_->io.run(); });
-  impl_->io.run();
+  for (int i = 1; i < impl_->options.threads; ++i) threads.emplace_back([this] { impl_->work(); });
+  impl_->work();
   for (std::thread& thread : threads) thread.join();
 }
 

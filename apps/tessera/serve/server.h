@@ -14,18 +14,20 @@
 namespace tessera::serve {
 
 struct ServerOptions {
-  std::string host = "127.0.0.1";  // a numeric address: 0.0.0.0 and :: are all
-  int port = 8000;                 // 0: one that is free
-  int threads = 1;                 // that read, parse and write
-  size_t max_connections = 1024;
+  std::string host = "127.0.0.1";                  // a numeric address: 0.0.0.0 and :: are all
+  int port = 8000;                                 // 0: one that is free
+  int threads = 1;                                 // that read, parse and write
+  size_t max_connections = 1024;                   // open at once: 503
   size_t max_body = size_t{16} << 20;              // bytes of one request: 413
-  size_t max_bodies = size_t{256} << 20;           // bytes of all requests under way: 503
+  size_t max_bodies = size_t{256} << 20;           // bytes of all requests under way, as they arrive: 503
   size_t max_header = 16384;                       // bytes: 431
   size_t max_fields = 100;                         // of a header: 431
   std::chrono::milliseconds read_timeout{10000};   // from a request's first byte to its last: 408
   std::chrono::milliseconds write_timeout{10000};  // for its response
   std::chrono::milliseconds idle_timeout{60000};   // between requests of a connection: closed
   std::string tls_cert, tls_key;                   // PEM files; both or none
+
+  static constexpr size_t kTurnedAway = 64;  // connections beyond max_connections that are told so; more are closed
 };
 
 class Server {
