@@ -23,6 +23,8 @@ struct Command {
   const char* summary;  // one line for `tessera help`
   // args: what follows the subcommand's name. Returns the exit status.
   int (*run)(const std::vector<std::string>& args);
+  // Its work is not what it prints: it goes on when nobody reads that any more.
+  bool outlives_readers = false;
 };
 
 int plan_command(const std::vector<std::string>& args);

@@ -1,6 +1,8 @@
 // tessera serve: answers over HTTP what a packed model predicts.
 #include "serve/server.h"
 
+#include <sys/resource.h>
+
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -92,6 +94,28 @@ void check(const Arguments& a) {
   in_range("rank-timeout-s", a.shards.timeout_s, 0.1, 3600);
 }
 
+// What a server opens beside its connections: itself, and a model that it loads anew while all connections are open,
+// over ranks with a group of its own.
+rlim_t files_beside_connections(int ranks) { return 64 + 8 * static_cast<rlim_t>(ranks); }
+
+// A connection is an open file. Raises the limit of these, so that a flood of connections leaves some for a new model.
+void allow_open_files(const Arguments& a) {
+  const rlim_t beside = files_beside_connections(a.shards.where.world_size) + ServerOptions::kTurnedAway;
+  const rlim_t needed = a.server.max_connections + beside;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
+  if (limit.rlim_max < needed) {
+    fail(Code::kInvalidArgument, "--max-connections ", a.server.max_connections, " needs ", needed,
+         " open files, and this process may have ", limit.rlim_max, " (ulimit -Hn)",
+         limit.rlim_max > beside ? cat(": take --max-connections ", limit.rlim_max - beside, ", or raise that limit")
+                                 : ": raise that limit");
+  }
+  limit.rlim_cur = needed;
+  if (setrlimit(RLIMIT_NOFILE, &limit) != 0) {
+    fail(Code::kResourceExhausted, "cannot raise the limit of open files to ", needed, " (ulimit -n)");
+  }
+}
+
 Level level_of(const std::string& name) {
   const std::pair<const char*, Level> levels[] = {
       {"error", Level::kError}, {"warning", Level::kWarning}, {"info", Level::kInfo}, {"debug", Level::kDebug}};
@@ -142,6 +166,8 @@ bool parse_arguments(const std::vector<std::string>& args, Arguments* out) {
 }
 
 int serve_here(const Runtime& runtime, const Arguments& a, Log& log) {
+  allow_open_files(a);
+  survive_lost_pages();
   Metrics metrics;
   const bool sharded = a.shards.where.world_size > 1;
   const auto open = [&]() -> std::shared_ptr<Predictor> {

@@ -61,17 +61,21 @@ void leave_terminal() {
   _exit(errno == ENOENT ? 127 : 126);
 }
 
-// Signals that the launcher waits for, blocked while this lives.
+// Signals that the launcher waits for, blocked while this lives; SIGPIPE is ignored: nobody has to read what it says.
 class SignalMask {
  public:
   SignalMask() {
     sigemptyset(&waited_);
     for (int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGTSTP}) sigaddset(&waited_, signal);
     pthread_sigmask(SIG_BLOCK, &waited_, &before_);
+    pipe_before_ = signal(SIGPIPE, SIG_IGN);
     signal(SIGCHLD, SIG_DFL);  // where it was inherited as ignored, nobody could be waited for
   }
   ~SignalMask() { restore(); }
-  void restore() const { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  void restore() const {
+    signal(SIGPIPE, pipe_before_);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
   // A signal that came within `seconds`; 0: none.
   int wait(double seconds) const {
     const timespec limit{static_cast<time_t>(seconds), static_cast<long>((seconds - std::floor(seconds)) * 1e9)};
@@ -81,6 +85,7 @@ class SignalMask {
 
  private:
   sigset_t waited_{}, before_{};
+  sighandler_t pipe_before_ = SIG_DFL;
 };
 
 using StartRank = std::function<void(int rank)>;

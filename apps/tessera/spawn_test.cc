@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdio>
 #include <fstream>
+#include <iostream>
 
 #include "tessera/error.h"
 
@@ -88,6 +89,27 @@ TEST(Launch, ACommandThatDoesNotExist) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(launch({.ranks = 1}, {"/nowhere/to/be/found"}), 127);
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("cannot run /nowhere/to/be/found: No such file"));
+}
+
+// Its own standard error, and its guard: whoever reads what a launcher writes may be gone.
+TEST(Launch, NobodyReadsWhatItSays) {
+  const std::string path = scratch_file("once");
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const int before = dup(STDERR_FILENO);
+  dup2(ends[1], STDERR_FILENO);
+  close(ends[0]);
+  close(ends[1]);
+  const std::string script = "if [ -e " + path + " ]; then for p in $(cat /proc/$PPID/task/*/children); do " +
+                             "[ $p = $$ ] || kill -9 $p; done; exit 0; fi; touch " + path + "; exit 3";
+  const int status = launch({.ranks = 1, .restarts = 1}, {"sh", "-c", script});
+  dup2(before, STDERR_FILENO);
+  close(before);
+  EXPECT_EQ(status, 0);
+  std::cerr.clear();
+  std::remove(path.c_str());
+  std::string said;
+  EXPECT_EQ(launch_shell(1, "kill -13 $$", &said), 128 + SIGPIPE) << "ranks have the signal as it was";
 }
 
 // The process whose number a rank's script wrote into a file.

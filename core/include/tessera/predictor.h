@@ -89,6 +89,12 @@ struct PredictorOptions {
 std::unique_ptr<Predictor> open_predictor(const Runtime& runtime, const std::string& directory,
                                           const PredictorOptions& options = {});
 
+// For programs: a page of a mapped model that cannot be read (an I/O error, the file was made shorter) is not the
+// process's end by SIGBUS any more, but of all predictors that open_predictor() has given so far: they are kUnavailable
+// and not usable() from then on. Takes the signal over for addresses inside mapped models; call it once, before other
+// threads. Sharded models keep SIGBUS.
+void survive_lost_pages();
+
 // A model whose tables are spread over the ranks of a group. Rank 0 predicts; the others look up for it.
 class ShardedPredictor : public Predictor {
  public:

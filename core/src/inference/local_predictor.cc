@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "inference/input_check.h"
+#include "inference/mapped_file.h"
 #include "inference/pool.h"
 #include "inference/workspace.h"
 #include "tessera/packed_model.h"
@@ -32,12 +33,17 @@ class LocalPredictor : public Predictor {
     if (input.batch > 0) {
       const auto workspace = workspaces_.take();
       workspace->predict(input, scores);
+      if (!usable()) {
+        fail(Code::kUnavailable, "a file of model ", model().name,
+             " cannot be read any more: an I/O error, or it was made shorter; open the model again");
+      }
       count_bad(workspace->bad_ids());
     }
     predictions_.fetch_add(1, std::memory_order_relaxed);
     samples_.fetch_add(static_cast<uint64_t>(input.batch), std::memory_order_relaxed);
   }
 
+  bool usable() const override { return lost_pages() == lost_before_; }
   PredictorStats stats() const override {
     PredictorStats out{predictions_.load(std::memory_order_relaxed), samples_.load(std::memory_order_relaxed), {}};
     for (size_t t = 0; t < model_.tables.size(); ++t)
@@ -62,6 +68,7 @@ class LocalPredictor : public Predictor {
   }
 
   const Runtime& runtime_;
+  const uint64_t lost_before_ = lost_pages();
   const InferenceModel model_;
   const Slots slots_;
   std::atomic<uint64_t> predictions_{0}, samples_{0};

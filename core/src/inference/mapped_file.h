@@ -24,6 +24,9 @@ class MappedFile {
   int64_t size_ = 0;
 };
 
+// Pages that were lost after survive_lost_pages(), in this process.
+uint64_t lost_pages();
+
 // The whole of a small file.
 std::string read_text(const std::string& path);
 

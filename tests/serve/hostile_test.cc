@@ -1,0 +1,215 @@
+// `tessera serve` among clients and circumstances that mean it harm: its memory stays within bounds, and an honest
+// client gets its answers.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <deque>
+#include <fstream>
+#include <sstream>
+
+#include "served_model.h"
+
+namespace tessera::serve {
+namespace {
+
+using nlohmann::json;
+using test::OwnInput;
+using test::Program;
+using ::testing::HasSubstr;
+
+constexpr int64_t kMiB = 1 << 20;
+
+class Hostile : public ::testing::Test {
+ protected:
+  void start(std::vector<std::string> more = {}, const std::function<void()>& in_child = {}) {
+    std::vector<std::string> command{test::tessera_path(), "serve", "--model", model_.link(), "--port", "0",
+                                     "--read-timeout-ms",  "60000"};
+    command.insert(command.end(), more.begin(), more.end());
+    program_.emplace(command, in_child);
+    port_ = port_of(*program_);
+    ASSERT_NE(port_, 0);
+    EXPECT_EQ(honest(), "");
+  }
+  std::string request() { return json_request(model_.predictor().model(), input_); }
+  // An honest client's answer, of a request padded to `bytes`: "" if it is right.
+  std::string honest(size_t bytes = 0) {
+    std::string body = request();
+    body.resize(std::max(bytes, body.size()), ' ');
+    return model_.wrong_with(Client(port_).ask(Client::post(kSmall, body)), input_);
+  }
+  // The most memory that the server has had.
+  int64_t peak_bytes() const {
+    std::ifstream in(cat("/proc/", program_->pid(), "/status"));
+    for (std::string line; std::getline(in, line);) {
+      if (line.starts_with("VmHWM:")) return std::atoll(line.c_str() + 6) * 1024;
+    }
+    ADD_FAILURE() << "the server is gone; it wrote:\n" << program_->output();
+    return 0;
+  }
+  void end() {
+    ASSERT_EQ(kill(program_->pid(), SIGTERM), 0);
+    EXPECT_EQ(program_->wait(30), 0);
+  }
+
+  ServedModel model_;
+  OwnInput input_{model_.predictor().model(), 2, 7};
+  std::optional<Program> program_;
+  int port_ = 0;
+};
+
+std::string chunked() { return cat("POST ", kSmall, " HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"); }
+std::string announcing(int64_t bytes) {
+  return cat("POST ", kSmall, " HTTP/1.1\r\nContent-Length: ", bytes, "\r\n\r\n");
+}
+
+TEST_F(Hostile, LinesWithoutEnd) {
+  start();
+  const int64_t before = peak_bytes();
+  const std::string piece(kMiB, 'x');
+  for (const std::string& begin :
+       {chunked() + "5;x=", chunked() + "0\r\nX: ", std::string("GET /v2 HTTP/1.1\r\nX: ")}) {
+    Client client(port_);
+    ASSERT_TRUE(client.send(begin));
+    for (int i = 0; i < 128 && client.send(piece); ++i) {
+    }
+    EXPECT_EQ(client.read().status, 431);
+  }
+  EXPECT_LT(peak_bytes() - before, 32 * kMiB);
+  EXPECT_EQ(honest(), "");
+  end();
+}
+
+TEST_F(Hostile, ConnectionsThatAnnounceAndStaySilent) {
+  start();
+  const int64_t before = peak_bytes();
+  std::deque<Client> silent;
+  for (int i = 0; i < 200; ++i) {
+    silent.emplace_back(port_);
+    ASSERT_TRUE(silent.back().send(announcing(16 * kMiB)));
+  }
+  EXPECT_EQ(honest(), "");
+  EXPECT_EQ(honest(4 * kMiB), "") << "nor a large one";
+  EXPECT_LT(peak_bytes() - before, 64 * kMiB);
+}
+
+// 240 MiB that are never completed: 12 of them fill what all share, but not what everybody has.
+TEST_F(Hostile, ConnectionsThatSendAlmostAll) {
+  start();
+  const int64_t before = peak_bytes();
+  const std::string part(15 * kMiB, ' ');
+  std::deque<Client> senders;
+  for (int i = 0; i < 16; ++i) {
+    senders.emplace_back(port_);
+    senders.back().send(announcing(16 * kMiB) + part);
+  }
+  int large = 0;
+  for (int i = 0; i < 50 && large != 503; ++i) {  // until what they sent has been read
+    large = Client(port_).ask(Client::post(kSmall, part)).status;
+  }
+  EXPECT_EQ(large, 503);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(honest(), "");
+  EXPECT_LT(peak_bytes() - before, 768 * kMiB);
+  senders.clear();
+  std::string later;
+  for (int i = 0; i < 500 && !(later = honest(4 * kMiB)).empty(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_EQ(later, "") << "their bytes come back";
+}
+
+// More of them than the server takes, and than it may have open files if it took all.
+TEST_F(Hostile, MoreConnectionsThanOpenFiles) {
+  const rlimit limit{64, 400};  // the first is raised
+  start({"--max-connections", "250"}, [&] { setrlimit(RLIMIT_NOFILE, &limit); });
+  Client first(port_);
+  EXPECT_EQ(first.ask(Client::get("/v2/health/live")).status, 200);
+  std::deque<Client> many;
+  for (int i = 0; i < 600; ++i) many.emplace_back(port_);
+  int open = 0;
+  for (Client& client : many) open += client.ask(Client::get("/v2/health/live")).status == 200;
+  EXPECT_GT(open, 200);
+  EXPECT_LE(open, 250);
+  model_.exchange();
+  const Reply reload = first.ask(Client::post("/admin/reload", ""));
+  EXPECT_EQ(reload.status, 200) << reload.body;
+  EXPECT_EQ(model_.wrong_with(first.ask(Client::post(kSmall, request())), input_), "");
+  many.clear();
+  end();
+}
+
+TEST_F(Hostile, MoreConnectionsThanTheSystemAllowsAreRefusedAtTheStart) {
+  const rlimit limit{64, 400};
+  const test::Finished f = test::run_program(
+      {test::tessera_path(), "serve", "--model", model_.link(), "--port", "0", "--max-connections", "1000"}, 60,
+      [&] { setrlimit(RLIMIT_NOFILE, &limit); });
+  EXPECT_EQ(f.status, 2);
+  EXPECT_EQ(f.output,
+            "tessera serve: --max-connections 1000 needs 1136 open files, and this process may have 400 (ulimit -Hn): "
+            "take --max-connections 264, or raise that limit\n");
+}
+
+TEST_F(Hostile, AModelThatIsNestedWithoutEnd) {
+  start();
+  const std::string json = model_.file("second") + "/model.json";
+  std::ofstream(json) << std::string(400 << 10, '[');
+  model_.exchange();
+  const std::string sentence = model_.link() + "/model.json is damaged: it is nested deeper than 32";
+  const Reply reload = Client(port_).ask(Client::post("/admin/reload", ""));
+  EXPECT_EQ(reload.status, 500);
+  EXPECT_EQ(json::parse(reload.body)["error"], sentence);
+  EXPECT_EQ(honest(), "") << "the old model is served";
+  const test::Finished f = test::run_tessera({"model", "inspect", model_.link()});
+  EXPECT_EQ(f.status, 1);
+  EXPECT_EQ(f.output, "tessera model: " + sentence + "\n");
+  const Reply request = Client(port_).ask(Client::post(kSmall, "{\"x\":" + std::string(400 << 10, '[')));
+  EXPECT_EQ(request.status, 400);
+  EXPECT_EQ(json::parse(request.body)["error"], "the request is nested deeper than 32");
+  end();
+}
+
+// As an I/O error would do it: a table that is mapped gets shorter.
+TEST_F(Hostile, ATableThatCannotBeReadAnyMore) {
+  start();
+  const std::string table = model_.file("first") + "/table-0.rows", rows = test::contents(table);
+  std::filesystem::resize_file(table, 4096);
+  const Reply lost = Client(port_).ask(Client::post(kSmall, request()));
+  EXPECT_EQ(lost.status, 503);
+  EXPECT_THAT(lost.body, HasSubstr("cannot be read any more: an I/O error, or it was made shorter"));
+  const auto becomes = [&](const std::string& right) {
+    std::string now;
+    for (int i = 0; i < 1000 && (now = honest()) != right; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    return now;
+  };
+  const std::string reloading =
+      "status 503: {\"error\":\"the model, or a rank of it, is lost; it is being loaded again\"}";
+  EXPECT_EQ(becomes(reloading), reloading);
+  std::ofstream(table, std::ios::binary) << rows;
+  EXPECT_EQ(becomes(""), "") << "it is loaded again as soon as it can be";
+  EXPECT_THAT(program_->output(), HasSubstr("table-0.rows is damaged: it has 4096 bytes"));
+  end();
+}
+
+TEST_F(Hostile, WhatElseCannotBeReadIsExplained) {
+  start();
+  ASSERT_EQ(kill(program_->pid(), SIGBUS), 0);
+  EXPECT_EQ(program_->wait(30), 128 + SIGBUS);
+  EXPECT_THAT(program_->output(), HasSubstr("\ntessera: a file that is mapped into memory cannot be read any more: "));
+}
+
+// The log's reader goes.
+TEST_F(Hostile, NobodyReadsTheLog) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  start({"--log-level", "debug"}, [&] { dup2(ends[1], STDERR_FILENO); });
+  close(ends[0]);
+  close(ends[1]);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(honest(), "");
+  EXPECT_EQ(Client(port_).ask(Client::get("/nowhere")).status, 404);
+  end();
+}
+
+}  // namespace
+}  // namespace tessera::serve
