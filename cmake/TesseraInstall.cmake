@@ -1,5 +1,6 @@
-# make install: bin/tessera, lib/libtessera.so, lib/tessera/plugins-1/*.so, include/tessera, and packages for CMake and
-# pkg-config. Nothing in the tree depends on where it was installed: it finds itself and may be moved as a whole.
+# make install: bin/tessera, lib/libtessera.so, lib/tessera/plugins-1/*.so, include/tessera, packages for CMake and
+# pkg-config, and in share/tessera documents, job configs, templates and examples, by the paths that the documents give
+# them. Nothing in the tree depends on where it was installed: it finds itself and may be moved as a whole.
 include(CMakePackageConfigHelpers)
 
 file(RELATIVE_PATH TESSERA_LIB_FROM_BIN "/${CMAKE_INSTALL_BINDIR}" "/${CMAKE_INSTALL_LIBDIR}")
@@ -18,7 +19,14 @@ install(TARGETS tessera tessera_sdk EXPORT tessera LIBRARY DESTINATION ${CMAKE_I
 if(TESSERA_PLUGIN_TARGETS)
   install(TARGETS ${TESSERA_PLUGIN_TARGETS} LIBRARY DESTINATION ${TESSERA_PLUGIN_DIR} PERMISSIONS ${owner_writes})
 endif()
-install(DIRECTORY configs/bench DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera FILES_MATCHING PATTERN "*.toml")
+set(TESSERA_SHARE_DIR ${CMAKE_INSTALL_DATADIR}/tessera)
+install(FILES README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md LICENSE DESTINATION ${TESSERA_SHARE_DIR})
+install(DIRECTORY docs configs DESTINATION ${TESSERA_SHARE_DIR})
+install(DIRECTORY plugins/template DESTINATION ${TESSERA_SHARE_DIR}/plugins)
+install(DIRECTORY apps/template apps/examples DESTINATION ${TESSERA_SHARE_DIR}/apps
+  PATTERN "examples/CMakeLists.txt" EXCLUDE PATTERN "*_test.cc" EXCLUDE)
+install(FILES tests/conformance/README.md tests/conformance/QUANTIZATION.md tests/conformance/SHARDING.md
+  DESTINATION ${TESSERA_SHARE_DIR}/tests/conformance)
 install(DIRECTORY core/include/tessera DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 
 install(EXPORT tessera NAMESPACE tessera:: FILE tesseraTargets.cmake DESTINATION ${TESSERA_CMAKE_DIR})
@@ -29,5 +37,6 @@ install(FILES ${CMAKE_BINARY_DIR}/tesseraConfig.cmake ${CMAKE_BINARY_DIR}/tesser
   cmake/TesseraPlugin.cmake cmake/plugin.map DESTINATION ${TESSERA_CMAKE_DIR})
 
 file(RELATIVE_PATH TESSERA_PREFIX_FROM_PC "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
+string(REGEX REPLACE "/$" "" TESSERA_PREFIX_FROM_PC "${TESSERA_PREFIX_FROM_PC}")
 configure_file(cmake/tessera.pc.in ${CMAKE_BINARY_DIR}/tessera.pc @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/tessera.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

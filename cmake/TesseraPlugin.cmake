@@ -1,8 +1,13 @@
 # tessera_add_plugin(NAME [NOT_INSTALLED] SOURCES ... [LINK libraries...])
-# A plugin as the loader wants it: a module with one exported symbol, complete at link time, never unloaded.
+# A plugin as the loader wants it: a module with one exported symbol, complete at link time, never unloaded. Optimised:
+# a project that names no CMAKE_BUILD_TYPE is built as Release.
 set(TESSERA_PLUGIN_MAP ${CMAKE_CURRENT_LIST_DIR}/plugin.map)
 function(tessera_add_plugin name)
   cmake_parse_arguments(PLUGIN "NOT_INSTALLED" "" "SOURCES;LINK" ${ARGN})
+  if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+    set(CMAKE_BUILD_TYPE Release CACHE STRING "Debug, RelWithDebInfo, Release" FORCE)
+    message(STATUS "tessera_add_plugin: no CMAKE_BUILD_TYPE is given, so this is a Release build")
+  endif()
   add_library(${name} MODULE ${PLUGIN_SOURCES})
   set_target_properties(${name} PROPERTIES
     PREFIX "tessera_" C_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON

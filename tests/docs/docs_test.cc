@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -66,6 +67,12 @@ TEST(Docs, TheSharderShownIsTheOneThatIsCompiled) {
   const std::string source = read(kRoot / "plugins/template/stripe.cc");
   EXPECT_THAT(blocks("README.md", "cpp"), ::testing::ElementsAre(source));
   EXPECT_THAT(blocks("docs/sharder_in_ten_minutes.md", "cpp"), ::testing::ElementsAre(source));
+}
+
+TEST(Docs, TheProgramShownIsTheOneThatIsTested) {  // by tests/package
+  const std::string source = read(kRoot / "apps/template/train_tables.cc");
+  EXPECT_THAT(blocks("docs/cpp_api.md", "cpp"), ::testing::ElementsAre(source));
+  EXPECT_LE(std::count(source.begin(), source.end(), '\n'), 60);
 }
 
 TEST(Docs, ConfigsAreRead) {

@@ -1,4 +1,4 @@
-# Installs into a fresh folder, builds plugins/template and an application outside the tree against it, and runs both.
+# Installs into a fresh folder, builds both templates and an application outside the tree against it, and runs them.
 set(work ${BUILD}/package_test)
 set(prefix ${work}/prefix)
 file(REMOVE_RECURSE ${work})
@@ -17,26 +17,35 @@ function(expect text pattern)
     message(FATAL_ERROR "expected ${pattern} in:\n${text}")
   endif()
 endfunction()
-function(build name)
-  run(ignored ${CMAKE_COMMAND} -S ${work}/${name} -B ${work}/${name}-build -G ${GENERATOR} -DCMAKE_PREFIX_PATH=${prefix}
-    -DCMAKE_CXX_COMPILER=${COMPILER} -DCMAKE_BUILD_TYPE=Release "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Wpedantic -Werror"
-    "-DCMAKE_C_FLAGS=-Wall -Wextra -Wpedantic -Werror" --no-warn-unused-cli)
+# build(FOLDER NAME): what CMake says of the project of that folder, as somebody gets it who asks for nothing else.
+set(warnings -Wall -Wextra -Wpedantic -Werror -Wno-missing-field-initializers)
+string(REPLACE ";" " " warnings_text "${warnings}")
+function(build folder name)
+  file(COPY ${folder}/ DESTINATION ${work}/${name})  # a copy: nothing of the source tree is in reach
+  run(said ${CMAKE_COMMAND} -S ${work}/${name} -B ${work}/${name}-build -G ${GENERATOR} -DCMAKE_PREFIX_PATH=${prefix}
+    -DCMAKE_CXX_COMPILER=${COMPILER} "-DCMAKE_CXX_FLAGS=${warnings_text}"
+    "-DCMAKE_C_FLAGS=-Wall -Wextra -Wpedantic -Werror" -DCMAKE_EXPORT_COMPILE_COMMANDS=ON --no-warn-unused-cli)
   run(ignored ${CMAKE_COMMAND} --build ${work}/${name}-build)
+  set(said "${said}" PARENT_SCOPE)
 endfunction()
 
 # Installed somewhere, then moved: nothing may remember where it was.
 run(ignored ${CMAKE_COMMAND} --install ${BUILD} --prefix ${work}/before)
 file(RENAME ${work}/before ${prefix})
-foreach(file bin/tessera ${LIBDIR}/libtessera.so include/tessera/abi/plugin.h include/tessera/sdk/sharder.h)
+set(share ${prefix}/share/tessera)
+foreach(file bin/tessera ${LIBDIR}/libtessera.so include/tessera/abi/plugin.h include/tessera/sdk/sharder.h
+    share/tessera/README.md share/tessera/docs/config.md share/tessera/configs/synthetic.toml
+    share/tessera/configs/bench/step.toml share/tessera/apps/examples/introduction.cc)
   if(NOT EXISTS ${prefix}/${file})
     message(FATAL_ERROR "${file} is not installed")
   endif()
 endforeach()
 
-# Copies, so that nothing of the source tree is in reach.
-file(COPY ${SOURCE}/plugins/template ${SOURCE}/tests/package/app DESTINATION ${work})
-build(template)
-build(app)
+build(${share}/plugins/template template)
+expect("${said}" "no CMAKE_BUILD_TYPE is given, so this is a Release build")
+file(READ ${work}/template-build/compile_commands.json commands)
+expect("${commands}" " -O3 ")
+build(${SOURCE}/tests/package/app app)
 
 run(listing ${prefix}/bin/tessera plugins --path ${work}/template-build)
 expect("${listing}" "acme\\.stripe +tessera\\.sharder/1 +1\\.0\\.0 +1\\.0 +available +[^\n]*tessera_acme_stripe\\.so")
@@ -54,14 +63,28 @@ expect("${answer}" "acme.stripe proposes 2 rectangles")
 
 # A C program asks a model that the installed program made.
 if(DENSE)
-  file(COPY ${SOURCE}/tests/package/ask DESTINATION ${work})
-  file(COPY ${SOURCE}/apps/examples/ask_model.c DESTINATION ${work}/ask)
-  build(ask)
+  file(COPY ${share}/apps/examples/ask_model.c DESTINATION ${work}/ask)
+  build(${SOURCE}/tests/package/ask ask)
   run(ignored ${prefix}/bin/tessera train --config ${work}/ask/job.toml --save ${work}/checkpoint)
   run(ignored ${prefix}/bin/tessera quantize --load ${work}/checkpoint --save ${work}/model)
   run(answer ${work}/ask-build/ask_model ${work}/model)
   expect("${answer}" "dlrm [0-9a-f]+: 3 dense inputs, 2 features, 2 tables")
   expect("${answer}" "score 0\\.[0-9]+ \\(1 prediction\\)")
+endif()
+
+# The program of docs/cpp_api.md learns, alone and on two ranks.
+function(expect_learning text)
+  if(NOT text MATCHES "step 100, loss ([0-9.]+)\nstep 200, loss [0-9.]+\nstep 300, loss ([0-9.]+)\n$"
+      OR NOT CMAKE_MATCH_1 LESS 0.69 OR NOT CMAKE_MATCH_2 LESS 0.2)
+    message(FATAL_ERROR "the loss does not fall from ${CMAKE_MATCH_1} to ${CMAKE_MATCH_2}:\n${text}")
+  endif()
+endfunction()
+build(${share}/apps/template train_tables)
+run(answer ${work}/train_tables-build/train_tables)
+expect_learning("${answer}")
+if(RANKS)
+  run(answer ${prefix}/bin/tessera launch -n 2 -- ${work}/train_tables-build/train_tables)
+  expect_learning("${answer}")
 endif()
 
 find_program(PKG_CONFIG pkg-config)
@@ -73,5 +96,11 @@ if(PKG_CONFIG)
   if(NOT plugindir STREQUAL "${prefix}/${LIBDIR}/tessera/plugins-1")
     message(FATAL_ERROR "pkg-config says plugindir=${plugindir}")
   endif()
-  run(ignored ${PKG_CONFIG} --cflags --libs tessera)
+  # What it says is enough to build a program that runs.
+  run(flags ${PKG_CONFIG} --cflags --libs tessera)
+  separate_arguments(flags UNIX_COMMAND "${flags}")
+  set(program ${work}/by_pkg_config)
+  run(ignored ${COMPILER} -std=c++20 ${warnings} ${share}/apps/template/train_tables.cc ${flags} -o ${program})
+  run(answer ${CMAKE_COMMAND} -E env --unset=LD_LIBRARY_PATH ${program})
+  expect_learning("${answer}")
 endif()

@@ -8,6 +8,7 @@
 //   model.bags("sparse").backward(out, grad);
 //   model.all_reduce_gradients();   // dense part: mean over ranks
 //   optimizer.step();               // over in_backward_optimizer_filter(model.parameters())
+//   optimizer.zero_grad();          // the next step's gradients are set anew
 //
 // Construction is collective: rank 0 plans, all get the same plan, dense parameters become rank 0's.
 #pragma once
