@@ -1,6 +1,4 @@
 // tessera bench NAME: finds the bench.
-#include <iostream>
-
 #include "bench/session.h"
 
 namespace tessera::cli {
@@ -20,24 +18,16 @@ constexpr BenchEntry kBenches[] = {
 }  // namespace
 
 int bench_command(const std::vector<std::string>& args) {
-  const std::string name = args.empty() ? "" : args[0];
-  if (name == "run") return run_workload_file(kBenches, {args.begin() + 1, args.end()});
-  if (name == "show") return show_result({args.begin() + 1, args.end()});
+  CommandGroup group{"tessera bench", {}};
   for (const BenchEntry& bench : kBenches) {
-    if (name == bench.name) return run_session(bench, {args.begin() + 1, args.end()});
+    group.commands.push_back({bench.name, bench.summary,
+                              [&bench](const std::vector<std::string>& rest) { return run_session(bench, rest); }});
   }
-  const bool help = name == "--help" || name == "-h";
-  if (!help && !name.empty())
-    throw UsageError("unknown bench \"" + name +
-                     "\": lookup, infer, collective, step, predict, train, start or plan; or run, "
-                     "show");
-  std::ostream& out = help ? std::cout : std::cerr;
-  out << "usage: tessera bench NAME [OPTIONS]\n\n";
-  for (const BenchEntry& bench : kBenches) out << "  " << bench.name << "\t" << bench.summary << '\n';
-  out << "\n  run FILE\tthe workloads of a file, with the bench that it is for\n"
-         "  show FILE\twhat --json has printed, with its bars, and other programs' figures beside it\n";
-  out << "\ntessera bench NAME --help lists a bench's options.\n";
-  return help ? 0 : 2;
+  group.commands.push_back({"run", "the workloads of a file, with the bench that it is for",
+                            [](const std::vector<std::string>& rest) { return run_workload_file(kBenches, rest); }});
+  group.commands.push_back(
+      {"show", "what --json has printed, with its bars, and other programs' figures beside it", show_result});
+  return group.run(args);
 }
 
 }  // namespace tessera::cli

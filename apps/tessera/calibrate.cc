@@ -23,9 +23,10 @@ constexpr double kDeadline = 300;
 
 // False: help was printed.
 bool parse_arguments(const std::vector<std::string>& args, CalibrateOptions* o) {
-  po::options_description options(
-      "usage: tessera calibrate [OPTIONS]\n\nMeasures lookups, updates, exchanges and dense layers on this machine and "
-      "prints them;\n--save writes the topology file that planner.topology names (docs/calibration.md)");
+  Options options(
+      "calibrate", "[OPTIONS]",
+      "Measures lookups, updates, exchanges and dense layers on this machine and prints them;\n--save writes "
+      "the topology file that planner.topology names (docs/calibration.md).");
   auto add = options.add_options();
   add("save", po::value(&o->save)->value_name("FILE"), "write the topology file");
   add("kernel", po::value(&o->kernel)->default_value(o->kernel), "kernel plugin");
@@ -34,13 +35,9 @@ bool parse_arguments(const std::vector<std::string>& args, CalibrateOptions* o) 
       "ranks to start here, as many as the job has per host (default: cores, at most 2)");
   add("threads", po::value(&o->threads)->default_value(o->threads), "threads of each rank");
   add("quick", po::bool_switch(&o->quick), "fewer sizes and samples: a few seconds, rougher figures");
-  add("help,h", "this text");
-  const po::variables_map found = parse_options("calibrate", args, options);
-  if (found.count("help")) {
-    std::cout << options;
-    return false;
-  }
-  if (found.count("nproc") && (o->nproc < 1 || o->nproc > 1024)) throw UsageError("-n takes 1 to 1024 ranks");
+  const auto found = parse_options(args, options);
+  if (!found) return false;
+  if (found->count("nproc") && (o->nproc < 1 || o->nproc > 1024)) throw UsageError("-n takes 1 to 1024 ranks");
   if (o->threads < 1) throw UsageError("--threads must be at least 1");
   if (!o->save.empty()) check_writable(o->save, "--save");
   return true;

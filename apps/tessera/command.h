@@ -1,6 +1,7 @@
 // A subcommand of `tessera`: one function, found by name. Wrong use throws UsageError: one sentence, exit status 2.
 #pragma once
 
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -19,12 +20,23 @@ class UsageError : public std::runtime_error {
 Error out_of_memory();
 
 struct Command {
-  const char* name;
-  const char* summary;  // one line for `tessera help`
+  std::string name;
+  std::string summary;  // one line for lists and manual pages
   // args: what follows the subcommand's name. Returns the exit status.
-  int (*run)(const std::vector<std::string>& args);
+  std::function<int(const std::vector<std::string>& args)> run;
   // Its work is not what it prints: it goes on when nobody reads that any more.
   bool outlives_readers = false;
+};
+
+// Several commands behind one: `tessera` itself, and `tessera bench`.
+struct CommandGroup {
+  std::string name;  // "tessera bench"
+  std::vector<Command> commands;
+
+  const Command* find(const std::string& name) const;  // nullptr: there is none
+  // Runs the command that args[0] names with the rest of them. --help (or help) lists the commands, or gives the help
+  // of the one named behind it; --man writes the page for man(1). Throws UsageError for a name that is not known.
+  int run(const std::vector<std::string>& args) const;
 };
 
 int plan_command(const std::vector<std::string>& args);

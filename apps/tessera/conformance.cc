@@ -1,5 +1,6 @@
 // tessera conformance [--kernel K] [--device D] [--only RE] FILE...: recorded cases against this build.
 #include <iostream>
+#include <optional>
 
 #include "command.h"
 #include "conformance/runner.h"
@@ -11,31 +12,31 @@ namespace {
 
 namespace po = boost::program_options;
 
-constexpr char kUsage[] =
-    "usage: tessera conformance [OPTIONS] FILE...\n\n"
+constexpr char kAbout[] =
     "Runs the cases of each FILE and prints a line for each that does not plainly pass:\n"
     "  FAIL name: field, largest error    it differs\n"
     "  QUIRK name                         it differs where following the original is optional; counts as passed\n"
     "  SKIP name: reason                  this build cannot run it\n"
     "and last \"N passed, N failed, N skipped\". Exit status 0 if none failed and something passed, 1 if not,\n"
-    "2 for wrong use and unreadable files.\n\n";
+    "2 for wrong use and unreadable files.";
 
 struct Arguments {
   std::string kernel, device, only;
   std::vector<std::string> files;
-  bool help = false;
 };
 
-Arguments parse(const std::vector<std::string>& args, po::options_description& visible) {
+// Nothing: help was printed.
+std::optional<Arguments> parse(const std::vector<std::string>& args) {
   Arguments parsed;
-  visible.add_options()("help,h", po::bool_switch(&parsed.help), "this text")(
-      "kernel", po::value(&parsed.kernel)->default_value("auto"), "id of the kernel plugin that looks rows up")(
-      "device", po::value(&parsed.device)->default_value("cpu"),
-      "id of the device plugin where the features of sparse cases are")(
-      "only", po::value(&parsed.only), "run the cases whose name this regular expression finds");
-  po::options_description all;
-  all.add(visible).add_options()("file", po::value(&parsed.files));
-  parse_options("conformance", args, all, po::positional_options_description().add("file", -1));
+  Options options("conformance", "[OPTIONS] FILE...", kAbout);
+  auto add = options.add_options();
+  add("kernel", po::value(&parsed.kernel)->value_name("ID")->default_value("auto"),
+      "id of the kernel plugin that looks rows up");
+  add("device", po::value(&parsed.device)->value_name("ID")->default_value("cpu"),
+      "id of the device plugin where the features of sparse cases are");
+  add("only", po::value(&parsed.only)->value_name("REGEX"), "run the cases whose name this regular expression finds");
+  options.argument("file", po::value(&parsed.files), -1);
+  if (!parse_options(args, options)) return std::nullopt;
   return parsed;
 }
 
@@ -60,12 +61,9 @@ void require_kernel(const Runtime& runtime, const std::string& id) {
 }  // namespace
 
 int conformance_command(const std::vector<std::string>& args) {
-  po::options_description visible("options");
-  const Arguments arguments = parse(args, visible);
-  if (arguments.help) {
-    std::cout << kUsage << visible;
-    return 0;
-  }
+  const std::optional<Arguments> given = parse(args);
+  if (!given) return 0;
+  const Arguments& arguments = *given;
   if (arguments.files.empty()) throw UsageError("no FILE given: see tessera conformance --help");
   RunOptions options{arguments.kernel, nullptr, nullptr};
   const std::regex only = pattern(arguments.only);

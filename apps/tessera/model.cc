@@ -18,22 +18,13 @@ struct Arguments {
 };
 
 bool parse_arguments(const std::vector<std::string>& args, Arguments* out) {
-  po::options_description options("usage: tessera model inspect DIR [OPTIONS]"), hidden, all;
+  Options options("model", "inspect DIR [OPTIONS]");
   auto add = options.add_options();
   add("verify", po::bool_switch(&out->verify), "read everything and compare all checksums");
   add("json", po::bool_switch(&out->as_json), "one JSON object");
-  add("help,h", "this text");
-  auto add_hidden = hidden.add_options();
-  add_hidden("action", po::value(&out->action));
-  add_hidden("directory", po::value(&out->directory));
-  all.add(options).add(hidden);
-  po::positional_options_description positions;
-  positions.add("action", 1).add("directory", 1);
-  const po::variables_map found = parse_options("model", args, all, positions);
-  if (found.count("help")) {
-    std::cout << options;
-    return false;
-  }
+  options.argument("action", po::value(&out->action));
+  options.argument("directory", po::value(&out->directory));
+  if (!parse_options(args, options)) return false;
   if (out->action != "inspect")
     throw UsageError(out->action.empty() ? "what to do is needed: tessera model inspect DIR"
                                          : "\"" + out->action + "\" is not known; there is tessera model inspect DIR");

@@ -1,37 +1,117 @@
 #include "options.h"
 
-#include <sys/resource.h>
+#include <algorithm>
+#include <cctype>
+#include <iostream>
+#include <sstream>
 
 #include "command.h"
+#include "tessera/error.h"
 
 namespace tessera::cli {
 
 namespace po = boost::program_options;
 
-po::variables_map parse_options(const char* command, const std::vector<std::string>& args,
-                                const po::options_description& options,
-                                const po::positional_options_description& positions) {
+namespace {
+
+// "tessera train --config FILE", each form behind `first` or `next`.
+std::string forms_text(const std::string& command, const std::string& forms, const char* first, const char* next) {
+  std::string out;
+  std::istringstream lines(forms);
+  for (std::string form; std::getline(lines, form);)
+    out += cat(out.empty() ? first : next, "tessera ", command, " ", form, "\n");
+  return out;
+}
+
+// Paragraphs flow; lines that start with a space stand as they are.
+std::string manual_paragraphs(const std::string& text) {
+  std::string out;
+  std::istringstream lines(text);
+  bool kept = false;
+  for (std::string line; std::getline(lines, line);) {
+    const bool keep = line.starts_with(' ');
+    if (keep != kept) out += keep ? ".nf\n" : ".fi\n";
+    kept = keep;
+    out += line.empty() ? ".PP\n" : manual_text(line) + "\n";
+  }
+  return out + (kept ? ".fi\n" : "");
+}
+
+}  // namespace
+
+Options::Options(std::string command, std::string forms, std::string about)
+    : command_(std::move(command)), forms_(std::move(forms)), about_(std::move(about)) {}
+
+void Options::argument(const char* name, const po::value_semantic* value, int count) {
+  arguments_.add_options()(name, value);
+  positions_.add(name, count);
+}
+
+std::string Options::help() const {
+  std::ostringstream out;
+  out << forms_text(command_, forms_, "usage: ", "       ") << '\n';
+  if (!about_.empty()) out << about_ << "\n\n";
+  out << *this;
+  return out.str();
+}
+
+std::string Options::manual() const {
+  std::string out = ".SH SYNOPSIS\n.nf\n" + manual_text(forms_text(command_, forms_, "", "")) + ".fi\n";
+  if (!about_.empty()) out += ".SH DESCRIPTION\n" + manual_paragraphs(about_);
+  out += ".SH OPTIONS\n";
+  for (const auto& option : options()) {
+    const std::string value = option->format_parameter();
+    out += ".TP\n\\fB" + manual_text(option->format_name()) + "\\fR" + manual_text(value.empty() ? "" : " " + value) +
+           "\n" + manual_text(option->description()) + "\n";
+  }
+  return out;
+}
+
+std::optional<po::variables_map> parse_options(const std::vector<std::string>& args, Options& options) {
+  options.add_options()("help,h", "this text");
+  po::options_description all;
+  all.add(options).add(options.arguments_).add_options()("man", "the same for man(1)");
   po::variables_map given;
   try {
     po::store(po::command_line_parser(args)
-                  .options(options)
-                  .positional(positions)
+                  .options(all)
+                  .positional(options.positions_)
                   .style(po::command_line_style::default_style & ~po::command_line_style::allow_guessing)
                   .run(),
               given);
+    if (given.contains("help") || given.contains("man")) {
+      std::cout << (given.contains("man") ? options.manual() : options.help());
+      return std::nullopt;
+    }
     po::notify(given);
   } catch (const po::error& e) {
-    throw UsageError(std::string(e.what()) + ": see tessera " + command + " --help");
+    throw UsageError(std::string(e.what()) + ": see tessera " + options.command() + " --help");
   }
   return given;
 }
 
-Error out_of_memory() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);  // ru_maxrss counts KiB
-  return {Code::kResourceExhausted,
-          cat("out of memory: this process had ", usage.ru_maxrss / 1024,
-              " MiB, and neither the machine nor a limit of it (a container's, ulimit -v) gives more")};
+std::string manual_head(const std::string& page, const std::string& summary) {
+  std::string title = page;
+  std::transform(title.begin(), title.end(), title.begin(), [](unsigned char c) { return std::toupper(c); });
+  return cat(".TH ", title, " 1 \"\" \"tessera " TESSERA_VERSION "\" Tessera\n.SH NAME\n", page, " \\- ",
+             manual_text(summary), "\n");
+}
+
+std::string manual_text(const std::string& text) {
+  std::string out;
+  bool line_start = true;
+  for (const char c : text) {
+    if (line_start && (c == '.' || c == '\'')) out += "\\&";
+    if (c == '\\') {
+      out += "\\e";
+    } else if (c == '-') {
+      out += "\\-";
+    } else {
+      out += c;
+    }
+    line_start = c == '\n';
+  }
+  return out;
 }
 
 }  // namespace tessera::cli

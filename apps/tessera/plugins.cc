@@ -14,9 +14,9 @@ namespace {
 
 namespace po = boost::program_options;
 
-po::options_description described() {
-  po::options_description out("usage: tessera plugins [OPTIONS]\n\nOptions");
-  out.add_options()("help,h", "print this text")("json", "print JSON instead of a table")(
+Options described() {
+  Options out("plugins", "[OPTIONS]");
+  out.add_options()("json", "print JSON instead of a table")(
       "path", po::value<std::vector<std::string>>()->value_name("DIR")->composing(),
       "search this directory (absolute) before the others; may be repeated")(
       "config", po::value<std::string>()->value_name("FILE"),
@@ -67,12 +67,10 @@ void print(const LoadReport& report, const std::vector<LayersOfDevice>& layers, 
 }  // namespace
 
 int plugins_command(const std::vector<std::string>& args) {
-  const po::options_description options = described();
-  const po::variables_map given = parse_options("plugins", args, options);
-  if (given.contains("help")) {
-    std::cout << options;
-    return 0;
-  }
+  Options options = described();
+  const auto found = parse_options(args, options);
+  if (!found) return 0;
+  const po::variables_map& given = *found;
   RuntimeOptions runtime_options;
   if (given.contains("path")) runtime_options.plugin_path = given["path"].as<std::vector<std::string>>();
   PluginsConfig config;

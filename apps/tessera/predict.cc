@@ -38,7 +38,7 @@ void check(const Arguments& a) {
 }
 
 bool parse_arguments(const std::vector<std::string>& args, Arguments* out) {
-  po::options_description options("usage: tessera predict --model DIR --data FILE [OPTIONS]");
+  Options options("predict", "--model DIR --data FILE [OPTIONS]");
   auto add = options.add_options();
   add("model", po::value(&out->model)->value_name("DIR"), "a packed model: tessera quantize makes them");
   add("data", po::value(&out->data)->value_name("FILE"),
@@ -53,12 +53,7 @@ bool parse_arguments(const std::vector<std::string>& args, Arguments* out) {
   add("batch", po::value(&out->batch)->value_name("N"), "samples predicted together (default 1024)");
   add("threads", po::value(&out->threads)->value_name("N"), "for one batch (default 1; 0: one per core)");
   add("kernel", po::value(&out->kernel)->value_name("ID"), "kernel plugin (default: the best)");
-  add("help,h", "this text");
-  const po::variables_map found = parse_options("predict", args, options);
-  if (found.count("help")) {
-    std::cout << options;
-    return false;
-  }
+  if (!parse_options(args, options)) return false;
   check(*out);
   return true;
 }

@@ -24,9 +24,8 @@ struct Arguments {
   FloatModelOptions model;
 };
 
-po::options_description options_of(Arguments* out, std::string* weights, std::vector<std::string>* tables,
-                                   std::string* bounds) {
-  po::options_description options("usage: tessera quantize --load CHECKPOINT --save MODEL [OPTIONS]");
+Options options_of(Arguments* out, std::string* weights, std::vector<std::string>* tables, std::string* bounds) {
+  Options options("quantize", "--load CHECKPOINT --save MODEL [OPTIONS]");
   auto add = options.add_options();
   add("load", po::value(&out->load)->value_name("CHECKPOINT"),
       "of tessera train, or safetensors with the names of a TorchRec DLRM: docs/models.md");
@@ -40,19 +39,14 @@ po::options_description options_of(Arguments* out, std::string* weights, std::ve
       "ids out of range: fatal, ignore or warning (default: as in training)");
   add("weighted", po::bool_switch(&out->model.is_weighted), "requests may weigh their ids");
   add("name", po::value(&out->pack.name)->value_name("NAME"), "of the model (default: the directory's)");
-  add("help,h", "this text");
   return options;
 }
 
 bool parse_arguments(const std::vector<std::string>& args, Arguments* out) {
   std::string weights = "int8", bounds;
   std::vector<std::string> tables;
-  const auto options = options_of(out, &weights, &tables, &bounds);
-  const po::variables_map found = parse_options("quantize", args, options);
-  if (found.count("help")) {
-    std::cout << options;
-    return false;
-  }
+  Options options = options_of(out, &weights, &tables, &bounds);
+  if (!parse_options(args, options)) return false;
   if (out->load.empty() || out->save.empty())
     throw UsageError("--load CHECKPOINT and --save MODEL are needed: see tessera quantize --help");
   if (!out->overrides.empty() && out->config.empty())

@@ -34,8 +34,8 @@ struct Arguments {
   ShardOptions shards;
 };
 
-po::options_description options_of(Arguments& a) {
-  po::options_description options("usage: tessera serve --model DIR [OPTIONS]");
+Options options_of(Arguments& a) {
+  Options options("serve", "--model DIR [OPTIONS]", "docs/serving.md has more.");
   auto add = options.add_options();
   const auto number = [](auto* value) { return po::value(value)->value_name("N")->default_value(*value); };
   add("model", po::value(&a.model)->value_name("DIR"), "a packed model: tessera quantize makes them");
@@ -63,7 +63,6 @@ po::options_description options_of(Arguments& a) {
   add("plan", po::value(&a.plan)->value_name("FILE"), "over ranks: where tables live (default: one is made)");
   add("backend", po::value(&a.shards.backend)->value_name("ID")->default_value("auto"), "over ranks: the transport");
   add("rank-timeout-s", number(&a.shards.timeout_s), "over ranks: a rank that is silent for so long is lost");
-  add("help,h", "this text; docs/serving.md has more");
   return options;
 }
 
@@ -141,12 +140,8 @@ EmbeddingModuleShardingPlan read_plan(const std::string& path, int ranks) {
 bool parse_arguments(const std::vector<std::string>& args, Arguments* out) {
   Arguments& a = *out;
   a.server.threads = a.batcher.workers = 0;
-  const po::options_description options = options_of(a);
-  const po::variables_map found = parse_options("serve", args, options);
-  if (found.count("help")) {
-    std::cout << options;
-    return false;
-  }
+  Options options = options_of(a);
+  if (!parse_options(args, options)) return false;
   check(a);
   const int half = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / 2);
   if (a.server.threads == 0) a.server.threads = half;

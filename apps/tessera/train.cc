@@ -29,7 +29,7 @@ struct Arguments {
 };
 
 bool parse_arguments(const std::vector<std::string>& args, Arguments* out) {
-  po::options_description options("usage: tessera train --config FILE [OPTIONS]");
+  Options options("train", "--config FILE [OPTIONS]");
   auto add = options.add_options();
   add("config", po::value(&out->config)->value_name("FILE"), "the job: docs/config.md lists every key");
   add("nproc", po::value(&out->nproc)->value_name("N"),
@@ -43,14 +43,10 @@ bool parse_arguments(const std::vector<std::string>& args, Arguments* out) {
   add("max-steps", po::value(&out->job.max_steps)->value_name("STEPS"), "stop after so many steps in all");
   add("trace", po::value(&out->job.trace)->value_name("FILE"),
       "write what every rank did when, for ui.perfetto.dev or chrome://tracing");
-  add("help,h", "this text");
-  const po::variables_map found = parse_options("train", args, options);
-  if (found.count("help")) {
-    std::cout << options;
-    return false;
-  }
+  const auto found = parse_options(args, options);
+  if (!found) return false;
   if (out->config.empty()) throw UsageError("--config FILE is needed: see tessera train --help");
-  if (found.count("nproc") && (out->nproc < 1 || out->nproc > 1024)) throw UsageError("--nproc takes 1 to 1024 ranks");
+  if (found->count("nproc") && (out->nproc < 1 || out->nproc > 1024)) throw UsageError("--nproc takes 1 to 1024 ranks");
   if (out->job.save_every < 0 || out->job.max_steps < 0)
     throw UsageError("--save-every and --max-steps count steps: 0 or more");
   if (out->job.save_every && out->job.save.empty()) throw UsageError("--save-every needs --save DIR");

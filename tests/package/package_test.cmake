@@ -34,7 +34,8 @@ run(ignored ${CMAKE_COMMAND} --install ${BUILD} --prefix ${work}/before)
 file(RENAME ${work}/before ${prefix})
 set(share ${prefix}/share/tessera)
 foreach(file bin/tessera ${LIBDIR}/libtessera.so include/tessera/abi/plugin.h include/tessera/sdk/sharder.h
-    share/tessera/README.md share/tessera/docs/config.md share/tessera/configs/synthetic.toml
+    share/man/man1/tessera-bench-lookup.1 share/bash-completion/completions/tessera share/tessera/README.md
+    share/tessera/docs/config.md share/tessera/configs/synthetic.toml
     share/tessera/configs/bench/step.toml share/tessera/apps/examples/introduction.cc)
   if(NOT EXISTS ${prefix}/${file})
     message(FATAL_ERROR "${file} is not installed")

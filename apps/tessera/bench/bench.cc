@@ -2,43 +2,33 @@
 
 #include <algorithm>
 #include <boost/lexical_cast/try_lexical_convert.hpp>
-#include <boost/program_options.hpp>
 #include <iostream>
 
 #include "bench/report/record.h"
+#include "options.h"
 #include "spawn.h"
 #include "tessera/process_group.h"
 
 namespace tessera::cli {
 namespace po = boost::program_options;
 
-bool parse(po::options_description& options, const std::vector<std::string>& args, CommonOptions* common) {
-  po::options_description all = options;
-  all.add_options()("rounds", po::value(&common->rounds)->default_value(common->rounds),
-                    "how often everything is timed")("threads",
-                                                     po::value(&common->threads)->default_value(common->threads),
-                                                     "threads of each rank")("help,h", "print this");
-  po::options_description of_session("Of every bench");
-  of_session.add_options()("workload", po::value<std::string>(),
-                           "a file of workloads: options by name, which those of the command line override")(
-      "only", po::value<std::string>(), "its workloads to run, separated by commas")(
-      "json", "print JSON lines; at the end bars on speed that are stated, and a line about machine and noise")(
-      "html", po::value<std::string>(), "also write one page with plots")(
-      "compare", po::value<std::string>(),
-      "what --json once printed: says what changed beyond the noise; lines of "
-      "other programs in it are shown beside the bench's")(
-      "round-per-line", "do and print one round for each line read from standard input");
-  try {
-    po::variables_map values;
-    po::store(po::command_line_parser(args).options(all).positional({}).run(), values);
-    if (values.count("help")) {
-      std::cout << all << of_session;
-      return false;
-    }
-    po::notify(values);
-  } catch (const po::error& e) {
-    throw UsageError(e.what());
-  }
+bool parse(Options& options, const std::vector<std::string>& args, CommonOptions* common) {
+  auto add = options.add_options();
+  add("rounds", po::value(&common->rounds)->default_value(common->rounds), "how often everything is timed");
+  add("threads", po::value(&common->threads)->default_value(common->threads), "threads of each rank");
+  po::options_description of_session("Of every bench");  // which the session has taken out of `args`
+  auto add_session = of_session.add_options();
+  add_session("workload", po::value<std::string>()->value_name("FILE"),
+              "a file of workloads: options by name, which those of the command line override");
+  add_session("only", po::value<std::string>()->value_name("NAMES"), "its workloads to run, separated by commas");
+  add_session("json", "print JSON lines; at the end bars on speed that are stated, and a line about machine and noise");
+  add_session("html", po::value<std::string>()->value_name("FILE"), "also write one page with plots");
+  add_session("compare", po::value<std::string>()->value_name("FILE"),
+              "what --json once printed: says what changed beyond the noise; lines of other programs in it are shown "
+              "beside the bench's");
+  add_session("round-per-line", "do and print one round for each line read from standard input");
+  options.add(of_session);
+  if (!parse_options(args, options)) return false;
   if (common->rounds < 1) throw UsageError("--rounds must be at least 1");
   if (common->threads < 1) throw UsageError("--threads must be at least 1");
   return true;

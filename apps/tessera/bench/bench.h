@@ -1,6 +1,6 @@
 // What all benches share: options, rounds, and how a result is printed.
 //
-//   po::options_description options("usage: tessera bench NAME [OPTIONS]");
+//   Options options("bench NAME", "[OPTIONS]");
 //   options.add_options()("bytes", po::value(&bytes)->default_value(4096), "what it is, with its unit");
 //   if (!parse(options, args, &common)) return {};  // --help
 //   Rounds rounds(common);
@@ -18,16 +18,14 @@
 #include "command.h"
 #include "distributed/stopwatch.h"
 
-namespace boost::program_options {
-class options_description;
-}
-
 namespace tessera {
 class ProcessGroup;
 struct RankEnvironment;
 }  // namespace tessera
 
 namespace tessera::cli {
+
+class Options;  // options.h
 
 struct CommonOptions {
   int rounds = 9;
@@ -57,8 +55,7 @@ BenchRun bench_plan(const std::vector<std::string>& args, const CommonOptions& c
 // Adds --rounds, --threads and --help to `options` and reads `args`; help lists the session's options too (session.h).
 // False: help was printed, nothing is to be done. UsageError for what cannot be: unknown options, wrong types, rounds
 // or threads below 1.
-bool parse(boost::program_options::options_description& options, const std::vector<std::string>& args,
-           CommonOptions* common);
+bool parse(Options& options, const std::vector<std::string>& args, CommonOptions* common);
 
 // "a,b,c"; UsageError for an empty list or item. `option` names it there.
 std::vector<std::string> text_list(const std::string& option, const std::string& text);

@@ -2,13 +2,13 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <boost/program_options.hpp>
 #include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "bench/bench.h"
 #include "bench/collective_raw.h"
+#include "options.h"
 #include "tessera/process_group.h"
 #include "tessera/runtime.h"
 
@@ -309,7 +309,7 @@ class Bench {
 bool parse_collective(const std::vector<std::string>& args, CollectiveOptions* options) {
   std::string backends, ops, sizes;
   bool no_verify = false, no_bind = false;
-  po::options_description description("usage: tessera bench collective [OPTIONS]");
+  Options description("bench collective", "[OPTIONS]");
   description.add_options()("backend", po::value(&backends)->default_value("tcp"),
                             "transports, separated by commas, with options if need be (tcp?shm=false); raw: a plain "
                             "duplex socket exchange between two ranks")(

@@ -1,11 +1,11 @@
 // tessera bench infer: latency of a quantized collection on one process, from ids to pooled rows.
 #include <algorithm>
-#include <boost/program_options.hpp>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "bench/bench.h"
 #include "data/random.h"
+#include "options.h"
 #include "tessera/quant_modules.h"
 
 namespace tessera::cli {
@@ -29,8 +29,8 @@ struct InferBench {
 // False: help was printed.
 bool parse_infer(const std::vector<std::string>& args, InferBench* b) {
   std::string batches, dtypes;
-  po::options_description options(
-      "usage: tessera bench infer [OPTIONS]\n\n"
+  Options options(
+      "bench infer", "[OPTIONS]",
       "Times QuantEmbeddingBagCollection: each call makes a KeyedJaggedTensor of int32 ids and pools its rows. The "
       "exit\n"
       "status is 1 when results differ from sums of decoded rows");

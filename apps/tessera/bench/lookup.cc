@@ -1,6 +1,5 @@
 // tessera bench lookup: lookup kernels side by side, and the machine's gather limit beside them.
 #include <algorithm>
-#include <boost/program_options.hpp>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -9,6 +8,7 @@
 
 #include "bench/bench.h"
 #include "bench/lookup_subject.h"
+#include "options.h"
 
 namespace tessera::cli {
 namespace {
@@ -115,8 +115,8 @@ void read_dtype(const std::string& dtype, LookupShape* shape) {
 // False: help was printed.
 bool parse_lookup(const std::vector<std::string>& args, LookupBench* b) {
   std::string kernels, passes, dtype, optimizers;
-  po::options_description options(
-      "usage: tessera bench lookup [OPTIONS]\n\n"
+  Options options(
+      "bench lookup", "[OPTIONS]",
       "Times kernels on the same batches, round by round in turn. gbps counts the bytes of rows: each looked-up row\n"
       "once for forward and limit; for train also each different row of a batch twice, read and written by the "
       "update; moved_gbps counts the optimizer's states, too.\nThe exit status is 1 when a kernel's results differ "

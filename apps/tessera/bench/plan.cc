@@ -1,12 +1,12 @@
 // tessera bench plan: time of a plan and how even it is, on tables as skewed as production's.
 #include <algorithm>
-#include <boost/program_options.hpp>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
 
 #include "bench/bench.h"
+#include "options.h"
 #include "planner/skewed_tables.h"
 
 namespace tessera::cli {
@@ -137,8 +137,8 @@ class PlanBench {
 // False: help was printed.
 bool parse_plan(const std::vector<std::string>& args, PlanBenchOptions* options) {
   std::string sizes, devices;
-  po::options_description description(
-      "usage: tessera bench plan [OPTIONS]\n\n"
+  Options description(
+      "bench plan", "[OPTIONS]",
       "Plans tables with the size and pooling skew of facebookresearch/dlrm_datasets on one core. balance is the\n"
       "largest rank load over the mean; greedy_balance what TorchRec's greedy partitioner reaches with the same "
       "options\n"

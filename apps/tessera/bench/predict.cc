@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <boost/program_options.hpp>
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
@@ -13,6 +12,7 @@
 #include "bench/bench.h"
 #include "bench/sharded_workload.h"
 #include "calibrate/calibrate.h"
+#include "options.h"
 #include "spawn.h"
 #include "train/job.h"
 #include "train/synthetic_step.h"
@@ -216,7 +216,7 @@ Machine machine_for(const PredictBench& b, int ranks) {
 }
 
 bool parse_predict(const std::vector<std::string>& args, PredictBench* b) {
-  po::options_description options("usage: tessera bench predict [OPTIONS]");
+  Options options("bench predict", "[OPTIONS]");
   auto add = options.add_options();
   add("topology", po::value(&b->topology),
       "figures from tessera calibrate; without it they are measured before each mix");

@@ -1,10 +1,10 @@
 #include "bench/sharded_workload.h"
 
 #include <algorithm>
-#include <boost/program_options.hpp>
 
 #include "bench/bench.h"
 #include "data/random.h"
+#include "options.h"
 
 namespace tessera::cli {
 namespace po = boost::program_options;
@@ -27,7 +27,7 @@ std::vector<int64_t> rows_of(const ShardedWorkload& w) {
 
 }  // namespace
 
-bool parse(po::options_description& options, const std::vector<std::string>& args, ShardedBench* b) {
+bool parse(Options& options, const std::vector<std::string>& args, ShardedBench* b) {
   ShardedWorkload& w = b->workload;
   auto add = options.add_options();
   add("nproc", po::value(&b->nproc), "ranks to start, one process each (default: 1, or those of the launcher)");

@@ -36,8 +36,7 @@ struct ShardedBench {
 };
 
 // Adds the options of both to `options`, reads `args` and refuses what cannot be. False: help was printed.
-bool parse(boost::program_options::options_description& options, const std::vector<std::string>& args,
-           ShardedBench* bench);
+bool parse(Options& options, const std::vector<std::string>& args, ShardedBench* bench);
 
 // One for each choice out of --dim, --batch, --backend, --sharding and --kernel; those of the last are side by side.
 std::vector<ShardedBench> alternatives(const ShardedBench& bench);

@@ -1,5 +1,4 @@
 // tessera bench run and show: from files, of workloads and of results.
-#include <boost/program_options.hpp>
 #include <iostream>
 
 #include "bench/report/bars.h"
@@ -9,6 +8,7 @@
 #include "bench/report/record.h"
 #include "bench/report/workload_file.h"
 #include "bench/session.h"
+#include "options.h"
 
 namespace tessera::cli {
 namespace {
@@ -41,12 +41,10 @@ std::vector<Line> summary(const std::vector<Line>& lines) {
 
 int run_workload_file(std::span<const BenchEntry> benches, const std::vector<std::string>& args) {
   if (args.empty() || args[0].starts_with("-")) {
-    const bool help = !args.empty() && (args[0] == "--help" || args[0] == "-h");
-    if (!help) throw UsageError("tessera bench run needs a workload file first, such as configs/bench/step.toml");
-    std::cout
-        << "usage: tessera bench run FILE [OPTIONS]\n\nRuns the workloads of a file, with the options of the bench "
-           "that it is for.\n";
-    return 0;
+    Options options("bench run", "FILE [OPTIONS]",
+                    "Runs the workloads of a file, with the options of the bench that it is for.");
+    if (!parse_options(args, options)) return 0;
+    throw UsageError("tessera bench run needs a workload file first, such as configs/bench/step.toml");
   }
   const std::string name = bench_of_workloads(args[0]);
   for (const BenchEntry& bench : benches) {
@@ -61,23 +59,12 @@ int run_workload_file(std::span<const BenchEntry> benches, const std::vector<std
 int show_result(const std::vector<std::string>& args) {
   std::string path, html;
   bool json = false;
-  po::options_description options("usage: tessera bench show FILE [OPTIONS]\n\nShows what --json has printed");
-  options.add_options()("file", po::value(&path), "the same as FILE")(
-      "html", po::value(&html), "write one page with plots")("json", po::bool_switch(&json),
-                                                             "print the bars as JSON lines")("help,h", "print this");
-  try {
-    po::positional_options_description first;
-    first.add("file", 1);
-    po::variables_map values;
-    po::store(po::command_line_parser(args).options(options).positional(first).run(), values);
-    po::notify(values);
-    if (values.count("help")) {
-      std::cout << options;
-      return 0;
-    }
-  } catch (const po::error& e) {
-    throw UsageError(e.what());
-  }
+  Options options("bench show", "FILE [OPTIONS]", "Shows what --json has printed.");
+  auto add = options.add_options();
+  add("html", po::value(&html)->value_name("FILE"), "write one page with plots");
+  add("json", po::bool_switch(&json), "print the bars as JSON lines");
+  options.argument("file", po::value(&path));
+  if (!parse_options(args, options)) return 0;
   if (path.empty()) throw UsageError("tessera bench show needs a file that tessera bench --json has printed");
   const std::vector<Line> read = read_result(path, "show");
   if (!html.empty()) check_writable(html);

@@ -4,7 +4,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <boost/program_options.hpp>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -13,6 +12,7 @@
 #include <thread>
 
 #include "bench/bench.h"
+#include "options.h"
 #include "processes.h"
 #include "tessera/error.h"
 
@@ -145,8 +145,8 @@ int run_start(const StartBench& b) {
 BenchRun bench_start(const std::vector<std::string>& args, const CommonOptions& common) {
   StartBench b;
   b.common = common;
-  po::options_description options(
-      "usage: tessera bench start [OPTIONS]\n\n"
+  Options options(
+      "bench start", "[OPTIONS]",
       "Starts `tessera train` with one step on synthetic data, again and again. A process's start is known to 10 ms");
   auto add = options.add_options();
   add("tables", po::value(&b.tables)->default_value(b.tables), "number of tables");

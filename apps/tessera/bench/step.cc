@@ -1,5 +1,4 @@
 // tessera bench step: forward + backward of a sharded EmbeddingBagCollection, and where the time goes.
-#include <boost/program_options.hpp>
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -8,6 +7,7 @@
 
 #include "bench/bench.h"
 #include "bench/sharded_workload.h"
+#include "options.h"
 #include "tessera/sharded_modules.h"
 
 namespace tessera::cli {
@@ -186,7 +186,7 @@ void run_rank(const StepBench& b, const RankEnvironment& where) {
 BenchRun bench_step(const std::vector<std::string>& args, const CommonOptions& common) {
   StepBench b;
   b.common = common;
-  po::options_description options("usage: tessera bench step [OPTIONS]");
+  Options options("bench step", "[OPTIONS]");
   options.add_options()("optimizer", po::value(&b.optimizer)->default_value(b.optimizer),
                         "fused optimizers, separated by commas");
   b.steps_per_round = 50;

@@ -1,6 +1,5 @@
 // tessera bench train: whole DLRM steps on synthetic data, one process per rank, alternatives in turn.
 #include <algorithm>
-#include <boost/program_options.hpp>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -9,6 +8,7 @@
 #include "bench/sgemm.h"
 #include "bench/sharded_workload.h"
 #include "data/random.h"
+#include "options.h"
 #include "train/dlrm_trainer.h"
 
 namespace tessera::cli {
@@ -208,7 +208,7 @@ void run_rank(const TrainBench& b, const RankEnvironment& where) {
 BenchRun bench_train(const std::vector<std::string>& args, const CommonOptions& common) {
   TrainBench b;
   b.common = common;
-  po::options_description options("usage: tessera bench train [OPTIONS]");
+  Options options("bench train", "[OPTIONS]");
   if (!parse(options, args, &b)) return {};
   return [b] {
     run_bench(b.nproc, b.common.deadline_s(3600), [&](const RankEnvironment& where) { run_rank(b, where); });

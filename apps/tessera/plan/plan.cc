@@ -25,28 +25,32 @@ namespace {
 namespace po = boost::program_options;
 using json = nlohmann::ordered_json;
 
-constexpr char kUsage[] =
-    "usage: tessera plan --config FILE | --tables FILE [OPTIONS]\n"
-    "       tessera plan --diff PLAN PLAN\n\n"
+constexpr char kForms[] =
+    "--config FILE | --tables FILE [OPTIONS]\n"
+    "--diff PLAN PLAN";
+
+constexpr char kAbout[] =
     "Plans the sharding of a job's tables and prints the plan: as tables with bytes and times (table), as the file "
     "that\n"
     "planner.plan reads (json), as TorchRec prints it (torchrec), or as the line of its tutorial (tutorial).\n"
-    "docs/plans.md describes FILE and PLAN.\n\n";
+    "docs/plans.md describes FILE and PLAN.";
 
 struct Arguments {
   std::string config, tables, compute_device, format, explain, cost_model, topology, picture;
   std::vector<std::string> set, diff;
   int world_size = 0, local_world_size = 0;
   int64_t batch_size = 0;
-  bool torchrec_limits = false, no_data = false, help = false;
+  bool torchrec_limits = false, no_data = false;
   std::string search;
   double time_limit_s = std::numeric_limits<double>::quiet_NaN();  // not given
   std::vector<std::string> hbm_gib, ddr_gib;
 };
 
-Arguments parse(const std::vector<std::string>& args, po::options_description& visible) {
+// Nothing: help was printed.
+std::optional<Arguments> parse(const std::vector<std::string>& args) {
   Arguments a;
-  auto add = visible.add_options();
+  Options options("plan", kForms, kAbout);
+  auto add = options.add_options();
   add("config", po::value(&a.config), "plan this job, as tessera train does: what its data is like counts, too");
   add("no-data", po::bool_switch(&a.no_data),
       "do not read the job's data: tables are as the config says, their ids a guess");
@@ -68,8 +72,7 @@ Arguments parse(const std::vector<std::string>& args, po::options_description& v
   add("topology", po::value(&a.topology), "figures of the machine from tessera calibrate");
   add("picture", po::value(&a.picture), "write the plan as a picture to this .svg or .html file");
   add("diff", po::value(&a.diff)->multitoken(), "two plan files: what differs");
-  add("help,h", po::bool_switch(&a.help), "this text");
-  parse_options("plan", args, visible);
+  if (!parse_options(args, options)) return std::nullopt;
   return a;
 }
 
@@ -314,12 +317,9 @@ Printer printer_of(const std::string& format) {
 }  // namespace
 
 int plan_command(const std::vector<std::string>& args) {
-  po::options_description visible("options");
-  const Arguments a = parse(args, visible);
-  if (a.help) {
-    std::cout << kUsage << visible;
-    return 0;
-  }
+  const std::optional<Arguments> given = parse(args);
+  if (!given) return 0;
+  const Arguments& a = *given;
   if (!a.diff.empty()) return diff(a.diff);
   if (a.config.empty() == a.tables.empty()) throw UsageError("give either --config or --tables");
   const Printer print = printer_of(a.format);

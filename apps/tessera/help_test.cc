@@ -1,0 +1,137 @@
+// What the program says of itself: help, manual pages and completion come from one table of options.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "tessera/abi/base.h"
+
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+struct Finished {
+  std::string output;  // standard output alone
+  int status;
+};
+
+Finished run(const std::string& command) {
+  Finished done;
+  std::FILE* pipe = ::popen(command.c_str(), "r");
+  EXPECT_NE(pipe, nullptr);
+  char buffer[4096];
+  for (size_t n = 0; (n = std::fread(buffer, 1, sizeof(buffer), pipe)) > 0;) done.output.append(buffer, n);
+  const int status = ::pclose(pipe);
+  done.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return done;
+}
+
+std::string output_of(const std::string& command) {
+  const Finished done = run(command);
+  EXPECT_EQ(done.status, 0) << command;
+  return done.output;
+}
+
+const std::string kProgram = TESSERA_PROGRAM;
+
+std::vector<std::string> matches(const std::string& text, const std::string& pattern) {
+  const std::regex regex(pattern, std::regex::multiline);
+  std::vector<std::string> found;
+  for (std::sregex_iterator m(text.begin(), text.end(), regex), end; m != end; ++m) found.push_back((*m)[1]);
+  return found;
+}
+
+std::vector<std::string> commands_in(const std::string& help) { return matches(help, "^  ([a-z][a-z-]*)  +[a-z]"); }
+std::vector<std::string> options_in(const std::string& help) { return matches(help, "^  (?:-[a-z] \\[ )?(--[a-z-]+)"); }
+
+// "", "train", "bench", "bench lookup", ...
+std::vector<std::string> all_commands() {
+  std::vector<std::string> all{""};
+  for (const std::string& command : commands_in(output_of(kProgram + " --help"))) {
+    all.push_back(command);
+    for (const std::string& inner : commands_in(output_of(kProgram + " " + command + " --help")))
+      all.push_back(command + " " + inner);
+  }
+  return all;
+}
+
+TEST(Help, TheVersionNamesProgramAndAbi) {
+  EXPECT_EQ(output_of(kProgram + " --version"), "tessera " TESSERA_VERSION ", plugin ABI " +
+                                                    std::to_string(TSR_ABI_MAJOR) + "." +
+                                                    std::to_string(TSR_ABI_MINOR) + "\n");
+}
+
+TEST(Help, EveryCommandHasHelpInBothSpellings) {
+  const std::vector<std::string> all = all_commands();
+  EXPECT_THAT(all, Contains("train"));
+  EXPECT_THAT(all, Contains("bench lookup"));
+  EXPECT_THAT(all, Contains("bench show"));
+  for (const std::string& command : all) {
+    const std::string help = output_of(kProgram + " help " + command);
+    EXPECT_THAT(help, StartsWith("usage: tessera " + command));
+    EXPECT_EQ(help, output_of(kProgram + " " + command + " --help")) << command;
+    if (commands_in(help).empty()) {
+      EXPECT_THAT(options_in(help), Contains("--help")) << command;
+    }
+  }
+  EXPECT_THAT(output_of(kProgram + " help train"), HasSubstr("--config FILE"));
+  EXPECT_THAT(options_in(output_of(kProgram + " help bench lookup")), Contains("--compare"));
+}
+
+TEST(Help, UnknownCommandsAreWrongUse) {
+  for (const char* words : {"trian", "help trian", "bench lokup", "bench help lokup"}) {
+    const Finished done = run(kProgram + " " + words + " 2>&1");
+    EXPECT_EQ(done.status, 2) << words;
+    EXPECT_THAT(done.output, HasSubstr("unknown command \"")) << words;
+  }
+}
+
+TEST(Help, ManualPagesNameEveryOption) {
+  for (const std::string& command : all_commands()) {
+    const std::string page = output_of(kProgram + " " + command + " --man");
+    EXPECT_THAT(page, StartsWith(".TH TESSERA")) << command;
+    EXPECT_EQ(matches(page, "^(\\.SH NAME)$").size(), 1u) << command;
+    for (const std::string& option : options_in(output_of(kProgram + " help " + command))) {
+      const std::string escaped = std::regex_replace(option, std::regex("-"), "\\-");
+      EXPECT_THAT(page, HasSubstr(escaped)) << command;
+    }
+  }
+}
+
+TEST(Help, GroffReadsTheManualPages) {
+  if (run("groff --version >/dev/null 2>&1").status != 0) GTEST_SKIP() << "no groff";
+  for (const std::string& command : all_commands()) {
+    const std::string complaints =
+        output_of(kProgram + " " + command + " --man | groff -man -Tascii -ww -P-c 2>&1 >/dev/null");
+    EXPECT_EQ(complaints, "") << command;
+  }
+  const std::string page = output_of(kProgram + " conformance --man | groff -man -Tascii -P-cbou");
+  EXPECT_THAT(page, HasSubstr("FAIL name: field, largest error    it differs"));
+}
+
+// What bash offers for the last of `words`.
+std::vector<std::string> completed(const std::string& words) {
+  const std::string script = "source " TESSERA_COMPLETION "; COMP_WORDS=(" + kProgram + " " + words +
+                             "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _tessera; printf \"%s\\n\" \"${COMPREPLY[@]}\"";
+  return matches(output_of("bash -c '" + script + "'"), "^(.+)$");
+}
+
+TEST(Help, BashCompletesCommandsAndOptions) {
+  EXPECT_THAT(completed("tr"), ::testing::ElementsAre("train"));
+  EXPECT_THAT(completed("\"\""), Contains("serve"));
+  EXPECT_THAT(completed("bench lo"), ::testing::ElementsAre("lookup"));
+  EXPECT_THAT(completed("train --config x --max-"), ::testing::ElementsAre("--max-steps"));
+  EXPECT_THAT(completed("bench lookup --pool"), ::testing::ElementsAre("--pooling"));
+  EXPECT_THAT(completed("launch --np"), ::testing::ElementsAre("--nproc"));
+  EXPECT_THAT(completed("train --config con"), ::testing::IsEmpty());  // a file: bash's own completion
+  for (const std::string& option : options_in(output_of(kProgram + " help plan")))
+    EXPECT_THAT(completed("plan " + option), Contains(option));
+}
+
+}  // namespace
