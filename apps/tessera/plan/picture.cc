@@ -7,6 +7,8 @@
 #include <sstream>
 #include <vector>
 
+#include "bench/report/lines.h"
+#include "bench/report/svg.h"
 #include "command.h"
 
 namespace tessera::cli {
@@ -14,44 +16,31 @@ namespace {
 
 constexpr double kPanel = 300;  // height of the fullest rank
 constexpr double kMargin = 70;  // left, for the scale
-constexpr double kTop = 60;
-constexpr double kBetween = 70;  // of the panels
-constexpr double kWidest = 72, kNarrowest = 8;
+constexpr double kTop = 66;
+constexpr double kBetween = 84;  // of the panels
+constexpr double kWidest = 160, kNarrowest = 8;
 constexpr double kFullWidth = 1100;  // of all columns, if they can be so narrow
 constexpr double kHostGap = 8;
+constexpr double kNameHeight = 14, kNameWidth = 30;  // least room in a box for its table's name
+constexpr double kLegend = 56;                       // below the panels, whose ranks and hosts have names there
 
-constexpr const char* kColors[] = {"#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#b07aa1",
-                                   "#76b7b2", "#edc948", "#ff9da7", "#9c755f", "#bab0ac"};
+// Of the image, also where it stands alone.
+constexpr const char* kImageStyle = R"(
+.page { fill: var(--bg); } .host { fill: var(--grid); } .shard { stroke: var(--bg); stroke-width: 0.5; }
+svg text { fill: var(--ink); } svg text.soft { fill: var(--soft); } svg text.on { fill: var(--on); font-size: 11px; }
+)";
+
+constexpr const char* kPageStyle = R"(
+body { background: var(--bg); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; margin: 0; padding: 24px; }
+svg { max-width: 100%; height: auto; } pre { font-size: clamp(9px, 1.3vw, 12.5px); overflow-x: auto; }
+)";
 
 struct Box {
   int rank;
-  double bytes, ms;
+  double bytes, us;
   size_t color;
-  std::string title;
+  std::string table, title;
 };
-
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:  // control characters are not allowed in XML at all
-        out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-    }
-  }
-  return out;
-}
 
 std::string fixed(double x) {
   char text[32];
@@ -62,17 +51,13 @@ std::string fixed(double x) {
 std::string bytes_text(double bytes) {
   static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   size_t unit = 0;
-  for (; bytes >= 1024 && unit + 1 < std::size(kUnits); ++unit) bytes /= 1024;
+  for (; bytes >= 999.5 && unit + 1 < std::size(kUnits); ++unit) bytes /= 1024;
   char text[32];
   std::snprintf(text, sizeof(text), "%.3g %s", bytes, kUnits[unit]);
   return text;
 }
 
-std::string time_text(double ms) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.3g us", 1000 * ms);
-  return text;
-}
+std::string count_of(size_t n, const char* what) { return cat(n, " ", what, n == 1 ? "" : "s"); }
 
 class Picture {
  public:
@@ -84,19 +69,24 @@ class Picture {
 
   std::string text() const {
     const double panels = 2 * kPanel + kBetween;
-    const double bottom = kTop + panels + 30;
-    const double height = bottom + 24 * static_cast<double>(types_.size()) + 20;
-    const double width = std::max(kMargin + x_of(result_.topology.world_size) - x_of(0) + 40, 480.0);
+    const double bottom = kTop + panels + kLegend;
+    const double height = bottom + 24 * static_cast<double>(types_.size() + 1) + 10;
+    const double width = std::max(x_of(result_.topology.world_size) + 40, 520.0);
     std::string out =
         cat("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", fixed(width), "\" height=\"", fixed(height),
             "\" viewBox=\"0 0 ", fixed(width), " ", fixed(height), "\" font-family=\"sans-serif\" font-size=\"12\">\n");
-    out += cat("<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n<text x=\"", fixed(kMargin),
-               "\" y=\"20\" font-size=\"15\">", result_.topology.world_size, " ranks on ", result_.topology.hosts(),
-               " host(s), ", escaped(result_.topology.compute_device), ", ", result_.chosen.size(), " tables</text>\n");
+    out += cat("<style>", palette(), kImageStyle, "</style>\n<rect class=\"page\" width=\"100%\" height=\"100%\"/>\n");
+    const Topology& where = result_.topology;
+    out += cat("<text x=\"", fixed(kMargin), "\" y=\"20\" font-size=\"15\">",
+               count_of(static_cast<size_t>(where.world_size), "rank"), " on ",
+               count_of(static_cast<size_t>(where.hosts()), "host"), ", ", escaped(where.compute_device), ", ",
+               count_of(result_.chosen.size(), "table"), "</text>\n");
     out += panel("bytes", "memory per rank", kTop, &Box::bytes, bytes_text);
-    out += panel("load", "predicted time per rank and step", kTop + kPanel + kBetween, &Box::ms, time_text);
+    out += panel("load", "predicted time per rank and step", kTop + kPanel + kBetween, &Box::us, time_text);
+    out += cat("<text x=\"", fixed(kMargin), "\" y=\"", fixed(bottom + 13),
+               "\" class=\"soft\">A box is a shard of a table; its colour is how the table is cut:</text>\n");
     for (size_t i = 0; i < types_.size(); ++i) {
-      const double y = bottom + 24 * static_cast<double>(i);
+      const double y = bottom + 24 * static_cast<double>(i + 1);
       out += cat("<rect x=\"", fixed(kMargin), "\" y=\"", fixed(y), "\" width=\"16\" height=\"16\" fill=\"", color(i),
                  "\"/>\n<text x=\"", fixed(kMargin + 24), "\" y=\"", fixed(y + 13), "\">", escaped(types_[i]),
                  "</text>\n");
@@ -105,8 +95,6 @@ class Picture {
   }
 
  private:
-  static const char* color(size_t i) { return kColors[i % std::size(kColors)]; }
-
   void add(const ShardingOption& option) {
     const auto known = std::find(types_.begin(), types_.end(), option.sharding_type);
     const auto index = static_cast<size_t>(known - types_.begin());
@@ -115,10 +103,11 @@ class Picture {
     for (size_t i = 0; i < option.shards.size(); ++i) {
       const Shard s = option.shards[i];
       const auto bytes = static_cast<double>(s.storage.hbm + s.storage.ddr);
-      boxes_.push_back({ranks[i], bytes, s.perf.total(), index,
+      const double us = 1000 * s.perf.total();
+      boxes_.push_back({ranks[i], bytes, us, index, option.name,
                         cat(option.path.empty() ? "" : option.path + ".", option.name, ": ", option.sharding_type, ", ",
                             option.compute_kernel, ", rows ", s.row, " to ", s.row + s.rows, ", columns ", s.col,
-                            " to ", s.col + s.cols, ", ", bytes_text(bytes), ", ", time_text(s.perf.total()))});
+                            " to ", s.col + s.cols, ", ", bytes_text(bytes), ", ", time_text(us))});
     }
   }
 
@@ -139,7 +128,12 @@ class Picture {
       const double height = b.*size * scale;
       out += cat("<rect class=\"shard\" x=\"", fixed(x_of(b.rank)), "\" y=\"", fixed(top + kPanel - below - height),
                  "\" width=\"", fixed(column_ - 2), "\" height=\"", fixed(height), "\" fill=\"", color(b.color),
-                 "\" stroke=\"white\" stroke-width=\"0.5\"><title>", escaped(b.title), "</title></rect>\n");
+                 "\"><title>", escaped(b.title), "</title></rect>\n");
+      if (height >= kNameHeight && column_ >= kNameWidth) {
+        out += cat("<text class=\"on\" x=\"", fixed(x_of(b.rank) + 4), "\" y=\"",
+                   fixed(top + kPanel - below - height / 2 + 4), "\" pointer-events=\"none\">",
+                   escaped(cut_to(b.table, column_ - 8)), "</text>\n");
+      }
       below += height;
     }
     return out + "</g>\n";
@@ -152,9 +146,9 @@ class Picture {
     for (int host = 0; host < result_.topology.hosts(); ++host) {
       const double x = x_of(host * local), width = local * column_;
       out += cat("<rect class=\"host\" x=\"", fixed(x - 3), "\" y=\"", fixed(top - 4), "\" width=\"", fixed(width + 4),
-                 "\" height=\"", fixed(kPanel + 8), "\" fill=\"#f0f0f0\"><title>host ", host, "</title></rect>\n");
+                 "\" height=\"", fixed(kPanel + 8), "\"><title>host ", host, "</title></rect>\n");
       if (width >= 40) {
-        out += cat("<text x=\"", fixed(x), "\" y=\"", fixed(top + kPanel + 34), "\" fill=\"#606060\">host ", host,
+        out += cat("<text x=\"", fixed(x), "\" y=\"", fixed(top + kPanel + 34), "\" class=\"soft\">host ", host,
                    "</text>\n");
       }
     }
@@ -179,9 +173,9 @@ std::string plan_html(const PlanResult& result) {
   std::string lines;
   std::istringstream report(result.report());
   for (std::string line; std::getline(report, line);) lines += escaped(line) + "\n";
-  return cat(
-      "<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"/><title>Sharding plan</title></head>\n",
-      "<body>\n", plan_svg(result), "<pre>\n", lines, "</pre>\n</body>\n</html>\n");
+  return cat("<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"/>\n<meta name=\"viewport\" ",
+             "content=\"width=device-width, initial-scale=1\"/>\n<title>Sharding plan</title>\n<style>", kPageStyle,
+             "</style></head>\n", "<body>\n", plan_svg(result), "<pre>\n", lines, "</pre>\n</body>\n</html>\n");
 }
 
 void write_picture(const std::string& path, const PlanResult& result) {

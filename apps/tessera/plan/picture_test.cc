@@ -146,6 +146,32 @@ TEST(Picture, LegendNamesEveryTypeOnce) {
   EXPECT_EQ(count(">table_wise</text>"), 1u);
 }
 
+// Names are in the boxes that have room for them, hosts below their ranks, and the legend below all that.
+TEST(Picture, SaysWhatIsWhere) {
+  const std::string svg = plan_svg(example());
+  EXPECT_THAT(svg, HasSubstr(">user</text>"));
+  EXPECT_THAT(svg, HasSubstr("&lt;&quot;friends&quot;&gt; </text>"));
+  EXPECT_THAT(svg, HasSubstr(">4 ranks on 2 hosts, cpu, 2 tables</text>"));
+  double hosts = 0;
+  for (size_t at = svg.find(">host "); at != std::string::npos; at = svg.find(">host ", at + 1)) {
+    const size_t element = svg.rfind('<', at);
+    if (svg.compare(element, 6, "<text ") == 0)
+      hosts = std::max(hosts, std::stod(svg.substr(svg.find("y=", element) + 3)));
+  }
+  ASSERT_GT(hosts, 0);
+  const std::vector<Element> all = parsed(svg);
+  for (const Element& e : all) {
+    if (e.name == "rect" && e.attributes.contains("width") && e.attributes.at("width") == "16") {
+      EXPECT_GT(std::stod(e.attributes.at("y")), hosts + 10);
+    }
+  }
+}
+
+TEST(Picture, IsReadableOnDarkScreens) {
+  EXPECT_THAT(plan_svg(example()), HasSubstr("prefers-color-scheme: dark"));
+  EXPECT_THAT(plan_svg(example()), Not(HasSubstr("\"white\"")));
+}
+
 TEST(Picture, ManyRanksAndNoTablesAreDrawnToo) {
   PlanResult r;
   r.topology = Topology::of(256, 8, "cuda");

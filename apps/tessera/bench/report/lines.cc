@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <map>
 #include <set>
@@ -167,14 +168,17 @@ std::string common_label(const std::vector<Measured>& results) {
 
 std::string time_text(double us) {
   char text[48];
-  const char* unit = us < 1e3 ? "us" : us < 1e6 ? "ms" : "s";
-  std::snprintf(text, sizeof(text), "%.3g %s", us < 1e3 ? us : us < 1e6 ? us / 1e3 : us / 1e6, unit);
+  // From 999.5 on three digits are 1000, which %g writes as 1e+03.
+  const char* unit = us < 999.5 ? "us" : us < 999.5e3 ? "ms" : "s";
+  const double value = us < 999.5 ? us : us < 999.5e3 ? us / 1e3 : us / 1e6;
+  std::snprintf(text, sizeof(text), value < 999.5 ? "%.3g %s" : "%.0f %s", value, unit);
   return text;
 }
 
 std::string number_text(double value) {
   char text[32];
-  std::snprintf(text, sizeof(text), "%.5g", value);
+  const bool whole = std::abs(value) >= 99999.5 && std::abs(value) < 1e15;  // %g would write 1e+05
+  std::snprintf(text, sizeof(text), whole ? "%.0f" : "%.5g", value);
   return text;
 }
 

@@ -54,7 +54,7 @@ std::string common_label(const std::vector<Measured>& results);
 
 // "8.84 us", "1.2 ms", "3 s".
 std::string time_text(double us);
-// Five significant digits.
+// Five significant digits, or a whole number with more.
 std::string number_text(double value);
 // What a table shows of a value: a number short, a string plain, an object as "name value, name value".
 std::string value_text(const Line& value);

@@ -16,18 +16,10 @@ namespace tessera::cli {
 namespace {
 
 constexpr const char* kStyle = R"(
-:root { color-scheme: light dark; --bg: #fcfcfb; --ink: #1d1f21; --soft: #5f6368; --grid: #dfe1e4; --good: #1a7f37;
-  --bad: #c4311d; --c0: #2a78d6; --c1: #c2610c; --c2: #1a8f6a; --c3: #8e4ec6; --c4: #b8860b; --c5: #c2356b;
-  --c6: #5a6b7b; --c7: #6f8f1f; }
-@media (prefers-color-scheme: dark) {
-  :root { --bg: #17191c; --ink: #e8eaed; --soft: #a5abb3; --grid: #363b41; --good: #56d364; --bad: #ff8a7a;
-    --c0: #5ea0ee; --c1: #f0924a; --c2: #3fc79a; --c3: #b98cf0; --c4: #dcb13c; --c5: #ee7fa8; --c6: #9fb0c0;
-    --c7: #a9c95c; }
-}
 body { background: var(--bg); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; margin: 0 auto; padding: 24px;
-  max-width: 1000px; }
+  max-width: 1250px; }
 h1 { font-size: 24px; margin: 0 0 4px; } h2 { font-size: 18px; margin: 36px 0 8px; }
-p, figcaption { color: var(--soft); margin: 4px 0 12px; }
+p, figcaption { color: var(--soft); margin: 4px 0 12px; max-width: 1000px; }
 figure { margin: 0 0 24px; }
 svg { display: block; width: 100%; height: auto; font-size: 12.5px; font-family: system-ui, sans-serif; }
 svg text { fill: var(--ink); } svg text.axis { fill: var(--soft); font-size: 11.5px; }
@@ -36,8 +28,10 @@ svg line.grid { stroke: var(--grid); } svg line.whisker { stroke: var(--ink); st
 svg line.limit { stroke: var(--bad); stroke-width: 2; stroke-dasharray: 4 3; }
 .legend span { margin-right: 16px; white-space: nowrap; }
 .legend i { display: inline-block; width: 12px; height: 12px; margin-right: 6px; border-radius: 2px; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
-th, td { text-align: left; padding: 4px 12px 4px 0; border-bottom: 1px solid var(--grid); white-space: nowrap; }
+.wide { overflow-x: auto; margin-bottom: 20px; }
+table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
+th, td { text-align: left; padding: 4px 12px 4px 0; border-bottom: 1px solid var(--grid); vertical-align: top; }
+td.text { min-width: 90px; } td.number { white-space: nowrap; }
 th { color: var(--soft); font-weight: 600; } .good { color: var(--good); } .bad { color: var(--bad); }
 pre { overflow-x: auto; font-size: 12px; } summary { cursor: pointer; }
 )";
@@ -50,8 +44,7 @@ std::vector<Line> only(const std::vector<Line>& lines, const char* bench) {
   return out;
 }
 
-// Rows with one header; a row without a column has an empty cell.
-std::string table(const std::vector<Line>& rows) {
+std::vector<std::string> columns_of(const std::vector<Line>& rows) {
   std::vector<std::string> columns;
   for (const Line& row : rows) {
     for (const auto& [key, value] : row.items()) {
@@ -59,24 +52,87 @@ std::string table(const std::vector<Line>& rows) {
         columns.push_back(key);
     }
   }
-  std::string out = "<div class=\"wide\"><table>\n<tr>";
-  for (const std::string& column : columns) out += "<th>" + escaped(column) + "</th>";
+  return columns;
+}
+
+// A long name may be broken where it has an underscore.
+std::string heading(const std::string& column) {
+  std::string out;
+  for (const char c : escaped(column)) out += c == '_' ? std::string("_<wbr/>") : std::string(1, c);
+  return "<th>" + out + "</th>";
+}
+
+std::string cell(const std::string& column, const Line& value) {
+  const bool good = value == "faster" || (column == "holds" && value == true);
+  const bool bad = value == "slower" || ((column == "holds" || column == "verified") && value == false);
+  const std::string text = value_text(value);
+  std::string classes = value.is_number() ? "number" : text.size() > 14 ? "text" : "";
+  if (good) classes = "good";
+  if (bad) classes = "bad";
+  return (classes.empty() ? "<td>" : "<td class=\"" + classes + "\">") + escaped(text) + "</td>";
+}
+
+// A single row, from top to bottom.
+std::string upright_table(const Line& row) {
+  std::string out = "<div class=\"wide\"><table>\n";
+  for (const std::string& column : columns_of({row}))
+    out += "<tr>" + heading(column) + cell(column, row[column]) + "</tr>\n";
+  return out + "</table></div>\n";
+}
+
+// Rows with one header; a row without a column has an empty cell. What all rows have in common is said once, above.
+std::string table(const std::vector<Line>& rows) {
+  if (rows.size() == 1) return upright_table(rows[0]);
+  std::vector<std::string> columns = columns_of(rows);
+  std::string common;
+  std::erase_if(columns, [&](const std::string& column) {
+    const bool same = std::all_of(rows.begin(), rows.end(), [&](const Line& row) {
+      return row.contains(column) && row[column] == rows[0].value(column, Line());
+    });
+    if (same) common += (common.empty() ? "" : " · ") + column + ' ' + value_text(rows[0][column]);
+    return same;
+  });
+  std::string out = common.empty() ? "" : "<p>All: " + escaped(common) + "</p>\n";
+  out += "<div class=\"wide\"><table>\n<tr>";
+  for (const std::string& column : columns) out += heading(column);
   out += "</tr>\n";
   for (const Line& row : rows) {
     out += "<tr>";
-    for (const std::string& column : columns) {
-      const Line value = row.value(column, Line(""));
-      const bool good = value == "faster" || (column == "holds" && value == true);
-      const bool bad = value == "slower" || ((column == "holds" || column == "verified") && value == false);
-      out += cat("<td",
-                 good  ? " class=\"good\""
-                 : bad ? " class=\"bad\""
-                       : "",
-                 ">", escaped(value_text(value)), "</td>");
-    }
+    for (const std::string& column : columns) out += cell(column, row.value(column, Line("")));
     out += "</tr>\n";
   }
   return out + "</table></div>\n";
+}
+
+// A table for the rows of each bench.
+std::string tables(const std::vector<Line>& rows) {
+  std::vector<std::pair<std::string, std::vector<Line>>> kinds;
+  for (const Line& row : rows) {
+    const std::string kind = value_text(row["bench"]);
+    auto known = std::find_if(kinds.begin(), kinds.end(), [&](const auto& k) { return k.first == kind; });
+    if (known == kinds.end()) known = kinds.insert(kinds.end(), {kind, {}});
+    known->second.push_back(row);
+  }
+  std::string out;
+  for (const auto& [kind, of_kind] : kinds) out += table(of_kind);
+  return out;
+}
+
+// What the one-letter names mean that the lines use.
+std::string abbreviations(const std::vector<Line>& lines) {
+  static constexpr std::pair<const char*, const char*> kNames[] = {{"T", "tables"},
+                                                                   {"E", "rows of each table"},
+                                                                   {"D", "columns of each table"},
+                                                                   {"B", "samples of a batch, on each rank"},
+                                                                   {"L", "ids of a bag"},
+                                                                   {"alpha", "skew of the ids (Zipf; 0: uniform)"},
+                                                                   {"world", "ranks"}};
+  std::string text;
+  for (const auto& [name, meaning] : kNames) {
+    if (std::any_of(lines.begin(), lines.end(), [name = name](const Line& line) { return line.contains(name); }))
+      text += cat(text.empty() ? "" : ", ", name, ": ", meaning);
+  }
+  return text.empty() ? "" : "<p>" + escaped(text) + ".</p>\n";
 }
 
 std::string section(const std::string& title, const std::string& about, const std::string& content) {
@@ -111,9 +167,10 @@ std::string page(const std::vector<Line>& lines) {
   std::string out =
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\n<meta name=\"viewport\" "
       "content=\"width=device-width, initial-scale=1\"/>\n<title>" +
-      escaped(title) + "</title>\n<style>" + kStyle + "</style></head>\n<body>\n<h1>" + escaped(title) + "</h1>\n<p>" +
-      escaped(circumstances_text(run)) + "</p>\n<p>" + escaped(common_label(results)) + "</p>\n";
-  out += section("Bars on speed", "", bars.empty() ? "" : table(bars));
+      escaped(title) + "</title>\n<style>" + palette() + kStyle + "</style></head>\n<body>\n<h1>" + escaped(title) +
+      "</h1>\n<p>" + escaped(circumstances_text(run)) + "</p>\n<p>" + escaped(common_label(results)) + "</p>\n";
+  out += abbreviations(lines);
+  out += section("Bars on speed", "", bars.empty() ? "" : tables(bars));
   out += section("What changed", "Beyond the noise of both runs.", changes(lines));
   out += section("Times", "Medians; whiskers reach from p10 to p90.", time_bars(results));
   out += section("As the work grows", "", growth_charts(results));
@@ -127,7 +184,7 @@ std::string page(const std::vector<Line>& lines) {
   for (const Line& line : lines) {
     if (!is(line, "run") && !is(line, "bar") && !is(line, "change") && !is(line, "compared")) others.push_back(line);
   }
-  out += section("All figures", "", others.empty() ? "" : table(others));
+  out += section("All figures", "", others.empty() ? "" : tables(others));
   std::string raw;
   for (const Line& line : lines) raw += line.dump(-1, ' ', false, Line::error_handler_t::replace) + "\n";
   out += "<details><summary>The same as JSON lines</summary><pre>" + escaped(raw) + "</pre></details>\n";

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include "bench/report/bars.h"
@@ -20,11 +21,13 @@
 #include "bench/report/svg.h"
 #include "bench/report/workload_file.h"
 #include "command.h"
+#include "tessera/error.h"
 
 namespace tessera::cli {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -484,9 +487,43 @@ TEST(Page, HasEveryFigure) {
     if (line["bench"] == "run") continue;
     for (const auto& [key, value] : line.items()) {
       if (key == "bench") continue;
-      EXPECT_THAT(text, HasSubstr(">" + escaped(value_text(value)) + "</td>")) << key;
+      EXPECT_THAT(text, AnyOf(HasSubstr(">" + escaped(value_text(value)) + "</td>"),
+                              HasSubstr(key + " " + escaped(value_text(value)))))  // of all rows of its table
+          << key;
     }
   }
+}
+
+TEST(Lines, NumbersHaveNoExponent) {
+  EXPECT_EQ(value_text(Line(101570.3)), "101570");
+  EXPECT_EQ(value_text(Line(99999.7)), "100000");
+  EXPECT_EQ(value_text(Line(67108864.0)), "67108864");
+  EXPECT_EQ(value_text(Line(-250000.0)), "-250000");
+  EXPECT_EQ(value_text(Line(1.23456789)), "1.2346");
+  EXPECT_EQ(time_text(999.7), "1 ms");
+  EXPECT_EQ(time_text(999.4), "999 us");
+  EXPECT_EQ(time_text(999.8e3), "1 s");
+  EXPECT_EQ(time_text(4.2e9), "4200 s");
+}
+
+TEST(Page, EveryStageHasItsColour) {
+  Line line{{"bench", "train"}, {"B", 256}, {"median_us", 1300.0}, {"stages_us", Line::object()}};
+  for (int i = 0; i < 13; ++i) line["stages_us"][cat("stage ", i)] = 100.0;
+  const std::string text = page({line});
+  std::set<std::string> colors;
+  const std::string before = "<i style=\"background:";
+  for (size_t at = text.find(before); at != std::string::npos; at = text.find(before, at + 1)) {
+    const std::string color = text.substr(at + before.size(), text.find('"', at + before.size()) - at - before.size());
+    colors.insert(color);
+    EXPECT_THAT(text, HasSubstr(" " + color.substr(4, color.size() - 5) + ": #")) << color << " is not set";
+  }
+  EXPECT_EQ(colors.size(), 13u);
+}
+
+TEST(Page, ExplainsItsOneLetterNames) {
+  const std::string text = page(all_kinds());
+  EXPECT_THAT(text, HasSubstr("T: tables, E: rows of each table, D: columns of each table, B: samples of a batch"));
+  EXPECT_THAT(page({collective_line("tcp", 4096, 5)}), Not(HasSubstr("T: tables")));
 }
 
 TEST(Page, OfOddLinesIsWellFormed) {
@@ -519,7 +556,8 @@ std::string output_of(const std::string& command) {
   return ::pclose(pipe) == 0 ? text : "";
 }
 
-// Counts the images' texts that lie outside of their image or on another text, and tells whether the page is too wide.
+// Counts the images' texts that lie outside of their image or on another text, and tells whether the page or a table is
+// too wide.
 constexpr const char* kInspection = R"(<script>
   const inside = (a, b) =>
     a.left >= b.left - 1 && a.right <= b.right + 1 && a.top >= b.top - 1 && a.bottom <= b.bottom + 1;
@@ -530,7 +568,8 @@ constexpr const char* kInspection = R"(<script>
     boxes.forEach((b, i) => { cut += !inside(b, svg.getBoundingClientRect());
       boxes.slice(0, i).forEach(o => overlaps += !apart(o, b)); });
   }
-  const wide = document.documentElement.scrollWidth > innerWidth;
+  const wide = document.documentElement.scrollWidth > innerWidth ||
+    [...document.querySelectorAll('.wide')].some(box => box.scrollWidth > box.clientWidth);
   document.title = `images ${document.querySelectorAll('svg').length} cut ${cut} overlaps ${overlaps} wide ${wide}`;
 </script></body>)";
 
@@ -543,16 +582,18 @@ TEST(Page, IsDrawnByABrowser) {
   std::string text = page(all_kinds());
   text.replace(text.find("</body>"), 7, kInspection);
   const std::string file = folder.write("page.html", text);
-  const std::string dom = output_of(
-      "HOME=" + folder.path().string() + " timeout 60 " + browser.substr(0, browser.find('\n')) +
-      " --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --window-size=1100,900 --user-data-dir=" +
-      folder.path().string() + "/profile --dump-dom file://" + file + " 2>/dev/null");
-  ASSERT_FALSE(dom.empty()) << "the browser failed or took more than a minute";
-  const size_t title = dom.find("<title>images ");
-  ASSERT_NE(title, std::string::npos) << dom.substr(0, 300);
-  const std::string seen = dom.substr(title + 7, dom.find("</title>", title) - title - 7);
-  EXPECT_THAT(seen, HasSubstr(" cut 0 overlaps 0 wide false"));
-  EXPECT_THAT(seen, Not(HasSubstr("images 0 ")));
+  for (const char* size : {"1300,900", "800,900"}) {
+    const std::string dom =
+        output_of("HOME=" + folder.path().string() + " timeout 60 " + browser.substr(0, browser.find('\n')) +
+                  " --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --window-size=" + size +
+                  " --user-data-dir=" + folder.path().string() + "/profile --dump-dom file://" + file + " 2>/dev/null");
+    ASSERT_FALSE(dom.empty()) << "the browser failed or took more than a minute";
+    const size_t title = dom.find("<title>images ");
+    ASSERT_NE(title, std::string::npos) << dom.substr(0, 300);
+    const std::string seen = dom.substr(title + 7, dom.find("</title>", title) - title - 7);
+    EXPECT_THAT(seen, HasSubstr(" cut 0 overlaps 0 wide false")) << size;
+    EXPECT_THAT(seen, Not(HasSubstr("images 0 ")));
+  }
 }
 
 }  // namespace

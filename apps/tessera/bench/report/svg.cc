@@ -7,6 +7,19 @@
 namespace tessera::cli {
 namespace {
 
+constexpr const char* kPalette = R"(
+:root { color-scheme: light dark; --bg: #fcfcfb; --ink: #1d1f21; --soft: #5f6368; --grid: #dfe1e4; --good: #1a7f37;
+  --bad: #c4311d; --on: #ffffff; --c0: #2a78d6; --c1: #c2610c; --c2: #1a8f6a; --c3: #8e4ec6; --c4: #a87708;
+  --c5: #c2356b; --c6: #5a6b7b; --c7: #64821a; --c8: #0b7285; --c9: #8b1e3f; --c10: #4338ca; --c11: #6f4518;
+  --c12: #0891b2; --c13: #a21caf; --c14: #d9534f; --c15: #1e3a5f; }
+@media (prefers-color-scheme: dark) {
+  :root { --bg: #17191c; --ink: #e8eaed; --soft: #a5abb3; --grid: #363b41; --good: #56d364; --bad: #ff8a7a;
+    --on: #17191c; --c0: #5ea0ee; --c1: #f0924a; --c2: #3fc79a; --c3: #b98cf0; --c4: #dcb13c; --c5: #ee7fa8;
+    --c6: #9fb0c0; --c7: #a9c95c; --c8: #8fe3f0; --c9: #f2647f; --c10: #8b93f8; --c11: #c8a27a; --c12: #22c3e0;
+    --c13: #e07bf0; --c14: #ffb3a7; --c15: #d7e3f4; }
+}
+)";
+
 constexpr double kCharacter = 7.0;  // mean width at 12.5 units of a common sans-serif font, generously
 
 std::string place(double x) {
@@ -61,6 +74,8 @@ std::string escaped(const std::string& text) {
 }
 
 std::string color(size_t series) { return cat("var(--c", series % kColors, ")"); }
+
+const char* palette() { return kPalette; }
 
 double text_width(const std::string& text) { return kCharacter * static_cast<double>(text.size()); }
 

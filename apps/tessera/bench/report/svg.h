@@ -1,4 +1,4 @@
-// Pieces of an inline SVG image whose colours are the page's CSS variables.
+// Pieces of SVG images whose colours are CSS variables, for light and dark screens.
 #pragma once
 
 #include <string>
@@ -8,9 +8,11 @@ namespace tessera::cli {
 // For XML text and attributes: & < > " escaped, control characters and bytes that are not UTF-8 replaced.
 std::string escaped(const std::string& text);
 
-// Series have colours var(--c0) to var(--c7).
-inline constexpr size_t kColors = 8;
+// Series have colours var(--c0) to var(--c15): more than a step has stages. Text upon them is var(--on).
+inline constexpr size_t kColors = 16;
 std::string color(size_t series);
+// The CSS that sets them, and --bg, --ink, --soft, --grid, --good and --bad.
+const char* palette();
 
 // Width of a text of the plots' font, in the image's units, and the text cut to at most so many.
 double text_width(const std::string& text);
