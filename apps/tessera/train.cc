@@ -1,7 +1,7 @@
 // tessera train: one config file, trained on 1..N ranks.
 #include <filesystem>
 #include <fstream>
-#include <iostream>
+#include <map>
 #include <thread>
 
 #include "command.h"
@@ -25,6 +25,7 @@ struct Arguments {
   std::string config;
   std::vector<std::string> overrides;
   int nproc = 0;
+  bool verbose = false;
   JobOptions job;
 };
 
@@ -43,6 +44,8 @@ bool parse_arguments(const std::vector<std::string>& args, Arguments* out) {
   add("max-steps", po::value(&out->job.max_steps)->value_name("STEPS"), "stop after so many steps in all");
   add("trace", po::value(&out->job.trace)->value_name("FILE"),
       "write what every rank did when, for ui.perfetto.dev or chrome://tracing");
+  add("verbose,v", po::bool_switch(&out->verbose),
+      "also print the plan, and where the time of a step went: by stage, rank and table");
   const auto found = parse_options(args, options);
   if (!found) return false;
   if (out->config.empty()) throw UsageError("--config FILE is needed: see tessera train --help");
@@ -53,33 +56,54 @@ bool parse_arguments(const std::vector<std::string>& args, Arguments* out) {
   return true;
 }
 
-void print_summary(const json& report) {
-  const auto f = [](const json& v) { return v.get<double>(); };
-  std::printf("%s on %s: %lld steps, %.1f s, %.0f samples/s, train loss %.4f\n",
-              report["model"].get<std::string>().c_str(), report["data"]["name"].get<std::string>().c_str(),
-              static_cast<long long>(report["steps"].get<int64_t>()), f(report["train"]["seconds"]),
-              f(report["train"]["samples_per_s"]), f(report["train"]["loss"]));
-  std::printf("the first step was done %.2f s after the process started\n", f(report["seconds_to_first_step"]));
-  const json& t = report["test"];
-  std::printf("test: AUC %.4f  logloss %.4f  normalized entropy %.4f  calibration %.3f  (%lld samples)\n\n",
-              f(t["auc"]), f(t["logloss"]), f(t["normalized_entropy"]), f(t["calibration"]),
-              static_cast<long long>(t["samples"].get<int64_t>()));
+double number(const json& v) { return v.get<double>(); }
+
+// Where the time of a step went, and what its exchanges carried.
+void print_tables(const json& report) {
   if (report["device"] != "cpu")
     std::printf("stages are the host's times: what they enqueue on %s is not waited for\n",
                 report["device"].get<std::string>().c_str());
   std::printf("%-20s %14s %18s\n", "stage", "us per step", "largest rank's us");
   for (const auto& [name, v] : report["stages"].items()) {
-    std::printf("%-20s %14.1f %18.1f\n", name.c_str(), f(v["us_per_step"]), f(v["largest_us_per_step"]));
+    std::printf("%-20s %14.1f %18.1f\n", name.c_str(), number(v["us_per_step"]), number(v["largest_us_per_step"]));
   }
   if (report.contains("pipeline")) {
     const json& p = report["pipeline"];
     std::printf(
         "\nread, route and exchange of ids took %.1f us per step, of which %.1f us ran behind the step before\n",
-        f(p["work_us_per_step"]), f(p["hidden_us_per_step"]));
+        number(p["work_us_per_step"]), number(p["hidden_us_per_step"]));
   }
   if (report.contains("bytes_per_step")) print_traffic(report["bytes_per_step"]);
+  if (report["steps"] > 0) std::printf("\n%s", plan_versus_actual_text(report["plan_versus_actual"]).c_str());
+  std::printf("\n");
+}
+
+// What came out is last.
+void print_summary(const json& report) {
+  std::printf("%s on %s: %lld steps, %.1f s, %.0f samples/s, train loss %.4f\n",
+              report["model"].get<std::string>().c_str(), report["data"]["name"].get<std::string>().c_str(),
+              static_cast<long long>(report["steps"].get<int64_t>()), number(report["train"]["seconds"]),
+              number(report["train"]["samples_per_s"]), number(report["train"]["loss"]));
+  std::printf("the first step was done %.2f s after the process started\n", number(report["seconds_to_first_step"]));
+  if (report["steps"] > 0) std::printf("%s", predicted_step_text(report["plan_versus_actual"]).c_str());
   if (const auto dropped = report["dropped_ids"].get<int64_t>())
-    std::printf("\n%lld ids out of range were dropped\n", static_cast<long long>(dropped));
+    std::printf("%lld ids out of range were dropped\n", static_cast<long long>(dropped));
+  const json& t = report["test"];
+  std::printf("test: AUC %.4f  logloss %.4f  normalized entropy %.4f  calibration %.3f  (%lld samples)\n",
+              number(t["auc"]), number(t["logloss"]), number(t["normalized_entropy"]), number(t["calibration"]),
+              static_cast<long long>(t["samples"].get<int64_t>()));
+}
+
+// "plan: 5 tables row_wise, 4 tables table_wise on 2 ranks"
+std::string plan_in_short(const ShardingPlan& plan) {
+  std::map<std::string, int> tables;
+  for (const auto& [path, module] : plan.modules) {
+    for (const auto& [name, sharding] : module.tables()) ++tables[sharding.sharding_type];
+  }
+  std::string out;
+  for (const auto& [type, count] : tables)
+    out += cat(out.empty() ? "plan: " : ", ", count, count == 1 ? " table " : " tables ", type);
+  return cat(out, " on ", plan.world_size, plan.world_size == 1 ? " rank" : " ranks");
 }
 
 // Before training rather than after it.
@@ -97,17 +121,19 @@ void write_report(const std::string& path, const json& report) {
 }
 
 void train_with(const std::shared_ptr<ProcessGroup>& group, const Runtime& runtime, const Config& config,
-                const JobOptions& options) {
+                const JobOptions& options, bool verbose) {
   check_same_job(*group, config, options);
   TrainJob job(runtime, config, options, group);
-  if (group->rank() == 0) std::fputs(job.plan().str().c_str(), stderr), std::fputs("\n\n", stderr);
-  if (group->rank() == 0) std::fputs(cat("dense layers: ", layers_text(job.layers()), "\n\n").c_str(), stderr);
+  if (group->rank() == 0) {
+    const std::string plan = verbose ? job.plan().str() + "\n" : plan_in_short(job.plan());
+    std::fprintf(stderr, "%s\ndense layers: %s\n", plan.c_str(), layers_text(job.layers()).c_str());
+  }
   job.train();
   const BinaryMetrics metrics = job.evaluate();
   const json report = job.report(metrics);
   if (group->rank() == 0) {
+    if (verbose) print_tables(report);
     print_summary(report);
-    if (report["steps"] > 0) std::printf("\n%s", plan_versus_actual_text(report["plan_versus_actual"]).c_str());
     if (!config.report.json.empty()) write_report(config.report.json, report);
   }
   if (!options.trace.empty()) job.write_trace();
@@ -115,7 +141,7 @@ void train_with(const std::shared_ptr<ProcessGroup>& group, const Runtime& runti
 }
 
 // What ends one rank is the reason that the others give, too.
-void run_rank(const Config& config, const JobOptions& options, const RankEnvironment& where) {
+void run_rank(const Config& config, const JobOptions& options, bool verbose, const RankEnvironment& where) {
   const PluginWatch watch;
   const Runtime runtime({config.plugins.path, config.plugins.require, true, static_cast<int>(config.job.threads)});
   JobOptions job = options;
@@ -127,7 +153,7 @@ void run_rank(const Config& config, const JobOptions& options, const RankEnviron
   const Device device = job.device ? job.device->device() : kCpu;
   const auto group = ProcessGroup::connect(runtime, where, {config.comm.backend, "{}", config.comm.timeout_s, device});
   try {
-    train_with(group, runtime, config, job);
+    train_with(group, runtime, config, job, verbose);
   } catch (const std::bad_alloc&) {
     const Error e = out_of_memory();
     group->abort(e.what());
@@ -162,7 +188,7 @@ int train_command(const std::vector<std::string>& args) {
     const int here = where.local_world_size > 0 ? where.local_world_size : where.world_size;
     config.job.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / here);
   }
-  run_rank(config, a.job, where);
+  run_rank(config, a.job, a.verbose, where);
   return 0;
 }
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -19,6 +20,7 @@ using test::Finished;
 using test::run_tessera;
 using test::TestFolder;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 using json = nlohmann::json;
 using Arguments = std::vector<std::string>;
 
@@ -87,6 +89,23 @@ TEST_F(Prediction, TrainEndsWithPlanVersusActual) {
     EXPECT_GT(t.at("update_us").at("predicted"), 0) << t;
   }
   EXPECT_THAT(output_, HasSubstr("plan versus actual (figures: typical)"));
+}
+
+// What came out is the last line, behind a few others; the tables are for who asks.
+TEST_F(Prediction, TrainEndsWithItsResult) {
+  const auto last_line = [&] {
+    const size_t start = output_.rfind('\n', output_.size() - 2) + 1;
+    return output_.substr(start);
+  };
+  report_of(2, {"--set", "table_defaults.sharding=table_wise"});
+  EXPECT_THAT(last_line(), StartsWith("test: AUC 0."));
+  EXPECT_THAT(output_, HasSubstr("plan: 3 tables table_wise on 2 ranks\n"));
+  EXPECT_LE(std::count(output_.begin(), output_.end(), '\n'), 8) << output_;
+  report_of(2, {"--verbose"});
+  EXPECT_THAT(last_line(), StartsWith("test: AUC 0."));
+  for (const char* table :
+       {"param | sharding type", "stage  ", "bytes per step", "rank 0, plan/actual", "table, us per step"})
+    EXPECT_THAT(output_, HasSubstr(table));
 }
 
 TEST_F(Prediction, CalibrationIsAFileThatPlansAndJobsTake) {

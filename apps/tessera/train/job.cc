@@ -134,7 +134,7 @@ void TrainJob::train() {
   // Rank 0 draws, and its terminal decides for all when losses are added up.
   const Tensor terminal = Tensor::scalar<int32_t>(stderr_is_terminal());
   group_->broadcast(terminal, 0, "progress").wait();
-  Progress progress({steps, config_.report.log_every, group_->rank() == 0, terminal.item() != 0});
+  Progress progress({first_step_, steps, config_.report.log_every, group_->rank() == 0, terminal.item() != 0});
   trainer_->reset_stages();
   ids_.assign(data_.columns.size(), 0.0);
   trainer_->embeddings().sample_shards(std::clamp<int64_t>((steps - first_step_) / 8, 2, kSampleEvery));

@@ -142,15 +142,19 @@ json plan_versus_actual(const Runtime& runtime, DlrmTrainer& trainer, const Plan
   return out;
 }
 
+std::string predicted_step_text(const json& c) {
+  const json& step = c["step_us"];
+  return cat(
+      "plan versus actual (figures: ", c["figures"].get<std::string>(), "): a step ",
+      format("%.1f us predicted, %.1f us measured\n", step["predicted"].get<double>(), step["measured"].get<double>()));
+}
+
 std::string plan_versus_actual_text(const json& c) {
   const auto number = [](const json& v) { return v.get<double>(); };
   const auto both = [&](const json& pair) {
     return format(" %9.1f %9.1f", number(pair["predicted"]), number(pair["measured"]));
   };
-  const json& step = c["step_us"];
-  std::string out =
-      cat("plan versus actual (figures: ", c["figures"].get<std::string>(), "): a step ",
-          format("%.1f us predicted, %.1f us measured\n\n", number(step["predicted"]), number(step["measured"])));
+  std::string out;
   if (c["ranks"].size() > 1) out += "Measured exchanges include waiting for the other ranks.\n";
   out += format("%-20s", "us per step");
   for (size_t r = 0; r < c["ranks"].size(); ++r) out += format(" %19s", cat("rank ", r, ", plan/actual").c_str());

@@ -20,6 +20,8 @@ struct ActualRun {
 nlohmann::ordered_json plan_versus_actual(const Runtime& runtime, DlrmTrainer& trainer, const PlannerOptions& options,
                                           const DenseWork& dense, const ActualRun& actual);
 
+// In one line: the step of the slowest rank.
+std::string predicted_step_text(const nlohmann::ordered_json& comparison);
 // As tables for a person.
 std::string plan_versus_actual_text(const nlohmann::ordered_json& comparison);
 

@@ -1,18 +1,70 @@
 #include "train/progress.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <vector>
 
 namespace tessera::cli {
 namespace {
 
 constexpr int64_t kBarUpdates = 200;  // redraws per run at most
+constexpr int kWidestBar = 30, kNarrowestBar = 8;
+
+template <class... Values>
+std::string formatted(const char* format, Values... values) {
+  char text[64];
+  std::snprintf(text, sizeof(text), format, values...);
+  return text;
+}
+
+// "0:42", "1:02:03".
+std::string duration_text(double seconds) {
+  const auto s = static_cast<long long>(seconds + 0.5);
+  if (s < 3600) return formatted("%lld:%02lld", s / 60, s % 60);
+  return formatted("%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
+}
+
+// What matters most comes first.
+std::vector<std::string> pieces(const ProgressState& p) {
+  std::vector<std::string> out{
+      formatted("%s%lld/%lld", p.loss ? "step " : "", static_cast<long long>(p.step), static_cast<long long>(p.steps))};
+  if (p.seconds_left) out.push_back(duration_text(*p.seconds_left) + " to go");
+  if (p.loss) out.push_back(formatted("loss %.4f", *p.loss));
+  out.push_back(formatted("%.0f samples/s", p.samples_per_s));
+  if (p.loss) out.push_back(formatted("epoch %lld", static_cast<long long>(p.epoch)));
+  return out;
+}
+
+int terminal_columns() {
+  winsize size{};
+  return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
 
 }  // namespace
 
 bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
+
+std::string progress_text(const ProgressState& state) {
+  std::string text;
+  for (const std::string& piece : pieces(state)) text += (text.empty() ? "" : "  ") + piece;
+  return text;
+}
+
+std::string progress_line(const ProgressState& state, int columns) {
+  const auto most = static_cast<size_t>(std::max(columns - 1, 0));  // in the last column some terminals wrap
+  std::string text;
+  for (const std::string& piece : pieces(state)) {
+    if (text.size() + (text.empty() ? 0 : 2) + piece.size() > most) break;
+    text += (text.empty() ? "" : "  ") + piece;
+  }
+  const int width = std::min(static_cast<int>(most - text.size()) - 3, kWidestBar);  // "[", "] "
+  if (width < kNarrowestBar) return text;
+  const auto full = static_cast<size_t>(state.steps ? width * state.step / state.steps : width);
+  return "[" + std::string(full, '#') + std::string(static_cast<size_t>(width) - full, '.') + "] " + text;
+}
 
 bool Progress::due(int64_t step) const {
   if (step == options_.steps) return true;
@@ -20,37 +72,38 @@ bool Progress::due(int64_t step) const {
   return options_.log_every > 0 && step % options_.log_every == 0;
 }
 
-double Progress::rate_of(int64_t samples) const {
+ProgressState Progress::state(int64_t step, int64_t samples) const {
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  return seconds > 0 ? static_cast<double>(samples) / seconds : 0;
+  ProgressState now;
+  now.step = step;
+  now.steps = options_.steps;
+  if (seconds > 0) now.samples_per_s = static_cast<double>(samples) / seconds;
+  if (step > options_.first) {
+    now.seconds_left =
+        seconds * static_cast<double>(options_.steps - step) / static_cast<double>(step - options_.first);
+  }
+  return now;
 }
 
-void Progress::draw(int64_t step, const std::string& text) {
-  constexpr int kWidth = 30;
-  const int full = options_.steps ? static_cast<int>(kWidth * step / options_.steps) : kWidth;
-  const std::string bar = std::string(full, '#') + std::string(kWidth - full, '.');
-  std::fprintf(stderr, "\r[%s] %lld/%lld  %s ", bar.c_str(), static_cast<long long>(step),
-               static_cast<long long>(options_.steps), text.c_str());
+void Progress::draw(const ProgressState& state) {
+  // Back to the line's start, and what an older and longer line left behind is erased.
+  std::fprintf(stderr, "\r%s\x1b[K", progress_line(state, terminal_columns()).c_str());
   drawn_ = true;
 }
 
 void Progress::report(int64_t step, int64_t epoch, int64_t samples, double loss) {
   if (!options_.shown) return;
-  char text[128];
-  std::snprintf(text, sizeof(text), "epoch %lld  loss %.4f  %.0f samples/s", static_cast<long long>(epoch), loss,
-                rate_of(samples));
+  ProgressState now = state(step, samples);
+  now.epoch = epoch;
+  now.loss = loss;
   if (options_.terminal)
-    draw(step, text);
+    draw(now);
   else
-    std::fprintf(stderr, "step %lld/%lld  %s\n", static_cast<long long>(step), static_cast<long long>(options_.steps),
-                 text);
+    std::fprintf(stderr, "%s\n", progress_text(now).c_str());
 }
 
 void Progress::report(int64_t step, int64_t samples) {
-  if (!options_.shown || !options_.terminal) return;
-  char text[64];
-  std::snprintf(text, sizeof(text), "%.0f samples/s", rate_of(samples));
-  draw(step, text);
+  if (options_.shown && options_.terminal) draw(state(step, samples));
 }
 
 void Progress::finish() {

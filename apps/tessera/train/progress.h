@@ -1,16 +1,33 @@
-// How far training is: a bar that rewrites its line on a terminal, plain lines otherwise.
+// How far training is: one line of a terminal that is drawn again, plain lines otherwise.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace tessera::cli {
+
+// What a line of progress says.
+struct ProgressState {
+  int64_t step = 0, steps = 0;  // done, and in all
+  int64_t epoch = 0;
+  double samples_per_s = 0;
+  std::optional<double> seconds_left;  // nothing where that cannot be told yet
+  std::optional<double> loss;          // a mean over the last steps; nothing where there is none
+};
+
+// "step 120/500  0:42 to go  loss 0.6931  98000 samples/s  epoch 0"
+std::string progress_text(const ProgressState& state);
+// The same for a terminal, shorter than `columns`: what comes last is left out where it does not fit, and a bar fills
+// what is left, where that is enough for one.
+std::string progress_line(const ProgressState& state, int columns);
 
 class Progress {
  public:
   // `shown`: only one rank prints. `log_every`: steps between plain lines; 0: none. `terminal`: draw a bar.
   struct Options {
+    int64_t first = 0;  // steps done before this run
     int64_t steps = 0;  // in all
     int64_t log_every = 100;
     bool shown = true;
@@ -21,15 +38,15 @@ class Progress {
   // True when report() after this step would print: the caller then agrees on the loss with the other ranks. The same
   // on all ranks.
   bool due(int64_t step) const;
-  // After `step` steps (1 for the first) and `samples` samples; `loss` is a mean over the last ones.
+  // After `step` steps (1 for the first) and `samples` samples of this run; `loss` is a mean over the last ones.
   void report(int64_t step, int64_t epoch, int64_t samples, double loss);
   // The same where there is no loss; nothing without a terminal.
   void report(int64_t step, int64_t samples);
   void finish();
 
  private:
-  double rate_of(int64_t samples) const;
-  void draw(int64_t step, const std::string& text);
+  ProgressState state(int64_t step, int64_t samples) const;  // without epoch and loss
+  void draw(const ProgressState& state);
 
   Options options_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();

@@ -1,0 +1,118 @@
+// Progress on a terminal: one line, whatever the terminal's width.
+#include "train/progress.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <pty.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <string>
+
+namespace tessera::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+ProgressState half_way() {
+  ProgressState p;
+  p.step = 250;
+  p.steps = 500;
+  p.epoch = 1;
+  p.samples_per_s = 98000;
+  p.seconds_left = 42.4;
+  p.loss = 0.69314;
+  return p;
+}
+
+TEST(Progress, SaysHowLongItStillTakes) {
+  ProgressState p = half_way();
+  EXPECT_EQ(progress_text(p), "step 250/500  0:42 to go  loss 0.6931  98000 samples/s  epoch 1");
+  p.seconds_left = 3723;
+  EXPECT_THAT(progress_text(p), HasSubstr("  1:02:03 to go  "));
+}
+
+TEST(Progress, FitsEveryWidth) {
+  const std::string whole = progress_text(half_way());
+  for (int columns = 1; columns < 200; ++columns) {
+    const std::string line = progress_line(half_way(), columns);
+    EXPECT_LT(line.size(), static_cast<size_t>(columns)) << line;
+    EXPECT_THAT(whole, HasSubstr(line.substr(line.find(']') == std::string::npos ? 0 : line.find(']') + 2)));
+  }
+  EXPECT_EQ(progress_line(half_way(), 14), "step 250/500");
+  EXPECT_EQ(progress_line(half_way(), 30), "step 250/500  0:42 to go");
+  EXPECT_EQ(progress_line(half_way(), 120), "[###############...............] " + whole);
+}
+
+// Standard error on a pseudo terminal of so many columns, for as long as this lives.
+class Terminal {
+ public:
+  explicit Terminal(unsigned short columns) : saved_(::dup(STDERR_FILENO)) {
+    winsize size{};
+    size.ws_row = 24;
+    size.ws_col = columns;
+    int inner = -1;
+    if (::openpty(&outer_, &inner, nullptr, nullptr, &size) != 0) return;
+    ::dup2(inner, STDERR_FILENO);
+    ::close(inner);
+    ::fcntl(outer_, F_SETFL, O_NONBLOCK);
+  }
+  ~Terminal() {
+    ::dup2(saved_, STDERR_FILENO);
+    ::close(saved_);
+    ::close(outer_);
+  }
+  bool works() const { return outer_ >= 0; }
+  std::string seen() const {
+    char buffer[4096];
+    std::string text;
+    for (ssize_t n = 0; (n = ::read(outer_, buffer, sizeof(buffer))) > 0;) text.append(buffer, static_cast<size_t>(n));
+    return text;
+  }
+
+ private:
+  int saved_, outer_ = -1;
+};
+
+TEST(Progress, ATerminalSeesOneLineThatIsDrawnAgain) {
+  std::string seen;
+  {
+    const Terminal terminal(40);
+    ASSERT_TRUE(terminal.works());
+    ASSERT_TRUE(stderr_is_terminal());
+    Progress progress({.first = 90, .steps = 100, .terminal = true});
+    for (int64_t step = 91; step <= 100; ++step) progress.report(step, 3, 128 * (step - 90), 0.5);
+    progress.finish();
+    seen = terminal.seen();
+  }
+  ASSERT_THAT(seen, StartsWith("\r"));
+  size_t lines = 0;
+  for (size_t at = 0; at < seen.size();) {
+    const size_t end = std::min(seen.find('\r', at + 1), seen.size());
+    const std::string line = seen.substr(at + 1, end - at - 1);
+    const size_t text = std::min(line.find("\x1b[K"), line.size());
+    EXPECT_LT(text, 40u) << line;
+    if (text < line.size()) ++lines;
+    at = end;
+  }
+  EXPECT_EQ(lines, 10u);
+  EXPECT_THAT(seen, HasSubstr("step 100/100  0:00 to go"));
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), '\n'), 1);  // finish()
+}
+
+TEST(Progress, ARunThatGoesOnCountsItsOwnSteps) {
+  testing::internal::CaptureStderr();
+  Progress progress({.first = 1000, .steps = 2000, .log_every = 1});
+  progress.report(1000, 0, 0, 0.5);
+  progress.report(2000, 0, 64, 0.5);
+  const std::string seen = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(seen, StartsWith("step 1000/2000  loss 0.5000"));  // nothing is known yet
+  EXPECT_THAT(seen, HasSubstr("step 2000/2000  0:00 to go"));
+  EXPECT_THAT(seen, Not(HasSubstr("\r")));
+}
+
+}  // namespace
+}  // namespace tessera::cli
