@@ -104,6 +104,35 @@ std::string table(const std::vector<Line>& rows) {
   return out + "</table></div>\n";
 }
 
+// Rows whose fields are themselves objects, such as stages_us, have a table of each such field behind their own.
+std::string with_inner_tables(const std::vector<Line>& rows) {
+  std::vector<Line> outer;
+  std::vector<std::string> inner;  // the fields' names
+  for (const Line& row : rows) {
+    outer.push_back({{"bench", row["bench"]}});
+    for (const auto& [key, value] : row.items()) {
+      if (!value.is_object())
+        outer.back()[key] = value;
+      else if (std::find(inner.begin(), inner.end(), key) == inner.end())
+        inner.push_back(key);
+    }
+  }
+  std::string out = table(outer);
+  const std::vector<Measured> results = measured(rows);
+  const std::vector<std::string> names = labels(results);
+  for (const std::string& field : inner) {
+    std::vector<Line> fields;
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (!results[i].line.contains(field) || !results[i].line[field].is_object()) continue;
+      fields.push_back({{field, names[i]}});
+      for (const auto& [name, value] : results[i].line[field].items())
+        fields.back()[name] = value.is_array() ? Line(value.dump()) : value;  // predict: predicted and measured
+    }
+    if (!fields.empty()) out += table(fields);
+  }
+  return out;
+}
+
 // A table for the rows of each bench.
 std::string tables(const std::vector<Line>& rows) {
   std::vector<std::pair<std::string, std::vector<Line>>> kinds;
@@ -114,7 +143,7 @@ std::string tables(const std::vector<Line>& rows) {
     known->second.push_back(row);
   }
   std::string out;
-  for (const auto& [kind, of_kind] : kinds) out += table(of_kind);
+  for (const auto& [kind, of_kind] : kinds) out += with_inner_tables(of_kind);
   return out;
 }
 

@@ -520,6 +520,17 @@ TEST(Page, EveryStageHasItsColour) {
   EXPECT_EQ(colors.size(), 13u);
 }
 
+TEST(Page, ATableOfStagesStandsBehindThatOfTimes) {
+  Line one = step_line("table_wise", 90), two = step_line("row_wise", 120);
+  one["stages_us"] = {{"route", 1.25}, {"combine", 3.5}};
+  two["stages_us"] = {{"route", 2.75}, {"combine", 4.5}};
+  const std::string text = page({one, two});
+  const size_t row = text.find("<td>row_wise</td><td class=\"number\">2.75</td><td class=\"number\">4.5</td>");
+  ASSERT_NE(row, std::string::npos) << text;
+  EXPECT_LT(text.find("<th>stages_<wbr/>us</th><th>route</th><th>combine</th>"), row);
+  EXPECT_EQ(text.find("route 1.25"), std::string::npos);
+}
+
 TEST(Page, ExplainsItsOneLetterNames) {
   const std::string text = page(all_kinds());
   EXPECT_THAT(text, HasSubstr("T: tables, E: rows of each table, D: columns of each table, B: samples of a batch"));
