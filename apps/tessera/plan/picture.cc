@@ -32,7 +32,7 @@ svg text { fill: var(--ink); } svg text.soft { fill: var(--soft); } svg text.on 
 
 constexpr const char* kPageStyle = R"(
 body { background: var(--bg); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; margin: 0; padding: 24px; }
-svg { max-width: 100%; height: auto; } pre { font-size: clamp(9px, 1.3vw, 12.5px); overflow-x: auto; }
+svg { max-width: 100%; height: auto; } pre { font-size: clamp(8px, 1.03vw, 12.5px); overflow-x: auto; }
 )";
 
 struct Box {

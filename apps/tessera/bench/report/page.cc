@@ -33,6 +33,7 @@ table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabula
 th, td { text-align: left; padding: 4px 12px 4px 0; border-bottom: 1px solid var(--grid); vertical-align: top; }
 td.text { min-width: 90px; } td.number { white-space: nowrap; }
 th { color: var(--soft); font-weight: 600; } .good { color: var(--good); } .bad { color: var(--bad); }
+@media (max-width: 1000px) { table { font-size: 11px; } th, td { padding: 3px 6px 3px 0; } }
 pre { overflow-x: auto; font-size: 12px; } summary { cursor: pointer; }
 )";
 
