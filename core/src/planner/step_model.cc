@@ -177,10 +177,15 @@ class StepModel {
     if (ranks_.size() > 1) out.bytes[rank] += marks * (world() - 1) + 2 * reduced * (world() - 1) / world();
   }
 
+  // Kernel instances without rows are not called.
   void count_calls(const Collection& c) {
+    const auto has_rows = [](const LookupOptions& group) {
+      return std::any_of(group.tables.begin(), group.tables.end(), [](const LookupTable& t) { return t.rows > 0; });
+    };
     for (size_t rank = 0; rank < ranks_.size(); ++rank) {
       const auto calls = [&](bool replicas) {
-        return static_cast<double>(local_shards(c.tables, *c.plan, static_cast<int>(rank), replicas, {}).groups.size());
+        const LocalShards local = local_shards(c.tables, *c.plan, static_cast<int>(rank), replicas, {});
+        return static_cast<double>(std::count_if(local.groups.begin(), local.groups.end(), has_rows));
       };
       RankTotals& r = ranks_[rank];
       r.calls += calls(false);

@@ -173,6 +173,21 @@ TEST_F(StepModelTest, TellsTheWorkOfTheStages) {
   EXPECT_EQ(work.split.bytes, work.combine.bytes);
 }
 
+TEST_F(StepModelTest, KernelsThatHoldNoRowsAreNotCalled) {
+  const PlannerModule m = module_of(1, 1 << 20, 16);
+  PlannerOptions o = options(2, 2);
+  o.machine->kernels[0].call_forward = 1;
+  ShardingPlan plan = plan_of(m, o.topology, 0, ParameterSharding::Combine::kSum);
+  ParameterSharding cut = plan.modules[0].second.at("t0");
+  cut.shards.push_back({0, 16, 1 << 20, 0, 1});
+  EmbeddingModuleShardingPlan tables;
+  tables.add("t0", cut);
+  plan.modules[0].second = tables;
+  const StepPrediction p = predict_step(runtime_, o, {m}, plan);
+  EXPECT_GT(stage(p, 0, "lookup"), 1);
+  EXPECT_EQ(stage(p, 1, "lookup"), 0);
+}
+
 TEST_F(StepModelTest, EqualRanksWaitForEachOther) {
   const PlannerModule m = module_of(2, 1 << 20, 16);
   PlannerOptions o = options(2, 2);
