@@ -153,7 +153,8 @@ TEST_F(Hostile, MoreConnectionsThanTheSystemAllowsAreRefusedAtTheStart) {
 TEST_F(Hostile, AModelThatIsNestedWithoutEnd) {
   start();
   const std::string json = model_.file("second") + "/model.json";
-  std::ofstream(json) << std::string(400 << 10, '[');
+  std::ofstream(json) << R"({"format": "tessera.model", "version": 1, "name": "x", "crc32": "0", "content": )"
+                      << std::string(200 << 10, '[') << std::string(200 << 10, ']') << "}";
   model_.exchange();
   const std::string sentence = model_.link() + "/model.json is damaged: it is nested deeper than 32";
   const Reply reload = Client(port_).ask(Client::post("/admin/reload", ""));
