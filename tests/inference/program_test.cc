@@ -209,7 +209,7 @@ path = ")" + path("prepared") + "\"\nbatch = 16\n");
 // As a plugin's layer, or another model, leaves them in a checkpoint.
 TEST_F(ModelProgram, ParametersWithoutAPlaceAreNotDropped) {
   fs::create_directory(path("extended"));
-  checkpoint::SafetensorsReader trained{checkpoint::InputFile(checkpoint_ + "/model.safetensors")};
+  checkpoint::SafetensorsReader trained{checkpoint::InputFile(checkpoint_ + "/save-1/model.safetensors")};
   NamedTensors tensors;
   for (const auto& [name, stored] : trained.tensors()) tensors.tensors[name] = trained.read(name);
   tensors.add("dense_arch.model._mlp.0._linear.gain", {16}, 1);

@@ -60,9 +60,9 @@ std::vector<double> train(const Job& j, int first, int last, const std::string& 
 }
 
 std::string tensors(const std::string& directory) {
-  const std::string model = read_file(directory + "/model.safetensors");
+  const std::string model = read_file(newest_in(directory) + "/model.safetensors");
   EXPECT_FALSE(model.empty()) << directory;
-  return model + read_file(directory + "/optimizer.safetensors");
+  return model + read_file(newest_in(directory) + "/optimizer.safetensors");
 }
 
 ParameterSharding spread(const EmbeddingBagConfig& t, int world) {
@@ -135,7 +135,7 @@ TEST(Checkpoint, FailsOnAllRanksWithTheSameSentence) {
   const Job j = job(2, by_rows);
   train(j, 0, 1, "", dir.file("a"));
   write_file(dir.file("file"), "x");
-  std::string damaged = read_file(dir.file("a/model.safetensors"));
+  std::string damaged = read_file(dir.file("a/save-1/model.safetensors"));
   damaged[damaged.size() - 5] ^= 1;
 
   const auto expect = [&](const Job& where, Code code, const std::string& sentence,
@@ -152,11 +152,12 @@ TEST(Checkpoint, FailsOnAllRanksWithTheSameSentence) {
   wrong.model.tables[2].num_embeddings = 18;
   expect(wrong, Code::kInvalidArgument, "table \"tag\" is float16 [17, 8] in ",
          [&](TestModel& m) { m.load(dir.file("a")); });
-  write_file(dir.file("a/model.safetensors"), damaged);
-  expect(j, Code::kDataLoss, dir.file("a/model.safetensors") + " is damaged",
+  write_file(dir.file("a/save-1/model.safetensors"), damaged);
+  expect(j, Code::kDataLoss, dir.file("a/save-1/model.safetensors") + " is damaged",
          [&](TestModel& m) { m.load(dir.file("a")); });
-  write_file(dir.file("a/model.safetensors"), damaged.substr(0, damaged.size() / 2));
-  expect(j, Code::kDataLoss, dir.file("a/model.safetensors") + " has ", [&](TestModel& m) { m.load(dir.file("a")); });
+  write_file(dir.file("a/save-1/model.safetensors"), damaged.substr(0, damaged.size() / 2));
+  expect(j, Code::kDataLoss, dir.file("a/save-1/model.safetensors") + " has ",
+         [&](TestModel& m) { m.load(dir.file("a")); });
 }
 
 TEST(Checkpoint, SurvivesARankThatDiesWhileSaving) {
@@ -177,7 +178,7 @@ TEST(Checkpoint, SurvivesARankThatDiesWhileSaving) {
                    }),
                Error);
   EXPECT_TRUE(tensors(dir.file("a")) == before);
-  EXPECT_FALSE(std::filesystem::exists(dir.file("a.saving")));
+  EXPECT_FALSE(std::filesystem::exists(dir.file("a/save-2.saving")));
   train(j, 1, 2, dir.file("a"), dir.file("a"));
   EXPECT_FALSE(tensors(dir.file("a")) == before);
 }

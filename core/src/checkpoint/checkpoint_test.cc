@@ -3,8 +3,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <zlib.h>
 
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "checkpoint/manifest.h"
 #include "checkpoint/tables.h"
@@ -37,9 +40,15 @@ Cut columns(const std::vector<int64_t>& widths) {
 
 // The two tensor files of a checkpoint, as one text.
 std::string tensors(const std::string& directory) {
-  const std::string model = read_file(directory + "/" + kModelFile);
+  const std::string model = read_file(newest_in(directory) + "/" + kModelFile);
   EXPECT_FALSE(model.empty());
-  return model + read_file(directory + "/" + kOptimizerFile);
+  return model + read_file(newest_in(directory) + "/" + kOptimizerFile);
+}
+
+std::string hex_text(unsigned long value) {
+  char text[9];
+  std::snprintf(text, sizeof(text), "%08lx", value);
+  return text;
 }
 
 // What the model would save now.
@@ -67,8 +76,8 @@ TEST(Checkpoint, HoldsTheTensorsOfAStateDict) {
   TestModel model = make();
   model.train(0, 2);
   model.save(dir.file("c"));
-  const SafetensorsReader m(InputFile(dir.file("c/model.safetensors"))),
-      o(InputFile(dir.file("c/optimizer.safetensors")));
+  const SafetensorsReader m(InputFile(dir.file("c/save-1/model.safetensors"))),
+      o(InputFile(dir.file("c/save-1/optimizer.safetensors")));
   const std::string film = "sparse_arch.embedding_bag_collection.embedding_bags.film.weight";
   ASSERT_TRUE(m.find(film));
   EXPECT_EQ(describe(*m.find(film)), "float32 [41, 8]");
@@ -144,7 +153,7 @@ TEST(Checkpoint, KeepsOneStatePerColumnCut) {
   TestModel model = make(with_cut(columns({4, 4})));
   model.train(0, 3);
   model.save(dir.file("c"));
-  const SafetensorsReader o(InputFile(dir.file("c/optimizer.safetensors")));
+  const SafetensorsReader o(InputFile(dir.file("c/save-1/optimizer.safetensors")));
   const std::string film = "sparse_arch.embedding_bag_collection.embedding_bags.film.weight/film.momentum1";
   EXPECT_EQ(describe(*o.find(film)), "float32 [41, 2]");
   TestModel same = make(with_cut(columns({4, 4})));
@@ -195,14 +204,14 @@ TEST(Checkpoint, OfAnOptimizerBeforeAndAfterItsFirstStep) {
   EXPECT_EQ(snapshot(fresh), tensors(dir.file("trained")));
 }
 
-TEST(Checkpoint, SavesOverItself) {
+TEST(Checkpoint, SavesBesideTheOneBefore) {
   const TestDirectory dir;
   TestModel model = make();
   model.save(dir.file("c"), "first");
   model.train(0, 1);
   model.save(dir.file("c"), "second");
   EXPECT_EQ(make().load(dir.file("c")), "second");
-  EXPECT_EQ(std::distance(fs::directory_iterator(dir.file("")), fs::directory_iterator()), 1);
+  EXPECT_EQ(make().load(dir.file("c/save-1")), "first");
 }
 
 TEST(Checkpoint, RefusesWhatDoesNotFitAndChangesNothing) {
@@ -265,7 +274,7 @@ TEST(Checkpoint, RefusesDamageByName) {
   TestModel other = make();
   const std::string before = snapshot(other);
   for (const char* name : {kModelFile, kOptimizerFile, kManifestFile}) {
-    const std::string path = dir.file("c/") + name, whole = read_file(path);
+    const std::string path = dir.file("c/save-1/") + name, whole = read_file(path);
     std::string flipped = whole, longer = whole + "\n{";
     flipped[whole.size() - 20] ^= 4;
     for (const std::string& bad : {flipped, whole.substr(0, whole.size() - 9), std::string(), longer}) {
@@ -287,15 +296,15 @@ TEST(Checkpoint, RefusesANewerFormat) {
   const TestDirectory dir;
   TestModel model = make();
   model.save(dir.file("c"));
-  auto manifest = nlohmann::ordered_json::parse(read_file(dir.file("c/checkpoint.json")));
+  auto manifest = nlohmann::ordered_json::parse(read_file(dir.file("c/save-1/checkpoint.json")));
   manifest["version"] = 2;
-  write_file(dir.file("c/checkpoint.json"), manifest.dump());
+  write_file(dir.file("c/save-1/checkpoint.json"), manifest.dump());
   const auto [text, code] = error_of([&] { model.load(dir.file("c")); });
   EXPECT_EQ(code, Code::kUnimplemented);
   EXPECT_THAT(text, HasSubstr("checkpoint format 2"));
   manifest["version"] = 1;
   manifest["content"]["progress"] = "somebody else's";
-  write_file(dir.file("c/checkpoint.json"), manifest.dump());
+  write_file(dir.file("c/save-1/checkpoint.json"), manifest.dump());
   EXPECT_EQ(error_of([&] { model.load(dir.file("c")); }).second, Code::kDataLoss);
 }
 
@@ -309,7 +318,90 @@ TEST(Checkpoint, FailsWhereItCannotWrite) {
   EXPECT_EQ(error_of([&] { model.load(dir.file("none")); }).second, Code::kNotFound);
   EXPECT_EQ(error_of([&] { model.save(dir.file("c"), "\xff"); }).second, Code::kInvalidArgument);
   EXPECT_FALSE(fs::exists(dir.file("c")));
-  EXPECT_FALSE(fs::exists(dir.file("c.saving")));
+}
+
+void check_target(TestModel& model, const std::string& directory) {
+  check_checkpoint_target(directory, model.parallel(), model.optimizer());
+}
+
+TEST(Checkpoint, TriesItsPlaceBeforeThereIsAnything) {
+  const TestDirectory dir;
+  TestModel model = make();
+  check_target(model, dir.file("new/c"));
+  EXPECT_FALSE(fs::exists(dir.file("new/c"))) << "it leaves nothing";
+  write_file(dir.file("file"), "x");
+  EXPECT_EQ(error_of([&] { check_target(model, dir.file("file/c")); }).second, Code::kUnavailable);
+  EXPECT_EQ(error_of([&] { check_target(model, dir.file("")); }).second, Code::kAlreadyExists);
+  model.save(dir.file("c"));
+  check_target(model, dir.file("c"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir.file("c")), fs::directory_iterator()), 1);
+}
+
+TEST(Checkpoint, HoldsNothingThatIsNoNumber) {
+  const TestDirectory dir;
+  TestModel model = make(with_cut([](const EmbeddingBagConfig& t, int world) { return striped(t, world, 3); }));
+  model.train(0, 1);
+  model.save(dir.file("c"), "good");
+  const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
+  const HeldShard held = model.bags().held_shards()[1];
+  ASSERT_EQ(held.table, "film");
+  const Tensor before = model.bags().weight(held), broken = before.clone();
+  broken.data<float>()[3 * 8 + 2] = nan;
+  model.bags().set_weight(held, broken);
+  auto [text, code] = error_of([&] { model.save(dir.file("c"), "bad"); });
+  EXPECT_EQ(code, Code::kFailedPrecondition);
+  const int64_t row = model.bags().table_rows(held, 3, 1)[0];
+  EXPECT_THAT(text, HasSubstr(cat("table \"film\" holds nan in row ", row, ":")));
+  model.bags().set_weight(held, before);
+  model.dense().data<float>()[1] = -inf;
+  std::tie(text, code) = error_of([&] { model.save(dir.file("c"), "bad"); });
+  EXPECT_THAT(text, HasSubstr("parameter \"over_arch.model.1.weight\" holds inf"));
+  EXPECT_EQ(make().load(dir.file("c")), "good");
+}
+
+TEST(Manifest, RefusesNumbersThatCannotBe) {
+  TestModel model = make();
+  const TestDirectory dir;
+  model.save(dir.file("c"));
+  const std::string path = dir.file("c/save-1/checkpoint.json");
+  const auto manifest = nlohmann::ordered_json::parse(read_file(path));
+  const std::vector<std::pair<const char*, nlohmann::ordered_json>> wrong = {
+      {"/collections/0/step", -1},
+      {"/collections/0/step", 1e300},
+      {"/collections/0/step", uint64_t{1} << 63},
+      {"/tables/0/rows", -41},
+      {"/tables/0/rows", int64_t{1} << 61},
+      {"/tables/0/dim", 0},
+      {"/tables/0/column_cuts", {4, 5}},
+      {"/tables/0/column_cuts", nlohmann::ordered_json::array()},
+      {"/tables/0/states/0/name", ""},
+      {"/tables/1/parameter", manifest["content"]["tables"][0]["parameter"]},
+      {"/world_size", 0},
+      {"/files/0/bytes", -1},
+      {"/files/0/crc32", "zz"},
+      {"/files/0/name", "../model.safetensors"},
+  };
+  for (const auto& [where, value] : wrong) {
+    auto changed = manifest;
+    changed["content"][nlohmann::ordered_json::json_pointer(where)] = value;
+    const std::string content = changed["content"].dump();
+    const uLong crc = ::crc32(0, reinterpret_cast<const unsigned char*>(content.data()), content.size());
+    changed["crc32"] = hex_text(crc);
+    const auto [text, code] = error_of([&] { Manifest::from_json(changed.dump(), path); });
+    EXPECT_EQ(code, Code::kDataLoss) << where << " = " << value;
+    EXPECT_THAT(text, HasSubstr(path + " is damaged: "));
+    EXPECT_THAT(text, testing::Not(HasSubstr("checksum is another"))) << where;
+  }
+}
+
+TEST(Manifest, KnowsInfinity) {
+  Manifest m;
+  TableEntry t;
+  t.dim = 1;
+  t.cuts = {1};
+  t.optimizer.max_gradient = t.learning_rate = std::numeric_limits<double>::infinity();
+  m.tables = {t};
+  EXPECT_EQ(Manifest::from_json(m.json(), "here").tables[0].optimizer.max_gradient, t.optimizer.max_gradient);
 }
 
 TEST(Manifest, ComesBackAsWritten) {

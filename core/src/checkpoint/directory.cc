@@ -2,11 +2,14 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/statvfs.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <filesystem>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -17,13 +20,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kStaging = ".saving";
-constexpr const char* kReplaced = ".replaced";
+constexpr std::string_view kName = "save-", kStaging = ".saving";
+constexpr const char* kReplaced = ".replaced";        // where versions before put DIR while they exchanged it
+constexpr std::string_view kOfMounts = "lost+found";  // in an empty file system
+// The manifest goes first: what lacks it is no checkpoint.
 constexpr std::array<std::string_view, 3> kOwnFiles = {kManifestFile, kModelFile, kOptimizerFile};
-
-bool own(const fs::path& file) {
-  return std::find(kOwnFiles.begin(), kOwnFiles.end(), file.filename().string()) != kOwnFiles.end();
-}
 
 // Runs a std::filesystem call that reports by error_code.
 template <class Call>
@@ -38,51 +39,9 @@ bool exists(const std::string& path) {
   return checked("look at", path, [&](std::error_code& e) { return fs::exists(fs::path(path), e); });
 }
 
-void rename(const std::string& from, const std::string& to) {
-  checked("rename", from, [&](std::error_code& e) { return fs::rename(from, to, e), true; });
-}
-
-std::vector<fs::path> entries(const std::string& directory) {
-  std::error_code error;
-  std::vector<fs::path> out;
-  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error))
-    out.push_back(it->path());
-  if (error) fail_with(error.value(), "list", directory);
-  return out;
-}
-
-void remove_own_files(const std::string& directory) {
-  for (const std::string_view name : kOwnFiles) {
-    const std::string path = cat(directory, '/', name);
-    checked("remove", path, [&](std::error_code& e) { return fs::remove(path, e); });
-  }
-}
-
-// What is left of a replaced checkpoint: its own files go, others move to `target`.
-void clear_away(const std::string& replaced, const std::string& target) {
-  remove_own_files(replaced);
-  for (const fs::path& path : entries(replaced)) {
-    const std::string to = cat(target, '/', path.filename().string());
-    if (exists(to)) {
-      fail(Code::kAlreadyExists, path.string(), " is no part of a checkpoint, and ", to,
-           " is there already: move one of them away");
-    }
-    rename(path.string(), to);
-  }
-  checked("remove", replaced, [&](std::error_code& e) { return fs::remove(replaced, e); });
-}
-
-// Before anything is touched: what lies at our places must be ours.
-void refuse_strangers(const std::string& target, const std::string& staging) {
-  if (exists(staging)) {
-    for (const fs::path& path : entries(staging)) {
-      if (!own(path)) fail(Code::kAlreadyExists, path.string(), " is no part of a checkpoint: move it away");
-    }
-  }
-  if (!exists(target)) return;
-  if (!fs::is_directory(target)) fail(Code::kAlreadyExists, target, " is a file: a checkpoint needs a directory");
-  if (!exists(cat(target, '/', kManifestFile)) && !entries(target).empty())
-    fail(Code::kAlreadyExists, target, " exists and holds no checkpoint: save to another directory");
+bool is_checkpoint(const std::string& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(cat(path, '/', kManifestFile), ignored);
 }
 
 std::string absolute(const std::string& directory) {
@@ -93,50 +52,182 @@ std::string absolute(const std::string& directory) {
   return path.string();
 }
 
+std::string path_of(const std::string& directory, int64_t number) { return cat(directory, '/', kName, number); }
+
+// N of "save-N".
+std::optional<int64_t> number_of(std::string_view name) {
+  if (!name.starts_with(kName)) return std::nullopt;
+  name.remove_prefix(kName.size());
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+  if (error != std::errc() || end != name.data() + name.size() || number < 1 || number == INT64_MAX)
+    return std::nullopt;
+  return number;
+}
+
+struct Contents {
+  std::vector<int64_t> whole;   // checkpoints, ascending
+  std::vector<int64_t> staged;  // that were not put in their place
+  std::vector<int64_t> rests;   // of a removal that was interrupted
+  int64_t last = 0;             // the highest number in use, for anything
+  bool flat = false;            // a checkpoint's files are in the directory itself
+  std::string stranger;         // something else that is there; empty: nothing
+  int64_t checkpoints() const { return std::ssize(whole) + flat; }
+};
+
+Contents contents_of(const std::string& directory) {
+  Contents out;
+  out.flat = is_checkpoint(directory);
+  std::error_code error;
+  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    const bool staged = name.ends_with(kStaging);
+    if (const auto number = number_of(name.substr(0, name.size() - (staged ? kStaging.size() : 0)))) {
+      out.last = std::max(out.last, *number);
+      if (staged)
+        out.staged.push_back(*number);
+      else if (is_checkpoint(it->path().string()))
+        out.whole.push_back(*number);
+      else if (it->is_directory(error))
+        out.rests.push_back(*number);
+    } else if (name != kOfMounts) {
+      out.stranger = name;
+    }
+  }
+  if (error) fail_with(error.value(), "list", directory);
+  std::sort(out.whole.begin(), out.whole.end());
+  std::sort(out.staged.begin(), out.staged.end());
+  return out;
+}
+
+void remove_files(const std::string& directory) {
+  std::error_code ignored;
+  for (const std::string_view name : kOwnFiles) fs::remove(cat(directory, '/', name), ignored);
+}
+
+// Best effort: the checkpoint that it makes room for is safe already. A directory with files of others stays.
+void remove_checkpoint(const std::string& path) {
+  const Descriptor lock(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (lock.get() >= 0 && ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return;  // it is read
+  remove_files(path);
+  std::error_code ignored;
+  fs::remove(path, ignored);
+}
+
+// Whether all that was to be written is there: the manifest comes last and has a checksum of its own.
+bool is_whole(const std::string& staging) {
+  try {
+    const std::string manifest = cat(staging, '/', kManifestFile);
+    for (const Manifest::File& file : Manifest::from_json(read_text(manifest), manifest).files) {
+      if (InputFile(cat(staging, '/', file.name)).size() != file.bytes) return false;
+    }
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// The newest checkpoint of a directory, or itself; empty: there is none.
+std::string newest(const std::string& directory) {
+  std::error_code error;
+  if (!fs::exists(directory, error)) {
+    const std::string replaced = directory + kReplaced;
+    return is_checkpoint(replaced) ? replaced : "";
+  }
+  if (!fs::is_directory(directory, error)) return "";
+  const Contents contents = contents_of(directory);
+  if (!contents.whole.empty()) return path_of(directory, contents.whole.back());
+  return contents.flat ? directory : "";
+}
+
 }  // namespace
 
-StagedDirectory::StagedDirectory(const std::string& directory)
-    : target_(absolute(directory)), staging_(target_ + kStaging), replaced_(target_ + kReplaced) {
-  refuse_strangers(target_, staging_);
-  const std::string parent = fs::path(target_).parent_path().string();
-  checked("create", parent, [&](std::error_code& e) { return fs::create_directories(parent, e); });
-  checked("create", staging_, [&](std::error_code& e) { return fs::create_directory(staging_, e); });
-  lock_ = Descriptor(::open(staging_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (lock_.get() < 0) fail_with(errno, "open", staging_);
+StagedCheckpoint::StagedCheckpoint(const std::string& directory) : directory_(absolute(directory)) {
+  if (exists(directory_) && !fs::is_directory(directory_))
+    fail(Code::kAlreadyExists, directory_, " is a file: checkpoints need a directory");
+  made_directory_ =
+      checked("create", directory_, [&](std::error_code& e) { return fs::create_directories(directory_, e); });
+  lock_ = Descriptor(::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (lock_.get() < 0) fail_with(errno, "open", directory_);
   // File systems that cannot lock a directory do without: the lock only tells two jobs from each other.
   if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-    fail(Code::kUnavailable, "another job is writing a checkpoint to ", target_);
-  remove_own_files(staging_);
-  // What an interrupted save left.
-  if (!exists(replaced_)) return;
-  if (exists(target_))
-    clear_away(replaced_, target_);
-  else
-    rename(replaced_, target_);
+    fail(Code::kUnavailable, "another job is writing a checkpoint to ", directory_);
+  Contents contents = contents_of(directory_);
+  if (contents.last == 0 && !contents.flat && !contents.stranger.empty()) {
+    fail(Code::kAlreadyExists, directory_, " exists and holds no checkpoint, but \"", contents.stranger,
+         "\": save to another directory");
+  }
+  others_ = contents.checkpoints();
+  for (const int64_t number : contents.rests) remove_checkpoint(path_of(directory_, number));
+  for (const int64_t number : contents.staged) {
+    const std::string left = path_of(directory_, number) + std::string(kStaging);
+    if (is_whole(left)) {
+      const std::string name = path_of(directory_, ++contents.last);
+      checked("rename", left, [&](std::error_code& e) { return fs::rename(left, name, e), true; });
+      ++others_;
+    } else {
+      remove_checkpoint(left);
+    }
+  }
+  name_ = path_of(directory_, contents.last + 1);
+  staging_ = name_ + std::string(kStaging);
+  checked("create", staging_, [&](std::error_code& e) { return fs::create_directory(staging_, e); });
 }
 
-StagedDirectory::~StagedDirectory() {
-  if (committed_) return;
+StagedCheckpoint::~StagedCheckpoint() {
+  if (left_) return;
+  remove_checkpoint(staging_);
   std::error_code ignored;
-  for (const std::string_view name : kOwnFiles) fs::remove(cat(staging_, '/', name), ignored);
-  fs::remove(staging_, ignored);
+  if (made_directory_) fs::remove(directory_, ignored);
 }
 
-void StagedDirectory::commit() {
+void StagedCheckpoint::check_space(int64_t bytes, int64_t saves, int keep) const {
+  struct statvfs info {};
+  if (::statvfs(staging_.c_str(), &info) != 0) fail_with(errno, "look at", staging_);
+  if (info.f_blocks == 0) return;  // a file system that does not tell
+  // An old one is removed when the new one is whole.
+  const int64_t copies = std::max<int64_t>(1, std::min(saves, keep + 1 - others_));
+  const auto room = static_cast<double>(info.f_bavail) * static_cast<double>(info.f_frsize);
+  if (static_cast<double>(copies) * static_cast<double>(bytes) <= room) return;
+  fail(Code::kResourceExhausted, copies == 1 ? std::string("a checkpoint") : cat(copies, " checkpoints"), " of ", bytes,
+       " bytes will not fit in ", directory_, ", where ", static_cast<int64_t>(room),
+       " bytes are free: make room, or save elsewhere");
+}
+
+void StagedCheckpoint::commit(int keep) {
   sync_directory(staging_);
-  const bool replaces = exists(target_);
-  if (replaces) rename(target_, replaced_);
-  rename(staging_, target_);
-  committed_ = true;
-  sync_directory(fs::path(target_).parent_path().string());
-  if (replaces) clear_away(replaced_, target_);
+  left_ = true;
+  std::error_code error;
+  fs::rename(staging_, name_, error);
+  if (error) {
+    fail(Code::kUnavailable, "cannot rename ", staging_, " to ", name_, ": ", error.message(),
+         "; the checkpoint is whole where it is: load it from there, or save to ", directory_,
+         " again, which puts it in its place");
+  }
+  sync_directory(directory_);
+  const Contents contents = contents_of(directory_);
+  const int64_t too_many = contents.checkpoints() - std::max(1, keep);
+  if (too_many > 0 && contents.flat) remove_files(directory_);
+  for (int64_t i = 0; i < too_many - contents.flat; ++i) remove_checkpoint(path_of(directory_, contents.whole[i]));
 }
 
-std::string whole_checkpoint(const std::string& directory) {
-  const std::string target = absolute(directory), replaced = target + kReplaced;
-  if (exists(cat(target, '/', kManifestFile))) return target;
-  if (!exists(target) && exists(cat(replaced, '/', kManifestFile))) return replaced;
-  fail(Code::kNotFound, "there is no checkpoint at ", target, ": it has no file ", kManifestFile);
+HeldCheckpoint hold_checkpoint(const std::string& directory) {
+  const std::string target = absolute(directory);
+  constexpr int kAttempts = 100;  // another job may save: what is listed is gone, and what is there was not listed yet
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    HeldCheckpoint held{newest(target), Descriptor()};
+    if (held.path.empty()) continue;
+    held.lock = Descriptor(::open(held.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    // A lock on DIR itself would keep others from saving there.
+    const bool is_one_of_many = number_of(fs::path(held.path).filename().string()).has_value();
+    while (is_one_of_many && ::flock(held.lock.get(), LOCK_SH) != 0 && errno == EINTR) {
+    }
+    if (is_checkpoint(held.path)) return held;
+  }
+  fail(Code::kNotFound, "there is no checkpoint at ", target, ": neither it nor a directory ", kName,
+       "N in it has a file ", kManifestFile);
 }
+
+bool has_checkpoint(const std::string& directory) { return !newest(absolute(directory)).empty(); }
 
 }  // namespace tessera::checkpoint

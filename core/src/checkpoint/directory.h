@@ -1,34 +1,49 @@
-// A checkpoint's directory DIR, replaced as a whole: written as DIR.saving, then DIR becomes DIR.replaced, DIR.saving
-// becomes DIR, and DIR.replaced goes. Whatever is interrupted, DIR or else DIR.replaced is a whole checkpoint. Only a
-// checkpoint's own files are ever deleted: others in DIR move along.
+// A directory DIR of checkpoints: DIR/save-1, DIR/save-2 and so on, each a whole one, the newest with the highest
+// number. A new one is written as DIR/save-N.saving and gets its name by one rename; old ones go only after that. So
+// whatever is interrupted, those before are whole; and all of it happens inside DIR, which may be a mount point.
+//
+// Versions before wrote the files of their only checkpoint into DIR itself: that one is read too, and counts as the
+// oldest. Nothing but the files of checkpoints is ever removed.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "checkpoint/files.h"
 
 namespace tessera::checkpoint {
 
-class StagedDirectory {
+class StagedCheckpoint {
  public:
-  // kAlreadyExists: DIR is no checkpoint and not empty. kUnavailable: another job is writing to it.
-  explicit StagedDirectory(const std::string& directory);
-  ~StagedDirectory();  // removes DIR.saving, unless it was committed
-  StagedDirectory(const StagedDirectory&) = delete;
-  StagedDirectory& operator=(const StagedDirectory&) = delete;
+  // Makes DIR and DIR/save-N.saving; what an interrupted save left there goes, or becomes a checkpoint where it is a
+  // whole one. kAlreadyExists: DIR is in use for something else. kUnavailable: another job is saving there.
+  explicit StagedCheckpoint(const std::string& directory);
+  ~StagedCheckpoint();  // without commit() nothing is left, DIR neither if it was made here
+  StagedCheckpoint(const StagedCheckpoint&) = delete;
+  StagedCheckpoint& operator=(const StagedCheckpoint&) = delete;
 
   std::string file(const std::string& name) const { return staging_ + "/" + name; }
-  // DIR.saving becomes DIR. Its files must be synced.
-  void commit();
+  // kResourceExhausted: there is no room for `saves` checkpoints of `bytes` each, of which `keep` are kept.
+  void check_space(int64_t bytes, int64_t saves, int keep) const;
+  // Puts the checkpoint in its place, then removes the oldest until `keep` are left; ones that are being read stay for
+  // now. Its files must be synced. Where only its renaming fails, they stay and the error says where.
+  void commit(int keep);
 
  private:
-  std::string target_, staging_, replaced_;
+  std::string directory_, staging_, name_;
   Descriptor lock_;
-  bool committed_ = false;
+  int64_t others_ = 0;  // checkpoints that were there
+  bool made_directory_ = false, left_ = false;
 };
 
-// Where the files of the checkpoint `directory` are: there, or in DIR.replaced when a save was interrupted in between.
-// kNotFound: no checkpoint there.
-std::string whole_checkpoint(const std::string& directory);
+// A whole checkpoint that is not removed while this lives (on file systems that lock).
+struct HeldCheckpoint {
+  std::string path;  // of the directory with its files
+  Descriptor lock;
+};
+
+// `directory` itself where it has the files of a checkpoint, or else the newest in it. kNotFound: there is none.
+HeldCheckpoint hold_checkpoint(const std::string& directory);
+bool has_checkpoint(const std::string& directory);
 
 }  // namespace tessera::checkpoint

@@ -1,8 +1,13 @@
-// What is at DIR after a save, one that was interrupted, and beside files that are not ours.
+// What is in DIR after saves, ones that were interrupted, and beside files that are not ours.
 #include "checkpoint/directory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <thread>
 
 #include "checkpoint/manifest.h"
 #include "checkpoint/test_model.h"
@@ -12,129 +17,242 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::TestDirectory;
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 void write(const std::string& folder, const std::string& content) {
-  for (const char* name : {kModelFile, kOptimizerFile, kManifestFile}) test::write_file(folder + "/" + name, content);
+  const auto bytes = static_cast<int64_t>(content.size());
+  Manifest manifest;
+  for (const char* name : {kModelFile, kOptimizerFile}) {
+    test::write_file(folder + "/" + name, content);
+    manifest.files.push_back({name, bytes, 0});
+  }
+  test::write_file(folder + "/" + kManifestFile, manifest.json());
 }
-void save(const std::string& target, const std::string& content) {
-  StagedDirectory staged(target);
-  for (const char* name : {kModelFile, kOptimizerFile, kManifestFile}) test::write_file(staged.file(name), content);
-  staged.commit();
+void fill(const StagedCheckpoint& staged, const std::string& content) {
+  write(fs::path(staged.file(kManifestFile)).parent_path().string(), content);
+}
+void save(const std::string& target, const std::string& content, int keep = 2) {
+  StagedCheckpoint staged(target);
+  fill(staged, content);
+  staged.commit(keep);
 }
 std::string content(const std::string& folder) { return test::read_file(folder + "/" + kModelFile); }
-size_t count(const std::string& folder) {
-  return static_cast<size_t>(std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
+std::string newest(const std::string& target) { return content(hold_checkpoint(target).path); }
+std::vector<std::string> names(const std::string& folder) {
+  std::vector<std::string> out;
+  for (const auto& entry : fs::directory_iterator(folder)) out.push_back(entry.path().filename().string());
+  std::sort(out.begin(), out.end());
+  return out;
 }
 
-TEST(StagedDirectory, ReplacesAndLeavesNothingBehind) {
+TEST(StagedCheckpoint, KeepsTheLastFew) {
   const TestDirectory dir;
   const std::string target = dir.file("runs/7/model/");
-  save(target, "first");
-  EXPECT_EQ(content(target), "first");
-  save(target, "second");
-  EXPECT_EQ(content(target), "second");
-  EXPECT_EQ(count(dir.file("runs/7")), 1u);
-  EXPECT_EQ(whole_checkpoint(target), fs::canonical(target).string());
+  for (const char* text : {"first", "second", "third"}) {
+    save(target, text);
+    EXPECT_EQ(newest(target), text);
+  }
+  EXPECT_THAT(names(target), ElementsAre("save-2", "save-3"));
+  EXPECT_EQ(content(target + "save-2"), "second");
+  EXPECT_EQ(content(hold_checkpoint(target + "save-2").path), "second") << "one of them by its own path";
+  for (int i = 4; i <= 12; ++i) save(target, cat(i), 3);
+  EXPECT_THAT(names(target), ElementsAre("save-10", "save-11", "save-12"));
+  EXPECT_EQ(newest(target), "12") << "numbers, not texts";
+  save(target, "last", 1);
+  EXPECT_THAT(names(target), ElementsAre("save-13"));
 }
 
-TEST(StagedDirectory, KeepsTheOldOneUntilCommitted) {
+TEST(StagedCheckpoint, LeavesNothingWithoutCommit) {
   const TestDirectory dir;
+  { StagedCheckpoint staged(dir.file("a/c")); }
+  EXPECT_FALSE(fs::exists(dir.file("a/c")));
   save(dir.file("c"), "old");
   {
-    StagedDirectory staged(dir.file("c"));
+    StagedCheckpoint staged(dir.file("c"));
     test::write_file(staged.file(kModelFile), "half");
-    EXPECT_EQ(content(dir.file("c")), "old");
+    EXPECT_EQ(newest(dir.file("c")), "old");
   }
-  EXPECT_EQ(content(dir.file("c")), "old");
-  EXPECT_EQ(count(dir.file("")), 1u);
+  EXPECT_THAT(names(dir.file("c")), ElementsAre("save-1"));
 }
 
-TEST(StagedDirectory, IsNotForTwoJobs) {
+TEST(StagedCheckpoint, IsNotForTwoJobs) {
   const TestDirectory dir;
-  const StagedDirectory first(dir.file("c"));
-  const auto [text, code] = test::error_of([&] { StagedDirectory second(dir.file("c")); });
+  const StagedCheckpoint first(dir.file("c"));
+  const auto [text, code] = test::error_of([&] { StagedCheckpoint second(dir.file("c")); });
   EXPECT_EQ(code, Code::kUnavailable);
   EXPECT_THAT(text, HasSubstr("another job is writing"));
 }
 
-TEST(StagedDirectory, GoesOnAfterACrashWhileWriting) {
+TEST(StagedCheckpoint, GoesOnAfterACrashWhileWriting) {
   const TestDirectory dir;
   save(dir.file("c"), "old");
-  fs::create_directory(dir.file("c.saving"));
-  test::write_file(dir.file("c.saving/") + kModelFile, "torn");
-  EXPECT_EQ(whole_checkpoint(dir.file("c")), fs::canonical(dir.file("c")).string());
+  fs::create_directory(dir.file("c/save-2.saving"));
+  test::write_file(dir.file("c/save-2.saving/") + kModelFile, "torn");
+  EXPECT_EQ(newest(dir.file("c")), "old");
   save(dir.file("c"), "new");
-  EXPECT_EQ(content(dir.file("c")), "new");
-  EXPECT_EQ(count(dir.file("")), 1u);
+  EXPECT_EQ(newest(dir.file("c")), "new");
+  EXPECT_EQ(names(dir.file("c")).size(), 2u);
+  // Of the first save there is nothing else yet.
+  fs::create_directories(dir.file("d/save-1.saving"));
+  save(dir.file("d"), "new");
+  EXPECT_EQ(names(dir.file("d")).size(), 1u);
 }
 
-TEST(StagedDirectory, GoesOnAfterACrashBetweenTheRenames) {
+TEST(StagedCheckpoint, AWholeOneThatWasNotRenamedIsNotLost) {
   const TestDirectory dir;
-  fs::create_directory(dir.file("c.replaced"));
-  write(dir.file("c.replaced"), "old");
-  fs::create_directory(dir.file("c.saving"));
-  write(dir.file("c.saving"), "new");
-  EXPECT_EQ(content(whole_checkpoint(dir.file("c"))), "old");
-  { StagedDirectory staged(dir.file("c")); }
-  EXPECT_EQ(content(dir.file("c")), "old");
-  EXPECT_EQ(count(dir.file("")), 1u);
+  const std::string target = dir.file("c");
+  std::string kept;
+  {
+    StagedCheckpoint staged(target);
+    fill(staged, "whole");
+    fs::create_directories(target + "/save-1/of somebody else");
+    const auto [text, code] = test::error_of([&] { staged.commit(2); });
+    EXPECT_EQ(code, Code::kUnavailable);
+    kept = fs::canonical(target).string() + "/save-1.saving";
+    EXPECT_THAT(text, testing::AllOf(HasSubstr("cannot rename " + kept), HasSubstr("is whole where it is")));
+  }
+  EXPECT_EQ(content(hold_checkpoint(kept).path), "whole");
+  { StagedCheckpoint staged(target); }
+  EXPECT_EQ(newest(target), "whole");
+  EXPECT_FALSE(fs::exists(kept));
+  EXPECT_TRUE(fs::exists(target + "/save-1/of somebody else"));
 }
 
-TEST(StagedDirectory, GoesOnAfterACrashBeforeTheOldOneWasRemoved) {
+TEST(StagedCheckpoint, ReadsWhatEarlierVersionsWrote) {
   const TestDirectory dir;
-  save(dir.file("c"), "new");
-  fs::create_directory(dir.file("c.replaced"));
-  test::write_file(dir.file("c.replaced/") + kOptimizerFile, "old");  // half removed
-  test::write_file(dir.file("c.replaced/notes.txt"), "mine");
-  { StagedDirectory staged(dir.file("c")); }
-  EXPECT_EQ(content(dir.file("c")), "new");
-  EXPECT_EQ(test::read_file(dir.file("c/notes.txt")), "mine");
-  EXPECT_EQ(count(dir.file("")), 1u);
+  const std::string target = dir.file("c");
+  fs::create_directory(target);
+  write(target, "flat");
+  test::write_file(target + "/notes.txt", "mine");
+  EXPECT_EQ(newest(target), "flat");
+  save(target, "second");
+  EXPECT_EQ(newest(target), "second");
+  EXPECT_EQ(content(target), "flat");
+  save(target, "third");
+  EXPECT_THAT(names(target), ElementsAre("notes.txt", "save-1", "save-2"));
+  // Interrupted between the two renames of those versions.
+  fs::create_directory(dir.file("d.replaced"));
+  write(dir.file("d.replaced"), "old");
+  EXPECT_EQ(newest(dir.file("d")), "old");
 }
 
-TEST(StagedDirectory, TouchesNoFilesOfOthers) {
+TEST(StagedCheckpoint, TouchesNoFilesOfOthers) {
   const TestDirectory dir;
   fs::create_directory(dir.file("photos"));
   test::write_file(dir.file("photos/cat.jpg"), "cat");
-  auto [text, code] = test::error_of([&] { StagedDirectory staged(dir.file("photos")); });
+  const auto [text, code] = test::error_of([&] { StagedCheckpoint staged(dir.file("photos")); });
   EXPECT_EQ(code, Code::kAlreadyExists);
-  EXPECT_THAT(text, HasSubstr("holds no checkpoint"));
-  EXPECT_EQ(test::read_file(dir.file("photos/cat.jpg")), "cat");
-  EXPECT_EQ(count(dir.file("")), 1u);
-  EXPECT_EQ(test::error_of([&] { StagedDirectory staged(dir.file("photos/cat.jpg")); }).second, Code::kAlreadyExists);
+  EXPECT_THAT(text, testing::AllOf(HasSubstr("holds no checkpoint"), HasSubstr("cat.jpg")));
+  EXPECT_THAT(names(dir.file("photos")), ElementsAre("cat.jpg"));
+  EXPECT_EQ(test::error_of([&] { StagedCheckpoint staged(dir.file("photos/cat.jpg")); }).second, Code::kAlreadyExists);
 
-  fs::create_directory(dir.file("c.saving"));
-  test::write_file(dir.file("c.saving/cat.jpg"), "cat");
-  EXPECT_THAT(test::error_of([&] { StagedDirectory staged(dir.file("c")); }).first, HasSubstr("c.saving/cat.jpg"));
-  EXPECT_EQ(test::read_file(dir.file("c.saving/cat.jpg")), "cat");
+  fs::create_directories(dir.file("mount/lost+found"));  // an empty file system
+  save(dir.file("mount"), "new");
+  EXPECT_THAT(names(dir.file("mount")), ElementsAre("lost+found", "save-1"));
 
   save(dir.file("d"), "old");
   test::write_file(dir.file("d/report.json"), "mine");
-  fs::create_directory(dir.file("d/plots"));
-  save(dir.file("d"), "new");
-  EXPECT_EQ(test::read_file(dir.file("d/report.json")), "mine");
-  EXPECT_TRUE(fs::is_directory(dir.file("d/plots")));
-  EXPECT_FALSE(fs::exists(dir.file("d.replaced")));
+  test::write_file(dir.file("d/save-1/notes.txt"), "mine");
+  save(dir.file("d"), "new", 1);
+  EXPECT_THAT(names(dir.file("d")), ElementsAre("report.json", "save-1", "save-2"));
+  EXPECT_THAT(names(dir.file("d/save-1")), ElementsAre("notes.txt"));
 }
 
-TEST(StagedDirectory, FollowsALink) {
+TEST(StagedCheckpoint, FollowsALink) {
   const TestDirectory dir;
   save(dir.file("real"), "old");
   fs::create_directory_symlink(dir.file("real"), dir.file("latest"));
   save(dir.file("latest"), "new");
   EXPECT_TRUE(fs::is_symlink(dir.file("latest")));
-  EXPECT_EQ(content(dir.file("real")), "new");
+  EXPECT_EQ(newest(dir.file("real")), "new");
 }
 
-TEST(WholeCheckpoint, IsNotFoundWhereThereIsNone) {
+TEST(StagedCheckpoint, LooksForRoom) {
   const TestDirectory dir;
-  const auto [text, code] = test::error_of([&] { whole_checkpoint(dir.file("c")); });
+  save(dir.file("c"), "old");
+  const StagedCheckpoint staged(dir.file("c"));
+  staged.check_space(1, 100, 2);
+  const auto refused = [&](int64_t bytes, int64_t saves, int keep) {
+    return test::error_of([&] { staged.check_space(bytes, saves, keep); });
+  };
+  const auto [text, code] = refused(int64_t{1} << 60, 1, 2);
+  EXPECT_EQ(code, Code::kResourceExhausted);
+  EXPECT_THAT(text, testing::StartsWith(cat("a checkpoint of ", int64_t{1} << 60, " bytes will not fit in ")));
+  EXPECT_THAT(refused(int64_t{1} << 60, 100, 4).first, testing::StartsWith("4 checkpoints of ")) << "one is there";
+}
+
+// Killed at any moment: what is found is whole, and no older than what had been committed.
+TEST(StagedCheckpoint, SurvivesSigkillAnywhere) {
+  const TestDirectory dir;
+  save(dir.file("c"), "0");
+  int last = 0;
+  for (int round = 0; round < 40; ++round) {
+    const pid_t writer = fork();
+    if (writer == 0) {
+      test::error_of([&] {
+        for (int i = last + 1; true; ++i) {
+          save(dir.file("c"), cat(i), 1 + i % 3);
+          test::write_file(dir.file("committed"), cat(i));
+        }
+      });
+      _exit(1);
+    }
+    usleep(static_cast<useconds_t>(500 + 397 * round));
+    ASSERT_EQ(kill(writer, SIGKILL), 0);
+    int status = 0;
+    ASSERT_EQ(waitpid(writer, &status, 0), writer);
+    ASSERT_TRUE(WIFSIGNALED(status)) << "it failed by itself";
+    const std::string found = hold_checkpoint(dir.file("c")).path, committed = test::read_file(dir.file("committed"));
+    ASSERT_EQ(content(found), test::read_file(found + "/" + kOptimizerFile));
+    ASSERT_GE(std::stoi(content(found)), committed.empty() ? 0 : std::stoi(committed));
+    last = std::stoi(content(found));
+    save(dir.file("c"), content(found), 2);
+    EXPECT_LE(names(dir.file("c")).size(), 2u) << "the next save has tidied up";
+  }
+  EXPECT_GT(last, 0);
+}
+
+TEST(HeldCheckpoint, IsNotRemovedWhileItIsRead) {
+  const TestDirectory dir;
+  save(dir.file("c"), "1");
+  {
+    const HeldCheckpoint held = hold_checkpoint(dir.file("c"));
+    for (const char* text : {"2", "3"}) save(dir.file("c"), text, 1);
+    EXPECT_EQ(content(held.path), "1");
+    EXPECT_THAT(names(dir.file("c")), ElementsAre("save-1", "save-3"));
+  }
+  save(dir.file("c"), "4", 1);
+  EXPECT_THAT(names(dir.file("c")), ElementsAre("save-4"));
+}
+
+// Whatever a reader finds, it finds whole, while another thread saves as fast as it can.
+TEST(HeldCheckpoint, BesideItsWriter) {
+  const TestDirectory dir;
+  save(dir.file("c"), "0");
+  const std::jthread writer([&] {
+    for (int i = 1; i <= 200; ++i) save(dir.file("c"), cat(i), 1);
+  });
+  int last = 0;
+  while (last < 200) {
+    const HeldCheckpoint held = hold_checkpoint(dir.file("c"));
+    const std::string model = content(held.path), optimizer = test::read_file(held.path + "/" + kOptimizerFile);
+    ASSERT_FALSE(model.empty()) << "after " << last;
+    EXPECT_EQ(model, optimizer);
+    ASSERT_GE(std::stoi(model), last);
+    last = std::stoi(model);
+  }
+}
+
+TEST(HeldCheckpoint, IsNotFoundWhereThereIsNone) {
+  const TestDirectory dir;
+  const auto [text, code] = test::error_of([&] { hold_checkpoint(dir.file("c")); });
   EXPECT_EQ(code, Code::kNotFound);
   EXPECT_THAT(text, HasSubstr(dir.file("c")));
+  EXPECT_FALSE(has_checkpoint(dir.file("c")));
   test::write_file(dir.file("c"), "a file");
-  EXPECT_EQ(test::error_of([&] { whole_checkpoint(dir.file("c")); }).second, Code::kNotFound);
-  EXPECT_EQ(test::error_of([&] { whole_checkpoint(""); }).second, Code::kInvalidArgument);
+  EXPECT_EQ(test::error_of([&] { hold_checkpoint(dir.file("c")); }).second, Code::kNotFound);
+  EXPECT_EQ(test::error_of([&] { hold_checkpoint(""); }).second, Code::kInvalidArgument);
 }
 
 }  // namespace

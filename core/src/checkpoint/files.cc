@@ -98,6 +98,13 @@ uint32_t InputFile::crc32(int64_t first, int64_t bytes) const {
   return static_cast<uint32_t>(crc);
 }
 
+std::string read_text(const std::string& path) {
+  const InputFile file(path);
+  std::string text(static_cast<size_t>(file.size()), '\0');
+  file.read_at(0, text.data(), file.size());
+  return text;
+}
+
 void sync_directory(const std::string& path) {
   const Descriptor fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   // Some network file systems cannot sync a directory (EINVAL): there it needs none.

@@ -55,6 +55,9 @@ class InputFile {
   int64_t size_ = 0;
 };
 
+// A small file as a whole.
+std::string read_text(const std::string& path);
+
 // Makes the names in a directory as durable as the files themselves.
 void sync_directory(const std::string& path);
 

@@ -21,17 +21,11 @@ constexpr int64_t kReadFloats = int64_t{4} << 20;  // 16 MiB are read at a time
 
 // A whole, undamaged checkpoint, open on every rank.
 struct Source {
+  HeldCheckpoint held;  // rank 0's
   std::string directory;
   Manifest manifest;
   std::optional<SafetensorsReader> model, optimizer;
 };
-
-std::string read_text(const std::string& path) {
-  const InputFile file(path);
-  std::string text(static_cast<size_t>(file.size()), '\0');
-  file.read_at(0, text.data(), file.size());
-  return text;
-}
 
 SafetensorsReader open_checked(const ProcessGroup& group, const Source& source, const char* name) {
   const std::string path = cat(source.directory, '/', name), manifest = cat(source.directory, '/', kManifestFile);
@@ -61,13 +55,13 @@ SafetensorsReader open_checked(const ProcessGroup& group, const Source& source, 
 }
 
 Source open_checkpoint(const ProcessGroup& group, const std::string& directory) {
-  // Rank 0 says which directory, so that all read the same one.
+  Source source;
+  // Rank 0 says which directory, so that all read the same one, and sees to it that it stays.
   const auto texts = together(group, "checkpoint.json", [&]() -> std::string {
     if (group.rank() != 0) return "";
-    const std::string where = whole_checkpoint(directory);
-    return where + '\0' + read_text(cat(where, '/', kManifestFile));
+    source.held = hold_checkpoint(directory);
+    return source.held.path + '\0' + read_text(cat(source.held.path, '/', kManifestFile));
   });
-  Source source;
   const size_t end = texts[0].find('\0');
   source.directory = texts[0].substr(0, end);
   source.manifest = Manifest::from_json(texts[0].substr(end + 1), cat(source.directory, '/', kManifestFile));

@@ -2,7 +2,9 @@
 
 #include <zlib.h>
 
-#include <numeric>
+#include <algorithm>
+#include <limits>
+#include <set>
 
 #include "config/json.h"
 
@@ -26,6 +28,19 @@ uint32_t crc_of(const std::string& text) {
       ::crc32(0, reinterpret_cast<const unsigned char*>(text.data()), static_cast<uInt>(text.size())));
 }
 
+// JSON has no infinity: null stands for it.
+double number(const JsonObject& j, const char* key) {
+  return j.member(key).is_null() ? std::numeric_limits<double>::infinity() : j.get<double>(key);
+}
+
+// A whole number of at least `least`.
+int64_t count(const JsonObject& j, const char* key, int64_t least) {
+  constexpr int64_t kMost = int64_t{1} << 53;  // what every reader of JSON has exactly
+  const auto value = j.get<int64_t>(key);
+  if (value < least || value > kMost) j.wrong(key, " is ", value, ", and must lie in [", least, ", ", kMost, "]");
+  return value;
+}
+
 OrderedJson to_json(const TableEntry& t) {
   OrderedJson states = OrderedJson::array();
   for (const Lookup::State& s : t.states) states.push_back({{"name", s.name}, {"per_row", s.per_row}});
@@ -41,41 +56,61 @@ OrderedJson to_json(const TableEntry& t) {
           {"column_cuts", t.cuts}};
 }
 
-TableEntry table_from(const JsonObject& j) {
-  TableEntry t;
-  t.parameter = j.get<std::string>("parameter");
-  t.name = j.get<std::string>("name");
-  t.rows = j.get<int64_t>("rows");
-  t.dim = j.get<int64_t>("dim");
-  t.dtype = dtype_from(j.get<std::string>("dtype"));
-  const JsonObject optimizer = j.object("optimizer");
-  t.optimizer.name = optimizer.get<std::string>("name");
-  t.optimizer.options = optimizer.get<std::string>("options");
-  t.optimizer.max_gradient = optimizer.get<double>("max_gradient");
-  t.learning_rate = j.get<double>("learning_rate");
-  for (const JsonObject& s : j.objects("states"))
-    t.states.push_back({s.get<std::string>("name"), s.get<bool>("per_row")});
-  t.cuts = j.get<std::vector<int64_t>>("column_cuts");
-  int64_t left = t.dim;
+// Cuts and states, as the sizes of tensors are computed from them.
+void check_table(const TableEntry& t) {
+  int64_t left = t.dim, bytes = 0;
   for (int64_t width : t.cuts) {
     if (width < 1 || width > left) fail(Code::kDataLoss, "the column cuts of table \"", t.name, "\" do not fit");
     left -= width;
   }
-  if (left != 0 || t.dim < 1 || t.rows < 0)
-    fail(Code::kDataLoss, "table \"", t.name, "\" has ", t.rows, " x ", t.dim, " values, and cuts that do not fit");
+  if (left != 0)
+    fail(Code::kDataLoss, "the column cuts of table \"", t.name, "\" leave ", left, " of ", t.dim, " columns");
+  if (__builtin_mul_overflow(t.rows, t.dim, &bytes) || __builtin_mul_overflow(bytes, size_of(t.dtype), &bytes))
+    fail(Code::kDataLoss, "table \"", t.name, "\" has ", t.rows, " x ", t.dim, " values, more than there can be");
+  std::set<std::string> names;
+  for (const Lookup::State& s : t.states) {
+    if (s.name.empty() || !names.insert(s.name).second)
+      fail(Code::kDataLoss, "table \"", t.name, "\" has two states \"", s.name, "\", or one without a name");
+  }
+}
+
+TableEntry table_from(const JsonObject& j) {
+  TableEntry t;
+  t.parameter = j.get<std::string>("parameter");
+  t.name = j.get<std::string>("name");
+  t.rows = count(j, "rows", 0);
+  t.dim = count(j, "dim", 1);
+  t.dtype = dtype_from(j.get<std::string>("dtype"));
+  const JsonObject optimizer = j.object("optimizer");
+  t.optimizer.name = optimizer.get<std::string>("name");
+  t.optimizer.options = optimizer.get<std::string>("options");
+  t.optimizer.max_gradient = number(optimizer, "max_gradient");
+  t.learning_rate = number(j, "learning_rate");
+  for (const JsonObject& s : j.objects("states"))
+    t.states.push_back({s.get<std::string>("name"), s.get<bool>("per_row")});
+  t.cuts = j.get<std::vector<int64_t>>("column_cuts");
+  check_table(t);
   return t;
 }
 
 Manifest manifest_from(const JsonObject& j) {
   Manifest m;
-  m.world_size = j.get<int>("world_size");
+  m.world_size = static_cast<int>(std::min<int64_t>(INT32_MAX, count(j, "world_size", 1)));
   m.progress = j.get<std::string>("progress");
-  for (const JsonObject& t : j.objects("tables")) m.tables.push_back(table_from(t));
+  std::set<std::string> parameters;
+  for (const JsonObject& t : j.objects("tables")) {
+    m.tables.push_back(table_from(t));
+    const std::string& name = m.tables.back().parameter;
+    if (!parameters.insert(name).second) fail(Code::kDataLoss, "there are two tables \"", name, "\"");
+  }
   for (const JsonObject& s : j.objects("collections"))
-    m.steps.emplace_back(s.get<std::string>("path"), s.get<int64_t>("step"));
+    m.steps.emplace_back(s.get<std::string>("path"), count(s, "step", 0));
   m.dense_optimizer = j.get<std::vector<std::vector<std::string>>>("dense_optimizer");
-  for (const JsonObject& f : j.objects("files"))
-    m.files.push_back({f.get<std::string>("name"), f.get<int64_t>("bytes"), f.hex("crc32")});
+  for (const JsonObject& f : j.objects("files")) {
+    m.files.push_back({f.get<std::string>("name"), count(f, "bytes", 0), f.hex("crc32")});
+    if (m.files.back().name.find('/') != std::string::npos)
+      fail(Code::kDataLoss, "\"", m.files.back().name, "\" is no file beside it");
+  }
   return m;
 }
 

@@ -1,5 +1,6 @@
 // save_checkpoint(): owners send their rows to rank 0 block by block, and rank 0 writes.
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <optional>
 
@@ -10,6 +11,7 @@
 #include "checkpoint/safetensors.h"
 #include "checkpoint/tables.h"
 #include "checkpoint/together.h"
+#include "sparse/finite.h"
 #include "tessera/checkpoint.h"
 #include "tessera/device.h"
 
@@ -92,8 +94,19 @@ class TableSender {
         at += p.count * (s.per_row ? 1 : cols);
       }
       table_.collection->read_rows(table_.held(p.shard), p.first, p.count, weights, states);
+      check_finite(p, {weights, static_cast<size_t>(p.count * cols)});
     }
     return out;
+  }
+
+  // A model that has come apart must not take the place of one that has not.
+  void check_finite(const Piece& p, std::span<const float> weights) const {
+    const int64_t at = first_not_finite(weights);
+    if (at < 0) return;
+    const int64_t row = p.first + at / table_.sharding->shards[p.shard].cols;
+    fail(Code::kFailedPrecondition, "table \"", table_.stored.name, "\" holds ", std::abs(weights[at]), " in row ",
+         table_.collection->table_rows(table_.held(p.shard), row, 1).at(0),
+         ": nothing was saved, and the checkpoints before are as they were");
   }
 
   const ProcessGroup& group_;
@@ -151,7 +164,7 @@ class TableSaver {
       const int64_t last = std::min(entry_.rows, first + rows_per_block_);
       const std::vector<Piece> parts = pieces(first, last);
       const auto values = sender_.gather(parts);
-      together(group_, "writing of table rows", [&] {
+      together_at_length(group_, "writing of table rows", [&] {
         if (files_) write_whole(first, last - first, parts, values);
         return "";
       });
@@ -165,7 +178,7 @@ class TableSaver {
         const Piece p = piece(s, first, std::min(rows_per_block_, rows - first));
         const std::vector<int64_t> ids = sender_.gather_ids(p);
         const auto values = sender_.gather({p});
-        together(group_, "writing of table rows", [&] {
+        together_at_length(group_, "writing of table rows", [&] {
           if (files_) write_scattered(p, ids, values[0]);
           return "";
         });
@@ -260,9 +273,15 @@ void announce(StoredTensors& tensors, const std::string& name, StoredTensor tens
     fail(Code::kInvalidArgument, "two tensors of the model have the name \"", name, "\"");
 }
 
-Files create_files(const StagedDirectory& staged, const std::vector<ModelTable>& tables, const ParameterList& dense,
-                   const KeyedOptimizer& optimizer) {
+// What the two files will hold.
+struct Announced {
   StoredTensors model, states;
+};
+
+Announced announced(const std::vector<ModelTable>& tables, const ParameterList& dense,
+                    const KeyedOptimizer& optimizer) {
+  Announced out;
+  auto& [model, states] = out;
   for (const ModelTable& t : tables) {
     announce(model, t.stored.parameter, t.stored.weight());
     for (size_t k = 0; k < t.stored.states.size(); ++k) announce(states, t.stored.state_name(k), t.stored.state(k));
@@ -271,8 +290,18 @@ Files create_files(const StagedDirectory& staged, const std::vector<ModelTable>&
   for (const auto& [key, state] : optimizer.state()) {
     for (const auto& [name, value] : state) announce(states, cat(key, '/', name), {value.dtype(), value.shape(), 0});
   }
-  return {SafetensorsWriter(staged.file(kModelFile), std::move(model)),
-          SafetensorsWriter(staged.file(kOptimizerFile), std::move(states))};
+  return out;
+}
+
+void check_finite(const ParameterList& dense) {
+  for (const ParameterPtr& p : dense) {
+    if (p->value.dtype() != DType::kFloat32) continue;
+    const Tensor value = in_host_memory(p->value);
+    const int64_t at = first_not_finite(value.span<float>());
+    if (at < 0) continue;
+    fail(Code::kFailedPrecondition, "parameter \"", p->name, "\" holds ", std::abs(value.data<float>()[at]),
+         ": nothing was saved, and the checkpoints before are as they were");
+  }
 }
 
 void write_dense(Files& files, const ParameterList& dense, const KeyedOptimizer& optimizer) {
@@ -295,7 +324,7 @@ Manifest manifest_of(DistributedModelParallel& model, const std::vector<ModelTab
   return m;
 }
 
-void write_manifest(const StagedDirectory& staged, const Manifest& manifest) {
+void write_manifest(const StagedCheckpoint& staged, const Manifest& manifest) {
   const std::string text = manifest.json();
   OutputFile file(staged.file(kManifestFile), static_cast<int64_t>(text.size()));
   file.write_at(0, text.data(), static_cast<int64_t>(text.size()));
@@ -306,23 +335,26 @@ void write_manifest(const StagedDirectory& staged, const Manifest& manifest) {
 }  // namespace checkpoint
 
 void save_checkpoint(const std::string& directory, DistributedModelParallel& model,
-                     const KeyedOptimizer& dense_optimizer, const std::string& progress) {
+                     const KeyedOptimizer& dense_optimizer, const std::string& progress, int keep) {
   using namespace checkpoint;
   const ProcessGroup& group = model.group();
   const bool writes = group.rank() == 0;
   const std::vector<ModelTable> tables = model_tables(model);
   const ParameterList dense = dense_parameters(model);
 
-  std::optional<StagedDirectory> staged;  // rank 0's
+  std::optional<StagedCheckpoint> staged;  // rank 0's
   std::unique_ptr<Files> files;
-  together(group, "start of a checkpoint", [&] {
+  together_at_length(group, "start of a checkpoint", [&] {
     if (!writes) return "";
+    check_finite(dense);
+    Announced tensors = announced(tables, dense, dense_optimizer);
     staged.emplace(directory);
-    files = std::make_unique<Files>(create_files(*staged, tables, dense, dense_optimizer));
+    files.reset(new Files{SafetensorsWriter(staged->file(kModelFile), std::move(tensors.model)),
+                          SafetensorsWriter(staged->file(kOptimizerFile), std::move(tensors.states))});
     return "";
   });
   for (const ModelTable& table : tables) TableSaver(group, table, files.get()).save();
-  together(group, "dense parameters of a checkpoint", [&] {
+  together_at_length(group, "dense parameters of a checkpoint", [&] {
     if (writes) write_dense(*files, dense, dense_optimizer);
     return "";
   });
@@ -335,10 +367,28 @@ void save_checkpoint(const std::string& directory, DistributedModelParallel& mod
     const FileSum sum = checksum_by_rank_0(group, path);
     manifest.files.push_back({name, sum.bytes, sum.crc});
   }
-  together(group, "end of a checkpoint", [&] {
+  together_at_length(group, "end of a checkpoint", [&] {
     if (!writes) return "";
     write_manifest(*staged, manifest);
-    staged->commit();
+    staged->commit(keep);
+    return "";
+  });
+}
+
+void check_checkpoint_target(const std::string& directory, DistributedModelParallel& model,
+                             const KeyedOptimizer& dense_optimizer, int64_t saves, int keep) {
+  using namespace checkpoint;
+  const std::vector<ModelTable> tables = model_tables(model);
+  together_at_length(model.group(), "place of a checkpoint", [&] {
+    if (model.group().rank() != 0) return "";
+    const Announced tensors = announced(tables, dense_parameters(model), dense_optimizer);
+    int64_t bytes = 0;
+    for (const StoredTensors* file : {&tensors.model, &tensors.states}) {
+      for (const auto& [name, tensor] : *file) bytes += tensor.bytes();
+    }
+    const StagedCheckpoint staged(directory);
+    OutputFile(staged.file(kManifestFile), 0).sync();
+    staged.check_space(bytes, saves, keep);
     return "";
   });
 }

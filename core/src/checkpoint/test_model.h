@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -41,6 +42,16 @@ inline std::string read_file(const std::string& path) {
 }
 inline void write_file(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
+}
+
+// Where the files of the newest checkpoint in `directory` are.
+inline std::string newest_in(const std::string& directory) {
+  int64_t newest = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    const std::string name = entry.path().filename().string();
+    if (name.rfind("save-", 0) == 0) newest = std::max<int64_t>(newest, std::stoll(name.substr(5)));
+  }
+  return directory + "/save-" + std::to_string(newest);
 }
 
 // What `call` throws: its sentence and code.

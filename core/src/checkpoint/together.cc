@@ -1,12 +1,15 @@
 #include "checkpoint/together.h"
 
+#include <algorithm>
 #include <chrono>
+#include <future>
 #include <new>
 
 namespace tessera::checkpoint {
 namespace {
 
-constexpr char kFine = '+', kFailed = '!';
+constexpr char kFine = '+', kFailed = '!', kBusy = '.';
+constexpr auto kTurn = std::chrono::milliseconds(250);  // the longest that a busy rank says nothing
 
 std::string failure(Code code, const std::string& text) {
   return cat(kFailed, static_cast<int32_t>(code), ' ', text.empty() ? "unknown error" : text);
@@ -24,11 +27,8 @@ std::string outcome(const std::function<std::string()>& body) {
   }
 }
 
-}  // namespace
-
-std::vector<std::string> together(const ProcessGroup& group, const char* label,
-                                  const std::function<std::string()>& body) {
-  std::vector<std::string> all = group.all_gather_text(outcome(body), label);
+// What all bodies returned, or the error of the first that failed.
+std::vector<std::string> results_of(std::vector<std::string> all) {
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].front() == kFailed) {
       const size_t space = all[rank].find(' ');
@@ -40,11 +40,29 @@ std::vector<std::string> together(const ProcessGroup& group, const char* label,
   return all;
 }
 
+}  // namespace
+
+std::vector<std::string> together(const ProcessGroup& group, const char* label,
+                                  const std::function<std::string()>& body) {
+  return results_of(group.all_gather_text(outcome(body), label));
+}
+
+std::vector<std::string> together_at_length(const ProcessGroup& group, const char* label,
+                                            const std::function<std::string()>& body) {
+  std::future<std::string> work = std::async(std::launch::async, [&] { return outcome(body); });
+  std::string mine(1, kBusy);
+  while (true) {
+    if (work.valid() && work.wait_for(kTurn) == std::future_status::ready) mine = work.get();
+    std::vector<std::string> all = group.all_gather_text(mine, label);
+    const auto busy = [](const std::string& text) { return text.front() == kBusy; };
+    if (std::none_of(all.begin(), all.end(), busy)) return results_of(std::move(all));
+  }
+}
+
 void together_in_turns(const ProcessGroup& group, const char* label, const std::function<bool()>& work) {
-  constexpr auto kTurn = std::chrono::seconds(1);
   bool mine = true, any = true;
   while (any) {
-    const auto texts = together(group, label, [&] {
+    const auto texts = together_at_length(group, label, [&] {
       const auto start = std::chrono::steady_clock::now();
       while (mine && std::chrono::steady_clock::now() - start < kTurn) mine = work();
       return std::string(mine ? "more" : "");

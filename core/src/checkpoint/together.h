@@ -14,9 +14,13 @@ namespace tessera::checkpoint {
 std::vector<std::string> together(const ProcessGroup& group, const char* label,
                                   const std::function<std::string()>& body);
 
+// The same for work that a slow disk may hold up for longer than the group's deadline: it is done in another thread,
+// and ranks keep in touch until all have done theirs. Collective.
+std::vector<std::string> together_at_length(const ProcessGroup& group, const char* label,
+                                            const std::function<std::string()>& body);
+
 // Calls `work` until it returns false, on every rank. A rank that has less to do, or nothing, keeps in touch with the
-// others meanwhile, so that it does not run into the group's deadline: one call should take well under that.
-// Collective.
+// others meanwhile, so that it does not run into the group's deadline. Collective.
 void together_in_turns(const ProcessGroup& group, const char* label, const std::function<bool()>& work);
 
 }  // namespace tessera::checkpoint

@@ -28,8 +28,9 @@ FloatTensors::FloatTensors(const std::string& path) : path_(path) {
   const std::string index = path + "/" + kIndexFile;
   if (fs::is_regular_file(path, ignored)) {
     add_file(path);
-  } else if (exists(path + "/" + checkpoint::kManifestFile) || exists(path + ".replaced")) {
-    open_checkpoint(checkpoint::whole_checkpoint(path));
+  } else if (checkpoint::has_checkpoint(path)) {
+    const checkpoint::HeldCheckpoint held = checkpoint::hold_checkpoint(path);
+    open_checkpoint(held.path);
   } else if (exists(index)) {
     open_index(path, index);
   } else if (exists(path + "/" + checkpoint::kModelFile)) {
