@@ -36,7 +36,9 @@ int launch_command(const std::vector<std::string>& args) {
   add("nproc,n", po::value(&ranks)->value_name("N"), "how many ranks");
   add("master-port", po::value(&port)->value_name("P"), "where rank 0 listens (default: a free port)");
   add("grace", po::value(&grace)->value_name("SECONDS"),
-      "from SIGTERM to SIGKILL when ranks have to be ended (default: 5)");
+      "from SIGTERM to SIGKILL when ranks have to be ended (default: 5); after a signal for the launcher, which is "
+      "handed "
+      "on, from when a rank has ended, or from a second signal");
   add("restarts", po::value(&restarts)->value_name("N"),
       "start a rank that fails again instead, so many times in all (default: 0)");
   // Ours are the options before the first word that is none, most with a value behind them; the rest is the command.

@@ -16,6 +16,7 @@
 #include <cstring>
 #include <iostream>
 #include <optional>
+#include <set>
 
 #include "processes.h"
 #include "tessera/error.h"
@@ -90,11 +91,21 @@ class SignalMask {
 
 using StartRank = std::function<void(int rank)>;
 
-// What the launcher knows while it waits: the first failure, and whether it is ending the job.
+// What the launcher knows while it waits: the first failure, and whether the job is ending.
 struct Ending {
-  std::optional<int> status;     // to return
+  std::optional<int> status;     // to return, because of a failure
+  int signal = 0;                // that the launcher was sent first
+  std::set<int> ended;           // wait statuses of the ranks that have ended since
   std::optional<Deadline> kill;  // when SIGKILL follows
   int restarts = 0;              // that are left
+
+  bool begun() const { return status || signal; }
+  // Of a job that a signal has ended: what its ranks made of it, where they agree, or else 128 + N.
+  int result() const {
+    if (status || !signal) return status.value_or(0);
+    const bool agreed = ended.size() == 1 && WIFEXITED(*ended.begin()) && WEXITSTATUS(*ended.begin()) != 0;
+    return agreed ? WEXITSTATUS(*ended.begin()) : 128 + signal;
+  }
 };
 
 // A rank that dies as soon as it starts shall not use up all restarts in an instant.
@@ -121,7 +132,13 @@ void reap_all(Processes& processes, const LaunchOptions& options, const StartRan
   for (int rank = 0; rank < options.ranks; ++rank) {
     const pid_t pid = processes.pid(rank);
     const std::optional<int> status = processes.reap(rank);
-    if (!status || *status == 0) continue;
+    if (!status) continue;
+    if (ending.signal) {
+      ending.ended.insert(*status);
+      if (!ending.kill) ending.kill = after(options.grace_s);
+      continue;
+    }
+    if (*status == 0) continue;
     if (ending.restarts > 0 && !ending.status) {
       restart(rank, pid, *status, options, start, ending);
       continue;
@@ -151,7 +168,9 @@ void look_for_failures(Processes& processes, const LaunchOptions& options, const
   processes.kill_all(SIGTERM);
 }
 
-// A signal for the launcher is one for the ranks, which do not get those of the terminal themselves.
+// A signal for the launcher is one for the ranks, which do not get those of the terminal themselves. They may take
+// their time to end in good order, until one of them has ended or a second signal comes; whoever sent it has a limit,
+// too.
 void hand_on(int signal, const LaunchOptions& options, Processes& processes, Ending& ending) {
   if (signal == SIGTSTP) {
     processes.kill_all(SIGSTOP);
@@ -159,10 +178,13 @@ void hand_on(int signal, const LaunchOptions& options, Processes& processes, End
     return processes.kill_all(SIGCONT);
   }
   processes.kill_all(signal);
-  if (ending.status) return;
-  ending.status = 128 + signal;
-  ending.kill = after(options.grace_s);
-  std::cerr << options.name << ": ending all ranks on signal " << signal << " (" << strsignal(signal) << ")"
+  if (ending.begun()) {
+    if (!ending.kill) ending.kill = after(options.grace_s);
+    return;
+  }
+  ending.signal = signal;
+  std::cerr << options.name << ": handed signal " << signal << " (" << strsignal(signal)
+            << ") on to all ranks, and waits for them; a second one ends them within " << options.grace_s << " s"
             << std::endl;
 }
 
@@ -172,9 +194,7 @@ int wait_for_all(Processes& processes, const LaunchOptions& options, const Signa
   while (true) {
     look_for_failures(processes, options, start, ending);
     // What ranks of a job that went well have left behind is theirs.
-    if (processes.running() == 0 && (!ending.status || !processes.anything_running())) {
-      return ending.status.value_or(0);
-    }
+    if (processes.running() == 0 && (!ending.begun() || !processes.anything_running())) return ending.result();
     if (ending.kill && Clock::now() >= *ending.kill) {
       processes.kill_all(SIGKILL);
       ending.kill = after(3600);

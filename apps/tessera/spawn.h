@@ -13,15 +13,18 @@ namespace tessera::cli {
 struct LaunchOptions {
   int ranks = 1;
   int master_port = 0;  // 0: a free one
-  double grace_s = 5;   // between SIGTERM and SIGKILL, once one rank has failed or the launcher was told to end
-  int restarts = 0;     // how often a rank that fails is started again instead, all ranks together
+  // Until SIGKILL: from the SIGTERM for the others when a rank has failed; of a job that is sent a signal, from when
+  // the first rank has ended, or from a second signal.
+  double grace_s = 5;
+  int restarts = 0;                     // how often a rank that fails is started again instead, all ranks together
   std::string name = "tessera launch";  // before messages on standard error
 };
 
 // Starts `ranks` copies of command[0] (found along PATH) with torchrun's variables and a TESSERA_JOB_TOKEN, and waits
 // for all. When one fails, and no restarts are left, says which and why on standard error, ends the others and returns
-// its status (128 + N for signal N). SIGINT and SIGTERM are handed on. To be called from a thread that lives until it
-// returns.
+// its status (128 + N for signal N). SIGINT, SIGTERM and SIGHUP are handed on; the ranks then take the time that they
+// need to end, and if they agree on a status, that is returned, else 128 + N. To be called from a thread that lives
+// until it returns.
 int launch(const LaunchOptions& options, const std::vector<std::string>& command);
 
 // The same with this very program and `args` (what follows its name): for commands with --nproc. Such a command is a

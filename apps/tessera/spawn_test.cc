@@ -186,6 +186,50 @@ TEST(Launch, HandsSignalsOnToGroups) {
   std::remove(path.c_str());
 }
 
+// A launcher in a process of its own, whose ranks write their process ids to `path`.RANK; it is sent `signals`.
+int status_after(const std::vector<int>& signals, const std::string& path, const std::string& script, double grace_s) {
+  const pid_t launcher = fork();
+  if (launcher == 0) {
+    const int quiet = open("/dev/null", O_WRONLY);
+    dup2(quiet, STDERR_FILENO);
+    _exit(launch({.ranks = 2, .grace_s = grace_s}, {"sh", "-c", script}));
+  }
+  for (const char* rank : {".0", ".1"}) EXPECT_GT(process_in(path + rank), 0);
+  for (const int signal : signals) {
+    kill(launcher, signal);
+    usleep(200000);
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(launcher, &status, 0), launcher);
+  for (const char* rank : {".0", ".1"}) std::remove((path + rank).c_str());
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+// They need longer than the grace, and say by their status how they have ended.
+TEST(Launch, GivesRanksTheirTimeAfterASignal) {
+  const std::string path = scratch_file("slow");
+  EXPECT_EQ(status_after(
+                {SIGTERM}, path,
+                "trap 'sleep 2.5; exit 75' TERM; echo $$ > " + path + ".$RANK; while true; do sleep 0.05; done", 1.5),
+            75);
+}
+
+TEST(Launch, EndsThemWithinTheGraceOfASecondSignal) {
+  const std::string path = scratch_file("stubborn");
+  EXPECT_EQ(status_after({SIGTERM, SIGTERM}, path,
+                         "trap '' TERM; echo $$ > " + path + ".$RANK; while true; do sleep 0.05; done", 0.1),
+            128 + SIGTERM);
+}
+
+TEST(Launch, EndsTheOthersOnceOneHasEndedOnASignal) {
+  const std::string path = scratch_file("mixed");
+  EXPECT_EQ(status_after({SIGTERM}, path,
+                         "if [ $RANK = 0 ]; then trap 'exit 75' TERM; else trap '' TERM; fi; echo $$ > " + path +
+                             ".$RANK; while true; do sleep 0.05; done",
+                         0.3),
+            128 + SIGTERM);
+}
+
 TEST(Launch, ForgetsTheLauncherAboveIt) {
   setenv("PMIX_RANK", "0", 1);
   setenv("OMPI_COMM_WORLD_RANK", "0", 1);
