@@ -13,6 +13,7 @@
 #include "train/job.h"
 #include "train/plan_versus_actual.h"
 #include "train/same_job.h"
+#include "train/stop_signals.h"
 #include "train/traffic.h"
 
 namespace tessera::cli {
@@ -37,10 +38,15 @@ bool parse_arguments(const std::vector<std::string>& args, Arguments* out) {
       "start N ranks on this machine (otherwise: what the launcher says, or one)");
   add("set", po::value(&out->overrides)->value_name("KEY=VALUE"),
       "change a key of the config, e.g. data.epochs=2; may be repeated");
-  add("save", po::value(&out->job.save)->value_name("DIR"), "write a checkpoint at the end");
+  add("save", po::value(&out->job.save)->value_name("DIR"),
+      "write a checkpoint at the end, or when a signal ends the job");
   add("save-every", po::value(&out->job.save_every)->value_name("STEPS"), "and after every so many steps");
+  add("keep", po::value(&out->job.keep)->value_name("N")->default_value(out->job.keep),
+      "how many checkpoints stay in --save DIR");
   add("load", po::value(&out->job.load)->value_name("DIR"),
       "continue from a checkpoint, under any plan and number of ranks");
+  add("new-data", po::bool_switch(&out->job.new_data),
+      "with --load: go on with the first batch of this job's data, which may be other data");
   add("max-steps", po::value(&out->job.max_steps)->value_name("STEPS"), "stop after so many steps in all");
   add("trace", po::value(&out->job.trace)->value_name("FILE"),
       "write what every rank did when, for ui.perfetto.dev or chrome://tracing");
@@ -52,7 +58,10 @@ bool parse_arguments(const std::vector<std::string>& args, Arguments* out) {
   if (found->count("nproc") && (out->nproc < 1 || out->nproc > 1024)) throw UsageError("--nproc takes 1 to 1024 ranks");
   if (out->job.save_every < 0 || out->job.max_steps < 0)
     throw UsageError("--save-every and --max-steps count steps: 0 or more");
-  if (out->job.save_every && out->job.save.empty()) throw UsageError("--save-every needs --save DIR");
+  if (out->job.save.empty() && (out->job.save_every || !(*found)["keep"].defaulted()))
+    throw UsageError("--save-every and --keep need --save DIR");
+  if (out->job.keep < 1) throw UsageError("--keep takes a number of checkpoints: 1 or more");
+  if (out->job.new_data && out->job.load.empty()) throw UsageError("--new-data needs --load DIR");
   return true;
 }
 
@@ -74,21 +83,21 @@ void print_tables(const json& report) {
         number(p["work_us_per_step"]), number(p["hidden_us_per_step"]));
   }
   if (report.contains("bytes_per_step")) print_traffic(report["bytes_per_step"]);
-  if (report["steps"] > 0) std::printf("\n%s", plan_versus_actual_text(report["plan_versus_actual"]).c_str());
-  std::printf("\n");
+  std::printf("\n%s\n", plan_versus_actual_text(report["plan_versus_actual"]).c_str());
 }
 
-// What came out is last.
-void print_summary(const json& report) {
+void print_training(const json& report) {
   std::printf("%s on %s: %lld steps, %.1f s, %.0f samples/s, train loss %.4f\n",
               report["model"].get<std::string>().c_str(), report["data"]["name"].get<std::string>().c_str(),
               static_cast<long long>(report["steps"].get<int64_t>()), number(report["train"]["seconds"]),
               number(report["train"]["samples_per_s"]), number(report["train"]["loss"]));
   std::printf("the first step was done %.2f s after the process started\n", number(report["seconds_to_first_step"]));
-  if (report["steps"] > 0) std::printf("%s", predicted_step_text(report["plan_versus_actual"]).c_str());
+  std::printf("%s", predicted_step_text(report["plan_versus_actual"]).c_str());
   if (const auto dropped = report["dropped_ids"].get<int64_t>())
     std::printf("%lld ids out of range were dropped\n", static_cast<long long>(dropped));
-  const json& t = report["test"];
+}
+
+void print_test(const json& t) {
   std::printf("test: AUC %.4f  logloss %.4f  normalized entropy %.4f  calibration %.3f  (%lld samples)\n",
               number(t["auc"]), number(t["logloss"]), number(t["normalized_entropy"]), number(t["calibration"]),
               static_cast<long long>(t["samples"].get<int64_t>()));
@@ -120,8 +129,24 @@ void write_report(const std::string& path, const json& report) {
   if (!out) fail(Code::kUnavailable, "cannot write the report to ", path);
 }
 
-void train_with(const std::shared_ptr<ProcessGroup>& group, const Runtime& runtime, const Config& config,
-                const JobOptions& options, bool verbose) {
+// What came out is last.
+void evaluate_and_report(TrainJob& job, const ProcessGroup& group, const Config& config, bool verbose) {
+  const BinaryMetrics metrics = job.evaluate();
+  const json report = job.report(metrics);
+  if (group.rank() != 0) return;
+  if (report["steps"] == 0) {
+    std::printf("%s\n", job.where_it_ended().c_str());
+  } else {
+    if (verbose) print_tables(report);
+    print_training(report);
+  }
+  print_test(report["test"]);
+  if (!config.report.json.empty()) write_report(config.report.json, report);
+}
+
+// The exit status.
+int train_with(const std::shared_ptr<ProcessGroup>& group, const Runtime& runtime, const Config& config,
+               const JobOptions& options, bool verbose) {
   check_same_job(*group, config, options);
   TrainJob job(runtime, config, options, group);
   if (group->rank() == 0) {
@@ -129,19 +154,18 @@ void train_with(const std::shared_ptr<ProcessGroup>& group, const Runtime& runti
     std::fprintf(stderr, "%s\ndense layers: %s\n", plan.c_str(), layers_text(job.layers()).c_str());
   }
   job.train();
-  const BinaryMetrics metrics = job.evaluate();
-  const json report = job.report(metrics);
-  if (group->rank() == 0) {
-    if (verbose) print_tables(report);
-    print_summary(report);
-    if (!config.report.json.empty()) write_report(config.report.json, report);
-  }
+  if (!job.stopped()) StopSignals::raise_again();  // it came behind the last step
+  if (!job.stopped())
+    evaluate_and_report(job, *group, config, verbose);
+  else if (group->rank() == 0)
+    std::fprintf(stderr, "tessera train: %s\n", job.where_it_ended().c_str());
   if (!options.trace.empty()) job.write_trace();
   group->barrier("end");
+  return job.stopped() ? kStoppedBySignal : 0;
 }
 
 // What ends one rank is the reason that the others give, too.
-void run_rank(const Config& config, const JobOptions& options, bool verbose, const RankEnvironment& where) {
+int run_rank(const Config& config, const JobOptions& options, bool verbose, const RankEnvironment& where) {
   const PluginWatch watch;
   const Runtime runtime({config.plugins.path, config.plugins.require, true, static_cast<int>(config.job.threads)});
   JobOptions job = options;
@@ -153,7 +177,7 @@ void run_rank(const Config& config, const JobOptions& options, bool verbose, con
   const Device device = job.device ? job.device->device() : kCpu;
   const auto group = ProcessGroup::connect(runtime, where, {config.comm.backend, "{}", config.comm.timeout_s, device});
   try {
-    train_with(group, runtime, config, job, verbose);
+    return train_with(group, runtime, config, job, verbose);
   } catch (const std::bad_alloc&) {
     const Error e = out_of_memory();
     group->abort(e.what());
@@ -188,8 +212,7 @@ int train_command(const std::vector<std::string>& args) {
     const int here = where.local_world_size > 0 ? where.local_world_size : where.world_size;
     config.job.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / here);
   }
-  run_rank(config, a.job, a.verbose, where);
-  return 0;
+  return run_rank(config, a.job, a.verbose, where);
 }
 
 }  // namespace tessera::cli

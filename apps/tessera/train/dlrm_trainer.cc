@@ -1,8 +1,11 @@
 #include "train/dlrm_trainer.h"
 
+#include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "distributed/stopwatch.h"
+#include "sparse/finite.h"
 
 namespace tessera::cli {
 namespace {
@@ -27,6 +30,8 @@ DlrmOptions placed(DlrmOptions options, const DeviceStreamPtr& stream) {
 // Losses that stay on the device; then they are read, for a wait in so many steps.
 constexpr int64_t kLossesOnDevice = 1024;
 
+constexpr const char* kApart = "; training has come apart, a lower learning rate may keep it together";
+
 }  // namespace
 
 DlrmTrainer::DlrmTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup> group, DlrmTrainerOptions options)
@@ -50,19 +55,24 @@ DlrmTrainer::DlrmTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup> g
   model.dense = dlrm_.parameters();
   parallel_ = std::make_unique<DistributedModelParallel>(runtime, model, std::move(group), std::move(options.parallel));
   optimizer_ = make_dense_optimizer(options.dense_optimizer, in_backward_optimizer_filter(parallel_->parameters()));
+  for (const ParameterPtr& p : dlrm_.parameters()) {
+    if (!stream_ && p->value.dim() == 1) biases_.push_back(p);
+  }
 }
 
-void DlrmTrainer::step(const Batch& batch, StepHandle taken) {
-  auto pooled = (taken ? embeddings().forward(std::move(taken)) : embeddings().forward(batch.sparse)).wait();
+bool DlrmTrainer::step(const Batch& batch, StepHandle taken, bool finished) {
+  auto pooled = (taken ? embeddings().forward(std::move(taken)) : embeddings().forward(batch.sparse, finished)).wait();
   const Tensor& values = pooled.values.values();
   const Tensor grad_pooled = stream_ ? train_dense_on_device(batch, values) : train_dense(batch, values);
   embeddings().backward(pooled, grad_pooled);
   Stopwatch watch(trace_);
   parallel_->all_reduce_gradients();
+  check_gradients();
   watch.lap(dense_reduce_, "dense all-reduce");
   optimizer_->step();
   optimizer_->zero_grad();
   watch.lap(dense_update_, "dense update");
+  return pooled.any_finished;
 }
 
 Tensor DlrmTrainer::train_dense(const Batch& batch, const Tensor& pooled) {
@@ -78,10 +88,45 @@ Tensor DlrmTrainer::train_dense(const Batch& batch, const Tensor& pooled) {
   const Tensor grad = grad_logits_.first({samples, 1});
   const double scale = 1.0 / static_cast<double>(batch.global_size);
   losses_.push_back(binary_cross_entropy_with_logits(logits, batch.labels, grad, scale));
+  if (!std::isfinite(losses_.back())) refuse_loss(losses_.back(), batch, pooled);
   const Tensor grad_pooled = dlrm_.backward_top(grad);
   dlrm_.backward_bottom();
   watch.lap(dense_backward_, "dense backward");
   return grad_pooled;
+}
+
+// In the order in which a step comes upon them, so that what is named is a cause and no consequence.
+void DlrmTrainer::refuse_loss(double loss, const Batch& batch, const Tensor& pooled) {
+  const auto broken = [](const Tensor& t) {
+    const Tensor host = in_host_memory(t);
+    return host.numel() ? first_not_finite({host.data<float>(), static_cast<size_t>(host.numel())}) : -1;
+  };
+  std::string cause = "the dense forward overflows";
+  const int64_t at = broken(pooled);
+  const auto parameters = dlrm_.parameters();
+  const auto parameter =
+      std::find_if(parameters.begin(), parameters.end(), [&](const ParameterPtr& p) { return broken(p->value) >= 0; });
+  if (broken(batch.dense) >= 0) {
+    cause = "the data's dense inputs are not finite";
+  } else if (at >= 0) {
+    // Columns of the output belong to features in the order of their keys, which are all of one dimension.
+    const int64_t slot = at % pooled.size(1) / (pooled.size(1) / std::ssize(embeddings().output_keys()));
+    cause = cat("the lookup of \"", embeddings().output_keys()[slot], "\" gives rows that are not finite");
+  } else if (parameter != parameters.end()) {
+    cause = cat("the dense update has made parameter \"", (*parameter)->name, "\" not finite");
+  }
+  fail(Code::kFailedPrecondition, "rank ", group().rank(), ": the loss of step ", embeddings().step() + 1, " is ",
+       std::abs(loss), ": ", cause, kApart);
+}
+
+// A bias's gradient is the sum of what passes its layer on the way back, so hardly anything that is not finite gets
+// past all of them; and they are few. All ranks see the same sums.
+void DlrmTrainer::check_gradients() {
+  for (const ParameterPtr& p : biases_) {
+    if (!p->grad.defined() || first_not_finite(p->grad.span<float>()) < 0) continue;
+    fail(Code::kFailedPrecondition, "the gradient of parameter \"", p->name, "\" in step ", embeddings().step(),
+         " is not finite", kApart);
+  }
 }
 
 Tensor DlrmTrainer::train_dense_on_device(const Batch& batch, const Tensor& pooled) {

@@ -35,9 +35,13 @@ class DlrmTrainer {
 
   // Forward, backward, updates. The loss is the mean over the global batch, whatever the ranks' shares of it. `taken`:
   // what ShardedInputs has made of the batch, where it has. With the dense part on a device, once warm it waits for
-  // that only where a transport of host memory has to send something. Collective.
-  void step(const Batch& batch, StepHandle taken = {});
+  // that only where a transport of host memory has to send something. True: some rank has said `finished` with this
+  // batch, here or to ShardedInputs. kFailedPrecondition: in host memory, a loss that is infinite or no number, before
+  // anything is updated, or a gradient, before dense parameters are; says which table or parameter brought it about, as
+  // far as that can be seen. Collective.
+  bool step(const Batch& batch, StepHandle taken = {}, bool finished = false);
   // The sums of this rank's losses, one for each step since the last call, from the device where they are there: waits.
+  // Those from a device may be infinite or no numbers.
   std::vector<double> take_losses();
   // Whether the dense part is where the tables are (Dlrm::trains_on), and not in host memory.
   bool dense_on_device() const { return stream_ != nullptr; }
@@ -61,11 +65,14 @@ class DlrmTrainer {
   Tensor train_dense(const Batch& batch, const Tensor& pooled);
   Tensor train_dense_on_device(const Batch& batch, const Tensor& pooled);
   Tensor next_loss();  // on the device, of this step
+  [[noreturn]] void refuse_loss(double loss, const Batch& batch, const Tensor& pooled);
+  void check_gradients();
 
   DeviceStreamPtr stream_;  // of the dense part; null: host memory
   Dlrm dlrm_;
   std::unique_ptr<DistributedModelParallel> parallel_;
   KeyedOptimizerPtr optimizer_;
+  ParameterList biases_;
   Tensor grad_logits_;
   std::unique_ptr<DeviceBatch> inputs_;
   Tensor device_losses_;        // float64, of the steps whose losses are still there

@@ -105,7 +105,7 @@ void TrainInputs::fill(int64_t step, Input& input) {
     inputs_->abort(e.what());
     throw;
   }
-  inputs_->take(input.taken, input.batch.sparse);
+  inputs_->take(input.taken, input.batch.sparse, options_.finished && options_.finished());
 }
 
 void TrainInputs::run() {

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -20,6 +21,8 @@ struct TrainInputsOptions {
   int64_t first_step = 0, steps = 0;  // batches of steps [first_step, steps)
   // Another thread reads the next batch, routes it and exchanges its ids meanwhile. The same batches in the same order.
   bool ahead = false;
+  // Asked before each batch is taken ahead: whether this rank wants to end, which it then says to all.
+  std::function<bool()> finished;
 };
 
 class TrainInputs {

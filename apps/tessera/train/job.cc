@@ -1,11 +1,11 @@
 #include "train/job.h"
 
 #include <chrono>
+#include <cmath>
 #include <fstream>
 #include <sstream>
 #include <thread>
 
-#include "config/json.h"
 #include "layers.h"
 #include "tessera/checkpoint.h"
 #include "tessera/planner.h"
@@ -13,7 +13,9 @@
 #include "train/observed_inputs.h"
 #include "train/plan_versus_actual.h"
 #include "train/progress.h"
+#include "train/saved_run.h"
 #include "train/start_up.h"
+#include "train/stop_signals.h"
 #include "train/traffic.h"
 
 namespace tessera::cli {
@@ -61,6 +63,7 @@ TrainJob::TrainJob(const Runtime& runtime, const Config& config, const JobOption
   tables_ = std::move(job.tables);
   check_parts(runtime_, config_, tables_);
   build_model();
+  fingerprint_ = data_fingerprint(config_, data_);
   if (!options_.load.empty()) load();
 }
 
@@ -100,46 +103,46 @@ std::vector<LayerChoice> TrainJob::layers() {
 }
 
 void TrainJob::load() {
-  const config::JsonSource source{options_.load + ": its progress", Code::kDataLoss};
-  const json root =
-      config::parse_json(load_checkpoint(options_.load, trainer_->parallel(), trainer_->dense_optimizer()), source);
-  const config::JsonObject progress(root, source);
-  first_step_ = progress.get<int64_t>("step");
-  const json mine = {{"seed", config_.job.seed}, {"batch", config_.data.batch}, {"shuffle", config_.data.shuffle}};
-  if (progress.member("data") != mine && group_->rank() == 0) {
-    const std::string text =
-        cat(options_.load, " was written with data settings ", progress.member("data").dump(), ", this job has ",
-            mine.dump(), ": batches will differ from those of an uninterrupted run");
-    runtime_.host()->log(runtime_.host(), TSR_LOG_WARNING, text.c_str());
-  }
+  const std::string progress = load_checkpoint(options_.load, trainer_->parallel(), trainer_->dense_optimizer());
+  if (options_.new_data) return;
+  const SavedRun saved = SavedRun::from_progress(progress, options_.load);
+  saved.check_same_data(fingerprint_, options_.load);
+  first_step_ = saved.step;
 }
 
 void TrainJob::save() {
+  mean_loss();                  // of steps that nobody has looked at: what has come apart is not saved
   json tables = json::array();  // what no tensor tells, for tessera quantize
   for (const EmbeddingBagConfig& t : embedding_configs(tables_))
     tables.push_back({{"name", t.name}, {"features", t.feature_names}, {"pooling", to_string(t.pooling)}});
   const json progress = {
       {"step", first_step_ + steps_done()},
       {"model", {{"type", config_.model.type}, {"bounds_check", tables_.front().bounds_check}, {"tables", tables}}},
-      {"data", {{"seed", config_.job.seed}, {"batch", config_.data.batch}, {"shuffle", config_.data.shuffle}}}};
-  save_checkpoint(options_.save, trainer_->parallel(), trainer_->dense_optimizer(), progress.dump());
+      {"data", fingerprint_}};
+  save_checkpoint(options_.save, trainer_->parallel(), trainer_->dense_optimizer(), progress.dump(), options_.keep);
 }
 
 void TrainJob::train() {
   BatchReader reader(data_.train, {config_.data.batch, group_->rank(), group_->world_size(),
                                    static_cast<uint64_t>(config_.job.seed), config_.data.shuffle});
   const int64_t per_epoch = reader.batches();
-  int64_t steps = per_epoch * config_.data.epochs;
-  if (options_.max_steps > 0) steps = std::min(steps, options_.max_steps);
+  steps_ = per_epoch * config_.data.epochs;
+  if (options_.max_steps > 0) steps_ = std::min(steps_, options_.max_steps);
+  if (!options_.save.empty()) {
+    const int64_t saves = options_.save_every > 0 ? (steps_ - first_step_) / options_.save_every + 1 : 1;
+    check_checkpoint_target(options_.save, trainer_->parallel(), trainer_->dense_optimizer(), saves, options_.keep);
+  }
   // Rank 0 draws, and its terminal decides for all when losses are added up.
   const Tensor terminal = Tensor::scalar<int32_t>(stderr_is_terminal());
   group_->broadcast(terminal, 0, "progress").wait();
-  Progress progress({first_step_, steps, config_.report.log_every, group_->rank() == 0, terminal.item() != 0});
+  Progress progress({first_step_, steps_, config_.report.log_every, group_->rank() == 0, terminal.item() != 0});
   trainer_->reset_stages();
   ids_.assign(data_.columns.size(), 0.0);
-  trainer_->embeddings().sample_shards(std::clamp<int64_t>((steps - first_step_) / 8, 2, kSampleEvery));
+  trainer_->embeddings().sample_shards(std::clamp<int64_t>((steps_ - first_step_) / 8, 2, kSampleEvery));
   ahead_ = takes_ahead();
-  TrainInputs inputs(std::move(reader), trainer_->embeddings(), {first_step_, steps, ahead_});
+  const StopSignals signals;
+  TrainInputs inputs(std::move(reader), trainer_->embeddings(),
+                     {first_step_, steps_, ahead_, [] { return StopSignals::requested(); }});
   if (!options_.trace.empty()) {
     const size_t most = most_spans(group_->world_size(), 2);
     trace_ = std::make_unique<Trace>(most);
@@ -149,7 +152,7 @@ void TrainJob::train() {
   }
   const double start = now();
   try {
-    train_steps(inputs, progress, steps, per_epoch);
+    train_steps(inputs, progress, per_epoch);
   } catch (const std::exception& e) {
     inputs.abort(e.what());
     throw;
@@ -165,13 +168,13 @@ void TrainJob::train() {
   if (!options_.save.empty()) save();
 }
 
-void TrainJob::train_steps(TrainInputs& inputs, Progress& progress, int64_t steps, int64_t per_epoch) {
-  const int64_t warm_up = warm_up_steps(steps - first_step_);
-  for (int64_t step = first_step_; step < steps; ++step) {
+void TrainJob::train_steps(TrainInputs& inputs, Progress& progress, int64_t per_epoch) {
+  const int64_t warm_up = warm_up_steps(steps_ - first_step_);
+  for (int64_t step = first_step_; step < steps_ && !stopped_; ++step) {
     if (trace_) trace_->set_step(step);
     TrainInputs::Input& input = inputs.next();
     const Batch& batch = input.batch;
-    trainer_->step(batch, std::move(input.taken));
+    stopped_ = trainer_->step(batch, std::move(input.taken), StopSignals::requested());
     batch_sizes_.push_back(batch.global_size);
     if (step == first_step_) {
       if (options_.device) options_.device->synchronize();  // done, and not only enqueued
@@ -181,9 +184,24 @@ void TrainJob::train_steps(TrainInputs& inputs, Progress& progress, int64_t step
     if (steps_done() == warm_up) warm_ = trainer_->stages();
     for (size_t key = 0; key < ids_.size(); ++key) ids_[key] += static_cast<double>(batch.sparse.length_per_key()[key]);
     if (progress.due(step + 1)) progress.report(step + 1, step / per_epoch, samples_, mean_loss());
-    if (options_.save_every > 0 && !options_.save.empty() && (step + 1) % options_.save_every == 0 && step + 1 < steps)
-      save();
+    const bool last = step + 1 == steps_ || stopped_;  // that is saved anyway
+    if (options_.save_every > 0 && (step + 1) % options_.save_every == 0 && !last) save();
   }
+}
+
+std::string TrainJob::where_it_ended() const {
+  const std::string done = cat(first_step_ + steps_done(), " of ", steps_, " steps");
+  if (stopped_) {
+    return cat("stopped by a signal after ", done, "; ",
+               options_.save.empty() ? std::string("nothing was saved, without --save DIR")
+                                     : cat("--load ", options_.save, " goes on from there"));
+  }
+  if (options_.load.empty()) return "there is nothing to train: the job has no steps";
+  const bool by_option = options_.max_steps > 0 && steps_ == options_.max_steps;
+  return cat("nothing is left to train: ", options_.load, " is at step ", first_step_, ", and ",
+             by_option ? cat("--max-steps ", steps_) : cat("data.epochs = ", config_.data.epochs, " ends at ", steps_),
+             "; raise ", by_option ? "it" : "data.epochs",
+             " to go on, or give --new-data to begin again with the data");
 }
 
 void TrainJob::write_trace() const {
@@ -222,6 +240,10 @@ double TrainJob::mean_loss() {
   for (double loss : part.span<double>()) {
     global_.push_back(loss);
     sum += loss;
+    if (!std::isfinite(loss)) {
+      fail(Code::kFailedPrecondition, "the loss of step ", first_step_ + std::ssize(global_), " is ", loss,
+           ": training has come apart, a lower learning rate may keep it together");
+    }
   }
   return sum / static_cast<double>(sums.size());
 }
@@ -300,7 +322,7 @@ json TrainJob::report(const BinaryMetrics& metrics) {
   out["train"] = {{"samples", samples_},
                   {"seconds", seconds_},
                   {"samples_per_s", seconds_ > 0 ? samples_ / seconds_ : 0},
-                  {"loss", global_.empty() ? 0 : sum / static_cast<double>(global_.size())}};
+                  {"loss", global_.empty() ? json() : json(sum / static_cast<double>(global_.size()))}};
   out["test"] = {{"samples", metrics.samples},         {"auc", metrics.auc},
                  {"logloss", metrics.logloss},         {"normalized_entropy", metrics.normalized_entropy},
                  {"calibration", metrics.calibration}, {"seconds", evaluate_seconds_}};

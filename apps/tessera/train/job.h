@@ -19,9 +19,11 @@
 namespace tessera::cli {
 
 struct JobOptions {
-  std::string save;        // checkpoint directory to write at the end; empty: none
+  std::string save;        // directory for checkpoints, one at the end; empty: none
   std::string load;        // checkpoint directory to continue from; empty: none
   int64_t save_every = 0;  // steps between checkpoints; 0: at the end only
+  int keep = 2;            // checkpoints that stay in `save`
+  bool new_data = false;   // with `load`: from the first batch of this job's data
   int64_t max_steps = 0;   // stop after so many steps in all; 0: after the last epoch
   DeviceStreamPtr device;  // where the tables are; null: host memory
   std::string trace;       // file for a picture of the steps; empty: none
@@ -34,6 +36,10 @@ class TrainJob {
            std::shared_ptr<ProcessGroup> group);
 
   void train();
+  // Whether a signal has ended training before its last step; what there is was saved.
+  bool stopped() const { return stopped_; }
+  // Where training was left, as a sentence: after stopped(), and where no step was left to do.
+  std::string where_it_ended() const;
   void write_trace() const;  // to options.trace, which is not empty; a warning where that cannot be. Collective
   BinaryMetrics evaluate();  // of the test part; valid on rank 0
   // Stages with their time on this rank and the largest over ranks. Collective.
@@ -47,11 +53,12 @@ class TrainJob {
   void build_model();
   void load();
   void save();
-  void train_steps(TrainInputs& inputs, Progress& progress, int64_t steps, int64_t per_epoch);
+  void train_steps(TrainInputs& inputs, Progress& progress, int64_t per_epoch);
   bool takes_ahead() const;  // the same on all ranks; collective
   bool ahead_ = false;       // what it said for this run
   nlohmann::ordered_json pipeline() const;
-  double mean_loss();  // over ranks, of the steps since the last call; collective
+  // Over ranks, of the steps since the last call. kFailedPrecondition, on all ranks alike: it is no number. Collective.
+  double mean_loss();
   int64_t steps_done() const { return std::ssize(batch_sizes_); }  // in this run
   double summed(double value) const;
   std::vector<double> largest(std::vector<double> values) const;
@@ -66,13 +73,16 @@ class TrainJob {
   PlannerOptions planner_;
   DenseWork dense_;
   std::unique_ptr<DlrmTrainer> trainer_;
-  std::vector<int64_t> batch_sizes_;  // of all ranks together, by step of this run
-  std::vector<double> global_;        // the same summed over ranks, as far as reported
-  std::vector<double> ids_;           // read in training by this rank, by column
-  ExchangeBytes<int64_t> sent_;       // by this rank, in training
-  int64_t first_step_ = 0;            // steps done before this run
-  int64_t samples_ = 0;               // of all ranks, in this run
-  Stages warm_, trained_;             // time per stage in this run's steps: in the first few, and in all
+  std::vector<int64_t> batch_sizes_;    // of all ranks together, by step of this run
+  std::vector<double> global_;          // the same summed over ranks, as far as reported
+  std::vector<double> ids_;             // read in training by this rank, by column
+  ExchangeBytes<int64_t> sent_;         // by this rank, in training
+  nlohmann::ordered_json fingerprint_;  // of the data
+  int64_t first_step_ = 0;              // steps done before this run
+  int64_t steps_ = 0;                   // to be done in all, those before this run included
+  bool stopped_ = false;
+  int64_t samples_ = 0;    // of all ranks, in this run
+  Stages warm_, trained_;  // time per stage in this run's steps: in the first few, and in all
   double seconds_ = 0, read_seconds_ = 0, waited_seconds_ = 0, evaluate_seconds_ = 0;
   double first_step_seconds_ = 0;               // from the start of this process to the end of its first step
   std::unique_ptr<Trace> trace_, input_trace_;  // of the steps, and of the thread that takes batches in

@@ -19,9 +19,9 @@ std::string common_job(const Config& config, const JobOptions& options) {
   std::string text = to_toml(common);
   for (const TableOverride& o : config.table_overrides) text += "--set " + o.text + "\n";
   if (!config.planner.plan.empty()) text += "planner.plan is given\n";
-  if (!options.load.empty()) text += "--load is given\n";
+  if (!options.load.empty()) text += cat("--load is given, --new-data ", options.new_data, '\n');
   if (!options.trace.empty()) text += "--trace is given\n";
-  if (!options.save.empty()) text += cat("--save-every ", options.save_every, '\n');
+  if (!options.save.empty()) text += cat("--save-every ", options.save_every, " --keep ", options.keep, '\n');
   return text + cat("--max-steps ", options.max_steps, '\n');
 }
 

@@ -169,6 +169,7 @@ class ShardedEmbeddingBagCollection : public ShardedEmbeddings {
   struct Output {
     KeyedTensor values;         // [batch, sum of dims], unsharded order
     bool all_finished = false;  // every rank said `finished`
+    bool any_finished = false;  // some rank did, be it with its last batch: what all know, they can end on
     StepHandle state;           // for backward
   };
 

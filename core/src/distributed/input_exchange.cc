@@ -105,6 +105,7 @@ bool InputExchange::read_headers(const RoutedBatch& batch, IdMessages& messages)
   bool any_error = false;
   int64_t largest = 0;
   messages.all_finished = true;
+  messages.any_finished = false;
   messages.payload_recv_bytes.resize(world);
   messages.payloads.resize(world);
   for (int peer = 0; peer < world; ++peer) {
@@ -125,6 +126,7 @@ bool InputExchange::read_headers(const RoutedBatch& batch, IdMessages& messages)
     if (h.fingerprint != fingerprint_) refuse_other_job(peer);
     any_error = any_error || (h.flags & PeerHeader::kError);
     messages.all_finished = messages.all_finished && (h.flags & PeerHeader::kFinished);
+    messages.any_finished = messages.any_finished || (h.flags & PeerHeader::kFinished);
     largest = std::max(largest, h.largest);
     messages.payload_recv_bytes[peer] = 0;
     if (h.flags & PeerHeader::kError) continue;

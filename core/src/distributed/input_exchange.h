@@ -22,7 +22,7 @@ struct IdMessages {
   std::vector<int64_t> payload_recv_bytes;  // by peer
   bool in_second = false;                   // payloads had no room there, and came in a second exchange
   std::vector<const uint8_t*> payloads;     // as they arrived, by peer
-  bool all_finished = false;
+  bool all_finished = false, any_finished = false;
   // What another rank gets: a header, the room behind it, and its payload where that had none.
   int64_t bytes_to(const RoutedBatch& batch, int peer) const {
     return kHeaderBytes + room + (in_second ? batch.payload_bytes[peer] : 0);
@@ -38,7 +38,7 @@ class InputExchange {
 
   // Sends this rank's payload and takes everybody's.
   // `error`: why this rank has no batch to offer (empty: it has); the step then ends on all ranks with
-  // Error(kInvalidArgument) and that text, behind "rank N: ". `finished`: this rank has run out of batches. Any other
+  // Error(kInvalidArgument) and that text, behind "rank N: ". `finished`: this rank has no further batches. Any other
   // error ends the job on all ranks, but for other tables or plans, which all ranks see.
   void run(const RoutedBatch& batch, bool finished, const std::string& error, IdMessages& messages,
            ReceivedBatch& received, Stopwatch& watch);

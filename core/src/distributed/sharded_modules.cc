@@ -289,7 +289,8 @@ Awaitable<ShardedEmbeddingBagCollection::Output> ShardedEmbeddingBagCollection::
                           : state->step.device ? expand_on_device(*impl, *state, keep)
                                                : expand(*impl, *state);
     state->rows = {};  // the output's now; the buffer is used again when nobody holds it
-    return Output{KeyedTensor(layout, values), state->step.messages.all_finished, keep ? state : StepHandle()};
+    return Output{KeyedTensor(layout, values), state->step.messages.all_finished, state->step.messages.any_finished,
+                  keep ? state : StepHandle()};
   });
 }
 

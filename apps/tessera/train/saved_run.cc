@@ -1,0 +1,72 @@
+#include "train/saved_run.h"
+
+#include <algorithm>
+
+#include "config/fnv1a.h"
+#include "config/json.h"
+#include "tessera/error.h"
+
+namespace tessera::cli {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+uint64_t hashed(const Tensor& t, uint64_t hash) {
+  return t.numel() ? fnv1a({static_cast<const char*>(t.raw()), static_cast<size_t>(t.bytes())}, hash) : hash;
+}
+
+// Of samples spread evenly over all, in the order of the files: a few milliseconds, however many there are.
+uint64_t sample_hash(const Dataset& data) {
+  constexpr int64_t kBatch = 32, kBatches = 64;
+  BatchReader reader(data.train, {.batch = kBatch, .rank = 0, .world_size = 1, .seed = 1, .shuffle = false});
+  const int64_t batches = reader.batches(), taken = std::min(kBatches, batches);
+  uint64_t hash = fnv1a("");
+  Batch batch;
+  for (int64_t i = 0; i < taken; ++i) {
+    reader.seek(i * batches / taken);
+    if (!reader.next(batch)) break;
+    for (const Tensor& t : {batch.labels, batch.dense, batch.sparse.values(), batch.sparse.lengths()})
+      hash = hashed(t, hash);
+  }
+  return hash;
+}
+
+}  // namespace
+
+json data_fingerprint(const Config& config, const Dataset& data) {
+  json columns = json::array();
+  for (const DataColumn& c : data.columns) columns.push_back({c.name, c.rows});
+  return {{"reader", config.data.reader},  {"seed", config.job.seed},
+          {"batch", config.data.batch},    {"shuffle", config.data.shuffle},
+          {"samples", data.train_rows()},  {"dense", static_cast<int64_t>(data.dense.size())},
+          {"columns", std::move(columns)}, {"hash", cat(sample_hash(data))}};
+}
+
+SavedRun SavedRun::from_progress(const std::string& progress, const std::string& path) {
+  constexpr uint64_t kMostSteps = uint64_t{1} << 53;
+  json j;
+  try {
+    j = config::parse_json(progress, {path, Code::kDataLoss});
+  } catch (const Error&) {  // what is said below
+  }
+  const auto step = j.is_object() ? j.find("step") : j.end();
+  const auto data = j.is_object() ? j.find("data") : j.end();
+  if (step == j.end() || data == j.end() || !data->is_object() || !step->is_number_unsigned() ||
+      step->get<uint64_t>() > kMostSteps) {
+    fail(Code::kDataLoss, path,
+         " does not say at which step of which data it was saved: tessera train did not write it");
+  }
+  return {step->get<int64_t>(), *data};
+}
+
+void SavedRun::check_same_data(const json& mine, const std::string& path) const {
+  for (const auto& [key, value] : data.items()) {
+    if (!mine.contains(key) || mine.at(key) == value) continue;
+    const std::string difference = key == "hash" ? std::string("other samples")
+                                                 : cat(key, " = ", value.dump(), " instead of ", mine.at(key).dump());
+    fail(Code::kInvalidArgument, path, " is at step ", step, " of other data than this job's (", difference,
+         "): go on with the same, or give --new-data, which takes the model to the first batch of this job's data");
+  }
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,29 @@
+// SIGTERM and SIGINT, which ask a job to end in good order: Slurm, Kubernetes and Ctrl-C send them.
+#pragma once
+
+#include <signal.h>
+
+namespace tessera::cli {
+
+// The exit status of a job that a signal has ended between two steps, with all that it was to save saved: sysexits'
+// EX_TEMPFAIL, "try again later".
+inline constexpr int kStoppedBySignal = 75;
+
+// While this lives the first of these signals is only remembered; the second ends the process at once, with status
+// 128 + N. One object at a time.
+class StopSignals {
+ public:
+  StopSignals();
+  ~StopSignals();  // what was before
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+
+  static bool requested();    // [any-thread] also when it has gone
+  static void raise_again();  // the signal that was remembered, for what was there before; nothing without one
+
+ private:
+  struct sigaction terminate_before_ {
+  }, interrupt_before_{};
+};
+
+}  // namespace tessera::cli

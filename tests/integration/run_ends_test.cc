@@ -1,0 +1,263 @@
+// How runs of `tessera train` end and go on: places for checkpoints that will not do, slow disks, losses that are no
+// numbers, signals, and checkpoints of finished runs or of other data.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "small_job.h"
+#include "tessera/error.h"
+#include "tessera_program.h"
+
+namespace tessera::test {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using Arguments = std::vector<std::string>;
+
+const std::string kConfig = small_job({.samples = 1615, .test_samples = 300, .epochs = 2});  // 102 steps
+const Arguments kForever = {"--set", "data.epochs=1000000", "--set", "report.log_every=1"};
+
+class RunEnds : public testing::Test {
+ protected:
+  Arguments command(const Arguments& more) const {
+    Arguments args = {"train", "--config", folder_.write("job.toml", kConfig), "--set",
+                      "report.json=" + folder_.file("report.json")};
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+  }
+  Finished train(const Arguments& more) { return run_tessera(command(more), 60); }
+  json report() const { return json::parse(contents(folder_.file("report.json"))); }
+  std::string saved() const { return folder_.file("saved"); }
+  std::vector<std::string> names() const {
+    std::vector<std::string> out;
+    for (const auto& entry : fs::directory_iterator(saved())) out.push_back(entry.path().filename().string());
+    std::sort(out.begin(), out.end());
+    return out;
+  }
+
+  TestFolder folder_;
+};
+
+Arguments operator+(Arguments a, const Arguments& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+TEST_F(RunEnds, BeforeTheFirstStepWhereACheckpointHasNoPlace) {
+  fs::create_directory(saved());
+  folder_.write("saved/cat.jpg", "cat");
+  const std::array<std::pair<std::string, std::string>, 3> places = {{
+      {saved(), "holds no checkpoint"},
+      {saved() + "/cat.jpg", "is a file"},
+      {saved() + "/cat.jpg/deeper", "Not a directory"},
+  }};
+  for (const auto& [place, sentence] : places) {
+    const Finished done = train(kForever + Arguments{"--nproc", "2", "--save", place});
+    EXPECT_EQ(done.status, 1) << done.output;
+    EXPECT_THAT(done.output, AllOf(HasSubstr(sentence), Not(HasSubstr("step 1/"))));
+  }
+  EXPECT_THAT(names(), testing::ElementsAre("cat.jpg"));
+}
+
+// Runs a script in which $1 is an empty file system of that size, and the rest is the program's command line.
+Finished on_a_mount(const std::string& size, const std::string& where, const std::string& script, Arguments args) {
+  fs::create_directory(where);
+  args.insert(args.begin(),
+              {"/usr/bin/unshare", "-rm", "/bin/sh", "-c",
+               "mount -t tmpfs -o size=" + size + " none \"$1\" || exit 99; " + script, "sh", where, tessera_path()});
+  return run_program(std::move(args), 60);
+}
+
+TEST_F(RunEnds, AMountPointIsAPlace) {
+  const Finished done =
+      on_a_mount("64m", saved(), "d=$1; shift; \"$@\" && \"$@\" && ls $d && \"$@\" --load $d --set data.epochs=3",
+                 command({"--save", saved()}));
+  if (done.status == 99 || done.status == 127) GTEST_SKIP() << "no mounts here";
+  EXPECT_EQ(done.status, 0) << done.output;
+  EXPECT_THAT(done.output, HasSubstr("save-1\nsave-2\n"));
+  EXPECT_EQ(report().at("first_step"), 102);
+}
+
+TEST_F(RunEnds, BeforeTheFirstStepWhereTheDiskIsTooSmall) {
+  const Finished done =
+      on_a_mount("48k", saved(), "d=$1; shift; \"$@\"", command(kForever + Arguments{"--save", saved()}));
+  if (done.status == 99 || done.status == 127) GTEST_SKIP() << "no mounts here";
+  EXPECT_EQ(done.status, 1) << done.output;
+  EXPECT_THAT(done.output, AllOf(HasSubstr("a checkpoint of "), HasSubstr("bytes will not fit in " + saved()),
+                                 Not(HasSubstr("step 1/"))));
+}
+
+#ifndef TESSERA_TEST_SANITIZE  // which must be loaded first
+TEST_F(RunEnds, NotBecauseOfASlowDisk) {
+  Arguments args = command(
+      {"--nproc", "2", "--save", saved(), "--max-steps", "5", "--set", cat("comm.timeout_s=", TESSERA_STALL_S - 2)});
+  args.insert(args.begin(), tessera_path());
+  const Finished done = run_program(args, 60, [] { setenv("LD_PRELOAD", TESSERA_SLOW_DISK, 1); });
+  EXPECT_EQ(done.status, 0) << done.output;
+  EXPECT_THAT(names(), testing::ElementsAre("save-1"));
+}
+#endif
+
+TEST_F(RunEnds, WithoutASaveWhereTheLossIsNoNumber) {
+  ASSERT_EQ(train({"--save", saved(), "--max-steps", "5"}).status, 0);
+  for (const char* ranks : {"1", "2"}) {
+    const Finished done =
+        train(kForever + Arguments{"--nproc", ranks, "--load", saved(), "--save", saved(), "--save-every", "4", "--set",
+                                   "dense_optimizer.learning_rate=1e38"});
+    EXPECT_EQ(done.status, 1) << done.output;
+    EXPECT_THAT(done.output,
+                AllOf(testing::AnyOf(HasSubstr(": the loss of step "), HasSubstr("the gradient of parameter")),
+                      HasSubstr("a lower learning rate"), Not(HasSubstr("step 9/"))));
+  }
+  EXPECT_THAT(names(), testing::ElementsAre("save-1"));
+  const Finished rest = train({"--load", saved(), "--max-steps", "9"});
+  EXPECT_EQ(rest.status, 0) << "the last good one is still there:\n" << rest.output;
+  EXPECT_EQ(report().at("first_step"), 5);
+  EXPECT_TRUE(report().at("train").at("loss").is_number());
+}
+
+TEST_F(RunEnds, WithTheNameOfATableThatHasComeApart) {
+  const Finished done = train(kForever + Arguments{"--save", saved(), "--save-every", "50", "--set",
+                                                   "table_defaults.optimizer={name=\"exact_sgd\",learning_rate=1e38}"});
+  EXPECT_EQ(done.status, 1) << done.output;
+  EXPECT_THAT(done.output, Not(HasSubstr("step 100/")));
+  EXPECT_THAT(done.output, testing::AnyOf(HasSubstr("the lookup of \""), HasSubstr("the dense forward overflows"),
+                                          HasSubstr("table \"")));
+  EXPECT_FALSE(fs::exists(saved() + "/save-1"));
+}
+
+// The processes of a launcher's ranks, in no order.
+std::vector<pid_t> ranks_of(pid_t launcher) {
+  std::istringstream children(contents(cat("/proc/", launcher, "/task/", launcher, "/children")));
+  std::vector<pid_t> out;
+  for (pid_t child = 0; children >> child;) {
+    if (contents(cat("/proc/", child, "/cmdline")).find("train") != std::string::npos &&
+        ('\0' + contents(cat("/proc/", child, "/environ"))).find(std::string(1, '\0') + "RANK=") != std::string::npos)
+      out.push_back(child);
+  }
+  return out;
+}
+
+bool wait_for(const Program& job, const std::string& text) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (job.output().find(text) == std::string::npos && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  return job.output().find(text) != std::string::npos;
+}
+
+// One rank alone is told; all of them end after the same step, and what they have saved goes on from there.
+TEST_F(RunEnds, OnASignalAfterTheStepWithACheckpoint) {
+  for (const char* pipeline : {"job.pipeline=false", "job.pipeline=true"}) {
+    SCOPED_TRACE(pipeline);
+    Arguments args = command(kForever + Arguments{"--nproc", "2", "--save", saved(), "--set", pipeline});
+    args.insert(args.begin(), tessera_path());
+    Program job(args);
+    ASSERT_TRUE(wait_for(job, "step 5/")) << job.output();
+    const std::vector<pid_t> ranks = ranks_of(job.pid());
+    ASSERT_EQ(ranks.size(), 2u) << job.output();
+    ASSERT_EQ(kill(ranks[1], SIGTERM), 0);
+    EXPECT_EQ(job.wait(60), 75) << job.output();
+    const std::string said = job.output(), text = "stopped by a signal after ";
+    ASSERT_THAT(said, AllOf(HasSubstr(text), HasSubstr("--load " + saved() + " goes on from there")));
+    EXPECT_THAT(said, Not(HasSubstr("AUC")));
+    const int64_t steps = std::stoll(said.substr(said.find(text) + text.size()));
+    EXPECT_GE(steps, 5);
+    const Finished rest = train({"--load", saved(), "--set", "data.epochs=1000000", "--max-steps", cat(steps + 3)});
+    EXPECT_EQ(rest.status, 0) << rest.output;
+    EXPECT_EQ(report().at("first_step"), steps);
+  }
+}
+
+TEST_F(RunEnds, OnASignalForTheLauncher) {
+  Arguments args = command(kForever + Arguments{"--nproc", "2"});
+  args.insert(args.begin(), tessera_path());
+  Program job(args);
+  ASSERT_TRUE(wait_for(job, "step 5/")) << job.output();
+  ASSERT_EQ(kill(job.pid(), SIGINT), 0);
+  EXPECT_EQ(job.wait(60), 75);
+  EXPECT_THAT(job.output(), AllOf(HasSubstr("handed signal 2"), HasSubstr("nothing was saved, without --save")));
+}
+
+TEST_F(RunEnds, AtOnceOnTheSecondSignal) {
+  Arguments args = command(kForever + Arguments{"--save", saved()});
+  args.insert(args.begin(), tessera_path());
+  Program job(args);
+  ASSERT_TRUE(wait_for(job, "step 5/")) << job.output();
+  // Both are there when it goes on.
+  for (const int signal : {SIGSTOP, SIGTERM, SIGINT, SIGCONT}) ASSERT_EQ(kill(job.pid(), signal), 0);
+  EXPECT_THAT(job.wait(60), testing::AnyOf(128 + SIGTERM, 128 + SIGINT));
+  EXPECT_FALSE(fs::exists(saved() + "/save-1"));
+}
+
+TEST_F(RunEnds, AtOnceWhereNothingIsLeftToTrain) {
+  ASSERT_EQ(train({"--save", saved()}).status, 0);
+  const json before = report();
+  Finished done = train({"--load", saved()});
+  EXPECT_EQ(done.status, 0) << done.output;
+  EXPECT_THAT(done.output, AllOf(HasSubstr("nothing is left to train: " + saved() +
+                                           " is at step 102, and data.epochs = "
+                                           "2 ends at 102; raise data.epochs"),
+                                 HasSubstr("test: AUC "), Not(HasSubstr("0 steps")), Not(HasSubstr("train loss"))));
+  EXPECT_TRUE(report().at("train").at("loss").is_null());
+  EXPECT_NEAR(report().at("test").at("auc").get<double>(), before.at("test").at("auc").get<double>(), 1e-9);
+  done = train({"--load", saved(), "--max-steps", "50"});
+  EXPECT_EQ(done.status, 0) << done.output;
+  EXPECT_THAT(done.output, HasSubstr("--max-steps 50; raise it"));
+}
+
+TEST_F(RunEnds, NotOnOtherDataUnlessAskedTo) {
+  ASSERT_EQ(train({"--save", saved(), "--max-steps", "9"}).status, 0);
+  const std::array<std::pair<const char*, const char*>, 4> others = {{
+      {"data.samples=1700", "samples = 1615 instead of 1700"},
+      {"data.batch=64", "batch = 32 instead of 64"},
+      {"job.seed=4", "seed = 3 instead of 4"},
+      {"data.index_dist=uniform", "other samples"},
+  }};
+  for (const auto& [setting, sentence] : others) {
+    const Finished done = train({"--load", saved(), "--set", setting});
+    EXPECT_EQ(done.status, 2) << done.output;
+    EXPECT_THAT(done.output, AllOf(HasSubstr(sentence), HasSubstr("--new-data")));
+  }
+  const Finished done = train({"--load", saved(), "--new-data", "--set", "data.samples=1700", "--max-steps", "9"});
+  EXPECT_EQ(done.status, 0) << done.output;
+  EXPECT_EQ(report().at("first_step"), 0);
+  EXPECT_EQ(report().at("steps"), 9);
+}
+
+std::string crc32_of(const std::string& text) {
+  uint32_t crc = ~0u;
+  for (const char c : text) {
+    crc ^= static_cast<unsigned char>(c);
+    for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ (crc & 1 ? 0xedb88320u : 0u);
+  }
+  char out[9];
+  std::snprintf(out, sizeof(out), "%08x", ~crc);
+  return out;
+}
+
+// Whoever made it, it has a right checksum.
+TEST_F(RunEnds, OnACheckpointWhoseStepCannotBe) {
+  ASSERT_EQ(train({"--save", saved(), "--max-steps", "3"}).status, 0);
+  const std::string path = saved() + "/save-1/checkpoint.json";
+  const auto whole = nlohmann::ordered_json::parse(contents(path));
+  for (const char* progress : {R"({"step": -1, "data": {}})", R"({"step": 1e300, "data": {}})", R"({"step": 3})",
+                               R"({"step": 3, "data": 1})", "[]", "", "no JSON"}) {
+    auto changed = whole;
+    changed["content"]["progress"] = progress;
+    changed["crc32"] = crc32_of(changed["content"].dump());
+    folder_.write("saved/save-1/checkpoint.json", changed.dump());
+    const Finished done = train({"--load", saved(), "--set", "job.pipeline=false"});
+    EXPECT_EQ(done.status, 1) << progress << '\n' << done.output;
+    EXPECT_THAT(done.output, HasSubstr("does not say at which step of which data")) << progress;
+  }
+}
+
+}  // namespace
+}  // namespace tessera::test
