@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "command.h"
 #include "tessera/abi/base.h"
 
 namespace {
@@ -132,6 +133,21 @@ TEST(Help, BashCompletesCommandsAndOptions) {
   EXPECT_THAT(completed("train --config con"), ::testing::IsEmpty());  // a file: bash's own completion
   for (const std::string& option : options_in(output_of(kProgram + " help plan")))
     EXPECT_THAT(completed("plan " + option), Contains(option));
+}
+
+// tools_not_built.cc is linked here: a build without the measuring commands says how to get them.
+TEST(Help, CommandsThatAreNotBuiltSaySo) {
+  for (const auto& command :
+       {tessera::cli::bench_command, tessera::cli::conformance_command, tessera::cli::calibrate_command}) {
+    try {
+      command({"lookup"});
+      ADD_FAILURE() << "it ran";
+    } catch (const tessera::cli::UsageError& e) {
+      EXPECT_THAT(e.what(), HasSubstr("is not in this build: ./scripts/quickstart --tools builds it"));
+    }
+    EXPECT_EQ(command({"--help"}), 0);
+    EXPECT_EQ(command({"--man"}), 0);
+  }
 }
 
 }  // namespace

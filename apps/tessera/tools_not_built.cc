@@ -1,0 +1,27 @@
+// Instead of bench, conformance and calibrate where TESSERA_TOOLS is off: says how they are built.
+#include <algorithm>
+#include <iostream>
+
+#include "command.h"
+
+namespace tessera::cli {
+namespace {
+
+int not_built(const std::string& name, const std::vector<std::string>& args) {
+  const std::string text = name +
+                           " is not in this build: ./scripts/quickstart --tools builds it, or by hand "
+                           "cmake -D TESSERA_TOOLS=ON BUILD_FOLDER and cmake --build BUILD_FOLDER";
+  const bool asks =
+      std::any_of(args.begin(), args.end(), [](const std::string& a) { return a == "--help" || a == "-h"; });
+  if (!asks && args != std::vector<std::string>{"--man"}) throw UsageError(text);
+  std::cout << (asks ? "" : ".SH DESCRIPTION\n") << text << '\n';
+  return 0;
+}
+
+}  // namespace
+
+int bench_command(const std::vector<std::string>& args) { return not_built("bench", args); }
+int conformance_command(const std::vector<std::string>& args) { return not_built("conformance", args); }
+int calibrate_command(const std::vector<std::string>& args) { return not_built("calibrate", args); }
+
+}  // namespace tessera::cli
