@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "planner/served_kernels.h"
 #include "plugin/calls.h"
 #include "wiring/tiling.h"
 
@@ -109,10 +110,6 @@ tsr_code add_to_collector(const tsr_layout_sink* sink, const tsr_layout* layout,
     }
     return TSR_RESOURCE_EXHAUSTED;
   }
-}
-
-int32_t device_type_of(const std::string& device) {
-  return device == "cuda" ? kDLCUDA : device == "hip" ? kDLROCM : kDLCPU;
 }
 
 }  // namespace

@@ -4,12 +4,12 @@
 #include <cmath>
 
 #include "planner/cost_model.h"
+#include "wiring/messages.h"
 
 namespace tessera {
 
 namespace {
 
-constexpr double kIdBytes = 8;
 constexpr int64_t kInputCopies = 20;  // of a batch that are alive at once
 constexpr int64_t kDenseCopies = 6;   // parameters, gradients, optimizer states, buckets
 
@@ -59,7 +59,8 @@ ReservedStorage reserve_storage(const std::vector<PlannerModule>& modules, const
     }
   }
   ReservedStorage out;
-  out.kjt = on_device(saturating_product(kInputCopies, to_bytes(std::ceil(kIdBytes * ids))), topology);
+  out.kjt =
+      on_device(saturating_product(kInputCopies, to_bytes(std::ceil(static_cast<double>(kIdBytes) * ids))), topology);
   for (int r = 0; r < topology.world_size; ++r) {
     const Storage all = topology.memory(r);
     out.per_rank.push_back({to_bytes((1 - percentage) * static_cast<double>(all.hbm)), all.ddr, all.ssd});

@@ -14,7 +14,7 @@ namespace tessera::plugin {
 namespace fs = std::filesystem;
 namespace {
 
-[[noreturn]] void refuse(const auto&... parts) { fail(Code::kInvalidArgument, parts...); }
+[[noreturn]] void refuse_file(const auto&... parts) { fail(Code::kInvalidArgument, parts...); }
 
 class Directory {
  public:
@@ -77,14 +77,14 @@ PluginFile::PluginFile(const std::string& path, const std::string& program) : pa
   for (const fs::path& name : folder.relative_path()) {
     examine({"the directory", here, true}, at.fd());
     here /= name;
-    if (!at.enter(name)) refuse("cannot be read: ", why_not(errno));
+    if (!at.enter(name)) refuse_file("cannot be read: ", why_not(errno));
   }
   examine({"the directory", here}, at.fd());
   fd_ = ::openat(at.fd(), whole.filename().c_str(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
-  if (fd_ < 0) refuse("cannot be read: ", why_not(errno));
+  if (fd_ < 0) refuse_file("cannot be read: ", why_not(errno));
   if (::fstat(fd_, &status_) != 0 || !S_ISREG(status_.st_mode)) {
     ::close(fd_);
-    refuse("is not a regular file");
+    refuse_file("is not a regular file");
   }
   examine({"the file", whole}, fd_);
 }
@@ -96,8 +96,8 @@ void PluginFile::read(uint64_t offset, void* out, uint64_t size) const {
   while (size > 0) {
     const ssize_t got = ::pread(fd_, to, size, static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) refuse("cannot be read: ", std::strerror(errno));
-    if (got == 0) refuse("became shorter while it was read");
+    if (got < 0) refuse_file("cannot be read: ", std::strerror(errno));
+    if (got == 0) refuse_file("became shorter while it was read");
     to += got;
     offset += static_cast<uint64_t>(got);
     size -= static_cast<uint64_t>(got);

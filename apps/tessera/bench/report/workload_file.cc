@@ -40,7 +40,7 @@ bool is_given(const std::vector<std::string>& given, const std::string& key) {
                      [&](const std::string& g) { return g == "--" + key || g.starts_with("--" + key + "="); });
 }
 
-toml::table parsed(const std::string& path) {
+toml::table parsed_file(const std::string& path) {
   try {
     return toml::parse_file(path);
   } catch (const toml::parse_error& e) {
@@ -52,7 +52,7 @@ toml::table parsed(const std::string& path) {
 
 class Reader {
  public:
-  Reader(std::string path, const std::string& bench) : path_(std::move(path)), file_(parsed(path_)) {
+  Reader(std::string path, const std::string& bench) : path_(std::move(path)), file_(parsed_file(path_)) {
     for (const auto& [key, node] : file_) {
       const std::string name(key.str());
       if (node.is_table()) {
@@ -104,7 +104,7 @@ class Reader {
 }  // namespace
 
 std::string bench_of_workloads(const std::string& path) {
-  const auto bench = parsed(path)["bench"].value<std::string>();
+  const auto bench = parsed_file(path)["bench"].value<std::string>();
   if (!bench) throw UsageError("--workload: " + path + " does not say for which bench: add bench = \"lookup\"");
   return *bench;
 }
