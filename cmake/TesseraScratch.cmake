@@ -34,6 +34,8 @@ foreach(target ${targets})
   # Tests of the emulated GPU have its kernels in them, which take long enough.
   if("GTest::gtest_main" IN_LIST libraries AND NOT "tessera_simt" IN_LIST libraries)
     target_compile_options(${target} PRIVATE -O0)
+    # A source with options of its own does without.
+    set_target_properties(${target} PROPERTIES PCH_WARN_INVALID OFF)
     target_precompile_headers(${target} REUSE_FROM tessera_test_headers)
   endif()
 endforeach()
