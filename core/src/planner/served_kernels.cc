@@ -1,5 +1,6 @@
 #include "planner/served_kernels.h"
 
+#include "plugin/calls.h"
 #include "tessera/abi/optimizer.h"
 #include "tessera/tensor.h"
 
@@ -25,10 +26,10 @@ std::string refusal_of(const Part& kernel, const tsr_kernel_config& config) {
   if (!listed) return cat(kernel.id(), " serves ", served, " alone");
   if (config.mode == TSR_MODE_TRAIN && config.optimizer == nullptr) return "";  // which is chosen later
   AbiError error;
+  const plugin::CallScope call(kernel, "supports");
   const tsr_code code = api.supports(kernel.self(), &config, error.out());
   if (code == TSR_OK) return "";
-  return cat(kernel.id(), ": ",
-             error.out()->message[0] != '\0' ? error.out()->message : cat("refused with code ", code));
+  return cat(kernel.id(), ": ", error.said().empty() ? cat("refused with code ", code) : std::string(error.said()));
 }
 
 }  // namespace
