@@ -162,9 +162,9 @@ bool parse_arguments(const std::vector<std::string>& args, Arguments* out) {
 
 int serve_here(const Runtime& runtime, const Arguments& a, Log& log) {
   allow_open_files(a);
-  survive_lost_pages();
-  Metrics metrics;
   const bool sharded = a.shards.where.world_size > 1;
+  if (!sharded) survive_lost_pages();  // a sharded model does not look for them, and would go on with zeros
+  Metrics metrics;
   const auto open = [&]() -> std::shared_ptr<Predictor> {
     if (sharded) return open_sharded(runtime, a.shards);
     return open_predictor(runtime, a.model, {a.shards.kernel});
