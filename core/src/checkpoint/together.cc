@@ -4,6 +4,7 @@
 #include <chrono>
 #include <future>
 #include <new>
+#include <system_error>
 
 namespace tessera::checkpoint {
 namespace {
@@ -49,8 +50,13 @@ std::vector<std::string> together(const ProcessGroup& group, const char* label,
 
 std::vector<std::string> together_at_length(const ProcessGroup& group, const char* label,
                                             const std::function<std::string()>& body) {
-  std::future<std::string> work = std::async(std::launch::async, [&] { return outcome(body); });
+  std::future<std::string> work;
   std::string mine(1, kBusy);
+  try {
+    work = std::async(std::launch::async, [&] { return outcome(body); });
+  } catch (const std::system_error&) {  // the system grants no thread, and the others wait for this rank
+    mine = outcome(body);
+  }
   while (true) {
     if (work.valid() && work.wait_for(kTurn) == std::future_status::ready) mine = work.get();
     std::vector<std::string> all = group.all_gather_text(mine, label);
