@@ -44,6 +44,12 @@ bool is_checkpoint(const std::string& path) {
   return fs::is_regular_file(cat(path, '/', kManifestFile), ignored);
 }
 
+// False where it cannot be looked at: that is no reason to remove what is beside it.
+bool lacks_manifest(const std::string& path) {
+  std::error_code ignored;
+  return fs::status(cat(path, '/', kManifestFile), ignored).type() == fs::file_type::not_found;
+}
+
 std::string absolute(const std::string& directory) {
   if (directory.empty()) fail(Code::kInvalidArgument, "a checkpoint needs the path of a directory");
   fs::path path = checked("resolve", directory,
@@ -88,7 +94,7 @@ Contents contents_of(const std::string& directory) {
         out.staged.push_back(*number);
       else if (is_checkpoint(it->path().string()))
         out.whole.push_back(*number);
-      else if (it->is_directory(error))
+      else if (it->is_directory(error) && lacks_manifest(it->path().string()))
         out.rests.push_back(*number);
     } else if (name != kOfMounts) {
       out.stranger = name;
@@ -186,7 +192,7 @@ void StagedCheckpoint::check_space(int64_t bytes, int64_t saves, int keep) const
   if (::statvfs(staging_.c_str(), &info) != 0) fail_with(errno, "look at", staging_);
   if (info.f_blocks == 0) return;  // a file system that does not tell
   // An old one is removed when the new one is whole.
-  const int64_t copies = std::max<int64_t>(1, std::min(saves, keep + 1 - others_));
+  const int64_t copies = std::max<int64_t>(1, std::min(saves, int64_t{keep} + 1 - others_));
   const auto room = static_cast<double>(info.f_bavail) * static_cast<double>(info.f_frsize);
   if (static_cast<double>(copies) * static_cast<double>(bytes) <= room) return;
   fail(Code::kResourceExhausted, copies == 1 ? std::string("a checkpoint") : cat(copies, " checkpoints"), " of ", bytes,
