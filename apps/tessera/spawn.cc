@@ -62,12 +62,22 @@ void leave_terminal() {
   _exit(errno == ENOENT ? 127 : 126);
 }
 
-// Signals that the launcher waits for, blocked while this lives; SIGPIPE is ignored: nobody has to read what it says.
+// Whether whoever started this program wants it to go on: nohup, and a shell for "command &".
+bool is_ignored(int signal) {
+  struct sigaction action {};
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+// Signals that the launcher waits for, blocked while this lives, and so told even where they are ignored: those are
+// left out. SIGPIPE is ignored: nobody has to read what it says.
 class SignalMask {
  public:
   SignalMask() {
     sigemptyset(&waited_);
-    for (int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGTSTP}) sigaddset(&waited_, signal);
+    sigaddset(&waited_, SIGCHLD);
+    for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGTSTP}) {
+      if (!is_ignored(signal)) sigaddset(&waited_, signal);
+    }
     pthread_sigmask(SIG_BLOCK, &waited_, &before_);
     pipe_before_ = signal(SIGPIPE, SIG_IGN);
     signal(SIGCHLD, SIG_DFL);  // where it was inherited as ignored, nobody could be waited for

@@ -68,6 +68,7 @@ class Program {
     dup2(in, STDIN_FILENO);
     dup2(out, STDOUT_FILENO);
     dup2(out, STDERR_FILENO);
+    for (const int heard : {SIGINT, SIGTERM, SIGHUP}) signal(heard, SIG_DFL);  // wherever the tests run
     if (in_child) in_child();
     execv(argv[0], argv.data());
     _exit(127);

@@ -23,8 +23,12 @@ StopSignals::StopSignals() {
   struct sigaction action {};
   action.sa_handler = handle;
   action.sa_flags = SA_RESTART;
-  sigaction(SIGTERM, &action, &terminate_before_);
-  sigaction(SIGINT, &action, &interrupt_before_);
+  const auto watch = [&](int signal, struct sigaction* before) {
+    sigaction(signal, nullptr, before);
+    if (before->sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
+  };
+  watch(SIGTERM, &terminate_before_);
+  watch(SIGINT, &interrupt_before_);
 }
 
 StopSignals::~StopSignals() {
