@@ -3,6 +3,7 @@
 #include <boost/asio.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
+#include <exception>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -94,7 +95,11 @@ class StreamConnection final : public Connection {
         arrived_(stream_.get_executor()),
         buffer_(shared.options.max_header + kRead) {}
 
-  void start(bool crowded) override { asio::co_spawn(stream_.get_executor(), run(self(), crowded), asio::detached); }
+  void start(bool crowded) override {
+    asio::co_spawn(stream_.get_executor(), run(self(), crowded), [](const std::exception_ptr& failure) {
+      if (failure) std::rethrow_exception(failure);  // for the log
+    });
+  }
   void end_soon() override {
     asio::post(stream_.get_executor(), [self = self()] {
       if (self->idle_) self->limit(kGrace);
@@ -109,9 +114,21 @@ class StreamConnection final : public Connection {
   // live across a suspension wrongly.
   auto token() { return asio::redirect_error(asio::use_awaitable, error_); }
 
+  // However run() ends, for want of memory too: a limit that is still armed would keep this connection for ever.
+  struct Leave {
+    StreamConnection& connection;
+    ~Leave() {
+      connection.idle_ = false;
+      connection.no_limit();
+      error_code ignored;
+      beast::get_lowest_layer(connection.stream_).close(ignored);
+    }
+  };
+
   // `self` keeps this alive.
   asio::awaitable<void> run(Self self, bool crowded) {
     (void)self;
+    const Leave leave{*this};
     bool more = co_await greeted();
     if (more && crowded) {
       response_ = busy(cat(shared_.options.max_connections, " connections are open"));
@@ -293,8 +310,6 @@ class StreamConnection final : public Connection {
       if (!timed_out_) co_await stream_.async_shutdown(token());
     }
 #endif
-    no_limit();
-    beast::get_lowest_layer(stream_).close(ignored);
   }
 
   // What this connection waits for next is given up after `duration`, by cancelling it.
