@@ -34,6 +34,9 @@ class Progress {
     bool terminal = false;
   };
   explicit Progress(Options options) : options_(options) {}
+  ~Progress() { finish(); }  // what an error says begins on a line of its own
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
 
   // True when report() after this step would print: the caller then agrees on the loss with the other ranks. The same
   // on all ranks.
