@@ -187,7 +187,7 @@ void hand_on(int signal, const LaunchOptions& options, Processes& processes, End
     raise(SIGSTOP);
     return processes.kill_all(SIGCONT);
   }
-  processes.kill_all(signal);
+  processes.kill_all(signal == SIGHUP ? SIGTERM : signal);  // ranks may have another use for SIGHUP
   if (ending.begun()) {
     if (!ending.kill) ending.kill = after(options.grace_s);
     return;

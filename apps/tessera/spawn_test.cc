@@ -214,6 +214,15 @@ TEST(Launch, GivesRanksTheirTimeAfterASignal) {
             75);
 }
 
+// A terminal that goes ends the job; a rank that reads its files again on SIGHUP would go on.
+TEST(Launch, HandsTheTerminalsEndOnAsSigterm) {
+  const std::string path = scratch_file("terminal");
+  EXPECT_EQ(status_after(
+                {SIGHUP}, path,
+                "trap '' HUP; trap 'exit 75' TERM; echo $$ > " + path + ".$RANK; while true; do sleep 0.05; done", 5),
+            75);
+}
+
 TEST(Launch, EndsThemWithinTheGraceOfASecondSignal) {
   const std::string path = scratch_file("stubborn");
   const std::string script = "trap '' TERM INT; echo $$ > " + path + ".$RANK; while true; do sleep 0.05; done";

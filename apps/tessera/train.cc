@@ -144,27 +144,43 @@ void evaluate_and_report(TrainJob& job, const ProcessGroup& group, const Config&
   if (!config.report.json.empty()) write_report(config.report.json, report);
 }
 
+// What ends one rank is the reason that the others give, too: they hear it before anything of the job goes.
+template <class Body>
+int or_abort(const ProcessGroup& group, Body&& body) {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    const Error e = out_of_memory();
+    group.abort(e.what());
+    throw e;
+  } catch (const std::exception& e) {
+    group.abort(e.what());
+    throw;
+  }
+}
+
 // The exit status.
 int train_with(const std::shared_ptr<ProcessGroup>& group, const Runtime& runtime, const Config& config,
                const JobOptions& options, bool verbose) {
   check_same_job(*group, config, options);
   TrainJob job(runtime, config, options, group);
-  if (group->rank() == 0) {
-    const std::string plan = verbose ? job.plan().str() + "\n" : plan_in_short(job.plan());
-    std::fprintf(stderr, "%s\ndense layers: %s\n", plan.c_str(), layers_text(job.layers()).c_str());
-  }
-  job.train();
-  if (!job.stopped()) StopSignals::raise_again();  // it came behind the last step
-  if (!job.stopped())
-    evaluate_and_report(job, *group, config, verbose);
-  else if (group->rank() == 0)
-    std::fprintf(stderr, "tessera train: %s\n", job.where_it_ended().c_str());
-  if (!options.trace.empty()) job.write_trace();
-  group->barrier("end");
-  return job.stopped() ? kStoppedBySignal : 0;
+  return or_abort(*group, [&] {
+    if (group->rank() == 0) {
+      const std::string plan = verbose ? job.plan().str() + "\n" : plan_in_short(job.plan());
+      std::fprintf(stderr, "%s\ndense layers: %s\n", plan.c_str(), layers_text(job.layers()).c_str());
+    }
+    job.train();
+    if (!job.stopped()) StopSignals::raise_again();  // it came behind the last step
+    if (!job.stopped())
+      evaluate_and_report(job, *group, config, verbose);
+    else if (group->rank() == 0)
+      std::fprintf(stderr, "tessera train: %s\n", job.where_it_ended().c_str());
+    if (!options.trace.empty()) job.write_trace();
+    group->barrier("end");
+    return job.stopped() ? kStoppedBySignal : 0;
+  });
 }
 
-// What ends one rank is the reason that the others give, too.
 int run_rank(const Config& config, const JobOptions& options, bool verbose, const RankEnvironment& where) {
   const PluginWatch watch;
   const Runtime runtime({config.plugins.path, config.plugins.require, true, static_cast<int>(config.job.threads)});
@@ -176,16 +192,7 @@ int run_rank(const Config& config, const JobOptions& options, bool verbose, cons
   }
   const Device device = job.device ? job.device->device() : kCpu;
   const auto group = ProcessGroup::connect(runtime, where, {config.comm.backend, "{}", config.comm.timeout_s, device});
-  try {
-    return train_with(group, runtime, config, job, verbose);
-  } catch (const std::bad_alloc&) {
-    const Error e = out_of_memory();
-    group->abort(e.what());
-    throw e;
-  } catch (const std::exception& e) {
-    group->abort(e.what());
-    throw;
-  }
+  return or_abort(*group, [&] { return train_with(group, runtime, config, job, verbose); });
 }
 
 }  // namespace

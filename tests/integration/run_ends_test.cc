@@ -185,6 +185,18 @@ TEST_F(RunEnds, OnASignalForTheLauncher) {
   EXPECT_THAT(job.output(), AllOf(HasSubstr("handed signal 2"), HasSubstr("nothing was saved, without --save")));
 }
 
+// As a service manager does: the launcher hands on what the ranks have had already.
+TEST_F(RunEnds, OnASignalForAllProcesses) {
+  Arguments args = command(kForever + Arguments{"--nproc", "2", "--save", saved()});
+  args.insert(args.begin(), tessera_path());
+  Program job(args);
+  ASSERT_TRUE(wait_for(job, "step 5/")) << job.output();
+  for (const pid_t rank : ranks_of(job.pid())) ASSERT_EQ(kill(rank, SIGTERM), 0);
+  kill(job.pid(), SIGTERM);
+  EXPECT_EQ(job.wait(60), 75) << job.output();
+  EXPECT_TRUE(fs::exists(saved() + "/save-1"));
+}
+
 TEST_F(RunEnds, AtOnceOnTheSecondSignal) {
   Arguments args = command(kForever + Arguments{"--save", saved()});
   args.insert(args.begin(), tessera_path());

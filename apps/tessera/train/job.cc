@@ -3,6 +3,8 @@
 #include <chrono>
 #include <cmath>
 #include <fstream>
+#include <numeric>
+#include <span>
 #include <sstream>
 #include <thread>
 
@@ -111,7 +113,7 @@ void TrainJob::load() {
 }
 
 void TrainJob::save() {
-  mean_loss();                  // of steps that nobody has looked at: what has come apart is not saved
+  look_at_losses();             // what has come apart is not saved
   json tables = json::array();  // what no tensor tells, for tessera quantize
   for (const EmbeddingBagConfig& t : embedding_configs(tables_))
     tables.push_back({{"name", t.name}, {"features", t.feature_names}, {"pooling", to_string(t.pooling)}});
@@ -231,21 +233,25 @@ json TrainJob::pipeline() const {
 }
 
 double TrainJob::mean_loss() {
+  look_at_losses();
+  const std::span<const double> news = std::span(global_).subspan(shown_);
+  shown_ = global_.size();
+  return news.empty() ? 0 : std::accumulate(news.begin(), news.end(), 0.0) / static_cast<double>(news.size());
+}
+
+void TrainJob::look_at_losses() {
   std::vector<double> sums = trainer_->take_losses();
-  if (sums.empty()) return 0;
+  if (sums.empty()) return;
   for (size_t i = 0; i < sums.size(); ++i) sums[i] /= static_cast<double>(batch_sizes_[global_.size() + i]);
   const Tensor part = Tensor::from(sums);
   if (group_->world_size() > 1) group_->all_reduce(part, ReduceOp::kSum, "losses").wait();
-  double sum = 0;
   for (double loss : part.span<double>()) {
     global_.push_back(loss);
-    sum += loss;
     if (!std::isfinite(loss)) {
       fail(Code::kFailedPrecondition, "the loss of step ", first_step_ + std::ssize(global_), " is ", loss,
            ": training has come apart, a lower learning rate may keep it together");
     }
   }
-  return sum / static_cast<double>(sums.size());
 }
 
 BinaryMetrics TrainJob::evaluate() {

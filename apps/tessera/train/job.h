@@ -57,8 +57,9 @@ class TrainJob {
   bool takes_ahead() const;  // the same on all ranks; collective
   bool ahead_ = false;       // what it said for this run
   nlohmann::ordered_json pipeline() const;
-  // Over ranks, of the steps since the last call. kFailedPrecondition, on all ranks alike: it is no number. Collective.
-  double mean_loss();
+  double mean_loss();  // over ranks, of the steps since the last call; looks at losses
+  // Sums the losses of new steps over ranks. kFailedPrecondition, on all ranks alike: one is no number. Collective.
+  void look_at_losses();
   int64_t steps_done() const { return std::ssize(batch_sizes_); }  // in this run
   double summed(double value) const;
   std::vector<double> largest(std::vector<double> values) const;
@@ -74,7 +75,8 @@ class TrainJob {
   DenseWork dense_;
   std::unique_ptr<DlrmTrainer> trainer_;
   std::vector<int64_t> batch_sizes_;    // of all ranks together, by step of this run
-  std::vector<double> global_;          // the same summed over ranks, as far as reported
+  std::vector<double> global_;          // losses over ranks, as far as looked at
+  size_t shown_ = 0;                    // how many of them mean_loss() has told
   std::vector<double> ids_;             // read in training by this rank, by column
   ExchangeBytes<int64_t> sent_;         // by this rank, in training
   nlohmann::ordered_json fingerprint_;  // of the data

@@ -1,25 +1,42 @@
 #include "train/stop_signals.h"
 
+#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdint>
 
 namespace tessera::cli {
 namespace {
 
-std::atomic<int> first_signal = 0;  // what a handler can reach
-static_assert(std::atomic<int>::is_always_lock_free);
+std::atomic<int> first_signal = 0;            // what a handler can reach
+std::atomic<int64_t> first_milliseconds = 0;  // when it came
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free);
+
+int64_t milliseconds_now() {  // async-signal-safe
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+}
+
+// Whoever signals all processes of a job signals its launcher, too, which hands the signal on: one signal, heard twice.
+constexpr int64_t kHeardTwiceMs = 1000;
 
 // A handler that ends the process itself: for process 1 of a container the default action is to ignore signals.
 void handle(int signal) {
-  int none = 0;
-  if (!first_signal.compare_exchange_strong(none, signal)) _exit(128 + signal);
+  int first = 0;
+  if (first_signal.compare_exchange_strong(first, signal)) {
+    first_milliseconds = milliseconds_now();
+  } else if (signal != first || milliseconds_now() - first_milliseconds > kHeardTwiceMs) {
+    _exit(128 + signal);
+  }
 }
 
 }  // namespace
 
 StopSignals::StopSignals() {
   first_signal = 0;
+  first_milliseconds = 0;
   struct sigaction action {};
   action.sa_handler = handle;
   action.sa_flags = SA_RESTART;

@@ -10,7 +10,7 @@ namespace tessera::cli {
 inline constexpr int kStoppedBySignal = 75;
 
 // While this lives the first of these signals is only remembered; the second ends the process at once, with status
-// 128 + N. One that was ignored stays so: a shell's "job &" shall not hear the Ctrl-C for another. One object at a
+// 128 + N. The same one again within a second is the first, heard twice. One that was ignored stays so: a shell's "job &" shall not hear the Ctrl-C for another. One object at a
 // time.
 class StopSignals {
  public:
