@@ -10,8 +10,8 @@ namespace tessera::cli {
 inline constexpr int kStoppedBySignal = 75;
 
 // While this lives the first of these signals is only remembered; the second ends the process at once, with status
-// 128 + N. The same one again within a second is the first, heard twice. One that was ignored stays so: a shell's "job &" shall not hear the Ctrl-C for another. One object at a
-// time.
+// 128 + N. The same one again within a second is the first, heard twice. One that was ignored stays so: a shell's "job
+// &" shall not hear the Ctrl-C for another. One object at a time.
 class StopSignals {
  public:
   StopSignals();
