@@ -8,6 +8,7 @@
 #include "data/line_reader.h"
 #include "data/readers.h"
 #include "options.h"
+#include "outputs.h"
 #include "plugin_watch.h"
 #include "predict/model_data.h"
 #include "tessera/config.h"
@@ -132,6 +133,7 @@ int predict_command(const std::vector<std::string>& args) {
   Arguments a;
   if (!parse_arguments(args, &a)) return 0;
   const Config config = a.config.empty() ? Config{} : load_config(a.config, a.overrides);
+  check_outputs({{"--output", a.output}}, {{a.config, a.data, config.data.path, config.data.test_path}, {a.model}});
   const PluginWatch watch;
   const Runtime runtime({config.plugins.path, config.plugins.require, true, a.threads});
   const auto predictor = open_predictor(runtime, a.model, {a.kernel});

@@ -1,5 +1,4 @@
 // tessera train: one config file, trained on 1..N ranks.
-#include <filesystem>
 #include <fstream>
 #include <map>
 #include <thread>
@@ -7,6 +6,7 @@
 #include "command.h"
 #include "layers.h"
 #include "options.h"
+#include "outputs.h"
 #include "plugin_watch.h"
 #include "spawn.h"
 #include "tessera/config.h"
@@ -115,13 +115,6 @@ std::string plan_in_short(const ShardingPlan& plan) {
   return cat(out, " on ", plan.world_size, plan.world_size == 1 ? " rank" : " ranks");
 }
 
-// Before training rather than after it.
-void check_path(const char* option, const std::string& path) {
-  const auto folder = std::filesystem::path(path).parent_path();
-  if (!folder.empty() && !std::filesystem::is_directory(folder))
-    fail(Code::kNotFound, option, ": there is no directory ", folder.string());
-}
-
 void write_report(const std::string& path, const json& report) {
   std::ofstream out(path);
   out << report.dump(1) << '\n';
@@ -201,8 +194,9 @@ int train_command(const std::vector<std::string>& args) {
   Arguments a;
   if (!parse_arguments(args, &a)) return 0;
   Config config = load_config(a.config, a.overrides);
-  check_path("report.json", config.report.json);
-  check_path("--trace", a.job.trace);
+  check_outputs(
+      {{"report.json", config.report.json}, {"--trace", a.job.trace}},
+      {{a.config, config.data.path, config.data.test_path, config.planner.plan, config.planner.topology}, {}});
   const RankEnvironment where = RankEnvironment::from_environment();
   if (config.model.type != "dlrm")
     throw UsageError("model.type: \"" + config.model.type + "\" is not known; there is \"dlrm\"");

@@ -10,6 +10,7 @@
 #include "command.h"
 #include "config/json.h"
 #include "options.h"
+#include "outputs.h"
 #include "plan/picture.h"
 #include "plugin_watch.h"
 #include "tessera/config.h"
@@ -323,6 +324,7 @@ int plan_command(const std::vector<std::string>& args) {
   if (!a.diff.empty()) return diff(a.diff);
   if (a.config.empty() == a.tables.empty()) throw UsageError("give either --config or --tables");
   const Printer print = printer_of(a.format);
+  check_outputs({{"--picture", a.picture}}, {{a.config, a.tables, a.topology}, {}});
   Job job = a.config.empty() ? job_from_tables(a) : job_from_config(a);
   if (a.batch_size != 0) job.options.batch_size = a.batch_size;
   job.options.torchrec_limits = a.torchrec_limits;

@@ -1,0 +1,64 @@
+#include "outputs.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "command.h"
+#include "tessera/error.h"
+
+namespace tessera::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Outputs : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "tessera_outputs_XXXXXX").string();
+    root_ = fs::canonical(mkdtemp(name.data()));
+    fs::create_directories(root_ / "data");
+    for (const char* file : {"job.toml", "data/train.tsv.gz", "data/report.json"}) std::ofstream(root_ / file) << "x";
+    fs::create_symlink(root_ / "job.toml", root_ / "link");
+  }
+  void TearDown() override { fs::remove_all(root_); }
+  std::string at(const std::string& path) const { return path.empty() ? "" : (root_ / path).string(); }
+  // The refusal of these outputs, or "".
+  std::string refusal(const std::string& output, const std::string& other = "", const std::string& folder = "") const {
+    try {
+      check_outputs({{"--output", at(output)}, {"--trace", at(other)}}, {{at("job.toml"), at("data"), ""}, {folder}});
+    } catch (const UsageError& e) {
+      return e.what();
+    }
+    return "";
+  }
+  fs::path root_;
+};
+
+TEST_F(Outputs, AreNoInputs) {
+  EXPECT_EQ(refusal("job.toml"), "--output " + at("job.toml") + " would replace " + at("job.toml") +
+                                     ", which this command reads: name another file");
+  EXPECT_NE(refusal("link"), "");
+  EXPECT_NE(refusal("data/../job.toml"), "");
+  EXPECT_NE(refusal("data/train.tsv.gz"), "");
+  EXPECT_NE(refusal("data"), "");
+  EXPECT_NE(refusal("data/new.csv", "", at("data")), "");  // every file of a folder like a model's
+}
+
+TEST_F(Outputs, MayBeNewOrReplaceAnOlderOne) {
+  EXPECT_EQ(refusal(""), "");
+  EXPECT_EQ(refusal("new.csv", "new.json"), "");
+  EXPECT_EQ(refusal("data/report.json"), "");
+  EXPECT_EQ(refusal("data/new.tsv"), "");
+}
+
+TEST_F(Outputs, AreDifferentFilesInFoldersThatExist) {
+  EXPECT_THAT(refusal("new.json", "data/../new.json"), testing::HasSubstr("--output and --trace are both"));
+  EXPECT_THROW(refusal("none/new.json"), Error);
+}
+
+}  // namespace
+}  // namespace tessera::cli
