@@ -15,12 +15,14 @@ int main() try {
   const EmbeddingBagConfig film{.name = "film", .num_embeddings = kFilms, .embedding_dim = kDim};
   const EmbeddingBagCollection tables(runtime, {.tables = {user, film}, .device = kMeta});  // only describes
   const auto bias = std::make_shared<Parameter>(Parameter{.name = "bias", .value = Tensor::zeros({1})});
+  PlannerOptions how{.topology = Topology::of(group->world_size(), group->local_world_size(), "cpu")};
+  for (const char* table : {"user", "film"}) how.constraints[table].sharding_types = {"row_wise"};  // left out: any
+  const ShardedModuleOptions fused{.optimizer = {"exact_rowwise_adagrad", R"({"learning_rate": 0.1})"}};
   DistributedModelParallel model(runtime, {.bag_collections = {{"tables", &tables}}, .dense = {bias}}, group,
-                                 {.sharded = {.optimizer = {"exact_rowwise_adagrad", R"({"learning_rate": 0.1})"}}});
+                                 {.planner = how, .sharded = fused});
   const ParameterList rest = in_backward_optimizer_filter(model.parameters());  // what backward() does not update
   const auto optimizer = make_dense_optimizer({"sgd", R"({"lr": 0.1})"}, rest);
   if (group->rank() == 0) std::cout << model.plan().str() << '\n';
-
   std::mt19937 random(static_cast<unsigned>(group->rank()));  // every rank has samples of its own
   const Tensor one_id_each = Tensor::from(std::vector<int32_t>(2 * kBatch, 1));
   const Tensor logits = Tensor::zeros({kBatch}), labels = Tensor::zeros({kBatch}), grad = Tensor::zeros({kBatch});
@@ -54,6 +56,5 @@ int main() try {
   }
   group->barrier();  // nobody leaves while another one still needs it
 } catch (const tessera::Error& e) {
-  std::cerr << "train_tables: " << e.what() << '\n';
-  return 1;
+  return std::cerr << "train_tables: " << e.what() << '\n', 1;
 }

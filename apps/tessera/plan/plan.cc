@@ -204,9 +204,13 @@ JobData job_data(const Arguments& a, const Config& config) {
   std::cerr
       << "--no-data: ids per bag are taken to be pooling_factor or 1, rows alike, and there to be no dense inputs; "
          "tessera train reads the data and may plan otherwise\n";
-  JobData job{{}, tables_of(config, {})};
-  (void)bounds_check_of(job.tables);
-  return job;
+  try {
+    JobData job{{}, tables_of(config, {})};
+    (void)bounds_check_of(job.tables);
+    return job;
+  } catch (const Error& e) {
+    throw Error(e.code(), cat(e.what(), "; without --no-data the data is read, or every [[table]] says its rows"));
+  }
 }
 
 Job job_from_config(const Arguments& a) {

@@ -1,6 +1,7 @@
 #include "tessera/config.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <set>
@@ -230,6 +231,9 @@ Config parse_config(const std::string& text, const std::string& source, const st
 }
 
 Config load_config(const std::string& path, const std::vector<std::string>& overrides) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored))
+    fail(Code::kNotFound, "cannot read the config file ", path, ": it is a directory");
   std::ifstream file(path, std::ios::binary);
   if (!file) fail(Code::kNotFound, "cannot read the config file ", path);
   std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};

@@ -251,6 +251,15 @@ TEST(Config, EditDistance) {
   EXPECT_EQ(config::nearest_name("rwos", {"name", "rows", "cols"}), "rows");
 }
 
+TEST(Config, AFolderIsNoFile) {
+  try {
+    load_config(testing::TempDir());
+    ADD_FAILURE() << "it was read";
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), testing::HasSubstr("it is a directory"));
+  }
+}
+
 // The page and the parser read the same tables: a new key without documentation fails here.
 TEST(Config, DocumentationListsEveryKey) {
   std::ifstream file(TESSERA_CONFIG_PAGE, std::ios::binary);

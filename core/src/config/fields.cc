@@ -67,7 +67,7 @@ const std::vector<Field<TableConfig>>& fields<TableConfig>() {
       {"pooling",
        &S::pooling,
        "",
-       "`sum`, `mean`, `max`, `none`, or `auto`: as the data says, else sum",
+       "`sum`, `mean`, or `auto`: as the data says, else sum; no model here takes `max` or `none`",
        0,
        0,
        {"auto", "sum", "mean", "max", "none"}},
