@@ -1,6 +1,6 @@
-# Builds from scratch (TESSERA_UNITY: CI): tests are compiled in half the time. What they all include is parsed once, and
-# they are not optimised; the code that they test is. A developer's build does without, so that each file includes what
-# it uses, and one change recompiles little.
+# Builds from scratch (TESSERA_UNITY: CI): tests are compiled in half the time. What they all include is parsed once,
+# and they are not optimised; the code that they test is. A developer's build does without, so that each file includes
+# what it uses, and one change recompiles little.
 if(NOT (TESSERA_UNITY AND TESSERA_TESTS))
   return()
 endif()

@@ -22,9 +22,9 @@ struct LaunchOptions {
 
 // Starts `ranks` copies of command[0] (found along PATH) with torchrun's variables and a TESSERA_JOB_TOKEN, and waits
 // for all. When one fails, and no restarts are left, says which and why on standard error, ends the others and returns
-// its status (128 + N for signal N). SIGINT and SIGTERM are handed on, SIGHUP as SIGTERM; the ranks then take the time that they
-// need to end, and if they agree on a status other than 0, that is returned, else 128 + N. To be called from a thread
-// that lives until it returns.
+// its status (128 + N for signal N). SIGINT and SIGTERM are handed on, SIGHUP as SIGTERM; the ranks then take the time
+// that they need to end, and if they agree on a status other than 0, that is returned, else 128 + N. To be called from
+// a thread that lives until it returns.
 int launch(const LaunchOptions& options, const std::vector<std::string>& command);
 
 // The same with this very program and `args` (what follows its name): for commands with --nproc. Such a command is a
