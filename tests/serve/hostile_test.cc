@@ -189,7 +189,9 @@ TEST_F(Hostile, ATableThatCannotBeReadAnyMore) {
   EXPECT_EQ(becomes(reloading), reloading);
   std::ofstream(table, std::ios::binary) << rows;
   EXPECT_EQ(becomes(""), "") << "it is loaded again as soon as it can be";
-  EXPECT_THAT(program_->output(), HasSubstr("table-0.rows is damaged: it has 4096 bytes"));
+  // As it was, or while it was written anew.
+  EXPECT_THAT(program_->output(),
+              testing::AnyOf(HasSubstr("table-0.rows is damaged: it has "), HasSubstr("table-0.rows is empty")));
   end();
 }
 
