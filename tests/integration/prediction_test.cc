@@ -111,6 +111,9 @@ TEST_F(Prediction, TrainEndsWithItsResult) {
 TEST_F(Prediction, CalibrationIsAFileThatPlansAndJobsTake) {
   const std::string file = folder_.file("machine.json");
   const Finished done = run_tessera({"calibrate", "--quick", "-n", "2", "--save", file});
+  if (done.status == 1 &&
+      done.output.find("nothing is saved; run it when the machine has nothing else to do") != std::string::npos)
+    GTEST_SKIP() << "other programs take the processors";
   ASSERT_EQ(done.status, 0) << done.output;
   EXPECT_THAT(done.output, HasSubstr("inside the host (tcp, 2 ranks)"));
   const Machine m = load_machine(file);
