@@ -52,7 +52,7 @@ class ModelsPage : public testing::Test {
     fs::copy_file(source + "/apps/examples/ask_model.c", folder_.file("ask_model.c"));
     folder_.write("tessera.pc", "Name: tessera\nDescription: of the build\nVersion: 0\nCflags: -I" + source +
                                     "/core/include\nLibs: -L" + libraries + " -Wl,-rpath," + libraries +
-                                    " -ltessera\n");
+                                    " -ltessera " TESSERA_LINK_OPTIONS "\n");
   }
 
   TestFolder folder_;
