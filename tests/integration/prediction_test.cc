@@ -154,7 +154,7 @@ TEST_F(Prediction, WrongInputGetsASentence) {
   EXPECT_THAT(plan({"--batch-size", "-3"}), HasSubstr("batch_size -3 is negative"));
   EXPECT_THAT(plan({"--time-limit", "-3"}), HasSubstr("a time limit of -3 s is negative"));
   EXPECT_THAT(plan({"--picture", "plan.gif"}), HasSubstr("the name must end with .svg or .html"));
-  EXPECT_THAT(plan({"--picture", "/no/such/plan.svg"}), HasSubstr("cannot write /no/such/plan.svg"));
+  EXPECT_THAT(plan({"--picture", "/no/such/plan.svg"}), HasSubstr("--picture: there is no directory /no/such"));
   const Finished calibrate = run_tessera({"calibrate", "-n", "0"});
   EXPECT_EQ(calibrate.status, 2);
   EXPECT_THAT(calibrate.output, HasSubstr("-n takes 1 to 1024 ranks"));
