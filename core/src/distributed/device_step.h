@@ -5,10 +5,8 @@
 #include <vector>
 
 #include "distributed/buffer.h"
+#include "distributed/device_row_lists.h"
 #include "distributed/inverse_moves.h"
-#include "distributed/output_layout.h"
-#include "distributed/row_moves.h"
-#include "wiring/wiring.h"
 
 namespace tessera {
 
@@ -34,8 +32,7 @@ struct DeviceStep {
   DeviceStreamPtr stream;
   Buffer ids{DType::kInt64}, offsets{DType::kInt64}, weights{DType::kFloat32};
   Buffer host_grad{DType::kFloat32}, grad{DType::kFloat32};  // of the output, where the caller has it in host memory
-  RowMoves output;                                           // `rows` and the output
-  RowMoves host_sums;                                        // `rows`: those of lanes, and sums
+  DeviceRowLists output, host_sums;                          // as Step has them
   std::unique_ptr<InverseMoves> inverse;                     // once a batch had inverse indices
   ReplicaBatch replicas;
   DeviceStream::Event uploaded;  // behind it the host may write its side again
@@ -46,9 +43,8 @@ struct Step;
 // Places the step's buffers: rows on the device, what is copied there in pinned memory. Once, before its first use.
 void place_on_device(Step& step, const DeviceStreamPtr& stream);
 
-// After lay_out_rows(): copies the owner's ids there, and the lists that combine and split need. Enqueues only.
-// `slot_rows`: of each slot in the output; `layout`: where they go.
-void upload_step(const RankWiring& own, const std::vector<int64_t>& slot_rows, const SlotLayout& layout, Step& step);
+// Copies the owner's ids there, and the lists that combine and split need. Enqueues only.
+void upload_step(Step& step);
 
 // The output's gradient there, laid out as it was. Enqueues only.
 Tensor gradient_on_device(const Tensor& grad, Step& step);

@@ -1,13 +1,12 @@
 #include "distributed/exchange.h"
 
-#include "distributed/host_sums.h"
+#include "distributed/host_row_moves.h"
 
 namespace tessera {
 
 RowExchange::RowExchange(std::shared_ptr<ProcessGroup> group, const RankWiring& own)
     : group_(std::move(group)),
       host_group_(own.wiring.hosts().count > 1 ? group_->in_host() : group_),
-      own_(own),
       wiring_(own.wiring) {}
 
 Work RowExchange::to_home(const ProcessGroup& group, const Hop& hop, Step& step, const char* label) const {
@@ -45,13 +44,13 @@ void RowExchange::rows_to_owner(Step& step, Stopwatch& watch) {
 void RowExchange::sum_on_the_way(Step& step) const {
   const Tensor& rows = step.rows.tensor();
   if (step.device) return step.device->host_sums.combine(rows, rows);
-  sum_in_host({own_, step.received, step.wire, step.walks}, rows.data<float>());
+  combine_rows(step.host_sums, rows.data<float>(), rows.data<float>());
 }
 
 void RowExchange::spread_on_the_way(Step& step) const {
   const Tensor& rows = step.rows.tensor();
   if (step.device) return step.device->host_sums.split(rows, rows);
-  spread_in_host({own_, step.received, step.wire, step.walks}, rows.data<float>());
+  split_rows(step.host_sums, rows.data<float>(), rows.data<float>());
 }
 
 void RowExchange::abort(const std::string& reason) const { group_->abort(reason); }

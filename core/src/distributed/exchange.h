@@ -31,7 +31,6 @@ class RowExchange {
 
   std::shared_ptr<ProcessGroup> group_;
   std::shared_ptr<ProcessGroup> host_group_;  // of the first hop; the same where there is only one
-  const RankWiring& own_;
   const Wiring& wiring_;
 };
 

@@ -1,93 +1,89 @@
 #include "distributed/host_sums.h"
 
-#include <algorithm>
-#include <utility>
+#include <bit>
 
 namespace tessera {
 namespace {
 
-// Calls body(walks, sum, sum's first row, home's host) for each sum of this host and home elsewhere; a
-// walk per lane.
-template <class Body>
-void for_each_sum(const HostSums& all, const Body& body) {
-  const Wiring& wiring = all.own.wiring;
-  const HostGrid& hosts = wiring.hosts();
-  const int own = all.own.host;
-  const int first = wiring.host_sum_begin(own), sums = wiring.host_sum_begin(own + 1) - first;
-  const int host_lanes_begin = wiring.lane_begin(own * hosts.ranks);
-  const int host_lanes = wiring.lane_begin((own + 1) * hosts.ranks) - host_lanes_begin;
-  std::vector<LaneWalk>& walks = all.walks;
-  for (int host = 0; host < hosts.count; ++host) {
-    if (host == own) continue;
-    for (int s = 0; s < sums; ++s) {
-      const HostSum& sum = wiring.host_sums()[first + s];
-      walks.clear();
+class HostSums {
+ public:
+  HostSums(const RankWiring& own, const ReceivedBatch& received, const WireLayout& wire, RowMoves& moves)
+      : wiring_(own.wiring),
+        host_(own.host),
+        first_sum_(wiring_.host_sum_begin(host_)),
+        num_sums_(wiring_.host_sum_begin(host_ + 1) - first_sum_),
+        received_(received),
+        wire_(wire),
+        moves_(moves) {}
+
+  void list() {
+    moves_.clear();
+    if (wiring_.hosts().count == 1) return;
+    int64_t bags = 0;
+    each_sum([&](const HostSum& sum, int home_host, int64_t) {
+      for (int lane : sum.lanes) bags += presence(lane, home_host).full_bags;
+    });
+    moves_.own_bags.resize(static_cast<size_t>(bags));
+    int32_t* order = moves_.own_bags.data();
+    each_sum([&](const HostSum& sum, int home_host, int64_t begin) {
+      const int64_t rows = bags_present(wiring_, received_, sum, home_host);
+      moves_.add(RowTarget{rows, sum.cols, begin, sum.cols});
       for (int lane : sum.lanes) {
-        const int64_t begin = all.wire.relayed_begin[static_cast<size_t>(host) * host_lanes + lane - host_lanes_begin];
-        walks.push_back({&presence_of(wiring, all.received, wiring.lanes()[lane].stream, host), begin});
+        RowRun run{relayed_begin(lane, home_host), sum.cols, order, presence(lane, home_host).full_bags};
+        run.cols = sum.cols;
+        moves_.add(run);
+        order = list_bags(sum, home_host, presence(lane, home_host), order);
       }
-      body(walks, sum, all.wire.sum_begin[static_cast<size_t>(host) * sums + s], host);
+    });
+  }
+
+ private:
+  // body(sum, home's host, its first row) for each sum of this host and home elsewhere.
+  template <class Body>
+  void each_sum(const Body& body) const {
+    for (int host = 0; host < wiring_.hosts().count; ++host) {
+      if (host == host_) continue;
+      for (int s = 0; s < num_sums_; ++s)
+        body(wiring_.host_sums()[first_sum_ + s], host, wire_.sum_begin[static_cast<size_t>(host) * num_sums_ + s]);
     }
   }
-}
+
+  const Presence& presence(int lane, int home_host) const {
+    return presence_of(wiring_, received_, wiring_.lanes()[lane].stream, home_host);
+  }
+
+  int64_t relayed_begin(int lane, int home_host) const {
+    const int begin = wiring_.lane_begin(host_ * wiring_.hosts().ranks);
+    const int lanes = wiring_.lane_begin((host_ + 1) * wiring_.hosts().ranks) - begin;
+    return wire_.relayed_begin[static_cast<size_t>(home_host) * lanes + lane - begin];
+  }
+
+  // The sum's row of every bag that has ids at one of its lanes; the end of the list.
+  int32_t* list_bags(const HostSum& sum, int home_host, const Presence& of_lane, int32_t* order) const {
+    int32_t row = 0;
+    for (int64_t word = 0; word < (of_lane.bags + 31) / 32; ++word) {
+      uint32_t any = 0;
+      for (int lane : sum.lanes) any |= presence(lane, home_host).bits[word];
+      for (uint32_t left = of_lane.bits[word]; left != 0; left &= left - 1) {
+        const uint32_t before = (left & -left) - 1;  // bags of this word in front of the lane's next one
+        *order++ = row + std::popcount(any & before);
+      }
+      row += std::popcount(any);
+    }
+    return order;
+  }
+
+  const Wiring& wiring_;
+  const int host_, first_sum_, num_sums_;
+  const ReceivedBatch& received_;
+  const WireLayout& wire_;
+  RowMoves& moves_;
+};
 
 }  // namespace
 
-void list_host_sums(const HostSums& sums, RowMoves& moves) {
-  for_each_sum(sums, [&](std::vector<LaneWalk>& walks, const HostSum& sum, int64_t to, int host) {
-    const int64_t rows = bags_present(sums.own.wiring, sums.received, sum, host);
-    moves.add_target(rows, sum.cols, to, sum.cols);
-    const int64_t first = moves.add_index(rows * static_cast<int64_t>(walks.size()));
-    for (size_t lane = 0; lane < walks.size(); ++lane)
-      moves.add_run(walks[lane].at, first + static_cast<int64_t>(lane) * rows, 0, sum.cols);
-    std::vector<int32_t> next(walks.size(), 0);
-    int64_t row = 0;
-    for (int64_t b = 0; b < walks[0].presence->bags; ++b) {
-      bool any = false;
-      for (size_t lane = 0; lane < walks.size(); ++lane) {
-        if (!walks[lane].presence->has(b)) continue;
-        any = true;
-        moves.index(first)[static_cast<int64_t>(lane) * rows + row] = next[lane]++;
-      }
-      row += any;
-    }
-  });
-}
-
-void sum_in_host(const HostSums& sums, float* rows) {
-  for_each_sum(sums, [&](std::vector<LaneWalk>& walks, const HostSum& sum, int64_t at, int) {
-    float* to = rows + at;
-    for (int64_t b = 0; b < walks[0].presence->bags; ++b) {
-      bool any = false;
-      for (LaneWalk& walk : walks) {
-        if (!walk.presence->has(b)) continue;
-        const float* row = rows + walk.at;
-        if (!std::exchange(any, true)) {
-          std::copy_n(row, sum.cols, to);
-        } else {
-          for (int64_t i = 0; i < sum.cols; ++i) to[i] += row[i];
-        }
-        walk.at += sum.cols;
-      }
-      if (any) to += sum.cols;
-    }
-  });
-}
-
-void spread_in_host(const HostSums& sums, float* rows) {
-  for_each_sum(sums, [&](std::vector<LaneWalk>& walks, const HostSum& sum, int64_t at, int) {
-    const float* from = rows + at;
-    for (int64_t b = 0; b < walks[0].presence->bags; ++b) {
-      bool any = false;
-      for (LaneWalk& walk : walks) {
-        if (!walk.presence->has(b)) continue;
-        any = true;
-        std::copy_n(from, sum.cols, rows + walk.at);
-        walk.at += sum.cols;
-      }
-      if (any) from += sum.cols;
-    }
-  });
+void list_host_sums(const RankWiring& own, const ReceivedBatch& received, const WireLayout& wire, RowMoves& moves) {
+  HostSums(own, received, wire, moves).list();
 }
 
 }  // namespace tessera

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "distributed/checked_batch.h"
-#include "distributed/row_moves.h"
+#include "distributed/device_row_lists.h"
 
 namespace tessera {
 
@@ -29,7 +29,7 @@ class InverseMoves {
   static constexpr int64_t kMostSources = 8;
   struct Level {
     explicit Level(const DeviceStreamPtr& stream) : moves(stream) { sums.on_device(stream); }
-    RowMoves moves;
+    DeviceRowLists moves;
     Buffer sums{DType::kFloat32};
     int64_t elements = 0;
   };
@@ -44,7 +44,7 @@ class InverseMoves {
 
   DeviceStreamPtr stream_;
   int64_t batch_ = 0, width_ = 0;
-  RowMoves expand_, gather_;  // gather: each slot's gradients, sample by sample
+  DeviceRowLists expand_, gather_;  // gather: each slot's gradients, sample by sample
   Tensor output_;
   Buffer samples_{DType::kFloat32};  // as gathered
   std::vector<Sources> sources_;     // by slot

@@ -6,16 +6,12 @@
 
 namespace tessera {
 
-// Where each slot's rows lie in one tensor: row i of slot s begins at element offset[s] + i * stride[s].
-struct SlotLayout {
+// Where each slot's rows lie in one tensor: row i of [0, rows[s]) of slot s begins at element offset[s] + i *
+// stride[s]. Pooled slots have a row for each bag, sequence slots one for each id.
+struct OutputLayout {
   std::vector<int64_t> offset;
   std::vector<int64_t> stride;
-};
-
-// Where the rows of a slot go: bag b at data + b * stride. Pooled slots have `bags` rows, sequence slots one per id.
-struct SlotView {
-  float* data = nullptr;
-  int64_t stride = 0;
+  std::vector<int64_t> rows;
 };
 
 }  // namespace tessera

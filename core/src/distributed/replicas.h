@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "distributed/checked_batch.h"
+#include "distributed/device_row_lists.h"
 #include "distributed/device_step.h"
 #include "distributed/output_layout.h"
-#include "distributed/row_moves.h"
 #include "distributed/shard_groups.h"
 #include "distributed/touched_rows.h"
 #include "tessera/process_group.h"
@@ -31,7 +31,7 @@ class Replicas {
     const CheckedBatch& checked;
     bool weighted;
     DeviceStep* device;  // where tables are on a device; null: in host memory
-    const SlotLayout& layout;
+    const OutputLayout& layout;
   };
   // Writes the replicated slots of `out`. On a device it enqueues only.
   void forward(const Batch& batch, const Tensor& out, Contexts* contexts);
@@ -53,7 +53,7 @@ class Replicas {
     std::vector<int64_t> packed_begin;  // by shard, of its elements in `packed`
     Buffer rows{DType::kInt64};
     Buffer packed{DType::kFloat32};  // this rank's gradients
-    RowMoves moves;                  // packed -> sums
+    DeviceRowLists moves;            // packed -> sums
     DeviceStream::Event uploaded;
   };
 

@@ -121,9 +121,10 @@ class Router {
   int64_t slot_length(int slot, int64_t bag) const { return lengths_[batch_.slots[slot].first_bag + bag]; }
 
   // Where the i-th id of a slot stood in the caller's slot.
-  int64_t position(int slot, int64_t i) const {
-    if (batch_.clean()) return i;
-    return batch_.positions.data<int64_t>()[batch_.slots[slot].first_id + i] - batch_.original_slots[slot].first_id;
+  int32_t position(int slot, int64_t i) const {
+    if (batch_.clean()) return static_cast<int32_t>(i);
+    return static_cast<int32_t>(batch_.positions.data<int64_t>()[batch_.slots[slot].first_id + i] -
+                                batch_.original_slots[slot].first_id);
   }
 
   template <class Id>
@@ -269,7 +270,7 @@ class Router {
             [&](int64_t i) { return in.weights[i]; });
       }
       if (wiring_.sequence()) {
-        scatter<int64_t>(
+        scatter<int32_t>(
             cut, ranges, in.num_ids, [&](int stream) { return out_.positions.data() + out_.positions_begin[stream]; },
             [&](int64_t i) { return position(cut.slot, i); });
       }
@@ -283,7 +284,7 @@ class Router {
       std::copy_n(in.ids, in.num_ids, ids_of(stream));
       if (out_.weighted) std::copy_n(in.weights, in.num_ids, weights_of(stream));
       if (!wiring_.sequence()) continue;
-      int64_t* positions = out_.positions.data() + out_.positions_begin[stream];
+      int32_t* positions = out_.positions.data() + out_.positions_begin[stream];
       for (int64_t i = 0; i < in.num_ids; ++i) positions[i] = position(cut.slot, i);
     }
   }
@@ -324,6 +325,8 @@ class Router {
   std::vector<T*>& cursors() {
     if constexpr (std::is_same_v<T, float>)
       return scratch_.next_weight;
+    else if constexpr (std::is_same_v<T, int32_t>)
+      return scratch_.next_position;
     else
       return scratch_.next;
   }

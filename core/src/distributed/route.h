@@ -14,7 +14,8 @@ struct RouteScratch {
   std::vector<int64_t> local_rows;     // as `ranges`, for routed cuts
   std::vector<int64_t*> next;          // by stream or range
   std::vector<float*> next_weight;     // likewise
-  std::vector<int32_t*> counts;        // by range
+  std::vector<int32_t*> next_position;
+  std::vector<int32_t*> counts;  // by range
 };
 
 // The payload of rank r holds, for r's streams in order: ids (int64), then weights

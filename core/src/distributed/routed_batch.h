@@ -22,7 +22,7 @@ struct RoutedBatch {
   std::vector<int32_t> lengths;        // by stream, then sample
   std::vector<int64_t> lengths_begin;  // of each stream in `lengths`
   std::vector<int32_t> bag_order;      // as `lengths`: a stream's bags with ids, ascending
-  std::vector<int64_t> positions;      // sequences: by stream, where each id stood in its slot
+  std::vector<int32_t> positions;      // sequences: by stream, where each id stood in its slot
   std::vector<int64_t> positions_begin;
   std::vector<float> mean_scale;       // by slot and sample: 1 / bag length, for MEAN slots
   std::vector<int64_t> mean_begin;     // of each slot in `mean_scale`; -1: no MEAN

@@ -1,47 +1,72 @@
-// Rows between the wire's packed form and where they belong, as a device takes the work: lists in its memory
-// (abi/device.h, tsr_row_moves). What combine.h and host_sums.h do on the host, for all slots in one call.
+// Rows between a packed form and the places where they belong, said once: what the host's loops (host_row_moves.h) and
+// a device's lists (device_row_lists.h) are made of. Made once a batch; combine and split run the same moves.
+//
+// Packed: rows of a *run*, one behind the other, such as those of a lane on the wire. Spread: rows of a *target*, such
+// as a slot of the output. A run has rows for some of its target's rows, which are called bags here, and for some
+// columns.
+//
+//   combine: spread rows become what their runs have for them, times their scale; 0 where no run has any
+//   split:   packed rows become what their target has in their columns, times its row's scale
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "distributed/buffer.h"
-#include "tessera/device.h"
-
 namespace tessera {
 
-class RowMoves {
- public:
-  explicit RowMoves(const DeviceStreamPtr& stream);
+// What happens where several runs have something for the same element.
+enum class RowsMeet {
+  kFirstWrites,  // of runs of the same columns the first one that has a row for a bag writes it, later ones add
+  kAllAdd,       // columns of runs overlap: the target becomes 0, and all runs add
+  kNever,        // all write
+};
 
-  void clear();
-  // `scale`: where the target's scales begin among those given to upload(); -1: none.
-  void add_target(int64_t rows, int64_t cols, int64_t begin, int64_t stride, int64_t scale = -1);
-  // Of the last target.
-  void add_run(int64_t begin, int64_t index, int64_t col, int64_t cols);
-  // The entries of an index, to be filled by the caller: -1 everywhere. Returns where they begin.
-  int64_t add_index(int64_t rows);
-  int32_t* index(int64_t begin) { return index_.data() + begin; }
+// Row b of [0, rows) begins at element begin + b * stride of the spread tensor.
+struct RowTarget {
+  int64_t rows = 0, cols = 0;
+  int64_t begin = 0, stride = 0;
+  int64_t scale = -1;  // of row 0 in RowMoves::scales; -1: all 1
+  RowsMeet meet = RowsMeet::kFirstWrites;
+  // Runs may name a bag more than once and in any order; otherwise their bags ascend. With kAllAdd.
+  bool repeats = false;
+  int first_run = 0, num_runs = 0;  // set by RowMoves
+};
 
-  // Copies the lists to the device. They must not change until the stream has come so far.
-  void upload(std::span<const float> scales);
-  // packed -> spread and back, both on the device.
-  void combine(const Tensor& packed, const Tensor& spread) const;
-  void split(const Tensor& packed, const Tensor& spread) const;
+// Row k of [0, rows) begins at element begin + k * stride of the packed tensor; it is for columns [col, col + cols) of
+// row bags[k] of the target.
+struct RowRun {
+  int64_t begin = 0, stride = 0;
+  const int32_t* bags = nullptr;  // lives as long as the moves
+  int64_t rows = 0;
+  int64_t col = 0, cols = 0;
+  bool stays = false;  // its rows are, or their gradients are read, in the target: `begin` means nothing
+};
 
- private:
-  tsr_row_moves lists(const char* at) const;
-  template <class Move>
-  void on_host(const Tensor& packed, const Tensor& spread, bool to_spread, const Move& move) const;
+struct RowMoves {
+  std::vector<RowTarget> targets;
+  std::vector<RowRun> runs;       // by target; those of the same columns one behind the other
+  std::vector<int32_t> own_bags;  // lists that nobody else keeps
+  std::span<const float> scales;
 
-  DeviceStreamPtr stream_;
-  std::vector<tsr_row_target> targets_;
-  std::vector<tsr_row_run> runs_;
-  std::vector<int32_t> index_;
-  int64_t most_elements_ = 0;
-  int64_t runs_at_ = 0, index_at_ = 0, scales_at_ = 0;  // bytes, in both buffers
-  Buffer host_{DType::kUInt8}, device_{DType::kUInt8};
+  void clear() {
+    targets.clear();
+    runs.clear();
+    scales = {};
+  }
+  // Runs that are added next are the target's.
+  void add(const RowTarget& target) {
+    targets.push_back(target);
+    targets.back().first_run = static_cast<int>(runs.size());
+    targets.back().num_runs = 0;
+  }
+  void add(const RowRun& run) {
+    runs.push_back(run);
+    ++targets.back().num_runs;
+  }
+  std::span<const RowRun> of(const RowTarget& target) const {
+    return std::span(runs).subspan(static_cast<size_t>(target.first_run), static_cast<size_t>(target.num_runs));
+  }
 };
 
 }  // namespace tessera

@@ -63,7 +63,7 @@ class OwnerLookup {
     const RoutedBatch& routed;
     const ReceivedBatch& received;
     const WireLayout& wire;
-    const SlotLayout& output;
+    const OutputLayout& output;
   };
 
   // What the kernels have to do.

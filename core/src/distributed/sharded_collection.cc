@@ -7,6 +7,9 @@
 #include "tessera/quantized_table.h"
 
 #include "distributed/device_step.h"
+#include "distributed/host_row_moves.h"
+#include "distributed/host_sums.h"
+#include "distributed/output_moves.h"
 #include "distributed/traffic.h"
 
 namespace tessera {
@@ -45,8 +48,6 @@ int64_t sent_to_others(const Step& step, int rank) {
     bytes += peer == rank ? 0 : step.messages.bytes_to(step.routed, peer);
   return bytes;
 }
-
-HomeRows home_rows(Step& step) { return {step.routed, step.wire, step.rows.data<float>()}; }
 
 HostGrid hosts_of(const ProcessGroup& group) {
   return {group.world_size() / group.local_world_size(), group.local_world_size()};
@@ -223,13 +224,13 @@ void ShardedCollection::lay_out_output(StepState& state) const {
   const CheckedBatch& batch = state.batch;
   const bool together = !wiring_.sequence() && !batch.expands;
   int64_t total = 0;
-  state.slot_rows.resize(slots);
+  state.layout.rows.resize(slots);
   for (size_t s = 0; s < slots; ++s) {
     const Slot& slot = wiring_.slots()[s];
-    state.slot_rows[s] = wiring_.sequence() ? batch.original_slots[s].ids : batch.slots[s].bags;
+    state.layout.rows[s] = wiring_.sequence() ? batch.original_slots[s].ids : batch.slots[s].bags;
     state.layout.offset[s] = together ? slot.col : total;
     state.layout.stride[s] = together ? wiring_.output_width() : slot.dim;
-    total += slot.dim * state.slot_rows[s];
+    total += slot.dim * state.layout.rows[s];
   }
   state.rows = {};
   // The caller may still hold the last output: only then a new one is allocated.
@@ -239,14 +240,6 @@ void ShardedCollection::lay_out_output(StepState& state) const {
   }
   state.num_rows_elements = total;
   state.rows = state.storage.first({total});
-}
-
-const std::vector<SlotView>& ShardedCollection::views(StepState& state, const Tensor& rows) const {
-  state.views.resize(wiring_.slots().size());
-  for (size_t s = 0; s < state.views.size(); ++s) {
-    state.views[s] = {rows.data<float>() + state.layout.offset[s], state.layout.stride[s]};
-  }
-  return state.views;
 }
 
 void ShardedCollection::finish(StepState& state, bool keep_context) {
@@ -262,7 +255,9 @@ void ShardedCollection::finish(StepState& state, bool keep_context) {
     lay_out_output(state);
     owner_.find_features({step.routed, step.received, step.wire, state.layout}, step.calls);
     watch.lap(times_.route, "layout of the output");
-    if (step.device) upload_step(own_, state.slot_rows, state.layout, step);
+    list_output(own_, step.routed, step.wire, state.layout, step.output);
+    list_host_sums(own_, step.received, step.wire, step.host_sums);
+    if (step.device) upload_step(step);
     state.sampled = keep_context && sample_every_ > 0 && ++since_sample_ >= sample_every_;
     if (state.sampled) since_sample_ = 0;
     const OwnerLookup::Rows rows{step.rows.tensor(), state.rows};
@@ -286,11 +281,8 @@ void ShardedCollection::finish(StepState& state, bool keep_context) {
   traffic_ = state.traffic;
   if (step.device) {
     guarded("combine", [&] { step.device->output.combine(step.rows.tensor(), state.rows); });
-  } else if (wiring_.sequence()) {
-    if (!state.batch.clean()) state.rows.fill(0);  // dropped ids have rows too
-    combine_sequence(wiring_, home_rows(step), views(state, state.rows));
   } else {
-    combine_pooled(own_, home_rows(step), state.batch.slots, views(state, state.rows), step.combine);
+    combine_rows(step.output, step.rows.data<float>(), state.rows.data<float>());
   }
   watch.lap(times_.combine, "combine");
   ++times_.steps;
@@ -306,10 +298,8 @@ void ShardedCollection::backward(StepState& state, const Tensor& given) {
       grad = gradient_on_device(grad, step);
       step.device->output.split(step.rows.tensor(), grad);
     });
-  } else if (wiring_.sequence()) {
-    split_sequence(wiring_, views(state, grad), home_rows(step));
   } else {
-    split_pooled(own_, views(state, grad), home_rows(step));
+    split_rows(step.output, step.rows.data<float>(), grad.data<float>());
   }
   watch.lap(times_.split, "split");
   guarded("backward", [&] {

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "distributed/checked_batch.h"
-#include "distributed/combine.h"
 #include "distributed/exchange.h"
 #include "distributed/input_exchange.h"
+#include "distributed/output_layout.h"
 #include "distributed/replicas.h"
 #include "distributed/route.h"
 #include "distributed/shard_groups.h"
@@ -33,12 +33,11 @@ struct StepState {
   Tensor storage;                 // of rows; grows
   Tensor rows;                    // what combine wrote: all slots, laid out by `layout`
   int64_t num_rows_elements = 0;  // of rows
-  SlotLayout layout;
-  std::vector<int64_t> slot_rows;  // of each slot in `rows`
+  OutputLayout layout;
+  RowMoves inverse;  // between the output and `rows`, of a batch with inverse indices
   StepTraffic traffic;
   double route_s = 0, exchange_ids_s = 0;
   Buffer grad{DType::kFloat32};  // gradient in the same layout, where the caller's has another
-  std::vector<SlotView> views;   // scratch
   bool sampled = false;          // shards were looked up one by one, and will be updated so
 };
 
@@ -106,7 +105,6 @@ class ShardedCollection : public std::enable_shared_from_this<ShardedCollection>
   template <class Body>
   void guarded(const char* stage, const Body& body) const;
   void lay_out_output(StepState& state) const;
-  const std::vector<SlotView>& views(StepState& state, const Tensor& rows) const;
 
   const Runtime& runtime_;
   std::vector<EmbeddingBagConfig> tables_;

@@ -5,6 +5,8 @@
 #include <map>
 
 #include "distributed/device_step.h"
+#include "distributed/host_row_moves.h"
+#include "distributed/output_moves.h"
 #include "distributed/sharded_collection.h"
 #include "tessera/embedding_fused_optimizer.h"
 
@@ -12,17 +14,10 @@ namespace tessera {
 namespace {
 
 // [batch, width] from per-slot rows: sample b of a slot takes row inverse[b].
-Tensor expand(const ShardedCollection& c, const StepState& state) {
-  const int64_t batch = state.batch.output_batch, width = c.wiring().output_width();
-  Tensor out = Tensor::empty({batch, width});
-  for (size_t s = 0; s < c.wiring().slots().size(); ++s) {
-    const Slot& slot = c.wiring().slots()[s];
-    const int64_t* inverse = state.batch.inverse[s];
-    for (int64_t b = 0; b < batch; ++b) {
-      std::copy_n(state.rows.data<float>() + state.layout.offset[s] + inverse[b] * slot.dim, slot.dim,
-                  out.data<float>() + b * width + slot.col);
-    }
-  }
+Tensor expand(const ShardedCollection& c, StepState& state) {
+  list_inverse(c.wiring(), state.batch, state.layout, state.inverse);
+  Tensor out = Tensor::empty({state.batch.output_batch, c.wiring().output_width()});
+  split_rows(state.inverse, out.data<float>(), state.rows.data<float>());
   return out;
 }
 
@@ -35,20 +30,10 @@ Tensor expand_on_device(const ShardedCollection& c, StepState& state, bool backw
 }
 
 // The way back: rows that were taken several times sum their gradients.
-Tensor collapse(const ShardedCollection& c, StepState& state, const Tensor& grad) {
+Tensor collapse(StepState& state, const Tensor& grad) {
   if (state.step.device) return state.step.device->inverse->collapse(gradient_on_device(grad, state.step));
-  const int64_t batch = state.batch.output_batch, width = c.wiring().output_width();
   const Tensor rows = state.grad.ensure(state.num_rows_elements).first({state.num_rows_elements});
-  std::fill_n(rows.data<float>(), rows.numel(), 0.0f);
-  for (size_t s = 0; s < c.wiring().slots().size(); ++s) {
-    const Slot& slot = c.wiring().slots()[s];
-    const int64_t* inverse = state.batch.inverse[s];
-    for (int64_t b = 0; b < batch; ++b) {
-      const float* from = grad.data<float>() + b * width + slot.col;
-      float* to = rows.data<float>() + state.layout.offset[s] + inverse[b] * slot.dim;
-      for (int64_t d = 0; d < slot.dim; ++d) to[d] += from[d];
-    }
-  }
+  combine_rows(state.inverse, grad.data<float>(), rows.data<float>());
   return rows;
 }
 
@@ -301,7 +286,7 @@ void ShardedEmbeddingBagCollection::backward(const Output& output, const Tensor&
   if (grad.dim() != 2 || grad.size(0) != batch || grad.size(1) != width || grad.dtype() != DType::kFloat32) {
     impl_->refuse(cat("the gradient must be float32 [", batch, ", ", width, "]"));
   }
-  impl_->backward(state, state.batch.expands ? collapse(*impl_, state, grad) : grad);
+  impl_->backward(state, state.batch.expands ? collapse(state, grad) : grad);
 }
 
 struct ShardedInputs::Impl {

@@ -7,8 +7,9 @@
 #include <tuple>
 #include <vector>
 
-#include "distributed/combine.h"
+#include "distributed/host_row_moves.h"
 #include "distributed/host_sums.h"
+#include "distributed/output_moves.h"
 #include "distributed/received_batch.h"
 #include "distributed/route.h"
 #include "distributed/wire_layout.h"
@@ -42,7 +43,8 @@ struct Rank {
   WireLayout wire;
   std::vector<float> rows;    // on the wire
   std::vector<float> output;  // or its gradient
-  std::vector<LaneWalk> walks;
+  RowMoves host_sums;
+  RowMoves to_output;
   std::vector<int64_t> ids;      // of the batch, slot by slot
   std::vector<int32_t> lengths;  // likewise
 };
@@ -59,6 +61,8 @@ class Job {
     for (const auto& r : ranks_) unpack_at(*r);
     for (const auto& r : ranks_) {
       lay_out_rows(r->own, r->routed, r->received, r->wire);
+      list_host_sums(r->own, r->received, r->wire, r->host_sums);
+      list_output(r->own, r->routed, r->wire, output_layout(), r->to_output);
       r->rows.assign(static_cast<size_t>(r->wire.elements), 0);
       r->output.assign(static_cast<size_t>(kBags * wiring_.output_width()), -1);
     }
@@ -139,20 +143,24 @@ class Job {
   void rows_to_homes() {
     exchange(&WireLayout::in_host, false, true);
     if (wiring_.hosts().count == 1) return;
-    for (const auto& r : ranks_) sum_in_host({r->own, r->received, r->wire, r->walks}, r->rows.data());
+    for (const auto& r : ranks_) combine_rows(r->host_sums, r->rows.data(), r->rows.data());
     exchange(&WireLayout::across, true, true);
   }
   void gradients_to_owners() {
     if (wiring_.hosts().count > 1) {
       exchange(&WireLayout::across, true, false);
-      for (const auto& r : ranks_) spread_in_host({r->own, r->received, r->wire, r->walks}, r->rows.data());
+      for (const auto& r : ranks_) split_rows(r->host_sums, r->rows.data(), r->rows.data());
     }
     exchange(&WireLayout::in_host, false, false);
   }
 
-  std::vector<SlotView> views(float* output) const {
-    std::vector<SlotView> out;
-    for (const Slot& slot : wiring_.slots()) out.push_back({output + slot.col, wiring_.output_width()});
+  OutputLayout output_layout() const {
+    OutputLayout out;
+    for (const Slot& slot : wiring_.slots()) {
+      out.offset.push_back(slot.col);
+      out.stride.push_back(wiring_.output_width());
+      out.rows.push_back(kBags);
+    }
     return out;
   }
 
@@ -227,9 +235,7 @@ TEST_P(Stages, RowsComeTogetherAsWithoutSharding) {
   for (int r = 0; r < job.wiring().world_size(); ++r) {
     Rank& rank = job.rank(r);
     std::vector<float>& out = rank.output;
-    CombineScratch scratch;
-    combine_pooled(rank.own, {rank.routed, rank.wire, rank.rows.data()}, rank.checked.slots, job.views(out.data()),
-                   scratch);
+    combine_rows(rank.to_output, rank.rows.data(), out.data());
     const std::vector<float> want = job.expected(rank);
     for (size_t i = 0; i < out.size(); ++i) ASSERT_NEAR(out[i], want[i], 1e-3) << "rank " << r << ", element " << i;
   }
@@ -246,7 +252,7 @@ TEST_P(Stages, GradientsReachEveryRowOfTheirBag) {
     Rank& rank = job.rank(r);
     std::vector<float>& grad = rank.output;
     for (int64_t i = 0; i < Job::kBags * width; ++i) grad[static_cast<size_t>(i)] = gradient(r, i / width, i % width);
-    split_pooled(rank.own, job.views(grad.data()), {rank.routed, rank.wire, rank.rows.data()});
+    split_rows(rank.to_output, rank.rows.data(), grad.data());
   }
   job.gradients_to_owners();
   int seen = 0;

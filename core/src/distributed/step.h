@@ -10,13 +10,12 @@
 #include <vector>
 
 #include "distributed/buffer.h"
-#include "distributed/combine.h"
 #include "distributed/device_step.h"
-#include "distributed/host_sums.h"
 #include "distributed/input_exchange.h"
 #include "distributed/received_batch.h"
 #include "distributed/route.h"
 #include "distributed/routed_batch.h"
+#include "distributed/row_moves.h"
 #include "distributed/shard_groups.h"
 #include "distributed/wire_layout.h"
 
@@ -30,8 +29,8 @@ struct Step {
   WireLayout wire;
   Buffer rows{DType::kFloat32};  // on the wire: see WireLayout
   OwnerCalls calls;
-  std::vector<LaneWalk> walks;
-  CombineScratch combine;
+  RowMoves host_sums;                  // between lanes and sums, both on the wire
+  RowMoves output;                     // between the wire and the output
   std::unique_ptr<DeviceStep> device;  // null: all in host memory
 };
 

@@ -1,4 +1,4 @@
-#include "distributed/row_moves.h"
+#include "distributed/device_row_lists.h"
 
 #include <cstring>
 
@@ -23,35 +23,55 @@ void for_each_row(const tsr_row_moves& m, const Body& body) {
 
 }  // namespace
 
-RowMoves::RowMoves(const DeviceStreamPtr& stream) : stream_(stream) {
+DeviceRowLists::DeviceRowLists(const DeviceStreamPtr& stream) : stream_(stream) {
   host_.pinned(stream);
   device_.on_device(stream);
 }
 
-void RowMoves::clear() {
+void DeviceRowLists::clear() {
   targets_.clear();
   runs_.clear();
   index_.clear();
   most_elements_ = 0;
 }
 
-void RowMoves::add_target(int64_t rows, int64_t cols, int64_t begin, int64_t stride, int64_t scale) {
+void DeviceRowLists::list(const RowMoves& moves) {
+  clear();
+  for (const RowTarget& target : moves.targets) {
+    TESSERA_CHECK(!target.repeats, "a packed row goes to one row of its target");
+    add_target(target.rows, target.cols, target.begin, target.stride, target.scale);
+    const RowRun* before = nullptr;
+    int64_t index = 0;
+    for (const RowRun& run : moves.of(target)) {
+      TESSERA_CHECK(!run.stays && run.stride == run.cols, "rows of a device all move, and are packed");
+      if (!before || run.bags != before->bags || run.rows != before->rows) {  // cuts of columns have the same rows
+        index = add_index(target.rows);
+        int32_t* row_of = index_.data() + index;
+        for (int64_t k = 0; k < run.rows; ++k) row_of[run.bags[k]] = static_cast<int32_t>(k);
+      }
+      add_run(run.begin, index, run.col, run.cols);
+      before = &run;
+    }
+  }
+}
+
+void DeviceRowLists::add_target(int64_t rows, int64_t cols, int64_t begin, int64_t stride, int64_t scale) {
   targets_.push_back({rows, cols, begin, stride, scale, static_cast<int32_t>(runs_.size()), 0});
   most_elements_ = std::max(most_elements_, rows * cols);
 }
 
-void RowMoves::add_run(int64_t begin, int64_t index, int64_t col, int64_t cols) {
+void DeviceRowLists::add_run(int64_t begin, int64_t index, int64_t col, int64_t cols) {
   runs_.push_back({begin, index, static_cast<int32_t>(col), static_cast<int32_t>(cols)});
   ++targets_.back().num_runs;
 }
 
-int64_t RowMoves::add_index(int64_t rows) {
+int64_t DeviceRowLists::add_index(int64_t rows) {
   const auto begin = static_cast<int64_t>(index_.size());
   index_.resize(static_cast<size_t>(begin + rows), -1);
   return begin;
 }
 
-void RowMoves::upload(std::span<const float> scales) {
+void DeviceRowLists::upload(std::span<const float> scales) {
   if (targets_.empty()) return;
   const auto bytes = [](const auto& list) { return static_cast<int64_t>(list.size() * sizeof(list[0])); };
   runs_at_ = aligned(bytes(targets_));
@@ -70,7 +90,7 @@ void RowMoves::upload(std::span<const float> scales) {
   stream_->copy(host_.tensor().first({total}), device_.tensor().first({total}));
 }
 
-tsr_row_moves RowMoves::lists(const char* at) const {
+tsr_row_moves DeviceRowLists::lists(const char* at) const {
   tsr_row_moves m{};
   m.struct_size = sizeof(m);
   m.device_index = stream_->device().index;
@@ -86,7 +106,7 @@ tsr_row_moves RowMoves::lists(const char* at) const {
 
 // For devices that cannot: their rows make the detour over the host, which waits.
 template <class Move>
-void RowMoves::on_host(const Tensor& packed, const Tensor& spread, bool to_spread, const Move& move) const {
+void DeviceRowLists::on_host(const Tensor& packed, const Tensor& spread, bool to_spread, const Move& move) const {
   const Tensor p = stream_->to_host(packed), s = stream_->to_host(spread);
   tsr_row_moves m = lists(static_cast<const char*>(host_.tensor().raw()));
   m.packed = p.data<float>();
@@ -102,7 +122,7 @@ void RowMoves::on_host(const Tensor& packed, const Tensor& spread, bool to_sprea
   stream_->synchronize();
 }
 
-void RowMoves::combine(const Tensor& packed, const Tensor& spread) const {
+void DeviceRowLists::combine(const Tensor& packed, const Tensor& spread) const {
   if (targets_.empty()) return;
   if (!stream_->moves_rows()) {
     return on_host(packed, spread, true, [](const float* from, float* to, float scale, int32_t n) {
@@ -115,7 +135,7 @@ void RowMoves::combine(const Tensor& packed, const Tensor& spread) const {
   stream_->combine_rows(m);
 }
 
-void RowMoves::split(const Tensor& packed, const Tensor& spread) const {
+void DeviceRowLists::split(const Tensor& packed, const Tensor& spread) const {
   if (targets_.empty()) return;
   if (!stream_->moves_rows()) {
     return on_host(packed, spread, false, [](float* to, const float* from, float scale, int32_t n) {

@@ -1,0 +1,270 @@
+#include "distributed/host_row_moves.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+namespace tessera {
+namespace {
+
+void copy_row(const float* from, int64_t n, float* to) { std::memcpy(to, from, n * sizeof(float)); }
+void scale_row(const float* from, float scale, int64_t n, float* to) {
+  for (int64_t i = 0; i < n; ++i) to[i] = scale * from[i];
+}
+void add_row(const float* from, int64_t n, float* to) {
+  for (int64_t i = 0; i < n; ++i) to[i] += from[i];
+}
+void add_scaled_row(const float* from, float scale, int64_t n, float* to) {
+  for (int64_t i = 0; i < n; ++i) to[i] += scale * from[i];
+}
+
+// Calls body(cols), with the usual widths as constants: copies of a known length are a few instructions.
+template <class Body>
+void with_width(int64_t cols, const Body& body) {
+  switch (cols) {
+    case 8:
+      return body(std::integral_constant<int64_t, 8>{});
+    case 16:
+      return body(std::integral_constant<int64_t, 16>{});
+    case 32:
+      return body(std::integral_constant<int64_t, 32>{});
+    case 64:
+      return body(std::integral_constant<int64_t, 64>{});
+    case 128:
+      return body(std::integral_constant<int64_t, 128>{});
+    default:
+      return body(cols);
+  }
+}
+
+// A target is combined in parts of so many rows, so that they stay in the cache from run to run and what was written is
+// told on the stack.
+constexpr int64_t kMostRows = 1024;
+
+struct TargetPart {
+  const RowTarget& target;
+  int64_t first, last;  // rows
+  int64_t rows() const { return last - first; }
+};
+
+// The rows of a run that belong to a part of its target.
+struct RunPart {
+  RunPart(const RowRun& of, const TargetPart& part) : run(of), first(0), last(of.rows) {
+    if (part.rows() == part.target.rows) return;
+    if (run.rows == part.target.rows) {  // and so ascends from 0
+      first = part.first;
+      last = part.last;
+      return;
+    }
+    first = std::lower_bound(run.bags, run.bags + run.rows, part.first) - run.bags;
+    last = std::lower_bound(run.bags + first, run.bags + run.rows, part.last) - run.bags;
+  }
+  const RowRun& run;
+  int64_t first, last;
+};
+
+// Rows of a target are far apart, so that no hardware foresees them: they are asked for this many bags ahead.
+constexpr int64_t kBagsAhead = 8;
+constexpr int64_t kCacheLine = 64 / sizeof(float);
+
+// A target's rows at a run's first column.
+template <class Width, class T>
+struct SpreadRows {
+  T* begin;  // of bag 0
+  int64_t stride;
+  Width cols;
+
+  T* of(int32_t bag) const { return begin + bag * stride; }
+  void ask_for(int32_t bag) const {
+    for (int64_t i = 0; i < cols; i += kCacheLine) __builtin_prefetch(of(bag) + i, !std::is_const_v<T>);
+  }
+  // body(bag, row) for bags[first] to bags[last - 1] of a list of `all`.
+  template <class Body>
+  void each(const int32_t* bags, int64_t first, int64_t last, int64_t all, const Body& body) const {
+    const int64_t ahead = std::max(std::min(last, all - kBagsAhead), first);
+    for (int64_t k = first; k < ahead; ++k) {
+      ask_for(bags[k + kBagsAhead]);
+      body(bags[k], of(bags[k]));
+    }
+    for (int64_t k = ahead; k < last; ++k) body(bags[k], of(bags[k]));
+  }
+};
+
+// body(bag, packed row, spread row) for all rows of a part of a run.
+template <class Width, class Packed, class Spread, class Body>
+void each_row(const RunPart& part, Packed* packed, const SpreadRows<Width, Spread>& spread, const Body& body) {
+  Packed* row = packed + part.run.begin + part.first * part.run.stride;
+  spread.each(part.run.bags, part.first, part.last, part.run.rows, [&](int32_t bag, Spread* to) {
+    body(bag, row, to);
+    row += part.run.stride;
+  });
+}
+
+// No other run has anything for these elements.
+template <class Width>
+void write_run(const RunPart& part, const float* scale, const float* packed, const SpreadRows<Width, float>& spread) {
+  const Width cols = spread.cols;
+  if (scale) {
+    each_row(part, packed, spread,
+             [&](int32_t bag, const float* row, float* to) { scale_row(row, scale[bag], cols, to); });
+  } else {
+    each_row(part, packed, spread, [&](int32_t, const float* row, float* to) { copy_row(row, cols, to); });
+  }
+}
+
+template <class Width>
+void add_run(const RunPart& part, const float* scale, const float* packed, const SpreadRows<Width, float>& spread) {
+  const Width cols = spread.cols;
+  if (scale) {
+    each_row(part, packed, spread,
+             [&](int32_t bag, const float* row, float* to) { add_scaled_row(row, scale[bag], cols, to); });
+  } else {
+    each_row(part, packed, spread, [&](int32_t, const float* row, float* to) { add_row(row, cols, to); });
+  }
+}
+
+// Which rows of a part of a target have something.
+struct Written {
+  explicit Written(const TargetPart& p) : part(p) { std::memset(rows.data(), 0, static_cast<size_t>(p.rows())); }
+  uint8_t& of(int32_t bag) { return rows[static_cast<size_t>(bag - part.first)]; }
+  void mark(const RunPart& run) {
+    for (int64_t k = run.first; k < run.last; ++k) of(run.run.bags[k]) = 1;
+  }
+  // The others become 0.
+  template <class Width>
+  void fill_others(const SpreadRows<Width, float>& spread) const {
+    const auto n = static_cast<size_t>(part.rows());
+    if (n == 0 || std::memchr(rows.data(), 0, n) == nullptr) return;
+    std::array<int32_t, kMostRows> others;
+    int64_t count = 0;
+    for (size_t b = 0; b < n; ++b) {
+      others[static_cast<size_t>(count)] = static_cast<int32_t>(part.first) + static_cast<int32_t>(b);
+      count += rows[b] == 0;
+    }
+    spread.each(others.data(), 0, count, count, [&](int32_t, float* to) { std::fill_n(to, spread.cols, 0.0f); });
+  }
+
+  const TargetPart& part;
+  std::array<uint8_t, kMostRows> rows;
+};
+
+// One of several runs of the same columns: the first one with a row for a bag writes it, later ones add to it.
+template <class Width>
+void write_or_add_run(const RunPart& part, const float* scale, const float* packed,
+                      const SpreadRows<Width, float>& spread, Written& written) {
+  const Width cols = spread.cols;
+  each_row(part, packed, spread, [&](int32_t bag, const float* row, float* to) {
+    const bool again = std::exchange(written.of(bag), uint8_t{1}) != 0;
+    if (scale && again)
+      add_scaled_row(row, scale[bag], cols, to);
+    else if (scale)
+      scale_row(row, scale[bag], cols, to);
+    else if (again)
+      add_row(row, cols, to);
+    else
+      copy_row(row, cols, to);
+  });
+}
+
+// Runs of the same columns, of a target where the first one writes.
+template <class Width>
+void combine_columns(std::span<const RowRun> runs, const TargetPart& part, const float* scale, const float* packed,
+                     const SpreadRows<Width, float>& spread) {
+  if (runs.size() == 1) {
+    const RunPart only(runs[0], part);
+    if (!only.run.stays) write_run(only, scale, packed, spread);
+    if (only.last - only.first == part.rows()) return;
+    Written written(part);
+    written.mark(only);
+    written.fill_others(spread);
+    return;
+  }
+  Written written(part);
+  for (const RowRun& run : runs) {
+    if (run.stays) written.mark(RunPart(run, part));
+  }
+  for (const RowRun& run : runs) {
+    if (!run.stays) write_or_add_run(RunPart(run, part), scale, packed, spread, written);
+  }
+  written.fill_others(spread);
+}
+
+// How many runs from the first one on have its columns.
+size_t of_same_columns(std::span<const RowRun> runs) {
+  size_t n = 1;
+  while (n < runs.size() && runs[n].col == runs[0].col && runs[n].cols == runs[0].cols) ++n;
+  return n;
+}
+
+void fill_zeros(const TargetPart& part, float* spread) {
+  const RowTarget& target = part.target;
+  for (int64_t b = part.first; b < part.last; ++b)
+    std::fill_n(spread + target.begin + b * target.stride, target.cols, 0.0f);
+}
+
+const float* scale_of(const RowMoves& moves, const RowTarget& target) {
+  return target.scale < 0 ? nullptr : moves.scales.data() + target.scale;
+}
+
+bool covers(std::span<const RowRun> runs, const RowTarget& target) {
+  int64_t elements = 0;
+  for (const RowRun& run : runs) elements += run.rows * run.cols;
+  return elements == target.rows * target.cols;
+}
+
+void combine_part(const RowMoves& moves, const TargetPart& part, const float* packed, float* spread) {
+  const RowTarget& target = part.target;
+  std::span<const RowRun> runs = moves.of(target);
+  const float* scale = scale_of(moves, target);
+  const bool columns_together = target.meet == RowsMeet::kFirstWrites;
+  if (target.meet == RowsMeet::kAllAdd || (target.meet == RowsMeet::kNever && !covers(runs, target)))
+    fill_zeros(part, spread);
+  for (size_t n = 0; !runs.empty(); runs = runs.subspan(n)) {
+    n = columns_together ? of_same_columns(runs) : 1;
+    with_width(runs[0].cols, [&](auto cols) {
+      const SpreadRows<decltype(cols), float> to{spread + target.begin + runs[0].col, target.stride, cols};
+      if (columns_together)
+        combine_columns(runs.first(n), part, scale, packed, to);
+      else if (target.meet == RowsMeet::kAllAdd)
+        add_run(RunPart(runs[0], part), scale, packed, to);
+      else
+        write_run(RunPart(runs[0], part), scale, packed, to);
+    });
+  }
+}
+
+void split_run(const RowMoves& moves, const RowTarget& target, const RunPart& part, float* packed,
+               const float* spread) {
+  const float* scale = scale_of(moves, target);
+  with_width(part.run.cols, [&](auto cols) {
+    const SpreadRows<decltype(cols), const float> from{spread + target.begin + part.run.col, target.stride, cols};
+    if (scale) {
+      each_row(part, packed, from,
+               [&](int32_t bag, float* row, const float* of_bag) { scale_row(of_bag, scale[bag], cols, row); });
+    } else {
+      each_row(part, packed, from, [&](int32_t, float* row, const float* of_bag) { copy_row(of_bag, cols, row); });
+    }
+  });
+}
+
+}  // namespace
+
+void combine_rows(const RowMoves& moves, const float* packed, float* spread) {
+  for (const RowTarget& target : moves.targets) {
+    const int64_t step = target.repeats ? std::max<int64_t>(target.rows, 1) : kMostRows;
+    for (int64_t first = 0; first < target.rows; first += step)
+      combine_part(moves, {target, first, std::min(first + step, target.rows)}, packed, spread);
+  }
+}
+
+void split_rows(const RowMoves& moves, float* packed, const float* spread) {
+  for (const RowTarget& target : moves.targets) {
+    for (const RowRun& run : moves.of(target)) {
+      if (!run.stays) split_run(moves, target, RunPart(run, {target, 0, target.rows}), packed, spread);
+    }
+  }
+}
+
+}  // namespace tessera
