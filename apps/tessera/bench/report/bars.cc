@@ -133,10 +133,12 @@ class Judge {
       return std::any_of(values.begin(), values.end(), [&](int v) { return has(m, key, v); });
     };
     if (!has(m, "rows", "criteo:100000") || !has(m, "world", 2) || !has(m, "L", 1) || !any("D", {16, 64})) return;
-    if (has(m, "B", 16))
-      over("neither kernel nor exchange, times the bare exchanges", m, "overhead_us", "exchange_us", 3.0);
-    if (has(m, "B", 128))
+    // What an exchange takes is latency and work for each id; only large batches of wide rows are mostly copied.
+    if (has(m, "B", 128) && has(m, "D", 64)) {
       over("neither kernel nor exchange, times copying what travels", m, "overhead_us", "copy_us", 5.0);
+    } else if (any("B", {16, 128})) {
+      over("neither kernel nor exchange, times the bare exchanges", m, "overhead_us", "exchange_us", 3.0);
+    }
   }
 
   // Beside what this machine takes for starting a program with all plugins and for writing the tables' memory.

@@ -77,7 +77,7 @@ std::string bar_chart(const std::string& caption, const std::vector<Bar>& bars,
   for (const double tick : ticks) {
     const double x = label + tick * scale;
     svg.line(x, kTop - 6, x, bottom, "grid");
-    svg.text(x, bottom + 18, axis(tick), "middle", "axis");
+    svg.text(x, bottom + 18, tick == 0 ? "0" : axis(tick), "middle", "axis");
   }
   for (size_t i = 0; i < bars.size(); ++i) {
     const Bar& b = bars[i];

@@ -260,19 +260,22 @@ TEST(Bars, OfAStepAreRatios) {
   const std::string small = "neither kernel nor exchange, times the bare exchanges",
                     large = "neither kernel nor exchange, times copying what travels";
   for (const double slower : {1.0, 5.0}) {
-    const auto line = [&](int batch, double overhead) -> Line {
+    const auto line = [&](int dim, int batch, double overhead) -> Line {
       Line out = step_line("table_wise", slower * (50.75 + overhead));
+      out["D"] = dim;
       out["B"] = batch;
       out["exchange_us"] = slower * 30.5;
       out["overhead_us"] = slower * overhead;
       out["copy_us"] = slower * 8;
       return out;
     };
-    EXPECT_EQ(bar_of({line(16, 91)}, small)["holds"], true);
-    EXPECT_EQ(bar_of({line(16, 92)}, small)["holds"], false);
-    EXPECT_EQ(bar_of({line(128, 39)}, large)["holds"], true);
-    EXPECT_EQ(bar_of({line(128, 41)}, large)["holds"], false);
-    EXPECT_TRUE(judged({line(64, 500)}).empty());
+    for (const auto& [dim, batch] : {std::pair{16, 16}, {64, 16}, {16, 128}}) {
+      EXPECT_EQ(bar_of({line(dim, batch, 91)}, small)["holds"], true);
+      EXPECT_EQ(bar_of({line(dim, batch, 92)}, small)["holds"], false);
+    }
+    EXPECT_EQ(bar_of({line(64, 128, 39)}, large)["holds"], true);
+    EXPECT_EQ(bar_of({line(64, 128, 41)}, large)["holds"], false);
+    EXPECT_TRUE(judged({line(64, 64, 500)}).empty());
   }
 }
 
