@@ -47,13 +47,15 @@ function(tessera_starts_ranks)
   endif()
 endfunction()
 
-# tessera_room(NAME [DEPENDS lower rooms...] [LINK libraries...])
-# A room of the core: every *.cc of the folder, tests (*_test.cc) aside, is part of libtessera. The tests become one
-# program, NAME_test, that links this room and the rooms named, so that an include of a higher room does not link.
+# tessera_room(NAME [DEPENDS lower rooms...] [LINK libraries...] [FOLDERS folders inside...])
+# A room of the core: every *.cc of the folder and of FOLDERS, tests (*_test.cc) aside, is part of libtessera. The
+# tests become one program, NAME_test, that links this room and the rooms named, so that an include of a higher room
+# does not link.
 set_property(GLOBAL PROPERTY TESSERA_ROOMS "")
 function(tessera_room name)
-  cmake_parse_arguments(ROOM "" "" "DEPENDS;LINK" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS *.cc)
+  cmake_parse_arguments(ROOM "" "" "DEPENDS;LINK;FOLDERS" ${ARGN})
+  list(TRANSFORM ROOM_FOLDERS APPEND /*.cc)
+  file(GLOB sources CONFIGURE_DEPENDS *.cc ${ROOM_FOLDERS})
   set(tests ${sources})
   list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "planner/search_space.h"
 #include "spawn.h"
 #include "tessera/embedding_modules.h"
 #include "tessera/planner.h"
@@ -144,11 +145,10 @@ TEST(QuantPlanner, PlansQuantizedTablesWithTheirStoredBytes) {
   PlannerModule module;
   module.path = "sparse";
   module.tables = configs_of(tables_of(true));
-  const EmbeddingShardingPlanner planner(runtime, options);
-  const PlanResult result = planner.plan({module});
+  const PlanResult result = EmbeddingShardingPlanner(runtime, options).plan({module});
   for (const auto& [table, sharding] : result.plan.at("sparse").tables()) EXPECT_EQ(sharding.compute_kernel, "quant");
   int64_t options_of_t1 = 0;
-  for (const ShardingOption& o : planner.enumerate({module}).options) {
+  for (const ShardingOption& o : enumerate(runtime, options, {module}).options) {
     EXPECT_EQ(o.compute_kernel, "quant");
     EXPECT_EQ(o.total_perf, o.total_perf) << "a number";
     if (o.name != "t1" || o.sharding_type != "table_wise") continue;
@@ -159,7 +159,7 @@ TEST(QuantPlanner, PlansQuantizedTablesWithTheirStoredBytes) {
   }
   EXPECT_EQ(options_of_t1, 1);
   module.tables[0].row_format.reset();
-  for (const ShardingOption& o : planner.enumerate({module}).options) {
+  for (const ShardingOption& o : enumerate(runtime, options, {module}).options) {
     EXPECT_EQ(o.compute_kernel == "quant", o.name != "t0") << o.name;
   }
 }

@@ -5,6 +5,9 @@
 #include <set>
 
 #include "conformance/runner.h"
+#include "planner/reservation.h"
+#include "planner/search_space.h"
+#include "planner/torchrec/greedy_partitioner.h"
 
 namespace tessera::cli {
 namespace {
@@ -276,7 +279,7 @@ void check_partition(CaseContext& c, const Numbers& numbers, const SearchSpace& 
   }
   c.check.equal("proposal, found", c.given.at("proposal").size(), proposal.size());
   const json& want = c.expect.at("partition");
-  const Partition got = greedy_partition(proposal, topology, available);
+  const torchrec::Partition got = torchrec::greedy_partition(proposal, topology, available);
   if (want.contains("error") || got.failure) {
     c.check.equal("partition.error", want.contains("error"), got.failure.has_value());
     return;
@@ -287,11 +290,10 @@ void check_partition(CaseContext& c, const Numbers& numbers, const SearchSpace& 
 
 void run_planner(CaseContext& c) {
   const Problem problem = problem_from(c.given);
-  const EmbeddingShardingPlanner planner(c.runtime, problem.options);
   const Numbers numbers(c, "perf_rel");
-  const ReservedStorage reserved = planner.reserve(problem.modules);
+  const ReservedStorage reserved = reserve_storage(problem.modules, problem.options);
   check_reservation(c, reserved);
-  const SearchSpace space = planner.enumerate(problem.modules);
+  const SearchSpace space = enumerate(c.runtime, problem.options, problem.modules);
   const json& options = c.expect.at("options");
   c.check.equal("options, length", options.size(), space.options.size());
   for (size_t i = 0; i < std::min(options.size(), space.options.size()); ++i) {

@@ -5,105 +5,27 @@
 //   puts(result.report().c_str());
 //
 // Talks to nobody, and on equal input gives equal output in every process unless PlannerOptions::time_limit_s cuts the
-// search short. Candidate layouts come from the sharder plugins; what they cost is TorchRec 1.9's model (formulas:
-// tests/conformance/SHARDING.md sections 3 to 8, reproduced to the last bit). Sizes are bytes, times milliseconds,
-// bandwidths bytes per millisecond.
+// search short. Candidate layouts come from the sharder plugins; what they cost says PlannerOptions::cost_model. Sizes
+// are bytes, times milliseconds. With topology.h, constraints.h and sharding_option.h this is all of the planner.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <optional>
-#include <span>
 #include <stop_token>
 #include <string>
 #include <vector>
 
+#include "tessera/constraints.h"
 #include "tessera/embedding_configs.h"
 #include "tessera/error.h"
 #include "tessera/machine.h"
 #include "tessera/runtime.h"
+#include "tessera/sharding_option.h"
 #include "tessera/sharding_plan.h"
+#include "tessera/topology.h"
 
 namespace tessera {
-
-// Bytes on one rank, or of one shard: device memory, host memory, disk. Compared in this order.
-struct Storage {
-  int64_t hbm = 0;
-  int64_t ddr = 0;
-  int64_t ssd = 0;
-  auto operator<=>(const Storage&) const = default;
-  bool fits_in(const Storage& room) const { return hbm <= room.hbm && ddr <= room.ddr && ssd <= room.ssd; }
-  Storage& operator+=(const Storage& other);  // stays at the largest int64 rather than overflow
-  Storage& operator-=(const Storage& other);
-  std::string str() const;  // "hbm 1.2 GiB, ddr 0 B"
-};
-
-// Predicted time of one shard, or of all shards of a rank, in one training step.
-struct Perf {
-  double fwd_compute = 0;
-  double fwd_comms = 0;
-  double bwd_compute = 0;
-  double bwd_comms = 0;
-  double prefetch_compute = 0;
-  double input_dist_comms = 0;  // reported, no part of the total
-  double total() const { return fwd_compute + bwd_compute + fwd_comms + bwd_comms + prefetch_compute; }
-  Perf& operator+=(const Perf& other);
-  bool operator==(const Perf&) const = default;
-};
-
-// The machines. All ranks are alike, the lists aside; rank r is on host r / local_world_size.
-struct Topology {
-  int world_size = 1;
-  int local_world_size = 1;            // ranks per host; divides world_size
-  std::string compute_device = "cpu";  // cpu, cuda or hip
-  int64_t hbm_cap = 0;                 // per rank
-  int64_t ddr_cap = 137438953472;
-  int64_t ssd_cap = 2199023255552;
-  std::vector<int64_t> hbm_caps;  // where ranks differ: one entry per rank instead of hbm_cap
-  std::vector<int64_t> ddr_caps;  // the same for ddr_cap
-  std::string ddr_note;           // where the figure for ddr comes from, for errors; empty: from the caller
-  double hbm_mem_bw = 963146416.128;
-  double ddr_mem_bw = 54760833.024;
-  double ssd_mem_bw = 104857.6;
-  double hbm_to_ddr_mem_bw = 34359738.368;
-  double intra_host_bw = 644245094.4;
-  double inter_host_bw = 13421772.8;
-  double bwd_compute_multiplier = 2;
-  double weighted_feature_bwd_compute_multiplier = 1;
-
-  // TorchRec's defaults; hbm_cap is 32 GiB on an accelerator and 0 on the CPU. local_world_size 0: one host.
-  static Topology of(int world_size, int local_world_size = 0, const std::string& compute_device = "cpu");
-  // One number for all ranks, or one for each; empty or 0 leaves the default. PlannerError(kBadInput).
-  void set_memory_gib(const std::vector<double>& hbm, const std::vector<double>& ddr);
-  Storage memory(int rank) const;
-  int hosts() const { return world_size / local_world_size; }
-  bool accelerator() const { return compute_device != "cpu"; }
-  void validate() const;  // PlannerError(kBadInput)
-};
-
-// What the user knows or demands of one table.
-struct ParameterConstraints {
-  std::vector<std::string> sharding_types;      // allowed ones, order means nothing; empty: all but grid_shard
-  std::vector<std::string> compute_kernels;     // allowed ones; empty: all
-  int64_t min_partition = 0;                    // least width of a column shard; 0: the sharder's default
-  int64_t max_shards = 0;                       // 0: no limit
-  std::vector<int> ranks;                       // where shards may live; empty: anywhere
-  std::vector<int> forbidden_ranks;             // where they may not
-  std::string keep_together;                    // a group: its tables are cut into equally many shards, and share ranks
-  std::vector<std::string> keep_apart;          // groups: no two tables of one have shards on a common rank
-  std::vector<double> pooling_factors = {1.0};  // ids per bag, one entry per input (whatever the number of features)
-  std::vector<double> num_poolings;             // bags per sample, one per input; empty: 1 each
-  std::vector<double> batch_sizes;              // local batch, one per input; empty: the planner's batch_size each
-  bool is_weighted = false;                     // ids come with weights; a module that says so itself prevails
-  // The k-th most popular row is asked for in proportion to k^-zipf_exponent, and popular rows lie anywhere in the
-  // table; 0: all alike. For the default cost model: popular rows stay in caches and are updated once for many ids.
-  double zipf_exponent = 0;
-};
-
-// The zipf_exponent under which `ids` ids of a table have so many different rows, from 0 to 3.
-double zipf_exponent_of(int64_t rows, double ids, double distinct);
 
 // A module of the model, as far as planning needs it.
 struct PlannerModule {
@@ -132,85 +54,6 @@ struct ReservedStorage {
   Storage kjt;                   // per rank, for the input
   std::optional<Storage> dense;  // per rank, for dense parameters; unset where it was not asked for
 };
-
-// One rectangle of an option with its cost.
-struct Shard {
-  int64_t rows = 0, cols = 0;
-  int64_t row = 0, col = 0;
-  Storage storage;
-  Perf perf;
-};
-
-// The shards of an option in the layout's order. Most of them are alike, so they are kept as runs: a thousand options
-// for hundreds of ranks stay small.
-class Shards {
- public:
-  // `count` shards of equal size and cost; each begins row_step rows and col_step columns behind the one before.
-  struct Run {
-    Shard first;
-    size_t begin = 0;  // index of the first
-    size_t count = 0;
-    int64_t row_step = 0, col_step = 0;
-    double load = 0;  // perf.total() of each
-  };
-
-  void push_back(const Shard& shard);
-  size_t size() const { return size_; }
-  bool empty() const { return size_ == 0; }
-  Shard operator[](size_t i) const;
-  const Run& run_of(size_t i) const;
-  std::span<const Run> runs() const { return runs_; }
-
- private:
-  std::vector<Run> runs_;
-  size_t size_ = 0;
-};
-
-// One way to shard one table: a layout of a sharder with a compute kernel.
-struct ShardingOption {
-  std::string path;  // of the module
-  std::string name;  // of the table
-  std::string sharding_type;
-  std::string compute_kernel;
-  int32_t placement = 0;  // TSR_PLACE_*
-  ParameterSharding::Combine combine = ParameterSharding::Combine::kConcat;
-  bool routed = false;
-  bool is_pooled = true;
-  bool is_weighted = false;
-  std::vector<double> input_lengths;
-  std::vector<bool> allowed_ranks;  // one per rank; empty: all
-  std::vector<int> apart;           // groups of which no two tables may share a rank
-  Shards shards;
-  Storage total_storage;             // over the shards
-  double total_perf = 0;             // sum of the shards' totals
-  double largest_perf = 0;           // largest total of a shard
-  const char* partition_by() const;  // "device", "host", "uniform", "multi_host"
-};
-
-// Options of one table follow each other. Tables are in search order.
-struct SearchSpace {
-  std::vector<ShardingOption> options;
-  std::vector<size_t> first;                  // of table t: [first[t], first[t + 1])
-  std::vector<std::vector<size_t>> together;  // tables that share their ranks, shard by shard
-  size_t narrowed = 0;                        // tables of which the time limit left options out
-  size_t tables() const { return first.empty() ? 0 : first.size() - 1; }
-};
-
-// Why a proposal could not be partitioned: the first shard for which no rank had room.
-struct PartitionFailure {
-  size_t table = 0;  // index into the proposal
-  size_t shard = 0;
-  int rank = 0;     // where least was missing
-  Storage missing;  // there
-};
-struct Partition {
-  std::optional<PartitionFailure> failure;
-  std::vector<std::vector<int>> ranks;  // per table, per shard
-  double perf_rating = 0;               // the busiest rank's time; lower is better
-};
-// TorchRec's greedy partitioner (section 7) for one option per table.
-Partition greedy_partition(std::span<const ShardingOption* const> proposal, const Topology& topology,
-                           const Storage& available);
 
 // No plan, or nothing to plan with.
 class PlannerError : public Error {
@@ -289,9 +132,6 @@ class EmbeddingShardingPlanner {
   // The best plan of all proposers. PlannerError; Error of a sharder that fails.
   PlanResult plan(const std::vector<PlannerModule>& modules) const;
 
-  // The steps of plan(), for inspection.
-  ReservedStorage reserve(const std::vector<PlannerModule>& modules) const;
-  SearchSpace enumerate(const std::vector<PlannerModule>& modules) const;  // all of it, whatever time it takes
   const PlannerOptions& options() const { return options_; }
 
  private:

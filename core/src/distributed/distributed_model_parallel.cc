@@ -7,7 +7,7 @@
 #include <stop_token>
 
 #include "distributed/gradient_buckets.h"
-#include "planner/constraints.h"
+#include "planner/rank_rules.h"
 
 namespace tessera {
 namespace {

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 
+#include "planner/balanced_search.h"
 #include "planner/bundles.h"
-#include "planner/search.h"
+#include "planner/reservation.h"
 #include "planner/search_space.h"
 
 namespace tessera {
@@ -71,10 +72,10 @@ class Adviser {
   bool possible(const PlannerOptions& options) {
     if (budget_.over()) return false;
     try {
-      const EmbeddingShardingPlanner planner(runtime_, options);
+      options.topology.validate();
       SearchSpace space = enumerate_within(runtime_, options, modules_, budget_);
       if (!space.together.empty()) space = bundle(space).space;
-      const std::vector<Storage> rooms = planner.reserve(modules_).per_rank;
+      const std::vector<Storage> rooms = reserve_storage(modules_, options).per_rank;
       Budget part = Budget::share(budget_, kShareOfTrial);
       return can_be_partitioned({space, options.topology, rooms, options.max_grid_search_proposals}, part);
     } catch (const Error&) {

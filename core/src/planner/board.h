@@ -7,16 +7,10 @@
 #include <vector>
 
 #include "planner/budget.h"
+#include "planner/search.h"
 #include "tessera/planner.h"
 
 namespace tessera {
-
-// A partition of all tables of a search space.
-struct Solution {
-  std::vector<size_t> options;          // per table, an index into SearchSpace::options
-  std::vector<std::vector<int>> ranks;  // per table, per shard
-  double rating = 0;                    // time of the busiest rank
-};
 
 // Time of every rank under a solution, added in table order.
 std::vector<double> rank_loads(const SearchSpace& space, const Solution& solution, int world_size);

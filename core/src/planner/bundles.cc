@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "planner/constraints.h"
+#include "planner/rank_rules.h"
 
 namespace tessera {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "planner/board.h"
-#include "planner/choice.h"
+#include "planner/chooser.h"
 
 namespace tessera {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "planner/board.h"
-#include "planner/choice.h"
+#include "planner/chooser.h"
 
 namespace tessera {
 

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "planner/constraints.h"
+#include "planner/rank_rules.h"
 #include "tessera/planner.h"
 #include "tessera/sharding_plan.h"
 

@@ -37,7 +37,7 @@ std::string tabulate(const Row& header, const std::vector<Row>& rows) {
 }
 
 template <class T>
-std::string list_text(const std::vector<T>& items) {
+std::string bracketed(const std::vector<T>& items) {
   std::string out = "[";
   for (size_t i = 0; i < items.size(); ++i) out += (i == 0 ? "" : ", ") + std::to_string(items[i]);
   return out + "]";
@@ -70,7 +70,7 @@ std::string ShardingPlan::str() const {
     std::vector<Row> parameters;
     std::vector<Row> shards;
     for (const auto& [name, sharding] : module.tables()) {
-      parameters.push_back({name, sharding.sharding_type, sharding.compute_kernel, list_text(sharding.ranks())});
+      parameters.push_back({name, sharding.sharding_type, sharding.compute_kernel, bracketed(sharding.ranks())});
       for (const ShardMetadata& s : listed_shards(sharding)) {
         shards.push_back({name, pair_text(s.row, s.col), pair_text(s.rows, s.cols), placement(s.rank)});
       }
@@ -89,7 +89,7 @@ std::string ShardingPlan::tutorial(const std::string& path) const {
     out +=
         cat(first_table ? "" : ", ", quoted(name), ": ParameterSharding(sharding_type=", quoted(sharding.sharding_type),
             ", compute_kernel=", quoted(old_kernel_name(sharding.compute_kernel)),
-            ", ranks=", list_text(sharding.ranks()), ", sharding_spec=");
+            ", ranks=", bracketed(sharding.ranks()), ", sharding_spec=");
     first_table = false;
     const std::vector<ShardMetadata>& shards = listed_shards(sharding);
     std::string spec;

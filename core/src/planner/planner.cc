@@ -1,14 +1,13 @@
 #include "tessera/planner.h"
 
 #include <algorithm>
-#include <iomanip>
 
 #include "planner/advice.h"
+#include "planner/balanced_search.h"
 #include "planner/bundles.h"
-#include "planner/layout.h"
 #include "planner/reservation.h"
-#include "planner/search.h"
 #include "planner/search_space.h"
+#include "planner/torchrec/search.h"
 
 namespace tessera {
 
@@ -26,22 +25,6 @@ Code code_of(PlannerError::Kind kind) {
     default:
       return Code::kInvalidArgument;
   }
-}
-
-int64_t saturating_sum(int64_t a, int64_t b) {
-  int64_t out = 0;
-  return __builtin_add_overflow(a, b, &out) ? INT64_MAX : out;
-}
-
-std::string bytes_text(int64_t bytes) {
-  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  if (bytes > -1024 && bytes < 1024) return cat(bytes, " B");
-  auto value = static_cast<double>(bytes);
-  size_t unit = 0;
-  for (; (value >= 1024 || value <= -1024) && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
-  std::ostringstream out;
-  out << std::setprecision(value >= 1000 ? 4 : 3) << value << ' ' << kUnits[unit];
-  return out.str();
 }
 
 [[noreturn]] void no_plan(const PlannerOptions& options, const std::vector<Storage>& rooms,
@@ -112,119 +95,11 @@ void fill_plan(const Solution& best, PlanResult& out) {
 SearchOutcome search_for(const PlannerOptions& options, const SearchSpace& space, const std::vector<Storage>& rooms,
                          Budget& budget) {
   const SearchProblem problem{space, options.topology, rooms, options.max_grid_search_proposals};
-  return options.search == PlannerSearch::kTorchrec ? torchrec_search(problem, budget)
+  return options.search == PlannerSearch::kTorchrec ? torchrec::search(problem, budget)
                                                     : balanced_search(problem, budget);
 }
 
 }  // namespace
-
-Storage& Storage::operator+=(const Storage& other) {
-  hbm = saturating_sum(hbm, other.hbm);
-  ddr = saturating_sum(ddr, other.ddr);
-  ssd = saturating_sum(ssd, other.ssd);
-  return *this;
-}
-
-Storage& Storage::operator-=(const Storage& other) {
-  hbm -= other.hbm;
-  ddr -= other.ddr;
-  ssd -= other.ssd;
-  return *this;
-}
-
-std::string Storage::str() const {
-  std::string out;
-  const auto add = [&](const char* name, int64_t bytes) {
-    if (bytes != 0) out += cat(out.empty() ? "" : ", ", bytes_text(bytes), " of ", name);
-  };
-  add("hbm", hbm);
-  add("ddr", ddr);
-  if (hbm == 0 && ddr == 0) add("ssd", ssd);
-  return out.empty() ? "nothing" : out;
-}
-
-Perf& Perf::operator+=(const Perf& other) {
-  fwd_compute += other.fwd_compute;
-  fwd_comms += other.fwd_comms;
-  bwd_compute += other.bwd_compute;
-  bwd_comms += other.bwd_comms;
-  prefetch_compute += other.prefetch_compute;
-  input_dist_comms += other.input_dist_comms;
-  return *this;
-}
-
-Topology Topology::of(int world_size, int local_world_size, const std::string& compute_device) {
-  Topology t;
-  t.world_size = world_size;
-  t.local_world_size = local_world_size == 0 ? world_size : local_world_size;
-  t.compute_device = compute_device;
-  t.hbm_cap = t.accelerator() ? int64_t{32} << 30 : 0;
-  t.validate();
-  return t;
-}
-
-void Topology::set_memory_gib(const std::vector<double>& hbm, const std::vector<double>& ddr) {
-  const auto set = [&](const char* name, const std::vector<double>& gib, int64_t& cap, std::vector<int64_t>& caps) {
-    if (gib.size() > 1 && std::ssize(gib) != world_size) {
-      throw PlannerError(PlannerError::Kind::kBadInput, cat(name, " has ", gib.size(), " numbers for ", world_size,
-                                                            " ranks; give one for each or one for all"));
-    }
-    std::vector<int64_t> bytes;
-    for (const double value : gib) {
-      if (!(value >= 0 && value < 8e9)) {
-        throw PlannerError(PlannerError::Kind::kBadInput, cat(name, ": ", value, " GiB is no amount of memory"));
-      }
-      bytes.push_back(value > 0 ? static_cast<int64_t>(value * (1 << 30)) : cap);
-    }
-    if (bytes.size() == 1) cap = bytes.front();
-    if (bytes.size() > 1) caps = std::move(bytes);
-  };
-  set("hbm_gib", hbm, hbm_cap, hbm_caps);
-  set("ddr_gib", ddr, ddr_cap, ddr_caps);
-  if (!ddr.empty() && std::find(ddr.begin(), ddr.end(), 0.0) == ddr.end()) ddr_note.clear();
-}
-
-Storage Topology::memory(int rank) const {
-  const auto r = static_cast<size_t>(rank);
-  return {hbm_caps.empty() ? hbm_cap : hbm_caps[r], ddr_caps.empty() ? ddr_cap : ddr_caps[r], ssd_cap};
-}
-
-void Topology::validate() const {
-  const auto bad = [](const std::string& text) { throw PlannerError(PlannerError::Kind::kBadInput, text); };
-  if (compute_device != "cpu" && compute_device != "cuda" && compute_device != "hip") {
-    bad(cat("unsupported compute device \"", compute_device, "\"; known are cpu, cuda and hip"));
-  }
-  if (world_size < 1 || local_world_size < 1 || world_size % local_world_size != 0) {
-    bad(cat("a world of ", world_size, " ranks cannot have ", local_world_size, " ranks on every host"));
-  }
-  const auto check_list = [&](const char* name, const std::vector<int64_t>& caps) {
-    if (!caps.empty() && std::ssize(caps) != world_size) {
-      bad(cat(name, " has ", caps.size(), " entries for ", world_size, " ranks; give one for each or one for all"));
-    }
-  };
-  check_list("hbm per rank", hbm_caps);
-  check_list("ddr per rank", ddr_caps);
-  for (int r = 0; r < world_size; ++r) {
-    const Storage m = memory(r);
-    if (m.hbm < 0 || m.ddr < 0 || m.ssd < 0) bad(cat("the memory of rank ", r, " cannot be negative"));
-  }
-  for (const double bandwidth : {hbm_mem_bw, ddr_mem_bw, hbm_to_ddr_mem_bw, intra_host_bw, inter_host_bw}) {
-    if (!(bandwidth > 0)) bad(cat("a bandwidth of ", bandwidth, " bytes per millisecond is not positive"));
-  }
-}
-
-const char* ShardingOption::partition_by() const {
-  switch (placement) {
-    case TSR_PLACE_ANY_RANK:
-      return "device";
-    case TSR_PLACE_EVERY_RANK:
-      return "uniform";
-    case TSR_PLACE_HOSTS:
-      return "multi_host";
-    default:
-      return "host";
-  }
-}
 
 PlannerError::PlannerError(Kind kind, const std::string& message, int64_t num_proposals)
     : Error(code_of(kind), message), kind_(kind), num_proposals_(num_proposals) {}
@@ -271,15 +146,6 @@ EmbeddingShardingPlanner::EmbeddingShardingPlanner(const Runtime& runtime, Plann
 
 EmbeddingShardingPlanner::~EmbeddingShardingPlanner() = default;
 
-ReservedStorage EmbeddingShardingPlanner::reserve(const std::vector<PlannerModule>& modules) const {
-  return reserve_storage(modules, tables_in_search_order(modules, options_), options_);
-}
-
-SearchSpace EmbeddingShardingPlanner::enumerate(const std::vector<PlannerModule>& modules) const {
-  Budget endless(0);
-  return enumerate_within(runtime_, options_, modules, endless);
-}
-
 PlanResult EmbeddingShardingPlanner::plan(const std::vector<PlannerModule>& modules) const {
   const Topology& topology = options_.topology;
   PlanResult out;
@@ -290,7 +156,7 @@ PlanResult EmbeddingShardingPlanner::plan(const std::vector<PlannerModule>& modu
   out.plan.model_hash = model_hash(modules);
   out.rank_perf.resize(static_cast<size_t>(topology.world_size));
   out.rank_storage.resize(static_cast<size_t>(topology.world_size));
-  out.reserved = reserve(modules);
+  out.reserved = reserve_storage(modules, options_);
   Budget budget(options_.time_limit_s, options_.stop);
   Budget looking = Budget::share(budget, kEnumerationShare);
   out.space = enumerate_within(runtime_, options_, modules, looking);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "planner/cost_model.h"
+#include "planner/workload.h"
 #include "wiring/messages.h"
 
 namespace tessera {
@@ -91,6 +91,10 @@ ReservedStorage reserve_storage(const std::vector<PlannerModule>& modules, const
                            "; reduce the batch of ", options.batch_size, " per rank, or give more memory"));
   }
   return out;
+}
+
+ReservedStorage reserve_storage(const std::vector<PlannerModule>& modules, const PlannerOptions& options) {
+  return reserve_storage(modules, tables_in_search_order(modules, options), options);
 }
 
 }  // namespace tessera

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "planner/search_space.h"
+#include "planner/planned_tables.h"
 #include "tessera/planner.h"
 
 namespace tessera {
@@ -11,5 +11,7 @@ namespace tessera {
 // PlannerError(kInsufficientStorage) when nothing is left.
 ReservedStorage reserve_storage(const std::vector<PlannerModule>& modules, const std::vector<PlannedTable>& tables,
                                 const PlannerOptions& options);
+
+ReservedStorage reserve_storage(const std::vector<PlannerModule>& modules, const PlannerOptions& options);
 
 }  // namespace tessera

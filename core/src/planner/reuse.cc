@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tessera/planner.h"
+#include "tessera/constraints.h"
 
 namespace tessera {
 

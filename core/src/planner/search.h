@@ -1,4 +1,4 @@
-// The best combination of options with their ranks.
+// What a search is asked and what it answers: the best combination of options with their ranks.
 #pragma once
 
 #include <cstdint>
@@ -6,11 +6,25 @@
 #include <string>
 #include <vector>
 
-#include "planner/board.h"
-#include "planner/budget.h"
-#include "tessera/planner.h"
+#include "tessera/sharding_option.h"
+#include "tessera/topology.h"
 
 namespace tessera {
+
+// Why a proposal could not be partitioned: the first shard for which no rank had room.
+struct PartitionFailure {
+  size_t table = 0;  // index into the proposal
+  size_t shard = 0;
+  int rank = 0;     // where least was missing
+  Storage missing;  // there
+};
+
+// A partition of all tables of a search space.
+struct Solution {
+  std::vector<size_t> options;          // per table, an index into SearchSpace::options
+  std::vector<std::vector<int>> ranks;  // per table, per shard
+  double rating = 0;                    // time of the busiest rank
+};
 
 struct SearchOutcome {
   std::optional<Solution> best;
@@ -18,6 +32,9 @@ struct SearchOutcome {
   int64_t num_plans = 0;         // those that could be partitioned
   std::optional<Storage> least;  // smallest total storage of a combination that could not
   std::string failure;           // the last one, in words
+
+  // A combination that could not be partitioned, with its reason in words.
+  void note_failure(const SearchSpace& space, const std::vector<size_t>& options, std::string text);
 };
 
 // `rooms` has an entry per rank.
@@ -28,13 +45,7 @@ struct SearchProblem {
   int64_t max_grid_search_proposals;
 };
 
-// TorchRec's proposers and partitioner (SHARDING.md sections 7 and 8).
-SearchOutcome torchrec_search(const SearchProblem& problem, Budget& budget);
-
-// A handful of combinations, from little time in sum to fast slowest shards, each packed; the best ones are improved
-// shard by shard. TorchRec's proposals are tried too where that is little work.
-SearchOutcome balanced_search(const SearchProblem& problem, Budget& budget);
-// Only whether there is a partition: the first that is found, or none.
-bool can_be_partitioned(const SearchProblem& problem, Budget& budget);
+// "shard 0 of table film (row_wise, fused) needs 2 GiB of hbm, and rank 3, where least is missing, lacks ..."
+std::string describe(const ShardingOption& option, const PartitionFailure& failure);
 
 }  // namespace tessera

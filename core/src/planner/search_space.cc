@@ -4,9 +4,12 @@
 #include <map>
 #include <memory>
 
-#include "planner/constraints.h"
 #include "planner/cost_model.h"
+#include "planner/planned_tables.h"
+#include "planner/rank_rules.h"
 #include "planner/served_kernels.h"
+#include "planner/sharders.h"
+#include "planner/torchrec/limits.h"
 #include "plugin/part_name.h"
 
 namespace tessera {
@@ -15,26 +18,8 @@ namespace {
 
 using Combine = ParameterSharding::Combine;
 
-// The sharders that TorchRec has, in its order, and where it offers them.
-struct KnownSharder {
-  const char* sharding_type;
-  bool only_when_asked;
-  bool cpu_bags, cpu_sequences, accelerator_bags, accelerator_sequences;  // under PlannerOptions::torchrec_limits
-};
-constexpr KnownSharder kKnownSharders[] = {
-    {"data_parallel", false, true, true, true, true}, {"table_wise", false, true, true, true, true},
-    {"column_wise", false, true, true, true, true},   {"table_column_wise", false, true, false, true, false},
-    {"row_wise", false, false, true, true, true},     {"table_row_wise", false, false, false, true, false},
-    {"grid_shard", true, false, false, true, false},
-};
-
 bool contains(const std::vector<std::string>& list, std::string_view name) {
   return std::find(list.begin(), list.end(), name) != list.end();
-}
-
-bool within_limits(const KnownSharder& known, bool sequences, bool accelerator) {
-  if (accelerator) return sequences ? known.accelerator_sequences : known.accelerator_bags;
-  return sequences ? known.cpu_sequences : known.cpu_bags;
 }
 
 std::string list_of(const std::vector<std::string>& names) {
@@ -49,15 +34,15 @@ std::vector<std::string> sharding_types_for(const PlannedTable& t, const Planner
   const std::vector<std::string>& asked = t.constraints.sharding_types;
   const bool sequences = t.module->kind == PlannerModule::Kind::kEmbeddingCollection;
   std::vector<std::string> types;
-  for (const KnownSharder& known : kKnownSharders) {
+  for (const torchrec::KnownSharder& known : torchrec::known_sharders()) {
     if (asked.empty() ? known.only_when_asked : !contains(asked, known.sharding_type)) continue;
-    if (options.torchrec_limits && !within_limits(known, sequences, options.topology.accelerator())) continue;
+    if (options.torchrec_limits && !torchrec::within_limits(known, sequences, options.topology.accelerator())) continue;
     if (asked.empty() && !contains(installed, known.sharding_type)) continue;
     types.push_back(known.sharding_type);
   }
   for (const std::string& type : asked) {
-    const bool known = std::any_of(std::begin(kKnownSharders), std::end(kKnownSharders),
-                                   [&](const KnownSharder& k) { return k.sharding_type == type; });
+    const bool known = std::any_of(std::begin(torchrec::known_sharders()), std::end(torchrec::known_sharders()),
+                                   [&](const torchrec::KnownSharder& k) { return k.sharding_type == type; });
     if (known || options.torchrec_limits || contains(types, type)) continue;
     types.push_back(type);
   }
@@ -113,7 +98,7 @@ void add_shards(ShardingOption& o, const Layout& layout, PricedShard priced, con
 }
 
 // Whatever the layout.
-bool offered(const KernelCost& kernel, const PlannedTable& t, const PlannerOptions& options) {
+bool offered(const torchrec::KernelCost& kernel, const PlannedTable& t, const PlannerOptions& options) {
   const std::vector<std::string>& asked = t.constraints.compute_kernels;
   return kernel.accelerator == options.topology.accelerator() && kernel.infers == t.table->row_format.has_value() &&
          (asked.empty() || contains(asked, kernel.compute_kernel));
@@ -200,7 +185,7 @@ class Enumeration {
   std::string find_kernels(const PlannedTable& t) {
     std::string refusals;
     table_kernels_.clear();
-    for (const KernelCost& kernel : kernel_costs()) {
+    for (const torchrec::KernelCost& kernel : torchrec::kernel_costs()) {
       if (!offered(kernel, t, options_)) continue;
       const std::string refusal = options_.torchrec_limits ? "" : kernels_.refusal(*t.table, kernel.compute_kernel);
       if (refusal.empty())
@@ -234,11 +219,11 @@ class Enumeration {
       const bool anywhere = rules.allowed.empty() && rules.apart.empty();
       if (layout.placement == TSR_PLACE_EVERY_RANK && !anywhere) continue;
       if (t.constraints.max_shards > 0 && std::ssize(layout.rectangles) > t.constraints.max_shards) continue;
-      for (const KernelCost* kernel : table_kernels_) {
+      for (const torchrec::KernelCost* kernel : table_kernels_) {
         if (kernel->replicas != (layout.combine == TSR_COMBINE_REPLICA)) continue;
         space_.options.push_back(option_of(t, type, kernel->compute_kernel, layout, rules));
         add_shards(space_.options.back(), layout,
-                   {table, t.constraints, work, layout_cost(space_.options.back().combine), *kernel, 0, 0,
+                   {table, t.constraints, work, torchrec::layout_cost(space_.options.back().combine), *kernel, 0, 0,
                     std::ssize(layout.rectangles)},
                    *model_);
       }
@@ -253,7 +238,7 @@ class Enumeration {
   const std::vector<std::string> installed_;
   Sharders sharders_;
   ServedKernels kernels_;
-  std::vector<const KernelCost*> table_kernels_;
+  std::vector<const torchrec::KernelCost*> table_kernels_;
   RankRules rules_;
   const Storage room_;
   std::vector<bool> tied_;  // by table: kept together with others
@@ -268,6 +253,12 @@ SearchSpace enumerate_within(const Runtime& runtime, const PlannerOptions& optio
                              const std::vector<PlannerModule>& modules, Budget& budget) {
   const std::vector<PlannedTable> tables = tables_in_search_order(modules, options);
   return Enumeration(runtime, options, tables, budget).run();
+}
+
+SearchSpace enumerate(const Runtime& runtime, const PlannerOptions& options,
+                      const std::vector<PlannerModule>& modules) {
+  Budget endless(0);
+  return enumerate_within(runtime, options, modules, endless);
 }
 
 }  // namespace tessera

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "planner/layout.h"
+#include "planner/sharders.h"
 #include "wiring/tiling.h"
 
 namespace tessera {

@@ -7,7 +7,8 @@
 #include <numeric>
 #include <random>
 
-#include "planner/layout.h"
+#include "planner/search_space.h"
+#include "planner/sharders.h"
 #include "wiring/tiling.h"
 
 namespace tessera {
@@ -211,7 +212,7 @@ TEST(Planner, AModuleThatSaysItsIdsAreWeightedPrevailsOverConstraints) {
     options.cost_model = cost_model;
     auto tables = model({table(1000, 64)});
     tables[0].is_weighted = module;
-    const SearchSpace space = EmbeddingShardingPlanner(runtime(), options).enumerate(tables);
+    const SearchSpace space = enumerate(runtime(), options, tables);
     return std::pair(space.options.at(0).is_weighted, space.options.at(0).total_perf);
   };
   for (const char* cost_model : {"default", "torchrec"}) {

@@ -8,7 +8,9 @@
 #include <random>
 #include <set>
 
+#include "planner/search_space.h"
 #include "planner/skewed_tables.h"
+#include "planner/torchrec/greedy_partitioner.h"
 #include "tessera/planner.h"
 
 namespace tessera {
@@ -219,7 +221,7 @@ TEST(BalancedSearch, SkewedTablesAreBalanced) {
     EXPECT_LT(*result.perf_rating, 1.1 * mean) << device << " " << fill;
     std::vector<const ShardingOption*> chosen;
     for (const size_t index : result.chosen) chosen.push_back(&result.space.options[index]);
-    const Partition greedy = greedy_partition(chosen, options.topology, result.reserved.available);
+    const torchrec::Partition greedy = torchrec::greedy_partition(chosen, options.topology, result.reserved.available);
     EXPECT_TRUE(greedy.failure || greedy.perf_rating > *result.perf_rating) << device << " " << fill;
   }
 }
@@ -266,7 +268,7 @@ TEST(BalancedSearch, TheTimeLimitEndsTheLookAtShardings) {
   EXPECT_LT(hurried.space.options.size(), all.space.options.size() / 2);
   EXPECT_EQ(hurried.chosen.size(), 60u);
   EXPECT_THAT(hurried.report(), HasSubstr(cat("the time limit left shardings of ", hurried.space.narrowed, " of 60")));
-  EXPECT_EQ(EmbeddingShardingPlanner(sharders(), options).enumerate(modules).options.size(), all.space.options.size());
+  EXPECT_EQ(enumerate(sharders(), options, modules).options.size(), all.space.options.size());
 }
 
 TEST(Constraints, TogetherAndApart) {

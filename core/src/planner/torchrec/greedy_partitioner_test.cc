@@ -1,4 +1,4 @@
-#include "planner/partitioner.h"
+#include "planner/torchrec/greedy_partitioner.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "tessera/abi/sharder.h"
 
-namespace tessera {
+namespace tessera::torchrec {
 namespace {
 
 Shard shard(int64_t hbm, double time) {
@@ -161,4 +161,4 @@ TEST(Partitioner, RandomProposalsKeepTheRules) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::torchrec

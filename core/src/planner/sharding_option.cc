@@ -1,8 +1,21 @@
+#include "tessera/sharding_option.h"
+
 #include <algorithm>
 
-#include "tessera/planner.h"
+#include "tessera/abi/sharder.h"
+#include "tessera/error.h"
 
 namespace tessera {
+
+Perf& Perf::operator+=(const Perf& other) {
+  fwd_compute += other.fwd_compute;
+  fwd_comms += other.fwd_comms;
+  bwd_compute += other.bwd_compute;
+  bwd_comms += other.bwd_comms;
+  prefetch_compute += other.prefetch_compute;
+  input_dist_comms += other.input_dist_comms;
+  return *this;
+}
 
 void Shards::push_back(const Shard& shard) {
   const size_t index = size_++;
@@ -38,6 +51,19 @@ Shard Shards::operator[](size_t i) const {
   shard.row += step * run.row_step;
   shard.col += step * run.col_step;
   return shard;
+}
+
+const char* ShardingOption::partition_by() const {
+  switch (placement) {
+    case TSR_PLACE_ANY_RANK:
+      return "device";
+    case TSR_PLACE_EVERY_RANK:
+      return "uniform";
+    case TSR_PLACE_HOSTS:
+      return "multi_host";
+    default:
+      return "host";
+  }
 }
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-#include "planner/choice.h"
+#include "planner/chooser.h"
 
 #include <algorithm>
 #include <cmath>

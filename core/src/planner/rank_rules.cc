@@ -1,4 +1,4 @@
-#include "planner/constraints.h"
+#include "planner/rank_rules.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,9 +1,10 @@
+#include "planner/planned_tables.h"
+
 #include <algorithm>
 #include <memory>
 #include <set>
 
-#include "planner/constraints.h"
-#include "planner/search_space.h"
+#include "planner/rank_rules.h"
 
 namespace tessera {
 

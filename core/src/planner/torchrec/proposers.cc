@@ -1,4 +1,4 @@
-#include "planner/proposers.h"
+#include "planner/torchrec/proposers.h"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 
 #include "config/splitmix64.h"
 
-namespace tessera {
+namespace tessera::torchrec {
 
 namespace {
 
@@ -138,4 +138,4 @@ void propose_all(const SearchSpace& space, int64_t max_grid_search_proposals, co
   uniform(space, by_largest_shard, unseen);
 }
 
-}  // namespace tessera
+}  // namespace tessera::torchrec

@@ -1,8 +1,8 @@
-// The cost models by name.
+#include "planner/default_cost_model.h"
+
 #include <algorithm>
 #include <cmath>
 
-#include "planner/cost_model.h"
 #include "planner/step_costs.h"
 
 namespace tessera {
@@ -10,18 +10,6 @@ namespace tessera {
 namespace {
 
 constexpr double kMilliseconds = 1000;
-
-class TorchrecModel : public CostModel {
- public:
-  explicit TorchrecModel(const Topology& topology) : topology_(topology) {}
-  Storage storage(const PricedShard& s) const override {
-    return shard_storage(s.layout, s.kernel, s.work, topology_, s.rows, s.cols);
-  }
-  Perf perf(const PricedShard& s) const override { return shard_perf(s.layout, s.kernel, s.work, topology_, s.cols); }
-
- private:
-  const Topology& topology_;
-};
 
 // Bytes that leave a rank, by link.
 struct Sent {
@@ -52,7 +40,7 @@ class DefaultModel : public CostModel {
   }
 
   Storage storage(const PricedShard& s) const override {
-    Storage out = shard_storage(s.layout, s.kernel, s.work, topology_, s.rows, s.cols);
+    Storage out = torchrec::shard_storage(s.layout, s.kernel, s.work, topology_, s.rows, s.cols);
     if (s.kernel.infers) return out;
     const PieceCost cost = piece(s);
     const double rows = static_cast<double>(s.rows) * static_cast<double>(s.cols * s.work.element_bytes);
@@ -64,7 +52,8 @@ class DefaultModel : public CostModel {
   Perf perf(const PricedShard& s) const override {
     const PieceCost cost = piece(s);
     // Figures are those of rows in the device's own memory.
-    const double slower = topology_.accelerator() ? topology_.hbm_mem_bw / kernel_bandwidth(s.kernel, topology_) : 1.0;
+    const double slower =
+        topology_.accelerator() ? topology_.hbm_mem_bw / torchrec::kernel_bandwidth(s.kernel, topology_) : 1.0;
     Perf out;
     out.fwd_compute = cost.forward * slower + (s.kernel.replicas ? 0 : machine_.unpack.of(cost.unpack));
     out.bwd_compute = cost.backward * slower;
@@ -129,7 +118,7 @@ class DefaultModel : public CostModel {
   // those for its own and for the same ranks elsewhere, and one row per bag crosses.
   Sent rows_sent(const PricedShard& s, const PieceCost& cost) const {
     const double world = topology_.world_size, local = topology_.local_world_size;
-    if (s.layout.exchange == Exchange::kInHostThenAcross && topology_.hosts() > 1) {
+    if (s.layout.exchange == torchrec::Exchange::kInHostThenAcross && topology_.hosts() > 1) {
       const TableLoad load = load_of(s);
       const ExpectedPiece of_host = expected_piece(load.slot(), local * row_share(s), !s.work.pooled);
       const double summed = load.features * of_host.rows * static_cast<double>(s.cols) * sizeof(float);
@@ -146,31 +135,11 @@ class DefaultModel : public CostModel {
   double in_host_byte_ = 0, across_hosts_byte_ = 0, reduce_byte_ = 0;
 };
 
-using CostModelMaker = std::unique_ptr<CostModel> (*)(const Runtime&, const PlannerOptions&,
-                                                      const std::vector<TableAndConstraints>&);
-struct NamedCostModel {
-  const char* name;
-  CostModelMaker make;
-};
-constexpr NamedCostModel kCostModels[] = {
-    {"default",
-     [](const Runtime& runtime, const PlannerOptions& options, const std::vector<TableAndConstraints>& tables)
-         -> std::unique_ptr<CostModel> { return std::make_unique<DefaultModel>(runtime, options, tables); }},
-    {"torchrec",
-     [](const Runtime&, const PlannerOptions& options, const std::vector<TableAndConstraints>&)
-         -> std::unique_ptr<CostModel> { return std::make_unique<TorchrecModel>(options.topology); }},
-};
-
 }  // namespace
 
-std::unique_ptr<CostModel> make_cost_model(const Runtime& runtime, const PlannerOptions& options,
-                                           const std::vector<TableAndConstraints>& tables) {
-  std::string known;
-  for (const NamedCostModel& model : kCostModels) {
-    if (options.cost_model == model.name) return model.make(runtime, options, tables);
-    known += cat(known.empty() ? "" : " and ", "\"", model.name, "\"");
-  }
-  fail(Code::kInvalidArgument, "there is no cost model \"", options.cost_model, "\"; known are ", known);
+std::unique_ptr<CostModel> make_default_cost_model(const Runtime& runtime, const PlannerOptions& options,
+                                                   const std::vector<TableAndConstraints>& tables) {
+  return std::make_unique<DefaultModel>(runtime, options, tables);
 }
 
 }  // namespace tessera

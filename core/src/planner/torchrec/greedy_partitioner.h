@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
-#include "tessera/planner.h"
+#include "planner/search.h"
 
-namespace tessera {
+namespace tessera::torchrec {
 
 // Keeps its memory between runs. What a run found is valid until the next one.
 class GreedyPartitioner {
@@ -66,4 +66,13 @@ class GreedyPartitioner {
   PartitionFailure failure_;
 };
 
-}  // namespace tessera
+// For one option per table, on ranks that are all alike.
+struct Partition {
+  std::optional<PartitionFailure> failure;
+  std::vector<std::vector<int>> ranks;  // per table, per shard
+  double perf_rating = 0;               // the busiest rank's time; lower is better
+};
+Partition greedy_partition(std::span<const ShardingOption* const> proposal, const Topology& topology,
+                           const Storage& available);
+
+}  // namespace tessera::torchrec

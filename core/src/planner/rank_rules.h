@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/search_space.h"
+#include "planner/planned_tables.h"
 #include "tessera/planner.h"
 
 namespace tessera {

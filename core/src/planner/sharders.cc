@@ -1,4 +1,4 @@
-#include "planner/layout.h"
+#include "planner/sharders.h"
 
 #include <cstdio>
 

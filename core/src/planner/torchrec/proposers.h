@@ -5,9 +5,9 @@
 #include <functional>
 #include <vector>
 
-#include "tessera/planner.h"
+#include "tessera/sharding_option.h"
 
-namespace tessera {
+namespace tessera::torchrec {
 
 // Called with one option per table, as indices into SearchSpace::options. False: no more.
 using ProposalSink = std::function<bool(const std::vector<size_t>&)>;
@@ -15,4 +15,4 @@ using ProposalSink = std::function<bool(const std::vector<size_t>&)>;
 // Grid search, greedy by largest shard, greedy by sum, uniform. Every proposal is handed out once.
 void propose_all(const SearchSpace& space, int64_t max_grid_search_proposals, const ProposalSink& sink);
 
-}  // namespace tessera
+}  // namespace tessera::torchrec

@@ -1,11 +1,11 @@
-#include "planner/partitioner.h"
+#include "planner/torchrec/greedy_partitioner.h"
 
 #include <algorithm>
 #include <numeric>
 
 #include "tessera/abi/sharder.h"
 
-namespace tessera {
+namespace tessera::torchrec {
 
 namespace {
 constexpr size_t kNobody = SIZE_MAX;
@@ -249,4 +249,4 @@ Partition greedy_partition(std::span<const ShardingOption* const> proposal, cons
   return out;
 }
 
-}  // namespace tessera
+}  // namespace tessera::torchrec

@@ -1,0 +1,55 @@
+// tessera/topology.h - the machines that a plan is for: ranks, hosts, memory, bandwidths.
+//
+// Sizes are bytes, bandwidths bytes per millisecond.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tessera {
+
+// Bytes on one rank, or of one shard: device memory, host memory, disk. Compared in this order.
+struct Storage {
+  int64_t hbm = 0;
+  int64_t ddr = 0;
+  int64_t ssd = 0;
+  auto operator<=>(const Storage&) const = default;
+  bool fits_in(const Storage& room) const { return hbm <= room.hbm && ddr <= room.ddr && ssd <= room.ssd; }
+  Storage& operator+=(const Storage& other);  // stays at the largest int64 rather than overflow
+  Storage& operator-=(const Storage& other);
+  std::string str() const;  // "hbm 1.2 GiB, ddr 0 B"
+};
+
+// The machines. All ranks are alike, the lists aside; rank r is on host r / local_world_size.
+struct Topology {
+  int world_size = 1;
+  int local_world_size = 1;            // ranks per host; divides world_size
+  std::string compute_device = "cpu";  // cpu, cuda or hip
+  int64_t hbm_cap = 0;                 // per rank
+  int64_t ddr_cap = 137438953472;
+  int64_t ssd_cap = 2199023255552;
+  std::vector<int64_t> hbm_caps;  // where ranks differ: one entry per rank instead of hbm_cap
+  std::vector<int64_t> ddr_caps;  // the same for ddr_cap
+  std::string ddr_note;           // where the figure for ddr comes from, for errors; empty: from the caller
+  double hbm_mem_bw = 963146416.128;
+  double ddr_mem_bw = 54760833.024;
+  double ssd_mem_bw = 104857.6;
+  double hbm_to_ddr_mem_bw = 34359738.368;
+  double intra_host_bw = 644245094.4;
+  double inter_host_bw = 13421772.8;
+  double bwd_compute_multiplier = 2;
+  double weighted_feature_bwd_compute_multiplier = 1;
+
+  // TorchRec's defaults; hbm_cap is 32 GiB on an accelerator and 0 on the CPU. local_world_size 0: one host.
+  static Topology of(int world_size, int local_world_size = 0, const std::string& compute_device = "cpu");
+  // One number for all ranks, or one for each; empty or 0 leaves the default. PlannerError(kBadInput).
+  void set_memory_gib(const std::vector<double>& hbm, const std::vector<double>& ddr);
+  Storage memory(int rank) const;
+  int hosts() const { return world_size / local_world_size; }
+  bool accelerator() const { return compute_device != "cpu"; }
+  void validate() const;  // PlannerError(kBadInput)
+};
+
+}  // namespace tessera

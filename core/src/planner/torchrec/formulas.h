@@ -1,0 +1,57 @@
+// TorchRec's cost model as tables of data: one row per compute kernel, one per way to combine pieces
+// (tests/conformance/SHARDING.md sections 4 and 5).
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "planner/workload.h"
+#include "tessera/sharding_option.h"
+#include "tessera/sharding_plan.h"
+
+namespace tessera::torchrec {
+
+// Where a compute kernel keeps its rows and how fast it reads them: (hbm * hbm_mem_bw + uvm * hbm_to_ddr_mem_bw +
+// ddr * ddr_mem_bw) / divisor.
+struct KernelCost {
+  const char* compute_kernel;
+  bool accelerator;     // on accelerators, or on the CPU
+  bool replicas;        // for layouts whose pieces are replicas, or for all others
+  bool in_host_memory;  // rows live in ddr although the device is an accelerator
+  double cache_ratio;   // of the rows, additionally in hbm
+  double hbm, uvm, ddr, divisor;
+  bool infers = false;  // for quantized tables, and for no others; nothing comes back
+};
+
+// All kernels for a device and a kind of layout, in TorchRec's order.
+std::span<const KernelCost> kernel_costs();
+
+// By what the ids of the global batch are divided before they reach one shard.
+enum class IdShare { kAll, kOneOfWorld, kOneOfHost };
+
+// What a forward or backward pass sends.
+enum class Exchange { kNone, kAcrossWorld, kInHostThenAcross };
+
+struct LayoutCost {
+  ParameterSharding::Combine combine;
+  IdShare ids;
+  bool global_batch;      // ids of all ranks arrive, or only this rank's own
+  int64_t least_width;    // columns that a lookup reads at least
+  bool narrow_penalty;    // narrow shards use the memory badly
+  Exchange exchange;      // of pooled rows, in both directions
+  bool copies_gradient;   // the gathered gradient is copied once more
+  bool reduces_gradient;  // instead: all-reduce of the whole table's gradient
+};
+
+const LayoutCost& layout_cost(ParameterSharding::Combine combine);
+
+// Costs of a shard of rows x cols.
+Storage shard_storage(const LayoutCost& layout, const KernelCost& kernel, const Workload& work,
+                      const Topology& topology, int64_t rows, int64_t cols);
+Perf shard_perf(const LayoutCost& layout, const KernelCost& kernel, const Workload& work, const Topology& topology,
+                int64_t cols);
+
+// Bytes per millisecond at which a compute kernel reads its rows.
+double kernel_bandwidth(const KernelCost& kernel, const Topology& topology);
+
+}  // namespace tessera::torchrec

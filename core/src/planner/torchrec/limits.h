@@ -1,0 +1,19 @@
+// Which sharders TorchRec has, and where it offers them.
+#pragma once
+
+#include <span>
+
+namespace tessera::torchrec {
+
+struct KnownSharder {
+  const char* sharding_type;
+  bool only_when_asked;
+  bool cpu_bags, cpu_sequences, accelerator_bags, accelerator_sequences;  // under PlannerOptions::torchrec_limits
+};
+
+// In TorchRec's order.
+std::span<const KnownSharder> known_sharders();
+
+bool within_limits(const KnownSharder& known, bool sequences, bool accelerator);
+
+}  // namespace tessera::torchrec
