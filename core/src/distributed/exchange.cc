@@ -1,56 +1,47 @@
 #include "distributed/exchange.h"
 
-#include "distributed/host_row_moves.h"
-
 namespace tessera {
+namespace {
+
+Work to_home(const ProcessGroup& group, const Hop& hop, const Tensor& rows, const char* label) {
+  return group.all_to_all_v(rows.narrow(hop.owner_begin, hop.owner_total), hop.owner_counts,
+                            rows.narrow(hop.home_begin, hop.home_total), hop.home_counts, label);
+}
+
+Work to_owner(const ProcessGroup& group, const Hop& hop, const Tensor& rows, const char* label) {
+  return group.all_to_all_v(rows.narrow(hop.home_begin, hop.home_total), hop.home_counts,
+                            rows.narrow(hop.owner_begin, hop.owner_total), hop.owner_counts, label);
+}
+
+}  // namespace
 
 RowExchange::RowExchange(std::shared_ptr<ProcessGroup> group, const RankWiring& own)
     : group_(std::move(group)),
       host_group_(own.wiring.hosts().count > 1 ? group_->in_host() : group_),
       wiring_(own.wiring) {}
 
-Work RowExchange::to_home(const ProcessGroup& group, const Hop& hop, Step& step, const char* label) const {
-  return group.all_to_all_v(step.rows.tensor().narrow(hop.owner_begin, hop.owner_total), hop.owner_counts,
-                            step.rows.tensor().narrow(hop.home_begin, hop.home_total), hop.home_counts, label);
-}
-
-Work RowExchange::to_owner(const ProcessGroup& group, const Hop& hop, Step& step, const char* label) const {
-  return group.all_to_all_v(step.rows.tensor().narrow(hop.home_begin, hop.home_total), hop.home_counts,
-                            step.rows.tensor().narrow(hop.owner_begin, hop.owner_total), hop.owner_counts, label);
-}
-
-Work RowExchange::start_rows_to_home(Step& step) {
+Work RowExchange::start_rows_to_home(const RowsOnWire& wire) const {
   if (wiring_.world_size() == 1) return {};
-  return to_home(*host_group_, step.wire.in_host, step, wiring_.hosts().count > 1 ? "rows inside the host" : "rows");
+  const bool two_hops = wiring_.hosts().count > 1;
+  return to_home(*host_group_, wire.layout.in_host, wire.rows, two_hops ? "rows inside the host" : "rows");
 }
 
-void RowExchange::finish_rows_to_home(Step& step, Work first_hop, Stopwatch& watch) {
+void RowExchange::finish_rows_to_home(const RowsOnWire& wire, Work first_hop, Stopwatch& watch) const {
   watch.wait(std::move(first_hop));
   if (wiring_.hosts().count == 1) return;
-  sum_on_the_way(step);
-  watch.wait(to_home(*group_, step.wire.across, step, "rows across hosts"));
+  wire.host_sums.combine(wire.rows, wire.rows);
+  watch.wait(to_home(*group_, wire.layout.across, wire.rows, "rows across hosts"));
 }
 
-void RowExchange::rows_to_owner(Step& step, Stopwatch& watch) {
+void RowExchange::rows_to_owner(const RowsOnWire& wire, Stopwatch& watch) const {
   if (wiring_.world_size() == 1) return;
-  if (wiring_.hosts().count > 1) {
-    watch.wait(to_owner(*group_, step.wire.across, step, "gradients across hosts"));
-    spread_on_the_way(step);
+  const bool two_hops = wiring_.hosts().count > 1;
+  if (two_hops) {
+    watch.wait(to_owner(*group_, wire.layout.across, wire.rows, "gradients across hosts"));
+    wire.host_sums.split(wire.rows, wire.rows);
   }
-  watch.wait(to_owner(*host_group_, step.wire.in_host, step,
-                      wiring_.hosts().count > 1 ? "gradients inside the host" : "gradients"));
-}
-
-void RowExchange::sum_on_the_way(Step& step) const {
-  const Tensor& rows = step.rows.tensor();
-  if (step.device) return step.device->host_sums.combine(rows, rows);
-  combine_rows(step.host_sums, rows.data<float>(), rows.data<float>());
-}
-
-void RowExchange::spread_on_the_way(Step& step) const {
-  const Tensor& rows = step.rows.tensor();
-  if (step.device) return step.device->host_sums.split(rows, rows);
-  split_rows(step.host_sums, rows.data<float>(), rows.data<float>());
+  watch.wait(
+      to_owner(*host_group_, wire.layout.in_host, wire.rows, two_hops ? "gradients inside the host" : "gradients"));
 }
 
 void RowExchange::abort(const std::string& reason) const { group_->abort(reason); }

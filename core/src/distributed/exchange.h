@@ -3,12 +3,20 @@
 
 #include <string>
 
-#include "distributed/step.h"
+#include "distributed/row_executor.h"
 #include "distributed/stopwatch.h"
+#include "distributed/wire_layout.h"
 #include "tessera/process_group.h"
 #include "wiring/wiring.h"
 
 namespace tessera {
+
+// Rows of a step, as `layout` says, and the sums that are made between its hops.
+struct RowsOnWire {
+  const WireLayout& layout;
+  const Tensor& rows;
+  RowMover& host_sums;
+};
 
 class RowExchange {
  public:
@@ -16,19 +24,14 @@ class RowExchange {
 
   // Pooled or sequence rows from the owners to the homes: first inside the host, then, where a plan sums rows there,
   // across hosts. Counts are known from the inputs. Other work fits between start and finish.
-  Work start_rows_to_home(Step& step);
-  void finish_rows_to_home(Step& step, Work first_hop, Stopwatch& watch);
+  Work start_rows_to_home(const RowsOnWire& wire) const;
+  void finish_rows_to_home(const RowsOnWire& wire, Work first_hop, Stopwatch& watch) const;
   // Their gradients back.
-  void rows_to_owner(Step& step, Stopwatch& watch);
+  void rows_to_owner(const RowsOnWire& wire, Stopwatch& watch) const;
   // Ends what other ranks wait for here.
   void abort(const std::string& reason) const;
 
  private:
-  void sum_on_the_way(Step& step) const;
-  void spread_on_the_way(Step& step) const;
-  Work to_home(const ProcessGroup& group, const Hop& hop, Step& step, const char* label) const;
-  Work to_owner(const ProcessGroup& group, const Hop& hop, Step& step, const char* label) const;
-
   std::shared_ptr<ProcessGroup> group_;
   std::shared_ptr<ProcessGroup> host_group_;  // of the first hop; the same where there is only one
   const Wiring& wiring_;

@@ -51,9 +51,10 @@ struct TargetPart {
 
 // The rows of a run that belong to a part of its target.
 struct RunPart {
-  RunPart(const RowRun& of, const TargetPart& part) : run(of), first(0), last(of.rows) {
+  RunPart(const RowRun& of, const TargetPart& part)
+      : run(of), first(0), last(of.rows), all(of.rows == part.target.rows && !part.target.repeats) {
     if (part.rows() == part.target.rows) return;
-    if (run.rows == part.target.rows) {  // and so ascends from 0
+    if (all) {
       first = part.first;
       last = part.last;
       return;
@@ -63,6 +64,7 @@ struct RunPart {
   }
   const RowRun& run;
   int64_t first, last;
+  bool all;  // the run has a row for each of the target's, in their order
 };
 
 // Rows of a target are far apart, so that no hardware foresees them: they are asked for this many bags ahead.
@@ -76,7 +78,7 @@ struct SpreadRows {
   int64_t stride;
   Width cols;
 
-  T* of(int32_t bag) const { return begin + bag * stride; }
+  T* of(int64_t bag) const { return begin + bag * stride; }
   void ask_for(int32_t bag) const {
     for (int64_t i = 0; i < cols; i += kCacheLine) __builtin_prefetch(of(bag) + i, !std::is_const_v<T>);
   }
@@ -106,6 +108,10 @@ void each_row(const RunPart& part, Packed* packed, const SpreadRows<Width, Sprea
 template <class Width>
 void write_run(const RunPart& part, const float* scale, const float* packed, const SpreadRows<Width, float>& spread) {
   const Width cols = spread.cols;
+  if (part.all && !scale && part.run.stride == cols && spread.stride == cols) {
+    copy_row(packed + part.run.begin + part.first * cols, (part.last - part.first) * cols, spread.of(part.first));
+    return;
+  }
   if (scale) {
     each_row(part, packed, spread,
              [&](int32_t bag, const float* row, float* to) { scale_row(row, scale[bag], cols, to); });
@@ -214,9 +220,16 @@ bool covers(std::span<const RowRun> runs, const RowTarget& target) {
   return elements == target.rows * target.cols;
 }
 
-void combine_part(const RowMoves& moves, const TargetPart& part, const float* packed, float* spread) {
+template <class Body>
+void each_part(const RowTarget& target, const Body& body) {
+  const int64_t step = target.repeats ? std::max<int64_t>(target.rows, 1) : kMostRows;
+  for (int64_t first = 0; first < target.rows; first += step)
+    body(TargetPart{target, first, std::min(first + step, target.rows)});
+}
+
+void combine_part(const RowMoves& moves, const TargetPart& part, std::span<const RowRun> runs, const float* packed,
+                  float* spread) {
   const RowTarget& target = part.target;
-  std::span<const RowRun> runs = moves.of(target);
   const float* scale = scale_of(moves, target);
   const bool columns_together = target.meet == RowsMeet::kFirstWrites;
   if (target.meet == RowsMeet::kAllAdd || (target.meet == RowsMeet::kNever && !covers(runs, target)))
@@ -252,11 +265,14 @@ void split_run(const RowMoves& moves, const RowTarget& target, const RunPart& pa
 }  // namespace
 
 void combine_rows(const RowMoves& moves, const float* packed, float* spread) {
-  for (const RowTarget& target : moves.targets) {
-    const int64_t step = target.repeats ? std::max<int64_t>(target.rows, 1) : kMostRows;
-    for (int64_t first = 0; first < target.rows; first += step)
-      combine_part(moves, {target, first, std::min(first + step, target.rows)}, packed, spread);
-  }
+  for (const RowTarget& target : moves.targets)
+    each_part(target, [&](const TargetPart& part) { combine_part(moves, part, moves.of(target), packed, spread); });
+}
+
+void combine_target(const RowMoves& moves, const RowTarget& target, const float* rows, float* spread) {
+  RowRun run = moves.of(target).front();
+  run.begin = 0;
+  each_part(target, [&](const TargetPart& part) { combine_part(moves, part, std::span(&run, 1), rows, spread); });
 }
 
 void split_rows(const RowMoves& moves, float* packed, const float* spread) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "modules/lookup_view.h"
 #include "sparse/arrays.h"
 
 namespace tessera {
@@ -17,15 +16,19 @@ std::vector<int64_t> rows_of_shards(const ShardGroups& groups) {
 
 }  // namespace
 
-Replicas::Replicas(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
-                   const EmbeddingModuleShardingPlan& plan, const Wiring& wiring, int rank,
-                   const ShardGroupOptions& options)
+Replicas::Replicas(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables, const Wiring& wiring,
+                   LocalShards replicas, const DeviceStreamPtr& stream)
     : wiring_(wiring),
       tables_(tables),
-      groups_(runtime, tables, plan, rank, true, options),
+      groups_(runtime, std::move(replicas)),
       shard_of_table_(tables.size()),
       shard_of_(groups_.lookups().size()),
-      touched_(rows_of_shards(groups_)) {
+      touched_(rows_of_shards(groups_)),
+      executor_(row_executor(stream)),
+      mover_(executor_->mover()) {
+  listed_.pinned(stream);
+  listed_there_.on_device(stream);
+  sums_.on_device(stream);
   for (size_t k = 0; k < groups_.shards().size(); ++k) {
     const LocalShard& shard = groups_.shards()[k];
     shard_of_table_[static_cast<size_t>(shard.table)] = k;
@@ -33,18 +36,6 @@ Replicas::Replicas(const Runtime& runtime, const std::vector<EmbeddingBagConfig>
     shards.resize(std::max(shards.size(), static_cast<size_t>(shard.index) + 1));
     shards[static_cast<size_t>(shard.index)] = k;
   }
-}
-
-LookupView Replicas::local_batch(const Batch& batch) {
-  const Tensor none;
-  if (batch.device) {
-    const ReplicaBatch& on = batch.device->replicas;
-    return {on.ids.tensor().first({on.num_ids}), on.offsets.tensor().first({on.num_bags + 1}),
-            on.weighted ? on.weights.tensor().first({on.num_ids}) : none};
-  }
-  const CheckedBatch& checked = batch.checked;
-  const Tensor& weights = !checked.clean() ? checked.mean_weights : batch.weighted ? checked.weights : none;
-  return {checked.values, checked.offsets, weights};
 }
 
 void Replicas::fill_features(const Batch& batch) {
@@ -59,7 +50,7 @@ void Replicas::fill_features(const Batch& batch) {
     feature.table = shard.index;
     feature.pooling = wiring_.sequence() ? TSR_POOLING_NONE : static_cast<int32_t>(slot.pooling);
     feature.bags = bags.bags;
-    feature.first_offset = batch.device ? batch.device->replicas.first_offset[s] : bags.first_bag;
+    feature.first_offset = batch.input.first_offset(s);
     feature.output_offset = batch.layout.offset[s];
     feature.output_stride = batch.layout.stride[s];
     features_[shard.group].push_back(feature);
@@ -67,9 +58,8 @@ void Replicas::fill_features(const Batch& batch) {
 }
 
 void Replicas::forward(const Batch& batch, const Tensor& out, Contexts* contexts) {
-  if (batch.device) upload_batch(batch);
   fill_features(batch);
-  const LookupView local = local_batch(batch);
+  const LookupView local = batch.input.view();
   if (contexts) {
     contexts->clear();
     contexts->resize(groups_.lookups().size());
@@ -94,7 +84,7 @@ void Replicas::find_rows(const Batch& batch, const ProcessGroup& group) {
   touched_.share(group);
 }
 
-// The rows that any rank had, and room for their gradients.
+// The rows that any rank had, and how this rank's gradients go to their sums: those that only others had are 0 here.
 void Replicas::list_rows() {
   listed_begin_.assign(1, 0);
   sums_begin_.assign(1, 0);
@@ -103,33 +93,40 @@ void Replicas::list_rows() {
     listed_begin_.push_back(listed_begin_.back() + count);
     sums_begin_.push_back(sums_begin_.back() + count * groups_.shards()[k].where.cols);
   }
-  int64_t* to = listed_.ensure(listed_begin_.back()).data<int64_t>();
+  RowMoves& moves = mover_->moves;
+  moves.clear();
+  moves.own_bags.resize(static_cast<size_t>(listed_begin_.back()));
+  int64_t* row = listed_.ensure(listed_begin_.back()).data<int64_t>();
+  int32_t* bag = moves.own_bags.data();
+  int64_t packed = 0;
   for (size_t k = 0; k < groups_.shards().size(); ++k) {
-    touched_.for_each(k, [&](int64_t row, bool) { *to++ = row; });
+    const int64_t cols = groups_.shards()[k].where.cols, count = listed_begin_[k + 1] - listed_begin_[k];
+    moves.add(RowTarget{count, cols, sums_begin_[k], cols});
+    RowRun mine{packed, cols, bag};
+    mine.cols = cols;
+    int32_t at = 0;
+    touched_.for_each(k, [&](int64_t touched, bool is_mine) {
+      *row++ = touched;
+      if (is_mine) bag[mine.rows++] = at;
+      ++at;
+    });
+    moves.add(mine);
+    bag += mine.rows;
+    packed += mine.rows * cols;
   }
   sums_.ensure(sums_begin_.back());
 }
 
-// This rank's gradient of a shard, to the rows that are listed; those that only others had are 0 here.
+// This rank's gradient of a shard, to the rows that are listed.
 void Replicas::take_gradient(size_t shard, const RowGradient& gradient) {
-  const int64_t cols = groups_.shards()[shard].where.cols, mine = gradient.rows.numel();
-  const int64_t begin = listed_begin_[shard], end = listed_begin_[shard + 1];
-  const float* from = gradient.values.data<float>();
-  float* to = sums_.data<float>() + sums_begin_[shard];
-  if (mine == end - begin) {
-    std::copy_n(from, mine * cols, to);
-    return;
+  const RowMoves& moves = mover_->moves;
+  const int64_t mine = moves.of(moves.targets[shard]).front().rows;
+  if (gradient.rows.numel() != mine) {
+    fail(Code::kInternal, "table \"", tables_[groups_.shards()[shard].table].name,
+         "\": backward_rows gave gradients of ", gradient.rows.numel(), " rows, but the batch has ", mine,
+         ": it must give those of each row that it has, once");
   }
-  const int64_t* rows = gradient.rows.data<int64_t>();
-  const int64_t* listed = listed_.data<int64_t>();
-  int64_t taken = 0;
-  for (int64_t i = begin; i < end; ++i, to += cols) {
-    if (taken < mine && rows[taken] == listed[i]) {
-      std::copy_n(from + taken++ * cols, cols, to);
-    } else {
-      std::fill_n(to, cols, 0.0f);
-    }
-  }
+  mover_->combine_target(shard, gradient.values, sums_.tensor());
 }
 
 // `rows`: as listed, where the tables are.
@@ -151,19 +148,19 @@ void Replicas::backward(const Batch& batch, const Tensor& grad, Contexts&& conte
                         double scale) {
   fill_features(batch);
   find_rows(batch, group);
-  if (batch.device) {
-    backward_on_device(batch, grad, std::move(contexts), group, scale);
-    return;
-  }
+  executor_->wait();
   list_rows();
-  const LookupView local = local_batch(batch);
+  mover_->take(false);
+  const Tensor rows = executor_->upload(listed_, listed_there_, listed_begin_.back());
+  const LookupView local = batch.input.view();
   for (size_t g = 0; g < groups_.lookups().size(); ++g) {
     groups_.lookups()[g]->backward_rows(std::move(contexts[g]), local.of(features_[g]), grad, scale,
                                         [&](int table, const RowGradient& gradient) {
                                           take_gradient(shard_of_[g][static_cast<size_t>(table)], gradient);
                                         });
   }
-  reduce_and_apply(listed_.tensor(), group);
+  mover_->finish(sums_.tensor());
+  reduce_and_apply(rows, group);
 }
 
 Tensor Replicas::gradient_of(size_t shard) const {
@@ -171,8 +168,7 @@ Tensor Replicas::gradient_of(size_t shard) const {
   const int64_t begin = listed_begin_[shard], count = listed_begin_[shard + 1] - begin;
   Tensor out = Tensor::zeros({where.rows, where.cols});
   if (!count) return out;
-  Tensor sums = sums_.tensor().narrow(sums_begin_[shard], count * where.cols);
-  if (on_device_) sums = on_device_->stream->to_host(sums);
+  const Tensor sums = in_host_memory(sums_.tensor().narrow(sums_begin_[shard], count * where.cols));
   for (int64_t i = 0; i < count; ++i) {
     std::copy_n(sums.data<float>() + i * where.cols, where.cols,
                 out.data<float>() + listed_.data<int64_t>()[begin + i] * where.cols);

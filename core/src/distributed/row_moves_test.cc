@@ -17,6 +17,7 @@ class Case {
   Case(RowsMeet meet, int64_t rows, bool scaled) : random_(static_cast<uint32_t>(rows)) {
     target_.rows = rows;
     target_.begin = 3;
+    packed_ = {1, 2};
     target_.meet = meet;
     if (!scaled) return;
     target_.scale = 2;
@@ -49,6 +50,14 @@ class Case {
     combine_rows(moves_, packed.data(), spread.data());
     EXPECT_EQ(packed, packed_);
     ASSERT_EQ(spread, want);
+    if (runs_.size() == 1 && !runs_[0].stays) {
+      std::generate(spread.begin() + target_.begin, spread.end(), [&] { return value(); });
+      const std::vector<float> others = spread;
+      combine_target(moves_, moves_.targets[0], packed.data() + runs_[0].begin, spread.data());
+      want = others;
+      combine_simply(want);
+      ASSERT_EQ(spread, want);
+    }
     std::vector<float> back = packed_;
     split_simply(spread, back);
     split_rows(moves_, packed.data(), spread.data());

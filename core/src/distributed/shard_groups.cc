@@ -19,11 +19,7 @@ double seconds_now() {
 
 }  // namespace
 
-ShardGroups::ShardGroups(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
-                         const EmbeddingModuleShardingPlan& plan, int rank, bool replicas,
-                         const ShardGroupOptions& options) {
-  LocalShards local = local_shards(tables, plan, rank, replicas, options);
-  shards_ = std::move(local.shards);
+ShardGroups::ShardGroups(const Runtime& runtime, LocalShards local) : shards_(std::move(local.shards)) {
   for (LookupOptions& group : local.groups) lookups_.push_back(std::make_shared<Lookup>(runtime, std::move(group)));
 }
 
@@ -32,6 +28,16 @@ const LocalShard* ShardGroups::find(int table, int shard) const {
     if (s.table == table && s.shard == shard) return &s;
   }
   return nullptr;
+}
+
+void OwnerBatch::take(const ReceivedBatch& received, RowExecutor& executor) {
+  taken_ids = executor.upload(received.ids, ids, received.num_ids);
+  taken_offsets = executor.upload(received.offsets, offsets, received.num_offsets);
+  taken_weights = received.weighted ? executor.upload(received.weights, weights, received.num_ids) : Tensor();
+}
+
+LookupView OwnerBatch::view(const OwnerCalls& calls) const {
+  return {taken_ids, taken_offsets, taken_weights, calls.output_rows.tensor().first({taken_offsets.numel()})};
 }
 
 OwnerLookup::OwnerLookup(const RankWiring& own, ShardGroups& groups) : own_(own), groups_(groups) {

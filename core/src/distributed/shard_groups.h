@@ -10,6 +10,7 @@
 #include "distributed/output_layout.h"
 #include "distributed/received_batch.h"
 #include "distributed/routed_batch.h"
+#include "distributed/row_executor.h"
 #include "distributed/wire_layout.h"
 #include "modules/lookup_view.h"
 #include "tessera/device.h"
@@ -21,9 +22,8 @@ namespace tessera {
 
 class ShardGroups {
  public:
-  // See local_shards(): a Lookup for each of its groups.
-  ShardGroups(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
-              const EmbeddingModuleShardingPlan& plan, int rank, bool replicas, const ShardGroupOptions& options);
+  // A Lookup for each group.
+  ShardGroups(const Runtime& runtime, LocalShards local);
 
   const std::vector<LocalShard>& shards() const { return shards_; }
   const std::vector<std::shared_ptr<Lookup>>& lookups() const { return lookups_; }
@@ -48,6 +48,14 @@ struct OwnerCalls {
   std::vector<Lookup::Context> contexts;                  // by shard group
   std::vector<AloneLookup> alone;                         // instead of both, where the step is sampled
   Buffer output_rows{DType::kInt32};  // as ReceivedBatch::offsets, of pieces that stay and have empty bags
+};
+
+// What a rank received, where its kernels are.
+struct OwnerBatch {
+  Buffer ids{DType::kInt64}, offsets{DType::kInt64}, weights{DType::kFloat32};  // copies, where that is a device
+  Tensor taken_ids, taken_offsets, taken_weights;                               // undefined weights: there are none
+  void take(const ReceivedBatch& received, RowExecutor& executor);
+  LookupView view(const OwnerCalls& calls) const;
 };
 
 // Looks up what a rank received.

@@ -6,8 +6,6 @@
 #include "config/fnv1a.h"
 #include "tessera/quantized_table.h"
 
-#include "distributed/device_step.h"
-#include "distributed/host_row_moves.h"
 #include "distributed/host_sums.h"
 #include "distributed/output_moves.h"
 #include "distributed/traffic.h"
@@ -49,35 +47,40 @@ int64_t sent_to_others(const Step& step, int rank) {
   return bytes;
 }
 
+ShardGroupOptions group_options(const ShardedModuleOptions& options) {
+  return {options.kernel, options.stream, options.optimizer, options.seed};
+}
+
+RowsOnWire on_wire(const Step& step) { return {step.wire, step.rows.tensor(), *step.host_sums}; }
+
 HostGrid hosts_of(const ProcessGroup& group) {
   return {group.world_size() / group.local_world_size(), group.local_world_size()};
 }
 
 }  // namespace
 
-ShardedCollection::ShardedCollection(const Runtime& runtime, std::vector<EmbeddingBagConfig> tables,
-                                     EmbeddingModuleShardingPlan plan, std::shared_ptr<ProcessGroup> group,
-                                     bool sequence, ShardedModuleOptions options)
+ShardedCollection::ShardedCollection(const Runtime& runtime, ShardedTables sharded, std::shared_ptr<ProcessGroup> group,
+                                     ShardedModuleOptions options)
     : runtime_(runtime),
-      tables_(validated(std::move(tables))),
-      plan_(std::move(plan)),
+      tables_(validated(std::move(sharded.tables))),
+      plan_(std::move(sharded.plan)),
       group_(std::move(group)),
       options_(std::move(options)),
       routers_(row_routers(runtime, tables_, plan_)),
-      wiring_(tables_, plan_, hosts_of(*group_), {sequence, routers_}),
-      shards_(runtime, tables_, plan_, group_->rank(), false,
-              {options_.kernel, options_.stream, options_.optimizer, options_.seed}),
+      wiring_(tables_, plan_, hosts_of(*group_), {sharded.sequence, routers_}),
+      shards_(runtime, local_shards(tables_, plan_, group_->rank(), false, group_options(options_))),
       own_(wiring_, group_->rank(),
            [&](const Lane& lane) {
              const LocalShard* shard = shards_.find(lane.table, lane.shard);
              return shard && shards_.lookups()[shard->group]->places_rows();
            }),
       owner_(own_, shards_),
-      replicas_(runtime, tables_, plan_, wiring_, group_->rank(),
-                {options_.kernel, options_.stream, options_.optimizer, options_.seed}),
-      fingerprint_(fingerprint_of(tables_, plan_, routers_, sequence, options_, *group_)),
+      replicas_(runtime, tables_, wiring_, local_shards(tables_, plan_, group_->rank(), true, group_options(options_)),
+                options_.stream),
+      fingerprint_(fingerprint_of(tables_, plan_, routers_, wiring_.sequence(), options_, *group_)),
       inputs_(input_side(group_)),
       rows_(group_, own_) {
+  const bool sequence = wiring_.sequence();
   for (const EmbeddingBagConfig& t : tables_) {
     const OptimizerSpec& optimizer = t.optimizer.name.empty() ? options_.optimizer : t.optimizer;
     if (sequence) continue;
@@ -142,8 +145,7 @@ int ShardedCollection::table_index(const std::string& name) const {
 StepHandle ShardedCollection::reserve() {
   std::unique_ptr<StepState> state;
   if (spare_.empty()) {
-    state = std::make_unique<StepState>();
-    if (options_.stream) place_on_device(state->step, options_.stream);
+    state = std::make_unique<StepState>(options_.stream);
   } else {
     state = std::move(spare_.back());
     spare_.pop_back();
@@ -166,7 +168,7 @@ void ShardedCollection::start(StepState& state, const KeyedJaggedTensor& input, 
   Stopwatch watch(side.trace);
   Step& step = state.step;
   state.taken = false;
-  if (step.device) step.device->uploaded.wait();  // the device has read what is about to be written
+  step.executor->wait();  // the device has read what is about to be written
   state.route_s = state.exchange_ids_s = 0;
   std::string error;
   try {
@@ -233,13 +235,34 @@ void ShardedCollection::lay_out_output(StepState& state) const {
     total += slot.dim * state.layout.rows[s];
   }
   state.rows = {};
-  // The caller may still hold the last output: only then a new one is allocated.
-  if (!state.storage.defined() || !state.storage.unique() || state.storage.numel() < total) {
-    const Shape shape{std::max<int64_t>(total, 1)};
-    state.storage = options_.stream ? options_.stream->empty(shape) : Tensor::empty(shape);
-  }
   state.num_rows_elements = total;
-  state.rows = state.storage.first({total});
+  state.rows = room(state.storage, total);
+}
+
+// The caller may still hold the last output: only then, or where it is too small, a new one is allocated.
+Tensor ShardedCollection::room(Tensor& storage, int64_t elements) const {
+  if (!storage.defined() || !storage.unique() || storage.numel() < elements) {
+    const Shape shape{std::max<int64_t>(elements, 1)};
+    storage = options_.stream ? options_.stream->empty(shape) : Tensor::empty(shape);
+  }
+  return storage.first({elements});
+}
+
+Tensor ShardedCollection::expand(StepState& state, bool keep_context) const {
+  RowMover& inverse = *state.step.inverse;
+  list_inverse(wiring_, state.batch, state.layout, inverse.moves);
+  inverse.take(keep_context);
+  const int64_t batch = state.batch.output_batch, width = wiring_.output_width();
+  const Tensor out = room(state.expanded, batch * width);
+  inverse.split(out, state.rows);
+  return out.reshape({batch, width});
+}
+
+// Rows that were taken several times sum their gradients.
+Tensor ShardedCollection::collapse(StepState& state, const Tensor& grad) const {
+  const Tensor rows = state.grad.ensure(state.num_rows_elements).first({state.num_rows_elements});
+  state.step.inverse->combine(state.step.executor->bring(grad), rows);
+  return rows;
 }
 
 void ShardedCollection::finish(StepState& state, bool keep_context) {
@@ -255,35 +278,34 @@ void ShardedCollection::finish(StepState& state, bool keep_context) {
     lay_out_output(state);
     owner_.find_features({step.routed, step.received, step.wire, state.layout}, step.calls);
     watch.lap(times_.route, "layout of the output");
-    list_output(own_, step.routed, step.wire, state.layout, step.output);
-    list_host_sums(own_, step.received, step.wire, step.host_sums);
-    if (step.device) upload_step(step);
+    step.owned.take(step.received, *step.executor);
+    list_output(own_, step.routed, step.wire, state.layout, step.output->moves);
+    step.output->take(keep_context);
+    list_host_sums(own_, step.received, step.wire, step.host_sums->moves);
+    step.host_sums->take(keep_context);
     state.sampled = keep_context && sample_every_ > 0 && ++since_sample_ >= sample_every_;
     if (state.sampled) since_sample_ = 0;
     const OwnerLookup::Rows rows{step.rows.tensor(), state.rows};
     if (state.sampled)
-      owner_.forward_alone(owner_batch(step), rows, step.calls, shard_seconds_);
+      owner_.forward_alone(step.owned.view(step.calls), rows, step.calls, shard_seconds_);
     else
-      owner_.forward(owner_batch(step), rows, keep_context, step.calls);
+      owner_.forward(step.owned.view(step.calls), rows, keep_context, step.calls);
     watch.lap(times_.lookup, "lookup");
-    Work travel = rows_.start_rows_to_home(step);
+    Work travel = rows_.start_rows_to_home(on_wire(step));
     if (!replicas_.empty()) {  // while the rows travel
-      replicas_.forward({state.batch, options_.is_weighted, step.device.get(), state.layout}, state.rows,
+      step.replicas->take(wiring_, state.batch, options_.is_weighted, *step.executor);
+      replicas_.forward({state.batch, *step.replicas, state.layout}, state.rows,
                         keep_context ? &state.replica_contexts : nullptr);
       watch.lap(times_.lookup, "lookup of replicas");
     }
-    rows_.finish_rows_to_home(step, std::move(travel), watch);
+    rows_.finish_rows_to_home(on_wire(step), std::move(travel), watch);
   });
   watch.lap(times_.exchange_rows, "exchange rows", sum_of(state.traffic.bytes.rows));
   bytes_sent_.ids += state.traffic.bytes.ids;
   bytes_sent_.room += state.traffic.bytes.room;
   bytes_sent_.rows += state.traffic.bytes.rows;
   traffic_ = state.traffic;
-  if (step.device) {
-    guarded("combine", [&] { step.device->output.combine(step.rows.tensor(), state.rows); });
-  } else {
-    combine_rows(step.output, step.rows.data<float>(), state.rows.data<float>());
-  }
+  guarded("combine", [&] { step.output->combine(step.rows.tensor(), state.rows); });
   watch.lap(times_.combine, "combine");
   ++times_.steps;
 }
@@ -292,30 +314,25 @@ void ShardedCollection::backward(StepState& state, const Tensor& given) {
   Stopwatch watch(trace_);
   Step& step = state.step;
   const double mean = 1.0 / group_->world_size();
-  Tensor grad = given;
-  if (step.device) {
-    guarded("split", [&] {
-      grad = gradient_on_device(grad, step);
-      step.device->output.split(step.rows.tensor(), grad);
-    });
-  } else {
-    split_rows(step.output, step.rows.data<float>(), grad.data<float>());
-  }
+  Tensor grad;
+  guarded("split", [&] {
+    grad = step.executor->bring(given);
+    step.output->split(step.rows.tensor(), grad);
+  });
   watch.lap(times_.split, "split");
   guarded("backward", [&] {
-    rows_.rows_to_owner(step, watch);
+    rows_.rows_to_owner(on_wire(step), watch);
     watch.lap(times_.exchange_gradients, "exchange gradients", sum_of(state.traffic.bytes.gradients));
     const OwnerLookup::Rows gradients{step.rows.tensor(), grad};
     const double scale = options_.gradient_scale.value_or(mean);
     if (state.sampled)
-      owner_.backward_alone(owner_batch(step), gradients, scale, step.calls, shard_seconds_);
+      owner_.backward_alone(step.owned.view(step.calls), gradients, scale, step.calls, shard_seconds_);
     else
-      owner_.backward(owner_batch(step), gradients, scale, step.calls);
+      owner_.backward(step.owned.view(step.calls), gradients, scale, step.calls);
     sampled_steps_ += state.sampled;
     watch.lap(times_.update, "table update");
     if (replicas_.empty()) return;
-    replicas_.backward({state.batch, options_.is_weighted, step.device.get(), state.layout}, grad,
-                       std::move(state.replica_contexts), *group_,
+    replicas_.backward({state.batch, *step.replicas, state.layout}, grad, std::move(state.replica_contexts), *group_,
                        options_.data_parallel_gradient_scale.value_or(mean));
     watch.lap(times_.data_parallel, "data parallel");
   });

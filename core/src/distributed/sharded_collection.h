@@ -23,6 +23,7 @@ namespace tessera {
 
 // A batch on its way: between start() and release().
 struct StepState {
+  explicit StepState(const DeviceStreamPtr& stream) : step(stream) { grad.on_device(stream); }
   std::atomic<int> handles{0};               // StepHandles on it
   std::shared_ptr<ShardedCollection> owner;  // while there are any
   bool taken = false;                        // start() has ended well, and finish() has not begun
@@ -30,14 +31,13 @@ struct StepState {
   Step step;
   CheckedBatch batch;
   Replicas::Contexts replica_contexts;
-  Tensor storage;                 // of rows; grows
+  Tensor storage, expanded;       // of rows, and of the output where that is another; they grow
   Tensor rows;                    // what combine wrote: all slots, laid out by `layout`
   int64_t num_rows_elements = 0;  // of rows
   OutputLayout layout;
-  RowMoves inverse;  // between the output and `rows`, of a batch with inverse indices
   StepTraffic traffic;
   double route_s = 0, exchange_ids_s = 0;
-  Buffer grad{DType::kFloat32};  // gradient in the same layout, where the caller's has another
+  Buffer grad{DType::kFloat32};  // of `rows`, of a batch with inverse indices
   bool sampled = false;          // shards were looked up one by one, and will be updated so
 };
 
@@ -49,10 +49,17 @@ struct InputSide {
   Trace* trace = nullptr;
 };
 
+// What is sharded, and how.
+struct ShardedTables {
+  std::vector<EmbeddingBagConfig> tables;
+  EmbeddingModuleShardingPlan plan;
+  bool sequence = false;  // a row for each id, instead of one for each bag
+};
+
 class ShardedCollection : public std::enable_shared_from_this<ShardedCollection> {
  public:
-  ShardedCollection(const Runtime& runtime, std::vector<EmbeddingBagConfig> tables, EmbeddingModuleShardingPlan plan,
-                    std::shared_ptr<ProcessGroup> group, bool sequence, ShardedModuleOptions options);
+  ShardedCollection(const Runtime& runtime, ShardedTables sharded, std::shared_ptr<ProcessGroup> group,
+                    ShardedModuleOptions options);
 
   // Buffers for a step, from an earlier one that has ended where there is one.
   StepHandle reserve();
@@ -63,8 +70,11 @@ class ShardedCollection : public std::enable_shared_from_this<ShardedCollection>
     start(state, input, finished, *inputs_);
   }
   std::unique_ptr<InputSide> input_side(const std::shared_ptr<ProcessGroup>& group) const;
-  // Looks up, exchanges rows, combines: state.rows is valid.
+  // Looks up, exchanges rows, combines: state.rows is valid, as state.layout says.
   void finish(StepState& state, bool keep_context);
+  // The pooled output [batch, width] of a batch that has inverse indices, from state.rows; and the gradient of those.
+  Tensor expand(StepState& state, bool keep_context) const;
+  Tensor collapse(StepState& state, const Tensor& grad) const;
   // `grad` lies as state.rows does, where that is or in host memory. Updates tables; collective. The state must not be
   // used for another backward.
   void backward(StepState& state, const Tensor& grad);
@@ -105,6 +115,7 @@ class ShardedCollection : public std::enable_shared_from_this<ShardedCollection>
   template <class Body>
   void guarded(const char* stage, const Body& body) const;
   void lay_out_output(StepState& state) const;
+  Tensor room(Tensor& storage, int64_t elements) const;
 
   const Runtime& runtime_;
   std::vector<EmbeddingBagConfig> tables_;

@@ -4,38 +4,11 @@
 #include <algorithm>
 #include <map>
 
-#include "distributed/device_step.h"
-#include "distributed/host_row_moves.h"
-#include "distributed/output_moves.h"
 #include "distributed/sharded_collection.h"
 #include "tessera/embedding_fused_optimizer.h"
 
 namespace tessera {
 namespace {
-
-// [batch, width] from per-slot rows: sample b of a slot takes row inverse[b].
-Tensor expand(const ShardedCollection& c, StepState& state) {
-  list_inverse(c.wiring(), state.batch, state.layout, state.inverse);
-  Tensor out = Tensor::empty({state.batch.output_batch, c.wiring().output_width()});
-  split_rows(state.inverse, out.data<float>(), state.rows.data<float>());
-  return out;
-}
-
-Tensor expand_on_device(const ShardedCollection& c, StepState& state, bool backward) {
-  DeviceStep& device = *state.step.device;
-  if (!device.inverse) device.inverse = std::make_unique<InverseMoves>(device.stream);
-  device.inverse->upload(c.wiring(), state.batch, state.layout.offset, backward);
-  device.uploaded.record();
-  return device.inverse->expand(state.rows);
-}
-
-// The way back: rows that were taken several times sum their gradients.
-Tensor collapse(StepState& state, const Tensor& grad) {
-  if (state.step.device) return state.step.device->inverse->collapse(gradient_on_device(grad, state.step));
-  const Tensor rows = state.grad.ensure(state.num_rows_elements).first({state.num_rows_elements});
-  combine_rows(state.inverse, grad.data<float>(), rows.data<float>());
-  return rows;
-}
 
 const ShardGroups& groups_of(const ShardedCollection& c, bool replicated) {
   return replicated ? c.replicas().groups() : c.shards();
@@ -271,8 +244,7 @@ Awaitable<ShardedEmbeddingBagCollection::Output> ShardedEmbeddingBagCollection::
     impl->finish(*state, keep);
     const Tensor values = !state->batch.expands
                               ? state->rows.reshape({state->batch.output_batch, impl->wiring().output_width()})
-                          : state->step.device ? expand_on_device(*impl, *state, keep)
-                                               : expand(*impl, *state);
+                              : impl->expand(*state, keep);
     state->rows = {};  // the output's now; the buffer is used again when nobody holds it
     return Output{KeyedTensor(layout, values), state->step.messages.all_finished, state->step.messages.any_finished,
                   keep ? state : StepHandle()};
@@ -286,7 +258,7 @@ void ShardedEmbeddingBagCollection::backward(const Output& output, const Tensor&
   if (grad.dim() != 2 || grad.size(0) != batch || grad.size(1) != width || grad.dtype() != DType::kFloat32) {
     impl_->refuse(cat("the gradient must be float32 [", batch, ", ", width, "]"));
   }
-  impl_->backward(state, state.batch.expands ? collapse(state, grad) : grad);
+  impl_->backward(state, state.batch.expands ? impl_->collapse(state, grad) : grad);
 }
 
 struct ShardedInputs::Impl {
@@ -345,15 +317,7 @@ void ShardedEmbeddingCollection::backward(const Output& output,
                                           const std::vector<std::pair<std::string, Tensor>>& grads) {
   if (!output.state) fail(Code::kFailedPrecondition, "backward of a forward that kept nothing for it");
   StepState& state = *output.state;
-  DeviceStep* device = state.step.device.get();
-  if (!std::all_of(grads.begin(), grads.end(), [](const auto& g) { return g.second.stream() != nullptr; }))
-    device = nullptr;  // all go there together
-  const Tensor rows =
-      (device ? device->grad : state.grad).ensure(state.num_rows_elements).first({state.num_rows_elements});
-  if (device)
-    device->stream->fill(rows, 0);
-  else
-    std::fill_n(rows.data<float>(), rows.numel(), 0.0f);
+  std::vector<RowExecutor::Piece> pieces;
   for (const auto& [name, grad] : grads) {
     const auto& slots = impl_->wiring().slots();
     const auto slot = std::find_if(slots.begin(), slots.end(), [&](const Slot& s) { return s.name == name; });
@@ -363,20 +327,16 @@ void ShardedEmbeddingCollection::backward(const Output& output,
     if (grad.numel() != ids * slot->dim || grad.dtype() != DType::kFloat32) {
       impl_->refuse(cat("the gradient of \"", name, "\" must be float32 [", ids, ", ", slot->dim, "]"));
     }
-    const Tensor to = rows.narrow(state.layout.offset[s], grad.numel());
-    if (device)
-      device->stream->copy(grad, to);
-    else
-      std::copy_n(in_host_memory(grad).data<float>(), grad.numel(), to.data<float>());
+    pieces.push_back({grad, state.layout.offset[s]});
   }
-  impl_->backward(state, rows);
+  impl_->backward(state, state.step.executor->bring(pieces, state.num_rows_elements));
 }
 
 ShardedEmbeddingBagCollection EmbeddingBagCollectionSharder::shard(const std::vector<EmbeddingBagConfig>& tables,
                                                                    const EmbeddingModuleShardingPlan& plan,
                                                                    std::shared_ptr<ProcessGroup> group) const {
   return ShardedEmbeddingBagCollection(
-      std::make_shared<ShardedCollection>(runtime_, tables, plan, std::move(group), false, options_));
+      std::make_shared<ShardedCollection>(runtime_, ShardedTables{tables, plan, false}, std::move(group), options_));
 }
 
 ShardedEmbeddingCollection EmbeddingCollectionSharder::shard(const std::vector<EmbeddingBagConfig>& tables,
@@ -384,8 +344,8 @@ ShardedEmbeddingCollection EmbeddingCollectionSharder::shard(const std::vector<E
                                                              std::shared_ptr<ProcessGroup> group) const {
   ShardedModuleOptions options = options_;
   options.is_weighted = false;  // as unsharded: rows of a sequence have no weights
-  return ShardedEmbeddingCollection(
-      std::make_shared<ShardedCollection>(runtime_, tables, plan, std::move(group), true, std::move(options)));
+  return ShardedEmbeddingCollection(std::make_shared<ShardedCollection>(runtime_, ShardedTables{tables, plan, true},
+                                                                        std::move(group), std::move(options)));
 }
 
 }  // namespace tessera

@@ -7,21 +7,31 @@
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include "distributed/buffer.h"
-#include "distributed/device_step.h"
 #include "distributed/input_exchange.h"
 #include "distributed/received_batch.h"
+#include "distributed/replica_input.h"
 #include "distributed/route.h"
 #include "distributed/routed_batch.h"
-#include "distributed/row_moves.h"
+#include "distributed/row_executor.h"
 #include "distributed/shard_groups.h"
 #include "distributed/wire_layout.h"
 
 namespace tessera {
 
 struct Step {
+  // `stream`: of the device where the shards are; null: in host memory.
+  explicit Step(const DeviceStreamPtr& stream)
+      : executor(row_executor(stream)),
+        host_sums(executor->mover()),
+        output(executor->mover()),
+        inverse(executor->mover(true)),
+        replicas(replica_input(stream)) {
+    for (Buffer* buffer : {&received.ids, &received.offsets, &received.weights}) buffer->pinned(stream);
+    for (Buffer* buffer : {&rows, &owned.ids, &owned.offsets, &owned.weights}) buffer->on_device(stream);
+  }
+
   RouteScratch route;
   RoutedBatch routed;
   IdMessages messages;
@@ -29,12 +39,12 @@ struct Step {
   WireLayout wire;
   Buffer rows{DType::kFloat32};  // on the wire: see WireLayout
   OwnerCalls calls;
-  RowMoves host_sums;                  // between lanes and sums, both on the wire
-  RowMoves output;                     // between the wire and the output
-  std::unique_ptr<DeviceStep> device;  // null: all in host memory
+  OwnerBatch owned;
+  std::unique_ptr<RowExecutor> executor;
+  std::unique_ptr<RowMover> host_sums;  // between lanes and sums, both in `rows`
+  std::unique_ptr<RowMover> output;     // between `rows` and the output
+  std::unique_ptr<RowMover> inverse;    // between the output and its distinct rows: see list_inverse()
+  std::unique_ptr<ReplicaInput> replicas;
 };
-
-// The owner's batch as the kernel takes it.
-LookupView owner_batch(const Step& step);
 
 }  // namespace tessera

@@ -1,0 +1,95 @@
+#include "distributed/replica_input.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "sparse/arrays.h"
+
+namespace tessera {
+namespace {
+
+class HostReplicaInput final : public ReplicaInput {
+ public:
+  void take(const Wiring&, const CheckedBatch& batch, bool weighted, RowExecutor&) override {
+    batch_ = &batch;
+    weighted_ = weighted;
+  }
+  LookupView view() const override {
+    const Tensor none;
+    return {batch_->values, batch_->offsets,
+            !batch_->clean() ? batch_->mean_weights
+            : weighted_      ? batch_->weights
+                             : none};
+  }
+  int64_t first_offset(size_t slot) const override { return batch_->slots[slot].first_bag; }
+
+ private:
+  const CheckedBatch* batch_ = nullptr;
+  bool weighted_ = false;
+};
+
+// Only the slots of replicas, one behind the other: the others' ids are of no use there.
+class DeviceReplicaInput final : public ReplicaInput {
+ public:
+  explicit DeviceReplicaInput(const DeviceStreamPtr& stream) {
+    for (Buffer* buffer : {&host_ids_, &host_offsets_, &host_weights_}) buffer->pinned(stream);
+    for (Buffer* buffer : {&ids_, &offsets_, &weights_}) buffer->on_device(stream);
+  }
+
+  void take(const Wiring& wiring, const CheckedBatch& batch, bool weighted, RowExecutor& executor) override {
+    const Tensor& from_weights = batch.clean() ? batch.weights : batch.mean_weights;
+    weighted_ = weighted || !batch.clean();
+    num_ids_ = num_bags_ = 0;
+    first_offset_.assign(wiring.slots().size(), 0);
+    each_slot(wiring, [&](size_t s) {
+      first_offset_[s] = num_bags_;
+      num_ids_ += batch.slots[s].ids;
+      num_bags_ += batch.slots[s].bags;
+    });
+    int64_t* ids = host_ids_.ensure(num_ids_).data<int64_t>();
+    int64_t* offsets = host_offsets_.ensure(num_bags_ + 1).data<int64_t>();
+    float* weights = weighted_ ? host_weights_.ensure(num_ids_).data<float>() : nullptr;
+    int64_t begin = 0;
+    each_slot(wiring, [&](size_t s) {
+      const SlotBags& bags = batch.slots[s];
+      for (int64_t b = 0; b < bags.bags; ++b)
+        *offsets++ = begin + sparse::integer_at(batch.offsets, bags.first_bag + b) - bags.first_id;
+      for (int64_t i = 0; i < bags.ids; ++i) *ids++ = sparse::integer_at(batch.values, bags.first_id + i);
+      if (weights) weights = std::copy_n(from_weights.data<float>() + bags.first_id, bags.ids, weights);
+      begin += bags.ids;
+    });
+    *offsets = begin;
+    executor.upload(host_ids_, ids_, num_ids_);
+    executor.upload(host_offsets_, offsets_, num_bags_ + 1);
+    if (weighted_) executor.upload(host_weights_, weights_, num_ids_);
+  }
+  LookupView view() const override {
+    const Tensor none;
+    return {ids_.tensor().first({num_ids_}), offsets_.tensor().first({num_bags_ + 1}),
+            weighted_ ? weights_.tensor().first({num_ids_}) : none};
+  }
+  int64_t first_offset(size_t slot) const override { return first_offset_[slot]; }
+
+ private:
+  template <class Body>
+  static void each_slot(const Wiring& wiring, const Body& body) {
+    for (size_t s = 0; s < wiring.slots().size(); ++s) {
+      if (wiring.slots()[s].replicated) body(s);
+    }
+  }
+
+  Buffer host_ids_{DType::kInt64}, host_offsets_{DType::kInt64}, host_weights_{DType::kFloat32};
+  Buffer ids_{DType::kInt64}, offsets_{DType::kInt64}, weights_{DType::kFloat32};
+  int64_t num_ids_ = 0, num_bags_ = 0;
+  bool weighted_ = false;
+  std::vector<int64_t> first_offset_;  // by slot
+};
+
+}  // namespace
+
+std::unique_ptr<ReplicaInput> replica_input(const DeviceStreamPtr& stream) {
+  if (stream) return std::make_unique<DeviceReplicaInput>(stream);
+  return std::make_unique<HostReplicaInput>();
+}
+
+}  // namespace tessera
