@@ -2,14 +2,13 @@
 #include "tessera/infer.h"
 
 #include <algorithm>
-#include <cstring>
-#include <new>
-#include <string>
 #include <vector>
 
+#include "c/call.h"
 #include "inference/pool.h"
 #include "tessera/predictor.h"
 
+using namespace tessera::c;
 using tessera::Code;
 using tessera::fail;
 
@@ -35,62 +34,6 @@ struct tsr_model {
 
 namespace {
 
-tsr_code report(tsr_error* err, Code code, const char* text) {
-  if (err == nullptr) return static_cast<tsr_code>(code);
-  constexpr size_t kMessageAt = offsetof(tsr_error, message);
-  if (err->struct_size >= kMessageAt) err->code = static_cast<tsr_code>(code);
-  if (err->struct_size > kMessageAt) {
-    const size_t room = std::min<size_t>(err->struct_size, sizeof(tsr_error)) - kMessageAt;
-    std::strncpy(err->message, text, room - 1);
-    err->message[room - 1] = '\0';
-  }
-  return static_cast<tsr_code>(code);
-}
-
-template <class Body>
-tsr_code guarded(tsr_error* err, const Body& body) noexcept {
-  try {
-    body();
-    return TSR_OK;
-  } catch (const tessera::Error& e) {
-    return report(err, e.code(), e.what());
-  } catch (const std::bad_alloc&) {
-    return report(err, Code::kResourceExhausted, "there is not enough memory");
-  } catch (const std::exception& e) {
-    return report(err, Code::kInternal, e.what());
-  }
-}
-
-void need(const void* pointer, const char* name) {
-  if (pointer == nullptr) fail(Code::kInvalidArgument, name, " is NULL");
-}
-
-// As far as both sides know the struct; struct_size stays the caller's.
-template <class T>
-void copy_out(const T& from, T* to, const char* name) {
-  need(to, name);
-  if (to->struct_size < sizeof(uint32_t)) fail(Code::kInvalidArgument, name, "->struct_size is not set");
-  const uint32_t size = to->struct_size;
-  std::memcpy(to, &from, std::min<size_t>(size, sizeof(T)));
-  to->struct_size = size;
-}
-
-// A caller's struct, with zeros where it is shorter.
-template <class T>
-T copy_in(const T* from, const char* name) {
-  T out{};
-  need(from, name);
-  if (from->struct_size < sizeof(uint32_t)) fail(Code::kInvalidArgument, name, "->struct_size is not set");
-  std::memcpy(&out, from, std::min<size_t>(from->struct_size, sizeof(T)));
-  return out;
-}
-
-template <class T>
-const T& at(const std::vector<T>& all, uint32_t i, const char* what) {
-  if (i >= all.size()) fail(Code::kOutOfRange, "there is no ", what, " ", i, ": the model has ", all.size());
-  return all[i];
-}
-
 template <class T>
 std::span<const T> span_of(const T* values, int64_t count, const char* name) {
   if (count < 0) fail(Code::kInvalidArgument, "the number of ", name, " is ", count);
@@ -101,11 +44,9 @@ std::span<const T> span_of(const T* values, int64_t count, const char* name) {
 }  // namespace
 
 tsr_code tsr_model_open(const char* directory, const tsr_model_options* options, tsr_model** model, tsr_error* err) {
-  return guarded(err, [&] {
+  return made(model, "model", err, [&] {
     need(directory, "directory");
-    need(model, "model");
-    *model = nullptr;
-    *model = new tsr_model(directory, options == nullptr ? tsr_model_options{} : copy_in(options, "options"));
+    return new tsr_model(directory, options == nullptr ? tsr_model_options{} : copy_in(options, "options"));
   });
 }
 
@@ -125,7 +66,7 @@ tsr_code tsr_model_describe(const tsr_model* model, tsr_model_info* info, tsr_er
 tsr_code tsr_model_get_feature(const tsr_model* model, uint32_t i, tsr_model_feature* feature, tsr_error* err) {
   return guarded(err, [&] {
     need(model, "model");
-    const tessera::ModelFeature& f = at(model->predictor->model().features, i, "feature");
+    const tessera::ModelFeature& f = at(model->predictor->model().features, i, "feature", "model");
     copy_out<tsr_model_feature>({0, 0, f.name.c_str(), f.ids}, feature, "feature");
   });
 }
@@ -133,7 +74,7 @@ tsr_code tsr_model_get_feature(const tsr_model* model, uint32_t i, tsr_model_fea
 tsr_code tsr_model_get_table(const tsr_model* model, uint32_t i, tsr_model_table* table, tsr_error* err) {
   return guarded(err, [&] {
     need(model, "model");
-    const tessera::ModelTable& t = at(model->predictor->model().tables, i, "table");
+    const tessera::ModelTable& t = at(model->predictor->model().tables, i, "table", "model");
     copy_out<tsr_model_table>({0, 0, t.name.c_str(), tessera::sdk::to_string(t.format), t.rows, t.dim, t.bytes}, table,
                               "table");
   });

@@ -1,0 +1,293 @@
+/* tessera/tessera.h - sharded embedding tables from C, and from every language that can call C: docs/c.md.
+ *
+ *   tsr_error err = {.struct_size = sizeof(err)};
+ *   tsr_runtime_open(NULL, &runtime, &err);                       // finds the plugins
+ *   tsr_process_group_connect(runtime, NULL, &group, &err);       // the ranks that a launcher has started
+ *   tsr_model_parallel_create(runtime, group, &options, &model, &err);    // plans, and makes this rank's shards
+ *   tsr_model_parallel_collection(model, "", &tables, &err);
+ *   tsr_collection_forward(tables, &batch, NULL, &step, &err);    // rows of this rank's samples, wherever they live
+ *   tsr_step_output(step, 0, &rows, &err);
+ *   tsr_step_backward(step, &grad, 1, &err);                      // updates the rows where they live
+ *
+ * A DRAFT: until it is said to be final, functions may change from one version to the next. In libtessera, under the
+ * symbol version TESSERA_C_1. C11.
+ *
+ * Errors. Every function that can fail returns a code and, when that is not TSR_OK, writes one sentence into the
+ * caller's tsr_error, which may be NULL (abi/base.h; a sentence that is longer than its array is cut). Nothing throws,
+ * exits or prints, but for warnings of the runtime on standard error. Pointers that must not be NULL and are:
+ * TSR_INVALID_ARGUMENT. Handles are opaque. A handle keeps what it was made from, so they may be closed in any order;
+ * closing NULL is allowed. Structs that a caller fills begin with struct_size and grow at the end only; zeros are the
+ * defaults. Those that the library fills are written as far as the caller's struct_size says. Strings are
+ * NUL-terminated UTF-8; those handed in are borrowed for the call, those handed out live as long as their handle.
+ * Tensors are DLPack's, in host memory, compact and row-major, borrowed for the call unless it is said otherwise.
+ * Threads. A runtime serves any number of threads. A process group, and all models over it, are used by one thread at a
+ * time: a second one gets TSR_FAILED_PRECONDITION. tsr_process_group_abort() alone may be called by any thread, at any
+ * time. Functions marked "collective" are called by all ranks of the group in the same order.
+ * Processes. After fork() the child gets TSR_FAILED_PRECONDITION from whatever was opened before.
+ */
+#ifndef TESSERA_TESSERA_H_
+#define TESSERA_TESSERA_H_
+
+#include "tessera/abi/base.h"
+#include "tessera/abi/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* "0.1.0": of the library that runs. */
+const char* tsr_version(void);
+
+/* ---- Texts of any length, made by the library ----------------------------------------------------------------------
+ */
+
+typedef struct tsr_text tsr_text;
+const char* tsr_text_data(const tsr_text* text); /* as long as the text lives; "" for NULL */
+void tsr_text_free(tsr_text* text);
+
+/* ---- Runtime: finds plugins, checks them, makes parts of them ------------------------------------------------------
+ */
+
+typedef struct tsr_runtime tsr_runtime;
+
+typedef struct tsr_runtime_options {
+  uint32_t struct_size;
+  int32_t threads;                /* that large lookups and planning may use; 0: one, -1: one per core */
+  const char* const* plugin_path; /* absolute directories searched first */
+  const char* const* require;     /* ids of parts that must be usable, or the runtime does not open */
+  uint32_t num_plugin_paths;
+  uint32_t num_required;
+} tsr_runtime_options;
+
+/* `options` may be NULL. TSR_NOT_FOUND, TSR_FAILED_PRECONDITION: a required part is not there, with the reason. */
+tsr_code tsr_runtime_open(const tsr_runtime_options* options, tsr_runtime** runtime, tsr_error* err);
+void tsr_runtime_close(tsr_runtime* runtime);
+/* What was found, as JSON: {"searched": [...], "plugins": [{"id", "kind", "state", "reason", ...}]}. Opens everything,
+ * so that every line has its final state. [any-thread] */
+tsr_code tsr_runtime_report(const tsr_runtime* runtime, tsr_text** json, tsr_error* err);
+
+/* ---- Plans ---------------------------------------------------------------------------------------------------------
+ */
+
+/* The plan of a model, as JSON (docs/plans.md). `model`: its description, `planner`: topology and search, or the
+ * sharding of each table (docs/c.md has the keys of both). Talks to nobody. `report`, which may be NULL: tables for a
+ * person. TSR_INVALID_ARGUMENT names the key; TSR_RESOURCE_EXHAUSTED, TSR_FAILED_PRECONDITION: there is no plan, and
+ * what would help. [any-thread] */
+tsr_code tsr_plan(const tsr_runtime* runtime, const char* model, const char* planner, tsr_text** plan,
+                  tsr_text** report, tsr_error* err);
+
+/* ---- Process group: the ranks of a job -----------------------------------------------------------------------------
+ */
+
+typedef struct tsr_process_group tsr_process_group;
+
+/* Zeros: who this process is comes from the environment, as torchrun, `tessera launch`, mpirun and Slurm set it;
+ * without any of them, one rank. */
+typedef struct tsr_process_group_options {
+  uint32_t struct_size;
+  int32_t world_size; /* 0: all of this from the environment */
+  int32_t rank;
+  int32_t local_rank;
+  int32_t local_world_size; /* ranks on this host; 0: the transport is asked */
+  int32_t master_port;      /* where rank 0 is met */
+  const char* master_addr;
+  const char* token;   /* the job's secret; NULL: TESSERA_JOB_TOKEN */
+  const char* backend; /* a transport's id, "tcp?shm=false"; NULL: "auto" */
+  double timeout_s;    /* for connecting, and of every operation; 0: 30 */
+} tsr_process_group_options;
+
+/* Collective: returns when all ranks have met. `options` may be NULL. One rank needs no network.
+ * TSR_DEADLINE_EXCEEDED names who is missing. */
+tsr_code tsr_process_group_connect(const tsr_runtime* runtime, const tsr_process_group_options* options,
+                                   tsr_process_group** group, tsr_error* err);
+void tsr_process_group_close(tsr_process_group* group);
+
+typedef struct tsr_process_group_info {
+  uint32_t struct_size;
+  int32_t rank, world_size;
+  int32_t local_rank, local_world_size;
+  int32_t reserved;
+  const char* backend; /* the transport's id; "local" for one rank */
+} tsr_process_group_info;
+tsr_code tsr_process_group_describe(const tsr_process_group* group, tsr_process_group_info* info, tsr_error* err);
+
+/* The dense part of a model. All collective; every rank gives tensors of the same type and number of elements.
+ * op: TSR_REDUCE_SUM, _MAX, _MIN (abi/collective.h: 0, 1, 2), over float32, float64, int32, int64. */
+tsr_code tsr_process_group_all_reduce(tsr_process_group* group, const DLTensor* inout, int32_t op, tsr_error* err);
+tsr_code tsr_process_group_broadcast(tsr_process_group* group, const DLTensor* inout, int32_t root, tsr_error* err);
+/* recv has world_size times the elements of send, by rank. */
+tsr_code tsr_process_group_all_gather(tsr_process_group* group, const DLTensor* send, const DLTensor* recv,
+                                      tsr_error* err);
+tsr_code tsr_process_group_barrier(tsr_process_group* group, tsr_error* err);
+/* Ends whatever waits in this group here, and as far as possible on the other ranks, which get `reason`. The group and
+ * its models are of no use afterwards, but for closing. [any-thread] */
+tsr_code tsr_process_group_abort(tsr_process_group* group, const char* reason, tsr_error* err);
+
+/* ---- Models: collections of tables, sharded over a group -----------------------------------------------------------
+ */
+
+typedef struct tsr_model_parallel tsr_model_parallel;
+typedef struct tsr_collection tsr_collection;
+
+typedef struct tsr_model_parallel_options {
+  uint32_t struct_size;
+  uint32_t reserved;
+  const char* model;   /* the description: modules, their tables, optimizer (docs/c.md) */
+  const char* plan;    /* of tsr_plan() or a file; NULL: rank 0 plans, all get its plan */
+  const char* planner; /* for that; NULL: defaults. Its topology is that of the group */
+} tsr_model_parallel_options;
+
+/* Collective. `group` NULL: all tables are on this rank alone. TSR_FAILED_PRECONDITION: ranks want different models or
+ * plans; TSR_INVALID_ARGUMENT: the description, or a plan that was made for other tables. */
+tsr_code tsr_model_parallel_create(const tsr_runtime* runtime, tsr_process_group* group,
+                                   const tsr_model_parallel_options* options, tsr_model_parallel** model,
+                                   tsr_error* err);
+void tsr_model_parallel_close(tsr_model_parallel* model);
+tsr_code tsr_model_parallel_plan(const tsr_model_parallel* model, tsr_text** plan, tsr_error* err);
+
+/* Collective. A checkpoint of all tables with their optimizers' state (docs/checkpoints.md), independent of plan and
+ * number of ranks. `progress`: any text, which tsr_model_parallel_load() gives back; NULL: none. `keep`: how many may
+ * be in the directory then; 0: 2. TSR_UNAVAILABLE, TSR_RESOURCE_EXHAUSTED name the path. */
+tsr_code tsr_model_parallel_save(tsr_model_parallel* model, const char* directory, const char* progress, int32_t keep,
+                                 tsr_error* err);
+/* Collective. The newest one in `directory`. `progress` may be NULL. TSR_NOT_FOUND: none there; TSR_DATA_LOSS: damaged;
+ * TSR_INVALID_ARGUMENT: of another model. Nothing changes unless everything fits. */
+tsr_code tsr_model_parallel_load(tsr_model_parallel* model, const char* directory, tsr_text** progress, tsr_error* err);
+
+/* The collection of that path; TSR_NOT_FOUND lists the paths. */
+tsr_code tsr_model_parallel_collection(tsr_model_parallel* model, const char* path, tsr_collection** collection,
+                                       tsr_error* err);
+void tsr_collection_close(tsr_collection* collection);
+
+enum { TSR_COLLECTION_BAGS = 0, TSR_COLLECTION_SEQUENCES = 1 };
+
+typedef struct tsr_collection_info {
+  uint32_t struct_size;
+  int32_t kind; /* TSR_COLLECTION_* */
+  uint32_t num_tables;
+  uint32_t num_features; /* that a batch must have */
+  uint32_t num_outputs;  /* one for each feature of each table */
+  uint32_t num_shards;   /* on this rank, replicas included */
+  int64_t width;         /* of bags: the sum of the outputs' dims */
+  int64_t steps;         /* updates done */
+  int64_t dropped_ids;   /* by this rank's bounds check, where it lets ids pass */
+} tsr_collection_info;
+tsr_code tsr_collection_describe(const tsr_collection* collection, tsr_collection_info* info, tsr_error* err);
+
+typedef struct tsr_table_info {
+  uint32_t struct_size;
+  uint32_t reserved;
+  const char* name;
+  const char* key; /* in a state dict: "embedding_bags.film.weight" */
+  int64_t rows, dim;
+} tsr_table_info;
+tsr_code tsr_collection_get_table(const tsr_collection* collection, uint32_t i, tsr_table_info* info, tsr_error* err);
+/* In the order in which tables name them first. */
+tsr_code tsr_collection_get_feature(const tsr_collection* collection, uint32_t i, const char** name, tsr_error* err);
+
+typedef struct tsr_output_info {
+  uint32_t struct_size;
+  uint32_t table;   /* index */
+  const char* name; /* the feature; "feature@table" where several tables have it */
+  int64_t dim;
+  int64_t column; /* of bags: where it begins */
+} tsr_output_info;
+tsr_code tsr_collection_get_output(const tsr_collection* collection, uint32_t i, tsr_output_info* info, tsr_error* err);
+
+/* ---- Steps ---------------------------------------------------------------------------------------------------------
+ */
+
+/* The samples of this rank. Key-major: the bags of all samples for key 0, then for key 1, ... */
+typedef struct tsr_batch {
+  uint32_t struct_size;
+  uint32_t num_keys;
+  const char* const* keys; /* [num_keys], in any order, further ones are ignored; NULL: the collection's features */
+  const DLTensor* values;  /* ids, int32 or int64 [n] */
+  const DLTensor* lengths; /* int32 or int64 [num_keys * samples]; or offsets, or both */
+  const DLTensor* offsets; /* int32 or int64 [num_keys * samples + 1] */
+  const DLTensor* weights; /* float32 [n], of weighted collections; NULL: none */
+  const int64_t* strides;  /* [num_keys] samples of each key, where they differ; NULL: all alike */
+  const DLTensor* inverse; /* int64 [num_keys, samples]: with strides, which of its samples each one has */
+  int32_t finished;        /* 1: this rank has no further batches; it goes on with empty ones until all_finished */
+  int32_t reserved;
+} tsr_batch;
+
+/* What a forward keeps: its outputs, and what backward needs. */
+typedef struct tsr_step tsr_step;
+
+/* Collective. Rows of this rank's samples, float32. `output`: NULL, or the caller's memory, to which they are copied:
+ * of bags [samples, width]; of sequences not. `step`: NULL, where neither tsr_step_output() nor backward follows, or
+ * the step; the memory of `batch` then stays as it is until the step's backward is done or it is closed. An id out of
+ * range ends the step on all ranks with TSR_INVALID_ARGUMENT and "rank N: ..."; the next step may follow. */
+tsr_code tsr_collection_forward(tsr_collection* collection, const tsr_batch* batch, const DLTensor* output,
+                                tsr_step** step, tsr_error* err);
+void tsr_step_close(tsr_step* step);
+
+typedef struct tsr_step_info {
+  uint32_t struct_size;
+  uint32_t num_outputs; /* of tsr_step_output(): 1 of bags */
+  int32_t all_finished; /* every rank said `finished` */
+  int32_t any_finished; /* of bags: some rank did */
+} tsr_step_info;
+tsr_code tsr_step_describe(const tsr_step* step, tsr_step_info* info, tsr_error* err);
+/* A view of the step's own memory, float32, until the step is closed. Of bags: output 0, [samples, width]. Of
+ * sequences: output i, [ids of its feature, dim], in the order of the ids. The caller may write to it. */
+tsr_code tsr_step_output(const tsr_step* step, uint32_t i, DLTensor* view, tsr_error* err);
+/* Collective, once for each step: updates the tables by their optimizer. grads: shaped like the outputs, of this rank's
+ * loss; ranks are averaged, unless the description says otherwise. grads[i] NULL: zeros, of sequences only. */
+tsr_code tsr_step_backward(tsr_step* step, const DLTensor* const* grads, uint32_t num_grads, tsr_error* err);
+
+/* ---- Optimizers ----------------------------------------------------------------------------------------------------
+ */
+
+/* table NULL: all tables. Tables with the same optimizer change together. */
+tsr_code tsr_collection_set_learning_rate(tsr_collection* collection, const char* table, double value, tsr_error* err);
+/* TSR_FAILED_PRECONDITION where this rank has no table with that optimizer. */
+tsr_code tsr_collection_get_learning_rate(const tsr_collection* collection, const char* table, double* value,
+                                          tsr_error* err);
+/* Updates done: Adam's t. */
+tsr_code tsr_collection_set_steps(tsr_collection* collection, int64_t steps, tsr_error* err);
+
+/* ---- Rows ----------------------------------------------------------------------------------------------------------
+ */
+
+/* Collective. Rows [first, first + count) of a table, to every rank: float32 [count, dim]. */
+tsr_code tsr_collection_read_rows(tsr_collection* collection, const char* table, int64_t first, const DLTensor* rows,
+                                  tsr_error* err);
+/* Writes what this rank holds of these rows; not collective. All ranks together write them all. Optimizer state stays.
+ */
+tsr_code tsr_collection_write_rows(tsr_collection* collection, const char* table, int64_t first, const DLTensor* rows,
+                                   tsr_error* err);
+
+/* A rectangle of a table on this rank. */
+typedef struct tsr_shard_info {
+  uint32_t struct_size;
+  uint32_t table; /* index */
+  int32_t shard;  /* index in the plan */
+  uint32_t num_states;
+  int64_t rows, cols;
+  int64_t row, col; /* the first ones; where a sharder deals rows out, row says nothing: tsr_shard_ids() */
+} tsr_shard_info;
+tsr_code tsr_collection_get_shard(const tsr_collection* collection, uint32_t i, tsr_shard_info* info, tsr_error* err);
+
+typedef struct tsr_state_info {
+  uint32_t struct_size;
+  int32_t per_row;  /* 1: [rows]; 0: [rows, cols] */
+  const char* name; /* "momentum1" */
+} tsr_state_info;
+tsr_code tsr_shard_get_state(const tsr_collection* collection, uint32_t shard, uint32_t i, tsr_state_info* info,
+                             tsr_error* err);
+/* Rows [first, first + count) of a shard, by cursor: weights float32 [count, cols], and all states or, with NULL,
+ * none: each float32 [count] or [count, cols]. Not collective. */
+tsr_code tsr_shard_read(const tsr_collection* collection, uint32_t shard, int64_t first, const DLTensor* weights,
+                        const DLTensor* const* states, uint32_t num_states, tsr_error* err);
+tsr_code tsr_shard_write(tsr_collection* collection, uint32_t shard, int64_t first, const DLTensor* weights,
+                         const DLTensor* const* states, uint32_t num_states, tsr_error* err);
+/* The table's row ids behind them: int64 [count]. */
+tsr_code tsr_shard_ids(const tsr_collection* collection, uint32_t shard, int64_t first, const DLTensor* ids,
+                       tsr_error* err);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+#endif /* TESSERA_TESSERA_H_ */

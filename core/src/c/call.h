@@ -1,0 +1,83 @@
+// What every function of the C headers does: no exception leaves, sentences go into the caller's tsr_error, structs are
+// read and written as far as both sides know them.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "tessera/error.h"
+
+namespace tessera::c {
+
+inline tsr_code report(tsr_error* err, Code code, const char* text) {
+  if (err == nullptr) return static_cast<tsr_code>(code);
+  constexpr size_t kMessageAt = offsetof(tsr_error, message);
+  if (err->struct_size >= kMessageAt) err->code = static_cast<tsr_code>(code);
+  if (err->struct_size > kMessageAt) {
+    const size_t room = std::min<size_t>(err->struct_size, sizeof(tsr_error)) - kMessageAt;
+    std::strncpy(err->message, text, room - 1);
+    err->message[room - 1] = '\0';
+  }
+  return static_cast<tsr_code>(code);
+}
+
+template <class Body>
+tsr_code guarded(tsr_error* err, const Body& body) noexcept {
+  try {
+    body();
+    return TSR_OK;
+  } catch (const Error& e) {
+    return report(err, e.code(), e.what());
+  } catch (const std::bad_alloc&) {
+    return report(err, Code::kResourceExhausted, "there is not enough memory");
+  } catch (const std::exception& e) {
+    return report(err, Code::kInternal, e.what());
+  }
+}
+
+inline void need(const void* pointer, const char* name) {
+  if (pointer == nullptr) fail(Code::kInvalidArgument, name, " is NULL");
+}
+
+// As far as both sides know the struct; struct_size stays the caller's.
+template <class T>
+void copy_out(const T& from, T* to, const char* name) {
+  need(to, name);
+  if (to->struct_size < sizeof(uint32_t)) fail(Code::kInvalidArgument, name, "->struct_size is not set");
+  const uint32_t size = to->struct_size;
+  std::memcpy(to, &from, std::min<size_t>(size, sizeof(T)));
+  to->struct_size = size;
+}
+
+// A caller's struct, with zeros where it is shorter.
+template <class T>
+T copy_in(const T* from, const char* name) {
+  T out{};
+  need(from, name);
+  if (from->struct_size < sizeof(uint32_t)) fail(Code::kInvalidArgument, name, "->struct_size is not set");
+  std::memcpy(&out, from, std::min<size_t>(from->struct_size, sizeof(T)));
+  return out;
+}
+
+// Makes an object for the caller: *out is NULL unless `make` returns.
+template <class T, class Make>
+tsr_code made(T** out, const char* name, tsr_error* err, const Make& make) noexcept {
+  return guarded(err, [&] {
+    need(out, name);
+    *out = nullptr;
+    *out = make();
+  });
+}
+
+// Element i of what an object has: "there is no feature 7: the model has 3".
+template <class List>
+const auto& at(const List& all, uint32_t i, const char* what, const char* owner) {
+  if (i >= all.size()) fail(Code::kOutOfRange, "there is no ", what, " ", i, ": the ", owner, " has ", all.size());
+  return all[i];
+}
+
+}  // namespace tessera::c

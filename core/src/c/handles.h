@@ -1,0 +1,143 @@
+// What the handles of tessera.h hold. Each keeps what it was made from, so that they may be closed in any order.
+#pragma once
+
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "c/call.h"
+#include "tessera/distributed_model_parallel.h"
+#include "tessera/embedding_modules.h"
+#include "tessera/process_group.h"
+#include "tessera/runtime.h"
+#include "tessera/tessera.h"
+
+namespace tessera::c {
+
+// A runtime, and the process that opened it: its threads and connections are not in a child.
+class OpenRuntime {
+ public:
+  explicit OpenRuntime(RuntimeOptions options) : runtime(std::move(options)), process_(getpid()) {}
+  bool elsewhere() const { return process_ != getpid(); }
+  void check_process() const {
+    if (elsewhere()) {
+      fail(Code::kFailedPrecondition, "this process was forked from the one that opened the runtime: start it anew ",
+           "instead (Python: multiprocessing's \"spawn\"), or open a runtime here");
+    }
+  }
+
+  const Runtime runtime;
+
+ private:
+  const pid_t process_;
+};
+
+// A group and all that works over it: one thread at a time.
+class Session {
+ public:
+  Session(std::shared_ptr<const OpenRuntime> runtime, std::shared_ptr<ProcessGroup> group)
+      : opened(std::move(runtime)), group(std::move(group)) {}
+
+  const std::shared_ptr<const OpenRuntime> opened;  // outlives the group
+  const std::shared_ptr<ProcessGroup> group;
+
+  // Ends a step when no thread is in the group: now, or in the next call.
+  void drop(StepHandle step);
+
+ private:
+  friend class Use;
+  std::atomic<bool> used_{false};
+  std::mutex dropping_;
+  std::vector<StepHandle> dropped_;
+};
+
+// A thread's use of a session, for the length of a call.
+class Use {
+ public:
+  explicit Use(Session& session);
+  ~Use() { session_.used_.store(false, std::memory_order_release); }
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+
+ private:
+  Session& session_;
+};
+
+struct Model {
+  std::shared_ptr<Session> session;
+  DistributedModelParallel parallel;
+};
+
+// One collection of a model, of either kind.
+struct Collection {
+  std::shared_ptr<Model> model;
+  std::variant<ShardedEmbeddingBagCollection*, ShardedEmbeddingCollection*> sharded;
+  std::vector<std::string> features;
+  std::vector<tsr_output_info> outputs;  // names are those below
+  std::vector<std::string> output_names, keys;
+  std::vector<HeldShard> shards;
+  int64_t width = 0;
+
+  ShardedEmbeddings& any() const {
+    return std::visit([](auto* c) -> ShardedEmbeddings& { return *c; }, sharded);
+  }
+  bool bags() const { return sharded.index() == 0; }
+  Session& session() const { return *model->session; }
+};
+
+// Frees a handle; in a forked child its contents stay, for they are the parent's.
+template <class Handle>
+void close(Handle* handle) noexcept {
+  if (handle != nullptr && !handle->opened().elsewhere()) delete handle;
+}
+
+// A caller's tensor: compact, in host memory. kInvalidArgument names it.
+Tensor borrowed(const DLTensor* tensor, const char* name);
+Tensor borrowed(const DLTensor* tensor, const char* name, DType dtype);
+
+}  // namespace tessera::c
+
+struct tsr_text {
+  std::string text;
+};
+
+struct tsr_runtime {
+  std::shared_ptr<const tessera::c::OpenRuntime> shared;
+  const tessera::c::OpenRuntime& opened() const { return *shared; }
+};
+
+struct tsr_process_group {
+  std::shared_ptr<tessera::c::Session> session;
+  const tessera::c::OpenRuntime& opened() const { return *session->opened; }
+};
+
+struct tsr_model_parallel {
+  std::shared_ptr<tessera::c::Model> model;
+  const tessera::c::OpenRuntime& opened() const { return *model->session->opened; }
+};
+
+struct tsr_collection {
+  std::shared_ptr<const tessera::c::Collection> collection;
+  const tessera::c::OpenRuntime& opened() const { return *collection->session().opened; }
+};
+
+namespace tessera::c {
+
+// A call on a collection, while no other thread is in its group.
+template <class Body>
+tsr_code with(const tsr_collection* collection, tsr_error* err, const Body& body) {
+  return guarded(err, [&] {
+    need(collection, "collection");
+    const Use use(collection->collection->session());
+    body(*collection->collection);
+  });
+}
+
+}  // namespace tessera::c

@@ -1,0 +1,184 @@
+// Rows of tables and of shards in tessera.h.
+#include <algorithm>
+#include <cstring>
+
+#include "c/call.h"
+#include "c/handles.h"
+
+using namespace tessera;
+using namespace tessera::c;
+
+namespace {
+
+// Rows [first, first + count) of a table.
+struct Range {
+  const EmbeddingBagConfig& table;
+  int64_t first = 0, count = 0;
+};
+
+Range range_of(const Collection& c, const char* table, int64_t first, const Tensor& rows) {
+  need(table, "table");
+  for (const EmbeddingBagConfig& t : c.any().tables()) {
+    if (t.name != table) continue;
+    if (rows.dim() != 2 || rows.size(1) != t.embedding_dim)
+      fail(Code::kInvalidArgument, "rows of table \"", t.name, "\" have to be float32 [any, ", t.embedding_dim, "]");
+    if (first < 0 || first > t.num_embeddings - rows.size(0))
+      fail(Code::kOutOfRange, "table \"", t.name, "\" has ", t.num_embeddings, " rows, and not [", first, ", ",
+           first + rows.size(0), ")");
+    return {t, first, rows.size(0)};
+  }
+  fail(Code::kNotFound, "there is no table \"", table, "\"");
+}
+
+// Calls each(row of the shard, row of the range) for runs of rows that a shard has of a range.
+template <class Each>
+void for_each_run(const Collection& c, const HeldShard& shard, const Range& range, const Each& each) {
+  const int64_t end = range.first + range.count;
+  if (!c.any().plan().at(shard.table).routed) {
+    const int64_t first = std::max(range.first, shard.where.row);
+    const int64_t last = std::min(end, shard.where.row + shard.where.rows);
+    if (first < last) each(first - shard.where.row, first - range.first, last - first);
+    return;
+  }
+  const std::vector<int64_t> ids = c.any().table_rows(shard, 0, shard.where.rows);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] >= range.first && ids[i] < end) each(static_cast<int64_t>(i), ids[i] - range.first, 1);
+  }
+}
+
+// A block of a table, `cols` of `width` columns wide, to or from a shard's own rows.
+void copy_block(float* to, int64_t to_width, const float* from, int64_t from_width, int64_t rows, int64_t cols) {
+  for (int64_t r = 0; r < rows; ++r) std::copy_n(from + r * from_width, cols, to + r * to_width);
+}
+
+void read_range(const Collection& c, const Range& range, float* out) {
+  const int64_t dim = range.table.embedding_dim;
+  std::vector<float> block;
+  for (const HeldShard& shard : c.shards) {
+    if (shard.table != range.table.name) continue;
+    const bool replica = c.any().plan().at(shard.table).combine == ParameterSharding::Combine::kReplica;
+    if (replica && c.session().group->rank() != 0) continue;
+    const int64_t cols = shard.where.cols;
+    for_each_run(c, shard, range, [&](int64_t row, int64_t at, int64_t rows) {
+      block.resize(static_cast<size_t>(rows * cols));
+      c.any().read_rows(shard, row, rows, block.data(), {});
+      copy_block(out + at * dim + shard.where.col, dim, block.data(), cols, rows, cols);
+    });
+  }
+}
+
+void write_range(const Collection& c, const Range& range, const float* in) {
+  const int64_t dim = range.table.embedding_dim;
+  std::vector<float> block;
+  for (const HeldShard& shard : c.shards) {
+    if (shard.table != range.table.name) continue;
+    const int64_t cols = shard.where.cols;
+    for_each_run(c, shard, range, [&](int64_t row, int64_t at, int64_t rows) {
+      block.resize(static_cast<size_t>(rows * cols));
+      copy_block(block.data(), cols, in + at * dim + shard.where.col, dim, rows, cols);
+      c.any().write_rows(shard, row, rows, block.data(), {});
+    });
+  }
+}
+
+// The tensors of a call on one shard.
+struct ShardRows {
+  const HeldShard& shard;
+  Tensor weights;
+  std::vector<float*> states;
+};
+
+ShardRows shard_rows(const Collection& c, uint32_t shard, int64_t first, const DLTensor* weights,
+                     const DLTensor* const* states, uint32_t num_states) {
+  ShardRows out{at(c.shards, shard, "shard", "rank"), borrowed(weights, "weights", DType::kFloat32), {}};
+  const ShardMetadata& w = out.shard.where;
+  if (out.weights.dim() != 2 || out.weights.size(1) != w.cols)
+    fail(Code::kInvalidArgument, "weights of this shard have to be float32 [any, ", w.cols, "]");
+  const int64_t count = out.weights.size(0);
+  if (first < 0 || first > w.rows - count)
+    fail(Code::kOutOfRange, "the shard has ", w.rows, " rows, and not [", first, ", ", first + count, ")");
+  if (states == nullptr) return out;
+  const auto& layout = c.any().state_layout(out.shard);
+  if (num_states != layout.size())
+    fail(Code::kInvalidArgument, "there are ", num_states, " states, and the shard has ", layout.size());
+  for (uint32_t k = 0; k < num_states; ++k) {
+    const Tensor state = borrowed(states[k], layout[k].name.c_str(), DType::kFloat32);
+    const int64_t wanted = layout[k].per_row ? count : count * w.cols;
+    if (state.numel() != wanted)
+      fail(Code::kInvalidArgument, layout[k].name, " has ", state.numel(), " values, and has to have ", wanted);
+    out.states.push_back(state.data<float>());
+  }
+  return out;
+}
+
+}  // namespace
+
+tsr_code tsr_collection_read_rows(tsr_collection* collection, const char* table, int64_t first, const DLTensor* rows,
+                                  tsr_error* err) {
+  return with(collection, err, [&](const Collection& c) {
+    const Tensor out = borrowed(rows, "rows", DType::kFloat32);
+    const Range range = range_of(c, table, first, out);
+    std::fill_n(out.data<float>(), out.numel(), 0.0f);
+    read_range(c, range, out.data<float>());
+    // One rank has each value, the others zeros: the sum of their bits is that value, whatever it is.
+    c.session().group->all_reduce(Tensor::borrow(out.raw(), out.shape(), DType::kInt32), ReduceOp::kSum, "rows").wait();
+  });
+}
+
+tsr_code tsr_collection_write_rows(tsr_collection* collection, const char* table, int64_t first, const DLTensor* rows,
+                                   tsr_error* err) {
+  return with(collection, err, [&](const Collection& c) {
+    const Tensor in = borrowed(rows, "rows", DType::kFloat32);
+    write_range(c, range_of(c, table, first, in), in.data<float>());
+  });
+}
+
+tsr_code tsr_collection_get_shard(const tsr_collection* collection, uint32_t i, tsr_shard_info* info, tsr_error* err) {
+  return with(collection, err, [&](const Collection& c) {
+    const HeldShard& s = at(c.shards, i, "shard", "rank");
+    const auto& tables = c.any().tables();
+    const auto table = std::find_if(tables.begin(), tables.end(), [&](const auto& t) { return t.name == s.table; });
+    copy_out<tsr_shard_info>(
+        {0, static_cast<uint32_t>(table - tables.begin()), s.shard,
+         static_cast<uint32_t>(c.any().state_layout(s).size()), s.where.rows, s.where.cols, s.where.row, s.where.col},
+        info, "info");
+  });
+}
+
+tsr_code tsr_shard_get_state(const tsr_collection* collection, uint32_t shard, uint32_t i, tsr_state_info* info,
+                             tsr_error* err) {
+  return with(collection, err, [&](const Collection& c) {
+    const Lookup::State& s = at(c.any().state_layout(at(c.shards, shard, "shard", "rank")), i, "state", "shard");
+    copy_out<tsr_state_info>({0, s.per_row ? 1 : 0, s.name.c_str()}, info, "info");
+  });
+}
+
+tsr_code tsr_shard_read(const tsr_collection* collection, uint32_t shard, int64_t first, const DLTensor* weights,
+                        const DLTensor* const* states, uint32_t num_states, tsr_error* err) {
+  return with(collection, err, [&](const Collection& c) {
+    const ShardRows to = shard_rows(c, shard, first, weights, states, num_states);
+    c.any().read_rows(to.shard, first, to.weights.size(0), to.weights.data<float>(), to.states);
+  });
+}
+
+tsr_code tsr_shard_write(tsr_collection* collection, uint32_t shard, int64_t first, const DLTensor* weights,
+                         const DLTensor* const* states, uint32_t num_states, tsr_error* err) {
+  return with(collection, err, [&](const Collection& c) {
+    const ShardRows from = shard_rows(c, shard, first, weights, states, num_states);
+    const std::vector<const float*> constant(from.states.begin(), from.states.end());
+    c.any().write_rows(from.shard, first, from.weights.size(0), from.weights.data<float>(), constant);
+  });
+}
+
+tsr_code tsr_shard_ids(const tsr_collection* collection, uint32_t shard, int64_t first, const DLTensor* ids,
+                       tsr_error* err) {
+  return with(collection, err, [&](const Collection& c) {
+    const Tensor out = borrowed(ids, "ids", DType::kInt64);
+    const HeldShard& s = at(c.shards, shard, "shard", "rank");
+    if (first < 0 || first > s.where.rows - out.numel())
+      fail(Code::kOutOfRange, "the shard has ", s.where.rows, " rows, and not [", first, ", ", first + out.numel(),
+           ")");
+    const std::vector<int64_t> rows = c.any().table_rows(s, first, out.numel());
+    std::copy(rows.begin(), rows.end(), out.data<int64_t>());
+  });
+}

@@ -1,0 +1,214 @@
+// Runtime, texts, plans and process groups of tessera.h.
+#include "tessera/runtime.h"
+
+#include <utility>
+
+#include "c/call.h"
+#include "c/description.h"
+#include "c/handles.h"
+
+namespace tessera::c {
+
+void Session::drop(StepHandle step) {
+  const std::lock_guard lock(dropping_);
+  dropped_.push_back(std::move(step));
+  if (used_.exchange(true, std::memory_order_acquire)) return;
+  dropped_.clear();
+  used_.store(false, std::memory_order_release);
+}
+
+Use::Use(Session& session) : session_(session) {
+  session.opened->check_process();
+  if (session.used_.exchange(true, std::memory_order_acquire)) {
+    fail(Code::kFailedPrecondition, "another thread is in this process group, or in a model over it: one thread at a ",
+         "time may use them");
+  }
+  const std::lock_guard lock(session.dropping_);
+  session.dropped_.clear();
+}
+
+Tensor borrowed(const DLTensor* tensor, const char* name) {
+  need(tensor, name);
+  if (tensor->device.device_type != kDLCPU)
+    fail(Code::kUnimplemented, name, " is on a device, and only host memory is taken here");
+  if (tensor->ndim < 0 || (tensor->ndim > 0 && tensor->shape == nullptr))
+    fail(Code::kInvalidArgument, name, " is no DLTensor: it has ", tensor->ndim, " dimensions");
+  const Shape shape(tensor->shape, tensor->shape + tensor->ndim);
+  int64_t elements = 1;
+  for (int32_t i = tensor->ndim - 1; i >= 0; --i) {
+    if (shape[i] < 0) fail(Code::kInvalidArgument, name, " has a dimension of ", shape[i]);
+    if (tensor->strides != nullptr && shape[i] > 1 && tensor->strides[i] != elements)
+      fail(Code::kInvalidArgument, name, " is not compact and row-major: copy it first");
+    elements *= shape[i];
+  }
+  if (elements > 0 && tensor->data == nullptr) fail(Code::kInvalidArgument, name, " has no data");
+  return Tensor::borrow(static_cast<char*>(tensor->data) + tensor->byte_offset, shape, from_dl(tensor->dtype));
+}
+
+Tensor borrowed(const DLTensor* tensor, const char* name, DType dtype) {
+  Tensor out = borrowed(tensor, name);
+  if (out.dtype() != dtype)
+    fail(Code::kInvalidArgument, name, " is ", to_string(out.dtype()), ", and has to be ", to_string(dtype));
+  return out;
+}
+
+}  // namespace tessera::c
+
+using namespace tessera;
+using namespace tessera::c;
+
+namespace {
+
+std::vector<std::string> texts(const char* const* from, uint32_t count, const char* name) {
+  if (count > 0) need(from, name);
+  std::vector<std::string> out;
+  for (uint32_t i = 0; i < count; ++i) {
+    need(from[i], name);
+    out.emplace_back(from[i]);
+  }
+  return out;
+}
+
+RankEnvironment rank_environment(const tsr_process_group_options& options) {
+  RankEnvironment out = RankEnvironment::from_environment();
+  if (options.world_size > 0) {
+    if (options.rank < 0 || options.rank >= options.world_size)
+      fail(Code::kInvalidArgument, "rank is ", options.rank, ", and has to be in [0, ", options.world_size, ")");
+    const std::string token = std::move(out.token);
+    out = {options.rank, options.world_size, options.local_rank, options.local_world_size};
+    out.token = token;
+    out.source = "the caller";
+  }
+  if (options.master_addr != nullptr) out.master_addr = options.master_addr;
+  if (options.master_port != 0) out.master_port = options.master_port;
+  if (options.token != nullptr) out.token = options.token;
+  return out;
+}
+
+// A collective of one tensor.
+template <class Body>
+tsr_code exchange(tsr_process_group* group, tsr_error* err, const Body& body) {
+  return guarded(err, [&] {
+    need(group, "group");
+    const Use use(*group->session);
+    body(*group->session->group);
+  });
+}
+
+}  // namespace
+
+const char* tsr_version(void) { return TESSERA_VERSION; }
+
+const char* tsr_text_data(const tsr_text* text) { return text == nullptr ? "" : text->text.c_str(); }
+void tsr_text_free(tsr_text* text) { delete text; }
+
+tsr_code tsr_runtime_open(const tsr_runtime_options* options, tsr_runtime** runtime, tsr_error* err) {
+  return made(runtime, "runtime", err, [&] {
+    const tsr_runtime_options in = options == nullptr ? tsr_runtime_options{} : copy_in(options, "options");
+    RuntimeOptions out;
+    out.plugin_path = texts(in.plugin_path, in.num_plugin_paths, "plugin_path");
+    out.require = texts(in.require, in.num_required, "require");
+    out.threads = in.threads < 0 ? 0 : std::max(1, in.threads);
+    return new tsr_runtime{std::make_shared<const OpenRuntime>(std::move(out))};
+  });
+}
+
+void tsr_runtime_close(tsr_runtime* runtime) { close(runtime); }
+
+tsr_code tsr_runtime_report(const tsr_runtime* runtime, tsr_text** json, tsr_error* err) {
+  return made(json, "json", err, [&] {
+    need(runtime, "runtime");
+    runtime->opened().check_process();
+    runtime->opened().runtime.open_all();
+    return new tsr_text{runtime->opened().runtime.report().json()};
+  });
+}
+
+tsr_code tsr_plan(const tsr_runtime* runtime, const char* model, const char* planner, tsr_text** plan,
+                  tsr_text** report, tsr_error* err) {
+  return made(plan, "plan", err, [&] {
+    need(runtime, "runtime");
+    need(model, "model");
+    if (report != nullptr) *report = nullptr;
+    runtime->opened().check_process();
+    const Runtime& parts = runtime->opened().runtime;
+    const Description description = parse_description(model);
+    const Planning planning = parse_planning(planner == nullptr ? "" : planner, description, std::nullopt);
+    if (!planning.shardings.empty()) {
+      const ShardingPlan requested = requested_plan(parts, description, planning);
+      auto text = std::make_unique<tsr_text>(tsr_text{requested.json()});
+      if (report != nullptr) *report = new tsr_text{requested.str()};
+      return text.release();
+    }
+    const PlanResult found = EmbeddingShardingPlanner(parts, planning.options).plan(description.modules);
+    auto text = std::make_unique<tsr_text>(tsr_text{found.plan.json()});
+    if (report != nullptr) *report = new tsr_text{found.report()};
+    return text.release();
+  });
+}
+
+tsr_code tsr_process_group_connect(const tsr_runtime* runtime, const tsr_process_group_options* options,
+                                   tsr_process_group** group, tsr_error* err) {
+  return made(group, "group", err, [&] {
+    need(runtime, "runtime");
+    runtime->opened().check_process();
+    const tsr_process_group_options in = options == nullptr ? tsr_process_group_options{} : copy_in(options, "options");
+    ProcessGroupOptions how;
+    if (in.backend != nullptr) how.backend = in.backend;
+    if (in.timeout_s > 0) how.timeout_s = in.timeout_s;
+    auto connected = ProcessGroup::connect(runtime->opened().runtime, rank_environment(in), how);
+    return new tsr_process_group{std::make_shared<Session>(runtime->shared, std::move(connected))};
+  });
+}
+
+void tsr_process_group_close(tsr_process_group* group) { close(group); }
+
+tsr_code tsr_process_group_describe(const tsr_process_group* group, tsr_process_group_info* info, tsr_error* err) {
+  return guarded(err, [&] {
+    need(group, "group");
+    const ProcessGroup& g = *group->session->group;
+    copy_out<tsr_process_group_info>(
+        {0, g.rank(), g.world_size(), g.local_rank(), g.local_world_size(), 0, g.backend().c_str()}, info, "info");
+  });
+}
+
+tsr_code tsr_process_group_all_reduce(tsr_process_group* group, const DLTensor* inout, int32_t op, tsr_error* err) {
+  return exchange(group, err, [&](const ProcessGroup& g) {
+    if (op < TSR_REDUCE_SUM || op > TSR_REDUCE_MIN)
+      fail(Code::kUnimplemented, "op is ", op, "; 0 (sum), 1 (max) and 2 (min) are known");
+    g.all_reduce(borrowed(inout, "inout"), static_cast<ReduceOp>(op)).wait();
+  });
+}
+
+tsr_code tsr_process_group_broadcast(tsr_process_group* group, const DLTensor* inout, int32_t root, tsr_error* err) {
+  return exchange(group, err, [&](const ProcessGroup& g) {
+    if (root < 0 || root >= g.world_size())
+      fail(Code::kInvalidArgument, "root is ", root, ", and the group has ", g.world_size(), " ranks");
+    g.broadcast(borrowed(inout, "inout"), root).wait();
+  });
+}
+
+tsr_code tsr_process_group_all_gather(tsr_process_group* group, const DLTensor* send, const DLTensor* recv,
+                                      tsr_error* err) {
+  return exchange(group, err, [&](const ProcessGroup& g) {
+    const Tensor from = borrowed(send, "send"), to = borrowed(recv, "recv");
+    if (from.dtype() != to.dtype() || to.numel() != from.numel() * g.world_size())
+      fail(Code::kInvalidArgument, "recv has ", to.numel(), " elements of ", to_string(to.dtype()),
+           ", and has to have ", from.numel() * g.world_size(), " of ", to_string(from.dtype()),
+           ": send's, once for each rank");
+    g.all_gather_v(from, to, std::vector<int64_t>(g.world_size(), from.numel())).wait();
+  });
+}
+
+tsr_code tsr_process_group_barrier(tsr_process_group* group, tsr_error* err) {
+  return exchange(group, err, [](const ProcessGroup& g) { g.barrier(); });
+}
+
+tsr_code tsr_process_group_abort(tsr_process_group* group, const char* reason, tsr_error* err) {
+  return guarded(err, [&] {
+    need(group, "group");
+    need(reason, "reason");
+    group->opened().check_process();
+    group->session->group->abort(reason);
+  });
+}

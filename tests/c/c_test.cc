@@ -1,0 +1,401 @@
+// tessera.h through its exported functions: numbers, rows, checkpoints, wrong uses, threads, forks; and the example on
+// two ranks.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tessera/tessera.h"
+#include "tessera_program.h"
+
+namespace tessera::test {
+namespace {
+
+using json = nlohmann::json;
+using testing::AllOf;
+using testing::Each;
+using testing::ElementsAre;
+using testing::FloatEq;
+using testing::HasSubstr;
+
+// The code and sentence of the last call.
+struct Error : tsr_error {
+  Error() : tsr_error{sizeof(tsr_error), TSR_OK, {0}} {}
+};
+#define OK(call)                            \
+  do {                                      \
+    Error err;                              \
+    ASSERT_EQ(call, TSR_OK) << err.message; \
+  } while (0)
+#define REFUSED(wanted, sentence, call)            \
+  do {                                             \
+    Error err;                                     \
+    EXPECT_EQ(call, wanted) << err.message;        \
+    EXPECT_EQ(err.code, wanted);                   \
+    EXPECT_THAT(err.message, HasSubstr(sentence)); \
+  } while (0)
+
+// A vector as a DLTensor.
+template <class T>
+class View {
+ public:
+  View(std::vector<T>& data, std::vector<int64_t> shape) : shape_(std::move(shape)) {
+    const DLDataType type{static_cast<uint8_t>(std::is_floating_point_v<T> ? kDLFloat : kDLInt), 8 * sizeof(T), 1};
+    tensor = {data.data(), {kDLCPU, 0}, static_cast<int32_t>(shape_.size()), type, shape_.data(), nullptr, 0};
+  }
+  View(const View&) = delete;
+  View& operator=(const View&) = delete;
+  DLTensor* operator&() { return &tensor; }
+  DLTensor tensor;
+
+ private:
+  std::vector<int64_t> shape_;
+};
+
+// Two tables of 6 and 4 rows, SGD with rate 1, on this rank alone.
+class CApi : public testing::Test {
+ protected:
+  void SetUp() override {
+    OK(tsr_runtime_open(nullptr, &runtime_, &err));
+    model_ = create(text());
+    ASSERT_NE(model_, nullptr);
+    OK(tsr_model_parallel_collection(model_, "", &tables_, &err));
+  }
+  void TearDown() override {
+    tsr_collection_close(tables_);
+    tsr_model_parallel_close(model_);
+    tsr_runtime_close(runtime_);
+  }
+
+  static std::string text(const char* kind = "bags", const char* optimizer = "exact_sgd") {
+    const json tables = {{{"name", "a"}, {"num_embeddings", 6}, {"embedding_dim", 4}},
+                         {{"name", "b"}, {"num_embeddings", 4}, {"embedding_dim", 4}, {"feature_names", {"y"}}}};
+    return json{{"modules", {{{"kind", kind}, {"tables", tables}}}},
+                {"optimizer", {{"name", optimizer}, {"learning_rate", 1.0}}}}
+        .dump();
+  }
+  tsr_model_parallel* create(const std::string& model, const char* planner = nullptr) {
+    const tsr_model_parallel_options options{sizeof(options), 0, model.c_str(), nullptr, planner};
+    tsr_model_parallel* out = nullptr;
+    Error err;
+    EXPECT_EQ(tsr_model_parallel_create(runtime_, nullptr, &options, &out, &err), TSR_OK) << err.message;
+    return out;
+  }
+  // Sets every row r of a table to values[r] in all columns.
+  void set_rows(const char* table, const std::vector<float>& values) {
+    std::vector<float> rows;
+    for (const float v : values) rows.insert(rows.end(), 4, v);
+    View<float> view(rows, {static_cast<int64_t>(values.size()), 4});
+    OK(tsr_collection_write_rows(tables_, table, 0, &view, &err));
+  }
+  std::vector<float> rows_of(tsr_collection* tables, const char* table, int64_t first, int64_t count) {
+    std::vector<float> rows(static_cast<size_t>(count * 4), -1);
+    View<float> view(rows, {count, 4});
+    Error err;
+    EXPECT_EQ(tsr_collection_read_rows(tables, table, first, &view, &err), TSR_OK) << err.message;
+    return rows;
+  }
+
+  tsr_runtime* runtime_ = nullptr;
+  tsr_model_parallel* model_ = nullptr;
+  tsr_collection* tables_ = nullptr;
+};
+
+// Two samples: a has {1, 2} and {}, y has {3} and {0}.
+struct Batch {
+  std::vector<int64_t> ids{1, 2, 3, 0}, lengths{2, 0, 1, 1};
+  View<int64_t> values{ids, {4}}, counts{lengths, {4}};
+  tsr_batch raw{sizeof(tsr_batch), 2, nullptr, &values, &counts, nullptr, nullptr, nullptr, nullptr, 0, 0};
+};
+
+TEST_F(CApi, LooksUpAndLearns) {
+  set_rows("a", {0, 1, 2, 3, 4, 5});
+  set_rows("b", {10, 11, 12, 13});
+  Batch batch;
+  tsr_step* step = nullptr;
+  std::vector<float> mine(16);
+  View<float> copy(mine, {2, 8});
+  OK(tsr_collection_forward(tables_, &batch.raw, &copy, &step, &err));
+  DLTensor out;
+  OK(tsr_step_output(step, 0, &out, &err));
+  ASSERT_EQ(out.ndim, 2);
+  EXPECT_EQ(std::vector<int64_t>(out.shape, out.shape + 2), (std::vector<int64_t>{2, 8}));
+  const auto* rows = static_cast<const float*>(out.data);
+  EXPECT_THAT(std::vector<float>(rows, rows + 16), ElementsAre(3, 3, 3, 3, 13, 13, 13, 13, 0, 0, 0, 0, 10, 10, 10, 10));
+  EXPECT_EQ(mine, std::vector<float>(rows, rows + 16));
+
+  std::vector<float> ones(16, 1);
+  View<float> grad(ones, {2, 8});
+  const DLTensor* grads[] = {&grad};
+  OK(tsr_step_backward(step, grads, 1, &err));
+  REFUSED(TSR_FAILED_PRECONDITION, "once", tsr_step_backward(step, grads, 1, &err));
+  EXPECT_THAT(rows_of(tables_, "a", 0, 1), Each(0)) << "not in the batch";
+  EXPECT_THAT(rows_of(tables_, "a", 1, 1), Each(FloatEq(0)));
+  EXPECT_THAT(rows_of(tables_, "a", 2, 1), Each(FloatEq(1)));
+  EXPECT_THAT(rows_of(tables_, "b", 3, 1), Each(FloatEq(12)));
+  tsr_collection_info info{sizeof(info)};
+  OK(tsr_collection_describe(tables_, &info, &err));
+  EXPECT_EQ(info.steps, 1);
+  EXPECT_EQ(info.width, 8);
+  EXPECT_EQ(rows[0], 3) << "the output stays until the step is closed";
+  tsr_step_close(step);
+}
+
+TEST_F(CApi, SequencesHaveAnOutputForEachFeature) {
+  tsr_model_parallel* model = create(text("sequences"));
+  tsr_collection* tables = nullptr;
+  OK(tsr_model_parallel_collection(model, "", &tables, &err));
+  const std::vector<float> before = rows_of(tables, "a", 1, 2);
+  Batch batch;
+  tsr_step* step = nullptr;
+  OK(tsr_collection_forward(tables, &batch.raw, nullptr, &step, &err));
+  tsr_step_info info{sizeof(info)};
+  OK(tsr_step_describe(step, &info, &err));
+  ASSERT_EQ(info.num_outputs, 2u);
+  DLTensor out;
+  OK(tsr_step_output(step, 0, &out, &err));
+  EXPECT_EQ(std::vector<int64_t>(out.shape, out.shape + 2), (std::vector<int64_t>{2, 4}));
+  const auto* rows = static_cast<const float*>(out.data);
+  EXPECT_EQ(std::vector<float>(rows, rows + 8), before);
+  std::vector<float> ones(8, 1);
+  View<float> grad(ones, {2, 4});
+  const DLTensor* grads[] = {&grad, nullptr};  // y gets none
+  const std::vector<float> other = rows_of(tables, "b", 0, 4);
+  OK(tsr_step_backward(step, grads, 2, &err));
+  for (size_t i = 0; i < 8; ++i) EXPECT_FLOAT_EQ(rows_of(tables, "a", 1, 2)[i], before[i] - 1);
+  EXPECT_EQ(rows_of(tables, "b", 0, 4), other);
+  tsr_step_close(step);
+  tsr_collection_close(tables);
+  tsr_model_parallel_close(model);
+}
+
+TEST_F(CApi, ShardsAndTheirStatesGoOutAndIn) {
+  tsr_model_parallel* model = create(text("bags", "exact_rowwise_adagrad"));
+  tsr_collection* tables = nullptr;
+  OK(tsr_model_parallel_collection(model, "", &tables, &err));
+  tsr_shard_info shard{sizeof(shard)};
+  OK(tsr_collection_get_shard(tables, 0, &shard, &err));
+  EXPECT_EQ(shard.table, 0u);
+  EXPECT_EQ(shard.rows, 6);
+  EXPECT_EQ(shard.cols, 4);
+  ASSERT_EQ(shard.num_states, 1u);
+  tsr_state_info state{sizeof(state)};
+  OK(tsr_shard_get_state(tables, 0, 0, &state, &err));
+  EXPECT_STREQ(state.name, "momentum1");
+  EXPECT_EQ(state.per_row, 1);
+  std::vector<float> rows{1, 2, 3, 4, 5, 6, 7, 8}, sums{9, 10}, read_rows(8), read_sums(2);
+  std::vector<int64_t> ids(2);
+  View<float> weights(rows, {2, 4}), momentum(sums, {2}), weights_out(read_rows, {2, 4}), momentum_out(read_sums, {2});
+  View<int64_t> ids_out(ids, {2});
+  const DLTensor *in[] = {&momentum}, *out[] = {&momentum_out};
+  OK(tsr_shard_write(tables, 0, 3, &weights, in, 1, &err));
+  OK(tsr_shard_read(tables, 0, 3, &weights_out, out, 1, &err));
+  OK(tsr_shard_ids(tables, 0, 3, &ids_out, &err));
+  EXPECT_EQ(read_rows, rows);
+  EXPECT_EQ(read_sums, sums);
+  EXPECT_THAT(ids, ElementsAre(3, 4));
+  EXPECT_EQ(rows_of(tables, "a", 3, 2), rows);
+  REFUSED(TSR_OUT_OF_RANGE, "6 rows", tsr_shard_read(tables, 0, 5, &weights_out, out, 1, &err));
+  REFUSED(TSR_INVALID_ARGUMENT, "0 states", tsr_shard_read(tables, 0, 0, &weights_out, out, 0, &err));
+  tsr_collection_close(tables);
+  tsr_model_parallel_close(model);
+}
+
+TEST_F(CApi, CheckpointsContinueInAnotherModel) {
+  const TestFolder folder;
+  set_rows("a", {6, 5, 4, 3, 2, 1});
+  OK(tsr_model_parallel_save(model_, folder.file("saved").c_str(), "at step 7", 0, &err));
+  tsr_model_parallel* other = create(text());
+  tsr_collection* tables = nullptr;
+  OK(tsr_model_parallel_collection(other, "", &tables, &err));
+  tsr_text* progress = nullptr;
+  OK(tsr_model_parallel_load(other, folder.file("saved").c_str(), &progress, &err));
+  EXPECT_STREQ(tsr_text_data(progress), "at step 7");
+  EXPECT_EQ(rows_of(tables, "a", 0, 6), rows_of(tables_, "a", 0, 6));
+  EXPECT_EQ(rows_of(tables, "b", 0, 4), rows_of(tables_, "b", 0, 4));
+  tsr_text_free(progress);
+  REFUSED(TSR_NOT_FOUND, "nowhere", tsr_model_parallel_load(other, folder.file("nowhere").c_str(), nullptr, &err));
+  tsr_collection_close(tables);
+  tsr_model_parallel_close(other);
+}
+
+TEST_F(CApi, PlansAndReportsAreJson) {
+  tsr_text *plan = nullptr, *report = nullptr;
+  OK(tsr_plan(runtime_, text().c_str(), R"({"world_size": 2, "shardings": {"a": {"sharding_type": "row_wise"},
+              "b": {"sharding_type": "table_wise", "ranks": [1]}}})",
+              &plan, &report, &err));
+  const json made = json::parse(tsr_text_data(plan));
+  EXPECT_EQ(made["world_size"], 2);
+  EXPECT_EQ(made["modules"][0]["tables"][0]["sharding_type"], "row_wise");
+  EXPECT_EQ(made["modules"][0]["tables"][1]["shards"][0]["rank"], 1);
+  EXPECT_THAT(tsr_text_data(report), HasSubstr("row_wise"));
+  tsr_text_free(plan);
+  tsr_text_free(report);
+  OK(tsr_plan(runtime_, text().c_str(), R"({"world_size": 4})", &plan, nullptr, &err));
+  EXPECT_EQ(json::parse(tsr_text_data(plan))["world_size"], 4);
+  tsr_text_free(plan);
+  OK(tsr_runtime_report(runtime_, &plan, &err));
+  EXPECT_THAT(tsr_text_data(plan), HasSubstr("\"row_wise\""));
+  tsr_text_free(plan);
+  OK(tsr_model_parallel_plan(model_, &plan, &err));
+  EXPECT_EQ(json::parse(tsr_text_data(plan))["world_size"], 1);
+  tsr_text_free(plan);
+  tsr_text_free(nullptr);
+}
+
+TEST_F(CApi, LearningRatesAreByTable) {
+  double rate = 0;
+  OK(tsr_collection_get_learning_rate(tables_, "a", &rate, &err));
+  EXPECT_EQ(rate, 1);
+  OK(tsr_collection_set_learning_rate(tables_, nullptr, 0.25, &err));
+  OK(tsr_collection_get_learning_rate(tables_, "b", &rate, &err));
+  EXPECT_EQ(rate, 0.25);
+  REFUSED(TSR_NOT_FOUND, "a, b", tsr_collection_set_learning_rate(tables_, "c", 1, &err));
+}
+
+TEST_F(CApi, WhatADescriptionHasWrongIsNamed) {
+  tsr_text* plan = nullptr;
+  const auto refused = [&](const std::string& model, const char* planner, const char* sentence) {
+    REFUSED(TSR_INVALID_ARGUMENT, sentence, tsr_plan(runtime_, model.c_str(), planner, &plan, nullptr, &err));
+    EXPECT_EQ(plan, nullptr);
+  };
+  refused("{", nullptr, "the model is no JSON");
+  refused("{}", nullptr, "the model: modules is missing");
+  refused(R"({"modules": [], "optimiser": {}})", nullptr, "unknown key \"optimiser\"; did you mean \"optimizer\"?");
+  refused(R"({"modules": [{"tables": [{"name": "a", "rows": 1}]}]})", nullptr, "the model, modules[0], tables[0]");
+  refused(R"({"modules": [{"kind": "bag", "tables": []}]})", nullptr, "\"sequences\"");
+  refused(text(), R"({"world": 2})", "did you mean \"world_size\"?");
+  refused(text(), R"({"shardings": {"a": {"sharding_type": "row_wise"}}})", "none for table \"b\"");
+}
+
+TEST_F(CApi, WrongUsesAreRefused) {
+  Batch batch;
+  tsr_step* step = nullptr;
+  REFUSED(TSR_INVALID_ARGUMENT, "collection is NULL",
+          tsr_collection_forward(nullptr, &batch.raw, nullptr, &step, &err));
+  REFUSED(TSR_INVALID_ARGUMENT, "batch is NULL", tsr_collection_forward(tables_, nullptr, nullptr, &step, &err));
+  batch.ids[1] = 6;
+  REFUSED(TSR_INVALID_ARGUMENT, "6", tsr_collection_forward(tables_, &batch.raw, nullptr, &step, &err));
+  batch.ids[1] = 2;
+  batch.raw.num_keys = 1;
+  REFUSED(TSR_INVALID_ARGUMENT, "1 keys", tsr_collection_forward(tables_, &batch.raw, nullptr, &step, &err));
+  batch.raw.num_keys = 2;
+  std::vector<float> wrong(4), narrow(8);
+  View<float> as_floats(wrong, {4}), output(narrow, {2, 4});
+  batch.raw.values = &as_floats;
+  REFUSED(TSR_INVALID_ARGUMENT, "float32", tsr_collection_forward(tables_, &batch.raw, nullptr, &step, &err));
+  batch.raw.values = &batch.values;
+  REFUSED(TSR_INVALID_ARGUMENT, "[2, 8]", tsr_collection_forward(tables_, &batch.raw, &output, &step, &err));
+  batch.values.tensor.device.device_type = kDLCUDA;
+  REFUSED(TSR_UNIMPLEMENTED, "device", tsr_collection_forward(tables_, &batch.raw, nullptr, &step, &err));
+  batch.values.tensor.device.device_type = kDLCPU;
+  int64_t strides[] = {2};
+  batch.values.tensor.strides = strides;
+  REFUSED(TSR_INVALID_ARGUMENT, "compact", tsr_collection_forward(tables_, &batch.raw, nullptr, &step, &err));
+  batch.values.tensor.strides = nullptr;
+  EXPECT_EQ(step, nullptr);
+  OK(tsr_collection_forward(tables_, &batch.raw, nullptr, &step, &err));
+  const DLTensor* grads[] = {&output};
+  REFUSED(TSR_INVALID_ARGUMENT, "0 gradients", tsr_step_backward(step, nullptr, 0, &err));
+  REFUSED(TSR_INVALID_ARGUMENT, "[2, 8]", tsr_step_backward(step, grads, 1, &err));
+  tsr_step_close(step);
+  std::vector<float> rows(4);
+  View<float> one(rows, {1, 4});
+  REFUSED(TSR_OUT_OF_RANGE, "6 rows", tsr_collection_read_rows(tables_, "a", 6, &one, &err));
+  REFUSED(TSR_NOT_FOUND, "\"c\"", tsr_collection_read_rows(tables_, "c", 0, &one, &err));
+  tsr_collection* none = nullptr;
+  REFUSED(TSR_NOT_FOUND, "\"sparse\"", tsr_model_parallel_collection(model_, "sparse", &none, &err));
+  EXPECT_EQ(tsr_model_parallel_collection(model_, "sparse", &none, nullptr), TSR_NOT_FOUND) << "without an error";
+}
+
+TEST_F(CApi, HandlesMayBeClosedInAnyOrder) {
+  tsr_process_group* group = nullptr;
+  const tsr_process_group_options alone{sizeof(alone), 1, 0, 0, 1, 0, nullptr, nullptr, nullptr, 0};
+  OK(tsr_process_group_connect(runtime_, &alone, &group, &err));
+  const std::string model_text = text();
+  const tsr_model_parallel_options options{sizeof(options), 0, model_text.c_str(), nullptr, nullptr};
+  tsr_model_parallel* model = nullptr;
+  tsr_collection* tables = nullptr;
+  tsr_step* step = nullptr;
+  Batch batch;
+  OK(tsr_model_parallel_create(runtime_, group, &options, &model, &err));
+  OK(tsr_model_parallel_collection(model, "", &tables, &err));
+  OK(tsr_collection_forward(tables, &batch.raw, nullptr, &step, &err));
+  tsr_process_group_close(group);
+  tsr_model_parallel_close(model);
+  tsr_collection_close(tables);
+  DLTensor out;
+  OK(tsr_step_output(step, 0, &out, &err));
+  std::vector<float> ones(16, 1);
+  View<float> grad(ones, {2, 8});
+  const DLTensor* grads[] = {&grad};
+  OK(tsr_step_backward(step, grads, 1, &err));
+  tsr_step_close(step);
+}
+
+// Threads that come at once get an answer or a refusal, and what is left is a sum of whole steps.
+TEST_F(CApi, OneThreadAtATime) {
+  set_rows("a", {0, 0, 0, 0, 0, 0});
+  std::atomic<int> done{0}, refused{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      Batch batch;
+      std::vector<float> ones(16, 1);
+      View<float> grad(ones, {2, 8});
+      const DLTensor* grads[] = {&grad};
+      for (int i = 0; i < 200; ++i) {
+        Error err;
+        tsr_step* step = nullptr;
+        tsr_code code = tsr_collection_forward(tables_, &batch.raw, nullptr, &step, &err);
+        if (code == TSR_OK) code = tsr_step_backward(step, grads, 1, &err);
+        tsr_step_close(step);
+        if (code == TSR_OK) ++done;
+        if (code == TSR_FAILED_PRECONDITION) ++refused;
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(done + refused, 800);
+  EXPECT_GT(done, 0);
+  EXPECT_THAT(rows_of(tables_, "a", 1, 1), Each(FloatEq(static_cast<float>(-done))));
+}
+
+TEST_F(CApi, AForkedChildIsRefused) {
+  const pid_t child = fork();
+  if (child == 0) {
+    Error err;
+    Batch batch;
+    tsr_step* step = nullptr;
+    const bool refused = tsr_collection_forward(tables_, &batch.raw, nullptr, &step, &err) == TSR_FAILED_PRECONDITION &&
+                         std::string(err.message).find("forked") != std::string::npos;
+    tsr_collection_close(tables_);
+    tsr_runtime_close(runtime_);
+    _exit(refused ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+TEST(CProgram, TrainsOnTwoRanks) {
+  const TestFolder folder;
+  const auto trained =
+      run_program({TESSERA_PROGRAM, "launch", "-n", "2", "--", TESSERA_TRAIN_IN_C, folder.file("saved")}, 60);
+  ASSERT_EQ(trained.status, 0) << trained.output;
+  double loss = 9;
+  const size_t at = trained.output.find("step 300, loss ");
+  ASSERT_NE(at, std::string::npos) << trained.output;
+  loss = std::stod(trained.output.substr(at + 15));
+  EXPECT_LT(loss, 0.4) << "chance is 0.69\n" << trained.output;
+  EXPECT_TRUE(std::filesystem::exists(folder.file("saved/save-1/checkpoint.json"))) << trained.output;
+}
+
+}  // namespace
+}  // namespace tessera::test
