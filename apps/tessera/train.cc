@@ -10,11 +10,10 @@
 #include "plugin_watch.h"
 #include "spawn.h"
 #include "tessera/config.h"
-#include "train/job.h"
-#include "train/plan_versus_actual.h"
-#include "train/same_job.h"
-#include "train/stop_signals.h"
-#include "train/traffic.h"
+#include "tessera/stop_signals.h"
+#include "tessera/train_job.h"
+#include "train/progress.h"
+#include "train/report_text.h"
 
 namespace tessera::cli {
 namespace {
@@ -26,8 +25,9 @@ struct Arguments {
   std::string config;
   std::vector<std::string> overrides;
   int nproc = 0;
+  int64_t max_steps = 0;
   bool verbose = false;
-  JobOptions job;
+  TrainJobOptions job;
 };
 
 bool parse_arguments(const std::vector<std::string>& args, Arguments* out) {
@@ -47,7 +47,8 @@ bool parse_arguments(const std::vector<std::string>& args, Arguments* out) {
       "continue from a checkpoint, under any plan and number of ranks");
   add("new-data", po::bool_switch(&out->job.new_data),
       "with --load: go on with the first batch of this job's data, which may be other data");
-  add("max-steps", po::value(&out->job.max_steps)->value_name("STEPS"), "stop after so many steps in all");
+  add("max-steps", po::value(&out->max_steps)->value_name("STEPS"),
+      "stop after so many steps in all; with 0 the model is evaluated as it is");
   add("trace", po::value(&out->job.trace)->value_name("FILE"),
       "write what every rank did when, for ui.perfetto.dev or chrome://tracing");
   add("verbose,v", po::bool_switch(&out->verbose),
@@ -56,51 +57,14 @@ bool parse_arguments(const std::vector<std::string>& args, Arguments* out) {
   if (!found) return false;
   if (out->config.empty()) throw UsageError("--config FILE is needed: see tessera train --help");
   if (found->count("nproc") && (out->nproc < 1 || out->nproc > 1024)) throw UsageError("--nproc takes 1 to 1024 ranks");
-  if (out->job.save_every < 0 || out->job.max_steps < 0)
+  if (found->count("max-steps")) out->job.max_steps = out->max_steps;
+  if (out->job.save_every < 0 || out->max_steps < 0)
     throw UsageError("--save-every and --max-steps count steps: 0 or more");
   if (out->job.save.empty() && (out->job.save_every || !(*found)["keep"].defaulted()))
     throw UsageError("--save-every and --keep need --save DIR");
   if (out->job.keep < 1) throw UsageError("--keep takes a number of checkpoints: 1 or more");
   if (out->job.new_data && out->job.load.empty()) throw UsageError("--new-data needs --load DIR");
   return true;
-}
-
-double number(const json& v) { return v.get<double>(); }
-
-// Where the time of a step went, and what its exchanges carried.
-void print_tables(const json& report) {
-  if (report["device"] != "cpu")
-    std::printf("stages are the host's times: what they enqueue on %s is not waited for\n",
-                report["device"].get<std::string>().c_str());
-  std::printf("%-20s %14s %18s\n", "stage", "us per step", "largest rank's us");
-  for (const auto& [name, v] : report["stages"].items()) {
-    std::printf("%-20s %14.1f %18.1f\n", name.c_str(), number(v["us_per_step"]), number(v["largest_us_per_step"]));
-  }
-  if (report.contains("pipeline")) {
-    const json& p = report["pipeline"];
-    std::printf(
-        "\nread, route and exchange of ids took %.1f us per step, of which %.1f us ran behind the step before\n",
-        number(p["work_us_per_step"]), number(p["hidden_us_per_step"]));
-  }
-  if (report.contains("bytes_per_step")) print_traffic(report["bytes_per_step"]);
-  std::printf("\n%s\n", plan_versus_actual_text(report["plan_versus_actual"]).c_str());
-}
-
-void print_training(const json& report) {
-  std::printf("%s on %s: %lld steps, %.1f s, %.0f samples/s, train loss %.4f\n",
-              report["model"].get<std::string>().c_str(), report["data"]["name"].get<std::string>().c_str(),
-              static_cast<long long>(report["steps"].get<int64_t>()), number(report["train"]["seconds"]),
-              number(report["train"]["samples_per_s"]), number(report["train"]["loss"]));
-  std::printf("the first step was done %.2f s after the process started\n", number(report["seconds_to_first_step"]));
-  std::printf("%s", predicted_step_text(report["plan_versus_actual"]).c_str());
-  if (const auto dropped = report["dropped_ids"].get<int64_t>())
-    std::printf("%lld ids out of range were dropped\n", static_cast<long long>(dropped));
-}
-
-void print_test(const json& t) {
-  std::printf("test: AUC %.4f  logloss %.4f  normalized entropy %.4f  calibration %.3f  (%lld samples)\n",
-              number(t["auc"]), number(t["logloss"]), number(t["normalized_entropy"]), number(t["calibration"]),
-              static_cast<long long>(t["samples"].get<int64_t>()));
 }
 
 // "plan: 5 tables row_wise, 4 tables table_wise on 2 ranks"
@@ -122,13 +86,41 @@ void write_report(const std::string& path, const json& report) {
   if (!out) fail(Code::kUnavailable, "cannot write the report to ", path);
 }
 
+// Where training was left: after a signal, and where no step was left to do.
+std::string where_it_ended(const TrainJob& job, const Config& config, const TrainJobOptions& options) {
+  const std::string done = cat(job.first_step() + job.steps_done(), " of ", job.steps(), " steps");
+  if (job.stopped()) {
+    return cat("stopped by a signal after ", done, "; ",
+               options.save.empty() ? std::string("nothing was saved, without --save DIR")
+                                    : cat("--load ", options.save, " goes on from there"));
+  }
+  const bool by_option = options.max_steps == job.steps();
+  const std::string limit = by_option ? cat("--max-steps ", job.steps()) : cat("data.epochs = ", config.data.epochs);
+  if (options.load.empty()) return cat("there is nothing to train: the job has no steps (", limit, ")");
+  return cat("nothing is left to train: ", options.load, " is at step ", job.first_step(), ", and ", limit,
+             by_option ? "" : cat(" ends at ", job.steps()), "; raise ", by_option ? "it" : "data.epochs",
+             " to go on, or give --new-data to begin again with the data");
+}
+
+// Rank 0 draws, and its terminal decides for all when losses are added up.
+void train(TrainJob& job, const ProcessGroup& group, const Config& config) {
+  const Tensor terminal = Tensor::scalar<int32_t>(stderr_is_terminal());
+  group.broadcast(terminal, 0, "progress").wait();
+  Progress progress({job.first_step(), job.steps(), config.report.log_every, group.rank() == 0, terminal.item() != 0});
+  const StopSignals signals;
+  job.train({StopSignals::requested, [&](int64_t step) { return progress.due(step); },
+             [&](const TrainProgress& p) { progress.report(p.step, p.epoch, p.samples, p.loss); }});
+}
+
 // What came out is last.
-void evaluate_and_report(TrainJob& job, const ProcessGroup& group, const Config& config, bool verbose) {
+void evaluate_and_report(TrainJob& job, const ProcessGroup& group, const Config& config, const TrainJobOptions& options,
+                         bool verbose) {
   const BinaryMetrics metrics = job.evaluate();
-  const json report = job.report(metrics);
+  const std::string text = job.report(metrics);
   if (group.rank() != 0) return;
-  if (report["steps"] == 0) {
-    std::printf("%s\n", job.where_it_ended().c_str());
+  const json report = json::parse(text);
+  if (job.steps_done() == 0) {
+    std::printf("%s\n", where_it_ended(job, config, options).c_str());
   } else {
     if (verbose) print_tables(report);
     print_training(report);
@@ -154,30 +146,30 @@ int or_abort(const ProcessGroup& group, Body&& body) {
 
 // The exit status.
 int train_with(const std::shared_ptr<ProcessGroup>& group, const Runtime& runtime, const Config& config,
-               const JobOptions& options, bool verbose) {
-  check_same_job(*group, config, options);
+               const TrainJobOptions& options, bool verbose) {
   TrainJob job(runtime, config, options, group);
   return or_abort(*group, [&] {
     if (group->rank() == 0) {
       const std::string plan = verbose ? job.plan().str() + "\n" : plan_in_short(job.plan());
       std::fprintf(stderr, "%s\ndense layers: %s\n", plan.c_str(), layers_text(job.layers()).c_str());
     }
-    job.train();
+    train(job, *group, config);
     if (!job.stopped()) StopSignals::raise_again();  // it came behind the last step
     if (!job.stopped())
-      evaluate_and_report(job, *group, config, verbose);
+      evaluate_and_report(job, *group, config, options, verbose);
     else if (group->rank() == 0)
-      std::fprintf(stderr, "tessera train: %s\n", job.where_it_ended().c_str());
-    if (!options.trace.empty()) job.write_trace();
+      std::fprintf(stderr, "tessera train: %s\n", where_it_ended(job, config, options).c_str());
+    const std::string wrong = options.trace.empty() ? "" : job.write_trace();
+    if (!wrong.empty()) std::fprintf(stderr, "tessera: warning: %s\n", wrong.c_str());
     group->barrier("end");
     return job.stopped() ? kStoppedBySignal : 0;
   });
 }
 
-int run_rank(const Config& config, const JobOptions& options, bool verbose, const RankEnvironment& where) {
+int run_rank(const Config& config, const TrainJobOptions& options, bool verbose, const RankEnvironment& where) {
   const PluginWatch watch;
   const Runtime runtime({config.plugins.path, config.plugins.require, true, static_cast<int>(config.job.threads)});
-  JobOptions job = options;
+  TrainJobOptions job = options;
   try {
     job.device = open_device(runtime, config.job.device, where.local_rank, config.job.kernel);
   } catch (const Error& e) {

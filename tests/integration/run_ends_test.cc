@@ -224,6 +224,17 @@ TEST_F(RunEnds, AtOnceWhereNothingIsLeftToTrain) {
   EXPECT_THAT(done.output, HasSubstr("--max-steps 50; raise it"));
 }
 
+TEST_F(RunEnds, NoStepsAreNoSteps) {
+  const Finished none = train({"--save", saved(), "--max-steps", "0"});
+  EXPECT_EQ(none.status, 0) << none.output;
+  EXPECT_THAT(none.output, AllOf(HasSubstr("there is nothing to train: the job has no steps (--max-steps 0)\n"),
+                                 HasSubstr("test: AUC ")));
+  ASSERT_EQ(train({"--save", saved(), "--max-steps", "5"}).status, 0);
+  const Finished looked_at = train({"--load", saved(), "--max-steps", "0"});
+  EXPECT_EQ(looked_at.status, 0) << looked_at.output;
+  EXPECT_THAT(looked_at.output, AllOf(HasSubstr("is at step 5, and --max-steps 0"), HasSubstr("test: AUC ")));
+}
+
 TEST_F(RunEnds, NotOnOtherDataUnlessAskedTo) {
   ASSERT_EQ(train({"--save", saved(), "--max-steps", "9"}).status, 0);
   const std::array<std::pair<const char*, const char*>, 4> others = {{

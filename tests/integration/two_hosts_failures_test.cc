@@ -157,7 +157,7 @@ INSTANTIATE_TEST_SUITE_P(
         Disagreement{"sharding", {"--set", "table_defaults.sharding=table_wise"}, "[table_defaults] sharding = "},
         Disagreement{"dense_optimizer", {"--set", "dense_optimizer.learning_rate=0.5"}, "learning_rate = 0.5 instead"},
         Disagreement{"seed", {"--set", "job.seed=4"}, "[job] seed = 4 instead of seed = 3"},
-        Disagreement{"steps", {"--max-steps", "7"}, "--max-steps 7 instead of --max-steps 0"}),
+        Disagreement{"steps", {"--max-steps", "7"}, "--max-steps 7 instead of nothing"}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -7,7 +7,7 @@
 
 #include "spawn.h"
 #include "tessera/checkpoint.h"
-#include "train/dlrm_trainer.h"
+#include "tessera/dlrm_trainer.h"
 
 namespace tessera::cli {
 namespace {

@@ -14,7 +14,7 @@
 #include "calibrate/calibrate.h"
 #include "options.h"
 #include "spawn.h"
-#include "train/job.h"
+#include "tessera/train_job.h"
 #include "train/synthetic_step.h"
 
 namespace tessera::cli {
@@ -171,12 +171,12 @@ json run_config(const PredictBench& b, int ranks, const std::string& topology) {
       const Runtime runtime({config.plugins.path, config.plugins.require, true, b.common.threads});
       const auto group = ProcessGroup::connect(runtime, where, {config.comm.backend, "{}", config.comm.timeout_s});
       TrainJob job(runtime, config, {}, group);
-      job.train();
-      const json report = job.report(job.evaluate());
+      job.train({});
+      const std::string report = job.report(job.evaluate());
       group->barrier("end");
-      return report["plan_versus_actual"].dump();
+      return report;
     });
-    const json comparison = json::parse(texts[0]);
+    const json comparison = json::parse(texts[0])["plan_versus_actual"];
     predicted = comparison["step_us"]["predicted"];
     us.push_back(comparison["step_us"]["measured"]);
   }

@@ -9,7 +9,7 @@
 #include "bench/sharded_workload.h"
 #include "data/random.h"
 #include "options.h"
-#include "train/dlrm_trainer.h"
+#include "tessera/dlrm_trainer.h"
 
 namespace tessera::cli {
 namespace {

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "tessera/dlrm_trainer.h"
 #include "tessera/machine.h"
 #include "tessera/planner.h"
 #include "tessera/step_model.h"
-#include "train/dlrm_trainer.h"
 
 namespace tessera::cli {
 

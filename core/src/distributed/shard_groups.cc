@@ -1,7 +1,8 @@
 #include "distributed/shard_groups.h"
 
 #include <algorithm>
-#include <chrono>
+
+#include "distributed/stopwatch.h"
 
 namespace tessera {
 namespace {
@@ -11,10 +12,6 @@ constexpr uint32_t kOutput = 1;  // index in OwnerLookup::Rows
 // Kernels that take one tensor of rows have none that stay.
 std::span<const Tensor> taken_by(const Lookup& lookup, const OwnerLookup::Rows& rows) {
   return std::span(rows).first(lookup.places_rows() ? rows.size() : 1);
-}
-
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace
@@ -139,11 +136,11 @@ void OwnerLookup::forward_alone(const LookupView& batch, const Rows& rows, Owner
     }
   }
   for (AloneLookup& a : calls.alone) {
-    const double start = seconds_now();
+    const Stopwatch watch;
     const tsr_lookup lookup = batch.of(a.features);
     Lookup& of_group = *groups_.lookups()[a.group];
     of_group.forward(lookup, taken_by(of_group, rows), &a.context);
-    of(times, a).lookup += seconds_now() - start;
+    of(times, a).lookup += watch.seconds();
   }
 }
 
@@ -152,9 +149,9 @@ void OwnerLookup::backward_alone(const LookupView& batch, const Rows& gradients,
   for (AloneLookup& a : calls.alone) {
     Lookup& lookup = *groups_.lookups()[a.group];
     const int64_t before = lookup.step();
-    const double start = seconds_now();
+    const Stopwatch watch;
     update(batch, std::move(a.context), {a.group, a.features, gradients, grad_scale});
-    of(times, a).update += seconds_now() - start;
+    of(times, a).update += watch.seconds();
     lookup.set_step(before);
   }
   for (const auto& lookup : groups_.lookups()) lookup->count_step();

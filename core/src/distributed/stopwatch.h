@@ -20,8 +20,9 @@ class Stopwatch {
     last_ = now;
     waited_ = 0;
   }
-  // Microseconds since construction or the last lap.
-  double us() const { return std::chrono::duration<double, std::micro>(Trace::Clock::now() - last_).count(); }
+  // Since construction or the last lap.
+  double seconds() const { return std::chrono::duration<double>(Trace::Clock::now() - last_).count(); }
+  double us() const { return 1e6 * seconds(); }
   // Ends the work; the time that this takes is the lap's waiting.
   void wait(Work work) {
     if (!trace_) return work.wait();

@@ -1,10 +1,9 @@
-#include "train/traffic.h"
+#include "train/traffic_report.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <vector>
 
-namespace tessera::cli {
+namespace tessera {
 namespace {
 
 using json = nlohmann::ordered_json;
@@ -41,14 +40,4 @@ json traffic_report(const ProcessGroup& group, const ExchangeBytes<int64_t>& sen
   return out;
 }
 
-void print_traffic(const json& report) {
-  const auto number = [](const json& v, const char* key) { return v[key].get<double>(); };
-  std::printf("\n%-20s %14s %14s %14s %14s\n", "bytes per step", "in hosts", "planned", "across hosts", "planned");
-  for (const auto& [name, v] : report.items()) {
-    const json &in = v["in_host"], &across = v["across_hosts"];
-    std::printf("%-20s %14.0f %14.0f %14.0f %14.0f\n", name.c_str(), number(in, "sent"), number(in, "planned"),
-                number(across, "sent"), number(across, "planned"));
-  }
-}
-
-}  // namespace tessera::cli
+}  // namespace tessera

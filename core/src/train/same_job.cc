@@ -6,9 +6,9 @@
 #include "config/fnv1a.h"
 #include "tessera/error.h"
 
-namespace tessera::cli {
+namespace tessera {
 
-std::string common_job(const Config& config, const JobOptions& options) {
+std::string common_job(const Config& config, const TrainJobOptions& options) {
   Config common = config;
   common.plugins = {};
   common.job.threads = 0;
@@ -22,7 +22,7 @@ std::string common_job(const Config& config, const JobOptions& options) {
   if (!options.load.empty()) text += cat("--load is given, --new-data ", options.new_data, '\n');
   if (!options.trace.empty()) text += "--trace is given\n";
   if (!options.save.empty()) text += cat("--save-every ", options.save_every, " --keep ", options.keep, '\n');
-  return text + cat("--max-steps ", options.max_steps, '\n');
+  return text + (options.max_steps ? cat("--max-steps ", *options.max_steps, '\n') : "");
 }
 
 std::string first_difference(const std::string& job, const std::string& first_job) {
@@ -39,7 +39,7 @@ std::string first_difference(const std::string& job, const std::string& first_jo
   }
 }
 
-void check_same_job(const ProcessGroup& group, const Config& config, const JobOptions& options) {
+void check_same_job(const ProcessGroup& group, const Config& config, const TrainJobOptions& options) {
   const std::string job = common_job(config, options);
   const std::vector<std::string> digests = group.all_gather_text(cat(fnv1a(job)), "job");
   bool same = true;
@@ -54,4 +54,4 @@ void check_same_job(const ProcessGroup& group, const Config& config, const JobOp
   }
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera

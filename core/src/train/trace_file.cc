@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-namespace tessera::cli {
+namespace tessera {
 namespace {
 
 using json = nlohmann::ordered_json;
@@ -152,4 +152,4 @@ std::string write_trace(const std::string& path, const std::vector<NamedTrace>& 
   return out ? "" : cat("cannot write the trace to ", path, ": the job itself is as it should be");
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera

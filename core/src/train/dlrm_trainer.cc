@@ -1,4 +1,4 @@
-#include "train/dlrm_trainer.h"
+#include "tessera/dlrm_trainer.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,8 +6,9 @@
 
 #include "distributed/stopwatch.h"
 #include "sparse/finite.h"
+#include "train/device_batch.h"
 
-namespace tessera::cli {
+namespace tessera {
 namespace {
 
 DlrmOptions with_embeddings(DlrmOptions options, const std::vector<EmbeddingBagConfig>& tables) {
@@ -35,8 +36,8 @@ constexpr const char* kApart = "; training has come apart, a lower learning rate
 }  // namespace
 
 DlrmTrainer::DlrmTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup> group, DlrmTrainerOptions options)
-    : stream_(Dlrm::trains_on(options.parallel.sharded.stream, runtime, options.dlrm) ? options.parallel.sharded.stream
-                                                                                      : nullptr),
+    : tables_stream_(options.parallel.sharded.stream),
+      stream_(Dlrm::trains_on(tables_stream_, runtime, options.dlrm) ? tables_stream_ : nullptr),
       dlrm_(runtime, placed(with_embeddings(options.dlrm, options.tables), stream_)) {
   if (stream_) {
     inputs_ = std::make_unique<DeviceBatch>(stream_);
@@ -59,6 +60,8 @@ DlrmTrainer::DlrmTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup> g
     if (!stream_ && p->value.dim() == 1) biases_.push_back(p);
   }
 }
+
+DlrmTrainer::~DlrmTrainer() = default;
 
 bool DlrmTrainer::step(const Batch& batch, StepHandle taken, bool finished) {
   auto pooled = (taken ? embeddings().forward(std::move(taken)) : embeddings().forward(batch.sparse, finished)).wait();
@@ -187,6 +190,10 @@ Stages DlrmTrainer::stages() {
           {"dense update", dense_update_}};
 }
 
+void DlrmTrainer::synchronize() {
+  if (tables_stream_) tables_stream_->synchronize();
+}
+
 void DlrmTrainer::set_trace(Trace* trace) {
   trace_ = trace;
   embeddings().set_trace(trace);
@@ -197,4 +204,4 @@ void DlrmTrainer::reset_stages() {
   dense_forward_ = dense_backward_ = dense_reduce_ = dense_update_ = 0;
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera

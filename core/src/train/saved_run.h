@@ -8,19 +8,20 @@
 #include "tessera/config.h"
 #include "tessera/data.h"
 
-namespace tessera::cli {
+namespace tessera {
 
-// What makes batch N the same samples again, wherever the files are: settings, sizes, and a hash of some samples.
-nlohmann::ordered_json data_fingerprint(const Config& config, const Dataset& data);
+// What makes batch N the same samples again, wherever the files are: settings, sizes, and a hash of some samples, as
+// JSON.
+std::string data_fingerprint(const Config& config, const Dataset& data);
 
 struct SavedRun {
   int64_t step = 0;             // steps done
-  nlohmann::ordered_json data;  // data_fingerprint(), or a part of it in checkpoints of earlier versions
+  nlohmann::ordered_json data;  // data_fingerprint()'s, or a part of it in checkpoints of earlier versions
 
   // Of load_checkpoint(). kDataLoss: it is none of `tessera train`; names `path`.
   static SavedRun from_progress(const std::string& progress, const std::string& path);
   // kInvalidArgument, with the first difference: the job has other data, or takes it in another order.
-  void check_same_data(const nlohmann::ordered_json& mine, const std::string& path) const;
+  void check_same_data(const std::string& fingerprint, const std::string& path) const;
 };
 
-}  // namespace tessera::cli
+}  // namespace tessera

@@ -1,9 +1,13 @@
-// SIGTERM and SIGINT, which ask a job to end in good order: Slurm, Kubernetes and Ctrl-C send them.
+// tessera/stop_signals.h - SIGTERM and SIGINT, which ask a job to end in good order: Slurm, Kubernetes and Ctrl-C send
+// them.
+//
+//   const StopSignals signals;
+//   TrainLoop loop(trainer, read, {.steps = 1000, .stop = StopSignals::requested});
 #pragma once
 
 #include <signal.h>
 
-namespace tessera::cli {
+namespace tessera {
 
 // The exit status of a job that a signal has ended between two steps, with all that it was to save saved: sysexits'
 // EX_TEMPFAIL, "try again later".
@@ -27,4 +31,4 @@ class StopSignals {
   }, interrupt_before_{};
 };
 
-}  // namespace tessera::cli
+}  // namespace tessera

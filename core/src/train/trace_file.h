@@ -9,7 +9,7 @@
 #include "tessera/process_group.h"
 #include "tessera/trace.h"
 
-namespace tessera::cli {
+namespace tessera {
 
 // A thread of a rank, as the picture names it.
 using NamedTrace = std::pair<std::string, const Trace*>;
@@ -23,4 +23,4 @@ size_t most_spans(int world_size, int threads);
 // was wrong with the file, "" where nothing was: a picture is no reason to fail a job.
 std::string write_trace(const std::string& path, const std::vector<NamedTrace>& threads, const ProcessGroup& group);
 
-}  // namespace tessera::cli
+}  // namespace tessera

@@ -1,11 +1,12 @@
 #include "train/plan_versus_actual.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
 
-namespace tessera::cli {
+#include "config/json.h"
+
+namespace tessera {
 namespace {
 
 using json = nlohmann::ordered_json;
@@ -105,16 +106,6 @@ void add_tables(const StepPrediction& predicted, const EmbeddingModuleShardingPl
   }
 }
 
-std::string format(const char* pattern, auto... values) {
-  char text[256];
-  std::snprintf(text, sizeof(text), pattern, values...);
-  return text;
-}
-
-std::string measured_text(const json& pair) {
-  return pair["measured"].is_null() ? format("%9s", "-") : format("%9.1f", pair["measured"].get<double>());
-}
-
 }  // namespace
 
 json plan_versus_actual(const Runtime& runtime, DlrmTrainer& trainer, const PlannerOptions& options,
@@ -122,7 +113,8 @@ json plan_versus_actual(const Runtime& runtime, DlrmTrainer& trainer, const Plan
   const auto texts = trainer.parallel().group().all_gather_text(measured_here(trainer, actual).dump(), "measured");
   if (trainer.parallel().group().rank() != 0) return {};
   std::vector<json> measured;
-  for (const std::string& text : texts) measured.push_back(json::parse(text));
+  for (const std::string& text : texts)
+    measured.push_back(config::parse_json(text, {"a rank's measurements", Code::kDataLoss}));
   const PlannerModule module{Dlrm::kCollectionPath, PlannerModule::Kind::kEmbeddingBagCollection,
                              trainer.embeddings().tables(), 0};
   const StepPrediction predicted = predict_step(runtime, options, {module}, trainer.parallel().plan(), dense);
@@ -142,49 +134,4 @@ json plan_versus_actual(const Runtime& runtime, DlrmTrainer& trainer, const Plan
   return out;
 }
 
-std::string predicted_step_text(const json& c) {
-  const json& step = c["step_us"];
-  return cat(
-      "plan versus actual (figures: ", c["figures"].get<std::string>(), "): a step ",
-      format("%.1f us predicted, %.1f us measured\n", step["predicted"].get<double>(), step["measured"].get<double>()));
-}
-
-std::string plan_versus_actual_text(const json& c) {
-  const auto number = [](const json& v) { return v.get<double>(); };
-  const auto both = [&](const json& pair) {
-    return format(" %9.1f %9.1f", number(pair["predicted"]), number(pair["measured"]));
-  };
-  std::string out;
-  if (c["ranks"].size() > 1) out += "Measured exchanges include waiting for the other ranks.\n";
-  out += format("%-20s", "us per step");
-  for (size_t r = 0; r < c["ranks"].size(); ++r) out += format(" %19s", cat("rank ", r, ", plan/actual").c_str());
-  out += "\n";
-  const auto row = [&](const std::string& name, const auto& of) {
-    out += format("%-20s", name.c_str());
-    for (const json& rank : c["ranks"]) out += both(of(rank));
-    out += "\n";
-  };
-  for (const auto& [name, unused] : c["ranks"][0]["stages_us"].items()) {
-    row(name, [&name = name](const json& rank) { return rank["stages_us"][name]; });
-  }
-  row("all", [](const json& rank) { return rank["us"]; });
-  row("KB in the host", [&](const json& rank) {
-    const json& b = rank["bytes"]["in_host"];
-    return pair_of(number(b["predicted"]) / 1e3, number(b["measured"]) / 1e3);
-  });
-  row("KB across hosts", [&](const json& rank) {
-    const json& b = rank["bytes"]["across_hosts"];
-    return pair_of(number(b["predicted"]) / 1e3, number(b["measured"]) / 1e3);
-  });
-  out += format("\n%-20s %4s %-18s %9s %9s %9s %9s\n", "table, us per step", "rank", "sharding", "lookup", "actual",
-                "update", "actual");
-  for (const json& t : c["tables"]) {
-    out += format("%-20s %4d %-18s %9.1f", t["table"].get<std::string>().substr(0, 60).c_str(), t["rank"].get<int>(),
-                  t["sharding_type"].get<std::string>().substr(0, 60).c_str(), number(t["lookup_us"]["predicted"]));
-    out += " " + measured_text(t["lookup_us"]) + format(" %9.1f ", number(t["update_us"]["predicted"])) +
-           measured_text(t["update_us"]) + "\n";
-  }
-  return out;
-}
-
-}  // namespace tessera::cli
+}  // namespace tessera

@@ -7,7 +7,7 @@
 #include <sstream>
 #include <string>
 
-namespace tessera::cli {
+namespace tessera {
 
 double seconds_since_process_start() {
   std::ifstream file("/proc/self/stat");
@@ -25,4 +25,4 @@ double seconds_since_process_start() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec) - started;
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera

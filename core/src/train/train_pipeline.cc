@@ -1,19 +1,38 @@
-#include "train/inputs.h"
+#include "tessera/train_pipeline.h"
 
 #include <chrono>
+#include <utility>
 
-namespace tessera::cli {
-namespace {
+#include "distributed/stopwatch.h"
 
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+namespace tessera {
+
+ReadBatch in_epochs(BatchReader reader) {
+  struct Epochs {
+    BatchReader reader;
+    int64_t next = -1;  // the step whose batch the reader is at
+  };
+  return [e = std::make_shared<Epochs>(Epochs{std::move(reader)})](int64_t step, Batch& batch) {
+    const int64_t per_epoch = e->reader.batches();
+    if (step != e->next || step % per_epoch == 0) {
+      e->reader.start_epoch(step / per_epoch);
+      e->reader.seek(step % per_epoch);
+    }
+    TESSERA_CHECK(e->reader.next(batch), "the epoch has as many batches as it says");
+    e->next = step + 1;
+  };
 }
 
-}  // namespace
+bool can_work_ahead(const ProcessGroup& group) {
+  const bool here = static_cast<int>(std::thread::hardware_concurrency()) > group.local_world_size();
+  const Tensor able = Tensor::scalar<double>(here ? 1 : 0);
+  if (group.world_size() > 1) group.all_reduce(able, ReduceOp::kSum, "work ahead").wait();
+  return able.item() == group.world_size();
+}
 
-TrainInputs::TrainInputs(BatchReader reader, ShardedEmbeddingBagCollection& collection,
-                         const TrainInputsOptions& options)
-    : reader_(std::move(reader)),
+TrainPipeline::TrainPipeline(ReadBatch read, ShardedEmbeddingBagCollection& collection,
+                             const TrainPipelineOptions& options)
+    : read_(std::move(read)),
       options_(options),
       next_step_(options.first_step),
       asked_(options.first_step),
@@ -21,7 +40,7 @@ TrainInputs::TrainInputs(BatchReader reader, ShardedEmbeddingBagCollection& coll
   if (options_.ahead) inputs_ = std::make_unique<ShardedInputs>(collection);
 }
 
-TrainInputs::~TrainInputs() {
+TrainPipeline::~TrainPipeline() {
   if (!thread_.joinable()) return;
   {
     const std::lock_guard lock(mutex_);
@@ -32,22 +51,23 @@ TrainInputs::~TrainInputs() {
   thread_.join();
 }
 
-void TrainInputs::abort(const std::string& reason) const {
+void TrainPipeline::abort(const std::string& reason) const {
   if (inputs_) inputs_->abort(reason);
 }
 
-void TrainInputs::set_trace(Trace* trace) {
+void TrainPipeline::set_trace(Trace* trace) {
   trace_ = trace;
   if (inputs_) inputs_->set_trace(trace);
 }
 
-TrainInputs::Input& TrainInputs::next() {
+TrainInput& TrainPipeline::next() {
   const int64_t step = next_step_++;
-  Input& input = slots_[static_cast<size_t>(step % 2)];
-  const double start = seconds_now();
+  TESSERA_CHECK(step < options_.steps, "a pipeline has as many inputs as it has steps");
+  TrainInput& input = slots_[static_cast<size_t>(step % 2)];
+  Stopwatch watch;
   if (!inputs_) {
     read(step, input.batch);
-    waited_s_ += seconds_now() - start;
+    watch.lap(waited_s_, "wait");
     return input;
   }
   if (!thread_.joinable()) {
@@ -66,14 +86,14 @@ TrainInputs::Input& TrainInputs::next() {
     }
   }
   changed_.notify_all();
-  waited_s_ += seconds_now() - start;
+  watch.lap(waited_s_, "wait");
   return input;
 }
 
 // Awake for a few microseconds, as the other one is often ready by then; not longer, and without giving its turn away:
 // beside a busy program a thread that yields gets its core back after milliseconds, one that slept gets it at once.
 template <class Ready>
-void TrainInputs::wait_until(const Ready& ready) {
+void TrainPipeline::wait_until(const Ready& ready) {
   constexpr auto kAwake = std::chrono::microseconds(5);
   const auto end = std::chrono::steady_clock::now() + kAwake;
   while (!ready()) {
@@ -83,22 +103,14 @@ void TrainInputs::wait_until(const Ready& ready) {
   }
 }
 
-void TrainInputs::read(int64_t step, Batch& batch) {
-  const auto start = Trace::Clock::now();
-  const int64_t per_epoch = reader_.batches();
-  if (step == options_.first_step || step % per_epoch == 0) {
-    reader_.start_epoch(step / per_epoch);
-    reader_.seek(step % per_epoch);
-  }
-  TESSERA_CHECK(reader_.next(batch), "the epoch has as many batches as it says");
-  const auto end = Trace::Clock::now();
-  read_s_ += std::chrono::duration<double>(end - start).count();
-  if (!trace_) return;
-  trace_->set_step(step);
-  trace_->add("read", start, end);
+void TrainPipeline::read(int64_t step, Batch& batch) {
+  if (trace_) trace_->set_step(step);
+  Stopwatch watch(trace_);
+  read_(step, batch);
+  watch.lap(read_s_, "read");
 }
 
-void TrainInputs::fill(int64_t step, Input& input) {
+void TrainPipeline::fill(int64_t step, TrainInput& input) {
   try {
     read(step, input.batch);
   } catch (const std::exception& e) {  // the others wait for this rank's batch
@@ -108,7 +120,7 @@ void TrainInputs::fill(int64_t step, Input& input) {
   inputs_->take(input.taken, input.batch.sparse, options_.finished && options_.finished());
 }
 
-void TrainInputs::run() {
+void TrainPipeline::run() {
   for (int64_t step = options_.first_step; step < options_.steps; ++step) {
     wait_until([&] { return asked_ > step || stop_; });
     if (stop_) return;
@@ -131,4 +143,4 @@ void TrainInputs::run() {
   }
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera

@@ -5,7 +5,7 @@
 #include "tessera/abi/collective.h"
 #include "tessera/abi/optimizer.h"
 
-namespace tessera::cli {
+namespace tessera {
 
 JobData read_job_data(const Config& config) {
   JobData job{read_dataset(config.data, static_cast<uint64_t>(config.job.seed)), {}};
@@ -52,4 +52,4 @@ void check_parts(const Runtime& runtime, const Config& config, const std::vector
   }
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera

@@ -6,13 +6,11 @@
 #include "tessera/process_group.h"
 #include "tessera/traffic.h"
 
-namespace tessera::cli {
+namespace tessera {
 
 // Bytes of all ranks together, of one step: {"ids": {"in_host": {"sent": x, "planned": y}, "across_hosts": {...}},
 // "rows": ..., "gradients": ...}. `sent` by this rank in `steps` steps, `planned` for this rank in one. Collective.
 nlohmann::ordered_json traffic_report(const ProcessGroup& group, const ExchangeBytes<int64_t>& sent, double steps,
                                       const ExchangeBytes<double>& planned);
 
-void print_traffic(const nlohmann::ordered_json& report);
-
-}  // namespace tessera::cli
+}  // namespace tessera

@@ -6,7 +6,7 @@
 #include "config/json.h"
 #include "tessera/error.h"
 
-namespace tessera::cli {
+namespace tessera {
 namespace {
 
 using json = nlohmann::ordered_json;
@@ -33,13 +33,14 @@ uint64_t sample_hash(const Dataset& data) {
 
 }  // namespace
 
-json data_fingerprint(const Config& config, const Dataset& data) {
+std::string data_fingerprint(const Config& config, const Dataset& data) {
   json columns = json::array();
   for (const DataColumn& c : data.columns) columns.push_back({c.name, c.rows});
-  return {{"reader", config.data.reader},  {"seed", config.job.seed},
-          {"batch", config.data.batch},    {"shuffle", config.data.shuffle},
-          {"samples", data.train_rows()},  {"dense", static_cast<int64_t>(data.dense.size())},
-          {"columns", std::move(columns)}, {"hash", cat(sample_hash(data))}};
+  const json out = {{"reader", config.data.reader},  {"seed", config.job.seed},
+                    {"batch", config.data.batch},    {"shuffle", config.data.shuffle},
+                    {"samples", data.train_rows()},  {"dense", static_cast<int64_t>(data.dense.size())},
+                    {"columns", std::move(columns)}, {"hash", cat(sample_hash(data))}};
+  return out.dump();
 }
 
 SavedRun SavedRun::from_progress(const std::string& progress, const std::string& path) {
@@ -59,7 +60,8 @@ SavedRun SavedRun::from_progress(const std::string& progress, const std::string&
   return {step->get<int64_t>(), *data};
 }
 
-void SavedRun::check_same_data(const json& mine, const std::string& path) const {
+void SavedRun::check_same_data(const std::string& fingerprint, const std::string& path) const {
+  const json mine = config::parse_json(fingerprint, {"the data's fingerprint"});
   for (const auto& [key, value] : data.items()) {
     if (!mine.contains(key) || mine.at(key) == value) continue;
     const std::string difference = key == "hash" ? std::string("other samples")
@@ -69,4 +71,4 @@ void SavedRun::check_same_data(const json& mine, const std::string& path) const 
   }
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tessera::cli {
+namespace tessera {
 
 DeviceBatch::Inputs DeviceBatch::take(const Batch& batch) {
   const int64_t dense = batch.dense.numel(), labels = batch.labels.numel(), n = dense + labels;
@@ -18,4 +18,4 @@ DeviceBatch::Inputs DeviceBatch::take(const Batch& batch) {
   return {memory_.first(batch.dense.shape()), memory_.narrow(dense, labels)};
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera

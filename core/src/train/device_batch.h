@@ -7,7 +7,7 @@
 #include "tessera/data.h"
 #include "tessera/device.h"
 
-namespace tessera::cli {
+namespace tessera {
 
 class DeviceBatch {
  public:
@@ -32,4 +32,4 @@ class DeviceBatch {
   Tensor memory_;
 };
 
-}  // namespace tessera::cli
+}  // namespace tessera

@@ -2,13 +2,12 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
-#include <string>
 
+#include "tessera/dlrm_trainer.h"
 #include "tessera/step_model.h"
 #include "tessera/traffic.h"
-#include "train/dlrm_trainer.h"
 
-namespace tessera::cli {
+namespace tessera {
 
 struct ActualRun {
   Stages warm_up, stages;  // seconds in the first steps (empty: none), which do not count, and in all
@@ -20,9 +19,4 @@ struct ActualRun {
 nlohmann::ordered_json plan_versus_actual(const Runtime& runtime, DlrmTrainer& trainer, const PlannerOptions& options,
                                           const DenseWork& dense, const ActualRun& actual);
 
-// In one line: the step of the slowest rank.
-std::string predicted_step_text(const nlohmann::ordered_json& comparison);
-// As tables for a person.
-std::string plan_versus_actual_text(const nlohmann::ordered_json& comparison);
-
-}  // namespace tessera::cli
+}  // namespace tessera

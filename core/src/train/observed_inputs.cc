@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-namespace tessera::cli {
+namespace tessera {
 namespace {
 
 constexpr int64_t kSamples = 8192;
@@ -63,4 +63,4 @@ void observe_inputs(const Dataset& data, const std::vector<TableConfig>& tables,
   }
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera

@@ -7,11 +7,11 @@
 #include "tessera/data.h"
 #include "tessera/planner.h"
 
-namespace tessera::cli {
+namespace tessera {
 
 // From some batches of the training part: ids per bag of tables without pooling_factor, and how much more often popular
 // rows are asked for (ParameterConstraints::zipf_exponent). The same on every rank.
 void observe_inputs(const Dataset& data, const std::vector<TableConfig>& tables, int64_t batch,
                     PlannerOptions* options);
 
-}  // namespace tessera::cli
+}  // namespace tessera

@@ -9,7 +9,7 @@
 #include "tessera/runtime.h"
 #include "tessera/step_model.h"
 
-namespace tessera::cli {
+namespace tessera {
 
 struct JobData {
   Dataset data;
@@ -29,4 +29,4 @@ DenseWork dense_work(const Config& config, const std::vector<TableConfig>& table
 // on this machine does not matter), and its tables' optimizers with their options.
 void check_parts(const Runtime& runtime, const Config& config, const std::vector<TableConfig>& tables);
 
-}  // namespace tessera::cli
+}  // namespace tessera

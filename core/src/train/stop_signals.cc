@@ -1,4 +1,4 @@
-#include "train/stop_signals.h"
+#include "tessera/stop_signals.h"
 
 #include <time.h>
 #include <unistd.h>
@@ -6,7 +6,7 @@
 #include <atomic>
 #include <cstdint>
 
-namespace tessera::cli {
+namespace tessera {
 namespace {
 
 std::atomic<int> first_signal = 0;            // what a handler can reach
@@ -59,4 +59,4 @@ void StopSignals::raise_again() {
 
 bool StopSignals::requested() { return first_signal.load(std::memory_order_relaxed) != 0; }
 
-}  // namespace tessera::cli
+}  // namespace tessera

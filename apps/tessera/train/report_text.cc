@@ -1,0 +1,115 @@
+#include "train/report_text.h"
+
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "tessera/error.h"
+
+namespace tessera::cli {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+std::string format(const char* pattern, auto... values) {
+  char text[256];
+  std::snprintf(text, sizeof(text), pattern, values...);
+  return text;
+}
+
+std::string measured_text(const json& pair) {
+  return pair["measured"].is_null() ? format("%9s", "-") : format("%9.1f", pair["measured"].get<double>());
+}
+
+std::string predicted_step_text(const json& c) {
+  const json& step = c["step_us"];
+  return cat("plan versus actual (figures: ", c["figures"].get<std::string>(), "): a step ",
+             format("%.1f us predicted, %.1f us measured\n", number(step["predicted"]), number(step["measured"])));
+}
+
+std::string plan_versus_actual_text(const json& c) {
+  const auto both = [&](const json& pair) {
+    return format(" %9.1f %9.1f", number(pair["predicted"]), number(pair["measured"]));
+  };
+  std::string out;
+  if (c["ranks"].size() > 1) out += "Measured exchanges include waiting for the other ranks.\n";
+  out += format("%-20s", "us per step");
+  for (size_t r = 0; r < c["ranks"].size(); ++r) out += format(" %19s", cat("rank ", r, ", plan/actual").c_str());
+  out += "\n";
+  const auto row = [&](const std::string& name, const auto& of) {
+    out += format("%-20s", name.c_str());
+    for (const json& rank : c["ranks"]) out += both(of(rank));
+    out += "\n";
+  };
+  for (const auto& [name, unused] : c["ranks"][0]["stages_us"].items()) {
+    row(name, [&name = name](const json& rank) { return rank["stages_us"][name]; });
+  }
+  row("all", [](const json& rank) { return rank["us"]; });
+  row("KB in the host", [&](const json& rank) {
+    const json& b = rank["bytes"]["in_host"];
+    return json{{"predicted", number(b["predicted"]) / 1e3}, {"measured", number(b["measured"]) / 1e3}};
+  });
+  row("KB across hosts", [&](const json& rank) {
+    const json& b = rank["bytes"]["across_hosts"];
+    return json{{"predicted", number(b["predicted"]) / 1e3}, {"measured", number(b["measured"]) / 1e3}};
+  });
+  out += format("\n%-20s %4s %-18s %9s %9s %9s %9s\n", "table, us per step", "rank", "sharding", "lookup", "actual",
+                "update", "actual");
+  for (const json& t : c["tables"]) {
+    out += format("%-20s %4d %-18s %9.1f", t["table"].get<std::string>().substr(0, 60).c_str(), t["rank"].get<int>(),
+                  t["sharding_type"].get<std::string>().substr(0, 60).c_str(), number(t["lookup_us"]["predicted"]));
+    out += " " + measured_text(t["lookup_us"]) + format(" %9.1f ", number(t["update_us"]["predicted"])) +
+           measured_text(t["update_us"]) + "\n";
+  }
+  return out;
+}
+
+void print_traffic(const json& report) {
+  std::printf("\n%-20s %14s %14s %14s %14s\n", "bytes per step", "in hosts", "planned", "across hosts", "planned");
+  for (const auto& [name, v] : report.items()) {
+    const json &in = v["in_host"], &across = v["across_hosts"];
+    std::printf("%-20s %14.0f %14.0f %14.0f %14.0f\n", name.c_str(), number(in["sent"]), number(in["planned"]),
+                number(across["sent"]), number(across["planned"]));
+  }
+}
+
+}  // namespace
+
+double number(const json& value) { return value.is_null() ? std::nan("") : value.get<double>(); }
+
+void print_tables(const json& report) {
+  if (report["device"] != "cpu")
+    std::printf("stages are the host's times: what they enqueue on %s is not waited for\n",
+                report["device"].get<std::string>().c_str());
+  std::printf("%-20s %14s %18s\n", "stage", "us per step", "largest rank's us");
+  for (const auto& [name, v] : report["stages"].items()) {
+    std::printf("%-20s %14.1f %18.1f\n", name.c_str(), number(v["us_per_step"]), number(v["largest_us_per_step"]));
+  }
+  if (report.contains("pipeline")) {
+    const json& p = report["pipeline"];
+    std::printf(
+        "\nread, route and exchange of ids took %.1f us per step, of which %.1f us ran behind the step before\n",
+        number(p["work_us_per_step"]), number(p["hidden_us_per_step"]));
+  }
+  if (report.contains("bytes_per_step")) print_traffic(report["bytes_per_step"]);
+  std::printf("\n%s\n", plan_versus_actual_text(report["plan_versus_actual"]).c_str());
+}
+
+void print_training(const json& report) {
+  std::printf("%s on %s: %lld steps, %.1f s, %.0f samples/s, train loss %.4f\n",
+              report["model"].get<std::string>().c_str(), report["data"]["name"].get<std::string>().c_str(),
+              static_cast<long long>(report["steps"].get<int64_t>()), number(report["train"]["seconds"]),
+              number(report["train"]["samples_per_s"]), number(report["train"]["loss"]));
+  std::printf("the first step was done %.2f s after the process started\n", number(report["seconds_to_first_step"]));
+  std::printf("%s", predicted_step_text(report["plan_versus_actual"]).c_str());
+  if (const auto dropped = report["dropped_ids"].get<int64_t>())
+    std::printf("%lld ids out of range were dropped\n", static_cast<long long>(dropped));
+}
+
+void print_test(const json& t) {
+  std::printf("test: AUC %.4f  logloss %.4f  normalized entropy %.4f  calibration %.3f  (%lld samples)\n",
+              number(t["auc"]), number(t["logloss"]), number(t["normalized_entropy"]), number(t["calibration"]),
+              static_cast<long long>(t["samples"].get<int64_t>()));
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,19 @@
+// What a job's report (TrainJob::report) says, for people.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+namespace tessera::cli {
+
+// A value of a report; null is NaN.
+double number(const nlohmann::ordered_json& value);
+
+// How many steps of what, how fast, and with which loss.
+void print_training(const nlohmann::ordered_json& report);
+// How good the model is on the test part.
+void print_test(const nlohmann::ordered_json& test);
+// Where the time of a step went, and what its exchanges carried.
+void print_tables(const nlohmann::ordered_json& report);
+
+}  // namespace tessera::cli

@@ -1,0 +1,116 @@
+// tessera/train_job.h - the job of one config file, on one rank: data, plan, model, training, checkpoints, evaluation,
+// report. `tessera train` is this, with options and printing.
+//
+//   const Config config = load_config("job.toml", {});
+//   TrainJob job(runtime, config, {.save = "checkpoints"}, group);
+//   job.train({});
+//   const BinaryMetrics test = job.evaluate();
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/config.h"
+#include "tessera/data.h"
+#include "tessera/device.h"
+#include "tessera/dlrm_trainer.h"
+#include "tessera/metrics.h"
+#include "tessera/process_group.h"
+#include "tessera/step_model.h"
+#include "tessera/train_loop.h"
+
+namespace tessera {
+
+struct TrainJobOptions {
+  std::string save;                  // directory for checkpoints, one at the end; empty: none
+  std::string load;                  // checkpoint directory to continue from; empty: none
+  int64_t save_every = 0;            // steps between checkpoints; 0: at the end only
+  int keep = 2;                      // checkpoints that stay in `save`
+  bool new_data = false;             // with `load`: from the first batch of this job's data
+  std::optional<int64_t> max_steps;  // stop after so many steps in all; unset: after the last epoch
+  DeviceStreamPtr device;            // where the tables are; null: host memory
+  std::string trace;                 // file for a picture of the steps; empty: none
+};
+
+// How far training is.
+struct TrainProgress {
+  int64_t step = 0, epoch = 0;  // steps done in all, and the epoch of the last one
+  int64_t samples = 0;          // of all ranks, in this run
+  double loss = 0;              // the mean of the steps since the progress before
+};
+
+// What a program does while its job trains. All may be left out.
+struct TrainWatch {
+  std::function<bool()> stop = nullptr;  // TrainLoopOptions::stop
+  // Whether report() is wanted behind a step; the same on all ranks, as losses are added up over them then.
+  std::function<bool(int64_t step)> due = nullptr;
+  std::function<void(const TrainProgress& progress)> report = nullptr;
+};
+
+// Used by one thread; what is not const is collective.
+class TrainJob {
+ public:
+  // Reads the data, plans and builds the model, and loads a checkpoint where one is given. Errors name what in the
+  // config, the data or the checkpoint cannot be; kFailedPrecondition: the ranks have different jobs.
+  TrainJob(const Runtime& runtime, const Config& config, const TrainJobOptions& options,
+           std::shared_ptr<ProcessGroup> group);
+  ~TrainJob();
+
+  int64_t first_step() const { return first_step_; }  // steps done before this run
+  int64_t steps() const { return steps_; }            // to be done in all, those before this run included
+  // Once. What the directory for checkpoints cannot take is said before the first step; a loss that is no number ends
+  // the job before it is saved. Saves at the end, whatever the end was.
+  void train(const TrainWatch& watch);
+  bool stopped() const { return loop_ && loop_->stopped(); }  // TrainWatch::stop ended it before its last step
+  int64_t steps_done() const { return loop_ ? loop_->steps_done() : 0; }  // in this run
+
+  // Of the test part.
+  BinaryMetrics evaluate();
+  // Everything about the run as JSON, for people and programs: stages, plan versus actual, bytes, losses, the config.
+  // Valid on rank 0. NaN is null.
+  std::string report(const BinaryMetrics& metrics);
+  // To options.trace, which is not empty. Returns on rank 0 what was wrong with the file, "" where nothing was.
+  std::string write_trace();
+
+  const ShardingPlan& plan() { return trainer_->parallel().plan(); }
+  const Dataset& data() const { return data_; }
+  DlrmTrainer& trainer() { return *trainer_; }
+  std::vector<LayerChoice> layers();  // of the dense part
+
+ private:
+  friend class TrainReport;
+
+  void build_model();
+  void load();
+  void save();
+  void after_step(const StepEnd& end, const TrainWatch& watch);
+  BatchReader training_batches() const;
+  bool takes_ahead() const;
+
+  const Runtime& runtime_;
+  Config config_;
+  TrainJobOptions options_;
+  std::shared_ptr<ProcessGroup> group_;
+  Dataset data_;
+  std::vector<TableConfig> tables_;
+  PlannerOptions planner_;
+  DenseWork dense_;
+  std::unique_ptr<DlrmTrainer> trainer_;
+  std::string fingerprint_;  // of the data
+  int64_t first_step_ = 0, steps_ = 0, per_epoch_ = 0;
+  std::unique_ptr<Trace> trace_, input_trace_;  // of the steps, and of the thread that takes batches in
+  std::unique_ptr<TrainLoop> loop_;
+  bool ahead_ = false;
+  // Of training: ids read by this rank, by column; bytes sent; time per stage in the first few steps, and in all.
+  std::vector<double> ids_;
+  ExchangeBytes<int64_t> sent_;
+  Stages warm_, trained_;
+  double first_step_seconds_ = 0;  // from the start of this process to the end of its first step
+  double evaluate_seconds_ = 0;
+};
+
+}  // namespace tessera

@@ -1,0 +1,44 @@
+// tessera/trainer.h - what a training loop drives: a model over sharded tables, and what updates it.
+//
+// DlrmTrainer (tessera/dlrm_trainer.h) is one. A program with a model of its own writes another one: step() and
+// take_losses() are all that training needs, predict() what evaluation needs.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/data.h"
+#include "tessera/process_group.h"
+#include "tessera/sharded_modules.h"
+
+namespace tessera {
+
+// Where the time of a step goes, in seconds on this rank, in the order of a step.
+using Stages = std::vector<std::pair<std::string, double>>;
+
+// Used by one thread.
+class Trainer {
+ public:
+  virtual ~Trainer() = default;
+
+  // Forward, backward, updates: one step of all ranks, whatever their shares of the global batch, of which one may be
+  // empty. `taken`: what TrainPipeline has made of the batch, where it has. True: some rank has said `finished` with
+  // this batch, here or to the pipeline. Collective.
+  virtual bool step(const Batch& batch, StepHandle taken, bool finished) = 0;
+  bool step(const Batch& batch) { return step(batch, {}, false); }
+  // The sums of this rank's losses over its samples, one for each step since the last call. May wait for a device.
+  virtual std::vector<double> take_losses() = 0;
+  // Logits [B, 1] of this rank's batch, in host memory. Collective. kUnimplemented unless overridden.
+  virtual Tensor predict(const Batch& batch);
+
+  virtual const ProcessGroup& group() const = 0;
+  // The tables whose ids a pipeline exchanges ahead of the step.
+  virtual ShardedEmbeddingBagCollection& embeddings() = 0;
+  // Waits for what steps have enqueued on a device.
+  virtual void synchronize() {}
+  // Spans of a step's stages from now on; nullptr: none.
+  virtual void set_trace(Trace* trace) { embeddings().set_trace(trace); }
+};
+
+}  // namespace tessera

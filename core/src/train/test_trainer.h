@@ -1,0 +1,70 @@
+// A trainer of one table on one rank whose losses are what its batches say: for tests of what drives trainers.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/train_loop.h"
+
+namespace tessera::test {
+
+inline const Runtime& runtime() {
+  static const Runtime runtime({.plugin_path = {TESSERA_PLUGINS_BUILT}, .default_path = false});
+  return runtime;
+}
+
+inline constexpr int64_t kRows = 10, kSamples = 2;
+
+// Both samples have the step's number as their label, and as their id, modulo rows.
+inline void fill_batch(int64_t step, Batch& batch) {
+  batch.dense = Tensor::empty({kSamples, 0});
+  batch.labels = Tensor::from(std::vector<float>(kSamples, static_cast<float>(step)));
+  batch.sparse = KeyedJaggedTensor::from_lengths_sync({"f"}, Tensor::from(std::vector<int64_t>(kSamples, step % kRows)),
+                                                      Tensor::from(std::vector<int32_t>(kSamples, 1)));
+  batch.global_size = kSamples;
+}
+
+class TestTrainer : public Trainer {
+ public:
+  TestTrainer() : group_(ProcessGroup::connect(runtime(), {})) {
+    EmbeddingBagConfig table;
+    table.name = "t";
+    table.feature_names = {"f"};
+    table.num_embeddings = kRows;
+    table.embedding_dim = 4;
+    EmbeddingModuleShardingPlan plan;
+    plan.add("t", {"table_wise", "fused", ParameterSharding::Combine::kConcat, false, {{kRows, 4, 0, 0, 0}}});
+    ShardedModuleOptions options;
+    options.kernel = "reference";
+    options.optimizer = {"exact_sgd", "{}", 0};
+    tables_.emplace(EmbeddingBagCollectionSharder(runtime(), options).shard({table}, plan, group_));
+  }
+
+  bool step(const Batch& batch, StepHandle taken, bool finished) override {
+    taken_ += taken ? 1 : 0;
+    const auto pooled =
+        (taken ? tables_->forward(std::move(taken), false) : tables_->forward(batch.sparse, finished, false)).wait();
+    labels_.push_back(batch.labels.item());
+    losses_.push_back(loss_of_sample * static_cast<double>(kSamples));
+    return pooled.any_finished;
+  }
+  using Trainer::step;
+  std::vector<double> take_losses() override { return std::exchange(losses_, {}); }
+  const ProcessGroup& group() const override { return *group_; }
+  ShardedEmbeddingBagCollection& embeddings() override { return *tables_; }
+
+  double loss_of_sample = 1;                                     // of the steps to come
+  const std::vector<double>& labels() const { return labels_; }  // of each step: its batch's
+  int taken() const { return taken_; }                           // batches that a pipeline had taken
+
+ private:
+  std::shared_ptr<ProcessGroup> group_;
+  std::optional<ShardedEmbeddingBagCollection> tables_;
+  std::vector<double> losses_, labels_;
+  int taken_ = 0;
+};
+
+}  // namespace tessera::test

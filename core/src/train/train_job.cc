@@ -1,0 +1,199 @@
+#include "tessera/train_job.h"
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "config/json.h"
+#include "distributed/stopwatch.h"
+#include "tessera/checkpoint.h"
+#include "tessera/planner.h"
+#include "train/job_data.h"
+#include "train/observed_inputs.h"
+#include "train/same_job.h"
+#include "train/saved_run.h"
+#include "train/start_up.h"
+#include "train/trace_file.h"
+#include "train/train_report.h"
+
+namespace tessera {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+constexpr int64_t kSampleEvery = 50;  // steps: tables are timed one by one in one of so many
+
+DenseOptimizerSpec dense_spec(const DenseOptimizerConfig& c) {
+  // Each optimizer takes the settings that it knows; the config has one table for all.
+  json all = {{"learning_rate", c.learning_rate}, {"weight_decay", c.weight_decay}};
+  if (c.name == "sgd")
+    all["momentum"] = c.momentum;
+  else
+    all["eps"] = c.eps;
+  if (c.name == "adam") all["betas"] = {c.beta1, c.beta2};
+  return {c.name, all.dump()};
+}
+
+ShardingPlan read_plan(const std::string& path) {
+  std::ifstream in(path);
+  if (!in) fail(Code::kNotFound, "planner.plan: no file ", path);
+  std::stringstream text;
+  text << in.rdbuf();
+  try {
+    return ShardingPlan::from_json(text.str());
+  } catch (const Error& e) {
+    throw Error(e.code(), path + ": " + e.what());
+  }
+}
+
+}  // namespace
+
+TrainJob::TrainJob(const Runtime& runtime, const Config& config, const TrainJobOptions& options,
+                   std::shared_ptr<ProcessGroup> group)
+    : runtime_(runtime), config_(config), options_(options), group_(std::move(group)) {
+  check_same_job(*group_, config_, options_);
+  JobData job = read_job_data(config_);
+  data_ = std::move(job.data);
+  tables_ = std::move(job.tables);
+  check_parts(runtime_, config_, tables_);
+  build_model();
+  fingerprint_ = data_fingerprint(config_, data_);
+  if (!options_.load.empty()) load();
+  per_epoch_ = training_batches().batches();
+  steps_ = per_epoch_ * config_.data.epochs;
+  if (options_.max_steps) steps_ = std::min(steps_, *options_.max_steps);
+}
+
+TrainJob::~TrainJob() = default;
+
+BatchReader TrainJob::training_batches() const {
+  return {data_.train,
+          {config_.data.batch, group_->rank(), group_->world_size(), static_cast<uint64_t>(config_.job.seed),
+           config_.data.shuffle}};
+}
+
+void TrainJob::build_model() {
+  const auto seed = static_cast<uint64_t>(config_.job.seed);
+  DlrmTrainerOptions o;
+  o.tables = embedding_configs(tables_);
+  o.dlrm.dense_inputs = static_cast<int64_t>(data_.dense.size());
+  o.dlrm.embedding_dim = config_.model.embedding_dim;
+  o.dlrm.bottom_mlp = config_.model.bottom_mlp;
+  o.dlrm.top_mlp = config_.model.top_mlp;
+  o.dlrm.seed = seed;
+  o.dense_optimizer = dense_spec(config_.dense_optimizer);
+  o.parallel.sharded.kernel = config_.job.kernel;
+  o.parallel.sharded.seed = seed;
+  o.parallel.sharded.stream = options_.device;
+  o.parallel.sharded.bounds_check = bounds_check_of(tables_);
+  o.parallel.bucket_mib = config_.comm.bucket_mib;
+  if (!config_.planner.plan.empty()) o.parallel.plan = read_plan(config_.planner.plan);
+  planner_ = planner_options(config_, tables_, group_->world_size(), group_->local_world_size(),
+                             compute_device(options_.device));
+  observe_inputs(data_, tables_, config_.data.batch, &planner_);
+  o.parallel.planner = planner_;
+  dense_ = dense_work(config_, tables_, o.dlrm.dense_inputs);
+  trainer_ = std::make_unique<DlrmTrainer>(runtime_, group_, std::move(o));
+}
+
+std::vector<LayerChoice> TrainJob::layers() {
+  const int32_t device = trainer_->dense_on_device() ? static_cast<int32_t>(options_.device->device().type) : kDLCPU;
+  const std::vector<LayerChoice> all = layer_choices(runtime_, device);
+  std::vector<LayerChoice> out;
+  for (const auto& [layer, component] : trainer_->dlrm().components()) {
+    const auto known = std::find_if(all.begin(), all.end(), [&](const LayerChoice& l) { return l.layer == layer; });
+    out.push_back({layer, component, known == all.end() ? std::vector<std::string>() : known->instead_of});
+  }
+  return out;
+}
+
+void TrainJob::load() {
+  const std::string progress = load_checkpoint(options_.load, trainer_->parallel(), trainer_->dense_optimizer());
+  if (options_.new_data) return;
+  const SavedRun saved = SavedRun::from_progress(progress, options_.load);
+  saved.check_same_data(fingerprint_, options_.load);
+  first_step_ = saved.step;
+}
+
+void TrainJob::save() {
+  loop_->check_losses();        // what has come apart is not saved
+  json tables = json::array();  // what no tensor tells, for tessera quantize
+  for (const EmbeddingBagConfig& t : embedding_configs(tables_))
+    tables.push_back({{"name", t.name}, {"features", t.feature_names}, {"pooling", to_string(t.pooling)}});
+  const json progress = {
+      {"step", first_step_ + steps_done()},
+      {"model", {{"type", config_.model.type}, {"bounds_check", tables_.front().bounds_check}, {"tables", tables}}},
+      {"data", config::parse_json(fingerprint_, {"the data's fingerprint"})}};
+  save_checkpoint(options_.save, trainer_->parallel(), trainer_->dense_optimizer(), progress.dump(), options_.keep);
+}
+
+void TrainJob::train(const TrainWatch& watch) {
+  TESSERA_CHECK(!loop_, "a job trains once");
+  const int64_t planned = std::max<int64_t>(0, steps_ - first_step_);
+  if (!options_.save.empty()) {
+    const int64_t saves = options_.save_every > 0 ? planned / options_.save_every + 1 : 1;
+    check_checkpoint_target(options_.save, trainer_->parallel(), trainer_->dense_optimizer(), saves, options_.keep);
+  }
+  trainer_->reset_stages();
+  trainer_->embeddings().sample_shards(std::clamp<int64_t>(planned / 8, 2, kSampleEvery));
+  ids_.assign(data_.columns.size(), 0.0);
+  ahead_ = takes_ahead();
+  if (!options_.trace.empty()) {
+    const size_t most = most_spans(group_->world_size(), 2);
+    trace_ = std::make_unique<Trace>(most);
+    input_trace_ = std::make_unique<Trace>(most);
+  }
+  TrainLoopOptions o;
+  o.first_step = first_step_;
+  o.steps = steps_;
+  o.ahead = ahead_;
+  o.stop = watch.stop;
+  o.after_step = [&](TrainLoop&, const StepEnd& end) { after_step(end, watch); };
+  o.step_trace = trace_.get();
+  o.input_trace = input_trace_.get();
+  loop_ = std::make_unique<TrainLoop>(*trainer_, in_epochs(training_batches()), std::move(o));
+  loop_->run();
+  loop_->check_losses();
+  sent_ = trainer_->embeddings().bytes_sent();
+  trained_ = trainer_->stages();
+  if (!options_.save.empty()) save();
+}
+
+void TrainJob::after_step(const StepEnd& end, const TrainWatch& watch) {
+  if (end.step == first_step_ + 1) {
+    trainer_->synchronize();  // done, and not only enqueued
+    first_step_seconds_ = seconds_since_process_start();
+  }
+  if (steps_done() == warm_up_steps(steps_ - first_step_)) warm_ = trainer_->stages();
+  for (size_t key = 0; key < ids_.size(); ++key)
+    ids_[key] += static_cast<double>(end.batch.sparse.length_per_key()[key]);
+  if (watch.due && watch.due(end.step)) {
+    const double loss = loop_->mean_loss();
+    if (watch.report) watch.report({end.step, (end.step - 1) / per_epoch_, loop_->samples(), loss});
+  }
+  // The last one is saved anyway.
+  if (options_.save_every > 0 && end.step % options_.save_every == 0 && !end.last) save();
+}
+
+bool TrainJob::takes_ahead() const {
+  if (options_.device) return false;
+  return config_.job.pipeline ? *config_.job.pipeline : can_work_ahead(*group_);
+}
+
+BinaryMetrics TrainJob::evaluate() {
+  Stopwatch watch;
+  const int64_t batch = std::max<int64_t>(config_.data.batch, 1024);
+  const BinaryMetrics metrics =
+      tessera::evaluate(*trainer_, {data_.test, {batch, group_->rank(), group_->world_size(), 1, false}});
+  watch.lap(evaluate_seconds_, "evaluate");
+  return metrics;
+}
+
+std::string TrainJob::report(const BinaryMetrics& metrics) { return TrainReport(*this).text(metrics); }
+
+std::string TrainJob::write_trace() {
+  return tessera::write_trace(options_.trace, {{"steps", trace_.get()}, {"inputs", input_trace_.get()}}, *group_);
+}
+
+}  // namespace tessera

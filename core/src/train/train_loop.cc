@@ -1,0 +1,92 @@
+#include "tessera/train_loop.h"
+
+#include <cmath>
+#include <numeric>
+#include <span>
+#include <utility>
+
+#include "distributed/stopwatch.h"
+
+namespace tessera {
+
+Tensor Trainer::predict(const Batch&) { fail(Code::kUnimplemented, "this trainer does not predict"); }
+
+TrainLoop::TrainLoop(Trainer& trainer, ReadBatch read, TrainLoopOptions options)
+    : trainer_(trainer), read_(std::move(read)), options_(std::move(options)) {}
+
+void TrainLoop::run() {
+  TESSERA_CHECK(read_, "a loop runs once");
+  TrainPipeline inputs(std::exchange(read_, nullptr), trainer_.embeddings(),
+                       {options_.first_step, options_.steps, options_.ahead, options_.stop});
+  trainer_.set_trace(options_.step_trace);
+  inputs.set_trace(options_.input_trace);
+  Stopwatch watch;
+  try {
+    train(inputs);
+  } catch (const std::exception& e) {
+    inputs.abort(e.what());
+    throw;
+  }
+  trainer_.synchronize();
+  watch.lap(seconds_, "run");
+  trainer_.set_trace(nullptr);
+  read_s_ = inputs.read_s();
+  waited_s_ = inputs.waited_s();
+}
+
+void TrainLoop::train(TrainPipeline& inputs) {
+  for (int64_t step = options_.first_step; step < options_.steps && !stopped_; ++step) {
+    if (options_.step_trace) options_.step_trace->set_step(step);
+    TrainInput& input = inputs.next();
+    stopped_ = trainer_.step(input.batch, std::move(input.taken), options_.stop && options_.stop());
+    batch_sizes_.push_back(input.batch.global_size);
+    samples_ += input.batch.global_size;
+    if (options_.after_step)
+      options_.after_step(*this, {step + 1, input.batch, stopped_ || step + 1 == options_.steps});
+  }
+}
+
+double TrainLoop::mean_loss() {
+  check_losses();
+  const std::span<const double> news = std::span(losses_).subspan(told_);
+  told_ = losses_.size();
+  return news.empty() ? 0 : std::accumulate(news.begin(), news.end(), 0.0) / static_cast<double>(news.size());
+}
+
+void TrainLoop::check_losses() {
+  std::vector<double> sums = trainer_.take_losses();
+  if (sums.empty()) return;
+  for (size_t i = 0; i < sums.size(); ++i) sums[i] /= static_cast<double>(batch_sizes_[losses_.size() + i]);
+  const Tensor part = Tensor::from(sums);
+  if (trainer_.group().world_size() > 1) trainer_.group().all_reduce(part, ReduceOp::kSum, "losses").wait();
+  for (double loss : part.span<double>()) {
+    losses_.push_back(loss);
+    if (!std::isfinite(loss)) {
+      fail(Code::kFailedPrecondition, "the loss of step ", options_.first_step + std::ssize(losses_), " is ", loss,
+           ": training has come apart, a lower learning rate may keep it together");
+    }
+  }
+}
+
+BinaryMetrics evaluate(Trainer& trainer, BatchReader reader) {
+  Predictions mine;
+  for (Batch batch; reader.next(batch);) {
+    const Tensor logits = trainer.predict(batch);
+    if (batch.labels.numel()) mine.add(logits, batch.labels);
+  }
+  const ProcessGroup& group = trainer.group();
+  if (group.world_size() == 1) return mine.metrics();
+  const Tensor counts = Tensor::zeros({group.world_size()}, DType::kInt64);
+  counts.data<int64_t>()[group.rank()] = mine.size();
+  group.all_reduce(counts, ReduceOp::kSum, "test samples").wait();
+  int64_t total = 0;
+  for (int64_t n : counts.span<int64_t>()) total += n;
+  const Tensor logits = Tensor::empty({total}), labels = Tensor::empty({total});
+  group.all_gather_v(Tensor::from(mine.logits()), logits, counts.span<int64_t>(), "logits").wait();
+  group.all_gather_v(Tensor::from(mine.labels()), labels, counts.span<int64_t>(), "labels").wait();
+  Predictions all;
+  all.add(logits, labels);
+  return all.metrics();
+}
+
+}  // namespace tessera

@@ -1,0 +1,114 @@
+#include "train/train_report.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "config/json.h"
+#include "train/plan_versus_actual.h"
+#include "train/traffic_report.h"
+
+namespace tessera {
+
+int64_t warm_up_steps(int64_t steps) { return std::min<int64_t>(50, steps / 5); }
+
+double TrainReport::per_step(double seconds) const {
+  return 1e6 * seconds / static_cast<double>(std::max<int64_t>(1, job_.steps_done()));
+}
+
+double TrainReport::summed(double value) const {
+  const Tensor t = Tensor::scalar(value);
+  if (job_.group_->world_size() > 1) job_.group_->all_reduce(t, ReduceOp::kSum, "counts").wait();
+  return t.item();
+}
+
+TrainReport::Json TrainReport::stages() const {
+  Stages stages = job_.trained_;
+  stages.insert(stages.begin(), {"read", job_.loop_->read_s()});
+  std::vector<double> mine;
+  for (const auto& [name, seconds] : stages) mine.push_back(seconds);
+  const Tensor largest = Tensor::from(mine);
+  if (job_.group_->world_size() > 1) job_.group_->all_reduce(largest, ReduceOp::kMax, "stages").wait();
+  Json out = Json::object();
+  for (size_t i = 0; i < stages.size(); ++i) {
+    out[stages[i].first] = {{"us_per_step", per_step(mine[i])},
+                            {"largest_us_per_step", per_step(largest.span<double>()[i])}};
+  }
+  return out;
+}
+
+// What of the inputs' work ran behind the steps before.
+TrainReport::Json TrainReport::pipeline() const {
+  double work = job_.loop_->read_s();
+  for (const auto& [name, seconds] : job_.trained_) {
+    if (name == DlrmTrainer::kRouteStage || name == DlrmTrainer::kExchangeIdsStage) work += seconds;
+  }
+  const double waited = job_.loop_->waited_s();
+  return {{"work_us_per_step", per_step(work)},
+          {"waited_us_per_step", per_step(waited)},
+          {"hidden_us_per_step", per_step(std::max(0.0, work - waited))}};
+}
+
+// The plan's bytes are those of a whole batch, with as many ids in a bag as were read on average.
+TrainReport::Json TrainReport::traffic() {
+  const ProcessGroup& group = *job_.group_;
+  const Tensor ids = Tensor::from(job_.ids_);
+  group.all_reduce(ids, ReduceOp::kSum, "ids").wait();
+  TrafficInput input;
+  input.world_size = group.world_size();
+  input.local_world_size = group.local_world_size();
+  input.batch = static_cast<double>(job_.config_.data.batch) / group.world_size();
+  for (size_t c = 0; c < job_.ids_.size(); ++c) {
+    const double bags = static_cast<double>(std::max<int64_t>(1, job_.loop_->samples()));
+    input.ids_per_bag[job_.data_.columns[c].name] = ids.data<double>()[c] / bags;
+  }
+  const auto planned =
+      expected_traffic(embedding_configs(job_.tables_), job_.plan().at(Dlrm::kCollectionPath), input, group.rank());
+  return traffic_report(group, job_.sent_, static_cast<double>(job_.steps_done()), planned);
+}
+
+TrainReport::Json TrainReport::layers() {
+  Json out = Json::object();
+  for (const LayerChoice& l : job_.layers()) out[l.layer] = {{"component", l.component}, {"instead_of", l.instead_of}};
+  return out;
+}
+
+std::string TrainReport::text(const BinaryMetrics& metrics) {
+  TESSERA_CHECK(job_.loop_, "a report is of a job that has trained");
+  const TrainLoop& loop = *job_.loop_;
+  const std::vector<double>& losses = loop.losses();
+  const std::string device = job_.options_.device ? job_.options_.device->id() : "cpu";
+  Json out;
+  out["model"] = job_.config_.model.type;
+  out["data"] = {
+      {"name", job_.data_.name}, {"train_rows", job_.data_.train_rows()}, {"test_rows", job_.data_.test_rows()}};
+  out["world_size"] = job_.group_->world_size();
+  out["backend"] = job_.group_->backend();
+  out["device"] = device;
+  out["dense_device"] = job_.trainer_->dense_on_device() ? device : "cpu";
+  out["layers"] = layers();
+  out["steps"] = job_.steps_done();
+  out["first_step"] = job_.first_step_;
+  const double sum = std::accumulate(losses.begin(), losses.end(), 0.0);
+  out["train"] = {{"samples", loop.samples()},
+                  {"seconds", loop.seconds()},
+                  {"samples_per_s", loop.seconds() > 0 ? static_cast<double>(loop.samples()) / loop.seconds() : 0},
+                  {"loss", losses.empty() ? Json() : Json(sum / static_cast<double>(losses.size()))}};
+  out["test"] = {{"samples", metrics.samples},         {"auc", metrics.auc},
+                 {"logloss", metrics.logloss},         {"normalized_entropy", metrics.normalized_entropy},
+                 {"calibration", metrics.calibration}, {"seconds", job_.evaluate_seconds_}};
+  out["stages"] = stages();
+  out["seconds_to_first_step"] = job_.first_step_seconds_;
+  if (job_.ahead_) out["pipeline"] = pipeline();
+  if (job_.group_->world_size() > 1) out["bytes_per_step"] = traffic();
+  const int64_t steps = job_.steps_done();
+  out["plan_versus_actual"] = plan_versus_actual(job_.runtime_, *job_.trainer_, job_.planner_, job_.dense_,
+                                                 {job_.warm_, job_.trained_, steps, warm_up_steps(steps), job_.sent_});
+  out["dropped_ids"] = static_cast<int64_t>(summed(static_cast<double>(job_.trainer_->embeddings().dropped_ids())));
+  out["plan"] = config::parse_json(job_.plan().json(), {"the plan"});
+  out["losses"] = losses;
+  out["config"] = to_toml(job_.config_);
+  return out.dump();
+}
+
+}  // namespace tessera

@@ -1,0 +1,34 @@
+// What there is to say about a job that has trained.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "tessera/train_job.h"
+
+namespace tessera {
+
+// Steps at the start of so many that a comparison with a plan leaves out: code is compiled, memory grows and is touched
+// for the first time.
+int64_t warm_up_steps(int64_t steps);
+
+class TrainReport {
+ public:
+  explicit TrainReport(TrainJob& job) : job_(job) {}
+  // TrainJob::report(). Collective.
+  std::string text(const BinaryMetrics& metrics);
+
+ private:
+  using Json = nlohmann::ordered_json;
+  Json stages() const;  // their time on this rank and the largest over ranks
+  Json pipeline() const;
+  Json traffic();
+  Json layers();
+  double per_step(double seconds) const;  // in microseconds
+  double summed(double value) const;      // over ranks
+
+  TrainJob& job_;
+};
+
+}  // namespace tessera
