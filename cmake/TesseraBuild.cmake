@@ -18,7 +18,7 @@ endif()
 
 option(TESSERA_TESTS "Build the tests" ON)
 option(TESSERA_BENCHMARKS "Build microbenchmarks (libbenchmark-dev)" OFF)
-option(TESSERA_UNITY "Compile each room of the core in one go: a third of the time from scratch" OFF)
+option(TESSERA_UNITY "Compile a target's sources folder by folder in one go: a third of the time from scratch" OFF)
 option(TESSERA_WERROR "Warnings are errors" OFF)
 set(TESSERA_SANITIZE "" CACHE STRING "Sanitizers for everything, e.g. address,undefined or thread")
 
@@ -47,6 +47,24 @@ function(tessera_starts_ranks)
   endif()
 endfunction()
 
+# tessera_unity(TARGET): with TESSERA_UNITY its sources are compiled folder by folder in one go. A source with options
+# or definitions of its own is compiled alone, and so is device code.
+function(tessera_unity target)
+  if(NOT TESSERA_UNITY)
+    return()
+  endif()
+  get_target_property(sources ${target} SOURCES)
+  list(FILTER sources INCLUDE REGEX "\\.cc$")
+  foreach(source ${sources})
+    get_filename_component(folder ${source} DIRECTORY)
+    string(MAKE_C_IDENTIFIER "folder${folder}" group)
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group})
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  # gcc takes a type of an anonymous namespace for a header's when its file is included
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+endfunction()
+
 # tessera_room(NAME [DEPENDS lower rooms...] [LINK libraries...] [FOLDERS folders inside...])
 # A room of the core: every *.cc of the folder and of FOLDERS, tests (*_test.cc) aside, is part of libtessera. The
 # tests become one program, NAME_test, that links this room and the rooms named, so that an include of a higher room
@@ -63,10 +81,7 @@ function(tessera_room name)
     return()
   endif()
   add_library(tessera_${name} OBJECT ${sources})
-  set_target_properties(tessera_${name} PROPERTIES UNITY_BUILD ${TESSERA_UNITY} UNITY_BUILD_BATCH_SIZE 0)
-  if(TESSERA_UNITY)  # gcc takes a type of an anonymous namespace for a header's when its file is included
-    target_compile_options(tessera_${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
-  endif()
+  tessera_unity(tessera_${name})
   target_include_directories(tessera_${name} PUBLIC ${PROJECT_SOURCE_DIR}/core/include ${PROJECT_SOURCE_DIR}/core/src)
   target_link_libraries(tessera_${name} PRIVATE tessera_flags PUBLIC dlpack::dlpack Threads::Threads ${ROOM_LINK})
   set(lower_rooms)

@@ -22,6 +22,7 @@ function(tessera_add_plugin name)
     VERBATIM)
   if(PROJECT_NAME STREQUAL "tessera")
     target_link_libraries(${name} PRIVATE tessera_flags)
+    tessera_unity(${name})
     if(PLUGIN_NOT_INSTALLED)  # for tests: not found unless a search path names the folder
       set_target_properties(${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/tessera/test-plugins)
     else()

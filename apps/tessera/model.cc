@@ -12,12 +12,12 @@ namespace {
 namespace po = boost::program_options;
 using json = nlohmann::ordered_json;
 
-struct Arguments {
+struct ModelArguments {
   std::string action, directory;
   bool verify = false, as_json = false;
 };
 
-bool parse_arguments(const std::vector<std::string>& args, Arguments* out) {
+bool parse_model_arguments(const std::vector<std::string>& args, ModelArguments* out) {
   Options options("model", "inspect DIR [OPTIONS]");
   auto add = options.add_options();
   add("verify", po::bool_switch(&out->verify), "read everything and compare all checksums");
@@ -96,8 +96,8 @@ json to_json(const InferenceModel& model) {
 }  // namespace
 
 int model_command(const std::vector<std::string>& args) {
-  Arguments a;
-  if (!parse_arguments(args, &a)) return 0;
+  ModelArguments a;
+  if (!parse_model_arguments(args, &a)) return 0;
   const InferenceModel model = open_packed_model(a.directory);
   if (a.verify) verify_packed_model(a.directory);
   if (a.as_json) {

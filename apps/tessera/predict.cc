@@ -19,14 +19,14 @@ namespace {
 
 namespace po = boost::program_options;
 
-struct Arguments {
+struct PredictArguments {
   std::string model, data, reader, config, output, format = "csv", part = "all", kernel = "auto";
   std::vector<std::string> overrides;
   int64_t batch = 1024;
   int threads = 1;
 };
 
-void check(const Arguments& a) {
+void check(const PredictArguments& a) {
   if (a.model.empty() || (a.data.empty() && a.config.empty()))
     throw UsageError("--model DIR and --data FILE (or --config FILE) are needed: see tessera predict --help");
   if (!a.overrides.empty() && a.config.empty()) throw UsageError("--set changes a config: --config FILE is needed");
@@ -38,7 +38,7 @@ void check(const Arguments& a) {
   if (a.threads < 0 || a.threads > 1024) throw UsageError("--threads takes 0 (one per core) to 1024");
 }
 
-bool parse_arguments(const std::vector<std::string>& args, Arguments* out) {
+bool parse_predict_arguments(const std::vector<std::string>& args, PredictArguments* out) {
   Options options("predict", "--model DIR --data FILE [OPTIONS]");
   auto add = options.add_options();
   add("model", po::value(&out->model)->value_name("DIR"), "a packed model: tessera quantize makes them");
@@ -73,7 +73,7 @@ Dataset read_prepared_file(const std::string& path, const ModelDescription& mode
   return set;
 }
 
-Dataset read_data(const Arguments& a, const Config& config, const ModelDescription& model) {
+Dataset read_data(const PredictArguments& a, const Config& config, const ModelDescription& model) {
   std::error_code ignored;
   if (!a.data.empty() && !std::filesystem::exists(a.data, ignored))
     fail(Code::kNotFound, "--data: there is no file or directory ", a.data);
@@ -130,8 +130,8 @@ void print_metrics(const BinaryMetrics& m) {
 }  // namespace
 
 int predict_command(const std::vector<std::string>& args) {
-  Arguments a;
-  if (!parse_arguments(args, &a)) return 0;
+  PredictArguments a;
+  if (!parse_predict_arguments(args, &a)) return 0;
   const Config config = a.config.empty() ? Config{} : load_config(a.config, a.overrides);
   check_outputs({{"--output", a.output}}, {{a.config, a.data, config.data.path, config.data.test_path}, {a.model}});
   const PluginWatch watch;

@@ -17,14 +17,15 @@ namespace po = boost::program_options;
 
 constexpr int64_t kBatch = 1024;
 
-struct Arguments {
+struct QuantizeArguments {
   std::string load, save, config;
   std::vector<std::string> overrides;
   PackOptions pack;
   FloatModelOptions model;
 };
 
-Options options_of(Arguments* out, std::string* weights, std::vector<std::string>* tables, std::string* bounds) {
+Options options_of(QuantizeArguments* out, std::string* weights, std::vector<std::string>* tables,
+                   std::string* bounds) {
   Options options("quantize", "--load CHECKPOINT --save MODEL [OPTIONS]");
   auto add = options.add_options();
   add("load", po::value(&out->load)->value_name("CHECKPOINT"),
@@ -42,7 +43,7 @@ Options options_of(Arguments* out, std::string* weights, std::vector<std::string
   return options;
 }
 
-bool parse_arguments(const std::vector<std::string>& args, Arguments* out) {
+bool parse_quantize_arguments(const std::vector<std::string>& args, QuantizeArguments* out) {
   std::string weights = "int8", bounds;
   std::vector<std::string> tables;
   Options options = options_of(out, &weights, &tables, &bounds);
@@ -79,7 +80,7 @@ struct Job {
   std::optional<Dataset> data;
 };
 
-Job read_job(Arguments* a) {
+Job read_job(QuantizeArguments* a) {
   Job job{load_config(a->config, a->overrides), {}};
   const Config& config = job.config;
   try {
@@ -142,8 +143,8 @@ void print_reports(const std::vector<TableReport>& reports, int64_t dense_bytes)
 }  // namespace
 
 int quantize_command(const std::vector<std::string>& args) {
-  Arguments a;
-  if (!parse_arguments(args, &a)) return 0;
+  QuantizeArguments a;
+  if (!parse_quantize_arguments(args, &a)) return 0;
   std::error_code ignored;
   if (std::filesystem::exists(a.save, ignored))  // before anything is read
     fail(Code::kAlreadyExists, a.save, " exists: pack to another directory, or remove it first");

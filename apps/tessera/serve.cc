@@ -23,7 +23,7 @@ namespace po = boost::program_options;
 using namespace tessera::serve;
 using std::chrono::milliseconds;
 
-struct Arguments {
+struct ServeArguments {
   std::string model, plan, log_level = "info";
   std::vector<std::string> plugin_path;
   int64_t deadline_ms = 1000, max_wait_us = 0, read_timeout_ms = 10000, idle_timeout_ms = 60000, max_body_mib = 16;
@@ -34,7 +34,7 @@ struct Arguments {
   ShardOptions shards;
 };
 
-Options options_of(Arguments& a) {
+Options options_of(ServeArguments& a) {
   Options options("serve", "--model DIR [OPTIONS]", "docs/serving.md has more.");
   auto add = options.add_options();
   const auto number = [](auto* value) { return po::value(value)->value_name("N")->default_value(*value); };
@@ -73,7 +73,7 @@ void in_range(const char* option, double value, double least, double most) {
   throw UsageError(range.str());
 }
 
-void check(const Arguments& a) {
+void check(const ServeArguments& a) {
   if (a.model.empty()) throw UsageError("--model DIR is needed: see tessera serve --help");
   if (a.server.tls_cert.empty() != a.server.tls_key.empty())
     throw UsageError("--tls-cert and --tls-key are given together or not at all");
@@ -98,7 +98,7 @@ void check(const Arguments& a) {
 rlim_t files_beside_connections(int ranks) { return 64 + 8 * static_cast<rlim_t>(ranks); }
 
 // A connection is an open file. Raises the limit of these, so that a flood of connections leaves some for a new model.
-void allow_open_files(const Arguments& a) {
+void allow_open_files(const ServeArguments& a) {
   const rlim_t beside = files_beside_connections(a.shards.where.world_size) + ServerOptions::kTurnedAway;
   const rlim_t needed = a.server.max_connections + beside;
   rlimit limit{};
@@ -137,8 +137,8 @@ EmbeddingModuleShardingPlan read_plan(const std::string& path, int ranks) {
   return plan.at(Dlrm::kCollectionPath);
 }
 
-bool parse_arguments(const std::vector<std::string>& args, Arguments* out) {
-  Arguments& a = *out;
+bool parse_serve_arguments(const std::vector<std::string>& args, ServeArguments* out) {
+  ServeArguments& a = *out;
   a.server.threads = a.batcher.workers = 0;
   Options options = options_of(a);
   if (!parse_options(args, options)) return false;
@@ -160,7 +160,7 @@ bool parse_arguments(const std::vector<std::string>& args, Arguments* out) {
   return true;
 }
 
-int serve_here(const Runtime& runtime, const Arguments& a, Log& log) {
+int serve_here(const Runtime& runtime, const ServeArguments& a, Log& log) {
   allow_open_files(a);
   const bool sharded = a.shards.where.world_size > 1;
   if (!sharded) survive_lost_pages();  // a sharded model does not look for them, and would go on with zeros
@@ -188,8 +188,8 @@ int serve_here(const Runtime& runtime, const Arguments& a, Log& log) {
 }  // namespace
 
 int serve_command(const std::vector<std::string>& args) {
-  Arguments a;
-  if (!parse_arguments(args, &a)) return 0;
+  ServeArguments a;
+  if (!parse_serve_arguments(args, &a)) return 0;
   Log log(level_of(a.log_level));
   const PluginWatch watch;
   RuntimeOptions options;

@@ -21,7 +21,7 @@ namespace {
 namespace po = boost::program_options;
 using json = nlohmann::ordered_json;
 
-struct Arguments {
+struct TrainArguments {
   std::string config;
   std::vector<std::string> overrides;
   int nproc = 0;
@@ -30,7 +30,7 @@ struct Arguments {
   TrainJobOptions job;
 };
 
-bool parse_arguments(const std::vector<std::string>& args, Arguments* out) {
+bool parse_train_arguments(const std::vector<std::string>& args, TrainArguments* out) {
   Options options("train", "--config FILE [OPTIONS]");
   auto add = options.add_options();
   add("config", po::value(&out->config)->value_name("FILE"), "the job: docs/config.md lists every key");
@@ -183,8 +183,8 @@ int run_rank(const Config& config, const TrainJobOptions& options, bool verbose,
 }  // namespace
 
 int train_command(const std::vector<std::string>& args) {
-  Arguments a;
-  if (!parse_arguments(args, &a)) return 0;
+  TrainArguments a;
+  if (!parse_train_arguments(args, &a)) return 0;
   Config config = load_config(a.config, a.overrides);
   check_outputs(
       {{"report.json", config.report.json}, {"--trace", a.job.trace}},

@@ -10,7 +10,7 @@ namespace {
 
 // How long NCCL may take longer than the operation: the watch, which knows names, speaks first.
 constexpr double kPatience_s = 2;
-constexpr std::chrono::microseconds kPause{200};
+constexpr std::chrono::microseconds kGroupPause{200};
 
 ncclDataType_t type_of(const DLTensor& tensor) {
   const DLDataType t = tensor.dtype;
@@ -118,7 +118,7 @@ void NcclGroup::let_own_stream_end() noexcept {
     const gpu::Event end = watch_->take_event();
     gpu::event_record(end, own_);
     const Clock::time_point deadline = after(communicator_->patience_s());
-    while (!gpu::event_done(end) && Clock::now() < deadline) std::this_thread::sleep_for(kPause);
+    while (!gpu::event_done(end) && Clock::now() < deadline) std::this_thread::sleep_for(kGroupPause);
     gpu::event_destroy(end);
   } catch (const sdk::Failure&) {
   }

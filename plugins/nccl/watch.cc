@@ -5,7 +5,7 @@
 namespace tessera::nccl {
 namespace {
 
-constexpr std::chrono::microseconds kPause{200};
+constexpr std::chrono::microseconds kWatchPause{200};
 // Between operation, timeout and label in the labels of the side channel. A label may have it, what is before may not.
 constexpr char kSeparator = '|';
 // How long the others may take to say that they are there, once an operation is late.
@@ -176,7 +176,7 @@ gpu::Event Watch::follow(const Operation& operation) {
                 blame(name_ + ": " + quoted(operation.what) + " did not finish within its deadline"));
     }
     check();
-    std::this_thread::sleep_for(kPause);
+    std::this_thread::sleep_for(kWatchPause);
   }
   return event;
 }

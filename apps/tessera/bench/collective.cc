@@ -205,7 +205,7 @@ void bind_to_processor(const RankEnvironment& where) {
 }
 
 // A backend, an operation and a size: what a line of the result is about.
-struct Subject {
+struct CollectiveSubject {
   std::string backend, op;
   int64_t bytes = 0;
   std::unique_ptr<Exchange> exchange;
@@ -238,10 +238,10 @@ class Bench {
  private:
   // All backends on one operation and size, round by round.
   void run_one(const std::string& op, int64_t bytes) {
-    std::vector<Subject> subjects;
+    std::vector<CollectiveSubject> subjects;
     for (size_t b = 0; b < groups_.size(); ++b) {
       const int64_t n = bytes / static_cast<int64_t>(sizeof(float));
-      Subject s{options_.backends[b], op, bytes, nullptr, 1, {}};
+      CollectiveSubject s{options_.backends[b], op, bytes, nullptr, 1, {}};
       s.exchange =
           groups_[b] ? maker_of(op)(*groups_[b], n) : std::make_unique<RawExchange>(*raw_, control_->rank(), op, n);
       if (options_.verify) s.exchange->verify();
@@ -250,17 +250,17 @@ class Bench {
     }
     Rounds rounds(options_.common);
     while (rounds.next_together(*control_)) {
-      for (Subject& s : subjects) {
+      for (CollectiveSubject& s : subjects) {
         const std::vector<double> times = time_round(s);
         s.medians.push_back(percentiles(times).median);
         if (rounds.print_each()) print(s, times);
       }
     }
     if (rounds.print_each()) return;
-    for (const Subject& s : subjects) print(s, s.medians);
+    for (const CollectiveSubject& s : subjects) print(s, s.medians);
   }
 
-  std::vector<double> time_round(Subject& s) {
+  std::vector<double> time_round(CollectiveSubject& s) {
     control_->barrier("bench");
     s.exchange->run();  // everybody is awake
     std::vector<double> times;
@@ -284,7 +284,7 @@ class Bench {
     return calls.data<int32_t>()[0];
   }
 
-  void print(const Subject& s, const std::vector<double>& times) {
+  void print(const CollectiveSubject& s, const std::vector<double>& times) {
     if (control_->rank() != 0) return;
     Line line{{"bench", "collective"},
               {"backend", s.backend},

@@ -125,7 +125,7 @@ bool right(const InferBench& b, const QuantEmbeddingBagCollection& module, const
 }
 
 // One line of the result.
-struct Subject {
+struct InferSubject {
   RowFormat format;
   std::shared_ptr<QuantEmbeddingBagCollection> module;
   Requests requests;
@@ -149,7 +149,7 @@ struct Subject {
   }
 };
 
-json result_line(const InferBench& b, const Subject& s) {
+json result_line(const InferBench& b, const InferSubject& s) {
   const Percentiles us = percentiles(s.samples);
   const double lookups = static_cast<double>(b.tables * s.requests.batch * b.pooling);
   json line{{"bench", "infer"},
@@ -171,7 +171,7 @@ json result_line(const InferBench& b, const Subject& s) {
 
 int run_infer(const InferBench& b) {
   const Runtime runtime({{}, {}, true, b.common.threads});
-  std::vector<Subject> subjects;
+  std::vector<InferSubject> subjects;
   for (RowFormat format : b.formats) {
     QuantCollectionOptions options;
     options.tables = make_tables(b, format);
@@ -179,7 +179,7 @@ int run_infer(const InferBench& b) {
     const auto module = std::make_shared<QuantEmbeddingBagCollection>(runtime, std::move(options));
     for (int64_t batch : b.batches) {
       subjects.push_back({format, module, Requests(b, batch), false, 0, {}});
-      Subject& s = subjects.back();
+      InferSubject& s = subjects.back();
       s.verified = right(b, *module, s.requests, s.run());
       s.round();
       s.samples.clear();
@@ -188,7 +188,7 @@ int run_infer(const InferBench& b) {
   Rounds rounds(b.common);
   Report report(b.common);
   while (rounds.next()) {
-    for (Subject& s : subjects) {
+    for (InferSubject& s : subjects) {
       s.round();
       if (!rounds.print_each()) continue;
       report.line(result_line(b, s));
@@ -196,9 +196,9 @@ int run_infer(const InferBench& b) {
     }
   }
   if (!rounds.print_each()) {
-    for (const Subject& s : subjects) report.line(result_line(b, s));
+    for (const InferSubject& s : subjects) report.line(result_line(b, s));
   }
-  return std::all_of(subjects.begin(), subjects.end(), [](const Subject& s) { return s.verified; }) ? 0 : 1;
+  return std::all_of(subjects.begin(), subjects.end(), [](const InferSubject& s) { return s.verified; }) ? 0 : 1;
 }
 
 }  // namespace

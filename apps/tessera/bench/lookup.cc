@@ -18,7 +18,7 @@ using json = nlohmann::ordered_json;
 
 constexpr double kSampleUs = 1000;    // least time that is measured at once
 constexpr double kDeviceUs = 20000;   // the same on a device, where it ends with a wait
-constexpr int kMaxCalls = 1 << 16;    // in that time
+constexpr int kMaxLookups = 1 << 16;  // in that time
 constexpr size_t kWaysKept = 3;       // of a subject that can be done in many ways
 constexpr double kMemoryShare = 0.8;  // of what is available
 constexpr std::pair<const char*, DType> kFloats[] = {
@@ -212,7 +212,7 @@ void warm_up(LookupWay& way, size_t batches) {
   time_round(way, batches);
   const double call_us = std::max(percentiles(way.samples).median, 1e-3);
   way.calls = static_cast<int>(
-      std::clamp(std::ceil((way.wait ? kDeviceUs : kSampleUs) / call_us), 1.0, static_cast<double>(kMaxCalls)));
+      std::clamp(std::ceil((way.wait ? kDeviceUs : kSampleUs) / call_us), 1.0, static_cast<double>(kMaxLookups)));
   way.forget();
 }
 

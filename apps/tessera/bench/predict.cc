@@ -24,7 +24,7 @@ namespace po = boost::program_options;
 using json = nlohmann::ordered_json;
 
 constexpr double kDeadline = 900;
-constexpr int kBatches = 32;
+constexpr int kPredictBatches = 32;
 constexpr double kBar = 0.25;  // what a prediction may be off, and by what plans must differ to be ranked
 
 struct PredictBench {
@@ -61,15 +61,15 @@ ShardingPlan plan_of(const Runtime& runtime, const std::string& name, const Synt
 }
 
 // A plan on its way through the rounds.
-struct Subject {
+struct PredictSubject {
   std::string plan;
   std::unique_ptr<DlrmTrainer> trainer;
   StepPrediction predicted;
   std::vector<double> us;  // of a step, by round
 };
 
-Subject subject_of(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& group, const SyntheticStep& step,
-                   const std::string& name) {
+PredictSubject subject_of(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& group, const SyntheticStep& step,
+                          const std::string& name) {
   const ShardingPlan plan = plan_of(runtime, name, step);
   return {name, step.trainer(runtime, group, "auto", plan), step.predicted(runtime, plan), {}};
 }
@@ -82,7 +82,7 @@ json result_line(const char* mix, int ranks, const std::string& plan, double pre
   return line;
 }
 
-json stages_of(const Subject& s, double steps) {
+json stages_of(const PredictSubject& s, double steps) {
   json out;
   const Stages measured = s.trainer->stages();
   for (const auto& [name, seconds] : s.predicted.stages[0]) {
@@ -98,11 +98,11 @@ std::string run_mix(const PredictBench& b, const Mix& m, const Machine& machine,
   const Runtime runtime({{}, {}, true, b.common.threads});
   const auto group = ProcessGroup::connect(runtime, where, {"auto", "{}", kDeadline});
   const SyntheticStep step(m.model, m.ranks, machine);
-  const auto batches = step.batches(group->rank(), kBatches);
-  std::vector<Subject> subjects;
+  const auto batches = step.batches(group->rank(), kPredictBatches);
+  std::vector<PredictSubject> subjects;
   for (const std::string& plan : m.plans) subjects.push_back(subject_of(runtime, group, step, plan));
   std::vector<int> steps;
-  for (Subject& s : subjects) {
+  for (PredictSubject& s : subjects) {
     for (const Batch& batch : batches) s.trainer->step(batch);
     group->barrier("warm");
     const Stopwatch watch;

@@ -20,7 +20,7 @@ struct StepBench : ShardedBench {
   std::string optimizer = "exact_rowwise_adagrad";
 };
 
-constexpr int kBatches = 16;
+constexpr int kStepBatches = 16;
 
 // The exchanges of one step with nothing between them.
 class BareExchange {
@@ -63,11 +63,11 @@ double largest_over_ranks(const ProcessGroup& group, double value) {
 }
 
 // A line of the result: one sharder, transport, kernel and optimizer.
-class Subject {
+class StepSubject {
  public:
   // b: one alternative, with one optimizer; batches outlive this.
-  Subject(const Runtime& runtime, const StepBench& b, std::shared_ptr<ProcessGroup> group,
-          const std::vector<EmbeddingBagConfig>& tables, const std::vector<KeyedJaggedTensor>& batches)
+  StepSubject(const Runtime& runtime, const StepBench& b, std::shared_ptr<ProcessGroup> group,
+              const std::vector<EmbeddingBagConfig>& tables, const std::vector<KeyedJaggedTensor>& batches)
       : b_(b), group_(std::move(group)), batches_(batches) {
     b_.workload.tables = static_cast<int64_t>(tables.size());
     b_.backend = group_->backend();
@@ -79,7 +79,7 @@ class Subject {
     module_.emplace(EmbeddingBagCollectionSharder(runtime, options).shard(tables, plan, group_));
     gradient_ = Tensor::empty({b_.workload.batch, b_.workload.tables * b_.workload.dim});
     gradient_.fill(1e-4);
-    for (int i = 0; i < kBatches; ++i) step();  // buffers reach their size
+    for (int i = 0; i < kStepBatches; ++i) step();  // buffers reach their size
     bare_.emplace(*group_, module_->last_traffic());
   }
 
@@ -166,15 +166,16 @@ void run_rank(const StepBench& b, const RankEnvironment& where) {
   std::map<std::string, std::shared_ptr<ProcessGroup>> groups;  // by backend
   std::map<int64_t, std::vector<KeyedJaggedTensor>> batches;    // by size
   std::shared_ptr<ProcessGroup> control;                        // for the rounds: the first transport's
-  std::vector<std::unique_ptr<Subject>> subjects;
+  std::vector<std::unique_ptr<StepSubject>> subjects;
   for (const ShardedBench& one : alternatives(b)) {
     std::shared_ptr<ProcessGroup>& group = groups[one.backend];
     if (!group) group = ProcessGroup::connect(runtime, where, {one.backend, "{}", b.common.deadline_s(60)});
     if (!control) control = group;
     auto& of_size = batches[one.workload.batch];
-    if (of_size.empty()) of_size = workload_batches(tables(one), one.workload, where.rank, kBatches);
+    if (of_size.empty()) of_size = workload_batches(tables(one), one.workload, where.rank, kStepBatches);
     for (const std::string& optimizer : text_list("--optimizer", b.optimizer)) {
-      subjects.push_back(std::make_unique<Subject>(runtime, StepBench{one, optimizer}, group, tables(one), of_size));
+      subjects.push_back(
+          std::make_unique<StepSubject>(runtime, StepBench{one, optimizer}, group, tables(one), of_size));
     }
   }
   run_rounds(b.common, *control, subjects);

@@ -19,15 +19,15 @@ using json = nlohmann::ordered_json;
 
 using TrainBench = ShardedBench;  // once chosen from: one alternative
 
-constexpr int kBatches = 8;
+constexpr int kTrainBatches = 8;
 constexpr double kLossTolerance = 1e-4;  // relative, between alternatives
 constexpr int64_t kDense = 13;
 
 std::vector<Batch> make_batches(const std::vector<EmbeddingBagConfig>& tables, const TrainBench& b, int rank) {
-  const auto sparse = workload_batches(tables, b.workload, rank, kBatches);
-  std::vector<Batch> batches(kBatches);
+  const auto sparse = workload_batches(tables, b.workload, rank, kTrainBatches);
+  std::vector<Batch> batches(kTrainBatches);
   data::Random random(500 + static_cast<uint64_t>(rank));
-  for (int i = 0; i < kBatches; ++i) {
+  for (int i = 0; i < kTrainBatches; ++i) {
     batches[i].sparse = sparse[i];
     batches[i].dense = Tensor::empty({b.workload.batch, kDense});
     batches[i].labels = Tensor::empty({b.workload.batch});
@@ -70,11 +70,11 @@ std::vector<double> losses_of(DlrmTrainer& trainer, const ProcessGroup& group, c
 }
 
 // An alternative: its trainer, and what its rounds took.
-class Subject {
+class TrainSubject {
  public:
   // batches outlive this. Does a step with each of them.
-  Subject(const Runtime& runtime, const TrainBench& b, std::shared_ptr<ProcessGroup> group,
-          const std::vector<Batch>& batches)
+  TrainSubject(const Runtime& runtime, const TrainBench& b, std::shared_ptr<ProcessGroup> group,
+               const std::vector<Batch>& batches)
       : b_(b), group_(std::move(group)), batches_(batches) {
     DlrmTrainerOptions options = trainer_options(runtime, b_, group_->local_world_size());
     b_.backend = group_->backend();
@@ -138,7 +138,7 @@ class Subject {
   std::map<std::string, std::vector<double>> stages_;
 };
 
-json Subject::take_line() {
+json TrainSubject::take_line() {
   const double step = percentiles(steps_).median, dense_us = percentiles(dense_).median;
   json out = {{"bench", "train"},
               {"world", b_.nproc},
@@ -186,7 +186,7 @@ void run_rank(const TrainBench& b, const RankEnvironment& where) {
   std::map<std::string, std::shared_ptr<ProcessGroup>> groups;  // by backend
   std::map<std::pair<int64_t, int64_t>, Input> inputs;          // by dim and batch
   std::shared_ptr<ProcessGroup> control;                        // for the rounds: the first transport's
-  std::vector<std::unique_ptr<Subject>> subjects;
+  std::vector<std::unique_ptr<TrainSubject>> subjects;
   for (const TrainBench& one : alternatives(b)) {
     std::shared_ptr<ProcessGroup>& group = groups[one.backend];
     if (!group) group = ProcessGroup::connect(runtime, where, {one.backend, "{}", b.common.deadline_s(60)});
@@ -196,7 +196,7 @@ void run_rank(const TrainBench& b, const RankEnvironment& where) {
       input.batches = make_batches(workload_tables(one.workload), one, control->rank());
       input.losses = reference_losses(runtime, one, control, input.batches);
     }
-    subjects.push_back(std::make_unique<Subject>(runtime, one, group, input.batches));
+    subjects.push_back(std::make_unique<TrainSubject>(runtime, one, group, input.batches));
     subjects.back()->expect_losses(input.losses);
   }
   run_rounds(b.common, *control, subjects);

@@ -2,7 +2,6 @@
 #include "tessera/dense.h"
 
 #include <algorithm>
-#include <chrono>
 #include <iterator>
 
 #include "calibrate/calibrate.h"
@@ -13,8 +12,6 @@ namespace {
 constexpr const char* kMlp = "mlp";
 constexpr const char* kInteraction = "dot_interaction";
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
 Tensor filled(std::vector<int64_t> shape) {
   Tensor out = Tensor::empty(std::move(shape));
   out.fill(0.01);
@@ -22,7 +19,7 @@ Tensor filled(std::vector<int64_t> shape) {
 }
 
 // A layer with an input, and how much it has to do.
-struct Subject {
+struct DenseSubject {
   DenseLayer layer;
   std::vector<Tensor> inputs;
   Tensor grad;
@@ -32,7 +29,7 @@ struct Subject {
 struct LayerShape {
   int64_t batch, in, out;
 };
-Subject layer_of(const Runtime& runtime, const LayerShape& s) {
+DenseSubject layer_of(const Runtime& runtime, const LayerShape& s) {
   return {DenseLayer(runtime, {kMlp, cat(R"({"layers": [)", s.in, ", ", s.out, R"(], "final_activation": "relu"})"),
                                "calibrate", 1}),
           {filled({s.batch, s.in})},
@@ -43,7 +40,7 @@ Subject layer_of(const Runtime& runtime, const LayerShape& s) {
 struct InteractionShape {
   int64_t batch, vectors, dim;
 };
-Subject interaction_of(const Runtime& runtime, const InteractionShape& s) {
+DenseSubject interaction_of(const Runtime& runtime, const InteractionShape& s) {
   return {DenseLayer(runtime, {kInteraction, "{}", "calibrate", 1}),
           {filled({s.batch, s.dim}), filled({s.batch, (s.vectors - 1) * s.dim})},
           filled({s.batch, s.dim + s.vectors * (s.vectors - 1) / 2}),
@@ -54,15 +51,15 @@ using Points = std::vector<std::pair<double, double>>;
 
 // Adds a point of time over work for every subject. All take turns, as the layers of a model do: one that runs alone in
 // a loop has its code, weights and values in the nearest cache, and looks faster than it ever is.
-void measure_in_turn(const Trials& trials, std::vector<Subject>& subjects, Points* forward, Points* backward) {
+void measure_in_turn(const Trials& trials, std::vector<DenseSubject>& subjects, Points* forward, Points* backward) {
   const std::vector<double> times = trials.times([&] {
     std::vector<double> seconds;
-    for (Subject& s : subjects) {
+    for (DenseSubject& s : subjects) {
       const double start = now();
       s.layer.forward(s.inputs, true);
       seconds.push_back(now() - start);
     }
-    for (Subject& s : subjects) {
+    for (DenseSubject& s : subjects) {
       const double start = now();
       s.layer.backward(s.grad);
       seconds.push_back(now() - start);
@@ -89,7 +86,7 @@ void measure_layers(const Runtime& runtime, const Trials& trials, DenseFigures* 
   constexpr InteractionShape kLargeInteractions[] = {{256, 27, 16}, {256, 27, 64}};
   Points forward, backward, interacted, interacted_back;
   const auto both = [&](const auto& layers, const auto& interactions) {
-    std::vector<Subject> subjects;
+    std::vector<DenseSubject> subjects;
     for (const LayerShape& s : layers) subjects.push_back(layer_of(runtime, s));
     for (const InteractionShape& s : interactions) subjects.push_back(interaction_of(runtime, s));
     Points f, b;

@@ -1,6 +1,5 @@
 // Lookups and updates of one kernel plugin.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <numeric>
 
@@ -16,12 +15,10 @@ constexpr int64_t kPooling = 16;
 // Tables beyond this are much slower where the machine happens to have no huge pages left: the better of two counts.
 constexpr double kHugePages = 32 * kMib;
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
 // Tables of one shape in one kernel instance, and a batch over them.
-class Subject {
+class KernelSubject {
  public:
-  Subject(const Runtime& runtime, const std::string& kernel, int64_t tables, int64_t rows, int64_t dim)
+  KernelSubject(const Runtime& runtime, const std::string& kernel, int64_t tables, int64_t rows, int64_t dim)
       : rows_(rows), dim_(dim), tables_(tables), random_(1), lookup_(runtime, options(kernel, tables, rows, dim)) {
     // Written, because memory that was never touched is one page of zeros.
     constexpr int64_t kBlock = 16384;
@@ -134,7 +131,7 @@ struct Input {
   int64_t batches = 1;
 };
 
-std::vector<double> measure(const Trials& trials, Subject& subject, const Input& in) {
+std::vector<double> measure(const Trials& trials, KernelSubject& subject, const Input& in) {
   return trials.times([&] {
     subject.prepare(in.batches, in.bags, in.pooling, in.among);
     return subject.run();
@@ -146,7 +143,7 @@ double at_least(double x, double least) { return std::max(x, least); }
 constexpr double kLeast = 0.1e-9;  // seconds: what noise leaves negative
 
 // One table size of one row length. `row`, with its costs of bags and repeats known: fills lookup and update.
-void measure_cell(Subject& subject, int64_t rows, const KernelFigures& kernel, const Trials& trials,
+void measure_cell(KernelSubject& subject, int64_t rows, const KernelFigures& kernel, const Trials& trials,
                   tsr_row_cost* row) {
   constexpr double kBatchBytes = 2 * kMib;
   constexpr int64_t kMostBatches = 32;  // 64 MiB between lookup and update
@@ -161,7 +158,7 @@ void measure_cell(Subject& subject, int64_t rows, const KernelFigures& kernel, c
 }
 
 // Bags and repeats, in a table that lies in a near cache.
-void measure_bags(Subject& subject, int64_t rows, const KernelFigures& kernel, const Trials& trials,
+void measure_bags(KernelSubject& subject, int64_t rows, const KernelFigures& kernel, const Trials& trials,
                   tsr_row_cost* row) {
   const int64_t bags = std::max<int64_t>(8, std::min<int64_t>(1024, rows / 32));
   const auto n = static_cast<double>(bags), ids = n * kPooling;
@@ -184,7 +181,7 @@ void measure_bags(Subject& subject, int64_t rows, const KernelFigures& kernel, c
 
 void measure_calls(const Runtime& runtime, const std::string& id, const Trials& trials, KernelFigures* kernel) {
   constexpr int64_t kTables = 64, kBags = 8;
-  Subject one(runtime, id, 1, 4096, 16), many(runtime, id, kTables, 4096, 16);
+  KernelSubject one(runtime, id, 1, 4096, 16), many(runtime, id, kTables, 4096, 16);
   const auto call = measure(trials, one, {1, 1}), together = measure(trials, one, {kTables * kBags, 1}),
              apart = measure(trials, many, {kBags, 1});
   kernel->call_forward = call[0];
@@ -197,7 +194,7 @@ void measure_calls(const Runtime& runtime, const std::string& id, const Trials& 
 
 KernelFigures measure_kernel(const Runtime& runtime, const CalibrateOptions& options, const Trials& trials) {
   KernelFigures kernel;
-  kernel.kernel = Subject(runtime, options.kernel, 1, 16, 16).kernel();
+  kernel.kernel = KernelSubject(runtime, options.kernel, 1, 16, 16).kernel();
   measure_calls(runtime, kernel.kernel, trials, &kernel);
   const std::vector<int64_t> dims =
       options.quick ? std::vector<int64_t>{4, 32, 256} : std::vector<int64_t>{4, 16, 64, 256};
@@ -212,7 +209,7 @@ KernelFigures measure_kernel(const Runtime& runtime, const CalibrateOptions& opt
       const auto rows = static_cast<int64_t>(size / row_bytes);
       tsr_row_cost cell = common;
       for (int attempt = 0; attempt < (size > kHugePages ? 2 : 1); ++attempt) {
-        Subject subject(runtime, kernel.kernel, 1, rows, dim);
+        KernelSubject subject(runtime, kernel.kernel, 1, rows, dim);
         if (size == sizes[0]) measure_bags(subject, rows, kernel, trials, &common);
         tsr_row_cost one = common;
         one.reuse_bytes = size;

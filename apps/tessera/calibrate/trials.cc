@@ -1,14 +1,11 @@
 #include "calibrate/trials.h"
 
 #include <algorithm>
-#include <chrono>
 
 namespace tessera::cli {
 namespace {
 
 constexpr int kMostSamples = 2000;
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 void add_sample(const std::vector<double>& one, std::vector<std::vector<double>>* samples) {
   samples->resize(one.size());

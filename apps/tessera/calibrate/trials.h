@@ -1,6 +1,7 @@
 // How `tessera calibrate` takes times: every rank at once, medians, and least squares over several workloads.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <vector>
 
@@ -35,6 +36,11 @@ class Trials {
 // x >= 0 that makes each row's sum of a[i][k] * x[k] as close to b[i] as possible, in proportion to scale[i] > 0.
 std::vector<double> fit_nonnegative(const std::vector<std::vector<double>>& a, const std::vector<double>& b,
                                     const std::vector<double>& scale);
+
+// Seconds of a clock that only goes on.
+inline double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 double median_of(std::vector<double> values);
 

@@ -9,13 +9,13 @@ namespace {
 
 constexpr int64_t kRows = 4;
 
-bool found(const std::string& text, const char* words) {
+bool said(const std::string& text, const char* words) {
   return std::regex_search(text, std::regex(words, std::regex::icase));
 }
 
 struct Words {
   std::string what;
-  bool has(const char* words) const { return found(what, words); }
+  bool has(const char* words) const { return said(what, words); }
   bool same_name() const { return has("same name|duplicate|one name"); }
   bool dims_differ() const { return has("different (embedding_)?dim|dims differ"); }
   bool too_big() const { return has("past the (table|rows)|too big|>= ?rows|out of (range|bounds)"); }

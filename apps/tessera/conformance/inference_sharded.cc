@@ -11,11 +11,13 @@
 namespace tessera::cli {
 namespace {
 
-constexpr int64_t kCacheLine = 128;
+constexpr int64_t kTableAlignment = 128;
 constexpr int64_t kUnsplitAlignment = 16;
 constexpr double kRankTimeout = 60;
 
-Topology topology_of(const json& given) { return Topology::of(given.at("world_size"), given.at("world_size"), "cpu"); }
+Topology flat_topology(const json& given) {
+  return Topology::of(given.at("world_size"), given.at("world_size"), "cpu");
+}
 
 // Tables as the planner sees them. Where a state dict does not split scale and bias from the codes, TorchRec's planner
 // takes the stored bytes of a row for its columns.
@@ -39,7 +41,7 @@ ShardingRequest request_of(const json& given) {
 // Tables in order, each shard to the rank with the fewest columns so far.
 EmbeddingModuleShardingPlan plan_of(const Runtime& runtime, const json& given,
                                     const std::vector<EmbeddingBagConfig>& tables) {
-  const Topology topology = topology_of(given);
+  const Topology topology = flat_topology(given);
   std::vector<int64_t> columns(static_cast<size_t>(topology.world_size));
   EmbeddingModuleShardingPlan plan;
   for (const EmbeddingBagConfig& table : tables) {
@@ -85,7 +87,7 @@ void check_shards(CaseContext& c, const EmbeddingModuleShardingPlan& plan, const
       }
     }
     c.check.equal(at + ".specs", want.at("specs"), specs);
-    const TableImage image = image_of(rows, kCacheLine);
+    const TableImage image = image_of(rows, kTableAlignment);
     check_bytes(c.check, at + ".weights_host", want.at("weights_host"), image.bytes.data(),
                 static_cast<int64_t>(image.bytes.size()));
   }

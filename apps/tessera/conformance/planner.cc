@@ -12,7 +12,7 @@
 namespace tessera::cli {
 namespace {
 
-EmbeddingBagConfig table_from(const json& value, bool pooled) {
+EmbeddingBagConfig planned_table(const json& value, bool pooled) {
   EmbeddingBagConfig t;
   t.name = value.at("name");
   t.num_embeddings = value.at("num_embeddings");
@@ -38,7 +38,7 @@ PlannerModule module_from(const json& value) {
   }
   const bool pooled = kind == "EmbeddingBagCollection";
   m.kind = pooled ? PlannerModule::Kind::kEmbeddingBagCollection : PlannerModule::Kind::kEmbeddingCollection;
-  for (const json& t : value.at("tables")) m.tables.push_back(table_from(t, pooled));
+  for (const json& t : value.at("tables")) m.tables.push_back(planned_table(t, pooled));
   if (pooled) m.is_weighted = value.at("is_weighted").get<bool>();
   return m;
 }

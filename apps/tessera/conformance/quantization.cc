@@ -51,7 +51,7 @@ KeyedJaggedTensor batch_of(const std::vector<QuantizedTable>& tables, const json
 
 namespace {
 
-constexpr int64_t kCacheLine = 128;
+constexpr int64_t kRowsAlignment = 128;
 
 RowFormat format_of_bits(int64_t bits) {
   for (const RowFormat format : {RowFormat::kInt8, RowFormat::kInt4, RowFormat::kInt2}) {
@@ -251,7 +251,7 @@ void storage_op(CaseContext& c) {
   const std::vector<QuantizedTable> tables = tables_of(c.given);
   std::vector<Tensor> rows;
   for (const QuantizedTable& t : tables) rows.push_back(t.rows);
-  const TableImage image = image_of(rows, c.given.value("cacheline_alignment", true) ? kCacheLine : 1);
+  const TableImage image = image_of(rows, c.given.value("cacheline_alignment", true) ? kRowsAlignment : 1);
   check_bytes(c.check, "weights_host", c.expect.at("weights_host"), image.bytes.data(),
               static_cast<int64_t>(image.bytes.size()));
   c.check.equal("table_byte_offsets", c.expect.at("table_byte_offsets"), image.offsets);

@@ -198,13 +198,13 @@ void unknown_key(const std::string& what, const json& given) {
   }
 }
 
-struct Refusal {
+struct SparseRefusal {
   const char* words;  // a regular expression over `what` in lower case
   void (*call)(const std::string& what, const json& given);
 };
 
 // The first that matches; the more special ones come first.
-constexpr Refusal kRefusals[] = {
+constexpr SparseRefusal kSparseRefusals[] = {
     {"regroup", regroup},
     {"from_tensor_list|tensors whose sizes", from_tensor_list},
     {"from_dense\\b", dense_rows},
@@ -229,7 +229,7 @@ void sparse_error_op(CaseContext& c) {
   std::string what = c.given.at("what").get<std::string>();
   std::string lower = what;
   std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char ch) { return std::tolower(ch); });
-  for (const Refusal& refusal : kRefusals) {
+  for (const SparseRefusal& refusal : kSparseRefusals) {
     if (!found(lower, refusal.words)) continue;
     return expect_refusal(c, [&] { refusal.call(lower, c.given); });
   }

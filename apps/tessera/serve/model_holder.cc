@@ -8,8 +8,8 @@
 namespace tessera::serve {
 namespace {
 
-constexpr auto kLook = std::chrono::milliseconds(500);   // between looks whether the model is still usable
-constexpr auto kPause = std::chrono::milliseconds(500);  // between attempts to load a lost model again
+constexpr auto kLook = std::chrono::milliseconds(500);         // between looks whether the model is still usable
+constexpr auto kReloadPause = std::chrono::milliseconds(500);  // between attempts to load a lost model again
 
 }  // namespace
 
@@ -98,7 +98,7 @@ void ModelHolder::work() {
     lock.lock();
     if (!current_ && !stopping_) {
       load_ = true;
-      wake_.wait_for(lock, kPause, [this] { return stopping_; });
+      wake_.wait_for(lock, kReloadPause, [this] { return stopping_; });
     }
   }
 }

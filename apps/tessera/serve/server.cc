@@ -20,7 +20,7 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-constexpr auto kPause = std::chrono::milliseconds(100);  // when the system has no more descriptors
+constexpr auto kAcceptPause = std::chrono::milliseconds(100);  // when the system has no more descriptors
 
 std::string with_port(const tcp::endpoint& at) {
   const std::string host = at.address().to_string();
@@ -105,7 +105,7 @@ struct Server::Impl {
       if (!error) admit(std::move(socket));
       if (!error || !acceptor.is_open()) continue;
       shared.log.write_some(Level::kWarning, "not_accepted", {{"error", error.message()}});
-      pause.expires_after(kPause);
+      pause.expires_after(kAcceptPause);
       co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, error));
     }
   }

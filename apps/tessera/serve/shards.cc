@@ -15,8 +15,8 @@ namespace tessera::serve {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr auto kPause = std::chrono::milliseconds(100);  // between attempts, where they fail at once
-constexpr auto kSettle = std::chrono::seconds(1);        // for a successor that opens while its predecessor closes
+constexpr auto kRetryPause = std::chrono::milliseconds(100);  // between attempts, where they fail at once
+constexpr auto kSettle = std::chrono::seconds(1);             // for a successor that opens while its predecessor closes
 
 std::unique_ptr<ShardedPredictor> open_together(const Runtime& runtime, const ShardOptions& options) {
   ProcessGroupOptions group;
@@ -86,7 +86,7 @@ class ShardRank {
           const std::lock_guard lock(mutex_);
           trouble_ = e.what();
         }
-        std::this_thread::sleep_for(kPause);
+        std::this_thread::sleep_for(kRetryPause);
       }
     }
     begin(*model);
