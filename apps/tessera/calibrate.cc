@@ -9,10 +9,10 @@
 
 #include "bench/report/circumstances.h"
 #include "bench/report/page.h"
-#include "calibrate/settle.h"
 #include "command.h"
 #include "options.h"
 #include "spawn.h"
+#include "tessera/process_group.h"
 
 namespace tessera::cli {
 namespace {
@@ -43,42 +43,13 @@ bool parse_arguments(const std::vector<std::string>& args, CalibrateOptions* o) 
   return true;
 }
 
-std::string processor_name() {
-  std::ifstream in("/proc/cpuinfo");
-  for (std::string line; std::getline(in, line);) {
-    const size_t colon = line.find(": ");
-    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
-  }
-  return "unknown processor";
-}
-
 std::string measure(const CalibrateOptions& o, const RankEnvironment& where) {
   const Runtime runtime({{}, {}, true, o.threads});
   const auto group = ProcessGroup::connect(runtime, where, {o.backend, "{}", kDeadline});
-  const Trials trials(*group, {o.quick ? 0.01 : 0.04, 5});
-  const auto say = [&](const char* what) {
-    if (group->rank() == 0) std::fprintf(stderr, "calibrate: %s\n", what);
+  const auto say = [&](const std::string& part) {
+    if (group->rank() == 0) std::fprintf(stderr, "calibrate: %s\n", part.c_str());
   };
-  Machine m = Machine::typical("cpu");
-  m.name = processor_name();
-  m.measured = true;
-  m.ranks = group->world_size();
-  m.threads = o.threads;
-  m.intra_host.reset();
-  m.inter_host.reset();
-  say("lookups and updates");
-  m.kernels = {measure_kernel(runtime, o, trials)};
-  say("dense layers");
-  if (const auto dense = measure_dense(runtime, trials)) m.dense = *dense;
-  const int local = group->local_world_size(), hosts = group->world_size() / local;
-  if (group->world_size() > 1) say("exchanges");
-  const auto host = group->split(group->rank() / local);
-  if (local > 1) m.intra_host = measure_link(*host, trials);
-  if (hosts > 1) m.inter_host = measure_link(*group->split(group->rank() % local), trials);
-  say("steps");
-  measure_steps(runtime, host, trials, &m);
-  group->barrier("calibrated");
-  return m.json();
+  return calibrate(runtime, group, {o.kernel, o.quick, say}).json();
 }
 
 void print_link(const char* name, const std::optional<LinkFigures>& link) {

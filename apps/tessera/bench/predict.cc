@@ -12,10 +12,11 @@
 #include "bench/bench.h"
 #include "bench/sharded_workload.h"
 #include "calibrate/calibrate.h"
+#include "calibration/synthetic_step.h"
+#include "calibration/trials.h"
 #include "options.h"
 #include "spawn.h"
 #include "tessera/train_job.h"
-#include "train/synthetic_step.h"
 
 namespace tessera::cli {
 namespace {

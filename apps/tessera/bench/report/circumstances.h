@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "bench/report/lines.h"
+#include "tessera/calibration.h"
 
 namespace tessera::cli {
 
@@ -12,8 +13,7 @@ namespace tessera::cli {
 // avx512, avx2 or portable.
 Line machine_record();
 
-// From this share of the processors' time on, in percent, what other programs use makes figures noisy.
-inline constexpr double kLoudPercent = 10;
+inline constexpr double kLoudPercent = 100 * kLoudShare;
 
 // The share of all processors' time that other programs, and other machines on the same host (steal), have used since
 // construction: what /proc/stat counts, less what this process and the children that it waited for have used.

@@ -11,7 +11,7 @@
 #include "tessera/planner.h"
 #include "tessera/step_model.h"
 
-namespace tessera::cli {
+namespace tessera {
 
 struct SyntheticModel {
   int64_t tables, rows, dim;
@@ -46,4 +46,4 @@ class SyntheticStep {
   PlannerOptions planner_;
 };
 
-}  // namespace tessera::cli
+}  // namespace tessera

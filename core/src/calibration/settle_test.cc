@@ -1,11 +1,11 @@
-#include "calibrate/settle.h"
+#include "tessera/calibration.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <vector>
 
-namespace tessera::cli {
+namespace tessera {
 namespace {
 
 using testing::ElementsAre;
@@ -105,4 +105,4 @@ TEST(Settle, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace tessera::cli
+}  // namespace tessera

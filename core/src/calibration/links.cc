@@ -1,7 +1,7 @@
 // Collectives: time over size.
-#include "calibrate/calibrate.h"
+#include "calibration/parts.h"
 
-namespace tessera::cli {
+namespace tessera {
 
 LinkFigures measure_link(const ProcessGroup& group, const Trials& trials) {
   LinkFigures out;
@@ -27,4 +27,4 @@ LinkFigures measure_link(const ProcessGroup& group, const Trials& trials) {
   return out;
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera

@@ -1,13 +1,12 @@
-// How `tessera calibrate` takes times: every rank at once, medians, and least squares over several workloads.
+// How a calibration takes times: every rank at once, medians, and least squares over several workloads.
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <vector>
 
 #include "tessera/process_group.h"
 
-namespace tessera::cli {
+namespace tessera {
 
 struct TrialOptions {
   double seconds = 0.04;  // for one figure
@@ -37,11 +36,6 @@ class Trials {
 std::vector<double> fit_nonnegative(const std::vector<std::vector<double>>& a, const std::vector<double>& b,
                                     const std::vector<double>& scale);
 
-// Seconds of a clock that only goes on.
-inline double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 double median_of(std::vector<double> values);
 
-}  // namespace tessera::cli
+}  // namespace tessera

@@ -1,11 +1,10 @@
-#include "calibrate/settle.h"
+#include "tessera/calibration.h"
 
 #include <cmath>
 
-#include "bench/report/circumstances.h"
 #include "tessera/error.h"
 
-namespace tessera::cli {
+namespace tessera {
 namespace {
 
 constexpr int kAttempts = 3;
@@ -33,7 +32,7 @@ std::string of_kernel(const KernelFigures& kernel) {
   return "";
 }
 
-bool loud(const Calibration& c) { return c.others && 100 * *c.others > kLoudPercent; }
+bool loud(const Calibration& c) { return c.others && *c.others > kLoudShare; }
 std::string noise_text(const Calibration& c) {
   return c.others ? cat("other programs used ", std::lround(100 * *c.others), " % of the processors")
                   : "what other programs used of the processors is not known";
@@ -72,4 +71,4 @@ Machine settled(const std::function<Calibration()>& measure, const std::function
   return std::move(best->machine);
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera

@@ -3,11 +3,12 @@
 #include <cmath>
 #include <numeric>
 
-#include "calibrate/calibrate.h"
+#include "calibration/parts.h"
 #include "data/random.h"
+#include "distributed/stopwatch.h"
 #include "tessera/lookup.h"
 
-namespace tessera::cli {
+namespace tessera {
 namespace {
 
 constexpr double kKib = 1024, kMib = 1048576;
@@ -45,11 +46,13 @@ class KernelSubject {
   // batches. Seconds of one forward and of one backward.
   std::vector<double> run() {
     const auto n = static_cast<double>(batches_.size());
-    const double start = now();
+    double forward = 0, backward = 0;
+    Stopwatch watch;
     for (Batch& b : batches_) lookup_.forward(b.raw, output_, &b.context);
-    const double middle = now();
+    watch.lap(forward, "forward");
     for (Batch& b : batches_) lookup_.backward(std::move(b.context), b.raw, gradient_);
-    return {(middle - start) / n, (now() - middle) / n};
+    watch.lap(backward, "backward");
+    return {forward / n, backward / n};
   }
 
  private:
@@ -125,13 +128,13 @@ class KernelSubject {
   std::vector<Batch> batches_;
 };
 
-struct Input {
+struct KernelInput {
   int64_t bags, pooling;
   int64_t among = 0;
   int64_t batches = 1;
 };
 
-std::vector<double> measure(const Trials& trials, KernelSubject& subject, const Input& in) {
+std::vector<double> measure(const Trials& trials, KernelSubject& subject, const KernelInput& in) {
   return trials.times([&] {
     subject.prepare(in.batches, in.bags, in.pooling, in.among);
     return subject.run();
@@ -162,7 +165,7 @@ void measure_bags(KernelSubject& subject, int64_t rows, const KernelFigures& ker
                   tsr_row_cost* row) {
   const int64_t bags = std::max<int64_t>(8, std::min<int64_t>(1024, rows / 32));
   const auto n = static_cast<double>(bags), ids = n * kPooling;
-  const auto net = [&](const Input& in) {
+  const auto net = [&](const KernelInput& in) {
     std::vector<double> t = measure(trials, subject, in);
     t[0] -= kernel.call_forward;
     t[1] -= kernel.call_backward;
@@ -192,7 +195,7 @@ void measure_calls(const Runtime& runtime, const std::string& id, const Trials& 
 
 }  // namespace
 
-KernelFigures measure_kernel(const Runtime& runtime, const CalibrateOptions& options, const Trials& trials) {
+KernelFigures measure_kernel(const Runtime& runtime, const CalibrationOptions& options, const Trials& trials) {
   KernelFigures kernel;
   kernel.kernel = KernelSubject(runtime, options.kernel, 1, 16, 16).kernel();
   measure_calls(runtime, kernel.kernel, trials, &kernel);
@@ -222,4 +225,4 @@ KernelFigures measure_kernel(const Runtime& runtime, const CalibrateOptions& opt
   return kernel;
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera

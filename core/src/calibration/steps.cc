@@ -4,23 +4,23 @@
 #include <map>
 #include <numeric>
 
-#include "calibrate/calibrate.h"
-#include "train/synthetic_step.h"
+#include "calibration/parts.h"
+#include "calibration/synthetic_step.h"
 
-namespace tessera::cli {
+namespace tessera {
 namespace {
 
 using Combine = ParameterSharding::Combine;
 
 constexpr int kBatches = 24;
 
-struct Shape {
+struct StepShape {
   SyntheticModel model;
   int64_t pieces = 1;  // of each table's rows
 };
 
 // Many and few tables, narrow and wide, short and long bags, near and far rows.
-std::vector<Shape> step_shapes() {
+std::vector<StepShape> step_shapes() {
   return {{{1, 4096, 16, 1024, 1, 0, {16}}, 1},      {{1, 4096, 128, 1024, 2, 0, {64}}, 1},
           {{2, 4096, 16, 512, 16, 0, {16}}, 1},      {{4, 4096, 16, 16, 1, 0, {32}}, 1},
           {{26, 10000, 16, 64, 1, 0, {64}}, 1},      {{48, 2000, 16, 128, 1, 0, {32}}, 1},
@@ -30,18 +30,18 @@ std::vector<Shape> step_shapes() {
           {{1, 4096, 16, 512, 16, 0, {16}}, 2},      {{32, 4096, 16, 32, 2, 0, {16}}, 2},
           {{8, 4096, 64, 256, 10, 0, {64}}, 2}};
 }
-std::vector<Shape> replica_shapes() {
+std::vector<StepShape> replica_shapes() {
   return {{{1, 256, 16, 64, 1, 0, {16}}},   {{1, 8192, 16, 64, 1, 0, {16}}},    {{1, 65536, 16, 512, 4, 0, {16}}},
           {{8, 4096, 32, 128, 2, 0, {32}}}, {{16, 16384, 16, 128, 1, 0, {32}}}, {{32, 2000, 16, 128, 1, 0, {16}}}};
 }
 
 // Replicas; or tables in so many pieces, all on one rank or, where there are more, each on the next one in turn.
-struct Layout {
+struct StepLayout {
   int64_t pieces = 1;
   int ranks = 1;
   bool replicas = false;
 };
-EmbeddingModuleShardingPlan plan_of(const std::vector<EmbeddingBagConfig>& tables, const Layout& layout) {
+EmbeddingModuleShardingPlan plan_of(const std::vector<EmbeddingBagConfig>& tables, const StepLayout& layout) {
   EmbeddingModuleShardingPlan plan;
   int64_t next = 0;
   for (const EmbeddingBagConfig& t : tables) {
@@ -72,10 +72,10 @@ class StepTrials {
       : runtime_(runtime), group_(group), trials_(trials) {}
 
   int ranks() const { return group_->world_size(); }
-  StepPrediction predicted(const SyntheticStep& step, const Layout& layout) const {
+  StepPrediction predicted(const SyntheticStep& step, const StepLayout& layout) const {
     return step.predicted(runtime_, step.plan_of(plan_of(step.module().tables, layout)));
   }
-  StepTrial run(const SyntheticStep& step, const Layout& layout) const {
+  StepTrial run(const SyntheticStep& step, const StepLayout& layout) const {
     const std::string& kernel = step.planner().machine->kernels[0].kernel;
     const auto trainer = step.trainer(runtime_, group_, kernel, step.plan_of(plan_of(step.module().tables, layout)));
     const std::vector<Batch> batches = step.batches(trials_.rank(), kBatches);
@@ -227,7 +227,7 @@ void correct(const StepFits& fits, Machine* machine) {
 
 void measure_replicas(const StepTrials& alone, Machine* machine) {
   Fit replica;
-  for (const Shape& s : replica_shapes()) {
+  for (const StepShape& s : replica_shapes()) {
     const SyntheticStep step(s.model, 1, *machine);
     const StepTrial t = alone.run(step, {.replicas = true});
     const double kernel = t.predicted.at("data parallel") - machine->replica.of(t.work.replica);
@@ -238,7 +238,7 @@ void measure_replicas(const StepTrials& alone, Machine* machine) {
 }
 
 // What exchanges take in a step, where ranks do not arrive together and have done something else before.
-void measure_waiting(const StepTrials& together, const std::vector<std::pair<Shape, StepTrial>>& trials,
+void measure_waiting(const StepTrials& together, const std::vector<std::pair<StepShape, StepTrial>>& trials,
                      Machine* machine) {
   Fit fit;
   for (const auto& [shape, trial] : trials) {
@@ -262,14 +262,14 @@ void measure_steps(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& 
   const StepTrials together(runtime, host, trials);
   const int ranks = host->world_size();
   StepFits fits;
-  std::vector<std::pair<Shape, StepTrial>> seen;
-  for (const Shape& s : step_shapes()) {
+  std::vector<std::pair<StepShape, StepTrial>> seen;
+  for (const StepShape& s : step_shapes()) {
     const SyntheticStep step(s.model, 1, *machine);
     const StepTrial t = alone.run(step, {s.pieces});
     fits.add_exchanges(t);
     if (ranks == 1) fits.add_work(step, t);
   }
-  for (Shape s : ranks > 1 ? step_shapes() : std::vector<Shape>()) {
+  for (StepShape s : ranks > 1 ? step_shapes() : std::vector<StepShape>()) {
     if (s.pieces > 1) s.pieces = ranks;
     const SyntheticStep step(s.model, ranks, *machine);
     seen.emplace_back(s, together.run(step, {s.pieces, ranks}));
@@ -280,4 +280,4 @@ void measure_steps(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& 
   if (ranks > 1) measure_waiting(together, seen, machine);
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera

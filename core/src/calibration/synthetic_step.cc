@@ -1,8 +1,8 @@
-#include "train/synthetic_step.h"
+#include "calibration/synthetic_step.h"
 
 #include "data/index_distribution.h"
 
-namespace tessera::cli {
+namespace tessera {
 namespace {
 
 constexpr int64_t kDense = 13;
@@ -98,4 +98,4 @@ std::unique_ptr<DlrmTrainer> SyntheticStep::trainer(const Runtime& runtime, cons
   return std::make_unique<DlrmTrainer>(runtime, group, std::move(o));
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera

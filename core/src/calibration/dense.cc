@@ -4,9 +4,10 @@
 #include <algorithm>
 #include <iterator>
 
-#include "calibrate/calibrate.h"
+#include "calibration/parts.h"
+#include "distributed/stopwatch.h"
 
-namespace tessera::cli {
+namespace tessera {
 namespace {
 
 constexpr const char* kMlp = "mlp";
@@ -19,7 +20,7 @@ Tensor filled(std::vector<int64_t> shape) {
 }
 
 // A layer with an input, and how much it has to do.
-struct DenseSubject {
+struct LayerSubject {
   DenseLayer layer;
   std::vector<Tensor> inputs;
   Tensor grad;
@@ -29,7 +30,7 @@ struct DenseSubject {
 struct LayerShape {
   int64_t batch, in, out;
 };
-DenseSubject layer_of(const Runtime& runtime, const LayerShape& s) {
+LayerSubject layer_of(const Runtime& runtime, const LayerShape& s) {
   return {DenseLayer(runtime, {kMlp, cat(R"({"layers": [)", s.in, ", ", s.out, R"(], "final_activation": "relu"})"),
                                "calibrate", 1}),
           {filled({s.batch, s.in})},
@@ -40,7 +41,7 @@ DenseSubject layer_of(const Runtime& runtime, const LayerShape& s) {
 struct InteractionShape {
   int64_t batch, vectors, dim;
 };
-DenseSubject interaction_of(const Runtime& runtime, const InteractionShape& s) {
+LayerSubject interaction_of(const Runtime& runtime, const InteractionShape& s) {
   return {DenseLayer(runtime, {kInteraction, "{}", "calibrate", 1}),
           {filled({s.batch, s.dim}), filled({s.batch, (s.vectors - 1) * s.dim})},
           filled({s.batch, s.dim + s.vectors * (s.vectors - 1) / 2}),
@@ -51,18 +52,18 @@ using Points = std::vector<std::pair<double, double>>;
 
 // Adds a point of time over work for every subject. All take turns, as the layers of a model do: one that runs alone in
 // a loop has its code, weights and values in the nearest cache, and looks faster than it ever is.
-void measure_in_turn(const Trials& trials, std::vector<DenseSubject>& subjects, Points* forward, Points* backward) {
+void measure_in_turn(const Trials& trials, std::vector<LayerSubject>& subjects, Points* forward, Points* backward) {
   const std::vector<double> times = trials.times([&] {
     std::vector<double> seconds;
-    for (DenseSubject& s : subjects) {
-      const double start = now();
+    for (LayerSubject& s : subjects) {
+      const Stopwatch watch;
       s.layer.forward(s.inputs, true);
-      seconds.push_back(now() - start);
+      seconds.push_back(watch.seconds());
     }
-    for (DenseSubject& s : subjects) {
-      const double start = now();
+    for (LayerSubject& s : subjects) {
+      const Stopwatch watch;
       s.layer.backward(s.grad);
-      seconds.push_back(now() - start);
+      seconds.push_back(watch.seconds());
     }
     return seconds;
   });
@@ -86,7 +87,7 @@ void measure_layers(const Runtime& runtime, const Trials& trials, DenseFigures* 
   constexpr InteractionShape kLargeInteractions[] = {{256, 27, 16}, {256, 27, 64}};
   Points forward, backward, interacted, interacted_back;
   const auto both = [&](const auto& layers, const auto& interactions) {
-    std::vector<DenseSubject> subjects;
+    std::vector<LayerSubject> subjects;
     for (const LayerShape& s : layers) subjects.push_back(layer_of(runtime, s));
     for (const InteractionShape& s : interactions) subjects.push_back(interaction_of(runtime, s));
     Points f, b;
@@ -114,4 +115,4 @@ std::optional<DenseFigures> measure_dense(const Runtime& runtime, const Trials& 
   return out;
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera

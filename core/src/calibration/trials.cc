@@ -1,8 +1,10 @@
-#include "calibrate/trials.h"
+#include "calibration/trials.h"
 
 #include <algorithm>
 
-namespace tessera::cli {
+#include "distributed/stopwatch.h"
+
+namespace tessera {
 namespace {
 
 constexpr int kMostSamples = 2000;
@@ -36,17 +38,18 @@ std::vector<double> Trials::times(const std::function<std::vector<double>()>& bo
   group_.barrier("calibrate");
   body();  // memory is there, code is warm
   std::vector<std::vector<double>> samples;
-  const double end = now() + options_.seconds;
-  for (int n = 0; n < options_.least || (now() < end && n < kMostSamples); ++n) add_sample(body(), &samples);
+  const Stopwatch watch;
+  for (int n = 0; n < options_.least || (watch.seconds() < options_.seconds && n < kMostSamples); ++n)
+    add_sample(body(), &samples);
   return mean_of_medians(std::move(samples));
 }
 
 double Trials::time(const std::function<void()>& body, const std::function<void()>& prepare) const {
   return times([&] {
     if (prepare) prepare();
-    const double start = now();
+    const Stopwatch watch;
     body();
-    return std::vector<double>{now() - start};
+    return std::vector<double>{watch.seconds()};
   })[0];
 }
 
@@ -54,9 +57,9 @@ std::vector<double> Trials::times_together(const std::function<std::vector<doubl
   constexpr int kProbes = 3;
   constexpr double kMost = 500;
   for (int i = 0; i < kProbes; ++i) body();
-  const double start = now();
+  const Stopwatch watch;
   for (int i = 0; i < kProbes; ++i) body();
-  const double each = std::max(1e-7, (now() - start) / kProbes);
+  const double each = std::max(1e-7, (watch.seconds()) / kProbes);
   const Tensor count = Tensor::from<int32_t>(
       {static_cast<int32_t>(std::clamp(options_.seconds / each, static_cast<double>(options_.least), kMost))});
   group_.broadcast(count, 0, "calibrate").wait();
@@ -67,9 +70,9 @@ std::vector<double> Trials::times_together(const std::function<std::vector<doubl
 
 double Trials::time_together(const std::function<void()>& body) const {
   return times_together([&] {
-    const double start = now();
+    const Stopwatch watch;
     body();
-    return std::vector<double>{now() - start};
+    return std::vector<double>{watch.seconds()};
   })[0];
 }
 
@@ -97,4 +100,4 @@ std::vector<double> fit_nonnegative(const std::vector<std::vector<double>>& a, c
   return x;
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera
