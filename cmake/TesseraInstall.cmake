@@ -3,6 +3,11 @@
 # them. Nothing in the tree depends on where it was installed: it finds itself and may be moved as a whole.
 include(CMakePackageConfigHelpers)
 
+option(TESSERA_STRIP "cmake --install leaves out what is for debuggers alone" ON)
+if(TESSERA_STRIP)  # as its --strip does
+  install(CODE "set(CMAKE_INSTALL_DO_STRIP TRUE)")
+endif()
+
 file(RELATIVE_PATH TESSERA_LIB_FROM_BIN "/${CMAKE_INSTALL_BINDIR}" "/${CMAKE_INSTALL_LIBDIR}")
 set(TESSERA_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/tessera)
 get_property(TESSERA_PLUGIN_TARGETS GLOBAL PROPERTY TESSERA_PLUGINS)

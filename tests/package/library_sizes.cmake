@@ -1,19 +1,25 @@
-# What the core and the CPU kernels take of a disk and of memory: code and data of their shared libraries without what
-# is for debuggers.
-#   cmake -D SIZE=/usr/bin/size -D LIBRARIES=a.so,b.so -D MOST=BYTES -P library_sizes.cmake
+# What core, CPU kernels and tcp take of a disk where they are installed, and that they are stripped.
+#   cmake -D READELF=/usr/bin/readelf -D BUILD=FOLDER -D FILES=lib/a.so,lib/b.so -D MOST=BYTES -P library_sizes.cmake
 cmake_minimum_required(VERSION 3.25)
-string(REPLACE "," ";" libraries "${LIBRARIES}")
+set(prefix ${BUILD}/library_sizes)
+file(REMOVE_RECURSE ${prefix})
+execute_process(COMMAND ${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix} OUTPUT_QUIET
+  COMMAND_ERROR_IS_FATAL ANY)
+string(REPLACE "," ";" files "${FILES}")
 set(sum 0)
-foreach(library ${libraries})
-  execute_process(COMMAND ${SIZE} -B ${library} OUTPUT_VARIABLE text COMMAND_ERROR_IS_FATAL ANY)
-  if(NOT text MATCHES "\n *([0-9]+)[ \t]+([0-9]+)[ \t]+[0-9]+")
-    message(FATAL_ERROR "size -B ${library} printed what is not a table:\n${text}")
-  endif()
-  math(EXPR bytes "${CMAKE_MATCH_1} + ${CMAKE_MATCH_2}")
+foreach(file ${files})
+  file(REAL_PATH ${prefix}/${file} path)
+  file(SIZE ${path} bytes)
   math(EXPR sum "${sum} + ${bytes}")
-  message(STATUS "${library}: ${bytes} bytes")
+  message(STATUS "${file}: ${bytes} bytes")
+  execute_process(COMMAND ${READELF} --wide --section-headers ${path} OUTPUT_VARIABLE sections
+    COMMAND_ERROR_IS_FATAL ANY)
+  if(NOT sections MATCHES " \\.dynsym " OR sections MATCHES " \\.(symtab|debug_[a-z]+) ")
+    message(FATAL_ERROR "${file} is not stripped, or is no library:\n${sections}")
+  endif()
 endforeach()
+file(REMOVE_RECURSE ${prefix})
 message(STATUS "together: ${sum} of at most ${MOST} bytes")
 if(sum EQUAL 0 OR sum GREATER MOST)
-  message(FATAL_ERROR "core and CPU kernels take ${sum} bytes; the budget is ${MOST}")
+  message(FATAL_ERROR "core, CPU kernels and tcp take ${sum} bytes; the budget is ${MOST}")
 endif()
