@@ -13,10 +13,12 @@
 #include <cerrno>
 #include <climits>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <optional>
 #include <set>
+#include <sstream>
 
 #include "processes.h"
 #include "tessera/error.h"
@@ -51,6 +53,17 @@ void leave_terminal() {
   if (isatty(STDIN_FILENO) == 0) return;
   const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (nothing >= 0) dup2(nothing, STDIN_FILENO);
+}
+
+// Whether execvp() would find it: looked at once, so that not every rank says the same.
+bool is_there(const std::string& program) {
+  if (program.find('/') != std::string::npos) return access(program.c_str(), F_OK) == 0;
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path ? path : "/bin:/usr/bin");
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    if (access(cat(folder.empty() ? "." : folder, "/", program).c_str(), X_OK) == 0) return true;
+  }
+  return false;
 }
 
 [[noreturn]] void execute(const std::vector<std::string>& command) {
@@ -387,6 +400,10 @@ class Collector {
 
 int launch(const LaunchOptions& options, const std::vector<std::string>& command) {
   TESSERA_CHECK(options.ranks >= 1 && !command.empty());
+  if (!is_there(command[0])) {
+    std::cerr << cat("cannot run ", command[0], ": No such file or directory\n") << std::flush;
+    return 127;
+  }
   const int port = options.master_port != 0 ? options.master_port : free_port();
   const std::string token = random_token();
   std::cout.flush();

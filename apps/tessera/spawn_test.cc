@@ -88,8 +88,12 @@ TEST(Launch, ReportsASignalAndKillsWhoIgnoresSigterm) {
 
 TEST(Launch, ACommandThatDoesNotExist) {
   testing::internal::CaptureStderr();
-  EXPECT_EQ(launch({.ranks = 1}, {"/nowhere/to/be/found"}), 127);
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("cannot run /nowhere/to/be/found: No such file"));
+  EXPECT_EQ(launch({.ranks = 3}, {"/nowhere/to/be/found"}), 127);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "cannot run /nowhere/to/be/found: No such file or directory\n");
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(launch({.ranks = 2}, {"tessera-has-no-such-program"}), 127);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "cannot run tessera-has-no-such-program: No such file or directory\n");
 }
 
 // Its own standard error, and its guard: whoever reads what a launcher writes may be gone.

@@ -177,5 +177,25 @@ TEST_F(OddJob, WhoComputesALayerIsSaid) {
   EXPECT_EQ(json::parse(run({"plugins", "--json"}))["layers"]["cpu"]["mlp"], expected);
 }
 
+TEST_F(OddJob, WhoComputesALayerAnswersToo) {
+  const std::string checkpoint = folder_.file("checkpoint"), model = folder_.file("model");
+  const std::string scores = folder_.file("scores.csv");
+  const auto run = [&](const std::vector<std::string>& more, const char* plugins) {
+    const Finished done = run_program(arguments(more, plugins), 60);
+    ASSERT_EQ(done.status, 0) << done.output;
+  };
+  run({"train", "--max-steps", "2", "--save", checkpoint}, TESSERA_ODD_SHARDER);
+  run({"quantize", "--load", checkpoint, "--save", model, "--weights", "fp32"}, TESSERA_ODD_SHARDER);
+  const std::vector<std::string> predict{"predict", "--model", model, "--part", "test", "--output", scores};
+  run(predict, TESSERA_ODD_SHARDER);
+  EXPECT_THAT(contents(scores), Not(HasSubstr(",0.5\n")));
+  run(predict, TESSERA_ZERO_MLP);
+  const std::string zeros = contents(scores);
+  EXPECT_EQ(std::count(zeros.begin(), zeros.end(), '\n'), 33);
+  size_t halves = 0;
+  for (size_t at = zeros.find(",0.5\n"); at != std::string::npos; at = zeros.find(",0.5\n", at + 1)) ++halves;
+  EXPECT_EQ(halves, 32u) << zeros;
+}
+
 }  // namespace
 }  // namespace tessera::test

@@ -224,6 +224,21 @@ TEST_F(WrongJobs, KeysAndValues) {
   expect_refused(kConfig, {"--set", "data.bach=3"}, AllOf(HasSubstr("data.bach=3"), HasSubstr("\"batch\"")));
   expect_refused(kConfig, {"--set", "data.batch=x"}, AllOf(HasSubstr("data.batch=x"), HasSubstr("integer")));
   expect_refused(kConfig, {"--set", "data.batch"}, HasSubstr("section.key=value"));
+  expect_refused(kConfig, {"--set", "table_defaults.data_type=float64"},
+                 HasSubstr("table_defaults.data_type is \"float64\", but must be one of float32, "));
+}
+
+TEST_F(WrongJobs, PartsAndTheirOptions) {
+  expect_refused(kConfig, {"--set", "table_defaults.kernel=foo"},
+                 AllOf(HasSubstr("there is no compute kernel \"foo\"; there are dense, fused"), HasSubstr("table ")));
+  expect_refused(kConfig, {"--set", "table_defaults.kernels=[\"fused\",\"fuse\"]"},
+                 HasSubstr("there is no compute kernel \"fuse\""));
+  expect_refused(kConfig, {"--set", "dense_optimizer.name=adagrad", "--set", "dense_optimizer.momentum=0.9"},
+                 HasSubstr("dense_optimizer.momentum = 0.9 has no effect: adagrad takes learning_rate, weight_decay "
+                           "and eps"));
+  expect_refused(kConfig, {"--set", "dense_optimizer.name=sgd", "--set", "dense_optimizer.beta1=0.8"},
+                 HasSubstr("dense_optimizer.beta1 = 0.8 has no effect: sgd takes learning_rate, weight_decay and "
+                           "momentum"));
 }
 
 TEST_F(WrongJobs, CommandLines) {

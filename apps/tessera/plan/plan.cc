@@ -339,7 +339,7 @@ int plan_command(const std::vector<std::string>& args) {
   if (!a.topology.empty()) job.options.machine = load_machine(a.topology);
   const PluginWatch watch;
   const Runtime runtime(job.runtime);
-  check_parts(runtime, job.config, job.tables);
+  check_parts(runtime, job.config, job.tables, job.options.topology.compute_device);
   const PlanResult result = EmbeddingShardingPlanner(runtime, job.options).plan(job.modules);
   if (!a.picture.empty()) write_picture(a.picture, result);
   std::cout << (a.explain.empty() ? print(result) : result.explain(a.explain));

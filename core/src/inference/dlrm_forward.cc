@@ -1,6 +1,7 @@
 #include "inference/dlrm_forward.h"
 
 #include "modules/dlrm_layers.h"
+#include "modules/layer_part.h"
 #include "plugin/calls.h"
 
 namespace tessera::inference {
@@ -19,7 +20,7 @@ DlrmForward::DlrmForward(const Runtime& runtime, const DlrmOptions& options,
 DlrmForward::Layer DlrmForward::open(const Runtime& runtime, const DenseLayerOptions& options,
                                      std::span<const int64_t> widths, const std::map<std::string, Tensor>& parameters) {
   Layer layer;
-  layer.part = runtime.create(TSR_MODULE_KIND, options.module, options.options);
+  layer.part = create_layer(runtime, options.module, options.options, nullptr);
   layer.name = options.name;
   const auto& api = layer.part->api<tsr_module>();
   AbiError error;

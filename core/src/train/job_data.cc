@@ -1,11 +1,44 @@
 #include "train/job_data.h"
 
 #include <algorithm>
+#include <set>
 
 #include "tessera/abi/collective.h"
+#include "tessera/abi/kernel.h"
 #include "tessera/abi/optimizer.h"
 
 namespace tessera {
+
+namespace {
+
+// Those that kernel plugins list, ascending.
+std::vector<std::string> compute_kernels(const Runtime& runtime, const std::string& kernel) {
+  std::set<std::string> out;
+  for (const std::string& id : kernel == "auto" ? runtime.ids(TSR_KERNEL_KIND) : std::vector<std::string>{kernel}) {
+    try {
+      const PartPtr part = runtime.create(TSR_KERNEL_KIND, id);
+      for (const char* const* c = part->api<tsr_kernel>().compute_kernels; *c != nullptr; ++c) out.insert(*c);
+    } catch (const Error&) {
+      if (kernel != "auto") throw;  // others are not usable here: the load report says why
+    }
+  }
+  return {out.begin(), out.end()};
+}
+
+void check_compute_kernels(const std::vector<std::string>& known, const std::vector<TableConfig>& tables) {
+  const auto check = [&](const TableConfig& t, const std::string& kernel) {
+    if (std::find(known.begin(), known.end(), kernel) != known.end()) return;
+    std::string all;
+    for (const std::string& k : known) all += (all.empty() ? "" : ", ") + k;
+    fail(Code::kInvalidArgument, "table ", t.name, ": there is no compute kernel \"", kernel, "\"; there are ", all);
+  };
+  for (const TableConfig& t : tables) {
+    if (t.kernels.empty()) check(t, t.kernel);
+    for (const std::string& kernel : t.kernels) check(t, kernel);
+  }
+}
+
+}  // namespace
 
 JobData read_job_data(const Config& config) {
   JobData job{read_dataset(config.data, static_cast<uint64_t>(config.job.seed)), {}};
@@ -35,7 +68,8 @@ DenseWork dense_work(const Config& config, const std::vector<TableConfig>& table
   return out;
 }
 
-void check_parts(const Runtime& runtime, const Config& config, const std::vector<TableConfig>& tables) {
+void check_parts(const Runtime& runtime, const Config& config, const std::vector<TableConfig>& tables,
+                 const std::string& compute_device) {
   if (config.comm.backend != "auto") {
     try {
       (void)runtime.create(TSR_COLLECTIVE_KIND, config.comm.backend);
@@ -50,6 +84,7 @@ void check_parts(const Runtime& runtime, const Config& config, const std::vector
       throw Error(e.code(), cat("table ", t.name, ": ", e.what()));
     }
   }
+  if (compute_device == "cpu") check_compute_kernels(compute_kernels(runtime, config.job.kernel), tables);
 }
 
 }  // namespace tessera

@@ -26,7 +26,9 @@ BoundsCheckMode bounds_check_of(const std::vector<TableConfig>& tables);
 DenseWork dense_work(const Config& config, const std::vector<TableConfig>& tables, int64_t dense_inputs);
 
 // The parts that a job names and that only its steps would ask for: its transport, known or "auto" (that it can be used
-// on this machine does not matter), and its tables' optimizers with their options.
-void check_parts(const Runtime& runtime, const Config& config, const std::vector<TableConfig>& tables);
+// on this machine does not matter), its tables' optimizers with their options, and, for the CPU, whose kernels are
+// always installed, its tables' compute kernels. kNotFound, kInvalidArgument.
+void check_parts(const Runtime& runtime, const Config& config, const std::vector<TableConfig>& tables,
+                 const std::string& compute_device);
 
 }  // namespace tessera

@@ -25,13 +25,23 @@ using json = nlohmann::ordered_json;
 constexpr int64_t kSampleEvery = 50;  // steps: tables are timed one by one in one of so many
 
 DenseOptimizerSpec dense_spec(const DenseOptimizerConfig& c) {
-  // Each optimizer takes the settings that it knows; the config has one table for all.
+  // The config has one table for all optimizers: one that is set and not read would have no effect.
+  const DenseOptimizerConfig unset;
+  const std::vector<std::string> names = dense_optimizer_names();
+  const bool known = std::find(names.begin(), names.end(), c.name) != names.end();
+  const bool sgd = c.name == "sgd", adam = c.name == "adam";
+  const char* others = sgd ? "momentum" : adam ? "eps, beta1 and beta2" : "eps";
   json all = {{"learning_rate", c.learning_rate}, {"weight_decay", c.weight_decay}};
-  if (c.name == "sgd")
-    all["momentum"] = c.momentum;
-  else
-    all["eps"] = c.eps;
-  if (c.name == "adam") all["betas"] = {c.beta1, c.beta2};
+  const auto take = [&](const char* key, double value, double otherwise, bool read) {
+    if (read) all[key] = value;
+    if (!read && known && value != otherwise)
+      fail(Code::kInvalidArgument, "dense_optimizer.", key, " = ", value, " has no effect: ", c.name,
+           " takes learning_rate, weight_decay and ", others);
+  };
+  take("momentum", c.momentum, unset.momentum, sgd);
+  take("eps", c.eps, unset.eps, !sgd);
+  take("beta1", c.beta1, unset.beta1, adam);
+  take("beta2", c.beta2, unset.beta2, adam);
   return {c.name, all.dump()};
 }
 
@@ -56,7 +66,7 @@ TrainJob::TrainJob(const Runtime& runtime, const Config& config, const TrainJobO
   JobData job = read_job_data(config_);
   data_ = std::move(job.data);
   tables_ = std::move(job.tables);
-  check_parts(runtime_, config_, tables_);
+  check_parts(runtime_, config_, tables_, compute_device(options_.device));
   build_model();
   fingerprint_ = data_fingerprint(config_, data_);
   if (!options_.load.empty()) load();
