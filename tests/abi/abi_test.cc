@@ -130,6 +130,17 @@ TEST(Zoo, OnePluginOfManyKinds) {
   EXPECT_THAT(runtime.ids(TSR_SHARDER_KIND), ElementsAre("zoo.never", "zoo.plain"));
 }
 
+// An interface beside the kind's own, asked for by its id.
+TEST(Zoo, APartMayHaveExtensions) {
+  const Runtime runtime(only({"zoo", "plain_c"}));
+  const PartPtr plain = runtime.create(TSR_SHARDER_KIND, "zoo.plain");
+  ASSERT_NE(plain->extension<int>("zoo.answer/draft-1"), nullptr);
+  EXPECT_EQ(*plain->extension<int>("zoo.answer/draft-1"), 42);
+  EXPECT_EQ(plain->extension<int>("zoo.answer/draft-2"), nullptr);
+  EXPECT_EQ(runtime.create(TSR_MODULE_KIND, "zoo.echo")->extension<int>("zoo.answer/draft-1"), nullptr);
+  EXPECT_EQ(runtime.create(TSR_SHARDER_KIND, "c.whole")->extension<int>("zoo.answer/draft-1"), nullptr);
+}
+
 TEST(Zoo, AutoTakesTheHighestUsablePriority) {
   const Runtime runtime(only({"zoo", "template"}));
   EXPECT_EQ(runtime.create(TSR_SHARDER_KIND, "auto")->id(), "zoo.plain");

@@ -34,7 +34,7 @@ FROZEN(tsr_part, 16);
 FIELD(tsr_part, component, 0);
 FIELD(tsr_part, self, 8);
 
-SIZE(tsr_component, 72);
+SIZE(tsr_component, 80);
 FIELD(tsr_component, struct_size, 0);
 FIELD(tsr_component, priority, 4);
 FIELD(tsr_component, id, 8);
@@ -45,6 +45,7 @@ FIELD(tsr_component, api, 40);
 FIELD(tsr_component, probe, 48);
 FIELD(tsr_component, create, 56);
 FIELD(tsr_component, destroy, 64);
+FIELD(tsr_component, extension, 72);
 
 SIZE(tsr_plugin, 48);
 FIELD(tsr_plugin, struct_size, 0);
@@ -56,7 +57,7 @@ FIELD(tsr_plugin, version, 24);
 FIELD(tsr_plugin, build, 32);
 FIELD(tsr_plugin, components, 40);
 
-FROZEN(tsr_note, 1044);
+FROZEN(tsr_note, 36);
 FIELD(tsr_note, owner_size, 0);
 FIELD(tsr_note, desc_size, 4);
 FIELD(tsr_note, type, 8);
@@ -64,8 +65,7 @@ FIELD(tsr_note, owner, 12);
 FIELD(tsr_note, abi_major, 20);
 FIELD(tsr_note, abi_minor, 24);
 FIELD(tsr_note, min_host_minor, 28);
-FIELD(tsr_note, reserved, 32);
-FIELD(tsr_note, manifest, 36);
+FIELD(tsr_note, epoch, 32);
 
 SIZE(tsr_table, 48);
 FIELD(tsr_table, struct_size, 0);

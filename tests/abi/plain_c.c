@@ -60,8 +60,17 @@ static tsr_code create(const tsr_host* host, const char* options, const tsr_part
 static void destroy(void* self) { free(self); }
 
 static const tsr_sharder sharder = {sizeof(tsr_sharder), 0, propose, NULL, NULL};
-static const tsr_component component = {sizeof(tsr_component),         7,        "c.whole", TSR_SHARDER_KIND, "1.0",
-                                        "the whole table on one rank", &sharder, NULL,      create,           destroy};
+static const tsr_component component = {sizeof(tsr_component),
+                                        7,
+                                        "c.whole",
+                                        TSR_SHARDER_KIND,
+                                        "1.0",
+                                        "the whole table on one rank",
+                                        &sharder,
+                                        NULL,
+                                        create,
+                                        destroy,
+                                        NULL};
 static const tsr_component* const components[] = {&component};
 static const tsr_plugin plugin = {sizeof(tsr_plugin), TSR_ABI_MINOR, 0, 1, "whole", "1.0", "C11", components};
 

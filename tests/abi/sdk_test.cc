@@ -239,6 +239,11 @@ TEST(Slots, AModuleThroughItsTable) {
   EXPECT_STREQ(parameter.name, "weight");
   EXPECT_EQ(parameter.ndim, 2);
   EXPECT_EQ(parameter.shape[1], 3);
+  tsr_parameter older{};  // a host's that knows no number of dimensions
+  older.struct_size = offsetof(tsr_parameter, ndim);
+  ASSERT_EQ(api.parameter(&module, 0, &older, &err), TSR_OK);
+  EXPECT_EQ(older.struct_size, offsetof(tsr_parameter, ndim));
+  EXPECT_EQ(older.ndim, 0) << "nothing is written beyond its size";
   EXPECT_EQ(api.parameter(&module, 2, &parameter, &err), TSR_OUT_OF_RANGE);
   const int64_t widths[2] = {4, 5};
   int64_t width = 0;

@@ -1,4 +1,9 @@
 // A sharder plugin with one fault, named by BAD_VARIANT; "none" has none, and "other" neither, with another id.
+#include <unistd.h>
+
+#include <cfenv>
+#include <clocale>
+#include <csignal>
 #include <cstring>
 #include <stdexcept>
 #include <string_view>
@@ -70,16 +75,15 @@ constexpr const tsr_component* kComponents[] = {unless("null_component", &kCompo
                                                  kComponents};
 
 #if !defined(BAD_WITHOUT_NOTE)
-constexpr tsr_note make_note() {
-  tsr_note note{8,
-                1024,
-                TSR_NOTE_TYPE,
-                TSR_NOTE_OWNER,
-                is("abi_major") ? 2u : TSR_ABI_MAJOR,
-                TSR_ABI_MINOR,
-                is("min_host_minor") ? 99u : 0u,
-                0,
-                {}};
+struct Note {
+  tsr_note head;
+  char manifest[128];
+};
+constexpr Note make_note() {
+  Note note{{8, TSR_NOTE_DESC_HEAD + sizeof(note.manifest), TSR_NOTE_TYPE, TSR_NOTE_OWNER,
+             is("abi_major") ? 2u : TSR_ABI_MAJOR, TSR_ABI_MINOR, is("min_host_minor") ? 99u : 0u,
+             is("epoch") ? 0u : TSR_ABI_EPOCH},
+            {}};
   size_t end = 0;
   const auto put = [&](std::string_view line) {
     for (char c : line) note.manifest[end++] = c;
@@ -90,11 +94,20 @@ constexpr tsr_note make_note() {
   if (is("duplicate_ids")) put("tessera.sharder/1 bad 1.0\n");
   return note;
 }
-__attribute__((used, aligned(4), section(TSR_NOTE_SECTION))) constexpr tsr_note kNote = make_note();
+__attribute__((used, aligned(4), section(TSR_NOTE_SECTION))) constexpr Note kNote = make_note();
 #endif
+
+// As a library linked with -ffast-math does, and more.
+[[maybe_unused]] void change_process() {
+  std::fesetround(FE_UPWARD);
+  std::setlocale(LC_ALL, "C.UTF-8");
+  if (::chdir("/proc") != 0) throw std::runtime_error("no /proc");
+  std::signal(SIGUSR2, SIG_IGN);
+}
 
 struct Constructed {
   Constructed() {
+    if (is("changes_process")) change_process();
     if (is("throwing_constructor")) throw std::runtime_error("from a static initialiser");
   }
 };

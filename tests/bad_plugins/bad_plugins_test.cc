@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <cfenv>
+#include <clocale>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -98,6 +101,9 @@ constexpr Rule kRules[] = {
      "has no symbol tessera_plugin_v1 of its own: the one found belongs to a library that it links"},
     {"abi_major", State::kRejected,
      "is built for plugin ABI 2.0, while this core has ABI 1.0: use a build of the plugin for ABI 1"},
+    {"epoch", State::kRejected,
+     "is built for release candidate 1 of plugin ABI 1, while this core has release candidate 2: build the plugin with "
+     "headers of this core"},
     {"min_host_minor", State::kRejected,
      "needs a core with ABI 1.99 or newer, while this core has 1.0: upgrade Tessera or use an older version of the "
      "plugin"},
@@ -260,6 +266,26 @@ TEST_F(BadPlugins, TheFirstOfTwoWins) {
   EXPECT_EQ(report.entries[0].state, State::kAvailable);
   EXPECT_EQ(report.entries[1].state, State::kRejected);
   EXPECT_THAT(report.entries[1].reason, HasSubstr("has the same kind and id as"));
+}
+
+TEST_F(BadPlugins, WhatOpeningChangesOfTheProcessIsPutBack) {
+  const fs::path directory = fs::current_path();
+  const std::string locale = std::setlocale(LC_ALL, nullptr);
+  take("changes_process");
+  const Runtime runtime(here());
+  testing::internal::CaptureStderr();
+  EXPECT_NE(runtime.create(TSR_SHARDER_KIND, "bad"), nullptr);
+  const std::string reason = runtime.report().entries[0].reason;
+  EXPECT_EQ(reason,
+            "changed the floating-point mode, the locale, the working directory and the handler of signal 12 of the "
+            "process when it was opened, which was put back");
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr(reason));
+  EXPECT_EQ(std::fegetround(), FE_TONEAREST);
+  EXPECT_EQ(std::setlocale(LC_ALL, nullptr), locale);
+  EXPECT_EQ(fs::current_path(), directory);
+  struct sigaction action {};
+  ASSERT_EQ(::sigaction(SIGUSR2, nullptr, &action), 0);
+  EXPECT_EQ(action.sa_handler, SIG_DFL);
 }
 
 TEST_F(BadPlugins, AThrowingCreateIsAnError) {

@@ -33,7 +33,7 @@ struct LoadEntry {
   std::string version;  // of the component
   std::string abi;      // "1.0": what the plugin was compiled with; empty where unknown
   State state = State::kRejected;
-  std::string reason;  // one sentence; empty for kAvailable
+  std::string reason;  // one sentence; empty for kAvailable, but where opening the file changed the process
 };
 const char* to_string(LoadEntry::State state);
 
@@ -60,10 +60,16 @@ class Part {
   const Api& api() const {
     return *static_cast<const Api*>(raw_.component->api);
   }
+  // The table of a further interface (abi/draft/) by its id with revision; null where the object has none.
+  template <class Api>
+  const Api* extension(const char* id) const {
+    return static_cast<const Api*>(find_extension(id));
+  }
 
  private:
   friend class Runtime;
   Part(std::string id, std::string options, tsr_part raw, std::shared_ptr<const Part> inner);
+  const void* find_extension(const char* id) const;
   std::string id_;
   std::string options_;
   tsr_part raw_;

@@ -25,9 +25,7 @@ constexpr const char* kMachineName = "AArch64";
 static_assert(std::endian::native == std::endian::little);
 
 constexpr uint64_t kMaxNoteSegment = 1 << 20;
-constexpr uint32_t kNoteHead = 12;                                // three sizes before the owner
-constexpr uint32_t kDescHead = 16;                                // four numbers before the manifest
-constexpr uint32_t kDescSize = sizeof(tsr_note) - kNoteHead - 8;  // 1024
+constexpr uint32_t kNoteHead = 12;  // three sizes before the owner
 
 [[noreturn]] void refuse(const auto&... parts) { fail(Code::kInvalidArgument, parts...); }
 
@@ -42,16 +40,26 @@ class Parser {
         check_range(h.p_offset, h.p_filesz, "a segment");
       }
     }
+    std::vector<Descriptor> notes;
     for (const Elf64_Phdr& h : headers) {
       if (h.p_type != PT_NOTE || h.p_filesz > kMaxNoteSegment) continue;
       std::string bytes(h.p_filesz, '\0');
       read_(h.p_offset, bytes.data(), bytes.size());
-      if (const std::string desc = find_note(bytes, h.p_align == 8 ? 8 : 4); !desc.empty()) return decode(desc);
+      find_notes(bytes, h.p_align == 8 ? 8 : 4, &notes);
     }
-    refuse("has no ", TSR_NOTE_SECTION, " note: it is a library, but not a Tessera plugin");
+    if (notes.empty()) refuse("has no ", TSR_NOTE_SECTION, " note: it is a library, but not a Tessera plugin");
+    for (const Descriptor& note : notes) {
+      if (note.abi_major == TSR_ABI_MAJOR && note.epoch == TSR_ABI_EPOCH) return decode(note);
+    }
+    refuse_version(notes.front());
   }
 
  private:
+  struct Descriptor {  // the numbers of a note, in their order, and what follows them
+    uint32_t abi_major, abi_minor, min_host_minor, epoch;
+    std::string manifest;
+  };
+
   void check_range(uint64_t offset, uint64_t size, const char* what) const {
     if (offset > size_ || size > size_ - offset) {
       refuse("is truncated: ", what, " of ", size, " bytes at ", offset, " does not fit into the file's ", size_,
@@ -84,38 +92,45 @@ class Parser {
     return headers;
   }
 
-  // The descriptor of our note in a note segment, or "".
-  static std::string find_note(const std::string& bytes, uint64_t align) {
+  // Adds our notes of a segment.
+  static void find_notes(const std::string& bytes, uint64_t align, std::vector<Descriptor>* out) {
     const auto padded = [align](uint64_t n) { return (n + align - 1) / align * align; };
     for (uint64_t at = 0; at + kNoteHead <= bytes.size();) {
       uint32_t head[3];  // owner size, descriptor size, type
       std::memcpy(head, bytes.data() + at, sizeof(head));
       const uint64_t owner = at + kNoteHead;
       const uint64_t desc = at + padded(kNoteHead + uint64_t{head[0]});
-      if (desc > bytes.size() || head[1] > bytes.size() - desc) return "";
+      if (desc > bytes.size() || head[1] > bytes.size() - desc) return;
       if (head[2] == TSR_NOTE_TYPE && head[0] == sizeof(TSR_NOTE_OWNER) &&
           std::memcmp(bytes.data() + owner, TSR_NOTE_OWNER, sizeof(TSR_NOTE_OWNER)) == 0) {
-        if (head[1] < kDescSize) refuse("has a Tessera note of ", head[1], " bytes instead of ", kDescSize);
-        return bytes.substr(desc, head[1]);
+        if (head[1] <= TSR_NOTE_DESC_HEAD) refuse("has a Tessera note of ", head[1], " bytes, without a manifest");
+        uint32_t numbers[4];
+        static_assert(sizeof(numbers) == TSR_NOTE_DESC_HEAD);
+        std::memcpy(numbers, bytes.data() + desc, sizeof(numbers));
+        out->push_back({numbers[0], numbers[1], numbers[2], numbers[3],
+                        bytes.substr(desc + TSR_NOTE_DESC_HEAD, head[1] - TSR_NOTE_DESC_HEAD)});
       }
       at = desc + padded(head[1]);
     }
-    return "";
   }
 
-  static ElfNote decode(const std::string& desc) {
-    uint32_t numbers[4];
-    std::memcpy(numbers, desc.data(), sizeof(numbers));
-    ElfNote note{numbers[0], numbers[1], numbers[2], {}};
+  [[noreturn]] static void refuse_version(const Descriptor& note) {
     if (note.abi_major != TSR_ABI_MAJOR) {
       refuse("is built for plugin ABI ", note.abi_major, ".", note.abi_minor, ", while this core has ABI ",
              TSR_ABI_MAJOR, ".", TSR_ABI_MINOR, ": use a build of the plugin for ABI ", TSR_ABI_MAJOR);
     }
+    const uint32_t candidate = std::max(note.epoch, 1u);  // the first one wrote 0
+    refuse("is built for release candidate ", candidate, " of plugin ABI ", TSR_ABI_MAJOR, ", while this core has ",
+           "release candidate ", TSR_ABI_EPOCH, ": build the plugin with headers of this core");
+  }
+
+  static ElfNote decode(const Descriptor& desc) {
+    ElfNote note{desc.abi_major, desc.abi_minor, desc.min_host_minor, {}};
     if (note.min_host_minor > TSR_ABI_MINOR) {
       refuse("needs a core with ABI ", TSR_ABI_MAJOR, ".", note.min_host_minor, " or newer, while this core has ",
              TSR_ABI_MAJOR, ".", TSR_ABI_MINOR, ": upgrade Tessera or use an older version of the plugin");
     }
-    const std::string_view text(desc.data() + kDescHead, kDescSize - kDescHead);
+    const std::string_view text = desc.manifest;
     const size_t end = text.find('\0');
     if (end == std::string_view::npos) refuse("has a manifest without an end");
     read_manifest(text.substr(0, end), &note.components);
@@ -138,15 +153,16 @@ class Parser {
   }
 
   static ManifestLine read_line(std::string_view line) {
+    const bool printable = std::all_of(line.begin(), line.end(), [](char c) { return c >= ' ' && c <= '~'; });
     const size_t a = line.find(' ');
     const size_t b = a == std::string_view::npos ? a : line.find(' ', a + 1);
-    const bool printable = std::all_of(line.begin(), line.end(), [](char c) { return c >= ' ' && c <= '~'; });
     if (!printable || b == std::string_view::npos || a == 0 || b == a + 1 || b + 1 == line.size() ||
-        line.find(' ', b + 1) != std::string_view::npos) {
+        line[b + 1] == ' ') {
       refuse("has a manifest with a line that is not \"kind id version\"");
     }
+    const std::string_view version = line.substr(b + 1);
     ManifestLine out{std::string(line.substr(0, a)), std::string(line.substr(a + 1, b - a - 1)),
-                     std::string(line.substr(b + 1))};
+                     std::string(version.substr(0, version.find(' ')))};
     constexpr std::string_view kAllowed = "abcdefghijklmnopqrstuvwxyz0123456789_.-";
     if (out.id.find_first_not_of(kAllowed) != std::string::npos) {
       refuse("lists the id \"", out.id, "\", but ids have letters a-z, digits, _ . - only");

@@ -22,13 +22,20 @@ constexpr uint16_t kHere = EM_X86_64;
 constexpr uint16_t kHere = EM_AARCH64;
 #endif
 
-// A file with an ELF header, one loadable segment that covers it, and one note segment.
+struct Note {
+  tsr_note head{
+      8, TSR_NOTE_DESC_HEAD + 256, TSR_NOTE_TYPE, TSR_NOTE_OWNER, TSR_ABI_MAJOR, TSR_ABI_MINOR, 0, TSR_ABI_EPOCH};
+  char manifest[256]{};
+  explicit Note(const char* text) { std::memcpy(manifest, text, std::strlen(text)); }
+};
+
+// A file with an ELF header, one loadable segment that covers it, and one note segment, with one note, or two of them.
 struct Image {
   Elf64_Ehdr header{};
   Elf64_Phdr segments[2]{};
-  tsr_note note{8, 1024, TSR_NOTE_TYPE, TSR_NOTE_OWNER, TSR_ABI_MAJOR, TSR_ABI_MINOR, 0, 0, {}};
+  Note note, second{"tessera.sharder/1 acme.second 2.0\n"};
 
-  explicit Image(const char* manifest = "tessera.sharder/1 acme.stripe 1.2.3\n") {
+  explicit Image(const char* manifest = "tessera.sharder/1 acme.stripe 1.2.3\n") : note(manifest) {
     std::memcpy(header.e_ident, ELFMAG, SELFMAG);
     header.e_ident[EI_CLASS] = ELFCLASS64;
     header.e_ident[EI_DATA] = ELFDATA2LSB;
@@ -43,8 +50,8 @@ struct Image {
     segments[1].p_offset = offsetof(Image, note);
     segments[1].p_filesz = sizeof(note);
     segments[1].p_align = 4;
-    std::memcpy(note.manifest, manifest, std::strlen(manifest));
   }
+  void with_second() { segments[1].p_filesz = sizeof(note) + sizeof(second); }
   std::string bytes() const { return {reinterpret_cast<const char*>(this), sizeof(*this)}; }
 };
 
@@ -68,7 +75,7 @@ std::string refusal(const std::string& bytes) {
 
 TEST(ElfNote, ReadsTheManifest) {
   Image image("tessera.sharder/1 acme.stripe 1.2.3\ntessera.optimizer/1 acme.stripe 2.0-rc1\n");
-  image.note.abi_minor = 7;
+  image.note.head.abi_minor = 7;
   const ElfNote note = parse(image.bytes());
   EXPECT_EQ(note.abi_major, TSR_ABI_MAJOR);
   EXPECT_EQ(note.abi_minor, 7u);
@@ -97,11 +104,39 @@ TEST(ElfNote, RefusesFilesThatAreNoLibraries) {
 
 TEST(ElfNote, RefusesOtherVersions) {
   Image image;
-  image.note.abi_major = 2;
+  image.note.head.abi_major = 2;
   EXPECT_THAT(refusal(image.bytes()), HasSubstr("is built for plugin ABI 2.0, while this core has ABI 1.0"));
   image = Image();
-  image.note.min_host_minor = 3;
+  image.note.head.min_host_minor = 3;
   EXPECT_THAT(refusal(image.bytes()), HasSubstr("needs a core with ABI 1.3 or newer"));
+}
+
+TEST(ElfNote, RefusesOtherReleaseCandidates) {
+  Image image;
+  image.note.head.epoch = 0;
+  EXPECT_THAT(refusal(image.bytes()), HasSubstr("is built for release candidate 1 of plugin ABI 1, while this core has "
+                                                "release candidate 2"));
+  image.note.head.epoch = TSR_ABI_EPOCH + 1;
+  EXPECT_THAT(refusal(image.bytes()), HasSubstr("is built for release candidate 3 of plugin ABI 1"));
+}
+
+TEST(ElfNote, TakesTheNoteOfItsOwnVersion) {
+  for (const bool other_major : {true, false}) {
+    Image image;
+    image.with_second();
+    (other_major ? image.note.head.abi_major : image.note.head.epoch) = 7;
+    const ElfNote note = parse(image.bytes());
+    ASSERT_EQ(note.components.size(), 1u);
+    EXPECT_EQ(note.components[0].id, "acme.second");
+    image.second.head.abi_major = 9;
+    EXPECT_THAT(refusal(image.bytes()), HasSubstr(other_major ? "plugin ABI 7.0" : "release candidate 7"));
+  }
+}
+
+TEST(ElfNote, LeavesFurtherWordsOfALineToLaterVersions) {
+  const ElfNote note = parse(Image("tessera.sharder/1 a 1.0 flags=3 more\n").bytes());
+  const std::vector<ManifestLine> want = {{"tessera.sharder/1", "a", "1.0"}};
+  EXPECT_EQ(note.components, want);
 }
 
 TEST(ElfNote, RefusesBadManifests) {
@@ -109,7 +144,7 @@ TEST(ElfNote, RefusesBadManifests) {
   EXPECT_THAT(refusal(Image("tessera.sharder/1 a 1").bytes()), HasSubstr("does not end"));
   EXPECT_THAT(refusal(Image("tessera.sharder/1 a\n").bytes()), HasSubstr("kind id version"));
   EXPECT_THAT(refusal(Image("tessera.sharder/1  1\n").bytes()), HasSubstr("kind id version"));
-  EXPECT_THAT(refusal(Image("k a 1 2\n").bytes()), HasSubstr("kind id version"));
+  EXPECT_THAT(refusal(Image("k a  2\n").bytes()), HasSubstr("kind id version"));
   EXPECT_THAT(refusal(Image("k a\t 1\n").bytes()), HasSubstr("kind id version"));
   EXPECT_THAT(refusal(Image("k Upper 1\n").bytes()), HasSubstr("lists the id \"Upper\""));
   EXPECT_EQ(refusal(Image("k a 1\nk b 1\nk a 2\n").bytes()), "lists k \"a\" twice");
@@ -123,14 +158,14 @@ TEST(ElfNote, FindsTheNoteBehindOthers) {
   image.segments[0].p_type = PT_NOTE;  // the ELF header read as notes: nonsense, but inside the file
   EXPECT_EQ(parse(image.bytes()).components.size(), 1u);
   image = Image();
-  image.note.type = 9;
+  image.note.head.type = 9;
   EXPECT_THAT(refusal(image.bytes()), HasSubstr("not a Tessera plugin"));
   image = Image();
-  image.note.desc_size = 512;
-  EXPECT_THAT(refusal(image.bytes()), HasSubstr("note of 512 bytes"));
-  image.note.desc_size = 0xFFFFFFFFu;
+  image.note.head.desc_size = TSR_NOTE_DESC_HEAD;
+  EXPECT_THAT(refusal(image.bytes()), HasSubstr("note of 16 bytes, without a manifest"));
+  image.note.head.desc_size = 0xFFFFFFFFu;
   EXPECT_THAT(refusal(image.bytes()), HasSubstr("not a Tessera plugin"));
-  image.note.owner_size = 0xFFFFFFFFu;
+  image.note.head.owner_size = 0xFFFFFFFFu;
   EXPECT_THAT(refusal(image.bytes()), HasSubstr("not a Tessera plugin"));
 }
 

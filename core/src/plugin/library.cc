@@ -10,6 +10,7 @@
 
 #include "plugin/calls.h"
 #include "plugin/interfaces.h"
+#include "plugin/process_state.h"
 #include "tessera/error.h"
 
 namespace tessera::plugin {
@@ -44,13 +45,15 @@ Library::Library(std::string path)
 const Library::Verdict& Library::open(const tsr_host* host) {
   if (!opened_) {
     opened_ = true;
+    const ProcessState before;
     try {
       verdict_ = open_once(host);
     } catch (const std::exception& e) {
-      verdict_ = {cat("threw an exception when it was opened: ", e.what()), false};
+      verdict_ = {cat("threw an exception when it was opened: ", e.what()), false, {}};
     } catch (...) {
-      verdict_ = {"threw an exception when it was opened", false};
+      verdict_ = {"threw an exception when it was opened", false, {}};
     }
+    verdict_.changed = before.restore();
     file_.reset();
   }
   return verdict_;
@@ -59,32 +62,33 @@ const Library::Verdict& Library::open(const tsr_host* host) {
 Library::Verdict Library::open_once(const tsr_host* host) {
   using boost::dll::load_mode::rtld_local;
   using boost::dll::load_mode::rtld_now;
-  if (std::string why = file_->changed(); !why.empty()) return {why, true};
+  if (std::string why = file_->changed(); !why.empty()) return {why, true, {}};
   Forever forever;
   boost::dll::fs::error_code error;
   const CallScope call({nullptr, "a plugin's file that is being opened"}, path_);
   forever.library.load(path_, rtld_now | rtld_local, error);
   if (!forever.library.is_loaded()) {
     const char* why = ::dlerror();
-    return {cat("cannot be opened: ", why != nullptr ? why : error.message().c_str()), true};
+    return {cat("cannot be opened: ", why != nullptr ? why : error.message().c_str()), true, {}};
   }
   void* handle = forever.library.native();
   void* symbol = ::dlsym(handle, TSR_ENTRY_SYMBOL);
-  if (symbol == nullptr) return {"has a Tessera note, but no symbol " TSR_ENTRY_SYMBOL, false};
+  if (symbol == nullptr) return {"has a Tessera note, but no symbol " TSR_ENTRY_SYMBOL, false, {}};
   if (!is_own(handle, symbol)) {
-    return {"has no symbol " TSR_ENTRY_SYMBOL " of its own: the one found belongs to a library that it links", false};
+    return {
+        "has no symbol " TSR_ENTRY_SYMBOL " of its own: the one found belongs to a library that it links", false, {}};
   }
   AbiError refusal;
   try {
     plugin_ = reinterpret_cast<tsr_entry>(symbol)(host, refusal.out());
   } catch (...) {
-    return {TSR_ENTRY_SYMBOL " threw an exception, which no plugin may do", false};
+    return {TSR_ENTRY_SYMBOL " threw an exception, which no plugin may do", false, {}};
   }
   if (plugin_ == nullptr) {
     const std::string_view said = refusal.said();
-    return {cat("refuses this core: ", said.empty() ? "it gives no reason" : said), true};
+    return {cat("refuses this core: ", said.empty() ? "it gives no reason" : said), true, {}};
   }
-  return {check_tables(), false};
+  return {check_tables(), false, {}};
 }
 
 std::string Library::check_tables() const {

@@ -24,6 +24,7 @@ class Library {
   struct Verdict {
     std::string reason;        // "" when the plugin can be used
     bool well_formed = false;  // it cannot run here (a library it needs is missing), but breaks no rule
+    std::string changed;       // what it changed of the process (ProcessState), and was put back
   };
   // Opens the file, calls its entry once, and checks what that returned against the note. A second call repeats the
   // first one's answer. [serial]

@@ -143,6 +143,10 @@ void Runtime::Impl::make_ready(Candidate* c) {
   if (!c->usable() || c->component != nullptr) return;
   const plugin::Library::Verdict& verdict = c->library->open(host.table());
   if (verdict.reason.empty()) {
+    if (!verdict.changed.empty()) {
+      c->entry.reason = cat("changed ", verdict.changed, " of the process when it was opened, which was put back");
+      host.log(TSR_LOG_WARNING, cat(c->entry.path, " ", c->entry.reason).c_str());
+    }
     probe(c);
     return;
   }
@@ -336,6 +340,16 @@ void Runtime::parallel_for(int64_t n, const std::function<void(int64_t)>& body) 
 
 Part::Part(std::string id, std::string options, tsr_part raw, std::shared_ptr<const Part> inner)
     : id_(std::move(id)), options_(std::move(options)), raw_(raw), inner_(std::move(inner)) {}
+
+const void* Part::find_extension(const char* id) const {
+  if (!TSR_HAS(tsr_component, raw_.component, extension)) return nullptr;
+  const plugin::CallScope call(*this, "extension");
+  try {
+    return raw_.component->extension(raw_.self, id);
+  } catch (...) {
+    fail(Code::kInternal, id_, ": extension threw an exception, which no plugin may do");
+  }
+}
 
 Part::~Part() {
   const plugin::CallScope call(*this, "destroy");

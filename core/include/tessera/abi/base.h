@@ -1,14 +1,20 @@
 /* tessera/abi/base.h - versions, codes, errors. The plugin contract starts here; read plugin.h next.
  *
- * ABI 1 is a RELEASE CANDIDATE: it may still change until the out-of-tree plugins of docs/ABI.md exist.
+ * ABI 1 is a RELEASE CANDIDATE, of epoch TSR_ABI_EPOCH: docs/ABI.md says what may still change.
  *
  * Rules of every header in this folder (docs/ABI.md has the reasons):
- *   - C11, fixed-width types, explicit padding; every struct that may grow begins with `struct_size`, set by whoever
- *     fills the struct to the sizeof it was compiled with. Structs grow at the end only.
- *   - A member exists when it lies inside the other side's struct_size; a function exists when it is also not NULL.
- *     Ask with TSR_HAS. Sizes and versions are never compared for equality.
+ *   - C11, fixed-width types, explicit padding; every struct that may grow begins with `struct_size`: the sizeof that
+ *     the owner of its memory was compiled with. Structs grow at the end only.
+ *   - A struct that is handed in was filled by its owner. One that is to be filled comes zeroed, but for its
+ *     struct_size: the callee writes no member beyond that (TSR_FITS), and never changes struct_size itself.
+ *   - A member exists when it lies inside struct_size (TSR_FITS); a function exists when it is also not NULL (TSR_HAS).
+ *     Sizes and versions are never compared for equality.
  *   - Arrays of structs carry a stride in bytes, so that either side may have the longer struct.
- *   - No exception crosses. A function returns a tsr_code and, when it is not TSR_OK, fills the caller's tsr_error.
+ *   - No exception crosses. A function returns a tsr_code and, when it is not TSR_OK, fills the caller's tsr_error,
+ *     which is never NULL.
+ *   - The process is the host's: opening or calling a plugin leaves locale, working directory, signal handlers and the
+ *     floating-point mode as they were, and never forks. A library linked with -ffast-math changes the floating-point
+ *     mode when it is opened; the host undoes that and says so.
  *   - Strings are NUL-terminated UTF-8, borrowed for the call unless a comment says otherwise.
  *   - Thread tags: [any-thread] may be called concurrently; [serial] never two calls at once on one object, though
  *     from different threads over time; [enqueue] only enqueues on the stream and never blocks.
@@ -26,11 +32,20 @@ extern "C" {
 /* The major is part of the entry symbol's name; the minor grows by one when any struct gains a member. */
 #define TSR_ABI_MAJOR 1u
 #define TSR_ABI_MINOR 0u
+/* Which release candidate. It rises with every release that changes the contract in another way than by growth, and a
+ * host refuses plugins of another epoch by name. The first one had 0. */
+#define TSR_ABI_EPOCH 2u
 
-/* True when `ptr` (to a struct of type `type`, or NULL) is long enough for `field` and the field is not 0/NULL. */
-#define TSR_HAS(type, ptr, field)                                                                             \
-  ((ptr) != NULL && (ptr)->struct_size >= (uint32_t)(offsetof(type, field) + sizeof(((type*)NULL)->field)) && \
-   (ptr)->field != 0)
+/* Bytes of a struct of type `type` up to the end of `field`. */
+#ifdef __cplusplus
+#define TSR_END_OF(type, field) (offsetof(type, field) + sizeof(static_cast<type*>(nullptr)->field))
+#else
+#define TSR_END_OF(type, field) (offsetof(type, field) + sizeof(((type*)0)->field))
+#endif
+/* True when the struct that `ptr` points to (of type `type`, not NULL) is long enough for `field`. */
+#define TSR_FITS(type, ptr, field) ((ptr)->struct_size >= TSR_END_OF(type, field))
+/* True when `ptr` (likewise, or NULL) is long enough for `field` and the field is not 0/NULL. */
+#define TSR_HAS(type, ptr, field) ((ptr) != NULL && TSR_FITS(type, ptr, field) && (ptr)->field != 0)
 
 /* Codes: the numbers of absl and gRPC. Values of other numbers are treated as TSR_INTERNAL. */
 typedef int32_t tsr_code;
@@ -54,7 +69,8 @@ enum {
 };
 
 /* Owned by the caller, nothing to free, outlives every plugin. The message is one sentence for a person: what, which
- * part, what to do. The callee writes it only when it returns a code other than TSR_OK. */
+ * part, what to do. It comes zeroed, but for struct_size; the callee writes it only when it returns a code other than
+ * TSR_OK. */
 typedef struct tsr_error {
   uint32_t struct_size;
   tsr_code code;

@@ -37,6 +37,12 @@ struct tsr_component {
   tsr_code (*create)(const tsr_host* host, const char* options, const tsr_part* inner, void** self, tsr_error* err);
   /* [serial] Joins every thread that the object started. Called once for each successful create. */
   void (*destroy)(void* self);
+
+  /* [any-thread] The table of a further interface that the object has, or NULL: how drafts are tried without a slot in
+   * an interface that will be frozen. `id` has its revision, "tessera.kernel.prefetch/draft-1"; abi/draft/README.md
+   * lists them. The table lives as long as the object. A part that wraps another one answers for ids that it knows, and
+   * never hands on others: it cannot know what they would have to become. Optional. */
+  const void* (*extension)(void* self, const char* id);
 };
 
 typedef struct tsr_plugin {
@@ -55,27 +61,35 @@ typedef struct tsr_plugin {
 #define TSR_ENTRY_SYMBOL "tessera_plugin_v1"
 typedef const tsr_plugin* (*tsr_entry)(const tsr_host* host, tsr_error* err);
 
-/* The ELF note `.note.tessera` (owner "TESSERA", type 1): what the plugin holds, readable without running it.
- * `manifest` has a line for each component: "kind id version\n". Its order and text equal the component table's; a
- * plugin whose table and note disagree is rejected. */
+/* The ELF note `.note.tessera` (owner "TESSERA", type 1): what the plugin holds, readable without running it. Behind
+ * this head stands the manifest, which is the rest of the descriptor: NUL-terminated text with a line for each
+ * component, "kind id version\n"; further words of a line are left to later versions. Order and words equal the
+ * component table's; a plugin whose table and note disagree is rejected. A file may have several notes, of a plugin
+ * that serves several majors: a host takes the one of its own major and epoch. ELF only: other systems will have the
+ * same bytes under a data symbol. */
 #define TSR_NOTE_SECTION ".note.tessera"
 #define TSR_NOTE_OWNER "TESSERA"
 #define TSR_NOTE_TYPE 1u
 typedef struct tsr_note {
   uint32_t owner_size; /* 8 */
-  uint32_t desc_size;  /* 1024 */
+  uint32_t desc_size;  /* bytes from abi_major to the end of the manifest */
   uint32_t type;
   char owner[8];
   uint32_t abi_major;
   uint32_t abi_minor;
   uint32_t min_host_minor;
-  uint32_t reserved;
-  char manifest[1008]; /* NUL-terminated */
+  uint32_t epoch; /* TSR_ABI_EPOCH */
 } tsr_note;
+#define TSR_NOTE_DESC_HEAD 16u /* bytes of the descriptor before the manifest */
 
-#define TSR_NOTE(min_host_minor, manifest_text)                                                       \
-  __attribute__((used, aligned(4), section(TSR_NOTE_SECTION))) static const tsr_note tessera_note = { \
-      8, 1024, TSR_NOTE_TYPE, TSR_NOTE_OWNER, TSR_ABI_MAJOR, TSR_ABI_MINOR, min_host_minor, 0, manifest_text}
+/* `manifest_text` is a literal. */
+#define TSR_NOTE(min_host_minor, manifest_text)                                                                  \
+  __attribute__((used, aligned(4), section(TSR_NOTE_SECTION))) static const struct {                             \
+    tsr_note head;                                                                                               \
+    char manifest[(sizeof(manifest_text) + 3) / 4 * 4];                                                          \
+  } tessera_note = {{8, TSR_NOTE_DESC_HEAD + (sizeof(manifest_text) + 3) / 4 * 4, TSR_NOTE_TYPE, TSR_NOTE_OWNER, \
+                     TSR_ABI_MAJOR, TSR_ABI_MINOR, min_host_minor, TSR_ABI_EPOCH},                               \
+                    manifest_text}
 
 #ifdef __cplusplus
 } /* extern "C" */

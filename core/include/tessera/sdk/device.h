@@ -9,6 +9,7 @@
 
 #include "tessera/abi/device.h"
 #include "tessera/sdk/plugin.h"
+#include "tessera/sdk/structs.h"
 
 namespace tessera::sdk {
 
@@ -75,7 +76,11 @@ class Device {
     return guard(err, [&] { *count = of(self).count(); });
   }
   static tsr_code info_slot(void* self, int32_t index, tsr_device_info* out, tsr_error* err) noexcept {
-    return guard(err, [&] { of(self).info(index, *out); });
+    return guard(err, [&] {
+      tsr_device_info info{};
+      of(self).info(index, info);
+      write_struct(info, out);
+    });
   }
   static tsr_code alloc_slot(void* self, int32_t index, uint64_t bytes, tsr_stream stream, void** memory,
                              tsr_error* err) noexcept {
@@ -123,7 +128,11 @@ class Device {
     return guard(err, [&] { of(self).event_synchronize(index, event); });
   }
   static tsr_code stats_slot(void* self, int32_t index, tsr_device_stats* out, tsr_error* err) noexcept {
-    return guard(err, [&] { of(self).stats(index, *out); });
+    return guard(err, [&] {
+      tsr_device_stats stats{};
+      of(self).stats(index, stats);
+      write_struct(stats, out);
+    });
   }
   static tsr_code combine_slot(void* self, const tsr_row_moves* moves, tsr_stream stream, tsr_error* err) noexcept {
     return guard(err, [&] { of(self).combine_rows(*moves, stream); });

@@ -10,12 +10,12 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <span>
 
 #include "tessera/abi/kernel.h"
 #include "tessera/sdk/plugin.h"
+#include "tessera/sdk/structs.h"
 #include "tessera/sdk/tensor.h"
 
 namespace tessera::sdk {
@@ -124,14 +124,8 @@ class Kernel {
   template <class C>
   static tsr_code estimate_slot(void* self, const tsr_kernel_config* config, const tsr_workload* workload,
                                 tsr_estimate* estimate, tsr_error* err) noexcept {
-    return guard(err, [&] {
-      tsr_workload work{};  // a shorter one is an older host's: what it does not say is 0
-      std::memcpy(&work, workload, std::min<size_t>(workload->struct_size, sizeof(work)));
-      const tsr_estimate e = static_cast<const C*>(self)->estimate(*config, work);
-      estimate->forward_seconds = e.forward_seconds;
-      estimate->backward_seconds = e.backward_seconds;
-      estimate->bytes = e.bytes;
-    });
+    return guard(
+        err, [&] { write_struct(static_cast<const C*>(self)->estimate(*config, read_struct(*workload)), estimate); });
   }
   template <class C>
   static tsr_code open_slot(void* self, const tsr_kernel_config* config, void** instance, tsr_error* err) noexcept {
@@ -180,13 +174,7 @@ class Kernel {
     return guard(err, [&] { instance_of(instance).adopt_rows(table, *rows); });
   }
   static tsr_code stats_slot(void* instance, uint32_t table, tsr_kernel_stats* stats, tsr_error* err) noexcept {
-    return guard(err, [&] {
-      const tsr_kernel_stats s = instance_of(instance).stats(table);
-      stats->weight_bytes = s.weight_bytes;
-      stats->state_bytes = s.state_bytes;
-      stats->other_bytes = s.other_bytes;
-      stats->lookups = s.lookups;
-    });
+    return guard(err, [&] { write_struct(instance_of(instance).stats(table), stats); });
   }
   template <class C>
   static constexpr tsr_kernel make_table();

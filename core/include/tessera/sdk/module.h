@@ -13,6 +13,7 @@
 
 #include "tessera/abi/module.h"
 #include "tessera/sdk/plugin.h"
+#include "tessera/sdk/structs.h"
 #include "tessera/sdk/tensor.h"
 
 namespace tessera::sdk {
@@ -85,10 +86,12 @@ class Module {
       if (i >= all.size()) fail(TSR_OUT_OF_RANGE, "there are ", all.size(), " parameters");
       const Parameter& p = all[i];
       if (p.shape.empty() || p.shape.size() > 4) fail(TSR_INTERNAL, p.name, " has ", p.shape.size(), " dimensions");
-      out->init = p.init;
-      out->name = p.name.c_str();
-      out->ndim = static_cast<int32_t>(p.shape.size());
-      std::copy(p.shape.begin(), p.shape.end(), out->shape);
+      tsr_parameter parameter{};
+      parameter.init = p.init;
+      parameter.name = p.name.c_str();
+      parameter.ndim = static_cast<int32_t>(p.shape.size());
+      std::copy(p.shape.begin(), p.shape.end(), parameter.shape);
+      write_struct(parameter, out);
     });
   }
   template <class C>

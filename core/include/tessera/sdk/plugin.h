@@ -9,8 +9,9 @@
 //   C(const Setup&)   wants the host, its options, or the part that it wraps
 //   C(Options&)       wants its options
 //   C()               has none: any option is refused
-// and, if it cannot run everywhere, `static void probe(tessera::sdk::Host)`, which throws Failure with the reason.
-// TESSERA_PLUGIN stands once, at namespace scope of one source file of the plugin.
+// and, if it cannot run everywhere, `static void probe(tessera::sdk::Host)`, which throws Failure with the reason; if
+// it has interfaces beside its kind's (abi/draft/), `const void* extension(std::string_view id)`, NULL for ids that it
+// does not know. TESSERA_PLUGIN stands once, at namespace scope of one source file of the plugin.
 #pragma once
 
 #include <array>
@@ -76,9 +77,25 @@ void destroy(void* self) noexcept {
 }
 
 template <class C>
+const void* extension(void* self, const char* id) noexcept {
+  const void* table = nullptr;
+  (void)guard(nullptr, [&] { table = static_cast<C*>(self)->extension(id); });
+  return table;
+}
+
+template <class C>
 constexpr auto probe_slot() -> tsr_code (*)(const tsr_host*, tsr_error*) {
   if constexpr (requires(Host host) { C::probe(host); }) {
     return &probe<C>;
+  } else {
+    return nullptr;
+  }
+}
+
+template <class C>
+constexpr auto extension_slot() -> const void* (*)(void*, const char*) {
+  if constexpr (requires(C object, std::string_view id) { object.extension(id); }) {
+    return &extension<C>;
   } else {
     return nullptr;
   }
@@ -109,14 +126,29 @@ constexpr void check(const tsr_component (&components)[N]) {
 
 // The manifest of the ELF note, written from the table itself, so that the two cannot disagree.
 template <size_t N>
-constexpr tsr_note make_note(const tsr_component (&components)[N], uint32_t min_host_minor) {
+constexpr size_t manifest_room(const tsr_component (&components)[N]) {
   check(components);
-  tsr_note note{8, 1024, TSR_NOTE_TYPE, TSR_NOTE_OWNER, TSR_ABI_MAJOR, TSR_ABI_MINOR, min_host_minor, 0, {}};
+  size_t size = 1;  // of the NUL
+  for (const tsr_component& c : components)
+    size += std::string_view(c.kind).size() + std::string_view(c.id).size() + std::string_view(c.version).size() + 3;
+  return (size + 3) / 4 * 4;
+}
+
+template <size_t Room>
+struct Note {
+  tsr_note head;
+  char manifest[Room];
+};
+
+template <size_t Room, size_t N>
+constexpr Note<Room> make_note(const tsr_component (&components)[N], uint32_t min_host_minor) {
+  Note<Room> note{{8, TSR_NOTE_DESC_HEAD + Room, TSR_NOTE_TYPE, TSR_NOTE_OWNER, TSR_ABI_MAJOR, TSR_ABI_MINOR,
+                   min_host_minor, TSR_ABI_EPOCH},
+                  {}};
   size_t end = 0;
-  auto put = [&](const char* text, char separator) {
+  const auto put = [&](const char* text, char separator) {
     for (; *text != '\0'; ++text) note.manifest[end++] = *text;
     note.manifest[end++] = separator;
-    if (end >= sizeof(note.manifest)) refuse_to_compile("the manifest is longer than 1007 bytes");
   };
   for (const tsr_component& c : components) {
     put(c.kind, ' ');
@@ -153,7 +185,8 @@ constexpr tsr_component component(const About& about) {
           &C::template table<C>,
           detail::probe_slot<C>(),
           &detail::create<C>,
-          &detail::destroy<C>};
+          &detail::destroy<C>,
+          detail::extension_slot<C>()};
 }
 
 }  // namespace tessera::sdk
@@ -163,23 +196,24 @@ constexpr tsr_component component(const About& about) {
 #define TESSERA_PLUGIN(name, version, ...) TESSERA_PLUGIN_FOR(0, name, version, __VA_ARGS__)
 
 // The same for a plugin that needs at least this minor of the core's ABI.
-#define TESSERA_PLUGIN_FOR(min_host_minor, name, version, ...)                                                 \
-  namespace {                                                                                                  \
-  constexpr tsr_component tessera_components[] = {__VA_ARGS__};                                                \
-  constexpr auto tessera_component_pointers = ::tessera::sdk::detail::pointers(tessera_components);            \
-  constexpr tsr_plugin tessera_plugin_table = {sizeof(tsr_plugin),                                             \
-                                               TSR_ABI_MINOR,                                                  \
-                                               min_host_minor,                                                 \
-                                               static_cast<uint32_t>(tessera_component_pointers.size()),       \
-                                               name,                                                           \
-                                               version,                                                        \
-                                               __VERSION__,                                                    \
-                                               tessera_component_pointers.data()};                             \
-  __attribute__((used, aligned(4), section(TSR_NOTE_SECTION))) constexpr tsr_note tessera_note =               \
-      ::tessera::sdk::detail::make_note(tessera_components, min_host_minor);                                   \
-  }                                                                                                            \
-  extern "C" __attribute__((visibility("default"))) const tsr_plugin* tessera_plugin_v1(const tsr_host*,       \
-                                                                                        tsr_error*) noexcept { \
-    return &tessera_plugin_table;                                                                              \
-  }                                                                                                            \
+#define TESSERA_PLUGIN_FOR(min_host_minor, name, version, ...)                                                         \
+  namespace {                                                                                                          \
+  constexpr tsr_component tessera_components[] = {__VA_ARGS__};                                                        \
+  constexpr auto tessera_component_pointers = ::tessera::sdk::detail::pointers(tessera_components);                    \
+  constexpr tsr_plugin tessera_plugin_table = {sizeof(tsr_plugin),                                                     \
+                                               TSR_ABI_MINOR,                                                          \
+                                               min_host_minor,                                                         \
+                                               static_cast<uint32_t>(tessera_component_pointers.size()),               \
+                                               name,                                                                   \
+                                               version,                                                                \
+                                               __VERSION__,                                                            \
+                                               tessera_component_pointers.data()};                                     \
+  __attribute__((used, aligned(4), section(TSR_NOTE_SECTION))) constexpr auto tessera_note =                           \
+      ::tessera::sdk::detail::make_note<::tessera::sdk::detail::manifest_room(tessera_components)>(tessera_components, \
+                                                                                                   min_host_minor);    \
+  }                                                                                                                    \
+  extern "C" __attribute__((visibility("default"))) const tsr_plugin* tessera_plugin_v1(const tsr_host*,               \
+                                                                                        tsr_error*) noexcept {         \
+    return &tessera_plugin_table;                                                                                      \
+  }                                                                                                                    \
   static_assert(TSR_ABI_MAJOR == 1, "the entry symbol carries the major")

@@ -1,0 +1,29 @@
+// tessera/sdk/structs.h - structs of the other side, which may be shorter or longer than ours (abi/base.h).
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace tessera::sdk {
+
+// A struct that was handed in, at our length: members that the other side does not know are 0.
+template <class T>
+T read_struct(const T& in) noexcept {
+  T out{};
+  std::memcpy(&out, &in, std::min<size_t>(in.struct_size, sizeof(T)));
+  out.struct_size = sizeof(T);
+  return out;
+}
+
+// Fills a struct of the other side, as far as it reaches; its struct_size stays.
+template <class T>
+void write_struct(const T& value, T* out) noexcept {
+  constexpr size_t kHead = sizeof(out->struct_size);
+  const size_t end = std::min<size_t>(out->struct_size, sizeof(T));
+  if (end <= kHead) return;
+  std::memcpy(reinterpret_cast<char*>(out) + kHead, reinterpret_cast<const char*>(&value) + kHead, end - kHead);
+}
+
+}  // namespace tessera::sdk
