@@ -1,6 +1,7 @@
 // test.damaging(tcp): the transport in brackets, but in one exchange one bit arrives changed. Options: the `rank` where
 // it does; the `label` of the all-to-all; `exchange`, which of those in a group, counted from 0; `word`, the 32-bit
-// word of what was received.
+// word of what was received. With `crashes_in_close` the first group that is closed ends the process.
+#include <csignal>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -17,13 +18,17 @@ struct Damage {
   std::string label;
   int exchange = 0;
   size_t word = 0;
+  bool crashes_in_close = false;
 };
 
 class DamagingGroup final : public sdk::Group {
  public:
   DamagingGroup(const tsr_collective& api, tsr_group* raw, const Damage& damage)
       : api_(api), raw_(raw), damage_(damage) {}
-  ~DamagingGroup() override { api_.close(raw_); }
+  ~DamagingGroup() override {
+    if (damage_.crashes_in_close) std::raise(SIGSEGV);
+    api_.close(raw_);
+  }
 
   int32_t rank() const override { return api_.rank(raw_); }
   int32_t world_size() const override { return api_.world_size(raw_); }
@@ -105,6 +110,7 @@ class Damaging final : public sdk::Collective {
     damage_.label = setup.options.string("label", "");
     damage_.exchange = static_cast<int>(setup.options.number("exchange", 0));
     damage_.word = static_cast<size_t>(setup.options.number("word", 0));
+    damage_.crashes_in_close = setup.options.flag("crashes_in_close", false);
   }
   std::unique_ptr<sdk::Group> connect(const tsr_rendezvous& where) override {
     const auto& api = *static_cast<const tsr_collective*>(inner_.component->api);

@@ -150,6 +150,15 @@ TEST_F(OddJob, ACrashNamesThePluginAndWhatItWasAsked) {
   }
 }
 
+TEST_F(OddJob, ACrashOfATransportThatIsClosedNamesIt) {
+  const Finished done =
+      run_program(arguments({"train", "--nproc", "2", "--set", "comm.backend=test.damaging?crashes_in_close=true"},
+                            TESSERA_TEST_PLUGINS),
+                  60, without_core_file);
+  EXPECT_NE(done.status, 0);
+  EXPECT_THAT(done.output, HasSubstr("crashed (SIGSEGV) in a plugin: test.damaging (tessera.collective/1), close"));
+}
+
 TEST_F(OddJob, APluginThatKeepsTheProgramWaitingIsNamed) {
   Program plan(arguments({"plan", "--set", "table_defaults.sharding=test.odd?fault=propose_never_ends"}));
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);

@@ -64,7 +64,14 @@ struct ProcessGroup::Impl {
     return staging.sides(send, recv, in_place);
   }
   ~Impl() {
-    if (group) api().close(group);
+    if (!group) return;
+    const plugin::CallScope call({transport(), "close"});
+    api().close(group);
+  }
+  void abort(const char* reason) const {
+    if (!group) return;
+    const plugin::CallScope call({transport(), "abort"});
+    api().abort(group, reason);
   }
 };
 
@@ -361,7 +368,7 @@ uint64_t ProcessGroup::bytes_sent() const {
 }
 
 void ProcessGroup::abort(const std::string& reason) const {
-  if (impl_->group) impl_->api().abort(impl_->group, reason.c_str());
+  impl_->abort(reason.c_str());
   const std::lock_guard lock(impl_->parts);
   for (const auto& part : {impl_->in_host, impl_->across_hosts}) {
     if (part) part->abort(reason);
