@@ -145,7 +145,7 @@ int predict_command(const std::vector<std::string>& args) {
   if (a.part != "train") parts.push_back(data.test), rows += data.test_rows();
 
   // Data that do not fit are refused before anything is written.
-  BatchInput(predictor->model(), data.columns, static_cast<int64_t>(data.dense.size()));
+  const BatchInput fits(predictor->model(), data.columns, static_cast<int64_t>(data.dense.size()));
   ScoreWriter writer(a.output, a.format == "jsonl");
   // Scores on a terminal are their own progress.
   Progress progress({.steps = rows, .log_every = 0, .terminal = stderr_is_terminal() && !a.output.empty()});

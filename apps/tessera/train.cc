@@ -135,9 +135,8 @@ int or_abort(const ProcessGroup& group, Body&& body) {
   try {
     return body();
   } catch (const std::bad_alloc&) {
-    const Error e = out_of_memory();
-    group.abort(e.what());
-    throw e;
+    group.abort(out_of_memory().what());
+    throw out_of_memory();
   } catch (const std::exception& e) {
     group.abort(e.what());
     throw;

@@ -173,7 +173,7 @@ json run_config(const PredictBench& b, int ranks, const std::string& topology) {
       const auto group = ProcessGroup::connect(runtime, where, {config.comm.backend, "{}", config.comm.timeout_s});
       TrainJob job(runtime, config, {}, group);
       job.train({});
-      const std::string report = job.report(job.evaluate());
+      std::string report = job.report(job.evaluate());
       group->barrier("end");
       return report;
     });

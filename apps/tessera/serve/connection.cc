@@ -331,7 +331,8 @@ class StreamConnection final : public Connection {
   }
   void no_limit() {
     ++armed_;
-    timer_.cancel();
+    error_code ignored;
+    timer_.cancel(ignored);
   }
 
   Stream stream_;

@@ -260,7 +260,7 @@ Tensor ShardedCollection::expand(StepState& state, bool keep_context) const {
 
 // Rows that were taken several times sum their gradients.
 Tensor ShardedCollection::collapse(StepState& state, const Tensor& grad) const {
-  const Tensor rows = state.grad.ensure(state.num_rows_elements).first({state.num_rows_elements});
+  Tensor rows = state.grad.ensure(state.num_rows_elements).first({state.num_rows_elements});
   state.step.inverse->combine(state.step.executor->bring(grad), rows);
   return rows;
 }

@@ -58,10 +58,10 @@ inline std::pair<std::string, Code> failure_of(const std::function<void()>& call
 struct NamedTensors {
   std::map<std::string, Tensor> tensors;
 
-  void add(const std::string& name, std::vector<int64_t> shape, uint32_t seed, float scale = 0.5f) {
+  void add(const std::string& name, const std::vector<int64_t>& shape, uint32_t seed, float scale = 0.5f) {
     std::mt19937 random(seed);
     std::normal_distribution<float> normal(0, scale);
-    Tensor t = Tensor::empty(std::move(shape));
+    Tensor t = Tensor::empty(shape);
     for (float& v : t.span<float>()) v = normal(random);
     tensors[name] = t;
   }
