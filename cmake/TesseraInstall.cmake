@@ -24,6 +24,17 @@ install(TARGETS tessera tessera_sdk EXPORT tessera LIBRARY DESTINATION ${CMAKE_I
 if(TESSERA_PLUGIN_TARGETS)
   install(TARGETS ${TESSERA_PLUGIN_TARGETS} LIBRARY DESTINATION ${TESSERA_PLUGIN_DIR} PERMISSIONS ${owner_writes})
 endif()
+# What the Python wheel holds (python/pyproject.toml). It knows no links, so there the library has its soname.
+if(SKBUILD)
+  set_target_properties(tessera PROPERTIES VERSION ${PROJECT_VERSION_MAJOR})
+endif()
+set(in_wheel COMPONENT python EXCLUDE_FROM_ALL)
+install(TARGETS tessera_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} ${in_wheel})
+install(TARGETS tessera LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ${in_wheel} NAMELINK_SKIP)
+if(TESSERA_PLUGIN_TARGETS)
+  install(TARGETS ${TESSERA_PLUGIN_TARGETS} LIBRARY DESTINATION ${TESSERA_PLUGIN_DIR} PERMISSIONS ${owner_writes}
+    ${in_wheel})
+endif()
 install(DIRECTORY ${CMAKE_BINARY_DIR}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 install(FILES apps/tessera/shell/completion.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
   RENAME tessera)

@@ -314,6 +314,24 @@ TEST_F(CApi, WrongUsesAreRefused) {
   EXPECT_EQ(tsr_model_parallel_collection(model_, "sparse", &none, nullptr), TSR_NOT_FOUND) << "without an error";
 }
 
+TEST_F(CApi, WhatHasNoOptimizerIsNotTrained) {
+  json description = json::parse(text());
+  description.erase("optimizer");
+  tsr_model_parallel* model = create(description.dump());
+  tsr_collection* tables = nullptr;
+  tsr_step* step = nullptr;
+  Batch batch;
+  std::vector<float> ones(16, 1);
+  View<float> grad(ones, {2, 8});
+  const DLTensor* grads[] = {&grad};
+  OK(tsr_model_parallel_collection(model, "", &tables, &err));
+  OK(tsr_collection_forward(tables, &batch.raw, nullptr, &step, &err));
+  REFUSED(TSR_FAILED_PRECONDITION, "has no optimizer", tsr_step_backward(step, grads, 1, &err));
+  tsr_step_close(step);
+  tsr_collection_close(tables);
+  tsr_model_parallel_close(model);
+}
+
 TEST_F(CApi, HandlesMayBeClosedInAnyOrder) {
   tsr_process_group* group = nullptr;
   const tsr_process_group_options alone{sizeof(alone), 1, 0, 0, 1, 0, nullptr, nullptr, nullptr, 0};

@@ -234,7 +234,8 @@ tsr_code tsr_step_describe(const tsr_step* step, tsr_step_info* info, tsr_error*
  * sequences: output i, [ids of its feature, dim], in the order of the ids. The caller may write to it. */
 tsr_code tsr_step_output(const tsr_step* step, uint32_t i, DLTensor* view, tsr_error* err);
 /* Collective, once for each step: updates the tables by their optimizer. grads: shaped like the outputs, of this rank's
- * loss; ranks are averaged, unless the description says otherwise. grads[i] NULL: zeros, of sequences only. */
+ * loss; ranks are averaged, unless the description says otherwise. grads[i] NULL: zeros, of sequences only.
+ * TSR_FAILED_PRECONDITION: a table has no optimizer. */
 tsr_code tsr_step_backward(tsr_step* step, const DLTensor* const* grads, uint32_t num_grads, tsr_error* err);
 
 /* ---- Optimizers ----------------------------------------------------------------------------------------------------

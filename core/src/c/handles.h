@@ -83,6 +83,7 @@ struct Collection {
   std::vector<tsr_output_info> outputs;  // names are those below
   std::vector<std::string> output_names, keys;
   std::vector<HeldShard> shards;
+  std::string without_optimizer;  // a table of which nothing would be learnt; empty: none
   int64_t width = 0;
 
   ShardedEmbeddings& any() const {

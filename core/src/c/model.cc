@@ -90,6 +90,9 @@ std::shared_ptr<const Collection> collection_of(const std::shared_ptr<Model>& mo
   for (size_t i = 0; i < out->outputs.size(); ++i) out->outputs[i].name = out->output_names[i].c_str();
   out->keys = any.state_dict_keys();
   out->shards = any.held_shards();
+  for (const EmbeddingBagConfig& t : any.tables()) {
+    if (any.optimizer_of(t.name).name.empty()) out->without_optimizer = t.name;
+  }
   return out;
 }
 

@@ -59,7 +59,10 @@ void copy_rows(const Tensor& rows, const DLTensor* output) {
   if (rows.bytes() > 0) std::memcpy(to.raw(), rows.raw(), rows.bytes());
 }
 
-void check_once(const tsr_step& step) {
+void check_backward(const tsr_step& step) {
+  if (const std::string& table = step.collection->without_optimizer; !table.empty())
+    fail(Code::kFailedPrecondition, "table \"", table,
+         "\" has no optimizer, so backward would lose its gradient: name ", "one in the model's description");
   if (step.done)
     fail(Code::kFailedPrecondition,
          "backward goes once for each forward, and this step's was called: look the batch up again");
@@ -146,7 +149,7 @@ tsr_code tsr_step_backward(tsr_step* step, const DLTensor* const* grads, uint32_
     need(step, "step");
     if (num_grads > 0) need(grads, "grads");
     const Use use(step->collection->session());
-    check_once(*step);
+    check_backward(*step);
     std::visit([&](auto* sharded) { backward(*step, *sharded, {grads, num_grads}); }, step->collection->sharded);
   });
 }

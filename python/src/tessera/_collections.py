@@ -1,0 +1,474 @@
+"""Sharded collections: tables that are looked up and trained where they live."""
+
+from __future__ import annotations
+
+import ctypes as c
+import json
+import os
+import struct
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+
+import numpy as np
+
+from . import _library as _l
+from ._arrays import Tensor, as_array, view_of
+from ._runtime import ProcessGroup, Runtime
+from ._tables import EmbeddingConfig, Module, Optimizer, Plan, Planner, describe
+
+_lib = _l.lib
+_TENSORS = ("values", "lengths", "offsets", "weights", "inverse", "grad", "out")
+_pack_batch = struct.Struct("II7Qii").pack_into  # tsr_batch
+
+
+class Shard(NamedTuple):
+    """A rectangle of a table that this rank holds."""
+
+    index: int  # for Collection.read_shard
+    table: str
+    rows: int
+    cols: int
+    row: int  # the first one; of routed rows see Collection.shard_ids
+    col: int
+    states: Tuple[str, ...]  # of the optimizer: "momentum1", ...
+
+
+class Step:
+    """What a forward gave, and what its backward needs. Its memory is freed with it and its outputs.
+
+    output: float32 ``[samples, width]``, this rank's pooled rows, in the order of ``Collection.outputs``. A view of the
+    step's own memory: it may be written to. None of sequences.
+    outputs: of sequences, by name: float32 ``[ids of the feature, dim]``, in the order of the ids.
+    all_finished: every rank said ``finished``.
+    """
+
+    __slots__ = ("output", "outputs", "all_finished", "any_finished", "_collection", "_handle", "_inputs")
+
+    def __init__(self, collection: Collection, handle: _l.Handle, inputs: Tuple[Any, ...], finished: bool) -> None:
+        self._collection = collection
+        self._handle = handle
+        self._inputs = inputs  # their memory is read again by backward
+        self.output: Optional[np.ndarray] = None
+        self.outputs: Dict[str, np.ndarray] = {}
+        view = _l.DLTensor()
+        if collection.kind == "bags":
+            if _lib.tsr_step_output(handle.value, 0, c.addressof(view), None):
+                _l.call("step_output", handle.value, 0, c.byref(view))  # says what is wrong
+            self.output = view_of(view, handle)
+        else:
+            for i, name in enumerate(collection.outputs):
+                _l.call("step_output", handle.value, i, c.byref(view))
+                self.outputs[name] = view_of(view, handle)
+        self.all_finished = self.any_finished = False
+        if finished:
+            info = _l.StepInfo()
+            _l.call("step_describe", handle.value, c.byref(info))
+            self.all_finished, self.any_finished = bool(info.all_finished), bool(info.any_finished)
+
+    def backward(self, grad: Any) -> None:
+        """Updates the tables by their optimizer; once for each step. Collective.
+
+        grad: of this rank's loss, float32, shaped like ``output``; of sequences a dict by output name, where a name
+        left out has gradient 0. Ranks are averaged. ``InvalidArgument``: another shape or dtype."""
+        self._collection._backward(self, grad)
+        self._inputs = ()
+
+
+class Collection:
+    """Tables of one model, looked up together. ``EmbeddingBagCollection`` and ``EmbeddingCollection`` make one;
+    ``DistributedModelParallel`` has several.
+
+    kind: "bags" or "sequences". tables: name -> (rows, dim). features: whose ids a batch has. outputs: name -> dim, one
+    for each feature of each table, in order. keys: of the tables in a state dict.
+    """
+
+    def __init__(self, model: DistributedModelParallel, path: str) -> None:
+        self._handle = _l.Handle("collection")
+        self._group = model.group
+        self._model = model
+        _l.call("model_parallel_collection", model._handle.value, path.encode(), self._handle.out)
+        info = self._info()
+        self.kind: str = ("bags", "sequences")[info.kind]
+        self.width: int = info.width
+        self._describe(info)
+        self._tensors = {name: Tensor() for name in _TENSORS}
+        self._batch = bytearray(c.sizeof(_l.Batch))
+        self._batch_address = c.addressof(c.c_char.from_buffer(self._batch))
+        self._grad_pointer = c.c_void_p()
+        self._grad_address = c.addressof(self._grad_pointer)
+
+    def _info(self) -> Any:
+        info = _l.CollectionInfo()
+        _l.call("collection_describe", self._handle.value, c.byref(info))
+        return info
+
+    def _describe(self, info: Any) -> None:
+        table, output, name = _l.TableInfo(), _l.OutputInfo(), c.c_char_p()
+        self.tables: Dict[str, Tuple[int, int]] = {}
+        self.keys: List[str] = []
+        self.features: List[str] = []
+        self.outputs: Dict[str, int] = {}
+        for i in range(info.num_tables):
+            _l.call("collection_get_table", self._handle.value, i, c.byref(table))
+            self.tables[table.name.decode()] = (table.rows, table.dim)
+            self.keys.append(table.key.decode())
+        for i in range(info.num_features):
+            _l.call("collection_get_feature", self._handle.value, i, c.byref(name))
+            self.features.append(name.value.decode())
+        for i in range(info.num_outputs):
+            _l.call("collection_get_output", self._handle.value, i, c.byref(output))
+            self.outputs[output.name.decode()] = output.dim
+
+    @property
+    def steps(self) -> int:
+        """Updates done."""
+        return self._info().steps
+
+    @property
+    def dropped_ids(self) -> int:
+        """Ids out of range that this rank's bounds check has let pass (``bounds_check="ignore"`` and ``"warning"``)."""
+        return self._info().dropped_ids
+
+    def forward(
+        self,
+        values: Any,
+        lengths: Any = None,
+        *,
+        offsets: Any = None,
+        weights: Any = None,
+        keys: Optional[Sequence[str]] = None,
+        strides: Optional[Sequence[int]] = None,
+        inverse: Any = None,
+        finished: bool = False,
+    ) -> Step:
+        """Looks this rank's samples up. Collective.
+
+        values: ids, int32 or int64 ``[n]``, key-major: all samples of the first key, then all of the next one.
+        lengths: int32 or int64 ``[keys * samples]`` or ``[keys, samples]``, ids of each bag.
+        offsets: instead, ``[keys * samples + 1]``: where each bag begins, and the end.
+        weights: float32 ``[n]``, of a weighted collection.
+        keys: the order of the features in the batch; None: ``features``.
+        strides, inverse: where features have different numbers of samples: how many of each, and int64
+        ``[keys, samples]``, which of them each sample has.
+        finished: this rank has no further batches, and goes on with empty ones until ``Step.all_finished``.
+
+        The arrays stay as they are until backward is done. ``InvalidArgument``: wrong shapes or dtypes, or an id out of
+        range on any rank, which ends the step on all; the next step may follow.
+        """
+        handle = _l.Handle("step")
+        group = self._group
+        group._enter()
+        try:
+            inputs = self._set_batch(values, lengths, offsets, weights, keys, strides, inverse, finished)
+            step = c.addressof(handle.value)
+            group._wait(_lib.tsr_collection_forward, self._handle.value, self._batch_address, None, step)
+        finally:
+            group._used.release()
+        return Step(self, handle, inputs, finished)
+
+    def lookup(self, values: Any, lengths: Any = None, *, out: Optional[np.ndarray] = None, **batch: Any) -> np.ndarray:
+        """Like ``forward``, without a backward to follow: the pooled rows, float32 ``[samples, width]``, in memory
+        of their own, or in ``out``. Of bags."""
+        if self.kind != "bags":
+            raise _l.Unimplemented("sequences have an output for each feature: use forward(...).outputs")
+        settings = {"offsets": None, "weights": None, "keys": None, "strides": None, "inverse": None, "finished": False}
+        unknown = set(batch) - set(settings)
+        if unknown:
+            raise TypeError(f"lookup() got an unexpected keyword argument '{unknown.pop()}'")
+        group = self._group
+        group._enter()
+        try:
+            inputs = self._set_batch(values, lengths, **{**settings, **batch})
+            if out is None:
+                out = np.empty((self._samples(inputs), self.width), np.float32)
+            elif not (isinstance(out, np.ndarray) and out.flags.c_contiguous and out.flags.writeable):
+                raise _l.InvalidArgument("out has to be a writable, contiguous NumPy array")
+            to = self._tensors["out"].set(out)
+            group._wait(_lib.tsr_collection_forward, self._handle.value, self._batch_address, to, None)
+        finally:
+            group._used.release()
+        return out
+
+    def _samples(self, inputs: Tuple[Any, ...]) -> int:
+        values, lengths, offsets, weights, strides, inverse, keys = inputs
+        if inverse is not None:
+            return inverse.shape[-1]
+        bags = lengths.size if lengths is not None else offsets.size - 1
+        return bags // max(1, len(self.features) if keys is None else len(keys))
+
+    def _set_batch(
+        self,
+        values: Any,
+        lengths: Any,
+        offsets: Any,
+        weights: Any,
+        keys: Any,
+        strides: Any,
+        inverse: Any,
+        finished: bool,
+    ) -> Tuple[Any, ...]:
+        """Fills the library's struct. What it points to is returned, and lives as long as the result."""
+        set_ = self._tensors
+        if lengths is None and offsets is None:
+            raise _l.InvalidArgument("a batch needs lengths or offsets")
+        num_keys = len(self.features if keys is None else keys)
+        values = as_array(values, "values")
+        if values.size == 0 and values.dtype == np.float64:  # an empty list
+            values = values.astype(np.int64)
+        at = [set_["values"].set(values), 0, 0, 0, 0, 0, 0]
+        if lengths is not None:
+            lengths = as_array(lengths, "lengths")
+            if lengths.ndim > 1:  # [keys, samples]
+                lengths = lengths.reshape(-1)
+            at[1] = set_["lengths"].set(lengths)
+        if offsets is not None:
+            offsets = as_array(offsets, "offsets")
+            at[2] = set_["offsets"].set(offsets)
+        if weights is not None:
+            weights = as_array(weights, "weights")
+            at[3] = set_["weights"].set(weights)
+        if strides is not None:
+            if len(strides) != num_keys:
+                raise _l.InvalidArgument(f"there are {len(strides)} strides for {num_keys} keys")
+            strides = (c.c_int64 * num_keys)(*strides)
+            at[4] = c.addressof(strides)
+        if inverse is not None:
+            inverse = as_array(inverse, "inverse")
+            at[5] = set_["inverse"].set(inverse)
+        if keys is not None:
+            keys = _l.texts(list(keys))
+            at[6] = c.addressof(keys)
+        _pack_batch(self._batch, 0, len(self._batch), num_keys, at[6], *at[:6], bool(finished), 0)
+        return values, lengths, offsets, weights, strides, inverse, keys
+
+    def _backward(self, step: Step, grad: Any) -> None:
+        if self.kind == "bags":
+            array = as_array(grad, "grad")
+            group = self._group
+            group._enter()
+            try:
+                self._grad_pointer.value = self._tensors["grad"].set(array)
+                group._wait(_lib.tsr_step_backward, step._handle.value, self._grad_address, 1)
+            finally:
+                group._used.release()
+            return
+        unknown = set(grad) - set(self.outputs)
+        if unknown:
+            raise _l.NotFound(f'there is no output "{unknown.pop()}"; the collection has {", ".join(self.outputs)}')
+        arrays = {name: as_array(value, f"grad[{name!r}]") for name, value in grad.items()}
+        tensors = {name: Tensor(array) for name, array in arrays.items()}
+        pointers = (c.c_void_p * len(self.outputs))(
+            *[tensors[n].address if n in tensors else None for n in self.outputs]
+        )
+        self._group._call(_lib.tsr_step_backward, step._handle.value, c.addressof(pointers), len(pointers))
+
+    # ---- rows
+
+    def weight(self, table: str, first: int = 0, count: Optional[int] = None) -> np.ndarray:
+        """Rows [first, first + count) of a table, on every rank: float32 ``[count, dim]``. Collective."""
+        rows, dim = self._table(table)
+        out = np.empty((rows - first if count is None else count, dim), np.float32)
+        tensor = Tensor(out)
+        self._group._call(_lib.tsr_collection_read_rows, self._handle.value, table.encode(), first, tensor.address)
+        return out
+
+    def set_weight(self, table: str, rows: Any, first: int = 0) -> None:
+        """Rows from ``first`` on become these, float32 ``[any, dim]``: each rank writes what it holds of them. The
+        optimizer's state stays."""
+        array = np.ascontiguousarray(as_array(rows, "rows"), np.float32)
+        tensor = Tensor(array)
+        self._group._call(_lib.tsr_collection_write_rows, self._handle.value, table.encode(), first, tensor.address)
+
+    def _table(self, table: str) -> Tuple[int, int]:
+        if table not in self.tables:
+            raise _l.NotFound(f'there is no table "{table}"; the collection has {", ".join(self.tables)}')
+        return self.tables[table]
+
+    def shards(self) -> List[Shard]:
+        """What this rank holds, replicas of data-parallel tables included."""
+        out, info, state = [], _l.ShardInfo(), _l.StateInfo()
+        names = list(self.tables)
+        for i in range(self._info().num_shards):
+            _l.call("collection_get_shard", self._handle.value, i, c.byref(info))
+            states = []
+            for k in range(info.num_states):
+                _l.call("shard_get_state", self._handle.value, i, k, c.byref(state))
+                states.append(state.name.decode())
+            out.append(Shard(i, names[info.table], info.rows, info.cols, info.row, info.col, tuple(states)))
+        return out
+
+    def _shard_arrays(self, shard: Shard, count: int) -> Tuple[np.ndarray, Dict[str, np.ndarray]]:
+        state, states = _l.StateInfo(), {}
+        for k, name in enumerate(shard.states):
+            _l.call("shard_get_state", self._handle.value, shard.index, k, c.byref(state))
+            states[name] = np.empty(count if state.per_row else (count, shard.cols), np.float32)
+        return np.empty((count, shard.cols), np.float32), states
+
+    def read_shard(
+        self, shard: Shard, first: int = 0, count: Optional[int] = None
+    ) -> Tuple[np.ndarray, Dict[str, np.ndarray]]:
+        """Rows of a shard of this rank, float32 ``[count, cols]``, and the states of its optimizer, ``[count]`` or
+        ``[count, cols]``. Not collective."""
+        weights, states = self._shard_arrays(shard, shard.rows - first if count is None else count)
+        self._shard_call(_lib.tsr_shard_read, shard, first, weights, list(states.values()))
+        return weights, states
+
+    def write_shard(
+        self, shard: Shard, weights: Any, states: Optional[Mapping[str, Any]] = None, first: int = 0
+    ) -> None:
+        """The other way. All states, or None: they stay."""
+        rows = np.ascontiguousarray(as_array(weights, "weights"), np.float32)
+        values = None
+        if states is not None:
+            if set(states) != set(shard.states):
+                raise _l.InvalidArgument(f"the shard's states are {', '.join(shard.states)}: give all of them")
+            values = [np.ascontiguousarray(as_array(states[name], name), np.float32) for name in shard.states]
+        self._shard_call(_lib.tsr_shard_write, shard, first, rows, values)
+
+    def _shard_call(
+        self, function: Any, shard: Shard, first: int, weights: np.ndarray, states: Optional[List[np.ndarray]]
+    ) -> None:
+        tensor = Tensor(weights)
+        tensors = [Tensor(state) for state in states or []]
+        pointers = (c.c_void_p * max(1, len(tensors)))(*[t.address for t in tensors])
+        self._group._call(
+            function, self._handle.value, shard.index, first, tensor.address,
+            None if states is None else c.addressof(pointers), len(tensors),
+        )  # fmt: skip
+
+    def shard_ids(self, shard: Shard, first: int = 0, count: Optional[int] = None) -> np.ndarray:
+        """The table's row ids behind rows of a shard: int64 ``[count]``."""
+        out = np.empty(shard.rows - first if count is None else count, np.int64)
+        tensor = Tensor(out)
+        _l.call("shard_ids", self._handle.value, shard.index, first, tensor.address)
+        return out
+
+    # ---- optimizer
+
+    def set_learning_rate(self, value: float, table: Optional[str] = None) -> None:
+        """Of all tables, or of one and those that have the same optimizer."""
+        _l.call("collection_set_learning_rate", self._handle.value, table and table.encode(), value)
+
+    def learning_rate(self, table: str) -> float:
+        """``FailedPrecondition`` where this rank has no table with that optimizer."""
+        out = c.c_double()
+        _l.call("collection_get_learning_rate", self._handle.value, table.encode(), c.byref(out))
+        return out.value
+
+    def set_steps(self, steps: int) -> None:
+        """Updates done so far: Adam's t."""
+        _l.call("collection_set_steps", self._handle.value, steps)
+
+
+class DistributedModelParallel:
+    """Collections sharded by one plan, ``collections`` by path. Collective; ``group`` None: this rank alone.
+
+    optimizer: of tables that name none; without any, tables cannot be trained. plan: of ``tessera.plan()`` or a file;
+    None: rank 0 plans, as ``planner`` says, and all get its plan. bounds_check: what an id out of range does: "fatal",
+    "warning", "ignore". seed: of the start values, which are the same under every plan. gradient_scale: a factor on the
+    gradient of the sum of all ranks' losses; None: 1 / ranks.
+    """
+
+    def __init__(
+        self,
+        modules: Mapping[str, Module],
+        *,
+        optimizer: Optional[Optimizer] = None,
+        group: Optional[ProcessGroup] = None,
+        plan: Union[None, Plan, str] = None,
+        planner: Optional[Planner] = None,
+        kernel: str = "auto",
+        bounds_check: str = "fatal",
+        seed: int = 0,
+        gradient_scale: Optional[float] = None,
+        data_parallel_gradient_scale: Optional[float] = None,
+        runtime: Optional[Runtime] = None,
+    ) -> None:
+        self.group = group or ProcessGroup(rank=0, world_size=1, runtime=runtime)
+        planner = planner or Planner()
+        model = describe(
+            modules, planner.constraints, optimizer, kernel=kernel, bounds_check=bounds_check, seed=seed,
+            gradient_scale=gradient_scale, data_parallel_gradient_scale=data_parallel_gradient_scale,
+        )  # fmt: skip
+        options = _l.ModelOptions(model=model.encode(), planner=json.dumps(planner._json()).encode())
+        if plan is not None:
+            options.plan = (plan.json if isinstance(plan, Plan) else plan).encode()
+        self._handle = _l.Handle("model_parallel")
+        self.group._call(
+            _lib.tsr_model_parallel_create,
+            self.group._runtime._handle.value,
+            self.group._handle.value,
+            c.addressof(options),
+            c.addressof(self._handle.value),
+        )
+        self.collections: Dict[str, Collection] = {path: Collection(self, path) for path in modules}
+
+    def __getitem__(self, path: str) -> Collection:
+        if path not in self.collections:
+            known = ", ".join(f'"{p}"' for p in self.collections)
+            raise _l.NotFound(f'the model has no such collection "{path}"; it has {known}')
+        return self.collections[path]
+
+    @property
+    def plan(self) -> Plan:
+        out = c.c_void_p()
+        _l.call("model_parallel_plan", self._handle.value, c.byref(out))
+        return Plan(_l.text(out))
+
+    def save(self, directory: Union[str, os.PathLike], progress: str = "", keep: int = 2) -> None:
+        """A checkpoint of all tables with their optimizers' state, which loads under every plan and number of ranks
+        (docs/checkpoints.md). progress: a text that ``load`` gives back. keep: how many stay. Collective."""
+        self.group._call(
+            _lib.tsr_model_parallel_save, self._handle.value, os.fspath(directory).encode(), progress.encode(), keep
+        )
+
+    def load(self, directory: Union[str, os.PathLike]) -> str:
+        """The newest checkpoint there; its ``progress``. ``NotFound``, ``DataLoss``, or ``InvalidArgument`` where
+        it is of another model: nothing changes then. Collective."""
+        out = c.c_void_p()
+        self.group._call(
+            _lib.tsr_model_parallel_load, self._handle.value, os.fspath(directory).encode(), c.addressof(out)
+        )
+        return _l.text(out)
+
+
+class _Alone(Collection):
+    """A model of one collection."""
+
+    _kind = ""
+
+    def __init__(self, tables: Sequence[EmbeddingConfig], *, is_weighted: bool = False, **options: Any) -> None:
+        module = Module(tables, self._kind, is_weighted)
+        super().__init__(DistributedModelParallel({"": module}, **options), "")
+
+    @property
+    def plan(self) -> Plan:
+        return self._model.plan
+
+    @property
+    def group(self) -> ProcessGroup:
+        return self._group
+
+    def save(self, directory: Union[str, os.PathLike], progress: str = "", keep: int = 2) -> None:
+        self._model.save(directory, progress, keep)
+
+    def load(self, directory: Union[str, os.PathLike]) -> str:
+        return self._model.load(directory)
+
+    save.__doc__ = DistributedModelParallel.save.__doc__
+    load.__doc__ = DistributedModelParallel.load.__doc__
+
+
+class EmbeddingBagCollection(_Alone):
+    """Tables whose rows are pooled, sharded over ``group``: a model of one collection. Collective.
+
+    ``EmbeddingBagCollection(tables, optimizer=Optimizer("exact_sgd", learning_rate=0.1), group=group)``;
+    is_weighted: ids come with weights; the other options are those of ``DistributedModelParallel``. See
+    ``Collection``."""
+
+    _kind = "bags"
+
+
+class EmbeddingCollection(_Alone):
+    """Tables that give a row for each id: like ``EmbeddingBagCollection``."""
+
+    _kind = "sequences"

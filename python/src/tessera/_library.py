@@ -1,0 +1,241 @@
+"""libtessera through ctypes: tessera.h's structs and functions, and its errors as Python's.
+
+What other modules call is ``check`` and the functions of ``lib``. ctypes lets go of the GIL for the length of a call.
+"""
+
+from __future__ import annotations
+
+import ctypes as c
+import os
+from pathlib import Path
+
+
+class TesseraError(Exception):
+    """What the world did. ``str(error)`` is the library's sentence, unchanged.
+
+    Every error is also one of the types that Python has for it: ``except ValueError`` and the like work.
+    """
+
+
+def _error(name: str, base: type, doc: str) -> type:
+    return type(name, (TesseraError, base), {"__doc__": doc, "__module__": "tessera"})
+
+
+InvalidArgument = _error("InvalidArgument", ValueError, "The caller's input is wrong.")
+NotFound = _error("NotFound", LookupError, "There is nothing of that name.")
+DeadlineExceeded = _error("DeadlineExceeded", TimeoutError, "A deadline passed; the sentence says who was late.")
+AlreadyExists = _error("AlreadyExists", FileExistsError, "There is something else already.")
+PermissionDenied = _error("PermissionDenied", PermissionError, "It is not allowed.")
+ResourceExhausted = _error("ResourceExhausted", MemoryError, "There is no memory, or room on the disk.")
+FailedPrecondition = _error("FailedPrecondition", RuntimeError, "The right call at the wrong moment.")
+Aborted = _error("Aborted", ConnectionAbortedError, "Another rank failed or aborted; this one is not at fault.")
+Cancelled = _error("Cancelled", InterruptedError, "abort() was called on this rank.")
+OutOfRange = _error("OutOfRange", IndexError, "A row, rank or position that is not there.")
+Unimplemented = _error("Unimplemented", NotImplementedError, "This part cannot do that.")
+Internal = _error("Internal", RuntimeError, "A defect of the library.")
+Unavailable = _error("Unavailable", ConnectionError, "A rank, file or service cannot be reached.")
+DataLoss = _error("DataLoss", OSError, "A file or message is damaged.")
+
+# By tsr_code (tessera/abi/base.h).
+ERRORS = {
+    1: Cancelled, 2: Internal, 3: InvalidArgument, 4: DeadlineExceeded, 5: NotFound, 6: AlreadyExists,
+    7: PermissionDenied, 8: ResourceExhausted, 9: FailedPrecondition, 10: Aborted, 11: OutOfRange, 12: Unimplemented,
+    13: Internal, 14: Unavailable, 15: DataLoss,
+}  # fmt: skip
+
+
+class Error(c.Structure):
+    _fields_ = [("struct_size", c.c_uint32), ("code", c.c_int32), ("message", c.c_char * 504)]
+
+    def __init__(self) -> None:
+        super().__init__(c.sizeof(Error))
+
+
+def _sized(*fields: tuple[str, type]) -> type:
+    """A struct that begins with its own size."""
+
+    class Struct(c.Structure):
+        _fields_ = [("struct_size", c.c_uint32), *fields]
+
+        def __init__(self, **values: object) -> None:
+            super().__init__(c.sizeof(type(self)), **values)
+
+    return Struct
+
+
+_i32, _u32, _i64, _text = c.c_int32, c.c_uint32, c.c_int64, c.c_char_p
+RuntimeOptions = _sized(
+    ("threads", _i32),
+    ("plugin_path", c.POINTER(_text)),
+    ("require", c.POINTER(_text)),
+    ("num_plugin_paths", _u32),
+    ("num_required", _u32),
+)
+GroupOptions = _sized(
+    ("world_size", _i32),
+    ("rank", _i32),
+    ("local_rank", _i32),
+    ("local_world_size", _i32),
+    ("master_port", _i32),
+    ("master_addr", _text),
+    ("token", _text),
+    ("backend", _text),
+    ("timeout_s", c.c_double),
+)
+GroupInfo = _sized(
+    ("rank", _i32),
+    ("world_size", _i32),
+    ("local_rank", _i32),
+    ("local_world_size", _i32),
+    ("reserved", _i32),
+    ("backend", _text),
+)
+ModelOptions = _sized(("reserved", _u32), ("model", _text), ("plan", _text), ("planner", _text))
+CollectionInfo = _sized(
+    ("kind", _i32),
+    ("num_tables", _u32),
+    ("num_features", _u32),
+    ("num_outputs", _u32),
+    ("num_shards", _u32),
+    ("width", _i64),
+    ("steps", _i64),
+    ("dropped_ids", _i64),
+)
+TableInfo = _sized(("reserved", _u32), ("name", _text), ("key", _text), ("rows", _i64), ("dim", _i64))
+OutputInfo = _sized(("table", _u32), ("name", _text), ("dim", _i64), ("column", _i64))
+Batch = _sized(
+    ("num_keys", _u32),
+    ("keys", c.c_void_p),
+    ("values", c.c_void_p),
+    ("lengths", c.c_void_p),
+    ("offsets", c.c_void_p),
+    ("weights", c.c_void_p),
+    ("strides", c.c_void_p),
+    ("inverse", c.c_void_p),
+    ("finished", _i32),
+    ("reserved", _i32),
+)
+StepInfo = _sized(("num_outputs", _u32), ("all_finished", _i32), ("any_finished", _i32))
+ShardInfo = _sized(
+    ("table", _u32),
+    ("shard", _i32),
+    ("num_states", _u32),
+    ("rows", _i64),
+    ("cols", _i64),
+    ("row", _i64),
+    ("col", _i64),
+)
+StateInfo = _sized(("per_row", _i32), ("name", _text))
+
+
+class DLTensor(c.Structure):
+    _fields_ = [
+        ("data", c.c_void_p),
+        ("device_type", _i32),
+        ("device_id", _i32),
+        ("ndim", _i32),
+        ("code", c.c_uint8),
+        ("bits", c.c_uint8),
+        ("lanes", c.c_uint16),
+        ("shape", c.POINTER(_i64)),
+        ("strides", c.POINTER(_i64)),
+        ("byte_offset", c.c_uint64),
+    ]
+
+
+def home() -> Path:
+    """The folder that holds lib/libtessera.so, and bin/tessera: the wheel's own, or around TESSERA_LIBRARY."""
+    library = os.environ.get("TESSERA_LIBRARY")
+    return Path(library).resolve().parent.parent if library else Path(__file__).resolve().parent / "_native"
+
+
+def _load() -> c.CDLL:
+    path = os.environ.get("TESSERA_LIBRARY") or str(home() / "lib" / "libtessera.so.0")
+    try:
+        return c.CDLL(path)
+    except OSError as error:
+        raise ImportError(
+            f"libtessera cannot be loaded ({error}): install the package (pip install python/), or let "
+            "TESSERA_LIBRARY name the library of a build"
+        ) from error
+
+
+lib = _load()
+
+# Arguments by letter: p pointer, i int32, u uint32, l int64, d double, s text. All but the few below return a code and
+# have a tsr_error last.
+_LETTERS = {"p": c.c_void_p, "i": _i32, "u": _u32, "l": _i64, "d": c.c_double, "s": _text}
+_FUNCTIONS = {
+    "runtime_open": "pp", "runtime_report": "pp", "plan": "psspp", "process_group_connect": "ppp",
+    "process_group_describe": "pp", "process_group_all_reduce": "ppi", "process_group_broadcast": "ppi",
+    "process_group_all_gather": "ppp", "process_group_barrier": "p", "process_group_abort": "ps",
+    "model_parallel_create": "pppp", "model_parallel_plan": "pp", "model_parallel_save": "pssi",
+    "model_parallel_load": "psp", "model_parallel_collection": "psp", "collection_describe": "pp",
+    "collection_get_table": "pup", "collection_get_feature": "pup", "collection_get_output": "pup",
+    "collection_forward": "pppp", "step_describe": "pp", "step_output": "pup", "step_backward": "ppu",
+    "collection_set_learning_rate": "psd", "collection_get_learning_rate": "psp", "collection_set_steps": "pl",
+    "collection_read_rows": "pslp", "collection_write_rows": "pslp", "collection_get_shard": "pup",
+    "shard_get_state": "puup", "shard_read": "pulppu", "shard_write": "pulppu", "shard_ids": "pulp",
+}  # fmt: skip
+for _name, _arguments in _FUNCTIONS.items():
+    _function = getattr(lib, "tsr_" + _name)
+    _function.restype = _i32
+    _function.argtypes = [_LETTERS[letter] for letter in _arguments] + [c.c_void_p]
+_CLOSE = {}
+for _name in ("runtime", "process_group", "model_parallel", "collection", "step"):
+    _CLOSE[_name] = getattr(lib, f"tsr_{_name}_close")
+    _CLOSE[_name].argtypes = [c.c_void_p]
+    _CLOSE[_name].restype = None
+lib.tsr_text_data.argtypes = [c.c_void_p]
+lib.tsr_text_data.restype = _text
+lib.tsr_text_free.argtypes = [c.c_void_p]
+lib.tsr_text_free.restype = None
+lib.tsr_version.restype = _text
+
+
+def raise_error(code: int, error: Error) -> None:
+    sentence = error.message.decode("utf-8", "replace") or f"failed with code {code}"
+    raise ERRORS.get(code, Internal)(sentence)
+
+
+def call(function: str, *arguments: object) -> None:
+    """tsr_<function>(*arguments), raising what it reports."""
+    error = Error()
+    code = getattr(lib, "tsr_" + function)(*arguments, c.byref(error))
+    if code:
+        raise_error(code, error)
+
+
+def text(handle: c.c_void_p) -> str:
+    """The contents of a tsr_text, which is freed."""
+    try:
+        return lib.tsr_text_data(handle).decode()
+    finally:
+        lib.tsr_text_free(handle)
+
+
+class Handle:
+    """Owns a handle of the library: closes it when the last one who knows it goes."""
+
+    __slots__ = ("value", "_close", "__weakref__")
+
+    def __init__(self, kind: str) -> None:
+        self.value = c.c_void_p()
+        self._close = _CLOSE[kind]
+
+    @property
+    def out(self) -> object:
+        return c.byref(self.value)
+
+    def close(self) -> None:
+        value, self.value = self.value, c.c_void_p()
+        if value:
+            self._close(value)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def texts(values: list[str]) -> object:
+    """A char*[] of these, for the length of a call."""
+    return (_text * max(1, len(values)))(*[v.encode() for v in values])

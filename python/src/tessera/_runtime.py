@@ -1,0 +1,219 @@
+"""The runtime, which finds plugins, and the ranks of a job."""
+
+from __future__ import annotations
+
+import ctypes as c
+import json
+import os
+import signal
+import threading
+import time
+import weakref
+from typing import Any, Optional, Sequence
+
+import numpy as np
+
+from . import _library as _l
+from ._arrays import Tensor, as_array
+
+_OPERATIONS = {"sum": 0, "max": 1, "min": 2}
+
+
+class Runtime:
+    """Finds plugins, checks them, and makes parts of them. One for each process is enough: ``Runtime.default()``.
+
+    plugin_path: absolute directories that are searched first. require: ids of parts that must be usable, or
+    ``FailedPrecondition`` or ``NotFound`` says why one is not. threads: that large lookups and planning may use;
+    -1: one for each core. May be used by several threads."""
+
+    _default: Optional[Runtime] = None
+    _lock = threading.Lock()
+
+    def __init__(self, plugin_path: Sequence[str] = (), require: Sequence[str] = (), threads: int = 1) -> None:
+        options = _l.RuntimeOptions(threads=threads, num_plugin_paths=len(plugin_path), num_required=len(require))
+        options.plugin_path = _l.texts([os.fspath(path) for path in plugin_path])
+        options.require = _l.texts(list(require))
+        self._handle = _l.Handle("runtime")
+        _l.call("runtime_open", c.byref(options), self._handle.out)
+
+    @classmethod
+    def default(cls) -> Runtime:
+        """The one of this process, opened when it is first asked for."""
+        with cls._lock:
+            if cls._default is None:
+                cls._default = cls()
+            return cls._default
+
+    def plugins(self) -> list[dict[str, str]]:
+        """What was found: ``id``, ``kind``, ``state``, ``reason``, ... of each component."""
+        out = c.c_void_p()
+        _l.call("runtime_report", self._handle.value, c.byref(out))
+        return json.loads(_l.text(out))["plugins"]
+
+
+class _Interrupts:
+    """Ctrl-C while a call waits for other ranks: Python's handler would run when the call returns, which it does not.
+
+    A thread hears of signals through ``signal.set_wakeup_fd``, and aborts the groups whose call goes on: it then
+    returns, here and on the other ranks, and Python raises KeyboardInterrupt."""
+
+    PATIENCE_S = 0.1  # a call that is still the same after so long is not about to return
+
+    def __init__(self) -> None:
+        self._groups: weakref.WeakSet[ProcessGroup] = weakref.WeakSet()
+        self._heard = -1
+        self._before = -1
+
+    def watch(self, group: ProcessGroup) -> None:
+        self._groups.add(group)
+        if self._heard >= 0 or threading.current_thread() is not threading.main_thread():
+            return
+        self._heard, told = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        os.set_blocking(self._heard, True)
+        self._before = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+        threading.Thread(target=self._listen, name="tessera-interrupts", daemon=True).start()
+
+    def _listen(self) -> None:
+        while True:
+            signals = os.read(self._heard, 64)
+            if self._before >= 0:
+                try:
+                    os.write(self._before, signals)
+                except OSError:
+                    pass  # its reader has gone
+            if signal.SIGINT in signals and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                self._abort_what_waits()
+
+    def _abort_what_waits(self) -> None:
+        # The signal may arrive just before a call: look for a while.
+        for _ in range(10):
+            before = {group: group._calls for group in list(self._groups)}
+            time.sleep(self.PATIENCE_S)
+            stuck = [group for group, calls in before.items() if calls % 2 and group._calls == calls]
+            for group in stuck:
+                group.abort(f"rank {group.rank} was interrupted (Ctrl-C)")
+            if stuck:
+                return
+
+
+_interrupts = _Interrupts()
+
+
+class ProcessGroup:
+    """The ranks of a job, and what they do together. Collective: returns when all ranks have met.
+
+    Without ``world_size``, who this process is comes from the environment, as torchrun, ``tessera launch``, mpirun and
+    Slurm set it; without any of them it is one rank, which needs no network. A group, and all collections over it, are
+    used by one thread at a time (``FailedPrecondition`` otherwise), ``abort()`` aside. After a fork the child's copies
+    are refused. ``DeadlineExceeded`` names the ranks that are missing after ``timeout_s`` seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        rank: Optional[int] = None,
+        world_size: Optional[int] = None,
+        local_rank: Optional[int] = None,
+        local_world_size: int = 0,
+        master_addr: str = "127.0.0.1",
+        master_port: int = 29500,
+        token: Optional[str] = None,
+        backend: str = "auto",
+        timeout_s: float = 30,
+        runtime: Optional[Runtime] = None,
+    ) -> None:
+        options = _l.GroupOptions(backend=backend.encode(), timeout_s=timeout_s)
+        if (rank is None) != (world_size is None):
+            raise _l.InvalidArgument("rank and world_size are given both, or neither")
+        if world_size is not None:
+            if world_size < 1:
+                raise _l.InvalidArgument(f"world_size is {world_size}, and has to be at least 1")
+            options.rank, options.world_size, options.local_world_size = rank, world_size, local_world_size
+            options.local_rank = rank % local_world_size if local_rank is None and local_world_size else local_rank or 0
+            options.master_addr, options.master_port = master_addr.encode(), master_port
+        if token is not None:
+            options.token = token.encode()
+        self._runtime = runtime or Runtime.default()
+        self._handle = _l.Handle("process_group")
+        self._used = threading.Lock()
+        self._calls = 0  # odd: a call is waiting
+        self._error = _l.Error()
+        self._error_address = c.addressof(self._error)
+        _l.call("process_group_connect", self._runtime._handle.value, c.byref(options), self._handle.out)
+        info = _l.GroupInfo()
+        _l.call("process_group_describe", self._handle.value, c.byref(info))
+        self.rank: int = info.rank
+        self.world_size: int = info.world_size
+        self.local_rank: int = info.local_rank
+        self.local_world_size: int = info.local_world_size
+        self.backend: str = info.backend.decode()
+        if self.world_size > 1:
+            _interrupts.watch(self)
+
+    def _enter(self) -> None:
+        """This thread is in the group until it releases ``_used``: buffers for calls are there once."""
+        if not self._used.acquire(False):
+            raise _l.FailedPrecondition(
+                "another thread is in this process group, or in a model over it: one thread at a time may use them"
+            )
+
+    def _wait(self, function: Any, *arguments: Any) -> None:
+        """A call that may wait for other ranks, of a thread that has entered."""
+        self._calls += 1
+        code = function(*arguments, self._error_address)
+        self._calls += 1
+        if code:
+            _l.raise_error(code, self._error)
+
+    def _call(self, function: Any, *arguments: Any) -> None:
+        self._enter()
+        try:
+            self._wait(function, *arguments)
+        finally:
+            self._used.release()
+
+    def all_reduce(self, array: Any, op: str = "sum") -> None:
+        """The sum, max or min over ranks, in place: a writable, contiguous array of float32, float64, int32 or
+        int64."""
+        if op not in _OPERATIONS:
+            raise _l.InvalidArgument(f'op is "{op}"; {", ".join(_OPERATIONS)} are known')
+        tensor = Tensor(_in_place(array))
+        self._call(_l.lib.tsr_process_group_all_reduce, self._handle.value, tensor.address, _OPERATIONS[op])
+
+    def broadcast(self, array: Any, root: int = 0) -> None:
+        """Rank ``root``'s values to all ranks, in place: a writable, contiguous array."""
+        tensor = Tensor(_in_place(array))
+        self._call(_l.lib.tsr_process_group_broadcast, self._handle.value, tensor.address, root)
+
+    def all_gather(self, array: Any) -> np.ndarray:
+        """Everybody's array, by rank: ``[world_size, *shape]``. All have the same shape and dtype."""
+        sent = as_array(array, "the array")
+        out = np.empty((self.world_size, *sent.shape), sent.dtype)
+        send, recv = Tensor(sent), Tensor(out.reshape(-1))
+        self._call(_l.lib.tsr_process_group_all_gather, self._handle.value, send.address, recv.address)
+        return out
+
+    def barrier(self) -> None:
+        """Returns when all ranks have come here."""
+        self._call(_l.lib.tsr_process_group_barrier, self._handle.value)
+
+    def abort(self, reason: str) -> None:
+        """Ends what waits in this group, on all ranks, which get ``reason``; the group is of no use afterwards.
+        From any thread."""
+        _l.call("process_group_abort", self._handle.value, reason.encode())
+
+    def close(self) -> None:
+        """Leaves. Collections over the group keep it until they are gone."""
+        self._handle.close()
+
+
+def _in_place(array: Any) -> np.ndarray:
+    out = as_array(array, "the array")
+    shares = out is array or (not isinstance(array, (list, tuple)) and np.shares_memory(out, as_view(array)))
+    if not shares or not out.flags.writeable:
+        raise _l.InvalidArgument("the array is changed in place, and has to be writable and contiguous")
+    return out
+
+
+def as_view(array: Any) -> np.ndarray:
+    return array if isinstance(array, np.ndarray) else np.asarray(array)

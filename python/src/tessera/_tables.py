@@ -1,0 +1,269 @@
+"""What tables are, how they are cut, and plans."""
+
+from __future__ import annotations
+
+import ctypes as c
+import enum
+import json
+import os
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
+
+from . import _library as _l
+from ._runtime import Runtime
+
+
+class PoolingType(enum.Enum):
+    """What becomes of the rows of a bag."""
+
+    SUM = "SUM"
+    MEAN = "MEAN"
+    NONE = "NONE"
+
+
+class DataType(enum.Enum):
+    """How rows are stored."""
+
+    FP32 = "FP32"
+    FP16 = "FP16"
+
+
+@dataclass
+class EmbeddingConfig:
+    """A table of ``num_embeddings`` rows of ``embedding_dim`` floats, as TorchRec has it.
+
+    feature_names: whose ids look rows up; none: the table's own name. init_range: start values are uniform in
+    [-init_range, init_range]; None: 1 / sqrt(rows). optimizer: of this table alone, see ``Optimizer``.
+    """
+
+    num_embeddings: int
+    embedding_dim: int
+    name: str = ""
+    data_type: Union[DataType, str] = DataType.FP32
+    feature_names: List[str] = field(default_factory=list)
+    init_range: Optional[float] = None
+    optimizer: Optional[Optimizer] = None
+
+
+@dataclass
+class EmbeddingBagConfig(EmbeddingConfig):
+    """A table whose rows are pooled."""
+
+    pooling: Union[PoolingType, str] = PoolingType.SUM
+
+
+class Optimizer:
+    """What updates rows during backward: the name of an optimizer plugin and its options.
+
+    ``Optimizer("exact_rowwise_adagrad", learning_rate=0.05, eps=1e-8)``. max_gradient: the output's gradient is clamped
+    to plus and minus this.
+    """
+
+    def __init__(self, name: str, *, max_gradient: Optional[float] = None, **options: Any) -> None:
+        self.name = name
+        self.options = dict(options)
+        if max_gradient is not None:
+            self.options["max_gradient"] = max_gradient
+
+    def __repr__(self) -> str:
+        options = "".join(f", {key}={value!r}" for key, value in self.options.items())
+        return f"Optimizer({self.name!r}{options})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Optimizer) and (self.name, self.options) == (other.name, other.options)
+
+    def _json(self) -> dict:
+        return {"name": self.name, **self.options}
+
+
+@dataclass
+class ParameterConstraints:
+    """What the planner may do with a table, and what it is told of its input (docs/plans.md). None: it may choose."""
+
+    sharding_types: Optional[Sequence[str]] = None
+    compute_kernels: Optional[Sequence[str]] = None
+    min_partition: Optional[int] = None
+    max_shards: Optional[int] = None
+    ranks: Optional[Sequence[int]] = None
+    forbidden_ranks: Optional[Sequence[int]] = None
+    keep_together: Optional[str] = None
+    keep_apart: Optional[Sequence[str]] = None
+    pooling_factors: Optional[Sequence[float]] = None
+    num_poolings: Optional[Sequence[float]] = None
+    batch_sizes: Optional[Sequence[float]] = None
+    is_weighted: Optional[bool] = None
+    zipf_exponent: Optional[float] = None
+
+    def _json(self) -> dict:
+        values = {key: value for key, value in vars(self).items() if value is not None}
+        return {key: list(v) if isinstance(v, (tuple, list)) else v for key, v in values.items()}
+
+
+@dataclass
+class Sharding:
+    """How one table is cut, and on which ranks the pieces are: ``table_wise(1)``, ``row_wise()``, ..."""
+
+    sharding_type: str
+    ranks: Optional[Sequence[int]] = None
+    compute_kernel: Optional[str] = None
+    min_partition: Optional[int] = None
+    pieces: Optional[int] = None
+
+    def _json(self) -> dict:
+        return {key: list(v) if key == "ranks" else v for key, v in vars(self).items() if v is not None}
+
+
+def table_wise(rank: int = 0) -> Sharding:
+    """The whole table on one rank."""
+    return Sharding("table_wise", [rank])
+
+
+def row_wise() -> Sharding:
+    """An equal part of the rows on each rank."""
+    return Sharding("row_wise")
+
+
+def column_wise(ranks: Sequence[int]) -> Sharding:
+    """Columns, one piece for each entry."""
+    return Sharding("column_wise", ranks, pieces=len(ranks))
+
+
+def data_parallel() -> Sharding:
+    """A copy on each rank; gradients are reduced."""
+    return Sharding("data_parallel")
+
+
+def table_row_wise(host_index: int = 0, *, local_world_size: int) -> Sharding:
+    """Rows over the ranks of one host."""
+    first = host_index * local_world_size
+    return Sharding("table_row_wise", list(range(first, first + local_world_size)))
+
+
+@dataclass
+class Planner:
+    """What the planner is told: docs/c.md has the meaning and the defaults.
+
+    constraints: by table. shardings: nothing is searched, every table is cut as it says. world_size and the like
+    are for ``plan()``; in a process group they are the group's."""
+
+    constraints: Mapping[str, ParameterConstraints] = field(default_factory=dict)
+    shardings: Mapping[str, Sharding] = field(default_factory=dict)
+    world_size: Optional[int] = None
+    local_world_size: Optional[int] = None
+    compute_device: Optional[str] = None
+    hbm_gib: Union[None, float, Sequence[float]] = None
+    ddr_gib: Union[None, float, Sequence[float]] = None
+    batch_size: Optional[int] = None
+    reserved_percentage: Optional[float] = None
+    search: Optional[str] = None
+    cost_model: Optional[str] = None
+    time_limit_s: Optional[float] = None
+    torchrec_limits: Optional[bool] = None
+
+    def _json(self) -> dict:
+        own = {k: v for k, v in vars(self).items() if v is not None and k not in ("constraints", "shardings")}
+        if self.shardings:
+            own["shardings"] = {table: sharding._json() for table, sharding in self.shardings.items()}
+        return own
+
+
+class Plan:
+    """Where every row of every table lives. ``json`` is what docs/plans.md describes; ``report`` is for a person."""
+
+    def __init__(self, json: str, report: str = "") -> None:
+        self.json = json
+        self.report = report
+
+    @classmethod
+    def load(cls, path: Union[str, os.PathLike]) -> Plan:
+        with open(path, encoding="utf-8") as file:
+            return cls(file.read())
+
+    def save(self, path: Union[str, os.PathLike]) -> None:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(self.json)
+
+    def to_dict(self) -> dict:
+        return json.loads(self.json)
+
+    def __str__(self) -> str:
+        return self.report or self.json
+
+
+@dataclass
+class Module:
+    """A collection before it is sharded: its tables, and whether rows are pooled ("bags") or not ("sequences")."""
+
+    tables: Sequence[EmbeddingConfig]
+    kind: str = "bags"
+    is_weighted: bool = False
+
+
+def _name(value: Union[enum.Enum, str]) -> str:
+    return str(value.value if isinstance(value, enum.Enum) else value)
+
+
+def _table_json(table: EmbeddingConfig, kind: str, constraints: Mapping[str, ParameterConstraints]) -> dict:
+    out: Dict[str, Any] = {
+        "name": table.name,
+        "num_embeddings": table.num_embeddings,
+        "embedding_dim": table.embedding_dim,
+        "data_type": _name(table.data_type),
+    }
+    if table.feature_names:
+        out["feature_names"] = list(table.feature_names)
+    if kind == "bags":
+        out["pooling"] = _name(getattr(table, "pooling", PoolingType.SUM))
+    if table.init_range is not None:
+        out["init_range"] = table.init_range
+    if table.optimizer is not None:
+        out["optimizer"] = table.optimizer._json()
+    if table.name in constraints:
+        out.update(constraints[table.name]._json())
+    return out
+
+
+def describe(
+    modules: Mapping[str, Module],
+    constraints: Mapping[str, ParameterConstraints],
+    optimizer: Optional[Optimizer] = None,
+    **settings: Any,
+) -> str:
+    """The description that the library takes (docs/c.md)."""
+    out: Dict[str, Any] = {"modules": []}
+    for path, module in modules.items():
+        tables = [_table_json(table, module.kind, constraints) for table in module.tables]
+        entry = {"path": path, "kind": module.kind, "tables": tables}
+        if module.is_weighted:
+            entry["is_weighted"] = True
+        out["modules"].append(entry)
+    if optimizer is not None:
+        out["optimizer"] = optimizer._json()
+    out.update({key: value for key, value in settings.items() if value is not None})
+    return json.dumps(out)
+
+
+def plan(
+    modules: Union[Sequence[EmbeddingConfig], Mapping[str, Module]],
+    planner: Optional[Planner] = None,
+    *,
+    kernel: str = "auto",
+    runtime: Optional[Runtime] = None,
+) -> Plan:
+    """A plan for these tables, or for several modules by path. Talks to nobody.
+
+    ``InvalidArgument``, ``ResourceExhausted`` or ``FailedPrecondition``: there is none, and what would help.
+    """
+    planner = planner or Planner()
+    if not isinstance(modules, Mapping):
+        modules = {"": Module(modules)}
+    text, report = c.c_void_p(), c.c_void_p()
+    _l.call(
+        "plan",
+        (runtime or Runtime.default())._handle.value,
+        describe(modules, planner.constraints, kernel=kernel).encode(),
+        json.dumps(planner._json()).encode(),
+        c.byref(text),
+        c.byref(report),
+    )
+    return Plan(_l.text(text), _l.text(report))

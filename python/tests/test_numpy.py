@@ -1,0 +1,299 @@
+"""The NumPy API on one rank: numbers, rows, plans, checkpoints, and wrong uses."""
+
+import gc
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import tessera
+
+TABLES = [
+    tessera.EmbeddingBagConfig(6, 4, "a"),
+    tessera.EmbeddingBagConfig(4, 2, "b", feature_names=["y", "z"], pooling=tessera.PoolingType.MEAN),
+]
+
+
+def bags(**options):
+    options.setdefault("optimizer", tessera.Optimizer("exact_sgd", learning_rate=1.0))
+    return tessera.EmbeddingBagCollection(TABLES, **options)
+
+
+def filled(tables):
+    tables.set_weight("a", np.arange(24).reshape(6, 4))
+    tables.set_weight("b", np.arange(8).reshape(4, 2) + 100)
+    return tables
+
+
+# a: [1, 2], []; y: [3], [0, 1]; z: [], [2]
+IDS = np.array([1, 2, 3, 0, 1, 2])
+LENGTHS = np.array([2, 0, 1, 2, 0, 1], np.int32)
+POOLED = np.array([[4 + 8, 5 + 9, 6 + 10, 7 + 11, 106, 107, 0, 0], [0, 0, 0, 0, 101, 102, 104, 105]], np.float32)
+
+
+def test_what_a_collection_is():
+    tables = bags()
+    assert tables.kind == "bags" and tables.width == 8
+    assert tables.features == ["a", "y", "z"]
+    assert tables.outputs == {"a": 4, "y": 2, "z": 2}
+    assert tables.tables == {"a": (6, 4), "b": (4, 2)}
+    assert tables.keys == ["embedding_bags.a.weight", "embedding_bags.b.weight"]
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_pools_and_updates(dtype):
+    tables = filled(bags())
+    step = tables.forward(IDS.astype(dtype), LENGTHS.astype(dtype))
+    np.testing.assert_array_equal(step.output, POOLED)
+    step.backward(np.ones((2, 8), np.float32))
+    rows = np.arange(24, dtype=np.float32).reshape(6, 4)
+    rows[1:3] -= 1
+    np.testing.assert_array_equal(tables.weight("a"), rows)
+    np.testing.assert_allclose(tables.weight("b", 0, 2), [[99.5, 100.5], [101.5, 102.5]])  # half of a bag of two each
+    assert tables.steps == 1
+
+
+def test_offsets_keys_and_lookup():
+    tables = filled(bags())
+    np.testing.assert_array_equal(tables.lookup(IDS, offsets=[0, 2, 2, 3, 5, 5, 6]), POOLED)
+    mixed = tables.lookup([3, 0, 1, 1, 2, 2], [1, 2, 2, 0, 0, 1], keys=["y", "a", "z"])
+    np.testing.assert_array_equal(mixed, POOLED)
+    out = np.empty((2, 8), np.float32)
+    assert tables.lookup(IDS, LENGTHS, out=out) is out
+    np.testing.assert_array_equal(out, POOLED)
+
+
+def test_strided_lists_and_read_only_arrays_are_taken():
+    tables = filled(bags())
+    twice = np.repeat(IDS, 2)[::2]
+    lengths = LENGTHS.copy()
+    lengths.flags.writeable = False
+    np.testing.assert_array_equal(tables.forward(twice, lengths).output, POOLED)
+    np.testing.assert_array_equal(tables.forward(list(IDS), list(LENGTHS.astype(int))).output, POOLED)
+    np.testing.assert_array_equal(tables.lookup([], np.zeros(6, int)), np.zeros((2, 8)))
+
+
+def test_a_variable_batch_for_each_feature():
+    tables = filled(bags())
+    inverse = np.array([[0, 0, 1], [0, 1, 1], [0, 0, 0]])
+    pooled = tables.lookup([1, 2, 3, 2], [1, 1, 1, 0, 1], strides=[2, 2, 1], inverse=inverse)
+    np.testing.assert_array_equal(pooled[:, :4], np.array([[4, 5, 6, 7], [4, 5, 6, 7], [8, 9, 10, 11]]))
+    np.testing.assert_array_equal(pooled[:, 4], [106, 0, 0])
+    np.testing.assert_array_equal(pooled[:, 6], [104, 104, 104])
+
+
+def test_weighted_bags():
+    tables = tessera.EmbeddingBagCollection([tessera.EmbeddingBagConfig(6, 4, "a")], is_weighted=True)
+    tables.set_weight("a", np.arange(24).reshape(6, 4))
+    pooled = tables.lookup([1, 2], [2], weights=np.array([0.5, 2], np.float32))
+    np.testing.assert_array_equal(pooled, [[18, 20.5, 23, 25.5]])
+
+
+def test_sequences():
+    tables = tessera.EmbeddingCollection(
+        [tessera.EmbeddingConfig(6, 2, "a")], optimizer=tessera.Optimizer("exact_sgd", learning_rate=1.0)
+    )
+    tables.set_weight("a", np.arange(12).reshape(6, 2))
+    step = tables.forward([5, 1, 5], [2, 1])
+    np.testing.assert_array_equal(step.outputs["a"], [[10, 11], [2, 3], [10, 11]])
+    assert step.output is None
+    step.backward({"a": np.ones((3, 2), np.float32)})
+    np.testing.assert_array_equal(tables.weight("a", 5), [[8, 9]])
+    tables.forward([5], [1]).backward({})
+    np.testing.assert_array_equal(tables.weight("a", 5), [[8, 9]])
+
+
+def test_outputs_outlive_their_step():
+    tables = filled(bags())
+    output = tables.forward(IDS, LENGTHS).output
+    others = [tables.forward([0] * 3, [1, 0] * 3) for _ in range(5)]
+    del others
+    gc.collect()
+    np.testing.assert_array_equal(output, POOLED)
+    group = tables.group
+    del tables
+    gc.collect()
+    np.testing.assert_array_equal(output, POOLED)
+    group.close()
+
+
+def test_shards_with_their_states():
+    tables = bags(optimizer=tessera.Optimizer("adam", learning_rate=0.1))
+    (shard,) = [s for s in tables.shards() if s.table == "a"]
+    assert (shard.rows, shard.cols, shard.states) == (6, 4, ("momentum1", "momentum2"))
+    tables.forward(IDS, LENGTHS).backward(np.ones((2, 8), np.float32))
+    weights, states = tables.read_shard(shard)
+    np.testing.assert_array_equal(weights, tables.weight("a"))
+    assert (states["momentum2"][[0, 3, 4, 5]] == 0).all() and (states["momentum2"][1:3] > 0).all()
+    states["momentum1"][3] = 7
+    tables.write_shard(shard, weights * 2, states)
+    np.testing.assert_array_equal(tables.weight("a"), weights * 2)
+    assert (tables.read_shard(shard, 3, 1)[1]["momentum1"] == 7).all()
+    np.testing.assert_array_equal(tables.shard_ids(shard, 2, 3), [2, 3, 4])
+
+
+def test_rates():
+    tables = filled(bags())
+    tables.set_learning_rate(0.0)
+    assert tables.learning_rate("a") == 0
+    tables.forward(IDS, LENGTHS).backward(np.ones((2, 8), np.float32))
+    np.testing.assert_array_equal(tables.weight("a"), np.arange(24).reshape(6, 4))
+
+
+def test_checkpoints(tmp_path):
+    tables = filled(bags())
+    tables.save(tmp_path / "saved", progress="step 7")
+    other = bags(seed=3)
+    assert other.load(tmp_path / "saved") == "step 7"
+    for table in ("a", "b"):
+        np.testing.assert_array_equal(other.weight(table), tables.weight(table))
+    with pytest.raises(LookupError, match="nowhere"):
+        other.load(tmp_path / "nowhere")
+
+
+def test_several_collections_in_one_model(tmp_path):
+    modules = {"users": tessera.Module(TABLES[:1]), "history": tessera.Module(TABLES[1:], kind="sequences")}
+    model = tessera.DistributedModelParallel(modules)
+    assert model["users"].kind == "bags" and model["history"].kind == "sequences"
+    assert {m["path"] for m in model.plan.to_dict()["modules"]} == {"users", "history"}
+    model.save(tmp_path / "saved")
+    with pytest.raises(tessera.NotFound, match='"users", "history"'):
+        model["user"]
+
+
+def test_plans(tmp_path):
+    cut = tessera.Planner(world_size=2, shardings={"a": tessera.row_wise(), "b": tessera.table_wise(1)})
+    made = tessera.plan(TABLES, cut)
+    a, b = made.to_dict()["modules"][0]["tables"]
+    assert (a["sharding_type"], [s["rank"] for s in a["shards"]]) == ("row_wise", [0, 1])
+    assert (b["sharding_type"], [s["rank"] for s in b["shards"]]) == ("table_wise", [1])
+    made.save(tmp_path / "plan.json")
+    assert tessera.Plan.load(tmp_path / "plan.json").json == made.json
+    columns = tessera.ParameterConstraints(sharding_types=["column_wise"], min_partition=2)
+    searched = tessera.plan(TABLES, tessera.Planner(world_size=4, constraints={"a": columns}))
+    assert searched.to_dict()["modules"][0]["tables"][0]["sharding_type"] == "column_wise"
+    assert "column_wise" in searched.report
+    with pytest.raises(MemoryError, match="GiB|MiB|KiB"):
+        tessera.plan([tessera.EmbeddingBagConfig(10**9, 128, "big")], tessera.Planner(ddr_gib=1))
+
+
+def test_what_was_found():
+    found = {p["id"]: p for p in tessera.Runtime.default().plugins()}
+    assert found["row_wise"]["kind"] == "tessera.sharder/1"
+    with pytest.raises(tessera.TesseraError, match="acme.none"):
+        tessera.Runtime(require=["acme.none"])
+
+
+def test_one_rank_needs_no_network():
+    group = tessera.ProcessGroup(rank=0, world_size=1)
+    values = np.arange(3, dtype=np.float32)
+    group.all_reduce(values)
+    group.broadcast(values)
+    np.testing.assert_array_equal(group.all_gather(values), [[0, 1, 2]])
+    group.barrier()
+    assert (group.rank, group.world_size, group.backend) == (0, 1, "local")
+
+
+class OnADevice:
+    def __dlpack_device__(self):
+        return (2, 0)
+
+
+@pytest.mark.parametrize(
+    "error, sentence, use",
+    [
+        (ValueError, "float32", lambda t: t.forward(IDS.astype(np.float32), LENGTHS)),
+        (ValueError, "lengths or offsets", lambda t: t.forward(IDS)),
+        (ValueError, "complex", lambda t: t.forward(IDS.astype(complex), LENGTHS)),
+        (ValueError, "ids are 0 to 5", lambda t: t.forward([6], [1, 0, 0])),
+        (ValueError, r"\[2, 8\]", lambda t: t.forward(IDS, LENGTHS).backward(np.ones((8, 2), np.float32))),
+        (ValueError, r"\[2, 8\]", lambda t: t.forward(IDS, LENGTHS).backward(np.ones((2, 8), np.float64))),
+        (ValueError, r"\[2, 8\]", lambda t: t.lookup(IDS, LENGTHS, out=np.empty((2, 7), np.float32))),
+        (ValueError, "device", lambda t: t.forward(OnADevice(), LENGTHS)),
+        (LookupError, '"c"', lambda t: t.weight("c")),
+        (IndexError, "6 rows", lambda t: t.weight("a", 3, 4)),
+        (ValueError, "in place", lambda t: t.group.all_reduce([1.0, 2.0])),
+        (ValueError, "fata", lambda t: bags(bounds_check="fata")),
+    ],
+)
+def test_wrong_uses(error, sentence, use):
+    tables = bags()
+    with pytest.raises(error, match=sentence) as raised:
+        use(tables)
+    assert isinstance(raised.value, tessera.TesseraError)
+    np.testing.assert_array_equal(filled(tables).forward(IDS, LENGTHS).output, POOLED)  # goes on
+
+
+def test_backward_goes_once():
+    step = bags().forward(IDS, LENGTHS)
+    step.backward(np.zeros((2, 8), np.float32))
+    with pytest.raises(RuntimeError, match="once"):
+        step.backward(np.zeros((2, 8), np.float32))
+
+
+def test_tables_without_optimizer_are_not_trained():
+    step = tessera.EmbeddingBagCollection(TABLES).forward(IDS, LENGTHS)
+    with pytest.raises(RuntimeError, match="has no optimizer"):
+        step.backward(np.zeros((2, 8), np.float32))
+
+
+def test_a_closed_group_is_refused():
+    group = tessera.ProcessGroup(rank=0, world_size=1)
+    group.close()
+    with pytest.raises(tessera.InvalidArgument, match="group is NULL"):
+        group.barrier()
+
+
+def test_one_thread_at_a_time():
+    tables = bags()
+    refused, done = [], []
+
+    def train():
+        for _ in range(200):
+            try:
+                tables.forward(IDS, LENGTHS)
+                done.append(1)
+            except tessera.FailedPrecondition as error:
+                refused.append(str(error))
+
+    threads = [threading.Thread(target=train) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(done) + len(refused) == 600 and done
+    assert all("another thread" in text for text in refused)
+
+
+def _in_child(tables, queue):
+    try:
+        tables.forward(IDS, LENGTHS)
+        queue.put("no error")
+    except RuntimeError as error:
+        queue.put(str(error))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_is_refused():
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=_in_child, args=(bags(), queue))
+    child.start()
+    assert "forked" in queue.get(timeout=30)
+    child.join(timeout=30)
+    assert child.exitcode == 0
+
+
+def test_the_program():
+    told = subprocess.run([sys.executable, "-m", "tessera", "--version"], capture_output=True, text=True, timeout=60)
+    assert told.returncode == 0 and tessera.__version__ in told.stdout, told.stderr
+
+
+def test_no_library_is_a_sentence():
+    env = dict(os.environ, TESSERA_LIBRARY="/nowhere/libtessera.so")
+    told = subprocess.run([sys.executable, "-c", "import tessera"], env=env, capture_output=True, text=True, timeout=60)
+    assert told.returncode == 1 and "libtessera cannot be loaded" in told.stderr
