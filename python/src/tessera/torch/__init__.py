@@ -1,0 +1,34 @@
+"""Tessera for PyTorch: TorchRec's names over Tessera's tables. ``import tessera.torch as torchrec`` is where to begin.
+
+Rows live in the library, are looked up there and updated during backward; everything else is plain PyTorch on the CPU.
+What has no counterpart raises ``NotImplementedError`` with a sentence that names it.
+"""
+
+from .._tables import (
+    DataType,
+    ParameterConstraints,
+    PoolingType,
+    column_wise,
+    data_parallel,
+    row_wise,
+    table_row_wise,
+    table_wise,
+)
+from ._adopt import adopt, release
+from ._modules import EmbeddingBagCollection, EmbeddingBagConfig, EmbeddingCollection, EmbeddingConfig
+from ._optim import EmbOptimType, FusedOptimizer, apply_optimizer_in_backward
+from ._parallel import (
+    DistributedModelParallel,
+    EmbeddingBagCollectionSharder,
+    EmbeddingCollectionSharder,
+    EmbeddingShardingPlanner,
+    ShardedEmbeddingBagCollection,
+    ShardedEmbeddingCollection,
+    ShardingPlan,
+    Topology,
+    construct_module_sharding_plan,
+    process_group,
+)
+from ._sparse import JaggedTensor, KeyedJaggedTensor, KeyedTensor
+
+__all__ = [name for name in dir() if not name.startswith("_")]

@@ -1,0 +1,266 @@
+"""EmbeddingBagCollection and EmbeddingCollection as PyTorch modules, on one rank or sharded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, List, Optional, Tuple, Union
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from .._collections import Collection, DistributedModelParallel
+from .._tables import DataType, Module, Optimizer, PoolingType
+from .._tables import EmbeddingBagConfig as _BagConfig
+from .._tables import EmbeddingConfig as _Config
+from ._sparse import JaggedTensor, KeyedJaggedTensor, KeyedTensor
+
+
+@dataclass
+class EmbeddingConfig:
+    """A table: TorchRec's fields. Start values are uniform in [weight_init_min, weight_init_max], which are as far
+    below 0 as above; None: 1 / sqrt(num_embeddings). init_fn changes a tensor with all rows in place instead."""
+
+    num_embeddings: int
+    embedding_dim: int
+    name: str = ""
+    data_type: DataType = DataType.FP32
+    feature_names: List[str] = field(default_factory=list)
+    weight_init_max: Optional[float] = None
+    weight_init_min: Optional[float] = None
+    init_fn: Optional[Callable[[Tensor], Optional[Tensor]]] = None
+
+
+@dataclass
+class EmbeddingBagConfig(EmbeddingConfig):
+    """A table whose rows are pooled."""
+
+    pooling: PoolingType = PoolingType.SUM
+
+
+def _value(kind: Any) -> str:
+    return str(getattr(kind, "value", kind))
+
+
+def core_config(config: Any, kind: str, optimizer: Optional[Optimizer]) -> _Config:
+    """Our table of a config here or of TorchRec's own."""
+    above, below = config.weight_init_max, config.weight_init_min
+    if (above is None) != (below is None) or (above is not None and above != -below):
+        raise NotImplementedError(
+            f"table {config.name}: a weight_init_min other than -weight_init_max has no counterpart; give init_fn"
+        )
+    common = dict(
+        num_embeddings=config.num_embeddings,
+        embedding_dim=config.embedding_dim,
+        name=config.name,
+        data_type=_value(config.data_type),
+        feature_names=list(config.feature_names),
+        init_range=above,
+        optimizer=optimizer,
+    )
+    return _BagConfig(**common, pooling=_value(config.pooling)) if kind == "bags" else _Config(**common)
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    if tensor.device.type != "cpu":
+        raise ValueError(f"a tensor on {tensor.device} is not taken: bring it to the cpu")
+    return tensor.detach().contiguous().numpy()
+
+
+class _Pooled(torch.autograd.Function):
+    """Rows of a batch; its backward updates the tables. ``anchor`` asks for gradients where nothing else does."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, collection: Collection, batch: Dict[str, Any]) -> Tensor:
+        ctx.step = collection.forward(**batch)
+        return torch.from_numpy(ctx.step.output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tuple[None, None, None]:
+        ctx.step.backward(_array(grad))
+        return None, None, None
+
+
+class _Sequences(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, collection: Collection, batch: Dict[str, Any]) -> Tuple[Tensor, ...]:
+        ctx.step = collection.forward(**batch)
+        ctx.set_materialize_grads(False)
+        return tuple(torch.from_numpy(rows) for rows in ctx.step.outputs.values())
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Optional[Tensor]) -> Tuple[None, None, None]:
+        named = zip(ctx.step.outputs, grads)
+        ctx.step.backward({name: _array(grad) for name, grad in named if grad is not None})
+        return None, None, None
+
+
+class Embeddings(nn.Module):
+    """What the collections share. Rows are the library's, no parameters of PyTorch; they are in ``state_dict()`` under
+    TorchRec's names, and updated during backward by a fused optimizer."""
+
+    kind = ""
+
+    def __init__(
+        self,
+        tables: List[EmbeddingConfig],
+        is_weighted: bool = False,
+        device: Union[None, str, torch.device] = None,
+        optimizer: Optional[Optimizer] = None,
+    ) -> None:
+        super().__init__()
+        self.device = torch.device(device or "cpu")
+        if self.device.type not in ("cpu", "meta"):
+            raise NotImplementedError(f"tables on {self.device} have no counterpart here: cpu and meta have")
+        self._configs = list(tables)
+        self._is_weighted = is_weighted
+        self._optimizers: List[Optional[Optimizer]] = [optimizer] * len(self._configs)
+        self._core: Optional[Collection] = None
+        self._model: Optional[DistributedModelParallel] = None
+        self._anchor = torch.zeros((), requires_grad=True)
+
+    # ---- tables
+
+    def set_optimizer(self, optimizer: Optimizer) -> None:
+        if self._core is not None:
+            raise RuntimeError("the tables exist already: choose the optimizer before they are used or sharded")
+        self._optimizers = [optimizer] * len(self._configs)
+
+    def description(self, otherwise: Optional[Optimizer] = None) -> Module:
+        """For the library; ``otherwise``: of tables without an optimizer."""
+        pairs = zip(self._configs, self._optimizers)
+        tables = [core_config(config, self.kind, optimizer or otherwise) for config, optimizer in pairs]
+        return Module(tables, self.kind, self._is_weighted)
+
+    def attach(self, core: Collection) -> None:
+        """The tables are those from now on; start values of init_fn are written."""
+        self._core = core
+        for config in self._configs:
+            if config.init_fn is not None:
+                rows = torch.empty(config.num_embeddings, config.embedding_dim)
+                changed = config.init_fn(rows)
+                core.set_weight(config.name, (rows if changed is None else changed).detach())
+
+    @property
+    def core(self) -> Collection:
+        """The library's collection: rows, shards, rates, as docs/python.md says."""
+        if self._core is None:
+            if self.device.type == "meta":
+                raise RuntimeError("these tables are on the meta device: shard them, or make them on the cpu")
+            self._model = DistributedModelParallel({"": self.description()})
+            self.attach(self._model[""])
+        return self._core
+
+    # ---- lookups
+
+    def _batch(self, features: Any) -> Dict[str, Any]:
+        keys, lengths = features.keys(), features.lengths_or_none()
+        batch: Dict[str, Any] = {"values": _array(features.values())}
+        if keys != self.core.features:
+            batch["keys"] = keys
+        if lengths is not None:
+            batch["lengths"] = _array(lengths)
+        else:
+            batch["offsets"] = _array(features.offsets())
+        weights = features.weights_or_none() if self._is_weighted else None
+        if weights is not None:
+            if weights.requires_grad:
+                raise NotImplementedError("gradients of a batch's weights have no counterpart here: detach them")
+            batch["weights"] = _array(weights.float())
+        if features.variable_stride_per_key():
+            batch["strides"] = features.stride_per_key()
+            inverse = features.inverse_indices_or_none()
+            if inverse is not None:
+                order = [inverse[0].index(key) for key in features.keys()]
+                batch["inverse"] = inverse[1][order]
+        return batch
+
+    # ---- state dict
+
+    def _named_tables(self) -> List[Tuple[str, str]]:
+        inside = "embedding_bags" if self.kind == "bags" else "embeddings"
+        return [(config.name, f"{inside}.{config.name}.weight") for config in self._configs]
+
+    def _save_to_state_dict(self, destination: Dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        for config, (table, key) in zip(self._configs, self._named_tables()):
+            dtype = torch.float16 if _value(config.data_type) == "FP16" else torch.float32
+            shape = (config.num_embeddings, config.embedding_dim)
+            if self._core is None and self.device.type == "meta":
+                destination[prefix + key] = torch.empty(shape, dtype=dtype, device="meta")
+            else:
+                destination[prefix + key] = torch.from_numpy(self.core.weight(table)).to(dtype)
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Dict[str, Any],
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: List[str],
+        unexpected_keys: List[str],
+        error_msgs: List[str],
+    ) -> None:
+        known = {prefix + key for _, key in self._named_tables()}
+        if strict:
+            unexpected_keys += [key for key in state_dict if key.startswith(prefix) and key not in known]
+        for config, (table, key) in zip(self._configs, self._named_tables()):
+            value = state_dict.get(prefix + key)
+            shape = (config.num_embeddings, config.embedding_dim)
+            if value is None:
+                if strict:
+                    missing_keys.append(prefix + key)
+            elif tuple(value.shape) != shape:
+                error_msgs.append(f"{prefix + key} is {list(value.shape)}, and the table is {list(shape)}")
+            else:
+                self.core.set_weight(table, value.detach().float())
+
+
+class EmbeddingBagCollection(Embeddings):
+    """Pooled lookups: ``forward(KeyedJaggedTensor) -> KeyedTensor``, keys in the order of the tables' features.
+
+    optimizer: what updates rows during backward, a ``tessera.Optimizer``; or ``apply_optimizer_in_backward``. device
+    "meta": only describes, to be sharded.
+    """
+
+    kind = "bags"
+
+    def embedding_bag_configs(self) -> List[EmbeddingBagConfig]:
+        return self._configs
+
+    def is_weighted(self) -> bool:
+        return self._is_weighted
+
+    def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
+        core, batch = self.core, self._batch(features)
+        if torch.is_grad_enabled():
+            values = _Pooled.apply(self._anchor, core, batch)
+        else:
+            values = torch.from_numpy(core.lookup(**batch))
+        return KeyedTensor(list(core.outputs), list(core.outputs.values()), values)
+
+
+class EmbeddingCollection(Embeddings):
+    """Lookups that are not pooled: ``forward(KeyedJaggedTensor) -> {name: JaggedTensor}``, a row for each id."""
+
+    kind = "sequences"
+
+    def __init__(
+        self,
+        tables: List[EmbeddingConfig],
+        device: Union[None, str, torch.device] = None,
+        need_indices: bool = False,
+        optimizer: Optional[Optimizer] = None,
+    ) -> None:
+        super().__init__(tables, False, device, optimizer)
+        if need_indices:
+            raise NotImplementedError("need_indices has no counterpart in tessera.torch")
+
+    def embedding_configs(self) -> List[EmbeddingConfig]:
+        return self._configs
+
+    def forward(self, features: KeyedJaggedTensor) -> Dict[str, JaggedTensor]:
+        core, batch = self.core, self._batch(features)
+        rows = _Sequences.apply(self._anchor, core, batch)
+        lengths = dict(zip(features.keys(), torch.split(features.lengths(), features.stride_per_key())))
+        named = zip(core.outputs, rows)
+        return {name: JaggedTensor(values, lengths=lengths[name.split("@")[0]]) for name, values in named}

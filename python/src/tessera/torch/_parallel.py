@@ -1,0 +1,272 @@
+"""Plans, sharders and DistributedModelParallel, with TorchRec's names."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from .. import _tables as _t
+from .._collections import DistributedModelParallel as _Model
+from .._runtime import ProcessGroup
+from ._modules import Embeddings, EmbeddingBagCollection, EmbeddingCollection
+from ._optim import FusedOptimizer, fused_optimizer
+
+_GIB = float(1 << 30)
+
+
+def process_group(timeout_s: float = 30) -> ProcessGroup:
+    """The ranks of ``torch.distributed``, met over Tessera's own transport; without it, those of the launcher."""
+    if not dist.is_available() or not dist.is_initialized():
+        return ProcessGroup(timeout_s=timeout_s)
+    rank, world = dist.get_rank(), dist.get_world_size()
+    where: List[Any] = [None]
+    if rank == 0:  # MASTER_PORT is PyTorch's store
+        address = os.environ.get("MASTER_ADDR", "127.0.0.1")
+        with socket.socket() as probe:
+            probe.bind(("", 0))
+            where = [(address, probe.getsockname()[1], secrets.token_hex(16))]
+    if world > 1:
+        dist.broadcast_object_list(where, src=0)
+    address, port, token = where[0]
+    local = int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("LOCAL_WORLD_SIZE", 0))
+    return ProcessGroup(
+        rank=rank, world_size=world, local_rank=local[0], local_world_size=local[1], master_addr=address,
+        master_port=port, token=token, timeout_s=timeout_s,
+    )  # fmt: skip
+
+
+class ModuleSharder:
+    """Which modules are sharded, and by what optimizer their tables are updated in backward."""
+
+    module_type: type = Embeddings
+
+    def __init__(self, fused_params: Optional[Mapping[str, Any]] = None) -> None:
+        self.fused_params = fused_params
+        self.optimizer = fused_optimizer(fused_params)
+
+
+class EmbeddingBagCollectionSharder(ModuleSharder):
+    """``EmbeddingBagCollectionSharder(fused_params={"optimizer": EmbOptimType.EXACT_SGD, "learning_rate": 0.1})``."""
+
+    module_type = EmbeddingBagCollection
+
+
+class EmbeddingCollectionSharder(ModuleSharder):
+    module_type = EmbeddingCollection
+
+
+def _found(module: nn.Module) -> Iterator[Tuple[str, Embeddings]]:
+    for path, part in module.named_modules():
+        if isinstance(part, Embeddings):
+            yield path, part
+
+
+class Topology:
+    """The ranks that are planned for. Memory in bytes, per rank; None: TorchRec's figures."""
+
+    def __init__(
+        self,
+        world_size: int,
+        compute_device: str = "cpu",
+        hbm_cap: Optional[int] = None,
+        ddr_cap: Optional[int] = None,
+        *,
+        local_world_size: Optional[int] = None,
+    ) -> None:
+        self.world_size, self.compute_device = world_size, compute_device
+        self.hbm_cap, self.ddr_cap, self.local_world_size = hbm_cap, ddr_cap, local_world_size
+
+
+class ShardingPlan:
+    """``plan``: module path -> table -> ``Sharding``; or, of a planner, ``made``: a ``tessera.Plan``."""
+
+    def __init__(
+        self, plan: Optional[Mapping[str, Mapping[str, _t.Sharding]]] = None, *, made: Optional[_t.Plan] = None
+    ) -> None:
+        self.plan = {path: dict(tables) for path, tables in (plan or {}).items()}
+        self.made = made
+
+    def __str__(self) -> str:
+        return str(self.made) if self.made else str(self.plan)
+
+
+class EmbeddingShardingPlanner:
+    """Which sharding, and which ranks, for every table: ``plan(module, sharders)``."""
+
+    def __init__(
+        self,
+        topology: Optional[Topology] = None,
+        batch_size: Optional[int] = None,
+        constraints: Optional[Mapping[str, _t.ParameterConstraints]] = None,
+        **settings: Any,
+    ) -> None:
+        self.topology = topology or Topology(dist.get_world_size() if dist.is_initialized() else 1)
+        t = self.topology
+        try:
+            self._planner = _t.Planner(
+                constraints=constraints or {},
+                world_size=t.world_size,
+                local_world_size=t.local_world_size,
+                compute_device=t.compute_device,
+                hbm_gib=None if t.hbm_cap is None else t.hbm_cap / _GIB,
+                ddr_gib=None if t.ddr_cap is None else t.ddr_cap / _GIB,
+                batch_size=batch_size,
+                **settings,
+            )
+        except TypeError:
+            raise NotImplementedError(
+                f"EmbeddingShardingPlanner takes no {', '.join(settings)} here; see tessera.Planner for what there is"
+            ) from None
+
+    def plan(self, module: nn.Module, sharders: Optional[Sequence[ModuleSharder]] = None) -> ShardingPlan:
+        """On equal input equal on every rank; talks to nobody."""
+        modules = {path: part.description() for path, part in _found(module)}
+        return ShardingPlan(made=_t.plan(modules, self._planner))
+
+    def collective_plan(
+        self, module: nn.Module, sharders: Optional[Sequence[ModuleSharder]] = None, pg: Any = None
+    ) -> ShardingPlan:
+        """Rank 0's plan, on all ranks of torch.distributed."""
+        plan = self.plan(module, sharders) if not dist.is_initialized() or dist.get_rank() == 0 else ShardingPlan()
+        if dist.is_initialized() and dist.get_world_size() > 1:
+            texts = [plan.made.json if plan.made else None]
+            dist.broadcast_object_list(texts, src=0)
+            plan.made = plan.made or _t.Plan(texts[0])
+        return plan
+
+
+def construct_module_sharding_plan(
+    module: Embeddings, per_param_sharding: Mapping[str, _t.Sharding], *ignored: Any, **also_ignored: Any
+) -> Dict[str, _t.Sharding]:
+    """The shardings of one module, for ``ShardingPlan({path: ...})``: one for each of its tables."""
+    tables = {table.name for table in module.description().tables}
+    if tables != set(per_param_sharding):
+        raise ValueError(
+            f"the tables of the module are {', '.join(sorted(tables))}, and shardings are given for "
+            f"{', '.join(sorted(per_param_sharding))}"
+        )
+    return dict(per_param_sharding)
+
+
+class ShardedEmbeddingBagCollection(EmbeddingBagCollection):
+    """What DistributedModelParallel puts in the place of an EmbeddingBagCollection: same inputs and outputs."""
+
+
+class ShardedEmbeddingCollection(EmbeddingCollection):
+    """What DistributedModelParallel puts in the place of an EmbeddingCollection."""
+
+
+_SHARDED = {EmbeddingBagCollection: ShardedEmbeddingBagCollection, EmbeddingCollection: ShardedEmbeddingCollection}
+
+
+def _shard(module: Embeddings) -> Embeddings:
+    """The sharded module with the tables, optimizers and start values of an unsharded one."""
+    out = _SHARDED[type(module)].__new__(_SHARDED[type(module)])
+    nn.Module.__init__(out)
+    for name in ("_configs", "_is_weighted", "_optimizers"):
+        setattr(out, name, getattr(module, name))
+    out.device, out._core, out._model = torch.device("cpu"), None, None
+    out._anchor = torch.zeros((), requires_grad=True)
+    return out
+
+
+class DistributedModelParallel(nn.Module):
+    """A model whose EmbeddingBagCollections and EmbeddingCollections are sharded over all ranks, and whose dense part
+    is replicated, by DistributedDataParallel. Collective.
+
+    plan: of a planner, of ``construct_module_sharding_plan``, or None: rank 0 plans. sharders: the optimizers of tables
+    that have none. Tables that exist keep their rows; those on the meta device get start values. group: ranks of
+    Tessera; None: those of torch.distributed, or of the launcher.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        env: Any = None,
+        device: Optional[torch.device] = None,
+        plan: Optional[ShardingPlan] = None,
+        sharders: Optional[Sequence[ModuleSharder]] = None,
+        *,
+        group: Optional[ProcessGroup] = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        if device is not None and torch.device(device).type != "cpu":
+            raise NotImplementedError(f"DistributedModelParallel on {device} has no counterpart: only the cpu has")
+        self.group = group or process_group()
+        found = dict(_found(module))
+        if not found:
+            raise ValueError("the model has no EmbeddingBagCollection and no EmbeddingCollection of tessera.torch")
+        self._shard_all(module, found, plan, sharders or [], seed)
+        self._inner: nn.Module = self._sharded.get("") or module
+        dense = any(p.requires_grad for p in self._inner.parameters())
+        self.module: nn.Module = self._inner
+        if dense and self.group.world_size > 1:
+            if not dist.is_initialized():
+                raise RuntimeError("the dense part is trained by DistributedDataParallel: init_process_group first")
+            self.module = nn.parallel.DistributedDataParallel(self._inner)
+        self.fused_optimizer = FusedOptimizer({path: part.core for path, part in self._sharded.items()})
+
+    def _shard_all(
+        self,
+        module: nn.Module,
+        found: Dict[str, Embeddings],
+        plan: Optional[ShardingPlan],
+        sharders: Sequence[ModuleSharder],
+        seed: int,
+    ) -> None:
+        descriptions = {}
+        for path, part in found.items():
+            of_type = [s.optimizer for s in sharders if s.optimizer and isinstance(part, s.module_type)]
+            descriptions[path] = part.description(of_type[0] if of_type else None)
+        requests = {name: s for tables in (plan.plan if plan else {}).values() for name, s in tables.items()}
+        self._tables = _Model(
+            descriptions,
+            group=self.group,
+            plan=plan.made if plan else None,
+            planner=_t.Planner(shardings=requests),
+            seed=seed,
+        )
+        self._sharded: Dict[str, Embeddings] = {}
+        for path, part in found.items():
+            sharded = self._sharded[path] = _shard(part)
+            sharded.attach(self._tables[path])
+            if part.device.type != "meta":  # its rows
+                for table in part.core.tables:
+                    sharded.core.set_weight(table, part.core.weight(table))
+            if path:
+                parent, _, name = path.rpartition(".")
+                setattr(module.get_submodule(parent), name, sharded)
+
+    @property
+    def plan(self) -> _t.Plan:
+        return self._tables.plan
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module(*args, **kwargs)
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Dict[str, Any]:
+        """Under the names of the model itself; tables whole, on every rank. Collective."""
+        return self._inner.state_dict(*args, **kwargs)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> Any:
+        """Every rank gives the same one, and takes what it holds of the tables."""
+        return self._inner.load_state_dict(state_dict, strict=strict)
+
+    def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[Tuple[str, nn.Parameter]]:
+        """The dense ones: rows are no parameters of PyTorch."""
+        return self._inner.named_parameters(*args, **kwargs)
+
+    def save(self, directory: Union[str, os.PathLike], progress: str = "", keep: int = 2) -> None:
+        """A checkpoint of the tables and their optimizers' state (docs/checkpoints.md), for any plan. Collective."""
+        self._tables.save(directory, progress, keep)
+
+    def load(self, directory: Union[str, os.PathLike]) -> str:
+        """The newest one there; its ``progress``. Collective."""
+        return self._tables.load(directory)

@@ -1,0 +1,360 @@
+"""JaggedTensor, KeyedJaggedTensor and KeyedTensor: names and semantics of TorchRec, over plain tensors."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+import torch
+from torch import Tensor
+
+
+def _offsets(lengths: Tensor) -> Tensor:
+    out = torch.zeros(lengths.numel() + 1, dtype=lengths.dtype, device=lengths.device)
+    torch.cumsum(lengths, 0, out=out[1:])
+    return out
+
+
+class JaggedTensor:
+    """A batch of rows of different length: values ``[n]`` or ``[n, d]``; lengths ``[rows]``, or offsets ``[rows + 1]``;
+    weights like values."""
+
+    def __init__(
+        self,
+        values: Tensor,
+        weights: Optional[Tensor] = None,
+        lengths: Optional[Tensor] = None,
+        offsets: Optional[Tensor] = None,
+    ) -> None:
+        if lengths is None and offsets is None:
+            raise ValueError("a JaggedTensor needs lengths or offsets")
+        self._values, self._weights, self._lengths, self._offsets = values, weights, lengths, offsets
+
+    @staticmethod
+    def from_dense(values: List[Tensor], weights: Optional[List[Tensor]] = None) -> JaggedTensor:
+        """One tensor for each row."""
+        lengths = torch.tensor([len(v) for v in values], dtype=torch.int32)
+        return JaggedTensor(torch.cat(values), None if weights is None else torch.cat(weights), lengths)
+
+    def values(self) -> Tensor:
+        return self._values
+
+    def weights(self) -> Tensor:
+        if self._weights is None:
+            raise ValueError("this JaggedTensor has no weights")
+        return self._weights
+
+    def weights_or_none(self) -> Optional[Tensor]:
+        return self._weights
+
+    def lengths(self) -> Tensor:
+        if self._lengths is None:
+            self._lengths = torch.diff(self._offsets)
+        return self._lengths
+
+    def lengths_or_none(self) -> Optional[Tensor]:
+        return self._lengths
+
+    def offsets(self) -> Tensor:
+        if self._offsets is None:
+            self._offsets = _offsets(self._lengths)
+        return self._offsets
+
+    def offsets_or_none(self) -> Optional[Tensor]:
+        return self._offsets
+
+    def to_dense(self) -> List[Tensor]:
+        """A tensor for each row."""
+        return list(torch.split(self._values, self.lengths().tolist()))
+
+    def to_dense_weights(self) -> List[Tensor]:
+        return list(torch.split(self.weights(), self.lengths().tolist()))
+
+    def to_padded_dense(self, desired_length: Optional[int] = None, padding_value: float = 0.0) -> Tensor:
+        """``[rows, desired_length(, d)]``; longer rows keep their first entries. None: the longest row."""
+        return _padded(self._values, self.lengths(), desired_length, padding_value)
+
+    def to_padded_dense_weights(self, desired_length: Optional[int] = None, padding_value: float = 0.0) -> Tensor:
+        return _padded(self.weights(), self.lengths(), desired_length, padding_value)
+
+    def to(self, device: Any, non_blocking: bool = False) -> JaggedTensor:
+        moved = [t if t is None else t.to(device, non_blocking=non_blocking) for t in vars(self).values()]
+        return JaggedTensor(*moved)
+
+    def device(self) -> torch.device:
+        return self._values.device
+
+    def __repr__(self) -> str:
+        return f"JaggedTensor({{\n    {self.to_dense()}\n}})\n"
+
+
+def _padded(values: Tensor, lengths: Tensor, width: Optional[int], padding: float) -> Tensor:
+    if width is None:
+        width = int(lengths.max()) if lengths.numel() else 0
+    out = values.new_full((lengths.numel(), width, *values.shape[1:]), padding)
+    column = torch.arange(width)
+    taken = column[None, :] < lengths[:, None]
+    row_of = torch.repeat_interleave(torch.arange(lengths.numel()), lengths)
+    within = torch.arange(len(values)) - _offsets(lengths)[row_of]
+    out[taken] = values[within < width]
+    return out
+
+
+class KeyedJaggedTensor:
+    """Several features of one batch, key-major: the rows of all samples for key 0, then for key 1, ...
+
+    stride: samples. stride_per_key_per_rank with inverse_indices: a different number of samples for each key.
+    """
+
+    def __init__(
+        self,
+        keys: Sequence[str],
+        values: Tensor,
+        weights: Optional[Tensor] = None,
+        lengths: Optional[Tensor] = None,
+        offsets: Optional[Tensor] = None,
+        stride: Optional[int] = None,
+        stride_per_key_per_rank: Optional[List[List[int]]] = None,
+        inverse_indices: Optional[Tuple[List[str], Tensor]] = None,
+    ) -> None:
+        self._keys = list(keys)
+        if self._keys and lengths is None and offsets is None:
+            raise ValueError("a KeyedJaggedTensor needs lengths or offsets")
+        self._values, self._weights, self._lengths, self._offsets = values, weights, lengths, offsets
+        self._strides = None if stride_per_key_per_rank is None else [sum(r) for r in stride_per_key_per_rank]
+        self._stride_per_key_per_rank = stride_per_key_per_rank
+        self._inverse_indices = inverse_indices
+        bags = 0 if not self._keys else lengths.numel() if lengths is not None else offsets.numel() - 1
+        if stride is not None:
+            self._stride = stride
+        elif inverse_indices is not None:
+            self._stride = inverse_indices[1].shape[-1]
+        elif self._strides is not None:
+            self._stride = max(self._strides, default=0)
+        else:
+            self._stride = bags // max(1, len(self._keys))
+        self._length_per_key: Optional[List[int]] = None
+
+    @staticmethod
+    def from_lengths_sync(
+        keys: Sequence[str], values: Tensor, lengths: Tensor, weights: Optional[Tensor] = None, **more: Any
+    ) -> KeyedJaggedTensor:
+        return KeyedJaggedTensor(keys, values, weights, lengths=lengths, **more)
+
+    @staticmethod
+    def from_offsets_sync(
+        keys: Sequence[str], values: Tensor, offsets: Tensor, weights: Optional[Tensor] = None, **more: Any
+    ) -> KeyedJaggedTensor:
+        return KeyedJaggedTensor(keys, values, weights, offsets=offsets, **more)
+
+    @staticmethod
+    def from_jt_dict(jt_dict: Dict[str, JaggedTensor]) -> KeyedJaggedTensor:
+        parts = list(jt_dict.values())
+        weights = [p.weights_or_none() for p in parts]
+        return KeyedJaggedTensor(
+            list(jt_dict),
+            torch.cat([p.values() for p in parts]),
+            None if any(w is None for w in weights) else torch.cat(weights),
+            lengths=torch.cat([p.lengths() for p in parts]),
+        )
+
+    @staticmethod
+    def concat(kjt_list: List[KeyedJaggedTensor]) -> KeyedJaggedTensor:
+        if len({kjt.stride() for kjt in kjt_list}) > 1:
+            raise ValueError(f"cannot concatenate KeyedJaggedTensors of strides {[k.stride() for k in kjt_list]}")
+        weights = [kjt.weights_or_none() for kjt in kjt_list]
+        if len({w is None for w in weights}) > 1:
+            raise ValueError("cannot concatenate a weighted and an unweighted KeyedJaggedTensor")
+        return KeyedJaggedTensor(
+            [key for kjt in kjt_list for key in kjt.keys()],
+            torch.cat([kjt.values() for kjt in kjt_list]),
+            None if weights[0] is None else torch.cat(weights),
+            lengths=torch.cat([kjt.lengths() for kjt in kjt_list]),
+        )
+
+    def keys(self) -> List[str]:
+        return self._keys
+
+    def values(self) -> Tensor:
+        return self._values
+
+    def weights(self) -> Tensor:
+        if self._weights is None:
+            raise ValueError("this KeyedJaggedTensor has no weights")
+        return self._weights
+
+    def weights_or_none(self) -> Optional[Tensor]:
+        return self._weights
+
+    def lengths(self) -> Tensor:
+        if self._lengths is None:
+            self._lengths = torch.diff(self._offsets)
+        return self._lengths
+
+    def lengths_or_none(self) -> Optional[Tensor]:
+        return self._lengths
+
+    def offsets(self) -> Tensor:
+        if self._offsets is None:
+            self._offsets = _offsets(self._lengths)
+        return self._offsets
+
+    def offsets_or_none(self) -> Optional[Tensor]:
+        return self._offsets
+
+    def stride(self) -> int:
+        return self._stride
+
+    def stride_per_key(self) -> List[int]:
+        return self._strides if self._strides is not None else [self._stride] * len(self._keys)
+
+    def stride_per_key_per_rank(self) -> List[List[int]]:
+        return self._stride_per_key_per_rank or []
+
+    def variable_stride_per_key(self) -> bool:
+        return self._strides is not None
+
+    def inverse_indices(self) -> Tuple[List[str], Tensor]:
+        if self._inverse_indices is None:
+            raise ValueError("this KeyedJaggedTensor has no inverse indices")
+        return self._inverse_indices
+
+    def inverse_indices_or_none(self) -> Optional[Tuple[List[str], Tensor]]:
+        return self._inverse_indices
+
+    def length_per_key(self) -> List[int]:
+        if self._length_per_key is None:
+            self._length_per_key = [int(part.sum()) for part in torch.split(self.lengths(), self.stride_per_key())]
+        return self._length_per_key
+
+    def offset_per_key(self) -> List[int]:
+        out = [0]
+        for length in self.length_per_key():
+            out.append(out[-1] + length)
+        return out
+
+    def split(self, segments: List[int]) -> List[KeyedJaggedTensor]:
+        """Parts of consecutive keys, that many of them each."""
+        out, first = [], 0
+        for count in segments:
+            out.append(self.permute(list(range(first, first + count))))
+            first += count
+        return out
+
+    def permute(self, indices: Sequence[int]) -> KeyedJaggedTensor:
+        """The keys of these indices, in their order."""
+        bags = torch.split(self.lengths(), self.stride_per_key())
+        values = torch.split(self._values, self.length_per_key())
+        weights = None if self._weights is None else torch.split(self._weights, self.length_per_key())
+        per_rank = self._stride_per_key_per_rank
+        return KeyedJaggedTensor(
+            [self._keys[i] for i in indices],
+            torch.cat([values[i] for i in indices]) if indices else self._values[:0],
+            None if weights is None else torch.cat([weights[i] for i in indices]) if indices else self._weights[:0],
+            lengths=torch.cat([bags[i] for i in indices]) if indices else self.lengths()[:0],
+            stride=self._stride,
+            stride_per_key_per_rank=None if per_rank is None else [per_rank[i] for i in indices],
+            inverse_indices=self._inverse_indices,
+        )
+
+    def __getitem__(self, key: str) -> JaggedTensor:
+        if key not in self._keys:
+            raise KeyError(f"there is no key {key}; there are {', '.join(self._keys)}")
+        return self.to_dict()[key]
+
+    def to_dict(self) -> Dict[str, JaggedTensor]:
+        bags = torch.split(self.lengths(), self.stride_per_key())
+        values = torch.split(self._values, self.length_per_key())
+        weights = [None] * len(bags) if self._weights is None else torch.split(self._weights, self.length_per_key())
+        return {key: JaggedTensor(v, w, b) for key, v, w, b in zip(self._keys, values, weights, bags)}
+
+    def to(self, device: Any, non_blocking: bool = False) -> KeyedJaggedTensor:
+        def moved(t: Optional[Tensor]) -> Optional[Tensor]:
+            return None if t is None else t.to(device, non_blocking=non_blocking)
+
+        return KeyedJaggedTensor(
+            self._keys,
+            moved(self._values),
+            moved(self._weights),
+            moved(self._lengths),
+            moved(self._offsets),
+            self._stride,
+            self._stride_per_key_per_rank,
+            self._inverse_indices,
+        )
+
+    def device(self) -> torch.device:
+        return self._values.device
+
+    def __repr__(self) -> str:
+        rows = ",\n".join(f'    "{key}": {jt.to_dense()}' for key, jt in self.to_dict().items())
+        return f"KeyedJaggedTensor({{\n{rows}\n}})\n"
+
+
+class KeyedTensor:
+    """Dense rows of several keys beside each other: values ``[samples, sum of length_per_key]``."""
+
+    def __init__(self, keys: List[str], length_per_key: List[int], values: Tensor, key_dim: int = 1) -> None:
+        self._keys, self._length_per_key, self._values, self._key_dim = keys, length_per_key, values, key_dim
+
+    @staticmethod
+    def from_tensor_list(keys: List[str], tensors: List[Tensor], key_dim: int = 1, cat_dim: int = 1) -> KeyedTensor:
+        return KeyedTensor(keys, [t.shape[key_dim] for t in tensors], torch.cat(tensors, dim=cat_dim), key_dim)
+
+    def keys(self) -> List[str]:
+        return self._keys
+
+    def values(self) -> Tensor:
+        return self._values
+
+    def key_dim(self) -> int:
+        return self._key_dim
+
+    def length_per_key(self) -> List[int]:
+        return self._length_per_key
+
+    def offset_per_key(self) -> List[int]:
+        out = [0]
+        for length in self._length_per_key:
+            out.append(out[-1] + length)
+        return out
+
+    def device(self) -> torch.device:
+        return self._values.device
+
+    def to(self, device: Any, non_blocking: bool = False) -> KeyedTensor:
+        moved = self._values.to(device, non_blocking=non_blocking)
+        return KeyedTensor(self._keys, self._length_per_key, moved, self._key_dim)
+
+    def __getitem__(self, key: str) -> Tensor:
+        if key not in self._keys:
+            raise KeyError(f"there is no key {key}; there are {', '.join(self._keys)}")
+        i = self._keys.index(key)
+        return self._values.narrow(self._key_dim, self.offset_per_key()[i], self._length_per_key[i])
+
+    def to_dict(self) -> Dict[str, Tensor]:
+        return dict(zip(self._keys, torch.split(self._values, self._length_per_key, dim=self._key_dim)))
+
+    @staticmethod
+    def regroup(keyed_tensors: List[KeyedTensor], groups: List[List[str]]) -> List[Tensor]:
+        """The parts of several KeyedTensors put together anew, a tensor for each group. Of a key that several have, the
+        last one's part is taken."""
+        parts: Dict[str, Tensor] = {}
+        for keyed in keyed_tensors:
+            parts.update(keyed.to_dict())
+        unknown = [key for group in groups for key in group if key not in parts]
+        if unknown:
+            raise KeyError(f"there is no key {unknown[0]}; there are {', '.join(parts)}")
+        dim = keyed_tensors[0].key_dim() if keyed_tensors else 1
+        return [torch.cat([parts[key] for key in group], dim=dim) for group in groups]
+
+    @staticmethod
+    def regroup_as_dict(
+        keyed_tensors: List[KeyedTensor], groups: List[List[str]], keys: List[str]
+    ) -> Dict[str, Tensor]:
+        if len(groups) != len(keys):
+            raise ValueError(f"there are {len(groups)} groups and {len(keys)} keys: give a key for each group")
+        return dict(zip(keys, KeyedTensor.regroup(keyed_tensors, groups)))
+
+    def __repr__(self) -> str:
+        rows = ",\n".join(f'    "{key}": {value.tolist()}' for key, value in self.to_dict().items())
+        return f"KeyedTensor({{\n{rows}\n}})\n"
