@@ -195,6 +195,25 @@ TEST(BenchInfer, WhatCannotBeIsOneSentence) {
   }
 }
 
+TEST(BenchMoves, OneThreadAndSeveral) {
+  const auto lines = lines_of("moves --tables 3 --dim 12 --batch 2500 --arrivals 3 --threads 3");
+  ASSERT_EQ(lines.size(), 6u);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const json& line = lines[i];
+    expect_fields(line, {"bench", "op", "T", "D", "B", "arrivals", "threads", "median_us", "p10_us", "p90_us", "gbps",
+                         "verified"});
+    EXPECT_EQ(line.at("bench"), "moves");
+    EXPECT_EQ(line.at("op"), (std::array{"memcpy", "combine", "split"})[i % 3]);
+    EXPECT_EQ(line.at("threads"), i < 3 ? 1 : 3);
+    EXPECT_EQ(line.at("verified"), true) << line;
+    expect_times(line);
+  }
+  EXPECT_EQ(lines_of("moves --tables 1 --dim 8 --batch 4 --threads 1").size(), 3u);
+  const Result wrong = run("moves --batch 0", " 2>&1");
+  EXPECT_NE(wrong.status, 0);
+  EXPECT_NE(wrong.text.find("--batch must be at least 1"), std::string::npos) << wrong.text;
+}
+
 TEST(BenchLookup, WhatCannotBeIsOneSentence) {
   const std::pair<const char*, const char*> cases[] = {
       {"--kernel nothing", "nothing"},

@@ -23,8 +23,9 @@ void tessera::test::on_allocation() {
 namespace tessera {
 namespace {
 
-constexpr int64_t kRows = 1000, kDim = 16, kLargest = 64;
-const std::vector<std::string> kTypes = {"table_wise", "row_wise", "column_wise", "data_parallel"};
+constexpr int64_t kRows = 1000, kDim = 16;
+// acme.stripe is plugins/template: it routes rows instead of cutting ranges.
+const std::vector<std::string> kTypes = {"table_wise", "row_wise", "column_wise", "data_parallel", "acme.stripe"};
 
 template <class Call>
 int64_t allocations_of(const Call& call) {
@@ -37,7 +38,7 @@ int64_t allocations_of(const Call& call) {
 
 std::vector<EmbeddingBagConfig> tables_of(PoolingType pooling) {
   std::vector<EmbeddingBagConfig> tables;
-  for (int t = 0; t < 8; ++t) {
+  for (int t = 0; t < 10; ++t) {
     EmbeddingBagConfig c;
     c.name = cat("a table whose name has no room inside a string ", t);
     c.num_embeddings = kRows;
@@ -50,7 +51,7 @@ std::vector<EmbeddingBagConfig> tables_of(PoolingType pooling) {
 }
 
 // Bags of 0 to 3 ids.
-KeyedJaggedTensor batch_of(const std::vector<EmbeddingBagConfig>& tables, int64_t samples, int64_t seed) {
+KeyedJaggedTensor batch_of(const std::vector<EmbeddingBagConfig>& tables, DType dtype, int64_t samples, int64_t seed) {
   std::vector<std::string> keys;
   std::vector<int64_t> ids;
   std::vector<int32_t> lengths;
@@ -61,11 +62,21 @@ KeyedJaggedTensor batch_of(const std::vector<EmbeddingBagConfig>& tables, int64_
       for (int32_t i = 0; i < lengths.back(); ++i) ids.push_back((b * 331 + i * 7919 + seed * 101) % kRows);
     }
   }
-  KeyedJaggedTensor batch =
-      KeyedJaggedTensor::from_lengths_sync(std::move(keys), Tensor::from(ids), Tensor::from(lengths));
+  const Tensor values =
+      dtype == DType::kInt64 ? Tensor::from(ids) : Tensor::from(std::vector<int32_t>(ids.begin(), ids.end()));
+  KeyedJaggedTensor batch = KeyedJaggedTensor::from_lengths_sync(std::move(keys), values, Tensor::from(lengths));
   batch.offsets();  // computed when first asked for
   return batch;
 }
+
+struct Kind {
+  PoolingType pooling = PoolingType::kSum;
+  DType ids = DType::kInt64;
+  int threads = 1;
+  int64_t largest = 64;  // samples
+  // The room behind headers follows the batch before: where the largest one has none, the others' was not seen yet.
+  std::vector<size_t> first_batches = {0, 0, 0};
+};
 
 struct Workload {
   ShardedEmbeddingBagCollection module;
@@ -80,8 +91,8 @@ struct Workload {
   void infer(size_t batch) { module.forward(batches[batch], false, false).wait(); }
 };
 
-Workload workload_of(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& group, PoolingType pooling) {
-  const auto tables = tables_of(pooling);
+Workload workload_of(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& group, const Kind& kind) {
+  const auto tables = tables_of(kind.pooling);
   const Topology topology = Topology::of(group->world_size(), group->local_world_size(), "cpu");
   EmbeddingModuleShardingPlan plan;
   for (size_t t = 0; t < tables.size(); ++t) {
@@ -93,19 +104,19 @@ Workload workload_of(const Runtime& runtime, const std::shared_ptr<ProcessGroup>
   ShardedModuleOptions options;
   options.optimizer = {"exact_rowwise_adagrad", R"({"learning_rate": 0.1})", 0};
   Workload w{EmbeddingBagCollectionSharder(runtime, options).shard(tables, plan, group), {}, {}};
-  for (const int64_t samples : {kLargest, int64_t{1}, int64_t{17}, kLargest - 1})
-    w.batches.push_back(batch_of(tables, samples, samples + group->rank()));
-  w.grad = Tensor::empty({kLargest, static_cast<int64_t>(tables.size()) * kDim});
+  for (const int64_t samples : {kind.largest, int64_t{1}, int64_t{17}, kind.largest - 1})
+    w.batches.push_back(batch_of(tables, kind.ids, samples, samples + group->rank()));
+  w.grad = Tensor::empty({kind.largest, static_cast<int64_t>(tables.size()) * kDim});
   w.grad.fill(0.01);
   return w;
 }
 
 // The text says what asked for memory; empty: nothing did.
-std::string count_in_steps(const RankEnvironment& where, PoolingType pooling) {
-  const Runtime runtime({{}, {}, true, 1});
+std::string count_in_steps(const RankEnvironment& where, const Kind& kind) {
+  const Runtime runtime({{TESSERA_TEST_PLUGINS}, {}, true, kind.threads});
   const auto group = ProcessGroup::connect(runtime, where, {"tcp", "{}", 30});
-  Workload w = workload_of(runtime, group, pooling);
-  for (int i = 0; i < 3; ++i) w.train(0);
+  Workload w = workload_of(runtime, group, kind);
+  for (const size_t batch : kind.first_batches) w.train(batch);
   std::string wrong;
   for (size_t step = 0; step < 12; ++step) {
     const size_t batch = step % w.batches.size();
@@ -122,9 +133,9 @@ std::string count_in_steps(const RankEnvironment& where, PoolingType pooling) {
 
 // The same with batches that are taken ahead, here in turns.
 std::string count_with_inputs_ahead(const RankEnvironment& where) {
-  const Runtime runtime({{}, {}, true, 1});
+  const Runtime runtime({{TESSERA_TEST_PLUGINS}, {}, true, 1});
   const auto group = ProcessGroup::connect(runtime, where, {"tcp", "{}", 30});
-  Workload w = workload_of(runtime, group, PoolingType::kSum);
+  Workload w = workload_of(runtime, group, {});
   ShardedInputs inputs(w.module);
   StepHandle ahead = inputs.reserve();
   inputs.take(ahead, w.batches[0]);
@@ -157,12 +168,19 @@ TEST(StepAllocations, AreCounted) {
 }
 
 TEST(StepAllocations, NoneOnOneRank) {
-  EXPECT_EQ(in_ranks(1, [](const RankEnvironment& r) { return count_in_steps(r, PoolingType::kSum); }), "");
+  EXPECT_EQ(in_ranks(1, [](const RankEnvironment& r) { return count_in_steps(r, {}); }), "");
 }
 
 TEST(StepAllocations, NoneOnTwoRanks) {
-  EXPECT_EQ(in_ranks(2, [](const RankEnvironment& r) { return count_in_steps(r, PoolingType::kSum); }), "");
-  EXPECT_EQ(in_ranks(2, [](const RankEnvironment& r) { return count_in_steps(r, PoolingType::kMean); }), "");
+  const Kind kinds[] = {{}, {.pooling = PoolingType::kMean}, {.ids = DType::kInt32}};
+  for (const Kind& kind : kinds)
+    EXPECT_EQ(in_ranks(2, [&](const RankEnvironment& r) { return count_in_steps(r, kind); }), "");
+}
+
+// Batches that are worth several threads.
+TEST(StepAllocations, NoneOnTwoThreads) {
+  const Kind kind{.threads = 2, .largest = 4000, .first_batches = {0, 1, 2, 3, 0, 1, 2, 3}};
+  EXPECT_EQ(in_ranks(2, [&](const RankEnvironment& r) { return count_in_steps(r, kind); }), "");
 }
 
 TEST(StepAllocations, NoneWithInputsAhead) { EXPECT_EQ(in_ranks(2, count_with_inputs_ahead), ""); }

@@ -39,9 +39,13 @@ void with_width(int64_t cols, const Body& body) {
   }
 }
 
-// A target is combined in parts of so many rows, so that they stay in the cache from run to run and what was written is
-// told on the stack.
-constexpr int64_t kMostRows = 1024;
+// A target is combined in parts that stay in the cache from run to run; what was written is told on the stack.
+constexpr int64_t kMostRows = 1024, kFewestRows = 64;
+constexpr int64_t kPartElements = 16384;
+
+int64_t rows_of_part(int64_t cols) {
+  return std::clamp(kPartElements / std::max<int64_t>(cols, 1), kFewestRows, kMostRows);
+}
 
 struct TargetPart {
   const RowTarget& target;
@@ -62,6 +66,7 @@ struct RunPart {
     first = std::lower_bound(run.bags, run.bags + run.rows, part.first) - run.bags;
     last = std::lower_bound(run.bags + first, run.bags + run.rows, part.last) - run.bags;
   }
+  RunPart(const RowRun& of, int64_t begin, int64_t end) : run(of), first(begin), last(end), all(false) {}
   const RowRun& run;
   int64_t first, last;
   bool all;  // the run has a row for each of the target's, in their order
@@ -220,11 +225,27 @@ bool covers(std::span<const RowRun> runs, const RowTarget& target) {
   return elements == target.rows * target.cols;
 }
 
+// body(first, last) for each part of `rows`.
+template <class Body>
+void each_part(int64_t rows, int64_t cols, const Body& body) {
+  const int64_t step = rows_of_part(cols);
+  for (int64_t first = 0; first < rows; first += step) body(first, std::min(first + step, rows));
+}
+
+// The same of a target: where runs repeat bags, it is one part.
 template <class Body>
 void each_part(const RowTarget& target, const Body& body) {
-  const int64_t step = target.repeats ? std::max<int64_t>(target.rows, 1) : kMostRows;
-  for (int64_t first = 0; first < target.rows; first += step)
-    body(TargetPart{target, first, std::min(first + step, target.rows)});
+  if (!target.repeats)
+    each_part(target.rows, target.cols, body);
+  else if (target.rows > 0)
+    body(0, target.rows);
+}
+
+// Read and written.
+int64_t bytes_of(std::span<const RowRun> runs) {
+  int64_t elements = 0;
+  for (const RowRun& run : runs) elements += run.rows * run.cols;
+  return elements * 2 * static_cast<int64_t>(sizeof(float));
 }
 
 void combine_part(const RowMoves& moves, const TargetPart& part, std::span<const RowRun> runs, const float* packed,
@@ -264,23 +285,56 @@ void split_run(const RowMoves& moves, const RowTarget& target, const RunPart& pa
 
 }  // namespace
 
-void combine_rows(const RowMoves& moves, const float* packed, float* spread) {
+void HostRowMoves::combine(const RowMoves& moves, const float* packed, float* spread) {
+  const auto one = [&](const RowTarget& target, int64_t first, int64_t last) {
+    combine_part(moves, {target, first, last}, moves.of(target), packed, spread);
+  };
+  const int64_t bytes = bytes_of(moves.runs);
+  if (!workers_.worth(bytes)) {
+    for (const RowTarget& target : moves.targets)
+      each_part(target, [&](int64_t first, int64_t last) { one(target, first, last); });
+    return;
+  }
+  parts_.clear();
   for (const RowTarget& target : moves.targets)
-    each_part(target, [&](const TargetPart& part) { combine_part(moves, part, moves.of(target), packed, spread); });
+    each_part(target, [&](int64_t first, int64_t last) { parts_.push_back({&target, nullptr, first, last}); });
+  workers_.run(std::ssize(parts_), bytes, [&](int64_t i) {
+    const Part& part = parts_[static_cast<size_t>(i)];
+    one(*part.target, part.first, part.last);
+  });
 }
 
-void combine_target(const RowMoves& moves, const RowTarget& target, const float* rows, float* spread) {
+void HostRowMoves::combine_target(const RowMoves& moves, const RowTarget& target, const float* rows,
+                                  float* spread) const {
   RowRun run = moves.of(target).front();
   run.begin = 0;
-  each_part(target, [&](const TargetPart& part) { combine_part(moves, part, std::span(&run, 1), rows, spread); });
+  const int64_t step = target.repeats ? std::max<int64_t>(target.rows, 1) : rows_of_part(target.cols);
+  workers_.run((target.rows + step - 1) / step, bytes_of(std::span(&run, 1)), [&](int64_t i) {
+    const int64_t first = i * step;
+    combine_part(moves, {target, first, std::min(first + step, target.rows)}, std::span(&run, 1), rows, spread);
+  });
 }
 
-void split_rows(const RowMoves& moves, float* packed, const float* spread) {
+void HostRowMoves::split(const RowMoves& moves, float* packed, const float* spread) {
+  const int64_t bytes = bytes_of(moves.runs);
+  const bool together = workers_.worth(bytes);
+  parts_.clear();
   for (const RowTarget& target : moves.targets) {
     for (const RowRun& run : moves.of(target)) {
-      if (!run.stays) split_run(moves, target, RunPart(run, {target, 0, target.rows}), packed, spread);
+      if (run.stays) continue;
+      if (together)
+        each_part(run.rows, run.cols, [&](int64_t first, int64_t last) {
+          parts_.push_back({&target, &run, first, last});
+        });
+      else
+        split_run(moves, target, RunPart(run, 0, run.rows), packed, spread);
     }
   }
+  if (!together) return;
+  workers_.run(std::ssize(parts_), bytes, [&](int64_t i) {
+    const Part& part = parts_[static_cast<size_t>(i)];
+    split_run(moves, *part.target, RunPart(*part.run, part.first, part.last), packed, spread);
+  });
 }
 
 }  // namespace tessera

@@ -24,7 +24,7 @@ Replicas::Replicas(const Runtime& runtime, const std::vector<EmbeddingBagConfig>
       shard_of_table_(tables.size()),
       shard_of_(groups_.lookups().size()),
       touched_(rows_of_shards(groups_)),
-      executor_(row_executor(stream)),
+      executor_(row_executor(stream, Workers(runtime.host()))),
       mover_(executor_->mover()) {
   listed_.pinned(stream);
   listed_there_.on_device(stream);

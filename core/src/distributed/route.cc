@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <type_traits>
 
 #include "distributed/bag_order.h"
@@ -47,8 +48,8 @@ void find_ranges(const Cut& cut, const Id* ids, int64_t num_ids, const Put& put)
 
 class Router {
  public:
-  Router(const RankWiring& own, const CheckedBatch& batch, RouteScratch& scratch, RoutedBatch& out)
-      : own_(own), wiring_(own.wiring), batch_(batch), scratch_(scratch), out_(out) {}
+  Router(const RankWiring& own, const CheckedBatch& batch, Workers workers, RouteScratch& scratch, RoutedBatch& out)
+      : own_(own), wiring_(own.wiring), batch_(batch), workers_(workers), scratch_(scratch), out_(out) {}
 
   void run() {
     read_lengths();
@@ -101,7 +102,22 @@ class Router {
     }
     scratch_.ranges.resize(ranged);
     scratch_.local_rows.resize(ranged);
+    make_cursors();
     measure_means();
+  }
+
+  // Each cut has its own, so that they can be walked together.
+  void make_cursors() {
+    std::vector<size_t>& begins = scratch_.cursors_begin;
+    if (begins.size() != wiring_.cuts().size() + 1) {  // otherwise as for the batch before
+      begins.assign(1, wiring_.streams().size());
+      for (const Cut& cut : wiring_.cuts()) begins.push_back(begins.back() + cut.single.size());
+    }
+    const size_t cursors = begins.back();
+    scratch_.next.resize(cursors);
+    scratch_.counts.resize(cursors);
+    if (out_.weighted) scratch_.next_weight.resize(cursors);
+    if (wiring_.sequence()) scratch_.next_position.resize(cursors);
   }
 
   void measure_means() {
@@ -134,23 +150,50 @@ class Router {
             out_.weighted ? batch_.weights.data<float>() + at.first_id : nullptr, at.ids, at.bags};
   }
 
-  // First pass: lengths and sizes of every stream.
+  // body(cut) for each.
+  template <class Body>
+  void each_cut(const Body& body) const {
+    const int64_t bytes = batch_.values.numel() * 16 + std::ssize(out_.lengths) * 8;  // about
+    workers_.run(std::ssize(wiring_.cuts()), bytes, [&](int64_t c) { body(static_cast<size_t>(c)); });
+  }
+
+  // First pass: lengths and sizes of every stream. Sharders are asked by the caller's thread.
   template <class Id>
   void measure_all() {
     for (size_t c = 0; c < wiring_.cuts().size(); ++c) {
+      if (wiring_.cuts()[c].routed) ask_sharder<Id>(wiring_.cuts()[c], scratch_.ranges_begin[c]);
+    }
+    each_cut([&](size_t c) {
       const Cut& cut = wiring_.cuts()[c];
       if (cut.copies())
         measure_whole(cut);
       else
-        measure_cut<Id>(cut, scratch_.ranges_begin[c]);
+        measure_cut<Id>(c);
+      for (const auto& streams : cut.streams) {
+        for (int stream : streams) order_stream(stream);
+      }
+    });
+  }
+
+  void order_stream(int stream) {
+    StreamPiece& piece = out_.sent[stream];
+    const int32_t* lengths = out_.lengths.data() + out_.lengths_begin[stream];
+    const BagCounts n = order_bags(lengths, piece.bags, out_.bag_order.data() + out_.lengths_begin[stream]);
+    piece.full_bags = n.full;
+    piece.ids = n.ids;
+  }
+
+  template <class Id>
+  void ask_sharder(const Cut& cut, int64_t ranges_begin) {
+    const SlotInput<Id> in = slot_input<Id>(cut.slot);
+    std::span<const int64_t> ids;
+    if constexpr (std::is_same_v<Id, int64_t>) {
+      ids = {in.ids, static_cast<size_t>(in.num_ids)};
+    } else {
+      scratch_.routed_ids.assign(in.ids, in.ids + in.num_ids);
+      ids = scratch_.routed_ids;
     }
-    for (size_t i = 0; i < wiring_.streams().size(); ++i) {
-      StreamPiece& piece = out_.sent[i];
-      const int32_t* lengths = out_.lengths.data() + out_.lengths_begin[i];
-      const BagCounts n = order_bags(lengths, piece.bags, out_.bag_order.data() + out_.lengths_begin[i]);
-      piece.full_bags = n.full;
-      piece.ids = n.ids;
-    }
+    cut.router->route(ids, scratch_.ranges.data() + ranges_begin, scratch_.local_rows.data() + ranges_begin);
   }
 
   void measure_whole(const Cut& cut) {
@@ -161,17 +204,13 @@ class Router {
   }
 
   template <class Id>
-  void measure_cut(const Cut& cut, int64_t ranges_begin) {
+  void measure_cut(size_t index) {
+    const Cut& cut = wiring_.cuts()[index];
     const SlotInput<Id> in = slot_input<Id>(cut.slot);
-    int32_t* ranges = scratch_.ranges.data() + ranges_begin;
+    int32_t* ranges = scratch_.ranges.data() + scratch_.ranges_begin[index];
     const int32_t* lengths = lengths_ + batch_.slots[cut.slot].first_bag;
     if (in_two(cut) && !cut.routed) return measure_two(cut, in, lengths, ranges);
-    if (cut.routed) {
-      const std::vector<int64_t> ids(in.ids, in.ids + in.num_ids);
-      cut.router->route(ids, ranges, scratch_.local_rows.data() + ranges_begin);
-    } else {
-      find_ranges(cut, in.ids, in.num_ids, [&](int64_t i, int32_t range) { ranges[i] = range; });
-    }
+    if (!cut.routed) find_ranges(cut, in.ids, in.num_ids, [&](int64_t i, int32_t range) { ranges[i] = range; });
     for (const auto& streams : cut.streams) {
       for (int stream : streams) std::fill_n(out_.lengths.data() + out_.lengths_begin[stream], in.bags, 0);
     }
@@ -184,12 +223,11 @@ class Router {
       }
       return;
     }
-    scratch_.counts.resize(cut.single.size());
+    int32_t** counts = scratch_.counts.data() + scratch_.cursors_begin[index];
     for (size_t range = 0; range < cut.single.size(); ++range) {
       const int stream = cut.single[range];
-      scratch_.counts[range] = stream < 0 ? nullptr : out_.lengths.data() + out_.lengths_begin[stream];
+      counts[range] = stream < 0 ? nullptr : out_.lengths.data() + out_.lengths_begin[stream];
     }
-    int32_t* const* counts = scratch_.counts.data();
     for (int64_t b = 0; b < in.bags; ++b) {
       for (const int64_t end = i + lengths[b]; i < end; ++i) ++counts[ranges[i]][b];
     }
@@ -249,31 +287,34 @@ class Router {
   // Second pass: ids and weights into the payload, positions for sequences.
   template <class Id>
   void fill_all() {
-    for (size_t c = 0; c < wiring_.cuts().size(); ++c) {
-      const Cut& cut = wiring_.cuts()[c];
-      const SlotInput<Id> in = slot_input<Id>(cut.slot);
-      if (cut.copies()) {
-        copy(cut, in);
-        continue;
-      }
-      const int32_t* ranges = scratch_.ranges.data() + scratch_.ranges_begin[c];
-      const int64_t* rows = scratch_.local_rows.data() + scratch_.ranges_begin[c];
-      const int64_t* begins = cut.begins.data();
-      const auto first_id = [&](int stream) { return ids_of(stream); };
-      if (cut.router)
-        scatter<int64_t>(cut, ranges, in.num_ids, first_id, [&](int64_t i) { return rows[i]; });
+    each_cut([&](size_t c) {
+      if (wiring_.cuts()[c].copies())
+        copy(wiring_.cuts()[c], slot_input<Id>(wiring_.cuts()[c].slot));
       else
-        scatter<int64_t>(cut, ranges, in.num_ids, first_id, [&](int64_t i) { return in.ids[i] - begins[ranges[i]]; });
-      if (out_.weighted) {
-        scatter<float>(
-            cut, ranges, in.num_ids, [&](int stream) { return weights_of(stream); },
-            [&](int64_t i) { return in.weights[i]; });
-      }
-      if (wiring_.sequence()) {
-        scatter<int32_t>(
-            cut, ranges, in.num_ids, [&](int stream) { return out_.positions.data() + out_.positions_begin[stream]; },
-            [&](int64_t i) { return position(cut.slot, i); });
-      }
+        fill_cut<Id>(c);
+    });
+  }
+
+  template <class Id>
+  void fill_cut(size_t index) {
+    const Cut& cut = wiring_.cuts()[index];
+    const SlotInput<Id> in = slot_input<Id>(cut.slot);
+    const int64_t* rows = scratch_.local_rows.data() + scratch_.ranges_begin[index];
+    const int32_t* ranges = scratch_.ranges.data() + scratch_.ranges_begin[index];
+    const int64_t* begins = cut.begins.data();
+    const auto first_id = [&](int stream) { return ids_of(stream); };
+    if (cut.router)
+      scatter<int64_t>(index, in.num_ids, first_id, [&](int64_t i) { return rows[i]; });
+    else
+      scatter<int64_t>(index, in.num_ids, first_id, [&](int64_t i) { return in.ids[i] - begins[ranges[i]]; });
+    if (out_.weighted) {
+      scatter<float>(
+          index, in.num_ids, [&](int stream) { return weights_of(stream); }, [&](int64_t i) { return in.weights[i]; });
+    }
+    if (wiring_.sequence()) {
+      scatter<int32_t>(
+          index, in.num_ids, [&](int stream) { return out_.positions.data() + out_.positions_begin[stream]; },
+          [&](int64_t i) { return position(cut.slot, i); });
     }
   }
 
@@ -291,7 +332,9 @@ class Router {
 
   // Appends value(i) to the streams of ids' ranges; begin_of(stream) is where a stream's values go.
   template <class T, class Begin, class Value>
-  void scatter(const Cut& cut, const int32_t* ranges, int64_t n, const Begin& begin_of, const Value& value) {
+  void scatter(size_t index, int64_t n, const Begin& begin_of, const Value& value) {
+    const Cut& cut = wiring_.cuts()[index];
+    const int32_t* ranges = scratch_.ranges.data() + scratch_.ranges_begin[index];
     if (in_two(cut)) {  // both cursors in registers: in memory each step would wait for the one before
       T *first = begin_of(cut.single[0]), *second = begin_of(cut.single[1]);
       for (int64_t i = 0; i < n; ++i) {
@@ -303,14 +346,12 @@ class Router {
     }
     std::vector<T*>& next = cursors<T>();
     if (!cut.single.empty()) {
-      next.resize(cut.single.size());
+      T** at = next.data() + scratch_.cursors_begin[index];
       for (size_t range = 0; range < cut.single.size(); ++range)
-        next[range] = cut.single[range] < 0 ? nullptr : begin_of(cut.single[range]);
-      T** at = next.data();
+        at[range] = cut.single[range] < 0 ? nullptr : begin_of(cut.single[range]);
       for (int64_t i = 0; i < n; ++i) *at[ranges[i]]++ = value(i);
       return;
     }
-    next.resize(wiring_.streams().size());
     for (const auto& streams : cut.streams) {
       for (int stream : streams) next[stream] = begin_of(stream);
     }
@@ -371,6 +412,7 @@ class Router {
   const RankWiring& own_;
   const Wiring& wiring_;
   const CheckedBatch& batch_;
+  const Workers workers_;
   RouteScratch& scratch_;
   RoutedBatch& out_;
   const int32_t* lengths_ = nullptr;
@@ -378,9 +420,10 @@ class Router {
 
 }  // namespace
 
-void route(const RankWiring& own, const CheckedBatch& batch, bool weighted, RouteScratch& scratch, RoutedBatch& out) {
-  out.weighted = weighted;
-  Router(own, batch, scratch, out).run();
+void route(const RankWiring& own, const CheckedBatch& batch, const RouteOptions& options, RouteScratch& scratch,
+           RoutedBatch& out) {
+  out.weighted = options.weighted;
+  Router(own, batch, options.workers, scratch, out).run();
 }
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 
 #include "distributed/buffer.h"
 #include "distributed/row_moves.h"
+#include "distributed/workers.h"
 #include "tessera/device.h"
 
 namespace tessera {
@@ -50,7 +51,7 @@ class RowExecutor {
   virtual Tensor bring(std::span<const Piece> pieces, int64_t elements) = 0;
 };
 
-// `stream` null: host memory.
-std::unique_ptr<RowExecutor> row_executor(const DeviceStreamPtr& stream);
+// `stream` null: host memory, where `workers` move the rows.
+std::unique_ptr<RowExecutor> row_executor(const DeviceStreamPtr& stream, Workers workers);
 
 }  // namespace tessera

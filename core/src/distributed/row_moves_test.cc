@@ -7,9 +7,15 @@
 #include <vector>
 
 #include "distributed/host_row_moves.h"
+#include "tessera/runtime.h"
 
 namespace tessera {
 namespace {
+
+Workers threads() {
+  static const Runtime runtime({.default_path = false, .threads = 3});
+  return Workers(runtime.host());
+}
 
 // A target with runs, and the tensors that they move between.
 class Case {
@@ -47,21 +53,29 @@ class Case {
     std::vector<float> want = spread;
     combine_simply(want);
     std::vector<float> packed = packed_;
-    combine_rows(moves_, packed.data(), spread.data());
+    const std::vector<float> before = spread;
+    HostRowMoves().combine(moves_, packed.data(), spread.data());
     EXPECT_EQ(packed, packed_);
+    ASSERT_EQ(spread, want);
+    spread = before;
+    HostRowMoves with_threads(threads());
+    with_threads.combine(moves_, packed.data(), spread.data());
     ASSERT_EQ(spread, want);
     if (runs_.size() == 1 && !runs_[0].stays) {
       std::generate(spread.begin() + target_.begin, spread.end(), [&] { return value(); });
       const std::vector<float> others = spread;
-      combine_target(moves_, moves_.targets[0], packed.data() + runs_[0].begin, spread.data());
+      with_threads.combine_target(moves_, moves_.targets[0], packed.data() + runs_[0].begin, spread.data());
       want = others;
       combine_simply(want);
       ASSERT_EQ(spread, want);
     }
     std::vector<float> back = packed_;
     split_simply(spread, back);
-    split_rows(moves_, packed.data(), spread.data());
+    HostRowMoves().split(moves_, packed.data(), spread.data());
     EXPECT_EQ(spread, want);
+    ASSERT_EQ(packed, back);
+    packed = packed_;
+    with_threads.split(moves_, packed.data(), spread.data());
     ASSERT_EQ(packed, back);
   }
 

@@ -145,7 +145,7 @@ int ShardedCollection::table_index(const std::string& name) const {
 StepHandle ShardedCollection::reserve() {
   std::unique_ptr<StepState> state;
   if (spare_.empty()) {
-    state = std::make_unique<StepState>(options_.stream);
+    state = std::make_unique<StepState>(options_.stream, Workers(runtime_.host()));
   } else {
     state = std::move(spare_.back());
     spare_.pop_back();
@@ -160,8 +160,9 @@ void ShardedCollection::give_back(StepState* state) {
 }
 
 std::unique_ptr<InputSide> ShardedCollection::input_side(const std::shared_ptr<ProcessGroup>& group) const {
-  return std::make_unique<InputSide>(
-      InputExchange(group, own_, fingerprint_, routers_, group == group_ ? nullptr : group_));
+  const bool in_step = group == group_;
+  return std::make_unique<InputSide>(InputExchange(group, own_, fingerprint_, routers_, in_step ? nullptr : group_),
+                                     in_step ? Workers(runtime_.host()) : Workers());
 }
 
 void ShardedCollection::start(StepState& state, const KeyedJaggedTensor& input, bool finished, InputSide& side) const {
@@ -173,7 +174,7 @@ void ShardedCollection::start(StepState& state, const KeyedJaggedTensor& input, 
   std::string error;
   try {
     check_batch(wiring_, tables_, {options_.bounds_check, options_.is_weighted}, side.keys, input, state.batch);
-    route(own_, state.batch, options_.is_weighted, step.route, step.routed);
+    route(own_, state.batch, {options_.is_weighted, side.workers}, step.route, step.routed);
   } catch (const std::exception& e) {  // told to everybody by the exchange, so that nobody waits for this rank
     error = e.what();
     if (error.empty()) error = "unknown error";
@@ -277,12 +278,12 @@ void ShardedCollection::finish(StepState& state, bool keep_context) {
   guarded("lookup", [&] {
     lay_out_output(state);
     owner_.find_features({step.routed, step.received, step.wire, state.layout}, step.calls);
-    watch.lap(times_.route, "layout of the output");
     step.owned.take(step.received, *step.executor);
     list_output(own_, step.routed, step.wire, state.layout, step.output->moves);
     step.output->take(keep_context);
     list_host_sums(own_, step.received, step.wire, step.host_sums->moves);
     step.host_sums->take(keep_context);
+    watch.lap(times_.route, "layout of the output");
     state.sampled = keep_context && sample_every_ > 0 && ++since_sample_ >= sample_every_;
     if (state.sampled) since_sample_ = 0;
     const OwnerLookup::Rows rows{step.rows.tensor(), state.rows};

@@ -23,7 +23,7 @@ namespace tessera {
 
 // A batch on its way: between start() and release().
 struct StepState {
-  explicit StepState(const DeviceStreamPtr& stream) : step(stream) { grad.on_device(stream); }
+  StepState(const DeviceStreamPtr& stream, Workers workers) : step(stream, workers) { grad.on_device(stream); }
   std::atomic<int> handles{0};               // StepHandles on it
   std::shared_ptr<ShardedCollection> owner;  // while there are any
   bool taken = false;                        // start() has ended well, and finish() has not begun
@@ -43,8 +43,9 @@ struct StepState {
 
 // What takes batches in: where their ids are exchanged, and what it remembers from batch to batch.
 struct InputSide {
-  explicit InputSide(InputExchange e) : exchange(std::move(e)) {}
+  InputSide(InputExchange e, Workers w) : exchange(std::move(e)), workers(w) {}
   InputExchange exchange;
+  Workers workers;  // none beside a thread that is in the steps: its kernels want them all
   KeyIndex keys;
   Trace* trace = nullptr;
 };

@@ -13,6 +13,7 @@
 #include "distributed/received_batch.h"
 #include "distributed/route.h"
 #include "distributed/wire_layout.h"
+#include "tessera/runtime.h"
 
 namespace tessera {
 namespace {
@@ -143,13 +144,13 @@ class Job {
   void rows_to_homes() {
     exchange(&WireLayout::in_host, false, true);
     if (wiring_.hosts().count == 1) return;
-    for (const auto& r : ranks_) combine_rows(r->host_sums, r->rows.data(), r->rows.data());
+    for (const auto& r : ranks_) HostRowMoves().combine(r->host_sums, r->rows.data(), r->rows.data());
     exchange(&WireLayout::across, true, true);
   }
   void gradients_to_owners() {
     if (wiring_.hosts().count > 1) {
       exchange(&WireLayout::across, true, false);
-      for (const auto& r : ranks_) split_rows(r->host_sums, r->rows.data(), r->rows.data());
+      for (const auto& r : ranks_) HostRowMoves().split(r->host_sums, r->rows.data(), r->rows.data());
     }
     exchange(&WireLayout::in_host, false, false);
   }
@@ -200,7 +201,7 @@ class Job {
     }
     const auto input = KeyedJaggedTensor::from_lengths_sync(keys, Tensor::from(r.ids), Tensor::from(r.lengths));
     check_batch(wiring_, tables_, {}, r.keys, input, r.checked);
-    route(r.own, r.checked, false, r.scratch, r.routed);
+    route(r.own, r.checked, {}, r.scratch, r.routed);
   }
 
   std::vector<EmbeddingBagConfig> tables_;
@@ -235,7 +236,7 @@ TEST_P(Stages, RowsComeTogetherAsWithoutSharding) {
   for (int r = 0; r < job.wiring().world_size(); ++r) {
     Rank& rank = job.rank(r);
     std::vector<float>& out = rank.output;
-    combine_rows(rank.to_output, rank.rows.data(), out.data());
+    HostRowMoves().combine(rank.to_output, rank.rows.data(), out.data());
     const std::vector<float> want = job.expected(rank);
     for (size_t i = 0; i < out.size(); ++i) ASSERT_NEAR(out[i], want[i], 1e-3) << "rank " << r << ", element " << i;
   }
@@ -252,7 +253,7 @@ TEST_P(Stages, GradientsReachEveryRowOfTheirBag) {
     Rank& rank = job.rank(r);
     std::vector<float>& grad = rank.output;
     for (int64_t i = 0; i < Job::kBags * width; ++i) grad[static_cast<size_t>(i)] = gradient(r, i / width, i % width);
-    split_rows(rank.to_output, rank.rows.data(), grad.data());
+    HostRowMoves().split(rank.to_output, rank.rows.data(), grad.data());
   }
   job.gradients_to_owners();
   int seen = 0;
@@ -277,6 +278,64 @@ INSTANTIATE_TEST_SUITE_P(
     Hosts, Stages,
     testing::Combine(testing::Values(HostGrid{1, 2}, HostGrid{1, 3}, HostGrid{2, 2}, HostGrid{3, 2}), testing::Bool()),
     name_of);
+
+// Whole tables, ranges of rows on two and on three ranks, columns on two: large enough to be shared among threads.
+TEST(Route, IsTheSameOnAnyNumberOfThreads) {
+  const Runtime runtime({.default_path = false, .threads = 3});
+  EmbeddingModuleShardingPlan plan;
+  plan.add("a", {"test", "fused", Combine::kSum, false, {{3, 4, 0, 0, 2}, {6, 4, 3, 0, 0}, {1, 4, 9, 0, 1}}});
+  plan.add("b", {"test", "fused", Combine::kConcat, false, {{8, 4, 0, 0, 1}, {8, 4, 0, 4, 2}}});
+  plan.add("c", {"test", "fused", Combine::kConcat, false, {{5, 4, 0, 0, 1}}});
+  plan.add("d", {"test", "fused", Combine::kSum, false, {{4, 4, 0, 0, 0}, {4, 4, 4, 0, 1}}});
+  const std::vector<EmbeddingBagConfig> tables = {
+      table("a", 10, 4, PoolingType::kSum), table("b", 8, 8, PoolingType::kSum), table("c", 5, 4, PoolingType::kSum),
+      table("d", 8, 4, PoolingType::kSum)};
+  std::vector<std::string> keys;
+  std::vector<int32_t> lengths;
+  std::vector<int64_t> ids;
+  std::vector<float> weights;
+  for (const EmbeddingBagConfig& t : tables) {
+    keys.push_back(t.feature_names[0]);
+    for (int64_t b = 0; b < 5000; ++b) {
+      lengths.push_back(static_cast<int32_t>(b * 7 % 5));
+      for (int32_t i = 0; i < lengths.back(); ++i) {
+        ids.push_back((b * 31 + i * 17) % t.num_embeddings);
+        weights.push_back(static_cast<float>(weights.size()));
+      }
+    }
+  }
+  const auto input =
+      KeyedJaggedTensor::from_lengths_sync(keys, Tensor::from(ids), Tensor::from(lengths), Tensor::from(weights));
+  for (const bool sequence : {false, true}) {
+    const Wiring wiring(tables, plan, {1, 3}, {sequence});
+    const RankWiring own(wiring, 0);
+    KeyIndex index;
+    CheckedBatch batch;
+    check_batch(wiring, tables, {BoundsCheckMode::kFatal, true}, index, input, batch);
+    const auto routed = [&](Workers workers) {
+      RouteScratch scratch;
+      RoutedBatch out;
+      route(own, batch, {true, workers}, scratch, out);
+      return out;
+    };
+    const RoutedBatch one = routed({}), many = routed(Workers(runtime.host()));
+    const auto payload = [](const RoutedBatch& r) {
+      const PayloadPart& last = r.parts.back();
+      return std::vector<uint8_t>(r.payload.data<uint8_t>(),
+                                  r.payload.data<uint8_t>() + last.begin + r.payload_bytes.back());
+    };
+    ASSERT_GT(payload(one).size(), 500000u);
+    EXPECT_EQ(payload(one), payload(many));
+    EXPECT_EQ(one.lengths, many.lengths);
+    EXPECT_EQ(one.positions, many.positions);
+    EXPECT_EQ(one.positions.empty(), !sequence);
+    for (size_t s = 0; s < one.sent.size(); ++s) {
+      EXPECT_EQ(one.sent[s].ids, many.sent[s].ids);
+      const auto order = [&](const RoutedBatch& r) { return r.bag_order.begin() + r.lengths_begin[s]; };
+      EXPECT_TRUE(std::equal(order(one), order(one) + one.sent[s].full_bags, order(many)));
+    }
+  }
+}
 
 std::string refusal(Job& job, int rank) {
   try {

@@ -22,8 +22,8 @@ namespace tessera {
 
 struct Step {
   // `stream`: of the device where the shards are; null: in host memory.
-  explicit Step(const DeviceStreamPtr& stream)
-      : executor(row_executor(stream)),
+  Step(const DeviceStreamPtr& stream, Workers workers)
+      : executor(row_executor(stream, workers)),
         host_sums(executor->mover()),
         output(executor->mover()),
         inverse(executor->mover(true)),

@@ -32,9 +32,10 @@ void RowRouter::route(std::span<const int64_t> ids, int32_t* shards, int64_t* ro
   std::fill_n(rows, ids.size(), -1);
   AbiError err;
   const plugin::CallScope call(*sharder_, "route", config_.name);
-  err.check(sharder_->api<tsr_sharder>().route(sharder_->self(), &table_, static_cast<uint32_t>(shard_rows_.size()),
-                                               static_cast<int64_t>(ids.size()), ids.data(), shards, rows, err.out()),
-            cat(who(), ": route"));
+  const tsr_code code =
+      sharder_->api<tsr_sharder>().route(sharder_->self(), &table_, static_cast<uint32_t>(shard_rows_.size()),
+                                         static_cast<int64_t>(ids.size()), ids.data(), shards, rows, err.out());
+  if (code != TSR_OK) err.check(code, cat(who(), ": route"));  // steps come here: no text where nothing is wrong
   for (size_t i = 0; i < ids.size(); ++i) {
     const auto k = static_cast<size_t>(shards[i]);
     if (k >= shard_rows_.size() || rows[i] < 0 || rows[i] >= shard_rows_[k]) {

@@ -20,7 +20,8 @@ class RowRouter {
   RowRouter(PartPtr sharder, const EmbeddingBagConfig& table, std::vector<int64_t> shard_rows);
   RowRouter(const RowRouter&) = delete;
 
-  // Shard and row there of every id. kInternal when the sharder names a row that does not exist, or none.
+  // Shard and row there of every id; asks for no memory. kInternal when the sharder names a row that does not exist, or
+  // none.
   void route(std::span<const int64_t> ids, int32_t* shards, int64_t* rows) const;
   // The ids behind rows [first, first + count) of a shard. kInternal where route() does not take each of them back:
   // the shards have as many rows as the table, so once this was asked for all rows, no two ids share one.

@@ -45,6 +45,7 @@ class Judge {
       if (bench == "lookup") lookup(m);
       if (bench == "collective") collective(m);
       if (bench == "step") step(m);
+      if (bench == "moves") moves(m);
       if (bench == "train") train(m);
       if (bench == "start") start(m);
       if (bench == "plan") at_most("time of a plan, s", m.time.median, m.line.value("bar_s", Line()));
@@ -139,6 +140,21 @@ class Judge {
     } else if (any("B", {16, 128})) {
       over("neither kernel nor exchange, times the bare exchanges", m, "overhead_us", "exchange_us", 3.0);
     }
+  }
+
+  // Where two threads that only copy gain so much, so do those that move rows.
+  void moves(const Measured& m) {
+    if (!has(m, "threads", 2) || has(m, "op", "memcpy")) return;
+    const auto gain = [&](const Line& op) {
+      const auto on = [&](int threads) {
+        return find(all_, [&](const Measured& l) {
+          return has(l, "threads", threads) && l.line["op"] == op && alike_but(l, m, {"threads", "op"});
+        });
+      };
+      const Measured *one = on(1), *two = on(2);
+      return one != nullptr && two != nullptr ? us_of(*one) / us_of(*two) : 0.0;
+    };
+    if (gain("memcpy") >= 1.7) at_least("rows moved, two threads over one", gain(m.line["op"]), 1.5);
   }
 
   // Beside what this machine takes for starting a program with all plugins and for writing the tables' memory.

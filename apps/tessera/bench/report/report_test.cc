@@ -238,6 +238,29 @@ TEST(Bars, HoldOrNot) {
   EXPECT_EQ(step["bound"], 3.0);
 }
 
+Line bar_of(const std::vector<Line>& lines, const std::string& bar) {
+  for (const Line& line : judged(lines)) {
+    if (line["bar"] == bar) return line;
+  }
+  return {{"holds", "there is no such bar"}};
+}
+
+TEST(Bars, OfMovesNeedThreadsThatCopyFaster) {
+  const auto lines = [](double copy, double combine) {
+    std::vector<Line> out;
+    for (const auto& [op, threads, us] : {std::tuple("memcpy", 1, 100.0),
+                                          {"memcpy", 2, 100 / copy},
+                                          {"combine", 1, 300.0},
+                                          {"combine", 2, 300 / combine}})
+      out.push_back({{"bench", "moves"}, {"op", op}, {"threads", threads}, {"median_us", us}});
+    return out;
+  };
+  const std::string bar = "rows moved, two threads over one";
+  EXPECT_EQ(bar_of(lines(1.8, 1.6), bar)["holds"], true);
+  EXPECT_EQ(bar_of(lines(1.8, 1.4), bar)["holds"], false);
+  EXPECT_EQ(judged(lines(1.5, 1.4)).size(), 0u);
+}
+
 TEST(Bars, AVariantOfATransportIsNotHeldAgainstOpenMpiTwice) {
   const std::vector<Line> both{collective_line("tcp", 4096, 1), collective_line("tcp?shm=false", 4096, 7),
                                collective_line("mpi", 4096, 2)};
@@ -246,13 +269,6 @@ TEST(Bars, AVariantOfATransportIsNotHeldAgainstOpenMpiTwice) {
   ASSERT_EQ(alone.size(), 1u);
   EXPECT_EQ(alone[0]["bar"], "times Open MPI");
   EXPECT_EQ(alone[0]["value"], 3.5);
-}
-
-Line bar_of(const std::vector<Line>& lines, const std::string& bar) {
-  for (const Line& line : judged(lines)) {
-    if (line["bar"] == bar) return line;
-  }
-  return {{"holds", "there is no such bar"}};
 }
 
 // Of one run: a machine that is five times slower in everything meets the same bars.

@@ -1,0 +1,34 @@
+// The runtime's threads for the core's own stages. Bodies write memory of their own, so that results are equal to the
+// bit for any number of threads.
+#pragma once
+
+#include <cstdint>
+
+#include "tessera/sdk/host.h"
+
+namespace tessera {
+
+class Workers {
+ public:
+  Workers() = default;  // the caller's thread alone
+  explicit Workers(const tsr_host* host) : host_(host) {}
+
+  // Whether work on so many bytes is worth waking a thread: that takes as long as copying some 100 KiB.
+  bool worth(int64_t bytes) const {
+    return host_ != nullptr && bytes >= kWorthBytes && sdk::Host(host_).num_threads() > 1;
+  }
+  // body(i) for i in [0, n), which work on `bytes` together. Asks for no memory.
+  template <class Body>
+  void run(int64_t n, int64_t bytes, const Body& body) const {
+    if (worth(bytes))
+      sdk::Host(host_).parallel_for(static_cast<uint64_t>(n), [&](uint64_t i) { body(static_cast<int64_t>(i)); });
+    else
+      for (int64_t i = 0; i < n; ++i) body(i);
+  }
+
+ private:
+  static constexpr int64_t kWorthBytes = 512 << 10;
+  const tsr_host* host_ = nullptr;
+};
+
+}  // namespace tessera
