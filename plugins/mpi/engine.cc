@@ -80,7 +80,7 @@ Op& Engine::prepare(sdk::OpKind kind, const sdk::CollectiveCall& call) {
   op.header = sdk::OpHeader{};
   op.header.kind = kind;
   if (call.label != nullptr) set_text(op.header.label, sizeof(op.header.label), call.label);
-  op.lanes.assign(options_.ranks.size(), Lane{});
+  op.transfers.assign(options_.ranks.size(), PeerTransfer{});
   op.reduction = Reduction{};
   op.one_reader = false;
   op.timeout_s = timeout_s;
@@ -132,13 +132,13 @@ void Engine::begin(Op& op) {
     if (op.reduction.exists()) op.contributions_left = world_size() - 1;
     for (int32_t k = 1; k < world_size(); ++k) {  // beginning behind this rank: not all ranks send to rank 0 first
       const int32_t rank = (options_.rank + k) % world_size();
-      Lane& lane = op.lanes[rank];
-      op.sends_left += lane.sends;
-      op.receives_left += lane.receives;
-      if (lane.receives) {
+      PeerTransfer& transfer = op.transfers[rank];
+      op.sends_left += transfer.sends;
+      op.receives_left += transfer.receives;
+      if (transfer.receives) {
         receive_message(op, {Op::Role::kHeader, rank, false}, Channel::kHeader, &op.in[rank], sizeof(Message));
       }
-      if (lane.sends) send_first(op, rank);
+      if (transfer.sends) send_first(op, rank);
       end_send_if_complete(op, rank);
     }
     if (!op.done()) in_flight_.push_back(&op);
@@ -231,25 +231,25 @@ void Engine::signal(Op& op, Channel channel, int32_t rank) {
 
 // The header, with the data in it, followed by a copy of it, or by itself once the other is ready.
 void Engine::send_first(Op& op, int32_t rank) {
-  Lane& lane = op.lanes[rank];
+  PeerTransfer& transfer = op.transfers[rank];
   Message& message = op.out[rank];
   message.header = op.header;
-  message.header.bytes = lane.send_bytes + (op.reduction.hands_out ? op.reduction.bytes : 0);
-  const size_t within = lane.send_bytes <= kInline ? lane.send_bytes : 0;
-  if (within > 0) std::memcpy(message.data, lane.send, within);
+  message.header.bytes = transfer.send_bytes + (op.reduction.hands_out ? op.reduction.bytes : 0);
+  const size_t within = transfer.send_bytes <= kInline ? transfer.send_bytes : 0;
+  if (within > 0) std::memcpy(message.data, transfer.send, within);
   send_message(op, {Op::Role::kOwn, rank, false}, Channel::kHeader, &message, sizeof(sdk::OpHeader) + within);
-  if (lane.send_bytes > kCopied) {
-    ++lane.sending;  // until the other is ready
+  if (transfer.send_bytes > kCopied) {
+    ++transfer.sending;  // until the other is ready
     receive_message(op, {Op::Role::kDataReady, rank, false}, Channel::kDataReady, nullptr, 0);
-  } else if (within < lane.send_bytes) {
-    op.copies[rank].assign(lane.send, lane.send + lane.send_bytes);
+  } else if (within < transfer.send_bytes) {
+    op.copies[rank].assign(transfer.send, transfer.send + transfer.send_bytes);
     int own = 0;
-    send(op, {Op::Role::kOwn, rank, false}, Channel::kData, op.copies[rank].data(), lane.send_bytes, &own);
+    send(op, {Op::Role::kOwn, rank, false}, Channel::kData, op.copies[rank].data(), transfer.send_bytes, &own);
   }
   if (!op.reduction.hands_out || op.reduction.bytes == 0) return;
-  lane.handing_out = 1;  // until the reduction is done, and the other is ready
-  lane.wants = op.reduction.bytes <= kCopied;
-  if (!lane.wants) receive_message(op, {Op::Role::kResultReady, rank, false}, Channel::kResultReady, nullptr, 0);
+  transfer.handing_out = 1;  // until the reduction is done, and the other is ready
+  transfer.wants = op.reduction.bytes <= kCopied;
+  if (!transfer.wants) receive_message(op, {Op::Role::kResultReady, rank, false}, Channel::kResultReady, nullptr, 0);
 }
 
 void Engine::progress() noexcept {
@@ -291,7 +291,7 @@ void Engine::move(Op& op) {
 }
 
 void Engine::ended(Op& op, Op::Part part, const MPI_Status& status) {
-  Lane& lane = op.lanes[part.rank];
+  PeerTransfer& transfer = op.transfers[part.rank];
   int bytes = 0;
   if (part.receives()) check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
   if (part.receives() && part.role != Op::Role::kHeader && static_cast<size_t>(bytes) != part.bytes) {
@@ -299,11 +299,11 @@ void Engine::ended(Op& op, Op::Part part, const MPI_Status& status) {
   }
   switch (part.role) {
     case Op::Role::kSend:
-      --lane.sending;
+      --transfer.sending;
       receive_result_if_due(op, part.rank);
       break;
     case Op::Role::kHandOut:
-      --lane.handing_out;
+      --transfer.handing_out;
       break;
     case Op::Role::kOwn:
       break;
@@ -311,17 +311,18 @@ void Engine::ended(Op& op, Op::Part part, const MPI_Status& status) {
       heard(op, part.rank, static_cast<size_t>(bytes));
       break;
     case Op::Role::kData:
-      if (--lane.arriving == 0 && op.reduction.exists()) contributed(op);
+      if (--transfer.arriving == 0 && op.reduction.exists()) contributed(op);
       break;
     case Op::Role::kDataReady:
-      --lane.sending;
-      send(op, {Op::Role::kSend, part.rank, true}, Channel::kData, lane.send, lane.send_bytes, &lane.sending);
+      --transfer.sending;
+      send(op, {Op::Role::kSend, part.rank, true}, Channel::kData, transfer.send, transfer.send_bytes,
+           &transfer.sending);
       break;
     case Op::Role::kResult:
-      --lane.results;
+      --transfer.results;
       break;
     case Op::Role::kResultReady:
-      lane.wants = true;
+      transfer.wants = true;
       hand_out_if_due(op, part.rank);
       break;
   }
@@ -330,11 +331,11 @@ void Engine::ended(Op& op, Op::Part part, const MPI_Status& status) {
 }
 
 void Engine::heard(Op& op, int32_t rank, size_t bytes) {
-  Lane& lane = op.lanes[rank];
+  PeerTransfer& transfer = op.transfers[rank];
   const bool reduces = op.reduction.exists();
-  const size_t first = reduces ? op.reduction.bytes : lane.recv_bytes;
+  const size_t first = reduces ? op.reduction.bytes : transfer.recv_bytes;
   sdk::OpHeader mine = op.header;
-  mine.bytes = lane.recv_bytes + (reduces ? op.reduction.bytes : 0);
+  mine.bytes = transfer.recv_bytes + (reduces ? op.reduction.bytes : 0);
   const sdk::OpHeader& its = op.in[rank].header;
   const bool same = its.kind == mine.kind && its.reduce == mine.reduce && its.dtype_code == mine.dtype_code &&
                     its.dtype_bits == mine.dtype_bits && its.bytes == mine.bytes && its.total == mine.total;
@@ -346,40 +347,40 @@ void Engine::heard(Op& op, int32_t rank, size_t bytes) {
     fail(TSR_INVALID_ARGUMENT, "mpi: ranks disagree: rank " + std::to_string(rank) + " called " + describe(its) +
                                    " while rank " + std::to_string(options_.rank) + " called " + describe(mine));
   }
-  lane.heard = true;
+  transfer.heard = true;
   if (first > kInline) {
-    char* to = reduces ? contribution(op, rank) : lane.recv;
-    receive(op, {Op::Role::kData, rank, !reduces}, to, first, &lane.arriving);
+    char* to = reduces ? contribution(op, rank) : transfer.recv;
+    receive(op, {Op::Role::kData, rank, !reduces}, to, first, &transfer.arriving);
     if (first > kCopied) signal(op, Channel::kDataReady, rank);
   } else if (reduces) {
     contributed(op);
   } else if (first > 0) {
-    std::memcpy(lane.recv, op.in[rank].data, first);
+    std::memcpy(transfer.recv, op.in[rank].data, first);
   }
   receive_result_if_due(op, rank);
 }
 
 // The reduced piece may go where what was sent lies: not before that is over.
 void Engine::receive_result_if_due(Op& op, int32_t rank) {
-  Lane& lane = op.lanes[rank];
-  if (!op.reduction.exists() || !lane.heard || lane.asked || lane.sending > 0) return;
-  lane.asked = true;
-  receive(op, {Op::Role::kResult, rank, true}, lane.recv, lane.recv_bytes, &lane.results);
-  if (lane.recv_bytes > kCopied) signal(op, Channel::kResultReady, rank);
+  PeerTransfer& transfer = op.transfers[rank];
+  if (!op.reduction.exists() || !transfer.heard || transfer.asked || transfer.sending > 0) return;
+  transfer.asked = true;
+  receive(op, {Op::Role::kResult, rank, true}, transfer.recv, transfer.recv_bytes, &transfer.results);
+  if (transfer.recv_bytes > kCopied) signal(op, Channel::kResultReady, rank);
 }
 
 void Engine::end_receive_if_complete(Op& op, int32_t rank) {
-  Lane& lane = op.lanes[rank];
-  if (!lane.receives || !lane.heard || lane.arriving > 0 || lane.results > 0) return;
-  if (op.reduction.exists() && (!lane.asked || op.contributions_left > 0)) return;
-  lane.receives = false;
+  PeerTransfer& transfer = op.transfers[rank];
+  if (!transfer.receives || !transfer.heard || transfer.arriving > 0 || transfer.results > 0) return;
+  if (op.reduction.exists() && (!transfer.asked || op.contributions_left > 0)) return;
+  transfer.receives = false;
   --op.receives_left;
 }
 
 void Engine::end_send_if_complete(Op& op, int32_t rank) {
-  Lane& lane = op.lanes[rank];
-  if (!lane.sends || lane.sending > 0 || lane.handing_out > 0) return;
-  lane.sends = false;
+  PeerTransfer& transfer = op.transfers[rank];
+  if (!transfer.sends || transfer.sending > 0 || transfer.handing_out > 0) return;
+  transfer.sends = false;
   --op.sends_left;
 }
 
@@ -406,14 +407,14 @@ void Engine::contributed(Op& op) {
 }
 
 void Engine::hand_out_if_due(Op& op, int32_t rank) {
-  Lane& lane = op.lanes[rank];
-  if (op.contributions_left > 0 || !lane.wants) return;
-  lane.handing_out = 0;
-  lane.wants = false;
+  PeerTransfer& transfer = op.transfers[rank];
+  if (op.contributions_left > 0 || !transfer.wants) return;
+  transfer.handing_out = 0;
+  transfer.wants = false;
   int own = 0;
   if (op.reduction.bytes > kCopied) {
     send(op, {Op::Role::kHandOut, rank, true}, Channel::kResult, op.reduction.target, op.reduction.bytes,
-         &lane.handing_out);
+         &transfer.handing_out);
   } else {
     send(op, {Op::Role::kOwn, rank, false}, Channel::kResult, op.result.data(), op.reduction.bytes, &own);
   }

@@ -25,7 +25,7 @@
 
 namespace tessera::mpi {
 
-struct Lane : sdk::Lane {
+struct PeerTransfer : sdk::PeerTransfer {
   // How far it is. Set and used by the engine.
   int sending = 0;      // messages of `send` as it lies that are on their way, or one that is to come
   int handing_out = 0;  // the same of the reduced piece
@@ -49,7 +49,7 @@ class Engine;
 // One operation. Owned by its engine, used again after wait().
 struct Op final : sdk::PairwiseOp {
   Engine* engine = nullptr;
-  std::vector<Lane> lanes;  // by rank
+  std::vector<PeerTransfer> transfers;  // by rank
   Reduction reduction;
   Clock::time_point deadline;
   double timeout_s = 0;
@@ -69,7 +69,7 @@ struct Op final : sdk::PairwiseOp {
   std::vector<char> result;               // a copy of the reduced piece
   std::vector<char> contributions;        // those too large for a message, by rank
   int contributions_left = 0;             // ranks
-  int sends_left = 0;                     // lanes
+  int sends_left = 0;                     // transfers
   int receives_left = 0;
   // For the caller. Messages out of the operation's own memory may still be on their way.
   bool done() const { return sends_left == 0 && receives_left == 0; }

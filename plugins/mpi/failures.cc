@@ -107,7 +107,7 @@ void Engine::read_notices() {
 // A rank that left without having started the operation will never do its part.
 void Engine::check_left(const Op& op) {
   for (int32_t rank = 0; rank < world_size(); ++rank) {
-    if (left_at_[rank] > op.header.sequence || !(op.lanes[rank].receives || op.lanes[rank].sends)) continue;
+    if (left_at_[rank] > op.header.sequence || !(op.transfers[rank].receives || op.transfers[rank].sends)) continue;
     fail(TSR_ABORTED,
          "mpi: rank " + std::to_string(rank) + " closed its group before " + name_of(op.header) + " was done");
   }
@@ -122,10 +122,10 @@ void Engine::late(const Op& op) {
   std::string silent, unfinished;
   const auto add = [](std::string* list, int32_t rank) { *list += (list->empty() ? "" : ", ") + std::to_string(rank); };
   for (int32_t rank = 0; rank < world_size(); ++rank) {
-    const Lane& lane = op.lanes[rank];
-    if (lane.receives && !lane.heard) {
+    const PeerTransfer& transfer = op.transfers[rank];
+    if (transfer.receives && !transfer.heard) {
       add(&silent, rank);
-    } else if (lane.receives || lane.sends) {
+    } else if (transfer.receives || transfer.sends) {
       add(&unfinished, rank);
     }
   }

@@ -14,7 +14,7 @@ namespace {
 namespace sdk = tessera::sdk;
 using tessera_optimizers::Rows;
 using tessera_optimizers::RowUpdates;
-using tessera_optimizers::Step;
+using tessera_optimizers::Terms;
 using tessera_optimizers::UpdateRows;
 using tessera_optimizers::WeightDecay;
 
@@ -88,8 +88,8 @@ class Hyper {
 
   double learning_rate() const { return learning_rate_; }
 
-  Step at(const tsr_update& update, bool bias_correction) const {
-    Step step = step_;
+  Terms at(const tsr_update& update, bool bias_correction) const {
+    Terms step = step_;
     step.learning_rate = static_cast<float>(update.learning_rate);
     if (bias_correction) {
       const double t = static_cast<double>(update.step);
@@ -103,7 +103,7 @@ class Hyper {
   double learning_rate_;
   float beta1_;
   float beta2_;
-  Step step_{};
+  Terms step_{};
 };
 
 constexpr sdk::Optimizer::State kM1PerRow{"momentum1", TSR_STATE_PER_ROW};

@@ -8,7 +8,7 @@ namespace tessera_optimizers {
 enum class WeightDecay { kNone, kL2, kDecouple };
 
 // All that a formula reads besides the row: hyperparameters in float32, and what depends on the step alone.
-struct Step {
+struct Terms {
   float learning_rate;
   float eps;
   float weight_decay;
@@ -30,7 +30,7 @@ struct Rows {
   float* const* states;
 };
 
-using UpdateRows = void (*)(const Step& step, const Rows& rows);
+using UpdateRows = void (*)(const Terms& step, const Rows& rows);
 
 struct RowUpdates {
   UpdateRows exact_sgd;

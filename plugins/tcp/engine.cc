@@ -72,7 +72,7 @@ Op& Engine::prepare(sdk::OpKind kind, const sdk::CollectiveCall& call) {
   op.header = sdk::OpHeader{};
   op.header.kind = kind;
   if (call.label != nullptr) set_text(op.header.label, sizeof(op.header.label), call.label);
-  op.lanes.assign(peers_.size() + 1, Lane{});
+  op.transfers.assign(peers_.size() + 1, PeerTransfer{});
   op.reduction = Reduction{};
   op.timeout_s = call.timeout_s > 0 ? call.timeout_s : timeout_s_;
   op.deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(op.timeout_s));
@@ -90,8 +90,8 @@ void Engine::start(Op& op) {
   if (Op* oldest = slot(next_sequence_)) wait(*oldest);
   op.header.sequence = next_sequence_;
   for (const Peer& peer : peers_) {
-    op.sends_left += op.lanes[peer.rank].sends;
-    op.receives_left += op.lanes[peer.rank].receives;
+    op.sends_left += op.transfers[peer.rank].sends;
+    op.receives_left += op.transfers[peer.rank].receives;
   }
   if (op.reduction.bytes == 0) op.reduction.function = nullptr;
   op.own.streams = op.own.bytes >= kStreamed;
@@ -167,11 +167,11 @@ void Engine::next_send(Peer& peer) {
     Op* op = slot(peer.send_sequence);
     // A slot may have been taken by a later operation: then the one looked for is done.
     if (op == nullptr || op->header.sequence != peer.send_sequence) continue;
-    const Lane& lane = op->lanes[peer.rank];
-    if (!lane.sends) continue;
+    const PeerTransfer& transfer = op->transfers[peer.rank];
+    if (!transfer.sends) continue;
     peer.sending = op;
     peer.out = op->header;
-    peer.out.bytes = lane.send_bytes + (op->reduction.hands_out ? op->reduction.bytes : 0);
+    peer.out.bytes = transfer.send_bytes + (op->reduction.hands_out ? op->reduction.bytes : 0);
     return;
   }
   peer.sending = nullptr;
@@ -181,7 +181,7 @@ void Engine::next_receive(Peer& peer) {
   peer.got = 0;
   for (; peer.recv_sequence < next_sequence_; ++peer.recv_sequence) {
     Op* op = slot(peer.recv_sequence);
-    if (op == nullptr || op->header.sequence != peer.recv_sequence || !op->lanes[peer.rank].receives) continue;
+    if (op == nullptr || op->header.sequence != peer.recv_sequence || !op->transfers[peer.rank].receives) continue;
     peer.receiving = op;
     return;
   }
@@ -200,7 +200,8 @@ bool Engine::progress() {
 // Whether there is something to send now: a reduced piece may not be ready.
 bool Engine::can_push(const Peer& peer) const {
   const Op& op = *peer.sending;
-  return peer.sent < sizeof(sdk::OpHeader) + op.lanes[peer.rank].send_bytes + (op.reduction.hands_out ? op.reduced : 0);
+  return peer.sent <
+         sizeof(sdk::OpHeader) + op.transfers[peer.rank].send_bytes + (op.reduction.hands_out ? op.reduced : 0);
 }
 
 // Whether all is sent, but the other still has to fetch some of it.
@@ -217,7 +218,7 @@ bool Engine::settle(Peer& peer) {
 
 bool Engine::push(Peer& peer) {
   Op& op = *peer.sending;
-  const Lane& lane = op.lanes[peer.rank];
+  const PeerTransfer& transfer = op.transfers[peer.rank];
   iovec pieces[3];
   size_t count = 0, at = peer.sent;
   // Adds what of `data` lies behind the bytes already sent.
@@ -231,7 +232,7 @@ bool Engine::push(Peer& peer) {
   };
   add(&peer.out, sizeof(sdk::OpHeader));
   const size_t before = count;
-  add(lane.send, lane.send_bytes);
+  add(transfer.send, transfer.send_bytes);
   const iovec* for_it_alone = op.one_reader && count > before ? &pieces[before] : nullptr;
   if (op.reduction.hands_out) add(op.reduction.target, op.reduced);
   const ssize_t n = peer.link.send(pieces, count, for_it_alone);
@@ -248,7 +249,7 @@ bool Engine::push(Peer& peer) {
 // Where the next bytes of the payload go, and how many are wanted there now: possibly none, while a reduction waits.
 size_t Engine::receivable(Peer& peer, char** where) {
   const Op& op = *peer.receiving;
-  const Lane& lane = op.lanes[peer.rank];
+  const PeerTransfer& transfer = op.transfers[peer.rank];
   const size_t at = peer.got < sizeof(sdk::OpHeader) ? 0 : peer.got - sizeof(sdk::OpHeader);
   const size_t contribution = op.reduction.function != nullptr ? op.reduction.bytes : 0;
   if (at < contribution) {
@@ -256,8 +257,8 @@ size_t Engine::receivable(Peer& peer, char** where) {
     *where = scratch(peer.rank) + (at - op.reduced);
     return end - at;
   }
-  *where = lane.recv + (at - contribution);
-  return lane.recv_bytes - (at - contribution);
+  *where = transfer.recv + (at - contribution);
+  return transfer.recv_bytes - (at - contribution);
 }
 
 // Header and payload in one call: where they belong is known beforehand.
@@ -301,9 +302,9 @@ void Engine::received(Peer& peer, size_t bytes) {
 
 void Engine::check_header(Peer& peer) {
   const Op& op = *peer.receiving;
-  const Lane& lane = op.lanes[peer.rank];
+  const PeerTransfer& transfer = op.transfers[peer.rank];
   sdk::OpHeader mine = op.header;
-  mine.bytes = lane.recv_bytes + (op.reduction.function != nullptr ? op.reduction.bytes : 0);
+  mine.bytes = transfer.recv_bytes + (op.reduction.function != nullptr ? op.reduction.bytes : 0);
   const sdk::OpHeader& its = peer.in;
   if (its.magic != sdk::OpHeader::kMagic)
     fail(TSR_DATA_LOSS, "tcp: damaged data from rank " + std::to_string(peer.name));
@@ -334,7 +335,7 @@ void Engine::end_receive_if_complete(Peer& peer) {
   Op& op = *peer.receiving;
   const size_t contribution = op.reduction.function != nullptr ? op.reduction.bytes : 0;
   if (op.reduced < contribution) return;
-  if (peer.got < sizeof(sdk::OpHeader) + contribution + op.lanes[peer.rank].recv_bytes) return;
+  if (peer.got < sizeof(sdk::OpHeader) + contribution + op.transfers[peer.rank].recv_bytes) return;
   --op.receives_left;
   ++peer.recv_sequence;
   end_if_done(op);

@@ -29,7 +29,7 @@ namespace tessera::tcp {
 
 using Clock = std::chrono::steady_clock;
 
-using sdk::Lane;
+using sdk::PeerTransfer;
 
 struct Reduction : sdk::ReducedPiece {  // where it comes after sends, it is at most one chunk
   ReduceFn function = nullptr;          // null: the operation does not reduce
@@ -48,7 +48,7 @@ class Engine;
 // One operation. Owned by its engine, used again after wait().
 struct Op final : sdk::PairwiseOp {
   Engine* engine = nullptr;
-  std::vector<Lane> lanes;  // by rank
+  std::vector<PeerTransfer> transfers;  // by rank
   Reduction reduction;
   OwnPiece own;
   Clock::time_point deadline;
@@ -56,7 +56,7 @@ struct Op final : sdk::PairwiseOp {
 
   size_t reduced = 0;  // bytes of the reduction that are final
   int slots_full = 0;  // ranks whose next chunk has arrived
-  int sends_left = 0;  // lanes
+  int sends_left = 0;  // transfers
   int receives_left = 0;
   bool done() const { return sends_left == 0 && receives_left == 0; }
 

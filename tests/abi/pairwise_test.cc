@@ -1,5 +1,5 @@
-// A third transport in a few dozen lines: ranks are threads, and an engine reads what the others' lanes send where it
-// lies. What sdk::PairwiseGroup lays out is all that it knows of the operations.
+// A third transport in a few dozen lines: ranks are threads, and an engine reads what the others' transfers send where
+// it lies. What sdk::PairwiseGroup lays out is all that it knows of the operations.
 #include "tessera/sdk/pairwise.h"
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ struct Op final : PairwiseOp {
     bool wanted = false;
   };
   Engine* engine = nullptr;
-  std::vector<Lane> lanes;
+  std::vector<PeerTransfer> transfers;
   Sum reduction;
   void wait() override;
   void recycle() noexcept override {}
@@ -49,7 +49,7 @@ struct Engine {
     op.engine = this;
     op.header.kind = kind;
     if (call.label != nullptr) set_text(op.header.label, sizeof(op.header.label), call.label);
-    op.lanes.resize(board->ops.size());
+    op.transfers.resize(board->ops.size());
     return op;
   }
   static void reduces(Op& op, DLDataType, int32_t) { op.reduction.wanted = true; }
@@ -75,24 +75,24 @@ void Op::wait() {
   Board& board = *engine->board;
   const auto me = static_cast<size_t>(engine->rank());
   std::vector<float> sum;
-  const auto sent_to_me = [&](size_t from) -> const Lane& { return board.ops[from]->lanes[me]; };
-  for (size_t r = 0; r < lanes.size() && reduction.wanted; ++r) {
+  const auto sent_to_me = [&](size_t from) -> const PeerTransfer& { return board.ops[from]->transfers[me]; };
+  for (size_t r = 0; r < transfers.size() && reduction.wanted; ++r) {
     const char* its = r == me ? reduction.own : sent_to_me(r).send;
     sum.resize(reduction.bytes / sizeof(float));
     for (size_t i = 0; i < sum.size(); ++i) sum[i] += reinterpret_cast<const float*>(its)[i];
   }
-  for (size_t r = 0; r < lanes.size() && !reduction.wanted; ++r) {
-    EXPECT_EQ(r != me && lanes[r].receives, r != me && sent_to_me(r).sends);
-    if (lanes[r].recv_bytes == 0) continue;
-    EXPECT_EQ(lanes[r].recv_bytes, sent_to_me(r).send_bytes);
-    std::memcpy(lanes[r].recv, sent_to_me(r).send, lanes[r].recv_bytes);
+  for (size_t r = 0; r < transfers.size() && !reduction.wanted; ++r) {
+    EXPECT_EQ(r != me && transfers[r].receives, r != me && sent_to_me(r).sends);
+    if (transfers[r].recv_bytes == 0) continue;
+    EXPECT_EQ(transfers[r].recv_bytes, sent_to_me(r).send_bytes);
+    std::memcpy(transfers[r].recv, sent_to_me(r).send, transfers[r].recv_bytes);
   }
   board.all.arrive_and_wait();
   if (!sum.empty()) std::memcpy(reduction.target, sum.data(), reduction.bytes);
   board.all.arrive_and_wait();
-  for (size_t r = 0; r < lanes.size() && reduction.hands_out; ++r) {
-    if (r != me && lanes[r].recv_bytes > 0) {
-      std::memcpy(lanes[r].recv, board.ops[r]->reduction.target, lanes[r].recv_bytes);
+  for (size_t r = 0; r < transfers.size() && reduction.hands_out; ++r) {
+    if (r != me && transfers[r].recv_bytes > 0) {
+      std::memcpy(transfers[r].recv, board.ops[r]->reduction.target, transfers[r].recv_bytes);
     }
   }
   board.all.arrive_and_wait();

@@ -89,7 +89,7 @@ std::vector<int> checked_features(const json& tbe, const LookupOptions& options,
 }
 
 // A step's inputs, and what tsr_lookup borrows while it runs.
-struct Step {
+struct LookupCall {
   Tensor ids, offsets, weights;
   DLTensor raw_ids, raw_offsets, raw_weights;
   std::vector<tsr_lookup_feature> features;
@@ -112,9 +112,9 @@ class Tbe {
   }
 
   // Bad ids end here: FBGEMM's FATAL, and its lookup, which refuses -1 too.
-  std::unique_ptr<Step> prepare(Tensor ids, Tensor offsets, Tensor weights) const {
+  std::unique_ptr<LookupCall> prepare(Tensor ids, Tensor offsets, Tensor weights) const {
     check_ids(ids, offsets, weights);
-    auto step = std::make_unique<Step>();
+    auto step = std::make_unique<LookupCall>();
     step->ids = std::move(ids);
     step->offsets = std::move(offsets);
     step->weights = std::move(weights);
@@ -174,7 +174,7 @@ class Tbe {
     check_bounds(BoundsCheckMode::kFatal, {ids, offsets, weights, features});
   }
 
-  void lay_out(Step& step) const {
+  void lay_out(LookupCall& step) const {
     const bool sequence = pooling_ == PoolingType::kNone;
     int64_t width = 0;
     for (int t : features_) width += options_.tables[static_cast<size_t>(t)].dim;

@@ -28,13 +28,13 @@ enum class Where {
 };
 
 // Which containers the protocol has, and where.
-struct Step {
+struct Container {
   Where in;
   std::string_view key;  // of an object's member; empty in arrays
   bool object;           // else an array
   Where to;
 };
-constexpr Step kSteps[] = {
+constexpr Container kContainers[] = {
     {Where::kStart, "", true, Where::kRequest},
     {Where::kRequest, "parameters", true, Where::kParameters},
     {Where::kRequest, "inputs", false, Where::kInputs},
@@ -169,8 +169,9 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
 
   bool enter(bool object) {
     Where to = Where::kPassedOver;
-    for (const Step& step : kSteps) {
-      if (step.in == top() && step.object == object && (step.key == key_ || step.key.empty())) to = step.to;
+    for (const Container& container : kContainers) {
+      if (container.in == top() && container.object == object && (container.key == key_ || container.key.empty()))
+        to = container.to;
     }
     if (to == Where::kPassedOver && known_member()) wrong(object ? "an object" : "an array");
     if (to == Where::kInput) begin_input();

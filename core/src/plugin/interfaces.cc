@@ -16,82 +16,82 @@ namespace tessera::plugin {
 namespace {
 
 // A pointer that must be there.
-struct Slot {
+struct Member {
   const char* name;
   size_t offset;
 };
 struct Interface {
   const char* kind;
-  std::span<const Slot> slots;
+  std::span<const Member> members;
 };
 
-#define TESSERA_SLOT(type, member) \
+#define TESSERA_MEMBER(type, member) \
   { #member, offsetof(type, member) }
-constexpr Slot kPlugin[] = {TESSERA_SLOT(tsr_plugin, name), TESSERA_SLOT(tsr_plugin, version),
-                            TESSERA_SLOT(tsr_plugin, build), TESSERA_SLOT(tsr_plugin, components)};
-constexpr Slot kComponent[] = {TESSERA_SLOT(tsr_component, id),      TESSERA_SLOT(tsr_component, kind),
-                               TESSERA_SLOT(tsr_component, version), TESSERA_SLOT(tsr_component, about),
-                               TESSERA_SLOT(tsr_component, api),     TESSERA_SLOT(tsr_component, create),
-                               TESSERA_SLOT(tsr_component, destroy)};
-constexpr Slot kSharder[] = {TESSERA_SLOT(tsr_sharder, propose)};
-constexpr Slot kOptimizer[] = {TESSERA_SLOT(tsr_optimizer, learning_rate)};
-constexpr Slot kKernel[] = {TESSERA_SLOT(tsr_kernel, compute_kernels),
-                            TESSERA_SLOT(tsr_kernel, device_types),
-                            TESSERA_SLOT(tsr_kernel, supports),
-                            TESSERA_SLOT(tsr_kernel, open),
-                            TESSERA_SLOT(tsr_kernel, close),
-                            TESSERA_SLOT(tsr_kernel, forward),
-                            TESSERA_SLOT(tsr_kernel, release),
-                            TESSERA_SLOT(tsr_kernel, save),
-                            TESSERA_SLOT(tsr_kernel, load),
-                            TESSERA_SLOT(tsr_kernel, stats)};
-constexpr Slot kCollective[] = {TESSERA_SLOT(tsr_collective, connect),
-                                TESSERA_SLOT(tsr_collective, split),
-                                TESSERA_SLOT(tsr_collective, rank),
-                                TESSERA_SLOT(tsr_collective, world_size),
-                                TESSERA_SLOT(tsr_collective, all_to_all_v),
-                                TESSERA_SLOT(tsr_collective, all_reduce),
-                                TESSERA_SLOT(tsr_collective, reduce_scatter_v),
-                                TESSERA_SLOT(tsr_collective, all_gather_v),
-                                TESSERA_SLOT(tsr_collective, broadcast),
-                                TESSERA_SLOT(tsr_collective, barrier),
-                                TESSERA_SLOT(tsr_collective, wait),
-                                TESSERA_SLOT(tsr_collective, abort),
-                                TESSERA_SLOT(tsr_collective, close)};
-constexpr Slot kModule[] = {TESSERA_SLOT(tsr_module, parameter), TESSERA_SLOT(tsr_module, output_width),
-                            TESSERA_SLOT(tsr_module, forward), TESSERA_SLOT(tsr_module, backward),
-                            TESSERA_SLOT(tsr_module, release)};
-constexpr Slot kDevice[] = {TESSERA_SLOT(tsr_device, count),         TESSERA_SLOT(tsr_device, info),
-                            TESSERA_SLOT(tsr_device, alloc),         TESSERA_SLOT(tsr_device, free),
-                            TESSERA_SLOT(tsr_device, host_alloc),    TESSERA_SLOT(tsr_device, host_free),
-                            TESSERA_SLOT(tsr_device, copy),          TESSERA_SLOT(tsr_device, fill),
-                            TESSERA_SLOT(tsr_device, stream_create), TESSERA_SLOT(tsr_device, stream_destroy),
-                            TESSERA_SLOT(tsr_device, synchronize),   TESSERA_SLOT(tsr_device, event_create),
-                            TESSERA_SLOT(tsr_device, event_destroy), TESSERA_SLOT(tsr_device, event_record),
-                            TESSERA_SLOT(tsr_device, event_wait),    TESSERA_SLOT(tsr_device, event_synchronize),
-                            TESSERA_SLOT(tsr_device, stats)};
-#undef TESSERA_SLOT
+constexpr Member kPlugin[] = {TESSERA_MEMBER(tsr_plugin, name), TESSERA_MEMBER(tsr_plugin, version),
+                              TESSERA_MEMBER(tsr_plugin, build), TESSERA_MEMBER(tsr_plugin, components)};
+constexpr Member kComponent[] = {TESSERA_MEMBER(tsr_component, id),      TESSERA_MEMBER(tsr_component, kind),
+                                 TESSERA_MEMBER(tsr_component, version), TESSERA_MEMBER(tsr_component, about),
+                                 TESSERA_MEMBER(tsr_component, api),     TESSERA_MEMBER(tsr_component, create),
+                                 TESSERA_MEMBER(tsr_component, destroy)};
+constexpr Member kSharder[] = {TESSERA_MEMBER(tsr_sharder, propose)};
+constexpr Member kOptimizer[] = {TESSERA_MEMBER(tsr_optimizer, learning_rate)};
+constexpr Member kKernel[] = {TESSERA_MEMBER(tsr_kernel, compute_kernels),
+                              TESSERA_MEMBER(tsr_kernel, device_types),
+                              TESSERA_MEMBER(tsr_kernel, supports),
+                              TESSERA_MEMBER(tsr_kernel, open),
+                              TESSERA_MEMBER(tsr_kernel, close),
+                              TESSERA_MEMBER(tsr_kernel, forward),
+                              TESSERA_MEMBER(tsr_kernel, release),
+                              TESSERA_MEMBER(tsr_kernel, save),
+                              TESSERA_MEMBER(tsr_kernel, load),
+                              TESSERA_MEMBER(tsr_kernel, stats)};
+constexpr Member kCollective[] = {TESSERA_MEMBER(tsr_collective, connect),
+                                  TESSERA_MEMBER(tsr_collective, split),
+                                  TESSERA_MEMBER(tsr_collective, rank),
+                                  TESSERA_MEMBER(tsr_collective, world_size),
+                                  TESSERA_MEMBER(tsr_collective, all_to_all_v),
+                                  TESSERA_MEMBER(tsr_collective, all_reduce),
+                                  TESSERA_MEMBER(tsr_collective, reduce_scatter_v),
+                                  TESSERA_MEMBER(tsr_collective, all_gather_v),
+                                  TESSERA_MEMBER(tsr_collective, broadcast),
+                                  TESSERA_MEMBER(tsr_collective, barrier),
+                                  TESSERA_MEMBER(tsr_collective, wait),
+                                  TESSERA_MEMBER(tsr_collective, abort),
+                                  TESSERA_MEMBER(tsr_collective, close)};
+constexpr Member kModule[] = {TESSERA_MEMBER(tsr_module, parameter), TESSERA_MEMBER(tsr_module, output_width),
+                              TESSERA_MEMBER(tsr_module, forward), TESSERA_MEMBER(tsr_module, backward),
+                              TESSERA_MEMBER(tsr_module, release)};
+constexpr Member kDevice[] = {TESSERA_MEMBER(tsr_device, count),         TESSERA_MEMBER(tsr_device, info),
+                              TESSERA_MEMBER(tsr_device, alloc),         TESSERA_MEMBER(tsr_device, free),
+                              TESSERA_MEMBER(tsr_device, host_alloc),    TESSERA_MEMBER(tsr_device, host_free),
+                              TESSERA_MEMBER(tsr_device, copy),          TESSERA_MEMBER(tsr_device, fill),
+                              TESSERA_MEMBER(tsr_device, stream_create), TESSERA_MEMBER(tsr_device, stream_destroy),
+                              TESSERA_MEMBER(tsr_device, synchronize),   TESSERA_MEMBER(tsr_device, event_create),
+                              TESSERA_MEMBER(tsr_device, event_destroy), TESSERA_MEMBER(tsr_device, event_record),
+                              TESSERA_MEMBER(tsr_device, event_wait),    TESSERA_MEMBER(tsr_device, event_synchronize),
+                              TESSERA_MEMBER(tsr_device, stats)};
+#undef TESSERA_MEMBER
 
 constexpr Interface kInterfaces[] = {{TSR_SHARDER_KIND, kSharder}, {TSR_OPTIMIZER_KIND, kOptimizer},
                                      {TSR_KERNEL_KIND, kKernel},   {TSR_COLLECTIVE_KIND, kCollective},
                                      {TSR_MODULE_KIND, kModule},   {TSR_DEVICE_KIND, kDevice}};
 
 // `what` names the table in the sentence. All tables begin with their struct_size.
-std::string missing_slot(const std::string& what, const void* table, std::span<const Slot> slots) {
+std::string missing_member(const std::string& what, const void* table, std::span<const Member> members) {
   uint32_t size = 0;
   std::memcpy(&size, table, sizeof(size));
-  for (const Slot& slot : slots) {
-    if (size < slot.offset + sizeof(void*)) {
-      return cat(what, " has struct_size ", size, ", too small for \"", slot.name, "\", which must be there");
+  for (const Member& member : members) {
+    if (size < member.offset + sizeof(void*)) {
+      return cat(what, " has struct_size ", size, ", too small for \"", member.name, "\", which must be there");
     }
     const void* value = nullptr;
-    std::memcpy(&value, static_cast<const char*>(table) + slot.offset, sizeof(value));
-    if (value == nullptr) return cat(what, " has NULL for \"", slot.name, "\", which must be there");
+    std::memcpy(&value, static_cast<const char*>(table) + member.offset, sizeof(value));
+    if (value == nullptr) return cat(what, " has NULL for \"", member.name, "\", which must be there");
   }
   return "";
 }
 
-// What the list of slots cannot say.
+// What the list of members cannot say.
 std::string check_pairs(const std::string& what, const tsr_component& c) {
   if (c.kind == std::string_view(TSR_SHARDER_KIND)) {
     const auto* s = static_cast<const tsr_sharder*>(c.api);
@@ -128,16 +128,16 @@ std::string check_pairs(const std::string& what, const tsr_component& c) {
 
 }  // namespace
 
-std::string check_plugin(const tsr_plugin* plugin) { return missing_slot("the plugin table", plugin, kPlugin); }
+std::string check_plugin(const tsr_plugin* plugin) { return missing_member("the plugin table", plugin, kPlugin); }
 
 std::string check_component(const tsr_component* component) {
   if (component == nullptr) return "the plugin table has a NULL component";
-  std::string wrong = missing_slot("a component", component, kComponent);
+  std::string wrong = missing_member("a component", component, kComponent);
   if (!wrong.empty()) return wrong;
   const std::string what = cat(component->kind, " \"", component->id, "\"");
   for (const Interface& i : kInterfaces) {
     if (std::string_view(component->kind) != i.kind) continue;
-    wrong = missing_slot(what, component->api, i.slots);
+    wrong = missing_member(what, component->api, i.members);
     return wrong.empty() ? check_pairs(what, *component) : wrong;
   }
   return "";

@@ -1,9 +1,9 @@
 // tessera/sdk/pairwise.h - collective operations as exchanges between pairs of ranks, for transports that move bytes.
 //
-// A transport brings an engine that does what an operation's lanes say, and reduces; PairwiseGroup is the rest of its
-// sdk::Group: arguments are checked in one wording, every operation is laid out as lanes, and a call that is refused
-// ends the operation for all. All algorithms are direct: each rank exchanges with each other one, in one step or, for a
-// large all_reduce, in two. Deadlines and what ranks tell each other of failures are the engine's.
+// A transport brings an engine that does what an operation's transfers say, and reduces; PairwiseGroup is the rest of
+// its sdk::Group: arguments are checked in one wording, every operation is laid out as transfers, and a call that is
+// refused ends the operation for all. All algorithms are direct: each rank exchanges with each other one, in one step
+// or, for a large all_reduce, in two. Deadlines and what ranks tell each other of failures are the engine's.
 #pragma once
 
 #include <algorithm>
@@ -84,7 +84,7 @@ inline std::string describe(const OpHeader& header) {
 
 // What one rank exchanges with one other in an operation. Receives: first the other's contribution to the reduction, if
 // the operation has one, then `recv`. Sends: `send`, then the reduced piece, if the operation hands it out.
-struct Lane {
+struct PeerTransfer {
   bool sends = false;
   bool receives = false;
   const char* send = nullptr;
@@ -103,12 +103,12 @@ struct ReducedPiece {
 };
 
 struct PairwiseOp : Work {
-  OpHeader header;          // as this rank sees it; `sequence` and `bytes`, which differ by lane, are the engine's
-  bool one_reader = false;  // what a lane sends goes to its rank alone
+  OpHeader header;          // as this rank sees it; `sequence` and `bytes`, which differ by transfer, are the engine's
+  bool one_reader = false;  // what a transfer sends goes to its rank alone
 };
 
-// An engine has operations Op : PairwiseOp with `lanes`, by rank, and `reduction`: a Lane and a ReducedPiece each, or
-// what the engine derives from them. It has
+// An engine has operations Op : PairwiseOp with `transfers`, by rank, and `reduction`: a PeerTransfer and a
+// ReducedPiece each, or what the engine derives from them. It has
 //   static constexpr const char* kName;      of the transport, in messages
 //   static constexpr size_t kExchangedWhole;  bytes: an all_reduce of up to so many is one step
 //   int32_t rank() const, world_size() const, name() const;    `name`: what messages call this rank
@@ -140,7 +140,7 @@ class PairwiseGroup : public Group {
         if (r == rank()) {
           engine_.keep(op, to, from, sent);
         } else {
-          lane(op, r) = {true, true, from, sent, to, received};
+          transfer(op, r) = {true, true, from, sent, to, received};
         }
         from += sent;
         to += received;
@@ -164,7 +164,7 @@ class PairwiseGroup : public Group {
           op.reduction.own = op.reduction.target = piece;
           op.reduction.bytes = end - begin;
         } else {
-          lane(op, r) = {true, true, piece, end - begin, piece, whole ? 0 : end - begin};
+          transfer(op, r) = {true, true, piece, end - begin, piece, whole ? 0 : end - begin};
         }
       }
       op.reduction.hands_out = op.one_reader = !whole;
@@ -183,7 +183,7 @@ class PairwiseGroup : public Group {
         if (r == rank()) {
           op.reduction.own = piece;
         } else {
-          lane(op, r) = {true, true, piece, bytes, nullptr, 0};
+          transfer(op, r) = {true, true, piece, bytes, nullptr, 0};
         }
         piece += bytes;
       }
@@ -205,7 +205,7 @@ class PairwiseGroup : public Group {
         if (r == rank()) {
           engine_.keep(op, to, first_byte(send), bytes);
         } else {
-          lane(op, r) = {true, true, first_byte(send), sent, to, bytes};
+          transfer(op, r) = {true, true, first_byte(send), sent, to, bytes};
         }
         to += bytes;
       }
@@ -217,15 +217,15 @@ class PairwiseGroup : public Group {
       checks().broadcast(inout, root);
       const size_t bytes = op.header.total = bytes_of(numel(inout), inout);
       for (int32_t r = 0; r < world_size(); ++r) {
-        if (rank() == root && r != root) lane(op, r) = {true, false, first_byte(inout), bytes, nullptr, 0};
-        if (rank() != root && r == root) lane(op, r) = {false, true, nullptr, 0, first_byte(inout), bytes};
+        if (rank() == root && r != root) transfer(op, r) = {true, false, first_byte(inout), bytes, nullptr, 0};
+        if (rank() != root && r == root) transfer(op, r) = {false, true, nullptr, 0, first_byte(inout), bytes};
       }
     });
   }
 
   Work* barrier(const CollectiveCall& call) override {
     return run(OpKind::kBarrier, nullptr, call, [&](Op& op) {
-      for (int32_t r = 0; r < world_size(); ++r) lane(op, r).sends = lane(op, r).receives = r != rank();
+      for (int32_t r = 0; r < world_size(); ++r) transfer(op, r).sends = transfer(op, r).receives = r != rank();
     });
   }
 
@@ -263,7 +263,7 @@ class PairwiseGroup : public Group {
   }
 
   CallChecks checks() const { return {Engine::kName, *this}; }
-  static Lane& lane(Op& op, int32_t rank) { return op.lanes[static_cast<size_t>(rank)]; }
+  static PeerTransfer& transfer(Op& op, int32_t rank) { return op.transfers[static_cast<size_t>(rank)]; }
   static char* first_byte(const DLTensor& tensor) { return data_as<char>(tensor); }
   static size_t bytes_of(int64_t elements, const DLTensor& tensor) {
     return static_cast<size_t>(elements) * static_cast<size_t>(element_bytes(tensor));
