@@ -47,6 +47,28 @@ function(tessera_starts_ranks)
   endif()
 endfunction()
 
+# tessera_test(NAME SOURCES ... [LINK libraries...] [DEFINITIONS ...] [NEEDS targets...] [TIMEOUT seconds] [LABELS ...]
+# [RANKS]): a program of GoogleTest, and the test of its name that runs it: two minutes at most, unless told otherwise.
+# NEEDS is built before; with RANKS it starts ranks as processes.
+function(tessera_test name)
+  if(NOT TESSERA_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(TEST "RANKS" "TIMEOUT" "SOURCES;LINK;DEFINITIONS;NEEDS;LABELS" TIMEOUT 120 ${ARGN})
+  add_executable(${name} ${TEST_SOURCES})
+  target_include_directories(${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+  target_compile_definitions(${name} PRIVATE ${TEST_DEFINITIONS})
+  target_link_libraries(${name} PRIVATE tessera_flags ${TEST_LINK} GTest::gtest_main GTest::gmock)
+  if(TEST_NEEDS)
+    add_dependencies(${name} ${TEST_NEEDS})
+  endif()
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "${TEST_LABELS}")
+  if(TEST_RANKS)
+    tessera_starts_ranks(${name})
+  endif()
+endfunction()
+
 # tessera_unity(TARGET): with TESSERA_UNITY its sources are compiled folder by folder in one go. A source with options
 # or definitions of its own is compiled alone, and so is device code.
 function(tessera_unity target)
