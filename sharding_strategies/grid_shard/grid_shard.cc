@@ -7,6 +7,8 @@ using namespace tessera::sdk;
 
 class GridShard : public Sharder {
  public:
+  static constexpr uint32_t kFlags = TSR_SHARDER_WHEN_ASKED;
+
   std::vector<Layout> propose(const Table& table, const Topology& topology,
                               const Constraints& constraints) const override {
     const int64_t local = topology.local_world_size;

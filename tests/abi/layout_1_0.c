@@ -120,7 +120,7 @@ FIELD(tsr_layout_sink, add, 16);
 
 SIZE(tsr_sharder, 32);
 FIELD(tsr_sharder, struct_size, 0);
-FIELD(tsr_sharder, reserved, 4);
+FIELD(tsr_sharder, flags, 4);
 FIELD(tsr_sharder, propose, 8);
 FIELD(tsr_sharder, route, 16);
 FIELD(tsr_sharder, unroute, 24);
@@ -131,7 +131,7 @@ FIELD(tsr_update, reserved, 4);
 FIELD(tsr_update, learning_rate, 8);
 FIELD(tsr_update, step, 16);
 
-SIZE(tsr_optimizer, 48);
+SIZE(tsr_optimizer, 56);
 FIELD(tsr_optimizer, struct_size, 0);
 FIELD(tsr_optimizer, num_states, 4);
 FIELD(tsr_optimizer, state_names, 8);
@@ -139,6 +139,8 @@ FIELD(tsr_optimizer, state_kinds, 16);
 FIELD(tsr_optimizer, update_row, 24);
 FIELD(tsr_optimizer, learning_rate, 32);
 FIELD(tsr_optimizer, update_rows, 40);
+FIELD(tsr_optimizer, flags, 48);
+FIELD(tsr_optimizer, reserved, 52);
 
 SIZE(tsr_kernel_table, 48);
 FIELD(tsr_kernel_table, struct_size, 0);
@@ -261,12 +263,14 @@ FIELD(tsr_machine, row_costs, 16);
 FIELD(tsr_machine, run_forward, 24);
 FIELD(tsr_machine, run_backward, 32);
 
-SIZE(tsr_estimate, 32);
+SIZE(tsr_estimate, 48);
 FIELD(tsr_estimate, struct_size, 0);
 FIELD(tsr_estimate, reserved, 4);
 FIELD(tsr_estimate, forward_seconds, 8);
 FIELD(tsr_estimate, backward_seconds, 16);
 FIELD(tsr_estimate, bytes, 24);
+FIELD(tsr_estimate, host_bytes, 32);
+FIELD(tsr_estimate, storage_bytes, 40);
 
 SIZE(tsr_kernel, 144);
 FIELD(tsr_kernel, struct_size, 0);
@@ -346,12 +350,14 @@ FIELD(tsr_module, release, 40);
 FIELD(tsr_module, device_types, 48);
 FIELD(tsr_module, layer, 56);
 
-SIZE(tsr_device_info, 152);
+SIZE(tsr_device_info, 168);
 FIELD(tsr_device_info, struct_size, 0);
 FIELD(tsr_device_info, warp_size, 4);
 FIELD(tsr_device_info, total_bytes, 8);
 FIELD(tsr_device_info, free_bytes, 16);
 FIELD(tsr_device_info, name, 24);
+FIELD(tsr_device_info, memory_bandwidth, 152);
+FIELD(tsr_device_info, link_bandwidth, 160);
 
 SIZE(tsr_device_stats, 40);
 FIELD(tsr_device_stats, struct_size, 0);
@@ -453,7 +459,7 @@ FIELD(tsr_clipping, max_gradient, 24);
 FIELD(tsr_clipping, norm_type, 32);
 FIELD(tsr_clipping, norm, 40);
 
-SIZE(tsr_device, 216);
+SIZE(tsr_device, 224);
 FIELD(tsr_device, struct_size, 0);
 FIELD(tsr_device, device_type, 4);
 FIELD(tsr_device, count, 8);
@@ -482,6 +488,8 @@ FIELD(tsr_device, bucketize, 184);
 FIELD(tsr_device, update_parameters, 192);
 FIELD(tsr_device, binary_cross_entropy, 200);
 FIELD(tsr_device, clip_gradients, 208);
+FIELD(tsr_device, flags, 216);
+FIELD(tsr_device, reserved, 220);
 
 // The constants.
 CONSTANT(TSR_OK, 0);

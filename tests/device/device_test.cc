@@ -8,6 +8,7 @@
 
 #include "fake_runtime.h"
 #include "tessera/lookup.h"
+#include "tessera/planner.h"
 
 namespace tessera {
 namespace {
@@ -37,7 +38,47 @@ TEST_F(DeviceTest, AutoTakesTheOneThatWorksAndCpuIsNone) {
   EXPECT_EQ(best->device(), (Device{DeviceType::kExtension, 1}));
   EXPECT_STREQ(best->info().name, "fake device 1");
   EXPECT_EQ(open_device(runtime_, "fake", 2)->device().index, 0);  // two devices, in turn
-  EXPECT_EQ(compute_device(best), "cpu");
+}
+
+// Nothing in the core knows the fake device: its part says how large and how fast it is.
+TEST(DevicePlan, IsMadeForADeviceThatNobodyNamed) {
+  const Runtime runtime(test::with_fake_device());
+  const ComputeDevice device = compute_device(open_device(runtime, "fake"));
+  EXPECT_EQ(device.id, "fake");
+  EXPECT_EQ(device.type, kDLExtDev);
+  EXPECT_EQ(device.memory, 256 << 20);
+  PlannerOptions options{.topology = Topology::of(2, 2, device), .kernel = "fake(reference)"};
+  EmbeddingBagConfig film;
+  film.name = "film";
+  film.num_embeddings = 1000;
+  film.embedding_dim = 16;
+  film.feature_names = {"film"};
+  const PlanResult result = EmbeddingShardingPlanner(runtime, options).plan({{.path = "sparse", .tables = {film}}});
+  EXPECT_EQ(result.plan.compute_device, "fake");
+  EXPECT_EQ(result.plan.placement(1), "rank:1/fake:1");
+  EXPECT_GT(result.space.options.size(), 3u);
+  for (const ShardingOption& o : result.space.options) {
+    EXPECT_GT(o.total_storage.hbm, 1000 * 16 * 4) << o.sharding_type;
+    EXPECT_EQ(o.total_storage.ddr, 0) << o.sharding_type;
+  }
+  EXPECT_THAT(result.report(), HasSubstr("typical figures of fake (by the bandwidths that its part states)"));
+  options.kernel = "reference";
+  EXPECT_THAT(message_of([&] { (void)EmbeddingShardingPlanner(runtime, options).plan({{.tables = {film}}}); },
+                         Code::kInvalidArgument),
+              HasSubstr("kernel \"reference\" does not run on fake"));
+}
+
+TEST(DevicePlan, WithoutFiguresIsRefused) {
+  const Runtime runtime(test::with_fake_device());
+  const ComputeDevice device = compute_device(runtime, "fake-bare");
+  EXPECT_EQ(device.memory_bandwidth, 0);
+  EmbeddingBagConfig film;
+  film.name = "film";
+  film.num_embeddings = film.embedding_dim = 16;
+  const PlannerOptions options{.topology = Topology::of(1, 1, device)};
+  EXPECT_THAT(message_of([&] { (void)EmbeddingShardingPlanner(runtime, options).plan({{.tables = {film}}}); },
+                         Code::kFailedPrecondition),
+              HasSubstr("tessera calibrate"));
 }
 
 TEST_F(DeviceTest, WhatIsNotThereIsSaidInOneSentence) {

@@ -87,6 +87,12 @@ void FakeDevice::info(int32_t index, tsr_device_info& out) {
   std::snprintf(out.name, sizeof(out.name), "fake device %d", index);
 }
 
+void FakeDeviceWithRows::info(int32_t index, tsr_device_info& out) {
+  FakeDevice::info(index, out);
+  out.memory_bandwidth = 10e9;
+  out.link_bandwidth = 1e9;
+}
+
 void* FakeDevice::alloc(int32_t index, uint64_t bytes, tsr_stream stream) {
   Memory& memory = memory_of(index);
   FakeStream& queue = stream_of(index, stream);

@@ -67,10 +67,11 @@ class FakeDevice : public sdk::Device {
   std::unique_ptr<FakeStream> default_[kCount];  // made when first used
 };
 
-// The same with the optional pair.
+// The same with the optional pair, and with bandwidths.
 class FakeDeviceWithRows : public FakeDevice {
  public:
   using FakeDevice::FakeDevice;
+  void info(int32_t index, tsr_device_info& out) override;
   void combine_rows(const tsr_row_moves& moves, tsr_stream stream) override;
   void split_rows(const tsr_row_moves& moves, tsr_stream stream) override;
 };

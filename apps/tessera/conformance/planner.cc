@@ -45,9 +45,11 @@ PlannerModule module_from(const json& value) {
 
 Topology topology_from(const json& value) {
   Topology t;
+  const ComputeDevice device = ComputeDevice::named(value.at("compute_device"));
   t.world_size = value.at("world_size");
   t.local_world_size = value.at("local_world_size");
-  t.compute_device = value.at("compute_device");
+  t.compute_device = device.id;
+  t.device_type = device.type;
   t.hbm_cap = value.at("hbm_cap");
   t.ddr_cap = value.value("ddr_cap", t.ddr_cap);
   t.ssd_cap = value.value("ssd_cap", t.ssd_cap);
@@ -158,9 +160,10 @@ json same_members(const json& want, const json& got) {
   return out;
 }
 
-void check_error(CaseContext& c, const Problem& problem) {
+void check_error(CaseContext& c) {
   const json& want = c.expect.at("error");
   try {
+    const Problem problem = problem_from(c.given);
     (void)EmbeddingShardingPlanner(c.runtime, problem.options).plan(problem.modules);
     c.check.fail("error", "a plan was made");
   } catch (const PlannerError& e) {
@@ -173,8 +176,8 @@ void check_error(CaseContext& c, const Problem& problem) {
 }
 
 void run_plan(CaseContext& c) {
+  if (c.expect.contains("error")) return check_error(c);
   const Problem problem = problem_from(c.given);
-  if (c.expect.contains("error")) return check_error(c, problem);
   const PlanResult result = EmbeddingShardingPlanner(c.runtime, problem.options).plan(problem.modules);
   const Numbers numbers(c, "perf_rating_rel");
   for (const auto& [field, want] : c.expect.items()) {

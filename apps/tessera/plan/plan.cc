@@ -4,6 +4,7 @@
 #include <iostream>
 #include <iterator>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <set>
 
@@ -59,7 +60,8 @@ std::optional<Arguments> parse(const std::vector<std::string>& args) {
   add("tables", po::value(&a.tables), "plan these tables: a JSON file");
   add("world-size", po::value(&a.world_size)->default_value(1), "ranks");
   add("local-world-size", po::value(&a.local_world_size)->default_value(0), "ranks per host; 0: all on one");
-  add("compute-device", po::value(&a.compute_device), "cpu, cuda or hip; otherwise as job.device says, or cpu");
+  add("compute-device", po::value(&a.compute_device),
+      "cpu, cuda, hip, or the id of a device plugin's; otherwise as job.device says, or cpu");
   add("batch-size", po::value(&a.batch_size)->default_value(0), "samples per rank; 0: as the file says, or 512");
   add("torchrec-limits", po::bool_switch(&a.torchrec_limits), "only what TorchRec offers on this device");
   add("search", po::value(&a.search), "balanced or torchrec: how the plan is searched");
@@ -115,7 +117,7 @@ class Reader {
 struct Job {
   std::vector<PlannerModule> modules;
   PlannerOptions options;
-  RuntimeOptions runtime;
+  std::unique_ptr<Runtime> runtime;
   Config config;                    // where it is of one
   std::vector<TableConfig> tables;  // of it
 };
@@ -170,7 +172,8 @@ Job job_from_tables(const Arguments& a) {
   for (size_t i = 0; i < list->size(); ++i) read_table((*list)[i], cat(a.tables, ", table ", i + 1), job);
   job.modules.front().tables = validated(std::move(job.modules.front().tables));
   const std::string device = a.compute_device.empty() ? "cpu" : a.compute_device;
-  job.options.topology = Topology::of(a.world_size, a.local_world_size, device);
+  job.runtime = std::make_unique<Runtime>();
+  job.options.topology = Topology::of(a.world_size, a.local_world_size, compute_device(*job.runtime, device));
   return job;
 }
 
@@ -229,10 +232,10 @@ Job job_from_config(const Arguments& a) {
   const std::string device = !a.compute_device.empty()     ? a.compute_device
                              : config.job.device != "auto" ? config.job.device
                                                            : "cpu";
-  job.options = planner_options(config, tables, a.world_size, a.local_world_size, device);
+  job.runtime =
+      std::make_unique<Runtime>(RuntimeOptions{.plugin_path = config.plugins.path, .require = config.plugins.require});
+  job.options = planner_options(config, tables, a.world_size, a.local_world_size, compute_device(*job.runtime, device));
   if (data.train) observe_inputs(data, tables, config.data.batch, &job.options);
-  job.runtime.plugin_path = config.plugins.path;
-  job.runtime.require = config.plugins.require;
   return job;
 }
 
@@ -329,6 +332,7 @@ int plan_command(const std::vector<std::string>& args) {
   if (a.config.empty() == a.tables.empty()) throw UsageError("give either --config or --tables");
   const Printer print = printer_of(a.format);
   check_outputs({{"--picture", a.picture}}, {{a.config, a.tables, a.topology}, {}});
+  const PluginWatch watch;
   Job job = a.config.empty() ? job_from_tables(a) : job_from_config(a);
   if (a.batch_size != 0) job.options.batch_size = a.batch_size;
   job.options.torchrec_limits = a.torchrec_limits;
@@ -337,10 +341,8 @@ int plan_command(const std::vector<std::string>& args) {
   job.options.topology.set_memory_gib(numbers_of("--hbm-gib", a.hbm_gib), numbers_of("--ddr-gib", a.ddr_gib));
   if (!a.cost_model.empty()) job.options.cost_model = a.cost_model;
   if (!a.topology.empty()) job.options.machine = load_machine(a.topology);
-  const PluginWatch watch;
-  const Runtime runtime(job.runtime);
-  check_parts(runtime, job.config, job.tables, job.options.topology.compute_device);
-  const PlanResult result = EmbeddingShardingPlanner(runtime, job.options).plan(job.modules);
+  check_parts(*job.runtime, job.config, job.tables, job.options.topology.compute_device);
+  const PlanResult result = EmbeddingShardingPlanner(*job.runtime, job.options).plan(job.modules);
   if (!a.picture.empty()) write_picture(a.picture, result);
   std::cout << (a.explain.empty() ? print(result) : result.explain(a.explain));
   return 0;

@@ -67,7 +67,7 @@ struct TableConfig {
   std::string data_type = "float32";
   std::optional<double> init_range;
   std::string bounds_check = "fatal";
-  std::string kernel = "fused";
+  std::string kernel = "auto";
   PartSpec optimizer = {"exact_rowwise_adagrad", R"({"learning_rate":0.05,"eps":1e-08})"};
   double max_gradient = 0;
   // Constraints for the planner.

@@ -9,7 +9,8 @@ namespace tessera {
 
 // What the user knows or demands of one table.
 struct ParameterConstraints {
-  std::vector<std::string> sharding_types;      // allowed ones, order means nothing; empty: all but grid_shard
+  // Allowed ones, order means nothing; empty: all that are installed, without those that want to be asked for.
+  std::vector<std::string> sharding_types;
   std::vector<std::string> compute_kernels;     // allowed ones; empty: all
   int64_t min_partition = 0;                    // least width of a column shard; 0: the sharder's default
   int64_t max_shards = 0;                       // 0: no limit

@@ -134,7 +134,4 @@ DeviceStreamPtr open_device(const Runtime& runtime, const std::string& name, int
 // The first device of a DLDeviceType; kUnavailable with each device part's reason.
 DeviceStreamPtr open_device_type(const Runtime& runtime, int32_t device_type);
 
-// The planner's word for where tables are: "cuda", "hip", or else "cpu".
-std::string compute_device(const DeviceStreamPtr& stream);
-
 }  // namespace tessera

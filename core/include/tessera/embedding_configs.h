@@ -51,6 +51,7 @@ struct EmbeddingBagConfig {
   // Tables that only infer (quantized_table.h): data_type is not used then, and num_embeddings counts stored rows.
   std::optional<RowFormat> row_format;
   std::shared_ptr<const IndexRemapping> remapping;  // ids to stored rows; none: an id is its row
+  std::string kernel_options;  // JSON for the kernel, of this table alone: its plugin says what it may be; empty: none
 };
 
 // Checks names, sizes, duplicates and fills in empty feature_names. kInvalidArgument.

@@ -26,6 +26,7 @@ struct LookupTable {
   int64_t rows = 0;
   int64_t dim = 0;
   double init_range = 0;  // for kernels that make rows themselves: abi/kernel.h
+  std::string options;    // JSON of this table alone, for kernels that have any: abi/kernel.h; empty: none
 };
 
 struct LookupOptions {

@@ -76,7 +76,7 @@ struct DenseFigures {
 
 struct Machine {
   std::string name;            // for people: the processor
-  std::string device = "cpu";  // cpu, cuda or hip
+  std::string device = "cpu";  // id of its part
   bool measured = false;       // false: typical figures
   int ranks = 1, threads = 1;  // that were at work, threads per rank
   std::vector<KernelFigures> kernels;
@@ -87,7 +87,8 @@ struct Machine {
   StageFigures replica;
   DenseFigures dense;
 
-  // A 2-core cloud machine for cpu; for cuda and hip bandwidths and links as TorchRec assumes them. kInvalidArgument.
+  // A 2-core cloud machine for cpu; for cuda and hip bandwidths and links as TorchRec assumes them. kFailedPrecondition
+  // for any other device: nobody has measured it.
   static Machine typical(const std::string& device);
   const KernelFigures* kernel(const std::string& id) const;  // nullptr: not measured
   // kFailedPrecondition, with what to do, where these figures are not for such a job.

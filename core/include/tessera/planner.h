@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -113,8 +114,10 @@ struct PlannerOptions {
   // "torchrec": TorchRec 1.9's formulas over the topology's bandwidths (tests/conformance/SHARDING.md). "default": the
   // kernel plugins' estimates and the figures of `machine`; docs/calibration.md. kInvalidArgument for others.
   std::string cost_model = "default";
-  std::optional<Machine> machine;  // unset: typical figures of the compute device
-  std::string kernel = "auto";     // kernel plugin whose estimates count
+  // Unset: typical figures of cpu, cuda or hip, or what another device's part says; kFailedPrecondition where that is
+  // nothing.
+  std::optional<Machine> machine;
+  std::string kernel = "auto";  // kernel plugin whose estimates count
   int64_t max_grid_search_proposals = 10000;
   PlannerSearch search = PlannerSearch::kBalanced;
   // For looking at shardings, for the search and, without a plan, for its explanation; 0: none. A plan that exists is
@@ -139,12 +142,17 @@ class EmbeddingShardingPlanner {
   PlannerOptions options_;
 };
 
+// Where a stream's tables live; host memory for null. Errors of the device part.
+ComputeDevice compute_device(const std::shared_ptr<DeviceStream>& stream);
+// Of that id: as ComputeDevice::named() has it, and otherwise as the device part here says. Runtime::create's errors.
+ComputeDevice compute_device(const Runtime& runtime, const std::string& id);
+
 struct Config;
 struct TableConfig;
-// What a config file says to the planner. `tables` as tables_of() gives them; `device` is cpu, cuda or hip. Memory that
-// the config leaves open is the topology's default for hbm, and for ddr an equal part of what system_memory() has left.
+// What a config file says to the planner. `tables` as tables_of() gives them. Memory that the config leaves open is the
+// topology's default for hbm, and for ddr an equal part of what system_memory() has left.
 PlannerOptions planner_options(const Config& config, const std::vector<TableConfig>& tables, int world_size,
-                               int local_world_size, const std::string& device);
+                               int local_world_size, const ComputeDevice& device);
 // The tables as a collection's configs, kernel and bounds aside.
 std::vector<EmbeddingBagConfig> embedding_configs(const std::vector<TableConfig>& tables);
 

@@ -86,6 +86,8 @@ struct SearchSpace {
   std::vector<size_t> first;                  // of table t: [first[t], first[t + 1])
   std::vector<std::vector<size_t>> together;  // tables that share their ranks, shard by shard
   size_t narrowed = 0;                        // tables of which the time limit left options out
+  std::vector<std::string> sharders;          // ids of those that were asked, for one table at least
+  std::string figures;                        // what the options' times are by
   size_t tables() const { return first.empty() ? 0 : first.size() - 1; }
 };
 

@@ -52,6 +52,7 @@ struct ShardingPlan {
   int local_world_size = 1;
   std::string compute_device = "cpu";  // of placements in the text forms: "rank:0/cuda:0"
   std::string model_hash;              // of the tables it was made for (planner.h); empty: not known
+  std::vector<std::string> sharders;   // ids of those that were tried when it was made; empty: not known
   std::vector<std::pair<std::string, EmbeddingModuleShardingPlan>> modules;
 
   const EmbeddingModuleShardingPlan& at(const std::string& path) const;  // kNotFound

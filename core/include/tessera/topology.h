@@ -3,6 +3,8 @@
 // Sizes are bytes, bandwidths bytes per millisecond.
 #pragma once
 
+#include <dlpack/dlpack.h>
+
 #include <compare>
 #include <cstdint>
 #include <string>
@@ -22,18 +24,31 @@ struct Storage {
   std::string str() const;  // "hbm 1.2 GiB, ddr 0 B"
 };
 
+// Where tables live on a rank, as a device part says it (abi/device.h).
+struct ComputeDevice {
+  std::string id = "cpu";                           // of the part: "cuda", "hip", "acme"
+  int32_t type = kDLCPU;                            // DLDeviceType
+  int64_t memory = 0;                               // bytes; 0: not known
+  double memory_bandwidth = 0, link_bandwidth = 0;  // bytes per millisecond; 0: not known
+
+  // cpu, cuda or hip, whether or not there is such a device here. PlannerError(kBadInput) for others: their part says
+  // what they are, compute_device() in planner.h.
+  static ComputeDevice named(const std::string& id);
+};
+
 // The machines. All ranks are alike, the lists aside; rank r is on host r / local_world_size.
 struct Topology {
   int world_size = 1;
   int local_world_size = 1;            // ranks per host; divides world_size
-  std::string compute_device = "cpu";  // cpu, cuda or hip
+  std::string compute_device = "cpu";  // ComputeDevice::id
+  int32_t device_type = kDLCPU;        // ComputeDevice::type
   int64_t hbm_cap = 0;                 // per rank
   int64_t ddr_cap = 137438953472;
   int64_t ssd_cap = 2199023255552;
-  std::vector<int64_t> hbm_caps;  // where ranks differ: one entry per rank instead of hbm_cap
-  std::vector<int64_t> ddr_caps;  // the same for ddr_cap
-  std::string ddr_note;           // where the figure for ddr comes from, for errors; empty: from the caller
-  double hbm_mem_bw = 963146416.128;
+  std::vector<int64_t> hbm_caps;      // where ranks differ: one entry per rank instead of hbm_cap
+  std::vector<int64_t> ddr_caps;      // the same for ddr_cap
+  std::string ddr_note;               // where the figure for ddr comes from, for errors; empty: from the caller
+  double hbm_mem_bw = 963146416.128;  // this one and intra_host_bw: 0 where nobody knows
   double ddr_mem_bw = 54760833.024;
   double ssd_mem_bw = 104857.6;
   double hbm_to_ddr_mem_bw = 34359738.368;
@@ -42,14 +57,17 @@ struct Topology {
   double bwd_compute_multiplier = 2;
   double weighted_feature_bwd_compute_multiplier = 1;
 
-  // TorchRec's defaults; hbm_cap is 32 GiB on an accelerator and 0 on the CPU. local_world_size 0: one host.
+  // TorchRec's defaults for cpu, cuda and hip; hbm_cap is 32 GiB on these accelerators and 0 on the CPU. Of any other
+  // device memory and bandwidths are what its part says, and 0 where that is nothing. local_world_size 0: one host.
   static Topology of(int world_size, int local_world_size = 0, const std::string& compute_device = "cpu");
+  static Topology of(int world_size, int local_world_size, const ComputeDevice& device);
   // One number for all ranks, or one for each; empty or 0 leaves the default. PlannerError(kBadInput).
   void set_memory_gib(const std::vector<double>& hbm, const std::vector<double>& ddr);
   Storage memory(int rank) const;
   int hosts() const { return world_size / local_world_size; }
-  bool accelerator() const { return compute_device != "cpu"; }
-  void validate() const;  // PlannerError(kBadInput)
+  bool accelerator() const { return device_type != kDLCPU; }  // rows lie in hbm
+  bool well_known() const;                                    // TorchRec's defaults are for such a device
+  void validate() const;                                      // PlannerError(kBadInput)
 };
 
 }  // namespace tessera

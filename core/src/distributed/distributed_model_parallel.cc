@@ -205,7 +205,10 @@ DistributedModelParallel::DistributedModelParallel(const Runtime& runtime, const
     }
   } else {
     PlannerOptions planner = options.planner.value_or(PlannerOptions{});
-    if (!options.planner) planner.topology = Topology::of(group_->world_size(), group_->local_world_size(), "cpu");
+    if (!options.planner) {
+      planner.topology =
+          Topology::of(group_->world_size(), group_->local_world_size(), compute_device(options.sharded.stream));
+    }
     plan_ = collective_plan(runtime, planner_modules(model), planner, *group_);
   }
   for (const auto& [path, c] : model.bag_collections) {

@@ -19,7 +19,6 @@ namespace inference {
 namespace {
 
 // Lookups of tables that only infer.
-constexpr const char* kQuant = "quant";
 
 // A failure of one step that leaves the ranks in step; any other one is a rank that is lost.
 bool only_the_batch(Code code) { return code == Code::kInvalidArgument || code == Code::kOutOfRange; }
@@ -202,7 +201,7 @@ EmbeddingModuleShardingPlan for_inference(const EmbeddingModuleShardingPlan& pla
   EmbeddingModuleShardingPlan out;
   for (const auto& [table, sharding] : plan.tables()) {
     ParameterSharding changed = sharding;
-    changed.compute_kernel = kQuant;
+    changed.compute_kernel = TSR_COMPUTE_QUANT;
     out.add(table, std::move(changed));
   }
   return out;

@@ -52,7 +52,7 @@ const TableGradient& EmbeddingGradients::table(std::string_view name) const {
 EmbeddingTables::Impl::Impl(const Runtime& r, CollectionOptions o, std::string p)
     : runtime(r), options(std::move(o)), prefix(std::move(p)) {
   options.tables = validated(std::move(options.tables));
-  if (options.compute_kernel != "fused" && options.compute_kernel != "dense") {
+  if (options.compute_kernel != TSR_COMPUTE_FUSED && options.compute_kernel != TSR_COMPUTE_DENSE) {
     fail(Code::kInvalidArgument, "compute_kernel \"", options.compute_kernel,
          "\" is not one of an unsharded module: use \"fused\" or \"dense\"");
   }
@@ -89,7 +89,7 @@ void EmbeddingTables::Impl::require_rows() const {
 
 bool EmbeddingTables::Impl::in_backward(size_t table) const {
   if (states[table].dense_spec) return true;
-  if (options.compute_kernel == "dense" || !options.train) return false;
+  if (options.compute_kernel == TSR_COMPUTE_DENSE || !options.train) return false;
   return options.device.type == DeviceType::kMeta ? !hands_gradients_out(options.tables[table].optimizer)
                                                   : groups[states[table].group].lookup->updates_in_backward();
 }

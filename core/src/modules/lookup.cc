@@ -3,52 +3,15 @@
 #include <algorithm>
 #include <utility>
 
+#include "modules/kernel_config.h"
 #include "modules/lookup_staging.h"
 #include "plugin/calls.h"
 
 namespace tessera {
 namespace {
 
-// The compute kernel by which gradients are handed out; every other one that trains updates its rows in backward.
-constexpr const char* kDense = "dense";
-
 // Rows moved per call of export_rows and import_rows: bounds the memory for their ids.
 constexpr int64_t kRowsPerCall = 1 << 16;
-
-// A tsr_kernel_config with the arrays that it points to.
-struct RawConfig {
-  std::vector<tsr_kernel_table> tables;
-  tsr_kernel_config config;
-
-  RawConfig(const LookupOptions& o, const Part* optimizer) {
-    for (const LookupTable& t : o.tables) {
-      tables.push_back({sizeof(tsr_kernel_table), 0, t.name.c_str(), t.rows, t.dim, nullptr, t.init_range});
-    }
-    config = {};
-    config.struct_size = sizeof(config);
-    config.mode = o.train ? TSR_MODE_TRAIN : TSR_MODE_INFER;
-    config.compute_kernel = o.compute_kernel.c_str();
-    config.device = (o.stream ? o.stream->device() : kCpu).dl();
-    config.weight_dtype = o.row_format ? sdk::info_of(*o.row_format).dtype : to_dl(o.weight_dtype);
-    config.output_dtype = to_dl(o.output_dtype);
-    config.num_tables = static_cast<uint32_t>(tables.size());
-    config.table_stride = sizeof(tsr_kernel_table);
-    config.tables = tables.data();
-    config.seed = o.seed;
-    config.optimizer = optimizer == nullptr ? nullptr : optimizer->raw();
-    config.optimizer_options = optimizer == nullptr ? nullptr : optimizer->options().c_str();
-    config.max_gradient = o.optimizer.max_gradient;
-  }
-};
-
-// The reason why the kernel cannot serve the config; empty when it can.
-std::string refusal(const Part& kernel, const tsr_kernel_config& config) {
-  AbiError error;
-  const plugin::CallScope call(kernel, "supports");
-  const tsr_code code = kernel.api<tsr_kernel>().supports(kernel.self(), &config, error.out());
-  if (code == TSR_OK) return "";
-  return error.said().empty() ? cat("refused with code ", code) : std::string(error.said());
-}
 
 // Where the options leave it open.
 DeviceStreamPtr stream_for(const Runtime& runtime, const LookupOptions& options) {
@@ -103,13 +66,13 @@ struct Lookup::Impl {
       learning_rate = optimizer->api<tsr_optimizer>().learning_rate(optimizer->self());
     }
     options.stream = stream_for(runtime, options);
-    const RawConfig raw(options, optimizer.get());
+    const KernelConfig config(options, optimizer.get(), (options.stream ? options.stream->device() : kCpu).dl());
     kernel =
-        options.kernel == "auto" ? best_kernel(runtime, raw.config) : named_kernel(runtime, options.kernel, raw.config);
+        options.kernel == "auto" ? best_kernel(runtime, config.raw) : named_kernel(runtime, options.kernel, config.raw);
     api = &kernel->api<tsr_kernel>();
     AbiError error;
     const plugin::CallScope call(*kernel, "open", options.tables.empty() ? "" : options.tables[0].name);
-    const tsr_code code = api->open(kernel->self(), &raw.config, &instance, error.out());
+    const tsr_code code = api->open(kernel->self(), &config.raw, &instance, error.out());
     error.check(code, code == TSR_RESOURCE_EXHAUSTED ? cat(largest_table(), ": ", kernel->id()) : kernel->id());
     if (instance == nullptr) fail(Code::kInternal, kernel->id(), ": open returned TSR_OK, but no instance");
     if (optimizer && options.train) {
@@ -250,7 +213,9 @@ Lookup& Lookup::operator=(Lookup&&) noexcept = default;
 
 const LookupOptions& Lookup::options() const { return impl_->options; }
 const std::string& Lookup::kernel_id() const { return impl_->kernel->id(); }
-bool Lookup::updates_in_backward() const { return impl_->options.train && impl_->options.compute_kernel != kDense; }
+bool Lookup::updates_in_backward() const {
+  return impl_->options.train && impl_->options.compute_kernel != TSR_COMPUTE_DENSE;
+}
 bool Lookup::places_rows() const { return impl_->places_rows(); }
 double Lookup::learning_rate() const { return impl_->learning_rate; }
 void Lookup::set_learning_rate(double value) { impl_->learning_rate = value; }

@@ -79,11 +79,11 @@ TableGroups group_quantized(const std::vector<EmbeddingBagConfig>& tables, const
   for (const EmbeddingBagConfig& table : tables) {
     LookupOptions& one = wanted.emplace_back();
     one.kernel = kernel;
-    one.compute_kernel = "quant";
+    one.compute_kernel = TSR_COMPUTE_QUANT;
     one.train = false;
     one.row_format = table.row_format;
     one.output_dtype = output_dtype;
-    one.tables = {{table.name, table.num_embeddings, table.embedding_dim}};
+    one.tables = {{table.name, table.num_embeddings, table.embedding_dim, 0, table.kernel_options}};
   }
   return group_tables(std::move(wanted));
 }
@@ -102,9 +102,9 @@ std::vector<TableGroup> EmbeddingTables::Impl::grouping() const {
     one.train = options.train;
     one.weight_dtype = table.data_type;
     const bool dense = hands_gradients_out(table.optimizer);
-    one.compute_kernel = dense ? "dense" : options.compute_kernel;
+    one.compute_kernel = dense ? TSR_COMPUTE_DENSE : options.compute_kernel;
     if (!dense) one.optimizer = table.optimizer;
-    one.tables = {{table.name, table.num_embeddings, table.embedding_dim}};
+    one.tables = {{table.name, table.num_embeddings, table.embedding_dim, 0, table.kernel_options}};
   }
   TableGroups grouped = group_tables(std::move(wanted));
   std::vector<TableGroup> out;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "planner/figures.h"
 #include "planner/step_costs.h"
 
 namespace tessera {
@@ -18,20 +19,17 @@ struct Sent {
 
 class DefaultModel : public CostModel {
  public:
-  DefaultModel(const Runtime& runtime, const PlannerOptions& options, const std::vector<TableAndConstraints>& tables)
-      : topology_(options.topology),
-        batch_size_(static_cast<double>(options.batch_size)),
-        machine_(options.machine ? *options.machine : Machine::typical(topology_.compute_device)),
-        costs_(runtime, options.kernel, machine_) {
-    machine_.check_fits(topology_.world_size, topology_.local_world_size, topology_.compute_device);
+  DefaultModel(const PlannerOptions& options, ComputeKernels& kernels, const std::vector<PricedTable>& tables)
+      : topology_(options.topology), machine_(figures_for(options)), costs_(kernels, machine_) {
     if (machine_.intra_host) in_host_byte_ = byte_seconds(machine_.intra_host->all_to_all);
     if (machine_.inter_host) across_hosts_byte_ = byte_seconds(machine_.inter_host->all_to_all);
     if (machine_.intra_host) reduce_byte_ = byte_seconds(machine_.intra_host->all_reduce);
     if (topology_.hosts() > 1) reduce_byte_ = byte_seconds(machine_.inter_host->all_reduce);
     // The mean rank: every table in equal parts on all of them.
     const double world = topology_.world_size;
-    for (const TableAndConstraints& t : tables) {
-      const TableLoad load = table_load(*t.table, *t.constraints, batch_size_);
+    for (const PricedTable& t : tables) {
+      const TableLoad& load =
+          loads_.emplace_back(table_load(t.table, *t.constraints, static_cast<double>(options.batch_size)));
       for (const PopularityBand& band : load.bands) {
         reuse_.add_rows(band.rows / world, load.row_bytes(), load.rate(band, world));
       }
@@ -39,26 +37,42 @@ class DefaultModel : public CostModel {
     }
   }
 
-  Storage storage(const PricedShard& s) const override {
-    Storage out = torchrec::shard_storage(s.layout, s.kernel, s.work, topology_, s.rows, s.cols);
-    if (s.kernel.infers) return out;
-    const PieceCost cost = piece(s);
-    const double rows = static_cast<double>(s.rows) * static_cast<double>(s.cols * s.work.element_bytes);
-    const int64_t state = to_bytes(std::max(0.0, cost.held_bytes - rows));
-    (topology_.accelerator() && !s.kernel.in_host_memory ? out.hbm : out.ddr) += state;
-    return out;
+  ShardCost cost(const PricedShard& s) const override {
+    const double homes = replicated(s) ? 1 : topology_.world_size;
+    try {
+      const PieceCost piece = costs_.piece(loads_[s.table], {row_share(s), s.cols, s.kernel}, homes, reuse_);
+      return {storage(s, piece), perf(s, piece), ""};
+    } catch (const Error& e) {
+      if (e.code() != Code::kUnimplemented && e.code() != Code::kInvalidArgument) throw;
+      return {{}, {}, e.what()};
+    }
+  }
+  std::string figures() const override { return figures_text(machine_); }
+
+ private:
+  static bool replicated(const PricedShard& s) { return s.combine == ParameterSharding::Combine::kReplica; }
+
+  // Rows and states where the kernel keeps them; ids and rows of a step beside the device's.
+  Storage storage(const PricedShard& s, const PieceCost& piece) const {
+    const int64_t host = to_bytes(piece.host_bytes), disk = to_bytes(piece.storage_bytes);
+    int64_t device = std::max<int64_t>(0, to_bytes(piece.held_bytes) - host - disk);
+    Storage out{0, host, disk};
+    if (s.rows > 0) {
+      const Workload& work = loads_[s.table].work;
+      const double homes = replicated(s) ? 1 : topology_.world_size;
+      const double ids = work.ids * row_share(s) * homes, outputs = work.pooled ? work.outputs * homes : ids;
+      device += to_bytes(std::ceil(ids * sizeof(int64_t)));
+      device += to_bytes(std::ceil(outputs * static_cast<double>(s.cols * work.element_bytes)));
+    }
+    return out += topology_.accelerator() ? Storage{device, 0, 0} : Storage{0, device, 0};
   }
 
-  Perf perf(const PricedShard& s) const override {
-    const PieceCost cost = piece(s);
-    // Figures are those of rows in the device's own memory.
-    const double slower =
-        topology_.accelerator() ? topology_.hbm_mem_bw / torchrec::kernel_bandwidth(s.kernel, topology_) : 1.0;
+  Perf perf(const PricedShard& s, const PieceCost& cost) const {
+    const TableLoad& load = loads_[s.table];
     Perf out;
-    out.fwd_compute = cost.forward * slower + (s.kernel.replicas ? 0 : machine_.unpack.of(cost.unpack));
-    out.bwd_compute = cost.backward * slower;
-    if (s.kernel.replicas) {
-      const TableLoad load = load_of(s);
+    out.fwd_compute = cost.forward + (replicated(s) ? 0 : machine_.unpack.of(cost.unpack));
+    out.bwd_compute = cost.backward;
+    if (replicated(s)) {
       const double world = topology_.world_size, marks = costs_.replica_marks(load);
       if (topology_.world_size > 1) {
         out.bwd_comms =
@@ -75,19 +89,19 @@ class DefaultModel : public CostModel {
       out.fwd_comms = out.bwd_comms + ids;
       out.input_dist_comms = ids * kMilliseconds;
     }
-    if (!s.kernel.replicas) add_home(s, out);
+    if (!replicated(s)) add_home(s, out);
     if (s.kernel.infers) out.bwd_compute = out.bwd_comms = 0;
     for (double* part : {&out.fwd_compute, &out.bwd_compute, &out.fwd_comms, &out.bwd_comms}) *part *= kMilliseconds;
     return out;
   }
 
- private:
   // What the ranks that ask have to do for the table falls on all of them, wherever its pieces are. Loads are kept by
   // rank and shard, so each piece carries an equal part of it.
   void add_home(const PricedShard& s, Perf& perf) const {
-    const double col_pieces = std::max<double>(1, std::round(static_cast<double>(s.work.cols) / s.cols));
+    const double col_pieces =
+        std::max<double>(1, std::round(static_cast<double>(loads_[s.table].work.cols) / static_cast<double>(s.cols)));
     const double row_pieces = std::max<double>(1, std::round(static_cast<double>(s.pieces) / col_pieces));
-    const HomeWork work = costs_.home(load_of(s), row_pieces, col_pieces);
+    const HomeWork work = costs_.home(loads_[s.table], row_pieces, col_pieces);
     const double part = topology_.world_size / static_cast<double>(std::max<int64_t>(1, s.pieces));
     perf.fwd_compute += part * (machine_.route.of(work.route) + machine_.combine.of(work.rows));
     perf.bwd_compute += part * machine_.split.of(work.rows);
@@ -99,15 +113,8 @@ class DefaultModel : public CostModel {
     return std::max(0.0, curve.at(kUsual) - curve.at(64)) / kUsual;
   }
 
-  static double row_share(const PricedShard& s) {
-    return static_cast<double>(s.rows) / static_cast<double>(std::max<int64_t>(1, s.work.rows));
-  }
-
-  TableLoad load_of(const PricedShard& s) const { return table_load(s.table, s.constraints, batch_size_); }
-
-  PieceCost piece(const PricedShard& s) const {
-    const double homes = s.kernel.replicas ? 1 : topology_.world_size;
-    return costs_.piece(load_of(s), {row_share(s), s.cols, s.kernel.compute_kernel}, homes, reuse_);
+  double row_share(const PricedShard& s) const {
+    return static_cast<double>(s.rows) / static_cast<double>(std::max<int64_t>(1, loads_[s.table].work.rows));
   }
 
   double seconds(const Sent& sent) const {
@@ -118,9 +125,9 @@ class DefaultModel : public CostModel {
   // those for its own and for the same ranks elsewhere, and one row per bag crosses.
   Sent rows_sent(const PricedShard& s, const PieceCost& cost) const {
     const double world = topology_.world_size, local = topology_.local_world_size;
-    if (s.layout.exchange == torchrec::Exchange::kInHostThenAcross && topology_.hosts() > 1) {
-      const TableLoad load = load_of(s);
-      const ExpectedPiece of_host = expected_piece(load.slot(), local * row_share(s), !s.work.pooled);
+    if (s.combine == ParameterSharding::Combine::kHostSum && topology_.hosts() > 1) {
+      const TableLoad& load = loads_[s.table];
+      const ExpectedPiece of_host = expected_piece(load.slot(), local * row_share(s), !load.work.pooled);
       const double summed = load.features * of_host.rows * static_cast<double>(s.cols) * sizeof(float);
       return {cost.rows_bytes * world * (local - 1) / local, summed * (world - local) / local};
     }
@@ -128,18 +135,18 @@ class DefaultModel : public CostModel {
   }
 
   const Topology& topology_;
-  double batch_size_;
   Machine machine_;
   StepCosts costs_;
+  std::vector<TableLoad> loads_;  // by table
   ReuseModel reuse_;
   double in_host_byte_ = 0, across_hosts_byte_ = 0, reduce_byte_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<CostModel> make_default_cost_model(const Runtime& runtime, const PlannerOptions& options,
-                                                   const std::vector<TableAndConstraints>& tables) {
-  return std::make_unique<DefaultModel>(runtime, options, tables);
+std::unique_ptr<CostModel> make_default_cost_model(const PlannerOptions& options, ComputeKernels& kernels,
+                                                   const std::vector<PricedTable>& tables) {
+  return std::make_unique<DefaultModel>(options, kernels, tables);
 }
 
 }  // namespace tessera

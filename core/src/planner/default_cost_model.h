@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-// All references outlive the model. Machine::check_fits' errors.
-std::unique_ptr<CostModel> make_default_cost_model(const Runtime& runtime, const PlannerOptions& options,
-                                                   const std::vector<TableAndConstraints>& tables);
+// All references outlive the model. Errors of figures_for().
+std::unique_ptr<CostModel> make_default_cost_model(const PlannerOptions& options, ComputeKernels& kernels,
+                                                   const std::vector<PricedTable>& tables);
 
 }  // namespace tessera

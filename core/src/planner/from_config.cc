@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "tessera/abi/kernel.h"
 #include "tessera/config.h"
 #include "tessera/planner.h"
 #include "tessera/system_memory.h"
@@ -12,9 +13,9 @@ ParameterConstraints constraints_of(const TableConfig& table) {
   ParameterConstraints c;
   c.sharding_types = table.sharding;
   c.compute_kernels = table.kernels;
-  if (c.compute_kernels.empty()) {
+  if (c.compute_kernels.empty() && table.kernel != "auto") {
     // Replicas have no fused update, because their gradients are averaged first.
-    c.compute_kernels = {table.kernel, "dense"};
+    c.compute_kernels = {table.kernel, TSR_COMPUTE_DENSE};
   }
   c.min_partition = table.min_partition;
   c.max_shards = table.max_shards;
@@ -39,7 +40,7 @@ ParameterConstraints constraints_of(const TableConfig& table) {
 }  // namespace
 
 PlannerOptions planner_options(const Config& config, const std::vector<TableConfig>& tables, int world_size,
-                               int local_world_size, const std::string& device) {
+                               int local_world_size, const ComputeDevice& device) {
   PlannerOptions out;
   const auto per_host =
       config.planner.local_world_size > 0 ? static_cast<int>(config.planner.local_world_size) : local_world_size;
@@ -58,7 +59,7 @@ PlannerOptions planner_options(const Config& config, const std::vector<TableConf
   out.cost_model = config.planner.cost_model;
   if (!config.planner.topology.empty()) {
     out.machine = load_machine(config.planner.topology);
-    out.machine->check_fits(world_size, out.topology.local_world_size, device);
+    out.machine->check_fits(world_size, out.topology.local_world_size, device.id);
   }
   out.kernel = config.job.kernel;
   for (const TableConfig& table : tables) out.constraints[table.name] = constraints_of(table);

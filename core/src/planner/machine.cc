@@ -1,4 +1,4 @@
-#include "tessera/machine.h"
+#include "planner/figures.h"
 
 #include <algorithm>
 #include <cmath>
@@ -17,6 +17,7 @@ constexpr double kHbmBandwidth = 963146416128.0;
 constexpr double kNvlinkBandwidth = 644245094400.0;
 constexpr double kNetworkBandwidth = 13421772800.0;
 constexpr double kAcceleratorFlops = 20e12;
+constexpr double kPerSecond = 1000;   // of what a topology says per millisecond
 constexpr double kLaunch = 10 * kUs;  // of a device kernel, or a small collective
 
 // fixed + size * per_unit, in steps small enough for a curve.
@@ -66,29 +67,37 @@ Machine typical_cpu() {
   return m;
 }
 
-Machine typical_accelerator(const std::string& device) {
+Machine typical_accelerator(const std::string& device, double memory_bandwidth, double link_bandwidth) {
   Machine m;
   m.name = "TorchRec's assumptions";
   m.device = device;
   KernelFigures kernel;
   for (const double bytes : {64.0, 1024.0}) {
-    const double row = bytes / kHbmBandwidth;
+    const double row = bytes / memory_bandwidth;
     kernel.rows.push_back({bytes, 256 * kMib, row, 3 * row, row, row, row});
   }
   kernel.call_forward = kernel.call_backward = kLaunch;
   m.kernels.push_back(kernel);
-  m.intra_host =
-      LinkFigures{"nccl", 8, line(2 * kLaunch, 1 / kNvlinkBandwidth), line(2 * kLaunch, 2 / kNvlinkBandwidth)};
+  m.intra_host = LinkFigures{"nccl", 8, line(2 * kLaunch, 1 / link_bandwidth), line(2 * kLaunch, 2 / link_bandwidth)};
   m.inter_host =
       LinkFigures{"nccl", 2, line(3 * kLaunch, 1 / kNetworkBandwidth), line(3 * kLaunch, 2 / kNetworkBandwidth)};
   for (StageFigures* s : {&m.route, &m.unpack, &m.combine, &m.split, &m.replica, &m.dense.update}) {
-    *s = {kLaunch, 0, 0, 8 / kHbmBandwidth, 16 / kHbmBandwidth, 2 / kHbmBandwidth};
+    *s = {kLaunch, 0, 0, 8 / memory_bandwidth, 16 / memory_bandwidth, 2 / memory_bandwidth};
   }
   m.dense.layer_forward = line(kLaunch, 1 / kAcceleratorFlops);
   m.dense.layer_backward = line(2 * kLaunch, 2 / kAcceleratorFlops);
   m.dense.interaction_forward = line(kLaunch, 2 / kAcceleratorFlops);
   m.dense.interaction_backward = line(kLaunch, 4 / kAcceleratorFlops);
   return m;
+}
+
+// By DLDeviceType, with the id under which such figures are asked for.
+constexpr std::pair<int32_t, const char*> kTypical[] = {{kDLCPU, "cpu"}, {kDLCUDA, "cuda"}, {kDLROCM, "hip"}};
+
+[[noreturn]] void no_figures(const std::string& device) {
+  fail(Code::kFailedPrecondition, "there are no figures of the device \"", device,
+       "\", neither typical ones nor from its part: give a topology file, such as tessera calibrate --save makes, that "
+       "says what it costs");
 }
 
 // A message's fixed cost counts once for each other rank.
@@ -141,8 +150,42 @@ double StageFigures::of(const StageWork& w) const {
   return call * w.calls + run * w.runs + bag * w.bags + id * w.ids + cut_id * w.cut_ids + byte * w.bytes;
 }
 
+namespace {
+
+// Of a device that nobody has measured: its part says how fast memory and links are.
+Machine stated(const Topology& t) {
+  if (!(t.hbm_mem_bw > 0)) no_figures(t.compute_device);
+  Machine m = typical_accelerator(t.compute_device, t.hbm_mem_bw * kPerSecond,
+                                  t.intra_host_bw > 0 ? t.intra_host_bw * kPerSecond : kNvlinkBandwidth);
+  if (!(t.intra_host_bw > 0)) m.intra_host.reset();
+  m.name = "by the bandwidths that its part states";
+  return m;
+}
+
+}  // namespace
+
 Machine Machine::typical(const std::string& device) {
-  return device == "cpu" ? typical_cpu() : typical_accelerator(device);
+  for (const auto& [type, id] : kTypical) {
+    if (id != device) continue;
+    return type == kDLCPU ? typical_cpu() : typical_accelerator(device, kHbmBandwidth, kNvlinkBandwidth);
+  }
+  no_figures(device);
+}
+
+Machine figures_for(const PlannerOptions& options) {
+  const Topology& t = options.topology;
+  const auto known = std::find_if(std::begin(kTypical), std::end(kTypical),
+                                  [&](const auto& typical) { return typical.first == t.device_type; });
+  Machine m = options.machine               ? *options.machine
+              : known != std::end(kTypical) ? Machine::typical(known->second)
+                                            : stated(t);
+  if (!options.machine) m.device = t.compute_device;
+  m.check_fits(t.world_size, t.local_world_size, t.compute_device);
+  return m;
+}
+
+std::string figures_text(const Machine& m) {
+  return m.measured ? cat("figures measured on ", m.name) : cat("typical figures of ", m.device, " (", m.name, ")");
 }
 
 const KernelFigures* Machine::kernel(const std::string& id) const {

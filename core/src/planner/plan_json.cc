@@ -157,7 +157,8 @@ std::string table_text(const json& table) {
 }
 
 ShardingPlan plan_from(const json& root) {
-  only(root, {"tessera_plan", "world_size", "local_world_size", "compute_device", "model_hash", "modules"}, "");
+  only(root, {"tessera_plan", "world_size", "local_world_size", "compute_device", "model_hash", "sharders", "modules"},
+       "");
   integer(field(root, "tessera_plan", ""), "tessera_plan", kFormat, kFormat, "");
   ShardingPlan plan;
   constexpr int64_t kMostRanks = 1 << 20;
@@ -169,6 +170,12 @@ ShardingPlan plan_from(const json& root) {
   }
   plan.compute_device = text(root, "compute_device", "");
   if (root.contains("model_hash")) plan.model_hash = text(root, "model_hash", "");
+  if (root.contains("sharders")) {
+    for (const json& id : array(root, "sharders", "")) {
+      if (!id.is_string()) bad("", cat("\"sharders\" has ", id.dump(), "; texts are expected"));
+      plan.sharders.push_back(id.get<std::string>());
+    }
+  }
   std::set<std::string> paths;
   for (const json& module : array(root, "modules", "")) {
     only(module, {"path", "tables"}, "a module");
@@ -195,6 +202,7 @@ std::string ShardingPlan::json() const {
                         ",\n  \"local_world_size\": ", local_world_size,
                         ",\n  \"compute_device\": ", ordered_json(compute_device).dump());
   if (!model_hash.empty()) out += cat(",\n  \"model_hash\": ", ordered_json(model_hash).dump());
+  if (!sharders.empty()) out += cat(",\n  \"sharders\": ", ordered_json(sharders).dump());
   out += ",\n  \"modules\": [";
   for (size_t m = 0; m < modules.size(); ++m) {
     out += cat(m == 0 ? "\n" : ",\n", "    {\"path\": ", ordered_json(modules[m].first).dump(), ", \"tables\": [");

@@ -160,6 +160,7 @@ PlanResult EmbeddingShardingPlanner::plan(const std::vector<PlannerModule>& modu
   Budget budget(options_.time_limit_s, options_.stop);
   Budget looking = Budget::share(budget, kEnumerationShare);
   out.space = enumerate_within(runtime_, options_, modules, looking);
+  out.plan.sharders = out.space.sharders;
   if (out.space.tables() == 0) return out;
 
   Budget part = Budget::share(budget, kSearchShare);

@@ -172,7 +172,10 @@ std::string PlanResult::report() const {
                " tables out: a longer one may find a better plan)");
   }
   if (perf_rating) out += cat("; busiest rank ", micros(*perf_rating), " us per step");
-  out += cat("\n\nMemory per rank for tables: ", left.str(), "; set aside for the input: ", reserved.kjt.str());
+  std::string sharders;
+  for (const std::string& id : space.sharders) sharders += cat(sharders.empty() ? "" : ", ", id);
+  out += cat("\n\nSharders tried: ", sharders.empty() ? "none" : sharders, "; times are by ", space.figures);
+  out += cat("\nMemory per rank for tables: ", left.str(), "; set aside for the input: ", reserved.kjt.str());
   if (reserved.dense) out += cat(", for dense parameters: ", reserved.dense->str());
   if (chosen.empty()) return out + "\n\nThere are no tables.\n";
   const double sum = std::accumulate(rank_perf.begin(), rank_perf.end(), 0.0);

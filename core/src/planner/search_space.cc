@@ -4,11 +4,12 @@
 #include <map>
 #include <memory>
 
+#include "planner/compute_kernels.h"
 #include "planner/cost_model.h"
 #include "planner/planned_tables.h"
 #include "planner/rank_rules.h"
-#include "planner/served_kernels.h"
 #include "planner/sharders.h"
+#include "planner/torchrec/formulas.h"
 #include "planner/torchrec/limits.h"
 #include "plugin/part_name.h"
 
@@ -28,25 +29,28 @@ std::string list_of(const std::vector<std::string>& names) {
   return text.empty() ? "none" : text;
 }
 
-// Known ones in TorchRec's order; then, in the constraint's order, those that only the constraint knows.
-std::vector<std::string> sharding_types_for(const PlannedTable& t, const PlannerOptions& options,
-                                            const std::vector<std::string>& installed) {
+// Within TorchRec's limits, in its order.
+std::vector<std::string> sharding_types_within_limits(const PlannedTable& t, const Topology& topology,
+                                                      const std::vector<std::string>& installed) {
   const std::vector<std::string>& asked = t.constraints.sharding_types;
   const bool sequences = t.module->kind == PlannerModule::Kind::kEmbeddingCollection;
   std::vector<std::string> types;
   for (const torchrec::KnownSharder& known : torchrec::known_sharders()) {
     if (asked.empty() ? known.only_when_asked : !contains(asked, known.sharding_type)) continue;
-    if (options.torchrec_limits && !torchrec::within_limits(known, sequences, options.topology.accelerator())) continue;
+    if (!torchrec::within_limits(known, sequences, topology.accelerator())) continue;
     if (asked.empty() && !contains(installed, known.sharding_type)) continue;
     types.push_back(known.sharding_type);
   }
-  for (const std::string& type : asked) {
-    const bool known = std::any_of(std::begin(torchrec::known_sharders()), std::end(torchrec::known_sharders()),
-                                   [&](const torchrec::KnownSharder& k) { return k.sharding_type == type; });
-    if (known || options.torchrec_limits || contains(types, type)) continue;
-    types.push_back(type);
-  }
-  if (options.torchrec_limits) return types;
+  return types;
+}
+
+// Those that the constraint names, whatever its order; without any, those that are offered to all.
+std::vector<std::string> sharding_types_for(const PlannedTable& t, const std::vector<std::string>& installed,
+                                            const std::vector<std::string>& offered) {
+  if (t.constraints.sharding_types.empty()) return offered;
+  std::vector<std::string> types = t.constraints.sharding_types;
+  std::sort(types.begin(), types.end());
+  types.erase(std::unique(types.begin(), types.end()), types.end());
   for (const std::string& type : types) {
     if (contains(installed, plugin::parse_part_name(type).id)) continue;
     throw PlannerError(PlannerError::Kind::kNoOption,
@@ -57,7 +61,7 @@ std::vector<std::string> sharding_types_for(const PlannedTable& t, const Planner
 }
 
 // Without costs: the caller adds them shape by shape.
-ShardingOption option_of(const PlannedTable& t, const std::string& sharding_type, const char* compute_kernel,
+ShardingOption option_of(const PlannedTable& t, const std::string& sharding_type, const std::string& compute_kernel,
                          const Layout& layout, const RankRules::OfTable& rules) {
   ShardingOption o;
   o.path = t.module->path;
@@ -75,7 +79,8 @@ ShardingOption option_of(const PlannedTable& t, const std::string& sharding_type
   return o;
 }
 
-void add_shards(ShardingOption& o, const Layout& layout, PricedShard priced, const CostModel& model) {
+// Why the compute kernel does not take one of them; empty: it does.
+std::string add_shards(ShardingOption& o, const Layout& layout, PricedShard priced, const CostModel& model) {
   Shard before;
   for (const tsr_rectangle& r : layout.rectangles) {
     Shard shard{r.rows, r.cols, r.row, r.col, {}, {}};
@@ -85,8 +90,10 @@ void add_shards(ShardingOption& o, const Layout& layout, PricedShard priced, con
     } else {
       priced.rows = r.rows;
       priced.cols = r.cols;
-      shard.storage = model.storage(priced);
-      shard.perf = model.perf(priced);
+      ShardCost cost = model.cost(priced);
+      if (!cost.refusal.empty()) return std::move(cost.refusal);
+      shard.storage = cost.storage;
+      shard.perf = cost.perf;
     }
     const double total = shard.perf.total();
     o.total_storage += shard.storage;
@@ -95,13 +102,15 @@ void add_shards(ShardingOption& o, const Layout& layout, PricedShard priced, con
     o.shards.push_back(shard);
     before = shard;
   }
+  return "";
 }
 
-// Whatever the layout.
-bool offered(const torchrec::KernelCost& kernel, const PlannedTable& t, const PlannerOptions& options) {
-  const std::vector<std::string>& asked = t.constraints.compute_kernels;
-  return kernel.accelerator == options.topology.accelerator() && kernel.infers == t.table->row_format.has_value() &&
-         (asked.empty() || contains(asked, kernel.compute_kernel));
+// Those layouts break whose sharder pays no heed to it: broken_constraints() would refuse the plan.
+bool keeps(const ParameterConstraints& c, const Layout& layout, int64_t cols) {
+  if (c.max_shards > 0 && std::ssize(layout.rectangles) > c.max_shards) return false;
+  const int64_t least = std::min(c.min_partition, cols);
+  return std::all_of(layout.rectangles.begin(), layout.rectangles.end(),
+                     [&](const tsr_rectangle& r) { return r.cols >= least; });
 }
 
 [[noreturn]] void no_option(const PlannedTable& t, const RankRules::OfTable& rules, const PlannerOptions& options,
@@ -140,13 +149,17 @@ class Enumeration {
         budget_(budget),
         installed_(runtime.ids(TSR_SHARDER_KIND)),
         sharders_(runtime, options.topology),
-        kernels_(runtime, options.kernel, options.topology.compute_device),
+        offered_(sharders_.offered()),
+        kernels_(runtime, options.kernel, options.topology),
         rules_(rank_rules(tables, options.topology.world_size)),
         room_(half_a_room(options.topology)),
         tied_(tables.size()) {
-    std::vector<TableAndConstraints> priced;
-    for (const PlannedTable& t : tables) priced.push_back({t.table, &t.constraints});
-    model_ = make_cost_model(runtime, options, priced);
+    for (const PlannedTable& t : tables) {
+      PricedTable& priced = priced_.emplace_back(PricedTable{*t.table, &t.constraints, {}});
+      if (t.module->kind == PlannerModule::Kind::kEmbeddingCollection) priced.table.pooling = PoolingType::kNone;
+      priced.work = workload_of(priced.table, t.constraints, static_cast<double>(options.batch_size));
+    }
+    model_ = make_cost_model(options, kernels_, priced_);
     for (const auto& group : rules_.together) {
       for (const size_t table : group) tied_[table] = true;
     }
@@ -156,6 +169,8 @@ class Enumeration {
     for (size_t t = 0; t < tables_.size(); ++t) add_table(t);
     space_.first.push_back(space_.options.size());
     space_.together = std::move(rules_.together);
+    for (const auto& [type, rectangles] : proposed_) space_.sharders.push_back(type);
+    space_.figures = model_->figures();
     return std::move(space_);
   }
 
@@ -164,8 +179,10 @@ class Enumeration {
     const PlannedTable& t = tables_[index];
     const size_t first = space_.options.size();
     space_.first.push_back(first);
-    const std::string refusals = find_kernels(t);
-    std::vector<std::string> types = sharding_types_for(t, options_, installed_);
+    find_kernels(index);
+    std::vector<std::string> types = options_.torchrec_limits
+                                         ? sharding_types_within_limits(t, options_.topology, installed_)
+                                         : sharding_types_for(t, installed_, offered_);
     // The first table tells what sharders propose.
     const bool hurried = index > 0 && !tied_[index] && budget_.over();
     if (hurried)
@@ -176,24 +193,43 @@ class Enumeration {
         ++space_.narrowed;
         break;
       }
-      add_type(t, rules_.tables[index], types[i]);
+      add_type(index, types[i]);
     }
-    if (space_.options.size() == first) no_option(t, rules_.tables[index], options_, installed_, refusals);
+    if (space_.options.size() == first) no_option(t, rules_.tables[index], options_, installed_, refusals(index));
   }
 
-  // Those of the table at hand; returns why others are none. Within TorchRec's limits, its kernels and not ours count.
-  std::string find_kernels(const PlannedTable& t) {
-    std::string refusals;
+  // Those of the table at hand. Within TorchRec's limits, its kernels and not ours count.
+  void find_kernels(size_t index) {
+    const PricedTable& t = priced_[index];
+    const std::vector<std::string>& asked = t.constraints->compute_kernels;
+    refused_.clear();
     table_kernels_.clear();
-    for (const torchrec::KernelCost& kernel : torchrec::kernel_costs()) {
-      if (!offered(kernel, t, options_)) continue;
-      const std::string refusal = options_.torchrec_limits ? "" : kernels_.refusal(*t.table, kernel.compute_kernel);
-      if (refusal.empty())
-        table_kernels_.push_back(&kernel);
-      else if (refusals.find(refusal) == std::string::npos)
-        refusals += cat(refusals.empty() ? "" : "; ", refusal);
+    const auto offer = [&](const ComputeKernel& kernel) {
+      if ((asked.empty() || contains(asked, kernel.name)) && model_->knows(kernel)) table_kernels_.push_back(&kernel);
+    };
+    if (!options_.torchrec_limits) {
+      for (const ComputeKernel& kernel : kernels_.serving(t.table)) offer(kernel);
+      return;
     }
-    return refusals;
+    for (const torchrec::KernelCost& kernel : torchrec::kernel_costs()) {
+      const bool here = kernel.accelerator == options_.topology.accelerator();
+      if (here && kernel.infers == t.table.row_format.has_value())
+        offer(kernels_.named(t.table, kernel.compute_kernel));
+    }
+  }
+
+  // Why there are no more kernels for the table.
+  std::string refusals(size_t index) {
+    if (options_.torchrec_limits || !refused_.empty()) return refused_;
+    std::vector<std::string> names = priced_[index].constraints->compute_kernels;
+    if (names.empty()) names = {TSR_COMPUTE_FUSED, TSR_COMPUTE_DENSE};
+    if (priced_[index].table.row_format) names = {TSR_COMPUTE_QUANT};
+    std::string out;
+    for (const std::string& name : names) {
+      const std::string why = kernels_.why_not(priced_[index].table, name);
+      if (!why.empty() && out.find(why) == std::string::npos) out += cat(out.empty() ? "" : "; ", why);
+    }
+    return out;
   }
 
   bool something_fits(size_t first) const {
@@ -206,26 +242,27 @@ class Enumeration {
                        });
   }
 
-  void add_type(const PlannedTable& t, const RankRules::OfTable& rules, const std::string& type) {
+  void add_type(size_t index, const std::string& type) {
     // Of the budget's units, each about a look at one rank, a rectangle takes so many: proposed, checked, priced, kept.
     constexpr int64_t kUnits = 20;
-    EmbeddingBagConfig table = *t.table;
-    if (t.module->kind == PlannerModule::Kind::kEmbeddingCollection) table.pooling = PoolingType::kNone;
-    const Workload work = workload_of(table, t.constraints, static_cast<double>(options_.batch_size));
+    const PlannedTable& t = tables_[index];
+    const RankRules::OfTable& rules = rules_.tables[index];
+    const EmbeddingBagConfig& table = priced_[index].table;
+    const bool anywhere = rules.allowed.empty() && rules.apart.empty();
     int64_t proposed = 0;
     for (const Layout& layout :
          sharders_.propose(type, table, {t.constraints.min_partition, t.constraints.max_shards})) {
       proposed += std::ssize(layout.rectangles);
-      const bool anywhere = rules.allowed.empty() && rules.apart.empty();
       if (layout.placement == TSR_PLACE_EVERY_RANK && !anywhere) continue;
-      if (t.constraints.max_shards > 0 && std::ssize(layout.rectangles) > t.constraints.max_shards) continue;
-      for (const torchrec::KernelCost* kernel : table_kernels_) {
-        if (kernel->replicas != (layout.combine == TSR_COMBINE_REPLICA)) continue;
-        space_.options.push_back(option_of(t, type, kernel->compute_kernel, layout, rules));
-        add_shards(space_.options.back(), layout,
-                   {table, t.constraints, work, torchrec::layout_cost(space_.options.back().combine), *kernel, 0, 0,
-                    std::ssize(layout.rectangles)},
-                   *model_);
+      if (!keeps(t.constraints, layout, table.embedding_dim)) continue;
+      for (const ComputeKernel* kernel : table_kernels_) {
+        if (!kernel->holds(layout.combine == TSR_COMBINE_REPLICA)) continue;
+        ShardingOption& option = space_.options.emplace_back(option_of(t, type, kernel->name, layout, rules));
+        std::string refusal =
+            add_shards(option, layout, {index, option.combine, *kernel, 0, 0, std::ssize(layout.rectangles)}, *model_);
+        if (refusal.empty()) continue;
+        space_.options.pop_back();
+        refused_ = std::move(refusal);
       }
     }
     proposed_[type] = proposed;
@@ -237,8 +274,11 @@ class Enumeration {
   Budget& budget_;
   const std::vector<std::string> installed_;
   Sharders sharders_;
-  ServedKernels kernels_;
-  std::vector<const torchrec::KernelCost*> table_kernels_;
+  const std::vector<std::string> offered_;
+  ComputeKernels kernels_;
+  std::vector<PricedTable> priced_;
+  std::vector<const ComputeKernel*> table_kernels_;  // of the table at hand
+  std::string refused_;                              // of its shards: one that a kernel does not take, and why
   RankRules rules_;
   const Storage room_;
   std::vector<bool> tied_;  // by table: kept together with others

@@ -2,7 +2,6 @@
 
 #include <cstdio>
 
-#include "planner/served_kernels.h"
 #include "plugin/calls.h"
 #include "wiring/tiling.h"
 
@@ -122,11 +121,27 @@ Sharders::Sharders(const Runtime& runtime, const Topology& topology)
   }
 }
 
-std::vector<Layout> Sharders::propose(const std::string& sharding_type, const EmbeddingBagConfig& table,
-                                      const LayoutRequest& request) {
+const tsr_sharder& Sharders::api_of(const std::string& sharding_type) {
   PartPtr& part = parts_[sharding_type];
   if (part == nullptr) part = runtime_.create(TSR_SHARDER_KIND, sharding_type);
-  const auto& api = part->api<tsr_sharder>();
+  return part->api<tsr_sharder>();
+}
+
+std::vector<std::string> Sharders::offered() {
+  std::vector<std::string> out;
+  for (const std::string& id : runtime_.ids(TSR_SHARDER_KIND)) {
+    try {
+      if ((api_of(id).flags & TSR_SHARDER_WHEN_ASKED) == 0) out.push_back(id);
+    } catch (const Error&) {  // not usable here: its line in the load report says why
+    }
+  }
+  return out;
+}
+
+std::vector<Layout> Sharders::propose(const std::string& sharding_type, const EmbeddingBagConfig& table,
+                                      const LayoutRequest& request) {
+  const tsr_sharder& api = api_of(sharding_type);
+  const PartPtr& part = parts_[sharding_type];
   if (!TSR_HAS(tsr_sharder, &api, propose)) fail(Code::kUnimplemented, "sharder ", sharding_type, " has no propose()");
 
   std::vector<const char*> features;
@@ -140,8 +155,8 @@ std::vector<Layout> Sharders::propose(const std::string& sharding_type, const Em
                             static_cast<uint32_t>(features.size()),
                             features.data()};
   const tsr_topology raw_topology{sizeof(tsr_topology), static_cast<uint32_t>(topology_.world_size),
-                                  static_cast<uint32_t>(topology_.local_world_size),
-                                  device_type_of(topology_.compute_device), device_bytes_.data()};
+                                  static_cast<uint32_t>(topology_.local_world_size), topology_.device_type,
+                                  device_bytes_.data()};
   const tsr_constraints raw_constraints{sizeof(tsr_constraints), 0, request.min_partition, request.max_shards};
   const bool can_route = TSR_HAS(tsr_sharder, &api, route) && TSR_HAS(tsr_sharder, &api, unroute);
   Collector collector{table.num_embeddings, table.embedding_dim, topology_, can_route, {}};

@@ -32,6 +32,9 @@ class Sharders {
  public:
   Sharders(const Runtime& runtime, const Topology& topology);
 
+  // Ids of those that work here and do not want to be asked for (TSR_SHARDER_WHEN_ASKED), ascending.
+  std::vector<std::string> offered();
+
   // What `sharding_type` offers for the table, best first; empty: it cannot cut this table. Error(kNotFound) for an
   // unknown type, with those that exist; Error naming sharder and table when the sharder fails or when a layout does
   // not tile the table or does not suit the topology.
@@ -39,6 +42,8 @@ class Sharders {
                               const LayoutRequest& request = {});
 
  private:
+  const tsr_sharder& api_of(const std::string& sharding_type);
+
   const Runtime& runtime_;
   Topology topology_;
   std::vector<uint64_t> device_bytes_;

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "planner/sharders.h"
+#include "tessera/abi/kernel.h"
 #include "wiring/tiling.h"
 
 namespace tessera {
@@ -114,8 +115,8 @@ ParameterSharding make(Sharders& sharders, const EmbeddingBagConfig& table, cons
   out.combine = static_cast<Combine>(layout.combine);
   out.routed = layout.routed;
   out.compute_kernel = !request.compute_kernel.empty()    ? request.compute_kernel
-                       : out.combine == Combine::kReplica ? "dense"
-                                                          : "fused";
+                       : out.combine == Combine::kReplica ? TSR_COMPUTE_DENSE
+                                                          : TSR_COMPUTE_FUSED;
   for (size_t i = 0; i < ranks.size(); ++i) {
     const tsr_rectangle& r = layout.rectangles[i];
     out.shards.push_back({r.rows, r.cols, r.row, r.col, ranks[i]});

@@ -29,14 +29,16 @@ PieceCost StepCosts::piece(const TableLoad& load, const PieceShape& shape, doubl
                            const ReuseModel& reuse) const {
   const Workload& work = load.work;
   PieceCost out;
-  if (shape.row_share <= 0 || work.ids <= 0) return out;
+  if (shape.row_share <= 0) return out;
+  const bool asked = work.ids > 0;  // otherwise there are rows and states, and nothing to do
   const ExpectedPiece piece = expected_piece(load.slot(), shape.row_share, !work.pooled);
   const double ids = load.features * piece.ids;
   out.rows = load.features * piece.rows;
   out.rows_bytes = out.rows * static_cast<double>(shape.cols) * sizeof(float);
   out.ids_bytes = load.features * piece.bytes();
-  out.unpack = homes * load.features * unpack_work(piece);
+  if (asked) out.unpack = homes * load.features * unpack_work(piece);
 
+  const auto rows = static_cast<int64_t>(std::llround(static_cast<double>(work.rows) * shape.row_share));
   bool first = true;
   for (const PopularityBand& band : load.bands) {
     tsr_workload w{};
@@ -54,10 +56,12 @@ PieceCost StepCosts::piece(const TableLoad& load, const PieceShape& shape, doubl
       w.runs = homes * load.features;
     }
     first = false;
-    const tsr_estimate e = kernels_.of(*load.table, shape.compute_kernel, w);
-    out.forward += e.forward_seconds;
-    out.backward += e.backward_seconds;
+    const tsr_estimate e = kernels_.estimate(*load.table, shape.kernel, machine_, rows, w);
+    if (asked) out.forward += e.forward_seconds;
+    if (asked) out.backward += e.backward_seconds;
     out.held_bytes += static_cast<double>(e.bytes);
+    out.host_bytes += static_cast<double>(e.host_bytes);
+    out.storage_bytes += static_cast<double>(e.storage_bytes);
   }
   return out;
 }

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "planner/cost_model.h"
-#include "planner/kernel_estimates.h"
+#include "planner/compute_kernels.h"
 #include "planner/reuse.h"
+#include "planner/workload.h"
 #include "tessera/machine.h"
 #include "tessera/planner.h"
 #include "tessera/step_model.h"
@@ -38,17 +38,18 @@ TableLoad table_load(const EmbeddingBagConfig& table, const ParameterConstraints
 struct PieceShape {
   double row_share = 1;
   int64_t cols = 0;
-  std::string compute_kernel;
+  const ComputeKernel& kernel;
 };
 
 // Costs of a piece for its owner, and what travels between it and one home. Seconds and bytes per step.
 struct PieceCost {
   double forward = 0, backward = 0;
-  StageWork unpack;       // all homes together
-  double ids_bytes = 0;   // from one home
-  double rows_bytes = 0;  // to one home, and back
-  double rows = 0;        // of one home
-  double held_bytes = 0;  // rows and states
+  StageWork unpack;                          // all homes together
+  double ids_bytes = 0;                      // from one home
+  double rows_bytes = 0;                     // to one home, and back
+  double rows = 0;                           // of one home
+  double held_bytes = 0;                     // rows and states
+  double host_bytes = 0, storage_bytes = 0;  // of these, in host memory beside the device, and on disk
 };
 
 // What a table cut into pieces costs every home.
@@ -64,10 +65,11 @@ StageWork rows_work(const ExpectedPiece& piece, double cols);
 
 class StepCosts {
  public:
-  StepCosts(const Runtime& runtime, const std::string& kernel, const Machine& machine)
-      : machine_(machine), kernels_(runtime, kernel, machine) {}
+  // References outlive the object.
+  StepCosts(ComputeKernels& kernels, const Machine& machine) : machine_(machine), kernels_(kernels) {}
 
-  // `homes` ranks ask for rows of the piece; 1 for a replica, which serves its own rank alone.
+  // The kernel's error where it does not take such a piece. `homes` ranks ask for rows of the piece; 1 for a replica,
+  // which serves its own rank alone.
   PieceCost piece(const TableLoad& load, const PieceShape& shape, double homes, const ReuseModel& reuse) const;
   // A table in row_pieces x col_pieces, all on different ranks.
   HomeWork home(const TableLoad& load, double row_pieces, double col_pieces) const;
@@ -78,11 +80,11 @@ class StepCosts {
   double replica_bytes(const TableLoad& load, double world) const;
 
   const Machine& machine() const { return machine_; }
-  const KernelEstimates& kernels() const { return kernels_; }
+  ComputeKernels& kernels() const { return kernels_; }
 
  private:
   const Machine& machine_;
-  KernelEstimates kernels_;
+  ComputeKernels& kernels_;
 };
 
 }  // namespace tessera

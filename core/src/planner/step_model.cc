@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "planner/figures.h"
 #include "planner/step_costs.h"
 #include "wiring/expected_step.h"
 #include "wiring/local_shards.h"
@@ -55,12 +56,11 @@ class StepModel {
   StepModel(const Runtime& runtime, const PlannerOptions& options, const DenseWork& dense)
       : topology_(options.topology),
         batch_(static_cast<double>(options.batch_size)),
-        machine_(options.machine ? *options.machine : Machine::typical(options.topology.compute_device)),
-        costs_(runtime, options.kernel, machine_),
+        machine_(figures_for(options)),
+        kernels_(runtime, options.kernel, options.topology),
+        costs_(kernels_, machine_),
         dense_(dense),
-        ranks_(static_cast<size_t>(options.topology.world_size)) {
-    machine_.check_fits(topology_.world_size, topology_.local_world_size, topology_.compute_device);
-  }
+        ranks_(static_cast<size_t>(options.topology.world_size)) {}
 
   void add(const PlannerModule& module, const EmbeddingModuleShardingPlan& plan,
            const std::map<std::string, ParameterConstraints>& constraints) {
@@ -100,7 +100,7 @@ class StepModel {
       walk(c, out.tables);
     }
     fill_stages(out);
-    out.kernel = costs_.kernels().kernel();
+    if (kernels_.usual() != nullptr) out.kernel = kernels_.usual()->id();
     return out;
   }
 
@@ -109,6 +109,10 @@ class StepModel {
 
   double row_share(const PlacedTable& t, const ShardMetadata& s) const {
     return static_cast<double>(s.rows) / static_cast<double>(std::max<int64_t>(1, t.load.work.rows));
+  }
+
+  const ComputeKernel& kernel_of(const PlacedTable& t) {
+    return kernels_.named(*t.load.table, t.sharding->compute_kernel);
   }
 
   void fill_reuse(const PlacedTable& t) {
@@ -147,8 +151,7 @@ class StepModel {
       if (s.rows == 0) continue;
       const auto owner = static_cast<size_t>(s.rank);
       RankTotals& r = ranks_.at(owner);
-      const PieceCost cost =
-          costs_.piece(t.load, {row_share(t, s), s.cols, t.sharding->compute_kernel}, world(), r.reuse);
+      const PieceCost cost = costs_.piece(t.load, {row_share(t, s), s.cols, kernel_of(t)}, world(), r.reuse);
       r.lookup += cost.forward;
       r.update += cost.backward;
       out.lookup[owner] += cost.forward;
@@ -159,7 +162,7 @@ class StepModel {
   void place_replica(const PlacedTable& t, const ShardMetadata& s, Collection& c, TablePrediction& out) {
     const auto rank = static_cast<size_t>(s.rank);
     RankTotals& r = ranks_.at(rank);
-    const PieceCost cost = costs_.piece(t.load, {1, s.cols, t.sharding->compute_kernel}, 1, r.reuse);
+    const PieceCost cost = costs_.piece(t.load, {1, s.cols, kernel_of(t)}, 1, r.reuse);
     const StageWork work = costs_.replica(t.load, world());
     // The lookup writes to the output itself.
     const double combine =
@@ -242,7 +245,7 @@ class StepModel {
     std::vector<ExpectedSlot> slots;
     for (const Slot& slot : wiring.slots()) slots.push_back(c.placed[slot.table].load.slot());
     const ExpectedStep step(wiring, slots);
-    const auto places_rows = [&](const Lane&) { return costs_.kernels().places_rows(); };
+    const auto places_rows = [&](const Lane&) { return kernels_.places_rows(); };
     for (int rank = 0; rank < topology_.world_size; ++rank) {
       const RankWiring own(wiring, rank, places_rows);
       Visitor visitor(*this, c, own, tables);
@@ -312,15 +315,17 @@ class StepModel {
       rows += exchange(c.rows);
       if (c.reduced_bytes > 0) reduce += exchange(c.marks) + all_reduce(c.reduced_bytes);
     }
+    const KernelFigures* figures = kernels_.figures(machine_);
+    const double call_forward = figures == nullptr ? 0 : figures->call_forward;
+    const double call_backward = figures == nullptr ? 0 : figures->call_backward;
     double routing = 0, looking = 0, middle = 0, updating = 0;
     for (RankTotals& r : ranks_) {
-      const KernelEstimates& k = costs_.kernels();
       const RankWork& work = r.work;
       const double route = machine_.route.of(work.route), unpack = machine_.unpack.of(work.unpack);
-      const double lookup = r.lookup + r.replica_lookup + (r.calls + r.replica_calls) * k.call_forward();
+      const double lookup = r.lookup + r.replica_lookup + (r.calls + r.replica_calls) * call_forward;
       const double combine = machine_.combine.of(work.combine), split = machine_.split.of(work.split);
-      const double update = r.update + r.calls * k.call_backward();
-      const double replica = r.replica_update + r.replica_calls * k.call_backward() + machine_.replica.of(work.replica);
+      const double update = r.update + r.calls * call_backward;
+      const double replica = r.replica_update + r.replica_calls * call_backward + machine_.replica.of(work.replica);
       out.work.push_back(work);
       out.stages.push_back({{"route", route},
                             {"exchange ids", ids + unpack},
@@ -350,6 +355,7 @@ class StepModel {
   const Topology topology_;
   double batch_;
   Machine machine_;
+  ComputeKernels kernels_;
   StepCosts costs_;
   DenseWork dense_;
   std::vector<RankTotals> ranks_;

@@ -53,15 +53,37 @@ std::string Storage::str() const {
   return out.empty() ? "nothing" : out;
 }
 
+ComputeDevice ComputeDevice::named(const std::string& id) {
+  constexpr std::pair<const char*, int32_t> kNamed[] = {{"cpu", kDLCPU}, {"cuda", kDLCUDA}, {"hip", kDLROCM}};
+  for (const auto& [name, type] : kNamed) {
+    if (id == name) return {.id = id, .type = type};
+  }
+  throw PlannerError(PlannerError::Kind::kBadInput, cat("unsupported compute device \"", id,
+                                                        "\"; known without their device part are cpu, cuda and hip"));
+}
+
 Topology Topology::of(int world_size, int local_world_size, const std::string& compute_device) {
+  return of(world_size, local_world_size, ComputeDevice::named(compute_device));
+}
+
+Topology Topology::of(int world_size, int local_world_size, const ComputeDevice& device) {
   Topology t;
   t.world_size = world_size;
   t.local_world_size = local_world_size == 0 ? world_size : local_world_size;
-  t.compute_device = compute_device;
-  t.hbm_cap = t.accelerator() ? int64_t{32} << 30 : 0;
+  t.compute_device = device.id;
+  t.device_type = device.type;
+  if (t.well_known()) {
+    t.hbm_cap = t.accelerator() ? int64_t{32} << 30 : 0;
+  } else {
+    t.hbm_cap = device.memory;
+    t.hbm_mem_bw = device.memory_bandwidth;
+    t.intra_host_bw = device.link_bandwidth;
+  }
   t.validate();
   return t;
 }
+
+bool Topology::well_known() const { return device_type == kDLCPU || device_type == kDLCUDA || device_type == kDLROCM; }
 
 void Topology::set_memory_gib(const std::vector<double>& hbm, const std::vector<double>& ddr) {
   const auto set = [&](const char* name, const std::vector<double>& gib, int64_t& cap, std::vector<int64_t>& caps) {
@@ -91,9 +113,6 @@ Storage Topology::memory(int rank) const {
 
 void Topology::validate() const {
   const auto bad = [](const std::string& text) { throw PlannerError(PlannerError::Kind::kBadInput, text); };
-  if (compute_device != "cpu" && compute_device != "cuda" && compute_device != "hip") {
-    bad(cat("unsupported compute device \"", compute_device, "\"; known are cpu, cuda and hip"));
-  }
   if (world_size < 1 || local_world_size < 1 || world_size % local_world_size != 0) {
     bad(cat("a world of ", world_size, " ranks cannot have ", local_world_size, " ranks on every host"));
   }
@@ -109,7 +128,8 @@ void Topology::validate() const {
     if (m.hbm < 0 || m.ddr < 0 || m.ssd < 0) bad(cat("the memory of rank ", r, " cannot be negative"));
   }
   for (const double bandwidth : {hbm_mem_bw, ddr_mem_bw, hbm_to_ddr_mem_bw, intra_host_bw, inter_host_bw}) {
-    if (!(bandwidth > 0)) bad(cat("a bandwidth of ", bandwidth, " bytes per millisecond is not positive"));
+    const bool unknown = bandwidth == 0 && !well_known();
+    if (!(bandwidth > 0) && !unknown) bad(cat("a bandwidth of ", bandwidth, " bytes per millisecond is not positive"));
   }
 }
 

@@ -313,11 +313,4 @@ DeviceStreamPtr open_device(const Runtime& runtime, const std::string& name, int
   return DeviceStream::open(part, local_rank % count);
 }
 
-std::string compute_device(const DeviceStreamPtr& stream) {
-  if (!stream) return "cpu";
-  return stream->device().type == DeviceType::kCuda  ? "cuda"
-         : stream->device().type == DeviceType::kHip ? "hip"
-                                                     : "cpu";
-}
-
 }  // namespace tessera

@@ -33,7 +33,7 @@ void check_compute_kernels(const std::vector<std::string>& known, const std::vec
     fail(Code::kInvalidArgument, "table ", t.name, ": there is no compute kernel \"", kernel, "\"; there are ", all);
   };
   for (const TableConfig& t : tables) {
-    if (t.kernels.empty()) check(t, t.kernel);
+    if (t.kernels.empty() && t.kernel != "auto") check(t, t.kernel);
     for (const std::string& kernel : t.kernels) check(t, kernel);
   }
 }

@@ -66,7 +66,7 @@ TrainJob::TrainJob(const Runtime& runtime, const Config& config, const TrainJobO
   JobData job = read_job_data(config_);
   data_ = std::move(job.data);
   tables_ = std::move(job.tables);
-  check_parts(runtime_, config_, tables_, compute_device(options_.device));
+  check_parts(runtime_, config_, tables_, compute_device(options_.device).id);
   build_model();
   fingerprint_ = data_fingerprint(config_, data_);
   if (!options_.load.empty()) load();

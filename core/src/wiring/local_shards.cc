@@ -33,7 +33,7 @@ LocalShards local_shards(const std::vector<EmbeddingBagConfig>& tables, const Em
       o.seed = options.seed;
       if (o.train) o.optimizer = table.optimizer.name.empty() ? options.optimizer : table.optimizer;
       const double range = table.init_range.value_or(1 / std::sqrt(static_cast<double>(table.num_embeddings)));
-      o.tables = {{table.name, where.rows, where.cols, range}};
+      o.tables = {{table.name, where.rows, where.cols, range, table.kernel_options}};
       out.shards.push_back({static_cast<int>(t), static_cast<int>(s), where, 0, 0});
     }
   }

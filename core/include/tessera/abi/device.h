@@ -32,6 +32,9 @@ typedef struct tsr_device_info {
   uint64_t total_bytes; /* of memory */
   uint64_t free_bytes;
   char name[128]; /* for people: "NVIDIA H100 80GB HBM3" */
+  /* Bytes per second, 0: not known. With both, a planner can price the device before anybody has measured it. */
+  double memory_bandwidth; /* of the device's own memory */
+  double link_bandwidth;   /* of one device to others of its host */
 } tsr_device_info;
 
 /* What the core and its plugins hold on one device through this part. */
@@ -283,6 +286,8 @@ typedef struct tsr_device {
   /* Optional. Without it gradients are clipped in host memory. [any-thread][enqueue] The struct is borrowed for the
    * call. An unknown mode is TSR_UNIMPLEMENTED. */
   tsr_code (*clip_gradients)(void* self, const tsr_clipping* clipping, tsr_stream stream, tsr_error* err);
+  uint32_t flags; /* none is defined: 0 */
+  uint32_t reserved;
 } tsr_device;
 
 #ifdef __cplusplus

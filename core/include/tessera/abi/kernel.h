@@ -17,6 +17,12 @@ extern "C" {
 
 enum { TSR_MODE_TRAIN = 0, TSR_MODE_INFER = 1 };
 
+/* Compute kernels that mean something to the host. A plugin may serve others under names of its own, "acme.cached":
+ * they train as FUSED does, and estimate says what is special about them. */
+#define TSR_COMPUTE_FUSED "fused" /* backward updates the rows */
+#define TSR_COMPUTE_DENSE "dense" /* backward_rows hands gradients out, apply updates: replicas need it */
+#define TSR_COMPUTE_QUANT "quant" /* only infers, on rows as tessera/sdk/row_format.h has them */
+
 /* Of tsr_kernel. It takes lookups with several outputs, and with output_rows; a kernel without it gets neither. */
 enum { TSR_KERNEL_PLACES_ROWS = 1 };
 
@@ -35,7 +41,7 @@ typedef struct tsr_kernel_table {
 typedef struct tsr_kernel_config {
   uint32_t struct_size;
   int32_t mode;               /* TSR_MODE_* */
-  const char* compute_kernel; /* "fused": backward updates; "dense": backward_rows hands gradients out; "quant"; ... */
+  const char* compute_kernel; /* TSR_COMPUTE_*, or one of the plugin's own */
   DLDevice device;
   DLDataType weight_dtype; /* of the stored rows. kDLUInt of 8, 4 or 2 bits: codes behind a scale and a bias of each row
                               (tessera/sdk/row_format.h), for compute kernels that only infer */
@@ -183,7 +189,9 @@ typedef struct tsr_estimate {
   uint32_t reserved;
   double forward_seconds;
   double backward_seconds; /* update included */
-  uint64_t bytes;          /* rows and state of the shard */
+  uint64_t bytes;          /* rows and state of the shard, caches included */
+  uint64_t host_bytes;     /* of these, in host memory although the device is another one */
+  uint64_t storage_bytes;  /* of these, on disk */
 } tsr_estimate;
 
 typedef struct tsr_kernel {
@@ -194,7 +202,8 @@ typedef struct tsr_kernel {
 
   /* [any-thread] TSR_OK, or the reason why not. Allocates nothing. */
   tsr_code (*supports)(void* self, const tsr_kernel_config* config, tsr_error* why);
-  /* [any-thread] Optional. */
+  /* [any-thread] Optional. The config's one table is the shard, with its options; the workload is about its rows, or
+   * those of them that are asked for alike: answers add up. A shard that cannot be held is refused, as by supports. */
   tsr_code (*estimate)(void* self, const tsr_kernel_config* config, const tsr_workload* workload,
                        tsr_estimate* estimate, tsr_error* err);
 

@@ -42,6 +42,8 @@ typedef struct tsr_optimizer {
    * rows only the first 16 KiB of weights and states, 128 rows at most, are near in the caches: prefetch the others. */
   void (*update_rows)(void* self, const tsr_update* update, int64_t dim, int64_t count, float* const* weights,
                       const float* const* grads, float* const* states);
+  uint32_t flags; /* none is defined: 0 */
+  uint32_t reserved;
 } tsr_optimizer;
 
 #ifdef __cplusplus

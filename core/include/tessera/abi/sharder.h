@@ -41,6 +41,9 @@ enum {
 
 enum { TSR_POOLING_NONE = 0, TSR_POOLING_SUM = 1, TSR_POOLING_MEAN = 2, TSR_POOLING_MAX = 3 };
 
+/* Of tsr_sharder. Only for tables whose constraints name it: a planner does not try it by itself. */
+enum { TSR_SHARDER_WHEN_ASKED = 1 };
+
 typedef struct tsr_table {
   uint32_t struct_size;
   int32_t pooling; /* TSR_POOLING_*; NONE: an EmbeddingCollection's table */
@@ -105,7 +108,7 @@ struct tsr_layout_sink {
 
 typedef struct tsr_sharder {
   uint32_t struct_size;
-  uint32_t reserved;
+  uint32_t flags; /* TSR_SHARDER_* */
 
   /* [any-thread] Hands every layout it offers to `sink`, best first. Offering none is not an error: the table cannot be
    * cut this way. */

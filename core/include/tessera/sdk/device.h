@@ -17,7 +17,7 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual int32_t count() = 0;
-  virtual void info(int32_t index, tsr_device_info& out) = 0;
+  virtual void info(int32_t index, tsr_device_info& out) = 0;  // `out` has every member, all 0 before
 
   virtual void* alloc(int32_t index, uint64_t bytes, tsr_stream stream) = 0;
   virtual void free(int32_t index, void* memory, uint64_t bytes, tsr_stream stream) noexcept = 0;
@@ -199,7 +199,9 @@ class Device {
                  nullptr,
                  nullptr,
                  nullptr,
-                 nullptr};
+                 nullptr,
+                 0,
+                 0};
     if (detail::overrides(&C::combine_rows, &Base::combine_rows)) t.combine_rows = &combine_slot;
     if (detail::overrides(&C::split_rows, &Base::split_rows)) t.split_rows = &split_slot;
     if (detail::overrides(&C::sum_lengths, &Base::sum_lengths)) t.sum_lengths = &sum_lengths_slot;

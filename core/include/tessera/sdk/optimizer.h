@@ -73,7 +73,9 @@ class Optimizer {
                     kinds<C>.data(),
                     nullptr,
                     &learning_rate_slot<C>,
-                    nullptr};
+                    nullptr,
+                    0,
+                    0};
     if constexpr (requires { &C::update_row; }) t.update_row = &update_row_slot<C>;
     if constexpr (requires { &C::update_rows; }) t.update_rows = &update_rows_slot<C>;
     return t;

@@ -1,7 +1,8 @@
 // tessera/sdk/sharder.h - base class of a sharder: a pure function from a table and a topology to layouts.
 //
 // abi/sharder.h says what placements, combine rules and row sets mean. The object is used from several threads at once,
-// hence const.
+// hence const. A class C : Sharder may say how it is offered:
+//   static constexpr uint32_t kFlags = TSR_SHARDER_WHEN_ASKED;
 #pragma once
 
 #include <cstdint>
@@ -123,6 +124,7 @@ class Sharder {
   template <class C>
   static constexpr tsr_sharder make_table() {
     tsr_sharder t{sizeof(tsr_sharder), 0, &propose_slot<C>, nullptr, nullptr};
+    if constexpr (requires { C::kFlags; }) t.flags = C::kFlags;
     constexpr bool routes = detail::overrides(&C::route, &Sharder::route);
     static_assert(routes == detail::overrides(&C::unroute, &Sharder::unroute),
                   "override route and unroute, or neither");

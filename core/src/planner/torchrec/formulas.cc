@@ -20,16 +20,15 @@ constexpr double kWeightedKernelFactor = 1.1;
 constexpr double kBatchedCopyFactor = 2.455;
 constexpr double kElementwiseFactor = 9.22;  // of data-parallel gradients
 
-// compute_kernel, accelerator, replicas, in_host_memory, cache_ratio, hbm, uvm, ddr, divisor, infers
+// compute_kernel, accelerator, in_host_memory, cache_ratio, hbm, uvm, ddr, divisor, infers
 constexpr KernelCost kKernels[] = {
-    {"dense", false, true, false, 0, 0, 0, 0.5, 1},
-    {"fused", false, false, false, 0, 0, 0, 1, 1},
-    {"quant", false, true, false, 0, 0, 0, 1, 1, true},
-    {"quant", false, false, false, 0, 0, 0, 1, 1, true},
-    {"dense", true, true, false, 0, 0.5, 0, 0, 1},
-    {"fused", true, false, false, 0, 1, 0, 0, 1},
-    {"fused_uvm", true, false, true, 0, 0, 1, 0, 10},
-    {"fused_uvm_caching", true, false, true, kCacheRatio, kCacheRatio, 1 - kCacheRatio, 0, 10},
+    {"dense", false, false, 0, 0, 0, 0.5, 1},
+    {"fused", false, false, 0, 0, 0, 1, 1},
+    {"quant", false, false, 0, 0, 0, 1, 1, true},
+    {"dense", true, false, 0, 0.5, 0, 0, 1},
+    {"fused", true, false, 0, 1, 0, 0, 1},
+    {"fused_uvm", true, true, 0, 0, 1, 0, 10},
+    {"fused_uvm_caching", true, true, kCacheRatio, kCacheRatio, 1 - kCacheRatio, 0, 10},
 };
 
 // combine, ids, global_batch, least_width, narrow_penalty, exchange, copies_gradient, reduces_gradient
@@ -87,6 +86,13 @@ double kernel_bandwidth(const KernelCost& kernel, const Topology& t) {
 
 std::span<const KernelCost> kernel_costs() { return kKernels; }
 
+const KernelCost* kernel_cost(std::string_view compute_kernel, bool accelerator) {
+  for (const KernelCost& k : kKernels) {
+    if (k.accelerator == accelerator && k.compute_kernel == compute_kernel) return &k;
+  }
+  return nullptr;
+}
+
 const LayoutCost& layout_cost(Combine combine) {
   const auto* found = std::find_if(std::begin(kLayouts), std::end(kLayouts),
                                    [&](const LayoutCost& row) { return row.combine == combine; });
@@ -100,7 +106,7 @@ Storage shard_storage(const LayoutCost& layout, const KernelCost& kernel, const 
   const int64_t table = cells * work.element_bytes;
   Storage out;
   int64_t& rows_at = topology.accelerator() && !kernel.in_host_memory ? out.hbm : out.ddr;
-  rows_at = kernel.replicas ? table : share_of(table, rows * cols, cells);
+  rows_at = layout.combine == Combine::kReplica ? table : share_of(table, rows * cols, cells);
   if (work.row_format) rows_at = rows * sdk::row_bytes(*work.row_format, cols);  // each cut has scales and biases
   if (kernel.cache_ratio > 0) {
     const int64_t cache = to_bytes(std::nearbyint(kernel.cache_ratio * static_cast<double>(table)));

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "planner/workload.h"
 #include "tessera/sharding_option.h"
@@ -16,15 +17,16 @@ namespace tessera::torchrec {
 struct KernelCost {
   const char* compute_kernel;
   bool accelerator;     // on accelerators, or on the CPU
-  bool replicas;        // for layouts whose pieces are replicas, or for all others
   bool in_host_memory;  // rows live in ddr although the device is an accelerator
   double cache_ratio;   // of the rows, additionally in hbm
   double hbm, uvm, ddr, divisor;
   bool infers = false;  // for quantized tables, and for no others; nothing comes back
 };
 
-// All kernels for a device and a kind of layout, in TorchRec's order.
+// In TorchRec's order.
 std::span<const KernelCost> kernel_costs();
+// Null: TorchRec has no such compute kernel there.
+const KernelCost* kernel_cost(std::string_view compute_kernel, bool accelerator);
 
 // By what the ids of the global batch are divided before they reach one shard.
 enum class IdShare { kAll, kOneOfWorld, kOneOfHost };

@@ -1,0 +1,35 @@
+#include "modules/kernel_config.h"
+
+#include "plugin/calls.h"
+
+namespace tessera {
+
+KernelConfig::KernelConfig(const LookupOptions& o, const Part* optimizer, DLDevice device) {
+  for (const LookupTable& t : o.tables) {
+    tables.push_back({sizeof(tsr_kernel_table), 0, t.name.c_str(), t.rows, t.dim,
+                      t.options.empty() ? nullptr : t.options.c_str(), t.init_range});
+  }
+  raw.struct_size = sizeof(raw);
+  raw.mode = o.train ? TSR_MODE_TRAIN : TSR_MODE_INFER;
+  raw.compute_kernel = o.compute_kernel.c_str();
+  raw.device = device;
+  raw.weight_dtype = o.row_format ? sdk::info_of(*o.row_format).dtype : to_dl(o.weight_dtype);
+  raw.output_dtype = to_dl(o.output_dtype);
+  raw.num_tables = static_cast<uint32_t>(tables.size());
+  raw.table_stride = sizeof(tsr_kernel_table);
+  raw.tables = tables.data();
+  raw.seed = o.seed;
+  raw.optimizer = optimizer == nullptr ? nullptr : optimizer->raw();
+  raw.optimizer_options = optimizer == nullptr ? nullptr : optimizer->options().c_str();
+  raw.max_gradient = o.optimizer.max_gradient;
+}
+
+std::string refusal(const Part& kernel, const tsr_kernel_config& config) {
+  AbiError error;
+  const plugin::CallScope call(kernel, "supports");
+  const tsr_code code = kernel.api<tsr_kernel>().supports(kernel.self(), &config, error.out());
+  if (code == TSR_OK) return "";
+  return error.said().empty() ? cat("refused with code ", code) : std::string(error.said());
+}
+
+}  // namespace tessera

@@ -1,0 +1,185 @@
+#include "planner/compute_kernels.h"
+
+#include <algorithm>
+
+#include "modules/kernel_config.h"
+#include "plugin/calls.h"
+#include "tessera/config.h"
+#include "tessera/sdk/cost.h"
+
+namespace tessera {
+
+namespace {
+
+constexpr double kUsualStateBytes = 4;  // for each row
+
+bool runs_on(const Part& kernel, int32_t device_type) {
+  const int32_t* types = kernel.api<tsr_kernel>().device_types;
+  while (*types != 0 && *types != device_type) ++types;
+  return *types != 0;
+}
+
+bool trains(const Part& kernel) { return TSR_HAS(tsr_kernel, &kernel.api<tsr_kernel>(), backward); }
+bool has_estimates(const Part& kernel) { return TSR_HAS(tsr_kernel, &kernel.api<tsr_kernel>(), estimate); }
+
+std::vector<std::string> compute_kernels_of(const Part& kernel) {
+  std::vector<std::string> out;
+  for (const char* const* c = kernel.api<tsr_kernel>().compute_kernels; *c != nullptr; ++c) out.emplace_back(*c);
+  return out;
+}
+
+}  // namespace
+
+ComputeKernels::ComputeKernels(const Runtime& runtime, const std::string& kernel, const Topology& topology)
+    : runtime_(runtime), device_{static_cast<DLDeviceType>(topology.device_type), 0} {
+  const bool any = kernel == "auto";
+  for (const std::string& id : any ? runtime.ids(TSR_KERNEL_KIND) : std::vector<std::string>{kernel}) {
+    PartPtr part;
+    try {
+      part = runtime.create(TSR_KERNEL_KIND, id);
+    } catch (const Error& e) {
+      if (!any && e.code() == Code::kNotFound) throw;
+      continue;  // not usable here: the load report says why
+    }
+    if (runs_on(*part, device_.device_type))
+      plugins_.push_back(std::move(part));
+    else if (!any)
+      fail(Code::kInvalidArgument, "kernel \"", id, "\" does not run on ", topology.compute_device);
+  }
+  std::stable_sort(plugins_.begin(), plugins_.end(), [](const PartPtr& a, const PartPtr& b) {
+    return a->raw()->component->priority > b->raw()->component->priority;
+  });
+  for (const PartPtr& p : plugins_) {
+    if (usual_ == nullptr && trains(*p)) usual_ = p.get();
+    if (estimator_ == nullptr && trains(*p) && has_estimates(*p)) estimator_ = p.get();
+  }
+  if (usual_ == nullptr && !plugins_.empty()) usual_ = plugins_.front().get();
+}
+
+ComputeKernels::Question ComputeKernels::question_of(const EmbeddingBagConfig& t) {
+  const OptimizerSpec& o = t.optimizer;
+  return {t.embedding_dim, t.data_type, t.row_format, o.name, o.options, o.max_gradient, t.kernel_options};
+}
+
+const Part* ComputeKernels::optimizer(const OptimizerSpec& spec) {
+  const PartSpec usual = TableConfig{}.optimizer;  // of tables whose optimizer is chosen later
+  const auto key = spec.name.empty() ? std::pair(usual.name, usual.options) : std::pair(spec.name, spec.options);
+  const auto known = optimizers_.find(key);
+  if (known != optimizers_.end()) return known->second.get();
+  PartPtr part;
+  if (!spec.name.empty() || runtime_.has(TSR_OPTIMIZER_KIND, key.first))
+    part = runtime_.create(TSR_OPTIMIZER_KIND, key.first, key.second);
+  return optimizers_.emplace(key, part).first->second.get();
+}
+
+LookupOptions ComputeKernels::options_of(const EmbeddingBagConfig& table, const std::string& compute_kernel) const {
+  LookupOptions out;
+  out.compute_kernel = compute_kernel;
+  out.train = !table.row_format;
+  out.weight_dtype = table.data_type;
+  out.row_format = table.row_format;
+  out.optimizer = table.optimizer;
+  // Of a shard, whose size is not known yet.
+  out.tables = {{table.name, 0, table.embedding_dim, 0, table.kernel_options}};
+  return out;
+}
+
+std::string ComputeKernels::refusal_of(const Part& plugin, const EmbeddingBagConfig& table,
+                                       const std::string& compute_kernel) {
+  if (!table.row_format && !trains(plugin)) return cat(plugin.id(), " only infers");
+  const Part* update = table.row_format ? nullptr : optimizer(table.optimizer);
+  if (!table.row_format && table.optimizer.name.empty()) return "";  // which is chosen later
+  const LookupOptions options = options_of(table, compute_kernel);
+  const std::string reason = refusal(plugin, KernelConfig(options, update, device_).raw);
+  return reason.empty() ? "" : cat(plugin.id(), ": ", reason);
+}
+
+const std::vector<ComputeKernel>& ComputeKernels::serving(const EmbeddingBagConfig& table) {
+  const Question question = question_of(table);
+  const auto known = serving_.find(question);
+  if (known != serving_.end()) return known->second;
+  const bool infers = table.row_format.has_value();
+  const Part* update = infers ? nullptr : optimizer(table.optimizer);
+  std::vector<ComputeKernel> out;
+  const auto offer = [&](const std::string& name, const Part* plugin) {
+    // Quantized collections open no other.
+    if (infers != (name == TSR_COMPUTE_QUANT)) return;
+    if (std::any_of(out.begin(), out.end(), [&](const ComputeKernel& k) { return k.name == name; })) return;
+    if (plugin == nullptr || refusal_of(*plugin, table, name).empty()) out.push_back({name, infers, plugin, update});
+  };
+  for (const PartPtr& plugin : plugins_) {
+    for (const std::string& name : compute_kernels_of(*plugin)) offer(name, plugin.get());
+  }
+  if (plugins_.empty()) {
+    for (const char* name : {TSR_COMPUTE_DENSE, TSR_COMPUTE_FUSED, TSR_COMPUTE_QUANT}) offer(name, nullptr);
+  }
+  return serving_.emplace(question, std::move(out)).first->second;
+}
+
+const ComputeKernel& ComputeKernels::named(const EmbeddingBagConfig& table, const std::string& name) {
+  for (const ComputeKernel& k : serving(table)) {
+    if (k.name == name) return k;
+  }
+  return unserved_.emplace_back(ComputeKernel{name, table.row_format.has_value(), nullptr, nullptr});
+}
+
+std::string ComputeKernels::why_not(const EmbeddingBagConfig& table, const std::string& name) {
+  std::string reasons;
+  for (const PartPtr& plugin : plugins_) {
+    const std::vector<std::string> served = compute_kernels_of(*plugin);
+    std::string why;
+    if (std::find(served.begin(), served.end(), name) != served.end()) {
+      why = refusal_of(*plugin, table, name);
+    } else {
+      std::string list;
+      for (const std::string& s : served) list += cat(list.empty() ? "" : ", ", s);
+      why = cat(plugin->id(), " serves ", list, " alone");
+    }
+    if (!why.empty()) reasons += cat(reasons.empty() ? "" : "; ", why);
+  }
+  return reasons;
+}
+
+const KernelFigures* ComputeKernels::figures(const Machine& machine) const {
+  const KernelFigures* out = usual_ == nullptr ? nullptr : machine.kernel(usual_->id());
+  return out == nullptr && estimator_ == nullptr && !machine.kernels.empty() ? &machine.kernels.front() : out;
+}
+
+bool ComputeKernels::places_rows() const {
+  return device_.device_type == kDLCPU &&
+         (usual_ == nullptr || (usual_->api<tsr_kernel>().flags & TSR_KERNEL_PLACES_ROWS) != 0);
+}
+
+tsr_estimate ComputeKernels::estimate(const EmbeddingBagConfig& table, const ComputeKernel& kernel,
+                                      const Machine& machine, int64_t rows, tsr_workload work) const {
+  const bool own = kernel.plugin != nullptr && has_estimates(*kernel.plugin);
+  const Part* asked = own ? kernel.plugin : kernel.infers ? nullptr : estimator_;
+  const KernelFigures* figures = asked == nullptr ? nullptr : machine.kernel(asked->id());
+  if (asked == nullptr && !machine.kernels.empty()) figures = &machine.kernels.front();
+  tsr_machine raw{};
+  if (figures != nullptr) {
+    raw = figures->raw();
+    work.machine = &raw;
+  }
+  const int64_t row =
+      table.row_format ? sdk::row_bytes(*table.row_format, work.dim) : work.dim * size_of(table.data_type);
+  const double state = kernel.infers ? 0 : kUsualStateBytes;
+  tsr_estimate out{};
+  out.struct_size = sizeof(out);
+  if (asked != nullptr && (kernel.infers || kernel.optimizer != nullptr)) {
+    LookupOptions options = options_of(table, own ? kernel.name : TSR_COMPUTE_DENSE);
+    options.tables.front().rows = rows;
+    options.tables.front().dim = work.dim;
+    const KernelConfig config(options, kernel.infers ? nullptr : kernel.optimizer, device_);
+    AbiError error;
+    const plugin::CallScope call(*asked, "estimate", table.name);
+    error.check(asked->api<tsr_kernel>().estimate(asked->self(), &config.raw, &work, &out, error.out()), asked->id());
+  } else if (figures != nullptr) {
+    out = sdk::estimate_by_figures(raw, work, static_cast<double>(row), state);
+  }
+  if (out.bytes == 0)
+    out.bytes = static_cast<uint64_t>(static_cast<double>(work.rows) * (static_cast<double>(row) + state));
+  return out;
+}
+
+}  // namespace tessera

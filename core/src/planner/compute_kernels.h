@@ -1,0 +1,77 @@
+// Which compute kernels the installed kernel plugins serve, and what these say that shards cost.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "tessera/abi/kernel.h"
+#include "tessera/embedding_configs.h"
+#include "tessera/lookup.h"
+#include "tessera/machine.h"
+#include "tessera/runtime.h"
+#include "tessera/topology.h"
+
+namespace tessera {
+
+// A way to hold shards of a table, by the plugin that a job would take for it.
+struct ComputeKernel {
+  std::string name;
+  bool infers = false;              // nothing comes back
+  const Part* plugin = nullptr;     // null: none for this device can be asked here
+  const Part* optimizer = nullptr;  // of the table, or the usual one where it is chosen later; null: not installed
+  // Whether it can hold replicas, or all others: gradients of replicas are reduced, so they have to be handed out.
+  bool holds(bool replicas) const { return infers || (name == TSR_COMPUTE_DENSE) == replicas; }
+};
+
+class ComputeKernels {
+ public:
+  // `kernel`: a plugin's id, or "auto": any. Only those that can be used here are asked. Where there is none for the
+  // topology's device, the plan is for another machine: then what abi/kernel.h defines is taken to be served, and
+  // nothing else. Errors are those of a job: kNotFound for an unknown kernel, kInvalidArgument for one of another
+  // device. `runtime` outlives the object.
+  ComputeKernels(const Runtime& runtime, const std::string& kernel, const Topology& topology);
+
+  // Those that hold the table: listed by a plugin that supports it. Valid as long as this object. Errors of the table's
+  // optimizer: unknown, or with options that it refuses.
+  const std::vector<ComputeKernel>& serving(const EmbeddingBagConfig& table);
+  // Of this name; where no plugin serves it, one without a plugin.
+  const ComputeKernel& named(const EmbeddingBagConfig& table, const std::string& name);
+  // Why no plugin serves the table so, each one's reason.
+  std::string why_not(const EmbeddingBagConfig& table, const std::string& name);
+
+  // For a shard of so many rows: seconds, and bytes of rows and states with where they lie, of those rows that `work`
+  // is about. By the plugin's own estimate; where it has none, by the best one's that has, and without any by the
+  // machine's figures alone. `work` needs no machine. The plugin's error where it does not take such a shard.
+  tsr_estimate estimate(const EmbeddingBagConfig& table, const ComputeKernel& kernel, const Machine& machine,
+                        int64_t rows, tsr_workload work) const;
+
+  // The plugin that a job takes for most tables, and its figures; null: none.
+  const Part* usual() const { return usual_; }
+  const KernelFigures* figures(const Machine& machine) const;
+  // Whether its lookups write rows to where the caller wants them (TSR_KERNEL_PLACES_ROWS).
+  bool places_rows() const;
+
+ private:
+  // What a plugin's answer depends on.
+  using Question = std::tuple<int64_t, DType, std::optional<RowFormat>, std::string, std::string, double, std::string>;
+  static Question question_of(const EmbeddingBagConfig& table);
+  const Part* optimizer(const OptimizerSpec& spec);
+  LookupOptions options_of(const EmbeddingBagConfig& table, const std::string& compute_kernel) const;
+  // Nothing: it serves the table.
+  std::string refusal_of(const Part& plugin, const EmbeddingBagConfig& table, const std::string& compute_kernel);
+
+  const Runtime& runtime_;
+  DLDevice device_;
+  std::vector<PartPtr> plugins_;  // best first
+  const Part* usual_ = nullptr;
+  const Part* estimator_ = nullptr;                                    // the best one that has estimates and trains
+  std::map<std::pair<std::string, std::string>, PartPtr> optimizers_;  // null: there is no such plugin
+  std::map<Question, std::vector<ComputeKernel>> serving_;
+  std::deque<ComputeKernel> unserved_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,169 @@
+// What nobody named is planned all the same: sharders, compute kernels and devices that the core has never heard of.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <set>
+
+#include "planner/search_space.h"
+#include "tessera/planner.h"
+
+namespace tessera {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::Not;
+
+const Runtime& foreign_alone() {
+  static const Runtime runtime({.plugin_path = {TESSERA_FOREIGN_PLUGINS}, .default_path = false});
+  return runtime;
+}
+const Runtime& all() {
+  static const Runtime runtime(
+      {.plugin_path = {TESSERA_PLUGINS_BUILT, TESSERA_FOREIGN_PLUGINS}, .default_path = false});
+  return runtime;
+}
+
+std::vector<PlannerModule> film(const std::string& kernel_options = "") {
+  EmbeddingBagConfig t;
+  t.name = "film";
+  t.num_embeddings = 1000;
+  t.embedding_dim = 16;
+  t.feature_names = {"film"};
+  t.kernel_options = kernel_options;
+  return {{.path = "sparse", .tables = {t}}};
+}
+
+std::string message_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(ForeignParts, AreTakenWhereThereAreNoOthers) {
+  const PlanResult result = EmbeddingShardingPlanner(foreign_alone(), {.topology = Topology::of(2)}).plan(film());
+  const ParameterSharding& taken = result.plan.at("sparse").at("film");
+  EXPECT_EQ(taken.sharding_type, "acme.stripe");
+  EXPECT_EQ(taken.compute_kernel, "acme.on_disk");
+  EXPECT_TRUE(taken.routed);
+}
+
+TEST(ForeignParts, AreTriedBesideOursAndThePlanSaysSo) {
+  PlannerOptions options{.topology = Topology::of(4, 2)};
+  const PlanResult result = EmbeddingShardingPlanner(all(), options).plan(film());
+  std::set<std::string> types, kernels;
+  for (const ShardingOption& o : result.space.options) {
+    types.insert(o.sharding_type);
+    kernels.insert(o.compute_kernel);
+    EXPECT_GT(o.total_perf, 0) << o.sharding_type << " " << o.compute_kernel;
+  }
+  EXPECT_THAT(types, AllOf(Contains("acme.stripe"), Contains("row_wise"), Not(Contains("grid_shard")),
+                           Not(Contains("acme.stubborn"))));
+  EXPECT_EQ(kernels, (std::set<std::string>{"acme.on_disk", "dense", "fused"}));
+  EXPECT_EQ(result.plan.at("sparse").at("film").compute_kernel, "acme.on_disk") << "its estimate is the lowest";
+  EXPECT_EQ(std::set<std::string>(result.plan.sharders.begin(), result.plan.sharders.end()),
+            (std::set<std::string>{"acme.stripe", "column_wise", "data_parallel", "row_wise", "table_column_wise",
+                                   "table_row_wise", "table_wise"}));
+  EXPECT_THAT(result.report(), HasSubstr("Sharders tried: acme.stripe, column_wise, data_parallel, row_wise"));
+  EXPECT_THAT(result.plan.json(), HasSubstr(R"("sharders": ["acme.stripe","column_wise")"));
+  EXPECT_EQ(ShardingPlan::from_json(result.plan.json()), result.plan);
+}
+
+TEST(ForeignParts, SayWhereTheirRowsLie) {
+  constexpr int64_t kRows = 1000 * 16 * 4;
+  const auto storage_of = [&](const std::string& kernel_options) {
+    PlannerOptions options{.topology = Topology::of(1)};
+    options.constraints["film"].sharding_types = {"table_wise"};
+    options.constraints["film"].compute_kernels = {"acme.on_disk"};
+    return enumerate(all(), options, film(kernel_options)).options.at(0).total_storage;
+  };
+  const Storage on_disk = storage_of(""), with_cache = storage_of(R"({"cache": 0.75})");
+  EXPECT_EQ(on_disk.ssd, kRows);
+  EXPECT_EQ(with_cache.ssd, kRows / 4);
+  EXPECT_EQ(with_cache.ddr - on_disk.ddr, kRows * 3 / 4);
+  EXPECT_EQ(with_cache.hbm, 0);
+}
+
+// A job could not open them, whatever memory there is.
+TEST(ForeignParts, RefuseShardsWhichAreThenNoOptions) {
+  PlannerOptions options{.topology = Topology::of(2)};
+  options.constraints["film"].compute_kernels = {"acme.on_disk"};
+  std::vector<PlannerModule> modules = film();
+  modules[0].tables[0].num_embeddings = 1500000;
+  std::set<std::string> types;
+  for (const ShardingOption& o : enumerate(all(), options, modules).options) types.insert(o.sharding_type);
+  EXPECT_EQ(types, (std::set<std::string>{"acme.stripe", "row_wise", "table_row_wise"})) << "those that cut rows";
+  options.constraints["film"].sharding_types = {"table_wise"};
+  EXPECT_THAT(
+      message_of([&] { (void)EmbeddingShardingPlanner(all(), options).plan(modules); }),
+      AllOf(HasSubstr("table film has no sharding"), HasSubstr("at most 1000000 rows are served, not 1500000")));
+}
+
+TEST(ForeignParts, ThatWantToBeAskedAreTriedWhenTheyAre) {
+  PlannerOptions options{.topology = Topology::of(2)};
+  options.constraints["film"].sharding_types = {"acme.stubborn"};
+  const PlanResult result = EmbeddingShardingPlanner(all(), options).plan(film());
+  EXPECT_EQ(result.plan.at("sparse").at("film").shards.size(), 16u);
+  EXPECT_EQ(result.plan.sharders, std::vector<std::string>{"acme.stubborn"});
+}
+
+// broken_constraints() would refuse the plan that is made of them.
+TEST(ForeignParts, ThatHeedNoConstraintAreLeftOut) {
+  PlannerOptions options{.topology = Topology::of(2)};
+  ParameterConstraints& c = options.constraints["film"];
+  c.sharding_types = {"acme.stubborn", "table_wise"};
+  c.min_partition = 4;
+  const PlanResult result = EmbeddingShardingPlanner(all(), options).plan(film());
+  EXPECT_EQ(result.plan.at("sparse").at("film").sharding_type, "table_wise");
+  for (const ShardingOption& o : result.space.options) EXPECT_EQ(o.sharding_type, "table_wise");
+  c.sharding_types = {"acme.stubborn"};
+  EXPECT_THAT(message_of([&] { (void)EmbeddingShardingPlanner(all(), options).plan(film()); }),
+              HasSubstr("table film has no sharding of types acme.stubborn"));
+}
+
+// A plan for a machine whose kernels are not here: what the contract defines, and nothing that nobody serves.
+TEST(ComputeKernels, OfAnotherMachineAreThoseOfTheContract) {
+  PlannerOptions options{.topology = Topology::of(2, 2, "cuda")};
+  const PlanResult result = EmbeddingShardingPlanner(all(), options).plan(film());
+  std::set<std::string> kernels;
+  for (const ShardingOption& o : result.space.options) kernels.insert(o.compute_kernel);
+  EXPECT_EQ(kernels, (std::set<std::string>{"dense", "fused"}));
+  EXPECT_THAT(result.report(), HasSubstr("times are by typical figures of cuda"));
+  options.torchrec_limits = true;
+  options.cost_model = "torchrec";
+  kernels.clear();
+  for (const ShardingOption& o : enumerate(all(), options, film()).options) kernels.insert(o.compute_kernel);
+  EXPECT_THAT(kernels, AllOf(Contains("fused_uvm"), Contains("fused_uvm_caching")));
+}
+
+TEST(ComputeDevice, NobodyKnowsNeedsFigures) {
+  ComputeDevice acme{.id = "acme", .type = kDLExtDev, .memory = int64_t{1} << 30};
+  PlannerOptions options{.topology = Topology::of(2, 2, acme)};
+  const auto plan = [&] { return EmbeddingShardingPlanner(all(), options).plan(film()); };
+  EXPECT_THAT(message_of(plan), AllOf(HasSubstr("no figures of the device \"acme\""), HasSubstr("tessera calibrate")));
+  options.cost_model = "torchrec";
+  EXPECT_THAT(message_of(plan), HasSubstr("nobody knows those of acme"));
+  options.cost_model = "default";
+  Machine measured = Machine::typical("cuda");
+  measured.device = "acme";
+  measured.measured = true;
+  measured.name = "an acme box";
+  options.machine = measured;
+  EXPECT_THAT(plan().report(), HasSubstr("figures measured on an acme box"));
+  options.machine.reset();
+  acme.memory_bandwidth = 1e7;
+  acme.link_bandwidth = 1e6;
+  options.topology = Topology::of(2, 2, acme);
+  const PlanResult result = plan();
+  EXPECT_EQ(result.plan.compute_device, "acme");
+  EXPECT_THAT(result.report(), HasSubstr("typical figures of acme (by the bandwidths that its part states)"));
+  EXPECT_GT(result.rank_storage.at(0).hbm + result.rank_storage.at(1).hbm, 0) << "rows lie on the device";
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,58 @@
+// Parts of a third party for the planner's tests: a kernel with a compute kernel of its own, whose tables lie on disk
+// but for what a table's options keep in memory, and a sharder that wants to be asked for and heeds no constraint.
+#include "tessera/sdk/kernel.h"
+#include "tessera/sdk/sharder.h"
+
+namespace {
+
+using namespace tessera::sdk;
+
+class OnDiskInstance : public KernelInstance {
+ public:
+  void forward(const tsr_lookup&, const DLTensor&, tsr_stream, tsr_context**) override {}
+  void backward(tsr_context*, const tsr_backward&, tsr_stream) override {}
+  void release(tsr_context*) noexcept override {}
+  void save(uint32_t, const tsr_stream_io&) override {}
+  void load(uint32_t, const tsr_stream_io&) override {}
+  tsr_kernel_stats stats(uint32_t) override { return {}; }
+};
+
+class OnDisk : public Kernel {
+ public:
+  using Instance = OnDiskInstance;
+  static constexpr const char* kComputeKernels[] = {"acme.on_disk", nullptr};
+  static constexpr int32_t kDeviceTypes[] = {kDLCPU, 0};
+  void supports(const tsr_kernel_config&) const override {}
+  std::unique_ptr<KernelInstance> open(const tsr_kernel_config&) const override {
+    return std::make_unique<OnDiskInstance>();
+  }
+  tsr_estimate estimate(const tsr_kernel_config& config, const tsr_workload& work) const override {
+    if (config.num_tables != 1) fail(TSR_INVALID_ARGUMENT, "the shard is one table, not ", config.num_tables);
+    const tsr_kernel_table& shard = table_of(config, 0);
+    if (shard.rows != work.rows || shard.dim != work.dim)
+      fail(TSR_INVALID_ARGUMENT, "the shard has ", shard.rows, " x ", shard.dim, ", the work ", work.rows, " x ",
+           work.dim);
+    if (shard.rows > 1000000) fail(TSR_UNIMPLEMENTED, "at most 1000000 rows are served, not ", shard.rows);
+    tsr_estimate out{};
+    out.forward_seconds = out.backward_seconds = 1e-12 * work.ids;
+    out.bytes = static_cast<uint64_t>(work.rows * work.dim * 4);
+    out.storage_bytes = shard.options == nullptr ? out.bytes : out.bytes / 4;
+    return out;
+  }
+};
+
+class Stubborn : public Sharder {
+ public:
+  static constexpr uint32_t kFlags = TSR_SHARDER_WHEN_ASKED;
+  std::vector<Layout> propose(const Table& table, const Topology&, const Constraints&) const override {
+    LayoutPart part{TSR_PLACE_ANY_RANK, TSR_COMBINE_CONCAT, TSR_ROWS_RANGE, {}};
+    for (int64_t col = 0; col < table.cols; ++col) part.rectangles.push_back({0, table.rows, col, 1});
+    return {{part}};
+  }
+};
+
+}  // namespace
+
+TESSERA_PLUGIN("acme-foreign", "1.0.0",
+               component<OnDisk>({.id = "acme.store", .version = "1.0.0", .about = "for tests of the planner"}),
+               component<Stubborn>({.id = "acme.stubborn", .version = "1.0.0", .about = "columns of width 1"}));
