@@ -42,11 +42,12 @@ struct Kind {
   bool cpp = false;     // C, C++ and device sources
   bool header = false;  // of these
   bool test = false;
-  bool build = false;   // CMake, presets, scripts
-  bool data = false;    // recorded cases: only checked for machine paths
-  bool prose = false;   // Markdown
-  bool core = false;    // core/src
-  bool plugin = false;  // code of a plugin
+  bool build = false;          // CMake, presets, scripts
+  bool data = false;           // recorded cases: only checked for machine paths
+  bool prose = false;          // Markdown
+  bool core = false;           // core/src
+  bool names_no_part = false;  // the core without the registry and what is TorchRec's
+  bool plugin = false;         // code of a plugin
 };
 
 Kind kind_of(std::string_view path) {
@@ -54,11 +55,14 @@ Kind kind_of(std::string_view path) {
   for (const char* suffix : {".h", ".hpp", ".cuh"}) k.header |= ends_with(path, suffix);
   k.cpp = k.header;
   for (const char* suffix : {".cc", ".cpp", ".c", ".cu", ".hip", ".inc"}) k.cpp |= ends_with(path, suffix);
-  k.test = starts_with(path, "tests/") || contains(path, "_test.");
+  k.test = starts_with(path, "tests/") || contains(path, "_test.") || contains(path, "/test_") ||
+           contains(path, "/testing/");
   k.data = (ends_with(path, ".json") && path != "CMakePresets.json") || starts_with(path, "tests/fuzz/corpus/");
   k.prose = ends_with(path, ".md") || path == "LICENSE";
   k.build = !k.cpp && !k.data && !k.prose;
   k.core = starts_with(path, "core/src/");
+  k.names_no_part = (k.core && !starts_with(path, "core/src/plugin/") && !contains(path, "/torchrec/")) ||
+                    (starts_with(path, "core/include/") && !contains(path, "/abi/") && !contains(path, "/sdk/"));
   k.plugin =
       starts_with(path, "plugins/") || starts_with(path, "kernels_") || starts_with(path, "sharding_strategies/");
   return k;
@@ -83,8 +87,8 @@ size_t width(std::string_view line) {
 // Collects the findings of one file.
 class Checker {
  public:
-  Checker(const std::string& path, const std::string& text)
-      : path_(path), text_(text), kind_(kind_of(path)), lines_(lines_of(text)) {}
+  Checker(const std::string& path, const std::string& text, const std::set<std::string>& parts)
+      : path_(path), text_(text), parts_(parts), kind_(kind_of(path)), lines_(lines_of(text)) {}
 
   std::vector<Finding> run() {
     for (size_t i = 0; i < lines_.size(); ++i) check_text_line(lines_[i], i + 1);
@@ -95,6 +99,7 @@ class Checker {
       for (size_t i = 0; i < code_lines.size(); ++i) check_code_line(code_lines[i], lines_[i], i + 1);
       for (size_t i = 0; i < lines_.size(); ++i) check_include(lines_[i], i + 1);
       check_functions();
+      if (kind_.names_no_part && !kind_.test) check_part_ids();
     }
     return std::move(findings_);
   }
@@ -170,6 +175,15 @@ class Checker {
     if (!kind_.test && !registry && (kind_.core || starts_with(path_, "apps/"))) check_part_names(line, number);
   }
 
+  // Two ids are words of their own: tables in host memory are on "cpu", and what is empty is "none".
+  void check_part_ids() {
+    for (const Literal& literal : literals(text_)) {
+      const std::string text(literal.text);
+      if (text != "cpu" && text != "none" && parts_.count(text) > 0)
+        add("part-id", literal.line, "\"" + text + "\" is a part: the core names none");
+    }
+  }
+
   // `if (kind == "...")` on the name of a part is the registry's business alone.
   void check_part_names(std::string_view line, size_t number) {
     for (const char* name : {"kind", "backend", "sharding_type", "sharder", "kernel", "kernel_id", "transport"}) {
@@ -238,6 +252,7 @@ class Checker {
 
   const std::string& path_;
   const std::string& text_;
+  const std::set<std::string>& parts_;
   Kind kind_;
   std::vector<std::string_view> lines_;
   std::vector<Finding> findings_;
@@ -245,7 +260,29 @@ class Checker {
 
 }  // namespace
 
-std::vector<Finding> check(const std::string& path, const std::string& text) { return Checker(path, text).run(); }
+std::set<std::string> part_ids(const std::string& path, const std::string& text) {
+  std::set<std::string> ids;
+  if (!kind_of(path).plugin) return ids;
+  for (const std::string_view mark : {".id = \"", "define GPU_KIND_NAME \""}) {
+    for (size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at + 1)) {
+      const size_t begin = at + mark.size();
+      ids.insert(text.substr(begin, text.find('"', begin) - begin));
+    }
+  }
+  return ids;
+}
+
+std::vector<Finding> check(const std::string& path, const std::string& text, const std::set<std::string>& parts) {
+  return Checker(path, text, parts).run();
+}
+
+void count_lines(const std::string& path, const std::string& text, std::map<std::string, RoomLines>& rooms) {
+  constexpr std::string_view kCore = "core/src/";
+  const Kind kind = kind_of(path);
+  if (!kind.core || !kind.cpp) return;
+  RoomLines& room = rooms[path.substr(kCore.size(), path.find('/', kCore.size()) - kCore.size())];
+  (kind.test ? room.tests : room.sources) += lines_of(text).size();
+}
 
 std::vector<Exception> parse_exceptions(const std::string& path, const std::string& text,
                                         std::vector<Finding>& findings) {

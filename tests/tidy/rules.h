@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,12 +28,31 @@ struct Function {
 // ends stay where they are.
 std::string code_only(std::string_view source);
 
+// A string as it is written, without its quotes. Raw ones and those of preprocessor lines are left out.
+struct Literal {
+  size_t line = 0;
+  std::string_view text;  // of the source
+};
+std::vector<Literal> literals(std::string_view source);
+
 // Functions at namespace or class scope, found by their braces: a heuristic that is right for code as clang-format
 // leaves it.
 std::vector<Function> functions(std::string_view source);
 
+// Ids of the parts that a plugin's source registers; none for other files.
+std::set<std::string> part_ids(const std::string& path, const std::string& text);
+
 // Everything that is wrong with one file. `path` is relative to the repository, with '/'; it decides which rules apply.
-std::vector<Finding> check(const std::string& path, const std::string& text);
+// `parts` are the ids of all installed parts, which the core may not name.
+std::vector<Finding> check(const std::string& path, const std::string& text, const std::set<std::string>& parts = {});
+
+// Lines of a room of the core.
+struct RoomLines {
+  size_t sources = 0;
+  size_t tests = 0;
+};
+// Counts a file to its room, a folder of core/src; others to none.
+void count_lines(const std::string& path, const std::string& text, std::map<std::string, RoomLines>& rooms);
 
 // One line of exceptions.txt: "rule path reason".
 struct Exception {

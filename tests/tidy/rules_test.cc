@@ -168,5 +168,32 @@ TEST(Tidy, ExceptionsNeedAReasonAndAUse) {
   EXPECT_THAT(findings[0].text, ::testing::HasSubstr("getenv b.cc"));
 }
 
+TEST(PartIds, AreFoundInPluginsAndRefusedInTheCore) {
+  const std::string plugin =
+      "TESSERA_PLUGIN(\"x\", component<X>({.id = \"acme.x\", .version = \"1\"}), X({.id = \"none\"}));\n";
+  const std::set<std::string> parts = part_ids("plugins/x/x.cc", plugin);
+  EXPECT_EQ(parts, (std::set<std::string>{"acme.x", "none"}));
+  EXPECT_EQ(part_ids("kernels_cuda/k.h", "#define GPU_KIND_NAME \"gpu\"\n"), std::set<std::string>{"gpu"});
+  EXPECT_TRUE(part_ids("core/src/planner/a.cc", plugin).empty());
+  const std::string text = "f(\"of acme.x\", \"acme.x\", \"none\");  // \"acme.x\"\n";
+  EXPECT_THAT(rules_of(check("core/src/planner/a.cc", text, parts)), ElementsAre("part-id"));
+  EXPECT_THAT(rules_of(check("core/include/tessera/a.h", "#pragma once\n" + text, parts)), ElementsAre("part-id"));
+  for (const char* allowed : {"core/src/planner/torchrec/a.cc", "core/src/plugin/a.cc", "core/src/planner/a_test.cc",
+                              "core/src/planner/testing/a.cc", "core/src/train/test_a.h", "apps/tessera/a.cc"})
+    EXPECT_TRUE(rules_of(check(allowed, "#pragma once\n" + text, parts)).empty()) << allowed;
+}
+
+TEST(Lines, AreCountedByRoom) {
+  std::map<std::string, RoomLines> rooms;
+  count_lines("core/src/planner/a.cc", "a\nb\n", rooms);
+  count_lines("core/src/planner/torchrec/a.h", "a\n", rooms);
+  count_lines("core/src/planner/a_test.cc", "a\n", rooms);
+  count_lines("core/src/wiring/CMakeLists.txt", "a\n", rooms);
+  count_lines("apps/tessera/a.cc", "a\n", rooms);
+  ASSERT_EQ(rooms.size(), 1u);
+  EXPECT_EQ(rooms["planner"].sources, 3u);
+  EXPECT_EQ(rooms["planner"].tests, 1u);
+}
+
 }  // namespace
 }  // namespace tidy

@@ -18,6 +18,7 @@ class Blanker {
     while (at_ < source_.size()) step();
     return std::move(out_);
   }
+  const std::vector<Literal>& literals() const { return literals_; }
 
  private:
   bool starts(std::string_view what) const { return source_.substr(at_, what.size()) == what; }
@@ -64,7 +65,10 @@ class Blanker {
       const std::string close = ")" + std::string(source_.substr(at_ + 2, open - at_ - 2)) + "\"";
       blank_to(find(close, open) + close.size());
     } else if (c == '"') {
-      blank_to(end_of_quoted('"'));
+      const size_t end = end_of_quoted('"');
+      const auto lines = std::count(source_.begin(), source_.begin() + static_cast<std::ptrdiff_t>(at_), '\n');
+      literals_.push_back({static_cast<size_t>(lines) + 1, source_.substr(at_ + 1, end - at_ - 2)});
+      blank_to(end);
     } else if (character_here()) {
       blank_to(end_of_quoted('\''));
     } else {
@@ -75,6 +79,7 @@ class Blanker {
 
   std::string_view source_;
   std::string out_;
+  std::vector<Literal> literals_;
   size_t at_ = 0;
   bool line_empty_ = true;
 };
@@ -113,6 +118,12 @@ bool opens_scope(std::string_view head) {
 bool is_access(std::string_view head) { return head == "public" || head == "protected" || head == "private"; }
 
 }  // namespace
+
+std::vector<Literal> literals(std::string_view source) {
+  Blanker blanker(source);
+  blanker.run();
+  return blanker.literals();
+}
 
 std::string code_only(std::string_view source) { return Blanker(source).run(); }
 
