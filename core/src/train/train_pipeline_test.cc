@@ -92,9 +92,10 @@ TEST_P(Pipeline, MayEndBeforeItsSteps) {
   }
 }
 
-TEST_P(Pipeline, HasAsManyInputsAsSteps) {
-  TrainPipeline inputs(fill_batch, trainer_.embeddings(), steps(0, 1));
-  step(inputs);
+TEST(PipelineInTurn, HasAsManyInputsAsSteps) {
+  TestTrainer trainer;
+  TrainPipeline inputs(fill_batch, trainer.embeddings(), {0, 1});
+  inputs.next();
   EXPECT_DEATH(inputs.next(), "as many inputs as it has steps");
 }
 

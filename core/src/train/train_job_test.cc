@@ -1,0 +1,120 @@
+// A job from a config, driven as a C++ program drives it: how far it goes, what it saves, how it goes on.
+#include "tessera/train_job.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "train/test_trainer.h"
+
+namespace tessera {
+namespace {
+
+using nlohmann::json;
+using test::runtime;
+using testing::ElementsAre;
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+const char* const kJob = R"(
+[job]
+seed = 3
+kernel = "reference"
+pipeline = true
+[model]
+embedding_dim = 4
+bottom_mlp = [8, 4]
+top_mlp = [8, 1]
+[data]
+reader = "synthetic"
+columns = 2
+rows = [50, 20]
+dense = 3
+samples = 96
+test_samples = 40
+batch = 16
+epochs = 2
+)";
+
+class Job : public testing::Test {
+ protected:
+  Job() : folder_(fs::path(testing::TempDir()) / cat("train_job_", ::getpid())) {}
+  ~Job() override { fs::remove_all(folder_); }
+  void SetUp() override {
+    if (!runtime().has(TSR_MODULE_KIND, "mlp")) GTEST_SKIP() << "no dense layers are built here";
+  }
+  std::unique_ptr<TrainJob> job(const TrainJobOptions& options, const std::vector<std::string>& set = {}) {
+    return std::make_unique<TrainJob>(runtime(), parse_config(kJob, "job.toml", set), options,
+                                      ProcessGroup::connect(runtime(), {}));
+  }
+  static std::vector<double> losses_of(TrainJob& job) {
+    return json::parse(job.report(job.evaluate())).at("losses").get<std::vector<double>>();
+  }
+  std::string saved() const { return folder_.string(); }
+
+  fs::path folder_;
+};
+
+TEST_F(Job, GoesOnFromWhereItWasStoppedToTheBit) {
+  const auto whole = job({});
+  EXPECT_EQ(whole->steps(), 12);
+  whole->train({});
+  EXPECT_EQ(whole->steps_done(), 12);
+  EXPECT_FALSE(whole->stopped());
+  const auto part = job({.save = saved()});
+  std::atomic<int> asked = 0;
+  part->train({.stop = [&] { return ++asked > 4; }});
+  EXPECT_TRUE(part->stopped());
+  const int64_t done = part->steps_done();
+  ASSERT_GT(done, 3);
+  ASSERT_LT(done, 12);
+  const auto rest = job({.load = saved()});
+  EXPECT_EQ(rest->first_step(), done);
+  rest->train({});
+  std::vector<double> both = losses_of(*part);
+  for (const double loss : losses_of(*rest)) both.push_back(loss);
+  EXPECT_EQ(both, losses_of(*whole));
+}
+
+TEST_F(Job, TellsItsWatchWhatItAsksFor) {
+  std::vector<int64_t> steps, epochs;
+  const auto one = job({});
+  one->train({.due = [](int64_t step) { return step % 5 == 0; },
+              .report =
+                  [&](const TrainProgress& p) {
+                    steps.push_back(p.step);
+                    epochs.push_back(p.epoch);
+                    EXPECT_EQ(p.samples, 16 * p.step);
+                    EXPECT_GT(p.loss, 0);
+                  }});
+  EXPECT_THAT(steps, ElementsAre(5, 10));
+  EXPECT_THAT(epochs, ElementsAre(0, 1));
+  EXPECT_DEATH(one->train({}), "a job trains once");
+}
+
+TEST_F(Job, StepsAreAsManyAsIsSaid) {
+  for (const int64_t most : {0, 5, 100}) {
+    const auto one = job({.max_steps = most});
+    one->train({});
+    EXPECT_EQ(one->steps_done(), std::min<int64_t>(most, 12));
+    EXPECT_EQ(one->evaluate().samples, 40);
+  }
+}
+
+TEST_F(Job, RefusesOtherDataThanItWasSavedWith) {
+  job({.save = saved(), .max_steps = 2})->train({});
+  try {
+    job({.load = saved()}, {"job.seed=4"});
+    FAIL() << "the samples come in another order";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Code::kInvalidArgument);
+    EXPECT_THAT(e.what(), HasSubstr("seed = 3 instead of 4"));
+  }
+  EXPECT_EQ(job({.load = saved(), .new_data = true}, {"job.seed=4"})->first_step(), 0);
+}
+
+}  // namespace
+}  // namespace tessera
