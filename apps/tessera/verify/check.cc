@@ -1,0 +1,136 @@
+#include "verify/check.h"
+
+#include <cstring>
+#include <string_view>
+
+#include "tessera/abi/collective.h"
+
+namespace tessera::cli::verify {
+namespace {
+
+constexpr unsigned char kBehind = 0xC3;
+constexpr const char* kErrorRule = "abi/base.h, tsr_error";
+
+}  // namespace
+
+const char* name_of(tsr_code code) {
+  constexpr const char* kNames[] = {"TSR_OK",
+                                    "TSR_CANCELLED",
+                                    "TSR_UNKNOWN",
+                                    "TSR_INVALID_ARGUMENT",
+                                    "TSR_DEADLINE_EXCEEDED",
+                                    "TSR_NOT_FOUND",
+                                    "TSR_ALREADY_EXISTS",
+                                    "TSR_PERMISSION_DENIED",
+                                    "TSR_RESOURCE_EXHAUSTED",
+                                    "TSR_FAILED_PRECONDITION",
+                                    "TSR_ABORTED",
+                                    "TSR_OUT_OF_RANGE",
+                                    "TSR_UNIMPLEMENTED",
+                                    "TSR_INTERNAL",
+                                    "TSR_UNAVAILABLE",
+                                    "TSR_DATA_LOSS"};
+  return code >= 0 && static_cast<size_t>(code) < std::size(kNames) ? kNames[code] : "a code that abi/base.h has not";
+}
+
+Call::Call() : raw_{} {
+  raw_.error.struct_size = sizeof(tsr_error);
+  std::memset(raw_.behind, kBehind, sizeof(raw_.behind));
+}
+
+std::string Call::message() const {
+  return {raw_.error.message, ::strnlen(raw_.error.message, sizeof(raw_.error.message))};
+}
+
+void Call::succeeds(tsr_code code, const std::string& what) const {
+  if (code != TSR_OK) broken(what, " failed with ", name_of(code), ": ", message());
+}
+
+std::string Call::fails(tsr_code code, const std::string& what) const {
+  if (code == TSR_OK) broken(what, " succeeded, but has to be refused");
+  return fails_well(code, what);
+}
+
+std::string Call::fails_well(tsr_code code, const std::string& what) const {
+  for (const unsigned char byte : raw_.behind) {
+    if (byte != kBehind) throw Broken(what + " wrote behind the caller's tsr_error", kErrorRule);
+  }
+  if (raw_.error.struct_size != sizeof(tsr_error))
+    throw Broken(what + " changed struct_size of the caller's tsr_error", kErrorRule);
+  if (code == TSR_OK) return "";
+  const std::string said = message();
+  if (said.size() == sizeof(raw_.error.message)) throw Broken(what + " gave a message without its NUL", kErrorRule);
+  if (said.empty()) throw Broken(cat(what, " failed with ", name_of(code), " and an empty message"), kErrorRule);
+  if (raw_.error.code != code) {
+    throw Broken(cat(what, " returned ", name_of(code), ", but filled in ", name_of(raw_.error.code), ": ", said),
+                 kErrorRule);
+  }
+  return said;
+}
+
+Made::Made(const tsr_component& component, const tsr_host* host, const std::string& options, PartPtr inner)
+    : raw_{&component, nullptr}, inner_(std::move(inner)) {
+  Call call;
+  const tsr_code code =
+      component.create(host, options.c_str(), inner_ == nullptr ? nullptr : inner_->raw(), &raw_.self, call.out());
+  if (code != TSR_OK) raw_.component = nullptr;
+  call.fails_well(code, cat("create with ", options));
+  call.succeeds(code, cat("create with ", options));
+}
+
+Made::~Made() {
+  if (raw_.component != nullptr) raw_.component->destroy(raw_.self);
+}
+
+const tsr_component& Subject::component() {
+  if (component_ != nullptr) return *component_;
+  doing("opening the file");
+  library_ = std::make_unique<plugin::Library>(what_.path);
+  if (const plugin::Library::Verdict& verdict = library_->open(host_.raw()); !verdict.reason.empty())
+    throw Broken(verdict.reason, "docs/ABI.md, The rules");
+  const auto& lines = library_->note().components;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (what_.line.id.empty() || lines[i] == what_.line) return *(component_ = library_->component(i));
+  }
+  broken("there is no ", what_.line.kind, " \"", what_.line.id, "\" in the file any more");
+}
+
+std::string Subject::changed_when_opened() {
+  component();
+  return library_->open(host_.raw()).changed;
+}
+
+Made Subject::make(const std::string& options, const tsr_host* host) {
+  const tsr_component& c = component();
+  PartPtr wrapped = inner();
+  doing(cat("create with ", options));
+  return {c, host == nullptr ? host_.raw() : host, options, std::move(wrapped)};
+}
+
+const Runtime& Subject::others() {
+  if (others_ == nullptr) others_ = std::make_unique<Runtime>();
+  return *others_;
+}
+
+PartPtr Subject::inner() {
+  const tsr_component& c = component();
+  if (c.kind != std::string_view(TSR_COLLECTIVE_KIND)) return nullptr;
+  const auto& collective = *static_cast<const tsr_collective*>(c.api);
+  if ((collective.capabilities & TSR_COLLECTIVE_WRAPS) == 0 && what_.inner.empty()) return nullptr;
+  try {
+    return others().create(TSR_COLLECTIVE_KIND, what_.inner.empty() ? "tcp" : what_.inner);
+  } catch (const Error& e) {
+    throw Skipped(cat("the part for it to wrap cannot be made: ", e.what()));
+  }
+}
+
+std::vector<Check> all_checks() {
+  std::vector<Check> all;
+  for (const auto checks : {static_checks(), load_checks(), contract_checks(), sharder_checks(), optimizer_checks(),
+                            kernel_checks(), collective_checks(), module_checks()}) {
+    all.insert(all.end(), checks.begin(), checks.end());
+  }
+  return all;
+}
+
+}  // namespace tessera::cli::verify

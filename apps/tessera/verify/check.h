@@ -1,0 +1,164 @@
+// One thing that `tessera verify` looks at, and what a check is given to look with.
+//
+// A check is a function that is run in a process of its own, in which the plugin is not open yet. It returns when all
+// is well, and throws Broken, Skipped or Warning otherwise. It says what it asks of the plugin before it asks
+// (Subject::doing), so that a crash or an endless call is told with it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <random>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "plugin/elf_note.h"
+#include "plugin/library.h"
+#include "tessera/error.h"
+#include "tessera/runtime.h"
+#include "verify/host.h"
+
+namespace tessera::cli::verify {
+
+// The part does not do what the contract says. One sentence: what it did, and with what.
+class Broken : public std::runtime_error {
+ public:
+  explicit Broken(const std::string& text, std::string rule = "") : std::runtime_error(text), rule_(std::move(rule)) {}
+  const std::string& rule() const { return rule_; }  // "": the check's
+
+ private:
+  std::string rule_;
+};
+// It is no defect, but nobody wants it.
+class Warning : public Broken {
+  using Broken::Broken;
+};
+// It cannot be looked at here: why.
+class Skipped : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+template <class... Parts>
+[[noreturn]] void broken(const Parts&... parts) {
+  throw Broken(cat(parts...));
+}
+template <class... Parts>
+void require(bool holds, const Parts&... parts) {
+  if (!holds) throw Broken(cat(parts...));
+}
+
+using Random = std::mt19937_64;
+// In [low, high].
+inline int64_t between(Random& random, int64_t low, int64_t high) {
+  return low + static_cast<int64_t>(random() % static_cast<uint64_t>(high - low + 1));
+}
+
+// The caller's half of a call: an error as the contract has it, with bytes behind it that nobody may write.
+class Call {
+ public:
+  Call();
+  tsr_error* out() { return &raw_.error; }
+  // Broken unless it succeeded; `what` is the call: "forward".
+  void succeeds(tsr_code code, const std::string& what) const;
+  // Broken where it succeeded, and where its error is not filled as abi/base.h has it. Returns the message.
+  std::string fails(tsr_code code, const std::string& what) const;
+  // The same, if it failed; "" where it succeeded.
+  std::string fails_well(tsr_code code, const std::string& what) const;
+  std::string message() const;
+
+ private:
+  struct {
+    tsr_error error;
+    unsigned char behind[64];
+  } raw_;
+};
+
+const char* name_of(tsr_code code);  // "TSR_OUT_OF_RANGE"
+
+// A created component, destroyed with it.
+class Made {
+ public:
+  Made(const tsr_component& component, const tsr_host* host, const std::string& options, PartPtr inner);
+  ~Made();
+  Made(Made&& other) noexcept : raw_(other.raw_), inner_(std::move(other.inner_)) { other.raw_.component = nullptr; }
+  Made(const Made&) = delete;
+  Made& operator=(const Made&) = delete;
+  const tsr_part* raw() const { return &raw_; }
+  void* self() const { return raw_.self; }
+  template <class Api>
+  const Api& api() const {
+    return *static_cast<const Api*>(raw_.component->api);
+  }
+
+ private:
+  tsr_part raw_{};
+  PartPtr inner_;
+};
+
+// The component that a check looks at; a whole file where `line` has no id.
+class Subject {
+ public:
+  struct What {
+    std::string path;
+    plugin::ManifestLine line;
+    std::string options = "{}";  // JSON, for create
+    std::string inner;           // the part to wrap; "": what serves host memory best, where it wraps at all
+    uint64_t seed = 1;
+    int level = 4;  // the highest that was asked for: checks do more at 5
+  };
+  Subject(What what, std::function<void(const std::string&)> tell) : what_(std::move(what)), tell_(std::move(tell)) {}
+
+  const What& what() const { return what_; }
+  bool thorough() const { return what_.level >= 5; }
+  Random random(uint64_t salt = 0) const { return Random(what_.seed * 1000003 + salt); }
+  void doing(const std::string& text) const { tell_(text); }
+
+  TestHost& host() { return host_; }
+  // Opens the plugin at the first call. Broken where it cannot be.
+  const tsr_component& component();
+  // What opening it has changed of the process, which was put back; "" for nothing.
+  std::string changed_when_opened();
+  template <class Api>
+  const Api& api() {
+    return *static_cast<const Api*>(component().api);
+  }
+  Made make() { return make(what_.options); }
+  Made make(const std::string& options, const tsr_host* host = nullptr);
+  PartPtr inner();  // null where the component wraps nothing
+  // Parts of other plugins, those beside this program.
+  const Runtime& others();
+
+ private:
+  What what_;
+  std::function<void(const std::string&)> tell_;
+  TestHost host_;
+  std::unique_ptr<plugin::Library> library_;
+  std::unique_ptr<Runtime> others_;
+  const tsr_component* component_ = nullptr;
+};
+
+struct Check {
+  enum Gate { kNone, kFile, kComponent };  // what is not looked at any further when it fails
+  const char* name;                        // "sharder.tiling"
+  int level;
+  const char* kind;  // of the components it is for; nullptr: of all; "": of the file
+  const char* rule;  // where it is said: "abi/sharder.h, tsr_layout"
+  double seconds;    // until it is stopped
+  void (*run)(Subject&);
+  Gate gate = kNone;
+};
+
+// In the order in which they run.
+std::vector<Check> all_checks();
+std::span<const Check> static_checks();
+std::span<const Check> load_checks();
+std::span<const Check> contract_checks();
+std::span<const Check> sharder_checks();
+std::span<const Check> optimizer_checks();
+std::span<const Check> kernel_checks();
+std::span<const Check> collective_checks();
+std::span<const Check> module_checks();
+
+}  // namespace tessera::cli::verify

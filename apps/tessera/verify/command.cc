@@ -1,0 +1,175 @@
+// tessera verify PLUGIN.so [COMPONENT...]: does a plugin do what the contract says?
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <regex>
+#include <set>
+
+#include "command.h"
+#include "options.h"
+#include "outputs.h"
+#include "plugin/part_name.h"
+#include "verify/report.h"
+#include "verify/run.h"
+
+namespace tessera::cli {
+namespace verify {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr char kAbout[] =
+    "Runs checks on the components of a plugin's file, each in a process of its own with a deadline, and prints a "
+    "line\n"
+    "for each: passed, FAILED, CRASHED, TIMED OUT, warning or skipped, with what the part did and where the contract\n"
+    "says otherwise. A check of one level needs what those of the lower ones look at:\n"
+    "  1  static     what the file says about itself; nothing of it runs\n"
+    "  2  load       opening it, its entry, its probe\n"
+    "  3  contract   creation, options, errors, memory, sizes of structs, what belongs to the process\n"
+    "  4  semantics  layouts, lookups, updates, exchanges, gradients against what they must be\n"
+    "  5  stress     more of that, seeded sequences of calls, several threads\n"
+    "\n"
+    "COMPONENT is an id of the file, with its options behind it where it needs some: \"mlp?layers=[4,8]\"; a "
+    "transport\n"
+    "that wraps another may name it: \"codec(tcp)\". Without any, all components are verified, with no options.\n"
+    "Exit status 0: nothing failed; 1: something did; 2: wrong use.";
+
+struct Arguments {
+  std::string plugin, only, json, junit;
+  std::vector<std::string> components;
+  int level = 4;
+  uint64_t seed = 1;
+  double timeout = 0;
+};
+
+std::optional<Arguments> parse(const std::vector<std::string>& args) {
+  Arguments a;
+  Options options("verify", "[OPTIONS] PLUGIN.so [COMPONENT...]", kAbout);
+  auto add = options.add_options();
+  add("level", po::value(&a.level)->value_name("N")->default_value(4), "up to which level, 1 to 5");
+  add("only", po::value(&a.only)->value_name("REGEX"),
+      "checks whose name this regular expression finds, and those that have to hold before them");
+  add("seed", po::value(&a.seed)->value_name("N")->default_value(1), "of tables, batches and sequences of calls");
+  add("timeout", po::value(&a.timeout)->value_name("SECONDS"),
+      "of each check; without it each has its own, 10 to 200 s");
+  add("json", po::value(&a.json)->value_name("FILE"), "write the results there, too");
+  add("junit", po::value(&a.junit)->value_name("FILE"), "write the results there as JUnit's XML, too");
+  options.argument("plugin", po::value(&a.plugin));
+  options.argument("component", po::value(&a.components), -1);
+  if (!parse_options(args, options)) return std::nullopt;
+  if (a.plugin.empty()) throw UsageError("no PLUGIN.so given: see tessera verify --help");
+  if (a.level < 1 || a.level > 5) throw UsageError(cat("--level is ", a.level, ", but there are levels 1 to 5"));
+  std::error_code error;
+  const auto path = std::filesystem::canonical(a.plugin, error);
+  if (error) throw UsageError(cat("cannot read ", a.plugin, ": ", error.message()));
+  a.plugin = path.string();
+  check_outputs({{"--json", a.json}, {"--junit", a.junit}}, {{a.plugin}, {}});
+  return a;
+}
+
+std::regex pattern(const std::string& text) {
+  try {
+    return std::regex(text, std::regex::ECMAScript);
+  } catch (const std::regex_error&) {
+    throw UsageError("--only \"" + text + "\" is not a regular expression");
+  }
+}
+
+// The components asked for; all of the file's where none is. Empty where the file has no note that can be read.
+std::vector<Subject::What> components_of(const Arguments& a) {
+  std::vector<plugin::ManifestLine> lines;
+  try {
+    lines = plugin::Library(a.plugin).note().components;
+  } catch (const Error&) {
+    return {};  // the first check says why
+  }
+  std::vector<Subject::What> out;
+  if (a.components.empty()) {
+    for (const plugin::ManifestLine& line : lines) out.push_back({a.plugin, line, "{}", "", a.seed, a.level});
+    return out;
+  }
+  for (const std::string& name : a.components) {
+    const size_t brace = name.find("={");  // options as a JSON object
+    const plugin::PartName part = plugin::parse_part_name(name.substr(0, brace));
+    const std::string options = plugin::all_options(brace == name.npos ? "{}" : name.substr(brace + 1), part);
+    const size_t before = out.size();
+    for (const plugin::ManifestLine& line : lines) {
+      if (line.id == part.id) out.push_back({a.plugin, line, options, part.inner, a.seed, a.level});
+    }
+    if (out.size() == before) {
+      std::string ids;
+      for (const plugin::ManifestLine& line : lines) ids += (ids.empty() ? "" : ", ") + line.id;
+      throw UsageError(cat("the plugin has no component \"", part.id, "\": it has ", ids));
+    }
+  }
+  return out;
+}
+
+class Verification {
+ public:
+  explicit Verification(const Arguments& a) : a_(a), only_(pattern(a.only)), checks_(all_checks()) {}
+
+  std::vector<Result> run() {
+    const Subject::What file{a_.plugin, {}, "{}", "", a_.seed, a_.level};
+    for (const Check& check : checks_) {
+      if (check.kind != nullptr && *check.kind == '\0' && !run(check, file) && check.gate == Check::kFile)
+        return std::move(results_);
+    }
+    for (const Subject::What& what : components_of(a_)) run_component(what);
+    return std::move(results_);
+  }
+
+ private:
+  void run_component(const Subject::What& what) {
+    for (const Check& check : checks_) {
+      if (check.kind != nullptr && check.kind != what.line.kind) continue;
+      if (!run(check, what) && check.gate != Check::kNone) return;
+    }
+  }
+
+  // Whether what comes after it may be looked at.
+  bool run(const Check& check, const Subject::What& what) {
+    const bool chosen = std::regex_search(check.name, only_);
+    if (check.level > a_.level || (!chosen && check.gate == Check::kNone)) return true;
+    Check timed = check;
+    if (a_.timeout > 0) timed.seconds = a_.timeout;
+    const Result result = run_check(timed, what);
+    const bool goes_on = !is_defect(result.outcome) && result.outcome != Outcome::kSkipped;
+    if (chosen || !goes_on) {
+      std::cout << line_of(result) << std::endl;
+      results_.push_back(result);
+    }
+    return goes_on;
+  }
+
+  const Arguments& a_;
+  std::regex only_;
+  std::vector<Check> checks_;
+  std::vector<Result> results_;
+};
+
+void write(const std::string& path, const std::string& text) {
+  if (path.empty()) return;
+  std::ofstream out(path, std::ios::binary);
+  out << text;
+  out.close();
+  if (!out) fail(Code::kUnavailable, "cannot write ", path);
+}
+
+}  // namespace
+}  // namespace verify
+
+int verify_command(const std::vector<std::string>& args) {
+  const std::optional<verify::Arguments> given = verify::parse(args);
+  if (!given) return 0;
+  const verify::Run run{given->plugin, given->level, given->seed, verify::Verification(*given).run()};
+  std::cout << verify::summary_of(run.results) << std::endl;
+  verify::write(given->json, verify::json_of(run));
+  verify::write(given->junit, verify::junit_of(run));
+  const bool wrong = std::any_of(run.results.begin(), run.results.end(),
+                                 [](const verify::Result& r) { return verify::is_defect(r.outcome); });
+  return wrong || run.results.empty() ? 1 : 0;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,330 @@
+#include "verify/kernel_bed.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "tessera/sdk/half.h"
+
+namespace tessera::cli::verify {
+namespace {
+
+constexpr size_t kGuard = 64;
+constexpr unsigned char kGuardByte = 0xC3;
+
+bool same(DLDataType a, DLDataType b) { return a.code == b.code && a.bits == b.bits; }
+DLDataType integers(bool wide) { return {kDLInt, static_cast<uint8_t>(wide ? 64 : 32), 1}; }
+
+}  // namespace
+
+const char* name_of(DLDataType type) {
+  return same(type, kFloat32)    ? "float32"
+         : same(type, kFloat16)  ? "float16"
+         : same(type, kBFloat16) ? "bfloat16"
+         : type.code == kDLUInt  ? type.bits == 8   ? "int8 codes"
+                                   : type.bits == 4 ? "int4 codes"
+                                                    : "int2 codes"
+                                 : "another type";
+}
+
+Array::Array(DLDataType type, std::vector<int64_t> shape)
+    : shape_(std::move(shape)),
+      size_(std::accumulate(shape_.begin(), shape_.end(), int64_t{1}, std::multiplies<>())),
+      bytes_(static_cast<size_t>(size_ * type.bits / 8) + kGuard, 0) {
+  std::memset(bytes_.data() + bytes_.size() - kGuard, kGuardByte, kGuard);
+  tensor_ = {bytes_.data(), {kDLCPU, 0}, static_cast<int32_t>(shape_.size()), type, shape_.data(), nullptr, 0};
+}
+
+double Array::get(int64_t i) const {
+  const void* data = bytes_.data();
+  const DLDataType t = tensor_.dtype;
+  if (t.code == kDLInt)
+    return t.bits == 64 ? static_cast<double>(static_cast<const int64_t*>(data)[i])
+                        : static_cast<const int32_t*>(data)[i];
+  if (t.bits == 32) return static_cast<const float*>(data)[i];
+  const uint16_t bits = static_cast<const uint16_t*>(data)[i];
+  return t.code == kDLFloat ? sdk::half_to_float(bits) : sdk::bfloat16_to_float(bits);
+}
+
+void Array::set(int64_t i, double value) {
+  void* data = bytes_.data();
+  const DLDataType t = tensor_.dtype;
+  if (t.code == kDLInt && t.bits == 64) {
+    static_cast<int64_t*>(data)[i] = static_cast<int64_t>(value);
+  } else if (t.code == kDLInt) {
+    static_cast<int32_t*>(data)[i] = static_cast<int32_t>(value);
+  } else if (t.bits == 32) {
+    static_cast<float*>(data)[i] = static_cast<float>(value);
+  } else {
+    const float f = static_cast<float>(value);
+    static_cast<uint16_t*>(data)[i] = t.code == kDLFloat ? sdk::float_to_half(f) : sdk::float_to_bfloat16(f);
+  }
+}
+
+void Array::check_end(const std::string& who) const {
+  for (size_t i = bytes_.size() - kGuard; i < bytes_.size(); ++i)
+    require(bytes_[i] == kGuardByte, who, " wrote behind a tensor of ", size_, " elements");
+}
+
+std::string KernelShape::text() const {
+  return cat(compute_kernel, ", rows of ", name_of(weights), ", outputs of ", name_of(output),
+             max_gradient > 0 ? cat(", max_gradient ", max_gradient) : "");
+}
+
+LookupBatch::LookupBatch(Random& random, const KernelShape& shape, const BatchShape& how) {
+  constexpr int64_t kGap = 3;  // floats between bags that are nobody's
+  std::vector<int64_t> all_ids, all_offsets{0}, all_rows;
+  const size_t outputs = how.listed ? 2 : 1;
+  std::vector<int64_t> widths(outputs, kGap), heights(outputs, how.bags);
+  for (size_t f = 0; f < how.poolings.size(); ++f) {
+    const size_t t = f % shape.tables.size();
+    for (int64_t b = 0; b < how.bags; ++b) {
+      const int64_t rows = shape.tables[t].rows, length = rows == 0 ? 0 : between(random, 0, how.longest);
+      for (int64_t i = 0; i < length; ++i)
+        all_ids.push_back(std::min(between(random, 0, rows - 1), between(random, 0, rows - 1)));
+      all_offsets.push_back(static_cast<int64_t>(all_ids.size()));
+      all_rows.push_back(how.listed ? 2 * b + 1 : b);
+    }
+    if (how.poolings[f] != TSR_POOLING_NONE) widths[f % outputs] += shape.tables[t].dim;
+  }
+  if (how.listed) heights.assign(outputs, 2 * how.bags);
+  all_rows.push_back(0);
+  sizes.resize(outputs);
+  for (size_t k = 0; k < outputs; ++k) sizes[k] = widths[k] * heights[k];
+  std::vector<int64_t> column(outputs, 0);
+  for (size_t f = 0; f < how.poolings.size(); ++f) {
+    const size_t t = f % shape.tables.size(), k = f % outputs;
+    const int64_t dim = shape.tables[t].dim, first = static_cast<int64_t>(f) * how.bags;
+    const bool sequence = how.poolings[f] == TSR_POOLING_NONE;
+    const int64_t ids_here =
+        all_offsets[static_cast<size_t>(first + how.bags)] - all_offsets[static_cast<size_t>(first)];
+    features.push_back({static_cast<int32_t>(t), how.poolings[f], how.bags, first, sequence ? sizes[k] : column[k],
+                        sequence ? dim + kGap : widths[k], static_cast<uint32_t>(k), how.listed && !sequence});
+    if (sequence) {
+      sizes[k] += ids_here * (dim + kGap);
+    } else {
+      column[k] += dim;
+    }
+  }
+  const auto n = static_cast<int64_t>(all_ids.size());
+  const auto fill = [](Array& to, const std::vector<int64_t>& from) {
+    for (size_t i = 0; i < from.size(); ++i) to.set(static_cast<int64_t>(i), static_cast<double>(from[i]));
+  };
+  ids = std::make_unique<Array>(integers(how.wide), std::vector<int64_t>{n});
+  offsets = std::make_unique<Array>(integers(how.wide), std::vector<int64_t>{static_cast<int64_t>(all_offsets.size())});
+  rows = std::make_unique<Array>(integers(false), std::vector<int64_t>{static_cast<int64_t>(all_rows.size())});
+  fill(*ids, all_ids);
+  fill(*offsets, all_offsets);
+  fill(*rows, all_rows);
+  if (how.weighted) {
+    weights = std::make_unique<Array>(kFloat32, std::vector<int64_t>{n});
+    for (int64_t i = 0; i < n; ++i) weights->set(i, static_cast<double>(between(random, -8, 8)) / 4);
+  }
+  raw = {sizeof(tsr_lookup),
+         static_cast<uint32_t>(features.size()),
+         sizeof(tsr_lookup_feature),
+         static_cast<uint32_t>(outputs),
+         features.data(),
+         ids->raw(),
+         offsets->raw(),
+         weights == nullptr ? nullptr : weights->raw(),
+         how.listed ? rows->raw() : nullptr};
+}
+
+int64_t LookupBatch::ids_of(uint32_t table) const {
+  int64_t n = 0;
+  for (const tsr_lookup_feature& f : features) {
+    if (static_cast<uint32_t>(f.table) == table) n += begin(f, f.bags) - begin(f, 0);
+  }
+  return n;
+}
+
+int64_t LookupBatch::place(const tsr_lookup_feature& f, int64_t bag, int64_t position) const {
+  if (f.pooling == TSR_POOLING_NONE) return f.output_offset + (position - begin(f, 0)) * f.output_stride;
+  const int64_t row = f.listed != 0 ? static_cast<int64_t>(rows->get(f.first_offset + bag)) : bag;
+  return f.output_offset + row * f.output_stride;
+}
+
+Outputs::Outputs(const LookupBatch& batch, DLDataType type) {
+  for (const int64_t size : batch.sizes) {
+    arrays_.push_back(std::make_unique<Array>(type, std::vector<int64_t>{size}));
+    raw_.push_back(*arrays_.back()->raw());
+  }
+}
+
+void Outputs::fill(double value) {
+  for (const auto& array : arrays_) {
+    for (int64_t i = 0; i < array->size(); ++i) array->set(i, value);
+  }
+}
+
+void Outputs::randomize(Random& random) {
+  for (const auto& array : arrays_) {
+    for (int64_t i = 0; i < array->size(); ++i) array->set(i, static_cast<double>(between(random, -64, 64)) / 32);
+  }
+}
+
+KernelBed::KernelBed(Parts parts, bool longer)
+    : parts_(std::move(parts)), api_(*static_cast<const tsr_kernel*>(parts_.kernel.component->api)) {
+  for (const TableShape& t : parts_.shape.tables) {
+    tables_.push_back({{sizeof(tsr_kernel_table), 0, "t", t.rows, t.dim, nullptr, 0}, {}});
+    if (!longer) continue;
+    tables_.back().table.struct_size = sizeof(LongTable);
+    std::memset(tables_.back().more, kGuardByte, sizeof(LongTable::more));
+  }
+  const KernelShape& s = parts_.shape;
+  config_ = {static_cast<uint32_t>(longer ? sizeof(long_config_) : sizeof(tsr_kernel_config)),
+             s.train ? TSR_MODE_TRAIN : TSR_MODE_INFER,
+             parts_.shape.compute_kernel.c_str(),
+             {kDLCPU, 0},
+             s.weights,
+             s.output,
+             static_cast<uint32_t>(tables_.size()),
+             sizeof(LongTable),
+             &tables_[0].table,
+             s.train ? &parts_.optimizer : nullptr,
+             parts_.optimizer_options.c_str(),
+             s.max_gradient,
+             1};
+  if (longer) std::memset(long_config_.more, kGuardByte, sizeof(long_config_.more));
+}
+
+KernelBed::~KernelBed() { close(); }
+
+void KernelBed::close() {
+  if (instance_ == nullptr) return;
+  parts_.subject.doing("close");
+  api_.close(std::exchange(instance_, nullptr));
+}
+
+int64_t KernelBed::state_width(uint32_t k, size_t table) const {
+  return updates().state_kinds[k] == TSR_STATE_PER_ROW ? 1 : shape().tables[table].dim;
+}
+
+std::string KernelBed::why_not() const {
+  parts_.subject.doing("supports");
+  Call call;
+  return call.fails_well(api_.supports(parts_.kernel.self, &config_, call.out()), "supports");
+}
+
+tsr_code KernelBed::try_open(Call& call) {
+  parts_.subject.doing("open");
+  return api_.open(parts_.kernel.self, &config_, &instance_, call.out());
+}
+
+void KernelBed::open() {
+  if (const std::string why = why_not(); !why.empty()) throw Skipped(why);
+  Call call;
+  const tsr_code code = try_open(call);
+  call.succeeds(code, cat("open (", shape().text(), "), which supports() accepted,"));
+  require(instance_ != nullptr, "open succeeded, but gave no instance");
+}
+
+tsr_context* KernelBed::forward(const LookupBatch& batch, Outputs& out, bool backward_follows) {
+  parts_.subject.doing("forward");
+  out.fill(kUntouched);
+  tsr_context* context = nullptr;
+  Call call;
+  const tsr_code code =
+      api_.forward(instance_, &batch.raw, out.raw(), nullptr, backward_follows ? &context : nullptr, call.out());
+  if (const std::string why = call.fails_well(code, "forward"); code == TSR_UNIMPLEMENTED) throw Unimplemented(why);
+  call.succeeds(code, "forward");
+  for (size_t k = 0; k < out.size(); ++k) out[k].check_end("forward");
+  return context;
+}
+
+tsr_backward KernelBed::arguments(const LookupBatch& batch, const Outputs& grad, Array* grad_weights, double scale,
+                                  int64_t step) const {
+  return {sizeof(tsr_backward),
+          0,
+          &batch.raw,
+          grad.raw(),
+          grad_weights == nullptr ? nullptr : grad_weights->raw(),
+          scale,
+          {sizeof(tsr_update), 0, kLearningRate, step}};
+}
+
+void KernelBed::backward(const LookupBatch& batch, tsr_context* context, const Outputs& grad, Array* grad_weights,
+                         double scale, int64_t step) {
+  const tsr_backward args = arguments(batch, grad, grad_weights, scale, step);
+  parts_.subject.doing("backward");
+  Call call;
+  call.succeeds(api_.backward(instance_, context, &args, nullptr, call.out()), "backward");
+  release(context);
+}
+
+std::vector<tsr_row_gradient> KernelBed::backward_rows(const LookupBatch& batch, tsr_context* context,
+                                                       const Outputs& grad, Array* grad_weights, double scale) {
+  const tsr_backward args = arguments(batch, grad, grad_weights, scale, 1);
+  std::vector<tsr_row_gradient> out(shape().tables.size());
+  parts_.subject.doing("backward_rows");
+  Call call;
+  call.succeeds(api_.backward_rows(instance_, context, &args, out.data(), nullptr, call.out()), "backward_rows");
+  return out;
+}
+
+void KernelBed::release(tsr_context* context) {
+  parts_.subject.doing("release");
+  if (context != nullptr) api_.release(instance_, context);
+}
+
+KernelBed::Rows KernelBed::export_rows(size_t table, int64_t at_once) {
+  const int64_t dim = shape().tables[table].dim;
+  Rows all;
+  all.states.resize(num_states());
+  parts_.subject.doing("export_rows");
+  for (uint64_t cursor = 0;;) {
+    Array ids({kDLInt, 64, 1}, {at_once}), weights(kFloat32, {at_once, dim});
+    std::vector<std::unique_ptr<Array>> states;
+    std::vector<const DLTensor*> raw_states;
+    for (uint32_t k = 0; k < num_states(); ++k) {
+      const int64_t width = state_width(k, table);
+      states.push_back(std::make_unique<Array>(kFloat32, width == 1 && updates().state_kinds[k] == TSR_STATE_PER_ROW
+                                                             ? std::vector{at_once}
+                                                             : std::vector{at_once, width}));
+      raw_states.push_back(states.back()->raw());
+    }
+    tsr_rows rows{sizeof(tsr_rows), num_states(), 0, ids.raw(), weights.raw(), raw_states.data()};
+    Call call;
+    call.succeeds(api_.export_rows(instance_, static_cast<uint32_t>(table), &cursor, &rows, call.out()), "export_rows");
+    ids.check_end("export_rows");
+    weights.check_end("export_rows");
+    require(rows.count >= 0 && rows.count <= at_once, "export_rows gave ", rows.count, " rows into room for ", at_once);
+    if (rows.count == 0) return all;
+    const auto n = static_cast<size_t>(rows.count);
+    all.ids.insert(all.ids.end(), ids.data<int64_t>(), ids.data<int64_t>() + n);
+    all.weights.insert(all.weights.end(), weights.data<float>(), weights.data<float>() + n * static_cast<size_t>(dim));
+    for (uint32_t k = 0; k < num_states(); ++k) {
+      states[k]->check_end("export_rows");
+      all.states[k].insert(all.states[k].end(), states[k]->data<float>(),
+                           states[k]->data<float>() + n * static_cast<size_t>(state_width(k, table)));
+    }
+    require(all.ids.size() <= static_cast<size_t>(shape().tables[table].rows),
+            "export_rows gives more rows than the table has");
+  }
+}
+
+void KernelBed::import_rows(size_t table, Rows& from) {
+  const auto n = static_cast<int64_t>(from.ids.size());
+  const int64_t dim = shape().tables[table].dim;
+  Array ids({kDLInt, 64, 1}, {n}), weights(kFloat32, {n, dim});
+  std::copy(from.ids.begin(), from.ids.end(), ids.data<int64_t>());
+  std::copy(from.weights.begin(), from.weights.end(), weights.data<float>());
+  std::vector<std::unique_ptr<Array>> states;
+  std::vector<const DLTensor*> raw_states;
+  for (uint32_t k = 0; k < from.states.size(); ++k) {
+    const int64_t width = state_width(k, table);
+    const bool by_row = updates().state_kinds[k] == TSR_STATE_PER_ROW;
+    states.push_back(std::make_unique<Array>(kFloat32, by_row ? std::vector{n} : std::vector{n, width}));
+    std::copy(from.states[k].begin(), from.states[k].end(), states[k]->data<float>());
+    raw_states.push_back(states[k]->raw());
+  }
+  tsr_rows rows{sizeof(tsr_rows), static_cast<uint32_t>(from.states.size()), n, ids.raw(), weights.raw(),
+                raw_states.data()};
+  parts_.subject.doing("import_rows");
+  Call call;
+  call.succeeds(api_.import_rows(instance_, static_cast<uint32_t>(table), &rows, call.out()), "import_rows");
+}
+
+}  // namespace tessera::cli::verify

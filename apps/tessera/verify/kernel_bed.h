@@ -1,0 +1,195 @@
+// A kernel's instance with random tables and batches, and the same in plain loops to compare with.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/abi/kernel.h"
+#include "verify/check.h"
+
+namespace tessera::cli::verify {
+
+inline constexpr DLDataType kFloat32{kDLFloat, 32, 1};
+inline constexpr DLDataType kFloat16{kDLFloat, 16, 1};
+inline constexpr DLDataType kBFloat16{kDLBfloat, 16, 1};
+const char* name_of(DLDataType type);  // "float16"
+
+// A tensor over memory of its own, with bytes behind it that nobody may write.
+class Array {
+ public:
+  Array(DLDataType type, std::vector<int64_t> shape);
+  Array(const Array&) = delete;
+  Array& operator=(const Array&) = delete;
+  const DLTensor* raw() const { return &tensor_; }
+  int64_t size() const { return size_; }
+  double get(int64_t i) const;
+  void set(int64_t i, double value);
+  template <class T>
+  T* data() {
+    return reinterpret_cast<T*>(bytes_.data());
+  }
+  void check_end(const std::string& who) const;  // Broken: it wrote behind it
+
+ private:
+  std::vector<int64_t> shape_;
+  int64_t size_;
+  std::vector<unsigned char> bytes_;
+  DLTensor tensor_;
+};
+
+struct TableShape {
+  int64_t rows, dim;
+};
+struct KernelShape {
+  std::vector<TableShape> tables;
+  DLDataType weights = kFloat32, output = kFloat32;
+  std::string compute_kernel = "fused";
+  bool train = true;
+  double max_gradient = 0;
+  std::string text() const;
+};
+
+struct BatchShape {
+  int64_t bags = 12, longest = 6;
+  bool weighted = false, wide = true;  // int64 ids, else int32
+  std::vector<int32_t> poolings;       // of each feature; feature f reads table f % tables
+  bool listed = false;                 // rows of features that list theirs, over two outputs
+};
+
+// Jagged bags, ids with many repeats, in one or two outputs with gaps that belong to nobody.
+struct LookupBatch {
+  LookupBatch(Random& random, const KernelShape& shape, const BatchShape& how);
+  std::vector<tsr_lookup_feature> features;
+  std::unique_ptr<Array> ids, offsets, weights, rows;
+  std::vector<int64_t> sizes;  // of the outputs
+  tsr_lookup raw{};
+
+  int64_t begin(const tsr_lookup_feature& f, int64_t bag) const {
+    return static_cast<int64_t>(offsets->get(f.first_offset + bag));
+  }
+  int64_t ids_of(uint32_t table) const;  // looked up there
+  // First element of what position p of bag b gives.
+  int64_t place(const tsr_lookup_feature& f, int64_t bag, int64_t position) const;
+};
+
+// What outputs hold before forward writes them.
+inline constexpr double kUntouched = 77;
+
+// Tensors for a batch's outputs or their gradients.
+class Outputs {
+ public:
+  Outputs(const LookupBatch& batch, DLDataType type);
+  const DLTensor* raw() const { return raw_.data(); }
+  Array& operator[](size_t i) { return *arrays_[i]; }
+  size_t size() const { return arrays_.size(); }
+  void fill(double value);
+  void randomize(Random& random);
+
+ private:
+  std::vector<std::unique_ptr<Array>> arrays_;
+  std::vector<DLTensor> raw_;
+};
+
+// A lookup that the kernel does not do, and says so.
+class Unimplemented : public Broken {
+  using Broken::Broken;
+};
+
+class KernelBed {
+ public:
+  struct Parts {
+    Subject& subject;
+    const tsr_part& kernel;
+    const tsr_part& optimizer;
+    std::string optimizer_options;
+    KernelShape shape;
+  };
+  explicit KernelBed(Parts parts, bool longer_structs = false);
+  ~KernelBed();
+  KernelBed(const KernelBed&) = delete;
+  KernelBed& operator=(const KernelBed&) = delete;
+
+  const KernelShape& shape() const { return parts_.shape; }
+  const tsr_part& optimizer() const { return parts_.optimizer; }
+  const tsr_optimizer& updates() const { return *static_cast<const tsr_optimizer*>(parts_.optimizer.component->api); }
+  const tsr_kernel& api() const { return api_; }
+  const tsr_kernel_config& config() const { return config_; }
+  Subject& subject() const { return parts_.subject; }
+  uint32_t num_states() const { return shape().train && shape().compute_kernel == "fused" ? updates().num_states : 0; }
+  int64_t state_width(uint32_t k, size_t table) const;
+
+  std::string why_not() const;  // what supports() says; "" where it does
+  tsr_code try_open(Call& call);
+  void open();  // Skipped where it is not supported
+  void close();
+
+  tsr_context* forward(const LookupBatch& batch, Outputs& out, bool backward_follows);
+  void backward(const LookupBatch& batch, tsr_context* context, const Outputs& grad, Array* grad_weights, double scale,
+                int64_t step);
+  std::vector<tsr_row_gradient> backward_rows(const LookupBatch& batch, tsr_context* context, const Outputs& grad,
+                                              Array* grad_weights, double scale);
+  void release(tsr_context* context);
+  void* instance() const { return instance_; }
+
+  struct Rows {
+    std::vector<int64_t> ids;
+    std::vector<float> weights;              // [count, dim]
+    std::vector<std::vector<float>> states;  // [count, width]
+  };
+  Rows export_rows(size_t table, int64_t at_once);
+  void import_rows(size_t table, Rows& rows);
+
+ private:
+  tsr_backward arguments(const LookupBatch& batch, const Outputs& grad, Array* grad_weights, double scale,
+                         int64_t step) const;
+  Parts parts_;
+  const tsr_kernel& api_;
+  struct LongTable {
+    tsr_kernel_table table;
+    unsigned char more[24];
+  };
+  std::vector<LongTable> tables_;
+  struct {
+    tsr_kernel_config config;
+    unsigned char more[48];
+  } long_config_{};
+  tsr_kernel_config& config_ = long_config_.config;
+  void* instance_ = nullptr;
+};
+
+// The tables of a bed in plain loops, in doubles; updates are the bed's optimizer's.
+class PlainTables {
+ public:
+  // Random rows, imported into the bed, too.
+  PlainTables(KernelBed& bed, Random& random);
+
+  // What the outputs have to be. Broken names the first element that is not.
+  void compare_outputs(const LookupBatch& batch, Outputs& got) const;
+  // Sums of each row's gradient, by table and row.
+  using RowGradients = std::vector<std::map<int64_t, std::vector<double>>>;
+  RowGradients gradients(const LookupBatch& batch, Outputs& grad, double scale) const;
+  void compare_weight_gradients(const LookupBatch& batch, Outputs& grad, double scale, const Array& got) const;
+  void update(const RowGradients& gradients, int64_t step);
+  void compare_rows(KernelBed& bed, const std::string& when) const;
+
+ private:
+  double value(const tsr_lookup_feature& f, int64_t id, int64_t d) const;
+  double reaching(const LookupBatch& batch, const tsr_lookup_feature& f, int64_t bag, int64_t position, int64_t d,
+                  Outputs& grad, double scale) const;
+  int64_t winner(const LookupBatch& batch, const tsr_lookup_feature& f, int64_t bag, int64_t d) const;
+  double tolerance(double want) const;
+
+  const KernelBed& bed_;
+  KernelShape shape_;
+  std::vector<KernelBed::Rows> rows_;
+};
+
+inline constexpr double kLearningRate = 0.0625;
+
+// Forward, backward and update of a random batch, in both; outputs are compared.
+void train_step(KernelBed& bed, PlainTables& plain, Random& random, int64_t step);
+
+}  // namespace tessera::cli::verify

@@ -1,0 +1,182 @@
+// What a kernel holds: rows that go out and in, and those that are quantized.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <set>
+
+#include "verify/kernel_subject.h"
+
+namespace tessera::cli::verify {
+namespace {
+
+// Bytes on their way out or in, as many as `room`.
+struct Stream {
+  std::vector<char> bytes;
+  size_t at = 0, room = SIZE_MAX;
+  static tsr_code refuse(tsr_error* err, const char* text) {
+    if (err != nullptr) {
+      err->code = TSR_DATA_LOSS;
+      std::strcpy(err->message, text);
+    }
+    return TSR_DATA_LOSS;
+  }
+  tsr_stream_io io{sizeof(tsr_stream_io), 0, this,
+                   [](void* self, const void* from, uint64_t size, tsr_error* err) {
+                     Stream& s = *static_cast<Stream*>(self);
+                     if (s.bytes.size() + size > s.room) return refuse(err, "verify takes no more bytes");
+                     s.bytes.insert(s.bytes.end(), static_cast<const char*>(from),
+                                    static_cast<const char*>(from) + size);
+                     return static_cast<tsr_code>(TSR_OK);
+                   },
+                   [](void* self, void* to, uint64_t size, tsr_error* err) {
+                     Stream& s = *static_cast<Stream*>(self);
+                     if (size > s.bytes.size() - s.at) return refuse(err, "the stream ends here");
+                     std::memcpy(to, s.bytes.data() + s.at, size);
+                     s.at += size;
+                     return static_cast<tsr_code>(TSR_OK);
+                   }};
+};
+
+}  // namespace
+
+void check_kernel_rows(Subject& subject) {
+  const Kernel k(subject);
+  k.needs_rows();
+  KernelShape shape = k.any_shape({{37, 8}});
+  KernelBed bed(k.with(shape, "exact_adagrad"));
+  bed.open();
+  Random random = subject.random();
+  const bool exact = shape.compute_kernel != "quant";
+  KernelBed::Rows some;
+  for (const int64_t id : {30, 2, 17, 0, 36}) {  // any subset in any order
+    some.ids.push_back(id);
+    for (int64_t d = 0; d < 8; ++d) some.weights.push_back(static_cast<float>(between(random, -100, 100)) / 64);
+  }
+  for (uint32_t s = 0; s < bed.num_states(); ++s)
+    some.states.emplace_back(5 * bed.state_width(s, 0), 0.5f + static_cast<float>(s));
+  bed.import_rows(0, some);
+  const KernelBed::Rows all = bed.export_rows(0, 100);
+  for (const int64_t at_once : {1, 5, 37}) {
+    const KernelBed::Rows pieces = bed.export_rows(0, at_once);
+    require(pieces.ids == all.ids && pieces.weights == all.weights && pieces.states == all.states,
+            "export_rows gives other rows in pieces of ", at_once, " than in one piece");
+  }
+  require(std::set(all.ids.begin(), all.ids.end()).size() == 37 && all.ids.size() == 37, "export_rows gave ",
+          std::set(all.ids.begin(), all.ids.end()).size(), " different rows of 37");
+  for (size_t i = 0; i < all.ids.size(); ++i) {
+    const auto at = std::find(some.ids.begin(), some.ids.end(), all.ids[i]) - some.ids.begin();
+    const bool set = at < static_cast<ptrdiff_t>(some.ids.size());
+    for (size_t d = 0; d < 8; ++d) {
+      const double want = set ? some.weights[static_cast<size_t>(at) * 8 + d] : 0, got = all.weights[i * 8 + d];
+      require(exact ? got == want : std::abs(got - want) < 1.6, "column ", d, " of row ", all.ids[i], " is ", got,
+              set ? " after import_rows set it to " : ", though no import named it: rows start at ", want);
+    }
+    for (size_t s = 0; s < all.states.size(); ++s) {
+      const float want = set ? 0.5f + static_cast<float>(s) : 0,
+                  got = all.states[s][i * static_cast<size_t>(bed.state_width(static_cast<uint32_t>(s), 0))];
+      require(got == want, "state ", s, " of row ", all.ids[i], " is ", got, ", not ", want, ", after import_rows");
+    }
+  }
+}
+
+void check_kernel_save(Subject& subject) {
+  const Kernel k(subject);
+  k.needs_rows();
+  const KernelShape shape = k.any_shape({{37, 8}, {0, 4}, {200, 16}});
+  KernelBed from(k.with(shape, "exact_adagrad")), to(k.with(shape, "exact_adagrad"));
+  from.open();
+  to.open();
+  Random random = subject.random();
+  PlainTables plain(from, random);
+  if (shape.train && shape.compute_kernel == "fused") train_step(from, plain, random, 1);
+  for (uint32_t t = 0; t < from.config().num_tables; ++t) {
+    Stream saved;
+    subject.doing("save");
+    Call call;
+    call.succeeds(k.api.save(from.instance(), t, &saved.io, call.out()), "save");
+    subject.doing("load");
+    call.succeeds(k.api.load(to.instance(), t, &saved.io, call.out()), "load");
+    require(saved.at == saved.bytes.size(), "load read ", saved.at, " of the ", saved.bytes.size(),
+            " bytes that save wrote");
+    const KernelBed::Rows want = from.export_rows(t, 1000), got = to.export_rows(t, 1000);
+    require(want.ids == got.ids && want.weights == got.weights, "rows of table ", t, " differ after save and load");
+    require(want.states == got.states, "optimizer states of table ", t, " differ after save and load");
+    for (const size_t size : {size_t{0}, saved.bytes.size() / 2, saved.bytes.size() - 1}) {
+      if (saved.bytes.empty()) break;
+      Stream cut;
+      cut.bytes.assign(saved.bytes.begin(), saved.bytes.begin() + static_cast<ptrdiff_t>(size));
+      subject.doing("load of a stream that was cut");
+      Call cut_call;
+      const tsr_code code = k.api.load(to.instance(), t, &cut.io, cut_call.out());
+      cut_call.fails(code, cat("load of ", size, " of ", saved.bytes.size(), " bytes"));
+    }
+    Stream full;
+    full.room = saved.bytes.size() / 2;
+    subject.doing("save into a full stream");
+    Call full_call;
+    const tsr_code code = k.api.save(from.instance(), t, &full.io, full_call.out());
+    if (!saved.bytes.empty()) full_call.fails(code, "save into a stream that is full");
+  }
+}
+
+// Kernels for quantized rows: what a lookup gives is the pooled sum of what export_rows gives.
+void check_kernel_quantized(Subject& subject) {
+  const Kernel k(subject);
+  k.needs_rows();
+  if (!k.serves("quant")) throw Skipped("it does not serve \"quant\"");
+  int supported = 0;
+  for (const DLDataType rows : {DLDataType{kDLUInt, 8, 1}, {kDLUInt, 4, 1}, {kDLUInt, 2, 1}, kFloat16, kFloat32}) {
+    KernelShape shape{{{40, 16}, {9, 32}}};
+    shape.compute_kernel = "quant";
+    shape.train = false;
+    shape.weights = rows;
+    KernelBed bed(k.with(shape));
+    if (!bed.why_not().empty()) continue;
+    ++supported;
+    bed.open();
+    Random random = subject.random(rows.bits);
+    std::vector<KernelBed::Rows> held;
+    for (size_t t = 0; t < 2; ++t) {
+      KernelBed::Rows made;
+      for (int64_t r = 0; r < shape.tables[t].rows; ++r) made.ids.push_back(r);
+      for (size_t i = 0; i < made.ids.size() * static_cast<size_t>(shape.tables[t].dim); ++i)
+        made.weights.push_back(static_cast<float>(between(random, -1000, 1000)) / 500);
+      bed.import_rows(t, made);
+      held.push_back(bed.export_rows(t, 100));
+      const double step = rows.code == kDLUInt ? 4.0 / ((1 << rows.bits) - 1) : 4e-3;
+      for (size_t i = 0; i < made.weights.size(); ++i) {
+        require(std::abs(made.weights[i] - held[t].weights[i]) <= step, "a row of ", name_of(rows), " holds ",
+                held[t].weights[i], " for ", made.weights[i]);
+      }
+    }
+    BatchShape how;
+    how.poolings = {TSR_POOLING_SUM, TSR_POOLING_MEAN, TSR_POOLING_SUM};
+    how.weighted = true;
+    const LookupBatch batch(random, shape, how);
+    Outputs out(batch, shape.output);
+    bed.forward(batch, out, false);
+    for (const tsr_lookup_feature& f : batch.features) {
+      const int64_t dim = shape.tables[static_cast<size_t>(f.table)].dim;
+      for (int64_t b = 0; b < f.bags; ++b) {
+        const int64_t begin = batch.begin(f, b), end = batch.begin(f, b + 1);
+        for (int64_t d = 0; d < dim; ++d) {
+          double want = 0;
+          for (int64_t p = begin; p < end; ++p) {
+            want +=
+                batch.weights->get(p) * held[static_cast<size_t>(f.table)]
+                                            .weights[static_cast<size_t>(batch.ids->get(p)) * static_cast<size_t>(dim) +
+                                                     static_cast<size_t>(d)];
+          }
+          if (f.pooling == TSR_POOLING_MEAN && end > begin) want /= static_cast<double>(end - begin);
+          const double got = out[0].get(batch.place(f, b, begin) + d);
+          require(std::abs(got - want) <= 1e-3 + 1e-3 * std::abs(want), "forward over rows of ", name_of(rows),
+                  " gave ", got, ", where the rows that export_rows gives add up to ", want);
+        }
+      }
+    }
+  }
+  if (supported == 0) throw Skipped("it supports none of the row formats that verify knows");
+}
+
+}  // namespace tessera::cli::verify

@@ -1,0 +1,56 @@
+// A kernel as its checks take it: in host memory, with what it serves.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "tessera/abi/kernel.h"
+#include "verify/check.h"
+#include "verify/formulas.h"
+#include "verify/kernel_bed.h"
+
+namespace tessera::cli::verify {
+
+inline bool listed(const char* const* names, std::string_view name) {
+  for (; names != nullptr && *names != nullptr; ++names) {
+    if (*names == name) return true;
+  }
+  return false;
+}
+
+// A kernel for a check that needs host memory.
+struct Kernel {
+  explicit Kernel(Subject& s) : subject(s), part(s.make()), api(part.api<tsr_kernel>()) {
+    bool host = false;
+    for (const int32_t* type = api.device_types; *type != 0; ++type) host |= *type == kDLCPU;
+    if (!host) throw Skipped(cat("it serves devices of type ", api.device_types[0], ": verify has host memory only"));
+  }
+  bool serves(const char* compute_kernel) const { return listed(api.compute_kernels, compute_kernel); }
+  bool moves_rows() const { return TSR_HAS(tsr_kernel, &api, export_rows) && TSR_HAS(tsr_kernel, &api, import_rows); }
+  void needs_rows() const {
+    if (!moves_rows()) throw Skipped("it exports or imports no rows, so verify does not know what it holds");
+  }
+  KernelBed::Parts with(KernelShape shape, const char* optimizer = "exact_sgd") const {
+    const Formula& formula = *formula_of(optimizer);
+    return {subject, *part.raw(), optimizer_part(formula), formula.options, std::move(shape)};
+  }
+  // One that it supports, for checks that do not care: fused where it trains.
+  KernelShape any_shape(std::vector<TableShape> tables = {{7, 4}, {40, 16}, {100, 32}}) const {
+    KernelShape shape{std::move(tables)};
+    if (serves("fused")) return shape;
+    shape.compute_kernel = api.compute_kernels[0];
+    shape.train = serves("dense");
+    if (serves("dense")) shape.compute_kernel = "dense";
+    return shape;
+  }
+  Subject& subject;
+  Made part;
+  const tsr_kernel& api;
+};
+
+// In kernel_rows.cc.
+void check_kernel_rows(Subject& subject);
+void check_kernel_save(Subject& subject);
+void check_kernel_quantized(Subject& subject);
+
+}  // namespace tessera::cli::verify

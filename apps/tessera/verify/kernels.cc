@@ -1,0 +1,383 @@
+// Kernels, in host memory: against plain loops over random jagged batches, and what they owe those who call them.
+#include <cmath>
+#include <cstring>
+
+#include "verify/kernel_subject.h"
+
+namespace tessera::cli::verify {
+namespace {
+
+const std::vector<TableShape> kTables = {{7, 4}, {1, 16}, {40, 17}, {300, 32}, {0, 8}, {25, 64}, {90, 1}, {33, 128}};
+const std::vector<int32_t> kPoolings = {TSR_POOLING_SUM,  TSR_POOLING_MEAN, TSR_POOLING_SUM, TSR_POOLING_NONE,
+                                        TSR_POOLING_MEAN, TSR_POOLING_SUM,  TSR_POOLING_SUM, TSR_POOLING_MEAN,
+                                        TSR_POOLING_SUM,  TSR_POOLING_MEAN, TSR_POOLING_SUM};
+
+// ---- level 3 ----
+
+void check_kernel_supports(Subject& subject) {
+  const Kernel k(subject);
+  require(k.api.compute_kernels[0] != nullptr, "it lists no compute kernel");
+  const auto refuses = [&](KernelShape shape, DLDevice device, const char* what) {
+    KernelBed bed(k.with(std::move(shape)));
+    tsr_kernel_config config = bed.config();
+    config.device = device;
+    subject.doing(cat("supports for ", what));
+    Call call;
+    const tsr_code code = k.api.supports(k.part.self(), &config, call.out());
+    call.fails(code, cat("supports for ", what));
+  };
+  KernelShape shape = k.any_shape();
+  shape.compute_kernel = "verify_knows_no_such_kernel";
+  refuses(shape, {kDLCPU, 0}, "a compute kernel that does not exist");
+  shape = k.any_shape();
+  shape.weights = {kDLComplex, 128, 1};
+  refuses(shape, {kDLCPU, 0}, "rows of complex numbers");
+  refuses(k.any_shape(), {static_cast<DLDeviceType>(31), 0}, "a device type that does not exist");
+}
+
+// What forward gives for a batch; `longer`: with every struct longer than the plugin knows.
+std::vector<double> looked_up(const Kernel& k, bool longer) {
+  KernelBed bed(k.with(k.any_shape()), longer);
+  bed.open();
+  Random random = k.subject.random();
+  const PlainTables plain(bed, random);
+  BatchShape how;
+  how.poolings = {TSR_POOLING_SUM, TSR_POOLING_MEAN, TSR_POOLING_SUM};
+  LookupBatch batch(random, bed.shape(), how);
+  struct LongFeature {
+    tsr_lookup_feature feature;
+    unsigned char more[24];
+  };
+  std::vector<LongFeature> features;
+  for (const tsr_lookup_feature& f : batch.features) {
+    features.push_back({f, {}});
+    std::memset(features.back().more, 0xC3, sizeof(LongFeature::more));
+  }
+  if (longer) {
+    batch.raw.features = &features[0].feature;
+    batch.raw.feature_stride = sizeof(LongFeature);
+  }
+  Outputs out(batch, bed.shape().output);
+  bed.forward(batch, out, false);
+  std::vector<double> values;
+  for (int64_t i = 0; i < out[0].size(); ++i) values.push_back(out[0].get(i));
+  return values;
+}
+
+void check_kernel_longer_structs(Subject& subject) {
+  const Kernel k(subject);
+  k.needs_rows();
+  const std::vector<double> want = looked_up(k, false);
+  try {
+    require(looked_up(k, true) == want, "forward gives something else when the host's structs are longer");
+  } catch (const Skipped& e) {
+    broken("supports refuses a config when the host's structs are longer: ", e.what());
+  }
+}
+
+void check_kernel_no_memory(Subject& subject) {
+  const Kernel k(subject);
+  KernelBed bed(k.with(k.any_shape()));
+  if (const std::string why = bed.why_not(); !why.empty()) throw Skipped(why);
+  const int64_t before = subject.host().live_bytes();
+  for (int64_t allowed = 0; allowed < 16; ++allowed) {
+    subject.host().allow(allowed);
+    Call call;
+    const tsr_code code = bed.try_open(call);
+    subject.host().allow(-1);
+    call.fails_well(code, cat("open with memory for ", allowed, " blocks"));
+    if (code == TSR_OK) return;
+    require(code == TSR_RESOURCE_EXHAUSTED, "open fails with ", name_of(code),
+            " when memory runs out, but that is TSR_RESOURCE_EXHAUSTED");
+    require(subject.host().live_bytes() == before, "an open that failed keeps ", subject.host().live_bytes() - before,
+            " bytes of the host");
+  }
+}
+
+void check_kernel_close(Subject& subject) {
+  const Kernel k(subject);
+  const int64_t before = subject.host().live_bytes();
+  for (int i = 0; i < 3; ++i) {
+    KernelBed bed(k.with(k.any_shape()));
+    bed.open();
+    Random random = subject.random();
+    BatchShape how;
+    how.poolings = {TSR_POOLING_SUM, TSR_POOLING_SUM};
+    const LookupBatch batch(random, bed.shape(), how);
+    Outputs out(batch, bed.shape().output);
+    tsr_context* first = bed.forward(batch, out, bed.shape().train);
+    tsr_context* second = bed.forward(batch, out, bed.shape().train);
+    bed.release(first);
+    bed.release(second);
+    for (uint32_t t = 0; t < bed.config().num_tables; ++t) {
+      tsr_kernel_stats stats{};
+      stats.struct_size = sizeof(stats);
+      Call call;
+      call.succeeds(k.api.stats(bed.instance(), t, &stats, call.out()), "stats");
+      const uint64_t ids = 2 * static_cast<uint64_t>(batch.ids_of(t));
+      require(stats.lookups == ids, "after lookups of ", ids, " ids in table ", t, ", stats counts ", stats.lookups);
+    }
+  }
+  require(subject.host().live_bytes() == before, "after close it holds ", subject.host().live_bytes() - before,
+          " bytes that the host lent");
+}
+
+// ---- level 4 ----
+
+// Forward for one shape, or why not.
+void compare_forward(const Kernel& k, KernelShape shape, const BatchShape& how, uint64_t salt) {
+  KernelBed bed(k.with(std::move(shape)));
+  if (!bed.why_not().empty()) return;
+  bed.open();
+  Random random = k.subject.random(salt);
+  const PlainTables plain(bed, random);
+  const LookupBatch batch(random, bed.shape(), how);
+  Outputs out(batch, bed.shape().output);
+  bed.release(bed.forward(batch, out, salt % 2 == 0 && bed.shape().train));
+  plain.compare_outputs(batch, out);
+}
+
+void check_kernel_forward(Subject& subject) {
+  const Kernel k(subject);
+  k.needs_rows();
+  if (!k.serves("fused") && !k.serves("dense")) throw Skipped("it serves neither \"fused\" nor \"dense\"");
+  uint64_t salt = 0;
+  for (const DLDataType rows : {kFloat32, kFloat16, kBFloat16}) {
+    for (const DLDataType output : {kFloat32, kFloat16, kBFloat16}) {
+      for (const bool weighted : {false, true}) {
+        KernelShape shape = k.any_shape(kTables);
+        shape.weights = rows;
+        shape.output = output;
+        BatchShape how;
+        how.poolings = kPoolings;
+        how.weighted = weighted;
+        if (weighted) how.poolings[3] = TSR_POOLING_SUM;
+        how.wide = ++salt % 2 == 0;
+        subject.host().threads = 1 + static_cast<uint32_t>(salt % 3);
+        compare_forward(k, shape, how, salt);
+      }
+    }
+  }
+  BatchShape how;
+  how.poolings = {TSR_POOLING_MAX, TSR_POOLING_SUM, TSR_POOLING_MAX};
+  try {
+    compare_forward(k, k.any_shape(kTables), how, 100);
+  } catch (const Unimplemented&) {  // it has no MAX pooling
+  }
+  how.poolings = {TSR_POOLING_SUM, TSR_POOLING_MEAN};
+  how.longest = 0;
+  compare_forward(k, k.any_shape(kTables), how, 101);
+  how.bags = 0;
+  compare_forward(k, k.any_shape(kTables), how, 102);
+  how = {.bags = 2000, .longest = 20, .poolings = {TSR_POOLING_SUM, TSR_POOLING_SUM, TSR_POOLING_MEAN}};
+  compare_forward(k, k.any_shape({{5000, 16}, {3, 32}}), how, 103);
+}
+
+void check_kernel_placed_rows(Subject& subject) {
+  const Kernel k(subject);
+  k.needs_rows();
+  if ((k.api.flags & TSR_KERNEL_PLACES_ROWS) == 0) throw Skipped("it does not say TSR_KERNEL_PLACES_ROWS");
+  if (!k.serves("fused") && !k.serves("dense")) throw Skipped("it serves neither \"fused\" nor \"dense\"");
+  BatchShape how;
+  how.listed = true;
+  how.poolings = {TSR_POOLING_SUM, TSR_POOLING_MEAN, TSR_POOLING_SUM, TSR_POOLING_SUM, TSR_POOLING_MEAN};
+  for (uint64_t salt = 0; salt < 6; ++salt) compare_forward(k, k.any_shape(kTables), how, salt);
+}
+
+void check_kernel_update(Subject& subject) {
+  const Kernel k(subject);
+  k.needs_rows();
+  if (!k.serves("fused")) throw Skipped("it does not serve \"fused\": its backward updates nothing");
+  uint64_t salt = 0;
+  for (const char* optimizer : {"exact_sgd", "exact_adagrad", "exact_rowwise_adagrad", "adam"}) {
+    for (const DLDataType rows : {kFloat32, kFloat16}) {
+      KernelShape shape{kTables};
+      shape.weights = rows;
+      shape.max_gradient = ++salt % 3 == 0 ? 0.6 : 0;
+      subject.host().threads = 1 + static_cast<uint32_t>(salt % 3);
+      KernelBed bed(k.with(shape, optimizer));
+      if (!bed.why_not().empty()) continue;
+      bed.open();
+      Random random = subject.random(salt);
+      PlainTables plain(bed, random);
+      for (int64_t step = 1; step <= 3; ++step) {
+        train_step(bed, plain, random, step);
+        plain.compare_rows(bed, cat("after step ", step, " of ", optimizer));
+      }
+    }
+  }
+}
+
+// Rows and sums as plain loops have them, ascending, none twice.
+void compare_row_gradients(const std::vector<tsr_row_gradient>& got, const PlainTables::RowGradients& want,
+                           const KernelShape& shape) {
+  for (size_t t = 0; t < want.size(); ++t) {
+    const int64_t dim = shape.tables[t].dim, n = got[t].rows.ndim == 1 ? got[t].rows.shape[0] : -1;
+    require(n == static_cast<int64_t>(want[t].size()), "backward_rows gave ", n, " rows of table ", t,
+            ", where the batch has ", want[t].size(), " different ones");
+    const auto* rows = static_cast<const int64_t*>(got[t].rows.data);
+    const auto* values = static_cast<const float*>(got[t].values.data);
+    int64_t i = 0;
+    for (const auto& [row, sum] : want[t]) {
+      require(rows[i] == row, "backward_rows gave row ", rows[i], " of table ", t, " as number ", i,
+              ", where ascending and unique rows have ", row);
+      for (int64_t d = 0; d < dim; ++d) {
+        const double v = sum[static_cast<size_t>(d)];
+        require(std::abs(values[i * dim + d] - v) <= 1e-4 + 1e-4 * std::abs(v), "the gradient of row ", row,
+                " of table ", t, ", column ", d, ", is ", values[i * dim + d], ", where plain loops give ", v);
+      }
+      ++i;
+    }
+  }
+}
+
+void compare_gradients(const Kernel& k, uint64_t salt, const std::vector<int32_t>& poolings) {
+  KernelShape shape{kTables};
+  shape.compute_kernel = "dense";
+  shape.max_gradient = salt == 3 ? 0.6 : 0;
+  KernelBed bed(k.with(shape));
+  bed.open();
+  Random random = k.subject.random(salt);
+  const PlainTables plain(bed, random);
+  BatchShape how;
+  how.poolings = poolings;
+  how.weighted = salt % 2 == 0;
+  how.wide = salt % 3 == 0;
+  const LookupBatch batch(random, shape, how);
+  Outputs out(batch, shape.output), grad(batch, shape.output);
+  grad.randomize(random);
+  tsr_context* context = bed.forward(batch, out, true);
+  Array grad_weights(kFloat32, {batch.ids->size()});
+  const auto got = bed.backward_rows(batch, context, grad, how.weighted ? &grad_weights : nullptr, 0.25);
+  compare_row_gradients(got, plain.gradients(batch, grad, 0.25), shape);
+  if (how.weighted) plain.compare_weight_gradients(batch, grad, 0.25, grad_weights);
+  bed.release(context);
+}
+
+void check_kernel_gradients(Subject& subject) {
+  const Kernel k(subject);
+  k.needs_rows();
+  if (!k.serves("dense")) throw Skipped("it does not serve \"dense\": it hands no gradients out");
+  for (uint64_t salt = 1; salt <= 6; ++salt) compare_gradients(k, salt, kPoolings);
+  try {
+    compare_gradients(k, 7, {TSR_POOLING_MAX, TSR_POOLING_SUM, TSR_POOLING_MAX});
+  } catch (const Unimplemented&) {  // it has no MAX pooling
+  }
+}
+
+// Two batches under way at once, the second one's backward first.
+void check_kernel_contexts(Subject& subject) {
+  const Kernel k(subject);
+  k.needs_rows();
+  if (!k.serves("fused")) throw Skipped("it does not serve \"fused\": its backward updates nothing");
+  KernelBed bed(k.with({kTables}));
+  bed.open();
+  Random random = subject.random();
+  PlainTables plain(bed, random);
+  BatchShape how;
+  how.poolings = kPoolings;
+  const LookupBatch a(random, bed.shape(), how), b(random, bed.shape(), how);
+  Outputs out_a(a, kFloat32), out_b(b, kFloat32), grad_a(a, kFloat32), grad_b(b, kFloat32);
+  grad_a.randomize(random);
+  grad_b.randomize(random);
+  tsr_context* of_a = bed.forward(a, out_a, true);
+  tsr_context* of_b = bed.forward(b, out_b, true);
+  plain.compare_outputs(a, out_a);
+  plain.compare_outputs(b, out_b);
+  const auto first = plain.gradients(b, grad_b, 1);
+  bed.backward(b, of_b, grad_b, nullptr, 1, 1);
+  plain.update(first, 1);
+  const auto second = plain.gradients(a, grad_a, 1);
+  bed.backward(a, of_a, grad_a, nullptr, 1, 2);
+  plain.update(second, 2);
+  plain.compare_rows(bed, "after two batches whose contexts lived together");
+}
+
+void check_kernel_apply(Subject& subject) {
+  const Kernel k(subject);
+  k.needs_rows();
+  if (!k.serves("fused") || !TSR_HAS(tsr_kernel, &k.api, apply)) throw Skipped("it has no apply");
+  KernelBed bed(k.with({{{50, 12}}}, "exact_adagrad"));
+  bed.open();
+  Random random = subject.random();
+  PlainTables plain(bed, random);
+  PlainTables::RowGradients gradients(1);
+  for (const int64_t row : {0, 3, 4, 20, 49}) {
+    for (int64_t d = 0; d < 12; ++d) gradients[0][row].push_back(static_cast<double>(between(random, -64, 64)) / 32);
+  }
+  Array rows({kDLInt, 64, 1}, {5}), values(kFloat32, {5, 12});
+  int64_t i = 0;
+  for (const auto& [row, sum] : gradients[0]) {
+    rows.set(i, static_cast<double>(row));
+    for (int64_t d = 0; d < 12; ++d) values.set(i * 12 + d, sum[static_cast<size_t>(d)]);
+    ++i;
+  }
+  const tsr_update update{sizeof(tsr_update), 0, kLearningRate, 1};
+  subject.doing("apply");
+  Call call;
+  call.succeeds(k.api.apply(bed.instance(), 0, rows.raw(), values.raw(), &update, nullptr, call.out()), "apply");
+  plain.update(gradients, 1);
+  plain.compare_rows(bed, "after apply");
+}
+
+// ---- level 5 ----
+
+void check_kernel_sequences(Subject& subject) {
+  const Kernel k(subject);
+  k.needs_rows();
+  if (!k.serves("fused")) throw Skipped("it does not serve \"fused\": its backward updates nothing");
+  KernelBed bed(k.with({{{2000, 16}, {3, 8}, {500, 33}}}, "exact_rowwise_adagrad"));
+  bed.open();
+  Random random = subject.random(9);
+  PlainTables plain(bed, random);
+  for (int64_t step = 1; step <= 150; ++step) {
+    subject.host().threads = 1 + static_cast<uint32_t>(random() % 3);
+    switch (random() % 4) {
+      case 0: {  // an evaluation, or a batch that is given up
+        BatchShape how;
+        how.bags = between(random, 0, 60);
+        how.poolings = {TSR_POOLING_SUM, TSR_POOLING_MEAN, TSR_POOLING_SUM, TSR_POOLING_NONE};
+        const LookupBatch batch(random, bed.shape(), how);
+        Outputs out(batch, kFloat32);
+        bed.release(bed.forward(batch, out, random() % 2 == 0));
+        plain.compare_outputs(batch, out);
+        break;
+      }
+      case 1: {
+        KernelBed::Rows rows = bed.export_rows(random() % 3, between(random, 1, 300));
+        break;
+      }
+      default:
+        train_step(bed, plain, random, step);
+    }
+  }
+  plain.compare_rows(bed, "after 150 calls");
+}
+
+}  // namespace
+
+std::span<const Check> kernel_checks() {
+  static constexpr const char* kForward = "abi/kernel.h, tsr_kernel::forward";
+  static constexpr const char* kBackward = "abi/kernel.h, tsr_kernel::backward";
+  static constexpr const char* kRows = "abi/kernel.h, tsr_kernel::export_rows";
+  static constexpr Check kChecks[] = {
+      {"kernel.supports", 3, TSR_KERNEL_KIND, "abi/kernel.h, tsr_kernel::supports", 20, check_kernel_supports},
+      {"kernel.longer_structs", 3, TSR_KERNEL_KIND, "abi/base.h, arrays of structs carry a stride", 20,
+       check_kernel_longer_structs},
+      {"kernel.memory", 3, TSR_KERNEL_KIND, "abi/host.h, tsr_host::alloc", 20, check_kernel_no_memory},
+      {"kernel.close", 3, TSR_KERNEL_KIND, "abi/kernel.h, tsr_kernel::close", 20, check_kernel_close},
+      {"kernel.forward", 4, TSR_KERNEL_KIND, kForward, 60, check_kernel_forward},
+      {"kernel.placed_rows", 4, TSR_KERNEL_KIND, "abi/kernel.h, tsr_lookup::output_rows", 30, check_kernel_placed_rows},
+      {"kernel.update", 4, TSR_KERNEL_KIND, kBackward, 60, check_kernel_update},
+      {"kernel.gradients", 4, TSR_KERNEL_KIND, "abi/kernel.h, tsr_row_gradient", 30, check_kernel_gradients},
+      {"kernel.contexts", 4, TSR_KERNEL_KIND, "abi/kernel.h, tsr_context", 30, check_kernel_contexts},
+      {"kernel.apply", 4, TSR_KERNEL_KIND, "abi/kernel.h, tsr_kernel::apply", 30, check_kernel_apply},
+      {"kernel.rows", 4, TSR_KERNEL_KIND, kRows, 30, check_kernel_rows},
+      {"kernel.save", 4, TSR_KERNEL_KIND, "abi/kernel.h, tsr_kernel::save", 30, check_kernel_save},
+      {"kernel.quantized", 4, TSR_KERNEL_KIND, kForward, 30, check_kernel_quantized},
+      {"kernel.sequences", 5, TSR_KERNEL_KIND, kBackward, 120, check_kernel_sequences},
+  };
+  return kChecks;
+}
+
+}  // namespace tessera::cli::verify

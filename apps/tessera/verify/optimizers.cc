@@ -1,0 +1,266 @@
+// Optimizers: the formulas of those that have one in common with TorchRec, and what holds for every other, too.
+#include "tessera/abi/optimizer.h"
+
+#include <cmath>
+#include <cstring>
+#include <set>
+#include <thread>
+
+#include "verify/check.h"
+#include "verify/formulas.h"
+#include "verify/kernel_bed.h"
+
+namespace tessera::cli::verify {
+namespace {
+
+constexpr int64_t kDims[] = {1, 2, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33, 64, 100, 128, 130};
+
+// Rows with their states and gradients, floats behind which nobody may write.
+class RowSet {
+ public:
+  static constexpr float kBehind = -7.25e30f;
+  RowSet(const tsr_optimizer& api, int64_t dim, int64_t count) : api_(api), dim_(dim), count_(count) {
+    weights = array(dim);
+    grads = array(dim);
+    for (uint32_t k = 0; k < api.num_states; ++k) states.push_back(array(width(k)));
+  }
+  void randomize(Random& random) {
+    std::normal_distribution<float> normal(0, 1);
+    for (int64_t i = 0; i < count_; ++i) {
+      for (int64_t d = 0; d < dim_; ++d) {
+        *row(weights, dim_, i, d) = normal(random);
+        *row(grads, dim_, i, d) = normal(random);
+      }
+    }
+  }
+  int64_t width(uint32_t k) const { return api_.state_kinds[k] == TSR_STATE_PER_ROW ? 1 : dim_; }
+  static float* row(std::vector<float>& data, int64_t width, int64_t i, int64_t d = 0) {
+    return data.data() + i * (width + 1) + d;
+  }
+  float* weight(int64_t i) { return row(weights, dim_, i); }
+  float* grad(int64_t i) { return row(grads, dim_, i); }
+  float* state(uint32_t k, int64_t i) { return row(states[k], width(k), i); }
+  int64_t dim() const { return dim_; }
+  int64_t count() const { return count_; }
+  void check_ends(const char* what) {
+    for (int64_t i = 0; i < count_; ++i) {
+      require(weight(i)[dim_] == kBehind, what, " writes behind a row of ", dim_, " floats");
+      require(grad(i)[dim_] == kBehind, what, " writes behind a gradient of ", dim_, " floats");
+      for (uint32_t k = 0; k < api_.num_states; ++k) {
+        require(state(k, i)[width(k)] == kBehind, what, " writes behind the state ", api_.state_names[k], " of ",
+                width(k), " floats");
+      }
+    }
+  }
+  std::vector<float> weights, grads;
+  std::vector<std::vector<float>> states;
+
+ private:
+  // A float more behind each row's.
+  std::vector<float> array(int64_t width) const {
+    std::vector<float> out(static_cast<size_t>(count_ * (width + 1)), 0.0f);
+    for (int64_t i = 0; i < count_; ++i) out[static_cast<size_t>(i * (width + 1) + width)] = kBehind;
+    return out;
+  }
+  const tsr_optimizer& api_;
+  int64_t dim_, count_;
+};
+
+struct Optimizer {
+  explicit Optimizer(Subject& s) : subject(s), part(s.make()), api(part.api<tsr_optimizer>()) {}
+  bool updates() const { return TSR_HAS(tsr_optimizer, &api, update_row); }
+  void needs_update() const {
+    if (!updates()) throw Skipped("it updates no rows: gradients are handed out");
+  }
+  void one_by_one(const tsr_update& update, RowSet& rows) const { range(update, rows, 0, rows.count()); }
+  void range(const tsr_update& update, RowSet& rows, int64_t begin, int64_t end) const {
+    std::vector<float*> states(api.num_states + 1);
+    for (int64_t i = begin; i < end; ++i) {
+      for (uint32_t k = 0; k < api.num_states; ++k) states[k] = rows.state(k, i);
+      api.update_row(part.self(), &update, rows.dim(), rows.weight(i), rows.grad(i), states.data());
+    }
+  }
+  void together(const tsr_update& update, RowSet& rows) const {
+    const size_t n = static_cast<size_t>(rows.count());
+    std::vector<float*> weights(n), states(api.num_states * n + 1);
+    std::vector<const float*> grads(n);
+    for (size_t i = 0; i < n; ++i) {
+      weights[i] = rows.weight(static_cast<int64_t>(i));
+      grads[i] = rows.grad(static_cast<int64_t>(i));
+      for (uint32_t k = 0; k < api.num_states; ++k) states[k * n + i] = rows.state(k, static_cast<int64_t>(i));
+    }
+    api.update_rows(part.self(), &update, rows.dim(), rows.count(), weights.data(), grads.data(), states.data());
+  }
+  Subject& subject;
+  Made part;
+  const tsr_optimizer& api;
+};
+
+tsr_update at_step(int64_t step, double learning_rate = 0.0625) { return {sizeof(tsr_update), 0, learning_rate, step}; }
+
+void check_optimizer_states(Subject& subject) {
+  const Optimizer o(subject);
+  std::set<std::string> names;
+  for (uint32_t k = 0; k < o.api.num_states; ++k) {
+    require(o.api.state_names[k] != nullptr && *o.api.state_names[k] != '\0', "state ", k, " has no name");
+    require(names.insert(o.api.state_names[k]).second, "two states are called ", o.api.state_names[k]);
+    const int32_t kind = o.api.state_kinds[k];
+    require(kind == TSR_STATE_PER_ROW || kind == TSR_STATE_PER_ELEMENT, "state ", o.api.state_names[k], " has kind ",
+            kind, ", which does not exist");
+  }
+  require(!TSR_HAS(tsr_optimizer, &o.api, update_rows) || o.updates(), "it has update_rows, but no update_row");
+}
+
+void check_optimizer_learning_rate(Subject& subject) {
+  const double before = Optimizer(subject).api.learning_rate(subject.make().self());
+  require(std::isfinite(before), "learning_rate is not finite without options");
+  const Made named = subject.make(with_option(subject.what().options, "learning_rate", 0.125));
+  subject.doing("learning_rate");
+  const double got = named.api<tsr_optimizer>().learning_rate(named.self());
+  require(got == 0.125, "created with learning_rate 0.125, it says that its learning rate is ", got);
+}
+
+void check_optimizer_rows_of_every_width(Subject& subject) {
+  const Optimizer o(subject);
+  o.needs_update();
+  Random random = subject.random();
+  for (const int64_t dim : kDims) {
+    RowSet rows(o.api, dim, 3);
+    rows.randomize(random);
+    const std::vector<float> grads = rows.grads;
+    subject.doing(cat("update_row of ", dim, " floats"));
+    for (int64_t step = 1; step <= 3; ++step) o.one_by_one(at_step(step), rows);
+    rows.check_ends("update_row");
+    require(rows.grads == grads, "update_row changes the gradient of a row of ", dim, " floats");
+  }
+}
+
+void check_optimizer_zeros(Subject& subject) {
+  const Optimizer o(subject);
+  o.needs_update();
+  RowSet rows(o.api, 16, 2);
+  subject.doing("update_row of zeros");
+  for (int64_t step = 1; step <= 3; ++step) o.one_by_one(at_step(step), rows);
+  for (int64_t d = 0; d < 16; ++d)
+    require(std::isfinite(rows.weight(0)[d]), "a row of zeros with a gradient of zeros becomes ", rows.weight(0)[d]);
+}
+
+// Many rows at once give the same bits as one after the other.
+void check_optimizer_rows_together(Subject& subject) {
+  const Optimizer o(subject);
+  o.needs_update();
+  if (!TSR_HAS(tsr_optimizer, &o.api, update_rows)) throw Skipped("it has no update_rows");
+  Random random = subject.random();
+  for (const int64_t dim : kDims) {
+    for (const int64_t count : {int64_t{1}, int64_t{5}, int64_t{300}}) {
+      RowSet alone(o.api, dim, count);
+      alone.randomize(random);
+      RowSet together = alone;
+      subject.doing(cat("update_rows of ", count, " rows of ", dim, " floats"));
+      for (int64_t step = 1; step <= 3; ++step) {
+        o.one_by_one(at_step(step), alone);
+        o.together(at_step(step), together);
+      }
+      together.check_ends("update_rows");
+      for (int64_t i = 0; i < count; ++i) {
+        require(std::memcmp(alone.weight(i), together.weight(i), static_cast<size_t>(dim) * 4) == 0, "row ", i, " of ",
+                count, " rows of ", dim, " floats differs after update_rows from what update_row makes of it");
+      }
+      require(alone.states == together.states, "states of ", count, " rows of ", dim,
+              " floats differ after update_rows from what update_row makes of them");
+    }
+  }
+}
+
+void check_optimizer_formula(Subject& subject) {
+  const Optimizer o(subject);
+  o.needs_update();
+  const Formula* formula = formula_of(subject.what().line.id);
+  if (formula == nullptr)
+    throw Skipped(cat("verify knows no formula for \"", subject.what().line.id, "\", only those of TorchRec's"));
+  require(formula->states.size() == o.api.num_states, "it has ", o.api.num_states, " states, but the formula has ",
+          formula->states.size());
+  const Made part = subject.make(formula->options);
+  Random random = subject.random();
+  for (const int64_t dim : kDims) {
+    RowSet rows(o.api, dim, 1);
+    rows.randomize(random);
+    PlainRow plain(*formula, {rows.weight(0), rows.weight(0) + dim});
+    for (int64_t step = 1; step <= 4; ++step) {
+      const tsr_update update = at_step(step);
+      std::vector<float*> states(o.api.num_states + 1);
+      for (uint32_t k = 0; k < o.api.num_states; ++k) states[k] = rows.state(k, 0);
+      subject.doing("update_row");
+      o.api.update_row(part.self(), &update, dim, rows.weight(0), rows.grad(0), states.data());
+      plain.update(update, {rows.grad(0), rows.grad(0) + dim});
+      for (int64_t d = 0; d < dim; ++d) {
+        const double want = plain.weights[static_cast<size_t>(d)], got = rows.weight(0)[d];
+        require(std::abs(got - want) <= 2e-4 * std::abs(want) + 2e-5, "element ", d, " of a row of ", dim, " is ", got,
+                " after step ", step, ", but the formula gives ", want, " (", formula->text, ")");
+      }
+    }
+  }
+}
+
+void check_optimizer_over_kernel(Subject& subject) {
+  const Optimizer o(subject);
+  o.needs_update();
+  Random random = subject.random();
+  PartPtr kernel;
+  try {
+    kernel = subject.others().create("tessera.kernel/1", "auto");
+  } catch (const Error& e) {
+    throw Skipped(cat("there is no kernel beside this program: ", e.what()));
+  }
+  KernelShape shape;
+  shape.tables = {{7, 4}, {40, 17}, {100, 32}};
+  KernelBed bed({subject, *kernel->raw(), *o.part.raw(), subject.what().options, shape});
+  bed.open();
+  PlainTables plain(bed, random);
+  for (int64_t step = 1; step <= 3; ++step) {
+    train_step(bed, plain, random, step);
+    plain.compare_rows(bed, cat("after step ", step, " in the kernel \"", kernel->id(), "\""));
+  }
+}
+
+void check_optimizer_threads(Subject& subject) {
+  const Optimizer o(subject);
+  o.needs_update();
+  Random random = subject.random();
+  RowSet alone(o.api, 33, 400);
+  alone.randomize(random);
+  RowSet shared = alone;
+  for (int64_t step = 1; step <= 50; ++step) o.one_by_one(at_step(step), alone);
+  subject.doing("update_row on four threads at once");
+  std::vector<std::thread> threads;
+  for (int64_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int64_t step = 1; step <= 50; ++step) o.range(at_step(step), shared, t * 100, t * 100 + 100);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  require(alone.weights == shared.weights && alone.states == shared.states,
+          "different rows updated on several threads at once differ from the same updates on one thread");
+}
+
+}  // namespace
+
+std::span<const Check> optimizer_checks() {
+  static constexpr const char* kRow = "abi/optimizer.h, tsr_optimizer::update_row";
+  static constexpr Check kChecks[] = {
+      {"optimizer.states", 3, TSR_OPTIMIZER_KIND, "abi/optimizer.h, tsr_optimizer", 20, check_optimizer_states},
+      {"optimizer.learning_rate", 3, TSR_OPTIMIZER_KIND, "abi/optimizer.h, tsr_optimizer::learning_rate", 20,
+       check_optimizer_learning_rate},
+      {"optimizer.widths", 4, TSR_OPTIMIZER_KIND, kRow, 20, check_optimizer_rows_of_every_width},
+      {"optimizer.zeros", 4, TSR_OPTIMIZER_KIND, kRow, 20, check_optimizer_zeros},
+      {"optimizer.rows", 4, TSR_OPTIMIZER_KIND, "abi/optimizer.h, tsr_optimizer::update_rows", 20,
+       check_optimizer_rows_together},
+      {"optimizer.formula", 4, TSR_OPTIMIZER_KIND, "tests/conformance/README.md, fused_optimizers", 20,
+       check_optimizer_formula},
+      {"optimizer.kernel", 4, TSR_OPTIMIZER_KIND, kRow, 30, check_optimizer_over_kernel},
+      {"optimizer.threads", 5, TSR_OPTIMIZER_KIND, kRow, 60, check_optimizer_threads},
+  };
+  return kChecks;
+}
+
+}  // namespace tessera::cli::verify

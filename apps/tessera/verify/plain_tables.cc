@@ -1,0 +1,208 @@
+#include <algorithm>
+#include <cmath>
+
+#include "tessera/sdk/half.h"
+#include "verify/kernel_bed.h"
+
+namespace tessera::cli::verify {
+namespace {
+
+// As a row of that type holds it.
+float stored(DLDataType type, double value) {
+  const float f = static_cast<float>(value);
+  if (type.bits == 32) return f;
+  return type.code == kDLFloat ? sdk::half_to_float(sdk::float_to_half(f))
+                               : sdk::bfloat16_to_float(sdk::float_to_bfloat16(f));
+}
+
+double step_of(DLDataType type) { return type.bits == 32 ? 2e-5 : type.code == kDLFloat ? 2e-3 : 1.6e-2; }
+
+const char* pooling_name(int32_t pooling) {
+  constexpr const char* kNames[] = {"NONE", "SUM", "MEAN", "MAX"};
+  return kNames[pooling];
+}
+
+}  // namespace
+
+PlainTables::PlainTables(KernelBed& bed, Random& random) : bed_(bed), shape_(bed.shape()) {
+  require(TSR_HAS(tsr_kernel, &bed.api(), import_rows) && TSR_HAS(tsr_kernel, &bed.api(), export_rows), "");
+  for (size_t t = 0; t < shape_.tables.size(); ++t) {
+    const auto [rows, dim] = shape_.tables[t];
+    KernelBed::Rows made;
+    for (int64_t r = 0; r < rows; ++r) made.ids.push_back(r);
+    for (int64_t i = 0; i < rows * dim; ++i)
+      made.weights.push_back(stored(shape_.weights, static_cast<double>(between(random, -1000, 1000)) / 500));
+    for (uint32_t k = 0; k < bed.num_states(); ++k)
+      made.states.emplace_back(static_cast<size_t>(rows * bed.state_width(k, t)), 0.0f);
+    bed.import_rows(t, made);
+    rows_.push_back(std::move(made));
+  }
+}
+
+double PlainTables::tolerance(double want) const {
+  const double step = std::max(step_of(shape_.weights), step_of(shape_.output));
+  return step * 4 + step * 10 * std::abs(want);
+}
+
+double PlainTables::value(const tsr_lookup_feature& f, int64_t id, int64_t d) const {
+  const auto t = static_cast<size_t>(f.table);
+  return rows_[t].weights[static_cast<size_t>(id * shape_.tables[t].dim + d)];
+}
+
+int64_t PlainTables::winner(const LookupBatch& batch, const tsr_lookup_feature& f, int64_t bag, int64_t d) const {
+  int64_t best = -1;
+  double most = 0;
+  for (int64_t p = batch.begin(f, bag); p < batch.begin(f, bag + 1); ++p) {
+    const double v = value(f, static_cast<int64_t>(batch.ids->get(p)), d);
+    if (best >= 0 && !(v > most)) continue;
+    best = p;
+    most = v;
+  }
+  return best;
+}
+
+void PlainTables::compare_outputs(const LookupBatch& batch, Outputs& got) const {
+  std::vector<std::vector<double>> want(got.size());
+  for (size_t k = 0; k < got.size(); ++k) want[k].assign(static_cast<size_t>(got[k].size()), 0.0);
+  std::vector<std::vector<const tsr_lookup_feature*>> whose(got.size());
+  for (size_t k = 0; k < got.size(); ++k) whose[k].assign(want[k].size(), nullptr);
+  for (const tsr_lookup_feature& f : batch.features) {
+    const int64_t dim = shape_.tables[static_cast<size_t>(f.table)].dim;
+    for (int64_t b = 0; b < f.bags; ++b) {
+      const int64_t begin = batch.begin(f, b), end = batch.begin(f, b + 1);
+      const bool sequence = f.pooling == TSR_POOLING_NONE;
+      for (int64_t p = begin; p < (sequence ? end : begin + 1); ++p) {
+        for (int64_t d = 0; d < dim; ++d) whose[f.output][static_cast<size_t>(batch.place(f, b, p) + d)] = &f;
+      }
+      for (int64_t p = begin; p < end; ++p) {
+        const double w = batch.weights == nullptr ? 1 : batch.weights->get(p);
+        const double share = f.pooling == TSR_POOLING_MEAN ? w / static_cast<double>(end - begin) : w;
+        for (int64_t d = 0; d < dim; ++d) {
+          if (f.pooling == TSR_POOLING_MAX && winner(batch, f, b, d) != p) continue;
+          want[f.output][static_cast<size_t>(batch.place(f, b, p) + d)] +=
+              share * value(f, static_cast<int64_t>(batch.ids->get(p)), d);
+        }
+      }
+    }
+  }
+  for (size_t k = 0; k < got.size(); ++k) {
+    for (size_t i = 0; i < want[k].size(); ++i) {
+      const double is = got[k].get(static_cast<int64_t>(i));
+      if (whose[k][i] == nullptr) {
+        require(is == kUntouched, "forward wrote element ", i, " of output ", k, ", which belongs to no feature");
+        continue;
+      }
+      require(std::abs(is - want[k][i]) <= tolerance(want[k][i]), "forward (", shape_.text(), ", pooling ",
+              pooling_name(whose[k][i]->pooling), batch.weights ? ", weighted" : "", ") gave ", is, " for element ", i,
+              " of output ", k, ", where plain loops give ", want[k][i]);
+    }
+  }
+}
+
+double PlainTables::reaching(const LookupBatch& batch, const tsr_lookup_feature& f, int64_t bag, int64_t position,
+                             int64_t d, Outputs& grad, double scale) const {
+  if (f.pooling == TSR_POOLING_MAX && winner(batch, f, bag, d) != position) return 0;
+  double g = grad[f.output].get(batch.place(f, bag, position) + d) * scale;
+  if (shape_.max_gradient > 0) g = std::clamp(g, -shape_.max_gradient, shape_.max_gradient);
+  const double length = static_cast<double>(batch.begin(f, bag + 1) - batch.begin(f, bag));
+  return f.pooling == TSR_POOLING_MEAN ? g / length : g;
+}
+
+PlainTables::RowGradients PlainTables::gradients(const LookupBatch& batch, Outputs& grad, double scale) const {
+  RowGradients sums(shape_.tables.size());
+  for (const tsr_lookup_feature& f : batch.features) {
+    const int64_t dim = shape_.tables[static_cast<size_t>(f.table)].dim;
+    for (int64_t b = 0; b < f.bags; ++b) {
+      for (int64_t p = batch.begin(f, b); p < batch.begin(f, b + 1); ++p) {
+        auto& sum = sums[static_cast<size_t>(f.table)]
+                        .try_emplace(static_cast<int64_t>(batch.ids->get(p)), static_cast<size_t>(dim), 0.0)
+                        .first->second;
+        const double w = batch.weights == nullptr ? 1 : batch.weights->get(p);
+        for (int64_t d = 0; d < dim; ++d) sum[static_cast<size_t>(d)] += w * reaching(batch, f, b, p, d, grad, scale);
+      }
+    }
+  }
+  return sums;
+}
+
+void PlainTables::compare_weight_gradients(const LookupBatch& batch, Outputs& grad, double scale,
+                                           const Array& got) const {
+  got.check_end("backward, in grad_weights,");
+  for (const tsr_lookup_feature& f : batch.features) {
+    const int64_t dim = shape_.tables[static_cast<size_t>(f.table)].dim;
+    for (int64_t b = 0; b < f.bags; ++b) {
+      for (int64_t p = batch.begin(f, b); p < batch.begin(f, b + 1); ++p) {
+        double want = 0;
+        for (int64_t d = 0; d < dim; ++d)
+          want += reaching(batch, f, b, p, d, grad, scale) * value(f, static_cast<int64_t>(batch.ids->get(p)), d);
+        const double bound = tolerance(want) * std::sqrt(static_cast<double>(dim));
+        require(std::abs(got.get(p) - want) <= bound, "the gradient of the weight at position ", p, " is ", got.get(p),
+                ", where plain loops give ", want, " (", shape_.text(), ", pooling ", pooling_name(f.pooling), ")");
+      }
+    }
+  }
+}
+
+void PlainTables::update(const RowGradients& gradients, int64_t step) {
+  const tsr_update how{sizeof(tsr_update), 0, kLearningRate, step};
+  const tsr_optimizer& optimizer = bed_.updates();
+  for (size_t t = 0; t < gradients.size(); ++t) {
+    const auto dim = static_cast<size_t>(shape_.tables[t].dim);
+    for (const auto& [row, sum] : gradients[t]) {
+      const std::vector<float> grad(sum.begin(), sum.end());
+      float* weight = rows_[t].weights.data() + static_cast<size_t>(row) * dim;
+      std::vector<float*> states(optimizer.num_states + 1);
+      for (uint32_t k = 0; k < optimizer.num_states; ++k)
+        states[k] = rows_[t].states[k].data() + row * bed_.state_width(k, t);
+      optimizer.update_row(bed_.optimizer().self, &how, static_cast<int64_t>(dim), weight, grad.data(), states.data());
+      for (size_t d = 0; d < dim; ++d) weight[d] = stored(shape_.weights, weight[d]);
+    }
+  }
+}
+
+void PlainTables::compare_rows(KernelBed& bed, const std::string& when) const {
+  for (size_t t = 0; t < shape_.tables.size(); ++t) {
+    const KernelBed::Rows got = bed.export_rows(t, std::max<int64_t>(1, shape_.tables[t].rows));
+    require(got.ids.size() == rows_[t].ids.size(), "export_rows gave ", got.ids.size(), " of ", rows_[t].ids.size(),
+            " rows");
+    const auto dim = static_cast<size_t>(shape_.tables[t].dim);
+    for (size_t i = 0; i < got.weights.size(); ++i) {
+      const auto id = static_cast<size_t>(got.ids[i / dim]);
+      const double want = rows_[t].weights[id * dim + i % dim], is = got.weights[i];
+      require(std::abs(is - want) <= 4 * tolerance(want), "column ", i % dim, " of row ", id, " of a table of ",
+              shape_.tables[t].rows, " rows is ", is, " ", when, ", where plain loops give ", want, " (", shape_.text(),
+              ")");
+    }
+    for (uint32_t k = 0; k < got.states.size(); ++k) {
+      const auto width = static_cast<size_t>(bed.state_width(k, t));
+      for (size_t i = 0; i < got.states[k].size(); ++i) {
+        const double want = rows_[t].states[k][static_cast<size_t>(got.ids[i / width]) * width + i % width];
+        require(std::abs(got.states[k][i] - want) <= 4 * tolerance(want), "state ", bed.updates().state_names[k],
+                " of row ", got.ids[i / width], " is ", got.states[k][i], " ", when, ", where plain loops give ", want);
+      }
+    }
+  }
+}
+
+void train_step(KernelBed& bed, PlainTables& plain, Random& random, int64_t step) {
+  BatchShape how;
+  how.weighted = step % 2 == 0;
+  how.wide = step % 3 != 0;
+  for (size_t f = 0; f < bed.shape().tables.size() + 3; ++f)  // some tables are read by two features
+    how.poolings.push_back(f % 3 == 1 ? TSR_POOLING_MEAN : TSR_POOLING_SUM);
+  if (!how.weighted) how.poolings.push_back(TSR_POOLING_NONE);
+  const LookupBatch batch(random, bed.shape(), how);
+  Outputs out(batch, bed.shape().output), grad(batch, bed.shape().output);
+  grad.randomize(random);
+  tsr_context* context = bed.forward(batch, out, true);
+  plain.compare_outputs(batch, out);
+  require(context != nullptr, "forward kept no context for backward");
+  const PlainTables::RowGradients gradients = plain.gradients(batch, grad, 0.5);
+  std::optional<Array> grad_weights;
+  if (how.weighted) grad_weights.emplace(kFloat32, std::vector<int64_t>{batch.ids->size()});
+  bed.backward(batch, context, grad, grad_weights ? &*grad_weights : nullptr, 0.5, step);
+  if (grad_weights) plain.compare_weight_gradients(batch, grad, 0.5, *grad_weights);
+  plain.update(gradients, step);
+}
+
+}  // namespace tessera::cli::verify

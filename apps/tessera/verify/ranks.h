@@ -1,0 +1,92 @@
+// Ranks for a check of a transport: forked processes that meet over it, and groups as C++.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/abi/collective.h"
+#include "verify/check.h"
+
+namespace tessera::cli::verify {
+
+// What a transport said when a call failed.
+class Refused : public std::runtime_error {
+ public:
+  Refused(tsr_code code, const std::string& text) : std::runtime_error(text), code_(code) {}
+  tsr_code code() const { return code_; }
+
+ private:
+  tsr_code code_;
+};
+
+// A vector as a tensor of one dimension, of a device whose memory is the host's.
+template <class T>
+class Elements {
+ public:
+  Elements(std::vector<T>& data, DLDataType type, DLDevice device) : size_(static_cast<int64_t>(data.size())) {
+    tensor_ = {data.data(), device, 1, type, &size_, nullptr, 0};
+  }
+  Elements(const Elements&) = delete;
+  Elements& operator=(const Elements&) = delete;
+  const DLTensor* raw() const { return &tensor_; }
+
+ private:
+  int64_t size_;
+  DLTensor tensor_;
+};
+
+// Every call throws Refused when it fails.
+class Group {
+ public:
+  Group(const tsr_collective& api, tsr_group* raw) : api_(&api), raw_(raw) {}
+  ~Group();
+  Group(Group&& other) noexcept : api_(other.api_), raw_(std::exchange(other.raw_, nullptr)) {}
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  int rank() const { return api_->rank(raw_); }
+  int world() const { return api_->world_size(raw_); }
+  size_t ranks() const { return static_cast<size_t>(world()); }
+  const tsr_collective& api() const { return *api_; }
+  tsr_group* raw() const { return raw_; }
+  // What `start(call, work, err)` of the transport's table starts.
+  using Start = std::function<tsr_code(const tsr_collective_call*, tsr_work**, tsr_error*)>;
+  tsr_work* begin(const char* label, double timeout_s, const Start& start) const;
+  void wait(tsr_work* work) const;
+  void run(const char* label, const Start& start, double timeout_s = 0) const { wait(begin(label, timeout_s, start)); }
+  void barrier(const char* label, double timeout_s = 0) const;
+  tsr_group* split(int32_t color) const;  // NULL for -1
+  void abort(const char* reason) const { api_->abort(raw_, reason); }
+
+ private:
+  const tsr_collective* api_;
+  tsr_group* raw_;
+};
+
+// How a rank ended.
+struct RankEnd {
+  bool returned = false;  // its body did, or threw: then with code and text
+  bool threw = false;
+  tsr_code code = TSR_OK;  // TSR_UNKNOWN for what is no Refused
+  std::string text;
+  double seconds = 0;  // since all were started
+};
+
+struct Meeting {
+  int world = 2;
+  double timeout_s = 15;         // of the group
+  double patience_s = 25;        // until ranks that have not ended are killed
+  std::vector<int> lost = {};    // ranks that nobody waits for
+  std::vector<int> absent = {};  // ranks that do not come
+};
+
+// Starts the ranks, each of which opens the plugin, connects and runs `body`. The kind of transport that its own
+// launcher has to start is Skipped.
+std::vector<RankEnd> in_ranks(Subject& subject, const Meeting& meeting, const std::function<void(Group&)>& body);
+// The same; Broken with the first failure of a rank.
+void in_all_ranks(Subject& subject, const Meeting& meeting, const std::function<void(Group&)>& body);
+
+}  // namespace tessera::cli::verify

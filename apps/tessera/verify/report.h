@@ -1,0 +1,25 @@
+// The results of a run as text, JSON and JUnit's XML.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "verify/run.h"
+
+namespace tessera::cli::verify {
+
+// "FAILED sharder.tiling, acme.hot: what it did [abi/sharder.h, tsr_layout]"
+std::string line_of(const Result& result);
+// "12 passed, 1 failed, ...": all outcomes that occurred.
+std::string summary_of(const std::vector<Result>& results);
+
+struct Run {
+  std::string path;  // of the plugin
+  int level;
+  uint64_t seed;
+  std::vector<Result> results;
+};
+std::string json_of(const Run& run);
+std::string junit_of(const Run& run);
+
+}  // namespace tessera::cli::verify
