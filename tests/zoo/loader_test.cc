@@ -34,7 +34,7 @@ class BadPlugins : public testing::Test {
   void TearDown() override { fs::remove_all(dir_); }
 
   fs::path take(const std::string& variant, const std::string& name = "plugin.so") {
-    fs::copy_file(fs::path(BAD_PLUGINS_DIR) / (variant + ".so"), dir_ / name);
+    fs::copy_file(fs::path(ZOO_DIR) / (variant + ".so"), dir_ / name);
     ::chmod((dir_ / name).c_str(), 0755);
     return dir_ / name;
   }
@@ -43,7 +43,7 @@ class BadPlugins : public testing::Test {
     ::chmod((dir_ / name).c_str(), 0755);
   }
   std::string bytes_of(const std::string& variant) {
-    std::ifstream in(fs::path(BAD_PLUGINS_DIR) / (variant + ".so"), std::ios::binary);
+    std::ifstream in(fs::path(ZOO_DIR) / (variant + ".so"), std::ios::binary);
     return {std::istreambuf_iterator<char>(in), {}};
   }
   RuntimeOptions here() const {

@@ -1,4 +1,4 @@
-// A sharder plugin with one fault, named by BAD_VARIANT; "none" has none, and "other" neither, with another id.
+// A sharder plugin with one fault, named by ZOO_VARIANT; "none" has none, and "other" neither, with another id.
 #include <unistd.h>
 
 #include <cfenv>
@@ -12,7 +12,7 @@
 
 namespace {
 
-constexpr bool is(std::string_view variant) { return variant == BAD_VARIANT; }
+constexpr bool is(std::string_view variant) { return variant == ZOO_VARIANT; }
 
 // `value`, or NULL in the variant named.
 template <class T>
@@ -74,7 +74,7 @@ constexpr const tsr_component* kComponents[] = {unless("null_component", &kCompo
                                                  "tests",
                                                  kComponents};
 
-#if !defined(BAD_WITHOUT_NOTE)
+#if !defined(ZOO_WITHOUT_NOTE)
 struct Note {
   tsr_note head;
   char manifest[128];
@@ -115,7 +115,7 @@ struct Constructed {
 
 }  // namespace
 
-#if !defined(BAD_WITHOUT_ENTRY)
+#if !defined(ZOO_WITHOUT_ENTRY)
 extern "C" __attribute__((visibility("default"))) const tsr_plugin* tessera_plugin_v1(const tsr_host*, tsr_error* err) {
   if (is("throwing_entry")) throw std::runtime_error("from the entry");
   if (is("refusing_entry")) say(err, "it needs a licence");
@@ -124,7 +124,7 @@ extern "C" __attribute__((visibility("default"))) const tsr_plugin* tessera_plug
 }
 #endif
 
-#if defined(BAD_WITH_MISSING_SYMBOL)
+#if defined(ZOO_WITH_MISSING_SYMBOL)
 extern "C" void tessera_nobody_defines_this();
 extern "C" __attribute__((visibility("default"))) void tessera_calls_it() { tessera_nobody_defines_this(); }
 #endif

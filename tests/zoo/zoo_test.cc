@@ -1,0 +1,286 @@
+// What `tessera verify` says first about each animal of the zoo, and that it says nothing about one without a fault.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <sstream>
+#include <string>
+
+namespace {
+
+struct Finished {
+  std::string output;
+  int status = -1;
+};
+
+Finished verify(const std::string& plugin, const std::string& fault, const std::string& options) {
+  Finished done;
+  const std::string command =
+      "ZOO_FAULT='" + fault + "' '" TESSERA_PROGRAM "' verify " + options + " '" ZOO_DIR "/" + plugin + ".so' 2>&1";
+  std::FILE* pipe = ::popen(command.c_str(), "r");
+  char buffer[4096];
+  for (size_t n = 0; (n = std::fread(buffer, 1, sizeof(buffer), pipe)) > 0;) done.output.append(buffer, n);
+  const int status = ::pclose(pipe);
+  done.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return done;
+}
+
+std::string first_defect(const std::string& output) {
+  std::istringstream lines(output);
+  for (std::string line; std::getline(lines, line);) {
+    for (const char* outcome : {"FAILED ", "CRASHED ", "TIMED OUT "}) {
+      if (line.starts_with(outcome)) return line;
+    }
+  }
+  return "no defect was found:\n" + output;
+}
+
+struct Animal {
+  const char* plugin;
+  const char* fault;
+  const char* line;          // the first about it, whole or its beginning
+  const char* options = "";  // to verify, which runs up to level 4
+};
+void PrintTo(const Animal& animal, std::ostream* out) { *out << animal.plugin << " " << animal.fault; }
+
+class Zoo : public testing::TestWithParam<Animal> {};
+
+TEST_P(Zoo, IsFoundOut) {
+  const Animal& animal = GetParam();
+  const Finished done = verify(animal.plugin, animal.fault, animal.options);
+  EXPECT_EQ(done.status, 1) << done.output;
+  const std::string line = first_defect(done.output);
+  EXPECT_THAT(line, testing::StartsWith(animal.line));
+  EXPECT_THAT(line, testing::EndsWith("]")) << "it names no rule";
+}
+std::string name_of(const testing::TestParamInfo<Animal>& info) {
+  return std::string(info.param.plugin) + "_" + info.param.fault;
+}
+
+class Healthy : public testing::TestWithParam<const char*> {};
+
+TEST_P(Healthy, HasNoDefect) {
+  const Finished done = verify(GetParam(), "", "--level 5");
+  EXPECT_EQ(done.status, 0) << done.output;
+  EXPECT_THAT(done.output, testing::Not(testing::HasSubstr("warning")));
+}
+INSTANTIATE_TEST_SUITE_P(Kinds, Healthy, testing::Values("sharders", "kernels", "optimizers", "modules", "collectives"),
+                         [](const auto& info) { return std::string(info.param); });
+
+// What the loader finds out, too (loader_test.cc).
+constexpr Animal kLoader[] = {
+    {"no_note", "", "FAILED static.note, no_note.so: has no .note.tessera note: it is a library, but not a Tessera"},
+    {"abi_major", "", "FAILED static.note, abi_major.so: is built for plugin ABI 2.0, while this core has ABI 1.0"},
+    {"epoch", "",
+     "FAILED static.note, epoch.so: is built for release candidate 1 of plugin ABI 1, while this core has"},
+    {"changes_process", "",
+     "FAILED load.process, changes_process.so: when it was opened, it changed the floating-point mode, the locale, the "
+     "working directory and the handler of signal 12"},
+    {"min_host_minor", "", "FAILED static.note, min_host_minor.so: needs a core with ABI 1.99 or newer, while"},
+    {"duplicate_ids", "", "FAILED static.note, duplicate_ids.so: lists tessera.sharder/1 \"bad\" twice"},
+    {"no_entry", "", "FAILED static.symbols, no_entry.so: it has a Tessera note, but no symbol tessera_plugin_v1"},
+    {"borrowed_entry", "", "FAILED static.symbols, borrowed_entry.so: it has a Tessera note, but no symbol"},
+    {"throwing_entry", "", "FAILED load.open, throwing_entry.so: tessera_plugin_v1 threw an exception, which no"},
+    {"refusing_entry", "", "FAILED load.open, refusing_entry.so: refuses this core: it needs a licence"},
+    {"null_table", "", "FAILED load.open, null_table.so: refuses this core: it gives no reason"},
+    {"zero_struct_size", "", "FAILED load.open, zero_struct_size.so: the plugin table has struct_size 0, too small"},
+    {"table_min_host_minor", "", "FAILED load.open, table_min_host_minor.so: has a note that needs core minor 0, but"},
+    {"null_component", "", "FAILED load.open, null_component.so: the plugin table has a NULL component"},
+    {"null_id", "", "FAILED load.open, null_id.so: a component has NULL for \"id\", which must be there"},
+    {"null_api", "", "FAILED load.open, null_api.so: a component has NULL for \"api\", which must be there"},
+    {"null_slot", "", "FAILED load.open, null_slot.so: tessera.sharder/1 \"bad\" has NULL for \"propose\", which must"},
+    {"null_create", "", "FAILED load.open, null_create.so: a component has NULL for \"create\", which must be there"},
+    {"short_api", "", "FAILED load.open, short_api.so: tessera.sharder/1 \"bad\" has struct_size 8, too small for"},
+    {"one_route", "", "FAILED load.open, one_route.so: tessera.sharder/1 \"bad\" has only one of \"route\" and"},
+    {"note_version", "", "FAILED load.open, note_version.so: has \"tessera.sharder/1 bad 2.0\" in its note, but"},
+    {"note_count", "", "FAILED load.open, note_count.so: has 2 components in its note, but 1 in its table"},
+    {"missing_symbol", "", "FAILED load.open, missing_symbol.so: cannot be opened: "},
+    {"failing_probe", "", "FAILED load.probe, bad: probe returned TSR_UNAVAILABLE, but filled in TSR_OK: this machine"},
+    {"throwing_probe", "", "FAILED load.probe, bad: an exception came out of probe"},
+    {"endless_probe", "", "FAILED load.probe, bad: probe gave a message without its NUL"},
+    {"throwing_create", "", "FAILED contract.create, bad: an exception came out of create with {}: from create"},
+    {"endless_create", "", "FAILED contract.create, bad: create with {} gave a message without its NUL"},
+    {"none", "",
+     "FAILED contract.options, bad: create with the options {\"tessera_verify_knows_no_such_option\": 1} "
+     "succeeded, but has to be refused"},
+};
+INSTANTIATE_TEST_SUITE_P(Loader, Zoo, testing::ValuesIn(kLoader), name_of);
+
+// Of the whole process or of every kind of part.
+constexpr Animal kContract[] = {
+#if defined(__x86_64__)
+    {"sharders", "flushes_denormals",
+     "FAILED load.process, sharders.so: when it was opened, it changed the floating-point mode [abi/base.h, The "
+     "process"},
+#endif
+    {"sharders", "installs_a_handler",
+     "FAILED load.process, sharders.so: when it was opened, it changed the handler of signal 15 [abi/base.h, The "
+     "process"},
+    {"sharders", "changes_the_directory",
+     "FAILED contract.process, zoo.sharder: in create, it changed the working directory [abi/base.h, The process is "
+     "the"},
+    {"sharders", "changes_the_locale",
+     "FAILED contract.process, zoo.sharder: in create, it changed the locale [abi/base.h, The process is the host's]"},
+    {"sharders", "leaves_a_thread",
+     "FAILED contract.process, zoo.sharder: destroy left 1 thread running [abi/plugin.h, tsr_component::destroy]"},
+    {"sharders", "ignores_options",
+     "FAILED contract.options, zoo.sharder: create with the options {\"tessera_verify_knows_no_such_option\": 1} "
+     "succeeded, but has to be refused"},
+    {"sharders", "returns_another_code",
+     "FAILED contract.options, zoo.sharder: create with the options {\"tessera_verify_knows_no_such_option\": 1} "
+     "returned "
+     "TSR_NOT_FOUND, but filled in TSR_INVALID_ARGUMENT: unknown option"},
+    {"sharders", "fills_errors_whole",
+     "FAILED contract.errors, zoo.sharder: it wrote message byte 16 of a tsr_error that has room for 16"},
+    {"sharders", "keeps_memory",
+     "FAILED contract.create, zoo.sharder: after destroy it still holds 600 bytes that the host lent"},
+    {"sharders", "writes_behind_memory", "FAILED contract.create, zoo.sharder: it wrote behind 100 bytes of the host"},
+    {"sharders", "ignores_missing_memory",
+     "CRASHED contract.memory, zoo.sharder: it crashed in create with memory for 0 blocks (SIGSEGV)"},
+};
+INSTANTIATE_TEST_SUITE_P(Contract, Zoo, testing::ValuesIn(kContract), name_of);
+
+constexpr Animal kSharders[] = {
+    {"sharders", "crashes_in_propose",
+     "CRASHED sharder.arguments, zoo.sharder: it crashed in propose, table of 16 rows x "},
+    {"sharders", "loops_in_propose", "TIMED OUT sharder.arguments, zoo.sharder: propose, table of 16 rows x ",
+     "--timeout 1 --only sharder.arguments"},
+    {"sharders", "says_nothing",
+     "FAILED sharder.arguments, zoo.sharder: propose failed with TSR_INTERNAL and an empty message [abi/base.h, "
+     "tsr_error]"},
+    {"sharders", "compares_sizes", "FAILED sharder.arguments, zoo.sharder: propose for a table of "},
+    {"sharders", "leaves_a_hole",
+     "FAILED sharder.tiling, zoo.sharder: table of 16 rows x 12 columns on 4 ranks, 1 a host, max_shards 4: the "
+     "rectangles "
+     "leave 12 of the table's 16 x 12 cells uncovered [abi/sharder.h, tsr_layout]"},
+    {"sharders", "overlaps",
+     "FAILED sharder.tiling, zoo.sharder: table of 16 rows x 12 columns on 4 ranks, 1 a host, max_shards 4: rows [0, "
+     "5) x "
+     "columns [0, 12) and rows [4, 8) x columns [0, 12) overlap"},
+    {"sharders", "too_many_rectangles",
+     "FAILED sharder.tiling, zoo.sharder: table of 16 rows x 12 columns on 4 ranks, 1 a host, max_shards 4: "
+     "TSR_PLACE_EVERY_RANK with 5 rectangles for 4 ranks"},
+    {"sharders", "ignores_max_shards",
+     "FAILED sharder.limits, zoo.sharder: table of 20 rows x 128 columns on 16 ranks, 2 a host, max_shards 5: a layout "
+     "has "
+     "16 shards: what cannot keep max_shards is not proposed"},
+    {"sharders", "differs_by_process", "FAILED sharder.determinism, zoo.sharder: table of "},
+    {"sharders", "leaves_outputs",
+     "FAILED sharder.routes, zoo.sharder: table of 1110 rows x 64 columns on 1 ranks, "
+     "min_partition 60, max_shards 1: route leaves the output of id 3 unwritten"},
+    {"sharders", "many_on_one_row",
+     "FAILED sharder.routes, zoo.sharder: table of 1110 rows x 64 columns on 1 ranks, "
+     "min_partition 60, max_shards 1: route takes ids "},
+    {"sharders", "wrong_inverse",
+     "FAILED sharder.routes, zoo.sharder: table of 1110 rows x 64 columns on 1 ranks, "
+     "min_partition 60, max_shards 1: unroute takes row 1 of shard 0 to id 0, but route takes "
+     "id 1 there [abi/sharder.h, tsr_sharder::route]"},
+    {"sharders", "knows_the_batch",
+     "FAILED sharder.routes, zoo.sharder: table of 1110 rows x 64 columns on 1 ranks, "
+     "min_partition 60, max_shards 1: route takes id "},
+};
+INSTANTIATE_TEST_SUITE_P(Sharders, Zoo, testing::ValuesIn(kSharders), name_of);
+
+constexpr Animal kKernels[] = {
+    {"kernels", "supports_anything",
+     "FAILED kernel.supports, zoo.kernel: supports for a compute kernel that does not exist succeeded, but has to be "
+     "refused"},
+    {"kernels", "knows_its_strides", "CRASHED kernel.longer_structs, zoo.kernel: it crashed in import_rows"},
+    {"kernels", "keeps_memory", "FAILED kernel.close, zoo.kernel: after close it holds 192 bytes that the host lent"},
+    {"kernels", "skips_empty_bags",
+     "FAILED kernel.forward, zoo.kernel: forward (fused, rows of float32, outputs of float32, pooling SUM) gave 77 "
+     "for "},
+    {"kernels", "sums_for_mean",
+     "FAILED kernel.forward, zoo.kernel: forward (fused, rows of float32, outputs of float32, pooling MEAN) gave "},
+    {"kernels", "ignores_weights",
+     "FAILED kernel.forward, zoo.kernel: forward (fused, rows of float32, outputs of float32, pooling SUM, weighted) "
+     "gave "},
+    {"kernels", "forgets_a_duplicate", "FAILED kernel.update, zoo.kernel: column 0 of row 0 of a table of 7 rows is "},
+    {"kernels", "updates_by_feature", "FAILED kernel.update, zoo.kernel: column "},
+    {"kernels", "ignores_max_gradient", "FAILED kernel.update, zoo.kernel: column "},
+    {"kernels", "forgets_gradients_of_weights",
+     "FAILED kernel.update, zoo.kernel: the gradient of the weight at position 0 is 0, where plain loops give "},
+    {"kernels", "hands_out_unsorted_rows",
+     "FAILED kernel.gradients, zoo.kernel: backward_rows gave row 1 of table 0 as number 0, where ascending and unique "
+     "rows have 0 [abi/kernel.h, tsr_row_gradient]"},
+    {"kernels", "has_one_context",
+     "FAILED kernel.contexts, zoo.kernel: backward failed with TSR_FAILED_PRECONDITION: "},
+    {"kernels", "keeps_the_last_row", "FAILED kernel.update, zoo.kernel: export_rows gave 6 of 7 rows"},
+    {"kernels", "imports_in_order", "FAILED kernel.rows, zoo.kernel: column 0 of row 0 is "},
+    {"kernels", "saves_no_states",
+     "FAILED kernel.save, zoo.kernel: optimizer states of table 0 differ after save and load [abi/kernel.h, "},
+    {"kernels", "ignores_full_streams",
+     "FAILED kernel.save, zoo.kernel: save into a stream that is full succeeded, but has to be refused"},
+};
+INSTANTIATE_TEST_SUITE_P(Kernels, Zoo, testing::ValuesIn(kKernels), name_of);
+
+constexpr Animal kOptimizers[] = {
+    {"optimizers", "forgets_the_learning_rate",
+     "FAILED optimizer.learning_rate, zoo.momentum: created with learning_rate 0.125, it says that its learning rate "
+     "is "
+     "0.01"},
+    {"optimizers", "writes_too_far",
+     "FAILED optimizer.widths, zoo.momentum: update_row writes behind a row of 1 floats"},
+    {"optimizers", "divides_by_zero",
+     "FAILED optimizer.zeros, zoo.momentum: a row of zeros with a gradient of zeros becomes "},
+    {"optimizers", "skips_the_last_row",
+     "FAILED optimizer.rows, zoo.momentum: row 4 of 5 rows of 1 floats differs after update_rows from what update_row "
+     "makes of it [abi/optimizer.h, tsr_optimizer::update_rows]"},
+    {"optimizers", "shares_state",
+     "FAILED optimizer.rows, zoo.momentum: row 0 of 1 rows of 1 floats differs after update_rows from what update_row "
+     "makes of it"},
+    {"optimizers", "ignores_the_schedule", "FAILED optimizer.formula, exact_sgd: element 0 of a row of 1 is "},
+};
+INSTANTIATE_TEST_SUITE_P(Optimizers, Zoo, testing::ValuesIn(kOptimizers), name_of);
+
+// Each check of a transport starts ranks, so only those that find something out are run.
+constexpr const char* kOperations = "--only collective.operations";
+constexpr Animal kCollectives[] = {
+    {"collectives", "loses_the_last_element",
+     "FAILED collective.operations, zoo.through: all_to_all_v of float32 on 2 ranks: rank ", kOperations},
+    {"collectives", "reorders",
+     "FAILED collective.operations, zoo.through: all_to_all_v of float32 on 2 ranks: rank 1 got ", kOperations},
+    {"collectives", "loses_precision",
+     "FAILED collective.operations, zoo.through: all_to_all_v of float32 on 2 ranks: rank ", kOperations},
+    {"collectives", "has_one_root",
+     "FAILED collective.operations, zoo.through: broadcast of float32 on 2 ranks: rank 0 got ", kOperations},
+    {"collectives", "only_sums", "FAILED collective.operations, zoo.through: all_reduce of float32 on 2 ranks: rank ",
+     kOperations},
+    {"collectives", "splits_into_one", "FAILED collective.split, zoo.through: rank ", "--only collective.split"},
+    {"collectives", "swallows_errors",
+     "FAILED collective.killed, zoo.through: rank 0 finished an operation although rank 1 was killed",
+     "--only collective.killed"},
+    {"collectives", "ignores_deadlines",
+     "FAILED collective.stopped, zoo.through: rank 0 was not told within 10 s that rank 1 was stopped",
+     "--only collective.stopped"},
+    {"collectives", "ignores_abort",
+     "FAILED collective.abort, zoo.through: rank 0 finished an operation that was aborted", "--only collective.abort"},
+};
+INSTANTIATE_TEST_SUITE_P(Collectives, Zoo, testing::ValuesIn(kCollectives), name_of);
+
+constexpr Animal kModules[] = {
+    {"modules", "names_twice", "FAILED module.parameters, zoo.linear: two parameters are called weight"},
+    {"modules", "takes_anything",
+     "FAILED module.widths, zoo.linear: output_width of no inputs succeeded, but has to be refused"},
+    {"modules", "infers_otherwise",
+     "FAILED module.inference, zoo.linear: without a context, into memory that held 5, forward gives "},
+    {"modules", "adds_to_the_output",
+     "FAILED module.inference, zoo.linear: without a context, into memory that held 5, forward gives "},
+    {"modules", "forgets_the_bias",
+     "FAILED module.gradients, zoo.linear: the gradient of element 0 of parameter 1 is 0, "},
+    {"modules", "forgets_a_sample",
+     "FAILED module.gradients, zoo.linear: the gradient of element 30 of input 0 is 0, "},
+    {"modules", "adds_input_gradients",
+     "FAILED module.accumulation, zoo.linear: the gradient of element 0 of input 0, which held 1000 before, is 1000"},
+    {"modules", "overwrites_gradients",
+     "FAILED module.accumulation, zoo.linear: the gradient of element 0 of parameter 0, half of what two backwards "
+     "added "
+     "up, is "},
+    {"modules", "writes_unwanted_gradients",
+     "CRASHED module.accumulation, zoo.linear: it crashed in backward (SIGSEGV)"},
+};
+INSTANTIATE_TEST_SUITE_P(Modules, Zoo, testing::ValuesIn(kModules), name_of);
+
+}  // namespace
