@@ -41,7 +41,6 @@ install(FILES apps/tessera/shell/completion.bash DESTINATION ${CMAKE_INSTALL_DAT
 set(TESSERA_SHARE_DIR ${CMAKE_INSTALL_DATADIR}/tessera)
 install(FILES README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md LICENSE DESTINATION ${TESSERA_SHARE_DIR})
 install(DIRECTORY docs configs DESTINATION ${TESSERA_SHARE_DIR})
-install(DIRECTORY plugins/template DESTINATION ${TESSERA_SHARE_DIR}/plugins)
 install(DIRECTORY apps/template apps/examples DESTINATION ${TESSERA_SHARE_DIR}/apps
   PATTERN "examples/CMakeLists.txt" EXCLUDE PATTERN "*_test.cc" EXCLUDE)
 install(FILES tests/conformance/README.md tests/conformance/QUANTIZATION.md tests/conformance/SHARDING.md

@@ -19,6 +19,7 @@ using namespace tessera::cli;
 CommandGroup all_commands() {
   return {"tessera",
           {{"plugins", "list every plugin found, and why it was chosen, unusable or rejected", plugins_command},
+           {"new", "write the project of a plugin, out of tree", new_command},
            {"verify", "check that a plugin does what the contract says", verify_command},
            {"plan", "plan where every table lives, and compare plans", plan_command},
            {"calibrate", "measure this machine for the planner: lookups, exchanges, dense layers", calibrate_command},

@@ -21,6 +21,8 @@ Options described() {
       "search this directory (absolute) before the others; may be repeated")(
       "config", po::value<std::string>()->value_name("FILE"),
       "also search the directories of this job's [plugins], and check what it requires")(
+      "explain", po::value<std::string>()->value_name("ID"),
+      "say about the parts of this id alone what they are, where they are, and why they are used or not")(
       "only-path", "search no directories but those of --path and --config")(
       "no-open", "list what the files say about themselves, without running any code of theirs");
   return out;
@@ -64,6 +66,35 @@ void print(const LoadReport& report, const std::vector<LayersOfDevice>& layers, 
   std::cout << json.dump(2) << '\n';
 }
 
+std::string whole_id(const tsr_component& c) { return cat('"', c.id, "\" (priority ", c.priority, ")"); }
+
+// What a component that can be used says of itself, and which one of its kind "auto" is.
+void explain_usable(const Runtime& runtime, const LoadEntry& e) {
+  try {
+    const tsr_component& c = runtime.component(e.kind, e.id);
+    std::cout << "  about     " << c.about << "\n  priority  " << c.priority;
+    const tsr_component& chosen = runtime.component(e.kind, "auto");
+    std::cout << (&chosen == &c ? ": it is what \"auto\" means" : ": \"auto\" means " + whole_id(chosen)) << '\n';
+  } catch (const Error& error) {
+    std::cout << "\n  cannot be used: " << error.what() << '\n';
+  }
+}
+
+void explain(const Runtime& runtime, const LoadReport& report, const std::string& id) {
+  bool found = false;
+  for (const LoadEntry& e : report.entries) {
+    if (e.id != id) continue;
+    found = true;
+    const std::string header = e.kind.substr(0, e.kind.find('/')).substr(e.kind.find('.') + 1);
+    std::cout << cat(id, ", ", e.kind, ", version ", e.version, "\n  file      ", e.path, "\n  ABI       ", e.abi,
+                     "\n  state     ", to_string(e.state), e.reason.empty() ? "" : ": " + e.reason, "\n");
+    if (e.state == LoadEntry::State::kAvailable) explain_usable(runtime, e);
+    std::cout << cat("  contract  tessera/abi/", header, ".h; does it keep to it? tessera verify ", e.path, ' ', id,
+                     "\n");
+  }
+  if (!found) fail(Code::kNotFound, "no plugin has a part \"", id, "\": tessera plugins lists those that were found");
+}
+
 }  // namespace
 
 int plugins_command(const std::vector<std::string>& args) {
@@ -81,6 +112,10 @@ int plugins_command(const std::vector<std::string>& args) {
   const Runtime runtime(runtime_options);
   if (!given.contains("no-open")) runtime.open_all();
   const LoadReport report = runtime.report();
+  if (given.contains("explain")) {
+    explain(runtime, report, given["explain"].as<std::string>());
+    return 0;
+  }
   print(report, given.contains("no-open") ? std::vector<LayersOfDevice>() : all_layers(runtime),
         given.contains("json"));
   check_required(report, config.require);

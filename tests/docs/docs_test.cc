@@ -65,7 +65,7 @@ std::vector<std::string> links(const std::string& text) {
 }
 
 TEST(Docs, TheSharderShownIsTheOneThatIsCompiled) {
-  const std::string source = read(kRoot / "plugins/template/stripe.cc");
+  const std::string source = read(kRoot / "plugins/template/sharder.cc");
   EXPECT_THAT(blocks("README.md", "cpp"), ::testing::ElementsAre(source));
   EXPECT_THAT(blocks("docs/sharder_in_ten_minutes.md", "cpp"), ::testing::ElementsAre(source));
 }

@@ -1,0 +1,103 @@
+// tessera new KIND NAME [FOLDER]: a plugin's project, out of tree, that builds and passes `tessera verify`.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+
+#include "command.h"
+#include "options.h"
+#include "project_templates.h"
+
+namespace tessera::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kAboutNew[] =
+    "Writes the project of a plugin that works, to be changed into another one: its source, CMakeLists.txt with a "
+    "test\n"
+    "that runs tessera verify, README.md and a file for a CI system. It builds against an installed Tessera.\n"
+    "\n"
+    "  KIND    sharder, kernel, optimizer, collective or module\n"
+    "  NAME    its id: letters a-z, digits, _ . - and best a dot: \"acme.hot\"\n"
+    "  FOLDER  where it goes, without it NAME with _ for what is no letter or digit; it must not exist yet";
+
+struct NewProject {
+  const ProjectTemplate* kind = nullptr;
+  std::string id;
+  std::string target;  // the id as CMake and file names like it
+  fs::path folder;
+};
+
+const ProjectTemplate& template_of(const std::string& kind) {
+  std::string known;
+  for (const ProjectTemplate& t : project_templates()) {
+    if (t.kind == kind) return t;
+    known += (known.empty() ? "" : ", ") + std::string(t.kind);
+  }
+  throw UsageError(cat("there is no project of the kind \"", kind, "\", only: ", known));
+}
+
+NewProject checked_project(const std::string& kind, const std::string& id, const std::string& folder) {
+  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz",
+                             kAllowed = "abcdefghijklmnopqrstuvwxyz0123456789_.-";
+  if (id.empty() || kLetters.find(id[0]) == kLetters.npos || id.find_first_not_of(kAllowed) != id.npos)
+    throw UsageError(
+        cat("NAME is \"", id, "\", but ids begin with a letter a-z and have letters a-z, digits, _ . - only"));
+  NewProject out{&template_of(kind), id, id, folder};
+  for (char& c : out.target) {
+    if (c == '.' || c == '-') c = '_';
+  }
+  if (out.folder.empty()) out.folder = out.target;
+  if (fs::exists(out.folder)) throw UsageError(cat(out.folder.string(), " exists: name a folder that does not"));
+  return out;
+}
+
+std::string replaced(std::string text, const std::string& what, const std::string& by) {
+  for (size_t at = text.find(what); at != text.npos; at = text.find(what, at + by.size()))
+    text.replace(at, what.size(), by);
+  return text;
+}
+
+void write_file(const fs::path& path, const std::string& text) {
+  fs::create_directories(path.parent_path());
+  std::ofstream out(path, std::ios::binary);
+  out << text;
+  out.close();
+  if (!out) fail(Code::kUnavailable, "cannot write ", path.string());
+}
+
+void write_project(const NewProject& p) {
+  for (const ProjectFile& file : project_files()) {
+    const std::string text =
+        replaced(replaced(replaced(file.text, "@ID@", p.id), "@TARGET@", p.target), "@KIND@", p.kind->kind);
+    write_file(p.folder / file.path, text);
+  }
+  const std::string sample = p.kind->id;  // the template's own
+  std::string plugin = p.id;
+  std::replace(plugin.begin(), plugin.end(), '.', '-');
+  write_file(p.folder / (p.target + ".cc"),
+             replaced(replaced(p.kind->text, sample, p.id), replaced(sample, ".", "-"), plugin));
+}
+
+}  // namespace
+
+int new_command(const std::vector<std::string>& args) {
+  namespace po = boost::program_options;
+  std::string kind, id, folder;
+  Options options("new", "KIND NAME [FOLDER]", kAboutNew);
+  options.argument("kind", po::value(&kind));
+  options.argument("name", po::value(&id));
+  options.argument("folder", po::value(&folder));
+  if (!parse_options(args, options)) return 0;
+  if (kind.empty() || id.empty()) throw UsageError("it needs a KIND and a NAME: see tessera new --help");
+  const NewProject project = checked_project(kind, id, folder);
+  write_project(project);
+  const std::string where = project.folder.string();
+  std::cout << cat(where, " has the project of the ", kind, " \"", id, "\", which works as it is:\n  cmake -S ", where,
+                   " -B ", where, "/build -DCMAKE_PREFIX_PATH=WHERE_TESSERA_IS && cmake --build ", where,
+                   "/build\n  ctest --test-dir ", where, "/build\n");
+  return 0;
+}
+
+}  // namespace tessera::cli

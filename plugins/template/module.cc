@@ -1,0 +1,61 @@
+// acme.linear: a dense layer, y = W x + b. Options: "in" and "out", the widths of x and y.
+#include <tessera/sdk/module.h>
+
+using namespace tessera::sdk;
+
+class Linear : public Module {
+ public:
+  explicit Linear(Options& options) : in_(options.integer("in", 8)), out_(options.integer("out", 4)) {
+    if (in_ < 1 || out_ < 1) fail(TSR_INVALID_ARGUMENT, "options \"in\" and \"out\" must be above 0");
+    parameters_ = {{"weight", {out_, in_}, TSR_INIT_XAVIER_NORMAL}, {"bias", {out_}, TSR_INIT_ZERO}};
+  }
+  const std::vector<Parameter>& parameters() const override { return parameters_; }
+
+  // Widths of the inputs; 0 where the caller does not know one yet.
+  int64_t output_width(std::span<const int64_t> widths) const override {
+    if (widths.size() != 1 || (widths[0] != in_ && widths[0] != 0))
+      fail(TSR_INVALID_ARGUMENT, "acme.linear takes one input of ", in_, " values");
+    return out_;
+  }
+
+  void forward(const ModuleForward& args, tsr_module_context** context) override {
+    const float *x = data_as<float>(args.inputs[0]), *w = data_as<float>(args.parameters[0]);
+    const float* b = data_as<float>(args.parameters[1]);
+    float* y = data_as<float>(args.output);
+    for (int64_t n = 0; n < args.inputs[0].shape[0]; ++n) {
+      for (int64_t o = 0; o < out_; ++o) {
+        float sum = b[o];
+        for (int64_t i = 0; i < in_; ++i) sum += w[o * in_ + i] * x[n * in_ + i];
+        y[n * out_ + o] = sum;
+      }
+    }
+    // Backward needs the inputs alone, which the caller keeps; the context only has to be one.
+    if (context != nullptr) *context = reinterpret_cast<tsr_module_context*>(this);
+  }
+
+  void backward(const ModuleBackward& args, tsr_module_context*) override {
+    const float *x = data_as<float>(args.inputs[0]), *w = data_as<float>(args.parameters[0]);
+    const float* dy = data_as<float>(args.grad_output);
+    float* dx = data_as<float>(args.grad_inputs[0]);  // written; NULL: not wanted
+    float *dw = data_as<float>(args.grad_parameters[0]), *db = data_as<float>(args.grad_parameters[1]);  // added to
+    for (int64_t n = 0; n < args.inputs[0].shape[0]; ++n) {
+      for (int64_t i = 0; i < in_ && dx != nullptr; ++i) {
+        float sum = 0;
+        for (int64_t o = 0; o < out_; ++o) sum += dy[n * out_ + o] * w[o * in_ + i];
+        dx[n * in_ + i] = sum;
+      }
+      for (int64_t o = 0; o < out_; ++o) {
+        db[o] += dy[n * out_ + o];
+        for (int64_t i = 0; i < in_; ++i) dw[o * in_ + i] += dy[n * out_ + o] * x[n * in_ + i];
+      }
+    }
+  }
+  void release(tsr_module_context*) noexcept override {}
+
+ private:
+  int64_t in_, out_;
+  std::vector<Parameter> parameters_;
+};
+
+TESSERA_PLUGIN("acme-linear", "1.0.0",
+               component<Linear>({.id = "acme.linear", .version = "1.0.0", .about = "y = W x + b"}));
