@@ -363,7 +363,7 @@ TEST(Peers, RoundsInTurnArePaired) {
   std::vector<Line> lines{lookup_line("cpu", "forward", 100, 1), peer_line("FBGEMM", 300, 0),
                           lookup_line("cpu", "forward", 200, 1), peer_line("FBGEMM", 600, 1),
                           lookup_line("cpu", "forward", 100, 1), peer_line("FBGEMM", 900, 2)};
-  for (int round = 0; round < 3; ++round) lines[static_cast<size_t>(2 * round)]["round"] = round;
+  for (int round = 0; round < 3; ++round) lines[2 * static_cast<size_t>(round)]["round"] = round;
   const Line bar = bar_of(lines, "FBGEMM's time over this one's");
   EXPECT_EQ(bar["value"], 3.0) << bar;
   EXPECT_EQ(bar["bound"], 1.5);
