@@ -43,7 +43,8 @@ void with_width(int64_t cols, const Body& body) {
 constexpr int64_t kMostRows = 1024, kFewestRows = 64;
 constexpr int64_t kPartElements = 16384;
 
-int64_t rows_of_part(int64_t cols) {
+int64_t rows_of_part(int64_t rows, int64_t cols) {
+  if (rows <= kFewestRows) return kFewestRows;
   return std::clamp(kPartElements / std::max<int64_t>(cols, 1), kFewestRows, kMostRows);
 }
 
@@ -87,26 +88,22 @@ struct SpreadRows {
   void ask_for(int32_t bag) const {
     for (int64_t i = 0; i < cols; i += kCacheLine) __builtin_prefetch(of(bag) + i, !std::is_const_v<T>);
   }
-  // body(bag, row) for bags[first] to bags[last - 1] of a list of `all`.
-  template <class Body>
-  void each(const int32_t* bags, int64_t first, int64_t last, int64_t all, const Body& body) const {
-    const int64_t ahead = std::max(std::min(last, all - kBagsAhead), first);
-    for (int64_t k = first; k < ahead; ++k) {
-      ask_for(bags[k + kBagsAhead]);
-      body(bags[k], of(bags[k]));
-    }
-    for (int64_t k = ahead; k < last; ++k) body(bags[k], of(bags[k]));
-  }
 };
 
-// body(bag, packed row, spread row) for all rows of a part of a run.
+// body(bag, packed row, spread row) for all rows of a part of a run. By value: what a row is copied to might else be
+// any of these.
 template <class Width, class Packed, class Spread, class Body>
-void each_row(const RunPart& part, Packed* packed, const SpreadRows<Width, Spread>& spread, const Body& body) {
-  Packed* row = packed + part.run.begin + part.first * part.run.stride;
-  spread.each(part.run.bags, part.first, part.last, part.run.rows, [&](int32_t bag, Spread* to) {
-    body(bag, row, to);
-    row += part.run.stride;
-  });
+void each_row(const RunPart& part, Packed* packed, const SpreadRows<Width, Spread> spread, const Body body) {
+  const int32_t* const bags = part.run.bags;
+  const int64_t stride = part.run.stride, last = part.last;
+  const int64_t ahead = std::max(std::min(last, part.run.rows - kBagsAhead), part.first);
+  Packed* row = packed + part.run.begin + part.first * stride;
+  int64_t k = part.first;
+  for (; k < ahead; ++k, row += stride) {
+    spread.ask_for(bags[k + kBagsAhead]);
+    body(bags[k], row, spread.of(bags[k]));
+  }
+  for (; k < last; ++k, row += stride) body(bags[k], row, spread.of(bags[k]));
 }
 
 // No other run has anything for these elements.
@@ -119,9 +116,9 @@ void write_run(const RunPart& part, const float* scale, const float* packed, con
   }
   if (scale) {
     each_row(part, packed, spread,
-             [&](int32_t bag, const float* row, float* to) { scale_row(row, scale[bag], cols, to); });
+             [=](int32_t bag, const float* row, float* to) { scale_row(row, scale[bag], cols, to); });
   } else {
-    each_row(part, packed, spread, [&](int32_t, const float* row, float* to) { copy_row(row, cols, to); });
+    each_row(part, packed, spread, [=](int32_t, const float* row, float* to) { copy_row(row, cols, to); });
   }
 }
 
@@ -130,9 +127,9 @@ void add_run(const RunPart& part, const float* scale, const float* packed, const
   const Width cols = spread.cols;
   if (scale) {
     each_row(part, packed, spread,
-             [&](int32_t bag, const float* row, float* to) { add_scaled_row(row, scale[bag], cols, to); });
+             [=](int32_t bag, const float* row, float* to) { add_scaled_row(row, scale[bag], cols, to); });
   } else {
-    each_row(part, packed, spread, [&](int32_t, const float* row, float* to) { add_row(row, cols, to); });
+    each_row(part, packed, spread, [=](int32_t, const float* row, float* to) { add_row(row, cols, to); });
   }
 }
 
@@ -154,7 +151,10 @@ struct Written {
       others[static_cast<size_t>(count)] = static_cast<int32_t>(part.first) + static_cast<int32_t>(b);
       count += rows[b] == 0;
     }
-    spread.each(others.data(), 0, count, count, [&](int32_t, float* to) { std::fill_n(to, spread.cols, 0.0f); });
+    for (int64_t k = 0; k < count; ++k) {
+      if (k + kBagsAhead < count) spread.ask_for(others[static_cast<size_t>(k + kBagsAhead)]);
+      std::fill_n(spread.of(others[static_cast<size_t>(k)]), spread.cols, 0.0f);
+    }
   }
 
   const TargetPart& part;
@@ -166,8 +166,10 @@ template <class Width>
 void write_or_add_run(const RunPart& part, const float* scale, const float* packed,
                       const SpreadRows<Width, float>& spread, Written& written) {
   const Width cols = spread.cols;
-  each_row(part, packed, spread, [&](int32_t bag, const float* row, float* to) {
-    const bool again = std::exchange(written.of(bag), uint8_t{1}) != 0;
+  uint8_t* const marks = written.rows.data();
+  const int64_t first = written.part.first;
+  each_row(part, packed, spread, [=](int32_t bag, const float* row, float* to) {
+    const bool again = std::exchange(marks[bag - first], uint8_t{1}) != 0;
     if (scale && again)
       add_scaled_row(row, scale[bag], cols, to);
     else if (scale)
@@ -228,7 +230,7 @@ bool covers(std::span<const RowRun> runs, const RowTarget& target) {
 // body(first, last) for each part of `rows`.
 template <class Body>
 void each_part(int64_t rows, int64_t cols, const Body& body) {
-  const int64_t step = rows_of_part(cols);
+  const int64_t step = rows_of_part(rows, cols);
   for (int64_t first = 0; first < rows; first += step) body(first, std::min(first + step, rows));
 }
 
@@ -276,9 +278,9 @@ void split_run(const RowMoves& moves, const RowTarget& target, const RunPart& pa
     const SpreadRows<decltype(cols), const float> from{spread + target.begin + part.run.col, target.stride, cols};
     if (scale) {
       each_row(part, packed, from,
-               [&](int32_t bag, float* row, const float* of_bag) { scale_row(of_bag, scale[bag], cols, row); });
+               [=](int32_t bag, float* row, const float* of_bag) { scale_row(of_bag, scale[bag], cols, row); });
     } else {
-      each_row(part, packed, from, [&](int32_t, float* row, const float* of_bag) { copy_row(of_bag, cols, row); });
+      each_row(part, packed, from, [=](int32_t, float* row, const float* of_bag) { copy_row(of_bag, cols, row); });
     }
   });
 }
@@ -308,7 +310,7 @@ void HostRowMoves::combine_target(const RowMoves& moves, const RowTarget& target
                                   float* spread) const {
   RowRun run = moves.of(target).front();
   run.begin = 0;
-  const int64_t step = target.repeats ? std::max<int64_t>(target.rows, 1) : rows_of_part(target.cols);
+  const int64_t step = target.repeats ? std::max<int64_t>(target.rows, 1) : rows_of_part(target.rows, target.cols);
   workers_.run((target.rows + step - 1) / step, bytes_of(std::span(&run, 1)), [&](int64_t i) {
     const int64_t first = i * step;
     combine_part(moves, {target, first, std::min(first + step, target.rows)}, std::span(&run, 1), rows, spread);

@@ -26,13 +26,12 @@ class OutputMoves {
       }
       moves_.add(target);
       for (; arrival != own_.arrivals.end() && arrival->slot == static_cast<int>(s); ++arrival)
-        moves_.add(run_of(*arrival));
+        describe(*arrival, moves_.add_run());
     }
   }
 
  private:
-  RowRun run_of(const Arrival& a) const {
-    RowRun run;
+  void describe(const Arrival& a, RowRun& run) const {
     run.stride = a.cols;
     run.col = a.col;
     run.cols = a.cols;
@@ -41,7 +40,7 @@ class OutputMoves {
       run.begin = wire_.host_sum_begin[a.host_sum];
       run.bags = wire_.host_bag_order.data() + wire_.host_lengths_begin[a.host_sum];
       run.rows = wire_.host_full_bags[a.host_sum];
-      return run;
+      return;
     }
     const int stream = wiring_.lanes()[a.lane].stream;
     run.begin = wire_.lane_begin[a.lane];
@@ -52,7 +51,6 @@ class OutputMoves {
       run.bags = routed_.bag_order.data() + routed_.lengths_begin[stream];
       run.rows = routed_.sent[stream].full_bags;
     }
-    return run;
   }
 
   const RankWiring& own_;

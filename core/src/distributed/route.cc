@@ -153,9 +153,10 @@ class Router {
   // body(cut) for each.
   template <class Body>
   void each_cut(const Body& body) const {
-    const int64_t bytes = batch_.values.numel() * 16 + std::ssize(out_.lengths) * 8;  // about
-    workers_.run(std::ssize(wiring_.cuts()), bytes, [&](int64_t c) { body(static_cast<size_t>(c)); });
+    workers_.run(std::ssize(wiring_.cuts()), bytes(), [&](int64_t c) { body(static_cast<size_t>(c)); });
   }
+  // That a pass works on, about.
+  int64_t bytes() const { return batch_.values.numel() * 16 + std::ssize(out_.lengths) * 8; }
 
   // First pass: lengths and sizes of every stream. Sharders are asked by the caller's thread.
   template <class Id>
@@ -169,13 +170,11 @@ class Router {
         measure_whole(cut);
       else
         measure_cut<Id>(c);
-      for (const auto& streams : cut.streams) {
-        for (int stream : streams) order_stream(stream);
-      }
     });
+    workers_.run(std::ssize(out_.sent), bytes(), [&](int64_t stream) { order_stream(static_cast<size_t>(stream)); });
   }
 
-  void order_stream(int stream) {
+  void order_stream(size_t stream) {
     StreamPiece& piece = out_.sent[stream];
     const int32_t* lengths = out_.lengths.data() + out_.lengths_begin[stream];
     const BagCounts n = order_bags(lengths, piece.bags, out_.bag_order.data() + out_.lengths_begin[stream]);

@@ -58,12 +58,12 @@ struct RowMoves {
   void add(const RowTarget& target) {
     targets.push_back(target);
     targets.back().first_run = static_cast<int>(runs.size());
-    targets.back().num_runs = 0;
   }
-  void add(const RowRun& run) {
-    runs.push_back(run);
+  RowRun& add_run() {
     ++targets.back().num_runs;
+    return runs.emplace_back();
   }
+  void add(const RowRun& run) { add_run() = run; }
   std::span<const RowRun> of(const RowTarget& target) const {
     return std::span(runs).subspan(static_cast<size_t>(target.first_run), static_cast<size_t>(target.num_runs));
   }
