@@ -141,7 +141,7 @@ std::vector<double> parse_gib(const Section& s, const char* key) {
 
 Topology parse_topology(const Section& s, const std::optional<Topology>& given) {
   int world = given ? given->world_size : 1, local_world = given ? given->local_world_size : 0;
-  std::string device = "cpu";
+  std::string device = given ? given->compute_device : Topology{}.compute_device;
   if (given && (s.has("world_size") || s.has("local_world_size")))
     fail(Code::kInvalidArgument, s.place(), " gives a world_size, but that is the process group's: leave it out");
   s.read("world_size", world);
