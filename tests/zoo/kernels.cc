@@ -39,8 +39,10 @@ class Instance : public KernelInstance {
       if (host.raw()->alloc(host.raw(), {kDLCPU, 0}, 64, nullptr, call.err()) == nullptr)
         fail(TSR_RESOURCE_EXHAUSTED, "no memory");
     }
+    if (has("compares_strides") && config.table_stride != sizeof(tsr_kernel_table))
+      fail(TSR_INVALID_ARGUMENT, "built for tables of another size");
     for (uint32_t t = 0; t < config.num_tables; ++t) {
-      const tsr_kernel_table& table = has("knows_its_strides") ? config.tables[t] : table_of(config, t);
+      const tsr_kernel_table& table = table_of(config, t);
       Shard s{table.rows, table.dim, std::vector<float>(static_cast<size_t>(table.rows * table.dim)), {}, {}};
       for (uint32_t k = 0; k < optimizer_.num_states(); ++k) {
         s.widths.push_back(optimizer_.state_kind(k) == TSR_STATE_PER_ROW ? 1 : table.dim);

@@ -187,7 +187,9 @@ constexpr Animal kKernels[] = {
     {"kernels", "supports_anything",
      "FAILED kernel.supports, zoo.kernel: supports for a compute kernel that does not exist succeeded, but has to be "
      "refused"},
-    {"kernels", "knows_its_strides", "CRASHED kernel.longer_structs, zoo.kernel: it crashed in import_rows"},
+    {"kernels", "compares_strides",
+     "FAILED kernel.longer_structs, zoo.kernel: open (fused, rows of float32, outputs of float32), which supports() "
+     "accepted, failed with TSR_INVALID_ARGUMENT: built for tables of another size"},
     {"kernels", "keeps_memory", "FAILED kernel.close, zoo.kernel: after close it holds 192 bytes that the host lent"},
     {"kernels", "skips_empty_bags",
      "FAILED kernel.forward, zoo.kernel: forward (fused, rows of float32, outputs of float32, pooling SUM) gave 77 "
