@@ -1,5 +1,5 @@
-"""On each rank: random models in TorchRec and in tessera.torch, the same weights and batches, step by step. Bags: the
-sharded sequences of TorchRec 1.9.2's CPU build are broken, and test_torch.py compares ours with nn.Embedding.
+"""On each rank: random models in TorchRec and in tessera.torch, the same weights and batches, step by step. Bags;
+test_torch.py compares sequences with nn.Embedding.
 
 beside_torchrec.py CASES [SEED]: prints a line for each case, and fails where outputs or updated rows differ.
 """
