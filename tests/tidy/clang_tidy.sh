@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# clang_tidy.sh ROOT BUILD [MOST]: clang-tidy-14, with the checks of .clang-tidy, on the sources that the last 20 commits
+# clang_tidy.sh ROOT BUILD [MOST]: clang-tidy-14, with the checks of .clang-tidy, on sources that the last 20 commits
 # changed, those changed most often first and at most MOST of them; without MOST on all sources. The others are named.
 # BUILD/clang_tidy gets a configuration of its own, as a build may compile several sources in one go. Exit status 77:
 # skipped.

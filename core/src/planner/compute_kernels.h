@@ -49,8 +49,9 @@ class ComputeKernels {
   tsr_estimate estimate(const EmbeddingBagConfig& table, const ComputeKernel& kernel, const Machine& machine,
                         int64_t rows, tsr_workload work) const;
 
-  // The plugin that a job takes for most tables, and its figures; null: none.
-  const Part* usual() const { return usual_; }
+  // The plugin whose estimates are used where tables train; null: none has any.
+  const Part* estimator() const { return estimator_; }
+  // Of the plugin that a job takes for most tables; null: none.
   const KernelFigures* figures(const Machine& machine) const;
   // Whether its lookups write rows to where the caller wants them (TSR_KERNEL_PLACES_ROWS).
   bool places_rows() const;

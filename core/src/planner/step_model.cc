@@ -100,7 +100,7 @@ class StepModel {
       walk(c, out.tables);
     }
     fill_stages(out);
-    if (kernels_.usual() != nullptr) out.kernel = kernels_.usual()->id();
+    if (kernels_.estimator() != nullptr) out.kernel = kernels_.estimator()->id();
     return out;
   }
 
