@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "plugin/part_name.h"
 #include "tessera/abi/collective.h"
 #include "tessera/abi/kernel.h"
 #include "tessera/abi/optimizer.h"
@@ -71,8 +72,9 @@ DenseWork dense_work(const Config& config, const std::vector<TableConfig>& table
 void check_parts(const Runtime& runtime, const Config& config, const std::vector<TableConfig>& tables,
                  const std::string& compute_device) {
   if (config.comm.backend != "auto") {
-    try {
-      (void)runtime.create(TSR_COLLECTIVE_KIND, config.comm.backend);
+    try {  // none is made: a wrapper that is named alone is given what it wraps when ranks connect
+      for (std::string id = config.comm.backend; !id.empty(); id = plugin::parse_part_name(id).inner)
+        (void)runtime.component(TSR_COLLECTIVE_KIND, id);
     } catch (const Error& e) {
       if (e.code() == Code::kNotFound) throw;
     }
