@@ -138,7 +138,7 @@ constexpr Animal kContract[] = {
      "FAILED contract.create, zoo.sharder: after destroy it still holds 600 bytes that the host lent"},
     {"sharders", "writes_behind_memory", "FAILED contract.create, zoo.sharder: it wrote behind 100 bytes of the host"},
     {"sharders", "ignores_missing_memory",
-     "CRASHED contract.memory, zoo.sharder: it crashed in create with memory for 0 blocks (SIGSEGV)"},
+     "CRASHED contract.memory, zoo.sharder: it crashed in create with memory for 0 blocks ("},
 };
 INSTANTIATE_TEST_SUITE_P(Contract, Zoo, testing::ValuesIn(kContract), name_of);
 
@@ -281,7 +281,7 @@ constexpr Animal kModules[] = {
      "added "
      "up, is "},
     {"modules", "writes_unwanted_gradients",
-     "CRASHED module.accumulation, zoo.linear: it crashed in backward (SIGSEGV)"},
+     "CRASHED module.accumulation, zoo.linear: it crashed in backward ("},
 };
 INSTANTIATE_TEST_SUITE_P(Modules, Zoo, testing::ValuesIn(kModules), name_of);
 

@@ -32,7 +32,7 @@ struct Stream {
                    [](void* self, void* to, uint64_t size, tsr_error* err) {
                      Stream& s = *static_cast<Stream*>(self);
                      if (size > s.bytes.size() - s.at) return refuse(err, "the stream ends here");
-                     std::memcpy(to, s.bytes.data() + s.at, size);
+                     if (size > 0) std::memcpy(to, s.bytes.data() + s.at, size);
                      s.at += size;
                      return static_cast<tsr_code>(TSR_OK);
                    }};
