@@ -280,8 +280,7 @@ constexpr Animal kModules[] = {
      "FAILED module.accumulation, zoo.linear: the gradient of element 0 of parameter 0, half of what two backwards "
      "added "
      "up, is "},
-    {"modules", "writes_unwanted_gradients",
-     "CRASHED module.accumulation, zoo.linear: it crashed in backward ("},
+    {"modules", "writes_unwanted_gradients", "CRASHED module.accumulation, zoo.linear: it crashed in backward ("},
 };
 INSTANTIATE_TEST_SUITE_P(Modules, Zoo, testing::ValuesIn(kModules), name_of);
 
