@@ -136,9 +136,9 @@ class Judge {
     if (!has(m, "rows", "criteo:100000") || !has(m, "world", 2) || !has(m, "L", 1) || !any("D", {16, 64})) return;
     // What an exchange takes is latency and work for each id; only large batches of wide rows are mostly copied.
     if (has(m, "B", 128) && has(m, "D", 64)) {
-      over("neither kernel nor exchange, times copying what travels", m, "overhead_us", "copy_us", 5.0);
+      over("neither kernel nor exchange, times copying what travels", m, "overhead_us", "copy_us", 4.0);
     } else if (any("B", {16, 128})) {
-      over("neither kernel nor exchange, times the bare exchanges", m, "overhead_us", "exchange_us", 3.0);
+      over("neither kernel nor exchange, times the bare exchanges", m, "overhead_us", "exchange_us", 5.0);
     }
   }
 
