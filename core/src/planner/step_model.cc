@@ -401,7 +401,8 @@ StageWork DenseWork::stage_work(double batch) const {
   work.runs = static_cast<double>(layers.size()) + (vectors > 0 ? 1 : 0);
   work.bags = batch;
   work.ids = batch * static_cast<double>(vectors * vectors);
-  auto values = static_cast<double>(vectors * dim + vectors * (vectors - 1) / 2);
+  const int64_t pairs = vectors * (vectors - 1) / 2;
+  auto values = static_cast<double>(vectors * dim + pairs);
   for (const auto& [in, out] : layers) values += static_cast<double>(in + out);
   work.bytes = 4 * batch * values;
   return work;
