@@ -1,30 +1,20 @@
 // Parts of a third party for the planner's tests: a kernel with a compute kernel of its own, whose tables lie on disk
 // but for what a table's options keep in memory, and a sharder that wants to be asked for and heeds no constraint.
-#include "tessera/sdk/kernel.h"
+#include "idle_kernel.h"
 #include "tessera/sdk/sharder.h"
 
 namespace {
 
 using namespace tessera::sdk;
 
-class OnDiskInstance : public KernelInstance {
- public:
-  void forward(const tsr_lookup&, const DLTensor&, tsr_stream, tsr_context**) override {}
-  void backward(tsr_context*, const tsr_backward&, tsr_stream) override {}
-  void release(tsr_context*) noexcept override {}
-  void save(uint32_t, const tsr_stream_io&) override {}
-  void load(uint32_t, const tsr_stream_io&) override {}
-  tsr_kernel_stats stats(uint32_t) override { return {}; }
-};
-
 class OnDisk : public Kernel {
  public:
-  using Instance = OnDiskInstance;
+  using Instance = tessera::test::IdleInstance;
   static constexpr const char* kComputeKernels[] = {"acme.on_disk", nullptr};
   static constexpr int32_t kDeviceTypes[] = {kDLCPU, 0};
   void supports(const tsr_kernel_config&) const override {}
   std::unique_ptr<KernelInstance> open(const tsr_kernel_config&) const override {
-    return std::make_unique<OnDiskInstance>();
+    return std::make_unique<tessera::test::IdleInstance>();
   }
   tsr_estimate estimate(const tsr_kernel_config& config, const tsr_workload& work) const override {
     if (config.num_tables != 1) fail(TSR_INVALID_ARGUMENT, "the shard is one table, not ", config.num_tables);

@@ -1,0 +1,18 @@
+// What a kernel of the planner's tests opens: planning asks kernels what they would do, and lets them do nothing.
+#pragma once
+
+#include "tessera/sdk/kernel.h"
+
+namespace tessera::test {
+
+class IdleInstance : public sdk::KernelInstance {
+ public:
+  void forward(const tsr_lookup&, const DLTensor&, tsr_stream, tsr_context**) override {}
+  void backward(tsr_context*, const tsr_backward&, tsr_stream) override {}
+  void release(tsr_context*) noexcept override {}
+  void save(uint32_t, const tsr_stream_io&) override {}
+  void load(uint32_t, const tsr_stream_io&) override {}
+  tsr_kernel_stats stats(uint32_t) override { return {}; }
+};
+
+}  // namespace tessera::test
