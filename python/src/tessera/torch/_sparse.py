@@ -14,33 +14,20 @@ def _offsets(lengths: Tensor) -> Tensor:
     return out
 
 
-class JaggedTensor:
-    """A batch of rows of different length: values ``[n]`` or ``[n, d]``; lengths ``[rows]``, or offsets ``[rows + 1]``;
-    weights like values."""
+class _Jagged:
+    """Rows of different length. Lengths and offsets: each is made of the other when it is first asked for."""
 
     def __init__(
-        self,
-        values: Tensor,
-        weights: Optional[Tensor] = None,
-        lengths: Optional[Tensor] = None,
-        offsets: Optional[Tensor] = None,
+        self, values: Tensor, weights: Optional[Tensor], lengths: Optional[Tensor], offsets: Optional[Tensor]
     ) -> None:
-        if lengths is None and offsets is None:
-            raise ValueError("a JaggedTensor needs lengths or offsets")
         self._values, self._weights, self._lengths, self._offsets = values, weights, lengths, offsets
-
-    @staticmethod
-    def from_dense(values: List[Tensor], weights: Optional[List[Tensor]] = None) -> JaggedTensor:
-        """One tensor for each row."""
-        lengths = torch.tensor([len(v) for v in values], dtype=torch.int32)
-        return JaggedTensor(torch.cat(values), None if weights is None else torch.cat(weights), lengths)
 
     def values(self) -> Tensor:
         return self._values
 
     def weights(self) -> Tensor:
         if self._weights is None:
-            raise ValueError("this JaggedTensor has no weights")
+            raise ValueError(f"this {type(self).__name__} has no weights")
         return self._weights
 
     def weights_or_none(self) -> Optional[Tensor]:
@@ -61,6 +48,28 @@ class JaggedTensor:
 
     def offsets_or_none(self) -> Optional[Tensor]:
         return self._offsets
+
+
+class JaggedTensor(_Jagged):
+    """A batch of rows of different length: values ``[n]`` or ``[n, d]``; lengths ``[rows]``, or offsets ``[rows + 1]``;
+    weights like values."""
+
+    def __init__(
+        self,
+        values: Tensor,
+        weights: Optional[Tensor] = None,
+        lengths: Optional[Tensor] = None,
+        offsets: Optional[Tensor] = None,
+    ) -> None:
+        if lengths is None and offsets is None:
+            raise ValueError("a JaggedTensor needs lengths or offsets")
+        super().__init__(values, weights, lengths, offsets)
+
+    @staticmethod
+    def from_dense(values: List[Tensor], weights: Optional[List[Tensor]] = None) -> JaggedTensor:
+        """One tensor for each row."""
+        lengths = torch.tensor([len(v) for v in values], dtype=torch.int32)
+        return JaggedTensor(torch.cat(values), None if weights is None else torch.cat(weights), lengths)
 
     def to_dense(self) -> List[Tensor]:
         """A tensor for each row."""
@@ -99,7 +108,7 @@ def _padded(values: Tensor, lengths: Tensor, width: Optional[int], padding: floa
     return out
 
 
-class KeyedJaggedTensor:
+class KeyedJaggedTensor(_Jagged):
     """Several features of one batch, key-major: the rows of all samples for key 0, then for key 1, ...
 
     stride: samples. stride_per_key_per_rank with inverse_indices: a different number of samples for each key.
@@ -119,7 +128,7 @@ class KeyedJaggedTensor:
         self._keys = list(keys)
         if self._keys and lengths is None and offsets is None:
             raise ValueError("a KeyedJaggedTensor needs lengths or offsets")
-        self._values, self._weights, self._lengths, self._offsets = values, weights, lengths, offsets
+        super().__init__(values, weights, lengths, offsets)
         self._strides = None if stride_per_key_per_rank is None else [sum(r) for r in stride_per_key_per_rank]
         self._stride_per_key_per_rank = stride_per_key_per_rank
         self._inverse_indices = inverse_indices
@@ -173,33 +182,6 @@ class KeyedJaggedTensor:
 
     def keys(self) -> List[str]:
         return self._keys
-
-    def values(self) -> Tensor:
-        return self._values
-
-    def weights(self) -> Tensor:
-        if self._weights is None:
-            raise ValueError("this KeyedJaggedTensor has no weights")
-        return self._weights
-
-    def weights_or_none(self) -> Optional[Tensor]:
-        return self._weights
-
-    def lengths(self) -> Tensor:
-        if self._lengths is None:
-            self._lengths = torch.diff(self._offsets)
-        return self._lengths
-
-    def lengths_or_none(self) -> Optional[Tensor]:
-        return self._lengths
-
-    def offsets(self) -> Tensor:
-        if self._offsets is None:
-            self._offsets = _offsets(self._lengths)
-        return self._offsets
-
-    def offsets_or_none(self) -> Optional[Tensor]:
-        return self._offsets
 
     def stride(self) -> int:
         return self._stride
