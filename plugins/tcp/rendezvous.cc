@@ -19,7 +19,7 @@ using std::chrono::milliseconds;
 
 // What rank 0 says to those who have arrived: this, then `bytes` bytes.
 enum class NoticeKind : uint32_t {
-  kWaiting = 1,  // the ranks that are still missing, as text
+  kWaiting = 1,  // what to say if the deadline came now: who has not arrived, as text
   kMet = 2,      // the group's id, then one Address for each rank
   kRefused = 3   // why this will not work, as text
 };
@@ -188,9 +188,8 @@ class Master : Side {
     seen_[hello.rank] = true;
     meeting_.addresses[hello.rank] = to_address({from.address(), static_cast<uint16_t>(hello.port)});
     asio::co_spawn(io_, watch(hello.rank, seat), asio::detached);
-    const std::string absent = missing();
-    if (absent.empty()) return stop();
-    tell(seat, notice(NoticeKind::kWaiting, absent));
+    if (missing().empty()) return stop();
+    tell(seat, notice(NoticeKind::kWaiting, who_is_missing()));
     news_ = true;
   }
 
@@ -199,7 +198,7 @@ class Master : Side {
     while (!over_) {
       timer.expires_after(kNews);
       co_await timer.async_wait(use_awaitable);
-      if (std::exchange(news_, false) && !over_) tell_all(notice(NoticeKind::kWaiting, missing()));
+      if (std::exchange(news_, false) && !over_) tell_all(notice(NoticeKind::kWaiting, who_is_missing()));
     }
   }
 
@@ -226,7 +225,8 @@ class Master : Side {
     return list([&](size_t rank) { return arrived_[rank] == nullptr; });
   }
 
-  // A guest whose own deadline came a moment earlier has left, but it is not the one that all waited for.
+  // For all ranks, whoever's deadline comes first: a guest whose own came a moment earlier has left, but it is not the
+  // one that all waited for.
   std::string who_is_missing() const {
     const std::string never = list([&](size_t rank) { return !seen_[rank]; });
     if (!never.empty()) return never_arrived(never, options_) + at_ + loopback_hint(options_.master_addr, own_);
@@ -294,7 +294,7 @@ class Guest : Side {
   Meeting meet() {
     spawn(visit());
     if (!run()) {
-      if (!waiting_for_.empty()) sdk::fail(TSR_DEADLINE_EXCEEDED, never_arrived(waiting_for_, options_));
+      if (!who_is_missing_.empty()) sdk::fail(TSR_DEADLINE_EXCEEDED, who_is_missing_);
       sdk::fail(TSR_DEADLINE_EXCEEDED, never_arrived("rank 0", options_), " at ", options_.master_addr, ":",
                 options_.master_port, problem_.empty() ? "" : " (last try: " + problem_ + ")");
     }
@@ -347,7 +347,7 @@ class Guest : Side {
         co_await asio::async_read(socket, asio::buffer(payload), asio::redirect_error(use_awaitable, error));
       }
       if (error) sdk::fail(TSR_ABORTED, "tcp: rank 0 died while the ranks were meeting (", error.message(), ")");
-      if (head.kind == NoticeKind::kWaiting) waiting_for_ = safe_text(payload.data(), payload.size());
+      if (head.kind == NoticeKind::kWaiting) who_is_missing_ = safe_text(payload.data(), payload.size());
       if (head.kind == NoticeKind::kRefused) sdk::fail(TSR_ABORTED, safe_text(payload.data(), payload.size()));
       if (head.kind == NoticeKind::kMet) co_return read_meeting(payload);
     }
@@ -363,7 +363,7 @@ class Guest : Side {
   }
 
   Meeting meeting_;
-  std::string waiting_for_;  // what rank 0 said last
+  std::string who_is_missing_;  // what rank 0 said last
   std::string problem_;
 };
 

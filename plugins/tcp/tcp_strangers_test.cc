@@ -198,6 +198,19 @@ TEST(MissingRank, IsNamedOnEveryRank) {
   EXPECT_EQ(outcomes[0].code, TSR_DEADLINE_EXCEEDED);
 }
 
+// Rank 1 gives up first, then rank 3, then rank 0: that rank 1 has left is news to both, but no reason.
+TEST(MissingRank, IsNamedThoughAnotherRankHasGivenUp) {
+  TestHost host;
+  const Where where{.world_size = 4};
+  const auto outcomes = in_threads(where, [&](int rank) {
+    Where own = where;
+    own.timeout_s = rank == 1 ? 0.5 : rank == 3 ? 1.5 : 2.5;
+    if (rank != 2) connect(host, own, rank);
+  });
+  EXPECT_THAT(host.log(), HasSubstr("rank 1 arrived and left again"));
+  for (int rank : {0, 1, 3}) EXPECT_THAT(outcomes[rank].text, HasSubstr("tcp: rank 2 of 4 never arrived")) << rank;
+}
+
 TEST(MissingRank, RankZero) {
   TestHost host;
   const Where where{.world_size = 3, .timeout_s = 0.5};
