@@ -10,12 +10,12 @@ struct BagCounts {
   int64_t ids = 0;
 };
 
-// Writes the bags with ids, ascending; what `order` has room for behind them is of no meaning.
+// Writes the bags with ids, ascending; what `order` has room for behind them is of no meaning. No length is negative.
 inline BagCounts order_bags(const int32_t* lengths, int64_t bags, int32_t* order) {
   BagCounts n;
   for (int64_t b = 0; b < bags; ++b) {
     order[n.full] = static_cast<int32_t>(b);
-    n.full += lengths[b] > 0;
+    n.full += lengths[b] != 0;
     n.ids += lengths[b];
   }
   return n;

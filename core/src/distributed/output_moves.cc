@@ -5,66 +5,87 @@
 namespace tessera {
 namespace {
 
+// Rows of an arrival on the wire, and their bags.
+struct ArrivedRows {
+  int64_t begin;
+  const int32_t* bags;
+  int64_t rows;
+};
+
 class OutputMoves {
  public:
-  OutputMoves(const RankWiring& own, const RoutedBatch& routed, const WireLayout& wire, RowMoves& moves)
-      : own_(own), wiring_(own.wiring), routed_(routed), wire_(wire), moves_(moves) {}
+  OutputMoves(const RankWiring& own, const RoutedBatch& routed, const WireLayout& wire)
+      : own_(own), wiring_(own.wiring), routed_(routed), wire_(wire) {}
 
-  void list(const OutputLayout& output) {
-    moves_.clear();
-    moves_.scales = routed_.mean_scale;
-    auto arrival = own_.arrivals.begin();
+  void list(const OutputLayout& output, RowMoves& moves) const {
+    moves.scales = routed_.mean_scale;
+    auto target = moves.targets.begin();
     for (size_t s = 0; s < wiring_.slots().size(); ++s) {
-      const Slot& slot = wiring_.slots()[s];
-      if (slot.replicated) continue;
-      RowTarget target{output.rows[s], slot.dim, output.offset[s], output.stride[s]};
-      if (wiring_.sequence()) {
-        target.meet = RowsMeet::kNever;
-      } else {
-        target.scale = routed_.mean_begin[s];
-        target.meet = slot.starts_at_zero ? RowsMeet::kAllAdd : RowsMeet::kFirstWrites;
-      }
-      moves_.add(target);
-      for (; arrival != own_.arrivals.end() && arrival->slot == static_cast<int>(s); ++arrival)
-        describe(*arrival, moves_.add_run());
+      if (wiring_.slots()[s].replicated) continue;
+      target->rows = output.rows[s];
+      target->begin = output.offset[s];
+      target->stride = output.stride[s];
+      target->scale = wiring_.sequence() ? -1 : routed_.mean_begin[s];
+      ++target;
+    }
+    for (size_t i = 0; i < own_.arrivals.size(); ++i) {
+      const ArrivedRows rows = arrived(own_.arrivals[i]);
+      moves.runs[i].begin = rows.begin;
+      moves.runs[i].bags = rows.bags;
+      moves.runs[i].rows = rows.rows;
     }
   }
 
  private:
-  void describe(const Arrival& a, RowRun& run) const {
-    run.stride = a.cols;
-    run.col = a.col;
-    run.cols = a.cols;
-    run.stays = a.stays;
+  ArrivedRows arrived(const Arrival& a) const {
     if (a.lane < 0) {
-      run.begin = wire_.host_sum_begin[a.host_sum];
-      run.bags = wire_.host_bag_order.data() + wire_.host_lengths_begin[a.host_sum];
-      run.rows = wire_.host_full_bags[a.host_sum];
-      return;
+      return {wire_.host_sum_begin[a.host_sum], wire_.host_bag_order.data() + wire_.host_lengths_begin[a.host_sum],
+              wire_.host_full_bags[a.host_sum]};
     }
     const int stream = wiring_.lanes()[a.lane].stream;
-    run.begin = wire_.lane_begin[a.lane];
+    const StreamPiece& sent = routed_.sent[stream];
     if (wiring_.sequence()) {
-      run.bags = routed_.positions.data() + routed_.positions_begin[stream];
-      run.rows = routed_.sent[stream].ids;
-    } else {
-      run.bags = routed_.bag_order.data() + routed_.lengths_begin[stream];
-      run.rows = routed_.sent[stream].full_bags;
+      return {wire_.lane_begin[a.lane], routed_.positions.data() + routed_.positions_begin[stream], sent.ids};
     }
+    return {wire_.lane_begin[a.lane], routed_.bag_order.data() + routed_.lengths_begin[stream], sent.full_bags};
   }
 
   const RankWiring& own_;
   const Wiring& wiring_;
   const RoutedBatch& routed_;
   const WireLayout& wire_;
-  RowMoves& moves_;
 };
+
+RowsMeet meet(const Wiring& wiring, const Slot& slot) {
+  if (wiring.sequence()) return RowsMeet::kNever;
+  return slot.starts_at_zero ? RowsMeet::kAllAdd : RowsMeet::kFirstWrites;
+}
 
 }  // namespace
 
+RowMoves output_moves(const RankWiring& own) {
+  RowMoves moves;
+  auto arrival = own.arrivals.begin();
+  for (size_t s = 0; s < own.wiring.slots().size(); ++s) {
+    const Slot& slot = own.wiring.slots()[s];
+    if (slot.replicated) continue;
+    RowTarget target;
+    target.cols = slot.dim;
+    target.meet = meet(own.wiring, slot);
+    moves.add(target);
+    for (; arrival != own.arrivals.end() && arrival->slot == static_cast<int>(s); ++arrival) {
+      RowRun& run = moves.add_run();
+      run.stride = run.cols = arrival->cols;
+      run.col = arrival->col;
+      run.stays = arrival->stays;
+    }
+  }
+  return moves;
+}
+
 void list_output(const RankWiring& own, const RoutedBatch& routed, const WireLayout& wire, const OutputLayout& output,
                  RowMoves& moves) {
-  OutputMoves(own, routed, wire, moves).list(output);
+  OutputMoves(own, routed, wire).list(output, moves);
 }
 
 void list_inverse(const Wiring& wiring, const CheckedBatch& batch, const OutputLayout& output, RowMoves& moves) {

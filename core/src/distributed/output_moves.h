@@ -10,11 +10,16 @@
 
 namespace tessera {
 
-// Moves between the wire (packed) and the output (spread). They point into `routed` and `wire`.
+// Moves between the wire (packed) and the output (spread): a target for each slot, with a run for each arrival.
 // Pooled: of the arrivals of the same columns the first one that has a row for a bag writes it, the others add to it in
 // their order; bags without a row become zeros. The rows of one that stays are there already, and count as the first.
 // MEAN divides by the bag's whole length.
 // Sequences: a row for each id that was not dropped goes to where it stood; the others become zeros.
+//
+// What is the same for every batch, which goes on with list_output().
+RowMoves output_moves(const RankWiring& own);
+// The batch's: how many rows there are, and where. `moves` are output_moves(own), or those of a batch before; they
+// point into `routed` and `wire`.
 void list_output(const RankWiring& own, const RoutedBatch& routed, const WireLayout& wire, const OutputLayout& output,
                  RowMoves& moves);
 

@@ -145,7 +145,7 @@ int ShardedCollection::table_index(const std::string& name) const {
 StepHandle ShardedCollection::reserve() {
   std::unique_ptr<StepState> state;
   if (spare_.empty()) {
-    state = std::make_unique<StepState>(options_.stream, Workers(runtime_.host()));
+    state = std::make_unique<StepState>(own_, options_.stream, Workers(runtime_.host()));
   } else {
     state = std::move(spare_.back());
     spare_.pop_back();

@@ -23,7 +23,9 @@ namespace tessera {
 
 // A batch on its way: between start() and release().
 struct StepState {
-  StepState(const DeviceStreamPtr& stream, Workers workers) : step(stream, workers) { grad.on_device(stream); }
+  StepState(const RankWiring& own, const DeviceStreamPtr& stream, Workers workers) : step(own, stream, workers) {
+    grad.on_device(stream);
+  }
   std::atomic<int> handles{0};               // StepHandles on it
   std::shared_ptr<ShardedCollection> owner;  // while there are any
   bool taken = false;                        // start() has ended well, and finish() has not begun

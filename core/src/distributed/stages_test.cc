@@ -34,7 +34,8 @@ EmbeddingBagConfig table(const std::string& name, int64_t rows, int64_t cols, Po
 float element(int64_t row, int64_t col) { return static_cast<float>(row * 16 + col); }
 
 struct Rank {
-  Rank(const Wiring& wiring, int rank, bool stays) : own(wiring, rank, [=](const Lane&) { return stays; }) {}
+  Rank(const Wiring& wiring, int rank, bool stays)
+      : own(wiring, rank, [=](const Lane&) { return stays; }), to_output(output_moves(own)) {}
   RankWiring own;
   KeyIndex keys;
   CheckedBatch checked;
@@ -44,8 +45,8 @@ struct Rank {
   WireLayout wire;
   std::vector<float> rows;    // on the wire
   std::vector<float> output;  // or its gradient
-  RowMoves host_sums;
   RowMoves to_output;
+  RowMoves host_sums;
   std::vector<int64_t> ids;      // of the batch, slot by slot
   std::vector<int32_t> lengths;  // likewise
 };
@@ -58,15 +59,8 @@ class Job {
   Job(std::vector<EmbeddingBagConfig> tables, const EmbeddingModuleShardingPlan& plan, HostGrid hosts, bool stays)
       : tables_(std::move(tables)), wiring_(tables_, plan, hosts) {
     for (int r = 0; r < wiring_.world_size(); ++r) ranks_.push_back(std::make_unique<Rank>(wiring_, r, stays));
-    for (const auto& r : ranks_) take_batch(*r);
-    for (const auto& r : ranks_) unpack_at(*r);
-    for (const auto& r : ranks_) {
-      lay_out_rows(r->own, r->routed, r->received, r->wire);
-      list_host_sums(r->own, r->received, r->wire, r->host_sums);
-      list_output(r->own, r->routed, r->wire, output_layout(), r->to_output);
-      r->rows.assign(static_cast<size_t>(r->wire.elements), 0);
-      r->output.assign(static_cast<size_t>(kBags * wiring_.output_width()), -1);
-    }
+    take_batches(2 * kBags + 1);  // nothing of it is left in the next one
+    take_batches(kBags);
   }
 
   const Wiring& wiring() const { return wiring_; }
@@ -155,12 +149,12 @@ class Job {
     exchange(&WireLayout::in_host, false, false);
   }
 
-  OutputLayout output_layout() const {
+  OutputLayout output_layout(int64_t bags) const {
     OutputLayout out;
     for (const Slot& slot : wiring_.slots()) {
       out.offset.push_back(slot.col);
       out.stride.push_back(wiring_.output_width());
-      out.rows.push_back(kBags);
+      out.rows.push_back(bags);
     }
     return out;
   }
@@ -184,17 +178,31 @@ class Job {
   }
 
  private:
+  void take_batches(int64_t bags) {
+    for (const auto& r : ranks_) take_batch(*r, bags);
+    for (const auto& r : ranks_) unpack_at(*r);
+    for (const auto& r : ranks_) {
+      lay_out_rows(r->own, r->routed, r->received, r->wire);
+      list_host_sums(r->own, r->received, r->wire, r->host_sums);
+      list_output(r->own, r->routed, r->wire, output_layout(bags), r->to_output);
+      r->rows.assign(static_cast<size_t>(r->wire.elements), 0);
+      r->output.assign(static_cast<size_t>(bags * wiring_.output_width()), -1);
+    }
+  }
+
   // Bags of 0 to 4 ids, other ones on each rank.
-  void take_batch(Rank& r) {
+  void take_batch(Rank& r, int64_t bags) {
     std::vector<std::string> keys;
     uint32_t draw = 17 + 7 * static_cast<uint32_t>(r.own.rank);
+    r.ids.clear();
+    r.lengths.clear();
     const auto next = [&](int64_t n) {
       draw = draw * 1664525 + 1013904223;
       return static_cast<int64_t>(draw >> 16) % n;
     };
     for (const EmbeddingBagConfig& t : tables_) {
       keys.push_back(t.feature_names[0]);
-      for (int64_t b = 0; b < kBags; ++b) {
+      for (int64_t b = 0; b < bags; ++b) {
         r.lengths.push_back(static_cast<int32_t>(next(5)));
         for (int32_t i = 0; i < r.lengths.back(); ++i) r.ids.push_back(next(t.num_embeddings));
       }

@@ -10,6 +10,7 @@
 
 #include "distributed/buffer.h"
 #include "distributed/input_exchange.h"
+#include "distributed/output_moves.h"
 #include "distributed/received_batch.h"
 #include "distributed/replica_input.h"
 #include "distributed/route.h"
@@ -22,12 +23,13 @@ namespace tessera {
 
 struct Step {
   // `stream`: of the device where the shards are; null: in host memory.
-  Step(const DeviceStreamPtr& stream, Workers workers)
+  Step(const RankWiring& own, const DeviceStreamPtr& stream, Workers workers)
       : executor(row_executor(stream, workers)),
         host_sums(executor->mover()),
         output(executor->mover()),
         inverse(executor->mover(true)),
         replicas(replica_input(stream)) {
+    output->moves = output_moves(own);
     for (Buffer* buffer : {&received.ids, &received.offsets, &received.weights}) buffer->pinned(stream);
     for (Buffer* buffer : {&rows, &owned.ids, &owned.offsets, &owned.weights}) buffer->on_device(stream);
   }
