@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "common/half.h"
-#include "tessera/abi/kernel.h"
+#include "tessera/sdk/kernel.h"
 
 namespace tessera_cpu::test {
 
@@ -306,10 +306,9 @@ class Model {
     if (api->open(kernel_.raw.self, &config, &instance, &error) != TSR_OK) throw std::runtime_error(error.message);
     return *this;
   }
-  uint32_t num_states() const { return static_cast<const tsr_optimizer*>(optimizer_->raw.component->api)->num_states; }
+  uint32_t num_states() const { return tessera::sdk::OptimizerRef(&optimizer_->raw).num_states(); }
   int64_t state_width(uint32_t k, int table) const {
-    const auto* api = static_cast<const tsr_optimizer*>(optimizer_->raw.component->api);
-    return api->state_kinds[k] == TSR_STATE_PER_ROW ? 1 : options.tables[table].dim;
+    return tessera::sdk::OptimizerRef(&optimizer_->raw).state_width(k, options.tables[table].dim);
   }
 
   tsr_kernel_stats stats(uint32_t table) {

@@ -24,10 +24,7 @@ void check_optimizer(const tsr_kernel_config& config, const sdk::OptimizerRef& o
                                           : "optimizer \"" + std::string(optimizer.id()) + "\" updates none",
               ": choose an optimizer, or the compute kernel \"dense\"");
   }
-  if (optimizer.num_states() > sdk::OptimizerRef::kMaxStates) {
-    sdk::fail(TSR_UNIMPLEMENTED, "optimizer \"", optimizer.id(), "\" has ", optimizer.num_states(),
-              " states, but at most ", sdk::OptimizerRef::kMaxStates, " are kept");
-  }
+  optimizer.check_states();
 }
 
 TableSpec checked_table(const tsr_kernel_table& table, int64_t max_rows) {

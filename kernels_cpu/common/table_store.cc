@@ -72,8 +72,9 @@ TableStore::TableStore(TableSpec spec, Storage storage, const sdk::OptimizerRef&
     : spec_(std::move(spec)), storage_(storage), row_bytes_(spec_.dim * bytes_of(storage)) {
   const uint32_t n = optimizer.num_states();
   for (uint32_t k = 0; k < n; ++k) {
-    const bool per_row = optimizer.state_kind(k) == TSR_STATE_PER_ROW;
-    states_.push_back({nullptr, 0, per_row ? 1 : spec_.dim, per_row});
+    const bool per_row = optimizer.state(k).kind == TSR_STATE_PER_ROW;
+    const auto start = static_cast<float>(optimizer.state(k).start);
+    states_.push_back({nullptr, 0, optimizer.state_width(k, spec_.dim), start, per_row});
     (per_row ? per_row_bytes_ : element_bytes_) += states_.back().width * 4;
   }
   for (State& state : states_) state.stride = (state.per_row ? per_row_bytes_ : element_bytes_) / 4;
@@ -95,6 +96,19 @@ void TableStore::place(char* block) {
     float*& next = state.per_row ? per_row : elements;
     state.data = next;
     next += state.width;
+  }
+}
+
+void TableStore::start_states(sdk::Host host) {
+  for (const State& state : states_) {
+    if (state.start == 0) continue;  // as the memory is
+    constexpr int64_t kRows = 4096;
+    const auto fill = [&](uint64_t i) {
+      const int64_t first = static_cast<int64_t>(i) * kRows;
+      for (int64_t r = first; r < std::min(first + kRows, spec_.rows); ++r)
+        std::fill_n(state.data + r * state.stride, state.width, state.start);
+    };
+    host.parallel_for(static_cast<uint64_t>((spec_.rows + kRows - 1) / kRows), fill);
   }
 }
 
@@ -214,6 +228,7 @@ sdk::Buffer make_tables(sdk::Host host, const Config& config, std::vector<TableS
   char* at = block.data<char>();
   for (TableStore& table : *tables) {
     table.place(at);
+    table.start_states(host);
     at += table.block_bytes();
   }
   return block;

@@ -43,11 +43,13 @@ class TableStore {
   friend sdk::Buffer make_tables(sdk::Host host, const Config& config, std::vector<TableStore>* tables);
   int64_t block_bytes() const;
   void place(char* block);  // of block_bytes(), aligned to 64, all 0
+  void start_states(sdk::Host host);
 
   struct State {
     float* data;     // of row 0
     int64_t stride;  // floats from row to row
     int64_t width;   // floats in a row: 1 or dim
+    float start;     // of each
     bool per_row;
   };
   void check_rows(const tsr_rows& rows, int64_t count) const;
@@ -61,8 +63,8 @@ class TableStore {
   std::vector<State> states_;
 };
 
-// The config's tables, everything 0, in one block of memory: huge pages serve small tables and states too. The tables
-// use the block and do not own it.
+// The config's tables, rows 0 and states as they start, in one block of memory: huge pages serve small tables and
+// states too. The tables use the block and do not own it.
 sdk::Buffer make_tables(sdk::Host host, const Config& config, std::vector<TableStore>* tables);
 
 // The unique ascending rows and their gradients that apply() is given, checked against the table.

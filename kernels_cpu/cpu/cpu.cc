@@ -29,9 +29,7 @@ class CpuKernel : public sdk::Kernel {
   tsr_estimate estimate(const tsr_kernel_config& config, const tsr_workload& work) const override {
     const Config c = checked(config);
     int64_t state_row = 0;
-    for (uint32_t k = 0; k < c.optimizer.num_states(); ++k) {
-      state_row += 4 * (c.optimizer.state_kind(k) == TSR_STATE_PER_ROW ? 1 : work.dim);
-    }
+    for (uint32_t k = 0; k < c.optimizer.num_states(); ++k) state_row += 4 * c.optimizer.state_width(k, work.dim);
     const double row = static_cast<double>(work.dim * bytes_of(c.weights));
     if (work.machine != nullptr && work.machine->num_row_costs > 0) {
       return sdk::estimate_by_figures(*work.machine, work, row, static_cast<double>(state_row));

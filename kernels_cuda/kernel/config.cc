@@ -156,10 +156,7 @@ Config checked(const tsr_kernel_config& config, const char* const* compute_kerne
   out.output = storage_of(config.output_dtype, "the type of outputs");
   out.optimizer = sdk::OptimizerRef(out.train ? config.optimizer : nullptr);
   out.fused = form_of(config, out.optimizer);
-  if (out.optimizer.num_states() > sdk::OptimizerRef::kMaxStates) {
-    sdk::fail(TSR_UNIMPLEMENTED, "optimizer \"", out.optimizer.id(), "\" has ", out.optimizer.num_states(),
-              " states, but at most ", sdk::OptimizerRef::kMaxStates, " are kept");
-  }
+  out.optimizer.check_states();
   if (!(config.max_gradient >= 0) || std::isinf(config.max_gradient)) {
     sdk::fail(TSR_INVALID_ARGUMENT, "max_gradient is ", config.max_gradient, " but must be 0 (off) or positive");
   }

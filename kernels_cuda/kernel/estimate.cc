@@ -49,7 +49,7 @@ tsr_estimate estimate(const tsr_kernel_config& config, const tsr_workload& work)
   const sdk::OptimizerRef optimizer(config.optimizer);
   double state_bytes = 0;
   for (uint32_t k = 0; k < optimizer.num_states(); ++k)
-    state_bytes += 4 * (optimizer.state_kind(k) == TSR_STATE_PER_ROW ? 1 : static_cast<double>(work.dim));
+    state_bytes += 4 * static_cast<double>(optimizer.state_width(k, work.dim));
   const double row_bytes =
       static_cast<double>(work.dim * bytes_of(storage_of(config.weight_dtype, "the type of rows")));
   if (work.machine != nullptr && work.machine->num_row_costs > 0)

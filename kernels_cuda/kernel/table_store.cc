@@ -41,8 +41,9 @@ TableStore::TableStore(sdk::Host host, DLDevice device, TableSpec spec, Storage 
       element_states_(host, device),
       row_states_(host, device) {
   for (uint32_t k = 0; k < optimizer.num_states(); ++k) {
-    const bool per_row = optimizer.state_kind(k) == TSR_STATE_PER_ROW;
-    states_.push_back({per_row, static_cast<int32_t>(per_row ? per_row_++ : per_element_++)});
+    const bool per_row = optimizer.state(k).kind == TSR_STATE_PER_ROW;
+    const auto start = static_cast<float>(optimizer.state(k).start);
+    states_.push_back({per_row, static_cast<int32_t>(per_row ? per_row_++ : per_element_++), start});
   }
   const int64_t row_bytes = spec_.dim * (bytes_of(storage) + 4 * per_element_) + 4 * per_row_;
   try {
@@ -53,12 +54,33 @@ TableStore::TableStore(sdk::Host host, DLDevice device, TableSpec spec, Storage 
     zeros(weights_, weight_bytes());
     zeros(element_states_, static_cast<uint64_t>(4 * spec_.rows * spec_.dim * per_element_));
     zeros(row_states_, static_cast<uint64_t>(4 * spec_.rows * per_row_));
+    start_states(element_states_, false, stream);
+    start_states(row_states_, true, stream);
   } catch (const sdk::Failure& failure) {
     if (failure.code() != TSR_RESOURCE_EXHAUSTED) throw;
     sdk::fail(TSR_RESOURCE_EXHAUSTED, "table \"", spec_.name, "\": ", spec_.rows, " rows of ", row_bytes,
               " bytes, optimizer state included, do not fit in the memory of device ", device.device_id,
               ": cut it over more shards, or keep it on the CPU (", failure.what(), ")");
   }
+}
+
+// A piece of rows as they start is copied again and again: memory that is set to bytes knows 0 only.
+void TableStore::start_states(const DeviceScratch& memory, bool per_row, Stream stream) const {
+  std::vector<float> row(static_cast<size_t>(per_row ? per_row_ : per_element_ * spec_.dim));
+  for (const State& s : states_) {
+    const auto width = static_cast<size_t>(per_row ? 1 : spec_.dim);
+    if (s.per_row == per_row) std::fill_n(row.data() + static_cast<size_t>(s.index) * width, width, s.start);
+  }
+  if (spec_.rows == 0 || std::all_of(row.begin(), row.end(), [](float x) { return x == 0; })) return;
+  const auto floats = static_cast<int64_t>(row.size());
+  const int64_t most = std::clamp<int64_t>(kPieceBytes / (4 * floats), 1, spec_.rows);
+  std::vector<float> piece;
+  for (int64_t i = 0; i < most; ++i) piece.insert(piece.end(), row.begin(), row.end());
+  for (int64_t first = 0; first < spec_.rows; first += most) {
+    const int64_t count = std::min(most, spec_.rows - first);
+    memcpy_async(memory.data<float>() + first * floats, piece.data(), static_cast<size_t>(count * floats) * 4, stream);
+  }
+  stream_synchronize(stream);
 }
 
 TableView TableStore::view(int64_t first_key) const {

@@ -14,7 +14,8 @@ namespace tessera::gpu {
 // Every function that moves rows waits for the stream.
 class TableStore {
  public:
-  // Everything 0, in the order of `stream`. Failure(TSR_RESOURCE_EXHAUSTED) names the table and what it needs.
+  // Rows 0 and states as they start, in the order of `stream`. Failure(TSR_RESOURCE_EXHAUSTED) names the table and what
+  // it needs.
   TableStore(sdk::Host host, DLDevice device, TableSpec spec, Storage storage, const sdk::OptimizerRef& optimizer,
              Stream stream);
 
@@ -41,7 +42,9 @@ class TableStore {
   struct State {
     bool per_row;
     int32_t index;  // among the states of its kind
+    float start;    // of its values
   };
+  void start_states(const DeviceScratch& memory, bool per_row, Stream stream) const;
   void check_rows(const tsr_rows& rows, int64_t count) const;
   RowArrays arrays_in(float* memory, int64_t count) const;
   int64_t array_floats(int64_t count) const;

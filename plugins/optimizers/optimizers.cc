@@ -1,8 +1,8 @@
 // The optimizers of FBGEMM as optimizer/1 components: options, step constants and the choice of instruction set. The
 // formulas are in row_updates.inc.
-#include <array>
 #include <cmath>
 #include <string>
+#include <vector>
 
 #include "row_updates.h"
 #include "tessera/sdk/isa.h"
@@ -112,14 +112,13 @@ constexpr sdk::Optimizer::State kM2PerRow{"momentum2", TSR_STATE_PER_ROW};
 constexpr sdk::Optimizer::State kM2{"momentum2", TSR_STATE_PER_ELEMENT};
 
 // The optimizer whose formula is `kFormula`, with these states.
-template <UpdateRows RowUpdates::*kFormula, Decay kDecay, bool kBiasCorrection, const sdk::Optimizer::State&... states>
+template <UpdateRows RowUpdates::*kFormula, Decay kDecay, bool kBiasCorrection, const sdk::Optimizer::State&... kStates>
 class Fused : public sdk::Optimizer {
  public:
-  static constexpr std::array<State, sizeof...(states)> kStates{states...};
-
   explicit Fused(sdk::Options& options) : hyper_(options, kDecay), update_(best_row_updates().*kFormula) {}
 
   double learning_rate() const { return hyper_.learning_rate(); }
+  std::vector<State> states() const { return {kStates...}; }
   void update_rows(const tsr_update& update, int64_t dim, int64_t count, float* const* weights,
                    const float* const* grads, float* const* row_states) const noexcept {
     update_(hyper_.at(update, kBiasCorrection), Rows{dim, count, weights, grads, row_states});
@@ -146,7 +145,6 @@ using LarsSgd = Fused<&RowUpdates::lars_sgd, Decay::kAlways, false, kM1>;
 // Rows stay as they are; their gradients are handed out.
 class None : public sdk::Optimizer {
  public:
-  static constexpr std::array<State, 0> kStates{};
   explicit None(sdk::Options& options) : hyper_(options, Decay::kNever) {}
   double learning_rate() const { return hyper_.learning_rate(); }
 

@@ -5,15 +5,15 @@ using namespace tessera::sdk;
 
 class Momentum : public Optimizer {
  public:
-  // What is kept for each row, 0 at the start: one float per element of it.
-  static constexpr std::array<State, 1> kStates{State{"momentum1", TSR_STATE_PER_ELEMENT}};
-
   explicit Momentum(Options& options)
       : learning_rate_(options.number("learning_rate", 0.01)),
         momentum_(static_cast<float>(options.number("momentum", 0.9))) {
     if (!(momentum_ >= 0 && momentum_ < 1)) fail(TSR_INVALID_ARGUMENT, "option \"momentum\" must be in [0, 1)");
   }
   double learning_rate() const { return learning_rate_; }
+
+  // What is kept for each row, 0 at the start: one float per element of it.
+  std::vector<State> states() const { return {{"momentum1", TSR_STATE_PER_ELEMENT}}; }
 
   // `update` has the rate and number of this step. Called for several rows at once, from several threads.
   void update_row(const tsr_update& update, int64_t dim, float* weight, const float* grad,

@@ -12,20 +12,21 @@ class Stripe : public Sharder {
     for (int64_t rank = 0; rank < n; ++rank) {
       part.rectangles.push_back({.row = 0, .rows = (table.rows - rank + n - 1) / n, .col = 0, .cols = table.cols});
     }
-    return {Layout{part}};
+    return {Layout{{part}}};
   }
 
-  void route(const Table&, uint32_t n, std::span<const int64_t> ids, std::span<int32_t> shards,
+  void route(const Routed& layout, std::span<const int64_t> ids, std::span<int32_t> row_sets,
              std::span<int64_t> rows) const override {
+    const int64_t n = layout.num_row_sets;
     for (size_t i = 0; i < ids.size(); ++i) {
-      shards[i] = static_cast<int32_t>(ids[i] % n);
+      row_sets[i] = static_cast<int32_t>(ids[i] % n);
       rows[i] = ids[i] / n;
     }
   }
 
-  void unroute(const Table&, uint32_t n, uint32_t shard, std::span<const int64_t> rows,
+  void unroute(const Routed& layout, std::span<const int32_t> row_sets, std::span<const int64_t> rows,
                std::span<int64_t> ids) const override {
-    for (size_t i = 0; i < rows.size(); ++i) ids[i] = rows[i] * n + shard;
+    for (size_t i = 0; i < ids.size(); ++i) ids[i] = rows[i] * layout.num_row_sets + row_sets[i];
   }
 };
 

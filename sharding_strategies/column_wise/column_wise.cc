@@ -8,8 +8,8 @@ using namespace tessera::sdk;
 class ColumnWise : public Sharder {
  public:
   std::vector<Layout> propose(const Table& table, const Topology&, const Constraints& constraints) const override {
-    return {{{TSR_PLACE_ANY_RANK, TSR_COMBINE_CONCAT, TSR_ROWS_RANGE,
-              tessera::strategies::cut_columns(table, constraints)}}};
+    return {Layout{{{TSR_PLACE_ANY_RANK, TSR_COMBINE_CONCAT, TSR_ROWS_RANGE,
+                     tessera::strategies::cut_columns(table, constraints)}}}};
   }
 };
 

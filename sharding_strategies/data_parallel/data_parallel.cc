@@ -11,7 +11,7 @@ class DataParallel : public Sharder {
                               const Constraints& constraints) const override {
     if (constraints.max_shards > 0 && topology.world_size > constraints.max_shards) return {};
     const std::vector<Rectangle> copies(topology.world_size, Rectangle{0, table.rows, 0, table.cols});
-    return {{{TSR_PLACE_EVERY_RANK, TSR_COMBINE_REPLICA, TSR_ROWS_RANGE, copies}}};
+    return {Layout{{{TSR_PLACE_EVERY_RANK, TSR_COMBINE_REPLICA, TSR_ROWS_RANGE, copies}}}};
   }
 };
 

@@ -18,7 +18,7 @@ class GridShard : public Sharder {
     for (const Rectangle& block : tessera::strategies::cut_columns(table, of_columns)) {
       tessera::strategies::cut_rows(table, local, block.col, block.cols, part.rectangles);
     }
-    return {{part}};
+    return {Layout{{part}}};
   }
 };
 

@@ -12,7 +12,7 @@ class RowWise : public Sharder {
     if (tessera::strategies::too_many(topology.world_size, constraints)) return {};
     LayoutPart part{TSR_PLACE_EVERY_RANK, TSR_COMBINE_SUM, TSR_ROWS_RANGE, {}};
     tessera::strategies::cut_rows(table, topology.world_size, 0, table.cols, part.rectangles);
-    return {{part}};
+    return {Layout{{part}}};
   }
 };
 

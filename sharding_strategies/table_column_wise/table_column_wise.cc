@@ -8,8 +8,8 @@ using namespace tessera::sdk;
 class TableColumnWise : public Sharder {
  public:
   std::vector<Layout> propose(const Table& table, const Topology&, const Constraints& constraints) const override {
-    return {{{TSR_PLACE_IN_HOST, TSR_COMBINE_CONCAT, TSR_ROWS_RANGE,
-              tessera::strategies::cut_columns(table, constraints)}}};
+    return {Layout{{{TSR_PLACE_IN_HOST, TSR_COMBINE_CONCAT, TSR_ROWS_RANGE,
+                     tessera::strategies::cut_columns(table, constraints)}}}};
   }
 };
 

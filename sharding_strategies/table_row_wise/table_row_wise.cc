@@ -12,7 +12,7 @@ class TableRowWise : public Sharder {
     if (tessera::strategies::too_many(topology.local_world_size, constraints)) return {};
     LayoutPart part{TSR_PLACE_ONE_HOST, TSR_COMBINE_HOST_SUM, TSR_ROWS_RANGE, {}};
     tessera::strategies::cut_rows(table, topology.local_world_size, 0, table.cols, part.rectangles);
-    return {{part}};
+    return {Layout{{part}}};
   }
 };
 

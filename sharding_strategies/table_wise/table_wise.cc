@@ -8,7 +8,7 @@ using namespace tessera::sdk;
 class TableWise : public Sharder {
  public:
   std::vector<Layout> propose(const Table& table, const Topology&, const Constraints&) const override {
-    return {{{TSR_PLACE_ANY_RANK, TSR_COMBINE_CONCAT, TSR_ROWS_RANGE, {{0, table.rows, 0, table.cols}}}}};
+    return {Layout{{{TSR_PLACE_ANY_RANK, TSR_COMBINE_CONCAT, TSR_ROWS_RANGE, {{0, table.rows, 0, table.cols}}}}}};
   }
 };
 

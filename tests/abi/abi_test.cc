@@ -90,19 +90,23 @@ TEST(Template, DealsRowsOut) {
   const PartPtr part = runtime.create(TSR_SHARDER_KIND, "acme.stripe");
   EXPECT_THAT(proposals(*part, 3, kTable), ElementsAre("place 3 combine 1 rows 1: 0+4x0+4 0+3x0+4 0+3x0+4"));
   const tsr_sharder& api = part->api<tsr_sharder>();
-  const std::vector<int64_t> ids = {0, 1, 2, 3, 9};
-  std::vector<int32_t> shards(ids.size());
-  std::vector<int64_t> rows(ids.size());
+  std::vector<int64_t> ids = {0, 1, 2, 3, 9}, rows(ids.size());
+  std::vector<int32_t> row_sets(ids.size());
+  int64_t n = 5;
+  DLTensor dl_ids{ids.data(), {kDLCPU, 0}, 1, {kDLInt, 64, 1}, &n, nullptr, 0};
+  const DLTensor dl_row_sets{row_sets.data(), {kDLCPU, 0}, 1, {kDLInt, 32, 1}, &n, nullptr, 0};
+  const DLTensor dl_rows{rows.data(), {kDLCPU, 0}, 1, {kDLInt, 64, 1}, &n, nullptr, 0};
+  const tsr_topology topology{sizeof(tsr_topology), 3, 3, kDLCPU, nullptr};
+  const tsr_route route{sizeof(tsr_route), 3, &kTable, &topology, 0, &dl_ids, &dl_row_sets, &dl_rows, nullptr};
   AbiError error;
-  error.check(api.route(part->self(), &kTable, 3, 5, ids.data(), shards.data(), rows.data(), error.out()));
-  EXPECT_THAT(shards, ElementsAre(0, 1, 2, 0, 0));
+  error.check(api.route(part->self(), &route, error.out()));
+  EXPECT_THAT(row_sets, ElementsAre(0, 1, 2, 0, 0));
   EXPECT_THAT(rows, ElementsAre(0, 0, 0, 1, 3));
-  for (size_t i = 0; i < ids.size(); ++i) {
-    int64_t back = -1;
-    error.check(
-        api.unroute(part->self(), &kTable, 3, static_cast<uint32_t>(shards[i]), 1, &rows[i], &back, error.out()));
-    EXPECT_EQ(back, ids[i]);
-  }
+  std::fill(ids.begin(), ids.end(), -1);
+  error.check(api.unroute(part->self(), &route, error.out()));
+  EXPECT_THAT(ids, ElementsAre(0, 1, 2, 3, 9));
+  dl_ids.device.device_type = kDLCUDA;
+  EXPECT_EQ(api.route(part->self(), &route, error.out()), TSR_UNIMPLEMENTED);
 }
 
 #if defined(ABI_WITH_CLANG)

@@ -105,18 +105,30 @@ FIELD(tsr_layout_part, num_rectangles, 16);
 FIELD(tsr_layout_part, rectangle_stride, 20);
 FIELD(tsr_layout_part, rectangles, 24);
 
-SIZE(tsr_layout, 24);
+SIZE(tsr_layout, 32);
 FIELD(tsr_layout, struct_size, 0);
 FIELD(tsr_layout, num_parts, 4);
 FIELD(tsr_layout, part_stride, 8);
-FIELD(tsr_layout, reserved, 12);
+FIELD(tsr_layout, num_row_sets, 12);
 FIELD(tsr_layout, parts, 16);
+FIELD(tsr_layout, cookie, 24);
 
 SIZE(tsr_layout_sink, 24);
 FIELD(tsr_layout_sink, struct_size, 0);
 FIELD(tsr_layout_sink, reserved, 4);
 FIELD(tsr_layout_sink, self, 8);
 FIELD(tsr_layout_sink, add, 16);
+
+SIZE(tsr_route, 64);
+FIELD(tsr_route, struct_size, 0);
+FIELD(tsr_route, num_row_sets, 4);
+FIELD(tsr_route, table, 8);
+FIELD(tsr_route, topology, 16);
+FIELD(tsr_route, cookie, 24);
+FIELD(tsr_route, ids, 32);
+FIELD(tsr_route, row_sets, 40);
+FIELD(tsr_route, local_rows, 48);
+FIELD(tsr_route, stream, 56);
 
 SIZE(tsr_sharder, 32);
 FIELD(tsr_sharder, struct_size, 0);
@@ -131,16 +143,22 @@ FIELD(tsr_update, reserved, 4);
 FIELD(tsr_update, learning_rate, 8);
 FIELD(tsr_update, step, 16);
 
-SIZE(tsr_optimizer, 56);
+SIZE(tsr_state, 32);
+FIELD(tsr_state, struct_size, 0);
+FIELD(tsr_state, kind, 4);
+FIELD(tsr_state, dtype, 8);
+FIELD(tsr_state, flags, 12);
+FIELD(tsr_state, start, 16);
+FIELD(tsr_state, name, 24);
+
+SIZE(tsr_optimizer, 48);
 FIELD(tsr_optimizer, struct_size, 0);
-FIELD(tsr_optimizer, num_states, 4);
-FIELD(tsr_optimizer, state_names, 8);
-FIELD(tsr_optimizer, state_kinds, 16);
+FIELD(tsr_optimizer, flags, 4);
+FIELD(tsr_optimizer, state, 8);
+FIELD(tsr_optimizer, learning_rate, 16);
 FIELD(tsr_optimizer, update_row, 24);
-FIELD(tsr_optimizer, learning_rate, 32);
-FIELD(tsr_optimizer, update_rows, 40);
-FIELD(tsr_optimizer, flags, 48);
-FIELD(tsr_optimizer, reserved, 52);
+FIELD(tsr_optimizer, update_rows, 32);
+FIELD(tsr_optimizer, update_table, 40);
 
 SIZE(tsr_kernel_table, 48);
 FIELD(tsr_kernel_table, struct_size, 0);
@@ -529,6 +547,7 @@ CONSTANT(TSR_POOLING_MEAN, 2);
 CONSTANT(TSR_POOLING_MAX, 3);
 CONSTANT(TSR_STATE_PER_ROW, 0);
 CONSTANT(TSR_STATE_PER_ELEMENT, 1);
+CONSTANT(TSR_STATE_PER_TABLE, 2);
 CONSTANT(TSR_MODE_TRAIN, 0);
 CONSTANT(TSR_MODE_INFER, 1);
 CONSTANT(TSR_COLLECTIVE_HOST_MEMORY_ONLY, 1);

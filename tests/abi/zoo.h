@@ -18,11 +18,13 @@ using namespace tessera::sdk;
 
 class Sum : public Optimizer {
  public:
-  static constexpr std::array kStates{State{"momentum1", TSR_STATE_PER_ELEMENT}, State{"momentum2", TSR_STATE_PER_ROW}};
   explicit Sum(Options& options) : learning_rate_(options.number("learning_rate", 0.5)) {
     if (learning_rate_ < 0) fail(TSR_INVALID_ARGUMENT, "learning_rate is ", learning_rate_, ", but must be 0 or more");
   }
   double learning_rate() const { return learning_rate_; }
+  std::vector<State> states() const {
+    return {{"momentum1", TSR_STATE_PER_ELEMENT}, {"momentum2", TSR_STATE_PER_ROW, learning_rate_}};
+  }
   void update_row(const tsr_update& update, int64_t dim, float* weight, const float* grad,
                   float* const*) const noexcept {
     for (int64_t i = 0; i < dim; ++i) weight[i] += static_cast<float>(update.learning_rate) * grad[i];
@@ -35,14 +37,13 @@ class Sum : public Optimizer {
 // No update_row, no states.
 class Nothing : public Optimizer {
  public:
-  static constexpr std::array<State, 0> kStates{};
   double learning_rate() const { return 0; }
 };
 
 class Plain : public Sharder {
  public:
   std::vector<Layout> propose(const Table& table, const Topology&, const Constraints&) const override {
-    return {{{.rectangles = {{0, table.rows, 0, table.cols}}}}};
+    return {Layout{{{.rectangles = {{0, table.rows, 0, table.cols}}}}}};
   }
   const void* extension(std::string_view id) const { return id == "zoo.answer/draft-1" ? &kAnswer : nullptr; }
 

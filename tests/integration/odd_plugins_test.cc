@@ -68,7 +68,7 @@ INSTANTIATE_TEST_SUITE_P(Faults, WrongSharder,
                          testing::Values(Wrong{"many_on_one_row", "must be the inverse of the other"},
                                          Wrong{"wrong_inverse", "must be the inverse of the other"},
                                          Wrong{"leaves_outputs",
-                                               "route takes id 3 to row -1 of shard -1, which does not exist"},
+                                               "route takes id 3 to row -1 of row set -1, which does not exist"},
                                          Wrong{"leaves_ids", "to id -1, but the table has 100003 rows"},
                                          Wrong{"other_on_each_rank", "on rank 0: it must give the same on every rank"}),
                          [](const auto& info) { return std::string(info.param.fault); });

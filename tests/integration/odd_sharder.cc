@@ -28,25 +28,27 @@ class Odd final : public Sharder {
     LayoutPart part{.placement = TSR_PLACE_EVERY_RANK, .combine = TSR_COMBINE_SUM, .row_set = TSR_ROWS_ROUTED};
     for (int64_t rank = 0; rank < n; ++rank)
       part.rectangles.push_back({.row = 0, .rows = (table.rows - rank + n - 1) / n, .col = 0, .cols = table.cols});
-    return {Layout{part}};
+    return {Layout{{part}}};
   }
 
-  void route(const Table& table, uint32_t n, std::span<const int64_t> ids, std::span<int32_t> shards,
+  void route(const Routed& layout, std::span<const int64_t> ids, std::span<int32_t> row_sets,
              std::span<int64_t> rows) const override {
+    const int64_t n = layout.num_row_sets;
     for (size_t i = 0; i < ids.size(); ++i) {
-      const int64_t at = (ids[i] + shift_) % table.rows;
+      const int64_t at = (ids[i] + shift_) % layout.table.rows;
       if (fault_ == "leaves_outputs" && ids[i] == 3) continue;
-      shards[i] = static_cast<int32_t>(at % n);
+      row_sets[i] = static_cast<int32_t>(at % n);
       rows[i] = fault_ == "many_on_one_row" ? 0 : at / n;
     }
   }
 
-  void unroute(const Table& table, uint32_t n, uint32_t shard, std::span<const int64_t> rows,
+  void unroute(const Routed& layout, std::span<const int32_t> row_sets, std::span<const int64_t> rows,
                std::span<int64_t> ids) const override {
     if (fault_ == "leaves_ids") return;
+    const int64_t total = layout.table.rows;
     for (size_t i = 0; i < rows.size(); ++i) {
-      const int64_t at = rows[i] * n + shard;
-      ids[i] = fault_ == "wrong_inverse" ? at : (at + table.rows - shift_ % table.rows) % table.rows;
+      const int64_t at = rows[i] * layout.num_row_sets + row_sets[i];
+      ids[i] = fault_ == "wrong_inverse" ? at : (at + total - shift_ % total) % total;
     }
   }
 

@@ -45,8 +45,9 @@ class Instance : public KernelInstance {
       const tsr_kernel_table& table = table_of(config, t);
       Shard s{table.rows, table.dim, std::vector<float>(static_cast<size_t>(table.rows * table.dim)), {}, {}};
       for (uint32_t k = 0; k < optimizer_.num_states(); ++k) {
-        s.widths.push_back(optimizer_.state_kind(k) == TSR_STATE_PER_ROW ? 1 : table.dim);
-        s.states.emplace_back(static_cast<size_t>(table.rows * s.widths[k]));
+        s.widths.push_back(optimizer_.state_width(k, table.dim));
+        s.states.emplace_back(static_cast<size_t>(table.rows * s.widths[k]),
+                              static_cast<float>(optimizer_.state(k).start));
       }
       shards_.push_back(std::move(s));
     }

@@ -28,9 +28,7 @@ tsr_code propose(void*, const tsr_table*, const tsr_topology*, const tsr_constra
   return TSR_OK;
 }
 
-tsr_code route(void*, const tsr_table*, uint32_t, int64_t, const int64_t*, int32_t*, int64_t*, tsr_error*) {
-  return TSR_OK;
-}
+tsr_code route(void*, const tsr_route*, tsr_error*) { return TSR_OK; }
 
 tsr_code create(const tsr_host*, const char*, const tsr_part*, void** self, tsr_error* err) {
   if (is("endless_create")) return say_without_end(err), TSR_INTERNAL;

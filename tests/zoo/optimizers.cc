@@ -1,6 +1,7 @@
 // SGD with momentum, or plain under the name of a known formula.
 #include "tessera/sdk/optimizer.h"
 
+#include <atomic>
 #include <cmath>
 
 #include "faults.h"
@@ -12,11 +13,14 @@ using zoo::has;
 
 class Zoo : public Optimizer {
  public:
-  static constexpr std::array<State, 1> kStates{State{"momentum1", TSR_STATE_PER_ELEMENT}};
   explicit Zoo(Options& options) : learning_rate_(options.number("learning_rate", 0.01)) {
     if (has("forgets_the_learning_rate")) learning_rate_ = 0.01;
   }
   double learning_rate() const { return learning_rate_; }
+  std::vector<State> states() const {
+    if (has("changes_its_states") && asked_++ >= 2) return {};
+    return {{"momentum1", TSR_STATE_PER_ELEMENT}};
+  }
 
   void update_row(const tsr_update& update, int64_t dim, float* weight, const float* grad,
                   float* const* states) const noexcept {
@@ -41,11 +45,11 @@ class Zoo : public Optimizer {
  private:
   double learning_rate_;
   mutable float last_ = 0;
+  mutable std::atomic<int> asked_{0};
 };
 
 class Sgd : public Optimizer {
  public:
-  static constexpr std::array<State, 0> kStates{};
   explicit Sgd(Options& options) : learning_rate_(options.number("learning_rate", 0.01)) {}
   double learning_rate() const { return learning_rate_; }
   void update_row(const tsr_update& update, int64_t dim, float* weight, const float* grad,

@@ -66,24 +66,27 @@ class Zoo : public Sharder {
     LayoutPart part{.placement = TSR_PLACE_EVERY_RANK, .combine = TSR_COMBINE_SUM, .row_set = TSR_ROWS_ROUTED};
     for (int64_t rank = 0; rank < n; ++rank)
       part.rectangles.push_back({.row = 0, .rows = (table.rows - rank + n - 1) / n, .col = 0, .cols = table.cols});
-    return {Layout{part}};
+    return {Layout{{part}}};
   }
 
-  void route(const Table& table, uint32_t n, std::span<const int64_t> ids, std::span<int32_t> shards,
+  void route(const Routed& layout, std::span<const int64_t> ids, std::span<int32_t> row_sets,
              std::span<int64_t> rows) const override {
+    const Table& table = layout.table;
+    const int64_t n = layout.num_row_sets;
     for (size_t i = 0; i < ids.size(); ++i) {
       if (has("leaves_outputs") && ids[i] == 3) continue;
       const int64_t at = shifted(table, ids[i]);
-      shards[i] = static_cast<int32_t>(at % n);
+      row_sets[i] = static_cast<int32_t>(at % n);
       rows[i] = has("many_on_one_row") ? 0 : at / n;
-      if (has("knows_the_batch") && ids.size() == 1 && table.rows > 2 * int64_t{n}) rows[i] += at / n == 0 ? 1 : -1;
+      if (has("knows_the_batch") && ids.size() == 1 && table.rows > 2 * n) rows[i] += at / n == 0 ? 1 : -1;
     }
   }
 
-  void unroute(const Table& table, uint32_t n, uint32_t shard, std::span<const int64_t> rows,
+  void unroute(const Routed& layout, std::span<const int32_t> row_sets, std::span<const int64_t> rows,
                std::span<int64_t> ids) const override {
+    const Table& table = layout.table;
     for (size_t i = 0; i < rows.size(); ++i) {
-      const int64_t at = rows[i] * n + shard;
+      const int64_t at = rows[i] * layout.num_row_sets + row_sets[i];
       const int64_t shift = shifted(table, 0);
       ids[i] = has("wrong_inverse") ? at / 2 * 2 : (at + table.rows - shift) % table.rows;
     }
@@ -100,7 +103,7 @@ class Zoo : public Sharder {
     if (has("leaves_a_hole") && table.rows > 0) part.rectangles[0].rows -= 1;
     if (has("overlaps") && part.rectangles[0].rows + 1 < table.rows) part.rectangles[0].rows += 1;
     if (has("too_many_rectangles")) part.rectangles.push_back({table.rows, 0, 0, table.cols});
-    return {part};
+    return {{part}};
   }
 
   Host host_;

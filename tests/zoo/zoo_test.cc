@@ -175,7 +175,7 @@ constexpr Animal kSharders[] = {
      "min_partition 60, max_shards 1: route takes ids "},
     {"sharders", "wrong_inverse",
      "FAILED sharder.routes, zoo.sharder: table of 1110 rows x 64 columns on 1 ranks, "
-     "min_partition 60, max_shards 1: unroute takes row 1 of shard 0 to id 0, but route takes "
+     "min_partition 60, max_shards 1: unroute takes row 1 of row set 0 to id 0, but route takes "
      "id 1 there [abi/sharder.h, tsr_sharder::route]"},
     {"sharders", "knows_the_batch",
      "FAILED sharder.routes, zoo.sharder: table of 1110 rows x 64 columns on 1 ranks, "
@@ -223,6 +223,9 @@ constexpr Animal kOptimizers[] = {
      "FAILED optimizer.learning_rate, zoo.momentum: created with learning_rate 0.125, it says that its learning rate "
      "is "
      "0.01"},
+    {"optimizers", "changes_its_states",
+     "FAILED optimizer.states, zoo.momentum: it has other states from call to call: what a kernel keeps would not fit "
+     "[abi/optimizer.h, tsr_optimizer::state]"},
     {"optimizers", "writes_too_far",
      "FAILED optimizer.widths, zoo.momentum: update_row writes behind a row of 1 floats"},
     {"optimizers", "divides_by_zero",

@@ -9,6 +9,7 @@
 #include "bench/bench.h"
 #include "bench/lookup_subject.h"
 #include "options.h"
+#include "tessera/sdk/kernel.h"
 
 namespace tessera::cli {
 namespace {
@@ -53,11 +54,10 @@ double needed_memory(const Runtime& runtime, const LookupBench& b) {
     double of_kernel = pass == LookupPass::kTrain ? 0 : b.shape.table_bytes();
     for (const OptimizerSpec& optimizer : pass == LookupPass::kTrain ? b.optimizers : std::vector<OptimizerSpec>()) {
       const PartPtr part = runtime.create(TSR_OPTIMIZER_KIND, optimizer.name, optimizer.options);
-      const auto& api = part->api<tsr_optimizer>();
+      const sdk::OptimizerRef updates(part->raw());
       of_kernel += b.shape.table_bytes();
-      for (uint32_t k = 0; k < api.num_states; ++k) {
-        of_kernel += api.state_kinds[k] == TSR_STATE_PER_ROW ? rows * sizeof(float) : b.shape.table_bytes();
-      }
+      for (uint32_t k = 0; k < updates.num_states(); ++k)
+        of_kernel += rows * static_cast<double>(updates.state_width(k, b.shape.dim)) * sizeof(float);
     }
     if (pass == LookupPass::kCopy) of_kernel = 2 * static_cast<double>(b.shape.lookups() * b.shape.row_bytes());
     bytes += of_kernel *

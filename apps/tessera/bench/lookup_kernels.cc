@@ -5,6 +5,7 @@
 
 #include "bench/bench.h"
 #include "bench/lookup_subject.h"
+#include "tessera/sdk/kernel.h"
 
 namespace tessera::cli {
 namespace {
@@ -42,9 +43,9 @@ void write_start_rows(const LookupShape& shape, Lookup& lookup) {
 // Of one row, in all of an optimizer's states.
 double state_bytes(const Runtime& runtime, const OptimizerSpec& optimizer, int64_t dim) {
   const PartPtr part = runtime.create(TSR_OPTIMIZER_KIND, optimizer.name, optimizer.options);
-  const auto& api = part->api<tsr_optimizer>();
+  const sdk::OptimizerRef updates(part->raw());
   int64_t values = 0;
-  for (uint32_t k = 0; k < api.num_states; ++k) values += api.state_kinds[k] == TSR_STATE_PER_ROW ? 1 : dim;
+  for (uint32_t k = 0; k < updates.num_states(); ++k) values += updates.state_width(k, dim);
   return static_cast<double>(values) * sizeof(float);
 }
 

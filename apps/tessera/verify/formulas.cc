@@ -111,8 +111,18 @@ void update_row(void* self, const tsr_update* update, int64_t dim, float* weight
   }
 }
 
+tsr_code state(void* self, uint32_t i, tsr_state* out, tsr_error*) {
+  static constexpr const char* kNames[] = {"momentum1", "momentum2"};
+  const Formula& formula = *static_cast<const Formula*>(self);
+  if (i >= formula.states.size()) return TSR_OUT_OF_RANGE;
+  out->kind = formula.states[i];
+  out->dtype = {kDLFloat, 32, 1};
+  out->name = kNames[i];
+  return TSR_OK;
+}
+
 struct OwnOptimizer {
-  tsr_optimizer api;
+  tsr_optimizer api{};
   tsr_component component;
   tsr_part part;
 };
@@ -137,18 +147,14 @@ void PlainRow::update(const tsr_update& update, std::vector<float> gradient) {
 }
 
 const tsr_part& optimizer_part(const Formula& formula) {
-  static const char* const kNames[] = {"momentum1", "momentum2"};
   static std::map<const Formula*, OwnOptimizer> made;
   const auto [at, is_new] = made.try_emplace(&formula);
   OwnOptimizer& own = at->second;
   if (is_new) {
-    own.api = {sizeof(tsr_optimizer),
-               static_cast<uint32_t>(formula.states.size()),
-               kNames,
-               formula.states.data(),
-               update_row,
-               [](void*) { return 0.0625; },
-               nullptr};
+    own.api.struct_size = sizeof(tsr_optimizer);
+    own.api.state = state;
+    own.api.learning_rate = [](void*) { return 0.0625; };
+    own.api.update_row = update_row;
     own.component = {sizeof(tsr_component),
                      0,
                      formula.id,

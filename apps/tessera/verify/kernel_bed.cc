@@ -166,7 +166,9 @@ void Outputs::randomize(Random& random) {
 }
 
 KernelBed::KernelBed(Parts parts, bool longer)
-    : parts_(std::move(parts)), api_(*static_cast<const tsr_kernel*>(parts_.kernel.component->api)) {
+    : parts_(std::move(parts)),
+      api_(*static_cast<const tsr_kernel*>(parts_.kernel.component->api)),
+      updates_(&parts_.optimizer) {
   for (const TableShape& t : parts_.shape.tables) {
     tables_.push_back({{sizeof(tsr_kernel_table), 0, "t", t.rows, t.dim, nullptr, 0}, {}});
     if (!longer) continue;
@@ -199,7 +201,7 @@ void KernelBed::close() {
 }
 
 int64_t KernelBed::state_width(uint32_t k, size_t table) const {
-  return updates().state_kinds[k] == TSR_STATE_PER_ROW ? 1 : shape().tables[table].dim;
+  return updates_.state_width(k, shape().tables[table].dim);
 }
 
 std::string KernelBed::why_not() const {
@@ -280,7 +282,7 @@ KernelBed::Rows KernelBed::export_rows(size_t table, int64_t at_once) {
     std::vector<const DLTensor*> raw_states;
     for (uint32_t k = 0; k < num_states(); ++k) {
       const int64_t width = state_width(k, table);
-      states.push_back(std::make_unique<Array>(kFloat32, width == 1 && updates().state_kinds[k] == TSR_STATE_PER_ROW
+      states.push_back(std::make_unique<Array>(kFloat32, width == 1 && updates_.state(k).kind == TSR_STATE_PER_ROW
                                                              ? std::vector{at_once}
                                                              : std::vector{at_once, width}));
       raw_states.push_back(states.back()->raw());
@@ -315,7 +317,7 @@ void KernelBed::import_rows(size_t table, Rows& from) {
   std::vector<const DLTensor*> raw_states;
   for (uint32_t k = 0; k < from.states.size(); ++k) {
     const int64_t width = state_width(k, table);
-    const bool by_row = updates().state_kinds[k] == TSR_STATE_PER_ROW;
+    const bool by_row = updates_.state(k).kind == TSR_STATE_PER_ROW;
     states.push_back(std::make_unique<Array>(kFloat32, by_row ? std::vector{n} : std::vector{n, width}));
     std::copy(from.states[k].begin(), from.states[k].end(), states[k]->data<float>());
     raw_states.push_back(states[k]->raw());

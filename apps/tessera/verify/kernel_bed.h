@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/abi/kernel.h"
+#include "tessera/sdk/kernel.h"
 #include "verify/check.h"
 
 namespace tessera::cli::verify {
@@ -114,11 +114,11 @@ class KernelBed {
 
   const KernelShape& shape() const { return parts_.shape; }
   const tsr_part& optimizer() const { return parts_.optimizer; }
-  const tsr_optimizer& updates() const { return *static_cast<const tsr_optimizer*>(parts_.optimizer.component->api); }
+  const sdk::OptimizerRef& updates() const { return updates_; }
   const tsr_kernel& api() const { return api_; }
   const tsr_kernel_config& config() const { return config_; }
   Subject& subject() const { return parts_.subject; }
-  uint32_t num_states() const { return shape().train && shape().compute_kernel == "fused" ? updates().num_states : 0; }
+  uint32_t num_states() const { return shape().train && shape().compute_kernel == "fused" ? updates_.num_states() : 0; }
   int64_t state_width(uint32_t k, size_t table) const;
 
   std::string why_not() const;  // what supports() says; "" where it does
@@ -157,6 +157,7 @@ class KernelBed {
     unsigned char more[48];
   } long_config_{};
   tsr_kernel_config& config_ = long_config_.config;
+  const sdk::OptimizerRef updates_;
   void* instance_ = nullptr;
 };
 

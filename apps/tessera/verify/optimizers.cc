@@ -19,10 +19,11 @@ constexpr int64_t kDims[] = {1, 2, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33, 64, 100, 
 class RowSet {
  public:
   static constexpr float kBehind = -7.25e30f;
-  RowSet(const tsr_optimizer& api, int64_t dim, int64_t count) : api_(api), dim_(dim), count_(count) {
-    weights = array(dim);
-    grads = array(dim);
-    for (uint32_t k = 0; k < api.num_states; ++k) states.push_back(array(width(k)));
+  RowSet(const sdk::OptimizerRef& updates, int64_t dim, int64_t count) : updates_(updates), dim_(dim), count_(count) {
+    weights = array(dim, 0);
+    grads = array(dim, 0);
+    for (uint32_t k = 0; k < updates.num_states(); ++k)
+      states.push_back(array(width(k), static_cast<float>(updates.state(k).start)));
   }
   void randomize(Random& random) {
     std::normal_distribution<float> normal(0, 1);
@@ -33,7 +34,7 @@ class RowSet {
       }
     }
   }
-  int64_t width(uint32_t k) const { return api_.state_kinds[k] == TSR_STATE_PER_ROW ? 1 : dim_; }
+  int64_t width(uint32_t k) const { return updates_.state_width(k, dim_); }
   static float* row(std::vector<float>& data, int64_t width, int64_t i, int64_t d = 0) {
     return data.data() + i * (width + 1) + d;
   }
@@ -46,8 +47,8 @@ class RowSet {
     for (int64_t i = 0; i < count_; ++i) {
       require(weight(i)[dim_] == kBehind, what, " writes behind a row of ", dim_, " floats");
       require(grad(i)[dim_] == kBehind, what, " writes behind a gradient of ", dim_, " floats");
-      for (uint32_t k = 0; k < api_.num_states; ++k) {
-        require(state(k, i)[width(k)] == kBehind, what, " writes behind the state ", api_.state_names[k], " of ",
+      for (uint32_t k = 0; k < updates_.num_states(); ++k) {
+        require(state(k, i)[width(k)] == kBehind, what, " writes behind the state ", updates_.state(k).name, " of ",
                 width(k), " floats");
       }
     }
@@ -57,58 +58,93 @@ class RowSet {
 
  private:
   // A float more behind each row's.
-  std::vector<float> array(int64_t width) const {
-    std::vector<float> out(static_cast<size_t>(count_ * (width + 1)), 0.0f);
+  std::vector<float> array(int64_t width, float start) const {
+    std::vector<float> out(static_cast<size_t>(count_ * (width + 1)), start);
     for (int64_t i = 0; i < count_; ++i) out[static_cast<size_t>(i * (width + 1) + width)] = kBehind;
     return out;
   }
-  const tsr_optimizer& api_;
+  const sdk::OptimizerRef updates_;
   int64_t dim_, count_;
 };
 
 struct Optimizer {
-  explicit Optimizer(Subject& s) : subject(s), part(s.make()), api(part.api<tsr_optimizer>()) {}
+  explicit Optimizer(Subject& s) : subject(s), part(s.make()), api(part.api<tsr_optimizer>()), ref(part.raw()) {}
   bool updates() const { return TSR_HAS(tsr_optimizer, &api, update_row); }
   void needs_update() const {
     if (!updates()) throw Skipped("it updates no rows: gradients are handed out");
   }
   void one_by_one(const tsr_update& update, RowSet& rows) const { range(update, rows, 0, rows.count()); }
   void range(const tsr_update& update, RowSet& rows, int64_t begin, int64_t end) const {
-    std::vector<float*> states(api.num_states + 1);
+    std::vector<float*> states(ref.num_states() + 1);
     for (int64_t i = begin; i < end; ++i) {
-      for (uint32_t k = 0; k < api.num_states; ++k) states[k] = rows.state(k, i);
+      for (uint32_t k = 0; k < ref.num_states(); ++k) states[k] = rows.state(k, i);
       api.update_row(part.self(), &update, rows.dim(), rows.weight(i), rows.grad(i), states.data());
     }
   }
   void together(const tsr_update& update, RowSet& rows) const {
     const size_t n = static_cast<size_t>(rows.count());
-    std::vector<float*> weights(n), states(api.num_states * n + 1);
+    std::vector<float*> weights(n), states(ref.num_states() * n + 1);
     std::vector<const float*> grads(n);
     for (size_t i = 0; i < n; ++i) {
       weights[i] = rows.weight(static_cast<int64_t>(i));
       grads[i] = rows.grad(static_cast<int64_t>(i));
-      for (uint32_t k = 0; k < api.num_states; ++k) states[k * n + i] = rows.state(k, static_cast<int64_t>(i));
+      for (uint32_t k = 0; k < ref.num_states(); ++k) states[k * n + i] = rows.state(k, static_cast<int64_t>(i));
     }
     api.update_rows(part.self(), &update, rows.dim(), rows.count(), weights.data(), grads.data(), states.data());
   }
   Subject& subject;
   Made part;
   const tsr_optimizer& api;
+  const sdk::OptimizerRef ref;
 };
 
 tsr_update at_step(int64_t step, double learning_rate = 0.0625) { return {sizeof(tsr_update), 0, learning_rate, step}; }
 
-void check_optimizer_states(Subject& subject) {
-  const Optimizer o(subject);
-  std::set<std::string> names;
-  for (uint32_t k = 0; k < o.api.num_states; ++k) {
-    require(o.api.state_names[k] != nullptr && *o.api.state_names[k] != '\0', "state ", k, " has no name");
-    require(names.insert(o.api.state_names[k]).second, "two states are called ", o.api.state_names[k]);
-    const int32_t kind = o.api.state_kinds[k];
-    require(kind == TSR_STATE_PER_ROW || kind == TSR_STATE_PER_ELEMENT, "state ", o.api.state_names[k], " has kind ",
-            kind, ", which does not exist");
+std::vector<tsr_state> states_of(const Made& part) {
+  const auto& api = part.api<tsr_optimizer>();
+  std::vector<tsr_state> out;
+  constexpr uint32_t kMost = 1000;
+  while (TSR_HAS(tsr_optimizer, &api, state) && out.size() < kMost) {
+    tsr_state s{};
+    s.struct_size = sizeof(s);
+    Call call;
+    const tsr_code code = api.state(part.self(), static_cast<uint32_t>(out.size()), &s, call.out());
+    if (code == TSR_OUT_OF_RANGE) return out;
+    call.succeeds(code, "state");
+    out.push_back(s);
   }
-  require(!TSR_HAS(tsr_optimizer, &o.api, update_rows) || o.updates(), "it has update_rows, but no update_row");
+  require(out.size() < kMost, "state gives ", kMost, " states and no TSR_OUT_OF_RANGE behind the last one");
+  return out;
+}
+
+void check_optimizer_states(Subject& subject) {
+  const Made part = subject.make();
+  subject.doing("state");
+  const std::vector<tsr_state> all = states_of(part);
+  std::set<std::string> names;
+  for (size_t k = 0; k < all.size(); ++k) {
+    const tsr_state& s = all[k];
+    require(s.name != nullptr && *s.name != '\0', "state ", k, " has no name");
+    require(names.insert(s.name).second, "two states are called ", s.name);
+    require(s.kind >= TSR_STATE_PER_ROW && s.kind <= TSR_STATE_PER_TABLE, "state ", s.name, " has kind ", s.kind,
+            ", which does not exist");
+    require(s.dtype.lanes == 1 && s.dtype.bits >= 8, "state ", s.name, " has DLPack type code ", int{s.dtype.code},
+            " with ", int{s.dtype.bits}, " bits in ", s.dtype.lanes, " lanes, which is no number in memory");
+    require(std::isfinite(s.start), "state ", s.name, " starts at ", s.start);
+  }
+  const Made other = subject.make();
+  for (const Made* again : {&part, &other}) {
+    const std::vector<tsr_state> now = states_of(*again);
+    bool equal = now.size() == all.size();
+    for (size_t k = 0; equal && k < all.size(); ++k) {
+      equal = std::string(now[k].name) == all[k].name && now[k].kind == all[k].kind && now[k].start == all[k].start &&
+              sdk::same_dtype(now[k].dtype, all[k].dtype);
+    }
+    require(equal, "it has other states from call to call: what a kernel keeps would not fit");
+  }
+  const auto& api = part.api<tsr_optimizer>();
+  require(!TSR_HAS(tsr_optimizer, &api, update_rows) || TSR_HAS(tsr_optimizer, &api, update_row),
+          "it has update_rows, but no update_row");
 }
 
 void check_optimizer_learning_rate(Subject& subject) {
@@ -125,7 +161,7 @@ void check_optimizer_rows_of_every_width(Subject& subject) {
   o.needs_update();
   Random random = subject.random();
   for (const int64_t dim : kDims) {
-    RowSet rows(o.api, dim, 3);
+    RowSet rows(o.ref, dim, 3);
     rows.randomize(random);
     const std::vector<float> grads = rows.grads;
     subject.doing(cat("update_row of ", dim, " floats"));
@@ -138,7 +174,7 @@ void check_optimizer_rows_of_every_width(Subject& subject) {
 void check_optimizer_zeros(Subject& subject) {
   const Optimizer o(subject);
   o.needs_update();
-  RowSet rows(o.api, 16, 2);
+  RowSet rows(o.ref, 16, 2);
   subject.doing("update_row of zeros");
   for (int64_t step = 1; step <= 3; ++step) o.one_by_one(at_step(step), rows);
   for (int64_t d = 0; d < 16; ++d)
@@ -153,7 +189,7 @@ void check_optimizer_rows_together(Subject& subject) {
   Random random = subject.random();
   for (const int64_t dim : kDims) {
     for (const int64_t count : {int64_t{1}, int64_t{5}, int64_t{300}}) {
-      RowSet alone(o.api, dim, count);
+      RowSet alone(o.ref, dim, count);
       alone.randomize(random);
       RowSet together = alone;
       subject.doing(cat("update_rows of ", count, " rows of ", dim, " floats"));
@@ -178,18 +214,18 @@ void check_optimizer_formula(Subject& subject) {
   const Formula* formula = formula_of(subject.what().line.id);
   if (formula == nullptr)
     throw Skipped(cat("verify knows no formula for \"", subject.what().line.id, "\", only those of TorchRec's"));
-  require(formula->states.size() == o.api.num_states, "it has ", o.api.num_states, " states, but the formula has ",
+  require(formula->states.size() == o.ref.num_states(), "it has ", o.ref.num_states(), " states, but the formula has ",
           formula->states.size());
   const Made part = subject.make(formula->options);
   Random random = subject.random();
   for (const int64_t dim : kDims) {
-    RowSet rows(o.api, dim, 1);
+    RowSet rows(o.ref, dim, 1);
     rows.randomize(random);
     PlainRow plain(*formula, {rows.weight(0), rows.weight(0) + dim});
     for (int64_t step = 1; step <= 4; ++step) {
       const tsr_update update = at_step(step);
-      std::vector<float*> states(o.api.num_states + 1);
-      for (uint32_t k = 0; k < o.api.num_states; ++k) states[k] = rows.state(k, 0);
+      std::vector<float*> states(o.ref.num_states() + 1);
+      for (uint32_t k = 0; k < o.ref.num_states(); ++k) states[k] = rows.state(k, 0);
       subject.doing("update_row");
       o.api.update_row(part.self(), &update, dim, rows.weight(0), rows.grad(0), states.data());
       plain.update(update, {rows.grad(0), rows.grad(0) + dim});
@@ -227,7 +263,7 @@ void check_optimizer_threads(Subject& subject) {
   const Optimizer o(subject);
   o.needs_update();
   Random random = subject.random();
-  RowSet alone(o.api, 33, 400);
+  RowSet alone(o.ref, 33, 400);
   alone.randomize(random);
   RowSet shared = alone;
   for (int64_t step = 1; step <= 50; ++step) o.one_by_one(at_step(step), alone);
@@ -248,7 +284,7 @@ void check_optimizer_threads(Subject& subject) {
 std::span<const Check> optimizer_checks() {
   static constexpr const char* kRow = "abi/optimizer.h, tsr_optimizer::update_row";
   static constexpr Check kChecks[] = {
-      {"optimizer.states", 3, TSR_OPTIMIZER_KIND, "abi/optimizer.h, tsr_optimizer", 20, check_optimizer_states},
+      {"optimizer.states", 3, TSR_OPTIMIZER_KIND, "abi/optimizer.h, tsr_optimizer::state", 20, check_optimizer_states},
       {"optimizer.learning_rate", 3, TSR_OPTIMIZER_KIND, "abi/optimizer.h, tsr_optimizer::learning_rate", 20,
        check_optimizer_learning_rate},
       {"optimizer.widths", 4, TSR_OPTIMIZER_KIND, kRow, 20, check_optimizer_rows_of_every_width},

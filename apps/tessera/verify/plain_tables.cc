@@ -33,7 +33,8 @@ PlainTables::PlainTables(KernelBed& bed, Random& random) : bed_(bed), shape_(bed
     for (int64_t i = 0; i < rows * dim; ++i)
       made.weights.push_back(stored(shape_.weights, static_cast<double>(between(random, -1000, 1000)) / 500));
     for (uint32_t k = 0; k < bed.num_states(); ++k)
-      made.states.emplace_back(static_cast<size_t>(rows * bed.state_width(k, t)), 0.0f);
+      made.states.emplace_back(static_cast<size_t>(rows * bed.state_width(k, t)),
+                               static_cast<float>(bed.updates().state(k).start));
     bed.import_rows(t, made);
     rows_.push_back(std::move(made));
   }
@@ -145,16 +146,16 @@ void PlainTables::compare_weight_gradients(const LookupBatch& batch, Outputs& gr
 
 void PlainTables::update(const RowGradients& gradients, int64_t step) {
   const tsr_update how{sizeof(tsr_update), 0, kLearningRate, step};
-  const tsr_optimizer& optimizer = bed_.updates();
+  const sdk::OptimizerRef& optimizer = bed_.updates();
   for (size_t t = 0; t < gradients.size(); ++t) {
     const auto dim = static_cast<size_t>(shape_.tables[t].dim);
     for (const auto& [row, sum] : gradients[t]) {
       const std::vector<float> grad(sum.begin(), sum.end());
       float* weight = rows_[t].weights.data() + static_cast<size_t>(row) * dim;
-      std::vector<float*> states(optimizer.num_states + 1);
-      for (uint32_t k = 0; k < optimizer.num_states; ++k)
+      std::vector<float*> states(optimizer.num_states() + 1);
+      for (uint32_t k = 0; k < optimizer.num_states(); ++k)
         states[k] = rows_[t].states[k].data() + row * bed_.state_width(k, t);
-      optimizer.update_row(bed_.optimizer().self, &how, static_cast<int64_t>(dim), weight, grad.data(), states.data());
+      optimizer.update_row(how, static_cast<int64_t>(dim), weight, grad.data(), states.data());
       for (size_t d = 0; d < dim; ++d) weight[d] = stored(shape_.weights, weight[d]);
     }
   }
@@ -177,7 +178,7 @@ void PlainTables::compare_rows(KernelBed& bed, const std::string& when) const {
       const auto width = static_cast<size_t>(bed.state_width(k, t));
       for (size_t i = 0; i < got.states[k].size(); ++i) {
         const double want = rows_[t].states[k][static_cast<size_t>(got.ids[i / width]) * width + i % width];
-        require(std::abs(got.states[k][i] - want) <= 4 * tolerance(want), "state ", bed.updates().state_names[k],
+        require(std::abs(got.states[k][i] - want) <= 4 * tolerance(want), "state ", bed.updates().state(k).name,
                 " of row ", got.ids[i / width], " is ", got.states[k][i], " ", when, ", where plain loops give ", want);
       }
     }

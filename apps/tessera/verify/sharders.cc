@@ -11,43 +11,13 @@
 #include <thread>
 
 #include "verify/check.h"
-#include "wiring/tiling.h"
+#include "verify/kernel_bed.h"
+#include "verify/layouts.h"
 
 namespace tessera::cli::verify {
 namespace {
 
 constexpr const char* kLayoutRule = "abi/sharder.h, tsr_layout";
-
-struct OnePart {
-  int32_t placement, combine, row_set;
-  std::vector<tsr_rectangle> rectangles;
-  bool operator==(const OnePart& o) const {
-    return placement == o.placement && combine == o.combine && row_set == o.row_set &&
-           std::equal(rectangles.begin(), rectangles.end(), o.rectangles.begin(), o.rectangles.end(),
-                      [](const tsr_rectangle& a, const tsr_rectangle& b) {
-                        return a.row == b.row && a.rows == b.rows && a.col == b.col && a.cols == b.cols;
-                      });
-  }
-};
-using OneLayout = std::vector<OnePart>;
-
-// A question to a sharder.
-struct Question {
-  std::string name = "t";
-  int64_t rows, cols;
-  uint32_t world, local;
-  int32_t pooling = TSR_POOLING_SUM;
-  int64_t min_partition = 0, max_shards = 0;
-  int32_t device = kDLCPU;
-
-  std::string text() const {
-    std::string out = cat("table of ", rows, " rows x ", cols, " columns on ", world, " ranks");
-    if (local != world) out += cat(", ", local, " a host");
-    if (min_partition > 0) out += cat(", min_partition ", min_partition);
-    if (max_shards > 0) out += cat(", max_shards ", max_shards);
-    return out;
-  }
-};
 
 Question random_question(Random& random, bool limited) {
   constexpr uint32_t kWorlds[] = {1, 2, 3, 4, 5, 8, 16};
@@ -132,8 +102,10 @@ class Asked {
           one.rectangles.push_back(*reinterpret_cast<const tsr_rectangle*>(
               reinterpret_cast<const char*>(part.rectangles) + size_t{part.rectangle_stride} * k));
         }
-        layout.push_back(std::move(one));
+        layout.parts.push_back(std::move(one));
       }
+      layout.num_row_sets = l->num_row_sets;
+      if (TSR_FITS(tsr_layout, l, cookie)) layout.cookie = l->cookie;
       layouts.push_back(std::move(layout));
     }
     tsr_layout_sink raw_{};
@@ -162,59 +134,9 @@ class Asked {
   const tsr_sharder& api_;
 };
 
-std::string why_misplaced(const OnePart& part, const Question& q) {
-  const size_t n = part.rectangles.size();
-  switch (part.placement) {
-    case TSR_PLACE_ANY_RANK:
-    case TSR_PLACE_IN_HOST:
-      return "";
-    case TSR_PLACE_ONE_HOST:
-      return n <= q.local ? ""
-                          : cat("TSR_PLACE_ONE_HOST with ", n, " rectangles for the ", q.local, " ranks of a host");
-    case TSR_PLACE_EVERY_RANK:
-      return n == q.world ? "" : cat("TSR_PLACE_EVERY_RANK with ", n, " rectangles for ", q.world, " ranks");
-    case TSR_PLACE_HOSTS:
-      return n % q.local == 0
-                 ? ""
-                 : cat("TSR_PLACE_HOSTS with ", n, " rectangles, which fill no hosts of ", q.local, " ranks");
-    default:
-      return cat("placement ", part.placement, " does not exist");
-  }
-}
-
-std::string why_not_covering(const OnePart& part, const Question& q) {
-  const std::span<const tsr_rectangle> all(part.rectangles);
-  if (part.combine < TSR_COMBINE_CONCAT || part.combine > TSR_COMBINE_REPLICA)
-    return cat("combine ", part.combine, " does not exist");
-  if (part.combine == TSR_COMBINE_REPLICA) {
-    if (part.row_set == TSR_ROWS_ROUTED) return "a REPLICA part holds all rows: its row set is TSR_ROWS_RANGE";
-    for (size_t i = 0; i < all.size(); ++i) {
-      if (std::string why = why_not_tiling(all.subspan(i, 1), q.rows, q.cols); !why.empty()) return why;
-    }
-    return "";
-  }
-  if (part.row_set == TSR_ROWS_ROUTED) return why_not_tiling_routed(all, q.rows, q.cols);
-  for (const tsr_rectangle& r : all) {
-    if (part.combine == TSR_COMBINE_CONCAT && r.rows != q.rows)
-      return cat(text_of(r), " lacks rows, but TSR_COMBINE_CONCAT puts columns beside each other");
-  }
-  return why_not_tiling(all, q.rows, q.cols);
-}
-
-void check_layout(const OneLayout& layout, const Question& q, bool routes) {
-  for (const OnePart& part : layout) {
-    if (part.row_set != TSR_ROWS_RANGE && part.row_set != TSR_ROWS_ROUTED)
-      broken(q.text(), ": row set ", part.row_set, " does not exist");
-    require(part.row_set != TSR_ROWS_ROUTED || routes, q.text(), ": rows are routed, but route is NULL");
-    if (const std::string why = why_misplaced(part, q); !why.empty()) broken(q.text(), ": ", why);
-  }
-  if (layout.size() > 1) return;  // parts that cover a table together: this core does not run them yet
-  if (const std::string why = why_not_covering(layout[0], q); !why.empty()) broken(q.text(), ": ", why);
-}
-
 int64_t shards_of(const OneLayout& layout) {
   size_t n = 0;
-  for (const OnePart& part : layout) n += part.rectangles.size();
+  for (const OnePart& part : layout.parts) n += part.rectangles.size();
   return static_cast<int64_t>(n);
 }
 
@@ -260,6 +182,67 @@ void check_sharder_limits(Subject& subject) {
   }
 }
 
+// Ids and rows of one table, through one sharder.
+struct Routes {
+  const Asked& sharder;
+  const Question& q;
+  const OneLayout& layout;
+  tsr_table table;
+  tsr_topology topology;
+
+  Routes(const Asked& s, const Question& question, const OneLayout& chosen)
+      : sharder(s),
+        q(question),
+        layout(chosen),
+        table{sizeof(tsr_table), q.pooling, q.name.c_str(), q.rows, q.cols, {kDLFloat, 32, 1}, 0, nullptr},
+        topology{sizeof(tsr_topology), q.world, q.local, q.device, nullptr} {}
+
+  static constexpr int32_t kUnwritten = -77;
+  struct Place {
+    std::vector<int32_t> row_sets;
+    std::vector<int64_t> rows;
+  };
+  // What route gives; kUnwritten where it writes nothing.
+  Place asked(const std::vector<int64_t>& ids) const {
+    const auto n = static_cast<int64_t>(ids.size());
+    Array in({kDLInt, 64, 1}, {n}), row_sets({kDLInt, 32, 1}, {n}), rows({kDLInt, 64, 1}, {n});
+    std::copy(ids.begin(), ids.end(), in.data<int64_t>());
+    std::fill_n(row_sets.data<int32_t>(), n, kUnwritten);
+    std::fill_n(rows.data<int64_t>(), n, kUnwritten);
+    call("route", in, row_sets, rows);
+    row_sets.check_end("route");
+    rows.check_end("route");
+    return {{row_sets.data<int32_t>(), row_sets.data<int32_t>() + n}, {rows.data<int64_t>(), rows.data<int64_t>() + n}};
+  }
+  Place of(const std::vector<int64_t>& ids) const {
+    Place out = asked(ids);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      require(out.row_sets[i] != kUnwritten && out.rows[i] != kUnwritten, q.text(), ": route leaves the output of id ",
+              ids[i], " unwritten");
+    }
+    return out;
+  }
+  std::vector<int64_t> back(int32_t row_set, const std::vector<int64_t>& local) const {
+    const auto n = static_cast<int64_t>(local.size());
+    Array ids({kDLInt, 64, 1}, {n}), row_sets({kDLInt, 32, 1}, {n}), rows({kDLInt, 64, 1}, {n});
+    std::fill_n(ids.data<int64_t>(), n, kUnwritten);
+    std::fill_n(row_sets.data<int32_t>(), n, row_set);
+    std::copy(local.begin(), local.end(), rows.data<int64_t>());
+    call("unroute", ids, row_sets, rows);
+    ids.check_end("unroute");
+    return {ids.data<int64_t>(), ids.data<int64_t>() + n};
+  }
+
+ private:
+  void call(const std::string& what, const Array& ids, const Array& row_sets, const Array& rows) const {
+    const tsr_route route{sizeof(tsr_route), layout.num_row_sets, &table,     &topology, layout.cookie,
+                          ids.raw(),         row_sets.raw(),      rows.raw(), nullptr};
+    Call call;
+    const auto& slot = what == "route" ? sharder.api().route : sharder.api().unroute;
+    call.succeeds(slot(sharder.self(), &route, call.out()), what + " for a " + q.text());
+  }
+};
+
 // A number for all answers of a seeded series of questions.
 uint64_t fingerprint(const Asked& sharder, Random random, std::vector<uint64_t>* each) {
   uint64_t all = 0xcbf29ce484222325u;
@@ -267,23 +250,18 @@ uint64_t fingerprint(const Asked& sharder, Random random, std::vector<uint64_t>*
   for (int i = 0; i < 60; ++i) {
     const Question q = random_question(random, i % 3 == 0);
     for (const OneLayout& layout : sharder.layouts(q)) {
-      for (const OnePart& part : layout) {
+      mix(layout.cookie);
+      for (const OnePart& part : layout.parts) {
         for (const int32_t number : {part.placement, part.combine, part.row_set}) mix(number);
         for (const tsr_rectangle& r : part.rectangles) {
           for (const int64_t number : {r.row, r.rows, r.col, r.cols}) mix(number);
         }
       }
-      if (!TSR_HAS(tsr_sharder, &sharder.api(), route) || layout[0].row_set != TSR_ROWS_ROUTED) continue;
-      const tsr_table table{sizeof(tsr_table), q.pooling, "t", q.rows, q.cols, {kDLFloat, 32, 1}, 0, nullptr};
-      std::vector<int64_t> ids(static_cast<size_t>(std::min<int64_t>(q.rows, 500))), rows(ids.size());
+      if (!TSR_HAS(tsr_sharder, &sharder.api(), route) || layout.num_row_sets == 0) continue;
+      std::vector<int64_t> ids(static_cast<size_t>(std::min<int64_t>(q.rows, 500)));
       for (size_t k = 0; k < ids.size(); ++k) ids[k] = static_cast<int64_t>(k);
-      std::vector<int32_t> shards(ids.size());
-      Call call;
-      call.succeeds(
-          sharder.api().route(sharder.self(), &table, static_cast<uint32_t>(layout[0].rectangles.size()),
-                              static_cast<int64_t>(ids.size()), ids.data(), shards.data(), rows.data(), call.out()),
-          "route");
-      for (size_t k = 0; k < ids.size(); ++k) mix(shards[k] * int64_t{1000003} + rows[k]);
+      const Routes::Place at = Routes(sharder, q, layout).asked(ids);
+      for (size_t k = 0; k < ids.size(); ++k) mix(at.row_sets[k] * int64_t{1000003} + at.rows[k]);
     }
     each->push_back(all);
   }
@@ -333,49 +311,7 @@ void check_sharder_determinism(Subject& subject) {
   }
 }
 
-// Ids and rows of one table, through one sharder.
-struct Routes {
-  const Asked& sharder;
-  const Question& q;
-  uint32_t shards;
-  tsr_table table;
-
-  Routes(const Asked& s, const Question& question, uint32_t n)
-      : sharder(s), q(question), shards(n), table{sizeof(tsr_table), q.pooling, q.name.c_str(), q.rows, q.cols,
-                                                  {kDLFloat, 32, 1}, 0,         nullptr} {}
-
-  struct Place {
-    std::vector<int32_t> shards;
-    std::vector<int64_t> rows;
-  };
-  Place of(const std::vector<int64_t>& ids) const {
-    constexpr int32_t kUnwritten = -77;
-    Place out{std::vector<int32_t>(ids.size() + 1, kUnwritten), std::vector<int64_t>(ids.size() + 1, kUnwritten)};
-    Call call;
-    call.succeeds(sharder.api().route(sharder.self(), &table, shards, static_cast<int64_t>(ids.size()), ids.data(),
-                                      out.shards.data(), out.rows.data(), call.out()),
-                  "route for a " + q.text());
-    require(out.shards.back() == kUnwritten && out.rows.back() == kUnwritten, q.text(), ": route writes more than ",
-            ids.size(), " outputs");
-    for (size_t i = 0; i < ids.size(); ++i) {
-      require(out.shards[i] != kUnwritten && out.rows[i] != kUnwritten, q.text(), ": route leaves the output of id ",
-              ids[i], " unwritten");
-    }
-    out.shards.pop_back();
-    out.rows.pop_back();
-    return out;
-  }
-  std::vector<int64_t> back(uint32_t shard, const std::vector<int64_t>& rows) const {
-    std::vector<int64_t> ids(rows.size(), -77);
-    Call call;
-    call.succeeds(sharder.api().unroute(sharder.self(), &table, shards, shard, static_cast<int64_t>(rows.size()),
-                                        rows.data(), ids.data(), call.out()),
-                  "unroute for a " + q.text());
-    return ids;
-  }
-};
-
-// `held`: the rows of each shard.
+// `held`: the rows of each row set.
 void check_bijection(const Routes& routes, const std::vector<int64_t>& held, Random& random) {
   const Question& q = routes.q;
   std::vector<int64_t> ids(static_cast<size_t>(q.rows));
@@ -385,28 +321,28 @@ void check_bijection(const Routes& routes, const std::vector<int64_t>& held, Ran
   std::vector<std::vector<int64_t>> owner(held.size());
   for (size_t s = 0; s < held.size(); ++s) owner[s].assign(static_cast<size_t>(held[s]), -1);
   for (size_t i = 0; i < ids.size(); ++i) {
-    const int32_t shard = at.shards[i];
-    require(shard >= 0 && static_cast<size_t>(shard) < held.size() && at.rows[i] >= 0 &&
-                at.rows[i] < held[static_cast<size_t>(shard)],
-            q.text(), ": route takes id ", ids[i], " to row ", at.rows[i], " of shard ", shard,
+    const int32_t row_set = at.row_sets[i];
+    require(row_set >= 0 && static_cast<size_t>(row_set) < held.size() && at.rows[i] >= 0 &&
+                at.rows[i] < held[static_cast<size_t>(row_set)],
+            q.text(), ": route takes id ", ids[i], " to row ", at.rows[i], " of row set ", row_set,
             ", which does not exist");
-    int64_t& who = owner[static_cast<size_t>(shard)][static_cast<size_t>(at.rows[i])];
-    require(who < 0, q.text(), ": route takes ids ", who, " and ", ids[i], " to one row, ", at.rows[i], " of shard ",
-            shard);
+    int64_t& who = owner[static_cast<size_t>(row_set)][static_cast<size_t>(at.rows[i])];
+    require(who < 0, q.text(), ": route takes ids ", who, " and ", ids[i], " to one row, ", at.rows[i], " of row set ",
+            row_set);
     who = ids[i];
   }
   for (size_t s = 0; s < held.size(); ++s) {
     std::vector<int64_t> rows(owner[s].size());
     for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<int64_t>(i);
-    const std::vector<int64_t> back = routes.back(static_cast<uint32_t>(s), rows);
+    const std::vector<int64_t> back = routes.back(static_cast<int32_t>(s), rows);
     for (size_t i = 0; i < rows.size(); ++i) {
-      require(back[i] == owner[s][i], q.text(), ": unroute takes row ", i, " of shard ", s, " to id ", back[i],
+      require(back[i] == owner[s][i], q.text(), ": unroute takes row ", i, " of row set ", s, " to id ", back[i],
               ", but route takes id ", owner[s][i], " there");
     }
   }
   for (size_t i = 0; i < std::min<size_t>(ids.size(), 20); ++i) {  // one at a time, as all at once
     const Routes::Place alone = routes.of({ids[i]});
-    require(alone.shards[0] == at.shards[i] && alone.rows[0] == at.rows[i], q.text(), ": route takes id ", ids[i],
+    require(alone.row_sets[0] == at.row_sets[i] && alone.rows[0] == at.rows[i], q.text(), ": route takes id ", ids[i],
             " elsewhere when it is asked for it alone");
   }
 }
@@ -419,12 +355,9 @@ void check_sharder_routes(Subject& subject) {
   for (int i = 0; i < (subject.thorough() ? 600 : 80); ++i) {
     const Question q = random_question(random, i % 5 == 0);
     for (const OneLayout& layout : sharder.layouts(q)) {
-      if (layout.size() > 1 || layout[0].row_set != TSR_ROWS_ROUTED) continue;
-      std::vector<int64_t> held;
-      for (const tsr_rectangle& r : layout[0].rectangles) held.push_back(r.rows);
-      if (layout[0].rectangles[0].cols != q.cols) continue;  // also cut by columns: rows are held several times
+      if (layout.num_row_sets == 0) continue;
       subject.doing("route, " + q.text());
-      check_bijection(Routes(sharder, q, static_cast<uint32_t>(held.size())), held, random);
+      check_bijection(Routes(sharder, q, layout), row_sets_of(layout), random);
       ++routed;
     }
   }

@@ -121,6 +121,7 @@ class Lookup {
   struct State {
     std::string name;  // "momentum1"
     bool per_row = true;
+    double start = 0;  // what each value is before the first update
   };
   const std::vector<State>& states() const;
 

@@ -68,6 +68,7 @@ struct ShardingOption {
   int32_t placement = 0;  // TSR_PLACE_*
   ParameterSharding::Combine combine = ParameterSharding::Combine::kConcat;
   bool routed = false;
+  int64_t cookie = 0;  // the layout's
   bool is_pooled = true;
   bool is_weighted = false;
   std::vector<double> input_lengths;

@@ -29,6 +29,7 @@ struct ParameterSharding {
   Combine combine = Combine::kConcat;
   bool routed = false;                // rows are found by the sharder's route(), not by ranges
   std::vector<ShardMetadata> shards;  // in the layout's order; kReplica: one full table per rank
+  int64_t cookie = 0;                 // tells route() which of the sharder's layouts this is (tsr_layout)
   std::vector<int> ranks() const;     // one per shard
   bool operator==(const ParameterSharding&) const = default;
 };

@@ -32,16 +32,17 @@ std::string other_routes(const std::vector<RowRouterPtr>& routers, const Process
   if (differs == all.size()) return "";
   const RowRouter& router = *all[differs];
   const RowRouter::Sample here = router.sample();
-  std::vector<int64_t> places;  // shard and row of each id
-  for (size_t i = 0; i < here.ids.size(); ++i) places.insert(places.end(), {here.shards[i], here.rows[i]});
+  std::vector<int64_t> places;  // row set and row of each id
+  for (size_t i = 0; i < here.ids.size(); ++i) places.insert(places.end(), {here.row_sets[i], here.rows[i]});
   const Tensor of_rank_0 = Tensor::from(places);
   group.broadcast(of_rank_0, 0, "routes").wait();
   const int64_t* there = of_rank_0.data<int64_t>();
   std::string found;
   for (size_t i = 0; i < here.ids.size() && found.empty(); ++i, there += 2) {
-    if (here.shards[i] == there[0] && here.rows[i] == there[1]) continue;
-    found = cat(router.who(), ": route takes id ", here.ids[i], " to row ", here.rows[i], " of shard ", here.shards[i],
-                " on rank ", group.rank(), ", but to row ", there[1], " of shard ", there[0], " on rank 0");
+    if (here.row_sets[i] == there[0] && here.rows[i] == there[1]) continue;
+    found =
+        cat(router.who(), ": route takes id ", here.ids[i], " to row ", here.rows[i], " of row set ", here.row_sets[i],
+            " on rank ", group.rank(), ", but to row ", there[1], " of row set ", there[0], " on rank 0");
   }
   for (const std::string& theirs : group.all_gather_text(found, "routes")) {
     if (!theirs.empty()) return theirs + ": it must give the same on every rank";

@@ -27,8 +27,8 @@ uint64_t fingerprint_of(const std::vector<EmbeddingBagConfig>& tables, const Emb
               h);
     for (const std::string& feature : t.feature_names) h = fnv1a(feature + ",", h);
     const ParameterSharding& p = plan.at(t.name);
-    h = fnv1a(cat(static_cast<int>(p.combine), p.routed ? p.sharding_type : "", p.compute_kernel, t.optimizer.name,
-                  t.optimizer.options),
+    h = fnv1a(cat(static_cast<int>(p.combine), p.routed ? p.sharding_type : "", p.cookie, ' ', p.compute_kernel,
+                  t.optimizer.name, t.optimizer.options),
               h);
     for (const ShardMetadata& s : p.shards)
       h = fnv1a(cat(s.row, ' ', s.rows, ' ', s.col, ' ', s.cols, ' ', s.rank, ';'), h);
@@ -66,7 +66,9 @@ ShardedCollection::ShardedCollection(const Runtime& runtime, ShardedTables shard
       plan_(std::move(sharded.plan)),
       group_(std::move(group)),
       options_(std::move(options)),
-      routers_(row_routers(runtime, tables_, plan_)),
+      routers_(row_routers(runtime, tables_, plan_,
+                           {group_->world_size(), group_->local_world_size(),
+                            (options_.stream ? options_.stream->device() : kCpu).dl().device_type})),
       wiring_(tables_, plan_, hosts_of(*group_), {sharded.sequence, routers_}),
       shards_(runtime, local_shards(tables_, plan_, group_->rank(), false, group_options(options_))),
       own_(wiring_, group_->rank(),

@@ -6,6 +6,7 @@
 #include "modules/kernel_config.h"
 #include "modules/lookup_staging.h"
 #include "plugin/calls.h"
+#include "tessera/sdk/kernel.h"
 
 namespace tessera {
 namespace {
@@ -76,9 +77,10 @@ struct Lookup::Impl {
     error.check(code, code == TSR_RESOURCE_EXHAUSTED ? cat(largest_table(), ": ", kernel->id()) : kernel->id());
     if (instance == nullptr) fail(Code::kInternal, kernel->id(), ": open returned TSR_OK, but no instance");
     if (optimizer && options.train) {
-      const tsr_optimizer& o_api = optimizer->api<tsr_optimizer>();
-      for (uint32_t k = 0; k < o_api.num_states; ++k) {
-        states.push_back({o_api.state_names[k], o_api.state_kinds[k] == TSR_STATE_PER_ROW});
+      const sdk::OptimizerRef updates(optimizer->raw());  // the kernel has seen that it can keep them
+      for (uint32_t k = 0; k < updates.num_states(); ++k) {
+        const tsr_state& s = updates.state(k);
+        states.push_back({s.name, s.kind == TSR_STATE_PER_ROW, s.start});
       }
     }
   }

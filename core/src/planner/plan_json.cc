@@ -116,6 +116,7 @@ ParameterSharding sharding_from(const json& value, int world_size, const std::st
     if (!routed->is_boolean()) bad(where, "\"routed\" is neither true nor false");
     out.routed = routed->get<bool>();
   }
+  if (value.contains("cookie")) out.cookie = integer(value["cookie"], "cookie", INT64_MIN, INT64_MAX, where);
   for (const json& shard : array(value, "shards", where)) {
     const std::string here = cat(where, ", shard ", out.shards.size());
     only(shard, {"sizes", "offsets", "rank"}, here);
@@ -134,6 +135,7 @@ json sharding_json(const std::string& name, const ParameterSharding& sharding) {
            {"compute_kernel", sharding.compute_kernel},
            {"combine", kCombineNames[static_cast<size_t>(sharding.combine)].name}};
   if (sharding.routed) out["routed"] = true;
+  if (sharding.cookie != 0) out["cookie"] = sharding.cookie;
   json& shards = out["shards"] = json::array();
   for (const ShardMetadata& s : sharding.shards) {
     shards.push_back({{"sizes", {s.rows, s.cols}}, {"offsets", {s.row, s.col}}, {"rank", s.rank}});
@@ -184,7 +186,7 @@ ShardingPlan plan_from(const json& root) {
     if (!paths.insert(path).second) bad(where, "it is there twice");
     EmbeddingModuleShardingPlan tables;
     for (const json& table : array(module, "tables", where)) {
-      only(table, {"name", "sharding_type", "compute_kernel", "combine", "routed", "shards"}, where);
+      only(table, {"name", "sharding_type", "compute_kernel", "combine", "routed", "cookie", "shards"}, where);
       const std::string name = text(table, "name", where);
       if (tables.contains(name)) bad(where, cat("table ", name, " is there twice"));
       tables.add(name, sharding_from(table, plan.world_size, cat(where, ", table ", name)));

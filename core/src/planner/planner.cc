@@ -49,7 +49,7 @@ Code code_of(PlannerError::Kind kind) {
 }
 
 ParameterSharding sharding_of(const ShardingOption& option, const std::vector<int>& ranks) {
-  ParameterSharding out{option.sharding_type, option.compute_kernel, option.combine, option.routed, {}};
+  ParameterSharding out{option.sharding_type, option.compute_kernel, option.combine, option.routed, {}, option.cookie};
   for (size_t i = 0; i < option.shards.size(); ++i) {
     const Shard s = option.shards[i];
     out.shards.push_back({s.rows, s.cols, s.row, s.col, ranks[i]});

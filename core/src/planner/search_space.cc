@@ -71,6 +71,7 @@ ShardingOption option_of(const PlannedTable& t, const std::string& sharding_type
   o.placement = layout.placement;
   o.combine = static_cast<Combine>(layout.combine);
   o.routed = layout.routed;
+  o.cookie = layout.cookie;
   o.is_pooled = t.module->kind == PlannerModule::Kind::kEmbeddingBagCollection;
   o.is_weighted = t.constraints.is_weighted;
   o.input_lengths = t.constraints.pooling_factors;

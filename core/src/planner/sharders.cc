@@ -1,5 +1,6 @@
 #include "planner/sharders.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "plugin/calls.h"
@@ -31,7 +32,7 @@ std::string why_not_placed(const Layout& layout, const Topology& topology) {
     case TSR_PLACE_HOSTS:
       return n % local == 0 ? "" : cat(n, " rectangles are no multiple of the ", local, " ranks of a host");
     default:
-      return cat("placement ", layout.placement, " is not known to this core");
+      TESSERA_CHECK(false, "placement ", layout.placement);
   }
 }
 
@@ -55,8 +56,16 @@ std::string why_not_combined(const Layout& layout, int64_t rows, int64_t cols) {
       }
       return "";
     default:
-      return cat("combine ", layout.combine, " is not known to this core");
+      TESSERA_CHECK(false, "combine ", layout.combine);
   }
+}
+
+std::string why_other_row_sets(const Layout& layout, uint32_t told) {
+  const auto& all = layout.rectangles;
+  const auto count = layout.routed ? std::count_if(all.begin(), all.end(),
+                                                   [&](const tsr_rectangle& r) { return r.col == all.front().col; })
+                                   : 0;
+  return count == told ? "" : cat("it says that it has ", told, " row sets, and has ", count);
 }
 
 // Receives what one propose() call offers.
@@ -66,26 +75,34 @@ struct Collector {
   const Topology& topology;
   bool can_route;
   std::vector<Layout> layouts;
+  std::string refusal;  // of the last layout that was
 
-  tsr_code refuse(tsr_error* err, const std::string& why) const {
+  tsr_code refuse(tsr_error* err, const std::string& why, tsr_code code = TSR_INVALID_ARGUMENT) {
+    refusal = cat("a layout was refused: ", why);
     if (err != nullptr) {
-      err->code = TSR_INVALID_ARGUMENT;
-      std::snprintf(err->message, sizeof(err->message), "a layout was refused: %s", why.c_str());
+      err->code = code;
+      std::snprintf(err->message, sizeof(err->message), "%s", refusal.c_str());
     }
-    return TSR_INVALID_ARGUMENT;
+    return code;
   }
 
   tsr_code add(const tsr_layout* raw, tsr_error* err) {
     if (raw == nullptr || !TSR_HAS(tsr_layout, raw, parts) || raw->num_parts == 0) return refuse(err, "it is empty");
-    if (raw->num_parts > 1) return refuse(err, "it has several parts, and this core plans layouts of one part");
+    if (raw->num_parts > 1)
+      return refuse(err, "it has several parts, and this core plans layouts of one part", TSR_UNIMPLEMENTED);
     const tsr_layout_part& part = element(raw->parts, raw->part_stride, 0);
     if (!TSR_HAS(tsr_layout_part, &part, rectangles) || part.rectangle_stride < sizeof(tsr_rectangle)) {
       return refuse(err, "it has no rectangles");
     }
     if (part.row_set != TSR_ROWS_RANGE && part.row_set != TSR_ROWS_ROUTED) {
-      return refuse(err, cat("row set ", part.row_set, " is not known to this core"));
+      return refuse(err, cat("row set ", part.row_set, " is not known to this core"), TSR_UNIMPLEMENTED);
     }
-    Layout layout{part.placement, part.combine, part.row_set == TSR_ROWS_ROUTED, {}};
+    if (part.placement < TSR_PLACE_ANY_RANK || part.placement > TSR_PLACE_HOSTS)
+      return refuse(err, cat("placement ", part.placement, " is not known to this core"), TSR_UNIMPLEMENTED);
+    if (part.combine < TSR_COMBINE_CONCAT || part.combine > TSR_COMBINE_REPLICA)
+      return refuse(err, cat("combine ", part.combine, " is not known to this core"), TSR_UNIMPLEMENTED);
+    Layout layout{part.placement, part.combine, part.row_set == TSR_ROWS_ROUTED, {}, 0};
+    if (TSR_FITS(tsr_layout, raw, cookie)) layout.cookie = raw->cookie;
     if (layout.routed && !can_route) return refuse(err, "its rows are routed, but the sharder has no route()");
     layout.rectangles.reserve(part.num_rectangles);
     for (uint32_t i = 0; i < part.num_rectangles; ++i) {
@@ -93,6 +110,7 @@ struct Collector {
     }
     std::string why = why_not_placed(layout, topology);
     if (why.empty()) why = why_not_combined(layout, rows, cols);
+    if (why.empty()) why = why_other_row_sets(layout, raw->num_row_sets);
     if (!why.empty()) return refuse(err, why);
     layouts.push_back(std::move(layout));
     return TSR_OK;
@@ -159,12 +177,15 @@ std::vector<Layout> Sharders::propose(const std::string& sharding_type, const Em
                                   device_bytes_.data()};
   const tsr_constraints raw_constraints{sizeof(tsr_constraints), 0, request.min_partition, request.max_shards};
   const bool can_route = TSR_HAS(tsr_sharder, &api, route) && TSR_HAS(tsr_sharder, &api, unroute);
-  Collector collector{table.num_embeddings, table.embedding_dim, topology_, can_route, {}};
+  Collector collector{table.num_embeddings, table.embedding_dim, topology_, can_route, {}, ""};
   const tsr_layout_sink sink{sizeof(tsr_layout_sink), 0, &collector, add_to_collector};
   AbiError err;
   const plugin::CallScope call(*part, "propose", table.name);
   const tsr_code code = api.propose(part->self(), &raw_table, &raw_topology, &raw_constraints, &sink, err.out());
   err.check(code, code == TSR_OK ? "" : cat("sharder ", sharding_type, ", table ", table.name));
+  if (collector.layouts.empty() && !collector.refusal.empty())
+    fail(Code::kUnimplemented, "sharder ", sharding_type, ", table ", table.name, ": ", collector.refusal,
+         ", and it has no other");
   return std::move(collector.layouts);
 }
 

@@ -20,6 +20,7 @@ struct Layout {
   int32_t combine = TSR_COMBINE_CONCAT;
   bool routed = false;
   std::vector<tsr_rectangle> rectangles;
+  int64_t cookie = 0;
 };
 
 struct LayoutRequest {

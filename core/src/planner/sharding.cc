@@ -114,6 +114,7 @@ ParameterSharding make(Sharders& sharders, const EmbeddingBagConfig& table, cons
   out.sharding_type = request.sharding_type;
   out.combine = static_cast<Combine>(layout.combine);
   out.routed = layout.routed;
+  out.cookie = layout.cookie;
   out.compute_kernel = !request.compute_kernel.empty()    ? request.compute_kernel
                        : out.combine == Combine::kReplica ? TSR_COMPUTE_DENSE
                                                           : TSR_COMPUTE_FUSED;
@@ -190,6 +191,7 @@ ParameterSharding completed(const Runtime& runtime, const EmbeddingBagConfig& ta
   }
   sharding.combine = static_cast<Combine>(layouts.front().combine);
   sharding.routed = layouts.front().routed;
+  sharding.cookie = layouts.front().cookie;
   if (sharding.combine == Combine::kReplica) {
     sharding.shards.clear();
     for (const int r : all_ranks(topology)) {

@@ -117,12 +117,6 @@ std::string check_pairs(const std::string& what, const tsr_component& c) {
       return cat(what, " serves device type ", d->device_type, ", which is no device beside the CPU");
     }
   }
-  if (c.kind == std::string_view(TSR_OPTIMIZER_KIND)) {
-    const auto* o = static_cast<const tsr_optimizer*>(c.api);
-    if (o->num_states > 0 && (o->state_names == nullptr || o->state_kinds == nullptr)) {
-      return cat(what, " has ", o->num_states, " states, but NULL for their names or kinds");
-    }
-  }
   return "";
 }
 

@@ -1,16 +1,45 @@
 #include "wiring/row_router.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 
 #include "config/fnv1a.h"
 #include "plugin/calls.h"
+#include "tessera/sdk/tensor.h"
 
 namespace tessera {
 
-RowRouter::RowRouter(PartPtr sharder, const EmbeddingBagConfig& table, std::vector<int64_t> shard_rows)
-    : sharder_(std::move(sharder)), config_(table), shard_rows_(std::move(shard_rows)) {
+namespace {
+
+template <class T>
+DLTensor vector_of(T* data, const int64_t& size) {
+  return {const_cast<std::remove_const_t<T>*>(data),
+          {kDLCPU, 0},
+          1,
+          sdk::dtype_of<T>(),
+          const_cast<int64_t*>(&size),
+          nullptr,
+          0};
+}
+
+}  // namespace
+
+RowSets::RowSets(const ParameterSharding& sharding) {
+  std::map<std::pair<int64_t, int64_t>, int> seen;  // by columns
+  for (const ShardMetadata& s : sharding.shards) {
+    const int set = seen[{s.col, s.cols}]++;
+    if (set == std::ssize(rows)) rows.push_back(s.rows);
+    of_shard.push_back(set);
+  }
+}
+
+RowRouter::RowRouter(PartPtr sharder, const EmbeddingBagConfig& table, const ParameterSharding& sharding,
+                     const World& world)
+    : sharder_(std::move(sharder)), config_(table), row_sets_(sharding), cookie_(sharding.cookie) {
   const auto& api = sharder_->api<tsr_sharder>();
   if (!TSR_HAS(tsr_sharder, &api, route) || !TSR_HAS(tsr_sharder, &api, unroute)) {
     fail(Code::kFailedPrecondition, "sharder ", sharder_->id(), " routes rows of table \"", table.name,
@@ -25,49 +54,65 @@ RowRouter::RowRouter(PartPtr sharder, const EmbeddingBagConfig& table, std::vect
   table_.dtype = to_dl(config_.data_type);
   table_.num_features = static_cast<uint32_t>(features_.size());
   table_.features = features_.data();
+  topology_ = {sizeof(topology_), static_cast<uint32_t>(world.ranks), static_cast<uint32_t>(world.local_ranks),
+               world.device_type, nullptr};
 }
 
-void RowRouter::route(std::span<const int64_t> ids, int32_t* shards, int64_t* rows) const {
-  std::fill_n(shards, ids.size(), -1);  // what it does not write is no row
+tsr_route RowRouter::rows_of(std::span<const DLTensor, 3> tensors) const {
+  return {sizeof(tsr_route),
+          static_cast<uint32_t>(row_sets_.rows.size()),
+          &table_,
+          &topology_,
+          cookie_,
+          &tensors[0],
+          &tensors[1],
+          &tensors[2],
+          nullptr};
+}
+
+void RowRouter::route(std::span<const int64_t> ids, int32_t* row_sets, int64_t* rows) const {
+  std::fill_n(row_sets, ids.size(), -1);  // what it does not write is no row
   std::fill_n(rows, ids.size(), -1);
+  const auto n = static_cast<int64_t>(ids.size());
+  const DLTensor tensors[] = {vector_of(ids.data(), n), vector_of(row_sets, n), vector_of(rows, n)};
+  const tsr_route call_for = rows_of(tensors);
   AbiError err;
   const plugin::CallScope call(*sharder_, "route", config_.name);
-  const tsr_code code =
-      sharder_->api<tsr_sharder>().route(sharder_->self(), &table_, static_cast<uint32_t>(shard_rows_.size()),
-                                         static_cast<int64_t>(ids.size()), ids.data(), shards, rows, err.out());
+  const tsr_code code = sharder_->api<tsr_sharder>().route(sharder_->self(), &call_for, err.out());
   if (code != TSR_OK) err.check(code, cat(who(), ": route"));  // steps come here: no text where nothing is wrong
   for (size_t i = 0; i < ids.size(); ++i) {
-    const auto k = static_cast<size_t>(shards[i]);
-    if (k >= shard_rows_.size() || rows[i] < 0 || rows[i] >= shard_rows_[k]) {
-      fail(Code::kInternal, who(), ": route takes id ", ids[i], " to row ", rows[i], " of shard ", shards[i],
-           ", which does not exist: it must write a shard and a row of it for every id");
+    const auto k = static_cast<size_t>(row_sets[i]);
+    if (k >= row_sets_.rows.size() || rows[i] < 0 || rows[i] >= row_sets_.rows[k]) {
+      fail(Code::kInternal, who(), ": route takes id ", ids[i], " to row ", rows[i], " of row set ", row_sets[i],
+           ", which does not exist: it must write a row set and a row of it for every id");
     }
   }
 }
 
 std::vector<int64_t> RowRouter::unroute(int shard, int64_t first, int64_t count) const {
+  const int32_t row_set = row_sets_.of_shard[static_cast<size_t>(shard)];
   std::vector<int64_t> rows(count), ids(count, -1);
+  std::vector<int32_t> row_sets(count, row_set);
   std::iota(rows.begin(), rows.end(), first);
+  const DLTensor tensors[] = {vector_of(ids.data(), count), vector_of(row_sets.data(), count),
+                              vector_of(rows.data(), count)};
+  const tsr_route call_for = rows_of(tensors);
   AbiError err;
   {
     const plugin::CallScope call(*sharder_, "unroute", config_.name);
-    err.check(
-        sharder_->api<tsr_sharder>().unroute(sharder_->self(), &table_, static_cast<uint32_t>(shard_rows_.size()),
-                                             static_cast<uint32_t>(shard), count, rows.data(), ids.data(), err.out()),
-        cat(who(), ": unroute"));
+    err.check(sharder_->api<tsr_sharder>().unroute(sharder_->self(), &call_for, err.out()), cat(who(), ": unroute"));
   }
   for (size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] >= 0 && ids[i] < config_.num_embeddings) continue;
-    fail(Code::kInternal, who(), ": unroute takes row ", rows[i], " of shard ", shard, " to id ", ids[i],
+    fail(Code::kInternal, who(), ": unroute takes row ", rows[i], " of row set ", row_set, " to id ", ids[i],
          ", but the table has ", config_.num_embeddings, " rows: it must write one of their ids for every row");
   }
-  std::vector<int32_t> shards(count);
   std::vector<int64_t> back(count);
-  route(ids, shards.data(), back.data());
+  route(ids, row_sets.data(), back.data());
   for (size_t i = 0; i < ids.size(); ++i) {
-    if (shards[i] == shard && back[i] == rows[i]) continue;
-    fail(Code::kInternal, who(), ": unroute takes row ", rows[i], " of shard ", shard, " to id ", ids[i],
-         ", but route takes that id to row ", back[i], " of shard ", shards[i],
+    if (row_sets[i] == row_set && back[i] == rows[i]) continue;
+    fail(Code::kInternal, who(), ": unroute takes row ", rows[i], " of row set ", row_set, " to id ", ids[i],
+         ", but route takes that id to row ", back[i], " of row set ", row_sets[i],
          ": each must be the inverse of the other");
   }
   return ids;
@@ -83,9 +128,9 @@ RowRouter::Sample RowRouter::sample() const {
     const uint64_t mixed = (static_cast<uint64_t>(i) + 1) * 0x9e3779b97f4a7c15u >> 20;
     out.ids.push_back(i * piece + static_cast<int64_t>(mixed % static_cast<uint64_t>(piece)));
   }
-  out.shards.resize(out.ids.size());
+  out.row_sets.resize(out.ids.size());
   out.rows.resize(out.ids.size());
-  route(out.ids, out.shards.data(), out.rows.data());
+  route(out.ids, out.row_sets.data(), out.rows.data());
   return out;
 }
 
@@ -94,18 +139,17 @@ uint64_t RowRouter::fingerprint() const {
   const auto bytes = [](const auto& values) {
     return std::string_view(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(values[0]));
   };
-  return fnv1a(bytes(s.rows), fnv1a(bytes(s.shards)));
+  return fnv1a(bytes(s.rows), fnv1a(bytes(s.row_sets)));
 }
 
 std::vector<RowRouterPtr> row_routers(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
-                                      const EmbeddingModuleShardingPlan& plan) {
+                                      const EmbeddingModuleShardingPlan& plan, const RowRouter::World& world) {
   std::vector<RowRouterPtr> out(tables.size());
   for (size_t t = 0; t < tables.size(); ++t) {
     const ParameterSharding& sharding = plan.at(tables[t].name);
     if (!sharding.routed) continue;
-    std::vector<int64_t> rows;
-    for (const ShardMetadata& shard : sharding.shards) rows.push_back(shard.rows);
-    out[t] = std::make_shared<RowRouter>(runtime.create(TSR_SHARDER_KIND, sharding.sharding_type), tables[t], rows);
+    out[t] = std::make_shared<RowRouter>(runtime.create(TSR_SHARDER_KIND, sharding.sharding_type), tables[t], sharding,
+                                         world);
   }
   return out;
 }

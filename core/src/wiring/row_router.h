@@ -14,24 +14,36 @@
 
 namespace tessera {
 
+// The row sets of a table whose rows are routed, as tsr_layout numbers them.
+struct RowSets {
+  explicit RowSets(const ParameterSharding& sharding);
+  std::vector<int> of_shard;
+  std::vector<int64_t> rows;  // by row set
+};
+
 class RowRouter {
  public:
+  // Where the ranks are that the plan is for.
+  struct World {
+    int ranks = 1, local_ranks = 1;
+    int device_type = kDLCPU;
+  };
   // kFailedPrecondition when the sharder has no route().
-  RowRouter(PartPtr sharder, const EmbeddingBagConfig& table, std::vector<int64_t> shard_rows);
+  RowRouter(PartPtr sharder, const EmbeddingBagConfig& table, const ParameterSharding& sharding, const World& world);
   RowRouter(const RowRouter&) = delete;
 
-  // Shard and row there of every id; asks for no memory. kInternal when the sharder names a row that does not exist, or
-  // none.
-  void route(std::span<const int64_t> ids, int32_t* shards, int64_t* rows) const;
+  // Row set and row there of every id; asks for no memory. kInternal when the sharder names a row that does not exist,
+  // or none.
+  void route(std::span<const int64_t> ids, int32_t* row_sets, int64_t* rows) const;
   // The ids behind rows [first, first + count) of a shard. kInternal where route() does not take each of them back:
-  // the shards have as many rows as the table, so once this was asked for all rows, no two ids share one.
+  // the row sets have as many rows as the table, so once this was asked for all rows, no two ids share one.
   std::vector<int64_t> unroute(int shard, int64_t first, int64_t count) const;
 
   // Where some of the table's ids go: all of a small table, otherwise so many.
   static constexpr int64_t kSampled = 65536;
   struct Sample {
     std::vector<int64_t> ids;  // ascending
-    std::vector<int32_t> shards;
+    std::vector<int32_t> row_sets;
     std::vector<int64_t> rows;
   };
   Sample sample() const;
@@ -41,16 +53,20 @@ class RowRouter {
   std::string who() const;  // `sharder acme.hot, table "item"`
 
  private:
+  tsr_route rows_of(std::span<const DLTensor, 3> tensors) const;
+
   PartPtr sharder_;
   EmbeddingBagConfig config_;
-  std::vector<int64_t> shard_rows_;
+  RowSets row_sets_;
+  int64_t cookie_;
   std::vector<const char*> features_;
   tsr_table table_{};
+  tsr_topology topology_{};
 };
 using RowRouterPtr = std::shared_ptr<const RowRouter>;
 
 // By table; null where rows are ranges.
 std::vector<RowRouterPtr> row_routers(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
-                                      const EmbeddingModuleShardingPlan& plan);
+                                      const EmbeddingModuleShardingPlan& plan, const RowRouter::World& world);
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -85,20 +86,24 @@ std::string why_not_tiling(std::span<const tsr_rectangle> rectangles, int64_t ro
 }
 
 std::string why_not_tiling_routed(std::span<const tsr_rectangle> rectangles, int64_t rows, int64_t cols) {
-  std::map<std::pair<int64_t, int64_t>, Wide> rows_of;  // (first column, columns) -> rows
+  std::map<std::pair<int64_t, int64_t>, std::vector<int64_t>> rows_of;  // (first column, columns) -> row sets
   for (const tsr_rectangle& r : rectangles) {
     if (std::string text = outside(r, rows, cols); !text.empty()) return text;
     if (r.row != 0) return cat(text_of(r), " should start at row 0, because its rows are routed");
-    rows_of[{r.col, r.cols}] += r.rows;
+    rows_of[{r.col, r.cols}].push_back(r.rows);
   }
   int64_t next = 0;
-  for (const auto& [columns, count] : rows_of) {
+  for (const auto& [columns, row_sets] : rows_of) {
     if (columns.first != next) return cat("the pieces do not tile the columns at column ", next);
     next += columns.second;
+    const Wide count = std::accumulate(row_sets.begin(), row_sets.end(), Wide{0});
     if (count != rows) {
       return cat("the pieces of columns [", columns.first, ", ", next, ") hold ",
                  static_cast<int64_t>(std::min<Wide>(count, INT64_MAX)), " rows together instead of ", rows);
     }
+    if (row_sets != rows_of.begin()->second)
+      return cat("the pieces of columns [", columns.first, ", ", next,
+                 ") hold other row sets than those of the first columns");
   }
   return next == cols ? "" : cat("the pieces do not tile the columns at column ", next);
 }

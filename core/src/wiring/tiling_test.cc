@@ -37,7 +37,9 @@ TEST(Tiling, AnOverlapThatKeepsTheAreaIsFound) {
 
 TEST(Tiling, Routed) {
   EXPECT_EQ(why_not_tiling_routed(Rectangles{{0, 7, 0, 8}, {0, 3, 0, 8}}, 10, 8), "");
-  EXPECT_EQ(why_not_tiling_routed(Rectangles{{0, 7, 0, 4}, {0, 3, 0, 4}, {0, 10, 4, 4}}, 10, 8), "");
+  EXPECT_EQ(why_not_tiling_routed(Rectangles{{0, 7, 0, 4}, {0, 3, 0, 4}, {0, 7, 4, 4}, {0, 3, 4, 4}}, 10, 8), "");
+  EXPECT_THAT(why_not_tiling_routed(Rectangles{{0, 7, 0, 4}, {0, 3, 0, 4}, {0, 10, 4, 4}}, 10, 8),
+              HasSubstr("other row sets"));
   EXPECT_THAT(why_not_tiling_routed(Rectangles{{0, 7, 0, 8}, {0, 2, 0, 8}}, 10, 8), HasSubstr("9 rows"));
   EXPECT_THAT(why_not_tiling_routed(Rectangles{{0, 10, 0, 4}}, 10, 8), HasSubstr("column 4"));
   EXPECT_THAT(why_not_tiling_routed(Rectangles{{0, 10, 0, 8}, {3, 0, 0, 8}}, 10, 8), HasSubstr("row 0"));

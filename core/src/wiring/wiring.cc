@@ -70,8 +70,6 @@ void check_tiling(const EmbeddingBagConfig& table, const ParameterSharding& shar
   const auto why_not = sharding.routed ? why_not_tiling_routed : why_not_tiling;
   const std::string reason = why_not(rectangles, table.num_embeddings, table.embedding_dim);
   if (!reason.empty()) refuse(reason);
-  if (sharding.routed && column_blocks(sharding).size() > 1)
-    refuse("rows that are routed cannot be cut by columns too");
 }
 
 Wiring::Wiring(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan, HostGrid hosts,

@@ -207,7 +207,7 @@ typedef struct tsr_kernel {
   tsr_code (*estimate)(void* self, const tsr_kernel_config* config, const tsr_workload* workload,
                        tsr_estimate* estimate, tsr_error* err);
 
-  /* [any-thread] A new instance; rows and states are 0. */
+  /* [any-thread] A new instance; rows are 0, states as they start. */
   tsr_code (*open)(void* self, const tsr_kernel_config* config, void** instance, tsr_error* err);
   /* [serial] All contexts have been released. */
   void (*close)(void* instance);

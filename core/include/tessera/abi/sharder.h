@@ -33,10 +33,10 @@ enum {
   TSR_COMBINE_REPLICA = 3   /* every rectangle is the same; looked up locally, gradients averaged over all ranks */
 };
 
-/* Which rows the rectangles of a part hold. */
+/* Which rows the rectangles of a part hold. All parts of a layout have the same. */
 enum {
   TSR_ROWS_RANGE = 0, /* rectangle (row, rows): the table's rows [row, row + rows) */
-  TSR_ROWS_ROUTED = 1 /* route() decides; a rectangle's `rows` is the shard's row count, its `row` is 0 */
+  TSR_ROWS_ROUTED = 1 /* route() decides; a rectangle's `rows` is the row count of its row set, its `row` is 0 */
 };
 
 enum { TSR_POOLING_NONE = 0, TSR_POOLING_SUM = 1, TSR_POOLING_MEAN = 2, TSR_POOLING_MAX = 3 };
@@ -88,13 +88,20 @@ typedef struct tsr_layout_part {
 } tsr_layout_part;
 
 /* One way to cut the table. The parts' rectangles together cover every cell: once, or, in a REPLICA part, once each.
- * Parts that hold different rows of the same columns add up. */
+ * Parts that hold different rows of the same columns add up: hot rows in a REPLICA part, the others in a SUM part.
+ *
+ * A row set is the rows that one shard holds, or several do that hold other columns of them. With TSR_ROWS_ROUTED they
+ * are numbered over all parts in their order: a REPLICA part is one; in another part the k-th rectangle of some columns
+ * has the part's k-th row set, and so has the k-th of any others. So each part covers all columns, and each of its
+ * blocks of columns has as many rectangles, with as many rows. */
 typedef struct tsr_layout {
   uint32_t struct_size;
   uint32_t num_parts;
   uint32_t part_stride;
-  uint32_t reserved;
+  uint32_t num_row_sets; /* with TSR_ROWS_ROUTED, those without rows too; 0 where rows are ranges */
   const tsr_layout_part* parts;
+  int64_t
+      cookie; /* tells route() which layout was chosen: the sharder's own number, saved in plans; 0: nothing to tell */
 } tsr_layout;
 
 typedef struct tsr_layout_sink tsr_layout_sink;
@@ -102,9 +109,23 @@ struct tsr_layout_sink {
   uint32_t struct_size;
   uint32_t reserved;
   void* self;
-  /* Copies `layout`; refuses one that does not tile the table. */
+  /* Copies `layout`. Refuses one that does not tile the table, and with TSR_UNIMPLEMENTED one that this host cannot
+   * run: propose may go on with the next. */
   tsr_code (*add)(const tsr_layout_sink* sink, const tsr_layout* layout, tsr_error* err);
 };
+
+/* n ids and where their rows are. The three tensors are of length n, on one device, and of these types. */
+typedef struct tsr_route {
+  uint32_t struct_size;
+  uint32_t num_row_sets;        /* as the layout, and cookie too */
+  const tsr_table* table;       /* as propose got it */
+  const tsr_topology* topology; /* likewise, without device_bytes: that is NULL */
+  int64_t cookie;
+  const DLTensor* ids;        /* int64, each in [0, rows of the table) */
+  const DLTensor* row_sets;   /* int32, each in [0, num_row_sets) */
+  const DLTensor* local_rows; /* int64, each in [0, rows of its row set) */
+  tsr_stream stream;          /* of the tensors' device; NULL in host memory, where they are today */
+} tsr_route;
 
 typedef struct tsr_sharder {
   uint32_t struct_size;
@@ -115,17 +136,13 @@ typedef struct tsr_sharder {
   tsr_code (*propose)(void* self, const tsr_table* table, const tsr_topology* topology,
                       const tsr_constraints* constraints, const tsr_layout_sink* sink, tsr_error* err);
 
-  /* Only for parts with TSR_ROWS_ROUTED, then both are needed; otherwise NULL. Each is the inverse of the other: no two
-   * ids have one row, and every row has an id. All outputs are written. The core checks this for every row, and on a
-   * sample that all ranks route alike, before it trains.
-   * A shard's number is its rectangle's index in the part; num_shards counts all of them, empty ones too.
-   * [any-thread] For n ids of `table` (int64, each in [0, rows)), cut into num_shards: the shard of each and its row
-   * there. Host memory. */
-  tsr_code (*route)(void* self, const tsr_table* table, uint32_t num_shards, int64_t n, const int64_t* ids,
-                    int32_t* shards, int64_t* local_rows, tsr_error* err);
-  /* [any-thread] The way back: the ids behind n rows of one shard. */
-  tsr_code (*unroute)(void* self, const tsr_table* table, uint32_t num_shards, uint32_t shard, int64_t n,
-                      const int64_t* local_rows, int64_t* ids, tsr_error* err);
+  /* Only for layouts with TSR_ROWS_ROUTED, then both are needed; otherwise NULL. Each is the inverse of the other: no
+   * two ids have one row, and every row has an id. All outputs are written. The core checks this for every row, and on
+   * a sample that all ranks route alike, before it trains. TSR_UNIMPLEMENTED: not on that device.
+   * [any-thread] From ids to row sets and local rows. */
+  tsr_code (*route)(void* self, const tsr_route* route, tsr_error* err);
+  /* [any-thread] From row sets and local rows back to ids. */
+  tsr_code (*unroute)(void* self, const tsr_route* route, tsr_error* err);
 } tsr_sharder;
 
 #ifdef __cplusplus

@@ -8,7 +8,7 @@
 //   static constexpr uint32_t kFlags = TSR_KERNEL_PLACES_ROWS;              // optional
 #pragma once
 
-#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -40,16 +40,43 @@ inline const DLTensor& output_of(const tsr_lookup& lookup, const tsr_lookup_feat
 // The optimizer of a config, called without looking anything up. `raw` may be NULL: nothing is updated.
 class OptimizerRef {
  public:
-  static constexpr uint32_t kMaxStates = 8;  // kernels refuse optimizers that have more
+  static constexpr uint32_t kMaxStates = 8;  // of those that check_states lets through
   OptimizerRef() = default;
   explicit OptimizerRef(const tsr_part* raw)
       : api_(raw == nullptr ? nullptr : static_cast<const tsr_optimizer*>(raw->component->api)),
         self_(raw == nullptr ? nullptr : raw->self),
-        id_(raw == nullptr ? "" : raw->component->id) {}
+        id_(raw == nullptr ? "" : raw->component->id) {
+    if (!TSR_HAS(tsr_optimizer, api_, state)) return;
+    for (;; ++num_states_) {
+      tsr_state state{};
+      state.struct_size = sizeof(state);
+      Call call;
+      const tsr_code code = api_->state(self_, num_states_, &state, call.err());
+      if (code == TSR_OUT_OF_RANGE) return;
+      call.check(code);
+      if (num_states_ == kMaxStates)
+        fail(TSR_UNIMPLEMENTED, "optimizer \"", id_, "\" has more than ", kMaxStates, " states, and no more are kept");
+      states_[num_states_] = state;
+    }
+  }
   bool updates() const { return TSR_HAS(tsr_optimizer, api_, update_row); }
   const char* id() const { return id_; }
-  uint32_t num_states() const { return api_ == nullptr ? 0 : api_->num_states; }
-  int32_t state_kind(uint32_t i) const { return api_->state_kinds[i]; }
+  uint32_t num_states() const { return num_states_; }
+  const tsr_state& state(uint32_t i) const { return states_[i]; }
+  // How many values of state i one row of `dim` elements has.
+  int64_t state_width(uint32_t i, int64_t dim) const { return states_[i].kind == TSR_STATE_PER_ROW ? 1 : dim; }
+  // For `supports` of a kernel that keeps float32 values per row and per element: refuses an optimizer with others.
+  void check_states() const {
+    for (uint32_t i = 0; i < num_states_; ++i) {
+      const tsr_state& s = states_[i];
+      if (s.kind != TSR_STATE_PER_ROW && s.kind != TSR_STATE_PER_ELEMENT)
+        fail(TSR_UNIMPLEMENTED, "optimizer \"", id_, "\" has a state \"", s.name, "\" of kind ", s.kind,
+             ", but states are kept per row (0) and per element (1)");
+      if (!same_dtype(s.dtype, dtype_of<float>()))
+        fail(TSR_UNIMPLEMENTED, "optimizer \"", id_, "\" has a state \"", s.name, "\" of DLPack type code ",
+             int{s.dtype.code}, " with ", int{s.dtype.bits}, " bits, but states are kept as float32");
+    }
+  }
   void update_row(const tsr_update& update, int64_t dim, float* weight, const float* grad, float* const* states) const {
     api_->update_row(self_, &update, dim, weight, grad, states);
   }
@@ -62,7 +89,7 @@ class OptimizerRef {
     }
     float* row_states[kMaxStates] = {};
     for (int64_t i = 0; i < count; ++i) {
-      for (uint32_t k = 0; k < std::min(api_->num_states, kMaxStates); ++k) row_states[k] = states[k * count + i];
+      for (uint32_t k = 0; k < num_states_; ++k) row_states[k] = states[k * count + i];
       update_row(update, dim, weights[i], grads[i], row_states);
     }
   }
@@ -71,6 +98,8 @@ class OptimizerRef {
   const tsr_optimizer* api_ = nullptr;
   void* self_ = nullptr;
   const char* id_ = "";
+  uint32_t num_states_ = 0;
+  std::array<tsr_state, kMaxStates> states_{};
 };
 
 class KernelInstance {
@@ -105,7 +134,7 @@ class Kernel {
   virtual ~Kernel() = default;
   // Throws Failure with the reason why not. Allocates nothing large.
   virtual void supports(const tsr_kernel_config& config) const = 0;
-  // A new instance with rows and states 0; never null.
+  // A new instance with rows 0 and states as they start; never null.
   virtual std::unique_ptr<KernelInstance> open(const tsr_kernel_config& config) const = 0;
   // Optional. `work` has every member; those that the host does not know are 0.
   virtual tsr_estimate estimate(const tsr_kernel_config&, const tsr_workload&) const { return {}; }

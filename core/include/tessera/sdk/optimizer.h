@@ -2,31 +2,34 @@
 //
 //   class Sgd : public tessera::sdk::Optimizer {
 //    public:
-//     static constexpr std::array<State, 0> kStates{};                  // or {State{"momentum1", TSR_STATE_PER_ROW}}
 //     explicit Sgd(Options& o) : lr_(o.number("learning_rate", 0.01)) {}
 //     double learning_rate() const { return lr_; }
+//     std::vector<State> states() const { return {{"momentum1", TSR_STATE_PER_ELEMENT}}; }  // left out: none
 //     void update_row(const tsr_update& u, int64_t dim, float* w, const float* g, float* const* states) const noexcept;
 //   };
 //
-// It may have update_rows beside update_row: several rows per call (abi/optimizer.h).
-// Nothing is virtual: update_row runs once per row and step. Without update_row, rows are not updated and gradients are
-// handed out. The object is used from several threads at once.
+// It may have update_rows beside update_row: several rows per call; and update_table, for states per table
+// (abi/optimizer.h). Nothing is virtual: update_row runs once per row and step. Without update_row, rows are not
+// updated and gradients are handed out. The object is used from several threads at once.
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <vector>
 
 #include "tessera/abi/optimizer.h"
 #include "tessera/sdk/plugin.h"
+#include "tessera/sdk/structs.h"
+#include "tessera/sdk/tensor.h"
 
 namespace tessera::sdk {
 
 class Optimizer {
  public:
-  // float32, 0 at the start.
   struct State {
-    const char* name;  // "momentum1": TorchRec's names
+    const char* name;  // "momentum1": TorchRec's names. Lives as long as the optimizer
     int32_t kind;      // TSR_STATE_*
+    double start = 0;  // what each value is before the first update
+    DLDataType dtype = dtype_of<float>();
   };
 
   static constexpr const char* kKind = TSR_OPTIMIZER_KIND;
@@ -35,22 +38,14 @@ class Optimizer {
 
  private:
   template <class C>
-  static constexpr auto make_names() {
-    std::array<const char*, C::kStates.size() + 1> names{};  // never of length 0
-    for (size_t i = 0; i < C::kStates.size(); ++i) names[i] = C::kStates[i].name;
-    return names;
+  static tsr_code state_slot(void* self, uint32_t i, tsr_state* out, tsr_error* err) noexcept {
+    return guard(err, [&] {
+      const std::vector<State> all = static_cast<const C*>(self)->states();
+      if (i >= all.size()) fail(TSR_OUT_OF_RANGE, "there are ", all.size(), " states");
+      const State& s = all[i];
+      write_struct(tsr_state{sizeof(tsr_state), s.kind, s.dtype, 0, s.start, s.name}, out);
+    });
   }
-  template <class C>
-  static constexpr auto make_kinds() {
-    std::array<int32_t, C::kStates.size() + 1> kinds{};
-    for (size_t i = 0; i < C::kStates.size(); ++i) kinds[i] = C::kStates[i].kind;
-    return kinds;
-  }
-  template <class C>
-  static constexpr auto names = make_names<C>();
-  template <class C>
-  static constexpr auto kinds = make_kinds<C>();
-
   template <class C>
   static void update_row_slot(void* self, const tsr_update* update, int64_t dim, float* weight, const float* grad,
                               float* const* states) noexcept {
@@ -62,22 +57,22 @@ class Optimizer {
     static_cast<const C*>(self)->update_rows(*update, dim, count, weights, grads, states);
   }
   template <class C>
+  static void update_table_slot(void* self, const tsr_update* update, float* const* states) noexcept {
+    static_cast<const C*>(self)->update_table(*update, states);
+  }
+  template <class C>
   static double learning_rate_slot(void* self) noexcept {
     return static_cast<const C*>(self)->learning_rate();
   }
   template <class C>
   static constexpr tsr_optimizer make_table() {
-    tsr_optimizer t{sizeof(tsr_optimizer),
-                    static_cast<uint32_t>(C::kStates.size()),
-                    names<C>.data(),
-                    kinds<C>.data(),
-                    nullptr,
-                    &learning_rate_slot<C>,
-                    nullptr,
-                    0,
-                    0};
+    tsr_optimizer t{};
+    t.struct_size = sizeof(tsr_optimizer);
+    t.learning_rate = &learning_rate_slot<C>;
+    if constexpr (requires { &C::states; }) t.state = &state_slot<C>;
     if constexpr (requires { &C::update_row; }) t.update_row = &update_row_slot<C>;
     if constexpr (requires { &C::update_rows; }) t.update_rows = &update_rows_slot<C>;
+    if constexpr (requires { &C::update_table; }) t.update_table = &update_table_slot<C>;
     return t;
   }
 };

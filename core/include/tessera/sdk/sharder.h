@@ -5,6 +5,7 @@
 //   static constexpr uint32_t kFlags = TSR_SHARDER_WHEN_ASKED;
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -12,6 +13,7 @@
 
 #include "tessera/abi/sharder.h"
 #include "tessera/sdk/plugin.h"
+#include "tessera/sdk/tensor.h"
 
 namespace tessera::sdk {
 
@@ -48,7 +50,18 @@ struct LayoutPart {
 };
 
 // The parts' rectangles together cover the table once (or, in a REPLICA part, once each).
-using Layout = std::vector<LayoutPart>;
+struct Layout {
+  std::vector<LayoutPart> parts;
+  int64_t cookie = 0;  // handed back to route and unroute
+};
+
+// The layout that was chosen, as route and unroute are told. Borrowed for the call.
+struct Routed {
+  Table table;
+  Topology topology;  // device_bytes is empty
+  uint32_t num_row_sets;
+  int64_t cookie;
+};
 
 struct Range {
   int64_t start;
@@ -76,10 +89,10 @@ class Sharder {
 
   // Override both for layouts with TSR_ROWS_ROUTED, and neither otherwise. All spans are of one length, and outputs are
   // written in full. Each is the inverse of the other, which the core checks.
-  virtual void route(const Table&, uint32_t /*num_shards*/, std::span<const int64_t> /*ids*/,
-                     std::span<int32_t> /*shards*/, std::span<int64_t> /*local_rows*/) const {}
-  virtual void unroute(const Table&, uint32_t /*num_shards*/, uint32_t /*shard*/,
-                       std::span<const int64_t> /*local_rows*/, std::span<int64_t> /*ids*/) const {}
+  virtual void route(const Routed&, std::span<const int64_t> /*ids*/, std::span<int32_t> /*row_sets*/,
+                     std::span<int64_t> /*local_rows*/) const {}
+  virtual void unroute(const Routed&, std::span<const int32_t> /*row_sets*/, std::span<const int64_t> /*local_rows*/,
+                       std::span<int64_t> /*ids*/) const {}
 
   static constexpr const char* kKind = TSR_SHARDER_KIND;
   template <class C>
@@ -89,6 +102,12 @@ class Sharder {
   static Table view(const tsr_table& t) {
     return {t.name, t.rows, t.cols, t.pooling, t.dtype, {t.features, t.num_features}};
   }
+  static Topology view(const tsr_topology& t) {
+    return {t.world_size,
+            t.local_world_size,
+            t.device_type,
+            {t.device_bytes, t.device_bytes == nullptr ? 0 : t.world_size}};
+  }
   static void hand_over(const Layout& layout, const tsr_layout_sink* sink);
 
   template <class C>
@@ -96,29 +115,43 @@ class Sharder {
                                const tsr_constraints* constraints, const tsr_layout_sink* sink,
                                tsr_error* err) noexcept {
     return guard(err, [&] {
-      const Topology where{topology->world_size,
-                           topology->local_world_size,
-                           topology->device_type,
-                           {topology->device_bytes, topology->device_bytes ? topology->world_size : 0}};
       const Constraints limits{constraints->min_partition, constraints->max_shards};
       const Sharder& sharder = *static_cast<C*>(self);
-      for (const Layout& layout : sharder.propose(view(*table), where, limits)) hand_over(layout, sink);
+      for (const Layout& layout : sharder.propose(view(*table), view(*topology), limits)) hand_over(layout, sink);
+    });
+  }
+
+  // The three tensors of a tsr_route, in host memory.
+  struct Rows {
+    explicit Rows(const tsr_route& r)
+        : layout{view(*r.table), view(*r.topology), r.num_row_sets, r.cookie},
+          ids(in_host<int64_t>(r.ids, "ids")),
+          row_sets(in_host<int32_t>(r.row_sets, "row_sets")),
+          local_rows(in_host<int64_t>(r.local_rows, "local_rows")) {}
+    template <class T>
+    static std::span<T> in_host(const DLTensor* tensor, const char* what) {
+      if (tensor->device.device_type != kDLCPU)
+        fail(TSR_UNIMPLEMENTED, what, " are on device type ", int{tensor->device.device_type},
+             ", but this sharder routes rows in host memory");
+      return elements<T>(*tensor, what);
+    }
+    Routed layout;
+    std::span<int64_t> ids;
+    std::span<int32_t> row_sets;
+    std::span<int64_t> local_rows;
+  };
+  template <class C>
+  static tsr_code route_slot(void* self, const tsr_route* route, tsr_error* err) noexcept {
+    return guard(err, [&] {
+      const Rows rows(*route);
+      static_cast<const C*>(self)->route(rows.layout, rows.ids, rows.row_sets, rows.local_rows);
     });
   }
   template <class C>
-  static tsr_code route_slot(void* self, const tsr_table* table, uint32_t num_shards, int64_t n, const int64_t* ids,
-                             int32_t* shards, int64_t* local_rows, tsr_error* err) noexcept {
+  static tsr_code unroute_slot(void* self, const tsr_route* route, tsr_error* err) noexcept {
     return guard(err, [&] {
-      const auto size = static_cast<size_t>(n);
-      static_cast<const C*>(self)->route(view(*table), num_shards, {ids, size}, {shards, size}, {local_rows, size});
-    });
-  }
-  template <class C>
-  static tsr_code unroute_slot(void* self, const tsr_table* table, uint32_t num_shards, uint32_t shard, int64_t n,
-                               const int64_t* local_rows, int64_t* ids, tsr_error* err) noexcept {
-    return guard(err, [&] {
-      const auto size = static_cast<size_t>(n);
-      static_cast<const C*>(self)->unroute(view(*table), num_shards, shard, {local_rows, size}, {ids, size});
+      const Rows rows(*route);
+      static_cast<const C*>(self)->unroute(rows.layout, rows.row_sets, rows.local_rows, rows.ids);
     });
   }
   template <class C>
@@ -139,16 +172,29 @@ class Sharder {
 template <class C>
 constexpr tsr_sharder Sharder::table = Sharder::make_table<C>();
 
+// How many row sets a part whose rows are routed has: see tsr_layout.
+inline uint32_t row_sets_of(const LayoutPart& part) {
+  if (part.row_set != TSR_ROWS_ROUTED) return 0;
+  if (part.combine == TSR_COMBINE_REPLICA) return 1;
+  return static_cast<uint32_t>(std::count_if(part.rectangles.begin(), part.rectangles.end(),
+                                             [&](const Rectangle& r) { return r.col == part.rectangles[0].col; }));
+}
+
+// A layout that this host cannot run does not end the proposal; one that is wrong does.
 inline void Sharder::hand_over(const Layout& layout, const tsr_layout_sink* sink) {
   std::vector<tsr_layout_part> parts;
-  for (const LayoutPart& p : layout) {
+  uint32_t row_sets = 0;
+  for (const LayoutPart& p : layout.parts) {
     parts.push_back({sizeof(tsr_layout_part), p.placement, p.combine, p.row_set,
                      static_cast<uint32_t>(p.rectangles.size()), sizeof(tsr_rectangle), p.rectangles.data()});
+    row_sets += row_sets_of(p);
   }
-  const tsr_layout raw{sizeof(tsr_layout), static_cast<uint32_t>(parts.size()), sizeof(tsr_layout_part), 0,
-                       parts.data()};
+  const tsr_layout raw{
+      sizeof(tsr_layout), static_cast<uint32_t>(parts.size()), sizeof(tsr_layout_part), row_sets, parts.data(),
+      layout.cookie};
   Call call;
-  call.check(sink->add(sink, &raw, call.err()));
+  const tsr_code code = sink->add(sink, &raw, call.err());
+  if (code != TSR_UNIMPLEMENTED) call.check(code);
 }
 
 }  // namespace tessera::sdk

@@ -37,7 +37,7 @@ class Stubborn : public Sharder {
   std::vector<Layout> propose(const Table& table, const Topology&, const Constraints&) const override {
     LayoutPart part{TSR_PLACE_ANY_RANK, TSR_COMBINE_CONCAT, TSR_ROWS_RANGE, {}};
     for (int64_t col = 0; col < table.cols; ++col) part.rectangles.push_back({0, table.rows, col, 1});
-    return {{part}};
+    return {Layout{{part}}};
   }
 };
 
