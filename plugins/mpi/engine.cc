@@ -43,7 +43,7 @@ Engine::~Engine() {
   for (std::shared_ptr<Op>& op : ops_) {
     if (!op->requests.empty()) process_.retire(std::move(op));
   }
-  if (!failed_) tell_all(Notice::kGoodbye, TSR_OK, "");
+  if (!failure_.is_set()) tell_all(Notice::kGoodbye, TSR_OK, "");
   stop_listening();
 }
 
@@ -51,12 +51,12 @@ Engine::~Engine() {
 
 Op& Engine::prepare(sdk::OpKind kind, const sdk::CollectiveCall& call) {
   const double timeout_s = call.timeout_s > 0 ? call.timeout_s : options_.timeout_s;
-  const Clock::time_point deadline = after(timeout_s);
+  const Clock::time_point deadline = sdk::seconds_from_now(timeout_s);
   while (free_ops_.empty() && !resting_.empty()) {
     {
       const std::lock_guard lock(process_.mutex());
       reclaim();
-      if (failed_) throw_failure();
+      throw_if_failed();
       if (resting_.size() < kMostResting) break;
       if (Clock::now() >= deadline) congested(*resting_.front(), timeout_s);
     }
@@ -77,14 +77,10 @@ Op& Engine::prepare(sdk::OpKind kind, const sdk::CollectiveCall& call) {
   }
   Op& op = *free_ops_.back();
   free_ops_.pop_back();
-  op.header = sdk::OpHeader{};
-  op.header.kind = kind;
-  if (call.label != nullptr) set_text(op.header.label, sizeof(op.header.label), call.label);
+  op.begin(kind, call, options_.timeout_s);
+  op.deadline = deadline;
   op.transfers.assign(options_.ranks.size(), PeerTransfer{});
   op.reduction = Reduction{};
-  op.one_reader = false;
-  op.timeout_s = timeout_s;
-  op.deadline = deadline;
   op.requests.clear();
   op.parts.clear();
   op.contributions_left = op.sends_left = op.receives_left = 0;
@@ -95,7 +91,7 @@ void Engine::recycle(Op& op) noexcept { (op.requests.empty() ? free_ops_ : resti
 
 // Takes operations back whose messages have all gone.
 void Engine::reclaim() {
-  if (failed_ || !process_.usable()) return;  // then nothing starts any more
+  if (failure_.is_set() || !process_.usable()) return;  // then nothing starts any more
   process_.progress();
   std::erase_if(resting_, [&](Op* op) {
     if (!Process::sent(*op)) return false;
@@ -124,7 +120,7 @@ void Engine::start(Op& op) {
 
 void Engine::begin(Op& op) {
   try {
-    if (failed_) throw_failure();
+    throw_if_failed();
     process_.check_usable();
     read_notices();
     op.header.sequence = next_sequence_++;
@@ -145,7 +141,7 @@ void Engine::begin(Op& op) {
   } catch (const sdk::Failure& failure) {
     poison(failure.code(), failure.what());
     abandon(op);
-    throw_failure();
+    failure_.rethrow();
   }
 }
 
@@ -170,15 +166,15 @@ bool Engine::wait_once(Op& op, Clock::time_point deadline) {
   const std::lock_guard lock(process_.mutex());
   if (op.done()) return true;
   try {
-    if (failed_) throw_failure();
+    throw_if_failed();
     process_.progress();
     if (op.done()) return true;
-    if (failed_) throw_failure();
+    throw_if_failed();
     if (Clock::now() >= deadline) late(op);
   } catch (const sdk::Failure& failure) {
     poison(failure.code(), failure.what());
     abandon(op);
-    throw_failure();
+    failure_.rethrow();
   }
   return false;
 }
@@ -253,7 +249,7 @@ void Engine::send_first(Op& op, int32_t rank) {
 }
 
 void Engine::progress() noexcept {
-  if (failed_) return;
+  if (failure_.is_set()) return;
   try {
     read_notices();
     for (size_t i = 0; i < in_flight_.size();) {
@@ -337,16 +333,12 @@ void Engine::heard(Op& op, int32_t rank, size_t bytes) {
   sdk::OpHeader mine = op.header;
   mine.bytes = transfer.recv_bytes + (reduces ? op.reduction.bytes : 0);
   const sdk::OpHeader& its = op.in[rank].header;
-  const bool same = its.kind == mine.kind && its.reduce == mine.reduce && its.dtype_code == mine.dtype_code &&
-                    its.dtype_bits == mine.dtype_bits && its.bytes == mine.bytes && its.total == mine.total;
+  const bool same = agree(its, mine);
   if (bytes < sizeof(sdk::OpHeader) || its.sequence != mine.sequence ||
       (same && first <= kInline && bytes - sizeof(sdk::OpHeader) != first)) {
     damaged(op, rank);
   }
-  if (!same) {
-    fail(TSR_INVALID_ARGUMENT, "mpi: ranks disagree: rank " + std::to_string(rank) + " called " + describe(its) +
-                                   " while rank " + std::to_string(options_.rank) + " called " + describe(mine));
-  }
+  if (!same) fail(TSR_INVALID_ARGUMENT, sdk::says::disagree(rank, its, options_.rank, mine));
   transfer.heard = true;
   if (first > kInline) {
     char* to = reduces ? contribution(op, rank) : transfer.recv;
@@ -421,21 +413,17 @@ void Engine::hand_out_if_due(Op& op, int32_t rank) {
   end_send_if_complete(op, rank);
 }
 
-// ((rank 0 op rank 1) op rank 2) ..., in rank 0's contribution, which on rank 0 itself is the target.
+void Engine::reduces(Op& op, DLDataType dtype, int32_t reduce) {
+  op.reduction.function = sdk::reduce_function(kName, dtype, reduce);
+}
+
 void Engine::reduce(Op& op) {
   const Reduction& r = op.reduction;
-  const auto from = [&](int32_t rank) {
-    return rank == options_.rank ? const_cast<char*>(r.own) : contribution(op, rank);
-  };
-  char* sum = options_.rank == 0 ? r.target : from(0);
-  if (options_.rank == 0 && r.own != r.target && r.bytes > 0) std::memcpy(r.target, r.own, r.bytes);
   for (size_t at = 0; at < r.bytes; at += kChunk) {
     const size_t bytes = std::min(kChunk, r.bytes - at);
-    for (int32_t rank = 1; rank < world_size(); ++rank) {
-      check(MPI_Reduce_local(from(rank) + at, sum + at, static_cast<int>(bytes / r.element_bytes), r.type, r.op),
-            "MPI_Reduce_local");
-    }
-    if (sum != r.target) std::memcpy(r.target + at, sum + at, bytes);
+    sdk::reduce_in_rank_order(r.function, world_size(), options_.rank, r.target + at, bytes, [&](int32_t rank) {
+      return at + (rank == options_.rank ? const_cast<char*>(r.own) : contribution(op, rank));
+    });
   }
 }
 

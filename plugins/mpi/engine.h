@@ -9,12 +9,19 @@
 // MPI cannot take a send back. So memory of the caller is lent to MPI only for a peer that has said it is receiving;
 // for one that never comes nothing is on its way, and the caller may free its buffers once wait() has failed. Data that
 // is not large is sent from a copy, without asking.
+//
+// Why this is not a Link under sdk/pair_engine.h: a link is a stream that is read to where the data belongs, and MPI
+// has messages, whose receives must be posted with their place and size beforehand. A stream over them would be
+// messages of fixed size through buffers at both ends: two more copies of all large data, which MPI otherwise fetches
+// out of the other process or has its network card write in place. Nor has MPI a descriptor to sleep on, or a call that
+// says that a peer is gone. The words of failure are shared: sdk/pair_failures.h.
 #pragma once
 
 #include <mpi.h>
 
 #include <atomic>
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,6 +29,7 @@
 #include "message.h"
 #include "process.h"
 #include "tessera/sdk/collective.h"
+#include "tessera/sdk/host_reductions.h"
 
 namespace tessera::mpi {
 
@@ -37,11 +45,9 @@ struct PeerTransfer : sdk::PeerTransfer {
 };
 
 struct Reduction : sdk::ReducedPiece {
-  MPI_Datatype type = MPI_DATATYPE_NULL;  // null: the operation does not reduce
-  MPI_Op op = MPI_OP_NULL;
-  size_t element_bytes = 1;
+  sdk::ReduceFn function = nullptr;  // null: the operation does not reduce
 
-  bool exists() const { return type != MPI_DATATYPE_NULL; }
+  bool exists() const { return function != nullptr; }
 };
 
 class Engine;
@@ -51,8 +57,6 @@ struct Op final : sdk::PairwiseOp {
   Engine* engine = nullptr;
   std::vector<PeerTransfer> transfers;  // by rank
   Reduction reduction;
-  Clock::time_point deadline;
-  double timeout_s = 0;
 
   enum class Role : uint8_t { kSend, kHandOut, kOwn, kHeader, kData, kDataReady, kResult, kResultReady };
   struct Part {
@@ -105,7 +109,9 @@ class Engine {  // as sdk::PairwiseGroup takes it
   // A cleared operation with its name and deadline; to be filled in and started, or given up by recycle().
   Op& prepare(sdk::OpKind kind, const sdk::CollectiveCall& call);
   static void reduces(Op& op, DLDataType dtype, int32_t reduce);
-  static void keep(Op& op, char* to, const char* from, size_t bytes);
+  static void keep(Op&, char* to, const char* from, size_t bytes) {
+    if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
+  }
   void start(Op& op);
   void wait(Op& op);
   void recycle(Op& op) noexcept;
@@ -114,7 +120,7 @@ class Engine {  // as sdk::PairwiseGroup takes it
   [[noreturn]] void refuse(tsr_code code, const std::string& text);
   // [any-thread] Poisons the group. Here it is reported as TSR_CANCELLED, elsewhere as TSR_ABORTED.
   void abort(const std::string& reason) noexcept;
-  void throw_if_failed() const;
+  void throw_if_failed() const { failure_.throw_if_set(); }
 
   uint64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
 
@@ -144,7 +150,6 @@ class Engine {  // as sdk::PairwiseGroup takes it
 
   // Failures (failures.cc), likewise.
   [[noreturn]] void fail(tsr_code code, const std::string& text);
-  [[noreturn]] void throw_failure() const;
   void poison(tsr_code code, const std::string& text, bool tell = true) noexcept;
   void tell_all(Notice::Kind kind, tsr_code code, const std::string& text) noexcept;
   void listen();
@@ -171,9 +176,7 @@ class Engine {  // as sdk::PairwiseGroup takes it
   std::shared_ptr<Notice> notice_;
   MPI_Request notice_request_ = MPI_REQUEST_NULL;
   std::vector<uint64_t> left_at_;  // by rank: how many operations it had started when it left; the largest number: here
-  bool failed_ = false;
-  tsr_code failure_code_ = TSR_OK;
-  std::string failure_;
+  sdk::FirstFailure failure_;
 };
 
 }  // namespace tessera::mpi

@@ -14,59 +14,34 @@ namespace {
 // for them, does the same: it takes a moment, unless that rank is dead or stuck.
 constexpr double kDrain_s = 1;
 
-std::string text_of(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%g", seconds);
-  return text;
-}
-
 }  // namespace
 
-// The first failure of a group is the one that counts.
 void Engine::poison(tsr_code code, const std::string& text, bool tell) noexcept {
-  if (failed_) return;
-  failed_ = true;
-  failure_code_ = code;
-  try {
-    failure_ = text;
-  } catch (const std::bad_alloc&) {
-    failure_.clear();
-  }
-  process_.note_failure();
+  if (!failure_.set(code, text, [&] { process_.note_failure(); })) return;
   if (tell) tell_all(Notice::kAbort, code, text);
 }
 
-void Engine::throw_failure() const { throw sdk::Failure(failure_code_, failure_); }
-
-void Engine::throw_if_failed() const {
-  const std::lock_guard lock(process_.mutex());
-  if (failed_) throw_failure();
-}
-
-void Engine::fail(tsr_code code, const std::string& text) {
-  poison(code, text);
-  throw_failure();
+void Engine::fail(tsr_code code, const std::string& sentence) {
+  poison(code, kName + (": " + sentence));
+  failure_.rethrow();
 }
 
 void Engine::refuse(tsr_code code, const std::string& text) {
   const std::lock_guard lock(process_.mutex());
-  fail(code, text);
+  poison(code, text);
+  failure_.rethrow();
 }
 
 void Engine::abort(const std::string& reason) noexcept {
   const std::lock_guard lock(process_.mutex());
-  if (failed_) return;
-  poison(TSR_CANCELLED, "mpi: aborted by this rank: " + reason, false);
-  tell_all(Notice::kAbort, TSR_ABORTED, "mpi: rank " + std::to_string(options_.rank) + " aborted: " + reason);
+  if (failure_.is_set()) return;
+  poison(TSR_CANCELLED, kName + (": " + sdk::says::aborted_here(reason)), false);
+  tell_all(Notice::kAbort, TSR_ABORTED, kName + (": " + sdk::says::aborted(options_.rank, reason)));
 }
 
 void Engine::tell_all(Notice::Kind kind, tsr_code code, const std::string& text) noexcept {
-  Notice notice;
-  notice.kind = kind;
-  notice.rank = options_.rank;
-  notice.code = code;
+  Notice notice(kind, options_.rank, code, text);
   notice.sequence = next_sequence_;
-  set_text(notice.text, sizeof(notice.text), text);
   for (int32_t rank = 0; rank < world_size(); ++rank) {
     if (rank != options_.rank)
       process_.post(notice, options_.ranks[rank], process_.tag(options_.id, 0, Channel::kNotice));
@@ -94,10 +69,11 @@ void Engine::read_notices() {
     if (arrived == 0) return;
     const Notice notice = *notice_;
     listen();
-    if (notice.rank < 0 || notice.rank >= world_size()) fail(TSR_DATA_LOSS, "mpi: a damaged notice");
+    if (notice.magic != Notice::kMagic || notice.rank < 0 || notice.rank >= world_size())
+      fail(TSR_DATA_LOSS, "a damaged notice");
     if (notice.kind == Notice::kAbort) {
-      poison(notice.code == TSR_OK ? TSR_ABORTED : notice.code, safe_text(notice.text, sizeof(notice.text)), false);
-      throw_failure();
+      poison(notice.reported(), notice.said(), false);
+      failure_.rethrow();
     }
     left_at_[notice.rank] = notice.sequence;
     for (const Op* op : in_flight_) check_left(*op);
@@ -108,32 +84,24 @@ void Engine::read_notices() {
 void Engine::check_left(const Op& op) {
   for (int32_t rank = 0; rank < world_size(); ++rank) {
     if (left_at_[rank] > op.header.sequence || !(op.transfers[rank].receives || op.transfers[rank].sends)) continue;
-    fail(TSR_ABORTED,
-         "mpi: rank " + std::to_string(rank) + " closed its group before " + name_of(op.header) + " was done");
+    fail(TSR_ABORTED, sdk::says::closed(rank, op.header));
   }
 }
 
-void Engine::damaged(const Op& op, int32_t rank) {
-  fail(TSR_DATA_LOSS, "mpi: damaged data from rank " + std::to_string(rank) + " during " + name_of(op.header));
-}
+void Engine::damaged(const Op& op, int32_t rank) { fail(TSR_DATA_LOSS, sdk::says::damaged(rank, op.header)); }
 
 // Those from whom nothing of the operation has come are late; if there are none, those with whom it is unfinished.
 void Engine::late(const Op& op) {
-  std::string silent, unfinished;
-  const auto add = [](std::string* list, int32_t rank) { *list += (list->empty() ? "" : ", ") + std::to_string(rank); };
+  std::vector<int32_t> silent, unfinished;
   for (int32_t rank = 0; rank < world_size(); ++rank) {
     const PeerTransfer& transfer = op.transfers[rank];
     if (transfer.receives && !transfer.heard) {
-      add(&silent, rank);
+      silent.push_back(rank);
     } else if (transfer.receives || transfer.sends) {
-      add(&unfinished, rank);
+      unfinished.push_back(rank);
     }
   }
-  const std::string& ranks = silent.empty() ? unfinished : silent;
-  const bool several = ranks.find(',') != std::string::npos;
-  fail(TSR_DEADLINE_EXCEEDED, std::string("mpi: ") + (several ? "ranks " : "rank ") + ranks +
-                                  (several ? " were" : " was") + " late: " + name_of(op.header) +
-                                  " did not finish within " + text_of(op.timeout_s) + " s");
+  fail(TSR_DEADLINE_EXCEEDED, sdk::says::late(silent.empty() ? unfinished : silent, op));
 }
 
 void Engine::congested(const Op& op, double timeout_s) {
@@ -142,8 +110,8 @@ void Engine::congested(const Op& op, double timeout_s) {
     const std::string rank = std::to_string(op.parts[i].rank);
     if (op.requests[i] != MPI_REQUEST_NULL) ranks += (ranks.empty() ? "" : ", ") + rank;
   }
-  fail(TSR_DEADLINE_EXCEEDED, "mpi: late: " + name_of(op.header) + " and those after it were not received within " +
-                                  text_of(timeout_s) + " s by rank " + ranks);
+  fail(TSR_DEADLINE_EXCEEDED, "late: " + name_of(op.header) + " and those after it were not received within " +
+                                  sdk::seconds_text(timeout_s) + " by rank " + ranks);
 }
 
 // Ends an operation of a failed group. What lies in the engine's memory stays as it is, for ever if need be. Messages
@@ -151,7 +119,7 @@ void Engine::congested(const Op& op, double timeout_s) {
 // called any more in this process, lest it touch memory that is used for something else.
 void Engine::abandon(Op& op) noexcept {
   std::erase(in_flight_, &op);
-  const Clock::time_point deadline = after(kDrain_s);
+  const Clock::time_point deadline = sdk::seconds_from_now(kDrain_s);
   while (process_.usable()) {
     const bool last_moment = Clock::now() >= deadline;
     bool moving = false, lent = false;
@@ -165,7 +133,7 @@ void Engine::abandon(Op& op) noexcept {
     }
     if (!moving) op.requests.clear();
     if (!lent) return;
-    if (last_moment) process_.give_up("mpi: not usable any more in this process after: " + failure_);
+    if (last_moment) process_.give_up("mpi: not usable any more in this process after: " + failure_.text());
     usleep(50);
   }
 }

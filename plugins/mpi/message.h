@@ -1,4 +1,5 @@
-// What ranks send each other: one message per operation and peer, with small data in it, and notices of failure.
+// What ranks send each other: one message per operation and peer, with small data in it; notices of
+// failure are the SDK's.
 //
 // Integers travel as they lie in memory: MPI jobs over machines of different byte order are not supported.
 #pragma once
@@ -6,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "tessera/sdk/pairwise.h"
+#include "tessera/sdk/pair_failures.h"
 
 namespace tessera::mpi {
 
@@ -19,19 +20,6 @@ struct Message {
   char data[kInline];
 };
 
-// Tells the others that this rank gave up, or that it leaves in good order.
-struct Notice {
-  enum Kind : int32_t { kAbort = 1, kGoodbye = 2 };
-  int32_t kind = kGoodbye;
-  int32_t rank = 0;       // of the sender in the group
-  int32_t code = TSR_OK;  // what the receiver reports
-  int32_t reserved = 0;
-  uint64_t sequence = 0;  // how many operations the sender has started
-  char text[488] = {};    // NUL-terminated
-};
-static_assert(sizeof(Notice) == 512);
-
-using sdk::safe_text;
-using sdk::set_text;
+using sdk::Notice;
 
 }  // namespace tessera::mpi

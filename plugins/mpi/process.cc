@@ -21,10 +21,6 @@ constexpr double kFarewell_s = 5;
 
 }  // namespace
 
-Clock::time_point after(double seconds) {
-  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-}
-
 void check(int code, const char* what) {
   if (code == MPI_SUCCESS) return;
   char text[MPI_MAX_ERROR_STRING] = "";
@@ -46,7 +42,7 @@ void Process::initialise(double timeout_s) {
     state_ = State::kStarting;
     std::thread([this] { start_up(); }).detach();
   }
-  if (!started_.wait_until(lock, after(timeout_s), [&] { return state_ != State::kStarting; })) {
+  if (!started_.wait_until(lock, sdk::seconds_from_now(timeout_s), [&] { return state_ != State::kStarting; })) {
     sdk::fail(TSR_DEADLINE_EXCEEDED, "mpi: MPI_Init did not return within ", timeout_s,
               " s: not all ranks that the launcher started have called it (one may still be busy, or run another "
               "program)");
@@ -126,7 +122,7 @@ void Process::finalise(int status) {
   if (finalised != 0 || status != 0 || comm_ == MPI_COMM_NULL || !usable()) return;
   MPI_Request all_ended = MPI_REQUEST_NULL;
   if (MPI_Ibarrier(comm_, &all_ended) != MPI_SUCCESS) return;
-  const Clock::time_point deadline = failed_ ? after(kFarewell_s) : Clock::time_point::max();
+  const Clock::time_point deadline = failed_ ? sdk::seconds_from_now(kFarewell_s) : Clock::time_point::max();
   int ended = 0;
   while (MPI_Test(&all_ended, &ended, MPI_STATUS_IGNORE) == MPI_SUCCESS && ended == 0 && Clock::now() < deadline) {
     usleep(100);

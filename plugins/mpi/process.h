@@ -27,8 +27,6 @@ class Engine;
 struct Op;
 using Clock = std::chrono::steady_clock;
 
-Clock::time_point after(double seconds);
-
 // What the messages of one operation are told apart by.
 enum class Channel { kHeader, kData, kDataReady, kResult, kResultReady, kNotice, kCount };
 // Operations of one group that may be in flight at one rank, and how many tags they rotate through: more, so that a

@@ -1,5 +1,7 @@
 #include "channel.h"
 
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -37,7 +39,7 @@ msghdr message_of(iovec* pieces, size_t count) {
 }  // namespace
 
 Channel::Channel(Link link, SharedMemory memory, bool lower)
-    : link_(std::move(link)), memory_(std::move(memory)), lower_(lower) {
+    : link_(std::move(link)), notices_(link_.control.get()), memory_(std::move(memory)), lower_(lower) {
   if (!memory_) return;
   writer_ = memory_.writer(lower);
   reader_ = memory_.reader(lower);
@@ -119,7 +121,13 @@ ssize_t Channel::moved(size_t bytes, uint32_t what) {
   return static_cast<ssize_t>(bytes);
 }
 
-bool Channel::sleeps(uint32_t wants) {
+bool Channel::sleeps(uint32_t wants, pollfd* where) {
+  if (!memory_) {
+    const int events = ((wants & Wake::kRoom) != 0 ? POLLOUT : 0) | ((wants & Wake::kData) != 0 ? POLLIN : 0);
+    *where = {data(), static_cast<short>(events), 0};
+    return true;
+  }
+  *where = {data(), POLLIN, 0};
   mine_->wants.store(wants);
   const bool there = ended_ || ((wants & Wake::kRoom) != 0 && writer_.room() > 0) ||
                      ((wants & Wake::kSettled) != 0 && writer_.settled()) ||
@@ -130,11 +138,17 @@ bool Channel::sleeps(uint32_t wants) {
 
 // What is not read now wakes the next sleep.
 void Channel::wake(bool rung) {
+  if (!memory_) return;
   mine_->wants.store(0, std::memory_order_relaxed);
   if (!rung) return;
   char rings[64];
   const ssize_t n = recv(data(), rings, sizeof(rings), MSG_DONTWAIT);
   ended_ = n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
+bool Channel::unacknowledged() const {
+  int bytes = 0;
+  return ioctl(link_.control.get(), SIOCOUTQ, &bytes) == 0 && bytes > 0;
 }
 
 }  // namespace tessera::tcp

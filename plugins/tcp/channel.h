@@ -10,47 +10,51 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-#include "fd.h"
+#include "copy.h"
+#include "link.h"
 #include "shared_memory.h"
+#include "tessera/sdk/pair_link.h"
 
 namespace tessera::tcp {
 
-class Channel {
+class Channel : public sdk::PairLink {  // as sdk::PairEngine takes it
  public:
+  static constexpr const char* kName = "tcp";
+  // Past the cache: most of it would be gone before it is read, and it does not drive out what the others send.
+  static void copy_much(char* to, const char* from, size_t bytes) { copy_past_cache(to, from, bytes); }
+
   Channel() = default;
   // `lower`: this rank is below the other.
   Channel(Link link, SharedMemory memory, bool lower);
 
-  int data() const { return link_.data.get(); }
-  int control() const { return link_.control.get(); }
   bool shares_memory() const { return static_cast<bool>(memory_); }
 
-  // Like sendmsg() and recvmsg() that do not wait: how many bytes went, 0 where the other side has closed (receive), -1
-  // and errno; EBADMSG: the shared memory holds what cannot be.
-  // `for_it_alone`: the piece that goes to this rank and no other, null if none. It is the only one that may be lent:
-  // to read the same memory makes processes wait for each other.
+  // A piece `for_it_alone` is the only one that may be lent: to read the same memory makes processes wait for each
+  // other.
   ssize_t send(iovec* pieces, size_t count, const iovec* for_it_alone);
   ssize_t receive(iovec* pieces, size_t count);
 
-  // Whether the memory of what was sent may be used again.
   bool settled() { return !memory_ || writer_.settled(); }
-  // [any-thread] What was lent may change from now on, settled or not: the other shall not believe it.
   void renounce() const noexcept;
 
-  // Where memory is shared: announces that this rank will sleep until what it `wants` (bits of Wake) comes. False: it
-  // is there, or never will be, and nothing was announced. A sleeper polls data() for POLLIN and then calls wake():
-  // `rung`, where that came.
-  bool sleeps(uint32_t wants);
+  // Where memory is shared, announces it: whoever makes true what this rank wants then rings. False: nothing was
+  // announced.
+  bool sleeps(uint32_t wants, pollfd* where);
   void wake(bool rung);
   bool ended() const { return ended_; }
+  bool unacknowledged() const;
+  sdk::NoticeSocket& notices() { return notices_; }
+  const sdk::NoticeSocket& notices() const { return notices_; }
 
  private:
+  int data() const { return link_.data.get(); }
   ssize_t moved(size_t bytes, uint32_t what);
   ssize_t send_to_memory(iovec* pieces, size_t count, const iovec* for_it_alone);
   ssize_t receive_from_memory(iovec* pieces, size_t count);
   ssize_t fetch(iovec* pieces, size_t count);
 
   Link link_;
+  sdk::NoticeSocket notices_;  // over link_.control
   SharedMemory memory_;
   RingWriter writer_;
   RingReader reader_;

@@ -14,10 +14,6 @@
 namespace tessera::tcp {
 namespace {
 
-Clock::time_point after(double seconds) {
-  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-}
-
 void check(const tsr_rendezvous& where) {
   if (where.world_size < 1 || where.world_size > kMaxRanks || where.rank < 0 || where.rank >= where.world_size) {
     sdk::fail(TSR_INVALID_ARGUMENT, "tcp: rank ", where.rank, " of ", where.world_size,
@@ -32,6 +28,8 @@ void check(const tsr_rendezvous& where) {
     sdk::fail(TSR_INVALID_ARGUMENT, "tcp: MASTER_PORT ", where.master_port, " is not a port");
   }
 }
+
+using EngineOptions = sdk::PairEngineOptions<Channel>;
 
 EngineOptions engine_options(const Job& job, const GroupId& id, int32_t rank, const Members& members, MeshBuilder& mesh,
                              double timeout_s, Clock::time_point deadline) {
@@ -108,6 +106,12 @@ Group::Group(Job job, int32_t name, double timeout_s)
       members_{std::vector<Address>(1), {name}},
       hosts_(1) {}
 
+int32_t Group::shares_memory_with() const {
+  int32_t ranks = 0;
+  engine_.for_each_link([&](const Channel& link) { ranks += link.shares_memory(); });
+  return ranks;
+}
+
 std::unique_ptr<sdk::Group> Tcp::connect(const tsr_rendezvous& where) {
   check(where);
   Job job{host_, where.token == nullptr ? "" : where.token, spin_us_, shm_, single_copy_};
@@ -121,7 +125,7 @@ std::unique_ptr<sdk::Group> Tcp::connect(const tsr_rendezvous& where) {
                             .master_port = static_cast<uint16_t>(where.master_port),
                             .token = job.token,
                             .timeout_s = where.timeout_s,
-                            .deadline = after(where.timeout_s),
+                            .deadline = sdk::seconds_from_now(where.timeout_s),
                             .listen = [&](const Address& own) {
                               mesh.emplace(host_, job.token, own);
                               return mesh->address().port;
@@ -140,7 +144,7 @@ std::unique_ptr<sdk::Group> Group::split(int32_t color) {
     int32_t color;
     int32_t port;
   };
-  const Clock::time_point deadline = after(engine_.timeout_s());
+  const Clock::time_point deadline = sdk::seconds_from_now(engine_.timeout_s());
   const uint64_t number = splits_++;
   const bool alone = world_size() == 1;
   std::optional<MeshBuilder> mesh;

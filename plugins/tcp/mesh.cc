@@ -6,8 +6,8 @@
 #include <exception>
 
 #include "door.h"
-#include "rendezvous.h"
 #include "tcp.h"
+#include "tessera/sdk/pair_failures.h"
 
 namespace tessera::tcp {
 namespace {
@@ -124,7 +124,7 @@ struct MeshBuilder::Impl {
     for (int32_t rank = 0; rank < world_size(); ++rank) {
       if (rank != options->rank && (!links[rank].data || !links[rank].control)) ranks.push_back(name(rank));
     }
-    sdk::fail(TSR_DEADLINE_EXCEEDED, "tcp: ", rank_list(ranks), " did not connect to rank ", name(options->rank),
+    sdk::fail(TSR_DEADLINE_EXCEEDED, "tcp: ", sdk::rank_list(ranks), " did not connect to rank ", name(options->rank),
               " within ", options->timeout_s, " s");
   }
 

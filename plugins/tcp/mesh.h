@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "address.h"
-#include "fd.h"
+#include "link.h"
 #include "tessera/sdk/host.h"
 #include "wire.h"
 

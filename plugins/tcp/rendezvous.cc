@@ -9,6 +9,7 @@
 
 #include "door.h"
 #include "resolve.h"
+#include "tessera/sdk/pair_failures.h"
 
 namespace tessera::tcp {
 namespace {
@@ -239,7 +240,7 @@ class Master : Side {
     for (size_t rank = 1; rank < arrived_.size(); ++rank) {
       if (condition(rank)) ranks.push_back(static_cast<int32_t>(rank));
     }
-    return ranks.empty() ? "" : rank_list(ranks);
+    return ranks.empty() ? "" : sdk::rank_list(ranks);
   }
 
   // A notice is told whole, and the newest is all that counts. Nobody waits for a guest that does not listen.
@@ -347,8 +348,8 @@ class Guest : Side {
         co_await asio::async_read(socket, asio::buffer(payload), asio::redirect_error(use_awaitable, error));
       }
       if (error) sdk::fail(TSR_ABORTED, "tcp: rank 0 died while the ranks were meeting (", error.message(), ")");
-      if (head.kind == NoticeKind::kWaiting) who_is_missing_ = safe_text(payload.data(), payload.size());
-      if (head.kind == NoticeKind::kRefused) sdk::fail(TSR_ABORTED, safe_text(payload.data(), payload.size()));
+      if (head.kind == NoticeKind::kWaiting) who_is_missing_ = sdk::safe_text(payload.data(), payload.size());
+      if (head.kind == NoticeKind::kRefused) sdk::fail(TSR_ABORTED, sdk::safe_text(payload.data(), payload.size()));
       if (head.kind == NoticeKind::kMet) co_return read_meeting(payload);
     }
   }
@@ -368,12 +369,6 @@ class Guest : Side {
 };
 
 }  // namespace
-
-std::string rank_list(const std::vector<int32_t>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  return text;
-}
 
 Meeting meet(const RendezvousOptions& options) {
   if (options.rank == 0) return Master(options).meet();

@@ -34,7 +34,4 @@ struct Meeting {
 // Blocks until all ranks have met. Failure(TSR_DEADLINE_EXCEEDED) names the ranks that never arrived, on every rank.
 Meeting meet(const RendezvousOptions& options);
 
-// "rank 2", "ranks 2, 3"
-std::string rank_list(const std::vector<int32_t>& ranks);
-
 }  // namespace tessera::tcp

@@ -14,9 +14,10 @@
 #include <memory>
 #include <vector>
 
-#include "fd.h"
+#include "link.h"
 #include "process.h"
 #include "ring.h"
+#include "tessera/sdk/pair_link.h"
 #include "wire.h"
 
 namespace tessera::tcp {
@@ -34,9 +35,7 @@ struct SharedState {
   std::atomic<uint32_t> renounced[2]{};
 };
 
-struct Wake {
-  static constexpr uint32_t kData = 1, kRoom = 2, kSettled = 4;
-};
+using sdk::Wake;
 
 // One rank's end.
 class SharedMemory {

@@ -1,4 +1,5 @@
-// The TCP transport as a collective/1 component: connects ranks to groups, whose operations an Engine does.
+// The TCP transport as a collective/1 component: connects ranks to groups, whose operations the SDK's
+// engine does over channels.
 #pragma once
 
 #include <memory>
@@ -6,10 +7,15 @@
 #include <vector>
 
 #include "address.h"
-#include "engine.h"
+#include "channel.h"
 #include "tessera/sdk/collective.h"
+#include "tessera/sdk/pair_engine.h"
+
+extern template class tessera::sdk::PairEngine<tessera::tcp::Channel>;  // engine.cc
 
 namespace tessera::tcp {
+
+using Clock = std::chrono::steady_clock;
 
 // What all groups of a job share.
 struct Job {
@@ -27,7 +33,7 @@ std::vector<int32_t> hosts_of(const std::vector<Address>& addresses);
 // does not allow it.
 void ensure_descriptors(int64_t more);
 
-class Group final : public sdk::PairwiseGroup<Engine> {
+class Group final : public sdk::PairGroup<Channel> {
  public:
   // Connects to the other members, which listen already, and waits until all of them have.
   Group(Job job, const GroupId& id, int32_t rank, Members members, class MeshBuilder& mesh, double timeout_s,
@@ -37,7 +43,7 @@ class Group final : public sdk::PairwiseGroup<Engine> {
 
   std::unique_ptr<sdk::Group> split(int32_t color) override;
   int32_t host_of(int32_t rank) const override { return hosts_[static_cast<size_t>(rank)]; }
-  int32_t shares_memory_with() const { return engine_.shares_memory_with(); }
+  int32_t shares_memory_with() const;  // so many other ranks
 
  private:
   Job job_;

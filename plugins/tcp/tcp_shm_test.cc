@@ -214,14 +214,14 @@ TEST(Channel, WhatIsLentStaysUntilItWasFetched) {
   iovec from{sent.data(), sent.size()}, to{got.data(), got.size() / 2};
   EXPECT_EQ(ends.lower.send(&from, 1, &from), static_cast<ssize_t>(kLarge));
   EXPECT_FALSE(ends.lower.settled());
-  EXPECT_TRUE(ends.lower.sleeps(Wake::kSettled));
+  pollfd bell{-1, 0, 0};
+  EXPECT_TRUE(ends.lower.sleeps(Wake::kSettled, &bell));
   EXPECT_EQ(ends.upper.receive(&to, 1), static_cast<ssize_t>(kLarge / 2));
   EXPECT_FALSE(ends.lower.settled());
   to = {got.data() + kLarge / 2, kLarge};
   EXPECT_EQ(ends.upper.receive(&to, 1), static_cast<ssize_t>(kLarge / 2));
   EXPECT_TRUE(ends.lower.settled());
   EXPECT_EQ(got, sent);
-  pollfd bell{ends.lower.data(), POLLIN, 0};
   EXPECT_EQ(poll(&bell, 1, 1000), 1);
   ends.lower.wake(true);
   EXPECT_EQ(poll(&bell, 1, 0), 0);
@@ -243,7 +243,8 @@ TEST(Channel, BytesThatWereSentOutliveTheSender) {
   Ends ends;
   char sent[] = "last words", got[sizeof(sent)] = {};
   iovec from{sent, sizeof(sent)}, to{got, sizeof(got)};
-  EXPECT_TRUE(ends.upper.sleeps(Wake::kData));
+  pollfd bell{-1, 0, 0};
+  EXPECT_TRUE(ends.upper.sleeps(Wake::kData, &bell));
   EXPECT_EQ(ends.lower.send(&from, 1, nullptr), static_cast<ssize_t>(sizeof(sent)));
   ends.lower = Channel();
   ends.upper.wake(true);

@@ -16,7 +16,6 @@
 #include <thread>
 #include <vector>
 
-#include "fd.h"
 #include "tcp.h"
 
 namespace tessera::tcp {

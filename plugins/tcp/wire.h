@@ -1,4 +1,4 @@
-// What crosses a connection besides operations: who is calling, the proof that it may, control frames.
+// What crosses a connection besides operations: who is calling, and the proof that it may.
 //
 // Integers travel as they lie in memory (little endian on every supported machine; the magics would not match
 // otherwise). Everything read from the network has a fixed size, or a length checked against a bound.
@@ -10,7 +10,6 @@
 
 #include "address.h"
 #include "tessera/abi/collective.h"
-#include "tessera/sdk/pairwise.h"
 
 namespace tessera::tcp {
 
@@ -19,7 +18,6 @@ using GroupId = std::array<uint8_t, 16>;
 using Mac = std::array<uint8_t, 32>;
 
 inline constexpr uint64_t kHelloMagic = 0x3130504354525354;  // "TSRTCP01"
-inline constexpr uint32_t kControlMagic = 0x43525354;        // "TSRC"
 inline constexpr int32_t kMaxRanks = 4096;
 
 // What a connection is for.
@@ -48,23 +46,5 @@ bool equal(const Mac& a, const Mac& b);  // in constant time
 Nonce random_nonce();                    // from the system's random source
 // The id of a group split off `parent`: the same on all its members.
 GroupId child_id(const GroupId& parent, uint64_t split, int32_t color);
-
-// Control connections carry nothing else.
-enum class ControlKind : uint32_t {
-  kAbort = 1,
-  kGoodbye = 2,
-  kProbe = 3  // that the other machine acknowledges it is the answer; the text says whom the sender waits for
-};
-struct ControlFrame {
-  uint32_t magic = kControlMagic;
-  ControlKind kind = ControlKind::kGoodbye;
-  int32_t code = TSR_OK;  // what the receiver reports
-  uint32_t sequence = 0;  // of a probe: the last bits of that of the operation that the sender waits in
-  char text[496] = {};    // NUL-terminated
-};
-static_assert(sizeof(ControlFrame) == 512);
-
-using sdk::safe_text;
-using sdk::set_text;
 
 }  // namespace tessera::tcp

@@ -1,12 +1,14 @@
 // tessera/sdk/pairwise.h - collective operations as exchanges between pairs of ranks, for transports that move bytes.
 //
-// A transport brings an engine that does what an operation's transfers say, and reduces; PairwiseGroup is the rest of
-// its sdk::Group: arguments are checked in one wording, every operation is laid out as transfers, and a call that is
-// refused ends the operation for all. All algorithms are direct: each rank exchanges with each other one, in one step
-// or, for a large all_reduce, in two. Deadlines and what ranks tell each other of failures are the engine's.
+// An engine does what an operation's transfers say, and reduces; PairwiseGroup is the rest of an sdk::Group: arguments
+// are checked in one wording, every operation is laid out as transfers, and a call that is refused ends the operation
+// for all. All algorithms are direct: each rank exchanges with each other one, in one step or, for a large all_reduce,
+// in two. Deadlines and what ranks tell each other of failures are the engine's. A transport whose pairs are streams of
+// bytes has its engine from sdk/pair_engine.h; one that has its own shares the words of sdk/pair_failures.h.
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -20,6 +22,12 @@
 #include "tessera/sdk/collective_checks.h"
 
 namespace tessera::sdk {
+
+using PairClock = std::chrono::steady_clock;
+
+inline PairClock::time_point seconds_from_now(double seconds) {
+  return PairClock::now() + std::chrono::duration_cast<PairClock::duration>(std::chrono::duration<double>(seconds));
+}
 
 enum class OpKind : uint8_t { kAllToAll, kAllReduce, kReduceScatter, kAllGather, kBroadcast, kBarrier };
 
@@ -105,6 +113,18 @@ struct ReducedPiece {
 struct PairwiseOp : Work {
   OpHeader header;          // as this rank sees it; `sequence` and `bytes`, which differ by transfer, are the engine's
   bool one_reader = false;  // what a transfer sends goes to its rank alone
+  double timeout_s = 0;
+  PairClock::time_point deadline;
+
+  // What prepare() does with these.
+  void begin(OpKind kind, const CollectiveCall& call, double default_timeout_s) {
+    header = OpHeader{};
+    header.kind = kind;
+    if (call.label != nullptr) set_text(header.label, sizeof(header.label), call.label);
+    one_reader = false;
+    timeout_s = call.timeout_s > 0 ? call.timeout_s : default_timeout_s;
+    deadline = seconds_from_now(timeout_s);
+  }
 };
 
 // An engine has operations Op : PairwiseOp with `transfers`, by rank, and `reduction`: a PeerTransfer and a
@@ -112,7 +132,7 @@ struct PairwiseOp : Work {
 //   static constexpr const char* kName;      of the transport, in messages
 //   static constexpr size_t kExchangedWhole;  bytes: an all_reduce of up to so many is one step
 //   int32_t rank() const, world_size() const, name() const;    `name`: what messages call this rank
-//   Op& prepare(OpKind, const CollectiveCall&);       cleared, with label and deadline
+//   Op& prepare(OpKind, const CollectiveCall&);       cleared, after begin()
 //   void reduces(Op&, DLDataType, int32_t op);        Failure(TSR_UNIMPLEMENTED) for what it cannot
 //   void keep(Op&, char* to, const char* from, size_t bytes);  what a rank gets from itself; may be NULL and 0 bytes
 //   void start(Op&);  void recycle(Op&) noexcept;     after prepare(): one of the two

@@ -1,11 +1,11 @@
-// An owned file descriptor.
+// tessera/sdk/fd.h - an owned file descriptor.
 #pragma once
 
 #include <unistd.h>
 
 #include <utility>
 
-namespace tessera::tcp {
+namespace tessera::sdk {
 
 class Fd {
  public:
@@ -28,10 +28,4 @@ class Fd {
   int fd_ = -1;
 };
 
-// The two connections between this rank and another: data, and what must overtake data.
-struct Link {
-  Fd data;
-  Fd control;
-};
-
-}  // namespace tessera::tcp
+}  // namespace tessera::sdk

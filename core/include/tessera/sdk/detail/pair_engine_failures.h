@@ -1,0 +1,158 @@
+// tessera/sdk/detail/pair_engine_failures.h - what the engine of sdk/pair_engine.h does when a rank dies, leaves, is
+// late, or gives up: say who, and let everybody know.
+#pragma once
+
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <thread>
+
+#include "tessera/sdk/pair_engine.h"
+
+namespace tessera::sdk {
+
+// True for the first failure.
+template <IsPairLink Link>
+bool PairEngine<Link>::poison(tsr_code code, const std::string& text) noexcept {
+  const bool first = failure_.set(code, text, [&] {
+    for (const Peer& peer : peers_) peer.link.renounce();
+  });
+  if (first) eventfd_write(wake_.get(), 1);
+  return first;
+}
+
+template <IsPairLink Link>
+void PairEngine<Link>::fail_as(tsr_code code, const std::string& text) {
+  if (poison(code, text)) tell_all(Notice::kAbort, code, text, next_sequence_);
+  failure_.rethrow();
+}
+
+template <IsPairLink Link>
+void PairEngine<Link>::abort(const std::string& reason) noexcept {
+  if (poison(TSR_CANCELLED, named(says::aborted_here(reason)))) {
+    tell_all(Notice::kAbort, TSR_ABORTED, named(says::aborted(name_, reason)), 0);
+  }
+}
+
+template <IsPairLink Link>
+void PairEngine<Link>::tell_all(Notice::Kind kind, tsr_code code, const std::string& text, uint64_t sequence) noexcept {
+  Notice notice(kind, rank_, code, text);
+  notice.sequence = sequence;
+  const std::lock_guard lock(telling_);
+  for (const Peer& peer : peers_) peer.link.notices().tell(notice);
+}
+
+// Takes the notices that have come: one of failure ends the group here as well, and so does their end without a
+// goodbye. `error` tells why, where the way of the data knew it.
+template <IsPairLink Link>
+void PairEngine<Link>::hear(Peer& peer, const Op& op, int error) {
+  Notice notice;
+  while (!peer.left) {
+    const Heard heard = peer.link.notices().hear(&notice);
+    if (heard.what == Heard::kNothing) return;
+    if (heard.what == Heard::kEnd) {
+      fail_with(TSR_ABORTED, says::died(peer.name, op.header, heard.error != 0 ? heard.error : error));
+    }
+    if (notice.magic != Notice::kMagic) fail_with(TSR_DATA_LOSS, "a damaged notice from " + rank_list({peer.name}));
+    if (notice.kind == Notice::kAbort) fail_as(notice.reported(), notice.said());
+    if (notice.kind == Notice::kProbe) {
+      peer.waits_for = notice.said();
+      peer.waits_in = notice.sequence;
+    } else {
+      peer.left = true;
+    }
+  }
+}
+
+// The way of the data has ended. Why is known to the notices, now or in a moment.
+template <IsPairLink Link>
+void PairEngine<Link>::lost(Peer& peer, const Op& op, int error) {
+  if (error == EBADMSG) fail_with(TSR_DATA_LOSS, says::damaged(peer.name, op.header));
+  if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH) unreachable(peer, op, error);
+  const Clock::time_point until = std::min(op.deadline, Clock::now() + std::chrono::seconds(1));
+  do {
+    hear(peer, op, error);
+    if (peer.left) {
+      // Whoever left may have done so because of another, whose word is here, too.
+      for (Peer& other : peers_) hear(other, op, 0);
+      fail_with(TSR_ABORTED, says::closed(peer.name, op.header));
+    }
+    pollfd polled{peer.link.notices().descriptor(), POLLIN, 0};
+    poll(&polled, 1, 10);
+  } while (Clock::now() < until);
+  fail_with(TSR_ABORTED, says::died(peer.name, op.header, error));
+}
+
+template <IsPairLink Link>
+void PairEngine<Link>::unreachable(Peer& peer, const Op& op, int error) {
+  probe(op, "");
+  const Clock::time_point now = Clock::now();
+  const Clock::time_point answers_by = std::clamp(op.deadline, now + kLeastProbeTime, now + kProbeTime);
+  while (!unacknowledging().empty() && Clock::now() < answers_by) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  std::vector<int32_t> ranks = unacknowledging();
+  if (ranks.empty()) ranks = {peer.name};
+  fail_with(TSR_ABORTED, rank_list(ranks) + " cannot be reached any more: the connection was lost during " +
+                             name_of(op.header) + " (" + std::strerror(error) + ")");
+}
+
+template <IsPairLink Link>
+void PairEngine<Link>::probe(const Op& op, const std::string& waits_for) noexcept {
+  tell_all(Notice::kProbe, TSR_OK, waits_for, op.header.sequence);
+}
+
+// Ranks whose machine has not acknowledged the probe. A process that is stopped or busy has a machine that does.
+template <IsPairLink Link>
+std::vector<int32_t> PairEngine<Link>::unacknowledging() const {
+  std::vector<int32_t> ranks;
+  for (const Peer& peer : peers_) {
+    if (!peer.left && peer.link.unacknowledged()) ranks.push_back(peer.name);
+  }
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+template <IsPairLink Link>
+void PairEngine<Link>::late(const Op& op) {
+  const std::vector<int32_t> away = unacknowledging();
+  if (!away.empty()) {
+    fail_with(TSR_DEADLINE_EXCEEDED, rank_list(away) + " cannot be reached any more: " + says::not_within(op));
+  }
+  for (Peer& peer : peers_) hear(peer, op, 0);
+  fail_as(TSR_DEADLINE_EXCEEDED, who_is_late(op));
+}
+
+// Whether it is not there yet because it waits for another one, in an earlier operation.
+template <IsPairLink Link>
+bool PairEngine<Link>::is_held_up(const Peer& peer, const Op& op) {
+  return !peer.waits_for.empty() && peer.waits_in < op.header.sequence;
+}
+
+// Those from whom nothing of the operation has come, less those who are held up, unless all are: then it is what these
+// say. If something has come from all, those with whom it is unfinished.
+template <IsPairLink Link>
+std::string PairEngine<Link>::who_is_late(const Op& op) const {
+  std::vector<int32_t> silent, unfinished;
+  const Peer* held_up = nullptr;
+  for (const Peer& peer : peers_) {
+    const bool receives = peer.receiving != nullptr && peer.receiving->header.sequence <= op.header.sequence;
+    const bool sends = peer.sending != nullptr && peer.sending->header.sequence <= op.header.sequence;
+    if (receives && peer.got < sizeof(OpHeader)) {
+      if (is_held_up(peer, op))
+        held_up = &peer;
+      else
+        silent.push_back(peer.name);
+    } else if (receives || sends) {
+      unfinished.push_back(peer.name);
+    }
+  }
+  if (silent.empty() && held_up) return held_up->waits_for;
+  std::vector<int32_t>& ranks = silent.empty() ? unfinished : silent;
+  std::sort(ranks.begin(), ranks.end());
+  return named(says::late(ranks, op));
+}
+
+}  // namespace tessera::sdk

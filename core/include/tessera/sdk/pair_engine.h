@@ -1,0 +1,213 @@
+// tessera/sdk/pair_engine.h - a transport from links between pairs of ranks.
+//
+// Who can move bytes between two ranks, and notice that one is gone, brings a Link (sdk/pair_link.h) and a connect()
+// that makes one to every other rank. PairGroup<Link> is then the group: all six operations, any number of them in
+// flight; deadlines, and who was late; the first failure on all ranks, with the same text; abort, goodbye, the
+// comparison of what ranks call, and counters. What is left is split(): links among the members.
+//
+// There is no thread. start() sends what the links take at once; wait() sends and receives for all operations in flight
+// until its own is done: it tries for a moment, then sleeps in poll(). What was started and not yet waited for
+// therefore travels as far as the links' buffers reach while the caller computes; what a link lends to the other side
+// waits until that side waits, too, and fetches it.
+//
+// Reductions happen in rank order, a chunk at a time while it is in the cache: the same bits on all ranks, every run.
+// After the first operations of a kind nothing is allocated; no lock is taken unless something fails.
+//
+// A transport of several source files says `extern template class sdk::PairEngine<Link>;` in its header, and in one
+// file, compiled with -O3 for its reductions, `template class sdk::PairEngine<Link>;`.
+#pragma once
+
+#include <poll.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/sdk/fd.h"
+#include "tessera/sdk/host_reductions.h"
+#include "tessera/sdk/pair_failures.h"
+#include "tessera/sdk/pair_link.h"
+#include "tessera/sdk/pairwise.h"
+
+namespace tessera::sdk {
+
+template <class Link>
+struct PairEngineOptions {
+  int32_t rank = 0;
+  double timeout_s = 30;       // of operations that do not bring their own
+  double spin_us = 50;         // how long to try before sleeping
+  std::vector<Link> links;     // by rank; this rank's own is not used
+  std::vector<int32_t> names;  // by rank, for messages
+};
+
+template <IsPairLink Link>
+class PairEngine {  // as PairwiseGroup takes it
+ public:
+  static constexpr const char* kName = Link::kName;
+  static constexpr size_t kExchangedWhole = Link::kExchangedWhole;
+
+  struct Reduction : ReducedPiece {  // where it comes after sends, it is at most one chunk
+    ReduceFn function = nullptr;     // null: the operation does not reduce
+  };
+
+  // What this rank gets from itself: copied while it would wait for others, at the latest in wait().
+  struct OwnPiece {
+    char* to = nullptr;
+    const char* from = nullptr;
+    size_t bytes = 0;      // still to be copied
+    bool is_much = false;  // set by the engine
+  };
+
+  // One operation. Owned by its engine, used again after wait().
+  struct Op final : PairwiseOp {
+    PairEngine* engine = nullptr;
+    std::vector<PeerTransfer> transfers;  // by rank
+    Reduction reduction;
+    OwnPiece own;
+
+    size_t reduced = 0;  // bytes of the reduction that are final
+    int slots_full = 0;  // ranks whose next chunk has arrived
+    int sends_left = 0;  // transfers
+    int receives_left = 0;
+    bool done() const { return sends_left == 0 && receives_left == 0; }
+
+    void wait() override { engine->wait(*this); }
+    void recycle() noexcept override { engine->recycle(*this); }
+  };
+
+  // Failure(TSR_RESOURCE_EXHAUSTED) where the system has no descriptor left.
+  explicit PairEngine(PairEngineOptions<Link> options);
+  ~PairEngine();  // says goodbye
+  PairEngine(const PairEngine&) = delete;
+  PairEngine& operator=(const PairEngine&) = delete;
+
+  int32_t rank() const { return rank_; }
+  int32_t name() const { return name_; }
+  int32_t world_size() const { return static_cast<int32_t>(peers_.size()) + 1; }
+  double timeout_s() const { return timeout_s_; }
+  // Calls f(link) for the link to each other rank.
+  template <class F>
+  void for_each_link(F&& f) const {
+    for (const Peer& peer : peers_) f(peer.link);
+  }
+
+  // A cleared operation with its name and deadline; to be filled in and started, or given up by recycle().
+  Op& prepare(OpKind kind, const CollectiveCall& call);
+  void reduces(Op& op, DLDataType dtype, int32_t reduce);
+  void keep(Op& op, char* to, const char* from, size_t bytes) { op.own = {to, from, bytes}; }
+  void start(Op& op);
+  void wait(Op& op);
+  void recycle(Op& op) noexcept { free_ops_.push_back(&op); }
+
+  // Poisons the group, tells all others, and throws `code` with `text`. The others report `code` too.
+  [[noreturn]] void refuse(tsr_code code, const std::string& text) { fail_as(code, text); }
+  // [any-thread] Poisons the group. Here it is reported as TSR_CANCELLED, elsewhere as TSR_ABORTED.
+  void abort(const std::string& reason) noexcept;
+  void throw_if_failed() const { failure_.throw_if_set(); }
+
+  uint64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
+
+ private:
+  using Clock = PairClock;
+
+  // Another rank: its link and how far the traffic with it has come.
+  struct Peer {
+    int32_t rank = 0;
+    int32_t name = 0;
+    Link link;
+    uint64_t send_sequence = 0, recv_sequence = 0;  // the next operations to look at
+    Op* sending = nullptr;                          // null: nothing to send or receive now
+    Op* receiving = nullptr;
+    size_t sent = 0, got = 0;  // bytes of the current operation, header included
+    OpHeader out, in;
+    bool left = false;      // it said goodbye
+    std::string waits_for;  // what it would say if it were late now; empty: it has not been waiting for long
+    uint64_t waits_in = 0;  // the operation's sequence number
+  };
+
+  // For machines to answer a probe: long enough for any network, and a queue in it.
+  static constexpr std::chrono::milliseconds kProbeTime{1000};
+  // For an answer to a probe, also where the operation has no time left.
+  static constexpr std::chrono::milliseconds kLeastProbeTime{100};
+  // An operation whose data arrived in time is not late because wait() was called late.
+  static constexpr std::chrono::milliseconds kWaitGrace{100};
+  // A rank that tries on and on looks so often whether another has died or given up, which a link may not tell.
+  static constexpr std::chrono::milliseconds kLook{10};
+  // Of what a rank gets from itself, bytes that are copied between two looks at the others; from kMuch on it is copied
+  // in larger steps.
+  static constexpr size_t kCopySlice = size_t{32} << 10, kMuchSlice = size_t{256} << 10, kMuch = size_t{8} << 20;
+  // Operations that are not done, by sequence number.
+  static constexpr uint64_t kInFlight = 64;
+  Op*& slot(uint64_t sequence) { return in_flight_[sequence % kInFlight]; }
+
+  // Moving bytes (detail/pair_engine_moves.h).
+  bool copy_own(Op& op, size_t most);
+  void exchange(Op& op);
+  void next_send(Peer& peer);
+  void next_receive(Peer& peer);
+  bool progress();
+  bool push(Peer& peer);
+  bool pull(Peer& peer);
+  bool can_push(const Peer& peer) const;
+  bool is_lending(const Peer& peer) const;
+  bool settle(Peer& peer);
+  size_t receivable(Peer& peer, char** where);
+  void received(Peer& peer, size_t bytes);
+  void end_send(Peer& peer);
+  void end_receive_if_complete(Peer& peer);
+  void end_if_done(Op& op);
+  void check_header(Peer& peer);
+  void reduce_if_ready(Op& op);
+  void reduce_chunk(Op& op);
+  char* scratch(int32_t rank);
+  static size_t chunk_for(size_t peers);
+  bool fall_asleep();
+  void sleep(Op& op, Clock::time_point deadline);
+
+  // Failures (detail/pair_engine_failures.h).
+  [[noreturn]] void fail_as(tsr_code code, const std::string& text);
+  [[noreturn]] void fail_with(tsr_code code, const std::string& sentence) { fail_as(code, named(sentence)); }
+  static std::string named(const std::string& sentence) { return std::string(kName) + ": " + sentence; }
+  void hear(Peer& peer, const Op& op, int error);
+  [[noreturn]] void lost(Peer& peer, const Op& op, int error);
+  [[noreturn]] void unreachable(Peer& peer, const Op& op, int error);
+  [[noreturn]] void late(const Op& op);
+  std::string who_is_late(const Op& op) const;
+  static bool is_held_up(const Peer& peer, const Op& op);
+  void probe(const Op& op, const std::string& waits_for) noexcept;
+  std::vector<int32_t> unacknowledging() const;
+  bool poison(tsr_code code, const std::string& text) noexcept;
+  void tell_all(Notice::Kind kind, tsr_code code, const std::string& text, uint64_t sequence) noexcept;
+
+  int32_t rank_;
+  int32_t name_;
+  double timeout_s_;
+  std::chrono::nanoseconds spin_;
+  std::vector<Peer> peers_;  // beginning behind this rank, so that not all ranks send to rank 0 first
+  uint64_t next_sequence_ = 0;
+  Op* in_flight_[kInFlight] = {};
+  std::vector<std::unique_ptr<Op>> ops_;
+  std::vector<Op*> free_ops_;
+  size_t chunk_;  // bytes of a reduction that are reduced at once
+  std::unique_ptr<char[]> scratch_;
+  std::vector<pollfd> polled_;
+  std::atomic<uint64_t> bytes_sent_{0};
+
+  Fd wake_;  // readable once the group is poisoned
+  FirstFailure failure_;
+  std::mutex telling_;  // notices, each whole
+};
+
+// A group over links: everything of an sdk::Group but split().
+template <class Link>
+using PairGroup = PairwiseGroup<PairEngine<Link>>;
+
+}  // namespace tessera::sdk
+
+#include "tessera/sdk/detail/pair_engine_failures.h"
+#include "tessera/sdk/detail/pair_engine_moves.h"

@@ -1,0 +1,140 @@
+// tessera/sdk/pair_failures.h - what ranks that exchange in pairs tell each other of a failure, and say to their users.
+//
+// Of every engine under sdk/pairwise.h, whether its own or that of sdk/pair_engine.h: the first failure of a group is
+// the one that counts; a rank that fails tells the others, who report the same; one that closes says goodbye, so that
+// it is not taken for a dead one. Messages are the same for all transports, but for the name that they begin with.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/sdk/error.h"
+#include "tessera/sdk/pairwise.h"
+
+namespace tessera::sdk {
+
+// A notice from one rank to another, which overtakes data. Integers travel as they lie in memory.
+struct Notice {
+  static constexpr uint32_t kMagic = 0x43525354;  // "TSRC"
+  enum Kind : uint32_t {
+    kAbort = 1,    // the sender's group has failed
+    kGoodbye = 2,  // the sender has closed its group
+    kProbe = 3     // whether the other machine is there; the text says whom the sender waits for, "": nobody any more
+  };
+  uint32_t magic = kMagic;
+  uint32_t kind = kGoodbye;
+  int32_t rank = 0;       // of the sender in the group
+  int32_t code = TSR_OK;  // of an abort: what the receiver reports
+  uint64_t sequence = 0;  // of a goodbye: how many operations the sender has started; of a probe: that it waits in
+  char text[488] = {};    // NUL-terminated, safe_text() to print it
+
+  Notice() = default;
+  Notice(Kind of, int32_t from, tsr_code reported, const std::string& said)
+      : kind(of), rank(from), code(static_cast<int32_t>(reported)) {
+    set_text(text, sizeof(text), said);
+  }
+  // What the receiver of an abort throws.
+  tsr_code reported() const { return code == TSR_OK ? TSR_ABORTED : static_cast<tsr_code>(code); }
+  std::string said() const { return safe_text(text, sizeof(text)); }
+};
+static_assert(sizeof(Notice) == 512);
+
+// The failure of a group. [any-thread]
+class FirstFailure {
+ public:
+  // True: this is the first. `before` is run then, before anybody hears of it.
+  template <class Before>
+  bool set(tsr_code code, const std::string& text, Before&& before) noexcept {
+    const std::lock_guard lock(mutex_);
+    if (is_set()) return false;
+    code_ = code;
+    try {
+      text_ = text;
+    } catch (const std::bad_alloc&) {
+      text_.clear();
+    }
+    before();
+    set_.store(true, std::memory_order_release);
+    return true;
+  }
+  bool is_set() const { return set_.load(std::memory_order_acquire); }
+  void throw_if_set() const {
+    if (is_set()) rethrow();
+  }
+  // Once it is set.
+  [[noreturn]] void rethrow() const {
+    const std::lock_guard lock(mutex_);
+    throw Failure(code_, text_);
+  }
+  std::string text() const {
+    const std::lock_guard lock(mutex_);
+    return text_;
+  }
+
+ private:
+  std::atomic<bool> set_{false};
+  mutable std::mutex mutex_;
+  tsr_code code_ = TSR_OK;
+  std::string text_;
+};
+
+// "rank 3", "ranks 1, 3".
+inline std::string rank_list(const std::vector<int32_t>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  return text;
+}
+
+inline std::string seconds_text(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%g s", seconds);
+  return text;
+}
+
+// Whether two ranks do the same, where `mine` expects `mine.bytes` from the other.
+inline bool agree(const OpHeader& its, const OpHeader& mine) {
+  return its.kind == mine.kind && its.reduce == mine.reduce && its.dtype_code == mine.dtype_code &&
+         its.dtype_bits == mine.dtype_bits && its.sequence == mine.sequence && its.bytes == mine.bytes &&
+         its.total == mine.total;
+}
+
+// The sentences of a transport, without its name: ranks are those of names, as users know them.
+namespace says {
+
+inline std::string not_within(const PairwiseOp& op) {
+  return name_of(op.header) + " did not finish within " + seconds_text(op.timeout_s);
+}
+inline std::string late(const std::vector<int32_t>& ranks, const PairwiseOp& op) {
+  return rank_list(ranks) + (ranks.size() > 1 ? " were" : " was") + " late: " + not_within(op);
+}
+inline std::string closed(int32_t rank, const OpHeader& header) {
+  return rank_list({rank}) + " closed its group before " + name_of(header) + " was done";
+}
+// `error`: an errno, or 0.
+inline std::string died(int32_t rank, const OpHeader& header, int error) {
+  return rank_list({rank}) + " died during " + name_of(header) + " (" +
+         (error == 0 ? "connection closed" : std::strerror(error)) + ")";
+}
+inline std::string damaged(int32_t rank, const OpHeader& header) {
+  return "damaged data from " + rank_list({rank}) + " during " + name_of(header);
+}
+inline std::string disagree(int32_t its_rank, const OpHeader& its, int32_t my_rank, const OpHeader& mine) {
+  std::string text = "ranks disagree: " + rank_list({its_rank}) + " called " + describe(its) + " while " +
+                     rank_list({my_rank}) + " called " + describe(mine);
+  if (its.sequence == mine.sequence) return text;
+  return text + ", as operations number " + std::to_string(its.sequence) + " and " + std::to_string(mine.sequence);
+}
+inline std::string aborted_here(const std::string& reason) { return "aborted by this rank: " + reason; }
+inline std::string aborted(int32_t rank, const std::string& reason) {
+  return rank_list({rank}) + " aborted: " + reason;
+}
+
+}  // namespace says
+}  // namespace tessera::sdk

@@ -1,0 +1,111 @@
+// tessera/sdk/pair_link.h - what a transport provides of which sdk/pair_engine.h makes a transport.
+//
+// A Link is one rank's end of the way to one other: a stream of bytes in each direction, in order and without loss, and
+// notices, which overtake it. It moves bytes and says when the other is gone. It knows nothing of operations.
+//
+//   class Link : public PairLink {
+//     static constexpr const char* kName;  // of the transport: messages begin with it
+//
+//     // Bytes in the order of the pieces, at most three. Never waits. How many went, or -1 and errno: EAGAIN where
+//     none
+//     // can go now, anything else where the other is gone. `for_it_alone`: the piece that goes to this rank and to no
+//     // other; null if none. What was sent may be changed once settled().
+//     ssize_t send(iovec* pieces, size_t count, const iovec* for_it_alone);
+//     // Likewise; 0: the other end has closed. EBADMSG: what came cannot be.
+//     ssize_t receive(iovec* pieces, size_t count);
+//
+//     // Before a rank sleeps until one of `wants` (bits of Wake) comes: where to poll(), and for what. False: it is
+//     // there already, or never will be.
+//     bool sleeps(uint32_t wants, pollfd* where);
+//
+//     NoticeSocket& notices();              // or a type with the same three functions
+//     const NoticeSocket& notices() const;  // [any-thread] for tell()
+//   };
+//
+// Links are movable, and used by one thread at a time, but for renounce() and notices().tell().
+#pragma once
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include <cerrno>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "tessera/sdk/pair_failures.h"
+
+namespace tessera::sdk {
+
+struct Wake {
+  static constexpr uint32_t kData = 1, kRoom = 2, kSettled = 4;
+};
+
+// What has come of notices.
+struct Heard {
+  enum What { kNothing, kNotice, kEnd } what = kNothing;
+  int error = 0;  // of the end: an errno, 0 where the other side has closed
+};
+
+// Notices over a connected stream socket that carries nothing else; the descriptor is its user's.
+class NoticeSocket {
+ public:
+  explicit NoticeSocket(int socket = -1) : socket_(socket) {}
+
+  int descriptor() const { return socket_; }  // readable when there is something to hear
+  // Best effort. It does not wait: a socket that carries a notice or two in its life is never full.
+  void tell(const Notice& notice) const noexcept {
+    [[maybe_unused]] const ssize_t told = ::send(socket_, &notice, sizeof(notice), MSG_DONTWAIT | MSG_NOSIGNAL);
+  }
+  Heard hear(Notice* notice) {
+    const ssize_t n = ::recv(socket_, reinterpret_cast<char*>(&partial_) + got_, sizeof(partial_) - got_, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return {};
+    if (n <= 0) return {Heard::kEnd, n < 0 ? errno : 0};
+    got_ += static_cast<size_t>(n);
+    if (got_ < sizeof(partial_)) return {};
+    got_ = 0;
+    *notice = partial_;
+    return {Heard::kNotice, 0};
+  }
+
+ private:
+  int socket_;
+  Notice partial_;
+  size_t got_ = 0;
+};
+
+// What most links do about the rest; a link that knows better has functions of its own.
+struct PairLink {
+  // Bytes: an all_reduce of up to so many is sent whole to every rank and reduced by each.
+  static constexpr size_t kExchangedWhole = size_t{16} << 10;
+  // Of what a rank gets from itself where that is 8 MiB or more.
+  static void copy_much(char* to, const char* from, size_t bytes) { std::memcpy(to, from, bytes); }
+
+  // Whether the memory of what was sent may be used again: a link that copies it may say so at once.
+  bool settled() const { return true; }
+  // [any-thread] What was lent may change from now on, settled or not: the other shall not believe it.
+  void renounce() const noexcept {}
+  // Whether the other side is known to have closed, without a call that would say so.
+  bool ended() const { return false; }
+  // After a sleep; `rung`: there was something where sleeps() said.
+  void wake(bool) {}
+  // Whether the other machine has not even acknowledged the last notice.
+  bool unacknowledged() const { return false; }
+};
+
+template <class L>
+concept IsPairLink = std::derived_from<L, PairLink> && std::movable<L> &&
+    requires(L link, iovec* pieces, pollfd* where, Notice* notice) {
+  { L::kName } -> std::convertible_to<const char*>;
+  { link.send(pieces, size_t{1}, pieces) } -> std::same_as<ssize_t>;
+  { link.receive(pieces, size_t{1}) } -> std::same_as<ssize_t>;
+  { link.sleeps(uint32_t{1}, where) } -> std::same_as<bool>;
+  { link.notices().hear(notice) } -> std::same_as<Heard>;
+  { link.notices().descriptor() } -> std::same_as<int>;
+  link.notices().tell(*notice);
+};
+
+}  // namespace tessera::sdk
