@@ -47,6 +47,15 @@ function(tessera_starts_ranks)
   endif()
 endfunction()
 
+# Tests of code that runs threads of its own: `scripts/test --threaded` builds and runs them alone.
+add_custom_target(tessera_threaded_tests)
+function(tessera_threaded)
+  foreach(test ${ARGN})
+    add_dependencies(tessera_threaded_tests ${test})
+    set_property(TEST ${test} APPEND PROPERTY LABELS threaded)
+  endforeach()
+endfunction()
+
 # tessera_test(NAME SOURCES ... [LINK libraries...] [DEFINITIONS ...] [NEEDS targets...] [TIMEOUT seconds] [LABELS ...]
 # [RANKS]): a program of GoogleTest, and the test of its name that runs it: two minutes at most, unless told otherwise.
 # NEEDS is built before; with RANKS it starts ranks as processes.

@@ -268,14 +268,15 @@ TEST(Rendezvous, AGuestThatDoesNotListenIsToldInWholeSentences) {
                               .master_addr = "127.0.0.1",
                               .master_port = port,
                               .token = "a token",
-                              .timeout_s = 3,
-                              .deadline = Clock::now() + std::chrono::seconds(3),
+                              .timeout_s = 5,
+                              .deadline = Clock::now() + std::chrono::seconds(5),
                               .listen = [](const Address&) { return uint16_t{1}; }};
     EXPECT_THROW(meet(options), sdk::Failure);
   });
   ASSERT_TRUE(call_port(port));
   const Fd deaf = arrive(port, 1, 4096);
-  for (int32_t rank = 2; rank < 500; ++rank) arrive(port, rank, 1 << 20);
+  const auto enough = Clock::now() + std::chrono::seconds(2);  // on a slow machine fewer come, and as many words are said
+  for (int32_t rank = 2; rank < 500 && Clock::now() < enough; ++rank) arrive(port, rank, 1 << 20);
   std::string last;
   uint32_t kind = 0;
   for (Head head; recv(deaf.get(), &head, sizeof(head), MSG_WAITALL) == sizeof(head);) {
@@ -286,7 +287,7 @@ TEST(Rendezvous, AGuestThatDoesNotListenIsToldInWholeSentences) {
   }
   rank_0.join();
   EXPECT_EQ(kind, 3u);
-  EXPECT_THAT(last, HasSubstr("never arrived within 3 s"));
+  EXPECT_THAT(last, HasSubstr("never arrived within 5 s"));
 }
 
 TEST(Rendezvous, TwoProcessesThatClaimOneRank) {
