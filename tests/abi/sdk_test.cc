@@ -44,6 +44,11 @@ TEST(Options, RefusesUnknownKeysNamingTheNearest) {
   o.number("learning_rate", 0);
   EXPECT_EQ(message_of([&] { o.finish(); }),
             "unknown option \"learing_rate\": the nearest known one is \"learning_rate\"");
+  Options shortened(R"({"lr": 1})");
+  shortened.number("eps", 0);
+  shortened.number("learning_rate", 0);
+  EXPECT_EQ(message_of([&] { shortened.finish(); }),
+            "unknown option \"lr\": the nearest known one is \"learning_rate\"");
   Options none(R"({"x": 1})");
   EXPECT_EQ(message_of([&] { none.finish(); }), "unknown option \"x\": there are none");
   Options own(R"({"x": {"deep": 1}})");

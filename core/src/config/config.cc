@@ -7,7 +7,7 @@
 #include <set>
 
 #include "config/decode.h"
-#include "config/nearest.h"
+#include "tessera/sdk/nearest.h"
 
 namespace tessera {
 namespace {
@@ -140,7 +140,7 @@ void apply_to_tables(const Override& o, std::vector<TableConfig>& tables) {
     return;
   }
   fail(Code::kNotFound, o.source, ": there is no table \"", name, "\"; the nearest is \"",
-       config::nearest_name(name, known), "\"");
+       sdk::nearest_name(name, known), "\"");
 }
 
 void decode_sections(const toml::table& file, Config& config) {
@@ -169,7 +169,7 @@ const DataColumn& column_of(const TableConfig& table, const std::string& feature
     known.push_back(column.name);
   }
   fail(Code::kNotFound, "table \"", table.name, "\" reads the feature \"", feature,
-       "\", but the data has no such column; the nearest is \"", config::nearest_name(feature, known), "\"");
+       "\", but the data has no such column; the nearest is \"", sdk::nearest_name(feature, known), "\"");
 }
 
 void fill_from_columns(TableConfig& table, const std::vector<DataColumn>& columns) {

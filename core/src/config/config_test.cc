@@ -6,7 +6,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "config/nearest.h"
+#include "tessera/sdk/nearest.h"
 
 namespace tessera {
 namespace {
@@ -243,12 +243,14 @@ TEST(Config, PrintedConfigReadsBackEqual) {
   EXPECT_EQ(parse_config(to_toml(c), "again"), c) << to_toml(c);
 }
 
-TEST(Config, EditDistance) {
-  EXPECT_EQ(config::edit_distance("", "abc"), 3u);
-  EXPECT_EQ(config::edit_distance("kitten", "sitting"), 3u);
-  EXPECT_EQ(config::edit_distance("modle", "model"), 1u);
-  EXPECT_EQ(config::nearest_name("x", {}), "");
-  EXPECT_EQ(config::nearest_name("rwos", {"name", "rows", "cols"}), "rows");
+TEST(Config, NearestNames) {
+  EXPECT_EQ(sdk::edit_distance("", "abc"), 3u);
+  EXPECT_EQ(sdk::edit_distance("kitten", "sitting"), 3u);
+  EXPECT_EQ(sdk::edit_distance("modle", "model"), 1u);
+  EXPECT_EQ(sdk::nearest_name("x", {}), "");
+  EXPECT_EQ(sdk::nearest_name("rwos", {"name", "rows", "cols"}), "rows");
+  EXPECT_EQ(sdk::nearest_name("lr", {"eps", "learning_rate", "eta"}), "learning_rate");
+  EXPECT_EQ(sdk::nearest_name("er", {"eps", "learning_rate"}), "eps");
 }
 
 TEST(Config, AFolderIsNoFile) {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "config/nearest.h"
+#include "tessera/sdk/nearest.h"
 
 namespace tessera::config {
 namespace {
@@ -193,9 +193,9 @@ void wrong_type(const toml::node& at, const std::string& what, const std::string
 
 void unknown_key(const toml::node& at, const std::string& section, const std::string& key,
                  const std::vector<std::string>& known) {
-  const std::string nearest = nearest_name(key, known);
+  const std::string nearest = sdk::nearest_name(key, known);
   std::string meant = cat("the nearest known key is \"", nearest, "\"");
-  if (edit_distance(key, nearest) > key.size() / 2) {  // not misspelt, but another word
+  if (sdk::edit_distance(key, nearest) > key.size() / 2) {  // not misspelt, but another word
     meant = "there are";
     for (const std::string& name : known) meant += cat(name == known.front() ? " \"" : ", \"", name, "\"");
   }

@@ -1,8 +1,8 @@
 // Readers by name.
 #include <algorithm>
 
-#include "config/nearest.h"
 #include "data/readers.h"
+#include "tessera/sdk/nearest.h"
 
 namespace tessera {
 namespace {
@@ -32,7 +32,7 @@ Dataset read_dataset(const DataConfig& config, uint64_t seed) {
     if (config.reader == reader.name) return reader.read(config, seed);
   }
   fail(Code::kInvalidArgument, "there is no reader \"", config.reader, "\"; the nearest is \"",
-       config::nearest_name(config.reader, reader_names()), "\"");
+       sdk::nearest_name(config.reader, reader_names()), "\"");
 }
 
 namespace data {

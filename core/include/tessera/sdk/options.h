@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "tessera/sdk/error.h"
+#include "tessera/sdk/nearest.h"
 
 namespace tessera::sdk {
 
@@ -157,21 +158,6 @@ class OptionParser {
   size_t at_ = 0;
 };
 
-// How many single-character changes make `a` into `b` (Levenshtein).
-inline size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t k = 0; k <= b.size(); ++k) row[k] = k;
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = row[0]++;
-    for (size_t k = 0; k < b.size(); ++k) {
-      const size_t replaced = diagonal + (a[i] == b[k] ? 0 : 1);
-      diagonal = row[k + 1];
-      row[k + 1] = std::min({replaced, row[k] + 1, diagonal + 1});
-    }
-  }
-  return row.back();
-}
-
 }  // namespace detail
 
 class Options {
@@ -214,10 +200,8 @@ class Options {
     for (const detail::Option& o : all()) {
       if (std::find(known_.begin(), known_.end(), o.key) != known_.end()) continue;
       if (known_.empty()) fail(TSR_INVALID_ARGUMENT, "unknown option \"", o.key, "\": there are none");
-      const auto nearest = std::min_element(known_.begin(), known_.end(), [&](const auto& a, const auto& b) {
-        return detail::edit_distance(o.key, a) < detail::edit_distance(o.key, b);
-      });
-      fail(TSR_INVALID_ARGUMENT, "unknown option \"", o.key, "\": the nearest known one is \"", *nearest, "\"");
+      fail(TSR_INVALID_ARGUMENT, "unknown option \"", o.key, "\": the nearest known one is \"",
+           nearest_name(o.key, known_), "\"");
     }
   }
 

@@ -1,0 +1,43 @@
+// tessera/sdk/nearest.h - the known name that was probably meant, for errors about unknown ones.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tessera::sdk {
+
+// Least number of letters to insert, delete, replace or swap with their neighbour.
+inline size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
+  for (size_t j = 0; j <= b.size(); ++j) d[0][j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    for (size_t j = 1; j <= b.size(); ++j) {
+      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] != b[j - 1])});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+    }
+  }
+  return d[a.size()][b.size()];
+}
+
+// Whether `whole` has the letters of `name` in their order, from the first one on: "lr" shortens "learning_rate".
+inline bool shortens(std::string_view name, std::string_view whole) {
+  if (name.empty() || !whole.starts_with(name[0])) return false;
+  size_t found = 0;
+  for (const char c : whole) found += found < name.size() && c == name[found];
+  return found == name.size();
+}
+
+// The first of the nearest names; "" where there are none. One that it shortens is nearer than others.
+inline std::string nearest_name(std::string_view name, const std::vector<std::string>& known) {
+  const auto distance = [&](const std::string& to) { return std::pair(!shortens(name, to), edit_distance(name, to)); };
+  const auto best = std::min_element(known.begin(), known.end(),
+                                     [&](const auto& a, const auto& b) { return distance(a) < distance(b); });
+  return best == known.end() ? std::string() : *best;
+}
+
+}  // namespace tessera::sdk
