@@ -61,9 +61,11 @@ void print_link(const char* name, const std::optional<LinkFigures>& link) {
   }
 }
 
-void print_stage(const char* name, const StageFigures& s) {
-  std::printf("  %-10s %9.0f %9.1f %9.2f %9.2f %9.2f %9.3f\n", name, 1e9 * s.call, 1e9 * s.run, 1e9 * s.bag, 1e9 * s.id,
-              1e9 * s.cut_id, 1e9 * s.byte);
+template <StageWork Work>
+void print_stage(const char* name, const StageFigures<Work>& s) {
+  std::printf("  %-10s", name);
+  for (const auto& unit : Work::units()) std::printf("  %s %.3g", unit.key, 1e9 * (s.seconds.*unit.count));
+  std::printf("\n");
 }
 
 void print_machine(const Machine& m) {
@@ -80,15 +82,15 @@ void print_machine(const Machine& m) {
   }
   print_link("inside the host", m.intra_host);
   print_link("across hosts", m.inter_host);
-  std::printf("\naround the exchanges, ns\n  %-10s %9s %9s %9s %9s %9s %9s\n", "stage", "call", "run", "bag", "id",
-              "cut id", "byte");
+  std::printf("\naround the exchanges, ns for each\n");
   print_stage("route", m.route);
   print_stage("unpack", m.unpack);
   print_stage("combine", m.combine);
   print_stage("split", m.split);
   print_stage("replica", m.replica);
   std::printf("\ndense layers: %.0f us forward, %.0f us backward for 10 Mflop; update %.2f ns per parameter\n",
-              1e6 * m.dense.layer_forward.at(1e7), 1e6 * m.dense.layer_backward.at(1e7), 4e9 * m.dense.update.byte);
+              1e6 * m.dense.layer_forward.at(1e7), 1e6 * m.dense.layer_backward.at(1e7),
+              4e9 * m.dense.update.seconds.bytes);
 }
 
 }  // namespace

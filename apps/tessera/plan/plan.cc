@@ -13,6 +13,7 @@
 #include "options.h"
 #include "outputs.h"
 #include "plan/picture.h"
+#include "planner/table_json.h"
 #include "plugin_watch.h"
 #include "tessera/config.h"
 #include "tessera/data.h"
@@ -85,35 +86,6 @@ std::string read_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// The tables of --tables: JSON values with the place they stand at, for errors.
-class Reader {
- public:
-  Reader(const json& object, std::string where, const std::set<std::string>& keys)
-      : object_(object), where_(std::move(where)) {
-    if (!object.is_object()) throw UsageError(where_ + " is no JSON object");
-    for (const auto& [key, value] : object.items()) {
-      if (keys.contains(key)) continue;
-      std::string known;
-      for (const std::string& k : keys) known += (known.empty() ? "" : ", ") + k;
-      throw UsageError(cat(where_, ": unknown key \"", key, "\"; known are ", known));
-    }
-  }
-  template <class T>
-  void get(const char* key, T& out) const {
-    const auto found = object_.find(key);
-    if (found == object_.end() || found->is_null()) return;
-    try {
-      out = found->get<T>();
-    } catch (const json::exception&) {
-      throw UsageError(cat(where_, ": \"", key, "\" has the wrong type: ", found->dump()));
-    }
-  }
-
- private:
-  const json& object_;
-  std::string where_;
-};
-
 struct Job {
   std::vector<PlannerModule> modules;
   PlannerOptions options;
@@ -122,54 +94,18 @@ struct Job {
   std::vector<TableConfig> tables;  // of it
 };
 
-void read_table(const json& value, const std::string& where, Job& job) {
-  static const std::set<std::string> kKeys{"name",          "num_embeddings",  "embedding_dim",  "feature_names",
-                                           "data_type",     "pooling",         "sharding_types", "compute_kernels",
-                                           "min_partition", "pooling_factors", "num_poolings",   "batch_sizes",
-                                           "is_weighted",   "max_shards",      "ranks",          "keep_together",
-                                           "keep_apart",    "forbidden_ranks", "zipf_exponent"};
-  const Reader reader(value, where, kKeys);
-  EmbeddingBagConfig table;
-  std::string data_type = "float32", pooling = "sum";
-  reader.get("name", table.name);
-  reader.get("num_embeddings", table.num_embeddings);
-  reader.get("embedding_dim", table.embedding_dim);
-  reader.get("feature_names", table.feature_names);
-  reader.get("data_type", data_type);
-  reader.get("pooling", pooling);
-  table.data_type = dtype_from(data_type);
-  table.pooling = pooling_from(pooling);
-  ParameterConstraints c;
-  reader.get("sharding_types", c.sharding_types);
-  reader.get("compute_kernels", c.compute_kernels);
-  reader.get("min_partition", c.min_partition);
-  reader.get("pooling_factors", c.pooling_factors);
-  reader.get("num_poolings", c.num_poolings);
-  reader.get("batch_sizes", c.batch_sizes);
-  reader.get("is_weighted", c.is_weighted);
-  reader.get("zipf_exponent", c.zipf_exponent);
-  reader.get("max_shards", c.max_shards);
-  reader.get("ranks", c.ranks);
-  reader.get("forbidden_ranks", c.forbidden_ranks);
-  reader.get("keep_together", c.keep_together);
-  reader.get("keep_apart", c.keep_apart);
-  job.options.constraints[table.name] = c;
-  job.modules.front().tables.push_back(std::move(table));
-}
-
 Job job_from_tables(const Arguments& a) {
   const std::string text = read_file(a.tables);
-  const json root = config::parse_json(text, {a.tables});
-  const json* list = &root;
-  if (root.is_object()) {
-    const auto found = root.find("tables");
-    if (found == root.end()) throw UsageError(a.tables + " has no list \"tables\"");
-    list = &*found;
-  }
-  if (!list->is_array()) throw UsageError(a.tables + " holds no list of tables");
+  const config::JsonSource source{a.tables};
+  const json root = config::parse_json(text, source);
   Job job;
   job.modules.emplace_back();
-  for (size_t i = 0; i < list->size(); ++i) read_table((*list)[i], cat(a.tables, ", table ", i + 1), job);
+  for (const config::JsonObject& table :
+       root.is_object() ? config::JsonObject(root, source).objects("tables") : config::JsonObject::list(root, source)) {
+    ParameterConstraints constraints;
+    job.modules.front().tables.push_back(table_from(table, constraints));
+    job.options.constraints[job.modules.front().tables.back().name] = std::move(constraints);
+  }
   job.modules.front().tables = validated(std::move(job.modules.front().tables));
   const std::string device = a.compute_device.empty() ? "cpu" : a.compute_device;
   job.runtime = std::make_unique<Runtime>();

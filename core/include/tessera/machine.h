@@ -15,6 +15,7 @@
 
 #include "tessera/abi/kernel.h"
 #include "tessera/error.h"
+#include "tessera/stage_work.h"
 
 namespace tessera {
 
@@ -54,24 +55,11 @@ struct LinkFigures {
   double all_reduce_at(int group, double bytes) const;
 };
 
-// How much one stage of a step has to do: `runs` of bags (a feature on its way between two ranks), bags, ids, ids that
-// are dealt out by row (in unpack, combine and split: bags of which nobody knows beforehand whether they have ids in a
-// part of the rows), and bytes.
-struct StageWork {
-  double calls = 0, runs = 0, bags = 0, ids = 0, cut_ids = 0, bytes = 0;
-};
-struct StageFigures {
-  double call = 0, run = 0, bag = 0, id = 0, cut_id = 0, byte = 0;
-  double of(const StageWork& work) const;
-};
-
 struct DenseFigures {
   Curve layer_forward, layer_backward;  // over the multiplications and additions of one layer, batch and all
-  Curve interaction_forward, interaction_backward;  // over batch * vectors^2 * dim
-  // Of a step beside these curves. Runs: layers and interactions, bags: samples, ids: batch * vectors^2, bytes: of the
-  // layers' values.
-  StageFigures forward, backward;
-  StageFigures update;  // runs: tensors, bytes: of parameters
+  Curve interaction_forward, interaction_backward;   // over batch * vectors^2 * dim
+  StageFigures<BesideLayersWork> forward, backward;  // of a step, beside these curves
+  StageFigures<DenseUpdateWork> update;
 };
 
 struct Machine {
@@ -81,10 +69,11 @@ struct Machine {
   int ranks = 1, threads = 1;  // that were at work, threads per rank
   std::vector<KernelFigures> kernels;
   std::optional<LinkFigures> intra_host, inter_host;
-  StageFigures route, unpack, combine, split;  // the core's own work on both sides of the exchanges
-  // Of data-parallel tables. Bags: rows with a gradient on any rank, ids: this rank's, cut_ids: all rows, bytes: of
-  // those gradients.
-  StageFigures replica;
+  // The core's own work on both sides of the exchanges.
+  StageFigures<RouteWork> route;
+  StageFigures<UnpackWork> unpack;
+  StageFigures<RowsWork> combine, split;
+  StageFigures<ReplicaWork> replica;  // of data-parallel tables
   DenseFigures dense;
 
   // A 2-core cloud machine for cpu; for cuda and hip bandwidths and links as TorchRec assumes them. kFailedPrecondition

@@ -23,7 +23,8 @@ struct DenseWork {
   // Seconds of all layers, of the interaction, and what there is to do beside, for so many samples.
   double layer_seconds(const Curve& curve, double batch) const;
   double interaction_seconds(const Curve& curve, double batch) const;
-  StageWork stage_work(double batch) const;
+  BesideLayersWork beside_layers(double batch) const;
+  DenseUpdateWork update() const;
   bool empty() const { return layers.empty() && vectors == 0; }
 };
 // A DLRM's (dlrm.h): dense inputs, bottom and top layer sizes, pooled outputs of embedding_dim.
@@ -40,13 +41,13 @@ struct TablePrediction {
   std::vector<double> bytes;           // ids to it from other ranks, rows and gradients between it and them
 };
 
-// What the core has to do on one rank: the work that a Machine's figures of the same names are applied to. Replica:
-// that of data-parallel tables.
+// What the core has to do on one rank: the work that a Machine's figures of the same names are applied to.
 struct RankWork {
-  StageWork route, unpack, combine, split, replica;
+  RouteWork route;
+  UnpackWork unpack;
+  RowsWork combine, split;
+  ReplicaWork replica;
 };
-StageWork& operator+=(StageWork& a, const StageWork& b);
-StageWork operator*(double times, StageWork work);
 
 struct StepPrediction {
   double seconds = 0;                // of a step: the slowest ranks' work, exchanges and waiting

@@ -13,8 +13,8 @@ namespace {
 constexpr const char* kMlp = "mlp";
 constexpr const char* kInteraction = "dot_interaction";
 
-Tensor filled(std::vector<int64_t> shape) {
-  Tensor out = Tensor::empty(std::move(shape));
+Tensor filled(const std::vector<int64_t>& shape) {
+  Tensor out = Tensor::empty(shape);
   out.fill(0.01);
   return out;
 }

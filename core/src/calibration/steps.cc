@@ -113,13 +113,29 @@ class StepTrials {
   const Trials& trials_;
 };
 
+template <StageWork Work>
+std::vector<double> counts(const Work& work) {
+  std::vector<double> out;
+  for (const auto& unit : Work::units()) out.push_back(work.*unit.count);
+  return out;
+}
+// From the end of a solution.
+template <StageWork Work>
+StageFigures<Work> figures_of(const std::vector<double>& solution) {
+  StageFigures<Work> out;
+  auto x = solution.end() - std::ssize(Work::units());
+  for (const auto& unit : Work::units()) out.seconds.*unit.count = *x++;
+  return out;
+}
+
 // Lines of a least-squares problem. An error counts in proportion to the stage, or to a small part of its step where
 // that is more: what is lost in the step is lost in the clock too.
 struct Fit {
   std::vector<std::vector<double>> work;
   std::vector<double> seconds, scale;
-  void add_stage(const StageWork& w, double measured, double step) {
-    add({w.calls, w.runs, w.bags, w.ids, w.cut_ids, w.bytes}, measured, step);
+  template <StageWork Work>
+  void add_stage(const Work& w, double measured, double step) {
+    add(counts(w), measured, step);
   }
   void add(std::vector<double> line, double measured, double step) {
     constexpr double kSmallPart = 0.02;
@@ -141,9 +157,10 @@ struct Fit {
     }
     return x;
   }
-  StageFigures figures() const {
-    const std::vector<double> x = solved();
-    return {x[0], x[1], x[2], x[3], x[4], x[5]};
+  // The stage's whose work the lines end with.
+  template <StageWork Work>
+  StageFigures<Work> figures() const {
+    return figures_of<Work>(solved());
   }
 };
 
@@ -156,12 +173,12 @@ struct StepFits {
 
   void add_work(const SyntheticStep& step, const StepTrial& t) {
     route.add_stage(t.work.route, t.measured.at("route"), t.step);
-    if (t.work.combine.runs > 0) {
+    if (t.work.combine.pieces > 0) {
       combine.add_stage(t.work.combine, t.measured.at("combine"), t.step);
       split.add_stage(t.work.split, t.measured.at("split"), t.step);
     }
     const KernelFigures& kernel = step.planner().machine->kernels[0];
-    const double runs = t.work.unpack.runs;
+    const double runs = t.work.unpack.pieces;
     lookup.add({1, runs, t.predicted.at("lookup") - kernel.call_forward - runs * kernel.run_forward},
                t.measured.at("lookup"), t.step);
     update.add({1, runs, t.predicted.at("table update") - kernel.call_backward - runs * kernel.run_backward},
@@ -171,22 +188,15 @@ struct StepFits {
 
  private:
   void add_dense(const DenseWork& dense, double batch, const StepTrial& t, const DenseFigures& figures) {
-    const StageWork work = dense.stage_work(batch);
     const auto line = [&](const Curve& layer, const Curve& interaction) {
-      return std::vector<double>{dense.layer_seconds(layer, batch),
-                                 dense.interaction_seconds(interaction, batch),
-                                 work.calls,
-                                 work.runs,
-                                 work.bags,
-                                 work.ids,
-                                 work.bytes};
+      std::vector<double> out = counts(dense.beside_layers(batch));
+      out.insert(out.begin(), {dense.layer_seconds(layer, batch), dense.interaction_seconds(interaction, batch)});
+      return out;
     };
     dense_forward.add(line(figures.layer_forward, figures.interaction_forward), t.measured.at("dense forward"), t.step);
     dense_backward.add(line(figures.layer_backward, figures.interaction_backward), t.measured.at("dense backward"),
                        t.step);
-    const double tensors = 2 * static_cast<double>(dense.layers.size());
-    dense_update.add({1, tensors, 0, 0, 0, 4 * static_cast<double>(dense.parameters())}, t.measured.at("dense update"),
-                     t.step);
+    dense_update.add_stage(dense.update(), t.measured.at("dense update"), t.step);
   }
 };
 
@@ -197,18 +207,18 @@ Curve scaled(const Curve& curve, double factor) {
 }
 
 // A dense stage's figures: layers and interactions by a factor, and what is beside them.
-StageFigures correct(const Fit& fit, Curve* layer, Curve* interaction) {
+StageFigures<BesideLayersWork> correct(const Fit& fit, Curve* layer, Curve* interaction) {
   const std::vector<double> x = fit.solved();
   *layer = scaled(*layer, x[0]);
   *interaction = scaled(*interaction, x[1]);
-  return {x[2], x[3], x[4], x[5], 0, x[6]};
+  return figures_of<BesideLayersWork>(x);
 }
 
 void correct(const StepFits& fits, Machine* machine) {
-  machine->route = fits.route.figures();
-  machine->unpack = fits.unpack.figures();
-  machine->combine = fits.combine.figures();
-  machine->split = fits.split.figures();
+  machine->route = fits.route.figures<RouteWork>();
+  machine->unpack = fits.unpack.figures<UnpackWork>();
+  machine->combine = fits.combine.figures<RowsWork>();
+  machine->split = fits.split.figures<RowsWork>();
   KernelFigures& k = machine->kernels[0];
   const std::vector<double> lookup = fits.lookup.solved(), update = fits.update.solved();
   k.call_forward = lookup[0];
@@ -222,7 +232,7 @@ void correct(const StepFits& fits, Machine* machine) {
   DenseFigures& d = machine->dense;
   d.forward = correct(fits.dense_forward, &d.layer_forward, &d.interaction_forward);
   d.backward = correct(fits.dense_backward, &d.layer_backward, &d.interaction_backward);
-  d.update = fits.dense_update.figures();
+  d.update = fits.dense_update.figures<DenseUpdateWork>();
 }
 
 void measure_replicas(const StepTrials& alone, Machine* machine) {
@@ -234,7 +244,7 @@ void measure_replicas(const StepTrials& alone, Machine* machine) {
     const double all = t.measured.at("data parallel");
     replica.add_stage(t.work.replica, std::max(0.1 * all, all - kernel), t.step);
   }
-  machine->replica = replica.figures();
+  machine->replica = replica.figures<ReplicaWork>();
 }
 
 // What exchanges take in a step, where ranks do not arrive together and have done something else before.

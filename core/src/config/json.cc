@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "tessera/sdk/nearest.h"
+
 namespace tessera::config {
 namespace {
 
@@ -53,8 +55,8 @@ void no_json(std::string_view text, const JsonSource& source, size_t at) {
                         : cat("unexpected ", shown(static_cast<unsigned char>(text[before.size()]))));
 }
 
-JsonObject::JsonObject(const Value& value, const JsonSource& source, std::string where)
-    : value_(value), source_(source), where_(std::move(where)) {
+JsonObject::JsonObject(const Value& value, Source source, std::string where)
+    : value_(value), source_(std::move(source)), where_(std::move(where)) {
   if (!value.is_object()) wrong(where_.empty() ? "it" : where_, " is no object {...}");
 }
 
@@ -64,6 +66,20 @@ std::string JsonObject::place(std::string_view key) const {
 
 void JsonObject::wrong_type(const Value& value, std::string_view key, const char* expected) const {
   wrong(place(key), " is ", shown(value), "; ", expected, " is expected");
+}
+
+bool JsonObject::has(const char* key) const {
+  const auto found = value_.find(key);
+  return found != value_.end() && !found->is_null();
+}
+
+const JsonObject& JsonObject::only(const std::vector<std::string>& known) const {
+  for (const auto& [key, value] : value_.items()) {
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    wrong(where_, where_.empty() ? "" : " ", "has an unknown key \"", key, "\"; did you mean \"",
+          sdk::nearest_name(key, known), "\"?");
+  }
+  return *this;
 }
 
 const Value& JsonObject::member(const char* key) const {
@@ -81,11 +97,29 @@ uint32_t JsonObject::hex(const char* key) const {
   return out;
 }
 
-std::vector<JsonObject> JsonObject::objects(const char* key) const {
+std::vector<JsonObject> JsonObject::objects(const char* key, const char* name) const {
   const Value& list = member(key);
   if (!list.is_array()) wrong_type(list, key, "a list");
   std::vector<JsonObject> out;
-  for (const Value& one : list) out.push_back({one, source_, cat(place(key), '[', out.size(), ']')});
+  for (const Value& one : list) {
+    const bool named = name != nullptr && one.is_object() && one.contains(name) && one[name].is_string();
+    const std::string which = named ? shown(one[name]) : std::to_string(out.size());
+    out.push_back({one, source_, cat(place(key), '[', which, ']')});
+  }
+  return out;
+}
+
+std::vector<JsonObject> JsonObject::list(const Value& value, const JsonSource& source) {
+  if (!value.is_array()) fail(source.code, source.name, " is no list [...]", source.advice);
+  const auto shared = std::make_shared<const JsonSource>(source);
+  std::vector<JsonObject> out;
+  for (const Value& one : value) out.push_back({one, shared, cat('[', out.size(), ']')});
+  return out;
+}
+
+std::vector<std::pair<std::string, JsonObject>> JsonObject::members() const {
+  std::vector<std::pair<std::string, JsonObject>> out;
+  for (const auto& [key, value] : value_.items()) out.emplace_back(key, JsonObject(value, source_, place(key)));
   return out;
 }
 
@@ -93,17 +127,17 @@ bool JsonObject::is_int64(const Value& value) {
   return value.is_number_integer() && (!value.is_number_unsigned() || value.get<uint64_t>() <= INT64_MAX);
 }
 
-void JsonObject::read(const Value& value, std::string_view key, std::string& out) const {
+void JsonObject::take(const Value& value, std::string_view key, std::string& out) const {
   if (!value.is_string()) wrong_type(value, key, "a text");
   out = value.get<std::string>();
 }
 
-void JsonObject::read(const Value& value, std::string_view key, bool& out) const {
+void JsonObject::take(const Value& value, std::string_view key, bool& out) const {
   if (!value.is_boolean()) wrong_type(value, key, "true or false");
   out = value.get<bool>();
 }
 
-void JsonObject::read(const Value& value, std::string_view key, double& out) const {
+void JsonObject::take(const Value& value, std::string_view key, double& out) const {
   if (!value.is_number()) wrong_type(value, key, "a number");
   out = value.get<double>();
 }

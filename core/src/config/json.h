@@ -4,7 +4,9 @@
 
 #include <concepts>
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,6 +20,7 @@ struct JsonSource {
   std::string name;  // what an error begins with: a path, "the request"
   Code code = Code::kInvalidArgument;
   size_t max_bytes = size_t{256} << 20;
+  std::string advice = {};  // what to do, behind an error of JsonObject: "; tessera calibrate makes a right one"
   static constexpr int kMaxDepth = 32;
 };
 
@@ -40,57 +43,91 @@ Json parse_json(std::string_view text, const JsonSource& source) {
 }
 
 // An object whose members are read by name. A view: `value` has to outlive it. A member that is missing or of another
-// type is an error: "NAME: tables[3].rows is missing"; without "NAME: " where the source has no name.
+// type is an error: "NAME: tables[3].rows is missing"; without "NAME: " where the source has no
+// name.
 class JsonObject {
  public:
-  JsonObject(const nlohmann::ordered_json& value, const JsonSource& source) : JsonObject(value, source, "") {}
+  JsonObject(const nlohmann::ordered_json& value, const JsonSource& source)
+      : JsonObject(value, std::make_shared<const JsonSource>(source), "") {}
 
-  bool has(const char* key) const { return value_.contains(key); }
+  bool has(const char* key) const;  // and it is not null
   // T: std::string, bool, an integer (in its range), double, or a vector of these.
   template <class T>
   T get(const char* key) const {
     T out{};
-    read(member(key), key, out);
+    take(member(key), key, out);
     return out;
   }
   template <class T>
   T get(const char* key, T otherwise) const {
     return has(key) ? get<T>(key) : otherwise;
   }
+  // Leaves `out` as it is where there is no such member.
+  template <class T>
+  void read(const char* key, T& out) const {
+    if (has(key)) take(member(key), key, out);
+  }
+  template <class T>
+  void read(const char* key, std::optional<T>& out) const {
+    if (has(key)) take(member(key), key, out.emplace());
+  }
+  // A number of [least, most].
+  template <class T>
+  T within(const char* key, T least, T most) const {
+    const T value = get<T>(key);
+    if (!(value >= least) || !(value <= most))
+      wrong_at(key, " is ", value, "; from ", least, " to ", most, " is expected");
+    return value;
+  }
   uint32_t hex(const char* key) const;  // of a text with 8 hexadecimal digits
   JsonObject object(const char* key) const { return {member(key), source_, place(key)}; }
-  std::vector<JsonObject> objects(const char* key) const;  // a list of them
+  // A list of them; `name`: the member that errors call each by, instead of its number: tables["film"].
+  std::vector<JsonObject> objects(const char* key, const char* name = nullptr) const;
+  // A list of them without a key: the whole text.
+  static std::vector<JsonObject> list(const nlohmann::ordered_json& value, const JsonSource& source);
+  std::vector<std::pair<std::string, JsonObject>> members() const;  // all, which are objects
   const nlohmann::ordered_json& member(const char* key) const;
+  const nlohmann::ordered_json& value() const { return value_; }
+  // No other members than these: "NAME: tables[3] has an unknown key "dim"; did you mean "embedding_dim"?".
+  const JsonObject& only(const std::vector<std::string>& known) const;
   // An error of the text: "NAME: parts".
   template <class... Parts>
   [[noreturn]] void wrong(const Parts&... parts) const {
-    fail(source_.code, source_.name, source_.name.empty() ? "" : ": ", parts...);
+    fail(source_->code, source_->name, source_->name.empty() ? "" : ": ", parts..., source_->advice);
+  }
+  // Of a member: "NAME: tables[3].rows parts".
+  template <class... Parts>
+  [[noreturn]] void wrong_at(const char* key, const Parts&... parts) const {
+    wrong(place(key), parts...);
   }
 
  private:
   using Value = nlohmann::ordered_json;
 
-  JsonObject(const Value& value, const JsonSource& source, std::string where);
+  using Source = std::shared_ptr<const JsonSource>;
+
+  JsonObject(const Value& value, Source source, std::string where);
   std::string place(std::string_view key) const;
   [[noreturn]] void wrong_type(const Value& value, std::string_view key, const char* expected) const;
   static bool is_int64(const Value& value);
 
-  void read(const Value& value, std::string_view key, std::string& out) const;
-  void read(const Value& value, std::string_view key, bool& out) const;
-  void read(const Value& value, std::string_view key, double& out) const;
+  void take(const Value& value, std::string_view key, std::string& out) const;
+  void take(const Value& value, std::string_view key, bool& out) const;
+  void take(const Value& value, std::string_view key, double& out) const;
   template <std::integral T>
-  void read(const Value& value, std::string_view key, T& out) const {
+  void take(const Value& value, std::string_view key, T& out) const {
     if (!is_int64(value) || !std::in_range<T>(value.get<int64_t>())) wrong_type(value, key, "a whole number");
     out = static_cast<T>(value.get<int64_t>());
   }
   template <class T>
-  void read(const Value& value, std::string_view key, std::vector<T>& out) const {
+  void take(const Value& value, std::string_view key, std::vector<T>& out) const {
     if (!value.is_array()) wrong_type(value, key, "a list");
-    for (const Value& one : value) read(one, key, out.emplace_back());
+    out.clear();
+    for (const Value& one : value) take(one, key, out.emplace_back());
   }
 
   const Value& value_;
-  JsonSource source_;
+  Source source_;
   std::string where_;  // in the text: "tables[3]"; empty for the whole
 };
 

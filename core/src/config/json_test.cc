@@ -49,7 +49,8 @@ TEST(Json, IsLimitedInSizeAndDepth) {
 TEST(Json, ReadsMembersByName) {
   const Json root = Json::parse(
       R"({"text": "x", "on": true, "n": 7, "large": 9223372036854775808, "x": 0.5, "crc": "00ff00aa",
-          "list": [1, 2], "texts": [["a"], []], "parts": [{"n": 1}, {"n": "two"}], "inner": {"n": 3}})");
+          "list": [1, 2], "texts": [["a"], []], "parts": [{"n": 1}, {"n": "two"}], "inner": {"n": 3}, "nothing": null,
+          "named": {"a": {}, "b": {}}, "tables": [{"name": "film"}, {}]})");
   const JsonObject o(root, kSource);
   EXPECT_EQ(o.get<std::string>("text"), "x");
   EXPECT_TRUE(o.get<bool>("on"));
@@ -62,7 +63,37 @@ TEST(Json, ReadsMembersByName) {
   EXPECT_EQ(o.object("inner").get<int>("n"), 3);
   EXPECT_EQ(o.objects("parts")[0].get<int>("n"), 1);
 
+  int n = 1;
+  o.read("absent", n);
+  EXPECT_EQ(n, 1);
+  o.read("n", n);
+  EXPECT_EQ(n, 7);
+  std::optional<double> maybe;
+  o.read("nothing", maybe);
+  EXPECT_FALSE(maybe);
+  o.read("x", maybe);
+  EXPECT_EQ(maybe, 0.5);
+  EXPECT_EQ(o.within("n", 7, 9), 7);
+  EXPECT_EQ(o.object("named").members()[1].first, "b");
+
   const auto error = [](const auto& call) { return error_of(call); };
+  EXPECT_EQ(error([&] { o.within("n", 8, 9); }), "file.json: n is 7; from 8 to 9 is expected");
+  EXPECT_EQ(error([&] { o.object("inner").only({"n"}); }), "no error");
+  EXPECT_EQ(error([&] {
+              o.object("inner").only({"nn", "x"});
+            }),
+            "file.json: inner has an unknown key \"n\"; did you mean \"nn\"?");
+  EXPECT_EQ(error([&] { o.object("named").only({"a"}); }),
+            "file.json: named has an unknown key \"b\"; did you mean \"a\"?");
+  EXPECT_EQ(error([&] { o.objects("tables", "name")[0].get<int>("rows"); }),
+            "file.json: tables[\"film\"].rows is missing");
+  EXPECT_EQ(error([&] { o.objects("tables", "name")[1].get<int>("rows"); }), "file.json: tables[1].rows is missing");
+  EXPECT_EQ(error([&] { JsonObject::list(root, kSource); }), "file.json is no list [...]");
+  EXPECT_EQ(error([&] { JsonObject::list(root["parts"], kSource)[1].get<int>("m"); }), "file.json: [1].m is missing");
+  EXPECT_EQ(error([&] {
+              JsonObject(root, {"f", Code::kDataLoss, 1, "; ask"}).get<int>("absent");
+            }),
+            "f: absent is missing; ask");
   EXPECT_EQ(error([&] { o.get<int>("absent"); }), "file.json: absent is missing");
   EXPECT_EQ(error([&] { o.get<int>("x"); }), "file.json: x is 0.5; a whole number is expected");
   EXPECT_EQ(error([&] { o.get<int>("on"); }), "file.json: on is true; a whole number is expected");

@@ -27,10 +27,6 @@ Curve line(double fixed, double per_unit) {
   return Curve(std::move(points));
 }
 
-StageFigures stage(double call, double run, double bag, double id, double cut_id, double byte) {
-  return {call * kNs, run * kNs, bag * kNs, id * kNs, cut_id * kNs, byte * kNs};
-}
-
 Machine typical_cpu() {
   Machine m;
   m.name = "typical 2-core cloud machine";
@@ -42,11 +38,11 @@ Machine typical_cpu() {
   m.inter_host =
       LinkFigures{"tcp", 2, Curve({{64, 40 * kUs}, {4 * kKib, 45 * kUs}, {64 * kKib, 100 * kUs}, {kMib, 1000 * kUs}}),
                   Curve({{64, 40 * kUs}, {4 * kKib, 45 * kUs}, {64 * kKib, 110 * kUs}, {kMib, 1100 * kUs}})};
-  m.route = stage(760, 32, 2.5, 0.7, 7.2, 0);
-  m.unpack = stage(200, 8, 0.6, 0.7, 6.7, 0);
-  m.combine = stage(0, 0, 0.5, 0, 9.5, 0.035);
-  m.split = stage(0, 12, 0.6, 0, 7.3, 0.018);
-  m.replica = stage(1200, 0, 12.5, 0, 0.1, 0);
+  m.route = {kNs * RouteWork{760, 32, 2.5, 0.7, 7.2}};
+  m.unpack = {kNs * UnpackWork{200, 8, 0.6, 0.7, 6.7}};
+  m.combine = {kNs * RowsWork{0, 0, 0.5, 9.5, 0.035}};
+  m.split = {kNs * RowsWork{0, 12, 0.6, 7.3, 0.018}};
+  m.replica = {kNs * ReplicaWork{1200, 0, 12.5, 0, 0.1, 0}};
   m.dense.layer_forward = Curve({{8.2e3, 0.93 * kUs},
                                  {1.3e5, 1.2 * kUs},
                                  {5.2e5, 2.4 * kUs},
@@ -61,9 +57,9 @@ Machine typical_cpu() {
                                   {1.3e8, 1300 * kUs}});
   m.dense.interaction_forward = Curve({{3200, 0.32 * kUs}, {2e5, 3.4 * kUs}, {3e6, 23 * kUs}, {1.2e7, 73 * kUs}});
   m.dense.interaction_backward = Curve({{3200, 0.093 * kUs}, {2e5, 0.94 * kUs}, {3e6, 12 * kUs}, {1.2e7, 30 * kUs}});
-  m.dense.forward = stage(0, 0, 0, 0, 0, 0.072);
-  m.dense.backward = stage(0, 0, 21, 0.85, 0, 0.038);
-  m.dense.update = stage(440, 0, 0, 0, 0, 0.12);
+  m.dense.forward = {kNs * BesideLayersWork{0, 0, 0, 0, 0.072}};
+  m.dense.backward = {kNs * BesideLayersWork{0, 0, 21, 0.85, 0.038}};
+  m.dense.update = {kNs * DenseUpdateWork{440, 0, 0.12}};
   return m;
 }
 
@@ -81,9 +77,12 @@ Machine typical_accelerator(const std::string& device, double memory_bandwidth, 
   m.intra_host = LinkFigures{"nccl", 8, line(2 * kLaunch, 1 / link_bandwidth), line(2 * kLaunch, 2 / link_bandwidth)};
   m.inter_host =
       LinkFigures{"nccl", 2, line(3 * kLaunch, 1 / kNetworkBandwidth), line(3 * kLaunch, 2 / kNetworkBandwidth)};
-  for (StageFigures* s : {&m.route, &m.unpack, &m.combine, &m.split, &m.replica, &m.dense.update}) {
-    *s = {kLaunch, 0, 0, 8 / memory_bandwidth, 16 / memory_bandwidth, 2 / memory_bandwidth};
-  }
+  const double byte = 1 / memory_bandwidth;
+  m.route = {{.calls = kLaunch, .ids = 8 * byte, .cut_ids = 16 * byte}};
+  m.unpack = {{.calls = kLaunch, .ids = 8 * byte, .uncertain_bags = 16 * byte}};
+  m.combine = m.split = {{.calls = kLaunch, .uncertain_bags = 16 * byte, .bytes = 2 * byte}};
+  m.replica = {{.calls = kLaunch, .ids = 8 * byte, .rows = 16 * byte, .bytes = 2 * byte}};
+  m.dense.update = {{.calls = kLaunch, .bytes = 2 * byte}};
   m.dense.layer_forward = line(kLaunch, 1 / kAcceleratorFlops);
   m.dense.layer_backward = line(2 * kLaunch, 2 / kAcceleratorFlops);
   m.dense.interaction_forward = line(kLaunch, 2 / kAcceleratorFlops);
@@ -144,10 +143,6 @@ double LinkFigures::all_reduce_at(int group, double bytes) const {
   const auto part = [](double n) { return (n - 1) / n; };
   return grown(all_reduce, std::log2(group) / std::log2(std::max(2, ranks)),
                bytes * part(group) / part(std::max(2, ranks)));
-}
-
-double StageFigures::of(const StageWork& w) const {
-  return call * w.calls + run * w.runs + bag * w.bags + id * w.ids + cut_id * w.cut_ids + byte * w.bytes;
 }
 
 namespace {

@@ -8,9 +8,10 @@ namespace tessera {
 
 namespace {
 
+using config::JsonObject;
 using json = nlohmann::ordered_json;
 
-constexpr int kMachineFormat = 1;
+constexpr int64_t kMachineFormat = 2;
 constexpr double kPerNs = 1e9, kPerUs = 1e6;
 
 // Five digits: more than a measurement is worth.
@@ -35,41 +36,40 @@ constexpr Member<KernelFigures> kKernelMembers[] = {{"run_forward_ns", &KernelFi
                                                     {"run_backward_ns", &KernelFigures::run_backward},
                                                     {"call_forward_ns", &KernelFigures::call_forward},
                                                     {"call_backward_ns", &KernelFigures::call_backward}};
-constexpr Member<StageFigures> kStageMembers[] = {
-    {"call_ns", &StageFigures::call}, {"run_ns", &StageFigures::run},       {"bag_ns", &StageFigures::bag},
-    {"id_ns", &StageFigures::id},     {"cut_id_ns", &StageFigures::cut_id}, {"byte_ns", &StageFigures::byte}};
 
-struct Stage {
-  const char* key;
-  StageFigures Machine::*value;
-};
-constexpr Stage kStages[] = {{"route", &Machine::route},
-                             {"unpack", &Machine::unpack},
-                             {"combine", &Machine::combine},
-                             {"split", &Machine::split},
-                             {"replica", &Machine::replica}};
-
-struct DenseCurve {
-  const char* key;
-  Curve DenseFigures::*value;
-};
-constexpr DenseCurve kDenseCurves[] = {{"layer_forward", &DenseFigures::layer_forward},
-                                       {"layer_backward", &DenseFigures::layer_backward},
-                                       {"interaction_forward", &DenseFigures::interaction_forward},
-                                       {"interaction_backward", &DenseFigures::interaction_backward}};
-
-struct DenseStage {
-  const char* key;
-  StageFigures DenseFigures::*value;
-  bool needed;  // files of former versions have no others
-};
-constexpr DenseStage kDenseStages[] = {{"update", &DenseFigures::update, true},
-                                       {"forward", &DenseFigures::forward, false},
-                                       {"backward", &DenseFigures::backward, false}};
+// body(key, figures) for each stage. `M`: Machine, const or not.
+template <class M, class Body>
+void each_stage(M& machine, const Body& body) {
+  body("route", machine.route);
+  body("unpack", machine.unpack);
+  body("combine", machine.combine);
+  body("split", machine.split);
+  body("replica", machine.replica);
+}
+template <class M, class Body>
+void each_dense_stage(M& machine, const Body& body) {
+  body("update", machine.dense.update);
+  body("forward", machine.dense.forward);
+  body("backward", machine.dense.backward);
+}
+template <class M, class Body>
+void each_dense_curve(M& machine, const Body& body) {
+  body("layer_forward", machine.dense.layer_forward);
+  body("layer_backward", machine.dense.layer_backward);
+  body("interaction_forward", machine.dense.interaction_forward);
+  body("interaction_backward", machine.dense.interaction_backward);
+}
 
 template <class T, size_t N>
 void write(json& to, const T& from, const Member<T> (&members)[N]) {
   for (const Member<T>& m : members) to[m.key] = rounded(from.*(m.value) * kPerNs);
+}
+
+template <StageWork Work>
+json write(const StageFigures<Work>& figures) {
+  json out;
+  for (const auto& unit : Work::units()) out[cat(unit.key, "_ns")] = rounded(figures.seconds.*unit.count * kPerNs);
+  return out;
 }
 
 json write(const Curve& curve) {
@@ -97,107 +97,72 @@ json write(const KernelFigures& kernel) {
   return out;
 }
 
-// Reads one file and says where it is wrong.
-class Reader {
- public:
-  explicit Reader(const std::string& source) : source_(source) {}
+constexpr double kMostNs = 1e15;
 
-  [[noreturn]] void bad(const std::string& where, const std::string& what) const {
-    fail(Code::kInvalidArgument, source_, where.empty() ? "" : ", ", where, ": ", what,
-         "; tessera calibrate --save FILE makes a right one");
+template <class T, size_t N>
+void read(const JsonObject& from, T& to, const Member<T> (&members)[N]) {
+  for (const Member<T>& m : members) to.*(m.value) = from.within(m.key, 0.0, kMostNs) / kPerNs;
+}
+
+template <StageWork Work>
+void read(const JsonObject& from, StageFigures<Work>& to) {
+  for (const auto& unit : Work::units())
+    to.seconds.*unit.count = from.within(cat(unit.key, "_ns").c_str(), 0.0, kMostNs) / kPerNs;
+}
+
+Curve curve_from(const JsonObject& from, const char* key) {
+  std::vector<std::pair<double, double>> points;
+  for (const auto& point : from.get<std::vector<std::vector<double>>>(key)) {
+    if (point.size() != 2) from.wrong_at(key, " has a list of ", point.size(), "; [size, microseconds] is expected");
+    points.emplace_back(point[0], point[1] / kPerUs);
   }
-
-  const json& field(const json& object, const char* key, const std::string& where) const {
-    if (!object.is_object()) bad(where, "an object {...} is expected here");
-    const auto found = object.find(key);
-    if (found == object.end()) bad(where, cat("\"", key, "\" is missing"));
-    return *found;
+  if (points.empty()) from.wrong_at(key, " has no points");
+  try {
+    return Curve(std::move(points));
+  } catch (const Error& e) {
+    from.wrong_at(key, ": ", e.what());
   }
+}
 
-  double number(const json& object, const char* key, double least, double most, const std::string& where) const {
-    const json& value = field(object, key, where);
-    if (!value.is_number() || !(value.get<double>() >= least) || !(value.get<double>() <= most)) {
-      bad(where, cat("\"", key, "\" is ", value.dump(), "; a number from ", least, " to ", most, " is expected"));
-    }
-    return value.get<double>();
+LinkFigures link_from(const JsonObject& from) {
+  LinkFigures out;
+  out.backend = from.get<std::string>("backend");
+  out.ranks = from.within("ranks", 2, 1000000);
+  out.all_to_all = curve_from(from, "all_to_all_us");
+  out.all_reduce = curve_from(from, "all_reduce_us");
+  if (from.has("wait")) out.wait = from.within("wait", 0.0, 1e3);
+  return out;
+}
+
+bool full_grid(const std::vector<tsr_row_cost>& rows) {
+  if (rows.empty()) return false;
+  size_t columns = 1;
+  while (columns < rows.size() && rows[columns].row_bytes == rows[0].row_bytes) ++columns;
+  bool full = rows.size() % columns == 0;
+  for (size_t i = 0; full && i < rows.size(); ++i) {
+    const size_t line = i / columns, column = i % columns;
+    full = rows[i].row_bytes == rows[line * columns].row_bytes && rows[i].reuse_bytes == rows[column].reuse_bytes &&
+           (column == 0 || rows[i].reuse_bytes > rows[i - 1].reuse_bytes) &&
+           (line == 0 || rows[i].row_bytes > rows[i - columns].row_bytes);
   }
+  return full;
+}
 
-  std::string text(const json& object, const char* key, const std::string& where) const {
-    const json& value = field(object, key, where);
-    if (!value.is_string()) bad(where, cat("\"", key, "\" is ", value.dump(), "; a text is expected"));
-    return value.get<std::string>();
+KernelFigures kernel_from(const JsonObject& from) {
+  KernelFigures out;
+  out.kernel = from.get<std::string>("kernel");
+  read(from, out, kKernelMembers);
+  for (const JsonObject& line : from.objects("rows")) {
+    tsr_row_cost row{};
+    row.row_bytes = line.within("row_bytes", 1.0, 1e9);
+    row.reuse_bytes = line.within("reuse_bytes", 1.0, 1e18);
+    read(line, row, kRowMembers);
+    out.rows.push_back(row);
   }
-
-  const json& array(const json& object, const char* key, const std::string& where) const {
-    const json& value = field(object, key, where);
-    if (!value.is_array() || value.empty()) bad(where, cat("\"", key, "\" is no list, or an empty one"));
-    return value;
-  }
-
-  template <class T, size_t N>
-  void read(const json& from, T& to, const Member<T> (&members)[N], const std::string& where) const {
-    for (const Member<T>& m : members) to.*(m.value) = number(from, m.key, 0, kMost, where) / kPerNs;
-  }
-
-  Curve curve(const json& object, const char* key, const std::string& where) const {
-    std::vector<std::pair<double, double>> points;
-    for (const json& point : array(object, key, where)) {
-      if (!point.is_array() || point.size() != 2 || !point[0].is_number() || !point[1].is_number()) {
-        bad(where, cat("\"", key, "\" has ", point.dump(), "; [size, microseconds] is expected"));
-      }
-      points.emplace_back(point[0].get<double>(), point[1].get<double>() / kPerUs);
-    }
-    try {
-      return Curve(std::move(points));
-    } catch (const Error& e) {
-      bad(where, cat("\"", key, "\": ", e.what()));
-    }
-  }
-
-  LinkFigures link(const json& from, const std::string& where) const {
-    LinkFigures out;
-    out.backend = text(from, "backend", where);
-    out.ranks = static_cast<int>(number(from, "ranks", 2, 1e6, where));
-    out.all_to_all = curve(from, "all_to_all_us", where);
-    out.all_reduce = curve(from, "all_reduce_us", where);
-    if (from.contains("wait")) out.wait = number(from, "wait", 0, 1e3, where);
-    return out;
-  }
-
-  KernelFigures kernel(const json& from, const std::string& where) const {
-    KernelFigures out;
-    out.kernel = text(from, "kernel", where);
-    read(from, out, kKernelMembers, where);
-    for (const json& line : array(from, "rows", where)) {
-      const std::string here = cat(where, ", row ", out.rows.size());
-      tsr_row_cost row{};
-      row.row_bytes = number(line, "row_bytes", 1, 1e9, here);
-      row.reuse_bytes = number(line, "reuse_bytes", 1, 1e18, here);
-      read(line, row, kRowMembers, here);
-      out.rows.push_back(row);
-    }
-    check_grid(out.rows, where);
-    return out;
-  }
-
- private:
-  static constexpr double kMost = 1e15;
-
-  void check_grid(const std::vector<tsr_row_cost>& rows, const std::string& where) const {
-    size_t columns = 1;
-    while (columns < rows.size() && rows[columns].row_bytes == rows[0].row_bytes) ++columns;
-    bool full = rows.size() % columns == 0;
-    for (size_t i = 0; full && i < rows.size(); ++i) {
-      const size_t line = i / columns, column = i % columns;
-      full = rows[i].row_bytes == rows[line * columns].row_bytes && rows[i].reuse_bytes == rows[column].reuse_bytes &&
-             (column == 0 || rows[i].reuse_bytes > rows[i - 1].reuse_bytes) &&
-             (line == 0 || rows[i].row_bytes > rows[i - columns].row_bytes);
-    }
-    if (!full) bad(where, "\"rows\" is no full grid: every row_bytes needs the same reuse_bytes, both ascending");
-  }
-
-  const std::string& source_;
-};
+  if (!full_grid(out.rows))
+    from.wrong_at("rows", " is no full grid: every row_bytes needs the same reuse_bytes, both ascending");
+  return out;
+}
 
 }  // namespace
 
@@ -212,41 +177,34 @@ std::string Machine::json() const {
   for (const KernelFigures& k : kernels) out["kernels"].push_back(write(k));
   if (intra_host) out["intra_host"] = write(*intra_host);
   if (inter_host) out["inter_host"] = write(*inter_host);
-  for (const Stage& s : kStages) write(out["stages"][s.key], this->*(s.value), kStageMembers);
-  for (const DenseCurve& c : kDenseCurves) out["dense"][c.key] = write(dense.*(c.value));
-  for (const DenseStage& s : kDenseStages) write(out["dense"][s.key], dense.*(s.value), kStageMembers);
+  each_stage(*this, [&](const char* key, const auto& stage) { out["stages"][key] = write(stage); });
+  each_dense_curve(*this, [&](const char* key, const Curve& curve) { out["dense"][key] = write(curve); });
+  each_dense_stage(*this, [&](const char* key, const auto& stage) { out["dense"][key] = write(stage); });
   return out.dump(1) + "\n";
 }
 
 Machine Machine::from_json(const std::string& text, const std::string& source) {
-  const Reader reader(source);
-  const auto root = config::parse_json(text, {source});
-  const double format = reader.number(root, "tessera_machine", 1, 1e6, "");
-  if (format > kMachineFormat) {
-    reader.bad("", cat("its format is ", format, " and this program reads ", kMachineFormat,
-                       ": it was written by a newer one"));
+  const config::JsonSource file{.name = source, .advice = "; tessera calibrate --save FILE makes a right one"};
+  const auto value = config::parse_json(text, file);
+  const JsonObject root(value, file);
+  const auto format = root.get<int64_t>("tessera_machine");
+  if (format != kMachineFormat) {
+    root.wrong("its format is ", format, " and this program reads ", kMachineFormat, ": it was written by ",
+               format > kMachineFormat ? "a newer" : "an older", " one");
   }
   Machine m;
-  m.name = reader.text(root, "name", "");
-  m.device = reader.text(root, "device", "");
-  m.measured = reader.field(root, "measured", "") == true;
-  m.ranks = static_cast<int>(reader.number(root, "ranks", 1, 1e6, ""));
-  m.threads = static_cast<int>(reader.number(root, "threads", 1, 4096, ""));
-  for (const auto& k : reader.field(root, "kernels", "")) {
-    m.kernels.push_back(reader.kernel(k, cat("kernel ", m.kernels.size())));
-  }
-  if (root.contains("intra_host")) m.intra_host = reader.link(root["intra_host"], "intra_host");
-  if (root.contains("inter_host")) m.inter_host = reader.link(root["inter_host"], "inter_host");
-  const auto& stages = reader.field(root, "stages", "");
-  for (const Stage& s : kStages) {
-    reader.read(reader.field(stages, s.key, "stages"), m.*(s.value), kStageMembers, cat("stage ", s.key));
-  }
-  const auto& dense = reader.field(root, "dense", "");
-  for (const DenseCurve& c : kDenseCurves) m.dense.*(c.value) = reader.curve(dense, c.key, "dense");
-  for (const DenseStage& s : kDenseStages) {
-    if (!s.needed && !dense.contains(s.key)) continue;
-    reader.read(reader.field(dense, s.key, "dense"), m.dense.*(s.value), kStageMembers, cat("dense, ", s.key));
-  }
+  m.name = root.get<std::string>("name");
+  m.device = root.get<std::string>("device");
+  m.measured = root.get<bool>("measured");
+  m.ranks = root.within("ranks", 1, 1000000);
+  m.threads = root.within("threads", 1, 4096);
+  for (const JsonObject& k : root.objects("kernels")) m.kernels.push_back(kernel_from(k));
+  if (root.has("intra_host")) m.intra_host = link_from(root.object("intra_host"));
+  if (root.has("inter_host")) m.inter_host = link_from(root.object("inter_host"));
+  const JsonObject stages = root.object("stages"), dense = root.object("dense");
+  each_stage(m, [&](const char* key, auto& stage) { read(stages.object(key), stage); });
+  each_dense_curve(m, [&](const char* key, Curve& to) { to = curve_from(dense, key); });
+  each_dense_stage(m, [&](const char* key, auto& stage) { read(dense.object(key), stage); });
   return m;
 }
 

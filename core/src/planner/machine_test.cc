@@ -128,7 +128,7 @@ TEST(RowCost, AnUpdateFindsTheRowWhereItsLookupHasLeftIt) {
 TEST(Machine, FileFormKeepsEveryFigure) {
   Machine before = complete();
   before.intra_host->wait = 0.125;
-  before.dense.backward = {1e-6, 2e-7, 3e-8, 4e-9, 0, 5e-10};
+  before.dense.backward = {{1e-6, 2e-7, 3e-8, 4e-9, 5e-10}};
   const Machine after = Machine::from_json(before.json(), "test");
   EXPECT_EQ(after.json(), before.json());
   EXPECT_EQ(after.name, "test");
@@ -138,36 +138,63 @@ TEST(Machine, FileFormKeepsEveryFigure) {
   EXPECT_EQ(after.kernel("other"), nullptr);
   ASSERT_TRUE(after.intra_host);
   EXPECT_NEAR(after.intra_host->all_to_all.at(65536), before.intra_host->all_to_all.at(65536), 1e-9);
-  EXPECT_NEAR(after.route.cut_id, before.route.cut_id, 1e-12);
-  EXPECT_NEAR(after.dense.update.byte, before.dense.update.byte, 1e-15);
-  EXPECT_NEAR(after.dense.backward.bag, 3e-8, 1e-15);
+  EXPECT_NEAR(after.route.seconds.cut_ids, before.route.seconds.cut_ids, 1e-12);
+  EXPECT_NEAR(after.dense.update.seconds.bytes, before.dense.update.seconds.bytes, 1e-15);
+  EXPECT_NEAR(after.dense.backward.seconds.samples, 3e-8, 1e-15);
   EXPECT_EQ(after.intra_host->wait, 0.125);
 }
 
-TEST(Machine, FilesOfFormerVersionsAreRead) {
+TEST(Machine, WaitingNeedNotBeSaid) {
   const std::string now = complete().json();
-  const std::string before =
-      replaced(replaced(replaced(now, "\"wait\"", "\"unknown\""), "\"forward\"", "\"f\""), "\"backward\"", "\"b\"");
-  const Machine m = Machine::from_json(before, "test");
-  EXPECT_EQ(m.intra_host->wait, 0);
-  EXPECT_EQ(m.dense.forward.of({1, 1, 1, 1, 1, 1}), 0);
+  EXPECT_EQ(Machine::from_json(replaced(now, "\"wait\"", "\"unknown\""), "test").intra_host->wait, 0);
   EXPECT_THAT(error_of([&] { Machine::from_json(replaced(now, "\"wait\": 0.0", "\"wait\": -1.0"), "m.json"); }),
-              HasSubstr("\"wait\" is -1.0"));
+              HasSubstr("m.json: intra_host.wait is -1; from 0 to 1000 is expected; tessera calibrate --save FILE"));
+}
+
+// Every unit of every stage counts, and is in the file under its own name.
+template <class Figures>
+void expect_all_units(Figures Machine::*stage, const std::string& key) {
+  Machine m = complete();
+  auto& figures = m.*stage;
+  auto work = figures.seconds;
+  double want = 0;
+  int i = 0;
+  for (const auto& unit : decltype(work)::units()) {
+    figures.seconds.*unit.count = ++i * 1e-9;
+    work.*unit.count = 10 * i;
+    want += i * 1e-9 * 10 * i;
+    EXPECT_THAT(m.json(), HasSubstr(cat("\"", unit.key, "_ns\": "))) << key;
+  }
+  EXPECT_EQ(static_cast<size_t>(i) * sizeof(double), sizeof(work)) << key;
+  EXPECT_NEAR((Machine::from_json(m.json(), key).*stage).of(work), want, 1e-15) << key;
+  auto twice = 2.0 * work;
+  twice += work;
+  EXPECT_NEAR(figures.of(twice), 3 * want, 1e-15) << key;
+}
+
+TEST(StageWork, EveryUnitCounts) {
+  expect_all_units(&Machine::route, "route");
+  expect_all_units(&Machine::unpack, "unpack");
+  expect_all_units(&Machine::combine, "combine");
+  expect_all_units(&Machine::replica, "replica");
 }
 
 TEST(Machine, WrongFilesGetASentence) {
   const std::string good = complete().json();
   const auto wrong = [](const std::string& text) { return error_of([&] { Machine::from_json(text, "m.json"); }); };
   EXPECT_THAT(wrong("hello"), HasSubstr("m.json is no JSON: line 1, byte 1: unexpected 'h'"));
-  EXPECT_THAT(wrong("[]"), HasSubstr("an object {...} is expected"));
-  EXPECT_THAT(wrong("{}"), HasSubstr("\"tessera_machine\" is missing"));
-  EXPECT_THAT(wrong(replaced(good, "\"tessera_machine\": 1", "\"tessera_machine\": 9")),
+  EXPECT_THAT(wrong("[]"), HasSubstr("m.json: it is no object {...}"));
+  EXPECT_THAT(wrong("{}"), HasSubstr("m.json: tessera_machine is missing"));
+  EXPECT_THAT(wrong(replaced(good, "\"tessera_machine\": 2", "\"tessera_machine\": 9")),
               HasSubstr("written by a newer one"));
+  EXPECT_THAT(wrong(replaced(good, "\"tessera_machine\": 2", "\"tessera_machine\": 1")),
+              HasSubstr("its format is 1 and this program reads 2: it was written by an older one; tessera calibrate"));
   EXPECT_THAT(wrong(replaced(good, "\"bag_forward_ns\": 2.0", "\"bag_forward_ns\": -2.0")),
-              HasSubstr("kernel 0, row 0: \"bag_forward_ns\" is -2.0; a number from 0"));
+              HasSubstr("m.json: kernels[0].rows[0].bag_forward_ns is -2; from 0 to "));
   EXPECT_THAT(wrong(replaced(good, "\"row_bytes\": 256.0", "\"row_bytes\": 32.0")), HasSubstr("no full grid"));
-  EXPECT_THAT(wrong(replaced(good, "\"all_reduce_us\"", "\"all_reduce\"")), HasSubstr("\"all_reduce_us\" is missing"));
-  EXPECT_THAT(wrong(replaced(good, "\"unpack\"", "\"unpak\"")), HasSubstr("\"unpack\" is missing"));
+  EXPECT_THAT(wrong(replaced(good, "\"all_reduce_us\"", "\"all_reduce\"")),
+              HasSubstr("m.json: intra_host.all_reduce_us is missing"));
+  EXPECT_THAT(wrong(replaced(good, "\"unpack\"", "\"unpak\"")), HasSubstr("m.json: stages.unpack is missing"));
   EXPECT_THAT(error_of([] { load_machine("/no/such/machine.json"); }), HasSubstr("cannot read the topology file"));
 }
 

@@ -72,23 +72,29 @@ TEST(Plan, FileErrorsNameThePlace) {
   const std::string good = example().json();
   EXPECT_EQ(error_of(good), "");
   EXPECT_THAT(error_of(good.substr(0, good.size() / 2)), HasSubstr("the sharding plan is no JSON: line "));
-  EXPECT_THAT(error_of("[]"), HasSubstr("an object"));
-  EXPECT_THAT(error_of("{}"), HasSubstr("\"tessera_plan\" is missing"));
-  EXPECT_THAT(error_of(replaced(good, "\"tessera_plan\": 1", "\"tessera_plan\": 2")), HasSubstr("from 1 to 1"));
-  EXPECT_THAT(error_of(replaced(good, "\"world_size\": 4", "\"world_size\": 0")), HasSubstr("\"world_size\" is 0"));
+  EXPECT_THAT(error_of("[]"), HasSubstr("the sharding plan: it is no object {...}"));
+  EXPECT_THAT(error_of("{}"), HasSubstr("the sharding plan: tessera_plan is missing"));
+  EXPECT_THAT(error_of(replaced(good, "\"tessera_plan\": 1", "\"tessera_plan\": 2")),
+              HasSubstr("tessera_plan is 2; from 1 to 1 is expected"));
+  EXPECT_THAT(error_of(replaced(good, "\"world_size\": 4", "\"world_size\": 0")),
+              HasSubstr("world_size is 0; from 1 to"));
   EXPECT_THAT(error_of(replaced(good, "\"local_world_size\": 2", "\"local_world_size\": 3")), HasSubstr("multiple"));
-  EXPECT_THAT(error_of(replaced(good, "\"world_size\"", "\"wold_size\"")), HasSubstr("unknown key \"wold_size\""));
+  EXPECT_THAT(error_of(replaced(good, "\"world_size\"", "\"wold_size\"")),
+              HasSubstr("has an unknown key \"wold_size\"; did you mean \"world_size\"?"));
   EXPECT_THAT(error_of(replaced(good, "\"combine\": \"sum\"", "\"combine\": \"add\"")),
-              HasSubstr("module \"sparse.a\", table film: \"combine\" is \"add\""));
-  EXPECT_THAT(error_of(replaced(good, "\"rank\":3", "\"rank\":4")), HasSubstr("table film, shard 3: \"rank\" is 4"));
-  EXPECT_THAT(error_of(replaced(good, "\"rank\":3", "\"rank\":18446744073709551615")), HasSubstr("an integer from"));
+              HasSubstr("modules[\"sparse.a\"].tables[\"film\"].combine is \"add\"; concat"));
+  EXPECT_THAT(error_of(replaced(good, "\"rank\":3", "\"rank\":4")),
+              HasSubstr("tables[\"film\"].shards[3].rank is 4; from 0 to 3"));
+  EXPECT_THAT(error_of(replaced(good, "\"rank\":3", "\"rank\":18446744073709551615")),
+              HasSubstr("a whole number is expected"));
   EXPECT_THAT(error_of(replaced(good, "[3,8],\"offsets\":[3,0]", "[3,8],\"offsets\":[2,0]")), HasSubstr("overlap"));
   EXPECT_THAT(error_of(replaced(good, "[3,8],\"offsets\":[3,0]", "[2,8],\"offsets\":[3,0]")), HasSubstr("uncovered"));
-  EXPECT_THAT(error_of(replaced(good, "[3,8]", "[-3,8]")), HasSubstr("\"sizes\" is -3"));
+  EXPECT_THAT(error_of(replaced(good, "[3,8]", "[-3,8]")), HasSubstr("shards[0].sizes has -3; sizes from 0"));
   EXPECT_THAT(error_of(replaced(good, "[3,8]", "[3]")), HasSubstr("[rows, columns]"));
-  EXPECT_THAT(error_of(replaced(good, "sparse.b", "sparse.a")), HasSubstr("it is there twice"));
+  EXPECT_THAT(error_of(replaced(good, "sparse.b", "sparse.a")), HasSubstr("module \"sparse.a\" is there twice"));
   EXPECT_THAT(error_of(replaced(good, "\"hashed\"", "\"film\"")), HasSubstr("table film is there twice"));
-  EXPECT_THAT(error_of(replaced(good, "\"routed\": true", "\"routed\": 1")), HasSubstr("neither true nor false"));
+  EXPECT_THAT(error_of(replaced(good, "\"routed\": true", "\"routed\": 1")),
+              HasSubstr(".routed is 1; true or false is expected"));
 }
 
 TEST(Plan, MismatchWithAModelIsListed) {

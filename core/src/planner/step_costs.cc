@@ -15,14 +15,14 @@ TableLoad table_load(const EmbeddingBagConfig& table, const ParameterConstraints
   return out;
 }
 
-StageWork route_work(const ExpectedPiece& piece, bool cut) {
-  return {0, 1, piece.bags, cut ? 0 : piece.ids, cut ? piece.ids : 0, 0};
+RouteWork route_work(const ExpectedPiece& piece, bool cut) {
+  return {0, 1, piece.bags, cut ? 0 : piece.ids, cut ? piece.ids : 0};
 }
 
-StageWork unpack_work(const ExpectedPiece& piece) { return {0, 1, piece.bags, piece.ids, piece.uncertain_bags(), 0}; }
+UnpackWork unpack_work(const ExpectedPiece& piece) { return {0, 1, piece.bags, piece.ids, piece.uncertain_bags()}; }
 
-StageWork rows_work(const ExpectedPiece& piece, double cols) {
-  return {0, 1, piece.pooled ? piece.bags : piece.rows, 0, piece.uncertain_bags(), piece.rows * cols * sizeof(float)};
+RowsWork rows_work(const ExpectedPiece& piece, double cols) {
+  return {0, 1, piece.pooled ? piece.bags : piece.rows, piece.uncertain_bags(), piece.rows * cols * sizeof(float)};
 }
 
 PieceCost StepCosts::piece(const TableLoad& load, const PieceShape& shape, double homes,
@@ -77,14 +77,14 @@ double StepCosts::replica_marks(const TableLoad& load) const { return static_cas
 
 double StepCosts::replica_bytes(const TableLoad& load, double world) const { return replica(load, world).bytes; }
 
-StageWork StepCosts::replica(const TableLoad& load, double world) const {
-  StageWork out;
+ReplicaWork StepCosts::replica(const TableLoad& load, double world) const {
+  ReplicaWork out;
   for (const PopularityBand& band : load.bands)
-    out.bags += distinct_rows(band.rows, world * load.work.ids * band.share);
-  out.runs = 1;
+    out.touched_rows += distinct_rows(band.rows, world * load.work.ids * band.share);
+  out.tables = 1;
   out.ids = load.work.ids;
-  out.cut_ids = static_cast<double>(load.work.rows);
-  out.bytes = out.bags * static_cast<double>(load.work.cols) * sizeof(float);
+  out.rows = static_cast<double>(load.work.rows);
+  out.bytes = out.touched_rows * static_cast<double>(load.work.cols) * sizeof(float);
   return out;
 }
 

@@ -44,7 +44,7 @@ struct PieceShape {
 // Costs of a piece for its owner, and what travels between it and one home. Seconds and bytes per step.
 struct PieceCost {
   double forward = 0, backward = 0;
-  StageWork unpack;                          // all homes together
+  UnpackWork unpack;                         // all homes together
   double ids_bytes = 0;                      // from one home
   double rows_bytes = 0;                     // to one home, and back
   double rows = 0;                           // of one home
@@ -54,14 +54,15 @@ struct PieceCost {
 
 // What a table cut into pieces costs every home.
 struct HomeWork {
-  StageWork route, rows;  // rows: of combine, and of split
+  RouteWork route;
+  RowsWork rows;  // of combine, and of split
 };
 
 // What one piece of a slot is to its home, which routes it, dealing out ids by rows where these are `cut`; to its
 // owner, who unpacks it; and to whom its rows are put together with others of so many columns.
-StageWork route_work(const ExpectedPiece& piece, bool cut);
-StageWork unpack_work(const ExpectedPiece& piece);
-StageWork rows_work(const ExpectedPiece& piece, double cols);
+RouteWork route_work(const ExpectedPiece& piece, bool cut);
+UnpackWork unpack_work(const ExpectedPiece& piece);
+RowsWork rows_work(const ExpectedPiece& piece, double cols);
 
 class StepCosts {
  public:
@@ -74,7 +75,7 @@ class StepCosts {
   // A table in row_pieces x col_pieces, all on different ranks.
   HomeWork home(const TableLoad& load, double row_pieces, double col_pieces) const;
   // The gradient of a replica, summed over ranks and applied: beside the kernel's own backward.
-  StageWork replica(const TableLoad& load, double world) const;
+  ReplicaWork replica(const TableLoad& load, double world) const;
   // What every rank sends every other one: a bit for each row. And the gradients that are then reduced.
   double replica_marks(const TableLoad& load) const;
   double replica_bytes(const TableLoad& load, double world) const;

@@ -163,14 +163,14 @@ class StepModel {
     const auto rank = static_cast<size_t>(s.rank);
     RankTotals& r = ranks_.at(rank);
     const PieceCost cost = costs_.piece(t.load, {1, s.cols, kernel_of(t)}, 1, r.reuse);
-    const StageWork work = costs_.replica(t.load, world());
+    const ReplicaWork work = costs_.replica(t.load, world());
     // The lookup writes to the output itself.
-    const double combine =
-        machine_.combine.of({0, t.load.features, t.load.work.outputs, 0, 0, t.load.work.outputs * t.load.row_bytes()});
+    const double combine = machine_.combine.of(
+        {.pieces = t.load.features, .bags = t.load.work.outputs, .bytes = t.load.work.outputs * t.load.row_bytes()});
     r.replica_lookup += cost.forward + combine;
     r.replica_update += cost.backward;
     r.work.replica += work;
-    r.work.route += {0, t.load.features, t.load.work.outputs, t.load.work.ids, 0, 0};  // ids are checked, and stay
+    r.work.route += RouteWork{0, t.load.features, t.load.work.outputs, t.load.work.ids};  // ids are checked, and stay
     const double marks = costs_.replica_marks(t.load), reduced = costs_.replica_bytes(t.load, world());
     if (rank == 0) c.reduced_bytes += reduced;
     c.marks.in_host[rank] += marks * (topology_.local_world_size - 1);
@@ -193,7 +193,8 @@ class StepModel {
       RankTotals& r = ranks_[rank];
       r.calls += calls(false);
       r.replica_calls += calls(true);
-      for (StageWork* stage : {&r.work.route, &r.work.unpack, &r.work.combine, &r.work.split}) stage->calls += 1;
+      for (double* calls : {&r.work.route.calls, &r.work.unpack.calls, &r.work.combine.calls, &r.work.split.calls})
+        *calls += 1;
       if (c.reduced_bytes > 0) r.work.replica.calls += 1;
     }
   }
@@ -218,7 +219,7 @@ class StepModel {
       bytes(hop.slot, own_.rank) += 2 * hop.bytes();
     }
     void put_together(int64_t cols, const ExpectedPiece& piece) override {
-      const StageWork work = rows_work(piece, static_cast<double>(cols));
+      const RowsWork work = rows_work(piece, static_cast<double>(cols));
       work_.combine += work;
       work_.split += work;
     }
@@ -295,7 +296,7 @@ class StepModel {
     Dense out;
     if (dense_.empty()) return out;
     const DenseFigures& f = machine_.dense;
-    const StageWork beside = dense_.stage_work(batch_);
+    const BesideLayersWork beside = dense_.beside_layers(batch_);
     out.forward = dense_.layer_seconds(f.layer_forward, batch_) +
                   dense_.interaction_seconds(f.interaction_forward, batch_) + f.forward.of(beside);
     out.backward = dense_.layer_seconds(f.layer_backward, batch_) +
@@ -303,7 +304,7 @@ class StepModel {
     const double bytes = 4 * static_cast<double>(dense_.parameters());
     const double buckets = std::max(1.0, std::round(bytes / dense_.bucket_bytes));
     out.reduce = buckets * all_reduce(bytes / buckets);
-    out.update = f.update.of({1, 2 * static_cast<double>(dense_.layers.size()), 0, 0, 0, bytes});
+    out.update = f.update.of(dense_.update());
     return out;
   }
 
@@ -364,21 +365,6 @@ class StepModel {
 
 }  // namespace
 
-StageWork& operator+=(StageWork& a, const StageWork& b) {
-  a.calls += b.calls;
-  a.runs += b.runs;
-  a.bags += b.bags;
-  a.ids += b.ids;
-  a.cut_ids += b.cut_ids;
-  a.bytes += b.bytes;
-  return a;
-}
-
-StageWork operator*(double times, StageWork work) {
-  for (double* x : {&work.calls, &work.runs, &work.bags, &work.ids, &work.cut_ids, &work.bytes}) *x *= times;
-  return work;
-}
-
 int64_t DenseWork::parameters() const {
   int64_t n = 0;
   for (const auto& [in, out] : layers) n += in * out + out;
@@ -395,17 +381,21 @@ double DenseWork::interaction_seconds(const Curve& curve, double batch) const {
   return vectors > 0 ? curve.at(batch * static_cast<double>(vectors * vectors * dim)) : 0;
 }
 
-StageWork DenseWork::stage_work(double batch) const {
-  StageWork work;
+BesideLayersWork DenseWork::beside_layers(double batch) const {
+  BesideLayersWork work;
   work.calls = empty() ? 0 : 1;
-  work.runs = static_cast<double>(layers.size()) + (vectors > 0 ? 1 : 0);
-  work.bags = batch;
-  work.ids = batch * static_cast<double>(vectors * vectors);
+  work.layers = static_cast<double>(layers.size()) + (vectors > 0 ? 1 : 0);
+  work.samples = batch;
+  work.vector_pairs = batch * static_cast<double>(vectors * vectors);
   const int64_t pairs = vectors * (vectors - 1) / 2;
   auto values = static_cast<double>(vectors * dim + pairs);
   for (const auto& [in, out] : layers) values += static_cast<double>(in + out);
   work.bytes = 4 * batch * values;
   return work;
+}
+
+DenseUpdateWork DenseWork::update() const {
+  return {1, 2 * static_cast<double>(layers.size()), 4 * static_cast<double>(parameters())};
 }
 
 DenseWork dlrm_dense_work(int64_t dense_inputs, int64_t num_embeddings, int64_t embedding_dim,

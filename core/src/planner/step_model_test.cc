@@ -32,9 +32,12 @@ class StepModelTest : public ::testing::Test {
   // Figures that are easy to add up: 1 us a lookup, 3 us an update, 1 ns a byte between ranks.
   static Machine simple() {
     Machine m = Machine::typical("cpu");
-    for (StageFigures* s :
-         {&m.route, &m.unpack, &m.combine, &m.split, &m.replica, &m.dense.forward, &m.dense.backward, &m.dense.update})
-      *s = {};
+    m.route = {};
+    m.unpack = {};
+    m.combine = m.split = {};
+    m.replica = {};
+    m.dense.forward = m.dense.backward = {};
+    m.dense.update = {};
     KernelFigures k;  // of no plugin: the test's runtime has no kernel
     k.rows = {{64, 1e6, 1e-6, 3e-6, 1e-6, 0, 0}, {128, 1e6, 2e-6, 6e-6, 1e-6, 0, 0}};
     m.kernels = {k};
@@ -119,7 +122,7 @@ TEST_F(StepModelTest, TheBusiestRankDecidesAndOthersWait) {
 TEST_F(StepModelTest, RowsOfARanksOwnShardsAreNotCopied) {
   PlannerModule m = module_of(2, 1 << 20, 16);
   PlannerOptions o = options(2, 2);
-  o.machine->combine = o.machine->split = {0, 0, 0, 0, 0, 1e-9};
+  o.machine->combine = o.machine->split = {{.bytes = 1e-9}};
   const auto predicted = [&] { return predict_step(runtime_, o, {m}, plan_of(m, o.topology, 0)); };
   const double table = 100 * 64 * 1e-9;
   for (const char* name : {"combine", "split"}) EXPECT_NEAR(stage(predicted(), 0, name), table, 1e-12);
@@ -164,11 +167,11 @@ TEST_F(StepModelTest, TellsTheWorkOfTheStages) {
   const StepPrediction p = predict_step(runtime_, o, {m}, plan_of(m, o.topology, 0));
   ASSERT_EQ(p.work.size(), 2u);
   const RankWork& work = p.work[1];
-  EXPECT_EQ(work.route.runs, 2);
+  EXPECT_EQ(work.route.pieces, 2);
   EXPECT_EQ(work.route.ids, 200);
   EXPECT_EQ(work.route.cut_ids, 0);
-  EXPECT_EQ(work.unpack.runs, 2);   // of one table, from both ranks
-  EXPECT_EQ(work.combine.runs, 1);  // the own table's rows stay
+  EXPECT_EQ(work.unpack.pieces, 2);   // of one table, from both ranks
+  EXPECT_EQ(work.combine.pieces, 1);  // the own table's rows stay
   EXPECT_EQ(work.combine.bytes, 100 * 16 * 4);
   EXPECT_EQ(work.split.bytes, work.combine.bytes);
 }
@@ -204,7 +207,7 @@ TEST_F(StepModelTest, DenseStagesCountWhatIsBesideTheirLayers) {
   PlannerOptions o = options(1, 1);
   const DenseWork dense = dlrm_dense_work(4, 1, 16, {16}, {1});
   const double before = stage(predict_step(runtime_, o, {m}, plan_of(m, o.topology, 0), dense), 0, "dense backward");
-  o.machine->dense.backward = {1e-6, 2e-6, 3e-7, 4e-8, 0, 5e-9};
+  o.machine->dense.backward = {{1e-6, 2e-6, 3e-7, 4e-8, 5e-9}};
   const double after = stage(predict_step(runtime_, o, {m}, plan_of(m, o.topology, 0), dense), 0, "dense backward");
   // Layers 4x16 and 17x1 and an interaction of 2 vectors: 33 values in and out. A batch of 100.
   const double values = 4 + 16 + 17 + 1 + 2 * 16 + 1;
