@@ -7,8 +7,8 @@
 
 #include "bench/bench.h"
 #include "options.h"
+#include "planner/greedy/partitioner.h"
 #include "planner/skewed_tables.h"
-#include "planner/torchrec/greedy_partitioner.h"
 
 namespace tessera::cli {
 namespace {
@@ -59,7 +59,7 @@ double balance(const std::vector<double>& loads) {
 std::optional<double> greedy_busiest(const PlanResult& result) {
   std::vector<const ShardingOption*> chosen;
   for (const size_t index : result.chosen) chosen.push_back(&result.space.options[index]);
-  const torchrec::Partition greedy = torchrec::greedy_partition(chosen, result.topology, result.reserved.available);
+  const greedy::Partition greedy = greedy::partition(chosen, result.topology, result.reserved.available);
   if (greedy.failure) return std::nullopt;
   return greedy.perf_rating;
 }

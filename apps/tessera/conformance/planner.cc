@@ -5,9 +5,9 @@
 #include <set>
 
 #include "conformance/runner.h"
+#include "planner/greedy/partitioner.h"
 #include "planner/reservation.h"
 #include "planner/search_space.h"
-#include "planner/torchrec/greedy_partitioner.h"
 
 namespace tessera::cli {
 namespace {
@@ -282,7 +282,7 @@ void check_partition(CaseContext& c, const Numbers& numbers, const SearchSpace& 
   }
   c.check.equal("proposal, found", c.given.at("proposal").size(), proposal.size());
   const json& want = c.expect.at("partition");
-  const torchrec::Partition got = torchrec::greedy_partition(proposal, topology, available);
+  const greedy::Partition got = greedy::partition(proposal, topology, available);
   if (want.contains("error") || got.failure) {
     c.check.equal("partition.error", want.contains("error"), got.failure.has_value());
     return;

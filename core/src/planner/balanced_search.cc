@@ -4,16 +4,16 @@
 #include <set>
 
 #include "planner/chooser.h"
+#include "planner/greedy/search.h"
 #include "planner/improve.h"
 #include "planner/packing.h"
-#include "planner/torchrec/search.h"
 
 namespace tessera {
 
 namespace {
 
-constexpr double kAllProposals = 5e7;  // units of work that TorchRec's proposals may take in the balanced search
-constexpr size_t kStarts = 16;         // partitions that are improved
+constexpr double kAllProposals = 5e7;                   // units of work that greedy's proposals may take
+constexpr size_t kStarts = 16;                          // partitions that are improved
 constexpr double kLimits[] = {1, 0.5, 0.25, 0.125, 4};  // of the slowest shard, as parts of the best limit
 constexpr double kShares[] = {1, 0.97, 0.9, 0.8};       // of the memory that a combination may take in sum
 
@@ -28,7 +28,7 @@ class BalancedSearch {
   SearchOutcome run() {
     if (nothing_fits()) return std::move(out_);
     for (const double share : kShares) try_share(share, false);
-    try_torchrec();
+    try_greedy();
     for (Solution& start : starts_) improve_start(start);
     return std::move(out_);
   }
@@ -124,14 +124,14 @@ class BalancedSearch {
   }
 
   // Greedy's ranks for the options found, and all its proposals where they are little work.
-  void try_torchrec() {
+  void try_greedy() {
     if (out_.best) {
-      std::optional<Solution> greedy = torchrec::partitioned(problem_, out_.best->options);
+      std::optional<Solution> greedy = greedy::partitioned(problem_, out_.best->options);
       if (greedy) keep(std::move(*greedy));
     }
-    if (out_.best && torchrec::work_of_proposals(problem_) > kAllProposals) return;
+    if (out_.best && greedy::work_of_proposals(problem_) > kAllProposals) return;
     Budget part = out_.best ? Budget(budget_, INT64_MAX) : Budget::share(budget_, 0.5);
-    SearchOutcome proposed = torchrec::search(problem_, part);
+    SearchOutcome proposed = greedy::search(problem_, part);
     out_.num_proposals += proposed.num_proposals;
     out_.num_plans += proposed.num_plans;
     if (proposed.best) return keep(std::move(*proposed.best));

@@ -1,4 +1,6 @@
-// The default search: options and ranks for which the busiest rank is done early.
+// The default search: options and ranks for which the busiest rank is done early. It is there beside the greedy search
+// (planner/greedy/search.h) because that places each table once and for good: where memory is short or loads differ it
+// finds no plan or a slower one.
 #pragma once
 
 #include "planner/budget.h"
@@ -7,7 +9,8 @@
 namespace tessera {
 
 // A handful of combinations, from little time in sum to fast slowest shards, each packed; the best ones are improved
-// shard by shard. TorchRec's proposals are tried too where that is little work.
+// shard by shard. Greedy's ranks are tried for the best, and all its proposals where that is little work: no plan is
+// worse than greedy's.
 SearchOutcome balanced_search(const SearchProblem& problem, Budget& budget);
 // Only whether there is a partition: the first that is found, or none.
 bool can_be_partitioned(const SearchProblem& problem, Budget& budget);

@@ -8,9 +8,9 @@
 #include <random>
 #include <set>
 
+#include "planner/greedy/partitioner.h"
 #include "planner/search_space.h"
 #include "planner/skewed_tables.h"
-#include "planner/torchrec/greedy_partitioner.h"
 #include "tessera/planner.h"
 
 namespace tessera {
@@ -221,7 +221,7 @@ TEST(BalancedSearch, SkewedTablesAreBalanced) {
     EXPECT_LT(*result.perf_rating, 1.1 * mean) << device << " " << fill;
     std::vector<const ShardingOption*> chosen;
     for (const size_t index : result.chosen) chosen.push_back(&result.space.options[index]);
-    const torchrec::Partition greedy = torchrec::greedy_partition(chosen, options.topology, result.reserved.available);
+    const greedy::Partition greedy = greedy::partition(chosen, options.topology, result.reserved.available);
     EXPECT_TRUE(greedy.failure || greedy.perf_rating > *result.perf_rating) << device << " " << fill;
   }
 }

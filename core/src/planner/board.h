@@ -1,4 +1,6 @@
-// Shards on ranks, while a partition is made and improved.
+// Shards on ranks, while a partition is made and improved. It is there beside the greedy partitioner
+// (planner/greedy/partitioner.h) because that only ever adds a table: here tables are taken off again, and shards move
+// and swap.
 #pragma once
 
 #include <cstdint>

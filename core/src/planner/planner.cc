@@ -5,9 +5,9 @@
 #include "planner/advice.h"
 #include "planner/balanced_search.h"
 #include "planner/bundles.h"
+#include "planner/greedy/search.h"
 #include "planner/reservation.h"
 #include "planner/search_space.h"
-#include "planner/torchrec/search.h"
 
 namespace tessera {
 
@@ -95,7 +95,7 @@ void fill_plan(const Solution& best, PlanResult& out) {
 SearchOutcome search_for(const PlannerOptions& options, const SearchSpace& space, const std::vector<Storage>& rooms,
                          Budget& budget) {
   const SearchProblem problem{space, options.topology, rooms, options.max_grid_search_proposals};
-  return options.search == PlannerSearch::kTorchrec ? torchrec::search(problem, budget)
+  return options.search == PlannerSearch::kTorchrec ? greedy::search(problem, budget)
                                                     : balanced_search(problem, budget);
 }
 

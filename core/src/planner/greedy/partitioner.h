@@ -1,4 +1,6 @@
-// TorchRec's greedy partitioner (tests/conformance/SHARDING.md section 7), for many proposals in a row.
+// TorchRec's greedy partitioner (tests/conformance/SHARDING.md section 7), for many proposals in a row. It is there
+// beside the board (planner/board.h), which moves and swaps what it has placed, because its order of sums and ties is
+// TorchRec's to the last bit.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +10,13 @@
 
 #include "planner/search.h"
 
-namespace tessera::torchrec {
+namespace tessera::greedy {
 
 // Keeps its memory between runs. What a run found is valid until the next one.
-class GreedyPartitioner {
+class Partitioner {
  public:
   // `available` has one entry per rank.
-  GreedyPartitioner(const Topology& topology, std::vector<Storage> available);
+  Partitioner(const Topology& topology, std::vector<Storage> available);
 
   // False: some shard fits nowhere, see failure().
   bool run(std::span<const ShardingOption* const> proposal);
@@ -72,7 +74,7 @@ struct Partition {
   std::vector<std::vector<int>> ranks;  // per table, per shard
   double perf_rating = 0;               // the busiest rank's time; lower is better
 };
-Partition greedy_partition(std::span<const ShardingOption* const> proposal, const Topology& topology,
-                           const Storage& available);
+Partition partition(std::span<const ShardingOption* const> proposal, const Topology& topology,
+                    const Storage& available);
 
-}  // namespace tessera::torchrec
+}  // namespace tessera::greedy

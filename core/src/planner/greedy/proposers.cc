@@ -1,4 +1,4 @@
-#include "planner/torchrec/proposers.h"
+#include "planner/greedy/proposers.h"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 
 #include "config/splitmix64.h"
 
-namespace tessera::torchrec {
+namespace tessera::greedy {
 
 namespace {
 
@@ -138,4 +138,4 @@ void propose_all(const SearchSpace& space, int64_t max_grid_search_proposals, co
   uniform(space, by_largest_shard, unseen);
 }
 
-}  // namespace tessera::torchrec
+}  // namespace tessera::greedy

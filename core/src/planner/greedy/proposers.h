@@ -7,7 +7,7 @@
 
 #include "tessera/sharding_option.h"
 
-namespace tessera::torchrec {
+namespace tessera::greedy {
 
 // Called with one option per table, as indices into SearchSpace::options. False: no more.
 using ProposalSink = std::function<bool(const std::vector<size_t>&)>;
@@ -15,4 +15,4 @@ using ProposalSink = std::function<bool(const std::vector<size_t>&)>;
 // Grid search, greedy by largest shard, greedy by sum, uniform. Every proposal is handed out once.
 void propose_all(const SearchSpace& space, int64_t max_grid_search_proposals, const ProposalSink& sink);
 
-}  // namespace tessera::torchrec
+}  // namespace tessera::greedy

@@ -1,4 +1,4 @@
-#include "planner/torchrec/greedy_partitioner.h"
+#include "planner/greedy/partitioner.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "tessera/abi/sharder.h"
 
-namespace tessera::torchrec {
+namespace tessera::greedy {
 namespace {
 
 Shard shard(int64_t hbm, double time) {
@@ -32,7 +32,7 @@ ShardingOption option(int32_t placement, std::vector<Shard> shards) {
 Partition run(const std::vector<ShardingOption>& options, const Topology& topology, int64_t hbm) {
   std::vector<const ShardingOption*> proposal;
   for (const ShardingOption& o : options) proposal.push_back(&o);
-  return greedy_partition(proposal, topology, {hbm, 0, 0});
+  return partition(proposal, topology, {hbm, 0, 0});
 }
 
 using Ranks = std::vector<std::vector<int>>;
@@ -161,4 +161,4 @@ TEST(Partitioner, RandomProposalsKeepTheRules) {
 }
 
 }  // namespace
-}  // namespace tessera::torchrec
+}  // namespace tessera::greedy

@@ -1,16 +1,16 @@
-#include "planner/torchrec/search.h"
+#include "planner/greedy/search.h"
 
 #include <algorithm>
 
-#include "planner/torchrec/greedy_partitioner.h"
-#include "planner/torchrec/proposers.h"
+#include "planner/greedy/partitioner.h"
+#include "planner/greedy/proposers.h"
 #include "tessera/abi/sharder.h"
 
-namespace tessera::torchrec {
+namespace tessera::greedy {
 
 namespace {
 
-Solution solution_of(const std::vector<size_t>& options, const GreedyPartitioner& partitioner) {
+Solution solution_of(const std::vector<size_t>& options, const Partitioner& partitioner) {
   Solution out{options, {}, partitioner.perf_rating()};
   for (size_t t = 0; t < options.size(); ++t) {
     const std::span<const int> ranks = partitioner.ranks(t);
@@ -45,7 +45,7 @@ double work_of_proposals(const SearchProblem& problem) {
 }
 
 std::optional<Solution> partitioned(const SearchProblem& problem, const std::vector<size_t>& options) {
-  GreedyPartitioner partitioner(problem.topology, problem.rooms);
+  Partitioner partitioner(problem.topology, problem.rooms);
   std::vector<const ShardingOption*> proposal;
   for (const size_t o : options) proposal.push_back(&problem.space.options[o]);
   if (!partitioner.run(proposal)) return std::nullopt;
@@ -54,7 +54,7 @@ std::optional<Solution> partitioned(const SearchProblem& problem, const std::vec
 
 SearchOutcome search(const SearchProblem& problem, Budget& budget) {
   SearchOutcome out;
-  GreedyPartitioner partitioner(problem.topology, problem.rooms);
+  Partitioner partitioner(problem.topology, problem.rooms);
   std::vector<const ShardingOption*> proposal(problem.space.tables());
   const auto work = static_cast<int64_t>(std::min(work_of_partition(problem), 1e18));
   propose_all(problem.space, problem.max_grid_search_proposals, [&](const std::vector<size_t>& options) {
@@ -71,4 +71,4 @@ SearchOutcome search(const SearchProblem& problem, Budget& budget) {
   return out;
 }
 
-}  // namespace tessera::torchrec
+}  // namespace tessera::greedy

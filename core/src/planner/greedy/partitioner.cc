@@ -1,17 +1,17 @@
-#include "planner/torchrec/greedy_partitioner.h"
+#include "planner/greedy/partitioner.h"
 
 #include <algorithm>
 #include <numeric>
 
 #include "tessera/abi/sharder.h"
 
-namespace tessera::torchrec {
+namespace tessera::greedy {
 
 namespace {
 constexpr size_t kNobody = SIZE_MAX;
 }  // namespace
 
-GreedyPartitioner::GreedyPartitioner(const Topology& topology, std::vector<Storage> available)
+Partitioner::Partitioner(const Topology& topology, std::vector<Storage> available)
     : topology_(topology),
       available_(std::move(available)),
       at_(static_cast<size_t>(topology.world_size)),
@@ -21,7 +21,7 @@ GreedyPartitioner::GreedyPartitioner(const Topology& topology, std::vector<Stora
   TESSERA_CHECK(available_.size() == at_.size());
 }
 
-bool GreedyPartitioner::run(std::span<const ShardingOption* const> proposal) {
+bool Partitioner::run(std::span<const ShardingOption* const> proposal) {
   proposal_ = proposal;
   for (size_t r = 0; r < at_.size(); ++r) at_[r] = Rank{available_[r], {}, 0};
   int groups = 0;
@@ -51,7 +51,7 @@ bool GreedyPartitioner::run(std::span<const ShardingOption* const> proposal) {
   return true;
 }
 
-bool GreedyPartitioner::place_table(size_t table) {
+bool Partitioner::place_table(size_t table) {
   switch (proposal_[table]->placement) {
     case TSR_PLACE_ANY_RANK:
       return place_on_any(table, 0, topology_.world_size);
@@ -63,21 +63,21 @@ bool GreedyPartitioner::place_table(size_t table) {
   }
 }
 
-bool GreedyPartitioner::fits(size_t table, const Storage& storage, int rank) const {
+bool Partitioner::fits(size_t table, const Storage& storage, int rank) const {
   const auto r = static_cast<size_t>(rank);
   const ShardingOption& option = *proposal_[table];
   return storage.fits_in(at_[r].free) && (option.allowed_ranks.empty() || option.allowed_ranks[r]) &&
          (option.apart.empty() || shares_with_none(table, rank));
 }
 
-bool GreedyPartitioner::shares_with_none(size_t table, int rank) const {
+bool Partitioner::shares_with_none(size_t table, int rank) const {
   return std::all_of(proposal_[table]->apart.begin(), proposal_[table]->apart.end(), [&](int group) {
     const size_t owner = owner_[static_cast<size_t>(group) * at_.size() + static_cast<size_t>(rank)];
     return owner == kNobody || owner == table;
   });
 }
 
-void GreedyPartitioner::put(size_t table, size_t shard, const Shards::Run& run, int rank) {
+void Partitioner::put(size_t table, size_t shard, const Shards::Run& run, int rank) {
   const Shard& s = run.first;
   Rank& r = at_[static_cast<size_t>(rank)];
   r.free -= s.storage;
@@ -89,7 +89,7 @@ void GreedyPartitioner::put(size_t table, size_t shard, const Shards::Run& run, 
   ranks_[first_[table] + shard] = rank;
 }
 
-bool GreedyPartitioner::place_uniform(size_t table) {
+bool Partitioner::place_uniform(size_t table) {
   const Shards& shards = proposal_[table]->shards;
   TESSERA_CHECK(shards.size() == at_.size());
   for (const Shards::Run& run : shards.runs()) {
@@ -104,7 +104,7 @@ bool GreedyPartitioner::place_uniform(size_t table) {
   return true;
 }
 
-bool GreedyPartitioner::place_on_any(size_t table, int first_rank, int num_ranks) {
+bool Partitioner::place_on_any(size_t table, int first_rank, int num_ranks) {
   const int local = topology_.local_world_size;
   for (const Shards::Run& run : proposal_[table]->shards.runs()) {
     for (size_t i = run.begin; i < run.begin + run.count; ++i) {
@@ -127,7 +127,7 @@ bool GreedyPartitioner::place_on_any(size_t table, int first_rank, int num_ranks
   return true;
 }
 
-void GreedyPartitioner::sort_hosts() {
+void Partitioner::sort_hosts() {
   const auto local = static_cast<size_t>(topology_.local_world_size);
   for (size_t h = 0; h < host_load_.size(); ++h) {
     double load = 0;
@@ -140,14 +140,14 @@ void GreedyPartitioner::sort_hosts() {
   });
 }
 
-bool GreedyPartitioner::covers(int host, const Storage& needed) const {
+bool Partitioner::covers(int host, const Storage& needed) const {
   const int local = topology_.local_world_size;
   Storage free;
   for (int r = host * local; r < (host + 1) * local; ++r) free += at_[static_cast<size_t>(r)].free;
   return needed.fits_in(free);
 }
 
-bool GreedyPartitioner::place_on_host(size_t table) {
+bool Partitioner::place_on_host(size_t table) {
   const ShardingOption& option = *proposal_[table];
   const int local = topology_.local_world_size;
   sort_hosts();
@@ -165,7 +165,7 @@ bool GreedyPartitioner::place_on_host(size_t table) {
   return false;
 }
 
-bool GreedyPartitioner::place_on_hosts(size_t table) {
+bool Partitioner::place_on_hosts(size_t table) {
   const auto local = static_cast<size_t>(topology_.local_world_size);
   const size_t needed = proposal_[table]->shards.size() / local;
   sort_hosts();
@@ -179,7 +179,7 @@ bool GreedyPartitioner::place_on_hosts(size_t table) {
 }
 
 // Shard i on the i-th rank of these hosts, from the first one again when they are used up.
-bool GreedyPartitioner::place_in_order(size_t table, std::span<const int> hosts) {
+bool Partitioner::place_in_order(size_t table, std::span<const int> hosts) {
   const auto local = static_cast<size_t>(topology_.local_world_size);
   for (const Shards::Run& run : proposal_[table]->shards.runs()) {
     for (size_t i = run.begin; i < run.begin + run.count; ++i) {
@@ -194,12 +194,12 @@ bool GreedyPartitioner::place_in_order(size_t table, std::span<const int> hosts)
   return true;
 }
 
-void GreedyPartitioner::save(int first_rank, int num_ranks) {
+void Partitioner::save(int first_rank, int num_ranks) {
   saved_.assign(at_.begin() + first_rank, at_.begin() + first_rank + num_ranks);
 }
 
 // Takes the table from all ranks again, where it has been put since save().
-void GreedyPartitioner::restore(size_t table, int first_rank) {
+void Partitioner::restore(size_t table, int first_rank) {
   std::copy(saved_.begin(), saved_.end(), at_.begin() + first_rank);
   for (const int group : proposal_[table]->apart) {
     const auto owners = owner_.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(group) * at_.size());
@@ -207,7 +207,7 @@ void GreedyPartitioner::restore(size_t table, int first_rank) {
   }
 }
 
-void GreedyPartitioner::note_failure(size_t table, size_t shard, int first_rank, int num_ranks) {
+void Partitioner::note_failure(size_t table, size_t shard, int first_rank, int num_ranks) {
   const Storage needed = proposal_[table]->shards.run_of(shard).first.storage;
   const std::vector<bool>& allowed = proposal_[table]->allowed_ranks;
   for (int r = first_rank; r < first_rank + num_ranks; ++r) {
@@ -221,7 +221,7 @@ void GreedyPartitioner::note_failure(size_t table, size_t shard, int first_rank,
   }
 }
 
-void GreedyPartitioner::rate() {
+void Partitioner::rate() {
   std::fill(rank_total_.begin(), rank_total_.end(), 0.0);
   for (size_t t = 0; t < proposal_.size(); ++t) {
     for (const Shards::Run& run : proposal_[t]->shards.runs()) {
@@ -233,9 +233,9 @@ void GreedyPartitioner::rate() {
   rating_ = *std::max_element(rank_total_.begin(), rank_total_.end());
 }
 
-Partition greedy_partition(std::span<const ShardingOption* const> proposal, const Topology& topology,
-                           const Storage& available) {
-  GreedyPartitioner partitioner(topology, std::vector<Storage>(static_cast<size_t>(topology.world_size), available));
+Partition partition(std::span<const ShardingOption* const> proposal, const Topology& topology,
+                    const Storage& available) {
+  Partitioner partitioner(topology, std::vector<Storage>(static_cast<size_t>(topology.world_size), available));
   Partition out;
   if (!partitioner.run(proposal)) {
     out.failure = partitioner.failure();
@@ -249,4 +249,4 @@ Partition greedy_partition(std::span<const ShardingOption* const> proposal, cons
   return out;
 }
 
-}  // namespace tessera::torchrec
+}  // namespace tessera::greedy
