@@ -1,6 +1,7 @@
 #include "planner/compute_kernels.h"
 
 #include <algorithm>
+#include <set>
 
 #include "modules/kernel_config.h"
 #include "plugin/calls.h"
@@ -94,6 +95,14 @@ std::string ComputeKernels::refusal_of(const Part& plugin, const EmbeddingBagCon
   return reason.empty() ? "" : cat(plugin.id(), ": ", reason);
 }
 
+std::vector<std::string> ComputeKernels::names() const {
+  std::set<std::string> out;
+  for (const PartPtr& plugin : plugins_) {
+    for (const std::string& name : compute_kernels_of(*plugin)) out.insert(name);
+  }
+  return {out.begin(), out.end()};
+}
+
 const std::vector<ComputeKernel>& ComputeKernels::serving(const EmbeddingBagConfig& table) {
   const Question question = question_of(table);
   const auto known = serving_.find(question);
@@ -104,8 +113,11 @@ const std::vector<ComputeKernel>& ComputeKernels::serving(const EmbeddingBagConf
   const auto offer = [&](const std::string& name, const Part* plugin) {
     // Quantized collections open no other.
     if (infers != (name == TSR_COMPUTE_QUANT)) return;
-    if (std::any_of(out.begin(), out.end(), [&](const ComputeKernel& k) { return k.name == name; })) return;
-    if (plugin == nullptr || refusal_of(*plugin, table, name).empty()) out.push_back({name, infers, plugin, update});
+    if (plugin == nullptr) return out.push_back({name, infers, {}, update});
+    if (!refusal_of(*plugin, table, name).empty()) return;
+    const auto same = std::find_if(out.begin(), out.end(), [&](const ComputeKernel& k) { return k.name == name; });
+    if (same == out.end()) return out.push_back({name, infers, {plugin}, update});
+    same->plugins.push_back(plugin);
   };
   for (const PartPtr& plugin : plugins_) {
     for (const std::string& name : compute_kernels_of(*plugin)) offer(name, plugin.get());
@@ -120,7 +132,7 @@ const ComputeKernel& ComputeKernels::named(const EmbeddingBagConfig& table, cons
   for (const ComputeKernel& k : serving(table)) {
     if (k.name == name) return k;
   }
-  return unserved_.emplace_back(ComputeKernel{name, table.row_format.has_value(), nullptr, nullptr});
+  return unserved_.emplace_back(ComputeKernel{name, table.row_format.has_value(), {}, nullptr});
 }
 
 std::string ComputeKernels::why_not(const EmbeddingBagConfig& table, const std::string& name) {
@@ -151,9 +163,24 @@ bool ComputeKernels::places_rows() const {
 }
 
 tsr_estimate ComputeKernels::estimate(const EmbeddingBagConfig& table, const ComputeKernel& kernel,
-                                      const Machine& machine, int64_t rows, tsr_workload work) const {
-  const bool own = kernel.plugin != nullptr && has_estimates(*kernel.plugin);
-  const Part* asked = own ? kernel.plugin : kernel.infers ? nullptr : estimator_;
+                                      const Machine& machine, int64_t rows, const tsr_workload& work) const {
+  if (kernel.plugins.empty()) return estimate_of(nullptr, table, kernel, machine, rows, work);
+  std::optional<Error> refused;
+  for (const Part* plugin : kernel.plugins) {
+    try {
+      return estimate_of(plugin, table, kernel, machine, rows, work);
+    } catch (const Error& e) {
+      if (!refused) refused = e;
+    }
+  }
+  throw Error(*refused);
+}
+
+tsr_estimate ComputeKernels::estimate_of(const Part* plugin, const EmbeddingBagConfig& table,
+                                         const ComputeKernel& kernel, const Machine& machine, int64_t rows,
+                                         tsr_workload work) const {
+  const bool own = plugin != nullptr && has_estimates(*plugin);
+  const Part* asked = own ? plugin : kernel.infers ? nullptr : estimator_;
   const KernelFigures* figures = asked == nullptr ? nullptr : machine.kernel(asked->id());
   if (asked == nullptr && !machine.kernels.empty()) figures = &machine.kernels.front();
   tsr_machine raw{};

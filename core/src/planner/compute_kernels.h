@@ -17,12 +17,12 @@
 
 namespace tessera {
 
-// A way to hold shards of a table, by the plugin that a job would take for it.
+// A way to hold shards of a table, by the plugins that a job would take for it.
 struct ComputeKernel {
   std::string name;
-  bool infers = false;              // nothing comes back
-  const Part* plugin = nullptr;     // null: none for this device can be asked here
-  const Part* optimizer = nullptr;  // of the table, or the usual one where it is chosen later; null: not installed
+  bool infers = false;               // nothing comes back
+  std::vector<const Part*> plugins;  // best first: a shard that one refuses is the next one's; none can be asked here
+  const Part* optimizer = nullptr;   // of the table, or the usual one where it is chosen later; null: not installed
   // Whether it can hold replicas, or all others: gradients of replicas are reduced, so they have to be handed out.
   bool holds(bool replicas) const { return infers || (name == TSR_COMPUTE_DENSE) == replicas; }
 };
@@ -35,7 +35,9 @@ class ComputeKernels {
   // device. `runtime` outlives the object.
   ComputeKernels(const Runtime& runtime, const std::string& kernel, const Topology& topology);
 
-  // Those that hold the table: listed by a plugin that supports it. Valid as long as this object. Errors of the table's
+  // All that the plugins list, ascending.
+  std::vector<std::string> names() const;
+  // Those that hold the table: listed by plugins that support it. Valid as long as this object. Errors of the table's
   // optimizer: unknown, or with options that it refuses.
   const std::vector<ComputeKernel>& serving(const EmbeddingBagConfig& table);
   // Of this name; where no plugin serves it, one without a plugin.
@@ -45,9 +47,9 @@ class ComputeKernels {
 
   // For a shard of so many rows: seconds, and bytes of rows and states with where they lie, of those rows that `work`
   // is about. By the plugin's own estimate; where it has none, by the best one's that has, and without any by the
-  // machine's figures alone. `work` needs no machine. The plugin's error where it does not take such a shard.
+  // machine's figures alone. `work` needs no machine. The best plugin's error where none takes such a shard.
   tsr_estimate estimate(const EmbeddingBagConfig& table, const ComputeKernel& kernel, const Machine& machine,
-                        int64_t rows, tsr_workload work) const;
+                        int64_t rows, const tsr_workload& work) const;
 
   // The plugin whose estimates are used where tables train; null: none has any.
   const Part* estimator() const { return estimator_; }
@@ -62,6 +64,8 @@ class ComputeKernels {
   static Question question_of(const EmbeddingBagConfig& table);
   const Part* optimizer(const OptimizerSpec& spec);
   LookupOptions options_of(const EmbeddingBagConfig& table, const std::string& compute_kernel) const;
+  tsr_estimate estimate_of(const Part* plugin, const EmbeddingBagConfig& table, const ComputeKernel& kernel,
+                           const Machine& machine, int64_t rows, tsr_workload work) const;
   // Nothing: it serves the table.
   std::string refusal_of(const Part& plugin, const EmbeddingBagConfig& table, const std::string& compute_kernel);
 

@@ -64,7 +64,7 @@ TEST(ForeignParts, AreTriedBesideOursAndThePlanSaysSo) {
   }
   EXPECT_THAT(types, AllOf(Contains("acme.stripe"), Contains("row_wise"), Not(Contains("grid_shard")),
                            Not(Contains("acme.stubborn"))));
-  EXPECT_EQ(kernels, (std::set<std::string>{"acme.on_disk", "dense", "fused"}));
+  EXPECT_EQ(kernels, (std::set<std::string>{"acme.on_disk", "acme.shelf", "dense", "fused"}));
   EXPECT_EQ(result.plan.at("sparse").at("film").compute_kernel, "acme.on_disk") << "its estimate is the lowest";
   EXPECT_EQ(std::set<std::string>(result.plan.sharders.begin(), result.plan.sharders.end()),
             (std::set<std::string>{"acme.stripe", "column_wise", "data_parallel", "row_wise", "table_column_wise",
@@ -102,6 +102,16 @@ TEST(ForeignParts, RefuseShardsWhichAreThenNoOptions) {
   EXPECT_THAT(
       message_of([&] { (void)EmbeddingShardingPlanner(all(), options).plan(modules); }),
       AllOf(HasSubstr("table film has no sharding"), HasSubstr("at most 1000000 rows are served, not 1500000")));
+}
+
+TEST(ForeignParts, TakeShardsThatABetterOneRefuses) {
+  PlannerOptions options{.topology = Topology::of(1)};
+  options.constraints["film"].compute_kernels = {"acme.shelf"};
+  options.constraints["film"].sharding_types = {"table_wise"};
+  std::vector<PlannerModule> modules = film();
+  EXPECT_LT(enumerate(all(), options, modules).options.at(0).total_perf, 1000) << "acme.store, in milliseconds";
+  modules[0].tables[0].num_embeddings = 1500000;
+  EXPECT_GT(enumerate(all(), options, modules).options.at(0).total_perf, 14000) << "acme.attic";
 }
 
 TEST(ForeignParts, ThatWantToBeAskedAreTriedWhenTheyAre) {

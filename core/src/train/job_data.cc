@@ -1,30 +1,15 @@
 #include "train/job_data.h"
 
 #include <algorithm>
-#include <set>
 
+#include "planner/compute_kernels.h"
 #include "plugin/part_name.h"
 #include "tessera/abi/collective.h"
-#include "tessera/abi/kernel.h"
 #include "tessera/abi/optimizer.h"
 
 namespace tessera {
 
 namespace {
-
-// Those that kernel plugins list, ascending.
-std::vector<std::string> compute_kernels(const Runtime& runtime, const std::string& kernel) {
-  std::set<std::string> out;
-  for (const std::string& id : kernel == "auto" ? runtime.ids(TSR_KERNEL_KIND) : std::vector<std::string>{kernel}) {
-    try {
-      const PartPtr part = runtime.create(TSR_KERNEL_KIND, id);
-      for (const char* const* c = part->api<tsr_kernel>().compute_kernels; *c != nullptr; ++c) out.insert(*c);
-    } catch (const Error&) {
-      if (kernel != "auto") throw;  // others are not usable here: the load report says why
-    }
-  }
-  return {out.begin(), out.end()};
-}
 
 void check_compute_kernels(const std::vector<std::string>& known, const std::vector<TableConfig>& tables) {
   const auto check = [&](const TableConfig& t, const std::string& kernel) {
@@ -86,7 +71,8 @@ void check_parts(const Runtime& runtime, const Config& config, const std::vector
       throw Error(e.code(), cat("table ", t.name, ": ", e.what()));
     }
   }
-  if (compute_device == "cpu") check_compute_kernels(compute_kernels(runtime, config.job.kernel), tables);
+  if (compute_device == "cpu")
+    check_compute_kernels(ComputeKernels(runtime, config.job.kernel, Topology::of(1)).names(), tables);
 }
 
 }  // namespace tessera

@@ -1,5 +1,6 @@
 // Parts of a third party for the planner's tests: a kernel with a compute kernel of its own, whose tables lie on disk
-// but for what a table's options keep in memory, and a sharder that wants to be asked for and heeds no constraint.
+// but for what a table's options keep in memory, one that takes what it refuses, and a sharder that wants to be asked
+// for and heeds no constraint.
 #include "idle_kernel.h"
 #include "tessera/sdk/sharder.h"
 
@@ -10,7 +11,7 @@ using namespace tessera::sdk;
 class OnDisk : public Kernel {
  public:
   using Instance = tessera::test::IdleInstance;
-  static constexpr const char* kComputeKernels[] = {"acme.on_disk", nullptr};
+  static constexpr const char* kComputeKernels[] = {"acme.on_disk", "acme.shelf", nullptr};
   static constexpr int32_t kDeviceTypes[] = {kDLCPU, 0};
   void supports(const tsr_kernel_config&) const override {}
   std::unique_ptr<KernelInstance> open(const tsr_kernel_config&) const override {
@@ -31,6 +32,24 @@ class OnDisk : public Kernel {
   }
 };
 
+// Any shard, at a price.
+class Attic : public Kernel {
+ public:
+  using Instance = tessera::test::IdleInstance;
+  static constexpr const char* kComputeKernels[] = {"acme.shelf", nullptr};
+  static constexpr int32_t kDeviceTypes[] = {kDLCPU, 0};
+  void supports(const tsr_kernel_config&) const override {}
+  std::unique_ptr<KernelInstance> open(const tsr_kernel_config&) const override {
+    return std::make_unique<tessera::test::IdleInstance>();
+  }
+  tsr_estimate estimate(const tsr_kernel_config&, const tsr_workload& work) const override {
+    tsr_estimate out{};
+    out.forward_seconds = out.backward_seconds = 7;
+    out.bytes = static_cast<uint64_t>(work.rows * work.dim * 4);
+    return out;
+  }
+};
+
 class Stubborn : public Sharder {
  public:
   static constexpr uint32_t kFlags = TSR_SHARDER_WHEN_ASKED;
@@ -45,4 +64,5 @@ class Stubborn : public Sharder {
 
 TESSERA_PLUGIN("acme-foreign", "1.0.0",
                component<OnDisk>({.id = "acme.store", .version = "1.0.0", .about = "for tests of the planner"}),
+               component<Attic>({.id = "acme.attic", .version = "1.0.0", .about = "for tests, too", .priority = -1}),
                component<Stubborn>({.id = "acme.stubborn", .version = "1.0.0", .about = "columns of width 1"}));
