@@ -78,6 +78,22 @@ elif what == "differ":  # a wrong id on one rank ends the step on both, and the 
     except ValueError as error:
         assert "rank 1" in str(error) and "51" in str(error), error
     tables.forward([1, 2, 3], [1, 1, 1])
+elif what == "refused":  # so does a batch that one rank cannot even read, there or in the library
+    tables = tables_as(a=tessera.row_wise(), b=tessera.table_wise(0))
+    for part in ("lengths", "ids", "out"):
+        try:
+            if group.rank == 0:
+                tables.lookup([1, 2, 3], [1, 1, 1])
+            elif part == "lengths":
+                tables.forward([1, 2, 3], None)
+            elif part == "ids":
+                tables.forward(np.ones(3, np.float32), [1, 1, 1])
+            else:
+                tables.lookup([1, 2, 3], [1, 1, 1], out=[0])
+            raise SystemExit("no error")
+        except ValueError as error:
+            assert group.rank == 1 or "rank 1: " in str(error), error
+    tables.forward([1, 2, 3], [1, 1, 1])
 elif what == "plans":
     try:
         tables_as(a=tessera.row_wise(), b=tessera.table_wise(group.rank))

@@ -58,7 +58,7 @@ def test_ranks_do_not_change_the_numbers(tmp_path):
     assert status == 0, text
 
 
-@pytest.mark.parametrize("what", ["differ", "plans"])
+@pytest.mark.parametrize("what", ["differ", "refused", "plans"])
 def test_errors_on_one_rank_are_errors_on_all(what, tmp_path):
     status, text = run(HERE / "rank.py", what, tmp_path)
     assert status == 0 and text.count("done, rank") == 2, text

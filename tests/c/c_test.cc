@@ -268,7 +268,8 @@ TEST_F(CApi, WhatADescriptionHasWrongIsNamed) {
   refused("{", nullptr, "the model is no JSON");
   refused("{}", nullptr, "the model: modules is missing");
   refused(R"({"modules": [], "optimiser": {}})", nullptr, "unknown key \"optimiser\"; did you mean \"optimizer\"?");
-  refused(R"({"modules": [{"tables": [{"name": "a", "rows": 1}]}]})", nullptr, "the model, modules[0], tables[0]");
+  refused(R"({"modules": [{"tables": [{"name": "a", "rows": 1}]}]})", nullptr,
+          "the model: modules[0].tables[0] has an unknown key \"rows\"");
   refused(R"({"modules": [{"kind": "bag", "tables": []}]})", nullptr, "\"sequences\"");
   refused(text(), R"({"world": 2})", "did you mean \"world_size\"?");
   refused(text(), R"({"shardings": {"a": {"sharding_type": "row_wise"}}})", "none for table \"b\"");
@@ -286,6 +287,10 @@ TEST_F(CApi, WrongUsesAreRefused) {
   batch.raw.num_keys = 1;
   REFUSED(TSR_INVALID_ARGUMENT, "1 keys", tsr_collection_forward(tables_, &batch.raw, nullptr, &step, &err));
   batch.raw.num_keys = 2;
+  batch.raw.refused = "the file has ended";
+  REFUSED(TSR_INVALID_ARGUMENT, "the file has ended",
+          tsr_collection_forward(tables_, &batch.raw, nullptr, &step, &err));
+  batch.raw.refused = nullptr;
   std::vector<float> wrong(4), narrow(8);
   View<float> as_floats(wrong, {4}), output(narrow, {2, 4});
   batch.raw.values = &as_floats;

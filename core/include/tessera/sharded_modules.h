@@ -141,6 +141,10 @@ class ShardedEmbeddings {
   // Table -> gradient [rows, dim] of the last backward, reduced over ranks: data-parallel tables.
   std::vector<std::pair<std::string, Tensor>> data_parallel_gradients() const;
 
+  // Collective, on the rank that has no batch to offer instead of forward, which ends on all ranks with this error:
+  // kInvalidArgument, "rank N: why". The next step may follow.
+  [[noreturn]] void refuse_batch(const std::string& why);
+
   int64_t dropped_ids() const;  // by this rank's bounds check, since construction
 
   // In every n-th training step, counted from the last reset of the stage times, this rank looks up and updates its

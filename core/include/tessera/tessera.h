@@ -210,6 +210,7 @@ typedef struct tsr_batch {
   const DLTensor* inverse; /* int64 [num_keys, samples]: with strides, which of its samples each one has */
   int32_t finished;        /* 1: this rank has no further batches; it goes on with empty ones until all_finished */
   int32_t reserved;
+  const char* refused; /* NULL; or why this rank has no batch, which ends the step on all ranks; the rest is not read */
 } tsr_batch;
 
 /* What a forward keeps: its outputs, and what backward needs. */
@@ -218,7 +219,8 @@ typedef struct tsr_step tsr_step;
 /* Collective. Rows of this rank's samples, float32. `output`: NULL, or the caller's memory, to which they are copied:
  * of bags [samples, width]; of sequences not. `step`: NULL, where neither tsr_step_output() nor backward follows, or
  * the step; the memory of `batch` then stays as it is until the step's backward is done or it is closed. An id out of
- * range ends the step on all ranks with TSR_INVALID_ARGUMENT and "rank N: ..."; the next step may follow. */
+ * range or a batch of wrong types or shapes ends the step on all ranks with TSR_INVALID_ARGUMENT and "rank N: ..."; the
+ * next step may follow. */
 tsr_code tsr_collection_forward(tsr_collection* collection, const tsr_batch* batch, const DLTensor* output,
                                 tsr_step** step, tsr_error* err);
 void tsr_step_close(tsr_step* step);

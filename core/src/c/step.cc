@@ -12,7 +12,8 @@ struct tsr_step {
   using Sequences = ShardedEmbeddingCollection::Output;
 
   ~tsr_step() {
-    StepHandle handle = std::visit([](auto& o) { return std::move(o.state); }, output);
+    auto* bags = std::get_if<Bags>(&output);
+    StepHandle handle = std::move(bags ? bags->state : std::get_if<Sequences>(&output)->state);
     if (handle) collection->session().drop(std::move(handle));
   }
   const OpenRuntime& opened() const { return *collection->session().opened; }
@@ -52,6 +53,21 @@ KeyedJaggedTensor batch_of(const Collection& c, const tsr_batch& in) {
   return KeyedJaggedTensor(std::move(out));
 }
 
+// What `make` makes; its error is told to the other ranks, who would wait for this one's batch.
+template <class Make>
+KeyedJaggedTensor offered(const Collection& c, const Make& make) {
+  try {
+    return make();
+  } catch (const Error& e) {
+    try {
+      std::visit([&](auto* sharded) { sharded->refuse_batch(e.what()); }, c.sharded);
+    } catch (const Error& told) {
+      if (told.code() != Code::kInvalidArgument) throw;  // nobody could be told
+    }
+    throw;
+  }
+}
+
 void copy_rows(const Tensor& rows, const DLTensor* output) {
   const Tensor to = borrowed(output, "output", DType::kFloat32);
   if (to.shape() != rows.shape())
@@ -62,7 +78,7 @@ void copy_rows(const Tensor& rows, const DLTensor* output) {
 void check_backward(const tsr_step& step) {
   if (const std::string& table = step.collection->without_optimizer; !table.empty())
     fail(Code::kFailedPrecondition, "table \"", table,
-         "\" has no optimizer, so backward would lose its gradient: name ", "one in the model's description");
+         "\" has no optimizer, so backward would lose its gradient: name one in the model's description");
   if (step.done)
     fail(Code::kFailedPrecondition,
          "backward goes once for each forward, and this step's was called: look the batch up again");
@@ -105,7 +121,11 @@ tsr_code tsr_collection_forward(tsr_collection* collection, const tsr_batch* bat
     const tsr_batch in = copy_in(batch, "batch");
     if (output != nullptr && !c->bags())
       fail(Code::kUnimplemented, "sequences have an output for each feature: take them from the step");
-    const KeyedJaggedTensor features = batch_of(*c, in);
+    const KeyedJaggedTensor features = offered(*c, [&] {
+      if (in.refused != nullptr) fail(Code::kInvalidArgument, in.refused);
+      if (output != nullptr) (void)borrowed(output, "output", DType::kFloat32);
+      return batch_of(*c, in);
+    });
     auto made = std::visit(
         [&](auto* sharded) {
           return std::unique_ptr<tsr_step>(

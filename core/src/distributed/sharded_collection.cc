@@ -197,6 +197,14 @@ void ShardedCollection::start(StepState& state, const KeyedJaggedTensor& input, 
   state.taken = true;
 }
 
+void ShardedCollection::start_without_batch(StepState& state, const std::string& why) const {
+  Stopwatch watch(nullptr);
+  Step& step = state.step;
+  step.routed.payload_bytes.assign(group_->world_size(), 0);
+  inputs_->exchange.run(step.routed, false, why.empty() ? "unknown error" : why, step.messages, step.received, watch);
+  fail(Code::kInternal, "an exchange without this rank's batch went through");
+}
+
 void ShardedCollection::count_dropped(const CheckedBatch& batch) {
   if (!batch.dropped) return;
   dropped_ids_ += batch.dropped;

@@ -69,6 +69,8 @@ class ShardedCollection : public std::enable_shared_from_this<ShardedCollection>
   // Checks and routes the batch, exchanges ids over the side's group. Collective. On an id that is fatal here, ends the
   // step on all ranks. A side of its own may be used by another thread, while this one is in the steps before.
   void start(StepState& state, const KeyedJaggedTensor& input, bool finished, InputSide& side) const;
+  // Where others start: this rank has no batch. Ends on all ranks with "rank N: why".
+  [[noreturn]] void start_without_batch(StepState& state, const std::string& why) const;
   void start(StepState& state, const KeyedJaggedTensor& input, bool finished) {
     start(state, input, finished, *inputs_);
   }

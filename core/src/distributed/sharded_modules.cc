@@ -198,6 +198,11 @@ std::vector<std::pair<std::string, Tensor>> ShardedEmbeddings::data_parallel_gra
   return impl_->replicas().gradients();
 }
 
+void ShardedEmbeddings::refuse_batch(const std::string& why) {
+  const StepHandle place = impl_->reserve();
+  impl_->start_without_batch(*place, why);
+}
+
 int64_t ShardedEmbeddings::dropped_ids() const { return impl_->dropped_ids(); }
 
 void ShardedEmbeddings::sample_shards(int64_t every_steps) { impl_->sample_shards(every_steps); }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes as c
 import json
 import os
@@ -17,7 +18,7 @@ from ._tables import EmbeddingConfig, Module, Optimizer, Plan, Planner, describe
 
 _lib = _l.lib
 _TENSORS = ("values", "lengths", "offsets", "weights", "inverse", "grad", "out")
-_pack_batch = struct.Struct("II7Qii").pack_into  # tsr_batch
+_pack_batch = struct.Struct("II7QiiQ").pack_into  # tsr_batch
 
 
 class Shard(NamedTuple):
@@ -158,7 +159,11 @@ class Collection:
         group = self._group
         group._enter()
         try:
-            inputs = self._set_batch(values, lengths, offsets, weights, keys, strides, inverse, finished)
+            try:
+                inputs = self._set_batch(values, lengths, offsets, weights, keys, strides, inverse, finished)
+            except Exception as error:
+                self._tell_others(error)
+                raise
             step = c.addressof(handle.value)
             group._wait(_lib.tsr_collection_forward, self._handle.value, self._batch_address, None, step)
         finally:
@@ -177,16 +182,27 @@ class Collection:
         group = self._group
         group._enter()
         try:
-            inputs = self._set_batch(values, lengths, **{**settings, **batch})
-            if out is None:
-                out = np.empty((self._samples(inputs), self.width), np.float32)
-            elif not (isinstance(out, np.ndarray) and out.flags.c_contiguous and out.flags.writeable):
-                raise _l.InvalidArgument("out has to be a writable, contiguous NumPy array")
-            to = self._tensors["out"].set(out)
+            try:
+                inputs = self._set_batch(values, lengths, **{**settings, **batch})
+                if out is None:
+                    out = np.empty((self._samples(inputs), self.width), np.float32)
+                elif not (isinstance(out, np.ndarray) and out.flags.c_contiguous and out.flags.writeable):
+                    raise _l.InvalidArgument("out has to be a writable, contiguous NumPy array")
+                to = self._tensors["out"].set(out)
+            except Exception as error:
+                self._tell_others(error)
+                raise
             group._wait(_lib.tsr_collection_forward, self._handle.value, self._batch_address, to, None)
         finally:
             group._used.release()
         return out
+
+    def _tell_others(self, error: Exception) -> None:
+        """Ends the step on the other ranks, which would wait for this one's batch."""
+        why = c.create_string_buffer(str(error).encode())
+        _pack_batch(self._batch, 0, len(self._batch), *(0,) * 10, c.addressof(why))
+        with contextlib.suppress(_l.InvalidArgument):  # "rank N: " and the error
+            self._group._wait(_lib.tsr_collection_forward, self._handle.value, self._batch_address, None, None)
 
     def _samples(self, inputs: Tuple[Any, ...]) -> int:
         values, lengths, offsets, weights, strides, inverse, keys = inputs
@@ -237,7 +253,7 @@ class Collection:
         if keys is not None:
             keys = _l.texts(list(keys))
             at[6] = c.addressof(keys)
-        _pack_batch(self._batch, 0, len(self._batch), num_keys, at[6], *at[:6], bool(finished), 0)
+        _pack_batch(self._batch, 0, len(self._batch), num_keys, at[6], *at[:6], bool(finished), 0, 0)
         return values, lengths, offsets, weights, strides, inverse, keys
 
     def _backward(self, step: Step, grad: Any) -> None:

@@ -114,6 +114,7 @@ Batch = _sized(
     ("inverse", c.c_void_p),
     ("finished", _i32),
     ("reserved", _i32),
+    ("refused", c.c_void_p),
 )
 StepInfo = _sized(("num_outputs", _u32), ("all_finished", _i32), ("any_finished", _i32))
 ShardInfo = _sized(
