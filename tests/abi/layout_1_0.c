@@ -1,15 +1,10 @@
 // The layout of ABI 1.0, frozen. Structs may grow at their end, in a new minor: then a line is added here, never
 // changed. A line that no longer compiles is a break of every plugin out there.
+#include "layout.h"
 #include "tessera/abi/collective.h"
 #include "tessera/abi/device.h"
 #include "tessera/abi/kernel.h"
 #include "tessera/abi/module.h"
-
-#define FIELD(type, member, offset) \
-  _Static_assert(offsetof(type, member) == (offset), #type "::" #member " has moved from " #offset)
-#define SIZE(type, size) _Static_assert(sizeof(type) >= (size), #type " has shrunk below " #size)
-#define FROZEN(type, size) _Static_assert(sizeof(type) == (size), #type " is frozen at " #size)
-#define CONSTANT(name, value) _Static_assert((name) == (value), #name " is no longer " #value)
 
 CONSTANT(TSR_ABI_MAJOR, 1);
 CONSTANT(TSR_ABI_MINOR, 0);

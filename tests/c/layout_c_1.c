@@ -1,10 +1,7 @@
 // The layout of the structs of tessera.h. While it is a draft, a line may change together with CHANGELOG.md; once it is
 // final, lines are only added.
+#include "../abi/layout.h"
 #include "tessera/tessera.h"
-
-#define SIZE(type, bytes) _Static_assert(sizeof(type) >= (bytes), #type " has shrunk")
-#define FIELD(type, field, at) _Static_assert(offsetof(type, field) == (at), #type "::" #field " has moved")
-#define CONSTANT(name, value) _Static_assert((name) == (value), #name " has changed")
 
 SIZE(tsr_runtime_options, 32);
 FIELD(tsr_runtime_options, struct_size, 0);
@@ -68,7 +65,7 @@ FIELD(tsr_output_info, name, 8);
 FIELD(tsr_output_info, dim, 16);
 FIELD(tsr_output_info, column, 24);
 
-SIZE(tsr_batch, 72);
+SIZE(tsr_batch, 80);
 FIELD(tsr_batch, struct_size, 0);
 FIELD(tsr_batch, num_keys, 4);
 FIELD(tsr_batch, keys, 8);
@@ -80,6 +77,7 @@ FIELD(tsr_batch, strides, 48);
 FIELD(tsr_batch, inverse, 56);
 FIELD(tsr_batch, finished, 64);
 FIELD(tsr_batch, reserved, 68);
+FIELD(tsr_batch, refused, 72);
 
 SIZE(tsr_step_info, 16);
 FIELD(tsr_step_info, struct_size, 0);

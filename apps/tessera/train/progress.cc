@@ -73,7 +73,7 @@ bool Progress::due(int64_t step) const {
 }
 
 ProgressState Progress::state(int64_t step, int64_t samples) const {
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  const double seconds = watch_.seconds();
   ProgressState now;
   now.step = step;
   now.steps = options_.steps;

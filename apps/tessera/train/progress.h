@@ -1,10 +1,11 @@
 // How far training is: one line of a terminal that is drawn again, plain lines otherwise.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
+
+#include "distributed/stopwatch.h"
 
 namespace tessera::cli {
 
@@ -52,7 +53,7 @@ class Progress {
   void draw(const ProgressState& state);
 
   Options options_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  const Stopwatch watch_;
   bool drawn_ = false;
 };
 

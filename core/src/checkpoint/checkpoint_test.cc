@@ -125,7 +125,7 @@ TEST(Checkpoint, MovesLargeTablesInBlocks) {
   TestModel model = make(options);
   model.train(0, 2);
   HeldShard held = model.bags().held_shards()[0];
-  std::vector<float> rows(600'000 * 8), state(600'000);
+  std::vector<float> rows(size_t{600'000} * 8), state(600'000);
   for (size_t i = 0; i < state.size(); ++i) state[i] = static_cast<float>(i % 251);
   for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<float>(i % 1021);
   const float* states[] = {state.data()};

@@ -30,7 +30,7 @@ constexpr std::array<std::string_view, 3> kOwnFiles = {kManifestFile, kModelFile
 template <class Call>
 auto checked(const char* what, const std::string& path, const Call& call) {
   std::error_code error;
-  const auto result = call(error);
+  auto result = call(error);
   if (error) fail_with(error.value(), what, path);
   return result;
 }

@@ -81,7 +81,7 @@ class TableSender {
   int rank_of(const Piece& piece) const { return table_.sharding->shards[piece.shard].rank; }
 
   Tensor read(const std::vector<Piece>& pieces, int64_t floats) const {
-    const Tensor out = Tensor::empty({floats});
+    Tensor out = Tensor::empty({floats});
     float* at = out.data<float>();
     for (const Piece& p : pieces) {
       if (rank_of(p) != group_.rank()) continue;

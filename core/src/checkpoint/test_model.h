@@ -184,7 +184,7 @@ class TestModel {
       for (int64_t b = first; b < last; ++b) {
         lengths.push_back(1 + (b + step) % 3);
         for (int64_t i = 0; i < lengths.back(); ++i)
-          ids.push_back((step * 31 + b * 7 + i * 5 + static_cast<int64_t>(t)) % tables_[t].num_embeddings);
+          ids.push_back((int64_t{step} * 31 + b * 7 + i * 5 + static_cast<int64_t>(t)) % tables_[t].num_embeddings);
       }
     }
     return KeyedJaggedTensor::from_lengths_sync(keys, Tensor::from(ids), Tensor::from(lengths));
