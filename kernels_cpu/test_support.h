@@ -27,7 +27,7 @@ int64_t news_so_far();
 int64_t bytes_asked_so_far();  // by all of them
 
 struct Error : tsr_error {
-  Error() : tsr_error{sizeof(tsr_error), TSR_OK, {0}} {}
+  Error() : tsr_error TSR_ERROR_INIT {}
 };
 
 // The least host: memory that is never zero, and threads started for each call.

@@ -175,7 +175,7 @@ int run_rank(const Config& config, const TrainJobOptions& options, bool verbose,
     throw Error(e.code(), cat("job.device: ", e.what()));
   }
   const Device device = job.device ? job.device->device() : kCpu;
-  const auto group = ProcessGroup::connect(runtime, where, {config.comm.backend, "{}", config.comm.timeout_s, device});
+  const auto group = ProcessGroup::connect(runtime, where, group_options(config.comm, device));
   return or_abort(*group, [&] { return train_with(group, runtime, config, job, verbose); });
 }
 

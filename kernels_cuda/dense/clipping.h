@@ -1,8 +1,8 @@
-// Gradients clipped by their norm or value: abi/device.h has the formulas.
+// Gradients clipped by their norm or value: abi/draft/device_ops.h has the formulas.
 #pragma once
 
 #include "gpu/gpu.h"
-#include "tessera/abi/device.h"
+#include "tessera/abi/draft/device_ops.h"
 
 namespace tessera::gpu {
 

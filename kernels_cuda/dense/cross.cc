@@ -9,10 +9,10 @@ GpuCross::GpuCross(const sdk::Setup& setup)
       down_{shape_.width(), shape_.low_rank(), false},
       up_{shape_.inner(), shape_.width(), false} {}
 
-void GpuCross::forward(const sdk::ModuleForward& args, tsr_module_context** context) {
+void GpuCross::forward(const sdk::ModuleCall& args, tsr_module_context** context) {
   const int64_t batch = sdk::batch_of(args.inputs, 1, "cross"), n = batch * shape_.width();
   const float* x0 = sdk::matrix(args.inputs[0], batch, shape_.width(), "cross's input");
-  float* output = sdk::matrix(args.output, batch, shape_.width(), "cross's output");
+  float* output = sdk::matrix(args.outputs[0], batch, shape_.width(), "cross's output");
   sdk::parameter_data(args.parameters, parameters(), weights_);
   const Call call{host_, device_of(args.inputs[0], "cross"), static_cast<Stream>(args.stream)};
   const DeviceScope scope(call.device.device_id);
@@ -48,10 +48,10 @@ void GpuCross::backward_layer(const Call& call, int64_t batch, int64_t k, const 
   down_.backward(call, batch, x, w[0], dv, dx, g[0], products_);
 }
 
-void GpuCross::backward(const sdk::ModuleBackward& args, tsr_module_context* context) {
+void GpuCross::backward(const sdk::ModuleCall& args, tsr_module_context* context) {
   const int64_t batch = sdk::batch_of(args.inputs, 1, "cross"), n = batch * shape_.width();
   const float* x0 = sdk::matrix(args.inputs[0], batch, shape_.width(), "cross's input");
-  const float* grad = sdk::matrix(args.grad_output, batch, shape_.width(), "the gradient of cross's output");
+  const float* grad = sdk::matrix(args.grad_outputs[0], batch, shape_.width(), "the gradient of cross's output");
   float* dx0 = sdk::matrix_or_null(args.grad_inputs[0], batch, shape_.width(), "cross's gradient");
   sdk::parameter_data(args.parameters, parameters(), weights_);
   sdk::parameter_data(args.grad_parameters, parameters(), gradients_);

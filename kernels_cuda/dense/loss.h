@@ -1,8 +1,8 @@
-// The loss of click models on the device: abi/device.h has the formula.
+// The loss of click models on the device: abi/draft/device_ops.h has the formula.
 #pragma once
 
 #include "gpu/gpu.h"
-#include "tessera/abi/device.h"
+#include "tessera/abi/draft/device_ops.h"
 
 namespace tessera::gpu {
 

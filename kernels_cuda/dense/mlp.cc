@@ -6,10 +6,10 @@ GpuMlp::GpuMlp(const sdk::Setup& setup) : host_(setup.host), shape_(setup.option
   for (size_t k = 0; k < shape_.count(); ++k) layers_.push_back({shape_.in(k), shape_.out(k), shape_.relu(k)});
 }
 
-void GpuMlp::forward(const sdk::ModuleForward& args, tsr_module_context** context) {
+void GpuMlp::forward(const sdk::ModuleCall& args, tsr_module_context** context) {
   const int64_t batch = sdk::batch_of(args.inputs, 1, "mlp");
   const float* x = sdk::matrix(args.inputs[0], batch, shape_.input(), "mlp's input");
-  float* output = sdk::matrix(args.output, batch, shape_.output(), "mlp's output");
+  float* output = sdk::matrix(args.outputs[0], batch, shape_.output(), "mlp's output");
   sdk::parameter_data(args.parameters, parameters(), weights_);
   const Call call{host_, device_of(args.inputs[0], "mlp"), static_cast<Stream>(args.stream)};
   const DeviceScope scope(call.device.device_id);
@@ -23,11 +23,11 @@ void GpuMlp::forward(const sdk::ModuleForward& args, tsr_module_context** contex
   sdk::ContextPool<Context>::hand_out(std::move(lease), context);
 }
 
-void GpuMlp::backward(const sdk::ModuleBackward& args, tsr_module_context* context) {
+void GpuMlp::backward(const sdk::ModuleCall& args, tsr_module_context* context) {
   const int64_t batch = sdk::batch_of(args.inputs, 1, "mlp");
   const float* input = sdk::matrix(args.inputs[0], batch, shape_.input(), "mlp's input");
-  const float* y = sdk::matrix(args.output, batch, shape_.output(), "mlp's output");
-  const float* dy = sdk::matrix(args.grad_output, batch, shape_.output(), "the gradient of mlp's output");
+  const float* y = sdk::matrix(args.outputs[0], batch, shape_.output(), "mlp's output");
+  const float* dy = sdk::matrix(args.grad_outputs[0], batch, shape_.output(), "the gradient of mlp's output");
   float* grad_input = sdk::matrix_or_null(args.grad_inputs[0], batch, shape_.input(), "the gradient of mlp's input");
   sdk::parameter_data(args.parameters, parameters(), weights_);
   sdk::parameter_data(args.grad_parameters, parameters(), gradients_);

@@ -16,9 +16,9 @@ class GpuMlp : public sdk::Module {
   static void probe(sdk::Host) { require_device(); }
 
   const std::vector<sdk::Parameter>& parameters() const override { return shape_.parameters(); }
-  int64_t output_width(std::span<const int64_t> widths) const override { return shape_.output_width(widths); }
-  void forward(const sdk::ModuleForward& args, tsr_module_context** context) override;
-  void backward(const sdk::ModuleBackward& args, tsr_module_context* context) override;
+  std::vector<sdk::Value> outputs(std::span<const sdk::Value> inputs) const override { return shape_.outputs(inputs); }
+  void forward(const sdk::ModuleCall& args, tsr_module_context** context) override;
+  void backward(const sdk::ModuleCall& args, tsr_module_context* context) override;
   void release(tsr_module_context* context) noexcept override { contexts_.give_back(context); }
 
  private:
@@ -41,11 +41,11 @@ class GpuDotInteraction : public sdk::Module {
   static void probe(sdk::Host) { require_device(); }
 
   const std::vector<sdk::Parameter>& parameters() const override { return parameters_; }
-  int64_t output_width(std::span<const int64_t> widths) const override {
-    return sdk::InteractionShape::output_width(widths);
+  std::vector<sdk::Value> outputs(std::span<const sdk::Value> inputs) const override {
+    return sdk::InteractionShape::outputs(inputs);
   }
-  void forward(const sdk::ModuleForward& args, tsr_module_context** context) override;
-  void backward(const sdk::ModuleBackward& args, tsr_module_context* context) override;
+  void forward(const sdk::ModuleCall& args, tsr_module_context** context) override;
+  void backward(const sdk::ModuleCall& args, tsr_module_context* context) override;
   void release(tsr_module_context*) noexcept override {}
 
  private:
@@ -60,9 +60,9 @@ class GpuCross : public sdk::Module {
   static void probe(sdk::Host) { require_device(); }
 
   const std::vector<sdk::Parameter>& parameters() const override { return shape_.parameters(); }
-  int64_t output_width(std::span<const int64_t> widths) const override { return shape_.output_width(widths); }
-  void forward(const sdk::ModuleForward& args, tsr_module_context** context) override;
-  void backward(const sdk::ModuleBackward& args, tsr_module_context* context) override;
+  std::vector<sdk::Value> outputs(std::span<const sdk::Value> inputs) const override { return shape_.outputs(inputs); }
+  void forward(const sdk::ModuleCall& args, tsr_module_context** context) override;
+  void backward(const sdk::ModuleCall& args, tsr_module_context* context) override;
   void release(tsr_module_context* context) noexcept override { contexts_.give_back(context); }
 
  private:

@@ -1,8 +1,8 @@
-// The optimizers' step of a model's dense parameters: abi/device.h has the formulas.
+// The optimizers' step of a model's dense parameters: abi/draft/device_ops.h has the formulas.
 #pragma once
 
 #include "gpu/gpu.h"
-#include "tessera/abi/device.h"
+#include "tessera/abi/draft/device_ops.h"
 
 namespace tessera::gpu {
 

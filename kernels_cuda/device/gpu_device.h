@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "gpu/gpu.h"
-#include "tessera/sdk/device.h"
+#include "tessera/sdk/draft/device_ops.h"
 
 namespace tessera::gpu {
 
-class GpuDevice : public sdk::Device {
+class GpuDevice : public sdk::Device, public sdk::DeviceOps {
  public:
 #if defined(TESSERA_GPU_CUDA)
   static constexpr int32_t kDeviceType = kDLCUDA;
@@ -21,6 +21,7 @@ class GpuDevice : public sdk::Device {
 
   GpuDevice() : memory_(static_cast<size_t>(device_count())) {}
   static void probe(sdk::Host) { require_device(); }
+  const void* extension(std::string_view id) const { return device_ops<GpuDevice>(id); }
 
   int32_t count() override { return static_cast<int32_t>(memory_.size()); }
   void info(int32_t index, tsr_device_info& out) override;

@@ -1,8 +1,8 @@
-// Rows between packed and spread form, on the device: abi/device.h says what that means.
+// Rows between packed and spread form, on the device: abi/draft/device_ops.h says what that means.
 #pragma once
 
 #include "gpu/gpu.h"
-#include "tessera/abi/device.h"
+#include "tessera/abi/draft/device_ops.h"
 
 namespace tessera::gpu {
 

@@ -9,7 +9,7 @@
 
 #include "gpu/gpu.h"
 #include "gpu/views.h"
-#include "tessera/abi/device.h"
+#include "tessera/abi/draft/device_ops.h"
 
 namespace tessera::gpu {
 
@@ -29,7 +29,7 @@ struct JaggedView {
   const float* weights;  // [num_ids], or NULL
 };
 
-// What a bounds check found, see abi/device.h.
+// What a bounds check found, see abi/draft/device_ops.h.
 using BoundsReport = tsr_bounds_report;
 
 // `rows` by feature. With `repaired` (as wide as the ids, may be the ids), it gets the ids with bad ones as 0; without

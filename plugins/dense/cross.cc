@@ -17,10 +17,10 @@ Cross::Cross(const tessera::sdk::Setup& setup)
   }
 }
 
-void Cross::forward(const tessera::sdk::ModuleForward& args, tsr_module_context** context) {
+void Cross::forward(const tessera::sdk::ModuleCall& args, tsr_module_context** context) {
   const int64_t batch = batch_of(args.inputs, 1, "cross");
   const float* x0 = matrix(args.inputs[0], batch, width_, "cross's input");
-  float* output = matrix(args.output, batch, width_, "cross's output");
+  float* output = matrix(args.outputs[0], batch, width_, "cross's output");
   take_weights(args.parameters);
   auto lease = contexts_.take();
   lease->kept.at_least(host_, shape_.kept_floats(batch));
@@ -47,11 +47,11 @@ void Cross::forward(const tessera::sdk::ModuleForward& args, tsr_module_context*
   contexts_.hand_out(std::move(lease), context);
 }
 
-void Cross::backward(const tessera::sdk::ModuleBackward& args, tsr_module_context* context) {
+void Cross::backward(const tessera::sdk::ModuleCall& args, tsr_module_context* context) {
   const int64_t batch = batch_of(args.inputs, 1, "cross"), n = batch * width_;
   const Context& saved = *contexts_.of(context);
   const float* x0 = matrix(args.inputs[0], batch, width_, "cross's input");
-  const float* grad = matrix(args.grad_output, batch, width_, "the gradient of cross's output");
+  const float* grad = matrix(args.grad_outputs[0], batch, width_, "the gradient of cross's output");
   take_weights(args.parameters);
   parameter_data(args.grad_parameters, parameters(), parameters_);
   inner_.at_least(host_, batch * layers_ * (width_ + low_rank_));

@@ -15,9 +15,11 @@ class Cross : public tessera::sdk::Module {
   explicit Cross(const tessera::sdk::Setup& setup);
 
   const std::vector<tessera::sdk::Parameter>& parameters() const override { return shape_.parameters(); }
-  int64_t output_width(std::span<const int64_t> widths) const override { return shape_.output_width(widths); }
-  void forward(const tessera::sdk::ModuleForward& args, tsr_module_context** context) override;
-  void backward(const tessera::sdk::ModuleBackward& args, tsr_module_context* context) override;
+  std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override {
+    return shape_.outputs(inputs);
+  }
+  void forward(const tessera::sdk::ModuleCall& args, tsr_module_context** context) override;
+  void backward(const tessera::sdk::ModuleCall& args, tsr_module_context* context) override;
   void release(tsr_module_context* context) noexcept override { contexts_.give_back(context); }
 
  private:

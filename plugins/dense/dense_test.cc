@@ -105,10 +105,12 @@ class Layer {
     api_ = static_cast<const tsr_module*>(component_->api);
     code = component_->create(&host.raw, options.c_str(), nullptr, &self_, &error_);
     if (code != TSR_OK) return;
-    tsr_parameter p{sizeof(tsr_parameter), 0, nullptr, 0, 0, {}};
+    tsr_parameter p{};
+    p.struct_size = sizeof(p);
     for (uint32_t i = 0; api_->parameter(self_, i, &p, &error_) == TSR_OK; ++i) {
       names.emplace_back(p.name);
       inits.push_back(p.init);
+      spreads.push_back(p.init_values[1]);
       parameters.emplace_back(std::vector<int64_t>(p.shape, p.shape + p.ndim));
       noise.fill(parameters.back());
       grad_parameters.emplace_back(parameters.back().shape);
@@ -129,21 +131,26 @@ class Layer {
       noise.fill(inputs.back());
       widths.push_back(shape[1]);
     }
-    int64_t width = 0;
-    ASSERT_EQ(api_->output_width(self_, static_cast<uint32_t>(widths.size()), widths.data(), &width, &error_), TSR_OK)
-        << error_.message;
-    output = Matrix({shapes[0][0], width});
+    ASSERT_EQ(width_of(widths), TSR_OK) << error_.message;
+    output = Matrix({shapes[0][0], width_});
     grad_output = Matrix(output.shape);
     noise.fill(grad_output);
   }
-  tsr_code width_of(std::vector<int64_t> widths) {
-    int64_t width = 0;
-    return api_->output_width(self_, static_cast<uint32_t>(widths.size()), widths.data(), &width, &error_);
+  tsr_code width_of(const std::vector<int64_t>& widths) {
+    std::vector<tsr_value> values;
+    for (const int64_t w : widths) values.push_back({sizeof(tsr_value), 0, {kDLFloat, 32, 1}, 0, w});
+    tsr_value out{};
+    out.struct_size = sizeof(out);
+    const tsr_code said =
+        api_->output(self_, 0, static_cast<uint32_t>(values.size()), sizeof(tsr_value), values.data(), &out, &error_);
+    width_ = out.width;
+    return said;
   }
   tsr_code forward(tsr_module_context** context = nullptr) {
     const auto in = views(inputs), p = views(parameters);
     const DLTensor out = output.dl();
-    return api_->forward(self_, static_cast<uint32_t>(in.size()), in.data(), p.data(), &out, nullptr, context, &error_);
+    const tsr_module_call call = call_with(in, p, out);
+    return api_->forward(self_, &call, context, &error_);
   }
   tsr_code backward(tsr_module_context* context) {
     const auto in = views(inputs), p = views(parameters), gp = views(grad_parameters);
@@ -152,8 +159,11 @@ class Layer {
       if (grad_inputs[i].data.empty()) gi[i].data = nullptr;
     }
     const DLTensor out = output.dl(), grad = grad_output.dl();
-    return api_->backward(self_, context, static_cast<uint32_t>(in.size()), in.data(), p.data(), &out, &grad, gi.data(),
-                          gp.data(), nullptr, &error_);
+    tsr_module_call call = call_with(in, p, out);
+    call.grad_outputs = &grad;
+    call.grad_inputs = gi.data();
+    call.grad_parameters = gp.data();
+    return api_->backward(self_, &call, context, &error_);
   }
   void release(tsr_module_context* context) { api_->release(self_, context); }
   void step() {
@@ -167,15 +177,31 @@ class Layer {
   Noise noise;
   std::vector<std::string> names;
   std::vector<int32_t> inits;
+  std::vector<double> spreads;
   std::vector<Matrix> parameters, grad_parameters, inputs, grad_inputs;
   Matrix output, grad_output;
 
  private:
+  static tsr_module_call call_with(const std::vector<DLTensor>& in, const std::vector<DLTensor>& parameters,
+                                   const DLTensor& out) {
+    tsr_module_call call{};
+    call.struct_size = sizeof(call);
+    call.flags = TSR_MODULE_TRAIN;
+    call.batch = in[0].shape[0];
+    call.num_inputs = static_cast<uint32_t>(in.size());
+    call.num_outputs = 1;
+    call.inputs = in.data();
+    call.parameters = parameters.data();
+    call.outputs = &out;
+    return call;
+  }
+
   TestHost& host_;
+  int64_t width_ = 0;
   const tsr_component* component_ = nullptr;
   const tsr_module* api_ = nullptr;
   void* self_ = nullptr;
-  tsr_error error_{sizeof(tsr_error), TSR_OK, {0}};
+  tsr_error error_ TSR_ERROR_INIT;
 };
 
 // sum(output * grad_output) in double: its derivative by anything is what backward gives.
@@ -238,7 +264,8 @@ TEST(Mlp, ParametersAndNames) {
   EXPECT_THAT(mlp.names, ElementsAre("0.weight", "0.bias", "1.weight", "1.bias"));
   EXPECT_THAT(mlp.parameters[0].shape, ElementsAre(5, 3));
   EXPECT_THAT(mlp.parameters[3].shape, ElementsAre(2));
-  EXPECT_THAT(mlp.inits, ElementsAre(TSR_INIT_XAVIER_NORMAL, TSR_INIT_ZERO, TSR_INIT_XAVIER_NORMAL, TSR_INIT_ZERO));
+  EXPECT_THAT(mlp.inits, ElementsAre(TSR_INIT_NORMAL, TSR_INIT_CONSTANT, TSR_INIT_NORMAL, TSR_INIT_CONSTANT));
+  EXPECT_THAT(mlp.spreads, ElementsAre(std::sqrt(2.0 / 8), 0, std::sqrt(2.0 / 7), 0));
 }
 
 TEST(Mlp, ForwardEqualsNaiveLoops) {

@@ -15,17 +15,18 @@ void DotInteraction::for_blocks(std::span<const DLTensor> inputs, const Shape& s
   });
 }
 
-void DotInteraction::forward(const tessera::sdk::ModuleForward& args, tsr_module_context** context) {
+void DotInteraction::forward(const tessera::sdk::ModuleCall& args, tsr_module_context** context) {
   const Shape shape = Shape::of(args.inputs);
-  float* output = matrix(args.output, shape.batch, shape.width, "dot_interaction's output");
+  float* output = matrix(args.outputs[0], shape.batch, shape.width, "dot_interaction's output");
   for_blocks(args.inputs, shape, [&](const Interaction& block) { loops_.interact(block, output); });
   // Backward needs the inputs alone; the context only has to be one.
   if (context) *context = reinterpret_cast<tsr_module_context*>(this);
 }
 
-void DotInteraction::backward(const tessera::sdk::ModuleBackward& args, tsr_module_context*) {
+void DotInteraction::backward(const tessera::sdk::ModuleCall& args, tsr_module_context*) {
   const Shape shape = Shape::of(args.inputs);
-  const float* grad = matrix(args.grad_output, shape.batch, shape.width, "the gradient of dot_interaction's output");
+  const float* grad =
+      matrix(args.grad_outputs[0], shape.batch, shape.width, "the gradient of dot_interaction's output");
   constexpr const char* kWhat = "the gradient of dot_interaction's input";
   float* grad_dense = matrix_or_null(args.grad_inputs[0], shape.batch, shape.dim, kWhat);
   float* grad_pooled = matrix_or_null(args.grad_inputs[1], shape.batch, shape.features * shape.dim, kWhat);

@@ -14,11 +14,11 @@ class DotInteraction : public tessera::sdk::Module {
   explicit DotInteraction(const tessera::sdk::Setup& setup) : host_(setup.host), loops_(choose_loops()) {}
 
   const std::vector<tessera::sdk::Parameter>& parameters() const override { return parameters_; }
-  int64_t output_width(std::span<const int64_t> widths) const override {
-    return tessera::sdk::InteractionShape::output_width(widths);
+  std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override {
+    return tessera::sdk::InteractionShape::outputs(inputs);
   }
-  void forward(const tessera::sdk::ModuleForward& args, tsr_module_context** context) override;
-  void backward(const tessera::sdk::ModuleBackward& args, tsr_module_context* context) override;
+  void forward(const tessera::sdk::ModuleCall& args, tsr_module_context** context) override;
+  void backward(const tessera::sdk::ModuleCall& args, tsr_module_context* context) override;
   void release(tsr_module_context*) noexcept override {}
 
  private:

@@ -9,10 +9,10 @@ Mlp::Mlp(const tessera::sdk::Setup& setup) : host_(setup.host), loops_(choose_lo
   }
 }
 
-void Mlp::forward(const tessera::sdk::ModuleForward& args, tsr_module_context** context) {
+void Mlp::forward(const tessera::sdk::ModuleCall& args, tsr_module_context** context) {
   const int64_t batch = batch_of(args.inputs, 1, "mlp");
   const float* x = matrix(args.inputs[0], batch, shape_.input(), "mlp's input");
-  float* output = matrix(args.output, batch, shape_.output(), "mlp's output");
+  float* output = matrix(args.outputs[0], batch, shape_.output(), "mlp's output");
   take_weights(args.parameters);
   auto lease = contexts_.take();
   lease->hidden.at_least(host_, batch * shape_.hidden_width());
@@ -49,12 +49,12 @@ void Mlp::infer(int64_t batch, const float* x, float* output, const Context& mem
   });
 }
 
-void Mlp::backward(const tessera::sdk::ModuleBackward& args, tsr_module_context* context) {
+void Mlp::backward(const tessera::sdk::ModuleCall& args, tsr_module_context* context) {
   const int64_t batch = batch_of(args.inputs, 1, "mlp");
   const Context& kept = *contexts_.of(context);
   const float* input = matrix(args.inputs[0], batch, shape_.input(), "mlp's input");
-  float* output = matrix(args.output, batch, shape_.output(), "mlp's output");
-  const float* grad = matrix(args.grad_output, batch, shape_.output(), "the gradient of mlp's output");
+  float* output = matrix(args.outputs[0], batch, shape_.output(), "mlp's output");
+  const float* grad = matrix(args.grad_outputs[0], batch, shape_.output(), "the gradient of mlp's output");
   float* grad_input = matrix_or_null(args.grad_inputs[0], batch, shape_.input(), "the gradient of mlp's input");
   take_weights(args.parameters);
   parameter_data(args.grad_parameters, parameters(), parameters_);

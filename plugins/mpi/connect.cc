@@ -1,6 +1,7 @@
 // From the launcher's job to a group, and from a group to its sub-groups.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <mutex>
 #include <numeric>
@@ -34,7 +35,7 @@ std::unique_ptr<Group> join_all(const tsr_rendezvous& where, const EngineOptions
     options.spin_us = how.spin_us;
     lobby = new Group(std::move(options));
   }
-  return lobby->split(0, "connect", how);
+  return lobby->split(0, 0, sdk::named_call("connect", how.timeout_s), how);
 }
 
 }  // namespace
@@ -80,16 +81,19 @@ int32_t Group::host_of(int32_t rank) const {
   return world_size() == 1 ? 0 : Process::instance().host_of(engine_.options().ranks[static_cast<size_t>(rank)]);
 }
 
-std::unique_ptr<sdk::Group> Group::split(int32_t color) { return split(color, "split", engine_.options()); }
+std::unique_ptr<sdk::Group> Group::split(int32_t color, int32_t key, const sdk::CollectiveCall& call) {
+  return split(color, key, call, engine_.options());
+}
 
 // Every rank offers a group id of its own; each new group takes that of its rank 0.
-std::unique_ptr<Group> Group::split(int32_t color, const char* label, const EngineOptions& how) {
+std::unique_ptr<Group> Group::split(int32_t color, int32_t key, const sdk::CollectiveCall& call,
+                                    const EngineOptions& how) {
   struct Member {
-    int64_t color;
+    int32_t color, key;
     uint64_t id;
   };
   const size_t world = static_cast<size_t>(world_size());
-  Member mine{color, 0};
+  Member mine{color, key, 0};
   if (world > 1) {
     const std::lock_guard lock(Process::instance().mutex());
     mine.id = Process::instance().new_group_id();
@@ -100,7 +104,7 @@ std::unique_ptr<Group> Group::split(int32_t color, const char* label, const Engi
   const DLTensor own{&mine, {kDLCPU, 0}, 1, int64, &own_shape, nullptr, 0};
   const DLTensor all{members.data(), {kDLCPU, 0}, 1, int64, &all_shape, nullptr, 0};
   const std::vector<int64_t> counts(world, 2);
-  sdk::Work* gathered = all_gather_v(own, all, counts, {sizeof(tsr_collective_call), 0, nullptr, how.timeout_s, label});
+  sdk::Work* gathered = all_gather_v(own, all, counts, call);
   try {
     gathered->wait();
   } catch (...) {
@@ -114,8 +118,12 @@ std::unique_ptr<Group> Group::split(int32_t color, const char* label, const Engi
   child.timeout_s = how.timeout_s;
   child.spin_us = how.spin_us;
   child.max_message = how.max_message;
+  std::vector<size_t> order;
   for (size_t rank = 0; rank < world; ++rank) {
-    if (members[rank].color != color) continue;
+    if (members[rank].color == color) order.push_back(rank);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return members[a].key < members[b].key; });
+  for (const size_t rank : order) {
     if (child.ranks.empty()) child.id = members[rank].id;
     if (static_cast<int32_t>(rank) == this->rank()) child.rank = static_cast<int32_t>(child.ranks.size());
     child.ranks.push_back(engine_.options().ranks[rank]);

@@ -12,17 +12,16 @@ class Group final : public sdk::PairwiseGroup<Engine> {
  public:
   using PairwiseGroup::PairwiseGroup;
 
-  std::unique_ptr<sdk::Group> split(int32_t color) override;
+  std::unique_ptr<sdk::Group> split(int32_t color, int32_t key, const sdk::CollectiveCall& call) override;
   int32_t host_of(int32_t rank) const override;
 
-  // The group of those with this rank's color >= 0 (null: -1). It gets the timeout, of this exchange too, and how to
-  // wait and send from `how`.
-  std::unique_ptr<Group> split(int32_t color, const char* label, const EngineOptions& how);
+  // The same with how the new group waits and sends, its timeout too, from `how`.
+  std::unique_ptr<Group> split(int32_t color, int32_t key, const sdk::CollectiveCall& call, const EngineOptions& how);
 };
 
 class Mpi final : public sdk::Collective {
  public:
-  static constexpr uint32_t kCapabilities = TSR_COLLECTIVE_HOST_MEMORY_ONLY | TSR_COLLECTIVE_LAUNCHES;
+  static constexpr uint32_t kFlags = TSR_COLLECTIVE_LAUNCHES;
 
   // Options: spin_us, how long a waiting rank tries before it sleeps; negative: 1000, or 50 where the host has more
   // ranks than processors. max_message, bytes: what is larger goes in several messages.

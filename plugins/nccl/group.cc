@@ -63,9 +63,11 @@ class NcclGroup::SideWork : public sdk::Work {
  public:
   SideWork(NcclGroup& group, tsr_work* work) : group_(group), work_(work) {}
   void wait() override {
-    sdk::Call call;
-    const tsr_code code = group_.side_->api().wait(work_, call.err());
-    if (code != TSR_OK) group_.side_failed(code, *call.err());
+    try {
+      group_.side_->wait(work_);
+    } catch (const sdk::Failure& failure) {
+      group_.side_failed(failure);
+    }
   }
 
  private:
@@ -75,7 +77,8 @@ class NcclGroup::SideWork : public sdk::Work {
 
 NcclGroup::NcclGroup(std::unique_ptr<Side> side, std::unique_ptr<Communicator> communicator, GroupOptions options)
     : side_(std::move(side)), communicator_(std::move(communicator)), options_(std::move(options)) {
-  watch_ = std::make_unique<Watch>(side_->split(0), *communicator_, options_.name, options_.device);
+  watch_ = std::make_unique<Watch>(side_->split(0, 0, sdk::named_call("connect", options_.timeout_s)), *communicator_,
+                                   options_.name, options_.device);
   const gpu::DeviceScope scope(options_.device);
   own_ = gpu::stream_create();
 }
@@ -86,17 +89,17 @@ NcclGroup::~NcclGroup() {
 }
 
 // One that fails ends the group on all ranks: they would wait for each other.
-std::unique_ptr<sdk::Group> NcclGroup::split(int32_t color) {
+std::unique_ptr<sdk::Group> NcclGroup::split(int32_t color, int32_t key, const sdk::CollectiveCall& call) {
   watch_->check();
   const gpu::DeviceScope scope(options_.device);
   try {
-    std::unique_ptr<Side> side = side_->split(color);
-    auto communicator = communicator_->split(color, rank(), options_.timeout_s);
+    std::unique_ptr<Side> side = side_->split(color, key, call);
+    auto communicator = communicator_->split(color, key, call.timeout_s > 0 ? call.timeout_s : options_.timeout_s);
     if (!side) return nullptr;
     return std::make_unique<NcclGroup>(std::move(side), std::move(communicator), options_);
   } catch (const sdk::Failure& failure) {
     side_->abort(failure.what());
-    watch_->fail(sdk::Failure(failure.code(), in_the_name_of(options_.name, failure.what())));
+    watch_->fail(sdk::Failure(failure.code(), in_the_name_of(options_.name, failure.what()), failure.rank()));
     watch_->check();
     throw;
   }
@@ -165,16 +168,16 @@ sdk::Work* NcclGroup::on_device(Description what, const sdk::CollectiveCall& cal
 template <class Start>
 sdk::Work* NcclGroup::on_side(const Start& start) {
   watch_->check();
-  sdk::Call call;
-  tsr_work* work = nullptr;
-  const tsr_code code = start(side_->api(), side_->raw(), &work, call.err());
-  if (code != TSR_OK) side_failed(code, *call.err());
-  return new SideWork(*this, work);
+  try {
+    return new SideWork(*this, start(*side_));
+  } catch (const sdk::Failure& failure) {
+    side_failed(failure);
+  }
 }
 
-void NcclGroup::side_failed(tsr_code code, const tsr_error& error) {
+void NcclGroup::side_failed(const sdk::Failure& failure) {
   watch_->ask_why();  // others may have closed their groups because an operation on the device failed
-  watch_->fail(sdk::Failure(code, in_the_name_of(options_.name, error.message)));
+  watch_->fail(sdk::Failure(failure.code(), in_the_name_of(options_.name, failure.what()), failure.rank()));
   watch_->check();
   std::abort();  // unreachable: there was a failure
 }
@@ -182,9 +185,7 @@ void NcclGroup::side_failed(tsr_code code, const tsr_error& error) {
 sdk::Work* NcclGroup::all_to_all_v(const DLTensor& send, sdk::Counts send_counts, const DLTensor& recv,
                                    sdk::Counts recv_counts, const sdk::CollectiveCall& call) {
   if (in_host_memory(send)) {
-    return on_side([&](const tsr_collective& api, tsr_group* group, tsr_work** work, tsr_error* err) {
-      return api.all_to_all_v(group, &send, send_counts.data(), &recv, recv_counts.data(), &call, work, err);
-    });
+    return on_side([&](const Side& side) { return side.all_to_all_v(send, send_counts, recv, recv_counts, call); });
   }
   Description what = described("all_to_all_v", send, call);
   checked(what, send,
@@ -208,9 +209,7 @@ sdk::Work* NcclGroup::all_to_all_v(const DLTensor& send, sdk::Counts send_counts
 
 sdk::Work* NcclGroup::all_reduce(const DLTensor& inout, int32_t op, const sdk::CollectiveCall& call) {
   if (in_host_memory(inout)) {
-    return on_side([&](const tsr_collective& api, tsr_group* group, tsr_work** work, tsr_error* err) {
-      return api.all_reduce(group, &inout, op, &call, work, err);
-    });
+    return on_side([&](const Side& side) { return side.all_reduce(inout, op, call); });
   }
   Description what = described("all_reduce", inout, call);
   ncclDataType_t type{};
@@ -234,9 +233,7 @@ sdk::Work* NcclGroup::all_reduce(const DLTensor& inout, int32_t op, const sdk::C
 sdk::Work* NcclGroup::reduce_scatter_v(const DLTensor& send, sdk::Counts counts, const DLTensor& recv, int32_t op,
                                        const sdk::CollectiveCall& call) {
   if (in_host_memory(send)) {
-    return on_side([&](const tsr_collective& api, tsr_group* group, tsr_work** work, tsr_error* err) {
-      return api.reduce_scatter_v(group, &send, counts.data(), &recv, op, &call, work, err);
-    });
+    return on_side([&](const Side& side) { return side.reduce_scatter_v(send, counts, recv, op, call); });
   }
   Description what = described("reduce_scatter_v", send, call);
   ncclDataType_t type{};
@@ -265,9 +262,7 @@ sdk::Work* NcclGroup::reduce_scatter_v(const DLTensor& send, sdk::Counts counts,
 sdk::Work* NcclGroup::all_gather_v(const DLTensor& send, const DLTensor& recv, sdk::Counts counts,
                                    const sdk::CollectiveCall& call) {
   if (in_host_memory(send)) {
-    return on_side([&](const tsr_collective& api, tsr_group* group, tsr_work** work, tsr_error* err) {
-      return api.all_gather_v(group, &send, &recv, counts.data(), &call, work, err);
-    });
+    return on_side([&](const Side& side) { return side.all_gather_v(send, recv, counts, call); });
   }
   Description what = described("all_gather_v", send, call);
   checked(what, send, [&](const sdk::CallChecks& checks) { checks.all_gather_v(send, recv, counts); });
@@ -285,9 +280,7 @@ sdk::Work* NcclGroup::all_gather_v(const DLTensor& send, const DLTensor& recv, s
 
 sdk::Work* NcclGroup::broadcast(const DLTensor& inout, int32_t root, const sdk::CollectiveCall& call) {
   if (in_host_memory(inout)) {
-    return on_side([&](const tsr_collective& api, tsr_group* group, tsr_work** work, tsr_error* err) {
-      return api.broadcast(group, &inout, root, &call, work, err);
-    });
+    return on_side([&](const Side& side) { return side.broadcast(inout, root, call); });
   }
   Description what = described("broadcast", inout, call);
   checked(what, inout, [&](const sdk::CallChecks& checks) { checks.broadcast(inout, root); });
@@ -301,9 +294,7 @@ sdk::Work* NcclGroup::broadcast(const DLTensor& inout, int32_t root, const sdk::
 }
 
 sdk::Work* NcclGroup::barrier(const sdk::CollectiveCall& call) {
-  return on_side([&](const tsr_collective& api, tsr_group* group, tsr_work** work, tsr_error* err) {
-    return api.barrier(group, &call, work, err);
-  });
+  return on_side([&](const Side& side) { return side.barrier(call); });
 }
 
 void NcclGroup::abort(const char* reason) noexcept {

@@ -23,7 +23,7 @@ class NcclGroup : public sdk::Group {
 
   int32_t rank() const override { return side_->rank(); }
   int32_t world_size() const override { return side_->world_size(); }
-  std::unique_ptr<sdk::Group> split(int32_t color) override;
+  std::unique_ptr<sdk::Group> split(int32_t color, int32_t key, const sdk::CollectiveCall& call) override;
   sdk::Work* all_to_all_v(const DLTensor& send, sdk::Counts send_counts, const DLTensor& recv, sdk::Counts recv_counts,
                           const sdk::CollectiveCall& call) override;
   sdk::Work* all_reduce(const DLTensor& inout, int32_t op, const sdk::CollectiveCall& call) override;
@@ -34,6 +34,7 @@ class NcclGroup : public sdk::Group {
   sdk::Work* broadcast(const DLTensor& inout, int32_t root, const sdk::CollectiveCall& call) override;
   sdk::Work* barrier(const sdk::CollectiveCall& call) override;
   void abort(const char* reason) noexcept override;
+  void status() const override { watch_->status(); }
   uint64_t bytes_sent() const override { return side_->bytes_sent() + sent_; }
   int32_t host_of(int32_t rank) const override { return side_->host_of(rank); }
 
@@ -46,7 +47,7 @@ class NcclGroup : public sdk::Group {
   sdk::Work* on_side(const Start& start);
   Description described(const char* op, const DLTensor& tensor, const sdk::CollectiveCall& call) const;
   void let_own_stream_end() noexcept;
-  [[noreturn]] void side_failed(tsr_code code, const tsr_error& error);
+  [[noreturn]] void side_failed(const sdk::Failure& failure);
   template <class Body>
   void checked(const Description& what, const DLTensor& tensor, const Body& body);
 

@@ -7,20 +7,29 @@ namespace {
 
 class Nccl : public sdk::Collective {
  public:
-  static constexpr uint32_t kCapabilities = TSR_COLLECTIVE_WRAPS;
+  static constexpr uint32_t kFlags = TSR_COLLECTIVE_WRAPS;
   static constexpr int32_t kDeviceTypes[] = {TESSERA_NCCL_DEVICE_TYPE, 0};
 
   explicit Nccl(const sdk::Setup& setup) : inner_(setup.inner) {}
   static void probe(sdk::Host) { gpu::require_device(); }
 
+  sdk::CollectiveInfo describe() const override {
+    static constexpr DLDataType kReducible[] = {sdk::dtype_of<float>(),   sdk::dtype_of<double>(),
+                                                sdk::dtype_of<int32_t>(), sdk::dtype_of<int64_t>(),
+                                                {kDLFloat, 16, 1},        {kDLBfloat, 16, 1}};
+    return {kDeviceTypes, kReducible};
+  }
   std::unique_ptr<sdk::Group> connect(const tsr_rendezvous& where) override {
     if (inner_ == nullptr) sdk::fail(TSR_INVALID_ARGUMENT, "nccl works over another transport: say nccl(tcp)");
-    const int devices = gpu::device_count();
+    if (where.device.device_type != TESSERA_NCCL_DEVICE_TYPE) {
+      sdk::fail(TSR_INVALID_ARGUMENT, "nccl connects devices, and rank ", where.rank,
+                " has none: give the job one, or name another comm.backend");
+    }
     GroupOptions options;
     options.timeout_s = where.timeout_s > 0 ? where.timeout_s : options.timeout_s;
-    options.device = devices > 0 ? where.local_rank % devices : 0;
+    options.device = where.device.device_id;
     const gpu::DeviceScope scope(options.device);
-    auto side = Side::connect(*inner_, where);
+    auto side = std::make_unique<Side>(Side::connect(*inner_, where));
     auto communicator = Communicator::connect(*side, options.timeout_s);
     return std::make_unique<NcclGroup>(std::move(side), std::move(communicator), options);
   }

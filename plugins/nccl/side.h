@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/sdk/collective.h"
+#include "tessera/sdk/wrapped.h"
 
 namespace tessera::nccl {
 
@@ -17,34 +17,15 @@ inline std::string in_the_name_of(const std::string& name, std::string text) {
   return name + ": " + text;
 }
 
-class Side {
+class Side : public sdk::InnerGroup {
  public:
-  Side(const tsr_collective& api, tsr_group* raw) : api_(api), raw_(raw) {}
-  ~Side() { api_.close(raw_); }
-  Side(const Side&) = delete;
+  using InnerGroup::InnerGroup;
+  explicit Side(InnerGroup group) : InnerGroup(std::move(group)) {}
 
-  static std::unique_ptr<Side> connect(const tsr_part& part, const tsr_rendezvous& where) {
-    const auto& api = *static_cast<const tsr_collective*>(part.component->api);
-    sdk::Call call;
-    tsr_group* group = nullptr;
-    call.check(api.connect(part.self, &where, &group, call.err()));
-    return std::make_unique<Side>(api, group);
-  }
-  std::unique_ptr<Side> split(int32_t color) const {
-    sdk::Call call;
-    tsr_group* child = nullptr;
-    call.check(api_.split(raw_, color, &child, call.err()));
-    return child ? std::make_unique<Side>(api_, child) : nullptr;
-  }
-
-  const tsr_collective& api() const { return api_; }
-  tsr_group* raw() const { return raw_; }
-  int32_t rank() const { return api_.rank(raw_); }
-  int32_t world_size() const { return api_.world_size(raw_); }
-  void abort(const char* reason) const { api_.abort(raw_, reason); }
-  uint64_t bytes_sent() const { return TSR_HAS(tsr_collective, &api_, bytes_sent) ? api_.bytes_sent(raw_) : 0; }
-  int32_t host_of(int32_t rank) const {
-    return TSR_HAS(tsr_collective, &api_, host_of) ? api_.host_of(raw_, rank) : -1;
+  // Null for color -1.
+  std::unique_ptr<Side> split(int32_t color, int32_t key, const sdk::CollectiveCall& call) const {
+    InnerGroup child = InnerGroup::split(color, key, call);
+    return child ? std::make_unique<Side>(std::move(child)) : nullptr;
   }
 
   // Everybody's `mine`, by rank; blocks.
@@ -54,17 +35,9 @@ class Side {
     int64_t n = static_cast<int64_t>(mine.size()), m = static_cast<int64_t>(all.size());
     DLTensor in{const_cast<int64_t*>(mine.data()), {kDLCPU, 0}, 1, sdk::dtype_of<int64_t>(), &n, nullptr, 0};
     DLTensor out{all.data(), {kDLCPU, 0}, 1, sdk::dtype_of<int64_t>(), &m, nullptr, 0};
-    const tsr_collective_call how{sizeof(how), 0, nullptr, timeout_s, label};
-    sdk::Call call;
-    tsr_work* work = nullptr;
-    call.check(api_.all_gather_v(raw_, &in, &out, counts.data(), &how, &work, call.err()));
-    call.check(api_.wait(work, call.err()));
+    wait(all_gather_v(in, out, counts, sdk::named_call(label, timeout_s)));
     return all;
   }
-
- private:
-  const tsr_collective& api_;
-  tsr_group* raw_;
 };
 
 }  // namespace tessera::nccl

@@ -91,19 +91,24 @@ void Watch::check() {
   throw *failure_;
 }
 
-void Watch::fail(tsr_code code, const std::string& text, const char* tell) {
+void Watch::status() {
+  const std::lock_guard lock(mutex_);
+  if (failure_) throw *failure_;
+}
+
+void Watch::fail(tsr_code code, const std::string& text, const char* tell, int32_t rank) {
   {
     std::unique_lock lock(mutex_);
     if (failing_) return changed_.wait(lock, [&] { return failure_ != nullptr; });
     failing_ = true;
   }
   if (tell) side_->abort(tell);
-  auto failure = std::make_unique<sdk::Failure>(code, text);
+  auto failure = std::make_unique<sdk::Failure>(code, text, rank);
   if (!communicator_.stop(*failure)) {  // before anybody here hears of it: who does may free the buffers
     std::ostringstream more;
     more << text << "; ncclCommAbort did not return within " << communicator_.patience_s()
          << " s, so the device may still write to the buffers: end this process";
-    failure = std::make_unique<sdk::Failure>(code, more.str());
+    failure = std::make_unique<sdk::Failure>(code, more.str(), rank);
   }
   {
     const std::lock_guard lock(mutex_);

@@ -43,11 +43,13 @@ class Watch {
   void ask_why();
   // Throws the first failure, if there was one; one that is being made known is waited for.
   void check();
+  // The same, without waiting for anything.
+  void status();
   // The first one counts. The other ranks are told first, of `tell` where it is not null: to end what is under way here
   // may take its time. From the return on wait() and check() throw it: never before the communicator was stopped, or
   // NCCL did not come back, which the text then says.
-  void fail(tsr_code code, const std::string& text, const char* tell);
-  void fail(const sdk::Failure& failure) { fail(failure.code(), failure.what(), failure.what()); }
+  void fail(tsr_code code, const std::string& text, const char* tell, int32_t rank = -1);
+  void fail(const sdk::Failure& failure) { fail(failure.code(), failure.what(), failure.what(), failure.rank()); }
   void abort(const char* reason);
   // An event that no operation uses.
   gpu::Event take_event();

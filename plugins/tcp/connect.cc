@@ -1,6 +1,7 @@
 // From a rendezvous to a group, and from a group to its sub-groups.
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <numeric>
@@ -89,7 +90,7 @@ Group::Group(Job job, const GroupId& id, int32_t rank, Members members, MeshBuil
       members_(std::move(members)),
       hosts_(hosts_of(members_.addresses)) {
   const double left = std::chrono::duration<double>(deadline - Clock::now()).count();
-  sdk::Work* all_are_here = barrier({sizeof(tsr_collective_call), 0, nullptr, std::max(left, 0.1), "connect"});
+  sdk::Work* all_are_here = barrier(sdk::named_call("connect", std::max(left, 0.1)));
   all_are_here->wait();
   all_are_here->recycle();
 }
@@ -139,33 +140,38 @@ std::unique_ptr<sdk::Group> Tcp::connect(const tsr_rendezvous& where) {
 
 // Every rank listens anew and tells the others its port; those of one color form a mesh. Each group so has connections
 // of its own, and a group in trouble does not disturb another.
-std::unique_ptr<sdk::Group> Group::split(int32_t color) {
+std::unique_ptr<sdk::Group> Group::split(int32_t color, int32_t key, const sdk::CollectiveCall& call) {
   struct Choice {
     int32_t color;
+    int32_t key;
     int32_t port;
   };
-  const Clock::time_point deadline = sdk::seconds_from_now(engine_.timeout_s());
+  const Clock::time_point deadline = sdk::seconds_from_now(call.timeout_s > 0 ? call.timeout_s : engine_.timeout_s());
   const uint64_t number = splits_++;
   const bool alone = world_size() == 1;
   std::optional<MeshBuilder> mesh;
   if (color >= 0 && !alone) mesh.emplace(job_.host, job_.token, members_.addresses[rank()]);
-  Choice mine{color, mesh ? mesh->address().port : 0};
+  Choice mine{color, key, mesh ? mesh->address().port : 0};
   std::vector<Choice> choices(static_cast<size_t>(world_size()));
 
-  int64_t own_shape = 2, all_shape = 2 * world_size();
+  int64_t own_shape = 3, all_shape = 3 * world_size();
   const DLDataType int32{kDLInt, 32, 1};
   const DLTensor own{&mine, {kDLCPU, 0}, 1, int32, &own_shape, nullptr, 0};
   const DLTensor all{choices.data(), {kDLCPU, 0}, 1, int32, &all_shape, nullptr, 0};
-  const std::vector<int64_t> counts(choices.size(), 2);
-  sdk::Work* gathered = all_gather_v(own, all, counts, {sizeof(tsr_collective_call), 0, nullptr, 0, "split"});
+  const std::vector<int64_t> counts(choices.size(), 3);
+  sdk::Work* gathered = all_gather_v(own, all, counts, call);
   gathered->wait();
   gathered->recycle();
 
   if (color < 0) return nullptr;
   int32_t my_rank = 0;
   Members members;
+  std::vector<int32_t> order;
   for (int32_t rank = 0; rank < world_size(); ++rank) {
-    if (choices[rank].color != color) continue;
+    if (choices[rank].color == color) order.push_back(rank);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return choices[a].key < choices[b].key; });
+  for (const int32_t rank : order) {
     if (rank == this->rank()) my_rank = static_cast<int32_t>(members.names.size());
     members.addresses.push_back(members_.addresses[rank]);
     members.addresses.back().port = static_cast<uint16_t>(choices[rank].port);

@@ -41,7 +41,7 @@ class Group final : public sdk::PairGroup<Channel> {
   // A group of one rank, which has this name: no network.
   Group(Job job, int32_t name, double timeout_s);
 
-  std::unique_ptr<sdk::Group> split(int32_t color) override;
+  std::unique_ptr<sdk::Group> split(int32_t color, int32_t key, const sdk::CollectiveCall& call) override;
   int32_t host_of(int32_t rank) const override { return hosts_[static_cast<size_t>(rank)]; }
   int32_t shares_memory_with() const;  // so many other ranks
 
@@ -55,8 +55,6 @@ class Group final : public sdk::PairGroup<Channel> {
 
 class Tcp final : public sdk::Collective {
  public:
-  static constexpr uint32_t kCapabilities = TSR_COLLECTIVE_HOST_MEMORY_ONLY;
-
   // Options: spin_us, how long a waiting rank tries, offering its processor to others, before it sleeps. shm: whether
   // ranks of one host exchange through memory that they share. single_copy: whether they fetch large pieces out of each
   // other's memory, where the kernel allows it.

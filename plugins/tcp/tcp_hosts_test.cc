@@ -31,7 +31,7 @@ TEST(Hosts, LoopbackIsOneMachine) { EXPECT_THAT(hosts({"127.0.0.1", "127.0.1.1",
 TEST(Hosts, AreKnownToConnectedRanksAndTheirSubgroups) {
   with_groups(3, [](sdk::Group& group) {
     for (int32_t rank = 0; rank < 3; ++rank) EXPECT_EQ(group.host_of(rank), 0);
-    const std::unique_ptr<sdk::Group> child = group.split(group.rank() == 1 ? 1 : 0);
+    const std::unique_ptr<sdk::Group> child = group.split(group.rank() == 1 ? 1 : 0, 0, call());
     for (int32_t rank = 0; rank < child->world_size(); ++rank) EXPECT_EQ(child->host_of(rank), 0);
   });
 }

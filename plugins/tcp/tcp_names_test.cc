@@ -86,7 +86,7 @@ TEST(Rendezvous, AnAddressThatIsNone) {
   TestHost host;
   sdk::Options options("{}");
   Tcp tcp(sdk::Setup{host.host(), options, nullptr});
-  const tsr_rendezvous where{sizeof(tsr_rendezvous), 0, 2, 0, 2, 29500, "0.0.0.0", "a token", 1};
+  const tsr_rendezvous where = rendezvous_of(0, 2, 29500, "0.0.0.0", "a token", 1);
   EXPECT_THAT(outcome([&] { tcp.connect(where); }).text, HasSubstr("MASTER_ADDR \"0.0.0.0\" is no machine's address"));
 }
 

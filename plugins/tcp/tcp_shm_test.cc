@@ -36,7 +36,7 @@ TEST(Shm, IsTheWayBetweenRanksOfOneHost) {
   with_groups(3, [](sdk::Group& group) {
     EXPECT_EQ(partners(group), 2);
     for (const int64_t each : {1, 1000, 700000}) exchange(group, each);
-    EXPECT_EQ(partners(*group.split(0)), 2);
+    EXPECT_EQ(partners(*group.split(0, 0, call())), 2);
   });
 }
 

@@ -175,7 +175,7 @@ TEST(Token, IsNeededElsewhere) {
   sdk::Options options("{}");
   Tcp tcp(sdk::Setup{host.host(), options, nullptr});
   for (int rank : {0, 1}) {
-    tsr_rendezvous where{sizeof(tsr_rendezvous), rank, 2, 0, 1, 29500, "192.0.2.1", "", 1};
+    const tsr_rendezvous where = rendezvous_of(rank, 2, 29500, "192.0.2.1", "", 1);
     try {
       tcp.connect(where);
       ADD_FAILURE();
@@ -318,7 +318,7 @@ TEST(Rendezvous, ArgumentsThatCannotBe) {
   TestHost host;
   sdk::Options options("{}");
   Tcp tcp(sdk::Setup{host.host(), options, nullptr});
-  const tsr_rendezvous good{sizeof(tsr_rendezvous), 0, 2, 0, 2, 29500, "127.0.0.1", "", 1};
+  const tsr_rendezvous good = rendezvous_of(0, 2, 29500, "127.0.0.1", "", 1);
   const auto refused = [&](auto change) {
     tsr_rendezvous where = good;
     change(where);

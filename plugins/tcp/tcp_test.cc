@@ -9,11 +9,11 @@ TEST(Table, ConnectsAndExchanges) {
   TestHost host;
   const Where where{.world_size = 2};
   const tsr_collective& api = sdk::Collective::table<Tcp>;
-  EXPECT_EQ(api.capabilities, static_cast<uint32_t>(TSR_COLLECTIVE_HOST_MEMORY_ONLY));
+  EXPECT_EQ(api.flags, 0u);
   const auto outcomes = in_threads(where, [&](int rank) {
     sdk::Options options("{}");
     Tcp tcp(sdk::Setup{host.host(), options, nullptr});
-    tsr_rendezvous rendezvous{sizeof(tsr_rendezvous), rank, 2, rank, 2, where.port, "localhost", "t", 20};
+    const tsr_rendezvous rendezvous = rendezvous_of(rank, 2, where.port, "localhost", "t", 20);
     sdk::Call c;
     tsr_group* group = nullptr;
     c.check(api.connect(&tcp, &rendezvous, &group, c.err()));

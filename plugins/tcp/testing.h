@@ -71,18 +71,26 @@ struct Where {
   std::string options = "{}";
 };
 
-inline std::unique_ptr<sdk::Group> connect(TestHost& host, const Where& where, int rank) {
-  sdk::Options options(where.options);
-  Tcp tcp(sdk::Setup{host.host(), options, nullptr});
+// Rank `rank` of `world`, all on one machine.
+inline tsr_rendezvous rendezvous_of(int rank, int world, int port, const char* address, const char* token,
+                                    double timeout_s) {
   tsr_rendezvous rendezvous{};
   rendezvous.struct_size = sizeof(rendezvous);
   rendezvous.rank = rendezvous.local_rank = rank;
-  rendezvous.world_size = rendezvous.local_world_size = where.world_size;
-  rendezvous.master_port = where.port;
-  rendezvous.master_addr = "127.0.0.1";
-  rendezvous.token = where.token.c_str();
-  rendezvous.timeout_s = where.timeout_s;
-  return tcp.connect(rendezvous);
+  rendezvous.world_size = rendezvous.local_world_size = world;
+  rendezvous.device = {kDLCPU, 0};
+  rendezvous.master_port = port;
+  rendezvous.master_addr = address;
+  rendezvous.token = token;
+  rendezvous.timeout_s = timeout_s;
+  return rendezvous;
+}
+
+inline std::unique_ptr<sdk::Group> connect(TestHost& host, const Where& where, int rank) {
+  sdk::Options options(where.options);
+  Tcp tcp(sdk::Setup{host.host(), options, nullptr});
+  return tcp.connect(
+      rendezvous_of(rank, where.world_size, where.port, "127.0.0.1", where.token.c_str(), where.timeout_s));
 }
 
 // What a rank's function threw: nothing, or code and text.
@@ -136,7 +144,7 @@ class View {
 };
 
 inline sdk::CollectiveCall call(const char* label = nullptr, double timeout_s = 0) {
-  return {sizeof(tsr_collective_call), 0, nullptr, timeout_s, label};
+  return sdk::named_call(label, timeout_s);
 }
 
 // As the core does it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 // acme.rows: float32 tables in host memory, in plain loops. It looks rows up, updates them in backward ("fused") or
 // hands their gradients out ("dense"), and takes any optimizer.
 #include <tessera/sdk/kernel.h>

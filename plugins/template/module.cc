@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 // acme.linear: a dense layer, y = W x + b. Options: "in" and "out", the widths of x and y.
 #include <tessera/sdk/module.h>
 
@@ -7,21 +8,22 @@ class Linear : public Module {
  public:
   explicit Linear(Options& options) : in_(options.integer("in", 8)), out_(options.integer("out", 4)) {
     if (in_ < 1 || out_ < 1) fail(TSR_INVALID_ARGUMENT, "options \"in\" and \"out\" must be above 0");
-    parameters_ = {{"weight", {out_, in_}, TSR_INIT_XAVIER_NORMAL}, {"bias", {out_}, TSR_INIT_ZERO}};
+    parameters_ = {{"weight", {out_, in_}, xavier_normal(out_, in_)}, {"bias", {out_}}};  // which starts at 0
   }
   const std::vector<Parameter>& parameters() const override { return parameters_; }
 
-  // Widths of the inputs; 0 where the caller does not know one yet.
-  int64_t output_width(std::span<const int64_t> widths) const override {
-    if (widths.size() != 1 || (widths[0] != in_ && widths[0] != 0))
+  // Widths of the inputs are 0 where the caller does not know them yet.
+  std::vector<Value> outputs(std::span<const Value> inputs) const override {
+    if (inputs.size() != 1 || inputs[0].jagged || !same_dtype(inputs[0].dtype, dtype_of<float>()) ||
+        (inputs[0].width != in_ && inputs[0].width != 0))
       fail(TSR_INVALID_ARGUMENT, "acme.linear takes one input of ", in_, " values");
-    return out_;
+    return {{out_}};
   }
 
-  void forward(const ModuleForward& args, tsr_module_context** context) override {
+  void forward(const ModuleCall& args, tsr_module_context** context) override {
     const float *x = data_as<float>(args.inputs[0]), *w = data_as<float>(args.parameters[0]);
     const float* b = data_as<float>(args.parameters[1]);
-    float* y = data_as<float>(args.output);
+    float* y = data_as<float>(args.outputs[0]);
     for (int64_t n = 0; n < args.inputs[0].shape[0]; ++n) {
       for (int64_t o = 0; o < out_; ++o) {
         float sum = b[o];
@@ -33,9 +35,9 @@ class Linear : public Module {
     if (context != nullptr) *context = reinterpret_cast<tsr_module_context*>(this);
   }
 
-  void backward(const ModuleBackward& args, tsr_module_context*) override {
+  void backward(const ModuleCall& args, tsr_module_context*) override {
     const float *x = data_as<float>(args.inputs[0]), *w = data_as<float>(args.parameters[0]);
-    const float* dy = data_as<float>(args.grad_output);
+    const float* dy = data_as<float>(args.grad_outputs[0]);
     float* dx = data_as<float>(args.grad_inputs[0]);  // written; NULL: not wanted
     float *dw = data_as<float>(args.grad_parameters[0]), *db = data_as<float>(args.grad_parameters[1]);  // added to
     for (int64_t n = 0; n < args.inputs[0].shape[0]; ++n) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 // acme.momentum: SGD with momentum, m = momentum m + g, w -= learning rate m.
 #include <tessera/sdk/optimizer.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 // acme.stripe: rows are dealt out like cards, row r to rank r mod N. Balanced even where hot rows lie together.
 #include <tessera/sdk/sharder.h>
 

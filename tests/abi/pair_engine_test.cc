@@ -179,7 +179,7 @@ static_assert(IsPairLink<Link>);
 
 struct Queues final : PairGroup<Link> {
   using PairwiseGroup::PairwiseGroup;
-  std::unique_ptr<Group> split(int32_t) override { return nullptr; }
+  std::unique_ptr<Group> split(int32_t, int32_t, const CollectiveCall&) override { return nullptr; }
 };
 
 struct Outcome {
@@ -213,9 +213,7 @@ std::vector<Outcome> in_ranks(Wires& wires, const std::function<void(std::unique
   return outcomes;
 }
 
-CollectiveCall call(const char* label, double timeout_s = 0) {
-  return {sizeof(tsr_collective_call), 0, nullptr, timeout_s, label};
-}
+CollectiveCall call(const char* label, double timeout_s = 0) { return named_call(label, timeout_s); }
 
 void finish(Work* work) {
   struct Recycle {

@@ -98,7 +98,7 @@ TEST(Options, RefusesWhatIsNoFlatJsonObject) {
 }
 
 TEST(Errors, ExceptionsBecomeCodes) {
-  tsr_error err{sizeof(tsr_error), TSR_OK, {0}};
+  tsr_error err = TSR_ERROR_INIT;
   EXPECT_EQ(guard(&err, [] {}), TSR_OK);
   EXPECT_EQ(guard(&err, [] { return TSR_OUT_OF_RANGE; }), TSR_OUT_OF_RANGE);
   EXPECT_EQ(guard(&err, [] { fail(TSR_NOT_FOUND, "table ", 3); }), TSR_NOT_FOUND);
@@ -119,7 +119,7 @@ TEST(Errors, TextsWithoutAnEndAreCutWhereTheArrayEnds) {
     char behind[8] = "behind";
   } here;
   std::memset(here.call.err()->message, 'x', sizeof(tsr_error::message));
-  EXPECT_EQ(message_of([&] { here.call.check(TSR_INTERNAL); }, TSR_INTERNAL), std::string(504, 'x'));
+  EXPECT_EQ(message_of([&] { here.call.check(TSR_INTERNAL); }, TSR_INTERNAL), std::string(500, 'x'));
 }
 
 struct NoInstance : zoo::Ones {
@@ -129,7 +129,7 @@ struct NoGroup : Collective {
   std::unique_ptr<Group> connect(const tsr_rendezvous&) override { return nullptr; }
 };
 struct NoWork : zoo::LoopGroup {
-  std::unique_ptr<Group> split(int32_t) override { return nullptr; }
+  std::unique_ptr<Group> split(int32_t, int32_t, const CollectiveCall&) override { return nullptr; }
   Work* barrier(const CollectiveCall&) override { return nullptr; }
 };
 struct ConnectsToNoWork : Collective {
@@ -137,7 +137,7 @@ struct ConnectsToNoWork : Collective {
 };
 
 TEST(Errors, NullWhereAnObjectBelongsIsAFailure) {
-  tsr_error err{sizeof(tsr_error), TSR_OK, {0}};
+  tsr_error err = TSR_ERROR_INIT;
   NoInstance kernel;
   const tsr_kernel_config config{};
   void* instance = nullptr;
@@ -151,22 +151,22 @@ TEST(Errors, NullWhereAnObjectBelongsIsAFailure) {
   ConnectsToNoWork collective;
   const tsr_collective& api = Collective::table<ConnectsToNoWork>;
   ASSERT_EQ(api.connect(&collective, &where, &group, &err), TSR_OK);
-  tsr_group* child = nullptr;
-  EXPECT_EQ(api.split(group, -1, &child, &err), TSR_OK);
-  EXPECT_EQ(api.split(group, 0, &child, &err), TSR_INTERNAL);
-  tsr_work* work = nullptr;
   const tsr_collective_call call{};
+  tsr_group* child = nullptr;
+  EXPECT_EQ(api.split(group, -1, 0, &call, &child, &err), TSR_OK);
+  EXPECT_EQ(api.split(group, 0, 0, &call, &child, &err), TSR_INTERNAL);
+  tsr_work* work = nullptr;
   EXPECT_EQ(api.barrier(group, &call, &work, &err), TSR_INTERNAL);
   api.close(group);
 }
 
 TEST(Errors, LongTextsAreCutAtWholeCharacters) {
-  tsr_error err{sizeof(tsr_error), TSR_OK, {0}};
-  set_error(&err, TSR_INTERNAL, std::string(502, 'x') + "\u00e9\u00e9");
-  EXPECT_EQ(std::string(err.message), std::string(502, 'x'));
-  set_error(&err, TSR_INTERNAL, std::string(501, 'x') + "\u00e9\u00e9");
-  EXPECT_EQ(std::string(err.message), std::string(501, 'x') + "\u00e9");
-  tsr_error small{12, TSR_OK, {0}};  // an older, shorter struct: four bytes of text
+  tsr_error err = TSR_ERROR_INIT;
+  set_error(&err, TSR_INTERNAL, std::string(498, 'x') + "\u00e9\u00e9");
+  EXPECT_EQ(std::string(err.message), std::string(498, 'x'));
+  set_error(&err, TSR_INTERNAL, std::string(497, 'x') + "\u00e9\u00e9");
+  EXPECT_EQ(std::string(err.message), std::string(497, 'x') + "\u00e9");
+  tsr_error small{16, TSR_OK, -1, {0}};  // an older, shorter struct: four bytes of text
   small.message[4] = 'k';
   set_error(&small, TSR_INTERNAL, "abcdef");
   EXPECT_STREQ(small.message, "abc");
@@ -202,8 +202,8 @@ TEST(Slots, FollowTheClass) {
   EXPECT_FALSE(TSR_HAS(tsr_kernel, &ones, backward));
   EXPECT_FALSE(TSR_HAS(tsr_kernel, &ones, estimate));
   EXPECT_FALSE(TSR_HAS(tsr_kernel, &ones, export_rows));
-  EXPECT_EQ(zoo::Loop::table<zoo::Loop>.capabilities, unsigned{TSR_COLLECTIVE_HOST_MEMORY_ONLY});
-  EXPECT_EQ(zoo::Wrap::table<zoo::Wrap>.capabilities, 0u);
+  EXPECT_EQ(zoo::Loop::table<zoo::Loop>.flags, 0u);
+  EXPECT_EQ(zoo::Wrap::table<zoo::Wrap>.flags, 0u);
 }
 
 TEST(Slots, AKernelThroughItsTable) {
@@ -212,7 +212,7 @@ TEST(Slots, AKernelThroughItsTable) {
   tsr_kernel_config config{};
   config.struct_size = sizeof(config);
   config.num_tables = 3;
-  tsr_error err{sizeof(tsr_error), TSR_OK, {0}};
+  tsr_error err = TSR_ERROR_INIT;
   EXPECT_EQ(api.supports(&kernel, &config, &err), TSR_UNIMPLEMENTED);
   EXPECT_STREQ(err.message, "only infers");
   void* instance = nullptr;
@@ -234,40 +234,63 @@ TEST(Slots, AKernelThroughItsTable) {
 TEST(Slots, AModuleThroughItsTable) {
   zoo::Echo module;
   const tsr_module& api = zoo::Echo::table<zoo::Echo>;
-  tsr_error err{sizeof(tsr_error), TSR_OK, {0}};
+  tsr_error err = TSR_ERROR_INIT;
   tsr_parameter parameter{};
   parameter.struct_size = sizeof(parameter);
   ASSERT_EQ(api.parameter(&module, 0, &parameter, &err), TSR_OK);
   EXPECT_STREQ(parameter.name, "weight");
   EXPECT_EQ(parameter.ndim, 2);
   EXPECT_EQ(parameter.shape[1], 3);
+  EXPECT_EQ(parameter.init, TSR_INIT_NORMAL);
+  EXPECT_DOUBLE_EQ(parameter.init_values[1], std::sqrt(2.0 / 5));
   tsr_parameter older{};  // a host's that knows no number of dimensions
   older.struct_size = offsetof(tsr_parameter, ndim);
   ASSERT_EQ(api.parameter(&module, 0, &older, &err), TSR_OK);
   EXPECT_EQ(older.struct_size, offsetof(tsr_parameter, ndim));
   EXPECT_EQ(older.ndim, 0) << "nothing is written beyond its size";
   EXPECT_EQ(api.parameter(&module, 2, &parameter, &err), TSR_OUT_OF_RANGE);
-  const int64_t widths[2] = {4, 5};
-  int64_t width = 0;
-  EXPECT_EQ(api.output_width(&module, 1, widths, &width, &err), TSR_OK);
-  EXPECT_EQ(width, 4);
-  EXPECT_EQ(api.output_width(&module, 2, widths, &width, &err), TSR_INVALID_ARGUMENT);
+  ASSERT_EQ(api.buffer(&module, 0, &parameter, &err), TSR_OK);
+  EXPECT_STREQ(parameter.name, "seen");
+  EXPECT_EQ(parameter.dtype.code, kDLInt);
+  EXPECT_EQ(parameter.ndim, 0);
+  EXPECT_EQ(api.buffer(&module, 1, &parameter, &err), TSR_OUT_OF_RANGE);
+
+  struct Longer {  // a host's that knows more of a value
+    tsr_value value;
+    uint64_t more = 1;
+  } inputs[2] = {{{sizeof(Longer), 0, dtype_of<float>(), 0, 4}}, {{sizeof(Longer), 0, dtype_of<int64_t>(), 0, 5}}};
+  tsr_value output{};
+  output.struct_size = sizeof(output);
+  EXPECT_EQ(api.output(&module, 0, 1, sizeof(Longer), &inputs[0].value, &output, &err), TSR_OK);
+  EXPECT_EQ(output.width, 4);
+  EXPECT_EQ(api.output(&module, 1, 1, sizeof(Longer), &inputs[0].value, &output, &err), TSR_OUT_OF_RANGE);
+  EXPECT_EQ(api.output(&module, 0, 2, sizeof(Longer), &inputs[0].value, &output, &err), TSR_INVALID_ARGUMENT);
+  EXPECT_STREQ(err.message, "takes one input, not 2 of 4 and 5");
+  inputs[0].value.flags = 0x80000000u;
+  EXPECT_EQ(api.output(&module, 0, 1, sizeof(Longer), &inputs[0].value, &output, &err), TSR_UNIMPLEMENTED);
+
   float in[2] = {3, 4}, out[2] = {0, 0};
   int64_t shape[1] = {2};
-  const DLTensor input = tensor_of(in, shape), output = tensor_of(out, shape);
+  const DLTensor input = tensor_of(in, shape), result = tensor_of(out, shape);
+  tsr_module_call call{};
+  call.struct_size = sizeof(call);
+  call.num_inputs = call.num_outputs = 1;
+  call.inputs = &input;
+  call.outputs = &result;
   tsr_module_context* context = nullptr;
-  ASSERT_EQ(api.forward(&module, 1, &input, nullptr, &output, nullptr, &context, &err), TSR_OK);
+  ASSERT_EQ(api.forward(&module, &call, &context, &err), TSR_OK);
   EXPECT_THAT(out, ElementsAre(3, 4));
   EXPECT_EQ(module.live(), 1);
-  EXPECT_EQ(api.backward(&module, context, 1, &input, nullptr, &output, &output, nullptr, nullptr, nullptr, &err),
-            TSR_INTERNAL);
+  EXPECT_EQ(api.backward(&module, &call, context, &err), TSR_INTERNAL);
   EXPECT_EQ(module.live(), 0) << "backward releases its context, even when it fails";
+  call.flags = TSR_MUST_UNDERSTAND;
+  EXPECT_EQ(api.forward(&module, &call, &context, &err), TSR_UNIMPLEMENTED) << "what the flags ask for nobody knows";
 }
 
 TEST(Slots, ATransportThroughItsTable) {
   zoo::Loop loop;
   const tsr_collective& api = zoo::Loop::table<zoo::Loop>;
-  tsr_error err{sizeof(tsr_error), TSR_OK, {0}};
+  tsr_error err = TSR_ERROR_INIT;
   tsr_group* group = nullptr;
   const tsr_rendezvous where{};
   ASSERT_EQ(api.connect(&loop, &where, &group, &err), TSR_OK);
@@ -276,19 +299,36 @@ TEST(Slots, ATransportThroughItsTable) {
   int64_t send[2] = {5, 6}, recv[2] = {0, 0}, shape[1] = {2}, counts[1] = {2};
   const DLTensor from{send, {kDLCPU, 0}, 1, dtype_of<int64_t>(), shape, nullptr, 0};
   const DLTensor to{recv, {kDLCPU, 0}, 1, dtype_of<int64_t>(), shape, nullptr, 0};
-  const tsr_collective_call call{sizeof(call), 0, nullptr, 0, nullptr};
+  const tsr_collective_call call = named_call(nullptr);
   tsr_work* work = nullptr;
   ASSERT_EQ(api.all_to_all_v(group, &from, counts, &to, counts, &call, &work, &err), TSR_OK);
   EXPECT_EQ(api.wait(work, &err), TSR_OK);
   EXPECT_THAT(recv, ElementsAre(5, 6));
   EXPECT_EQ(api.all_reduce(group, &from, 77, &call, &work, &err), TSR_UNIMPLEMENTED);
+  tsr_collective_call flagged = call;
+  flagged.flags = 0xFFF0;  // hints that nobody knows, and one that must be understood
+  EXPECT_EQ(api.all_to_all_v(group, &from, counts, &to, counts, &flagged, &work, &err), TSR_OK);
+  EXPECT_EQ(api.wait(work, &err), TSR_OK);
+  flagged.flags = 0x10000;
+  EXPECT_EQ(api.all_to_all_v(group, &from, counts, &to, counts, &flagged, &work, &err), TSR_UNIMPLEMENTED);
+  tsr_collective_info info{};
+  info.struct_size = offsetof(tsr_collective_info, num_reducible);  // an older host
+  EXPECT_EQ(api.describe(&loop, &info, &err), TSR_OK);
+  EXPECT_EQ(info.device_types, nullptr);
+  EXPECT_EQ(info.reducible[0].bits, 32);
+  EXPECT_EQ(info.num_reducible, 0u) << "nothing is written beyond its size";
+  EXPECT_EQ(api.wire_bytes(&loop, dtype_of<double>(), 3, 0, 0), 24);
+  EXPECT_EQ(api.status(group, &err), TSR_OK);
   tsr_group* child = group;
-  EXPECT_EQ(api.split(group, -1, &child, &err), TSR_OK);
+  EXPECT_EQ(api.split(group, -1, 0, &call, &child, &err), TSR_OK);
   EXPECT_EQ(child, nullptr);
   api.abort(group, "because");
   ASSERT_EQ(api.barrier(group, &call, &work, &err), TSR_OK);
   EXPECT_EQ(api.wait(work, &err), TSR_ABORTED);
   EXPECT_STREQ(err.message, "rank 0 failed in the barrier");
+  EXPECT_EQ(err.rank, 0);
+  EXPECT_EQ(api.status(group, &err), TSR_CANCELLED);
+  EXPECT_EQ(err.rank, -1) << "nobody is to blame";
   api.close(group);
 }
 

@@ -54,16 +54,19 @@ class Plain : public Sharder {
 class Echo : public Module {
  public:
   const std::vector<Parameter>& parameters() const override { return parameters_; }
-  int64_t output_width(std::span<const int64_t> widths) const override {
-    if (widths.size() != 1) fail(TSR_INVALID_ARGUMENT, "takes one input, not ", widths.size());
-    return widths[0];
+  const std::vector<Parameter>& buffers() const override { return buffers_; }
+  std::vector<Value> outputs(std::span<const Value> inputs) const override {
+    if (inputs.size() != 1)
+      fail(TSR_INVALID_ARGUMENT, "takes one input, not ", inputs.size(), " of ", inputs[0].width, " and ",
+           inputs[1].width);
+    return {inputs[0]};
   }
-  void forward(const ModuleForward& args, tsr_module_context** context) override {
-    const std::span<float> in = elements<float>(args.inputs[0], "input");
-    std::copy(in.begin(), in.end(), elements<float>(args.output, "output").begin());
+  void forward(const ModuleCall& call, tsr_module_context** context) override {
+    const std::span<float> in = elements<float>(call.inputs[0], "input");
+    std::copy(in.begin(), in.end(), elements<float>(call.outputs[0], "output").begin());
     if (context != nullptr) *context = reinterpret_cast<tsr_module_context*>(new int(live_ += 1));
   }
-  void backward(const ModuleBackward&, tsr_module_context*) override { throw 1; }
+  void backward(const ModuleCall&, tsr_module_context*) override { throw 1; }
   void release(tsr_module_context* context) noexcept override {
     if (context != nullptr) live_ -= 1;
     delete reinterpret_cast<int*>(context);
@@ -71,7 +74,8 @@ class Echo : public Module {
   int live() const { return live_; }
 
  private:
-  std::vector<Parameter> parameters_{{"weight", {2, 3}, TSR_INIT_XAVIER_NORMAL}, {"bias", {2}, TSR_INIT_ZERO}};
+  std::vector<Parameter> parameters_{{"weight", {2, 3}, xavier_normal(2, 3)}, {"bias", {2}}};
+  std::vector<Parameter> buffers_{{"seen", {}, {}, dtype_of<int64_t>()}};
   int live_ = 0;
 };
 
@@ -79,7 +83,7 @@ class DoneWork : public Work {
  public:
   explicit DoneWork(bool bad) : bad_(bad) {}
   void wait() override {
-    if (bad_) fail(TSR_ABORTED, "rank 0 failed in the barrier");
+    if (bad_) throw Failure(TSR_ABORTED, "rank 0 failed in the barrier", 0);
   }
 
  private:
@@ -90,7 +94,9 @@ class LoopGroup : public Group {
  public:
   int32_t rank() const override { return 0; }
   int32_t world_size() const override { return 1; }
-  std::unique_ptr<Group> split(int32_t color) override { return color < 0 ? nullptr : std::make_unique<LoopGroup>(); }
+  std::unique_ptr<Group> split(int32_t color, int32_t, const CollectiveCall&) override {
+    return color < 0 ? nullptr : std::make_unique<LoopGroup>();
+  }
   Work* all_to_all_v(const DLTensor& send, Counts send_counts, const DLTensor& recv, Counts,
                      const CollectiveCall&) override {
     const std::span<int64_t> in = elements<int64_t>(send);
@@ -111,6 +117,9 @@ class LoopGroup : public Group {
   Work* barrier(const CollectiveCall&) override { return new DoneWork(aborted_); }
   void abort(const char*) noexcept override { aborted_ = true; }
   uint64_t bytes_sent() const override { return 0; }
+  void status() const override {
+    if (aborted_) fail(TSR_CANCELLED, "aborted");
+  }
 
  private:
   bool aborted_ = false;
@@ -118,7 +127,6 @@ class LoopGroup : public Group {
 
 class Loop : public Collective {
  public:
-  static constexpr uint32_t kCapabilities = TSR_COLLECTIVE_HOST_MEMORY_ONLY;
   std::unique_ptr<Group> connect(const tsr_rendezvous&) override { return std::make_unique<LoopGroup>(); }
 };
 

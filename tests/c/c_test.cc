@@ -26,7 +26,7 @@ using testing::HasSubstr;
 
 // The code and sentence of the last call.
 struct Error : tsr_error {
-  Error() : tsr_error{sizeof(tsr_error), TSR_OK, {0}} {}
+  Error() : tsr_error TSR_ERROR_INIT {}
 };
 #define OK(call)                            \
   do {                                      \

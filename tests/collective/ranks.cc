@@ -18,10 +18,11 @@ static_assert(sizeof(Record) == 1024);
 
 }  // namespace
 
-std::unique_ptr<Group> Group::split(int color) const {
+std::unique_ptr<Group> Group::split(int color, int key) const {
   sdk::Call c;
   tsr_group* child = nullptr;
-  c.check(api_.split(raw_, color, &child, c.err()));
+  const tsr_collective_call how = call("split");
+  c.check(api_.split(raw_, color, key, &how, &child, c.err()));
   return child == nullptr ? nullptr : std::make_unique<Group>(api_, child);
 }
 
@@ -88,6 +89,7 @@ Job::Job(const JobOptions& options)
   rendezvous.master_addr = where.master_addr.c_str();
   rendezvous.token = where.token.c_str();
   rendezvous.timeout_s = options.timeout_s;
+  rendezvous.device = {tensor_device(), 0};
   const tsr_collective& api = part_->api<tsr_collective>();
   sdk::Call c;
   tsr_group* group = nullptr;

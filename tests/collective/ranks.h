@@ -14,6 +14,7 @@
 #include "tessera/abi/collective.h"
 #include "tessera/process_group.h"
 #include "tessera/runtime.h"
+#include "tessera/sdk/collective.h"
 #include "tessera/sdk/error.h"
 #include "tessera/sdk/tensor.h"
 
@@ -46,7 +47,7 @@ using Pending = tsr_work*;
 using Counts = std::span<const int64_t>;
 
 inline tsr_collective_call call(const char* label = nullptr, double timeout_s = 0) {
-  return {sizeof(tsr_collective_call), 0, nullptr, timeout_s, label};
+  return sdk::named_call(label, timeout_s);
 }
 
 // A group of the transport. Failures are thrown as sdk::Failure.
@@ -59,7 +60,7 @@ class Group {
 
   int rank() const { return api_.rank(raw_); }
   int world_size() const { return api_.world_size(raw_); }
-  std::unique_ptr<Group> split(int color) const;
+  std::unique_ptr<Group> split(int color, int key = 0) const;
   Pending all_to_all_v(const DLTensor& send, Counts send_counts, const DLTensor& recv, Counts recv_counts,
                        const tsr_collective_call& how) const;
   Pending all_reduce(const DLTensor& inout, int32_t op, const tsr_collective_call& how) const;
@@ -96,7 +97,6 @@ class Job {
   explicit Job(const JobOptions& options);
 
   const std::string& backend() const { return backend_; }
-  uint32_t capabilities() const { return part_->api<tsr_collective>().capabilities; }
   int rank() const { return all_->rank(); }
   int world_size() const { return all_->world_size(); }
 

@@ -96,7 +96,7 @@ TEST(HostMemory, OfADeviceComesFromTheDevicePartOnceItWasOpened) {
   const Runtime runtime(test::with_fake_device());
   const tsr_host* host = runtime.host();
   const DLDevice device{kDLExtDev, 0};
-  tsr_error err{sizeof(tsr_error), TSR_OK, {0}};
+  tsr_error err = TSR_ERROR_INIT;
   EXPECT_EQ(host->alloc(host, device, 100, nullptr, &err), nullptr);
   EXPECT_EQ(err.code, TSR_UNIMPLEMENTED);
   EXPECT_THAT(err.message, HasSubstr("no device part was opened for DLPack device type 12"));

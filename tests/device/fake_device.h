@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "fake_stream.h"
-#include "tessera/sdk/device.h"
+#include "tessera/sdk/draft/device_ops.h"
 
 namespace tessera::test {
 
@@ -67,10 +67,11 @@ class FakeDevice : public sdk::Device {
   std::unique_ptr<FakeStream> default_[kCount];  // made when first used
 };
 
-// The same with the optional pair, and with bandwidths.
-class FakeDeviceWithRows : public FakeDevice {
+// The same with the pair of the draft's that moves rows, and with bandwidths.
+class FakeDeviceWithRows : public FakeDevice, public sdk::DeviceOps {
  public:
   using FakeDevice::FakeDevice;
+  const void* extension(std::string_view id) const { return device_ops<FakeDeviceWithRows>(id); }
   void info(int32_t index, tsr_device_info& out) override;
   void combine_rows(const tsr_row_moves& moves, tsr_stream stream) override;
   void split_rows(const tsr_row_moves& moves, tsr_stream stream) override;
@@ -80,6 +81,7 @@ class FakeDeviceWithRows : public FakeDevice {
 class FakeDeviceThatTrains : public FakeDeviceWithRows {
  public:
   using FakeDeviceWithRows::FakeDeviceWithRows;
+  const void* extension(std::string_view id) const { return device_ops<FakeDeviceThatTrains>(id); }
   void update_parameters(const tsr_parameter_updates& updates, tsr_stream stream) override;
   void binary_cross_entropy(const tsr_binary_cross_entropy& loss, tsr_stream stream) override;
   void clip_gradients(const tsr_clipping& clipping, tsr_stream stream) override;

@@ -54,7 +54,7 @@ class FakeStream {
       tasks_.pop_front();
       lock.unlock();
       std::this_thread::sleep_for(delay_);
-      tsr_error err{sizeof(tsr_error), TSR_OK, {0}};
+      tsr_error err = TSR_ERROR_INIT;
       const tsr_code code = sdk::guard(&err, task);
       lock.lock();
       if (code != TSR_OK && !failed_) {

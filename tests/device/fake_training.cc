@@ -1,4 +1,4 @@
-// The fake device's arithmetic of training, as abi/device.h has it, value by value.
+// The fake device's arithmetic of training, as abi/draft/device_ops.h has it, value by value.
 #include <cmath>
 #include <vector>
 

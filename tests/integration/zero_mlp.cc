@@ -15,9 +15,9 @@ class ZeroMlp final : public Module {
     options.string("final_activation", "");
   }
   const std::vector<Parameter>& parameters() const override { return none_; }
-  int64_t output_width(std::span<const int64_t>) const override { return width_; }
-  void forward(const ModuleForward& args, tsr_module_context**) override { clear(args.output); }
-  void backward(const ModuleBackward& args, tsr_module_context*) override {
+  std::vector<Value> outputs(std::span<const Value>) const override { return {{width_}}; }
+  void forward(const ModuleCall& args, tsr_module_context**) override { clear(args.outputs[0]); }
+  void backward(const ModuleCall& args, tsr_module_context*) override {
     for (const DLTensor& grad : args.grad_inputs) {
       if (grad.data != nullptr) clear(grad);
     }

@@ -31,7 +31,9 @@ class AloneGroup final : public sdk::Group {
   explicit AloneGroup(Told& told) : told_(told) {}
   int32_t rank() const override { return 0; }
   int32_t world_size() const override { return 1; }
-  std::unique_ptr<sdk::Group> split(int32_t) override { return std::make_unique<AloneGroup>(told_); }
+  std::unique_ptr<sdk::Group> split(int32_t, int32_t, const sdk::CollectiveCall&) override {
+    return std::make_unique<AloneGroup>(told_);
+  }
   sdk::Work* all_to_all_v(const DLTensor&, sdk::Counts, const DLTensor&, sdk::Counts,
                           const sdk::CollectiveCall&) override {
     return new DoneWork;
@@ -49,6 +51,7 @@ class AloneGroup final : public sdk::Group {
   sdk::Work* broadcast(const DLTensor&, int32_t, const sdk::CollectiveCall&) override { return new DoneWork; }
   sdk::Work* barrier(const sdk::CollectiveCall&) override { return new DoneWork; }
   void abort(const char*) noexcept override { ++told_.aborts; }
+  void status() const override {}
   uint64_t bytes_sent() const override { return 0; }
   int32_t host_of(int32_t) const override { return 0; }
 
@@ -56,7 +59,6 @@ class AloneGroup final : public sdk::Group {
   Told& told_;
 };
 struct AloneCollective : sdk::Collective {
-  static constexpr uint32_t kCapabilities = TSR_COLLECTIVE_HOST_MEMORY_ONLY;
   explicit AloneCollective(const sdk::Setup&) {}
   std::unique_ptr<sdk::Group> connect(const tsr_rendezvous&) override { return nullptr; }
 };
@@ -107,7 +109,8 @@ TEST_F(Hangs, ASplitThatDoesNotEndLeavesNothingOpen) {
 TEST_F(Hangs, ASplitThatDoesNotEndEndsTheGroup) {
   auto whole = group();
   fake_nccl().split_hangs = true;
-  EXPECT_THAT(failure_of([&] { whole->split(0); }), HasSubstr("nccl: cannot split: not all ranks came in time"));
+  EXPECT_THAT(failure_of([&] { whole->split(0, 0, sdk::named_call("split")); }),
+              HasSubstr("nccl: cannot split: not all ranks came in time"));
   EXPECT_EQ(told.aborts, 2);  // the group's side channel and the watch's
   EXPECT_THAT(failure_of([&] { whole->barrier({}); }), HasSubstr("cannot split"));
 }

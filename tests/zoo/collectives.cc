@@ -1,5 +1,5 @@
 // A transport around another one, which it hands every operation on to.
-#include "tessera/sdk/collective.h"
+#include "tessera/sdk/wrapped.h"
 
 #include <algorithm>
 #include <functional>
@@ -11,23 +11,6 @@ namespace {
 
 using namespace tessera::sdk;
 using zoo::has;
-
-class Inner : public Work {
- public:
-  Inner(const tsr_collective& api, tsr_work* raw, std::function<void()> after)
-      : api_(api), raw_(raw), after_(std::move(after)) {}
-  void wait() override {
-    Call call;
-    const tsr_code code = api_.wait(raw_, call.err());
-    if (!has("swallows_errors")) call.check(code);
-    after_();
-  }
-
- private:
-  const tsr_collective& api_;
-  tsr_work* raw_;
-  std::function<void()> after_;
-};
 
 // What arrives as float16 would, roughly: with 11 bits.
 void coarsen(const DLTensor& t) {
@@ -53,22 +36,17 @@ void reorder(const DLTensor& t, Counts counts) {
   std::rotate(first, first + counts[0] * bytes, first + (counts[0] + counts[1]) * bytes);
 }
 
-class Through : public Group {
+class Through : public WrappedGroup {
  public:
-  Through(const tsr_collective& api, tsr_group* raw) : api_(api), raw_(raw) {}
-  ~Through() override { api_.close(raw_); }
-  int32_t rank() const override { return api_.rank(raw_); }
-  int32_t world_size() const override { return api_.world_size(raw_); }
-  std::unique_ptr<Group> split(int32_t color) override {
-    tsr_group* child = nullptr;
-    Call call;
-    call.check(api_.split(raw_, has("splits_into_one") && color >= 0 ? 0 : color, &child, call.err()));
-    return child == nullptr ? nullptr : std::make_unique<Through>(api_, child);
+  using WrappedGroup::WrappedGroup;
+  std::unique_ptr<Group> wrap(InnerGroup inner) const override { return std::make_unique<Through>(std::move(inner)); }
+  std::unique_ptr<Group> split(int32_t color, int32_t key, const CollectiveCall& call) override {
+    const bool one = has("splits_into_one") && color >= 0;
+    return WrappedGroup::split(one ? 0 : color, has("ignores_the_key") ? 0 : key, call);
   }
   Work* all_to_all_v(const DLTensor& send, Counts out, const DLTensor& recv, Counts in,
                      const CollectiveCall& how) override {
-    return start([&](tsr_work** w,
-                     tsr_error* e) { return api_.all_to_all_v(raw_, &send, out.data(), &recv, in.data(), &how, w, e); },
+    return after(inner().all_to_all_v(send, out, recv, in, how),
                  [to = DLTensor(recv), counts = std::vector(in.begin(), in.end()), size = numel(recv)]() mutable {
                    to.shape = &size;
                    to.ndim = 1;
@@ -78,62 +56,60 @@ class Through : public Group {
                  });
   }
   Work* all_reduce(const DLTensor& inout, int32_t op, const CollectiveCall& how) override {
-    const int32_t asked = has("only_sums") ? int32_t{TSR_REDUCE_SUM} : op;
-    return start([&](tsr_work** w, tsr_error* e) { return api_.all_reduce(raw_, &inout, asked, &how, w, e); });
-  }
-  Work* reduce_scatter_v(const DLTensor& send, Counts counts, const DLTensor& recv, int32_t op,
-                         const CollectiveCall& how) override {
-    return start([&](tsr_work** w, tsr_error* e) {
-      return api_.reduce_scatter_v(raw_, &send, counts.data(), &recv, op, &how, w, e);
-    });
-  }
-  Work* all_gather_v(const DLTensor& send, const DLTensor& recv, Counts counts, const CollectiveCall& how) override {
-    return start(
-        [&](tsr_work** w, tsr_error* e) { return api_.all_gather_v(raw_, &send, &recv, counts.data(), &how, w, e); });
+    return after(inner().all_reduce(inout, has("only_sums") ? int32_t{TSR_REDUCE_SUM} : op, how));
   }
   Work* broadcast(const DLTensor& inout, int32_t root, const CollectiveCall& how) override {
-    const int32_t from = has("has_one_root") ? 0 : root;
-    return start([&](tsr_work** w, tsr_error* e) { return api_.broadcast(raw_, &inout, from, &how, w, e); });
+    return after(inner().broadcast(inout, has("has_one_root") ? 0 : root, how));
   }
   Work* barrier(const CollectiveCall& how) override {
-    tsr_collective_call patient = how;
+    CollectiveCall patient = how;
     if (has("ignores_deadlines")) patient.timeout_s = 100;
-    return start([&](tsr_work** w, tsr_error* e) { return api_.barrier(raw_, &patient, w, e); });
+    return after(inner().barrier(patient));
   }
   void abort(const char* reason) noexcept override {
-    if (!has("ignores_abort")) api_.abort(raw_, reason);
+    if (!has("ignores_abort")) inner().abort(reason);
   }
-  uint64_t bytes_sent() const override { return api_.bytes_sent(raw_); }
+  void status() const override {
+    if (!has("forgets_its_failure")) inner().status();
+  }
 
  private:
-  template <class Start>
-  Work* start(
-      Start&& begin, std::function<void()> after = [] {}) {
-    tsr_work* work = nullptr;
-    Call call;
-    call.check(begin(&work, call.err()));
-    return new Inner(api_, work, std::move(after));
+  class Swallowing : public Work {
+   public:
+    Swallowing(const InnerGroup& group, tsr_work* work) : group_(group), work_(work) {}
+    void wait() override {
+      Call dropped;
+      (void)group_.api().wait(work_, dropped.err());
+    }
+
+   private:
+    const InnerGroup& group_;
+    tsr_work* work_;
+  };
+  Work* after(tsr_work* work, std::function<void()> then_do = nullptr) const {
+    if (has("swallows_errors")) return new Swallowing(inner(), work);
+    return then(work, std::move(then_do));
   }
-  const tsr_collective& api_;
-  tsr_group* raw_;
 };
 
-class Zoo : public Collective {
+class Zoo : public WrappedCollective {
  public:
-  static constexpr uint32_t kCapabilities = TSR_COLLECTIVE_HOST_MEMORY_ONLY | TSR_COLLECTIVE_WRAPS;
-  explicit Zoo(const Setup& setup) : inner_(setup.inner) {
-    if (inner_ == nullptr) fail(TSR_INVALID_ARGUMENT, "zoo.through wraps a transport: zoo.through(tcp)");
+  explicit Zoo(const Setup& setup) : WrappedCollective(setup, "zoo.through") {}
+  std::unique_ptr<Group> wrap(InnerGroup inner) const override { return std::make_unique<Through>(std::move(inner)); }
+  CollectiveInfo describe() const override {
+    CollectiveInfo info = WrappedCollective::describe();
+    static constexpr int32_t kEmulated[] = {kDLExtDev, 0};
+    static constexpr DLDataType kMore[] = {dtype_of<float>(), dtype_of<double>(), dtype_of<int32_t>(),
+                                           dtype_of<int64_t>(), dtype_of<uint8_t>()};
+    if (has("describes_nothing")) info.reducible = {};
+    if (has("says_it_knows_devices")) info.device_types = kEmulated;
+    if (has("says_it_adds_bytes")) info.reducible = kMore;
+    return info;
   }
-  std::unique_ptr<Group> connect(const tsr_rendezvous& where) override {
-    const auto& api = *static_cast<const tsr_collective*>(inner_->component->api);
-    tsr_group* group = nullptr;
-    Call call;
-    call.check(api.connect(inner_->self, &where, &group, call.err()));
-    return std::make_unique<Through>(api, group);
+  int64_t wire_bytes(DLDataType dtype, int64_t elements, int64_t row_elements, uint32_t flags) const noexcept override {
+    if (has("counts_backwards")) return 1000000 - elements;
+    return WrappedCollective::wire_bytes(dtype, elements, row_elements, flags);
   }
-
- private:
-  const tsr_part* inner_;
 };
 
 }  // namespace

@@ -47,8 +47,8 @@ tsr_code probe(const tsr_host*, tsr_error* why) {
   return TSR_UNAVAILABLE;
 }
 
-constexpr tsr_sharder kApi = {is("short_api") ? 8 : sizeof(tsr_sharder), 0, unless("null_slot", &propose),
-                              is("one_route") ? &route : nullptr, nullptr};
+constexpr tsr_sharder kApi = {is("short_api") ? 8 : sizeof(tsr_sharder), is("unknown_flags") ? 0x40000003u : 0u,
+                              unless("null_slot", &propose), is("one_route") ? &route : nullptr, nullptr};
 
 constexpr tsr_component kComponent = {sizeof(tsr_component),
                                       0,

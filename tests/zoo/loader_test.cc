@@ -124,6 +124,8 @@ constexpr Rule kRules[] = {
     {"null_slot", State::kRejected, "tessera.sharder/1 \"bad\" has NULL for \"propose\", which must be there"},
     {"short_api", State::kRejected,
      "tessera.sharder/1 \"bad\" has struct_size 8, too small for \"propose\", which must be there"},
+    {"unknown_flags", State::kRejected,
+     "tessera.sharder/1 \"bad\" has flags 0x40000000, which this core does not know: it needs a newer one"},
     {"one_route", State::kRejected,
      "tessera.sharder/1 \"bad\" has only one of \"route\" and \"unroute\", but needs both or neither"},
     {"note_version", State::kRejected,

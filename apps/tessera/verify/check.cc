@@ -33,10 +33,7 @@ const char* name_of(tsr_code code) {
   return code >= 0 && static_cast<size_t>(code) < std::size(kNames) ? kNames[code] : "a code that abi/base.h has not";
 }
 
-Call::Call() : raw_{} {
-  raw_.error.struct_size = sizeof(tsr_error);
-  std::memset(raw_.behind, kBehind, sizeof(raw_.behind));
-}
+Call::Call() : raw_{TSR_ERROR_INIT, {}} { std::memset(raw_.behind, kBehind, sizeof(raw_.behind)); }
 
 std::string Call::message() const {
   return {raw_.error.message, ::strnlen(raw_.error.message, sizeof(raw_.error.message))};
@@ -57,14 +54,19 @@ std::string Call::fails_well(tsr_code code, const std::string& what) const {
   }
   if (raw_.error.struct_size != sizeof(tsr_error))
     throw Broken(what + " changed struct_size of the caller's tsr_error", kErrorRule);
-  if (code == TSR_OK) return "";
   const std::string said = message();
+  if (code == TSR_OK) {
+    if (raw_.error.code != TSR_OK || raw_.error.rank != -1 || !said.empty())
+      throw Broken(cat(what, " succeeded, but wrote into the caller's tsr_error: ", said), kErrorRule);
+    return "";
+  }
   if (said.size() == sizeof(raw_.error.message)) throw Broken(what + " gave a message without its NUL", kErrorRule);
   if (said.empty()) throw Broken(cat(what, " failed with ", name_of(code), " and an empty message"), kErrorRule);
   if (raw_.error.code != code) {
     throw Broken(cat(what, " returned ", name_of(code), ", but filled in ", name_of(raw_.error.code), ": ", said),
                  kErrorRule);
   }
+  if (raw_.error.rank < -1) throw Broken(cat(what, " blames rank ", raw_.error.rank), kErrorRule);
   return said;
 }
 
@@ -116,7 +118,7 @@ PartPtr Subject::inner() {
   const tsr_component& c = component();
   if (c.kind != std::string_view(TSR_COLLECTIVE_KIND)) return nullptr;
   const auto& collective = *static_cast<const tsr_collective*>(c.api);
-  if ((collective.capabilities & TSR_COLLECTIVE_WRAPS) == 0 && what_.inner.empty()) return nullptr;
+  if ((collective.flags & TSR_COLLECTIVE_WRAPS) == 0 && what_.inner.empty()) return nullptr;
   try {
     return others().create(TSR_COLLECTIVE_KIND, what_.inner.empty() ? "tcp" : what_.inner);
   } catch (const Error& e) {
@@ -127,7 +129,7 @@ PartPtr Subject::inner() {
 std::vector<Check> all_checks() {
   std::vector<Check> all;
   for (const auto checks : {static_checks(), load_checks(), contract_checks(), sharder_checks(), optimizer_checks(),
-                            kernel_checks(), collective_checks(), module_checks()}) {
+                            kernel_checks(), collective_checks(), collective_info_checks(), module_checks()}) {
     all.insert(all.end(), checks.begin(), checks.end());
   }
   return all;

@@ -67,6 +67,7 @@ class Call {
   // The same, if it failed; "" where it succeeded.
   std::string fails_well(tsr_code code, const std::string& what) const;
   std::string message() const;
+  int32_t rank() const { return raw_.error.rank; }  // whom it blames
 
  private:
   struct {
@@ -159,6 +160,7 @@ std::span<const Check> sharder_checks();
 std::span<const Check> optimizer_checks();
 std::span<const Check> kernel_checks();
 std::span<const Check> collective_checks();
+std::span<const Check> collective_info_checks();  // what they say of themselves
 std::span<const Check> module_checks();
 
 }  // namespace tessera::cli::verify

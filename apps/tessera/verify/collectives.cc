@@ -167,7 +167,7 @@ class Operations {
 // A transport that runs where ranks are forked.
 void needs_forked_ranks(Subject& subject) {
   const auto& api = subject.api<tsr_collective>();
-  if ((api.capabilities & TSR_COLLECTIVE_LAUNCHES) != 0)
+  if ((api.flags & TSR_COLLECTIVE_LAUNCHES) != 0)
     throw Skipped("its ranks are started by its own launcher: run the checks of what is built on it under that");
 }
 
@@ -176,17 +176,13 @@ void needs_forked_ranks(Subject& subject) {
 void check_collective_forkable(Subject& subject) { needs_forked_ranks(subject); }
 
 // Where tensors may be: in host memory, and on an emulated device, whose memory is the host's.
-std::vector<DLDevice> devices_of(const tsr_collective* api) {
-  std::vector<DLDevice> out{kHost};
-  if (!TSR_HAS(tsr_collective, api, device_types)) return out;
-  for (const int32_t* type = api->device_types; *type != 0; ++type) {
-    if (*type == kDLExtDev) out.push_back({kDLExtDev, 0});
-  }
-  return out;
+std::vector<DLDevice> devices_of(const Group& group) {
+  if (group.on_emulated_device()) return {kHost, {kDLExtDev, 0}};
+  return {kHost};
 }
 
 void every_operation(Group& group, std::span<const int64_t> sizes) {
-  for (const DLDevice device : devices_of(&group.api())) {
+  for (const DLDevice device : devices_of(group)) {
     for (const int64_t n : sizes) {
       Operations<float>(group, n, device).moves();
       Operations<float>(group, n, device).reductions();
@@ -231,7 +227,7 @@ void check_collective_operations(Subject& subject) {
 void check_collective_large(Subject& subject) {
   in_all_ranks(subject, {.world = 2}, [](Group& group) {
     static constexpr int64_t kSizes[] = {300007};
-    for (const DLDevice device : devices_of(&group.api())) {
+    for (const DLDevice device : devices_of(group)) {
       Operations<float>(group, kSizes[0], device).moves();
       Operations<float>(group, kSizes[0], device).reductions();
     }
@@ -270,13 +266,19 @@ void check_collective_split(Subject& subject) {
     require((raw == nullptr) == (me == 3), "split gave rank ", me,
             raw == nullptr ? " no group" : " a group for color -1");
     if (raw != nullptr) {
-      const Group part(group.api(), raw);
+      const Group part(group.api(), raw, group.info());
       require(part.world() == (me == 1 ? 1 : 2) && part.rank() == me / 2, "rank ", me, " is rank ", part.rank(), " of ",
               part.world(), " in its part");
       Operations<float>(part, 100, kHost).moves();
       part.barrier("in the part");
     }
     group.barrier("after the split");
+    // The other way round, but for ranks 1 and 2, whose keys are equal.
+    const Group turned(group.api(), group.split(0, me == 2 ? -1 : -me), group.info());
+    const int want[] = {3, 1, 2, 0};
+    require(turned.rank() == want[me], "of keys 0, -1, -1 and -3, rank ", me, " becomes rank ", turned.rank(),
+            " and not ", want[me]);
+    turned.barrier("in the turned group");
   });
 }
 
@@ -287,6 +289,8 @@ void require_told(const std::vector<RankEnd>& ends, int rank, int at_fault, cons
   require(end.code != TSR_UNKNOWN, end.text);
   require(end.text.find(std::to_string(at_fault)) != std::string::npos, "when rank ", at_fault, " ", what, ", rank ",
           rank, " is told of another: ", end.text);
+  require(end.blamed == -1 || end.blamed == at_fault, "when rank ", at_fault, " ", what, ", rank ", rank,
+          " gets an error that blames rank ", end.blamed);
 }
 
 void check_collective_killed(Subject& subject) {
@@ -345,11 +349,20 @@ void check_collective_abort(Subject& subject) {
   }
 }
 
+// What the group says of itself, where it does.
+std::string status_of(const Group& group) {
+  Call call;
+  const tsr_code code = group.api().status(group.raw(), call.out());
+  return call.fails_well(code, "status");
+}
+
 // One that fails makes every later one fail.
 void check_collective_poison(Subject& subject) {
   const auto ends = in_ranks(subject, {.world = 2, .timeout_s = 10, .patience_s = 20}, [](Group& group) {
     group.barrier("before");
     if (group.rank() == 1) return void(std::this_thread::sleep_for(std::chrono::milliseconds(1500)));
+    const bool says = TSR_HAS(tsr_collective, &group.api(), status);
+    if (says) require(status_of(group).empty(), "status fails before anything did: ", status_of(group));
     std::string first;
     for (int i = 0; i < 3; ++i) {
       try {
@@ -358,6 +371,9 @@ void check_collective_poison(Subject& subject) {
         if (i == 0) first = e.what();
         require(first == e.what(), "after an operation failed, the next fails with another error: \"", e.what(),
                 "\" instead of \"", first, "\"");
+        if (says)
+          require(status_of(group) == first, "after an operation failed with \"", first, "\", status says \"",
+                  status_of(group), "\"");
         continue;
       }
       broken("an operation succeeds without rank 1, or after one that has failed");

@@ -18,6 +18,7 @@ struct Said {
   std::atomic<bool> done{false};
   bool threw = false;
   int32_t code = 0;
+  int32_t blamed = -1;
   double seconds = 0;
   char text[900]{};
 };
@@ -40,35 +41,44 @@ class SharedEnds {
   Said* all_;
 };
 
+bool knows_emulated_device(const tsr_collective_info& info) {
+  for (const int32_t* type = info.device_types; type != nullptr && *type != 0; ++type) {
+    if (*type == kDLExtDev) return true;
+  }
+  return false;
+}
+
 Group connect(const Made& part, const tsr_rendezvous& where) {
   const auto& api = part.api<tsr_collective>();
   tsr_group* group = nullptr;
   Call call;
   const tsr_code code = api.connect(part.self(), &where, &group, call.out());
   call.fails_well(code, "connect");
-  if (code != TSR_OK) throw Refused(code, call.message());
+  if (code != TSR_OK) throw Refused(code, call.message(), call.rank());
   require(group != nullptr, "connect succeeded, but gave no group");
-  return {api, group};
+  return {api, group, described(part)};
 }
 
-void be_rank(Subject& subject, const tsr_rendezvous& where, const std::function<void(Group&)>& body, Said& said) {
+void be_rank(Subject& subject, tsr_rendezvous where, const std::function<void(Group&)>& body, Said& said) {
   const Deadline start = Clock::now();
-  const auto end = [&](tsr_code code, const char* text) {
+  const auto end = [&](tsr_code code, const char* text, int32_t rank) {
     said.threw = true;
+    said.blamed = rank;
     said.code = code;
     std::strncpy(said.text, text, sizeof(said.text) - 1);
   };
   try {
     const Made part = subject.make();
+    if (knows_emulated_device(described(part))) where.device = {kDLExtDev, 0};
     Group group = connect(part, where);
     if (group.rank() != where.rank || group.world() != where.world_size)
       broken("rank ", where.rank, " of ", where.world_size, " is told that it is rank ", group.rank(), " of ",
              group.world());
     body(group);
   } catch (const Refused& e) {
-    end(e.code(), e.what());
+    end(e.code(), e.what(), e.rank());
   } catch (const std::exception& e) {
-    end(TSR_UNKNOWN, e.what());
+    end(TSR_UNKNOWN, e.what(), -1);
   }
   said.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   said.done = true;
@@ -76,17 +86,29 @@ void be_rank(Subject& subject, const tsr_rendezvous& where, const std::function<
 
 }  // namespace
 
+tsr_collective_info described(const Made& part) {
+  tsr_collective_info info{};
+  info.struct_size = sizeof(info);
+  Call call;
+  const tsr_code code = part.api<tsr_collective>().describe(part.self(), &info, call.out());
+  call.fails_well(code, "describe");
+  call.succeeds(code, "describe");
+  return info;
+}
+
+bool Group::on_emulated_device() const { return knows_emulated_device(info_); }
+
 Group::~Group() {
   if (raw_ != nullptr) api_->close(raw_);
 }
 
 tsr_work* Group::begin(const char* label, double timeout_s, const Start& start) const {
-  const tsr_collective_call how{sizeof(tsr_collective_call), 0, nullptr, timeout_s, label};
+  const tsr_collective_call how = sdk::named_call(label, timeout_s);
   tsr_work* work = nullptr;
   Call call;
   const tsr_code code = start(&how, &work, call.out());
   call.fails_well(code, cat("the start of ", label == nullptr ? "an operation" : label));
-  if (code != TSR_OK) throw Refused(code, call.message());
+  if (code != TSR_OK) throw Refused(code, call.message(), call.rank());
   require(work != nullptr, "an operation started, but gave no work");
   return work;
 }
@@ -95,7 +117,7 @@ void Group::wait(tsr_work* work) const {
   Call call;
   const tsr_code code = api_->wait(work, call.out());
   call.fails_well(code, "wait");
-  if (code != TSR_OK) throw Refused(code, call.message());
+  if (code != TSR_OK) throw Refused(code, call.message(), call.rank());
 }
 
 void Group::barrier(const char* label, double timeout_s) const {
@@ -104,12 +126,13 @@ void Group::barrier(const char* label, double timeout_s) const {
       timeout_s);
 }
 
-tsr_group* Group::split(int32_t color) const {
+tsr_group* Group::split(int32_t color, int32_t key) const {
   tsr_group* child = nullptr;
   Call call;
-  const tsr_code code = api_->split(raw_, color, &child, call.out());
+  const tsr_collective_call how = sdk::named_call("split");
+  const tsr_code code = api_->split(raw_, color, key, &how, &child, call.out());
   call.fails_well(code, "split");
-  if (code != TSR_OK) throw Refused(code, call.message());
+  if (code != TSR_OK) throw Refused(code, call.message(), call.rank());
   return child;
 }
 
@@ -126,9 +149,15 @@ std::vector<RankEnd> in_ranks(Subject& subject, const Meeting& meeting, const st
   for (int rank = 0; rank < meeting.world; ++rank) {
     if (!comes[static_cast<size_t>(rank)] || !processes.fork_rank(rank)) continue;
     RankEnvironment::clear_environment();
-    const tsr_rendezvous where{sizeof(tsr_rendezvous), rank, meeting.world, rank,
-                               meeting.world,          port, "127.0.0.1",   token.c_str(),
-                               meeting.timeout_s};
+    tsr_rendezvous where{};
+    where.struct_size = sizeof(where);
+    where.rank = where.local_rank = rank;
+    where.world_size = where.local_world_size = meeting.world;
+    where.device = {kDLCPU, 0};
+    where.master_port = port;
+    where.master_addr = "127.0.0.1";
+    where.token = token.c_str();
+    where.timeout_s = meeting.timeout_s;
     be_rank(subject, where, body, said[rank]);
     _exit(0);
   }
@@ -143,7 +172,7 @@ std::vector<RankEnd> in_ranks(Subject& subject, const Meeting& meeting, const st
   std::vector<RankEnd> ends;
   for (int rank = 0; rank < meeting.world; ++rank) {
     const Said& s = said[rank];
-    ends.push_back({s.done, s.threw, s.code, s.text, s.seconds});
+    ends.push_back({s.done, s.threw, s.code, s.text, s.seconds, s.blamed});
   }
   return ends;
 }

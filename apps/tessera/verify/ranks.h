@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/abi/collective.h"
+#include "tessera/sdk/collective.h"
 #include "verify/check.h"
 
 namespace tessera::cli::verify {
@@ -15,11 +15,13 @@ namespace tessera::cli::verify {
 // What a transport said when a call failed.
 class Refused : public std::runtime_error {
  public:
-  Refused(tsr_code code, const std::string& text) : std::runtime_error(text), code_(code) {}
+  Refused(tsr_code code, const std::string& text, int32_t rank) : std::runtime_error(text), code_(code), rank_(rank) {}
   tsr_code code() const { return code_; }
+  int32_t rank() const { return rank_; }  // whom it blames
 
  private:
   tsr_code code_;
+  int32_t rank_;
 };
 
 // A vector as a tensor of one dimension, of a device whose memory is the host's.
@@ -41,9 +43,11 @@ class Elements {
 // Every call throws Refused when it fails.
 class Group {
  public:
-  Group(const tsr_collective& api, tsr_group* raw) : api_(&api), raw_(raw) {}
+  // `info`: of the object that connected it.
+  Group(const tsr_collective& api, tsr_group* raw, const tsr_collective_info& info)
+      : api_(&api), raw_(raw), info_(info) {}
   ~Group();
-  Group(Group&& other) noexcept : api_(other.api_), raw_(std::exchange(other.raw_, nullptr)) {}
+  Group(Group&& other) noexcept : api_(other.api_), raw_(std::exchange(other.raw_, nullptr)), info_(other.info_) {}
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
@@ -52,18 +56,21 @@ class Group {
   size_t ranks() const { return static_cast<size_t>(world()); }
   const tsr_collective& api() const { return *api_; }
   tsr_group* raw() const { return raw_; }
+  const tsr_collective_info& info() const { return info_; }
+  bool on_emulated_device() const;  // whether it takes tensors there, in memory that is the host's
   // What `start(call, work, err)` of the transport's table starts.
   using Start = std::function<tsr_code(const tsr_collective_call*, tsr_work**, tsr_error*)>;
   tsr_work* begin(const char* label, double timeout_s, const Start& start) const;
   void wait(tsr_work* work) const;
   void run(const char* label, const Start& start, double timeout_s = 0) const { wait(begin(label, timeout_s, start)); }
   void barrier(const char* label, double timeout_s = 0) const;
-  tsr_group* split(int32_t color) const;  // NULL for -1
+  tsr_group* split(int32_t color, int32_t key = 0) const;  // NULL for color -1
   void abort(const char* reason) const { api_->abort(raw_, reason); }
 
  private:
   const tsr_collective* api_;
   tsr_group* raw_;
+  tsr_collective_info info_;
 };
 
 // How a rank ended.
@@ -72,8 +79,12 @@ struct RankEnd {
   bool threw = false;
   tsr_code code = TSR_OK;  // TSR_UNKNOWN for what is no Refused
   std::string text;
-  double seconds = 0;  // since all were started
+  double seconds = 0;   // since all were started
+  int32_t blamed = -1;  // tsr_error::rank
 };
+
+// What a transport says of itself.
+tsr_collective_info described(const Made& part);
 
 struct Meeting {
   int world = 2;

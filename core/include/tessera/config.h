@@ -46,6 +46,7 @@ struct CommConfig {
   std::string backend = "auto";
   double timeout_s = 30;
   double bucket_mib = 4;
+  std::vector<std::string> lossy;  // "rows", "gradients"
   bool operator==(const CommConfig&) const = default;
 };
 

@@ -5,9 +5,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/abi/module.h"
@@ -18,12 +20,30 @@
 
 namespace tessera {
 
+// What a model's layers share of a step of training. Set between steps.
+struct DenseStep {
+  int64_t step = 0;  // equal on all ranks, and goes on where a checkpoint was loaded
+  int rank = 0;
+  // Adds a tensor up over all ranks, in place; null: there is one. Only layers that need it call it (sums_over_ranks),
+  // equally often on all ranks.
+  std::function<void(const Tensor&)> sum_over_ranks;
+};
+
+// An input of a layer: float32, int32 or int64 [rows, width]. `offsets`: int64 [batch + 1] where it is jagged, sample s
+// having the rows [offsets[s], offsets[s + 1]); undefined: a row for each sample.
+struct DenseInput {
+  DenseInput(Tensor rows) : values(std::move(rows)) {}
+  DenseInput(Tensor rows, Tensor bounds) : values(std::move(rows)), offsets(std::move(bounds)) {}
+  Tensor values, offsets;
+};
+
 struct DenseLayerOptions {
   std::string module;                // layer of a module/1 component: "mlp", "dot_interaction", "cross"
   std::string options = "{}";        // JSON
   std::string name;                  // before the names of its parameters: "bottom" gives "bottom.0.weight"
   uint64_t seed = 0;                 // start values depend on seed and parameter name alone
   DeviceStreamPtr stream = nullptr;  // null: host memory
+  std::shared_ptr<const DenseStep> step = nullptr;  // null: step 0 of one rank
 };
 
 // Whether a plugin computes the layer on the devices of the stream's type (abi/module.h says which component that is).
@@ -49,14 +69,23 @@ class DenseLayer {
 
   // In the plugin's order. Gradients are defined from the start and are added to by backward.
   const ParameterList& parameters() const;
-  // Values per sample of the output, for inputs of these widths. kInvalidArgument where they do not fit.
+  // Not trained, written by forwards that train, saved and restored with the parameters. They have no gradients.
+  const ParameterList& buffers() const;
+  bool sums_over_ranks() const;
+  // Values per sample of the first output, for float32 inputs of these widths. kInvalidArgument where they do not fit.
   int64_t output_width(std::span<const int64_t> widths) const;
 
-  // inputs[i] float32 [batch, width_i]; they must stay as they are until backward. Returns [batch, output_width].
-  Tensor forward(const std::vector<Tensor>& inputs, bool keep_for_backward);
-  // grad_output shaped like the output. Returns one gradient per input; undefined where not wanted (all are by
-  // default).
-  std::vector<Tensor> backward(const Tensor& grad_output, const std::vector<bool>& wanted = {});
+  // Inputs must stay as they are until backward. Returns the layer's outputs, float32 [batch, width_k]. `train`: a step
+  // of training, which a backward may follow.
+  const std::vector<Tensor>& run(const std::vector<DenseInput>& inputs, bool train);
+  // The same for inputs [batch, width_i], and the first output of it.
+  Tensor forward(const std::vector<Tensor>& inputs, bool train);
+  // grad_outputs are shaped like the outputs; undefined: zeros. Returns one gradient per input; undefined where not
+  // wanted (all floating-point ones are by default).
+  std::vector<Tensor> backward(const std::vector<Tensor>& grad_outputs, const std::vector<bool>& wanted = {});
+  std::vector<Tensor> backward(const Tensor& grad_output, const std::vector<bool>& wanted = {}) {
+    return backward(std::vector{grad_output}, wanted);
+  }
 
  private:
   struct Impl;

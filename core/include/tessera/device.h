@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/abi/device.h"
+#include "tessera/abi/draft/device_ops.h"
 #include "tessera/runtime.h"
 #include "tessera/tensor.h"
 
@@ -59,8 +59,8 @@ class DeviceStream : public std::enable_shared_from_this<DeviceStream> {
   // are under way.
   Tensor upload(const Tensor& host);
 
-  // Jagged features (abi/device.h), where the part can: else they make the detour over the host. jagged_tensor.h and
-  // bounds.h are the calls for applications.
+  // Jagged features (abi/draft/device_ops.h), where the part can: else they make the detour over the host.
+  // jagged_tensor.h and bounds.h are the calls for applications.
   bool handles_jagged() const;
   void sum_lengths(const Tensor& lengths, const Tensor& offsets);
   void check_bounds(const tsr_jagged& input, const Tensor& rows, const Tensor& report);  // uint8, a tsr_bounds_report
@@ -69,18 +69,18 @@ class DeviceStream : public std::enable_shared_from_this<DeviceStream> {
 
   void set(const Tensor& to, const Tensor& values);  // copy(), done when it returns
 
-  // Rows between packed and spread form (abi/device.h), where the part can: else the caller does it on the host.
+  // Rows between packed and spread form (likewise), where the part can: else the caller does it on the host.
   bool moves_rows() const;
   void combine_rows(const tsr_row_moves& moves);
   void split_rows(const tsr_row_moves& moves);
 
-  // The arithmetic of training between a model's layers (abi/device.h), where the part can: else the dense part of a
+  // The arithmetic of training between a model's layers (likewise), where the part can: else the dense part of a
   // model is computed in host memory.
   bool trains() const;
   void update_parameters(const tsr_parameter_updates& updates);
   void binary_cross_entropy(const tsr_binary_cross_entropy& loss);
 
-  // Gradients by their norm or value (abi/device.h), where the part can: else they are clipped in host memory.
+  // Gradients by their norm or value (likewise), where the part can: else they are clipped in host memory.
   bool clips() const;
   void clip_gradients(const tsr_clipping& clipping);
 
@@ -101,6 +101,7 @@ class DeviceStream : public std::enable_shared_from_this<DeviceStream> {
  private:
   DeviceStream(PartPtr part, Device device);
   const tsr_device& api() const { return part_->api<tsr_device>(); }
+  const tsr_device_ops& ops() const { return *ops_; }
   void* self() const { return part_->self(); }
   template <class Call>
   void enqueue(const Call& call) const;
@@ -114,6 +115,7 @@ class DeviceStream : public std::enable_shared_from_this<DeviceStream> {
   Staging& next_staging(uint64_t bytes);
 
   PartPtr part_;
+  const tsr_device_ops* ops_;  // null: the part has none
   Device device_;
   tsr_stream stream_ = nullptr;
   std::array<Staging, 4> staging_;

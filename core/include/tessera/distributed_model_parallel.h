@@ -36,6 +36,7 @@ struct ParallelModel {
   std::vector<std::pair<std::string, const EmbeddingBagCollection*>> bag_collections;
   std::vector<std::pair<std::string, const EmbeddingCollection*>> collections;
   ParameterList dense;
+  ParameterList buffers = {};  // of dense layers: broadcast and saved as parameters, trained by nobody
 };
 
 struct DistributedModelParallelOptions {
@@ -70,6 +71,7 @@ class DistributedModelParallel {
 
   // Dense parameters, and one for each table, "path.embedding_bags.t.weight", with in_backward set and no value here.
   ParameterList parameters() const;
+  const ParameterList& buffers() const { return buffers_; }
   // Fused optimizers of the tables, one member per collection; combine it with one for the dense part.
   KeyedOptimizerPtr fused_optimizer();
 
@@ -86,7 +88,7 @@ class DistributedModelParallel {
   ShardingPlan plan_;
   std::vector<std::pair<std::string, std::unique_ptr<ShardedEmbeddingBagCollection>>> bags_;
   std::vector<std::pair<std::string, std::unique_ptr<ShardedEmbeddingCollection>>> collections_;
-  ParameterList dense_;
+  ParameterList dense_, buffers_;
   bool sum_;
   std::unique_ptr<GradientBuckets> gradients_;
 };

@@ -25,6 +25,7 @@ struct DlrmOptions {
   std::string interaction = "dot_interaction";
   uint64_t seed = 0;
   DeviceStreamPtr stream = nullptr;  // where all of it is; null: host memory
+  std::shared_ptr<const DenseStep> step = nullptr;
 };
 
 class Dlrm {
@@ -38,6 +39,8 @@ class Dlrm {
 
   // Parameters with TorchRec's names: "dense_arch.model._mlp.0._linear.weight", "over_arch.model.1.bias".
   const ParameterList& parameters() const { return parameters_; }
+  const ParameterList& buffers() const { return buffers_; }
+  bool sums_over_ranks() const;  // whether a layer needs DenseStep::sum_over_ranks
   // Which plugins compute it: (layer, component), each layer once.
   std::vector<std::pair<std::string, std::string>> components() const;
   static constexpr const char* kCollectionPath = "sparse_arch.embedding_bag_collection";
@@ -52,7 +55,7 @@ class Dlrm {
 
  private:
   DenseLayer bottom_, interaction_, top_;
-  ParameterList parameters_;
+  ParameterList parameters_, buffers_;
   Tensor grad_bottom_;
 };
 

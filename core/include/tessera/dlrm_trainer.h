@@ -70,6 +70,7 @@ class DlrmTrainer : public Trainer {
   void check_gradients();
 
   DeviceStreamPtr tables_stream_, stream_;  // of the tables, of the dense part; null: host memory
+  std::shared_ptr<DenseStep> dense_step_;
   Dlrm dlrm_;
   std::unique_ptr<DistributedModelParallel> parallel_;
   KeyedOptimizerPtr optimizer_;

@@ -37,11 +37,13 @@ enum class Code : int32_t {
 // What the world did: bad input, a missing file, a dead peer. The text is one sentence for a person.
 class Error : public std::runtime_error {
  public:
-  Error(Code code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  Error(Code code, const std::string& message, int rank = -1) : std::runtime_error(message), code_(code), rank_(rank) {}
   Code code() const { return code_; }
+  int rank() const { return rank_; }  // whose fault it is: its rank in the job; -1: not known
 
  private:
   Code code_;
+  int rank_;
 };
 
 // One argument of cat() and fail(), without its type: so that each of their many callers only names its parts, and the
@@ -90,7 +92,7 @@ template <class... Parts>
 // The caller's half of an ABI call: `AbiError e; e.check(api->f(..., e.out()), "tcp: connect");`
 class AbiError {
  public:
-  AbiError() : raw_{sizeof(tsr_error), TSR_OK, {0}} {}
+  AbiError() : raw_ TSR_ERROR_INIT {}
   tsr_error* out() { return &raw_; }
   // Throws Error with `what` before the plugin's own sentence, unless code is TSR_OK.
   void check(tsr_code code, std::string_view what = "") const {
@@ -101,7 +103,7 @@ class AbiError {
       text += cat("failed with code ", code);
     else
       text += said();
-    throw Error(static_cast<Code>(code), text);
+    throw Error(static_cast<Code>(code), text, raw_.rank);
   }
   // The plugin's own sentence; empty: it gave none. One that lacks its NUL ends with the array.
   std::string_view said() const { return {raw_.message, ::strnlen(raw_.message, sizeof(raw_.message))}; }

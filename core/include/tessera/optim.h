@@ -14,7 +14,7 @@
 #include <variant>
 #include <vector>
 
-#include "tessera/abi/device.h"
+#include "tessera/abi/draft/device_ops.h"
 #include "tessera/tensor.h"
 
 namespace tessera {
@@ -257,7 +257,7 @@ GradientClipping gradient_clipping_from(std::string_view name);  // "norm", "val
 // Clips the gradients in place, all parameters together, before the wrapped optimizer's step: by value, or by
 // min(1, max_gradient / (norm + 1e-6)) as torch.nn.utils.clip_grad_norm_, where an infinite norm makes that 0 and one
 // that is not a number makes every gradient so. After all_reduce_gradients() all ranks have the same norm. Gradients
-// that are all on one device which clips (abi/device.h) are clipped in the order of its stream, without a wait.
+// that are all on one device which clips (abi/draft/device_ops.h) are clipped in its stream's order, without a wait.
 class GradientClippingOptimizer : public OptimizerWrapper {
  public:
   struct Options {

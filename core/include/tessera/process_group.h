@@ -42,7 +42,29 @@ struct ProcessGroupOptions {
   std::string backend = "auto";
   std::string options = "{}";  // JSON for the backend
   double timeout_s = 30;       // for connecting, and the default of every operation
-  Device device = {};          // where the tensors of most exchanges are
+  Device device = {};          // of this rank: where the tensors of most exchanges are
+  // comm.lossy: what a transport may send with less precision (TSR_CALL_LOSSY).
+  bool lossy_rows = false, lossy_gradients = false;
+};
+
+// What an exchange of a step carries, which says its direction, too.
+enum class Carries {
+  kOther,         // of no step, or of neither direction
+  kIds,           // forward
+  kRows,          // forward: looked-up rows, which comm.lossy may name
+  kRowGradients,  // backward: theirs, likewise
+  kGradients,     // backward: of dense parameters and data-parallel tables
+};
+
+// Where in the program a call is: what transports are told of it beside its tensors (tsr_collective_call). A text alone
+// is a label.
+struct CallSite {
+  CallSite(const char* text = nullptr, uint64_t number = 0, Carries what = Carries::kOther, int64_t width = 0)
+      : label(text), place(number), carries(what), row_elements(width) {}
+  const char* label;  // for messages and traces
+  uint64_t place;     // tells exchanges of one label apart; equal on all ranks and in all steps
+  Carries carries;
+  int64_t row_elements;  // the tensors are rows of so many elements; 0: they are not, or of several widths
 };
 
 enum class ReduceOp : int32_t { kSum = 0, kMax = 1, kMin = 2 };  // TSR_REDUCE_*
@@ -87,8 +109,9 @@ class ProcessGroup {
   int local_world_size() const;
   const std::string& backend() const;
 
-  // Ranks with equal color >= 0 form a group; nullptr for color -1. All ranks call it.
-  std::shared_ptr<ProcessGroup> split(int color) const;
+  // Ranks with equal color >= 0 form a group, in the order of `key`, then of their ranks here; nullptr for color -1.
+  // All ranks call it.
+  std::shared_ptr<ProcessGroup> split(int color, int key = 0) const;
   // The ranks of this host, by local rank. All ranks of all hosts make the first call; it is kept for further ones.
   std::shared_ptr<ProcessGroup> in_host() const;
   // The ranks with this rank's local rank, one on each host, by host. Called like in_host().
@@ -98,19 +121,21 @@ class ProcessGroup {
   // device are exchanged in the order of their stream; where the transport knows host memory only, they make the detour
   // over it, and the start of the operation waits for what it sends.
   Work all_to_all_v(const Tensor& send, std::span<const int64_t> send_counts, const Tensor& recv,
-                    std::span<const int64_t> recv_counts, const char* label = nullptr) const;
-  Work all_reduce(const Tensor& inout, ReduceOp op = ReduceOp::kSum, const char* label = nullptr) const;
+                    std::span<const int64_t> recv_counts, const CallSite& site = {}) const;
+  Work all_reduce(const Tensor& inout, ReduceOp op = ReduceOp::kSum, const CallSite& site = {}) const;
   Work reduce_scatter_v(const Tensor& send, std::span<const int64_t> counts, const Tensor& recv,
-                        ReduceOp op = ReduceOp::kSum, const char* label = nullptr) const;
+                        ReduceOp op = ReduceOp::kSum, const CallSite& site = {}) const;
   Work all_gather_v(const Tensor& send, const Tensor& recv, std::span<const int64_t> counts,
-                    const char* label = nullptr) const;
-  Work broadcast(const Tensor& inout, int root, const char* label = nullptr) const;
+                    const CallSite& site = {}) const;
+  Work broadcast(const Tensor& inout, int root, const CallSite& site = {}) const;
   void barrier(const char* label = nullptr) const;
 
   // Everybody's text, in rank order. For plans, names, errors: not for the hot path.
   std::vector<std::string> all_gather_text(const std::string& text, const char* label = nullptr) const;
 
   uint64_t bytes_sent() const;  // to other ranks, since connect
+  // What the transport sends for a piece of `elements` between two ranks in an all_to_all_v at such a site.
+  int64_t wire_bytes(const CallSite& site, DType dtype, int64_t elements) const;
   // [any-thread] Also of in_host() and across_hosts(), where they have been made.
   void abort(const std::string& reason) const;
 
@@ -119,7 +144,7 @@ class ProcessGroup {
   explicit ProcessGroup(std::unique_ptr<Impl> impl);
   void find_hosts();
   std::vector<int32_t> hosts_by_transport() const;
-  int local_ranks_of(int color) const;
+  int local_ranks_of(int color, int key) const;
   std::shared_ptr<ProcessGroup> part(std::shared_ptr<ProcessGroup>& kept, int color) const;
   std::unique_ptr<Impl> impl_;
 };

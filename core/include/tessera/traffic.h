@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -11,6 +12,8 @@
 #include "tessera/sharding_plan.h"
 
 namespace tessera {
+
+class ProcessGroup;
 
 // Sent to other ranks of the own host, and to ranks of other hosts.
 template <class Number>
@@ -39,6 +42,11 @@ struct ExchangeBytes {
   bool operator==(const ExchangeBytes&) const = default;
 };
 
+// What a transport sends for a piece of rows between two ranks, or of their gradients: bytes for so many float32, which
+// are rows of `row_elements` (0: of several widths). Null: 4 each. wire_bytes_of() is a group's.
+using WireBytes = std::function<int64_t(bool gradients, int64_t elements, int64_t row_elements)>;
+WireBytes wire_bytes_of(const ProcessGroup& group);  // which outlives it
+
 // A step as the plan's reader imagines it: every rank has `batch` samples, every bag of a feature as many ids, spread
 // evenly over the rows.
 struct TrafficInput {
@@ -48,6 +56,7 @@ struct TrafficInput {
   std::map<std::string, double> ids_per_bag;  // by feature; 1 where absent
   bool is_weighted = false;
   bool sequence = false;  // EmbeddingCollection
+  WireBytes wire = nullptr;
 };
 
 // What rank `rank` sends. Exact where all bags have as many ids as said and no rows are cut; of rows and gradients that

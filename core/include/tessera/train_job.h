@@ -51,6 +51,9 @@ struct TrainWatch {
   std::function<void(const TrainProgress& progress)> report = nullptr;
 };
 
+// How a job's ranks meet, by its [comm] section; `device`: of this rank.
+ProcessGroupOptions group_options(const CommConfig& comm, const Device& device);
+
 // Used by one thread; what is not const is collective.
 class TrainJob {
  public:

@@ -13,10 +13,13 @@
 
 namespace tessera::c {
 
-inline tsr_code report(tsr_error* err, Code code, const char* text) {
+inline tsr_code report(tsr_error* err, Code code, const char* text, int rank = -1) {
   if (err == nullptr) return static_cast<tsr_code>(code);
   constexpr size_t kMessageAt = offsetof(tsr_error, message);
-  if (err->struct_size >= kMessageAt) err->code = static_cast<tsr_code>(code);
+  if (err->struct_size >= kMessageAt) {
+    err->code = static_cast<tsr_code>(code);
+    err->rank = rank;
+  }
   if (err->struct_size > kMessageAt) {
     const size_t room = std::min<size_t>(err->struct_size, sizeof(tsr_error)) - kMessageAt;
     std::strncpy(err->message, text, room - 1);
@@ -31,7 +34,7 @@ tsr_code guarded(tsr_error* err, const Body& body) noexcept {
     body();
     return TSR_OK;
   } catch (const Error& e) {
-    return report(err, e.code(), e.what());
+    return report(err, e.code(), e.what(), e.rank());
   } catch (const std::bad_alloc&) {
     return report(err, Code::kResourceExhausted, "there is not enough memory");
   } catch (const std::exception& e) {

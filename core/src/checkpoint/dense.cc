@@ -27,8 +27,10 @@ std::string names_of(const std::vector<std::vector<std::string>>& settings) {
 
 }  // namespace
 
-ParameterList dense_parameters(const DistributedModelParallel& model) {
-  return in_backward_optimizer_filter(model.parameters(), false);
+ParameterList dense_tensors(const DistributedModelParallel& model) {
+  ParameterList all = in_backward_optimizer_filter(model.parameters(), false);
+  all.insert(all.end(), model.buffers().begin(), model.buffers().end());
+  return all;
 }
 
 std::vector<std::vector<std::string>> settings_of(const KeyedOptimizer& optimizer) {

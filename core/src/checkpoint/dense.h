@@ -10,7 +10,7 @@
 
 namespace tessera::checkpoint {
 
-ParameterList dense_parameters(const DistributedModelParallel& model);
+ParameterList dense_tensors(const DistributedModelParallel& model);
 
 // One list for each group: its options as "name = value".
 std::vector<std::vector<std::string>> settings_of(const KeyedOptimizer& optimizer);

@@ -260,7 +260,7 @@ std::string load_checkpoint(const std::string& directory, DistributedModelParall
   using namespace checkpoint;
   const ProcessGroup& group = model.group();
   const std::vector<ModelTable> tables = model_tables(model);
-  const ParameterList dense = dense_parameters(model);
+  const ParameterList dense = dense_tensors(model);
   const Source source = open_checkpoint(group, directory);
 
   StateChange dense_state(dense_optimizer);

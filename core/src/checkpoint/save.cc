@@ -340,7 +340,7 @@ void save_checkpoint(const std::string& directory, DistributedModelParallel& mod
   const ProcessGroup& group = model.group();
   const bool writes = group.rank() == 0;
   const std::vector<ModelTable> tables = model_tables(model);
-  const ParameterList dense = dense_parameters(model);
+  const ParameterList dense = dense_tensors(model);
 
   std::optional<StagedCheckpoint> staged;  // rank 0's
   std::unique_ptr<Files> files;
@@ -381,7 +381,7 @@ void check_checkpoint_target(const std::string& directory, DistributedModelParal
   const std::vector<ModelTable> tables = model_tables(model);
   together_at_length(model.group(), "place of a checkpoint", [&] {
     if (model.group().rank() != 0) return "";
-    const Announced tensors = announced(tables, dense_parameters(model), dense_optimizer);
+    const Announced tensors = announced(tables, dense_tensors(model), dense_optimizer);
     int64_t bytes = 0;
     for (const StoredTensors* file : {&tensors.model, &tensors.states}) {
       for (const auto& [name, tensor] : *file) bytes += tensor.bytes();

@@ -41,6 +41,13 @@ const std::vector<Field<CommConfig>>& fields<CommConfig>() {
        "`outer:name(inner)` stacks"},
       {"timeout_s", &S::timeout_s, "seconds", "deadline of every exchange, connecting included", 1e-3, 1e6},
       {"bucket_mib", &S::bucket_mib, "MiB", "dense gradients are all-reduced in buckets of this size", 1e-3, 1e5},
+      {"lossy",
+       &S::lossy,
+       "",
+       "what a transport that can may send with less precision: `rows` (looked-up ones), `gradients` (theirs)",
+       0,
+       0,
+       {"rows", "gradients"}},
   };
   return table;
 }

@@ -1,5 +1,5 @@
-// Row moves as a device takes the work: lists in its memory (abi/device.h, tsr_row_moves), which say for each row of a
-// target where it comes from, so that one call moves them all.
+// Row moves as a device takes the work: lists in its memory (abi/draft/device_ops.h, tsr_row_moves), which say for each
+// row of a target where it comes from, so that one call moves them all.
 #pragma once
 
 #include <cstdint>

@@ -189,7 +189,7 @@ ShardingPlan collective_plan(const Runtime& runtime, const std::vector<PlannerMo
 DistributedModelParallel::DistributedModelParallel(const Runtime& runtime, const ParallelModel& model,
                                                    std::shared_ptr<ProcessGroup> group,
                                                    DistributedModelParallelOptions options)
-    : group_(std::move(group)), dense_(model.dense), sum_(options.sum_dense_gradients) {
+    : group_(std::move(group)), dense_(model.dense), buffers_(model.buffers), sum_(options.sum_dense_gradients) {
   if (options.plan) {
     plan_ = *options.plan;
     check_same_plan(plan_, *group_);
@@ -272,7 +272,8 @@ KeyedOptimizerPtr DistributedModelParallel::fused_optimizer() {
 
 void DistributedModelParallel::broadcast_dense() {
   if (group_->world_size() == 1) return;
-  for (const ParameterPtr& p : dense_) group_->broadcast(p->value, 0, "dense parameters").wait();
+  for (size_t i = 0; i < dense_.size(); ++i) group_->broadcast(dense_[i]->value, 0, {"dense parameters", i}).wait();
+  for (size_t i = 0; i < buffers_.size(); ++i) group_->broadcast(buffers_[i]->value, 0, {"dense buffers", i}).wait();
 }
 
 void DistributedModelParallel::all_reduce_gradients() {

@@ -20,7 +20,8 @@ struct RowsOnWire {
 
 class RowExchange {
  public:
-  RowExchange(std::shared_ptr<ProcessGroup> group, const RankWiring& own);
+  // `place`: of the collection, equal on all ranks (CallSite::place).
+  RowExchange(std::shared_ptr<ProcessGroup> group, const RankWiring& own, uint64_t place);
 
   // Pooled or sequence rows from the owners to the homes: first inside the host, then, where a plan sums rows there,
   // across hosts. Counts are known from the inputs. Other work fits between start and finish.
@@ -32,9 +33,14 @@ class RowExchange {
   void abort(const std::string& reason) const;
 
  private:
+  CallSite rows(const char* label) const { return {label, place_, Carries::kRows, row_elements_}; }
+  CallSite gradients(const char* label) const { return {label, place_, Carries::kRowGradients, row_elements_}; }
+
   std::shared_ptr<ProcessGroup> group_;
   std::shared_ptr<ProcessGroup> host_group_;  // of the first hop; the same where there is only one
   const Wiring& wiring_;
+  const uint64_t place_;
+  const int64_t row_elements_;  // of all rows; 0: they differ
 };
 
 }  // namespace tessera

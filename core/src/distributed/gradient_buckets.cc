@@ -29,6 +29,10 @@ GradientBuckets::GradientBuckets(ParameterList parameters, std::shared_ptr<Proce
   }
 }
 
+CallSite GradientBuckets::site_of(const Bucket& bucket) {
+  return {"dense gradients", bucket.first, Carries::kGradients};
+}
+
 void GradientBuckets::all_reduce(float scale) {
   for (const Bucket& bucket : buckets_) {
     if (bucket.buffer.stream())
@@ -52,7 +56,7 @@ void GradientBuckets::reduce(const Bucket& bucket, float scale) const {
       std::copy_n(p.grad.data<float>(), p.grad.numel(), place);
     }
   }
-  group_->all_reduce(bucket.buffer, ReduceOp::kSum, "dense gradients").wait();
+  group_->all_reduce(bucket.buffer, ReduceOp::kSum, site_of(bucket)).wait();
   flag = sums + bucket.values;
   for (size_t i = bucket.first; i < bucket.last; ++i) {
     if (*flag++ > 0) parameters_[i]->grad = parameters_[i]->grad_buffer;
@@ -75,7 +79,7 @@ void GradientBuckets::reduce_on_device(const Bucket& bucket, float scale) {
       stream.fill(piece, 0);
     at += p.value.numel();
   }
-  group_->all_reduce(bucket.buffer.narrow(0, at), ReduceOp::kSum, "dense gradients").wait();
+  group_->all_reduce(bucket.buffer.narrow(0, at), ReduceOp::kSum, site_of(bucket)).wait();
   // grad := scale * sum, exactly: as a step along -sum from 0, in one call.
   auto* sum = static_cast<float*>(bucket.buffer.raw());
   updates_.clear();

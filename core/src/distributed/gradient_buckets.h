@@ -26,6 +26,7 @@ class GradientBuckets {
     Tensor buffer;   // gradients and, behind them, one flag for each: has a rank a gradient at all?
     int64_t values;  // of gradients
   };
+  static CallSite site_of(const Bucket& bucket);
   void reduce(const Bucket& bucket, float scale) const;
   void reduce_on_device(const Bucket& bucket, float scale);
 

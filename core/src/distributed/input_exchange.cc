@@ -97,7 +97,7 @@ void InputExchange::send_headers(const RoutedBatch& batch, bool finished, bool e
   messages.header_counts[own] = 0;
   watch.wait(group_->all_to_all_v(messages.header_send.tensor().first({(world - 1) * block}), messages.header_counts,
                                   messages.header_recv.tensor().first({(world - 1) * block}), messages.header_counts,
-                                  "step header"));
+                                  {"step header", fingerprint_, Carries::kIds}));
 }
 
 // True: a rank announced an error.
@@ -158,7 +158,8 @@ void InputExchange::take_payloads(const RoutedBatch& batch, IdMessages& messages
   if (!messages.in_second) return;
   const int64_t sending = std::accumulate(batch.payload_bytes.begin(), batch.payload_bytes.end(), int64_t{0});
   watch.wait(group_->all_to_all_v(batch.payload.tensor().first({sending}), batch.payload_bytes,
-                                  messages.payload_recv.tensor().first({total}), messages.payload_recv_bytes, "ids"));
+                                  messages.payload_recv.tensor().first({total}), messages.payload_recv_bytes,
+                                  {"ids", fingerprint_, Carries::kIds}));
   const uint8_t* payload = messages.payload_recv.data<uint8_t>();
   for (int peer = 0; peer < group_->world_size(); ++peer) {
     if (peer != own) messages.payloads[peer] = payload;

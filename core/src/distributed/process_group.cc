@@ -1,9 +1,11 @@
 #include "tessera/process_group.h"
 
+#include <algorithm>
 #include <cstring>
 #include <mutex>
 #include <numeric>
 
+#include "config/fnv1a.h"
 #include "distributed/device_staging.h"
 #include "distributed/hosts.h"
 #include "plugin/calls.h"
@@ -48,11 +50,72 @@ void Work::wait() {
   if (staged) staged->finish();
 }
 
+namespace {
+
+// A wrapper that is named alone gets what it wraps before it is made.
+std::string stacked(const Runtime& runtime, const std::string& id) {
+  const auto wraps = [](const tsr_component& component) {
+    return (api_of(component).flags & TSR_COLLECTIVE_WRAPS) != 0;
+  };
+  if (id.find('(') != std::string::npos || !wraps(runtime.component(TSR_COLLECTIVE_KIND, id))) return id;
+  const std::string inner = runtime.find(TSR_COLLECTIVE_KIND, [&](const tsr_component& c) { return !wraps(c); });
+  if (inner.empty())
+    fail(Code::kNotFound, "the transport \"", id,
+         "\" works over another one, and no other can be used here: see tessera plugins");
+  return id + "(" + inner + ")";
+}
+
+tsr_collective_info described(const Part& part) {
+  tsr_collective_info info{};
+  info.struct_size = sizeof(info);
+  AbiError err;
+  const plugin::CallScope call({part.raw()->component, "describe"});
+  err.check(part.api<tsr_collective>().describe(part.self(), &info, err.out()), part.id());
+  if (info.flags & TSR_MUST_UNDERSTAND)
+    fail(Code::kUnimplemented, "the transport \"", part.id(), "\" describes itself with flags ", info.flags,
+         ", which this core does not know");
+  return info;
+}
+
+bool exchanges(const tsr_collective_info& info, DeviceType wanted) {
+  for (const int32_t* type = info.device_types; type != nullptr && *type != 0; ++type) {
+    if (*type == static_cast<int32_t>(wanted)) return true;
+  }
+  return false;
+}
+
+// "auto" on a device: the usable transport of the highest priority that exchanges its memory; "auto" where none does.
+std::string transport_id(const Runtime& runtime, const ProcessGroupOptions& options) {
+  if (options.backend != "auto" || options.device == kCpu) return options.backend;
+  const tsr_component* best = nullptr;
+  std::string found = options.backend;
+  for (const std::string& id : runtime.ids(TSR_COLLECTIVE_KIND)) {
+    try {
+      const tsr_component& component = runtime.component(TSR_COLLECTIVE_KIND, id);
+      if (best && component.priority <= best->priority) continue;
+      const PartPtr part = runtime.create(TSR_COLLECTIVE_KIND, stacked(runtime, id));
+      if (!exchanges(described(*part), options.device.type)) continue;
+      best = &component;
+      found = id;
+    } catch (const Error&) {  // its line in the load report says why
+    }
+  }
+  return found;
+}
+
+PartPtr transport(const Runtime& runtime, const ProcessGroupOptions& options) {
+  return runtime.create(TSR_COLLECTIVE_KIND, stacked(runtime, transport_id(runtime, options)), options.options);
+}
+
+}  // namespace
+
 struct ProcessGroup::Impl {
   PartPtr part;                // null for one rank
   tsr_group* group = nullptr;  // null for one rank
   int rank = 0, world = 1, local_rank = 0, local_world = 1;
   std::string backend;
+  tsr_collective_info info{};
+  bool lossy_rows = false, lossy_gradients = false;
   mutable std::mutex parts;                             // abort() comes from any thread
   std::shared_ptr<ProcessGroup> in_host, across_hosts;  // null until they are asked for
   DeviceStaging staging;
@@ -60,9 +123,13 @@ struct ProcessGroup::Impl {
   const tsr_component* transport() const { return part->raw()->component; }
   const tsr_collective& api() const { return api_of(*transport()); }
   HostSides sides(const Tensor& send, const Tensor& recv, bool in_place = false) {
-    if (!(api().capabilities & TSR_COLLECTIVE_HOST_MEMORY_ONLY)) return {send, recv, nullptr};
+    const DeviceStream* stream = send.stream() ? send.stream() : recv.stream();
+    if (!stream || exchanges(info, stream->device().type)) return {send, recv, nullptr};
     return staging.sides(send, recv, in_place);
   }
+  uint32_t flags(Carries carries) const;
+  // `tensor`: one of those exchanged.
+  tsr_collective_call call_at(const CallSite& site, const Tensor& tensor = {}) const;
   ~Impl() {
     if (!group) return;
     const plugin::CallScope call({transport(), "close"});
@@ -75,49 +142,34 @@ struct ProcessGroup::Impl {
   }
 };
 
-namespace {
+uint32_t ProcessGroup::Impl::flags(Carries carries) const {
+  switch (carries) {
+    case Carries::kIds:
+      return TSR_CALL_FORWARD;
+    case Carries::kRows:
+      return TSR_CALL_FORWARD | (lossy_rows ? uint32_t{TSR_CALL_LOSSY} : 0);
+    case Carries::kRowGradients:
+      return TSR_CALL_BACKWARD | (lossy_gradients ? uint32_t{TSR_CALL_LOSSY} : 0);
+    case Carries::kGradients:
+      return TSR_CALL_BACKWARD;
+    case Carries::kOther:
+      break;
+  }
+  return 0;
+}
 
-// `tensor`: one of those exchanged.
-tsr_collective_call call_named(const char* label, const Tensor& tensor = {}) {
+tsr_collective_call ProcessGroup::Impl::call_at(const CallSite& site, const Tensor& tensor) const {
   tsr_collective_call call{};
   call.struct_size = sizeof(call);
+  call.flags = flags(site.carries);
   call.stream = tensor.stream() ? tensor.stream()->raw() : nullptr;
-  call.label = label;
+  call.label = site.label;
+  if (site.label) call.site = fnv1a(site.label) ^ (site.place * 0x9e3779b97f4a7c15u);
+  call.row_elements = site.row_elements;
   return call;
 }
 
-bool wraps(const tsr_component& component) { return (api_of(component).capabilities & TSR_COLLECTIVE_WRAPS) != 0; }
-
-bool exchanges(const tsr_component& component, const Device& device) {
-  const tsr_collective& api = api_of(component);
-  if (!TSR_HAS(tsr_collective, &api, device_types)) return false;
-  for (const int32_t* type = api.device_types; *type != 0; ++type) {
-    if (*type == static_cast<int32_t>(device.type)) return true;
-  }
-  return false;
-}
-
-// "auto" on a device: the usable transport of the highest priority that exchanges its memory; "auto" where none does.
-std::string transport_id(const Runtime& runtime, const ProcessGroupOptions& options) {
-  if (options.backend != "auto" || options.device == kCpu) return options.backend;
-  const std::string best = runtime.find(
-      TSR_COLLECTIVE_KIND, [&](const tsr_component& component) { return exchanges(component, options.device); });
-  return best.empty() ? options.backend : best;
-}
-
-// A wrapper that is named alone gets what it wraps before it is made.
-PartPtr transport(const Runtime& runtime, const ProcessGroupOptions& options) {
-  std::string id = transport_id(runtime, options);
-  if (id.find('(') == std::string::npos && wraps(runtime.component(TSR_COLLECTIVE_KIND, id))) {
-    const std::string inner =
-        runtime.find(TSR_COLLECTIVE_KIND, [](const tsr_component& component) { return !wraps(component); });
-    if (inner.empty())
-      fail(Code::kNotFound, "the transport \"", id,
-           "\" works over another one, and no other can be used here: see tessera plugins");
-    id += "(" + inner + ")";
-  }
-  return runtime.create(TSR_COLLECTIVE_KIND, id, options.options);
-}
+namespace {
 
 // One rank: what it sends is what it gets.
 void copy(const Tensor& send, const Tensor& recv) {
@@ -149,9 +201,12 @@ std::shared_ptr<ProcessGroup> ProcessGroup::connect(const Runtime& runtime, cons
   impl->local_rank = where.local_rank;
   impl->local_world = where.local_world_size;
   impl->backend = "local";
+  impl->lossy_rows = options.lossy_rows;
+  impl->lossy_gradients = options.lossy_gradients;
   if (where.world_size > 1) {
     impl->part = transport(runtime, options);
     impl->backend = impl->part->id();
+    impl->info = described(*impl->part);
     tsr_rendezvous r{};
     r.struct_size = sizeof(r);
     r.rank = where.rank;
@@ -162,6 +217,7 @@ std::shared_ptr<ProcessGroup> ProcessGroup::connect(const Runtime& runtime, cons
     r.master_addr = where.master_addr.c_str();
     r.token = where.token.c_str();
     r.timeout_s = options.timeout_s;
+    r.device = options.device.dl();
     AbiError err;
     const plugin::CallScope call(waiting(impl->transport(), "connect"));
     err.check(impl->api().connect(impl->part->self(), &r, &impl->group, err.out()));
@@ -206,9 +262,12 @@ int ProcessGroup::local_rank() const { return impl_->local_rank; }
 int ProcessGroup::local_world_size() const { return impl_->local_world; }
 const std::string& ProcessGroup::backend() const { return impl_->backend; }
 
-std::shared_ptr<ProcessGroup> ProcessGroup::split(int color) const {
+std::shared_ptr<ProcessGroup> ProcessGroup::split(int color, int key) const {
   auto impl = std::make_unique<Impl>();
   impl->backend = impl_->backend;
+  impl->info = impl_->info;
+  impl->lossy_rows = impl_->lossy_rows;
+  impl->lossy_gradients = impl_->lossy_gradients;
   if (!impl_->group) {
     if (color < 0) return nullptr;
     return std::shared_ptr<ProcessGroup>(new ProcessGroup(std::move(impl)));
@@ -216,8 +275,9 @@ std::shared_ptr<ProcessGroup> ProcessGroup::split(int color) const {
   impl->part = impl_->part;
   AbiError err;
   const plugin::CallScope asked(waiting(impl_->transport(), "split"));
-  err.check(impl_->api().split(impl_->group, color, &impl->group, err.out()));
-  const int per_host = local_ranks_of(color);
+  const tsr_collective_call call = impl_->call_at("split");
+  err.check(impl_->api().split(impl_->group, color, key, &call, &impl->group, err.out()));
+  const int per_host = local_ranks_of(color, key);
   if (!impl->group && color >= 0)
     fail(Code::kInternal, impl_->backend, ": split returned TSR_OK, but no group for color ", color);
   if (!impl->group) return nullptr;
@@ -229,14 +289,18 @@ std::shared_ptr<ProcessGroup> ProcessGroup::split(int color) const {
 }
 
 // Ranks per host of the group that all ranks of `color` form. All ranks call it.
-int ProcessGroup::local_ranks_of(int color) const {
+int ProcessGroup::local_ranks_of(int color, int key) const {
   const size_t world = static_cast<size_t>(impl_->world);
-  const Tensor all = Tensor::empty({impl_->world}, DType::kInt32);
-  all_gather_v(Tensor::from<int32_t>({color}), all, std::vector<int64_t>(world, 1), "split").wait();
-  std::vector<int32_t> hosts;
+  const Tensor all = Tensor::empty({2 * impl_->world}, DType::kInt32);
+  all_gather_v(Tensor::from<int32_t>({color, key}), all, std::vector<int64_t>(world, 2), "members").wait();
+  const auto* chosen = static_cast<const int32_t*>(all.raw());
+  std::vector<std::pair<int32_t, int32_t>> members;  // key and rank here
   for (int r = 0; r < impl_->world; ++r) {
-    if (static_cast<const int32_t*>(all.raw())[r] == color) hosts.push_back(r / impl_->local_world);
+    if (chosen[2 * r] == color) members.emplace_back(chosen[2 * r + 1], r);
   }
+  std::sort(members.begin(), members.end());
+  std::vector<int32_t> hosts;
+  for (const auto& [_, r] : members) hosts.push_back(r / impl_->local_world);
   return ranks_per_host_or_one(hosts);
 }
 
@@ -258,13 +322,13 @@ std::shared_ptr<ProcessGroup> ProcessGroup::across_hosts() const {
 }
 
 Work ProcessGroup::all_to_all_v(const Tensor& send, std::span<const int64_t> send_counts, const Tensor& recv,
-                                std::span<const int64_t> recv_counts, const char* label) const {
+                                std::span<const int64_t> recv_counts, const CallSite& site) const {
   check_counts(send_counts, impl_->world, send);
   check_counts(recv_counts, impl_->world, recv);
   if (!impl_->group) return copy(send, recv), Work();
   const HostSides sides = impl_->sides(send, recv);
   const DLTensor in = sides.send.dl(), out = sides.recv.dl();
-  const tsr_collective_call call = call_named(label, sides.recv);
+  const tsr_collective_call call = impl_->call_at(site, sides.recv);
   tsr_work* work = nullptr;
   AbiError err;
   const plugin::CallScope asked(waiting(impl_->transport(), "all_to_all_v"));
@@ -273,11 +337,11 @@ Work ProcessGroup::all_to_all_v(const Tensor& send, std::span<const int64_t> sen
   return {impl_->transport(), work, sides.staged};
 }
 
-Work ProcessGroup::all_reduce(const Tensor& inout, ReduceOp op, const char* label) const {
+Work ProcessGroup::all_reduce(const Tensor& inout, ReduceOp op, const CallSite& site) const {
   if (!impl_->group) return {};
   const HostSides sides = impl_->sides(inout, inout, true);
   const DLTensor t = sides.recv.dl();
-  const tsr_collective_call call = call_named(label, sides.recv);
+  const tsr_collective_call call = impl_->call_at(site, sides.recv);
   tsr_work* work = nullptr;
   AbiError err;
   const plugin::CallScope asked(waiting(impl_->transport(), "all_reduce"));
@@ -286,12 +350,12 @@ Work ProcessGroup::all_reduce(const Tensor& inout, ReduceOp op, const char* labe
 }
 
 Work ProcessGroup::reduce_scatter_v(const Tensor& send, std::span<const int64_t> counts, const Tensor& recv,
-                                    ReduceOp op, const char* label) const {
+                                    ReduceOp op, const CallSite& site) const {
   check_counts(counts, impl_->world, send);
   if (!impl_->group) return copy(send, recv), Work();
   const HostSides sides = impl_->sides(send, recv);
   const DLTensor in = sides.send.dl(), out = sides.recv.dl();
-  const tsr_collective_call call = call_named(label, sides.recv);
+  const tsr_collective_call call = impl_->call_at(site, sides.recv);
   tsr_work* work = nullptr;
   AbiError err;
   const plugin::CallScope asked(waiting(impl_->transport(), "reduce_scatter_v"));
@@ -301,12 +365,12 @@ Work ProcessGroup::reduce_scatter_v(const Tensor& send, std::span<const int64_t>
 }
 
 Work ProcessGroup::all_gather_v(const Tensor& send, const Tensor& recv, std::span<const int64_t> counts,
-                                const char* label) const {
+                                const CallSite& site) const {
   check_counts(counts, impl_->world, recv);
   if (!impl_->group) return copy(send, recv), Work();
   const HostSides sides = impl_->sides(send, recv);
   const DLTensor in = sides.send.dl(), out = sides.recv.dl();
-  const tsr_collective_call call = call_named(label, sides.recv);
+  const tsr_collective_call call = impl_->call_at(site, sides.recv);
   tsr_work* work = nullptr;
   AbiError err;
   const plugin::CallScope asked(waiting(impl_->transport(), "all_gather_v"));
@@ -314,12 +378,12 @@ Work ProcessGroup::all_gather_v(const Tensor& send, const Tensor& recv, std::spa
   return {impl_->transport(), work, sides.staged};
 }
 
-Work ProcessGroup::broadcast(const Tensor& inout, int root, const char* label) const {
+Work ProcessGroup::broadcast(const Tensor& inout, int root, const CallSite& site) const {
   TESSERA_CHECK(root >= 0 && root < impl_->world, "the root is a rank");
   if (!impl_->group) return {};
   const HostSides sides = impl_->sides(inout, inout, true);
   const DLTensor t = sides.recv.dl();
-  const tsr_collective_call call = call_named(label, sides.recv);
+  const tsr_collective_call call = impl_->call_at(site, sides.recv);
   tsr_work* work = nullptr;
   AbiError err;
   const plugin::CallScope asked(waiting(impl_->transport(), "broadcast"));
@@ -329,7 +393,7 @@ Work ProcessGroup::broadcast(const Tensor& inout, int root, const char* label) c
 
 void ProcessGroup::barrier(const char* label) const {
   if (!impl_->group) return;
-  const tsr_collective_call call = call_named(label);
+  const tsr_collective_call call = impl_->call_at(label);
   tsr_work* work = nullptr;
   AbiError err;
   const plugin::CallScope asked(waiting(impl_->transport(), "barrier"));
@@ -365,6 +429,12 @@ std::vector<std::string> ProcessGroup::all_gather_text(const std::string& text, 
 uint64_t ProcessGroup::bytes_sent() const {
   if (!impl_->group || !TSR_HAS(tsr_collective, &impl_->api(), bytes_sent)) return 0;
   return impl_->api().bytes_sent(impl_->group);
+}
+
+int64_t ProcessGroup::wire_bytes(const CallSite& site, DType dtype, int64_t elements) const {
+  if (!impl_->group || !TSR_HAS(tsr_collective, &impl_->api(), wire_bytes)) return elements * size_of(dtype);
+  return impl_->api().wire_bytes(impl_->part->self(), to_dl(dtype), elements, site.row_elements,
+                                 impl_->flags(site.carries));
 }
 
 void ProcessGroup::abort(const std::string& reason) const {

@@ -1,6 +1,7 @@
 #include "distributed/replicas.h"
 
 #include <algorithm>
+#include "config/fnv1a.h"
 
 #include "sparse/arrays.h"
 
@@ -14,11 +15,18 @@ std::vector<int64_t> rows_of_shards(const ShardGroups& groups) {
   return out;
 }
 
+uint64_t place_of(const std::vector<EmbeddingBagConfig>& tables) {
+  uint64_t hash = 0;
+  for (const EmbeddingBagConfig& table : tables) hash = fnv1a(table.name, hash);
+  return hash;
+}
+
 }  // namespace
 
 Replicas::Replicas(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables, const Wiring& wiring,
                    LocalShards replicas, const DeviceStreamPtr& stream)
-    : wiring_(wiring),
+    : place_(place_of(tables)),
+      wiring_(wiring),
       tables_(tables),
       groups_(runtime, std::move(replicas)),
       shard_of_table_(tables.size()),
@@ -81,7 +89,7 @@ void Replicas::find_rows(const Batch& batch, const ProcessGroup& group) {
     for (int64_t i = 0; i < bags.ids; ++i)
       touched_.mark(shard, sparse::integer_at(batch.checked.values, bags.first_id + i));
   }
-  touched_.share(group);
+  touched_.share(group, place_);
 }
 
 // The rows that any rank had, and how this rank's gradients go to their sums: those that only others had are 0 here.
@@ -132,7 +140,8 @@ void Replicas::take_gradient(size_t shard, const RowGradient& gradient) {
 // `rows`: as listed, where the tables are.
 void Replicas::reduce_and_apply(const Tensor& rows, const ProcessGroup& group) {
   const Tensor sums = sums_.tensor().first({sums_begin_.back()});
-  if (sums.numel() && group.world_size() > 1) group.all_reduce(sums, ReduceOp::kSum, "data-parallel gradients").wait();
+  if (sums.numel() && group.world_size() > 1)
+    group.all_reduce(sums, ReduceOp::kSum, {"data-parallel gradients", place_, Carries::kGradients}).wait();
   for (size_t k = 0; k < groups_.shards().size(); ++k) {
     const LocalShard& shard = groups_.shards()[k];
     Lookup& lookup = *groups_.lookups()[shard.group];

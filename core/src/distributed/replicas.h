@@ -51,6 +51,7 @@ class Replicas {
   void reduce_and_apply(const Tensor& rows, const ProcessGroup& group);
   Tensor gradient_of(size_t shard) const;
 
+  const uint64_t place_;  // of these tables (CallSite::place)
   const Wiring& wiring_;
   const std::vector<EmbeddingBagConfig>& tables_;
   ShardGroups groups_;

@@ -81,7 +81,7 @@ ShardedCollection::ShardedCollection(const Runtime& runtime, ShardedTables shard
                 options_.stream),
       fingerprint_(fingerprint_of(tables_, plan_, routers_, wiring_.sequence(), options_, *group_)),
       inputs_(input_side(group_)),
-      rows_(group_, own_) {
+      rows_(group_, own_, fingerprint_) {
   const bool sequence = wiring_.sequence();
   for (const EmbeddingBagConfig& t : tables_) {
     const OptimizerSpec& optimizer = t.optimizer.name.empty() ? options_.optimizer : t.optimizer;

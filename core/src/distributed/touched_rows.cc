@@ -11,14 +11,14 @@ TouchedRows::TouchedRows(const std::vector<int64_t>& rows) : begin_{0} {
 
 void TouchedRows::clear() { std::fill(mine_.begin(), mine_.end(), 0); }
 
-void TouchedRows::share(const ProcessGroup& group) {
+void TouchedRows::share(const ProcessGroup& group, uint64_t place) {
   const auto ranks = static_cast<size_t>(group.world_size());
   if (ranks == 1 || mine_.empty()) return;
   any_.resize(mine_.size());
   all_.resize(ranks * mine_.size());
   counts_.assign(ranks, std::ssize(mine_));
   const auto view = [](std::vector<uint64_t>& v) { return Tensor::borrow(v.data(), {std::ssize(v)}, DType::kInt64); };
-  group.all_gather_v(view(mine_), view(all_), counts_, "data-parallel rows").wait();
+  group.all_gather_v(view(mine_), view(all_), counts_, {"data-parallel rows", place, Carries::kIds}).wait();
   std::copy_n(all_.begin(), mine_.size(), any_.begin());
   for (size_t r = 1; r < ranks; ++r) {
     for (size_t i = 0; i < any_.size(); ++i) any_[i] |= all_[r * any_.size() + i];

@@ -19,8 +19,8 @@ class TouchedRows {
   void mark(size_t table, int64_t row) {
     mine_[static_cast<size_t>(begin_[table] + row / kBits)] |= uint64_t{1} << (row % kBits);
   }
-  // Collective: from here on the rows of all ranks are known.
-  void share(const ProcessGroup& group);
+  // Collective: from here on the rows of all ranks are known. `place`: CallSite::place.
+  void share(const ProcessGroup& group, uint64_t place);
 
   int64_t count(size_t table) const;  // rows that any rank had
   // f(row, whether this rank had it), ascending.

@@ -1,6 +1,7 @@
 #include "distributed/traffic.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "tessera/traffic.h"
 #include "wiring/expected_step.h"
@@ -34,22 +35,55 @@ void by_rank(const Wiring& wiring, int rank, const std::vector<int64_t>& in_host
   }
 }
 
+int64_t bytes_of(const WireBytes& wire, bool gradients, int64_t elements, int64_t row_elements) {
+  if (wire) return wire(gradients, elements, row_elements);
+  return elements * static_cast<int64_t>(sizeof(float));
+}
+
+// Of a number that need not be whole: between what the whole numbers of rows around it have.
+double expected_bytes(const WireBytes& wire, bool gradients, double elements, int64_t row_elements) {
+  const auto unit = static_cast<double>(std::max<int64_t>(1, row_elements));
+  const double below = std::floor(elements / unit) * unit, above = below + unit;
+  const auto bytes = [&](double n) {
+    return static_cast<double>(bytes_of(wire, gradients, static_cast<int64_t>(n), row_elements));
+  };
+  return bytes(below) + (elements == below ? 0 : (elements - below) / unit * (bytes(above) - bytes(below)));
+}
+
 class ExpectedTraffic : public StepVisitor {
  public:
-  ExpectedTraffic(int rank, int ranks_per_host) : meter_(rank, ranks_per_host) {}
+  ExpectedTraffic(int rank, const TrafficInput& input)
+      : meter_(rank, input.local_world_size), rows_(static_cast<size_t>(input.world_size)), gradients_(rows_) {}
   void payload(int owner, double bytes) override {
     meter_.send(out_.ids, owner, static_cast<double>(kHeaderBytes) + bytes);
   }
-  void rows_to(int home, const RowHop& hop) override { meter_.send(out_.rows, home, hop.bytes()); }
-  void rows_from(int owner, const RowHop& hop) override { meter_.send(out_.gradients, owner, hop.bytes()); }
-  const ExchangeBytes<double>& bytes() const { return out_; }
+  void rows_to(int home, const RowHop& hop) override { rows_[static_cast<size_t>(home)] += hop.elements(); }
+  void rows_from(int owner, const RowHop& hop) override { gradients_[static_cast<size_t>(owner)] += hop.elements(); }
+  // Between two ranks all rows of a step travel as one piece.
+  ExchangeBytes<double> bytes(const WireBytes& wire, int64_t row_elements) const {
+    ExchangeBytes<double> out = out_;
+    for (size_t peer = 0; peer < rows_.size(); ++peer) {
+      const int rank = static_cast<int>(peer);
+      meter_.send(out.rows, rank, expected_bytes(wire, false, rows_[peer], row_elements));
+      meter_.send(out.gradients, rank, expected_bytes(wire, true, gradients_[peer], row_elements));
+    }
+    return out;
+  }
 
  private:
   const Meter<double> meter_;
-  ExchangeBytes<double> out_;
+  ExchangeBytes<double> out_;             // of ids
+  std::vector<double> rows_, gradients_;  // elements, by rank
 };
 
 }  // namespace
+
+WireBytes wire_bytes_of(const ProcessGroup& group) {
+  return [&group](bool gradients, int64_t elements, int64_t row_elements) {
+    const Carries carries = gradients ? Carries::kRowGradients : Carries::kRows;
+    return group.wire_bytes({nullptr, 0, carries, row_elements}, DType::kFloat32, elements);
+  };
+}
 
 void count_traffic(const Wiring& wiring, const ProcessGroup& group, const Sent& sent, StepTraffic& out) {
   const auto& [routed, messages, rows] = sent;
@@ -62,12 +96,14 @@ void count_traffic(const Wiring& wiring, const ProcessGroup& group, const Sent& 
   by_rank(wiring, rank, rows.in_host.home_counts, rows.across.home_counts, out.rows_received);
   out.bytes = {};
   const Meter<int64_t> meter(rank, group.local_world_size());
+  const WireBytes wire = wire_bytes_of(group);
+  const int64_t row_elements = wiring.row_elements();
   for (int peer = 0; peer < group.world_size(); ++peer) {
     const int64_t ids = kHeaderBytes + out.ids_sent[peer];
     meter.send(out.bytes.ids, peer, ids);
     meter.send(out.bytes.room, peer, messages.bytes_to(routed, peer) - ids);
-    meter.send(out.bytes.rows, peer, out.rows_sent[peer] * static_cast<int64_t>(sizeof(float)));
-    meter.send(out.bytes.gradients, peer, out.rows_received[peer] * static_cast<int64_t>(sizeof(float)));
+    meter.send(out.bytes.rows, peer, bytes_of(wire, false, out.rows_sent[peer], row_elements));
+    meter.send(out.bytes.gradients, peer, bytes_of(wire, true, out.rows_received[peer], row_elements));
   }
 }
 
@@ -87,9 +123,9 @@ ExchangeBytes<double> expected_traffic(const std::vector<EmbeddingBagConfig>& ta
     const double ids_per_bag = known == input.ids_per_bag.end() ? 1 : known->second;
     slots.push_back({input.batch, input.batch * ids_per_bag, input.is_weighted});
   }
-  ExpectedTraffic traffic(rank, input.local_world_size);
+  ExpectedTraffic traffic(rank, input);
   ExpectedStep(wiring, slots).visit(RankWiring(wiring, rank), traffic);
-  return traffic.bytes();
+  return traffic.bytes(input.wire, wiring.row_elements());
 }
 
 }  // namespace tessera

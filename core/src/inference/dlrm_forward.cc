@@ -22,26 +22,22 @@ DlrmForward::Layer DlrmForward::open(const Runtime& runtime, const DenseLayerOpt
   Layer layer;
   layer.part = create_layer(runtime, options.module, options.options, nullptr);
   layer.name = options.name;
-  const auto& api = layer.part->api<tsr_module>();
-  AbiError error;
-  const plugin::CallScope call(*layer.part, "parameters and output_width", layer.name);
-  for (uint32_t i = 0;; ++i) {
-    tsr_parameter p{};
-    p.struct_size = sizeof(p);
-    const tsr_code code = api.parameter(layer.part->self(), i, &p, error.out());
-    if (code == TSR_OUT_OF_RANGE) break;
-    error.check(code, layer.name);
+  const auto tensor_of = [&](const tsr_parameter& p) {
     const std::string name = torchrec_name(options.name + "." + p.name, options_.top_mlp.size());
     const auto found = parameters.find(name);
     const std::vector<int64_t> shape(p.shape, p.shape + p.ndim);
     if (found == parameters.end()) fail(Code::kInvalidArgument, "the model has no parameter \"", name, "\"");
     if (found->second.shape() != shape)
       fail(Code::kInvalidArgument, "parameter \"", name, "\" has another shape than its layer");
-    layer.parameters.push_back(found->second.dl());
-  }
-  error.check(api.output_width(layer.part->self(), static_cast<uint32_t>(widths.size()), widths.data(), &layer.width,
-                               error.out()),
-              layer.name);
+    if (found->second.dtype() != from_dl(p.dtype))
+      fail(Code::kInvalidArgument, "\"", name, "\" has another type in the model than in its layer");
+    return found->second.dl();
+  };
+  for (const tsr_parameter& p : layer_parameters(*layer.part, layer.name)) layer.parameters.push_back(tensor_of(p));
+  for (const tsr_parameter& p : layer_buffers(*layer.part, layer.name)) layer.buffers.push_back(tensor_of(p));
+  std::vector<tsr_value> inputs;
+  for (const int64_t width : widths) inputs.push_back(dense_value(width));
+  layer.width = layer_outputs(*layer.part, layer.name, inputs).front().width;
   return layer;
 }
 
@@ -61,9 +57,16 @@ void DlrmForward::run(Layer& layer, int64_t batch, std::span<const Input> inputs
   const DLTensor out = matrix(layer.output.data(), layer.width, shapes[kMostInputs]);
   AbiError error;
   const plugin::CallScope call(*layer.part, "forward", layer.name);
-  error.check(layer.part->api<tsr_module>().forward(layer.part->self(), static_cast<uint32_t>(inputs.size()), in,
-                                                    layer.parameters.data(), &out, nullptr, nullptr, error.out()),
-              layer.name);
+  tsr_module_call how{};
+  how.struct_size = sizeof(how);
+  how.batch = batch;
+  how.num_inputs = static_cast<uint32_t>(inputs.size());
+  how.num_outputs = 1;
+  how.inputs = in;
+  how.parameters = layer.parameters.data();
+  how.buffers = layer.buffers.data();
+  how.outputs = &out;
+  error.check(layer.part->api<tsr_module>().forward(layer.part->self(), &how, nullptr, error.out()), layer.name);
 }
 
 std::span<const float> DlrmForward::logits(int64_t batch, const float* dense, const float* pooled) {

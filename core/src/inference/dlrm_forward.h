@@ -25,7 +25,7 @@ class DlrmForward {
   struct Layer {
     PartPtr part;
     std::string name;
-    std::vector<DLTensor> parameters;
+    std::vector<DLTensor> parameters, buffers;
     int64_t width = 0;  // of its output
     std::vector<float> output;
   };

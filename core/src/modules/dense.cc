@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <numbers>
 
 #include "config/fnv1a.h"
@@ -23,18 +24,21 @@ class NamedRandom {
   SplitMix64 random_;
 };
 
-void fill_start_values(const tsr_parameter& p, const std::string& name, uint64_t seed, Tensor& value) {
-  if (p.init == TSR_INIT_ZERO) {
-    value.fill(0);
-    return;
-  }
-  if (p.init != TSR_INIT_XAVIER_NORMAL || p.ndim != 2) {
-    fail(Code::kUnimplemented, "parameter ", name, " wants start values of a kind (", p.init,
-         ") that this core does not know");
+// `p` was checked.
+Tensor start_values(const tsr_parameter& p, const std::string& name, uint64_t seed) {
+  const Tensor value = Tensor::empty(std::vector<int64_t>(p.shape, p.shape + p.ndim), from_dl(p.dtype));
+  const double a = p.init_values[0], b = p.init_values[1];
+  if (value.dtype() == DType::kInt64) {
+    for (int64_t& v : value.span<int64_t>()) v = static_cast<int64_t>(a);
+    return value;
   }
   NamedRandom random(seed, name);
-  const double std = std::sqrt(2.0 / static_cast<double>(p.shape[0] + p.shape[1]));
-  for (float& v : value.span<float>()) v = static_cast<float>(std * random.normal());
+  for (float& v : value.span<float>()) {
+    v = static_cast<float>(p.init == TSR_INIT_NORMAL    ? a + b * random.normal()
+                           : p.init == TSR_INIT_UNIFORM ? b + (a - b) * random.uniform()
+                                                        : a);
+  }
+  return value;
 }
 
 }  // namespace
@@ -42,20 +46,23 @@ void fill_start_values(const tsr_parameter& p, const std::string& name, uint64_t
 struct DenseLayer::Impl {
   DenseLayerOptions options;
   PartPtr part;
-  ParameterList parameters;
-  std::vector<Tensor> inputs;
-  Tensor output;
-  std::vector<int64_t> output_shape;
+  ParameterList parameters, buffers;
+  std::vector<DenseInput> inputs;
+  std::vector<tsr_value> values;  // of the inputs
+  std::vector<Tensor> memory;     // of the outputs, which only grows
+  std::vector<Tensor> outputs;
+  int64_t batch = 0;
   bool kept = false;  // the last forward may have a backward
   std::vector<Tensor> grad_inputs;
   tsr_module_context* context = nullptr;
-  std::vector<DLTensor> dl_parameters, dl_gradients;  // of the parameters; values never move
+  std::vector<DLTensor> dl_parameters, dl_buffers, dl_gradients;  // values never move
+  std::vector<DLTensor> dl_inputs, dl_offsets, dl_outputs;
+  tsr_module_call call{};  // of the last forward
 
   // Memory of the layer, on its device.
   Tensor empty(const Shape& shape) const {
     return options.stream ? options.stream->empty(shape) : Tensor::empty(shape);
   }
-  tsr_stream stream() const { return options.stream ? options.stream->raw() : nullptr; }
   // At least so many values; what was in a buffer that grows is lost.
   void ensure(Tensor& buffer, int64_t numel) const {
     if (!buffer.defined() || buffer.numel() < numel) buffer = empty({std::max<int64_t>(numel, 1)});
@@ -68,11 +75,22 @@ struct DenseLayer::Impl {
   }
 
   const tsr_module& api() const { return part->api<tsr_module>(); }
-  std::string what(const char* call) const { return cat("layer ", options.name, " (", part->id(), ") ", call); }
+  bool sums_over_ranks() const { return (api().flags & TSR_MODULE_SUMS_OVER_RANKS) != 0; }
+  std::string what(const char* slot) const { return cat("layer ", options.name, " (", part->id(), ") ", slot); }
   void release() {
     if (context) api().release(part->self(), context);
     context = nullptr;
   }
+  ParameterPtr make(const tsr_parameter& p) const {
+    auto made = std::make_shared<Parameter>();
+    made->name = options.name + "." + p.name;
+    made->value = start_values(p, made->name, options.seed);
+    if (options.stream) made->value = options.stream->to_device(made->value);
+    return made;
+  }
+  void take(const std::vector<DenseInput>& given);
+  void start_call(bool train);
+  static tsr_code sum_over_ranks(void* self, const DLTensor* inout, tsr_error* err) noexcept;
   // Gradients are in their buffers again: zero where one was cleared, copied where it was replaced.
   void restore_gradients() {
     for (size_t i = 0; i < parameters.size(); ++i) {
@@ -99,28 +117,99 @@ struct DenseLayer::Impl {
   }
 };
 
-DenseLayer::DenseLayer(const Runtime& runtime, DenseLayerOptions options) : impl_(std::make_unique<Impl>()) {
-  impl_->part = create_layer(runtime, options.module, options.options, options.stream);
-  impl_->options = std::move(options);
-  for (uint32_t i = 0;; ++i) {
-    tsr_parameter p{};
-    p.struct_size = sizeof(p);
-    AbiError err;
-    const plugin::CallScope call(*impl_->part, "parameter", impl_->options.name);
-    const tsr_code code = impl_->api().parameter(impl_->part->self(), i, &p, err.out());
-    if (code == TSR_OUT_OF_RANGE) break;
-    err.check(code, impl_->what("parameter"));
-    auto parameter = std::make_shared<Parameter>();
-    parameter->name = impl_->options.name + "." + p.name;
-    const std::vector<int64_t> shape(p.shape, p.shape + p.ndim);
-    parameter->value = Tensor::empty(shape);
-    fill_start_values(p, parameter->name, impl_->options.seed, parameter->value);
-    if (impl_->options.stream) parameter->value = impl_->options.stream->to_device(parameter->value);
-    parameter->grad = parameter->grad_buffer = zeros_like(parameter->value);
-    impl_->parameters.push_back(std::move(parameter));
+// The inputs as the part sees them, and memory for its outputs.
+void DenseLayer::Impl::take(const std::vector<DenseInput>& given) {
+  TESSERA_CHECK(!given.empty(), "a layer has inputs");
+  inputs = given;
+  values.clear();
+  dl_inputs.clear();
+  dl_offsets.clear();
+  bool jagged = false;
+  for (const DenseInput& input : inputs) {
+    TESSERA_CHECK(input.values.dim() == 2, "inputs are [rows, width]");
+    TESSERA_CHECK(input.values.stream() == options.stream.get(), "inputs of layer ", options.name,
+                  " are where the layer is");
+    const bool has_offsets = input.offsets.defined();
+    const int64_t samples = has_offsets ? input.offsets.numel() - 1 : input.values.size(0);
+    if (values.empty()) batch = samples;
+    TESSERA_CHECK(samples == batch, "inputs have equally many samples");
+    values.push_back({sizeof(tsr_value), has_offsets ? uint32_t{TSR_VALUE_JAGGED} : 0, to_dl(input.values.dtype()), 0,
+                      input.values.size(1)});
+    dl_inputs.push_back(input.values.dl());
+    dl_offsets.push_back(has_offsets ? input.offsets.dl() : DLTensor{});
+    jagged |= has_offsets;
   }
-  for (const ParameterPtr& p : impl_->parameters) impl_->dl_parameters.push_back(p->value.dl());
-  impl_->dl_gradients.resize(impl_->parameters.size());
+  if (!jagged) dl_offsets.clear();
+  const std::vector<tsr_value> out = layer_outputs(*part, options.name, values);
+  memory.resize(out.size());
+  outputs.clear();
+  dl_outputs.clear();
+  for (size_t k = 0; k < out.size(); ++k) {
+    ensure(memory[k], batch * out[k].width);
+    outputs.push_back(memory[k].first({batch, out[k].width}));
+  }
+  for (const Tensor& output : outputs) dl_outputs.push_back(output.dl());
+}
+
+void DenseLayer::Impl::start_call(bool train) {
+  static const DenseStep first;
+  const DenseStep& step = options.step ? *options.step : first;
+  call = {};
+  call.struct_size = sizeof(call);
+  if (train) call.flags = TSR_MODULE_TRAIN;
+  call.seed = SplitMix64(fnv1a(options.name, options.seed) + static_cast<uint64_t>(step.rank)).bits();
+  call.step = step.step;
+  call.batch = batch;
+  call.num_inputs = static_cast<uint32_t>(dl_inputs.size());
+  call.num_outputs = static_cast<uint32_t>(dl_outputs.size());
+  call.inputs = dl_inputs.data();
+  call.offsets = dl_offsets.empty() ? nullptr : dl_offsets.data();
+  call.parameters = dl_parameters.data();
+  call.buffers = dl_buffers.data();
+  call.outputs = dl_outputs.data();
+  call.stream = options.stream ? options.stream->raw() : nullptr;
+  if (!train || !sums_over_ranks() || !step.sum_over_ranks) return;
+  call.sum_over_ranks = &sum_over_ranks;
+  call.ranks = this;
+}
+
+tsr_code DenseLayer::Impl::sum_over_ranks(void* self, const DLTensor* inout, tsr_error* err) noexcept {
+  const Impl& m = *static_cast<Impl*>(self);
+  const auto refuse = [&](Code code, const char* text, int rank) {
+    err->code = static_cast<tsr_code>(code);
+    err->rank = rank;
+    std::snprintf(err->message, sizeof(err->message), "%s", text);
+    return err->code;
+  };
+  try {
+    void* memory = static_cast<char*>(inout->data) + inout->byte_offset;
+    const Shape shape(std::vector<int64_t>(inout->shape, inout->shape + inout->ndim));
+    const DType dtype = from_dl(inout->dtype);
+    m.options.step->sum_over_ranks(m.options.stream ? m.options.stream->borrow(memory, shape, dtype)
+                                                    : Tensor::borrow(memory, shape, dtype));
+    return TSR_OK;
+  } catch (const Error& e) {
+    return refuse(e.code(), e.what(), e.rank());
+  } catch (const std::exception& e) {
+    return refuse(Code::kInternal, e.what(), -1);
+  }
+}
+
+DenseLayer::DenseLayer(const Runtime& runtime, DenseLayerOptions options) : impl_(std::make_unique<Impl>()) {
+  Impl& m = *impl_;
+  m.part = create_layer(runtime, options.module, options.options, options.stream);
+  m.options = std::move(options);
+  for (const tsr_parameter& p : layer_parameters(*m.part, m.options.name)) {
+    m.parameters.push_back(m.make(p));
+    Parameter& made = *m.parameters.back();
+    made.grad = made.grad_buffer = zeros_like(made.value);
+    m.dl_parameters.push_back(made.value.dl());
+  }
+  m.dl_gradients.resize(m.parameters.size());
+  for (const tsr_parameter& p : layer_buffers(*m.part, m.options.name)) {
+    m.buffers.push_back(m.make(p));
+    m.dl_buffers.push_back(m.buffers.back()->value.dl());
+  }
 }
 
 DenseLayer::~DenseLayer() = default;
@@ -129,73 +218,63 @@ DenseLayer::DenseLayer(DenseLayer&&) noexcept = default;
 const std::string& DenseLayer::module() const { return impl_->options.module; }
 const std::string& DenseLayer::component() const { return impl_->part->id(); }
 const ParameterList& DenseLayer::parameters() const { return impl_->parameters; }
+const ParameterList& DenseLayer::buffers() const { return impl_->buffers; }
+bool DenseLayer::sums_over_ranks() const { return impl_->sums_over_ranks(); }
 
 int64_t DenseLayer::output_width(std::span<const int64_t> widths) const {
-  int64_t width = 0;
-  AbiError err;
-  const plugin::CallScope call(*impl_->part, "output_width", impl_->options.name);
-  err.check(impl_->api().output_width(impl_->part->self(), static_cast<uint32_t>(widths.size()), widths.data(), &width,
-                                      err.out()),
-            impl_->what("output_width"));
-  return width;
+  std::vector<tsr_value> inputs;
+  for (const int64_t width : widths) inputs.push_back(dense_value(width));
+  return layer_outputs(*impl_->part, impl_->options.name, inputs).front().width;
 }
 
-Tensor DenseLayer::forward(const std::vector<Tensor>& inputs, bool keep_for_backward) {
+Tensor DenseLayer::forward(const std::vector<Tensor>& inputs, bool train) {
+  return run({inputs.begin(), inputs.end()}, train).front();
+}
+
+const std::vector<Tensor>& DenseLayer::run(const std::vector<DenseInput>& inputs, bool train) {
   Impl& m = *impl_;
   m.release();
-  m.kept = keep_for_backward;
-  std::vector<int64_t> widths;
-  std::vector<DLTensor> in;
-  for (const Tensor& t : inputs) {
-    TESSERA_CHECK(t.dim() == 2 && t.size(0) == inputs[0].size(0), "inputs are [batch, width]");
-    TESSERA_CHECK(t.stream() == m.options.stream.get(), "inputs of layer ", m.options.name, " are where the layer is");
-    widths.push_back(t.size(1));
-    in.push_back(t.dl());
-  }
-  const int64_t batch = inputs.at(0).size(0), width = output_width(widths);
-  m.ensure(m.output, batch * width);
-  m.output_shape = {batch, width};
-  const Tensor output = m.output.first(m.output_shape);
-  const DLTensor out = output.dl();
+  m.kept = train;
+  m.take(inputs);
+  m.start_call(train);
   AbiError err;
-  m.inputs = inputs;
   const plugin::CallScope call(*m.part, "forward", m.options.name);
-  err.check(m.api().forward(m.part->self(), static_cast<uint32_t>(in.size()), in.data(), m.dl_parameters.data(), &out,
-                            m.stream(), keep_for_backward ? &m.context : nullptr, err.out()),
-            m.what("forward"));
-  if (!keep_for_backward) m.inputs.clear();
-  return output;
+  err.check(m.api().forward(m.part->self(), &m.call, train ? &m.context : nullptr, err.out()), m.what("forward"));
+  if (!train) m.inputs.clear();
+  return m.outputs;
 }
 
-std::vector<Tensor> DenseLayer::backward(const Tensor& grad_output, const std::vector<bool>& wanted) {
+std::vector<Tensor> DenseLayer::backward(const std::vector<Tensor>& grad_outputs, const std::vector<bool>& wanted) {
   Impl& m = *impl_;
   TESSERA_CHECK(std::exchange(m.kept, false), "backward follows a forward that was kept for it, once");
-  TESSERA_CHECK(grad_output.shape() == m.output_shape, "the gradient is shaped like the output");
+  TESSERA_CHECK(grad_outputs.size() == m.outputs.size(), "a gradient for each output");
+  std::vector<DLTensor> grad_out, grad_in;
+  for (size_t k = 0; k < grad_outputs.size(); ++k) {
+    const bool zero = !grad_outputs[k].defined();
+    TESSERA_CHECK(zero || grad_outputs[k].shape() == m.outputs[k].shape(), "the gradient is shaped like the output");
+    grad_out.push_back(zero ? m.dl_outputs[k] : grad_outputs[k].dl());
+    if (zero) grad_out.back().data = nullptr;
+  }
   std::vector<Tensor> grads(m.inputs.size());
-  std::vector<DLTensor> in, grad_in;
   m.grad_inputs.resize(m.inputs.size());
   for (size_t i = 0; i < m.inputs.size(); ++i) {
-    const Tensor& input = m.inputs[i];
-    in.push_back(input.dl());
-    if (wanted.empty() || wanted[i]) {
+    const Tensor& input = m.inputs[i].values;
+    if (input.dtype() == DType::kFloat32 && (wanted.empty() || wanted[i])) {
       m.ensure(m.grad_inputs[i], input.numel());
       grads[i] = m.grad_inputs[i].first(input.shape());
     }
-  }
-  for (size_t i = 0; i < grads.size(); ++i) {
-    grad_in.push_back(grads[i].defined() ? grads[i].dl() : in[i]);
+    grad_in.push_back(grads[i].defined() ? grads[i].dl() : m.dl_inputs[i]);
     if (!grads[i].defined()) grad_in.back().data = nullptr;
   }
   m.restore_gradients();
-  const Tensor output = m.output.first(m.output_shape);
-  const DLTensor out = output.dl(), grad_out = grad_output.dl();
+  tsr_module_call call = m.call;
+  call.grad_outputs = grad_out.data();
+  call.grad_inputs = grad_in.data();
+  call.grad_parameters = m.dl_gradients.data();
   AbiError err;
   tsr_module_context* context = std::exchange(m.context, nullptr);
-  const plugin::CallScope call(*m.part, "backward", m.options.name);
-  err.check(
-      m.api().backward(m.part->self(), context, static_cast<uint32_t>(in.size()), in.data(), m.dl_parameters.data(),
-                       &out, &grad_out, grad_in.data(), m.dl_gradients.data(), m.stream(), err.out()),
-      m.what("backward"));
+  const plugin::CallScope asked(*m.part, "backward", m.options.name);
+  err.check(m.api().backward(m.part->self(), &call, context, err.out()), m.what("backward"));
   m.inputs.clear();  // whose they are may write them again
   return grads;
 }

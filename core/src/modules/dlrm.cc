@@ -31,13 +31,13 @@ int64_t interaction_width(const DlrmOptions& o) {
 }
 
 DenseLayerOptions bottom_options(const DlrmOptions& o) {
-  return {o.mlp, mlp_options(o.dense_inputs, o.bottom_mlp, "relu"), "dense_arch", o.seed, o.stream};
+  return {o.mlp, mlp_options(o.dense_inputs, o.bottom_mlp, "relu"), "dense_arch", o.seed, o.stream, o.step};
 }
 DenseLayerOptions interaction_options(const DlrmOptions& o) {
-  return {o.interaction, "{}", "inter_arch", o.seed, o.stream};
+  return {o.interaction, "{}", "inter_arch", o.seed, o.stream, o.step};
 }
 DenseLayerOptions top_options(const DlrmOptions& o) {
-  return {o.mlp, mlp_options(interaction_width(o), o.top_mlp, "none"), "over_arch", o.seed, o.stream};
+  return {o.mlp, mlp_options(interaction_width(o), o.top_mlp, "none"), "over_arch", o.seed, o.stream, o.step};
 }
 
 std::string torchrec_name(const std::string& name, size_t top_layers) {
@@ -68,11 +68,19 @@ Dlrm::Dlrm(const Runtime& runtime, const DlrmOptions& options)
          " values per sample, the top MLP takes ", interaction_width(options));
   }
   for (const DenseLayer* layer : {&bottom_, &interaction_, &top_}) {
-    for (const ParameterPtr& p : layer->parameters()) {
-      p->name = torchrec_name(p->name, options.top_mlp.size());
-      parameters_.push_back(p);
-    }
+    const auto take = [&](const ParameterList& from, ParameterList& to) {
+      for (const ParameterPtr& p : from) {
+        p->name = torchrec_name(p->name, options.top_mlp.size());
+        to.push_back(p);
+      }
+    };
+    take(layer->parameters(), parameters_);
+    take(layer->buffers(), buffers_);
   }
+}
+
+bool Dlrm::sums_over_ranks() const {
+  return bottom_.sums_over_ranks() || interaction_.sums_over_ranks() || top_.sums_over_ranks();
 }
 
 std::vector<std::pair<std::string, std::string>> Dlrm::components() const {

@@ -1,8 +1,10 @@
 #include "modules/layer_part.h"
 
+#include <iterator>
 #include <map>
 #include <utility>
 
+#include "plugin/calls.h"
 #include "tessera/dense.h"
 
 namespace tessera {
@@ -67,5 +69,89 @@ PartPtr create_layer(const Runtime& runtime, const std::string& layer, const std
     fail(Code::kInvalidArgument, "module \"", part->id(), "\" does not compute in host memory");
   return part;
 }
+
+namespace {
+
+constexpr uint32_t kLongestList = 10000;
+
+// get(i, out, err) until it says that the list is over.
+template <class T, class Get>
+std::vector<T> list_of(const Part& part, const std::string& layer, const char* what, const Get& get) {
+  std::vector<T> all;
+  const plugin::CallScope call(part, what, layer);
+  while (all.size() < kLongestList) {
+    T item{};
+    item.struct_size = sizeof(item);
+    AbiError err;
+    const tsr_code code = get(static_cast<uint32_t>(all.size()), &item, err.out());
+    if (code == TSR_OUT_OF_RANGE) return all;
+    err.check(code, cat("layer ", layer, " (", part.id(), ") ", what));
+    all.push_back(item);
+  }
+  fail(Code::kInternal, "layer ", layer, " (", part.id(), ") names more than ", kLongestList, " of: ", what);
+}
+
+void check(const tsr_parameter& p, const std::string& layer, bool buffer) {
+  const std::string what = cat(buffer ? "buffer " : "parameter ", layer, ".", p.name ? p.name : "(no name)");
+  if (!p.name || !*p.name) fail(Code::kInternal, what, ": its plugin must give it a name");
+  if (p.ndim < (buffer ? 0 : 1) || p.ndim > static_cast<int32_t>(std::size(p.shape)))
+    fail(Code::kInternal, what, " has ", p.ndim, " dimensions, but may have ", buffer ? 0 : 1, " to ",
+         std::size(p.shape));
+  for (int32_t d = 0; d < p.ndim; ++d) {
+    if (p.shape[d] < 1) fail(Code::kInternal, what, " has ", p.shape[d], " for dimension ", d, ", but needs 1 or more");
+  }
+  const bool known = p.init == TSR_INIT_CONSTANT || p.init == TSR_INIT_NORMAL || p.init == TSR_INIT_UNIFORM;
+  if (!known || (p.flags & TSR_MUST_UNDERSTAND))
+    fail(Code::kUnimplemented, what, " wants start values of a kind (init ", p.init, ", flags ", p.flags,
+         ") that this core does not know");
+  const DType dtype = from_dl(p.dtype);
+  if (dtype == DType::kFloat32 || (buffer && dtype == DType::kInt64 && p.init == TSR_INIT_CONSTANT)) return;
+  fail(Code::kUnimplemented, what, " has a type that it may not have: float32 for parameters, for buffers also int64",
+       " with a constant start value");
+}
+
+std::vector<tsr_parameter> checked(std::vector<tsr_parameter> all, const std::string& layer, bool buffers) {
+  for (const tsr_parameter& p : all) check(p, layer, buffers);
+  return all;
+}
+
+}  // namespace
+
+std::vector<tsr_parameter> layer_parameters(const Part& part, const std::string& name) {
+  const auto& api = part.api<tsr_module>();
+  return checked(list_of<tsr_parameter>(part, name, "parameter",
+                                        [&](uint32_t i, tsr_parameter* out, tsr_error* err) {
+                                          return api.parameter(part.self(), i, out, err);
+                                        }),
+                 name, false);
+}
+
+std::vector<tsr_parameter> layer_buffers(const Part& part, const std::string& name) {
+  const auto& api = part.api<tsr_module>();
+  if (!TSR_HAS(tsr_module, &api, buffer)) return {};
+  return checked(list_of<tsr_parameter>(part, name, "buffer",
+                                        [&](uint32_t i, tsr_parameter* out, tsr_error* err) {
+                                          return api.buffer(part.self(), i, out, err);
+                                        }),
+                 name, true);
+}
+
+std::vector<tsr_value> layer_outputs(const Part& part, const std::string& name, std::span<const tsr_value> inputs) {
+  const auto& api = part.api<tsr_module>();
+  std::vector<tsr_value> all =
+      list_of<tsr_value>(part, name, "output", [&](uint32_t i, tsr_value* out, tsr_error* err) {
+        return api.output(part.self(), i, static_cast<uint32_t>(inputs.size()), sizeof(tsr_value), inputs.data(), out,
+                          err);
+      });
+  if (all.empty()) fail(Code::kInternal, "layer ", name, " (", part.id(), ") has no output");
+  for (const tsr_value& value : all) {
+    if ((value.flags & TSR_MUST_UNDERSTAND) || from_dl(value.dtype) != DType::kFloat32 || value.width < 0)
+      fail(Code::kUnimplemented, "layer ", name, " (", part.id(), ") has an output of a kind (flags ", value.flags,
+           ", width ", value.width, ") that this core does not know: outputs are float32 rows, one for each sample");
+  }
+  return all;
+}
+
+tsr_value dense_value(int64_t width) { return {sizeof(tsr_value), 0, to_dl(DType::kFloat32), 0, width}; }
 
 }  // namespace tessera

@@ -1,8 +1,11 @@
 // The component that computes a dense layer where a model is (abi/module.h).
 #pragma once
 
+#include <span>
 #include <string>
+#include <vector>
 
+#include "tessera/abi/module.h"
 #include "tessera/device.h"
 #include "tessera/runtime.h"
 
@@ -12,5 +15,12 @@ namespace tessera {
 // computes it there.
 PartPtr create_layer(const Runtime& runtime, const std::string& layer, const std::string& options,
                      const DeviceStreamPtr& stream);
+
+// What the layer `name` says of itself, checked: nothing of it is trusted.
+std::vector<tsr_parameter> layer_parameters(const Part& part, const std::string& name);
+std::vector<tsr_parameter> layer_buffers(const Part& part, const std::string& name);
+std::vector<tsr_value> layer_outputs(const Part& part, const std::string& name, std::span<const tsr_value> inputs);
+// float32 [batch, width].
+tsr_value dense_value(int64_t width);
 
 }  // namespace tessera

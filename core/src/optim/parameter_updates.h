@@ -1,9 +1,10 @@
-// One step of dense parameters, by the formulas of abi/device.h: in host memory here, on a device by its part.
+// One step of dense parameters, by the formulas of abi/draft/device_ops.h: in host memory here, on a device by its
+// part.
 #pragma once
 
 #include <vector>
 
-#include "tessera/abi/device.h"
+#include "tessera/abi/draft/device_ops.h"
 #include "tessera/device.h"
 
 namespace tessera::optim {

@@ -1,6 +1,7 @@
 #include "plugin/interfaces.h"
 
 #include <cstddef>
+#include <cstdio>
 #include <cstring>
 #include <span>
 
@@ -23,6 +24,8 @@ struct Member {
 struct Interface {
   const char* kind;
   std::span<const Member> members;
+  size_t flags;    // where they are in the table
+  uint32_t known;  // of the flags that must be understood, those that this core understands
 };
 
 #define TESSERA_MEMBER(type, member) \
@@ -45,20 +48,15 @@ constexpr Member kKernel[] = {TESSERA_MEMBER(tsr_kernel, compute_kernels),
                               TESSERA_MEMBER(tsr_kernel, save),
                               TESSERA_MEMBER(tsr_kernel, load),
                               TESSERA_MEMBER(tsr_kernel, stats)};
-constexpr Member kCollective[] = {TESSERA_MEMBER(tsr_collective, connect),
-                                  TESSERA_MEMBER(tsr_collective, split),
-                                  TESSERA_MEMBER(tsr_collective, rank),
-                                  TESSERA_MEMBER(tsr_collective, world_size),
-                                  TESSERA_MEMBER(tsr_collective, all_to_all_v),
-                                  TESSERA_MEMBER(tsr_collective, all_reduce),
-                                  TESSERA_MEMBER(tsr_collective, reduce_scatter_v),
-                                  TESSERA_MEMBER(tsr_collective, all_gather_v),
-                                  TESSERA_MEMBER(tsr_collective, broadcast),
-                                  TESSERA_MEMBER(tsr_collective, barrier),
-                                  TESSERA_MEMBER(tsr_collective, wait),
-                                  TESSERA_MEMBER(tsr_collective, abort),
-                                  TESSERA_MEMBER(tsr_collective, close)};
-constexpr Member kModule[] = {TESSERA_MEMBER(tsr_module, parameter), TESSERA_MEMBER(tsr_module, output_width),
+constexpr Member kCollective[] = {
+    TESSERA_MEMBER(tsr_collective, describe),     TESSERA_MEMBER(tsr_collective, connect),
+    TESSERA_MEMBER(tsr_collective, split),        TESSERA_MEMBER(tsr_collective, rank),
+    TESSERA_MEMBER(tsr_collective, world_size),   TESSERA_MEMBER(tsr_collective, all_to_all_v),
+    TESSERA_MEMBER(tsr_collective, all_reduce),   TESSERA_MEMBER(tsr_collective, reduce_scatter_v),
+    TESSERA_MEMBER(tsr_collective, all_gather_v), TESSERA_MEMBER(tsr_collective, broadcast),
+    TESSERA_MEMBER(tsr_collective, barrier),      TESSERA_MEMBER(tsr_collective, wait),
+    TESSERA_MEMBER(tsr_collective, abort),        TESSERA_MEMBER(tsr_collective, close)};
+constexpr Member kModule[] = {TESSERA_MEMBER(tsr_module, parameter), TESSERA_MEMBER(tsr_module, output),
                               TESSERA_MEMBER(tsr_module, forward), TESSERA_MEMBER(tsr_module, backward),
                               TESSERA_MEMBER(tsr_module, release)};
 constexpr Member kDevice[] = {TESSERA_MEMBER(tsr_device, count),         TESSERA_MEMBER(tsr_device, info),
@@ -72,9 +70,13 @@ constexpr Member kDevice[] = {TESSERA_MEMBER(tsr_device, count),         TESSERA
                               TESSERA_MEMBER(tsr_device, stats)};
 #undef TESSERA_MEMBER
 
-constexpr Interface kInterfaces[] = {{TSR_SHARDER_KIND, kSharder}, {TSR_OPTIMIZER_KIND, kOptimizer},
-                                     {TSR_KERNEL_KIND, kKernel},   {TSR_COLLECTIVE_KIND, kCollective},
-                                     {TSR_MODULE_KIND, kModule},   {TSR_DEVICE_KIND, kDevice}};
+constexpr Interface kInterfaces[] = {
+    {TSR_SHARDER_KIND, kSharder, offsetof(tsr_sharder, flags), 0},
+    {TSR_OPTIMIZER_KIND, kOptimizer, offsetof(tsr_optimizer, flags), 0},
+    {TSR_KERNEL_KIND, kKernel, offsetof(tsr_kernel, flags), 0},
+    {TSR_COLLECTIVE_KIND, kCollective, offsetof(tsr_collective, flags), TSR_COLLECTIVE_WRAPS},
+    {TSR_MODULE_KIND, kModule, offsetof(tsr_module, flags), TSR_MODULE_SUMS_OVER_RANKS},
+    {TSR_DEVICE_KIND, kDevice, offsetof(tsr_device, flags), 0}};
 
 // `what` names the table in the sentence. All tables begin with their struct_size.
 std::string missing_member(const std::string& what, const void* table, std::span<const Member> members) {
@@ -91,6 +93,19 @@ std::string missing_member(const std::string& what, const void* table, std::span
   return "";
 }
 
+// Flags that ask for something that this core does not do (abi/base.h).
+std::string unknown_flags(const std::string& what, const void* table, const Interface& interface) {
+  uint32_t size = 0, flags = 0;
+  std::memcpy(&size, table, sizeof(size));
+  if (size >= interface.flags + sizeof(flags))
+    std::memcpy(&flags, static_cast<const char*>(table) + interface.flags, sizeof(flags));
+  flags &= TSR_MUST_UNDERSTAND & ~interface.known;
+  if (flags == 0) return "";
+  char bits[16];
+  std::snprintf(bits, sizeof(bits), "0x%x", flags);
+  return cat(what, " has flags ", bits, ", which this core does not know: it needs a newer one");
+}
+
 // What the list of members cannot say.
 std::string check_pairs(const std::string& what, const tsr_component& c) {
   if (c.kind == std::string_view(TSR_SHARDER_KIND)) {
@@ -101,18 +116,6 @@ std::string check_pairs(const std::string& what, const tsr_component& c) {
   }
   if (c.kind == std::string_view(TSR_DEVICE_KIND)) {
     const auto* d = static_cast<const tsr_device*>(c.api);
-    if (TSR_HAS(tsr_device, d, combine_rows) != TSR_HAS(tsr_device, d, split_rows)) {
-      return cat(what, " has only one of \"combine_rows\" and \"split_rows\", but needs both or neither");
-    }
-    if (TSR_HAS(tsr_device, d, update_parameters) != TSR_HAS(tsr_device, d, binary_cross_entropy)) {
-      return cat(what,
-                 " has only one of \"update_parameters\" and \"binary_cross_entropy\", but needs both or neither");
-    }
-    const int jagged = TSR_HAS(tsr_device, d, sum_lengths) + TSR_HAS(tsr_device, d, check_bounds) +
-                       TSR_HAS(tsr_device, d, permute) + TSR_HAS(tsr_device, d, bucketize);
-    if (jagged != 0 && jagged != 4) {
-      return cat(what, " has ", jagged, " of sum_lengths, check_bounds, permute and bucketize: give all four or none");
-    }
     if (d->device_type <= 0 || d->device_type == kDLCPU) {
       return cat(what, " serves device type ", d->device_type, ", which is no device beside the CPU");
     }
@@ -132,6 +135,7 @@ std::string check_component(const tsr_component* component) {
   for (const Interface& i : kInterfaces) {
     if (std::string_view(component->kind) != i.kind) continue;
     wrong = missing_member(what, component->api, i.members);
+    if (wrong.empty()) wrong = unknown_flags(what, component->api, i);
     return wrong.empty() ? check_pairs(what, *component) : wrong;
   }
   return "";

@@ -102,7 +102,7 @@ TEST(ThreadPool, WaitingTakesNoProcessorTime) {
 TEST(Host, LendsMemory) {
   Host host(1, TSR_LOG_ERROR);
   const tsr_host* t = host.table();
-  tsr_error err{sizeof(tsr_error), TSR_OK, {0}};
+  tsr_error err = TSR_ERROR_INIT;
   for (uint64_t bytes : {uint64_t{0}, uint64_t{1}, uint64_t{4096}, uint64_t{5} << 20}) {
     char* memory = static_cast<char*>(t->alloc(t, {kDLCPU, 0}, bytes, nullptr, &err));
     ASSERT_NE(memory, nullptr);

@@ -1,12 +1,43 @@
 #include "tessera/device.h"
 
+#include <algorithm>
 #include <cstring>
+#include <initializer_list>
 
 #include "tessera/abi/kernel.h"
 
 namespace tessera {
 
-DeviceStream::DeviceStream(PartPtr part, Device device) : part_(std::move(part)), device_(device) {
+namespace {
+
+// Functions of a group that are there together, or not at all.
+void check_together(const std::string& part, const char* names, std::initializer_list<bool> there) {
+  const auto count = static_cast<size_t>(std::count(there.begin(), there.end(), true));
+  if (count == 0 || count == there.size()) return;
+  fail(Code::kFailedPrecondition, "device part \"", part, "\" has ", count, " of ", names,
+       " (abi/draft/device_ops.h): give all of them or none");
+}
+
+const tsr_device_ops* ops_of(const Part& part) {
+  const auto* ops = part.extension<tsr_device_ops>(TSR_DEVICE_OPS_DRAFT_1);
+  if (ops == nullptr) return nullptr;
+  if (ops->flags & TSR_MUST_UNDERSTAND)
+    fail(Code::kUnimplemented, "device part \"", part.id(), "\" has device_ops of flags ", ops->flags,
+         ", which this core does not know");
+  check_together(part.id(), "combine_rows and split_rows",
+                 {TSR_HAS(tsr_device_ops, ops, combine_rows), TSR_HAS(tsr_device_ops, ops, split_rows)});
+  check_together(part.id(), "sum_lengths, check_bounds, permute and bucketize",
+                 {TSR_HAS(tsr_device_ops, ops, sum_lengths), TSR_HAS(tsr_device_ops, ops, check_bounds),
+                  TSR_HAS(tsr_device_ops, ops, permute), TSR_HAS(tsr_device_ops, ops, bucketize)});
+  check_together(part.id(), "update_parameters and binary_cross_entropy",
+                 {TSR_HAS(tsr_device_ops, ops, update_parameters), TSR_HAS(tsr_device_ops, ops, binary_cross_entropy)});
+  return ops;
+}
+
+}  // namespace
+
+DeviceStream::DeviceStream(PartPtr part, Device device)
+    : part_(std::move(part)), ops_(ops_of(*part_)), device_(device) {
   AbiError err;
   err.check(api().stream_create(self(), device_.index, &stream_, err.out()), id());
 }
@@ -160,28 +191,28 @@ Tensor DeviceStream::upload(const Tensor& host) {
   return out;
 }
 
-bool DeviceStream::handles_jagged() const { return TSR_HAS(tsr_device, &api(), bucketize); }
+bool DeviceStream::handles_jagged() const { return TSR_HAS(tsr_device_ops, ops_, bucketize); }
 
 void DeviceStream::sum_lengths(const Tensor& lengths, const Tensor& offsets) {
   const DLTensor from = lengths.dl(), to = offsets.dl();
-  enqueue([&](tsr_error* err) { return api().sum_lengths(self(), &from, &to, stream_, err); });
+  enqueue([&](tsr_error* err) { return ops().sum_lengths(self(), &from, &to, stream_, err); });
 }
 
 void DeviceStream::check_bounds(const tsr_jagged& input, const Tensor& rows, const Tensor& report) {
   const DLTensor bounds = rows.dl();
   auto* to = static_cast<tsr_bounds_report*>(report.raw());
-  enqueue([&](tsr_error* err) { return api().check_bounds(self(), &input, &bounds, nullptr, to, stream_, err); });
+  enqueue([&](tsr_error* err) { return ops().check_bounds(self(), &input, &bounds, nullptr, to, stream_, err); });
 }
 
 void DeviceStream::permute(const tsr_jagged& input, const Tensor& order, const tsr_jagged_output& output) {
   const DLTensor features = order.dl();
-  enqueue([&](tsr_error* err) { return api().permute(self(), &input, &features, &output, stream_, err); });
+  enqueue([&](tsr_error* err) { return ops().permute(self(), &input, &features, &output, stream_, err); });
 }
 
 void DeviceStream::bucketize(const tsr_jagged& input, int32_t blocks, const Tensor& block_rows,
                              const tsr_jagged_output& output) {
   const DLTensor rows = block_rows.dl();
-  enqueue([&](tsr_error* err) { return api().bucketize(self(), &input, blocks, &rows, &output, stream_, err); });
+  enqueue([&](tsr_error* err) { return ops().bucketize(self(), &input, blocks, &rows, &output, stream_, err); });
 }
 
 void DeviceStream::set(const Tensor& to, const Tensor& values) {
@@ -189,34 +220,34 @@ void DeviceStream::set(const Tensor& to, const Tensor& values) {
   if (to.stream() || values.stream()) synchronize();
 }
 
-bool DeviceStream::moves_rows() const { return TSR_HAS(tsr_device, &api(), combine_rows); }
+bool DeviceStream::moves_rows() const { return TSR_HAS(tsr_device_ops, ops_, combine_rows); }
 
 void DeviceStream::combine_rows(const tsr_row_moves& moves) {
   AbiError err;
-  err.check(api().combine_rows(self(), &moves, stream_, err.out()), id());
+  err.check(ops().combine_rows(self(), &moves, stream_, err.out()), id());
 }
 
 void DeviceStream::split_rows(const tsr_row_moves& moves) {
   AbiError err;
-  err.check(api().split_rows(self(), &moves, stream_, err.out()), id());
+  err.check(ops().split_rows(self(), &moves, stream_, err.out()), id());
 }
 
-bool DeviceStream::trains() const { return TSR_HAS(tsr_device, &api(), update_parameters); }
+bool DeviceStream::trains() const { return TSR_HAS(tsr_device_ops, ops_, update_parameters); }
 
 void DeviceStream::update_parameters(const tsr_parameter_updates& updates) {
   AbiError err;
-  err.check(api().update_parameters(self(), &updates, stream_, err.out()), id());
+  err.check(ops().update_parameters(self(), &updates, stream_, err.out()), id());
 }
 
 void DeviceStream::binary_cross_entropy(const tsr_binary_cross_entropy& loss) {
   AbiError err;
-  err.check(api().binary_cross_entropy(self(), &loss, stream_, err.out()), id());
+  err.check(ops().binary_cross_entropy(self(), &loss, stream_, err.out()), id());
 }
 
-bool DeviceStream::clips() const { return TSR_HAS(tsr_device, &api(), clip_gradients); }
+bool DeviceStream::clips() const { return TSR_HAS(tsr_device_ops, ops_, clip_gradients); }
 
 void DeviceStream::clip_gradients(const tsr_clipping& clipping) {
-  enqueue([&](tsr_error* err) { return api().clip_gradients(self(), &clipping, stream_, err); });
+  enqueue([&](tsr_error* err) { return ops().clip_gradients(self(), &clipping, stream_, err); });
 }
 
 DeviceStream::Event::Event(DeviceStreamPtr stream) : stream_(std::move(stream)) {

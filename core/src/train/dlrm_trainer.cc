@@ -23,8 +23,9 @@ DlrmOptions with_embeddings(DlrmOptions options, const std::vector<EmbeddingBagC
   return options;
 }
 
-DlrmOptions placed(DlrmOptions options, const DeviceStreamPtr& stream) {
+DlrmOptions placed(DlrmOptions options, const DeviceStreamPtr& stream, std::shared_ptr<const DenseStep> step) {
   options.stream = stream;
+  options.step = std::move(step);
   return options;
 }
 
@@ -38,7 +39,15 @@ constexpr const char* kApart = "; training has come apart, a lower learning rate
 DlrmTrainer::DlrmTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup> group, DlrmTrainerOptions options)
     : tables_stream_(options.parallel.sharded.stream),
       stream_(Dlrm::trains_on(tables_stream_, runtime, options.dlrm) ? tables_stream_ : nullptr),
-      dlrm_(runtime, placed(with_embeddings(options.dlrm, options.tables), stream_)) {
+      dense_step_(std::make_shared<DenseStep>()),
+      dlrm_(runtime, placed(with_embeddings(options.dlrm, options.tables), stream_, dense_step_)) {
+  dense_step_->rank = group->rank();
+  if (dlrm_.sums_over_ranks() && group->world_size() > 1) {
+    // In a group of its own: rows' gradients are on their way in the other while layers go backward.
+    dense_step_->sum_over_ranks = [sums = std::shared_ptr<ProcessGroup>(group->split(0))](const Tensor& inout) {
+      sums->all_reduce(inout, ReduceOp::kSum, "statistics of layers").wait();
+    };
+  }
   if (stream_) {
     inputs_ = std::make_unique<DeviceBatch>(stream_);
     device_losses_ = stream_->empty({kLossesOnDevice}, DType::kFloat64);
@@ -54,6 +63,7 @@ DlrmTrainer::DlrmTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup> g
   ParallelModel model;
   model.bag_collections = {{Dlrm::kCollectionPath, &collection}};
   model.dense = dlrm_.parameters();
+  model.buffers = dlrm_.buffers();
   parallel_ = std::make_unique<DistributedModelParallel>(runtime, model, std::move(group), std::move(options.parallel));
   optimizer_ = make_dense_optimizer(options.dense_optimizer, in_backward_optimizer_filter(parallel_->parameters()));
   for (const ParameterPtr& p : dlrm_.parameters()) {
@@ -64,6 +74,7 @@ DlrmTrainer::DlrmTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup> g
 DlrmTrainer::~DlrmTrainer() = default;
 
 bool DlrmTrainer::step(const Batch& batch, StepHandle taken, bool finished) {
+  dense_step_->step = embeddings().step();
   auto pooled = (taken ? embeddings().forward(std::move(taken)) : embeddings().forward(batch.sparse, finished)).wait();
   const Tensor& values = pooled.values.values();
   const Tensor grad_pooled = stream_ ? train_dense_on_device(batch, values) : train_dense(batch, values);
@@ -80,7 +91,7 @@ bool DlrmTrainer::step(const Batch& batch, StepHandle taken, bool finished) {
 
 Tensor DlrmTrainer::train_dense(const Batch& batch, const Tensor& pooled) {
   const int64_t samples = batch.labels.numel();
-  if (!samples) {  // a rank without samples takes part with nothing
+  if (!samples && !dense_step_->sum_over_ranks) {  // a rank without samples takes part with nothing
     losses_.push_back(0);
     return Tensor::empty({0, pooled.size(1)});
   }
@@ -135,7 +146,7 @@ void DlrmTrainer::check_gradients() {
 Tensor DlrmTrainer::train_dense_on_device(const Batch& batch, const Tensor& pooled) {
   const int64_t samples = batch.labels.numel();
   const Tensor loss = next_loss();
-  if (!samples) {
+  if (!samples && !dense_step_->sum_over_ranks) {
     stream_->fill(loss, 0);
     return stream_->empty({0, pooled.size(1)});
   }

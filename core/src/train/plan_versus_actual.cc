@@ -56,6 +56,7 @@ HostBytes<double> expected_bytes(DlrmTrainer& trainer, const PlannerOptions& opt
   input.world_size = options.topology.world_size;
   input.local_world_size = options.topology.local_world_size;
   input.batch = static_cast<double>(options.batch_size);
+  input.wire = wire_bytes_of(trainer.group());
   const auto& tables = trainer.embeddings().tables();
   for (const EmbeddingBagConfig& t : tables) {
     const auto known = options.constraints.find(t.name);

@@ -83,6 +83,13 @@ BatchReader TrainJob::training_batches() const {
            config_.data.shuffle}};
 }
 
+ProcessGroupOptions group_options(const CommConfig& comm, const Device& device) {
+  const auto lossy = [&](const char* what) {
+    return std::find(comm.lossy.begin(), comm.lossy.end(), what) != comm.lossy.end();
+  };
+  return {comm.backend, "{}", comm.timeout_s, device, lossy("rows"), lossy("gradients")};
+}
+
 void TrainJob::build_model() {
   const auto seed = static_cast<uint64_t>(config_.job.seed);
   DlrmTrainerOptions o;

@@ -58,6 +58,7 @@ TrainReport::Json TrainReport::traffic() {
   input.world_size = group.world_size();
   input.local_world_size = group.local_world_size();
   input.batch = static_cast<double>(job_.config_.data.batch) / group.world_size();
+  input.wire = wire_bytes_of(group);
   for (size_t c = 0; c < job_.ids_.size(); ++c) {
     const double bags = static_cast<double>(std::max<int64_t>(1, job_.loop_->samples()));
     input.ids_per_bag[job_.data_.columns[c].name] = ids.data<double>()[c] / bags;

@@ -39,7 +39,8 @@ struct RowHop {
   int slot = 0;
   double rows = 0;
   int64_t cols = 0;
-  double bytes() const { return rows * static_cast<double>(cols) * sizeof(float); }
+  double elements() const { return rows * static_cast<double>(cols); }
+  double bytes() const { return elements() * sizeof(float); }
 };
 
 // Told what one rank does in a step.

@@ -316,4 +316,10 @@ size_t end_of_columns(const std::vector<Arrival>& arrivals, size_t begin) {
   return end;
 }
 
+int64_t Wiring::row_elements() const {
+  int64_t width = lanes_.empty() ? 0 : lanes_.front().cols;
+  for (const Lane& lane : lanes_) width = lane.cols == width ? width : 0;
+  return width;
+}
+
 }  // namespace tessera

@@ -123,6 +123,8 @@ class Wiring {
   std::vector<Arrival> arrivals(int rank) const;
   bool sequence() const { return sequence_; }
   int64_t output_width() const { return output_width_; }
+  // Of every row that travels; 0: they are not of one width.
+  int64_t row_elements() const;
 
  private:
   void add_slots(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan);

@@ -45,7 +45,12 @@ ERRORS = {
 
 
 class Error(c.Structure):
-    _fields_ = [("struct_size", c.c_uint32), ("code", c.c_int32), ("message", c.c_char * 504)]
+    _fields_ = [
+        ("struct_size", c.c_uint32),
+        ("code", c.c_int32),
+        ("rank", c.c_int32),
+        ("message", c.c_char * 500),
+    ]
 
     def __init__(self) -> None:
         super().__init__(c.sizeof(Error))

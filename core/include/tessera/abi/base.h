@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* tessera/abi/base.h - versions, codes, errors. The plugin contract starts here; read plugin.h next.
  *
  * ABI 1 is a RELEASE CANDIDATE, of epoch TSR_ABI_EPOCH: docs/ABI.md says what may still change.
@@ -10,8 +11,12 @@
  *   - A member exists when it lies inside struct_size (TSR_FITS); a function exists when it is also not NULL (TSR_HAS).
  *     Sizes and versions are never compared for equality.
  *   - Arrays of structs carry a stride in bytes, so that either side may have the longer struct.
+ *   - `flags` of a table, a struct or a call: the low 16 bits are hints, which may be ignored. The high 16 bits
+ *     (TSR_MUST_UNDERSTAND) change what is asked for: whoever does not know one of them refuses with TSR_UNIMPLEMENTED.
+ *     A new input that changes results and is no flag has a capability bit in the callee's table or description, and
+ *     nobody hands it to a part that lacks the bit.
  *   - No exception crosses. A function returns a tsr_code and, when it is not TSR_OK, fills the caller's tsr_error,
- *     which is never NULL.
+ *     which is never NULL and comes as TSR_ERROR_INIT has it.
  *   - The process is the host's: opening or calling a plugin leaves locale, working directory, signal handlers and the
  *     floating-point mode as they were, and never forks. A library linked with -ffast-math changes the floating-point
  *     mode when it is opened; the host undoes that and says so.
@@ -47,6 +52,9 @@ extern "C" {
 /* True when `ptr` (likewise, or NULL) is long enough for `field` and the field is not 0/NULL. */
 #define TSR_HAS(type, ptr, field) ((ptr) != NULL && TSR_FITS(type, ptr, field) && (ptr)->field != 0)
 
+/* The bits of `flags` that the other side must know, or refuse. */
+#define TSR_MUST_UNDERSTAND 0xFFFF0000u
+
 /* Codes: the numbers of absl and gRPC. Values of other numbers are treated as TSR_INTERNAL. */
 typedef int32_t tsr_code;
 enum {
@@ -69,13 +77,20 @@ enum {
 };
 
 /* Owned by the caller, nothing to free, outlives every plugin. The message is one sentence for a person: what, which
- * part, what to do. It comes zeroed, but for struct_size; the callee writes it only when it returns a code other than
- * TSR_OK. */
+ * part, what to do. It comes zeroed, but for struct_size and rank; the callee writes it only when it returns a code
+ * other than TSR_OK. */
 typedef struct tsr_error {
   uint32_t struct_size;
   tsr_code code;
-  char message[504];
+  /* Whose fault it is, as the message numbers ranks: by their ranks in the group that connect() made. -1, with which it
+   * comes: nobody knows, or nobody's. */
+  int32_t rank;
+  char message[500];
 } tsr_error;
+#define TSR_ERROR_INIT                   \
+  {                                      \
+    sizeof(tsr_error), TSR_OK, -1, { 0 } \
+  }
 
 /* A queue of device work: a cudaStream_t, a hipStream_t, or NULL on the CPU, where a call is done when it returns. */
 typedef void* tsr_stream;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* tessera/abi/host.h - what the core lends to a plugin. Lives as long as the process. */
 #ifndef TESSERA_ABI_HOST_H_
 #define TESSERA_ABI_HOST_H_

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* tessera/abi/kernel.h - tessera.kernel/1: lookups in, and updates of, a group of shards, in one call for all.
  *
  * An instance owns the rows of its shards ("tables" here) and their optimizer state. Storage is opaque: nothing outside

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* tessera/abi/optimizer.h - tessera.optimizer/1: how a row changes, given its summed gradient. */
 #ifndef TESSERA_ABI_OPTIMIZER_H_
 #define TESSERA_ABI_OPTIMIZER_H_

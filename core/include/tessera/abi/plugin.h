@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* tessera/abi/plugin.h - the entry of a plugin, its components, and the note that lists it without running it. */
 #ifndef TESSERA_ABI_PLUGIN_H_
 #define TESSERA_ABI_PLUGIN_H_

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* tessera/abi/sharder.h - tessera.sharder/1: how may a table be cut?
  *
  * A sharder is a pure function from a table and a topology to layouts. It never communicates, and on equal input it

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* tessera/abi/tensor.h - the only tensor that crosses the border is DLPack's DLTensor, borrowed for the call.
  *
  * Always compact and row-major (strides may be NULL); byte_offset is honoured. The layout of DLPack 0.6 and 1.x is the

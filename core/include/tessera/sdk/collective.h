@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 // tessera/sdk/collective.h - base classes of a transport: Collective connects, Group exchanges, Work is one operation.
 //
 // abi/collective.h is the specification. Transports that move bytes between pairs of ranks have their operations from
-// sdk/pairwise.h. A class C : Collective may say
-//   static constexpr uint32_t kCapabilities = TSR_COLLECTIVE_HOST_MEMORY_ONLY;
-//   static constexpr int32_t kDeviceTypes[] = {kDLCUDA, 0};
-// otherwise it has none.
+// sdk/pairwise.h; those that work through another one (codecs, tracers) begin with sdk/wrapped.h. A class
+// C : Collective may say
+//   static constexpr uint32_t kFlags = TSR_COLLECTIVE_LAUNCHES;
+// otherwise its table has none, and overrides describe() where it does more than what every transport does.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,7 @@
 
 #include "tessera/abi/collective.h"
 #include "tessera/sdk/plugin.h"
+#include "tessera/sdk/structs.h"
 #include "tessera/sdk/tensor.h"
 
 namespace tessera::sdk {
@@ -26,8 +28,25 @@ class Work {
   virtual void recycle() noexcept { delete this; }
 };
 
-using CollectiveCall = tsr_collective_call;  // stream, timeout_s, label
+using CollectiveCall = tsr_collective_call;  // flags, stream, timeout_s, label, site, row_elements
 using Counts = std::span<const int64_t>;     // one per rank
+
+// A call that says no more than what it is and how long it may take (0: the group's default).
+inline CollectiveCall named_call(const char* label, double timeout_s = 0) {
+  CollectiveCall call{};
+  call.struct_size = sizeof(call);
+  call.timeout_s = timeout_s;
+  call.label = label;
+  return call;
+}
+
+// What an object can do (tsr_collective_info); all spans outlive it.
+struct CollectiveInfo {
+  static constexpr DLDataType kLeast[] = {dtype_of<float>(), dtype_of<double>(), dtype_of<int32_t>(),
+                                          dtype_of<int64_t>()};
+  const int32_t* device_types = nullptr;           // ended by 0; null: host memory only
+  std::span<const DLDataType> reducible = kLeast;  // of reductions
+};
 
 // The destructor closes: it says goodbye to the peers. Operations return a Work that recycle()s itself; never NULL.
 class Group {
@@ -35,7 +54,8 @@ class Group {
   virtual ~Group() = default;
   virtual int32_t rank() const = 0;
   virtual int32_t world_size() const = 0;
-  virtual std::unique_ptr<Group> split(int32_t color) = 0;  // null for color -1
+  // Null for color -1; ranks of the new group are in the order of `key`, then of rank().
+  virtual std::unique_ptr<Group> split(int32_t color, int32_t key, const CollectiveCall& call) = 0;
   virtual Work* all_to_all_v(const DLTensor& send, Counts send_counts, const DLTensor& recv, Counts recv_counts,
                              const CollectiveCall& call) = 0;
   virtual Work* all_reduce(const DLTensor& inout, int32_t op, const CollectiveCall& call) = 0;
@@ -46,6 +66,8 @@ class Group {
   virtual Work* barrier(const CollectiveCall& call) = 0;
   virtual void abort(const char* reason) noexcept = 0;  // from any thread
   virtual uint64_t bytes_sent() const = 0;              // to other ranks, since connect; from any thread
+  // Throws the Failure that the group is poisoned with; returns where none is known. From any thread.
+  virtual void status() const = 0;
   // Equal for ranks that share a machine; -1: not known.
   virtual int32_t host_of([[maybe_unused]] int32_t rank) const { return -1; }
 };
@@ -53,10 +75,16 @@ class Group {
 class Collective {
  public:
   virtual ~Collective() = default;
+  virtual CollectiveInfo describe() const { return {}; }
   virtual std::unique_ptr<Group> connect(const tsr_rendezvous& where) = 0;  // never null
+  // What travels for a piece of `elements` between two ranks of an all_to_all_v.
+  virtual int64_t wire_bytes(DLDataType dtype, int64_t elements, [[maybe_unused]] int64_t row_elements,
+                             [[maybe_unused]] uint32_t flags) const noexcept {
+    return elements * dtype.bits * dtype.lanes / 8;
+  }
 
   static constexpr const char* kKind = TSR_COLLECTIVE_KIND;
-  static constexpr uint32_t kCapabilities = 0;
+  static constexpr uint32_t kFlags = 0;
   template <class C>
   static const tsr_collective table;
 
@@ -71,21 +99,43 @@ class Collective {
     if (made == nullptr) fail(TSR_INTERNAL, by, " returned a null pointer: return an object, or throw Failure");
     return made;
   }
+  // A call at our length; refused where it asks for what we do not know.
+  static CollectiveCall call_of(const tsr_collective_call* raw) {
+    const CollectiveCall call = read_struct(*raw);
+    check_flags(call.flags, 0, "the call");
+    return call;
+  }
   // Every operation: start it, hand its work out.
   template <class Start>
-  static tsr_code started(tsr_work** work, tsr_error* err, Start&& start) noexcept {
-    return guard(err, [&] { *work = reinterpret_cast<tsr_work*>(there(static_cast<Work*>(start()), "an operation")); });
+  static tsr_code started(const tsr_collective_call* call, tsr_work** work, tsr_error* err, Start&& start) noexcept {
+    return guard(err, [&] {
+      *work = reinterpret_cast<tsr_work*>(there(static_cast<Work*>(start(call_of(call))), "an operation"));
+    });
   }
 
   template <class C>
-  static tsr_code connect_slot(void* self, const tsr_rendezvous* where, tsr_group** group, tsr_error* err) noexcept {
+  static tsr_code describe_slot(void* self, tsr_collective_info* out, tsr_error* err) noexcept {
     return guard(err, [&] {
-      *group = reinterpret_cast<tsr_group*>(there(static_cast<C*>(self)->connect(*where).release(), "connect()"));
+      const CollectiveInfo said = static_cast<const C*>(self)->describe();
+      tsr_collective_info info{};
+      info.device_types = said.device_types;
+      info.reducible = said.reducible.data();
+      info.num_reducible = static_cast<uint32_t>(said.reducible.size());
+      write_struct(info, out);
     });
   }
-  static tsr_code split_slot(tsr_group* g, int32_t color, tsr_group** child, tsr_error* err) noexcept {
+  template <class C>
+  static tsr_code connect_slot(void* self, const tsr_rendezvous* where, tsr_group** group, tsr_error* err) noexcept {
     return guard(err, [&] {
-      Group* made = of(g).split(color).release();
+      const tsr_rendezvous meeting = read_struct(*where);
+      check_flags(meeting.flags, 0, "the rendezvous");
+      *group = reinterpret_cast<tsr_group*>(there(static_cast<C*>(self)->connect(meeting).release(), "connect()"));
+    });
+  }
+  static tsr_code split_slot(tsr_group* g, int32_t color, int32_t key, const tsr_collective_call* call,
+                             tsr_group** child, tsr_error* err) noexcept {
+    return guard(err, [&] {
+      Group* made = of(g).split(color, key, call_of(call)).release();
       *child = reinterpret_cast<tsr_group*>(color < 0 ? made : there(made, "split()"));
     });
   }
@@ -94,30 +144,34 @@ class Collective {
   static tsr_code all_to_all_v_slot(tsr_group* g, const DLTensor* send, const int64_t* send_counts,
                                     const DLTensor* recv, const int64_t* recv_counts, const tsr_collective_call* call,
                                     tsr_work** work, tsr_error* err) noexcept {
-    return started(work, err, [&] {
-      return of(g).all_to_all_v(*send, counts_of(g, send_counts), *recv, counts_of(g, recv_counts), *call);
+    return started(call, work, err, [&](const CollectiveCall& how) {
+      return of(g).all_to_all_v(*send, counts_of(g, send_counts), *recv, counts_of(g, recv_counts), how);
     });
   }
   static tsr_code all_reduce_slot(tsr_group* g, const DLTensor* inout, int32_t op, const tsr_collective_call* call,
                                   tsr_work** work, tsr_error* err) noexcept {
-    return started(work, err, [&] { return of(g).all_reduce(*inout, op, *call); });
+    return started(call, work, err, [&](const CollectiveCall& how) { return of(g).all_reduce(*inout, op, how); });
   }
   static tsr_code reduce_scatter_v_slot(tsr_group* g, const DLTensor* send, const int64_t* counts, const DLTensor* recv,
                                         int32_t op, const tsr_collective_call* call, tsr_work** work,
                                         tsr_error* err) noexcept {
-    return started(work, err, [&] { return of(g).reduce_scatter_v(*send, counts_of(g, counts), *recv, op, *call); });
+    return started(call, work, err, [&](const CollectiveCall& how) {
+      return of(g).reduce_scatter_v(*send, counts_of(g, counts), *recv, op, how);
+    });
   }
   static tsr_code all_gather_v_slot(tsr_group* g, const DLTensor* send, const DLTensor* recv, const int64_t* counts,
                                     const tsr_collective_call* call, tsr_work** work, tsr_error* err) noexcept {
-    return started(work, err, [&] { return of(g).all_gather_v(*send, *recv, counts_of(g, counts), *call); });
+    return started(call, work, err, [&](const CollectiveCall& how) {
+      return of(g).all_gather_v(*send, *recv, counts_of(g, counts), how);
+    });
   }
   static tsr_code broadcast_slot(tsr_group* g, const DLTensor* inout, int32_t root, const tsr_collective_call* call,
                                  tsr_work** work, tsr_error* err) noexcept {
-    return started(work, err, [&] { return of(g).broadcast(*inout, root, *call); });
+    return started(call, work, err, [&](const CollectiveCall& how) { return of(g).broadcast(*inout, root, how); });
   }
   static tsr_code barrier_slot(tsr_group* g, const tsr_collective_call* call, tsr_work** work,
                                tsr_error* err) noexcept {
-    return started(work, err, [&] { return of(g).barrier(*call); });
+    return started(call, work, err, [&](const CollectiveCall& how) { return of(g).barrier(how); });
   }
   static tsr_code wait_slot(tsr_work* work, tsr_error* err) noexcept {
     Work* w = reinterpret_cast<Work*>(work);
@@ -129,19 +183,20 @@ class Collective {
   static void close_slot(tsr_group* g) noexcept { delete reinterpret_cast<Group*>(g); }
   static uint64_t bytes_sent_slot(const tsr_group* g) noexcept { return of(g).bytes_sent(); }
   static int32_t host_of_slot(const tsr_group* g, int32_t rank) noexcept { return of(g).host_of(rank); }
+  static tsr_code status_slot(const tsr_group* g, tsr_error* err) noexcept {
+    return guard(err, [&] { of(g).status(); });
+  }
   template <class C>
-  static constexpr const int32_t* device_types_of() {
-    if constexpr (requires { C::kDeviceTypes; }) {
-      return C::kDeviceTypes;
-    } else {
-      return nullptr;
-    }
+  static int64_t wire_bytes_slot(void* self, DLDataType dtype, int64_t elements, int64_t row_elements,
+                                 uint32_t flags) noexcept {
+    return static_cast<const C*>(self)->wire_bytes(dtype, elements, row_elements, flags);
   }
 };
 
 template <class C>
 constexpr tsr_collective Collective::table = {sizeof(tsr_collective),
-                                              C::kCapabilities,
+                                              C::kFlags,
+                                              &describe_slot<C>,
                                               &connect_slot<C>,
                                               &split_slot,
                                               &rank_slot,
@@ -157,6 +212,7 @@ constexpr tsr_collective Collective::table = {sizeof(tsr_collective),
                                               &close_slot,
                                               &bytes_sent_slot,
                                               &host_of_slot,
-                                              device_types_of<C>()};
+                                              &status_slot,
+                                              &wire_bytes_slot<C>};
 
 }  // namespace tessera::sdk

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 // tessera/sdk/collective_checks.h - what a transport refuses in the arguments of an operation, in one wording for all.
 //
 // A wrong call is wrong on one rank: whoever refuses it also ends the operation for the others (abi/collective.h), so

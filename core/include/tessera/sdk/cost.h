@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 // tessera/sdk/cost.h - a kernel's estimate from a machine's figures: reads between the points of tsr_machine.
 #pragma once
 

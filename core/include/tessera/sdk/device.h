@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 // tessera/sdk/device.h - base class of a device part: memory, copies, streams, events of one DLDeviceType.
 //
 // abi/device.h is the specification. A class C : Device says which type it serves:
 //   static constexpr int32_t kDeviceType = kDLCUDA;
-// Functions throw Failure; those that free, throw nothing.
+// Functions throw Failure; those that free, throw nothing. The core's arithmetic on it: sdk/draft/device_ops.h.
 #pragma once
 
 #include <cstdint>
@@ -39,31 +40,6 @@ class Device {
   virtual void event_synchronize(int32_t index, tsr_event event) = 0;
 
   virtual void stats(int32_t index, tsr_device_stats& out) = 0;
-
-  // Optional: override both or neither.
-  virtual void combine_rows([[maybe_unused]] const tsr_row_moves& moves, [[maybe_unused]] tsr_stream stream) {}
-  virtual void split_rows([[maybe_unused]] const tsr_row_moves& moves, [[maybe_unused]] tsr_stream stream) {}
-
-  // Optional: override all four or none.
-  virtual void sum_lengths([[maybe_unused]] const DLTensor& lengths, [[maybe_unused]] const DLTensor& offsets,
-                           [[maybe_unused]] tsr_stream stream) {}
-  virtual void check_bounds([[maybe_unused]] const tsr_jagged& input, [[maybe_unused]] const DLTensor& rows,
-                            [[maybe_unused]] const DLTensor* repaired, [[maybe_unused]] tsr_bounds_report* report,
-                            [[maybe_unused]] tsr_stream stream) {}
-  virtual void permute([[maybe_unused]] const tsr_jagged& input, [[maybe_unused]] const DLTensor& order,
-                       [[maybe_unused]] const tsr_jagged_output& output, [[maybe_unused]] tsr_stream stream) {}
-  virtual void bucketize([[maybe_unused]] const tsr_jagged& input, [[maybe_unused]] int32_t blocks,
-                         [[maybe_unused]] const DLTensor& block_rows, [[maybe_unused]] const tsr_jagged_output& output,
-                         [[maybe_unused]] tsr_stream stream) {}
-
-  // Optional: override both or neither.
-  virtual void update_parameters([[maybe_unused]] const tsr_parameter_updates& updates,
-                                 [[maybe_unused]] tsr_stream stream) {}
-  virtual void binary_cross_entropy([[maybe_unused]] const tsr_binary_cross_entropy& loss,
-                                    [[maybe_unused]] tsr_stream stream) {}
-
-  // Optional.
-  virtual void clip_gradients([[maybe_unused]] const tsr_clipping& clipping, [[maybe_unused]] tsr_stream stream) {}
 
   static constexpr const char* kKind = TSR_DEVICE_KIND;
   template <class C>
@@ -134,88 +110,19 @@ class Device {
       write_struct(stats, out);
     });
   }
-  static tsr_code combine_slot(void* self, const tsr_row_moves* moves, tsr_stream stream, tsr_error* err) noexcept {
-    return guard(err, [&] { of(self).combine_rows(*moves, stream); });
-  }
-  static tsr_code split_slot(void* self, const tsr_row_moves* moves, tsr_stream stream, tsr_error* err) noexcept {
-    return guard(err, [&] { of(self).split_rows(*moves, stream); });
-  }
-  static tsr_code sum_lengths_slot(void* self, const DLTensor* lengths, const DLTensor* offsets, tsr_stream stream,
-                                   tsr_error* err) noexcept {
-    return guard(err, [&] { of(self).sum_lengths(*lengths, *offsets, stream); });
-  }
-  static tsr_code check_bounds_slot(void* self, const tsr_jagged* input, const DLTensor* rows, const DLTensor* repaired,
-                                    tsr_bounds_report* report, tsr_stream stream, tsr_error* err) noexcept {
-    return guard(err, [&] { of(self).check_bounds(*input, *rows, repaired, report, stream); });
-  }
-  static tsr_code permute_slot(void* self, const tsr_jagged* input, const DLTensor* order,
-                               const tsr_jagged_output* output, tsr_stream stream, tsr_error* err) noexcept {
-    return guard(err, [&] { of(self).permute(*input, *order, *output, stream); });
-  }
-  static tsr_code bucketize_slot(void* self, const tsr_jagged* input, int32_t blocks, const DLTensor* block_rows,
-                                 const tsr_jagged_output* output, tsr_stream stream, tsr_error* err) noexcept {
-    return guard(err, [&] { of(self).bucketize(*input, blocks, *block_rows, *output, stream); });
-  }
-
-  static tsr_code update_slot(void* self, const tsr_parameter_updates* updates, tsr_stream stream,
-                              tsr_error* err) noexcept {
-    return guard(err, [&] { of(self).update_parameters(*updates, stream); });
-  }
-  static tsr_code loss_slot(void* self, const tsr_binary_cross_entropy* loss, tsr_stream stream,
-                            tsr_error* err) noexcept {
-    return guard(err, [&] { of(self).binary_cross_entropy(*loss, stream); });
-  }
-  static tsr_code clip_slot(void* self, const tsr_clipping* clipping, tsr_stream stream, tsr_error* err) noexcept {
-    return guard(err, [&] { of(self).clip_gradients(*clipping, stream); });
-  }
-
-  template <class C>
-  static constexpr tsr_device make_table() {
-    using Base = Device;
-    tsr_device t{sizeof(tsr_device),
-                 C::kDeviceType,
-                 &count_slot,
-                 &info_slot,
-                 &alloc_slot,
-                 &free_slot,
-                 &host_alloc_slot,
-                 &host_free_slot,
-                 &copy_slot,
-                 &fill_slot,
-                 &stream_create_slot,
-                 &stream_destroy_slot,
-                 &synchronize_slot,
-                 &event_create_slot,
-                 &event_destroy_slot,
-                 &event_record_slot,
-                 &event_wait_slot,
-                 &event_synchronize_slot,
-                 &stats_slot,
-                 nullptr,
-                 nullptr,
-                 nullptr,
-                 nullptr,
-                 nullptr,
-                 nullptr,
-                 nullptr,
-                 nullptr,
-                 nullptr,
-                 0,
-                 0};
-    if (detail::overrides(&C::combine_rows, &Base::combine_rows)) t.combine_rows = &combine_slot;
-    if (detail::overrides(&C::split_rows, &Base::split_rows)) t.split_rows = &split_slot;
-    if (detail::overrides(&C::sum_lengths, &Base::sum_lengths)) t.sum_lengths = &sum_lengths_slot;
-    if (detail::overrides(&C::check_bounds, &Base::check_bounds)) t.check_bounds = &check_bounds_slot;
-    if (detail::overrides(&C::permute, &Base::permute)) t.permute = &permute_slot;
-    if (detail::overrides(&C::bucketize, &Base::bucketize)) t.bucketize = &bucketize_slot;
-    if (detail::overrides(&C::update_parameters, &Base::update_parameters)) t.update_parameters = &update_slot;
-    if (detail::overrides(&C::binary_cross_entropy, &Base::binary_cross_entropy)) t.binary_cross_entropy = &loss_slot;
-    if (detail::overrides(&C::clip_gradients, &Base::clip_gradients)) t.clip_gradients = &clip_slot;
-    return t;
-  }
 };
 
 template <class C>
-constexpr tsr_device Device::table = Device::make_table<C>();
+constexpr tsr_device Device::table = {sizeof(tsr_device),  0,
+                                      C::kDeviceType,      0,
+                                      &count_slot,         &info_slot,
+                                      &alloc_slot,         &free_slot,
+                                      &host_alloc_slot,    &host_free_slot,
+                                      &copy_slot,          &fill_slot,
+                                      &stream_create_slot, &stream_destroy_slot,
+                                      &synchronize_slot,   &event_create_slot,
+                                      &event_destroy_slot, &event_record_slot,
+                                      &event_wait_slot,    &event_synchronize_slot,
+                                      &stats_slot};
 
 }  // namespace tessera::sdk

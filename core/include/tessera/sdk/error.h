@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 // tessera/sdk/error.h - how a plugin fails: throw Failure inside; guard() turns it into a tsr_code at the border.
 #pragma once
 
@@ -19,11 +20,15 @@ namespace tessera::sdk {
 // One sentence for a person: what, which part, what to do.
 class Failure : public std::runtime_error {
  public:
-  Failure(tsr_code code, const std::string& text) : std::runtime_error(text), code_(code) {}
+  // `rank`: whose fault it is (tsr_error::rank); -1: not known.
+  Failure(tsr_code code, const std::string& text, int32_t rank = -1)
+      : std::runtime_error(text), code_(code), rank_(rank) {}
   tsr_code code() const { return code_; }
+  int32_t rank() const { return rank_; }
 
  private:
   tsr_code code_;
+  int32_t rank_;
 };
 
 // throw Failure with all parts printed one after the other.
@@ -35,7 +40,7 @@ template <class... Parts>
 }
 
 // Fills the caller's error, cutting the text at a whole UTF-8 character where it is too long. Returns `code`.
-inline tsr_code set_error(tsr_error* err, tsr_code code, std::string_view text) noexcept {
+inline tsr_code set_error(tsr_error* err, tsr_code code, std::string_view text, int32_t rank = -1) noexcept {
   constexpr size_t kHead = offsetof(tsr_error, message);
   if (err == nullptr || err->struct_size <= kHead) return code;
   const size_t capacity = std::min<size_t>(err->struct_size - kHead, sizeof(err->message)) - 1;
@@ -44,7 +49,15 @@ inline tsr_code set_error(tsr_error* err, tsr_code code, std::string_view text) 
   std::memcpy(err->message, text.data(), length);
   err->message[length] = '\0';
   err->code = code;
+  err->rank = rank;
   return code;
+}
+
+// Throws Failure(TSR_UNIMPLEMENTED) where `flags` of `what` ask for something that this side, which knows the bits
+// `known`, does not do (abi/base.h).
+inline void check_flags(uint32_t flags, uint32_t known, const char* what) {
+  if ((flags & TSR_MUST_UNDERSTAND & ~known) != 0)
+    fail(TSR_UNIMPLEMENTED, what, " has flags ", flags, ", which ask for something that this plugin does not know");
 }
 
 // Runs `body` and lets no exception pass. A body that returns a tsr_code (with `err` filled) is passed through.
@@ -58,7 +71,7 @@ tsr_code guard(tsr_error* err, Body&& body) noexcept {
       return std::forward<Body>(body)();
     }
   } catch (const Failure& failure) {
-    return set_error(err, failure.code() == TSR_OK ? TSR_INTERNAL : failure.code(), failure.what());
+    return set_error(err, failure.code() == TSR_OK ? TSR_INTERNAL : failure.code(), failure.what(), failure.rank());
   } catch (const std::bad_alloc&) {
     return set_error(err, TSR_RESOURCE_EXHAUSTED, "out of memory");
   } catch (const std::exception& e) {
@@ -76,11 +89,11 @@ class Call {
   void check(tsr_code code) const {
     if (code == TSR_OK) return;
     const std::string said(err_.message, ::strnlen(err_.message, sizeof(err_.message)));  // the NUL may be missing
-    throw Failure(code, said.empty() ? "failed with code " + std::to_string(code) : said);
+    throw Failure(code, said.empty() ? "failed with code " + std::to_string(code) : said, err_.rank);
   }
 
  private:
-  tsr_error err_{sizeof(tsr_error), TSR_OK, {0}};
+  tsr_error err_ TSR_ERROR_INIT;
 };
 
 }  // namespace tessera::sdk

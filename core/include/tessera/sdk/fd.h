@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 // tessera/sdk/fd.h - an owned file descriptor.
 #pragma once
 

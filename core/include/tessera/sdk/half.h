@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 // tessera/sdk/half.h - float32 <-> IEEE half and bfloat16 in plain integer arithmetic: round to nearest, ties to even.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 // tessera/sdk/host.h - the core's services as a small value type. Copies are free; it lives as long as the process.
 #pragma once
 

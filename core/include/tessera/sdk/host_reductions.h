@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 // tessera/sdk/host_reductions.h - elementwise reductions of host memory, for transports that reduce by themselves.
 //
 // Wants -O3 where it is used: these loops are as fast as they are vectorized.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 // tessera/sdk/isa.h - choosing among variants of one function table, compiled for several instruction sets.
 //
 //   const IsaVariant variants[] = {{"avx512", cpu_has_avx512, &avx512::kTable}, ..., {"portable", true,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 // tessera/sdk/kernel.h - base classes of a compute kernel: Kernel opens instances, KernelInstance owns rows.
 //
 // abi/kernel.h is the specification of every function; these classes add ownership, exceptions and absent slots, and

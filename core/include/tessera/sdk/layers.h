@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 // tessera/sdk/layers.h - the layers "mlp", "dot_interaction" and "cross" without their arithmetic: options, parameters,
 // widths, refusals. For plugins that compute them, each on its devices: components of one layer agree in all of these.
 #pragma once
@@ -57,6 +58,17 @@ inline float* matrix_or_null(const DLTensor& tensor, int64_t batch, int64_t widt
   return tensor.data == nullptr ? nullptr : matrix(tensor, batch, width, what);
 }
 
+// The widths of inputs that are float32 rows, one for each sample; Failure for others.
+inline std::vector<int64_t> dense_widths(std::span<const Value> inputs, const char* layer) {
+  std::vector<int64_t> widths;
+  for (const Value& value : inputs) {
+    if (value.jagged || !same_dtype(value.dtype, dtype_of<float>()))
+      fail(TSR_INVALID_ARGUMENT, layer, " takes float32 values, as many for each sample");
+    widths.push_back(value.width);
+  }
+  return widths;
+}
+
 inline int64_t batch_of(std::span<const DLTensor> inputs, size_t wanted, const char* layer) {
   if (inputs.size() != wanted || inputs[0].ndim < 1) {
     fail(TSR_INVALID_ARGUMENT, layer, " takes ", wanted, " input", wanted == 1 ? "" : "s", " [batch, width], not ",
@@ -98,8 +110,8 @@ class MlpLayers {
     }
     final_relu_ = final_activation == "relu";
     for (size_t k = 0; k < count(); ++k) {
-      parameters_.push_back({std::to_string(k) + ".weight", {out(k), in(k)}, TSR_INIT_XAVIER_NORMAL});
-      parameters_.push_back({std::to_string(k) + ".bias", {out(k)}, TSR_INIT_ZERO});
+      parameters_.push_back({std::to_string(k) + ".weight", {out(k), in(k)}, xavier_normal(out(k), in(k))});
+      parameters_.push_back({std::to_string(k) + ".bias", {out(k)}});
       if (k + 1 < count()) hidden_width_ += out(k);
       widest_ = std::max(widest_, out(k));
     }
@@ -115,12 +127,13 @@ class MlpLayers {
   int64_t widest() const { return widest_; }              // of the outputs
   const std::vector<Parameter>& parameters() const { return parameters_; }
 
-  int64_t output_width(std::span<const int64_t> widths) const {
+  std::vector<Value> outputs(std::span<const Value> inputs) const {
+    const std::vector<int64_t> widths = dense_widths(inputs, "mlp");
     if (widths.size() != 1 || (widths[0] != 0 && widths[0] != input())) {
       fail(TSR_INVALID_ARGUMENT, "mlp takes one input of ", input(), " values, not ",
            widths.size() == 1 ? std::to_string(widths[0]) + " values" : std::to_string(widths.size()) + " inputs");
     }
-    return output();
+    return {Value{output()}};
   }
   // Output of layer `k`, which is not the last, where those of all are one after the other.
   float* hidden(float* memory, int64_t batch, size_t k) const {
@@ -154,6 +167,9 @@ struct InteractionShape {
     const int64_t n = pooled / dim + 1;
     return dim + n * (n - 1) / 2;
   }
+  static std::vector<Value> outputs(std::span<const Value> inputs) {
+    return {Value{output_width(dense_widths(inputs, "dot_interaction"))}};
+  }
   static InteractionShape of(std::span<const DLTensor> inputs) {
     const int64_t batch = batch_of(inputs, 2, "dot_interaction");
     if (inputs[0].ndim != 2 || inputs[1].ndim != 2)
@@ -179,9 +195,10 @@ class CrossLayers {
     if (low_rank_ < 0) fail(TSR_INVALID_ARGUMENT, "cross: option \"low_rank\" must be 0 or above, not ", low_rank_);
     for (int64_t k = 0; k < layers_; ++k) {
       const std::string name = std::to_string(k);
-      if (low_rank_ > 0) parameters_.push_back({name + ".v.weight", {low_rank_, width_}, TSR_INIT_XAVIER_NORMAL});
-      parameters_.push_back({name + ".weight", {width_, inner()}, TSR_INIT_XAVIER_NORMAL});
-      parameters_.push_back({name + ".bias", {width_}, TSR_INIT_ZERO});
+      if (low_rank_ > 0)
+        parameters_.push_back({name + ".v.weight", {low_rank_, width_}, xavier_normal(low_rank_, width_)});
+      parameters_.push_back({name + ".weight", {width_, inner()}, xavier_normal(width_, inner())});
+      parameters_.push_back({name + ".bias", {width_}});
     }
   }
 
@@ -193,10 +210,11 @@ class CrossLayers {
   // Parameters of one layer begin here.
   size_t first_parameter(int64_t k) const { return static_cast<size_t>(k) * (low_rank_ > 0 ? 3 : 2); }
 
-  int64_t output_width(std::span<const int64_t> widths) const {
+  std::vector<Value> outputs(std::span<const Value> inputs) const {
+    const std::vector<int64_t> widths = dense_widths(inputs, "cross");
     if (widths.size() != 1 || (widths[0] != 0 && widths[0] != width_))
       fail(TSR_INVALID_ARGUMENT, "cross takes one input of ", width_, " values");
-    return width_;
+    return {Value{width_}};
   }
 
   // What forward keeps of layer k: its input (k > 0), V x (low rank) and W x + b.

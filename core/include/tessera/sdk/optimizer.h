@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 // tessera/sdk/optimizer.h - base class of an optimizer: how one row changes, given its summed gradient.
 //
 //   class Sgd : public tessera::sdk::Optimizer {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 // tessera/sdk/options.h - the options of a component: one flat JSON object, read strictly.
 //
 //   double lr = options.number("learning_rate", 0.01);

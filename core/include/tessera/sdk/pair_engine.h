@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 // tessera/sdk/pair_engine.h - a transport from links between pairs of ranks.
 //
 // Who can move bytes between two ranks, and notice that one is gone, brings a Link (sdk/pair_link.h) and a connect()

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 // tessera/sdk/pair_failures.h - what ranks that exchange in pairs tell each other of a failure, and say to their users.
 //
 // Of every engine under sdk/pairwise.h, whether its own or that of sdk/pair_engine.h: the first failure of a group is

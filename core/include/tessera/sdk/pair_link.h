@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 // tessera/sdk/pair_link.h - what a transport provides of which sdk/pair_engine.h makes a transport.
 //
 // A Link is one rank's end of the way to one other: a stream of bytes in each direction, in order and without loss, and

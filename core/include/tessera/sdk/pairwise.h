@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 // tessera/sdk/pairwise.h - collective operations as exchanges between pairs of ranks, for transports that move bytes.
 //
 // An engine does what an operation's transfers say, and reduces; PairwiseGroup is the rest of an sdk::Group: arguments
@@ -138,6 +139,7 @@ struct PairwiseOp : Work {
 //   void start(Op&);  void recycle(Op&) noexcept;     after prepare(): one of the two
 //   [[noreturn]] void refuse(tsr_code, const std::string&);    ends the group on all ranks, and throws
 //   void throw_if_failed() const;  void abort(const std::string&) noexcept;  uint64_t bytes_sent() const;
+//   all three from any thread
 template <class Engine>
 class PairwiseGroup : public Group {
  public:
@@ -148,6 +150,7 @@ class PairwiseGroup : public Group {
   int32_t world_size() const final { return engine_.world_size(); }
   void abort(const char* reason) noexcept override { engine_.abort(reason); }
   uint64_t bytes_sent() const override { return engine_.bytes_sent(); }
+  void status() const override { engine_.throw_if_failed(); }
 
   Work* all_to_all_v(const DLTensor& send, Counts send_counts, const DLTensor& recv, Counts recv_counts,
                      const CollectiveCall& call) override {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 // tessera/sdk/plugin.h - from C++ classes to a plugin. Begin here; then the header of the interface you implement.
 //
 //   class Stripe : public tessera::sdk::Sharder { ... };

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 // tessera/sdk/row_format.h - how rows of tables that only infer are stored, and the arithmetic between them and floats.
 //
 //   kInt8, kInt4, kInt2   [scale: half][bias: half][codes], value = scale * code + bias; the first element of a byte of

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 // tessera/sdk/sharder.h - base class of a sharder: a pure function from a table and a topology to layouts.
 //
 // abi/sharder.h says what placements, combine rules and row sets mean. The object is used from several threads at once,

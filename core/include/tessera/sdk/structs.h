@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 // tessera/sdk/structs.h - structs of the other side, which may be shorter or longer than ours (abi/base.h).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 // tessera/sdk/tensor.h - typed views of DLTensors. All honour byte_offset and refuse what does not fit with a sentence.
 #pragma once
 

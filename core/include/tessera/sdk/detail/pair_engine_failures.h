@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 // tessera/sdk/detail/pair_engine_failures.h - what the engine of sdk/pair_engine.h does when a rank dies, leaves, is
 // late, or gives up: say who, and let everybody know.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
 // tessera/sdk/detail/pair_engine_moves.h - the data path of sdk/pair_engine.h.
 #pragma once
 

@@ -1,0 +1,170 @@
+// Layers for layers_test.cc. test.norm: batch normalisation over the samples of all ranks, without epsilon in
+// backward's way; buffers "running_mean" and "batches". test.mixed: of jagged float32 rows and an integer per sample,
+// two outputs: the rows' sum, and the integer plus noise of the call's seed and step. test.odd: what a core has to
+// refuse, by its option `fault`.
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "tessera/sdk/layers.h"
+
+namespace tessera::test {
+namespace {
+
+using namespace tessera::sdk;
+
+class Norm final : public Module {
+ public:
+  static constexpr uint32_t kFlags = TSR_MODULE_SUMS_OVER_RANKS;
+  explicit Norm(Options& options) : width_(options.integer("width", 2)) {
+    parameters_ = {{"weight", {width_}, constant(1)}, {"bias", {width_}, uniform(2, 3)}};
+    buffers_ = {{"running_mean", {width_}, constant(0.5)}, {"batches", {}, constant(7), dtype_of<int64_t>()}};
+  }
+  const std::vector<Parameter>& parameters() const override { return parameters_; }
+  const std::vector<Parameter>& buffers() const override { return buffers_; }
+  std::vector<Value> outputs(std::span<const Value> inputs) const override {
+    if (dense_widths(inputs, "test.norm") != std::vector{width_})
+      fail(TSR_INVALID_ARGUMENT, "test.norm takes one input of ", width_, " values");
+    return {{width_}};
+  }
+  // y = weight (x - mean) + bias, the mean over the samples of all ranks.
+  void forward(const ModuleCall& call, tsr_module_context** context) override {
+    float* running = data_as<float>(call.buffers[0]);
+    const float *x = data_as<float>(call.inputs[0]), *w = data_as<float>(call.parameters[0]);
+    const float* b = data_as<float>(call.parameters[1]);
+    std::vector<double> mean(running, running + width_);
+    if (call.trains) {
+      mean = means(call, x);
+      for (int64_t i = 0; i < width_; ++i) running[i] = static_cast<float>(mean[static_cast<size_t>(i)]);
+      *data_as<int64_t>(call.buffers[1]) += 1;
+    }
+    float* y = data_as<float>(call.outputs[0]);
+    for (int64_t n = 0; n < call.batch; ++n) {
+      for (int64_t i = 0; i < width_; ++i)
+        y[n * width_ + i] = w[i] * static_cast<float>(x[n * width_ + i] - mean[static_cast<size_t>(i)]) + b[i];
+    }
+    if (context != nullptr) *context = reinterpret_cast<tsr_module_context*>(this);
+  }
+  void backward(const ModuleCall& call, tsr_module_context*) override {
+    const float *dy = data_as<float>(call.grad_outputs[0]), *w = data_as<float>(call.parameters[0]);
+    const std::vector<double> mean = means(call, dy);
+    const std::vector<double> centre = means(call, data_as<float>(call.inputs[0]));
+    float *dw = data_as<float>(call.grad_parameters[0]), *db = data_as<float>(call.grad_parameters[1]);
+    float* dx = data_as<float>(call.grad_inputs[0]);
+    for (int64_t n = 0; n < call.batch; ++n) {
+      for (int64_t i = 0; i < width_; ++i) {
+        const auto k = static_cast<size_t>(i);
+        const float g = dy[n * width_ + i];
+        dw[i] += g * static_cast<float>(data_as<float>(call.inputs[0])[n * width_ + i] - centre[k]);
+        db[i] += g;
+        if (dx != nullptr) dx[n * width_ + i] = w[i] * static_cast<float>(g - mean[k]);
+      }
+    }
+  }
+  void release(tsr_module_context*) noexcept override {}
+
+ private:
+  // Of each column, over all ranks.
+  std::vector<double> means(const ModuleCall& call, const float* x) const {
+    std::vector<double> sums(static_cast<size_t>(width_ + 1));
+    sums.back() = static_cast<double>(call.batch);
+    for (int64_t n = 0; n < call.batch * width_; ++n) sums[static_cast<size_t>(n % width_)] += double{x[n]};
+    int64_t shape = width_ + 1;
+    call.sum_over_ranks({sums.data(), {kDLCPU, 0}, 1, dtype_of<double>(), &shape, nullptr, 0});
+    for (double& sum : sums) sum /= sums.back();
+    sums.pop_back();
+    return sums;
+  }
+  int64_t width_;
+  std::vector<Parameter> parameters_, buffers_;
+};
+
+class Mixed final : public Module {
+ public:
+  const std::vector<Parameter>& parameters() const override { return none_; }
+  std::vector<Value> outputs(std::span<const Value> inputs) const override {
+    if (inputs.size() != 2 || !inputs[0].jagged || inputs[1].jagged ||
+        !same_dtype(inputs[1].dtype, dtype_of<int64_t>()))
+      fail(TSR_INVALID_ARGUMENT, "test.mixed takes jagged rows and an int64 per sample");
+    return {{inputs[0].width}, {1}};
+  }
+  void forward(const ModuleCall& call, tsr_module_context** context) override {
+    const int64_t width = call.inputs[0].shape[1];
+    const auto* offsets = data_as<int64_t>(call.offsets[0]);
+    const float* x = data_as<float>(call.inputs[0]);
+    float *sum = data_as<float>(call.outputs[0]), *noisy = data_as<float>(call.outputs[1]);
+    for (int64_t n = 0; n < call.batch; ++n) {
+      for (int64_t i = 0; i < width; ++i) {
+        sum[n * width + i] = 0;
+        for (int64_t row = offsets[n]; row < offsets[n + 1]; ++row) sum[n * width + i] += x[row * width + i];
+      }
+      const auto noise = call.trains ? static_cast<float>((call.seed % 997) * 100) + static_cast<float>(call.step) : 0;
+      noisy[n] = static_cast<float>(data_as<int64_t>(call.inputs[1])[n]) + noise;
+    }
+    if (context != nullptr) *context = reinterpret_cast<tsr_module_context*>(this);
+  }
+  void backward(const ModuleCall& call, tsr_module_context*) override {
+    const int64_t width = call.inputs[0].shape[1];
+    const auto* offsets = data_as<int64_t>(call.offsets[0]);
+    float* dx = data_as<float>(call.grad_inputs[0]);
+    const float* dy = data_as<float>(call.grad_outputs[0]);
+    for (int64_t n = 0; dx != nullptr && n < call.batch; ++n) {
+      for (int64_t row = offsets[n]; row < offsets[n + 1]; ++row) {
+        for (int64_t i = 0; i < width; ++i) dx[row * width + i] = dy == nullptr ? 0 : dy[n * width + i];
+      }
+    }
+  }
+  void release(tsr_module_context*) noexcept override {}
+
+ private:
+  std::vector<Parameter> none_;
+};
+
+class Odd final : public Module {
+ public:
+  explicit Odd(Options& options) : fault(options.string("fault", "")) {}
+  const std::vector<Parameter>& parameters() const override { return parameters_; }
+  std::vector<Value> outputs(std::span<const Value>) const override { return {{1}}; }
+  void forward(const ModuleCall&, tsr_module_context**) override {}
+  void backward(const ModuleCall&, tsr_module_context*) override {}
+  void release(tsr_module_context*) noexcept override {}
+  const std::string fault;
+
+ private:
+  std::vector<Parameter> parameters_{{"weight", {3}}};
+};
+
+// What the SDK lets nobody say.
+tsr_code odd_parameter(void* self, uint32_t i, tsr_parameter* out, tsr_error* err) {
+  const tsr_code code = Odd::table<Odd>.parameter(self, i, out, err);
+  if (code != TSR_OK) return code;
+  const std::string& fault = static_cast<const Odd*>(self)->fault;
+  if (fault == "ndim") out->ndim = 9;
+  if (fault == "size") out->shape[0] = -1;
+  if (fault == "init") out->init = 77;
+  if (fault == "type") out->dtype = dtype_of<double>();
+  if (fault == "flags") out->flags = 0x10000;
+  if (fault == "name") out->name = nullptr;
+  return code;
+}
+constexpr tsr_module odd_table() {
+  tsr_module table = Odd::table<Odd>;
+  table.parameter = odd_parameter;
+  return table;
+}
+constexpr tsr_module kOddTable = odd_table();
+constexpr tsr_component odd() {
+  tsr_component c = component<Odd>({.id = "test.odd", .version = "0.1.0", .about = "to be refused"});
+  c.api = &kOddTable;
+  return c;
+}
+
+}  // namespace
+}  // namespace tessera::test
+
+TESSERA_PLUGIN("test.layers", "0.1.0",
+               tessera::sdk::component<tessera::test::Norm>(
+                   {.id = "test.norm", .version = "0.1.0", .about = "means over all ranks"}),
+               tessera::sdk::component<tessera::test::Mixed>(
+                   {.id = "test.mixed", .version = "0.1.0", .about = "jagged and integer inputs, two outputs"}),
+               tessera::test::odd());
