@@ -14,14 +14,6 @@ namespace {
 // Of the machine: a launcher may have bound each rank to one of its own.
 long processors() { return sysconf(_SC_NPROCESSORS_ONLN); }
 
-void check(const tsr_rendezvous& where) {
-  if (where.world_size < 1 || where.rank < 0 || where.rank >= where.world_size) {
-    sdk::fail(TSR_INVALID_ARGUMENT, "mpi: rank ", where.rank, " of ", where.world_size,
-              " cannot be: ranks go from 0 to WORLD_SIZE - 1");
-  }
-  if (!(where.timeout_s > 0)) sdk::fail(TSR_INVALID_ARGUMENT, "mpi: the timeout must be above 0 s");
-}
-
 // All ranks of the job, in which groups are agreed upon. [any-thread]
 std::unique_ptr<Group> join_all(const tsr_rendezvous& where, const EngineOptions& how) {
   static std::mutex mutex;
@@ -56,7 +48,7 @@ Mpi::Mpi(const sdk::Setup& setup) : spin_us_(setup.options.number("spin_us", -1)
 }
 
 std::unique_ptr<sdk::Group> Mpi::connect(const tsr_rendezvous& where) {
-  check(where);
+  sdk::check_rendezvous("mpi", where);
   const int32_t here = where.local_world_size > 0 ? where.local_world_size : where.world_size;
   const bool crowded = here > processors();
   EngineOptions how;
@@ -98,35 +90,17 @@ std::unique_ptr<Group> Group::split(int32_t color, int32_t key, const sdk::Colle
     const std::lock_guard lock(Process::instance().mutex());
     mine.id = Process::instance().new_group_id();
   }
-  std::vector<Member> members(world);
-  int64_t own_shape = 2, all_shape = 2 * static_cast<int64_t>(world);
-  const DLDataType int64{kDLInt, 64, 1};
-  const DLTensor own{&mine, {kDLCPU, 0}, 1, int64, &own_shape, nullptr, 0};
-  const DLTensor all{members.data(), {kDLCPU, 0}, 1, int64, &all_shape, nullptr, 0};
-  const std::vector<int64_t> counts(world, 2);
-  sdk::Work* gathered = all_gather_v(own, all, counts, call);
-  try {
-    gathered->wait();
-  } catch (...) {
-    gathered->recycle();
-    throw;
-  }
-  gathered->recycle();
+  const std::vector<Member> members = sdk::all_gather_value(*this, mine, call);
 
   if (color < 0) return nullptr;
   EngineOptions child;
   child.timeout_s = how.timeout_s;
   child.spin_us = how.spin_us;
   child.max_message = how.max_message;
-  std::vector<size_t> order;
-  for (size_t rank = 0; rank < world; ++rank) {
-    if (members[rank].color == color) order.push_back(rank);
-  }
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return members[a].key < members[b].key; });
-  for (const size_t rank : order) {
-    if (child.ranks.empty()) child.id = members[rank].id;
-    if (static_cast<int32_t>(rank) == this->rank()) child.rank = static_cast<int32_t>(child.ranks.size());
-    child.ranks.push_back(engine_.options().ranks[rank]);
+  for (const int32_t rank : sdk::ranks_of_color(members, color)) {
+    if (child.ranks.empty()) child.id = members[static_cast<size_t>(rank)].id;
+    if (rank == this->rank()) child.rank = static_cast<int32_t>(child.ranks.size());
+    child.ranks.push_back(engine_.options().ranks[static_cast<size_t>(rank)]);
   }
   return std::make_unique<Group>(std::move(child));
 }

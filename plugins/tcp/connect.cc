@@ -16,11 +16,10 @@ namespace tessera::tcp {
 namespace {
 
 void check(const tsr_rendezvous& where) {
-  if (where.world_size < 1 || where.world_size > kMaxRanks || where.rank < 0 || where.rank >= where.world_size) {
-    sdk::fail(TSR_INVALID_ARGUMENT, "tcp: rank ", where.rank, " of ", where.world_size,
-              " cannot be: ranks go from 0 to ", "WORLD_SIZE - 1, and there are at most ", kMaxRanks);
+  sdk::check_rendezvous("tcp", where);
+  if (where.world_size > kMaxRanks) {
+    sdk::fail(TSR_INVALID_ARGUMENT, "tcp: there are at most ", kMaxRanks, " ranks, not ", where.world_size);
   }
-  if (!(where.timeout_s > 0)) sdk::fail(TSR_INVALID_ARGUMENT, "tcp: the timeout must be above 0 s");
   if (where.world_size == 1) return;
   if (where.master_addr == nullptr || where.master_addr[0] == '\0') {
     sdk::fail(TSR_INVALID_ARGUMENT, "tcp: MASTER_ADDR is not set: where does rank 0 listen?");
@@ -90,9 +89,7 @@ Group::Group(Job job, const GroupId& id, int32_t rank, Members members, MeshBuil
       members_(std::move(members)),
       hosts_(hosts_of(members_.addresses)) {
   const double left = std::chrono::duration<double>(deadline - Clock::now()).count();
-  sdk::Work* all_are_here = barrier(sdk::named_call("connect", std::max(left, 0.1)));
-  all_are_here->wait();
-  all_are_here->recycle();
+  sdk::finish(barrier(sdk::named_call("connect", std::max(left, 0.1))));
 }
 
 Group::Group(Job job, int32_t name, double timeout_s)
@@ -151,27 +148,13 @@ std::unique_ptr<sdk::Group> Group::split(int32_t color, int32_t key, const sdk::
   const bool alone = world_size() == 1;
   std::optional<MeshBuilder> mesh;
   if (color >= 0 && !alone) mesh.emplace(job_.host, job_.token, members_.addresses[rank()]);
-  Choice mine{color, key, mesh ? mesh->address().port : 0};
-  std::vector<Choice> choices(static_cast<size_t>(world_size()));
-
-  int64_t own_shape = 3, all_shape = 3 * world_size();
-  const DLDataType int32{kDLInt, 32, 1};
-  const DLTensor own{&mine, {kDLCPU, 0}, 1, int32, &own_shape, nullptr, 0};
-  const DLTensor all{choices.data(), {kDLCPU, 0}, 1, int32, &all_shape, nullptr, 0};
-  const std::vector<int64_t> counts(choices.size(), 3);
-  sdk::Work* gathered = all_gather_v(own, all, counts, call);
-  gathered->wait();
-  gathered->recycle();
+  const Choice mine{color, key, mesh ? mesh->address().port : 0};
+  const std::vector<Choice> choices = sdk::all_gather_value(*this, mine, call);
 
   if (color < 0) return nullptr;
   int32_t my_rank = 0;
   Members members;
-  std::vector<int32_t> order;
-  for (int32_t rank = 0; rank < world_size(); ++rank) {
-    if (choices[rank].color == color) order.push_back(rank);
-  }
-  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return choices[a].key < choices[b].key; });
-  for (const int32_t rank : order) {
+  for (const int32_t rank : sdk::ranks_of_color(choices, color)) {
     if (rank == this->rank()) my_rank = static_cast<int32_t>(members.names.size());
     members.addresses.push_back(members_.addresses[rank]);
     members.addresses.back().port = static_cast<uint16_t>(choices[rank].port);

@@ -275,7 +275,8 @@ TEST(Rendezvous, AGuestThatDoesNotListenIsToldInWholeSentences) {
   });
   ASSERT_TRUE(call_port(port));
   const Fd deaf = arrive(port, 1, 4096);
-  const auto enough = Clock::now() + std::chrono::seconds(2);  // on a slow machine fewer come, and as many words are said
+  // On a slow machine fewer come, and as many words are said.
+  const auto enough = Clock::now() + std::chrono::seconds(2);
   for (int32_t rank = 2; rank < 500 && Clock::now() < enough; ++rank) arrive(port, rank, 1 << 20);
   std::string last;
   uint32_t kind = 0;

@@ -147,13 +147,6 @@ inline sdk::CollectiveCall call(const char* label = nullptr, double timeout_s = 
   return sdk::named_call(label, timeout_s);
 }
 
-// As the core does it.
-inline void finish(sdk::Work* work) {
-  struct Recycle {
-    sdk::Work* work;
-    ~Recycle() { work->recycle(); }
-  } recycle{work};
-  work->wait();
-}
+using sdk::finish;
 
 }  // namespace tessera::tcp

@@ -215,14 +215,6 @@ std::vector<Outcome> in_ranks(Wires& wires, const std::function<void(std::unique
 
 CollectiveCall call(const char* label, double timeout_s = 0) { return named_call(label, timeout_s); }
 
-void finish(Work* work) {
-  struct Recycle {
-    Work* work;
-    ~Recycle() { work->recycle(); }
-  } const recycle{work};
-  work->wait();
-}
-
 class View {
  public:
   explicit View(std::vector<float>& data) : size_(static_cast<int64_t>(data.size())) {

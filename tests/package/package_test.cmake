@@ -54,6 +54,10 @@ foreach(project sharder:acme.stripe kernel:acme.table optimizer:acme.ball collec
   string(REPLACE "." "\\." pattern ${id})
   expect("${listing}" "${pattern} +tessera\\.${kind}/1 +1\\.0\\.0 +1\\.0 +available ")
 endforeach()
+# A transport on the SDK's engine, as somebody else would build it.
+build(${SOURCE}/plugins/flagships/unix unix)
+run(ignored ctest --test-dir ${work}/unix-build --output-on-failure --no-tests=error)
+
 build(${work}/new/sharder template)
 expect("${said}" "no CMAKE_BUILD_TYPE is given, so this is a Release build")
 file(READ ${work}/template-build/compile_commands.json commands)

@@ -36,7 +36,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
+#include "tessera/sdk/fd.h"
 #include "tessera/sdk/pair_failures.h"
 
 namespace tessera::sdk {
@@ -95,6 +97,39 @@ struct PairLink {
   void wake(bool) {}
   // Whether the other machine has not even acknowledged the last notice.
   bool unacknowledged() const { return false; }
+};
+
+// A link over two connected stream sockets: data, and notices. `class Link : public SocketLink` adds kName.
+class SocketLink : public PairLink {
+ public:
+  SocketLink() = default;
+  SocketLink(Fd data, Fd notices) : data_(std::move(data)), told_(std::move(notices)), notices_(told_.get()) {}
+
+  ssize_t send(iovec* pieces, size_t count, const iovec*) {
+    const msghdr message = message_of(pieces, count);
+    return ::sendmsg(data_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  }
+  ssize_t receive(iovec* pieces, size_t count) {
+    msghdr message = message_of(pieces, count);
+    return ::recvmsg(data_.get(), &message, MSG_DONTWAIT);
+  }
+  bool sleeps(uint32_t wants, pollfd* where) {
+    const int events = ((wants & Wake::kRoom) != 0 ? POLLOUT : 0) | ((wants & Wake::kData) != 0 ? POLLIN : 0);
+    *where = {data_.get(), static_cast<short>(events), 0};
+    return true;
+  }
+  NoticeSocket& notices() { return notices_; }
+  const NoticeSocket& notices() const { return notices_; }
+
+ private:
+  static msghdr message_of(iovec* pieces, size_t count) {
+    msghdr message{};
+    message.msg_iov = pieces;
+    message.msg_iovlen = count;
+    return message;
+  }
+  Fd data_, told_;
+  NoticeSocket notices_;
 };
 
 template <class L>

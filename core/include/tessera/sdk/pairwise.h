@@ -18,6 +18,7 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "tessera/sdk/collective.h"
 #include "tessera/sdk/collective_checks.h"
@@ -292,5 +293,39 @@ class PairwiseGroup : public Group {
     return static_cast<size_t>(elements) * static_cast<size_t>(element_bytes(tensor));
   }
 };
+
+// Waits for an operation and gives it back, whether it fails or not.
+inline void finish(Work* work) {
+  struct Recycle {
+    Work* work;
+    ~Recycle() { work->recycle(); }
+  } const recycle{work};
+  work->wait();
+}
+
+// Everybody's value, by rank: what split() asks for.
+template <class T>
+std::vector<T> all_gather_value(Group& group, const T& mine, const CollectiveCall& call) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  const std::vector<int64_t> counts(static_cast<size_t>(group.world_size()), sizeof(T));
+  std::vector<T> all(counts.size());
+  int64_t own_bytes = sizeof(T), all_bytes = own_bytes * group.world_size();
+  const DLTensor own{const_cast<T*>(&mine), {kDLCPU, 0}, 1, dtype_of<uint8_t>(), &own_bytes, nullptr, 0};
+  const DLTensor everybodys{all.data(), {kDLCPU, 0}, 1, dtype_of<uint8_t>(), &all_bytes, nullptr, 0};
+  finish(group.all_gather_v(own, everybodys, counts, call));
+  return all;
+}
+
+// Of what everybody chose, members `color` and `key`: the ranks that form the new group, in its order.
+template <class Choice>
+std::vector<int32_t> ranks_of_color(const std::vector<Choice>& choices, int32_t color) {
+  std::vector<int32_t> ranks;
+  for (size_t rank = 0; rank < choices.size(); ++rank) {
+    if (choices[rank].color == color) ranks.push_back(static_cast<int32_t>(rank));
+  }
+  const auto key = [&](int32_t rank) { return choices[static_cast<size_t>(rank)].key; };
+  std::stable_sort(ranks.begin(), ranks.end(), [&](int32_t a, int32_t b) { return key(a) < key(b); });
+  return ranks;
+}
 
 }  // namespace tessera::sdk
