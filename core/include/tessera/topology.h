@@ -17,7 +17,7 @@ struct Storage {
   int64_t hbm = 0;
   int64_t ddr = 0;
   int64_t ssd = 0;
-  auto operator<=>(const Storage&) const = default;
+  auto operator<=>(const Storage&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 sees a 0
   bool fits_in(const Storage& room) const { return hbm <= room.hbm && ddr <= room.ddr && ssd <= room.ssd; }
   Storage& operator+=(const Storage& other);  // stays at the largest int64 rather than overflow
   Storage& operator-=(const Storage& other);

@@ -14,11 +14,11 @@ namespace {
 using data::Examples;
 
 // The first `shape` elements of a kept buffer, which grows by half where it is too small.
-Tensor take(Tensor& buffer, std::vector<int64_t> shape, DType dtype) {
+Tensor take(Tensor& buffer, const std::vector<int64_t>& shape, DType dtype) {
   int64_t n = 1;
   for (int64_t s : shape) n *= s;
   if (!buffer.defined() || buffer.dtype() != dtype || buffer.numel() < n) buffer = Tensor::empty({n + n / 2}, dtype);
-  return buffer.first(std::move(shape));
+  return buffer.first(shape);
 }
 
 struct Slice {

@@ -73,7 +73,7 @@ bool LineReader::next(std::string_view& line) {
 }
 
 std::string text_file(const std::string& directory, const std::string& name) {
-  const std::string path = directory + "/" + name;
+  std::string path = directory + "/" + name;
   if (is_file(path)) return path;
   if (is_file(path + ".gz")) return path + ".gz";
   fail(Code::kNotFound, "there is neither ", path, " nor ", path, ".gz");

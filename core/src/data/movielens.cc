@@ -178,13 +178,14 @@ void append_last(std::string& out, const std::vector<int64_t>& films) {
 void append_row(std::string& out, const Rating& r, const User& user, const Film& film, const History& history,
                 const Prior& film_prior) {
   out += r.rating >= 4 ? "1\t" : "0\t";
+  const int64_t hour = r.timestamp % 86400 / 3600;
   const double dense[] = {static_cast<double>(user.age - 35) / 15.0,
                           history.prior.log_count(),
                           history.prior.mean(),
                           film_prior.log_count(),
                           film_prior.mean(),
                           film.year,
-                          static_cast<double>(r.timestamp % 86400 / 3600 - 12) / 12.0};
+                          static_cast<double>(hour - 12) / 12.0};
   for (size_t i = 0; i < std::size(dense); ++i) {
     if (i > 0) out += ',';
     append_number(out, dense[i]);

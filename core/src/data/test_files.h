@@ -29,7 +29,7 @@ class TestDirectory {
     return path_ + "/" + name;
   }
   std::string write_gz(const std::string& name, const std::string& text) const {
-    const std::string path = path_ + "/" + name;
+    std::string path = path_ + "/" + name;
     gzFile file = gzopen(path.c_str(), "wb");
     EXPECT_EQ(gzwrite(file, text.data(), static_cast<unsigned>(text.size())), static_cast<int>(text.size()));
     gzclose(file);
@@ -53,7 +53,7 @@ inline std::string reading_error(const DataConfig& config) {
 // A data set that is too big for the repository, beside it or in its data folder; "" where it is not at hand.
 inline std::string real_data(const std::string& name) {
   for (const char* place : {"/data/", "/../shared/data/"}) {
-    const std::string path = std::string(TESSERA_SOURCE_DIR) + place + name;
+    std::string path = std::string(TESSERA_SOURCE_DIR) + place + name;
     if (std::filesystem::exists(path)) return path;
   }
   return "";

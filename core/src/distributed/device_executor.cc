@@ -75,7 +75,7 @@ std::unique_ptr<RowMover> DeviceExecutor::mover(bool repeating) {
 }
 
 Tensor DeviceExecutor::upload(const Buffer& from, Buffer& there, int64_t n) {
-  const Tensor to = there.ensure(n).first({n});
+  Tensor to = there.ensure(n).first({n});
   if (n) stream_->copy(from.tensor().first({n}), to);
   record();
   return to;
@@ -94,7 +94,7 @@ Tensor DeviceExecutor::bring(std::span<const Piece> pieces, int64_t elements) {
     put_together(pieces, staged_.ensure(elements).first({elements}));
     return upload(staged_, gradient_, elements);
   }
-  const Tensor to = gradient_.ensure(elements).first({elements});
+  Tensor to = gradient_.ensure(elements).first({elements});
   stream_->fill(to, 0);
   for (const Piece& piece : pieces) stream_->copy(piece.from, to.narrow(piece.begin, piece.from.numel()));
   return to;

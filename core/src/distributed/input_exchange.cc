@@ -27,12 +27,7 @@ class KnownToAll : public Error {
 
 InputExchange::InputExchange(std::shared_ptr<ProcessGroup> group, const RankWiring& own, uint64_t fingerprint,
                              const std::vector<RowRouterPtr>& routers, std::shared_ptr<ProcessGroup> steps)
-    : group_(std::move(group)),
-      steps_(std::move(steps)),
-      own_(own),
-      wiring_(own.wiring),
-      fingerprint_(fingerprint),
-      routers_(routers) {}
+    : group_(std::move(group)), steps_(std::move(steps)), own_(own), fingerprint_(fingerprint), routers_(routers) {}
 
 void InputExchange::run(const RoutedBatch& batch, bool finished, const std::string& error, IdMessages& messages,
                         ReceivedBatch& received, Stopwatch& watch) {

@@ -58,7 +58,6 @@ class InputExchange {
 
   std::shared_ptr<ProcessGroup> group_, steps_;
   const RankWiring& own_;
-  const Wiring& wiring_;
   uint64_t fingerprint_;
   const std::vector<RowRouterPtr>& routers_;
   // Behind each header. It follows the largest payload of the exchange before, which all headers tell, so that all

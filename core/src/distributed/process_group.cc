@@ -223,7 +223,7 @@ std::shared_ptr<ProcessGroup> ProcessGroup::connect(const Runtime& runtime, cons
     err.check(impl->api().connect(impl->part->self(), &r, &impl->group, err.out()));
     if (!impl->group) fail(Code::kInternal, impl->backend, ": connect returned TSR_OK, but no group");
   }
-  const std::shared_ptr<ProcessGroup> group(new ProcessGroup(std::move(impl)));
+  std::shared_ptr<ProcessGroup> group(new ProcessGroup(std::move(impl)));
   group->find_hosts();
   return group;
 }
@@ -231,7 +231,7 @@ std::shared_ptr<ProcessGroup> ProcessGroup::connect(const Runtime& runtime, cons
 void ProcessGroup::find_hosts() {
   const size_t world = static_cast<size_t>(impl_->world);
   const Tensor mine = Tensor::from<int64_t>({impl_->local_rank, impl_->local_world});
-  const Tensor all = Tensor::empty({2 * impl_->world}, DType::kInt64);
+  const Tensor all = Tensor::empty({int64_t{2} * impl_->world}, DType::kInt64);
   all_gather_v(mine, all, std::vector<int64_t>(world, 2), "hosts").wait();
   std::vector<HostClaim> claims(world);
   const std::span<const int64_t> numbers(static_cast<const int64_t*>(all.raw()), 2 * world);

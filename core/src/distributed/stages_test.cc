@@ -90,7 +90,9 @@ class Job {
         const Lane& lane = wiring_.lanes()[r.own.first_lane + k];
         const auto piece = static_cast<size_t>(peer * r.own.num_streams + lane.stream - r.own.first_stream);
         const int64_t* offsets = r.received.offsets.data<int64_t>() + r.received.first_offset[piece];
-        const int64_t begin = r.wire.owner_begin[static_cast<size_t>(peer * r.own.num_lanes + k)];
+        const int64_t begin =
+            r.wire
+                .owner_begin[static_cast<size_t>(peer) * static_cast<size_t>(r.own.num_lanes) + static_cast<size_t>(k)];
         const int64_t col = wiring_.slots()[wiring_.streams()[lane.stream].slot].col + lane.col;
         EXPECT_EQ(begin < 0, peer == r.own.rank && r.own.stays[static_cast<size_t>(lane.stream - r.own.first_stream)]);
         for (int64_t b = 0; b < r.received.pieces[piece].full_bags; ++b) {
@@ -255,7 +257,7 @@ TEST_P(Stages, GradientsReachEveryRowOfTheirBag) {
   Job job = Stages::job();
   const int64_t width = job.wiring().output_width();
   const auto gradient = [&](int home, int64_t bag, int64_t col) {
-    return static_cast<float>(home * 4096 + bag * 256 + col);
+    return static_cast<float>(int64_t{home} * 4096 + bag * 256 + col);
   };
   for (int r = 0; r < job.wiring().world_size(); ++r) {
     Rank& rank = job.rank(r);
@@ -307,7 +309,7 @@ TEST(Route, IsTheSameOnAnyNumberOfThreads) {
     for (int64_t b = 0; b < 5000; ++b) {
       lengths.push_back(static_cast<int32_t>(b * 7 % 5));
       for (int32_t i = 0; i < lengths.back(); ++i) {
-        ids.push_back((b * 31 + i * 17) % t.num_embeddings);
+        ids.push_back((b * 31 + int64_t{i} * 17) % t.num_embeddings);
         weights.push_back(static_cast<float>(weights.size()));
       }
     }
@@ -364,7 +366,7 @@ TEST(Unpack, PayloadsThatContradictTheWiringAreRefused) {
   auto* bags = reinterpret_cast<int32_t*>(ids + part.ids);
   const auto with = [&](auto& place, auto value) {
     const auto before = std::exchange(place, value);
-    const std::string text = refusal(job, 0);
+    std::string text = refusal(job, 0);
     place = before;
     return text;
   };

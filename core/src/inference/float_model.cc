@@ -227,7 +227,7 @@ class FloatModelReader {
   Tensor read_parameter(const std::string& name) {
     const auto found = dense_tensors_.find(name);
     if (found == dense_tensors_.end()) wrong("there is no tensor \"", name, "\", which a DLRM has");
-    const Tensor value = model().dense[name] = tensors_.read_float(found->second);
+    Tensor value = model().dense[name] = tensors_.read_float(found->second);
     const auto values = value.span<float>();
     if (sdk::first_non_finite(values.data(), value.numel()) >= 0)
       wrong("\"", found->second, "\" has a value that is not finite");

@@ -46,7 +46,7 @@ void on_lost_page(int, siginfo_t* info, void*) {
   const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   for (const Range& range : g_ranges) {
     if (at < range.begin || at >= range.end) continue;
-    void* const begin = reinterpret_cast<void*>(at / page * page);
+    char* const begin = static_cast<char*>(info->si_addr) - at % page;
     if (::mmap(begin, page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) break;
     ++g_lost;
     return;
@@ -75,8 +75,8 @@ MappedFile::MappedFile(const std::string& path) {
   });
 }
 
-Tensor MappedFile::view(int64_t offset, std::vector<int64_t> shape, DType dtype) const {
-  Tensor out = Tensor::borrow(static_cast<char*>(memory_.get()) + offset, std::move(shape), dtype, memory_);
+Tensor MappedFile::view(int64_t offset, const std::vector<int64_t>& shape, DType dtype) const {
+  Tensor out = Tensor::borrow(static_cast<char*>(memory_.get()) + offset, shape, dtype, memory_);
   TESSERA_CHECK(offset >= 0 && offset + out.bytes() <= size_, "a view beyond the end of a file");
   return out;
 }

@@ -17,7 +17,7 @@ class MappedFile {
   int64_t size() const { return size_; }
   const void* data() const { return memory_.get(); }
   // Bytes from `offset` on as a tensor, which keeps the mapping alive. The caller has compared it with size().
-  Tensor view(int64_t offset, std::vector<int64_t> shape, DType dtype) const;
+  Tensor view(int64_t offset, const std::vector<int64_t>& shape, DType dtype) const;
 
  private:
   std::shared_ptr<void> memory_;

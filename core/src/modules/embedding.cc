@@ -130,7 +130,7 @@ Tensor EmbeddingBag::Impl::forward(const BoundsInput& given, const Tensor& weigh
   EmbeddingContext::State::Call& call = state->calls.front();
   const LookupIds::Feature& bags = state->ids.features.front();
   call.batch.add(0, bags, 0, options.embedding_dim);
-  const Tensor output = Tensor::empty({bags.rows, options.embedding_dim});
+  Tensor output = Tensor::empty({bags.rows, options.embedding_dim});
   lookup->forward(call.batch.view(), output, context != nullptr ? &call.context : nullptr);
   state->output_shape = output.shape();
   if (context != nullptr) context->state_ = std::move(state);
@@ -231,7 +231,7 @@ Tensor Embedding::forward(const Tensor& indices, EmbeddingContext* context) {
   input.offsets = Tensor::from<int64_t>({0, indices.numel()});
   std::vector<int64_t> shape = indices.shape();
   shape.push_back(bag_.impl_->options.embedding_dim);
-  return bag_.impl_->forward(input, {}, context).reshape(std::move(shape));
+  return bag_.impl_->forward(input, {}, context).reshape(shape);
 }
 
 EmbeddingGradients Embedding::backward(EmbeddingContext context, const Tensor& grad_output) {

@@ -47,7 +47,7 @@ Tensor gather_of(const KeyedJaggedTensor::InverseIndices& inverse, const std::st
   if (key == inverse.keys.end()) {
     fail(Code::kNotFound, "the batch has inverse indices, but none for feature \"", feature, "\"");
   }
-  const Tensor row = inverse.indices.to(DType::kInt64).narrow(key - inverse.keys.begin(), 1).reshape({-1});
+  Tensor row = inverse.indices.to(DType::kInt64).narrow(key - inverse.keys.begin(), 1).reshape({-1});
   for (int64_t i : row.span<int64_t>()) {
     if (i < 0 || i >= samples) {
       fail(Code::kOutOfRange, "feature \"", feature, "\" has the inverse index ", i, ", but only ", samples,

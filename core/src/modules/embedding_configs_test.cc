@@ -79,7 +79,7 @@ TEST(EmbeddingConfigs, SharedFeaturesCarryTheTable) {
 
 TEST(InitialValues, AreTheSameUnderAnyCut) {
   const auto t = table("t", 37, 9);
-  std::vector<float> whole(37 * 9);
+  std::vector<float> whole(size_t{37} * 9);
   initial_values(t, 7, 0, 37, 0, 9, whole.data());
   for (const auto& [row, rows, col, cols] :
        std::vector<std::array<int64_t, 4>>{{0, 37, 0, 9}, {5, 20, 0, 9}, {0, 37, 3, 4}, {36, 1, 8, 1}, {11, 3, 1, 7}}) {
@@ -130,7 +130,7 @@ TEST(InitialValues, AreUniform) {
 
 TEST(InitialValues, RangeIsByDefaultTheRootOfTheRows) {
   const auto t = table("t", 400, 16);
-  std::vector<float> v(400 * 16);
+  std::vector<float> v(size_t{400} * 16);
   initial_values(t, 0, 0, 400, 0, 16, v.data());
   const float largest = *std::max_element(v.begin(), v.end());
   EXPECT_LE(largest, 1.0f / 20);

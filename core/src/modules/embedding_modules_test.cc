@@ -29,7 +29,7 @@ EmbeddingBagConfig table(const char* name, int64_t rows, int64_t dim, std::vecto
 }
 
 // a: {0, 1}, {2}; b: {3}, {}
-KeyedJaggedTensor batch(std::vector<int64_t> ids = {0, 1, 2, 3}, Tensor weights = {}) {
+KeyedJaggedTensor batch(const std::vector<int64_t>& ids = {0, 1, 2, 3}, Tensor weights = {}) {
   return KeyedJaggedTensor::from_lengths_sync({"a", "b"}, Tensor::from(ids), Tensor::from<int64_t>({2, 1, 1, 0}),
                                               std::move(weights));
 }
@@ -59,8 +59,8 @@ class EmbeddingModulesTest : public testing::Test {
   std::unique_ptr<Runtime> runtime_;
 };
 
-Tensor ones(std::vector<int64_t> shape) {
-  Tensor t = Tensor::empty(std::move(shape));
+Tensor ones(const std::vector<int64_t>& shape) {
+  Tensor t = Tensor::empty(shape);
   t.fill(1);
   return t;
 }

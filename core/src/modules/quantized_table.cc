@@ -137,7 +137,7 @@ Tensor quantize_rows(const Tensor& weights, RowFormat format, std::string_view t
   }
   const int64_t dim = weights.size(1);
   require_multiple(format, dim, table);
-  const Tensor out = stored_rows(weights.size(0), format, dim, alignment);
+  Tensor out = stored_rows(weights.size(0), format, dim, alignment);
   const Tensor values = weights.to(DType::kFloat32);
   encode_rows(values.data<float>(), weights.size(0), dim, format, table, 0, out);
   return out;
@@ -160,7 +160,7 @@ Tensor import_int8_sbfloat(const Tensor& fused, std::string_view table, int64_t 
          "\": rows of the int8 recipe with float32 scale and bias must be uint8 [rows, columns + 8]");
   }
   const int64_t dim = fused.size(1) - kScaleAndBias;
-  const Tensor out = stored_rows(fused.size(0), RowFormat::kInt8, dim, alignment);
+  Tensor out = stored_rows(fused.size(0), RowFormat::kInt8, dim, alignment);
   for (int64_t r = 0; r < fused.size(0); ++r) {
     const uint8_t* row = bytes_of(fused) + r * fused.size(1);
     float scale_and_bias[2];
@@ -177,13 +177,13 @@ Tensor import_int8_sbfloat(const Tensor& fused, std::string_view table, int64_t 
 Tensor slice_rows(const QuantizedTable& table, const RowSlice& slice) {
   const EmbeddingBagConfig& config = table.config;
   const sdk::RowFormatInfo& info = sdk::info_of(*config.row_format);
-  const Tensor rows = table.rows.narrow(slice.row, slice.count);
+  Tensor rows = table.rows.narrow(slice.row, slice.count);
   if (slice.col == 0 && slice.cols == config.embedding_dim) return rows;
   if (slice.col * info.bits % 8 != 0 || slice.cols * info.bits % 8 != 0) {
     fail(Code::kInvalidArgument, "table \"", config.name, "\": columns ", slice.col, " to ", slice.col + slice.cols - 1,
          " of a row in ", info.name, " are not whole bytes: cut at multiples of ", 8 / info.bits);
   }
-  const Tensor out = stored_rows(slice.count, info.format, slice.cols, 1);
+  Tensor out = stored_rows(slice.count, info.format, slice.cols, 1);
   const int64_t codes = slice.cols * info.bits / 8;
   for (int64_t r = 0; r < slice.count; ++r) {
     const uint8_t* from = bytes_of(rows) + r * rows.size(1);

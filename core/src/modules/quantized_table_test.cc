@@ -168,7 +168,7 @@ TEST(ImportInt8, KeepsCodesAndRoundsScaleAndBias) {
               }),
               HasSubstr("columns + 8"));
   const float broken = std::numeric_limits<float>::quiet_NaN();
-  std::memcpy(fused.data<uint8_t>() + 2 * 14 + 10, &broken, 4);
+  std::memcpy(fused.data<uint8_t>() + size_t{2} * 14 + 10, &broken, 4);
   EXPECT_THAT(refusal([&] { (void)import_int8_sbfloat(fused, "film"); }),
               HasSubstr("table \"film\", row 2: its scale"));
 }

@@ -12,7 +12,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-ParameterPtr parameter(const char* name, std::vector<float> value) {
+ParameterPtr parameter(const char* name, const std::vector<float>& value) {
   auto p = std::make_shared<Parameter>();
   p->name = name;
   p->value = Tensor::from(value);

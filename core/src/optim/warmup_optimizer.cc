@@ -54,8 +54,10 @@ double multiplier(const WarmupStage& s, int64_t iteration) {
       return s.value;
     case WarmupPolicy::kPoly:
       return std::pow(1 - i / static_cast<double>(decay_iters_of(s)), s.value);
-    case WarmupPolicy::kStep:
-      return std::pow(s.value, static_cast<double>(iteration / decay_iters_of(s)));
+    case WarmupPolicy::kStep: {
+      const int64_t steps = iteration / decay_iters_of(s);
+      return std::pow(s.value, static_cast<double>(steps));
+    }
     case WarmupPolicy::kInvSqrt:
       if (iteration <= 0)
         fail(Code::kInvalidArgument, "inv_sqrt has no value at iteration 0: begin with another stage");

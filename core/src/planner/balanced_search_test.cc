@@ -129,9 +129,9 @@ class Random {
 
 Problem random_problem(Random& random) {
   const int local = 1 + random.below(4), world = local * (1 + random.below(3));
-  Problem p = on_cpu(world, (200 + random.below(1500)) * 1024, local);
+  Problem p = on_cpu(world, int64_t{1024} * (200 + random.below(1500)), local);
   if (random.one_in(3)) {
-    for (int r = 0; r < world; ++r) p.options.topology.ddr_caps.push_back((200 + random.below(1500)) * 1024);
+    for (int r = 0; r < world; ++r) p.options.topology.ddr_caps.push_back(int64_t{1024} * (200 + random.below(1500)));
   }
   const bool groups = random.one_in(2);
   for (int t = 1 + random.below(8); t > 0; --t) {

@@ -75,7 +75,7 @@ TEST(ForeignParts, AreTriedBesideOursAndThePlanSaysSo) {
 }
 
 TEST(ForeignParts, SayWhereTheirRowsLie) {
-  constexpr int64_t kRows = 1000 * 16 * 4;
+  constexpr int64_t kRows = int64_t{1000} * 16 * 4;
   const auto storage_of = [&](const std::string& kernel_options) {
     PlannerOptions options{.topology = Topology::of(1)};
     options.constraints["film"].sharding_types = {"table_wise"};

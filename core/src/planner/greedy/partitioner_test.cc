@@ -18,7 +18,7 @@ Shard shard(int64_t hbm, double time) {
   return s;
 }
 
-ShardingOption option(int32_t placement, std::vector<Shard> shards) {
+ShardingOption option(int32_t placement, const std::vector<Shard>& shards) {
   ShardingOption o;
   o.placement = placement;
   for (const Shard& s : shards) {
