@@ -239,15 +239,14 @@ TEST(CpuKernel, RowGradientsAgreeAndApplyIsTheFusedUpdate) {
   for (int i = 0; i < 2; ++i) {
     Model& model = i == 0 ? dense : reference;
     tsr_context* context = model.forward(*batch, output);
-    const tsr_backward args = Model::args_of(*batch, nullptr, 0.25, 1);
+    const tsr_backward args = model.args_of(*batch, nullptr, 0.25, 1);
     std::vector<tsr_row_gradient> out(o.tables.size());
     Error error;
     ASSERT_EQ(model.api->backward_rows(model.instance, context, &args, out.data(), nullptr, &error), TSR_OK)
         << error.message;
     for (uint32_t t = 0; t < o.tables.size(); ++t) {
       values[i].push_back(flat(out[t], &rows[i].emplace_back()));
-      ASSERT_EQ(model.api->apply(model.instance, t, &out[t].rows, &out[t].values, &args.update, nullptr, &error),
-                TSR_OK)
+      ASSERT_EQ(model.api->apply(model.instance, t, &out[t].rows, &out[t].values, args.update, nullptr, &error), TSR_OK)
           << error.message;
     }
     model.api->release(model.instance, context);
@@ -431,7 +430,7 @@ TEST(Kernels, ImportRefusesUnknownRowsAndChangesNothing) {
     ids.set(0, 1);
     ids.set(1, 3);
     weights.set(0, 5);
-    const tsr_rows rows{sizeof(tsr_rows), 0, 2, &ids.tensor, &weights.tensor, nullptr};
+    const tsr_rows rows{sizeof(tsr_rows), 0, 0, 0, 2, &ids.tensor, &weights.tensor, nullptr, nullptr};
     Error error;
     EXPECT_EQ(model.api->import_rows(model.instance, 0, &rows, &error), TSR_OUT_OF_RANGE);
     EXPECT_NE(std::string(error.message).find("no row 3"), std::string::npos) << error.message;

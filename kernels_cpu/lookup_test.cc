@@ -32,7 +32,19 @@ struct Batch {
   DLTensor raw_ids = ids.dl();
   DLTensor raw_offsets = offsets.dl();
   tsr_lookup_feature feature{0, TSR_POOLING_SUM, 2, 0, 0, 2};
-  tsr_lookup lookup{sizeof(tsr_lookup), 1, sizeof(tsr_lookup_feature), 0, &feature, &raw_ids, &raw_offsets, nullptr};
+  tsr_lookup lookup{sizeof(tsr_lookup),
+                    0,
+                    1,
+                    sizeof(tsr_lookup_feature),
+                    0,
+                    0,
+                    &feature,
+                    &raw_ids,
+                    &raw_offsets,
+                    nullptr,
+                    nullptr,
+                    0,
+                    0};
 };
 
 class LookupTest : public testing::Test {

@@ -91,7 +91,7 @@ void backward(Model& model, const Placement& placed, Batch& batch, tsr_context* 
     placed.outputs[output]->set(at, batch.grad_output->get(plain));
   });
   const auto gradients = placed.tensors();
-  tsr_backward args = Model::args_of(batch, &grad_weights, 0.5, step);
+  tsr_backward args = model.args_of(batch, &grad_weights, 0.5, step);
   args.lookup = &placed.lookup;
   args.grad_output = gradients.data();
   Error error;

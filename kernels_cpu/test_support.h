@@ -230,10 +230,13 @@ inline std::unique_ptr<Batch> random_batch(Random& random, const Options& o, std
     batch->offsets->set(static_cast<int64_t>(i), static_cast<double>(offsets[i]));
   for (int64_t i = 0; i < n; ++i) batch->weights->set(i, normal(random));
   for (int64_t i = 0; i < batch->output_size; ++i) batch->grad_output->set(i, normal(random));
-  batch->lookup = {sizeof(tsr_lookup),         static_cast<uint32_t>(batch->raw_features.size()),
-                   sizeof(tsr_lookup_feature), 0,
-                   batch->raw_features.data(), &batch->ids->tensor,
-                   &batch->offsets->tensor,    weighted ? &batch->weights->tensor : nullptr};
+  batch->lookup.struct_size = sizeof(tsr_lookup);
+  batch->lookup.num_features = static_cast<uint32_t>(batch->raw_features.size());
+  batch->lookup.feature_stride = sizeof(tsr_lookup_feature);
+  batch->lookup.features = batch->raw_features.data();
+  batch->lookup.ids = &batch->ids->tensor;
+  batch->lookup.offsets = &batch->offsets->tensor;
+  batch->lookup.weights = weighted ? &batch->weights->tensor : nullptr;
   return batch;
 }
 
@@ -271,10 +274,12 @@ class Model {
     if (kernel_.code != TSR_OK) throw std::runtime_error(kernel_.message);
     api = static_cast<const tsr_kernel*>(kernel_.raw.component->api);
     for (const TableShape& t : o.tables) {
-      tables_.push_back({sizeof(tsr_kernel_table), 0, "t", t.rows, t.dim});
+      tables_.push_back({sizeof(tsr_kernel_table), 0, "t", t.rows, t.dim, nullptr, 0, 0});
     }
     config = {sizeof(tsr_kernel_config),
+              0,
               o.train ? TSR_MODE_TRAIN : TSR_MODE_INFER,
+              0,
               options.compute_kernel.c_str(),
               {kDLCPU, 0},
               o.weight_dtype,
@@ -284,7 +289,8 @@ class Model {
               tables_.data(),
               optimizer_ ? &optimizer_->raw : nullptr,
               options.optimizer_options.c_str(),
-              o.max_gradient};
+              o.max_gradient,
+              nullptr};
   }
   ~Model() {
     if (instance != nullptr) api->close(instance);
@@ -333,14 +339,16 @@ class Model {
     EXPECT_EQ(api->backward(instance, context, &args, nullptr, &error), TSR_OK) << error.message;
     api->release(instance, context);
   }
-  static tsr_backward args_of(Batch& batch, Array* grad_weights, double scale, int64_t step) {
+  // Valid until the next call.
+  tsr_backward args_of(Batch& batch, Array* grad_weights, double scale, int64_t step) {
+    update_ = {sizeof(tsr_update), 0, 0.0625, step};
     return {sizeof(tsr_backward),
             0,
             &batch.lookup,
             &batch.grad_output->tensor,
             grad_weights == nullptr ? nullptr : &grad_weights->tensor,
             scale,
-            {sizeof(tsr_update), 0, 0.0625, step}};
+            &update_};
   }
 
   // All rows of a table with their states, one after the other.
@@ -402,14 +410,16 @@ class Model {
       states.push_back(std::make_unique<Array>(kF32, shape.rows * state_width(k, table)));
       pointers.push_back(&states.back()->tensor);
     }
-    tsr_rows rows{sizeof(tsr_rows), static_cast<uint32_t>(pointers.size()), shape.rows, &ids.tensor, &weights.tensor,
-                  pointers.data()};
+    tsr_rows rows{
+        sizeof(tsr_rows), 0,      static_cast<uint32_t>(pointers.size()), 0, shape.rows, &ids.tensor, &weights.tensor,
+        pointers.data(),  nullptr};
     body(rows);
   }
 
   Part kernel_;
   std::unique_ptr<Part> optimizer_;
   std::vector<tsr_kernel_table> tables_;
+  tsr_update update_{};
 };
 
 inline void expect_near(const std::vector<float>& got, const std::vector<float>& want, float rtol, float atol,

@@ -37,6 +37,10 @@ TableSpec checked_table(const tsr_kernel_table& table, int64_t max_rows) {
     sdk::fail(TSR_UNIMPLEMENTED, "table \"", name, "\" has ", table.rows, " rows, but at most ", max_rows,
               " are served: cut its rows over more shards");
   }
+  if (table.options != nullptr) {
+    sdk::fail(TSR_INVALID_ARGUMENT, "table \"", name, "\" has the options ", table.options,
+              ", but this kernel's tables have none: leave them out");
+  }
   return {name, table.rows, table.dim};
 }
 

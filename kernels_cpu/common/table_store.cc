@@ -122,6 +122,16 @@ void TableStore::write_row(int64_t r, const float* values) {
   for (int64_t d = 0; d < spec_.dim; ++d) store_value(storage_, to, d, values[d]);
 }
 
+tsr_kernel_stats TableStore::stats(uint64_t other_bytes, uint64_t lookups) const {
+  tsr_kernel_stats out{};
+  out.weight_bytes = weight_bytes();
+  out.state_bytes = state_bytes();
+  out.other_bytes = other_bytes;
+  out.rows_in_use = static_cast<uint64_t>(rows());
+  out.lookups = out.hits = lookups;
+  return out;
+}
+
 void TableStore::check_rows(const tsr_rows& rows, int64_t count) const {
   const int64_t capacity = static_cast<int64_t>(sdk::elements<int64_t>(*rows.ids, "ids").size());
   if (count < 0 || count > capacity || sdk::numel(*rows.weights) < count * spec_.dim) {

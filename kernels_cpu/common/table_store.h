@@ -34,6 +34,7 @@ class TableStore {
   uint64_t state_bytes() const { return static_cast<uint64_t>(spec_.rows * (element_bytes_ + per_row_bytes_)); }
 
   // kernel/1's functions of these names.
+  tsr_kernel_stats stats(uint64_t other_bytes, uint64_t lookups) const;
   void export_rows(uint64_t& cursor, tsr_rows& rows) const;
   void import_rows(const tsr_rows& rows);
   void save(const tsr_stream_io& io) const;

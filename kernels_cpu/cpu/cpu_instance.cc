@@ -182,7 +182,7 @@ void CpuInstance::backward(tsr_context* context, const tsr_backward& args, tsr_s
   const uint32_t used = static_cast<uint32_t>(std::min<size_t>(workers, pieces.size()));
   share(pieces.size(), used, [&](size_t i, uint32_t worker) {
     const TableEntries& entries = plan_.table_of(pieces[i]);
-    RowBlock block(tables_[entries.table], config_.optimizer, args.update, ops_, worker_scratch(worker));
+    RowBlock block(tables_[entries.table], config_.optimizer, *args.update, ops_, worker_scratch(worker));
     Walk walk = walk_of(batch, args, entries);
     walk.block = &block;
     plan_.prepare(pieces[i], input, worker, &walk);
@@ -293,7 +293,7 @@ tsr_kernel_stats CpuInstance::stats(uint32_t table) {
   const TableStore& t = tables_.at(table);
   uint64_t scratch = plan_.bytes() + worker_scratch_.bytes();
   for (const auto& context : contexts_) scratch += context->winners.bytes() + context->gradients.bytes();
-  return {sizeof(tsr_kernel_stats), 0, t.weight_bytes(), t.state_bytes(), scratch / tables_.size(), lookups_.at(table)};
+  return t.stats(scratch / tables_.size(), lookups_.at(table));
 }
 
 }  // namespace tessera_cpu

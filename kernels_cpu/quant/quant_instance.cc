@@ -89,7 +89,11 @@ void QuantInstance::forward(const tsr_lookup& lookup, const DLTensor& output, ts
 }
 
 tsr_kernel_stats QuantInstance::stats(uint32_t table) {
-  return {sizeof(tsr_kernel_stats), 0, tables_.at(table).weight_bytes(), 0, 0, lookups_.at(table)};
+  tsr_kernel_stats out{};
+  out.weight_bytes = tables_.at(table).weight_bytes();
+  out.rows_in_use = static_cast<uint64_t>(tables_.at(table).num_rows());
+  out.lookups = out.hits = lookups_.at(table);
+  return out;
 }
 
 }  // namespace tessera_cpu

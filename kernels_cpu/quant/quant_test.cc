@@ -340,7 +340,7 @@ TEST(QuantKernel, RefusalsNameTableAndBound) {
     Array ids(kI64, 1), weights(kF32, dim);
     ids.data<int64_t>()[0] = row;
     weights.set(dim - 1, value);
-    const tsr_rows rows{sizeof(tsr_rows), 0, 1, &ids.tensor, &weights.tensor, nullptr};
+    const tsr_rows rows{sizeof(tsr_rows), 0, 0, 0, 1, &ids.tensor, &weights.tensor, nullptr, nullptr};
     EXPECT_NE(model.api->import_rows(model.instance, table, &rows, &error), TSR_OK);
     return std::string(error.message);
   };

@@ -14,6 +14,7 @@ class StoredTable {
   // No rows in memory yet; they are 0.
   StoredTable(sdk::Host host, TableSpec spec, sdk::RowFormat format);
 
+  int64_t num_rows() const { return spec_.rows; }
   int64_t dim() const { return spec_.dim; }
   int64_t stride() const { return stride_; }
   int64_t data_bytes() const { return data_bytes_; }

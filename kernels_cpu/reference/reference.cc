@@ -2,6 +2,7 @@
 // describe it. The other kernels are compared with it.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <map>
 #include <memory>
 #include <vector>
@@ -85,7 +86,8 @@ class ReferenceInstance : public sdk::KernelInstance {
     for (uint32_t f = 0; f < batch.num_features(); ++f) {
       const tsr_lookup_feature& feature = batch.feature(f);
       if (feature.bags == 0) continue;
-      lookups_[feature.table] += static_cast<uint64_t>(batch.end(feature) - batch.begin(feature));
+      std::atomic_ref(lookups_[static_cast<size_t>(feature.table)])
+          .fetch_add(static_cast<uint64_t>(batch.end(feature) - batch.begin(feature)), std::memory_order_relaxed);
       switch (feature.pooling) {
         case TSR_POOLING_NONE:
           sequence(batch, feature);
@@ -108,7 +110,7 @@ class ReferenceInstance : public sdk::KernelInstance {
     weight_gradients(*context_of(context), batch, args);
     for (uint32_t t = 0; t < tables_.size(); ++t) {
       for (const auto& [row, gradient] : row_gradients(*context_of(context), batch, args, t)) {
-        update(tables_[t], args.update, row, gradient.data());
+        update(tables_[t], *args.update, row, gradient.data());
       }
     }
   }
@@ -152,7 +154,7 @@ class ReferenceInstance : public sdk::KernelInstance {
   void import_rows(uint32_t table, const tsr_rows& rows) override { tables_.at(table).import_rows(rows); }
   tsr_kernel_stats stats(uint32_t table) override {
     const TableStore& t = tables_.at(table);
-    return {sizeof(tsr_kernel_stats), 0, t.weight_bytes(), t.state_bytes(), 0, lookups_.at(table)};
+    return t.stats(0, lookups_.at(table));
   }
 
  private:
@@ -274,7 +276,7 @@ class ReferenceKernel : public sdk::Kernel {
   using Instance = ReferenceInstance;
   static constexpr const char* kComputeKernels[] = {"fused", "dense", nullptr};
   static constexpr int32_t kDeviceTypes[] = {kDLCPU, 0};
-  static constexpr uint32_t kFlags = TSR_KERNEL_PLACES_ROWS;
+  static constexpr uint32_t kFlags = TSR_KERNEL_PLACES_ROWS | TSR_KERNEL_FORWARD_ANY_THREAD;
 
   explicit ReferenceKernel(const sdk::Setup& setup) : host_(setup.host) {}
 

@@ -73,6 +73,10 @@ TableSpec checked_table(const tsr_kernel_table& table) {
     sdk::fail(TSR_UNIMPLEMENTED, "table \"", name, "\" has ", table.dim, " columns, but at most ", INT32_MAX / 64,
               " are served");
   }
+  if (table.options != nullptr) {
+    sdk::fail(TSR_INVALID_ARGUMENT, "table \"", name, "\" has the options ", table.options,
+              ", but this kernel's tables have none: leave them out");
+  }
   return {name, table.rows, table.dim};
 }
 

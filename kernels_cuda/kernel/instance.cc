@@ -162,7 +162,7 @@ void GpuInstance::backward(tsr_context* context, const tsr_backward& args, tsr_s
   const Stream stream = use(raw);
   const Plan plan = plan_of(Context::of(context), args, false, stream);
   if (plan.sizes.entries > 0) {
-    launch_update(update_launch(), plan.sizes, plan.work, plan.gradient, config_.fused->at(args.update), stream);
+    launch_update(update_launch(), plan.sizes, plan.work, plan.gradient, config_.fused->at(*args.update), stream);
   }
   done(stream);
 }
@@ -266,7 +266,13 @@ tsr_kernel_stats GpuInstance::stats(uint32_t table) {
   stream_synchronize(last_);
   uint64_t scratch = scratch_.bytes() + views_.bytes() + lookups_.bytes() + starts_.bytes();
   for (const auto& c : contexts_) scratch += c->features.bytes() + c->gradients.bytes() + c->targets.bytes();
-  return {sizeof(tsr_kernel_stats), 0, t.weight_bytes(), t.state_bytes(), scratch / tables_.size(), lookups};
+  tsr_kernel_stats out{};
+  out.weight_bytes = t.weight_bytes();
+  out.state_bytes = t.state_bytes();
+  out.other_bytes = scratch / tables_.size();
+  out.rows_in_use = static_cast<uint64_t>(t.spec().rows);
+  out.lookups = out.hits = lookups;
+  return out;
 }
 
 }  // namespace tessera::gpu

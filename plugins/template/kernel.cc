@@ -78,7 +78,7 @@ class Rows : public KernelInstance {
   void backward(tsr_context*, const tsr_backward& args, tsr_stream) override {
     gradients_of_weights(args);
     for (size_t t = 0; t < shards_.size(); ++t) {
-      for (const auto& [row, sum] : sums(args, t)) update(t, row, sum.data(), args.update);  // each row once
+      for (const auto& [row, sum] : sums(args, t)) update(t, row, sum.data(), *args.update);  // each row once
     }
   }
 
@@ -146,9 +146,12 @@ class Rows : public KernelInstance {
   }
   tsr_kernel_stats stats(uint32_t table) override {
     const Shard& s = shards_.at(table);
-    uint64_t state_bytes = 0;
-    for (const std::vector<float>& state : s.states) state_bytes += state.size() * sizeof(float);
-    return {sizeof(tsr_kernel_stats), 0, s.weights.size() * sizeof(float), state_bytes, 0, lookups_.at(table)};
+    tsr_kernel_stats out{};
+    out.weight_bytes = s.weights.size() * sizeof(float);
+    for (const std::vector<float>& state : s.states) out.state_bytes += state.size() * sizeof(float);
+    out.rows_in_use = static_cast<uint64_t>(s.rows);
+    out.lookups = out.hits = lookups_.at(table);
+    return out;
   }
 
  private:
@@ -235,6 +238,10 @@ class RowsKernel : public Kernel {
     if (config.device.device_type != kDLCPU) fail(TSR_UNIMPLEMENTED, "acme.rows works in host memory only");
     if (!same_dtype(config.weight_dtype, dtype_of<float>()) || !same_dtype(config.output_dtype, dtype_of<float>()))
       fail(TSR_UNIMPLEMENTED, "acme.rows has float32 rows and outputs only");
+    for (uint32_t t = 0; t < config.num_tables; ++t) {
+      const char* options = table_of(config, t).options;  // of a name like "acme.rows?ranks=8"
+      if (options != nullptr) fail(TSR_INVALID_ARGUMENT, "tables of acme.rows have no options, not ", options);
+    }
     const OptimizerRef optimizer(config.optimizer);
     if (config.mode == TSR_MODE_TRAIN && kernel == "fused" && !optimizer.updates())
       fail(TSR_UNIMPLEMENTED, "acme.rows updates rows in \"fused\", but the optimizer updates none");

@@ -211,20 +211,32 @@ TEST(Slots, AKernelThroughItsTable) {
   const tsr_kernel& api = zoo::Ones::table<zoo::Ones>;
   tsr_kernel_config config{};
   config.struct_size = sizeof(config);
+  tsr_kernel_table tables[3] = {};
   config.num_tables = 3;
+  config.table_stride = sizeof(tsr_kernel_table);
+  config.tables = tables;
   tsr_error err = TSR_ERROR_INIT;
   EXPECT_EQ(api.supports(&kernel, &config, &err), TSR_UNIMPLEMENTED);
   EXPECT_STREQ(err.message, "only infers");
+  tables[2].flags = 1u << 31;
+  EXPECT_EQ(api.supports(&kernel, &config, &err), TSR_UNIMPLEMENTED);
+  EXPECT_STREQ(err.message,
+               "tsr_kernel_table has flags 2147483648, which ask for something that this plugin does not know");
+  tables[2].flags = 1u << 15;  // a hint
   void* instance = nullptr;
   ASSERT_EQ(api.open(&kernel, &config, &instance, &err), TSR_OK);
   float data[2] = {0, 0};
   int64_t shape[1] = {2};
   const DLTensor output = tensor_of(data, shape);
-  const tsr_lookup lookup{};
+  tsr_lookup lookup{};
+  lookup.flags = 1u << 17;
+  EXPECT_EQ(api.forward(instance, &lookup, &output, nullptr, nullptr, &err), TSR_UNIMPLEMENTED);
+  lookup.flags = TSR_LOOKUP_READ_ONLY | 1;
   EXPECT_EQ(api.forward(instance, &lookup, &output, nullptr, nullptr, &err), TSR_OK);
   EXPECT_THAT(data, ElementsAre(1, 1));
   tsr_row_gradient gradients[3];
-  const tsr_backward args{};
+  tsr_backward args{};
+  args.lookup = &lookup;
   EXPECT_EQ(api.backward_rows(instance, nullptr, &args, gradients, nullptr, &err), TSR_OK);
   const tsr_stream_io io{};
   EXPECT_EQ(api.load(instance, 0, &io, &err), TSR_RESOURCE_EXHAUSTED);

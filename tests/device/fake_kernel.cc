@@ -34,19 +34,18 @@ class HostView {
 
 // A batch that outlives the call.
 struct Batch {
-  explicit Batch(const tsr_lookup& raw) : ids(raw.ids), offsets(raw.offsets), weights(raw.weights) {
+  explicit Batch(const tsr_lookup& raw) : lookup(raw), ids(raw.ids), offsets(raw.offsets), weights(raw.weights) {
     for (uint32_t i = 0; i < raw.num_features; ++i) features.push_back(sdk::feature_of(raw, i));
   }
   tsr_lookup get() {
-    return {sizeof(tsr_lookup),
-            static_cast<uint32_t>(features.size()),
-            sizeof(tsr_lookup_feature),
-            0,
-            features.data(),
-            ids.get(),
-            offsets.get(),
-            weights.get()};
+    lookup.feature_stride = sizeof(tsr_lookup_feature);
+    lookup.features = features.data();
+    lookup.ids = ids.get();
+    lookup.offsets = offsets.get();
+    lookup.weights = weights.get();
+    return lookup;
   }
+  tsr_lookup lookup;
   std::vector<tsr_lookup_feature> features;
   HostView ids, offsets, weights;
 };
@@ -80,9 +79,9 @@ class Instance : public sdk::KernelInstance {
     auto* kept = reinterpret_cast<Context*>(context);
     auto batch = std::make_shared<Batch>(*args.lookup);
     auto grad = std::make_shared<HostView>(args.grad_output), weights = std::make_shared<HostView>(args.grad_weights);
-    queue(stream).enqueue([this, kept, batch, grad, weights, args] {
+    queue(stream).enqueue([this, kept, batch, grad, weights, scale = args.grad_scale, update = *args.update] {
       const tsr_lookup l = batch->get();
-      const tsr_backward a{sizeof(a), 0, &l, grad->get(), weights->get(), args.grad_scale, args.update};
+      const tsr_backward a{sizeof(a), 0, &l, grad->get(), weights->get(), scale, &update};
       sdk::Call call;
       call.check(api_.backward(inner_, kept->inner, &a, nullptr, call.err()));
     });

@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+#include <sstream>
+
 #include "checkpoint/test_model.h"
 #include "spawn.h"
 
@@ -111,6 +114,66 @@ TEST(Checkpoint, OfRoutedShards) {
   two.plugins = four.plugins = {TESSERA_TEST_PLUGINS};  // plugins/template
   expect_continues(two, job(4, by_rows));
   expect_continues(two, four);
+}
+
+// What the kernel keeps of this rank's rows besides, as "film 7: 3" for each row and column cut.
+std::string extra_of(TestModel& model) {
+  std::string out;
+  for (const HeldShard& held : model.bags().held_shards()) {
+    const ShardMetadata& w = held.where;
+    EXPECT_EQ(model.bags().extra_bytes(held), 4);
+    const std::vector<int64_t> rows = model.bags().table_rows(held, 0, w.rows);
+    std::vector<float> weights(static_cast<size_t>(w.rows * w.cols));
+    std::vector<uint32_t> extra(static_cast<size_t>(w.rows));
+    model.bags().read_rows(held, 0, w.rows, weights.data(), {}, extra.data());
+    for (size_t r = 0; r < rows.size(); ++r) out += cat(held.table, ' ', rows[r], ": ", extra[r], '\n');
+  }
+  return out;
+}
+
+std::set<std::string> lines_of(const std::vector<std::string>& texts) {
+  std::set<std::string> out;
+  for (const std::string& text : texts) {
+    std::istringstream in(text);
+    for (std::string line; std::getline(in, line);) out.insert(line);
+  }
+  return out;
+}
+
+// zoo.kernel counts the updates of each row.
+TEST(Checkpoint, CarriesWhatAKernelKeepsOfRowsBesides) {
+  const TestDirectory dir;
+  const auto stripes = [](const EmbeddingBagConfig& t, int world) { return striped(t, world, world); };
+  Job two = job(2, by_rows), other = job(1, halves), routed = job(3, stripes), plain = job(2, by_rows);
+  for (Job* j : {&two, &other, &routed, &plain}) {
+    j->plugins = {TESSERA_TEST_PLUGINS, TESSERA_ROW_MAKERS};
+    j->model.kernel = j == &plain ? "reference" : "zoo.kernel";
+    j->model.tables[2].data_type = DType::kFloat32;
+  }
+  const std::set<std::string> counted = lines_of(run(two, [&](TestModel& model) {
+    model.train(0, 3);
+    model.save(dir.file("a"));
+    return extra_of(model);
+  }));
+  EXPECT_EQ(counted.size(), 41u + 23 + 17 + 9);
+  EXPECT_THAT(counted, testing::Contains(testing::EndsWith(": 3"))) << "a row that every step updates";
+  EXPECT_THAT(counted, testing::Contains(testing::EndsWith(": 1")));
+  const auto loaded = [&](const Job& j, const char* from, const char* to) {
+    return lines_of(run(j, [&](TestModel& model) {
+      model.load(dir.file(from));
+      model.save(dir.file(to));
+      return extra_of(model);
+    }));
+  };
+  EXPECT_EQ(loaded(other, "a", "b"), counted) << "columns are cut: each cut has it";
+  EXPECT_EQ(loaded(routed, "b", "c"), counted);
+  // Kernels that keep nothing read such a checkpoint, and theirs is read by those that do.
+  run(plain, [&](TestModel& model) {
+    model.load(dir.file("c"));
+    model.save(dir.file("d"));
+    return "";
+  });
+  for (const std::string& line : loaded(two, "d", "e")) EXPECT_THAT(line, testing::EndsWith(": 0"));
 }
 
 TEST(Checkpoint, OfATableOfManyBlocks) {

@@ -119,7 +119,7 @@ class Subject {
     Array ids(tessera_cpu::test::kI64, shape.rows), weights(tessera_cpu::test::kF32, shape.rows * shape.dim);
     for (int64_t i = 0; i < shape.rows; ++i) ids.set(i, static_cast<double>(i));
     std::copy_n(values.begin(), shape.rows * shape.dim, weights.data<float>());
-    tsr_rows rows{sizeof(tsr_rows), 0, shape.rows, &ids.tensor, &weights.tensor, nullptr};
+    tsr_rows rows{sizeof(tsr_rows), 0, 0, 0, shape.rows, &ids.tensor, &weights.tensor, nullptr, nullptr};
     Error error;
     EXPECT_EQ(api_->import_rows(instance_, table, &rows, &error), TSR_OK) << error.message;
   }
@@ -130,9 +130,9 @@ class Subject {
     lookup.ids = ids_->send(*batch.ids);
     lookup.offsets = offsets_->send(*batch.offsets);
     if (lookup.weights != nullptr) lookup.weights = weights_->send(*batch.weights);
-    tsr_backward args = Model::args_of(batch, nullptr, 1.0, step);
-    args.lookup = &lookup;
-    args.grad_output = gradient_->send(*batch.grad_output);
+    const tsr_update update{sizeof(tsr_update), 0, 0.0625, step};
+    const tsr_backward args{
+        sizeof(tsr_backward), 0, &lookup, gradient_->send(*batch.grad_output), nullptr, 1.0, &update};
     if (arrived) gpu::stream_synchronize(stream_);
 
     Array want(reference_.options.output_dtype, batch.output_size), got(want.tensor.dtype, batch.output_size);
@@ -175,7 +175,7 @@ class Subject {
   std::vector<float> rows_of(uint32_t table) {
     const auto& shape = reference_.options.tables[table];
     Array ids(tessera_cpu::test::kI64, shape.rows), weights(tessera_cpu::test::kF32, shape.rows * shape.dim);
-    tsr_rows rows{sizeof(tsr_rows), 0, 0, &ids.tensor, &weights.tensor, nullptr};
+    tsr_rows rows{sizeof(tsr_rows), 0, 0, 0, 0, &ids.tensor, &weights.tensor, nullptr, nullptr};
     uint64_t cursor = 0;
     Error error;
     EXPECT_EQ(api_->export_rows(instance_, table, &cursor, &rows, &error), TSR_OK) << error.message;

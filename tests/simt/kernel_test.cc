@@ -207,14 +207,14 @@ TEST(GpuKernel, RowGradientsAgreeAndApplyUpdates) {
         Model& model = i == 0 ? gpu : reference;
         Array output(kF32, batch->output_size);
         tsr_context* context = model.forward(*batch, output);
-        const tsr_backward args = Model::args_of(*batch, nullptr, 0.25, 1);
+        const tsr_backward args = model.args_of(*batch, nullptr, 0.25, 1);
         std::vector<tsr_row_gradient> out(o.tables.size());
         Error error;
         ASSERT_EQ(model.api->backward_rows(model.instance, context, &args, out.data(), nullptr, &error), TSR_OK)
             << error.message;
         for (uint32_t t = 0; t < o.tables.size(); ++t) {
           values[i].push_back(flat(out[t], &rows[i].emplace_back()));
-          ASSERT_EQ(model.api->apply(model.instance, t, &out[t].rows, &out[t].values, &args.update, nullptr, &error),
+          ASSERT_EQ(model.api->apply(model.instance, t, &out[t].rows, &out[t].values, args.update, nullptr, &error),
                     TSR_OK)
               << error.message;
         }
@@ -266,7 +266,7 @@ struct DeviceTraining {
     Error error;
     EXPECT_EQ(model->api->forward(model->instance, &batch->lookup, &output->tensor, stream, &context, &error), TSR_OK)
         << error.message;
-    const tsr_backward args = Model::args_of(*batch, nullptr, 1, 1);
+    const tsr_backward args = model->args_of(*batch, nullptr, 1, 1);
     EXPECT_EQ(model->api->backward(model->instance, context, &args, stream, &error), TSR_OK) << error.message;
     model->api->release(model->instance, context);
   }
@@ -371,7 +371,7 @@ TEST(GpuKernel, LoadAndImportRefuseWhatDoesNotFit) {
   ids.set(0, 1);
   ids.set(1, 50);
   weights.set(0, 5);
-  const tsr_rows rows{sizeof(tsr_rows), 0, 2, &ids.tensor, &weights.tensor, nullptr};
+  const tsr_rows rows{sizeof(tsr_rows), 0, 0, 0, 2, &ids.tensor, &weights.tensor, nullptr, nullptr};
   EXPECT_EQ(model.api->import_rows(model.instance, 0, &rows, &error), TSR_OUT_OF_RANGE);
   EXPECT_NE(std::string(error.message).find("no row 50"), std::string::npos) << error.message;
   EXPECT_EQ(model.rows_of(0), std::vector<float>(600, 0.0f));

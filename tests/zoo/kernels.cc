@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "faults.h"
 
@@ -15,7 +16,8 @@ struct Shard {
   int64_t rows, dim;
   std::vector<float> weights;
   std::vector<std::vector<float>> states;
-  std::vector<int64_t> widths;  // of the states
+  std::vector<int64_t> widths;      // of the states
+  std::vector<uint32_t> updates{};  // of each row: what is `extra` of it
 };
 
 // Of one forward.
@@ -49,9 +51,11 @@ class Instance : public KernelInstance {
         s.states.emplace_back(static_cast<size_t>(table.rows * s.widths[k]),
                               static_cast<float>(optimizer_.state(k).start));
       }
+      s.updates.resize(static_cast<size_t>(s.rows));
       shards_.push_back(std::move(s));
     }
     lookups_.resize(shards_.size());
+    exported_.resize(shards_.size());
   }
 
   void forward(const tsr_lookup& lookup, const DLTensor& output, tsr_stream, tsr_context** context) override {
@@ -87,7 +91,7 @@ class Instance : public KernelInstance {
     for (uint32_t pass = 0; pass < passes; ++pass) {
       for (size_t t = 0; t < shards_.size(); ++t) {
         for (const auto& [row, sum] : sums(args, t, passes > 1 ? pass : UINT32_MAX))
-          update(t, row, sum.data(), args.update);
+          update(t, row, sum.data(), *args.update);
       }
     }
   }
@@ -134,7 +138,8 @@ class Instance : public KernelInstance {
     });
   }
   void export_rows(uint32_t table, uint64_t& cursor, tsr_rows& rows) override {
-    const Shard& s = shards_.at(table);
+    if (has("exports_a_snapshot") && !exported_[table]) exported_[table] = shards_.at(table);
+    const Shard& s = exported_[table] ? *exported_[table] : shards_.at(table);
     const int64_t begin = static_cast<int64_t>(cursor);
     const int64_t last = s.rows - (has("keeps_the_last_row") && s.rows > 0 ? 1 : 0);
     const int64_t n = std::min(numel(*rows.ids), last - begin);
@@ -144,9 +149,11 @@ class Instance : public KernelInstance {
       for (uint32_t k = 0; k < rows.num_states; ++k)
         std::copy_n(s.states[k].data() + (begin + i) * s.widths[k], s.widths[k],
                     data_as<float>(*rows.states[k]) + i * s.widths[k]);
+      if (rows.extra != nullptr) *extra_of(rows, i) = s.updates[static_cast<size_t>(begin + i)];
     }
     rows.count = std::max<int64_t>(n, 0);
     cursor += static_cast<uint64_t>(rows.count);
+    if (rows.count == 0) exported_[table].reset();
   }
   void import_rows(uint32_t table, const tsr_rows& rows) override {
     Shard& s = shards_.at(table);
@@ -156,13 +163,23 @@ class Instance : public KernelInstance {
       for (uint32_t k = 0; k < rows.num_states; ++k)
         std::copy_n(data_as<float>(*rows.states[k]) + i * s.widths[k], s.widths[k],
                     s.states[k].data() + row * s.widths[k]);
+      if (rows.extra != nullptr && !has("forgets_extra")) s.updates[static_cast<size_t>(row)] = *extra_of(rows, i);
     }
   }
   tsr_kernel_stats stats(uint32_t table) override {
-    return {sizeof(tsr_kernel_stats), 0, shards_.at(table).weights.size() * 4, 0, 0, lookups_.at(table)};
+    const Shard& s = shards_.at(table);
+    tsr_kernel_stats out{};
+    out.weight_bytes = s.weights.size() * 4;
+    out.lookups = out.hits = lookups_.at(table);
+    out.rows_in_use = static_cast<uint64_t>(s.rows);
+    out.extra_bytes = sizeof(uint32_t);
+    return out;
   }
 
  private:
+  static uint32_t* extra_of(const tsr_rows& rows, int64_t i) {
+    return reinterpret_cast<uint32_t*>(static_cast<char*>(rows.extra) + i * rows.extra_stride);
+  }
   static Kept& kept(tsr_context* context) { return *reinterpret_cast<Kept*>(context); }
   static const float* weight(const Shard& s, int64_t row) { return s.weights.data() + row * s.dim; }
   static float* out(const DLTensor& tensor, const tsr_lookup_feature& f, int64_t slot) {
@@ -231,6 +248,7 @@ class Instance : public KernelInstance {
     Shard& s = shards_.at(table);
     float* states[OptimizerRef::kMaxStates] = {};
     for (uint32_t k = 0; k < optimizer_.num_states(); ++k) states[k] = s.states[k].data() + row * s.widths[k];
+    s.updates[static_cast<size_t>(row)] += 1;
     optimizer_.update_row(how, s.dim, s.weights.data() + row * s.dim, grad, states);
   }
 
@@ -247,12 +265,19 @@ class Instance : public KernelInstance {
   float max_gradient_;
   Buffer memory_;
   std::vector<Shard> shards_;
+  std::vector<std::optional<Shard>> exported_;  // where a snapshot is taken
   std::vector<uint64_t> lookups_;
   Kept only_;
 };
 
+// As Kernel's, but for the fault: the SDK refuses unknown flags by itself.
+tsr_code forward_whatever_the_flags(void* instance, const tsr_lookup* lookup, const DLTensor* output, tsr_stream stream,
+                                    tsr_context** context, tsr_error* err);
+
 class Zoo : public Kernel {
  public:
+  template <class C>
+  static const tsr_kernel table;
   using Instance = ::Instance;
   static constexpr const char* kComputeKernels[] = {"fused", "dense", nullptr};
   static constexpr int32_t kDeviceTypes[] = {kDLCPU, 0};
@@ -264,6 +289,12 @@ class Zoo : public Kernel {
     if (config.device.device_type != kDLCPU) fail(TSR_UNIMPLEMENTED, "the CPU alone is served");
     if (!same_dtype(config.weight_dtype, dtype_of<float>()) || !same_dtype(config.output_dtype, dtype_of<float>()))
       fail(TSR_UNIMPLEMENTED, "float32 alone is served");
+    for (uint32_t t = 0; t < config.num_tables; ++t) {
+      const tsr_kernel_table& table = table_of(config, t);
+      if (table.options == nullptr) continue;
+      fail(TSR_INVALID_ARGUMENT, "table \"", table.name, "\" has the options ", table.options,
+           ", but this kernel's tables have none: leave them out");
+    }
   }
   std::unique_ptr<KernelInstance> open(const tsr_kernel_config& config) const override {
     supports(config);
@@ -273,6 +304,20 @@ class Zoo : public Kernel {
  private:
   Host host_;
 };
+
+template <class C>
+const tsr_kernel Zoo::table = [] {
+  tsr_kernel t = Kernel::table<C>;
+  t.forward = forward_whatever_the_flags;
+  return t;
+}();
+
+tsr_code forward_whatever_the_flags(void* instance, const tsr_lookup* lookup, const DLTensor* output, tsr_stream stream,
+                                    tsr_context** context, tsr_error* err) {
+  tsr_lookup known = *lookup;
+  if (has("ignores_flags")) known.flags = 0;
+  return Kernel::table<Zoo>.forward(instance, &known, output, stream, context, err);
+}
 
 }  // namespace
 

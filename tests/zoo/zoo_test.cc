@@ -66,7 +66,8 @@ TEST_P(Healthy, HasNoDefect) {
   EXPECT_EQ(done.status, 0) << done.output;
   EXPECT_THAT(done.output, testing::Not(testing::HasSubstr("warning")));
 }
-INSTANTIATE_TEST_SUITE_P(Kinds, Healthy, testing::Values("sharders", "kernels", "optimizers", "modules", "collectives"),
+INSTANTIATE_TEST_SUITE_P(Kinds, Healthy,
+                         testing::Values("sharders", "kernels", "row_makers", "optimizers", "modules", "collectives"),
                          [](const auto& info) { return std::string(info.param); });
 
 // What the loader finds out, too (loader_test.cc).
@@ -211,6 +212,17 @@ constexpr Animal kKernels[] = {
     {"kernels", "has_one_context",
      "FAILED kernel.contexts, zoo.kernel: backward failed with TSR_FAILED_PRECONDITION: "},
     {"kernels", "keeps_the_last_row", "FAILED kernel.update, zoo.kernel: export_rows gave 6 of 7 rows"},
+    {"kernels", "ignores_flags",
+     "FAILED kernel.flags, zoo.kernel: forward with a flag that has to be understood, and that nobody knows, "
+     "succeeded, "
+     "but has to be refused [abi/base.h, "},
+    {"kernels", "exports_a_snapshot",
+     "FAILED kernel.cursors, zoo.kernel: column 0 of row 0 of a table of 200 rows is "},
+    {"row_makers", "inserts_when_reading",
+     "FAILED kernel.read_only, zoo.on_demand: a lookup with TSR_LOOKUP_READ_ONLY took the rows in use from 0 to "},
+    {"row_makers", "forgets_start_values",
+     "FAILED kernel.start_values, zoo.on_demand: the first lookup of rows that did not exist gave 0, where "},
+    {"kernels", "forgets_extra", "FAILED kernel.extra, zoo.kernel: byte "},
     {"kernels", "imports_in_order", "FAILED kernel.rows, zoo.kernel: column 0 of row 0 is "},
     {"kernels", "saves_no_states",
      "FAILED kernel.save, zoo.kernel: optimizer states of table 0 differ after save and load [abi/kernel.h, "},

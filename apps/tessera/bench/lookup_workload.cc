@@ -71,14 +71,12 @@ LookupBatch::LookupBatch(const LookupShape& shape, Tensor ids, Tensor offsets)
   }
   raw_ids_ = ids_.dl();
   raw_offsets_ = offsets_.dl();
-  raw_ = {sizeof(tsr_lookup),
-          static_cast<uint32_t>(features_.size()),
-          sizeof(tsr_lookup_feature),
-          0,
-          features_.data(),
-          &raw_ids_,
-          &raw_offsets_,
-          nullptr};
+  raw_.struct_size = sizeof(tsr_lookup);
+  raw_.num_features = static_cast<uint32_t>(features_.size());
+  raw_.feature_stride = sizeof(tsr_lookup_feature);
+  raw_.features = features_.data();
+  raw_.ids = &raw_ids_;
+  raw_.offsets = &raw_offsets_;
 }
 
 std::unique_ptr<LookupBatch> LookupBatch::on_device(const LookupShape& shape) const {

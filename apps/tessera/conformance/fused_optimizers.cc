@@ -122,10 +122,13 @@ class Tbe {
     step->raw_ids = step->ids.dl();
     step->raw_offsets = step->offsets.dl();
     step->raw_weights = step->weights.dl();
-    step->lookup = {sizeof(tsr_lookup),         static_cast<uint32_t>(step->features.size()),
-                    sizeof(tsr_lookup_feature), 0,
-                    step->features.data(),      &step->raw_ids,
-                    &step->raw_offsets,         step->weights.defined() ? &step->raw_weights : nullptr};
+    step->lookup.struct_size = sizeof(tsr_lookup);
+    step->lookup.num_features = static_cast<uint32_t>(step->features.size());
+    step->lookup.feature_stride = sizeof(tsr_lookup_feature);
+    step->lookup.features = step->features.data();
+    step->lookup.ids = &step->raw_ids;
+    step->lookup.offsets = &step->raw_offsets;
+    step->lookup.weights = step->weights.defined() ? &step->raw_weights : nullptr;
     return step;
   }
 

@@ -121,15 +121,15 @@ LookupBatch::LookupBatch(Random& random, const KernelShape& shape, const BatchSh
     weights = std::make_unique<Array>(kFloat32, std::vector<int64_t>{n});
     for (int64_t i = 0; i < n; ++i) weights->set(i, static_cast<double>(between(random, -8, 8)) / 4);
   }
-  raw = {sizeof(tsr_lookup),
-         static_cast<uint32_t>(features.size()),
-         sizeof(tsr_lookup_feature),
-         static_cast<uint32_t>(outputs),
-         features.data(),
-         ids->raw(),
-         offsets->raw(),
-         weights == nullptr ? nullptr : weights->raw(),
-         how.listed ? rows->raw() : nullptr};
+  raw.struct_size = sizeof(tsr_lookup);
+  raw.num_features = static_cast<uint32_t>(features.size());
+  raw.feature_stride = sizeof(tsr_lookup_feature);
+  raw.num_outputs = static_cast<uint32_t>(outputs);
+  raw.features = features.data();
+  raw.ids = ids->raw();
+  raw.offsets = offsets->raw();
+  raw.weights = weights == nullptr ? nullptr : weights->raw();
+  raw.output_rows = how.listed ? rows->raw() : nullptr;
 }
 
 int64_t LookupBatch::ids_of(uint32_t table) const {
@@ -170,14 +170,16 @@ KernelBed::KernelBed(Parts parts, bool longer)
       api_(*static_cast<const tsr_kernel*>(parts_.kernel.component->api)),
       updates_(&parts_.optimizer) {
   for (const TableShape& t : parts_.shape.tables) {
-    tables_.push_back({{sizeof(tsr_kernel_table), 0, "t", t.rows, t.dim, nullptr, 0}, {}});
+    tables_.push_back({{sizeof(tsr_kernel_table), 0, "t", t.rows, t.dim, nullptr, 0, 0}, {}});
     if (!longer) continue;
     tables_.back().table.struct_size = sizeof(LongTable);
     std::memset(tables_.back().more, kGuardByte, sizeof(LongTable::more));
   }
   const KernelShape& s = parts_.shape;
   config_ = {static_cast<uint32_t>(longer ? sizeof(long_config_) : sizeof(tsr_kernel_config)),
+             0,
              s.train ? TSR_MODE_TRAIN : TSR_MODE_INFER,
+             0,
              parts_.shape.compute_kernel.c_str(),
              {kDLCPU, 0},
              s.weights,
@@ -188,11 +190,29 @@ KernelBed::KernelBed(Parts parts, bool longer)
              s.train ? &parts_.optimizer : nullptr,
              parts_.optimizer_options.c_str(),
              s.max_gradient,
-             1};
+             nullptr};
   if (longer) std::memset(long_config_.more, kGuardByte, sizeof(long_config_.more));
 }
 
 KernelBed::~KernelBed() { close(); }
+
+void KernelBed::start_values(int64_t kind) {
+  start_kind_ = kind;
+  start_values_ = {sizeof(tsr_start_values), 0, this,
+                   [](void* self, uint32_t table, int64_t count, const int64_t* rows, float* out, tsr_error*) {
+                     const auto& bed = *static_cast<const KernelBed*>(self);
+                     const int64_t dim = bed.shape().tables[table].dim;
+                     for (int64_t i = 0; i < count * dim; ++i)
+                       out[i] = start_value(bed.start_kind_, table, rows[i / dim], i % dim);
+                     return static_cast<tsr_code>(TSR_OK);
+                   },
+                   [](void*, uint32_t, tsr_start_formula*, tsr_error* err) {
+                     err->code = TSR_UNIMPLEMENTED;
+                     std::strcpy(err->message, "verify has no formula: use fill");
+                     return static_cast<tsr_code>(TSR_UNIMPLEMENTED);
+                   }};
+  config_.start_values = &start_values_;
+}
 
 void KernelBed::close() {
   if (instance_ == nullptr) return;
@@ -237,14 +257,15 @@ tsr_context* KernelBed::forward(const LookupBatch& batch, Outputs& out, bool bac
 }
 
 tsr_backward KernelBed::arguments(const LookupBatch& batch, const Outputs& grad, Array* grad_weights, double scale,
-                                  int64_t step) const {
+                                  int64_t step) {
+  update_ = {sizeof(tsr_update), 0, kLearningRate, step};
   return {sizeof(tsr_backward),
           0,
           &batch.raw,
           grad.raw(),
           grad_weights == nullptr ? nullptr : grad_weights->raw(),
           scale,
-          {sizeof(tsr_update), 0, kLearningRate, step}};
+          &update_};
 }
 
 void KernelBed::backward(const LookupBatch& batch, tsr_context* context, const Outputs& grad, Array* grad_weights,
@@ -287,7 +308,7 @@ KernelBed::Rows KernelBed::export_rows(size_t table, int64_t at_once) {
                                                              : std::vector{at_once, width}));
       raw_states.push_back(states.back()->raw());
     }
-    tsr_rows rows{sizeof(tsr_rows), num_states(), 0, ids.raw(), weights.raw(), raw_states.data()};
+    tsr_rows rows{sizeof(tsr_rows), 0, num_states(), 0, 0, ids.raw(), weights.raw(), raw_states.data(), nullptr};
     Call call;
     call.succeeds(api_.export_rows(instance_, static_cast<uint32_t>(table), &cursor, &rows, call.out()), "export_rows");
     ids.check_end("export_rows");
@@ -322,8 +343,8 @@ void KernelBed::import_rows(size_t table, Rows& from) {
     std::copy(from.states[k].begin(), from.states[k].end(), states[k]->data<float>());
     raw_states.push_back(states[k]->raw());
   }
-  tsr_rows rows{sizeof(tsr_rows), static_cast<uint32_t>(from.states.size()), n, ids.raw(), weights.raw(),
-                raw_states.data()};
+  tsr_rows rows{sizeof(tsr_rows),  0,      static_cast<uint32_t>(from.states.size()), 0, n, ids.raw(), weights.raw(),
+                raw_states.data(), nullptr};
   parts_.subject.doing("import_rows");
   Call call;
   call.succeeds(api_.import_rows(instance_, static_cast<uint32_t>(table), &rows, call.out()), "import_rows");

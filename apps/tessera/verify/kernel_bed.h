@@ -118,8 +118,17 @@ class KernelBed {
   const tsr_kernel& api() const { return api_; }
   const tsr_kernel_config& config() const { return config_; }
   Subject& subject() const { return parts_.subject; }
-  uint32_t num_states() const { return shape().train && shape().compute_kernel == "fused" ? updates_.num_states() : 0; }
+  bool updates_rows() const {
+    return shape().train && shape().compute_kernel != TSR_COMPUTE_DENSE && TSR_HAS(tsr_kernel, &api_, backward);
+  }
+  uint32_t num_states() const { return updates_rows() ? updates_.num_states() : 0; }
   int64_t state_width(uint32_t k, size_t table) const;
+
+  // Before open(): row r of a table starts with start_value(kind, table, r, column), and not with 0.
+  void start_values(int64_t kind);
+  static float start_value(int64_t kind, uint32_t table, int64_t row, int64_t col) {
+    return static_cast<float>((row * 31 + col * 7 + table * 3 + kind * 13) % 64 - 32) / 64;
+  }
 
   std::string why_not() const;  // what supports() says; "" where it does
   tsr_code try_open(Call& call);
@@ -144,7 +153,7 @@ class KernelBed {
 
  private:
   tsr_backward arguments(const LookupBatch& batch, const Outputs& grad, Array* grad_weights, double scale,
-                         int64_t step) const;
+                         int64_t step);  // valid until the next call
   Parts parts_;
   const tsr_kernel& api_;
   struct LongTable {
@@ -158,7 +167,10 @@ class KernelBed {
   } long_config_{};
   tsr_kernel_config& config_ = long_config_.config;
   const sdk::OptimizerRef updates_;
+  int64_t start_kind_ = 0;
+  tsr_start_values start_values_{};
   void* instance_ = nullptr;
+  tsr_update update_{};
 };
 
 // The tables of a bed in plain loops, in doubles; updates are the bed's optimizer's.

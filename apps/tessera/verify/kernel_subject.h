@@ -30,14 +30,28 @@ struct Kernel {
   void needs_rows() const {
     if (!moves_rows()) throw Skipped("it exports or imports no rows, so verify does not know what it holds");
   }
+  // The compute kernel whose backward updates rows, "fused" or one of its own; "": none does.
+  std::string updating() const {
+    if (!TSR_HAS(tsr_kernel, &api, backward)) return "";
+    if (serves(TSR_COMPUTE_FUSED)) return TSR_COMPUTE_FUSED;
+    for (const char* const* name = api.compute_kernels; *name != nullptr; ++name) {
+      if (*name != std::string_view(TSR_COMPUTE_DENSE) && *name != std::string_view(TSR_COMPUTE_QUANT)) return *name;
+    }
+    return "";
+  }
+  void needs_updates() const {
+    if (updating().empty()) throw Skipped("it serves \"dense\" alone, or only infers: its backward updates nothing");
+  }
+  bool exact() const { return !updating().empty() || serves(TSR_COMPUTE_DENSE); }  // rows are as imported
   KernelBed::Parts with(KernelShape shape, const char* optimizer = "exact_sgd") const {
+    if (shape.compute_kernel == TSR_COMPUTE_FUSED && !updating().empty()) shape.compute_kernel = updating();
     const Formula& formula = *formula_of(optimizer);
     return {subject, *part.raw(), optimizer_part(formula), formula.options, std::move(shape)};
   }
   // One that it supports, for checks that do not care: fused where it trains.
   KernelShape any_shape(std::vector<TableShape> tables = {{7, 4}, {40, 16}, {100, 32}}) const {
     KernelShape shape{std::move(tables)};
-    if (serves("fused")) return shape;
+    if (!updating().empty()) return shape;
     shape.compute_kernel = api.compute_kernels[0];
     shape.train = serves("dense");
     if (serves("dense")) shape.compute_kernel = "dense";
@@ -52,5 +66,13 @@ struct Kernel {
 void check_kernel_rows(Subject& subject);
 void check_kernel_save(Subject& subject);
 void check_kernel_quantized(Subject& subject);
+
+// In kernel_promises.cc.
+void check_kernel_flags(Subject& subject);
+void check_kernel_cursors(Subject& subject);
+void check_kernel_extra(Subject& subject);
+void check_kernel_read_only(Subject& subject);
+void check_kernel_start_values(Subject& subject);
+void check_kernel_threads(Subject& subject);
 
 }  // namespace tessera::cli::verify

@@ -116,6 +116,9 @@ void check_kernel_close(Subject& subject) {
       Call call;
       call.succeeds(k.api.stats(bed.instance(), t, &stats, call.out()), "stats");
       const uint64_t ids = 2 * static_cast<uint64_t>(batch.ids_of(t));
+      require(stats.hits <= ids && stats.rows_in_use <= static_cast<uint64_t>(bed.shape().tables[t].rows),
+              "stats of table ", t, " counts ", stats.hits, " hits among ", ids, " lookups, and ", stats.rows_in_use,
+              " rows in use");
       require(stats.lookups == ids, "after lookups of ", ids, " ids in table ", t, ", stats counts ", stats.lookups);
     }
   }
@@ -141,7 +144,7 @@ void compare_forward(const Kernel& k, KernelShape shape, const BatchShape& how, 
 void check_kernel_forward(Subject& subject) {
   const Kernel k(subject);
   k.needs_rows();
-  if (!k.serves("fused") && !k.serves("dense")) throw Skipped("it serves neither \"fused\" nor \"dense\"");
+  if (!k.exact()) throw Skipped("it only infers: its rows are not as they were imported");
   uint64_t salt = 0;
   for (const DLDataType rows : {kFloat32, kFloat16, kBFloat16}) {
     for (const DLDataType output : {kFloat32, kFloat16, kBFloat16}) {
@@ -178,7 +181,7 @@ void check_kernel_placed_rows(Subject& subject) {
   const Kernel k(subject);
   k.needs_rows();
   if ((k.api.flags & TSR_KERNEL_PLACES_ROWS) == 0) throw Skipped("it does not say TSR_KERNEL_PLACES_ROWS");
-  if (!k.serves("fused") && !k.serves("dense")) throw Skipped("it serves neither \"fused\" nor \"dense\"");
+  if (!k.exact()) throw Skipped("it only infers: its rows are not as they were imported");
   BatchShape how;
   how.listed = true;
   how.poolings = {TSR_POOLING_SUM, TSR_POOLING_MEAN, TSR_POOLING_SUM, TSR_POOLING_SUM, TSR_POOLING_MEAN};
@@ -188,7 +191,7 @@ void check_kernel_placed_rows(Subject& subject) {
 void check_kernel_update(Subject& subject) {
   const Kernel k(subject);
   k.needs_rows();
-  if (!k.serves("fused")) throw Skipped("it does not serve \"fused\": its backward updates nothing");
+  k.needs_updates();
   uint64_t salt = 0;
   for (const char* optimizer : {"exact_sgd", "exact_adagrad", "exact_rowwise_adagrad", "adam"}) {
     for (const DLDataType rows : {kFloat32, kFloat16}) {
@@ -270,7 +273,7 @@ void check_kernel_gradients(Subject& subject) {
 void check_kernel_contexts(Subject& subject) {
   const Kernel k(subject);
   k.needs_rows();
-  if (!k.serves("fused")) throw Skipped("it does not serve \"fused\": its backward updates nothing");
+  k.needs_updates();
   KernelBed bed(k.with({kTables}));
   bed.open();
   Random random = subject.random();
@@ -297,7 +300,7 @@ void check_kernel_contexts(Subject& subject) {
 void check_kernel_apply(Subject& subject) {
   const Kernel k(subject);
   k.needs_rows();
-  if (!k.serves("fused") || !TSR_HAS(tsr_kernel, &k.api, apply)) throw Skipped("it has no apply");
+  if (k.updating().empty() || !TSR_HAS(tsr_kernel, &k.api, apply)) throw Skipped("it has no apply");
   KernelBed bed(k.with({{{50, 12}}}, "exact_adagrad"));
   bed.open();
   Random random = subject.random();
@@ -326,7 +329,7 @@ void check_kernel_apply(Subject& subject) {
 void check_kernel_sequences(Subject& subject) {
   const Kernel k(subject);
   k.needs_rows();
-  if (!k.serves("fused")) throw Skipped("it does not serve \"fused\": its backward updates nothing");
+  k.needs_updates();
   KernelBed bed(k.with({{{2000, 16}, {3, 8}, {500, 33}}}, "exact_rowwise_adagrad"));
   bed.open();
   Random random = subject.random(9);
@@ -367,6 +370,7 @@ std::span<const Check> kernel_checks() {
        check_kernel_longer_structs},
       {"kernel.memory", 3, TSR_KERNEL_KIND, "abi/host.h, tsr_host::alloc", 20, check_kernel_no_memory},
       {"kernel.close", 3, TSR_KERNEL_KIND, "abi/kernel.h, tsr_kernel::close", 20, check_kernel_close},
+      {"kernel.flags", 3, TSR_KERNEL_KIND, "abi/base.h, Of every flags", 20, check_kernel_flags},
       {"kernel.forward", 4, TSR_KERNEL_KIND, kForward, 60, check_kernel_forward},
       {"kernel.placed_rows", 4, TSR_KERNEL_KIND, "abi/kernel.h, tsr_lookup::output_rows", 30, check_kernel_placed_rows},
       {"kernel.update", 4, TSR_KERNEL_KIND, kBackward, 60, check_kernel_update},
@@ -376,6 +380,11 @@ std::span<const Check> kernel_checks() {
       {"kernel.rows", 4, TSR_KERNEL_KIND, kRows, 30, check_kernel_rows},
       {"kernel.save", 4, TSR_KERNEL_KIND, "abi/kernel.h, tsr_kernel::save", 30, check_kernel_save},
       {"kernel.quantized", 4, TSR_KERNEL_KIND, kForward, 30, check_kernel_quantized},
+      {"kernel.cursors", 4, TSR_KERNEL_KIND, kRows, 30, check_kernel_cursors},
+      {"kernel.extra", 4, TSR_KERNEL_KIND, "abi/kernel.h, tsr_rows::extra", 30, check_kernel_extra},
+      {"kernel.read_only", 4, TSR_KERNEL_KIND, "abi/kernel.h, TSR_LOOKUP_READ_ONLY", 30, check_kernel_read_only},
+      {"kernel.start_values", 4, TSR_KERNEL_KIND, "abi/kernel.h, tsr_start_values", 30, check_kernel_start_values},
+      {"kernel.threads", 4, TSR_KERNEL_KIND, "abi/kernel.h, TSR_KERNEL_FORWARD_ANY_THREAD", 30, check_kernel_threads},
       {"kernel.sequences", 5, TSR_KERNEL_KIND, kBackward, 120, check_kernel_sequences},
   };
   return kChecks;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/abi/kernel.h"
 #include "tessera/sdk/row_format.h"
 #include "tessera/tensor.h"
 
@@ -51,7 +52,6 @@ struct EmbeddingBagConfig {
   // Tables that only infer (quantized_table.h): data_type is not used then, and num_embeddings counts stored rows.
   std::optional<RowFormat> row_format;
   std::shared_ptr<const IndexRemapping> remapping;  // ids to stored rows; none: an id is its row
-  std::string kernel_options;  // JSON for the kernel, of this table alone: its plugin says what it may be; empty: none
 };
 
 // Checks names, sizes, duplicates and fills in empty feature_names. kInvalidArgument.
@@ -61,6 +61,8 @@ std::vector<EmbeddingBagConfig> validated(std::vector<EmbeddingBagConfig> tables
 // more than one table.
 std::vector<std::vector<std::string>> embedding_names_by_table(const std::vector<EmbeddingBagConfig>& tables);
 
+// How the start values of a shard that begins there are made; scale 0 makes zeros.
+tsr_start_formula start_formula(const EmbeddingBagConfig& table, uint64_t seed, int64_t first_row, int64_t first_col);
 // Start values of rows [row, row + count) x columns [col, col + cols) into out[count, cols].
 void initial_values(const EmbeddingBagConfig& table, uint64_t seed, int64_t row, int64_t count, int64_t col,
                     int64_t cols, float* out);

@@ -21,12 +21,23 @@
 
 namespace tessera {
 
+// What rows start with: a tsr_start_formula (abi/kernel.h), or 0 where its scale is 0.
+struct StartValues {
+  tsr_start_formula formula{};
+  // Routed shards: the table's rows behind the shard's, which then take the place of first_row + row.
+  std::function<void(std::span<const int64_t> rows, int64_t* table_rows)> unroute;
+
+  // Into out [rows.size(), dim].
+  void fill(std::span<const int64_t> rows, int64_t dim, float* out) const;
+};
+
 struct LookupTable {
   std::string name;
   int64_t rows = 0;
   int64_t dim = 0;
-  double init_range = 0;  // for kernels that make rows themselves: abi/kernel.h
   std::string options;    // JSON of this table alone, for kernels that have any: abi/kernel.h; empty: none
+  uint32_t poolings = 0;  // bit 1 << TSR_POOLING_*: those of its lookups; 0: not known yet
+  StartValues start;
 };
 
 struct LookupOptions {
@@ -40,7 +51,6 @@ struct LookupOptions {
   std::optional<RowFormat> row_format;  // tables that only infer: how rows are stored, instead of weight_dtype
   DType output_dtype = DType::kFloat32;
   std::vector<LookupTable> tables;
-  uint64_t seed = 0;        // of such rows
   OptimizerSpec optimizer;  // for "fused" and for apply(); name empty: none
 };
 
@@ -68,6 +78,11 @@ class Lookup {
   // Whether calls may have several outputs, and output_rows (TSR_KERNEL_PLACES_ROWS).
   bool places_rows() const;
 
+  // True for a kernel that makes rows itself, by their start values, where others get them through write_rows.
+  bool makes_rows() const;
+  // Gives all rows of a new instance their start values.
+  void start_rows();
+
   // Kept by the caller between forward and backward; several may be live. Keeps the kernel's instance alive.
   class Context {
    public:
@@ -83,8 +98,9 @@ class Lookup {
     tsr_context* raw_ = nullptr;
   };
 
-  // `lookup` as in abi/kernel.h, but for num_outputs, which the tensors given say; ids are already checked. context
-  // nullptr: no backward follows. More outputs than one, and gradients alike: only where places_rows().
+  // `lookup` as in abi/kernel.h, but for num_outputs, flags, step and time, which are set here; ids are already
+  // checked. context nullptr: no backward follows, and nothing changes (TSR_LOOKUP_READ_ONLY). More outputs than one,
+  // and gradients alike: only where places_rows().
   void forward(const tsr_lookup& lookup, std::span<const Tensor> outputs, Context* context);
   void forward(const tsr_lookup& lookup, const Tensor& output, Context* context) {
     forward(lookup, std::span(&output, 1), context);
@@ -125,11 +141,14 @@ class Lookup {
   };
   const std::vector<State>& states() const;
 
-  // Rows [first, first + count) of a table; weights float32 [count, dim], states[k] [count] or [count, dim].
-  // kUnimplemented when the kernel has no row ranges.
-  void read_rows(int table, int64_t first, int64_t count, float* weights, std::span<float* const> states = {}) const;
+  // Rows [first, first + count) of a table; weights float32 [count, dim], states[k] [count] or [count, dim], extra
+  // [count, extra_bytes(table)], null: not asked for. kUnimplemented when the kernel has no row ranges.
+  void read_rows(int table, int64_t first, int64_t count, float* weights, std::span<float* const> states = {},
+                 void* extra = nullptr) const;
   void write_rows(int table, int64_t first, int64_t count, const float* weights,
-                  std::span<const float* const> states = {});
+                  std::span<const float* const> states = {}, const void* extra = nullptr);
+  // What the kernel keeps of each row besides, and nobody else understands; 0 for most.
+  int64_t extra_bytes(int table) const;
   // The table's rows are from now on these, uint8 [rows, bytes from row to row] as row_format says, read in place.
   // kUnimplemented when the kernel copies all rows.
   void adopt_rows(int table, const Tensor& rows);

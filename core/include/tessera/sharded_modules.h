@@ -116,11 +116,13 @@ class ShardedEmbeddings {
   std::vector<std::pair<std::string, Tensor>> states(
       const HeldShard& shard) const;  // "momentum1" -> [rows] or [rows, cols]
   void set_state(const HeldShard& shard, const std::string& name, const Tensor& value);
-  // The rows of one shard, [first, first + count), for checkpoints: weights [count, cols], states [count(, cols)].
-  void read_rows(const HeldShard& shard, int64_t first, int64_t count, float* weights,
-                 std::span<float* const> states) const;
+  // The rows of one shard, [first, first + count), for checkpoints: weights [count, cols], states [count(, cols)],
+  // and what the kernel keeps besides, extra_bytes() of each row; null: not asked for.
+  void read_rows(const HeldShard& shard, int64_t first, int64_t count, float* weights, std::span<float* const> states,
+                 void* extra = nullptr) const;
   void write_rows(const HeldShard& shard, int64_t first, int64_t count, const float* weights,
-                  std::span<const float* const> states);
+                  std::span<const float* const> states, const void* extra = nullptr);
+  int64_t extra_bytes(const HeldShard& shard) const;
   // The table's row ids behind rows [first, first + count) of a shard: contiguous, unless the sharder routes rows.
   std::vector<int64_t> table_rows(const HeldShard& shard, int64_t first, int64_t count) const;
   const std::vector<Lookup::State>& state_layout(const HeldShard& shard) const;

@@ -107,14 +107,12 @@ class KernelSubject {
     for (Batch& b : batches_) {
       b.ids = Tensor::zeros({tables_ * bags * pooling}, DType::kInt64);
       b.raw_ids = b.ids.dl();
-      b.raw = {sizeof(tsr_lookup),
-               static_cast<uint32_t>(features_.size()),
-               sizeof(tsr_lookup_feature),
-               0,
-               features_.data(),
-               &b.raw_ids,
-               &raw_offsets_,
-               nullptr};
+      b.raw.struct_size = sizeof(tsr_lookup);
+      b.raw.num_features = static_cast<uint32_t>(features_.size());
+      b.raw.feature_stride = sizeof(tsr_lookup_feature);
+      b.raw.features = features_.data();
+      b.raw.ids = &b.raw_ids;
+      b.raw.offsets = &raw_offsets_;
     }
   }
 

@@ -53,6 +53,7 @@ States read_dense_states(const SafetensorsReader& file, const std::vector<TableE
   std::set<std::string> of_tables;
   for (const TableEntry& t : tables) {
     for (size_t k = 0; k < t.states.size(); ++k) of_tables.insert(t.state_name(k));
+    of_tables.insert(t.extra_name());
   }
   std::map<std::string, OptimizerState> out;
   for (const auto& [name, tensor] : file.tensors()) {

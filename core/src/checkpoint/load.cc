@@ -113,6 +113,14 @@ class FitCheck {
     check_tensor(*source_.model, stored->parameter, stored->weight());
     for (size_t k = 0; k < stored->states.size(); ++k)
       check_tensor(*source_.optimizer, stored->state_name(k), stored->state(k));
+    if (stored->extra_words == 0 || mine.extra_words == 0)
+      return;  // a kernel may keep more, or less, than the other one
+    if (stored->extra_words != mine.extra_words) {
+      fail(Code::kInvalidArgument, "the kernel of table \"", mine.name, "\" kept ", 4 * stored->extra_words,
+           " bytes of each row besides in ", where(), ", and keeps ", 4 * mine.extra_words,
+           " in this model: load it with the same kernel");
+    }
+    check_tensor(*source_.optimizer, stored->extra_name(), stored->extra());
   }
 
   static std::string optimizer_of(const TableEntry& t) {
@@ -150,7 +158,7 @@ class ShardLoader {
   ShardLoader(const Source& source, const std::vector<ModelTable>& tables, int rank) : source_(source) {
     for (const ModelTable& t : tables) {
       const TableEntry* stored = source.manifest.find(t.stored.parameter);
-      int64_t width = stored->dim;
+      int64_t width = stored->dim + stored->extra_width();
       for (size_t k = 0; k < stored->states.size(); ++k) width += stored->state_width(k);
       const int64_t step = std::max<int64_t>(1, kReadFloats / width);
       for (size_t s = 0; s < t.sharding->shards.size(); ++s) {
@@ -201,7 +209,9 @@ class ShardLoader {
         columns(*source_.optimizer, name, rows, b.stored->dim, w, values_[k + 1]);
       states.push_back(values_[k + 1].data());
     }
-    b.table->collection->write_rows(held, b.first, b.count, values_[0].data(), states);
+    const bool kept = b.stored->extra_words > 0 && b.table->stored.extra_words > 0;
+    if (kept) extra(*b.stored, rows, w);
+    b.table->collection->write_rows(held, b.first, b.count, values_[0].data(), states, kept ? extra_.data() : nullptr);
   }
 
   void read(const SafetensorsReader& file, const std::string& name, const RowSet& rows, int64_t width) {
@@ -229,10 +239,21 @@ class ShardLoader {
       out[i] = merged_state(stored.cuts, whole_.data() + i * cuts, w.col, w.cols);
   }
 
+  // What the kernel kept of rows besides: of the stored cut in which the shard begins.
+  void extra(const TableEntry& stored, const RowSet& rows, const ShardMetadata& w) {
+    read(*source_.optimizer, stored.extra_name(), rows, stored.extra_width());
+    int64_t cut = 0;
+    for (int64_t end = stored.cuts[0]; end <= w.col; end += stored.cuts[static_cast<size_t>(cut)]) ++cut;
+    extra_.resize(rows.count * stored.extra_words);
+    for (int64_t i = 0; i < rows.count; ++i)
+      std::copy_n(whole_.data() + i * stored.extra_width() + cut * stored.extra_words, stored.extra_words,
+                  extra_.data() + i * stored.extra_words);
+  }
+
   const Source& source_;
   std::vector<Block> blocks_;
   size_t done_ = 0;
-  std::vector<float> whole_;
+  std::vector<float> whole_, extra_;
   std::vector<std::vector<float>> values_;  // weights, then each state
 };
 

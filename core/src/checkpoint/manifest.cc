@@ -44,16 +44,19 @@ int64_t count(const JsonObject& j, const char* key, int64_t least) {
 OrderedJson to_json(const TableEntry& t) {
   OrderedJson states = OrderedJson::array();
   for (const Lookup::State& s : t.states) states.push_back({{"name", s.name}, {"per_row", s.per_row}});
-  return {{"parameter", t.parameter},
-          {"name", t.name},
-          {"rows", t.rows},
-          {"dim", t.dim},
-          {"dtype", to_string(t.dtype)},
-          {"optimizer",
-           {{"name", t.optimizer.name}, {"options", t.optimizer.options}, {"max_gradient", t.optimizer.max_gradient}}},
-          {"learning_rate", t.learning_rate},
-          {"states", states},
-          {"column_cuts", t.cuts}};
+  OrderedJson out = {
+      {"parameter", t.parameter},
+      {"name", t.name},
+      {"rows", t.rows},
+      {"dim", t.dim},
+      {"dtype", to_string(t.dtype)},
+      {"optimizer",
+       {{"name", t.optimizer.name}, {"options", t.optimizer.options}, {"max_gradient", t.optimizer.max_gradient}}},
+      {"learning_rate", t.learning_rate},
+      {"states", states},
+      {"column_cuts", t.cuts}};
+  if (t.extra_words > 0) out["extra_words"] = t.extra_words;
+  return out;
 }
 
 // Cuts and states, as the sizes of tensors are computed from them.
@@ -89,6 +92,7 @@ TableEntry table_from(const JsonObject& j) {
   for (const JsonObject& s : j.objects("states"))
     t.states.push_back({s.get<std::string>("name"), s.get<bool>("per_row")});
   t.cuts = j.get<std::vector<int64_t>>("column_cuts");
+  if (j.has("extra_words")) t.extra_words = count(j, "extra_words", 1);
   check_table(t);
   return t;
 }
@@ -126,6 +130,10 @@ StoredTensor TableEntry::state(size_t k) const {
 }
 
 std::string TableEntry::state_name(size_t k) const { return cat(parameter, '/', name, '.', states[k].name); }
+
+StoredTensor TableEntry::extra() const { return {DType::kInt32, {rows, extra_width()}, 0}; }
+
+std::string TableEntry::extra_name() const { return cat(parameter, '/', name, ".extra"); }
 
 std::string TableEntry::state_list() const {
   std::string out;

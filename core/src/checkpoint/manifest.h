@@ -27,12 +27,16 @@ struct TableEntry {
   double learning_rate = 0;           // at the time of saving; for information
   std::vector<Lookup::State> states;  // float32
   std::vector<int64_t> cuts;          // column widths: a state kept per row is there once for each
+  int64_t extra_words = 0;            // of 4 bytes, per row and cut: what only the kernel understands
 
   StoredTensor weight() const;             // type and shape
   StoredTensor state(size_t k) const;      // [rows], [rows, cuts] or [rows, dim]
   std::string state_name(size_t k) const;  // "<parameter>/film.momentum1"
   int64_t state_width(size_t k) const;     // values per row
   std::string state_list() const;          // "momentum1 (per row), momentum2", or "none"
+  StoredTensor extra() const;              // int32 [rows, cuts * extra_words]
+  std::string extra_name() const;          // "<parameter>/film.extra"
+  int64_t extra_width() const { return static_cast<int64_t>(cuts.size()) * extra_words; }
 };
 
 struct Manifest {

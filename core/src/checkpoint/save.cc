@@ -93,7 +93,9 @@ class TableSender {
         states.push_back(at);
         at += p.count * (s.per_row ? 1 : cols);
       }
-      table_.collection->read_rows(table_.held(p.shard), p.first, p.count, weights, states);
+      float* const extra = table_.stored.extra_words > 0 ? at : nullptr;
+      at += p.count * table_.stored.extra_words;
+      table_.collection->read_rows(table_.held(p.shard), p.first, p.count, weights, states, extra);
       check_finite(p, {weights, static_cast<size_t>(p.count * cols)});
     }
     return out;
@@ -124,7 +126,7 @@ class TableSaver {
  public:
   TableSaver(const ProcessGroup& group, const ModelTable& table, Files* files)
       : group_(group), table_(table), entry_(table.stored), files_(files), sender_(group, table) {
-    int64_t width = entry_.dim;
+    int64_t width = entry_.dim + entry_.extra_width();
     for (size_t k = 0; k < entry_.states.size(); ++k) width += entry_.state_width(k);
     rows_per_block_ = std::max<int64_t>(1, kSentFloats / width);
   }
@@ -143,6 +145,7 @@ class TableSaver {
     const int64_t cols = table_.sharding->shards[shard].cols;
     int64_t width = cols;
     for (const Lookup::State& s : entry_.states) width += s.per_row ? 1 : cols;
+    width += entry_.extra_words;
     return {shard, first, count, count * width};
   }
 
@@ -186,7 +189,8 @@ class TableSaver {
     }
   }
 
-  // Calls f(k, slab, values) for the weights (k = -1) and every state of a piece; its rows are left to f.
+  // Calls f(k, slab, values) for the weights (k = -1), every state and what the kernel keeps besides (the last k) of a
+  // piece; its rows are left to f.
   template <class F>
   void for_each_slab(const Piece& p, const float* values, const F& f) {
     const ShardMetadata& w = where(p);
@@ -196,12 +200,17 @@ class TableSaver {
       const int index = static_cast<int>(k);
       if (entry_.states[k].per_row) {
         const Slab slab = cuts_of(w);
-        f(index, slab, repeated(values, p.count, slab.cols));
+        f(index, slab, repeated(values, p.count, 1, slab.cols));
         values += p.count;
       } else {
         f(index, Slab{{}, entry_.dim, w.col, w.cols}, values);
         values += p.count * w.cols;
       }
+    }
+    if (const int64_t words = entry_.extra_words; words > 0) {
+      const Slab cuts = cuts_of(w);
+      f(static_cast<int>(entry_.states.size()), Slab{{}, cuts.width * words, cuts.col * words, cuts.cols * words},
+        repeated(values, p.count, words, cuts.cols));
     }
   }
 
@@ -217,23 +226,31 @@ class TableSaver {
     return slab;
   }
 
-  const float* repeated(const float* values, int64_t count, int64_t times) {
+  // Each of `count` groups of values so many times.
+  const float* repeated(const float* values, int64_t count, int64_t group, int64_t times) {
     if (times == 1) return values;
-    repeated_.resize(count * times);
-    for (int64_t i = 0; i < count; ++i) std::fill_n(repeated_.data() + i * times, times, values[i]);
+    repeated_.resize(count * group * times);
+    float* to = repeated_.data();
+    for (int64_t i = 0; i < count * times; ++i) to = std::copy_n(values + i / times * group, group, to);
     return repeated_.data();
   }
 
   void write(int k, const Slab& slab, const float* values) {
     SafetensorsWriter& file = k < 0 ? files_->model : files_->optimizer;
-    write_slab(file.file(), file.at(k < 0 ? entry_.parameter : entry_.state_name(k)), slab, values);
+    const bool state = k < static_cast<int>(entry_.states.size());
+    const std::string name = k < 0 ? entry_.parameter : state ? entry_.state_name(k) : entry_.extra_name();
+    write_slab(file.file(), file.at(name), slab, values);
+  }
+  // Of the whole row, as for_each_slab counts.
+  int64_t width_of(size_t k) const {
+    return k == 0 ? entry_.dim : k <= entry_.states.size() ? entry_.state_width(k - 1) : entry_.extra_width();
   }
 
   // Puts the pieces of some rows together, and writes whole rows.
   void write_whole(int64_t first, int64_t count, const std::vector<Piece>& parts,
                    const std::vector<const float*>& values) {
-    rows_.resize(entry_.states.size() + 1);
-    for (size_t k = 0; k < rows_.size(); ++k) rows_[k].resize(count * (k ? entry_.state_width(k - 1) : entry_.dim));
+    rows_.resize(entry_.states.size() + (entry_.extra_words > 0 ? 2 : 1));
+    for (size_t k = 0; k < rows_.size(); ++k) rows_[k].resize(count * width_of(k));
     for (size_t p = 0; p < parts.size(); ++p) {
       const int64_t row = where(parts[p]).row + parts[p].first - first;
       for_each_slab(parts[p], values[p], [&](int k, const Slab& slab, const float* from) {
@@ -242,7 +259,7 @@ class TableSaver {
       });
     }
     for (size_t k = 0; k < rows_.size(); ++k) {
-      const int64_t width = k ? entry_.state_width(k - 1) : entry_.dim;
+      const int64_t width = width_of(k);
       write(static_cast<int>(k) - 1, {{first, count}, width, 0, width}, rows_[k].data());
     }
   }
@@ -264,7 +281,7 @@ class TableSaver {
   Files* files_;  // on rank 0
   TableSender sender_;
   int64_t rows_per_block_ = 1;
-  std::vector<std::vector<float>> rows_;  // weights, then each state
+  std::vector<std::vector<float>> rows_;  // weights, then each state, then what the kernel keeps besides
   std::vector<float> repeated_;
 };
 
@@ -285,6 +302,7 @@ Announced announced(const std::vector<ModelTable>& tables, const ParameterList& 
   for (const ModelTable& t : tables) {
     announce(model, t.stored.parameter, t.stored.weight());
     for (size_t k = 0; k < t.stored.states.size(); ++k) announce(states, t.stored.state_name(k), t.stored.state(k));
+    if (t.stored.extra_words > 0) announce(states, t.stored.extra_name(), t.stored.extra());
   }
   for (const ParameterPtr& p : dense) announce(model, p->name, {p->value.dtype(), p->value.shape(), 0});
   for (const auto& [key, state] : optimizer.state()) {

@@ -22,7 +22,10 @@ std::string known_here(const std::vector<ModelTable>& tables, int rank) {
       json states = json::array();
       for (const Lookup::State& state : table.collection->state_layout(table.held(s)))
         states.push_back({state.name, state.per_row});
-      known.push_back({{"table", t}, {"states", states}, {"rate", table.collection->learning_rate(table.stored.name)}});
+      known.push_back({{"table", t},
+                       {"states", states},
+                       {"extra", table.collection->extra_bytes(table.held(s)) / 4},
+                       {"rate", table.collection->learning_rate(table.stored.name)}});
       break;
     }
   }
@@ -32,6 +35,7 @@ std::string known_here(const std::vector<ModelTable>& tables, int rank) {
 void learn(const std::string& text, std::vector<ModelTable>& tables) {
   for (const json& known : config::parse_json<json>(text, {"what a rank says of its tables"})) {
     TableEntry& stored = tables.at(known["table"].get<size_t>()).stored;
+    stored.extra_words = known["extra"].get<int64_t>();
     if (!stored.states.empty()) continue;
     for (const json& state : known["states"])
       stored.states.push_back({state[0].get<std::string>(), state[1].get<bool>()});
@@ -100,8 +104,10 @@ int64_t RowSet::run_end(int64_t i) const {
 }
 
 void write_slab(OutputFile& file, const StoredTensor& tensor, const Slab& slab, const float* values) {
-  const Tensor typed =
-      Tensor::borrow(const_cast<float*>(values), {slab.rows.count * slab.cols}, DType::kFloat32).to(tensor.dtype);
+  const bool bits = is_integer(tensor.dtype);  // carried as they are
+  const Tensor given =
+      Tensor::borrow(const_cast<float*>(values), {slab.rows.count * slab.cols}, bits ? tensor.dtype : DType::kFloat32);
+  const Tensor typed = given.to(tensor.dtype);
   const int64_t element = size_of(tensor.dtype);
   const char* from = static_cast<const char*>(typed.raw());
   for (int64_t i = 0; i < slab.rows.count;) {
@@ -114,8 +120,8 @@ void write_slab(OutputFile& file, const StoredTensor& tensor, const Slab& slab, 
 
 void read_rows(const InputFile& file, const StoredTensor& tensor, const RowSet& rows, int64_t width, float* into) {
   const int64_t element = size_of(tensor.dtype);
-  const bool direct = tensor.dtype == DType::kFloat32;
-  const Tensor stored = direct ? Tensor::borrow(into, {rows.count * width}, DType::kFloat32)
+  const bool direct = tensor.dtype == DType::kFloat32 || is_integer(tensor.dtype);
+  const Tensor stored = direct ? Tensor::borrow(into, {rows.count * width}, tensor.dtype)
                                : Tensor::empty({rows.count * width}, tensor.dtype);
   for (int64_t i = 0; i < rows.count;) {
     const int64_t end = rows.run_end(i);

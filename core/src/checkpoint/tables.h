@@ -47,9 +47,9 @@ struct Slab {
   int64_t col = 0, cols = 0;
 };
 
-// values [count, cols], rounded to the tensor's type.
+// values [count, cols], rounded to the tensor's type; of integers the bits.
 void write_slab(OutputFile& file, const StoredTensor& tensor, const Slab& slab, const float* values);
-// Whole rows into [count, width].
+// Whole rows into [count, width]; of integers the bits.
 void read_rows(const InputFile& file, const StoredTensor& tensor, const RowSet& rows, int64_t width, float* into);
 
 }  // namespace tessera::checkpoint

@@ -123,6 +123,7 @@ struct TestModelOptions {
   Cut cut = [](const EmbeddingBagConfig& t, int) { return whole(t, 0); };
   DenseOptimizerSpec dense{"adam", R"({"learning_rate": 0.05})"};
   std::string dense_name = "over_arch.model.1.weight";
+  std::string kernel = "reference";
 };
 
 // loss = 1/2 (pooled . w - y)^2, summed over a global batch that the ranks share.
@@ -148,7 +149,7 @@ class TestModel {
     EmbeddingModuleShardingPlan plan;
     for (const EmbeddingBagConfig& t : tables_) plan.add(t.name, options.cut(t, group_->world_size()));
     parallel.plan->modules.emplace_back(kPath, plan);
-    parallel.sharded.kernel = "reference";
+    parallel.sharded.kernel = options.kernel;
     parallel.sharded.seed = 7;
     parallel.sharded.gradient_scale = parallel.sharded.data_parallel_gradient_scale = 1.0;
     parallel.sum_dense_gradients = true;

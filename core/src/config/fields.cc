@@ -95,7 +95,9 @@ const std::vector<Field<TableConfig>>& fields<TableConfig>() {
        0,
        {"fatal", "ignore", "warning"}},
       {"kernel", &S::kernel, "",
-       "compute kernel: `fused` updates rows in backward, `dense` hands gradients out, `auto`: any"},
+       "compute kernel: `fused` updates rows in backward, `dense` hands gradients out, one of a plugin's own, with "
+       "options "
+       "for the table as `acme.tensor_train?ranks=8`; `auto`: any"},
       {"optimizer", &S::optimizer, "", "`{ name = \"...\", ... }`: the optimizer of the rows and its options"},
       {"max_gradient", &S::max_gradient, "", "the output's gradient is clamped to +- this; 0: not", 0, kInfinity},
       {"sharding", &S::sharding, "",

@@ -47,8 +47,9 @@ int64_t sent_to_others(const Step& step, int rank) {
   return bytes;
 }
 
-ShardGroupOptions group_options(const ShardedModuleOptions& options) {
-  return {options.kernel, options.stream, options.optimizer, options.seed};
+ShardGroupOptions group_options(const ShardedModuleOptions& options, bool sequence,
+                                const std::vector<RowRouterPtr>& routers) {
+  return {options.kernel, options.stream, options.optimizer, options.seed, sequence, routers};
 }
 
 RowsOnWire on_wire(const Step& step) { return {step.wire, step.rows.tensor(), *step.host_sums}; }
@@ -70,14 +71,16 @@ ShardedCollection::ShardedCollection(const Runtime& runtime, ShardedTables shard
                            {group_->world_size(), group_->local_world_size(),
                             (options_.stream ? options_.stream->device() : kCpu).dl().device_type})),
       wiring_(tables_, plan_, hosts_of(*group_), {sharded.sequence, routers_}),
-      shards_(runtime, local_shards(tables_, plan_, group_->rank(), false, group_options(options_))),
+      shards_(runtime,
+              local_shards(tables_, plan_, group_->rank(), false, group_options(options_, sharded.sequence, routers_))),
       own_(wiring_, group_->rank(),
            [&](const Lane& lane) {
              const LocalShard* shard = shards_.find(lane.table, lane.shard);
              return shard && shards_.lookups()[shard->group]->places_rows();
            }),
       owner_(own_, shards_),
-      replicas_(runtime, tables_, wiring_, local_shards(tables_, plan_, group_->rank(), true, group_options(options_)),
+      replicas_(runtime, tables_, wiring_,
+                local_shards(tables_, plan_, group_->rank(), true, group_options(options_, sharded.sequence, routers_)),
                 options_.stream),
       fingerprint_(fingerprint_of(tables_, plan_, routers_, wiring_.sequence(), options_, *group_)),
       inputs_(input_side(group_)),
@@ -104,8 +107,9 @@ ShardedCollection::ShardedCollection(const Runtime& runtime, ShardedTables shard
     fail(Code::kUnimplemented, "table \"", tables_[shard.table].name,
          "\": a quantized table of an EmbeddingCollection cannot be data-parallel");
   }
-  initialise(shards_);
-  initialise(replicas_.groups());
+  for (const ShardGroups* groups : {&shards_, &replicas_.groups()}) {
+    for (const auto& lookup : groups->lookups()) lookup->start_rows();
+  }
 }
 
 std::vector<int64_t> ShardedCollection::table_rows(const LocalShard& shard, int64_t first, int64_t count) const {
@@ -113,28 +117,6 @@ std::vector<int64_t> ShardedCollection::table_rows(const LocalShard& shard, int6
   std::vector<int64_t> rows(count);
   std::iota(rows.begin(), rows.end(), shard.where.row + first);
   return rows;
-}
-
-void ShardedCollection::initialise(ShardGroups& groups) {
-  constexpr int64_t kBlock = 8192;
-  std::vector<float> values;
-  for (const LocalShard& shard : groups.shards()) {
-    const EmbeddingBagConfig& table = tables_[shard.table];
-    const ShardMetadata& w = shard.where;
-    if (table.row_format) continue;  // its rows exist: ShardedEmbeddings::adopt_rows
-    for (int64_t first = 0; first < w.rows; first += kBlock) {
-      const int64_t count = std::min(kBlock, w.rows - first);
-      values.resize(count * w.cols);
-      if (!routers_[shard.table]) {
-        initial_values(table, options_.seed, w.row + first, count, w.col, w.cols, values.data());
-      } else {
-        const auto rows = table_rows(shard, first, count);
-        for (int64_t i = 0; i < count; ++i)
-          initial_values(table, options_.seed, rows[i], 1, w.col, w.cols, values.data() + i * w.cols);
-      }
-      groups.lookups()[shard.group]->write_rows(shard.index, first, count, values.data());
-    }
-  }
 }
 
 int ShardedCollection::table_index(const std::string& name) const {

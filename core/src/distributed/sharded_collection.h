@@ -115,7 +115,6 @@ class ShardedCollection : public std::enable_shared_from_this<ShardedCollection>
   const ExchangeBytes<int64_t>& bytes_sent() const { return bytes_sent_; }
 
  private:
-  void initialise(ShardGroups& groups);
   void count_dropped(const CheckedBatch& batch);
   template <class Body>
   void guarded(const char* stage, const Body& body) const;

@@ -115,15 +115,20 @@ void ShardedEmbeddings::set_state(const HeldShard& shard, const std::string& nam
 }
 
 void ShardedEmbeddings::read_rows(const HeldShard& shard, int64_t first, int64_t count, float* weights,
-                                  std::span<float* const> states) const {
+                                  std::span<float* const> states, void* extra) const {
   const Found f = find(*impl_, shard);
-  f.lookup.read_rows(f.shard->index, first, count, weights, states);
+  f.lookup.read_rows(f.shard->index, first, count, weights, states, extra);
 }
 
 void ShardedEmbeddings::write_rows(const HeldShard& shard, int64_t first, int64_t count, const float* weights,
-                                   std::span<const float* const> states) {
+                                   std::span<const float* const> states, const void* extra) {
   const Found f = find(*impl_, shard);
-  f.lookup.write_rows(f.shard->index, first, count, weights, states);
+  f.lookup.write_rows(f.shard->index, first, count, weights, states, extra);
+}
+
+int64_t ShardedEmbeddings::extra_bytes(const HeldShard& shard) const {
+  const Found f = find(*impl_, shard);
+  return f.lookup.extra_bytes(f.shard->index);
 }
 
 std::vector<int64_t> ShardedEmbeddings::table_rows(const HeldShard& shard, int64_t first, int64_t count) const {

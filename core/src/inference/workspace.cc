@@ -124,14 +124,14 @@ void Workspace::look_up(int64_t batch, bool weighted) {
                  offsets = vector_of(offsets_.data(), DType::kInt64, &num_offsets),
                  weights = vector_of(weights_.data(), DType::kFloat32, &num_ids);
   for (Group& g : groups_) {
-    const tsr_lookup lookup{sizeof(tsr_lookup),
-                            static_cast<uint32_t>(g.features.size()),
-                            sizeof(tsr_lookup_feature),
-                            0,
-                            g.features.data(),
-                            &ids,
-                            &offsets,
-                            weighted ? &weights : nullptr};
+    tsr_lookup lookup{};
+    lookup.struct_size = sizeof(lookup);
+    lookup.num_features = static_cast<uint32_t>(g.features.size());
+    lookup.feature_stride = sizeof(tsr_lookup_feature);
+    lookup.features = g.features.data();
+    lookup.ids = &ids;
+    lookup.offsets = &offsets;
+    lookup.weights = weighted ? &weights : nullptr;
     g.lookup.forward(lookup, pooled_, nullptr);
   }
 }

@@ -9,6 +9,7 @@
 
 #include "config/fnv1a.h"
 #include "config/splitmix64.h"
+#include "modules/start_values.h"
 
 namespace tessera {
 namespace {
@@ -108,35 +109,21 @@ std::vector<std::vector<std::string>> embedding_names_by_table(const std::vector
   return names;
 }
 
-void initial_values(const EmbeddingBagConfig& table, uint64_t seed, int64_t row, int64_t count, int64_t col,
-                    int64_t cols, float* out) {
-  TESSERA_CHECK(row >= 0 && count >= 0 && row + count <= table.num_embeddings, "rows of table ", table.name);
-  TESSERA_CHECK(col >= 0 && cols >= 0 && col + cols <= table.embedding_dim, "columns of table ", table.name);
+tsr_start_formula start_formula(const EmbeddingBagConfig& table, uint64_t seed, int64_t first_row, int64_t first_col) {
   const double range = table.init_range
                            ? *table.init_range
                            : 1 / std::sqrt(static_cast<double>(std::max<int64_t>(table.num_embeddings, 1)));
   // 24 random bits k give (k + 1/2) / 2^23 in (-1, 1): symmetric, and exact in float32 before the one rounding.
-  const auto scale = static_cast<float>(std::ldexp(range, -23));
-  const uint64_t table_key = mixed(SplitMix64(seed).bits() ^ fnv1a(table.name));
-  const auto value = [scale](uint64_t bits) {
-    return (static_cast<float>(static_cast<int32_t>(static_cast<uint32_t>(bits)) >> 8) + 0.5f) * scale;
-  };
-  for (int64_t i = 0; i < count; ++i) {
-    const uint64_t row_key = mixed(table_key + kGoldenStep * static_cast<uint64_t>(row + i + 1));
-    // Two columns share a hash: the lower half is the even one's.
-    const auto hash = [row_key](int64_t column) {
-      return mixed(row_key + kGoldenStep * (static_cast<uint64_t>(column) / 2 + 1));
-    };
-    float* const to = out + i * cols;
-    int64_t j = 0;
-    if (cols > 0 && col % 2 == 1) to[j++] = value(hash(col) >> 32);
-    for (; j + 1 < cols; j += 2) {
-      const uint64_t bits = hash(col + j);
-      to[j] = value(bits);
-      to[j + 1] = value(bits >> 32);
-    }
-    if (j < cols) to[j] = value(hash(col + j));
-  }
+  return {sizeof(tsr_start_formula), static_cast<float>(std::ldexp(range, -23)),
+          mixed(SplitMix64(seed).bits() ^ fnv1a(table.name)), first_row, first_col};
+}
+
+void initial_values(const EmbeddingBagConfig& table, uint64_t seed, int64_t row, int64_t count, int64_t col,
+                    int64_t cols, float* out) {
+  TESSERA_CHECK(row >= 0 && count >= 0 && row + count <= table.num_embeddings, "rows of table ", table.name);
+  TESSERA_CHECK(col >= 0 && cols >= 0 && col + cols <= table.embedding_dim, "columns of table ", table.name);
+  const tsr_start_formula formula = start_formula(table, seed, row, col);
+  for (int64_t i = 0; i < count; ++i) start_row(formula, row + i, cols, out + i * cols);
 }
 
 }  // namespace tessera

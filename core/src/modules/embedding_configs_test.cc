@@ -8,6 +8,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "tessera/lookup.h"
+
 namespace tessera {
 namespace {
 
@@ -87,6 +89,36 @@ TEST(InitialValues, AreTheSameUnderAnyCut) {
     initial_values(t, 7, row, rows, col, cols, cut.data());
     for (int64_t i = 0; i < rows; ++i) {
       for (int64_t j = 0; j < cols; ++j) ASSERT_EQ(cut[i * cols + j], whole[(row + i) * 9 + col + j]);
+    }
+  }
+}
+
+// As the comment of tsr_start_formula has it, for devices, one element at a time.
+float by_the_header(const tsr_start_formula& f, int64_t row, int64_t col) {
+  constexpr uint64_t kG = 0x9e3779b97f4a7c15u;
+  const auto mix = [](uint64_t x) {
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+  };
+  const auto r = static_cast<uint64_t>(f.first_row + row), c = static_cast<uint64_t>(f.first_col + col);
+  const uint64_t h = mix(mix(f.key + kG * (r + 1)) + kG * (c / 2 + 1));
+  const auto b = static_cast<int32_t>(static_cast<uint32_t>(c % 2 == 0 ? h : h >> 32));
+  return (static_cast<float>(b >> 8) + 0.5f) * f.scale;
+}
+
+TEST(InitialValues, AreThoseOfTheFormulaInTheHeader) {
+  const auto t = table("t", 1000, 9);
+  const tsr_start_formula formula = start_formula(t, 7, 40, 3);
+  const StartValues start{formula, nullptr};
+  const std::vector<int64_t> rows = {17, 0, 950, 17};
+  std::vector<float> got(rows.size() * 5), whole(9);
+  start.fill(rows, 5, got.data());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    initial_values(t, 7, 40 + rows[i], 1, 0, 9, whole.data());
+    for (size_t d = 0; d < 5; ++d) {
+      EXPECT_EQ(got[i * 5 + d], by_the_header(formula, rows[i], static_cast<int64_t>(d)));
+      EXPECT_EQ(got[i * 5 + d], whole[3 + d]);
     }
   }
 }

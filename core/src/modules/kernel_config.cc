@@ -1,13 +1,14 @@
 #include "modules/kernel_config.h"
 
 #include "plugin/calls.h"
+#include "plugin/part_name.h"
 
 namespace tessera {
 
 KernelConfig::KernelConfig(const LookupOptions& o, const Part* optimizer, DLDevice device) {
   for (const LookupTable& t : o.tables) {
     tables.push_back({sizeof(tsr_kernel_table), 0, t.name.c_str(), t.rows, t.dim,
-                      t.options.empty() ? nullptr : t.options.c_str(), t.init_range});
+                      t.options.empty() ? nullptr : t.options.c_str(), t.poolings, 0});
   }
   raw.struct_size = sizeof(raw);
   raw.mode = o.train ? TSR_MODE_TRAIN : TSR_MODE_INFER;
@@ -18,10 +19,23 @@ KernelConfig::KernelConfig(const LookupOptions& o, const Part* optimizer, DLDevi
   raw.num_tables = static_cast<uint32_t>(tables.size());
   raw.table_stride = sizeof(tsr_kernel_table);
   raw.tables = tables.data();
-  raw.seed = o.seed;
   raw.optimizer = optimizer == nullptr ? nullptr : optimizer->raw();
   raw.optimizer_options = optimizer == nullptr ? nullptr : optimizer->options().c_str();
   raw.max_gradient = o.optimizer.max_gradient;
+}
+
+ComputeKernelName compute_kernel_name(const std::string& text) {
+  const plugin::PartName part = plugin::parse_part_name(text);
+  if (!part.name.empty() || !part.inner.empty()) {
+    fail(Code::kInvalidArgument, "\"", text, "\" is not the name of a compute kernel, which looks like ", part.id,
+         " or ", part.id, "?key=value");
+  }
+  return {part.id, part.options == "{}" ? "" : part.options};
+}
+
+uint32_t shard_poolings(PoolingType pooling) {
+  const uint32_t own = 1u << static_cast<uint32_t>(pooling);
+  return pooling == PoolingType::kMean ? own | 1u << TSR_POOLING_SUM : own;
 }
 
 std::string refusal(const Part& kernel, const tsr_kernel_config& config) {

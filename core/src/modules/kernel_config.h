@@ -20,6 +20,16 @@ struct KernelConfig {
   tsr_kernel_config raw{};
 };
 
+// "tensor_train?ranks=8": a compute kernel, and what its tables' options say. kInvalidArgument.
+struct ComputeKernelName {
+  std::string name;     // as plugins list it
+  std::string options;  // JSON; empty: none
+};
+ComputeKernelName compute_kernel_name(const std::string& text);
+
+// tsr_kernel_table::poolings of a shard: a mean is the sum of the shards' rows over the whole bag's length.
+uint32_t shard_poolings(PoolingType pooling);
+
 // The reason why the kernel cannot serve the config; empty when it can.
 std::string refusal(const Part& kernel, const tsr_kernel_config& config);
 

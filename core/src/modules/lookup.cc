@@ -1,18 +1,24 @@
 #include "tessera/lookup.h"
 
 #include <algorithm>
+#include <chrono>
+#include <numeric>
 #include <utility>
 
 #include "modules/kernel_config.h"
 #include "modules/lookup_staging.h"
 #include "plugin/calls.h"
+#include "tessera/sdk/error.h"
 #include "tessera/sdk/kernel.h"
+#include "tessera/sdk/structs.h"
 
 namespace tessera {
 namespace {
 
 // Rows moved per call of export_rows and import_rows: bounds the memory for their ids.
 constexpr int64_t kRowsPerCall = 1 << 16;
+// And of new rows, whose values are made first.
+constexpr int64_t kRowsPerStart = 1 << 13;
 
 // Where the options leave it open.
 DeviceStreamPtr stream_for(const Runtime& runtime, const LookupOptions& options) {
@@ -71,9 +77,11 @@ struct Lookup::Impl {
     kernel =
         options.kernel == "auto" ? best_kernel(runtime, config.raw) : named_kernel(runtime, options.kernel, config.raw);
     api = &kernel->api<tsr_kernel>();
+    tsr_kernel_config raw = config.raw;
+    raw.start_values = &start_values;
     AbiError error;
     const plugin::CallScope call(*kernel, "open", options.tables.empty() ? "" : options.tables[0].name);
-    const tsr_code code = api->open(kernel->self(), &config.raw, &instance, error.out());
+    const tsr_code code = api->open(kernel->self(), &raw, &instance, error.out());
     error.check(code, code == TSR_RESOURCE_EXHAUSTED ? cat(largest_table(), ": ", kernel->id()) : kernel->id());
     if (instance == nullptr) fail(Code::kInternal, kernel->id(), ": open returned TSR_OK, but no instance");
     if (optimizer && options.train) {
@@ -117,12 +125,32 @@ struct Lookup::Impl {
     return options.tables[static_cast<size_t>(t)];
   }
   tsr_update update() const { return {sizeof(tsr_update), 0, learning_rate, step + 1}; }
+  bool makes_rows() const {
+    return (api->flags & TSR_KERNEL_ROWS_ON_DEMAND) != 0 || !TSR_HAS(tsr_kernel, api, import_rows);
+  }
   bool places_rows() const { return (api->flags & TSR_KERNEL_PLACES_ROWS) != 0 && !options.stream; }
   // The batch as this kernel is promised to get it.
-  tsr_lookup with_outputs(tsr_lookup lookup, size_t outputs) const {
+  tsr_lookup promised(tsr_lookup lookup, size_t outputs, bool trains) const {
+    lookup.flags = trains ? 0 : TSR_LOOKUP_READ_ONLY;
     lookup.num_outputs = static_cast<uint32_t>(outputs);
     if (!places_rows()) lookup.output_rows = nullptr;
+    lookup.step = step + 1;
+    lookup.time = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
     return lookup;
+  }
+  static tsr_code fill_slot(void* self, uint32_t table, int64_t count, const int64_t* rows, float* out,
+                            tsr_error* err) noexcept {
+    return sdk::guard(err, [&] {
+      const LookupTable& t = static_cast<Impl*>(self)->options.tables.at(table);
+      t.start.fill({rows, static_cast<size_t>(count)}, t.dim, out);
+    });
+  }
+  static tsr_code formula_slot(void* self, uint32_t table, tsr_start_formula* out, tsr_error* err) noexcept {
+    return sdk::guard(err, [&] {
+      const LookupTable& t = static_cast<Impl*>(self)->options.tables.at(table);
+      if (t.start.unroute) sdk::fail(TSR_UNIMPLEMENTED, "the rows of table \"", t.name, "\" are routed: use fill");
+      sdk::write_struct(t.start.formula, out);
+    });
   }
   // The tensors side by side, as the ABI wants them.
   const DLTensor* views(std::span<const Tensor> tensors) {
@@ -133,6 +161,7 @@ struct Lookup::Impl {
   }
 
   LookupOptions options;
+  const tsr_start_values start_values{sizeof(tsr_start_values), 0, this, fill_slot, formula_slot};
   PartPtr optimizer;
   PartPtr kernel;
   const tsr_kernel* api = nullptr;
@@ -162,10 +191,16 @@ struct RawRows {
       state_views_.push_back(view(values[k] + first * width, states[k].per_row ? 1 : 2));
     }
     for (const DLTensor& v : state_views_) state_pointers_.push_back(&v);
-    raw = {sizeof(tsr_rows), static_cast<uint32_t>(values.size()), count, &ids_, &weights_, state_pointers_.data()};
+    const auto num_states = static_cast<uint32_t>(values.size());
+    raw = {sizeof(tsr_rows), 0, num_states, 0, count, &ids_, &weights_, state_pointers_.data(), nullptr};
   }
   RawRows(const RawRows&) = delete;
   RawRows& operator=(const RawRows&) = delete;
+  void take_extra(const void* extra, int64_t bytes, int64_t first) {
+    if (extra == nullptr) return;
+    raw.extra = static_cast<char*>(const_cast<void*>(extra)) + first * bytes;
+    raw.extra_stride = static_cast<uint32_t>(bytes);
+  }
 
   tsr_rows raw;
 
@@ -219,6 +254,7 @@ bool Lookup::updates_in_backward() const {
   return impl_->options.train && impl_->options.compute_kernel != TSR_COMPUTE_DENSE;
 }
 bool Lookup::places_rows() const { return impl_->places_rows(); }
+bool Lookup::makes_rows() const { return impl_->makes_rows(); }
 double Lookup::learning_rate() const { return impl_->learning_rate; }
 void Lookup::set_learning_rate(double value) { impl_->learning_rate = value; }
 int64_t Lookup::step() const { return impl_->step; }
@@ -228,7 +264,7 @@ const std::vector<Lookup::State>& Lookup::states() const { return impl_->states;
 
 void Lookup::forward(const tsr_lookup& given, std::span<const Tensor> outputs, Context* context) {
   if (context != nullptr) context->release();
-  const tsr_lookup lookup = impl_->with_outputs(given, outputs.size());
+  const tsr_lookup lookup = impl_->promised(given, outputs.size(), context != nullptr);
   tsr_context* raw = nullptr;
   LookupStaging staging(impl_->options.stream.get());
   const tsr_lookup* batch = staging.batch(lookup);
@@ -250,7 +286,8 @@ void Lookup::with_backward(Context&& context, const tsr_lookup& given, std::span
                            double grad_scale, const Tensor& grad_weights, const Call& call) {
   const Context spent = std::move(context);
   TESSERA_CHECK(spent.owner_ == impl_, "the context is of another lookup, or spent");
-  const tsr_lookup lookup = impl_->with_outputs(given, grad_outputs.size());
+  const tsr_lookup lookup = impl_->promised(given, grad_outputs.size(), true);
+  const tsr_update update = impl_->update();
   const DLTensor weights = grad_weights.dl();
   LookupStaging staging(impl_->options.stream.get());
   const tsr_backward args{sizeof(tsr_backward),
@@ -259,7 +296,7 @@ void Lookup::with_backward(Context&& context, const tsr_lookup& given, std::span
                           staging.input(impl_->views(grad_outputs)),
                           grad_weights.defined() ? staging.output(&weights) : nullptr,
                           grad_scale,
-                          impl_->update()};
+                          &update};
   call(spent.raw_, args, staging.raw_stream());
   staging.finish();
 }
@@ -328,14 +365,17 @@ void Lookup::apply(int table, const RowGradient& gradient) {
   staging.finish();
 }
 
-void Lookup::read_rows(int table, int64_t first, int64_t count, float* weights, std::span<float* const> states) const {
+void Lookup::read_rows(int table, int64_t first, int64_t count, float* weights, std::span<float* const> states,
+                       void* extra) const {
   impl_->need(impl_->api->export_rows, "hand out ranges of rows");
   const LookupTable& t = impl_->table(table);
   check_range(t, first, count, impl_->states.size(), states.size());
   Tensor ids = Tensor::empty({std::min(count, kRowsPerCall)}, DType::kInt64);
   const std::vector<const float*> into(states.begin(), states.end());
+  const int64_t extra_row = extra == nullptr ? 0 : extra_bytes(table);
   for (int64_t done = 0; done < count;) {
     RawRows rows(ids, t, impl_->states, std::min(count - done, kRowsPerCall), weights, into, done);
+    rows.take_extra(extra, extra_row, done);
     uint64_t cursor = static_cast<uint64_t>(first + done);
     AbiError error;
     const plugin::CallScope call(*impl_->kernel, "export_rows");
@@ -349,19 +389,27 @@ void Lookup::read_rows(int table, int64_t first, int64_t count, float* weights, 
 }
 
 void Lookup::write_rows(int table, int64_t first, int64_t count, const float* weights,
-                        std::span<const float* const> states) {
+                        std::span<const float* const> states, const void* extra) {
   impl_->need(impl_->api->import_rows, "take ranges of rows");
   const LookupTable& t = impl_->table(table);
   check_range(t, first, count, impl_->states.size(), states.size());
   Tensor ids = Tensor::empty({std::min(count, kRowsPerCall)}, DType::kInt64);
+  const int64_t extra_row = extra == nullptr ? 0 : extra_bytes(table);
   for (int64_t done = 0; done < count;) {
     RawRows rows(ids, t, impl_->states, std::min(count - done, kRowsPerCall), weights, states, done);
+    rows.take_extra(extra, extra_row, done);
     for (int64_t i = 0; i < rows.raw.count; ++i) ids.data<int64_t>()[i] = first + done + i;
     AbiError error;
     const plugin::CallScope call(*impl_->kernel, "import_rows");
     impl_->check(impl_->api->import_rows(impl_->instance, static_cast<uint32_t>(table), &rows.raw, error.out()), error);
     done += rows.raw.count;
   }
+}
+
+int64_t Lookup::extra_bytes(int table) const {
+  const uint32_t bytes = stats(table).extra_bytes;
+  if (bytes % 4 != 0) fail(Code::kInternal, kernel_id(), ": ", bytes, " extra bytes of a row are no multiple of 4");
+  return bytes;
 }
 
 void Lookup::adopt_rows(int table, const Tensor& rows) {
@@ -379,6 +427,23 @@ void Lookup::adopt_rows(int table, const Tensor& rows) {
   impl_->check(impl_->api->adopt_rows(impl_->instance, static_cast<uint32_t>(table), &raw, error.out()), error);
   impl_->adopted.resize(impl_->options.tables.size());
   impl_->adopted[static_cast<size_t>(table)] = rows;
+}
+
+void Lookup::start_rows() {
+  if (makes_rows()) return;
+  std::vector<int64_t> rows;
+  std::vector<float> values;
+  for (size_t t = 0; t < options().tables.size(); ++t) {
+    const LookupTable& table = options().tables[t];
+    if (table.start.formula.scale == 0) continue;  // as they are
+    for (int64_t first = 0; first < table.rows; first += static_cast<int64_t>(rows.size())) {
+      rows.resize(static_cast<size_t>(std::min(kRowsPerStart, table.rows - first)));
+      std::iota(rows.begin(), rows.end(), first);
+      values.resize(rows.size() * static_cast<size_t>(table.dim));
+      table.start.fill(rows, table.dim, values.data());
+      write_rows(static_cast<int>(t), first, static_cast<int64_t>(rows.size()), values.data());
+    }
+  }
 }
 
 Tensor Lookup::weight(int table) const {

@@ -14,16 +14,6 @@ namespace {
 // Rows moved at once between kernel instances: bounds the memory that it takes.
 int64_t rows_at_once(int64_t dim) { return std::max<int64_t>(1, (int64_t{1} << 20) / dim); }
 
-void write_initial_values(const EmbeddingBagConfig& table, uint64_t seed, Lookup& lookup, int index) {
-  const int64_t step = std::min(rows_at_once(table.embedding_dim), table.num_embeddings);
-  Tensor values = Tensor::empty({step, table.embedding_dim});
-  for (int64_t row = 0; row < table.num_embeddings; row += step) {
-    const int64_t count = std::min(step, table.num_embeddings - row);
-    initial_values(table, seed, row, count, 0, table.embedding_dim, values.data<float>());
-    lookup.write_rows(index, row, count, values.data<float>());
-  }
-}
-
 void move_rows(const Lookup& from, int from_index, Lookup& to, int to_index, bool states) {
   const LookupTable& table = from.options().tables[static_cast<size_t>(from_index)];
   const int64_t step = std::min(rows_at_once(table.dim), std::max<int64_t>(table.rows, 1));
@@ -34,10 +24,13 @@ void move_rows(const Lookup& from, int from_index, Lookup& to, int to_index, boo
   std::vector<float*> out;
   for (size_t i = 1; i < buffers.size(); ++i) out.push_back(buffers[i].data<float>());
   const std::vector<const float*> in(out.begin(), out.end());
+  std::vector<char> extra(from.extra_bytes(from_index) == to.extra_bytes(to_index) ? step * to.extra_bytes(to_index)
+                                                                                   : 0);
+  char* const kept = extra.empty() ? nullptr : extra.data();
   for (int64_t row = 0; row < table.rows; row += step) {
     const int64_t count = std::min(step, table.rows - row);
-    from.read_rows(from_index, row, count, buffers[0].data<float>(), out);
-    to.write_rows(to_index, row, count, buffers[0].data<float>(), in);
+    from.read_rows(from_index, row, count, buffers[0].data<float>(), out, kept);
+    to.write_rows(to_index, row, count, buffers[0].data<float>(), in, kept);
   }
 }
 
@@ -50,7 +43,7 @@ bool same_tables(const LookupOptions& a, const LookupOptions& b) {
 
 bool alike(const LookupOptions& a, const LookupOptions& b) {
   const auto common = [](const LookupOptions& o) {
-    return std::tie(o.kernel, o.compute_kernel, o.train, o.stream, o.weight_dtype, o.row_format, o.output_dtype, o.seed,
+    return std::tie(o.kernel, o.compute_kernel, o.train, o.stream, o.weight_dtype, o.row_format, o.output_dtype,
                     o.optimizer);
   };
   return common(a) == common(b);
@@ -83,7 +76,7 @@ TableGroups group_quantized(const std::vector<EmbeddingBagConfig>& tables, const
     one.train = false;
     one.row_format = table.row_format;
     one.output_dtype = output_dtype;
-    one.tables = {{table.name, table.num_embeddings, table.embedding_dim, 0, table.kernel_options}};
+    one.tables = {{table.name, table.num_embeddings, table.embedding_dim, {}, 0, {}}};
   }
   return group_tables(std::move(wanted));
 }
@@ -104,7 +97,8 @@ std::vector<TableGroup> EmbeddingTables::Impl::grouping() const {
     const bool dense = hands_gradients_out(table.optimizer);
     one.compute_kernel = dense ? TSR_COMPUTE_DENSE : options.compute_kernel;
     if (!dense) one.optimizer = table.optimizer;
-    one.tables = {{table.name, table.num_embeddings, table.embedding_dim, 0, table.kernel_options}};
+    const StartValues start{start_formula(table, options.seed, 0, 0), nullptr};
+    one.tables = {{table.name, table.num_embeddings, table.embedding_dim, {}, 0, start}};
   }
   TableGroups grouped = group_tables(std::move(wanted));
   std::vector<TableGroup> out;
@@ -125,16 +119,15 @@ void EmbeddingTables::Impl::build() {
       continue;
     }
     group.lookup = std::make_shared<Lookup>(runtime, group.options);
+    if (groups.empty()) {
+      group.lookup->start_rows();
+      continue;
+    }
     for (size_t i = 0; i < group.tables.size(); ++i) {
       const size_t t = group.tables[i];
-      const int index = static_cast<int>(i);
-      if (groups.empty()) {
-        write_initial_values(options.tables[t], options.seed, *group.lookup, index);
-        continue;
-      }
       const TableGroup& old = groups[states[t].group];
       const bool same_optimizer = old.options.optimizer == group.options.optimizer;
-      move_rows(*old.lookup, states[t].index, *group.lookup, index, same_optimizer);
+      move_rows(*old.lookup, states[t].index, *group.lookup, static_cast<int>(i), same_optimizer);
       if (!same_optimizer) continue;
       group.lookup->set_step(old.lookup->step());
       group.lookup->set_learning_rate(old.lookup->learning_rate());

@@ -31,7 +31,8 @@ TEST(TableGroups, EveryOptionButTheTablesCounts) {
   EXPECT_FALSE(alike(base, other));
   for (const auto& change : std::vector<void (*)(LookupOptions&)>{
            [](LookupOptions& o) { o.kernel = "cpu"; }, [](LookupOptions& o) { o.train = false; },
-           [](LookupOptions& o) { o.seed = 1; }, [](LookupOptions& o) { o.output_dtype = DType::kFloat16; },
+           [](LookupOptions& o) { o.weight_dtype = DType::kFloat16; },
+           [](LookupOptions& o) { o.output_dtype = DType::kFloat16; },
            [](LookupOptions& o) { o.row_format = RowFormat::kInt8; }}) {
     LookupOptions changed = base;
     change(changed);

@@ -57,9 +57,10 @@ ComputeKernels::ComputeKernels(const Runtime& runtime, const std::string& kernel
   if (usual_ == nullptr && !plugins_.empty()) usual_ = plugins_.front().get();
 }
 
-ComputeKernels::Question ComputeKernels::question_of(const EmbeddingBagConfig& t) {
+ComputeKernels::Question ComputeKernels::question_of(const EmbeddingBagConfig& t,
+                                                     const std::vector<std::string>& asked) {
   const OptimizerSpec& o = t.optimizer;
-  return {t.embedding_dim, t.data_type, t.row_format, o.name, o.options, o.max_gradient, t.kernel_options};
+  return {t.embedding_dim, t.data_type, t.row_format, o.name, o.options, o.max_gradient, t.pooling, asked};
 }
 
 const Part* ComputeKernels::optimizer(const OptimizerSpec& spec) {
@@ -74,14 +75,15 @@ const Part* ComputeKernels::optimizer(const OptimizerSpec& spec) {
 }
 
 LookupOptions ComputeKernels::options_of(const EmbeddingBagConfig& table, const std::string& compute_kernel) const {
+  const ComputeKernelName kernel = compute_kernel_name(compute_kernel);
   LookupOptions out;
-  out.compute_kernel = compute_kernel;
+  out.compute_kernel = kernel.name;
   out.train = !table.row_format;
   out.weight_dtype = table.data_type;
   out.row_format = table.row_format;
   out.optimizer = table.optimizer;
   // Of a shard, whose size is not known yet.
-  out.tables = {{table.name, 0, table.embedding_dim, 0, table.kernel_options}};
+  out.tables = {{table.name, 0, table.embedding_dim, kernel.options, shard_poolings(table.pooling), {}}};
   return out;
 }
 
@@ -103,8 +105,9 @@ std::vector<std::string> ComputeKernels::names() const {
   return {out.begin(), out.end()};
 }
 
-const std::vector<ComputeKernel>& ComputeKernels::serving(const EmbeddingBagConfig& table) {
-  const Question question = question_of(table);
+const std::vector<ComputeKernel>& ComputeKernels::serving(const EmbeddingBagConfig& table,
+                                                          const std::vector<std::string>& asked) {
+  const Question question = question_of(table, asked);
   const auto known = serving_.find(question);
   if (known != serving_.end()) return known->second;
   const bool infers = table.row_format.has_value();
@@ -112,7 +115,7 @@ const std::vector<ComputeKernel>& ComputeKernels::serving(const EmbeddingBagConf
   std::vector<ComputeKernel> out;
   const auto offer = [&](const std::string& name, const Part* plugin) {
     // Quantized collections open no other.
-    if (infers != (name == TSR_COMPUTE_QUANT)) return;
+    if (infers != (compute_kernel_name(name).name == TSR_COMPUTE_QUANT)) return;
     if (plugin == nullptr) return out.push_back({name, infers, {}, update});
     if (!refusal_of(*plugin, table, name).empty()) return;
     const auto same = std::find_if(out.begin(), out.end(), [&](const ComputeKernel& k) { return k.name == name; });
@@ -120,7 +123,12 @@ const std::vector<ComputeKernel>& ComputeKernels::serving(const EmbeddingBagConf
     same->plugins.push_back(plugin);
   };
   for (const PartPtr& plugin : plugins_) {
-    for (const std::string& name : compute_kernels_of(*plugin)) offer(name, plugin.get());
+    for (const std::string& name : compute_kernels_of(*plugin)) {
+      offer(name, plugin.get());
+      for (const std::string& text : asked) {
+        if (text != name && compute_kernel_name(text).name == name) offer(text, plugin.get());
+      }
+    }
   }
   if (plugins_.empty()) {
     for (const char* name : {TSR_COMPUTE_DENSE, TSR_COMPUTE_FUSED, TSR_COMPUTE_QUANT}) offer(name, nullptr);
@@ -129,7 +137,7 @@ const std::vector<ComputeKernel>& ComputeKernels::serving(const EmbeddingBagConf
 }
 
 const ComputeKernel& ComputeKernels::named(const EmbeddingBagConfig& table, const std::string& name) {
-  for (const ComputeKernel& k : serving(table)) {
+  for (const ComputeKernel& k : serving(table, {name})) {
     if (k.name == name) return k;
   }
   return unserved_.emplace_back(ComputeKernel{name, table.row_format.has_value(), {}, nullptr});
@@ -140,7 +148,7 @@ std::string ComputeKernels::why_not(const EmbeddingBagConfig& table, const std::
   for (const PartPtr& plugin : plugins_) {
     const std::vector<std::string> served = compute_kernels_of(*plugin);
     std::string why;
-    if (std::find(served.begin(), served.end(), name) != served.end()) {
+    if (std::find(served.begin(), served.end(), compute_kernel_name(name).name) != served.end()) {
       why = refusal_of(*plugin, table, name);
     } else {
       std::string list;

@@ -19,7 +19,7 @@ namespace tessera {
 
 // A way to hold shards of a table, by the plugins that a job would take for it.
 struct ComputeKernel {
-  std::string name;
+  std::string name;                  // with its tables' options: "tensor_train?ranks=8"
   bool infers = false;               // nothing comes back
   std::vector<const Part*> plugins;  // best first: a shard that one refuses is the next one's; none can be asked here
   const Part* optimizer = nullptr;   // of the table, or the usual one where it is chosen later; null: not installed
@@ -37,9 +37,9 @@ class ComputeKernels {
 
   // All that the plugins list, ascending.
   std::vector<std::string> names() const;
-  // Those that hold the table: listed by plugins that support it. Valid as long as this object. Errors of the table's
-  // optimizer: unknown, or with options that it refuses.
-  const std::vector<ComputeKernel>& serving(const EmbeddingBagConfig& table);
+  // Those that hold the table: listed by plugins that support it; and those of `asked` that are such a one with
+  // options. Valid as long as this object. Errors of the table's optimizer: unknown, or with options that it refuses.
+  const std::vector<ComputeKernel>& serving(const EmbeddingBagConfig& table, const std::vector<std::string>& asked);
   // Of this name; where no plugin serves it, one without a plugin.
   const ComputeKernel& named(const EmbeddingBagConfig& table, const std::string& name);
   // Why no plugin serves the table so, each one's reason.
@@ -60,8 +60,9 @@ class ComputeKernels {
 
  private:
   // What a plugin's answer depends on.
-  using Question = std::tuple<int64_t, DType, std::optional<RowFormat>, std::string, std::string, double, std::string>;
-  static Question question_of(const EmbeddingBagConfig& table);
+  using Question = std::tuple<int64_t, DType, std::optional<RowFormat>, std::string, std::string, double, PoolingType,
+                              std::vector<std::string>>;
+  static Question question_of(const EmbeddingBagConfig& table, const std::vector<std::string>& asked);
   const Part* optimizer(const OptimizerSpec& spec);
   LookupOptions options_of(const EmbeddingBagConfig& table, const std::string& compute_kernel) const;
   tsr_estimate estimate_of(const Part* plugin, const EmbeddingBagConfig& table, const ComputeKernel& kernel,

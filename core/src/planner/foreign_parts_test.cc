@@ -26,13 +26,12 @@ const Runtime& all() {
   return runtime;
 }
 
-std::vector<PlannerModule> film(const std::string& kernel_options = "") {
+std::vector<PlannerModule> film() {
   EmbeddingBagConfig t;
   t.name = "film";
   t.num_embeddings = 1000;
   t.embedding_dim = 16;
   t.feature_names = {"film"};
-  t.kernel_options = kernel_options;
   return {{.path = "sparse", .tables = {t}}};
 }
 
@@ -76,13 +75,15 @@ TEST(ForeignParts, AreTriedBesideOursAndThePlanSaysSo) {
 
 TEST(ForeignParts, SayWhereTheirRowsLie) {
   constexpr int64_t kRows = int64_t{1000} * 16 * 4;
-  const auto storage_of = [&](const std::string& kernel_options) {
+  const auto storage_of = [&](const std::string& kernel) {
     PlannerOptions options{.topology = Topology::of(1)};
     options.constraints["film"].sharding_types = {"table_wise"};
-    options.constraints["film"].compute_kernels = {"acme.on_disk"};
-    return enumerate(all(), options, film(kernel_options)).options.at(0).total_storage;
+    options.constraints["film"].compute_kernels = {kernel};
+    const SearchSpace space = enumerate(all(), options, film());
+    EXPECT_EQ(space.options.at(0).compute_kernel, kernel);
+    return space.options.at(0).total_storage;
   };
-  const Storage on_disk = storage_of(""), with_cache = storage_of(R"({"cache": 0.75})");
+  const Storage on_disk = storage_of("acme.on_disk"), with_cache = storage_of("acme.on_disk?cache=0.75");
   EXPECT_EQ(on_disk.ssd, kRows);
   EXPECT_EQ(with_cache.ssd, kRows / 4);
   EXPECT_EQ(with_cache.ddr - on_disk.ddr, kRows * 3 / 4);

@@ -14,8 +14,9 @@ ParameterConstraints constraints_of(const TableConfig& table) {
   c.sharding_types = table.sharding;
   c.compute_kernels = table.kernels;
   if (c.compute_kernels.empty() && table.kernel != "auto") {
+    c.compute_kernels = {table.kernel};
     // Replicas have no fused update, because their gradients are averaged first.
-    c.compute_kernels = {table.kernel, TSR_COMPUTE_DENSE};
+    if (table.kernel == TSR_COMPUTE_FUSED) c.compute_kernels.emplace_back(TSR_COMPUTE_DENSE);
   }
   c.min_partition = table.min_partition;
   c.max_shards = table.max_shards;

@@ -209,7 +209,7 @@ class Enumeration {
       if ((asked.empty() || contains(asked, kernel.name)) && model_->knows(kernel)) table_kernels_.push_back(&kernel);
     };
     if (!options_.torchrec_limits) {
-      for (const ComputeKernel& kernel : kernels_.serving(t.table)) offer(kernel);
+      for (const ComputeKernel& kernel : kernels_.serving(t.table, asked)) offer(kernel);
       return;
     }
     for (const torchrec::KernelCost& kernel : torchrec::kernel_costs()) {

@@ -73,7 +73,7 @@ constexpr Member kDevice[] = {TESSERA_MEMBER(tsr_device, count),         TESSERA
 constexpr Interface kInterfaces[] = {
     {TSR_SHARDER_KIND, kSharder, offsetof(tsr_sharder, flags), 0},
     {TSR_OPTIMIZER_KIND, kOptimizer, offsetof(tsr_optimizer, flags), 0},
-    {TSR_KERNEL_KIND, kKernel, offsetof(tsr_kernel, flags), 0},
+    {TSR_KERNEL_KIND, kKernel, offsetof(tsr_kernel, flags), TSR_KERNEL_ROWS_ON_DEMAND},
     {TSR_COLLECTIVE_KIND, kCollective, offsetof(tsr_collective, flags), TSR_COLLECTIVE_WRAPS},
     {TSR_MODULE_KIND, kModule, offsetof(tsr_module, flags), TSR_MODULE_SUMS_OVER_RANKS},
     {TSR_DEVICE_KIND, kDevice, offsetof(tsr_device, flags), 0}};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "modules/kernel_config.h"
 #include "planner/compute_kernels.h"
 #include "plugin/part_name.h"
 #include "tessera/abi/collective.h"
@@ -13,7 +14,7 @@ namespace {
 
 void check_compute_kernels(const std::vector<std::string>& known, const std::vector<TableConfig>& tables) {
   const auto check = [&](const TableConfig& t, const std::string& kernel) {
-    if (std::find(known.begin(), known.end(), kernel) != known.end()) return;
+    if (std::find(known.begin(), known.end(), compute_kernel_name(kernel).name) != known.end()) return;
     std::string all;
     for (const std::string& k : known) all += (all.empty() ? "" : ", ") + k;
     fail(Code::kInvalidArgument, "table ", t.name, ": there is no compute kernel \"", kernel, "\"; there are ", all);

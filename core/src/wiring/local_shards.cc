@@ -1,12 +1,27 @@
 #include "wiring/local_shards.h"
 
-#include <cmath>
+#include <algorithm>
 #include <string_view>
 #include <unordered_map>
 
+#include "modules/kernel_config.h"
 #include "modules/table_groups.h"
 
 namespace tessera {
+namespace {
+
+// Runs of rows are asked for at once.
+auto unrouting(RowRouterPtr router, size_t shard) {
+  return [router = std::move(router), shard](std::span<const int64_t> rows, int64_t* table_rows) {
+    for (size_t i = 0, n = 0; i < rows.size(); i += n) {
+      for (n = 1; i + n < rows.size() && rows[i + n] == rows[i] + static_cast<int64_t>(n);) ++n;
+      const auto ids = router->unroute(static_cast<int>(shard), rows[i], static_cast<int64_t>(n));
+      std::copy(ids.begin(), ids.end(), table_rows + i);
+    }
+  };
+}
+
+}  // namespace
 
 LocalShards local_shards(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan,
                          int rank, bool replicas, const ShardGroupOptions& options) {
@@ -25,15 +40,18 @@ LocalShards local_shards(const std::vector<EmbeddingBagConfig>& tables, const Em
       if (where.rank != rank) continue;  // one without rows is held, too: it has weights and states of no rows
       LookupOptions& o = wanted.emplace_back();
       o.kernel = options.kernel;
-      o.compute_kernel = sharding.compute_kernel;
+      const ComputeKernelName kernel = compute_kernel_name(sharding.compute_kernel);
+      o.compute_kernel = kernel.name;
       o.stream = options.stream;
       o.weight_dtype = table.data_type;
       o.row_format = table.row_format;
       o.train = !table.row_format;
-      o.seed = options.seed;
       if (o.train) o.optimizer = table.optimizer.name.empty() ? options.optimizer : table.optimizer;
-      const double range = table.init_range.value_or(1 / std::sqrt(static_cast<double>(table.num_embeddings)));
-      o.tables = {{table.name, where.rows, where.cols, range, table.kernel_options}};
+      StartValues start;
+      if (o.train) start.formula = start_formula(table, options.seed, where.row, where.col);
+      if (t < options.routers.size() && options.routers[t]) start.unroute = unrouting(options.routers[t], s);
+      const uint32_t poolings = shard_poolings(options.sequence ? PoolingType::kNone : table.pooling);
+      o.tables = {{table.name, where.rows, where.cols, kernel.options, poolings, std::move(start)}};
       out.shards.push_back({static_cast<int>(t), static_cast<int>(s), where, 0, 0});
     }
   }

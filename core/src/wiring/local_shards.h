@@ -8,6 +8,7 @@
 #include "tessera/embedding_configs.h"
 #include "tessera/lookup.h"
 #include "tessera/sharding_plan.h"
+#include "wiring/row_router.h"
 
 namespace tessera {
 
@@ -24,7 +25,10 @@ struct ShardGroupOptions {
   std::string kernel = "auto";  // plugin id
   DeviceStreamPtr stream;
   OptimizerSpec optimizer;  // of tables that name none themselves
-  uint64_t seed = 0;        // of rows that a kernel makes itself
+  uint64_t seed = 0;        // of start values
+  bool sequence = false;    // nothing is pooled
+  std::vector<RowRouterPtr> routers =
+      {};  // by table, null where rows are ranges; empty: start values are not asked for
 };
 
 struct LocalShards {

@@ -10,7 +10,8 @@
  *     struct_size: the callee writes no member beyond that (TSR_FITS), and never changes struct_size itself.
  *   - A member exists when it lies inside struct_size (TSR_FITS); a function exists when it is also not NULL (TSR_HAS).
  *     Sizes and versions are never compared for equality.
- *   - Arrays of structs carry a stride in bytes, so that either side may have the longer struct.
+ *   - Arrays of structs carry a stride in bytes, so that either side may have the longer struct. A struct that grows
+ *     never stands by value in another.
  *   - `flags` of a table, a struct or a call: the low 16 bits are hints, which may be ignored. The high 16 bits
  *     (TSR_MUST_UNDERSTAND) change what is asked for: whoever does not know one of them refuses with TSR_UNIMPLEMENTED.
  *     A new input that changes results and is no flag has a capability bit in the callee's table or description, and
@@ -21,8 +22,9 @@
  *     floating-point mode as they were, and never forks. A library linked with -ffast-math changes the floating-point
  *     mode when it is opened; the host undoes that and says so.
  *   - Strings are NUL-terminated UTF-8, borrowed for the call unless a comment says otherwise.
- *   - Thread tags: [any-thread] may be called concurrently; [serial] never two calls at once on one object, though
- *     from different threads over time; [enqueue] only enqueues on the stream and never blocks.
+ *   - Thread tags: [any-thread] may be called concurrently, also from inside a parallel_for, where it may start none
+ *     of its own; [serial] never two calls at once on one object, though from different threads over time; [enqueue]
+ *     only enqueues on the stream and never blocks.
  */
 #ifndef TESSERA_ABI_BASE_H_
 #define TESSERA_ABI_BASE_H_

@@ -24,24 +24,61 @@ enum { TSR_MODE_TRAIN = 0, TSR_MODE_INFER = 1 };
 #define TSR_COMPUTE_DENSE "dense" /* backward_rows hands gradients out, apply updates: replicas need it */
 #define TSR_COMPUTE_QUANT "quant" /* only infers, on rows as tessera/sdk/row_format.h has them */
 
-/* Of tsr_kernel. It takes lookups with several outputs, and with output_rows; a kernel without it gets neither. */
-enum { TSR_KERNEL_PLACES_ROWS = 1 };
+/* Of tsr_kernel::flags. */
+enum {
+  /* It takes lookups with several outputs, and with output_rows; a kernel without it gets neither. */
+  TSR_KERNEL_PLACES_ROWS = 1 << 0,
+  /* On an instance opened to infer, forward is [any-thread]; the host then serves several threads from one. */
+  TSR_KERNEL_FORWARD_ANY_THREAD = 1 << 1,
+  /* A row comes into being when a lookup without TSR_LOOKUP_READ_ONLY, or import_rows, first names it; a table's `rows`
+   * bound its ids and cost no memory. export_rows gives the rows there are, by a cursor of the kernel's own. */
+  TSR_KERNEL_ROWS_ON_DEMAND = 1 << 16
+};
 
 typedef struct tsr_kernel_table {
   uint32_t struct_size;
-  uint32_t reserved;
+  uint32_t flags; /* none is defined: 0 */
   const char* name;
   int64_t rows;        /* may be 0 */
   int64_t dim;         /* columns of this shard */
   const char* options; /* JSON of this table alone; NULL: none. The ranks of a tensor train, a hash table's capacity */
-  /* Start values of rows that the kernel makes itself (hash tables) or cannot import (tensor trains): uniform in
-   * [-init_range, init_range], by the config's seed. Others leave rows at 0; the core imports theirs. */
-  double init_range;
+  uint32_t poolings;   /* bit 1 << TSR_POOLING_*: those that lookups of this table may ask for; 0: not known yet */
+  uint32_t reserved;
 } tsr_kernel_table;
+
+/* What start values are made of, so that a device can make them itself. Element (row, col) of the shard, with
+ * r = first_row + row and c = first_col + col, is
+ *     ((float)(b >> 8) + 0.5f) * scale,    b: int32_t, shifted arithmetically; two float32 roundings, that of * last
+ * where b is the lower half of h for an even c, its upper half for an odd one, and, in 64 bits that wrap,
+ *     h = mix(mix(key + G * (r + 1)) + G * (c / 2 + 1)),    G = 0x9e3779b97f4a7c15
+ *     mix(x): x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;  x = (x ^ x >> 27) * 0x94d049bb133111eb;  x ^ x >> 31
+ * That is uniform in +-scale * 2^23; a scale of 0 makes zeros. */
+typedef struct tsr_start_formula {
+  uint32_t struct_size;
+  float scale;
+  uint64_t key; /* of the job's seed and the table's name */
+  int64_t first_row;
+  int64_t first_col;
+} tsr_start_formula;
+
+/* Values that rows have before anything was learned. They depend on the job's seed and on the table's name, row and
+ * column, which the host knows, and not on how the table is cut. */
+typedef struct tsr_start_values {
+  uint32_t struct_size;
+  uint32_t flags; /* none is defined: 0 */
+  void* self;
+  /* [any-thread] Start values of `count` rows of a table into out, float32 [count, dim], host memory. `rows` are local
+   * row ids, any of [0, rows) in any order. */
+  tsr_code (*fill)(void* self, uint32_t table, int64_t count, const int64_t* rows, float* out, tsr_error* err);
+  /* [any-thread] The same as a formula. TSR_UNIMPLEMENTED where a table's rows are routed: those only fill knows. */
+  tsr_code (*formula)(void* self, uint32_t table, tsr_start_formula* out, tsr_error* err);
+} tsr_start_values;
 
 typedef struct tsr_kernel_config {
   uint32_t struct_size;
-  int32_t mode;               /* TSR_MODE_* */
+  uint32_t flags; /* none is defined: 0 */
+  int32_t mode;   /* TSR_MODE_* */
+  uint32_t reserved;
   const char* compute_kernel; /* TSR_COMPUTE_*, or one of the plugin's own */
   DLDevice device;
   DLDataType weight_dtype; /* of the stored rows. kDLUInt of 8, 4 or 2 bits: codes behind a scale and a bias of each row
@@ -53,7 +90,10 @@ typedef struct tsr_kernel_config {
   const tsr_part* optimizer;     /* tessera.optimizer/1; outlives the instance. NULL where nothing is updated */
   const char* optimizer_options; /* the JSON it was created with: for kernels that bring their own fused form */
   double max_gradient;           /* grad_output is clamped to [-this, this] elementwise; 0: not */
-  uint64_t seed;                 /* of start values */
+  /* For rows that the kernel makes itself: all of a table where it has no import_rows (a tensor train), and those that
+   * appear with TSR_KERNEL_ROWS_ON_DEMAND. Other kernels leave rows at 0, and the host imports them. Outlives the
+   * instance; NULL: rows start at 0, and so it is for supports and estimate. */
+  const tsr_start_values* start_values;
 } tsr_kernel_config;
 
 /* One run of bags that read one table. Bag i has the ids at positions [offsets[first_offset + i],
@@ -78,27 +118,35 @@ typedef struct tsr_lookup_feature {
  * interleave, but do not overlap. */
 typedef struct tsr_lookup {
   uint32_t struct_size;
+  uint32_t flags; /* TSR_LOOKUP_* */
   uint32_t num_features;
   uint32_t feature_stride;
-  uint32_t num_outputs;               /* 0 and 1: one, whatever the features say */
+  uint32_t num_outputs; /* 0 and 1: one, whatever the features say */
+  uint32_t reserved;
   const tsr_lookup_feature* features; /* host memory */
   const DLTensor* ids;                /* int32 or int64 [n] */
   const DLTensor* offsets;            /* int32 or int64 */
   const DLTensor* weights;            /* float32 [n], one per id; NULL: all 1. With MEAN: sum(w * row) / bag length */
   const DLTensor* output_rows;        /* int32, one for each offset; NULL: none is listed */
+  int64_t step;                       /* that this batch is of, as tsr_update::step: 1 at the first one */
+  double time;                        /* seconds since 1970, UTC, by this rank's clock; 0: not known */
 } tsr_lookup;
+
+/* Of tsr_lookup::flags. An evaluation: the lookup inserts no row and touches none, neither its time nor its frequency.
+ * Rows that do not exist are 0. Without it, a lookup trains, whether a context is wanted or not. */
+enum { TSR_LOOKUP_READ_ONLY = 1 << 16 };
 
 /* What forward keeps for backward. Several of one instance may be live at once. */
 typedef struct tsr_context tsr_context;
 
 typedef struct tsr_backward {
   uint32_t struct_size;
-  uint32_t reserved;
+  uint32_t flags;               /* none is defined: 0 */
   const tsr_lookup* lookup;     /* the same as at forward, perhaps at other addresses */
   const DLTensor* grad_output;  /* as many as the outputs, laid out as they were */
   const DLTensor* grad_weights; /* out, float32 [n], written at every looked-up position; may be NULL */
   double grad_scale;            /* multiplies grad_output before anything else (1 / world size; 1) */
-  tsr_update update;            /* ignored by backward_rows */
+  const tsr_update* update;     /* ignored by backward_rows */
 } tsr_backward;
 
 /* Gradient of one table: rows ascending and unique. Views of memory that the context owns. */
@@ -110,18 +158,23 @@ typedef struct tsr_row_gradient {
 /* Rows on their way in or out, host memory. */
 typedef struct tsr_rows {
   uint32_t struct_size;
+  uint32_t flags;                /* none is defined: 0 */
   uint32_t num_states;           /* as the optimizer has; 0: states are left alone */
+  uint32_t extra_stride;         /* bytes from row to row of `extra` */
   int64_t count;                 /* rows in use: set by the caller of import_rows, by export_rows itself */
   const DLTensor* ids;           /* int64 [capacity] */
   const DLTensor* weights;       /* float32 [capacity, dim], whatever the stored type */
   const DLTensor* const* states; /* float32 [capacity] or [capacity, dim] each */
+  /* What the kernel keeps of a row besides, a frequency or a time: tsr_kernel_stats::extra_bytes of it for each row,
+   * aligned to 4. What the bytes mean is the kernel's own; the host carries them with the row. NULL: left alone. */
+  void* extra;
 } tsr_rows;
 
 /* Rows as they are stored, in host memory of the caller: row r begins at bytes + r * stride. What its bytes mean
  * follows from the weight_dtype: for the CPU, tessera/sdk/row_format.h says it. */
 typedef struct tsr_stored_rows {
   uint32_t struct_size;
-  uint32_t reserved;
+  uint32_t flags; /* none is defined: 0 */
   const void* bytes;
   uint64_t size; /* of the memory, in bytes */
   int64_t stride;
@@ -130,7 +183,7 @@ typedef struct tsr_stored_rows {
 /* Byte streams for save and load; a code other than TSR_OK ends the call with that code. */
 typedef struct tsr_stream_io {
   uint32_t struct_size;
-  uint32_t reserved;
+  uint32_t flags; /* none is defined: 0 */
   void* self;
   tsr_code (*write)(void* self, const void* bytes, uint64_t size, tsr_error* err);
   tsr_code (*read)(void* self, void* bytes, uint64_t size, tsr_error* err); /* all or an error */
@@ -138,11 +191,14 @@ typedef struct tsr_stream_io {
 
 typedef struct tsr_kernel_stats {
   uint32_t struct_size;
-  uint32_t reserved;
+  uint32_t extra_bytes;  /* of each row's tsr_rows::extra, a multiple of 4 that never changes; 0: none */
   uint64_t weight_bytes; /* held for rows, as stored */
   uint64_t state_bytes;  /* held for optimizer state */
   uint64_t other_bytes;  /* scratch kept between calls */
   uint64_t lookups;      /* ids looked up since creation */
+  uint64_t rows_in_use;  /* that exist; all of a table whose rows do not come on demand */
+  uint64_t hits;         /* of the lookups: the row was there, and in the cache where the kernel has one */
+  uint64_t evictions;    /* rows given up, or written back from the cache, since creation */
 } tsr_kernel_stats;
 
 /* What rows of row_bytes cost on some machine, in seconds, when reuse_bytes of tables are touched between two visits of
@@ -208,7 +264,7 @@ typedef struct tsr_kernel {
   tsr_code (*estimate)(void* self, const tsr_kernel_config* config, const tsr_workload* workload,
                        tsr_estimate* estimate, tsr_error* err);
 
-  /* [any-thread] A new instance; rows are 0, states as they start. */
+  /* [any-thread] A new instance; states as they start, rows 0 but where tsr_kernel_config::start_values is for them. */
   tsr_code (*open)(void* self, const tsr_kernel_config* config, void** instance, tsr_error* err);
   /* [serial] All contexts have been released. */
   void (*close)(void* instance);
@@ -236,9 +292,12 @@ typedef struct tsr_kernel {
 
   /* [serial] Optional (a tensor-train table has no rows). Fills at most the capacity of rows->ids, sets rows->count and
    * moves *cursor, which is 0 before the first call; count 0: done. A kernel whose rows are a range takes any row
-   * number as cursor. */
+   * number as cursor.
+   * Calls that change the table end its other cursors: a lookup that trains (TSR_KERNEL_ROWS_ON_DEMAND), backward,
+   * apply, import_rows, load, adopt_rows. What follows begins at 0 again and gives the rows as they are then; a cursor
+   * that has ended may be refused, TSR_FAILED_PRECONDITION, and never does worse than give some row twice or not. */
   tsr_code (*export_rows)(void* instance, uint32_t table, uint64_t* cursor, tsr_rows* rows, tsr_error* err);
-  /* [serial] Optional. Sets weights, and states where given, of the rows named. */
+  /* [serial] Optional. Sets weights, and states and extra where given, of the rows named. */
   tsr_code (*import_rows)(void* instance, uint32_t table, const tsr_rows* rows, tsr_error* err);
 
   /* [serial] Of one table. */

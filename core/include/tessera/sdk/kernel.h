@@ -2,7 +2,8 @@
 // tessera/sdk/kernel.h - base classes of a compute kernel: Kernel opens instances, KernelInstance owns rows.
 //
 // abi/kernel.h is the specification of every function; these classes add ownership, exceptions and absent slots, and
-// nothing else. A class C : Kernel names its instance's class and what it serves:
+// nothing else; flags that this header does not know are refused before a function is called. A class C : Kernel names
+// its instance's class and what it serves:
 //   using Instance = MyInstance;                                              // : KernelInstance
 //   static constexpr const char* kComputeKernels[] = {"fused", "dense", nullptr};
 //   static constexpr int32_t kDeviceTypes[] = {kDLCPU, 0};
@@ -37,6 +38,24 @@ inline const tsr_lookup_feature& feature_of(const tsr_lookup& lookup, size_t i) 
 inline const DLTensor& output_of(const tsr_lookup& lookup, const tsr_lookup_feature& feature, const DLTensor& first) {
   return lookup.num_outputs > 1 ? (&first)[feature.output] : first;
 }
+
+// Start values of rows that a kernel makes itself, called without looking anything up.
+class StartValues {
+ public:
+  explicit StartValues(const tsr_kernel_config& config) : raw_(config.start_values) {}
+  // Into out [rows.size(), dim]; zeros where the host gives none.
+  void fill(uint32_t table, std::span<const int64_t> rows, int64_t dim, float* out) const {
+    if (raw_ == nullptr) {
+      std::fill_n(out, static_cast<int64_t>(rows.size()) * dim, 0.0f);
+      return;
+    }
+    Call call;
+    call.check(raw_->fill(raw_->self, table, static_cast<int64_t>(rows.size()), rows.data(), out, call.err()));
+  }
+
+ private:
+  const tsr_start_values* raw_;
+};
 
 // The optimizer of a config, called without looking anything up. `raw` may be NULL: nothing is updated.
 class OptimizerRef {
@@ -135,7 +154,7 @@ class Kernel {
   virtual ~Kernel() = default;
   // Throws Failure with the reason why not. Allocates nothing large.
   virtual void supports(const tsr_kernel_config& config) const = 0;
-  // A new instance with rows 0 and states as they start; never null.
+  // A new instance with states as they start and rows 0, but for those that it makes itself (StartValues); never null.
   virtual std::unique_ptr<KernelInstance> open(const tsr_kernel_config& config) const = 0;
   // Optional. `work` has every member; those that the host does not know are 0.
   virtual tsr_estimate estimate(const tsr_kernel_config&, const tsr_workload&) const { return {}; }
@@ -146,21 +165,40 @@ class Kernel {
 
  private:
   static KernelInstance& instance_of(void* instance) { return *static_cast<KernelInstance*>(instance); }
+  static const tsr_kernel_config& known(const tsr_kernel_config& config) {
+    check_flags(config.flags, 0, "tsr_kernel_config");
+    for (uint32_t t = 0; t < config.num_tables; ++t) check_flags(table_of(config, t).flags, 0, "tsr_kernel_table");
+    return config;
+  }
+  static const tsr_lookup& known(const tsr_lookup& lookup) {
+    check_flags(lookup.flags, TSR_LOOKUP_READ_ONLY, "tsr_lookup");
+    return lookup;
+  }
+  static const tsr_backward& known(const tsr_backward& args) {
+    check_flags(args.flags, 0, "tsr_backward");
+    known(*args.lookup);
+    return args;
+  }
+  static tsr_rows& known(tsr_rows& rows) {
+    check_flags(rows.flags, 0, "tsr_rows");
+    return rows;
+  }
 
   template <class C>
   static tsr_code supports_slot(void* self, const tsr_kernel_config* config, tsr_error* why) noexcept {
-    return guard(why, [&] { static_cast<const C*>(self)->supports(*config); });
+    return guard(why, [&] { static_cast<const C*>(self)->supports(known(*config)); });
   }
   template <class C>
   static tsr_code estimate_slot(void* self, const tsr_kernel_config* config, const tsr_workload* workload,
                                 tsr_estimate* estimate, tsr_error* err) noexcept {
-    return guard(
-        err, [&] { write_struct(static_cast<const C*>(self)->estimate(*config, read_struct(*workload)), estimate); });
+    return guard(err, [&] {
+      write_struct(static_cast<const C*>(self)->estimate(known(*config), read_struct(*workload)), estimate);
+    });
   }
   template <class C>
   static tsr_code open_slot(void* self, const tsr_kernel_config* config, void** instance, tsr_error* err) noexcept {
     return guard(err, [&] {
-      std::unique_ptr<KernelInstance> made = static_cast<const C*>(self)->open(*config);
+      std::unique_ptr<KernelInstance> made = static_cast<const C*>(self)->open(known(*config));
       if (made == nullptr) fail(TSR_INTERNAL, "open() returned no instance: return one, or throw Failure");
       made->num_tables_ = config->num_tables;
       *instance = made.release();
@@ -169,17 +207,17 @@ class Kernel {
   static void close_slot(void* instance) noexcept { delete static_cast<KernelInstance*>(instance); }
   static tsr_code forward_slot(void* instance, const tsr_lookup* lookup, const DLTensor* output, tsr_stream stream,
                                tsr_context** context, tsr_error* err) noexcept {
-    return guard(err, [&] { instance_of(instance).forward(*lookup, *output, stream, context); });
+    return guard(err, [&] { instance_of(instance).forward(known(*lookup), *output, stream, context); });
   }
   static tsr_code backward_slot(void* instance, tsr_context* context, const tsr_backward* args, tsr_stream stream,
                                 tsr_error* err) noexcept {
-    return guard(err, [&] { instance_of(instance).backward(context, *args, stream); });
+    return guard(err, [&] { instance_of(instance).backward(context, known(*args), stream); });
   }
   static tsr_code backward_rows_slot(void* instance, tsr_context* context, const tsr_backward* args,
                                      tsr_row_gradient* out, tsr_stream stream, tsr_error* err) noexcept {
     return guard(err, [&] {
       KernelInstance& i = instance_of(instance);
-      i.backward_rows(context, *args, {out, i.num_tables_}, stream);
+      i.backward_rows(context, known(*args), {out, i.num_tables_}, stream);
     });
   }
   static tsr_code apply_slot(void* instance, uint32_t table, const DLTensor* rows, const DLTensor* values,
@@ -195,10 +233,13 @@ class Kernel {
   }
   static tsr_code export_slot(void* instance, uint32_t table, uint64_t* cursor, tsr_rows* rows,
                               tsr_error* err) noexcept {
-    return guard(err, [&] { instance_of(instance).export_rows(table, *cursor, *rows); });
+    return guard(err, [&] { instance_of(instance).export_rows(table, *cursor, known(*rows)); });
   }
   static tsr_code import_slot(void* instance, uint32_t table, const tsr_rows* rows, tsr_error* err) noexcept {
-    return guard(err, [&] { instance_of(instance).import_rows(table, *rows); });
+    return guard(err, [&] {
+      check_flags(rows->flags, 0, "tsr_rows");
+      instance_of(instance).import_rows(table, *rows);
+    });
   }
   static tsr_code adopt_slot(void* instance, uint32_t table, const tsr_stored_rows* rows, tsr_error* err) noexcept {
     return guard(err, [&] { instance_of(instance).adopt_rows(table, *rows); });

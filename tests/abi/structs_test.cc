@@ -1,0 +1,87 @@
+// The rules of growth, read off the headers' text: what can still grow stands in nobody else by value, and what cannot
+// is listed in docs/ABI.md.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+
+namespace {
+
+const std::filesystem::path kSource = TESSERA_SOURCE_DIR;
+
+std::string text_of(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  EXPECT_TRUE(file) << path;
+  std::ostringstream out;
+  out << file.rdbuf();
+  return out.str();
+}
+
+std::set<std::string> names_in(const std::string& text, const std::string& pattern) {
+  const std::regex name(pattern);
+  std::set<std::string> out;
+  for (std::sregex_iterator at(text.begin(), text.end(), name), end; at != end; ++at) out.insert((*at)[1]);
+  return out;
+}
+
+// Of all headers, drafts included: each struct's members, without comments.
+std::map<std::string, std::string> structs() {
+  std::map<std::string, std::string> out;
+  for (const auto& file : std::filesystem::recursive_directory_iterator(kSource / "core/include/tessera/abi")) {
+    if (file.path().extension() != ".h") continue;
+    const std::string text =
+        std::regex_replace(text_of(file.path()), std::regex(R"(/\*[^*]*\*+([^/*][^*]*\*+)*/)"), "");
+    const std::regex body(R"(struct (tsr_\w+) \{([^}]*)\})");
+    for (std::sregex_iterator at(text.begin(), text.end(), body), end; at != end; ++at) out[(*at)[1]] = (*at)[2];
+  }
+  return out;
+}
+
+bool has_size(const std::string& members) { return members.find("uint32_t struct_size;") != std::string::npos; }
+
+// What docs/ABI.md says between two texts.
+std::set<std::string> documented(const std::string& begin, const std::string& end) {
+  const std::string page = text_of(kSource / "docs/ABI.md");
+  const size_t from = page.find(begin);
+  EXPECT_NE(from, std::string::npos) << begin;
+  return names_in(page.substr(from, page.find(end, from) - from), "`(tsr_\\w+)`");
+}
+
+TEST(Structs, AreFoundAtAll) {
+  EXPECT_GT(structs().size(), 40u);
+  EXPECT_TRUE(has_size(structs().at("tsr_kernel_config")));
+  EXPECT_FALSE(has_size(structs().at("tsr_lookup_feature")));
+}
+
+TEST(Structs, ThatGrowStandInNoOtherByValue) {
+  const auto all = structs();
+  for (const auto& [name, members] : all) {
+    for (const std::string& type : names_in(members, R"(\b(tsr_\w+) \w+(?:\[[^\]]*\])?;)")) {
+      const auto found = all.find(type);
+      if (found == all.end()) continue;
+      EXPECT_FALSE(has_size(found->second)) << type << " grows, and " << name << " holds one: members behind it move";
+    }
+  }
+}
+
+TEST(Structs, WithoutASizeAreInStridedArraysOrFrozen) {
+  std::set<std::string> listed = documented("array with a stride:", "Frozen for good");
+  listed.merge(documented("Frozen for good:", "* Another meaning"));
+  for (const auto& [name, members] : structs()) {
+    if (has_size(members)) continue;
+    EXPECT_THAT(listed, testing::Contains(name)) << "docs/ABI.md, How it grows";
+  }
+}
+
+TEST(Structs, FrozenForGoodAreThoseOfTheGoldenLayout) {
+  EXPECT_EQ(documented("Frozen for good:", "* Another meaning"),
+            names_in(text_of(kSource / "tests/abi/layout_1_0.c"), R"(\nFROZEN\((tsr_\w+), \d+\))"));
+}
+
+}  // namespace
