@@ -142,6 +142,42 @@ using Lamb = Fused<&RowUpdates::lamb, Decay::kAlways, true, kM1, kM2>;
 using PartialRowwiseLamb = Fused<&RowUpdates::partial_rowwise_lamb, Decay::kAlways, true, kM1, kM2PerRow>;
 using LarsSgd = Fused<&RowUpdates::lars_sgd, Decay::kAlways, false, kM1>;
 
+// torch.optim.SGD, with its options (no dampening): momentum has a state, and without momentum there is none.
+class Sgd : public sdk::Optimizer {
+ public:
+  explicit Sgd(sdk::Options& options)
+      : learning_rate_(number_in(options, "learning_rate", 0.01, INFINITY)), formulas_(best_row_updates()) {
+    terms_.momentum = static_cast<float>(number_in(options, "momentum", 0, INFINITY));
+    terms_.weight_decay = static_cast<float>(number_in(options, "weight_decay", 0, INFINITY));
+    terms_.nesterov = options.flag("nesterov", false);
+    if (terms_.nesterov && terms_.momentum == 0)
+      sdk::fail(TSR_INVALID_ARGUMENT, "option \"nesterov\" is true, but \"momentum\" is 0: give both or neither");
+  }
+  double learning_rate() const { return learning_rate_; }
+  std::vector<State> states() const {
+    if (terms_.momentum == 0) return {};
+    return {{"momentum_buffer", TSR_STATE_PER_ELEMENT}};
+  }
+  void update_rows(const tsr_update& update, int64_t dim, int64_t count, float* const* weights,
+                   const float* const* grads, float* const* row_states) const noexcept {
+    Terms step = terms_;
+    step.learning_rate = static_cast<float>(update.learning_rate);
+    const UpdateRows formula = step.momentum > 0       ? formulas_.momentum_sgd
+                               : step.weight_decay > 0 ? formulas_.decayed_sgd
+                                                       : formulas_.exact_sgd;
+    formula(step, Rows{dim, count, weights, grads, row_states});
+  }
+  void update_row(const tsr_update& update, int64_t dim, float* weight, const float* grad,
+                  float* const* row_states) const noexcept {
+    update_rows(update, dim, 1, &weight, &grad, row_states);
+  }
+
+ private:
+  double learning_rate_;
+  Terms terms_{};
+  const RowUpdates& formulas_;
+};
+
 // Rows stay as they are; their gradients are handed out.
 class None : public sdk::Optimizer {
  public:
@@ -167,4 +203,5 @@ TESSERA_PLUGIN(
     component<PartialRowwiseLamb>(
         {.id = "partial_rowwise_lamb", .version = "0.1.0", .about = "LAMB, second moment per row"}),
     component<LarsSgd>({.id = "lars_sgd", .version = "0.1.0", .about = "momentum SGD, rate scaled by norms per row"}),
+    component<Sgd>({.id = "sgd", .version = "0.1.0", .about = "torch.optim.SGD: momentum has a state"}),
     component<None>({.id = "none", .version = "0.1.0", .about = "hands gradients out, updates nothing"}));

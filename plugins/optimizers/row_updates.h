@@ -19,6 +19,7 @@ struct Terms {
   float correction2;  // 1 / (1 - beta2^t)
   float eta;
   float momentum;
+  bool nesterov;
 };
 
 // Row i has weights[i], grads[i] and states[k * count + i]; they do not overlap.
@@ -41,6 +42,8 @@ struct RowUpdates {
   UpdateRows lamb;
   UpdateRows partial_rowwise_lamb;
   UpdateRows lars_sgd;
+  UpdateRows decayed_sgd;   // without momentum, and so without a state
+  UpdateRows momentum_sgd;  // with weight decay, 0 or more
 };
 
 namespace portable {

@@ -176,6 +176,47 @@ TEST(Checkpoint, CarriesWhatAKernelKeepsOfRowsBesides) {
   for (const std::string& line : loaded(two, "d", "e")) EXPECT_THAT(line, testing::EndsWith(": 0"));
 }
 
+// tests/integration/hot_sharder.cc: three rows on every rank, the others striped.
+ParameterSharding hot_and_striped(const EmbeddingBagConfig& t, int world) {
+  constexpr int64_t kHot = 3;
+  ParameterSharding p{"test.hot?routed=true", "fused", Combine::kSum, true, {}, 1 + kHot};
+  for (int r = 0; r < world; ++r) p.shards.push_back({kHot, t.embedding_dim, 0, 0, r, true});
+  for (int r = 0; r < world; ++r)
+    p.shards.push_back({(t.num_embeddings - kHot - r + world - 1) / world, t.embedding_dim, 0, 0, r});
+  return p;
+}
+
+TEST(Checkpoint, OfLayoutsOfSeveralParts) {
+  Job two = job(2, hot_and_striped), four = job(4, hot_and_striped);
+  two.plugins = four.plugins = {TESSERA_TEST_PLUGINS};
+  expect_continues(two, four);
+  expect_continues(two, job(4, hot));
+  expect_continues(job(4, hot), job(1, by_rows));
+  expect_continues(job(4, by_rows), job(2, hot));
+}
+
+// States that depend on options (sgd), and that start above 0 (plugins/flagships/ftrl).
+TEST(Checkpoint, OfStatesThatFollowOptions) {
+  const auto with_states = [](int world, const Cut& cut) {
+    Job j = job(world, cut);
+    j.plugins = {TESSERA_TEST_PLUGINS};
+    j.model.tables[0].optimizer = {"ftrl", R"({"learning_rate": 0.1, "initial_accumulator_value": 0.5})", 0};
+    j.model.tables[1].optimizer = {"sgd", R"({"learning_rate": 0.1, "momentum": 0.9, "nesterov": true})", 0};
+    j.model.tables[2].optimizer = {"sgd", R"({"learning_rate": 0.1})", 0};
+    j.model.tables[3].optimizer = {"ftrl", R"({"learning_rate": 0.1, "l1": 0.01, "beta": 1})", 0};
+    return j;
+  };
+  expect_continues(with_states(2, by_rows), with_states(4, hot));
+  expect_continues(with_states(4, mixed), with_states(1, spread));
+  Job other = with_states(2, by_rows);
+  other.model.tables[1].optimizer.options = R"({"learning_rate": 0.1})";
+  const TestDirectory dir;
+  train(with_states(2, by_rows), 0, 1, "", dir.file("a"));
+  for (const std::string& text :
+       run(other, [&](TestModel& model) { return error_of([&] { model.load(dir.file("a")); }).first; }))
+    EXPECT_THAT(text, HasSubstr("table \"user\" was trained with sgd (states: momentum_buffer)"));
+}
+
 TEST(Checkpoint, OfATableOfManyBlocks) {
   const TestDirectory dir;
   Job two = job(2, by_rows), other = job(2, halves);

@@ -25,6 +25,16 @@ class Odd final : public Sharder {
     if (fault_ == "propose_crashes") raise(SIGSEGV);
     if (fault_ == "propose_overflows_the_stack") overflow(1);
     const int64_t n = topology.world_size;
+    if (fault_ == "other_layout_on_each_rank") {
+      LayoutPart part{TSR_PLACE_EVERY_RANK, TSR_COMBINE_SUM, TSR_ROWS_RANGE, {}};
+      const int64_t border = 1 + getpid() % (table.rows - 1);
+      for (int64_t rank = 0; rank < n; ++rank) {
+        const int64_t begin = rank == 0 ? 0 : rank == 1 ? border : table.rows;
+        const int64_t end = rank == 0 && n > 1 ? border : table.rows;
+        part.rectangles.push_back({begin, end - begin, 0, table.cols});
+      }
+      return {Layout{{part}}};
+    }
     LayoutPart part{.placement = TSR_PLACE_EVERY_RANK, .combine = TSR_COMBINE_SUM, .row_set = TSR_ROWS_ROUTED};
     for (int64_t rank = 0; rank < n; ++rank)
       part.rectangles.push_back({.row = 0, .rows = (table.rows - rank + n - 1) / n, .col = 0, .cols = table.cols});

@@ -36,6 +36,10 @@ const T& pick(std::mt19937_64& random, const std::vector<T>& from) {
 // acme.stripe is plugins/template: it routes rows instead of cutting ranges.
 const std::vector<std::string> kAllTypes = {"table_wise",     "row_wise",          "column_wise", "data_parallel",
                                             "table_row_wise", "table_column_wise", "grid_shard",  "acme.stripe"};
+// Layouts of several parts, and routed rows that are cut by columns too: tests/integration/hot_sharder.cc.
+const std::vector<std::string> kHotTypes = {
+    "test.hot",         "test.hot?routed=true",         "test.hot?columns=true",
+    "test.hot?hot=100", "test.hot?hot=100&routed=true", "test.hot?hot=0&routed=true&columns=true"};
 
 Case make_case(uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -190,6 +194,21 @@ Case make_in_place_case(uint64_t seed) {
   return c;
 }
 
+Case make_hot_case(uint64_t seed) {
+  Case c = make_case(seed);
+  std::mt19937_64 random(seed);
+  for (std::string& type : c.types) type = pick(random, kHotTypes);
+  return c;
+}
+
+// Gradients are bounded before a mean divides them.
+Case make_bounded_case(uint64_t seed) {
+  Case c = make_case(seed);
+  c.optimizer.max_gradient = 0.25 / c.world;
+  for (EmbeddingBagConfig& table : c.tables) table.pooling = c.weighted ? PoolingType::kSum : PoolingType::kMean;
+  return c;
+}
+
 void expect_equals_unsharded(const Case& c) {
   std::string description =
       cat(c.world, " ranks, ", c.local, " per host, ", c.optimizer.name, c.weighted ? ", weighted" : "");
@@ -204,6 +223,9 @@ void expect_equals_unsharded(const Case& c) {
 class Sharding : public testing::TestWithParam<uint64_t> {};
 TEST_P(Sharding, EqualsUnsharded) { expect_equals_unsharded(make_case(GetParam())); }
 TEST_P(Sharding, InPlaceEqualsUnsharded) { expect_equals_unsharded(make_in_place_case(GetParam())); }
+
+TEST_P(Sharding, OfSeveralPartsEqualsUnsharded) { expect_equals_unsharded(make_hot_case(GetParam())); }
+TEST_P(Sharding, OfBoundedGradientsEqualsUnsharded) { expect_equals_unsharded(make_bounded_case(GetParam())); }
 
 INSTANTIATE_TEST_SUITE_P(Random, Sharding, testing::Range<uint64_t>(1, 61));
 INSTANTIATE_TEST_SUITE_P(Long, Sharding, testing::Range<uint64_t>(1000, 2000));  // scripts/test --full

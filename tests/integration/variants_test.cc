@@ -3,7 +3,9 @@
 // on each rank's batch; backward is compared where one rank has everything, and on all ranks for rows that stay.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
 
 #include "spawn.h"
@@ -92,10 +94,10 @@ std::string compare_tables(const ShardedEmbeddings& sharded, const Whole& whole)
   std::string out;
   for (const HeldShard& held : sharded.held_shards()) {
     const Tensor mine = sharded.weight(held), all = whole.weight(held.table);
+    const auto rows = sharded.table_rows(held, 0, held.where.rows);
     for (int64_t r = 0; r < held.where.rows; ++r) {
       for (int64_t c = 0; c < held.where.cols; ++c) {
-        const double got = mine.item(r * held.where.cols + c),
-                     want = all.item((held.where.row + r) * kDim + held.where.col + c);
+        const double got = mine.item(r * held.where.cols + c), want = all.item(rows[r] * kDim + held.where.col + c);
         if (std::abs(got - want) > 1e-6) return cat("weight of ", held.table, " is ", got, ", not ", want, "\n");
       }
     }
@@ -106,7 +108,7 @@ std::string compare_tables(const ShardedEmbeddings& sharded, const Whole& whole)
 using MakeBatch = KeyedJaggedTensor (*)(int);
 
 std::string run_pooled(const RankEnvironment& where, const std::string& type, MakeBatch make, BoundsCheckMode bounds) {
-  const Runtime runtime;
+  const Runtime runtime({.plugin_path = {TESSERA_TEST_PLUGINS}});
   const auto group = ProcessGroup::connect(runtime, where);
   const auto configs = tables(PoolingType::kMean);
   ShardedModuleOptions options;
@@ -135,7 +137,7 @@ std::string run_pooled(const RankEnvironment& where, const std::string& type, Ma
 
 std::string run_sequence(const RankEnvironment& where, const std::string& type, MakeBatch make,
                          BoundsCheckMode bounds) {
-  const Runtime runtime;
+  const Runtime runtime({.plugin_path = {TESSERA_TEST_PLUGINS}});
   const auto group = ProcessGroup::connect(runtime, where);
   const auto configs = tables(PoolingType::kSum);
   ShardedModuleOptions options;
@@ -204,10 +206,14 @@ INSTANTIATE_TEST_SUITE_P(
                                      Variant{"sequence", plain_batch, BoundsCheckMode::kFatal, true},
                                      Variant{"sequence_ignored_ids", dirty_batch, BoundsCheckMode::kIgnore, true}),
                      testing::Values("table_wise", "row_wise", "column_wise", "data_parallel", "table_row_wise",
-                                     "table_column_wise", "grid_shard"),
+                                     "table_column_wise", "grid_shard", "test.hot?columns=true", "test.hot?routed=true",
+                                     "test.hot?hot=0&routed=true&columns=true"),
                      testing::Values(World{1, 1}, World{2, 2}, World{4, 4}, World{4, 2})),
     [](const auto& info) {
-      return std::string(std::get<0>(info.param).name) + "_" + std::get<1>(info.param) + "_" +
+      std::string type = std::get<1>(info.param);
+      std::replace_if(
+          type.begin(), type.end(), [](char c) { return std::isalnum(c) == 0; }, '_');
+      return std::string(std::get<0>(info.param).name) + "_" + type + "_" +
              std::to_string(std::get<2>(info.param).first) + "_on_" +
              std::to_string(std::get<2>(info.param).first / std::get<2>(info.param).second) + "_hosts";
     });

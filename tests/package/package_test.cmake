@@ -64,6 +64,12 @@ file(READ ${work}/template-build/compile_commands.json commands)
 expect("${commands}" " -O3 ")
 build(${SOURCE}/tests/package/app app)
 
+# Flagships are projects of their own.
+foreach(flagship ftrl)
+  build(${SOURCE}/plugins/flagships/${flagship} ${flagship})
+  run(ignored ctest --test-dir ${work}/${flagship}-build --output-on-failure --no-tests=error)
+endforeach()
+
 run(listing ${prefix}/bin/tessera plugins --path ${work}/template-build)
 expect("${listing}" "acme\\.stripe +tessera\\.sharder/1 +1\\.0\\.0 +1\\.0 +available +[^\n]*tessera_acme_stripe\\.so")
 expect("${listing}" "\n  ${prefix}/${LIBDIR}/tessera/plugins-1\n")

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <clocale>
 #include <thread>
 
@@ -58,6 +59,7 @@ class Zoo : public Sharder {
 
   std::vector<Layout> propose(const Table& table, const Topology& topology, const Constraints& limits) const override {
     const int64_t n = topology.world_size;
+    proposed_ = n;
     if (has("crashes_in_propose")) raise(SIGSEGV);
     while (has("loops_in_propose")) usleep(1000);
     if (has("says_nothing")) fail(TSR_INTERNAL, "");
@@ -72,7 +74,7 @@ class Zoo : public Sharder {
   void route(const Routed& layout, std::span<const int64_t> ids, std::span<int32_t> row_sets,
              std::span<int64_t> rows) const override {
     const Table& table = layout.table;
-    const int64_t n = layout.num_row_sets;
+    const int64_t n = has("remembers_propose") ? proposed_.load() : layout.num_row_sets;
     for (size_t i = 0; i < ids.size(); ++i) {
       if (has("leaves_outputs") && ids[i] == 3) continue;
       const int64_t at = shifted(table, ids[i]);
@@ -108,6 +110,7 @@ class Zoo : public Sharder {
 
   Host host_;
   char* memory_ = nullptr;
+  mutable std::atomic<int64_t> proposed_{1};
 };
 
 // Slots that the SDK would not write.

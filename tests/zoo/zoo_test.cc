@@ -179,6 +179,7 @@ constexpr Animal kSharders[] = {
      "FAILED sharder.routes, zoo.sharder: table of 1110 rows x 64 columns on 1 ranks, "
      "min_partition 60, max_shards 1: unroute takes row 1 of row set 0 to id 0, but route takes "
      "id 1 there [abi/sharder.h, tsr_sharder::route]"},
+    {"sharders", "remembers_propose", "FAILED sharder.routes, zoo.sharder: table of "},
     {"sharders", "knows_the_batch",
      "FAILED sharder.routes, zoo.sharder: table of 1110 rows x 64 columns on 1 ranks, "
      "min_partition 60, max_shards 1: route takes id "},

@@ -13,6 +13,7 @@ namespace {
 constexpr double kEps = 0.01, kBeta1 = 0.9, kBeta2 = 0.999, kEta = 0.001, kMomentum = 0.9, kDecay = 0.01;
 #define VERIFY_EPS R"({"eps": 0.01})"
 #define VERIFY_MOMENTS R"({"eps": 0.01, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.01})"
+#define VERIFY_SGD R"({"momentum": 0.9, "nesterov": true, "weight_decay": 0.01})"
 #define VERIFY_LARS R"({"eta": 0.001, "momentum": 0.9, "weight_decay": 0.01})"
 
 double squares(const std::vector<double>& x) {
@@ -24,6 +25,16 @@ double ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
 void sgd(const tsr_update& u, PlainState& row) {
   for (size_t d = 0; d < row.weights.size(); ++d) row.weights[d] -= u.learning_rate * row.grad[d];
+}
+
+// torch.optim.SGD.
+void nesterov_sgd(const tsr_update& u, PlainState& row) {
+  for (size_t d = 0; d < row.weights.size(); ++d) {
+    const double g = row.grad[d] + kDecay * row.weights[d];
+    double& m = row.states[0][d];
+    m = kMomentum * m + g;
+    row.weights[d] -= u.learning_rate * (g + kMomentum * m);
+  }
 }
 
 void adagrad(const tsr_update& u, PlainState& row) {
@@ -93,6 +104,7 @@ const std::vector<Formula>& formulas() {
       {"lamb", VERIFY_MOMENTS, {kElement, kElement}, "LAMB, norms per row", lamb},
       {"partial_rowwise_lamb", VERIFY_MOMENTS, {kElement, kRow}, "LAMB, second moment per row", lamb},
       {"lars_sgd", VERIFY_LARS, {kElement}, "m = momentum m + local rate (g + decay w), w -= m", lars},
+      {"sgd", VERIFY_SGD, {kElement}, "m = momentum m + g + decay w, w -= lr (g + decay w + momentum m)", nesterov_sgd},
   };
   return all;
 }

@@ -214,18 +214,19 @@ void check_optimizer_formula(Subject& subject) {
   const Formula* formula = formula_of(subject.what().line.id);
   if (formula == nullptr)
     throw Skipped(cat("verify knows no formula for \"", subject.what().line.id, "\", only those of TorchRec's"));
-  require(formula->states.size() == o.ref.num_states(), "it has ", o.ref.num_states(), " states, but the formula has ",
-          formula->states.size());
   const Made part = subject.make(formula->options);
+  const sdk::OptimizerRef states_of_part(part.raw());
+  require(formula->states.size() == states_of_part.num_states(), "it has ", states_of_part.num_states(),
+          " states, but the formula has ", formula->states.size());
   Random random = subject.random();
   for (const int64_t dim : kDims) {
-    RowSet rows(o.ref, dim, 1);
+    RowSet rows(states_of_part, dim, 1);
     rows.randomize(random);
     PlainRow plain(*formula, {rows.weight(0), rows.weight(0) + dim});
     for (int64_t step = 1; step <= 4; ++step) {
       const tsr_update update = at_step(step);
-      std::vector<float*> states(o.ref.num_states() + 1);
-      for (uint32_t k = 0; k < o.ref.num_states(); ++k) states[k] = rows.state(k, 0);
+      std::vector<float*> states(states_of_part.num_states() + 1);
+      for (uint32_t k = 0; k < states_of_part.num_states(); ++k) states[k] = rows.state(k, 0);
       subject.doing("update_row");
       o.api.update_row(part.self(), &update, dim, rows.weight(0), rows.grad(0), states.data());
       plain.update(update, {rows.grad(0), rows.grad(0) + dim});
@@ -252,6 +253,12 @@ void check_optimizer_over_kernel(Subject& subject) {
   shape.tables = {{7, 4}, {40, 17}, {100, 32}};
   KernelBed bed({subject, *kernel->raw(), *o.part.raw(), subject.what().options, shape});
   bed.open();
+  const KernelBed::Rows fresh = bed.export_rows(2, 100);
+  for (uint32_t k = 0; k < o.ref.num_states(); ++k) {
+    for (const float value : fresh.states[k])
+      require(value == static_cast<float>(o.ref.state(k).start), "the kernel \"", kernel->id(), "\" starts state ",
+              o.ref.state(k).name, " at ", value, ", not at ", o.ref.state(k).start);
+  }
   PlainTables plain(bed, random);
   for (int64_t step = 1; step <= 3; ++step) {
     train_step(bed, plain, random, step);

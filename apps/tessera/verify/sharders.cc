@@ -351,12 +351,18 @@ void check_sharder_routes(Subject& subject) {
   Random random = subject.random(3);
   const Asked sharder(subject);
   if (!TSR_HAS(tsr_sharder, &sharder.api(), route)) throw Skipped("it routes no rows: its parts are ranges");
+  const Asked elsewhere(subject);  // as in a process that runs a plan which another one made
   int routed = 0;
   for (int i = 0; i < (subject.thorough() ? 600 : 80); ++i) {
     const Question q = random_question(random, i % 5 == 0);
     for (const OneLayout& layout : sharder.layouts(q)) {
       if (layout.num_row_sets == 0) continue;
       subject.doing("route, " + q.text());
+      const std::vector<int64_t> some = {0, q.rows / 2, q.rows - 1};
+      const Routes::Place here = Routes(sharder, q, layout).of(some), there = Routes(elsewhere, q, layout).of(some);
+      require(here.row_sets == there.row_sets && here.rows == there.rows, q.text(),
+              ": route answers otherwise where propose was not asked: all that it may need is in tsr_route, its cookie "
+              "too");
       check_bijection(Routes(sharder, q, layout), row_sets_of(layout), random);
       ++routed;
     }

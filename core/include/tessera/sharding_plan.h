@@ -17,6 +17,7 @@ struct ShardMetadata {
   int64_t rows = 0, cols = 0;
   int64_t row = 0, col = 0;
   int rank = 0;
+  bool replica = false;  // one of the copies, on every rank, of some rows of a table whose other rows are cut
   bool operator==(const ShardMetadata&) const = default;
 };
 
@@ -31,6 +32,8 @@ struct ParameterSharding {
   std::vector<ShardMetadata> shards;  // in the layout's order; kReplica: one full table per rank
   int64_t cookie = 0;                 // tells route() which of the sharder's layouts this is (tsr_layout)
   std::vector<int> ranks() const;     // one per shard
+  bool is_replica(size_t shard) const { return combine == Combine::kReplica || shards[shard].replica; }
+  std::vector<size_t> distinct() const;  // the shards that make up the table: of copies the first
   bool operator==(const ParameterSharding&) const = default;
 };
 

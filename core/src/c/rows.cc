@@ -56,8 +56,8 @@ void read_range(const Collection& c, const Range& range, float* out) {
   std::vector<float> block;
   for (const HeldShard& shard : c.shards) {
     if (shard.table != range.table.name) continue;
-    const bool replica = c.any().plan().at(shard.table).combine == ParameterSharding::Combine::kReplica;
-    if (replica && c.session().group->rank() != 0) continue;
+    if (c.any().plan().at(shard.table).is_replica(static_cast<size_t>(shard.shard)) && c.session().group->rank() != 0)
+      continue;
     const int64_t cols = shard.where.cols;
     for_each_run(c, shard, range, [&](int64_t row, int64_t at, int64_t rows) {
       block.resize(static_cast<size_t>(rows * cols));

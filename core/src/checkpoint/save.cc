@@ -152,7 +152,7 @@ class TableSaver {
   // Rows [first, last) of the table in every shard that has some.
   std::vector<Piece> pieces(int64_t first, int64_t last) const {
     std::vector<Piece> out;
-    for (size_t s = 0; s < table_.num_sources(); ++s) {
+    for (const size_t s : table_.sharding->distinct()) {
       const ShardMetadata& w = table_.sharding->shards[s];
       const int64_t begin = std::max(first, w.row), end = std::min(last, w.row + w.rows);
       if (begin < end) out.push_back(piece(s, begin - w.row, end - begin));
@@ -175,7 +175,7 @@ class TableSaver {
   }
 
   void save_routed() {
-    for (size_t s = 0; s < table_.num_sources(); ++s) {
+    for (const size_t s : table_.sharding->distinct()) {
       const int64_t rows = table_.sharding->shards[s].rows;
       for (int64_t first = 0; first < rows; first += rows_per_block_) {
         const Piece p = piece(s, first, std::min(rows_per_block_, rows - first));

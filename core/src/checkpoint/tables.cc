@@ -45,10 +45,6 @@ void learn(const std::string& text, std::vector<ModelTable>& tables) {
 
 }  // namespace
 
-size_t ModelTable::num_sources() const {
-  return sharding->combine == ParameterSharding::Combine::kReplica ? 1 : sharding->shards.size();
-}
-
 std::vector<ModelTable> model_tables(DistributedModelParallel& model) {
   std::vector<ModelTable> tables;
   for (const auto& [path, collection] : model.sharded()) {

@@ -17,8 +17,6 @@ struct ModelTable {
   TableEntry stored;  // as this model would store it
 
   HeldShard held(size_t shard) const { return {stored.name, sharding->shards[shard], static_cast<int>(shard)}; }
-  // The shards whose values make the table: one replica where there are several.
-  size_t num_sources() const;
 };
 
 // Of all collections. Optimizer states are asked of the ranks that hold the tables. Collective.

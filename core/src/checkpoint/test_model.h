@@ -110,6 +110,19 @@ inline ParameterSharding replicated(const EmbeddingBagConfig& t, int world) {
   for (int r = 0; r < world; ++r) p.shards.push_back({t.num_embeddings, t.embedding_dim, 0, 0, r});
   return p;
 }
+// The first rows on every rank, the others by rows.
+inline ParameterSharding hot(const EmbeddingBagConfig& t, int world) {
+  constexpr int64_t kHot = 5;
+  ParameterSharding p{"by_hand", "fused", Combine::kSum, false, {}};
+  for (int r = 0; r < world; ++r) p.shards.push_back({kHot, t.embedding_dim, 0, 0, r, true});
+  EmbeddingBagConfig cold = t;
+  cold.num_embeddings -= kHot;
+  for (ShardMetadata s : by_rows(cold, world).shards) {
+    s.row += kHot;
+    p.shards.push_back(s);
+  }
+  return p;
+}
 // plugins/template's sharder: row r on shard r mod `shards`.
 inline ParameterSharding striped(const EmbeddingBagConfig& t, int world, int shards) {
   ParameterSharding p{"acme.stripe", "fused", Combine::kSum, true, {}};

@@ -4,8 +4,6 @@
 #include <cstring>
 #include <numeric>
 
-#include "distributed/same_routes.h"
-
 namespace tessera {
 namespace {
 
@@ -25,9 +23,9 @@ class KnownToAll : public Error {
 
 }  // namespace
 
-InputExchange::InputExchange(std::shared_ptr<ProcessGroup> group, const RankWiring& own, uint64_t fingerprint,
-                             const std::vector<RowRouterPtr>& routers, std::shared_ptr<ProcessGroup> steps)
-    : group_(std::move(group)), steps_(std::move(steps)), own_(own), fingerprint_(fingerprint), routers_(routers) {}
+InputExchange::InputExchange(std::shared_ptr<ProcessGroup> group, const RankWiring& own, const JobFingerprint& job,
+                             std::shared_ptr<ProcessGroup> steps)
+    : group_(std::move(group)), steps_(std::move(steps)), own_(own), job_(job) {}
 
 void InputExchange::run(const RoutedBatch& batch, bool finished, const std::string& error, IdMessages& messages,
                         ReceivedBatch& received, Stopwatch& watch) {
@@ -65,7 +63,7 @@ void InputExchange::send_headers(const RoutedBatch& batch, bool finished, bool e
   PeerHeader h;
   h.flags = (finished ? PeerHeader::kFinished : 0u) | (error ? PeerHeader::kError : 0u) |
             (batch.weighted ? PeerHeader::kWeighted : 0u);
-  h.fingerprint = fingerprint_;
+  h.fingerprint = job_.all;
   for (int peer = 0; peer < world; ++peer) {
     if (peer != own) h.largest = std::max(h.largest, batch.payload_bytes[peer]);
   }
@@ -92,7 +90,7 @@ void InputExchange::send_headers(const RoutedBatch& batch, bool finished, bool e
   messages.header_counts[own] = 0;
   watch.wait(group_->all_to_all_v(messages.header_send.tensor().first({(world - 1) * block}), messages.header_counts,
                                   messages.header_recv.tensor().first({(world - 1) * block}), messages.header_counts,
-                                  {"step header", fingerprint_, Carries::kIds}));
+                                  {"step header", job_.all, Carries::kIds}));
 }
 
 // True: a rank announced an error.
@@ -121,7 +119,7 @@ bool InputExchange::read_headers(const RoutedBatch& batch, IdMessages& messages)
         !plausible(h.presence_words) || !plausible(h.largest)) {
       damaged_header(peer);
     }
-    if (h.fingerprint != fingerprint_) refuse_other_job(peer);
+    if (h.fingerprint != job_.all) refuse_other_job(peer);
     any_error = any_error || (h.flags & PeerHeader::kError);
     messages.all_finished = messages.all_finished && (h.flags & PeerHeader::kFinished);
     messages.any_finished = messages.any_finished || (h.flags & PeerHeader::kFinished);
@@ -139,8 +137,8 @@ bool InputExchange::read_headers(const RoutedBatch& batch, IdMessages& messages)
 
 // All ranks come here: each has seen all headers.
 void InputExchange::refuse_other_job(int peer) {
-  const std::string routes = other_routes(routers_, *group_);
-  if (!routes.empty()) throw KnownToAll(Code::kInternal, routes);
+  const std::string difference = what_differs(job_, *group_);
+  if (!difference.empty()) throw KnownToAll(Code::kInternal, difference);
   throw KnownToAll(Code::kFailedPrecondition, "rank ", peer, " runs other tables or another plan than rank ",
                    group_->rank(), ": all ranks need the same config and plan");
 }
@@ -154,7 +152,7 @@ void InputExchange::take_payloads(const RoutedBatch& batch, IdMessages& messages
   const int64_t sending = std::accumulate(batch.payload_bytes.begin(), batch.payload_bytes.end(), int64_t{0});
   watch.wait(group_->all_to_all_v(batch.payload.tensor().first({sending}), batch.payload_bytes,
                                   messages.payload_recv.tensor().first({total}), messages.payload_recv_bytes,
-                                  {"ids", fingerprint_, Carries::kIds}));
+                                  {"ids", job_.all, Carries::kIds}));
   const uint8_t* payload = messages.payload_recv.data<uint8_t>();
   for (int peer = 0; peer < group_->world_size(); ++peer) {
     if (peer != own) messages.payloads[peer] = payload;

@@ -7,6 +7,7 @@
 
 #include "distributed/received_batch.h"
 #include "distributed/routed_batch.h"
+#include "distributed/same_routes.h"
 #include "distributed/stopwatch.h"
 #include "tessera/process_group.h"
 #include "wiring/wiring.h"
@@ -31,10 +32,10 @@ struct IdMessages {
 
 class InputExchange {
  public:
-  // `fingerprint` of tables, plan and routes: ranks whose fingerprints differ find out in the first header. `steps`:
+  // Ranks whose fingerprints differ find out in the first header. `steps`:
   // where the batches' steps go on, if not in `group` too: others may wait there for a rank that fails here.
-  InputExchange(std::shared_ptr<ProcessGroup> group, const RankWiring& own, uint64_t fingerprint,
-                const std::vector<RowRouterPtr>& routers, std::shared_ptr<ProcessGroup> steps = nullptr);
+  InputExchange(std::shared_ptr<ProcessGroup> group, const RankWiring& own, const JobFingerprint& job,
+                std::shared_ptr<ProcessGroup> steps = nullptr);
 
   // Sends this rank's payload and takes everybody's.
   // `error`: why this rank has no batch to offer (empty: it has); the step then ends on all ranks with
@@ -58,8 +59,7 @@ class InputExchange {
 
   std::shared_ptr<ProcessGroup> group_, steps_;
   const RankWiring& own_;
-  uint64_t fingerprint_;
-  const std::vector<RowRouterPtr>& routers_;
+  const JobFingerprint& job_;
   // Behind each header. It follows the largest payload of the exchange before, which all headers tell, so that all
   // ranks know it without asking.
   int64_t room_ = 0;

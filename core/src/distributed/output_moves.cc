@@ -38,16 +38,15 @@ class OutputMoves {
 
  private:
   ArrivedRows arrived(const Arrival& a) const {
-    if (a.lane < 0) {
+    if (a.host_sum >= 0) {
       return {wire_.host_sum_begin[a.host_sum], wire_.host_bag_order.data() + wire_.host_lengths_begin[a.host_sum],
               wire_.host_full_bags[a.host_sum]};
     }
-    const int stream = wiring_.lanes()[a.lane].stream;
+    const size_t stream = a.kept >= 0 ? wiring_.kept_stream(a.kept) : wiring_.lanes()[a.lane].stream;
+    const int64_t begin = a.kept >= 0 ? wire_.kept_begin[a.kept] + a.col : wire_.lane_begin[a.lane];
     const StreamPiece& sent = routed_.sent[stream];
-    if (wiring_.sequence()) {
-      return {wire_.lane_begin[a.lane], routed_.positions.data() + routed_.positions_begin[stream], sent.ids};
-    }
-    return {wire_.lane_begin[a.lane], routed_.bag_order.data() + routed_.lengths_begin[stream], sent.full_bags};
+    if (wiring_.sequence()) return {begin, routed_.positions.data() + routed_.positions_begin[stream], sent.ids};
+    return {begin, routed_.bag_order.data() + routed_.lengths_begin[stream], sent.full_bags};
   }
 
   const RankWiring& own_;
@@ -75,7 +74,8 @@ RowMoves output_moves(const RankWiring& own) {
     moves.add(target);
     for (; arrival != own.arrivals.end() && arrival->slot == static_cast<int>(s); ++arrival) {
       RowRun& run = moves.add_run();
-      run.stride = run.cols = arrival->cols;
+      run.cols = arrival->cols;
+      run.stride = arrival->kept >= 0 ? slot.dim : run.cols;
       run.col = arrival->col;
       run.stays = arrival->stays;
     }

@@ -43,39 +43,53 @@ Replicas::Replicas(const Runtime& runtime, const std::vector<EmbeddingBagConfig>
     auto& shards = shard_of_[static_cast<size_t>(shard.group)];
     shards.resize(std::max(shards.size(), static_cast<size_t>(shard.index) + 1));
     shards[static_cast<size_t>(shard.index)] = k;
+    const auto is_its = [&](const Call& c) { return c.group == shard.group && c.kept == shard.where.replica; };
+    if (std::none_of(calls_.begin(), calls_.end(), is_its)) calls_.push_back({shard.group, shard.where.replica, {}});
   }
+}
+
+Replicas::Call& Replicas::call_of(const LocalShard& shard) {
+  return *std::find_if(calls_.begin(), calls_.end(),
+                       [&](const Call& c) { return c.group == shard.group && c.kept == shard.where.replica; });
 }
 
 void Replicas::fill_features(const Batch& batch) {
-  features_.resize(groups_.lookups().size());
-  for (auto& features : features_) features.clear();
+  for (Call& call : calls_) call.features.clear();
   for (size_t s = 0; s < wiring_.slots().size(); ++s) {
     const Slot& slot = wiring_.slots()[s];
-    if (!slot.replicated) continue;
+    if (!slot.replicated && slot.kept < 0) continue;
     const LocalShard& shard = groups_.shards()[shard_of_table_[static_cast<size_t>(slot.table)]];
-    const SlotBags& bags = batch.checked.slots[s];
     tsr_lookup_feature feature{};
     feature.table = shard.index;
-    feature.pooling = wiring_.sequence() ? TSR_POOLING_NONE : static_cast<int32_t>(slot.pooling);
-    feature.bags = bags.bags;
-    feature.first_offset = batch.input.first_offset(s);
-    feature.output_offset = batch.layout.offset[s];
-    feature.output_stride = batch.layout.stride[s];
-    features_[shard.group].push_back(feature);
+    if (slot.replicated) {
+      feature.pooling = wiring_.sequence() ? TSR_POOLING_NONE : static_cast<int32_t>(slot.pooling);
+      feature.bags = batch.checked.slots[s].bags;
+      feature.first_offset = batch.input.first_offset(s);
+      feature.output_offset = batch.layout.offset[s];
+      feature.output_stride = batch.layout.stride[s];
+    } else {  // a mean needs the whole bag: it is made where the parts meet
+      feature.pooling = wiring_.sequence() ? TSR_POOLING_NONE : TSR_POOLING_SUM;
+      feature.bags = batch.routed.sent[wiring_.kept_stream(slot.kept)].full_bags;
+      feature.first_offset = batch.kept.first_offset(slot.kept);
+      feature.output_offset = batch.wire.kept_begin[static_cast<size_t>(slot.kept)];
+      feature.output_stride = slot.dim;
+    }
+    call_of(shard).features.push_back(feature);
   }
 }
 
-void Replicas::forward(const Batch& batch, const Tensor& out, Contexts* contexts) {
+void Replicas::forward(const Batch& batch, const Rows& rows, Contexts* contexts) {
   fill_features(batch);
-  const LookupView local = batch.input.view();
   if (contexts) {
     contexts->clear();
-    contexts->resize(groups_.lookups().size());
+    contexts->resize(calls_.size());
   }
-  for (size_t g = 0; g < groups_.lookups().size(); ++g) {
-    const tsr_lookup lookup = local.of(features_[g]);
-    const bool keep = contexts && groups_.lookups()[g]->options().train;
-    groups_.lookups()[g]->forward(lookup, out, keep ? &(*contexts)[g] : nullptr);
+  for (size_t c = 0; c < calls_.size(); ++c) {
+    const Call& call = calls_[c];
+    Lookup& lookup = *groups_.lookups()[call.group];
+    const LookupView view = call.kept ? batch.kept.view() : batch.input.view();
+    const bool keep = contexts && lookup.options().train;
+    lookup.forward(view.of(call.features), call.kept ? rows.wire : rows.output, keep ? &(*contexts)[c] : nullptr);
   }
 }
 
@@ -83,9 +97,14 @@ void Replicas::find_rows(const Batch& batch, const ProcessGroup& group) {
   touched_.clear();
   for (size_t s = 0; s < wiring_.slots().size(); ++s) {
     const Slot& slot = wiring_.slots()[s];
+    const size_t shard = shard_of_table_[static_cast<size_t>(slot.table)];
+    if (slot.kept >= 0) {
+      const StreamPiece& piece = batch.routed.sent[wiring_.kept_stream(slot.kept)];
+      const int64_t* rows = batch.routed.kept_ids.data<int64_t>() + piece.first_id;
+      for (int64_t i = 0; i < piece.ids; ++i) touched_.mark(shard, rows[i]);
+    }
     if (!slot.replicated) continue;
     const SlotBags& bags = batch.checked.slots[s];
-    const size_t shard = shard_of_table_[static_cast<size_t>(slot.table)];
     for (int64_t i = 0; i < bags.ids; ++i)
       touched_.mark(shard, sparse::integer_at(batch.checked.values, bags.first_id + i));
   }
@@ -153,20 +172,24 @@ void Replicas::reduce_and_apply(const Tensor& rows, const ProcessGroup& group) {
   for (const auto& lookup : groups_.lookups()) lookup->count_step();
 }
 
-void Replicas::backward(const Batch& batch, const Tensor& grad, Contexts&& contexts, const ProcessGroup& group,
-                        double scale) {
+void Replicas::backward(const Batch& batch, const Rows& gradients, Contexts&& contexts, const ProcessGroup& group,
+                        const Scales& scales) {
   fill_features(batch);
   find_rows(batch, group);
   executor_->wait();
   list_rows();
   mover_->take(false);
   const Tensor rows = executor_->upload(listed_, listed_there_, listed_begin_.back());
-  const LookupView local = batch.input.view();
-  for (size_t g = 0; g < groups_.lookups().size(); ++g) {
-    groups_.lookups()[g]->backward_rows(std::move(contexts[g]), local.of(features_[g]), grad, scale,
-                                        [&](int table, const RowGradient& gradient) {
-                                          take_gradient(shard_of_[g][static_cast<size_t>(table)], gradient);
-                                        });
+  for (size_t c = 0; c < calls_.size(); ++c) {
+    const Call& call = calls_[c];
+    const LookupView view = call.kept ? batch.kept.view() : batch.input.view();
+    const auto take = [&](int table, const RowGradient& gradient) {
+      const size_t shard = shard_of_[static_cast<size_t>(call.group)][static_cast<size_t>(table)];
+      if (groups_.shards()[shard].where.replica == call.kept) take_gradient(shard, gradient);
+    };
+    groups_.lookups()[call.group]->backward_rows(std::move(contexts[c]), view.of(call.features),
+                                                 call.kept ? gradients.wire : gradients.output,
+                                                 call.kept ? scales.kept : scales.whole, take);
   }
   mover_->finish(sums_.tensor());
   reduce_and_apply(rows, group);
@@ -188,8 +211,10 @@ Tensor Replicas::gradient_of(size_t shard) const {
 std::vector<std::pair<std::string, Tensor>> Replicas::gradients() const {
   std::vector<std::pair<std::string, Tensor>> out;
   if (listed_begin_.empty()) return out;
-  for (size_t k = 0; k < groups_.shards().size(); ++k)
+  for (size_t k = 0; k < groups_.shards().size(); ++k) {
+    if (groups_.shards()[k].where.replica) continue;
     out.emplace_back(tables_[groups_.shards()[k].table].name, gradient_of(k));
+  }
   return out;
 }
 

@@ -1,4 +1,5 @@
-// Data-parallel tables: the whole table on every rank, looked up where the batch is, gradients reduced over all ranks.
+// Rows that every rank has a copy of, looked up where the batch is, gradients reduced over all ranks: data-parallel
+// tables, and the hot rows of tables whose others are cut (Wiring::kept).
 #pragma once
 
 #include <memory>
@@ -7,11 +8,13 @@
 #include <vector>
 
 #include "distributed/checked_batch.h"
+#include "distributed/kept_input.h"
 #include "distributed/output_layout.h"
 #include "distributed/replica_input.h"
 #include "distributed/row_executor.h"
 #include "distributed/shard_groups.h"
 #include "distributed/touched_rows.h"
+#include "distributed/wire_layout.h"
 #include "tessera/process_group.h"
 #include "wiring/wiring.h"
 
@@ -26,24 +29,43 @@ class Replicas {
   ShardGroups& groups() { return groups_; }
   const ShardGroups& groups() const { return groups_; }
 
-  using Contexts = std::vector<Lookup::Context>;  // by group
-  // A step's batch, which `input` has taken, and where its rows go.
+  using Contexts = std::vector<Lookup::Context>;  // by call
+  // A step's batch, which `input` and `kept` have taken, and where its rows go.
   struct Batch {
     const CheckedBatch& checked;
     const ReplicaInput& input;
     const OutputLayout& layout;
+    const RoutedBatch& routed;
+    const KeptInput& kept;
+    const WireLayout& wire;
   };
-  // Writes the replicated slots of `out`. On a device it enqueues only.
-  void forward(const Batch& batch, const Tensor& out, Contexts* contexts);
-  // Sums each table's gradient over all ranks, times `scale`, and applies the table's optimizer to the rows that
+  // Rows, or their gradients: of whole tables in the output, of the others beside those of the lanes.
+  struct Rows {
+    Tensor output, wire;
+  };
+  // Of whole tables, and of the copied rows of others.
+  struct Scales {
+    double whole = 1, kept = 1;
+  };
+  // Writes the replicated slots of the output, and what is kept. On a device it enqueues only.
+  void forward(const Batch& batch, const Rows& rows, Contexts* contexts);
+  // Sums each table's gradient over all ranks, times its scale, and applies the table's optimizer to the rows that
   // occurred on any rank. Without optimizer the gradient is only kept. The batch tells which rows a rank had, so ranks
   // tell each other those first, and then reduce the gradients of these rows alone. On a device, gradients stay there,
   // and the host waits for what backward_rows has to read.
-  void backward(const Batch& batch, const Tensor& grad, Contexts&& contexts, const ProcessGroup& group, double scale);
-  // Table name -> reduced gradient [rows, dim] of the last backward.
+  void backward(const Batch& batch, const Rows& gradients, Contexts&& contexts, const ProcessGroup& group,
+                const Scales& scales);
+  // Table name -> reduced gradient [rows, dim] of the last backward, of whole tables.
   std::vector<std::pair<std::string, Tensor>> gradients() const;
 
  private:
+  // One lookup of one kernel instance: of whole tables, or of what is kept.
+  struct Call {
+    int group;
+    bool kept;
+    std::vector<tsr_lookup_feature> features;
+  };
+  Call& call_of(const LocalShard& shard);
   void fill_features(const Batch& batch);
   void find_rows(const Batch& batch, const ProcessGroup& group);
   void list_rows();
@@ -55,7 +77,7 @@ class Replicas {
   const Wiring& wiring_;
   const std::vector<EmbeddingBagConfig>& tables_;
   ShardGroups groups_;
-  std::vector<std::vector<tsr_lookup_feature>> features_;  // by group
+  std::vector<Call> calls_;
   std::vector<size_t> shard_of_table_;
   std::vector<std::vector<size_t>> shard_of_;  // by group and table of its lookup
   TouchedRows touched_;

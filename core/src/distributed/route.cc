@@ -82,13 +82,13 @@ class Router {
 
   // Samples of every slot, and where each stream's lengths begin.
   void count_bags() {
-    const size_t n = wiring_.streams().size();
+    const size_t n = num_streams();
     out_.sent.assign(n, {});
     out_.lengths_begin.resize(n + 1);
     int64_t total = 0;
     for (size_t i = 0; i < n; ++i) {
       out_.lengths_begin[i] = total;
-      out_.sent[i].bags = batch_.slots[wiring_.streams()[i].slot].bags;
+      out_.sent[i].bags = batch_.slots[slot_of(i)].bags;
       total += out_.sent[i].bags;
     }
     out_.lengths_begin[n] = total;
@@ -110,7 +110,7 @@ class Router {
   void make_cursors() {
     std::vector<size_t>& begins = scratch_.cursors_begin;
     if (begins.size() != wiring_.cuts().size() + 1) {  // otherwise as for the batch before
-      begins.assign(1, wiring_.streams().size());
+      begins.assign(1, num_streams());
       for (const Cut& cut : wiring_.cuts()) begins.push_back(begins.back() + cut.single.size());
     }
     const size_t cursors = begins.back();
@@ -132,6 +132,13 @@ class Router {
         out_.mean_scale.push_back(length ? 1.0f / static_cast<float>(length) : 0.0f);
       }
     }
+  }
+
+  // Of the others, and of what is kept here.
+  size_t num_streams() const { return wiring_.streams().size() + wiring_.kept().size(); }
+  int slot_of(size_t stream) const {
+    const size_t sent = wiring_.streams().size();
+    return stream < sent ? wiring_.streams()[stream].slot : wiring_.kept()[stream - sent].slot;
   }
 
   int64_t slot_length(int slot, int64_t bag) const { return lengths_[batch_.slots[slot].first_bag + bag]; }
@@ -273,6 +280,13 @@ class Router {
       total += out_.payload_bytes[rank];
     }
     out_.payload.ensure(total);
+    out_.num_kept_ids = 0;
+    for (size_t i = wiring_.streams().size(); i < num_streams(); ++i) {
+      out_.sent[i].first_id = out_.num_kept_ids;
+      out_.num_kept_ids += out_.sent[i].ids;
+    }
+    out_.kept_ids.ensure(out_.num_kept_ids);
+    if (out_.weighted) out_.kept_weights.ensure(out_.num_kept_ids);
     out_.positions_begin.clear();
     if (!wiring_.sequence()) return;
     int64_t positions = 0;
@@ -399,11 +413,14 @@ class Router {
     }
   }
 
+  bool is_kept(int stream) const { return static_cast<size_t>(stream) >= wiring_.streams().size(); }
   int64_t* ids_of(int stream) const {
+    if (is_kept(stream)) return out_.kept_ids.data<int64_t>() + out_.sent[stream].first_id;
     const PayloadPart& p = out_.parts[wiring_.streams()[stream].rank];
     return reinterpret_cast<int64_t*>(out_.payload.data<uint8_t>() + p.begin) + out_.sent[stream].first_id;
   }
   float* weights_of(int stream) const {
+    if (is_kept(stream)) return out_.kept_weights.data<float>() + out_.sent[stream].first_id;
     const PayloadPart& p = out_.parts[wiring_.streams()[stream].rank];
     return reinterpret_cast<float*>(out_.payload.data<uint8_t>() + p.begin + p.ids * 8) + out_.sent[stream].first_id;
   }

@@ -18,15 +18,18 @@ struct PayloadPart {
 
 struct RoutedBatch {
   bool weighted = false;
-  std::vector<StreamPiece> sent;       // by stream
+  std::vector<StreamPiece> sent;       // by stream; behind them what is kept (Wiring::kept)
   std::vector<int32_t> lengths;        // by stream, then sample
   std::vector<int64_t> lengths_begin;  // of each stream in `lengths`
   std::vector<int32_t> bag_order;      // as `lengths`: a stream's bags with ids, ascending
   std::vector<int32_t> positions;      // sequences: by stream, where each id stood in its slot
   std::vector<int64_t> positions_begin;
-  std::vector<float> mean_scale;       // by slot and sample: 1 / bag length, for MEAN slots
-  std::vector<int64_t> mean_begin;     // of each slot in `mean_scale`; -1: no MEAN
-  Buffer payload{DType::kUInt8};       // see route()
+  std::vector<float> mean_scale;    // by slot and sample: 1 / bag length, for MEAN slots
+  std::vector<int64_t> mean_begin;  // of each slot in `mean_scale`; -1: no MEAN
+  Buffer payload{DType::kUInt8};    // see route()
+  Buffer kept_ids{DType::kInt64};   // of what is kept, one piece behind the other: local rows of the copies
+  Buffer kept_weights{DType::kFloat32};
+  int64_t num_kept_ids = 0;
   std::vector<PayloadPart> parts;      // by rank
   std::vector<int64_t> payload_bytes;  // by rank
 };

@@ -4,9 +4,45 @@
 #include <cstring>
 
 #include "config/fnv1a.h"
+#include "plugin/part_name.h"
 
 namespace tessera {
 
+namespace {
+
+std::string other_layouts(const std::vector<JobFingerprint::Table>& tables, const ProcessGroup& group) {
+  struct Record {
+    uint64_t config, layout;
+  };
+  std::string mine;
+  for (const JobFingerprint::Table& t : tables) {
+    const Record record{t.config, t.layout};
+    mine.append(reinterpret_cast<const char*>(&record), sizeof(record));
+  }
+  const std::vector<std::string> all = group.all_gather_text(mine, "layouts");
+  const auto record = [&](size_t rank, size_t table) {
+    Record out{};
+    std::memcpy(&out, all[rank].data() + table * sizeof(out), sizeof(out));
+    return out;
+  };
+  for (const std::string& theirs : all) {
+    if (theirs.size() != mine.size()) return "";  // they have other tables
+  }
+  for (size_t t = 0; t < tables.size(); ++t) {
+    for (size_t rank = 1; rank < all.size(); ++rank) {
+      if (record(rank, t).config != record(0, t).config) return "";
+      if (record(rank, t).layout == record(0, t).layout) continue;
+      return cat(
+          "sharder ", plugin::parse_part_name(tables[t].sharder).id, ", table \"", tables[t].name,
+          "\": the layout on rank ", rank,
+          " is another one than on rank 0: give all ranks one plan, and where they planned by themselves, propose "
+          "must give the same in every process");
+    }
+  }
+  return "";
+}
+
+// Null routers are passed over.
 std::string other_routes(const std::vector<RowRouterPtr>& routers, const ProcessGroup& group) {
   struct Record {
     uint64_t table, routes;
@@ -48,6 +84,13 @@ std::string other_routes(const std::vector<RowRouterPtr>& routers, const Process
     if (!theirs.empty()) return theirs + ": it must give the same on every rank";
   }
   return cat(router.who(), ": route gives something else from call to call");
+}
+
+}  // namespace
+
+std::string what_differs(const JobFingerprint& job, const ProcessGroup& group) {
+  const std::string layouts = other_layouts(job.tables, group);
+  return layouts.empty() ? other_routes(job.routers, group) : layouts;
 }
 
 }  // namespace tessera

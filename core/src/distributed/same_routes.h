@@ -1,6 +1,7 @@
-// Whether all ranks route rows alike, where the fingerprints of their collections say that something differs.
+// Whether all ranks have one plan and route rows alike, where their fingerprints say that something differs.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -9,8 +10,20 @@
 
 namespace tessera {
 
-// Which table is routed differently, and the first id; empty where the reason is another one. Null routers are passed
-// over. Collective.
-std::string other_routes(const std::vector<RowRouterPtr>& routers, const ProcessGroup& group);
+// What is equal on all ranks of a job.
+struct JobFingerprint {
+  struct Table {
+    std::string name;
+    std::string sharder;
+    uint64_t config = 0, layout = 0;
+  };
+  uint64_t all = 0;  // of tables, plan, routes and options
+  std::vector<Table> tables;
+  std::vector<RowRouterPtr> routers;  // by table; null where rows are ranges
+};
+
+// Which table has another layout, or is routed differently, with the first id; empty where the reason is another one.
+// Collective.
+std::string what_differs(const JobFingerprint& job, const ProcessGroup& group);
 
 }  // namespace tessera

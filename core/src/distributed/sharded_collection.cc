@@ -14,27 +14,31 @@ namespace tessera {
 namespace {
 
 // Equal on two ranks exactly when they run the same tables under the same plan, and route rows to the same places.
-uint64_t fingerprint_of(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan,
-                        const std::vector<RowRouterPtr>& routers, bool sequence, const ShardedModuleOptions& options,
-                        const ProcessGroup& group) {
+JobFingerprint fingerprint_of(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan,
+                              std::vector<RowRouterPtr> routers, bool sequence, const ShardedModuleOptions& options,
+                              const ProcessGroup& group) {
+  JobFingerprint out;
   uint64_t h = fnv1a(cat(group.world_size(), ' ', group.local_world_size(), ' ', sequence, ' ', options.is_weighted,
                          ' ', options.seed, ' ', options.optimizer.name, ' ', options.optimizer.options, ' ',
                          options.gradient_scale.value_or(-1), ' ', options.data_parallel_gradient_scale.value_or(-1)));
   for (const EmbeddingBagConfig& t : tables) {
-    h = fnv1a(cat(t.name, ' ', t.num_embeddings, ' ', t.embedding_dim, ' ', static_cast<int>(t.pooling), ' ',
-                  to_string(t.data_type), ' ', t.row_format ? sdk::to_string(*t.row_format) : "",
-                  t.remapping ? t.remapping->ids() : 0),
-              h);
-    for (const std::string& feature : t.feature_names) h = fnv1a(feature + ",", h);
     const ParameterSharding& p = plan.at(t.name);
-    h = fnv1a(cat(static_cast<int>(p.combine), p.routed ? p.sharding_type : "", p.cookie, ' ', p.compute_kernel,
-                  t.optimizer.name, t.optimizer.options),
-              h);
+    JobFingerprint::Table& table = out.tables.emplace_back(JobFingerprint::Table{t.name, p.sharding_type, 0, 0});
+    table.config = fnv1a(cat(t.name, ' ', t.num_embeddings, ' ', t.embedding_dim, ' ', static_cast<int>(t.pooling), ' ',
+                             to_string(t.data_type), ' ', t.row_format ? sdk::to_string(*t.row_format) : "",
+                             t.remapping ? t.remapping->ids() : 0, ' ', t.optimizer.name, t.optimizer.options));
+    for (const std::string& feature : t.feature_names) table.config = fnv1a(feature + ",", table.config);
+    table.layout =
+        fnv1a(cat(static_cast<int>(p.combine), p.routed ? p.sharding_type : "", p.cookie, ' ', p.compute_kernel));
     for (const ShardMetadata& s : p.shards)
-      h = fnv1a(cat(s.row, ' ', s.rows, ' ', s.col, ' ', s.cols, ' ', s.rank, ';'), h);
+      table.layout =
+          fnv1a(cat(s.row, ' ', s.rows, ' ', s.col, ' ', s.cols, ' ', s.rank, s.replica ? '*' : ';'), table.layout);
+    h = fnv1a(cat(table.config, ' ', table.layout), h);
   }
   for (const RowRouterPtr& router : routers) h = router ? fnv1a(cat(router->fingerprint()), h) : h;
-  return h;
+  out.all = h;
+  out.routers = std::move(routers);
+  return out;
 }
 
 int64_t sum_of(const HostBytes<int64_t>& bytes) { return bytes.in_host + bytes.across_hosts; }
@@ -50,6 +54,11 @@ int64_t sent_to_others(const Step& step, int rank) {
 ShardGroupOptions group_options(const ShardedModuleOptions& options, bool sequence,
                                 const std::vector<RowRouterPtr>& routers) {
   return {options.kernel, options.stream, options.optimizer, options.seed, sequence, routers};
+}
+
+Replicas::Batch to_replicas(const StepState& state) {
+  const Step& step = state.step;
+  return {state.batch, *step.replicas, state.layout, step.routed, step.kept, step.wire};
 }
 
 RowsOnWire on_wire(const Step& step) { return {step.wire, step.rows.tensor(), *step.host_sums}; }
@@ -84,7 +93,7 @@ ShardedCollection::ShardedCollection(const Runtime& runtime, ShardedTables shard
                 options_.stream),
       fingerprint_(fingerprint_of(tables_, plan_, routers_, wiring_.sequence(), options_, *group_)),
       inputs_(input_side(group_)),
-      rows_(group_, own_, fingerprint_) {
+      rows_(group_, own_, fingerprint_.all) {
   const bool sequence = wiring_.sequence();
   for (const EmbeddingBagConfig& t : tables_) {
     const OptimizerSpec& optimizer = t.optimizer.name.empty() ? options_.optimizer : t.optimizer;
@@ -93,19 +102,25 @@ ShardedCollection::ShardedCollection(const Runtime& runtime, ShardedTables shard
       fail(Code::kInvalidArgument, "table \"", t.name, "\" has pooling ", to_string(t.pooling),
            ": a sharded EmbeddingBagCollection knows SUM and MEAN");
     }
-    if (t.pooling == PoolingType::kMean && optimizer.max_gradient > 0) {
+    if (t.pooling == PoolingType::kMean && optimizer.max_gradient > 0 && options_.stream) {
       fail(Code::kUnimplemented, "table \"", t.name,
-           "\": max_gradient together with MEAN pooling is not there for sharded tables");
+           "\": max_gradient together with MEAN pooling is not there for sharded tables on a device");
     }
   }
-  if (sequence && !replicas_.empty() && options_.bounds_check != BoundsCheckMode::kFatal) {
-    fail(Code::kUnimplemented,
-         "an EmbeddingCollection with data-parallel tables knows the bounds check \"fatal\" only");
-  }
   for (const LocalShard& shard : replicas_.groups().shards()) {
-    if (!sequence || !tables_[shard.table].row_format) continue;
+    if (!sequence || shard.where.replica) continue;
+    if (options_.bounds_check != BoundsCheckMode::kFatal)
+      fail(Code::kUnimplemented,
+           "an EmbeddingCollection with data-parallel tables knows the bounds check \"fatal\" only");
+    if (!tables_[shard.table].row_format) continue;
     fail(Code::kUnimplemented, "table \"", tables_[shard.table].name,
          "\": a quantized table of an EmbeddingCollection cannot be data-parallel");
+  }
+  for (const Arrival& a : own_.arrivals) {
+    const Slot& slot = wiring_.slots()[a.slot];
+    if (a.kept < 0 || !options_.stream || a.cols == slot.dim) continue;
+    fail(Code::kUnimplemented, "table \"", tables_[slot.table].name,
+         "\": on a device, a table with copied rows cannot be cut by columns too");
   }
   for (const ShardGroups* groups : {&shards_, &replicas_.groups()}) {
     for (const auto& lookup : groups->lookups()) lookup->start_rows();
@@ -145,7 +160,7 @@ void ShardedCollection::give_back(StepState* state) {
 
 std::unique_ptr<InputSide> ShardedCollection::input_side(const std::shared_ptr<ProcessGroup>& group) const {
   const bool in_step = group == group_;
-  return std::make_unique<InputSide>(InputExchange(group, own_, fingerprint_, routers_, in_step ? nullptr : group_),
+  return std::make_unique<InputSide>(InputExchange(group, own_, fingerprint_, in_step ? nullptr : group_),
                                      in_step ? Workers(runtime_.host()) : Workers());
 }
 
@@ -287,7 +302,8 @@ void ShardedCollection::finish(StepState& state, bool keep_context) {
     Work travel = rows_.start_rows_to_home(on_wire(step));
     if (!replicas_.empty()) {  // while the rows travel
       step.replicas->take(wiring_, state.batch, options_.is_weighted, *step.executor);
-      replicas_.forward({state.batch, *step.replicas, state.layout}, state.rows,
+      step.kept.take(wiring_, step.routed, *step.executor);
+      replicas_.forward(to_replicas(state), {state.rows, step.rows.tensor()},
                         keep_context ? &state.replica_contexts : nullptr);
       watch.lap(times_.lookup, "lookup of replicas");
     }
@@ -303,13 +319,35 @@ void ShardedCollection::finish(StepState& state, bool keep_context) {
   ++times_.steps;
 }
 
+// A kernel clamps what reaches a bag before it divides by the bag's length. The home divides, so it clamps, too: what
+// the owner gets is then inside the bound.
+Tensor ShardedCollection::clamped(StepState& state, const Tensor& grad) const {
+  Tensor out = grad;
+  for (size_t s = 0; s < wiring_.slots().size() && !wiring_.sequence(); ++s) {
+    const Slot& slot = wiring_.slots()[s];
+    const OptimizerSpec& own = tables_[slot.table].optimizer;
+    const double bound = (own.name.empty() ? options_.optimizer : own).max_gradient;
+    if (slot.replicated || slot.pooling != PoolingType::kMean || bound <= 0) continue;
+    if (out.raw() == grad.raw()) {
+      out = state.clamped.ensure(grad.numel()).first({grad.numel()});
+      std::copy_n(grad.data<float>(), grad.numel(), out.data<float>());
+    }
+    const auto most = static_cast<float>(bound / gradient_scale());
+    for (int64_t r = 0; r < state.layout.rows[s]; ++r) {
+      float* row = out.data<float>() + state.layout.offset[s] + r * state.layout.stride[s];
+      for (int64_t d = 0; d < slot.dim; ++d) row[d] = std::clamp(row[d], -most, most);
+    }
+  }
+  return out;
+}
+
 void ShardedCollection::backward(StepState& state, const Tensor& given) {
   Stopwatch watch(trace_);
   Step& step = state.step;
   const double mean = 1.0 / group_->world_size();
   Tensor grad;
   guarded("split", [&] {
-    grad = step.executor->bring(given);
+    grad = clamped(state, step.executor->bring(given));
     step.output->split(step.rows.tensor(), grad);
   });
   watch.lap(times_.split, "split");
@@ -317,7 +355,7 @@ void ShardedCollection::backward(StepState& state, const Tensor& given) {
     rows_.rows_to_owner(on_wire(step), watch);
     watch.lap(times_.exchange_gradients, "exchange gradients", sum_of(state.traffic.bytes.gradients));
     const OwnerLookup::Rows gradients{step.rows.tensor(), grad};
-    const double scale = options_.gradient_scale.value_or(mean);
+    const double scale = gradient_scale();
     if (state.sampled)
       owner_.backward_alone(step.owned.view(step.calls), gradients, scale, step.calls, shard_seconds_);
     else
@@ -325,8 +363,8 @@ void ShardedCollection::backward(StepState& state, const Tensor& given) {
     sampled_steps_ += state.sampled;
     watch.lap(times_.update, "table update");
     if (replicas_.empty()) return;
-    replicas_.backward({state.batch, *step.replicas, state.layout}, grad, std::move(state.replica_contexts), *group_,
-                       options_.data_parallel_gradient_scale.value_or(mean));
+    replicas_.backward(to_replicas(state), {grad, step.rows.tensor()}, std::move(state.replica_contexts), *group_,
+                       {options_.data_parallel_gradient_scale.value_or(mean), scale});
     watch.lap(times_.data_parallel, "data parallel");
   });
   bytes_sent_.gradients += state.traffic.bytes.gradients;

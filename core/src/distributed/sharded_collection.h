@@ -39,8 +39,9 @@ struct StepState {
   OutputLayout layout;
   StepTraffic traffic;
   double route_s = 0, exchange_ids_s = 0;
-  Buffer grad{DType::kFloat32};  // of `rows`, of a batch with inverse indices
-  bool sampled = false;          // shards were looked up one by one, and will be updated so
+  Buffer grad{DType::kFloat32};     // of `rows`, of a batch with inverse indices
+  Buffer clamped{DType::kFloat32};  // of slots whose gradients are bounded before they are divided
+  bool sampled = false;             // shards were looked up one by one, and will be updated so
 };
 
 // What takes batches in: where their ids are exchanged, and what it remembers from batch to batch.
@@ -119,6 +120,8 @@ class ShardedCollection : public std::enable_shared_from_this<ShardedCollection>
   template <class Body>
   void guarded(const char* stage, const Body& body) const;
   void lay_out_output(StepState& state) const;
+  Tensor clamped(StepState& state, const Tensor& grad) const;
+  double gradient_scale() const { return options_.gradient_scale.value_or(1.0 / group_->world_size()); }
   Tensor room(Tensor& storage, int64_t elements) const;
 
   const Runtime& runtime_;
@@ -132,7 +135,7 @@ class ShardedCollection : public std::enable_shared_from_this<ShardedCollection>
   const RankWiring own_;
   OwnerLookup owner_;
   Replicas replicas_;
-  uint64_t fingerprint_;
+  const JobFingerprint fingerprint_;
   std::unique_ptr<InputSide> inputs_;
   RowExchange rows_;
   int64_t updates_ = 0;

@@ -10,6 +10,7 @@
 
 #include "distributed/buffer.h"
 #include "distributed/input_exchange.h"
+#include "distributed/kept_input.h"
 #include "distributed/output_moves.h"
 #include "distributed/received_batch.h"
 #include "distributed/replica_input.h"
@@ -28,7 +29,9 @@ struct Step {
         host_sums(executor->mover()),
         output(executor->mover()),
         inverse(executor->mover(true)),
-        replicas(replica_input(stream)) {
+        replicas(replica_input(stream)),
+        kept(stream) {
+    for (Buffer* buffer : {&routed.kept_ids, &routed.kept_weights}) buffer->pinned(stream);
     output->moves = output_moves(own);
     for (Buffer* buffer : {&received.ids, &received.offsets, &received.weights}) buffer->pinned(stream);
     for (Buffer* buffer : {&rows, &owned.ids, &owned.offsets, &owned.weights}) buffer->on_device(stream);
@@ -47,6 +50,7 @@ struct Step {
   std::unique_ptr<RowMover> output;     // between `rows` and the output
   std::unique_ptr<RowMover> inverse;    // between the output and its distinct rows: see list_inverse()
   std::unique_ptr<ReplicaInput> replicas;
+  KeptInput kept;
 };
 
 }  // namespace tessera

@@ -25,6 +25,7 @@ class RowLayout {
     add_lengths();
     lay_out_owner();
     lay_out_home();
+    lay_out_kept();
     out_.elements = at_;
   }
 
@@ -154,6 +155,14 @@ class RowLayout {
     }
     hop.home_total = at_ - hop.home_begin;
     if (hosts_.count > 1) lay_out_home_across();
+  }
+
+  void lay_out_kept() {
+    out_.kept_begin.clear();
+    for (int k = 0; k < std::ssize(wiring_.kept()); ++k) {
+      out_.kept_begin.push_back(at_);
+      at_ += rows_of(routed_.sent[wiring_.kept_stream(k)]) * wiring_.slots()[wiring_.kept()[k].slot].dim;
+    }
   }
 
   void lay_out_home_across() {

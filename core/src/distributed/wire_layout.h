@@ -35,6 +35,7 @@ struct WireLayout {
   std::vector<int64_t> owner_begin;     // owner: by peer, then own lanes; -1: they stay
   std::vector<int64_t> lane_begin;      // home: of each lane; -1: they stay
   std::vector<int64_t> host_sum_begin;  // home: of each host sum of other hosts
+  std::vector<int64_t> kept_begin;      // home: of each of Wiring::kept(), behind all others; these do not travel
   // Home, of host sums elsewhere:
   std::vector<int64_t> host_lengths_begin;  // of each in the next two
   std::vector<int32_t> host_lengths;        // ids per bag at all of its lanes

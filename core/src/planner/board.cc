@@ -163,7 +163,7 @@ bool Board::place_everywhere(size_t table) {
   budget_.spend(topology_.world_size);
   for (const Shards::Run& run : shards.runs()) {
     for (size_t i = run.begin; i < run.begin + run.count; ++i) {
-      const auto rank = static_cast<int>(i);
+      const auto rank = static_cast<int>(i) % topology_.world_size;
       if (!fits(table, run.first.storage, rank)) {
         note_failure(table, i, run.first.storage, rank, 1);
         return false;

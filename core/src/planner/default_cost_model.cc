@@ -73,13 +73,13 @@ class DefaultModel : public CostModel {
     out.fwd_compute = cost.forward + (replicated(s) ? 0 : machine_.unpack.of(cost.unpack));
     out.bwd_compute = cost.backward;
     if (replicated(s)) {
-      const double world = topology_.world_size, marks = costs_.replica_marks(load);
+      const double world = topology_.world_size, marks = costs_.replica_marks(load, row_share(s));
       if (topology_.world_size > 1) {
         out.bwd_comms =
-            costs_.replica_bytes(load, world) * reduce_byte_ +
+            costs_.replica_bytes(load, row_share(s), world) * reduce_byte_ +
             seconds({marks * (topology_.local_world_size - 1), marks * (world - topology_.local_world_size)});
       }
-      out.bwd_compute += machine_.replica.of(costs_.replica(load, world));
+      out.bwd_compute += machine_.replica.of(costs_.replica(load, row_share(s), world));
     } else {
       const Sent rows = rows_sent(s, cost);
       out.bwd_comms = seconds(rows);

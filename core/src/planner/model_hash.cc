@@ -38,7 +38,8 @@ bool is_collection(const PlannerModule& module) { return module.kind != PlannerM
 std::pair<int64_t, int64_t> size_of(const ParameterSharding& sharding) {
   std::pair<int64_t, int64_t> out{0, 0};
   int64_t routed_rows = 0;
-  for (const ShardMetadata& s : sharding.shards) {
+  for (const size_t i : sharding.distinct()) {
+    const ShardMetadata& s = sharding.shards[i];
     out.first = std::max(out.first, s.row + s.rows);
     out.second = std::max(out.second, s.col + s.cols);
     if (s.col == sharding.shards.front().col) routed_rows += s.rows;

@@ -51,7 +51,15 @@ void check_cover(const ParameterSharding& sharding, const JsonObject& table) {
   int64_t rows = 0;
   int64_t cols = 0;
   int64_t routed_rows = 0;
-  for (const ShardMetadata& s : sharding.shards) {
+  const ShardMetadata* copy = nullptr;
+  for (size_t i = 0; i < sharding.shards.size(); ++i) {
+    const ShardMetadata& s = sharding.shards[i];
+    if (s.replica && copy != nullptr) {
+      if (s.row != copy->row || s.rows != copy->rows || s.col != copy->col || s.cols != copy->cols)
+        table.wrong_at("shards", ": shard ", i, " is no copy of the first replica");
+      continue;
+    }
+    if (s.replica) copy = &s;
     pieces.push_back({s.row, s.rows, s.col, s.cols});
     rows = std::max(rows, s.row + s.rows);
     cols = std::max(cols, s.col + s.cols);
@@ -78,10 +86,12 @@ ParameterSharding sharding_from(const JsonObject& table, int world_size) {
   table.read("routed", out.routed);
   table.read("cookie", out.cookie);
   for (const JsonObject& shard : table.objects("shards")) {
-    shard.only({"sizes", "offsets", "rank"});
+    shard.only({"sizes", "offsets", "rank", "replica"});
     const auto [rows, cols] = two(shard, "sizes");
     const auto [row, col] = two(shard, "offsets");
-    out.shards.push_back({rows, cols, row, col, shard.within("rank", 0, world_size - 1)});
+    ShardMetadata s{rows, cols, row, col, shard.within("rank", 0, world_size - 1)};
+    shard.read("replica", s.replica);
+    out.shards.push_back(s);
   }
   check_cover(out, table);
   return out;
@@ -96,7 +106,8 @@ json sharding_json(const std::string& name, const ParameterSharding& sharding) {
   if (sharding.cookie != 0) out["cookie"] = sharding.cookie;
   json& shards = out["shards"] = json::array();
   for (const ShardMetadata& s : sharding.shards) {
-    shards.push_back({{"sizes", {s.rows, s.cols}}, {"offsets", {s.row, s.col}}, {"rank", s.rank}});
+    json& shard = shards.emplace_back(json{{"sizes", {s.rows, s.cols}}, {"offsets", {s.row, s.col}}, {"rank", s.rank}});
+    if (s.replica) shard["replica"] = true;
   }
   return out;
 }

@@ -56,6 +56,24 @@ TEST(Plan, ComesBackFromItsFile) {
   EXPECT_EQ(ShardingPlan::from_json(plan.json()), plan) << plan.json();
 }
 
+TEST(Plan, CopiesBesideCutRowsComeBackWithTheCookie) {
+  ShardingPlan plan;
+  plan.world_size = plan.local_world_size = 2;
+  EmbeddingModuleShardingPlan tables;
+  tables.add("t", {"acme.hot",
+                   "fused",
+                   Combine::kSum,
+                   true,
+                   {{3, 4, 0, 0, 0, true}, {3, 4, 0, 0, 1, true}, {5, 4, 0, 0, 0}, {4, 4, 0, 0, 1}},
+                   INT64_MIN + 7});
+  plan.modules.emplace_back("", std::move(tables));
+  EXPECT_EQ(ShardingPlan::from_json(plan.json()), plan) << plan.json();
+  EXPECT_EQ(plan.modules[0].second.at("t").distinct(), (std::vector<size_t>{0, 2, 3}));
+  EXPECT_THAT(error_of(replaced(plan.json(), R"({"sizes":[3,4],"offsets":[0,0],"rank":1,"replica":true})",
+                                R"({"sizes":[2,4],"offsets":[0,0],"rank":1,"replica":true})")),
+              HasSubstr("shard 1 is no copy of the first replica"));
+}
+
 TEST(Plan, Looks) {
   const ShardingPlan plan = example();
   EXPECT_EQ(plan.placement(3), "rank:3/cuda:1");

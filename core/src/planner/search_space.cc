@@ -72,6 +72,8 @@ ShardingOption option_of(const PlannedTable& t, const std::string& sharding_type
   o.combine = static_cast<Combine>(layout.combine);
   o.routed = layout.routed;
   o.cookie = layout.cookie;
+  o.first_copy = layout.first_copy;
+  o.copies = layout.copies;
   o.is_pooled = t.module->kind == PlannerModule::Kind::kEmbeddingBagCollection;
   o.is_weighted = t.constraints.is_weighted;
   o.input_lengths = t.constraints.pooling_factors;
@@ -81,14 +83,18 @@ ShardingOption option_of(const PlannedTable& t, const std::string& sharding_type
 }
 
 // Why the compute kernel does not take one of them; empty: it does.
-std::string add_shards(ShardingOption& o, const Layout& layout, PricedShard priced, const CostModel& model) {
+std::string add_shards(ShardingOption& o, const Layout& layout, const PricedShard& cut, const PricedShard& copy,
+                       const CostModel& model) {
   Shard before;
-  for (const tsr_rectangle& r : layout.rectangles) {
+  for (size_t i = 0; i < layout.rectangles.size(); ++i) {
+    const tsr_rectangle& r = layout.rectangles[i];
     Shard shard{r.rows, r.cols, r.row, r.col, {}, {}};
-    if (!o.shards.empty() && before.rows == r.rows && before.cols == r.cols) {  // most shards are alike
+    const bool alike = i != layout.first_copy && i != layout.first_copy + layout.copies;
+    if (!o.shards.empty() && alike && before.rows == r.rows && before.cols == r.cols) {  // most shards are
       shard.storage = before.storage;
       shard.perf = before.perf;
     } else {
+      PricedShard priced = layout.is_copy(i) ? copy : cut;
       priced.rows = r.rows;
       priced.cols = r.cols;
       ShardCost cost = model.cost(priced);
@@ -259,8 +265,13 @@ class Enumeration {
       for (const ComputeKernel* kernel : table_kernels_) {
         if (!kernel->holds(layout.combine == TSR_COMBINE_REPLICA)) continue;
         ShardingOption& option = space_.options.emplace_back(option_of(t, type, kernel->name, layout, rules));
-        std::string refusal =
-            add_shards(option, layout, {index, option.combine, *kernel, 0, 0, std::ssize(layout.rectangles)}, *model_);
+        const auto pieces = static_cast<int64_t>(layout.rectangles.size() - layout.copies);
+        const PricedShard cut{index, option.combine, *kernel, 0, 0, pieces};
+        // Gradients of copied rows are handed out.
+        const bool alone = layout.copies == 0 || kernel->infers;
+        const ComputeKernel& of_copies = alone ? *kernel : kernels_.named(table, TSR_COMPUTE_DENSE);
+        const PricedShard copy{index, Combine::kReplica, of_copies, 0, 0, pieces};
+        std::string refusal = add_shards(option, layout, cut, copy, *model_);
         if (refusal.empty()) continue;
         space_.options.pop_back();
         refused_ = std::move(refusal);

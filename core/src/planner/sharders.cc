@@ -15,16 +15,13 @@ const T& element(const T* first, uint32_t stride, uint32_t i) {
   return *reinterpret_cast<const T*>(reinterpret_cast<const char*>(first) + static_cast<size_t>(stride) * i);
 }
 
-// The number of rectangles that each placement asks for.
-std::string why_not_placed(const Layout& layout, const Topology& topology) {
-  const size_t n = layout.rectangles.size();
+// The number of rectangles that each placement asks for, in each part.
+std::string why_not_placed(const tsr_layout_part& part, const Topology& topology) {
+  const size_t n = part.num_rectangles;
   const size_t world = static_cast<size_t>(topology.world_size);
   const size_t local = static_cast<size_t>(topology.local_world_size);
   if (n == 0) return "it has no rectangles";
-  switch (layout.placement) {
-    case TSR_PLACE_ANY_RANK:
-    case TSR_PLACE_IN_HOST:
-      return "";
+  switch (part.placement) {
     case TSR_PLACE_ONE_HOST:
       return n <= local ? "" : cat(n, " rectangles do not fit the ", local, " ranks of one host");
     case TSR_PLACE_EVERY_RANK:
@@ -32,44 +29,62 @@ std::string why_not_placed(const Layout& layout, const Topology& topology) {
     case TSR_PLACE_HOSTS:
       return n % local == 0 ? "" : cat(n, " rectangles are no multiple of the ", local, " ranks of a host");
     default:
-      TESSERA_CHECK(false, "placement ", layout.placement);
-  }
-}
-
-std::string why_not_combined(const Layout& layout, int64_t rows, int64_t cols) {
-  const std::span<const tsr_rectangle> all(layout.rectangles);
-  switch (layout.combine) {
-    case TSR_COMBINE_CONCAT:
-    case TSR_COMBINE_SUM:
-    case TSR_COMBINE_HOST_SUM:
-      if (layout.routed) return why_not_tiling_routed(all, rows, cols);
-      if (layout.combine == TSR_COMBINE_CONCAT) {
-        for (const tsr_rectangle& r : all) {
-          if (r.rows != rows) return cat(text_of(r), " lacks rows, but the pieces are to be concatenated");
-        }
-      }
-      return why_not_tiling(all, rows, cols);
-    case TSR_COMBINE_REPLICA:
-      if (layout.routed) return "its rows are routed, but every replica holds all of them";
-      for (size_t i = 0; i < all.size(); ++i) {
-        if (std::string text = why_not_tiling(all.subspan(i, 1), rows, cols); !text.empty()) return text;
-      }
       return "";
-    default:
-      TESSERA_CHECK(false, "combine ", layout.combine);
   }
 }
 
-std::string why_other_row_sets(const Layout& layout, uint32_t told) {
-  const auto& all = layout.rectangles;
-  const auto count = layout.routed ? std::count_if(all.begin(), all.end(),
-                                                   [&](const tsr_rectangle& r) { return r.col == all.front().col; })
-                                   : 0;
-  return count == told ? "" : cat("it says that it has ", told, " row sets, and has ", count);
+// What this core does not know, or does not run.
+std::string why_unknown(const tsr_layout& layout, const tsr_layout_part& part) {
+  if (part.row_set != TSR_ROWS_RANGE && part.row_set != TSR_ROWS_ROUTED)
+    return cat("row set ", part.row_set, " is not known to this core");
+  if (part.placement < TSR_PLACE_ANY_RANK || part.placement > TSR_PLACE_HOSTS)
+    return cat("placement ", part.placement, " is not known to this core");
+  if (part.combine < TSR_COMBINE_CONCAT || part.combine > TSR_COMBINE_REPLICA)
+    return cat("combine ", part.combine, " is not known to this core");
+  if (layout.num_parts > 1 && part.placement != TSR_PLACE_EVERY_RANK)
+    return "it has several parts, of which this core places each on every rank";
+  return "";
+}
+
+bool same(const tsr_rectangle& a, const tsr_rectangle& b) {
+  return a.row == b.row && a.rows == b.rows && a.col == b.col && a.cols == b.cols;
+}
+
+// One for a part of copies: the rectangles that together are the table.
+std::vector<tsr_rectangle> distinct(const Layout& layout) {
+  const bool all_copies = layout.combine == TSR_COMBINE_REPLICA;
+  std::vector<tsr_rectangle> out;
+  for (size_t i = 0; i < layout.rectangles.size(); ++i) {
+    if (all_copies ? i == 0 : !layout.is_copy(i) || i == layout.first_copy) out.push_back(layout.rectangles[i]);
+  }
+  return out;
+}
+
+std::string why_not_covering(const Layout& layout, int64_t rows, int64_t cols, uint32_t row_sets) {
+  const std::vector<tsr_rectangle> all = distinct(layout);
+  if (layout.combine == TSR_COMBINE_CONCAT && !layout.routed) {
+    for (const tsr_rectangle& r : all) {
+      if (r.rows != rows) return cat(text_of(r), " lacks rows, but the pieces are to be concatenated");
+    }
+  }
+  if (!layout.routed) {
+    if (row_sets > 0) return cat("it says that it has ", row_sets, " row sets, but its rows are ranges");
+    return why_not_tiling(all, rows, cols);
+  }
+  if (layout.combine == TSR_COMBINE_REPLICA) return "its rows are routed, but every replica holds all of them";
+  if (std::string why = why_not_tiling_routed(all, rows, cols); !why.empty()) return why;
+  const auto cut = std::find_if(all.begin(), all.end(), [&](const tsr_rectangle& r) { return r.cols < cols; });
+  const int64_t first = cut == all.end() ? 0 : cut->col;  // of the columns whose row sets are counted
+  const auto count =
+      std::count_if(all.begin(), all.end(), [&](const tsr_rectangle& r) { return r.cols == cols || r.col == first; });
+  return count == row_sets ? "" : cat("it says that it has ", row_sets, " row sets, and has ", count);
 }
 
 // Receives what one propose() call offers.
-struct Collector {
+class Collector {
+ public:
+  Collector(int64_t table_rows, int64_t table_cols, const Topology& where, bool routes)
+      : rows(table_rows), cols(table_cols), topology(where), can_route(routes) {}
   int64_t rows;
   int64_t cols;
   const Topology& topology;
@@ -88,32 +103,48 @@ struct Collector {
 
   tsr_code add(const tsr_layout* raw, tsr_error* err) {
     if (raw == nullptr || !TSR_HAS(tsr_layout, raw, parts) || raw->num_parts == 0) return refuse(err, "it is empty");
-    if (raw->num_parts > 1)
-      return refuse(err, "it has several parts, and this core plans layouts of one part", TSR_UNIMPLEMENTED);
-    const tsr_layout_part& part = element(raw->parts, raw->part_stride, 0);
-    if (!TSR_HAS(tsr_layout_part, &part, rectangles) || part.rectangle_stride < sizeof(tsr_rectangle)) {
-      return refuse(err, "it has no rectangles");
-    }
-    if (part.row_set != TSR_ROWS_RANGE && part.row_set != TSR_ROWS_ROUTED) {
-      return refuse(err, cat("row set ", part.row_set, " is not known to this core"), TSR_UNIMPLEMENTED);
-    }
-    if (part.placement < TSR_PLACE_ANY_RANK || part.placement > TSR_PLACE_HOSTS)
-      return refuse(err, cat("placement ", part.placement, " is not known to this core"), TSR_UNIMPLEMENTED);
-    if (part.combine < TSR_COMBINE_CONCAT || part.combine > TSR_COMBINE_REPLICA)
-      return refuse(err, cat("combine ", part.combine, " is not known to this core"), TSR_UNIMPLEMENTED);
-    Layout layout{part.placement, part.combine, part.row_set == TSR_ROWS_ROUTED, {}, 0};
+    Layout layout;
+    layout.placement = element(raw->parts, raw->part_stride, 0).placement;
+    layout.routed = element(raw->parts, raw->part_stride, 0).row_set == TSR_ROWS_ROUTED;
     if (TSR_FITS(tsr_layout, raw, cookie)) layout.cookie = raw->cookie;
-    if (layout.routed && !can_route) return refuse(err, "its rows are routed, but the sharder has no route()");
-    layout.rectangles.reserve(part.num_rectangles);
-    for (uint32_t i = 0; i < part.num_rectangles; ++i) {
-      layout.rectangles.push_back(element(part.rectangles, part.rectangle_stride, i));
+    for (uint32_t i = 0; i < raw->num_parts; ++i) {
+      const tsr_layout_part& part = element(raw->parts, raw->part_stride, i);
+      if (!TSR_HAS(tsr_layout_part, &part, rectangles) || part.rectangle_stride < sizeof(tsr_rectangle))
+        return refuse(err, "it has no rectangles");
+      if (const std::string why = why_unknown(*raw, part); !why.empty()) return refuse(err, why, TSR_UNIMPLEMENTED);
+      if ((part.row_set == TSR_ROWS_ROUTED) != layout.routed)
+        return refuse(err, "rows of one part are routed, and of another ranges");
+      if (std::string why = why_not_placed(part, topology); !why.empty()) return refuse(err, why);
+      if (raw->num_parts > 1 && part.combine == TSR_COMBINE_REPLICA && layout.copies > 0)
+        return refuse(err, "it has two parts of copies, where this core runs one", TSR_UNIMPLEMENTED);
+      if (std::string why = take(part, raw->num_parts > 1, layout); !why.empty()) return refuse(err, why);
     }
-    std::string why = why_not_placed(layout, topology);
-    if (why.empty()) why = why_not_combined(layout, rows, cols);
-    if (why.empty()) why = why_other_row_sets(layout, raw->num_row_sets);
+    if (layout.routed && !can_route) return refuse(err, "its rows are routed, but the sharder has no route()");
+    if (layout.copies == layout.rectangles.size() && layout.copies > 0)
+      return refuse(err, "it has several parts, and all are copies");
+    const std::string why = why_not_covering(layout, rows, cols, raw->num_row_sets);
     if (!why.empty()) return refuse(err, why);
     layouts.push_back(std::move(layout));
     return TSR_OK;
+  }
+
+ private:
+  std::string take(const tsr_layout_part& part, bool of_several, Layout& layout) const {
+    const bool copies = part.combine == TSR_COMBINE_REPLICA;
+    const tsr_rectangle& first = part.rectangles[0];
+    if (copies && of_several) {
+      layout.first_copy = layout.rectangles.size();
+      layout.copies = part.num_rectangles;
+      if (first.col != 0 || first.cols != cols) return cat(text_of(first), " is a copy, and has not all columns");
+    } else {  // rows of several parts add up
+      layout.combine = std::max({layout.combine, part.combine, of_several ? int{TSR_COMBINE_SUM} : part.combine});
+    }
+    for (uint32_t i = 0; i < part.num_rectangles; ++i) {
+      const tsr_rectangle& r = element(part.rectangles, part.rectangle_stride, i);
+      if (copies && !same(r, first)) return cat(text_of(r), " is no copy of ", text_of(first));
+      layout.rectangles.push_back(r);
+    }
+    return "";
   }
 };
 
@@ -177,7 +208,7 @@ std::vector<Layout> Sharders::propose(const std::string& sharding_type, const Em
                                   device_bytes_.data()};
   const tsr_constraints raw_constraints{sizeof(tsr_constraints), 0, request.min_partition, request.max_shards};
   const bool can_route = TSR_HAS(tsr_sharder, &api, route) && TSR_HAS(tsr_sharder, &api, unroute);
-  Collector collector{table.num_embeddings, table.embedding_dim, topology_, can_route, {}, ""};
+  Collector collector(table.num_embeddings, table.embedding_dim, topology_, can_route);
   const tsr_layout_sink sink{sizeof(tsr_layout_sink), 0, &collector, add_to_collector};
   AbiError err;
   const plugin::CallScope call(*part, "propose", table.name);

@@ -120,7 +120,7 @@ ParameterSharding make(Sharders& sharders, const EmbeddingBagConfig& table, cons
                                                           : TSR_COMPUTE_FUSED;
   for (size_t i = 0; i < ranks.size(); ++i) {
     const tsr_rectangle& r = layout.rectangles[i];
-    out.shards.push_back({r.rows, r.cols, r.row, r.col, ranks[i]});
+    out.shards.push_back({r.rows, r.cols, r.row, r.col, ranks[i], layout.is_copy(i)});
   }
   return out;
 }
@@ -199,6 +199,9 @@ ParameterSharding completed(const Runtime& runtime, const EmbeddingBagConfig& ta
     }
     return sharding;
   }
+  if (layouts.front().copies > 0)
+    fail(Code::kUnimplemented, "table ", table.name, ": sharder ", sharding.sharding_type,
+         " copies some rows and cuts the others, which a list of shards does not say: use a plan");
   std::vector<tsr_rectangle> pieces;
   for (const ShardMetadata& s : sharding.shards) {
     pieces.push_back({s.row, s.rows, s.col, s.cols});

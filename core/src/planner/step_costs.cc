@@ -73,17 +73,21 @@ HomeWork StepCosts::home(const TableLoad& load, double row_pieces, double col_pi
           pieces * rows_work(piece, static_cast<double>(load.work.cols) / col_pieces)};
 }
 
-double StepCosts::replica_marks(const TableLoad& load) const { return static_cast<double>(load.work.rows) / 8; }
+double StepCosts::replica_marks(const TableLoad& load, double row_share) const {
+  return row_share * static_cast<double>(load.work.rows) / 8;
+}
 
-double StepCosts::replica_bytes(const TableLoad& load, double world) const { return replica(load, world).bytes; }
+double StepCosts::replica_bytes(const TableLoad& load, double row_share, double world) const {
+  return replica(load, row_share, world).bytes;
+}
 
-ReplicaWork StepCosts::replica(const TableLoad& load, double world) const {
+ReplicaWork StepCosts::replica(const TableLoad& load, double row_share, double world) const {
   ReplicaWork out;
   for (const PopularityBand& band : load.bands)
-    out.touched_rows += distinct_rows(band.rows, world * load.work.ids * band.share);
+    out.touched_rows += distinct_rows(row_share * band.rows, row_share * world * load.work.ids * band.share);
   out.tables = 1;
-  out.ids = load.work.ids;
-  out.rows = static_cast<double>(load.work.rows);
+  out.ids = row_share * load.work.ids;
+  out.rows = row_share * static_cast<double>(load.work.rows);
   out.bytes = out.touched_rows * static_cast<double>(load.work.cols) * sizeof(float);
   return out;
 }

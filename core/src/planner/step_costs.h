@@ -75,10 +75,11 @@ class StepCosts {
   // A table in row_pieces x col_pieces, all on different ranks.
   HomeWork home(const TableLoad& load, double row_pieces, double col_pieces) const;
   // The gradient of a replica, summed over ranks and applied: beside the kernel's own backward.
-  ReplicaWork replica(const TableLoad& load, double world) const;
+  // `row_share`: of the table's rows, where only some are copied.
+  ReplicaWork replica(const TableLoad& load, double row_share, double world) const;
   // What every rank sends every other one: a bit for each row. And the gradients that are then reduced.
-  double replica_marks(const TableLoad& load) const;
-  double replica_bytes(const TableLoad& load, double world) const;
+  double replica_marks(const TableLoad& load, double row_share) const;
+  double replica_bytes(const TableLoad& load, double row_share, double world) const;
 
   const Machine& machine() const { return machine_; }
   ComputeKernels& kernels() const { return kernels_; }

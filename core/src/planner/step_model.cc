@@ -116,16 +116,19 @@ class StepModel {
   }
 
   void fill_reuse(const PlacedTable& t) {
-    const bool replicas = t.sharding->combine == Combine::kReplica;
-    const double homes = replicas ? 1 : world();
-    for (const ShardMetadata& s : t.sharding->shards) {
+    for (size_t i = 0; i < t.sharding->shards.size(); ++i) {
+      const ShardMetadata& s = t.sharding->shards[i];
+      const bool replica = t.sharding->is_replica(i);
+      const double homes = replica ? 1 : world();
       ReuseModel& reuse = ranks_.at(static_cast<size_t>(s.rank)).reuse;
       const double width = static_cast<double>(s.cols * t.load.work.element_bytes);
       for (const PopularityBand& band : t.load.bands) {
         reuse.add_rows(band.rows * row_share(t, s), width, t.load.rate(band, homes));
       }
       // The gradients of a replica's rows: as the kernel hands them out, and as they are reduced.
-      if (replicas) reuse.add_every_step(costs_.replica_marks(t.load) + 2 * costs_.replica_bytes(t.load, world()));
+      if (replica)
+        reuse.add_every_step(costs_.replica_marks(t.load, row_share(t, s)) +
+                             2 * costs_.replica_bytes(t.load, row_share(t, s), world()));
       reuse.add_every_step(homes * row_share(t, s) *
                            (t.load.work.ids * kOwnerBytesPerId + 2 * t.load.work.outputs * width));
     }
@@ -143,8 +146,9 @@ class StepModel {
 
   // What its kernels cost the ranks that hold it.
   void place(const PlacedTable& t, Collection& c, TablePrediction& out) {
-    for (const ShardMetadata& s : t.sharding->shards) {
-      if (t.sharding->combine == Combine::kReplica) {
+    for (size_t i = 0; i < t.sharding->shards.size(); ++i) {
+      const ShardMetadata& s = t.sharding->shards[i];
+      if (t.sharding->is_replica(i)) {
         place_replica(t, s, c, out);
         continue;
       }
@@ -162,16 +166,21 @@ class StepModel {
   void place_replica(const PlacedTable& t, const ShardMetadata& s, Collection& c, TablePrediction& out) {
     const auto rank = static_cast<size_t>(s.rank);
     RankTotals& r = ranks_.at(rank);
-    const PieceCost cost = costs_.piece(t.load, {1, s.cols, kernel_of(t)}, 1, r.reuse);
-    const ReplicaWork work = costs_.replica(t.load, world());
-    // The lookup writes to the output itself.
-    const double combine = machine_.combine.of(
-        {.pieces = t.load.features, .bags = t.load.work.outputs, .bytes = t.load.work.outputs * t.load.row_bytes()});
+    const double share = row_share(t, s);
+    const ComputeKernel& kernel = s.replica ? kernels_.named(*t.load.table, TSR_COMPUTE_DENSE) : kernel_of(t);
+    const PieceCost cost = costs_.piece(t.load, {share, s.cols, kernel}, 1, r.reuse);
+    const ReplicaWork work = costs_.replica(t.load, share, world());
+    // The lookup of a whole table writes to the output itself; the walk has the others' rows, and their ids.
+    double combine = 0;
+    if (!s.replica)
+      combine = machine_.combine.of(
+          {.pieces = t.load.features, .bags = t.load.work.outputs, .bytes = t.load.work.outputs * t.load.row_bytes()});
     r.replica_lookup += cost.forward + combine;
     r.replica_update += cost.backward;
     r.work.replica += work;
-    r.work.route += RouteWork{0, t.load.features, t.load.work.outputs, t.load.work.ids};  // ids are checked, and stay
-    const double marks = costs_.replica_marks(t.load), reduced = costs_.replica_bytes(t.load, world());
+    if (!s.replica)  // ids are checked, and stay
+      r.work.route += RouteWork{0, t.load.features, t.load.work.outputs, t.load.work.ids};
+    const double marks = costs_.replica_marks(t.load, share), reduced = costs_.replica_bytes(t.load, share, world());
     if (rank == 0) c.reduced_bytes += reduced;
     c.marks.in_host[rank] += marks * (topology_.local_world_size - 1);
     c.marks.across[rank] += marks * (world() - topology_.local_world_size);

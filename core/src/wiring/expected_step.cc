@@ -17,7 +17,10 @@ struct ExpectedStep::Walk {
       each_hop(peer, own_.rank, [&](const RowHop& hop) { visitor_.rows_from(peer, hop); });
     }
     for (const Arrival& a : own_.arrivals) {
-      if (!a.stays) visitor_.put_together(a.cols, a.lane >= 0 ? piece(a.lane) : step_.sums_[a.host_sum]);
+      if (a.stays) continue;
+      visitor_.put_together(a.cols, a.kept >= 0   ? step_.kept_[a.kept]
+                                    : a.lane >= 0 ? piece(a.lane)
+                                                  : step_.sums_[a.host_sum]);
     }
     for (int home = 0; home < wiring_.world_size(); ++home) {
       if (counterparts(own_.rank, home)) sum_for_counterpart();
@@ -103,6 +106,7 @@ ExpectedStep::ExpectedStep(const Wiring& wiring, const std::vector<ExpectedSlot>
     return expected_piece(slots[slot], static_cast<double>(rows) / of, wiring.sequence());
   };
   for (const Stream& stream : wiring.streams()) pieces_.push_back(piece(stream.slot, stream.rows));
+  for (const Kept& kept : wiring.kept()) kept_.push_back(piece(kept.slot, kept.rows));
   for (const HostSum& sum : wiring.host_sums()) {
     int64_t rows = 0;
     for (const int lane : sum.lanes) rows += wiring.streams()[wiring.lanes()[lane].stream].rows;

@@ -70,6 +70,7 @@ class ExpectedStep {
   struct Walk;
   const Wiring& wiring_;
   std::vector<ExpectedPiece> pieces_;  // by stream
+  std::vector<ExpectedPiece> kept_;    // by Wiring::kept()
   std::vector<ExpectedPiece> sums_;    // by host sum: bags that have ids at any of its lanes
 };
 

@@ -34,14 +34,15 @@ LocalShards local_shards(const std::vector<EmbeddingBagConfig>& tables, const Em
     const EmbeddingBagConfig& table = tables[t];
     const auto found = shardings.find(table.name);
     const ParameterSharding& sharding = found == shardings.end() ? plan.at(table.name) : *found->second;
-    if ((sharding.combine == ParameterSharding::Combine::kReplica) != replicas) continue;
     for (size_t s = 0; s < sharding.shards.size(); ++s) {
       const ShardMetadata& where = sharding.shards[s];
-      if (where.rank != rank) continue;  // one without rows is held, too: it has weights and states of no rows
+      if (where.rank != rank || sharding.is_replica(s) != replicas)
+        continue;  // one without rows is held, too: it has weights and states of no rows
       LookupOptions& o = wanted.emplace_back();
       o.kernel = options.kernel;
       const ComputeKernelName kernel = compute_kernel_name(sharding.compute_kernel);
-      o.compute_kernel = kernel.name;
+      // The gradients of copies are reduced before they are applied, whatever holds the other rows.
+      o.compute_kernel = where.replica && !table.row_format ? TSR_COMPUTE_DENSE : kernel.name;
       o.stream = options.stream;
       o.weight_dtype = table.data_type;
       o.row_format = table.row_format;

@@ -36,8 +36,8 @@ struct LocalShards {
   std::vector<LookupOptions> groups;
 };
 
-// Shards of `rank`, also those without rows; only those of replicated tables if `replicas`, only the others otherwise.
-// Shards of equal data type, row format, optimizer and compute kernel share an instance.
+// Shards of `rank`, also those without rows; only copies (of whole tables, or of some rows) if `replicas`, only the
+// others otherwise. Shards of equal data type, row format, optimizer and compute kernel share an instance.
 LocalShards local_shards(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan,
                          int rank, bool replicas, const ShardGroupOptions& options);
 

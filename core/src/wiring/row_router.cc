@@ -30,8 +30,14 @@ DLTensor vector_of(T* data, const int64_t& size) {
 
 RowSets::RowSets(const ParameterSharding& sharding) {
   std::map<std::pair<int64_t, int64_t>, int> seen;  // by columns
+  int copies = -1;
   for (const ShardMetadata& s : sharding.shards) {
-    const int set = seen[{s.col, s.cols}]++;
+    int set = copies;
+    if (!s.replica)
+      set = seen[{s.col, s.cols}]++;
+    else if (copies < 0)
+      set = copies = static_cast<int>(rows.size());
+    if (!s.replica && copies >= 0 && set >= copies) ++set;
     if (set == std::ssize(rows)) rows.push_back(s.rows);
     of_shard.push_back(set);
   }

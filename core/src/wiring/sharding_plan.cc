@@ -11,6 +11,16 @@ std::vector<int> ParameterSharding::ranks() const {
   return out;
 }
 
+std::vector<size_t> ParameterSharding::distinct() const {
+  std::vector<size_t> out;
+  bool copied = false;
+  for (size_t s = 0; s < shards.size(); ++s) {
+    if (is_replica(s) && std::exchange(copied, true)) continue;
+    out.push_back(s);
+  }
+  return out;
+}
+
 void EmbeddingModuleShardingPlan::add(const std::string& table, ParameterSharding sharding) {
   if (contains(table)) fail(Code::kAlreadyExists, "table ", table, " is in the plan twice");
   tables_.emplace_back(table, std::move(sharding));

@@ -90,7 +90,13 @@ std::string why_not_tiling_routed(std::span<const tsr_rectangle> rectangles, int
   for (const tsr_rectangle& r : rectangles) {
     if (std::string text = outside(r, rows, cols); !text.empty()) return text;
     if (r.row != 0) return cat(text_of(r), " should start at row 0, because its rows are routed");
-    rows_of[{r.col, r.cols}].push_back(r.rows);
+    if (r.cols < cols) rows_of[{r.col, r.cols}];
+  }
+  if (rows_of.empty()) rows_of[{0, cols}];
+  for (const tsr_rectangle& r : rectangles) {  // one of all columns is in every block
+    for (auto& [columns, row_sets] : rows_of) {
+      if (r.cols == cols || columns == std::pair(r.col, r.cols)) row_sets.push_back(r.rows);
+    }
   }
   int64_t next = 0;
   for (const auto& [columns, row_sets] : rows_of) {

@@ -12,12 +12,23 @@ namespace {
 
 using Combine = ParameterSharding::Combine;
 
-// Shards by column block, each block's in row order. Shards without rows count only where route() numbers them.
+// Shards by column block, each block's in row order; of copies the first, in every block. Shards without rows count
+// only where route() numbers them.
 std::map<std::pair<int64_t, int64_t>, std::vector<int>> column_blocks(const ParameterSharding& sharding) {
   std::map<std::pair<int64_t, int64_t>, std::vector<int>> blocks;
-  for (size_t s = 0; s < sharding.shards.size(); ++s) {
+  std::vector<size_t> counted;
+  for (const size_t s : sharding.distinct()) {
     const ShardMetadata& shard = sharding.shards[s];
-    if (shard.rows > 0 || sharding.routed) blocks[{shard.col, shard.cols}].push_back(static_cast<int>(s));
+    if (shard.rows == 0 && !sharding.routed) continue;
+    counted.push_back(s);
+    if (!shard.replica) blocks[{shard.col, shard.cols}];
+  }
+  for (const size_t s : counted) {
+    const ShardMetadata& shard = sharding.shards[s];
+    if (!shard.replica || blocks.empty())
+      blocks[{shard.col, shard.cols}].push_back(static_cast<int>(s));
+    else  // a copy has all columns
+      for (auto& [columns, shards] : blocks) shards.push_back(static_cast<int>(s));
   }
   if (sharding.routed) return blocks;
   for (auto& [columns, shards] : blocks) {
@@ -49,23 +60,29 @@ void check_tiling(const EmbeddingBagConfig& table, const ParameterSharding& shar
          ") does not fit: ", why);
   };
   if (sharding.shards.empty()) refuse("it has no shards");
-  std::vector<tsr_rectangle> rectangles;
-  for (const ShardMetadata& s : sharding.shards) {
+  std::vector<int> copies;
+  const ShardMetadata* copy = nullptr;
+  for (size_t i = 0; i < sharding.shards.size(); ++i) {
+    const ShardMetadata& s = sharding.shards[i];
     if (s.rank < 0 || s.rank >= world_size) {
       refuse(cat("a shard is on rank ", s.rank, ", but there are ", world_size, " ranks"));
     }
-    rectangles.push_back({s.row, s.rows, s.col, s.cols});
+    if (!sharding.is_replica(i)) continue;
+    if (copy == nullptr) copy = &s;
+    copies.push_back(s.rank);
+    if (s.rows != copy->rows || s.row != copy->row) refuse("the copies of a replica hold other rows");
+    if (s.col != 0 || s.cols != table.embedding_dim) refuse("a replica has not all columns");
+    if (!s.replica && s.rows != table.num_embeddings) refuse("a replica is not the whole table");
   }
-  if (sharding.combine == Combine::kReplica) {
-    std::vector<int> ranks = sharding.ranks();
-    std::sort(ranks.begin(), ranks.end());
-    std::vector<int> all(world_size);
-    std::iota(all.begin(), all.end(), 0);
-    if (ranks != all) refuse("a replica is needed on every rank, once");
-    for (const ShardMetadata& s : sharding.shards) {
-      if (s.rows != table.num_embeddings || s.cols != table.embedding_dim) refuse("a replica is not the whole table");
-    }
-    return;
+  std::vector<int> all(world_size);
+  std::iota(all.begin(), all.end(), 0);
+  std::sort(copies.begin(), copies.end());
+  if (copy != nullptr && copies != all) refuse("a replica is needed on every rank, once");
+  if (sharding.combine == Combine::kReplica) return;
+  std::vector<tsr_rectangle> rectangles;
+  for (const size_t i : sharding.distinct()) {
+    const ShardMetadata& s = sharding.shards[i];
+    rectangles.push_back({s.row, s.rows, s.col, s.cols});
   }
   const auto why_not = sharding.routed ? why_not_tiling_routed : why_not_tiling;
   const std::string reason = why_not(rectangles, table.num_embeddings, table.embedding_dim);
@@ -89,6 +106,7 @@ Wiring::Wiring(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingMod
                      options.routers.empty() ? nullptr : options.routers[t], tables[t].num_embeddings);
   }
   order_by_rank();
+  number_kept();
   find_single_streams();
   if (!sequence_ && hosts_.ranks > 1 && hosts_.count > 1) find_host_sums(tables, plan);
   if (host_sums_.empty()) hosts_ = {1, world_size()};
@@ -169,6 +187,17 @@ void Wiring::add_slot_streams(int slot, const ParameterSharding& sharding, const
     for (size_t range = 0; range < shard_of.size(); ++range) {
       if (shard_of[range] < 0 || sharding.shards[shard_of[range]].rows == 0) continue;
       const ShardMetadata& shard = sharding.shards[shard_of[range]];
+      if (shard.replica) {
+        if (slots_[slot].kept < 0) {
+          slots_[slot].kept = static_cast<int>(kept_.size());
+          kept_.push_back({slot, shard.rows});
+          cuts_[c].kept = static_cast<int>(range);
+        }
+        kept_arrivals_.push_back(
+            {static_cast<int>(range),
+             {slot, columns.first, columns.second, std::exchange(first, false), -1, -1, slots_[slot].kept}});
+        continue;
+      }
       auto [found, fresh] =
           stream_of.try_emplace({c, static_cast<int>(range), shard.rank}, static_cast<int>(streams_.size()));
       if (fresh) {
@@ -213,6 +242,13 @@ void Wiring::order_by_rank() {
   }
 }
 
+// The first cut of a slot finds the ids that stay; its other ones send them nowhere.
+void Wiring::number_kept() {
+  for (Cut& cut : cuts_) {
+    if (cut.kept >= 0) cut.streams[cut.kept] = {static_cast<int>(kept_stream(slots_[cut.slot].kept))};
+  }
+}
+
 void Wiring::find_single_streams() {
   for (Cut& cut : cuts_) {
     for (size_t range = 0; range < cut.streams.size(); ++range) {
@@ -250,7 +286,7 @@ void Wiring::find_host_sums(const std::vector<EmbeddingBagConfig>& tables, const
 
 // By slot, then columns, then the first row: the lanes, and the sums of hosts that others get in their place.
 void Wiring::order_arrivals() {
-  std::vector<std::pair<int, Arrival>> found;  // range of the cut
+  std::vector<std::pair<int, Arrival>> found = kept_arrivals_;  // range of the cut
   const auto range_of = [&](int lane) { return streams_[lanes_[lane].stream].range; };
   for (size_t i = 0; i < lanes_.size(); ++i) {
     const Lane& lane = lanes_[i];
@@ -273,9 +309,9 @@ std::vector<Arrival> Wiring::arrivals(int rank) const {
   const int own = hosts_.of(rank);
   std::vector<Arrival> out;
   for (const Arrival& a : in_order_) {
-    const int sum = a.lane >= 0 ? lanes_[a.lane].host_sum : a.host_sum;
+    const int sum = a.kept >= 0 ? -1 : a.lane >= 0 ? lanes_[a.lane].host_sum : a.host_sum;
     const bool of_other_host = sum >= 0 && host_sums_[sum].host != own;
-    if (a.lane >= 0 ? !of_other_host : of_other_host) out.push_back(a);
+    if (a.kept >= 0 || (a.lane >= 0 ? !of_other_host : of_other_host)) out.push_back(a);
   }
   return out;
 }

@@ -25,6 +25,7 @@ struct Slot {
   int64_t rows = 0, dim = 0;    // of the table
   int64_t col = 0;              // first column in the pooled output
   bool replicated = false;      // data parallel: looked up where the batch is
+  int kept = -1;                // index into Wiring::kept(): so are some rows of the table
   bool starts_at_zero = false;  // no lane writes all rows of its columns: all add to zeros
 };
 
@@ -58,17 +59,25 @@ struct HostSum {
   std::vector<int> lanes;  // ascending
 };
 
-// What comes back to a rank: a lane, or the sum of a host's lanes.
+// What comes back to a rank: a lane, the sum of a host's lanes, or what it has looked up itself.
 struct Arrival {
   int slot = 0;
   int64_t col = 0, cols = 0;
   bool first = false;
   int lane = -1;       // or
-  int host_sum = -1;   // of another host
+  int host_sum = -1;   // of another host, or
+  int kept = -1;       // these columns of rows that were looked up here
   bool stays = false;  // its rows do not move: see RankWiring::stays
 };
 // [begin, the result) of arrivals cover the same columns.
 size_t end_of_columns(const std::vector<Arrival>& arrivals, size_t begin);
+
+// Ids of a slot that stay where the batch is, because every rank has a copy of their rows. To its home it is like one
+// more stream, with a number behind those of the streams (Wiring::kept_stream).
+struct Kept {
+  int slot = 0;
+  int64_t rows = 0;  // of the copy
+};
 
 // How the exchange sees the ranks: rank r is number r % ranks on host r / ranks. Without host sums all ranks are taken
 // for one host, and everything travels in one hop.
@@ -87,6 +96,7 @@ struct Cut {
   uint64_t reciprocal = 0;                // of block: id / block is (id * reciprocal) >> 64; 0: divide
   std::vector<std::vector<int>> streams;  // of each range
   std::vector<int> single;  // of each range, where all have one stream at most (-1: no rows); otherwise empty
+  int kept = -1;            // the range whose ids stay here: its stream is Wiring::kept_stream
   bool routed = false;      // instead of by range: the sharder says which shard holds an id
   RowRouterPtr router;      // that asks it; null where the wiring was given none
   // Every id of the slot goes to all streams, as it is.
@@ -114,6 +124,8 @@ class Wiring {
   int lane_begin(int rank) const { return lane_begin_[rank]; }
   const HostGrid& hosts() const { return hosts_; }
   int world_size() const { return hosts_.count * hosts_.ranks; }
+  const std::vector<Kept>& kept() const { return kept_; }
+  size_t kept_stream(int kept) const { return streams_.size() + static_cast<size_t>(kept); }
   // Ordered by host; those of host h are [host_sum_begin(h), host_sum_begin(h + 1)).
   const std::vector<HostSum>& host_sums() const { return host_sums_; }
   int host_sum_begin(int host) const { return host_sum_begin_[host]; }
@@ -130,6 +142,7 @@ class Wiring {
   void add_slots(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan);
   void add_slot_streams(int slot, const ParameterSharding& sharding, const RowRouterPtr& router, int64_t table_rows);
   void order_by_rank();
+  void number_kept();
   void find_single_streams();
   void find_host_sums(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingModuleShardingPlan& plan);
   void order_arrivals();
@@ -139,6 +152,8 @@ class Wiring {
   std::vector<Cut> cuts_;
   std::vector<Stream> streams_;
   std::vector<Lane> lanes_;
+  std::vector<Kept> kept_;
+  std::vector<std::pair<int, Arrival>> kept_arrivals_;  // by the range of their cut
   std::vector<int> stream_begin_, lane_begin_;
   HostGrid hosts_;
   std::vector<HostSum> host_sums_;

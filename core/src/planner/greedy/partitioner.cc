@@ -91,14 +91,15 @@ void Partitioner::put(size_t table, size_t shard, const Shards::Run& run, int ra
 
 bool Partitioner::place_uniform(size_t table) {
   const Shards& shards = proposal_[table]->shards;
-  TESSERA_CHECK(shards.size() == at_.size());
+  TESSERA_CHECK(shards.size() % at_.size() == 0);
   for (const Shards::Run& run : shards.runs()) {
     for (size_t i = run.begin; i < run.begin + run.count; ++i) {
-      if (!fits(table, run.first.storage, static_cast<int>(i))) {
-        note_failure(table, i, static_cast<int>(i), 1);
+      const auto rank = static_cast<int>(i % at_.size());
+      if (!fits(table, run.first.storage, rank)) {
+        note_failure(table, i, rank, 1);
         return false;
       }
-      put(table, i, run, static_cast<int>(i));
+      put(table, i, run, rank);
     }
   }
   return true;
