@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What a compiler makes of C headers: constants, types, structs member by member, functions, compared with golden files.
+"""What a compiler makes of C headers (constants, types, structs, functions), compared with golden files.
 
   contract.py [--update] [--strided STRUCT...] --golden FOLDER --include FOLDER [--include ...] HEADER...
 
 Nothing is listed by hand: it is read from debug information (pyelftools), so a new struct is compared as soon as it is
 written. FOLDER holds a file for each minor, such as 1.0.txt. Today's headers have to say what the newest says, word for
 word, and whatever the older ones say: structs may only have grown at their ends. --update writes the newest anew, which
-is right for a release candidate, and for the file of a minor that is not released yet. The exit status is 1 where something differs, 2 where it cannot be told.
+is right for a release candidate, and for the file of a minor that is not released yet.
 """
 import argparse
 import pathlib
@@ -19,7 +19,7 @@ import tempfile
 try:
     from elftools.elf.elffile import ELFFile
 except ImportError:
-    sys.exit("SKIPPED: contract.py needs pyelftools (python3-pyelftools)")
+    sys.exit("contract.py needs pyelftools (python3-pyelftools)")
 
 
 def name_of(die):
@@ -89,7 +89,8 @@ def compile_headers(args, folder):
     source = folder / "headers.c"
     text = "".join(f'#include "{h}"\n' for h in args.header)
     # Debug information has the functions that are used.
-    declared = [re.findall(r"^(?!typedef)[a-z]\w* .*?\b(\w+)\(", find(h, args.include).read_text(), re.M) for h in args.header]
+    prototype = re.compile(r"^(?!typedef)[a-z]\w* .*?\b(\w+)\(", re.M)
+    declared = [prototype.findall(find(header, args.include).read_text()) for header in args.header]
     names = ", ".join(f"(const void*){name}" for name in sum(declared, []))
     if names:
         text += f"const void* const functions[] = {{{names}}};\n"
@@ -220,8 +221,8 @@ def main():
     for problem in problems:
         print(problem)
     if problems:
-        print("A change of a release candidate is written down by --update, with a line in docs/ABI.md and CHANGELOG.md. "
-              "After a release nothing may differ but by growth, in a new minor's file.")
+        print("A change of a release candidate is written down by --update, with a line in docs/ABI.md and CHANGELOG.md."
+              " After a release nothing may differ but by growth, in a new minor's file.")
     return 1 if problems else 0
 
 

@@ -92,7 +92,7 @@ TEST_F(Infer, OlderCallersHaveShorterStructs) {
   EXPECT_STREQ(own.info.name, "model");
   EXPECT_EQ(own.info.dense_inputs, 0x5555555555555555);
   tsr_error small{};
-  small.struct_size = 24;
+  small.struct_size = offsetof(tsr_error, message) + 16;
   EXPECT_EQ(tsr_model_open("/nowhere/at all", nullptr, &model_, &small), TSR_NOT_FOUND);
   EXPECT_STREQ(small.message, "there is no pac");
   EXPECT_EQ(model_, nullptr);

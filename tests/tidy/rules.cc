@@ -43,7 +43,7 @@ struct Kind {
   bool header = false;  // of these
   bool test = false;
   bool build = false;          // CMake, presets, scripts
-  bool data = false;           // recorded cases: only checked for machine paths
+  bool data = false;           // recorded cases, golden files: only checked for machine paths
   bool prose = false;          // Markdown
   bool core = false;           // core/src
   bool names_no_part = false;  // the core without the registry and what is TorchRec's
@@ -57,7 +57,8 @@ Kind kind_of(std::string_view path) {
   for (const char* suffix : {".cc", ".cpp", ".c", ".cu", ".hip", ".inc"}) k.cpp |= ends_with(path, suffix);
   k.test = starts_with(path, "tests/") || contains(path, "_test.") || contains(path, "/test_") ||
            contains(path, "/testing/");
-  k.data = (ends_with(path, ".json") && path != "CMakePresets.json") || starts_with(path, "tests/fuzz/corpus/");
+  k.data = (ends_with(path, ".json") && path != "CMakePresets.json") || starts_with(path, "tests/fuzz/corpus/") ||
+           (contains(path, "/golden/") && ends_with(path, ".txt"));
   k.prose = ends_with(path, ".md") || path == "LICENSE";
   k.build = !k.cpp && !k.data && !k.prose;
   k.core = starts_with(path, "core/src/");

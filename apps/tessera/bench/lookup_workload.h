@@ -55,7 +55,7 @@ class LookupBatch {
   Tensor ids_, offsets_;
   std::vector<tsr_lookup_feature> features_;
   DLTensor raw_ids_, raw_offsets_;
-  tsr_lookup raw_;
+  tsr_lookup raw_{};
 };
 using LookupBatches = std::vector<std::unique_ptr<LookupBatch>>;
 

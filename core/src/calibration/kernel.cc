@@ -68,7 +68,7 @@ class KernelSubject {
   struct Batch {
     Tensor ids;
     DLTensor raw_ids;
-    tsr_lookup raw;
+    tsr_lookup raw{};
     Lookup::Context context;
   };
 
