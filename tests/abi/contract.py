@@ -221,8 +221,8 @@ def main():
     for problem in problems:
         print(problem)
     if problems:
-        print("A change of a release candidate is written down by --update, with a line in docs/ABI.md and CHANGELOG.md."
-              " After a release nothing may differ but by growth, in a new minor's file.")
+        print("A change of a release candidate is written down by --update, with a line in the changelog. "
+              "After a release nothing may differ but by growth, in a new minor's file.")
     return 1 if problems else 0
 
 
