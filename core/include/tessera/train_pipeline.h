@@ -70,7 +70,7 @@ class TrainPipeline {
   // Spans of the reading and, when ahead, of all that the thread does; before the first next().
   void set_trace(Trace* trace);
 
-  double read_s() const { return read_s_; }      // in all
+  double read_s() const { return read_s_; }      // in all; of a job that ends early, up to now
   double waited_s() const { return waited_s_; }  // by next(), in all
 
  private:
@@ -85,7 +85,8 @@ class TrainPipeline {
   std::array<TrainInput, 2> slots_;  // in turns
   int64_t next_step_;
   Trace* trace_ = nullptr;
-  double read_s_ = 0, waited_s_ = 0;
+  std::atomic<double> read_s_ = 0;  // the thread adds to it
+  double waited_s_ = 0;
 
   std::unique_ptr<ShardedInputs> inputs_;  // null unless ahead, as is the thread
   std::mutex mutex_;                       // held to change what follows

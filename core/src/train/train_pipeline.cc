@@ -107,7 +107,9 @@ void TrainPipeline::read(int64_t step, Batch& batch) {
   if (trace_) trace_->set_step(step);
   Stopwatch watch(trace_);
   read_(step, batch);
-  watch.lap(read_s_, "read");
+  double seconds = 0;
+  watch.lap(seconds, "read");
+  read_s_ = read_s_ + seconds;
 }
 
 void TrainPipeline::fill(int64_t step, TrainInput& input) {
