@@ -1,0 +1,45 @@
+// The values of one column of a block, out of fields.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/sdk/draft/reader.h"
+
+namespace tessera_readers {
+
+// A field that is not what is wanted; the sentence begins with the field: "\"x\" is no number".
+class WrongField : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+class CsvColumn {
+ public:
+  explicit CsvColumn(const tessera::sdk::ReaderWant& want) : want_(want) {}
+
+  const tessera::sdk::ReaderWant& want() const { return want_; }
+  void start_block(int64_t rows);
+  // The field that begins at `at`, of a record without quotes; returns its end.
+  const char* take(const char* at, const char* end, char delimiter);
+  // A whole field. Throws WrongField.
+  void add(std::string_view field);
+  tsr_reader_values values() const;
+
+ private:
+  void add_missing();
+  void add_value(std::string_view text);
+  void add_list(std::string_view field);
+  void end_row(bool present);
+
+  tessera::sdk::ReaderWant want_;
+  std::vector<float> floats_, weights_;
+  std::vector<int64_t> integers_, texts_, lists_;
+  std::vector<char> bytes_;
+  std::vector<uint8_t> present_;
+  bool all_present_ = true;
+};
+
+}  // namespace tessera_readers

@@ -1,0 +1,383 @@
+// The readers csv and tsv through their table of functions.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <zlib.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "tessera/sdk/draft/reader.h"
+#ifdef TESSERA_ZSTD
+#include <zstd.h>
+#endif
+
+extern "C" const tsr_plugin* tessera_plugin_v1(const tsr_host* host, tsr_error* err);
+
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class TestDirectory {
+ public:
+  TestDirectory() {
+    std::string name = (std::filesystem::temp_directory_path() / "tessera-readers-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) std::abort();
+    path_ = name;
+  }
+  ~TestDirectory() { std::filesystem::remove_all(path_); }
+  TestDirectory(const TestDirectory&) = delete;
+  TestDirectory& operator=(const TestDirectory&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::string write(const std::string& name, const std::string& bytes) const {
+    std::ofstream(path_ + "/" + name, std::ios::binary) << bytes;
+    return path_ + "/" + name;
+  }
+
+ private:
+  std::string path_;
+};
+
+std::string gzipped(const std::string& text) {
+  z_stream stream{};
+  EXPECT_EQ(deflateInit2(&stream, 6, Z_DEFLATED, MAX_WBITS + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
+  std::string out(deflateBound(&stream, text.size()), '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+  stream.avail_in = static_cast<uInt>(text.size());
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
+  out.resize(stream.total_out);
+  deflateEnd(&stream);
+  return out;
+}
+
+tsr_reader_want want(const char* name, int32_t type, uint32_t flags = 0, char separator = ' ') {
+  return {sizeof(tsr_reader_want), flags, name, type, separator, ':', {0, 0}};
+}
+
+// A part as the core uses it. What fails throws its sentence.
+class Part {
+ public:
+  explicit Part(const std::string& id, const char* options = "{}") {
+    tsr_error err TSR_ERROR_INIT;
+    const tsr_plugin* plugin = tessera_plugin_v1(nullptr, &err);
+    for (uint32_t i = 0; i < plugin->num_components; ++i) {
+      if (plugin->components[i]->id == id) component_ = plugin->components[i];
+    }
+    api_ = static_cast<const tsr_reader*>(component_->api);
+    check(component_->create(nullptr, options, nullptr, &self_, &err), err);
+  }
+  ~Part() { component_->destroy(self_); }
+  Part(const Part&) = delete;
+  Part& operator=(const Part&) = delete;
+
+  Part& open(const std::string& path, int64_t block_bytes = 1 << 20) {
+    const tsr_reader_source source{sizeof(source), 0, path.c_str(), block_bytes};
+    tsr_error err TSR_ERROR_INIT;
+    check(api_->open(self_, &source, &err), err);
+    return *this;
+  }
+  std::vector<std::string> columns() const {
+    std::vector<std::string> out;
+    tsr_error err TSR_ERROR_INIT;
+    for (tsr_reader_column c{sizeof(c), 0, nullptr, 0, 0}; api_->column(self_, std::ssize(out), &c, &err) == TSR_OK;)
+      out.emplace_back(c.name);
+    return out;
+  }
+  std::vector<tsr_reader_block> blocks() const {
+    std::vector<tsr_reader_block> out;
+    tsr_error err TSR_ERROR_INIT;
+    for (tsr_reader_block b{sizeof(b), 0, 0, 0, 0, 0}; api_->block(self_, std::ssize(out), &b, &err) == TSR_OK;)
+      out.push_back(b);
+    return out;
+  }
+  std::string file(int64_t i) const {
+    const char* path = nullptr;
+    tsr_error err TSR_ERROR_INIT;
+    check(api_->file(self_, i, &path, &err), err);
+    return path;
+  }
+  Part& select(const std::vector<tsr_reader_want>& wants) {
+    tsr_error err TSR_ERROR_INIT;
+    check(api_->select(self_, std::ssize(wants), sizeof(tsr_reader_want), wants.data(), &err), err);
+    values_.assign(wants.size(), tsr_reader_values{sizeof(tsr_reader_values), 0, {}, {}, {}, {}, {}});
+    return *this;
+  }
+  const std::vector<tsr_reader_values>& read(int64_t block = 0) {
+    tsr_error err TSR_ERROR_INIT;
+    check(api_->read(self_, block, sizeof(tsr_reader_values), values_.data(), &err), err);
+    return values_;
+  }
+
+ private:
+  static void check(tsr_code code, const tsr_error& err) {
+    if (code != TSR_OK) throw tessera::sdk::Failure(code, err.message);
+  }
+  const tsr_component* component_ = nullptr;
+  const tsr_reader* api_ = nullptr;
+  void* self_ = nullptr;
+  std::vector<tsr_reader_values> values_;
+};
+
+template <class T>
+std::vector<T> numbers(const void* values, size_t n) {
+  return {static_cast<const T*>(values), static_cast<const T*>(values) + n};
+}
+std::vector<std::string> texts(const tsr_reader_values& v, size_t n) {
+  std::vector<std::string> out;
+  for (size_t i = 0; i < n; ++i)
+    out.emplace_back(static_cast<const char*>(v.values) + v.texts[i], static_cast<size_t>(v.texts[i + 1] - v.texts[i]));
+  return out;
+}
+
+template <class Body>
+std::string sentence(const Body& body) {
+  try {
+    body();
+  } catch (const tessera::sdk::Failure& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(Csv, ReadsTypesQuotesAndMissingValues) {
+  const TestDirectory dir;
+  const std::string path = dir.write("a.csv",
+                                     "\xef\xbb\xbf"
+                                     "click,price,\"the film\",name\r\n"
+                                     "1,0.5,7,plain\r\n"
+                                     "0,-1e3,12.0,\"with, comma and \"\"quotes\"\"\r\nand a line\"\r\n"
+                                     "\r\n"
+                                     "1,,,\r\n"
+                                     "0,+2.25, -3 ,last");
+  Part csv("csv");
+  EXPECT_THAT(csv.open(path).columns(), ElementsAre("click", "price", "the film", "name"));
+  ASSERT_EQ(csv.blocks().size(), 1u);
+  EXPECT_EQ(csv.blocks()[0].rows, 4);
+  csv.select({want("name", TSR_READER_TEXT), want("price", TSR_READER_FLOAT32), want("the film", TSR_READER_INT64)});
+  const auto& values = csv.read();
+  EXPECT_THAT(texts(values[0], 4), ElementsAre("plain", "with, comma and \"quotes\"\r\nand a line", "", "last"));
+  const auto prices = numbers<float>(values[1].values, 4);
+  EXPECT_EQ(prices[0], 0.5f);
+  EXPECT_EQ(prices[1], -1000.0f);
+  EXPECT_TRUE(std::isnan(prices[2]));
+  EXPECT_EQ(prices[3], 2.25f);
+  EXPECT_THAT(numbers<int64_t>(values[2].values, 4), ElementsAre(7, 12, 0, -3));
+  ASSERT_NE(values[2].present, nullptr);
+  EXPECT_THAT(numbers<uint8_t>(values[2].present, 4), ElementsAre(1, 1, 0, 1));
+}
+
+TEST(Csv, NumbersAreThoseOfTheirText) {
+  const TestDirectory dir;
+  const std::vector<std::string> written = {"0",
+                                            "-0.0",
+                                            "0.1",
+                                            "16777217",
+                                            "1e-40",
+                                            "123456789012345",
+                                            "0.3333333333333333",
+                                            "1234567890.12345",
+                                            "-7e5",
+                                            "999999999999999.5",
+                                            "3.4e38"};
+  std::string text = "x\n";
+  for (const std::string& number : written) text += number + "\n";
+  Part csv("csv");
+  csv.open(dir.write("x.csv", text)).select({want("x", TSR_READER_FLOAT32)});
+  const auto read = numbers<float>(csv.read()[0].values, written.size());
+  for (size_t i = 0; i < written.size(); ++i)
+    EXPECT_EQ(read[i], static_cast<float>(std::stod(written[i]))) << written[i];
+}
+
+TEST(Csv, Lists) {
+  const TestDirectory dir;
+  const std::string path = dir.write("a.csv", "liked;scored;words\n3 4  900;5:0.5,-6:2;red|blue\n;;\n7;8:1e1;green\n");
+  Part csv("csv", R"({"delimiter": ";"})");
+  csv.open(path).select({want("liked", TSR_READER_INT64, TSR_READER_LIST),
+                         want("scored", TSR_READER_INT64, TSR_READER_LIST | TSR_READER_WEIGHTED, ','),
+                         want("words", TSR_READER_TEXT, TSR_READER_LIST, '|')});
+  const auto& values = csv.read();
+  EXPECT_THAT(numbers<int64_t>(values[0].lists, 4), ElementsAre(0, 3, 3, 4));
+  EXPECT_THAT(numbers<int64_t>(values[0].values, 4), ElementsAre(3, 4, 900, 7));
+  EXPECT_THAT(numbers<int64_t>(values[1].lists, 4), ElementsAre(0, 2, 2, 3));
+  EXPECT_THAT(numbers<int64_t>(values[1].values, 3), ElementsAre(5, -6, 8));
+  EXPECT_THAT(numbers<float>(values[1].weights, 3), ElementsAre(0.5f, 2.0f, 10.0f));
+  EXPECT_THAT(numbers<int64_t>(values[2].lists, 4), ElementsAre(0, 2, 2, 3));
+  EXPECT_THAT(texts(values[2], 3), ElementsAre("red", "blue", "green"));
+}
+
+// Rows of two columns: the number, and a text with line feeds in quotes now and then.
+std::string many_rows(int64_t first, int64_t rows) {
+  std::string out = "id,text\n";
+  for (int64_t i = first; i < first + rows; ++i)
+    out += std::to_string(i) + (i % 7 == 0 ? ",\"a\nb, c\"\n" : ",plain text\n");
+  return out;
+}
+
+// All ids of all blocks, which are read from the last to the first where `backward`.
+std::vector<int64_t> ids_of(Part& part, bool backward = false) {
+  const auto blocks = part.blocks();
+  std::vector<std::vector<int64_t>> found(blocks.size());
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const size_t b = backward ? blocks.size() - 1 - i : i;
+    found[b] = numbers<int64_t>(part.read(static_cast<int64_t>(b))[0].values, static_cast<size_t>(blocks[b].rows));
+  }
+  std::vector<int64_t> out;
+  for (const auto& part_of : found) out.insert(out.end(), part_of.begin(), part_of.end());
+  return out;
+}
+
+TEST(Csv, BlocksAreAllRowsInAnyOrder) {
+  const TestDirectory dir;
+  constexpr int64_t kRows = 20000;
+  dir.write("b.csv", many_rows(kRows, kRows));
+  dir.write("a.csv.gz", gzipped(many_rows(0, kRows / 2)) + gzipped("9999,the second member\n"));
+  dir.write("a2.csv.gz", gzipped(many_rows(kRows / 2, kRows / 2)));
+  dir.write("notes.md", "no table");
+  Part csv("csv");
+  csv.open(dir.path(), 1000).select({want("id", TSR_READER_INT64)});
+  EXPECT_EQ(csv.file(0), dir.path() + "/a.csv.gz");
+  const auto blocks = csv.blocks();
+  EXPECT_GT(blocks.size(), 300u);
+  int64_t behind = 0, in_order = 0;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    EXPECT_LT(blocks[i].bytes, 1100);
+    const bool first = i == 0 || blocks[i].file != blocks[i - 1].file;
+    EXPECT_EQ(blocks[i].first_row, first ? 0 : blocks[i - 1].first_row + blocks[i - 1].rows);
+    behind += (blocks[i].flags & TSR_READER_BEHIND) != 0;
+    in_order += blocks[i].file < 2 && !first;
+  }
+  EXPECT_EQ(behind, in_order) << "a compressed file's blocks, but its first, are read behind the one before";
+  std::vector<int64_t> all(kRows / 2);
+  std::iota(all.begin(), all.end(), 0);
+  all.push_back(9999);
+  for (int64_t i = kRows / 2; i < 2 * kRows; ++i) all.push_back(i);
+  // Files in ascending order of their names: a.csv.gz, a2.csv.gz, b.csv.
+  EXPECT_EQ(ids_of(csv), all);
+  csv.open(dir.path() + "/*2.csv*", 5000).select({want("id", TSR_READER_INT64)});
+  EXPECT_EQ(ids_of(csv, true), std::vector<int64_t>(all.begin() + kRows / 2 + 1, all.begin() + kRows + 1));
+}
+
+#ifdef TESSERA_ZSTD
+TEST(Csv, Zstd) {
+  const TestDirectory dir;
+  const std::string text = many_rows(0, 5000);
+  std::string packed(ZSTD_compressBound(text.size()), '\0');
+  ZSTD_CCtx* context = ZSTD_createCCtx();
+  ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);  // as the program zstd does
+  packed.resize(ZSTD_compress2(context, packed.data(), packed.size(), text.data(), text.size()));
+  ZSTD_freeCCtx(context);
+  Part csv("csv");
+  csv.open(dir.write("a.csv.zst", packed), 4000).select({want("id", TSR_READER_INT64)});
+  const auto ids = ids_of(csv);
+  ASSERT_EQ(ids.size(), 5000u);
+  for (size_t i = 0; i < ids.size(); ++i) ASSERT_EQ(ids[i], static_cast<int64_t>(i));
+  EXPECT_EQ(ids_of(csv, true), ids);
+  const std::string cut = dir.write("cut.csv.zst", packed.substr(0, packed.size() / 2));
+  EXPECT_THAT(sentence([&] { csv.open(cut); }), testing::StartsWith(cut + " is cut off behind row "));
+  packed[packed.size() / 2] = static_cast<char>(packed[packed.size() / 2] ^ 8);
+  const std::string bad = dir.write("bad.csv.zst", packed);
+  EXPECT_THAT(sentence([&] { csv.open(bad); }), testing::StartsWith(bad + " is damaged ("));
+}
+#endif
+
+TEST(Csv, DamagedGzip) {
+  const TestDirectory dir;
+  std::string packed = gzipped(many_rows(0, 5000));
+  Part csv("csv");
+  const std::string cut = dir.write("cut.csv.gz", packed.substr(0, packed.size() / 2));
+  EXPECT_THAT(sentence([&] { csv.open(cut); }), testing::StartsWith(cut + " is cut off behind row "));
+  packed[packed.size() / 2] = static_cast<char>(packed[packed.size() / 2] ^ 8);
+  const std::string bad = dir.write("bad.csv.gz", packed);
+  EXPECT_THAT(sentence([&] { csv.open(bad); }), testing::StartsWith(bad + " is damaged ("));
+  EXPECT_THAT(sentence([&] { csv.open(bad); }), HasSubstr(" behind row "));
+}
+
+TEST(Csv, WrongRowsAreNamedByFileRowAndColumn) {
+  struct Case {
+    const char* rows;
+    const char* error;
+  };
+  const Case cases[] = {
+      {"1,2,3\n4,5\n", ", row 2 has 2 fields, but the header has 3, so column \"tags\" is missing"},
+      {"1,2,3\n4,5,6,7\n", ", row 2 has 4 fields, but the header has 3"},
+      {"1,2,3\n4,5,\"6\",7\n", ", row 2 has 4 fields, but the header has 3"},
+      {"x,2,3\n", ", row 1, column \"x\": \"x\" is no number"},
+      {"nan,2,3\n", ", row 1, column \"x\": \"nan\" is no number"},
+      {"1e400,2,3\n", ", row 1, column \"x\": \"1e400\" is no number"},
+      {"1,2.5,3\n", ", row 1, column \"id\": \"2.5\" is no whole number"},
+      {"1,\"two\",3\n", ", row 1, column \"id\": \"two\" is no whole number"},
+      {"1,99999999999999999999,3\n", ", row 1, column \"id\": \"99999999999999999999\" does not fit into 64 bits"},
+      {"1,2,3\n\n1,2,3;;4\n", ", row 2, column \"tags\": there is a value missing in the list"},
+      {"1,2,3;\n", ", row 1, column \"tags\": there is a value missing in the list"},
+      {"1,2,3;x\n", ", row 1, column \"tags\": \"x\" is no whole number"},
+      {"1,2,\"3\n4,5,6\n", ", row 1, column \"tags\": a quote is not closed, or has text behind it"},
+      {"1,\"2\"3,4\n", ", row 1, column \"id\": a quote is not closed, or has text behind it"},
+  };
+  const TestDirectory dir;
+  for (const Case& c : cases) {
+    const std::string path = dir.write("a.csv", std::string("x,id,tags\n") + c.rows);
+    Part csv("csv");
+    csv.open(path).select({want("x", TSR_READER_FLOAT32), want("id", TSR_READER_INT64),
+                           want("tags", TSR_READER_INT64, TSR_READER_LIST, ';')});
+    EXPECT_EQ(sentence([&] { csv.read(); }), path + c.error);
+  }
+}
+
+TEST(Csv, WrongFilesAndOptions) {
+  const TestDirectory dir;
+  Part csv("csv");
+  EXPECT_EQ(sentence([&] { csv.open(dir.path() + "/no.csv"); }),
+            "there is no file " + dir.path() + "/no.csv, and none that it matches as a pattern");
+  EXPECT_THAT(sentence([&] { csv.open(dir.path()); }), HasSubstr(" has no files named .csv, .tsv or .txt"));
+  const std::string empty = dir.write("a.csv", "");
+  EXPECT_EQ(sentence([&] { csv.open(empty); }), empty + " is empty: its first line must name the columns");
+  const std::string twice = dir.write("a.csv", "a,b,a\n");
+  EXPECT_EQ(sentence([&] { csv.open(twice); }), twice + ": two columns of the header are named \"a\"");
+  const std::string first = dir.write("a.csv", "film,user\n1,2\n"), second = dir.write("b.csv", "user,fylm\n3,4\n");
+  EXPECT_EQ(sentence([&] { csv.open(dir.path()).select({want("film", TSR_READER_INT64)}); }),
+            second + " has no column \"film\"; the nearest is \"fylm\"");
+  EXPECT_EQ(sentence([&] { csv.open(first).select({want("user\tid", TSR_READER_INT64)}); }),
+            first + " has no column \"user\tid\"; the nearest is \"user\"");
+  EXPECT_THAT(sentence([] { Part("csv", R"({"delimiter": ";;"})"); }), HasSubstr("must be one character"));
+  EXPECT_THAT(sentence([] { Part("csv", R"({"seperator": ";"})"); }), HasSubstr("unknown option \"seperator\""));
+}
+
+// A column may stand elsewhere in the next file.
+TEST(Csv, ColumnsAreFoundByName) {
+  const TestDirectory dir;
+  dir.write("a.csv", "film,user\n1,2\n");
+  dir.write("b.csv", "user,other,film\n3,x,4\n");
+  Part csv("csv");
+  csv.open(dir.path()).select({want("film", TSR_READER_INT64)});
+  EXPECT_THAT(ids_of(csv), ElementsAre(1, 4));
+}
+
+TEST(Csv, FilesThatChangeAreNoticed) {
+  const TestDirectory dir;
+  const std::string path = dir.write("a.csv", "id\n1\n2\n");
+  Part csv("csv");
+  csv.open(path).select({want("id", TSR_READER_INT64)});
+  dir.write("a.csv", "id\n12\n\n");
+  EXPECT_EQ(sentence([&] { csv.read(); }), "no error") << "an empty row of one column is a missing value";
+  dir.write("a.csv", "id\n1");
+  EXPECT_EQ(sentence([&] { csv.read(); }), path + " has changed since it was opened, behind row 0");
+}
+
+TEST(Tsv, TabsAndQuotesAsTheyStand) {
+  const TestDirectory dir;
+  Part tsv("tsv", R"({"quotes": false})");
+  tsv.open(dir.write("a.tsv", "a\tb\n\"x, y\t1\n")).select({want("a", TSR_READER_TEXT), want("b", TSR_READER_INT64)});
+  const auto& values = tsv.read();
+  EXPECT_THAT(texts(values[0], 1), ElementsAre("\"x, y"));
+  EXPECT_THAT(numbers<int64_t>(values[1].values, 1), ElementsAre(1));
+}
+
+}  // namespace

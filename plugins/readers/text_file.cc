@@ -1,0 +1,192 @@
+#include "text_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "tessera/sdk/error.h"
+#ifdef TESSERA_ZSTD
+#include <zstd.h>
+#endif
+
+namespace tessera_readers {
+
+using tessera::sdk::fail;
+
+class TextFile::Decoder {
+ public:
+  virtual ~Decoder() = default;
+  virtual size_t read(int file, char* to, size_t n) = 0;
+};
+
+namespace {
+
+constexpr size_t kInput = size_t{1} << 17;
+
+// As many bytes as there are, up to n.
+size_t read_all(int file, char* to, size_t n) {
+  size_t done = 0;
+  while (done < n) {
+    const ssize_t got = ::read(file, to + done, n - done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw Damaged(std::string("cannot be read: ") + std::strerror(errno));
+    if (got == 0) break;
+    done += static_cast<size_t>(got);
+  }
+  return done;
+}
+
+class Gzip : public TextFile::Decoder {
+ public:
+  Gzip() : input_(kInput) {
+    constexpr int kGzipOnly = 16;
+    if (inflateInit2(&stream_, MAX_WBITS + kGzipOnly) != Z_OK) throw std::bad_alloc();
+  }
+  ~Gzip() override { inflateEnd(&stream_); }
+  Gzip(const Gzip&) = delete;
+  Gzip& operator=(const Gzip&) = delete;
+
+  size_t read(int file, char* to, size_t n) override {
+    constexpr size_t kMost = size_t{1} << 30;  // uInt counts in zlib
+    size_t done = 0;
+    while (done < n && !at_end_) {
+      if (stream_.avail_in == 0 && !fill(file)) break;
+      const size_t room = std::min(n - done, kMost);
+      stream_.next_out = reinterpret_cast<Bytef*>(to + done);
+      stream_.avail_out = static_cast<uInt>(room);
+      const int code = inflate(&stream_, Z_NO_FLUSH);
+      done += room - stream_.avail_out;
+      inside_ = true;
+      if (code == Z_STREAM_END) next_member(file);
+      if (code != Z_OK && code != Z_STREAM_END && code != Z_BUF_ERROR)
+        throw Damaged(std::string("is damaged (") + (stream_.msg != nullptr ? stream_.msg : "no gzip") + ")");
+    }
+    return done;
+  }
+
+ private:
+  bool fill(int file) {
+    stream_.next_in = reinterpret_cast<Bytef*>(input_.data());
+    stream_.avail_in = static_cast<uInt>(read_all(file, input_.data(), input_.size()));
+    if (stream_.avail_in > 0) return true;
+    if (inside_) throw Damaged("is cut off");
+    at_end_ = true;
+    return false;
+  }
+  // gzip files may stand one behind the other.
+  void next_member(int file) {
+    inside_ = false;
+    if (stream_.avail_in == 0 && !fill(file)) return;
+    inflateReset(&stream_);
+  }
+
+  z_stream stream_{};
+  std::vector<char> input_;
+  bool inside_ = true;  // of a member
+  bool at_end_ = false;
+};
+
+#ifdef TESSERA_ZSTD
+class Zstd : public TextFile::Decoder {
+ public:
+  Zstd() : stream_(ZSTD_createDStream()), input_(kInput) {
+    if (stream_ == nullptr) throw std::bad_alloc();
+  }
+  ~Zstd() override { ZSTD_freeDStream(stream_); }
+  Zstd(const Zstd&) = delete;
+  Zstd& operator=(const Zstd&) = delete;
+
+  size_t read(int file, char* to, size_t n) override {
+    ZSTD_outBuffer out{to, n, 0};
+    while (out.pos < n) {
+      if (in_.pos == in_.size) {
+        in_ = {input_.data(), read_all(file, input_.data(), input_.size()), 0};
+        if (in_.size == 0) {
+          const size_t before = out.pos;
+          if (wanted_ != 0) wanted_ = ZSTD_decompressStream(stream_, &out, &in_);  // what it still holds
+          if (wanted_ != 0 && out.pos == before) throw Damaged("is cut off");
+          if (out.pos == before) break;
+          continue;
+        }
+      }
+      wanted_ = ZSTD_decompressStream(stream_, &out, &in_);
+      if (ZSTD_isError(wanted_) != 0) throw Damaged(std::string("is damaged (") + ZSTD_getErrorName(wanted_) + ")");
+    }
+    return out.pos;
+  }
+
+ private:
+  ZSTD_DStream* stream_;
+  std::vector<char> input_;
+  ZSTD_inBuffer in_{nullptr, 0, 0};
+  size_t wanted_ = 0;  // 0: at the end of a frame
+};
+#endif
+
+constexpr std::array<unsigned char, 2> kGzipMagic = {0x1f, 0x8b};
+constexpr std::array<unsigned char, 4> kZstdMagic = {0x28, 0xb5, 0x2f, 0xfd};
+
+std::unique_ptr<TextFile::Decoder> decoder_for(int file, const std::string& path) {
+  std::array<unsigned char, 4> first{};
+  const ssize_t got = ::pread(file, first.data(), first.size(), 0);
+  const auto begins = [&](const auto& magic) {
+    return got >= static_cast<ssize_t>(magic.size()) && std::equal(magic.begin(), magic.end(), first.begin());
+  };
+  if (begins(kGzipMagic)) return std::make_unique<Gzip>();
+  if (!begins(kZstdMagic)) return nullptr;
+#ifdef TESSERA_ZSTD
+  (void)path;
+  return std::make_unique<Zstd>();
+#else
+  fail(TSR_UNIMPLEMENTED, path, " is compressed by zstd, which this build cannot read: build it with libzstd-dev");
+#endif
+}
+
+}  // namespace
+
+TextFile::TextFile(const std::string& path) : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+  if (file_ < 0) fail(TSR_NOT_FOUND, "cannot read ", path, ": ", std::strerror(errno));
+  try {
+    decoder_ = decoder_for(file_, path_);
+  } catch (...) {
+    ::close(file_);
+    throw;
+  }
+}
+
+TextFile::~TextFile() { ::close(file_); }
+
+size_t TextFile::read(char* to, size_t n) {
+  const size_t got = decoder_ ? decoder_->read(file_, to, n) : read_all(file_, to, n);
+  offset_ += static_cast<int64_t>(got);
+  return got;
+}
+
+void TextFile::rewind() {
+  ::lseek(file_, 0, SEEK_SET);
+  decoder_ = decoder_for(file_, path_);
+  offset_ = 0;
+}
+
+void TextFile::seek(int64_t offset) {
+  if (!decoder_) {
+    ::lseek(file_, offset, SEEK_SET);
+    offset_ = offset;
+    return;
+  }
+  if (offset < offset_) rewind();
+  std::vector<char> between(std::min<size_t>(kInput, static_cast<size_t>(offset - offset_)));
+  while (offset_ < offset) {
+    const size_t part = std::min<size_t>(between.size(), static_cast<size_t>(offset - offset_));
+    if (read(between.data(), part) < part) return;  // the next read is short, too
+  }
+}
+
+}  // namespace tessera_readers

@@ -1,0 +1,45 @@
+// The bytes of a file, decompressed on the way where it is gzip or zstd by its first bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+namespace tessera_readers {
+
+// Why a file cannot be read to its end: "is cut off", "is damaged (incorrect data check)".
+class Damaged : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+class TextFile {
+ public:
+  // Failure(TSR_NOT_FOUND), and (TSR_UNIMPLEMENTED) for zstd where that was left out of the build.
+  explicit TextFile(const std::string& path);
+  ~TextFile();
+  TextFile(const TextFile&) = delete;
+  TextFile& operator=(const TextFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  bool compressed() const { return decoder_ != nullptr; }
+  int64_t offset() const { return offset_; }  // in the text, of what is read next
+  // Fewer than `n` at the end alone. Throws Damaged.
+  size_t read(char* to, size_t n);
+  // Goes to a place in the text. In a compressed file it reads what is between, from the start where that is behind.
+  void seek(int64_t offset);
+
+  // Text out of compressed bytes.
+  class Decoder;
+
+ private:
+  void rewind();
+
+  std::string path_;
+  int file_ = -1;
+  int64_t offset_ = 0;
+  std::unique_ptr<Decoder> decoder_;
+};
+
+}  // namespace tessera_readers
