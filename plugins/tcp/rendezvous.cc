@@ -189,7 +189,7 @@ class Master : Side {
     seen_[hello.rank] = true;
     meeting_.addresses[hello.rank] = to_address({from.address(), static_cast<uint16_t>(hello.port)});
     asio::co_spawn(io_, watch(hello.rank, seat), asio::detached);
-    if (missing().empty()) return stop();
+    if (std::find(arrived_.begin() + 1, arrived_.end(), nullptr) == arrived_.end()) return stop();
     tell(seat, notice(NoticeKind::kWaiting, who_is_missing()));
     news_ = true;
   }

@@ -9,8 +9,9 @@
 #include <deque>
 #include <functional>
 #include <latch>
-#include <numeric>
 #include <thread>
+
+#include "test_data.h"
 
 namespace tessera::sdk {
 namespace {
@@ -214,25 +215,6 @@ std::vector<Outcome> in_ranks(Wires& wires, const std::function<void(std::unique
 }
 
 CollectiveCall call(const char* label, double timeout_s = 0) { return named_call(label, timeout_s); }
-
-class View {
- public:
-  explicit View(std::vector<float>& data) : size_(static_cast<int64_t>(data.size())) {
-    tensor_ = {data.data(), {kDLCPU, 0}, 1, dtype_of<float>(), &size_, nullptr, 0};
-  }
-  View(const View&) = delete;
-  operator const DLTensor&() const { return tensor_; }
-
- private:
-  int64_t size_;
-  DLTensor tensor_;
-};
-
-std::vector<float> counting(size_t n, float first) {
-  std::vector<float> out(n);
-  std::iota(out.begin(), out.end(), first);
-  return out;
-}
 
 // Every operation, all in flight at once. Ranks wait for the last first.
 TEST(PairEngine, DoesWhatOperationsSay) {

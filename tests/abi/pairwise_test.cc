@@ -7,9 +7,10 @@
 
 #include <barrier>
 #include <functional>
-#include <numeric>
 #include <thread>
 #include <vector>
+
+#include "test_data.h"
 
 namespace tessera::sdk {
 namespace {
@@ -115,26 +116,7 @@ void in_ranks(const std::function<void(Group&)>& body) {
   }
 }
 
-class View {
- public:
-  explicit View(std::vector<float>& data) : size_(static_cast<int64_t>(data.size())) {
-    tensor_ = {data.data(), {kDLCPU, 0}, 1, dtype_of<float>(), &size_, nullptr, 0};
-  }
-  View(const View&) = delete;
-  operator const DLTensor&() const { return tensor_; }
-
- private:
-  int64_t size_;
-  DLTensor tensor_;
-};
-
 const CollectiveCall kCall = named_call("loss");
-
-std::vector<float> counting(size_t n, float first) {
-  std::vector<float> out(n);
-  std::iota(out.begin(), out.end(), first);
-  return out;
-}
 
 TEST(Pairwise, AllToAll) {
   in_ranks([](Group& group) {

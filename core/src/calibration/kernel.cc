@@ -2,10 +2,12 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 
 #include "calibration/parts.h"
 #include "data/random.h"
 #include "distributed/stopwatch.h"
+#include "modules/lookup_view.h"
 #include "tessera/lookup.h"
 
 namespace tessera {
@@ -67,7 +69,7 @@ class KernelSubject {
 
   struct Batch {
     Tensor ids;
-    DLTensor raw_ids;
+    std::optional<LookupView> view;
     tsr_lookup raw{};
     Lookup::Context context;
   };
@@ -95,7 +97,6 @@ class KernelSubject {
     pooling_ = pooling;
     offsets_ = Tensor::zeros({tables_ * bags + 1}, DType::kInt64);
     for (int64_t i = 0; i <= tables_ * bags; ++i) offsets_.data<int64_t>()[i] = i * pooling;
-    raw_offsets_ = offsets_.dl();
     output_ = Tensor::zeros({tables_ * bags, dim_});
     gradient_ = Tensor::empty({tables_ * bags, dim_});
     gradient_.fill(1e-3);
@@ -106,13 +107,8 @@ class KernelSubject {
     batches_ = std::vector<Batch>(static_cast<size_t>(count));
     for (Batch& b : batches_) {
       b.ids = Tensor::zeros({tables_ * bags * pooling}, DType::kInt64);
-      b.raw_ids = b.ids.dl();
-      b.raw.struct_size = sizeof(tsr_lookup);
-      b.raw.num_features = static_cast<uint32_t>(features_.size());
-      b.raw.feature_stride = sizeof(tsr_lookup_feature);
-      b.raw.features = features_.data();
-      b.raw.ids = &b.raw_ids;
-      b.raw.offsets = &raw_offsets_;
+      b.view.emplace(b.ids, offsets_, Tensor());
+      b.raw = b.view->of(features_);
     }
   }
 
@@ -122,7 +118,6 @@ class KernelSubject {
   std::vector<int64_t> order_;
   Tensor offsets_, output_, gradient_;
   std::vector<tsr_lookup_feature> features_;
-  DLTensor raw_offsets_;
   std::vector<Batch> batches_;
 };
 

@@ -7,7 +7,7 @@
 
 #include "distributed/received_batch.h"
 #include "distributed/routed_batch.h"
-#include "distributed/same_routes.h"
+#include "distributed/job_fingerprint.h"
 #include "distributed/stopwatch.h"
 #include "tessera/process_group.h"
 #include "wiring/wiring.h"

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "config/fnv1a.h"
+#include "config/splitmix64.h"
 #include "distributed/device_staging.h"
 #include "distributed/hosts.h"
 #include "plugin/calls.h"
@@ -164,7 +165,7 @@ tsr_collective_call ProcessGroup::Impl::call_at(const CallSite& site, const Tens
   call.flags = flags(site.carries);
   call.stream = tensor.stream() ? tensor.stream()->raw() : nullptr;
   call.label = site.label;
-  if (site.label) call.site = fnv1a(site.label) ^ (site.place * 0x9e3779b97f4a7c15u);
+  if (site.label) call.site = fnv1a(site.label) ^ (site.place * kGoldenStep);
   call.row_elements = site.row_elements;
   return call;
 }

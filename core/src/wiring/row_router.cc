@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "config/fnv1a.h"
+#include "config/splitmix64.h"
 #include "plugin/calls.h"
 #include "tessera/sdk/tensor.h"
 
@@ -131,8 +132,8 @@ RowRouter::Sample RowRouter::sample() const {
   const int64_t count = std::min(config_.num_embeddings, kSampled), piece = config_.num_embeddings / count;
   Sample out;
   for (int64_t i = 0; i < count; ++i) {
-    const uint64_t mixed = (static_cast<uint64_t>(i) + 1) * 0x9e3779b97f4a7c15u >> 20;
-    out.ids.push_back(i * piece + static_cast<int64_t>(mixed % static_cast<uint64_t>(piece)));
+    const uint64_t drawn = (static_cast<uint64_t>(i) + 1) * kGoldenStep >> 20;
+    out.ids.push_back(i * piece + static_cast<int64_t>(drawn % static_cast<uint64_t>(piece)));
   }
   out.row_sets.resize(out.ids.size());
   out.rows.resize(out.ids.size());

@@ -1,4 +1,4 @@
-#include "distributed/same_routes.h"
+#include "distributed/job_fingerprint.h"
 
 #include <algorithm>
 #include <cstring>
