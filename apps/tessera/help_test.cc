@@ -105,6 +105,13 @@ TEST(Help, ManualPagesNameEveryOption) {
   }
 }
 
+TEST(Help, TheManualListsExitStatuses) {
+  const std::string page = output_of(kProgram + " --man");
+  for (const char* status : {"0", "1", "2", "75", "127", "128 + N"})
+    EXPECT_THAT(page, HasSubstr(std::string("\n.TP\n\\fB") + status + "\\fR\n"));
+  EXPECT_EQ(run(kProgram + " launch -n 1 -- no-such-program 2>/dev/null").status, 127);
+}
+
 TEST(Help, GroffReadsTheManualPages) {
   if (run("groff --version >/dev/null 2>&1").status != 0) GTEST_SKIP() << "no groff";
   for (const std::string& command : all_commands()) {

@@ -33,6 +33,25 @@ CommandGroup all_commands() {
            {"predict", "score files of samples with a packed model", predict_command}}};
 }
 
+struct ExitStatus {
+  const char* status;
+  const char* means;
+};
+constexpr ExitStatus kExitStatuses[] = {
+    {"0", "Done."},
+    {"1", "It failed, or something that was checked is not so: a rank, a file, the network, a measured result."},
+    {"2", "It was used wrongly: arguments, the config, files that do not fit."},
+    {"75", "Training was stopped by SIGTERM or SIGINT, on all ranks, after a save; started again it goes on."},
+    {"127", "launch: there is no such program."},
+    {"128 + N", "Signal N ended it, or the rank that launch names."},
+};
+
+std::string exit_status_manual() {
+  std::string out = ".SH EXIT STATUS\n";
+  for (const ExitStatus& s : kExitStatuses) out += std::string(".TP\n\\fB") + s.status + "\\fR\n" + s.means + "\n";
+  return out;
+}
+
 // Models lie in mapped files: what cannot be read any more is a signal there, which would say nothing. It ends the
 // process as before once this has said why.
 void explain_lost_pages() {
@@ -66,7 +85,9 @@ int main(int argc, char** argv) {
   if (command && command->outlives_readers) signal(SIGPIPE, SIG_IGN);
   try {
     report_crashes();
-    return commands.run(args);
+    const int status = commands.run(args);
+    if (first == "--man") std::cout << exit_status_manual();
+    return status;
   } catch (const UsageError& e) {
     say(e);
     return 2;
