@@ -70,6 +70,16 @@ elif what == "load":
     assert total == group.world_size
     group.broadcast(total, root=1)
     np.testing.assert_array_equal(group.all_gather(np.array([group.rank])), [[0], [1]])
+elif what == "exchange":
+    mine = np.arange(4.0).reshape(2, 2) + 10 * group.rank
+    np.testing.assert_array_equal(group.reduce_scatter(mine), [[10, 12], [14, 16]][group.rank])
+    np.testing.assert_array_equal(group.reduce_scatter(mine, "max"), [[10, 11], [12, 13]][group.rank])
+    sent = np.array([[1, 2, 3], [4, 5, 6]][group.rank], np.uint8)
+    got = group.all_to_all(sent, [[1, 2], [3, 0]][group.rank], [[1, 3], [2, 0]][group.rank])
+    np.testing.assert_array_equal(got, [[1, 4, 5, 6], [2, 3]][group.rank])
+    quantized = tables_as(a=tessera.row_wise(), b=tessera.table_wise(0)).quantize("fp16")
+    rows = quantized.lookup([0, 49, 0, 29, 0, 29], [1, 1] * 3)
+    assert np.ptp(group.all_gather(rows), axis=0).max() == 0 and np.abs(rows).min() > 0
 elif what == "differ":  # a wrong id on one rank ends the step on both, and the next one goes on
     tables = tables_as(a=tessera.row_wise(), b=tessera.table_wise(0))
     try:

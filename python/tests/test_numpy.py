@@ -194,8 +194,31 @@ def test_one_rank_needs_no_network():
     group.all_reduce(values)
     group.broadcast(values)
     np.testing.assert_array_equal(group.all_gather(values), [[0, 1, 2]])
+    np.testing.assert_array_equal(group.reduce_scatter(values[None]), values)
+    np.testing.assert_array_equal(group.all_to_all(values, [3], [3]), values)
     group.barrier()
     assert (group.rank, group.world_size, group.backend) == (0, 1, "local")
+
+
+def test_quantized_copies():
+    tables = filled(bags())
+    quantized = tables.quantize("fp16")
+    assert quantized.features == tables.features and quantized.outputs == tables.outputs
+    assert quantized.bytes == 2 * (24 + 8)
+    tables.set_weight("a", np.zeros((6, 4)))  # of no consequence for the copy
+    np.testing.assert_array_equal(quantized.lookup(IDS, LENGTHS), POOLED)
+    out = np.empty((2, 8), np.float32)
+    assert quantized.lookup([3, 0, 1, 1, 2, 2], [1, 2, 2, 0, 0, 1], keys=["y", "a", "z"], out=out) is out
+    np.testing.assert_array_equal(out, POOLED)
+    with pytest.raises(IndexError, match="ids are 0 to 5"):
+        quantized.lookup([6], [1] + [0] * 5)
+    with pytest.raises(ValueError, match=r"\[2, 8\]"):
+        quantized.lookup(IDS, LENGTHS, out=np.empty((2, 7), np.float32))
+    with pytest.raises(ValueError, match='table "b"|dim|multiple'):
+        tables.quantize("int4")  # rows of 2
+    tables.set_weight("a", np.full((6, 4), np.nan))
+    with pytest.raises(ValueError, match='table "a", row 0'):
+        tables.quantize()
 
 
 class OnADevice:
@@ -216,6 +239,9 @@ class OnADevice:
         (ValueError, "device", lambda t: t.forward(OnADevice(), LENGTHS)),
         (LookupError, '"c"', lambda t: t.weight("c")),
         (IndexError, "6 rows", lambda t: t.weight("a", 3, 4)),
+        (ValueError, "2 strides", lambda t: t.forward(IDS, LENGTHS, strides=[2, 2])),
+        (ValueError, "a piece for each rank", lambda t: t.group.reduce_scatter(np.zeros(3))),
+        (ValueError, "add up to 2", lambda t: t.group.all_to_all(np.zeros(3), [2], [2])),
         (ValueError, "in place", lambda t: t.group.all_reduce([1.0, 2.0])),
         (ValueError, "fata", lambda t: bags(bounds_check="fata")),
     ],

@@ -58,8 +58,8 @@ def test_ranks_do_not_change_the_numbers(tmp_path):
     assert status == 0, text
 
 
-@pytest.mark.parametrize("what", ["differ", "refused", "plans"])
-def test_errors_on_one_rank_are_errors_on_all(what, tmp_path):
+@pytest.mark.parametrize("what", ["differ", "refused", "plans", "exchange"])
+def test_what_all_ranks_see(what, tmp_path):
     status, text = run(HERE / "rank.py", what, tmp_path)
     assert status == 0 and text.count("done, rank") == 2, text
 

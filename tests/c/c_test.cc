@@ -6,9 +6,11 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tessera/tessera.h"
@@ -360,6 +362,66 @@ TEST_F(CApi, HandlesMayBeClosedInAnyOrder) {
   const DLTensor* grads[] = {&grad};
   OK(tsr_step_backward(step, grads, 1, &err));
   tsr_step_close(step);
+}
+
+// On one rank a collective moves what it is given; the tests of Python have two.
+TEST_F(CApi, ExchangesOfOneRank) {
+  tsr_process_group* group = nullptr;
+  const tsr_process_group_options alone{sizeof(alone), 1, 0, 0, 1, 0, nullptr, nullptr, nullptr, 0};
+  OK(tsr_process_group_connect(runtime_, &alone, &group, &err));
+  std::vector<float> sent{1, 2, 3}, got(3), moved(3);
+  View<float> send(sent, {3}), recv(got, {3}), to(moved, {3});
+  OK(tsr_process_group_reduce_scatter(group, &send, &recv, 0, &err));
+  EXPECT_EQ(got, sent);
+  const int64_t counts[] = {3}, fewer[] = {2}, more[] = {4};
+  OK(tsr_process_group_all_to_all(group, &send, counts, &to, counts, &err));
+  EXPECT_EQ(moved, sent);
+  REFUSED(TSR_INVALID_ARGUMENT, "send_counts add up to 2, and the tensor has 3",
+          tsr_process_group_all_to_all(group, &send, fewer, &to, counts, &err));
+  REFUSED(TSR_INVALID_ARGUMENT, "recv_counts", tsr_process_group_all_to_all(group, &send, counts, &to, more, &err));
+  View<float> half(got, {2});
+  REFUSED(TSR_INVALID_ARGUMENT, "has to have 2", tsr_process_group_reduce_scatter(group, &send, &half, 0, &err));
+  REFUSED(TSR_UNIMPLEMENTED, "op is 7", tsr_process_group_reduce_scatter(group, &send, &recv, 7, &err));
+  tsr_process_group_close(group);
+}
+
+TEST_F(CApi, QuantizedTablesInfer) {
+  set_rows("a", {0, 1, 2, 3, 4, 5});
+  set_rows("b", {10, 11, 12, 13});
+  tsr_quant_collection* quantized = nullptr;
+  OK(tsr_collection_quantize(tables_, R"({"formats": {"b": "fp16"}})", &quantized, &err));
+  tsr_collection* const floats = std::exchange(tables_, nullptr);
+  tsr_collection_close(floats);
+  tsr_model_parallel_close(std::exchange(model_, nullptr));  // the copy needs neither
+  int64_t bytes = 0;
+  OK(tsr_quant_collection_bytes(quantized, &bytes, &err));
+  EXPECT_EQ(bytes, 6 * (4 + 4) + 4 * (4 * 2)) << "int8: scale, bias and 4 codes; fp16";
+  Batch batch;
+  std::vector<float> rows(16);
+  View<float> out(rows, {2, 8});
+  OK(tsr_quant_collection_forward(quantized, &batch.raw, &out, &err));
+  EXPECT_THAT(rows, ElementsAre(3, 3, 3, 3, 13, 13, 13, 13, 0, 0, 0, 0, 10, 10, 10, 10));
+  batch.ids[2] = 4;
+  REFUSED(TSR_OUT_OF_RANGE, "ids are 0 to 3", tsr_quant_collection_forward(quantized, &batch.raw, &out, &err));
+  View<float> narrow(rows, {2, 4});
+  REFUSED(TSR_INVALID_ARGUMENT, "[2, 8]", tsr_quant_collection_forward(quantized, &batch.raw, &narrow, &err));
+  tsr_quant_collection_close(quantized);
+}
+
+TEST_F(CApi, WhatCannotBeQuantized) {
+  tsr_quant_collection* none = nullptr;
+  REFUSED(TSR_INVALID_ARGUMENT, "int9", tsr_collection_quantize(tables_, R"({"format": "int9"})", &none, &err));
+  REFUSED(TSR_INVALID_ARGUMENT, "\"c\"",
+          tsr_collection_quantize(tables_, R"({"formats": {"c": "int8"}})", &none, &err));
+  set_rows("a", {0, 1, std::numeric_limits<float>::infinity(), 3, 4, 5});
+  REFUSED(TSR_INVALID_ARGUMENT, "row 2", tsr_collection_quantize(tables_, nullptr, &none, &err));
+  EXPECT_EQ(none, nullptr);
+  tsr_model_parallel* model = create(text("sequences"));
+  tsr_collection* sequences = nullptr;
+  OK(tsr_model_parallel_collection(model, "", &sequences, &err));
+  REFUSED(TSR_UNIMPLEMENTED, "sequences", tsr_collection_quantize(sequences, nullptr, &none, &err));
+  tsr_collection_close(sequences);
+  tsr_model_parallel_close(model);
 }
 
 // Threads that come at once get an answer or a refusal, and what is left is a sum of whole steps.

@@ -118,6 +118,13 @@ tsr_code tsr_process_group_broadcast(tsr_process_group* group, const DLTensor* i
 /* recv has world_size times the elements of send, by rank. */
 tsr_code tsr_process_group_all_gather(tsr_process_group* group, const DLTensor* send, const DLTensor* recv,
                                       tsr_error* err);
+/* send has world_size pieces of recv's elements, by rank of whom they are for; recv becomes the pieces meant for this
+ * rank, put together by op. Types as of all_reduce. */
+tsr_code tsr_process_group_reduce_scatter(tsr_process_group* group, const DLTensor* send, const DLTensor* recv,
+                                          int32_t op, tsr_error* err);
+/* Pieces of any length, by rank: send_counts[r] elements go to rank r, recv_counts[r] come from it. */
+tsr_code tsr_process_group_all_to_all(tsr_process_group* group, const DLTensor* send, const int64_t* send_counts,
+                                      const DLTensor* recv, const int64_t* recv_counts, tsr_error* err);
 tsr_code tsr_process_group_barrier(tsr_process_group* group, tsr_error* err);
 /* Ends whatever waits in this group here, and as far as possible on the other ranks, which get `reason`. The group and
  * its models are of no use afterwards, but for closing. [any-thread] */
@@ -289,6 +296,25 @@ tsr_code tsr_shard_write(tsr_collection* collection, uint32_t shard, int64_t fir
 /* The table's row ids behind them: int64 [count]. */
 tsr_code tsr_shard_ids(const tsr_collection* collection, uint32_t shard, int64_t first, const DLTensor* ids,
                        tsr_error* err);
+
+/* ---- Quantized tables: they only infer -----------------------------------------------------------------------------
+ */
+
+typedef struct tsr_quant_collection tsr_quant_collection;
+
+/* Collective. A copy of a collection of bags with quantized rows (docs/quantization.md), whole on every rank: it talks
+ * to nobody, and is used by one thread at a time (TSR_FAILED_PRECONDITION). `options`: JSON, NULL: all defaults,
+ * {"format": "int8", "formats": {"film": "int4"}, "bounds_check": "fatal"}; formats are int8, int4, int2, fp16, fp8 and
+ * fp32. TSR_INVALID_ARGUMENT: a row with NaN or infinity, or a dim that the format cannot have, by table. */
+tsr_code tsr_collection_quantize(tsr_collection* collection, const char* options, tsr_quant_collection** quantized,
+                                 tsr_error* err);
+void tsr_quant_collection_close(tsr_quant_collection* quantized);
+/* Bytes of all rows. */
+tsr_code tsr_quant_collection_bytes(const tsr_quant_collection* quantized, int64_t* bytes, tsr_error* err);
+/* Pooled rows, into the caller's float32 [samples, width]; columns and features are those of the collection. Batches
+ * without strides. */
+tsr_code tsr_quant_collection_forward(tsr_quant_collection* quantized, const tsr_batch* batch, const DLTensor* output,
+                                      tsr_error* err);
 
 #ifdef __cplusplus
 } /* extern "C" */

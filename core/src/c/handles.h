@@ -7,6 +7,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -73,6 +74,7 @@ class Use {
 struct Model {
   std::shared_ptr<Session> session;
   DistributedModelParallel parallel;
+  std::set<std::string> weighted;  // paths of collections whose ids come with weights
 };
 
 // One collection of a model, of either kind.
@@ -84,6 +86,7 @@ struct Collection {
   std::vector<std::string> output_names, keys;
   std::vector<HeldShard> shards;
   std::string without_optimizer;  // a table of which nothing would be learnt; empty: none
+  bool weighted = false;          // ids come with weights
   int64_t width = 0;
 
   ShardedEmbeddings& any() const {
@@ -102,6 +105,12 @@ void close(Handle* handle) noexcept {
 // A caller's tensor: compact, in host memory. kInvalidArgument names it.
 Tensor borrowed(const DLTensor* tensor, const char* name);
 Tensor borrowed(const DLTensor* tensor, const char* name, DType dtype);
+
+// A caller's batch; `features`: its keys where it has none of its own.
+KeyedJaggedTensor batch_of(const std::vector<std::string>& features, const tsr_batch& in);
+
+// Rows from `first` on of a table, to every rank: float32 [any, dim]. Collective.
+void gather_rows(const Collection& collection, const char* table, int64_t first, const Tensor& out);
 
 }  // namespace tessera::c
 

@@ -37,8 +37,10 @@ struct Described {
   ParallelModel model;
 };
 
-DistributedModelParallel parallel(const Runtime& runtime, const tsr_model_parallel_options& in,
-                                  const std::shared_ptr<ProcessGroup>& group) {
+Model parallel(const tsr_model_parallel_options& in, const std::shared_ptr<Session>& session) {
+  // The runtime of the group: a caller that opened two has its parts in one of them.
+  const Runtime& runtime = session->opened->runtime;
+  const std::shared_ptr<ProcessGroup>& group = session->group;
   need(in.model, "options->model");
   const Description description = parse_description(in.model);
   const Topology topology = Topology::of(group->world_size(), group->local_world_size());
@@ -51,7 +53,11 @@ DistributedModelParallel parallel(const Runtime& runtime, const tsr_model_parall
   if (!options.plan) options.planner = planning.options;
   options.sharded = description.sharded;
   const Described described(runtime, description);
-  return DistributedModelParallel(runtime, described.model, group, std::move(options));
+  std::set<std::string> weighted;
+  for (const PlannerModule& module : description.modules) {
+    if (module.is_weighted.value_or(false)) weighted.insert(module.path);
+  }
+  return {session, DistributedModelParallel(runtime, described.model, group, std::move(options)), std::move(weighted)};
 }
 
 // No dense parameters: those are the caller's.
@@ -69,6 +75,7 @@ void add_features(const std::vector<T>& names, std::vector<std::string>& feature
 std::shared_ptr<const Collection> collection_of(const std::shared_ptr<Model>& model, const std::string& path) {
   auto out = std::make_shared<Collection>();
   out->model = model;
+  out->weighted = model->weighted.contains(path);
   const auto all = model->parallel.sharded();
   const auto found = std::find_if(all.begin(), all.end(), [&](const auto& c) { return c.first == path; });
   auto* sequences = found == all.end() ? nullptr : dynamic_cast<ShardedEmbeddingCollection*>(found->second);
@@ -115,9 +122,7 @@ tsr_code tsr_model_parallel_create(const tsr_runtime* runtime, tsr_process_group
     const tsr_model_parallel_options in = copy_in(options, "options");
     const std::shared_ptr<Session> session = session_of(*runtime, group);
     const Use use(*session);
-    // The runtime of the group: a caller that opened two has its parts in one of them.
-    const Runtime& parts = session->opened->runtime;
-    return new tsr_model_parallel{std::make_shared<Model>(Model{session, parallel(parts, in, session->group)})};
+    return new tsr_model_parallel{std::make_shared<Model>(parallel(in, session))};
   });
 }
 

@@ -113,16 +113,18 @@ ShardRows shard_rows(const Collection& c, uint32_t shard, int64_t first, const D
 
 }  // namespace
 
+void tessera::c::gather_rows(const Collection& c, const char* table, int64_t first, const Tensor& out) {
+  const Range range = range_of(c, table, first, out);
+  std::fill_n(out.data<float>(), out.numel(), 0.0f);
+  read_range(c, range, out.data<float>());
+  // One rank has each value, the others zeros: the sum of their bits is that value, whatever it is.
+  c.session().group->all_reduce(Tensor::borrow(out.raw(), out.shape(), DType::kInt32), ReduceOp::kSum, "rows").wait();
+}
+
 tsr_code tsr_collection_read_rows(tsr_collection* collection, const char* table, int64_t first, const DLTensor* rows,
                                   tsr_error* err) {
-  return with(collection, err, [&](const Collection& c) {
-    const Tensor out = borrowed(rows, "rows", DType::kFloat32);
-    const Range range = range_of(c, table, first, out);
-    std::fill_n(out.data<float>(), out.numel(), 0.0f);
-    read_range(c, range, out.data<float>());
-    // One rank has each value, the others zeros: the sum of their bits is that value, whatever it is.
-    c.session().group->all_reduce(Tensor::borrow(out.raw(), out.shape(), DType::kInt32), ReduceOp::kSum, "rows").wait();
-  });
+  return with(collection, err,
+              [&](const Collection& c) { gather_rows(c, table, first, borrowed(rows, "rows", DType::kFloat32)); });
 }
 
 tsr_code tsr_collection_write_rows(tsr_collection* collection, const char* table, int64_t first, const DLTensor* rows,

@@ -85,6 +85,28 @@ RankEnvironment rank_environment(const tsr_process_group_options& options) {
   return out;
 }
 
+ReduceOp reduction(int32_t op) {
+  if (op < TSR_REDUCE_SUM || op > TSR_REDUCE_MIN)
+    fail(Code::kUnimplemented, "op is ", op, "; 0 (sum), 1 (max) and 2 (min) are known");
+  return static_cast<ReduceOp>(op);
+}
+
+// The counts of an all_to_all, which are all that its tensor has.
+std::span<const int64_t> pieces(const int64_t* counts, int world_size, const Tensor& tensor, const char* name) {
+  need(counts, name);
+  const std::span<const int64_t> out(counts, static_cast<size_t>(world_size));
+  int64_t total = 0;
+  for (const int64_t count : out) {
+    if (count < 0 || count > tensor.numel() - total)
+      fail(Code::kInvalidArgument, name, " have to be at least 0 and add up to the tensor's ", tensor.numel(),
+           " elements");
+    total += count;
+  }
+  if (total != tensor.numel())
+    fail(Code::kInvalidArgument, name, " add up to ", total, ", and the tensor has ", tensor.numel(), " elements");
+  return out;
+}
+
 // A collective of one tensor.
 template <class Body>
 tsr_code exchange(tsr_process_group* group, tsr_error* err, const Body& body) {
@@ -173,11 +195,8 @@ tsr_code tsr_process_group_describe(const tsr_process_group* group, tsr_process_
 }
 
 tsr_code tsr_process_group_all_reduce(tsr_process_group* group, const DLTensor* inout, int32_t op, tsr_error* err) {
-  return exchange(group, err, [&](const ProcessGroup& g) {
-    if (op < TSR_REDUCE_SUM || op > TSR_REDUCE_MIN)
-      fail(Code::kUnimplemented, "op is ", op, "; 0 (sum), 1 (max) and 2 (min) are known");
-    g.all_reduce(borrowed(inout, "inout"), static_cast<ReduceOp>(op)).wait();
-  });
+  return exchange(group, err,
+                  [&](const ProcessGroup& g) { g.all_reduce(borrowed(inout, "inout"), reduction(op)).wait(); });
 }
 
 tsr_code tsr_process_group_broadcast(tsr_process_group* group, const DLTensor* inout, int32_t root, tsr_error* err) {
@@ -197,6 +216,30 @@ tsr_code tsr_process_group_all_gather(tsr_process_group* group, const DLTensor* 
            ", and has to have ", from.numel() * g.world_size(), " of ", to_string(from.dtype()),
            ": send's, once for each rank");
     g.all_gather_v(from, to, std::vector<int64_t>(g.world_size(), from.numel())).wait();
+  });
+}
+
+tsr_code tsr_process_group_reduce_scatter(tsr_process_group* group, const DLTensor* send, const DLTensor* recv,
+                                          int32_t op, tsr_error* err) {
+  return exchange(group, err, [&](const ProcessGroup& g) {
+    const Tensor from = borrowed(send, "send"), to = borrowed(recv, "recv");
+    if (from.dtype() != to.dtype() || from.numel() != to.numel() * g.world_size())
+      fail(Code::kInvalidArgument, "send has ", from.numel(), " elements of ", to_string(from.dtype()),
+           ", and has to have ", to.numel() * g.world_size(), " of ", to_string(to.dtype()),
+           ": recv's, once for each rank");
+    g.reduce_scatter_v(from, std::vector<int64_t>(g.world_size(), to.numel()), to, reduction(op)).wait();
+  });
+}
+
+tsr_code tsr_process_group_all_to_all(tsr_process_group* group, const DLTensor* send, const int64_t* send_counts,
+                                      const DLTensor* recv, const int64_t* recv_counts, tsr_error* err) {
+  return exchange(group, err, [&](const ProcessGroup& g) {
+    const Tensor from = borrowed(send, "send"), to = borrowed(recv, "recv");
+    if (from.dtype() != to.dtype())
+      fail(Code::kInvalidArgument, "send is ", to_string(from.dtype()), ", and recv is ", to_string(to.dtype()));
+    const auto sent = pieces(send_counts, g.world_size(), from, "send_counts");
+    const auto received = pieces(recv_counts, g.world_size(), to, "recv_counts");
+    g.all_to_all_v(from, sent, to, received).wait();
   });
 }
 

@@ -7,6 +7,38 @@
 using namespace tessera;
 using namespace tessera::c;
 
+namespace {
+
+Tensor if_given(const DLTensor* tensor, const char* name) {
+  return tensor == nullptr ? Tensor() : borrowed(tensor, name);
+}
+
+}  // namespace
+
+KeyedJaggedTensor tessera::c::batch_of(const std::vector<std::string>& features, const tsr_batch& in) {
+  KeyedJaggedTensor::Options out;
+  if (in.keys == nullptr) {
+    if (in.num_keys != features.size())
+      fail(Code::kInvalidArgument, "the batch has ", in.num_keys, " keys, and the collection's features are ",
+           features.size(), ": give keys where there are others");
+    out.keys = features;
+  } else {
+    for (uint32_t k = 0; k < in.num_keys; ++k) {
+      need(in.keys[k], "batch->keys[...]");
+      out.keys.emplace_back(in.keys[k]);
+    }
+  }
+  out.values = borrowed(in.values, "batch->values");
+  out.lengths = if_given(in.lengths, "batch->lengths");
+  out.offsets = if_given(in.offsets, "batch->offsets");
+  if (in.weights != nullptr) out.weights = borrowed(in.weights, "batch->weights", DType::kFloat32);
+  if (in.strides != nullptr) {
+    for (uint32_t k = 0; k < in.num_keys; ++k) out.stride_per_key_per_rank.push_back({in.strides[k]});
+  }
+  if (in.inverse != nullptr) out.inverse_indices = {out.keys, borrowed(in.inverse, "batch->inverse", DType::kInt64)};
+  return KeyedJaggedTensor(std::move(out));
+}
+
 struct tsr_step {
   using Bags = ShardedEmbeddingBagCollection::Output;
   using Sequences = ShardedEmbeddingCollection::Output;
@@ -24,34 +56,6 @@ struct tsr_step {
 };
 
 namespace {
-
-Tensor if_given(const DLTensor* tensor, const char* name) {
-  return tensor == nullptr ? Tensor() : borrowed(tensor, name);
-}
-
-KeyedJaggedTensor batch_of(const Collection& c, const tsr_batch& in) {
-  KeyedJaggedTensor::Options out;
-  if (in.keys == nullptr) {
-    if (in.num_keys != c.features.size())
-      fail(Code::kInvalidArgument, "the batch has ", in.num_keys, " keys, and the collection's features are ",
-           c.features.size(), ": give keys where there are others");
-    out.keys = c.features;
-  } else {
-    for (uint32_t k = 0; k < in.num_keys; ++k) {
-      need(in.keys[k], "batch->keys[...]");
-      out.keys.emplace_back(in.keys[k]);
-    }
-  }
-  out.values = borrowed(in.values, "batch->values");
-  out.lengths = if_given(in.lengths, "batch->lengths");
-  out.offsets = if_given(in.offsets, "batch->offsets");
-  if (in.weights != nullptr) out.weights = borrowed(in.weights, "batch->weights", DType::kFloat32);
-  if (in.strides != nullptr) {
-    for (uint32_t k = 0; k < in.num_keys; ++k) out.stride_per_key_per_rank.push_back({in.strides[k]});
-  }
-  if (in.inverse != nullptr) out.inverse_indices = {out.keys, borrowed(in.inverse, "batch->inverse", DType::kInt64)};
-  return KeyedJaggedTensor(std::move(out));
-}
 
 // What `make` makes; its error is told to the other ranks, who would wait for this one's batch.
 template <class Make>
@@ -124,7 +128,7 @@ tsr_code tsr_collection_forward(tsr_collection* collection, const tsr_batch* bat
     const KeyedJaggedTensor features = offered(*c, [&] {
       if (in.refused != nullptr) fail(Code::kInvalidArgument, in.refused);
       if (output != nullptr) (void)borrowed(output, "output", DType::kFloat32);
-      return batch_of(*c, in);
+      return batch_of(c->features, in);
     });
     auto made = std::visit(
         [&](auto* sharded) {

@@ -12,6 +12,7 @@
 What goes wrong is a ``TesseraError`` with one sentence, which is also the type that Python has for it.
 """
 
+from ._batch import QuantCollection
 from ._collections import (
     Collection,
     DistributedModelParallel,
@@ -60,4 +61,12 @@ from ._tables import (
 
 __version__ = _lib.tsr_version().decode()
 
-__all__ = [name for name in dir() if not name.startswith("_")]
+__all__ = [name for name in dir() if not name.startswith("_")] + ["launch"]
+
+
+def __getattr__(name: str) -> object:
+    if name == "launch":  # what it needs is loaded by those who call it
+        from ._launch import launch
+
+        return launch
+    raise AttributeError(f"module 'tessera' has no attribute '{name}'")

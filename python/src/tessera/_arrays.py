@@ -49,6 +49,15 @@ def address_of(array: np.ndarray) -> int:
         return array.ctypes.data
 
 
+def output_array(out: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """float32 memory for a result: the caller's, which the library checks, or new."""
+    if out is None:
+        return np.empty(shape, np.float32)
+    if not (isinstance(out, np.ndarray) and out.flags.c_contiguous and out.flags.writeable):
+        raise InvalidArgument("out has to be a writable, contiguous NumPy array")
+    return out
+
+
 class Tensor:
     """A DLTensor that is filled anew for each array: what the library is handed, for the length of a call."""
 

@@ -6,19 +6,17 @@ import contextlib
 import ctypes as c
 import json
 import os
-import struct
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
 from . import _library as _l
-from ._arrays import Tensor, as_array, view_of
+from ._arrays import Tensor, as_array, output_array, view_of
+from ._batch import Batch, QuantCollection
 from ._runtime import ProcessGroup, Runtime
 from ._tables import EmbeddingConfig, Module, Optimizer, Plan, Planner, describe
 
 _lib = _l.lib
-_TENSORS = ("values", "lengths", "offsets", "weights", "inverse", "grad", "out")
-_pack_batch = struct.Struct("II7QiiQ").pack_into  # tsr_batch
 
 
 class Shard(NamedTuple):
@@ -91,9 +89,8 @@ class Collection:
         self.kind: str = ("bags", "sequences")[info.kind]
         self.width: int = info.width
         self._describe(info)
-        self._tensors = {name: Tensor() for name in _TENSORS}
-        self._batch = bytearray(c.sizeof(_l.Batch))
-        self._batch_address = c.addressof(c.c_char.from_buffer(self._batch))
+        self._batch = Batch(self.features)
+        self._grad, self._out = Tensor(), Tensor()
         self._grad_pointer = c.c_void_p()
         self._grad_address = c.addressof(self._grad_pointer)
 
@@ -160,12 +157,12 @@ class Collection:
         group._enter()
         try:
             try:
-                inputs = self._set_batch(values, lengths, offsets, weights, keys, strides, inverse, finished)
+                inputs = self._batch.set(values, lengths, offsets, weights, keys, strides, inverse, finished)
             except Exception as error:
                 self._tell_others(error)
                 raise
             step = c.addressof(handle.value)
-            group._wait(_lib.tsr_collection_forward, self._handle.value, self._batch_address, None, step)
+            group._wait(_lib.tsr_collection_forward, self._handle.value, self._batch.address, None, step)
         finally:
             group._used.release()
         return Step(self, handle, inputs, finished)
@@ -175,86 +172,27 @@ class Collection:
         of their own, or in ``out``. Of bags."""
         if self.kind != "bags":
             raise _l.Unimplemented("sequences have an output for each feature: use forward(...).outputs")
-        settings = {"offsets": None, "weights": None, "keys": None, "strides": None, "inverse": None, "finished": False}
-        unknown = set(batch) - set(settings)
-        if unknown:
-            raise TypeError(f"lookup() got an unexpected keyword argument '{unknown.pop()}'")
         group = self._group
         group._enter()
         try:
             try:
-                inputs = self._set_batch(values, lengths, **{**settings, **batch})
-                if out is None:
-                    out = np.empty((self._samples(inputs), self.width), np.float32)
-                elif not (isinstance(out, np.ndarray) and out.flags.c_contiguous and out.flags.writeable):
-                    raise _l.InvalidArgument("out has to be a writable, contiguous NumPy array")
-                to = self._tensors["out"].set(out)
+                inputs = self._batch.set(values, lengths, **batch)
+                out = output_array(out, (self._batch.samples(inputs), self.width))
+                to = self._out.set(out)
             except Exception as error:
                 self._tell_others(error)
                 raise
-            group._wait(_lib.tsr_collection_forward, self._handle.value, self._batch_address, to, None)
+            group._wait(_lib.tsr_collection_forward, self._handle.value, self._batch.address, to, None)
         finally:
             group._used.release()
         return out
 
     def _tell_others(self, error: Exception) -> None:
         """Ends the step on the other ranks, which would wait for this one's batch."""
-        why = c.create_string_buffer(str(error).encode())
-        _pack_batch(self._batch, 0, len(self._batch), *(0,) * 10, c.addressof(why))
+        why = self._batch.refuse(error)
         with contextlib.suppress(_l.InvalidArgument):  # "rank N: " and the error
-            self._group._wait(_lib.tsr_collection_forward, self._handle.value, self._batch_address, None, None)
-
-    def _samples(self, inputs: Tuple[Any, ...]) -> int:
-        values, lengths, offsets, weights, strides, inverse, keys = inputs
-        if inverse is not None:
-            return inverse.shape[-1]
-        bags = lengths.size if lengths is not None else offsets.size - 1
-        return bags // max(1, len(self.features) if keys is None else len(keys))
-
-    def _set_batch(
-        self,
-        values: Any,
-        lengths: Any,
-        offsets: Any,
-        weights: Any,
-        keys: Any,
-        strides: Any,
-        inverse: Any,
-        finished: bool,
-    ) -> Tuple[Any, ...]:
-        """Fills the library's struct. What it points to is returned, and lives as long as the result."""
-        set_ = self._tensors
-        if lengths is None and offsets is None:
-            raise _l.InvalidArgument("a batch needs lengths or offsets")
-        num_keys = len(self.features if keys is None else keys)
-        values = as_array(values, "values")
-        if values.size == 0 and values.dtype == np.float64:  # an empty list
-            values = values.astype(np.int64)
-        at = [set_["values"].set(values), 0, 0, 0, 0, 0, 0]
-        if lengths is not None:
-            lengths = as_array(lengths, "lengths")
-            if lengths.ndim > 1:  # [keys, samples]
-                lengths = lengths.reshape(-1)
-            at[1] = set_["lengths"].set(lengths)
-        if offsets is not None:
-            offsets = as_array(offsets, "offsets")
-            at[2] = set_["offsets"].set(offsets)
-        if weights is not None:
-            weights = as_array(weights, "weights")
-            at[3] = set_["weights"].set(weights)
-        if strides is not None:
-            if len(strides) != num_keys:
-                raise _l.InvalidArgument(f"there are {len(strides)} strides for {num_keys} keys")
-            strides = (c.c_int64 * num_keys)(*strides)
-            at[4] = c.addressof(strides)
-        if inverse is not None:
-            inverse = as_array(inverse, "inverse")
-            at[5] = set_["inverse"].set(inverse)
-        if keys is not None:
-            keys = _l.texts(list(keys))
-            at[6] = c.addressof(keys)
-        _pack_batch(self._batch, 0, len(self._batch), num_keys, at[6], *at[:6], bool(finished), 0, 0)
-        return values, lengths, offsets, weights, strides, inverse, keys
+            self._group._wait(_lib.tsr_collection_forward, self._handle.value, self._batch.address, None, None)
+        del why
 
     def _backward(self, step: Step, grad: Any) -> None:
         if self.kind == "bags":
@@ -262,7 +200,7 @@ class Collection:
             group = self._group
             group._enter()
             try:
-                self._grad_pointer.value = self._tensors["grad"].set(array)
+                self._grad_pointer.value = self._grad.set(array)
                 group._wait(_lib.tsr_step_backward, step._handle.value, self._grad_address, 1)
             finally:
                 group._used.release()
@@ -276,6 +214,19 @@ class Collection:
             *[tensors[n].address if n in tensors else None for n in self.outputs]
         )
         self._group._call(_lib.tsr_step_backward, step._handle.value, c.addressof(pointers), len(pointers))
+
+    def quantize(
+        self, format: str = "int8", formats: Optional[Mapping[str, str]] = None, bounds_check: str = "fatal"
+    ) -> QuantCollection:
+        """A copy with quantized rows, whole on every rank, which only infers. format: "int8", "int4", "int2", "fp16",
+        "fp8"; formats: of tables that differ. Of bags. Collective. ``InvalidArgument``: a row with NaN or infinity, or
+        a dim that the format cannot have."""
+        options = {"format": format, "formats": dict(formats or {}), "bounds_check": bounds_check}
+        handle = _l.Handle("quant_collection")
+        self._group._call(
+            _lib.tsr_collection_quantize, self._handle.value, json.dumps(options).encode(), c.addressof(handle.value)
+        )
+        return QuantCollection(handle, self.features, self.outputs)
 
     # ---- rows
 

@@ -174,7 +174,8 @@ _LETTERS = {"p": c.c_void_p, "i": _i32, "u": _u32, "l": _i64, "d": c.c_double, "
 _FUNCTIONS = {
     "runtime_open": "pp", "runtime_report": "pp", "plan": "psspp", "process_group_connect": "ppp",
     "process_group_describe": "pp", "process_group_all_reduce": "ppi", "process_group_broadcast": "ppi",
-    "process_group_all_gather": "ppp", "process_group_barrier": "p", "process_group_abort": "ps",
+    "process_group_all_gather": "ppp", "process_group_reduce_scatter": "pppi", "process_group_all_to_all": "ppppp",
+    "process_group_barrier": "p", "process_group_abort": "ps",
     "model_parallel_create": "pppp", "model_parallel_plan": "pp", "model_parallel_save": "pssi",
     "model_parallel_load": "psp", "model_parallel_collection": "psp", "collection_describe": "pp",
     "collection_get_table": "pup", "collection_get_feature": "pup", "collection_get_output": "pup",
@@ -182,13 +183,14 @@ _FUNCTIONS = {
     "collection_set_learning_rate": "psd", "collection_get_learning_rate": "psp", "collection_set_steps": "pl",
     "collection_read_rows": "pslp", "collection_write_rows": "pslp", "collection_get_shard": "pup",
     "shard_get_state": "puup", "shard_read": "pulppu", "shard_write": "pulppu", "shard_ids": "pulp",
+    "collection_quantize": "psp", "quant_collection_bytes": "pp", "quant_collection_forward": "ppp",
 }  # fmt: skip
 for _name, _arguments in _FUNCTIONS.items():
     _function = getattr(lib, "tsr_" + _name)
     _function.restype = _i32
     _function.argtypes = [_LETTERS[letter] for letter in _arguments] + [c.c_void_p]
 _CLOSE = {}
-for _name in ("runtime", "process_group", "model_parallel", "collection", "step"):
+for _name in ("runtime", "process_group", "model_parallel", "collection", "step", "quant_collection"):
     _CLOSE[_name] = getattr(lib, f"tsr_{_name}_close")
     _CLOSE[_name].argtypes = [c.c_void_p]
     _CLOSE[_name].restype = None

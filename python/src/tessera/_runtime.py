@@ -175,22 +175,49 @@ class ProcessGroup:
     def all_reduce(self, array: Any, op: str = "sum") -> None:
         """The sum, max or min over ranks, in place: a writable, contiguous array of float32, float64, int32 or
         int64."""
-        if op not in _OPERATIONS:
-            raise _l.InvalidArgument(f'op is "{op}"; {", ".join(_OPERATIONS)} are known')
         tensor = Tensor(_in_place(array))
-        self._call(_l.lib.tsr_process_group_all_reduce, self._handle.value, tensor.address, _OPERATIONS[op])
+        self._call(_l.lib.tsr_process_group_all_reduce, self._handle.value, tensor.address, _operation(op))
 
     def broadcast(self, array: Any, root: int = 0) -> None:
         """Rank ``root``'s values to all ranks, in place: a writable, contiguous array."""
         tensor = Tensor(_in_place(array))
         self._call(_l.lib.tsr_process_group_broadcast, self._handle.value, tensor.address, root)
 
-    def all_gather(self, array: Any) -> np.ndarray:
-        """Everybody's array, by rank: ``[world_size, *shape]``. All have the same shape and dtype."""
+    def all_gather(self, array: Any, out: Optional[np.ndarray] = None) -> np.ndarray:
+        """Everybody's array, by rank: ``[world_size, *shape]``, in memory of its own or in ``out``, which has as many
+        elements. All have the same shape and dtype."""
         sent = as_array(array, "the array")
-        out = np.empty((self.world_size, *sent.shape), sent.dtype)
-        send, recv = Tensor(sent), Tensor(out.reshape(-1))
+        out = np.empty((self.world_size, *sent.shape), sent.dtype) if out is None else _in_place(out)
+        send, recv = Tensor(sent), Tensor(out)
         self._call(_l.lib.tsr_process_group_all_gather, self._handle.value, send.address, recv.address)
+        return out
+
+    def reduce_scatter(self, array: Any, op: str = "sum", out: Optional[np.ndarray] = None) -> np.ndarray:
+        """``array`` ``[world_size, *shape]`` has a piece for each rank; the sum, max or min of those for this one,
+        ``[*shape]``. Types as of ``all_reduce``."""
+        sent = as_array(array, "the array")
+        if len(sent.shape) == 0 or sent.shape[0] != self.world_size:
+            raise _l.InvalidArgument(f"the array has to be [{self.world_size}, ...]: a piece for each rank")
+        out = np.empty(sent.shape[1:], sent.dtype) if out is None else _in_place(out)
+        send, recv = Tensor(sent), Tensor(out)
+        function = _l.lib.tsr_process_group_reduce_scatter
+        self._call(function, self._handle.value, send.address, recv.address, _operation(op))
+        return out
+
+    def all_to_all(
+        self, array: Any, send_counts: Sequence[int], recv_counts: Sequence[int], out: Optional[np.ndarray] = None
+    ) -> np.ndarray:
+        """Pieces of any length, by rank: ``send_counts[r]`` elements of ``array`` go to rank r, ``recv_counts[r]`` of
+        the result ``[n]`` come from it."""
+        sent = as_array(array, "the array")
+        if len(send_counts) != self.world_size or len(recv_counts) != self.world_size:
+            raise _l.InvalidArgument(f"there is a count for each of the {self.world_size} ranks")
+        out = np.empty(sum(recv_counts), sent.dtype) if out is None else _in_place(out)
+        send, recv = Tensor(sent), Tensor(out)
+        to, of = ((c.c_int64 * self.world_size)(*counts) for counts in (send_counts, recv_counts))
+        function = _l.lib.tsr_process_group_all_to_all
+        addresses = send.address, c.addressof(to), recv.address, c.addressof(of)
+        self._call(function, self._handle.value, *addresses)
         return out
 
     def barrier(self) -> None:
@@ -205,6 +232,12 @@ class ProcessGroup:
     def close(self) -> None:
         """Leaves. Collections over the group keep it until they are gone."""
         self._handle.close()
+
+
+def _operation(op: str) -> int:
+    if op not in _OPERATIONS:
+        raise _l.InvalidArgument(f'op is "{op}"; {", ".join(_OPERATIONS)} are known')
+    return _OPERATIONS[op]
 
 
 def _in_place(array: Any) -> np.ndarray:

@@ -1,0 +1,121 @@
+"""A batch as the library takes it, and the collections that need nothing else: quantized ones."""
+
+from __future__ import annotations
+
+import ctypes as c
+import struct
+import threading
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
+
+from . import _library as _l
+from ._arrays import Tensor, as_array, output_array
+
+_pack = struct.Struct("II7QiiQ").pack_into  # tsr_batch
+
+
+class Batch:
+    """A tsr_batch that is filled anew for each call. ``address``: for the library."""
+
+    __slots__ = ("address", "_raw", "_features", "_values", "_lengths", "_offsets", "_weights", "_inverse")
+
+    def __init__(self, features: Sequence[str]) -> None:
+        self._raw = bytearray(c.sizeof(_l.Batch))
+        self.address = c.addressof(c.c_char.from_buffer(self._raw))
+        self._features = len(features)
+        self._values, self._lengths, self._offsets, self._weights, self._inverse = (Tensor() for _ in range(5))
+
+    def set(
+        self,
+        values: Any,
+        lengths: Any = None,
+        offsets: Any = None,
+        weights: Any = None,
+        keys: Optional[Sequence[str]] = None,
+        strides: Optional[Sequence[int]] = None,
+        inverse: Any = None,
+        finished: bool = False,
+    ) -> Tuple[Any, ...]:
+        """Takes what ``Collection.forward`` takes. What the struct points to is returned, and lives as long as the
+        result."""
+        if lengths is None and offsets is None:
+            raise _l.InvalidArgument("a batch needs lengths or offsets")
+        num_keys = self._features if keys is None else len(keys)
+        at_lengths = at_offsets = at_weights = at_strides = at_inverse = at_keys = 0
+        values = as_array(values, "values")
+        if values.size == 0 and values.dtype == np.float64:  # an empty list
+            values = values.astype(np.int64)
+        if lengths is not None:
+            lengths = as_array(lengths, "lengths")
+            if lengths.ndim > 1:  # [keys, samples]
+                lengths = lengths.reshape(-1)
+            at_lengths = self._lengths.set(lengths)
+        if offsets is not None:
+            offsets = as_array(offsets, "offsets")
+            at_offsets = self._offsets.set(offsets)
+        if weights is not None:
+            weights = as_array(weights, "weights")
+            at_weights = self._weights.set(weights)
+        if strides is not None:
+            if len(strides) != num_keys:
+                raise _l.InvalidArgument(f"there are {len(strides)} strides for {num_keys} keys")
+            strides = (c.c_int64 * num_keys)(*strides)
+            at_strides = c.addressof(strides)
+        if inverse is not None:
+            inverse = as_array(inverse, "inverse")
+            at_inverse = self._inverse.set(inverse)
+        if keys is not None:
+            keys = _l.texts(list(keys))
+            at_keys = c.addressof(keys)
+        _pack(
+            self._raw, 0, len(self._raw), num_keys, at_keys, self._values.set(values), at_lengths, at_offsets,
+            at_weights, at_strides, at_inverse, bool(finished), 0, 0,
+        )  # fmt: skip
+        return values, lengths, offsets, weights, strides, inverse, keys
+
+    def refuse(self, error: Exception) -> object:
+        """No batch, but why there is none: what is returned lives for the length of the call."""
+        why = c.create_string_buffer(str(error).encode())
+        _pack(self._raw, 0, len(self._raw), *(0,) * 10, c.addressof(why))
+        return why
+
+    def samples(self, inputs: Tuple[Any, ...]) -> int:
+        """Of what ``set`` gave."""
+        _, lengths, offsets, _, _, inverse, keys = inputs
+        if inverse is not None:
+            return inverse.shape[-1]
+        bags = lengths.size if lengths is not None else offsets.size - 1
+        return bags // max(1, self._features if keys is None else len(keys))
+
+
+class QuantCollection:
+    """Tables with quantized rows, of ``Collection.quantize``. Whole on this rank: nothing here is collective, and one
+    thread at a time uses it (``FailedPrecondition`` otherwise).
+
+    features: whose ids a batch has. outputs: name -> dim, in order, as of the collection. bytes: of all rows.
+    """
+
+    def __init__(self, handle: _l.Handle, features: List[str], outputs: Mapping[str, int]) -> None:
+        self._handle = handle
+        self.features = list(features)
+        self.outputs: Dict[str, int] = dict(outputs)
+        self.width = sum(self.outputs.values())
+        size = c.c_int64()
+        _l.call("quant_collection_bytes", handle.value, c.byref(size))
+        self.bytes: int = size.value
+        self._batch, self._out = Batch(self.features), Tensor()
+        self._used = threading.Lock()
+
+    def lookup(self, values: Any, lengths: Any = None, *, out: Optional[np.ndarray] = None, **batch: Any) -> np.ndarray:
+        """The pooled rows, float32 ``[samples, width]``, in memory of their own or in ``out``. A batch is what
+        ``Collection.forward`` takes, without strides."""
+        if not self._used.acquire(False):
+            raise _l.FailedPrecondition("another thread is in this quantized collection: one at a time may use it")
+        try:
+            inputs = self._batch.set(values, lengths, **batch)
+            out = output_array(out, (self._batch.samples(inputs), self.width))
+            _l.call("quant_collection_forward", self._handle.value, self._batch.address, self._out.set(out))
+            return out
+        finally:
+            self._used.release()
