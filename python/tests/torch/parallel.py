@@ -1,4 +1,7 @@
-"""On each rank: a model with a dense part, trained by DDP and DistributedModelParallel; it equals one process."""
+"""On each rank: a model with a dense part, trained by DDP and DistributedModelParallel; it equals one process.
+parallel.py BACKEND: of torch.distributed."""
+
+import sys
 
 import torch
 import torch.distributed as dist
@@ -34,7 +37,7 @@ def train(model, samples):
         optimizer.step()
 
 
-dist.init_process_group("gloo")
+dist.init_process_group(sys.argv[1])
 rank, world = dist.get_rank(), dist.get_world_size()
 params = {"optimizer": tt.EmbOptimType.EXACT_ADAGRAD, "learning_rate": 0.1}
 sharders = [tt.EmbeddingBagCollectionSharder(params)]
@@ -44,10 +47,11 @@ plan = tt.EmbeddingShardingPlanner(
 ).collective_plan(model, sharders)
 model = tt.DistributedModelParallel(model, plan=plan, sharders=sharders)
 assert isinstance(model.module.module.sparse, tt.ShardedEmbeddingBagCollection)
-start = {key: value.clone() for key, value in model.state_dict().items()}
+start = {key: value.clone() for key, value in model.full_state_dict().items()}
+assert list(model.state_dict()) == list(start)
 assert list(start) == ["sparse.embedding_bags.a.weight", "sparse.embedding_bags.b.weight", "over.weight", "over.bias"]
 train(model, list(range(rank, 8, world)))
-after = model.state_dict()
+after = model.full_state_dict()
 if rank == 0:
     alone = Model("cpu")
     tt.apply_optimizer_in_backward(torch.optim.Adagrad, alone, {"lr": 0.1, "eps": 1e-8})

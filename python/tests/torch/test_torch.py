@@ -1,11 +1,13 @@
 """tessera.torch on one rank and on two: autograd, state dicts, adopted models, and TorchRec beside it where it is."""
 
+import copy
 import os
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -17,7 +19,7 @@ HERE = Path(__file__).resolve().parent
 SGD = tessera.Optimizer("exact_sgd", learning_rate=0.5)
 
 
-def run_ranks(script, *arguments, ranks=2, timeout=600):
+def run_ranks(script, *arguments, ranks=2, timeout=600, ends=(0, 0)):
     """What rank 0 prints; all started as torchrun would."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -30,7 +32,7 @@ def run_ranks(script, *arguments, ranks=2, timeout=600):
         started.append(subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
     try:
         told = [rank.communicate(timeout=timeout)[0] for rank in started]
-        assert all(rank.returncode == 0 for rank in started), "\n".join(told)
+        assert [rank.returncode for rank in started] == list(ends)[:ranks], "\n".join(told)
         return told[0]
     finally:
         for rank in started:
@@ -188,8 +190,162 @@ def test_what_has_no_counterpart_is_named():
         bags(device="meta")(batch())
 
 
-def test_two_ranks_train_a_dense_part_too():
-    assert "all equal" in run_ranks("parallel.py")
+@pytest.mark.parametrize("backend", ["gloo", "tessera"])
+def test_two_ranks_train_a_dense_part_too(backend):
+    assert "all equal" in run_ranks("parallel.py", backend)
+
+
+@pytest.mark.parametrize("what", ["collectives", "ddp", "checkpoint", "wrong"])
+def test_torch_distributed_over_our_transports(what, tmp_path):
+    assert "all right" in run_ranks("backend.py", what, tmp_path / "saved", timeout=100)
+
+
+def test_a_killed_rank_is_named():
+    told = run_ranks("backend.py", "killed", timeout=100, ends=[0, -9])
+    assert "told: " in told and "rank 1" in told.split("told: ")[1], told
+
+
+class Model(torch.nn.Module):
+    def __init__(self, **options):
+        super().__init__()
+        self.sparse = bags(**options)
+        torch.manual_seed(4)
+        self.over = torch.nn.Linear(6, 1)
+
+    def forward(self, features):
+        out = self.over(self.sparse(features).values())
+        return (out**2).mean().reshape(1), out.detach()
+
+
+def batches(n):
+    generator = torch.Generator().manual_seed(8)
+    for _ in range(n):
+        ids = torch.randint(0, 4, (5,), generator=generator)
+        yield tt.KeyedJaggedTensor.from_lengths_sync(["y", "x"], ids, torch.tensor([1, 2, 2, 0]))
+
+
+@pytest.mark.parametrize("kind", [tt.TrainPipelineBase, tt.TrainPipelineSparseDist])
+def test_pipelines_train_as_a_loop_does(kind):
+    model, reference = Model(), Model()
+    optimizer, theirs = (torch.optim.SGD(m.over.parameters(), lr=0.1) for m in (model, reference))
+    expected = []
+    for features in batches(5):
+        theirs.zero_grad()
+        loss, out = reference(features)
+        loss.sum().backward()
+        theirs.step()
+        expected.append(out)
+    pipeline, source, outputs = kind(model, optimizer, "cpu"), iter(batches(5)), []
+    with pytest.raises(StopIteration):
+        while True:
+            outputs.append(pipeline.progress(source))
+    with pytest.raises(StopIteration):
+        pipeline.progress(source)
+    assert len(outputs) == 5 and all(torch.equal(a, b) for a, b in zip(outputs, expected))
+    for key, value in reference.state_dict().items():
+        assert torch.equal(model.state_dict()[key], value), key
+    model.eval()
+    assert torch.equal(pipeline.progress(iter(batches(1))), reference(next(batches(1)))[1])
+    evaluated = tt.EvalPipelineSparseDist(model, optimizer, "cpu").progress(iter(batches(1)))
+    assert torch.equal(evaluated, reference(next(batches(1)))[1])
+    with pytest.raises(NotImplementedError, match="cuda"):
+        kind(model, optimizer, "cuda")
+
+
+def test_a_pipeline_passes_on_what_its_batches_raise():
+    def broken():
+        yield from batches(1)
+        raise ValueError("the file is damaged")
+
+    model = Model()
+    pipeline, source = tt.TrainPipelineSparseDist(model, torch.optim.SGD(model.over.parameters(), lr=0.1)), broken()
+    pipeline.progress(source)
+    with pytest.raises(ValueError, match="the file is damaged"):
+        pipeline.progress(source)
+
+
+def test_optimizers_are_combined():
+    def made():
+        model = tt.DistributedModelParallel(Model(device="meta"))
+        dense = tt.KeyedOptimizerWrapper(
+            dict(model.named_parameters()), lambda params: torch.optim.Adam(params, lr=0.1)
+        )
+        return model, tt.CombinedOptimizer([model.fused_optimizer, ("dense", dense)])
+
+    def train(model, optimizer, features):
+        optimizer.zero_grad()
+        model(features)[0].sum().backward()
+        optimizer.step()
+
+    (one, first), (two, second) = made(), made()
+    schedule = torch.optim.lr_scheduler.StepLR(first, 1, gamma=0.5)
+    train(one, first, next(batches(1)))
+    schedule.step()
+    saved = copy.deepcopy(first.state_dict())
+    assert saved["param_groups"][0]["params"] == [f"sparse.embedding_bags.{t}.weight" for t in "ab"]
+    assert saved["param_groups"][1]["params"] == ["dense.over.weight", "dense.over.bias"]
+    assert saved["state"]["dense.over.bias"]["step"] == 1
+    assert [group["lr"] for group in first.param_groups] == [0.25, 0.05]
+    train(two, second, next(batches(1)))
+    two.load_state_dict(one.state_dict())
+    second.load_state_dict(saved)
+    for model, optimizer in ((one, first), (two, second)):
+        train(model, optimizer, next(batches(1)))
+    assert one.module.sparse.core.learning_rate("a") == two.module.sparse.core.learning_rate("a") == 0.25
+    for key, value in one.state_dict().items():
+        assert torch.equal(value, two.state_dict()[key]), key
+    with pytest.raises(TypeError, match="KeyedOptimizerWrapper"):
+        tt.CombinedOptimizer([torch.optim.SGD(one.parameters(), lr=0.1)])
+    with pytest.raises(ValueError, match="over.bias"):
+        tt.KeyedOptimizerWrapper({"over.weight": one.module.over.weight}, lambda p: torch.optim.SGD(p, 0.1)
+                                 ).load_state_dict(second.optimizers[1][1].state_dict())  # fmt: skip
+
+
+def test_weights_of_ids_have_gradients():
+    configs = [
+        tt.EmbeddingBagConfig(6, 4, "a", feature_names=["x", "z"]),
+        tt.EmbeddingBagConfig(4, 2, "b", feature_names=["z"]),
+    ]
+    ebc = tt.EmbeddingBagCollection(configs, is_weighted=True, optimizer=SGD)
+    a, b = (ebc.state_dict()[f"embedding_bags.{t}.weight"].clone().requires_grad_() for t in "ab")
+    weights, theirs = (torch.tensor([0.5, 2.0, -1.0, 3.0, 0.1, 1.0]).requires_grad_() for _ in range(2))
+    ids, lengths = torch.tensor([3, 0, 1, 1, 2, 5]), torch.tensor([1, 2, 2, 1])  # z: [3], [0, 1]; x: [1, 2], [5]
+    bag = torch.nn.functional.embedding_bag
+    z, x = (ids[:3], torch.tensor([0, 1]), theirs[:3]), (ids[3:], torch.tensor([0, 2]), theirs[3:])
+    parts = [bag(i, w, o, mode="sum", per_sample_weights=p) for w, (i, o, p) in ((a, x), (a, z), (b, z))]
+    expected = torch.cat(parts, 1)
+    out = ebc(tt.KeyedJaggedTensor(["z", "x"], ids, weights, lengths=lengths)).values()
+    torch.testing.assert_close(out, expected)
+    (out**2).sum().backward()
+    (expected**2).sum().backward()
+    torch.testing.assert_close(weights.grad, theirs.grad)
+    torch.testing.assert_close(ebc.state_dict()["embedding_bags.a.weight"], (a - 0.5 * a.grad).detach())
+
+
+def test_quantized_models_infer():
+    model = Model()
+    for table, scale in (("a", 1.0), ("b", 100.0)):
+        rows, dim = model.sparse.core.tables[table]
+        model.sparse.core.set_weight(table, scale * np.arange(rows * dim).reshape(rows, dim))
+    features = next(batches(1))
+    expected = model(features)[1]
+    quantized = tt.quantize(model, torch.float16)
+    assert isinstance(quantized.sparse, tt.QuantEmbeddingBagCollection) and quantized.over is not model.over
+    assert torch.equal(quantized(features)[1], expected)  # these values are halves
+    assert quantized.sparse.core.bytes == 2 * (24 + 8)
+    coarse = tt.quantize(model, torch.int8, per_table_weight_dtype={"b": torch.float16})
+    out, exact = coarse.sparse(features), model.sparse(features)
+    assert out.keys() == exact.keys() and torch.equal(out["y"], exact["y"])
+    assert not torch.equal(out["x"], exact["x"])
+    torch.testing.assert_close(out["x"], exact["x"], rtol=0, atol=2 * 3 / 255)  # two rows; each spans 3
+    assert tt.quantize_embeddings(model, torch.int8, inplace=True) is model
+    assert isinstance(model.sparse, tt.QuantEmbeddingBagCollection)
+    with pytest.raises(KeyError, match="no table d"):
+        tt.quantize(Model(), per_table_weight_dtype={"d": torch.int8})
+    with pytest.raises(ValueError, match="int9"):
+        tt.quantize(Model(), "int9")
+    with pytest.raises(NotImplementedError, match="only bags"):
+        tt.quantize(tt.EmbeddingCollection([tt.EmbeddingConfig(6, 4, "a")]))
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

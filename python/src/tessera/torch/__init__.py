@@ -4,6 +4,8 @@ Rows live in the library, are looked up there and updated during backward; every
 What has no counterpart raises ``NotImplementedError`` with a sentence that names it.
 """
 
+import torch.distributed as _dist
+
 from .._tables import (
     DataType,
     ParameterConstraints,
@@ -16,7 +18,13 @@ from .._tables import (
 )
 from ._adopt import adopt, release
 from ._modules import EmbeddingBagCollection, EmbeddingBagConfig, EmbeddingCollection, EmbeddingConfig
-from ._optim import EmbOptimType, FusedOptimizer, apply_optimizer_in_backward
+from ._optim import (
+    CombinedOptimizer,
+    EmbOptimType,
+    FusedOptimizer,
+    KeyedOptimizerWrapper,
+    apply_optimizer_in_backward,
+)
 from ._parallel import (
     DistributedModelParallel,
     EmbeddingBagCollectionSharder,
@@ -29,6 +37,13 @@ from ._parallel import (
     construct_module_sharding_plan,
     process_group,
 )
+from ._pipeline import EvalPipelineSparseDist, TrainPipelineBase, TrainPipelineSparseDist
+from ._quant import QuantEmbeddingBagCollection, quantize, quantize_embeddings
 from ._sparse import JaggedTensor, KeyedJaggedTensor, KeyedTensor
+
+if _dist.is_available():
+    from ._backend import register as _register
+
+    _register()
 
 __all__ = [name for name in dir() if not name.startswith("_")]

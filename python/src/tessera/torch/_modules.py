@@ -14,6 +14,7 @@ from .._tables import DataType, Module, Optimizer, PoolingType
 from .._tables import EmbeddingBagConfig as _BagConfig
 from .._tables import EmbeddingConfig as _Config
 from ._sparse import JaggedTensor, KeyedJaggedTensor, KeyedTensor
+from ._state import load_table
 
 
 @dataclass
@@ -62,23 +63,78 @@ def core_config(config: Any, kind: str, optimizer: Optional[Optimizer]) -> _Conf
 
 
 def _array(tensor: Tensor) -> np.ndarray:
-    if tensor.device.type != "cpu":
+    if not tensor.is_cpu:
         raise ValueError(f"a tensor on {tensor.device} is not taken: bring it to the cpu")
-    return tensor.detach().contiguous().numpy()
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    return tensor.numpy() if tensor.is_contiguous() else tensor.contiguous().numpy()
+
+
+def batch_arguments(features: Any, known: List[str], is_weighted: bool) -> Dict[str, Any]:
+    """What a collection with these features is told of a KeyedJaggedTensor, ours or TorchRec's."""
+    keys, lengths = features.keys(), features.lengths_or_none()
+    batch: Dict[str, Any] = {"values": _array(features.values())}
+    if keys != known:
+        batch["keys"] = keys
+    if lengths is not None:
+        batch["lengths"] = _array(lengths)
+    else:
+        batch["offsets"] = _array(features.offsets())
+    if is_weighted:
+        weights = features.weights_or_none()
+        if weights is not None:
+            batch["weights"] = _array(weights.float())
+    if features.variable_stride_per_key():
+        batch["strides"] = features.stride_per_key()
+        inverse = features.inverse_indices_or_none()
+        if inverse is not None:
+            order = [inverse[0].index(key) for key in keys]
+            batch["inverse"] = inverse[1][order]
+    return batch
+
+
+def _weight_gradients(collection: Collection, batch: Dict[str, Any], grad: Tensor) -> Tensor:
+    """Of each id's weight: its row times its bag's gradient. Rows are looked up once more, an id a bag. Collective."""
+    if "strides" in batch:
+        raise NotImplementedError("gradients of weights have no counterpart where features differ in their samples")
+    keys = batch.get("keys", collection.features)
+    lengths = torch.from_numpy(batch["lengths"] if "lengths" in batch else np.diff(batch["offsets"])).reshape(-1)
+    lengths = lengths.reshape(len(keys), -1).long()
+    ids_of_key = lengths.sum(1)
+    most = int(ids_of_key.max()) if len(keys) else 0
+    alone = (torch.arange(most)[None, :] < ids_of_key[:, None]).int()  # bags of one id, and empty ones behind them
+    rows = torch.from_numpy(
+        collection.lookup(batch["values"], alone.numpy(), keys=batch.get("keys"),
+                          weights=np.ones(len(batch["values"]), np.float32)))  # fmt: skip
+    out, column = torch.zeros(len(batch["values"])), 0
+    begin = dict(zip(keys, (ids_of_key.cumsum(0) - ids_of_key).tolist()))
+    for name, dim in collection.outputs.items():
+        key = name.split("@")[0]
+        count = int(ids_of_key[keys.index(key)])
+        bag = torch.repeat_interleave(torch.arange(lengths.shape[1]), lengths[keys.index(key)])
+        columns = slice(column, column + dim)
+        out[begin[key] : begin[key] + count] += (rows[:count, columns] * grad[bag, columns]).sum(1)
+        column += dim
+    return out
 
 
 class _Pooled(torch.autograd.Function):
     """Rows of a batch; its backward updates the tables. ``anchor`` asks for gradients where nothing else does."""
 
     @staticmethod
-    def forward(ctx: Any, anchor: Tensor, collection: Collection, batch: Dict[str, Any]) -> Tensor:
-        ctx.step = collection.forward(**batch)
+    def forward(
+        ctx: Any, anchor: Tensor, collection: Collection, batch: Dict[str, Any], weights: Optional[Tensor]
+    ) -> Tensor:
+        ctx.step, ctx.batch = collection.forward(**batch), batch if weights is not None else None
         return torch.from_numpy(ctx.step.output)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tuple[None, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> Tuple[None, None, None, Optional[Tensor]]:
+        of_weights = None
+        if ctx.batch is not None:
+            of_weights = _weight_gradients(ctx.step._collection, ctx.batch, grad)  # of the rows before the update
         ctx.step.backward(_array(grad))
-        return None, None, None
+        return None, None, None, of_weights
 
 
 class _Sequences(torch.autograd.Function):
@@ -151,30 +207,6 @@ class Embeddings(nn.Module):
             self.attach(self._model[""])
         return self._core
 
-    # ---- lookups
-
-    def _batch(self, features: Any) -> Dict[str, Any]:
-        keys, lengths = features.keys(), features.lengths_or_none()
-        batch: Dict[str, Any] = {"values": _array(features.values())}
-        if keys != self.core.features:
-            batch["keys"] = keys
-        if lengths is not None:
-            batch["lengths"] = _array(lengths)
-        else:
-            batch["offsets"] = _array(features.offsets())
-        weights = features.weights_or_none() if self._is_weighted else None
-        if weights is not None:
-            if weights.requires_grad:
-                raise NotImplementedError("gradients of a batch's weights have no counterpart here: detach them")
-            batch["weights"] = _array(weights.float())
-        if features.variable_stride_per_key():
-            batch["strides"] = features.stride_per_key()
-            inverse = features.inverse_indices_or_none()
-            if inverse is not None:
-                order = [inverse[0].index(key) for key in features.keys()]
-                batch["inverse"] = inverse[1][order]
-        return batch
-
     # ---- state dict
 
     def _named_tables(self) -> List[Tuple[str, str]]:
@@ -188,7 +220,10 @@ class Embeddings(nn.Module):
             if self._core is None and self.device.type == "meta":
                 destination[prefix + key] = torch.empty(shape, dtype=dtype, device="meta")
             else:
-                destination[prefix + key] = torch.from_numpy(self.core.weight(table)).to(dtype)
+                destination[prefix + key] = self._table_tensor(table, dtype)
+
+    def _table_tensor(self, table: str, dtype: torch.dtype) -> Any:
+        return torch.from_numpy(self.core.weight(table)).to(dtype)
 
     def _load_from_state_dict(
         self,
@@ -212,7 +247,9 @@ class Embeddings(nn.Module):
             elif tuple(value.shape) != shape:
                 error_msgs.append(f"{prefix + key} is {list(value.shape)}, and the table is {list(shape)}")
             else:
-                self.core.set_weight(table, value.detach().float())
+                wrong = load_table(self.core, table, value)
+                if wrong:
+                    error_msgs.append(wrong)
 
 
 class EmbeddingBagCollection(Embeddings):
@@ -231,9 +268,12 @@ class EmbeddingBagCollection(Embeddings):
         return self._is_weighted
 
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
-        core, batch = self.core, self._batch(features)
+        core = self.core
+        batch = batch_arguments(features, core.features, self._is_weighted)
         if torch.is_grad_enabled():
-            values = _Pooled.apply(self._anchor, core, batch)
+            weights = features.weights_or_none() if self._is_weighted else None
+            learnt = weights if weights is not None and weights.requires_grad else None
+            values = _Pooled.apply(self._anchor, core, batch, learnt)
         else:
             values = torch.from_numpy(core.lookup(**batch))
         return KeyedTensor(list(core.outputs), list(core.outputs.values()), values)
@@ -259,7 +299,8 @@ class EmbeddingCollection(Embeddings):
         return self._configs
 
     def forward(self, features: KeyedJaggedTensor) -> Dict[str, JaggedTensor]:
-        core, batch = self.core, self._batch(features)
+        core = self.core
+        batch = batch_arguments(features, core.features, False)
         rows = _Sequences.apply(self._anchor, core, batch)
         lengths = dict(zip(features.keys(), torch.split(features.lengths(), features.stride_per_key())))
         named = zip(core.outputs, rows)

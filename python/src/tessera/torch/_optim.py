@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import Any, Dict, Iterable, Mapping, Optional, Type, Union
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
 import torch
 from torch import nn
@@ -123,9 +123,11 @@ class FusedOptimizer(torch.optim.Optimizer):
         for collection, shard, key in self._states():
             _, values = collection.read_shard(shard)
             states[key] = {f"{shard.table}.{name}": torch.from_numpy(value) for name, value in values.items()}
-        groups = [{"lr": group["lr"]} for group in self.param_groups]
-        steps = {path: collection.steps for path, collection in self._collections.items()}
-        return {"state": states, "param_groups": groups, "steps": steps}
+        groups = []
+        for (path, collection), group in zip(self._collections.items(), self.param_groups):
+            keys = [f"{path}.{key}" if path else key for key in collection.keys]
+            groups.append({"params": keys, "lr": group["lr"], "steps": collection.steps})
+        return {"state": states, "param_groups": groups}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         for collection, shard, key in self._states():
@@ -136,10 +138,107 @@ class FusedOptimizer(torch.optim.Optimizer):
             states = {name: values[f"{shard.table}.{name}"].numpy() for name in shard.states}
             if states:
                 collection.write_shard(shard, weights, states)
-        for path, steps in state_dict["steps"].items():
-            self._collections[path].set_steps(steps)
-        for group, saved in zip(self.param_groups, state_dict["param_groups"]):
+        for collection, group, saved in zip(self._collections.values(), self.param_groups, state_dict["param_groups"]):
+            collection.set_steps(saved["steps"])
             group["lr"] = saved["lr"]
+
+
+class KeyedOptimizerWrapper(torch.optim.Optimizer):
+    """An optimizer whose state dict has the parameters' names in the place of numbers.
+
+    ``KeyedOptimizerWrapper(dict(model.named_parameters()), lambda params: torch.optim.SGD(params, lr=0.1))``.
+    params: by name. optim_factory: makes the optimizer of a list of them."""
+
+    def __init__(
+        self,
+        params: Mapping[str, torch.Tensor],
+        optim_factory: Callable[[List[torch.Tensor]], torch.optim.Optimizer],
+    ) -> None:
+        self.params = dict(params)
+        self._optimizer = optim_factory(list(self.params.values()))
+        super().__init__(self._optimizer.param_groups, self._optimizer.defaults)
+        self.state, self.param_groups = self._optimizer.state, self._optimizer.param_groups
+
+    def step(self, closure: Any = None) -> Any:
+        return self._optimizer.step(closure)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self._optimizer.zero_grad(set_to_none)
+
+    def state_dict(self) -> Dict[str, Any]:
+        names = list(self.params)
+        inner = self._optimizer.state_dict()
+        groups = [{**group, "params": [names[i] for i in group["params"]]} for group in inner["param_groups"]]
+        return {"state": {names[i]: state for i, state in inner["state"].items()}, "param_groups": groups}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        place = {name: i for i, name in enumerate(self.params)}
+        named = [name for group in state_dict["param_groups"] for name in group["params"]]
+        wrong = set(place).symmetric_difference(named)
+        if wrong:
+            raise ValueError(f"the state dict and the optimizer do not have the same parameters: {sorted(wrong)[0]}")
+        groups = [{**group, "params": [place[n] for n in group["params"]]} for group in state_dict["param_groups"]]
+        states = {place[name]: state for name, state in state_dict["state"].items()}
+        self._optimizer.load_state_dict({"state": states, "param_groups": groups})
+        self.state, self.param_groups = self._optimizer.state, self._optimizer.param_groups
+
+
+class CombinedOptimizer(torch.optim.Optimizer):
+    """Several optimizers as one: ``CombinedOptimizer([model.fused_optimizer, dense])``. Each is a
+    ``KeyedOptimizerWrapper`` or a ``FusedOptimizer``, or a pair of one and a name before it, which begins its keys."""
+
+    def __init__(self, optims: Sequence[Union[torch.optim.Optimizer, Tuple[str, torch.optim.Optimizer]]]) -> None:
+        self.optimizers: List[Tuple[str, torch.optim.Optimizer]] = [
+            optim if isinstance(optim, tuple) else ("", optim) for optim in optims
+        ]
+        for _, optim in self.optimizers:
+            if not isinstance(optim, (KeyedOptimizerWrapper, FusedOptimizer, CombinedOptimizer)):
+                raise TypeError(
+                    f"a {type(optim).__name__} has no names for its parameters: give a KeyedOptimizerWrapper of it"
+                )
+        self.defaults: Dict[str, Any] = {}
+        self.state: Any = {}
+
+    @property
+    def param_groups(self) -> List[Dict[str, Any]]:  # type: ignore[override]
+        return [group for _, optim in self.optimizers for group in optim.param_groups]
+
+    def step(self, closure: Any = None) -> None:
+        for _, optim in self.optimizers:
+            optim.step(closure)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        for _, optim in self.optimizers:
+            optim.zero_grad(set_to_none)
+
+    def state_dict(self) -> Dict[str, Any]:
+        out: Dict[str, Any] = {"state": {}, "param_groups": []}
+        for name, optim in self.optimizers:
+            inner = optim.state_dict()
+            for key, state in inner["state"].items():
+                if _named(name, key) in out["state"]:
+                    raise ValueError(f"two optimizers have a parameter {_named(name, key)}: give them names")
+                out["state"][_named(name, key)] = state
+            for group in inner["param_groups"]:
+                out["param_groups"].append({**group, "params": [_named(name, key) for key in group["params"]]})
+        return out
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        groups = list(state_dict["param_groups"])
+        if len(groups) != len(self.param_groups):
+            raise ValueError(f"the state dict has {len(groups)} groups, and the optimizers {len(self.param_groups)}")
+        for name, optim in self.optimizers:
+            own, groups = groups[: len(optim.param_groups)], groups[len(optim.param_groups) :]
+            keys = [key for group in own for key in group["params"]]
+            begin = len(_named(name, ""))
+            # A table's further pieces on a rank are "key#1", "key#2", ...
+            states = {k[begin:]: v for k, v in state_dict["state"].items() if k.split("#")[0] in keys}
+            own = [{**group, "params": [key[begin:] for key in group["params"]]} for group in own]
+            optim.load_state_dict({"state": states, "param_groups": own})
+
+
+def _named(name: str, key: str) -> str:
+    return f"{name}.{key}" if name else key
 
 
 def _rate(collection: Collection) -> float:

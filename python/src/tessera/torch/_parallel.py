@@ -16,6 +16,7 @@ from .._collections import DistributedModelParallel as _Model
 from .._runtime import ProcessGroup
 from ._modules import Embeddings, EmbeddingBagCollection, EmbeddingCollection
 from ._optim import FusedOptimizer, fused_optimizer
+from ._state import sharded_tensor, tables_of_plan
 
 _GIB = float(1 << 30)
 
@@ -154,18 +155,29 @@ def construct_module_sharding_plan(
     return dict(per_param_sharding)
 
 
-class ShardedEmbeddingBagCollection(EmbeddingBagCollection):
+class _Sharded(Embeddings):
+    """Tables of a plan. ``whole``: state dicts have them gathered."""
+
+    whole = False
+    _planned: Dict[str, Dict[str, Any]]  # by table
+
+    def _table_tensor(self, table: str, dtype: torch.dtype) -> Any:
+        cut = None if self.whole else sharded_tensor(self.core, self._planned[table], table, dtype)
+        return super()._table_tensor(table, dtype) if cut is None else cut
+
+
+class ShardedEmbeddingBagCollection(_Sharded, EmbeddingBagCollection):
     """What DistributedModelParallel puts in the place of an EmbeddingBagCollection: same inputs and outputs."""
 
 
-class ShardedEmbeddingCollection(EmbeddingCollection):
+class ShardedEmbeddingCollection(_Sharded, EmbeddingCollection):
     """What DistributedModelParallel puts in the place of an EmbeddingCollection."""
 
 
 _SHARDED = {EmbeddingBagCollection: ShardedEmbeddingBagCollection, EmbeddingCollection: ShardedEmbeddingCollection}
 
 
-def _shard(module: Embeddings) -> Embeddings:
+def _shard(module: Embeddings) -> _Sharded:
     """The sharded module with the tables, optimizers and start values of an unsharded one."""
     out = _SHARDED[type(module)].__new__(_SHARDED[type(module)])
     nn.Module.__init__(out)
@@ -233,9 +245,11 @@ class DistributedModelParallel(nn.Module):
             planner=_t.Planner(shardings=requests),
             seed=seed,
         )
-        self._sharded: Dict[str, Embeddings] = {}
+        self._sharded: Dict[str, _Sharded] = {}
+        made = self._tables.plan.to_dict()
         for path, part in found.items():
             sharded = self._sharded[path] = _shard(part)
+            sharded._planned = tables_of_plan(made, path)
             sharded.attach(self._tables[path])
             if part.device.type != "meta":  # its rows
                 for table in part.core.tables:
@@ -252,11 +266,24 @@ class DistributedModelParallel(nn.Module):
         return self.module(*args, **kwargs)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Dict[str, Any]:
-        """Under the names of the model itself; tables whole, on every rank. Collective."""
+        """Under the names of the model itself. Tables are ShardedTensors of what each rank holds, for
+        ``torch.distributed.checkpoint``; whole where torch.distributed is not initialized, and data-parallel ones.
+        Collective."""
         return self._inner.state_dict(*args, **kwargs)
 
+    def full_state_dict(self) -> Dict[str, Any]:
+        """With whole tables, on every rank. Collective."""
+        for part in self._sharded.values():
+            part.whole = True
+        try:
+            return self._inner.state_dict()
+        finally:
+            for part in self._sharded.values():
+                part.whole = False
+
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> Any:
-        """Every rank gives the same one, and takes what it holds of the tables."""
+        """Of ``full_state_dict``, which every rank gives and takes what it holds of; or of ``state_dict``, under the
+        same plan."""
         return self._inner.load_state_dict(state_dict, strict=strict)
 
     def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[Tuple[str, nn.Parameter]]:

@@ -1,0 +1,278 @@
+"""A backend of torch.distributed over Tessera's transports: ``init_process_group("tessera")``.
+
+A Python class derived from ``torch.distributed.ProcessGroup`` serves any PyTorch, without being compiled against one. A
+collective is done when its call returns; its work object is there for callers that wait.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import secrets
+import socket
+from datetime import timedelta
+from typing import Any, Callable, List, Sequence
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from .._runtime import ProcessGroup
+
+NAME = "tessera"
+_LONGEST_S = 24 * 3600.0
+
+# What the transports add up, and what other types are added up as.
+_WIDER = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.bool: torch.int32,
+          torch.uint8: torch.int32, torch.int8: torch.int32, torch.int16: torch.int32}  # fmt: skip
+_FOLDS = {"product": torch.mul, "band": torch.bitwise_and, "bor": torch.bitwise_or, "bxor": torch.bitwise_xor}
+
+
+def _operation(op: Any) -> str:
+    for name in ("sum", "avg", "max", "min", *_FOLDS):
+        if op == getattr(dist.ReduceOp, name.upper()):
+            return name
+    raise NotImplementedError(f"the reduction {op} has no counterpart in the backend {NAME}")
+
+
+def _checked(tensor: Tensor) -> Tensor:
+    if tensor.device.type != "cpu" or tensor.layout != torch.strided:
+        raise ValueError(
+            f"a {tensor.layout} tensor on {tensor.device} is not taken: the backend {NAME} has dense tensors on the cpu"
+        )
+    return tensor.detach()
+
+
+def _bytes(tensor: Tensor) -> np.ndarray:
+    """The memory of a contiguous tensor, whatever its type."""
+    return tensor.reshape(-1).view(torch.uint8).numpy()
+
+
+def _sent(tensor: Tensor) -> np.ndarray:
+    return _bytes(_checked(tensor).contiguous())
+
+
+def _received(tensor: Tensor, fill: Callable[[np.ndarray], Any]) -> None:
+    """Has ``fill`` write a tensor's bytes."""
+    tensor = _checked(tensor)
+    memory = tensor if tensor.is_contiguous() else torch.empty_like(tensor, memory_format=torch.contiguous_format)
+    fill(_bytes(memory))
+    if memory is not tensor:
+        tensor.copy_(memory)
+
+
+def _done(result: Any) -> Any:
+    future: torch.futures.Future = torch.futures.Future()
+    future.set_result(result)
+    return torch._C._distributed_c10d._create_work_from_future(future)
+
+
+def own_address(towards: str, port: int) -> str:
+    """This host's address as those see it who are at ``towards``; nothing is sent."""
+    family, kind, _, _, where = socket.getaddrinfo(towards, port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(where)
+        return probe.getsockname()[0]
+
+
+def _meet(store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGroup:
+    """The ranks of a PyTorch store, on a port of their own. Rank 0 says where."""
+    if rank == 0:
+        address = own_address(os.environ.get("MASTER_ADDR", "127.0.0.1"), int(os.environ.get("MASTER_PORT", 29500)))
+        with socket.socket() as probe:
+            probe.bind(("", 0))
+            port = probe.getsockname()[1]
+        store.set("tessera", json.dumps([address, port, secrets.token_hex(16)]))
+    address, port, token = json.loads(store.get("tessera"))
+    local = {}
+    if size == int(os.environ.get("WORLD_SIZE", 0)) and "LOCAL_RANK" in os.environ:  # all ranks, as they were launched
+        local["local_rank"] = int(os.environ["LOCAL_RANK"])
+        local["local_world_size"] = int(os.environ.get("LOCAL_WORLD_SIZE", 0))
+    seconds = min(timeout.total_seconds(), _LONGEST_S)
+    return ProcessGroup(
+        rank=rank, world_size=size, master_addr=address, master_port=port, token=token, timeout_s=seconds, **local
+    )
+
+
+class TesseraProcessGroup(dist.ProcessGroup):
+    """What ``init_process_group("tessera")`` and ``new_group()`` make. Arguments are PyTorch's."""
+
+    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
+        super().__init__(rank, size)
+        self._rank, self._size = rank, size
+        self.group = _meet(store, rank, size, timeout)
+
+    def getBackendName(self) -> str:
+        return NAME
+
+    def getRank(self) -> int:
+        return self._rank
+
+    def getSize(self) -> int:
+        return self._size
+
+    def abort(self) -> None:
+        self.group.abort(f"rank {self._rank} has aborted its process group")
+
+    def shutdown(self) -> None:
+        self.group.close()
+
+    # ---- reductions
+
+    def _reduced(self, tensor: Tensor, op: Any, exchange: Callable[[np.ndarray, str], Tensor]) -> Tensor:
+        """``exchange`` of the tensor as a type that the transports reduce; the result in the tensor's type."""
+        kind = _operation(op)
+        wide = tensor.to(_WIDER.get(tensor.dtype, tensor.dtype)).contiguous()
+        out = exchange(wide.numpy(), "sum" if kind == "avg" else kind)
+        return (out / self._size if kind == "avg" else out).to(tensor.dtype)
+
+    def _all_reduce(self, tensor: Tensor, op: Any) -> None:
+        tensor = _checked(tensor)
+
+        def exchange(array: np.ndarray, kind: str) -> Tensor:
+            if kind in _FOLDS:
+                return functools.reduce(_FOLDS[kind], torch.from_numpy(self.group.all_gather(array)))
+            self.group.all_reduce(array, kind)
+            return torch.from_numpy(array)
+
+        out = self._reduced(tensor, op, exchange)
+        if out.data_ptr() != tensor.data_ptr():
+            tensor.copy_(out)
+
+    def allreduce(self, tensors: List[Tensor], opts: Any = None) -> Any:
+        for tensor in tensors:
+            self._all_reduce(tensor, dist.ReduceOp.SUM if opts is None else opts.reduceOp)
+        return _done(tensors)
+
+    allreduce_coalesced = allreduce
+
+    def reduce(self, tensors: List[Tensor], opts: Any) -> Any:
+        for tensor in tensors:
+            of_all = tensor if self._rank == opts.rootRank else _checked(tensor).clone()
+            self._all_reduce(of_all, opts.reduceOp)
+        return _done(tensors)
+
+    def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:
+        op = dist.ReduceOp.SUM if opts is None else opts.reduceOp
+
+        def exchange(array: np.ndarray, kind: str) -> Tensor:
+            pieces = array.reshape(self._size, -1)
+            if kind in _FOLDS:
+                return functools.reduce(_FOLDS[kind], torch.from_numpy(self.group.all_gather(pieces))[:, self._rank])
+            return torch.from_numpy(self.group.reduce_scatter(pieces, kind))
+
+        _checked(output).copy_(self._reduced(_checked(input), op, exchange).reshape(output.shape))
+        return _done(output)
+
+    _reduce_scatter_base = reduce_scatter_single
+
+    def reduce_scatter(self, outputs: List[Tensor], inputs: List[List[Tensor]], opts: Any = None) -> Any:
+        for output, pieces in zip(outputs, inputs):
+            self.reduce_scatter_single(output, torch.stack([_checked(piece) for piece in pieces]), opts)
+        return _done(outputs)
+
+    def reduce_scatter_single_coalesced(self, outputs: List[Tensor], inputs: List[Tensor], opts: Any = None) -> Any:
+        for output, input in zip(outputs, inputs):
+            self.reduce_scatter_single(output, input, opts)
+        return _done(outputs)
+
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    # ---- copies
+
+    def broadcast(self, tensors: List[Tensor], opts: Any = None) -> Any:
+        for tensor in tensors:
+            root = 0 if opts is None else opts.rootRank
+            memory = _checked(tensor).contiguous()
+            self.group.broadcast(_bytes(memory), root)
+            if memory.data_ptr() != tensor.data_ptr():
+                tensor.detach().copy_(memory)
+        return _done(tensors)
+
+    def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:
+        _received(output, lambda memory: self.group.all_gather(_sent(input), memory))
+        return _done(output)
+
+    _allgather_base = all_gather_single
+
+    def all_gather_single_coalesced(self, outputs: List[Tensor], inputs: List[Tensor], opts: Any = None) -> Any:
+        for output, input in zip(outputs, inputs):
+            self.all_gather_single(output, input)
+        return _done(outputs)
+
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+
+    def allgather(self, outputs: List[List[Tensor]], inputs: List[Tensor], opts: Any = None) -> Any:
+        for pieces, input in zip(outputs, inputs):
+            everybodys = input.new_empty((self._size, *input.shape))
+            self.all_gather_single(everybodys, input)
+            for piece, theirs in zip(pieces, everybodys):
+                _checked(piece).copy_(theirs)
+        return _done(outputs)
+
+    def allgather_coalesced(self, outputs: List[List[Tensor]], inputs: List[Tensor], opts: Any = None) -> Any:
+        for r, input in enumerate(inputs):
+            self.allgather([[of_rank[r] for of_rank in outputs]], [input])
+        return _done(outputs)
+
+    # ---- pieces
+
+    def _exchange(self, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
+        """inputs[r] goes to rank r, outputs[r] comes from it; of any length, empty ones too."""
+        memory = [_sent(piece) for piece in inputs]
+        counts = [_checked(piece).numel() * piece.element_size() for piece in outputs]
+        got = self.group.all_to_all(np.concatenate(memory), [piece.size for piece in memory], counts)
+        at = 0
+        for piece, count in zip(outputs, counts):
+            received = got[at : at + count]
+            _received(piece, lambda to, of=received: np.copyto(to, of))
+            at += count
+
+    def _nothing(self, like: Tensor) -> List[Tensor]:
+        return [like.new_empty(0)] * self._size
+
+    def alltoall(self, outputs: List[Tensor], inputs: List[Tensor], opts: Any = None) -> Any:
+        self._exchange(outputs, inputs)
+        return _done(outputs)
+
+    def all_to_all_single(
+        self, output: Tensor, input: Tensor, output_splits: List[int], input_splits: List[int], opts: Any = None
+    ) -> Any:
+        def pieces(tensor: Tensor, splits: List[int]) -> Sequence[Tensor]:
+            return torch.split(tensor, list(splits)) if splits else torch.tensor_split(tensor, self._size)
+
+        self._exchange(pieces(output, output_splits), pieces(input, input_splits))
+        return _done(output)
+
+    alltoall_base = all_to_all_single
+
+    def gather(self, outputs: List[List[Tensor]], inputs: List[Tensor], opts: Any) -> Any:
+        for i, input in enumerate(inputs):
+            to: List[Tensor] = self._nothing(input)
+            to[opts.rootRank] = input
+            self._exchange(outputs[i] if self._rank == opts.rootRank else self._nothing(input), to)
+        return _done(outputs)
+
+    def scatter(self, outputs: List[Tensor], inputs: List[List[Tensor]], opts: Any) -> Any:
+        for i, output in enumerate(outputs):
+            of: List[Tensor] = self._nothing(output)
+            of[opts.rootRank] = output
+            self._exchange(of, inputs[i] if self._rank == opts.rootRank else self._nothing(output))
+        return _done(outputs)
+
+    def barrier(self, opts: Any = None) -> Any:
+        self.group.barrier()
+        return _done([])
+
+    def send(self, *args: Any) -> Any:
+        raise NotImplementedError(f"send and recv have no counterpart in the backend {NAME}: use all_to_all_single")
+
+    recv = recv_anysource = send
+
+
+def register() -> None:
+    """Makes ``init_process_group("tessera")`` known. Done by ``import tessera.torch``."""
+    if dist.is_available() and NAME not in dist.Backend.backend_list:
+        dist.Backend.register_backend(NAME, TesseraProcessGroup, devices=["cpu"])

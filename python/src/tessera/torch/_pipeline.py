@@ -1,0 +1,83 @@
+"""Training loops that read a batch ahead, with TorchRec's names."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Callable, Generic, Iterator, Optional, Tuple, TypeVar
+
+import torch
+from torch import nn
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+
+
+class TrainPipelineBase(Generic[In, Out]):
+    """A step of training for each ``progress(dataloader_iter)``: zero_grad, forward, backward, optimizer.
+
+    The model returns ``(losses, output)``; the losses are added up, and ``progress`` gives the output. It raises
+    ``StopIteration`` when the batches are over. custom_model_fwd: called in the model's place. device: "cpu"."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        device: Any = "cpu",
+        custom_model_fwd: Optional[Callable[[In], Tuple[torch.Tensor, Out]]] = None,
+    ) -> None:
+        if torch.device(device).type != "cpu":
+            raise NotImplementedError(f"a pipeline on {device} has no counterpart in tessera.torch: only the cpu has")
+        self._model, self._optimizer = model, optimizer
+        self._forward = custom_model_fwd or model
+
+    def _next(self, dataloader_iter: Iterator[In]) -> In:
+        return next(dataloader_iter)
+
+    def progress(self, dataloader_iter: Iterator[In]) -> Out:
+        batch = self._next(dataloader_iter)
+        training = self._model.training
+        if training:
+            self._optimizer.zero_grad()
+        losses, output = self._forward(batch)
+        if training:
+            torch.sum(losses, dim=0).backward()
+            self._optimizer.step()
+        return output
+
+
+class TrainPipelineSparseDist(TrainPipelineBase[In, Out]):
+    """The same steps and numbers; the next batch is read and collated by a thread while this one trains.
+
+    TorchRec starts a batch's exchange of ids ahead, too; here it is part of the step. execute_all_batches, which says
+    there whether the batches that are under way at the end are trained: they are. One thread at a time, one iterator
+    after the other."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        device: Any = "cpu",
+        execute_all_batches: bool = True,
+        custom_model_fwd: Optional[Callable[[In], Tuple[torch.Tensor, Out]]] = None,
+    ) -> None:
+        super().__init__(model, optimizer, device, custom_model_fwd)
+        if not execute_all_batches:
+            raise NotImplementedError("execute_all_batches=False has no counterpart in tessera.torch: all are trained")
+        self._reader = ThreadPoolExecutor(1, "tessera-batches")
+        self._source: Optional[Iterator[In]] = None
+        self._ahead: Optional[Future[In]] = None
+
+    def _next(self, dataloader_iter: Iterator[In]) -> In:
+        if self._ahead is None or self._source is not dataloader_iter:
+            self._source, self._ahead = dataloader_iter, self._reader.submit(next, dataloader_iter)
+        batch = self._ahead.result()  # or StopIteration, which it goes on to raise
+        self._ahead = self._reader.submit(next, dataloader_iter)
+        return batch
+
+
+class EvalPipelineSparseDist(TrainPipelineSparseDist[In, Out]):
+    """Forward alone, without gradients."""
+
+    def progress(self, dataloader_iter: Iterator[In]) -> Out:
+        with torch.no_grad():
+            return self._forward(self._next(dataloader_iter))[1]

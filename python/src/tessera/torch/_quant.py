@@ -1,0 +1,87 @@
+"""Quantized collections, which only infer."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Dict, List, Mapping, Optional, Union
+
+import torch
+from torch import nn
+
+from .._batch import QuantCollection
+from ._modules import EmbeddingBagConfig, EmbeddingBagCollection, EmbeddingCollection, Embeddings, batch_arguments
+from ._sparse import KeyedJaggedTensor, KeyedTensor
+
+_FORMATS = {torch.int8: "int8", torch.qint8: "int8", torch.uint8: "int8", torch.quint8: "int8",
+            torch.quint4x2: "int4", torch.quint2x4: "int2", torch.float16: "fp16"}  # fmt: skip
+
+
+def _format(dtype: Any) -> str:
+    """Of a PyTorch type, a DataType of TorchRec, or a name: "int8"."""
+    if isinstance(dtype, torch.dtype):
+        if dtype not in _FORMATS:
+            raise NotImplementedError(f"rows of {dtype} have no counterpart; {', '.join(map(str, _FORMATS))} have")
+        return _FORMATS[dtype]
+    return str(getattr(dtype, "value", dtype)).lower()
+
+
+class QuantEmbeddingBagCollection(nn.Module):
+    """Pooled lookups in quantized tables, whole on this rank: ``forward(KeyedJaggedTensor) -> KeyedTensor`` without
+    gradients. Of ``quantize``. Its rows are in no state dict: quantize the trained model again."""
+
+    def __init__(self, configs: List[EmbeddingBagConfig], is_weighted: bool, core: QuantCollection) -> None:
+        super().__init__()
+        self._configs, self._is_weighted, self.core = configs, is_weighted, core
+
+    def embedding_bag_configs(self) -> List[EmbeddingBagConfig]:
+        return self._configs
+
+    def is_weighted(self) -> bool:
+        return self._is_weighted
+
+    def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
+        core = self.core
+        rows = core.lookup(**batch_arguments(features, core.features, self._is_weighted))
+        return KeyedTensor(list(core.outputs), list(core.outputs.values()), torch.from_numpy(rows))
+
+
+def _quantized(part: Embeddings, path: str, dtype: Any, per_table: Mapping[str, Any]) -> QuantEmbeddingBagCollection:
+    if isinstance(part, EmbeddingCollection) or type(part).forward is not EmbeddingBagCollection.forward:
+        raise NotImplementedError(f"{path or 'the module'} is a {type(part).__name__}: only bags are quantized here")
+    own = {config.name: _format(per_table[config.name]) for config in part._configs if config.name in per_table}
+    return QuantEmbeddingBagCollection(part._configs, part._is_weighted, part.core.quantize(_format(dtype), own))
+
+
+def quantize(
+    module: nn.Module,
+    dtype: Union[torch.dtype, str, Any] = torch.int8,
+    inplace: bool = False,
+    per_table_weight_dtype: Optional[Mapping[str, Any]] = None,
+) -> nn.Module:
+    """A model, sharded or not, whose EmbeddingBagCollections have quantized rows and only infer; TorchRec calls this
+    ``quantize_embeddings``. Collective where they are sharded: every rank gets all of them.
+
+    dtype: torch.int8, torch.quint4x2, torch.quint2x4, torch.float16, a DataType, or "fp8". inplace: the collections of
+    ``module`` itself are replaced. ``ValueError``: a row with NaN or infinity, or a dim that the type cannot have."""
+    from ._parallel import DistributedModelParallel
+
+    if isinstance(module, DistributedModelParallel):
+        module = module._inner
+    per_table = dict(per_table_weight_dtype or {})
+    found = {path: part for path, part in module.named_modules() if isinstance(part, Embeddings)}
+    unknown = set(per_table) - {config.name for part in found.values() for config in part._configs}
+    if unknown:
+        raise KeyError(f"there is no table {sorted(unknown)[0]}")
+    made = {path: _quantized(part, path, dtype, per_table) for path, part in found.items()}
+    if not inplace:
+        memo: Dict[int, Any] = {id(found[path]): part for path, part in made.items()}
+        return copy.deepcopy(module, memo)
+    for path, part in made.items():
+        if not path:
+            return part
+        parent, _, name = path.rpartition(".")
+        setattr(module.get_submodule(parent), name, part)
+    return module
+
+
+quantize_embeddings = quantize

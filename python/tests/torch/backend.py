@@ -1,0 +1,183 @@
+"""On each rank: torch.distributed over Tessera's transports.
+
+backend.py collectives|ddp|checkpoint|killed|wrong [FOLDER]
+"""
+
+import os
+import signal
+import sys
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+import tessera
+import tessera.torch as tt
+
+what = sys.argv[1]
+dist.init_process_group("tessera", timeout=timedelta(seconds=60))
+rank, world = dist.get_rank(), dist.get_world_size()
+assert dist.get_backend() == "tessera"
+
+
+def random(shape, dtype, seed):
+    generator = torch.Generator().manual_seed(10 * seed + rank)
+    return torch.randint(0, 7, shape, generator=generator).to(dtype)
+
+
+def outcomes(group, dtype, seed):
+    """Of every collective, on one group."""
+
+    def made(*shape):
+        return random(shape, dtype, seed)
+
+    out = []
+    for op in ("SUM", "MAX", "MIN", "PRODUCT"):
+        out.append(made(5, 3))
+        dist.all_reduce(out[-1], op=getattr(dist.ReduceOp, op), group=group)
+    out.append(made(4, 6).t())  # not contiguous
+    dist.all_reduce(out[-1], group=group)
+    out.append(made(3))
+    dist.broadcast(out[-1], src=world - 1, group=group)
+    out.append(made())
+    dist.broadcast(out[-1], src=0, group=group)
+    pieces = [torch.zeros(2, 2, dtype=dtype) for _ in range(world)]
+    dist.all_gather(pieces, made(2, 2), group=group)
+    out += pieces
+    out.append(torch.zeros(2 * world, dtype=dtype))
+    dist.all_gather_into_tensor(out[-1], made(2), group=group)
+    out.append(made(3))
+    dist.reduce(out[-1], dst=0, group=group)
+    if rank != 0:
+        out.pop()  # not said
+    gathered = [torch.zeros(3, dtype=dtype) for _ in range(world)] if rank == 0 else None
+    dist.gather(made(3), gathered, dst=0, group=group)
+    out += gathered or []
+    out.append(torch.zeros(2, 2, dtype=dtype))
+    dist.scatter(out[-1], [made(2, 2) + i for i in range(world)] if rank == 0 else None, src=0, group=group)
+    out.append(torch.zeros(world, dtype=dtype))
+    dist.all_to_all_single(out[-1], made(world), group=group)
+    mine, theirs = [1, 3] if rank == 0 else [2, 0], [1, 2] if rank == 0 else [3, 0]
+    out.append(torch.zeros(sum(theirs), 2, dtype=dtype))
+    dist.all_to_all_single(out[-1], made(sum(mine), 2), theirs, mine, group=group)
+    return out
+
+
+if what == "collectives":
+    gloo = dist.new_group(backend="gloo")
+    for seed, dtype in enumerate([torch.float32, torch.float64, torch.int32, torch.int64, torch.uint8, torch.float16]):
+        for mine, theirs in zip(outcomes(None, dtype, seed), outcomes(gloo, dtype, seed)):
+            assert mine.dtype == theirs.dtype and torch.equal(mine, theirs), (dtype, mine, theirs)
+    for dtype in (torch.bfloat16, torch.bool):
+        flags = random((4,), dtype, 9)
+        everybodys = [torch.zeros(4, dtype=dtype) for _ in range(world)]
+        dist.all_gather(everybodys, flags)
+        dist.all_reduce(flags)
+        assert torch.equal(flags, sum(p.float() for p in everybodys).to(dtype)), flags
+    mean = torch.tensor([1.0, 4.0]) * (rank + 1)
+    dist.all_reduce(mean, op=dist.ReduceOp.AVG)
+    assert mean.tolist() == [1.5, 6.0]
+    part = torch.zeros(2)
+    dist.reduce_scatter_tensor(part, torch.arange(4.0) + rank)
+    assert part.tolist() == [4.0 * rank + 1, 4.0 * rank + 3]
+    dist.reduce_scatter(part, [torch.full((2,), 1.0 + rank), torch.full((2,), 5.0)])
+    assert part.tolist() == ([3.0, 3.0] if rank == 0 else [10.0, 10.0])
+    bits = torch.tensor([1, 2, 4]) << rank
+    dist.all_reduce(bits, op=dist.ReduceOp.BOR)
+    assert bits.tolist() == [3, 6, 12]
+    objects = [None] * world
+    dist.all_gather_object(objects, {"rank": rank})
+    assert objects == [{"rank": 0}, {"rank": 1}]
+    told = [["a", 1] if rank == 0 else None]
+    dist.broadcast_object_list(told, src=0)
+    assert told == [["a", 1]]
+    work = dist.all_reduce(mean, async_op=True)
+    work.wait()
+    assert mean.tolist() == [3.0, 12.0]
+    alone = [dist.new_group([r]) for r in range(world)][rank]
+    dist.all_reduce(mean, group=alone)
+    assert mean.tolist() == [3.0, 12.0]
+elif what == "ddp":  # as over gloo, to the last bit; what is not contiguous, and buffers, too
+    gloo = dist.new_group(backend="gloo")
+    states = []
+    for group in (None, gloo):
+        torch.manual_seed(rank)  # DDP begins with rank 0's
+        model = torch.nn.Sequential(torch.nn.Linear(6, 40), torch.nn.BatchNorm1d(40), torch.nn.Linear(40, 1))
+        model = torch.nn.parallel.DistributedDataParallel(model, process_group=group, bucket_cap_mb=0.001)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        generator = torch.Generator().manual_seed(5 + rank)
+        for _ in range(4):
+            optimizer.zero_grad()
+            (model(torch.randn(8, 6, generator=generator)) ** 2).mean().backward()
+            optimizer.step()
+        states.append(model.state_dict())
+    for key, value in states[0].items():
+        assert torch.equal(value, states[1][key]), key
+elif what == "checkpoint":  # of torch.distributed, with ShardedTensors and without gloo
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed._shard.sharded_tensor import ShardedTensor
+
+    def model(seed):
+        sizes = {"a": (21, 4), "b": (10, 8), "c": (5, 4)}
+        tables = [tt.EmbeddingBagConfig(*size, name) for name, size in sizes.items()]
+        whole = torch.nn.ModuleDict({"sparse": tt.EmbeddingBagCollection(tables, device="meta")})
+        whole["over"] = torch.nn.Linear(16, 1)
+        plan = tt.construct_module_sharding_plan(
+            whole["sparse"], {"a": tt.row_wise(), "b": tt.column_wise([0, 1]), "c": tt.data_parallel()}
+        )
+        sharders = [tt.EmbeddingBagCollectionSharder({"optimizer": tt.EmbOptimType.EXACT_SGD, "learning_rate": 0.1})]
+        return tt.DistributedModelParallel(whole, plan=tt.ShardingPlan({"sparse": plan}), sharders=sharders, seed=seed)
+
+    saved, loaded = model(1), model(2)
+    state = saved.state_dict()
+    key = "sparse.embedding_bags.{}.weight".format
+    assert isinstance(state[key("a")], ShardedTensor) and isinstance(state[key("b")], ShardedTensor)
+    assert state[key("a")].local_shards()[0].tensor.shape == ((11, 4) if rank == 0 else (10, 4))
+    assert type(state[key("c")]) is torch.Tensor
+    dcp.save(state, checkpoint_id=sys.argv[2])
+    before, other = saved.full_state_dict(), loaded.full_state_dict()
+    into = loaded.state_dict()
+    dcp.load(into, checkpoint_id=sys.argv[2])
+    loaded.load_state_dict(into)
+    for name, value in loaded.full_state_dict().items():
+        assert torch.equal(value, before[name]), name
+    assert any(not torch.equal(other[name], before[name]) for name in before)
+    again = model(3)
+    again.load_state_dict(before)  # whole tables are taken, too
+    for name, value in again.full_state_dict().items():
+        assert torch.equal(value, before[name]), name
+elif what == "killed":
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        model(torch.ones(1, 2)).sum().backward()
+        raise SystemExit("no error")
+    except ConnectionError as error:
+        print("told:", error, flush=True)
+    os._exit(0)
+elif what == "wrong":
+    for sentence, error, use in [
+        ("on meta", ValueError, lambda: dist.all_reduce(torch.zeros(2, device="meta"))),
+        ("send and recv", NotImplementedError, lambda: dist.send(torch.zeros(2), 1 - rank)),
+        ("sparse_coo", ValueError, lambda: dist.all_reduce(torch.zeros(2, 2).to_sparse())),
+    ]:
+        try:
+            use()
+            raise SystemExit(f"no error: {sentence}")
+        except error as raised:
+            assert sentence in str(raised), raised
+    held = dist.distributed_c10d._get_default_group()
+    held.shutdown()
+    try:
+        dist.all_reduce(torch.zeros(2))
+        raise SystemExit("no error")
+    except tessera.InvalidArgument as error:
+        assert "group is NULL" in str(error), error
+    print("all right", flush=True)
+    os._exit(0)
+else:
+    raise SystemExit(f"unknown: {what}")
+dist.barrier()
+dist.destroy_process_group()
+print("all right", flush=True)
