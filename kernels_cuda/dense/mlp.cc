@@ -3,6 +3,7 @@
 namespace tessera::gpu {
 
 GpuMlp::GpuMlp(const sdk::Setup& setup) : host_(setup.host), shape_(setup.options) {
+  shape_.need_plain("on this device");
   for (size_t k = 0; k < shape_.count(); ++k) layers_.push_back({shape_.in(k), shape_.out(k), shape_.relu(k)});
 }
 

@@ -2,24 +2,43 @@
 
 #include <string.h>
 
-namespace tessera_dense {
+#include "cross_mixture.h"
 
-Cross::Cross(const tessera::sdk::Setup& setup)
+namespace tessera_dense {
+namespace {
+
+std::unique_ptr<tessera::sdk::Module> make_cross(const tessera::sdk::Setup& setup) {
+  const std::string kind = setup.options.string("kind", "");
+  if (kind == "vector") return std::make_unique<VectorCross>(setup);
+  if (kind == "mixture") return std::make_unique<MixtureCross>(setup);
+  if (kind != "" && kind != "full" && kind != "low_rank") {
+    tessera::sdk::fail(TSR_INVALID_ARGUMENT, "cross: option \"kind\" is \"", kind,
+                       "\", but must be full, low_rank, vector or mixture");
+  }
+  return std::make_unique<MatrixCross>(setup);
+}
+
+}  // namespace
+
+Cross::Cross(const tessera::sdk::Setup& setup) : EitherLayer(make_cross(setup)) {}
+
+MatrixCross::MatrixCross(const tessera::sdk::Setup& setup)
     : host_(setup.host),
       loops_(choose_loops()),
       shape_(setup.options),
       width_(shape_.width()),
       layers_(shape_.count()),
-      low_rank_(shape_.low_rank()) {
+      low_rank_(shape_.low_rank()),
+      joined_(setup.host, "cross", width_) {
   for (int64_t k = 0; k < layers_; ++k) {
     if (low_rank_ > 0) matrices_.add(width_, low_rank_);
     matrices_.add(shape_.inner(), width_);
   }
 }
 
-void Cross::forward(const tessera::sdk::ModuleCall& args, tsr_module_context** context) {
-  const int64_t batch = batch_of(args.inputs, 1, "cross");
-  const float* x0 = matrix(args.inputs[0], batch, width_, "cross's input");
+void MatrixCross::forward(const tessera::sdk::ModuleCall& args, tsr_module_context** context) {
+  const int64_t batch = args.batch;
+  const float* x0 = joined_.rows(args);
   float* output = matrix(args.outputs[0], batch, width_, "cross's output");
   take_weights(args.parameters);
   auto lease = contexts_.take();
@@ -47,28 +66,29 @@ void Cross::forward(const tessera::sdk::ModuleCall& args, tsr_module_context** c
   contexts_.hand_out(std::move(lease), context);
 }
 
-void Cross::backward(const tessera::sdk::ModuleCall& args, tsr_module_context* context) {
-  const int64_t batch = batch_of(args.inputs, 1, "cross"), n = batch * width_;
+void MatrixCross::backward(const tessera::sdk::ModuleCall& args, tsr_module_context* context) {
+  const int64_t batch = args.batch, n = batch * width_;
   const Context& saved = *contexts_.of(context);
-  const float* x0 = matrix(args.inputs[0], batch, width_, "cross's input");
+  const float* x0 = joined_.rows(args);
   const float* grad = matrix(args.grad_outputs[0], batch, width_, "the gradient of cross's output");
   take_weights(args.parameters);
   parameter_data(args.grad_parameters, parameters(), parameters_);
   inner_.at_least(host_, batch * layers_ * (width_ + low_rank_));
   dx_.at_least(host_, n);
   dout_.at_least(host_, n);
-  float* dx0 = args.grad_inputs[0].data == nullptr ? dx0_.at_least(host_, n)
-                                                   : matrix(args.grad_inputs[0], batch, width_, "cross's gradient");
+  float* wanted = joined_.gradient(args);
+  float* dx0 = wanted ? wanted : dx0_.at_least(host_, n);
   list_gradients(batch, x0, saved);
   in_blocks(host_, batch, matrices_.block(), [&](int64_t begin, int64_t end, int64_t) {
     const OneThread alone;
     back_through({x0, grad, dx0, saved}, batch, begin, end);
   });
   matrices_.add_gradients(host_, loops_, batch, gradients_);
+  if (wanted) joined_.give(args);
 }
 
 // Samples [begin, end) from the last layer to the first.
-void Cross::back_through(const Way& way, int64_t batch, int64_t begin, int64_t end) const {
+void MatrixCross::back_through(const Way& way, int64_t batch, int64_t begin, int64_t end) const {
   const int64_t rows = end - begin, n = rows * width_, at = begin * width_;
   float *dout = dout_.data() + at, *dx = dx_.data() + at, *dx0 = way.dx0 + at;
   memcpy(dout, way.grad + at, sizeof(float) * static_cast<size_t>(n));
@@ -90,13 +110,13 @@ void Cross::back_through(const Way& way, int64_t batch, int64_t begin, int64_t e
   loops_.add(n, dout, dx0);
 }
 
-Cross::Inner Cross::inner(int64_t batch, int64_t k) const {
+MatrixCross::Inner MatrixCross::inner(int64_t batch, int64_t k) const {
   float* dy = inner_.data() + k * batch * (width_ + low_rank_);
   return {dy, dy + batch * width_};
 }
 
 // `parameters_`: the gradients of the parameters.
-void Cross::list_gradients(int64_t batch, const float* x0, const Context& saved) {
+void MatrixCross::list_gradients(int64_t batch, const float* x0, const Context& saved) {
   gradients_.clear();
   for (int64_t k = 0; k < layers_; ++k) {
     const Kept kept = shape_.kept(saved.kept.data(), batch, k);
@@ -108,7 +128,7 @@ void Cross::list_gradients(int64_t batch, const float* x0, const Context& saved)
   }
 }
 
-void Cross::take_weights(std::span<const DLTensor> tensors) {
+void MatrixCross::take_weights(std::span<const DLTensor> tensors) {
   parameter_data(tensors, parameters(), parameters_);
   weights_.clear();
   biases_.clear();
@@ -118,6 +138,73 @@ void Cross::take_weights(std::span<const DLTensor> tensors) {
     weights_.push_back(p[0]);
     biases_.push_back(p[1]);
   }
+}
+
+VectorCross::VectorCross(const tessera::sdk::Setup& setup)
+    : host_(setup.host),
+      joined_(setup.host, "cross", setup.options.integer("width", tessera::sdk::joined_width(setup.options))),
+      layers_(setup.options.integer("layers", 3)) {
+  const int64_t width = joined_.width();
+  if (width < 1) tessera::sdk::fail(TSR_INVALID_ARGUMENT, "cross: option \"inputs\" must list its inputs' widths");
+  if (layers_ < 1) tessera::sdk::fail(TSR_INVALID_ARGUMENT, "cross: option \"layers\" must be above 0, not ", layers_);
+  for (int64_t k = 0; k < layers_; ++k) {
+    parameters_.push_back({std::to_string(k) + ".weight", {width}, tessera::sdk::xavier_normal(1, width)});
+    parameters_.push_back({std::to_string(k) + ".bias", {width}});
+  }
+}
+
+void VectorCross::forward(const tessera::sdk::ModuleCall& args, tsr_module_context** context) {
+  const int64_t width = joined_.width(), n = args.batch * width;
+  const float *x0 = joined_.rows(args), *x = x0;
+  float* output = matrix(args.outputs[0], args.batch, width, "cross's output");
+  parameter_data(args.parameters, parameters_, weights_);
+  auto lease = contexts_.take();
+  float* kept = lease->kept.at_least(host_, (layers_ - 1) * n + layers_ * args.batch);
+  float* dots = kept + (layers_ - 1) * n;
+  for (int64_t k = 0; k < layers_; ++k, dots += args.batch) {
+    const float *weight = weights_[2 * static_cast<size_t>(k)], *bias = weights_[2 * static_cast<size_t>(k) + 1];
+    float* next = k + 1 == layers_ ? output : kept + k * n;
+    for (int64_t s = 0; s < args.batch; ++s) {
+      const int64_t at = s * width;
+      float dot = 0;
+      for (int64_t i = 0; i < width; ++i) dot += x[at + i] * weight[i];
+      dots[s] = dot;
+      for (int64_t i = 0; i < width; ++i) next[at + i] = x0[at + i] * dot + bias[i] + x[at + i];
+    }
+    x = next;
+  }
+  contexts_.hand_out(std::move(lease), context);
+}
+
+void VectorCross::backward(const tessera::sdk::ModuleCall& args, tsr_module_context* context) {
+  const int64_t width = joined_.width(), n = args.batch * width;
+  const float* x0 = joined_.rows(args);
+  const float* grad = matrix(args.grad_outputs[0], args.batch, width, "the gradient of cross's output");
+  const float* kept = contexts_.of(context)->kept.data();
+  parameter_data(args.parameters, parameters_, weights_);
+  parameter_data(args.grad_parameters, parameters_, gradients_);
+  float* dx = grad_.at_least(host_, n);  // of the layer's output, then of its input
+  std::copy_n(grad, n, dx);
+  float* dx0 = joined_.gradient(args);
+  if (dx0) std::fill_n(dx0, n, 0.0f);
+  for (int64_t k = layers_; k-- > 0;) {
+    const size_t at_weight = 2 * static_cast<size_t>(k);
+    const float *x = k == 0 ? x0 : kept + (k - 1) * n, *dots = kept + (layers_ - 1) * n + k * args.batch;
+    for (int64_t s = 0; s < args.batch; ++s) {
+      const int64_t at = s * width;
+      float along = 0;  // the gradient of the dot product
+      for (int64_t i = 0; i < width; ++i) along += dx[at + i] * x0[at + i];
+      for (int64_t i = 0; i < width; ++i) {
+        gradients_[at_weight][i] += along * x[at + i];
+        gradients_[at_weight + 1][i] += dx[at + i];
+        if (dx0) dx0[at + i] += dx[at + i] * dots[s];
+        dx[at + i] += along * weights_[at_weight][i];
+      }
+    }
+  }
+  if (!dx0) return;
+  for (int64_t i = 0; i < n; ++i) dx0[i] += dx[i];
+  joined_.give(args);
 }
 
 }  // namespace tessera_dense

@@ -3,20 +3,21 @@
 
 #include <vector>
 
-#include "loops.h"
-#include "support.h"
-#include "tessera/sdk/module.h"
+#include "joined.h"
+#include "mlp.h"
 #include "weights.h"
 
 namespace tessera_dense {
 
-class Cross : public tessera::sdk::Module {
+// Kinds "full" and "low_rank".
+class MatrixCross : public tessera::sdk::Module {
  public:
-  explicit Cross(const tessera::sdk::Setup& setup);
+  explicit MatrixCross(const tessera::sdk::Setup& setup);
 
   const std::vector<tessera::sdk::Parameter>& parameters() const override { return shape_.parameters(); }
   std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override {
-    return shape_.outputs(inputs);
+    joined_.width_of(inputs);
+    return {tessera::sdk::Value{width_}};
   }
   void forward(const tessera::sdk::ModuleCall& args, tsr_module_context** context) override;
   void backward(const tessera::sdk::ModuleCall& args, tsr_module_context* context) override;
@@ -48,12 +49,45 @@ class Cross : public tessera::sdk::Module {
   const Loops& loops_;
   tessera::sdk::CrossLayers shape_;
   int64_t width_, layers_, low_rank_;
+  Joined joined_;
   Weights matrices_;  // of each layer V_k (low rank only), and U_k or W_k
   ContextPool<Context> contexts_;
   Floats inner_, dx_, dout_, dx0_;
   std::vector<float*> parameters_;
   std::vector<const float*> weights_, biases_;  // of each matrix, of each layer
   std::vector<Weights::Gradient> gradients_;
+};
+
+// Kind "vector": x_{k+1} = x_0 * (x_k . k_k) + b_k + x_k (DCN, 2017). Parameters "k.weight" [N] and "k.bias" [N].
+class VectorCross : public tessera::sdk::Module {
+ public:
+  explicit VectorCross(const tessera::sdk::Setup& setup);
+
+  const std::vector<tessera::sdk::Parameter>& parameters() const override { return parameters_; }
+  std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override {
+    joined_.width_of(inputs);
+    return {tessera::sdk::Value{joined_.width()}};
+  }
+  void forward(const tessera::sdk::ModuleCall& args, tsr_module_context** context) override;
+  void backward(const tessera::sdk::ModuleCall& args, tsr_module_context* context) override;
+  void release(tsr_module_context* context) noexcept override { contexts_.give_back(context); }
+
+ private:
+  struct Context {
+    Floats kept;  // inputs of all layers but the first, then of each layer x . k of each sample
+  };
+  tessera::sdk::Host host_;
+  Joined joined_;
+  int64_t layers_;
+  std::vector<tessera::sdk::Parameter> parameters_;
+  ContextPool<Context> contexts_;
+  Floats grad_;
+  std::vector<float*> weights_, gradients_;
+};
+
+class Cross : public EitherLayer {
+ public:
+  explicit Cross(const tessera::sdk::Setup& setup);
 };
 
 }  // namespace tessera_dense

@@ -1,7 +1,11 @@
 // The dense layers as a plugin.
+#include "chain_layer.h"
+#include "combine.h"
 #include "cross.h"
 #include "dot_interaction.h"
+#include "experts.h"
 #include "mlp.h"
+#include "sequences.h"
 #include "tessera/sdk/isa.h"
 #include "tessera/sdk/plugin.h"
 
@@ -25,10 +29,38 @@ const Loops& choose_loops() {
 
 using tessera::sdk::component;
 
+// docs/layers.md has their options and formulas.
 TESSERA_PLUGIN(
-    "dense", "1.0.0",
-    component<tessera_dense::Mlp>({.id = "mlp", .version = "1.0.0", .about = "linear layers with ReLU (oneDNN)"}),
+    "dense", "1.1.0",
+    component<tessera_dense::Mlp>(
+        {.id = "mlp", .version = "1.1.0", .about = "linear layers with norm, activation and dropout (oneDNN)"}),
     component<tessera_dense::DotInteraction>(
         {.id = "dot_interaction", .version = "1.0.0", .about = "DLRM's pairwise dot products"}),
     component<tessera_dense::Cross>(
-        {.id = "cross", .version = "1.0.0", .about = "cross network of DCN-v2, low rank optional (oneDNN)"}));
+        {.id = "cross", .version = "1.1.0", .about = "cross networks: full, low rank, vector, mixture (oneDNN)"}),
+    component<tessera_dense::BatchNormMlp>(
+        {.id = "mlp_batch_norm", .version = "1.0.0", .about = "an mlp with batch norm over the ranks' samples"}),
+    component<tessera_dense::Linear>({.id = "linear", .version = "1.0.0", .about = "one linear layer (oneDNN)"}),
+    component<tessera_dense::Projection>(
+        {.id = "projection", .version = "1.0.0", .about = "inputs of any widths to one width"}),
+    component<tessera_dense::ActivationLayer>({.id = "activation", .version = "1.0.0", .about = "an activation"}),
+    component<tessera_dense::Softmax>({.id = "softmax", .version = "1.0.0", .about = "softmax of a sample's values"}),
+    component<tessera_dense::Dropout>({.id = "dropout", .version = "1.0.0", .about = "dropout while training"}),
+    component<tessera_dense::LayerNorm>({.id = "layer_norm", .version = "1.0.0", .about = "layer norm"}),
+    component<tessera_dense::BatchNorm>(
+        {.id = "batch_norm", .version = "1.0.0", .about = "batch norm over the ranks' samples"}),
+    component<tessera_dense::Concat>({.id = "concat", .version = "1.0.0", .about = "inputs beside each other"}),
+    component<tessera_dense::Sum>({.id = "sum", .version = "1.0.0", .about = "sum, element by element"}),
+    component<tessera_dense::Hadamard>({.id = "product", .version = "1.0.0", .about = "product, element by element"}),
+    component<tessera_dense::Matmul>({.id = "matmul", .version = "1.0.0", .about = "product of two matrices a sample"}),
+    component<tessera_dense::Fm>({.id = "fm", .version = "1.0.0", .about = "factorization machine, second order"}),
+    component<tessera_dense::Gate>({.id = "gate", .version = "1.0.0", .about = "an input times a learnt gate"}),
+    component<tessera_dense::Experts>({.id = "experts", .version = "1.0.0", .about = "several mlps side by side"}),
+    component<tessera_dense::Mixture>({.id = "mixture", .version = "1.0.0", .about = "experts weighed by gates"}),
+    component<tessera_dense::SumPooling>({.id = "sum_pooling", .version = "1.0.0", .about = "sum of a sequence"}),
+    component<tessera_dense::MeanPooling>({.id = "mean_pooling", .version = "1.0.0", .about = "mean of a sequence"}),
+    component<tessera_dense::MaxPooling>({.id = "max_pooling", .version = "1.0.0", .about = "maximum of a sequence"}),
+    component<tessera_dense::PositionWeights>(
+        {.id = "position_weights", .version = "1.0.0", .about = "sum of a sequence, weighed by position"}),
+    component<tessera_dense::TargetAttention>(
+        {.id = "target_attention", .version = "1.0.0", .about = "DIN's attention of a target over a sequence"}));

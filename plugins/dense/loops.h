@@ -3,6 +3,8 @@
 
 #include <stdint.h>
 
+#include "row_loops.h"
+
 namespace tessera_dense {
 
 // Rows [first, first + count) of a batch of dot interactions. A sample has n = features + 1 vectors of `dim` floats:
@@ -56,6 +58,7 @@ struct Loops {
   void (*add)(int64_t n, const float* a, float* out);
   // A sample's values do not depend on the others of its batch, nor on their number.
   void (*affine)(const Affine& args);
+  const RowLoops* of_rows;
 };
 
 namespace portable {

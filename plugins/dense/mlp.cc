@@ -1,17 +1,32 @@
 #include "mlp.h"
 
+#include "chain_layer.h"
+
 namespace tessera_dense {
 
-Mlp::Mlp(const tessera::sdk::Setup& setup) : host_(setup.host), loops_(choose_loops()), shape_(setup.options) {
+namespace {
+
+std::unique_ptr<tessera::sdk::Module> make_mlp(const tessera::sdk::Setup& setup) {
+  tessera::sdk::MlpLayers shape(setup.options);
+  if (!shape.plain()) return std::make_unique<AnyMlp>(setup, shape);
+  return std::make_unique<PlainMlp>(setup, std::move(shape));
+}
+
+}  // namespace
+
+Mlp::Mlp(const tessera::sdk::Setup& setup) : EitherLayer(make_mlp(setup)) {}
+
+PlainMlp::PlainMlp(const tessera::sdk::Setup& setup, tessera::sdk::MlpLayers shape)
+    : host_(setup.host), loops_(choose_loops()), shape_(std::move(shape)), joined_(setup.host, "mlp", shape_.input()) {
   for (size_t k = 0; k < shape_.count(); ++k) {
     matrices_.add(shape_.in(k), shape_.out(k));
     products_ += shape_.in(k)*shape_.out(k);
   }
 }
 
-void Mlp::forward(const tessera::sdk::ModuleCall& args, tsr_module_context** context) {
-  const int64_t batch = batch_of(args.inputs, 1, "mlp");
-  const float* x = matrix(args.inputs[0], batch, shape_.input(), "mlp's input");
+void PlainMlp::forward(const tessera::sdk::ModuleCall& args, tsr_module_context** context) {
+  const int64_t batch = args.batch;
+  const float* x = joined_.rows(args);
   float* output = matrix(args.outputs[0], batch, shape_.output(), "mlp's output");
   take_weights(args.parameters);
   auto lease = contexts_.take();
@@ -31,7 +46,7 @@ void Mlp::forward(const tessera::sdk::ModuleCall& args, tsr_module_context** con
   contexts_.hand_out(std::move(lease), context);
 }
 
-void Mlp::infer(int64_t batch, const float* x, float* output, const Context& memory) {
+void PlainMlp::infer(int64_t batch, const float* x, float* output, const Context& memory) {
   constexpr int64_t kProducts = 256 << 10, kUnit = 4;
   // A sample's values do not depend on its block. The larger, the fewer times weights are read; some for each thread,
   // so that all end together.
@@ -49,13 +64,13 @@ void Mlp::infer(int64_t batch, const float* x, float* output, const Context& mem
   });
 }
 
-void Mlp::backward(const tessera::sdk::ModuleCall& args, tsr_module_context* context) {
-  const int64_t batch = batch_of(args.inputs, 1, "mlp");
+void PlainMlp::backward(const tessera::sdk::ModuleCall& args, tsr_module_context* context) {
+  const int64_t batch = args.batch;
   const Context& kept = *contexts_.of(context);
-  const float* input = matrix(args.inputs[0], batch, shape_.input(), "mlp's input");
+  const float* input = joined_.rows(args);
   float* output = matrix(args.outputs[0], batch, shape_.output(), "mlp's output");
   const float* grad = matrix(args.grad_outputs[0], batch, shape_.output(), "the gradient of mlp's output");
-  float* grad_input = matrix_or_null(args.grad_inputs[0], batch, shape_.input(), "the gradient of mlp's input");
+  float* grad_input = joined_.gradient(args);
   take_weights(args.parameters);
   parameter_data(args.grad_parameters, parameters(), parameters_);
   const size_t last = shape_.count() - 1;
@@ -82,9 +97,10 @@ void Mlp::backward(const tessera::sdk::ModuleCall& args, tsr_module_context* con
     }
   });
   matrices_.add_gradients(host_, loops_, batch, gradients_);
+  if (grad_input) joined_.give(args);
 }
 
-void Mlp::take_weights(std::span<const DLTensor> tensors) {
+void PlainMlp::take_weights(std::span<const DLTensor> tensors) {
   parameter_data(tensors, parameters(), parameters_);
   weights_.clear();
   biases_.clear();
@@ -95,7 +111,7 @@ void Mlp::take_weights(std::span<const DLTensor> tensors) {
 }
 
 // What layer `k` has put out.
-float* Mlp::values(size_t k, int64_t batch, float* output, const Context& kept) const {
+float* PlainMlp::values(size_t k, int64_t batch, float* output, const Context& kept) const {
   return k + 1 == shape_.count() ? output : shape_.hidden(kept.hidden.data(), batch, k);
 }
 

@@ -25,6 +25,11 @@ void multiply_back(int64_t rows, int64_t in, int64_t out, const float* grad_y, c
   check(dnnl_sgemm('N', 'N', rows, in, out, 1.0f, grad_y, out, w, in, 0.0f, grad_x, in));
 }
 
+void multiply(const Product& p) {
+  if (p.m == 0 || p.n == 0 || p.k == 0) return;  // nothing to add
+  check(dnnl_sgemm(p.trans_a, p.trans_b, p.m, p.n, p.k, p.alpha, p.a, p.lda, p.b, p.ldb, p.beta, p.c, p.ldc));
+}
+
 void Weights::add(int64_t in, int64_t out) {
   constexpr int64_t kRowsOfATile = 64;
   for (int64_t first = 0; first < out; first += kRowsOfATile)

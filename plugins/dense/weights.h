@@ -28,6 +28,22 @@ void multiply(int64_t rows, int64_t in, int64_t out, const float* x, const float
 // grad_x [rows, in] = grad_y [rows, out] times w [out, in].
 void multiply_back(int64_t rows, int64_t in, int64_t out, const float* grad_y, const float* w, float* grad_x);
 
+// c [m, n] = alpha * a b + beta * c, row-major; 'T': the matrix is given transposed. `lda` and so on: floats from one
+// row to the next as it is given. Inside a OneThread. [any-thread]
+struct Product {
+  char trans_a, trans_b;
+  int64_t m, n, k;
+  float alpha;
+  const float* a;
+  int64_t lda;
+  const float* b;
+  int64_t ldb;
+  float beta;
+  float* c;
+  int64_t ldc;
+};
+void multiply(const Product& p);
+
 // Matrices [out, in], in the order in which they were added. What concerns them as wholes is done here, in tiles of
 // their rows; tiles and blocks depend on shapes alone, so that numbers do not depend on threads.
 class Weights {

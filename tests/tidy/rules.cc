@@ -176,11 +176,13 @@ class Checker {
     if (!kind_.test && !registry && (kind_.core || starts_with(path_, "apps/"))) check_part_names(line, number);
   }
 
-  // Two ids are words of their own: tables in host memory are on "cpu", and what is empty is "none".
+  // Some ids are words of their own: tables in host memory are on "cpu", what is empty is "none", bags are pooled by
+  // "sum", collectives "concat", and a learning rate's warm-up is "linear".
   void check_part_ids() {
+    static const std::set<std::string> kWords = {"cpu", "none", "sum", "concat", "linear"};
     for (const Literal& literal : literals(text_)) {
       const std::string text(literal.text);
-      if (text != "cpu" && text != "none" && parts_.count(text) > 0)
+      if (kWords.count(text) == 0 && parts_.count(text) > 0)
         add("part-id", literal.line, "\"" + text + "\" is a part: the core names none");
     }
   }

@@ -61,13 +61,15 @@ Values find_inputs(const tsr_module& api, void* self) {
       for (const DLDataType type : {kFloat32, kInt64, kInt32}) tries.push_back({value_of(w, type, flags)});
     }
   }
+  for (int64_t w = 1; w <= 16; ++w)  // a target, and a sequence
+    tries.push_back({value_of(w), value_of(w, kFloat32, TSR_VALUE_JAGGED)});
   for (const Values& inputs : tries) {
     const std::optional<Values> outputs = outputs_of(api, self, inputs);
     if (outputs && !outputs->empty()) return inputs;
   }
   throw Skipped(
-      "verify found no inputs that it takes: one of up to 512, two of up to 32 and 64, three of up to 8 wide, or one "
-      "of integers or jagged rows of up to 64");
+      "verify found no inputs that it takes: one of up to 512, two of up to 32 and 64, three of up to 8 wide, one "
+      "of integers or jagged rows of up to 64, or one with a jagged one of the same width of up to 16");
 }
 
 // What slot(i, out, err) lists: parameters, or buffers.

@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/sdk/module.h"
@@ -91,24 +92,46 @@ inline void parameter_data(std::span<const DLTensor> tensors, const std::vector<
   }
 }
 
-// "mlp": a stack of linear layers with ReLU between them.
+// The sum of the option "inputs": the widths of a layer's inputs, which a graph of layers gives to each. 0: not given.
+inline int64_t joined_width(Options& options) {
+  int64_t width = 0;
+  for (const int64_t w : options.integers("inputs", {})) {
+    if (w < 1) fail(TSR_INVALID_ARGUMENT, "option \"inputs\" must list widths above 0, not ", w);
+    width += w;
+  }
+  return width;
+}
+
+// "mlp": a stack of linear layers, each but the last followed by a norm, an activation and dropout, where asked for.
 //
-// Options: {"layers": [13, 512, 256, 64], "final_activation": "none"}. `layers`: input width, then each layer's output;
-// `final_activation`: what follows the last layer, "none" (default) or "relu". One input [batch, layers[0]], output
-// [batch, last]. Layer k has the parameters "k.weight" [out, in] and "k.bias" [out].
+// Options: {"inputs": [13], "widths": [512, 256, 64]}, the inputs' widths and each layer's output; or both as
+// {"layers": [13, 512, 256, 64]}. "activation": "relu" (default; docs/layers.md has the others); "final_activation":
+// what follows the last layer, "none" (default) or as above, with the norm where it is one; "bias": true; "dropout": 0;
+// "norm": "none", "layer" or, in the layer "mlp_batch_norm", "batch". Output [batch, last]. Layer k has the parameters
+// "k.weight" [out, in] and "k.bias" [out].
 class MlpLayers {
  public:
-  explicit MlpLayers(Options& options) : widths_(options.integers("layers", {})) {
-    const std::string final_activation = options.string("final_activation", "none");
+  explicit MlpLayers(Options& options, std::string_view norm = "none")
+      : widths_(options.integers("layers", {})),
+        activation_(options.string("activation", "relu")),
+        final_activation_(options.string("final_activation", "none")),
+        dropout_(options.number("dropout", 0)),
+        bias_(options.flag("bias", true)),
+        norm_(options.string("norm", norm)) {
+    const int64_t joined = joined_width(options);
+    const std::vector<int64_t> outputs = options.integers("widths", {});
+    if (widths_.empty() && joined > 0) widths_.push_back(joined);
+    if (widths_.size() == 1) widths_.insert(widths_.end(), outputs.begin(), outputs.end());
     if (widths_.size() < 2 || *std::min_element(widths_.begin(), widths_.end()) < 1) {
       fail(TSR_INVALID_ARGUMENT,
            "mlp: option \"layers\" must list the input's width and at least one layer's, all above 0");
     }
-    if (final_activation != "none" && final_activation != "relu") {
-      fail(TSR_INVALID_ARGUMENT, "mlp: option \"final_activation\" is \"", final_activation,
-           "\", but must be none or relu");
-    }
-    final_relu_ = final_activation == "relu";
+    if (joined > 0 && joined != input())
+      fail(TSR_INVALID_ARGUMENT, "mlp: \"layers\" begins with ", input(), ", but \"inputs\" have ", joined, " values");
+    if (!(dropout_ >= 0 && dropout_ < 1))
+      fail(TSR_INVALID_ARGUMENT, "mlp: option \"dropout\" must be at least 0 and below 1, not ", dropout_);
+    if (norm_ != "none" && norm_ != "layer" && norm_ != "batch")
+      fail(TSR_INVALID_ARGUMENT, "mlp: option \"norm\" is \"", norm_, "\", but must be none, layer or batch");
     for (size_t k = 0; k < count(); ++k) {
       parameters_.push_back({std::to_string(k) + ".weight", {out(k), in(k)}, xavier_normal(out(k), in(k))});
       parameters_.push_back({std::to_string(k) + ".bias", {out(k)}});
@@ -117,10 +140,26 @@ class MlpLayers {
     }
   }
 
+  // Whether it is linear layers with biases and ReLU between them alone; only then parameters() are all there are.
+  bool plain() const {
+    return activation_ == "relu" && (final_activation_ == "none" || final_activation_ == "relu") && dropout_ == 0 &&
+           bias_ && norm_ == "none";
+  }
+  // For components that compute no others.
+  void need_plain(const char* where) const {
+    if (plain()) return;
+    fail(TSR_UNIMPLEMENTED, "mlp ", where, " computes linear layers with biases and ReLU alone, without \"norm\", ",
+         "\"dropout\" and other activations: run this model on the CPU");
+  }
+  const std::string& activation(size_t k) const { return k + 1 < count() ? activation_ : final_activation_; }
+  double dropout() const { return dropout_; }
+  bool bias() const { return bias_; }
+  const std::string& norm() const { return norm_; }
+
   size_t count() const { return widths_.size() - 1; }
   int64_t in(size_t k) const { return widths_[k]; }
   int64_t out(size_t k) const { return widths_[k + 1]; }
-  bool relu(size_t k) const { return k + 1 < count() || final_relu_; }
+  bool relu(size_t k) const { return activation(k) == "relu"; }
   int64_t input() const { return widths_.front(); }
   int64_t output() const { return widths_.back(); }
   int64_t hidden_width() const { return hidden_width_; }  // of all layers but the last together
@@ -143,8 +182,11 @@ class MlpLayers {
 
  private:
   std::vector<int64_t> widths_;
+  std::string activation_, final_activation_;
+  double dropout_;
+  bool bias_;
+  std::string norm_;
   std::vector<Parameter> parameters_;
-  bool final_relu_ = false;
   int64_t hidden_width_ = 0;
   int64_t widest_ = 0;
 };
@@ -181,15 +223,24 @@ struct InteractionShape {
 };
 
 // "cross": the cross network of DCN-v2. x_{k+1} = x_0 * (W_k x_k + b_k) + x_k, the product elementwise (Wang et al.,
-// DCN V2, 2021); with low_rank r > 0, W_k = U_k V_k. Options: {"width": N, "layers": 3, "low_rank": 0}. One input
-// [batch, N], output [batch, N]. Parameters of layer k: "k.weight" [N, N] and "k.bias" [N]; with low_rank "k.v.weight"
-// [r, N], "k.weight" [N, r], "k.bias" [N].
+// DCN V2, 2021); with low_rank r > 0, W_k = U_k V_k. Options: {"width": N, "layers": 3, "low_rank": 0}, N also as the
+// sum of "inputs"; or with "kind": "full" or "low_rank" and "rank" (64). Input and output [batch, N]. Parameters of
+// layer k: "k.weight" [N, N] and "k.bias" [N]; with low_rank "k.v.weight" [r, N], "k.weight" [N, r], "k.bias" [N].
 class CrossLayers {
  public:
   explicit CrossLayers(Options& options)
-      : width_(options.integer("width", 0)),
+      : width_(options.integer("width", joined_width(options))),
         layers_(options.integer("layers", 3)),
         low_rank_(options.integer("low_rank", 0)) {
+    const std::string kind = options.string("kind", low_rank_ > 0 ? "low_rank" : "full");
+    const int64_t rank = options.integer("rank", kind == "low_rank" && low_rank_ == 0 ? 64 : low_rank_);
+    if (kind == "low_rank") {
+      if (rank < 1) fail(TSR_INVALID_ARGUMENT, "cross: option \"rank\" must be above 0, not ", rank);
+      low_rank_ = rank;
+    } else if (kind != "full") {
+      fail(kind == "vector" || kind == "mixture" ? TSR_UNIMPLEMENTED : TSR_INVALID_ARGUMENT, "cross: kind \"", kind,
+           "\" is not computed here: full and low_rank are everywhere, vector and mixture on the CPU");
+    }
     if (width_ < 1) fail(TSR_INVALID_ARGUMENT, "cross: option \"width\" must give the input's width, above 0");
     if (layers_ < 1) fail(TSR_INVALID_ARGUMENT, "cross: option \"layers\" must be above 0, not ", layers_);
     if (low_rank_ < 0) fail(TSR_INVALID_ARGUMENT, "cross: option \"low_rank\" must be 0 or above, not ", low_rank_);

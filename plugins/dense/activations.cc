@@ -1,0 +1,177 @@
+// Activations, softmax and dropout.
+#include <cmath>
+
+#include "piece.h"
+
+namespace tessera_dense {
+namespace {
+
+// Elements that take longer than to wake a thread for them.
+constexpr int64_t kElementsWorthAThread = 16 << 10;
+
+struct ActivationName {
+  const char* name;
+  Activation f;
+};
+constexpr ActivationName kActivations[] = {
+    {"none", Activation::kNone},       {"relu", Activation::kRelu}, {"leaky_relu", Activation::kLeakyRelu},
+    {"sigmoid", Activation::kSigmoid}, {"tanh", Activation::kTanh}, {"gelu", Activation::kGelu},
+    {"silu", Activation::kSilu}};
+
+class ActivationPiece : public Piece {
+ public:
+  ActivationPiece(tessera::sdk::Host host, int64_t width, Activation f, double slope)
+      : Piece(width, width), host_(host), loops_(*choose_loops().of_rows), f_(f), slope_(static_cast<float>(slope)) {}
+
+  void forward(const Run& run, const float* x, float* y, float*) override {
+    in_blocks(host_, run.batch * in(), kElementsWorthAThread, [&](int64_t begin, int64_t end, int64_t) {
+      loops_.activate(f_, end - begin, slope_, x + begin, y + begin);
+    });
+  }
+  void backward(const Run& run, const float* x, const float* dy, float* dx, const float*) override {
+    if (!dx) return;
+    in_blocks(host_, run.batch * in(), kElementsWorthAThread, [&](int64_t begin, int64_t end, int64_t) {
+      loops_.activate_back(f_, end - begin, slope_, x + begin, dy + begin, dx + begin);
+    });
+  }
+
+ private:
+  tessera::sdk::Host host_;
+  const RowLoops& loops_;
+  Activation f_;
+  float slope_;
+};
+
+// max(0, x) + a min(0, x), with one `a` that is learnt: PyTorch's PReLU.
+class PreluPiece : public Piece {
+ public:
+  explicit PreluPiece(int64_t width) : Piece(width, width), loops_(*choose_loops().of_rows) {
+    parameters_.push_back({"weight", {1}, tessera::sdk::constant(0.25)});
+  }
+  void forward(const Run& run, const float* x, float* y, float*) override {
+    loops_.activate(Activation::kLeakyRelu, run.batch * in(), run.parameters[0][0], x, y);
+  }
+  void backward(const Run& run, const float* x, const float* dy, float* dx, const float*) override {
+    const int64_t n = run.batch * in();
+    double sum = 0;
+    for (int64_t i = 0; i < n; ++i) sum += x[i] < 0 ? double{x[i]} * dy[i] : 0.0;
+    run.gradients[0][0] += static_cast<float>(sum);
+    if (dx) loops_.activate_back(Activation::kLeakyRelu, n, run.parameters[0][0], x, dy, dx);
+  }
+
+ private:
+  const RowLoops& loops_;
+};
+
+// x * sigmoid(layer_norm(x)): TorchRec's SwishLayerNorm.
+class SwishLayerNormPiece : public Piece {
+ public:
+  SwishLayerNormPiece(tessera::sdk::Host host, int64_t width, double eps)
+      : Piece(width, width), host_(host), norm_(make_layer_norm(host, width, eps)), loops_(*choose_loops().of_rows) {
+    for (tessera::sdk::Parameter p : norm_->parameters()) {
+      p.name = "norm." + p.name;
+      parameters_.push_back(p);
+    }
+  }
+  // The normalised rows, and what the norm keeps.
+  int64_t kept(int64_t batch) const override { return batch * in() + norm_->kept(batch); }
+  void forward(const Run& run, const float* x, float* y, float* kept) override {
+    const int64_t n = run.batch * in();
+    norm_->forward(run, x, kept, kept + n);
+    loops_.activate(Activation::kSigmoid, n, 0, kept, y);
+    for (int64_t i = 0; i < n; ++i) y[i] *= x[i];
+  }
+  void backward(const Run& run, const float* x, const float* dy, float* dx, const float* kept) override {
+    const int64_t n = run.batch * in();
+    float* gate = gate_.at_least(host_, n);
+    float* inner = inner_.at_least(host_, n);
+    for (int64_t i = 0; i < n; ++i) inner[i] = dy[i] * x[i];
+    loops_.activate_back(Activation::kSigmoid, n, 0, kept, inner, inner);
+    norm_->backward(run, x, inner, dx, kept + n);
+    if (!dx) return;
+    loops_.activate(Activation::kSigmoid, n, 0, kept, gate);
+    for (int64_t i = 0; i < n; ++i) dx[i] += dy[i] * gate[i];
+  }
+
+ private:
+  tessera::sdk::Host host_;
+  std::unique_ptr<Piece> norm_;
+  const RowLoops& loops_;
+  Floats gate_, inner_;
+};
+
+class SoftmaxPiece : public Piece {
+ public:
+  explicit SoftmaxPiece(int64_t width) : Piece(width, width), loops_(*choose_loops().of_rows) {}
+  int64_t kept(int64_t batch) const override { return batch * out(); }
+  void forward(const Run& run, const float* x, float* y, float* kept) override {
+    loops_.softmax(run.batch, in(), x, y);
+    std::copy_n(y, run.batch * in(), kept);
+  }
+  void backward(const Run& run, const float*, const float* dy, float* dx, const float* kept) override {
+    if (dx) loops_.softmax_back(run.batch, in(), kept, dy, dx);
+  }
+
+ private:
+  const RowLoops& loops_;
+};
+
+// Element i of a step is dropped where its random number says so: a function of the call's seed and step, of the
+// dropout's number in its layer and of i, so that backward needs nothing kept.
+class DropoutPiece : public Piece {
+ public:
+  DropoutPiece(int64_t width, double rate, uint64_t number) : Piece(width, width), rate_(rate), number_(number) {}
+
+  void forward(const Run& run, const float* x, float* y, float*) override { scale(run, x, y); }
+  void backward(const Run& run, const float*, const float* dy, float* dx, const float*) override {
+    if (dx) scale(run, dy, dx);
+  }
+
+ private:
+  // splitmix64's
+  static uint64_t mixed(uint64_t z) {
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+  }
+  void scale(const Run& run, const float* from, float* to) const {
+    constexpr uint64_t kGolden = 0x9E3779B97F4A7C15u;
+    const int64_t n = run.batch * in();
+    if (!run.call.trains || rate_ == 0) {
+      std::copy_n(from, n, to);
+      return;
+    }
+    const uint64_t start =
+        mixed(mixed(run.call.seed + kGolden * number_) + kGolden * static_cast<uint64_t>(run.call.step));
+    const auto least = static_cast<uint32_t>(rate_ * 4294967296.0);
+    const float factor = static_cast<float>(1 / (1 - rate_));
+    for (int64_t i = 0; i < n; ++i) {
+      const auto drawn = static_cast<uint32_t>(mixed(start + kGolden * static_cast<uint64_t>(i)) >> 32);
+      to[i] = drawn < least ? 0.0f : factor * from[i];
+    }
+  }
+
+  double rate_;
+  uint64_t number_;
+};
+
+}  // namespace
+
+std::unique_ptr<Piece> make_activation(tessera::sdk::Host host, const char* layer, const std::string& name,
+                                       int64_t width, double slope) {
+  for (const ActivationName& a : kActivations) {
+    if (name == a.name) return std::make_unique<ActivationPiece>(host, width, a.f, slope);
+  }
+  if (name == "prelu") return std::make_unique<PreluPiece>(width);
+  if (name == "swish_layernorm") return std::make_unique<SwishLayerNormPiece>(host, width, 1e-5);
+  tessera::sdk::fail(TSR_INVALID_ARGUMENT, layer, ": there is no activation \"", name,
+                     "\": take none, relu, leaky_relu, sigmoid, tanh, gelu, silu, prelu or swish_layernorm");
+}
+
+std::unique_ptr<Piece> make_softmax(int64_t width) { return std::make_unique<SoftmaxPiece>(width); }
+
+std::unique_ptr<Piece> make_dropout(int64_t width, double rate, uint64_t number) {
+  return std::make_unique<DropoutPiece>(width, rate, number);
+}
+
+}  // namespace tessera_dense

@@ -1,0 +1,114 @@
+#include "chain_layer.h"
+
+namespace tessera_dense {
+namespace {
+
+using tessera::sdk::fail;
+using tessera::sdk::MlpLayers;
+using tessera::sdk::Setup;
+
+double rate_of(tessera::sdk::Options& options) {
+  const double rate = options.number("rate", 0.5);
+  if (!(rate >= 0 && rate < 1))
+    fail(TSR_INVALID_ARGUMENT, "dropout: option \"rate\" must be at least 0 and below 1, not ", rate);
+  return rate;
+}
+
+double positive(tessera::sdk::Options& options, const char* layer, const char* key, double otherwise) {
+  const double value = options.number(key, otherwise);
+  if (!(value > 0)) fail(TSR_INVALID_ARGUMENT, layer, ": option \"", key, "\" must be above 0, not ", value);
+  return value;
+}
+
+}  // namespace
+
+int64_t needed_width(tessera::sdk::Options& options, const char* layer) {
+  const int64_t width = tessera::sdk::joined_width(options);
+  if (width == 0) fail(TSR_INVALID_ARGUMENT, layer, ": option \"inputs\" must list the widths of its inputs");
+  return width;
+}
+
+void add_mlp(Chain& chain, tessera::sdk::Host host, const MlpLayers& shape, const std::string& prefix) {
+  for (size_t k = 0; k < shape.count(); ++k) {
+    const std::string name = prefix + std::to_string(k) + ".";
+    const int64_t width = shape.out(k);
+    chain.add(make_linear(host, shape.in(k), width, shape.bias()), name);
+    const std::string& activation = shape.activation(k);
+    if (k + 1 < shape.count() || activation != "none") {
+      if (shape.norm() == "layer") chain.add(make_layer_norm(host, width, 1e-5), name + "norm.");
+      if (shape.norm() == "batch") chain.add(make_batch_norm(width, 1e-5, 0.1), name + "norm.");
+    }
+    if (activation != "none") chain.add(make_activation(host, "mlp", activation, width), name + "activation.");
+    if (shape.dropout() > 0 && k + 1 < shape.count()) chain.add(make_dropout(width, shape.dropout(), k), name);
+  }
+}
+
+ChainLayer::ChainLayer(const Setup& setup, const char* name, int64_t width)
+    : chain_(setup.host), host_(setup.host), name_(name), joined_(setup.host, name, width) {}
+
+void ChainLayer::forward(const tessera::sdk::ModuleCall& call, tsr_module_context** context) {
+  const float* x = joined_.rows(call);
+  float* y = matrix(call.outputs[0], call.batch, chain_.out(), name_);
+  auto lease = contexts_.take();
+  lease->kept.at_least(host_, chain_.kept(call.batch));
+  chain_.forward(pointers_.run(call, chain_, call.batch, context != nullptr), x, y, lease->kept.data());
+  contexts_.hand_out(std::move(lease), context);
+}
+
+void ChainLayer::backward(const tessera::sdk::ModuleCall& call, tsr_module_context* context) {
+  const float* x = joined_.rows(call);
+  const float* dy = matrix(call.grad_outputs[0], call.batch, chain_.out(), name_);
+  float* dx = joined_.gradient(call);
+  chain_.backward(pointers_.run(call, chain_, call.batch, true), x, dy, dx, contexts_.of(context)->kept.data());
+  if (dx) joined_.give(call);
+}
+
+Linear::Linear(const Setup& setup) : ChainLayer(setup, "linear", needed_width(setup.options, "linear")) {
+  const int64_t width = setup.options.integer("width", 1);
+  if (width < 1) fail(TSR_INVALID_ARGUMENT, "linear: option \"width\" must be above 0, not ", width);
+  chain_.add(make_linear(setup.host, needed_width(setup.options, "linear"), width, setup.options.flag("bias", true)),
+             "");
+}
+
+ActivationLayer::ActivationLayer(const Setup& setup)
+    : ChainLayer(setup, "activation", needed_width(setup.options, "activation")) {
+  chain_.add(make_activation(setup.host, "activation", setup.options.string("kind", "relu"),
+                             needed_width(setup.options, "activation"), setup.options.number("slope", 0.01)),
+             "");
+}
+
+LayerNorm::LayerNorm(const Setup& setup) : ChainLayer(setup, "layer_norm", needed_width(setup.options, "layer_norm")) {
+  const double eps = positive(setup.options, "layer_norm", "eps", 1e-5);
+  chain_.add(make_layer_norm(setup.host, needed_width(setup.options, "layer_norm"), eps), "");
+}
+
+BatchNorm::BatchNorm(const Setup& setup) : ChainLayer(setup, "batch_norm", needed_width(setup.options, "batch_norm")) {
+  const double eps = positive(setup.options, "batch_norm", "eps", 1e-5);
+  const double momentum = positive(setup.options, "batch_norm", "momentum", 0.1);
+  if (momentum > 1) fail(TSR_INVALID_ARGUMENT, "batch_norm: option \"momentum\" must not be above 1, not ", momentum);
+  chain_.add(make_batch_norm(needed_width(setup.options, "batch_norm"), eps, momentum), "");
+}
+
+Dropout::Dropout(const Setup& setup) : ChainLayer(setup, "dropout", needed_width(setup.options, "dropout")) {
+  chain_.add(make_dropout(needed_width(setup.options, "dropout"), rate_of(setup.options), 0), "");
+}
+
+Softmax::Softmax(const Setup& setup) : ChainLayer(setup, "softmax", needed_width(setup.options, "softmax")) {
+  chain_.add(make_softmax(needed_width(setup.options, "softmax")), "");
+}
+
+AnyMlp::AnyMlp(const Setup& setup, const MlpLayers& shape) : ChainLayer(setup, "mlp", shape.input()) {
+  if (shape.norm() == "batch") {
+    fail(TSR_INVALID_ARGUMENT,
+         "mlp: batch norm adds up over the ranks, which costs every mlp: take the layer \"mlp_batch_norm\"");
+  }
+  add_mlp(chain_, setup.host, shape, "");
+}
+
+BatchNormMlp::BatchNormMlp(const Setup& setup) : BatchNormMlp(setup, tessera::sdk::MlpLayers(setup.options, "batch")) {}
+BatchNormMlp::BatchNormMlp(const Setup& setup, const MlpLayers& shape)
+    : ChainLayer(setup, "mlp_batch_norm", shape.input()) {
+  add_mlp(chain_, setup.host, shape, "");
+}
+
+}  // namespace tessera_dense

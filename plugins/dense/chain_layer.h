@@ -1,0 +1,103 @@
+// Layers that are a chain of pieces over their inputs, joined: one after the other linear, norm, activation, dropout.
+#pragma once
+
+#include <vector>
+
+#include "joined.h"
+#include "piece.h"
+
+namespace tessera_dense {
+
+// The data of buffers and parameters is the core's; this only collects the pointers of a call.
+class ChainCall {
+ public:
+  Run run(const tessera::sdk::ModuleCall& call, const Chain& chain, int64_t batch, bool backward_follows) {
+    parameter_data(call.parameters, chain.parameters(), parameters_);
+    if (!call.grad_parameters.empty()) parameter_data(call.grad_parameters, chain.parameters(), gradients_);
+    return {call,
+            batch,
+            parameters_.data(),
+            call.grad_parameters.empty() ? nullptr : gradients_.data(),
+            call.buffers.data(),
+            backward_follows};
+  }
+
+ private:
+  std::vector<float*> parameters_, gradients_;
+};
+
+class ChainLayer : public tessera::sdk::Module {
+ public:
+  const std::vector<tessera::sdk::Parameter>& parameters() const override { return chain_.parameters(); }
+  const std::vector<tessera::sdk::Parameter>& buffers() const override { return chain_.buffers(); }
+  std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override {
+    joined_.width_of(inputs);
+    return {tessera::sdk::Value{chain_.out()}};
+  }
+  void forward(const tessera::sdk::ModuleCall& call, tsr_module_context** context) override;
+  void backward(const tessera::sdk::ModuleCall& call, tsr_module_context* context) override;
+  void release(tsr_module_context* context) noexcept override { contexts_.give_back(context); }
+
+ protected:
+  // `width`: of all inputs together, which the option "inputs" lists.
+  ChainLayer(const tessera::sdk::Setup& setup, const char* name, int64_t width);
+
+  Chain chain_;
+
+ private:
+  struct Context {
+    Floats kept;
+  };
+  tessera::sdk::Host host_;
+  const char* name_;
+  Joined joined_;
+  ChainCall pointers_;
+  ContextPool<Context> contexts_;
+};
+
+// The sum of the option "inputs", which must be there.
+int64_t needed_width(tessera::sdk::Options& options, const char* layer);
+// Adds the pieces of an mlp; the names of its parameters begin with `prefix`.
+void add_mlp(Chain& chain, tessera::sdk::Host host, const tessera::sdk::MlpLayers& shape, const std::string& prefix);
+
+class Linear : public ChainLayer {
+ public:
+  explicit Linear(const tessera::sdk::Setup& setup);
+};
+class ActivationLayer : public ChainLayer {
+ public:
+  explicit ActivationLayer(const tessera::sdk::Setup& setup);
+};
+class LayerNorm : public ChainLayer {
+ public:
+  explicit LayerNorm(const tessera::sdk::Setup& setup);
+};
+class BatchNorm : public ChainLayer {
+ public:
+  static constexpr uint32_t kFlags = TSR_MODULE_SUMS_OVER_RANKS;
+  explicit BatchNorm(const tessera::sdk::Setup& setup);
+};
+class Dropout : public ChainLayer {
+ public:
+  explicit Dropout(const tessera::sdk::Setup& setup);
+};
+class Softmax : public ChainLayer {
+ public:
+  explicit Softmax(const tessera::sdk::Setup& setup);
+};
+// An mlp of any options but norm = "batch".
+class AnyMlp : public ChainLayer {
+ public:
+  AnyMlp(const tessera::sdk::Setup& setup, const tessera::sdk::MlpLayers& shape);
+};
+// One whose norm is "batch" where nothing else is said: it needs sums over ranks, which others shall not pay for.
+class BatchNormMlp : public ChainLayer {
+ public:
+  static constexpr uint32_t kFlags = TSR_MODULE_SUMS_OVER_RANKS;
+  explicit BatchNormMlp(const tessera::sdk::Setup& setup);
+
+ private:
+  BatchNormMlp(const tessera::sdk::Setup& setup, const tessera::sdk::MlpLayers& shape);
+};
+
+}  // namespace tessera_dense

@@ -1,0 +1,226 @@
+#include "combine.h"
+
+#include <string.h>
+
+#include "loops.h"
+
+namespace tessera_dense {
+namespace {
+
+using tessera::sdk::fail;
+using tessera::sdk::ModuleCall;
+using tessera::sdk::Value;
+
+constexpr const char* kInput = "an input or its gradient";
+
+const float* input(const ModuleCall& call, size_t i) {
+  return matrix(call.inputs[i], call.batch, call.inputs[i].shape[1], kInput);
+}
+// NULL: not wanted.
+float* gradient(const ModuleCall& call, size_t i) {
+  return matrix_or_null(call.grad_inputs[i], call.batch, call.inputs[i].shape[1], kInput);
+}
+
+}  // namespace
+
+void Concat::compute(const ModuleCall& call) {
+  const float* rows = joined_.rows(call);
+  const int64_t n = tessera::sdk::numel(call.outputs[0]);
+  std::copy_n(rows, n, matrix(call.outputs[0], call.batch, call.outputs[0].shape[1], "concat's output"));
+}
+
+void Concat::compute_back(const ModuleCall& call) {
+  const int64_t width = call.outputs[0].shape[1];
+  const float* grad = matrix(call.grad_outputs[0], call.batch, width, "the gradient of concat's output");
+  int64_t at = 0;
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const int64_t w = call.inputs[i].shape[1];
+    float* to = gradient(call, i);
+    for (int64_t s = 0; to && s < call.batch; ++s) std::copy_n(grad + s * width + at, w, to + s * w);
+    at += w;
+  }
+}
+
+Elementwise::Elementwise(const tessera::sdk::Setup& setup, const char* layer) : layer_(layer) {
+  tessera::sdk::joined_width(setup.options);  // known; the inputs themselves say more
+}
+
+std::vector<Value> Elementwise::outputs(std::span<const Value> inputs) const {
+  const std::vector<int64_t> widths = tessera::sdk::dense_widths(inputs, layer_);
+  if (widths.empty()) fail(TSR_INVALID_ARGUMENT, layer_, " takes at least one input, not 0");
+  for (const int64_t w : widths) {
+    if (w != widths[0]) {
+      fail(TSR_INVALID_ARGUMENT, layer_, " takes inputs of one width, not of ", widths[0], " and ", w,
+           " values: put the layer \"projection\" before it");
+    }
+  }
+  return {Value{widths[0]}};
+}
+
+int64_t Elementwise::size(const ModuleCall& call) const {
+  const int64_t n = tessera::sdk::numel(call.outputs[0]);
+  for (const DLTensor& t : call.inputs) {
+    if (tessera::sdk::numel(t) != n) fail(TSR_INVALID_ARGUMENT, layer_, " takes inputs as large as its output");
+  }
+  return n;
+}
+
+void Sum::compute(const ModuleCall& call) {
+  const int64_t n = size(call);
+  float* to = matrix(call.outputs[0], call.batch, call.outputs[0].shape[1], "sum's output");
+  std::copy_n(input(call, 0), n, to);
+  const Loops& loops = choose_loops();
+  for (size_t k = 1; k < call.inputs.size(); ++k) loops.add(n, input(call, k), to);
+}
+
+void Sum::compute_back(const ModuleCall& call) {
+  const int64_t n = size(call);
+  const float* grad =
+      matrix(call.grad_outputs[0], call.batch, call.outputs[0].shape[1], "the gradient of sum's output");
+  for (size_t k = 0; k < call.inputs.size(); ++k) {
+    if (float* to = gradient(call, k)) std::copy_n(grad, n, to);
+  }
+}
+
+void Hadamard::compute(const ModuleCall& call) {
+  const int64_t n = size(call);
+  float* to = matrix(call.outputs[0], call.batch, call.outputs[0].shape[1], "product's output");
+  std::copy_n(input(call, 0), n, to);
+  for (size_t k = 1; k < call.inputs.size(); ++k) {
+    const float* x = input(call, k);
+    for (int64_t i = 0; i < n; ++i) to[i] *= x[i];
+  }
+}
+
+// The product of the others, which a division would not give where an input is 0.
+void Hadamard::compute_back(const ModuleCall& call) {
+  const int64_t n = size(call);
+  const float* grad =
+      matrix(call.grad_outputs[0], call.batch, call.outputs[0].shape[1], "the gradient of product's output");
+  for (size_t k = 0; k < call.inputs.size(); ++k) {
+    float* to = gradient(call, k);
+    if (!to) continue;
+    std::copy_n(grad, n, to);
+    for (size_t j = 0; j < call.inputs.size(); ++j) {
+      const float* x = input(call, j);
+      for (int64_t i = 0; j != k && i < n; ++i) to[i] *= x[i];
+    }
+  }
+}
+
+Matmul::Matmul(const tessera::sdk::Setup& setup) : dim_(setup.options.integer("dim", 0)) {
+  tessera::sdk::joined_width(setup.options);
+  if (dim_ < 1) fail(TSR_INVALID_ARGUMENT, "matmul: option \"dim\" must say which dimension is summed over, above 0");
+}
+
+Matmul::Shape Matmul::shape_of(std::span<const int64_t> widths) const {
+  if (widths.size() != 2) fail(TSR_INVALID_ARGUMENT, "matmul takes two inputs, not ", widths.size());
+  for (const int64_t w : widths) {
+    if (w % dim_ != 0)
+      fail(TSR_INVALID_ARGUMENT, "matmul takes inputs of a multiple of ", dim_, " values (its \"dim\"), not ", w);
+  }
+  return {widths[0] / dim_, widths[1] / dim_};
+}
+
+Matmul::Shape Matmul::shape_of(const ModuleCall& call) const {
+  std::vector<int64_t> widths;
+  for (const DLTensor& t : call.inputs) widths.push_back(t.shape[1]);
+  return shape_of(widths);
+}
+
+std::vector<Value> Matmul::outputs(std::span<const Value> inputs) const {
+  const Shape shape = shape_of(tessera::sdk::dense_widths(inputs, "matmul"));
+  return {Value{shape.rows * shape.columns}};
+}
+
+void Matmul::compute(const ModuleCall& call) {
+  const auto [rows, columns] = shape_of(call);
+  const float *a = input(call, 0), *b = input(call, 1);
+  float* out = matrix(call.outputs[0], call.batch, rows * columns, "matmul's output");
+  std::fill_n(out, call.batch * rows * columns, 0.0f);
+  for (int64_t s = 0; s < call.batch; ++s, a += rows * dim_, b += dim_ * columns, out += rows * columns) {
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t d = 0; d < dim_; ++d) {
+        for (int64_t c = 0; c < columns; ++c) out[r * columns + c] += a[r * dim_ + d] * b[d * columns + c];
+      }
+    }
+  }
+}
+
+void Matmul::compute_back(const ModuleCall& call) {
+  const auto [rows, columns] = shape_of(call);
+  const float *a = input(call, 0), *b = input(call, 1);
+  const float* grad = matrix(call.grad_outputs[0], call.batch, rows * columns, "the gradient of matmul's output");
+  float *da = gradient(call, 0), *db = gradient(call, 1);
+  if (da) std::fill_n(da, call.batch * rows * dim_, 0.0f);
+  if (db) std::fill_n(db, call.batch * dim_ * columns, 0.0f);
+  for (int64_t s = 0; s < call.batch; ++s) {
+    const int64_t of_a = s * rows * dim_, of_b = s * dim_ * columns;
+    for (int64_t r = 0; r < rows; ++r) {
+      const float* g = grad + (s * rows + r) * columns;
+      for (int64_t d = 0; d < dim_; ++d) {
+        const int64_t at = of_a + r * dim_ + d, row = of_b + d * columns;
+        for (int64_t c = 0; da && c < columns; ++c) da[at] += g[c] * b[row + c];
+        for (int64_t c = 0; db && c < columns; ++c) db[row + c] += g[c] * a[at];
+      }
+    }
+  }
+}
+
+Fm::Fm(const tessera::sdk::Setup& setup)
+    : host_(setup.host),
+      dim_(setup.options.integer("dim", 1)),
+      joined_(setup.host, "fm", tessera::sdk::joined_width(setup.options)) {
+  if (dim_ < 1) fail(TSR_INVALID_ARGUMENT, "fm: option \"dim\" must be above 0, not ", dim_);
+  check_width(joined_.width());
+}
+
+void Fm::check_width(int64_t width) const {
+  if (width % dim_ != 0)
+    fail(TSR_INVALID_ARGUMENT, "fm takes vectors of ", dim_, " values (its \"dim\"), and ", width, " are no multiple");
+}
+
+std::vector<Value> Fm::outputs(std::span<const Value> inputs) const {
+  check_width(joined_.width_of(inputs));
+  return {Value{1}};
+}
+
+void Fm::compute(const ModuleCall& call) {
+  const float* x = joined_.rows(call);
+  float* out = matrix(call.outputs[0], call.batch, 1, "fm's output");
+  const int64_t width = joined_.width_of(call);
+  check_width(width);
+  std::vector<double> sums(static_cast<size_t>(dim_));
+  for (int64_t s = 0; s < call.batch; ++s, x += width) {
+    std::fill(sums.begin(), sums.end(), 0.0);
+    double pairs = 0;
+    for (int64_t i = 0; i < width; ++i) {
+      double& sum = sums[static_cast<size_t>(i % dim_)];
+      pairs += sum * x[i];  // with all before it
+      sum += x[i];
+    }
+    out[s] = static_cast<float>(pairs);
+  }
+}
+
+void Fm::compute_back(const ModuleCall& call) {
+  float* dx = joined_.gradient(call);
+  if (!dx) return;
+  const float* x = joined_.rows(call);
+  const float* grad = matrix(call.grad_outputs[0], call.batch, 1, "the gradient of fm's output");
+  const int64_t width = joined_.width_of(call);
+  float* sums = sums_.at_least(host_, dim_);
+  for (int64_t s = 0; s < call.batch; ++s) {
+    const int64_t at = s * width;
+    memset(sums, 0, sizeof(float) * static_cast<size_t>(dim_));
+    for (int64_t i = 0; i < width; i += dim_) {
+      for (int64_t d = 0; d < dim_; ++d) sums[d] += x[at + i + d];
+    }
+    for (int64_t i = 0; i < width; i += dim_) {
+      for (int64_t d = 0; d < dim_; ++d) dx[at + i + d] = grad[s] * (sums[d] - x[at + i + d]);
+    }
+  }
+  joined_.give(call);
+}
+
+}  // namespace tessera_dense

@@ -1,0 +1,108 @@
+// Layers without parameters that put inputs together: concat, sum, product, matmul, fm.
+#pragma once
+
+#include <vector>
+
+#include "joined.h"
+#include "tessera/sdk/module.h"
+
+namespace tessera_dense {
+
+// What backward needs are the inputs alone.
+class Stateless : public tessera::sdk::Module {
+ public:
+  const std::vector<tessera::sdk::Parameter>& parameters() const override { return none_; }
+  void forward(const tessera::sdk::ModuleCall& call, tsr_module_context** context) override {
+    compute(call);
+    if (context) *context = reinterpret_cast<tsr_module_context*>(this);
+  }
+  void backward(const tessera::sdk::ModuleCall& call, tsr_module_context*) override { compute_back(call); }
+  void release(tsr_module_context*) noexcept override {}
+
+ protected:
+  virtual void compute(const tessera::sdk::ModuleCall& call) = 0;
+  virtual void compute_back(const tessera::sdk::ModuleCall& call) = 0;
+
+ private:
+  std::vector<tessera::sdk::Parameter> none_;
+};
+
+// "concat": inputs beside each other.
+class Concat : public Stateless {
+ public:
+  explicit Concat(const tessera::sdk::Setup& setup)
+      : joined_(setup.host, "concat", tessera::sdk::joined_width(setup.options)) {}
+  std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override {
+    return {tessera::sdk::Value{joined_.width_of(inputs)}};
+  }
+
+ private:
+  void compute(const tessera::sdk::ModuleCall& call) override;
+  void compute_back(const tessera::sdk::ModuleCall& call) override;
+  Joined joined_;
+};
+
+// "sum" and "product", element by element, of inputs of one width.
+class Elementwise : public Stateless {
+ public:
+  Elementwise(const tessera::sdk::Setup& setup, const char* layer);
+  std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
+
+ protected:
+  // Elements of each, which have one shape.
+  int64_t size(const tessera::sdk::ModuleCall& call) const;
+  const char* layer_;
+};
+class Sum : public Elementwise {
+ public:
+  explicit Sum(const tessera::sdk::Setup& setup) : Elementwise(setup, "sum") {}
+
+ private:
+  void compute(const tessera::sdk::ModuleCall& call) override;
+  void compute_back(const tessera::sdk::ModuleCall& call) override;
+};
+class Hadamard : public Elementwise {
+ public:
+  explicit Hadamard(const tessera::sdk::Setup& setup) : Elementwise(setup, "product") {}
+
+ private:
+  void compute(const tessera::sdk::ModuleCall& call) override;
+  void compute_back(const tessera::sdk::ModuleCall& call) override;
+};
+
+// "matmul": inputs [rows * dim] and [dim * columns], as matrices; their product, row by row. Option "dim".
+class Matmul : public Stateless {
+ public:
+  explicit Matmul(const tessera::sdk::Setup& setup);
+  std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
+
+ private:
+  struct Shape {
+    int64_t rows, columns;
+  };
+  Shape shape_of(std::span<const int64_t> widths) const;
+  Shape shape_of(const tessera::sdk::ModuleCall& call) const;
+  void compute(const tessera::sdk::ModuleCall& call) override;
+  void compute_back(const tessera::sdk::ModuleCall& call) override;
+  int64_t dim_;
+};
+
+// "fm": of vectors of `dim` values, one after the other over all inputs, ((sum of vectors)^2 - sum of squares) / 2,
+// summed over its elements: all pairs' dot products. One value. Option "dim", 1: every value is a vector, as TorchRec's
+// FactorizationMachine has it.
+class Fm : public Stateless {
+ public:
+  explicit Fm(const tessera::sdk::Setup& setup);
+  std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
+
+ private:
+  void check_width(int64_t width) const;
+  void compute(const tessera::sdk::ModuleCall& call) override;
+  void compute_back(const tessera::sdk::ModuleCall& call) override;
+  tessera::sdk::Host host_;
+  int64_t dim_;
+  Joined joined_;
+  Floats sums_;
+};
+
+}  // namespace tessera_dense

@@ -1,0 +1,289 @@
+#include "experts.h"
+
+namespace tessera_dense {
+namespace {
+
+using tessera::sdk::fail;
+using tessera::sdk::MlpLayers;
+using tessera::sdk::ModuleCall;
+using tessera::sdk::Setup;
+using tessera::sdk::Value;
+
+void copy_columns(int64_t batch, int64_t width, const float* from, int64_t from_stride, float* to, int64_t to_stride) {
+  for (int64_t s = 0; s < batch; ++s) std::copy_n(from + s * from_stride, width, to + s * to_stride);
+}
+
+// The widths of inputs, which must be those that the option "inputs" listed.
+void check_inputs(std::span<const Value> inputs, const std::vector<int64_t>& listed, const char* layer) {
+  const std::vector<int64_t> widths = tessera::sdk::dense_widths(inputs, layer);
+  if (widths.size() != listed.size())
+    fail(TSR_INVALID_ARGUMENT, layer, " takes ", listed.size(), " inputs, not ", widths.size());
+  for (size_t i = 0; i < widths.size(); ++i) {
+    if (widths[i] != 0 && widths[i] != listed[i])
+      fail(TSR_INVALID_ARGUMENT, layer, ": input ", i, " must have ", listed[i], " values, not ", widths[i]);
+  }
+}
+
+const float* input(const ModuleCall& call, size_t i, int64_t width) {
+  return matrix(call.inputs[i], call.batch, width, "an input");
+}
+
+std::vector<int64_t> listed_inputs(const Setup& setup, const char* layer) {
+  needed_width(setup.options, layer);
+  return setup.options.integers("inputs", {});
+}
+
+}  // namespace
+
+void Branches::add(Chain chain) {
+  first_parameter_.push_back(parameters_.size());
+  parameters_.insert(parameters_.end(), chain.parameters().begin(), chain.parameters().end());
+  chains_.push_back(std::move(chain));
+}
+
+int64_t Branches::kept(int64_t batch) const {
+  int64_t floats = 0;
+  for (const Chain& c : chains_) floats += c.kept(batch);
+  return floats;
+}
+
+Run Branches::run_of(size_t i, const ModuleCall& call, bool backward_follows) {
+  parameter_data(call.parameters, parameters_, pointers_);
+  const bool back = !call.grad_parameters.empty();
+  if (back) parameter_data(call.grad_parameters, parameters_, gradients_);
+  return {call,
+          call.batch,
+          pointers_.data() + first_parameter_[i],
+          back ? gradients_.data() + first_parameter_[i] : nullptr,
+          nullptr,
+          backward_follows};
+}
+
+void Branches::forward_branch(size_t i, const ModuleCall& call, bool backward_follows, const float* x, float* y,
+                              float* memory) {
+  for (size_t k = 0; k < i; ++k) memory += chains_[k].kept(call.batch);
+  chains_[i].forward(run_of(i, call, backward_follows), x, y, memory);
+}
+
+void Branches::backward_branch(size_t i, const ModuleCall& call, const float* x, const float* dy, float* dx,
+                               const float* memory) {
+  for (size_t k = 0; k < i; ++k) memory += chains_[k].kept(call.batch);
+  chains_[i].backward(run_of(i, call, true), x, dy, dx, memory);
+}
+
+Experts::Experts(const Setup& setup)
+    : Branches(setup), joined_(setup.host, "experts", needed_width(setup.options, "experts")) {
+  const MlpLayers shape(setup.options);
+  const int64_t count = setup.options.integer("experts", 4);
+  if (count < 1) fail(TSR_INVALID_ARGUMENT, "experts: option \"experts\" must be above 0, not ", count);
+  if (shape.norm() == "batch") fail(TSR_UNIMPLEMENTED, "experts: option \"norm\" must be none or layer");
+  for (int64_t e = 0; e < count; ++e) {
+    Chain chain(setup.host);
+    add_mlp(chain, setup.host, shape, std::to_string(e) + ".");
+    add(std::move(chain));
+  }
+}
+
+std::vector<Value> Experts::outputs(std::span<const Value> inputs) const {
+  joined_.width_of(inputs);
+  return {Value{static_cast<int64_t>(chains_.size()) * width()}};
+}
+
+void Experts::forward(const ModuleCall& call, tsr_module_context** context) {
+  const int64_t all = static_cast<int64_t>(chains_.size()) * width();
+  const float* x = joined_.rows(call);
+  float* y = matrix(call.outputs[0], call.batch, all, "experts' output");
+  float* rows = rows_.at_least(host_, call.batch * width());
+  auto lease = contexts_.take();
+  float* memory = lease->kept.at_least(host_, kept(call.batch));
+  for (size_t e = 0; e < chains_.size(); ++e) {
+    forward_branch(e, call, context != nullptr, x, rows, memory);
+    copy_columns(call.batch, width(), rows, width(), y + static_cast<int64_t>(e) * width(), all);
+  }
+  contexts_.hand_out(std::move(lease), context);
+}
+
+void Experts::backward(const ModuleCall& call, tsr_module_context* context) {
+  const int64_t all = static_cast<int64_t>(chains_.size()) * width(), n = call.batch * chains_[0].in();
+  const float* x = joined_.rows(call);
+  const float* dy = matrix(call.grad_outputs[0], call.batch, all, "the gradient of experts' output");
+  float* dx = joined_.gradient(call);
+  float* rows = rows_.at_least(host_, call.batch * width());
+  float* of_one = dx_.at_least(host_, n);
+  if (dx) std::fill_n(dx, n, 0.0f);
+  for (size_t e = 0; e < chains_.size(); ++e) {
+    copy_columns(call.batch, width(), dy + static_cast<int64_t>(e) * width(), all, rows, width());
+    backward_branch(e, call, x, rows, dx ? of_one : nullptr, contexts_.of(context)->kept.data());
+    if (dx) choose_loops().add(n, of_one, dx);
+  }
+  if (dx) joined_.give(call);
+}
+
+Projection::Projection(const Setup& setup)
+    : Branches(setup), widths_(listed_inputs(setup, "projection")), width_(setup.options.integer("width", 0)) {
+  if (width_ < 1) fail(TSR_INVALID_ARGUMENT, "projection: option \"width\" must say to which width, above 0");
+  const bool bias = setup.options.flag("bias", false);
+  for (size_t i = 0; i < widths_.size(); ++i) {
+    Chain chain(setup.host);
+    chain.add(make_linear(setup.host, widths_[i], width_, bias), std::to_string(i) + ".");
+    add(std::move(chain));
+  }
+}
+
+std::vector<Value> Projection::outputs(std::span<const Value> inputs) const {
+  check_inputs(inputs, widths_, "projection");
+  return {Value{static_cast<int64_t>(widths_.size()) * width_}};
+}
+
+void Projection::forward(const ModuleCall& call, tsr_module_context** context) {
+  const int64_t all = static_cast<int64_t>(widths_.size()) * width_;
+  float* y = matrix(call.outputs[0], call.batch, all, "projection's output");
+  float* rows = rows_.at_least(host_, call.batch * width_);
+  auto lease = contexts_.take();
+  float* memory = lease->kept.at_least(host_, kept(call.batch));
+  for (size_t i = 0; i < widths_.size(); ++i) {
+    forward_branch(i, call, context != nullptr, input(call, i, widths_[i]), rows, memory);
+    copy_columns(call.batch, width_, rows, width_, y + static_cast<int64_t>(i) * width_, all);
+  }
+  contexts_.hand_out(std::move(lease), context);
+}
+
+void Projection::backward(const ModuleCall& call, tsr_module_context* context) {
+  const int64_t all = static_cast<int64_t>(widths_.size()) * width_;
+  const float* dy = matrix(call.grad_outputs[0], call.batch, all, "the gradient of projection's output");
+  float* rows = rows_.at_least(host_, call.batch * width_);
+  for (size_t i = 0; i < widths_.size(); ++i) {
+    copy_columns(call.batch, width_, dy + static_cast<int64_t>(i) * width_, all, rows, width_);
+    float* dx = matrix_or_null(call.grad_inputs[i], call.batch, widths_[i], "the gradient of an input");
+    backward_branch(i, call, input(call, i, widths_[i]), rows, dx, contexts_.of(context)->kept.data());
+  }
+}
+
+Gate::Gate(const Setup& setup)
+    : Branches(setup),
+      widths_(listed_inputs(setup, "gate")),
+      scale_(static_cast<float>(setup.options.number("scale", 1))) {
+  int64_t from = needed_width(setup.options, "gate");
+  if (widths_.size() > 1) from -= widths_[0];
+  Chain chain(setup.host);
+  int64_t number = 0;
+  for (const int64_t hidden : setup.options.integers("hidden", {})) {
+    if (hidden < 1) fail(TSR_INVALID_ARGUMENT, "gate: option \"hidden\" must list widths above 0, not ", hidden);
+    chain.add(make_linear(setup.host, from, hidden, true), std::to_string(number++) + ".");
+    chain.add(make_activation(setup.host, "gate", "relu", hidden), "");
+    from = hidden;
+  }
+  const std::string name = std::to_string(number) + ".";
+  chain.add(make_linear(setup.host, from, widths_[0], setup.options.flag("bias", true)), name);
+  chain.add(make_activation(setup.host, "gate", setup.options.string("activation", "sigmoid"), widths_[0]),
+            name + "activation.");
+  add(std::move(chain));
+}
+
+std::vector<Value> Gate::outputs(std::span<const Value> inputs) const {
+  check_inputs(inputs, widths_, "gate");
+  return {Value{widths_[0]}};
+}
+
+// What the gate is made of: all inputs but the first, or the only one.
+const float* Gate::signal(const ModuleCall& call) {
+  if (widths_.size() <= 2) return input(call, widths_.size() - 1, widths_.back());
+  const int64_t all = chains_[0].in();
+  float* to = signal_.at_least(host_, call.batch * all);
+  int64_t at = 0;
+  for (size_t i = 1; i < widths_.size(); at += widths_[i++])
+    copy_columns(call.batch, widths_[i], input(call, i, widths_[i]), widths_[i], to + at, all);
+  return to;
+}
+
+// Kept: what the chain keeps, and then its output.
+void Gate::forward(const ModuleCall& call, tsr_module_context** context) {
+  const int64_t n = call.batch * widths_[0];
+  const float* x = input(call, 0, widths_[0]);
+  float* y = matrix(call.outputs[0], call.batch, widths_[0], "gate's output");
+  auto lease = contexts_.take();
+  float* memory = lease->kept.at_least(host_, kept(call.batch) + n);
+  float* gate = memory + kept(call.batch);
+  forward_branch(0, call, context != nullptr, signal(call), gate, memory);
+  for (int64_t i = 0; i < n; ++i) y[i] = scale_ * x[i] * gate[i];
+  contexts_.hand_out(std::move(lease), context);
+}
+
+void Gate::backward(const ModuleCall& call, tsr_module_context* context) {
+  const int64_t n = call.batch * widths_[0], all = chains_[0].in();
+  const float *x = input(call, 0, widths_[0]), *memory = contexts_.of(context)->kept.data();
+  const float* gate = memory + kept(call.batch);
+  const float* dy = matrix(call.grad_outputs[0], call.batch, widths_[0], "the gradient of gate's output");
+  float* dgate = dgate_.at_least(host_, n);
+  for (int64_t i = 0; i < n; ++i) dgate[i] = scale_ * dy[i] * x[i];
+  float* dsignal = dsignal_.at_least(host_, call.batch * all);
+  backward_branch(0, call, signal(call), dgate, dsignal, memory);
+  float* dx = matrix_or_null(call.grad_inputs[0], call.batch, widths_[0], "the gradient of an input");
+  const bool itself = widths_.size() == 1;
+  for (int64_t i = 0; dx && i < n; ++i) dx[i] = scale_ * dy[i] * gate[i] + (itself ? dsignal[i] : 0.0f);
+  int64_t at = 0;
+  for (size_t i = 1; i < widths_.size(); at += widths_[i++]) {
+    float* to = matrix_or_null(call.grad_inputs[i], call.batch, widths_[i], "the gradient of an input");
+    if (to) copy_columns(call.batch, widths_[i], dsignal + at, all, to, widths_[i]);
+  }
+}
+
+Mixture::Mixture(const Setup& setup) : host_(setup.host), softmax_(setup.options.flag("softmax", true)) {
+  tessera::sdk::joined_width(setup.options);
+}
+
+int64_t Mixture::width_of(int64_t gates, int64_t experts) {
+  if (gates < 1 || experts % gates != 0) {
+    fail(TSR_INVALID_ARGUMENT, "mixture takes gates and experts, and ", experts, " values are no multiple of ", gates,
+         " gates");
+  }
+  return experts / gates;
+}
+
+std::vector<Value> Mixture::outputs(std::span<const Value> inputs) const {
+  const std::vector<int64_t> widths = tessera::sdk::dense_widths(inputs, "mixture");
+  if (widths.size() != 2) fail(TSR_INVALID_ARGUMENT, "mixture takes gates and experts, not ", widths.size(), " inputs");
+  return {Value{width_of(widths[0], widths[1])}};
+}
+
+const float* Mixture::gates(const ModuleCall& call, int64_t experts) {
+  const float* given = input(call, 0, experts);
+  if (!softmax_) return given;
+  float* to = gates_.at_least(host_, call.batch * experts);
+  choose_loops().of_rows->softmax(call.batch, experts, given, to);
+  return to;
+}
+
+void Mixture::compute(const ModuleCall& call) {
+  const int64_t experts = call.inputs[0].shape[1], width = width_of(experts, call.inputs[1].shape[1]);
+  const float *weights = gates(call, experts), *x = input(call, 1, experts * width);
+  float* y = matrix(call.outputs[0], call.batch, width, "mixture's output");
+  std::fill_n(y, call.batch * width, 0.0f);
+  for (int64_t s = 0; s < call.batch; ++s) {
+    for (int64_t e = 0; e < experts; ++e) {
+      for (int64_t i = 0; i < width; ++i)
+        y[s * width + i] += weights[s * experts + e] * x[(s * experts + e) * width + i];
+    }
+  }
+}
+
+void Mixture::compute_back(const ModuleCall& call) {
+  const int64_t experts = call.inputs[0].shape[1], width = width_of(experts, call.inputs[1].shape[1]);
+  const float *weights = gates(call, experts), *x = input(call, 1, experts * width);
+  const float* dy = matrix(call.grad_outputs[0], call.batch, width, "the gradient of mixture's output");
+  float* dx = matrix_or_null(call.grad_inputs[1], call.batch, experts * width, "the gradient of an input");
+  float* dgates = dgates_.at_least(host_, call.batch * experts);
+  for (int64_t row = 0; row < call.batch * experts; ++row) {
+    const float *from = x + row * width, *grad = dy + row / experts * width;
+    float sum = 0;
+    for (int64_t i = 0; i < width; ++i) sum += grad[i] * from[i];
+    dgates[row] = sum;
+    for (int64_t i = 0; dx && i < width; ++i) dx[row * width + i] = weights[row] * grad[i];
+  }
+  float* to = matrix_or_null(call.grad_inputs[0], call.batch, experts, "the gradient of an input");
+  if (!to) return;
+  if (softmax_) return choose_loops().of_rows->softmax_back(call.batch, experts, weights, dgates, to);
+  std::copy_n(dgates, call.batch * experts, to);
+}
+
+}  // namespace tessera_dense

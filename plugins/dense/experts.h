@@ -1,0 +1,105 @@
+// Layers that hold several chains or weigh with one: experts, mixture, gate, projection.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "chain_layer.h"
+#include "combine.h"
+
+namespace tessera_dense {
+
+// Chains side by side, each over rows of its own; what "experts", "gate" and "projection" have in common. Parameters
+// are those of the chains, in their order.
+class Branches : public tessera::sdk::Module {
+ public:
+  const std::vector<tessera::sdk::Parameter>& parameters() const override { return parameters_; }
+  void release(tsr_module_context* context) noexcept override { contexts_.give_back(context); }
+
+ protected:
+  struct Context {
+    Floats kept;
+  };
+  Branches(const tessera::sdk::Setup& setup) : host_(setup.host) {}
+  void add(Chain chain);
+  int64_t kept(int64_t batch) const;  // of all chains
+  // Chain `i`, whose memory stands behind those of the chains before it.
+  void forward_branch(size_t i, const tessera::sdk::ModuleCall& call, bool backward_follows, const float* x, float* y,
+                      float* memory);
+  void backward_branch(size_t i, const tessera::sdk::ModuleCall& call, const float* x, const float* dy, float* dx,
+                       const float* memory);
+
+  tessera::sdk::Host host_;
+  std::vector<Chain> chains_;
+  ContextPool<Context> contexts_;
+
+ private:
+  Run run_of(size_t i, const tessera::sdk::ModuleCall& call, bool backward_follows);
+  std::vector<size_t> first_parameter_;
+  std::vector<tessera::sdk::Parameter> parameters_;
+  std::vector<float*> pointers_, gradients_;
+};
+
+// "experts": several mlps over the same inputs, outputs beside each other: [batch, experts * last width].
+class Experts : public Branches {
+ public:
+  explicit Experts(const tessera::sdk::Setup& setup);
+  std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
+  void forward(const tessera::sdk::ModuleCall& call, tsr_module_context** context) override;
+  void backward(const tessera::sdk::ModuleCall& call, tsr_module_context* context) override;
+
+ private:
+  int64_t width() const { return chains_[0].out(); }
+  Joined joined_;
+  Floats rows_, dx_;
+};
+
+// "projection": each input by a matrix of its own to `width` values, beside each other: [batch, inputs * width].
+class Projection : public Branches {
+ public:
+  explicit Projection(const tessera::sdk::Setup& setup);
+  std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
+  void forward(const tessera::sdk::ModuleCall& call, tsr_module_context** context) override;
+  void backward(const tessera::sdk::ModuleCall& call, tsr_module_context* context) override;
+
+ private:
+  std::vector<int64_t> widths_;
+  int64_t width_;
+  Floats rows_;
+};
+
+// "gate": x [batch, w], the first input, times scale * mlp(the others), element by element. With one input it gates
+// itself.
+class Gate : public Branches {
+ public:
+  explicit Gate(const tessera::sdk::Setup& setup);
+  std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
+  void forward(const tessera::sdk::ModuleCall& call, tsr_module_context** context) override;
+  void backward(const tessera::sdk::ModuleCall& call, tsr_module_context* context) override;
+
+ private:
+  const float* signal(const tessera::sdk::ModuleCall& call);
+  std::vector<int64_t> widths_;
+  float scale_;
+  Floats signal_, dsignal_, dgate_;
+};
+
+// "mixture": of gates [batch, n] and experts [batch, n * w], the sum over the experts, each weighed by its gate, which
+// is the softmax of the first input ("softmax": true) or that itself.
+class Mixture : public Stateless {
+ public:
+  explicit Mixture(const tessera::sdk::Setup& setup);
+  std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
+
+ private:
+  void compute(const tessera::sdk::ModuleCall& call) override;
+  void compute_back(const tessera::sdk::ModuleCall& call) override;
+  const float* gates(const tessera::sdk::ModuleCall& call, int64_t experts);
+  static int64_t width_of(int64_t gates, int64_t experts);
+
+  tessera::sdk::Host host_;
+  bool softmax_;
+  Floats gates_, dgates_;
+};
+
+}  // namespace tessera_dense

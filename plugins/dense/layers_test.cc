@@ -1,0 +1,335 @@
+// Layers of several inputs, norms over ranks, dropout and sequences. What `tessera verify` asks of every layer
+// (gradients by differences, contexts, accumulation) is in tests/verify.
+#include <gmock/gmock.h>
+
+#include <barrier>
+#include <functional>
+#include <mutex>
+
+#include "test_layer.h"
+
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+struct Case {
+  const char *id, *options;
+  std::vector<int64_t> widths;
+};
+std::vector<std::vector<int64_t>> shapes_of(const std::vector<int64_t>& widths, int64_t batch) {
+  std::vector<std::vector<int64_t>> shapes;
+  for (const int64_t w : widths) shapes.push_back({batch, w});
+  return shapes;
+}
+
+const Case kOfSeveralInputs[] = {
+    {"mlp", R"({"inputs": [2, 3, 1], "widths": [5, 2]})", {2, 3, 1}},
+    {"mlp", R"({"inputs": [2, 3, 1], "widths": [5, 2], "activation": "tanh", "norm": "layer"})", {2, 3, 1}},
+    {"linear", R"({"inputs": [2, 4], "width": 3})", {2, 4}},
+    {"cross", R"({"inputs": [2, 4], "layers": 2})", {2, 4}},
+    {"cross", R"({"inputs": [2, 4], "kind": "vector", "layers": 2})", {2, 4}},
+    {"cross", R"({"inputs": [2, 4], "kind": "mixture", "layers": 2, "rank": 3, "activation": "tanh"})", {2, 4}},
+    {"fm", R"({"dim": 2})", {2, 4}},
+    {"softmax", R"({"inputs": [2, 3]})", {2, 3}},
+    {"layer_norm", R"({"inputs": [2, 3]})", {2, 3}},
+    {"concat", "{}", {2, 3}},
+};
+
+TEST(Layers, InputsAreTakenBesideEachOther) {
+  TestHost host(2);
+  for (const Case& c : kOfSeveralInputs) {
+    SCOPED_TRACE(c.options);
+    Layer apart(host, c.id, c.options), joined(host, c.id, c.options);
+    ASSERT_EQ(apart.code, TSR_OK) << apart.error();
+    int64_t width = 0;
+    for (const int64_t w : c.widths) width += w;
+    apart.with_inputs(shapes_of(c.widths, 7));
+    joined.with_inputs({{7, width}});
+    joined.parameters = apart.parameters;
+    joined.grad_output = apart.grad_output;
+    for (int64_t s = 0; s < 7; ++s) {
+      auto to = joined.inputs[0].data.begin() + s * width;
+      for (const Matrix& m : apart.inputs) to = std::copy_n(m.data.begin() + s * m.shape[1], m.shape[1], to);
+    }
+    apart.step();
+    joined.step();
+    EXPECT_EQ(apart.output.data, joined.output.data);
+    for (size_t p = 0; p < apart.grad_parameters.size(); ++p)
+      EXPECT_EQ(apart.grad_parameters[p].data, joined.grad_parameters[p].data) << apart.names[p];
+    int64_t at = 0;
+    for (const Matrix& m : apart.grad_inputs) {
+      for (int64_t s = 0; s < 7; ++s) {
+        for (int64_t i = 0; i < m.shape[1]; ++i)
+          EXPECT_EQ(m.data[s * m.shape[1] + i], joined.grad_inputs[0].data[s * width + at + i]);
+      }
+      at += m.shape[1];
+    }
+    apart.grad_inputs[0].data.clear();  // not wanted: the others' stay as they were
+    const std::vector<float> last = apart.grad_inputs.back().data;
+    apart.step();
+    EXPECT_EQ(apart.grad_inputs.back().data, last);
+  }
+}
+
+TEST(Layers, GradientsOfSeveralInputsByFiniteDifferences) {
+  TestHost host;
+  const Case cases[] = {
+      {"sum", "{}", {3, 3, 3}},
+      {"product", "{}", {3, 3, 3}},
+      {"matmul", R"({"dim": 2})", {6, 4}},
+      {"mixture", "{}", {3, 6}},
+      {"mixture", R"({"softmax": false})", {3, 6}},
+      {"gate", R"({"inputs": [3, 2, 4], "scale": 2})", {3, 2, 4}},
+      {"projection", R"({"inputs": [3, 5], "width": 4, "bias": true})", {3, 5}},
+      {"experts", R"({"inputs": [3, 2], "experts": 2, "widths": [4, 3], "activation": "sigmoid"})", {3, 2}},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.id);
+    Layer layer(host, c.id, c.options);
+    ASSERT_EQ(layer.code, TSR_OK) << layer.error();
+    layer.with_inputs(shapes_of(c.widths, 4));
+    check_all_gradients(layer);
+  }
+}
+
+TEST(Layers, ValuesByHand) {
+  TestHost host;
+  Layer product(host, "product", "{}");
+  product.with_inputs({{1, 2}, {1, 2}, {1, 2}});
+  product.inputs[0].data = {2, 3};
+  product.inputs[1].data = {5, 0};
+  product.inputs[2].data = {7, 11};
+  product.grad_output.data = {1, 1};
+  product.step();
+  EXPECT_THAT(product.output.data, ElementsAre(70, 0));
+  EXPECT_THAT(product.grad_inputs[1].data, ElementsAre(14, 33));  // although the product is 0
+  Layer fm(host, "fm", R"({"dim": 2})");
+  fm.with_inputs({{1, 4}, {1, 2}});
+  fm.inputs[0].data = {1, 2, 3, 4};
+  fm.inputs[1].data = {5, 6};
+  ASSERT_EQ(fm.forward(), TSR_OK);
+  EXPECT_THAT(fm.output.data, ElementsAre((1 * 3 + 2 * 4) + (1 * 5 + 2 * 6) + (3 * 5 + 4 * 6)));
+  Layer matmul(host, "matmul", R"({"dim": 2})");
+  matmul.with_inputs({{1, 4}, {1, 2}});
+  matmul.inputs[0].data = {1, 2, 3, 4};
+  matmul.inputs[1].data = {5, 6};
+  ASSERT_EQ(matmul.forward(), TSR_OK);
+  EXPECT_THAT(matmul.output.data, ElementsAre(17, 39));
+}
+
+class OnIsa : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override { setenv("TESSERA_ISA", GetParam(), 1); }
+  void TearDown() override { unsetenv("TESSERA_ISA"); }
+};
+
+TEST_P(OnIsa, ActivationsEqualTheLibrarys) {
+  const auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
+  const std::vector<std::pair<const char*, std::function<double(double)>>> all = {
+      {"relu", [](double x) { return std::max(x, 0.0); }},
+      {"leaky_relu", [](double x) { return x < 0 ? 0.01 * x : x; }},
+      {"sigmoid", sigmoid},
+      {"tanh", [](double x) { return std::tanh(x); }},
+      {"gelu", [](double x) { return x * 0.5 * std::erfc(-x / std::sqrt(2.0)); }},
+      {"silu", [&](double x) { return x * sigmoid(x); }}};
+  TestHost host;
+  for (const auto& [name, f] : all) {
+    Layer layer(host, "activation", R"({"inputs": [401], "kind": ")" + std::string(name) + "\"}");
+    if (layer.code == TSR_UNAVAILABLE) GTEST_SKIP() << "not this processor";
+    layer.with_inputs({{2, 401}});
+    for (int i = 0; i < 802; ++i) layer.inputs[0].data[i] = static_cast<float>(i - 401) / (i < 401 ? 4.0f : 50.0f);
+    std::fill(layer.grad_output.data.begin(), layer.grad_output.data.end(), 1.0f);
+    layer.step();
+    for (int i = 0; i < 802; ++i) {
+      const double x = layer.inputs[0].data[i], slope = (f(x + 1e-5) - f(x - 1e-5)) / 2e-5;
+      EXPECT_NEAR(layer.output.data[i], f(x), 4e-7 * (1 + std::abs(x))) << name << " " << x;
+      if (std::abs(x) > 1e-3) {
+        EXPECT_NEAR(layer.grad_inputs[0].data[i], slope, 2e-6) << name << " " << x;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isa, OnIsa, testing::Values("portable", "avx2", "avx512"),
+                         [](const auto& info) { return std::string(info.param); });
+
+// Two ranks as threads.
+struct Ranks {
+  std::barrier<> meet{2};
+  std::mutex mutex;
+  std::vector<double> sums;
+  static tsr_code add_up(void* self, const DLTensor* inout, tsr_error*) {
+    auto& r = *static_cast<Ranks*>(self);
+    auto* values = static_cast<double*>(inout->data);
+    const auto n = static_cast<size_t>(inout->shape[0]);
+    r.meet.arrive_and_wait();
+    {
+      const std::lock_guard lock(r.mutex);
+      if (r.sums.empty()) r.sums.resize(n);
+      for (size_t i = 0; i < n; ++i) r.sums[i] += values[i];
+    }
+    r.meet.arrive_and_wait();
+    std::copy_n(r.sums.begin(), n, values);
+    r.meet.arrive_and_wait();
+    {
+      const std::lock_guard lock(r.mutex);
+      r.sums.clear();
+    }
+    return TSR_OK;
+  }
+};
+
+TEST(BatchNorm, TwoRanksSeeTheStatisticsOfBoth) {
+  TestHost host;
+  for (const char* id : {"batch_norm", "mlp_batch_norm"}) {
+    const std::string options = R"({"inputs": [3])" + std::string(id[0] == 'm' ? R"(, "widths": [4, 2]})" : "}");
+    Layer whole(host, id, options), a(host, id, options), b(host, id, options);
+    ASSERT_EQ(whole.code, TSR_OK) << whole.error();
+    whole.with_inputs({{6, 3}});
+    a.with_inputs({{4, 3}});
+    b.with_inputs({{2, 3}});
+    Ranks ranks;
+    int64_t at = 0;
+    for (Layer* part : {&a, &b}) {
+      part->sum_over_ranks = Ranks::add_up;
+      part->ranks = &ranks;
+      part->parameters = whole.parameters;
+      std::copy_n(whole.inputs[0].data.begin() + at * 3, part->inputs[0].data.size(), part->inputs[0].data.begin());
+      const int64_t width = whole.output.shape[1];
+      std::copy_n(whole.grad_output.data.begin() + at * width, part->output.data.size(),
+                  part->grad_output.data.begin());
+      at += part->output.shape[0];
+    }
+    whole.step();
+    std::thread other([&] { b.step(); });
+    a.step();
+    other.join();
+    for (size_t i = 0; i < whole.output.data.size(); ++i) {
+      const size_t of_a = a.output.data.size();
+      EXPECT_NEAR(i < of_a ? a.output.data[i] : b.output.data[i - of_a], whole.output.data[i], 1e-5) << id;
+    }
+    for (size_t i = 0; i < whole.grad_inputs[0].data.size(); ++i) {
+      const auto &x = a.grad_inputs[0].data, &y = b.grad_inputs[0].data;
+      EXPECT_NEAR(i < x.size() ? x[i] : y[i - x.size()], whole.grad_inputs[0].data[i], 1e-5) << id;
+    }
+    for (size_t p = 0; p < whole.grad_parameters.size(); ++p) {  // the core adds them up
+      for (size_t i = 0; i < whole.grad_parameters[p].data.size(); ++i) {
+        EXPECT_NEAR(a.grad_parameters[p].data[i] + b.grad_parameters[p].data[i], whole.grad_parameters[p].data[i], 1e-4)
+            << id << " " << whole.names[p];
+      }
+    }
+    for (size_t k = 0; k < 2; ++k) {
+      for (size_t i = 0; i < whole.buffers[k].data.size(); ++i)
+        EXPECT_NEAR(a.buffers[k].data[i], whole.buffers[k].data[i], 1e-5) << id;
+    }
+    EXPECT_EQ(a.buffers[2].counted, 1);
+  }
+}
+
+TEST(BatchNorm, RunningStatisticsAreForEvaluation) {
+  TestHost host;
+  Layer norm(host, "batch_norm", R"({"inputs": [1], "momentum": 0.5, "eps": 1e-12})");
+  norm.with_inputs({{3, 1}});
+  norm.parameters[0].data = {1};
+  norm.parameters[1].data = {0};
+  norm.inputs[0].data = {1, 2, 6};
+  ASSERT_EQ(norm.forward(), TSR_OK) << norm.error();
+  EXPECT_NEAR(norm.output.data[0], -2 / std::sqrt(14.0 / 3), 1e-6);
+  EXPECT_NEAR(norm.buffers[0].data[0], 1.5, 1e-6);            // half of 0 and of the mean 3
+  EXPECT_NEAR(norm.buffers[1].data[0], 0.5 + 7.0 / 2, 1e-6);  // of 1 and of the unbiased variance 7
+  norm.trains = false;
+  ASSERT_EQ(norm.forward(), TSR_OK) << norm.error();
+  EXPECT_NEAR(norm.output.data[2], 4.5 / 2, 1e-6);
+  EXPECT_EQ(norm.buffers[2].counted, 1);
+}
+
+TEST(Dropout, DropsWhileTrainingAndAnewInEveryStep) {
+  TestHost host;
+  Layer dropout(host, "dropout", R"({"inputs": [1000], "rate": 0.25})");
+  dropout.with_inputs({{20, 1000}});
+  std::fill(dropout.inputs[0].data.begin(), dropout.inputs[0].data.end(), 3.0f);
+  std::fill(dropout.grad_output.data.begin(), dropout.grad_output.data.end(), 3.0f);
+  dropout.step();
+  const std::vector<float> first = dropout.output.data;
+  EXPECT_EQ(dropout.grad_inputs[0].data, first);  // the same are dropped on the way back
+  EXPECT_NEAR(std::count(first.begin(), first.end(), 0.0f), 5000, 300);
+  EXPECT_EQ(std::count(first.begin(), first.end(), 4.0f) + std::count(first.begin(), first.end(), 0.0f), 20000);
+  dropout.step_number = 1;
+  dropout.step();
+  EXPECT_NE(dropout.output.data, first);
+  dropout.trains = false;
+  dropout.step();
+  EXPECT_EQ(dropout.output.data, dropout.inputs[0].data);
+}
+
+TEST(Sequences, PoolingByHand) {
+  TestHost host;
+  for (const auto& [id, want] :
+       std::vector<std::pair<const char*, std::vector<float>>>{{"sum_pooling", {4, 6, 0, 0, 5, -1}},
+                                                               {"mean_pooling", {2, 3, 0, 0, 5, -1}},
+                                                               {"max_pooling", {3, 4, 0, 0, 5, -1}}}) {
+    Layer layer(host, id, "{}");
+    layer.bounds = {0, 2, 2, 3};
+    layer.with_inputs({{3, 2}});
+    layer.inputs[0].data = {1, 4, 3, 2, 5, -1};
+    layer.grad_output.data = {1, 2, 3, 4, 5, 6};
+    layer.step();
+    EXPECT_EQ(layer.output.data, want) << id;
+    if (id == std::string("max_pooling")) {
+      EXPECT_THAT(layer.grad_inputs[0].data, ElementsAre(0, 2, 1, 0, 5, 6));
+    }
+  }
+  Layer weights(host, "position_weights", R"({"max_length": 2})");
+  weights.bounds = {0, 2, 3};
+  weights.with_inputs({{3, 1}});
+  weights.inputs[0].data = {5, 7, 11};
+  weights.parameters[0].data = {2, 3};
+  ASSERT_EQ(weights.forward(), TSR_OK) << weights.error();
+  EXPECT_THAT(weights.output.data, ElementsAre(31, 22));
+  weights.bounds = {0, 0, 3};
+  EXPECT_EQ(weights.forward(), TSR_INVALID_ARGUMENT);
+  EXPECT_THAT(weights.error(), HasSubstr("a sequence has 3 rows, but \"max_length\" is 2"));
+}
+
+TEST(Sequences, TargetAttentionByFiniteDifferences) {
+  TestHost host;
+  for (const char* softmax : {"false", "true"}) {
+    Layer layer(host, "target_attention",
+                R"({"inputs": [3, 3], "widths": [4], "activation": "tanh", "softmax": )" + std::string(softmax) + "}");
+    ASSERT_EQ(layer.code, TSR_OK) << layer.error();
+    layer.bounds = {0, 3, 3, 4};
+    layer.with_inputs({{3, 3}, {4, 3}});
+    check_all_gradients(layer);
+    for (int i = 3; i < 6; ++i) EXPECT_EQ(layer.output.data[i], 0) << "a sample without rows";
+    if (*softmax == 'f') continue;
+    for (int i = 6; i < 9; ++i) EXPECT_FLOAT_EQ(layer.output.data[i], layer.inputs[1].data[9 + i - 6]);  // one row
+  }
+}
+
+TEST(Layers, RefusalsSayWhatToDo) {
+  TestHost host;
+  const std::tuple<const char*, const char*, const char*> all[] = {
+      {"linear", "{}", "option \"inputs\" must list the widths of its inputs"},
+      {"activation", R"({"inputs": [2], "kind": "rely"})", "there is no activation \"rely\": take none, relu"},
+      {"mlp", R"({"inputs": [2], "widths": [3], "norm": "batch"})", "take the layer \"mlp_batch_norm\""},
+      {"mlp", R"({"inputs": [2], "widths": [3], "dropout": 1})", "at least 0 and below 1, not 1"},
+      {"mlp", R"({"inputs": [2], "width": [3]})", "must list the input's width and at least one layer's"},
+      {"cross", R"({"inputs": [2], "kind": "lowrank"})", "must be full, low_rank, vector or mixture"},
+      {"dropout", R"({"inputs": [2], "rate": -0.1})", "at least 0 and below 1"},
+      {"target_attention", R"({"inputs": [2, 3]})", "which are equal"},
+      {"matmul", "{}", "option \"dim\" must say"}};
+  for (const auto& [id, options, text] : all) {
+    const Layer layer(host, id, options);
+    EXPECT_EQ(layer.code, TSR_INVALID_ARGUMENT) << id << options;
+    EXPECT_THAT(layer.error(), HasSubstr(text));
+  }
+  Layer sum(host, "sum", "{}");
+  EXPECT_EQ(sum.width_of({3, 4}), TSR_INVALID_ARGUMENT);
+  EXPECT_THAT(sum.error(), HasSubstr("inputs of one width, not of 3 and 4 values"));
+  Layer linear(host, "linear", R"({"inputs": [3, 4]})");
+  EXPECT_EQ(linear.width_of({3, 5}), TSR_INVALID_ARGUMENT);
+  EXPECT_THAT(linear.error(), HasSubstr("linear takes inputs of 7 values together, not 8 values"));
+}
+
+}  // namespace

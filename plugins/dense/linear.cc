@@ -1,0 +1,64 @@
+// The piece y = x W^T + b. Parameters "weight" [out, in] and "bias" [out].
+#include "piece.h"
+#include "weights.h"
+
+namespace tessera_dense {
+namespace {
+
+class LinearPiece : public Piece {
+ public:
+  LinearPiece(tessera::sdk::Host host, int64_t in, int64_t out, bool bias)
+      : Piece(in, out), host_(host), loops_(choose_loops()), bias_(bias) {
+    weights_.add(in, out);
+    parameters_.push_back({"weight", {out, in}, tessera::sdk::xavier_normal(out, in)});
+    if (bias)
+      parameters_.push_back({"bias", {out}});
+    else
+      zeros_.resize(static_cast<size_t>(out));
+  }
+
+  void forward(const Run& run, const float* x, float* y, float*) override {
+    const float* w = run.parameters[0];
+    const float* b = bias_ ? run.parameters[1] : zeros_.data();
+    if (!run.backward_follows) return infer(run.batch, x, w, b, y);
+    weights_.transpose(host_, loops_, {{w}});
+    in_blocks(host_, run.batch, weights_.block(), [&](int64_t begin, int64_t end, int64_t) {
+      const OneThread alone;
+      multiply(end - begin, in(), out(), x + begin * in(), weights_.transposed(0), y + begin * out());
+      if (bias_) loops_.add_bias(end - begin, out(), b, false, y + begin * out());
+    });
+  }
+
+  void backward(const Run& run, const float* x, const float* dy, float* dx, const float*) override {
+    if (dx) {
+      in_blocks(host_, run.batch, weights_.block(), [&](int64_t begin, int64_t end, int64_t) {
+        const OneThread alone;
+        multiply_back(end - begin, in(), out(), dy + begin * out(), run.parameters[0], dx + begin * in());
+      });
+    }
+    const Weights::Gradient gradient{x, dy, run.gradients[0], bias_ ? run.gradients[1] : nullptr};
+    weights_.add_gradients(host_, loops_, run.batch, {{gradient}});
+  }
+
+ private:
+  // A sample's values do not depend on what is beside it.
+  void infer(int64_t batch, const float* x, const float* w, const float* b, float* y) const {
+    in_blocks(host_, batch, weights_.block(), [&](int64_t begin, int64_t end, int64_t) {
+      loops_.affine({begin, end - begin, in(), out(), x, w, b, y, false});
+    });
+  }
+
+  tessera::sdk::Host host_;
+  const Loops& loops_;
+  bool bias_;
+  Weights weights_;
+  std::vector<float> zeros_;  // where there is no bias
+};
+
+}  // namespace
+
+std::unique_ptr<Piece> make_linear(tessera::sdk::Host host, int64_t in, int64_t out, bool bias) {
+  return std::make_unique<LinearPiece>(host, in, out, bias);
+}
+
+}  // namespace tessera_dense

@@ -1,0 +1,84 @@
+// What layers are made of: rows in, rows out, forward and backward. A Chain runs several one behind the other.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "loops.h"
+#include "support.h"
+
+namespace tessera_dense {
+
+// One run over `batch` rows. `parameters`, `gradients` (backward only) and `buffers` are the piece's own.
+struct Run {
+  const tessera::sdk::ModuleCall& call;
+  int64_t batch;
+  float* const* parameters;
+  float* const* gradients;
+  const DLTensor* buffers;
+  bool backward_follows;
+};
+
+class Piece {
+ public:
+  Piece(int64_t in, int64_t out) : in_(in), out_(out) {}
+  virtual ~Piece() = default;
+  int64_t in() const { return in_; }
+  int64_t out() const { return out_; }
+  const std::vector<tessera::sdk::Parameter>& parameters() const { return parameters_; }
+  const std::vector<tessera::sdk::Parameter>& buffers() const { return buffers_; }
+  // Floats that forward leaves for backward, beside x and y.
+  virtual int64_t kept(int64_t /*batch*/) const { return 0; }
+  // x [batch, in], y [batch, out]
+  virtual void forward(const Run& run, const float* x, float* y, float* kept) = 0;
+  // Adds to the gradients of the parameters, and writes dx unless it is NULL. dx may not be dy.
+  virtual void backward(const Run& run, const float* x, const float* dy, float* dx, const float* kept) = 0;
+
+ protected:
+  std::vector<tessera::sdk::Parameter> parameters_, buffers_;
+
+ private:
+  int64_t in_, out_;
+};
+
+std::unique_ptr<Piece> make_linear(tessera::sdk::Host host, int64_t in, int64_t out, bool bias);
+// "relu", "leaky_relu", "sigmoid", "tanh", "gelu", "silu", "prelu", "swish_layernorm" or "none"; Failure for others,
+// which names `layer`.
+std::unique_ptr<Piece> make_activation(tessera::sdk::Host host, const char* layer, const std::string& name,
+                                       int64_t width, double slope = 0.01);
+std::unique_ptr<Piece> make_layer_norm(tessera::sdk::Host host, int64_t width, double eps);
+std::unique_ptr<Piece> make_batch_norm(int64_t width, double eps, double momentum);
+// `number`: of the dropout within its layer; no two drop the same.
+std::unique_ptr<Piece> make_dropout(int64_t width, double rate, uint64_t number);
+std::unique_ptr<Piece> make_softmax(int64_t width);
+
+// Pieces one behind the other, each as wide as the one before it puts out.
+class Chain {
+ public:
+  explicit Chain(tessera::sdk::Host host) : host_(host) {}
+  // Its parameters are called prefix + their name.
+  void add(std::unique_ptr<Piece> piece, const std::string& prefix);
+
+  int64_t in() const { return pieces_.front()->in(); }
+  int64_t out() const { return pieces_.back()->out(); }
+  const std::vector<tessera::sdk::Parameter>& parameters() const { return parameters_; }
+  const std::vector<tessera::sdk::Parameter>& buffers() const { return buffers_; }
+
+  // Floats of memory that forward writes and backward reads.
+  int64_t kept(int64_t batch) const;
+  // `run` has the parameters and buffers of all pieces, in order.
+  void forward(const Run& run, const float* x, float* y, float* memory);
+  void backward(const Run& run, const float* x, const float* dy, float* dx, const float* memory);
+
+ private:
+  Run of_piece(const Run& run, size_t i) const;
+
+  tessera::sdk::Host host_;
+  std::vector<std::unique_ptr<Piece>> pieces_;
+  std::vector<size_t> first_parameter_, first_buffer_;
+  std::vector<tessera::sdk::Parameter> parameters_, buffers_;
+  Floats gradients_[2];  // between pieces, on the way back
+};
+
+}  // namespace tessera_dense

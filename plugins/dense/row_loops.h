@@ -1,0 +1,26 @@
+// Loops over elements and rows of a batch, compiled once per instruction set (row_loops.inc).
+#pragma once
+
+#include <stdint.h>
+
+namespace tessera_dense {
+
+enum class Activation : int32_t { kNone, kRelu, kLeakyRelu, kSigmoid, kTanh, kGelu, kSilu };
+
+struct RowLoops {
+  // y = f(x); `slope`: of leaky_relu below 0. y may be x.
+  void (*activate)(Activation f, int64_t n, float slope, const float* x, float* y);
+  // dx = dy * f'(x). dx may be dy.
+  void (*activate_back)(Activation f, int64_t n, float slope, const float* x, const float* dy, float* dx);
+  // Of each row of `width`: y = (x - mean) * inverse, its mean 0 and its variance 1 but for eps; `inverse` of each row.
+  void (*standardise)(int64_t rows, int64_t width, float eps, const float* x, float* y, float* inverse);
+  // dx = inverse * (g - mean(g) - y * mean(g * y)), row by row.
+  void (*standardise_back)(int64_t rows, int64_t width, const float* y, const float* inverse, const float* g,
+                           float* dx);
+  // y = exp(x - max) / sum of those, row by row.
+  void (*softmax)(int64_t rows, int64_t width, const float* x, float* y);
+  // dx = y * (dy - dot(dy, y)), row by row.
+  void (*softmax_back)(int64_t rows, int64_t width, const float* y, const float* dy, float* dx);
+};
+
+}  // namespace tessera_dense

@@ -1,0 +1,111 @@
+// Layers over sequences: inputs of other than one row for each sample.
+#pragma once
+
+#include <vector>
+
+#include "chain_layer.h"
+
+namespace tessera_dense {
+
+// The rows of a jagged input: sample s has [offsets[s], offsets[s + 1]).
+struct Sequence {
+  const float* rows;
+  const int64_t* offsets;
+  int64_t count, width;  // rows of all samples, values of a row
+};
+
+// One sequence in, one row for each sample out, as wide.
+class SequenceLayer : public tessera::sdk::Module {
+ public:
+  const std::vector<tessera::sdk::Parameter>& parameters() const override { return parameters_; }
+  std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
+  void forward(const tessera::sdk::ModuleCall& call, tsr_module_context** context) override;
+  void backward(const tessera::sdk::ModuleCall& call, tsr_module_context* context) override;
+  void release(tsr_module_context*) noexcept override {}
+
+ protected:
+  SequenceLayer(const tessera::sdk::Setup& setup, const char* layer)
+      : layer_(layer), width_(tessera::sdk::joined_width(setup.options)) {}
+  // Sample s: `count` rows to one, and back. `parameter` and its gradient: of the only one, NULL without.
+  virtual void pool(int64_t count, int64_t width, const float* rows, const float* parameter, float* out) const = 0;
+  // `drows` is zeroes, or NULL: not wanted.
+  virtual void pool_back(int64_t count, int64_t width, const float* rows, const float* parameter, const float* dout,
+                         float* drows, float* dparameter) const = 0;
+
+  const char* layer_;
+  int64_t width_;  // 0: any
+  std::vector<tessera::sdk::Parameter> parameters_;
+};
+
+// "sum_pooling", "mean_pooling", "max_pooling". Without rows a sample has zeros; a column's gradient of max goes to the
+// first row that has it.
+class SumPooling : public SequenceLayer {
+ public:
+  explicit SumPooling(const tessera::sdk::Setup& setup, bool mean = false)
+      : SequenceLayer(setup, mean ? "mean_pooling" : "sum_pooling"), mean_(mean) {}
+
+ private:
+  void pool(int64_t count, int64_t width, const float* rows, const float* parameter, float* out) const override;
+  void pool_back(int64_t count, int64_t width, const float* rows, const float* parameter, const float* dout,
+                 float* drows, float* dparameter) const override;
+  bool mean_;
+};
+class MeanPooling : public SumPooling {
+ public:
+  explicit MeanPooling(const tessera::sdk::Setup& setup) : SumPooling(setup, true) {}
+};
+class MaxPooling : public SequenceLayer {
+ public:
+  explicit MaxPooling(const tessera::sdk::Setup& setup) : SequenceLayer(setup, "max_pooling") {}
+
+ private:
+  void pool(int64_t count, int64_t width, const float* rows, const float* parameter, float* out) const override;
+  void pool_back(int64_t count, int64_t width, const float* rows, const float* parameter, const float* dout,
+                 float* drows, float* dparameter) const override;
+};
+
+// "position_weights": the sum of the rows, row j times the weight j that is learnt: TorchRec's PositionWeightedModule
+// before a sum. A sequence longer than the option "max_length" is refused. Parameter "position_weight" [max_length].
+class PositionWeights : public SequenceLayer {
+ public:
+  explicit PositionWeights(const tessera::sdk::Setup& setup);
+
+ private:
+  void check_length(int64_t count) const;
+  void pool(int64_t count, int64_t width, const float* rows, const float* parameter, float* out) const override;
+  void pool_back(int64_t count, int64_t width, const float* rows, const float* parameter, const float* dout,
+                 float* drows, float* dparameter) const override;
+  int64_t max_length_ = 0;
+};
+
+// "target_attention": of a target q [batch, d] and a sequence of rows k, the sum of score(q, k) * k, the scores an mlp
+// of [q, k, q - k, q * k] with one output, as they are or (option "softmax") as their softmax over the sequence (Zhou
+// et al., Deep Interest Network, 2018).
+class TargetAttention : public tessera::sdk::Module {
+ public:
+  explicit TargetAttention(const tessera::sdk::Setup& setup);
+
+  const std::vector<tessera::sdk::Parameter>& parameters() const override { return chain_.parameters(); }
+  std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
+  void forward(const tessera::sdk::ModuleCall& call, tsr_module_context** context) override;
+  void backward(const tessera::sdk::ModuleCall& call, tsr_module_context* context) override;
+  void release(tsr_module_context* context) noexcept override { contexts_.give_back(context); }
+
+ private:
+  struct Context {
+    Floats features;  // [rows, 4 d]
+    Floats scores;    // [rows], as they weigh
+    Floats kept;      // of the chain
+  };
+  void add_rows_gradients(const tessera::sdk::ModuleCall& call, const Context& kept, const float* dfeatures) const;
+
+  tessera::sdk::Host host_;
+  int64_t width_;
+  bool softmax_;
+  Chain chain_;
+  ChainCall pointers_;
+  ContextPool<Context> contexts_;
+  Floats dscores_, dfeatures_;
+};
+
+}  // namespace tessera_dense
