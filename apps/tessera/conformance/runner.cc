@@ -25,6 +25,7 @@ OpTable ops_of(const std::string& area) {
       {"sharded_modules", sharded_module_ops},
       {"quantization", quantization_ops},
       {"inference", inference_ops},
+      {"extras", extra_ops},
   };
   for (const Area& a : kAreas) {
     if (area == a.name) return a.ops();

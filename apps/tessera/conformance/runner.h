@@ -87,6 +87,7 @@ OpTable planner_ops();         // areas plans and planner
 OpTable sharded_module_ops();  // starts the ranks itself
 OpTable quantization_ops();
 OpTable inference_ops();  // starts ranks where tables are sharded
+OpTable extra_ops();
 
 // For op "error": runs the call and passes if it throws tessera::Error.
 void expect_refusal(CaseContext& c, const std::function<void()>& call);
