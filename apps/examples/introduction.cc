@@ -198,20 +198,16 @@ void sharded_collection(const Runtime& runtime, const std::shared_ptr<ProcessGro
 // 7. A DLRM: sharded tables, dense layers on every rank, one optimizer for each.
 void dlrm_step(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& group, const Narrator& say) {
   say("\n--- 7. DLRM steps with DistributedModelParallel");
-  Dlrm dlrm(runtime, {.dense_inputs = 3,
-                      .num_embeddings = 4,
-                      .embedding_dim = 8,
-                      .bottom_mlp = {16, 8},
-                      .top_mlp = {16, 1},
-                      .seed = 1});
+  const ModelGraph graph = dlrm_graph({.dense_inputs = 3, .bottom_mlp = {16, 8}, .top_mlp = {16, 1}}, tables());
+  LayerGraph dlrm(runtime, graph, {.seed = 1});
   const EmbeddingBagCollection described(runtime, {.tables = tables(), .device = kMeta});  // allocates nothing
   ParallelModel model;
-  model.bag_collections = {{Dlrm::kCollectionPath, &described}};
+  model.bag_collections = {{kCollectionPath, &described}};
   model.dense = dlrm.parameters();
   DistributedModelParallelOptions options;
   options.sharded.optimizer = {"exact_rowwise_adagrad", R"({"learning_rate": 0.05})"};
   DistributedModelParallel parallel(runtime, model, group, std::move(options));
-  ShardedEmbeddingBagCollection& embeddings = parallel.bags(Dlrm::kCollectionPath);
+  ShardedEmbeddingBagCollection& embeddings = parallel.bags(kCollectionPath);
 
   // The tables are updated in backward; the filter leaves the dense layers to an optimizer of their own.
   const KeyedOptimizerPtr dense_optimizer =
@@ -227,10 +223,9 @@ void dlrm_step(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& grou
   for (int step = 0; step < 30; ++step) {
     optimizer.zero_grad();
     auto pooled = embeddings.forward(batch);
-    const Tensor logits = dlrm.forward(dense, pooled.wait().values.values(), true);
+    const Tensor logits = dlrm.forward(dense, pooled.wait().values.values(), true)[0];
     const Tensor loss = Tensor::scalar(binary_cross_entropy_with_logits(logits, labels, grad, 0.25) / 4);
-    embeddings.backward(pooled.wait(), dlrm.backward_top(grad));
-    dlrm.backward_bottom();
+    embeddings.backward(pooled.wait(), dlrm.backward({grad}));
     parallel.all_reduce_gradients();
     optimizer.step();
     group->all_reduce(loss).wait();  // of all ranks

@@ -2,7 +2,8 @@
 //   ./train_dlrm [DIRECTORY for checkpoints]        or, on N ranks:  tessera launch -n N -- ./train_dlrm [DIRECTORY]
 // Interrupted, it saves and says so. docs/cpp_api.md goes through it.
 #include <tessera/checkpoint.h>
-#include <tessera/dlrm_trainer.h>
+#include <tessera/dlrm.h>
+#include <tessera/model_trainer.h>
 #include <tessera/stop_signals.h>
 #include <tessera/train_loop.h>
 
@@ -22,19 +23,17 @@ int main(int argc, char** argv) try {
   source.rows = {5000, 2000, 300, 20};
   const Dataset data = read_dataset(source, 1);
 
-  DlrmTrainerOptions model;
+  ModelTrainerOptions model;
   for (const DataColumn& column : data.columns) {
     EmbeddingBagConfig table{.name = column.name, .num_embeddings = column.rows, .embedding_dim = kDim};
     table.feature_names = {column.name};
     table.optimizer = {"exact_rowwise_adagrad", R"({"learning_rate": 0.05})", 0};
     model.tables.push_back(std::move(table));
   }
-  model.dlrm.dense_inputs = static_cast<int64_t>(data.dense.size());
-  model.dlrm.embedding_dim = kDim;
-  model.dlrm.bottom_mlp = {32, kDim};
-  model.dlrm.top_mlp = {32, 1};
+  const auto dense = static_cast<int64_t>(data.dense.size());
+  model.graph = dlrm_graph({.dense_inputs = dense, .bottom_mlp = {32, kDim}, .top_mlp = {32, 1}}, model.tables);
   model.dense_optimizer = {"adam", R"({"lr": 0.002})"};
-  DlrmTrainer trainer(runtime, group, std::move(model));  // plans, and makes this rank's shards
+  ModelTrainer trainer(runtime, group, std::move(model));  // plans, and makes this rank's shards
 
   const BatchReaderOptions mine{
       .batch = 128, .rank = group->rank(), .world_size = group->world_size(), .shuffle = true};

@@ -13,8 +13,8 @@
 #include "options.h"
 #include "plugin_watch.h"
 #include "serve/shards.h"
-#include "tessera/dlrm.h"
 #include "tessera/error.h"
+#include "tessera/layer_graph.h"
 
 namespace tessera::cli {
 namespace {
@@ -134,7 +134,7 @@ EmbeddingModuleShardingPlan read_plan(const std::string& path, int ranks) {
     fail(Code::kInvalidArgument, "--plan: ", path, " is for ", plan.world_size, " ranks, and this job has ", ranks,
          ": make a new plan, or start as many with tessera launch");
   }
-  return plan.at(Dlrm::kCollectionPath);
+  return plan.at(kCollectionPath);
 }
 
 bool parse_serve_arguments(const std::vector<std::string>& args, ServeArguments* out) {

@@ -23,14 +23,14 @@ const Runtime& runtime() {
   return r;
 }
 
-// The float path: an EmbeddingBagCollection and a Dlrm, with what a model in float32 holds.
+// The float path: an EmbeddingBagCollection and its graph of layers, with what a model in float32 holds.
 class FloatPath {
  public:
   explicit FloatPath(const InferenceModel& model)
-      : collection_(runtime(), options(model)), dlrm_(runtime(), model.dlrm), model_(model) {
+      : collection_(runtime(), options(model)), layers_(runtime(), model.graph, {}), model_(model) {
     for (const QuantizedTable& t : model.tables)
       collection_.set_weight(t.config.name, dequantize_rows(t.rows, *t.config.row_format, t.config.embedding_dim));
-    for (const ParameterPtr& p : dlrm_.parameters()) {
+    for (const ParameterPtr& p : layers_.parameters()) {
       const Tensor& from = model.dense.at(p->name);
       std::copy_n(from.data<float>(), from.numel(), p->value.data<float>());
     }
@@ -47,7 +47,7 @@ class FloatPath {
     const auto kjt = KeyedJaggedTensor::from_lengths_sync(keys, Tensor::from(values), Tensor::from(lengths));
     const KeyedTensor pooled = collection_.forward(kjt, nullptr);
     const Tensor logits =
-        dlrm_.forward(Tensor::from<float>(input.dense, {input.batch, kTestDense}), pooled.values(), false);
+        layers_.forward(Tensor::from<float>(input.dense, {input.batch, kTestDense}), pooled.values(), false)[0];
     std::vector<float> out;
     for (int64_t i = 0; i < input.batch; ++i) out.push_back(static_cast<float>(1 / (1 + std::exp(-logits.item(i)))));
     return out;
@@ -65,7 +65,7 @@ class FloatPath {
     return o;
   }
   EmbeddingBagCollection collection_;
-  Dlrm dlrm_;
+  LayerGraph layers_;
   const InferenceModel& model_;
 };
 

@@ -6,6 +6,7 @@
 
 #include "replaced_malloc.h"
 #include "spawn.h"
+#include "tessera/layer_graph.h"
 #include "tessera/sharded_modules.h"
 #include "tessera/sharding.h"
 
@@ -184,6 +185,33 @@ TEST(StepAllocations, NoneOnTwoThreads) {
 }
 
 TEST(StepAllocations, NoneWithInputsAhead) { EXPECT_EQ(in_ranks(2, count_with_inputs_ahead), ""); }
+
+// Layers that take parts of the pooled rows, one that two others take, and several heads.
+TEST(LayerGraphs, AskForNoMemoryInAStep) {
+  const Runtime runtime({.plugin_path = {TESSERA_TEST_PLUGINS}});
+  std::vector<EmbeddingBagConfig> two = tables_of(PoolingType::kSum);
+  two.resize(2);
+  ModelGraph model = graph_over(kDim, two);
+  const std::string long_name = "a_layer_whose_name_has_no_room_inside_a_string";
+  model.layers = {{long_name, "test.blend", {"dense", two[0].name, two[1].name}},
+                  {"b", "test.blend", {two[1].name, long_name}}};
+  model.heads = {{"one", "b"}, {"two", "b:1"}, {"three", two[0].name}};
+  LayerGraph graph(runtime, model, {.seed = 1});
+  const std::vector<int64_t> batches = {32, 7, 1, 32, 20};
+  std::vector<std::vector<Tensor>> given, grads;
+  for (const int64_t batch : batches) {
+    given.push_back({Tensor::zeros({batch, kDim}), Tensor::zeros({batch, 2 * kDim})});
+    grads.push_back({Tensor::zeros({batch, kDim}), Tensor::zeros({batch, 1}), Tensor::zeros({batch, kDim})});
+  }
+  const auto step = [&](size_t i) {
+    graph.forward(given[i][0], given[i][1], true);
+    (void)graph.backward(grads[i]);
+    graph.forward(given[i][0], given[i][1], false);
+  };
+  step(0);
+  for (size_t i = 0; i < batches.size(); ++i)
+    EXPECT_EQ(allocations_of([&] { step(i); }), 0) << "batch of " << batches[i];
+}
 
 }  // namespace
 }  // namespace tessera

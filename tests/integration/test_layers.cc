@@ -1,7 +1,8 @@
 // Layers for layers_test.cc. test.norm: batch normalisation over the samples of all ranks, without epsilon in
 // backward's way; buffers "running_mean" and "batches". test.mixed: of jagged float32 rows and an integer per sample,
-// two outputs: the rows' sum, and the integer plus noise of the call's seed and step. test.odd: what a core has to
-// refuse, by its option `fault`.
+// two outputs: the rows' sum, and the integer plus noise of the call's seed and step. test.blend: of inputs of one
+// width, whose widths it has to be told, their sum weighted by its parameter, and the first one's squares. test.odd:
+// what a core has to refuse, by its option `fault`.
 #include <cmath>
 #include <string>
 #include <vector>
@@ -120,6 +121,56 @@ class Mixed final : public Module {
   std::vector<Parameter> none_;
 };
 
+class Blend final : public Module {
+ public:
+  explicit Blend(Options& options) : widths_(options.integers("inputs", {})), weight_(options.number("weight", 1)) {
+    if (widths_.empty()) fail(TSR_INVALID_ARGUMENT, "test.blend has to be told its inputs");
+    parameters_ = {{"shares", {static_cast<int64_t>(widths_.size())}, normal(weight_, 0.25)}};
+  }
+  const std::vector<Parameter>& parameters() const override { return parameters_; }
+  std::vector<Value> outputs(std::span<const Value> inputs) const override {
+    for (const int64_t width : dense_widths(inputs, "test.blend")) {
+      if (width != widths_[0])
+        fail(TSR_INVALID_ARGUMENT, "test.blend adds up inputs of one width, not of ", widths_[0], " and ", width);
+    }
+    return {{widths_[0]}, {1}};
+  }
+  void forward(const ModuleCall& call, tsr_module_context** context) override {
+    const int64_t width = widths_[0];
+    const float *p = data_as<float>(call.parameters[0]), *first = data_as<float>(call.inputs[0]);
+    float *sum = data_as<float>(call.outputs[0]), *squares = data_as<float>(call.outputs[1]);
+    for (int64_t n = 0; n < call.batch * width; ++n) sum[n] = 0;
+    for (size_t k = 0; k < widths_.size(); ++k) {
+      for (int64_t n = 0; n < call.batch * width; ++n) sum[n] += p[k] * data_as<float>(call.inputs[k])[n];
+    }
+    for (int64_t b = 0; b < call.batch; ++b) {
+      squares[b] = 0;
+      for (int64_t i = b * width; i < (b + 1) * width; ++i) squares[b] += first[i] * first[i];
+    }
+    if (context != nullptr) *context = reinterpret_cast<tsr_module_context*>(this);
+  }
+  void backward(const ModuleCall& call, tsr_module_context*) override {
+    const int64_t width = widths_[0];
+    const float *p = data_as<float>(call.parameters[0]), *dsum = data_as<float>(call.grad_outputs[0]),
+                *dsquares = data_as<float>(call.grad_outputs[1]);
+    for (size_t k = 0; k < widths_.size(); ++k) {
+      const float* x = data_as<float>(call.inputs[k]);
+      float* dx = data_as<float>(call.grad_inputs[k]);
+      for (int64_t n = 0; n < call.batch * width; ++n) {
+        const float d = dsum == nullptr ? 0 : dsum[n];
+        data_as<float>(call.grad_parameters[0])[k] += d * x[n];
+        if (dx != nullptr) dx[n] = p[k] * d + (k == 0 && dsquares != nullptr ? 2 * x[n] * dsquares[n / width] : 0);
+      }
+    }
+  }
+  void release(tsr_module_context*) noexcept override {}
+
+ private:
+  std::vector<int64_t> widths_;
+  double weight_;
+  std::vector<Parameter> parameters_;
+};
+
 class Odd final : public Module {
  public:
   explicit Odd(Options& options) : fault(options.string("fault", "")) {}
@@ -167,4 +218,6 @@ TESSERA_PLUGIN("test.layers", "0.1.0",
                    {.id = "test.norm", .version = "0.1.0", .about = "means over all ranks"}),
                tessera::sdk::component<tessera::test::Mixed>(
                    {.id = "test.mixed", .version = "0.1.0", .about = "jagged and integer inputs, two outputs"}),
+               tessera::sdk::component<tessera::test::Blend>(
+                   {.id = "test.blend", .version = "0.1.0", .about = "a weighted sum, and squares"}),
                tessera::test::odd());

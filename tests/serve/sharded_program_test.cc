@@ -8,7 +8,7 @@
 
 #include "served_model.h"
 #include "spawn.h"
-#include "tessera/dlrm.h"
+#include "tessera/layer_graph.h"
 #include "tessera/sharding.h"
 
 namespace tessera::serve {
@@ -84,7 +84,7 @@ class ShardedServer {
     for (const EmbeddingBagConfig& table : test::small_tables()) requests[table.name] = row_wise();
     ShardingPlan plan;
     plan.world_size = plan.local_world_size = 2;
-    plan.modules.emplace_back(Dlrm::kCollectionPath,
+    plan.modules.emplace_back(kCollectionPath,
                               construct_module_sharding_plan(runtime, test::small_tables(), requests, topology));
     std::ofstream(model_.file("plan.json")) << plan.json();
     return model_.file("plan.json");

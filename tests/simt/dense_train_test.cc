@@ -7,7 +7,8 @@
 
 #include "spawn.h"
 #include "tessera/checkpoint.h"
-#include "tessera/dlrm_trainer.h"
+#include "tessera/dlrm.h"
+#include "tessera/model_trainer.h"
 
 namespace tessera::cli {
 namespace {
@@ -28,7 +29,7 @@ class Training {
       : Training(runtime, device, ProcessGroup::connect(runtime, {})) {}
   Training(const Runtime& runtime, const std::string& device, std::shared_ptr<ProcessGroup> group)
       : stream_(open_device(runtime, device)) {
-    DlrmTrainerOptions o;
+    ModelTrainerOptions o;
     for (int64_t t = 0; t < kTables; ++t) {
       EmbeddingBagConfig table;
       table.name = cat("t", t);
@@ -37,20 +38,17 @@ class Training {
       table.embedding_dim = kDim;
       o.tables.push_back(std::move(table));
     }
-    o.dlrm.dense_inputs = kDense;
-    o.dlrm.embedding_dim = kDim;
-    o.dlrm.bottom_mlp = {16, kDim};
-    o.dlrm.top_mlp = {20, 1};
-    o.dlrm.seed = 3;
+    o.graph = dlrm_graph({.dense_inputs = kDense, .bottom_mlp = {16, kDim}, .top_mlp = {20, 1}}, o.tables);
+    o.seed = 3;
     o.dense_optimizer = {"adam", R"({"lr": 0.02})"};
     o.parallel.sharded.kernel = stream_ ? "simt" : "reference";
     o.parallel.sharded.seed = 3;
     o.parallel.sharded.stream = stream_;
     o.parallel.sharded.optimizer = {"exact_rowwise_adagrad", R"({"learning_rate": 0.05, "eps": 1e-8})", 0};
-    trainer_ = std::make_unique<DlrmTrainer>(runtime, std::move(group), std::move(o));
+    trainer_ = std::make_unique<ModelTrainer>(runtime, std::move(group), std::move(o));
   }
-  DlrmTrainer& operator*() { return *trainer_; }
-  DlrmTrainer* operator->() { return trainer_.get(); }
+  ModelTrainer& operator*() { return *trainer_; }
+  ModelTrainer* operator->() { return trainer_.get(); }
   tsr_device_stats stats() const { return stream_->stats(); }
   void save(const std::string& directory) {
     save_checkpoint(directory, trainer_->parallel(), trainer_->dense_optimizer(), "{}");
@@ -61,7 +59,7 @@ class Training {
 
  private:
   DeviceStreamPtr stream_;
-  std::unique_ptr<DlrmTrainer> trainer_;
+  std::unique_ptr<ModelTrainer> trainer_;
 };
 
 Batch batch_of(uint64_t seed, int64_t samples) {

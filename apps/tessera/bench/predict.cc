@@ -64,7 +64,7 @@ ShardingPlan plan_of(const Runtime& runtime, const std::string& name, const Synt
 // A plan on its way through the rounds.
 struct PredictSubject {
   std::string plan;
-  std::unique_ptr<DlrmTrainer> trainer;
+  std::unique_ptr<ModelTrainer> trainer;
   StepPrediction predicted;
   std::vector<double> us;  // of a step, by round
 };

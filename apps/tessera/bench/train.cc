@@ -9,7 +9,7 @@
 #include "bench/sharded_workload.h"
 #include "data/random.h"
 #include "options.h"
-#include "tessera/dlrm_trainer.h"
+#include "tessera/model_trainer.h"
 
 namespace tessera::cli {
 namespace {
@@ -38,27 +38,33 @@ std::vector<Batch> make_batches(const std::vector<EmbeddingBagConfig>& tables, c
   return batches;
 }
 
-DlrmTrainerOptions trainer_options(const Runtime& runtime, const TrainBench& b, int local_ranks) {
-  DlrmTrainerOptions o;
+DlrmOptions model_of(const TrainBench& b) {
+  DlrmOptions o;
+  o.dense_inputs = kDense;
+  o.embedding_dim = b.workload.dim;
+  o.bottom_mlp = {512, 256, b.workload.dim};
+  o.top_mlp = {512, 256, 1};
+  return o;
+}
+
+ModelTrainerOptions trainer_options(const Runtime& runtime, const TrainBench& b, int local_ranks) {
+  ModelTrainerOptions o;
   o.tables = workload_tables(b.workload);
-  o.dlrm.dense_inputs = kDense;
-  o.dlrm.embedding_dim = b.workload.dim;
-  o.dlrm.bottom_mlp = {512, 256, b.workload.dim};
-  o.dlrm.top_mlp = {512, 256, 1};
+  o.graph = dlrm_graph(model_of(b), o.tables);
   o.dense_optimizer = {"sgd", R"({"learning_rate": 0.01})"};
   o.parallel.sharded.kernel = b.kernel;
   o.parallel.sharded.optimizer = {"exact_rowwise_adagrad", R"({"learning_rate": 0.01, "eps": 1e-8})", 0};
   ShardingPlan plan;
   plan.world_size = b.nproc;
   plan.local_world_size = local_ranks;
-  plan.modules = {{Dlrm::kCollectionPath,
+  plan.modules = {{kCollectionPath,
                    workload_plan(runtime, o.tables, b.workload.sharding, Topology::of(b.nproc, local_ranks, "cpu"))}};
   o.parallel.plan = std::move(plan);
   return o;
 }
 
 // Mean losses over all ranks' samples, of one step for each batch.
-std::vector<double> losses_of(DlrmTrainer& trainer, const ProcessGroup& group, const std::vector<Batch>& batches) {
+std::vector<double> losses_of(ModelTrainer& trainer, const ProcessGroup& group, const std::vector<Batch>& batches) {
   std::vector<double> losses;
   for (const Batch& batch : batches) {
     trainer.step(batch);
@@ -76,13 +82,13 @@ class TrainSubject {
   TrainSubject(const Runtime& runtime, const TrainBench& b, std::shared_ptr<ProcessGroup> group,
                const std::vector<Batch>& batches)
       : b_(b), group_(std::move(group)), batches_(batches) {
-    DlrmTrainerOptions options = trainer_options(runtime, b_, group_->local_world_size());
+    ModelTrainerOptions options = trainer_options(runtime, b_, group_->local_world_size());
     b_.backend = group_->backend();
     b_.workload.tables = static_cast<int64_t>(options.tables.size());
-    DlrmOptions dense = options.dlrm;
+    DlrmOptions dense = model_of(b_);
     dense.num_embeddings = b_.workload.tables;
     products_ = std::make_unique<DenseProducts>(runtime, dense, b_.workload.batch);
-    trainer_ = std::make_unique<DlrmTrainer>(runtime, group_, std::move(options));
+    trainer_ = std::make_unique<ModelTrainer>(runtime, group_, std::move(options));
     losses_ = losses_of(*trainer_, *group_, batches_);
   }
 
@@ -130,7 +136,7 @@ class TrainSubject {
   std::shared_ptr<ProcessGroup> group_;
   const std::vector<Batch>& batches_;
   std::unique_ptr<DenseProducts> products_;
-  std::unique_ptr<DlrmTrainer> trainer_;
+  std::unique_ptr<ModelTrainer> trainer_;
   std::vector<double> losses_;  // of the first steps
   size_t next_ = 0;
   std::vector<double> steps_, dense_, sgemm_, of_sgemm_;  // of each round: microseconds of a step, and the ratio
@@ -173,7 +179,7 @@ std::vector<double> reference_losses(const Runtime& runtime, TrainBench b, const
                                      const std::vector<Batch>& batches) {
   b.kernel = "reference";
   b.workload.sharding = "table_wise";
-  DlrmTrainer trainer(runtime, group, trainer_options(runtime, b, group->local_world_size()));
+  ModelTrainer trainer(runtime, group, trainer_options(runtime, b, group->local_world_size()));
   return losses_of(trainer, *group, batches);
 }
 

@@ -17,7 +17,7 @@
 #include "plugin_watch.h"
 #include "tessera/config.h"
 #include "tessera/data.h"
-#include "tessera/dlrm.h"
+#include "tessera/layer_graph.h"
 #include "tessera/planner.h"
 #include "train/job_data.h"
 #include "train/observed_inputs.h"
@@ -161,7 +161,7 @@ Job job_from_config(const Arguments& a) {
   Job job;
   job.config = config;
   job.tables = tables;
-  job.modules.push_back({Dlrm::kCollectionPath, PlannerModule::Kind::kEmbeddingBagCollection, embedding_configs(tables),
+  job.modules.push_back({kCollectionPath, PlannerModule::Kind::kEmbeddingBagCollection, embedding_configs(tables),
                          0});  // where tessera train and tessera serve look for it
   job.modules.push_back(
       {"dense", PlannerModule::Kind::kDense, {}, dense_work(config, tables, inputs).parameters() * 4});

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -44,6 +45,14 @@ struct DenseLayerOptions {
   uint64_t seed = 0;                 // start values depend on seed and parameter name alone
   DeviceStreamPtr stream = nullptr;  // null: host memory
   std::shared_ptr<const DenseStep> step = nullptr;  // null: step 0 of one rank
+  // Widths of the inputs, in a model's graph: the layer is made with them as its option "inputs", and without where it
+  // refuses that or `options` have it. Empty: not told.
+  std::vector<int64_t> inputs = {};
+  // What names of parameters and buffers begin with, and what they are called instead, once made. May be empty.
+  std::vector<std::pair<std::string, std::string>> renamed = {};
+  // Of a model that is not trained: its parameters and buffers by name, which the layer shares. kInvalidArgument where
+  // one is missing or has another shape or type. Null: start values.
+  const std::map<std::string, Tensor>* values = nullptr;
 };
 
 // Whether a plugin computes the layer on the devices of the stream's type (abi/module.h says which component that is).
@@ -67,23 +76,26 @@ class DenseLayer {
   const std::string& module() const;     // as the options name it
   const std::string& component() const;  // that computes it
 
-  // In the plugin's order. Gradients are defined from the start and are added to by backward.
+  // In the plugin's order. Gradients are defined from the start, unless values were given, and are added to by
+  // backward.
   const ParameterList& parameters() const;
   // Not trained, written by forwards that train, saved and restored with the parameters. They have no gradients.
   const ParameterList& buffers() const;
   bool sums_over_ranks() const;
   // Values per sample of the first output, for float32 inputs of these widths. kInvalidArgument where they do not fit.
-  int64_t output_width(std::span<const int64_t> widths) const;
+  int64_t output_width(std::span<const int64_t> widths) const { return output_widths(widths).front(); }
+  // Of all outputs.
+  std::vector<int64_t> output_widths(std::span<const int64_t> widths) const;
 
   // Inputs must stay as they are until backward. Returns the layer's outputs, float32 [batch, width_k]. `train`: a step
-  // of training, which a backward may follow.
+  // of training, which a backward may follow. Neither asks for memory once as large a batch was there.
   const std::vector<Tensor>& run(const std::vector<DenseInput>& inputs, bool train);
   // The same for inputs [batch, width_i], and the first output of it.
   Tensor forward(const std::vector<Tensor>& inputs, bool train);
   // grad_outputs are shaped like the outputs; undefined: zeros. Returns one gradient per input; undefined where not
   // wanted (all floating-point ones are by default).
-  std::vector<Tensor> backward(const std::vector<Tensor>& grad_outputs, const std::vector<bool>& wanted = {});
-  std::vector<Tensor> backward(const Tensor& grad_output, const std::vector<bool>& wanted = {}) {
+  const std::vector<Tensor>& backward(const std::vector<Tensor>& grad_outputs, const std::vector<bool>& wanted = {});
+  const std::vector<Tensor>& backward(const Tensor& grad_output, const std::vector<bool>& wanted = {}) {
     return backward(std::vector{grad_output}, wanted);
   }
 

@@ -26,6 +26,7 @@ namespace tessera {
 struct InferenceModel {
   ModelDescription description;
   DlrmOptions dlrm;
+  ModelGraph graph;                     // of its layers
   std::vector<QuantizedTable> tables;   // as description.tables
   std::map<std::string, Tensor> dense;  // float32, TorchRec's names: "dense_arch.model._mlp.0._linear.weight"
 };

@@ -17,8 +17,8 @@
 #include "tessera/config.h"
 #include "tessera/data.h"
 #include "tessera/device.h"
-#include "tessera/dlrm_trainer.h"
 #include "tessera/metrics.h"
+#include "tessera/model_trainer.h"
 #include "tessera/process_group.h"
 #include "tessera/step_model.h"
 #include "tessera/train_loop.h"
@@ -81,7 +81,7 @@ class TrainJob {
 
   const ShardingPlan& plan() { return trainer_->parallel().plan(); }
   const Dataset& data() const { return data_; }
-  DlrmTrainer& trainer() { return *trainer_; }
+  ModelTrainer& trainer() { return *trainer_; }
   std::vector<LayerChoice> layers();  // of the dense part
 
  private:
@@ -102,7 +102,7 @@ class TrainJob {
   std::vector<TableConfig> tables_;
   PlannerOptions planner_;
   DenseWork dense_;
-  std::unique_ptr<DlrmTrainer> trainer_;
+  std::unique_ptr<ModelTrainer> trainer_;
   std::string fingerprint_;  // of the data
   int64_t first_step_ = 0, steps_ = 0, per_epoch_ = 0;
   std::unique_ptr<Trace> trace_, input_trace_;  // of the steps, and of the thread that takes batches in

@@ -1,6 +1,6 @@
 // tessera/trainer.h - what a training loop drives: a model over sharded tables, and what updates it.
 //
-// DlrmTrainer (tessera/dlrm_trainer.h) is one. A program with a model of its own writes another one: step() and
+// ModelTrainer (tessera/model_trainer.h) is one. A program with a model of its own writes another one: step() and
 // take_losses() are all that training needs, predict() what evaluation needs.
 #pragma once
 

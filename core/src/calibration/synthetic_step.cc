@@ -25,7 +25,7 @@ std::vector<EmbeddingBagConfig> tables_of(const SyntheticModel& m) {
 
 SyntheticStep::SyntheticStep(SyntheticModel model, int ranks, const Machine& machine)
     : model_(std::move(model)),
-      module_{Dlrm::kCollectionPath, PlannerModule::Kind::kEmbeddingBagCollection, tables_of(model_), 0} {
+      module_{kCollectionPath, PlannerModule::Kind::kEmbeddingBagCollection, tables_of(model_), 0} {
   planner_.topology = Topology::of(ranks, ranks, "cpu");
   planner_.batch_size = model_.batch;
   planner_.machine = machine;
@@ -87,15 +87,15 @@ std::vector<Batch> SyntheticStep::batches(int rank, int count) const {
   return out;
 }
 
-std::unique_ptr<DlrmTrainer> SyntheticStep::trainer(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& group,
-                                                    const std::string& kernel, ShardingPlan plan) const {
-  DlrmTrainerOptions o;
+std::unique_ptr<ModelTrainer> SyntheticStep::trainer(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& group,
+                                                     const std::string& kernel, ShardingPlan plan) const {
+  ModelTrainerOptions o;
   o.tables = module_.tables;
-  o.dlrm = dlrm();
+  o.graph = dlrm_graph(dlrm(), o.tables);
   o.dense_optimizer = {"adagrad", R"({"learning_rate": 0.01, "eps": 1e-8})"};
   o.parallel.sharded.kernel = kernel;
   o.parallel.plan = std::move(plan);
-  return std::make_unique<DlrmTrainer>(runtime, group, std::move(o));
+  return std::make_unique<ModelTrainer>(runtime, group, std::move(o));
 }
 
 }  // namespace tessera

@@ -6,8 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "tessera/dlrm_trainer.h"
+#include "tessera/dlrm.h"
 #include "tessera/machine.h"
+#include "tessera/model_trainer.h"
 #include "tessera/planner.h"
 #include "tessera/step_model.h"
 
@@ -35,8 +36,8 @@ class SyntheticStep {
   // `count` batches of one rank. Popular rows are scattered over the table.
   std::vector<Batch> batches(int rank, int count) const;
   // Collective over the group. `kernel`: plugin's id, or "auto".
-  std::unique_ptr<DlrmTrainer> trainer(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& group,
-                                       const std::string& kernel, ShardingPlan plan) const;
+  std::unique_ptr<ModelTrainer> trainer(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& group,
+                                        const std::string& kernel, ShardingPlan plan) const;
 
  private:
   DlrmOptions dlrm() const;

@@ -6,7 +6,6 @@
 #include "config/json.h"
 #include "inference/float_tensors.h"
 #include "inference/manifest.h"
-#include "modules/dlrm_layers.h"
 #include "tessera/packed_model.h"
 
 namespace tessera {
@@ -59,7 +58,7 @@ class FloatModelReader {
     model().description.name = path();
     complete(model());
     check_width();
-    checked(model().dlrm);
+    model().graph = dlrm_graph(model().dlrm);
     return std::move(out_);
   }
 

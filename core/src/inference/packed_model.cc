@@ -86,6 +86,7 @@ InferenceModel open_packed_model(const std::string& directory) {
   model.dense = read_dense(cat(directory, '/', manifest.dense.name), manifest.dense);
   try {
     complete(model);
+    model.graph = dlrm_graph(model.dlrm);
   } catch (const Error& e) {
     fail(Code::kDataLoss, directory, '/', kManifestFile, " is damaged: ", e.what());
   }

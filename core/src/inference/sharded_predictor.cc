@@ -7,7 +7,6 @@
 #include <thread>
 #include <utility>
 
-#include "inference/dlrm_forward.h"
 #include "inference/input_check.h"
 #include "inference/workspace.h"
 #include "tessera/packed_model.h"
@@ -22,6 +21,10 @@ namespace {
 
 // A failure of one step that leaves the ranks in step; any other one is a rank that is lost.
 bool only_the_batch(Code code) { return code == Code::kInvalidArgument || code == Code::kOutOfRange; }
+
+std::unique_ptr<LayerGraph> layers_of(const Runtime& runtime, const InferenceModel& model) {
+  return std::make_unique<LayerGraph>(runtime, model.graph, LayerGraphOptions{.values = &model.dense});
+}
 
 KeyedJaggedTensor to_batch(const ModelDescription& model, const PredictInput& input) {
   std::vector<std::string> keys;
@@ -63,7 +66,7 @@ class Sharded : public ShardedPredictor {
         keep_alive_(options.keep_alive_s),
         embeddings_(shard(runtime, plan, options)),
         bad_ids_(model_.tables.size()) {
-    if (group_->rank() == 0) dense_ = std::make_unique<DlrmForward>(runtime, model_.dlrm, model_.dense);
+    if (group_->rank() == 0) dense_ = layers_of(runtime, model_);
   }
   // All ranks have come so far.
   void start() {
@@ -100,7 +103,7 @@ class Sharded : public ShardedPredictor {
     const std::lock_guard lock(mutex_);
     if (input.batch > 0) {
       const Tensor pooled = step(to_batch(model(), input), false);
-      to_scores(dense_->logits(input.batch, input.dense.data(), pooled.data<float>()), scores);
+      to_scores(logits_of(*dense_, input, pooled), scores);
     }
     const std::lock_guard counting(stats_mutex_);
     count_bad_ids(slots_, input, bad_ids_);
@@ -172,9 +175,9 @@ class Sharded : public ShardedPredictor {
   std::mutex mutex_;  // of what follows; a lost rank holds it up
   std::condition_variable wake_;
   ShardedEmbeddingBagCollection embeddings_;
-  std::unique_ptr<DlrmForward> dense_;  // rank 0
-  std::string lost_;                    // why nothing works any more
-  std::atomic<bool> usable_{true};      // lost_ is empty; without the mutex
+  std::unique_ptr<LayerGraph> dense_;  // rank 0
+  std::string lost_;                   // why nothing works any more
+  std::atomic<bool> usable_{true};     // lost_ is empty; without the mutex
   bool closing_ = false;
   std::chrono::steady_clock::time_point last_step_ = std::chrono::steady_clock::now();
   mutable std::mutex stats_mutex_;  // of what follows
@@ -238,7 +241,7 @@ std::unique_ptr<ShardedPredictor> open_sharded_predictor(const Runtime& runtime,
   InferenceModel model;
   const auto versions = agreed(*group, [&] {
     model = open_packed_model(directory);
-    const DlrmForward fits(runtime, model.dlrm, model.dense);  // refused here, not by rank 0 alone
+    (void)layers_of(runtime, model);  // refused here, not by rank 0 alone
     return model.description.version;
   });
   for (size_t rank = 1; rank < versions.size(); ++rank) {
@@ -252,7 +255,7 @@ std::unique_ptr<ShardedPredictor> open_sharded_predictor(const Runtime& runtime,
     ShardingPlan plan;
     plan.world_size = group->world_size();
     plan.local_world_size = group->local_world_size();
-    plan.modules.emplace_back(Dlrm::kCollectionPath,
+    plan.modules.emplace_back(kCollectionPath,
                               for_inference(options.plan ? *options.plan : planned(runtime, model, *group)));
     return plan.json();
   });
@@ -260,7 +263,7 @@ std::unique_ptr<ShardedPredictor> open_sharded_predictor(const Runtime& runtime,
   std::unique_ptr<Sharded> opened;
   // Cutting shards takes some ranks longer than others: what one of them cannot do is known to all before any goes on.
   (void)agreed(*group, [&]() -> std::string {
-    opened = std::make_unique<Sharded>(runtime, std::move(model), plan.at(Dlrm::kCollectionPath), group, options);
+    opened = std::make_unique<Sharded>(runtime, std::move(model), plan.at(kCollectionPath), group, options);
     return "";
   });
   opened->start();

@@ -41,7 +41,7 @@ void count_bad_ids(const Slots& slots, const PredictInput& input, std::span<uint
 }
 
 Workspace::Workspace(const Runtime& runtime, const InferenceModel& model, const Slots& slots)
-    : slots_(slots), dense_(runtime, model.dlrm, model.dense) {
+    : slots_(slots), dense_(runtime, model.graph, {.values = &model.dense}) {
   for (const LookupOptions& options : slots.tables.groups) groups_.push_back({Lookup(runtime, options), {}});
   for (size_t t = 0; t < model.tables.size(); ++t) {
     const auto [group, index] = slots.tables.places[t];
@@ -139,7 +139,13 @@ void Workspace::look_up(int64_t batch, bool weighted) {
 void Workspace::predict(const PredictInput& input, std::span<float> scores) {
   reserve(input);
   look_up(input.batch, gather(input));
-  to_scores(dense_.logits(input.batch, input.dense.data(), pooled_.data<float>()), scores);
+  to_scores(logits_of(dense_, input, pooled_.first({input.batch, slots_.width})), scores);
+}
+
+std::span<const float> logits_of(LayerGraph& graph, const PredictInput& input, const Tensor& pooled) {
+  const int64_t width = static_cast<int64_t>(input.dense.size()) / input.batch;
+  const Tensor dense = Tensor::borrow(const_cast<float*>(input.dense.data()), {input.batch, width}, DType::kFloat32);
+  return graph.forward(dense, pooled, false)[0].span<float>();
 }
 
 void to_scores(std::span<const float> logits, std::span<float> scores) {

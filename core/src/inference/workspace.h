@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "inference/dlrm_forward.h"
 #include "modules/table_groups.h"
+#include "tessera/layer_graph.h"
 #include "tessera/lookup.h"
 #include "tessera/packed_model.h"
 
@@ -55,13 +55,16 @@ class Workspace {
 
   const Slots& slots_;
   std::vector<Group> groups_;
-  DlrmForward dense_;
+  LayerGraph dense_;
   std::vector<int64_t> ids_, offsets_;
   std::vector<float> weights_;
   Tensor pooled_;  // [samples * width], as many as were needed so far
   std::vector<uint64_t> bad_ids_;
   std::vector<int64_t> slot_bad_;
 };
+
+// The logits of the first head, valid until the graph's next forward. pooled [batch, the graph's width].
+std::span<const float> logits_of(LayerGraph& graph, const PredictInput& input, const Tensor& pooled);
 
 // 1 / (1 + exp(-logit)), kept inside (0, 1).
 void to_scores(std::span<const float> logits, std::span<float> scores);

@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "config/fnv1a.h"
+#include "config/json.h"
 #include "config/splitmix64.h"
 #include "modules/layer_part.h"
 #include "plugin/calls.h"
@@ -23,6 +24,25 @@ class NamedRandom {
  private:
   SplitMix64 random_;
 };
+
+// A layer that does not take the widths of its inputs is made without.
+PartPtr create_told(const Runtime& runtime, const DenseLayerOptions& o) {
+  const auto create = [&](const std::string& options) { return create_layer(runtime, o.module, options, o.stream); };
+  if (o.inputs.empty()) return create(o.options);
+  auto told = config::parse_json(o.options, {"the options of a layer"});
+  if (!told.is_object() || told.contains("inputs")) return create(o.options);
+  told["inputs"] = o.inputs;  // last: what else is wrong is said first
+  try {
+    return create(told.dump());
+  } catch (const Error& refused) {
+    if (refused.code() != Code::kInvalidArgument) throw;
+    try {
+      return create(o.options);
+    } catch (const Error&) {  // `refused` says why
+    }
+    throw;
+  }
+}
 
 // `p` was checked.
 Tensor start_values(const tsr_parameter& p, const std::string& name, uint64_t seed) {
@@ -48,15 +68,16 @@ struct DenseLayer::Impl {
   PartPtr part;
   ParameterList parameters, buffers;
   std::vector<DenseInput> inputs;
-  std::vector<tsr_value> values;  // of the inputs
-  std::vector<Tensor> memory;     // of the outputs, which only grows
+  std::vector<tsr_value> values, asked;  // of the inputs, and those that `described` belongs to
+  std::vector<tsr_value> described;      // the outputs
+  std::vector<Tensor> memory;            // of the outputs, which only grows
   std::vector<Tensor> outputs;
   int64_t batch = 0;
-  bool kept = false;  // the last forward may have a backward
-  std::vector<Tensor> grad_inputs;
+  bool kept = false;                       // the last forward may have a backward
+  std::vector<Tensor> grad_memory, grads;  // of the inputs
   tsr_module_context* context = nullptr;
   std::vector<DLTensor> dl_parameters, dl_buffers, dl_gradients;  // values never move
-  std::vector<DLTensor> dl_inputs, dl_offsets, dl_outputs;
+  std::vector<DLTensor> dl_inputs, dl_offsets, dl_outputs, dl_grad_outputs, dl_grad_inputs;
   tsr_module_call call{};  // of the last forward
 
   // Memory of the layer, on its device.
@@ -76,19 +97,39 @@ struct DenseLayer::Impl {
 
   const tsr_module& api() const { return part->api<tsr_module>(); }
   bool sums_over_ranks() const { return (api().flags & TSR_MODULE_SUMS_OVER_RANKS) != 0; }
-  std::string what(const char* slot) const { return cat("layer ", options.name, " (", part->id(), ") ", slot); }
+  void check(tsr_code code, const AbiError& err, const char* slot) const {
+    if (code != TSR_OK) err.check(code, cat("layer ", options.name, " (", part->id(), ") ", slot));
+  }
   void release() {
     if (context) api().release(part->self(), context);
     context = nullptr;
   }
   ParameterPtr make(const tsr_parameter& p) const {
     auto made = std::make_shared<Parameter>();
-    made->name = options.name + "." + p.name;
-    made->value = start_values(p, made->name, options.seed);
+    const std::string own = options.name + "." + p.name;
+    made->name = own;
+    for (const auto& [from, to] : options.renamed) {
+      if (own.starts_with(from)) made->name = to + own.substr(from.size());
+    }
+    if (options.values != nullptr) {
+      made->value = given(p, made->name);
+      return made;
+    }
+    made->value = start_values(p, own, options.seed);
     if (options.stream) made->value = options.stream->to_device(made->value);
     return made;
   }
-  void take(const std::vector<DenseInput>& given);
+  Tensor given(const tsr_parameter& p, const std::string& name) const {
+    const auto found = options.values->find(name);
+    if (found == options.values->end()) fail(Code::kInvalidArgument, "the model has no parameter \"", name, "\"");
+    if (found->second.shape() != Shape(std::vector<int64_t>(p.shape, p.shape + p.ndim)))
+      fail(Code::kInvalidArgument, "parameter \"", name, "\" has another shape than its layer");
+    if (found->second.dtype() != from_dl(p.dtype))
+      fail(Code::kInvalidArgument, "\"", name, "\" has another type in the model than in its layer");
+    return found->second;
+  }
+  void take(const std::vector<DenseInput>& now);
+  const std::vector<tsr_value>& describe_outputs();
   void start_call(bool train);
   static tsr_code sum_over_ranks(void* self, const DLTensor* inout, tsr_error* err) noexcept;
   // Gradients are in their buffers again: zero where one was cleared, copied where it was replaced.
@@ -117,10 +158,22 @@ struct DenseLayer::Impl {
   }
 };
 
+// The part is asked again where the inputs are others than before.
+const std::vector<tsr_value>& DenseLayer::Impl::describe_outputs() {
+  const auto same = [](const tsr_value& a, const tsr_value& b) {
+    return a.flags == b.flags && a.width == b.width && a.dtype.code == b.dtype.code && a.dtype.bits == b.dtype.bits;
+  };
+  if (described.empty() || !std::equal(values.begin(), values.end(), asked.begin(), asked.end(), same)) {
+    described = layer_outputs(*part, options.name, values);
+    asked = values;
+  }
+  return described;
+}
+
 // The inputs as the part sees them, and memory for its outputs.
-void DenseLayer::Impl::take(const std::vector<DenseInput>& given) {
-  TESSERA_CHECK(!given.empty(), "a layer has inputs");
-  inputs = given;
+void DenseLayer::Impl::take(const std::vector<DenseInput>& now) {
+  TESSERA_CHECK(!now.empty(), "a layer has inputs");
+  inputs = now;
   values.clear();
   dl_inputs.clear();
   dl_offsets.clear();
@@ -140,7 +193,7 @@ void DenseLayer::Impl::take(const std::vector<DenseInput>& given) {
     jagged |= has_offsets;
   }
   if (!jagged) dl_offsets.clear();
-  const std::vector<tsr_value> out = layer_outputs(*part, options.name, values);
+  const std::vector<tsr_value>& out = describe_outputs();
   memory.resize(out.size());
   outputs.clear();
   dl_outputs.clear();
@@ -197,12 +250,12 @@ tsr_code DenseLayer::Impl::sum_over_ranks(void* self, const DLTensor* inout, tsr
 
 DenseLayer::DenseLayer(const Runtime& runtime, DenseLayerOptions options) : impl_(std::make_unique<Impl>()) {
   Impl& m = *impl_;
-  m.part = create_layer(runtime, options.module, options.options, options.stream);
+  m.part = create_told(runtime, options);
   m.options = std::move(options);
   for (const tsr_parameter& p : layer_parameters(*m.part, m.options.name)) {
     m.parameters.push_back(m.make(p));
     Parameter& made = *m.parameters.back();
-    made.grad = made.grad_buffer = zeros_like(made.value);
+    if (m.options.values == nullptr) made.grad = made.grad_buffer = zeros_like(made.value);
     m.dl_parameters.push_back(made.value.dl());
   }
   m.dl_gradients.resize(m.parameters.size());
@@ -221,10 +274,12 @@ const ParameterList& DenseLayer::parameters() const { return impl_->parameters; 
 const ParameterList& DenseLayer::buffers() const { return impl_->buffers; }
 bool DenseLayer::sums_over_ranks() const { return impl_->sums_over_ranks(); }
 
-int64_t DenseLayer::output_width(std::span<const int64_t> widths) const {
+std::vector<int64_t> DenseLayer::output_widths(std::span<const int64_t> widths) const {
   std::vector<tsr_value> inputs;
   for (const int64_t width : widths) inputs.push_back(dense_value(width));
-  return layer_outputs(*impl_->part, impl_->options.name, inputs).front().width;
+  std::vector<int64_t> out;
+  for (const tsr_value& value : layer_outputs(*impl_->part, impl_->options.name, inputs)) out.push_back(value.width);
+  return out;
 }
 
 Tensor DenseLayer::forward(const std::vector<Tensor>& inputs, bool train) {
@@ -239,44 +294,48 @@ const std::vector<Tensor>& DenseLayer::run(const std::vector<DenseInput>& inputs
   m.start_call(train);
   AbiError err;
   const plugin::CallScope call(*m.part, "forward", m.options.name);
-  err.check(m.api().forward(m.part->self(), &m.call, train ? &m.context : nullptr, err.out()), m.what("forward"));
+  m.check(m.api().forward(m.part->self(), &m.call, train ? &m.context : nullptr, err.out()), err, "forward");
   if (!train) m.inputs.clear();
   return m.outputs;
 }
 
-std::vector<Tensor> DenseLayer::backward(const std::vector<Tensor>& grad_outputs, const std::vector<bool>& wanted) {
+const std::vector<Tensor>& DenseLayer::backward(const std::vector<Tensor>& grad_outputs,
+                                                const std::vector<bool>& wanted) {
   Impl& m = *impl_;
   TESSERA_CHECK(std::exchange(m.kept, false), "backward follows a forward that was kept for it, once");
+  TESSERA_CHECK(m.options.values == nullptr, "a layer with values that are given is not trained");
   TESSERA_CHECK(grad_outputs.size() == m.outputs.size(), "a gradient for each output");
-  std::vector<DLTensor> grad_out, grad_in;
+  m.dl_grad_outputs.clear();
   for (size_t k = 0; k < grad_outputs.size(); ++k) {
     const bool zero = !grad_outputs[k].defined();
     TESSERA_CHECK(zero || grad_outputs[k].shape() == m.outputs[k].shape(), "the gradient is shaped like the output");
-    grad_out.push_back(zero ? m.dl_outputs[k] : grad_outputs[k].dl());
-    if (zero) grad_out.back().data = nullptr;
+    m.dl_grad_outputs.push_back(zero ? m.dl_outputs[k] : grad_outputs[k].dl());
+    if (zero) m.dl_grad_outputs.back().data = nullptr;
   }
-  std::vector<Tensor> grads(m.inputs.size());
-  m.grad_inputs.resize(m.inputs.size());
+  m.grads.assign(m.inputs.size(), {});
+  m.grad_memory.resize(m.inputs.size());
+  m.dl_grad_inputs.clear();
   for (size_t i = 0; i < m.inputs.size(); ++i) {
     const Tensor& input = m.inputs[i].values;
+    Tensor& grad = m.grads[i];
     if (input.dtype() == DType::kFloat32 && (wanted.empty() || wanted[i])) {
-      m.ensure(m.grad_inputs[i], input.numel());
-      grads[i] = m.grad_inputs[i].first(input.shape());
+      m.ensure(m.grad_memory[i], input.numel());
+      grad = m.grad_memory[i].first(input.shape());
     }
-    grad_in.push_back(grads[i].defined() ? grads[i].dl() : m.dl_inputs[i]);
-    if (!grads[i].defined()) grad_in.back().data = nullptr;
+    m.dl_grad_inputs.push_back(grad.defined() ? grad.dl() : m.dl_inputs[i]);
+    if (!grad.defined()) m.dl_grad_inputs.back().data = nullptr;
   }
   m.restore_gradients();
   tsr_module_call call = m.call;
-  call.grad_outputs = grad_out.data();
-  call.grad_inputs = grad_in.data();
+  call.grad_outputs = m.dl_grad_outputs.data();
+  call.grad_inputs = m.dl_grad_inputs.data();
   call.grad_parameters = m.dl_gradients.data();
   AbiError err;
   tsr_module_context* context = std::exchange(m.context, nullptr);
   const plugin::CallScope asked(*m.part, "backward", m.options.name);
-  err.check(m.api().backward(m.part->self(), &call, context, err.out()), m.what("backward"));
+  m.check(m.api().backward(m.part->self(), &call, context, err.out()), err, "backward");
   m.inputs.clear();  // whose they are may write them again
-  return grads;
+  return m.grads;
 }
 
 double binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& labels, const Tensor& grad, double scale) {

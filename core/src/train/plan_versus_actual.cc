@@ -25,7 +25,7 @@ constexpr Path kPaths[] = {{"in_host", &HostBytes<double>::in_host, &HostBytes<i
 json pair_of(double predicted, double measured) { return {{"predicted", predicted}, {"measured", measured}}; }
 
 // This rank's share of what was measured, per step.
-json measured_here(DlrmTrainer& trainer, const ActualRun& actual) {
+json measured_here(ModelTrainer& trainer, const ActualRun& actual) {
   const double steps = static_cast<double>(std::max<int64_t>(1, actual.steps));
   const bool warmed = !actual.warm_up.empty();
   const double counted = steps - static_cast<double>(warmed ? actual.warm_up_steps : 0);
@@ -51,7 +51,7 @@ json measured_here(DlrmTrainer& trainer, const ActualRun& actual) {
 }
 
 // Of one rank, ids, rows and gradients together.
-HostBytes<double> expected_bytes(DlrmTrainer& trainer, const PlannerOptions& options, int rank) {
+HostBytes<double> expected_bytes(ModelTrainer& trainer, const PlannerOptions& options, int rank) {
   TrafficInput input;
   input.world_size = options.topology.world_size;
   input.local_world_size = options.topology.local_world_size;
@@ -109,14 +109,14 @@ void add_tables(const StepPrediction& predicted, const EmbeddingModuleShardingPl
 
 }  // namespace
 
-json plan_versus_actual(const Runtime& runtime, DlrmTrainer& trainer, const PlannerOptions& options,
+json plan_versus_actual(const Runtime& runtime, ModelTrainer& trainer, const PlannerOptions& options,
                         const DenseWork& dense, const ActualRun& actual) {
   const auto texts = trainer.parallel().group().all_gather_text(measured_here(trainer, actual).dump(), "measured");
   if (trainer.parallel().group().rank() != 0) return {};
   std::vector<json> measured;
   for (const std::string& text : texts)
     measured.push_back(config::parse_json(text, {"a rank's measurements", Code::kDataLoss}));
-  const PlannerModule module{Dlrm::kCollectionPath, PlannerModule::Kind::kEmbeddingBagCollection,
+  const PlannerModule module{kCollectionPath, PlannerModule::Kind::kEmbeddingBagCollection,
                              trainer.embeddings().tables(), 0};
   const StepPrediction predicted = predict_step(runtime, options, {module}, trainer.parallel().plan(), dense);
   json out;

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "tessera/dlrm_trainer.h"
+#include "tessera/model_trainer.h"
 #include "tessera/step_model.h"
 #include "tessera/traffic.h"
 
@@ -16,7 +16,7 @@ struct ActualRun {
 };
 
 // Collective; the result is valid on rank 0. `options` are those that the plan was or would have been made with.
-nlohmann::ordered_json plan_versus_actual(const Runtime& runtime, DlrmTrainer& trainer, const PlannerOptions& options,
+nlohmann::ordered_json plan_versus_actual(const Runtime& runtime, ModelTrainer& trainer, const PlannerOptions& options,
                                           const DenseWork& dense, const ActualRun& actual);
 
 }  // namespace tessera

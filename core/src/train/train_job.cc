@@ -8,6 +8,7 @@
 #include "config/json.h"
 #include "distributed/stopwatch.h"
 #include "tessera/checkpoint.h"
+#include "tessera/dlrm.h"
 #include "tessera/planner.h"
 #include "train/job_data.h"
 #include "train/observed_inputs.h"
@@ -92,13 +93,15 @@ ProcessGroupOptions group_options(const CommConfig& comm, const Device& device) 
 
 void TrainJob::build_model() {
   const auto seed = static_cast<uint64_t>(config_.job.seed);
-  DlrmTrainerOptions o;
+  ModelTrainerOptions o;
   o.tables = embedding_configs(tables_);
-  o.dlrm.dense_inputs = static_cast<int64_t>(data_.dense.size());
-  o.dlrm.embedding_dim = config_.model.embedding_dim;
-  o.dlrm.bottom_mlp = config_.model.bottom_mlp;
-  o.dlrm.top_mlp = config_.model.top_mlp;
-  o.dlrm.seed = seed;
+  const auto dense_inputs = static_cast<int64_t>(data_.dense.size());
+  o.graph = dlrm_graph({.dense_inputs = dense_inputs,
+                        .embedding_dim = config_.model.embedding_dim,
+                        .bottom_mlp = config_.model.bottom_mlp,
+                        .top_mlp = config_.model.top_mlp},
+                       o.tables);
+  o.seed = seed;
   o.dense_optimizer = dense_spec(config_.dense_optimizer);
   o.parallel.sharded.kernel = config_.job.kernel;
   o.parallel.sharded.seed = seed;
@@ -110,15 +113,15 @@ void TrainJob::build_model() {
                              compute_device(options_.device));
   observe_inputs(data_, tables_, config_.data.batch, &planner_);
   o.parallel.planner = planner_;
-  dense_ = dense_work(config_, tables_, o.dlrm.dense_inputs);
-  trainer_ = std::make_unique<DlrmTrainer>(runtime_, group_, std::move(o));
+  dense_ = dense_work(config_, tables_, dense_inputs);
+  trainer_ = std::make_unique<ModelTrainer>(runtime_, group_, std::move(o));
 }
 
 std::vector<LayerChoice> TrainJob::layers() {
   const int32_t device = trainer_->dense_on_device() ? static_cast<int32_t>(options_.device->device().type) : kDLCPU;
   const std::vector<LayerChoice> all = layer_choices(runtime_, device);
   std::vector<LayerChoice> out;
-  for (const auto& [layer, component] : trainer_->dlrm().components()) {
+  for (const auto& [layer, component] : trainer_->layers().components()) {
     const auto known = std::find_if(all.begin(), all.end(), [&](const LayerChoice& l) { return l.layer == layer; });
     out.push_back({layer, component, known == all.end() ? std::vector<std::string>() : known->instead_of});
   }

@@ -41,7 +41,7 @@ TrainReport::Json TrainReport::stages() const {
 TrainReport::Json TrainReport::pipeline() const {
   double work = job_.loop_->read_s();
   for (const auto& [name, seconds] : job_.trained_) {
-    if (name == DlrmTrainer::kRouteStage || name == DlrmTrainer::kExchangeIdsStage) work += seconds;
+    if (name == ModelTrainer::kRouteStage || name == ModelTrainer::kExchangeIdsStage) work += seconds;
   }
   const double waited = job_.loop_->waited_s();
   return {{"work_us_per_step", per_step(work)},
@@ -64,7 +64,7 @@ TrainReport::Json TrainReport::traffic() {
     input.ids_per_bag[job_.data_.columns[c].name] = ids.data<double>()[c] / bags;
   }
   const auto planned =
-      expected_traffic(embedding_configs(job_.tables_), job_.plan().at(Dlrm::kCollectionPath), input, group.rank());
+      expected_traffic(embedding_configs(job_.tables_), job_.plan().at(kCollectionPath), input, group.rank());
   return traffic_report(group, job_.sent_, static_cast<double>(job_.steps_done()), planned);
 }
 

@@ -1,7 +1,9 @@
-// tessera/dlrm_trainer.h - a DLRM over sharded tables and what trains it: one step from batch to updated parameters, on
-// every rank.
+// tessera/model_trainer.h - a graph of layers over sharded tables and what trains it: one step from batch to updated
+// parameters, on every rank.
 //
-//   DlrmTrainer trainer(runtime, group, {.tables = tables, .dlrm = {...}, .dense_optimizer = {"adam", "{}"}});
+//   ModelTrainer trainer(runtime, group, {.tables = tables,
+//                                         .graph = dlrm_graph({.dense_inputs = 13, ...}, tables),  // tessera/dlrm.h
+//                                         .dense_optimizer = {"adam", "{}"}});
 //   trainer.step(batch);
 #pragma once
 
@@ -15,42 +17,46 @@
 #include "tessera/data.h"
 #include "tessera/device.h"
 #include "tessera/distributed_model_parallel.h"
-#include "tessera/dlrm.h"
+#include "tessera/layer_graph.h"
 #include "tessera/trainer.h"
 
 namespace tessera {
 
 class DeviceBatch;
 
-struct DlrmTrainerOptions {
-  std::vector<EmbeddingBagConfig> tables;  // pooled, all of one dimension
-  DlrmOptions dlrm;                        // num_embeddings and stream are filled in
+struct ModelTrainerOptions {
+  std::vector<EmbeddingBagConfig> tables;  // pooled
+  ModelGraph graph;                        // over these tables: graph_over(), dlrm_graph()
   DenseOptimizerSpec dense_optimizer;
   DistributedModelParallelOptions parallel;
+  uint64_t seed = 0;  // of the dense part
 };
 
-class DlrmTrainer : public Trainer {
+class ModelTrainer : public Trainer {
  public:
-  // Collective. kInvalidArgument: a table whose dimension is not the model's.
-  DlrmTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup> group, DlrmTrainerOptions options);
-  ~DlrmTrainer() override;
+  // Collective. kInvalidArgument: what LayerGraph says of the model; a head whose loss is not known, or whose input is
+  // not one value per sample.
+  ModelTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup> group, ModelTrainerOptions options);
+  ~ModelTrainer() override;
 
-  // The loss is the mean binary cross-entropy over the global batch. With the dense part on a device, once warm it
-  // waits for that only where a transport of host memory has to send something. kFailedPrecondition: in host memory, a
-  // loss that is infinite or no number, before anything is updated, or a gradient, before dense parameters are; says
-  // which table or parameter brought it about, as far as that can be seen.
+  // The loss is the mean over the global batch of the heads' losses times their weights. With the dense part on a
+  // device, once warm it waits for that only where a transport of host memory has to send something.
+  // kFailedPrecondition: in host memory, a loss that is infinite or no number, before anything is updated, or a
+  // gradient, before dense parameters are; says which table or parameter brought it about, as far as that can be seen.
   bool step(const Batch& batch, StepHandle taken, bool finished) override;
   using Trainer::step;
   // From the device where they are there: those may be infinite or no numbers.
   std::vector<double> take_losses() override;
-  // Whether the dense part is where the tables are (Dlrm::trains_on), and not in host memory.
+  // Whether the dense part is where the tables are (LayerGraph::trains_on, one head), and not in host memory.
   bool dense_on_device() const { return stream_ != nullptr; }
+  // Logits of the first head.
   Tensor predict(const Batch& batch) override;
 
   DistributedModelParallel& parallel() { return *parallel_; }
   const ProcessGroup& group() const override { return parallel_->group(); }
-  ShardedEmbeddingBagCollection& embeddings() override { return parallel_->bags(Dlrm::kCollectionPath); }
-  Dlrm& dlrm() { return dlrm_; }
+  ShardedEmbeddingBagCollection& embeddings() override { return parallel_->bags(kCollectionPath); }
+  const LayerGraph& layers() const { return layers_; }
+  const ModelGraph& graph() const { return graph_; }
   KeyedOptimizer& dense_optimizer() { return *optimizer_; }
 
   // Since construction or the last reset. The first two are what TrainPipeline does ahead of a step.
@@ -67,15 +73,19 @@ class DlrmTrainer : public Trainer {
   Tensor train_dense_on_device(const Batch& batch, const Tensor& pooled);
   Tensor next_loss();  // on the device, of this step
   [[noreturn]] void refuse_loss(double loss, const Batch& batch, const Tensor& pooled);
+  std::string feature_at(int64_t column);  // of the pooled output
+  // Room for the gradients of the heads' inputs.
+  void reserve_gradients(int64_t samples);
   void check_gradients();
 
+  ModelGraph graph_;
   DeviceStreamPtr tables_stream_, stream_;  // of the tables, of the dense part; null: host memory
   std::shared_ptr<DenseStep> dense_step_;
-  Dlrm dlrm_;
+  LayerGraph layers_;
   std::unique_ptr<DistributedModelParallel> parallel_;
   KeyedOptimizerPtr optimizer_;
   ParameterList biases_;
-  Tensor grad_logits_;
+  std::vector<Tensor> grad_memory_, grads_;  // by head
   std::unique_ptr<DeviceBatch> inputs_;
   Tensor device_losses_;        // float64, of the steps whose losses are still there
   int64_t on_device_ = 0;       // how many these are

@@ -1,4 +1,4 @@
-#include "tessera/dlrm_trainer.h"
+#include "tessera/model_trainer.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,22 +11,20 @@
 namespace tessera {
 namespace {
 
-DlrmOptions with_embeddings(DlrmOptions options, const std::vector<EmbeddingBagConfig>& tables) {
-  options.num_embeddings = 0;
-  for (const EmbeddingBagConfig& t : tables) {
-    if (t.embedding_dim != options.embedding_dim) {
-      fail(Code::kInvalidArgument, "table ", t.name, " has dimension ", t.embedding_dim, ", but a dlrm needs ",
-           options.embedding_dim, " for all (model.embedding_dim)");
-    }
-    options.num_embeddings += static_cast<int64_t>(std::max<size_t>(1, t.feature_names.size()));
+// The one loss so far.
+constexpr const char* kLoss = "binary_cross_entropy";
+
+const ModelGraph& with_known_losses(const ModelGraph& model) {
+  for (const HeadSpec& head : model.heads) {
+    if (head.loss != kLoss)
+      fail(Code::kInvalidArgument, "the head \"", head.name, "\" has the loss \"", head.loss, "\"; there is \"", kLoss,
+           '"');
   }
-  return options;
+  return model;
 }
 
-DlrmOptions placed(DlrmOptions options, const DeviceStreamPtr& stream, std::shared_ptr<const DenseStep> step) {
-  options.stream = stream;
-  options.step = std::move(step);
-  return options;
+bool trains_on(const DeviceStreamPtr& stream, const Runtime& runtime, const ModelGraph& model) {
+  return model.heads.size() == 1 && LayerGraph::trains_on(stream, runtime, model);
 }
 
 // Losses that stay on the device; then they are read, for a wait in so many steps.
@@ -36,13 +34,21 @@ constexpr const char* kApart = "; training has come apart, a lower learning rate
 
 }  // namespace
 
-DlrmTrainer::DlrmTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup> group, DlrmTrainerOptions options)
-    : tables_stream_(options.parallel.sharded.stream),
-      stream_(Dlrm::trains_on(tables_stream_, runtime, options.dlrm) ? tables_stream_ : nullptr),
+ModelTrainer::ModelTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup> group, ModelTrainerOptions options)
+    : graph_(with_known_losses(options.graph)),
+      tables_stream_(options.parallel.sharded.stream),
+      stream_(trains_on(tables_stream_, runtime, graph_) ? tables_stream_ : nullptr),
       dense_step_(std::make_shared<DenseStep>()),
-      dlrm_(runtime, placed(with_embeddings(options.dlrm, options.tables), stream_, dense_step_)) {
+      layers_(runtime, graph_, {options.seed, stream_, dense_step_}) {
+  for (size_t h = 0; h < graph_.heads.size(); ++h) {
+    if (layers_.head_width(h) == 1) continue;
+    fail(Code::kInvalidArgument, "the head \"", graph_.heads[h].name, "\" takes \"", graph_.heads[h].input,
+         "\", which has ", layers_.head_width(h), " values per sample, but its loss ", kLoss, " takes 1, the logit");
+  }
+  grads_.resize(graph_.heads.size());
+  grad_memory_.resize(graph_.heads.size());
   dense_step_->rank = group->rank();
-  if (dlrm_.sums_over_ranks() && group->world_size() > 1) {
+  if (layers_.sums_over_ranks() && group->world_size() > 1) {
     // In a group of its own: rows' gradients are on their way in the other while layers go backward.
     dense_step_->sum_over_ranks = [sums = std::shared_ptr<ProcessGroup>(group->split(0))](const Tensor& inout) {
       sums->all_reduce(inout, ReduceOp::kSum, "statistics of layers").wait();
@@ -61,19 +67,19 @@ DlrmTrainer::DlrmTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup> g
   options.parallel.sharded.data_parallel_gradient_scale = 1.0;
   options.parallel.sum_dense_gradients = true;
   ParallelModel model;
-  model.bag_collections = {{Dlrm::kCollectionPath, &collection}};
-  model.dense = dlrm_.parameters();
-  model.buffers = dlrm_.buffers();
+  model.bag_collections = {{kCollectionPath, &collection}};
+  model.dense = layers_.parameters();
+  model.buffers = layers_.buffers();
   parallel_ = std::make_unique<DistributedModelParallel>(runtime, model, std::move(group), std::move(options.parallel));
   optimizer_ = make_dense_optimizer(options.dense_optimizer, in_backward_optimizer_filter(parallel_->parameters()));
-  for (const ParameterPtr& p : dlrm_.parameters()) {
+  for (const ParameterPtr& p : layers_.parameters()) {
     if (!stream_ && p->value.dim() == 1) biases_.push_back(p);
   }
 }
 
-DlrmTrainer::~DlrmTrainer() = default;
+ModelTrainer::~ModelTrainer() = default;
 
-bool DlrmTrainer::step(const Batch& batch, StepHandle taken, bool finished) {
+bool ModelTrainer::step(const Batch& batch, StepHandle taken, bool finished) {
   dense_step_->step = embeddings().step();
   auto pooled = (taken ? embeddings().forward(std::move(taken)) : embeddings().forward(batch.sparse, finished)).wait();
   const Tensor& values = pooled.values.values();
@@ -89,43 +95,44 @@ bool DlrmTrainer::step(const Batch& batch, StepHandle taken, bool finished) {
   return pooled.any_finished;
 }
 
-Tensor DlrmTrainer::train_dense(const Batch& batch, const Tensor& pooled) {
+Tensor ModelTrainer::train_dense(const Batch& batch, const Tensor& pooled) {
   const int64_t samples = batch.labels.numel();
   if (!samples && !dense_step_->sum_over_ranks) {  // a rank without samples takes part with nothing
     losses_.push_back(0);
     return Tensor::empty({0, pooled.size(1)});
   }
   Stopwatch watch(trace_);
-  const Tensor logits = dlrm_.forward(batch.dense, in_host_memory(pooled), true);
+  const std::vector<Tensor>& logits = layers_.forward(batch.dense, in_host_memory(pooled), true);
   watch.lap(dense_forward_, "dense forward");
-  if (!grad_logits_.defined() || grad_logits_.numel() < samples) grad_logits_ = Tensor::empty({samples, 1});
-  const Tensor grad = grad_logits_.first({samples, 1});
+  reserve_gradients(samples);
   const double scale = 1.0 / static_cast<double>(batch.global_size);
-  losses_.push_back(binary_cross_entropy_with_logits(logits, batch.labels, grad, scale));
-  if (!std::isfinite(losses_.back())) refuse_loss(losses_.back(), batch, pooled);
-  const Tensor grad_pooled = dlrm_.backward_top(grad);
-  dlrm_.backward_bottom();
+  double loss = 0;
+  for (size_t h = 0; h < logits.size(); ++h) {
+    const double weight = graph_.heads[h].weight;
+    loss += weight * binary_cross_entropy_with_logits(logits[h], batch.labels, grads_[h], weight * scale);
+  }
+  losses_.push_back(loss);
+  if (!std::isfinite(loss)) refuse_loss(loss, batch, pooled);
+  const Tensor grad_pooled = layers_.backward(grads_);
   watch.lap(dense_backward_, "dense backward");
   return grad_pooled;
 }
 
 // In the order in which a step comes upon them, so that what is named is a cause and no consequence.
-void DlrmTrainer::refuse_loss(double loss, const Batch& batch, const Tensor& pooled) {
+void ModelTrainer::refuse_loss(double loss, const Batch& batch, const Tensor& pooled) {
   const auto broken = [](const Tensor& t) {
     const Tensor host = in_host_memory(t);
     return host.numel() ? first_not_finite({host.data<float>(), static_cast<size_t>(host.numel())}) : -1;
   };
   std::string cause = "the dense forward overflows";
   const int64_t at = broken(pooled);
-  const auto parameters = dlrm_.parameters();
+  const ParameterList& parameters = layers_.parameters();
   const auto parameter =
       std::find_if(parameters.begin(), parameters.end(), [&](const ParameterPtr& p) { return broken(p->value) >= 0; });
   if (broken(batch.dense) >= 0) {
     cause = "the data's dense inputs are not finite";
   } else if (at >= 0) {
-    // Columns of the output belong to features in the order of their keys, which are all of one dimension.
-    const int64_t slot = at % pooled.size(1) / (pooled.size(1) / std::ssize(embeddings().output_keys()));
-    cause = cat("the lookup of \"", embeddings().output_keys()[slot], "\" gives rows that are not finite");
+    cause = cat("the lookup of \"", feature_at(at % pooled.size(1)), "\" gives rows that are not finite");
   } else if (parameter != parameters.end()) {
     cause = cat("the dense update has made parameter \"", (*parameter)->name, "\" not finite");
   }
@@ -133,9 +140,29 @@ void DlrmTrainer::refuse_loss(double loss, const Batch& batch, const Tensor& poo
        std::abs(loss), ": ", cause, kApart);
 }
 
+std::string ModelTrainer::feature_at(int64_t column) {
+  size_t key = 0;
+  for (const EmbeddingBagConfig& t : embeddings().tables()) {
+    for (size_t feature = 0; feature < t.feature_names.size(); ++feature, ++key) {
+      if (column < t.embedding_dim) return embeddings().output_keys()[key];
+      column -= t.embedding_dim;
+    }
+  }
+  return "a table";
+}
+
+void ModelTrainer::reserve_gradients(int64_t samples) {
+  for (size_t h = 0; h < grads_.size(); ++h) {
+    Tensor& memory = grad_memory_[h];
+    if (!memory.defined() || memory.numel() < samples)
+      memory = stream_ ? stream_->empty({samples, 1}) : Tensor::empty({samples, 1});
+    grads_[h] = memory.first({samples, 1});
+  }
+}
+
 // A bias's gradient is the sum of what passes its layer on the way back, so hardly anything that is not finite gets
 // past all of them; and they are few. All ranks see the same sums.
-void DlrmTrainer::check_gradients() {
+void ModelTrainer::check_gradients() {
   for (const ParameterPtr& p : biases_) {
     if (!p->grad.defined() || first_not_finite(p->grad.span<float>()) < 0) continue;
     fail(Code::kFailedPrecondition, "the gradient of parameter \"", p->name, "\" in step ", embeddings().step(),
@@ -143,7 +170,7 @@ void DlrmTrainer::check_gradients() {
   }
 }
 
-Tensor DlrmTrainer::train_dense_on_device(const Batch& batch, const Tensor& pooled) {
+Tensor ModelTrainer::train_dense_on_device(const Batch& batch, const Tensor& pooled) {
   const int64_t samples = batch.labels.numel();
   const Tensor loss = next_loss();
   if (!samples && !dense_step_->sum_over_ranks) {
@@ -152,39 +179,39 @@ Tensor DlrmTrainer::train_dense_on_device(const Batch& batch, const Tensor& pool
   }
   Stopwatch watch(trace_);
   const DeviceBatch::Inputs inputs = inputs_->take(batch);
-  const Tensor logits = dlrm_.forward(inputs.dense, pooled, true);
+  const Tensor logits = layers_.forward(inputs.dense, pooled, true)[0];
   watch.lap(dense_forward_, "dense forward");
-  if (!grad_logits_.defined() || grad_logits_.numel() < samples) grad_logits_ = stream_->empty({samples, 1});
-  const Tensor grad = grad_logits_.first({samples, 1});
-  binary_cross_entropy_with_logits(logits, inputs.labels, grad, 1.0 / static_cast<double>(batch.global_size), loss);
-  const Tensor grad_pooled = dlrm_.backward_top(grad);
-  dlrm_.backward_bottom();
+  reserve_gradients(samples);
+  const double weight = graph_.heads[0].weight;
+  binary_cross_entropy_with_logits(logits, inputs.labels, grads_[0], weight / static_cast<double>(batch.global_size),
+                                   loss);
+  const Tensor grad_pooled = layers_.backward(grads_);
   watch.lap(dense_backward_, "dense backward");
   return grad_pooled;
 }
 
-Tensor DlrmTrainer::next_loss() {
+Tensor ModelTrainer::next_loss() {
   if (on_device_ == kLossesOnDevice) losses_ = take_losses();
   return device_losses_.narrow(on_device_++, 1);
 }
 
-std::vector<double> DlrmTrainer::take_losses() {
+std::vector<double> ModelTrainer::take_losses() {
   std::vector<double> out = std::exchange(losses_, {});
   if (on_device_ == 0) return out;
   const Tensor host = in_host_memory(device_losses_.narrow(0, std::exchange(on_device_, 0)));
-  out.insert(out.end(), host.span<double>().begin(), host.span<double>().end());
+  for (const double loss : host.span<double>()) out.push_back(graph_.heads[0].weight * loss);
   return out;
 }
 
-Tensor DlrmTrainer::predict(const Batch& batch) {
+Tensor ModelTrainer::predict(const Batch& batch) {
   const auto pooled = embeddings().forward(batch.sparse, false, false).wait();
   if (!batch.labels.numel()) return Tensor::empty({0, 1});
   const Tensor& values = pooled.values.values();
-  if (!stream_) return dlrm_.forward(batch.dense, in_host_memory(values), false);
-  return in_host_memory(dlrm_.forward(inputs_->take(batch).dense, values, false));
+  if (!stream_) return layers_.forward(batch.dense, in_host_memory(values), false)[0];
+  return in_host_memory(layers_.forward(inputs_->take(batch).dense, values, false)[0]);
 }
 
-Stages DlrmTrainer::stages() {
+Stages ModelTrainer::stages() {
   const StageTimes& t = embeddings().stage_times();
   return {{kRouteStage, t.route},
           {kExchangeIdsStage, t.exchange_ids},
@@ -201,16 +228,16 @@ Stages DlrmTrainer::stages() {
           {"dense update", dense_update_}};
 }
 
-void DlrmTrainer::synchronize() {
+void ModelTrainer::synchronize() {
   if (tables_stream_) tables_stream_->synchronize();
 }
 
-void DlrmTrainer::set_trace(Trace* trace) {
+void ModelTrainer::set_trace(Trace* trace) {
   trace_ = trace;
   embeddings().set_trace(trace);
 }
 
-void DlrmTrainer::reset_stages() {
+void ModelTrainer::reset_stages() {
   embeddings().reset_stage_times();
   dense_forward_ = dense_backward_ = dense_reduce_ = dense_update_ = 0;
 }

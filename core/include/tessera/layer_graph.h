@@ -1,0 +1,117 @@
+// tessera/layer_graph.h - the dense part of a model as data, an acyclic graph of layers, and what runs it.
+//
+//   ModelGraph graph;
+//   graph.dense_width = 13, graph.pooled_width = 32;
+//   graph.inputs = {{"dense", GraphInput::kDense, 0, 13}, {"user", GraphInput::kPooled, 0, 16},
+//                   {"film", GraphInput::kPooled, 16, 16}};
+//   graph.layers = {{"cross", "cross", {"dense", "user", "film"}, R"({"layers": 3})"},
+//                   {"top", "mlp", {"cross"}, R"({"widths": [64, 1]})"}};
+//   graph.heads = {{"click", "top"}};
+//   LayerGraph model(runtime, graph, {.seed = 1});
+//   Tensor logits = model.forward(dense, pooled, true)[0];
+//   Tensor grad_pooled = model.backward({grad_logits});
+//
+// The embeddings come from outside, so that they may be sharded or not. tessera/dlrm.h makes the graph of a DLRM.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/dense.h"
+#include "tessera/embedding_configs.h"
+
+namespace tessera {
+
+// Where the tables of a model are, in plans and checkpoints: TorchRec's name for those of a DLRM.
+inline constexpr const char* kCollectionPath = "sparse_arch.embedding_bag_collection";
+
+// A name for columns [column, column + width) of the dense values or of the pooled rows.
+struct GraphInput {
+  enum From { kDense, kPooled };
+  std::string name;
+  From from = kDense;
+  int64_t column = 0, width = 0;
+};
+
+struct LayerSpec {
+  std::string name;  // before the names of its parameters; letters, digits, "_" and "-"
+  std::string type;  // layer of a module/1 component: "mlp"
+  std::vector<std::string>
+      inputs;                  // of the model, or layers: "experts" is the first output of one, "experts:1" the next
+  std::string options = "{}";  // JSON; see LayerGraph
+};
+
+// What is trained: a loss over the values that a layer gives, against a label of the data.
+struct HeadSpec {
+  std::string name;
+  std::string input;  // as LayerSpec::inputs
+  std::string loss = "binary_cross_entropy";
+  std::string label = "label";
+  double weight = 1;  // of its loss in the model's
+};
+
+struct ModelGraph {
+  int64_t dense_width = 0, pooled_width = 0;  // values per sample
+  std::vector<GraphInput> inputs;
+  std::vector<LayerSpec> layers;                                  // in any order
+  std::vector<HeadSpec> heads;                                    // at least one
+  std::vector<std::pair<std::string, std::string>> renamed = {};  // DenseLayerOptions::renamed, of all layers
+};
+
+// A graph without layers over `dense_width` values and these tables' pooled outputs. Its inputs: "dense"; "pooled", all
+// tables' outputs as they lie; a table's name, its output; a feature's, where no table is called so, its part of it.
+// kInvalidArgument: a table with a name of the first two.
+ModelGraph graph_over(int64_t dense_width, const std::vector<EmbeddingBagConfig>& tables);
+
+// kInvalidArgument, one sentence, for what needs no widths and no plugins: names that are missing or there twice,
+// inputs that nobody makes (with the nearest name), a circle, a layer that leads to no head, no head. LayerGraph checks
+// it too.
+void check_graph(const ModelGraph& graph);
+
+struct LayerGraphOptions {
+  uint64_t seed = 0;
+  DeviceStreamPtr stream = nullptr;  // where all of it is; null: host memory
+  std::shared_ptr<const DenseStep> step = nullptr;
+  const std::map<std::string, Tensor>* values = nullptr;  // DenseLayerOptions::values: outlive it; not trained then
+};
+
+// Used by one thread. Tensors it returns are valid until the next forward. A step asks for no memory once as large a
+// batch was there.
+class LayerGraph {
+ public:
+  // Whether it can be trained on the stream's device: its part lends the arithmetic, plugins compute the layers there,
+  // and every layer takes whole values that nothing else takes, for only the host cuts and adds values. False for null.
+  static bool trains_on(const DeviceStreamPtr& stream, const Runtime& runtime, const ModelGraph& graph);
+
+  // Layers are told the widths of their inputs (DenseLayerOptions::inputs). kInvalidArgument: check_graph(), options
+  // that a layer refuses, widths that do not fit; kNotFound: no plugin computes a layer.
+  LayerGraph(const Runtime& runtime, const ModelGraph& graph, const LayerGraphOptions& options);
+  ~LayerGraph();
+  LayerGraph(LayerGraph&&) noexcept;
+
+  // In the order of ModelGraph::layers.
+  const ParameterList& parameters() const;
+  const ParameterList& buffers() const;
+  bool sums_over_ranks() const;  // whether a layer needs DenseStep::sum_over_ranks
+  // Which plugins compute it: (layer, component), each layer once.
+  std::vector<std::pair<std::string, std::string>> components() const;
+  // Values per sample of what a head takes.
+  int64_t head_width(size_t head) const;
+
+  // dense [B, dense_width], pooled [B, pooled_width]; both stay as they are until backward. What each head takes,
+  // [B, head_width].
+  const std::vector<Tensor>& forward(const Tensor& dense, const Tensor& pooled, bool train);
+  // `grads`: of what forward returned; undefined: zeros. Adds to the parameters' gradients and returns that of
+  // `pooled`.
+  Tensor backward(const std::vector<Tensor>& grads);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,156 @@
+#include "modules/graph_wiring.h"
+
+#include <algorithm>
+#include <map>
+
+#include "tessera/sdk/nearest.h"
+
+namespace tessera {
+namespace {
+
+// Names of inputs and layers.
+class Names {
+ public:
+  explicit Names(const ModelGraph& graph) {
+    for (size_t i = 0; i < graph.inputs.size(); ++i) {
+      if (!all_.emplace(graph.inputs[i].name, GraphLink{false, i}).second)
+        fail(Code::kInvalidArgument, "two inputs of the model are called \"", graph.inputs[i].name, '"');
+    }
+    for (size_t i = 0; i < graph.layers.size(); ++i) add_layer(graph.layers[i], i);
+  }
+
+  GraphLink find(const std::string& name, const std::string& who) const {
+    if (const auto found = all_.find(name); found != all_.end()) return found->second;
+    const size_t colon = name.rfind(':');
+    const bool numbered = colon != std::string::npos && name.size() - colon > 1 && name.size() - colon < 6 &&
+                          name.find_first_not_of("0123456789", colon + 1) == std::string::npos;
+    if (const auto found = all_.find(name.substr(0, colon)); numbered && found != all_.end() && found->second.of_layer)
+      return {true, found->second.index, std::stoul(name.substr(colon + 1))};
+    std::vector<std::string> known;
+    for (const auto& [one, link] : all_) known.push_back(one);
+    fail(Code::kInvalidArgument, who, " takes \"", name, "\", which is no input of the model and no layer",
+         known.empty() ? "" : cat("; the nearest is \"", sdk::nearest_name(name, known), '"'));
+  }
+
+ private:
+  void add_layer(const LayerSpec& layer, size_t index) {
+    constexpr const char* kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
+    if (layer.name.empty()) fail(Code::kInvalidArgument, "layer ", index, " has no name");
+    if (layer.name.find_first_not_of(kLetters) != std::string::npos)
+      fail(Code::kInvalidArgument, "a layer is called \"", layer.name,
+           "\", but its name may have letters, digits, \"_\" and \"-\" alone");
+    if (layer.type.empty()) fail(Code::kInvalidArgument, "the layer \"", layer.name, "\" has no type");
+    if (layer.inputs.empty()) fail(Code::kInvalidArgument, "the layer \"", layer.name, "\" takes no inputs");
+    const auto [at, fresh] = all_.emplace(layer.name, GraphLink{true, index});
+    if (fresh) return;
+    if (at->second.of_layer) fail(Code::kInvalidArgument, "two layers are called \"", layer.name, '"');
+    fail(Code::kInvalidArgument, "the layer \"", layer.name,
+         "\" is called like an input of the model: give it another name");
+  }
+  std::map<std::string, GraphLink> all_;
+};
+
+// Layers in the order in which they can run, those written first before others.
+class Order {
+ public:
+  Order(const ModelGraph& graph, const GraphWiring& wiring)
+      : graph_(graph), wiring_(wiring), state_(graph.layers.size(), kNew) {
+    for (size_t i = 0; i < graph.layers.size(); ++i) visit(i);
+  }
+  std::vector<size_t> take() { return std::move(order_); }
+
+ private:
+  enum State : uint8_t { kNew, kOpen, kDone };
+  void visit(size_t layer) {
+    if (state_[layer] == kDone) return;
+    if (state_[layer] == kOpen) refuse_circle(layer);
+    state_[layer] = kOpen;
+    path_.push_back(layer);
+    for (const GraphLink& link : wiring_.inputs[layer]) {
+      if (link.of_layer) visit(link.index);
+    }
+    path_.pop_back();
+    state_[layer] = kDone;
+    order_.push_back(layer);
+  }
+  [[noreturn]] void refuse_circle(size_t layer) const {
+    std::string text = cat('"', graph_.layers[layer].name, '"');
+    for (auto at = std::find(path_.begin(), path_.end(), layer) + 1; at != path_.end(); ++at)
+      text += cat(" takes \"", graph_.layers[*at].name, "\", which");
+    fail(Code::kInvalidArgument, "the layers form a circle: ", text, " takes \"", graph_.layers[layer].name, '"');
+  }
+  const ModelGraph& graph_;
+  const GraphWiring& wiring_;
+  std::vector<State> state_;
+  std::vector<size_t> path_, order_;
+};
+
+// What leads to no head would never be trained.
+void check_all_are_used(const ModelGraph& graph, const GraphWiring& wiring) {
+  std::vector<bool> used(graph.layers.size(), false);
+  for (const GraphLink& link : wiring.heads) {
+    if (link.of_layer) used[link.index] = true;
+  }
+  for (auto layer = wiring.order.rbegin(); layer != wiring.order.rend(); ++layer) {
+    if (!used[*layer]) continue;
+    for (const GraphLink& link : wiring.inputs[*layer]) {
+      if (link.of_layer) used[link.index] = true;
+    }
+  }
+  const auto idle = std::find(used.begin(), used.end(), false);
+  if (idle == used.end()) return;
+  fail(Code::kInvalidArgument, "the layer \"", graph.layers[static_cast<size_t>(idle - used.begin())].name,
+       "\" leads to no head: let a head or another layer take it, or leave it out");
+}
+
+}  // namespace
+
+GraphWiring wire(const ModelGraph& graph) {
+  const Names names(graph);
+  GraphWiring out;
+  for (const LayerSpec& layer : graph.layers) {
+    std::vector<GraphLink>& links = out.inputs.emplace_back();
+    for (const std::string& input : layer.inputs)
+      links.push_back(names.find(input, cat("the layer \"", layer.name, '"')));
+  }
+  if (graph.heads.empty()) fail(Code::kInvalidArgument, "the model has no head, which says what is trained");
+  for (auto head = graph.heads.begin(); head != graph.heads.end(); ++head) {
+    if (head->name.empty()) fail(Code::kInvalidArgument, "a head has no name");
+    if (std::any_of(graph.heads.begin(), head, [&](const HeadSpec& h) { return h.name == head->name; }))
+      fail(Code::kInvalidArgument, "two heads are called \"", head->name, '"');
+    out.heads.push_back(names.find(head->input, cat("the head \"", head->name, '"')));
+  }
+  out.order = Order(graph, out).take();
+  check_all_are_used(graph, out);
+  return out;
+}
+
+void check_graph(const ModelGraph& graph) { (void)wire(graph); }
+
+ModelGraph graph_over(int64_t dense_width, const std::vector<EmbeddingBagConfig>& tables) {
+  ModelGraph graph;
+  graph.dense_width = dense_width;
+  std::vector<GraphInput> features;
+  for (const EmbeddingBagConfig& t : tables) {
+    if (t.name == "dense" || t.name == "pooled")
+      fail(Code::kInvalidArgument, "a table cannot be called \"", t.name, "\" where layers take inputs by name");
+    const int64_t first = graph.pooled_width;
+    for (const std::string& feature : t.feature_names.empty() ? std::vector{t.name} : t.feature_names) {
+      features.push_back({feature, GraphInput::kPooled, graph.pooled_width, t.embedding_dim});
+      graph.pooled_width += t.embedding_dim;
+    }
+    graph.inputs.push_back({t.name, GraphInput::kPooled, first, graph.pooled_width - first});
+  }
+  const auto taken = [&](const std::string& name) {
+    return name == "dense" || name == "pooled" ||
+           std::any_of(graph.inputs.begin(), graph.inputs.end(), [&](const auto& i) { return i.name == name; });
+  };
+  for (const GraphInput& feature : features) {
+    if (!taken(feature.name)) graph.inputs.push_back(feature);
+  }
+  graph.inputs.insert(graph.inputs.begin(), {{"dense", GraphInput::kDense, 0, dense_width},
+                                             {"pooled", GraphInput::kPooled, 0, graph.pooled_width}});
+  return graph;
+}
+
+}  // namespace tessera

@@ -1,0 +1,27 @@
+// Who takes what in a ModelGraph, and in which order its layers run. Names alone: no widths, no plugins.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "tessera/layer_graph.h"
+
+namespace tessera {
+
+// An output of a layer, or an input of the model.
+struct GraphLink {
+  bool of_layer = false;
+  size_t index = 0;   // of the layer, or of the input
+  size_t output = 0;  // of the layer
+};
+
+struct GraphWiring {
+  std::vector<size_t> order;                   // of layers: each behind those that it takes
+  std::vector<std::vector<GraphLink>> inputs;  // of each layer
+  std::vector<GraphLink> heads;
+};
+
+// kInvalidArgument: see check_graph().
+GraphWiring wire(const ModelGraph& graph);
+
+}  // namespace tessera

@@ -1,0 +1,263 @@
+#include "tessera/layer_graph.h"
+
+#include <algorithm>
+
+#include "modules/graph_wiring.h"
+
+namespace tessera {
+namespace {
+
+// Columns of a value: of an input's rows, or of a layer's output.
+struct Columns {
+  size_t value = 0;
+  int64_t first = 0, width = 0;
+};
+
+// The values of a graph: dense, pooled, and what each layer gives.
+constexpr size_t kDenseValue = 0, kPooledValue = 1;
+
+// A whole matrix, and its gradient on the way back.
+struct Value {
+  int64_t width = 0;
+  int uses = 0;     // by layers and heads
+  Tensor now = {};  // [batch, width], while a step needs it
+  Tensor grad = {};
+  Tensor memory = {};  // of `grad`; only grows; unused where the only user's gradient is the whole
+};
+
+// each(where the columns begin in a row of `stride`, where they begin in a matrix of their own), row by row.
+template <class Each>
+void for_rows(const Columns& columns, int64_t rows, int64_t stride, const Each& each) {
+  for (int64_t row = 0; row < rows; ++row) each(row * stride + columns.first, row * columns.width);
+}
+
+void check_widths(const ModelGraph& graph) {
+  for (const GraphInput& input : graph.inputs) {
+    const int64_t width = input.from == GraphInput::kDense ? graph.dense_width : graph.pooled_width;
+    TESSERA_CHECK(input.column >= 0 && input.width >= 0 && input.column + input.width <= width,
+                  "an input lies inside its rows");
+  }
+}
+
+}  // namespace
+
+struct LayerGraph::Impl {
+  struct Node {
+    DenseLayer layer;
+    std::vector<Columns> inputs;
+    std::vector<bool> wanted;      // gradients of the inputs
+    std::vector<Tensor> gathered;  // inputs that are no whole values, which only grow
+    size_t first_output = 0;       // values, one behind the other
+    size_t outputs = 0;
+    std::vector<DenseInput> given;
+    std::vector<Tensor> grads;  // of the outputs
+  };
+
+  LayerGraphOptions options;
+  std::vector<Value> values;
+  std::vector<Node> nodes;  // in the order in which they run
+  std::vector<Columns> heads;
+  std::vector<Tensor> head_values, head_memory;
+  ParameterList parameters, buffers;
+  std::vector<std::pair<std::string, std::string>> components;
+  int64_t batch = 0;
+
+  Tensor empty(const Shape& shape) const {
+    return options.stream ? options.stream->empty(shape) : Tensor::empty(shape);
+  }
+  Tensor ensure(Tensor& memory, int64_t width) const {
+    if (!memory.defined() || memory.numel() < batch * width) memory = empty({std::max<int64_t>(1, batch * width)});
+    return memory.first({batch, width});
+  }
+  void clear(const Tensor& tensor) const {
+    if (options.stream)
+      options.stream->fill(tensor, 0);
+    else
+      std::fill_n(tensor.data<float>(), tensor.numel(), 0.0f);
+  }
+  bool whole(const Columns& c) const { return c.width == values[c.value].width; }
+  Tensor gather(const Columns& columns, Tensor& memory) const {
+    const Value& value = values[columns.value];
+    if (whole(columns)) return value.now;
+    TESSERA_CHECK(!options.stream, "only the host cuts values");
+    const Tensor out = ensure(memory, columns.width);
+    const float* from = value.now.data<float>();
+    float* to = out.data<float>();
+    for_rows(columns, batch, value.width,
+             [&](int64_t there, int64_t here) { std::copy_n(from + there, columns.width, to + here); });
+    return out;
+  }
+  void add_gradient(const Columns& columns, const Tensor& grad);
+  void add_layer(const Runtime& runtime, const ModelGraph& graph, const LayerSpec& spec, std::vector<Columns> inputs);
+};
+
+// The first gradient of a value is its gradient; others are added to it.
+void LayerGraph::Impl::add_gradient(const Columns& columns, const Tensor& grad) {
+  Value& value = values[columns.value];
+  if (columns.value == kDenseValue || !grad.defined()) return;
+  if (value.uses == 1 && whole(columns)) {
+    value.grad = grad;
+    return;
+  }
+  TESSERA_CHECK(!options.stream, "only the host adds gradients up");
+  const bool first = !value.grad.defined();
+  if (first) value.grad = ensure(value.memory, value.width);
+  float* to = value.grad.data<float>();
+  const float* from = grad.data<float>();
+  if (first && !whole(columns)) clear(value.grad);
+  for_rows(columns, batch, value.width, [&](int64_t there, int64_t here) {
+    if (first)
+      std::copy_n(from + here, columns.width, to + there);
+    else
+      for (int64_t i = 0; i < columns.width; ++i) to[there + i] += from[here + i];
+  });
+}
+
+void LayerGraph::Impl::add_layer(const Runtime& runtime, const ModelGraph& graph, const LayerSpec& spec,
+                                 std::vector<Columns> inputs) {
+  std::vector<int64_t> widths;
+  for (const Columns& c : inputs) widths.push_back(c.width);
+  const DenseLayerOptions how{.module = spec.type,
+                              .options = spec.options,
+                              .name = spec.name,
+                              .seed = options.seed,
+                              .stream = options.stream,
+                              .step = options.step,
+                              .inputs = widths,
+                              .renamed = graph.renamed,
+                              .values = options.values};
+  try {
+    Node node{DenseLayer(runtime, how), std::move(inputs), {}, {}, values.size(), 0, {}, {}};
+    for (const Columns& c : node.inputs) {
+      ++values[c.value].uses;
+      node.wanted.push_back(c.value != kDenseValue);
+    }
+    node.gathered.resize(node.inputs.size());
+    for (const int64_t width : node.layer.output_widths(widths)) values.push_back({width});
+    node.outputs = values.size() - node.first_output;
+    node.grads.resize(node.outputs);
+    nodes.push_back(std::move(node));
+  } catch (const Error& e) {
+    std::string taken;
+    for (size_t i = 0; i < widths.size(); ++i)
+      taken += cat(i == 0 ? "" : ", ", spec.inputs[i], " (", widths[i], widths[i] == 1 ? " value)" : " values)");
+    throw Error(e.code(), cat("the layer \"", spec.name, "\" of ", taken, ": ", e.what()));
+  }
+}
+
+LayerGraph::LayerGraph(const Runtime& runtime, const ModelGraph& graph, const LayerGraphOptions& options)
+    : impl_(std::make_unique<Impl>()) {
+  Impl& m = *impl_;
+  m.options = options;
+  const GraphWiring wiring = wire(graph);
+  check_widths(graph);
+  m.values = {{graph.dense_width}, {graph.pooled_width}};
+  std::vector<size_t> node_of(graph.layers.size());
+  const auto columns_of = [&](const GraphLink& link, const std::string& name) -> Columns {
+    if (!link.of_layer) {
+      const GraphInput& input = graph.inputs[link.index];
+      if (input.width < 1) fail(Code::kInvalidArgument, "\"", name, "\" is taken, but the data has no values for it");
+      return {input.from == GraphInput::kDense ? kDenseValue : kPooledValue, input.column, input.width};
+    }
+    const Impl::Node& node = m.nodes[node_of[link.index]];
+    if (link.output >= node.outputs)
+      fail(Code::kInvalidArgument, "\"", name, "\" is taken, but that layer has ", node.outputs,
+           node.outputs == 1 ? " output" : " outputs");
+    return {node.first_output + link.output, 0, m.values[node.first_output + link.output].width};
+  };
+  for (const size_t layer : wiring.order) {
+    const LayerSpec& spec = graph.layers[layer];
+    std::vector<Columns> inputs;
+    for (size_t i = 0; i < spec.inputs.size(); ++i)
+      inputs.push_back(columns_of(wiring.inputs[layer][i], spec.inputs[i]));
+    node_of[layer] = m.nodes.size();
+    m.add_layer(runtime, graph, spec, std::move(inputs));
+  }
+  for (size_t h = 0; h < graph.heads.size(); ++h) {
+    m.heads.push_back(columns_of(wiring.heads[h], graph.heads[h].input));
+    ++m.values[m.heads.back().value].uses;
+  }
+  m.head_memory.resize(m.heads.size());
+  for (const size_t node : node_of) {
+    const DenseLayer& layer = m.nodes[node].layer;
+    m.parameters.insert(m.parameters.end(), layer.parameters().begin(), layer.parameters().end());
+    m.buffers.insert(m.buffers.end(), layer.buffers().begin(), layer.buffers().end());
+    const bool known =
+        std::any_of(m.components.begin(), m.components.end(), [&](const auto& c) { return c.first == layer.module(); });
+    if (!known) m.components.emplace_back(layer.module(), layer.component());
+  }
+}
+
+LayerGraph::~LayerGraph() = default;
+LayerGraph::LayerGraph(LayerGraph&&) noexcept = default;
+
+bool LayerGraph::trains_on(const DeviceStreamPtr& stream, const Runtime& runtime, const ModelGraph& graph) {
+  if (!stream || !stream->trains()) return false;
+  const GraphWiring wiring = wire(graph);
+  std::vector<GraphLink> taken = wiring.heads;
+  for (const auto& inputs : wiring.inputs) taken.insert(taken.end(), inputs.begin(), inputs.end());
+  const auto value_of = [&](const GraphLink& l) {
+    if (l.of_layer) return std::pair(2 + l.index, l.output);
+    return std::pair(graph.inputs[l.index].from == GraphInput::kDense ? kDenseValue : kPooledValue, size_t{0});
+  };
+  for (auto link = taken.begin(); link != taken.end(); ++link) {
+    const auto value = value_of(*link);
+    if (!link->of_layer &&
+        graph.inputs[link->index].width != (value.first == kDenseValue ? graph.dense_width : graph.pooled_width))
+      return false;
+    if (value.first != kDenseValue &&
+        std::any_of(taken.begin(), link, [&](const GraphLink& other) { return value_of(other) == value; }))
+      return false;
+  }
+  return std::all_of(graph.layers.begin(), graph.layers.end(),
+                     [&](const LayerSpec& layer) { return computes_layer(runtime, layer.type, stream); });
+}
+
+const ParameterList& LayerGraph::parameters() const { return impl_->parameters; }
+const ParameterList& LayerGraph::buffers() const { return impl_->buffers; }
+bool LayerGraph::sums_over_ranks() const {
+  return std::any_of(impl_->nodes.begin(), impl_->nodes.end(),
+                     [](const Impl::Node& node) { return node.layer.sums_over_ranks(); });
+}
+std::vector<std::pair<std::string, std::string>> LayerGraph::components() const { return impl_->components; }
+int64_t LayerGraph::head_width(size_t head) const { return impl_->heads.at(head).width; }
+
+const std::vector<Tensor>& LayerGraph::forward(const Tensor& dense, const Tensor& pooled, bool train) {
+  Impl& m = *impl_;
+  m.batch = pooled.size(0);
+  TESSERA_CHECK(dense.size(0) == m.batch && dense.size(1) == m.values[kDenseValue].width &&
+                    pooled.size(1) == m.values[kPooledValue].width,
+                "the graph's widths");
+  m.values[kDenseValue].now = dense;
+  m.values[kPooledValue].now = pooled;
+  for (Impl::Node& node : m.nodes) {
+    node.given.clear();
+    for (size_t i = 0; i < node.inputs.size(); ++i) node.given.emplace_back(m.gather(node.inputs[i], node.gathered[i]));
+    const std::vector<Tensor>& outputs = node.layer.run(node.given, train);
+    for (size_t k = 0; k < node.outputs; ++k) m.values[node.first_output + k].now = outputs[k];
+    node.given.clear();  // the layer keeps what it needs
+  }
+  m.head_values.clear();
+  for (size_t h = 0; h < m.heads.size(); ++h) m.head_values.push_back(m.gather(m.heads[h], m.head_memory[h]));
+  for (Value& value : m.values) value.now = {};  // whose they are may write them again
+  return m.head_values;
+}
+
+Tensor LayerGraph::backward(const std::vector<Tensor>& grads) {
+  Impl& m = *impl_;
+  TESSERA_CHECK(grads.size() == m.heads.size(), "a gradient for each head");
+  for (Value& value : m.values) value.grad = {};
+  for (size_t h = 0; h < m.heads.size(); ++h) m.add_gradient(m.heads[h], grads[h]);
+  for (auto node = m.nodes.rbegin(); node != m.nodes.rend(); ++node) {
+    for (size_t k = 0; k < node->outputs; ++k) node->grads[k] = m.values[node->first_output + k].grad;
+    const std::vector<Tensor>& back = node->layer.backward(node->grads, node->wanted);
+    for (size_t i = 0; i < node->inputs.size(); ++i) m.add_gradient(node->inputs[i], back[i]);
+  }
+  Value& pooled = m.values[kPooledValue];
+  if (pooled.grad.defined()) return pooled.grad;
+  const Tensor none = m.ensure(pooled.memory, pooled.width);
+  m.clear(none);
+  return none;
+}
+
+}  // namespace tessera

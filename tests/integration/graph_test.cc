@@ -1,0 +1,177 @@
+// A graph of layers: gradients of what several layers take, parts of pooled rows, several outputs and heads; memory.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <random>
+
+#include "tessera/dlrm.h"
+#include "tessera/layer_graph.h"
+
+namespace tessera {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+const Runtime& runtime() {
+  static const Runtime it({.plugin_path = {TESSERA_TEST_PLUGINS}});
+  return it;
+}
+
+std::vector<EmbeddingBagConfig> tables() {
+  EmbeddingBagConfig user, film;
+  user.name = "user";
+  film.name = "film";
+  film.feature_names = {"seen", "wanted"};
+  user.num_embeddings = film.num_embeddings = 10;
+  user.embedding_dim = film.embedding_dim = 3;
+  return {user, film};
+}
+
+// A diamond: `a` is taken twice, `seen` by two layers, parts of the pooled rows and all of a table; two heads, one of
+// them on a second output.
+ModelGraph diamond() {
+  ModelGraph graph = graph_over(3, tables());
+  graph.layers = {{"c", "test.blend", {"a", "b", "dense"}},
+                  {"a", "test.blend", {"dense", "user", "seen"}},
+                  {"b", "test.blend", {"seen", "a", "wanted"}, R"({"weight": 0.5})"},
+                  {"d", "test.blend", {"film"}}};
+  graph.heads = {{"sum", "c"}, {"squares", "b:1"}, {"whole", "d"}};
+  return graph;
+}
+
+Tensor random_matrix(int64_t rows, int64_t columns, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  const Tensor t = Tensor::empty({rows, columns});
+  for (float& v : t.span<float>()) v = normal(random);
+  return t;
+}
+
+// The sum of all heads' values times fixed factors.
+double weighed(LayerGraph& graph, const Tensor& dense, const Tensor& pooled, const std::vector<Tensor>& factors) {
+  double sum = 0;
+  const std::vector<Tensor>& heads = graph.forward(dense, pooled, true);
+  for (size_t h = 0; h < heads.size(); ++h) {
+    for (int64_t i = 0; i < heads[h].numel(); ++i) sum += heads[h].item(i) * factors[h].item(i);
+  }
+  return sum;
+}
+
+TEST(LayerGraphs, HaveTheGradientsOfDifferences) {
+  LayerGraph graph(runtime(), diamond(), {.seed = 3});
+  constexpr int64_t kBatch = 4;
+  const Tensor dense = random_matrix(kBatch, 3, 1), pooled = random_matrix(kBatch, 9, 2);
+  const std::vector<Tensor> factors = {random_matrix(kBatch, 3, 3), random_matrix(kBatch, 1, 4),
+                                       random_matrix(kBatch, 6, 5)};
+  const auto difference = [&](float& x) {
+    constexpr float kStep = 1.0f / 64;
+    const float before = x;
+    x = before + kStep;
+    const double above = weighed(graph, dense, pooled, factors);
+    x = before - kStep;
+    const double below = weighed(graph, dense, pooled, factors);
+    x = before;
+    return (above - below) / (2 * kStep);
+  };
+  weighed(graph, dense, pooled, factors);
+  const Tensor got = graph.backward(factors).clone();
+  ASSERT_EQ(got.shape(), pooled.shape());
+  ASSERT_EQ(graph.parameters().size(), 4u);
+  EXPECT_EQ(graph.parameters()[0]->name, "c.shares") << "as written, not as run";
+  std::vector<std::vector<float>> grads;
+  for (const ParameterPtr& p : graph.parameters()) grads.push_back(p->grad.to_vector<float>());
+  for (int64_t i = 0; i < pooled.numel(); ++i)
+    EXPECT_NEAR(got.item(i), difference(pooled.data<float>()[i]), 2e-3) << "pooled value " << i;
+  for (size_t k = 0; k < grads.size(); ++k) {
+    for (size_t i = 0; i < grads[k].size(); ++i)
+      EXPECT_NEAR(grads[k][i], difference(graph.parameters()[k]->value.span<float>()[i]), 5e-3)
+          << graph.parameters()[k]->name << " " << i;
+  }
+}
+
+TEST(LayerGraphs, AddGradientsUpUntilTheyAreCleared) {
+  LayerGraph graph(runtime(), diamond(), {.seed = 3});
+  const Tensor dense = random_matrix(2, 3, 1), pooled = random_matrix(2, 9, 2);
+  const std::vector<Tensor> factors = {random_matrix(2, 3, 3), random_matrix(2, 1, 4), random_matrix(2, 6, 5)};
+  const auto pass = [&] {
+    weighed(graph, dense, pooled, factors);
+    return graph.backward(factors).to_vector<float>();
+  };
+  const std::vector<float> once = pass();
+  const float first = graph.parameters()[1]->grad.data<float>()[0];
+  EXPECT_EQ(pass(), once) << "nothing of a step before is left in the gradient of the inputs";
+  EXPECT_FLOAT_EQ(graph.parameters()[1]->grad.data<float>()[0], 2 * first);
+}
+
+TEST(LayerGraphs, GiveZerosWhereNothingTakesTheTables) {
+  ModelGraph lonely = graph_over(3, tables());
+  lonely.layers = {{"a", "test.blend", {"dense"}}};
+  lonely.heads = {{"h", "a:1"}};
+  LayerGraph graph(runtime(), lonely, {});
+  graph.forward(random_matrix(2, 3, 1), random_matrix(2, 9, 2), true);
+  EXPECT_THAT(graph.backward({random_matrix(2, 1, 3)}).to_vector<float>(), testing::Each(0.0f));
+}
+
+TEST(LayerGraphs, ShareValuesThatAreGiven) {
+  const LayerGraph trained(runtime(), diamond(), {.seed = 3});
+  std::map<std::string, Tensor> values;
+  for (const ParameterPtr& p : trained.parameters()) values[p->name] = p->value;
+  LayerGraph graph(runtime(), diamond(), {.values = &values});
+  EXPECT_EQ(graph.parameters()[2]->value.raw(), values.at("b.shares").raw());
+  values.erase("b.shares");
+  const auto refusal = [&]() -> std::string {
+    try {
+      const LayerGraph other(runtime(), diamond(), {.values = &values});
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "no error";
+  };
+  EXPECT_THAT(refusal(), HasSubstr("the model has no parameter \"b.shares\""));
+  values["b.shares"] = Tensor::zeros({7});
+  EXPECT_THAT(refusal(), HasSubstr("parameter \"b.shares\" has another shape than its layer"));
+}
+
+TEST(LayerGraphs, NameBothWidthsWhereTheyDoNotFit) {
+  const auto refusal = [](const std::function<void(ModelGraph&)>& change) -> std::pair<std::string, Code> {
+    ModelGraph graph = diamond();
+    change(graph);
+    try {
+      const LayerGraph made(runtime(), graph, {});
+    } catch (const Error& e) {
+      return {e.what(), e.code()};
+    }
+    return {"no error", Code::kOk};
+  };
+  EXPECT_EQ(refusal([](ModelGraph&) {}).first, "no error");
+  const auto [widths, code] = refusal([](ModelGraph& g) { g.layers[2].inputs[2] = "film"; });
+  EXPECT_EQ(code, Code::kInvalidArgument);
+  EXPECT_THAT(widths, AllOf(HasSubstr("the layer \"b\" of seen (3 values), a (3 values), film (6 values)"),
+                            HasSubstr("inputs of one width, not of 3 and 6")));
+  EXPECT_THAT(refusal([](ModelGraph& g) { g.layers[2].options = R"({"wieght": 1})"; }).first,
+              AllOf(HasSubstr("\"b\""), HasSubstr("unknown option \"wieght\""), HasSubstr("\"weight\"")));
+  EXPECT_THAT(refusal([](ModelGraph& g) { g.layers[2].type = "test.blned"; }).first,
+              AllOf(HasSubstr("\"b\""), HasSubstr("test.blned")));
+  EXPECT_THAT(refusal([](ModelGraph& g) { g.heads[1].input = "b:2"; }).first,
+              HasSubstr("\"b:2\" is taken, but that layer has 2 outputs"));
+}
+
+TEST(LayerGraphs, OfADlrmHaveTorchRecsNames) {
+  const ModelGraph graph = dlrm_graph({.dense_inputs = 5, .bottom_mlp = {7, 3}, .top_mlp = {4, 1}}, tables());
+  EXPECT_EQ(graph.pooled_width, 9);
+  EXPECT_TRUE(LayerGraph::trains_on(nullptr, runtime(), graph) == false);
+  std::vector<std::string> names;
+  const LayerGraph made(runtime(), graph, {.seed = 1});
+  for (const ParameterPtr& p : made.parameters()) names.push_back(p->name);
+  EXPECT_THAT(names, ElementsAre("dense_arch.model._mlp.0._linear.weight", "dense_arch.model._mlp.0._linear.bias",
+                                 "dense_arch.model._mlp.1._linear.weight", "dense_arch.model._mlp.1._linear.bias",
+                                 "over_arch.model.0._mlp.0._linear.weight", "over_arch.model.0._mlp.0._linear.bias",
+                                 "over_arch.model.1.weight", "over_arch.model.1.bias"));
+}
+
+}  // namespace
+}  // namespace tessera
