@@ -43,7 +43,7 @@ Engine::~Engine() {
   for (std::shared_ptr<Op>& op : ops_) {
     if (!op->requests.empty()) process_.retire(std::move(op));
   }
-  if (!failure_.is_set()) tell_all(Notice::kGoodbye, TSR_OK, "");
+  if (!failure_.is_set()) tell_all(Notice::kGoodbye, TSR_OK, {});
   stop_listening();
 }
 
@@ -139,7 +139,7 @@ void Engine::begin(Op& op) {
     }
     if (!op.done()) in_flight_.push_back(&op);
   } catch (const sdk::Failure& failure) {
-    poison(failure.code(), failure.what());
+    poison(failure.code(), {failure.what(), failure.rank()});
     abandon(op);
     failure_.rethrow();
   }
@@ -172,7 +172,7 @@ bool Engine::wait_once(Op& op, Clock::time_point deadline) {
     throw_if_failed();
     if (Clock::now() >= deadline) late(op);
   } catch (const sdk::Failure& failure) {
-    poison(failure.code(), failure.what());
+    poison(failure.code(), {failure.what(), failure.rank()});
     abandon(op);
     failure_.rethrow();
   }
@@ -263,9 +263,9 @@ void Engine::progress() noexcept {
       }
     }
   } catch (const sdk::Failure& failure) {
-    poison(failure.code(), failure.what());
+    poison(failure.code(), {failure.what(), failure.rank()});
   } catch (const std::exception& e) {
-    poison(TSR_RESOURCE_EXHAUSTED, e.what());
+    poison(TSR_RESOURCE_EXHAUSTED, {e.what()});
   }
 }
 
@@ -338,7 +338,7 @@ void Engine::heard(Op& op, int32_t rank, size_t bytes) {
       (same && first <= kInline && bytes - sizeof(sdk::OpHeader) != first)) {
     damaged(op, rank);
   }
-  if (!same) fail(TSR_INVALID_ARGUMENT, sdk::says::disagree(rank, its, options_.rank, mine));
+  if (!same) fail(TSR_INVALID_ARGUMENT, sdk::says::disagree(name(rank), its, name(), mine));
   transfer.heard = true;
   if (first > kInline) {
     char* to = reduces ? contribution(op, rank) : transfer.recv;

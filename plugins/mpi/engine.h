@@ -102,7 +102,7 @@ class Engine {  // as sdk::PairwiseGroup takes it
   Engine& operator=(const Engine&) = delete;
 
   int32_t rank() const { return options_.rank; }
-  int32_t name() const { return rank(); }
+  int32_t name() const { return name(rank()); }
   int32_t world_size() const { return static_cast<int32_t>(options_.ranks.size()); }
   const EngineOptions& options() const { return options_; }
 
@@ -116,8 +116,8 @@ class Engine {  // as sdk::PairwiseGroup takes it
   void wait(Op& op);
   void recycle(Op& op) noexcept;
 
-  // Poisons the group, tells all others, and throws `code` with `text`. The others report `code` too.
-  [[noreturn]] void refuse(tsr_code code, const std::string& text);
+  // Poisons the group, tells all others, and throws `code` with that. The others report `code` too.
+  [[noreturn]] void refuse(tsr_code code, const sdk::Blame& blame);
   // [any-thread] Poisons the group. Here it is reported as TSR_CANCELLED, elsewhere as TSR_ABORTED.
   void abort(const std::string& reason) noexcept;
   void throw_if_failed() const { failure_.throw_if_set(); }
@@ -149,9 +149,11 @@ class Engine {  // as sdk::PairwiseGroup takes it
   bool wait_once(Op& op, Clock::time_point deadline);
 
   // Failures (failures.cc), likewise.
-  [[noreturn]] void fail(tsr_code code, const std::string& text);
-  void poison(tsr_code code, const std::string& text, bool tell = true) noexcept;
-  void tell_all(Notice::Kind kind, tsr_code code, const std::string& text) noexcept;
+  int32_t name(int32_t rank) const { return options_.ranks[static_cast<size_t>(rank)]; }  // for messages
+  static sdk::Blame named(const sdk::Blame& blame);
+  [[noreturn]] void fail(tsr_code code, const sdk::Blame& blame);
+  void poison(tsr_code code, const sdk::Blame& blame, bool tell = true) noexcept;
+  void tell_all(Notice::Kind kind, tsr_code code, const sdk::Blame& blame) noexcept;
   void listen();
   void read_notices();
   void check_left(const Op& op);

@@ -8,6 +8,9 @@
 #include "tessera/sdk/error.h"
 
 namespace tessera::mpi {
+
+using sdk::Blame;
+
 namespace {
 
 // How long a failed operation waits for messages that its caller's memory is lent to. The other side, which was ready
@@ -16,31 +19,33 @@ constexpr double kDrain_s = 1;
 
 }  // namespace
 
-void Engine::poison(tsr_code code, const std::string& text, bool tell) noexcept {
-  if (!failure_.set(code, text, [&] { process_.note_failure(); })) return;
-  if (tell) tell_all(Notice::kAbort, code, text);
+void Engine::poison(tsr_code code, const Blame& blame, bool tell) noexcept {
+  if (!failure_.set(code, blame, [&] { process_.note_failure(); })) return;
+  if (tell) tell_all(Notice::kAbort, code, blame);
 }
 
-void Engine::fail(tsr_code code, const std::string& sentence) {
-  poison(code, kName + (": " + sentence));
+Blame Engine::named(const Blame& blame) { return {kName + (": " + blame.text), blame.rank}; }
+
+void Engine::fail(tsr_code code, const Blame& blame) {
+  poison(code, named(blame));
   failure_.rethrow();
 }
 
-void Engine::refuse(tsr_code code, const std::string& text) {
+void Engine::refuse(tsr_code code, const Blame& blame) {
   const std::lock_guard lock(process_.mutex());
-  poison(code, text);
+  poison(code, blame);
   failure_.rethrow();
 }
 
 void Engine::abort(const std::string& reason) noexcept {
   const std::lock_guard lock(process_.mutex());
   if (failure_.is_set()) return;
-  poison(TSR_CANCELLED, kName + (": " + sdk::says::aborted_here(reason)), false);
-  tell_all(Notice::kAbort, TSR_ABORTED, kName + (": " + sdk::says::aborted(options_.rank, reason)));
+  poison(TSR_CANCELLED, named(sdk::says::aborted_here(name(), reason)), false);
+  tell_all(Notice::kAbort, TSR_ABORTED, named(sdk::says::aborted(name(), reason)));
 }
 
-void Engine::tell_all(Notice::Kind kind, tsr_code code, const std::string& text) noexcept {
-  Notice notice(kind, options_.rank, code, text);
+void Engine::tell_all(Notice::Kind kind, tsr_code code, const Blame& blame) noexcept {
+  Notice notice(kind, options_.rank, code, blame);
   notice.sequence = next_sequence_;
   for (int32_t rank = 0; rank < world_size(); ++rank) {
     if (rank != options_.rank)
@@ -70,7 +75,7 @@ void Engine::read_notices() {
     const Notice notice = *notice_;
     listen();
     if (notice.magic != Notice::kMagic || notice.rank < 0 || notice.rank >= world_size())
-      fail(TSR_DATA_LOSS, "a damaged notice");
+      fail(TSR_DATA_LOSS, {"a damaged notice"});
     if (notice.kind == Notice::kAbort) {
       poison(notice.reported(), notice.said(), false);
       failure_.rethrow();
@@ -84,11 +89,11 @@ void Engine::read_notices() {
 void Engine::check_left(const Op& op) {
   for (int32_t rank = 0; rank < world_size(); ++rank) {
     if (left_at_[rank] > op.header.sequence || !(op.transfers[rank].receives || op.transfers[rank].sends)) continue;
-    fail(TSR_ABORTED, sdk::says::closed(rank, op.header));
+    fail(TSR_ABORTED, sdk::says::closed(name(rank), op.header));
   }
 }
 
-void Engine::damaged(const Op& op, int32_t rank) { fail(TSR_DATA_LOSS, sdk::says::damaged(rank, op.header)); }
+void Engine::damaged(const Op& op, int32_t rank) { fail(TSR_DATA_LOSS, sdk::says::damaged(name(rank), op.header)); }
 
 // Those from whom nothing of the operation has come are late; if there are none, those with whom it is unfinished.
 void Engine::late(const Op& op) {
@@ -96,22 +101,22 @@ void Engine::late(const Op& op) {
   for (int32_t rank = 0; rank < world_size(); ++rank) {
     const PeerTransfer& transfer = op.transfers[rank];
     if (transfer.receives && !transfer.heard) {
-      silent.push_back(rank);
+      silent.push_back(name(rank));
     } else if (transfer.receives || transfer.sends) {
-      unfinished.push_back(rank);
+      unfinished.push_back(name(rank));
     }
   }
   fail(TSR_DEADLINE_EXCEEDED, sdk::says::late(silent.empty() ? unfinished : silent, op));
 }
 
 void Engine::congested(const Op& op, double timeout_s) {
-  std::string ranks;
+  std::vector<int32_t> ranks;
   for (size_t i = 0; i < op.requests.size(); ++i) {
-    const std::string rank = std::to_string(op.parts[i].rank);
-    if (op.requests[i] != MPI_REQUEST_NULL) ranks += (ranks.empty() ? "" : ", ") + rank;
+    if (op.requests[i] != MPI_REQUEST_NULL) ranks.push_back(name(op.parts[i].rank));
   }
-  fail(TSR_DEADLINE_EXCEEDED, "late: " + name_of(op.header) + " and those after it were not received within " +
-                                  sdk::seconds_text(timeout_s) + " by rank " + ranks);
+  fail(TSR_DEADLINE_EXCEEDED, {"late: " + name_of(op.header) + " and those after it were not received within " +
+                                   sdk::seconds_text(timeout_s) + " by " + sdk::rank_list(ranks),
+                               sdk::first_of(ranks)});
 }
 
 // Ends an operation of a failed group. What lies in the engine's memory stays as it is, for ever if need be. Messages

@@ -163,7 +163,7 @@ gpu::Event Watch::follow(const Operation& operation) {
   } catch (const sdk::Failure& failure) {
     if (operation.what.op == kProbe && std::string_view(failure.what()).find(kProbe) != std::string_view::npos)
       return nullptr;
-    throw sdk::Failure(failure.code(), retold(failure.what()));
+    throw sdk::Failure(failure.code(), retold(failure.what()), failure.rank());
   }
   if (operation.what.op == kProbe) return nullptr;
   gpu::Event event = nullptr;
@@ -175,10 +175,9 @@ gpu::Event Watch::follow(const Operation& operation) {
   }
   while (!gpu::event_done(event)) {
     if (const std::string why = communicator_.broken(); !why.empty())
-      sdk::fail(TSR_ABORTED, blame(name_ + ": " + quoted(operation.what) + " failed: " + why));
+      blame(TSR_ABORTED, name_ + ": " + quoted(operation.what) + " failed: " + why);
     if (Clock::now() > operation.deadline) {
-      sdk::fail(TSR_DEADLINE_EXCEEDED,
-                blame(name_ + ": " + quoted(operation.what) + " did not finish within its deadline"));
+      blame(TSR_DEADLINE_EXCEEDED, name_ + ": " + quoted(operation.what) + " did not finish within its deadline");
     }
     check();
     std::this_thread::sleep_for(kWatchPause);
@@ -229,14 +228,14 @@ std::string Watch::retold(std::string text) const {
   return in_the_name_of(name_, std::move(text));
 }
 
-// Who does not answer.
-std::string Watch::blame(const std::string& otherwise) const {
+// Fails, and names who does not answer.
+void Watch::blame(tsr_code code, const std::string& otherwise) const {
   try {
     side_->all_gather({0}, "who is there", kBlame_s);  // no label of ours: not retold as an operation
   } catch (const sdk::Failure& failure) {
-    return retold(failure.what());
+    throw sdk::Failure(code, retold(failure.what()), failure.rank());
   }
-  return otherwise;
+  throw sdk::Failure(code, otherwise);
 }
 
 }  // namespace tessera::nccl

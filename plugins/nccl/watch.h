@@ -64,7 +64,7 @@ class Watch {
   void run();
   gpu::Event follow(const Operation& operation);
   void agree(const Operation& operation) const;
-  std::string blame(const std::string& otherwise) const;
+  [[noreturn]] void blame(tsr_code code, const std::string& otherwise) const;
   std::string retold(std::string text) const;
 
   std::unique_ptr<Side> side_;

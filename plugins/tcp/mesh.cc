@@ -124,8 +124,10 @@ struct MeshBuilder::Impl {
     for (int32_t rank = 0; rank < world_size(); ++rank) {
       if (rank != options->rank && (!links[rank].data || !links[rank].control)) ranks.push_back(name(rank));
     }
-    sdk::fail(TSR_DEADLINE_EXCEEDED, "tcp: ", sdk::rank_list(ranks), " did not connect to rank ", name(options->rank),
-              " within ", options->timeout_s, " s");
+    throw sdk::Failure(TSR_DEADLINE_EXCEEDED,
+                       "tcp: " + sdk::rank_list(ranks) + " did not connect to rank " +
+                           std::to_string(name(options->rank)) + " within " + sdk::seconds_text(options->timeout_s),
+                       sdk::first_of(ranks));
   }
 
   std::string token;

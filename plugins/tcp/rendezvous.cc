@@ -28,7 +28,7 @@ struct Notice {
   uint32_t magic = 0x4e525354;  // "TSRN"
   NoticeKind kind = NoticeKind::kWaiting;
   uint32_t bytes = 0;
-  uint32_t reserved = 0;
+  int32_t at_fault = -1;  // sdk::Blame::rank of a text
 };
 // How often those who wait hear who is missing: of hundreds of ranks several arrive in that time.
 constexpr milliseconds kNews{50};
@@ -36,25 +36,24 @@ constexpr milliseconds kNews{50};
 constexpr std::chrono::seconds kFarewell{2};
 constexpr uint32_t kMaxNotice = sizeof(GroupId) + kMaxRanks * sizeof(Address);
 
-std::string notice(NoticeKind kind, std::string_view payload) {
+std::string notice(NoticeKind kind, std::string_view payload, int32_t at_fault = -1) {
   Notice head;
   head.kind = kind;
+  head.at_fault = at_fault;
   head.bytes = static_cast<uint32_t>(payload.size());
   std::string message(sizeof(head), '\0');
   std::memcpy(message.data(), &head, sizeof(head));
   message += payload;
   return message;
 }
+std::string notice(NoticeKind kind, const sdk::Blame& blame) { return notice(kind, blame.text, blame.rank); }
 
-std::string seconds_text(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%g s", seconds);
-  return text;
-}
+// As failures are thrown.
+[[noreturn]] void fail_as(tsr_code code, const sdk::Blame& blame) { throw sdk::Failure(code, blame.text, blame.rank); }
 
 std::string never_arrived(const std::string& ranks, const RendezvousOptions& options) {
   return "tcp: " + ranks + " of " + std::to_string(options.world_size) + " never arrived within " +
-         seconds_text(options.timeout_s);
+         sdk::seconds_text(options.timeout_s);
 }
 
 // Where rank 0 may listen.
@@ -120,10 +119,10 @@ class Master : Side {
     meeting_.group = random_nonce();
     try {
       open();
-      if (!run()) sdk::fail(TSR_DEADLINE_EXCEEDED, who_is_missing());
+      if (!run()) fail_as(TSR_DEADLINE_EXCEEDED, who_is_missing());
       dismiss(met_notice());
     } catch (const sdk::Failure& failure) {
-      dismiss(notice(NoticeKind::kRefused, failure.what()));
+      dismiss(notice(NoticeKind::kRefused, failure.what(), failure.rank()));
       throw;
     }
     return meeting_;
@@ -222,25 +221,29 @@ class Master : Side {
     return notice(NoticeKind::kMet, payload);
   }
 
-  std::string missing() const {
+  std::vector<int32_t> missing() const {
     return list([&](size_t rank) { return arrived_[rank] == nullptr; });
   }
 
   // For all ranks, whoever's deadline comes first: a guest whose own came a moment earlier has left, but it is not the
   // one that all waited for.
-  std::string who_is_missing() const {
-    const std::string never = list([&](size_t rank) { return !seen_[rank]; });
-    if (!never.empty()) return never_arrived(never, options_) + at_ + loopback_hint(options_.master_addr, own_);
-    return "tcp: " + missing() + " arrived" + at_ + ", but left before all had";
+  sdk::Blame who_is_missing() const {
+    const std::vector<int32_t> never = list([&](size_t rank) { return !seen_[rank]; });
+    if (!never.empty()) {
+      return {never_arrived(sdk::rank_list(never), options_) + at_ + loopback_hint(options_.master_addr, own_),
+              never[0]};
+    }
+    const std::vector<int32_t> left = missing();
+    return {"tcp: " + sdk::rank_list(left) + " arrived" + at_ + ", but left before all had", sdk::first_of(left)};
   }
 
   template <class Condition>
-  std::string list(Condition&& condition) const {
+  std::vector<int32_t> list(Condition&& condition) const {
     std::vector<int32_t> ranks;
     for (size_t rank = 1; rank < arrived_.size(); ++rank) {
       if (condition(rank)) ranks.push_back(static_cast<int32_t>(rank));
     }
-    return ranks.empty() ? "" : sdk::rank_list(ranks);
+    return ranks;
   }
 
   // A notice is told whole, and the newest is all that counts. Nobody waits for a guest that does not listen.
@@ -295,9 +298,11 @@ class Guest : Side {
   Meeting meet() {
     spawn(visit());
     if (!run()) {
-      if (!who_is_missing_.empty()) sdk::fail(TSR_DEADLINE_EXCEEDED, who_is_missing_);
-      sdk::fail(TSR_DEADLINE_EXCEEDED, never_arrived("rank 0", options_), " at ", options_.master_addr, ":",
-                options_.master_port, problem_.empty() ? "" : " (last try: " + problem_ + ")");
+      if (!who_is_missing_.text.empty()) fail_as(TSR_DEADLINE_EXCEEDED, who_is_missing_);
+      fail_as(TSR_DEADLINE_EXCEEDED,
+              {never_arrived("rank 0", options_) + " at " + options_.master_addr + ":" +
+                   std::to_string(options_.master_port) + (problem_.empty() ? "" : " (last try: " + problem_ + ")"),
+               0});
     }
     return meeting_;
   }
@@ -347,24 +352,25 @@ class Guest : Side {
         payload.resize(head.bytes);
         co_await asio::async_read(socket, asio::buffer(payload), asio::redirect_error(use_awaitable, error));
       }
-      if (error) sdk::fail(TSR_ABORTED, "tcp: rank 0 died while the ranks were meeting (", error.message(), ")");
-      if (head.kind == NoticeKind::kWaiting) who_is_missing_ = sdk::safe_text(payload.data(), payload.size());
-      if (head.kind == NoticeKind::kRefused) sdk::fail(TSR_ABORTED, sdk::safe_text(payload.data(), payload.size()));
+      if (error) fail_as(TSR_ABORTED, {"tcp: rank 0 died while the ranks were meeting (" + error.message() + ")", 0});
       if (head.kind == NoticeKind::kMet) co_return read_meeting(payload);
+      const sdk::Blame said{sdk::safe_text(payload.data(), payload.size()), head.at_fault};
+      if (head.kind == NoticeKind::kWaiting) who_is_missing_ = said;
+      if (head.kind == NoticeKind::kRefused) fail_as(TSR_ABORTED, said);
     }
   }
 
   void read_meeting(const std::string& payload) {
     meeting_.addresses.resize(static_cast<size_t>(options_.world_size));
     if (payload.size() != sizeof(GroupId) + meeting_.addresses.size() * sizeof(Address)) {
-      sdk::fail(TSR_DATA_LOSS, "tcp: rank 0 sent a damaged list of addresses");
+      fail_as(TSR_DATA_LOSS, {"tcp: rank 0 sent a damaged list of addresses", 0});
     }
     std::memcpy(meeting_.group.data(), payload.data(), sizeof(GroupId));
     std::memcpy(meeting_.addresses.data(), payload.data() + sizeof(GroupId), payload.size() - sizeof(GroupId));
   }
 
   Meeting meeting_;
-  std::string who_is_missing_;  // what rank 0 said last
+  sdk::Blame who_is_missing_;  // what rank 0 said last
   std::string problem_;
 };
 

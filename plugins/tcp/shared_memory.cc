@@ -13,7 +13,7 @@
 #include <new>
 #include <string>
 
-#include "tessera/sdk/error.h"
+#include "tessera/sdk/pair_failures.h"
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 8U
@@ -100,7 +100,7 @@ class Handshake {
 
   void answer(int32_t peer) {
     const Offer offer = hear<Offer>(peer);
-    if (offer.magic != kMagic) sdk::fail(TSR_DATA_LOSS, "tcp: damaged data from ", name(peer));
+    if (offer.magic != kMagic) fail_by(peer, TSR_DATA_LOSS, "tcp: damaged data from " + name(peer));
     offered_[at(peer)] = offer.capacity != 0;
     if (!offered_[at(peer)]) return;
     Reply reply;
@@ -162,7 +162,7 @@ class Handshake {
   template <class Message>
   void tell(int32_t peer, const Message& message) const {
     if (send(links_[at(peer)].data.get(), &message, sizeof(message), MSG_NOSIGNAL) != sizeof(message)) {
-      sdk::fail(TSR_ABORTED, "tcp: ", name(peer), " died while ranks connected (", std::strerror(errno), ")");
+      fail_by(peer, TSR_ABORTED, "tcp: " + name(peer) + " died while ranks connected (" + std::strerror(errno) + ")");
     }
   }
 
@@ -178,13 +178,15 @@ class Handshake {
       }
       const bool wait = n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
       if (!wait) {
-        sdk::fail(TSR_ABORTED, "tcp: ", name(peer), " died while ranks connected (",
-                  n == 0 ? "connection closed" : std::strerror(errno), ")");
+        fail_by(peer, TSR_ABORTED,
+                "tcp: " + name(peer) + " died while ranks connected (" +
+                    (n == 0 ? "connection closed" : std::strerror(errno)) + ")");
       }
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(options_.deadline - Clock::now()).count();
       if (left <= 0) {
-        sdk::fail(TSR_DEADLINE_EXCEEDED, "tcp: ", name(peer), " did not connect to ", name(options_.rank), " within ",
-                  options_.timeout_s, " s");
+        fail_by(peer, TSR_DEADLINE_EXCEEDED,
+                "tcp: " + name(peer) + " did not connect to " + name(options_.rank) + " within " +
+                    sdk::seconds_text(options_.timeout_s));
       }
       pollfd polled{fd, POLLIN, 0};
       poll(&polled, 1, static_cast<int>(std::min<int64_t>(left, 60000)));
@@ -194,6 +196,9 @@ class Handshake {
 
   static size_t at(int32_t rank) { return static_cast<size_t>(rank); }
   std::string name(int32_t rank) const { return "rank " + std::to_string(options_.names[at(rank)]); }
+  [[noreturn]] void fail_by(int32_t rank, tsr_code code, const std::string& text) const {
+    throw sdk::Failure(code, text, options_.names[at(rank)]);
+  }
 
   const std::vector<Link>& links_;
   const SharingOptions& options_;

@@ -27,12 +27,12 @@ std::map<int, std::string> in_processes(int world, double timeout_s, const std::
   for (int rank = 0; rank < world; ++rank) {
     const pid_t pid = fork();
     if (pid == 0) {
-      std::string text = "fine";
+      std::string text = "blames -1: fine";
       try {
         TestHost host;
         body(*connect(host, where, rank));
-      } catch (const std::exception& e) {
-        text = e.what();
+      } catch (const sdk::Failure& e) {
+        text = "blames " + std::to_string(e.rank()) + ": " + e.what();
       }
       text = std::to_string(rank) + " " + text + "\n";
       _exit(write(ends[1], text.data(), text.size()) == static_cast<ssize_t>(text.size()) ? 0 : 1);
@@ -63,7 +63,8 @@ TEST(DeadRank, IsNoticedByRanksThatNeverSleep) {
       },
       R"({"spin_us": 1e9})");
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(50));  // not only at the deadline
-  for (int rank : {0, 2}) EXPECT_THAT(said.at(rank), HasSubstr("rank 1 died during barrier \"meeting\"")) << rank;
+  for (int rank : {0, 2})
+    EXPECT_THAT(said.at(rank), HasSubstr("blames 1: tcp: rank 1 died during barrier \"meeting\"")) << rank;
 }
 
 TEST(DeadRank, IsNamedOnEveryRankWithTheOperation) {
@@ -77,7 +78,7 @@ TEST(DeadRank, IsNamedOnEveryRankWithTheOperation) {
   });
   ASSERT_EQ(said.size(), 3u);
   for (const auto& [rank, text] : said) {
-    EXPECT_THAT(text, HasSubstr("tcp: rank 2 died during all_to_all_v \"ids\" (")) << "at rank " << rank;
+    EXPECT_THAT(text, HasSubstr("blames 2: tcp: rank 2 died during all_to_all_v \"ids\" (")) << "at rank " << rank;
   }
 }
 
@@ -91,7 +92,7 @@ TEST(DeadRank, InTheMiddleOfALargeMessage) {
   });
   ASSERT_EQ(said.size(), 2u);
   for (const auto& [rank, text] : said) {
-    EXPECT_THAT(text, HasSubstr("tcp: rank 0 died during all_reduce \"grads\" (")) << "at rank " << rank;
+    EXPECT_THAT(text, HasSubstr("blames 0: tcp: rank 0 died during all_reduce \"grads\" (")) << "at rank " << rank;
   }
 }
 
@@ -109,7 +110,7 @@ TEST(DeadRank, WhoseMessagesWereNotFetchedYet) {
   });
   ASSERT_EQ(said.size(), 2u);
   for (const auto& [rank, text] : said) {
-    EXPECT_THAT(text, HasSubstr("tcp: rank 1 died during ")) << "at rank " << rank;
+    EXPECT_THAT(text, HasSubstr("blames 1: tcp: rank 1 died during ")) << "at rank " << rank;
   }
 }
 
@@ -123,7 +124,8 @@ TEST(LateRank, IsNamedByThoseWhoWaitForOneThatItHoldsUp) {
   });
   ASSERT_EQ(said.size(), 3u);
   for (const auto& [rank, text] : said) {
-    EXPECT_THAT(text, AllOf(HasSubstr("tcp: rank 2 was late: "), Not(HasSubstr("rank 1")))) << "at rank " << rank;
+    EXPECT_THAT(text, AllOf(HasSubstr("blames 2: tcp: rank 2 was late: "), Not(HasSubstr("rank 1"))))
+        << "at rank " << rank;
   }
 }
 

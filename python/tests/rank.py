@@ -118,6 +118,7 @@ elif what == "killed":
         while True:
             tables.forward([1, 2, 3], [1, 1, 1])
     except ConnectionError as error:
+        assert error.rank == 1, error.rank
         print("told:", error, flush=True)
 elif what == "interrupted":  # of Ctrl-C, rank 0 alone hears, while it waits for rank 1
     try:

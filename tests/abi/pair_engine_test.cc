@@ -369,7 +369,7 @@ TEST(NoticeSocket, HearsNoticesWhole) {
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
   Fd here(ends[0]), there(ends[1]);
   NoticeSocket hears(here.get());
-  Notice sent(Notice::kAbort, 3, TSR_CANCELLED, "enough\n"), got;
+  Notice sent(Notice::kAbort, 3, TSR_CANCELLED, {"enough\n", 5}), got;
   EXPECT_EQ(hears.hear(&got).what, Heard::kNothing);
   ASSERT_EQ(write(there.get(), &sent, 100), 100);
   EXPECT_EQ(hears.hear(&got).what, Heard::kNothing);
@@ -377,7 +377,8 @@ TEST(NoticeSocket, HearsNoticesWhole) {
   NoticeSocket(there.get()).tell(Notice());
   EXPECT_EQ(hears.hear(&got).what, Heard::kNotice);
   EXPECT_EQ(got.reported(), TSR_CANCELLED);
-  EXPECT_EQ(got.said(), "enough?");
+  EXPECT_EQ(got.said().text, "enough?");
+  EXPECT_EQ(got.said().rank, 5);
   EXPECT_EQ(hears.hear(&got).what, Heard::kNotice);
   EXPECT_EQ(got.kind, uint32_t{Notice::kGoodbye});
   there.reset();

@@ -2,12 +2,16 @@
 // two ranks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <string>
 #include <thread>
 #include <utility>
@@ -42,6 +46,21 @@ struct Error : tsr_error {
     EXPECT_EQ(err.code, wanted);                   \
     EXPECT_THAT(err.message, HasSubstr(sentence)); \
   } while (0)
+
+// Outside the range from which the system hands out ports itself.
+int32_t free_port() {
+  std::random_device random;
+  while (true) {
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_port = htons(static_cast<uint16_t>(20000 + random() % 12000));
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const int tried = socket(AF_INET, SOCK_STREAM, 0);
+    const bool is_free = bind(tried, reinterpret_cast<const sockaddr*>(&at), sizeof(at)) == 0;
+    close(tried);
+    if (is_free) return ntohs(at.sin_port);
+  }
+}
 
 // A vector as a DLTensor.
 template <class T>
@@ -467,6 +486,31 @@ TEST_F(CApi, AForkedChildIsRefused) {
   int status = -1;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
+}
+
+// Rank 1 is a process of its own, and ends without a word.
+TEST(CProcessGroup, AnErrorBlamesTheRankThatWasKilled) {
+  tsr_process_group_options options{sizeof(options), 2, 0, 0, 2, free_port(), "127.0.0.1", "a test's", "tcp", 20};
+  const auto connect = [&](int rank, tsr_process_group** group) {
+    options.rank = options.local_rank = rank;
+    tsr_runtime* runtime = nullptr;
+    OK(tsr_runtime_open(nullptr, &runtime, &err));
+    OK(tsr_process_group_connect(runtime, &options, group, &err));
+    tsr_runtime_close(runtime);
+  };
+  tsr_process_group* group = nullptr;
+  const pid_t child = fork();
+  if (child == 0) {
+    connect(1, &group);
+    kill(getpid(), SIGKILL);
+  }
+  connect(0, &group);
+  Error err;
+  EXPECT_EQ(tsr_process_group_barrier(group, &err), TSR_ABORTED) << err.message;
+  EXPECT_THAT(err.message, HasSubstr("rank 1 died"));
+  EXPECT_EQ(err.rank, 1);
+  tsr_process_group_close(group);
+  EXPECT_EQ(waitpid(child, nullptr, 0), child);
 }
 
 TEST(CProgram, TrainsOnTwoRanks) {

@@ -31,6 +31,7 @@ TEST(LateRank, IsNamedOnEveryRankWithTheOperation) {
   for (const Outcome& outcome : outcomes) {
     EXPECT_EQ(outcome.code, TSR_DEADLINE_EXCEEDED);
     EXPECT_EQ(outcome.text, said("rank 3 was late: all_reduce \"loss\" did not finish within 0.5 s"));
+    EXPECT_EQ(outcome.rank, 3);
   }
 }
 

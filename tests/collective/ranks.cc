@@ -11,8 +11,8 @@ namespace {
 constexpr double kPatience_s = 240;
 
 struct Record {
-  int32_t code;
-  char text[1020];
+  int32_t code, rank;
+  char text[1016];
 };
 static_assert(sizeof(Record) == 1024);
 
@@ -99,11 +99,11 @@ Job::Job(const JobOptions& options)
 
 Outcome Job::run_here(Group* group, const std::function<std::string(Group&)>& body) const {
   try {
-    return {TSR_OK, body(*group)};
+    return {TSR_OK, -1, body(*group)};
   } catch (const sdk::Failure& failure) {
-    return {failure.code(), failure.what()};
+    return {failure.code(), failure.rank(), failure.what()};
   } catch (const std::exception& e) {
-    return {TSR_UNKNOWN, e.what()};
+    return {TSR_UNKNOWN, -1, e.what()};
   }
 }
 
@@ -113,7 +113,7 @@ std::vector<Outcome> Job::run(int world, const std::function<std::string(Group&)
   const Outcome mine = group ? run_here(group.get(), body) : Outcome{};
   group.reset();
 
-  Record record{mine.code, {}};
+  Record record{mine.code, mine.rank, {}};
   std::strncpy(record.text, mine.text.c_str(), sizeof(record.text) - 1);
   const auto* bytes = reinterpret_cast<const uint8_t*>(&record);
   std::vector<uint8_t> own(bytes, bytes + sizeof(record)), all(sizeof(record) * static_cast<size_t>(world_size()));
@@ -122,7 +122,7 @@ std::vector<Outcome> Job::run(int world, const std::function<std::string(Group&)
   std::vector<Outcome> outcomes;
   for (int r = 0; r < world; ++r) {
     std::memcpy(&record, all.data() + sizeof(record) * static_cast<size_t>(r), sizeof(record));
-    outcomes.push_back({record.code, record.text});
+    outcomes.push_back({record.code, record.rank, record.text});
   }
   return outcomes;
 }

@@ -82,6 +82,7 @@ class Group {
 // What a rank's body returned or threw.
 struct Outcome {
   tsr_code code = TSR_OK;
+  int rank = -1;  // whom it blames
   std::string text;
 };
 

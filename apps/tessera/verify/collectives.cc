@@ -289,8 +289,8 @@ void require_told(const std::vector<RankEnd>& ends, int rank, int at_fault, cons
   require(end.code != TSR_UNKNOWN, end.text);
   require(end.text.find(std::to_string(at_fault)) != std::string::npos, "when rank ", at_fault, " ", what, ", rank ",
           rank, " is told of another: ", end.text);
-  require(end.blamed == -1 || end.blamed == at_fault, "when rank ", at_fault, " ", what, ", rank ", rank,
-          " gets an error that blames rank ", end.blamed);
+  require(end.blamed == at_fault, "when rank ", at_fault, " ", what, ", rank ", rank, " gets an error with rank ",
+          end.blamed, ", though it says: ", end.text);
 }
 
 void check_collective_killed(Subject& subject) {

@@ -34,7 +34,8 @@ std::vector<std::string> results_of(std::vector<std::string> all) {
     if (all[rank].front() == kFailed) {
       const size_t space = all[rank].find(' ');
       const auto code = static_cast<Code>(std::stoi(all[rank].substr(1, space - 1)));
-      fail(code, all.size() > 1 ? cat("rank ", rank, ": ") : "", all[rank].substr(space + 1));
+      throw Error(code, cat(all.size() > 1 ? cat("rank ", rank, ": ") : "", all[rank].substr(space + 1)),
+                  static_cast<int>(rank));
     }
     all[rank].erase(0, 1);
   }

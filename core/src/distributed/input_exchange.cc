@@ -12,13 +12,14 @@ constexpr int64_t kMostItems = int64_t{1} << 40;
 
 bool plausible(int64_t count) { return count >= 0 && count <= kMostItems; }
 
-[[noreturn]] void damaged_header(int peer) { fail(Code::kDataLoss, "rank ", peer, " sent a damaged step header"); }
+[[noreturn]] void damaged_header(int peer) {
+  throw Error(Code::kDataLoss, cat("rank ", peer, " sent a damaged step header"), peer);
+}
 
 // Every rank has it, and ends the step by itself.
 class KnownToAll : public Error {
  public:
-  template <class... Parts>
-  explicit KnownToAll(Code code, const Parts&... parts) : Error(code, cat(parts...)) {}
+  using Error::Error;
 };
 
 }  // namespace
@@ -139,8 +140,8 @@ bool InputExchange::read_headers(const RoutedBatch& batch, IdMessages& messages)
 void InputExchange::refuse_other_job(int peer) {
   const std::string difference = what_differs(job_, *group_);
   if (!difference.empty()) throw KnownToAll(Code::kInternal, difference);
-  throw KnownToAll(Code::kFailedPrecondition, "rank ", peer, " runs other tables or another plan than rank ",
-                   group_->rank(), ": all ranks need the same config and plan");
+  throw KnownToAll(Code::kFailedPrecondition, cat("rank ", peer, " runs other tables or another plan than rank ",
+                                                  group_->rank(), ": all ranks need the same config and plan"));
 }
 
 void InputExchange::take_payloads(const RoutedBatch& batch, IdMessages& messages, Stopwatch& watch) {
@@ -163,7 +164,8 @@ void InputExchange::take_payloads(const RoutedBatch& batch, IdMessages& messages
 void InputExchange::share_error(const std::string& mine) {
   const auto texts = group_->all_gather_text(mine, "step error");
   for (size_t rank = 0; rank < texts.size(); ++rank) {
-    if (!texts[rank].empty()) throw KnownToAll(Code::kInvalidArgument, "rank ", rank, ": ", texts[rank]);
+    if (texts[rank].empty()) continue;
+    throw KnownToAll(Code::kInvalidArgument, cat("rank ", rank, ": ", texts[rank]), static_cast<int>(rank));
   }
   throw KnownToAll(Code::kInternal, "a rank announced an error but no text");
 }

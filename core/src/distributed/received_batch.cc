@@ -6,6 +6,10 @@
 namespace tessera {
 namespace {
 
+[[noreturn]] void damaged(int peer, const std::string& what) {
+  throw Error(Code::kDataLoss, cat("rank ", peer, " sent ", what), peer);
+}
+
 class Unpacker {
  public:
   Unpacker(const RankWiring& own, std::span<const PeerHeader> headers, std::span<const uint8_t* const> payloads,
@@ -57,8 +61,7 @@ class Unpacker {
       piece.bags = bags[s];
       piece.first_bag = seen_bags;
       seen_bags += piece.bags;
-      if (piece.bags < 0 || seen_bags > h.num_bags)
-        fail(Code::kDataLoss, "rank ", peer, " sent more bags than its header says");
+      if (piece.bags < 0 || seen_bags > h.num_bags) damaged(peer, "more bags than its header says");
       piece.first_id = at;
       out_.first_offset[static_cast<size_t>(peer) * streams + s] = out_.num_offsets;
       *offsets++ = at;
@@ -70,13 +73,13 @@ class Unpacker {
         offsets[full] = at;
         full += lengths[b] != 0;
       }
-      if (signs < 0) fail(Code::kDataLoss, "rank ", peer, " sent a negative bag length");
+      if (signs < 0) damaged(peer, "a negative bag length");
       lengths += piece.bags;
       offsets += full;
       out_.num_offsets += full + 1;
       piece.full_bags = full;
       piece.ids = at - piece.first_id;
-      if (at > first_id + h.num_ids) fail(Code::kDataLoss, "rank ", peer, " sent bag lengths beyond its ids");
+      if (at > first_id + h.num_ids) damaged(peer, "bag lengths beyond its ids");
       check_ids(peer, own + s, piece);
     }
     unpack_presence(peer, bags + streams + h.num_bags);
@@ -89,10 +92,10 @@ class Unpacker {
     const int host = own_.host;
     const std::vector<int>& streams = wiring_.summed_streams(host);
     const bool expected = hosts.of(peer) != host && hosts.local(peer) == hosts.local(own_.rank);
-    const auto damaged = [&] { fail(Code::kDataLoss, "rank ", peer, " sent damaged notes of which bags have ids"); };
+    constexpr const char* kNotes = "damaged notes of which bags have ids";
     int64_t at = 0;
     for (size_t s = 0; expected && s < streams.size(); ++s) {
-      if (at >= count || words[at] < 0 || words[at] > (count - at - 1) * 32) damaged();
+      if (at >= count || words[at] < 0 || words[at] > (count - at - 1) * 32) damaged(peer, kNotes);
       Presence& presence = out_.presence[hosts.of(peer) * streams.size() + s];
       presence.bags = words[at++];
       presence.bits = reinterpret_cast<const uint32_t*>(words + at);
@@ -100,21 +103,21 @@ class Unpacker {
         presence.full_bags += __builtin_popcount(presence.bits[word]);
       at += (presence.bags + 31) / 32;
     }
-    if (at != count) damaged();
+    if (at != count) damaged(peer, kNotes);
     // The own lanes among them have rows for the bags that came with ids, and for no others.
     const int first = own_.first_stream, last = own_.first_stream + own_.num_streams;
     for (int stream = first; expected && stream < last; ++stream) {
       if (!std::binary_search(streams.begin(), streams.end(), stream)) continue;
       const Presence& presence = presence_of(wiring_, out_, stream, hosts.of(peer));
       const StreamPiece& piece = out_.pieces[static_cast<size_t>(peer) * (last - first) + stream - first];
-      if (presence.bags != piece.bags || presence.full_bags != piece.full_bags) damaged();
+      if (presence.bags != piece.bags || presence.full_bags != piece.full_bags) damaged(peer, kNotes);
     }
     for (int i = wiring_.host_sum_begin(host); expected && i < wiring_.host_sum_begin(host + 1); ++i) {
       const auto bags_of = [&](int lane) {
         return presence_of(wiring_, out_, wiring_.lanes()[lane].stream, hosts.of(peer)).bags;
       };
       for (int lane : wiring_.host_sums()[i].lanes) {
-        if (bags_of(lane) != bags_of(wiring_.host_sums()[i].lanes[0])) damaged();
+        if (bags_of(lane) != bags_of(wiring_.host_sums()[i].lanes[0])) damaged(peer, kNotes);
       }
     }
   }
@@ -131,8 +134,8 @@ class Unpacker {
     }
     if (signs >> 63 == 0) return;
     const int64_t* wrong = std::find_if(ids, ids + piece.ids, [&](int64_t id) { return id < 0 || id >= rows; });
-    fail(Code::kDataLoss, "rank ", peer, " sent row ", *wrong, " for \"",
-         wiring_.slots()[wiring_.streams()[stream].slot].name, "\", whose shard here has ", rows, " rows");
+    damaged(peer, cat("row ", *wrong, " for \"", wiring_.slots()[wiring_.streams()[stream].slot].name,
+                      "\", whose shard here has ", rows, " rows"));
   }
 
   const RankWiring& own_;

@@ -224,7 +224,8 @@ std::vector<std::string> agreed(const ProcessGroup& group, const std::function<s
   for (size_t rank = 0; rank < texts.size(); ++rank) {
     if (texts[rank].front() == '+') continue;
     const size_t space = texts[rank].find(' ');
-    fail(static_cast<Code>(std::stoi(texts[rank])), "rank ", rank, ": ", texts[rank].substr(space + 1));
+    throw Error(static_cast<Code>(std::stoi(texts[rank])), cat("rank ", rank, ": ", texts[rank].substr(space + 1)),
+                static_cast<int>(rank));
   }
   for (std::string& t : texts) t.erase(0, 1);
   return texts;
@@ -246,8 +247,10 @@ std::unique_ptr<ShardedPredictor> open_sharded_predictor(const Runtime& runtime,
   });
   for (size_t rank = 1; rank < versions.size(); ++rank) {
     if (versions[rank] == versions[0]) continue;
-    fail(Code::kFailedPrecondition, "rank ", rank, " has version ", versions[rank], " of the model at ", directory,
-         ", rank 0 has version ", versions[0]);
+    throw Error(Code::kFailedPrecondition,
+                cat("rank ", rank, " has version ", versions[rank], " of the model at ", directory,
+                    ", rank 0 has version ", versions[0]),
+                static_cast<int>(rank));
   }
   // Rank 0's plan for all.
   const auto plans = agreed(*group, [&]() -> std::string {

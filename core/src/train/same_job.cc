@@ -49,8 +49,10 @@ void check_same_job(const ProcessGroup& group, const Config& config, const Train
   for (size_t rank = 1; rank < jobs.size(); ++rank) {
     const std::string difference = first_difference(jobs[rank], jobs[0]);
     if (difference.empty()) continue;
-    fail(Code::kFailedPrecondition, "rank ", rank, " has another job than rank 0: ", difference,
-         "; start all ranks with the same config and options");
+    throw Error(Code::kFailedPrecondition,
+                cat("rank ", rank, " has another job than rank 0: ", difference,
+                    "; start all ranks with the same config and options"),
+                static_cast<int>(rank));
   }
 }
 

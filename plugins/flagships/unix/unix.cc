@@ -81,8 +81,10 @@ class Meeting {
       const std::vector<int32_t> missing = who_is_missing();
       if (missing.empty()) break;
       if (PairClock::now() >= deadline)
-        fail(TSR_DEADLINE_EXCEEDED, "unix: ", rank_list(missing), " did not connect to rank ", party_.name(),
-             " within ", seconds_text(party_.timeout_s));
+        throw Failure(TSR_DEADLINE_EXCEEDED,
+                      "unix: " + rank_list(missing) + " did not connect to rank " + std::to_string(party_.name()) +
+                          " within " + seconds_text(party_.timeout_s),
+                      first_of(missing));
       pollfd knock{socket_.get(), POLLIN, 0};
       poll(&knock, 1, 2);
     }

@@ -11,10 +11,13 @@ from pathlib import Path
 
 
 class TesseraError(Exception):
-    """What the world did. ``str(error)`` is the library's sentence, unchanged.
+    """What the world did. ``str(error)`` is the library's sentence, unchanged; ``error.rank`` whose fault it is, -1
+    where that is not known.
 
     Every error is also one of the types that Python has for it: ``except ValueError`` and the like work.
     """
+
+    rank = -1
 
 
 def _error(name: str, base: type, doc: str) -> type:
@@ -203,7 +206,9 @@ lib.tsr_version.restype = _text
 
 def raise_error(code: int, error: Error) -> None:
     sentence = error.message.decode("utf-8", "replace") or f"failed with code {code}"
-    raise ERRORS.get(code, Internal)(sentence)
+    raised = ERRORS.get(code, Internal)(sentence)
+    raised.rank = error.rank
+    raise raised
 
 
 def call(function: str, *arguments: object) -> None:

@@ -105,8 +105,8 @@ class PairEngine {  // as PairwiseGroup takes it
   void wait(Op& op);
   void recycle(Op& op) noexcept { free_ops_.push_back(&op); }
 
-  // Poisons the group, tells all others, and throws `code` with `text`. The others report `code` too.
-  [[noreturn]] void refuse(tsr_code code, const std::string& text) { fail_as(code, text); }
+  // Poisons the group, tells all others, and throws `code` with that. The others report `code` too.
+  [[noreturn]] void refuse(tsr_code code, const Blame& blame) { fail_as(code, blame); }
   // [any-thread] Poisons the group. Here it is reported as TSR_CANCELLED, elsewhere as TSR_ABORTED.
   void abort(const std::string& reason) noexcept;
   void throw_if_failed() const { failure_.throw_if_set(); }
@@ -127,7 +127,7 @@ class PairEngine {  // as PairwiseGroup takes it
     size_t sent = 0, got = 0;  // bytes of the current operation, header included
     OpHeader out, in;
     bool left = false;      // it said goodbye
-    std::string waits_for;  // what it would say if it were late now; empty: it has not been waiting for long
+    Blame waits_for;        // what it would say if it were late now; empty: it has not been waiting for long
     uint64_t waits_in = 0;  // the operation's sequence number
   };
 
@@ -171,19 +171,19 @@ class PairEngine {  // as PairwiseGroup takes it
   void sleep(Op& op, Clock::time_point deadline);
 
   // Failures (detail/pair_engine_failures.h).
-  [[noreturn]] void fail_as(tsr_code code, const std::string& text);
-  [[noreturn]] void fail_with(tsr_code code, const std::string& sentence) { fail_as(code, named(sentence)); }
-  static std::string named(const std::string& sentence) { return std::string(kName) + ": " + sentence; }
+  [[noreturn]] void fail_as(tsr_code code, const Blame& blame);
+  [[noreturn]] void fail_with(tsr_code code, const Blame& blame) { fail_as(code, named(blame)); }
+  static Blame named(const Blame& blame) { return {std::string(kName) + ": " + blame.text, blame.rank}; }
   void hear(Peer& peer, const Op& op, int error);
   [[noreturn]] void lost(Peer& peer, const Op& op, int error);
   [[noreturn]] void unreachable(Peer& peer, const Op& op, int error);
   [[noreturn]] void late(const Op& op);
-  std::string who_is_late(const Op& op) const;
+  Blame who_is_late(const Op& op) const;
   static bool is_held_up(const Peer& peer, const Op& op);
-  void probe(const Op& op, const std::string& waits_for) noexcept;
+  void probe(const Op& op, const Blame& waits_for) noexcept;
   std::vector<int32_t> unacknowledging() const;
-  bool poison(tsr_code code, const std::string& text) noexcept;
-  void tell_all(Notice::Kind kind, tsr_code code, const std::string& text, uint64_t sequence) noexcept;
+  bool poison(tsr_code code, const Blame& blame) noexcept;
+  void tell_all(Notice::Kind kind, tsr_code code, const Blame& blame, uint64_t sequence) noexcept;
 
   int32_t rank_;
   int32_t name_;

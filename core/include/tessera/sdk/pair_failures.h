@@ -21,6 +21,12 @@
 
 namespace tessera::sdk {
 
+// What is said of a failure, and whose fault it is: the rank, as the text names it (tsr_error::rank); -1: not known.
+struct Blame {
+  std::string text;
+  int32_t rank = -1;
+};
+
 // A notice from one rank to another, which overtakes data. Integers travel as they lie in memory.
 struct Notice {
   static constexpr uint32_t kMagic = 0x43525354;  // "TSRC"
@@ -34,16 +40,17 @@ struct Notice {
   int32_t rank = 0;       // of the sender in the group
   int32_t code = TSR_OK;  // of an abort: what the receiver reports
   uint64_t sequence = 0;  // of a goodbye: how many operations the sender has started; of a probe: that it waits in
-  char text[488] = {};    // NUL-terminated, safe_text() to print it
+  int32_t at_fault = -1;  // of an abort, and of a probe: Blame::rank
+  char text[484] = {};    // NUL-terminated, safe_text() to print it
 
   Notice() = default;
-  Notice(Kind of, int32_t from, tsr_code reported, const std::string& said)
-      : kind(of), rank(from), code(static_cast<int32_t>(reported)) {
-    set_text(text, sizeof(text), said);
+  Notice(Kind of, int32_t from, tsr_code reported, const Blame& blame)
+      : kind(of), rank(from), code(static_cast<int32_t>(reported)), at_fault(blame.rank) {
+    set_text(text, sizeof(text), blame.text);
   }
   // What the receiver of an abort throws.
   tsr_code reported() const { return code == TSR_OK ? TSR_ABORTED : static_cast<tsr_code>(code); }
-  std::string said() const { return safe_text(text, sizeof(text)); }
+  Blame said() const { return {safe_text(text, sizeof(text)), at_fault}; }
 };
 static_assert(sizeof(Notice) == 512);
 
@@ -52,14 +59,15 @@ class FirstFailure {
  public:
   // True: this is the first. `before` is run then, before anybody hears of it.
   template <class Before>
-  bool set(tsr_code code, const std::string& text, Before&& before) noexcept {
+  bool set(tsr_code code, const Blame& blame, Before&& before) noexcept {
     const std::lock_guard lock(mutex_);
     if (is_set()) return false;
     code_ = code;
+    blame_.rank = blame.rank;
     try {
-      text_ = text;
+      blame_.text = blame.text;
     } catch (const std::bad_alloc&) {
-      text_.clear();
+      blame_.text.clear();
     }
     before();
     set_.store(true, std::memory_order_release);
@@ -72,18 +80,18 @@ class FirstFailure {
   // Once it is set.
   [[noreturn]] void rethrow() const {
     const std::lock_guard lock(mutex_);
-    throw Failure(code_, text_);
+    throw Failure(code_, blame_.text, blame_.rank);
   }
   std::string text() const {
     const std::lock_guard lock(mutex_);
-    return text_;
+    return blame_.text;
   }
 
  private:
   std::atomic<bool> set_{false};
   mutable std::mutex mutex_;
   tsr_code code_ = TSR_OK;
-  std::string text_;
+  Blame blame_;
 };
 
 // "rank 3", "ranks 1, 3".
@@ -92,6 +100,8 @@ inline std::string rank_list(const std::vector<int32_t>& ranks) {
   for (size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
   return text;
 }
+
+inline int32_t first_of(const std::vector<int32_t>& ranks) { return ranks.empty() ? -1 : ranks.front(); }
 
 inline std::string seconds_text(double seconds) {
   char text[32];
@@ -106,35 +116,40 @@ inline bool agree(const OpHeader& its, const OpHeader& mine) {
          its.total == mine.total;
 }
 
-// The sentences of a transport, without its name: ranks are those of names, as users know them.
+// The sentences of a transport, without its name: ranks are those of names, as users know them. Of several that are at
+// fault, the first is blamed; of two that disagree, none.
 namespace says {
 
 inline std::string not_within(const PairwiseOp& op) {
   return name_of(op.header) + " did not finish within " + seconds_text(op.timeout_s);
 }
-inline std::string late(const std::vector<int32_t>& ranks, const PairwiseOp& op) {
-  return rank_list(ranks) + (ranks.size() > 1 ? " were" : " was") + " late: " + not_within(op);
+inline Blame late(const std::vector<int32_t>& ranks, const PairwiseOp& op) {
+  return {rank_list(ranks) + (ranks.size() > 1 ? " were" : " was") + " late: " + not_within(op), first_of(ranks)};
 }
-inline std::string closed(int32_t rank, const OpHeader& header) {
-  return rank_list({rank}) + " closed its group before " + name_of(header) + " was done";
+inline Blame out_of_reach(const std::vector<int32_t>& ranks, const std::string& why) {
+  return {rank_list(ranks) + " cannot be reached any more: " + why, first_of(ranks)};
+}
+inline Blame closed(int32_t rank, const OpHeader& header) {
+  return {rank_list({rank}) + " closed its group before " + name_of(header) + " was done", rank};
 }
 // `error`: an errno, or 0.
-inline std::string died(int32_t rank, const OpHeader& header, int error) {
-  return rank_list({rank}) + " died during " + name_of(header) + " (" +
-         (error == 0 ? "connection closed" : std::strerror(error)) + ")";
+inline Blame died(int32_t rank, const OpHeader& header, int error) {
+  return {rank_list({rank}) + " died during " + name_of(header) + " (" +
+              (error == 0 ? "connection closed" : std::strerror(error)) + ")",
+          rank};
 }
-inline std::string damaged(int32_t rank, const OpHeader& header) {
-  return "damaged data from " + rank_list({rank}) + " during " + name_of(header);
+inline Blame damaged(int32_t rank, const OpHeader& header) {
+  return {"damaged data from " + rank_list({rank}) + " during " + name_of(header), rank};
 }
-inline std::string disagree(int32_t its_rank, const OpHeader& its, int32_t my_rank, const OpHeader& mine) {
+inline Blame disagree(int32_t its_rank, const OpHeader& its, int32_t my_rank, const OpHeader& mine) {
   std::string text = "ranks disagree: " + rank_list({its_rank}) + " called " + describe(its) + " while " +
                      rank_list({my_rank}) + " called " + describe(mine);
-  if (its.sequence == mine.sequence) return text;
-  return text + ", as operations number " + std::to_string(its.sequence) + " and " + std::to_string(mine.sequence);
+  if (its.sequence == mine.sequence) return {text};
+  return {text + ", as operations number " + std::to_string(its.sequence) + " and " + std::to_string(mine.sequence)};
 }
-inline std::string aborted_here(const std::string& reason) { return "aborted by this rank: " + reason; }
-inline std::string aborted(int32_t rank, const std::string& reason) {
-  return rank_list({rank}) + " aborted: " + reason;
+inline Blame aborted_here(int32_t rank, const std::string& reason) { return {"aborted by this rank: " + reason, rank}; }
+inline Blame aborted(int32_t rank, const std::string& reason) {
+  return {rank_list({rank}) + " aborted: " + reason, rank};
 }
 
 }  // namespace says

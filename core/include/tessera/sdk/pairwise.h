@@ -138,7 +138,7 @@ struct PairwiseOp : Work {
 //   void reduces(Op&, DLDataType, int32_t op);        Failure(TSR_UNIMPLEMENTED) for what it cannot
 //   void keep(Op&, char* to, const char* from, size_t bytes);  what a rank gets from itself; may be NULL and 0 bytes
 //   void start(Op&);  void recycle(Op&) noexcept;     after prepare(): one of the two
-//   [[noreturn]] void refuse(tsr_code, const std::string&);    ends the group on all ranks, and throws
+//   [[noreturn]] void refuse(tsr_code, const Blame&);          ends the group on all ranks, and throws
 //   void throw_if_failed() const;  void abort(const std::string&) noexcept;  uint64_t bytes_sent() const;
 //   all three from any thread
 template <class Engine>
@@ -271,10 +271,10 @@ class PairwiseGroup : public Group {
     try {
       fill(op);
     } catch (const Failure& refusal) {
-      const std::string text =
-          refusal.what() + (" (rank " + std::to_string(engine_.name()) + ", " + name_of(op.header) + ")");
+      const int32_t name = engine_.name();
+      const std::string text = refusal.what() + (" (rank " + std::to_string(name) + ", " + name_of(op.header) + ")");
       engine_.recycle(op);
-      engine_.refuse(refusal.code(), text);
+      engine_.refuse(refusal.code(), {text, name});
     }
     engine_.start(op);
     return &op;

@@ -16,8 +16,8 @@ namespace tessera::sdk {
 
 // True for the first failure.
 template <IsPairLink Link>
-bool PairEngine<Link>::poison(tsr_code code, const std::string& text) noexcept {
-  const bool first = failure_.set(code, text, [&] {
+bool PairEngine<Link>::poison(tsr_code code, const Blame& blame) noexcept {
+  const bool first = failure_.set(code, blame, [&] {
     for (const Peer& peer : peers_) peer.link.renounce();
   });
   if (first) eventfd_write(wake_.get(), 1);
@@ -25,21 +25,21 @@ bool PairEngine<Link>::poison(tsr_code code, const std::string& text) noexcept {
 }
 
 template <IsPairLink Link>
-void PairEngine<Link>::fail_as(tsr_code code, const std::string& text) {
-  if (poison(code, text)) tell_all(Notice::kAbort, code, text, next_sequence_);
+void PairEngine<Link>::fail_as(tsr_code code, const Blame& blame) {
+  if (poison(code, blame)) tell_all(Notice::kAbort, code, blame, next_sequence_);
   failure_.rethrow();
 }
 
 template <IsPairLink Link>
 void PairEngine<Link>::abort(const std::string& reason) noexcept {
-  if (poison(TSR_CANCELLED, named(says::aborted_here(reason)))) {
+  if (poison(TSR_CANCELLED, named(says::aborted_here(name_, reason)))) {
     tell_all(Notice::kAbort, TSR_ABORTED, named(says::aborted(name_, reason)), 0);
   }
 }
 
 template <IsPairLink Link>
-void PairEngine<Link>::tell_all(Notice::Kind kind, tsr_code code, const std::string& text, uint64_t sequence) noexcept {
-  Notice notice(kind, rank_, code, text);
+void PairEngine<Link>::tell_all(Notice::Kind kind, tsr_code code, const Blame& blame, uint64_t sequence) noexcept {
+  Notice notice(kind, rank_, code, blame);
   notice.sequence = sequence;
   const std::lock_guard lock(telling_);
   for (const Peer& peer : peers_) peer.link.notices().tell(notice);
@@ -56,7 +56,8 @@ void PairEngine<Link>::hear(Peer& peer, const Op& op, int error) {
     if (heard.what == Heard::kEnd) {
       fail_with(TSR_ABORTED, says::died(peer.name, op.header, heard.error != 0 ? heard.error : error));
     }
-    if (notice.magic != Notice::kMagic) fail_with(TSR_DATA_LOSS, "a damaged notice from " + rank_list({peer.name}));
+    if (notice.magic != Notice::kMagic)
+      fail_with(TSR_DATA_LOSS, {"a damaged notice from " + rank_list({peer.name}), peer.name});
     if (notice.kind == Notice::kAbort) fail_as(notice.reported(), notice.said());
     if (notice.kind == Notice::kProbe) {
       peer.waits_for = notice.said();
@@ -88,7 +89,7 @@ void PairEngine<Link>::lost(Peer& peer, const Op& op, int error) {
 
 template <IsPairLink Link>
 void PairEngine<Link>::unreachable(Peer& peer, const Op& op, int error) {
-  probe(op, "");
+  probe(op, {});
   const Clock::time_point now = Clock::now();
   const Clock::time_point answers_by = std::clamp(op.deadline, now + kLeastProbeTime, now + kProbeTime);
   while (!unacknowledging().empty() && Clock::now() < answers_by) {
@@ -96,12 +97,12 @@ void PairEngine<Link>::unreachable(Peer& peer, const Op& op, int error) {
   }
   std::vector<int32_t> ranks = unacknowledging();
   if (ranks.empty()) ranks = {peer.name};
-  fail_with(TSR_ABORTED, rank_list(ranks) + " cannot be reached any more: the connection was lost during " +
-                             name_of(op.header) + " (" + std::strerror(error) + ")");
+  fail_with(TSR_ABORTED, says::out_of_reach(ranks, "the connection was lost during " + name_of(op.header) + " (" +
+                                                       std::strerror(error) + ")"));
 }
 
 template <IsPairLink Link>
-void PairEngine<Link>::probe(const Op& op, const std::string& waits_for) noexcept {
+void PairEngine<Link>::probe(const Op& op, const Blame& waits_for) noexcept {
   tell_all(Notice::kProbe, TSR_OK, waits_for, op.header.sequence);
 }
 
@@ -120,7 +121,7 @@ template <IsPairLink Link>
 void PairEngine<Link>::late(const Op& op) {
   const std::vector<int32_t> away = unacknowledging();
   if (!away.empty()) {
-    fail_with(TSR_DEADLINE_EXCEEDED, rank_list(away) + " cannot be reached any more: " + says::not_within(op));
+    fail_with(TSR_DEADLINE_EXCEEDED, says::out_of_reach(away, says::not_within(op)));
   }
   for (Peer& peer : peers_) hear(peer, op, 0);
   fail_as(TSR_DEADLINE_EXCEEDED, who_is_late(op));
@@ -129,13 +130,13 @@ void PairEngine<Link>::late(const Op& op) {
 // Whether it is not there yet because it waits for another one, in an earlier operation.
 template <IsPairLink Link>
 bool PairEngine<Link>::is_held_up(const Peer& peer, const Op& op) {
-  return !peer.waits_for.empty() && peer.waits_in < op.header.sequence;
+  return !peer.waits_for.text.empty() && peer.waits_in < op.header.sequence;
 }
 
 // Those from whom nothing of the operation has come, less those who are held up, unless all are: then it is what these
 // say. If something has come from all, those with whom it is unfinished.
 template <IsPairLink Link>
-std::string PairEngine<Link>::who_is_late(const Op& op) const {
+Blame PairEngine<Link>::who_is_late(const Op& op) const {
   std::vector<int32_t> silent, unfinished;
   const Peer* held_up = nullptr;
   for (const Peer& peer : peers_) {

@@ -38,7 +38,7 @@ PairEngine<Link>::PairEngine(PairEngineOptions<Link> options)
 template <IsPairLink Link>
 PairEngine<Link>::~PairEngine() {
   for (const Peer& peer : peers_) peer.link.renounce();
-  tell_all(Notice::kGoodbye, TSR_OK, "", next_sequence_);
+  tell_all(Notice::kGoodbye, TSR_OK, {}, next_sequence_);
 }
 
 // --- operations ------------------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ void PairEngine<Link>::exchange(Op& op) {
       looked = now;
     }
   }
-  if (probed) probe(op, "");  // nobody any more
+  if (probed) probe(op, {});  // nobody any more
 }
 
 // --- moving bytes ----------------------------------------------------------------------------------------------------
