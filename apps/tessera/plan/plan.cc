@@ -19,6 +19,9 @@
 #include "tessera/data.h"
 #include "tessera/layer_graph.h"
 #include "tessera/planner.h"
+#include "tessera/process_group.h"
+#include "tessera/traffic.h"
+#include "tessera/train_job.h"
 #include "train/job_data.h"
 #include "train/observed_inputs.h"
 
@@ -171,6 +174,7 @@ Job job_from_config(const Arguments& a) {
   job.runtime =
       std::make_unique<Runtime>(RuntimeOptions{.plugin_path = config.plugins.path, .require = config.plugins.require});
   job.options = planner_options(config, tables, a.world_size, a.local_world_size, compute_device(*job.runtime, device));
+  job.options.wire = wire_bytes_of(*job.runtime, group_options(config.comm, kCpu));
   if (data.train) observe_inputs(data, tables, config.data.batch, &job.options);
   return job;
 }

@@ -25,6 +25,7 @@
 #include "tessera/sharding_option.h"
 #include "tessera/sharding_plan.h"
 #include "tessera/topology.h"
+#include "tessera/wire_bytes.h"
 
 namespace tessera {
 
@@ -118,6 +119,7 @@ struct PlannerOptions {
   // nothing.
   std::optional<Machine> machine;
   std::string kernel = "auto";  // kernel plugin whose estimates count
+  WireBytes wire = nullptr;     // of the transport; the cost model "torchrec" does not ask
   int64_t max_grid_search_proposals = 10000;
   PlannerSearch search = PlannerSearch::kBalanced;
   // For looking at shardings, for the search and, without a plan, for its explanation; 0: none. A plan that exists is

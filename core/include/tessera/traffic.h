@@ -3,17 +3,19 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "tessera/embedding_configs.h"
 #include "tessera/sharding_plan.h"
+#include "tessera/wire_bytes.h"
 
 namespace tessera {
 
 class ProcessGroup;
+class Runtime;
+struct ProcessGroupOptions;
 
 // Sent to other ranks of the own host, and to ranks of other hosts.
 template <class Number>
@@ -42,10 +44,10 @@ struct ExchangeBytes {
   bool operator==(const ExchangeBytes&) const = default;
 };
 
-// What a transport sends for a piece of rows between two ranks, or of their gradients: bytes for so many float32, which
-// are rows of `row_elements` (0: of several widths). Null: 4 each. wire_bytes_of() is a group's.
-using WireBytes = std::function<int64_t(bool gradients, int64_t elements, int64_t row_elements)>;
 WireBytes wire_bytes_of(const ProcessGroup& group);  // which outlives it
+// Of the transport that connect() would take, for plans that are made without ranks. Null where nothing may be lossy,
+// and where this process cannot make that transport.
+WireBytes wire_bytes_of(const Runtime& runtime, const ProcessGroupOptions& options);
 
 // A step as the plan's reader imagines it: every rank has `batch` samples, every bag of a feature as many ids, spread
 // evenly over the rows.

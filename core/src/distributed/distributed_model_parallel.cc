@@ -8,6 +8,7 @@
 
 #include "distributed/gradient_buckets.h"
 #include "planner/rank_rules.h"
+#include "wiring/expected_step.h"
 
 namespace tessera {
 namespace {
@@ -68,8 +69,9 @@ std::string describe(const std::vector<PlannerModule>& modules, const PlannerOpt
           options.topology.compute_device, "\nbatch size ", options.batch_size, "\nsearch ",
           static_cast<int>(options.search), options.torchrec_limits ? " within TorchRec's limits" : "", "\ncost model ",
           options.cost_model, ", estimates of kernel ", options.kernel, ", time limit ", options.time_limit_s,
-          " s\nstorage reservation of kind ", static_cast<int>(options.storage_reservation.kind), ", ",
-          options.storage_reservation.percentage, '\n');
+          " s\nbytes of 4096 floats in rows of 64 ", bytes_on_wire(options.wire, false, 4096, 64), ", of gradients ",
+          bytes_on_wire(options.wire, true, 4096, 64), "\nstorage reservation of kind ",
+          static_cast<int>(options.storage_reservation.kind), ", ", options.storage_reservation.percentage, '\n');
   for (const PlannerModule& m : modules) {
     text += describe(m);
     for (const EmbeddingBagConfig& t : m.tables) {
@@ -88,8 +90,10 @@ void check_same(const std::string& mine, const std::string& theirs, int rank) {
   while (true) {
     const bool has_x = static_cast<bool>(std::getline(a, x)), has_y = static_cast<bool>(std::getline(b, y));
     if (has_x && has_y && x == y) continue;
-    fail(Code::kFailedPrecondition, "rank ", rank, " wants another model planned than rank 0: rank 0 has ",
-         has_x ? x : "nothing more", ", rank ", rank, " has ", has_y ? y : "nothing more");
+    throw Error(Code::kFailedPrecondition,
+                cat("rank ", rank, " wants another model planned than rank 0: rank 0 has ", has_x ? x : "nothing more",
+                    ", rank ", rank, " has ", has_y ? y : "nothing more"),
+                rank);
   }
 }
 
@@ -170,7 +174,8 @@ void check_same_plan(const ShardingPlan& plan, const ProcessGroup& group) {
   const auto digests = group.all_gather_text(cat(std::hash<std::string>{}(plan.json())), "given plan");
   for (int rank = 1; rank < group.world_size(); ++rank) {
     if (digests[rank] == digests[0]) continue;
-    fail(Code::kFailedPrecondition, "rank ", rank, " was given another plan than rank 0: all ranks need the same one");
+    throw Error(Code::kFailedPrecondition,
+                cat("rank ", rank, " was given another plan than rank 0: all ranks need the same one"), rank);
   }
 }
 

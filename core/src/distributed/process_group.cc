@@ -10,6 +10,7 @@
 #include "distributed/device_staging.h"
 #include "distributed/hosts.h"
 #include "plugin/calls.h"
+#include "tessera/traffic.h"
 
 namespace tessera {
 
@@ -108,7 +109,42 @@ PartPtr transport(const Runtime& runtime, const ProcessGroupOptions& options) {
   return runtime.create(TSR_COLLECTIVE_KIND, stacked(runtime, transport_id(runtime, options)), options.options);
 }
 
+uint32_t flags_of(Carries carries, bool lossy_rows, bool lossy_gradients) {
+  switch (carries) {
+    case Carries::kIds:
+      return TSR_CALL_FORWARD;
+    case Carries::kRows:
+      return TSR_CALL_FORWARD | (lossy_rows ? uint32_t{TSR_CALL_LOSSY} : 0);
+    case Carries::kRowGradients:
+      return TSR_CALL_BACKWARD | (lossy_gradients ? uint32_t{TSR_CALL_LOSSY} : 0);
+    case Carries::kGradients:
+      return TSR_CALL_BACKWARD;
+    case Carries::kOther:
+      break;
+  }
+  return 0;
+}
+
+int64_t sent_by(const Part& part, DType dtype, int64_t elements, int64_t row_elements, uint32_t flags) {
+  const auto& api = part.api<tsr_collective>();
+  if (!TSR_HAS(tsr_collective, &api, wire_bytes)) return elements * size_of(dtype);
+  return api.wire_bytes(part.self(), to_dl(dtype), elements, row_elements, flags);
+}
+
 }  // namespace
+
+WireBytes wire_bytes_of(const Runtime& runtime, const ProcessGroupOptions& options) {
+  if (!options.lossy_rows && !options.lossy_gradients) return nullptr;
+  try {
+    return [part = transport(runtime, options), rows = options.lossy_rows, gradients = options.lossy_gradients](
+               bool back, int64_t elements, int64_t row_elements) {
+      const uint32_t flags = flags_of(back ? Carries::kRowGradients : Carries::kRows, rows, gradients);
+      return sent_by(*part, DType::kFloat32, elements, row_elements, flags);
+    };
+  } catch (const Error&) {  // MPI without its launcher: planning goes on without it
+    return nullptr;
+  }
+}
 
 struct ProcessGroup::Impl {
   PartPtr part;                // null for one rank
@@ -128,7 +164,7 @@ struct ProcessGroup::Impl {
     if (!stream || exchanges(info, stream->device().type)) return {send, recv, nullptr};
     return staging.sides(send, recv, in_place);
   }
-  uint32_t flags(Carries carries) const;
+  uint32_t flags(Carries carries) const { return flags_of(carries, lossy_rows, lossy_gradients); }
   // `tensor`: one of those exchanged.
   tsr_collective_call call_at(const CallSite& site, const Tensor& tensor = {}) const;
   ~Impl() {
@@ -142,22 +178,6 @@ struct ProcessGroup::Impl {
     api().abort(group, reason);
   }
 };
-
-uint32_t ProcessGroup::Impl::flags(Carries carries) const {
-  switch (carries) {
-    case Carries::kIds:
-      return TSR_CALL_FORWARD;
-    case Carries::kRows:
-      return TSR_CALL_FORWARD | (lossy_rows ? uint32_t{TSR_CALL_LOSSY} : 0);
-    case Carries::kRowGradients:
-      return TSR_CALL_BACKWARD | (lossy_gradients ? uint32_t{TSR_CALL_LOSSY} : 0);
-    case Carries::kGradients:
-      return TSR_CALL_BACKWARD;
-    case Carries::kOther:
-      break;
-  }
-  return 0;
-}
 
 tsr_collective_call ProcessGroup::Impl::call_at(const CallSite& site, const Tensor& tensor) const {
   tsr_collective_call call{};
@@ -413,7 +433,7 @@ std::vector<std::string> ProcessGroup::all_gather_text(const std::string& text, 
   constexpr int64_t kLongest = int64_t{1} << 30;
   for (size_t r = 0; r < counts.size(); ++r) {
     if (counts[r] < 0 || counts[r] > kLongest)
-      fail(Code::kDataLoss, "rank ", r, " announced a text of ", counts[r], " bytes");
+      throw Error(Code::kDataLoss, cat("rank ", r, " announced a text of ", counts[r], " bytes"), static_cast<int>(r));
   }
   const int64_t total = std::accumulate(counts.begin(), counts.end(), int64_t{0});
   const Tensor all = Tensor::empty({total}, DType::kUInt8);
@@ -433,9 +453,8 @@ uint64_t ProcessGroup::bytes_sent() const {
 }
 
 int64_t ProcessGroup::wire_bytes(const CallSite& site, DType dtype, int64_t elements) const {
-  if (!impl_->group || !TSR_HAS(tsr_collective, &impl_->api(), wire_bytes)) return elements * size_of(dtype);
-  return impl_->api().wire_bytes(impl_->part->self(), to_dl(dtype), elements, site.row_elements,
-                                 impl_->flags(site.carries));
+  if (!impl_->group) return elements * size_of(dtype);
+  return sent_by(*impl_->part, dtype, elements, site.row_elements, impl_->flags(site.carries));
 }
 
 void ProcessGroup::abort(const std::string& reason) const {

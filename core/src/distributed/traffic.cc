@@ -1,7 +1,6 @@
 #include "distributed/traffic.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "tessera/traffic.h"
 #include "wiring/expected_step.h"
@@ -35,21 +34,6 @@ void by_rank(const Wiring& wiring, int rank, const std::vector<int64_t>& in_host
   }
 }
 
-int64_t bytes_of(const WireBytes& wire, bool gradients, int64_t elements, int64_t row_elements) {
-  if (wire) return wire(gradients, elements, row_elements);
-  return elements * static_cast<int64_t>(sizeof(float));
-}
-
-// Of a number that need not be whole: between what the whole numbers of rows around it have.
-double expected_bytes(const WireBytes& wire, bool gradients, double elements, int64_t row_elements) {
-  const auto unit = static_cast<double>(std::max<int64_t>(1, row_elements));
-  const double below = std::floor(elements / unit) * unit, above = below + unit;
-  const auto bytes = [&](double n) {
-    return static_cast<double>(bytes_of(wire, gradients, static_cast<int64_t>(n), row_elements));
-  };
-  return bytes(below) + (elements == below ? 0 : (elements - below) / unit * (bytes(above) - bytes(below)));
-}
-
 class ExpectedTraffic : public StepVisitor {
  public:
   ExpectedTraffic(int rank, const TrafficInput& input)
@@ -64,8 +48,8 @@ class ExpectedTraffic : public StepVisitor {
     ExchangeBytes<double> out = out_;
     for (size_t peer = 0; peer < rows_.size(); ++peer) {
       const int rank = static_cast<int>(peer);
-      meter_.send(out.rows, rank, expected_bytes(wire, false, rows_[peer], row_elements));
-      meter_.send(out.gradients, rank, expected_bytes(wire, true, gradients_[peer], row_elements));
+      meter_.send(out.rows, rank, expected_on_wire(wire, false, rows_[peer], row_elements));
+      meter_.send(out.gradients, rank, expected_on_wire(wire, true, gradients_[peer], row_elements));
     }
     return out;
   }
@@ -102,8 +86,8 @@ void count_traffic(const Wiring& wiring, const ProcessGroup& group, const Sent& 
     const int64_t ids = kHeaderBytes + out.ids_sent[peer];
     meter.send(out.bytes.ids, peer, ids);
     meter.send(out.bytes.room, peer, messages.bytes_to(routed, peer) - ids);
-    meter.send(out.bytes.rows, peer, bytes_of(wire, false, out.rows_sent[peer], row_elements));
-    meter.send(out.bytes.gradients, peer, bytes_of(wire, true, out.rows_received[peer], row_elements));
+    meter.send(out.bytes.rows, peer, bytes_on_wire(wire, false, out.rows_sent[peer], row_elements));
+    meter.send(out.bytes.gradients, peer, bytes_on_wire(wire, true, out.rows_received[peer], row_elements));
   }
 }
 

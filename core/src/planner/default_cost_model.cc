@@ -20,7 +20,7 @@ struct Sent {
 class DefaultModel : public CostModel {
  public:
   DefaultModel(const PlannerOptions& options, ComputeKernels& kernels, const std::vector<PricedTable>& tables)
-      : topology_(options.topology), machine_(figures_for(options)), costs_(kernels, machine_) {
+      : topology_(options.topology), wire_(options.wire), machine_(figures_for(options)), costs_(kernels, machine_) {
     if (machine_.intra_host) in_host_byte_ = byte_seconds(machine_.intra_host->all_to_all);
     if (machine_.inter_host) across_hosts_byte_ = byte_seconds(machine_.inter_host->all_to_all);
     if (machine_.intra_host) reduce_byte_ = byte_seconds(machine_.intra_host->all_reduce);
@@ -81,12 +81,12 @@ class DefaultModel : public CostModel {
       }
       out.bwd_compute += machine_.replica.of(costs_.replica(load, row_share(s), world));
     } else {
-      const Sent rows = rows_sent(s, cost);
-      out.bwd_comms = seconds(rows);
+      const double rows = seconds(rows_sent(s, cost));
+      out.bwd_comms = rows * on_wire(s, true);
       // Ids come from everybody; what an owner receives the homes have sent.
       const double ids = seconds({cost.ids_bytes * (topology_.local_world_size - 1),
                                   cost.ids_bytes * (topology_.world_size - topology_.local_world_size)});
-      out.fwd_comms = out.bwd_comms + ids;
+      out.fwd_comms = rows * on_wire(s, false) + ids;
       out.input_dist_comms = ids * kMilliseconds;
     }
     if (!replicated(s)) add_home(s, out);
@@ -117,6 +117,13 @@ class DefaultModel : public CostModel {
     return static_cast<double>(s.rows) / static_cast<double>(std::max<int64_t>(1, loads_[s.table].work.rows));
   }
 
+  // What of a shard's rows, or of their gradients, is left of them on the wire.
+  double on_wire(const PricedShard& s, bool gradients) const {
+    const int64_t cols = std::max<int64_t>(1, s.cols), elements = 1024 * cols;
+    return static_cast<double>(bytes_on_wire(wire_, gradients, elements, cols)) /
+           static_cast<double>(bytes_on_wire(nullptr, gradients, elements, cols));
+  }
+
   double seconds(const Sent& sent) const {
     return sent.in_host * in_host_byte_ + sent.across_hosts * across_hosts_byte_;
   }
@@ -135,6 +142,7 @@ class DefaultModel : public CostModel {
   }
 
   const Topology& topology_;
+  const WireBytes& wire_;
   Machine machine_;
   StepCosts costs_;
   std::vector<TableLoad> loads_;  // by table

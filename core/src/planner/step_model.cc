@@ -45,7 +45,7 @@ struct Collection {
   const EmbeddingModuleShardingPlan* plan = nullptr;
   bool sequence = false;
   std::vector<PlacedTable> placed;
-  Crossing ids, rows;
+  Crossing ids, rows, gradients;
   Crossing marks;              // which rows of replicas a rank had
   double reduced_bytes = 0;    // of all replicas' gradients
   double largest_payload = 0;  // of ids, between two ranks
@@ -56,6 +56,7 @@ class StepModel {
   StepModel(const Runtime& runtime, const PlannerOptions& options, const DenseWork& dense)
       : topology_(options.topology),
         batch_(static_cast<double>(options.batch_size)),
+        wire_(options.wire),
         machine_(figures_for(options)),
         kernels_(runtime, options.kernel, options.topology),
         costs_(kernels_, machine_),
@@ -75,7 +76,7 @@ class StepModel {
       c.constraints.push_back(found == constraints.end() ? ParameterConstraints{} : found->second);
       if (!plan.contains(table.name)) fail(Code::kInvalidArgument, "the plan has no table \"", table.name, "\"");
     }
-    for (Crossing* crossing : {&c.ids, &c.rows, &c.marks}) {
+    for (Crossing* crossing : {&c.ids, &c.rows, &c.gradients, &c.marks}) {
       crossing->in_host.resize(ranks_.size());
       crossing->across.resize(ranks_.size());
     }
@@ -224,8 +225,10 @@ class StepModel {
       send(collection_.ids, owner, bytes);
     }
     void rows_to(int home, const RowHop& hop) override {
-      send(collection_.rows, home, hop.bytes());
-      bytes(hop.slot, own_.rank) += 2 * hop.bytes();
+      const double rows = on_wire(hop, false), gradients = on_wire(hop, true);
+      send(collection_.rows, home, rows);
+      send(collection_.gradients, home, gradients);  // the other way, by the same links
+      bytes(hop.slot, own_.rank) += rows + gradients;
     }
     void put_together(int64_t cols, const ExpectedPiece& piece) override {
       const RowsWork work = rows_work(piece, static_cast<double>(cols));
@@ -234,6 +237,9 @@ class StepModel {
     }
 
    private:
+    double on_wire(const RowHop& hop, bool gradients) const {
+      return expected_on_wire(model_.wire_, gradients, hop.elements(), own_.wiring.row_elements());
+    }
     void send(Crossing& to, int rank, double bytes) const {
       const int local = model_.topology_.local_world_size;
       (rank / local == own_.rank / local ? to.in_host : to.across)[own_.rank] += bytes;
@@ -319,10 +325,11 @@ class StepModel {
 
   void fill_stages(StepPrediction& out) {
     const Dense dense_part = dense();
-    double ids = 0, rows = 0, reduce = 0;
+    double ids = 0, rows = 0, gradients = 0, reduce = 0;
     for (const Collection& c : collections_) {
       ids += exchange_ids(c);
       rows += exchange(c.rows);
+      gradients += exchange(c.gradients);
       if (c.reduced_bytes > 0) reduce += exchange(c.marks) + all_reduce(c.reduced_bytes);
     }
     const KernelFigures* figures = kernels_.figures(machine_);
@@ -345,7 +352,7 @@ class StepModel {
                             {"dense forward", dense_part.forward},
                             {"dense backward", dense_part.backward},
                             {"split", split},
-                            {"exchange gradients", rows},
+                            {"exchange gradients", gradients},
                             {"table update", update},
                             {"data parallel", replica + reduce},
                             {"dense all-reduce", dense_part.reduce},
@@ -357,13 +364,14 @@ class StepModel {
     }
     const double work =
         routing + looking + middle + updating + dense_part.forward + dense_part.backward + dense_part.update;
-    out.exchanges = ids + 2 * rows + reduce + dense_part.reduce;
+    out.exchanges = ids + rows + gradients + reduce + dense_part.reduce;
     out.waiting = wait() * work;
     out.seconds = work + out.exchanges + out.waiting;
   }
 
   const Topology topology_;
   double batch_;
+  const WireBytes wire_;
   Machine machine_;
   ComputeKernels kernels_;
   StepCosts costs_;

@@ -108,6 +108,23 @@ TEST_F(StepModelTest, RepeatedRowsAreUpdatedOnce) {
   EXPECT_NEAR(stage(p, 0, "table update"), 4 * 3e-6 + 96e-6, 1e-7);
 }
 
+TEST_F(StepModelTest, WhatTheTransportMakesOfRowsIsWhatCrosses) {
+  const PlannerModule m = module_of(3, 1 << 20, 16);
+  PlannerOptions o = options(2, 2);
+  const ShardingPlan plan = plan_of(m, o.topology, 0);
+  const StepPrediction exact = predict_step(runtime_, o, {m}, plan);
+  o.wire = [](bool gradients, int64_t elements, int64_t row_elements) {
+    EXPECT_EQ(row_elements, 16);
+    return gradients ? elements : 2 * elements;
+  };
+  const StepPrediction less = predict_step(runtime_, o, {m}, plan);
+  EXPECT_NEAR(stage(less, 0, "exchange rows"), stage(exact, 0, "exchange rows") / 2, 1e-12);
+  EXPECT_NEAR(stage(less, 0, "exchange gradients"), stage(exact, 0, "exchange gradients") / 4, 1e-12);
+  EXPECT_EQ(stage(less, 0, "exchange ids"), stage(exact, 0, "exchange ids"));
+  EXPECT_NEAR(exact.tables[1].bytes[1] - less.tables[1].bytes[1], 100 * 16 * (2 + 3), 1e-6);
+  EXPECT_LT(less.seconds, exact.seconds);
+}
+
 TEST_F(StepModelTest, TheBusiestRankDecidesAndOthersWait) {
   const PlannerModule m = module_of(3, 1 << 20, 16);
   const PlannerOptions o = options(2, 2);

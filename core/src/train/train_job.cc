@@ -10,6 +10,7 @@
 #include "tessera/checkpoint.h"
 #include "tessera/dlrm.h"
 #include "tessera/planner.h"
+#include "tessera/traffic.h"
 #include "train/job_data.h"
 #include "train/observed_inputs.h"
 #include "train/same_job.h"
@@ -111,6 +112,7 @@ void TrainJob::build_model() {
   if (!config_.planner.plan.empty()) o.parallel.plan = read_plan(config_.planner.plan);
   planner_ = planner_options(config_, tables_, group_->world_size(), group_->local_world_size(),
                              compute_device(options_.device));
+  planner_.wire = wire_bytes_of(*group_);
   observe_inputs(data_, tables_, config_.data.batch, &planner_);
   o.parallel.planner = planner_;
   dense_ = dense_work(config_, tables_, dense_inputs);

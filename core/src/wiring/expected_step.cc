@@ -7,6 +7,20 @@
 
 namespace tessera {
 
+int64_t bytes_on_wire(const WireBytes& wire, bool gradients, int64_t elements, int64_t row_elements) {
+  if (wire) return wire(gradients, elements, row_elements);
+  return elements * static_cast<int64_t>(sizeof(float));
+}
+
+double expected_on_wire(const WireBytes& wire, bool gradients, double elements, int64_t row_elements) {
+  const auto unit = static_cast<double>(std::max<int64_t>(1, row_elements));
+  const double below = std::floor(elements / unit) * unit, above = below + unit;
+  const auto bytes = [&](double n) {
+    return static_cast<double>(bytes_on_wire(wire, gradients, static_cast<int64_t>(n), row_elements));
+  };
+  return bytes(below) + (elements == below ? 0 : (elements - below) / unit * (bytes(above) - bytes(below)));
+}
+
 // One rank's part, as the visitor is told it.
 struct ExpectedStep::Walk {
   void run() {

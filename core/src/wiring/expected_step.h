@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "tessera/wire_bytes.h"
 #include "wiring/wiring.h"
 
 namespace tessera {
@@ -40,8 +41,12 @@ struct RowHop {
   double rows = 0;
   int64_t cols = 0;
   double elements() const { return rows * static_cast<double>(cols); }
-  double bytes() const { return elements() * sizeof(float); }
 };
+
+// What a transport sends for a piece of so many elements, or of expected ones: these need not be whole, and have what
+// the whole numbers of rows around them have.
+int64_t bytes_on_wire(const WireBytes& wire, bool gradients, int64_t elements, int64_t row_elements);
+double expected_on_wire(const WireBytes& wire, bool gradients, double elements, int64_t row_elements);
 
 // Told what one rank does in a step.
 class StepVisitor {

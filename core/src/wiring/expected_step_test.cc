@@ -36,8 +36,8 @@ struct Account : StepVisitor {
   }
   void ids(const Stream& stream, const ExpectedPiece& piece) override { pieces[stream.rank] = piece; }
   void payload(int owner, double bytes) override { payloads[owner] = bytes; }
-  void rows_to(int home, const RowHop& hop) override { to[home] += hop.bytes(); }
-  void rows_from(int owner, const RowHop& hop) override { from[owner] += hop.bytes(); }
+  void rows_to(int home, const RowHop& hop) override { to[home] += 4 * hop.elements(); }
+  void rows_from(int owner, const RowHop& hop) override { from[owner] += 4 * hop.elements(); }
   void put_together(int64_t cols, const ExpectedPiece& piece) override {
     put.push_back(piece.rows * static_cast<double>(cols));
   }
