@@ -46,6 +46,8 @@ int bench_command(const std::vector<std::string>& args);
 int train_command(const std::vector<std::string>& args);
 int calibrate_command(const std::vector<std::string>& args);
 int launch_command(const std::vector<std::string>& args);
+int stats_command(const std::vector<std::string>& args);
+int trace_command(const std::vector<std::string>& args);
 int serve_command(const std::vector<std::string>& args);
 int quantize_command(const std::vector<std::string>& args);
 int model_command(const std::vector<std::string>& args);

@@ -131,7 +131,7 @@ std::vector<std::string> completed(const std::string& words) {
 }
 
 TEST(Help, BashCompletesCommandsAndOptions) {
-  EXPECT_THAT(completed("tr"), ::testing::ElementsAre("train"));
+  EXPECT_THAT(completed("trai"), ::testing::ElementsAre("train"));
   EXPECT_THAT(completed("\"\""), Contains("serve"));
   EXPECT_THAT(completed("bench lo"), ::testing::ElementsAre("lookup"));
   EXPECT_THAT(completed("train --config x --max-"), ::testing::ElementsAre("--max-steps"));

@@ -65,7 +65,7 @@ expect("${commands}" " -O3 ")
 build(${SOURCE}/tests/package/app app)
 
 # Flagships are projects of their own.
-foreach(flagship ftrl)
+foreach(flagship ftrl codec trace hot_rows)
   build(${SOURCE}/plugins/flagships/${flagship} ${flagship})
   run(ignored ctest --test-dir ${work}/${flagship}-build --output-on-failure --no-tests=error)
 endforeach()

@@ -1,0 +1,211 @@
+// tessera trace compare: where two recorded runs part, and what each did. The flagship `trace` writes the files.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "command.h"
+#include "config/json.h"
+#include "options.h"
+
+namespace tessera::cli {
+namespace {
+
+namespace po = boost::program_options;
+using json = nlohmann::ordered_json;
+
+// One call of one rank, as plugins/flagships/trace/record.h writes it.
+struct Call {
+  uint64_t number = 0;
+  std::string group, operation, label, what;  // `what`: all that has to be the same
+  int64_t bytes = 0;
+  double seconds = 0;
+  std::string sum, error;
+};
+using Calls = std::vector<Call>;
+struct Run {
+  std::string prefix;
+  std::vector<Calls> ranks;  // calls in the order in which they began
+};
+
+Call call_of(const json& line) {
+  Call out;
+  out.number = line.at("n");
+  out.group = line.at("group");
+  out.operation = line.at("op");
+  out.label = line.at("label");
+  out.bytes = line.at("bytes");
+  out.seconds = line.at("s");
+  out.sum = line.value("sum", "");
+  out.error = line.value("error", "");
+  const auto type = line.at("dtype").get<std::string>();
+  out.what = cat(out.operation, " \"", out.label, "\"");
+  if (!type.empty()) out.what += cat(" of ", out.bytes, " bytes of ", type);
+  if (const auto width = line.at("row_elements").get<int64_t>(); width > 0) out.what += cat(" in rows of ", width);
+  out.what += cat(", flags ", line.at("flags").get<uint32_t>(), ", site ", line.at("site").get<std::string>());
+  if (const auto code = line.at("result").get<int>(); code != 0) out.what += cat(", which failed with code ", code);
+  return out;
+}
+
+// Of these labels alone; empty: of all.
+Calls read_calls(const std::string& path, const std::vector<std::string>& labels) {
+  std::ifstream file(path);
+  if (!file) fail(Code::kNotFound, "cannot read ", path);
+  Calls out;
+  int64_t number = 0;
+  for (std::string text; std::getline(file, text);) {
+    ++number;
+    if (file.eof()) break;  // no end of line: a rank that was killed has cut it
+    try {
+      Call call = call_of(config::parse_json(text, {cat(path, ", line ", number), Code::kDataLoss}));
+      const bool wanted = labels.empty() || std::find(labels.begin(), labels.end(), call.label) != labels.end();
+      if (wanted) out.push_back(std::move(call));
+    } catch (const nlohmann::json::exception&) {
+      fail(Code::kDataLoss, path, ", line ", number, " is no call that the transport \"trace\" has written");
+    }
+  }
+  std::sort(out.begin(), out.end(), [](const Call& a, const Call& b) { return a.number < b.number; });
+  return out;
+}
+
+Run read_run(const std::string& prefix, const std::vector<std::string>& labels) {
+  Run out{prefix, {}};
+  for (int rank = 0; std::filesystem::exists(cat(prefix, ".", rank)); ++rank)
+    out.ranks.push_back(read_calls(cat(prefix, ".", rank), labels));
+  if (out.ranks.empty())
+    fail(Code::kNotFound, "there is no ", prefix, ".0: a run is named by the \"file\" of its transport \"trace\"");
+  return out;
+}
+
+struct Difference {
+  int rank = 0;
+  uint64_t number = 0;  // of the call in its run
+  std::string text;
+};
+
+std::string difference_of(const Call* a, const Call* b) {
+  if (a == nullptr) return cat("only the second run goes on, with ", b->what);
+  if (b == nullptr) return cat("only the first run goes on, with ", a->what);
+  if (a->what != b->what) return cat("the first run has ", a->what, ", the second ", b->what);
+  if (a->error != b->error) return cat(a->what, ": the first says \"", a->error, "\", the second \"", b->error, "\"");
+  if (!a->sum.empty() && !b->sum.empty() && a->sum != b->sum) return cat(a->what, " leaves other values");
+  return "";
+}
+
+// Groups are used by threads of their own: each is a sequence, and only that has an order.
+std::optional<Difference> first_difference(const Calls& a, const Calls& b, int rank) {
+  std::map<std::string, std::pair<std::vector<const Call*>, std::vector<const Call*>>> groups;
+  for (const Call& call : a) groups[call.group].first.push_back(&call);
+  for (const Call& call : b) groups[call.group].second.push_back(&call);
+  std::optional<Difference> first;
+  for (const auto& [group, both] : groups) {
+    const auto& [ours, theirs] = both;
+    for (size_t i = 0; i < std::max(ours.size(), theirs.size()); ++i) {
+      const Call* x = i < ours.size() ? ours[i] : nullptr;
+      const Call* y = i < theirs.size() ? theirs[i] : nullptr;
+      const std::string text = difference_of(x, y);
+      if (text.empty()) continue;
+      const uint64_t number = x != nullptr ? x->number : y->number;
+      if (!first || number < first->number)
+        first = Difference{rank, number, cat("call ", i, " of group ", group, ": ", text)};
+      break;
+    }
+  }
+  return first;
+}
+
+std::optional<Difference> first_difference(const Run& a, const Run& b) {
+  if (a.ranks.size() != b.ranks.size())
+    return Difference{0, 0, cat("the first run has ", a.ranks.size(), " ranks, the second ", b.ranks.size())};
+  std::optional<Difference> first;
+  for (size_t rank = 0; rank < a.ranks.size(); ++rank) {
+    auto here = first_difference(a.ranks[rank], b.ranks[rank], static_cast<int>(rank));
+    if (here && (!first || here->number < first->number)) first = std::move(here);
+  }
+  return first;
+}
+
+// Of all ranks.
+struct Total {
+  int64_t calls = 0, bytes = 0;
+  double seconds = 0;
+};
+using Totals = std::map<std::string, std::array<Total, 2>>;  // by label and operation, of both runs
+
+void add_totals(const Run& run, size_t which, Totals* out) {
+  for (const Calls& calls : run.ranks) {
+    for (const Call& call : calls) {
+      Total& t = (*out)[cat(call.label.empty() ? "(no label)" : call.label, ", ", call.operation)][which];
+      ++t.calls;
+      t.bytes += call.bytes;
+      t.seconds += call.seconds;
+    }
+  }
+}
+
+void print_text(const std::optional<Difference>& first, const Totals& totals) {
+  if (first)
+    std::printf("first difference: rank %d, %s\n\n", first->rank, first->text.c_str());
+  else
+    std::printf("no difference\n\n");
+  size_t widest = 20;
+  for (const auto& [name, both] : totals) widest = std::max(widest, name.size());
+  const int width = static_cast<int>(widest);
+  std::printf("%-*s %10s %10s %14s %14s %10s %10s\n", width, "label, operation", "calls", "", "bytes", "", "seconds",
+              "");
+  for (const auto& [name, both] : totals) {
+    std::printf("%-*s %10lld %10lld %14lld %14lld %10.4f %10.4f\n", width, name.c_str(),
+                static_cast<long long>(both[0].calls), static_cast<long long>(both[1].calls),
+                static_cast<long long>(both[0].bytes), static_cast<long long>(both[1].bytes), both[0].seconds,
+                both[1].seconds);
+  }
+}
+
+json to_json(const std::optional<Difference>& first, const Totals& totals) {
+  json out;
+  out["first_difference"] =
+      first ? json{{"rank", first->rank}, {"call", first->number}, {"text", first->text}} : json();
+  out["totals"] = json::object();
+  for (const auto& [name, both] : totals) {
+    for (const Total& t : both)
+      out["totals"][name].push_back({{"calls", t.calls}, {"bytes", t.bytes}, {"seconds", t.seconds}});
+  }
+  return out;
+}
+
+}  // namespace
+
+// 0: the runs are the same; 1: they are not.
+int trace_command(const std::vector<std::string>& args) {
+  std::string action;
+  std::vector<std::string> runs(2), labels;
+  bool as_json = false;
+  Options options("trace", "compare RUN RUN [OPTIONS]",
+                  "A run is named by the \"file\" of its transport \"trace\". What takes its time into account is not "
+                  "the same in two runs: how often ranks tell that they still plan, what they measured. --label leaves "
+                  "it out.");
+  auto add = options.add_options();
+  add("label", po::value(&labels)->composing()->value_name("LABEL"), "of these calls alone: rows, gradients, ids, ...");
+  add("json", po::bool_switch(&as_json), "one JSON object");
+  options.argument("action", po::value(&action));
+  options.argument("first", po::value(&runs[0]));
+  options.argument("second", po::value(&runs[1]));
+  if (!parse_options(args, options)) return 0;
+  if (action != "compare" || runs[1].empty())
+    throw UsageError("two runs are needed, as the \"file\" of their transport \"trace\": tessera trace compare A B");
+  const Run a = read_run(runs[0], labels), b = read_run(runs[1], labels);
+  const std::optional<Difference> first = first_difference(a, b);
+  Totals totals;
+  add_totals(a, 0, &totals);
+  add_totals(b, 1, &totals);
+  if (as_json)
+    std::cout << to_json(first, totals).dump(1) << '\n';
+  else
+    print_text(first, totals);
+  return first ? 1 : 0;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,90 @@
+// The flagship `codec` in a job: it learns as without, sends what the plan says, and the planner counts on it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "small_job.h"
+#include "tessera/error.h"
+#include "tessera_program.h"
+
+namespace tessera::test {
+namespace {
+
+using nlohmann::json;
+
+class CodecJob : public testing::Test {
+ protected:
+  // Of the job over `backend`, with leave to lose precision.
+  std::vector<std::string> arguments(const std::string& command, const std::string& backend) const {
+    const std::string config =
+        folder_.write("job.toml", small_job({.samples = 12800, .test_samples = 6000, .epochs = 1}));
+    return {command,
+            "--config",
+            config,
+            "--set",
+            "comm.backend=" + backend,
+            "--set",
+            R"(comm.lossy=["rows","gradients"])",
+            "--set",
+            cat("plugins.path=[\"", TESSERA_TEST_PLUGINS, "\"]"),
+            "--set",
+            "table_defaults.sharding=table_wise"};
+  }
+  json trained(const std::string& backend) const {
+    auto args = arguments("train", backend);
+    const std::string report = folder_.file("report.json");
+    args.insert(args.end(), {"--nproc", "2", "--set", "report.json=" + report});
+    const Finished done = run_tessera(args);
+    EXPECT_EQ(done.status, 0) << done.output;
+    return done.status != 0 ? json() : json::parse(contents(report));
+  }
+
+  TestFolder folder_;
+};
+
+// Three ids in each bag, tables on one rank each: what is expected is exact.
+TEST_F(CodecJob, LearnsAsWithoutAndSendsWhatThePlanSays) {
+  const json exact = trained("tcp"), half = trained("codec(tcp)"), bytes = trained("codec:int8(tcp)");
+  ASSERT_FALSE(exact.is_null() || half.is_null() || bytes.is_null());
+  const double auc = exact.at("test").at("auc");
+  EXPECT_GT(auc, 0.6);
+  const auto sent = [](const json& report, const char* what) -> double {
+    const json& in_host = report.at("bytes_per_step").at(what).at("in_host");
+    EXPECT_DOUBLE_EQ(in_host.at("sent"), in_host.at("planned")) << report.at("backend") << ", " << what;
+    return in_host.at("sent");
+  };
+  for (const char* what : {"rows", "gradients"}) {
+    EXPECT_DOUBLE_EQ(sent(half, what), sent(exact, what) / 2);
+    EXPECT_DOUBLE_EQ(sent(bytes, what), sent(exact, what) * (16 + 4) / 64);
+  }
+  EXPECT_EQ(sent(bytes, "ids"), sent(exact, "ids"));
+  for (const json& coded : {half, bytes}) {
+    EXPECT_NEAR(coded.at("test").at("auc").get<double>(), auc, 0.005) << coded.at("backend");
+    EXPECT_NE(coded.at("losses"), exact.at("losses")) << "nothing was lost";
+  }
+  const auto predicted = [](const json& report) -> double {
+    return report.at("plan_versus_actual").at("step_us").at("predicted");
+  };
+  EXPECT_LT(predicted(half), predicted(exact));
+  EXPECT_LT(predicted(bytes), predicted(half));
+}
+
+// The same plan for less: what its options cost says so.
+TEST_F(CodecJob, IsWhatThePlannerCountsOn) {
+  const auto rating = [&](const std::string& backend) {
+    auto args = arguments("plan", backend);
+    args.insert(args.end(), {"--world-size", "2"});
+    const Finished done = run_tessera(args);
+    const std::string before = "busiest rank ";
+    const size_t at = done.output.find(before);
+    EXPECT_NE(at, std::string::npos) << done.output;
+    return at == std::string::npos ? 0 : std::stod(done.output.substr(at + before.size()));  // "123.4 us per step"
+  };
+  const double exact = rating("tcp"), bytes = rating("codec:int8(tcp)");
+  EXPECT_GT(bytes, 0);
+  EXPECT_LT(bytes, exact);
+}
+
+}  // namespace
+}  // namespace tessera::test
