@@ -43,6 +43,8 @@ bool parse_train_arguments(const std::vector<std::string>& args, TrainArguments*
   add("save-every", po::value(&out->job.save_every)->value_name("STEPS"), "and after every so many steps");
   add("keep", po::value(&out->job.keep)->value_name("N")->default_value(out->job.keep),
       "how many checkpoints stay in --save DIR");
+  add("save-best", po::value(&out->job.save_best)->value_name("DIR"),
+      "keep the checkpoint there that validated best: validation.monitor in the config");
   add("load", po::value(&out->job.load)->value_name("DIR"),
       "continue from a checkpoint, under any plan and number of ranks");
   add("new-data", po::bool_switch(&out->job.new_data),
@@ -109,7 +111,11 @@ void train(TrainJob& job, const ProcessGroup& group, const Config& config) {
   Progress progress({job.first_step(), job.steps(), config.report.log_every, group.rank() == 0, terminal.item() != 0});
   const StopSignals signals;
   job.train({StopSignals::requested, [&](int64_t step) { return progress.due(step); },
-             [&](const TrainProgress& p) { progress.report(p.step, p.epoch, p.samples, p.loss); }});
+             [&](const TrainProgress& p) { progress.report(p.step, p.epoch, p.samples, p.loss); },
+             [&](const TrainValidation& v) { progress.note(validation_text(v)); }});
+  if (job.ended_early())
+    progress.note(cat("ended early, at step ", job.first_step() + job.steps_done(), ": the last ",
+                      config.validation.patience, " validations were no better by ", config.validation.monitor));
 }
 
 // What came out is last.
@@ -186,7 +192,7 @@ int train_command(const std::vector<std::string>& args) {
   if (!parse_train_arguments(args, &a)) return 0;
   Config config = load_config(a.config, a.overrides);
   check_outputs(
-      {{"report.json", config.report.json}, {"--trace", a.job.trace}},
+      {{"report.json", config.report.json}, {"report.metrics", config.report.metrics}, {"--trace", a.job.trace}},
       {{a.config, config.data.path, config.data.test_path, config.planner.plan, config.planner.topology}, {}});
   const RankEnvironment where = RankEnvironment::from_environment();
   if (config.model.type != "dlrm")

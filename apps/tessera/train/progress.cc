@@ -106,6 +106,12 @@ void Progress::report(int64_t step, int64_t samples) {
   if (options_.shown && options_.terminal) draw(state(step, samples));
 }
 
+void Progress::note(const std::string& text) {
+  if (!options_.shown) return;
+  finish();
+  std::fprintf(stderr, "%s\n", text.c_str());
+}
+
 void Progress::finish() {
   if (drawn_) std::fputc('\n', stderr);
   drawn_ = false;

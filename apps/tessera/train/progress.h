@@ -46,6 +46,8 @@ class Progress {
   void report(int64_t step, int64_t epoch, int64_t samples, double loss);
   // The same where there is no loss; nothing without a terminal.
   void report(int64_t step, int64_t samples);
+  // A line of its own.
+  void note(const std::string& text);
   void finish();
 
  private:

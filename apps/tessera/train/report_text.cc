@@ -106,6 +106,13 @@ void print_training(const json& report) {
     std::printf("%lld ids out of range were dropped\n", static_cast<long long>(dropped));
 }
 
+std::string validation_text(const TrainValidation& v) {
+  const BinaryMetrics& m = v.metrics;
+  return format("validation at step %lld: AUC %.4f  logloss %.4f  normalized entropy %.4f  calibration %.3f%s",
+                static_cast<long long>(v.step), m.auc, m.logloss, m.normalized_entropy, m.calibration,
+                v.best ? "  (best so far)" : "");
+}
+
 void print_test(const json& t) {
   std::printf("test: AUC %.4f  logloss %.4f  normalized entropy %.4f  calibration %.3f  (%lld samples)\n",
               number(t["auc"]), number(t["logloss"]), number(t["normalized_entropy"]), number(t["calibration"]),

@@ -4,6 +4,8 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "tessera/train_job.h"
+
 namespace tessera::cli {
 
 // A value of a report; null is NaN.
@@ -11,6 +13,8 @@ double number(const nlohmann::ordered_json& value);
 
 // How many steps of what, how fast, and with which loss.
 void print_training(const nlohmann::ordered_json& report);
+// "validation at step 500: AUC 0.7312  logloss 0.5521  ...  (best so far)"
+std::string validation_text(const TrainValidation& validation);
 // How good the model is on the test part.
 void print_test(const nlohmann::ordered_json& test);
 // Where the time of a step went, and what its exchanges carried.

@@ -127,8 +127,26 @@ struct DataConfig {
   bool operator==(const DataConfig&) const = default;
 };
 
+// What learning rates are multiplied with, step by step (tessera/schedule.h); empty: 1.
+struct ScheduleConfig {
+  std::vector<std::string> tables;
+  std::vector<std::string> dense;
+  bool operator==(const ScheduleConfig&) const = default;
+};
+
+struct ValidationConfig {
+  double fraction = 0;
+  std::string split = "random";
+  int64_t every_steps = 0;
+  std::string monitor = "auc";
+  int64_t patience = 0;
+  double min_delta = 0;
+  bool operator==(const ValidationConfig&) const = default;
+};
+
 struct ReportConfig {
   std::string json;
+  std::string metrics;
   int64_t log_every = 100;
   bool operator==(const ReportConfig&) const = default;
 };
@@ -151,6 +169,8 @@ struct Config {
   DenseOptimizerConfig dense_optimizer;
   PlannerConfig planner;
   DataConfig data;
+  ScheduleConfig schedule;
+  ValidationConfig validation;
   ReportConfig report;
   bool operator==(const Config&) const = default;
 };

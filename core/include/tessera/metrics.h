@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "tessera/tensor.h"
@@ -28,6 +29,12 @@ struct BinaryMetrics {
   // Sum of predicted probabilities / number of positives.
   double calibration = 0;
 };
+
+// One of them by its name: "auc", "logloss", "normalized_entropy", "calibration". kInvalidArgument for others.
+double metric_value(const BinaryMetrics& metrics, const std::string& name);
+// The same, turned so that less is better: -auc, |calibration - 1|, the others as they are. Infinite where the value is
+// not defined.
+double metric_cost(const BinaryMetrics& metrics, const std::string& name);
 
 // Logits and labels collected over batches and ranks: two flat vectors, 8 bytes a sample.
 class Predictions {

@@ -26,6 +26,11 @@ struct HostBytes {
     across_hosts += other.across_hosts;
     return *this;
   }
+  HostBytes& operator-=(const HostBytes& other) {
+    in_host -= other.in_host;
+    across_hosts -= other.across_hosts;
+    return *this;
+  }
   bool operator==(const HostBytes&) const = default;
 };
 
@@ -39,6 +44,13 @@ struct ExchangeBytes {
     rows += other.rows;
     gradients += other.gradients;
     room += other.room;
+    return *this;
+  }
+  ExchangeBytes& operator-=(const ExchangeBytes& other) {
+    ids -= other.ids;
+    rows -= other.rows;
+    gradients -= other.gradients;
+    room -= other.room;
     return *this;
   }
   bool operator==(const ExchangeBytes&) const = default;

@@ -7,6 +7,7 @@
 //   const BinaryMetrics test = job.evaluate();
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -20,16 +21,21 @@
 #include "tessera/metrics.h"
 #include "tessera/model_trainer.h"
 #include "tessera/process_group.h"
+#include "tessera/schedule.h"
 #include "tessera/step_model.h"
 #include "tessera/train_loop.h"
 
 namespace tessera {
+
+class MetricsLog;
+class ValidationScores;
 
 struct TrainJobOptions {
   std::string save;                  // directory for checkpoints, one at the end; empty: none
   std::string load;                  // checkpoint directory to continue from; empty: none
   int64_t save_every = 0;            // steps between checkpoints; 0: at the end only
   int keep = 2;                      // checkpoints that stay in `save`
+  std::string save_best;             // directory for the checkpoint that validated best; empty: none
   bool new_data = false;             // with `load`: from the first batch of this job's data
   std::optional<int64_t> max_steps;  // stop after so many steps in all; unset: after the last epoch
   DeviceStreamPtr device;            // where the tables are; null: host memory
@@ -43,12 +49,21 @@ struct TrainProgress {
   double loss = 0;              // the mean of the steps since the progress before
 };
 
+// How good the model was on the rows kept for validation.
+struct TrainValidation {
+  int64_t step = 0;  // steps done in all
+  BinaryMetrics metrics;
+  bool best = false;   // so far, by validation.monitor
+  double seconds = 0;  // that it took
+};
+
 // What a program does while its job trains. All may be left out.
 struct TrainWatch {
   std::function<bool()> stop = nullptr;  // TrainLoopOptions::stop
   // Whether report() is wanted behind a step; the same on all ranks, as losses are added up over them then.
   std::function<bool(int64_t step)> due = nullptr;
   std::function<void(const TrainProgress& progress)> report = nullptr;
+  std::function<void(const TrainValidation& validation)> validated = nullptr;
 };
 
 // How a job's ranks meet, by its [comm] section; `device`: of this rank.
@@ -68,7 +83,11 @@ class TrainJob {
   // Once. What the directory for checkpoints cannot take is said before the first step; a loss that is no number ends
   // the job before it is saved. Saves at the end, whatever the end was.
   void train(const TrainWatch& watch);
-  bool stopped() const { return loop_ && loop_->stopped(); }  // TrainWatch::stop ended it before its last step
+  // TrainWatch::stop ended it before its last step.
+  bool stopped() const { return loop_ && loop_->stopped() && !ended_early(); }
+  // It got no better for validation.patience validations, and ended before its last step.
+  bool ended_early() const { return ended_early_; }
+  const std::vector<TrainValidation>& validations() const { return validations_; }
   int64_t steps_done() const { return loop_ ? loop_->steps_done() : 0; }  // in this run
 
   // Of the test part.
@@ -91,6 +110,18 @@ class TrainJob {
   void load();
   void save();
   void after_step(const StepEnd& end, const TrainWatch& watch);
+  void keep_for_validation();
+  bool validation_due(const StepEnd& end) const;
+  void validate(int64_t step, const TrainWatch& watch);
+  BinaryMetrics evaluate_on(const ExamplesPtr& samples);
+  void set_learning_rates(int64_t step);
+  // Time per stage and bytes that were sent, so far; of validations: not.
+  struct Spent {
+    Stages stages;
+    ExchangeBytes<int64_t> sent;
+  };
+  Spent spent();
+  void save_to(const std::string& directory, int keep);
   BatchReader training_batches() const;
   bool takes_ahead() const;
 
@@ -102,16 +133,22 @@ class TrainJob {
   std::vector<TableConfig> tables_;
   PlannerOptions planner_;
   DenseWork dense_;
+  ExamplesPtr validation_;  // null: none
+  LearningRateSchedule table_rates_, dense_rates_;
+  std::vector<std::pair<std::string, double>> base_rates_;  // of each table
   std::unique_ptr<ModelTrainer> trainer_;
   std::string fingerprint_;  // of the data
   int64_t first_step_ = 0, steps_ = 0, per_epoch_ = 0;
   std::unique_ptr<Trace> trace_, input_trace_;  // of the steps, and of the thread that takes batches in
   std::unique_ptr<TrainLoop> loop_;
   bool ahead_ = false;
-  // Of training: ids read by this rank, by column; bytes sent; time per stage in the first few steps, and in all.
+  std::unique_ptr<ValidationScores> scores_;
+  std::vector<TrainValidation> validations_;
+  std::atomic<bool> ended_early_ = false;  // the pipeline asks, too
+  std::unique_ptr<MetricsLog> metrics_log_;  // of rank 0, where there is one
+  // Of training: ids read by this rank, by column; and what was spent in the first few steps, in all, and beside them.
   std::vector<double> ids_;
-  ExchangeBytes<int64_t> sent_;
-  Stages warm_, trained_;
+  Spent warm_, trained_, validated_;
   double first_step_seconds_ = 0;  // from the start of this process to the end of its first step
   double evaluate_seconds_ = 0;
 };

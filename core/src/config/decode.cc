@@ -239,6 +239,8 @@ template void decode(const toml::table&, const std::string&, TableConfig&);
 template void decode(const toml::table&, const std::string&, DenseOptimizerConfig&);
 template void decode(const toml::table&, const std::string&, PlannerConfig&);
 template void decode(const toml::table&, const std::string&, DataConfig&);
+template void decode(const toml::table&, const std::string&, ScheduleConfig&);
+template void decode(const toml::table&, const std::string&, ValidationConfig&);
 template void decode(const toml::table&, const std::string&, ReportConfig&);
 
 }  // namespace tessera::config

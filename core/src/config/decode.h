@@ -35,6 +35,8 @@ extern template void decode(const toml::table&, const std::string&, TableConfig&
 extern template void decode(const toml::table&, const std::string&, DenseOptimizerConfig&);
 extern template void decode(const toml::table&, const std::string&, PlannerConfig&);
 extern template void decode(const toml::table&, const std::string&, DataConfig&);
+extern template void decode(const toml::table&, const std::string&, ScheduleConfig&);
+extern template void decode(const toml::table&, const std::string&, ValidationConfig&);
 extern template void decode(const toml::table&, const std::string&, ReportConfig&);
 
 }  // namespace tessera::config

@@ -120,7 +120,7 @@ const std::vector<Field<DenseOptimizerConfig>>& fields<DenseOptimizerConfig>() {
   using S = DenseOptimizerConfig;
   static const std::vector<Field<S>> table = {
       {"name", &S::name, "", "optimizer of the dense layers: `adagrad`, `sgd` or `adam`"},
-      {"learning_rate", &S::learning_rate, "", "constant", 0, kInfinity},
+      {"learning_rate", &S::learning_rate, "", "times the factor of `schedule.dense`", 0, kInfinity},
       {"eps", &S::eps, "", "adagrad, adam: added to the root", 0, kInfinity},
       {"momentum", &S::momentum, "", "sgd", 0, 1},
       {"beta1", &S::beta1, "", "adam", 0, 1},
@@ -193,10 +193,39 @@ const std::vector<Field<DataConfig>>& fields<DataConfig>() {
 }
 
 template <>
+const std::vector<Field<ScheduleConfig>>& fields<ScheduleConfig>() {
+  using S = ScheduleConfig;
+  static const std::vector<Field<S>> table = {
+      {"tables", &S::tables, "",
+       "what tables' learning rates are multiplied with: stages, `linear?steps=500`, `cosine`; docs/training.md"},
+      {"dense", &S::dense, "", "the same for the dense layers"},
+  };
+  return table;
+}
+
+template <>
+const std::vector<Field<ValidationConfig>>& fields<ValidationConfig>() {
+  using S = ValidationConfig;
+  static const std::vector<Field<S>> table = {
+      {"fraction", &S::fraction, "", "part of the training rows kept for validation; 0: none, and the keys below wait",
+       0, 0.9},
+      {"split", &S::split, "", "`random` rows, the same for every plan and number of ranks, or the `last` ones", 0, 0,
+       {"random", "last"}},
+      {"every_steps", &S::every_steps, "steps", "between validations; 0: behind each epoch", 0, kInt32},
+      {"monitor", &S::monitor, "", "what says which one is best", 0, 0,
+       {"auc", "logloss", "normalized_entropy", "calibration"}},
+      {"patience", &S::patience, "validations", "training ends after so many without a better one; 0: never", 0, kInt32},
+      {"min_delta", &S::min_delta, "", "how much better a better one has to be", 0, kMany},
+  };
+  return table;
+}
+
+template <>
 const std::vector<Field<ReportConfig>>& fields<ReportConfig>() {
   using S = ReportConfig;
   static const std::vector<Field<S>> table = {
       {"json", &S::json, "file", "where the report is written; empty: nowhere"},
+      {"metrics", &S::metrics, "file", "a line of JSON for each report of progress and each validation; empty: none"},
       {"log_every", &S::log_every, "steps", "between lines of progress where there is no terminal; 0: none", 0, kInt32},
   };
   return table;

@@ -46,6 +46,10 @@ const std::vector<Field<PlannerConfig>>& fields<PlannerConfig>();
 template <>
 const std::vector<Field<DataConfig>>& fields<DataConfig>();
 template <>
+const std::vector<Field<ScheduleConfig>>& fields<ScheduleConfig>();
+template <>
+const std::vector<Field<ValidationConfig>>& fields<ValidationConfig>();
+template <>
 const std::vector<Field<ReportConfig>>& fields<ReportConfig>();
 
 // Keys that one table has and [table_defaults] has not.
@@ -62,6 +66,8 @@ void for_each_section(C& config, Visit&& visit) {
   visit("dense_optimizer", config.dense_optimizer);
   visit("planner", config.planner);
   visit("data", config.data);
+  visit("schedule", config.schedule);
+  visit("validation", config.validation);
   visit("report", config.report);
 }
 

@@ -39,6 +39,21 @@ double entropy(double p) { return -p * std::log(p) - (1 - p) * std::log1p(-p); }
 
 }  // namespace
 
+double metric_value(const BinaryMetrics& m, const std::string& name) {
+  if (name == "auc") return m.auc;
+  if (name == "logloss") return m.logloss;
+  if (name == "normalized_entropy") return m.normalized_entropy;
+  if (name == "calibration") return m.calibration;
+  fail(Code::kInvalidArgument, "there is no metric \"", name,
+       "\"; there are auc, logloss, normalized_entropy and calibration");
+}
+
+double metric_cost(const BinaryMetrics& m, const std::string& name) {
+  const double value = metric_value(m, name);
+  if (std::isnan(value)) return std::numeric_limits<double>::infinity();
+  return name == "auc" ? -value : name == "calibration" ? std::abs(value - 1) : value;
+}
+
 double logloss_of(double logit, bool label) {
   const double z = label ? -logit : logit;
   return std::max(z, 0.0) + std::log1p(std::exp(-std::abs(z)));

@@ -106,5 +106,18 @@ TEST(Metrics, RefusesWrongInput) {
   EXPECT_EQ(p.size(), 0);
 }
 
+TEST(Metrics, ByName) {
+  BinaryMetrics m;
+  m.auc = 0.7, m.logloss = 0.5, m.normalized_entropy = 0.9, m.calibration = 1.2;
+  EXPECT_EQ(metric_value(m, "auc"), 0.7);
+  EXPECT_EQ(metric_value(m, "normalized_entropy"), 0.9);
+  EXPECT_EQ(metric_cost(m, "auc"), -0.7);
+  EXPECT_EQ(metric_cost(m, "logloss"), 0.5);
+  EXPECT_NEAR(metric_cost(m, "calibration"), 0.2, 1e-12);
+  m.auc = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(metric_cost(m, "auc"), std::numeric_limits<double>::infinity());
+  EXPECT_THROW(metric_value(m, "acu"), Error);
+}
+
 }  // namespace
 }  // namespace tessera

@@ -6,18 +6,22 @@
 #include <sstream>
 
 #include "config/json.h"
+#include "data/examples.h"
+#include "data/hold_out.h"
 #include "distributed/stopwatch.h"
 #include "tessera/checkpoint.h"
 #include "tessera/dlrm.h"
 #include "tessera/planner.h"
 #include "tessera/traffic.h"
 #include "train/job_data.h"
+#include "train/metrics_log.h"
 #include "train/observed_inputs.h"
 #include "train/same_job.h"
 #include "train/saved_run.h"
 #include "train/start_up.h"
 #include "train/trace_file.h"
 #include "train/train_report.h"
+#include "train/validation.h"
 
 namespace tessera {
 namespace {
@@ -68,6 +72,7 @@ TrainJob::TrainJob(const Runtime& runtime, const Config& config, const TrainJobO
   JobData job = read_job_data(config_);
   data_ = std::move(job.data);
   tables_ = std::move(job.tables);
+  keep_for_validation();
   check_parts(runtime_, config_, tables_, compute_device(options_.device).id);
   build_model();
   fingerprint_ = data_fingerprint(config_, data_);
@@ -75,6 +80,24 @@ TrainJob::TrainJob(const Runtime& runtime, const Config& config, const TrainJobO
   per_epoch_ = training_batches().batches();
   steps_ = per_epoch_ * config_.data.epochs;
   if (options_.max_steps) steps_ = std::min(steps_, *options_.max_steps);
+  table_rates_ = LearningRateSchedule(config_.schedule.tables, steps_);
+  dense_rates_ = LearningRateSchedule(config_.schedule.dense, steps_);
+}
+
+void TrainJob::keep_for_validation() {
+  const ValidationConfig& v = config_.validation;
+  if (v.fraction == 0) {
+    if (!options_.save_best.empty() || v.patience > 0)
+      fail(Code::kInvalidArgument, options_.save_best.empty() ? "validation.patience" : "--save-best",
+           " needs rows to validate on: set validation.fraction");
+    return;
+  }
+  std::tie(data_.train, validation_) =
+      data::hold_out(*data_.train, {v.fraction, v.split == "last", static_cast<uint64_t>(config_.job.seed)});
+  if (data_.train->size() == 0 || validation_->size() == 0)
+    fail(Code::kInvalidArgument, "validation.fraction = ", v.fraction, " leaves ", data_.train->size(),
+         " rows to train on and ", validation_->size(), " to validate on");
+  scores_ = std::make_unique<ValidationScores>(v);
 }
 
 TrainJob::~TrainJob() = default;
@@ -138,7 +161,9 @@ void TrainJob::load() {
   first_step_ = saved.step;
 }
 
-void TrainJob::save() {
+void TrainJob::save() { save_to(options_.save, options_.keep); }
+
+void TrainJob::save_to(const std::string& directory, int keep) {
   loop_->check_losses();        // what has come apart is not saved
   json tables = json::array();  // what no tensor tells, for tessera quantize
   for (const EmbeddingBagConfig& t : embedding_configs(tables_))
@@ -147,7 +172,7 @@ void TrainJob::save() {
       {"step", first_step_ + steps_done()},
       {"model", {{"type", config_.model.type}, {"bounds_check", tables_.front().bounds_check}, {"tables", tables}}},
       {"data", config::parse_json(fingerprint_, {"the data's fingerprint"})}};
-  save_checkpoint(options_.save, trainer_->parallel(), trainer_->dense_optimizer(), progress.dump(), options_.keep);
+  save_checkpoint(directory, trainer_->parallel(), trainer_->dense_optimizer(), progress.dump(), keep);
 }
 
 void TrainJob::train(const TrainWatch& watch) {
@@ -157,6 +182,10 @@ void TrainJob::train(const TrainWatch& watch) {
     const int64_t saves = options_.save_every > 0 ? planned / options_.save_every + 1 : 1;
     check_checkpoint_target(options_.save, trainer_->parallel(), trainer_->dense_optimizer(), saves, options_.keep);
   }
+  if (!options_.save_best.empty())
+    check_checkpoint_target(options_.save_best, trainer_->parallel(), trainer_->dense_optimizer(), 1, 1);
+  if (!config_.report.metrics.empty() && group_->rank() == 0)
+    metrics_log_ = std::make_unique<MetricsLog>(config_.report.metrics, first_step_ > 0);
   trainer_->reset_stages();
   trainer_->embeddings().sample_shards(std::clamp<int64_t>(planned / 8, 2, kSampleEvery));
   ids_.assign(data_.columns.size(), 0.0);
@@ -170,15 +199,16 @@ void TrainJob::train(const TrainWatch& watch) {
   o.first_step = first_step_;
   o.steps = steps_;
   o.ahead = ahead_;
-  o.stop = watch.stop;
+  o.stop = [&] { return ended_early_ || (watch.stop && watch.stop()); };
   o.after_step = [&](TrainLoop&, const StepEnd& end) { after_step(end, watch); };
   o.step_trace = trace_.get();
   o.input_trace = input_trace_.get();
+  for (const TableConfig& t : tables_) base_rates_.emplace_back(t.name, trainer_->embeddings().learning_rate(t.name));
+  set_learning_rates(first_step_);
   loop_ = std::make_unique<TrainLoop>(*trainer_, in_epochs(training_batches()), std::move(o));
   loop_->run();
   loop_->check_losses();
-  sent_ = trainer_->embeddings().bytes_sent();
-  trained_ = trainer_->stages();
+  trained_ = spent();
   if (!options_.save.empty()) save();
 }
 
@@ -187,15 +217,62 @@ void TrainJob::after_step(const StepEnd& end, const TrainWatch& watch) {
     trainer_->synchronize();  // done, and not only enqueued
     first_step_seconds_ = seconds_since_process_start();
   }
-  if (steps_done() == warm_up_steps(steps_ - first_step_)) warm_ = trainer_->stages();
+  if (steps_done() == warm_up_steps(steps_ - first_step_)) warm_ = spent();
   for (size_t key = 0; key < ids_.size(); ++key)
     ids_[key] += static_cast<double>(end.batch.sparse.length_per_key()[key]);
   if (watch.due && watch.due(end.step)) {
     const double loss = loop_->mean_loss();
-    if (watch.report) watch.report({end.step, (end.step - 1) / per_epoch_, loop_->samples(), loss});
+    const TrainProgress progress{end.step, (end.step - 1) / per_epoch_, loop_->samples(), loss};
+    if (metrics_log_) metrics_log_->add(progress, table_rates_.factor(end.step - 1), dense_rates_.factor(end.step - 1));
+    if (watch.report) watch.report(progress);
   }
+  if (validation_due(end)) validate(end.step, watch);
+  set_learning_rates(end.step);
   // The last one is saved anyway.
   if (options_.save_every > 0 && end.step % options_.save_every == 0 && !end.last) save();
+}
+
+bool TrainJob::validation_due(const StepEnd& end) const {
+  if (!validation_ || ended_early_) return false;
+  const int64_t every = config_.validation.every_steps > 0 ? config_.validation.every_steps : per_epoch_;
+  return end.step == steps_ || end.step % every == 0;  // none delays the save that a signal asks for
+}
+
+void TrainJob::validate(int64_t step, const TrainWatch& watch) {
+  Stopwatch stopwatch;
+  loop_->check_losses();  // what has come apart is not the best
+  const Spent before = spent();
+  TrainValidation v{step, evaluate_on(validation_)};
+  stopwatch.lap(v.seconds, "validate");
+  const Spent after = spent();
+  validated_.stages.resize(after.stages.size());
+  for (size_t i = 0; i < after.stages.size(); ++i)
+    validated_.stages[i].second += after.stages[i].second - before.stages[i].second;
+  validated_.sent += after.sent;
+  validated_.sent -= before.sent;
+  v.best = scores_->add({v.step, v.metrics});
+  validations_.push_back(v);
+  if (v.best && !options_.save_best.empty()) save_to(options_.save_best, 1);
+  if (metrics_log_) metrics_log_->add(v);
+  if (watch.validated) watch.validated(v);
+  ended_early_ = scores_->exhausted() && step < steps_;
+}
+
+TrainJob::Spent TrainJob::spent() {
+  Spent now{trainer_->stages(), trainer_->embeddings().bytes_sent()};
+  for (size_t i = 0; i < validated_.stages.size(); ++i) now.stages[i].second -= validated_.stages[i].second;
+  now.sent -= validated_.sent;
+  return now;
+}
+
+// For the step with so many before it.
+void TrainJob::set_learning_rates(int64_t step) {
+  if (!table_rates_.empty()) {
+    for (const auto& [table, rate] : base_rates_)
+      trainer_->embeddings().set_learning_rate(table, rate * table_rates_.factor(step));
+  }
+  if (!dense_rates_.empty())
+    trainer_->dense_optimizer().set_learning_rate(config_.dense_optimizer.learning_rate * dense_rates_.factor(step));
 }
 
 bool TrainJob::takes_ahead() const {
@@ -205,11 +282,14 @@ bool TrainJob::takes_ahead() const {
 
 BinaryMetrics TrainJob::evaluate() {
   Stopwatch watch;
-  const int64_t batch = std::max<int64_t>(config_.data.batch, 1024);
-  const BinaryMetrics metrics =
-      tessera::evaluate(*trainer_, {data_.test, {batch, group_->rank(), group_->world_size(), 1, false}});
+  const BinaryMetrics metrics = evaluate_on(data_.test);
   watch.lap(evaluate_seconds_, "evaluate");
   return metrics;
+}
+
+BinaryMetrics TrainJob::evaluate_on(const ExamplesPtr& samples) {
+  const int64_t batch = std::max<int64_t>(config_.data.batch, 1024);
+  return tessera::evaluate(*trainer_, {samples, {batch, group_->rank(), group_->world_size(), 1, false}});
 }
 
 std::string TrainJob::report(const BinaryMetrics& metrics) { return TrainReport(*this).text(metrics); }

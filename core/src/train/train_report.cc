@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "config/json.h"
+#include "train/metrics_log.h"
 #include "train/plan_versus_actual.h"
 #include "train/traffic_report.h"
 
@@ -23,7 +24,7 @@ double TrainReport::summed(double value) const {
 }
 
 TrainReport::Json TrainReport::stages() const {
-  Stages stages = job_.trained_;
+  Stages stages = job_.trained_.stages;
   stages.insert(stages.begin(), {"read", job_.loop_->read_s()});
   std::vector<double> mine;
   for (const auto& [name, seconds] : stages) mine.push_back(seconds);
@@ -40,7 +41,7 @@ TrainReport::Json TrainReport::stages() const {
 // What of the inputs' work ran behind the steps before.
 TrainReport::Json TrainReport::pipeline() const {
   double work = job_.loop_->read_s();
-  for (const auto& [name, seconds] : job_.trained_) {
+  for (const auto& [name, seconds] : job_.trained_.stages) {
     if (name == ModelTrainer::kRouteStage || name == ModelTrainer::kExchangeIdsStage) work += seconds;
   }
   const double waited = job_.loop_->waited_s();
@@ -65,7 +66,18 @@ TrainReport::Json TrainReport::traffic() {
   }
   const auto planned =
       expected_traffic(embedding_configs(job_.tables_), job_.plan().at(kCollectionPath), input, group.rank());
-  return traffic_report(group, job_.sent_, static_cast<double>(job_.steps_done()), planned);
+  return traffic_report(group, job_.trained_.sent, static_cast<double>(job_.steps_done()), planned);
+}
+
+TrainReport::Json TrainReport::validations() const {
+  Json out = Json::array();
+  for (const TrainValidation& v : job_.validations_) {
+    Json one = {{"step", v.step}, {"best", v.best}};
+    one.update(metrics_json(v.metrics));
+    one["seconds"] = v.seconds;
+    out.push_back(std::move(one));
+  }
+  return out;
 }
 
 TrainReport::Json TrainReport::layers() {
@@ -91,20 +103,22 @@ std::string TrainReport::text(const BinaryMetrics& metrics) {
   out["steps"] = job_.steps_done();
   out["first_step"] = job_.first_step_;
   const double sum = std::accumulate(losses.begin(), losses.end(), 0.0);
+  double seconds = loop.seconds();
+  for (const TrainValidation& v : job_.validations_) seconds -= v.seconds;
   out["train"] = {{"samples", loop.samples()},
-                  {"seconds", loop.seconds()},
-                  {"samples_per_s", loop.seconds() > 0 ? static_cast<double>(loop.samples()) / loop.seconds() : 0},
+                  {"seconds", seconds},
+                  {"samples_per_s", seconds > 0 ? static_cast<double>(loop.samples()) / seconds : 0},
                   {"loss", losses.empty() ? Json() : Json(sum / static_cast<double>(losses.size()))}};
-  out["test"] = {{"samples", metrics.samples},         {"auc", metrics.auc},
-                 {"logloss", metrics.logloss},         {"normalized_entropy", metrics.normalized_entropy},
-                 {"calibration", metrics.calibration}, {"seconds", job_.evaluate_seconds_}};
+  out["test"] = metrics_json(metrics);
+  out["test"]["seconds"] = job_.evaluate_seconds_;
+  if (!job_.validations_.empty()) out["validations"] = validations();
   out["stages"] = stages();
   out["seconds_to_first_step"] = job_.first_step_seconds_;
   if (job_.ahead_) out["pipeline"] = pipeline();
   if (job_.group_->world_size() > 1) out["bytes_per_step"] = traffic();
   const int64_t steps = job_.steps_done();
   out["plan_versus_actual"] = plan_versus_actual(job_.runtime_, *job_.trainer_, job_.planner_, job_.dense_,
-                                                 {job_.warm_, job_.trained_, steps, warm_up_steps(steps), job_.sent_});
+                                                 {job_.warm_.stages, job_.trained_.stages, steps, warm_up_steps(steps), job_.trained_.sent});
   out["dropped_ids"] = static_cast<int64_t>(summed(static_cast<double>(job_.trainer_->embeddings().dropped_ids())));
   out["plan"] = config::parse_json(job_.plan().json(), {"the plan"});
   out["losses"] = losses;

@@ -25,6 +25,7 @@ class TrainReport {
   Json pipeline() const;
   Json traffic();
   Json layers();
+  Json validations() const;
   double per_step(double seconds) const;  // in microseconds
   double summed(double value) const;      // over ranks
 

@@ -1,0 +1,21 @@
+// A part of the training samples that is kept for validation.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "tessera/data.h"
+
+namespace tessera::data {
+
+struct HoldOut {
+  double fraction = 0;  // of the samples, in [0, 1)
+  bool last = false;    // the last ones of the file; otherwise random ones, which `seed` and the sample's number name
+  uint64_t seed = 1;
+};
+
+// {what is trained on, what is kept back}, both in the order of the file. While it works, the samples are in memory
+// twice.
+std::pair<ExamplesPtr, ExamplesPtr> hold_out(const Examples& examples, const HoldOut& options);
+
+}  // namespace tessera::data

@@ -1,0 +1,183 @@
+// Validation, the best checkpoint, early ends, learning rates over steps, and the log of all that, in a whole job.
+#include "train/validation.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tessera/train_job.h"
+#include "train/test_trainer.h"
+
+namespace tessera {
+namespace {
+
+using nlohmann::json;
+using test::runtime;
+using testing::ElementsAre;
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+Validation with_auc(int64_t step, double auc) {
+  Validation v{step, {}};
+  v.metrics.auc = auc;
+  return v;
+}
+
+TEST(ValidationScores, TheBestByMonitorAndDelta) {
+  ValidationConfig config;
+  config.patience = 2;
+  config.min_delta = 0.01;
+  ValidationScores scores(config);
+  EXPECT_TRUE(scores.add(with_auc(1, 0.6)));
+  EXPECT_FALSE(scores.add(with_auc(2, 0.605)));
+  EXPECT_TRUE(scores.add(with_auc(3, 0.62)));
+  EXPECT_FALSE(scores.add(with_auc(4, std::nan(""))));
+  EXPECT_FALSE(scores.exhausted());
+  EXPECT_FALSE(scores.add(with_auc(5, 0.62)));
+  EXPECT_TRUE(scores.exhausted());
+  EXPECT_EQ(scores.best()->step, 3);
+}
+
+TEST(ValidationScores, WithoutPatienceItGoesOn) {
+  ValidationScores scores({});
+  for (int64_t step = 0; step < 100; ++step) scores.add(with_auc(step, 0.5));
+  EXPECT_FALSE(scores.exhausted());
+}
+
+const char* const kJob = R"(
+[job]
+seed = 3
+kernel = "reference"
+[model]
+embedding_dim = 4
+bottom_mlp = [8, 4]
+top_mlp = [8, 1]
+[data]
+reader = "synthetic"
+columns = 2
+rows = [50, 20]
+dense = 3
+samples = 200
+test_samples = 40
+batch = 16
+epochs = 3
+[validation]
+fraction = 0.2
+)";
+
+class ValidatedJob : public testing::Test {
+ protected:
+  ValidatedJob() : folder_(fs::path(testing::TempDir()) / cat("validation_", ::getpid())) {
+    fs::create_directories(folder_);
+  }
+  ~ValidatedJob() override { fs::remove_all(folder_); }
+  void SetUp() override {
+    if (!runtime().has(TSR_MODULE_KIND, "mlp")) GTEST_SKIP() << "no dense layers are built here";
+  }
+  static std::unique_ptr<TrainJob> job(const TrainJobOptions& options, const std::vector<std::string>& set) {
+    return std::make_unique<TrainJob>(runtime(), parse_config(kJob, "job.toml", set), options,
+                                      ProcessGroup::connect(runtime(), {}));
+  }
+  static std::vector<double> losses_of(const std::vector<std::string>& set) {
+    const auto one = job({}, set);
+    one->train({});
+    return json::parse(one->report(one->evaluate())).at("losses").get<std::vector<double>>();
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(ValidatedJob, ValidatesBehindEpochsOrStepsAndTrainsAsWithout) {
+  const auto one = job({}, {});
+  std::vector<int64_t> steps;
+  one->train({.validated = [&](const TrainValidation& v) { steps.push_back(v.step); }});
+  const int64_t per_epoch = one->steps() / 3;
+  EXPECT_THAT(steps, ElementsAre(per_epoch, 2 * per_epoch, 3 * per_epoch));
+  const int64_t kept = one->validations().front().metrics.samples;
+  EXPECT_EQ(one->data().train_rows() + kept, 200);
+  const json report = json::parse(one->report(one->evaluate()));
+  EXPECT_EQ(report.at("validations").size(), 3u);
+  EXPECT_EQ(report.at("validations")[2].at("samples"), kept);
+  EXPECT_EQ(losses_of({"validation.every_steps=2"}), report.at("losses").get<std::vector<double>>());
+}
+
+// The model that validated best is what lies in save_best, and nothing later.
+TEST_F(ValidatedJob, KeepsTheBest) {
+  const std::string best = (folder_ / "best").string();
+  const auto one = job({.save_best = best}, {"validation.every_steps=3", "validation.monitor=logloss"});
+  one->train({});
+  const TrainValidation* wanted = nullptr;
+  for (const TrainValidation& v : one->validations()) {
+    if (v.best) wanted = &v;
+  }
+  ASSERT_NE(wanted, nullptr);
+  const auto again = job({.load = best, .max_steps = wanted->step}, {"validation.every_steps=1000"});
+  EXPECT_EQ(again->first_step(), wanted->step);
+  again->train({});
+  EXPECT_EQ(again->steps_done(), 0);
+}
+
+TEST_F(ValidatedJob, EndsWhereItGetsNoBetter) {
+  const auto one =
+      job({}, {"validation.every_steps=1", "validation.patience=2", "validation.min_delta=10", "data.epochs=9"});
+  one->train({});
+  EXPECT_TRUE(one->ended_early());
+  EXPECT_FALSE(one->stopped());
+  EXPECT_EQ(one->validations().size(), 3u);
+  EXPECT_GE(one->steps_done(), 3);
+  EXPECT_LT(one->steps_done(), 10);
+}
+
+TEST_F(ValidatedJob, SchedulesMultiplyLearningRates) {
+  const std::vector<double> half = losses_of({"table_defaults.optimizer.learning_rate=0.05",
+                                              "dense_optimizer.learning_rate=0.01"});
+  EXPECT_EQ(losses_of({"table_defaults.optimizer.learning_rate=0.1", "dense_optimizer.learning_rate=0.02",
+                       "schedule.tables=[\"constant?factor=0.5\"]", "schedule.dense=[\"constant?factor=0.5\"]"}),
+            half);
+  EXPECT_NE(losses_of({"table_defaults.optimizer.learning_rate=0.05", "dense_optimizer.learning_rate=0.01",
+                       "schedule.dense=[\"linear?steps=10\"]"}),
+            half);
+  const auto still = job({}, {"schedule.tables=[\"constant?factor=0\"]", "schedule.dense=[\"constant?factor=0\"]"});
+  still->train({});
+  EXPECT_EQ(still->validations().front().metrics.logloss, still->validations().back().metrics.logloss);
+}
+
+TEST_F(ValidatedJob, LogsALineForEach) {
+  const std::string path = (folder_ / "metrics.jsonl").string();
+  const auto one = job({}, {"report.metrics=" + path, "schedule.tables=[\"linear?steps=10\"]"});
+  one->train({.due = [](int64_t step) { return step == 5; }});
+  std::vector<json> lines;
+  std::ifstream in(path);
+  for (std::string line; std::getline(in, line);) lines.push_back(json::parse(line));
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_EQ(lines[0].at("step"), 5);
+  EXPECT_NEAR(lines[0].at("table_rate").get<double>(), 0.4, 1e-12);
+  EXPECT_GT(lines[0].at("loss").get<double>(), 0);
+  EXPECT_EQ(lines[1].at("validation").at("auc"), one->validations().front().metrics.auc);
+  EXPECT_EQ(lines[1].at("best"), true);
+}
+
+TEST_F(ValidatedJob, WhatCannotBeIsNamed) {
+  const auto refused = [&](const TrainJobOptions& options, const std::vector<std::string>& set) {
+    try {
+      job(options, set);
+      return std::string("it was taken");
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+  };
+  EXPECT_EQ(refused({.save_best = "x"}, {"validation.fraction=0"}),
+            "--save-best needs rows to validate on: set validation.fraction");
+  EXPECT_EQ(refused({}, {"validation.fraction=0", "validation.patience=2"}),
+            "validation.patience needs rows to validate on: set validation.fraction");
+  EXPECT_THAT(refused({}, {"validation.fraction=0.001", "validation.split=last"}), HasSubstr(" and 0 to validate on"));
+  EXPECT_THAT(refused({}, {"validation.monitor=acu"}), HasSubstr("must be one of auc, logloss"));
+  EXPECT_THAT(refused({}, {"schedule.tables=[\"cosin\"]"}), HasSubstr("the nearest is \"cosine\""));
+}
+
+}  // namespace
+}  // namespace tessera
