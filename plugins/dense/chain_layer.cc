@@ -57,7 +57,12 @@ void ChainLayer::forward(const tessera::sdk::ModuleCall& call, tsr_module_contex
 
 void ChainLayer::backward(const tessera::sdk::ModuleCall& call, tsr_module_context* context) {
   const float* x = joined_.rows(call);
-  const float* dy = matrix(call.grad_outputs[0], call.batch, chain_.out(), name_);
+  const float* dy = matrix_or_null(call.grad_outputs[0], call.batch, chain_.out(), name_);
+  if (dy == nullptr) {  // zeros; batch norm adds up over the ranks whatever comes
+    float* zeros = zeros_.at_least(host_, call.batch * chain_.out());
+    std::fill_n(zeros, call.batch * chain_.out(), 0.0f);
+    dy = zeros;
+  }
   float* dx = joined_.gradient(call);
   chain_.backward(pointers_.run(call, chain_, call.batch, true), x, dy, dx, contexts_.of(context)->kept.data());
   if (dx) joined_.give(call);

@@ -53,6 +53,7 @@ class ChainLayer : public tessera::sdk::Module {
   Joined joined_;
   ChainCall pointers_;
   ContextPool<Context> contexts_;
+  Floats zeros_;
 };
 
 // The sum of the option "inputs", which must be there.

@@ -123,8 +123,8 @@ Matmul::Shape Matmul::shape_of(std::span<const int64_t> widths) const {
 }
 
 Matmul::Shape Matmul::shape_of(const ModuleCall& call) const {
-  std::vector<int64_t> widths;
-  for (const DLTensor& t : call.inputs) widths.push_back(t.shape[1]);
+  if (call.inputs.size() != 2) fail(TSR_INVALID_ARGUMENT, "matmul takes two inputs, not ", call.inputs.size());
+  const int64_t widths[] = {call.inputs[0].shape[1], call.inputs[1].shape[1]};
   return shape_of(widths);
 }
 
@@ -190,14 +190,17 @@ void Fm::compute(const ModuleCall& call) {
   float* out = matrix(call.outputs[0], call.batch, 1, "fm's output");
   const int64_t width = joined_.width_of(call);
   check_width(width);
-  std::vector<double> sums(static_cast<size_t>(dim_));
+  float* sums = sums_.at_least(host_, dim_);
   for (int64_t s = 0; s < call.batch; ++s, x += width) {
-    std::fill(sums.begin(), sums.end(), 0.0);
+    std::fill_n(sums, dim_, 0.0f);
     double pairs = 0;
-    for (int64_t i = 0; i < width; ++i) {
-      double& sum = sums[static_cast<size_t>(i % dim_)];
-      pairs += sum * x[i];  // with all before it
-      sum += x[i];
+    for (int64_t i = 0; i < width; i += dim_) {
+      float with_those_before = 0;
+      for (int64_t d = 0; d < dim_; ++d) {
+        with_those_before += sums[d] * x[i + d];
+        sums[d] += x[i + d];
+      }
+      pairs += with_those_before;
     }
     out[s] = static_cast<float>(pairs);
   }

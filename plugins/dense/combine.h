@@ -16,7 +16,9 @@ class Stateless : public tessera::sdk::Module {
     compute(call);
     if (context) *context = reinterpret_cast<tsr_module_context*>(this);
   }
-  void backward(const tessera::sdk::ModuleCall& call, tsr_module_context*) override { compute_back(call); }
+  void backward(const tessera::sdk::ModuleCall& call, tsr_module_context*) override {
+    if (!nothing_comes_back(call)) compute_back(call);
+  }
   void release(tsr_module_context*) noexcept override {}
 
  protected:

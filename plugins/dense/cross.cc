@@ -67,6 +67,7 @@ void MatrixCross::forward(const tessera::sdk::ModuleCall& args, tsr_module_conte
 }
 
 void MatrixCross::backward(const tessera::sdk::ModuleCall& args, tsr_module_context* context) {
+  if (nothing_comes_back(args)) return;
   const int64_t batch = args.batch, n = batch * width_;
   const Context& saved = *contexts_.of(context);
   const float* x0 = joined_.rows(args);
@@ -177,6 +178,7 @@ void VectorCross::forward(const tessera::sdk::ModuleCall& args, tsr_module_conte
 }
 
 void VectorCross::backward(const tessera::sdk::ModuleCall& args, tsr_module_context* context) {
+  if (nothing_comes_back(args)) return;
   const int64_t width = joined_.width(), n = args.batch * width;
   const float* x0 = joined_.rows(args);
   const float* grad = matrix(args.grad_outputs[0], args.batch, width, "the gradient of cross's output");

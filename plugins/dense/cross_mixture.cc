@@ -105,6 +105,7 @@ void MixtureCross::forward_rows(const float* x0, const float* x, const LayerWeig
 }
 
 void MixtureCross::backward(const tessera::sdk::ModuleCall& args, tsr_module_context* context) {
+  if (nothing_comes_back(args)) return;
   const int64_t batch = args.batch, n = batch * width_;
   float* memory = contexts_.of(context)->kept.data();
   const float* x0 = joined_.rows(args);

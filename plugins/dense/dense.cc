@@ -4,6 +4,7 @@
 #include "cross.h"
 #include "dot_interaction.h"
 #include "experts.h"
+#include "losses.h"
 #include "mlp.h"
 #include "sequences.h"
 #include "tessera/sdk/isa.h"
@@ -63,4 +64,8 @@ TESSERA_PLUGIN(
     component<tessera_dense::PositionWeights>(
         {.id = "position_weights", .version = "1.0.0", .about = "sum of a sequence, weighed by position"}),
     component<tessera_dense::TargetAttention>(
-        {.id = "target_attention", .version = "1.0.0", .about = "DIN's attention of a target over a sequence"}));
+        {.id = "target_attention", .version = "1.0.0", .about = "DIN's attention of a target over a sequence"}),
+    component<tessera_dense::SampledSoftmax>(
+        {.id = "sampled_softmax", .version = "1.0.0", .about = "loss: in-batch softmax with log-Q correction"}),
+    component<tessera_dense::PairwiseLoss>(
+        {.id = "pairwise_loss", .version = "1.0.0", .about = "loss: larger labels above smaller ones"}));

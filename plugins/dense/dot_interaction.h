@@ -1,21 +1,28 @@
 // "dot_interaction", DLRM's pairwise dot products, in host memory.
 #pragma once
 
+#include <numeric>
 #include <vector>
 
+#include "joined.h"
 #include "loops.h"
-#include "support.h"
 #include "tessera/sdk/module.h"
 
 namespace tessera_dense {
 
 class DotInteraction : public tessera::sdk::Module {
  public:
-  explicit DotInteraction(const tessera::sdk::Setup& setup) : host_(setup.host), loops_(choose_loops()) {}
+  explicit DotInteraction(const tessera::sdk::Setup& setup)
+      : host_(setup.host), loops_(choose_loops()), pooled_(setup.host, "dot_interaction", 0, 1) {
+    tessera::sdk::joined_width(setup.options);  // known; the inputs themselves say more
+  }
 
   const std::vector<tessera::sdk::Parameter>& parameters() const override { return parameters_; }
   std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override {
-    return tessera::sdk::InteractionShape::outputs(inputs);
+    const std::vector<int64_t> widths = tessera::sdk::dense_widths(inputs, "dot_interaction");
+    if (widths.size() <= 2) return tessera::sdk::InteractionShape::outputs(inputs);
+    const int64_t both[] = {widths[0], std::accumulate(widths.begin() + 1, widths.end(), int64_t{0})};
+    return {tessera::sdk::Value{Shape::output_width(both)}};
   }
   void forward(const tessera::sdk::ModuleCall& args, tsr_module_context** context) override;
   void backward(const tessera::sdk::ModuleCall& args, tsr_module_context* context) override;
@@ -23,12 +30,14 @@ class DotInteraction : public tessera::sdk::Module {
 
  private:
   using Shape = tessera::sdk::InteractionShape;
+  Shape shape_of(const tessera::sdk::ModuleCall& call) const;
   // One call of `body` per block of samples.
   template <class Body>
-  void for_blocks(std::span<const DLTensor> inputs, const Shape& shape, Body&& body);
+  void for_blocks(const tessera::sdk::ModuleCall& call, const Shape& shape, Body&& body);
 
   tessera::sdk::Host host_;
   const Loops& loops_;
+  Joined pooled_;  // all inputs but the first
   std::vector<tessera::sdk::Parameter> parameters_;
   Floats scratch_;
 };

@@ -104,6 +104,7 @@ void Experts::forward(const ModuleCall& call, tsr_module_context** context) {
 }
 
 void Experts::backward(const ModuleCall& call, tsr_module_context* context) {
+  if (nothing_comes_back(call)) return;
   const int64_t all = static_cast<int64_t>(chains_.size()) * width(), n = call.batch * chains_[0].in();
   const float* x = joined_.rows(call);
   const float* dy = matrix(call.grad_outputs[0], call.batch, all, "the gradient of experts' output");
@@ -149,6 +150,7 @@ void Projection::forward(const ModuleCall& call, tsr_module_context** context) {
 }
 
 void Projection::backward(const ModuleCall& call, tsr_module_context* context) {
+  if (nothing_comes_back(call)) return;
   const int64_t all = static_cast<int64_t>(widths_.size()) * width_;
   const float* dy = matrix(call.grad_outputs[0], call.batch, all, "the gradient of projection's output");
   float* rows = rows_.at_least(host_, call.batch * width_);
@@ -162,7 +164,8 @@ void Projection::backward(const ModuleCall& call, tsr_module_context* context) {
 Gate::Gate(const Setup& setup)
     : Branches(setup),
       widths_(listed_inputs(setup, "gate")),
-      scale_(static_cast<float>(setup.options.number("scale", 1))) {
+      scale_(static_cast<float>(setup.options.number("scale", 1))),
+      signals_(setup.host, "gate", 0, widths_.size() > 1 ? 1 : 0) {
   int64_t from = needed_width(setup.options, "gate");
   if (widths_.size() > 1) from -= widths_[0];
   Chain chain(setup.host);
@@ -185,17 +188,6 @@ std::vector<Value> Gate::outputs(std::span<const Value> inputs) const {
   return {Value{widths_[0]}};
 }
 
-// What the gate is made of: all inputs but the first, or the only one.
-const float* Gate::signal(const ModuleCall& call) {
-  if (widths_.size() <= 2) return input(call, widths_.size() - 1, widths_.back());
-  const int64_t all = chains_[0].in();
-  float* to = signal_.at_least(host_, call.batch * all);
-  int64_t at = 0;
-  for (size_t i = 1; i < widths_.size(); at += widths_[i++])
-    copy_columns(call.batch, widths_[i], input(call, i, widths_[i]), widths_[i], to + at, all);
-  return to;
-}
-
 // Kept: what the chain keeps, and then its output.
 void Gate::forward(const ModuleCall& call, tsr_module_context** context) {
   const int64_t n = call.batch * widths_[0];
@@ -204,28 +196,25 @@ void Gate::forward(const ModuleCall& call, tsr_module_context** context) {
   auto lease = contexts_.take();
   float* memory = lease->kept.at_least(host_, kept(call.batch) + n);
   float* gate = memory + kept(call.batch);
-  forward_branch(0, call, context != nullptr, signal(call), gate, memory);
+  forward_branch(0, call, context != nullptr, signals_.rows(call), gate, memory);
   for (int64_t i = 0; i < n; ++i) y[i] = scale_ * x[i] * gate[i];
   contexts_.hand_out(std::move(lease), context);
 }
 
 void Gate::backward(const ModuleCall& call, tsr_module_context* context) {
-  const int64_t n = call.batch * widths_[0], all = chains_[0].in();
+  if (nothing_comes_back(call)) return;
+  const int64_t n = call.batch * widths_[0];
   const float *x = input(call, 0, widths_[0]), *memory = contexts_.of(context)->kept.data();
   const float* gate = memory + kept(call.batch);
   const float* dy = matrix(call.grad_outputs[0], call.batch, widths_[0], "the gradient of gate's output");
   float* dgate = dgate_.at_least(host_, n);
   for (int64_t i = 0; i < n; ++i) dgate[i] = scale_ * dy[i] * x[i];
-  float* dsignal = dsignal_.at_least(host_, call.batch * all);
-  backward_branch(0, call, signal(call), dgate, dsignal, memory);
+  float* dsignals = signals_.gradient(call);
+  backward_branch(0, call, signals_.rows(call), dgate, dsignals, memory);
   float* dx = matrix_or_null(call.grad_inputs[0], call.batch, widths_[0], "the gradient of an input");
-  const bool itself = widths_.size() == 1;
-  for (int64_t i = 0; dx && i < n; ++i) dx[i] = scale_ * dy[i] * gate[i] + (itself ? dsignal[i] : 0.0f);
-  int64_t at = 0;
-  for (size_t i = 1; i < widths_.size(); at += widths_[i++]) {
-    float* to = matrix_or_null(call.grad_inputs[i], call.batch, widths_[i], "the gradient of an input");
-    if (to) copy_columns(call.batch, widths_[i], dsignal + at, all, to, widths_[i]);
-  }
+  const bool itself = widths_.size() == 1;  // then dx has what came through the gate
+  for (int64_t i = 0; dx && i < n; ++i) dx[i] = scale_ * dy[i] * gate[i] + (itself ? dx[i] : 0.0f);
+  if (dsignals) signals_.give(call);
 }
 
 Mixture::Mixture(const Setup& setup) : host_(setup.host), softmax_(setup.options.flag("softmax", true)) {

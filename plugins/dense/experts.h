@@ -78,10 +78,10 @@ class Gate : public Branches {
   void backward(const tessera::sdk::ModuleCall& call, tsr_module_context* context) override;
 
  private:
-  const float* signal(const tessera::sdk::ModuleCall& call);
   std::vector<int64_t> widths_;
   float scale_;
-  Floats signal_, dsignal_, dgate_;
+  Joined signals_;  // all inputs but the first, or the only one
+  Floats dgate_;
 };
 
 // "mixture": of gates [batch, n] and experts [batch, n * w], the sum over the experts, each weighed by its gate, which

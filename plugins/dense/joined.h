@@ -9,11 +9,25 @@
 
 namespace tessera_dense {
 
+// Whether no gradient comes back to a layer of one output: zeros, which the core says by a gradient without data. Then
+// those of the inputs are zeros, which are written here, and nothing is added to those of the parameters.
+inline bool nothing_comes_back(const tessera::sdk::ModuleCall& call) {
+  if (call.grad_outputs[0].data != nullptr) return false;
+  for (const DLTensor& t : call.grad_inputs) {
+    if (t.data != nullptr) std::fill_n(tessera::sdk::data_as<float>(t), tessera::sdk::numel(t), 0.0f);
+  }
+  return true;
+}
+
 class Joined {
  public:
-  // `width`: of all inputs together; 0: whatever is given.
-  Joined(tessera::sdk::Host host, std::string layer, int64_t width)
-      : host_(host), layer_(std::move(layer)), width_(width) {}
+  // `width`: of all of them together; 0: whatever is given. Inputs before `first` are not among them.
+  Joined(tessera::sdk::Host host, std::string layer, int64_t width, size_t first = 0)
+      : host_(host),
+        layer_(std::move(layer)),
+        what_(layer_ + "'s input or its gradient"),
+        width_(width),
+        first_(first) {}
 
   int64_t width() const { return width_; }
   // The width of such inputs together. Those of width 0, which the caller does not know yet, fit everything.
@@ -28,10 +42,11 @@ class Joined {
     }
     return width_ > 0 ? width_ : width;
   }
-
   int64_t width_of(const tessera::sdk::ModuleCall& call) const {
+    if (call.inputs.size() <= first_)
+      tessera::sdk::fail(TSR_INVALID_ARGUMENT, layer_, " takes more than ", call.inputs.size(), " inputs");
     int64_t width = 0;
-    for (const DLTensor& t : call.inputs) {
+    for (const DLTensor& t : call.inputs.subspan(first_)) {
       if (t.ndim != 2) tessera::sdk::fail(TSR_INVALID_ARGUMENT, layer_, " takes inputs [batch, width]");
       width += t.shape[1];
     }
@@ -43,47 +58,45 @@ class Joined {
   // [batch, width]: the one input, or a copy of all.
   const float* rows(const tessera::sdk::ModuleCall& call) {
     const int64_t width = width_of(call);
-    if (call.inputs.size() == 1) return matrix(call.inputs[0], call.batch, width, what().c_str());
+    if (one(call)) return matrix(call.inputs[first_], call.batch, width, what_.c_str());
     float* to = rows_.at_least(host_, call.batch * width);
-    each(call.inputs, call.batch, [&](const float* from, int64_t w, int64_t at) {
+    int64_t at = 0;
+    for (const DLTensor& t : call.inputs.subspan(first_)) {
+      const int64_t w = t.shape[1];
+      const float* from = matrix(t, call.batch, w, what_.c_str());
       for (int64_t s = 0; s < call.batch; ++s) std::copy_n(from + s * w, w, to + s * width + at);
-    });
+      at += w;
+    }
     return to;
   }
   // Where the gradient of rows() goes; NULL where no input's is wanted. Then give().
   float* gradient(const tessera::sdk::ModuleCall& call) {
     const auto wanted = [](const DLTensor& t) { return t.data != nullptr; };
-    if (std::none_of(call.grad_inputs.begin(), call.grad_inputs.end(), wanted)) return nullptr;
+    const auto gradients = call.grad_inputs.subspan(first_);
+    if (std::none_of(gradients.begin(), gradients.end(), wanted)) return nullptr;
     const int64_t width = width_of(call);
-    if (call.inputs.size() == 1) return matrix(call.grad_inputs[0], call.batch, width, what().c_str());
+    if (one(call)) return matrix(gradients[0], call.batch, width, what_.c_str());
     return gradient_.at_least(host_, call.batch * width);
   }
   void give(const tessera::sdk::ModuleCall& call) const {
-    if (call.inputs.size() == 1) return;
+    if (one(call)) return;
     const int64_t width = width_of(call);
     int64_t at = 0;
-    for (size_t i = 0; i < call.inputs.size(); ++i) {
+    for (size_t i = first_; i < call.inputs.size(); ++i) {
       const int64_t w = call.inputs[i].shape[1];
-      float* to = matrix_or_null(call.grad_inputs[i], call.batch, w, what().c_str());
+      float* to = matrix_or_null(call.grad_inputs[i], call.batch, w, what_.c_str());
       for (int64_t s = 0; to && s < call.batch; ++s) std::copy_n(gradient_.data() + s * width + at, w, to + s * w);
       at += w;
     }
   }
 
  private:
-  std::string what() const { return layer_ + "'s input or its gradient"; }
-  template <class Body>
-  void each(std::span<const DLTensor> tensors, int64_t batch, const Body& body) const {
-    int64_t at = 0;
-    for (const DLTensor& t : tensors) {
-      body(matrix(t, batch, t.shape[1], what().c_str()), t.shape[1], at);
-      at += t.shape[1];
-    }
-  }
+  bool one(const tessera::sdk::ModuleCall& call) const { return call.inputs.size() == first_ + 1; }
 
   tessera::sdk::Host host_;
-  std::string layer_;
+  std::string layer_, what_;
   int64_t width_;
+  size_t first_;
   Floats rows_, gradient_;
 };
 

@@ -10,6 +10,7 @@
 
 namespace {
 
+using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -81,6 +82,7 @@ TEST(Layers, GradientsOfSeveralInputsByFiniteDifferences) {
       {"mixture", "{}", {3, 6}},
       {"mixture", R"({"softmax": false})", {3, 6}},
       {"gate", R"({"inputs": [3, 2, 4], "scale": 2})", {3, 2, 4}},
+      {"dot_interaction", "{}", {2, 4, 2, 2}},
       {"projection", R"({"inputs": [3, 5], "width": 4, "bias": true})", {3, 5}},
       {"experts", R"({"inputs": [3, 2], "experts": 2, "widths": [4, 3], "activation": "sigmoid"})", {3, 2}},
   };
@@ -91,6 +93,25 @@ TEST(Layers, GradientsOfSeveralInputsByFiniteDifferences) {
     layer.with_inputs(shapes_of(c.widths, 4));
     check_all_gradients(layer);
   }
+}
+
+TEST(DotInteraction, PooledRowsMayBeSeveralInputs) {
+  TestHost host(2);
+  Layer apart(host, "dot_interaction", "{}"), joined(host, "dot_interaction", "{}");
+  apart.with_inputs({{2, 1}, {2, 2}, {2, 1}});
+  joined.with_inputs({{2, 1}, {2, 3}});
+  apart.inputs[0].data = joined.inputs[0].data;
+  joined.inputs[1].data = {1, 2, 3, 4, 5, 6};
+  apart.inputs[1].data = {1, 2, 4, 5};
+  apart.inputs[2].data = {3, 6};
+  apart.grad_output = joined.grad_output;
+  apart.step();
+  joined.step();
+  EXPECT_EQ(apart.output.data, joined.output.data);
+  EXPECT_EQ(apart.grad_inputs[0].data, joined.grad_inputs[0].data);
+  const std::vector<float>& both = joined.grad_inputs[1].data;
+  EXPECT_THAT(apart.grad_inputs[1].data, ElementsAre(both[0], both[1], both[3], both[4]));
+  EXPECT_THAT(apart.grad_inputs[2].data, ElementsAre(both[2], both[5]));
 }
 
 TEST(Layers, ValuesByHand) {
@@ -223,7 +244,7 @@ TEST(BatchNorm, TwoRanksSeeTheStatisticsOfBoth) {
       for (size_t i = 0; i < whole.buffers[k].data.size(); ++i)
         EXPECT_NEAR(a.buffers[k].data[i], whole.buffers[k].data[i], 1e-5) << id;
     }
-    EXPECT_EQ(a.buffers[2].counted, 1);
+    EXPECT_EQ(a.buffers[2].counts[0], 1);
   }
 }
 
@@ -241,7 +262,7 @@ TEST(BatchNorm, RunningStatisticsAreForEvaluation) {
   norm.trains = false;
   ASSERT_EQ(norm.forward(), TSR_OK) << norm.error();
   EXPECT_NEAR(norm.output.data[2], 4.5 / 2, 1e-6);
-  EXPECT_EQ(norm.buffers[2].counted, 1);
+  EXPECT_EQ(norm.buffers[2].counts[0], 1);
 }
 
 TEST(Dropout, DropsWhileTrainingAndAnewInEveryStep) {
@@ -305,6 +326,94 @@ TEST(Sequences, TargetAttentionByFiniteDifferences) {
     if (*softmax == 'f') continue;
     for (int i = 6; i < 9; ++i) EXPECT_FLOAT_EQ(layer.output.data[i], layer.inputs[1].data[9 + i - 6]);  // one row
   }
+}
+
+TEST(Layers, NoGradientIsOneOfZeros) {
+  TestHost host(2);
+  std::vector<Case> all(std::begin(kOfSeveralInputs), std::end(kOfSeveralInputs));
+  all.insert(all.end(), {{"batch_norm", R"({"inputs": [4]})", {4}},
+                         {"dot_interaction", "{}", {2, 4}},
+                         {"sum", "{}", {3, 3}},
+                         {"gate", R"({"inputs": [3, 2]})", {3, 2}},
+                         {"projection", R"({"inputs": [3, 5], "width": 4})", {3, 5}},
+                         {"experts", R"({"inputs": [3], "experts": 2, "widths": [4]})", {3}},
+                         {"sampled_softmax", "{}", {3, 3}},
+                         {"pairwise_loss", "{}", {1, 1}}});
+  for (const Case& c : all) {
+    SCOPED_TRACE(c.id + std::string(" ") + c.options);
+    Layer layer(host, c.id, c.options);
+    ASSERT_EQ(layer.code, TSR_OK) << layer.error();
+    layer.with_inputs(shapes_of(c.widths, 5));
+    for (Matrix& m : layer.grad_inputs) std::fill(m.data.begin(), m.data.end(), 7.0f);
+    for (Matrix& m : layer.grad_parameters) std::fill(m.data.begin(), m.data.end(), 7.0f);
+    layer.grad_output.data.clear();
+    layer.step();
+    for (const Matrix& m : layer.grad_inputs) EXPECT_THAT(m.data, Each(0.0f));
+    for (const Matrix& m : layer.grad_parameters) EXPECT_THAT(m.data, Each(7.0f));
+  }
+}
+
+TEST(Losses, SampledSoftmaxByHand) {
+  TestHost host(2);
+  Layer loss(host, "sampled_softmax", R"({"temperature": 0.5})");
+  loss.with_inputs({{3, 2}, {3, 2}, {3, 1}});
+  check_all_gradients(loss);
+  ASSERT_EQ(loss.forward(), TSR_OK);
+  for (int s = 0; s < 3; ++s) {
+    double sum = 0, own = 0;
+    for (int j = 0; j < 3; ++j) {
+      const auto &q = loss.inputs[0].data, &i = loss.inputs[1].data;
+      const double z = 2 * (double{q[2 * s]} * i[2 * j] + double{q[2 * s + 1]} * i[2 * j + 1]) - loss.inputs[2].data[j];
+      sum += std::exp(z);
+      if (j == s) own = z;
+    }
+    EXPECT_NEAR(loss.output.data[s], std::log(sum) - own, 1e-5);
+  }
+}
+
+TEST(Losses, AnItemOfTheSameIdIsNoNegative) {
+  TestHost host;
+  Layer loss(host, "sampled_softmax", "{}");
+  loss.with_inputs({{3, 2}, {3, 2}});
+  Matrix ids({3, 1});
+  ids.counts = {5, 9, 5};
+  loss.inputs.push_back(ids);
+  loss.grad_inputs.emplace_back();  // integers have none
+  loss.step();
+  const float first = loss.output.data[0];
+  for (size_t i = 0; i < 2; ++i)
+    loss.inputs[1].data[4 + i] = 10 * loss.inputs[0].data[i];  // which sample 0 does not see
+  loss.step();
+  EXPECT_EQ(loss.output.data[0], first);
+  loss.inputs[2].counts = {5, 9, 6};
+  loss.step();
+  EXPECT_NE(loss.output.data[0], first);
+}
+
+TEST(Losses, PairsAreOfOneGroup) {
+  TestHost host;
+  Layer loss(host, "pairwise_loss", "{}");
+  loss.with_inputs({{4, 1}, {4, 1}});
+  check_all_gradients(loss);
+  loss.inputs[0].data = {1, 3, 0, 5};
+  loss.inputs[1].data = {1, 0, 0, 2};
+  const auto of_pair = [](double z) { return std::log1p(std::exp(-z)); };
+  const double each = 4.0 / 5;  // samples by pairs: (0, 1), (0, 2), (3, 0), (3, 1), (3, 2)
+  ASSERT_EQ(loss.forward(), TSR_OK) << loss.error();
+  EXPECT_NEAR(loss.output.data[0], each * (of_pair(-2) + of_pair(1)), 1e-5);
+  EXPECT_NEAR(loss.output.data[3], each * (of_pair(4) + of_pair(2) + of_pair(5)), 1e-5);
+  EXPECT_EQ(loss.output.data[1], 0);
+  Matrix groups({4, 1});
+  groups.counts = {1, 1, 2, 2};
+  loss.inputs.push_back(groups);
+  loss.grad_inputs.emplace_back();
+  loss.step();
+  EXPECT_NEAR(loss.output.data[0], 4.0 / 2 * of_pair(-2), 1e-5);
+  EXPECT_NEAR(loss.output.data[3], 4.0 / 2 * of_pair(5), 1e-5);
+  loss.inputs[1].data = {1, 1, 1, 1};
+  loss.step();
+  EXPECT_THAT(loss.output.data, Each(0.0f));
+  EXPECT_THAT(loss.grad_inputs[0].data, Each(0.0f));
 }
 
 TEST(Layers, RefusalsSayWhatToDo) {

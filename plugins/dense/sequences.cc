@@ -41,28 +41,27 @@ std::vector<Value> SequenceLayer::outputs(std::span<const Value> inputs) const {
 void SequenceLayer::forward(const ModuleCall& call, tsr_module_context** context) {
   const Sequence in = sequence_of(call, 0, width_, layer_);
   float* out = matrix(call.outputs[0], call.batch, in.width, layer_);
-  std::vector<float*> parameters;
-  parameter_data(call.parameters, parameters_, parameters);
+  parameter_data(call.parameters, parameters_, pointers_);
   for (int64_t s = 0; s < call.batch; ++s) {
     const int64_t first = in.offsets[s];
-    pool(in.offsets[s + 1] - first, in.width, in.rows + first * in.width, parameters.empty() ? nullptr : parameters[0],
+    pool(in.offsets[s + 1] - first, in.width, in.rows + first * in.width, pointers_.empty() ? nullptr : pointers_[0],
          out + s * in.width);
   }
   if (context) *context = reinterpret_cast<tsr_module_context*>(this);
 }
 
 void SequenceLayer::backward(const ModuleCall& call, tsr_module_context*) {
+  if (nothing_comes_back(call)) return;
   const Sequence in = sequence_of(call, 0, width_, layer_);
   const float* dout = matrix(call.grad_outputs[0], call.batch, in.width, layer_);
   float* drows = matrix_or_null(call.grad_inputs[0], in.count, in.width, layer_);
-  std::vector<float*> parameters, gradients;
-  parameter_data(call.parameters, parameters_, parameters);
-  parameter_data(call.grad_parameters, parameters_, gradients);
+  parameter_data(call.parameters, parameters_, pointers_);
+  parameter_data(call.grad_parameters, parameters_, gradients_);
   if (drows) std::fill_n(drows, in.count * in.width, 0.0f);
   for (int64_t s = 0; s < call.batch; ++s) {
     const int64_t at = in.offsets[s] * in.width;
-    pool_back(in.offsets[s + 1] - in.offsets[s], in.width, in.rows + at, parameters.empty() ? nullptr : parameters[0],
-              dout + s * in.width, drows ? drows + at : nullptr, gradients.empty() ? nullptr : gradients[0]);
+    pool_back(in.offsets[s + 1] - in.offsets[s], in.width, in.rows + at, pointers_.empty() ? nullptr : pointers_[0],
+              dout + s * in.width, drows ? drows + at : nullptr, gradients_.empty() ? nullptr : gradients_[0]);
   }
 }
 
@@ -195,6 +194,7 @@ void TargetAttention::forward(const ModuleCall& call, tsr_module_context** conte
 }
 
 void TargetAttention::backward(const ModuleCall& call, tsr_module_context* context) {
+  if (nothing_comes_back(call)) return;
   const Context& kept = *contexts_.of(context);
   const Sequence history = sequence_of(call, 1, width_, "target_attention");
   const float* dout = matrix(call.grad_outputs[0], call.batch, width_, "the gradient of target_attention's output");

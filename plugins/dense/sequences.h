@@ -35,6 +35,9 @@ class SequenceLayer : public tessera::sdk::Module {
   const char* layer_;
   int64_t width_;  // 0: any
   std::vector<tessera::sdk::Parameter> parameters_;
+
+ private:
+  std::vector<float*> pointers_, gradients_;
 };
 
 // "sum_pooling", "mean_pooling", "max_pooling". Without rows a sample has zeros; a column's gradient of max goes to the

@@ -56,8 +56,7 @@ struct TestHost {
 struct Matrix {
   std::vector<int64_t> shape;
   std::vector<float> data;
-  bool count = false;  // `counted` instead of data
-  int64_t counted = 0;
+  std::vector<int64_t> counts;  // instead of data, where there are any: int64
   Matrix() = default;
   explicit Matrix(std::vector<int64_t> s) : shape(std::move(s)) {
     int64_t n = 1;
@@ -70,7 +69,10 @@ struct Matrix {
     t.device = {kDLCPU, 0};
     t.ndim = static_cast<int32_t>(shape.size());
     t.dtype = {kDLFloat, 32, 1};
-    if (count) t = {const_cast<int64_t*>(&counted), {kDLCPU, 0}, 0, {kDLInt, 64, 1}, nullptr, nullptr, 0};
+    if (!counts.empty()) {
+      t.data = const_cast<int64_t*>(counts.data());
+      t.dtype = {kDLInt, 64, 1};
+    }
     t.shape = const_cast<int64_t*>(shape.data());
     return t;
   }
@@ -114,7 +116,7 @@ class Layer {
     }
     for (uint32_t i = 0; api_->buffer(self_, i, &p, &error_) == TSR_OK; ++i) {
       buffers.emplace_back(std::vector<int64_t>(p.shape, p.shape + p.ndim));
-      buffers.back().count = p.dtype.code == kDLInt;
+      if (p.dtype.code == kDLInt) buffers.back().counts.resize(1);
       std::fill(buffers.back().data.begin(), buffers.back().data.end(), static_cast<float>(p.init_values[0]));
     }
   }
@@ -162,7 +164,9 @@ class Layer {
     for (size_t i = 0; i < gi.size(); ++i) {
       if (grad_inputs[i].data.empty()) gi[i].data = nullptr;
     }
-    const DLTensor out = output.dl(), grad = grad_output.dl();
+    const DLTensor out = output.dl();
+    DLTensor grad = grad_output.dl();
+    if (grad_output.data.empty()) grad.data = nullptr;
     tsr_module_call call = call_with(in, p, out);
     call.buffers = b.data();
     call.grad_outputs = &grad;

@@ -29,7 +29,7 @@ Net::Node Net::layer(const std::string& layer, json options, const std::vector<N
                      const std::vector<Name>& names) {
   json widths = json::array();
   for (const Node n : inputs) widths.push_back(width(n));
-  if (layer != "dot_interaction") options["inputs"] = widths;
+  options["inputs"] = widths;
   DenseLayerOptions made;
   made.module = layer;
   made.options = options.dump();

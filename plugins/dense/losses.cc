@@ -1,0 +1,219 @@
+#include "losses.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace tessera_dense {
+namespace {
+
+using tessera::sdk::fail;
+using tessera::sdk::ModuleCall;
+using tessera::sdk::Value;
+
+bool is_float(DLDataType type) { return tessera::sdk::same_dtype(type, tessera::sdk::dtype_of<float>()); }
+
+int64_t integer_at(const DLTensor& tensor, int64_t i) {
+  return tensor.dtype.bits == 32 ? tessera::sdk::data_as<int32_t>(tensor)[i]
+                                 : tessera::sdk::data_as<int64_t>(tensor)[i];
+}
+
+// Inputs `first` and behind, each one value wide: at most one of floats, where `floats`, and one of integers.
+void check_columns(std::span<const Value> inputs, size_t first, bool floats, const char* layer, const char* what) {
+  size_t of_floats = 0, of_integers = 0;
+  for (size_t i = first; i < inputs.size(); ++i) {
+    if (inputs[i].jagged || inputs[i].width > 1) fail(TSR_INVALID_ARGUMENT, layer, " takes ", what);
+    ++(is_float(inputs[i].dtype) ? of_floats : of_integers);
+  }
+  if (of_floats > (floats ? 1 : 0) || of_integers > 1) fail(TSR_INVALID_ARGUMENT, layer, " takes ", what);
+}
+
+// Gradients of what is no value of a model: zeros.
+void no_gradient(const ModuleCall& call, size_t first) {
+  for (size_t i = first; i < call.grad_inputs.size(); ++i) {
+    const DLTensor& t = call.grad_inputs[i];
+    if (t.data != nullptr) std::fill_n(tessera::sdk::data_as<float>(t), tessera::sdk::numel(t), 0.0f);
+  }
+}
+
+}  // namespace
+
+SampledSoftmax::SampledSoftmax(const tessera::sdk::Setup& setup) : host_(setup.host) {
+  tessera::sdk::joined_width(setup.options);
+  const double temperature = setup.options.number("temperature", 1);
+  if (!(temperature > 0))
+    fail(TSR_INVALID_ARGUMENT, "sampled_softmax: option \"temperature\" must be above 0, not ", temperature);
+  scale_ = static_cast<float>(1 / temperature);
+}
+
+std::vector<Value> SampledSoftmax::outputs(std::span<const Value> inputs) const {
+  constexpr const char* kWhat = "queries and items of one width, and then log_q (a float) and ids (an integer)";
+  if (inputs.size() < 2) fail(TSR_INVALID_ARGUMENT, "sampled_softmax takes ", kWhat);
+  const std::vector<int64_t> widths = tessera::sdk::dense_widths(inputs.first(2), "sampled_softmax");
+  if (widths[0] != widths[1])
+    fail(TSR_INVALID_ARGUMENT, "sampled_softmax takes queries and items of one width, not of ", widths[0], " and ",
+         widths[1], " values");
+  check_columns(inputs, 2, true, "sampled_softmax", kWhat);
+  return {Value{1}};
+}
+
+SampledSoftmax::Inputs SampledSoftmax::inputs_of(const ModuleCall& call) const {
+  if (call.inputs.size() < 2 || call.inputs[0].ndim != 2)
+    fail(TSR_INVALID_ARGUMENT, "sampled_softmax takes queries and items [batch, width]");
+  const int64_t width = call.inputs[0].shape[1];
+  Inputs in{call.batch,
+            width,
+            matrix(call.inputs[0], call.batch, width, "the queries"),
+            matrix(call.inputs[1], call.batch, width, "the items"),
+            nullptr,
+            nullptr,
+            nullptr};
+  for (const DLTensor& t : call.inputs.subspan(2)) {
+    if (is_float(t.dtype))
+      in.log_q = matrix(t, call.batch, 1, "log_q");
+    else
+      in.ids = &t;
+  }
+  return in;
+}
+
+// As many samples at once as have some millions of logits.
+int64_t SampledSoftmax::block(int64_t batch) const {
+  constexpr int64_t kLogits = 1 << 20;
+  return std::max<int64_t>(1, std::min<int64_t>(256, kLogits / std::max<int64_t>(batch, 1)));
+}
+
+float* SampledSoftmax::logits(const Inputs& in, int64_t begin, int64_t end, float* to) const {
+  multiply({'N', 'T', end - begin, in.batch, in.width, scale_, in.queries + begin * in.width, in.width, in.items,
+            in.width, 0, to, in.batch});
+  for (int64_t s = begin; s < end; ++s) {
+    float* row = to + (s - begin) * in.batch;
+    for (int64_t j = 0; in.log_q && j < in.batch; ++j) row[j] -= in.log_q[j];
+    if (!in.ids) continue;
+    const int64_t own = integer_at(*in.ids, s);
+    for (int64_t j = 0; j < in.batch; ++j) {
+      if (j != s && integer_at(*in.ids, j) == own) row[j] = -INFINITY;
+    }
+  }
+  return to;
+}
+
+void SampledSoftmax::forward(const ModuleCall& call, tsr_module_context** context) {
+  const Inputs in = inputs_of(call);
+  float* out = matrix(call.outputs[0], in.batch, 1, "sampled_softmax's output");
+  auto lease = contexts_.take();
+  float* log_sums = lease->log_sums.at_least(host_, in.batch);
+  const int64_t size = block(in.batch), room = size * in.batch;
+  float* scratch = scratch_.at_least(host_, room * slots_of(host_, in.batch, size));
+  in_blocks(host_, in.batch, size, [&](int64_t begin, int64_t end, int64_t slot) {
+    const OneThread alone;
+    const float* rows = logits(in, begin, end, scratch + slot * room);
+    for (int64_t s = begin; s < end; ++s, rows += in.batch) {
+      const float largest = *std::max_element(rows, rows + in.batch);
+      double sum = 0;
+      for (int64_t j = 0; j < in.batch; ++j) sum += std::exp(rows[j] - largest);
+      log_sums[s] = largest + static_cast<float>(std::log(sum));
+      out[s] = log_sums[s] - rows[s];
+    }
+  });
+  contexts_.hand_out(std::move(lease), context);
+}
+
+void SampledSoftmax::backward(const ModuleCall& call, tsr_module_context* context) {
+  if (nothing_comes_back(call)) return;
+  Inputs in = inputs_of(call);
+  in.log_sums = contexts_.of(context)->log_sums.data();
+  const float* grad = matrix(call.grad_outputs[0], in.batch, 1, "the gradient of sampled_softmax's output");
+  float* dqueries = matrix_or_null(call.grad_inputs[0], in.batch, in.width, "the gradient of the queries");
+  float* ditems = matrix_or_null(call.grad_inputs[1], in.batch, in.width, "the gradient of the items");
+  if (ditems) std::fill_n(ditems, in.batch * in.width, 0.0f);
+  float* dlog_q = nullptr;
+  for (size_t i = 2; i < call.inputs.size(); ++i) {
+    if (is_float(call.inputs[i].dtype)) dlog_q = matrix_or_null(call.grad_inputs[i], in.batch, 1, "log_q's gradient");
+  }
+  if (dlog_q) std::fill_n(dlog_q, in.batch, 0.0f);
+  const OneThread alone;
+  const int64_t size = block(in.batch);
+  float* scratch = scratch_.at_least(host_, size * in.batch);
+  // One block after the other: what comes from all of them is added up in their order.
+  for (int64_t begin = 0; begin < in.batch; begin += size) {
+    const int64_t rows = std::min(size, in.batch - begin);
+    float* d = logits(in, begin, begin + rows, scratch);
+    for (int64_t s = begin; s < begin + rows; ++s) {
+      float* row = d + (s - begin) * in.batch;
+      for (int64_t j = 0; j < in.batch; ++j) row[j] = grad[s] * std::exp(row[j] - in.log_sums[s]);
+      row[s] -= grad[s];
+      for (int64_t j = 0; dlog_q && j < in.batch; ++j) dlog_q[j] -= row[j];
+    }
+    if (dqueries) {
+      multiply({'N', 'N', rows, in.width, in.batch, scale_, d, in.batch, in.items, in.width, 0,
+                dqueries + begin * in.width, in.width});
+    }
+    if (ditems) {
+      multiply({'T', 'N', in.batch, in.width, rows, scale_, d, in.batch, in.queries + begin * in.width, in.width, 1,
+                ditems, in.width});
+    }
+  }
+}
+
+PairwiseLoss::PairwiseLoss(const tessera::sdk::Setup& setup) { tessera::sdk::joined_width(setup.options); }
+
+std::vector<Value> PairwiseLoss::outputs(std::span<const Value> inputs) const {
+  constexpr const char* kWhat = "values and labels, one a sample, and then groups (an integer)";
+  if (inputs.size() < 2) fail(TSR_INVALID_ARGUMENT, "pairwise_loss takes ", kWhat);
+  for (const int64_t width : tessera::sdk::dense_widths(inputs.first(2), "pairwise_loss")) {
+    if (width > 1) fail(TSR_INVALID_ARGUMENT, "pairwise_loss takes ", kWhat);
+  }
+  check_columns(inputs, 2, false, "pairwise_loss", kWhat);
+  return {Value{1}};
+}
+
+template <class Body>
+int64_t PairwiseLoss::each_pair(const ModuleCall& call, const Body& body) {
+  const float* labels = matrix(call.inputs[1], call.batch, 1, "the labels");
+  const auto group = [&](int64_t s) { return call.inputs.size() > 2 ? integer_at(call.inputs[2], s) : 0; };
+  order_.resize(static_cast<size_t>(call.batch));
+  std::iota(order_.begin(), order_.end(), int64_t{0});
+  std::sort(order_.begin(), order_.end(), [&](int64_t a, int64_t b) {
+    if (group(a) != group(b)) return group(a) < group(b);
+    return labels[a] != labels[b] ? labels[a] < labels[b] : a < b;
+  });
+  int64_t pairs = 0;
+  for (size_t first = 0, i = 0; i < order_.size(); ++i) {
+    if (group(order_[i]) != group(order_[first])) first = i;
+    for (size_t k = first; k < i && labels[order_[k]] < labels[order_[i]]; ++k, ++pairs) body(order_[i], order_[k]);
+  }
+  return pairs;
+}
+
+void PairwiseLoss::forward(const ModuleCall& call, tsr_module_context** context) {
+  const float* x = matrix(call.inputs[0], call.batch, 1, "the values");
+  float* out = matrix(call.outputs[0], call.batch, 1, "pairwise_loss's output");
+  std::fill_n(out, call.batch, 0.0f);
+  const int64_t pairs = each_pair(call, [&](int64_t larger, int64_t smaller) {
+    const float z = x[larger] - x[smaller];
+    out[larger] += std::max(-z, 0.0f) + std::log1p(std::exp(-std::fabs(z)));
+  });
+  const float each = pairs > 0 ? static_cast<float>(call.batch) / static_cast<float>(pairs) : 0.0f;
+  for (int64_t s = 0; s < call.batch; ++s) out[s] *= each;
+  if (context) *context = reinterpret_cast<tsr_module_context*>(this);
+}
+
+void PairwiseLoss::backward(const ModuleCall& call, tsr_module_context*) {
+  if (nothing_comes_back(call)) return;
+  no_gradient(call, 1);
+  float* dx = matrix_or_null(call.grad_inputs[0], call.batch, 1, "the gradient of the values");
+  if (!dx) return;
+  const float* x = matrix(call.inputs[0], call.batch, 1, "the values");
+  const float* grad = matrix(call.grad_outputs[0], call.batch, 1, "the gradient of pairwise_loss's output");
+  std::fill_n(dx, call.batch, 0.0f);
+  const int64_t pairs = each_pair(call, [&](int64_t larger, int64_t smaller) {
+    const float slope = -grad[larger] / (1 + std::exp(x[larger] - x[smaller]));
+    dx[larger] += slope;
+    dx[smaller] -= slope;
+  });
+  const float each = pairs > 0 ? static_cast<float>(call.batch) / static_cast<float>(pairs) : 0.0f;
+  for (int64_t s = 0; s < call.batch; ++s) dx[s] *= each;
+}
+
+}  // namespace tessera_dense

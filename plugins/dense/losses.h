@@ -1,0 +1,70 @@
+// Losses that look at several samples at once: one value for each sample, whose mean is the loss.
+#pragma once
+
+#include <vector>
+
+#include "joined.h"
+#include "loops.h"
+#include "weights.h"
+
+namespace tessera_dense {
+
+// "sampled_softmax": every other sample's item is a negative. Inputs: queries and items of one width; optionally, in
+// any order, the logarithm of how often the item is drawn, float [batch, 1], and its id, integer [batch, 1]. Of sample
+// s, -log softmax over j of (q_s . i_j / temperature - log_q_j), at j = s; another sample of the same id is no negative
+// (Yi et al., Sampling-Bias-Corrected Neural Modeling, 2019). Option "temperature" (1).
+class SampledSoftmax : public tessera::sdk::Module {
+ public:
+  explicit SampledSoftmax(const tessera::sdk::Setup& setup);
+
+  const std::vector<tessera::sdk::Parameter>& parameters() const override { return none_; }
+  std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
+  void forward(const tessera::sdk::ModuleCall& call, tsr_module_context** context) override;
+  void backward(const tessera::sdk::ModuleCall& call, tsr_module_context* context) override;
+  void release(tsr_module_context* context) noexcept override { contexts_.give_back(context); }
+
+ private:
+  struct Context {
+    Floats log_sums;  // of each sample, log of the softmax's denominator
+  };
+  struct Inputs {
+    int64_t batch, width;
+    const float *queries, *items;
+    const float* log_q;     // or NULL
+    const DLTensor* ids;    // or NULL
+    const float* log_sums;  // backward
+  };
+  Inputs inputs_of(const tessera::sdk::ModuleCall& call) const;
+  // Of samples [begin, end): the logits of all items, [end - begin, batch], in scratch of the slot.
+  float* logits(const Inputs& in, int64_t begin, int64_t end, float* scratch) const;
+  int64_t block(int64_t batch) const;
+
+  tessera::sdk::Host host_;
+  float scale_;  // 1 / temperature
+  std::vector<tessera::sdk::Parameter> none_;
+  ContextPool<Context> contexts_;
+  Floats scratch_;
+};
+
+// "pairwise_loss": of every pair of samples of which one has the larger label, log(1 + exp(-(x_larger - x_smaller)))
+// (RankNet; Burges et al., 2005), shared out to the larger's samples so that their mean is that over all pairs. Inputs:
+// values [batch, 1], labels [batch, 1], optionally groups, integer [batch, 1]: pairs are of one group. 0 without pairs.
+class PairwiseLoss : public tessera::sdk::Module {
+ public:
+  explicit PairwiseLoss(const tessera::sdk::Setup& setup);
+
+  const std::vector<tessera::sdk::Parameter>& parameters() const override { return none_; }
+  std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
+  void forward(const tessera::sdk::ModuleCall& call, tsr_module_context** context) override;
+  void backward(const tessera::sdk::ModuleCall& call, tsr_module_context* context) override;
+  void release(tsr_module_context*) noexcept override {}
+
+ private:
+  // body(larger, smaller) for every pair, in an order of the labels and groups alone; how many there are.
+  template <class Body>
+  int64_t each_pair(const tessera::sdk::ModuleCall& call, const Body& body);
+  std::vector<tessera::sdk::Parameter> none_;
+  std::vector<int64_t> order_;
+};
+
+}  // namespace tessera_dense
