@@ -39,6 +39,9 @@ std::string list(const std::vector<T>& items) {
   return out;
 }
 
+// By the sizes of its MLPs; otherwise by its layers.
+bool is_dlrm(const InferenceModel& model) { return !model.dlrm.bottom_mlp.empty(); }
+
 const char* policy(BoundsCheckMode mode) {
   if (mode == BoundsCheckMode::kFatal) return "refused";
   return mode == BoundsCheckMode::kIgnore ? "left out" : "left out, counted, the first one logged";
@@ -47,8 +50,15 @@ const char* policy(BoundsCheckMode mode) {
 void print_text(const InferenceModel& model) {
   const ModelDescription& d = model.description;
   std::printf("%s, version %s, %s\n", d.name.c_str(), d.version.c_str(), d.type.c_str());
-  std::printf("  %lld dense inputs, bottom MLP %s, top MLP %s\n", static_cast<long long>(d.dense_inputs),
-              list(model.dlrm.bottom_mlp).c_str(), list(model.dlrm.top_mlp).c_str());
+  std::printf("  %lld dense inputs, ", static_cast<long long>(d.dense_inputs));
+  if (is_dlrm(model)) {
+    std::printf("bottom MLP %s, top MLP %s\n", list(model.dlrm.bottom_mlp).c_str(), list(model.dlrm.top_mlp).c_str());
+  } else {
+    std::vector<std::string> layers;
+    for (const LayerSpec& l : model.graph.layers)
+      layers.push_back(cat(l.name, " = ", l.type, '(', list(l.inputs), ')'));
+    std::printf("layers %s\n", list(layers).c_str());
+  }
   std::printf("  ids out of range are %s; weights are %s\n\n", policy(d.bounds_check),
               d.is_weighted ? "allowed" : "not taken");
   size_t widest = 8;
@@ -68,15 +78,17 @@ void print_text(const InferenceModel& model) {
 
 json to_json(const InferenceModel& model) {
   const ModelDescription& d = model.description;
-  json out = {{"name", d.name},
-              {"version", d.version},
-              {"type", d.type},
-              {"dense_inputs", d.dense_inputs},
-              {"embedding_dim", model.dlrm.embedding_dim},
-              {"bottom_mlp", model.dlrm.bottom_mlp},
-              {"top_mlp", model.dlrm.top_mlp},
-              {"is_weighted", d.is_weighted},
-              {"out_of_range", policy(d.bounds_check)}};
+  json out = {{"name", d.name}, {"version", d.version}, {"type", d.type}, {"dense_inputs", d.dense_inputs}};
+  if (is_dlrm(model)) {
+    out.update({{"embedding_dim", model.dlrm.embedding_dim},
+                {"bottom_mlp", model.dlrm.bottom_mlp},
+                {"top_mlp", model.dlrm.top_mlp}});
+  } else {
+    out["layers"] = json::array();
+    for (const LayerSpec& l : model.graph.layers)
+      out["layers"].push_back({{"name", l.name}, {"type", l.type}, {"inputs", l.inputs}});
+  }
+  out.update({{"is_weighted", d.is_weighted}, {"out_of_range", policy(d.bounds_check)}});
   out["features"] = json::array();
   for (const ModelFeature& f : d.features)
     out["features"].push_back({{"name", f.name}, {"ids", f.ids}, {"tables", f.tables}});

@@ -195,8 +195,6 @@ int train_command(const std::vector<std::string>& args) {
       {{"report.json", config.report.json}, {"report.metrics", config.report.metrics}, {"--trace", a.job.trace}},
       {{a.config, config.data.path, config.data.test_path, config.planner.plan, config.planner.topology}, {}});
   const RankEnvironment where = RankEnvironment::from_environment();
-  if (config.model.type != "dlrm")
-    throw UsageError("model.type: \"" + config.model.type + "\" is not known; there is \"dlrm\"");
   if (a.nproc > 0 && where.source != "single" && a.nproc != where.world_size) {
     throw UsageError(cat("--nproc ", a.nproc, ", but ", where.source, " has started ", where.world_size,
                          where.world_size == 1 ? " rank" : " ranks", ": leave --nproc out under a launcher"));

@@ -23,6 +23,7 @@
 #include "tessera/traffic.h"
 #include "tessera/train_job.h"
 #include "train/job_data.h"
+#include "train/job_model.h"
 #include "train/observed_inputs.h"
 
 namespace tessera::cli {
@@ -164,15 +165,15 @@ Job job_from_config(const Arguments& a) {
   Job job;
   job.config = config;
   job.tables = tables;
+  job.runtime =
+      std::make_unique<Runtime>(RuntimeOptions{.plugin_path = config.plugins.path, .require = config.plugins.require});
   job.modules.push_back({kCollectionPath, PlannerModule::Kind::kEmbeddingBagCollection, embedding_configs(tables),
                          0});  // where tessera train and tessera serve look for it
   job.modules.push_back(
-      {"dense", PlannerModule::Kind::kDense, {}, dense_work(config, tables, inputs).parameters() * 4});
+      {"dense", PlannerModule::Kind::kDense, {}, dense_work(*job.runtime, config, tables, inputs).parameters() * 4});
   const std::string device = !a.compute_device.empty()     ? a.compute_device
                              : config.job.device != "auto" ? config.job.device
                                                            : "cpu";
-  job.runtime =
-      std::make_unique<Runtime>(RuntimeOptions{.plugin_path = config.plugins.path, .require = config.plugins.require});
   job.options = planner_options(config, tables, a.world_size, a.local_world_size, compute_device(*job.runtime, device));
   job.options.wire = wire_bytes_of(*job.runtime, group_options(config.comm, kCpu));
   if (data.train) observe_inputs(data, tables, config.data.batch, &job.options);

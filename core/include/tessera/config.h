@@ -27,6 +27,12 @@ struct PartSpec {
   bool operator==(const PartSpec&) const = default;
 };
 
+// Options of a part that another key names: a JSON object, in the order written.
+struct PartOptions {
+  std::string json = "{}";
+  bool operator==(const PartOptions&) const = default;
+};
+
 struct PluginsConfig {
   std::vector<std::string> path;
   std::vector<std::string> require;
@@ -51,11 +57,27 @@ struct CommConfig {
 };
 
 struct ModelConfig {
-  std::string type = "dlrm";
+  std::string type = "dlrm";        // "graph" where there are layers, unless the file says otherwise
+  std::vector<std::string> inputs;  // of a graph; empty: all there are
   int64_t embedding_dim = 16;
   std::vector<int64_t> bottom_mlp = {64, 16};
   std::vector<int64_t> top_mlp = {64, 32, 1};
   bool operator==(const ModelConfig&) const = default;
+};
+
+// A layer and a head of a graph; layer_graph.h has their meaning.
+struct LayerConfig {
+  std::string name, type;
+  std::vector<std::string> inputs;
+  PartOptions options;
+  bool operator==(const LayerConfig&) const = default;
+};
+struct HeadConfig {
+  std::string name, input;
+  std::string loss = "binary_cross_entropy";
+  std::string label = "label";
+  double weight = 1;
+  bool operator==(const HeadConfig&) const = default;
 };
 
 // One table. Zero, empty and unset mean what docs/config.md says: "from the data", "any", "the model's".
@@ -163,6 +185,8 @@ struct Config {
   JobConfig job;
   CommConfig comm;
   ModelConfig model;
+  std::vector<LayerConfig> layers;  // [[layer]]
+  std::vector<HeadConfig> heads;    // [[head]]
   TableConfig table_defaults;
   std::vector<TableConfig> tables;             // [[table]], table_defaults merged in
   std::vector<TableOverride> table_overrides;  // only where `tables` is empty

@@ -43,7 +43,7 @@ typedef struct tsr_model_info {
   int32_t is_weighted; /* 1: features may bring weights */
   const char* name;
   const char* version; /* 16 hexadecimal digits of the contents */
-  const char* type;    /* "dlrm" */
+  const char* type;    /* "dlrm", "graph" */
   int64_t dense_inputs;
   uint32_t num_features;
   uint32_t num_tables;

@@ -25,10 +25,12 @@ namespace tessera {
 // A model with its numbers, most of which are mapped files.
 struct InferenceModel {
   ModelDescription description;
-  DlrmOptions dlrm;
-  ModelGraph graph;                     // of its layers
-  std::vector<QuantizedTable> tables;   // as description.tables
-  std::map<std::string, Tensor> dense;  // float32, TorchRec's names: "dense_arch.model._mlp.0._linear.weight"
+  DlrmOptions dlrm;                    // where the description's type is "dlrm"
+  ModelGraph graph;                    // of its layers
+  std::vector<QuantizedTable> tables;  // as description.tables
+  // Parameters, float32, with TorchRec's names in a DLRM: "dense_arch.model._mlp.0._linear.weight". Buffers, also
+  // int64.
+  std::map<std::string, Tensor> dense;
 };
 
 struct FloatModelOptions {
@@ -48,8 +50,9 @@ struct FloatModel {
 // `path`: a checkpoint of `tessera train`; a safetensors file; a directory with model.safetensors, or with
 // model.safetensors.index.json (Hugging Face's index: {"weight_map": {tensor: file}}). Tensors have the names of a
 // TorchRec DLRM's state dict, whatever stands before "sparse_arch.", "dense_arch." and "over_arch."; sizes of layers
-// come from their shapes. kNotFound: nothing there. kDataLoss: damaged, the file is named. kInvalidArgument names the
-// tensor that is missing, or that has another type or shape, or the table that is not in both checkpoint and options.
+// come from their shapes; a checkpoint of `tessera train` also says what graph its layers are. kNotFound: nothing
+// there. kDataLoss: damaged, the file is named. kInvalidArgument names the tensor that is missing, or that has another
+// type or shape, or the table that is not in both checkpoint and options.
 FloatModel open_float_model(const std::string& path, const FloatModelOptions& options = {});
 
 struct PackOptions {

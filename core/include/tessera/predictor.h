@@ -37,7 +37,7 @@ struct ModelTable {
 struct ModelDescription {
   std::string name;     // as it was packed
   std::string version;  // 16 hexadecimal digits of its contents
-  std::string type;     // "dlrm"
+  std::string type;     // "dlrm", "graph"
   int64_t dense_inputs = 0;
   bool is_weighted = false;  // features may have weights, one per id; 1 where a request brings none
   BoundsCheckMode bounds_check = BoundsCheckMode::kFatal;
@@ -72,8 +72,9 @@ class Predictor {
   // empty: nothing. predict() makes the same checks. With bounds_check other than kFatal, ids out of range are no
   // reason.
   virtual std::string why_not(const PredictInput& input) const = 0;
-  // [any-thread] Writes `batch` scores in (0, 1). Allocates nothing once as many threads have called it with as large a
-  // batch. kInvalidArgument, kOutOfRange: why_not(); kUnavailable: a rank of a sharded model is lost.
+  // [any-thread] Writes `batch` scores in (0, 1), those of the model's first head. Allocates nothing once as many
+  // threads have called it with as large a batch. kInvalidArgument, kOutOfRange: why_not(); kUnavailable: a rank of a
+  // sharded model is lost.
   virtual void predict(const PredictInput& input, std::span<float> scores) = 0;
   virtual PredictorStats stats() const = 0;
   // [any-thread] False: predict() fails from now on, because a rank is lost; the model has to be opened anew.

@@ -24,7 +24,7 @@ toml::table parse_toml(const std::string& text, const std::string& source) {
 }
 
 std::vector<std::string> section_names() {
-  std::vector<std::string> names = {"table"};
+  std::vector<std::string> names = {"table", "layer", "head"};
   Config probe;
   config::for_each_section(probe, [&](const char* name, auto&) { names.emplace_back(name); });
   return names;
@@ -148,7 +148,8 @@ void decode_sections(const toml::table& file, Config& config) {
   for (const auto& [key, node] : file) {
     const std::string name(key.str());
     if (std::find(known.begin(), known.end(), name) == known.end()) config::unknown_key(node, "", name, known);
-    if (name != "table" && !node.is_table()) config::wrong_type(node, name, cat("a section, [", name, "]"));
+    if (name != "table" && name != "layer" && name != "head" && !node.is_table())
+      config::wrong_type(node, name, cat("a section, [", name, "]"));
   }
   config::for_each_section(config, [&](const char* name, auto& out) {
     const toml::node* node = file.get(name);
@@ -185,25 +186,49 @@ void fill_from_columns(TableConfig& table, const std::vector<DataColumn>& column
   }
 }
 
-std::vector<TableConfig> decode_tables(const toml::table& file, const TableConfig& defaults) {
-  std::vector<TableConfig> tables;
-  const toml::node* node = file.get("table");
-  if (!node) return tables;
+// The sections [[key]], which have different names.
+template <class S>
+std::vector<S> decode_list(const toml::table& file, const std::string& key, const S& defaults) {
+  std::vector<S> list;
+  const toml::node* node = file.get(key);
+  if (!node) return list;
   const toml::array* array = node->as_array();
   if (!array || !std::all_of(array->begin(), array->end(), [](const toml::node& n) { return n.is_table(); })) {
-    config::wrong_type(*node, "table", "a list of tables, each written [[table]]");
+    config::wrong_type(*node, key, cat("a list of tables, each written [[", key, "]]"));
   }
   std::set<std::string> names;
   for (const toml::node& item : *array) {
-    TableConfig table = defaults;
-    decode(*item.as_table(), "table", table);
-    if (table.name.empty()) fail(Code::kInvalidArgument, where(item), ": this [[table]] has no name");
-    if (!names.insert(table.name).second) {
-      fail(Code::kInvalidArgument, where(item), ": a second [[table]] is named \"", table.name, "\"");
+    S one = defaults;
+    decode(*item.as_table(), key, one);
+    if (one.name.empty()) fail(Code::kInvalidArgument, where(item), ": this [[", key, "]] has no name");
+    if (!names.insert(one.name).second) {
+      fail(Code::kInvalidArgument, where(item), ": a second [[", key, "]] is named \"", one.name, "\"");
     }
-    tables.push_back(std::move(table));
+    list.push_back(std::move(one));
   }
-  return tables;
+  return list;
+}
+
+// A file with layers is of a graph, and a graph has layers.
+void decode_graph(const toml::table& file, const std::vector<Override>& overrides, Config& config) {
+  config.layers = decode_list(file, "layer", LayerConfig());
+  config.heads = decode_list(file, "head", HeadConfig());
+  const toml::node* model = file.get("model");
+  const bool said = (model && model->as_table()->contains("type")) ||
+                    std::any_of(overrides.begin(), overrides.end(), [](const Override& o) {
+                      return o.path == std::vector<std::string>{"model"} && o.key == "type";
+                    });
+  const bool layers = !config.layers.empty() || !config.heads.empty();
+  if (layers && !said) config.model.type = "graph";
+  const bool graph = config.model.type == "graph";
+  const char* first = config.layers.empty() ? "head" : "layer";
+  if (layers && !graph)
+    fail(Code::kInvalidArgument, where(*file.get(first)), ": a [[", first,
+         "]] is of a model of type \"graph\", but model.type is \"", config.model.type,
+         "\", which makes its own: leave one of them out");
+  if (graph && config.layers.empty())
+    fail(Code::kInvalidArgument,
+         "model.type is \"graph\", but there is no [[layer]]: write the layers, or let the type be \"dlrm\"");
 }
 
 }  // namespace
@@ -216,7 +241,8 @@ Config parse_config(const std::string& text, const std::string& source, const st
   Config config;
   decode_sections(file, config);
   for (const Override& o : parsed) apply_to_section(o, config);
-  config.tables = decode_tables(file, config.table_defaults);
+  decode_graph(file, parsed, config);
+  config.tables = decode_list(file, "table", config.table_defaults);
   for (const Override& o : parsed) {
     if (o.path[0] != "table") continue;
     if (config.tables.empty()) {

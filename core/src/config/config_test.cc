@@ -81,6 +81,39 @@ TEST(Config, ReadsTheExampleOfTheDesign) {
   EXPECT_EQ(c.report.json, "report.json");
 }
 
+TEST(Config, LayersMakeAGraph) {
+  const std::string text = R"([model]
+inputs = ["dense", "film"]
+[[layer]]
+name = "top"
+type = "mlp"
+inputs = ["dense", "film"]
+options = { widths = [64, 1], dropout = 0.5, final_activation = "none" }
+[[layer]]
+name = "plain"
+type = "sum"
+inputs = "top"
+[[head]]
+name = "click"
+input = "top"
+weight = 2
+)";
+  const Config c = parse_config(text, "job.toml");
+  EXPECT_EQ(c.model.type, "graph");
+  EXPECT_THAT(c.model.inputs, ElementsAre("dense", "film"));
+  ASSERT_EQ(c.layers.size(), 2u);
+  EXPECT_EQ(c.layers[0].options.json, R"({"widths":[64,1],"dropout":0.5,"final_activation":"none"})");
+  EXPECT_EQ(c.layers[1].options.json, "{}");
+  EXPECT_THAT(c.layers[1].inputs, ElementsAre("top"));
+  EXPECT_EQ(c.heads.at(0), (HeadConfig{"click", "top", "binary_cross_entropy", "label", 2}));
+  EXPECT_EQ(parse_config(to_toml(c), "again"), c) << to_toml(c);
+  EXPECT_THAT(error_of("[[layer]]\nname = \"a\"\noptions = 3\n"),
+              testing::HasSubstr("layer.options must be an inline table"));
+  EXPECT_THAT(error_of("[[layer]]\ntype = \"mlp\"\n"), testing::HasSubstr("job.toml:1: this [[layer]] has no name"));
+  EXPECT_THAT(error_of("[[head]]\nname = \"a\"\n"), testing::HasSubstr("there is no [[layer]]"));
+  EXPECT_THAT(error_of("layer = 3\n"), testing::HasSubstr("each written [[layer]]"));
+}
+
 TEST(Config, AnEmptyFileIsTheDefaults) { EXPECT_EQ(parse_config("", "job.toml"), Config()); }
 
 TEST(Config, DefaultsReachTablesAndTablesOverrideThem) {

@@ -172,6 +172,14 @@ void read(const toml::node& node, const Rule& rule, PartSpec& out) {
   out = std::move(part);
 }
 
+void read(const toml::node& node, const Rule& rule, PartOptions& out) {
+  const toml::table* table = node.as_table();
+  if (!table) wrong_type(node, rule.name, "an inline table like { widths = [64, 1] }");
+  json options = json::object();
+  for (const auto& [key, value] : in_written_order(*table)) options[key] = to_json(*value, rule.name + "." + key);
+  out.json = options.dump();
+}
+
 template <class S>
 std::vector<std::string> names_of(const std::vector<Field<S>>& all) {
   std::vector<std::string> names;
@@ -235,6 +243,8 @@ template void decode(const toml::table&, const std::string&, PluginsConfig&);
 template void decode(const toml::table&, const std::string&, JobConfig&);
 template void decode(const toml::table&, const std::string&, CommConfig&);
 template void decode(const toml::table&, const std::string&, ModelConfig&);
+template void decode(const toml::table&, const std::string&, LayerConfig&);
+template void decode(const toml::table&, const std::string&, HeadConfig&);
 template void decode(const toml::table&, const std::string&, TableConfig&);
 template void decode(const toml::table&, const std::string&, DenseOptimizerConfig&);
 template void decode(const toml::table&, const std::string&, PlannerConfig&);

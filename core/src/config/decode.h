@@ -31,6 +31,8 @@ extern template void decode(const toml::table&, const std::string&, PluginsConfi
 extern template void decode(const toml::table&, const std::string&, JobConfig&);
 extern template void decode(const toml::table&, const std::string&, CommConfig&);
 extern template void decode(const toml::table&, const std::string&, ModelConfig&);
+extern template void decode(const toml::table&, const std::string&, LayerConfig&);
+extern template void decode(const toml::table&, const std::string&, HeadConfig&);
 extern template void decode(const toml::table&, const std::string&, TableConfig&);
 extern template void decode(const toml::table&, const std::string&, DenseOptimizerConfig&);
 extern template void decode(const toml::table&, const std::string&, PlannerConfig&);

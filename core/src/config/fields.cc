@@ -56,10 +56,43 @@ template <>
 const std::vector<Field<ModelConfig>>& fields<ModelConfig>() {
   using S = ModelConfig;
   static const std::vector<Field<S>> table = {
-      {"type", &S::type, "", "which model is built"},
+      {"type",
+       &S::type,
+       "",
+       "`dlrm`, made from the keys below, or `graph`: of the [[layer]]s, and what is meant where there are any",
+       0,
+       0,
+       {"dlrm", "graph"}},
+      {"inputs", &S::inputs, "", "graph: `dense`, `pooled`, tables, features that layers may take; empty: all"},
       {"embedding_dim", &S::embedding_dim, "floats per row", "of every table that does not say otherwise", 1, kInt32},
-      {"bottom_mlp", &S::bottom_mlp, "layer widths", "over the dense inputs; the last is the embedding_dim", 1, kInt32},
-      {"top_mlp", &S::top_mlp, "layer widths", "over the interactions; the last is 1, the logit", 1, kInt32},
+      {"bottom_mlp", &S::bottom_mlp, "layer widths", "dlrm: over the dense inputs; the last is the embedding_dim", 1,
+       kInt32},
+      {"top_mlp", &S::top_mlp, "layer widths", "dlrm: over the interactions; the last is 1, the logit", 1, kInt32},
+  };
+  return table;
+}
+
+template <>
+const std::vector<Field<LayerConfig>>& fields<LayerConfig>() {
+  using S = LayerConfig;
+  static const std::vector<Field<S>> table = {
+      {"name", &S::name, "", "required and unique; other layers and heads take it by this name"},
+      {"type", &S::type, "layer", "of a module plugin: `mlp`, `cross`, ..."},
+      {"inputs", &S::inputs, "", "inputs of the model and other layers; `experts:1` is the second output of `experts`"},
+      {"options", &S::options, "", "`{ widths = [64, 1] }`: the layer's own; it is told the widths of its inputs"},
+  };
+  return table;
+}
+
+template <>
+const std::vector<Field<HeadConfig>>& fields<HeadConfig>() {
+  using S = HeadConfig;
+  static const std::vector<Field<S>> table = {
+      {"name", &S::name, "", "required and unique"},
+      {"input", &S::input, "", "the layer whose output is trained"},
+      {"loss", &S::loss, "", "of that and the label"},
+      {"label", &S::label, "", "column of the data"},
+      {"weight", &S::weight, "", "of this loss in the sum of all", 0, kInfinity},
   };
   return table;
 }

@@ -13,7 +13,7 @@ namespace tessera::config {
 template <class S>
 using Member = std::variant<bool S::*, int64_t S::*, double S::*, std::string S::*, std::optional<double> S::*,
                             std::optional<bool> S::*, std::vector<std::string> S::*, std::vector<int64_t> S::*,
-                            std::vector<double> S::*, PartSpec S::*>;
+                            std::vector<double> S::*, PartSpec S::*, PartOptions S::*>;
 
 template <class S>
 struct Field {
@@ -38,6 +38,10 @@ const std::vector<Field<CommConfig>>& fields<CommConfig>();
 template <>
 const std::vector<Field<ModelConfig>>& fields<ModelConfig>();
 template <>
+const std::vector<Field<LayerConfig>>& fields<LayerConfig>();
+template <>
+const std::vector<Field<HeadConfig>>& fields<HeadConfig>();
+template <>
 const std::vector<Field<TableConfig>>& fields<TableConfig>();
 template <>
 const std::vector<Field<DenseOptimizerConfig>>& fields<DenseOptimizerConfig>();
@@ -55,7 +59,7 @@ const std::vector<Field<ReportConfig>>& fields<ReportConfig>();
 // Keys that one table has and [table_defaults] has not.
 bool only_of_one_table(const std::string& key);
 
-// visit(name, struct) for every section but [[table]], in the order of the documentation.
+// visit(name, struct) for every section but [[layer]], [[head]] and [[table]], in the order of the documentation.
 template <class C, class Visit>
 void for_each_section(C& config, Visit&& visit) {
   visit("plugins", config.plugins);

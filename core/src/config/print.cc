@@ -54,16 +54,20 @@ std::string toml_of(const json& value) {
   return value.dump();
 }
 
-std::string text_of(const PartSpec& part) {
-  std::string out = "{ name = " + text_of(part.name);
-  const json options = json::parse(part.options);
-  for (const auto& [key, value] : options.items()) {
+// An inline table of `out` and the options.
+std::string options_text(const std::string& options, std::string out) {
+  const json all = json::parse(options);
+  for (const auto& [key, value] : all.items()) {
     const bool bare = key.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") ==
                           std::string::npos &&
                       !key.empty();
-    out += ", " + (bare ? key : text_of(key)) + " = " + toml_of(value);
+    out += (out.empty() ? "" : ", ") + (bare ? key : text_of(key)) + " = " + toml_of(value);
   }
-  return out + " }";
+  return "{ " + out + " }";
+}
+std::string text_of(const PartSpec& part) { return options_text(part.options, "name = " + text_of(part.name)); }
+std::string text_of(const PartOptions& options) {
+  return options.json == "{}" ? std::string() : options_text(options.json, "");
 }
 
 template <class T>
@@ -112,6 +116,8 @@ std::string to_toml(const Config& config) {
     out += cat(out.empty() ? "" : "\n", "[", name, "]\n");
     print_section(section, false, out);
   });
+  for (const LayerConfig& layer : config.layers) print_section(layer, true, out += "\n[[layer]]\n");
+  for (const HeadConfig& head : config.heads) print_section(head, true, out += "\n[[head]]\n");
   for (const TableConfig& table : config.tables) {
     out += "\n[[table]]\n";
     print_section(table, true, out);
@@ -129,6 +135,10 @@ std::string config_reference() {
       reference_of<S>("[table_defaults] and [[table]]", shared_key, out);
     } else {
       reference_of<S>(cat("[", name, "]"), every_key, out);
+      if constexpr (std::is_same_v<S, ModelConfig>) {
+        reference_of<LayerConfig>("[[layer]]", every_key, out);
+        reference_of<HeadConfig>("[[head]]", every_key, out);
+      }
     }
   });
   out.pop_back();

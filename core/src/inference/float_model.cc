@@ -1,4 +1,4 @@
-// open_float_model(): a DLRM read off the names and shapes of its tensors.
+// open_float_model(): a DLRM read off the names and shapes of its tensors, or the graph that a checkpoint describes.
 #include <algorithm>
 #include <cctype>
 #include <string_view>
@@ -6,6 +6,7 @@
 #include "config/json.h"
 #include "inference/float_tensors.h"
 #include "inference/manifest.h"
+#include "modules/graph_json.h"
 #include "tessera/packed_model.h"
 
 namespace tessera {
@@ -49,16 +50,28 @@ class FloatModelReader {
   FloatModelReader(const std::string& path, const FloatModelOptions& options) : tensors_(path), options_(options) {}
 
   FloatModel read() {
-    sort_tensors();
+    progress_ = own_progress();
+    const bool graph = is_graph();
+    model().description.type = graph ? kGraph : kDlrm;
+    sort_tensors(graph);
     const std::vector<EmbeddingBagConfig> tables = described_tables();
-    read_dense();
-    refuse_unknown();
+    unnamed_ = table_tensors_;
+    if (graph) {
+      for (const auto& [name, tensor] : dense_tensors_) (void)read_parameter(name);
+    } else {
+      read_dense();
+      refuse_unknown();
+    }
     for (const EmbeddingBagConfig& table : tables) add_table(table);
+    if (!unnamed_.empty()) wrong("its table \"", unnamed_.begin()->first, "\" is not in the config");
     model().description.is_weighted = options_.is_weighted;
     model().description.name = path();
+    if (graph) model().graph = graph_from(own_model().object(kGraph), configs_of(model().tables));
     complete(model());
-    check_width();
-    model().graph = dlrm_graph(model().dlrm);
+    if (!graph) {
+      check_width();
+      model().graph = dlrm_graph(model().dlrm);
+    }
     return std::move(out_);
   }
 
@@ -70,11 +83,16 @@ class FloatModelReader {
     fail(Code::kInvalidArgument, path(), ": ", parts...);
   }
 
+  // The model's description that `tessera train` wrote, where it did.
+  bool has_own_model() const { return progress_.is_object() && progress_.contains("model"); }
+  JsonObject own_model() const { return JsonObject(progress_, {path(), Code::kDataLoss}).object("model"); }
+  bool is_graph() const { return has_own_model() && own_model().has(kGraph); }
+
   // Tensor names by table and by dense parameter.
-  void sort_tensors() {
+  void sort_tensors(bool graph) {
     constexpr std::string_view kBags = ".embedding_bags.", kWeight = ".weight";
     for (const auto& [name, tensor] : tensors_.all()) {
-      if (const size_t at = place_of(name, "inter_arch."); at != std::string::npos)
+      if (const size_t at = place_of(name, "inter_arch."); at != std::string::npos && !graph)
         wrong("tensor \"", name, "\" belongs to another interaction than the dot products of a DLRM");
       const size_t bags = name.find(kBags), end = name.size() - kWeight.size();
       if (bags != std::string::npos && name.size() > bags + kBags.size() + kWeight.size() && name.ends_with(kWeight)) {
@@ -82,7 +100,7 @@ class FloatModelReader {
         if (!table_tensors_.emplace(table, name).second) wrong("table \"", table, "\" is there twice");
         continue;
       }
-      const size_t at = std::min(place_of(name, "dense_arch."), place_of(name, "over_arch."));
+      const size_t at = graph ? 0 : std::min(place_of(name, "dense_arch."), place_of(name, "over_arch."));
       if (at != std::string::npos) {
         if (!dense_tensors_.emplace(name.substr(at), name).second) wrong("\"", name.substr(at), "\" is there twice");
       } else {
@@ -149,10 +167,8 @@ class FloatModelReader {
   // What `tessera train` wrote beside the tensors; empty: nothing.
   std::vector<EmbeddingBagConfig> own_description() {
     std::vector<EmbeddingBagConfig> tables;
-    if (tensors_.manifest() == nullptr) return tables;
-    const nlohmann::ordered_json progress = own_progress();
-    if (!progress.is_object() || !progress.contains("model")) return tables;
-    const JsonObject description = JsonObject(progress, {path(), Code::kDataLoss}).object("model");
+    if (!has_own_model()) return tables;
+    const JsonObject description = own_model();
     for (const JsonObject& t : description.objects("tables")) {
       tables.push_back(plain(t.get<std::string>("name")));
       tables.back().feature_names = t.get<std::vector<std::string>>("features");
@@ -164,6 +180,7 @@ class FloatModelReader {
   }
   // Null where it is another program's, and no JSON.
   nlohmann::ordered_json own_progress() const {
+    if (tensors_.manifest() == nullptr) return {};
     try {
       return config::parse_json(tensors_.manifest()->progress, {path()});
     } catch (const Error&) {
@@ -226,7 +243,9 @@ class FloatModelReader {
   Tensor read_parameter(const std::string& name) {
     const auto found = dense_tensors_.find(name);
     if (found == dense_tensors_.end()) wrong("there is no tensor \"", name, "\", which a DLRM has");
-    Tensor value = model().dense[name] = tensors_.read_float(found->second);
+    const bool counts = tensors_.all().at(found->second)->dtype == DType::kInt64;  // a buffer
+    Tensor value = model().dense[name] = counts ? tensors_.read(found->second) : tensors_.read_float(found->second);
+    if (counts) return value;
     const auto values = value.span<float>();
     if (sdk::first_non_finite(values.data(), value.numel()) >= 0)
       wrong("\"", found->second, "\" has a value that is not finite");
@@ -234,7 +253,6 @@ class FloatModelReader {
   }
 
   void read_dense() {
-    for (const auto& [table, tensor] : table_tensors_) unnamed_.insert({table, tensor});
     DlrmOptions& o = model().dlrm;
     o.bottom_mlp = layers("dense_arch.model._mlp.", "._linear", &o.dense_inputs);
     if (o.bottom_mlp.empty())
@@ -245,7 +263,6 @@ class FloatModelReader {
   }
 
   void check_width() {
-    if (!unnamed_.empty()) wrong("its table \"", unnamed_.begin()->first, "\" is not in the config");
     const int64_t wanted = interaction_width(model().dlrm);
     if (wanted == top_input_) return;
     wrong("its top MLP takes ", top_input_, " values, and ", model().dlrm.num_embeddings, " pooled features of ",
@@ -257,6 +274,7 @@ class FloatModelReader {
   FloatModel out_;
   std::map<std::string, std::string> table_tensors_, dense_tensors_, unnamed_;
   std::vector<std::string> unknown_;
+  nlohmann::ordered_json progress_;
   int64_t top_input_ = 0;
 };
 

@@ -17,7 +17,8 @@ class FloatTensors {
   explicit FloatTensors(const std::string& path);
 
   const std::map<std::string, const checkpoint::StoredTensor*>& all() const { return tensors_; }
-  Tensor read_float(const std::string& name) const;  // a copy, float32
+  Tensor read_float(const std::string& name) const;                                         // a copy, float32
+  Tensor read(const std::string& name) const { return source_of(name).reader.read(name); }  // a copy as it is stored
   // Rows [rows, dim] of a table as they lie in the file, uint8 [rows, bytes of a row], and their format; a copy in
   // float32 where the type or place in the file does not allow that.
   Tensor rows(const std::string& name, RowFormat* format) const;

@@ -7,6 +7,7 @@
 #include "config/fnv1a.h"
 #include "config/json.h"
 #include "inference/table_file.h"
+#include "modules/graph_json.h"
 
 namespace tessera::inference {
 namespace {
@@ -16,7 +17,6 @@ using config::JsonObject;
 
 constexpr int64_t kVersion = 1;
 constexpr const char* kFormat = "tessera.model";
-constexpr const char* kDlrm = "dlrm";
 constexpr int kSumDigits = 8, kVersionDigits = 16;
 
 std::string hex(uint64_t value, int digits) {
@@ -95,10 +95,9 @@ DlrmOptions dlrm_from(const JsonObject& j) {
 }
 
 OrderedJson content_of(const Manifest& m) {
-  OrderedJson content = {{"type", kDlrm},
-                         {"dlrm", to_json(m.dlrm)},
-                         {"bounds_check", to_string(m.bounds_check)},
-                         {"is_weighted", m.is_weighted}};
+  OrderedJson content = {{"type", m.type}};
+  content[m.type] = m.type == kDlrm ? to_json(m.dlrm) : to_json(m.graph);
+  content.update({{"bounds_check", to_string(m.bounds_check)}, {"is_weighted", m.is_weighted}});
   content["tables"] = OrderedJson::array();
   for (const Manifest::Table& t : m.tables) content["tables"].push_back(to_json(t));
   content["dense"] = to_json(m.dense);
@@ -106,17 +105,23 @@ OrderedJson content_of(const Manifest& m) {
 }
 
 Manifest manifest_from(const JsonObject& j, const std::string& path) {
-  const auto type = j.get<std::string>("type");
-  if (type != kDlrm) {
-    fail(Code::kUnimplemented, path, " describes a model of type \"", type, "\", and this version knows \"", kDlrm,
-         "\"");
-  }
   Manifest m;
-  m.dlrm = dlrm_from(j.object("dlrm"));
+  m.type = j.get<std::string>("type");
+  if (m.type != kDlrm && m.type != kGraph) {
+    fail(Code::kUnimplemented, path, " describes a model of type \"", m.type, "\", and this version knows \"", kDlrm,
+         "\" and \"", kGraph, "\"");
+  }
   m.bounds_check = bounds_check_from(j.get<std::string>("bounds_check"));
   m.is_weighted = j.get<bool>("is_weighted");
   for (const JsonObject& t : j.objects("tables")) m.tables.push_back(table_from(t));
   m.dense = file_from(j.object("dense"));
+  if (m.type == kDlrm) {
+    m.dlrm = dlrm_from(j.object(kDlrm));
+  } else {
+    std::vector<EmbeddingBagConfig> tables;
+    for (const Manifest::Table& t : m.tables) tables.push_back(t.config);
+    m.graph = graph_from(j.object(kGraph), tables);
+  }
   return m;
 }
 
@@ -186,14 +191,14 @@ Manifest Manifest::from_json(const std::string& text, const std::string& path) {
 void complete(InferenceModel& model) {
   model.tables = validated(std::move(model.tables));
   ModelDescription& d = model.description;
-  d.type = kDlrm;
-  d.dense_inputs = model.dlrm.dense_inputs;
+  const bool dlrm = d.type == kDlrm;
+  d.dense_inputs = dlrm ? model.dlrm.dense_inputs : model.graph.dense_width;
   d.features.clear();
   d.tables.clear();
   model.dlrm.num_embeddings = 0;
   for (const QuantizedTable& t : model.tables) {
     const EmbeddingBagConfig& c = t.config;
-    if (c.embedding_dim != model.dlrm.embedding_dim) {
+    if (dlrm && c.embedding_dim != model.dlrm.embedding_dim) {
       fail(Code::kInvalidArgument, "table \"", c.name, "\" has ", c.embedding_dim,
            " columns, but the model's embeddings have ", model.dlrm.embedding_dim);
     }

@@ -9,6 +9,10 @@
 
 namespace tessera::inference {
 
+// Types of models: a DLRM by the sizes of its layers, with TorchRec's names, or any graph of layers.
+inline constexpr const char* kDlrm = "dlrm";
+inline constexpr const char* kGraph = "graph";
+
 inline constexpr const char* kManifestFile = "model.json";
 inline constexpr const char* kDenseFile = "dense.safetensors";
 
@@ -21,7 +25,9 @@ struct StoredFile {
 struct Manifest {
   std::string name;
   std::string version;  // of what it says, name aside: 16 hexadecimal digits; set by from_json()
-  DlrmOptions dlrm;
+  std::string type = kDlrm;
+  DlrmOptions dlrm;  // of that type
+  ModelGraph graph;
   BoundsCheckMode bounds_check = BoundsCheckMode::kFatal;
   bool is_weighted = false;
   struct Table {
@@ -38,8 +44,8 @@ struct Manifest {
 
 const char* to_string(BoundsCheckMode mode);  // "fatal", ...
 
-// Fills in what follows from tables and dlrm: embeddings, dimension, and the description's tables and features.
-// kInvalidArgument where they do not fit each other.
+// Fills in what follows from the description's type, tables, and dlrm or graph: embeddings, dimension, and the
+// description's tables and features. kInvalidArgument where they do not fit each other.
 void complete(InferenceModel& model);
 
 }  // namespace tessera::inference

@@ -148,7 +148,9 @@ std::vector<TableReport> pack_model(const InferenceModel& model, const std::stri
   Staging staging(directory);
   Manifest manifest;
   manifest.name = options.name.empty() ? last_name(directory) : options.name;
+  manifest.type = model.description.type;
   manifest.dlrm = model.dlrm;
+  manifest.graph = model.graph;
   manifest.bounds_check = model.description.bounds_check;
   manifest.is_weighted = model.description.is_weighted;
   std::vector<TableReport> reports;

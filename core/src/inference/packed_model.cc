@@ -54,7 +54,8 @@ std::map<std::string, Tensor> read_dense(const std::string& path, const StoredFi
   const checkpoint::SafetensorsReader reader(std::move(file));
   std::map<std::string, Tensor> out;
   for (const auto& [name, tensor] : reader.tensors()) {
-    if (tensor.dtype != DType::kFloat32) fail(Code::kDataLoss, path, ": \"", name, "\" is no float32 tensor");
+    if (tensor.dtype != DType::kFloat32 && tensor.dtype != DType::kInt64)
+      fail(Code::kDataLoss, path, ": \"", name, "\" is no tensor of float32 or int64");
     out[name] = reader.read(name);
   }
   return out;
@@ -79,14 +80,16 @@ InferenceModel open_packed_model(const std::string& directory) {
   model.description.version = manifest.version;
   model.description.is_weighted = manifest.is_weighted;
   model.description.bounds_check = manifest.bounds_check;
+  model.description.type = manifest.type;
   model.dlrm = manifest.dlrm;
+  model.graph = manifest.graph;
   for (const Manifest::Table& t : manifest.tables) {
     model.tables.push_back({t.config, map_rows(cat(directory, '/', t.file.name), t)});
   }
   model.dense = read_dense(cat(directory, '/', manifest.dense.name), manifest.dense);
   try {
     complete(model);
-    model.graph = dlrm_graph(model.dlrm);
+    if (manifest.type == kDlrm) model.graph = dlrm_graph(model.dlrm);
   } catch (const Error& e) {
     fail(Code::kDataLoss, directory, '/', kManifestFile, " is damaged: ", e.what());
   }

@@ -46,15 +46,6 @@ BoundsCheckMode bounds_check_of(const std::vector<TableConfig>& tables) {
   return bounds_check_from(first.bounds_check);
 }
 
-DenseWork dense_work(const Config& config, const std::vector<TableConfig>& tables, int64_t dense_inputs) {
-  int64_t outputs = 0;
-  for (const TableConfig& t : tables) outputs += static_cast<int64_t>(std::max<size_t>(1, t.features.size()));
-  DenseWork out =
-      dlrm_dense_work(dense_inputs, outputs, config.model.embedding_dim, config.model.bottom_mlp, config.model.top_mlp);
-  out.bucket_bytes = config.comm.bucket_mib * (1 << 20);
-  return out;
-}
-
 void check_parts(const Runtime& runtime, const Config& config, const std::vector<TableConfig>& tables,
                  const std::string& compute_device) {
   if (config.comm.backend != "auto") {

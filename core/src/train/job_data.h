@@ -22,9 +22,6 @@ JobData read_job_data(const Config& config);
 // The one policy of all tables. kInvalidArgument: there is none, or several.
 BoundsCheckMode bounds_check_of(const std::vector<TableConfig>& tables);
 
-// Of the config's DLRM over these tables.
-DenseWork dense_work(const Config& config, const std::vector<TableConfig>& tables, int64_t dense_inputs);
-
 // The parts that a job names and that only its steps would ask for: its transport, known or "auto" (that it can be used
 // on this machine does not matter), its tables' optimizers with their options, and, for the CPU, whose kernels are
 // always installed, its tables' compute kernels. kNotFound, kInvalidArgument.

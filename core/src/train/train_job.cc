@@ -9,11 +9,12 @@
 #include "data/examples.h"
 #include "data/hold_out.h"
 #include "distributed/stopwatch.h"
+#include "modules/graph_json.h"
 #include "tessera/checkpoint.h"
-#include "tessera/dlrm.h"
 #include "tessera/planner.h"
 #include "tessera/traffic.h"
 #include "train/job_data.h"
+#include "train/job_model.h"
 #include "train/metrics_log.h"
 #include "train/observed_inputs.h"
 #include "train/same_job.h"
@@ -69,6 +70,7 @@ TrainJob::TrainJob(const Runtime& runtime, const Config& config, const TrainJobO
                    std::shared_ptr<ProcessGroup> group)
     : runtime_(runtime), config_(config), options_(options), group_(std::move(group)) {
   check_same_job(*group_, config_, options_);
+  check_model(runtime_, config_);
   JobData job = read_job_data(config_);
   data_ = std::move(job.data);
   tables_ = std::move(job.tables);
@@ -120,11 +122,7 @@ void TrainJob::build_model() {
   ModelTrainerOptions o;
   o.tables = embedding_configs(tables_);
   const auto dense_inputs = static_cast<int64_t>(data_.dense.size());
-  o.graph = dlrm_graph({.dense_inputs = dense_inputs,
-                        .embedding_dim = config_.model.embedding_dim,
-                        .bottom_mlp = config_.model.bottom_mlp,
-                        .top_mlp = config_.model.top_mlp},
-                       o.tables);
+  o.graph = model_of(config_, tables_, dense_inputs);
   o.seed = seed;
   o.dense_optimizer = dense_spec(config_.dense_optimizer);
   o.parallel.sharded.kernel = config_.job.kernel;
@@ -138,7 +136,7 @@ void TrainJob::build_model() {
   planner_.wire = wire_bytes_of(*group_);
   observe_inputs(data_, tables_, config_.data.batch, &planner_);
   o.parallel.planner = planner_;
-  dense_ = dense_work(config_, tables_, dense_inputs);
+  dense_ = dense_work(runtime_, config_, tables_, dense_inputs);
   trainer_ = std::make_unique<ModelTrainer>(runtime_, group_, std::move(o));
 }
 
@@ -168,10 +166,11 @@ void TrainJob::save_to(const std::string& directory, int keep) {
   json tables = json::array();  // what no tensor tells, for tessera quantize
   for (const EmbeddingBagConfig& t : embedding_configs(tables_))
     tables.push_back({{"name", t.name}, {"features", t.feature_names}, {"pooling", to_string(t.pooling)}});
-  const json progress = {
-      {"step", first_step_ + steps_done()},
-      {"model", {{"type", config_.model.type}, {"bounds_check", tables_.front().bounds_check}, {"tables", tables}}},
-      {"data", config::parse_json(fingerprint_, {"the data's fingerprint"})}};
+  json model = {{"type", config_.model.type}, {"bounds_check", tables_.front().bounds_check}, {"tables", tables}};
+  if (config_.model.type == kGraphType) model["graph"] = to_json(trainer_->graph());
+  const json progress = {{"step", first_step_ + steps_done()},
+                         {"model", std::move(model)},
+                         {"data", config::parse_json(fingerprint_, {"the data's fingerprint"})}};
   save_checkpoint(directory, trainer_->parallel(), trainer_->dense_optimizer(), progress.dump(), keep);
 }
 

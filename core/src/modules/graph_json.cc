@@ -1,0 +1,36 @@
+#include "modules/graph_json.h"
+
+namespace tessera {
+
+using nlohmann::ordered_json;
+
+ordered_json to_json(const ModelGraph& graph) {
+  ordered_json layers = ordered_json::array(), heads = ordered_json::array();
+  for (const LayerSpec& l : graph.layers) {
+    layers.push_back({{"name", l.name},
+                      {"type", l.type},
+                      {"inputs", l.inputs},
+                      {"options", config::parse_json(l.options, {"the options of a layer"})}});
+  }
+  for (const HeadSpec& h : graph.heads) {
+    heads.push_back({{"name", h.name}, {"input", h.input}, {"loss", h.loss}, {"label", h.label}, {"weight", h.weight}});
+  }
+  return {{"dense_inputs", graph.dense_width}, {"layers", std::move(layers)}, {"heads", std::move(heads)}};
+}
+
+ModelGraph graph_from(const config::JsonObject& json, const std::vector<EmbeddingBagConfig>& tables) {
+  constexpr int64_t kWidest = int64_t{1} << 31;
+  ModelGraph graph = graph_over(json.within<int64_t>("dense_inputs", 0, kWidest), tables);
+  for (const config::JsonObject& l : json.objects("layers")) {
+    graph.layers.push_back({l.get<std::string>("name"), l.get<std::string>("type"),
+                            l.get<std::vector<std::string>>("inputs"), l.object("options").value().dump()});
+  }
+  for (const config::JsonObject& h : json.objects("heads")) {
+    graph.heads.push_back({h.get<std::string>("name"), h.get<std::string>("input"), h.get<std::string>("loss"),
+                           h.get<std::string>("label"), h.get<double>("weight")});
+  }
+  check_graph(graph);
+  return graph;
+}
+
+}  // namespace tessera

@@ -1,0 +1,109 @@
+#include "train/job_model.h"
+
+#include <algorithm>
+#include <set>
+
+#include "tessera/abi/module.h"
+#include "tessera/dlrm.h"
+#include "tessera/sdk/nearest.h"
+
+namespace tessera {
+namespace {
+
+// What data has today: one label, without a name of its own.
+constexpr const char* kLabel = "label";
+
+void add_layers(const Config& config, ModelGraph& graph) {
+  for (const LayerConfig& l : config.layers) graph.layers.push_back({l.name, l.type, l.inputs, l.options.json});
+  for (const HeadConfig& h : config.heads) graph.heads.push_back({h.name, h.input, h.loss, h.label, h.weight});
+}
+
+// Leaves those that model.inputs has.
+void keep_inputs(const std::vector<std::string>& wanted, ModelGraph& graph) {
+  std::vector<std::string> known;
+  for (const GraphInput& input : graph.inputs) known.push_back(input.name);
+  for (const std::string& name : wanted) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    fail(Code::kInvalidArgument, "model.inputs has \"", name,
+         "\", which is no table and no feature of one; the nearest is \"", sdk::nearest_name(name, known), '"');
+  }
+  if (wanted.empty()) return;
+  std::erase_if(graph.inputs, [&](const GraphInput& input) {
+    return std::find(wanted.begin(), wanted.end(), input.name) == wanted.end();
+  });
+}
+
+// Inputs by name alone: those of model.inputs, of the config's tables, or, where data brings the tables, whatever is
+// taken and no layer.
+std::vector<GraphInput> expected_inputs(const Config& config) {
+  std::set<std::string> names(config.model.inputs.begin(), config.model.inputs.end());
+  if (names.empty()) {
+    names = {"dense", "pooled"};
+    for (const TableConfig& t : config.tables) {
+      names.insert(t.name);
+      names.insert(t.features.begin(), t.features.end());
+    }
+    if (config.tables.empty()) {
+      for (const LayerConfig& l : config.layers) names.insert(l.inputs.begin(), l.inputs.end());
+      for (const LayerConfig& l : config.layers) {
+        std::erase_if(names, [&](const std::string& n) { return n == l.name || n.starts_with(l.name + ":"); });
+      }
+    }
+  }
+  std::vector<GraphInput> out;
+  for (const std::string& name : names) out.push_back({name});
+  return out;
+}
+
+}  // namespace
+
+void check_model(const Runtime& runtime, const Config& config) {
+  if (config.model.type != kGraphType) return;
+  ModelGraph graph;
+  graph.inputs = expected_inputs(config);
+  add_layers(config, graph);
+  check_graph(graph);
+  for (const LayerSpec& layer : graph.layers) {
+    if (!computes_layer(runtime, layer.type, nullptr)) (void)runtime.component(TSR_MODULE_KIND, layer.type);
+  }
+  for (const HeadSpec& head : graph.heads) {
+    if (head.label == kLabel) continue;
+    fail(Code::kInvalidArgument, "the head \"", head.name, "\" wants the label \"", head.label,
+         "\", but the data's one label is called \"", kLabel, '"');
+  }
+}
+
+ModelGraph model_of(const Config& config, const std::vector<TableConfig>& tables, int64_t dense_inputs) {
+  const std::vector<EmbeddingBagConfig> configs = embedding_configs(tables);
+  if (config.model.type != kGraphType) {
+    return dlrm_graph({.dense_inputs = dense_inputs,
+                       .embedding_dim = config.model.embedding_dim,
+                       .bottom_mlp = config.model.bottom_mlp,
+                       .top_mlp = config.model.top_mlp},
+                      configs);
+  }
+  ModelGraph graph = graph_over(dense_inputs, configs);
+  keep_inputs(config.model.inputs, graph);
+  add_layers(config, graph);
+  return graph;
+}
+
+DenseWork dense_work(const Runtime& runtime, const Config& config, const std::vector<TableConfig>& tables,
+                     int64_t dense_inputs) {
+  DenseWork out;
+  if (config.model.type != kGraphType) {
+    int64_t outputs = 0;
+    for (const TableConfig& t : tables) outputs += static_cast<int64_t>(std::max<size_t>(1, t.features.size()));
+    out = dlrm_dense_work(dense_inputs, outputs, config.model.embedding_dim, config.model.bottom_mlp,
+                          config.model.top_mlp);
+  } else {  // matrices are what takes time
+    const LayerGraph layers(runtime, model_of(config, tables, dense_inputs), {});
+    for (const ParameterPtr& p : layers.parameters()) {
+      if (p->value.dim() == 2) out.layers.emplace_back(p->value.size(1), p->value.size(0));
+    }
+  }
+  out.bucket_bytes = config.comm.bucket_mib * (1 << 20);
+  return out;
+}
+
+}  // namespace tessera

@@ -1,0 +1,209 @@
+// A model of [[layer]]s through the command line: the same losses on any number of ranks, saved and gone on with,
+// packed, asked; and what is no such model.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "tessera/error.h"
+#include "tessera_program.h"
+
+namespace tessera::test {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+
+// Tables of two dimensions, a layer that several take, two heads.
+const std::string kLayers = R"(
+[[layer]]
+name = "cross"
+type = "cross"
+inputs = ["dense", "c0", "c1"]
+options = { kind = "low_rank", layers = 2, rank = 4 }
+[[layer]]
+name = "deep"
+type = "mlp"
+inputs = ["dense", "c2", "cross"]
+options = { widths = [24, 8], final_activation = "relu" }
+[[layer]]
+name = "top"
+type = "mlp"
+inputs = ["cross", "deep"]
+options = { widths = [1] }
+[[layer]]
+name = "aside"
+type = "linear"
+inputs = ["deep"]
+[[head]]
+name = "click"
+input = "top"
+[[head]]
+name = "helper"
+input = "aside"
+weight = 0.25
+)";
+const std::string kTables = R"(
+[[table]]
+name = "c0"
+[[table]]
+name = "c1"
+[[table]]
+name = "c2"
+embedding_dim = 4
+)";
+const std::string kJob = R"(
+[job]
+seed = 3
+device = "cpu"
+threads = 1
+[comm]
+backend = "tcp"
+[model]
+embedding_dim = 8
+inputs = ["dense", "c0", "c1", "c2"]
+[table_defaults]
+optimizer = { name = "exact_adagrad", learning_rate = 0.05, eps = 1e-8 }
+[data]
+reader = "synthetic"
+columns = 3
+rows = [300, 50, 20]
+dense = 5
+pooling = 2
+samples = 1200
+test_samples = 300
+batch = 32
+)";
+
+class GraphModels : public testing::Test {
+ protected:
+  json train(int ranks, const std::vector<std::string>& more) {
+    const std::string config = folder_.write("job.toml", kJob + kTables + kLayers),
+                      report = folder_.file("report.json");
+    std::vector<std::string> args = {
+        "train", "--config", config, "--nproc", cat(ranks), "--set", "report.json=" + report};
+    args.insert(args.end(), more.begin(), more.end());
+    const Finished done = run_tessera(args);
+    EXPECT_EQ(done.status, 0) << done.output;
+    return done.status ? json() : json::parse(contents(report));
+  }
+  // Losses of `b`, which are the last of `a`.
+  static void expect_same(const json& a, const json& b) {
+    const auto want = a.at("losses").get<std::vector<double>>(), got = b.at("losses").get<std::vector<double>>();
+    ASSERT_FALSE(got.empty());
+    ASSERT_LE(got.size(), want.size());
+    for (size_t i = 0; i < got.size(); ++i) {
+      const double x = want[want.size() - got.size() + i];
+      ASSERT_LE(std::abs(got[i] - x), 1e-4 * x) << "step " << i;
+    }
+  }
+  TestFolder folder_;
+};
+
+TEST_F(GraphModels, TrainToTheSameLossesOnAnyNumberOfRanksAndLearn) {
+  const json one = train(1, {});
+  ASSERT_FALSE(one.is_null());
+  expect_same(one, train(2, {"--set", "table_defaults.sharding=row_wise"}));
+  EXPECT_EQ(one.at("model"), "graph");
+  EXPECT_TRUE(one.at("layers").contains("cross"));
+  EXPECT_GT(one.at("test").at("auc").get<double>(), 0.6);
+  const auto losses = one.at("losses").get<std::vector<double>>();
+  EXPECT_LT(losses.back(), losses.front());
+}
+
+TEST_F(GraphModels, GoOnFromACheckpointOfOtherRanks) {
+  const std::string checkpoint = folder_.file("checkpoint");
+  ASSERT_FALSE(train(2, {"--save", checkpoint, "--max-steps", "20"}).is_null());
+  const json rest = train(1, {"--load", checkpoint});
+  ASSERT_FALSE(rest.is_null());
+  EXPECT_EQ(rest.at("first_step"), 20);
+  expect_same(train(1, {}), rest);
+}
+
+// What is packed has the AUC that training has found; predict answers.
+TEST_F(GraphModels, ArePackedAndAsked) {
+  const std::string checkpoint = folder_.file("checkpoint"), model = folder_.file("model");
+  const json trained = train(2, {"--save", checkpoint});
+  ASSERT_FALSE(trained.is_null());
+  const Finished packed = run_tessera(
+      {"quantize", "--load", checkpoint, "--save", model, "--weights", "fp32", "--config", folder_.file("job.toml")});
+  ASSERT_EQ(packed.status, 0) << packed.output;
+  const size_t auc = packed.output.find("AUC ");
+  ASSERT_NE(auc, std::string::npos) << packed.output;
+  EXPECT_NEAR(std::stod(packed.output.substr(auc + 4)), trained.at("test").at("auc").get<double>(), 1e-5);
+  const Finished seen = run_tessera({"model", "inspect", model, "--verify", "--json"});
+  ASSERT_EQ(seen.status, 0) << seen.output;
+  const json described = json::parse(seen.output);
+  EXPECT_EQ(described.at("type"), "graph");
+  EXPECT_EQ(described.at("layers").size(), 4u);
+  EXPECT_EQ(described.at("dense_inputs"), 5);
+  const std::string samples = folder_.write("samples.tsv", "1\t0,1,0,1,0\t3,4\t17\t3\n0\t0,0,1,1,1\t29\t\t1,1\n"),
+                    scores = folder_.file("scores.csv");
+  const Finished asked = run_tessera({"predict", "--model", model, "--data", samples, "--output", scores});
+  ASSERT_EQ(asked.status, 0) << asked.output;
+  EXPECT_THAT(contents(scores), AllOf(HasSubstr("0."), testing::Not(HasSubstr("nan"))));
+  const Finished again = run_tessera({"quantize", "--load", checkpoint, "--save", folder_.file("small")});
+  EXPECT_EQ(again.status, 0) << again.output << "without a config the checkpoint says all";
+}
+
+// One sentence and status 2; `where` is no data at all where that is not needed to know.
+class WrongGraphs : public GraphModels {
+ protected:
+  void expect_refused(std::string text, const std::string& from, const std::string& to,
+                      const testing::Matcher<std::string>& sentence, bool before_data = true) {
+    const size_t at = text.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    text.replace(at, from.size(), to);
+    std::vector<std::string> args = {"train", "--config", folder_.write("wrong.toml", text)};
+    if (before_data)
+      args.insert(args.end(), {"--set", "data.reader=prepared", "--set", "data.path=" + folder_.file("nowhere")});
+    const Finished done = run_tessera(args, 60);
+    EXPECT_EQ(done.status, 2) << done.output;
+    EXPECT_THAT(done.output, sentence);
+    EXPECT_EQ(std::count(done.output.begin(), done.output.end(), '\n'), 1) << done.output;
+  }
+};
+
+TEST_F(WrongGraphs, AreRefusedBeforeDataIsRead) {
+  const std::string all = kJob + kTables + kLayers;
+  expect_refused(all, R"(["dense", "c2", "cross"])", R"(["dense", "c2", "top"])",
+                 HasSubstr("the layers form a circle: \"deep\" takes \"top\", which takes \"deep\""));
+  expect_refused(all, R"(["cross", "deep"])", R"(["croos", "deep"])",
+                 AllOf(HasSubstr("the layer \"top\" takes \"croos\""), HasSubstr("the nearest is \"cross\"")));
+  expect_refused(all, R"("c2"]
+[table)",
+                 R"(]
+[table)",
+                 AllOf(HasSubstr("the layer \"deep\" takes \"c2\""), HasSubstr("no input of the model")));
+  expect_refused(all, "name = \"deep\"", "name = \"cross\"", HasSubstr("a second [[layer]] is named \"cross\""));
+  expect_refused(all, "name = \"deep\"", "name = \"c0\"", HasSubstr("the layer \"c0\" is called like an input"));
+  expect_refused(all, "weight = 0.25", "weight = 0.25\nlabel = \"like\"",
+                 HasSubstr("the head \"helper\" wants the label \"like\""));
+  expect_refused(all, "type = \"linear\"", "type = \"linaer\"", AllOf(HasSubstr("\"linaer\""), HasSubstr("linear")));
+  expect_refused(all, "type = \"linear\"", "typ = \"linear\"", AllOf(HasSubstr("\"typ\""), HasSubstr("\"type\"")));
+  expect_refused(all, "input = \"aside\"", "input = \"deep\"", HasSubstr("\"aside\" leads to no head"));
+  expect_refused(all, "embedding_dim = 8", "embedding_dim = 8\ntype = \"dlrm\"", HasSubstr("model.type is \"dlrm\""));
+  expect_refused(kJob + kTables, "embedding_dim = 8", "type = \"graph\"", HasSubstr("there is no [[layer]]"));
+}
+
+TEST_F(WrongGraphs, AreRefusedBeforeTheyTrain) {
+  const std::string all = kJob + kTables + kLayers;
+  expect_refused(all, "type = \"linear\"\ninputs = [\"deep\"]", "type = \"sum\"\ninputs = [\"deep\", \"cross\"]",
+                 AllOf(HasSubstr("the layer \"aside\" of deep (8 values), cross (21 values)")), false);
+  expect_refused(all, "rank = 4", "rnak = 4", AllOf(HasSubstr("\"rnak\""), HasSubstr("\"rank\"")), false);
+  expect_refused(all, "input = \"aside\"", "input = \"aside\"\nloss = \"mse_\"",
+                 AllOf(HasSubstr("the head \"helper\""), HasSubstr("\"mse_\"")), false);
+  expect_refused(all, R"(["cross", "deep"]
+options = { widths = [1] })",
+                 R"(["cross", "deep"]
+options = { widths = [2] })",
+                 HasSubstr("the head \"click\" takes \"top\", which has 2 values per sample"), false);
+  expect_refused(kJob + "[data2]\n", "[data2]", "", HasSubstr("model.bottom_mlp must end with"), false);
+  expect_refused(kJob, "dense = 5", "dense = 0", HasSubstr("needs dense inputs, and the data has none"), false);
+}
+
+}  // namespace
+}  // namespace tessera::test
