@@ -20,8 +20,8 @@ namespace tessera {
 //   exponential  from gamma^i                                      from = 1, gamma is needed
 //   step         from gamma^floor(i / every)                       from = 1, gamma and every are needed
 //
-// `steps` is n; only the last stage may leave it out, and lasts to the end of the run then. What the last stage comes to
-// stays. The shapes are those of torch.optim.lr_scheduler: LinearLR, CosineAnnealingLR, PolynomialLR, ExponentialLR,
+// `steps` is n; only the last stage may leave it out, and lasts to the end of the run then. What the last stage comes
+// to stays. The shapes are those of torch.optim.lr_scheduler: LinearLR, CosineAnnealingLR, PolynomialLR, ExponentialLR,
 // StepLR.
 class LearningRateSchedule {
  public:

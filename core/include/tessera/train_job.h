@@ -144,7 +144,7 @@ class TrainJob {
   bool ahead_ = false;
   std::unique_ptr<ValidationScores> scores_;
   std::vector<TrainValidation> validations_;
-  std::atomic<bool> ended_early_ = false;  // the pipeline asks, too
+  std::atomic<bool> ended_early_ = false;    // the pipeline asks, too
   std::unique_ptr<MetricsLog> metrics_log_;  // of rank 0, where there is one
   // Of training: ids read by this rank, by column; and what was spent in the first few steps, in all, and beside them.
   std::vector<double> ids_;

@@ -33,8 +33,9 @@ std::pair<ExamplesPtr, ExamplesPtr> hold_out(const Examples& examples, const Hol
   auto kept = std::make_shared<Examples>(num_dense, examples.columns());
   const auto first_kept = examples.size() - std::llround(options.fraction * static_cast<double>(examples.size()));
   for (int64_t i = 0; i < examples.size(); ++i) {
-    const bool back = options.last ? i >= first_kept
-                                   : Random(combine(options.seed, static_cast<uint64_t>(i))).uniform() < options.fraction;
+    const bool back = options.last
+                          ? i >= first_kept
+                          : Random(combine(options.seed, static_cast<uint64_t>(i))).uniform() < options.fraction;
     add(examples, i, back ? *kept : *trained);
   }
   trained->note_bad_id(examples.bad_id());

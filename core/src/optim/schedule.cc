@@ -48,7 +48,8 @@ bool counts(const std::string& key) { return key == "steps" || key == "every"; }
 
 void check(const std::string& stage, const std::string& key, double value) {
   const bool whole = value >= 1 && value <= 1e15 && value == std::floor(value);
-  if (counts(key) && !whole) fail(Code::kInvalidArgument, "schedule \"", stage, "\": ", key, " counts steps: 1 or more");
+  if (counts(key) && !whole)
+    fail(Code::kInvalidArgument, "schedule \"", stage, "\": ", key, " counts steps: 1 or more");
   if (!counts(key) && !(value >= 0 && value <= 1e6))
     fail(Code::kInvalidArgument, "schedule \"", stage, "\": ", key, " must be from 0 to 1000000");
 }

@@ -14,8 +14,7 @@ json metrics_json(const BinaryMetrics& m) {
           {"calibration", m.calibration}};
 }
 
-MetricsLog::MetricsLog(const std::string& path, bool append)
-    : out_(path, append ? std::ios::app : std::ios::trunc) {
+MetricsLog::MetricsLog(const std::string& path, bool append) : out_(path, append ? std::ios::app : std::ios::trunc) {
   if (!out_) fail(Code::kUnavailable, "cannot write report.metrics to ", path);
 }
 

@@ -133,8 +133,8 @@ TEST_F(ValidatedJob, EndsWhereItGetsNoBetter) {
 }
 
 TEST_F(ValidatedJob, SchedulesMultiplyLearningRates) {
-  const std::vector<double> half = losses_of({"table_defaults.optimizer.learning_rate=0.05",
-                                              "dense_optimizer.learning_rate=0.01"});
+  const std::vector<double> half =
+      losses_of({"table_defaults.optimizer.learning_rate=0.05", "dense_optimizer.learning_rate=0.01"});
   EXPECT_EQ(losses_of({"table_defaults.optimizer.learning_rate=0.1", "dense_optimizer.learning_rate=0.02",
                        "schedule.tables=[\"constant?factor=0.5\"]", "schedule.dense=[\"constant?factor=0.5\"]"}),
             half);
