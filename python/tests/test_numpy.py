@@ -319,6 +319,21 @@ def test_the_program():
     assert told.returncode == 0 and tessera.__version__ in told.stdout, told.stderr
 
 
+def test_names_are_loaded_when_they_are_used():
+    program = (
+        "import sys, tessera; print('numpy' in sys.modules, [n for n in tessera.__all__ if not hasattr(tessera, n)])"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert told.stdout == "False []\n", told.stderr
+    assert (
+        {"launch", "plan", "EmbeddingBagCollection", "TesseraError", "NotFound"}
+        <= set(tessera.__all__)
+        <= set(dir(tessera))
+    )
+    with pytest.raises(AttributeError, match="no attribute 'EmbeddingBags'"):
+        tessera.EmbeddingBags
+
+
 def test_no_library_is_a_sentence():
     env = dict(os.environ, TESSERA_LIBRARY="/nowhere/libtessera.so")
     told = subprocess.run([sys.executable, "-c", "import tessera"], env=env, capture_output=True, text=True, timeout=60)

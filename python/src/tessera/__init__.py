@@ -12,16 +12,8 @@
 What goes wrong is a ``TesseraError`` with one sentence, which is also the type that Python has for it.
 """
 
-from ._batch import QuantCollection
-from ._collections import (
-    Collection,
-    DistributedModelParallel,
-    EmbeddingBagCollection,
-    EmbeddingCollection,
-    Shard,
-    Step,
-)
 from ._library import (
+    ERRORS as _ERRORS,
     Aborted,
     AlreadyExists,
     Cancelled,
@@ -39,34 +31,63 @@ from ._library import (
     Unimplemented,
     lib as _lib,
 )
-from ._runtime import ProcessGroup, Runtime
-from ._tables import (
-    DataType,
-    EmbeddingBagConfig,
-    EmbeddingConfig,
-    Module,
-    Optimizer,
-    ParameterConstraints,
-    Plan,
-    Planner,
-    PoolingType,
-    Sharding,
-    column_wise,
-    data_parallel,
-    plan,
-    row_wise,
-    table_row_wise,
-    table_wise,
-)
+
+TYPE_CHECKING = False  # typing's own would take as long to load as this package
+if TYPE_CHECKING:
+    from ._batch import QuantCollection
+    from ._collections import (
+        Collection,
+        DistributedModelParallel,
+        EmbeddingBagCollection,
+        EmbeddingCollection,
+        Shard,
+        Step,
+    )
+    from ._launch import launch
+    from ._runtime import ProcessGroup, Runtime
+    from ._tables import (
+        DataType,
+        EmbeddingBagConfig,
+        EmbeddingConfig,
+        Module,
+        Optimizer,
+        ParameterConstraints,
+        Plan,
+        Planner,
+        PoolingType,
+        Sharding,
+        column_wise,
+        data_parallel,
+        plan,
+        row_wise,
+        table_row_wise,
+        table_wise,
+    )
 
 __version__ = _lib.tsr_version().decode()
 
-__all__ = [name for name in dir() if not name.startswith("_")] + ["launch"]
+# Names that are loaded, NumPy with them, when they are first used.
+_LATER = {
+    "_batch": "QuantCollection",
+    "_collections": "Collection DistributedModelParallel EmbeddingBagCollection EmbeddingCollection Shard Step",
+    "_launch": "launch",
+    "_runtime": "ProcessGroup Runtime",
+    "_tables": "DataType EmbeddingBagConfig EmbeddingConfig Module Optimizer ParameterConstraints Plan Planner "
+    "PoolingType Sharding column_wise data_parallel plan row_wise table_row_wise table_wise",
+}
+_module_of = {name: module for module, names in _LATER.items() for name in names.split()}
+__all__ = sorted(["TesseraError", *{error.__name__ for error in _ERRORS.values()}, *_module_of])
 
 
 def __getattr__(name: str) -> object:
-    if name == "launch":  # what it needs is loaded by those who call it
-        from ._launch import launch
+    module = _module_of.get(name)
+    if module is None:
+        raise AttributeError(f"module 'tessera' has no attribute '{name}'")
+    from importlib import import_module
 
-        return launch
-    raise AttributeError(f"module 'tessera' has no attribute '{name}'")
+    value = globals()[name] = getattr(import_module(f".{module}", __name__), name)
+    return value
+
+
+def __dir__() -> "list[str]":
+    return [*globals(), *_module_of]

@@ -5,7 +5,7 @@ import sys
 
 from ._library import home
 
-program = home() / "bin" / "tessera"
-if not program.exists():
+program = os.path.join(home(), "bin", "tessera")
+if not os.path.exists(program):
     sys.exit(f"python -m tessera: there is no program at {program}")
-os.execv(program, [str(program), *sys.argv[1:]])
+os.execv(program, [program, *sys.argv[1:]])

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes as c
 import os
-from pathlib import Path
 
 
 class TesseraError(Exception):
@@ -152,14 +151,16 @@ class DLTensor(c.Structure):
     ]
 
 
-def home() -> Path:
+def home() -> str:
     """The folder that holds lib/libtessera.so, and bin/tessera: the wheel's own, or around TESSERA_LIBRARY."""
     library = os.environ.get("TESSERA_LIBRARY")
-    return Path(library).resolve().parent.parent if library else Path(__file__).resolve().parent / "_native"
+    if library:
+        return os.path.dirname(os.path.dirname(os.path.realpath(library)))
+    return os.path.join(os.path.dirname(os.path.realpath(__file__)), "_native")
 
 
 def _load() -> c.CDLL:
-    path = os.environ.get("TESSERA_LIBRARY") or str(home() / "lib" / "libtessera.so.0")
+    path = os.environ.get("TESSERA_LIBRARY") or os.path.join(home(), "lib", "libtessera.so.0")
     try:
         return c.CDLL(path)
     except OSError as error:

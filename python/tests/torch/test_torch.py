@@ -177,6 +177,35 @@ def test_states_of_fused_optimizers():
         assert torch.equal(value, two.state_dict()[key])
 
 
+class Compiled(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bags, self.under = bags(), torch.nn.Linear(3, 6)
+        self.rows = tt.EmbeddingCollection([tt.EmbeddingConfig(6, 6, "c", feature_names=["x"])], optimizer=SGD)
+
+    def forward(self, dense, features):
+        mixed = torch.relu(self.under(dense)) * self.bags(features).values()
+        return mixed * self.rows(features)["x"].values().sum() + 1
+
+
+def test_a_compiled_model_has_a_graph_break_for_each_collection():
+    torch.manual_seed(6)
+    model, dense = Compiled(), torch.randn(2, 3)
+    with torch.no_grad():
+        expected = model(dense, batch())
+    explained = torch._dynamo.explain(model)(dense, batch())
+    assert explained.graph_break_count == 2, explained.break_reasons
+    torch._dynamo.reset()
+    compiled, before = torch.compile(model, backend="aot_eager"), model.state_dict()
+    out = compiled(dense, batch())
+    torch.testing.assert_close(out, expected)
+    out.sum().backward()
+    after = model.state_dict()
+    assert all(not torch.equal(before[key], after[key]) for key in before if "embedding" in key)
+    torch.testing.assert_close(compiled(dense, batch()), model(dense, batch()))
+    torch._dynamo.reset()
+
+
 def test_what_has_no_counterpart_is_named():
     with pytest.raises(NotImplementedError, match="need_indices"):
         tt.EmbeddingCollection([], need_indices=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import sys
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
@@ -68,6 +70,24 @@ def _array(tensor: Tensor) -> np.ndarray:
     if tensor.requires_grad:
         tensor = tensor.detach()
     return tensor.numpy() if tensor.is_contiguous() else tensor.contiguous().numpy()
+
+
+def outside_graphs(function: Callable) -> Callable:
+    """What ``torch.compile`` leaves out, with all that it calls: one graph break. torch.compiler.disable does that, and
+    takes a second to import, so it is asked when there is a compiler."""
+    disabled: List[Callable] = []
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if "torch._dynamo" not in sys.modules:
+            return function(*args, **kwargs)
+        if not disabled:
+            disabled.append(torch.compiler.disable(function))
+        return disabled[0](*args, **kwargs)
+
+    run._torchdynamo_disable = True  # type: ignore[attr-defined]
+    run._torchdynamo_disable_msg = "tables are looked up in Tessera's library"  # type: ignore[attr-defined]
+    return run
 
 
 def batch_arguments(features: Any, known: List[str], is_weighted: bool) -> Dict[str, Any]:
@@ -267,6 +287,7 @@ class EmbeddingBagCollection(Embeddings):
     def is_weighted(self) -> bool:
         return self._is_weighted
 
+    @outside_graphs
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
         core = self.core
         batch = batch_arguments(features, core.features, self._is_weighted)
@@ -298,6 +319,7 @@ class EmbeddingCollection(Embeddings):
     def embedding_configs(self) -> List[EmbeddingConfig]:
         return self._configs
 
+    @outside_graphs
     def forward(self, features: KeyedJaggedTensor) -> Dict[str, JaggedTensor]:
         core = self.core
         batch = batch_arguments(features, core.features, False)

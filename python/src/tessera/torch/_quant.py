@@ -9,7 +9,14 @@ import torch
 from torch import nn
 
 from .._batch import QuantCollection
-from ._modules import EmbeddingBagConfig, EmbeddingBagCollection, EmbeddingCollection, Embeddings, batch_arguments
+from ._modules import (
+    EmbeddingBagConfig,
+    EmbeddingBagCollection,
+    EmbeddingCollection,
+    Embeddings,
+    batch_arguments,
+    outside_graphs,
+)
 from ._sparse import KeyedJaggedTensor, KeyedTensor
 
 _FORMATS = {torch.int8: "int8", torch.qint8: "int8", torch.uint8: "int8", torch.quint8: "int8",
@@ -39,6 +46,7 @@ class QuantEmbeddingBagCollection(nn.Module):
     def is_weighted(self) -> bool:
         return self._is_weighted
 
+    @outside_graphs
     def forward(self, features: KeyedJaggedTensor) -> KeyedTensor:
         core = self.core
         rows = core.lookup(**batch_arguments(features, core.features, self._is_weighted))
