@@ -1,0 +1,10 @@
+#!/bin/sh
+# Makes the binaries of this folder anew from their sources and the headers of this tree: only before a release, since
+# what they are kept for is that they were built against the headers of then.
+set -e
+cd "$(dirname "$0")"
+for kind in sharder optimizer kernel collective; do
+  ${CC:-cc} -std=c11 -O2 -fPIC -shared -fvisibility=hidden -Wall -Wextra -Wpedantic -Werror -I../../../../core/include \
+    "$kind.c" -o "$kind.so" -Wl,--version-script=../../../../cmake/plugin.map -Wl,-z,nodelete -Wl,-z,defs \
+    -Wl,--build-id=none -Wl,-z,noseparate-code -Wl,-z,norelro -s
+done
