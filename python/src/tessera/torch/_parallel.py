@@ -96,6 +96,9 @@ class ShardingPlan:
     def __str__(self) -> str:
         return str(self.made) if self.made else str(self.plan)
 
+    def _repr_html_(self) -> Optional[str]:
+        return self.made._repr_html_() if self.made else None
+
 
 class EmbeddingShardingPlanner:
     """Which sharding, and which ranks, for every table: ``plan(module, sharders)``."""
