@@ -79,13 +79,13 @@ class SwishLayerNormPiece : public Piece {
     const int64_t n = run.batch * in();
     norm_->forward(run, x, kept, kept + n);
     loops_.activate(Activation::kSigmoid, n, 0, kept, y);
-    for (int64_t i = 0; i < n; ++i) y[i] *= x[i];
+    loops_.multiply(n, y, x, 1, y);
   }
   void backward(const Run& run, const float* x, const float* dy, float* dx, const float* kept) override {
     const int64_t n = run.batch * in();
     float* gate = gate_.at_least(host_, n);
     float* inner = inner_.at_least(host_, n);
-    for (int64_t i = 0; i < n; ++i) inner[i] = dy[i] * x[i];
+    loops_.multiply(n, dy, x, 1, inner);
     loops_.activate_back(Activation::kSigmoid, n, 0, kept, inner, inner);
     norm_->backward(run, x, inner, dx, kept + n);
     if (!dx) return;

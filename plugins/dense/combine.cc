@@ -41,7 +41,7 @@ void Concat::compute_back(const ModuleCall& call) {
   }
 }
 
-Elementwise::Elementwise(const tessera::sdk::Setup& setup, const char* layer) : layer_(layer) {
+Elementwise::Elementwise(const tessera::sdk::Setup& setup, const char* layer) : layer_(layer), loops_(choose_loops()) {
   tessera::sdk::joined_width(setup.options);  // known; the inputs themselves say more
 }
 
@@ -69,8 +69,7 @@ void Sum::compute(const ModuleCall& call) {
   const int64_t n = size(call);
   float* to = matrix(call.outputs[0], call.batch, call.outputs[0].shape[1], "sum's output");
   std::copy_n(input(call, 0), n, to);
-  const Loops& loops = choose_loops();
-  for (size_t k = 1; k < call.inputs.size(); ++k) loops.add(n, input(call, k), to);
+  for (size_t k = 1; k < call.inputs.size(); ++k) loops_.add(n, input(call, k), to);
 }
 
 void Sum::compute_back(const ModuleCall& call) {
@@ -88,7 +87,7 @@ void Hadamard::compute(const ModuleCall& call) {
   std::copy_n(input(call, 0), n, to);
   for (size_t k = 1; k < call.inputs.size(); ++k) {
     const float* x = input(call, k);
-    for (int64_t i = 0; i < n; ++i) to[i] *= x[i];
+    loops_.of_rows->multiply(n, to, x, 1, to);
   }
 }
 
@@ -102,13 +101,13 @@ void Hadamard::compute_back(const ModuleCall& call) {
     if (!to) continue;
     std::copy_n(grad, n, to);
     for (size_t j = 0; j < call.inputs.size(); ++j) {
-      const float* x = input(call, j);
-      for (int64_t i = 0; j != k && i < n; ++i) to[i] *= x[i];
+      if (j != k) loops_.of_rows->multiply(n, to, input(call, j), 1, to);
     }
   }
 }
 
-Matmul::Matmul(const tessera::sdk::Setup& setup) : dim_(setup.options.integer("dim", 0)) {
+Matmul::Matmul(const tessera::sdk::Setup& setup)
+    : loops_(*choose_loops().of_rows), dim_(setup.options.integer("dim", 0)) {
   tessera::sdk::joined_width(setup.options);
   if (dim_ < 1) fail(TSR_INVALID_ARGUMENT, "matmul: option \"dim\" must say which dimension is summed over, above 0");
 }
@@ -141,7 +140,7 @@ void Matmul::compute(const ModuleCall& call) {
   for (int64_t s = 0; s < call.batch; ++s, a += rows * dim_, b += dim_ * columns, out += rows * columns) {
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t d = 0; d < dim_; ++d) {
-        for (int64_t c = 0; c < columns; ++c) out[r * columns + c] += a[r * dim_ + d] * b[d * columns + c];
+        loops_.add_scaled(columns, a[r * dim_ + d], b + d * columns, out + r * columns);
       }
     }
   }
@@ -160,8 +159,8 @@ void Matmul::compute_back(const ModuleCall& call) {
       const float* g = grad + (s * rows + r) * columns;
       for (int64_t d = 0; d < dim_; ++d) {
         const int64_t at = of_a + r * dim_ + d, row = of_b + d * columns;
-        for (int64_t c = 0; da && c < columns; ++c) da[at] += g[c] * b[row + c];
-        for (int64_t c = 0; db && c < columns; ++c) db[row + c] += g[c] * a[at];
+        if (da) da[at] += loops_.dot(columns, g, b + row);
+        if (db) loops_.add_scaled(columns, a[at], g, db + row);
       }
     }
   }

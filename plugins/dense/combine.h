@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "joined.h"
+#include "loops.h"
 #include "tessera/sdk/module.h"
 
 namespace tessera_dense {
@@ -54,6 +55,7 @@ class Elementwise : public Stateless {
   // Elements of each, which have one shape.
   int64_t size(const tessera::sdk::ModuleCall& call) const;
   const char* layer_;
+  const Loops& loops_;
 };
 class Sum : public Elementwise {
  public:
@@ -86,6 +88,7 @@ class Matmul : public Stateless {
   Shape shape_of(const tessera::sdk::ModuleCall& call) const;
   void compute(const tessera::sdk::ModuleCall& call) override;
   void compute_back(const tessera::sdk::ModuleCall& call) override;
+  const RowLoops& loops_;
   int64_t dim_;
 };
 

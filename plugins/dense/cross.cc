@@ -143,6 +143,7 @@ void MatrixCross::take_weights(std::span<const DLTensor> tensors) {
 
 VectorCross::VectorCross(const tessera::sdk::Setup& setup)
     : host_(setup.host),
+      loops_(*choose_loops().of_rows),
       joined_(setup.host, "cross", setup.options.integer("width", tessera::sdk::joined_width(setup.options))),
       layers_(setup.options.integer("layers", 3)) {
   const int64_t width = joined_.width();
@@ -167,10 +168,10 @@ void VectorCross::forward(const tessera::sdk::ModuleCall& args, tsr_module_conte
     float* next = k + 1 == layers_ ? output : kept + k * n;
     for (int64_t s = 0; s < args.batch; ++s) {
       const int64_t at = s * width;
-      float dot = 0;
-      for (int64_t i = 0; i < width; ++i) dot += x[at + i] * weight[i];
-      dots[s] = dot;
-      for (int64_t i = 0; i < width; ++i) next[at + i] = x0[at + i] * dot + bias[i] + x[at + i];
+      dots[s] = loops_.dot(width, x + at, weight);
+      std::copy_n(x + at, width, next + at);
+      loops_.add_scaled(width, dots[s], x0 + at, next + at);
+      loops_.add_scaled(width, 1, bias, next + at);
     }
     x = next;
   }
@@ -194,18 +195,15 @@ void VectorCross::backward(const tessera::sdk::ModuleCall& args, tsr_module_cont
     const float *x = k == 0 ? x0 : kept + (k - 1) * n, *dots = kept + (layers_ - 1) * n + k * args.batch;
     for (int64_t s = 0; s < args.batch; ++s) {
       const int64_t at = s * width;
-      float along = 0;  // the gradient of the dot product
-      for (int64_t i = 0; i < width; ++i) along += dx[at + i] * x0[at + i];
-      for (int64_t i = 0; i < width; ++i) {
-        gradients_[at_weight][i] += along * x[at + i];
-        gradients_[at_weight + 1][i] += dx[at + i];
-        if (dx0) dx0[at + i] += dx[at + i] * dots[s];
-        dx[at + i] += along * weights_[at_weight][i];
-      }
+      const float along = loops_.dot(width, dx + at, x0 + at);  // the gradient of the dot product
+      loops_.add_scaled(width, along, x + at, gradients_[at_weight]);
+      loops_.add_scaled(width, 1, dx + at, gradients_[at_weight + 1]);
+      if (dx0) loops_.add_scaled(width, dots[s], dx + at, dx0 + at);
+      loops_.add_scaled(width, along, weights_[at_weight], dx + at);
     }
   }
   if (!dx0) return;
-  for (int64_t i = 0; i < n; ++i) dx0[i] += dx[i];
+  loops_.add_scaled(n, 1, dx, dx0);
   joined_.give(args);
 }
 

@@ -77,6 +77,7 @@ class VectorCross : public tessera::sdk::Module {
     Floats kept;  // inputs of all layers but the first, then of each layer x . k of each sample
   };
   tessera::sdk::Host host_;
+  const RowLoops& loops_;
   Joined joined_;
   int64_t layers_;
   std::vector<tessera::sdk::Parameter> parameters_;

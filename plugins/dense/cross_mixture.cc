@@ -124,7 +124,7 @@ void MixtureCross::backward(const tessera::sdk::ModuleCall& args, tsr_module_con
     backward_layer(back, batch, k);
   }
   if (!wanted) return;
-  for (int64_t i = 0; i < n; ++i) wanted[i] += back.dout[i];
+  loops_.add_scaled(n, 1, back.dout, wanted);
   joined_.give(args);
 }
 
@@ -183,9 +183,7 @@ void MixtureCross::add_weight_gradients(const Back& back, int64_t batch, int64_t
   one_by_one(host_, experts_ + 1, batch * stacked_ * width_ >= kProductsWorthAThread, [&](int64_t e) {
     const OneThread alone;
     if (e == experts_) {
-      for (int64_t s = 0; s < batch; ++s) {
-        for (int64_t i = 0; i < width_; ++i) g.b[i] += dy[s * width_ + i];
-      }
+      for (int64_t s = 0; s < batch; ++s) loops_.add_scaled(width_, 1, dy + s * width_, g.b);
       if (experts_ == 1) return;
       return multiply({'T', 'N', experts_, width_, batch, 1, dgates_.data(), experts_, back.x, width_, 1,
                        gradients_.back(), width_});

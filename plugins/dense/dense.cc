@@ -1,4 +1,5 @@
 // The dense layers as a plugin.
+#include "bilinear.h"
 #include "chain_layer.h"
 #include "combine.h"
 #include "cross.h"
@@ -55,6 +56,8 @@ TESSERA_PLUGIN(
     component<tessera_dense::Hadamard>({.id = "product", .version = "1.0.0", .about = "product, element by element"}),
     component<tessera_dense::Matmul>({.id = "matmul", .version = "1.0.0", .about = "product of two matrices a sample"}),
     component<tessera_dense::Fm>({.id = "fm", .version = "1.0.0", .about = "factorization machine, second order"}),
+    component<tessera_dense::Bilinear>(
+        {.id = "bilinear", .version = "1.0.0", .about = "FinalMLP's fusion of two streams (oneDNN)"}),
     component<tessera_dense::Gate>({.id = "gate", .version = "1.0.0", .about = "an input times a learnt gate"}),
     component<tessera_dense::Experts>({.id = "experts", .version = "1.0.0", .about = "several mlps side by side"}),
     component<tessera_dense::Mixture>({.id = "mixture", .version = "1.0.0", .about = "experts weighed by gates"}),

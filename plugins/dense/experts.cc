@@ -115,7 +115,7 @@ void Experts::backward(const ModuleCall& call, tsr_module_context* context) {
   for (size_t e = 0; e < chains_.size(); ++e) {
     copy_columns(call.batch, width(), dy + static_cast<int64_t>(e) * width(), all, rows, width());
     backward_branch(e, call, x, rows, dx ? of_one : nullptr, contexts_.of(context)->kept.data());
-    if (dx) choose_loops().add(n, of_one, dx);
+    if (dx) loops_.add(n, of_one, dx);
   }
   if (dx) joined_.give(call);
 }
@@ -197,7 +197,7 @@ void Gate::forward(const ModuleCall& call, tsr_module_context** context) {
   float* memory = lease->kept.at_least(host_, kept(call.batch) + n);
   float* gate = memory + kept(call.batch);
   forward_branch(0, call, context != nullptr, signals_.rows(call), gate, memory);
-  for (int64_t i = 0; i < n; ++i) y[i] = scale_ * x[i] * gate[i];
+  loops_.of_rows->multiply(n, x, gate, scale_, y);
   contexts_.hand_out(std::move(lease), context);
 }
 
@@ -208,7 +208,7 @@ void Gate::backward(const ModuleCall& call, tsr_module_context* context) {
   const float* gate = memory + kept(call.batch);
   const float* dy = matrix(call.grad_outputs[0], call.batch, widths_[0], "the gradient of gate's output");
   float* dgate = dgate_.at_least(host_, n);
-  for (int64_t i = 0; i < n; ++i) dgate[i] = scale_ * dy[i] * x[i];
+  loops_.of_rows->multiply(n, dy, x, scale_, dgate);
   float* dsignals = signals_.gradient(call);
   backward_branch(0, call, signals_.rows(call), dgate, dsignals, memory);
   float* dx = matrix_or_null(call.grad_inputs[0], call.batch, widths_[0], "the gradient of an input");
@@ -217,7 +217,8 @@ void Gate::backward(const ModuleCall& call, tsr_module_context* context) {
   if (dsignals) signals_.give(call);
 }
 
-Mixture::Mixture(const Setup& setup) : host_(setup.host), softmax_(setup.options.flag("softmax", true)) {
+Mixture::Mixture(const Setup& setup)
+    : host_(setup.host), loops_(*choose_loops().of_rows), softmax_(setup.options.flag("softmax", true)) {
   tessera::sdk::joined_width(setup.options);
 }
 
@@ -239,7 +240,7 @@ const float* Mixture::gates(const ModuleCall& call, int64_t experts) {
   const float* given = input(call, 0, experts);
   if (!softmax_) return given;
   float* to = gates_.at_least(host_, call.batch * experts);
-  choose_loops().of_rows->softmax(call.batch, experts, given, to);
+  loops_.softmax(call.batch, experts, given, to);
   return to;
 }
 
@@ -248,12 +249,8 @@ void Mixture::compute(const ModuleCall& call) {
   const float *weights = gates(call, experts), *x = input(call, 1, experts * width);
   float* y = matrix(call.outputs[0], call.batch, width, "mixture's output");
   std::fill_n(y, call.batch * width, 0.0f);
-  for (int64_t s = 0; s < call.batch; ++s) {
-    for (int64_t e = 0; e < experts; ++e) {
-      for (int64_t i = 0; i < width; ++i)
-        y[s * width + i] += weights[s * experts + e] * x[(s * experts + e) * width + i];
-    }
-  }
+  for (int64_t row = 0; row < call.batch * experts; ++row)
+    loops_.add_scaled(width, weights[row], x + row * width, y + row / experts * width);
 }
 
 void Mixture::compute_back(const ModuleCall& call) {
@@ -264,14 +261,12 @@ void Mixture::compute_back(const ModuleCall& call) {
   float* dgates = dgates_.at_least(host_, call.batch * experts);
   for (int64_t row = 0; row < call.batch * experts; ++row) {
     const float *from = x + row * width, *grad = dy + row / experts * width;
-    float sum = 0;
-    for (int64_t i = 0; i < width; ++i) sum += grad[i] * from[i];
-    dgates[row] = sum;
+    dgates[row] = loops_.dot(width, grad, from);
     for (int64_t i = 0; dx && i < width; ++i) dx[row * width + i] = weights[row] * grad[i];
   }
   float* to = matrix_or_null(call.grad_inputs[0], call.batch, experts, "the gradient of an input");
   if (!to) return;
-  if (softmax_) return choose_loops().of_rows->softmax_back(call.batch, experts, weights, dgates, to);
+  if (softmax_) return loops_.softmax_back(call.batch, experts, weights, dgates, to);
   std::copy_n(dgates, call.batch * experts, to);
 }
 

@@ -20,7 +20,7 @@ class Branches : public tessera::sdk::Module {
   struct Context {
     Floats kept;
   };
-  Branches(const tessera::sdk::Setup& setup) : host_(setup.host) {}
+  explicit Branches(const tessera::sdk::Setup& setup) : host_(setup.host), loops_(choose_loops()) {}
   void add(Chain chain);
   int64_t kept(int64_t batch) const;  // of all chains
   // Chain `i`, whose memory stands behind those of the chains before it.
@@ -30,6 +30,7 @@ class Branches : public tessera::sdk::Module {
                        const float* memory);
 
   tessera::sdk::Host host_;
+  const Loops& loops_;
   std::vector<Chain> chains_;
   ContextPool<Context> contexts_;
 
@@ -98,6 +99,7 @@ class Mixture : public Stateless {
   static int64_t width_of(int64_t gates, int64_t experts);
 
   tessera::sdk::Host host_;
+  const RowLoops& loops_;
   bool softmax_;
   Floats gates_, dgates_;
 };

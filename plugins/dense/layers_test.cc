@@ -83,6 +83,7 @@ TEST(Layers, GradientsOfSeveralInputsByFiniteDifferences) {
       {"mixture", R"({"softmax": false})", {3, 6}},
       {"gate", R"({"inputs": [3, 2, 4], "scale": 2})", {3, 2, 4}},
       {"dot_interaction", "{}", {2, 4, 2, 2}},
+      {"bilinear", R"({"inputs": [4, 6], "heads": 2})", {4, 6}},
       {"projection", R"({"inputs": [3, 5], "width": 4, "bias": true})", {3, 5}},
       {"experts", R"({"inputs": [3, 2], "experts": 2, "widths": [4, 3], "activation": "sigmoid"})", {3, 2}},
   };
@@ -131,6 +132,17 @@ TEST(Layers, ValuesByHand) {
   fm.inputs[1].data = {5, 6};
   ASSERT_EQ(fm.forward(), TSR_OK);
   EXPECT_THAT(fm.output.data, ElementsAre((1 * 3 + 2 * 4) + (1 * 5 + 2 * 6) + (3 * 5 + 4 * 6)));
+  Layer bilinear(host, "bilinear", R"({"inputs": [2, 4], "heads": 2})");
+  bilinear.with_inputs({{1, 2}, {1, 4}});
+  bilinear.inputs[0].data = {2, 3};
+  bilinear.inputs[1].data = {1, 2, 3, 4};
+  bilinear.parameters[0].data = {1, 10};  // of x
+  bilinear.parameters[1].data = {100};
+  bilinear.parameters[2].data = {0, 0, 0, 1};  // of y
+  bilinear.parameters[3].data = {1000};
+  bilinear.parameters[4].data = {5, 6, 7, 8};  // of head 0 [1, 2], of head 1
+  ASSERT_EQ(bilinear.forward(), TSR_OK);
+  EXPECT_THAT(bilinear.output.data, ElementsAre(32 + 100 + 4 + 1000 + 2 * (5 * 1 + 6 * 2) + 3 * (7 * 3 + 8 * 4)));
   Layer matmul(host, "matmul", R"({"dim": 2})");
   matmul.with_inputs({{1, 4}, {1, 2}});
   matmul.inputs[0].data = {1, 2, 3, 4};

@@ -20,24 +20,15 @@ class LayerNormPiece : public Piece {
   int64_t kept(int64_t batch) const override { return batch * (in() + 1); }
 
   void forward(const Run& run, const float* x, float* y, float* kept) override {
-    const float *w = run.parameters[0], *b = run.parameters[1];
     loops_.standardise(run.batch, in(), eps_, x, kept, kept + run.batch * in());
-    for (int64_t s = 0; s < run.batch; ++s) {
-      for (int64_t i = 0; i < in(); ++i) y[s * in() + i] = kept[s * in() + i] * w[i] + b[i];
-    }
+    loops_.scale_shift(run.batch, in(), kept, run.parameters[0], run.parameters[1], y);
   }
   void backward(const Run& run, const float*, const float* dy, float* dx, const float* kept) override {
-    const float* w = run.parameters[0];
+    loops_.add_scale_shift(run.batch, in(), kept, dy, run.gradients[0], run.gradients[1]);
+    if (!dx) return;
     float* g = inner_.at_least(host_, run.batch * in());
-    for (int64_t s = 0; s < run.batch; ++s) {
-      for (int64_t i = 0; i < in(); ++i) {
-        const int64_t at = s * in() + i;
-        run.gradients[0][i] += dy[at] * kept[at];
-        run.gradients[1][i] += dy[at];
-        g[at] = dy[at] * w[i];
-      }
-    }
-    if (dx) loops_.standardise_back(run.batch, in(), kept, kept + run.batch * in(), g, dx);
+    for (int64_t s = 0; s < run.batch; ++s) loops_.multiply(in(), dy + s * in(), run.parameters[0], 1, g + s * in());
+    loops_.standardise_back(run.batch, in(), kept, kept + run.batch * in(), g, dx);
   }
 
  private:
@@ -73,9 +64,9 @@ class BatchNormPiece : public Piece {
         inverse[i] = static_cast<float>(1 / std::sqrt(buffer(run, 1)[i] + eps_));
       }
     }
-    const float *w = run.parameters[0], *b = run.parameters[1];
     for (int64_t s = 0; s < run.batch; ++s) {
-      for (int64_t i = 0; i < in(); ++i) y[s * in() + i] = (x[s * in() + i] - mean[i]) * inverse[i] * w[i] + b[i];
+      for (int64_t i = 0; i < in(); ++i)
+        y[s * in() + i] = (x[s * in() + i] - mean[i]) * inverse[i] * run.parameters[0][i] + run.parameters[1][i];
     }
   }
 

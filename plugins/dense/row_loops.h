@@ -21,6 +21,16 @@ struct RowLoops {
   void (*softmax)(int64_t rows, int64_t width, const float* x, float* y);
   // dx = y * (dy - dot(dy, y)), row by row.
   void (*softmax_back)(int64_t rows, int64_t width, const float* y, const float* dy, float* dx);
+  // y = x * weight + bias, of each row.
+  void (*scale_shift)(int64_t rows, int64_t width, const float* x, const float* weight, const float* bias, float* y);
+  // Its gradients: the sums of dy * x and of dy over the rows are added.
+  void (*add_scale_shift)(int64_t rows, int64_t width, const float* x, const float* dy, float* dweight, float* dbias);
+  // The sum of a * b.
+  float (*dot)(int64_t n, const float* a, const float* b);
+  // out += scale * a
+  void (*add_scaled)(int64_t n, float scale, const float* a, float* out);
+  // y = a * b * c, where `c` is one number.
+  void (*multiply)(int64_t n, const float* a, const float* b, float c, float* y);
 };
 
 }  // namespace tessera_dense

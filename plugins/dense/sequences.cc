@@ -68,17 +68,13 @@ void SequenceLayer::backward(const ModuleCall& call, tsr_module_context*) {
 void SumPooling::pool(int64_t count, int64_t width, const float* rows, const float*, float* out) const {
   std::fill_n(out, width, 0.0f);
   const float each = mean_ && count > 0 ? 1.0f / static_cast<float>(count) : 1.0f;
-  for (int64_t r = 0; r < count; ++r) {
-    for (int64_t i = 0; i < width; ++i) out[i] += each * rows[r * width + i];
-  }
+  for (int64_t r = 0; r < count; ++r) loops_.add_scaled(width, each, rows + r * width, out);
 }
 
 void SumPooling::pool_back(int64_t count, int64_t width, const float*, const float*, const float* dout, float* drows,
                            float*) const {
   const float each = mean_ && count > 0 ? 1.0f / static_cast<float>(count) : 1.0f;
-  for (int64_t r = 0; drows && r < count; ++r) {
-    for (int64_t i = 0; i < width; ++i) drows[r * width + i] = each * dout[i];
-  }
+  for (int64_t r = 0; drows && r < count; ++r) loops_.add_scaled(width, each, dout, drows + r * width);
 }
 
 void MaxPooling::pool(int64_t count, int64_t width, const float* rows, const float*, float* out) const {
@@ -116,24 +112,24 @@ void PositionWeights::check_length(int64_t count) const {
 void PositionWeights::pool(int64_t count, int64_t width, const float* rows, const float* w, float* out) const {
   check_length(count);
   std::fill_n(out, width, 0.0f);
-  for (int64_t r = 0; r < count; ++r) {
-    for (int64_t i = 0; i < width; ++i) out[i] += w[r] * rows[r * width + i];
-  }
+  for (int64_t r = 0; r < count; ++r) loops_.add_scaled(width, w[r], rows + r * width, out);
 }
 
 void PositionWeights::pool_back(int64_t count, int64_t width, const float* rows, const float* w, const float* dout,
                                 float* drows, float* dw) const {
   check_length(count);
   for (int64_t r = 0; r < count; ++r) {
-    float sum = 0;
-    for (int64_t i = 0; i < width; ++i) sum += dout[i] * rows[r * width + i];
-    dw[r] += sum;
-    for (int64_t i = 0; drows && i < width; ++i) drows[r * width + i] = w[r] * dout[i];
+    dw[r] += loops_.dot(width, dout, rows + r * width);
+    if (drows) loops_.add_scaled(width, w[r], dout, drows + r * width);
   }
 }
 
 TargetAttention::TargetAttention(const tessera::sdk::Setup& setup)
-    : host_(setup.host), width_(0), softmax_(setup.options.flag("softmax", false)), chain_(setup.host) {
+    : host_(setup.host),
+      loops_(*choose_loops().of_rows),
+      width_(0),
+      softmax_(setup.options.flag("softmax", false)),
+      chain_(setup.host) {
   const std::vector<int64_t> inputs = setup.options.integers("inputs", {});
   if (inputs.size() != 2 || inputs[0] != inputs[1] || inputs[0] < 1) {
     fail(TSR_INVALID_ARGUMENT,
@@ -185,10 +181,9 @@ void TargetAttention::forward(const ModuleCall& call, tsr_module_context** conte
   std::fill_n(out, call.batch * width_, 0.0f);
   for (int64_t s = 0; s < call.batch; ++s) {
     const int64_t first = history.offsets[s], count = history.offsets[s + 1] - first;
-    if (softmax_ && count > 0) choose_loops().of_rows->softmax(1, count, scores + first, scores + first);
-    for (int64_t r = first; r < first + count; ++r) {
-      for (int64_t i = 0; i < width_; ++i) out[s * width_ + i] += scores[r] * history.rows[r * width_ + i];
-    }
+    if (softmax_ && count > 0) loops_.softmax(1, count, scores + first, scores + first);
+    for (int64_t r = first; r < first + count; ++r)
+      loops_.add_scaled(width_, scores[r], history.rows + r * width_, out + s * width_);
   }
   contexts_.hand_out(std::move(lease), context);
 }
@@ -202,13 +197,9 @@ void TargetAttention::backward(const ModuleCall& call, tsr_module_context* conte
   float* dscores = dscores_.at_least(host_, history.count);
   for (int64_t s = 0; s < call.batch; ++s) {
     const int64_t first = history.offsets[s], count = history.offsets[s + 1] - first;
-    for (int64_t r = first; r < first + count; ++r) {
-      float sum = 0;
-      for (int64_t i = 0; i < width_; ++i) sum += dout[s * width_ + i] * history.rows[r * width_ + i];
-      dscores[r] = sum;
-    }
-    if (softmax_ && count > 0)
-      choose_loops().of_rows->softmax_back(1, count, scores + first, dscores + first, dscores + first);
+    for (int64_t r = first; r < first + count; ++r)
+      dscores[r] = loops_.dot(width_, dout + s * width_, history.rows + r * width_);
+    if (softmax_ && count > 0) loops_.softmax_back(1, count, scores + first, dscores + first, dscores + first);
   }
   float* dfeatures = dfeatures_.at_least(host_, history.count * 4 * width_);
   chain_.backward(pointers_.run(call, chain_, history.count, true), kept.features.data(), dscores, dfeatures,

@@ -25,7 +25,7 @@ class SequenceLayer : public tessera::sdk::Module {
 
  protected:
   SequenceLayer(const tessera::sdk::Setup& setup, const char* layer)
-      : layer_(layer), width_(tessera::sdk::joined_width(setup.options)) {}
+      : layer_(layer), width_(tessera::sdk::joined_width(setup.options)), loops_(*choose_loops().of_rows) {}
   // Sample s: `count` rows to one, and back. `parameter` and its gradient: of the only one, NULL without.
   virtual void pool(int64_t count, int64_t width, const float* rows, const float* parameter, float* out) const = 0;
   // `drows` is zeroes, or NULL: not wanted.
@@ -34,6 +34,7 @@ class SequenceLayer : public tessera::sdk::Module {
 
   const char* layer_;
   int64_t width_;  // 0: any
+  const RowLoops& loops_;
   std::vector<tessera::sdk::Parameter> parameters_;
 
  private:
@@ -103,6 +104,7 @@ class TargetAttention : public tessera::sdk::Module {
   void add_rows_gradients(const tessera::sdk::ModuleCall& call, const Context& kept, const float* dfeatures) const;
 
   tessera::sdk::Host host_;
+  const RowLoops& loops_;
   int64_t width_;
   bool softmax_;
   Chain chain_;

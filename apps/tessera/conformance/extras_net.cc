@@ -1,110 +1,112 @@
 #include "conformance/extras_net.h"
 
+#include <algorithm>
+
 #include "conformance/embedding_modules.h"
 
 namespace tessera::cli {
+namespace {
+
+// Columns [first, first + to.size(1)) of the rows of `from`, or the other way round.
+void copy_columns(const Tensor& wide, int64_t first, const Tensor& narrow, bool to_wide) {
+  const int64_t width = narrow.size(1);
+  for (int64_t s = 0; s < narrow.size(0); ++s) {
+    float* a = wide.data<float>() + s * wide.size(1) + first;
+    float* b = narrow.data<float>() + s * width;
+    to_wide ? std::copy_n(b, width, a) : std::copy_n(a, width, b);
+  }
+}
+
+}  // namespace
 
 Net::Node Net::input(const Tensor& value) {
-  nodes_.emplace_back().value = value.dim() > 2 ? value.reshape({value.size(0), -1}) : value;
-  return nodes_.size() - 1;
+  inputs_.push_back(value.reshape({value.size(0), -1}));
+  const int64_t width = inputs_.back().size(1);
+  graph_.inputs.push_back({cat("input_", inputs_.size()), GraphInput::kPooled, graph_.pooled_width, width});
+  graph_.pooled_width += width;
+  return graph_.inputs.back().name;
 }
 
 Net::Node Net::embeddings(const json& tables, const json& features, const std::string& prefix) {
   CollectionOptions options;
   options.tables = table_configs_from(tables, true);
   options.kernel = c_.kernel;
-  Item& item = nodes_.emplace_back();
-  item.tables = std::make_unique<EmbeddingBagCollection>(c_.runtime, std::move(options));
-  item.prefix = prefix;
+  Tables& made = tables_.emplace_back();
+  made.prefix = prefix;
+  made.collection = std::make_unique<EmbeddingBagCollection>(c_.runtime, std::move(options));
   for (const json& t : tables) {
     const auto table = t.at("name").get<std::string>();
-    item.tables->set_weight(table, tensor_from(c_.given.at("params").at(prefix + table + ".weight")));
+    made.collection->set_weight(table, tensor_from(c_.given.at("params").at(prefix + table + ".weight")));
   }
-  item.features = kjt_from(features);
-  item.value = item.tables->forward(item.features, &item.context).values();
-  return nodes_.size() - 1;
+  made.input = input(made.collection->forward(kjt_from(features), &made.context).values());
+  return made.input;
 }
 
-Net::Node Net::layer(const std::string& layer, json options, const std::vector<Node>& inputs,
+Net::Node Net::layer(const std::string& type, const json& options, const std::vector<Node>& inputs,
                      const std::vector<Name>& names) {
-  json widths = json::array();
-  for (const Node n : inputs) widths.push_back(width(n));
-  options["inputs"] = widths;
-  DenseLayerOptions made;
-  made.module = layer;
-  made.options = options.dump();
-  made.name = "layer";
-  Item item;
-  item.layer = std::make_unique<DenseLayer>(c_.runtime, std::move(made));
-  item.inputs = inputs;
-  for (const Name& n : names) item.names.emplace_back(std::regex(n.torch), n.own);
-  item.value = Tensor::empty({0, item.layer->output_width(widths.get<std::vector<int64_t>>())});
-  nodes_.push_back(std::move(item));
-  return nodes_.size() - 1;
+  const std::string name = cat("layer_", graph_.layers.size());
+  graph_.layers.push_back({name, type, inputs, options.dump()});
+  for (const Name& n : names) names_.emplace_back(std::regex(n.torch), cat(name, ".", n.own));
+  return name;
 }
 
 Net::Found Net::find(const std::string& name) const {
-  for (const Item& item : nodes_) {
-    for (const auto& [torch, own] : item.names) {
-      std::smatch match;
-      if (!std::regex_match(name, match, torch)) continue;
-      std::string wanted = "layer." + match.format(own);
-      int64_t row = -1;
-      if (const size_t at = wanted.find('['); at != std::string::npos) {
-        row = std::stoll(wanted.substr(at + 1));
-        wanted.resize(at);
-      }
-      for (const ParameterPtr& p : item.layer->parameters()) {
-        if (p->name != wanted) continue;
-        return row < 0 ? Found{p->value, p->grad} : Found{p->value.narrow(row, 1), p->grad.narrow(row, 1)};
-      }
-      fail(Code::kNotFound, "no layer has the parameter ", wanted, " for ", name);
-    }
+  std::string own;
+  for (auto at = names_.begin(); own.empty() && at != names_.end(); ++at) {
+    std::smatch match;
+    if (std::regex_match(name, match, at->first)) own = match.format(at->second);
   }
-  fail(Code::kNotFound, "nothing here is called ", name);
+  const size_t bracket = std::min(own.find('['), own.size());
+  for (const ParameterPtr& p : model_->parameters()) {
+    if (own.empty() || p->name != own.substr(0, bracket)) continue;
+    if (bracket == own.size()) return {p->value, p->grad};
+    const int64_t row = std::stoll(own.substr(bracket + 1));
+    return {p->value.narrow(row, 1), p->grad.narrow(row, 1)};
+  }
+  fail(Code::kNotFound, "no layer has a parameter for ", name);
+}
+
+const GraphInput& Net::columns(const Node& input) const {
+  return *std::find_if(graph_.inputs.begin(), graph_.inputs.end(), [&](const auto& i) { return i.name == input; });
 }
 
 Tensor Net::forward() {
+  graph_.heads = {{"out", graph_.layers.back().name}};
+  model_.emplace(c_.runtime, graph_, LayerGraphOptions{});
   for (const auto& [name, value] : c_.given.at("params").items()) {
-    bool of_table = false;
-    for (const Item& item : nodes_) of_table |= item.tables && name.starts_with(item.prefix);
-    if (of_table) continue;
+    if (std::any_of(tables_.begin(), tables_.end(), [&](const Tables& t) { return name.starts_with(t.prefix); }))
+      continue;
     const Tensor from = tensor_from(value), to = find(name).value;
     if (from.numel() != to.numel()) fail(Code::kInvalidArgument, name, " has another size here");
     std::copy_n(from.data<float>(), from.numel(), to.data<float>());
   }
-  for (Item& item : nodes_) {
-    if (!item.layer) continue;
-    std::vector<Tensor> inputs;
-    for (const Node n : item.inputs) inputs.push_back(nodes_[n].value);
-    item.value = item.layer->forward(inputs, true);
-  }
-  return nodes_.back().value;
+  const int64_t batch = inputs_.at(0).size(0);
+  dense_ = Tensor::zeros({batch, 0});
+  pooled_ = Tensor::empty({batch, graph_.pooled_width});
+  for (size_t i = 0; i < inputs_.size(); ++i) copy_columns(pooled_, graph_.inputs[i].column, inputs_[i], true);
+  return model_->forward(dense_, pooled_, true).at(0);
 }
 
 void Net::backward(const Tensor& grad) {
-  for (Item& item : nodes_) item.grad = Tensor::zeros(item.value.shape());
-  nodes_.back().grad = grad.reshape(nodes_.back().value.shape());
-  for (size_t i = nodes_.size(); i-- > 0;) {
-    Item& item = nodes_[i];
-    if (item.tables) {
-      const EmbeddingGradients made = item.tables->backward(std::move(item.context), item.grad);
-      for (const TableGradient& t : made.tables)
-        table_grads_.emplace_back(item.prefix + t.table + ".weight", t.dense());
-    }
-    if (!item.layer) continue;
-    const std::vector<Tensor> grads = item.layer->backward(item.grad);
-    for (size_t k = 0; k < grads.size(); ++k) {
-      const Tensor& sum = nodes_[item.inputs[k]].grad;
-      for (int64_t e = 0; e < sum.numel(); ++e) sum.data<float>()[e] += grads[k].data<float>()[e];
-    }
+  grad_pooled_ = model_->backward({grad.reshape({inputs_.at(0).size(0), -1})});
+  std::vector<std::pair<std::string, Tensor>> of_tables;
+  for (Tables& t : tables_) {
+    const EmbeddingGradients grads = t.collection->backward(std::move(t.context), gradient(t.input));
+    for (const TableGradient& g : grads.tables) of_tables.emplace_back(t.prefix + g.table + ".weight", g.dense());
   }
   for (const auto& [name, want] : c_.expect.at("param_grads").items()) {
-    const auto table =
-        std::find_if(table_grads_.begin(), table_grads_.end(), [&](const auto& t) { return t.first == name; });
-    const Tensor got = table != table_grads_.end() ? table->second : find(name).grad;
+    const auto table = std::find_if(of_tables.begin(), of_tables.end(),
+                                    [&, &wanted = name](const auto& t) { return t.first == wanted; });
+    const Tensor got = table != of_tables.end() ? table->second : find(name).grad;
     c_.check.tensor("param_grads." + name, want, got.reshape(want.at("shape").get<std::vector<int64_t>>()));
   }
+}
+
+Tensor Net::gradient(const Node& input) const {
+  const GraphInput& from = columns(input);
+  Tensor out = Tensor::empty({grad_pooled_.size(0), from.width});
+  copy_columns(grad_pooled_, from.column, out, false);
+  return out;
 }
 
 }  // namespace tessera::cli
