@@ -31,7 +31,7 @@ CommandGroup all_commands() {
            {"launch", "start a command as N ranks", launch_command},
            {"trace", "compare two runs that the transport \"trace\" has recorded", trace_command},
            {"quantize", "pack a checkpoint into a model that answers", quantize_command},
-           {"model", "show and verify packed models", model_command},
+           {"model", "print jobs to begin with; show and verify packed models", model_command},
            {"predict", "score files of samples with a packed model", predict_command}}};
 }
 

@@ -1,10 +1,12 @@
-// tessera model inspect: what a packed model is, and whether it is whole.
+// tessera model inspect: what a packed model is, and whether it is whole. tessera model new: jobs to begin with.
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "model_presets.h"
 #include "options.h"
 #include "tessera/packed_model.h"
+#include "tessera/sdk/nearest.h"
 
 namespace tessera::cli {
 namespace {
@@ -17,26 +19,40 @@ struct ModelArguments {
   bool verify = false, as_json = false;
 };
 
+template <class T>
+std::string list(const std::vector<T>& items) {
+  std::string out;
+  for (const T& item : items) out += cat(out.empty() ? "" : ", ", item);
+  return out;
+}
+
+std::vector<std::string> preset_names() {
+  std::vector<std::string> names;
+  for (const ModelPreset& p : model_presets()) names.emplace_back(p.name);
+  return names;
+}
+
 bool parse_model_arguments(const std::vector<std::string>& args, ModelArguments* out) {
-  Options options("model", "inspect DIR [OPTIONS]");
+  Options options(
+      "model", "inspect DIR [OPTIONS]\nnew NAME",
+      cat("inspect describes a packed model. new prints a job file to begin with, whose layers may be changed; "
+          "NAME is one of ",
+          list(preset_names()), '.'));
   auto add = options.add_options();
   add("verify", po::bool_switch(&out->verify), "read everything and compare all checksums");
   add("json", po::bool_switch(&out->as_json), "one JSON object");
   options.argument("action", po::value(&out->action));
   options.argument("directory", po::value(&out->directory));
   if (!parse_options(args, options)) return false;
-  if (out->action != "inspect")
-    throw UsageError(out->action.empty() ? "what to do is needed: tessera model inspect DIR"
-                                         : "\"" + out->action + "\" is not known; there is tessera model inspect DIR");
-  if (out->directory.empty()) throw UsageError("the model's directory is needed: tessera model inspect DIR");
+  constexpr const char* kActions = "tessera model inspect DIR and tessera model new NAME";
+  if (out->action != "inspect" && out->action != "new")
+    throw UsageError(out->action.empty() ? cat("what to do is needed: there are ", kActions)
+                                         : cat('"', out->action, "\" is not known; there are ", kActions));
+  if (out->directory.empty())
+    throw UsageError(out->action == "new"
+                         ? cat("the name of a model is needed: tessera model new NAME, of ", list(preset_names()))
+                         : std::string("the model's directory is needed: tessera model inspect DIR"));
   return true;
-}
-
-template <class T>
-std::string list(const std::vector<T>& items) {
-  std::string out;
-  for (const T& item : items) out += cat(out.empty() ? "" : ", ", item);
-  return out;
 }
 
 // By the sizes of its MLPs; otherwise by its layers.
@@ -105,11 +121,23 @@ json to_json(const InferenceModel& model) {
   return out;
 }
 
+int print_preset(const std::string& name) {
+  const auto presets = model_presets();
+  const auto found = std::find_if(presets.begin(), presets.end(), [&](const ModelPreset& p) { return name == p.name; });
+  if (found == presets.end()) {
+    throw UsageError(cat("there is no model \"", name, "\"; the nearest is \"", sdk::nearest_name(name, preset_names()),
+                         "\" of ", list(preset_names())));
+  }
+  std::cout << found->text;
+  return 0;
+}
+
 }  // namespace
 
 int model_command(const std::vector<std::string>& args) {
   ModelArguments a;
   if (!parse_model_arguments(args, &a)) return 0;
+  if (a.action == "new") return print_preset(a.directory);
   const InferenceModel model = open_packed_model(a.directory);
   if (a.verify) verify_packed_model(a.directory);
   if (a.as_json) {

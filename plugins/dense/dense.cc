@@ -58,6 +58,8 @@ TESSERA_PLUGIN(
     component<tessera_dense::Fm>({.id = "fm", .version = "1.0.0", .about = "factorization machine, second order"}),
     component<tessera_dense::Bilinear>(
         {.id = "bilinear", .version = "1.0.0", .about = "FinalMLP's fusion of two streams (oneDNN)"}),
+    component<tessera_dense::SquaredError>(
+        {.id = "mse", .version = "1.0.0", .about = "a loss: the squared error of each sample"}),
     component<tessera_dense::Gate>({.id = "gate", .version = "1.0.0", .about = "an input times a learnt gate"}),
     component<tessera_dense::Experts>({.id = "experts", .version = "1.0.0", .about = "several mlps side by side"}),
     component<tessera_dense::Mixture>({.id = "mixture", .version = "1.0.0", .about = "experts weighed by gates"}),

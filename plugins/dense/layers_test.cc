@@ -24,6 +24,22 @@ std::vector<std::vector<int64_t>> shapes_of(const std::vector<int64_t>& widths, 
   return shapes;
 }
 
+TEST(Layers, MseGivesASquareForEachSample) {
+  TestHost host;
+  Layer mse(host, "mse", "{}");
+  ASSERT_EQ(mse.code, TSR_OK) << mse.error();
+  mse.with_inputs({{3, 1}, {3, 1}});
+  mse.inputs[0].data = {1, -2, 0.5f};
+  mse.inputs[1].data = {0, 1, 0.5f};
+  mse.grad_output.data = {1, 0.5f, 2};
+  tsr_module_context* context = nullptr;
+  ASSERT_EQ(mse.forward(&context), TSR_OK) << mse.error();
+  EXPECT_THAT(mse.output.data, ElementsAre(1, 9, 0));
+  ASSERT_EQ(mse.backward(context), TSR_OK) << mse.error();
+  EXPECT_THAT(mse.grad_inputs[0].data, ElementsAre(2, -3, 0));
+  EXPECT_THAT(mse.grad_inputs[1].data, ElementsAre(-2, 3, 0));
+}
+
 const Case kOfSeveralInputs[] = {
     {"mlp", R"({"inputs": [2, 3, 1], "widths": [5, 2]})", {2, 3, 1}},
     {"mlp", R"({"inputs": [2, 3, 1], "widths": [5, 2], "activation": "tanh", "norm": "layer"})", {2, 3, 1}},

@@ -36,7 +36,52 @@ void no_gradient(const ModuleCall& call, size_t first) {
   }
 }
 
+// Of two inputs of one width.
+struct Pairs {
+  int64_t batch, width;
+  const float *x, *y;
+  explicit Pairs(const ModuleCall& call) : batch(batch_of(call.inputs, 2, "mse")), width(call.inputs[0].shape[1]) {
+    x = matrix(call.inputs[0], batch, width, "mse's prediction");
+    y = matrix(call.inputs[1], batch, width, "mse's label");
+  }
+};
+
 }  // namespace
+
+std::vector<Value> SquaredError::outputs(std::span<const Value> inputs) const {
+  const std::vector<int64_t> widths = tessera::sdk::dense_widths(inputs, "mse");
+  if (widths.size() != 2)
+    fail(TSR_INVALID_ARGUMENT, "mse takes a prediction and a label, not ", widths.size(), " inputs");
+  if (widths[0] != widths[1])
+    fail(TSR_INVALID_ARGUMENT, "mse takes a prediction and a label of one width, not of ", widths[0], " and ",
+         widths[1], " values");
+  return {Value{1}};
+}
+
+void SquaredError::compute(const ModuleCall& call) {
+  const Pairs in(call);
+  float* out = matrix(call.outputs[0], in.batch, 1, "mse's output");
+  for (int64_t s = 0; s < in.batch; ++s) {
+    double sum = 0;
+    for (int64_t i = s * in.width; i < (s + 1) * in.width; ++i) {
+      const double d = static_cast<double>(in.x[i]) - static_cast<double>(in.y[i]);
+      sum += d * d;
+    }
+    out[s] = static_cast<float>(sum / static_cast<double>(in.width));
+  }
+}
+
+void SquaredError::compute_back(const ModuleCall& call) {
+  const Pairs in(call);
+  const float* grad = matrix(call.grad_outputs[0], in.batch, 1, "the gradient of mse's output");
+  float* dx = matrix_or_null(call.grad_inputs[0], in.batch, in.width, "the gradient of mse's prediction");
+  float* dy = matrix_or_null(call.grad_inputs[1], in.batch, in.width, "the gradient of mse's label");
+  for (int64_t i = 0; i < in.batch * in.width; ++i) {
+    const float d = 2 * (in.x[i] - in.y[i]) * grad[i / in.width] / static_cast<float>(in.width);
+    if (dx) dx[i] = d;
+    if (dy) dy[i] = -d;
+  }
+}
 
 SampledSoftmax::SampledSoftmax(const tessera::sdk::Setup& setup) : host_(setup.host) {
   tessera::sdk::joined_width(setup.options);

@@ -1,13 +1,25 @@
-// Losses that look at several samples at once: one value for each sample, whose mean is the loss.
+// Losses: one value for each sample, whose mean is the loss.
 #pragma once
 
 #include <vector>
 
+#include "combine.h"
 #include "joined.h"
 #include "loops.h"
 #include "weights.h"
 
 namespace tessera_dense {
+
+// "mse": of a prediction and a label of one width, the mean of the squares of their differences.
+class SquaredError : public Stateless {
+ public:
+  explicit SquaredError(const tessera::sdk::Setup& setup) { tessera::sdk::joined_width(setup.options); }
+  std::vector<tessera::sdk::Value> outputs(std::span<const tessera::sdk::Value> inputs) const override;
+
+ private:
+  void compute(const tessera::sdk::ModuleCall& call) override;
+  void compute_back(const tessera::sdk::ModuleCall& call) override;
+};
 
 // "sampled_softmax": every other sample's item is a negative. Inputs: queries and items of one width; optionally, in
 // any order, the logarithm of how often the item is drawn, float [batch, 1], and its id, integer [batch, 1]. Of sample

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "tessera/error.h"
 #include "tessera_program.h"
@@ -44,6 +46,7 @@ input = "top"
 [[head]]
 name = "helper"
 input = "aside"
+loss = "mse"
 weight = 0.25
 )";
 const std::string kTables = R"(
@@ -149,6 +152,41 @@ TEST_F(GraphModels, ArePackedAndAsked) {
   EXPECT_EQ(again.status, 0) << again.output << "without a config the checkpoint says all";
 }
 
+TEST_F(GraphModels, ArePlanned) {
+  const std::string config = folder_.write("job.toml", kJob + kTables + kLayers);
+  const Finished planned = run_tessera({"plan", "--config", config, "--world-size", "2"});
+  EXPECT_EQ(planned.status, 0) << planned.output;
+  EXPECT_THAT(planned.output, HasSubstr("c2"));
+  const Finished blind = run_tessera({"plan", "--config", config, "--world-size", "2", "--no-data", "--set",
+                                      "table.c0.rows=300", "--set", "table.c1.rows=50", "--set", "table.c2.rows=20"});
+  EXPECT_EQ(blind.status, 0) << blind.output;
+}
+
+TEST_F(GraphModels, ThatAreOfferedTrain) {
+  size_t offered = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(std::string(TESSERA_SOURCE_DIR) + "/configs/models")) {
+    const std::string name = entry.path().stem(), report = folder_.file("report.json");
+    SCOPED_TRACE(name);
+    const Finished written = run_tessera({"model", "new", name});
+    ASSERT_EQ(written.status, 0) << written.output;
+    EXPECT_EQ(written.output, contents(entry.path()));
+    const Finished done =
+        run_tessera({"train", "--config", folder_.write("new.toml", written.output), "--nproc", "2", "--max-steps",
+                     "30", "--set", "data.samples=8000", "--set", "data.test_samples=500", "--set", "job.threads=1",
+                     "--set", "report.json=" + report});
+    ASSERT_EQ(done.status, 0) << done.output;
+    const auto losses = json::parse(contents(report)).at("losses").get<std::vector<double>>();
+    ASSERT_EQ(losses.size(), 30u);
+    EXPECT_LT(std::accumulate(losses.end() - 10, losses.end(), 0.0),
+              std::accumulate(losses.begin(), losses.begin() + 10, 0.0));
+    ++offered;
+  }
+  EXPECT_EQ(offered, 8u);
+  const Finished unknown = run_tessera({"model", "new", "deepmf"});
+  EXPECT_EQ(unknown.status, 2);
+  EXPECT_THAT(unknown.output, AllOf(HasSubstr("there is no model \"deepmf\""), HasSubstr("the nearest is \"deepfm\"")));
+}
+
 // One sentence and status 2; `where` is no data at all where that is not needed to know.
 class WrongGraphs : public GraphModels {
  protected:
@@ -183,6 +221,8 @@ TEST_F(WrongGraphs, AreRefusedBeforeDataIsRead) {
   expect_refused(all, "weight = 0.25", "weight = 0.25\nlabel = \"like\"",
                  HasSubstr("the head \"helper\" wants the label \"like\""));
   expect_refused(all, "type = \"linear\"", "type = \"linaer\"", AllOf(HasSubstr("\"linaer\""), HasSubstr("linear")));
+  expect_refused(all, "loss = \"mse\"", "loss = \"mse_\"",
+                 AllOf(HasSubstr("the loss of head \"helper\""), HasSubstr("\"mse_\""), HasSubstr("\"mse\"")));
   expect_refused(all, "type = \"linear\"", "typ = \"linear\"", AllOf(HasSubstr("\"typ\""), HasSubstr("\"type\"")));
   expect_refused(all, "input = \"aside\"", "input = \"deep\"", HasSubstr("\"aside\" leads to no head"));
   expect_refused(all, "embedding_dim = 8", "embedding_dim = 8\ntype = \"dlrm\"", HasSubstr("model.type is \"dlrm\""));
@@ -194,13 +234,14 @@ TEST_F(WrongGraphs, AreRefusedBeforeTheyTrain) {
   expect_refused(all, "type = \"linear\"\ninputs = [\"deep\"]", "type = \"sum\"\ninputs = [\"deep\", \"cross\"]",
                  AllOf(HasSubstr("the layer \"aside\" of deep (8 values), cross (21 values)")), false);
   expect_refused(all, "rank = 4", "rnak = 4", AllOf(HasSubstr("\"rnak\""), HasSubstr("\"rank\"")), false);
-  expect_refused(all, "input = \"aside\"", "input = \"aside\"\nloss = \"mse_\"",
-                 AllOf(HasSubstr("the head \"helper\""), HasSubstr("\"mse_\"")), false);
   expect_refused(all, R"(["cross", "deep"]
 options = { widths = [1] })",
                  R"(["cross", "deep"]
 options = { widths = [2] })",
                  HasSubstr("the head \"click\" takes \"top\", which has 2 values per sample"), false);
+  expect_refused(all, "input = \"top\"", "input = \"top\"\nloss = \"mse\"",
+                 HasSubstr("put one of binary_cross_entropy first"), false);
+  expect_refused(all, "loss = \"mse\"", "loss = \"dropout\"", HasSubstr("\"dropout\" is no loss"), false);
   expect_refused(kJob + "[data2]\n", "[data2]", "", HasSubstr("model.bottom_mlp must end with"), false);
   expect_refused(kJob, "dense = 5", "dense = 0", HasSubstr("needs dense inputs, and the data has none"), false);
 }

@@ -168,9 +168,11 @@ Job job_from_config(const Arguments& a) {
   job.runtime =
       std::make_unique<Runtime>(RuntimeOptions{.plugin_path = config.plugins.path, .require = config.plugins.require});
   job.modules.push_back({kCollectionPath, PlannerModule::Kind::kEmbeddingBagCollection, embedding_configs(tables),
-                         0});  // where tessera train and tessera serve look for it
-  job.modules.push_back(
-      {"dense", PlannerModule::Kind::kDense, {}, dense_work(*job.runtime, config, tables, inputs).parameters() * 4});
+                         0});                           // where tessera train and tessera serve look for it
+  if (data.train || config.model.type != kGraphType) {  // without data the widths of a graph's layers are not known
+    job.modules.push_back(
+        {"dense", PlannerModule::Kind::kDense, {}, dense_work(*job.runtime, config, tables, inputs).parameters() * 4});
+  }
   const std::string device = !a.compute_device.empty()     ? a.compute_device
                              : config.job.device != "auto" ? config.job.device
                                                            : "cpu";

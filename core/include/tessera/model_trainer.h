@@ -24,6 +24,10 @@ namespace tessera {
 
 class DeviceBatch;
 
+// The loss of heads that is the core's own: of a logit and a label in [0, 1], binary_cross_entropy_with_logits().
+// Others are layers of module plugins: of what the head takes and the label, one value a sample.
+inline constexpr const char* kOwnLoss = "binary_cross_entropy";
+
 struct ModelTrainerOptions {
   std::vector<EmbeddingBagConfig> tables;  // pooled
   ModelGraph graph;                        // over these tables: graph_over(), dlrm_graph()
@@ -34,8 +38,8 @@ struct ModelTrainerOptions {
 
 class ModelTrainer : public Trainer {
  public:
-  // Collective. kInvalidArgument: what LayerGraph says of the model; a head whose loss is not known, or whose input is
-  // not one value per sample.
+  // Collective. kInvalidArgument: what LayerGraph says of the model; a head whose input its loss does not take; a first
+  // head, which is what predict() gives, with another loss than kOwnLoss. kNotFound: no plugin computes a loss.
   ModelTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup> group, ModelTrainerOptions options);
   ~ModelTrainer() override;
 
@@ -74,8 +78,11 @@ class ModelTrainer : public Trainer {
   Tensor next_loss();  // on the device, of this step
   [[noreturn]] void refuse_loss(double loss, const Batch& batch, const Tensor& pooled);
   std::string feature_at(int64_t column);  // of the pooled output
+  void add_loss(const Runtime& runtime, size_t head);
   // Room for the gradients of the heads' inputs.
   void reserve_gradients(int64_t samples);
+  // The sum over the samples, and the gradient of scale * sum in grads_[head].
+  double train_loss(size_t head, const Tensor& input, const Tensor& labels, double scale);
   void check_gradients();
 
   ModelGraph graph_;
@@ -85,7 +92,8 @@ class ModelTrainer : public Trainer {
   std::unique_ptr<DistributedModelParallel> parallel_;
   KeyedOptimizerPtr optimizer_;
   ParameterList biases_;
-  std::vector<Tensor> grad_memory_, grads_;  // by head
+  std::vector<std::unique_ptr<DenseLayer>> head_losses_;  // by head; null: kOwnLoss
+  std::vector<Tensor> grad_memory_, grads_;               // by head
   std::unique_ptr<DeviceBatch> inputs_;
   Tensor device_losses_;        // float64, of the steps whose losses are still there
   int64_t on_device_ = 0;       // how many these are

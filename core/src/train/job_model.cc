@@ -5,6 +5,7 @@
 
 #include "tessera/abi/module.h"
 #include "tessera/dlrm.h"
+#include "tessera/model_trainer.h"
 #include "tessera/sdk/nearest.h"
 
 namespace tessera {
@@ -67,6 +68,13 @@ void check_model(const Runtime& runtime, const Config& config) {
     if (!computes_layer(runtime, layer.type, nullptr)) (void)runtime.component(TSR_MODULE_KIND, layer.type);
   }
   for (const HeadSpec& head : graph.heads) {
+    if (head.loss != kOwnLoss && !computes_layer(runtime, head.loss, nullptr)) {
+      try {
+        (void)runtime.component(TSR_MODULE_KIND, head.loss);
+      } catch (const Error& e) {
+        throw Error(e.code(), cat("the loss of head \"", head.name, "\": ", e.what()));
+      }
+    }
     if (head.label == kLabel) continue;
     fail(Code::kInvalidArgument, "the head \"", head.name, "\" wants the label \"", head.label,
          "\", but the data's one label is called \"", kLabel, '"');

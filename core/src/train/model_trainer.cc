@@ -11,18 +11,6 @@
 namespace tessera {
 namespace {
 
-// The one loss so far.
-constexpr const char* kLoss = "binary_cross_entropy";
-
-const ModelGraph& with_known_losses(const ModelGraph& model) {
-  for (const HeadSpec& head : model.heads) {
-    if (head.loss != kLoss)
-      fail(Code::kInvalidArgument, "the head \"", head.name, "\" has the loss \"", head.loss, "\"; there is \"", kLoss,
-           '"');
-  }
-  return model;
-}
-
 bool trains_on(const DeviceStreamPtr& stream, const Runtime& runtime, const ModelGraph& model) {
   return model.heads.size() == 1 && LayerGraph::trains_on(stream, runtime, model);
 }
@@ -35,16 +23,12 @@ constexpr const char* kApart = "; training has come apart, a lower learning rate
 }  // namespace
 
 ModelTrainer::ModelTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup> group, ModelTrainerOptions options)
-    : graph_(with_known_losses(options.graph)),
+    : graph_(options.graph),
       tables_stream_(options.parallel.sharded.stream),
       stream_(trains_on(tables_stream_, runtime, graph_) ? tables_stream_ : nullptr),
       dense_step_(std::make_shared<DenseStep>()),
       layers_(runtime, graph_, {options.seed, stream_, dense_step_}) {
-  for (size_t h = 0; h < graph_.heads.size(); ++h) {
-    if (layers_.head_width(h) == 1) continue;
-    fail(Code::kInvalidArgument, "the head \"", graph_.heads[h].name, "\" takes \"", graph_.heads[h].input,
-         "\", which has ", layers_.head_width(h), " values per sample, but its loss ", kLoss, " takes 1, the logit");
-  }
+  for (size_t h = 0; h < graph_.heads.size(); ++h) add_loss(runtime, h);
   grads_.resize(graph_.heads.size());
   grad_memory_.resize(graph_.heads.size());
   dense_step_->rank = group->rank();
@@ -109,7 +93,7 @@ Tensor ModelTrainer::train_dense(const Batch& batch, const Tensor& pooled) {
   double loss = 0;
   for (size_t h = 0; h < logits.size(); ++h) {
     const double weight = graph_.heads[h].weight;
-    loss += weight * binary_cross_entropy_with_logits(logits[h], batch.labels, grads_[h], weight * scale);
+    loss += weight * train_loss(h, logits[h], batch.labels, weight * scale);
   }
   losses_.push_back(loss);
   if (!std::isfinite(loss)) refuse_loss(loss, batch, pooled);
@@ -149,6 +133,41 @@ std::string ModelTrainer::feature_at(int64_t column) {
     }
   }
   return "a table";
+}
+
+void ModelTrainer::add_loss(const Runtime& runtime, size_t head) {
+  const HeadSpec& h = graph_.heads[head];
+  const int64_t width = layers_.head_width(head);
+  head_losses_.push_back(nullptr);
+  if (h.loss == kOwnLoss) {
+    if (width == 1) return;
+    fail(Code::kInvalidArgument, "the head \"", h.name, "\" takes \"", h.input, "\", which has ", width,
+         " values per sample, but its loss ", kOwnLoss, " takes 1, the logit");
+  }
+  if (head == 0)
+    fail(Code::kInvalidArgument, "the first head \"", h.name, "\" has the loss \"", h.loss,
+         "\", but what a model predicts is the logit of its first head: put one of ", kOwnLoss, " first");
+  try {
+    head_losses_.back() = std::make_unique<DenseLayer>(
+        runtime, DenseLayerOptions{.module = h.loss, .name = h.name, .step = dense_step_, .inputs = {width, 1}});
+    if (head_losses_.back()->output_widths(std::vector<int64_t>{width, 1}) != std::vector<int64_t>{1} ||
+        !head_losses_.back()->parameters().empty())
+      fail(Code::kInvalidArgument, "\"", h.loss, "\" is no loss: those have no parameters and give one value a sample");
+  } catch (const Error& e) {
+    throw Error(e.code(), cat("the loss of head \"", h.name, "\" and a label: ", e.what()));
+  }
+}
+
+double ModelTrainer::train_loss(size_t head, const Tensor& input, const Tensor& labels, double scale) {
+  if (head_losses_[head] == nullptr) return binary_cross_entropy_with_logits(input, labels, grads_[head], scale);
+  DenseLayer& loss = *head_losses_[head];
+  double sum = 0;
+  for (const float v : loss.forward({input, labels.reshape({labels.numel(), 1})}, true).span<float>())
+    sum += static_cast<double>(v);
+  Tensor each = grads_[head];
+  each.fill(scale);
+  grads_[head] = loss.backward(each, {true, false})[0];
+  return sum;
 }
 
 void ModelTrainer::reserve_gradients(int64_t samples) {
