@@ -21,14 +21,14 @@ namespace {
 namespace po = boost::program_options;
 using json = nlohmann::ordered_json;
 
-struct Arguments {
+struct StatsArguments {
   std::string config, table, hot;
   std::vector<std::string> set;
   int64_t samples = 0, hot_rows = 0;
   bool as_json = false;
 };
 
-bool parse_arguments(const std::vector<std::string>& args, Arguments* a) {
+bool parse_stats_arguments(const std::vector<std::string>& args, StatsArguments* a) {
   Options options("stats", "--config FILE [OPTIONS]",
                   "Reads the training part of a job's data, and says of each table how many of its rows are asked for, "
                   "what share of the lookups goes to the most popular ones, and how many ids a bag has.");
@@ -47,7 +47,7 @@ bool parse_arguments(const std::vector<std::string>& args, Arguments* a) {
 }
 
 // Of one table, all its features together.
-struct Usage {
+struct TableUsage {
   std::vector<uint32_t> visits;  // by row
   std::vector<int64_t> lengths;  // bags, by number of ids
   int64_t outside = 0;           // ids that are no rows
@@ -60,7 +60,7 @@ std::span<const Number> of_key(const Tensor& values, int64_t begin, int64_t coun
 }
 
 template <class Id>
-void count_ids(std::span<const Id> ids, Usage* usage) {
+void count_ids(std::span<const Id> ids, TableUsage* usage) {
   for (const Id id : ids) {
     if (id < 0 || static_cast<uint64_t>(id) >= usage->visits.size())
       ++usage->outside;
@@ -70,14 +70,14 @@ void count_ids(std::span<const Id> ids, Usage* usage) {
 }
 
 template <class Length>
-void count_lengths(std::span<const Length> lengths, Usage* usage) {
+void count_lengths(std::span<const Length> lengths, TableUsage* usage) {
   for (const Length n : lengths) {
     if (static_cast<size_t>(n) >= usage->lengths.size()) usage->lengths.resize(static_cast<size_t>(n) + 1);
     ++usage->lengths[static_cast<size_t>(n)];
   }
 }
 
-void count(const KeyedJaggedTensor& sparse, size_t key, int64_t samples, Usage* usage) {
+void count_feature(const KeyedJaggedTensor& sparse, size_t key, int64_t samples, TableUsage* usage) {
   const int64_t begin = sparse.offset_per_key()[key], ids = sparse.length_per_key()[key];
   const int64_t first = static_cast<int64_t>(key) * samples;
   if (sparse.values().dtype() == DType::kInt32)
@@ -90,8 +90,8 @@ void count(const KeyedJaggedTensor& sparse, size_t key, int64_t samples, Usage* 
     count_lengths(of_key<int64_t>(sparse.lengths(), first, samples), usage);
 }
 
-std::vector<Usage> count_all(const JobData& job, int64_t most) {
-  std::vector<Usage> out(job.tables.size());
+std::vector<TableUsage> count_all(const JobData& job, int64_t most) {
+  std::vector<TableUsage> out(job.tables.size());
   for (size_t t = 0; t < out.size(); ++t) out[t].visits.resize(static_cast<size_t>(job.tables[t].rows));
   BatchReader reader(job.data.train, {1024, 0, 1, 1, false});
   int64_t seen = 0;
@@ -101,7 +101,7 @@ std::vector<Usage> count_all(const JobData& job, int64_t most) {
       for (const std::string& feature : job.tables[t].features) {
         const auto key = std::find(keys.begin(), keys.end(), feature);
         if (key != keys.end())
-          count(batch.sparse, static_cast<size_t>(key - keys.begin()), batch.labels.numel(), &out[t]);
+          count_feature(batch.sparse, static_cast<size_t>(key - keys.begin()), batch.labels.numel(), &out[t]);
       }
     }
   }
@@ -109,7 +109,7 @@ std::vector<Usage> count_all(const JobData& job, int64_t most) {
 }
 
 // Rows in the order of their popularity, those of equal visits by number; unvisited ones are not among them.
-std::vector<int64_t> by_popularity(const Usage& usage) {
+std::vector<int64_t> by_popularity(const TableUsage& usage) {
   std::vector<int64_t> rows;
   for (size_t row = 0; row < usage.visits.size(); ++row) {
     if (usage.visits[row] > 0) rows.push_back(static_cast<int64_t>(row));
@@ -121,7 +121,7 @@ std::vector<int64_t> by_popularity(const Usage& usage) {
 }
 
 // Length of the bag that so large a part of all bags does not exceed.
-int64_t length_at(const Usage& usage, double part) {
+int64_t length_at(const TableUsage& usage, double part) {
   const double wanted = part * static_cast<double>(usage.bags());
   double seen = 0;
   for (size_t n = 0; n < usage.lengths.size(); ++n) {
@@ -131,7 +131,7 @@ int64_t length_at(const Usage& usage, double part) {
   return 0;
 }
 
-json describe(const TableConfig& table, const Usage& usage, const std::vector<int64_t>& popular) {
+json describe_usage(const TableConfig& table, const TableUsage& usage, const std::vector<int64_t>& popular) {
   int64_t ids = 0;
   for (const uint32_t n : usage.visits) ids += n;
   const auto share = [&](size_t rows) {
@@ -162,7 +162,7 @@ json describe(const TableConfig& table, const Usage& usage, const std::vector<in
   return out;
 }
 
-void print_text(const json& tables) {
+void print_usage(const json& tables) {
   size_t widest = 5;
   for (const json& t : tables) widest = std::max(widest, t["table"].get<std::string>().size());
   const int name = static_cast<int>(widest);
@@ -182,21 +182,21 @@ void print_text(const json& tables) {
 }  // namespace
 
 int stats_command(const std::vector<std::string>& args) {
-  Arguments a;
-  if (!parse_arguments(args, &a)) return 0;
+  StatsArguments a;
+  if (!parse_stats_arguments(args, &a)) return 0;
   check_outputs({{"--hot", a.hot}}, {.files = {a.config}, .folders = {}});
   const Config config = load_config(a.config, a.set);
   const JobData job = read_job_data(config);
   const auto wanted = [&](const TableConfig& table) { return a.table.empty() || table.name == a.table; };
   if (std::none_of(job.tables.begin(), job.tables.end(), wanted))
     fail(Code::kNotFound, "the job has no table \"", a.table, "\"");
-  const std::vector<Usage> usage = count_all(job, a.samples);
+  const std::vector<TableUsage> usage = count_all(job, a.samples);
   json tables = json::array();
   std::string hot;
   for (size_t t = 0; t < usage.size(); ++t) {
     if (!wanted(job.tables[t])) continue;
     const std::vector<int64_t> popular = by_popularity(usage[t]);
-    tables.push_back(describe(job.tables[t], usage[t], popular));
+    tables.push_back(describe_usage(job.tables[t], usage[t], popular));
     hot += job.tables[t].name;
     for (size_t i = 0; i < std::min(popular.size(), static_cast<size_t>(a.hot_rows)); ++i) hot += cat(" ", popular[i]);
     hot += '\n';
@@ -206,7 +206,7 @@ int stats_command(const std::vector<std::string>& args) {
   if (a.as_json)
     std::cout << json{{"data", job.data.name}, {"tables", tables}}.dump(1) << '\n';
   else
-    print_text(tables);
+    print_usage(tables);
   return 0;
 }
 

@@ -18,21 +18,21 @@ namespace po = boost::program_options;
 using json = nlohmann::ordered_json;
 
 // One call of one rank, as plugins/flagships/trace/record.h writes it.
-struct Call {
+struct RecordedCall {
   uint64_t number = 0;
   std::string group, operation, label, what;  // `what`: all that has to be the same
   int64_t bytes = 0;
   double seconds = 0;
   std::string sum, error;
 };
-using Calls = std::vector<Call>;
-struct Run {
+using RecordedCalls = std::vector<RecordedCall>;
+struct RecordedRun {
   std::string prefix;
-  std::vector<Calls> ranks;  // calls in the order in which they began
+  std::vector<RecordedCalls> ranks;  // calls in the order in which they began
 };
 
-Call call_of(const json& line) {
-  Call out;
+RecordedCall call_of(const json& line) {
+  RecordedCall out;
   out.number = line.at("n");
   out.group = line.at("group");
   out.operation = line.at("op");
@@ -51,28 +51,28 @@ Call call_of(const json& line) {
 }
 
 // Of these labels alone; empty: of all.
-Calls read_calls(const std::string& path, const std::vector<std::string>& labels) {
+RecordedCalls read_calls(const std::string& path, const std::vector<std::string>& labels) {
   std::ifstream file(path);
   if (!file) fail(Code::kNotFound, "cannot read ", path);
-  Calls out;
+  RecordedCalls out;
   int64_t number = 0;
   for (std::string text; std::getline(file, text);) {
     ++number;
     if (file.eof()) break;  // no end of line: a rank that was killed has cut it
     try {
-      Call call = call_of(config::parse_json(text, {cat(path, ", line ", number), Code::kDataLoss}));
+      RecordedCall call = call_of(config::parse_json(text, {cat(path, ", line ", number), Code::kDataLoss}));
       const bool wanted = labels.empty() || std::find(labels.begin(), labels.end(), call.label) != labels.end();
       if (wanted) out.push_back(std::move(call));
     } catch (const nlohmann::json::exception&) {
       fail(Code::kDataLoss, path, ", line ", number, " is no call that the transport \"trace\" has written");
     }
   }
-  std::sort(out.begin(), out.end(), [](const Call& a, const Call& b) { return a.number < b.number; });
+  std::sort(out.begin(), out.end(), [](const RecordedCall& a, const RecordedCall& b) { return a.number < b.number; });
   return out;
 }
 
-Run read_run(const std::string& prefix, const std::vector<std::string>& labels) {
-  Run out{prefix, {}};
+RecordedRun read_run(const std::string& prefix, const std::vector<std::string>& labels) {
+  RecordedRun out{prefix, {}};
   for (int rank = 0; std::filesystem::exists(cat(prefix, ".", rank)); ++rank)
     out.ranks.push_back(read_calls(cat(prefix, ".", rank), labels));
   if (out.ranks.empty())
@@ -80,13 +80,13 @@ Run read_run(const std::string& prefix, const std::vector<std::string>& labels) 
   return out;
 }
 
-struct Difference {
+struct RunDifference {
   int rank = 0;
   uint64_t number = 0;  // of the call in its run
   std::string text;
 };
 
-std::string difference_of(const Call* a, const Call* b) {
+std::string difference_of(const RecordedCall* a, const RecordedCall* b) {
   if (a == nullptr) return cat("only the second run goes on, with ", b->what);
   if (b == nullptr) return cat("only the first run goes on, with ", a->what);
   if (a->what != b->what) return cat("the first run has ", a->what, ", the second ", b->what);
@@ -96,31 +96,31 @@ std::string difference_of(const Call* a, const Call* b) {
 }
 
 // Groups are used by threads of their own: each is a sequence, and only that has an order.
-std::optional<Difference> first_difference(const Calls& a, const Calls& b, int rank) {
-  std::map<std::string, std::pair<std::vector<const Call*>, std::vector<const Call*>>> groups;
-  for (const Call& call : a) groups[call.group].first.push_back(&call);
-  for (const Call& call : b) groups[call.group].second.push_back(&call);
-  std::optional<Difference> first;
+std::optional<RunDifference> first_difference(const RecordedCalls& a, const RecordedCalls& b, int rank) {
+  std::map<std::string, std::pair<std::vector<const RecordedCall*>, std::vector<const RecordedCall*>>> groups;
+  for (const RecordedCall& call : a) groups[call.group].first.push_back(&call);
+  for (const RecordedCall& call : b) groups[call.group].second.push_back(&call);
+  std::optional<RunDifference> first;
   for (const auto& [group, both] : groups) {
     const auto& [ours, theirs] = both;
     for (size_t i = 0; i < std::max(ours.size(), theirs.size()); ++i) {
-      const Call* x = i < ours.size() ? ours[i] : nullptr;
-      const Call* y = i < theirs.size() ? theirs[i] : nullptr;
+      const RecordedCall* x = i < ours.size() ? ours[i] : nullptr;
+      const RecordedCall* y = i < theirs.size() ? theirs[i] : nullptr;
       const std::string text = difference_of(x, y);
       if (text.empty()) continue;
       const uint64_t number = x != nullptr ? x->number : y->number;
       if (!first || number < first->number)
-        first = Difference{rank, number, cat("call ", i, " of group ", group, ": ", text)};
+        first = RunDifference{rank, number, cat("call ", i, " of group ", group, ": ", text)};
       break;
     }
   }
   return first;
 }
 
-std::optional<Difference> first_difference(const Run& a, const Run& b) {
+std::optional<RunDifference> first_difference(const RecordedRun& a, const RecordedRun& b) {
   if (a.ranks.size() != b.ranks.size())
-    return Difference{0, 0, cat("the first run has ", a.ranks.size(), " ranks, the second ", b.ranks.size())};
-  std::optional<Difference> first;
+    return RunDifference{0, 0, cat("the first run has ", a.ranks.size(), " ranks, the second ", b.ranks.size())};
+  std::optional<RunDifference> first;
   for (size_t rank = 0; rank < a.ranks.size(); ++rank) {
     auto here = first_difference(a.ranks[rank], b.ranks[rank], static_cast<int>(rank));
     if (here && (!first || here->number < first->number)) first = std::move(here);
@@ -129,16 +129,16 @@ std::optional<Difference> first_difference(const Run& a, const Run& b) {
 }
 
 // Of all ranks.
-struct Total {
+struct LabelTotal {
   int64_t calls = 0, bytes = 0;
   double seconds = 0;
 };
-using Totals = std::map<std::string, std::array<Total, 2>>;  // by label and operation, of both runs
+using LabelTotals = std::map<std::string, std::array<LabelTotal, 2>>;  // by label and operation, of both runs
 
-void add_totals(const Run& run, size_t which, Totals* out) {
-  for (const Calls& calls : run.ranks) {
-    for (const Call& call : calls) {
-      Total& t = (*out)[cat(call.label.empty() ? "(no label)" : call.label, ", ", call.operation)][which];
+void add_totals(const RecordedRun& run, size_t which, LabelTotals* out) {
+  for (const RecordedCalls& calls : run.ranks) {
+    for (const RecordedCall& call : calls) {
+      LabelTotal& t = (*out)[cat(call.label.empty() ? "(no label)" : call.label, ", ", call.operation)][which];
       ++t.calls;
       t.bytes += call.bytes;
       t.seconds += call.seconds;
@@ -146,7 +146,7 @@ void add_totals(const Run& run, size_t which, Totals* out) {
   }
 }
 
-void print_text(const std::optional<Difference>& first, const Totals& totals) {
+void print_comparison(const std::optional<RunDifference>& first, const LabelTotals& totals) {
   if (first)
     std::printf("first difference: rank %d, %s\n\n", first->rank, first->text.c_str());
   else
@@ -164,13 +164,13 @@ void print_text(const std::optional<Difference>& first, const Totals& totals) {
   }
 }
 
-json to_json(const std::optional<Difference>& first, const Totals& totals) {
+json comparison_json(const std::optional<RunDifference>& first, const LabelTotals& totals) {
   json out;
   out["first_difference"] =
       first ? json{{"rank", first->rank}, {"call", first->number}, {"text", first->text}} : json();
   out["totals"] = json::object();
   for (const auto& [name, both] : totals) {
-    for (const Total& t : both)
+    for (const LabelTotal& t : both)
       out["totals"][name].push_back({{"calls", t.calls}, {"bytes", t.bytes}, {"seconds", t.seconds}});
   }
   return out;
@@ -196,15 +196,15 @@ int trace_command(const std::vector<std::string>& args) {
   if (!parse_options(args, options)) return 0;
   if (action != "compare" || runs[1].empty())
     throw UsageError("two runs are needed, as the \"file\" of their transport \"trace\": tessera trace compare A B");
-  const Run a = read_run(runs[0], labels), b = read_run(runs[1], labels);
-  const std::optional<Difference> first = first_difference(a, b);
-  Totals totals;
+  const RecordedRun a = read_run(runs[0], labels), b = read_run(runs[1], labels);
+  const std::optional<RunDifference> first = first_difference(a, b);
+  LabelTotals totals;
   add_totals(a, 0, &totals);
   add_totals(b, 1, &totals);
   if (as_json)
-    std::cout << to_json(first, totals).dump(1) << '\n';
+    std::cout << comparison_json(first, totals).dump(1) << '\n';
   else
-    print_text(first, totals);
+    print_comparison(first, totals);
   return first ? 1 : 0;
 }
 
