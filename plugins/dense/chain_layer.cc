@@ -32,12 +32,13 @@ void add_mlp(Chain& chain, tessera::sdk::Host host, const MlpLayers& shape, cons
   for (size_t k = 0; k < shape.count(); ++k) {
     const std::string name = prefix + std::to_string(k) + ".";
     const int64_t width = shape.out(k);
-    chain.add(make_linear(host, shape.in(k), width, shape.bias()), name);
     const std::string& activation = shape.activation(k);
-    if (k + 1 < shape.count() || activation != "none") {
-      if (shape.norm() == "layer") chain.add(make_layer_norm(host, width, 1e-5), name + "norm.");
-      if (shape.norm() == "batch") chain.add(make_batch_norm(width, 1e-5, 0.1), name + "norm.");
-    }
+    const std::string norm = k + 1 < shape.count() || activation != "none" ? shape.norm() : "none";
+    // A bias in front of batch norm is taken away with the mean. What would be left of its gradient is rounding, which
+    // an optimizer that scales gradients makes steps of.
+    chain.add(make_linear(host, shape.in(k), width, shape.bias() && norm != "batch"), name);
+    if (norm == "layer") chain.add(make_layer_norm(host, width, 1e-5), name + "norm.");
+    if (norm == "batch") chain.add(make_batch_norm(width, 1e-5, 0.1), name + "norm.");
     if (activation != "none") chain.add(make_activation(host, "mlp", activation, width), name + "activation.");
     if (shape.dropout() > 0 && k + 1 < shape.count()) chain.add(make_dropout(width, shape.dropout(), k), name);
   }

@@ -276,6 +276,12 @@ TEST(BatchNorm, TwoRanksSeeTheStatisticsOfBoth) {
   }
 }
 
+TEST(BatchNorm, TakesTheBiasOfTheLayerBeforeIt) {
+  TestHost host;
+  const Layer mlp(host, "mlp_batch_norm", R"({"inputs": [3], "widths": [4, 2]})");
+  EXPECT_THAT(mlp.names, ElementsAre("0.weight", "0.norm.weight", "0.norm.bias", "1.weight", "1.bias"));
+}
+
 TEST(BatchNorm, RunningStatisticsAreForEvaluation) {
   TestHost host;
   Layer norm(host, "batch_norm", R"({"inputs": [1], "momentum": 0.5, "eps": 1e-12})");

@@ -1,0 +1,142 @@
+// Layers of the dense plugin in one model, trained by the program: the same losses on one rank and on two, batch norm
+// over the samples of both included, and the same answers afterwards.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "tessera/error.h"
+#include "tessera_program.h"
+
+namespace tessera::test {
+namespace {
+
+using nlohmann::json;
+
+const std::string kJob = R"(
+[job]
+seed = 3
+device = "cpu"
+threads = 1
+[comm]
+backend = "tcp"
+[model]
+embedding_dim = 8
+inputs = ["dense", "c0", "c1", "c2"]
+[table_defaults]
+optimizer = { name = "exact_adagrad", learning_rate = 0.05, eps = 1e-8 }
+[data]
+reader = "synthetic"
+columns = 3
+rows = [300, 50, 20]
+dense = 5
+pooling = 2
+samples = 1200
+test_samples = 300
+batch = 32
+[[table]]
+name = "c0"
+[[table]]
+name = "c1"
+[[table]]
+name = "c2"
+embedding_dim = 4
+)";
+const std::string kLayers = R"(
+[[layer]]
+name = "bottom"
+type = "mlp_batch_norm"
+inputs = ["dense"]
+options = { widths = [16, 8], activation = "prelu", final_activation = "relu" }
+[[layer]]
+name = "same_width"
+type = "projection"
+inputs = ["c0", "c2"]
+options = { width = 8 }
+[[layer]]
+name = "dots"
+type = "dot_interaction"
+inputs = ["bottom", "same_width", "c1"]
+[[layer]]
+name = "pairs"
+type = "fm"
+inputs = ["bottom", "same_width", "c1"]
+options = { dim = 8 }
+[[layer]]
+name = "normal"
+type = "batch_norm"
+inputs = ["dots", "c0"]
+[[layer]]
+name = "experts"
+type = "experts"
+inputs = ["normal"]
+options = { experts = 3, widths = [16, 8], activation = "silu" }
+[[layer]]
+name = "weights"
+type = "linear"
+inputs = ["normal"]
+options = { width = 3 }
+[[layer]]
+name = "mixed"
+type = "mixture"
+inputs = ["weights", "experts"]
+[[layer]]
+name = "gated"
+type = "gate"
+inputs = ["c1", "dense"]
+options = { scale = 2 }
+[[layer]]
+name = "crossed"
+type = "cross"
+inputs = ["gated", "bottom"]
+options = { kind = "mixture", layers = 2, experts = 2, rank = 4 }
+[[layer]]
+name = "fused"
+type = "bilinear"
+inputs = ["mixed", "crossed"]
+options = { heads = 2 }
+[[layer]]
+name = "calm"
+type = "layer_norm"
+inputs = ["crossed"]
+[[layer]]
+name = "wide"
+type = "linear"
+inputs = ["calm", "c2"]
+[[layer]]
+name = "logit"
+type = "sum"
+inputs = ["fused", "pairs", "wide"]
+[[head]]
+name = "click"
+input = "logit"
+)";
+
+json trained(const TestFolder& folder, int ranks) {
+  const std::string report = folder.file("report.json");
+  const Finished done = run_tessera({"train", "--config", folder.write("job.toml", kJob + kLayers), "--nproc",
+                                     cat(ranks), "--set", "report.json=" + report});
+  EXPECT_EQ(done.status, 0) << done.output;
+  return done.status ? json() : json::parse(contents(report));
+}
+
+TEST(LayersOfModels, TrainToTheSameLossesAndAnswersOnTwoRanks) {
+  const TestFolder folder;
+  const json one = trained(folder, 1), two = trained(folder, 2);
+  ASSERT_FALSE(one.is_null() || two.is_null());
+  for (const char* layer : {"mlp_batch_norm", "projection", "dot_interaction", "fm", "batch_norm", "experts", "mixture",
+                            "gate", "cross", "bilinear", "layer_norm", "linear", "sum"})
+    EXPECT_TRUE(one.at("layers").contains(layer)) << layer;
+  const auto want = one.at("losses").get<std::vector<double>>(), got = two.at("losses").get<std::vector<double>>();
+  ASSERT_EQ(got.size(), want.size());
+  ASSERT_GT(want.size(), 30u);
+  for (size_t i = 0; i < want.size(); ++i) ASSERT_LE(std::abs(got[i] - want[i]), 1e-4 * want[i]) << "step " << i;
+  // Evaluation takes the running statistics, which are those of both ranks' samples on either.
+  EXPECT_NEAR(two.at("test").at("auc").get<double>(), one.at("test").at("auc").get<double>(), 1e-3);
+  EXPECT_NEAR(two.at("test").at("logloss").get<double>(), one.at("test").at("logloss").get<double>(), 1e-4);
+  EXPECT_GT(one.at("test").at("auc").get<double>(), 0.6);
+}
+
+}  // namespace
+}  // namespace tessera::test
