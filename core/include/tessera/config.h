@@ -114,6 +114,7 @@ struct DenseOptimizerConfig {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double weight_decay = 0;
+  double max_gradient_norm = 0;
   bool operator==(const DenseOptimizerConfig&) const = default;
 };
 
@@ -169,6 +170,7 @@ struct ValidationConfig {
 struct ReportConfig {
   std::string json;
   std::string metrics;
+  std::string tensorboard;
   int64_t log_every = 100;
   bool operator==(const ReportConfig&) const = default;
 };

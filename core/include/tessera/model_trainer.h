@@ -32,6 +32,7 @@ struct ModelTrainerOptions {
   std::vector<EmbeddingBagConfig> tables;  // pooled
   ModelGraph graph;                        // over these tables: graph_over(), dlrm_graph()
   DenseOptimizerSpec dense_optimizer;
+  double dense_max_gradient_norm = 0;  // GradientClippingOptimizer's, of the sums over ranks; 0: none
   DistributedModelParallelOptions parallel;
   uint64_t seed = 0;  // of the dense part
 };

@@ -159,6 +159,8 @@ const std::vector<Field<DenseOptimizerConfig>>& fields<DenseOptimizerConfig>() {
       {"beta1", &S::beta1, "", "adam", 0, 1},
       {"beta2", &S::beta2, "", "adam", 0, 1},
       {"weight_decay", &S::weight_decay, "", "times the weight, added to the gradient", 0, kInfinity},
+      {"max_gradient_norm", &S::max_gradient_norm, "",
+       "all dense gradients together are scaled down to this norm; 0: not", 0, kInfinity},
   };
   return table;
 }
@@ -270,6 +272,7 @@ const std::vector<Field<ReportConfig>>& fields<ReportConfig>() {
   static const std::vector<Field<S>> table = {
       {"json", &S::json, "file", "where the report is written; empty: nowhere"},
       {"metrics", &S::metrics, "file", "a line of JSON for each report of progress and each validation; empty: none"},
+      {"tensorboard", &S::tensorboard, "directory", "the same as an event file for TensorBoard; empty: none"},
       {"log_every", &S::log_every, "steps", "between lines of progress where there is no terminal; 0: none", 0, kInt32},
   };
   return table;

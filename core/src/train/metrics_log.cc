@@ -14,30 +14,43 @@ json metrics_json(const BinaryMetrics& m) {
           {"calibration", m.calibration}};
 }
 
-MetricsLog::MetricsLog(const std::string& path, bool append) : out_(path, append ? std::ios::app : std::ios::trunc) {
-  if (!out_) fail(Code::kUnavailable, "cannot write report.metrics to ", path);
+MetricsLog::MetricsLog(const ReportConfig& report, bool append) {
+  if (!report.metrics.empty()) {
+    lines_.open(report.metrics, append ? std::ios::app : std::ios::trunc);
+    if (!lines_) fail(Code::kUnavailable, "cannot write report.metrics to ", report.metrics);
+  }
+  if (!report.tensorboard.empty()) events_ = std::make_unique<EventFile>(report.tensorboard);
 }
 
 void MetricsLog::add(const TrainProgress& progress, double table_rate, double dense_rate) {
-  write(json{{"step", progress.step},
-             {"epoch", progress.epoch},
-             {"samples", progress.samples},
-             {"loss", progress.loss},
-             {"table_rate", table_rate},
-             {"dense_rate", dense_rate},
-             {"seconds", watch_.seconds()}}
-            .dump());
+  write({{"step", progress.step},
+         {"epoch", progress.epoch},
+         {"samples", progress.samples},
+         {"loss", progress.loss},
+         {"table_rate", table_rate},
+         {"dense_rate", dense_rate},
+         {"seconds", watch_.seconds()}});
+  if (!events_) return;
+  events_->add("train/loss", progress.step, progress.loss);
+  events_->add("schedule/tables", progress.step, table_rate);
+  events_->add("schedule/dense", progress.step, dense_rate);
+  events_->flush();
 }
 
 void MetricsLog::add(const TrainValidation& validation) {
-  write(json{{"step", validation.step},
-             {"validation", metrics_json(validation.metrics)},
-             {"best", validation.best},
-             {"seconds", watch_.seconds()}}
-            .dump());
+  write({{"step", validation.step},
+         {"validation", metrics_json(validation.metrics)},
+         {"best", validation.best},
+         {"seconds", watch_.seconds()}});
+  if (!events_) return;
+  for (const char* name : {"auc", "logloss", "normalized_entropy", "calibration"})
+    events_->add(cat("validation/", name), validation.step, metric_value(validation.metrics, name));
+  events_->flush();
 }
 
 // A line is there as soon as it was told: people look while the run goes on. A full disk ends no run.
-void MetricsLog::write(const std::string& line) { out_ << line << std::endl; }
+void MetricsLog::write(const json& line) {
+  if (lines_.is_open()) lines_ << line.dump() << std::endl;
+}
 
 }  // namespace tessera

@@ -1,12 +1,14 @@
-// A file with a line of JSON for each report of progress and each validation of a run, for plots and other programs.
+// Each report of progress and each validation of a run, for plots and other programs: as lines of JSON and as events.
 #pragma once
 
 #include <fstream>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "distributed/stopwatch.h"
 #include "tessera/train_job.h"
+#include "train/event_file.h"
 
 namespace tessera {
 
@@ -18,16 +20,18 @@ nlohmann::ordered_json metrics_json(const BinaryMetrics& metrics);
 // since the log was opened. NaN is null.
 class MetricsLog {
  public:
-  // `append`: behind the lines of the run that this one continues. kUnavailable where the file cannot be written.
-  MetricsLog(const std::string& path, bool append);
+  // To report.metrics and report.tensorboard, where they are not empty. `append`: behind the lines of the run that this
+  // one continues. kUnavailable where a file cannot be written.
+  MetricsLog(const ReportConfig& report, bool append);
 
   void add(const TrainProgress& progress, double table_rate, double dense_rate);
   void add(const TrainValidation& validation);
 
  private:
-  void write(const std::string& line);
+  void write(const nlohmann::ordered_json& line);
 
-  std::ofstream out_;
+  std::ofstream lines_;
+  std::unique_ptr<EventFile> events_;
   const Stopwatch watch_;
 };
 

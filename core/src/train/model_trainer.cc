@@ -56,6 +56,9 @@ ModelTrainer::ModelTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup>
   model.buffers = layers_.buffers();
   parallel_ = std::make_unique<DistributedModelParallel>(runtime, model, std::move(group), std::move(options.parallel));
   optimizer_ = make_dense_optimizer(options.dense_optimizer, in_backward_optimizer_filter(parallel_->parameters()));
+  if (const double norm = options.dense_max_gradient_norm; norm > 0)
+    optimizer_ = std::make_shared<GradientClippingOptimizer>(
+        std::move(optimizer_), GradientClippingOptimizer::Options{GradientClipping::kNorm, norm});
   for (const ParameterPtr& p : layers_.parameters()) {
     if (!stream_ && p->value.dim() == 1) biases_.push_back(p);
   }

@@ -125,6 +125,7 @@ void TrainJob::build_model() {
   o.graph = model_of(config_, tables_, dense_inputs);
   o.seed = seed;
   o.dense_optimizer = dense_spec(config_.dense_optimizer);
+  o.dense_max_gradient_norm = config_.dense_optimizer.max_gradient_norm;
   o.parallel.sharded.kernel = config_.job.kernel;
   o.parallel.sharded.seed = seed;
   o.parallel.sharded.stream = options_.device;
@@ -183,8 +184,7 @@ void TrainJob::train(const TrainWatch& watch) {
   }
   if (!options_.save_best.empty())
     check_checkpoint_target(options_.save_best, trainer_->parallel(), trainer_->dense_optimizer(), 1, 1);
-  if (!config_.report.metrics.empty() && group_->rank() == 0)
-    metrics_log_ = std::make_unique<MetricsLog>(config_.report.metrics, first_step_ > 0);
+  if (group_->rank() == 0) metrics_log_ = std::make_unique<MetricsLog>(config_.report, first_step_ > 0);
   trainer_->reset_stages();
   trainer_->embeddings().sample_shards(std::clamp<int64_t>(planned / 8, 2, kSampleEvery));
   ids_.assign(data_.columns.size(), 0.0);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -159,6 +160,42 @@ TEST_F(ValidatedJob, LogsALineForEach) {
   EXPECT_GT(lines[0].at("loss").get<double>(), 0);
   EXPECT_EQ(lines[1].at("validation").at("auc"), one->validations().front().metrics.auc);
   EXPECT_EQ(lines[1].at("best"), true);
+}
+
+uint64_t number_at(const std::string& bytes, size_t at, size_t size) {
+  uint64_t out = 0;
+  std::memcpy(&out, bytes.data() + at, size);
+  return out;
+}
+
+// Records as TensorBoard's reader takes them apart; the first one's sum of its length was computed apart.
+TEST_F(ValidatedJob, WritesAnEventFile) {
+  const fs::path runs = folder_ / "runs";
+  const auto one = job({}, {"report.tensorboard=" + runs.string()});
+  one->train({.due = [](int64_t step) { return step == 5; }});
+  ASSERT_EQ(std::distance(fs::directory_iterator(runs), fs::directory_iterator()), 1);
+  const fs::path path = fs::directory_iterator(runs)->path();
+  EXPECT_THAT(path.filename().string(), testing::StartsWith("events.out.tfevents."));
+  std::ifstream in(path, std::ios::binary);
+  const std::string all((std::istreambuf_iterator<char>(in)), {});
+  std::vector<std::string> events;
+  for (size_t at = 0; at < all.size(); at += 16 + events.back().size()) {
+    ASSERT_LE(at + 16, all.size());
+    events.push_back(all.substr(at + 12, number_at(all, at, 8)));
+  }
+  ASSERT_EQ(events.size(), 1u + 3 + 3 * 4);
+  EXPECT_EQ(number_at(all, 0, 8), 24u);
+  EXPECT_EQ(number_at(all, 8, 4), 0x224b7fa3u);
+  EXPECT_EQ(events[0].substr(9), std::string("\x1a\x0d") + "brain.Event:2");
+  const std::string tag = std::string("\x0a\x0a") + "train/loss";
+  EXPECT_EQ(events[1].substr(9), "\x10\x05\x2a\x13\x0a\x11" + tag + events[1].substr(events[1].size() - 5));
+}
+
+TEST_F(ValidatedJob, ClipsDenseGradients) {
+  const std::vector<double> free = losses_of({});
+  EXPECT_EQ(losses_of({"dense_optimizer.max_gradient_norm=1000"}), free);
+  EXPECT_NE(losses_of({"dense_optimizer.name=sgd", "dense_optimizer.max_gradient_norm=0.01"}),
+            losses_of({"dense_optimizer.name=sgd"}));
 }
 
 TEST_F(ValidatedJob, WhatCannotBeIsNamed) {
