@@ -387,6 +387,35 @@ TEST(Layers, NoGradientIsOneOfZeros) {
   }
 }
 
+TEST(Layers, StepsAfterTheLargestBatchAskForNoMemory) {
+  std::vector<Case> all(std::begin(kOfSeveralInputs), std::end(kOfSeveralInputs));
+  all.insert(all.end(), {{"mlp_batch_norm", R"({"inputs": [4], "widths": [3, 2]})", {4}},
+                         {"gate", R"({"inputs": [3, 2, 4]})", {3, 2, 4}},
+                         {"projection", R"({"inputs": [3, 5], "width": 4})", {3, 5}},
+                         {"experts", R"({"inputs": [3], "experts": 2, "widths": [4]})", {3}},
+                         {"mixture", "{}", {3, 6}},
+                         {"bilinear", R"({"inputs": [4, 6], "heads": 2})", {4, 6}},
+                         {"dot_interaction", "{}", {2, 4, 2}},
+                         {"sampled_softmax", "{}", {3, 3}}});
+  for (const Case& c : all) {
+    SCOPED_TRACE(c.id + std::string(" ") + c.options);
+    TestHost host;
+    {
+      Layer layer(host, c.id, c.options);
+      ASSERT_EQ(layer.code, TSR_OK) << layer.error();
+      layer.with_inputs(shapes_of(c.widths, 64));
+      layer.step();
+      const int before = host.allocations;
+      for (const int64_t batch : {64, 17, 64, 0, 1, 33}) {
+        layer.with_inputs(shapes_of(c.widths, batch));
+        layer.step();
+      }
+      EXPECT_EQ(host.allocations, before);
+    }
+    EXPECT_EQ(host.live, 0);
+  }
+}
+
 TEST(Losses, SampledSoftmaxByHand) {
   TestHost host(2);
   Layer loss(host, "sampled_softmax", R"({"temperature": 0.5})");
