@@ -1,5 +1,4 @@
-"""On each rank: random models in TorchRec and in tessera.torch, the same weights and batches, step by step. Bags;
-test_torch.py compares sequences with nn.Embedding.
+"""On each rank: random models in TorchRec and in tessera.torch, the same weights and batches, step by step.
 
 beside_torchrec.py CASES [SEED]: prints a line for each case, and fails where outputs or updated rows differ.
 """
@@ -10,6 +9,7 @@ import sys
 import torch
 import torch.distributed as dist
 import torchrec
+from torchrec.distributed.embedding import EmbeddingCollectionSharder
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.sharding_plan import column_wise, construct_module_sharding_plan, row_wise, table_wise
 from torchrec.distributed.types import ShardingEnv, ShardingPlan
@@ -123,6 +123,61 @@ def case(choose, number):
         torch.testing.assert_close(now[key.replace("module.", "")], whole(value), rtol=1e-3, atol=1e-4)
 
 
+def sequence_case(choose, number):
+    """Collections that give a row for each id."""
+    world, rank = dist.get_world_size(), dist.get_rank()
+    optimizer, dim = choose.choice(list(OPTIMIZERS)), 4 * choose.randint(1, 4)
+    rows, configs, cuts = {}, [], {}
+    for t in range(choose.randint(1, 3)):
+        features = [f"f{t}_{i}" for i in range(choose.randint(1, 2))]
+        configs.append(
+            dict(num_embeddings=choose.randint(5, 60), embedding_dim=dim, name=f"t{t}", feature_names=features)
+        )
+        rows.update({f: configs[-1]["num_embeddings"] for f in features})
+        cuts[f"t{t}"] = choose.choice([("row", None), ("table", choose.randrange(world))])
+    params = {"learning_rate": 0.1, **OPTIMIZERS[optimizer]}
+    if rank == 0:
+        print(f"case {number}: sequences {optimizer} {cuts}", flush=True)
+    theirs = torchrec.EmbeddingCollection(
+        tables=[torchrec.EmbeddingConfig(**c) for c in configs], device=torch.device("meta")
+    )
+    sharder = EmbeddingCollectionSharder(fused_params={"optimizer": EmbOptimType[optimizer], **params})
+    wanted = {t: fused_row_wise() if k == "row" else fused_table_wise(a) for t, (k, a) in cuts.items()}
+    their_plan = construct_module_sharding_plan(theirs, wanted, sharder, world, world, "cpu")
+    env = ShardingEnv.from_process_group(dist.group.WORLD)
+    theirs = torchrec.distributed.DistributedModelParallel(
+        torch.nn.ModuleDict({"e": theirs}), env, torch.device("cpu"), ShardingPlan({"e": their_plan}), [sharder]
+    )
+    ours = tt.EmbeddingCollection(tables=[tt.EmbeddingConfig(**c) for c in configs], device="meta")
+    our_plan = tt.construct_module_sharding_plan(
+        ours, {t: tt.row_wise() if k == "row" else tt.table_wise(a) for t, (k, a) in cuts.items()}
+    )
+    our_sharder = tt.EmbeddingCollectionSharder(fused_params={"optimizer": tt.EmbOptimType[optimizer], **params})
+    ours = tt.DistributedModelParallel(
+        torch.nn.ModuleDict({"e": ours}), plan=tt.ShardingPlan({"e": our_plan}), sharders=[our_sharder], group=GROUP
+    )
+    ours.load_state_dict({key.replace("module.", ""): whole(value) for key, value in theirs.state_dict().items()})
+    generator = torch.Generator().manual_seed(1000 * number + rank)
+    for _ in range(3):
+        values, lengths, _ = batch_of(list(rows), rows, choose.randint(1, 5), False, generator)
+        a = theirs.module.e(torchrec.KeyedJaggedTensor(list(rows), values, lengths=lengths))
+        b = ours.module["e"](torchrec.KeyedJaggedTensor(list(rows), values, lengths=lengths))
+        a = a.wait() if hasattr(a, "wait") else a
+        assert set(a) == set(b) == set(rows)
+        loss_a, loss_b = [], []
+        for name in rows:
+            torch.testing.assert_close(b[name].lengths().long(), a[name].lengths().long())
+            torch.testing.assert_close(b[name].values(), a[name].values(), rtol=1e-4, atol=1e-5)
+            grad = torch.randn(b[name].values().shape, generator=generator)
+            loss_a.append((a[name].values() * grad).sum())
+            loss_b.append((b[name].values() * grad).sum())
+        sum(loss_a).backward()
+        sum(loss_b).backward()
+    now = ours.full_state_dict()
+    for key, value in theirs.state_dict().items():
+        torch.testing.assert_close(now[key.replace("module.", "")], whole(value), rtol=1e-3, atol=1e-4)
+
+
 def fused_row_wise():  # on the CPU TorchRec takes "dense" otherwise
     return row_wise(compute_kernel="fused")
 
@@ -140,7 +195,7 @@ if __name__ == "__main__":
     dist.init_process_group("gloo")
     GROUP = tt.process_group()
     for i in range(cases):
-        case(random.Random(seed + i), seed + i)
+        (sequence_case if i % 4 == 3 else case)(random.Random(seed + i), seed + i)
     if dist.get_rank() == 0:
         print("all agree", flush=True)
     GROUP.barrier()
