@@ -238,8 +238,18 @@ TEST(Slots, AKernelThroughItsTable) {
   tsr_backward args{};
   args.lookup = &lookup;
   EXPECT_EQ(api.backward_rows(instance, nullptr, &args, gradients, nullptr, &err), TSR_OK);
-  const tsr_stream_io io{};
+  tsr_stream_io io{};
   EXPECT_EQ(api.load(instance, 0, &io, &err), TSR_RESOURCE_EXHAUSTED);
+  io.flags = 1u << 16;
+  EXPECT_EQ(api.load(instance, 0, &io, &err), TSR_UNIMPLEMENTED);
+  EXPECT_EQ(api.save(instance, 0, &io, &err), TSR_UNIMPLEMENTED);
+  EXPECT_THAT(err.message, testing::StartsWith("tsr_stream_io has flags 65536"));
+  tsr_start_values values{};
+  values.struct_size = sizeof(values);
+  values.flags = 1u << 30;
+  config.start_values = &values;
+  EXPECT_EQ(api.open(&kernel, &config, &instance, &err), TSR_UNIMPLEMENTED);
+  EXPECT_THAT(err.message, testing::StartsWith("tsr_start_values has flags 1073741824"));
   api.close(instance);
 }
 

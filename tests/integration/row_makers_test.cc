@@ -11,6 +11,7 @@
 #include "tessera/planner.h"
 #include "tessera/sharded_modules.h"
 #include "tessera/sharding.h"
+#include "tessera_program.h"
 
 namespace tessera {
 namespace {
@@ -203,6 +204,67 @@ TEST(RowMakers, OptionsOfATableReachItsKernelWhenItIsPlanned) {
   EXPECT_THAT(refusal_of("fused?radix=8"), HasSubstr("table \"film\" has the options {\"radix\":8}, but this kernel"));
   EXPECT_THAT(refusal_of("zoo.products(cpu)"), HasSubstr("is not the name of a compute kernel"));
   EXPECT_THAT(refusal_of("zoo.products", PoolingType::kMax), HasSubstr("is pooled by MAX, which is not served"));
+}
+
+// A job of the program, whose config names kernels with options.
+class RowMakersJob : public testing::Test {
+ protected:
+  test::Finished trained(const std::string& kernel, const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> args{"train",
+                                  "--config",
+                                  config_,
+                                  "--set",
+                                  cat("plugins.path=[\"", TESSERA_ROW_MAKERS, "\"]"),
+                                  "--set",
+                                  cat("table_defaults.kernel=\"", kernel, "\"")};
+    args.insert(args.end(), more.begin(), more.end());
+    return test::run_tessera(args);
+  }
+
+  // 32 different rows are trained at most, and many more are asked for by the test part.
+  test::TestFolder folder_;
+  const std::string config_ = folder_.write("job.toml", R"(
+[job]
+threads = 1
+[model]
+embedding_dim = 8
+bottom_mlp = [8]
+top_mlp = [1]
+[table_defaults]
+optimizer = { name = "exact_sgd", learning_rate = 0.05 }
+[data]
+reader = "synthetic"
+columns = 1
+rows = [100000]
+dense = 2
+samples = 32
+test_samples = 4000
+batch = 8
+)");
+};
+
+TEST_F(RowMakersJob, OptionsOfAKernelComeOutOfTheConfigAndTheTestMakesNoRows) {
+  const test::Finished enough = trained("zoo.on_demand?capacity=32");
+  EXPECT_EQ(enough.status, 0) << enough.output;
+  EXPECT_THAT(enough.output, HasSubstr("(4000 samples)"));
+  const test::Finished few = trained("zoo.on_demand?capacity=4");
+  EXPECT_EQ(few.status, 1) << few.output;
+  EXPECT_THAT(few.output, HasSubstr("its capacity of 4 rows: give it more"));
+  const test::Finished unknown = trained("zoo.on_demand?capacities=4");
+  EXPECT_EQ(unknown.status, 2);
+  EXPECT_THAT(unknown.output, HasSubstr("capacities"));
+}
+
+// tests/integration/reads_only.cc: a kernel that refuses any other lookup.
+TEST_F(RowMakersJob, PredictionsInsertNothing) {
+  const std::string checkpoint = folder_.file("checkpoint"), model = folder_.file("model");
+  ASSERT_EQ(trained("fused", {"--save", checkpoint}).status, 0);
+  ASSERT_EQ(test::run_tessera({"quantize", "--load", checkpoint, "--save", model}).status, 0);
+  const test::Finished done = test::run_program({test::tessera_path(), "predict", "--model", model, "--config", config_,
+                                                 "--part", "test", "--output", folder_.file("scores.csv")},
+                                                60, [] { setenv("TESSERA_PLUGIN_PATH", TESSERA_ROW_MAKERS, 1); });
+  EXPECT_EQ(done.status, 0) << done.output;
+  EXPECT_THAT(done.output, HasSubstr("test.reads_only: nothing is inserted"));
 }
 
 }  // namespace

@@ -223,6 +223,8 @@ constexpr Animal kKernels[] = {
      "FAILED kernel.read_only, zoo.on_demand: a lookup with TSR_LOOKUP_READ_ONLY took the rows in use from 0 to "},
     {"row_makers", "forgets_start_values",
      "FAILED kernel.start_values, zoo.on_demand: the first lookup of rows that did not exist gave 0, where "},
+    {"kernels", "has_one_scratch",
+     "FAILED kernel.threads, zoo.kernel: beside lookups by other threads, forward gave something else than alone"},
     {"kernels", "forgets_extra", "FAILED kernel.extra, zoo.kernel: byte "},
     {"kernels", "imports_in_order", "FAILED kernel.rows, zoo.kernel: column 0 of row 0 is "},
     {"kernels", "saves_no_states",

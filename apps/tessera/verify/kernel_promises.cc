@@ -209,6 +209,7 @@ void check_kernel_threads(Subject& subject) {
   KernelBed bed(k.with(shape));
   bed.open();
   Random random = subject.random();
+  const PlainTables plain(bed, random);  // rows that are not all alike
   std::vector<LookupBatch> batches;
   std::vector<std::vector<double>> want;
   for (int t = 0; t < 4; ++t) {

@@ -168,6 +168,8 @@ class Kernel {
   static const tsr_kernel_config& known(const tsr_kernel_config& config) {
     check_flags(config.flags, 0, "tsr_kernel_config");
     for (uint32_t t = 0; t < config.num_tables; ++t) check_flags(table_of(config, t).flags, 0, "tsr_kernel_table");
+    if (TSR_FITS(tsr_kernel_config, &config, start_values) && config.start_values != nullptr)
+      check_flags(config.start_values->flags, 0, "tsr_start_values");
     return config;
   }
   static const tsr_lookup& known(const tsr_lookup& lookup) {
@@ -181,6 +183,15 @@ class Kernel {
   }
   static tsr_rows& known(tsr_rows& rows) {
     check_flags(rows.flags, 0, "tsr_rows");
+    return rows;
+  }
+
+  static const tsr_stream_io& known(const tsr_stream_io& io) {
+    check_flags(io.flags, 0, "tsr_stream_io");
+    return io;
+  }
+  static const tsr_stored_rows& known(const tsr_stored_rows& rows) {
+    check_flags(rows.flags, 0, "tsr_stored_rows");
     return rows;
   }
 
@@ -226,10 +237,10 @@ class Kernel {
   }
   static void release_slot(void* instance, tsr_context* context) noexcept { instance_of(instance).release(context); }
   static tsr_code save_slot(void* instance, uint32_t table, const tsr_stream_io* io, tsr_error* err) noexcept {
-    return guard(err, [&] { instance_of(instance).save(table, *io); });
+    return guard(err, [&] { instance_of(instance).save(table, known(*io)); });
   }
   static tsr_code load_slot(void* instance, uint32_t table, const tsr_stream_io* io, tsr_error* err) noexcept {
-    return guard(err, [&] { instance_of(instance).load(table, *io); });
+    return guard(err, [&] { instance_of(instance).load(table, known(*io)); });
   }
   static tsr_code export_slot(void* instance, uint32_t table, uint64_t* cursor, tsr_rows* rows,
                               tsr_error* err) noexcept {
@@ -242,7 +253,7 @@ class Kernel {
     });
   }
   static tsr_code adopt_slot(void* instance, uint32_t table, const tsr_stored_rows* rows, tsr_error* err) noexcept {
-    return guard(err, [&] { instance_of(instance).adopt_rows(table, *rows); });
+    return guard(err, [&] { instance_of(instance).adopt_rows(table, known(*rows)); });
   }
   static tsr_code stats_slot(void* instance, uint32_t table, tsr_kernel_stats* stats, tsr_error* err) noexcept {
     return guard(err, [&] { write_struct(instance_of(instance).stats(table), stats); });
