@@ -37,7 +37,8 @@ struct ShardedModuleOptions {
   OptimizerSpec optimizer;  // fused parameters of tables that name none themselves
   bool is_weighted = false;
   BoundsCheckMode bounds_check = BoundsCheckMode::kFatal;
-  uint64_t seed = 0;  // of the start values
+  uint64_t seed = 0;          // of the start values
+  bool need_indices = false;  // of sequences: outputs carry the input ids as their weights
   // Factors on the gradient of the sum over ranks of the losses. Unset: 1 / world size for both, so that training
   // equals that on the mean of the ranks' losses (TorchRec's gradient division). Data-parallel tables have their own.
   std::optional<double> gradient_scale;
@@ -231,7 +232,7 @@ class ShardedInputs {
 class ShardedEmbeddingCollection : public ShardedEmbeddings {
  public:
   struct Output {
-    JaggedTensorDict values;  // per output name: rows [ids, dim] in input order
+    JaggedTensorDict values;  // per output name: rows [ids, dim] in input order; float16 tables: rounded to half
     bool all_finished = false;
     StepHandle state;
   };

@@ -153,8 +153,8 @@ void check_counts(const std::vector<Slot>& slots, const std::vector<SlotBags>& b
 }
 
 void CheckedBatch::release() {
-  values = weights = lengths = offsets = mean_lengths = positions = mean_weights = inverse_indices =
-      original_lengths = {};
+  values = weights = lengths = offsets = mean_lengths = positions = mean_weights = inverse_indices = original_lengths =
+      original_values = {};
 }
 
 const std::vector<int>& KeyIndex::find(const Wiring& wiring, const KeyedJaggedTensor& input) {
@@ -188,6 +188,7 @@ void check_batch(const Wiring& wiring, const std::vector<EmbeddingBagConfig>& ta
   const CheckedIds checked = check_bounds(rules.bounds, {out.values, out.offsets, out.weights, features, false});
   find_inverse(wiring, input, out);
   out.lengths = out.original_lengths = input.lengths();
+  out.original_values = input.values();
   if (checked.clean) {
     check_lengths(input);
     find_ids(out.offsets, out.slots);

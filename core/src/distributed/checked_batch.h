@@ -33,7 +33,7 @@ struct CheckedBatch {
   std::vector<const int64_t*> inverse;  // by slot, in inverse_indices
   Tensor inverse_indices;
   // The caller's.
-  Tensor original_lengths;
+  Tensor original_lengths, original_values;
   std::vector<SlotBags> original_slots;
   int64_t dropped = 0;
   std::string first_dropped;            // a sentence

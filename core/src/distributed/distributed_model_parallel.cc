@@ -222,9 +222,9 @@ DistributedModelParallel::DistributedModelParallel(const Runtime& runtime, const
         path, std::make_unique<ShardedEmbeddingBagCollection>(sharder.shard(c->tables(), plan_.at(path), group_)));
   }
   for (const auto& [path, c] : model.collections) {
-    if (c->options().need_indices)
-      fail(Code::kUnimplemented, "collection \"", path, "\": need_indices is not there for sharded collections");
-    const EmbeddingCollectionSharder sharder(runtime, options_for(options.sharded, c->options()));
+    ShardedModuleOptions sharded = options_for(options.sharded, c->options());
+    sharded.need_indices = c->options().need_indices;
+    const EmbeddingCollectionSharder sharder(runtime, sharded);
     collections_.emplace_back(
         path, std::make_unique<ShardedEmbeddingCollection>(sharder.shard(c->tables(), plan_.at(path), group_)));
   }

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "distributed/sharded_collection.h"
+#include "modules/embedding_tables.h"
 #include "tessera/embedding_fused_optimizer.h"
 
 namespace tessera {
@@ -32,6 +33,14 @@ template <class F>
 void for_each_lookup(ShardedCollection& c, const F& f) {
   for (const auto& lookup : c.shards().lookups()) f(*lookup);
   for (const auto& lookup : c.replicas().groups().lookups()) f(*lookup);
+}
+
+// Outputs of float16 tables are rounded to half, as those of one rank's collections are; on a device they stay
+// float32. A slot's rows begin at element `first`.
+void round_output(const ShardedCollection& c, const Slot& slot, const Tensor& output, int64_t first, int64_t count,
+                  int64_t stride) {
+  if (c.tables()[static_cast<size_t>(slot.table)].data_type != DType::kFloat16 || output.stream() != nullptr) return;
+  for (int64_t row = 0; row < count; ++row) round_to_half(output.data<float>() + first + row * stride, slot.dim);
 }
 
 }  // namespace
@@ -255,6 +264,8 @@ Awaitable<ShardedEmbeddingBagCollection::Output> ShardedEmbeddingBagCollection::
     const Tensor values = !state->batch.expands
                               ? state->rows.reshape({state->batch.output_batch, impl->wiring().output_width()})
                               : impl->expand(*state, keep);
+    const int64_t width = values.size(1);
+    for (const Slot& slot : impl->wiring().slots()) round_output(*impl, slot, values, slot.col, values.size(0), width);
     state->rows = {};  // the output's now; the buffer is used again when nobody holds it
     return Output{KeyedTensor(layout, values), state->step.messages.all_finished, state->step.messages.any_finished,
                   keep ? state : StepHandle()};
@@ -312,9 +323,11 @@ Awaitable<ShardedEmbeddingCollection::Output> ShardedEmbeddingCollection::forwar
       const Slot& slot = impl->wiring().slots()[s];
       const SlotBags& of_slot = batch.original_slots[s];
       const int64_t ids = of_slot.ids;
+      round_output(*impl, slot, state->rows, state->layout.offset[s], ids, slot.dim);
       JaggedTensor::Options o;
       o.values = state->rows.narrow(state->layout.offset[s], ids * slot.dim).reshape({ids, slot.dim});
       o.lengths = batch.original_lengths.narrow(of_slot.first_bag, of_slot.bags);
+      if (impl->options().need_indices) o.weights = batch.original_values.narrow(of_slot.first_id, ids);
       out.values.emplace_back(slot.name, JaggedTensor(std::move(o)));
     }
     state->rows = {};
