@@ -120,7 +120,8 @@ class SoftmaxPiece : public Piece {
 // dropout's number in its layer and of i, so that backward needs nothing kept.
 class DropoutPiece : public Piece {
  public:
-  DropoutPiece(int64_t width, double rate, uint64_t number) : Piece(width, width), rate_(rate), number_(number) {}
+  DropoutPiece(int64_t width, double rate, uint64_t number)
+      : Piece(width, width), loops_(*choose_loops().of_rows), rate_(rate), number_(number) {}
 
   void forward(const Run& run, const float* x, float* y, float*) override { scale(run, x, y); }
   void backward(const Run& run, const float*, const float* dy, float* dx, const float*) override {
@@ -141,16 +142,13 @@ class DropoutPiece : public Piece {
       std::copy_n(from, n, to);
       return;
     }
-    const uint64_t start =
+    const uint64_t key =
         mixed(mixed(run.call.seed + kGolden * number_) + kGolden * static_cast<uint64_t>(run.call.step));
-    const auto least = static_cast<uint32_t>(rate_ * 4294967296.0);
-    const float factor = static_cast<float>(1 / (1 - rate_));
-    for (int64_t i = 0; i < n; ++i) {
-      const auto drawn = static_cast<uint32_t>(mixed(start + kGolden * static_cast<uint64_t>(i)) >> 32);
-      to[i] = drawn < least ? 0.0f : factor * from[i];
-    }
+    const uint32_t keys[] = {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)};
+    loops_.drop(n, keys, static_cast<uint32_t>(rate_ * 4294967296.0), static_cast<float>(1 / (1 - rate_)), from, to);
   }
 
+  const RowLoops& loops_;
   double rate_;
   uint64_t number_;
 };
