@@ -1,6 +1,6 @@
 """On each rank: torch.distributed over Tessera's transports.
 
-backend.py collectives|ddp|checkpoint|killed|wrong [FOLDER]
+backend.py collectives|ddp|checkpoint|weights|killed|wrong [FOLDER]
 """
 
 import os
@@ -146,6 +146,32 @@ elif what == "checkpoint":  # of torch.distributed, with ShardedTensors and with
     again.load_state_dict(before)  # whole tables are taken, too
     for name, value in again.full_state_dict().items():
         assert torch.equal(value, before[name]), name
+elif what == "weights":  # of ids have gradients where tables are cut, too; ranks have different numbers of samples
+    a = tt.EmbeddingBagConfig(21, 4, "a", feature_names=["x", "y"])
+    tables = [a, tt.EmbeddingBagConfig(10, 8, "b", feature_names=["y"])]
+    whole = torch.nn.ModuleDict({"e": tt.EmbeddingBagCollection(tables, is_weighted=True, device="meta")})
+    plan = tt.construct_module_sharding_plan(whole["e"], {"a": tt.row_wise(), "b": tt.column_wise([0, 1])})
+    sharders = [tt.EmbeddingBagCollectionSharder({"optimizer": tt.EmbOptimType.EXACT_SGD, "learning_rate": 0.5})]
+    model = tt.DistributedModelParallel(whole, plan=tt.ShardingPlan({"e": plan}), sharders=sharders)
+    rows = {key[-8]: value for key, value in model.full_state_dict().items()}  # by table
+    lengths = torch.tensor([2, 0, 1, 1, 3, 0]) if rank == 0 else torch.tensor([1, 2])
+    ids = torch.arange(int(lengths.sum())) + rank
+    mine, theirs = (torch.linspace(-1, 2, len(ids)).requires_grad_() for _ in range(2))
+    features = tt.KeyedJaggedTensor(["x", "y"], ids, mine, lengths=lengths)
+    out = model.module["e"](features).values()
+    half, split = len(lengths) // 2, int(lengths[: len(lengths) // 2].sum())
+    parts = []
+    for table, part in (("a", slice(None, half)), ("a", slice(half, None)), ("b", slice(half, None))):
+        of_ids = slice(None, split) if part.start is None else slice(split, None)
+        offsets = torch.cumsum(lengths[part], 0) - lengths[part]
+        parts.append(torch.nn.functional.embedding_bag(ids[of_ids], rows[table], offsets, mode="sum",
+                                                       per_sample_weights=theirs[of_ids]))  # fmt: skip
+    expected = torch.cat(parts, 1)
+    torch.testing.assert_close(out, expected)
+    (out**3).sum().backward()
+    (expected**3).sum().backward()
+    torch.testing.assert_close(mine.grad, theirs.grad)
+    assert mine.grad.abs().max() > 0
 elif what == "killed":
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
     if rank == 1:
