@@ -32,6 +32,7 @@ CommandGroup all_commands() {
            {"trace", "compare two runs that the transport \"trace\" has recorded", trace_command},
            {"quantize", "pack a checkpoint into a model that answers", quantize_command},
            {"model", "print jobs to begin with; show and verify packed models", model_command},
+           {"data", "look at files and write a config that trains on them", data_command},
            {"predict", "score files of samples with a packed model", predict_command}}};
 }
 

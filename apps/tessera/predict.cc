@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "command.h"
+#include "config/json.h"
 #include "data/line_reader.h"
 #include "data/readers.h"
 #include "options.h"
@@ -18,6 +19,7 @@ namespace tessera::cli {
 namespace {
 
 namespace po = boost::program_options;
+using json = nlohmann::ordered_json;
 
 struct PredictArguments {
   std::string model, data, reader, config, output, format = "csv", part = "all", kernel = "auto";
@@ -43,8 +45,10 @@ bool parse_predict_arguments(const std::vector<std::string>& args, PredictArgume
   auto add = options.add_options();
   add("model", po::value(&out->model)->value_name("DIR"), "a packed model: tessera quantize makes them");
   add("data", po::value(&out->data)->value_name("FILE"),
-      "a file in the prepared format whose columns are the model's features in its order, or what --reader reads");
-  add("reader", po::value(&out->reader)->value_name("NAME"), "of docs/config.md: prepared, criteo-tsv, ...");
+      "what the model was trained on by csv, tsv, ... (file, directory or pattern); or a file in the prepared format "
+      "whose "
+      "columns are the model's features in its order; or what --reader reads");
+  add("reader", po::value(&out->reader)->value_name("NAME"), "of docs/config.md: csv, prepared, criteo-tsv, ...");
   add("config", po::value(&out->config)->value_name("FILE"), "the job whose [data] is read; --data replaces its path");
   add("set", po::value(&out->overrides)->value_name("KEY=VALUE"), "change a key of the config; may be repeated");
   add("part", po::value(&out->part)->value_name("PART"),
@@ -73,22 +77,32 @@ Dataset read_prepared_file(const std::string& path, const ModelDescription& mode
   return set;
 }
 
-Dataset read_data(const PredictArguments& a, const Config& config, const ModelDescription& model) {
+// What reads the model's own data, where that was a reader part.
+std::string own_reader(const ModelDescription& model) {
+  if (model.encoding.empty()) return "prepared";
+  const config::JsonSource source{"the model's encoding of columns", Code::kDataLoss};
+  const json encoding = config::parse_json(model.encoding, source);
+  return config::JsonObject(encoding, source).get<std::string>("reader");
+}
+
+Dataset read_data(const PredictArguments& a, Config config, const Runtime& runtime, const ModelDescription& model) {
   std::error_code ignored;
-  if (!a.data.empty() && !std::filesystem::exists(a.data, ignored))
+  const bool pattern = a.data.find_first_of("*?[") != std::string::npos;
+  if (!a.data.empty() && !pattern && !std::filesystem::exists(a.data, ignored))
     fail(Code::kNotFound, "--data: there is no file or directory ", a.data);
-  if (a.reader.empty() && a.config.empty() && std::filesystem::is_regular_file(a.data, ignored))
+  const bool bare = a.reader.empty() && a.config.empty();
+  if (bare && model.encoding.empty() && std::filesystem::is_regular_file(a.data, ignored))
     return read_prepared_file(a.data, model);
-  DataConfig data = config.data;
+  DataConfig& data = config.data;
   if (a.config.empty()) {
-    data.reader = a.reader.empty() ? "prepared" : a.reader;
+    data.reader = bare ? own_reader(model) : a.reader;
     data.test_fraction = 0;
     for (const ModelFeature& f : model.features) data.rows.push_back(f.ids);  // for readers that hash
   } else if (!a.reader.empty()) {
     data.reader = a.reader;
   }
   if (!a.data.empty()) data.path = a.data;
-  return read_dataset(data, static_cast<uint64_t>(config.job.seed));
+  return read_dataset(runtime, config, model.encoding);
 }
 
 // One line per sample.
@@ -137,9 +151,9 @@ int predict_command(const std::vector<std::string>& args) {
   const PluginWatch watch;
   const Runtime runtime({config.plugins.path, config.plugins.require, true, a.threads});
   const auto predictor = open_predictor(runtime, a.model, {a.kernel});
-  const Dataset data = read_data(a, config, predictor->model());
+  const Dataset data = read_data(a, config, runtime, predictor->model());
   if (predictor->model().bounds_check == BoundsCheckMode::kFatal) data.require_known_ids();
-  std::vector<ExamplesPtr> parts;
+  std::vector<Samples> parts;
   int64_t rows = 0;
   if (a.part != "test") parts.push_back(data.train), rows += data.train_rows();
   if (a.part != "train") parts.push_back(data.test), rows += data.test_rows();
@@ -158,7 +172,7 @@ int predict_command(const std::vector<std::string>& args) {
     progress.report(done, done);
   };
   try {
-    for (const ExamplesPtr& part : parts) predict_all(*predictor, data, part, a.batch, sink);
+    for (const Samples& part : parts) predict_all(*predictor, data, part, a.batch, sink);
   } catch (const Error& e) {  // which counts the samples of one batch
     fail(e.code(), "in the batch that begins at row ", done, ": ", e.what());
   }

@@ -9,6 +9,7 @@
 #include "predict/model_data.h"
 #include "tessera/config.h"
 #include "train/job_data.h"
+#include "train/saved_run.h"
 
 namespace tessera::cli {
 namespace {
@@ -80,12 +81,13 @@ struct Job {
   std::optional<Dataset> data;
 };
 
-Job read_job(QuantizeArguments* a) {
+Job read_job(QuantizeArguments* a, std::optional<Runtime>* runtime) {
   Job job{load_config(a->config, a->overrides), {}};
   const Config& config = job.config;
+  runtime->emplace(RuntimeOptions{config.plugins.path, config.plugins.require});
   try {
     if (config.tables.empty() || !(config.data == DataConfig{}))
-      job.data = read_dataset(config.data, static_cast<uint64_t>(config.job.seed));
+      job.data = read_dataset(**runtime, config, config.columns.empty() ? "" : saved_encoding(a->load));
     else
       std::cerr << "no AUC: " << a->config << " says nothing of data\n";
   } catch (const Error& e) {
@@ -148,19 +150,18 @@ int quantize_command(const std::vector<std::string>& args) {
   std::error_code ignored;
   if (std::filesystem::exists(a.save, ignored))  // before anything is read
     fail(Code::kAlreadyExists, a.save, " exists: pack to another directory, or remove it first");
+  const PluginWatch watch;
+  std::optional<Runtime> runtime;
   std::optional<Job> job;
-  if (!a.config.empty()) job = read_job(&a);
+  if (!a.config.empty()) job = read_job(&a, &runtime);
   const FloatModel trained = open_float_model(a.load, a.model);
   if (job && job->data && trained.model.description.bounds_check == BoundsCheckMode::kFatal)
     job->data->require_known_ids();
   for (const std::string& assumed : trained.assumptions) std::cerr << a.load << ": " << assumed << '\n';
 
-  const PluginWatch watch;
-  std::optional<Runtime> runtime;
   std::optional<BinaryMetrics> before;
   const bool scored = job && job->data && job->data->test_rows() > 0;
   if (scored) {
-    runtime.emplace(RuntimeOptions{job->config.plugins.path, job->config.plugins.require});
     before = test_metrics(*make_predictor(*runtime, trained.model), *job->data);
   }
   const auto reports = pack_model(trained.model, a.save, a.pack);

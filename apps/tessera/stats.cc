@@ -186,7 +186,8 @@ int stats_command(const std::vector<std::string>& args) {
   if (!parse_stats_arguments(args, &a)) return 0;
   check_outputs({{"--hot", a.hot}}, {.files = {a.config}, .folders = {}});
   const Config config = load_config(a.config, a.set);
-  const JobData job = read_job_data(config);
+  const Runtime runtime({config.plugins.path, config.plugins.require});
+  const JobData job = read_job_data(runtime, config);
   const auto wanted = [&](const TableConfig& table) { return a.table.empty() || table.name == a.table; };
   if (std::none_of(job.tables.begin(), job.tables.end(), wanted))
     fail(Code::kNotFound, "the job has no table \"", a.table, "\"");

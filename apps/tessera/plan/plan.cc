@@ -135,10 +135,10 @@ std::vector<double> numbers_of(const char* option, const std::vector<std::string
   return out;
 }
 
-JobData job_data(const Arguments& a, const Config& config) {
+JobData job_data(const Arguments& a, const Runtime& runtime, const Config& config) {
   if (!a.no_data) {
     try {
-      return read_job_data(config);
+      return read_job_data(runtime, config);
     } catch (const Error& e) {
       if (e.code() != Code::kNotFound) throw;
       throw Error(e.code(), cat(e.what(), "; --no-data plans without reading it"));
@@ -160,13 +160,13 @@ Job job_from_config(const Arguments& a) {
   const Config config = load_config(a.config, a.set);
   if (!config.planner.plan.empty())
     std::cerr << "planner.plan: tessera train takes " << config.planner.plan << " as it is; this is a new plan\n";
-  const auto [data, tables] = job_data(a, config);
-  const auto inputs = static_cast<int64_t>(data.dense.size());
   Job job;
   job.config = config;
-  job.tables = tables;
   job.runtime =
       std::make_unique<Runtime>(RuntimeOptions{.plugin_path = config.plugins.path, .require = config.plugins.require});
+  const auto [data, tables] = job_data(a, *job.runtime, config);
+  const auto inputs = static_cast<int64_t>(data.dense.size());
+  job.tables = tables;
   job.modules.push_back({kCollectionPath, PlannerModule::Kind::kEmbeddingBagCollection, embedding_configs(tables),
                          0});                           // where tessera train and tessera serve look for it
   if (data.train || config.model.type != kGraphType) {  // without data the widths of a graph's layers are not known

@@ -51,10 +51,10 @@ const PredictInput& BatchInput::from(const Batch& batch) {
   return input_;
 }
 
-void predict_all(Predictor& predictor, const Dataset& data, const ExamplesPtr& examples, int64_t batch,
+void predict_all(Predictor& predictor, const Dataset& data, const Samples& samples, int64_t batch,
                  const ScoreSink& sink) {
   BatchInput input(predictor.model(), data.columns, static_cast<int64_t>(data.dense.size()));
-  BatchReader reader(examples, {.batch = batch});
+  BatchReader reader(samples, {.batch = batch});
   std::vector<float> scores;
   for (Batch b; reader.next(b);) {
     scores.resize(static_cast<size_t>(b.labels.numel()));

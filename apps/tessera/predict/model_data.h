@@ -27,9 +27,9 @@ class BatchInput {
   PredictInput input_;
 };
 
-// Scores of all examples in their order, a batch at a time.
+// Scores of all samples in their order, a batch at a time.
 using ScoreSink = std::function<void(std::span<const float> scores, std::span<const float> labels)>;
-void predict_all(Predictor& predictor, const Dataset& data, const ExamplesPtr& examples, int64_t batch,
+void predict_all(Predictor& predictor, const Dataset& data, const Samples& samples, int64_t batch,
                  const ScoreSink& sink);
 
 // Adds scores in (0, 1) as the logits that gave them.

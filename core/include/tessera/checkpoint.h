@@ -34,4 +34,7 @@ void check_checkpoint_target(const std::string& directory, DistributedModelParal
 std::string load_checkpoint(const std::string& directory, DistributedModelParallel& model,
                             KeyedOptimizer& dense_optimizer);
 
+// `progress` of the newest checkpoint in `directory`, or of itself; nothing else is read. Errors as load_checkpoint().
+std::string saved_progress(const std::string& directory);
+
 }  // namespace tessera

@@ -147,6 +147,7 @@ struct DataConfig {
   int64_t dense = 13;
   int64_t pooling = 1;
   std::string index_dist = "uniform";
+  double buffer_mib = 256;
   bool operator==(const DataConfig&) const = default;
 };
 
@@ -165,6 +166,25 @@ struct ValidationConfig {
   int64_t patience = 0;
   double min_delta = 0;
   bool operator==(const ValidationConfig&) const = default;
+};
+
+// What a column of a reader part's files is to the model; several columns where `name` lists them.
+struct ColumnConfig {
+  std::vector<std::string> name;
+  std::string as = "ids";
+  // Dense values.
+  std::optional<double> missing;
+  std::vector<std::string> transform;
+  // The label.
+  std::optional<double> threshold;
+  // Ids.
+  std::string ids = "row";
+  int64_t rows = 0;
+  std::vector<double> bounds;
+  std::string separator;
+  int64_t longest = 0;
+  std::string pooling = "sum";
+  bool operator==(const ColumnConfig&) const = default;
 };
 
 struct ReportConfig {
@@ -197,6 +217,7 @@ struct Config {
   DataConfig data;
   ScheduleConfig schedule;
   ValidationConfig validation;
+  std::vector<ColumnConfig> columns;  // [[column]]
   ReportConfig report;
   bool operator==(const Config&) const = default;
 };

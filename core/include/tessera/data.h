@@ -1,6 +1,7 @@
-// tessera/data.h - training data: read once into compact memory, handed out as batches for one rank of many.
+// tessera/data.h - training data: in compact memory, or read anew in each epoch, handed out as batches for one rank of
+// many.
 //
-//   Dataset set = read_dataset(config.data, config.job.seed);
+//   Dataset set = read_dataset(runtime, config);
 //   BatchReader train(set.train, {.batch = 128, .rank = r, .world_size = w, .seed = 1, .shuffle = true});
 //   for (int64_t epoch = 0; epoch < 3; ++epoch) {
 //     train.start_epoch(epoch);
@@ -15,6 +16,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/config.h"
@@ -23,22 +25,44 @@
 
 namespace tessera {
 
+class Runtime;
+
 namespace data {
-class Examples;  // labels, dense values and bags of many samples, a few flat arrays
-}
+class Examples;      // labels, dense values and bags of many samples, a few flat arrays
+class SampleStream;  // samples in files, a window of which is in memory at a time
+class SampleCursor;
+struct SampleRef;
+}  // namespace data
 using ExamplesPtr = std::shared_ptr<const data::Examples>;
+
+// The samples of a part of a data set: all in memory, or streamed from their files. Both null: none.
+struct Samples {
+  ExamplesPtr kept;
+  std::shared_ptr<const data::SampleStream> streamed;
+
+  Samples() = default;
+  Samples(ExamplesPtr examples) : kept(std::move(examples)) {}
+  explicit operator bool() const { return kept || streamed; }
+  int64_t size() const;
+  // All that are kept, or some thousands of those streamed, for statistics.
+  ExamplesPtr some() const;
+};
 
 // What a reader found. `columns` are in the order of the keys of every batch.
 struct Dataset {
   std::string name;                 // "movielens-small"
   std::vector<std::string> dense;   // names of the dense inputs
   std::vector<DataColumn> columns;  // name, table rows, pooling
-  ExamplesPtr train;
-  ExamplesPtr test;
-  int64_t train_rows() const;
-  int64_t test_rows() const;
-  // kInvalidArgument with file and line where an id is none of its column's rows. Reading keeps such ids: a job whose
-  // bounds_check is "fatal" asks for this before it begins, one that drops or counts them does not.
+  Samples train;
+  Samples test;
+  // What becomes of the columns of a reader part's files, learned vocabularies included, as JSON: saved with a model,
+  // so that what it predicts is read likewise. Empty: of other readers.
+  std::string encoding;
+  int64_t train_rows() const { return train.size(); }
+  int64_t test_rows() const { return test.size(); }
+  // kInvalidArgument with file and line where an id is none of its column's rows; of samples that are streamed, when
+  // they are read. Reading keeps such ids: a job whose bounds_check is "fatal" asks for this before it begins, one that
+  // drops or counts them does not.
   void require_known_ids() const;
 };
 
@@ -58,7 +82,13 @@ struct Dataset {
 //   hidden logistic model of both, so that training has something to find.
 Dataset read_dataset(const DataConfig& config, uint64_t seed);
 
-// Names for DataConfig::reader, ascending.
+// The same, and what reader parts read: `data.reader` names one, the [[column]]s say what its columns are. Its files
+// are read once to find their blocks, and once more where a column learns from the training rows; samples are kept
+// where they take at most data.buffer_mib, and streamed otherwise. `encoding`: of an earlier Dataset, instead of the
+// [[column]]s and of learning.
+Dataset read_dataset(const Runtime& runtime, const Config& config, const std::string& encoding = "");
+
+// Names for DataConfig::reader that are no reader parts, ascending.
 std::vector<std::string> reader_names();
 
 // The prepared text (train.tsv, test.tsv) that the raw MovieLens-100K files in `directory` give, and its meta.json
@@ -92,13 +122,16 @@ struct BatchReaderOptions {
   int rank = 0;
   int world_size = 1;
   uint64_t seed = 1;
-  bool shuffle = false;  // a new order in each epoch; false: the order of the file
+  bool shuffle = false;  // a new order in each epoch; false: the order of the files
 };
 
 class BatchReader {
  public:
   // kInvalidArgument for a batch below 1 or a rank outside the world.
-  BatchReader(ExamplesPtr examples, BatchReaderOptions options);
+  BatchReader(Samples samples, BatchReaderOptions options);
+  ~BatchReader();
+  BatchReader(BatchReader&&) noexcept;
+  BatchReader& operator=(BatchReader&&) noexcept;
 
   // Goes to the first batch of `epoch`, which names the shuffled order. Epoch 0 is started by the constructor.
   void start_epoch(int64_t epoch);
@@ -106,15 +139,19 @@ class BatchReader {
   void seek(int64_t index);
   int64_t batches() const;                        // per epoch, the last short ones included; the same on all ranks
   int64_t position() const { return position_; }  // index of the batch that next() gives
-  // Rank r of W gets rows [n * r / W, n * (r + 1) / W) of the n in the global batch. False at the end of the epoch.
+  // Of the n samples in the global batch, rank r of W gets [n * r / W, n * (r + 1) / W); where they are streamed, those
+  // of the blocks that it reads, so that shares are equal on average. False at the end of the epoch.
   bool next(Batch& batch);
 
  private:
   int64_t first_sample(int64_t batch) const;  // of a batch of the epoch, in its order
+  void fill(Batch& batch) const;              // with refs_
 
-  ExamplesPtr examples_;
+  Samples samples_;
   BatchReaderOptions options_;
-  std::vector<uint32_t> order_;  // empty: the file's
+  std::vector<uint32_t> order_;                 // of samples that are kept; empty: the file's
+  std::unique_ptr<data::SampleCursor> cursor_;  // through those streamed
+  std::vector<data::SampleRef> refs_;           // of the batch
   int64_t position_ = 0;
 };
 

@@ -43,6 +43,7 @@ struct ModelDescription {
   BoundsCheckMode bounds_check = BoundsCheckMode::kFatal;
   std::vector<ModelFeature> features;  // in the order of PredictInput::features
   std::vector<ModelTable> tables;
+  std::string encoding;  // Dataset::encoding of what it was trained on; empty: none
 };
 
 // `batch` samples, borrowed for the call.

@@ -113,7 +113,7 @@ class TrainJob {
   void keep_for_validation();
   bool validation_due(const StepEnd& end) const;
   void validate(int64_t step, const TrainWatch& watch);
-  BinaryMetrics evaluate_on(const ExamplesPtr& samples);
+  BinaryMetrics evaluate_on(const Samples& samples);
   void set_learning_rates(int64_t step);
   // Time per stage and bytes that were sent, so far; of validations: not.
   struct Spent {
@@ -133,7 +133,7 @@ class TrainJob {
   std::vector<TableConfig> tables_;
   PlannerOptions planner_;
   DenseWork dense_;
-  ExamplesPtr validation_;  // null: none
+  Samples validation_;  // none: empty
   LearningRateSchedule table_rates_, dense_rates_;
   std::vector<std::pair<std::string, double>> base_rates_;  // of each table
   std::unique_ptr<ModelTrainer> trainer_;

@@ -276,6 +276,12 @@ void set_steps(const Manifest& manifest, DistributedModelParallel& model) {
 }  // namespace
 }  // namespace checkpoint
 
+std::string saved_progress(const std::string& directory) {
+  const checkpoint::HeldCheckpoint held = checkpoint::hold_checkpoint(directory);
+  const std::string path = cat(held.path, "/", checkpoint::kManifestFile);
+  return checkpoint::Manifest::from_json(checkpoint::read_text(path), path).progress;
+}
+
 std::string load_checkpoint(const std::string& directory, DistributedModelParallel& model,
                             KeyedOptimizer& dense_optimizer) {
   using namespace checkpoint;

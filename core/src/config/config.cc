@@ -144,11 +144,12 @@ void apply_to_tables(const Override& o, std::vector<TableConfig>& tables) {
 }
 
 void decode_sections(const toml::table& file, Config& config) {
-  const std::vector<std::string> known = section_names();
+  std::vector<std::string> known = section_names();
+  known.emplace_back("column");
   for (const auto& [key, node] : file) {
     const std::string name(key.str());
     if (std::find(known.begin(), known.end(), name) == known.end()) config::unknown_key(node, "", name, known);
-    if (name != "table" && name != "layer" && name != "head" && !node.is_table())
+    if (name != "table" && name != "column" && name != "layer" && name != "head" && !node.is_table())
       config::wrong_type(node, name, cat("a section, [", name, "]"));
   }
   config::for_each_section(config, [&](const char* name, auto& out) {
@@ -186,6 +187,12 @@ void fill_from_columns(TableConfig& table, const std::vector<DataColumn>& column
   }
 }
 
+std::vector<std::string> names_of(const ColumnConfig& columns) { return columns.name; }
+template <class S>
+std::vector<std::string> names_of(const S& one) {
+  return one.name.empty() ? std::vector<std::string>() : std::vector<std::string>{one.name};
+}
+
 // The sections [[key]], which have different names.
 template <class S>
 std::vector<S> decode_list(const toml::table& file, const std::string& key, const S& defaults) {
@@ -201,8 +208,9 @@ std::vector<S> decode_list(const toml::table& file, const std::string& key, cons
     S one = defaults;
     decode(*item.as_table(), key, one);
     if (one.name.empty()) fail(Code::kInvalidArgument, where(item), ": this [[", key, "]] has no name");
-    if (!names.insert(one.name).second) {
-      fail(Code::kInvalidArgument, where(item), ": a second [[", key, "]] is named \"", one.name, "\"");
+    for (const std::string& name : names_of(one)) {
+      if (!names.insert(name).second)
+        fail(Code::kInvalidArgument, where(item), ": a second [[", key, "]] is named \"", name, "\"");
     }
     list.push_back(std::move(one));
   }
@@ -243,6 +251,7 @@ Config parse_config(const std::string& text, const std::string& source, const st
   for (const Override& o : parsed) apply_to_section(o, config);
   decode_graph(file, parsed, config);
   config.tables = decode_list(file, "table", config.table_defaults);
+  config.columns = decode_list(file, "column", ColumnConfig());
   for (const Override& o : parsed) {
     if (o.path[0] != "table") continue;
     if (config.tables.empty()) {

@@ -251,6 +251,7 @@ template void decode(const toml::table&, const std::string&, PlannerConfig&);
 template void decode(const toml::table&, const std::string&, DataConfig&);
 template void decode(const toml::table&, const std::string&, ScheduleConfig&);
 template void decode(const toml::table&, const std::string&, ValidationConfig&);
+template void decode(const toml::table&, const std::string&, ColumnConfig&);
 template void decode(const toml::table&, const std::string&, ReportConfig&);
 
 }  // namespace tessera::config

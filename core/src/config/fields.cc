@@ -203,9 +203,12 @@ template <>
 const std::vector<Field<DataConfig>>& fields<DataConfig>() {
   using S = DataConfig;
   static const std::vector<Field<S>> table = {
-      {"reader", &S::reader, "", "`prepared`, `movielens-100k`, `criteo-tsv` or `synthetic`"},
-      {"path", &S::path, "directory or file", "where the reader finds its files; relative to the working directory"},
-      {"test_path", &S::test_path, "file", "criteo-tsv: the test rows; empty: the last test_fraction of `path`"},
+      {"reader", &S::reader, "",
+       "a reader part (`csv`, `tsv`), or `prepared`, `movielens-100k`, `criteo-tsv`, `synthetic`: docs/data.md"},
+      {"path", &S::path, "directory or file",
+       "where the reader finds its files; relative to the working directory; of reader parts also a pattern of files"},
+      {"test_path", &S::test_path, "file",
+       "criteo-tsv, reader parts: the test rows; empty: the last test_fraction of `path`"},
       {"split", &S::split, "", "movielens-100k: `user` (last fifth of each user is test) or `time`"},
       {"batch", &S::batch, "samples", "global: cut evenly between the ranks; the last two of an epoch share the rest",
        1, kInt32},
@@ -213,16 +216,54 @@ const std::vector<Field<DataConfig>>& fields<DataConfig>() {
       {"shuffle", &S::shuffle, "", "a new order of the training rows in each epoch, from job.seed"},
       {"rows", &S::rows, "rows", "criteo-tsv, synthetic: table sizes, one per column or one for all; empty: 100000", 1,
        kMany},
-      {"test_fraction", &S::test_fraction, "", "criteo-tsv without test_path: part of the rows kept for the test", 0,
-       0.99},
-      {"limit", &S::limit, "samples", "at most this many of each file (movielens-100k: of each part); 0: all", 0,
-       kMany},
+      {"test_fraction", &S::test_fraction, "",
+       "criteo-tsv, reader parts, without test_path: part of the rows kept for the test", 0, 0.99},
+      {"limit", &S::limit, "samples",
+       "at most this many of each file (movielens-100k: of each part; reader parts: of all files); 0: all", 0, kMany},
       {"samples", &S::samples, "samples", "synthetic: training rows", 0, kMany},
       {"test_samples", &S::test_samples, "samples", "synthetic: test rows", 0, kMany},
       {"columns", &S::columns, "columns", "synthetic: number of sparse columns", 1, 1e6},
       {"dense", &S::dense, "values", "synthetic: dense inputs per sample", 0, 1e6},
       {"pooling", &S::pooling, "ids per bag", "synthetic: every bag's length", 0, 1e6},
       {"index_dist", &S::index_dist, "", "synthetic: `uniform` or `zipf:A` with exponent A"},
+      {"buffer_mib", &S::buffer_mib, "MiB per rank",
+       "reader parts: samples in memory; what is larger is read anew in each epoch and shuffled window by window", 0.01,
+       kMany},
+  };
+  return table;
+}
+
+template <>
+const std::vector<Field<ColumnConfig>>& fields<ColumnConfig>() {
+  using S = ColumnConfig;
+  static const std::vector<Field<S>> table = {
+      {"name", &S::name, "", "of the column in the files, or a list of such: each is a column with these keys"},
+      {"as", &S::as, "", "`ids` (the feature of a table), `dense` or `label`", 0, 0, {"ids", "dense", "label"}},
+      {"missing", &S::missing, "",
+       "dense: the value where a row has none, before `transform`; unset: that is an error"},
+      {"transform",
+       &S::transform,
+       "",
+       "dense, in this order: `log1p` is ln(1 + max(x, 0)), `standardise` (x - mean) / deviation of the training rows",
+       0,
+       0,
+       {"log1p", "standardise"}},
+      {"threshold", &S::threshold, "", "label: 1 from this value on, else 0; unset: the column holds 0 and 1"},
+      {"ids",
+       &S::ids,
+       "",
+       "`row`: numbers of rows; `vocabulary`: texts, numbered as the training rows bring them, 0 for all others; "
+       "`hash`: "
+       "texts, hashed to `rows` rows; `bucket`: values, by how many of `bounds` they reach",
+       0,
+       0,
+       {"row", "vocabulary", "hash", "bucket"}},
+      {"rows", &S::rows, "rows", "ids: `row`, `hash`: of the table; 0: as the `[[table]]` says that reads the column",
+       0, kMany},
+      {"bounds", &S::bounds, "", "ids, `bucket`: ascending values between the buckets"},
+      {"separator", &S::separator, "", "ids: between those of a list; empty: a row has one id, or none"},
+      {"longest", &S::longest, "ids", "ids: of a longer list the last so many; 0: all", 0, kMany},
+      {"pooling", &S::pooling, "", "ids: of a table that does not say its own", 0, 0, {"sum", "mean"}},
   };
   return table;
 }

@@ -54,12 +54,15 @@ const std::vector<Field<ScheduleConfig>>& fields<ScheduleConfig>();
 template <>
 const std::vector<Field<ValidationConfig>>& fields<ValidationConfig>();
 template <>
+const std::vector<Field<ColumnConfig>>& fields<ColumnConfig>();
+template <>
 const std::vector<Field<ReportConfig>>& fields<ReportConfig>();
 
 // Keys that one table has and [table_defaults] has not.
 bool only_of_one_table(const std::string& key);
 
-// visit(name, struct) for every section but [[layer]], [[head]] and [[table]], in the order of the documentation.
+// visit(name, struct) for every section but [[layer]], [[head]], [[table]] and [[column]], in the order of the
+// documentation.
 template <class C, class Visit>
 void for_each_section(C& config, Visit&& visit) {
   visit("plugins", config.plugins);

@@ -122,6 +122,10 @@ std::string to_toml(const Config& config) {
     out += "\n[[table]]\n";
     print_section(table, true, out);
   }
+  for (const ColumnConfig& column : config.columns) {
+    out += "\n[[column]]\n";
+    print_section(column, true, out);
+  }
   return out;
 }
 
@@ -140,6 +144,8 @@ std::string config_reference() {
         reference_of<HeadConfig>("[[head]]", every_key, out);
       }
     }
+    if constexpr (std::is_same_v<S, DataConfig>)
+      reference_of<ColumnConfig>("[[column]]: of a reader part", every_key, out);
   });
   out.pop_back();
   return out;

@@ -6,12 +6,15 @@
 
 #include "data/examples.h"
 #include "data/random.h"
+#include "data/sample_stream.h"
 #include "tessera/data.h"
 
 namespace tessera {
 namespace {
 
 using data::Examples;
+using data::SampleRef;
+using Refs = std::span<const SampleRef>;
 
 // The first `shape` elements of a kept buffer, which grows by half where it is too small.
 Tensor take(Tensor& buffer, const std::vector<int64_t>& shape, DType dtype) {
@@ -21,60 +24,62 @@ Tensor take(Tensor& buffer, const std::vector<int64_t>& shape, DType dtype) {
   return buffer.first(shape);
 }
 
-struct Slice {
-  const Examples& examples;
-  const uint32_t* order;  // nullptr: as they lie
-  int64_t first, count;
-  int64_t sample(int64_t i) const { return order ? int64_t{order[first + i]} : first + i; }
-};
-
-// Key-major lengths and their offsets. Returns the number of ids.
+// Key-major lengths and their offsets.
 template <class Index>
-void fill_lengths(const Slice& slice, Index* lengths, Index* offsets) {
-  const int64_t keys = slice.examples.num_columns();
-  for (int64_t i = 0; i < slice.count; ++i) {
-    const int32_t* of_sample = slice.examples.lengths(slice.sample(i));
-    for (int64_t k = 0; k < keys; ++k) lengths[k * slice.count + i] = of_sample ? of_sample[k] : 1;
+void fill_lengths(Refs refs, int64_t keys, Index* lengths, Index* offsets) {
+  const int64_t count = std::ssize(refs);
+  for (int64_t i = 0; i < count; ++i) {
+    const SampleRef& ref = refs[static_cast<size_t>(i)];
+    const int32_t* of_sample = ref.examples->lengths(ref.index);
+    for (int64_t k = 0; k < keys; ++k) lengths[k * count + i] = of_sample ? of_sample[k] : 1;
   }
   offsets[0] = 0;
-  std::partial_sum(lengths, lengths + keys * slice.count, offsets + 1);
+  std::partial_sum(lengths, lengths + keys * count, offsets + 1);
+}
+
+// Ids of sample i, which are stored as From.
+template <class From, class To, class Index>
+void fill_sample(const SampleRef& ref, int64_t i, int64_t count, const Index* lengths, const Index* offsets,
+                 To* values) {
+  const From* from = ref.examples->ids<From>(ref.index);
+  for (int64_t bag = i; bag < ref.examples->num_columns() * count; bag += count) {
+    const int64_t n = lengths[bag];
+    To* to = values + offsets[bag];
+    for (int64_t j = 0; j < n; ++j) to[j] = static_cast<To>(from[j]);
+    from += n;
+  }
 }
 
 template <class Id, class Index>
-void fill_values(const Slice& slice, const Index* lengths, const Index* offsets, Id* values) {
-  const int64_t keys = slice.examples.num_columns();
-  for (int64_t i = 0; i < slice.count; ++i) {
-    const Id* from = slice.examples.ids<Id>(slice.sample(i));
-    for (int64_t k = 0; k < keys; ++k) {
-      const int64_t bag = k * slice.count + i;
-      const int64_t n = lengths[bag];
-      Id* to = values + offsets[bag];
-      for (int64_t j = 0; j < n; ++j) to[j] = from[j];
-      from += n;
-    }
+void fill_values(Refs refs, const Index* lengths, const Index* offsets, Id* values) {
+  const int64_t count = std::ssize(refs);
+  for (int64_t i = 0; i < count; ++i) {
+    const SampleRef& ref = refs[static_cast<size_t>(i)];
+    ref.examples->wide() ? fill_sample<int64_t>(ref, i, count, lengths, offsets, values)
+                         : fill_sample<int32_t>(ref, i, count, lengths, offsets, values);
   }
-}
-
-int64_t count_ids(const Slice& slice) {
-  int64_t ids = 0;
-  for (int64_t i = 0; i < slice.count; ++i) ids += slice.examples.num_ids(slice.sample(i));
-  return ids;
 }
 
 }  // namespace
 
-int64_t Dataset::train_rows() const { return train ? train->size() : 0; }
-int64_t Dataset::test_rows() const { return test ? test->size() : 0; }
+int64_t Samples::size() const { return kept ? kept->size() : streamed ? streamed->size() : 0; }
+
+ExamplesPtr Samples::some() const {
+  constexpr int64_t kSome = 8192;
+  return streamed ? streamed->some(kSome) : kept;
+}
 
 void Dataset::require_known_ids() const {
-  for (const ExamplesPtr& part : {train, test}) {
-    if (part && !part->bad_id().empty()) fail(Code::kInvalidArgument, part->bad_id());
+  for (const Samples& part : {train, test}) {
+    if (part.kept && !part.kept->bad_id().empty()) fail(Code::kInvalidArgument, part.kept->bad_id());
+    if (part.streamed) part.streamed->require_known_ids();
   }
 }
 
-BatchReader::BatchReader(ExamplesPtr examples, BatchReaderOptions options)
-    : examples_(std::move(examples)), options_(options) {
-  TESSERA_CHECK(examples_ != nullptr);
+BatchReader::BatchReader(Samples samples, BatchReaderOptions options)
+    : samples_(std::move(samples)), options_(options) {
+  TESSERA_CHECK(samples_.kept || samples_.streamed);
+  if (samples_.streamed) cursor_ = std::make_unique<data::SampleCursor>(samples_.streamed, options_);
   if (options_.batch < 1) fail(Code::kInvalidArgument, "a batch of ", options_.batch, " samples is not possible");
   if (options_.world_size < 1 || options_.rank < 0 || options_.rank >= options_.world_size) {
     fail(Code::kInvalidArgument, "rank ", options_.rank, " is not one of ", options_.world_size);
@@ -84,17 +89,20 @@ BatchReader::BatchReader(ExamplesPtr examples, BatchReaderOptions options)
 
 void BatchReader::start_epoch(int64_t epoch) {
   position_ = 0;
-  if (!options_.shuffle) return;
-  order_.resize(static_cast<size_t>(examples_->size()));
-  std::iota(order_.begin(), order_.end(), 0u);
-  data::Random random(data::combine(options_.seed, static_cast<uint64_t>(epoch)));
-  for (size_t i = order_.size(); i > 1; --i) std::swap(order_[i - 1], order_[random.below(i)]);
+  if (cursor_) return cursor_->start_epoch(epoch);
+  if (options_.shuffle)
+    order_ = data::shuffled(static_cast<size_t>(samples_.size()),
+                            data::combine(options_.seed, static_cast<uint64_t>(epoch)));
 }
 
-int64_t BatchReader::batches() const { return (examples_->size() + options_.batch - 1) / options_.batch; }
+BatchReader::~BatchReader() = default;
+BatchReader::BatchReader(BatchReader&&) noexcept = default;
+BatchReader& BatchReader::operator=(BatchReader&&) noexcept = default;
+
+int64_t BatchReader::batches() const { return (samples_.size() + options_.batch - 1) / options_.batch; }
 
 int64_t BatchReader::first_sample(int64_t batch) const {
-  const int64_t n = batches(), size = examples_->size();
+  const int64_t n = batches(), size = samples_.size();
   if (batch == n) return size;
   if (batch < n - 1 || batch == 0) return batch * options_.batch;
   const int64_t before = (batch - 1) * options_.batch;
@@ -112,42 +120,54 @@ bool BatchReader::next(Batch& batch) {
   if (position_ >= batches()) return false;
   const int64_t start = first_sample(position_++);
   const int64_t global = first_sample(position_) - start;
-  const int64_t begin = global * options_.rank / options_.world_size;
-  const int64_t end = global * (options_.rank + 1) / options_.world_size;
-  const Slice slice{*examples_, order_.empty() ? nullptr : order_.data(), start + begin, end - begin};
-
-  const int64_t inputs = examples_->num_dense();
+  if (cursor_) {
+    cursor_->take(start, start + global, refs_);
+  } else {
+    refs_.clear();
+    const int64_t end = start + global * (options_.rank + 1) / options_.world_size;
+    for (int64_t i = start + global * options_.rank / options_.world_size; i < end; ++i)
+      refs_.push_back({samples_.kept.get(), order_.empty() ? i : int64_t{order_[static_cast<size_t>(i)]}});
+  }
   batch.global_size = global;
-  batch.dense = take(batch.buffers_.dense, {slice.count, inputs}, DType::kFloat32);
-  batch.labels = take(batch.buffers_.labels, {slice.count}, DType::kFloat32);
-  for (int64_t i = 0; i < slice.count; ++i) {
-    const int64_t sample = slice.sample(i);
+  fill(batch);
+  return true;
+}
+
+void BatchReader::fill(Batch& batch) const {
+  const Refs refs = refs_;
+  const Examples& form = samples_.kept ? *samples_.kept : samples_.streamed->form();
+  const int64_t count = std::ssize(refs), inputs = form.num_dense(), bags = form.num_columns() * count;
+  batch.dense = take(batch.buffers_.dense, {count, inputs}, DType::kFloat32);
+  batch.labels = take(batch.buffers_.labels, {count}, DType::kFloat32);
+  int64_t ids = 0;
+  bool wide = form.wide();
+  for (int64_t i = 0; i < count; ++i) {
+    const SampleRef& ref = refs[static_cast<size_t>(i)];
     if (inputs > 0)
-      std::memcpy(batch.dense.data<float>() + i * inputs, examples_->dense(sample), inputs * sizeof(float));
-    batch.labels.data<float>()[i] = examples_->label(sample) ? 1.0f : 0.0f;
+      std::memcpy(batch.dense.data<float>() + i * inputs, ref.examples->dense(ref.index), inputs * sizeof(float));
+    batch.labels.data<float>()[i] = ref.examples->label(ref.index) ? 1.0f : 0.0f;
+    ids += ref.examples->num_ids(ref.index);
+    wide = wide || ref.examples->wide();
   }
 
-  const int64_t ids = count_ids(slice), bags = examples_->num_columns() * slice.count;
-  const DType id_type = examples_->wide() ? DType::kInt64 : DType::kInt32;
   const DType index_type = ids > std::numeric_limits<int32_t>::max() ? DType::kInt64 : DType::kInt32;
-  const Tensor values = take(batch.buffers_.values, {ids}, id_type);
+  const Tensor values = take(batch.buffers_.values, {ids}, wide ? DType::kInt64 : DType::kInt32);
   const Tensor lengths = take(batch.buffers_.lengths, {bags}, index_type);
   const Tensor offsets = take(batch.buffers_.offsets, {bags + 1}, index_type);
-  const auto fill = [&](auto* id, auto* index) {
+  const auto fill_as = [&](auto* id, auto* index) {
     using Index = std::remove_pointer_t<decltype(index)>;
     using Id = std::remove_pointer_t<decltype(id)>;
-    fill_lengths(slice, lengths.data<Index>(), offsets.data<Index>());
-    fill_values(slice, lengths.data<Index>(), offsets.data<Index>(), values.data<Id>());
+    fill_lengths(refs, form.num_columns(), lengths.data<Index>(), offsets.data<Index>());
+    fill_values(refs, lengths.data<Index>(), offsets.data<Index>(), values.data<Id>());
   };
   constexpr int32_t* kNarrow = nullptr;
   constexpr int64_t* kWide = nullptr;
   if (index_type == DType::kInt32)
-    examples_->wide() ? fill(kWide, kNarrow) : fill(kNarrow, kNarrow);
+    wide ? fill_as(kWide, kNarrow) : fill_as(kNarrow, kNarrow);
   else
-    examples_->wide() ? fill(kWide, kWide) : fill(kNarrow, kWide);
+    wide ? fill_as(kWide, kWide) : fill_as(kNarrow, kWide);
   batch.sparse = KeyedJaggedTensor(
-      {.keys = examples_->keys(), .values = values, .lengths = lengths, .offsets = offsets, .stride = slice.count});
-  return true;
+      {.keys = form.keys(), .values = values, .lengths = lengths, .offsets = offsets, .stride = count});
 }
 
 }  // namespace tessera

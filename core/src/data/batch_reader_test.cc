@@ -44,8 +44,7 @@ std::vector<std::string> samples_of(const Batch& batch) {
 }
 
 // The samples of every global batch of one epoch, put together from all ranks.
-std::vector<std::vector<std::string>> epoch_of(const ExamplesPtr& examples, int64_t batch_size, int world,
-                                               int64_t epoch) {
+std::vector<std::vector<std::string>> epoch_of(const Samples& examples, int64_t batch_size, int world, int64_t epoch) {
   std::vector<std::vector<std::string>> global;
   for (int rank = 0; rank < world; ++rank) {
     BatchReader reader(examples, {.batch = batch_size, .rank = rank, .world_size = world, .seed = 5, .shuffle = true});

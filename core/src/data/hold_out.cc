@@ -1,9 +1,11 @@
 #include "data/hold_out.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "data/examples.h"
 #include "data/random.h"
+#include "data/sample_stream.h"
 
 namespace tessera::data {
 namespace {
@@ -42,6 +44,25 @@ std::pair<ExamplesPtr, ExamplesPtr> hold_out(const Examples& examples, const Hol
   trained->shrink_to_fit();
   kept->shrink_to_fit();
   return {std::move(trained), std::move(kept)};
+}
+
+std::pair<Samples, Samples> hold_out(const Samples& samples, const HoldOut& options) {
+  if (samples.kept) return hold_out(*samples.kept, options);
+  const SampleStream& stream = *samples.streamed;
+  std::vector<BlockPiece> trained, kept;
+  const int64_t first_kept = stream.size() - std::llround(options.fraction * static_cast<double>(stream.size()));
+  int64_t before = 0;
+  for (const BlockPiece& p : stream.pieces()) {
+    const bool back = Random(combine(options.seed, static_cast<uint64_t>(p.block))).uniform() < options.fraction;
+    const int64_t cut = options.last ? std::clamp(first_kept - before, int64_t{0}, p.rows) : back ? 0 : p.rows;
+    if (cut > 0) trained.push_back({p.block, p.first, cut});
+    if (cut < p.rows) kept.push_back({p.block, p.first + cut, p.rows - cut});
+    before += p.rows;
+  }
+  std::pair<Samples, Samples> out;
+  out.first.streamed = stream.with(std::move(trained));
+  out.second.streamed = stream.with(std::move(kept));
+  return out;
 }
 
 }  // namespace tessera::data

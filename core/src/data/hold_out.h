@@ -18,4 +18,7 @@ struct HoldOut {
 // twice.
 std::pair<ExamplesPtr, ExamplesPtr> hold_out(const Examples& examples, const HoldOut& options);
 
+// The same; of samples that are streamed, random ones are whole blocks.
+std::pair<Samples, Samples> hold_out(const Samples& samples, const HoldOut& options);
+
 }  // namespace tessera::data

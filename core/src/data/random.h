@@ -4,6 +4,9 @@
 #include <cmath>
 #include <cstdint>
 #include <numbers>
+#include <numeric>
+#include <utility>
+#include <vector>
 
 #include "config/splitmix64.h"
 
@@ -32,5 +35,14 @@ class Random {
 
 // One seed out of several numbers.
 inline uint64_t combine(uint64_t a, uint64_t b) { return Random(Random(a).bits() ^ (b * 0xff51afd7ed558ccdu)).bits(); }
+
+// The numbers below n in an order that the seed names.
+inline std::vector<uint32_t> shuffled(size_t n, uint64_t seed) {
+  std::vector<uint32_t> order(n);
+  std::iota(order.begin(), order.end(), 0u);
+  Random random(seed);
+  for (size_t i = n; i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
+  return order;
+}
 
 }  // namespace tessera::data

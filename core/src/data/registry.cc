@@ -27,6 +27,13 @@ std::vector<std::string> reader_names() {
   return names;
 }
 
+Dataset read_dataset(const Runtime& runtime, const Config& config, const std::string& encoding) {
+  const bool part = std::none_of(std::begin(kReaders), std::end(kReaders),
+                                 [&](const ReaderEntry& r) { return config.data.reader == r.name; });
+  if (part) return data::read_files(runtime, config, encoding);
+  return read_dataset(config.data, static_cast<uint64_t>(config.job.seed));
+}
+
 Dataset read_dataset(const DataConfig& config, uint64_t seed) {
   for (const ReaderEntry& reader : kReaders) {
     if (config.reader == reader.name) return reader.read(config, seed);

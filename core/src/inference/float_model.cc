@@ -133,6 +133,7 @@ class FloatModelReader {
   // Tables in the order of the pooled output, with features and pooling.
   std::vector<EmbeddingBagConfig> described_tables() {
     model().description.bounds_check = options_.bounds_check.value_or(BoundsCheckMode::kFatal);
+    model().description.encoding = own_encoding();
     if (!options_.tables.empty()) {
       std::vector<EmbeddingBagConfig> tables = options_.tables;
       for (EmbeddingBagConfig& t : tables) {  // sizes that are left open: until the tensor is seen
@@ -177,6 +178,11 @@ class FloatModelReader {
     if (!options_.bounds_check)
       model().description.bounds_check = bounds_check_from(description.get<std::string>("bounds_check"));
     return tables;
+  }
+  std::string own_encoding() const {
+    if (tensors_.manifest() == nullptr) return "";
+    const nlohmann::ordered_json progress = own_progress();
+    return progress.is_object() && progress.contains("encoding") ? progress["encoding"].dump() : "";
   }
   // Null where it is another program's, and no JSON.
   nlohmann::ordered_json own_progress() const {

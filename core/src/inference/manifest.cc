@@ -101,6 +101,7 @@ OrderedJson content_of(const Manifest& m) {
   content["tables"] = OrderedJson::array();
   for (const Manifest::Table& t : m.tables) content["tables"].push_back(to_json(t));
   content["dense"] = to_json(m.dense);
+  if (!m.encoding.empty()) content["encoding"] = config::parse_json(m.encoding, {"the encoding of columns"});
   return content;
 }
 
@@ -122,6 +123,7 @@ Manifest manifest_from(const JsonObject& j, const std::string& path) {
     for (const Manifest::Table& t : m.tables) tables.push_back(t.config);
     m.graph = graph_from(j.object(kGraph), tables);
   }
+  if (j.has("encoding")) m.encoding = j.member("encoding").dump();
   return m;
 }
 

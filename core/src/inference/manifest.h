@@ -30,6 +30,7 @@ struct Manifest {
   ModelGraph graph;
   BoundsCheckMode bounds_check = BoundsCheckMode::kFatal;
   bool is_weighted = false;
+  std::string encoding;  // Dataset::encoding, JSON; empty: none
   struct Table {
     EmbeddingBagConfig config;  // with its row_format
     StoredFile file;

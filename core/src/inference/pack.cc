@@ -153,6 +153,7 @@ std::vector<TableReport> pack_model(const InferenceModel& model, const std::stri
   manifest.graph = model.graph;
   manifest.bounds_check = model.description.bounds_check;
   manifest.is_weighted = model.description.is_weighted;
+  manifest.encoding = model.description.encoding;
   std::vector<TableReport> reports;
   for (size_t t = 0; t < model.tables.size(); ++t) {
     EmbeddingBagConfig config = model.tables[t].config;

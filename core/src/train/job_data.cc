@@ -27,8 +27,8 @@ void check_compute_kernels(const std::vector<std::string>& known, const std::vec
 
 }  // namespace
 
-JobData read_job_data(const Config& config) {
-  JobData job{read_dataset(config.data, static_cast<uint64_t>(config.job.seed)), {}};
+JobData read_job_data(const Runtime& runtime, const Config& config, const std::string& encoding) {
+  JobData job{read_dataset(runtime, config, encoding), {}};
   job.tables = tables_of(config, job.data.columns);
   if (bounds_check_of(job.tables) == BoundsCheckMode::kFatal) job.data.require_known_ids();
   return job;

@@ -16,8 +16,9 @@ struct JobData {
   std::vector<TableConfig> tables;  // those of the config, or one for each column of the data; at least one
 };
 
-// kInvalidArgument: no table; tables whose policies differ; with "fatal", an id that is no row of its column.
-JobData read_job_data(const Config& config);
+// `encoding`: of the model that goes on (Dataset::encoding); empty: made anew. kInvalidArgument: no table; tables whose
+// policies differ; with "fatal", an id that is no row of its column.
+JobData read_job_data(const Runtime& runtime, const Config& config, const std::string& encoding = "");
 
 // The one policy of all tables. kInvalidArgument: there is none, or several.
 BoundsCheckMode bounds_check_of(const std::vector<TableConfig>& tables);

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "checkpoint/directory.h"
 #include "config/fnv1a.h"
 #include "config/json.h"
+#include "tessera/checkpoint.h"
 #include "tessera/error.h"
 
 namespace tessera {
@@ -18,7 +20,7 @@ uint64_t hashed(const Tensor& t, uint64_t hash) {
 // Of samples spread evenly over all, in the order of the files: a few milliseconds, however many there are.
 uint64_t sample_hash(const Dataset& data) {
   constexpr int64_t kBatch = 32, kBatches = 64;
-  BatchReader reader(data.train, {.batch = kBatch, .rank = 0, .world_size = 1, .seed = 1, .shuffle = false});
+  BatchReader reader(data.train.some(), {.batch = kBatch, .rank = 0, .world_size = 1, .seed = 1, .shuffle = false});
   const int64_t batches = reader.batches(), taken = std::min(kBatches, batches);
   uint64_t hash = fnv1a("");
   Batch batch;
@@ -69,6 +71,12 @@ void SavedRun::check_same_data(const std::string& fingerprint, const std::string
     fail(Code::kInvalidArgument, path, " is at step ", step, " of other data than this job's (", difference,
          "): go on with the same, or give --new-data, which takes the model to the first batch of this job's data");
   }
+}
+
+std::string saved_encoding(const std::string& directory) {
+  if (!checkpoint::has_checkpoint(directory)) return "";
+  const json progress = config::parse_json(saved_progress(directory), {directory, Code::kDataLoss});
+  return progress.is_object() && progress.contains("encoding") ? progress["encoding"].dump() : "";
 }
 
 }  // namespace tessera

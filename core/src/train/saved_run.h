@@ -24,4 +24,7 @@ struct SavedRun {
   void check_same_data(const std::string& fingerprint, const std::string& path) const;
 };
 
+// Dataset::encoding of the newest checkpoint in `directory`; empty: it has none, or there is no checkpoint.
+std::string saved_encoding(const std::string& directory);
+
 }  // namespace tessera

@@ -6,7 +6,6 @@
 #include <sstream>
 
 #include "config/json.h"
-#include "data/examples.h"
 #include "data/hold_out.h"
 #include "distributed/stopwatch.h"
 #include "modules/graph_json.h"
@@ -71,7 +70,8 @@ TrainJob::TrainJob(const Runtime& runtime, const Config& config, const TrainJobO
     : runtime_(runtime), config_(config), options_(options), group_(std::move(group)) {
   check_same_job(*group_, config_, options_);
   check_model(runtime_, config_);
-  JobData job = read_job_data(config_);
+  const bool goes_on = !options_.load.empty() && !config_.columns.empty();
+  JobData job = read_job_data(runtime_, config_, goes_on ? saved_encoding(options_.load) : "");
   data_ = std::move(job.data);
   tables_ = std::move(job.tables);
   keep_for_validation();
@@ -95,10 +95,10 @@ void TrainJob::keep_for_validation() {
     return;
   }
   std::tie(data_.train, validation_) =
-      data::hold_out(*data_.train, {v.fraction, v.split == "last", static_cast<uint64_t>(config_.job.seed)});
-  if (data_.train->size() == 0 || validation_->size() == 0)
-    fail(Code::kInvalidArgument, "validation.fraction = ", v.fraction, " leaves ", data_.train->size(),
-         " rows to train on and ", validation_->size(), " to validate on");
+      data::hold_out(data_.train, {v.fraction, v.split == "last", static_cast<uint64_t>(config_.job.seed)});
+  if (data_.train.size() == 0 || validation_.size() == 0)
+    fail(Code::kInvalidArgument, "validation.fraction = ", v.fraction, " leaves ", data_.train.size(),
+         " rows to train on and ", validation_.size(), " to validate on");
   scores_ = std::make_unique<ValidationScores>(v);
 }
 
@@ -169,9 +169,10 @@ void TrainJob::save_to(const std::string& directory, int keep) {
     tables.push_back({{"name", t.name}, {"features", t.feature_names}, {"pooling", to_string(t.pooling)}});
   json model = {{"type", config_.model.type}, {"bounds_check", tables_.front().bounds_check}, {"tables", tables}};
   if (config_.model.type == kGraphType) model["graph"] = to_json(trainer_->graph());
-  const json progress = {{"step", first_step_ + steps_done()},
-                         {"model", std::move(model)},
-                         {"data", config::parse_json(fingerprint_, {"the data's fingerprint"})}};
+  json progress = {{"step", first_step_ + steps_done()},
+                   {"model", std::move(model)},
+                   {"data", config::parse_json(fingerprint_, {"the data's fingerprint"})}};
+  if (!data_.encoding.empty()) progress["encoding"] = config::parse_json(data_.encoding, {"the data's encoding"});
   save_checkpoint(directory, trainer_->parallel(), trainer_->dense_optimizer(), progress.dump(), keep);
 }
 
@@ -232,7 +233,7 @@ void TrainJob::after_step(const StepEnd& end, const TrainWatch& watch) {
 }
 
 bool TrainJob::validation_due(const StepEnd& end) const {
-  if (!validation_ || ended_early_) return false;
+  if (validation_.size() == 0 || ended_early_) return false;
   const int64_t every = config_.validation.every_steps > 0 ? config_.validation.every_steps : per_epoch_;
   return end.step == steps_ || end.step % every == 0;  // none delays the save that a signal asks for
 }
@@ -286,9 +287,10 @@ BinaryMetrics TrainJob::evaluate() {
   return metrics;
 }
 
-BinaryMetrics TrainJob::evaluate_on(const ExamplesPtr& samples) {
+BinaryMetrics TrainJob::evaluate_on(const Samples& samples) {
   const int64_t batch = std::max<int64_t>(config_.data.batch, 1024);
-  return tessera::evaluate(*trainer_, {samples, {batch, group_->rank(), group_->world_size(), 1, false}});
+  const bool spread = samples.streamed && group_->world_size() > 1;  // in order, one rank would have all of a batch
+  return tessera::evaluate(*trainer_, {samples, {batch, group_->rank(), group_->world_size(), 1, spread}});
 }
 
 std::string TrainJob::report(const BinaryMetrics& metrics) { return TrainReport(*this).text(metrics); }

@@ -1,0 +1,68 @@
+// tessera data describe: a config for files that nobody has described.
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+
+#include "command.h"
+#include "data/describe.h"
+#include "options.h"
+#include "plugin_watch.h"
+
+namespace tessera::cli {
+namespace {
+
+namespace po = boost::program_options;
+
+struct DataArguments {
+  std::string action, output;
+  DescribeOptions describe;
+};
+
+bool parse_data_arguments(const std::vector<std::string>& args, DataArguments* out) {
+  Options options(
+      "data", "describe FILE [OPTIONS]",
+      "Looks at some rows of a file, of a directory's files or of those that a pattern matches, and writes a "
+      "config whose columns fit them: the label, dense values, ids.");
+  auto add = options.add_options();
+  add("label", po::value(&out->describe.label)->value_name("COLUMN"),
+      "what is to be predicted (default: a column named so, or the first of zeros and ones)");
+  add("reader", po::value(&out->describe.reader)->value_name("NAME"),
+      "a reader part, such as \"csv?delimiter=;\" (default: tsv where the name has .tsv, else csv)");
+  add("rows", po::value(&out->describe.rows)->value_name("N"), "to look at (default 50000)");
+  add("output", po::value(&out->output)->value_name("FILE"), "instead of standard output; must not be there yet");
+  options.argument("action", po::value(&out->action));
+  options.argument("file", po::value(&out->describe.path));
+  if (!parse_options(args, options)) return false;
+  if (out->action != "describe")
+    throw UsageError(out->action.empty() ? "what to do is needed: tessera data describe FILE"
+                                         : "\"" + out->action + "\" is not known; there is tessera data describe FILE");
+  if (out->describe.path.empty()) throw UsageError("a file is needed: tessera data describe FILE");
+  if (out->describe.rows < 1) throw UsageError("--rows takes a number of rows: 1 or more");
+  if (out->describe.reader.empty())
+    out->describe.reader = out->describe.path.find(".tsv") != std::string::npos ? "tsv" : "csv";
+  return true;
+}
+
+}  // namespace
+
+int data_command(const std::vector<std::string>& args) {
+  DataArguments a;
+  if (!parse_data_arguments(args, &a)) return 0;
+  std::error_code ignored;
+  if (!a.output.empty() && std::filesystem::exists(a.output, ignored))
+    fail(Code::kAlreadyExists, a.output, " exists: write to another file, or remove it first");
+  const PluginWatch watch;
+  const Runtime runtime;
+  const std::string text = describe_files(runtime, a.describe);
+  if (a.output.empty()) {
+    std::cout << text;
+    return 0;
+  }
+  std::ofstream file(a.output);
+  file << text;
+  file.close();
+  if (!file) fail(Code::kUnavailable, "cannot write to ", a.output);
+  return 0;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,231 @@
+#include "data/describe.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <unordered_set>
+
+#include "command.h"
+#include "data/line_reader.h"
+#include "data/reader_part.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr size_t kMostDistinct = 20000;
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+// TOML's strings have JSON's escapes.
+std::string quoted(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+// Counts fields of a column.
+class Look {
+ public:
+  explicit Look(std::string name) { seen_.name = std::move(name); }
+
+  void add(std::string_view field) {
+    ++seen_.fields;
+    if (field.empty()) {
+      ++seen_.missing;
+      return;
+    }
+    if (double value = 0; data::parse_number(field, value)) add_number(value);
+    if (distinct_.size() < kMostDistinct)
+      distinct_.emplace(field);
+    else
+      seen_.more = seen_.more || !distinct_.contains(std::string(field));
+    for (auto& [separator, items] : items_) {
+      if (field.find(separator) == std::string_view::npos) continue;
+      ++items.fields;
+      for (std::string_view rest = field; !data::finished(rest);) {
+        ++items.all;
+        const std::string_view item = data::cut(rest, separator);
+        if (items.distinct.size() < kMostDistinct) items.distinct.emplace(item);
+      }
+    }
+  }
+
+  ColumnSeen seen() {
+    seen_.distinct.assign(distinct_.begin(), distinct_.end());
+    std::sort(seen_.distinct.begin(), seen_.distinct.end());
+    // A list's items come again, where a sentence's whole does not: with others, in other fields.
+    for (const auto& [separator, items] : items_) {
+      const bool often = 4 * items.fields >= seen_.fields - seen_.missing && items.fields > 0;
+      const bool fewer = items.distinct.size() < distinct_.size() || separator == '|' || separator == ';';
+      const bool again = 2 * items.distinct.size() <= items.all && fewer;
+      if (often && again && seen_.numbers < seen_.fields - seen_.missing) {
+        seen_.separator = separator;
+        break;
+      }
+    }
+    return seen_;
+  }
+
+ private:
+  struct Items {
+    int64_t fields = 0;  // that have the separator
+    size_t all = 0;
+    std::unordered_set<std::string> distinct;
+  };
+
+  void add_number(double value) {
+    if (seen_.numbers++ == 0) seen_.least = seen_.most = value;
+    seen_.least = std::min(seen_.least, value);
+    seen_.most = std::max(seen_.most, value);
+    seen_.sum += value;
+    seen_.whole += value == std::floor(value) ? 1 : 0;
+  }
+
+  ColumnSeen seen_;
+  std::unordered_set<std::string> distinct_;
+  std::vector<std::pair<char, Items>> items_ = {{'|', {}}, {';', {}}, {',', {}}, {' ', {}}};
+};
+
+bool all_numbers(const ColumnSeen& c) { return c.numbers > 0 && c.numbers == c.fields - c.missing; }
+bool all_whole(const ColumnSeen& c) { return all_numbers(c) && c.whole == c.numbers; }
+
+bool named(const ColumnSeen& c, const std::vector<std::string>& names) {
+  return std::find(names.begin(), names.end(), lower(c.name)) != names.end();
+}
+
+bool is_binary(const ColumnSeen& c) {
+  return all_numbers(c) && !c.more && c.distinct == std::vector<std::string>{"0", "1"};
+}
+
+// The column of the wanted name; one named as labels are; or the first of zeros and ones.
+const ColumnSeen* label_among(const std::vector<ColumnSeen>& columns, const std::string& wanted) {
+  const auto first = [&](const auto& suits) -> const ColumnSeen* {
+    const auto found = std::find_if(columns.begin(), columns.end(), suits);
+    return found == columns.end() ? nullptr : &*found;
+  };
+  if (!wanted.empty()) return first([&](const ColumnSeen& c) { return c.name == wanted && all_numbers(c); });
+  const std::vector<std::string> names = {"label", "click", "clicked", "target", "y", "conversion", "rating"};
+  if (const auto* c = first([&](const ColumnSeen& o) { return named(o, names) && all_numbers(o); })) return c;
+  return first(is_binary);
+}
+
+std::string label_toml(const ColumnSeen& c) {
+  std::string out = "as = \"label\"\n";
+  if (is_binary(c)) return out;
+  const double mean = c.sum / static_cast<double>(c.numbers);
+  const double threshold = all_whole(c) ? std::floor(mean) + 1 : mean;
+  return out + cat("threshold = ", threshold, "                        # 1 from here on; the mean is ", mean, "\n");
+}
+
+std::string dense_toml(const ColumnSeen& c) {
+  std::string out = "as = \"dense\"\n";
+  if (c.missing > 0) out += "missing = 0\n";
+  const double mean = c.sum / static_cast<double>(c.numbers);
+  constexpr double kSkewed = 10;  // the largest of the mean
+  const bool skewed = c.least >= 0 && c.most > kSkewed * mean;
+  return out + (skewed ? "transform = [\"log1p\", \"standardise\"]\n" : "transform = \"standardise\"\n");
+}
+
+std::string ids_toml(const ColumnSeen& c) {
+  std::string out = "ids = \"vocabulary\"\n";
+  if (c.more) out = "ids = \"hash\"\nrows = 1000000\n";
+  if (c.separator != 0) out += cat("separator = \"", c.separator, "\"\npooling = \"mean\"\n");
+  return out;
+}
+
+// Nearly every row has a text of its own: nothing can be learned for it.
+bool is_unique(const ColumnSeen& c) {
+  constexpr double kNearlyAll = 0.95;
+  constexpr int64_t kEnough = 100;
+  return c.separator == 0 && c.fields >= kEnough && !c.more &&
+         static_cast<double>(c.distinct.size()) > kNearlyAll * static_cast<double>(c.fields - c.missing);
+}
+
+// Numbers that are no ids. Whole numbers of few values are rather categories, unless nothing else is dense.
+bool is_dense(const ColumnSeen& c, bool few_too) {
+  constexpr size_t kFew = 50;
+  const std::string name = lower(c.name);
+  const bool id = name == "id" || name.ends_with("id") || named(c, {"user", "item", "film", "movie", "product", "zip"});
+  return all_numbers(c) && !id && (few_too || !all_whole(c) || c.distinct.size() > kFew);
+}
+
+std::string summary(const ColumnSeen& c) {
+  std::string out = cat(c.more ? "more than " : "", c.distinct.size(), " distinct");
+  if (all_numbers(c)) out += cat(", ", c.least, " to ", c.most);
+  if (c.missing > 0) out += cat(", ", c.missing, " of ", c.fields, " missing");
+  return out;
+}
+
+}  // namespace
+
+std::string columns_toml(const std::vector<ColumnSeen>& columns, const std::string& wanted) {
+  const ColumnSeen* label = label_among(columns, wanted);
+  if (label == nullptr) {
+    std::string names;
+    for (const ColumnSeen& c : columns) names += cat(names.empty() ? "" : ", ", c.name);
+    fail(Code::kInvalidArgument,
+         wanted.empty() ? "no column is named as a label or has zeros and ones alone"
+                        : cat("there is no column \"", wanted, "\" of numbers"),
+         ": --label NAME says which one of ", names, " it is");
+  }
+  const auto any_dense = [&](bool few_too) {
+    return std::any_of(columns.begin(), columns.end(),
+                       [&](const ColumnSeen& c) { return &c != label && is_dense(c, few_too); });
+  };
+  const bool few_too = !any_dense(false);
+  std::string out;
+  for (const ColumnSeen& c : columns) {
+    const bool dense = is_dense(c, few_too);
+    out += cat("\n# ", summary(c), "\n");
+    if (&c != label && (c.distinct.empty() || (!dense && is_unique(c)))) {
+      out += cat("# left out, as ",
+                 c.distinct.empty() ? "it is empty: " : "nearly every row has another one: ", quoted(c.name), "\n");
+      continue;
+    }
+    out += cat("[[column]]\nname = ", quoted(c.name), "\n");
+    out += &c == label ? label_toml(c) : dense ? dense_toml(c) : ids_toml(c);
+  }
+  if (!any_dense(true))
+    out += "\n# No column is dense, and a DLRM needs one: make a column of numbers as = \"dense\".\n";
+  return out;
+}
+
+std::string describe_files(const Runtime& runtime, const DescribeOptions& options) {
+  constexpr int64_t kBlock = int64_t{256} << 10;
+  data::ReaderPart part(runtime, options.reader, options.path, kBlock);
+  std::vector<Look> looks;
+  std::vector<data::WantedColumn> wants;
+  for (const std::string& name : part.columns()) {
+    looks.emplace_back(name);
+    wants.push_back({name});
+  }
+  part.select(wants);
+  int64_t rows = 0, seen = 0;
+  const int64_t blocks = std::ssize(part.blocks());
+  bool anywhere = true;
+  for (const data::FileBlock& b : part.blocks()) rows += b.rows, anywhere = anywhere && !b.behind;
+  const int64_t step = anywhere && rows > 0 ? std::max<int64_t>(1, blocks * options.rows / rows) : blocks;
+  for (int64_t i = 0; i < std::min(blocks, step) && seen < options.rows; ++i) {
+    const int64_t block = anywhere ? i * blocks / step : i;
+    const int64_t here = std::min(options.rows - seen, part.blocks()[static_cast<size_t>(block)].rows);
+    part.read(block, [&](std::span<const tsr_reader_values> values) {
+      for (size_t c = 0; c < looks.size(); ++c) {
+        const auto* bytes = static_cast<const char*>(values[c].values);
+        for (int64_t r = 0; r < here; ++r)
+          looks[c].add({bytes + values[c].texts[r], static_cast<size_t>(values[c].texts[r + 1] - values[c].texts[r])});
+      }
+    });
+    seen += here;
+  }
+  std::vector<ColumnSeen> columns;
+  for (Look& look : looks) columns.push_back(look.seen());
+  return cat("# Made by `tessera data describe` out of ", seen, " of ", rows,
+             " rows: look at it before you train.\n"
+             "#   tessera train --config THIS_FILE\n\n[data]\nreader = ",
+             quoted(options.reader), "\npath = ", quoted(options.path),
+             "\nbatch = 256\nepochs = 1\ntest_fraction = 0.1                   # the last rows\n",
+             columns_toml(columns, options.label));
+}
+
+}  // namespace tessera::cli

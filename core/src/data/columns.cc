@@ -1,0 +1,330 @@
+#include "data/columns.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "data/hash.h"
+
+namespace tessera::data {
+namespace {
+
+using config::JsonObject;
+
+int32_t type_of(const ColumnConfig& c) {
+  if (c.as != "ids" || c.ids == "bucket") return TSR_READER_FLOAT32;
+  return c.ids == "row" ? TSR_READER_INT64 : TSR_READER_TEXT;
+}
+
+std::string_view text_of(const tsr_reader_values& v, int64_t i) {
+  return {static_cast<const char*>(v.values) + v.texts[i], static_cast<size_t>(v.texts[i + 1] - v.texts[i])};
+}
+
+bool has(const tsr_reader_values& v, int64_t row) { return v.present == nullptr || v.present[row] != 0; }
+
+bool has_transform(const ColumnConfig& c, const char* name) {
+  return std::find(c.transform.begin(), c.transform.end(), name) != c.transform.end();
+}
+
+double logarithm_of(const ColumnConfig& c, double value) {
+  return has_transform(c, "log1p") ? std::log1p(std::max(value, 0.0)) : value;
+}
+
+// What reads a column: the table of its name or of a feature of its name.
+const TableConfig* table_of(const Config& config, const std::string& column) {
+  for (const TableConfig& t : config.tables) {
+    const std::vector<std::string>& f = t.features;
+    if (f.empty() ? t.name == column : std::find(f.begin(), f.end(), column) != f.end()) return &t;
+  }
+  return nullptr;
+}
+
+void check_column(const std::string& name, const ColumnConfig& c) {
+  const ColumnConfig unset;
+  const bool label = c.as == "label", dense = c.as == "dense", ids = c.as == "ids";
+  const auto refuse = [&](const char* key, bool given, bool taken) {
+    if (given && !taken)
+      fail(Code::kInvalidArgument, "[[column]] \"", name, "\" is ",
+           label   ? "the label"
+           : dense ? "dense"
+                   : "of ids",
+           ", so its \"", key, "\" has no effect: leave it out");
+  };
+  refuse("missing", c.missing.has_value(), dense);
+  refuse("transform", !c.transform.empty(), dense);
+  refuse("threshold", c.threshold.has_value(), label);
+  refuse("ids", c.ids != unset.ids, ids);
+  refuse("rows", c.rows != 0, ids);
+  refuse("separator", !c.separator.empty(), ids);
+  refuse("longest", c.longest != 0, ids);
+  refuse("pooling", c.pooling != unset.pooling, ids);
+  if (c.separator.size() > 1)
+    fail(Code::kInvalidArgument, "[[column]] \"", name, "\": separator is \"", c.separator, "\", but must be one byte");
+  if (!c.bounds.empty() && c.ids != "bucket")
+    fail(Code::kInvalidArgument, "[[column]] \"", name, "\" has bounds, which need ids = \"bucket\"");
+  if (ids && c.ids == "bucket" && (c.bounds.empty() || !std::is_sorted(c.bounds.begin(), c.bounds.end())))
+    fail(Code::kInvalidArgument, "[[column]] \"", name, "\" needs bounds, in ascending order, for ids = \"bucket\"");
+  if (has_transform(c, "log1p") && has_transform(c, "standardise") && c.transform.front() != "log1p")
+    fail(Code::kInvalidArgument, "[[column]] \"", name, "\": log1p comes before standardise");
+}
+
+}  // namespace
+
+std::vector<std::string> Vocabulary::words() const {
+  std::vector<std::string> out(rows_.size());
+  for (const auto& [text, row] : rows_) out[static_cast<size_t>(row - 1)] = text;
+  return out;
+}
+
+std::string BlockRows::where(int64_t row, const std::string& column) const {
+  return cat(file, ", row ", first_row + row + 1, ", column \"", column, "\"");
+}
+
+bool Columns::Column::standardised() const { return has_transform(config, "standardise"); }
+
+Columns::Columns(const Config& config) : reader_(config.data.reader) {
+  if (config.columns.empty()) {
+    fail(Code::kInvalidArgument, "data.reader = \"", reader_,
+         "\" needs [[column]]s that say which column is the label, and which are dense or ids: `tessera data describe ",
+         config.data.path, "` writes them");
+  }
+  for (const ColumnConfig& c : config.columns) {
+    for (const std::string& name : c.name) {
+      check_column(name, c);
+      Column column{name, c, name};
+      column.config.name.clear();
+      if (c.as == "ids") {
+        const TableConfig* table = table_of(config, name);
+        if (table != nullptr) column.table = table->name;
+        if (column.config.rows == 0 && table != nullptr) column.config.rows = table->rows;
+        if (column.config.rows == 0 && (c.ids == "row" || c.ids == "hash")) {
+          fail(Code::kInvalidArgument, "[[column]] \"", name, "\" says no rows, nor does a [[table]] that reads it: ",
+               c.ids == "row" ? "its ids are rows 0 to rows - 1" : "its texts are hashed to rows");
+        }
+      }
+      columns_.push_back(std::move(column));
+    }
+  }
+  check();
+}
+
+void Columns::check() const {
+  if (of("label").size() != 1)
+    fail(Code::kInvalidArgument, of("label").size(), " columns are as = \"label\", but a model here has one label");
+  if (of("ids").empty()) fail(Code::kInvalidArgument, "no [[column]] is as = \"ids\": there is nothing to look up");
+}
+
+Columns::Columns(const std::string& text, const std::string& source) : learned_(true) {
+  const config::JsonSource from{source, Code::kDataLoss};
+  const nlohmann::ordered_json root = config::parse_json(text, from);
+  const JsonObject all(root, from);
+  reader_ = all.get<std::string>("reader");
+  for (const JsonObject& j : all.objects("columns")) {
+    Column& column = columns_.emplace_back();
+    ColumnConfig& c = column.config;
+    column.name = j.get<std::string>("name");
+    column.table = j.get<std::string>("table");
+    c.as = j.get<std::string>("as");
+    j.read("missing", c.missing);
+    j.read("transform", c.transform);
+    j.read("mean", column.mean);
+    j.read("deviation", column.deviation);
+    j.read("threshold", c.threshold);
+    j.read("ids", c.ids);
+    j.read("rows", c.rows);
+    j.read("bounds", c.bounds);
+    j.read("separator", c.separator);
+    j.read("longest", c.longest);
+    j.read("pooling", c.pooling);
+    if (c.ids == "vocabulary") vocabularies_[column.table];
+  }
+  for (auto& [table, vocabulary] : vocabularies_) {
+    for (const std::string& word : all.object("vocabularies").get<std::vector<std::string>>(table.c_str()))
+      vocabulary.add(word);
+  }
+  check();
+}
+
+std::string Columns::json() const {
+  nlohmann::ordered_json out = {{"reader", reader_}, {"columns", nlohmann::ordered_json::array()}};
+  for (const Column& column : columns_) {
+    const ColumnConfig& c = column.config;
+    nlohmann::ordered_json j = {{"name", column.name}, {"as", c.as}, {"table", column.table}};
+    if (c.missing) j["missing"] = *c.missing;
+    if (!c.transform.empty()) j["transform"] = c.transform;
+    if (column.standardised()) j["mean"] = column.mean, j["deviation"] = column.deviation;
+    if (c.threshold) j["threshold"] = *c.threshold;
+    if (c.as == "ids") {
+      j["ids"] = c.ids;
+      j["rows"] = c.rows;
+      if (!c.bounds.empty()) j["bounds"] = c.bounds;
+      if (!c.separator.empty()) j["separator"] = c.separator;
+      if (c.longest > 0) j["longest"] = c.longest;
+      j["pooling"] = c.pooling;
+    }
+    out["columns"].push_back(std::move(j));
+  }
+  out["vocabularies"] = nlohmann::ordered_json::object();
+  for (const auto& [table, vocabulary] : vocabularies_) out["vocabularies"][table] = vocabulary.words();
+  return out.dump();
+}
+
+std::vector<const Columns::Column*> Columns::of(const std::string& as) const {
+  std::vector<const Column*> out;
+  for (const Column& c : columns_) {
+    if (c.config.as == as) out.push_back(&c);
+  }
+  return out;
+}
+
+std::vector<std::string> Columns::dense() const {
+  std::vector<std::string> out;
+  for (const Column* c : of("dense")) out.push_back(c->name);
+  return out;
+}
+
+std::vector<DataColumn> Columns::ids() const {
+  std::vector<DataColumn> out;
+  for (const Column* c : of("ids")) {
+    int64_t rows = c->config.rows;
+    if (c->config.ids == "vocabulary") rows = vocabularies_.at(c->table).rows();
+    if (c->config.ids == "bucket") rows = std::ssize(c->config.bounds) + 1;
+    out.push_back({c->name, rows, c->config.pooling});
+  }
+  return out;
+}
+
+std::vector<WantedColumn> Columns::wanted() const {
+  std::vector<WantedColumn> out;
+  for (const char* as : {"label", "dense", "ids"}) {
+    for (const Column* c : of(as)) {
+      const std::string& separator = c->config.separator;
+      out.push_back({c->name, type_of(c->config), !separator.empty(), separator.empty() ? ' ' : separator[0]});
+    }
+  }
+  return out;
+}
+
+bool Columns::must_learn() const {
+  return !learned_ && std::any_of(columns_.begin(), columns_.end(), [](const Column& c) {
+    return c.standardised() || (c.config.as == "ids" && c.config.ids == "vocabulary");
+  });
+}
+
+void Columns::learn(const BlockRows& at, std::span<const tsr_reader_values> values) {
+  size_t next = 1;  // behind the label
+  for (Column& c : columns_) {
+    if (c.config.as != "dense") continue;
+    const tsr_reader_values& v = values[next++];
+    for (int64_t row = at.first; c.standardised() && row < at.first + at.rows; ++row) {
+      if (!has(v, row) && !c.config.missing) continue;  // append() refuses it
+      const double value = has(v, row) ? static_cast<const float*>(v.values)[row] : *c.config.missing;
+      const double x = logarithm_of(c.config, value);
+      const double before = x - c.mean;  // Welford's sums
+      c.mean += before / ++c.count;
+      c.squares += before * (x - c.mean);
+    }
+  }
+  for (const Column* c : of("ids")) {
+    const tsr_reader_values& v = values[next++];
+    if (c->config.ids == "vocabulary") learn_words(*c, at, v);
+  }
+}
+
+void Columns::learn_words(const Column& column, const BlockRows& at, const tsr_reader_values& v) {
+  Vocabulary& vocabulary = vocabularies_[column.table];
+  for (int64_t row = at.first; row < at.first + at.rows; ++row) {
+    const int64_t begin = v.lists ? v.lists[row] : row, end = v.lists ? v.lists[row + 1] : row + (has(v, row) ? 1 : 0);
+    for (int64_t i = begin; i < end; ++i) {
+      if (!vocabulary.add(text_of(v, i))) continue;
+      try {
+        (void)nlohmann::ordered_json(text_of(v, i)).dump();
+      } catch (const nlohmann::json::exception&) {
+        fail(Code::kInvalidArgument, at.where(row, column.name),
+             ": a word of a vocabulary must be UTF-8; ids = \"hash\" takes any bytes");
+      }
+    }
+  }
+}
+
+void Columns::finish_learning() {
+  for (Column& c : columns_) {
+    if (c.config.as == "ids" && c.config.ids == "vocabulary") vocabularies_[c.table];
+    if (!c.standardised() || c.count == 0) continue;
+    if (c.squares > 0) c.deviation = std::sqrt(c.squares / c.count);
+  }
+  learned_ = true;
+}
+
+bool Columns::label_of(const Column& column, const BlockRows& at, const tsr_reader_values& v, int64_t row) const {
+  if (!has(v, row)) fail(Code::kInvalidArgument, at.where(row, column.name), ": the label is missing");
+  const float value = static_cast<const float*>(v.values)[row];
+  if (column.config.threshold) return static_cast<double>(value) >= *column.config.threshold;
+  if (value != 0 && value != 1)
+    fail(Code::kInvalidArgument, at.where(row, column.name), ": the label is ", value,
+         ", but must be 0 or 1; threshold = X makes it 1 from X on");
+  return value == 1;
+}
+
+float Columns::dense_of(const Column& column, const BlockRows& at, const tsr_reader_values& v, int64_t row) const {
+  if (!has(v, row) && !column.config.missing)
+    fail(Code::kInvalidArgument, at.where(row, column.name),
+         ": the value is missing; missing = X in its [[column]] takes X instead");
+  const double value = has(v, row) ? static_cast<const float*>(v.values)[row] : *column.config.missing;
+  return static_cast<float>((logarithm_of(column.config, value) - column.mean) / column.deviation);
+}
+
+int64_t Columns::id_of(const Column& column, const tsr_reader_values& v, int64_t value) const {
+  const ColumnConfig& c = column.config;
+  if (c.ids == "row") return static_cast<const int64_t*>(v.values)[value];
+  if (c.ids == "hash") return row_of(column.table + "=", text_of(v, value), c.rows);
+  if (c.ids == "vocabulary") return vocabularies_.at(column.table).row(text_of(v, value));
+  const float x = static_cast<const float*>(v.values)[value];
+  const auto below = [](float a, double bound) { return a < static_cast<float>(bound); };
+  return std::upper_bound(c.bounds.begin(), c.bounds.end(), x, below) - c.bounds.begin();
+}
+
+void Columns::encode(const Column& column, const BlockRows& at, const tsr_reader_values& v, Ids& out) const {
+  out.values.clear();
+  out.begins.assign(1, 0);
+  for (int64_t row = at.first; row < at.first + at.rows; ++row) {
+    int64_t begin = v.lists ? v.lists[row] : row;
+    const int64_t end = v.lists ? v.lists[row + 1] : row + (has(v, row) ? 1 : 0);
+    if (column.config.longest > 0) begin = std::max(begin, end - column.config.longest);
+    for (int64_t i = begin; i < end; ++i) out.values.push_back(id_of(column, v, i));
+    out.begins.push_back(std::ssize(out.values));
+  }
+}
+
+void Columns::append(const BlockRows& at, std::span<const tsr_reader_values> values, Examples& examples) const {
+  const Column& label = *of("label").front();
+  const std::vector<const Column*> dense = of("dense"), ids = of("ids");
+  std::vector<Ids> encoded(ids.size());
+  for (size_t k = 0; k < ids.size(); ++k) encode(*ids[k], at, values[1 + dense.size() + k], encoded[k]);
+  for (int64_t i = 0; i < at.rows; ++i) {
+    const int64_t row = at.first + i;
+    examples.begin_sample(label_of(label, at, values[0], row));
+    for (size_t k = 0; k < dense.size(); ++k) examples.add_dense(dense_of(*dense[k], at, values[1 + k], row));
+    for (size_t k = 0; k < ids.size(); ++k) {
+      const Ids& e = encoded[k];
+      for (int64_t j = e.begins[static_cast<size_t>(i)]; j < e.begins[static_cast<size_t>(i) + 1]; ++j) {
+        const int64_t id = e.values[static_cast<size_t>(j)];
+        if (!examples.add_id(id) && examples.bad_id().empty())
+          examples.note_bad_id(cat(at.where(row, ids[k]->name), " names row ", id, ", but its table has ",
+                                   examples.columns()[k].rows, " rows"));
+      }
+      examples.end_bag();
+    }
+    examples.end_sample();
+  }
+}
+
+int64_t Columns::memory_of(int64_t samples, int64_t text_bytes) const {
+  int64_t sample = 16, lists = 0;  // label, order, start
+  for (const Column& c : columns_) {
+    sample += c.config.as == "dense" ? 4 : c.config.as == "ids" ? 8 : 0;  // an id and the length of its bag
+    lists += c.config.separator.empty() ? 0 : 1;
+  }
+  return samples * sample + (lists > 0 ? 2 * text_bytes : 0);  // an id of 4 bytes has 2 of text at least
+}
+
+}  // namespace tessera::data

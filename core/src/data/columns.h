@@ -1,0 +1,100 @@
+// What the columns of a reader part's files are to a model: the config's [[column]]s, and what the training rows taught
+// them (vocabularies, means). Saved with the model as JSON, so that all data that it ever sees are encoded alike.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "config/json.h"
+#include "data/examples.h"
+#include "data/reader_part.h"
+#include "tessera/config.h"
+
+namespace tessera::data {
+
+// Texts and their rows, in the order in which they came: 1, 2, ...; row 0 is that of all others.
+class Vocabulary {
+ public:
+  int64_t row(std::string_view text) const {
+    const auto found = rows_.find(text);
+    return found == rows_.end() ? 0 : found->second;
+  }
+  // True where it is new.
+  bool add(std::string_view text) {
+    return rows_.find(text) == rows_.end() && rows_.emplace(text, std::ssize(rows_) + 1).second;
+  }
+  int64_t rows() const { return std::ssize(rows_) + 1; }
+  std::vector<std::string> words() const;  // by row, from 1
+
+ private:
+  struct Hash : std::hash<std::string_view> {
+    using is_transparent = void;
+  };
+  std::unordered_map<std::string, int64_t, Hash, std::equal_to<>> rows_;
+};
+
+// Rows of a block, and where they are.
+struct BlockRows {
+  const std::string& file;
+  int64_t first_row;    // in the file, of the block's first row, from 0
+  int64_t first, rows;  // in the block
+  // "clicks.csv, row 17, column "film"": `row` in the block.
+  std::string where(int64_t row, const std::string& column) const;
+};
+
+class Columns {
+ public:
+  // kInvalidArgument: no label, no ids, keys that do not fit each other, ids without a number of rows.
+  explicit Columns(const Config& config);
+  // Of json(). kDataLoss names `source`.
+  Columns(const std::string& json, const std::string& source);
+  std::string json() const;
+
+  std::vector<std::string> dense() const;
+  std::vector<DataColumn> ids() const;  // once learned
+  // For ReaderPart: the label, the dense columns, those of ids.
+  std::vector<WantedColumn> wanted() const;
+
+  bool must_learn() const;  // there is a column that learns, and this is no saved one
+  // Of the training rows, in their order; then once finish_learning().
+  void learn(const BlockRows& at, std::span<const tsr_reader_values> values);
+  void finish_learning();
+
+  // kInvalidArgument: a label other than 0 or 1, a value that is missing.
+  void append(const BlockRows& at, std::span<const tsr_reader_values> values, Examples& examples) const;
+  // Of so many samples in memory, whose text has so many bytes; more than it will be.
+  int64_t memory_of(int64_t samples, int64_t text_bytes) const;
+
+ private:
+  struct Column {
+    std::string name;
+    ColumnConfig config;  // without its names
+    std::string table;    // of ids: columns of one table share vocabulary and hash
+    double mean = 0, deviation = 1;
+    double count = 0, squares = 0;  // while it learns: values, and sum of their squared distances to the mean
+    bool standardised() const;
+  };
+  struct Ids {
+    std::vector<int64_t> values, begins;
+  };
+
+  void check() const;
+  std::vector<const Column*> of(const std::string& as) const;
+  bool label_of(const Column& column, const BlockRows& at, const tsr_reader_values& v, int64_t row) const;
+  float dense_of(const Column& column, const BlockRows& at, const tsr_reader_values& v, int64_t row) const;
+  void encode(const Column& column, const BlockRows& at, const tsr_reader_values& v, Ids& out) const;
+  int64_t id_of(const Column& column, const tsr_reader_values& v, int64_t value) const;
+  void learn_words(const Column& column, const BlockRows& at, const tsr_reader_values& v);
+
+  std::string reader_;  // for json()
+  std::vector<Column> columns_;
+  std::map<std::string, Vocabulary> vocabularies_;  // by table
+  bool learned_ = false;
+};
+
+}  // namespace tessera::data

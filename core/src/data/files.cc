@@ -1,0 +1,117 @@
+// A data set out of a reader part's files.
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "data/columns.h"
+#include "data/readers.h"
+#include "data/sample_stream.h"
+#include "tessera/sdk/nearest.h"
+
+namespace tessera::data {
+namespace {
+
+using Pieces = std::vector<BlockPiece>;
+
+// What is in memory at a time: a window that is used, the next one, and a block of text.
+struct Budget {
+  int64_t all, window, block;
+  explicit Budget(double mib) : all(static_cast<int64_t>(mib * (1 << 20))), window(all / 2), block(all / 128) {
+    block = std::clamp<int64_t>(block, int64_t{4} << 10, int64_t{1} << 20);
+  }
+};
+
+std::unique_ptr<ReaderPart> open(const Runtime& runtime, const std::string& reader, const std::string& path,
+                                 const Budget& budget) {
+  const std::string id = reader.substr(0, reader.find_first_of("?:("));
+  if (!runtime.has(TSR_READER_KIND, id)) {
+    std::vector<std::string> known = reader_names();
+    for (const std::string& part : runtime.ids(TSR_READER_KIND)) known.push_back(part);
+    fail(Code::kInvalidArgument, "there is no reader \"", reader, "\"; the nearest is \"", sdk::nearest_name(id, known),
+         "\"");
+  }
+  return std::make_unique<ReaderPart>(runtime, reader, path, budget.block);
+}
+
+int64_t rows_of(const ReaderPart& part, int64_t limit) {
+  int64_t rows = 0;
+  for (const FileBlock& block : part.blocks()) rows += block.rows;
+  return limit > 0 ? std::min(rows, limit) : rows;
+}
+
+// Rows [begin, end) of all blocks.
+Pieces pieces_of(const ReaderPart& part, int64_t begin, int64_t end) {
+  Pieces out;
+  int64_t first = 0;  // of the block
+  for (int64_t i = 0; i < std::ssize(part.blocks()); ++i) {
+    const int64_t rows = part.blocks()[static_cast<size_t>(i)].rows;
+    const int64_t from = std::max(begin - first, int64_t{0}), to = std::min(end - first, rows);
+    if (from < to) out.push_back({i, from, to - from});
+    first += rows;
+  }
+  return out;
+}
+
+void learn(const ReaderPart& part, const Pieces& pieces, Columns& columns) {
+  for (const BlockPiece& piece : pieces) {
+    const FileBlock& block = part.blocks()[static_cast<size_t>(piece.block)];
+    const std::string file = part.file(block.file);
+    part.read(piece.block, [&](std::span<const tsr_reader_values> values) {
+      columns.learn({file, block.first_row, piece.first, piece.rows}, values);
+    });
+  }
+}
+
+int64_t memory_of(const ColumnFiles& files, const Pieces& pieces) {
+  int64_t bytes = 0;
+  for (const BlockPiece& piece : pieces) bytes += files.memory_of(piece);
+  return bytes;
+}
+
+Samples samples_of(std::shared_ptr<const ColumnFiles> files, const Pieces& pieces, bool keep, const Budget& budget) {
+  const auto stream = std::make_shared<const SampleStream>(std::move(files), pieces, budget.window);
+  if (keep) return finish(stream->load(pieces));
+  Samples out;
+  out.streamed = stream;
+  return out;
+}
+
+}  // namespace
+
+Dataset read_files(const Runtime& runtime, const Config& config, const std::string& encoding) {
+  const DataConfig& data = config.data;
+  Columns columns = encoding.empty() ? Columns(config) : Columns(encoding, "the model's encoding of columns");
+  const Budget budget(data.buffer_mib);
+  ColumnFiles train{open(runtime, data.reader, data.path, budget), nullptr}, test;
+  train.part->select(columns.wanted());
+  const int64_t rows = rows_of(*train.part, data.limit);
+  int64_t train_rows = rows;
+  Pieces test_pieces;
+  if (!data.test_path.empty()) {
+    test.part = open(runtime, data.reader, data.test_path, budget);
+    test.part->select(columns.wanted());
+    test_pieces = pieces_of(*test.part, 0, rows_of(*test.part, data.limit));
+  } else {
+    train_rows -= static_cast<int64_t>(static_cast<double>(rows) * data.test_fraction);
+    test_pieces = pieces_of(*train.part, train_rows, rows);
+  }
+  const Pieces train_pieces = pieces_of(*train.part, 0, train_rows);
+  if (columns.must_learn()) learn(*train.part, train_pieces, columns);
+  columns.finish_learning();
+
+  train.columns = std::make_shared<const Columns>(columns);
+  test.columns = train.columns;
+  const auto train_files = std::make_shared<const ColumnFiles>(std::move(train));
+  const auto test_files = test.part ? std::make_shared<const ColumnFiles>(std::move(test)) : train_files;
+  const bool keep = memory_of(*train_files, train_pieces) + memory_of(*test_files, test_pieces) <= budget.all;
+  Dataset set;
+  set.name = std::filesystem::path(data.path).filename();
+  set.dense = columns.dense();
+  set.columns = columns.ids();
+  set.encoding = columns.json();
+  set.train = samples_of(train_files, train_pieces, keep, budget);
+  set.test = samples_of(test_files, test_pieces, keep, budget);
+  return set;
+}
+
+}  // namespace tessera::data

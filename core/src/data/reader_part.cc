@@ -1,0 +1,80 @@
+#include "data/reader_part.h"
+
+#include "plugin/calls.h"
+
+namespace tessera::data {
+namespace {
+
+// ask(i) for i from 0 on, until it says that there are no more.
+template <class Ask>
+void list(const Part& part, const char* what, const Ask& ask) {
+  for (int64_t i = 0;; ++i) {
+    AbiError error;
+    const plugin::CallScope call(part, what);
+    const tsr_code code = ask(i, error.out());
+    if (code == TSR_OUT_OF_RANGE) return;
+    error.check(code);
+  }
+}
+
+}  // namespace
+
+ReaderPart::ReaderPart(const Runtime& runtime, const std::string& reader, const std::string& path, int64_t block_bytes)
+    : part_(runtime.create(TSR_READER_KIND, reader)) {
+  const tsr_reader_source source{sizeof(source), 0, path.c_str(), block_bytes};
+  {
+    AbiError error;
+    const plugin::CallScope call(*part_, "open", path);
+    error.check(api().open(part_->self(), &source, error.out()));
+  }
+  list(*part_, "block", [&](int64_t i, tsr_error* err) {
+    tsr_reader_block b{sizeof(b), 0, 0, 0, 0, 0};
+    const tsr_code code = api().block(part_->self(), i, &b, err);
+    if (code == TSR_OK) blocks_.push_back({b.file, b.first_row, b.rows, b.bytes, (b.flags & TSR_READER_BEHIND) != 0});
+    return code;
+  });
+}
+
+std::string ReaderPart::file(int64_t i) const {
+  const std::lock_guard lock(mutex_);
+  const char* path = nullptr;
+  AbiError error;
+  error.check(api().file(part_->self(), i, &path, error.out()));
+  return path;
+}
+
+std::vector<std::string> ReaderPart::columns() const {
+  std::vector<std::string> out;
+  list(*part_, "column", [&](int64_t i, tsr_error* err) {
+    tsr_reader_column c{sizeof(c), 0, nullptr, 0, 0};
+    const tsr_code code = api().column(part_->self(), i, &c, err);
+    if (code == TSR_OK) out.emplace_back(c.name);
+    return code;
+  });
+  return out;
+}
+
+void ReaderPart::select(const std::vector<WantedColumn>& wants) {
+  std::vector<tsr_reader_want> raw;
+  for (const WantedColumn& w : wants) {
+    const uint32_t flags = w.list ? uint32_t{TSR_READER_LIST} : 0;
+    raw.push_back({sizeof(tsr_reader_want), flags, w.name.c_str(), w.type, w.separator, ':', {0, 0}});
+  }
+  AbiError error;
+  const plugin::CallScope call(*part_, "select");
+  error.check(api().select(part_->self(), std::ssize(raw), sizeof(tsr_reader_want), raw.data(), error.out()));
+  values_.resize(wants.size());
+}
+
+void ReaderPart::read(int64_t block, const Body& body) const {
+  const std::lock_guard lock(mutex_);
+  for (tsr_reader_values& v : values_) v = {sizeof(v), 0, nullptr, nullptr, nullptr, nullptr, nullptr};
+  {
+    AbiError error;
+    const plugin::CallScope call(*part_, "read");
+    error.check(api().read(part_->self(), block, sizeof(tsr_reader_values), values_.data(), error.out()));
+  }
+  body(values_);
+}
+
+}  // namespace tessera::data

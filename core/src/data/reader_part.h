@@ -1,0 +1,53 @@
+// Files through a reader part (abi/draft/reader.h): which blocks of rows they have, and the columns of each.
+#pragma once
+
+#include <functional>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tessera/abi/draft/reader.h"
+#include "tessera/config.h"
+#include "tessera/runtime.h"
+
+namespace tessera::data {
+
+struct FileBlock {
+  int64_t file = 0, first_row = 0, rows = 0, bytes = 0;
+  bool behind = false;  // cheap to read only behind the block before
+};
+
+// A wanted column, as tsr_reader_want.
+struct WantedColumn {
+  std::string name;
+  int32_t type = TSR_READER_TEXT;
+  bool list = false;
+  char separator = ' ';
+};
+
+class ReaderPart {
+ public:
+  // Opens the files that `path` means. `reader`: the part's name, with options as Runtime::create() takes them.
+  ReaderPart(const Runtime& runtime, const std::string& reader, const std::string& path, int64_t block_bytes);
+
+  const std::vector<FileBlock>& blocks() const { return blocks_; }
+  std::string file(int64_t i) const;
+  // Names of the first file's columns.
+  std::vector<std::string> columns() const;
+  // Which columns read() gives. kNotFound: there is none of such a name.
+  void select(const std::vector<WantedColumn>& wants);
+  // body(values), one for each selected column, valid while it runs. [any-thread], one after the other.
+  using Body = std::function<void(std::span<const tsr_reader_values>)>;
+  void read(int64_t block, const Body& body) const;
+
+ private:
+  const tsr_reader& api() const { return part_->api<tsr_reader>(); }
+
+  PartPtr part_;
+  std::vector<FileBlock> blocks_;
+  mutable std::mutex mutex_;  // held while the part is asked
+  mutable std::vector<tsr_reader_values> values_;
+};
+
+}  // namespace tessera::data

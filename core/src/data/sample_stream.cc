@@ -1,0 +1,143 @@
+#include "data/sample_stream.h"
+
+#include <algorithm>
+
+#include "data/random.h"
+
+namespace tessera::data {
+
+int64_t ColumnFiles::memory_of(const BlockPiece& piece) const {
+  const FileBlock& block = part->blocks()[static_cast<size_t>(piece.block)];
+  return columns->memory_of(piece.rows, block.bytes);
+}
+
+void ColumnFiles::append(const BlockPiece& piece, Examples& examples) const {
+  const FileBlock& block = part->blocks()[static_cast<size_t>(piece.block)];
+  const std::string file = part->file(block.file);
+  part->read(piece.block, [&](std::span<const tsr_reader_values> values) {
+    columns->append({file, block.first_row, piece.first, piece.rows}, values, examples);
+  });
+}
+
+SampleStream::SampleStream(std::shared_ptr<const ColumnFiles> files, std::vector<BlockPiece> pieces,
+                           int64_t window_bytes)
+    : files_(std::move(files)),
+      pieces_(std::move(pieces)),
+      form_(files_->columns->dense().size(), files_->columns->ids()),
+      window_bytes_(window_bytes) {
+  for (const BlockPiece& piece : pieces_) size_ += piece.rows;
+}
+
+std::shared_ptr<const SampleStream> SampleStream::with(std::vector<BlockPiece> pieces) const {
+  auto out = std::make_shared<SampleStream>(files_, std::move(pieces), window_bytes_);
+  out->known_ids_ = known_ids_.load();
+  return out;
+}
+
+bool SampleStream::goes_on(size_t piece) const {
+  const BlockPiece& p = pieces_[piece];
+  return piece > 0 && files_->part->blocks()[static_cast<size_t>(p.block)].behind &&
+         pieces_[piece - 1].block + 1 == p.block;
+}
+
+ExamplesPtr SampleStream::some(int64_t most) const {
+  constexpr size_t kPieces = 16;
+  const size_t taken = std::min(kPieces, pieces_.size());
+  bool anywhere = true;
+  for (size_t i = 0; i < pieces_.size(); ++i) anywhere = anywhere && !goes_on(i);
+  Examples out = form_;
+  for (size_t i = 0; i < taken; ++i) {
+    BlockPiece piece = pieces_[anywhere ? i * pieces_.size() / taken : i];
+    piece.rows = std::min(piece.rows, most / static_cast<int64_t>(taken));
+    files_->append(piece, out);
+  }
+  return std::make_shared<const Examples>(std::move(out));
+}
+
+std::vector<SampleStream::Window> SampleStream::epoch(uint64_t seed, bool shuffle) const {
+  std::vector<std::pair<size_t, size_t>> runs;  // pieces that are read one behind the other: [first, second)
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    if (!goes_on(i)) runs.emplace_back(i, i);
+    runs.back().second = i + 1;
+  }
+  std::vector<uint32_t> order = shuffled(runs.size(), combine(seed, 1));
+  if (!shuffle) std::sort(order.begin(), order.end());
+  std::vector<Window> windows;
+  int64_t bytes = 0, samples = 0;
+  for (const uint32_t run : order) {
+    for (size_t i = runs[run].first; i < runs[run].second; ++i) {
+      const int64_t more = files_->memory_of(pieces_[i]);
+      if (windows.empty() || bytes + more > window_bytes_) {
+        windows.push_back({{}, samples, 0});
+        bytes = 0;
+      }
+      windows.back().pieces.push_back(pieces_[i]);
+      windows.back().size += pieces_[i].rows;
+      samples += pieces_[i].rows;
+      bytes += more;
+    }
+  }
+  return windows;
+}
+
+Examples SampleStream::load(std::span<const BlockPiece> pieces) const {
+  Examples out = form_;
+  for (const BlockPiece& piece : pieces) {
+    files_->append(piece, out);
+    if (known_ids_ && !out.bad_id().empty()) fail(Code::kInvalidArgument, out.bad_id());
+  }
+  return out;
+}
+
+void SampleCursor::start_epoch(int64_t epoch) {
+  next_ = {};  // waits for it
+  loaded_.clear();
+  seed_ = combine(options_.seed, static_cast<uint64_t>(epoch));
+  windows_ = stream_->epoch(seed_, options_.shuffle);
+}
+
+SampleCursor::Loaded SampleCursor::load(size_t index) const {
+  const SampleStream::Window& window = windows_[index];
+  const size_t n = window.pieces.size(), world = static_cast<size_t>(options_.world_size);
+  const size_t begin = n * static_cast<size_t>(options_.rank) / world;
+  const size_t end = n * (static_cast<size_t>(options_.rank) + 1) / world;
+  int64_t first = 0;
+  for (size_t i = 0; i < begin; ++i) first += window.pieces[i].rows;
+  Loaded out{index, stream_->load(std::span(window.pieces).subspan(begin, end - begin)), first, {}};
+  if (options_.shuffle) out.order = shuffled(static_cast<size_t>(window.size), combine(seed_, index + 2));
+  return out;
+}
+
+const SampleCursor::Loaded& SampleCursor::loaded(size_t window) {
+  for (const Loaded& one : loaded_) {
+    if (one.window == window) return one;
+  }
+  const bool behind = !loaded_.empty() && loaded_.back().window + 1 == window;
+  if (behind && next_.valid()) return loaded_.emplace_back(next_.get());
+  if (!behind) {  // the position was sought
+    next_ = {};
+    loaded_.clear();
+  }
+  return loaded_.emplace_back(load(window));
+}
+
+void SampleCursor::take(int64_t begin, int64_t end, std::vector<SampleRef>& out) {
+  out.clear();
+  const auto end_of = [&](size_t w) { return windows_[w].first + windows_[w].size; };
+  size_t w = 0;
+  while (w < windows_.size() && end_of(w) <= begin) ++w;
+  while (loaded_.size() > 1 && loaded_.front().window < w) loaded_.pop_front();
+  for (; w < windows_.size() && windows_[w].first < end; ++w) {
+    const SampleStream::Window& window = windows_[w];
+    const Loaded& l = loaded(w);
+    for (int64_t p = std::max(begin, window.first); p < std::min(end, end_of(w)); ++p) {
+      const int64_t in_window = p - window.first;
+      const int64_t own = (l.order.empty() ? in_window : l.order[static_cast<size_t>(in_window)]) - l.first;
+      if (own >= 0 && own < l.own.size()) out.push_back({&l.own, own});
+    }
+  }
+  if (loaded_.size() == 1 && !next_.valid() && loaded_.back().window + 1 < windows_.size())
+    next_ = std::async(std::launch::async, [this, next = loaded_.back().window + 1] { return load(next); });
+}
+
+}  // namespace tessera::data

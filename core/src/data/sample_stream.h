@@ -1,0 +1,103 @@
+// Samples that are read anew in each epoch: blocks of a reader part, a window of them in memory at a time.
+//
+// An epoch is a sequence of windows. Its blocks come in a shuffled order, and the samples of a window are shuffled as
+// those in memory are, so that batches depend on data, seed and epoch alone. Of each window a rank reads its own share
+// of the blocks, so all ranks together read the files once. A position is a number of samples of the epoch: where it
+// lies follows from the blocks' sizes, on any number of ranks.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <future>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/columns.h"
+#include "data/examples.h"
+#include "data/reader_part.h"
+#include "tessera/data.h"
+
+namespace tessera::data {
+
+// Rows of a block.
+struct BlockPiece {
+  int64_t block = 0, first = 0, rows = 0;
+};
+
+// Files, and what becomes of their columns.
+struct ColumnFiles {
+  std::unique_ptr<ReaderPart> part;
+  std::shared_ptr<const Columns> columns;
+
+  int64_t memory_of(const BlockPiece& piece) const;
+  void append(const BlockPiece& piece, Examples& examples) const;  // [any-thread]
+};
+
+class SampleStream {
+ public:
+  // `window_bytes`: of the samples of a window.
+  SampleStream(std::shared_ptr<const ColumnFiles> files, std::vector<BlockPiece> pieces, int64_t window_bytes);
+
+  int64_t size() const { return size_; }
+  const Examples& form() const { return form_; }  // columns and dense inputs, no samples
+  const std::vector<BlockPiece>& pieces() const { return pieces_; }
+  // Of others of the files' rows.
+  std::shared_ptr<const SampleStream> with(std::vector<BlockPiece> pieces) const;
+  // At most `most` samples, from all over the part where that is cheap.
+  ExamplesPtr some(int64_t most) const;
+  // From now on an id that is no row of its column is an error, with file, row and column.
+  void require_known_ids() const { known_ids_ = true; }
+
+  struct Window {
+    std::vector<BlockPiece> pieces;
+    int64_t first = 0, size = 0;  // samples of the epoch before it, and in it
+  };
+  std::vector<Window> epoch(uint64_t seed, bool shuffle) const;
+  // All samples of some pieces.
+  Examples load(std::span<const BlockPiece> pieces) const;
+
+ private:
+  bool goes_on(size_t piece) const;  // from the piece before, and is cheap to read behind it alone
+
+  std::shared_ptr<const ColumnFiles> files_;
+  std::vector<BlockPiece> pieces_;
+  Examples form_;
+  int64_t window_bytes_, size_ = 0;
+  mutable std::atomic<bool> known_ids_ = false;
+};
+
+// A sample in memory.
+struct SampleRef {
+  const Examples* examples;
+  int64_t index;
+};
+
+// One rank's way through the epochs of a stream. While a window is used, the next one is read by a thread.
+class SampleCursor {
+ public:
+  SampleCursor(std::shared_ptr<const SampleStream> stream, BatchReaderOptions options)
+      : stream_(std::move(stream)), options_(options) {}
+  void start_epoch(int64_t epoch);
+  // This rank's samples among [begin, end) of the epoch, valid until the next call.
+  void take(int64_t begin, int64_t end, std::vector<SampleRef>& out);
+
+ private:
+  struct Loaded {
+    size_t window = 0;
+    Examples own;                 // samples of this rank's blocks
+    int64_t first = 0;            // how many of the window lie before them
+    std::vector<uint32_t> order;  // of the window's samples; empty: as they lie
+  };
+  Loaded load(size_t window) const;
+  const Loaded& loaded(size_t window);
+
+  std::shared_ptr<const SampleStream> stream_;
+  BatchReaderOptions options_;
+  uint64_t seed_ = 0;  // of the epoch
+  std::vector<SampleStream::Window> windows_;
+  std::deque<Loaded> loaded_;
+  std::future<Loaded> next_;  // of the window behind the last one loaded
+};
+
+}  // namespace tessera::data
