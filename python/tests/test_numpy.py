@@ -91,6 +91,10 @@ def test_weighted_bags():
     tables.set_weight("a", np.arange(24).reshape(6, 4))
     pooled = tables.lookup([1, 2], [2], weights=np.array([0.5, 2], np.float32))
     np.testing.assert_array_equal(pooled, [[18, 20.5, 23, 25.5]])
+    weighted = tables.quantize("fp16")
+    np.testing.assert_array_equal(weighted.lookup([1, 2], [2], weights=np.array([0.5, 2], np.float32)), pooled)
+    with pytest.raises(ValueError, match="weights"):
+        weighted.lookup([1, 2], [2])
 
 
 def test_sequences():
