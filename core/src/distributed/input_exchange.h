@@ -5,9 +5,9 @@
 #include <memory>
 #include <string>
 
+#include "distributed/job_fingerprint.h"
 #include "distributed/received_batch.h"
 #include "distributed/routed_batch.h"
-#include "distributed/job_fingerprint.h"
 #include "distributed/stopwatch.h"
 #include "tessera/process_group.h"
 #include "wiring/wiring.h"

@@ -1,4 +1,5 @@
-// What must be equal on all ranks of a job, and which of it is not, where their fingerprints say that something differs.
+// What must be equal on all ranks of a job, and which of it is not, where their fingerprints say that something
+// differs.
 #pragma once
 
 #include <cstdint>

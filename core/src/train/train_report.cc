@@ -117,8 +117,9 @@ std::string TrainReport::text(const BinaryMetrics& metrics) {
   if (job_.ahead_) out["pipeline"] = pipeline();
   if (job_.group_->world_size() > 1) out["bytes_per_step"] = traffic();
   const int64_t steps = job_.steps_done();
-  out["plan_versus_actual"] = plan_versus_actual(job_.runtime_, *job_.trainer_, job_.planner_, job_.dense_,
-                                                 {job_.warm_.stages, job_.trained_.stages, steps, warm_up_steps(steps), job_.trained_.sent});
+  out["plan_versus_actual"] =
+      plan_versus_actual(job_.runtime_, *job_.trainer_, job_.planner_, job_.dense_,
+                         {job_.warm_.stages, job_.trained_.stages, steps, warm_up_steps(steps), job_.trained_.sent});
   out["dropped_ids"] = static_cast<int64_t>(summed(static_cast<double>(job_.trainer_->embeddings().dropped_ids())));
   out["plan"] = config::parse_json(job_.plan().json(), {"the plan"});
   out["losses"] = losses;
