@@ -8,6 +8,7 @@
 #include <numbers>
 #include <string_view>
 
+#include "config/json.h"
 #include "plugin/part_name.h"
 #include "tessera/error.h"
 #include "tessera/sdk/nearest.h"
@@ -60,7 +61,7 @@ Options options_of(const KnownShape& shape, const plugin::PartName& part, const 
   out["steps"] = 0;
   std::vector<std::string> names;
   for (const auto& [key, value] : out) names.push_back(key);
-  const nlohmann::json given = nlohmann::json::parse(part.options);
+  const auto given = config::parse_json(part.options, {"the options of a schedule"});
   for (const auto& [key, value] : given.items()) {
     if (!out.contains(key))
       fail(Code::kInvalidArgument, "schedule \"", stage, "\": unknown option \"", key, "\"; the nearest is \"",
