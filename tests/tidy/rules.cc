@@ -57,8 +57,8 @@ Kind kind_of(std::string_view path) {
   for (const char* suffix : {".cc", ".cpp", ".c", ".cu", ".hip", ".inc"}) k.cpp |= ends_with(path, suffix);
   k.test = starts_with(path, "tests/") || contains(path, "_test.") || contains(path, "/test_") ||
            contains(path, "/testing/");
-  k.data = ends_with(path, ".csv") || (ends_with(path, ".json") && path != "CMakePresets.json") || starts_with(path, "tests/fuzz/corpus/") ||
-           (contains(path, "/golden/") && ends_with(path, ".txt"));
+  k.data = ends_with(path, ".csv") || (ends_with(path, ".json") && path != "CMakePresets.json") ||
+           starts_with(path, "tests/fuzz/corpus/") || (contains(path, "/golden/") && ends_with(path, ".txt"));
   k.prose = ends_with(path, ".md") || path == "LICENSE";
   k.build = !k.cpp && !k.data && !k.prose;
   k.core = starts_with(path, "core/src/");
