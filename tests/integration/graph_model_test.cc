@@ -152,6 +152,54 @@ TEST_F(GraphModels, ArePackedAndAsked) {
   EXPECT_EQ(again.status, 0) << again.output << "without a config the checkpoint says all";
 }
 
+// The label by the name of its column, tables by theirs.
+TEST_F(GraphModels, TrainOnACsvFile) {
+  std::string rows = "clicked,user,film,price\n";
+  for (int i = 0; i < 400; ++i)
+    rows += cat((i * 7 + i / 3) % 5 < 2 ? 1 : 0, ',', i % 13, ',', (i * 5) % 11, ',', i % 9, '\n');
+  const std::string job = R"(
+[job]
+device = "cpu"
+threads = 1
+[model]
+embedding_dim = 4
+[[layer]]
+name = "top"
+type = "mlp"
+inputs = ["dense", "user", "film"]
+options = { widths = [8, 1] }
+[[head]]
+name = "click"
+input = "top"
+label = "clicked"
+[[column]]
+name = "clicked"
+as = "label"
+[[column]]
+name = "price"
+as = "dense"
+[[column]]
+name = ["user", "film"]
+rows = 20
+[data]
+reader = "csv"
+path = ")" + folder_.write("rows.csv", rows) +
+                          R"("
+test_path = ")" + folder_.write("test.csv", rows) +
+                          R"("
+batch = 32
+)";
+  const std::string config = folder_.write("csv.toml", job);
+  const Finished done = run_tessera({"train", "--config", config, "--nproc", "2"});
+  EXPECT_EQ(done.status, 0) << done.output;
+  const Finished wrong =
+      run_tessera({"train", "--config",
+                   folder_.write("wrong.toml", job.substr(0, job.find("label = ")) + "label = \"click\"" +
+                                                   job.substr(job.find("\n[[column]]")))});
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_THAT(wrong.output, HasSubstr("wants the label \"click\", but the data's one label is called \"clicked\""));
+}
+
 TEST_F(GraphModels, ArePlanned) {
   const std::string config = folder_.write("job.toml", kJob + kTables + kLayers);
   const Finished planned = run_tessera({"plan", "--config", config, "--world-size", "2"});

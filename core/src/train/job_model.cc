@@ -11,8 +11,14 @@
 namespace tessera {
 namespace {
 
-// What data has today: one label, without a name of its own.
+// Data has one label: always called so, and by its column where the config describes columns.
 constexpr const char* kLabel = "label";
+
+std::string label_column(const Config& config) {
+  const auto column =
+      std::find_if(config.columns.begin(), config.columns.end(), [](const ColumnConfig& c) { return c.as == "label"; });
+  return column == config.columns.end() || column->name.empty() ? kLabel : column->name.front();
+}
 
 void add_layers(const Config& config, ModelGraph& graph) {
   for (const LayerConfig& l : config.layers) graph.layers.push_back({l.name, l.type, l.inputs, l.options.json});
@@ -75,9 +81,9 @@ void check_model(const Runtime& runtime, const Config& config) {
         throw Error(e.code(), cat("the loss of head \"", head.name, "\": ", e.what()));
       }
     }
-    if (head.label == kLabel) continue;
+    if (head.label == kLabel || head.label == label_column(config)) continue;
     fail(Code::kInvalidArgument, "the head \"", head.name, "\" wants the label \"", head.label,
-         "\", but the data's one label is called \"", kLabel, '"');
+         "\", but the data's one label is called \"", label_column(config), '"');
   }
 }
 
