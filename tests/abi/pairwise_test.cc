@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "tessera/sdk/pair_failures.h"
 #include "test_data.h"
 
 namespace tessera::sdk {
@@ -62,7 +63,7 @@ struct Engine {
     board->all.arrive_and_wait();
   }
   void recycle(Op&) noexcept {}
-  [[noreturn]] void refuse(tsr_code code, const std::string& text) { throw Failure(code, text); }
+  [[noreturn]] void refuse(tsr_code code, const Blame& blame) { throw Failure(code, blame.text, blame.rank); }
   void throw_if_failed() const {}
   void abort(const std::string&) noexcept {}
   uint64_t bytes_sent() const { return 0; }
@@ -166,6 +167,7 @@ TEST(Pairwise, ARefusalNamesRankAndOperation) {
       ADD_FAILURE();
     } catch (const Failure& failure) {
       EXPECT_EQ(failure.code(), TSR_INVALID_ARGUMENT);
+      EXPECT_EQ(failure.rank(), group.rank());
       EXPECT_THAT(failure.what(), HasSubstr("threads: root 3 is not a rank of a group of 3 (rank "));
       EXPECT_THAT(failure.what(), HasSubstr(", broadcast \"loss\")"));
     }
