@@ -442,9 +442,9 @@ TEST(Losses, SampledSoftmaxByHand) {
   loss.with_inputs({{3, 2}, {3, 2}, {3, 1}});
   check_all_gradients(loss);
   ASSERT_EQ(loss.forward(), TSR_OK);
-  for (int s = 0; s < 3; ++s) {
+  for (size_t s = 0; s < 3; ++s) {
     double sum = 0, own = 0;
-    for (int j = 0; j < 3; ++j) {
+    for (size_t j = 0; j < 3; ++j) {
       const auto &q = loss.inputs[0].data, &i = loss.inputs[1].data;
       const double z = 2 * (double{q[2 * s]} * i[2 * j] + double{q[2 * s + 1]} * i[2 * j + 1]) - loss.inputs[2].data[j];
       sum += std::exp(z);

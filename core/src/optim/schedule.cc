@@ -119,7 +119,7 @@ double LearningRateSchedule::Stage::after(int64_t done) const {
     case Shape::kExponential:
       return from * std::pow(gamma, static_cast<double>(done));
     case Shape::kStep:
-      return from * std::pow(gamma, static_cast<double>(done / every));
+      return from * std::pow(gamma, std::floor(static_cast<double>(done) / static_cast<double>(every)));
   }
   return 1;
 }

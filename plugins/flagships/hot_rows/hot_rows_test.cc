@@ -47,7 +47,7 @@ void every_row_has_its_place(int64_t rows, int64_t hot, uint32_t world) {
   std::set<int64_t> chosen;
   while (static_cast<int64_t>(chosen.size()) < hot) chosen.insert(static_cast<int64_t>(random()) % rows);
   std::string line = "other 1 2 3\n\nt";
-  for (const int64_t row : chosen) line += " " + std::to_string(row);
+  for (const int64_t row : chosen) line.append(" ").append(std::to_string(row));
   const HotFile file(line + "\n");
   const HotRows sharder = made(file.options());
   const Topology topology{world, world, kDLCPU, {}};
