@@ -106,6 +106,9 @@ void check_all_are_used(const ModelGraph& graph, const GraphWiring& wiring) {
 }  // namespace
 
 GraphWiring wire(const ModelGraph& graph) {
+  constexpr size_t kMostLayers = 10000;  // a file from outside may say anything, and the walk recurses
+  if (graph.layers.size() > kMostLayers)
+    fail(Code::kInvalidArgument, "a model may have ", kMostLayers, " layers, not ", graph.layers.size());
   const Names names(graph);
   GraphWiring out;
   for (const LayerSpec& layer : graph.layers) {

@@ -66,6 +66,8 @@ TEST(GraphWiring, RefusesWhatIsNoGraph) {
   EXPECT_EQ(refusal([](ModelGraph& g) { g.layers[0].type.clear(); }), "the layer \"top\" has no type");
   EXPECT_EQ(refusal([](ModelGraph& g) { g.layers[0].name = "a.b"; }),
             "a layer is called \"a.b\", but its name may have letters, digits, \"_\" and \"-\" alone");
+  EXPECT_EQ(refusal([](ModelGraph& g) { g.layers.resize(10001, g.layers[0]); }),
+            "a model may have 10000 layers, not 10001");
 }
 
 TEST(GraphWiring, NamesTablesAndFeatures) {
