@@ -100,7 +100,7 @@ Tensor ModelTrainer::train_dense(const Batch& batch, const Tensor& pooled) {
   }
   losses_.push_back(loss);
   if (!std::isfinite(loss)) refuse_loss(loss, batch, pooled);
-  const Tensor grad_pooled = layers_.backward(grads_);
+  Tensor grad_pooled = layers_.backward(grads_);
   watch.lap(dense_backward_, "dense backward");
   return grad_pooled;
 }
@@ -207,7 +207,7 @@ Tensor ModelTrainer::train_dense_on_device(const Batch& batch, const Tensor& poo
   const double weight = graph_.heads[0].weight;
   binary_cross_entropy_with_logits(logits, inputs.labels, grads_[0], weight / static_cast<double>(batch.global_size),
                                    loss);
-  const Tensor grad_pooled = layers_.backward(grads_);
+  Tensor grad_pooled = layers_.backward(grads_);
   watch.lap(dense_backward_, "dense backward");
   return grad_pooled;
 }
