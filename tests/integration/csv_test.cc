@@ -411,9 +411,9 @@ TEST(CsvJob, DescribedByLookingAtTheFile) {
 TEST(CsvJob, TheExampleTrains) {
   const TestFolder folder;
   const std::string report = folder.file("report.json");
-  const Finished done =
-      run_tessera({"train", "--config", TESSERA_SOURCE_DIR "/configs/films.toml", "--set",
-                   "data.path=" TESSERA_SOURCE_DIR "/configs/films.csv", "--set", "report.json=" + report});
+  const std::string configs = std::string(TESSERA_SOURCE_DIR) + "/configs/";
+  const Finished done = run_tessera({"train", "--config", configs + "films.toml", "--set",
+                                     "data.path=" + configs + "films.csv", "--set", "report.json=" + report});
   ASSERT_EQ(done.status, 0) << done.output;
   EXPECT_GT(nlohmann::json::parse(contents(report)).at("test").at("auc").get<double>(), 0.8);
 }

@@ -68,7 +68,7 @@ ShardedEmbeddingBagCollection sharded(const Runtime& runtime, const Trial& trial
                                                    Topology::of(trial.world, trial.world, "cpu"));
   const OptimizerSpec adagrad{"exact_adagrad", R"({"learning_rate": 0.5, "eps": 0.1})", 0};
   return EmbeddingBagCollectionSharder(runtime, {.optimizer = adagrad, .seed = 5, .gradient_scale = 1.0})
-      .shard(tables, plan, group);
+      .shard(tables, plan, std::move(group));
 }
 
 // What every sample's bag is in three steps of training, and in an evaluation behind them, of ids that no step had,

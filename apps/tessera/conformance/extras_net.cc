@@ -44,7 +44,7 @@ Net::Node Net::embeddings(const json& tables, const json& features, const std::s
 
 Net::Node Net::layer(const std::string& type, const json& options, const std::vector<Node>& inputs,
                      const std::vector<Name>& names) {
-  const std::string name = cat("layer_", graph_.layers.size());
+  std::string name = cat("layer_", graph_.layers.size());
   graph_.layers.push_back({name, type, inputs, options.dump()});
   for (const Name& n : names) names_.emplace_back(std::regex(n.torch), cat(name, ".", n.own));
   return name;

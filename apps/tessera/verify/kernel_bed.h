@@ -127,7 +127,7 @@ class KernelBed {
   // Before open(): row r of a table starts with start_value(kind, table, r, column), and not with 0.
   void start_values(int64_t kind);
   static float start_value(int64_t kind, uint32_t table, int64_t row, int64_t col) {
-    return static_cast<float>((row * 31 + col * 7 + table * 3 + kind * 13) % 64 - 32) / 64;
+    return static_cast<float>((row * 31 + col * 7 + int64_t{table} * 3 + kind * 13) % 64 - 32) / 64;
   }
 
   std::string why_not() const;  // what supports() says; "" where it does
