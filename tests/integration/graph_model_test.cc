@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "graph_job.h"
 #include "tessera/error.h"
 #include "tessera_program.h"
 
@@ -49,42 +50,10 @@ input = "aside"
 loss = "mse"
 weight = 0.25
 )";
-const std::string kTables = R"(
-[[table]]
-name = "c0"
-[[table]]
-name = "c1"
-[[table]]
-name = "c2"
-embedding_dim = 4
-)";
-const std::string kJob = R"(
-[job]
-seed = 3
-device = "cpu"
-threads = 1
-[comm]
-backend = "tcp"
-[model]
-embedding_dim = 8
-inputs = ["dense", "c0", "c1", "c2"]
-[table_defaults]
-optimizer = { name = "exact_adagrad", learning_rate = 0.05, eps = 1e-8 }
-[data]
-reader = "synthetic"
-columns = 3
-rows = [300, 50, 20]
-dense = 5
-pooling = 2
-samples = 1200
-test_samples = 300
-batch = 32
-)";
-
 class GraphModels : public testing::Test {
  protected:
   json train(int ranks, const std::vector<std::string>& more) {
-    const std::string config = folder_.write("job.toml", kJob + kTables + kLayers),
+    const std::string config = folder_.write("job.toml", kGraphJob + kGraphTables + kLayers),
                       report = folder_.file("report.json");
     std::vector<std::string> args = {
         "train", "--config", config, "--nproc", cat(ranks), "--set", "report.json=" + report};
@@ -201,7 +170,7 @@ batch = 32
 }
 
 TEST_F(GraphModels, ArePlanned) {
-  const std::string config = folder_.write("job.toml", kJob + kTables + kLayers);
+  const std::string config = folder_.write("job.toml", kGraphJob + kGraphTables + kLayers);
   const Finished planned = run_tessera({"plan", "--config", config, "--world-size", "2"});
   EXPECT_EQ(planned.status, 0) << planned.output;
   EXPECT_THAT(planned.output, HasSubstr("c2"));
@@ -254,7 +223,7 @@ class WrongGraphs : public GraphModels {
 };
 
 TEST_F(WrongGraphs, AreRefusedBeforeDataIsRead) {
-  const std::string all = kJob + kTables + kLayers;
+  const std::string all = kGraphJob + kGraphTables + kLayers;
   expect_refused(all, R"(["dense", "c2", "cross"])", R"(["dense", "c2", "top"])",
                  HasSubstr("the layers form a circle: \"deep\" takes \"top\", which takes \"deep\""));
   expect_refused(all, R"(["cross", "deep"])", R"(["croos", "deep"])",
@@ -274,11 +243,11 @@ TEST_F(WrongGraphs, AreRefusedBeforeDataIsRead) {
   expect_refused(all, "type = \"linear\"", "typ = \"linear\"", AllOf(HasSubstr("\"typ\""), HasSubstr("\"type\"")));
   expect_refused(all, "input = \"aside\"", "input = \"deep\"", HasSubstr("\"aside\" leads to no head"));
   expect_refused(all, "embedding_dim = 8", "embedding_dim = 8\ntype = \"dlrm\"", HasSubstr("model.type is \"dlrm\""));
-  expect_refused(kJob + kTables, "embedding_dim = 8", "type = \"graph\"", HasSubstr("there is no [[layer]]"));
+  expect_refused(kGraphJob + kGraphTables, "embedding_dim = 8", "type = \"graph\"", HasSubstr("there is no [[layer]]"));
 }
 
 TEST_F(WrongGraphs, AreRefusedBeforeTheyTrain) {
-  const std::string all = kJob + kTables + kLayers;
+  const std::string all = kGraphJob + kGraphTables + kLayers;
   expect_refused(all, "type = \"linear\"\ninputs = [\"deep\"]", "type = \"sum\"\ninputs = [\"deep\", \"cross\"]",
                  AllOf(HasSubstr("the layer \"aside\" of deep (8 values), cross (21 values)")), false);
   expect_refused(all, "rank = 4", "rnak = 4", AllOf(HasSubstr("\"rnak\""), HasSubstr("\"rank\"")), false);
@@ -290,8 +259,8 @@ options = { widths = [2] })",
   expect_refused(all, "input = \"top\"", "input = \"top\"\nloss = \"mse\"",
                  HasSubstr("put one of binary_cross_entropy first"), false);
   expect_refused(all, "loss = \"mse\"", "loss = \"dropout\"", HasSubstr("\"dropout\" is no loss"), false);
-  expect_refused(kJob + "[data2]\n", "[data2]", "", HasSubstr("model.bottom_mlp must end with"), false);
-  expect_refused(kJob, "dense = 5", "dense = 0", HasSubstr("needs dense inputs, and the data has none"), false);
+  expect_refused(kGraphJob + "[data2]\n", "[data2]", "", HasSubstr("model.bottom_mlp must end with"), false);
+  expect_refused(kGraphJob, "dense = 5", "dense = 0", HasSubstr("needs dense inputs, and the data has none"), false);
 }
 
 }  // namespace

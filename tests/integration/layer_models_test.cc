@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "graph_job.h"
 #include "tessera/error.h"
 #include "tessera_program.h"
 
@@ -14,35 +15,6 @@ namespace {
 
 using nlohmann::json;
 
-const std::string kJob = R"(
-[job]
-seed = 3
-device = "cpu"
-threads = 1
-[comm]
-backend = "tcp"
-[model]
-embedding_dim = 8
-inputs = ["dense", "c0", "c1", "c2"]
-[table_defaults]
-optimizer = { name = "exact_adagrad", learning_rate = 0.05, eps = 1e-8 }
-[data]
-reader = "synthetic"
-columns = 3
-rows = [300, 50, 20]
-dense = 5
-pooling = 2
-samples = 1200
-test_samples = 300
-batch = 32
-[[table]]
-name = "c0"
-[[table]]
-name = "c1"
-[[table]]
-name = "c2"
-embedding_dim = 4
-)";
 const std::string kLayers = R"(
 [[layer]]
 name = "bottom"
@@ -115,8 +87,8 @@ input = "logit"
 
 json trained(const TestFolder& folder, int ranks) {
   const std::string report = folder.file("report.json");
-  const Finished done = run_tessera({"train", "--config", folder.write("job.toml", kJob + kLayers), "--nproc",
-                                     cat(ranks), "--set", "report.json=" + report});
+  const Finished done = run_tessera({"train", "--config", folder.write("job.toml", kGraphJob + kGraphTables + kLayers),
+                                     "--nproc", cat(ranks), "--set", "report.json=" + report});
   EXPECT_EQ(done.status, 0) << done.output;
   return done.status ? json() : json::parse(contents(report));
 }

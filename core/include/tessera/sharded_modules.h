@@ -132,6 +132,9 @@ class ShardedEmbeddings {
   void set_learning_rate(double value);                            // of every table
   void set_learning_rate(const std::string& table, double value);  // tables with the same optimizer change together
   double learning_rate(const std::string& table) const;
+  // Of this rank's kernel instances, in an order that stays; and each set to `factor` times the one of such a list.
+  std::vector<double> learning_rates() const;
+  void scale_learning_rates(std::span<const double> rates, double factor);
   int64_t step() const;  // updates done
   void set_step(int64_t step);
 

@@ -135,7 +135,7 @@ class TrainJob {
   DenseWork dense_;
   Samples validation_;  // none: empty
   LearningRateSchedule table_rates_, dense_rates_;
-  std::vector<std::pair<std::string, double>> base_rates_;  // of each table
+  std::vector<double> base_rates_;  // ShardedEmbeddings::learning_rates(), as the config has them
   std::unique_ptr<ModelTrainer> trainer_;
   std::string fingerprint_;  // of the data
   int64_t first_step_ = 0, steps_ = 0, per_epoch_ = 0;

@@ -175,6 +175,20 @@ double ShardedEmbeddings::learning_rate(const std::string& table) const {
   return rate;
 }
 
+std::vector<double> ShardedEmbeddings::learning_rates() const {
+  std::vector<double> rates;
+  for_each_lookup(*impl_, [&](Lookup& lookup) { rates.push_back(lookup.learning_rate()); });
+  return rates;
+}
+
+void ShardedEmbeddings::scale_learning_rates(std::span<const double> rates, double factor) {
+  size_t i = 0;
+  for_each_lookup(*impl_, [&](Lookup& lookup) {
+    TESSERA_CHECK(i < rates.size(), "a rate for each of learning_rates()");
+    lookup.set_learning_rate(rates[i++] * factor);
+  });
+}
+
 int64_t ShardedEmbeddings::step() const { return impl_->updates(); }
 
 void ShardedEmbeddings::set_step(int64_t step) {

@@ -203,7 +203,7 @@ void TrainJob::train(const TrainWatch& watch) {
   o.after_step = [&](TrainLoop&, const StepEnd& end) { after_step(end, watch); };
   o.step_trace = trace_.get();
   o.input_trace = input_trace_.get();
-  for (const TableConfig& t : tables_) base_rates_.emplace_back(t.name, trainer_->embeddings().learning_rate(t.name));
+  base_rates_ = trainer_->embeddings().learning_rates();
   set_learning_rates(first_step_);
   loop_ = std::make_unique<TrainLoop>(*trainer_, in_epochs(training_batches()), std::move(o));
   loop_->run();
@@ -267,10 +267,7 @@ TrainJob::Spent TrainJob::spent() {
 
 // For the step with so many before it.
 void TrainJob::set_learning_rates(int64_t step) {
-  if (!table_rates_.empty()) {
-    for (const auto& [table, rate] : base_rates_)
-      trainer_->embeddings().set_learning_rate(table, rate * table_rates_.factor(step));
-  }
+  if (!table_rates_.empty()) trainer_->embeddings().scale_learning_rates(base_rates_, table_rates_.factor(step));
   if (!dense_rates_.empty())
     trainer_->dense_optimizer().set_learning_rate(config_.dense_optimizer.learning_rate * dense_rates_.factor(step));
 }
