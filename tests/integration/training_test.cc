@@ -111,9 +111,9 @@ INSTANTIATE_TEST_SUITE_P(Sharding, TrainingUnder,
 TEST_F(Training, TablesOfSeveralOptimizersAndTheirScheduleGiveTheSameLosses) {
   const Arguments own = {"--set", "table.c1.optimizer={name=\"exact_sgd\",learning_rate=0.1}", "--set",
                          "table.c2.optimizer={name=\"exact_sgd\",learning_rate=0.1}"};
-  const Arguments ranks = sharded("table_wise") +
-                          Arguments{"--set", "table.c0.ranks=[0]", "--set", "table.c3.ranks=[0]", "--set",
-                                    "table.c1.ranks=[1]", "--set", "table.c2.ranks=[1]"};
+  const Arguments ranks =
+      sharded("table_wise") + Arguments{"--set", "table.c0.ranks=[0]", "--set", "table.c3.ranks=[0]",
+                                        "--set", "table.c1.ranks=[1]", "--set", "table.c2.ranks=[1]"};
   const Arguments rates = {"--set", "schedule.tables=[\"linear?steps=50&from=0.5\", \"cosine?to=0.1\"]"};
   const json one = train(1, own);
   expect_same(one, train(2, own + ranks));
