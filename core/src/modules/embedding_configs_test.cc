@@ -123,6 +123,22 @@ TEST(InitialValues, AreThoseOfTheFormulaInTheHeader) {
   }
 }
 
+TEST(InitialValues, AreThoseOfTheFormulaForAllWidths) {  // many columns at a time, from even and from odd ones on
+  const std::vector<int64_t> rows = {5, 1};
+  for (const int64_t cols : {1, 2, 15, 16, 17, 31, 32, 33, 100}) {
+    const auto t = table("t", 10, cols + 3);
+    for (const int64_t first_col : {0, 1, 2, 3}) {
+      const tsr_start_formula formula = start_formula(t, 7, 2, first_col);
+      std::vector<float> got(rows.size() * static_cast<size_t>(cols));
+      StartValues{formula, nullptr}.fill(rows, cols, got.data());
+      for (size_t i = 0; i < got.size(); ++i) {
+        const auto col = static_cast<int64_t>(i) % cols;
+        ASSERT_EQ(got[i], by_the_header(formula, rows[i / static_cast<size_t>(cols)], col)) << first_col << " " << cols;
+      }
+    }
+  }
+}
+
 TEST(InitialValues, DependOnSeedAndName) {
   std::vector<float> a(40), b(40), c(40);
   initial_values(table("t"), 1, 0, 10, 0, 4, a.data());

@@ -315,9 +315,9 @@ TEST(Bars, OfTrainingAndOfAStart) {
   train["dense_of_sgemm"] = 0.89;
   EXPECT_EQ(bar_of({train}, dense)["holds"], false);
   const std::string first = "process start to the end of the first step, times its floor";
-  Line start{{"bench", "start"}, {"T", 26}, {"median_s", 0.25}, {"floor_s", 0.15}};
+  Line start{{"bench", "start"}, {"T", 26}, {"median_s", 0.25}, {"floor_s", 0.07}};
   EXPECT_EQ(bar_of({start}, first)["holds"], true);
-  start["floor_s"] = 0.12;
+  start["floor_s"] = 0.06;
   EXPECT_EQ(bar_of({start}, first)["holds"], false);
   Line adam = lookup_line("cpu", "train", 500, 20);
   adam["optimizer"] = "adam";
