@@ -2,6 +2,7 @@
 // acme.rows: float32 tables in host memory, in plain loops. It looks rows up, updates them in backward ("fused") or
 // hands their gradients out ("dense"), and takes any optimizer.
 #include <tessera/sdk/kernel.h>
+#include <tessera/sdk/plain_lookup.h>
 
 #include <algorithm>
 #include <array>
@@ -26,19 +27,6 @@ struct Kept {
 };
 Kept& kept(tsr_context* context) { return *reinterpret_cast<Kept*>(context); }
 
-// Ids and offsets are int32 or int64.
-int64_t number(const DLTensor& t, int64_t i) {
-  return holds<int64_t>(t) ? data_as<int64_t>(t)[i] : data_as<int32_t>(t)[i];
-}
-
-// One id of one bag of a feature.
-struct Entry {
-  int64_t position, row;
-  int64_t place;  // first element of its bag's row in the output, or of its own for a sequence
-  float share;    // of the row in that: its weight, divided by `length`
-  float length;   // of the bag for MEAN, else 1
-};
-
 class Rows : public KernelInstance {
  public:
   explicit Rows(const tsr_kernel_config& config)
@@ -62,13 +50,9 @@ class Rows : public KernelInstance {
       const tsr_lookup_feature& feature = feature_of(lookup, f);
       const auto table = static_cast<size_t>(feature.table);
       const Shard& s = shards_.at(table);
-      if (feature.pooling == TSR_POOLING_MAX) fail(TSR_UNIMPLEMENTED, "acme.rows has no MAX pooling");
-      for (int64_t b = 0; b < feature.bags && feature.pooling != TSR_POOLING_NONE; ++b)
-        std::fill_n(out + feature.output_offset + b * feature.output_stride, s.dim, 0.0f);  // empty bags, too
-      for_each_entry(lookup, feature, [&](const Entry& e) {
-        float* to = out + e.place;
-        if (feature.pooling == TSR_POOLING_NONE) std::fill_n(to, s.dim, 0.0f);
-        for (int64_t d = 0; d < s.dim; ++d) to[d] += e.share * weight(s, e.row)[d];
+      clear_output(lookup, feature, s.dim, out);
+      for_each_entry(lookup, feature, [&](const LookupEntry& e) {
+        for (int64_t d = 0; d < s.dim; ++d) out[e.place + d] += e.share * weight(s, e.row)[d];
         lookups_[table] += 1;
       });
     }
@@ -102,7 +86,7 @@ class Rows : public KernelInstance {
 
   void apply(uint32_t table, const DLTensor& rows, const DLTensor& values, const tsr_update& how, tsr_stream) override {
     for (int64_t i = 0; i < numel(rows); ++i)
-      update(table, number(rows, i), data_as<float>(values) + i * shards_.at(table).dim, how);
+      update(table, integer_at(rows, i), data_as<float>(values) + i * shards_.at(table).dim, how);
   }
   void release(tsr_context* context) noexcept override { delete &kept(context); }
 
@@ -157,27 +141,6 @@ class Rows : public KernelInstance {
  private:
   static const float* weight(const Shard& s, int64_t row) { return s.weights.data() + row * s.dim; }
 
-  template <class Body>
-  static void for_each_entry(const tsr_lookup& lookup, const tsr_lookup_feature& f, Body body) {
-    const int64_t first = f.bags == 0 ? 0 : number(*lookup.offsets, f.first_offset);
-    for (int64_t b = 0; b < f.bags; ++b) {
-      const int64_t begin = number(*lookup.offsets, f.first_offset + b);
-      const int64_t end = number(*lookup.offsets, f.first_offset + b + 1);
-      for (int64_t p = begin; p < end; ++p) {
-        const int64_t slot = f.pooling == TSR_POOLING_NONE ? p - first : b;
-        const float w = lookup.weights == nullptr ? 1 : data_as<float>(*lookup.weights)[p];
-        const float length = f.pooling == TSR_POOLING_MEAN ? static_cast<float>(end - begin) : 1;
-        body(Entry{p, number(*lookup.ids, p), f.output_offset + slot * f.output_stride, w / length, length});
-      }
-    }
-  }
-
-  // Element d of what reaches the output's element, scaled, then clamped.
-  float reaching(const tsr_backward& args, const Entry& e, int64_t d) const {
-    const float g = data_as<float>(*args.grad_output)[e.place + d] * static_cast<float>(args.grad_scale);
-    return max_gradient_ > 0 ? std::clamp(g, -max_gradient_, max_gradient_) : g;
-  }
-
   // Each row's gradient, summed over the batch.
   std::map<int64_t, std::vector<float>> sums(const tsr_backward& args, size_t table) const {
     std::map<int64_t, std::vector<float>> all;
@@ -185,9 +148,10 @@ class Rows : public KernelInstance {
       const tsr_lookup_feature& f = feature_of(*args.lookup, i);
       if (static_cast<size_t>(f.table) != table) continue;
       const int64_t dim = shards_[table].dim;
-      for_each_entry(*args.lookup, f, [&](const Entry& e) {
+      for_each_entry(*args.lookup, f, [&](const LookupEntry& e) {
         std::vector<float>& sum = all.try_emplace(e.row, static_cast<size_t>(dim), 0.0f).first->second;
-        for (int64_t d = 0; d < dim; ++d) sum[static_cast<size_t>(d)] += e.share * reaching(args, e, d);
+        for (int64_t d = 0; d < dim; ++d)
+          sum[static_cast<size_t>(d)] += e.share * gradient_at(args, e, d, max_gradient_);
       });
     }
     return all;
@@ -198,9 +162,9 @@ class Rows : public KernelInstance {
     for (uint32_t i = 0; i < args.lookup->num_features; ++i) {
       const tsr_lookup_feature& f = feature_of(*args.lookup, i);
       const Shard& s = shards_[static_cast<size_t>(f.table)];
-      for_each_entry(*args.lookup, f, [&](const Entry& e) {
+      for_each_entry(*args.lookup, f, [&](const LookupEntry& e) {
         float dot = 0;
-        for (int64_t d = 0; d < s.dim; ++d) dot += reaching(args, e, d) * weight(s, e.row)[d];
+        for (int64_t d = 0; d < s.dim; ++d) dot += gradient_at(args, e, d, max_gradient_) * weight(s, e.row)[d];
         data_as<float>(*args.grad_weights)[e.position] = dot / e.length;
       });
     }

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// acme.linear: a dense layer, y = W x + b. Options: "in" and "out", the widths of x and y.
+// acme.linear: a dense layer, y = W x + b. Options: "inputs", the width of x, which a model gives; "width", that of y.
 #include <tessera/sdk/module.h>
 
 using namespace tessera::sdk;
 
 class Linear : public Module {
  public:
-  explicit Linear(Options& options) : in_(options.integer("in", 8)), out_(options.integer("out", 4)) {
-    if (in_ < 1 || out_ < 1) fail(TSR_INVALID_ARGUMENT, "options \"in\" and \"out\" must be above 0");
+  explicit Linear(Options& options) : out_(options.integer("width", 1)) {
+    const std::vector<int64_t> inputs = options.integers("inputs", {8});
+    if (inputs.size() != 1 || inputs[0] < 1)
+      fail(TSR_INVALID_ARGUMENT, "acme.linear takes one input of 1 value or more");
+    if (out_ < 1) fail(TSR_INVALID_ARGUMENT, "option \"width\" is ", out_, ", but must be 1 or more");
+    in_ = inputs[0];
     parameters_ = {{"weight", {out_, in_}, xavier_normal(out_, in_)}, {"bias", {out_}}};  // which starts at 0
   }
   const std::vector<Parameter>& parameters() const override { return parameters_; }
@@ -55,7 +59,7 @@ class Linear : public Module {
   void release(tsr_module_context*) noexcept override {}
 
  private:
-  int64_t in_, out_;
+  int64_t in_ = 0, out_;
   std::vector<Parameter> parameters_;
 };
 

@@ -1,12 +1,12 @@
-// An application outside the tree: asks a plugin in the folder named how it cuts a table.
+// An application outside the tree: asks the sharder FOLDER ID how it cuts a table.
 #include <tessera/abi/sharder.h>
 #include <tessera/runtime.h>
 
 #include <iostream>
 
 int main(int, char** argv) {
-  const tessera::Runtime runtime({.plugin_path = {argv[1]}, .require = {"acme.stripe"}});
-  const tessera::PartPtr sharder = runtime.create(TSR_SHARDER_KIND, "acme.stripe");
+  const tessera::Runtime runtime({.plugin_path = {argv[1]}, .require = {argv[2]}});
+  const tessera::PartPtr sharder = runtime.create(TSR_SHARDER_KIND, argv[2]);
   const tsr_table table{sizeof(tsr_table), TSR_POOLING_SUM, "t", 7, 4, {kDLFloat, 32, 1}, 0, nullptr};
   const tsr_topology topology{sizeof(tsr_topology), 2, 2, kDLCPU, nullptr};
   const tsr_constraints constraints{sizeof(tsr_constraints), 0, 0, 0};
