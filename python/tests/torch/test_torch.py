@@ -378,6 +378,11 @@ def test_quantized_models_infer():
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
+def test_as_torchrec_was_recorded(ranks):
+    assert "all agree" in run_ranks("torch_side.py", ranks=ranks, timeout=100)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
 def test_beside_torchrec(ranks):
     pytest.importorskip("torchrec")
     cases = int(os.environ.get("TESSERA_TORCHREC_CASES", "12"))
