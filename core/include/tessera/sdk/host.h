@@ -28,9 +28,9 @@ class Host {
   void parallel_for(uint64_t n, Body&& body) const {
     struct Shared {
       Body& body;
-      std::atomic_flag failed = ATOMIC_FLAG_INIT;
+      std::atomic_flag failed;  // clear
       std::exception_ptr first;
-    } shared{body, ATOMIC_FLAG_INIT, nullptr};
+    } shared{body, {}, nullptr};
     raw_->parallel_for(
         raw_, n,
         [](void* ctx, uint64_t i) {

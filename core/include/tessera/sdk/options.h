@@ -12,6 +12,8 @@
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <locale>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -97,10 +99,13 @@ class OptionParser {
     const std::string_view rest = text_.substr(at_);
     const size_t sign = rest.starts_with('-') ? 1 : 0;
     if (rest.size() <= sign || rest[sign] < '0' || rest[sign] > '9') wrong("a number, string, true, false or array");
+    // No std::from_chars: libc++ has it for integers only.
+    std::istringstream text{std::string(rest.substr(0, rest.find_first_not_of("0123456789+-.eE")))};
+    text.imbue(std::locale::classic());
     double out = 0;
-    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), out);
-    if (error != std::errc()) wrong("a number that fits into 64 bits");
-    at_ += static_cast<size_t>(end - rest.data());
+    if (!(text >> out) || text.peek() != std::istringstream::traits_type::eof())
+      wrong("a number that fits into 64 bits");
+    at_ += static_cast<size_t>(text.str().size());
     return out;
   }
   std::string string() {
