@@ -9,8 +9,9 @@ typedef struct whole {
 } whole;
 
 static tsr_code refuse(tsr_error* err, tsr_code code, const char* text) {
-  strncpy(err->message, text, sizeof err->message - 1);
-  err->code = code;
+  const size_t head = offsetof(tsr_error, message); /* the caller's may be shorter than ours */
+  if (err->struct_size > head) strncpy(err->message, text, err->struct_size - head - 1);
+  if (TSR_FITS(tsr_error, err, code)) err->code = code;
   return code;
 }
 
