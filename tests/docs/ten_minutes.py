@@ -1,8 +1,8 @@
 """ten_minutes.py PREFIX DOCS WORK: does what every page DOCS/*_in_ten_minutes.md says, one after the other.
 
-PREFIX is an installed Tessera, WORK a folder that is made anew: the home in which the pages find ~/tessera. Of each page
-the C++ blocks together have to be the source that `tessera new` writes, the TOML block is job.toml, and the shell blocks
-are run in their order. Plugins are left in WORK/KIND/*/build.
+PREFIX is an installed Tessera, WORK a folder that is made anew: the home in which the pages find ~/tessera. Of each
+page the C++ blocks together have to be the source that `tessera new` writes, the TOML block is job.toml, and the shell
+blocks are run in their order. Plugins are left in WORK/KIND/*/build.
 """
 
 import os

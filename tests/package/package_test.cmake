@@ -1,5 +1,5 @@
-# Installs into a fresh folder, does what the pages of plugins say, builds flagships, templates and an application outside
-# the tree against it, and runs them.
+# Installs into a fresh folder, does what the pages of plugins say, builds flagships, templates and an application
+# outside the tree against it, and runs them.
 set(work ${BUILD}/package_test)
 set(prefix ${work}/prefix)
 file(REMOVE_RECURSE ${work})

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # other_compilers.sh PROGRAM ROOT: the plugins that `tessera new` writes, built in other ways than the program, pass
-# tessera verify: by clang with libc++, without optimization, with sanitizers. What is not installed is skipped and named.
+# tessera verify: by clang with libc++, without optimization, with sanitizers. What is not installed is named and
+# skipped.
 set -euo pipefail
 program=$1
 root=$2
