@@ -2,8 +2,6 @@
 // two ranks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/tessera.h"
+#include "c_calls.h"
 #include "tessera_program.h"
 
 namespace tessera::test {
@@ -29,55 +27,6 @@ using testing::Each;
 using testing::ElementsAre;
 using testing::FloatEq;
 using testing::HasSubstr;
-
-// The code and sentence of the last call.
-struct Error : tsr_error {
-  Error() : tsr_error TSR_ERROR_INIT {}
-};
-#define OK(call)                            \
-  do {                                      \
-    Error err;                              \
-    ASSERT_EQ(call, TSR_OK) << err.message; \
-  } while (0)
-#define REFUSED(wanted, sentence, call)            \
-  do {                                             \
-    Error err;                                     \
-    EXPECT_EQ(call, wanted) << err.message;        \
-    EXPECT_EQ(err.code, wanted);                   \
-    EXPECT_THAT(err.message, HasSubstr(sentence)); \
-  } while (0)
-
-// Outside the range from which the system hands out ports itself.
-int32_t free_port() {
-  std::random_device random;
-  while (true) {
-    sockaddr_in at{};
-    at.sin_family = AF_INET;
-    at.sin_port = htons(static_cast<uint16_t>(20000 + random() % 12000));
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    const int tried = socket(AF_INET, SOCK_STREAM, 0);
-    const bool is_free = bind(tried, reinterpret_cast<const sockaddr*>(&at), sizeof(at)) == 0;
-    close(tried);
-    if (is_free) return ntohs(at.sin_port);
-  }
-}
-
-// A vector as a DLTensor.
-template <class T>
-class View {
- public:
-  View(std::vector<T>& data, std::vector<int64_t> shape) : shape_(std::move(shape)) {
-    const DLDataType type{static_cast<uint8_t>(std::is_floating_point_v<T> ? kDLFloat : kDLInt), 8 * sizeof(T), 1};
-    tensor = {data.data(), {kDLCPU, 0}, static_cast<int32_t>(shape_.size()), type, shape_.data(), nullptr, 0};
-  }
-  View(const View&) = delete;
-  View& operator=(const View&) = delete;
-  DLTensor* operator&() { return &tensor; }
-  DLTensor tensor;
-
- private:
-  std::vector<int64_t> shape_;
-};
 
 // Two tables of 6 and 4 rows, SGD with rate 1, on this rank alone.
 class CApi : public testing::Test {

@@ -84,6 +84,12 @@ struct RuntimeOptions {
   std::vector<std::string> require;  // component ids that must be usable (config: plugins.require), else Error
   bool default_path = true;          // false: only plugin_path
   int threads = 1;                   // of parallel_for; 0: one per core
+  // Plugins that the program holds itself, found before all files. Their tables live as long as the process, as those
+  // of a file do. kInvalidArgument: a table is not what abi/plugin.h says, or two have components of one name.
+  std::vector<const tsr_plugin*> plugins = {};
+  // Takes the lines that core and plugins log (level: TSR_LOG_*), up to TESSERA_LOG; null: they go to standard error.
+  // Called by any thread, not any more when the Runtime has gone; must not throw.
+  std::function<void(int32_t level, const char* text)> log = nullptr;
 };
 
 class Runtime {

@@ -14,10 +14,10 @@
  *
  * Errors. Every function that can fail returns a code and, when that is not TSR_OK, writes one sentence into the
  * caller's tsr_error, which may be NULL (abi/base.h; a sentence that is longer than its array is cut). Nothing throws,
- * exits or prints, but for warnings of the runtime on standard error. Pointers that must not be NULL and are:
- * TSR_INVALID_ARGUMENT. Handles are opaque. A handle keeps what it was made from, so they may be closed in any order;
- * closing NULL is allowed. Structs that a caller fills begin with struct_size and grow at the end only; zeros are the
- * defaults. Those that the library fills are written as far as the caller's struct_size says. Strings are
+ * exits or prints, but for warnings of a runtime without a log sink on standard error. Pointers that must not be NULL
+ * and are: TSR_INVALID_ARGUMENT. Handles are opaque. A handle keeps what it was made from, so they may be closed in any
+ * order; closing NULL is allowed. Structs that a caller fills begin with struct_size and grow at the end only; zeros
+ * are the defaults. Those that the library fills are written as far as the caller's struct_size says. Strings are
  * NUL-terminated UTF-8; those handed in are borrowed for the call, those handed out live as long as their handle.
  * Tensors are DLPack's, in host memory, compact and row-major, borrowed for the call unless it is said otherwise.
  * Threads. A runtime serves any number of threads. A process group, and all models over it, are used by one thread at a
@@ -28,8 +28,23 @@
 #ifndef TESSERA_TESSERA_H_
 #define TESSERA_TESSERA_H_
 
-#include "tessera/abi/base.h"
+#include "tessera/abi/plugin.h"
 #include "tessera/abi/tensor.h"
+
+/* DLPack 1.0's tensor with an owner, where the header that is installed is older. */
+#if !defined(DLPACK_MAJOR_VERSION) || DLPACK_MAJOR_VERSION < 1
+typedef struct DLPackVersion {
+  uint32_t major;
+  uint32_t minor;
+} DLPackVersion;
+typedef struct DLManagedTensorVersioned {
+  DLPackVersion version;
+  void* manager_ctx;
+  void (*deleter)(struct DLManagedTensorVersioned* self); /* once, by whoever has the tensor, in any thread */
+  uint64_t flags;
+  DLTensor dl_tensor;
+} DLManagedTensorVersioned;
+#endif
 
 #ifdef __cplusplus
 extern "C" {
@@ -57,9 +72,19 @@ typedef struct tsr_runtime_options {
   const char* const* require;     /* ids of parts that must be usable, or the runtime does not open */
   uint32_t num_plugin_paths;
   uint32_t num_required;
+  /* Plugins that the program holds itself (abi/plugin.h), found before all files: a transport, a sharder, a reader of
+   * its own. The tables live as long as the process. */
+  const tsr_plugin* const* plugins;
+  /* Takes the lines that are logged (level: TSR_LOG_*, abi/host.h), up to TESSERA_LOG; NULL: standard error has them.
+   * Called by any thread, not any more when the runtime and all that was made from it are closed. */
+  void (*log)(void* user, int32_t level, const char* text);
+  void* log_user;
+  uint32_t num_plugins;
+  uint32_t reserved;
 } tsr_runtime_options;
 
-/* `options` may be NULL. TSR_NOT_FOUND, TSR_FAILED_PRECONDITION: a required part is not there, with the reason. */
+/* `options` may be NULL. TSR_NOT_FOUND, TSR_FAILED_PRECONDITION: a required part is not there, with the reason.
+ * TSR_INVALID_ARGUMENT: a plugin of the program's own is wrong. */
 tsr_code tsr_runtime_open(const tsr_runtime_options* options, tsr_runtime** runtime, tsr_error* err);
 void tsr_runtime_close(tsr_runtime* runtime);
 /* What was found, as JSON: {"searched": [...], "plugins": [{"id", "kind", "state", "reason", ...}]}. Opens everything,
@@ -161,6 +186,10 @@ tsr_code tsr_model_parallel_save(tsr_model_parallel* model, const char* director
  * TSR_INVALID_ARGUMENT: of another model. Nothing changes unless everything fits. */
 tsr_code tsr_model_parallel_load(tsr_model_parallel* model, const char* directory, tsr_text** progress, tsr_error* err);
 
+/* A view of a parameter of the dense part, as the description names it: float32, the library's, as long as the model
+ * lives. What the caller writes there is in the next checkpoint; a load writes there. TSR_NOT_FOUND lists the names. */
+tsr_code tsr_model_parallel_dense(const tsr_model_parallel* model, const char* name, DLTensor* view, tsr_error* err);
+
 /* The collection of that path; TSR_NOT_FOUND lists the paths. */
 tsr_code tsr_model_parallel_collection(tsr_model_parallel* model, const char* path, tsr_collection** collection,
                                        tsr_error* err);
@@ -230,6 +259,12 @@ typedef struct tsr_step tsr_step;
  * next step may follow. */
 tsr_code tsr_collection_forward(tsr_collection* collection, const tsr_batch* batch, const DLTensor* output,
                                 tsr_step** step, tsr_error* err);
+/* The same in two halves: start() has the ids checked and exchanged, and wait() looks the rows up and brings them here;
+ * both collective. Between them the dense part may be at work, and other calls in the group may stand. `batch` stays as
+ * it is until the wait has returned, or backward. What comes behind wait() is that of a forward; an error of
+ * wait() leaves a step that can only be closed. Closing a step that was not waited for waits for it: collective. */
+tsr_code tsr_collection_start(tsr_collection* collection, const tsr_batch* batch, tsr_step** step, tsr_error* err);
+tsr_code tsr_step_wait(tsr_step* step, tsr_error* err);
 void tsr_step_close(tsr_step* step);
 
 typedef struct tsr_step_info {
@@ -242,6 +277,9 @@ tsr_code tsr_step_describe(const tsr_step* step, tsr_step_info* info, tsr_error*
 /* A view of the step's own memory, float32, until the step is closed. Of bags: output 0, [samples, width]. Of
  * sequences: output i, [ids of its feature, dim], in the order of the ids. The caller may write to it. */
 tsr_code tsr_step_output(const tsr_step* step, uint32_t i, DLTensor* view, tsr_error* err);
+/* The same memory with an owner, for libraries that take DLPack's tensors: it lives until its deleter was called,
+ * whatever was closed before. */
+tsr_code tsr_step_export(const tsr_step* step, uint32_t i, DLManagedTensorVersioned** output, tsr_error* err);
 /* Collective, once for each step: updates the tables by their optimizer. grads: shaped like the outputs, of this rank's
  * loss; ranks are averaged, unless the description says otherwise. grads[i] NULL: zeros, of sequences only.
  * TSR_FAILED_PRECONDITION: a table has no optimizer. */
@@ -315,6 +353,59 @@ tsr_code tsr_quant_collection_bytes(const tsr_quant_collection* quantized, int64
  * without strides. */
 tsr_code tsr_quant_collection_forward(tsr_quant_collection* quantized, const tsr_batch* batch, const DLTensor* output,
                                       tsr_error* err);
+
+/* ---- Models that answer: tables and a dense part, packed (docs/models.md) ------------------------------------------
+ */
+
+typedef struct tsr_pack_options {
+  uint32_t struct_size;
+  uint32_t num_collections;
+  /* Of bags, all over one group, or each on this rank alone; their tables have names of their own. */
+  tsr_collection* const* collections;
+  /* JSON {"dense_inputs": 13, "layers": [...], "heads": [...]}: how the dense part is computed (docs/graphs.md). */
+  const char* graph;
+  /* Its parameters: names in the layers, "top.0.weight", and tensors, float32 (int64: a buffer that counts). */
+  const char* const* names;
+  const DLTensor* const* tensors;
+  /* JSON, NULL: all defaults, {"name": "", "format": "int8", "formats": {"film": "int4"}, "bounds_check": "fatal"}. */
+  const char* settings;
+  uint32_t num_tensors;
+  uint32_t reserved;
+} tsr_pack_options;
+
+/* Collective: rank 0 writes the directory, which `tessera serve` and infer.h open. `report`, which may be NULL: JSON,
+ * what each table has become, on rank 0. TSR_ALREADY_EXISTS: the directory is there. TSR_INVALID_ARGUMENT: the graph, a
+ * parameter that it lacks, tables of one name. TSR_UNIMPLEMENTED: sequences. */
+tsr_code tsr_pack(const char* directory, const tsr_pack_options* options, tsr_text** report, tsr_error* err);
+
+/* ---- The trainer of `tessera train` --------------------------------------------------------------------------------
+ */
+
+typedef struct tsr_train_options {
+  uint32_t struct_size;
+  uint32_t num_overrides;
+  const char* config; /* TOML (docs/config.md); [plugins] and [comm] are the runtime's and the group's matter */
+  const char* source; /* the config's name in error texts; NULL: "the config" */
+  const char* const* overrides; /* "data.epochs=2" */
+  const char* save;             /* directory for checkpoints; NULL: none. These are as the options of `tessera train` */
+  const char* save_best;
+  const char* load;
+  int64_t save_every; /* steps; 0: at the end */
+  int64_t max_steps;  /* in all; 0: to the last epoch's end */
+  int32_t keep;       /* 0: 2 */
+  int32_t new_data;
+  /* Before each step with event NULL, and with JSON, {"step", "epoch", "samples", "loss"}, every report.log_every
+   * steps, and {"step", "validation": {"auc", "logloss", ...}}. Not 0: training ends within a few steps, on all ranks.
+   * Called by the thread that called tsr_train(). NULL: nobody asks. */
+  int32_t (*watch)(void* user, const char* event);
+  void* user;
+} tsr_train_options;
+
+/* Collective: reads the data, plans, trains, evaluates on the test part. `group` NULL: this rank alone. `report`: JSON,
+ * what `tessera train` writes to report.json, and "stopped", whether `watch` ended it; on every rank.
+ * TSR_INVALID_ARGUMENT, ...: what in config or data cannot be. An error on one rank aborts the group. */
+tsr_code tsr_train(const tsr_runtime* runtime, tsr_process_group* group, const tsr_train_options* options,
+                   tsr_text** report, tsr_error* err);
 
 #ifdef __cplusplus
 } /* extern "C" */

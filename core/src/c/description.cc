@@ -1,5 +1,8 @@
 #include "c/description.h"
 
+#include <algorithm>
+#include <cstdint>
+
 #include "config/json.h"
 #include "planner/table_json.h"
 
@@ -29,6 +32,21 @@ PlannerModule parse_module(const JsonObject& s, Description& out) {
   }
   module.tables = validated(std::move(module.tables));
   return module;
+}
+
+// {"over.weight": [1, 16]}
+std::vector<std::pair<std::string, Shape>> parse_dense(const JsonObject& s) {
+  std::vector<std::pair<std::string, Shape>> out;
+  for (const auto& [name, value] : s.value().items()) {
+    const auto shape = s.get<std::vector<int64_t>>(name.c_str());
+    int64_t elements = 1;
+    for (const int64_t size : shape) {
+      if (size < 0 || (elements *= std::max<int64_t>(1, size)) > INT32_MAX)
+        s.wrong_at(name.c_str(), " has to be a shape of at most 2^31 - 1 values");
+    }
+    out.emplace_back(name, Shape(shape.begin(), shape.end()));
+  }
+  return out;
 }
 
 ShardingRequest parse_request(const JsonObject& s) {
@@ -69,11 +87,12 @@ Description parse_description(const std::string& text) {
   const JsonSource source{"the model"};
   const auto value = config::parse_json(text, source);
   const JsonObject root(value, source);
-  root.only(
-      {"modules", "optimizer", "kernel", "bounds_check", "seed", "gradient_scale", "data_parallel_gradient_scale"});
+  root.only({"modules", "dense", "optimizer", "kernel", "bounds_check", "seed", "gradient_scale",
+             "data_parallel_gradient_scale"});
   Description out;
   for (const JsonObject& module : root.objects("modules")) out.modules.push_back(parse_module(module, out));
   if (out.modules.empty()) root.wrong_at("modules", " is empty");
+  if (root.has("dense")) out.dense = parse_dense(root.object("dense"));
   if (root.has("optimizer")) out.sharded.optimizer = optimizer_from(root.object("optimizer"));
   root.read("kernel", out.sharded.kernel);
   root.read("seed", out.sharded.seed);

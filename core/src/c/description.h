@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/planner.h"
@@ -16,6 +17,7 @@ struct Description {
   std::vector<PlannerModule> modules;
   std::map<std::string, ParameterConstraints> constraints;  // by table
   ShardedModuleOptions sharded;                             // is_weighted aside, which is the module's
+  std::vector<std::pair<std::string, Shape>> dense;         // parameters by name
 };
 // kInvalidArgument names the key and its place: "the model: modules[0].tables[2].rows ...".
 Description parse_description(const std::string& text);

@@ -59,6 +59,9 @@ class Session {
   std::vector<StepHandle> dropped_;
 };
 
+// Of a group, or where it is null of this rank alone.
+std::shared_ptr<Session> session_of(const std::shared_ptr<const OpenRuntime>& runtime, tsr_process_group* group);
+
 // A thread's use of a session, for the length of a call.
 class Use {
  public:

@@ -11,12 +11,6 @@ using namespace tessera::c;
 
 namespace {
 
-// A group of this rank alone.
-std::shared_ptr<Session> session_of(const tsr_runtime& runtime, tsr_process_group* group) {
-  if (group != nullptr) return group->session;
-  return std::make_shared<Session>(runtime.shared, ProcessGroup::connect(runtime.opened().runtime, RankEnvironment{}));
-}
-
 // Collections that only describe their tables.
 struct Described {
   Described(const Runtime& runtime, const Description& description) {
@@ -52,7 +46,12 @@ Model parallel(const tsr_model_parallel_options& in, const std::shared_ptr<Sessi
     options.plan = requested_plan(runtime, description, planning);
   if (!options.plan) options.planner = planning.options;
   options.sharded = description.sharded;
-  const Described described(runtime, description);
+  Described described(runtime, description);
+  for (const auto& [name, shape] : description.dense) {
+    Parameter parameter{.name = name, .value = Tensor::empty(shape, DType::kFloat32)};
+    std::fill_n(parameter.value.data<float>(), parameter.value.numel(), 0.0f);
+    described.model.buffers.push_back(std::make_shared<Parameter>(std::move(parameter)));
+  }
   std::set<std::string> weighted;
   for (const PlannerModule& module : description.modules) {
     if (module.is_weighted.value_or(false)) weighted.insert(module.path);
@@ -120,7 +119,7 @@ tsr_code tsr_model_parallel_create(const tsr_runtime* runtime, tsr_process_group
   return made(model, "model", err, [&] {
     need(runtime, "runtime");
     const tsr_model_parallel_options in = copy_in(options, "options");
-    const std::shared_ptr<Session> session = session_of(*runtime, group);
+    const std::shared_ptr<Session> session = session_of(runtime->shared, group);
     const Use use(*session);
     return new tsr_model_parallel{std::make_shared<Model>(parallel(in, session))};
   });
@@ -155,6 +154,24 @@ tsr_code tsr_model_parallel_load(tsr_model_parallel* model, const char* director
     const Use use(*model->model->session);
     std::string text = load_checkpoint(directory, model->model->parallel, *no_dense_optimizer());
     if (progress != nullptr) *progress = new tsr_text{std::move(text)};
+  });
+}
+
+tsr_code tsr_model_parallel_dense(const tsr_model_parallel* model, const char* name, DLTensor* view, tsr_error* err) {
+  return guarded(err, [&] {
+    need(model, "model");
+    need(name, "name");
+    need(view, "view");
+    std::string known;
+    for (const ParameterPtr& parameter : model->model->parallel.buffers()) {
+      if (parameter->name == name) {
+        *view = parameter->value.dl();
+        return;
+      }
+      known += cat(known.empty() ? "" : ", ", parameter->name);
+    }
+    fail(Code::kNotFound, "the model's description has no dense parameter \"", name, "\"; it has ",
+         known.empty() ? "none" : known);
   });
 }
 

@@ -27,6 +27,11 @@ Use::Use(Session& session) : session_(session) {
   session.dropped_.clear();
 }
 
+std::shared_ptr<Session> session_of(const std::shared_ptr<const OpenRuntime>& runtime, tsr_process_group* group) {
+  if (group != nullptr) return group->session;
+  return std::make_shared<Session>(runtime, ProcessGroup::connect(runtime->runtime, RankEnvironment{}));
+}
+
 Tensor borrowed(const DLTensor* tensor, const char* name) {
   need(tensor, name);
   if (tensor->device.device_type != kDLCPU)
@@ -131,6 +136,10 @@ tsr_code tsr_runtime_open(const tsr_runtime_options* options, tsr_runtime** runt
     out.plugin_path = texts(in.plugin_path, in.num_plugin_paths, "plugin_path");
     out.require = texts(in.require, in.num_required, "require");
     out.threads = in.threads < 0 ? 0 : std::max(1, in.threads);
+    if (in.num_plugins > 0) need(in.plugins, "plugins");
+    out.plugins.assign(in.plugins, in.plugins + in.num_plugins);
+    if (in.log != nullptr)
+      out.log = [log = in.log, user = in.log_user](int32_t level, const char* text) { log(user, level, text); };
     return new tsr_runtime{std::make_shared<const OpenRuntime>(std::move(out))};
   });
 }

@@ -43,16 +43,44 @@ struct tsr_step {
   using Bags = ShardedEmbeddingBagCollection::Output;
   using Sequences = ShardedEmbeddingCollection::Output;
 
+  enum class Stage { kStarted, kWaited, kFailed, kDone };  // kDone: backward was
+
   ~tsr_step() {
-    auto* bags = std::get_if<Bags>(&output);
-    StepHandle handle = std::move(bags ? bags->state : std::get_if<Sequences>(&output)->state);
+    if (stage == Stage::kStarted) finish();
+    if (stage != Stage::kWaited) return;
+    StepHandle handle = std::visit([](auto& output) { return std::move(output.wait().state); }, pending);
     if (handle) collection->session().drop(std::move(handle));
   }
   const OpenRuntime& opened() const { return *collection->session().opened; }
 
+  // Of a thread that is in the session.
+  void wait() {
+    stage = Stage::kFailed;
+    std::visit([](auto& output) { output.wait(); }, pending);
+    stage = Stage::kWaited;
+  }
+  void check_waited() const {
+    if (stage == Stage::kStarted) fail(Code::kFailedPrecondition, "the step was started only: tsr_step_wait() first");
+    if (stage == Stage::kFailed) fail(Code::kFailedPrecondition, "the step has failed: it can only be closed");
+  }
+  const Bags* bags() const { return pending.index() == 0 ? &std::get<0>(pending).wait() : nullptr; }
+  const Sequences& sequences() const { return std::get<1>(pending).wait(); }
+
   std::shared_ptr<const Collection> collection;
-  std::variant<Bags, Sequences> output;
-  bool done = false;  // backward was
+  mutable std::variant<Awaitable<Bags>, Awaitable<Sequences>> pending;
+  Stage stage = Stage::kStarted;
+
+ private:
+  // Nobody waited. The other ranks would hang where this one cannot.
+  void finish() noexcept {
+    Session& session = collection->session();
+    try {
+      const Use use(session);
+      wait();
+    } catch (const Error& e) {
+      if (stage == Stage::kStarted) session.group->abort(cat("a step was closed before it was waited for: ", e.what()));
+    }
+  }
 };
 
 namespace {
@@ -83,7 +111,7 @@ void check_backward(const tsr_step& step) {
   if (const std::string& table = step.collection->without_optimizer; !table.empty())
     fail(Code::kFailedPrecondition, "table \"", table,
          "\" has no optimizer, so backward would lose its gradient: name one in the model's description");
-  if (step.done)
+  if (step.stage == tsr_step::Stage::kDone)
     fail(Code::kFailedPrecondition,
          "backward goes once for each forward, and this step's was called: look the batch up again");
 }
@@ -92,14 +120,14 @@ void backward(tsr_step& step, ShardedEmbeddingBagCollection& bags, std::span<con
   if (grads.size() != 1)
     fail(Code::kInvalidArgument, "there are ", grads.size(), " gradients, and the step has 1 output");
   const Tensor grad = borrowed(grads[0], "grads[0]");
-  auto& output = std::get<tsr_step::Bags>(step.output);
-  step.done = true;
+  auto& output = std::get<0>(step.pending).wait();
+  step.stage = tsr_step::Stage::kDone;
   bags.backward(output, grad);
   output.state = {};  // its buffers serve the next step
 }
 
 void backward(tsr_step& step, ShardedEmbeddingCollection& sequences, std::span<const DLTensor* const> grads) {
-  auto& output = std::get<tsr_step::Sequences>(step.output);
+  auto& output = std::get<1>(step.pending).wait();
   if (grads.size() != output.values.size())
     fail(Code::kInvalidArgument, "there are ", grads.size(), " gradients, and the step has ", output.values.size(),
          " outputs");
@@ -108,12 +136,56 @@ void backward(tsr_step& step, ShardedEmbeddingCollection& sequences, std::span<c
     if (grads[i] != nullptr)
       named.emplace_back(output.values[i].first, borrowed(grads[i], output.values[i].first.c_str()));
   }
-  step.done = true;
+  step.stage = tsr_step::Stage::kDone;
   sequences.backward(output, named);
   output.state = {};
 }
 
+// A step that was started; its batch is the caller's. Of a thread that is in the session.
+std::unique_ptr<tsr_step> started(const std::shared_ptr<const Collection>& c, const tsr_batch* batch,
+                                  const DLTensor* output, bool keep) {
+  const tsr_batch in = copy_in(batch, "batch");
+  const KeyedJaggedTensor features = offered(*c, [&] {
+    if (in.refused != nullptr) fail(Code::kInvalidArgument, in.refused);
+    if (output != nullptr) (void)borrowed(output, "output", DType::kFloat32);
+    return batch_of(c->features, in);
+  });
+  return std::visit(
+      [&](auto* sharded) {
+        return std::unique_ptr<tsr_step>(new tsr_step{c, sharded->forward(features, in.finished != 0, keep)});
+      },
+      c->sharded);
+}
+
+// Output i of a step, and a check of i.
+const Tensor& output_of(const tsr_step& step, uint32_t i) {
+  step.check_waited();
+  if (const auto* bags = step.bags()) {
+    if (i != 0) fail(Code::kOutOfRange, "there is no output ", i, ": the step has 1");
+    return bags->values.values();
+  }
+  return at(step.sequences().values, i, "output", "step").second.values();
+}
+
 }  // namespace
+
+tsr_code tsr_collection_start(tsr_collection* collection, const tsr_batch* batch, tsr_step** step, tsr_error* err) {
+  return made(step, "step", err, [&] {
+    need(collection, "collection");
+    const Use use(collection->collection->session());
+    return started(collection->collection, batch, nullptr, true).release();
+  });
+}
+
+tsr_code tsr_step_wait(tsr_step* step, tsr_error* err) {
+  return guarded(err, [&] {
+    need(step, "step");
+    const Use use(step->collection->session());
+    if (step->stage != tsr_step::Stage::kStarted)
+      fail(Code::kFailedPrecondition, "the step was waited for before: once is enough");
+    step->wait();
+  });
+}
 
 tsr_code tsr_collection_forward(tsr_collection* collection, const tsr_batch* batch, const DLTensor* output,
                                 tsr_step** step, tsr_error* err) {
@@ -122,21 +194,11 @@ tsr_code tsr_collection_forward(tsr_collection* collection, const tsr_batch* bat
     need(collection, "collection");
     const std::shared_ptr<const Collection>& c = collection->collection;
     const Use use(c->session());
-    const tsr_batch in = copy_in(batch, "batch");
     if (output != nullptr && !c->bags())
       fail(Code::kUnimplemented, "sequences have an output for each feature: take them from the step");
-    const KeyedJaggedTensor features = offered(*c, [&] {
-      if (in.refused != nullptr) fail(Code::kInvalidArgument, in.refused);
-      if (output != nullptr) (void)borrowed(output, "output", DType::kFloat32);
-      return batch_of(c->features, in);
-    });
-    auto made = std::visit(
-        [&](auto* sharded) {
-          return std::unique_ptr<tsr_step>(
-              new tsr_step{c, std::move(sharded->forward(features, in.finished != 0, step != nullptr).wait())});
-        },
-        c->sharded);
-    if (output != nullptr) copy_rows(std::get<tsr_step::Bags>(made->output).values.values(), output);
+    auto made = started(c, batch, output, step != nullptr);
+    made->wait();
+    if (output != nullptr) copy_rows(output_of(*made, 0), output);
     if (step != nullptr) *step = made.release();
   });
 }
@@ -146,9 +208,10 @@ void tsr_step_close(tsr_step* step) { close(step); }
 tsr_code tsr_step_describe(const tsr_step* step, tsr_step_info* info, tsr_error* err) {
   return guarded(err, [&] {
     need(step, "step");
-    if (const auto* bags = std::get_if<tsr_step::Bags>(&step->output))
+    step->check_waited();
+    if (const auto* bags = step->bags())
       return copy_out<tsr_step_info>({0, 1, bags->all_finished, bags->any_finished}, info, "info");
-    const auto& sequences = std::get<tsr_step::Sequences>(step->output);
+    const auto& sequences = step->sequences();
     copy_out<tsr_step_info>(
         {0, static_cast<uint32_t>(sequences.values.size()), sequences.all_finished, sequences.all_finished}, info,
         "info");
@@ -159,12 +222,23 @@ tsr_code tsr_step_output(const tsr_step* step, uint32_t i, DLTensor* view, tsr_e
   return guarded(err, [&] {
     need(step, "step");
     need(view, "view");
-    if (const auto* bags = std::get_if<tsr_step::Bags>(&step->output)) {
-      if (i != 0) fail(Code::kOutOfRange, "there is no output ", i, ": the step has 1");
-      *view = bags->values.values().dl();
-    } else {
-      *view = at(std::get<tsr_step::Sequences>(step->output).values, i, "output", "step").second.values().dl();
-    }
+    *view = output_of(*step, i).dl();
+  });
+}
+
+tsr_code tsr_step_export(const tsr_step* step, uint32_t i, DLManagedTensorVersioned** output, tsr_error* err) {
+  struct Owned {
+    Tensor rows;  // shares the step's memory
+    DLManagedTensorVersioned raw{};
+  };
+  return made(output, "output", err, [&] {
+    need(step, "step");
+    auto owned = std::make_unique<Owned>(Owned{output_of(*step, i)});
+    owned->raw.version = {1, 0};
+    owned->raw.manager_ctx = owned.get();
+    owned->raw.deleter = [](DLManagedTensorVersioned* self) { delete static_cast<Owned*>(self->manager_ctx); };
+    owned->raw.dl_tensor = owned->rows.dl();
+    return &owned.release()->raw;
   });
 }
 
@@ -173,6 +247,7 @@ tsr_code tsr_step_backward(tsr_step* step, const DLTensor* const* grads, uint32_
     need(step, "step");
     if (num_grads > 0) need(grads, "grads");
     const Use use(step->collection->session());
+    step->check_waited();
     check_backward(*step);
     std::visit([&](auto* sharded) { backward(*step, *sharded, {grads, num_grads}); }, step->collection->sharded);
   });

@@ -27,6 +27,8 @@ struct Host::Permanent {
 
   std::atomic<ThreadPool*> pool;  // NULL once the Host is gone
   int32_t log_level;
+  LogSink log;                            // never changed
+  std::atomic<const LogSink*> log_taken;  // NULL: standard error has it
   Permanent* next;
 
   const AttachedDevice* device(int32_t type) const {
@@ -63,12 +65,14 @@ const void* extension(const tsr_host*, const char*) noexcept { return nullptr; }
 
 }  // namespace
 
-Host::Host(uint32_t threads, int32_t log_level) : permanent_(nullptr), pool_(threads) {
+Host::Host(uint32_t threads, int32_t log_level, LogSink log) : permanent_(nullptr), pool_(threads) {
   // The contract lets a plugin keep the pointer for as long as the process lives; the list keeps the blocks reachable.
   static constinit std::atomic<Permanent*> hosts{nullptr};
   auto made = std::make_unique<Permanent>();
   made->pool = &pool_;
   made->log_level = log_level;
+  made->log = std::move(log);
+  made->log_taken = made->log ? &made->log : nullptr;
   made->table = {};
   tsr_host& t = made->table;
   t.struct_size = sizeof(tsr_host);
@@ -76,7 +80,9 @@ Host::Host(uint32_t threads, int32_t log_level) : permanent_(nullptr), pool_(thr
   t.self = made.get();
   t.log = [](const tsr_host* host, int32_t level, const char* text) noexcept {
     if (level < TSR_LOG_ERROR || level > TSR_LOG_DEBUG) level = TSR_LOG_ERROR;
-    if (level > static_cast<Permanent*>(host->self)->log_level) return;
+    const auto* self = static_cast<const Permanent*>(host->self);
+    if (level > self->log_level) return;
+    if (const LogSink* taken = self->log_taken.load(std::memory_order_acquire)) return (*taken)(level, text);
     std::fprintf(stderr, "tessera: %s: %s\n", kLevels[level], text);
   };
   t.alloc = [](const tsr_host* host, DLDevice device, uint64_t bytes, tsr_stream stream,
@@ -116,7 +122,10 @@ Host::Host(uint32_t threads, int32_t log_level) : permanent_(nullptr), pool_(thr
   }
 }
 
-Host::~Host() { permanent_->pool.store(nullptr, std::memory_order_release); }
+Host::~Host() {
+  permanent_->pool.store(nullptr, std::memory_order_release);
+  permanent_->log_taken.store(nullptr, std::memory_order_release);
+}
 
 const tsr_host* Host::table() const { return &permanent_->table; }
 

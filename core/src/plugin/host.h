@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "plugin/thread_pool.h"
@@ -14,7 +15,10 @@ namespace tessera::plugin {
 // threads are joined and parallel_for of the table works on the caller's thread.
 class Host {
  public:
-  Host(uint32_t threads, int32_t log_level);
+  using LogSink = std::function<void(int32_t level, const char* text)>;
+
+  // `log` null: standard error.
+  Host(uint32_t threads, int32_t log_level, LogSink log = nullptr);
   ~Host();
   Host(const Host&) = delete;
   Host& operator=(const Host&) = delete;

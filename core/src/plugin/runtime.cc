@@ -10,6 +10,7 @@
 #include "plugin/calls.h"
 #include "plugin/environment.h"
 #include "plugin/host.h"
+#include "plugin/interfaces.h"
 #include "plugin/library.h"
 #include "plugin/part_name.h"
 #include "plugin/search_path.h"
@@ -31,7 +32,8 @@ std::string joined(const std::vector<std::string>& words, const char* quote = ""
   return out;
 }
 
-// A component that some file announced, or (library null) a file that announced none.
+// A component that some file announced, or that the program holds itself (library null, component set), or a file that
+// announced none (both null).
 struct Candidate {
   LoadEntry entry;
   plugin::Library* library = nullptr;
@@ -49,13 +51,15 @@ struct Candidate {
 
 struct Runtime::Impl {
   Impl(const RuntimeOptions& options, const plugin::Environment& environment)
-      : host(thread_count(options.threads), environment.log_level) {
+      : host(thread_count(options.threads), environment.log_level, options.log) {
+    for (const tsr_plugin* held : options.plugins) add_held(held);
     discover(plugin::search_path({options.plugin_path, environment.plugin_path, options.default_path}),
              environment.trust_all);
     for (const std::string& id : options.require) require(id);
   }
 
   void discover(const plugin::SearchPath& path, bool trust_all);
+  void add_held(const tsr_plugin* held);
   void add_file(const std::string& path, bool trust_all);
   std::string shadowed_by(const plugin::ManifestLine& line) const;
   void require(const std::string& id);
@@ -80,6 +84,34 @@ void Runtime::Impl::discover(const plugin::SearchPath& path, bool trust_all) {
     searched.push_back(d.problem.empty() ? d.path : d.path + " (" + d.problem + ")");
     if (!d.problem.empty()) continue;
     for (const std::string& file : plugin::plugin_files(d.path)) add_file(file, trust_all);
+  }
+}
+
+// Of the program itself: there is no file to distrust, and nothing to open.
+void Runtime::Impl::add_held(const tsr_plugin* held) {
+  if (held == nullptr) fail(Code::kInvalidArgument, "a plugin of the program itself is NULL");
+  const auto refuse = [](const std::string& name, const std::string& wrong) {
+    if (!wrong.empty()) fail(Code::kInvalidArgument, "the program's own plugin", name, ": ", wrong);
+  };
+  refuse("", plugin::check_plugin(held));
+  const std::string name = cat(" \"", held->name, '"');
+  if (held->min_host_minor > TSR_ABI_MINOR)
+    refuse(name, cat("needs core minor ", held->min_host_minor, ", and this one is ", TSR_ABI_MINOR));
+  for (uint32_t i = 0; i < held->num_components; ++i) {
+    refuse(name, plugin::check_component(held->components[i]));
+    Candidate c;
+    c.component = held->components[i];
+    const plugin::ManifestLine line{c.component->kind, c.component->id, c.component->version};
+    c.entry = {cat("the program's own ", held->name),
+               line.id,
+               line.kind,
+               line.version,
+               cat(TSR_ABI_MAJOR, ".", held->abi_minor),
+               LoadEntry::State::kAvailable,
+               {}};
+    refuse(name, shadowed_by(line).empty() ? "" : cat(line.kind, " \"", line.id, "\" ", shadowed_by(line)));
+    probe(&c);
+    candidates.push_back(std::move(c));
   }
 }
 
@@ -147,6 +179,7 @@ void Runtime::Impl::make_ready(Candidate* c) {
       c->entry.reason = cat("changed ", verdict.changed, " of the process when it was opened, which was put back");
       host.log(TSR_LOG_WARNING, cat(c->entry.path, " ", c->entry.reason).c_str());
     }
+    c->component = c->library->component(c->index);
     probe(c);
     return;
   }
@@ -160,7 +193,6 @@ void Runtime::Impl::make_ready(Candidate* c) {
 }
 
 void Runtime::Impl::probe(Candidate* c) {
-  c->component = c->library->component(c->index);
   if (!TSR_HAS(tsr_component, c->component, probe)) return;
   AbiError why;
   const plugin::CallScope call({c->component, "probe"});

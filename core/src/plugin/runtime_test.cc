@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "tessera/abi/sharder.h"
+
 namespace tessera {
 namespace {
 
@@ -84,6 +86,58 @@ TEST(Runtime, VariablesThatMeanNothingAreErrors) {
   ASSERT_EQ(::setenv("TESSERA_TRUST_ALL", "yes", 1), 0);
   EXPECT_THAT(message_of([] { Runtime runtime(nowhere()); }), HasSubstr("TESSERA_TRUST_ALL is \"yes\""));
   ASSERT_EQ(::unsetenv("TESSERA_TRUST_ALL"), 0);
+}
+
+// A sharder that offers nothing.
+tsr_component held_component(const char* id) {
+  static const tsr_sharder sharder{sizeof(tsr_sharder), 0,
+                                   [](void*, const tsr_table*, const tsr_topology*, const tsr_constraints*,
+                                      const tsr_layout_sink*, tsr_error*) -> tsr_code { return TSR_OK; },
+                                   nullptr, nullptr};
+  return {sizeof(tsr_component),
+          0,
+          id,
+          TSR_SHARDER_KIND,
+          "1.0",
+          "of a test",
+          &sharder,
+          nullptr,
+          [](const tsr_host* host, const char*, const tsr_part*, void** self, tsr_error*) -> tsr_code {
+            *self = nullptr;
+            host->log(host, TSR_LOG_WARNING, "is made");
+            return TSR_OK;
+          },
+          [](void*) {},
+          nullptr};
+}
+
+TEST(Runtime, PluginsOfTheProgramItself) {
+  static const tsr_component one = held_component("mine"), two = held_component("other");
+  static const tsr_component* const both[] = {&one, &two};
+  static const tsr_component* const again[] = {&one};
+  static const tsr_plugin held{sizeof(tsr_plugin), TSR_ABI_MINOR, 0, 2, "held", "1", "", both},
+      same{sizeof(tsr_plugin), TSR_ABI_MINOR, 0, 1, "same", "1", "", again},
+      newer{sizeof(tsr_plugin), TSR_ABI_MINOR, TSR_ABI_MINOR + 1, 1, "newer", "1", "", again};
+  RuntimeOptions options = nowhere();
+  options.plugins = {&held};
+  options.require = {"other"};
+  std::string logged;
+  options.log = [&](int32_t level, const char* text) { logged += cat(level, " ", text); };
+  {
+    const Runtime runtime(options);
+    EXPECT_EQ(runtime.ids(TSR_SHARDER_KIND), (std::vector<std::string>{"mine", "other"}));
+    EXPECT_EQ(runtime.create(TSR_SHARDER_KIND, "mine")->raw()->component, &one);
+    EXPECT_EQ(logged, "1 is made");
+    EXPECT_EQ(runtime.report().entries[0].path, "the program's own held");
+    EXPECT_EQ(runtime.report().entries[0].state, LoadEntry::State::kChosen);
+  }
+  options.plugins = {&held, &same};
+  EXPECT_THAT(message_of([&] { Runtime runtime(options); }),
+              HasSubstr("plugin \"same\": tessera.sharder/1 \"mine\" has"));
+  options.plugins = {&newer};
+  EXPECT_THAT(message_of([&] { Runtime runtime(options); }), HasSubstr("\"newer\": needs core minor"));
+  options.plugins = {nullptr};
+  EXPECT_THAT(message_of([&] { Runtime runtime(options); }), HasSubstr("is NULL"));
 }
 
 LoadReport sample() {

@@ -44,7 +44,10 @@ if TYPE_CHECKING:
         Step,
     )
     from ._launch import launch
+    from ._pack import pack
+    from ._readers import Block, reader
     from ._runtime import ProcessGroup, Runtime
+    from ._sharders import Layout, LayoutPart, sharder
     from ._tables import (
         DataType,
         EmbeddingBagConfig,
@@ -63,6 +66,7 @@ if TYPE_CHECKING:
         table_row_wise,
         table_wise,
     )
+    from ._train import train
 
 __version__ = _lib.tsr_version().decode()
 
@@ -71,9 +75,13 @@ _LATER = {
     "_batch": "QuantCollection",
     "_collections": "Collection DistributedModelParallel EmbeddingBagCollection EmbeddingCollection Shard Step",
     "_launch": "launch",
+    "_pack": "pack",
+    "_readers": "Block reader",
     "_runtime": "ProcessGroup Runtime",
+    "_sharders": "Layout LayoutPart sharder",
     "_tables": "DataType EmbeddingBagConfig EmbeddingConfig Module Optimizer ParameterConstraints Plan Planner "
     "PoolingType Sharding column_wise data_parallel plan row_wise table_row_wise table_wise",
+    "_train": "train",
 }
 _module_of = {name: module for module, names in _LATER.items() for name in names.split()}
 __all__ = sorted(["TesseraError", *{error.__name__ for error in _ERRORS.values()}, *_module_of])

@@ -332,7 +332,8 @@ class DistributedModelParallel:
     optimizer: of tables that name none; without any, tables cannot be trained. plan: of ``tessera.plan()`` or a file;
     None: rank 0 plans, as ``planner`` says, and all get its plan. bounds_check: what an id out of range does: "fatal",
     "warning", "ignore". seed: of the start values, which are the same under every plan. gradient_scale: a factor on the
-    gradient of the sum of all ranks' losses; None: 1 / ranks.
+    gradient of the sum of all ranks' losses; None: 1 / ranks. dense: shapes of arrays of the caller's, by name, which
+    checkpoints hold, too: see ``dense``.
     """
 
     def __init__(
@@ -348,6 +349,7 @@ class DistributedModelParallel:
         seed: int = 0,
         gradient_scale: Optional[float] = None,
         data_parallel_gradient_scale: Optional[float] = None,
+        dense: Optional[Mapping[str, Sequence[int]]] = None,
         runtime: Optional[Runtime] = None,
     ) -> None:
         self.group = group or ProcessGroup(rank=0, world_size=1, runtime=runtime)
@@ -355,6 +357,7 @@ class DistributedModelParallel:
         model = describe(
             modules, planner.constraints, optimizer, kernel=kernel, bounds_check=bounds_check, seed=seed,
             gradient_scale=gradient_scale, data_parallel_gradient_scale=data_parallel_gradient_scale,
+            dense={name: list(shape) for name, shape in dense.items()} if dense else None,
         )  # fmt: skip
         options = _l.ModelOptions(model=model.encode(), planner=json.dumps(planner._json()).encode())
         if plan is not None:
@@ -380,6 +383,13 @@ class DistributedModelParallel:
         out = c.c_void_p()
         _l.call("model_parallel_plan", self._handle.value, c.byref(out))
         return Plan(_l.text(out))
+
+    def dense(self, name: str) -> np.ndarray:
+        """An array of the dense part, float32, as long as the model lives: what is written there is in the next
+        checkpoint, and ``load`` writes there."""
+        view = _l.DLTensor()
+        _l.call("model_parallel_dense", self._handle.value, name.encode(), c.byref(view))
+        return view_of(view, self._handle)
 
     def save(self, directory: Union[str, os.PathLike], progress: str = "", keep: int = 2) -> None:
         """A checkpoint of all tables with their optimizers' state, which loads under every plan and number of ranks

@@ -77,6 +77,11 @@ RuntimeOptions = _sized(
     ("require", c.POINTER(_text)),
     ("num_plugin_paths", _u32),
     ("num_required", _u32),
+    ("plugins", c.c_void_p),
+    ("log", c.c_void_p),
+    ("log_user", c.c_void_p),
+    ("num_plugins", _u32),
+    ("reserved", _u32),
 )
 GroupOptions = _sized(
     ("world_size", _i32),
@@ -133,6 +138,31 @@ ShardInfo = _sized(
     ("row", _i64),
     ("col", _i64),
 )
+PackOptions = _sized(
+    ("num_collections", _u32),
+    ("collections", c.c_void_p),
+    ("graph", _text),
+    ("names", c.POINTER(_text)),
+    ("tensors", c.c_void_p),
+    ("settings", _text),
+    ("num_tensors", _u32),
+    ("reserved", _u32),
+)
+TrainOptions = _sized(
+    ("num_overrides", _u32),
+    ("config", _text),
+    ("source", _text),
+    ("overrides", c.POINTER(_text)),
+    ("save", _text),
+    ("save_best", _text),
+    ("load", _text),
+    ("save_every", _i64),
+    ("max_steps", _i64),
+    ("keep", _i32),
+    ("new_data", _i32),
+    ("watch", c.c_void_p),
+    ("user", c.c_void_p),
+)
 StateInfo = _sized(("per_row", _i32), ("name", _text))
 
 
@@ -181,12 +211,14 @@ _FUNCTIONS = {
     "process_group_all_gather": "ppp", "process_group_reduce_scatter": "pppi", "process_group_all_to_all": "ppppp",
     "process_group_barrier": "p", "process_group_abort": "ps",
     "model_parallel_create": "pppp", "model_parallel_plan": "pp", "model_parallel_save": "pssi",
-    "model_parallel_load": "psp", "model_parallel_collection": "psp", "collection_describe": "pp",
+    "model_parallel_load": "psp", "model_parallel_dense": "psp", "model_parallel_collection": "psp",
+    "collection_describe": "pp",
     "collection_get_table": "pup", "collection_get_feature": "pup", "collection_get_output": "pup",
     "collection_forward": "pppp", "step_describe": "pp", "step_output": "pup", "step_backward": "ppu",
     "collection_set_learning_rate": "psd", "collection_get_learning_rate": "psp", "collection_set_steps": "pl",
     "collection_read_rows": "pslp", "collection_write_rows": "pslp", "collection_get_shard": "pup",
     "shard_get_state": "puup", "shard_read": "pulppu", "shard_write": "pulppu", "shard_ids": "pulp",
+    "pack": "spp", "train": "pppp",
     "collection_quantize": "psp", "quant_collection_bytes": "pp", "quant_collection_forward": "ppp",
 }  # fmt: skip
 for _name, _arguments in _FUNCTIONS.items():
@@ -205,11 +237,17 @@ lib.tsr_text_free.restype = None
 lib.tsr_version.restype = _text
 
 
+# Exceptions of parts written in Python, on their way through the library.
+causes: list[BaseException] = []
+
+
 def raise_error(code: int, error: Error) -> None:
     sentence = error.message.decode("utf-8", "replace") or f"failed with code {code}"
     raised = ERRORS.get(code, Internal)(sentence)
     raised.rank = error.rank
-    raise raised
+    cause = next((one for one in reversed(causes) if " ".join(str(one).split())[:60] in sentence), None)
+    causes.clear()
+    raise raised from cause
 
 
 def call(function: str, *arguments: object) -> None:

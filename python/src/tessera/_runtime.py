@@ -15,6 +15,7 @@ import numpy as np
 
 from . import _library as _l
 from ._arrays import Tensor, as_array
+from ._parts import Part, plugins, registered
 
 _OPERATIONS = {"sum": 0, "max": 1, "min": 2}
 
@@ -24,15 +25,26 @@ class Runtime:
 
     plugin_path: absolute directories that are searched first. require: ids of parts that must be usable, or
     ``FailedPrecondition`` or ``NotFound`` says why one is not. threads: that large lookups and planning may use;
-    -1: one for each core. May be used by several threads."""
+    -1: one for each core. Has the parts that ``tessera.sharder`` and ``tessera.reader`` have made by then. May be used
+    by several threads."""
 
     _default: Optional[Runtime] = None
     _lock = threading.Lock()
 
-    def __init__(self, plugin_path: Sequence[str] = (), require: Sequence[str] = (), threads: int = 1) -> None:
+    def __init__(
+        self,
+        plugin_path: Sequence[str] = (),
+        require: Sequence[str] = (),
+        threads: int = 1,
+        *,
+        _parts: Sequence[Part] = (),
+    ) -> None:
+        parts = [*registered.values(), *_parts]
+        held = plugins(parts)
         options = _l.RuntimeOptions(threads=threads, num_plugin_paths=len(plugin_path), num_required=len(require))
         options.plugin_path = _l.texts([os.fspath(path) for path in plugin_path])
         options.require = _l.texts(list(require))
+        options.plugins, options.num_plugins = c.addressof(held), len(parts)
         self._handle = _l.Handle("runtime")
         _l.call("runtime_open", c.byref(options), self._handle.out)
 
@@ -43,6 +55,12 @@ class Runtime:
             if cls._default is None:
                 cls._default = cls()
             return cls._default
+
+    @classmethod
+    def forget_default(cls) -> None:
+        """The next ``default()`` is opened anew."""
+        with cls._lock:
+            cls._default = None
 
     def plugins(self) -> list[dict[str, str]]:
         """What was found: ``id``, ``kind``, ``state``, ``reason``, ... of each component."""

@@ -159,6 +159,21 @@ def test_schedulers_reach_fused_optimizers(tmp_path):
     assert model.load(tmp_path / "saved") == "here"
 
 
+def test_a_checkpoint_has_the_dense_part(tmp_path):
+    def made(seed):
+        torch.manual_seed(seed)
+        parts = {"sparse": bags(device="meta"), "over": torch.nn.Linear(6, 2), "norm": torch.nn.BatchNorm1d(2)}
+        return tt.DistributedModelParallel(torch.nn.ModuleDict(parts), seed=seed)
+
+    one, two = made(1), made(2)
+    one.module["norm"](one.module["over"](one.module["sparse"](batch()).values()))
+    one.save(tmp_path / "saved")
+    two.load(tmp_path / "saved")
+    for key, value in one.state_dict().items():
+        assert torch.equal(value, two.state_dict()[key]), key
+    assert two.module["norm"].num_batches_tracked == 1
+
+
 def test_states_of_fused_optimizers():
     def made():
         ebc = bags(device="meta")

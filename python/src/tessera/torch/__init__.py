@@ -25,6 +25,7 @@ from ._optim import (
     KeyedOptimizerWrapper,
     apply_optimizer_in_backward,
 )
+from ._pack import Layer, pack
 from ._parallel import (
     DistributedModelParallel,
     EmbeddingBagCollectionSharder,

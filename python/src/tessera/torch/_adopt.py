@@ -32,7 +32,7 @@ class AdoptedEmbeddingBag(EmbeddingBagCollection):
             offsets, weights = torch.cat([offsets, end]), per_sample_weights
         if weights is None and self._is_weighted:
             weights = torch.ones(input.numel())
-        features = KeyedJaggedTensor(["table"], input, weights, offsets=offsets)
+        features = KeyedJaggedTensor([self._configs[0].name], input, weights, offsets=offsets)
         return super().forward(features).values()
 
 
@@ -41,8 +41,9 @@ class AdoptedEmbedding(EmbeddingCollection):
 
     def forward(self, input: Tensor) -> Tensor:
         ids = input.reshape(-1)
-        features = KeyedJaggedTensor(["table"], ids, lengths=torch.tensor([ids.numel()]))
-        rows = super().forward(features)["table"].values()
+        name = self._configs[0].name
+        features = KeyedJaggedTensor([name], ids, lengths=torch.tensor([ids.numel()]))
+        rows = super().forward(features)[name].values()
         return rows.reshape(*input.shape, rows.shape[-1])
 
 
@@ -55,7 +56,9 @@ def _refuse_options(module: nn.Module, path: str) -> None:
 
 
 def _counterpart(module: nn.Module, path: str, optimizer: Optimizer) -> Optional[Tuple[Embeddings, Dict[str, Tensor]]]:
-    """Ours for a module, and its weights by table; None: it has no tables of its own."""
+    """Ours for a module, and its weights by table; None: it has no tables of its own. PyTorch's have one, named by the
+    path."""
+    name = path.replace(".", "_")
     if isinstance(module, Embeddings):
         return None
     if isinstance(module, nn.EmbeddingBag):
@@ -63,12 +66,12 @@ def _counterpart(module: nn.Module, path: str, optimizer: Optimizer) -> Optional
         if module.mode not in _MODES:
             raise NotImplementedError(f"mode {module.mode} of {path} has no counterpart in tessera.torch")
         pooling = _MODES[module.mode]
-        config = EmbeddingBagConfig(module.num_embeddings, module.embedding_dim, "table", pooling=pooling)
-        return AdoptedEmbeddingBag([config], pooling is PoolingType.SUM, optimizer=optimizer), {"table": module.weight}
+        config = EmbeddingBagConfig(module.num_embeddings, module.embedding_dim, name, pooling=pooling)
+        return AdoptedEmbeddingBag([config], pooling is PoolingType.SUM, optimizer=optimizer), {name: module.weight}
     if isinstance(module, nn.Embedding):
         _refuse_options(module, path)
-        config = EmbeddingConfig(module.num_embeddings, module.embedding_dim, "table")
-        return AdoptedEmbedding([config], optimizer=optimizer), {"table": module.weight}
+        config = EmbeddingConfig(module.num_embeddings, module.embedding_dim, name)
+        return AdoptedEmbedding([config], optimizer=optimizer), {name: module.weight}
     if hasattr(module, "embedding_bag_configs") and hasattr(module, "embedding_bags"):  # TorchRec's
         bags = module.embedding_bag_configs()
         configs = [_config(EmbeddingBagConfig, c, pooling=PoolingType(c.pooling.value)) for c in bags]
@@ -113,7 +116,7 @@ def release(model: nn.Module) -> List[str]:
         theirs = ours.__dict__.get("_adopted")
         if theirs is None:
             continue
-        tables = {"table": theirs} if isinstance(theirs, (nn.EmbeddingBag, nn.Embedding)) else dict(
+        tables = {ours._configs[0].name: theirs} if isinstance(theirs, (nn.EmbeddingBag, nn.Embedding)) else dict(
             getattr(theirs, "embedding_bags", None) or theirs.embeddings)  # fmt: skip
         for table, module in tables.items():
             with torch.no_grad():

@@ -247,6 +247,7 @@ class DistributedModelParallel(nn.Module):
             plan=plan.made if plan else None,
             planner=_t.Planner(shardings=requests),
             seed=seed,
+            dense={name: value.shape for name, value in self._dense_of(module, found)},
         )
         self._sharded: Dict[str, _Sharded] = {}
         made = self._tables.plan.to_dict()
@@ -260,6 +261,13 @@ class DistributedModelParallel(nn.Module):
             if path:
                 parent, _, name = path.rpartition(".")
                 setattr(module.get_submodule(parent), name, sharded)
+
+    @staticmethod
+    def _dense_of(module: nn.Module, tables: Mapping[str, Embeddings]) -> List[Tuple[str, torch.Tensor]]:
+        """Parameters and buffers of everything else."""
+        inside = tuple(path + "." for path in tables)
+        named = [*module.named_parameters(), *module.named_buffers()]
+        return [(name, value) for name, value in named if "" not in tables and not name.startswith(inside)]
 
     @property
     def plan(self) -> _t.Plan:
@@ -294,9 +302,16 @@ class DistributedModelParallel(nn.Module):
         return self._inner.named_parameters(*args, **kwargs)
 
     def save(self, directory: Union[str, os.PathLike], progress: str = "", keep: int = 2) -> None:
-        """A checkpoint of the tables and their optimizers' state (docs/checkpoints.md), for any plan. Collective."""
+        """A checkpoint of the tables, their optimizers' state (docs/checkpoints.md) and the dense part, as float32, for
+        any plan; the state of the dense part's optimizer is not in it. Collective."""
+        for name, value in self._dense_of(self._inner, self._sharded):
+            self._tables.dense(name)[...] = value.detach().float().numpy()
         self._tables.save(directory, progress, keep)
 
     def load(self, directory: Union[str, os.PathLike]) -> str:
         """The newest one there; its ``progress``. Collective."""
-        return self._tables.load(directory)
+        progress = self._tables.load(directory)
+        with torch.no_grad():
+            for name, value in self._dense_of(self._inner, self._sharded):
+                value.copy_(torch.from_numpy(self._tables.dense(name).copy()))
+        return progress

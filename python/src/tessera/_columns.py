@@ -1,0 +1,329 @@
+"""Columns as readers hand them to the library: float32, int64 or text, one value a row or a list of them; made from
+NumPy arrays, lists, and Arrow's C data interface."""
+
+from __future__ import annotations
+
+import ctypes as c
+from dataclasses import dataclass
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
+
+import numpy as np
+
+TEXT, FLOAT32, INT64 = 0, 1, 2
+_NAMES = {TEXT: "text", FLOAT32: "floats", INT64: "whole numbers"}
+
+
+@dataclass
+class Column:
+    """Values of some rows. texts: of text, where each of ``values``' bytes begin. lists: where each row's values begin.
+    present: 0 where a row has no value."""
+
+    type: int
+    values: np.ndarray
+    texts: Optional[np.ndarray] = None
+    lists: Optional[np.ndarray] = None
+    present: Optional[np.ndarray] = None
+
+    def count(self) -> int:
+        return len(self.values) if self.texts is None else len(self.texts) - 1
+
+    def rows(self) -> int:
+        return self.count() if self.lists is None else len(self.lists) - 1
+
+    def bytes(self) -> int:
+        return sum(a.nbytes for a in (self.values, self.texts, self.lists, self.present) if a is not None)
+
+    def words(self) -> List[bytes]:
+        raw, at = self.values.tobytes(), self.texts.tolist()
+        return [raw[begin:end] for begin, end in zip(at, at[1:])]
+
+
+def _offsets(lengths: Sequence[int]) -> np.ndarray:
+    out = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=out[1:])
+    return out
+
+
+def text_column(words: Sequence[bytes], **more: Any) -> Column:
+    return Column(TEXT, np.frombuffer(b"".join(words), np.uint8), _offsets([len(w) for w in words]), **more)
+
+
+def column_of(value: Any) -> Column:
+    """Of an array, or a list: of numbers, texts, lists of either; None where a row has nothing."""
+    if not isinstance(value, (np.ndarray, list, tuple)):
+        value = np.asarray(value)
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind in "fiub" and value.ndim in (1, 2):
+            return _of_numbers(value)
+        if value.dtype.kind not in "OUS" or value.ndim != 1:
+            raise TypeError(f"an array of {value.dtype} with {value.ndim} dimensions is no column")
+        value = value.tolist()
+    if any(isinstance(row, (list, tuple, np.ndarray)) for row in value):
+        return _of_lists([() if row is None else row for row in value])
+    absent = [row is None for row in value]
+    present = None if not any(absent) else np.array([not none for none in absent], np.uint8)
+    given = [row for row in value if row is not None]
+    if all(isinstance(row, (str, bytes)) for row in given):
+        words = [b"" if row is None else row.encode() if isinstance(row, str) else row for row in value]
+        return text_column(words, present=present)
+    column = _of_numbers(np.asarray([0 if row is None else row for row in value]))
+    return Column(column.type, column.values, present=present if present is not None else column.present)
+
+
+def _of_lists(rows: Sequence[Any]) -> Column:
+    lists = _offsets([len(row) for row in rows])
+    flat = column_of([value for row in rows for value in row])
+    return Column(flat.type, flat.values, flat.texts, lists)
+
+
+def _of_numbers(array: np.ndarray) -> Column:
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"values of {array.dtype} are none of a column: numbers and texts are")
+    lists = None
+    if array.ndim == 2:
+        lists = np.arange(0, array.size + 1, max(1, array.shape[1]), dtype=np.int64)
+        if array.shape[1] == 0:
+            lists = np.zeros(len(array) + 1, np.int64)
+        array = array.reshape(-1)
+    if array.dtype.kind != "f":
+        return Column(INT64, np.ascontiguousarray(array, np.int64), lists=lists)
+    values = np.ascontiguousarray(array, np.float32)
+    missing = np.isnan(values) if lists is None else np.zeros(0, bool)
+    return Column(FLOAT32, values, lists=lists, present=(~missing).astype(np.uint8) if missing.any() else None)
+
+
+def wanted_as(column: Column, type: int, is_list: bool, separator: str) -> Column:
+    """The column as the library wants it. ValueError: it cannot be that."""
+    if column.lists is not None and not is_list:
+        raise ValueError('it has lists: say so in its [[column]], with separator = ","')
+    if is_list and column.lists is None:
+        column = _split(column, separator) if column.type == TEXT else _alone(column)
+    if column.type == type:
+        return column
+    more = dict(lists=column.lists, present=column.present)
+    if type == TEXT:
+        return text_column([str(value).encode() for value in column.values.tolist()], **more)
+    if column.type == TEXT:
+        kind = float if type == FLOAT32 else int
+        try:
+            numbers = [kind(word) if word else 0 for word in column.words()]
+        except ValueError as error:
+            raise ValueError(f"it has text, and {_NAMES[type]} are wanted ({error})") from None
+        return Column(type, np.array(numbers, np.float32 if type == FLOAT32 else np.int64), **more)
+    if type == FLOAT32:
+        return Column(type, column.values.astype(np.float32), **more)
+    whole = column.values.astype(np.int64)
+    if not np.array_equal(whole[_seen(column)], column.values[_seen(column)]):
+        raise ValueError("it has floats that are no whole numbers, and whole numbers are wanted")
+    return Column(type, whole, **more)
+
+
+def _seen(column: Column) -> Any:
+    return slice(None) if column.present is None else column.present.astype(bool)
+
+
+def _alone(column: Column) -> Column:
+    """Lists of one value, or of none."""
+    has = np.ones(column.count(), np.int64) if column.present is None else column.present.astype(np.int64)
+    return Column(column.type, column.values[_seen(column)], lists=_offsets(has))
+
+
+def _split(column: Column, separator: str) -> Column:
+    at = separator.encode()
+    rows = [word.split(at) if word else [] for word in column.words()]
+    out = text_column([part for row in rows for part in row])
+    out.lists = _offsets([len(row) for row in rows])
+    return out
+
+
+# ---- Arrow
+
+
+class ArrowSchema(c.Structure):
+    pass
+
+
+class ArrowArray(c.Structure):
+    pass
+
+
+class ArrowStream(c.Structure):
+    pass
+
+
+ArrowSchema._fields_ = [
+    ("format", c.c_char_p),
+    ("name", c.c_char_p),
+    ("metadata", c.c_void_p),
+    ("flags", c.c_int64),
+    ("n_children", c.c_int64),
+    ("children", c.POINTER(c.POINTER(ArrowSchema))),
+    ("dictionary", c.POINTER(ArrowSchema)),
+    ("release", c.CFUNCTYPE(None, c.POINTER(ArrowSchema))),
+    ("private_data", c.c_void_p),
+]
+ArrowArray._fields_ = [
+    ("length", c.c_int64),
+    ("null_count", c.c_int64),
+    ("offset", c.c_int64),
+    ("n_buffers", c.c_int64),
+    ("n_children", c.c_int64),
+    ("buffers", c.POINTER(c.c_void_p)),
+    ("children", c.POINTER(c.POINTER(ArrowArray))),
+    ("dictionary", c.POINTER(ArrowArray)),
+    ("release", c.CFUNCTYPE(None, c.POINTER(ArrowArray))),
+    ("private_data", c.c_void_p),
+]
+ArrowStream._fields_ = [
+    ("get_schema", c.CFUNCTYPE(c.c_int, c.POINTER(ArrowStream), c.POINTER(ArrowSchema))),
+    ("get_next", c.CFUNCTYPE(c.c_int, c.POINTER(ArrowStream), c.POINTER(ArrowArray))),
+    ("get_last_error", c.CFUNCTYPE(c.c_char_p, c.POINTER(ArrowStream))),
+    ("release", c.CFUNCTYPE(None, c.POINTER(ArrowStream))),
+    ("private_data", c.c_void_p),
+]
+
+_INTEGERS = {"c": "i1", "C": "u1", "s": "i2", "S": "u2", "i": "i4", "I": "u4", "l": "i8", "L": "u8"}
+_FLOATS = {"e": "f2", "f": "f4", "g": "f8"}
+_pointer_of = c.pythonapi.PyCapsule_GetPointer
+_pointer_of.restype, _pointer_of.argtypes = c.c_void_p, [c.py_object, c.c_char_p]
+
+
+class _Released:
+    """Calls an Arrow struct's release when nobody needs its memory any more."""
+
+    def __init__(self, raw: Any) -> None:
+        self.raw = raw
+
+    def __del__(self) -> None:
+        if self.raw.release:
+            self.raw.release(c.byref(self.raw))
+
+
+def arrow_blocks(source: Any) -> Iterator[Dict[str, Column]]:
+    """The record batches of whatever has ``__arrow_c_stream__``, as columns that are copied out of them."""
+    capsule = source.__arrow_c_stream__()
+    stream = ArrowStream.from_address(_pointer_of(capsule, b"arrow_array_stream"))
+
+    def check(code: int) -> None:
+        if code:
+            said = stream.get_last_error(c.byref(stream))
+            raise OSError(code, f"the Arrow stream failed: {(said or b'without a reason').decode(errors='replace')}")
+
+    schema = ArrowSchema()
+    check(stream.get_schema(c.byref(stream), c.byref(schema)))
+    kept = _Released(schema)
+    if schema.format != b"+s":
+        raise TypeError("the Arrow stream has no columns: it has to be one of record batches")
+    while True:
+        array = ArrowArray()
+        check(stream.get_next(c.byref(stream), c.byref(array)))
+        if not array.release:
+            del kept, capsule
+            return
+        owner = _Released(array)
+        yield {
+            schema.children[i].contents.name.decode(): _arrow_column(
+                schema.children[i].contents, array.children[i].contents, array.offset, array.length
+            )
+            for i in range(schema.n_children)
+        }
+        del owner
+
+
+def _buffer(array: ArrowArray, i: int, kind: str, first: int, count: int) -> np.ndarray:
+    address, size = array.buffers[i], np.dtype(kind).itemsize
+    if count == 0 or not address:
+        return np.zeros(count, kind)
+    return np.frombuffer((c.c_char * (size * count)).from_address(address + size * first), kind)
+
+
+def _bits(array: ArrowArray, i: int, first: int, count: int) -> np.ndarray:
+    raw = _buffer(array, i, "u1", first // 8, (first % 8 + count + 7) // 8)
+    return np.unpackbits(raw, bitorder="little")[first % 8 : first % 8 + count]
+
+
+def _arrow_column(schema: ArrowSchema, array: ArrowArray, first: int, count: int) -> Column:
+    """Rows [first, first + count) of an array, its own offset aside."""
+    first += array.offset
+    kind, name = schema.format.decode(), (schema.name or b"").decode()
+    present = None
+    if array.null_count != 0 and array.n_buffers > 0 and array.buffers[0]:
+        present = _bits(array, 0, first, count).copy()
+    if schema.dictionary:
+        return _of_dictionary(schema, array, first, count, present)
+    if kind in _INTEGERS:
+        return Column(INT64, _buffer(array, 1, _INTEGERS[kind], first, count).astype(np.int64), present=present)
+    if kind in _FLOATS:
+        column = _of_numbers(_buffer(array, 1, _FLOATS[kind], first, count).astype(np.float32))
+        return Column(FLOAT32, column.values, present=present if present is not None else column.present)
+    if kind == "b":
+        return Column(INT64, _bits(array, 1, first, count).astype(np.int64), present=present)
+    if kind in ("u", "z", "U", "Z"):
+        texts = _buffer(array, 1, "i4" if kind in "uz" else "i8", first, count + 1).astype(np.int64)
+        raw = _buffer(array, 2, "u1", int(texts[0]), int(texts[-1] - texts[0])).copy()
+        return Column(TEXT, raw, texts - texts[0], present=present)
+    if kind in ("vu", "vz"):
+        return text_column(_viewed(array, first, count), present=present)
+    if kind in ("+l", "+L") or kind.startswith("+w:"):
+        if kind.startswith("+w:"):
+            width = int(kind[3:])
+            lists = np.arange(first, first + count + 1, dtype=np.int64) * width
+        else:
+            lists = _buffer(array, 1, "i4" if kind == "+l" else "i8", first, count + 1).astype(np.int64)
+        inner = _arrow_column(
+            schema.children[0].contents, array.children[0].contents, int(lists[0]), int(lists[-1] - lists[0])
+        )
+        if inner.lists is not None or (inner.present is not None and not inner.present.all()):
+            raise TypeError(f'column "{name}" has lists of lists, or nothing inside of lists, which is not taken')
+        return Column(inner.type, inner.values, inner.texts, lists - lists[0])
+    raise TypeError(f'column "{name}" is of Arrow\'s type "{kind}"; numbers, texts and lists of them are taken')
+
+
+def _viewed(array: ArrowArray, first: int, count: int) -> List[bytes]:
+    """Arrow's string views: 4 bytes of length, and 12 of text, or a prefix, a buffer and where the text is there."""
+    raw, out = _buffer(array, 1, "u1", 16 * first, 16 * count).tobytes(), []
+    for at in range(0, 16 * count, 16):
+        length = int.from_bytes(raw[at : at + 4], "little")
+        if length <= 12:
+            out.append(raw[at + 4 : at + 4 + length])
+        else:
+            which, where = (int.from_bytes(raw[at + k : at + k + 4], "little") for k in (8, 12))
+            out.append(c.string_at(array.buffers[2 + which] + where, length))
+    return out
+
+
+def _of_dictionary(
+    schema: ArrowSchema, array: ArrowArray, first: int, count: int, present: Optional[np.ndarray]
+) -> Column:
+    entries = array.dictionary.contents
+    words = _arrow_column(schema.dictionary.contents, entries, 0, entries.length)
+    index = _buffer(array, 1, _INTEGERS[schema.format.decode()], first, count).astype(np.int64)
+    if present is not None:
+        index[present == 0] = 0
+    if words.lists is not None:
+        raise TypeError(f'column "{(schema.name or b"").decode()}" is a dictionary of lists, which is not taken')
+    if words.type != TEXT:
+        values = words.values[index] if len(words.values) else np.zeros(count, words.values.dtype)
+        return Column(words.type, values, present=present)
+    all_words = words.words() or [b""]
+    return text_column([all_words[i] for i in index.tolist()], present=present)
+
+
+def blocks_of(data: Any) -> Iterator[Dict[str, Column]]:
+    """What ``data`` has, block by block: an Arrow stream, one batch (a mapping of columns), or an iterable of them."""
+    if hasattr(data, "__arrow_c_stream__"):
+        yield from arrow_blocks(data)
+    elif isinstance(data, Mapping):
+        block = {str(name): column_of(value) for name, value in data.items()}
+        sizes = {name: column.rows() for name, column in block.items()}
+        if len(set(sizes.values())) > 1:
+            raise ValueError(f"the columns of a batch have different numbers of rows: {sizes}")
+        yield block
+    elif isinstance(data, (str, bytes)) or not hasattr(data, "__iter__"):
+        raise TypeError(
+            f"an object of type {type(data).__name__} is no data: what has __arrow_c_stream__, a mapping of columns, "
+            "and an iterable of these are"
+        )
+    else:
+        for batch in data:
+            yield from blocks_of(batch)

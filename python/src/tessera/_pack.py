@@ -1,0 +1,51 @@
+"""Packed models: sharded tables with a dense part, in one directory that ``tessera serve`` answers from."""
+
+from __future__ import annotations
+
+import ctypes as c
+import json
+import os
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
+
+from . import _library as _l
+from ._arrays import Tensor, as_array
+from ._collections import Collection
+
+
+def pack(
+    directory: Union[str, os.PathLike],
+    collections: Union[Collection, Sequence[Collection]],
+    graph: Mapping[str, Any],
+    parameters: Mapping[str, Any],
+    *,
+    format: str = "int8",
+    formats: Optional[Mapping[str, str]] = None,
+    name: str = "",
+    bounds_check: str = "fatal",
+) -> List[Dict[str, Any]]:
+    """Writes a packed model (docs/models.md); what became of each table, on rank 0. Collective.
+
+    collections: of bags, over one group or on this rank alone, whose tables have names of their own. graph: how the
+    dense part is computed, ``{"dense_inputs": 13, "layers": [{"name", "type", "inputs", "options"}], "heads": [{"name",
+    "input"}]}`` as docs/graphs.md has it; what a head takes is a logit. parameters: float32 arrays by name:
+    ``"top.0.weight"``. format: of rows: "int8", "int4", "int2", "fp16", "fp8" or "fp32"; formats: of tables that
+    differ. ``AlreadyExists``: the directory is there. ``InvalidArgument``: a layer, an input or a parameter that does
+    not fit, by its name."""
+    held = [collections] if isinstance(collections, Collection) else list(collections)
+    handles = (c.c_void_p * max(1, len(held)))(*[collection._handle.value for collection in held])
+    layers = [{"options": {}, **layer} for layer in graph.get("layers", [])]
+    heads = [{"loss": "binary_cross_entropy", "label": "label", "weight": 1, **h} for h in graph.get("heads", [])]
+    settings = {"name": name, "format": format, "formats": dict(formats or {}), "bounds_check": bounds_check}
+    arrays = [as_array(value, f'"{key}"') for key, value in parameters.items()]
+    tensors = [Tensor(array) for array in arrays]
+    addresses = (c.c_void_p * max(1, len(tensors)))(*[tensor.address for tensor in tensors])
+    options = _l.PackOptions(
+        num_collections=len(held), collections=c.addressof(handles), num_tensors=len(tensors),
+        graph=json.dumps({"dense_inputs": graph.get("dense_inputs", 0), "layers": layers, "heads": heads}).encode(),
+        names=_l.texts(list(parameters)), tensors=c.addressof(addresses), settings=json.dumps(settings).encode(),
+    )  # fmt: skip
+    report = c.c_void_p()
+    if not held:
+        raise _l.InvalidArgument("there is no collection to pack")
+    held[0]._group._call(_l.lib.tsr_pack, os.fspath(directory).encode(), c.addressof(options), c.addressof(report))
+    return json.loads(_l.text(report))

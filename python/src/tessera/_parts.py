@@ -1,0 +1,128 @@
+"""Parts written in Python: what makes a class or a function a plugin of this process, as abi/plugin.h has them."""
+
+from __future__ import annotations
+
+import ctypes as c
+from typing import Any, Callable, Dict, List, Optional
+
+from . import _library as _l
+
+_i32, _u32 = c.c_int32, c.c_uint32
+_Err = c.POINTER(_l.Error)
+_Create = c.CFUNCTYPE(_i32, c.c_void_p, c.c_char_p, c.c_void_p, c.POINTER(c.c_void_p), _Err)
+_Destroy = c.CFUNCTYPE(None, c.c_void_p)
+
+
+class _Component(c.Structure):
+    _fields_ = [
+        ("struct_size", _u32),
+        ("priority", _i32),
+        ("id", c.c_char_p),
+        ("kind", c.c_char_p),
+        ("version", c.c_char_p),
+        ("about", c.c_char_p),
+        ("api", c.c_void_p),
+        ("probe", c.c_void_p),
+        ("create", _Create),
+        ("destroy", _Destroy),
+        ("extension", c.c_void_p),
+    ]
+
+
+class _Plugin(c.Structure):
+    _fields_ = [
+        ("struct_size", _u32),
+        ("abi_minor", _u32),
+        ("min_host_minor", _u32),
+        ("num_components", _u32),
+        ("name", c.c_char_p),
+        ("version", c.c_char_p),
+        ("build", c.c_char_p),
+        ("components", c.POINTER(c.POINTER(_Component))),
+    ]
+
+
+# What an exception of somebody's Python is to the library.
+_CODES = [
+    (NotImplementedError, 12), (FileNotFoundError, 5), (LookupError, 5), (MemoryError, 8), (OSError, 14),
+    (ValueError, 3), (TypeError, 3),
+]  # fmt: skip
+_UNKNOWN = 2
+
+
+def _code_of(error: BaseException) -> int:
+    for code, kind in _l.ERRORS.items():
+        if isinstance(error, kind):
+            return code
+    return next((code for kind, code in _CODES if isinstance(error, kind)), _UNKNOWN)
+
+
+def guarded(part: str, function: str, err: Any, body: Callable[[], Optional[int]]) -> int:
+    """What a callback returns: no exception leaves it. ``err`` gets one sentence that names the part; the exception is
+    the cause of what the caller of the library gets."""
+    try:
+        return body() or 0
+    except BaseException as error:
+        words = " ".join(str(error).split())
+        what = words if isinstance(error, _l.TesseraError) else f"{type(error).__name__}: {words}"
+        err.contents.code = code = _code_of(error)
+        err.contents.message = f"{part} (in Python), {function}: {what}".encode()[:499]
+        _l.causes.append(error)
+        return code
+
+
+class Part:
+    """One component. What is made of ``make`` lives as long as the library's object does; the tables as long as the
+    process, as the library wants it."""
+
+    def __init__(self, kind: str, id: str, about: str, table: c.Structure, make: Callable[[], Any]) -> None:
+        if not isinstance(id, str) or not id or set(id) - set("abcdefghijklmnopqrstuvwxyz0123456789_.-"):
+            raise _l.InvalidArgument(f'"{id}" is no name of a part: it takes small letters, digits, "_", "." and "-"')
+        self.id, self.objects = id, {}  # type: str, Dict[int, Any]
+        self._make, self._next = make, 0
+        self._table = table
+        line = (about or "").strip().splitlines() or ["written in Python"]
+        self._component = _Component(
+            c.sizeof(_Component), 0, id.encode(), kind.encode(), b"0", line[0].encode(), c.addressof(table), None,
+            _Create(self._create), _Destroy(self._destroy), None,
+        )  # fmt: skip
+        self._components = (c.POINTER(_Component) * 1)(c.pointer(self._component))
+        self.plugin = _Plugin(
+            c.sizeof(_Plugin), 0, 0, 1, b"Python", b"0", b"", c.cast(self._components, c.POINTER(c.POINTER(_Component)))
+        )
+        _kept.append(self)
+
+    def _create(self, host: Any, options: bytes, inner: Any, out: Any, err: Any) -> int:
+        def make() -> None:
+            if options not in (b"{}", b""):
+                raise _l.InvalidArgument(f"it takes no options, and these are given: {options.decode()}")
+            self._next += 1
+            self.objects[self._next] = self._make()
+            out[0] = self._next
+
+        return guarded(self.id, "create", err, make)
+
+    def _destroy(self, handle: int) -> None:
+        self.objects.pop(handle, None)
+
+
+_kept: List[Part] = []  # whatever the library may still point to
+registered: Dict[str, Part] = {}  # by kind and id: of every runtime that is opened from now on
+
+
+def register(kind: str, part: Part) -> None:
+    """Later runtimes have the part; one of the same name is replaced, as in a notebook's cell that is run again."""
+    from ._runtime import Runtime
+
+    registered[f"{kind} {part.id}"] = part
+    Runtime.forget_default()
+
+
+def plugins(parts: List[Part]) -> Any:
+    """A tsr_plugin*[] of these, for the length of a call."""
+    return (c.c_void_p * max(1, len(parts)))(*[c.addressof(part.plugin) for part in parts])
+
+
+def instance(of: Any) -> Any:
+    """An object of a class, or the object itself."""
+    return of() if isinstance(of, type) else of

@@ -1,0 +1,325 @@
+"""PyTorch models as packed ones: the dense part becomes a graph of layers that the library computes without PyTorch."""
+
+from __future__ import annotations
+
+import operator
+import os
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, List, Mapping, NoReturn, Optional, Tuple, Union
+
+import torch
+import torch.fx
+from torch import Tensor, nn
+from torch.nn import functional
+
+from .._pack import pack as _pack
+from ._modules import Embeddings
+from ._parallel import DistributedModelParallel
+
+
+@dataclass
+class Layer:
+    """What stands for a module of one's own: a layer of docs/layers.md with its options, which takes what the module is
+    called with. width: values that it gives. parameters: the layer's names for those of the module that it has."""
+
+    type: str
+    width: int
+    options: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+
+class _Tracer(torch.fx.Tracer):
+    def __init__(self, layers: Mapping[str, Layer]) -> None:
+        super().__init__()
+        self._layers = layers
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        own = isinstance(m, Embeddings) or module_qualified_name in self._layers
+        return own or super().is_leaf_module(m, module_qualified_name)
+
+
+@dataclass
+class _Value:
+    """Inputs of a layer, beside each other, and how wide they are; ``dense`` of them, whose width is not known yet."""
+
+    inputs: List[str]
+    width: int
+    dense: int = 0
+
+
+@dataclass
+class _Keyed:
+    """What a collection gives."""
+
+    module: Embeddings
+    path: str
+
+
+class _Input:
+    """What the model is called with: dense values, or features, as its use tells."""
+
+
+# Modules without parameters: the layer's options of one.
+_ACTIVATIONS: Dict[type, Callable[[Any], Dict[str, Any]]] = {
+    nn.ReLU: lambda m: {"kind": "relu"},
+    nn.Sigmoid: lambda m: {"kind": "sigmoid"},
+    nn.Tanh: lambda m: {"kind": "tanh"},
+    nn.SiLU: lambda m: {"kind": "silu"},
+    nn.LeakyReLU: lambda m: {"kind": "leaky_relu", "slope": m.negative_slope},
+    nn.GELU: lambda m: {"kind": "gelu"},
+    nn.PReLU: lambda m: {"kind": "prelu"},
+}
+_FUNCTIONS = {
+    torch.relu: "relu", functional.relu: "relu", "relu": "relu", torch.sigmoid: "sigmoid", "sigmoid": "sigmoid",
+    functional.sigmoid: "sigmoid", torch.tanh: "tanh", "tanh": "tanh", functional.tanh: "tanh",
+    functional.silu: "silu",
+}  # fmt: skip
+_SUMS, _PRODUCTS = (operator.add, torch.add, "add"), (operator.mul, torch.mul, "mul")
+_SHAPES = ("flatten", "squeeze", torch.flatten, torch.squeeze)  # of one value a sample, or of rows: nothing changes
+
+
+class _Graph:
+    """The layers of a traced model, in the making."""
+
+    def __init__(self, model: nn.Module, layers: Mapping[str, Layer]) -> None:
+        self.model, self.own = model, layers
+        self.layers: List[Dict[str, Any]] = []
+        self.parameters: Dict[str, Tensor] = {}
+        self.dense_width: Optional[int] = None
+        self.heads: List[Dict[str, Any]] = []
+        self.collections: Dict[str, Embeddings] = {}
+        self._values: Dict[torch.fx.Node, Any] = {}
+        self._dense_node: Optional[torch.fx.Node] = None
+
+    def refuse(self, what: str) -> NoReturn:
+        raise NotImplementedError(
+            f"{what} has no counterpart among the layers of a packed model: layers={{PATH: tessera.torch.Layer(...)}} "
+            "may name one for a module"
+        )
+
+    def trace(self) -> None:
+        try:
+            nodes = _Tracer(self.own).trace(self.model).nodes
+        except Exception as error:
+            raise NotImplementedError(
+                f"the model cannot be traced by torch.fx, so there is no graph of it to pack: {error}"
+            ) from error
+        for node in nodes:
+            self._values[node] = self._value(node)
+        if self.dense_width is None and any(isinstance(v, _Value) and v.dense for v in self._values.values()):
+            self.refuse("a model whose dense values meet no Linear layer")
+
+    def _value(self, node: torch.fx.Node) -> Any:
+        if node.op == "placeholder":
+            return _Input()
+        if node.op == "output":
+            return self._output(node.args[0])
+        if node.op == "call_module":
+            return self._module(node)
+        if node.op in ("call_function", "call_method"):
+            return self._call(node)
+        self.refuse(f"{node.target}, which the model reads")
+
+    def taken(self, node: Any, by: str) -> _Value:
+        """A tensor that a layer takes."""
+        value = self._values.get(node) if isinstance(node, torch.fx.Node) else None
+        if isinstance(value, _Input):
+            if self._dense_node is not None:
+                self.refuse(f'a second input of dense values, "{node.target}" beside "{self._dense_node.target}",')
+            self._dense_node = node
+            value = self._values[node] = _Value(["dense"], 0, 1)
+        if not isinstance(value, _Value):
+            self.refuse(f"what {by} is given")
+        return value
+
+    def layer(
+        self, kind: str, inputs: List[str], width: int, options: Any = None, name: str = "", dense: int = 0
+    ) -> _Value:
+        used = {layer["name"] for layer in self.layers} | {"dense", "pooled"}
+        for part in self.collections.values():
+            used |= {config.name for config in part._configs}
+            used |= {feature for config in part._configs for feature in config.feature_names}
+        wanted = base = name.replace(".", "_") or kind
+        number = 1
+        while wanted in used:
+            number += 1
+            wanted = f"{base}_{number}"
+        self.layers.append({"name": wanted, "type": kind, "inputs": list(inputs), "options": dict(options or {})})
+        return _Value([wanted], width, dense)
+
+    def _known(self, value: _Value, width: int, by: str) -> None:
+        """``by`` takes so many values: that tells the width of the dense ones."""
+        if value.dense:
+            found, rest = divmod(width - value.width, value.dense)
+            if rest or found <= 0 or self.dense_width not in (None, found):
+                raise ValueError(f"{by} takes {width} values, and the dense ones are {self.dense_width or 'others'}")
+            self.dense_width = found
+        elif value.width != width:
+            raise ValueError(f"{by} takes {width} values, and is given {value.width}")
+
+    # ---- modules
+
+    def _module(self, node: torch.fx.Node) -> Any:
+        path, module = str(node.target), self.model.get_submodule(str(node.target))
+        if isinstance(module, Embeddings):
+            return self._tables(path, module)
+        if path in self.own:
+            return self._of_ones_own(path, module, node)
+        if isinstance(module, (nn.Identity, nn.Dropout)):
+            return self.taken(node.args[0], path)
+        of = self.taken(node.args[0], path)
+        if isinstance(module, nn.Linear):
+            self._known(of, module.in_features, path)
+            options = {"width": module.out_features, "bias": module.bias is not None}
+            return self._with_parameters("linear", of, module.out_features, options, path, module)
+        if isinstance(module, nn.PReLU) and module.weight.numel() != 1:
+            self.refuse(f"{path}, a PReLU with a slope for each value,")
+        if isinstance(module, nn.GELU) and module.approximate != "none":
+            self.refuse(f"{path}, a GELU that is approximated,")
+        if type(module) in _ACTIVATIONS:
+            return self._with_parameters("activation", of, of.width, _ACTIVATIONS[type(module)](module), path, module)
+        if isinstance(module, nn.Softmax) and module.dim in (1, -1):
+            return self.layer("softmax", of.inputs, of.width, {}, path, of.dense)
+        if isinstance(module, nn.LayerNorm) and module.elementwise_affine and module.bias is not None:
+            self._known(of, module.normalized_shape[-1], path)
+            return self._with_parameters("layer_norm", of, of.width, {"eps": module.eps}, path, module)
+        if isinstance(module, nn.BatchNorm1d) and module.affine and module.track_running_stats:
+            self._known(of, module.num_features, path)
+            options = {"eps": module.eps, "momentum": module.momentum}
+            return self._with_parameters("batch_norm", of, of.width, options, path, module)
+        self.refuse(f"{path}, a {type(module).__name__},")
+
+    def _with_parameters(
+        self, kind: str, of: _Value, width: int, options: Dict[str, Any], path: str, module: nn.Module
+    ) -> _Value:
+        out = self.layer(kind, of.inputs, width, options, path, 0 if kind == "linear" else of.dense)
+        for name, value in [*module.named_parameters(), *module.named_buffers()]:
+            self.parameters[f"{out.inputs[0]}.{name}"] = value
+        return out
+
+    def _of_ones_own(self, path: str, module: nn.Module, node: torch.fx.Node) -> _Value:
+        layer = self.own[path]
+        taken = [self.taken(argument, path) for argument in node.args]
+        inputs = [name for value in taken for name in value.inputs]
+        out = self.layer(layer.type, inputs, layer.width, layer.options, path)
+        values = dict([*module.named_parameters(), *module.named_buffers()])
+        for theirs, name in layer.parameters.items():
+            if name not in values:
+                raise KeyError(f"{path} has no parameter {name}; there are {', '.join(values)}")
+            self.parameters[f"{out.inputs[0]}.{theirs}"] = values[name]
+        return out
+
+    # ---- tables
+
+    def _tables(self, path: str, module: Embeddings) -> Any:
+        if module.kind != "bags":
+            self.refuse(f"{path}, which gives sequences,")
+        self.collections[path] = module
+        return _Keyed(module, path) if type(module).__name__ != "AdoptedEmbeddingBag" else self._all_of(module)
+
+    def _all_of(self, module: Embeddings) -> _Value:
+        return _Value([config.name for config in module._configs], module.core.width)
+
+    def _one_of(self, keyed: _Keyed, key: str) -> _Value:
+        having = [c for c in keyed.module._configs if key in (c.feature_names or [c.name])]
+        names = {c.name for part in self.collections.values() for c in part._configs}
+        if len(having) != 1 or (len(having[0].feature_names) > 1 and key in names):
+            self.refuse(f'the output "{key}" of {keyed.path}, which is none of one feature and one table,')
+        one = having[0]
+        return _Value([one.name if len(one.feature_names) < 2 else key], one.embedding_dim)
+
+    # ---- functions and methods
+
+    def _call(self, node: torch.fx.Node) -> Any:
+        target, first = node.target, node.args[0] if node.args else None
+        of = self._values.get(first) if isinstance(first, torch.fx.Node) else None
+        if isinstance(of, _Keyed):
+            if target == "values":
+                return self._all_of(of.module)
+            if target is operator.getitem and isinstance(node.args[1], str):
+                return self._one_of(of, node.args[1])
+            self.refuse(f"{getattr(target, '__name__', target)}() of a collection's output")
+        if target in (torch.cat, torch.concat, torch.hstack):
+            return self._concatenated(node)
+        if target in _FUNCTIONS:
+            value = self.taken(first, str(target))
+            return self.layer("activation", value.inputs, value.width, {"kind": _FUNCTIONS[target]}, dense=value.dense)
+        if target in (functional.dropout, "contiguous", "float", "detach"):
+            return self.taken(first, str(target))
+        if target in _SHAPES:
+            value = self.taken(first, str(target))
+            if value.width != 1 and target in ("squeeze", torch.squeeze):
+                self.refuse("squeeze() of what is wider than one value")
+            return value
+        if target in (*_SUMS, *_PRODUCTS) and len(node.args) == 2 and not node.kwargs:
+            a, b = (self.taken(argument, str(target)) for argument in node.args)
+            if a.dense or b.dense or a.width != b.width:
+                self.refuse("a sum or product of values of different widths")
+            inputs = [self._single(value) for value in (a, b)]
+            return self.layer("sum" if target in _SUMS else "product", inputs, a.width)
+        self.refuse(f"{getattr(target, '__name__', target)}()")
+
+    def _single(self, value: _Value) -> str:
+        return value.inputs[0] if len(value.inputs) == 1 else self.layer("concat", value.inputs, value.width).inputs[0]
+
+    def _concatenated(self, node: torch.fx.Node) -> _Value:
+        dim = node.kwargs.get("dim", node.args[1] if len(node.args) > 1 else 1 if node.target is torch.hstack else 0)
+        if dim not in (1, -1):
+            self.refuse(f"cat() along dimension {dim}")
+        parts = [self.taken(part, "cat") for part in node.args[0]]
+        inputs = [name for part in parts for name in part.inputs]
+        return _Value(inputs, sum(part.width for part in parts), sum(part.dense for part in parts))
+
+    # ---- what comes out
+
+    def _output(self, result: Any) -> None:
+        named: List[Tuple[str, Any]] = [("score", result)]
+        if isinstance(result, Mapping):
+            named = list(result.items())
+        elif isinstance(result, (tuple, list)):
+            named = [(f"score_{i}" if i else "score", one) for i, one in enumerate(result)]
+        for name, one in named:
+            value = self.taken(one, "the output")
+            last = next((layer for layer in self.layers if [layer["name"]] == value.inputs), None)
+            if last and last["type"] == "activation" and last["options"].get("kind") == "sigmoid":
+                value = _Value(last["inputs"], value.width)  # a head is a logit: its sigmoid is the score
+                if not any(last["name"] in layer["inputs"] for layer in self.layers):
+                    self.layers.remove(last)
+            self.heads.append({"name": name, "input": self._single(value)})
+
+
+def pack(
+    model: nn.Module,
+    directory: Union[str, os.PathLike],
+    *,
+    layers: Optional[Mapping[str, Layer]] = None,
+    format: str = "int8",
+    formats: Optional[Mapping[str, str]] = None,
+    name: str = "",
+    bounds_check: str = "fatal",
+) -> List[Dict[str, Any]]:
+    """A trained model, with collections of ``tessera.torch`` or adopted bags, as a packed one (docs/models.md), which
+    ``tessera serve`` and ``tessera predict`` answer from without PyTorch. What became of each table. Collective where
+    tables are sharded.
+
+    The model is called with a tensor of dense values, or none, and with features; torch.fx traces it. Linear, ReLU,
+    Sigmoid, Tanh, SiLU, LeakyReLU, GELU, PReLU, Softmax, LayerNorm, BatchNorm1d, Dropout, ``cat``, ``+``, ``*`` and a
+    collection's ``values()`` and ``[key]`` become layers as evaluation has them; ``NotImplementedError`` names what
+    else there is. For a module ``layers`` may say, by its path, what it is: ``{"own": Layer("cross", 32)}``. Scores
+    are probabilities: a model that gives logits is asked for their sigmoid. format, formats, name and bounds_check are
+    those of ``tessera.pack``."""
+    inner = model._inner if isinstance(model, DistributedModelParallel) else model
+    graph = _Graph(inner, layers or {})
+    graph.trace()
+    for path, part in inner.named_modules():
+        if isinstance(part, Embeddings) and path not in graph.collections:
+            raise ValueError(f"{path} is not looked up by the model's forward: take it out, or pack the part that does")
+    values = {key: value.detach().float().contiguous().numpy() for key, value in graph.parameters.items()
+              if not key.endswith("num_batches_tracked")}  # fmt: skip
+    counts = {key: value.numpy() for key, value in graph.parameters.items() if key.endswith("num_batches_tracked")}
+    made = {"dense_inputs": graph.dense_width or 0, "layers": graph.layers, "heads": graph.heads}
+    cores = [part.core for part in graph.collections.values()]
+    return _pack(
+        directory, cores, made, {**values, **counts}, format=format, formats=formats, name=name,
+        bounds_check=bounds_check,
+    )  # fmt: skip

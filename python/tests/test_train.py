@@ -1,0 +1,261 @@
+"""tessera.train: the built-in trainer, fed by a program's own data, beside the same rows in a file."""
+
+import ctypes as c
+import json
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+import tessera
+from tessera._columns import ArrowArray, ArrowSchema, ArrowStream, blocks_of
+
+if not any(p["kind"] == "tessera.module/1" and p["state"] != "unusable" for p in tessera.Runtime.default().plugins()):
+    pytest.skip("no plugin here computes dense layers", allow_module_level=True)
+
+ROWS = 96
+
+
+def columns():
+    random = np.random.default_rng(4)
+    users = random.integers(0, 20, ROWS)
+    return {
+        "clicked": (random.random(ROWS) < 0.3 + 0.03 * users).astype(np.int64),
+        "age": random.normal(size=ROWS).astype(np.float32),
+        "user": users,
+        "film": [f"film {i}" for i in random.integers(0, 30, ROWS)],
+        "tags": [[f"t{k}" for k in random.integers(0, 6, n)] for n in random.integers(0, 4, ROWS)],
+    }
+
+
+CONFIG = {
+    "job": {"seed": 3, "device": "cpu"},
+    "model": {"embedding_dim": 4, "bottom_mlp": [8, 4], "top_mlp": [8, 1]},
+    "data": {"batch": 16, "epochs": 2, "test_fraction": 0.25},
+    "report": {"log_every": 4},
+    "column": [
+        {"name": "clicked", "as": "label"},
+        {"name": "age", "as": "dense"},
+        {"name": "user", "as": "ids", "rows": 20},
+        {"name": "film", "as": "ids", "ids": "hash", "rows": 50},
+        {"name": "tags", "as": "ids", "ids": "vocabulary", "separator": ";"},
+    ],
+}
+
+
+def batches(data, size):
+    for first in range(0, ROWS, size):
+        yield {name: values[first : first + size] for name, values in data.items()}
+
+
+def test_rows_of_a_program_train_like_those_of_a_file(tmp_path):
+    data = columns()
+    lines = ["clicked,age,user,film,tags"]
+    for clicked, age, user, film, tags in zip(*data.values()):
+        lines.append(f"{clicked},{age!r},{user},{film},{';'.join(tags)}".replace("np.float32(", "").replace(")", ""))
+    (tmp_path / "clicks.csv").write_text("\n".join(lines) + "\n")
+    of_file = {**CONFIG, "data": {**CONFIG["data"], "reader": "csv", "path": str(tmp_path / "clicks.csv")}}
+    expected = tessera.train(of_file)
+    assert len(expected["losses"]) == 2 * 72 // 16 + 1 and expected["test"]["samples"] == 24
+    for given in (data, batches(data, 40), list(batches(data, 7))):
+        assert tessera.train(CONFIG, given)["losses"] == expected["losses"]
+
+
+def test_tables_of_other_libraries():
+    pa, data = pytest.importorskip("pyarrow"), columns()
+    expected = tessera.train(CONFIG, data)
+    table = pa.table({name: pa.array(values) for name, values in data.items()})
+    assert tessera.train(CONFIG, table)["losses"] == expected["losses"]
+    films = table.set_column(3, "film", table["film"].dictionary_encode())
+    assert tessera.train(CONFIG, iter(films.slice(3).to_batches(10)))["losses"] != expected["losses"]
+    assert tessera.train(CONFIG, iter(films.to_batches(10)))["losses"] == expected["losses"]
+    pl, duckdb = pytest.importorskip("polars"), pytest.importorskip("duckdb")
+    assert tessera.train(CONFIG, pl.from_arrow(table))["losses"] == expected["losses"]
+    assert tessera.train(CONFIG, duckdb.arrow(table))["losses"] == expected["losses"]
+
+
+def test_progress_an_end_and_a_checkpoint(tmp_path):
+    told = []
+    whole = tessera.train(CONFIG, columns(), test=columns(), watch=told.append, save=tmp_path / "whole")
+    assert whole["test"]["samples"] == ROWS and not whole["stopped"]
+    assert [event["step"] for event in told] == [4, 8, 12] and all(event["loss"] > 0 for event in told)
+    job = tmp_path / "job.toml"
+    job.write_text(tessera._train.to_toml(CONFIG))
+    part = tessera.train(job, columns(), test=columns(), watch=lambda e: e["step"] == 4, save=tmp_path / "part")
+    assert part["stopped"] and 4 <= part["steps"] < 12 and part["test"]["auc"] is None
+    rest = tessera.train(job, columns(), test=columns(), load=tmp_path / "part")
+    assert rest["first_step"] == part["steps"]
+    assert part["losses"] + rest["losses"] == whole["losses"]
+    assert tessera.train(job, columns(), overrides=["data.epochs=1"], max_steps=2)["steps"] == 2
+
+
+def trained_rank():
+    told = []
+    report = tessera.train(CONFIG, columns(), group=tessera.ProcessGroup(timeout_s=20), watch=told.append)
+    return report["losses"], report["test"]["auc"], len(told)
+
+
+def test_ranks_share_the_rows():
+    one = tessera.train(CONFIG, columns())
+    (losses, auc, told), other = tessera.launch(trained_rank, 2)
+    np.testing.assert_allclose(losses, one["losses"], rtol=1e-4)
+    assert other == (losses, auc, 0) and told == 2 and auc == pytest.approx(one["test"]["auc"], abs=1e-3)
+
+
+def test_ctrl_c_ends_training(tmp_path):
+    steps = []
+
+    def press(event):
+        steps.append(event["step"])
+        threading.Timer(0, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    with pytest.raises(KeyboardInterrupt):
+        tessera.train(CONFIG, columns(), overrides=["data.epochs=100000"], watch=press, save=tmp_path / "saved")
+    assert steps and (tmp_path / "saved").exists()
+
+
+def test_what_cannot_be_is_said():
+    def without(name):
+        return {key: values for key, values in columns().items() if key != name}
+
+    with pytest.raises(tessera.InvalidArgument, match="data.*epochz.*did you mean|epochz"):
+        tessera.train({**CONFIG, "data": {"epochz": 1}}, columns())
+    with pytest.raises(LookupError, match='the data given to train.*no column "user"'):
+        tessera.train(CONFIG, without("user"))
+    with pytest.raises(ValueError, match="different numbers of rows"):
+        tessera.train(CONFIG, {**columns(), "user": [1, 2]})
+    with pytest.raises(ValueError, match='column "user": it has text, and whole numbers are wanted'):
+        tessera.train(CONFIG, {**columns(), "user": ["x"] * ROWS})
+    with pytest.raises(ValueError, match='row 1, column "clicked"'):
+        tessera.train(CONFIG, {**columns(), "clicked": [3] * ROWS})
+    with pytest.raises(ValueError, match="an object of type int is no data") as raised:
+        tessera.train(CONFIG, 7)
+    assert isinstance(raised.value.__cause__, TypeError)
+    with pytest.raises(ZeroDivisionError):
+        tessera.train(CONFIG, columns(), watch=lambda event: 1 / 0)
+    with pytest.raises(ValueError, match="test is for data"):
+        tessera.train(CONFIG, test=columns())
+
+    def broken():
+        yield columns()
+        raise RuntimeError("the connection is gone")
+
+    with pytest.raises(tessera.TesseraError, match="the data given to train.*the connection is gone") as raised:
+        tessera.train(CONFIG, broken())
+    assert isinstance(raised.value.__cause__, RuntimeError)
+
+
+# ---- Arrow's C data interface, by hand: what pyarrow, polars and DuckDB hand out
+
+
+class ByHand:
+    """A stream of one record batch of these (name, format, length, buffers, children, dictionary)."""
+
+    def __init__(self, *arrays, offset=0, length):
+        self._arrays, self._offset, self._length, self._kept, self.released = arrays, offset, length, [], 0
+
+    def _schema(self, out, name, kind, children, dictionary=None, flags=2):
+        parts = [ArrowSchema() for _ in children]
+        for part, (child, format, _, _, inner, words) in zip(parts, children):
+            self._schema(part, child, format, inner, words)
+        pointers = (c.POINTER(ArrowSchema) * max(1, len(parts)))(*[c.pointer(part) for part in parts])
+        if dictionary:
+            out.dictionary = c.pointer(ArrowSchema())
+            self._schema(out.dictionary.contents, "", dictionary[1], [])
+        out.format, out.name, out.flags = kind.encode(), name.encode(), flags
+        out.n_children, out.children, out.release = len(parts), pointers, self._release_schema
+        self._kept += [parts, pointers]
+
+    def _array(self, out, length, offset, buffers, children, dictionary=None, null_count=-1):
+        parts = [ArrowArray() for _ in children]
+        for part, (_, _, count, inside, inner, words) in zip(parts, children):
+            self._array(part, count, 0, inside, inner, words)
+        pointers = (c.POINTER(ArrowArray) * max(1, len(parts)))(*[c.pointer(part) for part in parts])
+        held = [
+            None if b is None else np.frombuffer(b if isinstance(b, bytes) else b.tobytes(), np.uint8) for b in buffers
+        ]
+        addresses = (c.c_void_p * max(1, len(held)))(*[None if b is None else b.ctypes.data for b in held])
+        if dictionary:
+            out.dictionary = c.pointer(ArrowArray())
+            self._array(out.dictionary.contents, dictionary[2], 0, dictionary[3], [])
+        out.length, out.null_count, out.offset, out.n_buffers, out.n_children = (
+            length, null_count, offset, len(held), len(parts))  # fmt: skip
+        out.buffers, out.children, out.release = addresses, pointers, self._release_array
+        self._kept += [parts, pointers, held, addresses]
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        def release(kind):
+            def body(raw):
+                self.released += 1
+                raw.contents.release = kind()
+
+            return kind(body)
+
+        self._release_schema = release(dict(ArrowSchema._fields_)["release"])
+        self._release_array = release(dict(ArrowArray._fields_)["release"])
+        given = []
+
+        def get_schema(_, out):
+            self._schema(out.contents, "", "+s", self._arrays)
+            return 0
+
+        def get_next(_, out):
+            c.memset(out, 0, c.sizeof(ArrowArray))
+            if not given:
+                self._array(out.contents, self._length, self._offset, [None], self._arrays)
+            given.append(1)
+            return 0
+
+        kinds = dict(ArrowStream._fields_)
+        self._stream = ArrowStream(
+            kinds["get_schema"](get_schema), kinds["get_next"](get_next),
+            kinds["get_last_error"](lambda _: None), kinds["release"](lambda _: None),
+        )  # fmt: skip
+        new = c.pythonapi.PyCapsule_New
+        new.restype, new.argtypes = c.py_object, [c.c_void_p, c.c_char_p, c.c_void_p]
+        return new(c.addressof(self._stream), b"arrow_array_stream", None)
+
+
+def test_arrow_columns():
+    long = b"a text of more than twelve"
+    view = np.zeros(5, np.dtype([("length", "<i4"), ("text", "S12")]))
+    view["length"], view["text"] = (
+        [2, 0, len(long), 1, 3],
+        [b"ab", b"", long[:4] + b"\0\0\0\0" + b"\1\0\0\0", b"c", b"xyz"],
+    )
+    words = ("", "u", 2, [None, np.array([0, 1, 3], "i4"), b"abb"], [], None)
+    ids = ("item", "s", 6, [None, np.array([5, 6, 7, 8, 9, 10], "i2")], [], None)
+    stream = ByHand(
+        ("bits", "b", 5, [None, np.array([0b10110], "u1")], [], None),
+        ("floats", "g", 5, [np.array([0b11101], "u1"), np.array([1, 2, 3, 4, 5], "f8")], [], None),
+        ("large", "U", 5, [None, np.array([0, 2, 2, 3, 5, 6], "i8"), b"aabccd"], [], None),
+        ("views", "vu", 5, [None, view, b"-" + long], [], None),
+        ("dictionary", "C", 5, [None, np.array([1, 0, 1, 1, 0], "u1")], [], words),
+        ("lists", "+l", 5, [None, np.array([0, 1, 1, 4, 4, 6], "i4")], [ids], None),
+        ("pairs", "+w:2", 5, [None], [("item", "l", 10, [None, np.arange(10)], [], None)], None),
+        offset=1,
+        length=3,
+    )
+    (block,) = blocks_of(stream)
+    assert block["bits"].values.tolist() == [1, 1, 0]
+    assert block["floats"].values.tolist() == [2, 3, 4] and block["floats"].present.tolist() == [0, 1, 1]
+    assert block["large"].words() == [b"", b"b", b"cc"]
+    assert block["views"].words() == [b"", long, b"c"]
+    assert block["dictionary"].words() == [b"a", b"bb", b"bb"]
+    assert block["lists"].lists.tolist() == [0, 0, 3, 3] and block["lists"].values.tolist() == [6, 7, 8]
+    assert block["pairs"].lists.tolist() == [0, 2, 4, 6] and block["pairs"].values.tolist() == [2, 3, 4, 5, 6, 7]
+    del block
+    assert stream.released == 2  # the schema, and the batch
+    strange = ByHand(("when", "tdD", 1, [None, np.array([1], "i4")], [], None), length=1)
+    with pytest.raises(TypeError, match='column "when" is of Arrow\'s type "tdD"'):
+        list(blocks_of(strange))
+
+
+def test_a_job_as_toml():
+    text = tessera._train.to_toml(
+        {"a": {"b": [1, 2.5, 'x"y'], "c": True, "n": None}, "t": [{"o": {"name": "sgd", "k": 1}}]}
+    )
+    assert text == '[a]\nb = [1, 2.5, "x\\"y"]\nc = true\n[[t]]\no = {name = "sgd", k = 1}\n'
+    assert json.loads('"x\\"y"') == 'x"y'

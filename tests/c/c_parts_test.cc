@@ -1,0 +1,312 @@
+// What a program brings to tessera.h itself: a transport, a sharder, a log sink; and steps in two halves, outputs with
+// an owner, packed models, and the trainer.
+#include <cmath>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+
+#include "c_calls.h"
+#include "tessera/abi/collective.h"
+#include "tessera/infer.h"
+#include "tessera/sdk/sharder.h"
+#include "tessera_program.h"
+
+// The plugin unix (plugins/flagships/unix), which is linked into this program.
+extern "C" const tsr_plugin* tessera_plugin_v1(const tsr_host* host, tsr_error* err) noexcept;
+
+namespace tessera::test {
+namespace {
+
+using json = nlohmann::json;
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// Whole tables on rank 0, and a line for the log whenever it is asked.
+struct First : sdk::Sharder {
+  explicit First(const sdk::Setup& setup) : host(setup.host) {}
+  std::vector<sdk::Layout> propose(const sdk::Table& table, const sdk::Topology&,
+                                   const sdk::Constraints&) const override {
+    host.log(TSR_LOG_WARNING, "first is asked");
+    return {sdk::Layout{{sdk::LayoutPart{.rectangles = {{0, table.rows, 0, table.cols}}}}}};
+  }
+  sdk::Host host;
+};
+constexpr tsr_component kFirst =
+    sdk::component<First>({.id = "test.first", .version = "1.0.0", .about = "whole tables"});
+constexpr const tsr_component* kComponents[] = {&kFirst};
+constexpr tsr_plugin kHeld{sizeof(tsr_plugin), TSR_ABI_MINOR, 0, 1, "held", "1", "", kComponents};
+
+constexpr const char* kModel = R"({"modules": [{"tables": [{"name": "a", "num_embeddings": 6, "embedding_dim": 4},
+    {"name": "b", "num_embeddings": 4, "embedding_dim": 4, "feature_names": ["y"]}]}],
+    "dense": {"top.weight": [1, 8], "top.bias": [1]}, "optimizer": {"name": "exact_sgd", "learning_rate": 1}})";
+
+TEST(CParts, PluginsAndTheLogAreTheProgramsOwn) {
+  struct Lines {
+    std::mutex mutex;
+    std::string text;
+  } lines;
+  const tsr_plugin* plugins[] = {&kHeld};
+  tsr_runtime_options options{};
+  options.struct_size = sizeof(options);
+  options.plugins = plugins;
+  options.num_plugins = 1;
+  options.log = [](void* user, int32_t level, const char* text) {
+    auto& to = *static_cast<Lines*>(user);
+    const std::lock_guard lock(to.mutex);
+    to.text += std::to_string(level) + " " + text + "\n";
+  };
+  options.log_user = &lines;
+  tsr_runtime* runtime = nullptr;
+  OK(tsr_runtime_open(&options, &runtime, &err));
+  tsr_text* plan = nullptr;
+  OK(tsr_plan(runtime, kModel, R"({"world_size": 2, "shardings": {"a": {"sharding_type": "test.first"},
+              "b": {"sharding_type": "row_wise"}}})",
+              &plan, nullptr, &err));
+  EXPECT_EQ(json::parse(tsr_text_data(plan))["modules"][0]["tables"][0]["sharding_type"], "test.first");
+  EXPECT_THAT(lines.text, HasSubstr("1 first is asked\n"));
+  tsr_text_free(plan);
+  tsr_runtime_close(runtime);
+
+  const tsr_plugin* twice[] = {&kHeld, &kHeld};
+  options.plugins = twice;
+  options.num_plugins = 2;
+  REFUSED(TSR_INVALID_ARGUMENT, "the program's own plugin \"held\": tessera.sharder/1 \"test.first\"",
+          tsr_runtime_open(&options, &runtime, &err));
+  EXPECT_EQ(runtime, nullptr);
+  options.plugins = nullptr;
+  REFUSED(TSR_INVALID_ARGUMENT, "plugins is NULL", tsr_runtime_open(&options, &runtime, &err));
+}
+
+// Two ranks, here threads, over a transport that the program brings.
+TEST(CParts, ATransportIsTheProgramsOwn) {
+  const tsr_plugin* plugins[] = {tessera_plugin_v1(nullptr, nullptr)};
+  const int32_t port = free_port();
+  const auto rank = [&](int32_t me) {
+    tsr_runtime_options options{};
+    options.struct_size = sizeof(options);
+    options.plugins = plugins;
+    options.num_plugins = 1;
+    tsr_runtime* runtime = nullptr;
+    OK(tsr_runtime_open(&options, &runtime, &err));
+    const tsr_process_group_options how{sizeof(how), 2, me, me, 2, port, "127.0.0.1", "a secret of this test",
+                                        "unix",      20};
+    tsr_process_group* group = nullptr;
+    OK(tsr_process_group_connect(runtime, &how, &group, &err));
+    tsr_process_group_info info{};
+    info.struct_size = sizeof(info);
+    OK(tsr_process_group_describe(group, &info, &err));
+    EXPECT_STREQ(info.backend, "unix");
+    std::vector<float> values{1, static_cast<float>(me)};
+    View<float> view(values, {2});
+    OK(tsr_process_group_all_reduce(group, &view, TSR_REDUCE_SUM, &err));
+    EXPECT_THAT(values, ElementsAre(2, 1));
+    tsr_process_group_close(group);
+    tsr_runtime_close(runtime);
+  };
+  std::thread other(rank, 1);
+  rank(0);
+  other.join();
+}
+
+class CSteps : public testing::Test {
+ protected:
+  void SetUp() override {
+    OK(tsr_runtime_open(nullptr, &runtime_, &err));
+    const tsr_model_parallel_options options{sizeof(options), 0, kModel, nullptr, nullptr};
+    OK(tsr_model_parallel_create(runtime_, nullptr, &options, &model_, &err));
+    OK(tsr_model_parallel_collection(model_, "", &tables_, &err));
+    fill("a", {0, 1, 2, 3, 4, 5});
+    fill("b", {10, 11, 12, 13});
+  }
+  void TearDown() override {
+    tsr_collection_close(tables_);
+    tsr_model_parallel_close(model_);
+    tsr_runtime_close(runtime_);
+  }
+  void fill(const char* table, const std::vector<float>& values) {
+    std::vector<float> rows;
+    for (const float v : values) rows.insert(rows.end(), 4, v);
+    View<float> view(rows, {static_cast<int64_t>(values.size()), 4});
+    OK(tsr_collection_write_rows(tables_, table, 0, &view, &err));
+  }
+
+  tsr_runtime* runtime_ = nullptr;
+  tsr_model_parallel* model_ = nullptr;
+  tsr_collection* tables_ = nullptr;
+  // Two samples: a has {1, 2} and {}, y has {3} and {0}.
+  std::vector<int64_t> ids_{1, 2, 3, 0}, lengths_{2, 0, 1, 1};
+  View<int64_t> values_{ids_, {4}}, counts_{lengths_, {4}};
+  tsr_batch batch_{sizeof(tsr_batch), 2,       nullptr, &values_, &counts_, nullptr,
+                   nullptr,           nullptr, nullptr, 0,        0,        nullptr};
+};
+
+TEST_F(CSteps, InTwoHalves) {
+  tsr_step *first = nullptr, *second = nullptr, *unused = nullptr;
+  OK(tsr_collection_start(tables_, &batch_, &first, &err));
+  DLTensor out;
+  REFUSED(TSR_FAILED_PRECONDITION, "tsr_step_wait() first", tsr_step_output(first, 0, &out, &err));
+  std::vector<float> ones(16, 1);
+  View<float> grad(ones, {2, 8});
+  const DLTensor* grads[] = {&grad};
+  REFUSED(TSR_FAILED_PRECONDITION, "tsr_step_wait() first", tsr_step_backward(first, grads, 1, &err));
+  OK(tsr_collection_start(tables_, &batch_, &second, &err));
+  OK(tsr_step_wait(first, &err));
+  REFUSED(TSR_FAILED_PRECONDITION, "once", tsr_step_wait(first, &err));
+  OK(tsr_step_output(first, 0, &out, &err));
+  const auto* rows = static_cast<const float*>(out.data);
+  EXPECT_EQ(std::vector<float>(rows, rows + 8), (std::vector<float>{3, 3, 3, 3, 13, 13, 13, 13}));
+  OK(tsr_step_backward(first, grads, 1, &err));
+  OK(tsr_step_wait(second, &err));  // looks up behind the update
+  OK(tsr_step_output(second, 0, &out, &err));
+  EXPECT_EQ(static_cast<const float*>(out.data)[0], 1);
+  OK(tsr_step_backward(second, grads, 1, &err));
+  OK(tsr_collection_start(tables_, &batch_, &unused, &err));
+  tsr_step_close(unused);
+  tsr_step_close(second);
+  tsr_step_close(first);
+  ids_[0] = 6;
+  REFUSED(TSR_INVALID_ARGUMENT, "6", tsr_collection_start(tables_, &batch_, &unused, &err));
+  EXPECT_EQ(unused, nullptr);
+}
+
+TEST_F(CSteps, AnOutputWithAnOwnerOutlivesAll) {
+  tsr_step* step = nullptr;
+  OK(tsr_collection_forward(tables_, &batch_, nullptr, &step, &err));
+  DLManagedTensorVersioned* owned = nullptr;
+  REFUSED(TSR_OUT_OF_RANGE, "no output 1", tsr_step_export(step, 1, &owned, &err));
+  EXPECT_EQ(owned, nullptr);
+  OK(tsr_step_export(step, 0, &owned, &err));
+  DLTensor view;
+  OK(tsr_step_output(step, 0, &view, &err));
+  EXPECT_EQ(owned->dl_tensor.data, view.data) << "no copy";
+  tsr_step_close(step);
+  OK(tsr_collection_forward(tables_, &batch_, nullptr, &step, &err));  // may not have its memory
+  tsr_step_close(step);
+  TearDown();
+  tables_ = nullptr, model_ = nullptr, runtime_ = nullptr;
+  ASSERT_EQ(owned->version.major, 1u);
+  ASSERT_EQ(owned->dl_tensor.ndim, 2);
+  EXPECT_EQ(owned->dl_tensor.shape[1], 8);
+  const auto* rows = static_cast<const float*>(owned->dl_tensor.data);
+  EXPECT_EQ(std::vector<float>(rows + 4, rows + 8), (std::vector<float>{13, 13, 13, 13}));
+  owned->deleter(owned);
+}
+
+TEST_F(CSteps, TheDensePartIsInCheckpoints) {
+  const TestFolder folder;
+  DLTensor weight;
+  OK(tsr_model_parallel_dense(model_, "top.weight", &weight, &err));
+  ASSERT_EQ(weight.ndim, 2);
+  EXPECT_EQ(weight.shape[1], 8);
+  auto* values = static_cast<float*>(weight.data);
+  EXPECT_EQ(values[7], 0);
+  values[7] = 2.5;
+  OK(tsr_model_parallel_save(model_, folder.file("saved").c_str(), nullptr, 0, &err));
+  values[7] = -1;
+  OK(tsr_model_parallel_load(model_, folder.file("saved").c_str(), nullptr, &err));
+  EXPECT_EQ(values[7], 2.5f);
+  REFUSED(TSR_NOT_FOUND, "it has top.weight, top.bias", tsr_model_parallel_dense(model_, "top", &weight, &err));
+}
+
+// Scores of a packed model, of one sample with ids 2 and 3.
+TEST_F(CSteps, TablesAndADensePartArePacked) {
+  const TestFolder folder;
+  std::vector<float> weight(8, 0.125f), bias{-2};
+  View<float> weights(weight, {1, 8}), biases(bias, {1});
+  const char* names[] = {"top.weight", "top.bias"};
+  const DLTensor* tensors[] = {&weights, &biases};
+  tsr_pack_options options{};
+  options.struct_size = sizeof(options);
+  options.num_collections = 1;
+  options.collections = &tables_;
+  options.graph = R"({"dense_inputs": 0, "layers": [{"name": "top", "type": "linear", "inputs": ["a", "b"],
+      "options": {"width": 1}}], "heads": [{"name": "click", "input": "top", "loss": "binary_cross_entropy",
+      "label": "label", "weight": 1}]})";
+  options.names = names;
+  options.tensors = tensors;
+  options.num_tensors = 1;
+  options.settings = R"({"format": "fp32"})";
+  const std::string to = folder.file("model");
+  tsr_text* report = nullptr;
+  REFUSED(TSR_INVALID_ARGUMENT, "bias", tsr_pack(to.c_str(), &options, &report, &err));
+  options.num_tensors = 2;
+  options.settings = R"({"formats": {"c": "fp16"}})";
+  REFUSED(TSR_INVALID_ARGUMENT, "unknown key \"c\"", tsr_pack(to.c_str(), &options, &report, &err));
+  options.settings = R"({"format": "fp32"})";
+  OK(tsr_pack(to.c_str(), &options, &report, &err));
+  EXPECT_EQ(json::parse(tsr_text_data(report))[1]["table"], "b");
+  tsr_text_free(report);
+  tsr_model* model = nullptr;
+  OK(tsr_model_open(to.c_str(), nullptr, &model, &err));
+  const int64_t a = 2, b = 3;
+  const int32_t one = 1;
+  const tsr_model_ids features[] = {{&a, &one, nullptr, 1}, {&b, &one, nullptr, 1}};
+  const tsr_model_input input{sizeof(input), 2, 1, nullptr, features};
+  float score = 0;
+  OK(tsr_model_predict(model, &input, &score, &err));
+  EXPECT_NEAR(score, 1 / (1 + std::exp(-(4 * 2 + 4 * 13) / 8.0 + 2)), 1e-6);
+  tsr_model_close(model);
+}
+
+TEST(CParts, TheTrainerTakesAConfig) {
+  tsr_runtime* runtime = nullptr;
+  OK(tsr_runtime_open(nullptr, &runtime, &err));
+  struct Told {
+    int asked = 0;
+    std::vector<json> events;
+  } told;
+  tsr_train_options options{};
+  options.struct_size = sizeof(options);
+  options.config = R"(
+[model]
+embedding_dim = 4
+bottom_mlp = [4]
+top_mlp = [1]
+[report]
+log_every = 2
+[data]
+columns = 2
+rows = [20]
+dense = 2
+samples = 64
+test_samples = 16
+batch = 8
+)";
+  const char* overrides[] = {"data.epochs=2"};
+  options.overrides = overrides;
+  options.num_overrides = 1;
+  options.watch = [](void* user, const char* event) -> int32_t {
+    auto& to = *static_cast<Told*>(user);
+    if (event == nullptr) return ++to.asked, 0;
+    to.events.push_back(json::parse(event));
+    return to.events.back()["step"] == 8 ? 1 : 0;
+  };
+  options.user = &told;
+  tsr_text* report = nullptr;
+  OK(tsr_train(runtime, nullptr, &options, &report, &err));
+  const json done = json::parse(tsr_text_data(report));
+  EXPECT_EQ(done["stopped"], true);
+  EXPECT_EQ(done["test"]["auc"], nullptr) << "who stops does not wait for it";
+  ASSERT_GE(told.events.size(), 4u);
+  EXPECT_EQ(told.events[1]["step"], 4);
+  EXPECT_GT(told.events[1]["loss"], 0.0);
+  EXPECT_EQ(told.asked, done["steps"]);
+  tsr_text_free(report);
+  options.watch = nullptr;
+  OK(tsr_train(runtime, nullptr, &options, &report, &err));
+  EXPECT_EQ(json::parse(tsr_text_data(report))["losses"].size(), 16u);
+  EXPECT_GT(json::parse(tsr_text_data(report))["test"]["auc"], 0.0);
+  tsr_text_free(report);
+  options.config = "[dat]\n";
+  options.source = "mine.toml";
+  REFUSED(TSR_INVALID_ARGUMENT, "mine.toml", tsr_train(runtime, nullptr, &options, &report, &err));
+  EXPECT_EQ(report, nullptr);
+  options.config = nullptr;
+  REFUSED(TSR_INVALID_ARGUMENT, "config is NULL", tsr_train(runtime, nullptr, &options, &report, &err));
+  tsr_runtime_close(runtime);
+}
+
+}  // namespace
+}  // namespace tessera::test
