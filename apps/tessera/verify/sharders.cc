@@ -10,6 +10,7 @@
 #include <map>
 #include <thread>
 
+#include "tessera/abi/draft/keyed_rows.h"
 #include "verify/check.h"
 #include "verify/kernel_bed.h"
 #include "verify/layouts.h"
@@ -72,6 +73,11 @@ class Asked {
   }
 
   const tsr_sharder& api() const { return api_; }
+  bool keeps_ids() const {
+    const tsr_component* component = part_.raw()->component;
+    return TSR_HAS(tsr_component, component, extension) &&
+           component->extension(part_.self(), TSR_KEYED_ROWS) != nullptr;
+  }
   void* self() const { return part_.self(); }
 
  private:
@@ -347,6 +353,23 @@ void check_bijection(const Routes& routes, const std::vector<int64_t>& held, Ran
   }
 }
 
+// The same where rows keep their ids (abi/draft/keyed_rows.h).
+void check_keyed(const Routes& routes, size_t row_sets) {
+  const Question& q = routes.q;
+  std::vector<int64_t> ids(static_cast<size_t>(q.rows));
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i);
+  const Routes::Place at = routes.of(ids);
+  require(at.rows == ids, q.text(), ": route gives an id another row, but says that rows keep their ids");
+  for (const int32_t s : at.row_sets)
+    require(s >= 0 && static_cast<size_t>(s) < row_sets, q.text(), ": route names row set ", s, " of ", row_sets);
+  for (size_t i = 0; i < std::min<size_t>(ids.size(), 20); ++i) {
+    require(routes.back(at.row_sets[i], {ids[i]}).front() == ids[i], q.text(), ": unroute takes row ", ids[i],
+            " to another id, but rows keep their ids");
+    require(routes.of({ids[i]}).row_sets[0] == at.row_sets[i], q.text(), ": route takes id ", ids[i],
+            " elsewhere when it is asked for it alone");
+  }
+}
+
 void check_sharder_routes(Subject& subject) {
   Random random = subject.random(3);
   const Asked sharder(subject);
@@ -363,7 +386,10 @@ void check_sharder_routes(Subject& subject) {
       require(here.row_sets == there.row_sets && here.rows == there.rows, q.text(),
               ": route answers otherwise where propose was not asked: all that it may need is in tsr_route, its cookie "
               "too");
-      check_bijection(Routes(sharder, q, layout), row_sets_of(layout), random);
+      if (sharder.keeps_ids())
+        check_keyed(Routes(sharder, q, layout), row_sets_of(layout).size());
+      else
+        check_bijection(Routes(sharder, q, layout), row_sets_of(layout), random);
       ++routed;
     }
   }

@@ -125,7 +125,9 @@ class Unpacker {
   // Ids were checked where the batch is; a peer that sends others is broken, and must not make this rank read wild
   // memory.
   void check_ids(int peer, int stream, const StreamPiece& piece) const {
-    const int64_t rows = wiring_.streams()[stream].rows;
+    const Stream& from = wiring_.streams()[stream];
+    const RowRouterPtr& router = wiring_.cuts()[from.cut].router;
+    const int64_t rows = router && router->keeps_ids() ? wiring_.slots()[from.slot].rows : from.rows;
     const int64_t* ids = out_.ids.data<int64_t>() + piece.first_id;
     uint64_t signs = 0;
     for (int64_t i = 0; i < piece.ids; ++i) {

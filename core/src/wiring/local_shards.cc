@@ -52,7 +52,9 @@ LocalShards local_shards(const std::vector<EmbeddingBagConfig>& tables, const Em
       if (o.train) start.formula = start_formula(table, options.seed, where.row, where.col);
       if (t < options.routers.size() && options.routers[t]) start.unroute = unrouting(options.routers[t], s);
       const uint32_t poolings = shard_poolings(options.sequence ? PoolingType::kNone : table.pooling);
-      o.tables = {{table.name, where.rows, where.cols, kernel.options, poolings, std::move(start)}};
+      const bool keyed = t < options.routers.size() && options.routers[t] && options.routers[t]->keeps_ids();
+      o.tables = {{table.name, keyed ? table.num_embeddings : where.rows, where.cols, kernel.options, poolings,
+                   std::move(start)}};
       out.shards.push_back({static_cast<int>(t), static_cast<int>(s), where, 0, 0});
     }
   }

@@ -9,7 +9,9 @@
 
 #include "config/fnv1a.h"
 #include "config/splitmix64.h"
+#include "modules/kernel_config.h"
 #include "plugin/calls.h"
+#include "tessera/abi/draft/keyed_rows.h"
 #include "tessera/sdk/tensor.h"
 
 namespace tessera {
@@ -46,7 +48,11 @@ RowSets::RowSets(const ParameterSharding& sharding) {
 
 RowRouter::RowRouter(PartPtr sharder, const EmbeddingBagConfig& table, const ParameterSharding& sharding,
                      const World& world)
-    : sharder_(std::move(sharder)), config_(table), row_sets_(sharding), cookie_(sharding.cookie) {
+    : sharder_(std::move(sharder)),
+      config_(table),
+      row_sets_(sharding),
+      cookie_(sharding.cookie),
+      keeps_ids_(sharder_->extension<tsr_keyed_rows>(TSR_KEYED_ROWS) != nullptr) {
   const auto& api = sharder_->api<tsr_sharder>();
   if (!TSR_HAS(tsr_sharder, &api, route) || !TSR_HAS(tsr_sharder, &api, unroute)) {
     fail(Code::kFailedPrecondition, "sharder ", sharder_->id(), " routes rows of table \"", table.name,
@@ -89,7 +95,11 @@ void RowRouter::route(std::span<const int64_t> ids, int32_t* row_sets, int64_t* 
   if (code != TSR_OK) err.check(code, cat(who(), ": route"));  // steps come here: no text where nothing is wrong
   for (size_t i = 0; i < ids.size(); ++i) {
     const auto k = static_cast<size_t>(row_sets[i]);
-    if (k >= row_sets_.rows.size() || rows[i] < 0 || rows[i] >= row_sets_.rows[k]) {
+    if (k < row_sets_.rows.size() && keeps_ids_ && rows[i] != ids[i]) {
+      fail(Code::kInternal, who(), ": route takes id ", ids[i], " to row ", rows[i],
+           ", but says that rows keep their ids: it must write the id");
+    }
+    if (k >= row_sets_.rows.size() || rows[i] < 0 || (rows[i] >= row_sets_.rows[k] && !keeps_ids_)) {
       fail(Code::kInternal, who(), ": route takes id ", ids[i], " to row ", rows[i], " of row set ", row_sets[i],
            ", which does not exist: it must write a row set and a row of it for every id");
     }
@@ -149,6 +159,25 @@ uint64_t RowRouter::fingerprint() const {
   return fnv1a(bytes(s.rows), fnv1a(bytes(s.row_sets)));
 }
 
+namespace {
+
+// Others have all rows of a table, which no rank is to hold here.
+void check_on_demand(const Runtime& runtime, const RowRouter& router, const std::string& compute_kernel) {
+  const std::string name = compute_kernel_name(compute_kernel).name;
+  for (const std::string& id : runtime.ids(TSR_KERNEL_KIND)) {
+    const auto& api = *static_cast<const tsr_kernel*>(runtime.component(TSR_KERNEL_KIND, id).api);
+    for (const char* const* served = api.compute_kernels; *served != nullptr; ++served) {
+      if (name == *served && (api.flags & TSR_KERNEL_ROWS_ON_DEMAND) != 0) return;
+    }
+  }
+  fail(Code::kUnimplemented, router.who(),
+       ": it leaves rows their ids, which needs a kernel whose rows come on demand, "
+       "and \"",
+       name, "\" is none: choose another kernel, or another sharding");
+}
+
+}  // namespace
+
 std::vector<RowRouterPtr> row_routers(const Runtime& runtime, const std::vector<EmbeddingBagConfig>& tables,
                                       const EmbeddingModuleShardingPlan& plan, const RowRouter::World& world) {
   std::vector<RowRouterPtr> out(tables.size());
@@ -157,6 +186,7 @@ std::vector<RowRouterPtr> row_routers(const Runtime& runtime, const std::vector<
     if (!sharding.routed) continue;
     out[t] = std::make_shared<RowRouter>(runtime.create(TSR_SHARDER_KIND, sharding.sharding_type), tables[t], sharding,
                                          world);
+    if (out[t]->keeps_ids()) check_on_demand(runtime, *out[t], sharding.compute_kernel);
   }
   return out;
 }

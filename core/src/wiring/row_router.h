@@ -32,6 +32,8 @@ class RowRouter {
   RowRouter(PartPtr sharder, const EmbeddingBagConfig& table, const ParameterSharding& sharding, const World& world);
   RowRouter(const RowRouter&) = delete;
 
+  // Rows keep their ids (abi/draft/keyed_rows.h): the local row of an id is the id.
+  bool keeps_ids() const { return keeps_ids_; }
   // Row set and row there of every id; asks for no memory. kInternal when the sharder names a row that does not exist,
   // or none.
   void route(std::span<const int64_t> ids, int32_t* row_sets, int64_t* rows) const;
@@ -59,6 +61,7 @@ class RowRouter {
   EmbeddingBagConfig config_;
   RowSets row_sets_;
   int64_t cookie_;
+  bool keeps_ids_;
   std::vector<const char*> features_;
   tsr_table table_{};
   tsr_topology topology_{};

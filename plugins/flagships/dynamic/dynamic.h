@@ -1,0 +1,104 @@
+// The instance of kernel "dynamic": lookups and updates of a group of tables.
+#pragma once
+
+#include <deque>
+#include <memory>
+
+#include "rows.h"
+#include "sums.h"
+
+namespace flagships {
+
+class DynamicTables : public KernelInstance {
+ public:
+  explicit DynamicTables(const tsr_kernel_config& config);
+
+  void forward(const tsr_lookup& lookup, const DLTensor& output, tsr_stream, tsr_context** context) override;
+  void backward(tsr_context* context, const tsr_backward& args, tsr_stream) override;
+  void release(tsr_context* context) noexcept override;
+  void save(uint32_t table, const tsr_stream_io& io) override { tables_.at(table).save(io); }
+  void load(uint32_t table, const tsr_stream_io& io) override { tables_.at(table).load(io); }
+  void export_rows(uint32_t table, uint64_t& cursor, tsr_rows& rows) override {
+    tables_.at(table).export_rows(cursor, rows);
+  }
+  void import_rows(uint32_t table, const tsr_rows& rows) override { tables_.at(table).import_rows(rows); }
+  tsr_kernel_stats stats(uint32_t table) override;
+
+ private:
+  // Where each id of a batch has its row. Contexts are used again, so that a step takes no memory.
+  struct Places {
+    std::vector<uint32_t> slots, rows;  // by position; kNone: it has none
+    std::vector<uint64_t> evictions;    // by table, up to when slots are those of the ids
+  };
+  // A batch with indices of one type.
+  struct Batch {
+    const tsr_lookup& lookup;
+    std::span<const int64_t> ids, offsets;
+    const float* weights;
+    const int32_t* listed;
+
+    int64_t begin(const tsr_lookup_feature& f, int64_t bag) const {
+      return offsets[static_cast<size_t>(f.first_offset + bag)];
+    }
+    // First element of a bag's output, or of a position's without pooling.
+    int64_t output(const tsr_lookup_feature& f, int64_t bag) const {
+      const int64_t row = f.listed != 0 && listed != nullptr ? listed[f.first_offset + bag] : bag;
+      return f.output_offset + row * f.output_stride;
+    }
+  };
+  // An id's share of the gradient of its row.
+  struct Share {
+    const float* gradient;
+    float scale;
+    uint32_t row;
+  };
+
+  Batch read(const tsr_lookup& lookup);
+  void find(const Batch& batch, const tsr_lookup_feature& feature, bool trains, Places& places);
+  void insert(const Batch& batch, Places& places);
+  void pool(const Batch& batch, const tsr_lookup_feature& feature, const Places& places, float* output);
+  const float* row_or_absent(const Batch& batch, Table& table, const Places& places, int64_t position, size_t taken);
+  void drop_evicted(const Batch& batch, const tsr_lookup_feature& feature, Places& places) const;
+  void take_shares(const Batch& batch, const tsr_lookup_feature& feature, const Places& places,
+                   const tsr_backward& args);
+  const float* clamped(const Share& share, size_t row, int64_t dim, float scale);
+  void update(Table& table, const tsr_backward& args);
+  void group_by_row();
+
+  OptimizerRef optimizer_;
+  float max_gradient_;
+  SumRows* sum_;
+  std::vector<Table> tables_;
+  std::vector<uint64_t> lookups_, hits_;
+  std::deque<Places> places_;
+  std::vector<Places*> free_;
+
+  // Scratch.
+  Places without_context_;
+  std::vector<int64_t> ids_, offsets_;
+  std::vector<std::vector<Table::Miss>> misses_;  // by table
+  std::vector<const float*> addresses_;
+  std::vector<float> scales_, absent_, zeros_, clamped_;
+  std::vector<Share> shares_;
+  std::vector<uint32_t> unique_rows_, group_of_, group_begin_, order_, seats_;
+  std::vector<float> sums_;
+  std::vector<float*> weights_of_, states_of_;
+  std::vector<const float*> gradients_of_;
+};
+
+class Dynamic : public Kernel {
+ public:
+  using Instance = DynamicTables;
+  static constexpr const char* kComputeKernels[] = {"dynamic", nullptr};
+  static constexpr int32_t kDeviceTypes[] = {kDLCPU, 0};
+  static constexpr uint32_t kFlags = TSR_KERNEL_ROWS_ON_DEMAND | TSR_KERNEL_PLACES_ROWS;
+
+  void supports(const tsr_kernel_config& config) const override;
+  std::unique_ptr<KernelInstance> open(const tsr_kernel_config& config) const override {
+    supports(config);
+    return std::make_unique<DynamicTables>(config);
+  }
+  tsr_estimate estimate(const tsr_kernel_config& config, const tsr_workload& work) const override;
+};
+
+}  // namespace flagships

@@ -1,0 +1,508 @@
+// Which ids survive and what their rows hold, against plain lists of each bucket: by LRU, LFU and decayed counts, with
+// a time to live, in one table and in the parts of several owners; who is admitted; evaluations; rows out and in.
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <random>
+#include <set>
+#include <sstream>
+
+#include "dynamic.h"
+
+namespace {
+
+using namespace flagships;
+
+int failures = 0;
+template <class... Parts>
+void expect(bool right, const Parts&... parts) {
+  if (right) return;
+  if (++failures > 20) return;
+  std::ostringstream text;
+  (text << ... << parts);
+  std::printf("%s\n", text.str().c_str());
+}
+
+constexpr int64_t kDim = 20;  // neither one vector nor a multiple
+constexpr float kRate = 0.5f;
+
+float start_of(int64_t id, int64_t column) { return static_cast<float>(id % 1000) / 1000 + static_cast<float>(column); }
+
+tsr_code fill(void*, uint32_t, int64_t count, const int64_t* rows, float* out, tsr_error*) {
+  for (int64_t i = 0; i < count * kDim; ++i) out[i] = start_of(rows[i / kDim], i % kDim);
+  return TSR_OK;
+}
+
+// w -= rate * g, and a state that starts at 0.25 and counts updates.
+tsr_code state(void*, uint32_t i, tsr_state* out, tsr_error*) {
+  if (i > 0) return TSR_OUT_OF_RANGE;
+  *out = {sizeof(tsr_state), TSR_STATE_PER_ROW, dtype_of<float>(), 0, 0.25, "updates"};
+  return TSR_OK;
+}
+void update_row(void*, const tsr_update*, int64_t dim, float* weight, const float* grad, float* const* states) {
+  for (int64_t d = 0; d < dim; ++d) weight[d] -= kRate * grad[d];
+  states[0][0] += 1;
+}
+
+DLTensor tensor(const void* data, DLDataType type, std::vector<int64_t>& shape) {
+  return {const_cast<void*>(data), {kDLCPU, 0}, static_cast<int32_t>(shape.size()), type, shape.data(), nullptr, 0};
+}
+
+struct Row {
+  std::vector<float> values;
+  float updates;
+  Table::Extra extra;
+};
+
+// One instance with one table.
+class Bed {
+ public:
+  Bed(int64_t rows, const std::string& options, double max_gradient = 0) {
+    optimizer_api_.struct_size = sizeof(optimizer_api_);
+    optimizer_api_.state = state;
+    optimizer_api_.update_row = update_row;
+    component_.id = "counting_sgd";
+    component_.api = &optimizer_api_;
+    part_.component = &component_;
+    table_ = {sizeof(tsr_kernel_table), 0, "t", rows, kDim, options.c_str(), 0, 0};
+    config_.struct_size = sizeof(config_);
+    config_.compute_kernel = "dynamic";
+    config_.device = {kDLCPU, 0};
+    config_.weight_dtype = config_.output_dtype = dtype_of<float>();
+    config_.num_tables = 1;
+    config_.table_stride = sizeof(table_);
+    config_.tables = &table_;
+    config_.optimizer = &part_;
+    config_.max_gradient = max_gradient;
+    config_.start_values = &start_;
+    tables_ = Dynamic().open(config_);
+  }
+
+  // Bags of one id each; the sums. With `grad`, a backward that gives each id this gradient in all columns.
+  double time = 0;  // of the next step
+  std::vector<float> step(int64_t step, const std::vector<int64_t>& ids, bool reads_only = false, float grad = 1) {
+    std::vector<int64_t> offsets(ids.size() + 1);
+    for (size_t i = 0; i < offsets.size(); ++i) offsets[i] = static_cast<int64_t>(i);
+    std::vector<int64_t> n{std::ssize(ids)}, m{std::ssize(offsets)}, shape{std::ssize(ids), kDim};
+    const DLTensor id_view = tensor(ids.data(), dtype_of<int64_t>(), n),
+                   offset_view = tensor(offsets.data(), dtype_of<int64_t>(), m);
+    tsr_lookup_feature feature{};
+    feature.pooling = TSR_POOLING_SUM;
+    feature.bags = std::ssize(ids);
+    feature.output_stride = kDim;
+    tsr_lookup lookup{};
+    lookup.struct_size = sizeof(lookup);
+    lookup.flags = reads_only ? TSR_LOOKUP_READ_ONLY : 0;
+    lookup.num_features = 1;
+    lookup.feature_stride = sizeof(feature);
+    lookup.features = &feature;
+    lookup.ids = &id_view;
+    lookup.offsets = &offset_view;
+    lookup.step = step;
+    lookup.time = time;
+    std::vector<float> out(ids.size() * kDim), grads(out.size(), grad);
+    const DLTensor output = tensor(out.data(), dtype_of<float>(), shape),
+                   gradient = tensor(grads.data(), dtype_of<float>(), shape);
+    tsr_context* context = nullptr;
+    tables_->forward(lookup, output, nullptr, reads_only ? nullptr : &context);
+    if (reads_only) return out;
+    const tsr_update update{sizeof(tsr_update), 0, kRate, step};
+    const tsr_backward args{sizeof(tsr_backward), 0, &lookup, &gradient, nullptr, 1, &update};
+    tables_->backward(context, args, nullptr);
+    tables_->release(context);
+    return out;
+  }
+
+  std::map<int64_t, Row> rows() {
+    std::map<int64_t, Row> out;
+    uint64_t cursor = 0;
+    for (Block b(7);;) {
+      tables_->export_rows(0, cursor, b.raw);
+      if (b.raw.count == 0) return out;
+      for (int64_t i = 0; i < b.raw.count; ++i)
+        out[b.ids[i]] = {{b.weights.begin() + i * kDim, b.weights.begin() + (i + 1) * kDim}, b.updates[i], b.extra[i]};
+    }
+  }
+  void import(const std::map<int64_t, Row>& rows) {
+    for (const auto& [id, row] : rows) {
+      Block b(1);
+      b.ids[0] = id;
+      std::copy(row.values.begin(), row.values.end(), b.weights.begin());
+      b.updates[0] = row.updates;
+      b.extra[0] = row.extra;
+      b.raw.count = 1;
+      tables_->import_rows(0, b.raw);
+    }
+  }
+  DynamicTables& tables() { return static_cast<DynamicTables&>(*tables_); }
+  tsr_kernel_stats stats() { return tables_->stats(0); }
+
+ private:
+  struct Block {
+    explicit Block(int64_t count)
+        : ids(count), weights(count * kDim), updates(count), extra(count), n{count}, shape{count, kDim} {
+      id_view = tensor(ids.data(), dtype_of<int64_t>(), n);
+      weight_view = tensor(weights.data(), dtype_of<float>(), shape);
+      state_view = tensor(updates.data(), dtype_of<float>(), n);
+      raw = {sizeof(tsr_rows), 0, 1, sizeof(Table::Extra), 0, &id_view, &weight_view, &states, extra.data()};
+    }
+    Block(const Block&) = delete;
+    std::vector<int64_t> ids;
+    std::vector<float> weights, updates;
+    std::vector<Table::Extra> extra;
+    std::vector<int64_t> n, shape;
+    DLTensor id_view, weight_view, state_view;
+    const DLTensor* states = &state_view;
+    tsr_rows raw;
+  };
+
+  tsr_optimizer optimizer_api_{};
+  tsr_component component_{};
+  tsr_part part_{};
+  tsr_kernel_table table_{};
+  const tsr_start_values start_{sizeof(tsr_start_values), 0, nullptr, fill, nullptr};
+  tsr_kernel_config config_{};
+  std::unique_ptr<KernelInstance> tables_;
+};
+
+// What docs/dynamic_tables.md says, with a list of ids for each bucket.
+class Oracle {
+ public:
+  struct Known {
+    int64_t last;
+    float count;
+    float value;  // of column 0
+    int updates;
+  };
+  Oracle(int64_t capacity, std::string evict, double half_life, int64_t ttl)
+      : buckets_(capacity), evict_(std::move(evict)), half_life_(half_life), ttl_(ttl), lists_(buckets_.count) {}
+
+  void step(int64_t step, const std::vector<int64_t>& ids) {
+    std::map<int64_t, int> seen;
+    for (const int64_t id : ids) ++seen[id];
+    std::map<int64_t, std::vector<int64_t>> new_ids;
+    for (const auto& [id, times] : seen) {
+      auto& list = lists_[bucket(id)];
+      const auto at = list.find(id);
+      if (at == list.end()) {
+        new_ids[bucket(id)].push_back(id);
+        continue;
+      }
+      Known& known = at->second;
+      const bool gone = ttl_ > 0 && step - known.last > ttl_;
+      if (gone) known = {step, 0, start_of(id, 0), 0};
+      known.count = score(known, step);
+      for (int i = 0; i < times; ++i) known.count += 1;
+      known.last = step;
+    }
+    for (auto& [b, wanted] : new_ids) {
+      std::sort(wanted.begin(), wanted.end(), [&](int64_t a, int64_t c) {
+        return seen[a] != seen[c] ? seen[a] > seen[c] : scrambled(a) < scrambled(c);
+      });
+      for (const int64_t id : wanted) insert(lists_[static_cast<size_t>(b)], id, step, seen[id]);
+    }
+    for (const auto& [id, times] : seen) {
+      const auto at = lists_[bucket(id)].find(id);
+      if (at == lists_[bucket(id)].end()) continue;
+      at->second.value -= kRate * static_cast<float>(times);
+      ++at->second.updates;
+    }
+  }
+  std::map<int64_t, Known> all() const {
+    std::map<int64_t, Known> out;
+    for (const auto& list : lists_) out.insert(list.begin(), list.end());
+    return out;
+  }
+  int64_t evictions = 0;
+
+ private:
+  size_t bucket(int64_t id) const { return static_cast<size_t>(buckets_.of(scrambled(id))); }
+  float score(const Known& known, int64_t step) const {
+    if (evict_ != "decayed" || step == known.last) return known.count;
+    return known.count * std::exp2(-static_cast<float>(step - known.last) / static_cast<float>(half_life_));
+  }
+  void insert(std::map<int64_t, Known>& list, int64_t id, int64_t step, int times) {
+    if (std::ssize(list) == buckets_.slots) {
+      auto worst = list.end();
+      const auto rank = [&](const auto& k) {
+        const bool gone = ttl_ > 0 && step - k.second.last > ttl_;
+        const float by = gone ? -1 : evict_ == "lru" ? 0 : score(k.second, step);
+        return std::tuple(by, k.second.last, scrambled(k.first));
+      };
+      for (auto at = list.begin(); at != list.end(); ++at) {
+        if (at->second.last != step && (worst == list.end() || rank(*at) < rank(*worst))) worst = at;
+      }
+      if (worst == list.end()) return;
+      list.erase(worst);
+      ++evictions;
+    }
+    list[id] = {step, static_cast<float>(times), start_of(id, 0), 0};
+  }
+
+  Buckets buckets_;
+  std::string evict_;
+  double half_life_;
+  int64_t ttl_;
+  std::vector<std::map<int64_t, Known>> lists_;
+};
+
+// Zipf-like ids without an order in their numbers, up to 2^61.
+std::vector<int64_t> drawn(std::mt19937_64& random, size_t count, int64_t different) {
+  std::vector<int64_t> out;
+  for (size_t i = 0; i < count; ++i) {
+    const double u = std::ldexp(static_cast<double>(random() >> 11), -53);
+    const auto rank = static_cast<int64_t>(std::pow(static_cast<double>(different), u));
+    out.push_back(static_cast<int64_t>(scrambled(rank) >> 3));
+  }
+  return out;
+}
+
+void compare(const std::map<int64_t, Row>& got, const std::map<int64_t, Oracle::Known>& want, const char* what) {
+  expect(got.size() == want.size(), what, ": ", got.size(), " ids survive, not ", want.size());
+  for (const auto& [id, known] : want) {
+    const auto at = got.find(id);
+    expect(at != got.end(), what, ": id ", id, " does not survive");
+    if (at == got.end()) continue;
+    expect(std::abs(at->second.values[0] - known.value) < 1e-3f * (1 + std::abs(known.value)), what, ": row of id ", id,
+           " is ", at->second.values[0], ", not ", known.value);
+    expect(at->second.updates == 0.25f + static_cast<float>(known.updates), what, ": id ", id, " was updated ",
+           at->second.updates, " times, not ", known.updates);
+  }
+}
+
+constexpr int64_t kAnyId = int64_t{1} << 62;
+
+std::string options_of(const std::string& evict, int64_t capacity, int64_t ttl) {
+  return "{\"capacity\":" + std::to_string(capacity) + ",\"evict\":\"" + evict +
+         "\",\"half_life\":7,\"ttl_steps\":" + std::to_string(ttl) + "}";
+}
+
+void check_survivors(const std::string& evict, int64_t capacity, int64_t ttl) {
+  Bed bed(kAnyId, options_of(evict, capacity, ttl));
+  Oracle oracle(capacity, evict, 7, ttl);
+  // The same table cut in four: owner b * 4 / buckets has bucket b.
+  std::vector<std::unique_ptr<Bed>> parts;
+  for (int p = 0; p < 4; ++p) parts.push_back(std::make_unique<Bed>(kAnyId, options_of(evict, capacity, ttl)));
+  const Buckets buckets(capacity);
+  std::mt19937_64 random(11);
+  for (int64_t step = 1; step <= 60; ++step) {
+    const std::vector<int64_t> ids = drawn(random, 400, 5000);
+    bed.step(step, ids);
+    oracle.step(step, ids);
+    std::vector<int64_t> of_part[4];  // in another order
+    for (auto id = ids.rbegin(); id != ids.rend(); ++id)
+      of_part[buckets.of(scrambled(*id)) * 4 / buckets.count].push_back(*id);
+    for (size_t p = 0; p < 4; ++p) parts[p]->step(step, of_part[p]);
+    if (step % 20 != 0) continue;
+    compare(bed.rows(), oracle.all(), evict.c_str());
+    std::map<int64_t, Row> together;
+    for (auto& part : parts) together.merge(part->rows());
+    compare(together, oracle.all(), "four owners");
+  }
+  expect(oracle.evictions > 100, "the oracle evicted ", oracle.evictions, " ids: too few to tell");
+  expect(bed.stats().rows_in_use == oracle.all().size(), "rows in use");
+  expect(bed.stats().evictions >= static_cast<uint64_t>(oracle.evictions), "evictions");
+}
+
+// An evaluation gives what there is, makes no row, and saves none from being evicted.
+void check_reads_only() {
+  Bed bed(kAnyId, R"({"capacity":4})"), undisturbed(kAnyId, R"({"capacity":4})");
+  for (Bed* b : {&bed, &undisturbed}) {
+    for (int64_t step = 1; step <= 4; ++step) b->step(step, {step * 100});
+  }
+  const std::vector<float> read = bed.step(5, {100, 777}, true);
+  expect(read[0] == start_of(100, 0) - kRate, "an evaluation gives ", read[0], " for a row of ",
+         start_of(100, 0) - kRate);
+  expect(read[kDim] == 0, "an evaluation gives ", read[kDim], " where there is no row");
+  for (Bed* b : {&bed, &undisturbed}) b->step(5, {500});
+  const auto got = bed.rows(), want = undisturbed.rows();
+  expect(got.size() == 4 && got.contains(500) && !got.contains(100), "the evaluation kept id 100 from being evicted");
+  for (const auto& [id, row] : want)
+    expect(got.contains(id) && got.at(id).extra.step == row.extra.step, "the evaluation was seen by id ", id);
+}
+
+void check_admission() {
+  Bed third(kAnyId, R"({"capacity":1000,"admit_after":3,"absent":"start"})");
+  for (int64_t step = 1; step <= 4; ++step) {
+    const std::vector<float> out = third.step(step, {5, 6, 6});
+    expect(out[0] == start_of(5, 0) - (step == 4 ? kRate : 0), "id 5 gives ", out[0], " in step ", step);
+  }
+  // 6 came in with its fourth sighting, 5 with its third.
+  const auto rows = third.rows();
+  expect(rows.size() == 2 && rows.at(5).updates == 2.25f && rows.at(6).updates == 3.25f,
+         "admitted after 3 sightings: ", rows.size(), " rows");
+  Bed zero(kAnyId, R"({"capacity":1000,"admit_after":2})");
+  expect(zero.step(1, {5})[0] == 0, "an id without a row is not 0");
+  Bed some(kAnyId, R"({"capacity":20000,"admit_probability":0.25})");
+  std::vector<int64_t> ids(4000);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i) * 12345;
+  some.step(1, ids);
+  const uint64_t one = some.stats().rows_in_use;
+  expect(one > 900 && one < 1100, "of 4000 ids ", one, " were admitted, of probability 0.25");
+  some.step(2, ids);
+  const uint64_t two = some.stats().rows_in_use;
+  expect(two > 1620 && two < 1880, "of 4000 ids ", two, " were admitted in two steps");
+}
+
+// A bucket that is full of this step's ids takes no more of them, and fails nothing.
+void check_full_bucket() {
+  Bed bed(kAnyId, R"({"capacity":3})");
+  const std::vector<float> out = bed.step(1, {10, 11, 12, 13, 14, 12, 13, 14});
+  const auto rows = bed.rows();
+  expect(rows.size() == 3 && rows.contains(12) && rows.contains(13) && rows.contains(14),
+         "the ids that the batch has twice come first");
+  expect(out[0] == 0 && out[2 * kDim] == start_of(12, 0), "ids without a row give 0, the others their rows");
+  expect(rows.at(12).values[0] == start_of(12, 0) - 2 * kRate, "both gradients reach the row of id 12");
+}
+
+// Seconds count as steps do, where the clock says so; a step is remembered for 256 of them.
+void check_seconds() {
+  Bed bed(kAnyId, R"({"capacity":100,"ttl_seconds":60})");
+  for (int64_t step = 1; step <= 10; ++step) {
+    bed.time = 1e9 + 10.0 * static_cast<double>(step);
+    bed.step(step, step == 1   ? std::vector<int64_t>{1, 2}
+                   : step == 5 ? std::vector<int64_t>{2}
+                               : std::vector<int64_t>{3});
+  }
+  bed.time += 1;
+  bed.step(11, {1, 2, 3});
+  const auto rows = bed.rows();
+  expect(rows.at(1).updates == 1.25f, "id 1, unseen for 91 s, begins anew: ", rows.at(1).updates);
+  expect(rows.at(2).updates == 3.25f, "id 2, unseen for 51 s, goes on: ", rows.at(2).updates);
+}
+
+void check_pinned() {
+  char path[] = "/tmp/pinned-ids-XXXXXX";
+  close(mkstemp(path));
+  const auto options = [&](const char* ids) {
+    std::ofstream(path) << ids;
+    return "{\"capacity\":4,\"admit_probability\":0.5,\"pinned\":\"" + std::string(path) + "\"}";
+  };
+  Bed bed(kAnyId, options("900\n100\n"));
+  bed.step(1, {100, 900});
+  for (int64_t step = 2; step <= 60; ++step) bed.step(step, {step * 7, step * 11, step * 13, step * 17});
+  const auto rows = bed.rows();
+  expect(rows.size() == 4 && rows.contains(100) && rows.contains(900), "pinned ids come in, and never go");
+  for (const std::string& wrong :
+       {options("900\nnine\n"), std::string(R"({"pinned":"/nowhere/ids"})"), std::string(R"({"ttl_seconds":-1})")}) {
+    try {
+      Bed refused(1000, wrong);
+      expect(false, wrong, " is taken");
+    } catch (const Failure&) {
+    }
+  }
+  unlink(path);
+}
+
+// What another instance takes over lives on as here, through save and load, and through rows.
+void check_moves(const std::string& evict) {
+  const std::string options = options_of(evict, 1000, 9);
+  Bed first(kAnyId, options), loaded(kAnyId, options), imported(kAnyId, options);
+  std::mt19937_64 random(5);
+  for (int64_t step = 1; step <= 30; ++step) first.step(step, drawn(random, 400, 5000));
+  std::string bytes;
+  size_t at = 0;
+  struct Io {
+    std::string& bytes;
+    size_t& at;
+  } both{bytes, at};
+  const tsr_stream_io io{sizeof(tsr_stream_io), 0, &both,
+                         [](void* self, const void* from, uint64_t size, tsr_error*) -> tsr_code {
+                           static_cast<Io*>(self)->bytes.append(static_cast<const char*>(from), size);
+                           return TSR_OK;
+                         },
+                         [](void* self, void* to, uint64_t size, tsr_error*) -> tsr_code {
+                           auto& [all, begin] = *static_cast<Io*>(self);
+                           if (begin + size > all.size()) return TSR_DATA_LOSS;
+                           std::memcpy(to, all.data() + begin, size);
+                           begin += size;
+                           return TSR_OK;
+                         }};
+  first.tables().save(0, io);
+  loaded.step(1, {1, 2, 3});  // which load() forgets
+  loaded.tables().load(0, io);
+  imported.import(first.rows());
+  for (int64_t step = 31; step <= 60; ++step) {
+    const std::vector<int64_t> ids = drawn(random, 400, 5000);
+    for (Bed* bed : {&first, &loaded, &imported}) bed->step(step, ids);
+  }
+  const auto want = first.rows();
+  expect(first.stats().evictions > 200, "too few evictions to tell");
+  for (Bed* bed : {&loaded, &imported}) {
+    const auto got = bed->rows();
+    expect(got.size() == want.size(), evict, ": ", got.size(), " rows behind a move, not ", want.size());
+    for (const auto& [id, row] : want) {
+      expect(got.contains(id) && got.at(id).values == row.values && got.at(id).updates == row.updates, evict, ": id ",
+             id, " lives on otherwise");
+    }
+  }
+}
+
+void check_refusals() {
+  for (const char* options :
+       {R"({"evict":"fifo"})", R"({"capacity":-1})", R"({"admit_after":300})", R"({"admit_probability":0})",
+        R"({"capacities":7})", R"({"max_bytes":50})", R"({"half_life":0})", R"({"absent":"one"})"}) {
+    try {
+      Bed bed(1000, options);
+      expect(false, options, " is taken");
+    } catch (const Failure&) {
+    }
+  }
+  try {
+    Bed bed(kAnyId, "{}");
+    expect(false, "a table of 2^62 rows needs a capacity");
+  } catch (const Failure&) {
+  }
+  Bed few(kAnyId, R"({"max_bytes":840})");  // 10 rows of 20 columns and a state
+  for (int64_t step = 1; step <= 50; ++step) few.step(step, {step});
+  expect(few.stats().rows_in_use == 10, "max_bytes holds ", few.stats().rows_in_use, " rows, not 10");
+}
+
+void check_clamp() {
+  Bed bed(kAnyId, R"({"capacity":10})", 0.5);
+  bed.step(1, {3, 3}, false, 4);
+  expect(bed.rows().at(3).values[0] == start_of(3, 0) - kRate * 1, "each id's gradient is clamped to 0.5");
+}
+
+void check_sums() {
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  for (const int64_t dim : {1, 15, 16, 64, 100, 200}) {
+    std::vector<float> values(static_cast<size_t>(dim) * 20), scales(20), want(static_cast<size_t>(dim)), got(want);
+    for (float& x : values) x = normal(random);
+    for (float& x : scales) x = normal(random);
+    std::vector<const float*> rows;
+    for (int64_t i = 0; i < 20; ++i) rows.push_back(values.data() + i * dim);
+    sums::portable(rows.data(), scales.data(), 20 - kRowsAhead, dim, want.data());
+    double plain = 0;
+    for (size_t i = 0; i < 20 - kRowsAhead; ++i) plain += double{scales[i]} * rows[i][dim - 1];
+    expect(std::abs(want.back() - plain) < 1e-4, "sum of ", dim, " columns: ", want.back(), ", not ", plain);
+    choose_sums()(rows.data(), scales.data(), 20 - kRowsAhead, dim, got.data());
+    for (size_t d = 0; d < got.size(); ++d)
+      expect(std::abs(got[d] - want[d]) < 1e-4f, "column ", d, " of ", dim, ": ", got[d], ", not ", want[d]);
+  }
+}
+
+}  // namespace
+
+int main() {
+  check_reads_only();
+  check_admission();
+  check_full_bucket();
+  check_refusals();
+  check_clamp();
+  check_sums();
+  check_seconds();
+  check_pinned();
+  for (const char* evict : {"lru", "lfu", "decayed"}) check_moves(evict);
+  for (const int64_t capacity : {100, 1000, 1500}) {
+    for (const char* evict : {"lru", "lfu", "decayed"}) {
+      check_survivors(evict, capacity, 0);
+      check_survivors(evict, capacity, 9);
+    }
+  }
+  std::printf("%d failures\n", failures);
+  return failures == 0 ? 0 : 1;
+}

@@ -1,0 +1,88 @@
+// What a table's options say: who comes in, who goes, and what an id without a row looks like.
+#pragma once
+
+#include <tessera/sdk/kernel.h>
+#include <tessera/sdk/options.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace flagships {
+
+using namespace tessera::sdk;
+
+enum class Evict { kLru, kLfu, kDecayed };
+
+struct Policy {
+  explicit Policy(const tsr_kernel_table& table);
+
+  int64_t capacity = 0;    // rows; 0: as the table has
+  uint64_t max_bytes = 0;  // of rows and states, another bound of the capacity; 0: none
+  Evict evict = Evict::kLru;
+  double half_life = 1000;      // of Evict::kDecayed, in steps
+  int64_t ttl = 0;              // steps without a sighting after which a row counts as gone; 0: never
+  double ttl_seconds = 0;       // the same by the clock
+  std::vector<int64_t> pinned;  // ids that never go, ascending
+  int64_t admit_after = 1;      // sightings that make a row
+  double admit_probability = 1;
+  bool start_values = false;  // of ids without a row in training: their start values instead of 0
+};
+
+// One to a line; ascending.
+inline std::vector<int64_t> ids_of_file(const std::string& path) {
+  std::ifstream in(path);
+  if (!in) fail(TSR_NOT_FOUND, "cannot read ", path, ", which pinned names: a file with an id on each line");
+  std::vector<int64_t> out;
+  for (int64_t id = 0; in >> id;) out.push_back(id);
+  if (!in.eof())
+    fail(TSR_INVALID_ARGUMENT, path, ": what follows id ", out.empty() ? 0 : out.back(), " is no id: give one a line");
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+inline Policy::Policy(const tsr_kernel_table& table) {
+  Options options(table.options == nullptr ? "{}" : table.options);
+  const auto at_least = [&](const char* key, int64_t otherwise, int64_t least) {
+    const int64_t value = options.integer(key, otherwise);
+    if (value < least)
+      fail(TSR_INVALID_ARGUMENT, "table \"", table.name, "\": ", key, " is ", value, ", but needs ", least, " or more");
+    return value;
+  };
+  capacity = at_least("capacity", 0, 0);
+  max_bytes = static_cast<uint64_t>(at_least("max_bytes", 0, 0));
+  const std::string how = options.string("evict", "lru");
+  if (how == "lfu")
+    evict = Evict::kLfu;
+  else if (how == "decayed")
+    evict = Evict::kDecayed;
+  else if (how != "lru")
+    fail(TSR_INVALID_ARGUMENT, "table \"", table.name, "\": evict is \"", how,
+         "\", but there are lru, lfu and decayed");
+  half_life = options.number("half_life", half_life);
+  if (!(half_life > 0 && std::isfinite(half_life)))
+    fail(TSR_INVALID_ARGUMENT, "table \"", table.name, "\": half_life is ", half_life, " steps, but must be above 0");
+  ttl = at_least("ttl_steps", 0, 0);
+  ttl_seconds = options.number("ttl_seconds", 0);
+  if (!(ttl_seconds >= 0 && std::isfinite(ttl_seconds)))
+    fail(TSR_INVALID_ARGUMENT, "table \"", table.name, "\": ttl_seconds is ", ttl_seconds, ", but needs 0 or more");
+  if (options.has("pinned")) pinned = ids_of_file(options.string("pinned", ""));
+  admit_after = at_least("admit_after", 1, 1);
+  if (admit_after > 255)
+    fail(TSR_INVALID_ARGUMENT, "table \"", table.name, "\": admit_after is ", admit_after,
+         ", but sightings are counted to 255");
+  admit_probability = options.number("admit_probability", 1);
+  if (!(admit_probability > 0 && admit_probability <= 1))
+    fail(TSR_INVALID_ARGUMENT, "table \"", table.name, "\": admit_probability is ", admit_probability,
+         ", but must be above 0 and at most 1");
+  const std::string absent = options.string("absent", "zero");
+  if (absent != "zero" && absent != "start")
+    fail(TSR_INVALID_ARGUMENT, "table \"", table.name, "\": absent is \"", absent, "\", but there are zero and start");
+  start_values = absent == "start";
+  options.finish();
+}
+
+}  // namespace flagships

@@ -1,0 +1,184 @@
+// The rows of a table and their optimizer states, and which ids have them.
+#pragma once
+
+#include <span>
+
+#include "index.h"
+
+namespace flagships {
+
+constexpr int64_t kMostRows = 4'000'000'000;  // of a shard: slots have 32 bits
+
+// What a table is, of its config and its options.
+struct TableShape {
+  explicit TableShape(const tsr_kernel_table& table, const OptimizerRef& optimizer)
+      : name(table.name), rows(table.rows), dim(table.dim), policy(table) {
+    int64_t floats = dim;
+    for (uint32_t k = 0; k < optimizer.num_states(); ++k) floats += optimizer.state_width(k, dim);
+    row_bytes = static_cast<uint64_t>(floats) * sizeof(float);
+    capacity = policy.capacity > 0 ? std::min(policy.capacity, rows) : rows;
+    if (policy.max_bytes > 0) capacity = std::min(capacity, static_cast<int64_t>(policy.max_bytes / row_bytes));
+    if (capacity > kMostRows)
+      fail(TSR_UNIMPLEMENTED, "table \"", name, "\" has room for ", capacity, " rows, but a shard holds at most ",
+           kMostRows, ": give a capacity, or cut it over more shards");
+    if (rows > 0 && capacity < 1)
+      fail(TSR_INVALID_ARGUMENT, "table \"", name, "\": max_bytes is ", policy.max_bytes, ", but a row takes ",
+           row_bytes);
+  }
+  // Every id has its own slot: none is ever evicted.
+  bool has_room_for_all() const { return capacity >= rows; }
+
+  std::string name;
+  int64_t rows, dim;
+  Policy policy;
+  uint64_t row_bytes;  // and of its states
+  int64_t capacity;
+};
+
+class Table {
+ public:
+  // Of tsr_rows::extra. Where sightings are not counted, there is the step alone.
+  struct Extra {
+    uint32_t step, count_bits;
+  };
+  uint32_t extra_bytes() const { return shape_.policy.evict == Evict::kLru ? sizeof(uint32_t) : sizeof(Extra); }
+
+  Table(TableShape shape, uint32_t number, const OptimizerRef& optimizer, StartValues start)
+      : shape_(std::move(shape)), number_(number), optimizer_(optimizer), start_(start) {
+    buckets_ = shape_.has_room_for_all() ? all_ids(shape_.rows) : Buckets(shape_.capacity);
+    clear();
+  }
+
+  const TableShape& shape() const { return shape_; }
+  int64_t dim() const { return shape_.dim; }
+  const Index& index() const { return index_; }
+  float* row(uint32_t r) const { return weights_.data() + static_cast<int64_t>(r) * shape_.dim; }
+  float* state(uint32_t k, uint32_t r) const { return states_[k].data() + static_cast<int64_t>(r) * width(k); }
+  int64_t width(uint32_t k) const { return optimizer_.state_width(k, shape_.dim); }
+  Key key(int64_t id) const {
+    const uint64_t hash = scrambled(id);
+    return {id, hash, shape_.has_room_for_all() ? id / buckets_.slots : buckets_.of(hash)};
+  }
+
+  // An id that was asked for and has no row, `position` in the batch.
+  struct Miss {
+    Key key;
+    int64_t position;
+  };
+  // Gives rows to those that are admitted, and tells found(position, slot) for each. The order of `misses` means
+  // nothing: a bucket takes its new ids by how often the batch has them, then by hash.
+  template <class Found>
+  void insert(std::vector<Miss>& misses, uint32_t step, const Found& found);
+
+  // Before a step's first lookup that trains; time 0 is not known.
+  void begin_step(uint32_t step, double time) {
+    if (shape_.policy.ttl_seconds > 0 && time > 0) index_.expire_below(times_.first_young(step, time));
+  }
+  // In a step, of a slot that find() gave. What counts as gone begins anew.
+  void touch(uint32_t slot, uint32_t step) {
+    if (!index_.touch(slot, step)) return;
+    ++evictions_;
+    begin(index_.slot(slot).row, index_.slot(slot).id);
+  }
+
+  void start_values(std::span<const int64_t> ids, float* out) const { start_.fill(number_, ids, shape_.dim, out); }
+  uint64_t evictions() const { return evictions_; }
+
+  void export_rows(uint64_t& cursor, tsr_rows& rows) const;
+  void import_rows(const tsr_rows& rows);
+  void save(const tsr_stream_io& io) const;
+  void load(const tsr_stream_io& io);
+  tsr_kernel_stats stats() const;
+
+ private:
+  static Buckets all_ids(int64_t rows) {
+    Buckets out;
+    out.slots = std::clamp<int64_t>(rows, 1, Buckets::kSlots);
+    out.count = std::max<int64_t>(1, (rows + out.slots - 1) / out.slots);
+    return out;
+  }
+  // Without any row.
+  void clear() {
+    const auto most = static_cast<uint64_t>(std::max<int64_t>(shape_.capacity, 0));
+    index_ = Index(buckets_, shape_.capacity, shape_.policy);
+    times_ = StepTimes(shape_.policy.ttl_seconds);
+    sketch_ = Sketch(shape_.policy.admit_after > 1 ? buckets_.count : 0);
+    weights_ = Pages<float>(most * static_cast<uint64_t>(shape_.dim));
+    states_.clear();
+    for (uint32_t k = 0; k < optimizer_.num_states(); ++k)
+      states_.push_back(Pages<float>(most * static_cast<uint64_t>(width(k))));
+  }
+  void begin(uint32_t row, int64_t id) { begin_all(std::span(&id, 1), &row); }
+  // Rows of new ids: start values, and states as they start.
+  void begin_all(std::span<const int64_t> ids, const uint32_t* rows) {
+    new_values_.resize(ids.size() * static_cast<size_t>(shape_.dim));
+    start_values(ids, new_values_.data());
+    for (size_t i = 0; i < ids.size(); ++i) {
+      std::copy_n(new_values_.data() + static_cast<int64_t>(i) * shape_.dim, shape_.dim, row(rows[i]));
+      for (uint32_t k = 0; k < optimizer_.num_states(); ++k)
+        std::fill_n(state(k, rows[i]), width(k), static_cast<float>(optimizer_.state(k).start));
+    }
+  }
+  bool admitted(const Key& key, uint32_t sightings, uint32_t step) {
+    if (index_.pinned(key.id)) return true;
+    if (shape_.policy.admit_probability < 1) {  // a draw for each id and step
+      const uint64_t drawn = scrambled(static_cast<int64_t>(key.hash ^ uint64_t{step} << 20));
+      if (std::ldexp(static_cast<double>(drawn >> 11), -53) >= shape_.policy.admit_probability) return false;
+    }
+    return shape_.policy.admit_after <= 1 || sketch_.add(key, sightings) >= shape_.policy.admit_after;
+  }
+  uint32_t place_of(int64_t id);  // found or taken, for import
+  template <class Move>
+  void move_row(const tsr_rows& rows, int64_t i, uint32_t slot, const Move& move) const;
+
+  TableShape shape_;
+  uint32_t number_;
+  OptimizerRef optimizer_;
+  StartValues start_;
+  Buckets buckets_;
+  Index index_;
+  StepTimes times_;
+  Sketch sketch_;
+  Pages<float> weights_;
+  std::vector<Pages<float>> states_;
+  uint64_t evictions_ = 0;
+
+  struct Newcomer {
+    Key key;
+    size_t first_miss;
+    uint32_t sightings;
+  };
+  std::vector<Newcomer> newcomers_;  // scratch, and so are these
+  std::vector<int64_t> new_ids_;
+  std::vector<uint32_t> new_rows_;
+  std::vector<float> new_values_;
+};
+
+template <class Found>
+void Table::insert(std::vector<Miss>& misses, uint32_t step, const Found& found) {
+  std::sort(misses.begin(), misses.end(), [](const Miss& a, const Miss& b) { return a.key.hash < b.key.hash; });
+  newcomers_.clear();
+  for (size_t i = 0; i < misses.size(); ++i) {
+    if (i == 0 || misses[i].key.hash != misses[i - 1].key.hash) newcomers_.push_back({misses[i].key, i, 0});
+    ++newcomers_.back().sightings;
+  }
+  std::sort(newcomers_.begin(), newcomers_.end(), [](const Newcomer& a, const Newcomer& b) {
+    if (a.key.bucket != b.key.bucket) return a.key.bucket < b.key.bucket;
+    return a.sightings != b.sightings ? a.sightings > b.sightings : a.key.hash < b.key.hash;
+  });
+  new_ids_.clear();
+  new_rows_.clear();
+  for (const Newcomer& n : newcomers_) {
+    if (!admitted(n.key, n.sightings, step)) continue;
+    bool evicted = false;
+    const uint32_t slot = index_.take(n.key, step, n.sightings, evicted);
+    if (slot == kNone) continue;  // the bucket is full of ids of this step
+    evictions_ += evicted ? 1 : 0;
+    new_ids_.push_back(n.key.id);
+    new_rows_.push_back(index_.slot(slot).row);
+    for (size_t i = n.first_miss; i < n.first_miss + n.sightings; ++i) found(misses[i].position, slot);
+  }
+  begin_all(new_ids_, new_rows_.data());
+}
+
+}  // namespace flagships
