@@ -48,6 +48,24 @@ if(ZSTD_INCLUDE_DIR AND ZSTD_LIBRARY)
   set(ZSTD_FOUND TRUE)
 endif()
 tessera_backend(ZSTD "reading files compressed by zstd" ZSTD_FOUND libzstd-dev)
+# Debian has no Arrow C++; pyarrow's wheel has its headers and libraries.
+set(TESSERA_ARROW_PYTHON "" CACHE FILEPATH "A Python that has pyarrow, to read Parquet and Arrow files; empty: none")
+set(ARROW_FOUND FALSE)
+if(TESSERA_ARROW_PYTHON)
+  execute_process(
+    COMMAND ${TESSERA_ARROW_PYTHON} -c
+      "import pyarrow; print(pyarrow.get_include(), pyarrow.get_library_dirs()[0], sep=';', end='')"
+    OUTPUT_VARIABLE arrow_folders COMMAND_ERROR_IS_FATAL ANY)
+  list(GET arrow_folders 0 arrow_include)
+  list(GET arrow_folders 1 arrow_library)
+  file(GLOB arrow_libraries ${arrow_library}/libarrow.so.* ${arrow_library}/libparquet.so.*)
+  add_library(tessera_arrow_cpp INTERFACE)
+  target_include_directories(tessera_arrow_cpp SYSTEM INTERFACE ${arrow_include})
+  target_link_libraries(tessera_arrow_cpp INTERFACE ${arrow_libraries})
+  set(ARROW_FOUND TRUE)
+endif()
+tessera_backend(ARROW "reading Parquet and Arrow files (Arrow C++)" ARROW_FOUND
+  "pip install pyarrow, and -DTESSERA_ARROW_PYTHON=PYTHON")
 find_package(MPI QUIET COMPONENTS C)
 tessera_backend(MPI "MPI transport (Open MPI)" MPI_C_FOUND libopenmpi-dev)
 

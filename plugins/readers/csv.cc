@@ -19,6 +19,8 @@ using tessera::sdk::ReaderBlock;
 using tessera::sdk::ReaderColumn;
 using tessera::sdk::ReaderWant;
 
+constexpr std::string_view kEndings[] = {".csv",    ".tsv",     ".txt",     ".csv.gz", ".tsv.gz",
+                                         ".txt.gz", ".csv.zst", ".tsv.zst", ".txt.zst"};
 constexpr size_t kLongestRecord = size_t{16} << 20;
 
 // A record without its line end, whose `line` is LF or the end of the file.
@@ -94,7 +96,7 @@ class Csv : public tessera::sdk::Reader {
   }
 
   void open(std::string_view path, int64_t block_bytes) override {
-    files_ = files_of(path);
+    files_ = files_of(path, kEndings);
     headers_.clear();
     columns_.clear();
     blocks_.clear();

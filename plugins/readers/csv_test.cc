@@ -336,7 +336,8 @@ TEST(Csv, WrongFilesAndOptions) {
   Part csv("csv");
   EXPECT_EQ(sentence([&] { csv.open(dir.path() + "/no.csv"); }),
             "there is no file " + dir.path() + "/no.csv, and none that it matches as a pattern");
-  EXPECT_THAT(sentence([&] { csv.open(dir.path()); }), HasSubstr(" has no files named .csv, .tsv or .txt"));
+  EXPECT_THAT(sentence([&] { csv.open(dir.path()); }),
+              HasSubstr(" has no files whose names end in one of .csv, .tsv, .txt, .csv.gz"));
   const std::string empty = dir.write("a.csv", "");
   EXPECT_EQ(sentence([&] { csv.open(empty); }), empty + " is empty: its first line must name the columns");
   const std::string twice = dir.write("a.csv", "a,b,a\n");

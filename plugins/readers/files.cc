@@ -13,11 +13,9 @@ namespace {
 namespace fs = std::filesystem;
 using tessera::sdk::fail;
 
-bool is_table(std::string_view name) {
-  for (const std::string_view packed : {".gz", ".zst"}) {
-    if (name.ends_with(packed)) name.remove_suffix(packed.size());
-  }
-  return !name.starts_with('.') && (name.ends_with(".csv") || name.ends_with(".tsv") || name.ends_with(".txt"));
+bool is_table(std::string_view name, std::span<const std::string_view> endings) {
+  return !name.starts_with('.') && !name.starts_with('_') &&
+         std::any_of(endings.begin(), endings.end(), [&](std::string_view end) { return name.ends_with(end); });
 }
 
 std::vector<std::string> matches(const std::string& pattern) {
@@ -34,17 +32,20 @@ std::vector<std::string> matches(const std::string& pattern) {
 
 }  // namespace
 
-std::vector<std::string> files_of(std::string_view path) {
+std::vector<std::string> files_of(std::string_view path, std::span<const std::string_view> endings) {
   const std::string name(path);
   std::error_code ignored;
   std::vector<std::string> out;
   if (fs::is_directory(name, ignored)) {
     for (const fs::directory_entry& entry : fs::directory_iterator(name, ignored)) {
-      if (is_table(entry.path().filename().native()) && entry.is_regular_file(ignored)) out.push_back(entry.path());
+      if (is_table(entry.path().filename().native(), endings) && entry.is_regular_file(ignored))
+        out.push_back(entry.path());
     }
     if (out.empty()) {
-      fail(TSR_NOT_FOUND, "directory ", name,
-           " has no files named .csv, .tsv or .txt, with .gz or .zst behind it or not: give a pattern for others");
+      std::string all;
+      for (const std::string_view end : endings) (all += all.empty() ? "" : ", ") += end;
+      fail(TSR_NOT_FOUND, "directory ", name, " has no files whose names end in one of ", all,
+           ": give a pattern for others");
     }
   } else if (fs::exists(name, ignored)) {
     out.push_back(name);
