@@ -7,6 +7,7 @@
 #include "data/describe.h"
 #include "options.h"
 #include "plugin_watch.h"
+#include "tessera/abi/draft/reader.h"
 
 namespace tessera::cli {
 namespace {
@@ -27,7 +28,7 @@ bool parse_data_arguments(const std::vector<std::string>& args, DataArguments* o
   add("label", po::value(&out->describe.label)->value_name("COLUMN"),
       "what is to be predicted (default: a column named so, or the first of zeros and ones)");
   add("reader", po::value(&out->describe.reader)->value_name("NAME"),
-      "a reader part, such as \"csv?delimiter=;\" (default: tsv where the name has .tsv, else csv)");
+      "a reader part, such as \"csv?delimiter=;\" (default: that of the name's ending, .tsv or .parquet, else csv)");
   add("rows", po::value(&out->describe.rows)->value_name("N"), "to look at (default 50000)");
   add("output", po::value(&out->output)->value_name("FILE"), "instead of standard output; must not be there yet");
   options.argument("action", po::value(&out->action));
@@ -38,9 +39,14 @@ bool parse_data_arguments(const std::vector<std::string>& args, DataArguments* o
                                          : "\"" + out->action + "\" is not known; there is tessera data describe FILE");
   if (out->describe.path.empty()) throw UsageError("a file is needed: tessera data describe FILE");
   if (out->describe.rows < 1) throw UsageError("--rows takes a number of rows: 1 or more");
-  if (out->describe.reader.empty())
-    out->describe.reader = out->describe.path.find(".tsv") != std::string::npos ? "tsv" : "csv";
   return true;
+}
+
+// The reader part that is called as the name ends, compressed or not.
+std::string reader_for(const Runtime& runtime, std::filesystem::path path) {
+  if (path.extension() == ".gz" || path.extension() == ".zst") path = path.stem();
+  const std::string ending = path.extension().string();
+  return ending.size() > 1 && runtime.has(TSR_READER_KIND, ending.substr(1)) ? ending.substr(1) : "csv";
 }
 
 }  // namespace
@@ -53,6 +59,7 @@ int data_command(const std::vector<std::string>& args) {
     fail(Code::kAlreadyExists, a.output, " exists: write to another file, or remove it first");
   const PluginWatch watch;
   const Runtime runtime;
+  if (a.describe.reader.empty()) a.describe.reader = reader_for(runtime, a.describe.path);
   const std::string text = describe_files(runtime, a.describe);
   if (a.output.empty()) {
     std::cout << text;

@@ -1,4 +1,8 @@
 // tessera predict: scores for files of samples.
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -47,14 +51,16 @@ bool parse_predict_arguments(const std::vector<std::string>& args, PredictArgume
   add("data", po::value(&out->data)->value_name("FILE"),
       "what the model was trained on by csv, tsv, ... (file, directory or pattern); or a file in the prepared format "
       "whose "
-      "columns are the model's features in its order; or what --reader reads");
+      "columns are the model's features in its order; or what --reader reads; - is standard input, read to its end "
+      "first");
   add("reader", po::value(&out->reader)->value_name("NAME"), "of docs/config.md: csv, prepared, criteo-tsv, ...");
   add("config", po::value(&out->config)->value_name("FILE"), "the job whose [data] is read; --data replaces its path");
   add("set", po::value(&out->overrides)->value_name("KEY=VALUE"), "change a key of the config; may be repeated");
   add("part", po::value(&out->part)->value_name("PART"),
       "of what a reader gives: all (train, then test), train or test");
   add("output", po::value(&out->output)->value_name("FILE"), "instead of standard output");
-  add("format", po::value(&out->format)->value_name("FORMAT"), "csv (row,label,score) or jsonl");
+  add("format", po::value(&out->format)->value_name("FORMAT"),
+      "csv (row,label,score; of data without labels row,score) or jsonl");
   add("batch", po::value(&out->batch)->value_name("N"), "samples predicted together (default 1024)");
   add("threads", po::value(&out->threads)->value_name("N"), "for one batch (default 1; 0: one per core)");
   add("kernel", po::value(&out->kernel)->value_name("ID"), "kernel plugin (default: the best)");
@@ -76,6 +82,39 @@ Dataset read_prepared_file(const std::string& path, const ModelDescription& mode
   set.test = data::finish(std::move(none));
   return set;
 }
+
+// Standard input as a file, which readers may read several times; it has no name, and goes with its owner.
+class StandardInput {
+ public:
+  StandardInput() : file_(std::tmpfile()) {
+    constexpr size_t kPart = size_t{1} << 20;
+    std::vector<char> part(kPart);
+    bool good = file_ != nullptr;
+    for (size_t n = 0; good && (n = std::fread(part.data(), 1, part.size(), stdin)) > 0;)
+      good = std::fwrite(part.data(), 1, n, file_) == n;
+    if (!good || std::ferror(stdin) != 0 || std::fflush(file_) != 0) {
+      close();
+      fail(Code::kUnavailable, "standard input cannot be kept in a temporary file: ", std::strerror(errno));
+    }
+  }
+  ~StandardInput() { close(); }
+  StandardInput(const StandardInput&) = delete;
+  StandardInput& operator=(const StandardInput&) = delete;
+
+  std::string path() const { return cat("/proc/self/fd/", ::fileno(file_)); }
+  // An error's sentence without that path.
+  std::string named(std::string sentence) const {
+    for (size_t at = 0; (at = sentence.find(path(), at)) != std::string::npos;)
+      sentence.replace(at, path().size(), "standard input");
+    return sentence;
+  }
+
+ private:
+  void close() {
+    if (file_ != nullptr) std::fclose(file_);
+  }
+  std::FILE* file_;
+};
 
 // What reads the model's own data, where that was a reader part.
 std::string own_reader(const ModelDescription& model) {
@@ -102,24 +141,31 @@ Dataset read_data(const PredictArguments& a, Config config, const Runtime& runti
     data.reader = a.reader;
   }
   if (!a.data.empty()) data.path = a.data;
-  return read_dataset(runtime, config, model.encoding);
+  const std::vector<std::string> inside = reader_names();
+  if (std::find(inside.begin(), inside.end(), data.reader) != inside.end())
+    return read_dataset(runtime, config, model.encoding);
+  return data::read_files(runtime, config, model.encoding, false);
 }
 
 // One line per sample.
 class ScoreWriter {
  public:
-  ScoreWriter(const std::string& path, bool as_json) : path_(path), as_json_(as_json) {
+  ScoreWriter(const std::string& path, bool as_json, bool labelled)
+      : path_(path), as_json_(as_json), labelled_(labelled) {
     if (!path.empty()) {
       file_.open(path, std::ios::binary);
       if (!file_) fail(Code::kUnavailable, "cannot write to ", path);
     }
-    if (!as_json_) out() << "row,label,score\n";
+    if (!as_json_) out() << (labelled_ ? "row,label,score\n" : "row,score\n");
   }
   void add(float label, float score) {
     char line[96];
-    const char* const format = as_json_ ? "{\"row\": %lld, \"label\": %g, \"score\": %.9g}\n" : "%lld,%g,%.9g\n";
-    const int n = std::snprintf(line, sizeof(line), format, static_cast<long long>(row_++), static_cast<double>(label),
-                                static_cast<double>(score));
+    int n = std::snprintf(line, sizeof(line), as_json_ ? "{\"row\": %lld" : "%lld", static_cast<long long>(row_++));
+    const auto add_number = [&](const char* format, float number) {
+      n += std::snprintf(line + n, sizeof(line) - static_cast<size_t>(n), format, static_cast<double>(number));
+    };
+    if (labelled_) add_number(as_json_ ? ", \"label\": %g" : ",%g", label);
+    add_number(as_json_ ? ", \"score\": %.9g}\n" : ",%.9g\n", score);
     out().write(line, n);
   }
   void finish() {
@@ -131,7 +177,7 @@ class ScoreWriter {
   std::ostream& out() { return path_.empty() ? std::cout : file_; }
 
   std::string path_;
-  bool as_json_;
+  bool as_json_, labelled_;
   std::ofstream file_;
   int64_t row_ = 0;
 };
@@ -141,11 +187,7 @@ void print_metrics(const BinaryMetrics& m) {
                m.logloss, m.normalized_entropy, m.calibration, static_cast<long long>(m.samples));
 }
 
-}  // namespace
-
-int predict_command(const std::vector<std::string>& args) {
-  PredictArguments a;
-  if (!parse_predict_arguments(args, &a)) return 0;
+int predict(const PredictArguments& a) {
   const Config config = a.config.empty() ? Config{} : load_config(a.config, a.overrides);
   check_outputs({{"--output", a.output}}, {{a.config, a.data, config.data.path, config.data.test_path}, {a.model}});
   const PluginWatch watch;
@@ -160,14 +202,14 @@ int predict_command(const std::vector<std::string>& args) {
 
   // Data that do not fit are refused before anything is written.
   const BatchInput fits(predictor->model(), data.columns, static_cast<int64_t>(data.dense.size()));
-  ScoreWriter writer(a.output, a.format == "jsonl");
+  ScoreWriter writer(a.output, a.format == "jsonl", data.labelled);
   // Scores on a terminal are their own progress.
   Progress progress({.steps = rows, .log_every = 0, .terminal = stderr_is_terminal() && !a.output.empty()});
   Predictions all;
   int64_t done = 0;
   const auto sink = [&](std::span<const float> scores, std::span<const float> labels) {
     for (size_t i = 0; i < scores.size(); ++i) writer.add(labels[i], scores[i]);
-    add_scores(all, scores, labels);
+    if (data.labelled) add_scores(all, scores, labels);
     done += static_cast<int64_t>(scores.size());
     progress.report(done, done);
   };
@@ -178,8 +220,23 @@ int predict_command(const std::vector<std::string>& args) {
   }
   progress.finish();
   writer.finish();
-  print_metrics(all.metrics());
+  if (data.labelled) print_metrics(all.metrics());
   return 0;
+}
+
+}  // namespace
+
+int predict_command(const std::vector<std::string>& args) {
+  PredictArguments a;
+  if (!parse_predict_arguments(args, &a)) return 0;
+  if (a.data != "-") return predict(a);
+  const StandardInput input;
+  a.data = input.path();
+  try {
+    return predict(a);
+  } catch (const Error& e) {
+    fail(e.code(), input.named(e.what()));
+  }
 }
 
 }  // namespace tessera::cli

@@ -27,7 +27,7 @@ std::string quoted(const std::string& text) {
 // Counts fields of a column.
 class Look {
  public:
-  explicit Look(std::string name) { seen_.name = std::move(name); }
+  Look(std::string name, bool list) { seen_.name = std::move(name), seen_.list = list; }
 
   void add(std::string_view field) {
     ++seen_.fields;
@@ -56,6 +56,7 @@ class Look {
     std::sort(seen_.distinct.begin(), seen_.distinct.end());
     // A list's items come again, where a sentence's whole does not: with others, in other fields.
     for (const auto& [separator, items] : items_) {
+      if (seen_.list) break;  // of a format that has them
       const bool often = 4 * items.fields >= seen_.fields - seen_.missing && items.fields > 0;
       const bool fewer = items.distinct.size() < distinct_.size() || separator == '|' || separator == ';';
       const bool again = 2 * items.distinct.size() <= items.all && fewer;
@@ -95,7 +96,7 @@ bool named(const ColumnSeen& c, const std::vector<std::string>& names) {
 }
 
 bool is_binary(const ColumnSeen& c) {
-  return all_numbers(c) && !c.more && c.distinct == std::vector<std::string>{"0", "1"};
+  return all_numbers(c) && !c.list && !c.more && c.distinct == std::vector<std::string>{"0", "1"};
 }
 
 // The column of the wanted name; one named as labels are; or the first of zeros and ones.
@@ -104,9 +105,10 @@ const ColumnSeen* label_among(const std::vector<ColumnSeen>& columns, const std:
     const auto found = std::find_if(columns.begin(), columns.end(), suits);
     return found == columns.end() ? nullptr : &*found;
   };
-  if (!wanted.empty()) return first([&](const ColumnSeen& c) { return c.name == wanted && all_numbers(c); });
+  if (!wanted.empty()) return first([&](const ColumnSeen& c) { return c.name == wanted && all_numbers(c) && !c.list; });
   const std::vector<std::string> names = {"label", "click", "clicked", "target", "y", "conversion", "rating"};
-  if (const auto* c = first([&](const ColumnSeen& o) { return named(o, names) && all_numbers(o); })) return c;
+  if (const auto* c = first([&](const ColumnSeen& o) { return named(o, names) && all_numbers(o) && !o.list; }))
+    return c;
   return first(is_binary);
 }
 
@@ -130,6 +132,7 @@ std::string dense_toml(const ColumnSeen& c) {
 std::string ids_toml(const ColumnSeen& c) {
   std::string out = "ids = \"vocabulary\"\n";
   if (c.more) out = "ids = \"hash\"\nrows = 1000000\n";
+  if (c.list) out += "pooling = \"mean\"\n";
   if (c.separator != 0) out += cat("separator = \"", c.separator, "\"\npooling = \"mean\"\n");
   return out;
 }
@@ -138,7 +141,7 @@ std::string ids_toml(const ColumnSeen& c) {
 bool is_unique(const ColumnSeen& c) {
   constexpr double kNearlyAll = 0.95;
   constexpr int64_t kEnough = 100;
-  return c.separator == 0 && c.fields >= kEnough && !c.more &&
+  return c.separator == 0 && !c.list && c.fields >= kEnough && !c.more &&
          static_cast<double>(c.distinct.size()) > kNearlyAll * static_cast<double>(c.fields - c.missing);
 }
 
@@ -147,7 +150,7 @@ bool is_dense(const ColumnSeen& c, bool few_too) {
   constexpr size_t kFew = 50;
   const std::string name = lower(c.name);
   const bool id = name == "id" || name.ends_with("id") || named(c, {"user", "item", "film", "movie", "product", "zip"});
-  return all_numbers(c) && !id && (few_too || !all_whole(c) || c.distinct.size() > kFew);
+  return all_numbers(c) && !c.list && !id && (few_too || !all_whole(c) || c.distinct.size() > kFew);
 }
 
 std::string summary(const ColumnSeen& c) {
@@ -196,9 +199,9 @@ std::string describe_files(const Runtime& runtime, const DescribeOptions& option
   data::ReaderPart part(runtime, options.reader, options.path, kBlock);
   std::vector<Look> looks;
   std::vector<data::WantedColumn> wants;
-  for (const std::string& name : part.columns()) {
-    looks.emplace_back(name);
-    wants.push_back({name});
+  for (const data::FileColumn& c : part.columns()) {
+    looks.emplace_back(c.name, c.list);
+    wants.push_back({c.name, TSR_READER_TEXT, c.list});
   }
   part.select(wants);
   int64_t rows = 0, seen = 0;
@@ -212,8 +215,10 @@ std::string describe_files(const Runtime& runtime, const DescribeOptions& option
     part.read(block, [&](std::span<const tsr_reader_values> values) {
       for (size_t c = 0; c < looks.size(); ++c) {
         const auto* bytes = static_cast<const char*>(values[c].values);
-        for (int64_t r = 0; r < here; ++r)
-          looks[c].add({bytes + values[c].texts[r], static_cast<size_t>(values[c].texts[r + 1] - values[c].texts[r])});
+        const int64_t* texts = values[c].texts;
+        const int64_t fields = values[c].lists != nullptr ? values[c].lists[here] : here;
+        for (int64_t i = 0; i < fields; ++i)
+          looks[c].add({bytes + texts[i], static_cast<size_t>(texts[i + 1] - texts[i])});
       }
     });
     seen += here;

@@ -22,7 +22,8 @@ struct ColumnSeen {
   double least = 0, most = 0, sum = 0;
   std::vector<std::string> distinct;  // in ascending order; some ten thousand at most
   bool more = false;                  // there are others
-  char separator = 0;                 // of a list; 0: it seems to be none
+  bool list = false;                  // of a format that has lists: fields are their values
+  char separator = 0;                 // of a list in text; 0: it seems to be none
 };
 
 // The job's TOML, with what was seen of each column as comments. kInvalidArgument: no column can be the label.

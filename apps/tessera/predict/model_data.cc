@@ -41,11 +41,15 @@ const PredictInput& BatchInput::from(const Batch& batch) {
   const auto samples = static_cast<size_t>(batch.labels.numel());
   copy_numbers(batch.sparse.values(), values_);
   copy_numbers(batch.sparse.lengths(), lengths_);
+  const Tensor& weights = batch.sparse.weights_or_null();
+  const std::span<const float> all_weights = weights.defined() ? weights.span<float>() : std::span<const float>();
   const std::vector<int64_t>& begin = batch.sparse.offset_per_key();
   for (size_t f = 0; f < features_.size(); ++f) {
     const size_t column = column_of_[f];
     const auto first = static_cast<size_t>(begin[column]), last = static_cast<size_t>(begin[column + 1]);
-    features_[f] = {{values_.data() + first, last - first}, {lengths_.data() + column * samples, samples}, {}};
+    features_[f] = {{values_.data() + first, last - first},
+                    {lengths_.data() + column * samples, samples},
+                    weights.defined() ? all_weights.subspan(first, last - first) : all_weights};
   }
   input_ = {static_cast<int64_t>(samples), batch.dense.span<float>(), features_};
   return input_;

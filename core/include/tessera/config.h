@@ -181,7 +181,9 @@ struct ColumnConfig {
   std::string ids = "row";
   int64_t rows = 0;
   std::vector<double> bounds;
+  std::vector<std::string> cross;
   std::string separator;
+  bool weighted = false;
   int64_t longest = 0;
   std::string pooling = "sum";
   bool operator==(const ColumnConfig&) const = default;
@@ -235,6 +237,7 @@ struct DataColumn {
   std::string name;  // of the table and of its feature
   int64_t rows = 0;
   std::string pooling = "sum";
+  bool weighted = false;  // its ids have weights
 };
 
 // The job's tables, with everything filled in: those of the file, or without any one per column. A table's rows and

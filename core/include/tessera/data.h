@@ -52,12 +52,13 @@ struct Samples {
 struct Dataset {
   std::string name;                 // "movielens-small"
   std::vector<std::string> dense;   // names of the dense inputs
-  std::vector<DataColumn> columns;  // name, table rows, pooling
+  std::vector<DataColumn> columns;  // name, table rows, pooling, weights
   Samples train;
   Samples test;
   // What becomes of the columns of a reader part's files, learned vocabularies included, as JSON: saved with a model,
   // so that what it predicts is read likewise. Empty: of other readers.
   std::string encoding;
+  bool labelled = true;  // false: data::read_files() was asked to do without labels where there are none, and all are 0
   int64_t train_rows() const { return train.size(); }
   int64_t test_rows() const { return test.size(); }
   // kInvalidArgument with file and line where an id is none of its column's rows; of samples that are streamed, when
@@ -84,8 +85,9 @@ Dataset read_dataset(const DataConfig& config, uint64_t seed);
 
 // The same, and what reader parts read: `data.reader` names one, the [[column]]s say what its columns are. Its files
 // are read once to find their blocks, and once more where a column learns from the training rows; samples are kept
-// where they take at most data.buffer_mib, and streamed otherwise. `encoding`: of an earlier Dataset, instead of the
-// [[column]]s and of learning.
+// where they take at most data.buffer_mib, and streamed otherwise. Nothing is learned from rows that
+// `config.validation` keeps back. `encoding`: of an earlier Dataset, instead of learning; kInvalidArgument where
+// [[column]]s that are given say otherwise.
 Dataset read_dataset(const Runtime& runtime, const Config& config, const std::string& encoding = "");
 
 // Names for DataConfig::reader that are no reader parts, ascending.
@@ -105,14 +107,15 @@ class Batch {
  public:
   Tensor dense;              // float32 [B, dense inputs]
   KeyedJaggedTensor sparse;  // keys: the columns; values int32, or int64 where a table has more than 2^31 - 1 rows;
-                             // lengths and offsets int32, or int64 where there are as many ids
+                             // lengths and offsets int32, or int64 where there are as many ids; weights where a
+                             // column has some, 1 for the ids of all others
   Tensor labels;             // float32 [B]
   int64_t global_size = 0;   // samples of this batch on all ranks; B may be 0 where it is smaller than the world
 
  private:
   friend class BatchReader;
   struct Buffers {
-    Tensor dense, labels, values, lengths, offsets;
+    Tensor dense, labels, values, lengths, offsets, weights;
   };
   Buffers buffers_;
 };

@@ -30,6 +30,7 @@ inline constexpr const char* kOwnLoss = "binary_cross_entropy";
 
 struct ModelTrainerOptions {
   std::vector<EmbeddingBagConfig> tables;  // pooled
+  bool is_weighted = false;                // batches have weights, which scale rows: tables must be sums
   ModelGraph graph;                        // over these tables: graph_over(), dlrm_graph()
   DenseOptimizerSpec dense_optimizer;
   double dense_max_gradient_norm = 0;  // GradientClippingOptimizer's, of the sums over ranks; 0: none

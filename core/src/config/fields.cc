@@ -261,7 +261,11 @@ const std::vector<Field<ColumnConfig>>& fields<ColumnConfig>() {
       {"rows", &S::rows, "rows", "ids: `row`, `hash`: of the table; 0: as the `[[table]]` says that reads the column",
        0, kMany},
       {"bounds", &S::bounds, "", "ids, `bucket`: ascending values between the buckets"},
+      {"cross", &S::cross, "",
+       "ids, instead of a column of the files: columns of ids, each combination of whose ids is hashed to `rows` rows"},
       {"separator", &S::separator, "", "ids: between those of a list; empty: a row has one id, or none"},
+      {"weighted", &S::weighted, "",
+       "ids: a list's ids have weights, in text behind a colon (`17:0.5`), that scale their rows; tables must be sums"},
       {"longest", &S::longest, "ids", "ids: of a longer list the last so many; 0: all", 0, kMany},
       {"pooling", &S::pooling, "", "ids: of a table that does not say its own", 0, 0, {"sum", "mean"}},
   };

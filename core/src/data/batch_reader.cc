@@ -37,12 +37,11 @@ void fill_lengths(Refs refs, int64_t keys, Index* lengths, Index* offsets) {
   std::partial_sum(lengths, lengths + keys * count, offsets + 1);
 }
 
-// Ids of sample i, which are stored as From.
+// What sample i has for each of its ids, from `from` on.
 template <class From, class To, class Index>
-void fill_sample(const SampleRef& ref, int64_t i, int64_t count, const Index* lengths, const Index* offsets,
+void fill_sample(const From* from, int64_t i, int64_t count, int64_t keys, const Index* lengths, const Index* offsets,
                  To* values) {
-  const From* from = ref.examples->ids<From>(ref.index);
-  for (int64_t bag = i; bag < ref.examples->num_columns() * count; bag += count) {
+  for (int64_t bag = i; bag < keys * count; bag += count) {
     const int64_t n = lengths[bag];
     To* to = values + offsets[bag];
     for (int64_t j = 0; j < n; ++j) to[j] = static_cast<To>(from[j]);
@@ -50,13 +49,18 @@ void fill_sample(const SampleRef& ref, int64_t i, int64_t count, const Index* le
   }
 }
 
+// `weights`: null where the samples have none.
 template <class Id, class Index>
-void fill_values(Refs refs, const Index* lengths, const Index* offsets, Id* values) {
+void fill_values(Refs refs, const Index* lengths, const Index* offsets, Id* values, float* weights) {
   const int64_t count = std::ssize(refs);
   for (int64_t i = 0; i < count; ++i) {
     const SampleRef& ref = refs[static_cast<size_t>(i)];
-    ref.examples->wide() ? fill_sample<int64_t>(ref, i, count, lengths, offsets, values)
-                         : fill_sample<int32_t>(ref, i, count, lengths, offsets, values);
+    const Examples& e = *ref.examples;
+    const auto fill = [&](const auto* from, auto* to) {
+      fill_sample(from, i, count, e.num_columns(), lengths, offsets, to);
+    };
+    e.wide() ? fill(e.ids<int64_t>(ref.index), values) : fill(e.ids<int32_t>(ref.index), values);
+    if (weights != nullptr) fill(e.weights(ref.index), weights);
   }
 }
 
@@ -154,11 +158,13 @@ void BatchReader::fill(Batch& batch) const {
   const Tensor values = take(batch.buffers_.values, {ids}, wide ? DType::kInt64 : DType::kInt32);
   const Tensor lengths = take(batch.buffers_.lengths, {bags}, index_type);
   const Tensor offsets = take(batch.buffers_.offsets, {bags + 1}, index_type);
+  const Tensor weights = form.weighted() ? take(batch.buffers_.weights, {ids}, DType::kFloat32) : Tensor();
   const auto fill_as = [&](auto* id, auto* index) {
     using Index = std::remove_pointer_t<decltype(index)>;
     using Id = std::remove_pointer_t<decltype(id)>;
     fill_lengths(refs, form.num_columns(), lengths.data<Index>(), offsets.data<Index>());
-    fill_values(refs, lengths.data<Index>(), offsets.data<Index>(), values.data<Id>());
+    fill_values(refs, lengths.data<Index>(), offsets.data<Index>(), values.data<Id>(),
+                weights.defined() ? weights.data<float>() : nullptr);
   };
   constexpr int32_t* kNarrow = nullptr;
   constexpr int64_t* kWide = nullptr;
@@ -166,8 +172,12 @@ void BatchReader::fill(Batch& batch) const {
     wide ? fill_as(kWide, kNarrow) : fill_as(kNarrow, kNarrow);
   else
     wide ? fill_as(kWide, kWide) : fill_as(kNarrow, kWide);
-  batch.sparse = KeyedJaggedTensor(
-      {.keys = form.keys(), .values = values, .lengths = lengths, .offsets = offsets, .stride = count});
+  batch.sparse = KeyedJaggedTensor({.keys = form.keys(),
+                                    .values = values,
+                                    .weights = weights,
+                                    .lengths = lengths,
+                                    .offsets = offsets,
+                                    .stride = count});
 }
 
 }  // namespace tessera

@@ -10,11 +10,6 @@ namespace {
 
 using config::JsonObject;
 
-int32_t type_of(const ColumnConfig& c) {
-  if (c.as != "ids" || c.ids == "bucket") return TSR_READER_FLOAT32;
-  return c.ids == "row" ? TSR_READER_INT64 : TSR_READER_TEXT;
-}
-
 std::string_view text_of(const tsr_reader_values& v, int64_t i) {
   return {static_cast<const char*>(v.values) + v.texts[i], static_cast<size_t>(v.texts[i + 1] - v.texts[i])};
 }
@@ -38,6 +33,22 @@ const TableConfig* table_of(const Config& config, const std::string& column) {
   return nullptr;
 }
 
+void check_cross(const std::string& name, const ColumnConfig& c) {
+  if (c.cross.empty()) return;
+  const ColumnConfig unset;
+  const auto refuse = [&](const char* key, bool given) {
+    if (given)
+      fail(Code::kInvalidArgument, "[[column]] \"", name, "\" is a cross of others, so its \"", key,
+           "\" has no effect: leave it out");
+  };
+  refuse("ids", c.ids != unset.ids);
+  refuse("bounds", !c.bounds.empty());
+  refuse("separator", !c.separator.empty());
+  refuse("weighted", c.weighted);
+  if (c.cross.size() < 2)
+    fail(Code::kInvalidArgument, "[[column]] \"", name, "\" is a cross of one column: name two or more");
+}
+
 void check_column(const std::string& name, const ColumnConfig& c) {
   const ColumnConfig unset;
   const bool label = c.as == "label", dense = c.as == "dense", ids = c.as == "ids";
@@ -56,6 +67,8 @@ void check_column(const std::string& name, const ColumnConfig& c) {
   refuse("rows", c.rows != 0, ids);
   refuse("separator", !c.separator.empty(), ids);
   refuse("longest", c.longest != 0, ids);
+  refuse("weighted", c.weighted, ids);
+  refuse("cross", !c.cross.empty(), ids);
   refuse("pooling", c.pooling != unset.pooling, ids);
   if (c.separator.size() > 1)
     fail(Code::kInvalidArgument, "[[column]] \"", name, "\": separator is \"", c.separator, "\", but must be one byte");
@@ -63,6 +76,7 @@ void check_column(const std::string& name, const ColumnConfig& c) {
     fail(Code::kInvalidArgument, "[[column]] \"", name, "\" has bounds, which need ids = \"bucket\"");
   if (ids && c.ids == "bucket" && (c.bounds.empty() || !std::is_sorted(c.bounds.begin(), c.bounds.end())))
     fail(Code::kInvalidArgument, "[[column]] \"", name, "\" needs bounds, in ascending order, for ids = \"bucket\"");
+  check_cross(name, c);
   if (has_transform(c, "log1p") && has_transform(c, "standardise") && c.transform.front() != "log1p")
     fail(Code::kInvalidArgument, "[[column]] \"", name, "\": log1p comes before standardise");
 }
@@ -77,6 +91,11 @@ std::vector<std::string> Vocabulary::words() const {
 
 std::string BlockRows::where(int64_t row, const std::string& column) const {
   return cat(file, ", row ", first_row + row + 1, ", column \"", column, "\"");
+}
+
+int32_t Columns::type_of(const ColumnConfig& c) {
+  if (c.as != "ids" || c.ids == "bucket") return TSR_READER_FLOAT32;
+  return c.ids == "row" ? TSR_READER_INT64 : TSR_READER_TEXT;
 }
 
 bool Columns::Column::standardised() const { return has_transform(config, "standardise"); }
@@ -98,7 +117,9 @@ Columns::Columns(const Config& config) : reader_(config.data.reader) {
         if (column.config.rows == 0 && table != nullptr) column.config.rows = table->rows;
         if (column.config.rows == 0 && (c.ids == "row" || c.ids == "hash")) {
           fail(Code::kInvalidArgument, "[[column]] \"", name, "\" says no rows, nor does a [[table]] that reads it: ",
-               c.ids == "row" ? "its ids are rows 0 to rows - 1" : "its texts are hashed to rows");
+               !c.cross.empty() ? "its combinations are hashed to rows"
+               : c.ids == "row" ? "its ids are rows 0 to rows - 1"
+                                : "its texts are hashed to rows");
         }
       }
       columns_.push_back(std::move(column));
@@ -110,7 +131,16 @@ Columns::Columns(const Config& config) : reader_(config.data.reader) {
 void Columns::check() const {
   if (of("label").size() != 1)
     fail(Code::kInvalidArgument, of("label").size(), " columns are as = \"label\", but a model here has one label");
-  if (of("ids").empty()) fail(Code::kInvalidArgument, "no [[column]] is as = \"ids\": there is nothing to look up");
+  const std::vector<const Column*> ids = of("ids");
+  for (const Column* c : ids) {
+    for (const std::string& part : c->config.cross) {
+      const auto crossed = [&](const Column* o) { return o->name == part && o->config.cross.empty(); };
+      if (std::any_of(ids.begin(), ids.end(), crossed)) continue;
+      fail(Code::kInvalidArgument, "[[column]] \"", c->name, "\" is a cross of \"", part,
+           "\", which is no [[column]] of ids of the files");
+    }
+  }
+  if (ids.empty()) fail(Code::kInvalidArgument, "no [[column]] is as = \"ids\": there is nothing to look up");
 }
 
 Columns::Columns(const std::string& text, const std::string& source) : learned_(true) {
@@ -132,7 +162,9 @@ Columns::Columns(const std::string& text, const std::string& source) : learned_(
     j.read("ids", c.ids);
     j.read("rows", c.rows);
     j.read("bounds", c.bounds);
+    j.read("cross", c.cross);
     j.read("separator", c.separator);
+    j.read("weighted", c.weighted);
     j.read("longest", c.longest);
     j.read("pooling", c.pooling);
     if (c.ids == "vocabulary") vocabularies_[column.table];
@@ -144,23 +176,61 @@ Columns::Columns(const std::string& text, const std::string& source) : learned_(
   check();
 }
 
+nlohmann::ordered_json Columns::described(const Column& column) {
+  const ColumnConfig& c = column.config;
+  nlohmann::ordered_json j = {{"name", column.name}, {"as", c.as}, {"table", column.table}};
+  if (c.missing) j["missing"] = *c.missing;
+  if (!c.transform.empty()) j["transform"] = c.transform;
+  if (c.threshold) j["threshold"] = *c.threshold;
+  if (c.as != "ids") return j;
+  if (c.cross.empty())
+    j["ids"] = c.ids;
+  else
+    j["cross"] = c.cross;
+  j["rows"] = c.rows;
+  if (!c.bounds.empty()) j["bounds"] = c.bounds;
+  if (!c.separator.empty()) j["separator"] = c.separator;
+  if (c.weighted) j["weighted"] = true;
+  if (c.longest > 0) j["longest"] = c.longest;
+  j["pooling"] = c.pooling;
+  return j;
+}
+
+void Columns::require_same(const Columns& config) const {
+  constexpr const char* kWhat = "what its columns are stays with a model: leave them as they were, or train anew";
+  const auto has = [](const Columns& in, const std::string& name) {
+    return std::any_of(in.columns_.begin(), in.columns_.end(), [&](const Column& c) { return c.name == name; });
+  };
+  for (const Column& c : config.columns_) {
+    if (!has(*this, c.name))
+      fail(Code::kInvalidArgument, "[[column]] \"", c.name, "\" is none of the model's; ", kWhat);
+  }
+  for (size_t i = 0; i < columns_.size(); ++i) {
+    const Column& mine = columns_[i];
+    if (!has(config, mine.name))
+      fail(Code::kInvalidArgument, "the model was trained with a [[column]] \"", mine.name,
+           "\", which the config has not; ", kWhat);
+    if (config.columns_[i].name != mine.name)
+      fail(Code::kInvalidArgument, "[[column]] \"", config.columns_[i].name, "\" stands where \"", mine.name,
+           "\" stood when the model was trained; ", kWhat);
+    const nlohmann::ordered_json was = described(mine), is = described(config.columns_[i]);
+    for (const auto& both : {was, is}) {
+      for (const auto& [key, unused] : both.items()) {
+        const std::string before = was.contains(key) ? was[key].dump() : "unset";
+        const std::string now = is.contains(key) ? is[key].dump() : "unset";
+        if (before != now)
+          fail(Code::kInvalidArgument, "[[column]] \"", mine.name, "\": ", key, " is ", now, ", but was ", before,
+               " when the model was trained; ", kWhat);
+      }
+    }
+  }
+}
+
 std::string Columns::json() const {
   nlohmann::ordered_json out = {{"reader", reader_}, {"columns", nlohmann::ordered_json::array()}};
   for (const Column& column : columns_) {
-    const ColumnConfig& c = column.config;
-    nlohmann::ordered_json j = {{"name", column.name}, {"as", c.as}, {"table", column.table}};
-    if (c.missing) j["missing"] = *c.missing;
-    if (!c.transform.empty()) j["transform"] = c.transform;
+    nlohmann::ordered_json j = described(column);
     if (column.standardised()) j["mean"] = column.mean, j["deviation"] = column.deviation;
-    if (c.threshold) j["threshold"] = *c.threshold;
-    if (c.as == "ids") {
-      j["ids"] = c.ids;
-      j["rows"] = c.rows;
-      if (!c.bounds.empty()) j["bounds"] = c.bounds;
-      if (!c.separator.empty()) j["separator"] = c.separator;
-      if (c.longest > 0) j["longest"] = c.longest;
-      j["pooling"] = c.pooling;
-    }
     out["columns"].push_back(std::move(j));
   }
   out["vocabularies"] = nlohmann::ordered_json::object();
@@ -188,17 +258,39 @@ std::vector<DataColumn> Columns::ids() const {
     int64_t rows = c->config.rows;
     if (c->config.ids == "vocabulary") rows = vocabularies_.at(c->table).rows();
     if (c->config.ids == "bucket") rows = std::ssize(c->config.bounds) + 1;
-    out.push_back({c->name, rows, c->config.pooling});
+    out.push_back({c->name, rows, c->config.pooling, c->config.weighted});
   }
   return out;
+}
+
+void Columns::meet(const std::vector<FileColumn>& files, bool needs_label) {
+  const std::string& label = of("label").front()->name;
+  labelled_ =
+      needs_label || std::any_of(files.begin(), files.end(), [&](const FileColumn& f) { return f.name == label; });
+  for (Column& c : columns_) {
+    const auto listed = [&](const FileColumn& f) { return f.name == c.name && f.list; };
+    c.list = !c.config.separator.empty() || std::any_of(files.begin(), files.end(), listed);
+  }
+  for (Column& c : columns_) {
+    const auto lists = std::count_if(columns_.begin(), columns_.end(), [&](const Column& o) {
+      const std::vector<std::string>& parts = c.config.cross;
+      return o.list && std::find(parts.begin(), parts.end(), o.name) != parts.end();
+    });
+    if (lists > 1)
+      fail(Code::kInvalidArgument, "[[column]] \"", c.name, "\" is a cross of ", lists, " lists: one at most");
+    c.list = c.list || lists > 0;
+  }
 }
 
 std::vector<WantedColumn> Columns::wanted() const {
   std::vector<WantedColumn> out;
   for (const char* as : {"label", "dense", "ids"}) {
+    if (!labelled_ && as == std::string_view("label")) continue;
     for (const Column* c : of(as)) {
       const std::string& separator = c->config.separator;
-      out.push_back({c->name, type_of(c->config), !separator.empty(), separator.empty() ? ' ' : separator[0]});
+      if (c->config.cross.empty())
+        out.push_back(
+            {c->name, type_of(c->config), c->list, c->config.weighted, separator.empty() ? ' ' : separator[0]});
     }
   }
   return out;
@@ -211,7 +303,7 @@ bool Columns::must_learn() const {
 }
 
 void Columns::learn(const BlockRows& at, std::span<const tsr_reader_values> values) {
-  size_t next = 1;  // behind the label
+  size_t next = labelled_ ? 1 : 0;
   for (Column& c : columns_) {
     if (c.config.as != "dense") continue;
     const tsr_reader_values& v = values[next++];
@@ -225,6 +317,7 @@ void Columns::learn(const BlockRows& at, std::span<const tsr_reader_values> valu
     }
   }
   for (const Column* c : of("ids")) {
+    if (!c->config.cross.empty()) continue;
     const tsr_reader_values& v = values[next++];
     if (c->config.ids == "vocabulary") learn_words(*c, at, v);
   }
@@ -269,28 +362,61 @@ float Columns::dense_of(const Column& column, const BlockRows& at, const tsr_rea
   if (!has(v, row) && !column.config.missing)
     fail(Code::kInvalidArgument, at.where(row, column.name),
          ": the value is missing; missing = X in its [[column]] takes X instead");
-  const double value = has(v, row) ? static_cast<const float*>(v.values)[row] : *column.config.missing;
+  return dense_of(column, has(v, row) ? static_cast<const float*>(v.values)[row] : *column.config.missing);
+}
+
+float Columns::dense_of(const Column& column, double value) {
   return static_cast<float>((logarithm_of(column.config, value) - column.mean) / column.deviation);
 }
 
-int64_t Columns::id_of(const Column& column, const tsr_reader_values& v, int64_t value) const {
+void Columns::encode(const Column& column, const BlockRows& at, const tsr_reader_values& v, Ids& out) const {
   const ColumnConfig& c = column.config;
-  if (c.ids == "row") return static_cast<const int64_t*>(v.values)[value];
-  if (c.ids == "hash") return row_of(column.table + "=", text_of(v, value), c.rows);
-  if (c.ids == "vocabulary") return vocabularies_.at(column.table).row(text_of(v, value));
-  const float x = static_cast<const float*>(v.values)[value];
-  const auto below = [](float a, double bound) { return a < static_cast<float>(bound); };
-  return std::upper_bound(c.bounds.begin(), c.bounds.end(), x, below) - c.bounds.begin();
+  out.begins.assign(1, 0);
+  out.begins.reserve(static_cast<size_t>(at.rows) + 1);
+  const auto collect = [&](const auto& id_of) {
+    for (int64_t row = at.first; row < at.first + at.rows; ++row) {
+      int64_t begin = v.lists ? v.lists[row] : row;
+      const int64_t end = v.lists ? v.lists[row + 1] : row + (has(v, row) ? 1 : 0);
+      if (c.longest > 0) begin = std::max(begin, end - c.longest);
+      for (int64_t i = begin; i < end; ++i) out.values.push_back(id_of(i));
+      if (v.weights != nullptr) out.weights.insert(out.weights.end(), v.weights + begin, v.weights + end);
+      out.begins.push_back(std::ssize(out.values));
+    }
+  };
+  if (c.ids == "row") {
+    collect([numbers = static_cast<const int64_t*>(v.values)](int64_t i) { return numbers[i]; });
+  } else if (c.ids == "hash") {
+    const std::string prefix = column.table + "=";
+    collect([&](int64_t i) { return row_of(prefix, text_of(v, i), c.rows); });
+  } else if (c.ids == "vocabulary") {
+    const Vocabulary& vocabulary = vocabularies_.at(column.table);
+    collect([&](int64_t i) { return vocabulary.row(text_of(v, i)); });
+  } else {
+    collect([&, numbers = static_cast<const float*>(v.values)](int64_t i) {
+      const auto below = [](float x, double bound) { return x < static_cast<float>(bound); };
+      return std::upper_bound(c.bounds.begin(), c.bounds.end(), numbers[i], below) - c.bounds.begin();
+    });
+  }
 }
 
-void Columns::encode(const Column& column, const BlockRows& at, const tsr_reader_values& v, Ids& out) const {
-  out.values.clear();
+// Every combination of one id of each part, the last part's changing fastest.
+void Columns::cross(const Column& column, std::span<const Ids* const> parts, Ids& out) {
+  const std::string prefix = column.table + "=";
   out.begins.assign(1, 0);
-  for (int64_t row = at.first; row < at.first + at.rows; ++row) {
-    int64_t begin = v.lists ? v.lists[row] : row;
-    const int64_t end = v.lists ? v.lists[row + 1] : row + (has(v, row) ? 1 : 0);
-    if (column.config.longest > 0) begin = std::max(begin, end - column.config.longest);
-    for (int64_t i = begin; i < end; ++i) out.values.push_back(id_of(column, v, i));
+  std::vector<std::string> texts, longer;
+  for (size_t row = 0; row + 1 < parts.front()->begins.size(); ++row) {
+    texts.assign(1, "");
+    for (const Ids* part : parts) {
+      longer.clear();
+      for (const std::string& text : texts) {
+        for (int64_t i = part->begins[row]; i < part->begins[row + 1]; ++i)
+          longer.push_back(cat(text, part->values[static_cast<size_t>(i)], ' '));
+      }
+      texts.swap(longer);
+    }
+    const int64_t longest = column.config.longest;
+    const size_t all = texts.size(), taken = longest > 0 ? std::min(all, static_cast<size_t>(longest)) : all;
+    for (size_t i = all - taken; i < all; ++i) out.values.push_back(row_of(prefix, texts[i], column.config.rows));
     out.begins.push_back(std::ssize(out.values));
   }
 }
@@ -298,19 +424,35 @@ void Columns::encode(const Column& column, const BlockRows& at, const tsr_reader
 void Columns::append(const BlockRows& at, std::span<const tsr_reader_values> values, Examples& examples) const {
   const Column& label = *of("label").front();
   const std::vector<const Column*> dense = of("dense"), ids = of("ids");
+  const size_t first_dense = labelled_ ? 1 : 0;
   std::vector<Ids> encoded(ids.size());
-  for (size_t k = 0; k < ids.size(); ++k) encode(*ids[k], at, values[1 + dense.size() + k], encoded[k]);
+  size_t next = first_dense + dense.size();
+  for (size_t k = 0; k < ids.size(); ++k) {
+    if (ids[k]->config.cross.empty()) encode(*ids[k], at, values[next++], encoded[k]);
+  }
+  for (size_t k = 0; k < ids.size(); ++k) {
+    std::vector<const Ids*> parts;
+    for (const std::string& name : ids[k]->config.cross) {
+      const auto part = std::find_if(ids.begin(), ids.end(), [&](const Column* c) { return c->name == name; });
+      parts.push_back(&encoded[static_cast<size_t>(part - ids.begin())]);
+    }
+    if (!parts.empty()) cross(*ids[k], parts, encoded[k]);
+  }
   for (int64_t i = 0; i < at.rows; ++i) {
     const int64_t row = at.first + i;
-    examples.begin_sample(label_of(label, at, values[0], row));
-    for (size_t k = 0; k < dense.size(); ++k) examples.add_dense(dense_of(*dense[k], at, values[1 + k], row));
+    examples.begin_sample(labelled_ && label_of(label, at, values[0], row));
+    for (size_t k = 0; k < dense.size(); ++k) examples.add_dense(dense_of(*dense[k], at, values[first_dense + k], row));
     for (size_t k = 0; k < ids.size(); ++k) {
       const Ids& e = encoded[k];
-      for (int64_t j = e.begins[static_cast<size_t>(i)]; j < e.begins[static_cast<size_t>(i) + 1]; ++j) {
-        const int64_t id = e.values[static_cast<size_t>(j)];
-        if (!examples.add_id(id) && examples.bad_id().empty())
-          examples.note_bad_id(cat(at.where(row, ids[k]->name), " names row ", id, ", but its table has ",
-                                   examples.columns()[k].rows, " rows"));
+      const auto first = static_cast<size_t>(e.begins[static_cast<size_t>(i)]);
+      const auto n = static_cast<size_t>(e.begins[static_cast<size_t>(i) + 1]) - first;
+      const int64_t* bag = e.values.data() + first;
+      if (!examples.add_ids({bag, n}, e.weights.empty() ? nullptr : e.weights.data() + first) &&
+          examples.bad_id().empty()) {
+        const int64_t rows = examples.columns()[k].rows;
+        const int64_t bad = *std::find_if(bag, bag + n, [&](int64_t id) { return id < 0 || id >= rows; });
+        examples.note_bad_id(
+            cat(at.where(row, ids[k]->name), " names row ", bad, ", but its table has ", rows, " rows"));
       }
       examples.end_bag();
     }
@@ -318,13 +460,37 @@ void Columns::append(const BlockRows& at, std::span<const tsr_reader_values> val
   }
 }
 
+const Columns::Column& Columns::named(const std::string& name) const {
+  const auto found = std::find_if(columns_.begin(), columns_.end(), [&](const Column& c) { return c.name == name; });
+  TESSERA_CHECK(found != columns_.end());
+  return *found;
+}
+
+const ColumnConfig* Columns::column(const std::string& name) const {
+  const auto found = std::find_if(columns_.begin(), columns_.end(), [&](const Column& c) { return c.name == name; });
+  return found == columns_.end() ? nullptr : &found->config;
+}
+
+void Columns::encode(const std::string& name, int64_t rows, const tsr_reader_values& values, Ids& out) const {
+  encode(named(name), {"", 0, 0, rows}, values, out);
+}
+
+void Columns::cross(const std::string& name, std::span<const Ids* const> parts, Ids& out) const {
+  cross(named(name), parts, out);
+}
+
+float Columns::dense_value(const std::string& name, float value) const { return dense_of(named(name), value); }
+
 int64_t Columns::memory_of(int64_t samples, int64_t text_bytes) const {
-  int64_t sample = 16, lists = 0;  // label, order, start
-  for (const Column& c : columns_) {
-    sample += c.config.as == "dense" ? 4 : c.config.as == "ids" ? 8 : 0;  // an id and the length of its bag
-    lists += c.config.separator.empty() ? 0 : 1;
+  const std::vector<const Column*> ids = of("ids");
+  const bool weighted = std::any_of(ids.begin(), ids.end(), [](const Column* c) { return c->config.weighted; });
+  const int64_t id = weighted ? 8 : 4;
+  int64_t sample = 16 + 4 * std::ssize(dense()), lists = 0;  // label, order, start
+  for (const Column* c : ids) {
+    sample += id + 4;  // and the length of its bag
+    lists += !c->list ? 0 : c->config.cross.empty() ? (lists > 0 ? 0 : 1) : 1;
   }
-  return samples * sample + (lists > 0 ? 2 * text_bytes : 0);  // an id of 4 bytes has 2 of text at least
+  return samples * sample + lists * text_bytes * id / 2;  // an id has 2 bytes of text at least
 }
 
 }  // namespace tessera::data

@@ -54,10 +54,16 @@ class Columns {
   // Of json(). kDataLoss names `source`.
   Columns(const std::string& json, const std::string& source);
   std::string json() const;
+  // kInvalidArgument where a config's columns are others than these, or are read otherwise.
+  void require_same(const Columns& config) const;
 
   std::vector<std::string> dense() const;
   std::vector<DataColumn> ids() const;  // once learned
-  // For ReaderPart: the label, the dense columns, those of ids.
+  // Tells which columns the files have, and which are lists by themselves. `needs_label`: else they may be without the
+  // label, which is 0 then. kInvalidArgument: a cross of several lists.
+  void meet(const std::vector<FileColumn>& files, bool needs_label);
+  bool labelled() const { return labelled_; }
+  // For ReaderPart: the label, if there is one, the dense columns, those of ids but for crosses.
   std::vector<WantedColumn> wanted() const;
 
   bool must_learn() const;  // there is a column that learns, and this is no saved one
@@ -67,6 +73,18 @@ class Columns {
 
   // kInvalidArgument: a label other than 0 or 1, a value that is missing.
   void append(const BlockRows& at, std::span<const tsr_reader_values> values, Examples& examples) const;
+  struct Ids {
+    std::vector<int64_t> values, begins;  // row r: [begins[r], begins[r + 1])
+    std::vector<float> weights;           // empty: all 1
+  };
+  // One column at a time, for requests. Null: there is no such column.
+  const ColumnConfig* column(const std::string& name) const;
+  static int32_t type_of(const ColumnConfig& column);  // TSR_READER_TEXT, ...: of its values in files
+  // Of a column of ids that is no cross, and of one that is, whose parts' ids are in the order of its `cross`.
+  void encode(const std::string& name, int64_t rows, const tsr_reader_values& values, Ids& out) const;
+  void cross(const std::string& name, std::span<const Ids* const> parts, Ids& out) const;
+  float dense_value(const std::string& name, float value) const;
+
   // Of so many samples in memory, whose text has so many bytes; more than it will be.
   int64_t memory_of(int64_t samples, int64_t text_bytes) const;
 
@@ -75,26 +93,28 @@ class Columns {
     std::string name;
     ColumnConfig config;  // without its names
     std::string table;    // of ids: columns of one table share vocabulary and hash
+    bool list = false;    // any number of ids a row
     double mean = 0, deviation = 1;
     double count = 0, squares = 0;  // while it learns: values, and sum of their squared distances to the mean
     bool standardised() const;
   };
-  struct Ids {
-    std::vector<int64_t> values, begins;
-  };
+  // Of json(), without what it has learned.
+  static nlohmann::ordered_json described(const Column& column);
 
   void check() const;
   std::vector<const Column*> of(const std::string& as) const;
   bool label_of(const Column& column, const BlockRows& at, const tsr_reader_values& v, int64_t row) const;
   float dense_of(const Column& column, const BlockRows& at, const tsr_reader_values& v, int64_t row) const;
+  static float dense_of(const Column& column, double value);
+  const Column& named(const std::string& name) const;
   void encode(const Column& column, const BlockRows& at, const tsr_reader_values& v, Ids& out) const;
-  int64_t id_of(const Column& column, const tsr_reader_values& v, int64_t value) const;
+  static void cross(const Column& column, std::span<const Ids* const> parts, Ids& out);
   void learn_words(const Column& column, const BlockRows& at, const tsr_reader_values& v);
 
   std::string reader_;  // for json()
   std::vector<Column> columns_;
   std::map<std::string, Vocabulary> vocabularies_;  // by table
-  bool learned_ = false;
+  bool learned_ = false, labelled_ = true;
 };
 
 }  // namespace tessera::data

@@ -10,6 +10,7 @@ Examples::Examples(size_t num_dense, std::vector<DataColumn> columns)
   for (const DataColumn& column : columns_) {
     keys_.push_back(column.name);
     wide_ = wide_ || column.rows > std::numeric_limits<int32_t>::max();
+    weighted_ = weighted_ || column.weighted;
   }
 }
 
@@ -20,6 +21,24 @@ void Examples::begin_sample(bool label) {
   labels_.push_back(label);
   column_ = 0;
   bag_length_ = 0;
+}
+
+bool Examples::add_ids(std::span<const int64_t> ids, const float* weights) {
+  bool known = true, narrow = true;
+  const int64_t rows = columns_[column_].rows;
+  for (const int64_t id : ids) {
+    known = known && id >= 0 && id < rows;
+    narrow = narrow && id == static_cast<int32_t>(id);
+  }
+  if (!narrow && !wide_) widen();
+  if (wide_)
+    ids64_.insert(ids64_.end(), ids.begin(), ids.end());
+  else
+    ids32_.insert(ids32_.end(), ids.begin(), ids.end());
+  if (weighted_ && weights != nullptr) weights_.insert(weights_.end(), weights, weights + ids.size());
+  if (weighted_ && weights == nullptr) weights_.insert(weights_.end(), ids.size(), 1.0f);
+  bag_length_ += static_cast<int32_t>(ids.size());
+  return known;
 }
 
 void Examples::end_bag() {
@@ -64,6 +83,7 @@ Examples Examples::split_off(int64_t first) {
     move_tail(ids64_, id, tail.ids64_);
   else
     move_tail(ids32_, id, tail.ids32_);
+  move_tail(weights_, id, tail.weights_);
   move_tail(labels_, first, tail.labels_);
   move_tail(dense_, first * num_dense(), tail.dense_);
   if (!single_) {
@@ -80,6 +100,7 @@ void Examples::shrink_to_fit() {
   dense_.shrink_to_fit();
   ids32_.shrink_to_fit();
   ids64_.shrink_to_fit();
+  weights_.shrink_to_fit();
   lengths_.shrink_to_fit();
   starts_.shrink_to_fit();
 }

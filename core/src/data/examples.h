@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,7 +40,8 @@ class Examples {
   void begin_sample(bool label);
   void add_dense(float value) { dense_.push_back(value); }
   // False: the column has no such row. The id is kept all the same: what becomes of it is for bounds_check to say.
-  bool add_id(int64_t id) {
+  bool add_id(int64_t id, float weight = 1) {
+    if (weighted_) weights_.push_back(weight);
     if (!wide_ && id != static_cast<int32_t>(id)) widen();
     if (wide_)
       ids64_.push_back(id);
@@ -48,6 +50,8 @@ class Examples {
     ++bag_length_;
     return id >= 0 && id < columns_[column_].rows;
   }
+  // The same of several; `weights` null: all 1.
+  bool add_ids(std::span<const int64_t> ids, const float* weights);
   void note_bad_id(std::string sentence) { bad_id_ = std::move(sentence); }
   const std::string& bad_id() const { return bad_id_; }  // the first one, as a sentence; empty: there is none
   void end_bag();
@@ -61,7 +65,8 @@ class Examples {
   int64_t num_columns() const { return static_cast<int64_t>(columns_.size()); }
   const std::vector<DataColumn>& columns() const { return columns_; }
   const std::vector<std::string>& keys() const { return keys_; }
-  bool wide() const { return wide_; }  // ids are int64
+  bool wide() const { return wide_; }          // ids are int64
+  bool weighted() const { return weighted_; }  // a column has weights: all ids have one
 
   bool label(int64_t sample) const { return labels_[sample] != 0; }
   const float* dense(int64_t sample) const { return dense_.data() + sample * num_dense_; }
@@ -79,6 +84,8 @@ class Examples {
     else
       return ids32_.data() + first_id(sample);
   }
+  // Of weighted ones, as ids().
+  const float* weights(int64_t sample) const { return weights_.data() + first_id(sample); }
 
  private:
   void leave_single();
@@ -87,7 +94,7 @@ class Examples {
   size_t num_dense_;
   std::vector<DataColumn> columns_;
   std::vector<std::string> keys_;
-  bool wide_ = false;
+  bool wide_ = false, weighted_ = false;
   bool single_ = true;  // every bag so far has one id: lengths_ and starts_ are left out
   template <class T>
   using Column = std::vector<T, SampleMemory<T>>;
@@ -95,6 +102,7 @@ class Examples {
   Column<float> dense_;
   Column<int32_t> ids32_;
   Column<int64_t> ids64_;
+  Column<float> weights_;
   Column<int32_t> lengths_;
   Column<int64_t> starts_;  // samples + 1 entries
   std::string bad_id_;

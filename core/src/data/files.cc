@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "data/columns.h"
+#include "data/hold_out.h"
 #include "data/readers.h"
 #include "data/sample_stream.h"
 #include "tessera/sdk/nearest.h"
@@ -52,19 +53,28 @@ Pieces pieces_of(const ReaderPart& part, int64_t begin, int64_t end) {
   return out;
 }
 
-void learn(const ReaderPart& part, const Pieces& pieces, Columns& columns) {
+// From the rows that are trained on, and not from those that `held` keeps back.
+void learn(const ReaderPart& part, const Pieces& pieces, const HoldOut& held, bool streamed, Columns& columns) {
+  int64_t samples = 0, before = 0;
+  for (const BlockPiece& piece : pieces) samples += piece.rows;
   for (const BlockPiece& piece : pieces) {
     const FileBlock& block = part.blocks()[static_cast<size_t>(piece.block)];
     const std::string file = part.file(block.file);
     part.read(piece.block, [&](std::span<const tsr_reader_values> values) {
-      columns.learn({file, block.first_row, piece.first, piece.rows}, values);
+      const auto back = [&](int64_t row) { return held.takes(before + row, samples, piece.block, streamed); };
+      for (int64_t row = 0, end = 0; row < piece.rows; row = end + 1) {  // runs of rows
+        for (end = row; end < piece.rows && !back(end);) ++end;
+        if (row < end) columns.learn({file, block.first_row, piece.first + row, end - row}, values);
+      }
     });
+    before += piece.rows;
   }
 }
 
-int64_t memory_of(const ColumnFiles& files, const Pieces& pieces) {
+int64_t memory_of(const ReaderPart& part, const Pieces& pieces, const Columns& columns) {
   int64_t bytes = 0;
-  for (const BlockPiece& piece : pieces) bytes += files.memory_of(piece);
+  for (const BlockPiece& piece : pieces)
+    bytes += columns.memory_of(piece.rows, part.blocks()[static_cast<size_t>(piece.block)].bytes);
   return bytes;
 }
 
@@ -78,11 +88,13 @@ Samples samples_of(std::shared_ptr<const ColumnFiles> files, const Pieces& piece
 
 }  // namespace
 
-Dataset read_files(const Runtime& runtime, const Config& config, const std::string& encoding) {
+Dataset read_files(const Runtime& runtime, const Config& config, const std::string& encoding, bool needs_label) {
   const DataConfig& data = config.data;
   Columns columns = encoding.empty() ? Columns(config) : Columns(encoding, "the model's encoding of columns");
+  if (!encoding.empty() && !config.columns.empty()) columns.require_same(Columns(config));
   const Budget budget(data.buffer_mib);
   ColumnFiles train{open(runtime, data.reader, data.path, budget), nullptr}, test;
+  columns.meet(train.part->columns(), needs_label);
   train.part->select(columns.wanted());
   const int64_t rows = rows_of(*train.part, data.limit);
   int64_t train_rows = rows;
@@ -96,19 +108,22 @@ Dataset read_files(const Runtime& runtime, const Config& config, const std::stri
     test_pieces = pieces_of(*train.part, train_rows, rows);
   }
   const Pieces train_pieces = pieces_of(*train.part, 0, train_rows);
-  if (columns.must_learn()) learn(*train.part, train_pieces, columns);
+  const ReaderPart& test_part = test.part ? *test.part : *train.part;
+  const bool keep =
+      memory_of(*train.part, train_pieces, columns) + memory_of(test_part, test_pieces, columns) <= budget.all;
+  if (columns.must_learn()) learn(*train.part, train_pieces, HoldOut::of(config), !keep, columns);
   columns.finish_learning();
 
   train.columns = std::make_shared<const Columns>(columns);
   test.columns = train.columns;
   const auto train_files = std::make_shared<const ColumnFiles>(std::move(train));
   const auto test_files = test.part ? std::make_shared<const ColumnFiles>(std::move(test)) : train_files;
-  const bool keep = memory_of(*train_files, train_pieces) + memory_of(*test_files, test_pieces) <= budget.all;
   Dataset set;
   set.name = std::filesystem::path(data.path).filename();
   set.dense = columns.dense();
   set.columns = columns.ids();
   set.encoding = columns.json();
+  set.labelled = columns.labelled();
   set.train = samples_of(train_files, train_pieces, keep, budget);
   set.test = samples_of(test_files, test_pieces, keep, budget);
   return set;

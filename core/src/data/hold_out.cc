@@ -13,9 +13,10 @@ namespace {
 template <class Id>
 void add_bags(const Examples& from, int64_t sample, Examples& to) {
   const Id* ids = from.ids<Id>(sample);
+  const float* weights = from.weighted() ? from.weights(sample) : nullptr;
   const int32_t* lengths = from.lengths(sample);
   for (int64_t column = 0; column < from.num_columns(); ++column) {
-    for (int32_t n = lengths ? lengths[column] : 1; n > 0; --n) to.add_id(*ids++);
+    for (int32_t n = lengths ? lengths[column] : 1; n > 0; --n) to.add_id(*ids++, weights ? *weights++ : 1);
     to.end_bag();
   }
 }
@@ -29,17 +30,21 @@ void add(const Examples& from, int64_t sample, Examples& to) {
 
 }  // namespace
 
+HoldOut HoldOut::of(const Config& config) {
+  return {config.validation.fraction, config.validation.split == "last", static_cast<uint64_t>(config.job.seed)};
+}
+
+bool HoldOut::takes(int64_t sample, int64_t samples, int64_t block, bool streamed) const {
+  if (last) return sample >= samples - std::llround(fraction * static_cast<double>(samples));
+  return Random(combine(seed, static_cast<uint64_t>(streamed ? block : sample))).uniform() < fraction;
+}
+
 std::pair<ExamplesPtr, ExamplesPtr> hold_out(const Examples& examples, const HoldOut& options) {
   const auto num_dense = static_cast<size_t>(examples.num_dense());
   auto trained = std::make_shared<Examples>(num_dense, examples.columns());
   auto kept = std::make_shared<Examples>(num_dense, examples.columns());
-  const auto first_kept = examples.size() - std::llround(options.fraction * static_cast<double>(examples.size()));
-  for (int64_t i = 0; i < examples.size(); ++i) {
-    const bool back = options.last
-                          ? i >= first_kept
-                          : Random(combine(options.seed, static_cast<uint64_t>(i))).uniform() < options.fraction;
-    add(examples, i, back ? *kept : *trained);
-  }
+  for (int64_t i = 0; i < examples.size(); ++i)
+    add(examples, i, options.takes(i, examples.size(), 0, false) ? *kept : *trained);
   trained->note_bad_id(examples.bad_id());
   trained->shrink_to_fit();
   kept->shrink_to_fit();
@@ -50,11 +55,10 @@ std::pair<Samples, Samples> hold_out(const Samples& samples, const HoldOut& opti
   if (samples.kept) return hold_out(*samples.kept, options);
   const SampleStream& stream = *samples.streamed;
   std::vector<BlockPiece> trained, kept;
-  const int64_t first_kept = stream.size() - std::llround(options.fraction * static_cast<double>(stream.size()));
   int64_t before = 0;
   for (const BlockPiece& p : stream.pieces()) {
-    const bool back = Random(combine(options.seed, static_cast<uint64_t>(p.block))).uniform() < options.fraction;
-    const int64_t cut = options.last ? std::clamp(first_kept - before, int64_t{0}, p.rows) : back ? 0 : p.rows;
+    int64_t cut = 0;  // rows that are trained on come first
+    while (cut < p.rows && !options.takes(before + cut, stream.size(), p.block, true)) ++cut;
     if (cut > 0) trained.push_back({p.block, p.first, cut});
     if (cut < p.rows) kept.push_back({p.block, p.first + cut, p.rows - cut});
     before += p.rows;

@@ -43,12 +43,13 @@ std::string ReaderPart::file(int64_t i) const {
   return path;
 }
 
-std::vector<std::string> ReaderPart::columns() const {
-  std::vector<std::string> out;
+std::vector<FileColumn> ReaderPart::columns() const {
+  std::vector<FileColumn> out;
   list(*part_, "column", [&](int64_t i, tsr_error* err) {
     tsr_reader_column c{sizeof(c), 0, nullptr, 0, 0};
     const tsr_code code = api().column(part_->self(), i, &c, err);
-    if (code == TSR_OK) out.emplace_back(c.name);
+    if (code == TSR_OK)
+      out.push_back({c.name, c.type, (c.flags & TSR_READER_LIST) != 0, (c.flags & TSR_READER_WEIGHTED) != 0});
     return code;
   });
   return out;
@@ -57,7 +58,7 @@ std::vector<std::string> ReaderPart::columns() const {
 void ReaderPart::select(const std::vector<WantedColumn>& wants) {
   std::vector<tsr_reader_want> raw;
   for (const WantedColumn& w : wants) {
-    const uint32_t flags = w.list ? uint32_t{TSR_READER_LIST} : 0;
+    const uint32_t flags = (w.list ? uint32_t{TSR_READER_LIST} : 0) | (w.weighted ? uint32_t{TSR_READER_WEIGHTED} : 0);
     raw.push_back({sizeof(tsr_reader_want), flags, w.name.c_str(), w.type, w.separator, ':', {0, 0}});
   }
   AbiError error;

@@ -18,11 +18,18 @@ struct FileBlock {
   bool behind = false;  // cheap to read only behind the block before
 };
 
+// A column of the files, as tsr_reader_column.
+struct FileColumn {
+  std::string name;
+  int32_t type = TSR_READER_TEXT;
+  bool list = false, weighted = false;
+};
+
 // A wanted column, as tsr_reader_want.
 struct WantedColumn {
   std::string name;
   int32_t type = TSR_READER_TEXT;
-  bool list = false;
+  bool list = false, weighted = false;
   char separator = ' ';
 };
 
@@ -33,8 +40,7 @@ class ReaderPart {
 
   const std::vector<FileBlock>& blocks() const { return blocks_; }
   std::string file(int64_t i) const;
-  // Names of the first file's columns.
-  std::vector<std::string> columns() const;
+  std::vector<FileColumn> columns() const;  // of the first file
   // Which columns read() gives. kNotFound: there is none of such a name.
   void select(const std::vector<WantedColumn>& wants);
   // body(values), one for each selected column, valid while it runs. [any-thread], one after the other.

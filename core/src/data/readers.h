@@ -13,7 +13,8 @@ Dataset read_prepared(const DataConfig& config, uint64_t seed);
 Dataset read_movielens_100k(const DataConfig& config, uint64_t seed);
 Dataset read_criteo(const DataConfig& config, uint64_t seed);
 Dataset make_synthetic(const DataConfig& config, uint64_t seed);
-Dataset read_files(const Runtime& runtime, const Config& config, const std::string& encoding);  // by a reader part
+// By a reader part. `needs_label`: else files may be without the column.
+Dataset read_files(const Runtime& runtime, const Config& config, const std::string& encoding, bool needs_label = true);
 
 // One line of prepared text into one more sample. Errors, and Examples::bad_id(), begin with "file:line".
 void add_prepared_line(std::string_view text, const std::string& file, int64_t line, Examples& examples);

@@ -64,7 +64,7 @@ class FloatModelReader {
     }
     for (const EmbeddingBagConfig& table : tables) add_table(table);
     if (!unnamed_.empty()) wrong("its table \"", unnamed_.begin()->first, "\" is not in the config");
-    model().description.is_weighted = options_.is_weighted;
+    model().description.is_weighted = options_.is_weighted || was_weighted();
     model().description.name = path();
     if (graph) model().graph = graph_from(own_model().object(kGraph), configs_of(model().tables));
     complete(model());
@@ -87,6 +87,9 @@ class FloatModelReader {
   bool has_own_model() const { return progress_.is_object() && progress_.contains("model"); }
   JsonObject own_model() const { return JsonObject(progress_, {path(), Code::kDataLoss}).object("model"); }
   bool is_graph() const { return has_own_model() && own_model().has(kGraph); }
+  bool was_weighted() const {
+    return has_own_model() && own_model().has("is_weighted") && own_model().get<bool>("is_weighted");
+  }
 
   // Tensor names by table and by dense parameter.
   void sort_tensors(bool graph) {

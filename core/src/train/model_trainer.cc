@@ -44,6 +44,7 @@ ModelTrainer::ModelTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup>
   }
   CollectionOptions describe;
   describe.tables = options.tables;
+  describe.is_weighted = options.is_weighted;
   describe.device = kMeta;
   const EmbeddingBagCollection collection(runtime, std::move(describe));
   // The loss is a sum over ranks of shares of one mean: gradients are added up, not averaged.

@@ -63,6 +63,10 @@ ShardingPlan read_plan(const std::string& path) {
   }
 }
 
+bool is_weighted(const std::vector<DataColumn>& columns) {
+  return std::any_of(columns.begin(), columns.end(), [](const DataColumn& c) { return c.weighted; });
+}
+
 }  // namespace
 
 TrainJob::TrainJob(const Runtime& runtime, const Config& config, const TrainJobOptions& options,
@@ -94,8 +98,7 @@ void TrainJob::keep_for_validation() {
            " needs rows to validate on: set validation.fraction");
     return;
   }
-  std::tie(data_.train, validation_) =
-      data::hold_out(data_.train, {v.fraction, v.split == "last", static_cast<uint64_t>(config_.job.seed)});
+  std::tie(data_.train, validation_) = data::hold_out(data_.train, data::HoldOut::of(config_));
   if (data_.train.size() == 0 || validation_.size() == 0)
     fail(Code::kInvalidArgument, "validation.fraction = ", v.fraction, " leaves ", data_.train.size(),
          " rows to train on and ", validation_.size(), " to validate on");
@@ -121,6 +124,7 @@ void TrainJob::build_model() {
   const auto seed = static_cast<uint64_t>(config_.job.seed);
   ModelTrainerOptions o;
   o.tables = embedding_configs(tables_);
+  o.is_weighted = is_weighted(data_.columns);
   const auto dense_inputs = static_cast<int64_t>(data_.dense.size());
   o.graph = model_of(config_, tables_, dense_inputs);
   o.seed = seed;
@@ -168,6 +172,7 @@ void TrainJob::save_to(const std::string& directory, int keep) {
   for (const EmbeddingBagConfig& t : embedding_configs(tables_))
     tables.push_back({{"name", t.name}, {"features", t.feature_names}, {"pooling", to_string(t.pooling)}});
   json model = {{"type", config_.model.type}, {"bounds_check", tables_.front().bounds_check}, {"tables", tables}};
+  if (is_weighted(data_.columns)) model["is_weighted"] = true;
   if (config_.model.type == kGraphType) model["graph"] = to_json(trainer_->graph());
   json progress = {{"step", first_step_ + steps_done()},
                    {"model", std::move(model)},
