@@ -7,6 +7,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "data/columns.h"
 #include "fake_predictor.h"
 
 namespace tessera::serve {
@@ -65,6 +66,105 @@ TEST(Protocol, JsonAndBytesSayTheSame) {
   const InferRequest from_bytes = parse_infer(FakePredictor().model(), body, json_bytes);
   expect_same(from_bytes.input(), message.input());
   EXPECT_TRUE(from_bytes.binary_output);
+}
+
+// A model that knows its columns: texts of users, hours of items in buckets, a dense column of which the logarithm is
+// taken, and a cross.
+constexpr const char* kColumns = R"({"reader": "csv", "columns": [
+  {"name": "click", "as": "label", "table": "click"},
+  {"name": "price", "as": "dense", "table": "price", "transform": ["log1p", "standardise"], "mean": 1, "deviation": 2},
+  {"name": "age", "as": "dense", "table": "age"},
+  {"name": "user", "as": "ids", "table": "user", "ids": "vocabulary", "rows": 0, "separator": "|", "longest": 2,
+   "pooling": "sum"},
+  {"name": "item", "as": "ids", "table": "item", "ids": "bucket", "rows": 0, "bounds": [6, 12], "pooling": "sum"},
+  {"name": "both", "as": "ids", "table": "both", "cross": ["user", "item"], "rows": 50, "pooling": "sum"}],
+  "vocabularies": {"user": ["ann", "bob", "cy"]}})";
+
+class Described {
+ public:
+  Described() : columns_(kColumns, "the test"), model_(FakePredictor().model()) {
+    model_.features.push_back({"both", 50, {"both_table"}});
+  }
+  InferRequest parse(const std::string& body, std::optional<size_t> json_bytes = {}) const {
+    return parse_infer(model_, body, json_bytes, {4, &columns_});
+  }
+  std::string refusal(const std::string& body, std::optional<size_t> json_bytes = {}) const {
+    try {
+      parse(body, json_bytes);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "accepted";
+  }
+
+ private:
+  data::Columns columns_;
+  ModelDescription model_;
+};
+
+constexpr const char* kRaw = R"({"inputs": [
+  {"name": "price", "datatype": "FP32", "shape": [2], "data": [0, 1.718281828]},
+  {"name": "age", "datatype": "FP32", "shape": [2], "data": [30, 31]},
+  {"name": "user.values", "datatype": "BYTES", "shape": [5], "data": ["bob", "ann", "nobody", "cy", "ann"]},
+  {"name": "user.lengths", "datatype": "INT32", "shape": [2], "data": [3, 2]},
+  {"name": "item.values", "datatype": "FP32", "shape": [1], "data": [7.5]},
+  {"name": "item.lengths", "datatype": "INT32", "shape": [2], "data": [0, 1]}]})";
+
+TEST(Protocol, ValuesAsTheyStandInFiles) {
+  const Described model;
+  const InferRequest request = model.parse(kRaw);
+  const PredictInput input = request.input();
+  const auto of = [](const auto& span) { return std::vector(span.begin(), span.end()); };
+  EXPECT_EQ(input.batch, 2);
+  EXPECT_THAT(of(input.dense), ElementsAre(-0.5f, 30, ::testing::FloatNear(0, 1e-6f), 31));
+  EXPECT_THAT(of(input.features[0].values), ElementsAre(1, 0, 3, 1)) << "the last two of each; 0: never seen";
+  EXPECT_THAT(of(input.features[0].lengths), ElementsAre(2, 2));
+  EXPECT_THAT(of(input.features[1].values), ElementsAre(1));
+  EXPECT_THAT(of(input.features[1].lengths), ElementsAre(0, 1));
+  EXPECT_THAT(of(input.features[2].lengths), ElementsAre(0, 2)) << "every user with every item";
+  EXPECT_EQ(input.features[2].values.size(), 2u);
+
+  // The same as bytes, each text behind its length.
+  std::string bytes;
+  for (const std::string text : {"bob", "ann", "nobody", "cy", "ann"}) {
+    const auto length = static_cast<uint32_t>(text.size());
+    bytes += std::string(reinterpret_cast<const char*>(&length), sizeof(length)) + text;
+  }
+  const std::string head = replaced(kRaw, R"("data": ["bob", "ann", "nobody", "cy", "ann"])",
+                                    "\"parameters\": {\"binary_data_size\": " + std::to_string(bytes.size()) + "}");
+  const InferRequest from_bytes = model.parse(head + bytes, head.size());
+  expect_same(from_bytes.input(), input);
+  // Ids and finished dense values are taken as ever.
+  const InferRequest plain = model.parse(R"({"inputs": [
+    {"name": "dense", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]},
+    {"name": "user.values", "datatype": "INT64", "shape": [1], "data": [3]},
+    {"name": "user.lengths", "datatype": "INT32", "shape": [1], "data": [1]},
+    {"name": "item.values", "datatype": "INT64", "shape": [1], "data": [2]},
+    {"name": "item.lengths", "datatype": "INT32", "shape": [1], "data": [1]},
+    {"name": "both.values", "datatype": "INT64", "shape": [1], "data": [49]},
+    {"name": "both.lengths", "datatype": "INT32", "shape": [1], "data": [1]}]})");
+  EXPECT_THAT(of(plain.input().features[2].values), ElementsAre(49));
+}
+
+TEST(Protocol, ValuesThatAColumnCannotTake) {
+  const Described model;
+  const auto with = [&](const char* what, const char* instead) { return model.refusal(replaced(kRaw, what, instead)); };
+  EXPECT_EQ(with(R"("FP32", "shape": [1], "data": [7.5])", R"("BYTES", "shape": [1], "data": ["x"])"),
+            "input item.values holds texts, but model fake knows numbers there, and no texts");
+  EXPECT_EQ(refusal(replaced(Message(kSamples).json(), "\"INT64\"", "\"BYTES\"")),
+            "input user.values holds texts, but model fake knows no column of that name: send ids, INT64");
+  EXPECT_EQ(with("[\"bob\", \"ann\"", "[\"bob\", 7"),
+            "inputs[2].data cannot be a number beside texts: see the Open Inference Protocol v2");
+  EXPECT_EQ(with("\"BYTES\"", "\"INT64\""),
+            "input user.values has texts in \"data\"; its datatype has to be BYTES then");
+  EXPECT_EQ(with("[5]", "[6]"), "input user.values has no 6 texts in \"data\", which its datatype and shape need");
+  EXPECT_EQ(with("[3, 2]", "[3, 1]"), "input user.lengths add up to 4, but user.values has 5 ids");
+  EXPECT_EQ(with("{\"name\": \"age\", \"datatype\": \"FP32\", \"shape\": [2], \"data\": [30, 31]},", ""),
+            "input age is missing");
+  const std::string cut =
+      replaced(kRaw, R"("data": ["bob", "ann", "nobody", "cy", "ann"])", R"("parameters": {"binary_data_size": 6})");
+  EXPECT_EQ(model.refusal(cut + std::string("\3\0\0\0bo", 6), cut.size()),
+            "input user.values has 0 whole texts in its bytes; its shape needs 5");
 }
 
 TEST(Protocol, AMovedRequestKeepsItsViews) {
@@ -139,7 +239,7 @@ TEST(Protocol, RefusalsNameTheTensorTheSampleAndTheBound) {
   EXPECT_EQ(with("0.5,", "1e999,"), "the request holds a number that is too large");
   EXPECT_EQ(with("\"shape\":[2],\"data\":[2,0]", "\"shape\":[1],\"data\":[2]"),
             "input user.lengths has 1 samples; the request has 2");
-  EXPECT_THAT(with("0.5,", "\"0.5\","), HasSubstr("inputs[0].data cannot be a string"));
+  EXPECT_THAT(with("0.5,", "\"0.5\","), HasSubstr("inputs[0].data cannot be a number beside texts"));
   EXPECT_THAT(with("0.5,", "null,"), HasSubstr("inputs[0].data cannot be null"));
   EXPECT_THAT(with("\"shape\":[2,2]", "\"shape\":2"), HasSubstr("inputs[0].shape cannot be a number"));
 }

@@ -5,6 +5,7 @@
 #include <new>
 #include <utility>
 
+#include "data/columns.h"
 #include "serve/infer_json.h"
 #include "serve/json_text.h"
 #include "tessera/error.h"
@@ -220,7 +221,8 @@ Clock::time_point Handler::infer(std::string_view path, HttpRequest&& http, cons
   }
   InferRequest request;
   try {
-    request = parse_infer(model->model(), http.body, json_bytes, {options_.max_samples});
+    const std::shared_ptr<const data::Columns> columns = columns_of(model);
+    request = parse_infer(model->model(), http.body, json_bytes, {options_.max_samples, columns.get()});
   } catch (const Error& e) {
     return refuse(e.what());
   }
@@ -229,6 +231,17 @@ Clock::time_point Handler::infer(std::string_view path, HttpRequest&& http, cons
     return refuse(why);
   }
   return submit(model, std::move(request), respond);
+}
+
+std::shared_ptr<const data::Columns> Handler::columns_of(const std::shared_ptr<Predictor>& model) {
+  const std::string& encoding = model->model().encoding;
+  if (encoding.empty()) return nullptr;
+  const std::lock_guard lock(columns_mutex_);
+  if (columns_model_.lock() != model) {
+    columns_ = std::make_shared<const data::Columns>(encoding, "the model's encoding of columns");
+    columns_model_ = model;
+  }
+  return columns_;
 }
 
 Clock::time_point Handler::submit(const std::shared_ptr<Predictor>& model, InferRequest&& request,

@@ -5,6 +5,8 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -75,6 +77,9 @@ class Handler {
   const std::string& name_of(const Predictor& model) const;
   std::optional<HttpResponse> unknown(const Predictor& model, std::string_view name, std::string_view version) const;
 
+  // How the model's data were encoded; null: it does not say. Read from its description once.
+  std::shared_ptr<const data::Columns> columns_of(const std::shared_ptr<Predictor>& model);
+
   const HandlerOptions options_;
   ModelHolder& models_;
   Batcher& batcher_;
@@ -82,6 +87,9 @@ class Handler {
   BadIds bad_ids_;
   std::function<size_t()> connections_;
   std::atomic<bool> ending_{false};
+  std::mutex columns_mutex_;
+  std::weak_ptr<Predictor> columns_model_;  // whose columns_ are
+  std::shared_ptr<const data::Columns> columns_;
 };
 
 }  // namespace tessera::serve

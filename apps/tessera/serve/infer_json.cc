@@ -84,6 +84,11 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
       tensor().datatype = std::move(value);
     } else if (top() == Where::kOutput && key_ == "name") {
       out_.outputs.back().name = std::move(value);
+    } else if (top() == Where::kData && (tensor().text || out_.numbers.size() == tensor().first)) {
+      if (!tensor().text) tensor().first = out_.ends.size() - 1;
+      tensor().text = true;
+      out_.texts += value;
+      out_.ends.push_back(static_cast<int64_t>(out_.texts.size()));
     } else if (known_member()) {
       return wrong("a string");
     }
@@ -183,7 +188,8 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
   bool leave() {
     const Where left = stack_.back();
     stack_.pop_back();
-    if (left == Where::kData && top() == Where::kInput) tensor().count = out_.numbers.size() - tensor().first;
+    if (left == Where::kData && top() == Where::kInput)
+      tensor().count = (tensor().text ? out_.ends.size() - 1 : out_.numbers.size()) - tensor().first;
     return true;
   }
   void begin_input() {
@@ -206,6 +212,7 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
 
   bool integer(int64_t value) {
     if (top() == Where::kData) {
+      if (tensor().text) wrong("a number beside texts");
       out_.numbers.push_back(tensor().real ? std::bit_cast<int64_t>(static_cast<double>(value)) : value);
     } else if (top() == Where::kShape) {
       if (tensor().shape.size() == kMaxDims) {
@@ -223,6 +230,7 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
   }
   bool real(double value) {
     if (top() != Where::kData) return !known_member() || wrong("a number with a fraction");
+    if (tensor().text) wrong("a number beside texts");
     if (!tensor().real) {  // its integers so far become doubles too
       for (size_t i = tensor().first; i < out_.numbers.size(); ++i) {
         out_.numbers[i] = std::bit_cast<int64_t>(static_cast<double>(out_.numbers[i]));

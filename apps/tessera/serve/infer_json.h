@@ -16,8 +16,9 @@ struct JsonTensor {
   std::vector<int64_t> shape;
   std::optional<int64_t> binary_size;  // "binary_data_size"
   bool has_data = false;               // "data" was there
-  size_t first = 0, count = 0;         // its numbers in InferJson::numbers
+  size_t first = 0, count = 0;         // its numbers in InferJson::numbers, or its texts in InferJson::texts
   bool real = false;                   // these are doubles (bit patterns), not int64
+  bool text = false;                   // these are texts
 };
 
 struct InferJson {
@@ -31,6 +32,9 @@ struct InferJson {
   };
   std::vector<Output> outputs;
   std::vector<int64_t> numbers;  // of all tensors, row by row
+  // Bytes of texts, one behind the other; text i is [ends[i], ends[i + 1]).
+  std::string texts;
+  std::vector<int64_t> ends = {0};
 
   double real(const JsonTensor& t, size_t i) const {
     const int64_t bits = numbers[t.first + i];

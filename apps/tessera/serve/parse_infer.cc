@@ -5,6 +5,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "data/columns.h"
 #include "serve/infer_json.h"
 #include "serve/protocol.h"
 #include "tessera/error.h"
@@ -68,6 +69,11 @@ class Tensors {
     if (!at) refuse("input ", name.text(), " is missing");
     return *at;
   }
+  // Whether it is there with values of the type.
+  bool has(const Name& name, std::string_view datatype) const {
+    return std::any_of(json_.inputs.begin(), json_.inputs.end(),
+                       [&](const JsonTensor& t) { return name.is(t.name) && t.datatype == datatype; });
+  }
   void refuse_unused(const ModelDescription& model) const {
     for (size_t i = 0; i < used_.size(); ++i) {
       if (used_[i]) continue;
@@ -103,8 +109,36 @@ class Tensors {
       return;
     }
     if (!t.has_data) refuse("input ", t.name, " has neither \"data\" nor \"binary_data_size\"");
+    if (t.text) refuse("input ", t.name, " has texts in \"data\"; its datatype has to be BYTES then");
     if (count != t.count) refuse("input ", t.name, " has ", t.count, " numbers in \"data\"; its shape needs ", count);
     for (size_t i = 0; i < count; ++i) out.push_back(number<T>(t, i));
+  }
+
+  // The same of a tensor of texts: bytes, one text behind the other, and where each ends.
+  void append_texts(size_t at, std::string& bytes, std::vector<int64_t>& ends) const {
+    const JsonTensor& t = json_.inputs[at];
+    if (t.shape.size() != 1) refuse("input ", t.name, " has ", t.shape.size(), " dimensions; it has to have 1");
+    const size_t count = elements(t);
+    const auto add = [&](std::string_view text) { ends.push_back(static_cast<int64_t>((bytes += text).size())); };
+    if (!t.binary_size) {
+      if (!t.has_data || (!t.text && t.count > 0) || t.count != count)
+        refuse("input ", t.name, " has no ", count, " texts in \"data\", which its datatype and shape need");
+      for (size_t i = t.first; i < t.first + count; ++i) {
+        const auto begin = static_cast<size_t>(json_.ends[i]), end = static_cast<size_t>(json_.ends[i + 1]);
+        add(std::string_view(json_.texts).substr(begin, end - begin));
+      }
+      return;
+    }
+    std::string_view rest = places_[at];  // each text behind its length, an uint32
+    for (size_t i = 0; i < count; ++i) {
+      uint32_t length = 0;
+      if (rest.size() >= sizeof(length)) std::memcpy(&length, rest.data(), sizeof(length));
+      if (rest.size() < sizeof(length) || rest.size() - sizeof(length) < length)
+        refuse("input ", t.name, " has ", i, " whole texts in its bytes; its shape needs ", count);
+      add(rest.substr(sizeof(length), length));
+      rest.remove_prefix(sizeof(length) + length);
+    }
+    if (!rest.empty()) refuse("input ", t.name, " has ", rest.size(), " bytes behind its last text");
   }
 
  private:
@@ -161,6 +195,15 @@ void check_batch(int64_t batch, int64_t most) {
   if (batch > most) refuse("a request of ", batch, " samples is too large: at most ", most);
 }
 
+// The first tensor that tells how many samples there are.
+void take_batch(int64_t samples, const InferLimits& limits, std::string_view input, InferRequest& out) {
+  if (out.batch == 0) {
+    out.batch = samples;
+    check_batch(out.batch, limits.max_samples);
+  }
+  if (samples != out.batch) refuse("input ", input, " has ", samples, " samples; the request has ", out.batch);
+}
+
 void read_dense(const ModelDescription& model, const InferLimits& limits, Tensors& tensors, InferRequest& out) {
   const size_t at = tensors.require({"dense", ""});
   tensors.append(at, "FP32", 2, out.dense);
@@ -168,42 +211,165 @@ void read_dense(const ModelDescription& model, const InferLimits& limits, Tensor
   if (shape[1] != model.dense_inputs) {
     refuse("input dense has ", shape[1], " values for each sample; model ", model.name, " takes ", model.dense_inputs);
   }
-  out.batch = shape[0];
-  check_batch(out.batch, limits.max_samples);
+  take_batch(shape[0], limits, "dense", out);
   check_finite("dense", out.dense.data(), out.dense.size(), static_cast<size_t>(model.dense_inputs));
 }
 
-// Where a feature's ids and weights begin in the flat arrays.
-struct Begin {
-  size_t values = 0, weights = 0;
+// Dense columns as they stand in files.
+void read_dense_columns(const data::Columns& columns, const InferLimits& limits, Tensors& tensors, InferRequest& out) {
+  const std::vector<std::string> names = columns.dense();
+  std::vector<float> values;
+  for (size_t k = 0; k < names.size(); ++k) {
+    values.clear();
+    tensors.append(tensors.require({names[k], ""}), "FP32", 1, values);
+    check_finite(names[k], values.data(), values.size(), 1);
+    take_batch(static_cast<int64_t>(values.size()), limits, names[k], out);
+    out.dense.resize(values.size() * names.size());
+    for (size_t i = 0; i < values.size(); ++i)
+      out.dense[i * names.size() + k] = columns.dense_value(names[k], values[i]);
+  }
+}
+
+// Where a feature's ids, lengths and weights are in the flat arrays.
+struct Place {
+  size_t values = 0, ids = 0, lengths = 0, weights = 0;
   bool weighted = false;
 };
 
-void read_feature(const ModelDescription& model, size_t index, const InferLimits& limits, Tensors& tensors,
-                  InferRequest& out, Begin& begin) {
-  const std::string_view name = model.features[index].name;
-  begin = {out.values.size(), out.weights.size(), false};
-  tensors.append(tensors.require({name, ".values"}), "INT64", 1, out.values);
-  const size_t lengths_before = out.lengths.size();
-  tensors.append(tensors.require({name, ".lengths"}), "INT32", 1, out.lengths);
-  const size_t samples = out.lengths.size() - lengths_before, ids = out.values.size() - begin.values;
-  if (out.batch == 0) {  // the first tensor that tells
-    out.batch = static_cast<int64_t>(samples);
-    check_batch(out.batch, limits.max_samples);
+void place_ids(const data::Columns::Ids& ids, InferRequest& out, Place& place) {
+  place = {out.values.size(), ids.values.size(), out.lengths.size(), out.weights.size(), !ids.weights.empty()};
+  out.values.insert(out.values.end(), ids.values.begin(), ids.values.end());
+  out.weights.insert(out.weights.end(), ids.weights.begin(), ids.weights.end());
+  for (size_t b = 0; b + 1 < ids.begins.size(); ++b)
+    out.lengths.push_back(static_cast<int32_t>(ids.begins[b + 1] - ids.begins[b]));
+}
+
+// Reads one feature's lists of values, whatever these are.
+class FeatureReader {
+ public:
+  FeatureReader(const ModelDescription& model, const InferLimits& limits, Tensors& tensors, InferRequest& out)
+      : model_(model), limits_(limits), tensors_(tensors), out_(out) {}
+
+  Place read(const std::string& name) {
+    const ColumnConfig* column = limits_.columns != nullptr ? limits_.columns->column(name) : nullptr;
+    const int32_t type = column != nullptr ? data::Columns::type_of(*column) : TSR_READER_INT64;
+    const char* const datatype = type == TSR_READER_TEXT ? "BYTES" : "FP32";
+    const size_t at = tensors_.require({name, ".values"});
+    if (type == TSR_READER_INT64 || tensors_[at].datatype != datatype) {
+      if (tensors_[at].datatype == "BYTES")
+        refuse("input ", name, ".values holds texts, but model ", model_.name, " knows ",
+               column == nullptr ? "no column of that name: send ids, INT64" : "numbers there, and no texts");
+      return read_ids(name, at);
+    }
+    return read_values(name, at, type);
   }
-  if (static_cast<int64_t>(samples) != out.batch) {
-    refuse("input ", name, ".lengths has ", samples, " samples; the request has ", out.batch);
+
+ private:
+  Place read_ids(const std::string& name, size_t at) {
+    Place place{out_.values.size(), 0, out_.lengths.size(), out_.weights.size(), false};
+    tensors_.append(at, "INT64", 1, out_.values);
+    place.ids = out_.values.size() - place.values;
+    read_lengths(name, place.ids, out_.lengths);
+    place.weighted = read_weights(name, place.ids, out_.weights);
+    return place;
   }
-  check_lengths(name, {out.lengths.data() + lengths_before, samples}, ids);
-  if (!model.is_weighted) return;
-  const std::optional<size_t> at = tensors.find({name, ".weights"});
-  if (!at) return;
-  tensors.append(*at, "FP32", 1, out.weights);
-  if (out.weights.size() - begin.weights != ids) {
-    refuse("input ", name, ".weights has ", out.weights.size() - begin.weights, " weights for ", ids, " ids");
+
+  // As they stand in files.
+  Place read_values(const std::string& name, size_t at, int32_t type) {
+    std::string bytes;
+    std::vector<int64_t> ends = {0}, lists = {0};
+    std::vector<float> numbers, weights;
+    if (type == TSR_READER_TEXT)
+      tensors_.append_texts(at, bytes, ends);
+    else
+      tensors_.append(at, "FP32", 1, numbers);
+    check_finite(cat(name, ".values"), numbers.data(), numbers.size(), 0);
+    const size_t count = type == TSR_READER_TEXT ? ends.size() - 1 : numbers.size();
+    std::vector<int32_t> lengths;
+    read_lengths(name, count, lengths);
+    for (const int32_t length : lengths) lists.push_back(lists.back() + length);
+    const bool weighted = read_weights(name, count, weights);
+    tsr_reader_values values{};
+    values.values = type == TSR_READER_TEXT ? static_cast<const void*>(bytes.data()) : numbers.data();
+    values.texts = ends.data();
+    values.lists = lists.data();
+    values.weights = weighted ? weights.data() : nullptr;
+    data::Columns::Ids ids;
+    limits_.columns->encode(name, std::ssize(lengths), values, ids);
+    Place place;
+    place_ids(ids, out_, place);
+    place.weighted = weighted;
+    return place;
   }
-  check_finite(cat(name, ".weights"), out.weights.data() + begin.weights, ids, 0);
-  begin.weighted = true;
+
+  void read_lengths(const std::string& name, size_t values, std::vector<int32_t>& lengths) {
+    const size_t before = lengths.size();
+    tensors_.append(tensors_.require({name, ".lengths"}), "INT32", 1, lengths);
+    take_batch(std::ssize(lengths) - static_cast<int64_t>(before), limits_, cat(name, ".lengths"), out_);
+    check_lengths(name, {lengths.data() + before, lengths.size() - before}, values);
+  }
+
+  // False: there are none.
+  bool read_weights(const std::string& name, size_t ids, std::vector<float>& weights) {
+    if (!model_.is_weighted) return false;
+    const std::optional<size_t> at = tensors_.find({name, ".weights"});
+    if (!at) return false;
+    const size_t before = weights.size();
+    tensors_.append(*at, "FP32", 1, weights);
+    if (weights.size() - before != ids)
+      refuse("input ", name, ".weights has ", weights.size() - before, " weights for ", ids, " ids");
+    check_finite(cat(name, ".weights"), weights.data() + before, ids, 0);
+    return true;
+  }
+
+  const ModelDescription& model_;
+  const InferLimits& limits_;
+  Tensors& tensors_;
+  InferRequest& out_;
+};
+
+// The ids of a cross, from those of its parts.
+Place cross(const data::Columns& columns, const ModelDescription& model, const std::string& name,
+            const std::vector<Place>& places, InferRequest& out) {
+  const std::vector<std::string>& crossed = columns.column(name)->cross;
+  std::vector<data::Columns::Ids> parts(crossed.size());
+  std::vector<const data::Columns::Ids*> pointers;
+  for (size_t p = 0; p < crossed.size(); ++p) {
+    const auto feature = std::find_if(model.features.begin(), model.features.end(),
+                                      [&](const ModelFeature& f) { return f.name == crossed[p]; });
+    if (feature == model.features.end())
+      refuse("input ", name, ".values is missing: it is a cross of \"", crossed[p],
+             "\", which the model does not take");
+    const Place& place = places[static_cast<size_t>(feature - model.features.begin())];
+    const auto first = out.values.begin() + static_cast<int64_t>(place.values);
+    parts[p].values.assign(first, first + static_cast<int64_t>(place.ids));
+    parts[p].begins.assign(1, 0);
+    for (size_t b = 0; b < static_cast<size_t>(out.batch); ++b)
+      parts[p].begins.push_back(parts[p].begins.back() + out.lengths[place.lengths + b]);
+    pointers.push_back(&parts[p]);
+  }
+  data::Columns::Ids ids;
+  columns.cross(name, pointers, ids);
+  Place place;
+  place_ids(ids, out, place);
+  return place;
+}
+
+std::vector<Place> read_features(const ModelDescription& model, const InferLimits& limits, Tensors& tensors,
+                                 InferRequest& out) {
+  std::vector<Place> places(model.features.size());
+  std::vector<size_t> crosses;  // that are not given: made when all others are there
+  FeatureReader reader(model, limits, tensors, out);
+  for (size_t f = 0; f < places.size(); ++f) {
+    const std::string& name = model.features[f].name;
+    const ColumnConfig* column = limits.columns != nullptr ? limits.columns->column(name) : nullptr;
+    if (column != nullptr && !column->cross.empty() && !tensors.has({name, ".values"}, "INT64"))
+      crosses.push_back(f);
+    else
+      places[f] = reader.read(name);
+  }
+  for (const size_t f : crosses) places[f] = cross(*limits.columns, model, model.features[f].name, places, out);
+  return places;
 }
 
 void check_outputs(const InferJson& json, InferRequest& out) {
@@ -222,22 +388,24 @@ InferRequest parse_infer(const ModelDescription& model, std::string_view body, s
     refuse("Inference-Header-Content-Length is ", *json_bytes, ", but the request has ", body.size(), " bytes");
   }
   const size_t split = json_bytes.value_or(body.size());
-  InferJson json = read_infer_json(body.substr(0, split), 3 * model.features.size() + 1);
+  const data::Columns* columns = limits.columns;
+  const std::vector<std::string> dense = columns != nullptr ? columns->dense() : std::vector<std::string>();
+  InferJson json = read_infer_json(body.substr(0, split), 3 * model.features.size() + 1 + dense.size());
   Tensors tensors(json, body.substr(split));
   InferRequest out;
-  if (model.dense_inputs > 0) read_dense(model, limits, tensors, out);
-  std::vector<Begin> begins(model.features.size());
-  for (size_t f = 0; f < begins.size(); ++f) read_feature(model, f, limits, tensors, out, begins[f]);
+  if (!dense.empty() && tensors.has({dense.front(), ""}, "FP32"))
+    read_dense_columns(*columns, limits, tensors, out);
+  else if (model.dense_inputs > 0)
+    read_dense(model, limits, tensors, out);
+  const std::vector<Place> places = read_features(model, limits, tensors, out);
   tensors.refuse_unused(model);
   if (out.batch == 0) refuse("model ", model.name, " has no inputs");
   check_outputs(json, out);
   const auto batch = static_cast<size_t>(out.batch);
-  for (size_t f = 0; f < begins.size(); ++f) {
-    const size_t end = f + 1 < begins.size() ? begins[f + 1].values : out.values.size();
-    const size_t ids = end - begins[f].values;
-    out.features.push_back({{out.values.data() + begins[f].values, ids},
-                            {out.lengths.data() + f * batch, batch},
-                            {out.weights.data() + begins[f].weights, begins[f].weighted ? ids : 0}});
+  for (const Place& p : places) {
+    out.features.push_back({{out.values.data() + p.values, p.ids},
+                            {out.lengths.data() + p.lengths, batch},
+                            {out.weights.data() + p.weights, p.weighted ? p.ids : 0}});
   }
   out.id = std::move(json.id);
   if (json.timeout_us && *json.timeout_us > 0) {

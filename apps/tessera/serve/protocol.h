@@ -3,7 +3,9 @@
 //
 // Inputs: `dense` FP32 [B, n] where the model has dense inputs; for each feature `NAME.values` INT64 [N] and
 // `NAME.lengths` INT32 [B], and `NAME.weights` FP32 [N] where the model is weighted and the client wants other weights
-// than 1. Output: `score` FP32 [B].
+// than 1. Output: `score` FP32 [B]. Of a model that knows its columns (docs/data.md) values may be what stood in its
+// files: `NAME.values` BYTES [N] of a column of texts, FP32 [N] of one of buckets; instead of `dense` a FP32 [B] for
+// each dense column, by its name; and no values of crosses.
 #pragma once
 
 #include <chrono>
@@ -15,6 +17,10 @@
 #include <vector>
 
 #include "tessera/predictor.h"
+
+namespace tessera::data {
+class Columns;
+}
 
 namespace tessera::serve {
 
@@ -39,7 +45,8 @@ struct InferRequest {
 };
 
 struct InferLimits {
-  int64_t max_samples = 1024;  // of one request
+  int64_t max_samples = 1024;              // of one request
+  const data::Columns* columns = nullptr;  // of a model that knows them: ModelDescription::encoding
 };
 
 // `body` is JSON; with `json_bytes` (the header Inference-Header-Content-Length) so many bytes of JSON, then the bytes
