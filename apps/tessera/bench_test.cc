@@ -349,6 +349,19 @@ TEST(BenchStart, OfASmallJob) {
   EXPECT_EQ(run("start --rows 0", " 2>&1").status, 2);
 }
 
+TEST(BenchRead, AnEpochARound) {
+  const std::string configs = std::string(TESSERA_CONFIGS) + "/";
+  const std::string job = "read --config " + configs + "films.toml --set data.path=" + configs + "films.csv --set ";
+  const auto lines = lines_of(job + "data.buffer_mib=0.01");
+  ASSERT_EQ(lines.size(), 1u);
+  expect_fields(lines[0], {"reader", "rows", "B", "streamed", "median_s", "cpu_s", "rows_per_cpu_s", "ids", "open_s"});
+  EXPECT_EQ(lines[0].at("rows"), 480);
+  EXPECT_TRUE(lines[0].at("streamed").get<bool>());
+  EXPECT_GT(lines[0].at("ids"), 3 * 480);
+  EXPECT_FALSE(lines_of(job + "data.buffer_mib=9")[0].at("streamed").get<bool>());
+  EXPECT_EQ(run("read", " 2>&1").status, 2);
+}
+
 TEST(BenchPlan, SmallTablesOnEachDevice) {
   const auto lines = lines_of("plan --sizes 40x8,20x16 --device cuda,cpu --local-world-size 4 --torchrec 1");
   ASSERT_EQ(lines.size(), 4u);
