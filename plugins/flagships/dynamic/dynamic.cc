@@ -125,7 +125,7 @@ void DynamicTables::release(tsr_context* context) noexcept { free_.push_back(rei
 void DynamicTables::find(const Batch& batch, const tsr_lookup_feature& feature, bool trains, Places& places) {
   if (feature.pooling == TSR_POOLING_MAX) fail(TSR_UNIMPLEMENTED, "dynamic tables have no MAX pooling");
   if (feature.bags == 0) return;
-  constexpr int64_t kPiece = 32;
+  constexpr int64_t kPiece = 128;
   const auto t = static_cast<size_t>(feature.table);
   Table& table = tables_[t];
   const auto step = static_cast<uint32_t>(batch.lookup.step);

@@ -59,6 +59,12 @@ class Index {
 
   // What find() will look at first.
   void prefetch(const Key& key) const { __builtin_prefetch(digests_.data() + group_at(key, first_group(key))); }
+  // What take() may look through.
+  void prefetch_bucket(const Key& key) const {
+    const auto* first = reinterpret_cast<const char*>(slots_.data() + first_slot(key));
+    for (int64_t at = 0; at < buckets_.slots * static_cast<int64_t>(sizeof(Slot)); at += 64)
+      __builtin_prefetch(first + at);
+  }
   // The slot that find() will most likely give; kNone: ask it. Slots that it will look at are on their way then.
   uint32_t guess(const Key& key) const {
     for (int64_t k = 0, g = groups_ == 0 ? 0 : first_group(key); k < groups_; ++k) {
@@ -176,36 +182,27 @@ class Index {
     return kNone;
   }
 
-  // Lower goes first: what counts as gone, then by the policy, then the longer unseen, then by hash.
-  struct Rank {
-    float score;
-    uint32_t step;
-    uint64_t hash;
-    bool operator<(const Rank& other) const {
-      if (score != other.score) return score < other.score;
-      return step != other.step ? step < other.step : hash < other.hash;
-    }
-  };
-  Rank rank(uint32_t at, uint32_t step) const {
+  // Lower goes first: what counts as gone, then by the policy.
+  float score(uint32_t at, uint32_t step) const {
     const Slot& slot = slots_[at];
-    float score = 0;
-    if (expired(slot.step, step))
-      score = -1;
-    else if (evict_ == Evict::kLfu)
-      score = static_cast<float>(counts_[at]);
-    else if (evict_ == Evict::kDecayed)
-      score = decayed(counts_[at], step - slot.step);
-    return {score, slot.step, scrambled(slot.id)};
+    if (expired(slot.step, step)) return -1;
+    if (evict_ == Evict::kLfu) return static_cast<float>(counts_[at]);
+    return evict_ == Evict::kDecayed ? decayed(counts_[at], step - slot.step) : 0;
+  }
+  // Of equal scores the longer unseen, then the lower hash.
+  bool goes_first(uint32_t at, uint32_t other) const {
+    const Slot &a = slots_[at], &b = slots_[other];
+    return a.step != b.step ? a.step < b.step : scrambled(a.id) < scrambled(b.id);
   }
   uint32_t victim(const Key& key, uint32_t step) const {
     uint32_t out = kNone;
-    Rank lowest{};
+    float lowest = 0;
     for (int64_t i = 0; i < buckets_.slots; ++i) {
       const auto at = static_cast<uint32_t>(first_slot(key) + i);
       if (digest(key, at) == 0 || slots_[at].step == step) continue;
       if (!pinned_.empty() && pinned(slots_[at].id)) continue;
-      const Rank own = rank(at, step);
-      if (out != kNone && !(own < lowest)) continue;
+      const float own = score(at, step);
+      if (out != kNone && (own > lowest || (own == lowest && !goes_first(at, out)))) continue;
       out = at;
       lowest = own;
     }

@@ -168,7 +168,9 @@ void Table::insert(std::vector<Miss>& misses, uint32_t step, const Found& found)
   });
   new_ids_.clear();
   new_rows_.clear();
-  for (const Newcomer& n : newcomers_) {
+  for (size_t next = 0; next < newcomers_.size();) {
+    const Newcomer& n = newcomers_[next++];
+    if (next < newcomers_.size()) index_.prefetch_bucket(newcomers_[next].key);
     if (!admitted(n.key, n.sightings, step)) continue;
     bool evicted = false;
     const uint32_t slot = index_.take(n.key, step, n.sightings, evicted);
