@@ -561,6 +561,8 @@ TEST(Optimizers, WrongOptionsAreRefused) {
       {"exact_adagrad", R"({"weight_decay": 0.5, "weight_decay_mode": "l2"})", "decays no weights"},
       {"exact_adagrad", R"({"weight_decay_mode": "l2"})", "has no choice of modes"},
       {"none", R"({"weight_decay": 0.5})", "decays no weights"},
+      {"sgd", R"({"dampening": 0.5})", "\"dampening\" is 0.5, but it needs momentum"},
+      {"sgd", R"({"momentum": 0.9, "nesterov": true, "dampening": 0.5})", "and not Nesterov's"},
       {"exact_rowwise_adagrad", R"({"weight_decay": 0.5})", "set it to l2 or decouple"},
       {"adam", R"({"weight_decay": 0.5, "weight_decay_mode": "l2"})", "has no choice of modes"},
       {"lars_sgd", R"({"weight_decay": 0.5, "weight_decay_mode": "decouple"})", "has no choice of modes"},

@@ -24,7 +24,8 @@ void check_optimizer(const tsr_kernel_config& config, const sdk::OptimizerRef& o
                                           : "optimizer \"" + std::string(optimizer.id()) + "\" updates none",
               ": choose an optimizer, or the compute kernel \"dense\"");
   }
-  optimizer.check_states();
+  optimizer.check_states(std::strcmp(config.compute_kernel, "fused") ==
+                         0);  // states per table: backward sees each step
 }
 
 TableSpec checked_table(const tsr_kernel_table& table, int64_t max_rows) {

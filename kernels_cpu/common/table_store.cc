@@ -72,12 +72,11 @@ TableStore::TableStore(TableSpec spec, Storage storage, const sdk::OptimizerRef&
     : spec_(std::move(spec)), storage_(storage), row_bytes_(spec_.dim * bytes_of(storage)) {
   const uint32_t n = optimizer.num_states();
   for (uint32_t k = 0; k < n; ++k) {
-    const bool per_row = optimizer.state(k).kind == TSR_STATE_PER_ROW;
-    const auto start = static_cast<float>(optimizer.state(k).start);
-    states_.push_back({nullptr, 0, optimizer.state_width(k, spec_.dim), start, per_row});
-    (per_row ? per_row_bytes_ : element_bytes_) += states_.back().width * 4;
+    const tsr_state& s = optimizer.state(k);
+    states_.push_back({nullptr, 0, optimizer.state_width(k, spec_.dim), static_cast<float>(s.start), s.kind});
+    bytes_of_kind(s.kind) += states_.back().width * 4;
   }
-  for (State& state : states_) state.stride = (state.per_row ? per_row_bytes_ : element_bytes_) / 4;
+  for (State& state : states_) state.stride = state.kind == TSR_STATE_PER_TABLE ? 0 : bytes_of_kind(state.kind) / 4;
   if (spec_.rows > 0 && row_and_state_bytes() > INT64_MAX / 16 / spec_.rows) {
     sdk::fail(TSR_RESOURCE_EXHAUSTED, "table \"", spec_.name, "\": ", spec_.rows, " rows of ", spec_.dim,
               " columns are more than any memory holds");
@@ -85,15 +84,19 @@ TableStore::TableStore(TableSpec spec, Storage storage, const sdk::OptimizerRef&
 }
 
 int64_t TableStore::block_bytes() const {
-  return aligned(spec_.rows * row_bytes_) + aligned(spec_.rows * element_bytes_) + aligned(spec_.rows * per_row_bytes_);
+  return aligned(spec_.rows * row_bytes_) + aligned(spec_.rows * element_bytes_) +
+         aligned(spec_.rows * per_row_bytes_) + aligned(per_table_bytes_);
 }
 
 void TableStore::place(char* block) {
   weights_ = block;
   auto* elements = reinterpret_cast<float*>(block + aligned(spec_.rows * row_bytes_));
   float* per_row = elements + aligned(spec_.rows * element_bytes_) / 4;
+  float* per_table = per_row + aligned(spec_.rows * per_row_bytes_) / 4;
   for (State& state : states_) {
-    float*& next = state.per_row ? per_row : elements;
+    float*& next = state.kind == TSR_STATE_PER_ELEMENT ? elements
+                   : state.kind == TSR_STATE_PER_ROW   ? per_row
+                                                       : per_table;
     state.data = next;
     next += state.width;
   }
@@ -102,6 +105,10 @@ void TableStore::place(char* block) {
 void TableStore::start_states(sdk::Host host) {
   for (const State& state : states_) {
     if (state.start == 0) continue;  // as the memory is
+    if (state.kind == TSR_STATE_PER_TABLE) {
+      *state.data = state.start;
+      continue;
+    }
     constexpr int64_t kRows = 4096;
     const auto fill = [&](uint64_t i) {
       const int64_t first = static_cast<int64_t>(i) * kRows;
@@ -110,6 +117,14 @@ void TableStore::start_states(sdk::Host host) {
     };
     host.parallel_for(static_cast<uint64_t>((spec_.rows + kRows - 1) / kRows), fill);
   }
+}
+
+void TableStore::begin_step(const sdk::OptimizerRef& optimizer, const tsr_update& update) {
+  if (update.step == step_) return;
+  step_ = update.step;
+  float* states[sdk::OptimizerRef::kMaxStates] = {};
+  for (uint32_t k = 0; k < num_states(); ++k) states[k] = states_[k].data;
+  optimizer.update_table(update, states);
 }
 
 void TableStore::read_row(int64_t r, float* out) const {

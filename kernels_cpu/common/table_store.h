@@ -9,7 +9,8 @@
 namespace tessera_cpu {
 
 // Rows lie one after the other. States of a kind (per element, per row) share one block, those of one row side by side,
-// so that an update touches one run of memory for each kind.
+// so that an update touches one run of memory for each kind. States per table are one value that all rows show: it goes
+// out with each of them, and comes in with the last one.
 class TableStore {
  public:
   // Without memory yet: make_tables gives it.
@@ -31,7 +32,11 @@ class TableStore {
   int64_t state_stride(uint32_t k) const { return states_[k].stride; }
 
   uint64_t weight_bytes() const { return static_cast<uint64_t>(spec_.rows * row_bytes_); }
-  uint64_t state_bytes() const { return static_cast<uint64_t>(spec_.rows * (element_bytes_ + per_row_bytes_)); }
+  uint64_t state_bytes() const {
+    return static_cast<uint64_t>(spec_.rows * (element_bytes_ + per_row_bytes_) + per_table_bytes_);
+  }
+  // Before rows are updated: states per table, once in each step.
+  void begin_step(const sdk::OptimizerRef& optimizer, const tsr_update& update);
 
   // kernel/1's functions of these names.
   tsr_kernel_stats stats(uint64_t other_bytes, uint64_t lookups) const;
@@ -48,18 +53,25 @@ class TableStore {
 
   struct State {
     float* data;     // of row 0
-    int64_t stride;  // floats from row to row
+    int64_t stride;  // floats from row to row; 0: one value for all rows
     int64_t width;   // floats in a row: 1 or dim
     float start;     // of each
-    bool per_row;
+    int32_t kind;
   };
   void check_rows(const tsr_rows& rows, int64_t count) const;
+  int64_t& bytes_of_kind(int32_t kind) {
+    return kind == TSR_STATE_PER_ELEMENT ? element_bytes_
+           : kind == TSR_STATE_PER_ROW   ? per_row_bytes_
+                                         : per_table_bytes_;
+  }
 
   TableSpec spec_;
   Storage storage_;
   int64_t row_bytes_;
   int64_t element_bytes_ = 0;  // of a row's states per element
   int64_t per_row_bytes_ = 0;  // and of those per row
+  int64_t per_table_bytes_ = 0;
+  int64_t step_ = 0;  // of the last begin_step
   char* weights_ = nullptr;
   std::vector<State> states_;
 };

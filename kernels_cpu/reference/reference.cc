@@ -109,6 +109,7 @@ class ReferenceInstance : public sdk::KernelInstance {
     const Batch batch(*args.lookup, config_, *args.grad_output);
     weight_gradients(*context_of(context), batch, args);
     for (uint32_t t = 0; t < tables_.size(); ++t) {
+      tables_[t].begin_step(config_.optimizer, *args.update);
       for (const auto& [row, gradient] : row_gradients(*context_of(context), batch, args, t)) {
         update(tables_[t], *args.update, row, gradient.data());
       }

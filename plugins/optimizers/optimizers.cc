@@ -142,7 +142,7 @@ using Lamb = Fused<&RowUpdates::lamb, Decay::kAlways, true, kM1, kM2>;
 using PartialRowwiseLamb = Fused<&RowUpdates::partial_rowwise_lamb, Decay::kAlways, true, kM1, kM2PerRow>;
 using LarsSgd = Fused<&RowUpdates::lars_sgd, Decay::kAlways, false, kM1>;
 
-// torch.optim.SGD, with its options (no dampening): momentum has a state, and without momentum there is none.
+// torch.optim.SGD, with its options: momentum has a state, and without momentum there is none.
 class Sgd : public sdk::Optimizer {
  public:
   explicit Sgd(sdk::Options& options)
@@ -152,6 +152,11 @@ class Sgd : public sdk::Optimizer {
     terms_.nesterov = options.flag("nesterov", false);
     if (terms_.nesterov && terms_.momentum == 0)
       sdk::fail(TSR_INVALID_ARGUMENT, "option \"nesterov\" is true, but \"momentum\" is 0: give both or neither");
+    const double dampening = number_in(options, "dampening", 0, INFINITY);
+    if (dampening > 0 && (terms_.momentum == 0 || terms_.nesterov))
+      sdk::fail(TSR_INVALID_ARGUMENT, "option \"dampening\" is ", dampening,
+                ", but it needs momentum, and not Nesterov's: leave it out");
+    terms_.undamped = static_cast<float>(1 - dampening);
   }
   double learning_rate() const { return learning_rate_; }
   std::vector<State> states() const {
@@ -162,6 +167,7 @@ class Sgd : public sdk::Optimizer {
                    const float* const* grads, float* const* row_states) const noexcept {
     Terms step = terms_;
     step.learning_rate = static_cast<float>(update.learning_rate);
+    if (update.step == 1) step.undamped = 1;  // momentum begins with the first gradient as it is
     const UpdateRows formula = step.momentum > 0       ? formulas_.momentum_sgd
                                : step.weight_decay > 0 ? formulas_.decayed_sgd
                                                        : formulas_.exact_sgd;

@@ -20,6 +20,7 @@ struct Terms {
   float eta;
   float momentum;
   bool nesterov;
+  float undamped;  // of a gradient, what the momentum takes: 1 - dampening
 };
 
 // Row i has weights[i], grads[i] and states[k * count + i]; they do not overlap.

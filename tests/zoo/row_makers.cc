@@ -8,15 +8,12 @@
 #include "faults.h"
 #include "tessera/sdk/kernel.h"
 #include "tessera/sdk/options.h"
+#include "tessera/sdk/plain_lookup.h"
 
 namespace {
 
 using namespace tessera::sdk;
 using zoo::has;
-
-int64_t number(const DLTensor& t, int64_t i) {
-  return holds<int64_t>(t) ? data_as<int64_t>(t)[i] : data_as<int32_t>(t)[i];
-}
 
 // A row and its optimizer states, one after the other.
 using Values = std::vector<float>;
@@ -40,16 +37,12 @@ class RowMaker : public KernelInstance {
     for (uint32_t f = 0; f < lookup.num_features; ++f) {
       const tsr_lookup_feature& feature = feature_of(lookup, f);
       const auto table = static_cast<size_t>(feature.table);
-      if (feature.pooling == TSR_POOLING_MAX) fail(TSR_UNIMPLEMENTED, "there is no MAX pooling");
       Values row(static_cast<size_t>(dims_[table]));
-      for (int64_t b = 0; b < feature.bags && feature.pooling != TSR_POOLING_NONE; ++b)
-        std::fill_n(out + feature.output_offset + b * feature.output_stride, dims_[table], 0.0f);
-      for_each_id(lookup, feature, [&](int64_t position, int64_t place, float mean) {
-        const float share = mean * weight_of(lookup, position);
-        hits_[table] += read(table, number(*lookup.ids, position), reads_only, row) ? 1 : 0;
+      clear_output(lookup, feature, dims_[table], out);
+      for_each_entry(lookup, feature, [&](const LookupEntry& e) {
+        hits_[table] += read(table, e.row, reads_only, row) ? 1 : 0;
         lookups_[table] += 1;
-        if (feature.pooling == TSR_POOLING_NONE) std::fill_n(out + place, dims_[table], 0.0f);
-        for (size_t d = 0; d < row.size(); ++d) out[place + static_cast<int64_t>(d)] += share * row[d];
+        for (size_t d = 0; d < row.size(); ++d) out[e.place + static_cast<int64_t>(d)] += e.share * row[d];
       });
     }
     if (context != nullptr) *context = reinterpret_cast<tsr_context*>(this);  // backward needs the lookup alone
@@ -57,26 +50,19 @@ class RowMaker : public KernelInstance {
   void release(tsr_context*) noexcept override {}
 
   void backward(tsr_context*, const tsr_backward& args, tsr_stream) override {
-    const tsr_lookup& lookup = *args.lookup;
     std::vector<std::map<int64_t, Values>> sums(dims_.size());
-    for (uint32_t f = 0; f < lookup.num_features; ++f) {
-      const tsr_lookup_feature& feature = feature_of(lookup, f);
+    for (uint32_t f = 0; f < args.lookup->num_features; ++f) {
+      const tsr_lookup_feature& feature = feature_of(*args.lookup, f);
       const auto table = static_cast<size_t>(feature.table);
       Values row(static_cast<size_t>(dims_[table]));
-      for_each_id(lookup, feature, [&](int64_t position, int64_t place, float mean) {
-        const float share = mean * weight_of(lookup, position);
-        const int64_t id = number(*lookup.ids, position);
-        const float* grad = data_as<float>(*args.grad_output) + place;
-        const auto reaching = [&](size_t d) {
-          const float g = static_cast<float>(args.grad_scale) * grad[d];
-          return max_gradient_ > 0 ? std::clamp(g, -max_gradient_, max_gradient_) : g;
-        };
-        Values& sum = sums[table].try_emplace(id, row.size()).first->second;
-        for (size_t d = 0; d < row.size(); ++d) sum[d] += share * reaching(d);
+      for_each_entry(*args.lookup, feature, [&](const LookupEntry& e) {
+        const auto reaching = [&](size_t d) { return gradient_at(args, e, static_cast<int64_t>(d), max_gradient_); };
+        Values& sum = sums[table].try_emplace(e.row, row.size()).first->second;
+        for (size_t d = 0; d < row.size(); ++d) sum[d] += e.share * reaching(d);
         if (args.grad_weights == nullptr) return;
-        read(table, id, true, row);
-        float& out = data_as<float>(*args.grad_weights)[position] = 0;
-        for (size_t d = 0; d < row.size(); ++d) out += mean * reaching(d) * row[d];
+        read(table, e.row, true, row);
+        float& out = data_as<float>(*args.grad_weights)[e.position] = 0;
+        for (size_t d = 0; d < row.size(); ++d) out += reaching(d) * row[d] / e.length;
       });
     }
     for (size_t t = 0; t < sums.size(); ++t) update(t, sums[t], *args.update);
@@ -122,24 +108,6 @@ class RowMaker : public KernelInstance {
   float max_gradient_;
   std::vector<int64_t> rows_, dims_;
   std::vector<uint64_t> lookups_, hits_;
-
- private:
-  static float weight_of(const tsr_lookup& lookup, int64_t position) {
-    return lookup.weights == nullptr ? 1 : data_as<float>(*lookup.weights)[position];
-  }
-  template <class Body>  // body(position, first element of the output, 1 or 1 / the bag's length)
-  static void for_each_id(const tsr_lookup& lookup, const tsr_lookup_feature& f, Body body) {
-    const int64_t first = f.bags == 0 ? 0 : number(*lookup.offsets, f.first_offset);
-    for (int64_t b = 0; b < f.bags; ++b) {
-      const int64_t begin = number(*lookup.offsets, f.first_offset + b);
-      const int64_t end = number(*lookup.offsets, f.first_offset + b + 1);
-      for (int64_t p = begin; p < end; ++p) {
-        const int64_t slot = f.pooling == TSR_POOLING_NONE ? p - first : b;
-        const float mean = f.pooling == TSR_POOLING_MEAN ? 1 / static_cast<float>(end - begin) : 1;
-        body(p, f.output_offset + slot * f.output_stride, mean);
-      }
-    }
-  }
 };
 
 // The options of a table; what it does not know it refuses.

@@ -67,7 +67,8 @@ TEST_P(Healthy, HasNoDefect) {
   EXPECT_THAT(done.output, testing::Not(testing::HasSubstr("warning")));
 }
 INSTANTIATE_TEST_SUITE_P(Kinds, Healthy,
-                         testing::Values("sharders", "kernels", "row_makers", "optimizers", "modules", "collectives"),
+                         testing::Values("sharders", "kernels", "row_makers", "optimizers", "table_states", "modules",
+                                         "collectives"),
                          [](const auto& info) { return std::string(info.param); });
 
 // What the loader finds out, too (loader_test.cc).

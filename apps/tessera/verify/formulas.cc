@@ -10,10 +10,12 @@ namespace tessera::cli::verify {
 namespace {
 
 // The constants of the options below.
-constexpr double kEps = 0.01, kBeta1 = 0.9, kBeta2 = 0.999, kEta = 0.001, kMomentum = 0.9, kDecay = 0.01;
+constexpr double kEps = 0.01, kBeta1 = 0.9, kBeta2 = 0.999, kEta = 0.001, kMomentum = 0.9, kDampening = 0.25,
+                 kDecay = 0.01;
 #define VERIFY_EPS R"({"eps": 0.01})"
 #define VERIFY_MOMENTS R"({"eps": 0.01, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.01})"
-#define VERIFY_SGD R"({"momentum": 0.9, "nesterov": true, "weight_decay": 0.01})"
+#define VERIFY_NESTEROV R"({"momentum": 0.9, "nesterov": true, "weight_decay": 0.01})"
+#define VERIFY_DAMPENED R"({"momentum": 0.9, "dampening": 0.25})"
 #define VERIFY_LARS R"({"eta": 0.001, "momentum": 0.9, "weight_decay": 0.01})"
 
 double squares(const std::vector<double>& x) {
@@ -34,6 +36,14 @@ void nesterov_sgd(const tsr_update& u, PlainState& row) {
     double& m = row.states[0][d];
     m = kMomentum * m + g;
     row.weights[d] -= u.learning_rate * (g + kMomentum * m);
+  }
+}
+
+void dampened_sgd(const tsr_update& u, PlainState& row) {
+  for (size_t d = 0; d < row.weights.size(); ++d) {
+    double& m = row.states[0][d];
+    m = u.step == 1 ? row.grad[d] : kMomentum * m + (1 - kDampening) * row.grad[d];
+    row.weights[d] -= u.learning_rate * m;
   }
 }
 
@@ -104,7 +114,16 @@ const std::vector<Formula>& formulas() {
       {"lamb", VERIFY_MOMENTS, {kElement, kElement}, "LAMB, norms per row", lamb},
       {"partial_rowwise_lamb", VERIFY_MOMENTS, {kElement, kRow}, "LAMB, second moment per row", lamb},
       {"lars_sgd", VERIFY_LARS, {kElement}, "m = momentum m + local rate (g + decay w), w -= m", lars},
-      {"sgd", VERIFY_SGD, {kElement}, "m = momentum m + g + decay w, w -= lr (g + decay w + momentum m)", nesterov_sgd},
+      {"sgd",
+       VERIFY_NESTEROV,
+       {kElement},
+       "m = momentum m + g + decay w, w -= lr (g + decay w + momentum m)",
+       nesterov_sgd},
+      {"sgd",
+       VERIFY_DAMPENED,
+       {kElement},
+       "m = momentum m + (1 - dampening) g, but m = g in step 1, w -= lr m",
+       dampened_sgd},
   };
   return all;
 }
@@ -141,11 +160,12 @@ struct OwnOptimizer {
 
 }  // namespace
 
-const Formula* formula_of(const std::string& id) {
+std::vector<const Formula*> formulas_of(const std::string& id) {
+  std::vector<const Formula*> out;
   for (const Formula& f : formulas()) {
-    if (f.id == id) return &f;
+    if (f.id == id) out.push_back(&f);
   }
-  return nullptr;
+  return out;
 }
 
 PlainRow::PlainRow(const Formula& formula, std::vector<float> start) : formula_(formula) {

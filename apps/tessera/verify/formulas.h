@@ -23,8 +23,8 @@ struct Formula {
   void (*update)(const tsr_update& update, PlainState& row);
 };
 
-// nullptr: none of that name is known.
-const Formula* formula_of(const std::string& id);
+// One for each set of options that is compared; empty: none of that name is known.
+std::vector<const Formula*> formulas_of(const std::string& id);
 
 // A row that is updated as the formula says.
 class PlainRow : private PlainState {

@@ -303,7 +303,7 @@ KernelBed::Rows KernelBed::export_rows(size_t table, int64_t at_once) {
     std::vector<const DLTensor*> raw_states;
     for (uint32_t k = 0; k < num_states(); ++k) {
       const int64_t width = state_width(k, table);
-      states.push_back(std::make_unique<Array>(kFloat32, width == 1 && updates_.state(k).kind == TSR_STATE_PER_ROW
+      states.push_back(std::make_unique<Array>(kFloat32, updates_.state(k).kind != TSR_STATE_PER_ELEMENT
                                                              ? std::vector{at_once}
                                                              : std::vector{at_once, width}));
       raw_states.push_back(states.back()->raw());
@@ -338,7 +338,7 @@ void KernelBed::import_rows(size_t table, Rows& from) {
   std::vector<const DLTensor*> raw_states;
   for (uint32_t k = 0; k < from.states.size(); ++k) {
     const int64_t width = state_width(k, table);
-    const bool by_row = updates_.state(k).kind == TSR_STATE_PER_ROW;
+    const bool by_row = updates_.state(k).kind != TSR_STATE_PER_ELEMENT;
     states.push_back(std::make_unique<Array>(kFloat32, by_row ? std::vector{n} : std::vector{n, width}));
     std::copy(from.states[k].begin(), from.states[k].end(), states[k]->data<float>());
     raw_states.push_back(states[k]->raw());

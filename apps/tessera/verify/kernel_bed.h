@@ -189,6 +189,7 @@ class PlainTables {
   void compare_rows(KernelBed& bed, const std::string& when) const;
 
  private:
+  std::vector<float*> states_of(size_t table, int64_t row);
   double value(const tsr_lookup_feature& f, int64_t id, int64_t d) const;
   double reaching(const LookupBatch& batch, const tsr_lookup_feature& f, int64_t bag, int64_t position, int64_t d,
                   Outputs& grad, double scale) const;

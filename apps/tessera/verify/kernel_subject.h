@@ -45,7 +45,7 @@ struct Kernel {
   bool exact() const { return !updating().empty() || serves(TSR_COMPUTE_DENSE); }  // rows are as imported
   KernelBed::Parts with(KernelShape shape, const char* optimizer = "exact_sgd") const {
     if (shape.compute_kernel == TSR_COMPUTE_FUSED && !updating().empty()) shape.compute_kernel = updating();
-    const Formula& formula = *formula_of(optimizer);
+    const Formula& formula = *formulas_of(optimizer).front();
     return {subject, *part.raw(), optimizer_part(formula), formula.options, std::move(shape)};
   }
   // One that it supports, for checks that do not care: fused where it trains.

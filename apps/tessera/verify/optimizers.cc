@@ -78,6 +78,7 @@ struct Optimizer {
     std::vector<float*> states(ref.num_states() + 1);
     for (int64_t i = begin; i < end; ++i) {
       for (uint32_t k = 0; k < ref.num_states(); ++k) states[k] = rows.state(k, i);
+      ref.update_table(update, states.data());  // each row has a table's value of its own here
       api.update_row(part.self(), &update, rows.dim(), rows.weight(i), rows.grad(i), states.data());
     }
   }
@@ -88,7 +89,10 @@ struct Optimizer {
     for (size_t i = 0; i < n; ++i) {
       weights[i] = rows.weight(static_cast<int64_t>(i));
       grads[i] = rows.grad(static_cast<int64_t>(i));
-      for (uint32_t k = 0; k < ref.num_states(); ++k) states[k * n + i] = rows.state(k, static_cast<int64_t>(i));
+      std::vector<float*> of_row(ref.num_states() + 1);
+      for (uint32_t k = 0; k < ref.num_states(); ++k)
+        states[k * n + i] = of_row[k] = rows.state(k, static_cast<int64_t>(i));
+      ref.update_table(update, of_row.data());
     }
     api.update_rows(part.self(), &update, rows.dim(), rows.count(), weights.data(), grads.data(), states.data());
   }
@@ -131,6 +135,8 @@ void check_optimizer_states(Subject& subject) {
     require(s.dtype.lanes == 1 && s.dtype.bits >= 8, "state ", s.name, " has DLPack type code ", int{s.dtype.code},
             " with ", int{s.dtype.bits}, " bits in ", s.dtype.lanes, " lanes, which is no number in memory");
     require(std::isfinite(s.start), "state ", s.name, " starts at ", s.start);
+    require(s.kind != TSR_STATE_PER_TABLE || part.api<tsr_optimizer>().update_table != nullptr, "state ", s.name,
+            " is one for a table, but there is no update_table");
   }
   const Made other = subject.make();
   for (const Made* again : {&part, &other}) {
@@ -208,35 +214,39 @@ void check_optimizer_rows_together(Subject& subject) {
   }
 }
 
-void check_optimizer_formula(Subject& subject) {
-  const Optimizer o(subject);
-  o.needs_update();
-  const Formula* formula = formula_of(subject.what().line.id);
-  if (formula == nullptr)
-    throw Skipped(cat("verify knows no formula for \"", subject.what().line.id, "\", only those of TorchRec's"));
-  const Made part = subject.make(formula->options);
+void compare_with(const Formula& formula, Subject& subject) {
+  const Made part = subject.make(formula.options);
+  const auto& api = part.api<tsr_optimizer>();
   const sdk::OptimizerRef states_of_part(part.raw());
-  require(formula->states.size() == states_of_part.num_states(), "it has ", states_of_part.num_states(),
-          " states, but the formula has ", formula->states.size());
+  require(formula.states.size() == states_of_part.num_states(), "it has ", states_of_part.num_states(),
+          " states, but the formula has ", formula.states.size());
   Random random = subject.random();
   for (const int64_t dim : kDims) {
     RowSet rows(states_of_part, dim, 1);
     rows.randomize(random);
-    PlainRow plain(*formula, {rows.weight(0), rows.weight(0) + dim});
+    PlainRow plain(formula, {rows.weight(0), rows.weight(0) + dim});
     for (int64_t step = 1; step <= 4; ++step) {
       const tsr_update update = at_step(step);
       std::vector<float*> states(states_of_part.num_states() + 1);
       for (uint32_t k = 0; k < states_of_part.num_states(); ++k) states[k] = rows.state(k, 0);
       subject.doing("update_row");
-      o.api.update_row(part.self(), &update, dim, rows.weight(0), rows.grad(0), states.data());
+      api.update_row(part.self(), &update, dim, rows.weight(0), rows.grad(0), states.data());
       plain.update(update, {rows.grad(0), rows.grad(0) + dim});
       for (int64_t d = 0; d < dim; ++d) {
         const double want = plain.weights[static_cast<size_t>(d)], got = rows.weight(0)[d];
         require(std::abs(got - want) <= 2e-4 * std::abs(want) + 2e-5, "element ", d, " of a row of ", dim, " is ", got,
-                " after step ", step, ", but the formula gives ", want, " (", formula->text, ")");
+                " after step ", step, ", but the formula gives ", want, " (", formula.text, ")");
       }
     }
   }
+}
+
+void check_optimizer_formula(Subject& subject) {
+  Optimizer(subject).needs_update();
+  const std::vector<const Formula*> formulas = formulas_of(subject.what().line.id);
+  if (formulas.empty())
+    throw Skipped(cat("verify knows no formula for \"", subject.what().line.id, "\", only those of TorchRec's"));
+  for (const Formula* formula : formulas) compare_with(*formula, subject);
 }
 
 void check_optimizer_over_kernel(Subject& subject) {

@@ -144,17 +144,24 @@ void PlainTables::compare_weight_gradients(const LookupBatch& batch, Outputs& gr
   }
 }
 
+std::vector<float*> PlainTables::states_of(size_t table, int64_t row) {
+  std::vector<float*> out(sdk::OptimizerRef::kMaxStates);
+  for (uint32_t k = 0; k < bed_.num_states(); ++k)
+    out[k] = rows_[table].states[k].data() + row * bed_.state_width(k, table);
+  return out;
+}
+
 void PlainTables::update(const RowGradients& gradients, int64_t step) {
   const tsr_update how{sizeof(tsr_update), 0, kLearningRate, step};
   const sdk::OptimizerRef& optimizer = bed_.updates();
   for (size_t t = 0; t < gradients.size(); ++t) {
     const auto dim = static_cast<size_t>(shape_.tables[t].dim);
+    for (int64_t row = 0; optimizer.updates_tables() && row < shape_.tables[t].rows; ++row)
+      optimizer.update_table(how, states_of(t, row).data());  // here each row has a value of its own
     for (const auto& [row, sum] : gradients[t]) {
       const std::vector<float> grad(sum.begin(), sum.end());
       float* weight = rows_[t].weights.data() + static_cast<size_t>(row) * dim;
-      std::vector<float*> states(optimizer.num_states() + 1);
-      for (uint32_t k = 0; k < optimizer.num_states(); ++k)
-        states[k] = rows_[t].states[k].data() + row * bed_.state_width(k, t);
+      std::vector<float*> states = states_of(t, row);
       optimizer.update_row(how, static_cast<int64_t>(dim), weight, grad.data(), states.data());
       for (size_t d = 0; d < dim; ++d) weight[d] = stored(shape_.weights, weight[d]);
     }

@@ -135,11 +135,13 @@ class Lookup {
   void set_step(int64_t step);
 
   struct State {
-    std::string name;  // "momentum1"
-    bool per_row = true;
-    double start = 0;  // what each value is before the first update
+    std::string name;     // "momentum1"
+    bool per_row = true;  // one value beside each row; also a table's one value, beside all of them
+    double start = 0;     // what each value is before the first update
   };
   const std::vector<State>& states() const;
+  // The optimizer has states per table: every step calls backward, also where no ids were looked up.
+  bool updates_tables() const;
 
   // Rows [first, first + count) of a table; weights float32 [count, dim], states[k] [count] or [count, dim], extra
   // [count, extra_bytes(table)], null: not asked for. kUnimplemented when the kernel has no row ranges.

@@ -81,11 +81,16 @@ void OwnerLookup::find_features(const Places& places, OwnerCalls& calls) const {
   }
 }
 
+// Nothing was asked of the group, and nothing happens to it in this step.
+bool OwnerLookup::idle(size_t group, const OwnerCalls& calls) const {
+  return calls.features[group].empty() && !groups_.lookups()[group]->updates_tables();
+}
+
 void OwnerLookup::forward(const LookupView& batch, const Rows& rows, bool keep_context, OwnerCalls& calls) {
   calls.contexts.clear();
   calls.contexts.resize(groups_.lookups().size());
   for (size_t g = 0; g < groups_.lookups().size(); ++g) {
-    if (calls.features[g].empty()) continue;
+    if (idle(g, calls)) continue;
     const tsr_lookup lookup = batch.of(calls.features[g]);
     const bool keep = keep_context && groups_.lookups()[g]->options().train;
     groups_.lookups()[g]->forward(lookup, taken_by(*groups_.lookups()[g], rows), keep ? &calls.contexts[g] : nullptr);
@@ -108,7 +113,7 @@ void OwnerLookup::update(const LookupView& batch, Lookup::Context&& context, con
 
 void OwnerLookup::backward(const LookupView& batch, const Rows& gradients, double grad_scale, OwnerCalls& calls) {
   for (size_t g = 0; g < groups_.lookups().size(); ++g) {
-    if (calls.features[g].empty())
+    if (idle(g, calls))
       groups_.lookups()[g]->count_step();  // t of the formulas counts steps, not batches that had ids here
     else
       update(batch, std::move(calls.contexts[g]), {static_cast<int>(g), calls.features[g], gradients, grad_scale});
@@ -134,6 +139,7 @@ void OwnerLookup::forward_alone(const LookupView& batch, const Rows& rows, Owner
       if (at == calls.alone.end()) at = calls.alone.insert(at, AloneLookup{static_cast<int>(g), f.table, {}, {}});
       at->features.push_back(f);
     }
+    if (calls.alone.size() == first && !idle(g, calls)) calls.alone.push_back({static_cast<int>(g), 0, {}, {}});
   }
   for (AloneLookup& a : calls.alone) {
     const Stopwatch watch;

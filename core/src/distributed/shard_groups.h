@@ -105,6 +105,7 @@ class OwnerLookup {
     const Rows& rows;
     double scale;
   };
+  bool idle(size_t group, const OwnerCalls& calls) const;
   void update(const LookupView& batch, Lookup::Context&& context, const Gradients& gradients);
   ShardSeconds& of(std::vector<ShardSeconds>& times, const AloneLookup& alone) const;
 

@@ -88,8 +88,9 @@ struct Lookup::Impl {
       const sdk::OptimizerRef updates(optimizer->raw());  // the kernel has seen that it can keep them
       for (uint32_t k = 0; k < updates.num_states(); ++k) {
         const tsr_state& s = updates.state(k);
-        states.push_back({s.name, s.kind == TSR_STATE_PER_ROW, s.start});
+        states.push_back({s.name, s.kind != TSR_STATE_PER_ELEMENT, s.start});
       }
+      updates_tables = updates.updates_tables();
     }
   }
   ~Impl() {
@@ -167,6 +168,7 @@ struct Lookup::Impl {
   const tsr_kernel* api = nullptr;
   void* instance = nullptr;
   std::vector<State> states;
+  bool updates_tables = false;
   std::vector<Tensor> adopted;                  // by table: memory that the instance reads
   std::vector<tsr_row_gradient> row_gradients;  // scratch
   std::vector<DLTensor> outputs;                // scratch
@@ -261,6 +263,7 @@ int64_t Lookup::step() const { return impl_->step; }
 void Lookup::set_step(int64_t step) { impl_->step = step; }
 void Lookup::count_step() { ++impl_->step; }
 const std::vector<Lookup::State>& Lookup::states() const { return impl_->states; }
+bool Lookup::updates_tables() const { return impl_->updates_tables; }
 
 void Lookup::forward(const tsr_lookup& given, std::span<const Tensor> outputs, Context* context) {
   if (context != nullptr) context->release();

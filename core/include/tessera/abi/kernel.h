@@ -164,7 +164,7 @@ typedef struct tsr_rows {
   int64_t count;                 /* rows in use: set by the caller of import_rows, by export_rows itself */
   const DLTensor* ids;           /* int64 [capacity] */
   const DLTensor* weights;       /* float32 [capacity, dim], whatever the stored type */
-  const DLTensor* const* states; /* float32 [capacity] or [capacity, dim] each */
+  const DLTensor* const* states; /* float32 [capacity] or [capacity, dim] each; a table's value beside every row */
   /* What the kernel keeps of a row besides, a frequency or a time: tsr_kernel_stats::extra_bytes of it for each row,
    * aligned to 4. What the bytes mean is the kernel's own; the host carries them with the row. NULL: left alone. */
   void* extra;

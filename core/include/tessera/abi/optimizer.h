@@ -62,8 +62,8 @@ typedef struct tsr_optimizer {
   void (*update_rows)(void* self, const tsr_update* update, int64_t dim, int64_t count, float* const* weights,
                       const float* const* grads, float* const* states);
 
-  /* [any-thread] Optional, of optimizers with states per table: called once in each step, before the rows of a shard
-   * are updated. states[k] of other kinds is NULL. */
+  /* [any-thread] Optional, of optimizers with states per table: called once in each step, also where no row of a shard
+   * occurred, before its rows are updated. states[k] of other kinds is NULL. */
   void (*update_table)(void* self, const tsr_update* update, float* const* states);
 } tsr_optimizer;
 

@@ -80,22 +80,34 @@ class OptimizerRef {
     }
   }
   bool updates() const { return TSR_HAS(tsr_optimizer, api_, update_row); }
+  bool updates_tables() const { return TSR_HAS(tsr_optimizer, api_, update_table); }
   const char* id() const { return id_; }
   uint32_t num_states() const { return num_states_; }
   const tsr_state& state(uint32_t i) const { return states_[i]; }
-  // How many values of state i one row of `dim` elements has.
-  int64_t state_width(uint32_t i, int64_t dim) const { return states_[i].kind == TSR_STATE_PER_ROW ? 1 : dim; }
-  // For `supports` of a kernel that keeps float32 values per row and per element: refuses an optimizer with others.
-  void check_states() const {
+  // How many values of state i go with one row of `dim` elements; a table's one value goes with each.
+  int64_t state_width(uint32_t i, int64_t dim) const { return states_[i].kind == TSR_STATE_PER_ELEMENT ? dim : 1; }
+  // For `supports` of a kernel that keeps float32 values per row and per element, and per table if it says so: refuses
+  // an optimizer with others.
+  void check_states(bool keeps_table_states = false) const {
     for (uint32_t i = 0; i < num_states_; ++i) {
       const tsr_state& s = states_[i];
-      if (s.kind != TSR_STATE_PER_ROW && s.kind != TSR_STATE_PER_ELEMENT)
+      if (s.kind != TSR_STATE_PER_ROW && s.kind != TSR_STATE_PER_ELEMENT &&
+          !(s.kind == TSR_STATE_PER_TABLE && keeps_table_states && updates_tables()))
         fail(TSR_UNIMPLEMENTED, "optimizer \"", id_, "\" has a state \"", s.name, "\" of kind ", s.kind,
              ", but states are kept per row (0) and per element (1)");
       if (!same_dtype(s.dtype, dtype_of<float>()))
         fail(TSR_UNIMPLEMENTED, "optimizer \"", id_, "\" has a state \"", s.name, "\" of DLPack type code ",
              int{s.dtype.code}, " with ", int{s.dtype.bits}, " bits, but states are kept as float32");
     }
+  }
+  // Once in a step, before rows of a shard are updated; does nothing for most. states[k]: of any row.
+  void update_table(const tsr_update& update, float* const* states) const {
+    if (!updates_tables()) return;
+    float* of_table[kMaxStates] = {};
+    for (uint32_t k = 0; k < num_states_; ++k) {
+      if (states_[k].kind == TSR_STATE_PER_TABLE) of_table[k] = states[k];
+    }
+    api_->update_table(self_, &update, of_table);
   }
   void update_row(const tsr_update& update, int64_t dim, float* weight, const float* grad, float* const* states) const {
     api_->update_row(self_, &update, dim, weight, grad, states);
@@ -168,8 +180,8 @@ class Kernel {
   static const tsr_kernel_config& known(const tsr_kernel_config& config) {
     check_flags(config.flags, 0, "tsr_kernel_config");
     for (uint32_t t = 0; t < config.num_tables; ++t) check_flags(table_of(config, t).flags, 0, "tsr_kernel_table");
-    if (TSR_FITS(tsr_kernel_config, &config, start_values) && config.start_values != nullptr)
-      check_flags(config.start_values->flags, 0, "tsr_start_values");
+    const tsr_start_values* start = read_struct(config).start_values;
+    if (start != nullptr) check_flags(start->flags, 0, "tsr_start_values");
     return config;
   }
   static const tsr_lookup& known(const tsr_lookup& lookup) {
