@@ -18,7 +18,7 @@ using testing::HasSubstr;
 void pause(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 
 // Every text begins with the transport's id, without what it wraps.
-std::string said(const std::string& text) { return job().backend().substr(0, job().backend().find('(')) + ": " + text; }
+std::string said(const std::string& text) { return job().speaker() + ": " + text; }
 
 TEST(LateRank, IsNamedOnEveryRankWithTheOperation) {
   const auto outcomes = outcomes_of(4, [](Group& group) {

@@ -1,4 +1,5 @@
-// collective_suite --backend=ID [--options=JSON] [--device-type=N] [gtest's options]: the tests, on all ranks of a job.
+// collective_suite --backend=ID [--options=JSON] [--device-type=N] [--speaker=ID] [gtest's options]: the tests, on all
+// ranks of a job. The speaker is who words what fails, where that is the transport inside the backend.
 // collective_suite --backend=ID --die=R: exchanges for ever, until rank R kills itself; prints what it was told.
 // collective_suite --backend=ID --absent=R: rank R never connects, the others give up after two seconds.
 #include <gtest/gtest.h>
@@ -77,7 +78,8 @@ int run(int argc, char** argv) {
   the_job() = std::make_unique<Job>(JobOptions{backend, options.empty() ? "{}" : options,
                                                absent >= 0   ? 2.0
                                                : victim >= 0 ? 5.0
-                                                             : 20.0});
+                                                             : 20.0,
+                                               text(argc, argv, "--speaker=")});
   if (victim >= 0) return exchange_until_failure(job(), victim);
   if (job().rank() != 0) {
     auto& listeners = testing::UnitTest::GetInstance()->listeners();

@@ -77,7 +77,8 @@ void Group::finish(Pending work) const {
 }
 
 Job::Job(const JobOptions& options)
-    : part_(runtime_.create(TSR_COLLECTIVE_KIND, options.backend, options.part_options)), backend_(options.backend) {
+    : part_(runtime_.create(TSR_COLLECTIVE_KIND, options.backend, options.part_options)),
+      speaker_(options.speaker.empty() ? options.backend.substr(0, options.backend.find('(')) : options.speaker) {
   const RankEnvironment where = RankEnvironment::from_environment();
   tsr_rendezvous rendezvous{};
   rendezvous.struct_size = sizeof(rendezvous);

@@ -90,6 +90,7 @@ struct JobOptions {
   std::string backend;
   std::string part_options = "{}";  // JSON, for the backend
   double timeout_s = 20;            // for connecting, and of operations that do not say
+  std::string speaker = {};         // who words what fails; empty: the backend
 };
 
 // All ranks of the job, connected.
@@ -97,7 +98,7 @@ class Job {
  public:
   explicit Job(const JobOptions& options);
 
-  const std::string& backend() const { return backend_; }
+  const std::string& speaker() const { return speaker_; }
   int rank() const { return all_->rank(); }
   int world_size() const { return all_->world_size(); }
 
@@ -110,7 +111,7 @@ class Job {
 
   Runtime runtime_;
   PartPtr part_;
-  std::string backend_;
+  std::string speaker_;
   std::unique_ptr<Group> all_;
 };
 
