@@ -157,7 +157,7 @@ TEST(DynamicJob, TrainsOnTextsAlikeOnOneRankAndTwo) {
   const TestFolder folder;
   std::string rows = "label,price,item,shop\n";
   for (int64_t i = 0; i < 1600; ++i) {
-    const int64_t item = ids_of(1, i % kBatch, 1)[static_cast<size_t>(i % 3)] % 997;
+    const int64_t item = ids_of(i / kBatch, i % kBatch, 1)[static_cast<size_t>(i % 3)] % 997;
     rows += cat(item % 2, ',', i % 5, ",item-", item, ",shop-", i % 7, "\n");
   }
   const std::string report = folder.file("report.json");
@@ -202,16 +202,29 @@ name = ["item", "shop"]
 as = "ids"
 ids = "hash"
 )"));
-  const auto loss = [&](const char* ranks) {
+  const auto trained = [&](const char* ranks) {
     const Finished done =
         run_tessera({"train", "--config", config, "--nproc", ranks, "--set", "report.json=" + report});
     EXPECT_EQ(done.status, 0) << done.output;
-    if (done.status != 0) return 0.0;
-    return nlohmann::json::parse(contents(report)).at("test").at("logloss").get<double>();
+    EXPECT_THAT(done.output, testing::ContainsRegex("table item: [0-9]+ rows in use, [0-9]+ evicted, [0-9.]+ % of "));
+    EXPECT_THAT(done.output, testing::Not(testing::HasSubstr("table shop:")));
+    return done.status == 0 ? nlohmann::json::parse(contents(report)) : nlohmann::json();
   };
-  const double alone = loss("1");
-  EXPECT_GT(alone, 0);
-  EXPECT_NEAR(loss("2"), alone, 1e-4);
+  const nlohmann::json alone = trained("1"), two = trained("2");
+  ASSERT_TRUE(alone.is_object() && two.is_object());
+  EXPECT_NEAR(two.at("test").at("logloss").get<double>(), alone.at("test").at("logloss").get<double>(), 1e-4);
+  for (const nlohmann::json& of : {alone, two}) {
+    const nlohmann::json &item = of.at("tables").at("item"), &shop = of.at("tables").at("shop");
+    EXPECT_LE(item.at("rows_in_use"), 256);
+    EXPECT_GT(item.at("evictions"), 0);
+    EXPECT_GT(item.at("hits"), 0);
+    EXPECT_LT(item.at("hits"), item.at("lookups"));
+    for (const char* key : {"rows_in_use", "evictions", "lookups", "hits"})
+      EXPECT_EQ(item.at(key), alone.at("tables").at("item").at(key)) << key;
+    EXPECT_EQ(shop.at("rows_in_use"), 100);
+    EXPECT_EQ(shop.at("hits"), shop.at("lookups"));
+    EXPECT_EQ(shop.at("evictions"), 0);
+  }
 }
 
 }  // namespace

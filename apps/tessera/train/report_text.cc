@@ -104,6 +104,12 @@ void print_training(const json& report) {
   std::printf("%s", predicted_step_text(report["plan_versus_actual"]).c_str());
   if (const auto dropped = report["dropped_ids"].get<int64_t>())
     std::printf("%lld ids out of range were dropped\n", static_cast<long long>(dropped));
+  for (const auto& [name, table] : report["tables"].items()) {
+    if (number(table["hits"]) >= number(table["lookups"])) continue;  // every row was there
+    std::printf("table %s: %.0f rows in use, %.0f evicted, %.1f %% of its lookups found one\n", name.c_str(),
+                number(table["rows_in_use"]), number(table["evictions"]),
+                100 * number(table["hits"]) / number(table["lookups"]));
+  }
 }
 
 std::string validation_text(const TrainValidation& v) {

@@ -124,6 +124,7 @@ class ShardedEmbeddings {
   void write_rows(const HeldShard& shard, int64_t first, int64_t count, const float* weights,
                   std::span<const float* const> states, const void* extra = nullptr);
   int64_t extra_bytes(const HeldShard& shard) const;
+  tsr_kernel_stats kernel_stats(const HeldShard& shard) const;  // what the kernel counts of it: abi/kernel.h
   // The table's row ids behind rows [first, first + count) of a shard: contiguous, unless the sharder routes rows.
   std::vector<int64_t> table_rows(const HeldShard& shard, int64_t first, int64_t count) const;
   const std::vector<Lookup::State>& state_layout(const HeldShard& shard) const;

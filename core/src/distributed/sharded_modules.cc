@@ -140,6 +140,11 @@ int64_t ShardedEmbeddings::extra_bytes(const HeldShard& shard) const {
   return f.lookup.extra_bytes(f.shard->index);
 }
 
+tsr_kernel_stats ShardedEmbeddings::kernel_stats(const HeldShard& shard) const {
+  const Found f = find(*impl_, shard);
+  return f.lookup.stats(f.shard->index);
+}
+
 std::vector<int64_t> ShardedEmbeddings::table_rows(const HeldShard& shard, int64_t first, int64_t count) const {
   return impl_->table_rows(*find(*impl_, shard).shard, first, count);
 }

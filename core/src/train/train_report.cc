@@ -80,6 +80,33 @@ TrainReport::Json TrainReport::validations() const {
   return out;
 }
 
+TrainReport::Json TrainReport::tables() const {
+  static constexpr const char* kFigures[] = {"rows_in_use", "lookups", "hits", "evictions", "bytes"};
+  const ShardedEmbeddings& embeddings = job_.trainer_->embeddings();
+  const std::vector<EmbeddingBagConfig>& tables = embeddings.tables();
+  std::vector<double> sums(tables.size() * std::size(kFigures));
+  for (const HeldShard& shard : embeddings.held_shards()) {
+    const auto table = std::find_if(tables.begin(), tables.end(), [&](const auto& t) { return t.name == shard.table; });
+    double* const sum = sums.data() + (table - tables.begin()) * std::ssize(kFigures);
+    const tsr_kernel_stats s = embeddings.kernel_stats(shard);
+    sum[4] += static_cast<double>(s.weight_bytes + s.state_bytes + s.other_bytes);
+    if (shard.where.col > 0) continue;  // the same rows once more
+    const bool counted = job_.group_->rank() > 0 && embeddings.plan().at(shard.table).is_replica(shard.shard);
+    sum[0] += counted ? 0 : static_cast<double>(s.rows_in_use);
+    sum[1] += static_cast<double>(s.lookups);
+    sum[2] += static_cast<double>(s.hits);
+    sum[3] += static_cast<double>(s.evictions);
+  }
+  const Tensor all = Tensor::from(sums);
+  if (job_.group_->world_size() > 1) job_.group_->all_reduce(all, ReduceOp::kSum, "tables").wait();
+  Json out = Json::object();
+  for (size_t t = 0; t < tables.size(); ++t) {
+    for (size_t k = 0; k < std::size(kFigures); ++k)
+      out[tables[t].name][kFigures[k]] = static_cast<int64_t>(all.span<double>()[t * std::size(kFigures) + k]);
+  }
+  return out;
+}
+
 TrainReport::Json TrainReport::layers() {
   Json out = Json::object();
   for (const LayerChoice& l : job_.layers()) out[l.layer] = {{"component", l.component}, {"instead_of", l.instead_of}};
@@ -120,6 +147,7 @@ std::string TrainReport::text(const BinaryMetrics& metrics) {
   out["plan_versus_actual"] =
       plan_versus_actual(job_.runtime_, *job_.trainer_, job_.planner_, job_.dense_,
                          {job_.warm_.stages, job_.trained_.stages, steps, warm_up_steps(steps), job_.trained_.sent});
+  out["tables"] = tables();
   out["dropped_ids"] = static_cast<int64_t>(summed(static_cast<double>(job_.trainer_->embeddings().dropped_ids())));
   out["plan"] = config::parse_json(job_.plan().json(), {"the plan"});
   out["losses"] = losses;

@@ -25,6 +25,7 @@ class TrainReport {
   Json pipeline() const;
   Json traffic();
   Json layers();
+  Json tables() const;  // what their kernels have counted, over ranks
   Json validations() const;
   double per_step(double seconds) const;  // in microseconds
   double summed(double value) const;      // over ranks
