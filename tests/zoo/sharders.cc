@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "faults.h"
+#include "tessera/abi/draft/keyed_rows.h"
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
@@ -55,6 +56,11 @@ class Zoo : public Sharder {
   }
   ~Zoo() override {
     if (has("writes_behind_memory")) host_.raw()->free(host_.raw(), {kDLCPU, 0}, memory_, 100, nullptr);
+  }
+
+  const void* extension(std::string_view id) const {
+    static constexpr tsr_keyed_rows kKeyed{sizeof(tsr_keyed_rows), 0};
+    return has("keeps_no_ids") && id == TSR_KEYED_ROWS ? &kKeyed : nullptr;
   }
 
   std::vector<Layout> propose(const Table& table, const Topology& topology, const Constraints& limits) const override {

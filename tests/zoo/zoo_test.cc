@@ -180,6 +180,9 @@ constexpr Animal kSharders[] = {
      "FAILED sharder.routes, zoo.sharder: table of 1110 rows x 64 columns on 1 ranks, "
      "min_partition 60, max_shards 1: unroute takes row 1 of row set 0 to id 0, but route takes "
      "id 1 there [abi/sharder.h, tsr_sharder::route]"},
+    {"sharders", "keeps_no_ids",
+     "FAILED sharder.routes, zoo.sharder: table of 2749 rows x 16 columns on 5 ranks, 1 a host: route gives an id "
+     "another row, but says that rows keep their ids [abi/sharder.h, tsr_sharder::route]"},
     {"sharders", "remembers_propose", "FAILED sharder.routes, zoo.sharder: table of "},
     {"sharders", "knows_the_batch",
      "FAILED sharder.routes, zoo.sharder: table of 1110 rows x 64 columns on 1 ranks, "
