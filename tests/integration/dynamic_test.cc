@@ -153,21 +153,19 @@ TEST(DynamicPlan, IsForTablesThatAsk) {
 }
 
 // A job on texts: their hashes are the ids.
-TEST(DynamicJob, TrainsOnTextsAlikeOnOneRankAndTwo) {
-  const TestFolder folder;
+std::string job_on_texts(const TestFolder& folder) {
   std::string rows = "label,price,item,shop\n";
   for (int64_t i = 0; i < 1600; ++i) {
     const int64_t item = ids_of(i / kBatch, i % kBatch, 1)[static_cast<size_t>(i % 3)] % 997;
     rows += cat(item % 2, ',', i % 5, ",item-", item, ",shop-", i % 7, "\n");
   }
-  const std::string report = folder.file("report.json");
-  const std::string config = folder.write("job.toml", cat(R"(
+  return folder.write("job.toml", cat(R"(
 [job]
 seed = 3
 threads = 1
 [plugins]
 path = [")",
-                                                          TESSERA_TEST_PLUGINS, R"("]
+                                      TESSERA_TEST_PLUGINS, R"("]
 [comm]
 backend = "tcp"
 [model]
@@ -187,7 +185,7 @@ rows = 100
 [data]
 reader = "csv"
 path = ")",
-                                                          folder.write("data.csv", rows), R"("
+                                      folder.write("data.csv", rows), R"("
 batch = 32
 epochs = 2
 test_fraction = 0.2
@@ -202,6 +200,12 @@ name = ["item", "shop"]
 as = "ids"
 ids = "hash"
 )"));
+}
+
+TEST(DynamicJob, TrainsOnTextsAlikeOnOneRankAndTwo) {
+  const TestFolder folder;
+  const std::string report = folder.file("report.json");
+  const std::string config = job_on_texts(folder);
   const auto trained = [&](const char* ranks) {
     const Finished done =
         run_tessera({"train", "--config", config, "--nproc", ranks, "--set", "report.json=" + report});
