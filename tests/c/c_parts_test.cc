@@ -247,6 +247,27 @@ TEST_F(CSteps, TablesAndADensePartArePacked) {
   float score = 0;
   OK(tsr_model_predict(model, &input, &score, &err));
   EXPECT_NEAR(score, 1 / (1 + std::exp(-(4 * 2 + 4 * 13) / 8.0 + 2)), 1e-6);
+
+  // The same twice, of a table of int32 ids, whose columns are the features, into every second float.
+  std::vector<int32_t> table{2, 3, 2, 3};
+  std::vector<int64_t> ones{1, 1};
+  std::vector<float> scores{-1, -1, -1, -1};
+  int64_t stride = 2;
+  View<int32_t> of_a(table, {2}), of_b(table, {2});
+  View<int64_t> lengths(ones, {2});
+  View<float> out(scores, {2});
+  of_a.tensor.strides = of_b.tensor.strides = out.tensor.strides = &stride;
+  of_b.tensor.byte_offset = sizeof(int32_t);
+  const DLTensor *values[] = {&of_a, &of_b}, *counts[] = {&lengths, &lengths};
+  tsr_model_tensors tensors_in{sizeof(tensors_in), 2, nullptr, values, counts, nullptr};
+  OK(tsr_model_predict_tensors(model, &tensors_in, &out, &err));
+  EXPECT_THAT(scores, ElementsAre(score, -1, score, -1));
+  const DLTensor* floats[] = {&out, &of_b};
+  tensors_in.values = floats;
+  REFUSED(TSR_INVALID_ARGUMENT, "whole numbers", tsr_model_predict_tensors(model, &tensors_in, &out, &err));
+  tensors_in.values = values;
+  ones[0] = 2;
+  REFUSED(TSR_INVALID_ARGUMENT, "a", tsr_model_predict_tensors(model, &tensors_in, &out, &err));
   tsr_model_close(model);
 }
 

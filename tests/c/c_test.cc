@@ -384,10 +384,29 @@ TEST_F(CApi, WhatCannotBeQuantized) {
   set_rows("a", {0, 1, std::numeric_limits<float>::infinity(), 3, 4, 5});
   REFUSED(TSR_INVALID_ARGUMENT, "row 2", tsr_collection_quantize(tables_, nullptr, &none, &err));
   EXPECT_EQ(none, nullptr);
+}
+
+TEST_F(CApi, QuantizedSequencesHaveAnOutputForEachFeature) {
   tsr_model_parallel* model = create(text("sequences"));
   tsr_collection* sequences = nullptr;
+  tsr_quant_collection* quantized = nullptr;
   OK(tsr_model_parallel_collection(model, "", &sequences, &err));
-  REFUSED(TSR_UNIMPLEMENTED, "sequences", tsr_collection_quantize(sequences, nullptr, &none, &err));
+  std::vector<float> halves(24);
+  for (size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<float>(i) / 2;
+  View<float> all(halves, {6, 4});
+  OK(tsr_collection_write_rows(sequences, "a", 0, &all, &err));
+  OK(tsr_collection_quantize(sequences, R"({"format": "fp16"})", &quantized, &err));
+  Batch batch;
+  std::vector<float> rows(8);
+  View<float> of_a(rows, {2, 4}), pooled(rows, {2, 8});
+  const DLTensor* outputs[] = {&of_a, nullptr};
+  OK(tsr_quant_collection_sequences(quantized, &batch.raw, outputs, 2, &err));
+  EXPECT_THAT(rows, ElementsAre(2, 2.5, 3, 3.5, 4, 4.5, 5, 5.5)) << "rows 1 and 2, which are halves";
+  REFUSED(TSR_INVALID_ARGUMENT, "1 outputs", tsr_quant_collection_sequences(quantized, &batch.raw, outputs, 1, &err));
+  REFUSED(TSR_INVALID_ARGUMENT, "sequences", tsr_quant_collection_forward(quantized, &batch.raw, &pooled, &err));
+  outputs[0] = &pooled;
+  REFUSED(TSR_INVALID_ARGUMENT, "[2, 4]", tsr_quant_collection_sequences(quantized, &batch.raw, outputs, 2, &err));
+  tsr_quant_collection_close(quantized);
   tsr_collection_close(sequences);
   tsr_model_parallel_close(model);
 }

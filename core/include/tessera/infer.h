@@ -15,7 +15,7 @@
 #ifndef TESSERA_INFER_H_
 #define TESSERA_INFER_H_
 
-#include "tessera/abi/base.h"
+#include "tessera/abi/tensor.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -90,6 +90,20 @@ typedef struct tsr_model_input {
  * large a batch. TSR_INVALID_ARGUMENT, TSR_OUT_OF_RANGE: the sentence names feature, sample and bound; nothing was
  * written. */
 tsr_code tsr_model_predict(tsr_model* model, const tsr_model_input* input, float* scores, tsr_error* err);
+
+/* The same as tensors in host memory, of any strides: a column of a larger array, rows with gaps. Borrowed for the
+ * call; what is compact and int64, int32 (lengths) or float32 is read where it is. */
+typedef struct tsr_model_tensors {
+  uint32_t struct_size;
+  uint32_t num_features;          /* the model's */
+  const DLTensor* dense;          /* float32 or float64 [batch, dense_inputs]; NULL where the model has none */
+  const DLTensor* const* values;  /* [num_features]: int64 or int32 [num_values] */
+  const DLTensor* const* lengths; /* [num_features]: int32 or int64 [batch] */
+  const DLTensor* const* weights; /* NULL, or [num_features]: float32 [num_values], NULL: all 1 */
+} tsr_model_tensors;
+/* scores: float32 [batch] or [batch, 1]. Errors as of tsr_model_predict(). */
+tsr_code tsr_model_predict_tensors(tsr_model* model, const tsr_model_tensors* input, const DLTensor* scores,
+                                   tsr_error* err);
 
 typedef struct tsr_model_stats {
   uint32_t struct_size;

@@ -340,7 +340,7 @@ tsr_code tsr_shard_ids(const tsr_collection* collection, uint32_t shard, int64_t
 
 typedef struct tsr_quant_collection tsr_quant_collection;
 
-/* Collective. A copy of a collection of bags with quantized rows (docs/quantization.md), whole on every rank: it talks
+/* Collective. A copy of a collection with quantized rows (docs/quantization.md), whole on every rank: it talks
  * to nobody, and is used by one thread at a time (TSR_FAILED_PRECONDITION). `options`: JSON, NULL: all defaults,
  * {"format": "int8", "formats": {"film": "int4"}, "bounds_check": "fatal"}; formats are int8, int4, int2, fp16, fp8 and
  * fp32. TSR_INVALID_ARGUMENT: a row with NaN or infinity, or a dim that the format cannot have, by table. */
@@ -349,10 +349,14 @@ tsr_code tsr_collection_quantize(tsr_collection* collection, const char* options
 void tsr_quant_collection_close(tsr_quant_collection* quantized);
 /* Bytes of all rows. */
 tsr_code tsr_quant_collection_bytes(const tsr_quant_collection* quantized, int64_t* bytes, tsr_error* err);
-/* Pooled rows, into the caller's float32 [samples, width]; columns and features are those of the collection. Batches
- * without strides. */
+/* Of bags: pooled rows, into the caller's float32 [samples, width]; columns and features are those of the collection.
+ * Batches without strides. */
 tsr_code tsr_quant_collection_forward(tsr_quant_collection* quantized, const tsr_batch* batch, const DLTensor* output,
                                       tsr_error* err);
+/* Of sequences: rows of output i, as of the collection, into outputs[i], float32 [ids of its feature, dim]; NULL: they
+ * are not wanted. */
+tsr_code tsr_quant_collection_sequences(tsr_quant_collection* quantized, const tsr_batch* batch,
+                                        const DLTensor* const* outputs, uint32_t num_outputs, tsr_error* err);
 
 /* ---- Models that answer: tables and a dense part, packed (docs/models.md) ------------------------------------------
  */

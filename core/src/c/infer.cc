@@ -2,6 +2,8 @@
 #include "tessera/infer.h"
 
 #include <algorithm>
+#include <span>
+#include <type_traits>
 #include <vector>
 
 #include "c/call.h"
@@ -14,11 +16,22 @@ using tessera::fail;
 
 struct tsr_model {
   using Features = std::vector<tessera::PredictInput::Feature>;
+  // What tensors of other types or strides have become, of one call.
+  struct Gathered {
+    std::vector<float> dense, scores;
+    struct Feature {
+      std::vector<int64_t> values;
+      std::vector<int32_t> lengths;
+      std::vector<float> weights;
+    };
+    std::vector<Feature> features;
+  };
 
   tsr_model(const char* directory, const tsr_model_options& options)
       : runtime(runtime_options(options)),
         predictor(tessera::open_predictor(runtime, directory, {options.kernel == nullptr ? "auto" : options.kernel})),
-        features([this] { return std::make_unique<Features>(predictor->model().features.size()); }) {}
+        features([this] { return std::make_unique<Features>(predictor->model().features.size()); }),
+        gathered([] { return std::make_unique<Gathered>(); }) {}
 
   static tessera::RuntimeOptions runtime_options(const tsr_model_options& options) {
     tessera::RuntimeOptions out;
@@ -30,6 +43,7 @@ struct tsr_model {
   const tessera::Runtime runtime;
   const std::unique_ptr<tessera::Predictor> predictor;
   tessera::inference::Pool<Features> features;
+  tessera::inference::Pool<Gathered> gathered;
 };
 
 namespace {
@@ -39,6 +53,69 @@ std::span<const T> span_of(const T* values, int64_t count, const char* name) {
   if (count < 0) fail(Code::kInvalidArgument, "the number of ", name, " is ", count);
   if (count > 0) need(values, name);
   return {values, static_cast<size_t>(count)};
+}
+
+// Calls with(pointer of the tensor's own type).
+template <class With>
+void of_type(const DLTensor& t, const char* name, const With& with) {
+  const void* data = static_cast<const char*>(t.data) + t.byte_offset;
+  const auto is = [&](int code, int bits) {
+    return t.dtype.code == code && t.dtype.bits == bits && t.dtype.lanes == 1;
+  };
+  if (is(kDLInt, 64)) return with(static_cast<const int64_t*>(data));
+  if (is(kDLInt, 32)) return with(static_cast<const int32_t*>(data));
+  if (is(kDLFloat, 32)) return with(static_cast<const float*>(data));
+  if (is(kDLFloat, 64)) return with(static_cast<const double*>(data));
+  fail(Code::kInvalidArgument, name, " is of a type that is not taken: int32, int64, float32 and float64 are");
+}
+
+// Elements of a tensor [rows] or [rows, cols] of any strides, as T: where they are, if they are compact and T.
+template <class T>
+std::span<const T> elements_of(const DLTensor* tensor, const char* name, int64_t rows, int64_t cols,
+                               std::vector<T>& copy) {
+  need(tensor, name);
+  const DLTensor& t = *tensor;
+  if (t.device.device_type != kDLCPU) fail(Code::kUnimplemented, name, " is on a device: host memory is taken here");
+  const bool flat = t.ndim == 1 && cols == 1;
+  if (!flat && t.ndim != 2) fail(Code::kInvalidArgument, name, " has ", t.ndim, " dimensions");
+  if (t.shape[0] != rows || (!flat && t.shape[1] != cols))
+    fail(Code::kInvalidArgument, name, " has to be [", rows, cols == 1 && flat ? "" : tessera::cat(", ", cols), "]");
+  const int64_t across = flat ? 1 : t.strides == nullptr ? 1 : t.strides[1];
+  const int64_t down = t.strides == nullptr ? cols : t.strides[0];
+  const size_t n = static_cast<size_t>(rows * cols);
+  if (n > 0 && t.data == nullptr) fail(Code::kInvalidArgument, name, " has no data");
+  std::span<const T> out;
+  of_type(t, name, [&](const auto* data) {
+    using From = std::decay_t<decltype(*data)>;
+    if (std::is_floating_point_v<From> != std::is_floating_point_v<T>)
+      fail(Code::kInvalidArgument, name, " has to be of ", std::is_floating_point_v<T> ? "floats" : "whole numbers");
+    if constexpr (std::is_same_v<From, T>) {
+      if ((across == 1 || cols == 1) && (down == cols || rows <= 1)) {
+        out = {data, n};
+        return;
+      }
+    }
+    copy.resize(n);
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t c = 0; c < cols; ++c)
+        copy[static_cast<size_t>(r * cols + c)] = static_cast<T>(data[r * down + c * across]);
+    }
+    out = copy;
+  });
+  return out;
+}
+
+int64_t length_of(const DLTensor* tensor, const char* name) {
+  need(tensor, name);
+  if (tensor->ndim < 1 || tensor->shape[0] < 0) fail(Code::kInvalidArgument, name, " has no first dimension");
+  return tensor->shape[0];
+}
+
+// float32 [batch] or [batch, 1] that is written to, of any stride.
+void check_scores(const DLTensor& scores) {
+  const bool fits = scores.ndim == 1 || (scores.ndim == 2 && scores.shape[1] == 1);
+  if (!fits || scores.dtype.code != kDLFloat || scores.dtype.bits != 32 || scores.device.device_type != kDLCPU)
+    fail(Code::kInvalidArgument, "scores have to be float32 [batch] in host memory");
 }
 
 }  // namespace
@@ -102,6 +179,43 @@ tsr_code tsr_model_predict(tsr_model* model, const tsr_model_input* input, float
     model->predictor->predict(
         {in.batch, span_of(in.dense, in.batch * description.dense_inputs, "dense values"), *features},
         {span_of(scores, in.batch, "scores").empty() ? nullptr : scores, static_cast<size_t>(in.batch)});
+  });
+}
+
+tsr_code tsr_model_predict_tensors(tsr_model* model, const tsr_model_tensors* input, const DLTensor* scores,
+                                   tsr_error* err) {
+  return guarded(err, [&] {
+    need(model, "model");
+    const tsr_model_tensors in = copy_in(input, "input");
+    const tessera::ModelDescription& description = model->predictor->model();
+    const size_t count = description.features.size();
+    if (in.num_features != count)
+      fail(Code::kInvalidArgument, "there are ", in.num_features, " features, and the model takes ", count);
+    const int64_t batch = length_of(scores, "scores");
+    check_scores(*scores);
+    if (count > 0) need(in.values, "input->values");
+    if (count > 0) need(in.lengths, "input->lengths");
+    const auto features = model->features.take();
+    const auto gathered = model->gathered.take();
+    gathered->features.resize(count);
+    for (size_t f = 0; f < count; ++f) {
+      auto& own = gathered->features[f];
+      const int64_t ids = length_of(in.values[f], "values");
+      const DLTensor* weights = in.weights == nullptr ? nullptr : in.weights[f];
+      (*features)[f] = {
+          elements_of(in.values[f], "values", ids, 1, own.values),
+          elements_of(in.lengths[f], "lengths", batch, 1, own.lengths),
+          weights == nullptr ? std::span<const float>() : elements_of(weights, "weights", ids, 1, own.weights)};
+    }
+    std::span<const float> dense;
+    if (description.dense_inputs > 0)
+      dense = elements_of(in.dense, "dense", batch, description.dense_inputs, gathered->dense);
+    const int64_t stride = scores->strides == nullptr ? 1 : scores->strides[0];
+    auto* out = reinterpret_cast<float*>(static_cast<char*>(scores->data) + scores->byte_offset);
+    if (stride != 1) gathered->scores.resize(static_cast<size_t>(batch));
+    float* whole = stride == 1 ? out : gathered->scores.data();
+    model->predictor->predict({batch, dense, *features}, {whole, static_cast<size_t>(batch)});
+    for (int64_t i = 0; stride != 1 && i < batch; ++i) out[i * stride] = whole[i];
   });
 }
 

@@ -1,5 +1,7 @@
 // Quantized collections of tessera.h: copies of tables that only infer, whole on every rank.
+#include <algorithm>
 #include <atomic>
+#include <cstring>
 
 #include "c/call.h"
 #include "c/handles.h"
@@ -14,8 +16,14 @@ struct tsr_quant_collection {
 
   const std::shared_ptr<const OpenRuntime> shared;
   const std::vector<std::string> features;
-  const std::unique_ptr<QuantEmbeddingBagCollection> tables;
+  const std::unique_ptr<QuantEmbeddingBagCollection> bags;  // one of these two
+  const std::unique_ptr<QuantEmbeddingCollection> sequences;
   std::atomic<bool> used{false};
+
+  const QuantEmbeddings& any() const {
+    if (bags) return *bags;
+    return *sequences;
+  }
 };
 
 namespace {
@@ -60,6 +68,22 @@ std::vector<QuantizedTable> quantized_tables(const Collection& c, const Quantize
   return out;
 }
 
+// A thread's use, for the length of a call.
+class QuantUse {
+ public:
+  explicit QuantUse(tsr_quant_collection& quantized) : quantized_(quantized) {
+    if (quantized.used.exchange(true, std::memory_order_acquire))
+      fail(Code::kFailedPrecondition,
+           "another thread is in this quantized collection: one thread at a time may use it");
+  }
+  ~QuantUse() { quantized_.used.store(false, std::memory_order_release); }
+  QuantUse(const QuantUse&) = delete;
+  QuantUse& operator=(const QuantUse&) = delete;
+
+ private:
+  tsr_quant_collection& quantized_;
+};
+
 }  // namespace
 
 tsr_code tsr_collection_quantize(tsr_collection* collection, const char* options, tsr_quant_collection** quantized,
@@ -68,13 +92,16 @@ tsr_code tsr_collection_quantize(tsr_collection* collection, const char* options
     need(collection, "collection");
     const Collection& c = *collection->collection;
     const Use use(c.session());
-    if (!c.bags()) fail(Code::kUnimplemented, "collections of bags are quantized here, and this one has sequences");
     const QuantSettings settings = parse_quant_settings(c, options);
     QuantCollectionOptions how{.tables = quantized_tables(c, settings.rows), .is_weighted = c.weighted};
     how.bounds_check = settings.bounds_check;
     const std::shared_ptr<const OpenRuntime>& opened = c.session().opened;
-    return new tsr_quant_collection{opened, c.features,
-                                    std::make_unique<QuantEmbeddingBagCollection>(opened->runtime, std::move(how))};
+    const Runtime& runtime = opened->runtime;
+    if (c.bags())
+      return new tsr_quant_collection{opened, c.features,
+                                      std::make_unique<QuantEmbeddingBagCollection>(runtime, std::move(how)), nullptr};
+    return new tsr_quant_collection{opened, c.features, nullptr,
+                                    std::make_unique<QuantEmbeddingCollection>(runtime, std::move(how))};
   });
 }
 
@@ -85,7 +112,7 @@ tsr_code tsr_quant_collection_bytes(const tsr_quant_collection* quantized, int64
     need(quantized, "quantized");
     need(bytes, "bytes");
     *bytes = 0;
-    for (const QuantizedTable& table : quantized->tables->tables()) *bytes += static_cast<int64_t>(table.rows.bytes());
+    for (const QuantizedTable& table : quantized->any().tables()) *bytes += static_cast<int64_t>(table.rows.bytes());
   });
 }
 
@@ -95,15 +122,35 @@ tsr_code tsr_quant_collection_forward(tsr_quant_collection* quantized, const tsr
     need(quantized, "quantized");
     quantized->opened().check_process();
     const tsr_batch in = copy_in(batch, "batch");
+    if (!quantized->bags) fail(Code::kInvalidArgument, "this collection has sequences, whose outputs are apart");
     const Tensor to = borrowed(output, "output", DType::kFloat32);
     const KeyedJaggedTensor features = batch_of(quantized->features, in);
-    if (quantized->used.exchange(true, std::memory_order_acquire))
-      fail(Code::kFailedPrecondition,
-           "another thread is in this quantized collection: one thread at a time may use it");
-    struct Leave {
-      std::atomic<bool>& used;
-      ~Leave() { used.store(false, std::memory_order_release); }
-    } const leave{quantized->used};
-    quantized->tables->forward_into(features, to);
+    const QuantUse use(*quantized);
+    quantized->bags->forward_into(features, to);
+  });
+}
+
+tsr_code tsr_quant_collection_sequences(tsr_quant_collection* quantized, const tsr_batch* batch,
+                                        const DLTensor* const* outputs, uint32_t num_outputs, tsr_error* err) {
+  return guarded(err, [&] {
+    need(quantized, "quantized");
+    quantized->opened().check_process();
+    const tsr_batch in = copy_in(batch, "batch");
+    if (!quantized->sequences) fail(Code::kInvalidArgument, "this collection has bags, which have one output");
+    const std::vector<std::string>& names = quantized->sequences->embedding_names();
+    if (num_outputs != names.size())
+      fail(Code::kInvalidArgument, "there are ", num_outputs, " outputs, and the collection has ", names.size());
+    need(outputs, "outputs");
+    const KeyedJaggedTensor features = batch_of(quantized->features, in);
+    const QuantUse use(*quantized);
+    for (auto& [name, rows] : quantized->sequences->forward(features)) {
+      const auto at = static_cast<size_t>(std::find(names.begin(), names.end(), name) - names.begin());
+      if (outputs[at] == nullptr) continue;
+      const Tensor to = borrowed(outputs[at], name.c_str(), DType::kFloat32), from = rows.values();
+      if (to.shape() != from.shape())
+        fail(Code::kInvalidArgument, "output \"", name, "\" has to be float32 [", from.size(0), ", ", from.size(1),
+             "]");
+      if (from.bytes() > 0) std::memcpy(to.raw(), from.raw(), from.bytes());
+    }
   });
 }

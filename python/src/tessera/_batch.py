@@ -93,11 +93,12 @@ class QuantCollection:
     """Tables with quantized rows, of ``Collection.quantize``. Whole on this rank: nothing here is collective, and one
     thread at a time uses it (``FailedPrecondition`` otherwise).
 
-    features: whose ids a batch has. outputs: name -> dim, in order, as of the collection. bytes: of all rows.
+    kind: "bags" or "sequences". features: whose ids a batch has. outputs: name -> dim, in order, as of the collection.
+    bytes: of all rows.
     """
 
-    def __init__(self, handle: _l.Handle, features: List[str], outputs: Mapping[str, int]) -> None:
-        self._handle = handle
+    def __init__(self, handle: _l.Handle, kind: str, features: List[str], outputs: Mapping[str, int]) -> None:
+        self._handle, self.kind = handle, kind
         self.features = list(features)
         self.outputs: Dict[str, int] = dict(outputs)
         self.width = sum(self.outputs.values())
@@ -109,13 +110,41 @@ class QuantCollection:
 
     def lookup(self, values: Any, lengths: Any = None, *, out: Optional[np.ndarray] = None, **batch: Any) -> np.ndarray:
         """The pooled rows, float32 ``[samples, width]``, in memory of their own or in ``out``. A batch is what
-        ``Collection.forward`` takes, without strides."""
+        ``Collection.forward`` takes, without strides. Of bags."""
+        if self.kind != "bags":
+            raise _l.Unimplemented("sequences have an output for each feature: use sequences()")
         if not self._used.acquire(False):
             raise _l.FailedPrecondition("another thread is in this quantized collection: one at a time may use it")
         try:
             inputs = self._batch.set(values, lengths, **batch)
             out = output_array(out, (self._batch.samples(inputs), self.width))
             _l.call("quant_collection_forward", self._handle.value, self._batch.address, self._out.set(out))
+            return out
+        finally:
+            self._used.release()
+
+    def sequences(self, values: Any, lengths: Any, *, keys: Optional[Sequence[str]] = None) -> Dict[str, np.ndarray]:
+        """A row for each id, by output name: float32 ``[ids of the feature, dim]``, in the order of the ids. Of
+        sequences."""
+        if self.kind != "sequences":
+            raise _l.Unimplemented("bags have one output: use lookup()")
+        if not self._used.acquire(False):
+            raise _l.FailedPrecondition("another thread is in this quantized collection: one at a time may use it")
+        try:
+            inputs = self._batch.set(values, lengths, keys=keys)
+            names = list(self.features if keys is None else keys)
+            counts = np.asarray(inputs[1]).reshape(len(names), -1).sum(1) if names else []
+            ids = dict(zip(names, counts))
+            missing = [name for name in self.outputs if name.split("@")[0] not in ids]
+            if missing:
+                raise _l.NotFound(f'the batch has no key "{missing[0]}"; it has {", ".join(names)}')
+            out = {n: np.empty((int(ids[n.split("@")[0]]), dim), np.float32) for n, dim in self.outputs.items()}
+            tensors = [Tensor(rows) for rows in out.values()]
+            addresses = (c.c_void_p * max(1, len(tensors)))(*[tensor.address for tensor in tensors])
+            _l.call(
+                "quant_collection_sequences", self._handle.value, self._batch.address, c.addressof(addresses),
+                len(tensors),
+            )  # fmt: skip
             return out
         finally:
             self._used.release()

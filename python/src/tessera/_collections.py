@@ -219,14 +219,14 @@ class Collection:
         self, format: str = "int8", formats: Optional[Mapping[str, str]] = None, bounds_check: str = "fatal"
     ) -> QuantCollection:
         """A copy with quantized rows, whole on every rank, which only infers. format: "int8", "int4", "int2", "fp16",
-        "fp8"; formats: of tables that differ. Of bags. Collective. ``InvalidArgument``: a row with NaN or infinity, or
+        "fp8"; formats: of tables that differ. Collective. ``InvalidArgument``: a row with NaN or infinity, or
         a dim that the format cannot have."""
         options = {"format": format, "formats": dict(formats or {}), "bounds_check": bounds_check}
         handle = _l.Handle("quant_collection")
         self._group._call(
             _lib.tsr_collection_quantize, self._handle.value, json.dumps(options).encode(), c.addressof(handle.value)
         )
-        return QuantCollection(handle, self.features, self.outputs)
+        return QuantCollection(handle, self.kind, self.features, self.outputs)
 
     # ---- rows
 

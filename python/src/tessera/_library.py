@@ -220,6 +220,7 @@ _FUNCTIONS = {
     "shard_get_state": "puup", "shard_read": "pulppu", "shard_write": "pulppu", "shard_ids": "pulp",
     "pack": "spp", "train": "pppp",
     "collection_quantize": "psp", "quant_collection_bytes": "pp", "quant_collection_forward": "ppp",
+    "quant_collection_sequences": "pppu",
 }  # fmt: skip
 for _name, _arguments in _FUNCTIONS.items():
     _function = getattr(lib, "tsr_" + _name)

@@ -1,6 +1,6 @@
 """On each rank: torch.distributed over Tessera's transports.
 
-backend.py collectives|ddp|checkpoint|weights|killed|wrong [FOLDER]
+backend.py collectives|ddp|checkpoint|dtensors|weights|killed|wrong [FOLDER]
 """
 
 import os
@@ -15,9 +15,10 @@ import tessera
 import tessera.torch as tt
 
 what = sys.argv[1]
-dist.init_process_group("tessera", timeout=timedelta(seconds=60))
+backend = "gloo" if what == "dtensors" else "tessera"  # a mesh of devices takes PyTorch's own
+dist.init_process_group(backend, timeout=timedelta(seconds=60))
 rank, world = dist.get_rank(), dist.get_world_size()
-assert dist.get_backend() == "tessera"
+assert dist.get_backend() == backend
 
 
 def random(shape, dtype, seed):
@@ -146,6 +147,28 @@ elif what == "checkpoint":  # of torch.distributed, with ShardedTensors and with
     again.load_state_dict(before)  # whole tables are taken, too
     for name, value in again.full_state_dict().items():
         assert torch.equal(value, before[name]), name
+elif what == "dtensors":  # as newer releases of TorchRec, and torch.distributed.tensor, have tables
+    from torch.distributed.device_mesh import init_device_mesh
+
+    try:
+        from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+    except ImportError:  # before PyTorch 2.5
+        from torch.distributed._tensor import DTensor, Shard, distribute_tensor
+    mesh = init_device_mesh("cpu", (world,))
+    tables = [tt.EmbeddingBagConfig(7, 4, "a"), tt.EmbeddingBagConfig(6, 8, "b")]
+    whole = torch.nn.ModuleDict({"e": tt.EmbeddingBagCollection(tables, device="meta")})
+    plan = tt.construct_module_sharding_plan(whole["e"], {"a": tt.row_wise(), "b": tt.column_wise([0, 1])})
+    sharders = [tt.EmbeddingBagCollectionSharder({"optimizer": tt.EmbOptimType.EXACT_SGD, "learning_rate": 0.5})]
+    model = tt.DistributedModelParallel(whole, plan=tt.ShardingPlan({"e": plan}), sharders=sharders)
+    rows = {"e.embedding_bags.a.weight": torch.randn(7, 4), "e.embedding_bags.b.weight": torch.randn(6, 8)}
+    state = {}
+    for dim, (key, value) in enumerate(rows.items()):
+        dist.broadcast(value, src=0)
+        state[key] = distribute_tensor(value, mesh, [Shard(dim)])
+        assert isinstance(state[key], DTensor)
+    model.load_state_dict(state)
+    for key, value in model.full_state_dict().items():
+        assert torch.equal(value, rows[key]), key
 elif what == "weights":  # of ids have gradients where tables are cut, too; ranks have different numbers of samples
     a = tt.EmbeddingBagConfig(21, 4, "a", feature_names=["x", "y"])
     tables = [a, tt.EmbeddingBagConfig(10, 8, "b", feature_names=["y"])]

@@ -388,8 +388,30 @@ def test_quantized_models_infer():
         tt.quantize(Model(), per_table_weight_dtype={"d": torch.int8})
     with pytest.raises(ValueError, match="int9"):
         tt.quantize(Model(), "int9")
-    with pytest.raises(NotImplementedError, match="only bags"):
-        tt.quantize(tt.EmbeddingCollection([tt.EmbeddingConfig(6, 4, "a")]))
+    with pytest.raises(NotImplementedError, match="bag is a AdoptedEmbeddingBag"):
+        adopted = torch.nn.ModuleDict({"bag": torch.nn.EmbeddingBag(9, 4, mode="sum")})
+        tt.adopt(adopted, SGD)
+        tt.quantize(adopted)
+
+
+def test_quantized_sequences_infer():
+    sequences = tt.EmbeddingCollection([tt.EmbeddingConfig(6, 4, "a", feature_names=["x", "y"])])
+    sequences.core.set_weight("a", np.arange(24).reshape(6, 4) / 2)
+    quantized = tt.quantize(sequences, torch.float16)
+    assert isinstance(quantized, tt.QuantEmbeddingCollection)
+    for features in (batch(), batch().permute([1, 0])):
+        exact, out = sequences(features), quantized(features)
+        assert set(out) == {"x", "y"}
+        for name, rows in out.items():
+            assert torch.equal(rows.values(), exact[name].values())
+            assert torch.equal(rows.lengths(), exact[name].lengths())
+    with pytest.raises(LookupError, match='no key "x"; it has y'):
+        quantized(batch().permute([0]))
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="this PyTorch has no torch.distributed")
+def test_dtensors_of_a_state_dict_are_taken():
+    assert "all right" in run_ranks("backend.py", "dtensors", timeout=100)
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

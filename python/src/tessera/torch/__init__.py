@@ -39,7 +39,7 @@ from ._parallel import (
     process_group,
 )
 from ._pipeline import EvalPipelineSparseDist, TrainPipelineBase, TrainPipelineSparseDist
-from ._quant import QuantEmbeddingBagCollection, quantize, quantize_embeddings
+from ._quant import QuantEmbeddingBagCollection, QuantEmbeddingCollection, quantize, quantize_embeddings
 from ._sparse import JaggedTensor, KeyedJaggedTensor, KeyedTensor
 
 if _dist.is_available():

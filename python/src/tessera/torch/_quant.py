@@ -13,11 +13,12 @@ from ._modules import (
     EmbeddingBagConfig,
     EmbeddingBagCollection,
     EmbeddingCollection,
+    EmbeddingConfig,
     Embeddings,
     batch_arguments,
     outside_graphs,
 )
-from ._sparse import KeyedJaggedTensor, KeyedTensor
+from ._sparse import JaggedTensor, KeyedJaggedTensor, KeyedTensor
 
 _FORMATS = {torch.int8: "int8", torch.qint8: "int8", torch.uint8: "int8", torch.quint8: "int8",
             torch.quint4x2: "int4", torch.quint2x4: "int2", torch.float16: "fp16"}  # fmt: skip
@@ -53,11 +54,34 @@ class QuantEmbeddingBagCollection(nn.Module):
         return KeyedTensor(list(core.outputs), list(core.outputs.values()), torch.from_numpy(rows))
 
 
-def _quantized(part: Embeddings, path: str, dtype: Any, per_table: Mapping[str, Any]) -> QuantEmbeddingBagCollection:
-    if isinstance(part, EmbeddingCollection) or type(part).forward is not EmbeddingBagCollection.forward:
-        raise NotImplementedError(f"{path or 'the module'} is a {type(part).__name__}: only bags are quantized here")
+class QuantEmbeddingCollection(nn.Module):
+    """Lookups that are not pooled in quantized tables: ``forward(KeyedJaggedTensor) -> {name: JaggedTensor}``, without
+    gradients; like ``QuantEmbeddingBagCollection``."""
+
+    def __init__(self, configs: List[EmbeddingConfig], core: QuantCollection) -> None:
+        super().__init__()
+        self._configs, self.core = configs, core
+
+    def embedding_configs(self) -> List[EmbeddingConfig]:
+        return self._configs
+
+    @outside_graphs
+    def forward(self, features: KeyedJaggedTensor) -> Dict[str, JaggedTensor]:
+        lengths = dict(zip(features.keys(), torch.split(features.lengths(), features.stride_per_key())))
+        ids, bags = features.values().contiguous().numpy(), features.lengths().contiguous().numpy()
+        rows = self.core.sequences(ids, bags, keys=features.keys())
+        named = {name: (torch.from_numpy(array), lengths[name.split("@")[0]]) for name, array in rows.items()}
+        return {name: JaggedTensor(values, lengths=of) for name, (values, of) in named.items()}
+
+
+def _quantized(part: Embeddings, path: str, dtype: Any, per_table: Mapping[str, Any]) -> nn.Module:
+    if type(part).forward not in (EmbeddingBagCollection.forward, EmbeddingCollection.forward):
+        raise NotImplementedError(f"{path or 'the module'} is a {type(part).__name__}: collections are quantized here")
     own = {config.name: _format(per_table[config.name]) for config in part._configs if config.name in per_table}
-    return QuantEmbeddingBagCollection(part._configs, part._is_weighted, part.core.quantize(_format(dtype), own))
+    core = part.core.quantize(_format(dtype), own)
+    if part.kind == "sequences":
+        return QuantEmbeddingCollection(part._configs, core)
+    return QuantEmbeddingBagCollection(part._configs, part._is_weighted, core)
 
 
 def quantize(
@@ -66,7 +90,7 @@ def quantize(
     inplace: bool = False,
     per_table_weight_dtype: Optional[Mapping[str, Any]] = None,
 ) -> nn.Module:
-    """A model, sharded or not, whose EmbeddingBagCollections have quantized rows and only infer; TorchRec calls this
+    """A model, sharded or not, whose collections have quantized rows and only infer; TorchRec calls this
     ``quantize_embeddings``. Collective where they are sharded: every rank gets all of them.
 
     dtype: torch.int8, torch.quint4x2, torch.quint2x4, torch.float16, a DataType, or "fp8". inplace: the collections of
