@@ -164,9 +164,10 @@ class ByHand:
         if dictionary:
             out.dictionary = c.pointer(ArrowSchema())
             self._schema(out.dictionary.contents, "", dictionary[1], [])
-        out.format, out.name, out.flags = kind.encode(), name.encode(), flags
+        words = kind.encode(), name.encode()  # of which only addresses are stored
+        out.format, out.name, out.flags = *words, flags
         out.n_children, out.children, out.release = len(parts), pointers, self._release_schema
-        self._kept += [parts, pointers]
+        self._kept += [parts, pointers, words]
 
     def _array(self, out, length, offset, buffers, children, dictionary=None, null_count=-1):
         parts = [ArrowArray() for _ in children]
