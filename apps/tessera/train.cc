@@ -41,12 +41,17 @@ bool parse_train_arguments(const std::vector<std::string>& args, TrainArguments*
   add("save", po::value(&out->job.save)->value_name("DIR"),
       "write a checkpoint at the end, or when a signal ends the job");
   add("save-every", po::value(&out->job.save_every)->value_name("STEPS"), "and after every so many steps");
+  add("save-every-minutes", po::value(&out->job.save_every_minutes)->value_name("MINUTES"),
+      "and after so many minutes, with --save-every after whatever comes first");
   add("keep", po::value(&out->job.keep)->value_name("N")->default_value(out->job.keep),
       "how many checkpoints stay in --save DIR");
   add("save-best", po::value(&out->job.save_best)->value_name("DIR"),
       "keep the checkpoint there that validated best: validation.monitor in the config");
   add("load", po::value(&out->job.load)->value_name("DIR"),
       "continue from a checkpoint, under any plan and number of ranks");
+  add("resume", po::bool_switch(&out->job.resume),
+      "go on with the newest whole checkpoint in --save DIR, or begin where there is none: the same command for the "
+      "first start of a job and all others");
   add("new-data", po::bool_switch(&out->job.new_data),
       "with --load: go on with the first batch of this job's data, which may be other data");
   add("max-steps", po::value(&out->max_steps)->value_name("STEPS"),
@@ -62,8 +67,11 @@ bool parse_train_arguments(const std::vector<std::string>& args, TrainArguments*
   if (found->count("max-steps")) out->job.max_steps = out->max_steps;
   if (out->job.save_every < 0 || out->max_steps < 0)
     throw UsageError("--save-every and --max-steps count steps: 0 or more");
-  if (out->job.save.empty() && (out->job.save_every || !(*found)["keep"].defaulted()))
-    throw UsageError("--save-every and --keep need --save DIR");
+  if (!(out->job.save_every_minutes >= 0 && out->job.save_every_minutes <= 1e6))
+    throw UsageError("--save-every-minutes takes minutes from 0 to 1000000");
+  const bool how = out->job.save_every || out->job.save_every_minutes > 0 || !(*found)["keep"].defaulted();
+  if (out->job.save.empty() && how) throw UsageError("--save-every, --save-every-minutes and --keep need --save DIR");
+  if (out->job.save.empty() && out->job.resume) throw UsageError("--resume needs --save DIR: that is where it looks");
   if (out->job.keep < 1) throw UsageError("--keep takes a number of checkpoints: 1 or more");
   if (out->job.new_data && out->job.load.empty()) throw UsageError("--new-data needs --load DIR");
   return true;
@@ -98,10 +106,19 @@ std::string where_it_ended(const TrainJob& job, const Config& config, const Trai
   }
   const bool by_option = options.max_steps == job.steps();
   const std::string limit = by_option ? cat("--max-steps ", job.steps()) : cat("data.epochs = ", config.data.epochs);
-  if (options.load.empty()) return cat("there is nothing to train: the job has no steps (", limit, ")");
-  return cat("nothing is left to train: ", options.load, " is at step ", job.first_step(), ", and ", limit,
+  if (job.loaded().empty()) return cat("there is nothing to train: the job has no steps (", limit, ")");
+  const std::string& from = options.load.empty() ? job.loaded() : options.load;
+  return cat("nothing is left to train: ", from, " is at step ", job.first_step(), ", and ", limit,
              by_option ? "" : cat(" ends at ", job.steps()), "; raise ", by_option ? "it" : "data.epochs",
              " to go on, or give --new-data to begin again with the data");
+}
+
+// What became of --resume.
+std::string how_it_goes_on(const TrainJob& job, const TrainJobOptions& options) {
+  std::string text;
+  for (const std::string& passed : job.passed_over()) text += cat("passed over a checkpoint: ", passed, '\n');
+  if (job.loaded().empty()) return cat(text, "begins anew: there is no whole checkpoint at ", options.save, '\n');
+  return cat(text, "goes on from ", job.loaded(), ", after step ", job.first_step(), '\n');
 }
 
 // Rank 0 draws, and its terminal decides for all when losses are added up.
@@ -112,7 +129,12 @@ void train(TrainJob& job, const ProcessGroup& group, const Config& config) {
   const StopSignals signals;
   job.train({StopSignals::requested, [&](int64_t step) { return progress.due(step); },
              [&](const TrainProgress& p) { progress.report(p.step, p.epoch, p.samples, p.loss); },
-             [&](const TrainValidation& v) { progress.note(validation_text(v)); }});
+             [&](const TrainValidation& v) { progress.note(validation_text(v)); },
+             [&](const TrainSave& save) {
+               if (!save.error.empty())
+                 progress.note(cat("tessera: warning: the checkpoint of step ", save.step,
+                                   " was not written: ", save.error, "; those before are whole, and training goes on"));
+             }});
   if (job.ended_early())
     progress.note(cat("ended early, at step ", job.first_step() + job.steps_done(), ": the last ",
                       config.validation.patience, " validations were no better by ", config.validation.monitor));
@@ -157,6 +179,7 @@ int train_with(const std::shared_ptr<ProcessGroup>& group, const Runtime& runtim
     if (group->rank() == 0) {
       const std::string plan = verbose ? job.plan().str() + "\n" : plan_in_short(job.plan());
       std::fprintf(stderr, "%s\ndense layers: %s\n", plan.c_str(), layers_text(job.layers()).c_str());
+      if (options.resume) std::fputs(how_it_goes_on(job, options).c_str(), stderr);
     }
     train(job, *group, config);
     if (!job.stopped()) StopSignals::raise_again();  // it came behind the last step

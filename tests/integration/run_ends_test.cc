@@ -2,6 +2,7 @@
 // numbers, signals, and checkpoints of finished runs or of other data.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <array>
 #include <nlohmann/json.hpp>
@@ -206,6 +207,66 @@ TEST_F(RunEnds, AtOnceOnTheSecondSignal) {
   for (const int signal : {SIGSTOP, SIGTERM, SIGINT, SIGCONT}) ASSERT_EQ(kill(job.pid(), signal), 0);
   EXPECT_THAT(job.wait(60), testing::AnyOf(128 + SIGTERM, 128 + SIGINT));
   EXPECT_FALSE(fs::exists(saved() + "/save-1"));
+}
+
+// The same command, started anew whenever it has ended.
+TEST_F(RunEnds, AndGoesOnByItself) {
+  const Arguments whole = {"--save", folder_.file("whole"), "--max-steps", "40", "--nproc", "2"};
+  ASSERT_EQ(train(whole).status, 0);
+  const json losses = report().at("losses");
+  const Arguments again = {"--save", saved(), "--resume", "--keep", "9", "--nproc", "2"};
+  Finished done = train(again + Arguments{"--max-steps", "15", "--save-every", "7"});
+  EXPECT_EQ(done.status, 0) << done.output;
+  EXPECT_THAT(done.output, HasSubstr("begins anew: there is no whole checkpoint at " + saved()));
+  EXPECT_GE(report().at("checkpoints").at("saved"), 2) << "behind step 7, and at the end";
+  EXPECT_EQ(report().at("checkpoints").at("beside_training"), true);
+  done = train(again + Arguments{"--max-steps", "28"});
+  EXPECT_EQ(done.status, 0) << done.output;
+  EXPECT_THAT(done.output, HasSubstr(", after step 15"));
+  EXPECT_EQ(report().at("losses"), json(std::vector<json>(losses.begin() + 15, losses.begin() + 28)));
+  // The newest is cut short, the one before was damaged: the third is whole.
+  for (const char* steps : {"30", "32"}) ASSERT_EQ(train(again + Arguments{"--max-steps", steps}).status, 0);
+  const std::vector<std::string> there = names();
+  ASSERT_GE(there.size(), 4u);
+  fs::resize_file(saved() + "/" + there.back() + "/model.safetensors", 100);
+  const std::string before = there[there.size() - 2] + "/model.safetensors";
+  std::string damaged = contents(saved() + "/" + before);
+  damaged[damaged.size() - 5] ^= 1;
+  folder_.write("saved/" + before, damaged);
+  done = train(again + Arguments{"--max-steps", "40"});
+  EXPECT_EQ(done.status, 0) << done.output;
+  EXPECT_THAT(done.output, AllOf(HasSubstr("passed over a checkpoint: "), HasSubstr(before + " is damaged"),
+                                 HasSubstr(", after step 28")));
+  EXPECT_EQ(report().at("losses"), json(std::vector<json>(losses.begin() + 28, losses.end())));
+  // Another number of ranks: the same samples, and so the same losses but for rounding.
+  done = train({"--save", saved(), "--resume", "--max-steps", "45", "--nproc", "3"});
+  EXPECT_EQ(done.status, 0) << done.output;
+  const json other = report().at("losses");
+  ASSERT_EQ(train({"--load", folder_.file("whole"), "--max-steps", "45", "--nproc", "2"}).status, 0);
+  for (size_t i = 0; i < other.size(); ++i)
+    EXPECT_NEAR(other[i].get<double>(), report().at("losses").at(i).get<double>(), 1e-5);
+  EXPECT_EQ(other.size(), 5u);
+  EXPECT_EQ(train({"--resume"}).status, 2) << "of which directory?";
+}
+
+// Files may not grow to what a checkpoint needs: the job goes on, and says so.
+TEST_F(RunEnds, NotBecauseOfACheckpointThatFails) {
+  Arguments args = command({"--save", saved(), "--save-every", "4", "--max-steps", "10"});
+  args.insert(args.begin(), tessera_path());
+  const Finished done = run_program(args, 60, [] {
+    const rlimit small{30'000, 30'000};
+    setrlimit(RLIMIT_FSIZE, &small);
+    signal(SIGXFSZ, SIG_IGN);
+  });
+  EXPECT_EQ(done.status, 1) << "the one at its end, too:\n" << done.output;
+  EXPECT_THAT(done.output, AllOf(HasSubstr("the checkpoint of step 4 was not written: cannot reserve"),
+                                 HasSubstr("those before are whole, and training goes on")));
+}
+
+TEST_F(RunEnds, WithACheckpointForEachMinute) {
+  const Finished done = train({"--save", saved(), "--save-every-minutes", "0.00001", "--max-steps", "40"});
+  EXPECT_EQ(done.status, 0) << done.output;
+  EXPECT_GE(report().at("checkpoints").at("saved").get<int>(), 2) << "one at least before the last";
 }
 
 TEST_F(RunEnds, AtOnceWhereNothingIsLeftToTrain) {

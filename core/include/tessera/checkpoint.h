@@ -2,28 +2,61 @@
 // parameters, under the names of a TorchRec state dict. Format: docs/checkpoints.md.
 //
 // A directory holds the last few, each in a directory of its own. Safe against crashes: a new one is written there and
-// renamed when it is whole, and only then the oldest goes. Loading works under any plan and number of ranks. Optimizer
-// state kept once per row (row-wise optimizers) of a column-cut table exists once per cut: the same cuts get theirs
-// back exactly; otherwise cuts are merged by the mean weighted by width, and split by copying.
+// renamed when it is whole, and only then the oldest goes. All ranks write, each its rows, so the directory is on a
+// file system that all hosts see. Loading works under any plan and number of ranks. Optimizer state kept once per row
+// (row-wise optimizers) of a column-cut table exists once per cut: the same cuts get theirs back exactly; otherwise
+// cuts are merged by the mean weighted by width, and split by copying.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "tessera/distributed_model_parallel.h"
 #include "tessera/optim.h"
 
 namespace tessera {
 
-// Collective. `progress`: a JSON text that the caller gets back (epoch, position, seed, ...). Every rank learns of a
-// failure on any rank; none is left waiting, however slow the disk. kUnavailable and kResourceExhausted name the path;
-// kAlreadyExists: the directory holds something else; kFailedPrecondition: a weight is infinite or no number, and its
-// table is named. `keep`: how many checkpoints may be in the directory then; the oldest go, but for those being read.
+// Writes checkpoints of one model, at once or beside its training. All but busy() is collective, and used by the thread
+// that trains. Every rank learns of a failure on any rank; none is left waiting, however slow the disk; the checkpoints
+// before are whole after any. kUnavailable and kResourceExhausted name the path; kAlreadyExists: the directory holds
+// something else; kFailedPrecondition: a weight is infinite or no number, and its table is named.
+class CheckpointWriter {
+ public:
+  // Model and optimizer live longer. `keep`: how many checkpoints may be in the directory when one has been added; the
+  // oldest go, but for those being read.
+  CheckpointWriter(std::string directory, DistributedModelParallel& model, const KeyedOptimizer& dense_optimizer,
+                   int keep = 2);
+  ~CheckpointWriter();  // any rank's: gives up what is being written
+  CheckpointWriter(const CheckpointWriter&) = delete;
+  CheckpointWriter& operator=(const CheckpointWriter&) = delete;
+
+  // Whether so many saves will find a place, as far as that can be known before there is something to save: tries to
+  // make files there, and looks for room. Throws what save() would. State that the dense optimizer makes in its first
+  // step is not counted.
+  void check_place(int64_t saves = 1);
+  // `progress`: a JSON text that the caller gets back (epoch, position, seed, ...). It is all there on return.
+  void save(const std::string& progress);
+
+  // Takes memory for copies of the rows that this rank stores, copy_bytes(), which start() needs. False, on all ranks:
+  // some host has too little.
+  bool reserve_copies();
+  int64_t copy_bytes() const;  // states included, 4 bytes a value
+  // Copies rows and dense parameters aside; a thread of each rank writes them while the model goes on changing. Waits
+  // for the one before, and throws its error instead.
+  void start(const std::string& progress);
+  bool busy() const;  // what start() began is not written yet, on this rank
+  void finish();      // waits until it is, and throws its error
+  void give_up();     // stops it, where it is not whole yet, and forgets its error
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// save() of a writer, and check_place().
 void save_checkpoint(const std::string& directory, DistributedModelParallel& model,
                      const KeyedOptimizer& dense_optimizer, const std::string& progress, int keep = 2);
-
-// Collective. Whether `saves` calls of save_checkpoint() will find a place, as far as that can be known before there is
-// something to save: tries to make files there, and looks for room. Throws what save_checkpoint() would. State that the
-// dense optimizer makes in its first step is not counted.
 void check_checkpoint_target(const std::string& directory, DistributedModelParallel& model,
                              const KeyedOptimizer& dense_optimizer, int64_t saves = 1, int keep = 2);
 
@@ -33,6 +66,10 @@ void check_checkpoint_target(const std::string& directory, DistributedModelParal
 // unless everything fits. Rates stay the job's own.
 std::string load_checkpoint(const std::string& directory, DistributedModelParallel& model,
                             KeyedOptimizer& dense_optimizer);
+
+// Collective. Those in `directory` whose files are there in their sizes, the newest first: for a job that goes on with
+// one, or begins where there is none. load_checkpoint() compares sums, too.
+std::vector<std::string> whole_checkpoints(const std::string& directory, const ProcessGroup& group);
 
 // `progress` of the newest checkpoint in `directory`, or of itself; nothing else is read. Errors as load_checkpoint().
 std::string saved_progress(const std::string& directory);

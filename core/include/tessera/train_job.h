@@ -27,14 +27,17 @@
 
 namespace tessera {
 
+class JobCheckpoints;
 class MetricsLog;
 class ValidationScores;
 
 struct TrainJobOptions {
   std::string save;                  // directory for checkpoints, one at the end; empty: none
   std::string load;                  // checkpoint directory to continue from; empty: none
-  int64_t save_every = 0;            // steps between checkpoints; 0: at the end only
+  int64_t save_every = 0;            // steps between checkpoints; 0: not by steps
+  double save_every_minutes = 0;     // and minutes; 0: not by time. Neither: one at the end only
   int keep = 2;                      // checkpoints that stay in `save`
+  bool resume = false;               // go on with the newest whole checkpoint in `save`; none: as without
   std::string save_best;             // directory for the checkpoint that validated best; empty: none
   bool new_data = false;             // with `load`: from the first batch of this job's data
   std::optional<int64_t> max_steps;  // stop after so many steps in all; unset: after the last epoch
@@ -47,6 +50,13 @@ struct TrainProgress {
   int64_t step = 0, epoch = 0;  // steps done in all, and the epoch of the last one
   int64_t samples = 0;          // of all ranks, in this run
   double loss = 0;              // the mean of the steps since the progress before
+};
+
+// A checkpoint that was to be written.
+struct TrainSave {
+  int64_t step = 0;    // steps done in all
+  double pause_s = 0;  // that training stood still for it
+  std::string error;   // why it is not there, in one sentence; empty: it is
 };
 
 // How good the model was on the rows kept for validation.
@@ -64,6 +74,8 @@ struct TrainWatch {
   std::function<bool(int64_t step)> due = nullptr;
   std::function<void(const TrainProgress& progress)> report = nullptr;
   std::function<void(const TrainValidation& validation)> validated = nullptr;
+  // Of each checkpoint in options.save, once it is there or could not be written, on every rank.
+  std::function<void(const TrainSave& save)> saved = nullptr;
 };
 
 // How a job's ranks meet, by its [comm] section; `device`: of this rank.
@@ -80,8 +92,14 @@ class TrainJob {
 
   int64_t first_step() const { return first_step_; }  // steps done before this run
   int64_t steps() const { return steps_; }            // to be done in all, those before this run included
+  // The checkpoint that it goes on from; empty: it begins anew.
+  const std::string& loaded() const { return loaded_; }
+  // Checkpoints that options.resume has passed over, and why.
+  const std::vector<std::string>& passed_over() const { return passed_over_; }
   // Once. What the directory for checkpoints cannot take is said before the first step; a loss that is no number ends
-  // the job before it is saved. Saves at the end, whatever the end was.
+  // the job before it is saved. Between steps, checkpoints are written beside training where there is memory for a copy
+  // of the rows, and else while it waits; one that the disk does not take is told, and the job goes on. Saves at the
+  // end, whatever the end was.
   void train(const TrainWatch& watch);
   // TrainWatch::stop ended it before its last step.
   bool stopped() const { return loop_ && loop_->stopped() && !ended_early(); }
@@ -108,7 +126,8 @@ class TrainJob {
 
   void build_model();
   void load();
-  void save();
+  void load_from(const std::string& directory, bool new_data);
+  std::string progress();
   void after_step(const StepEnd& end, const TrainWatch& watch);
   void keep_for_validation();
   bool validation_due(const StepEnd& end) const;
@@ -121,7 +140,6 @@ class TrainJob {
     ExchangeBytes<int64_t> sent;
   };
   Spent spent();
-  void save_to(const std::string& directory, int keep);
   BatchReader training_batches() const;
   bool takes_ahead() const;
 
@@ -137,6 +155,10 @@ class TrainJob {
   LearningRateSchedule table_rates_, dense_rates_;
   std::vector<double> base_rates_;  // ShardedEmbeddings::learning_rates(), as the config has them
   std::unique_ptr<ModelTrainer> trainer_;
+  std::unique_ptr<JobCheckpoints> checkpoints_;
+  std::vector<std::string> resumable_;  // checkpoints in options.save, the newest first
+  std::string loaded_;
+  std::vector<std::string> passed_over_;
   std::string fingerprint_;  // of the data
   int64_t first_step_ = 0, steps_ = 0, per_epoch_ = 0;
   std::unique_ptr<Trace> trace_, input_trace_;  // of the steps, and of the thread that takes batches in

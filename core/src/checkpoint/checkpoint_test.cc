@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <zlib.h>
 
 #include <limits>
@@ -146,6 +148,132 @@ TEST(Checkpoint, MovesLargeTablesInBlocks) {
     other.load(dir.file("c"));
     EXPECT_TRUE(snapshot(other) == expected);
   }
+}
+
+TEST(PieceSum, IsTheFilesInAnyOrder) {
+  std::string file(100'003, '\0');
+  for (size_t i = 0; i < file.size(); ++i) file[i] = static_cast<char>(i * i % 251);
+  std::fill(file.begin() + 5'000, file.begin() + 9'000, '\0');
+  const auto expected = static_cast<uint32_t>(
+      ::crc32(0, reinterpret_cast<const unsigned char*>(file.data()), static_cast<uInt>(file.size())));
+  PieceSum first, second;
+  const auto add = [&](PieceSum& sum, size_t from, size_t to) {
+    sum.add(static_cast<int64_t>(from), file.data() + from, static_cast<int64_t>(to - from));
+  };
+  add(first, 50'000, 100'003);
+  for (size_t at = 0; at < 5'000; at += 10) add(at % 20 ? first : second, at, at + 10);
+  add(second, 9'000, 50'000);  // and nobody writes the zeros before
+  const auto bytes = static_cast<int64_t>(file.size());
+  EXPECT_EQ(PieceSum::crc32(first.part(bytes) ^ second.part(bytes), bytes), expected);
+}
+
+// Two tables with a file each, as Hugging Face's readers expect; the dense part is with the first.
+TEST(Checkpoint, OfLargeTablesHasFilesAndAnIndex) {
+  const TestDirectory dir;
+  TestModelOptions options;
+  options.tables.resize(2);
+  for (EmbeddingBagConfig& t : options.tables) t.num_embeddings = 600'000;
+  TestModel model = make(options);
+  model.train(0, 2);
+  model.save(dir.file("c"));
+  const std::string where = dir.file("c/save-1/");
+  const auto index = nlohmann::json::parse(read_file(where + "model.safetensors.index.json"));
+  const std::string bags = "sparse_arch.embedding_bag_collection.embedding_bags.";
+  EXPECT_EQ(index["weight_map"].size(), 3u);
+  EXPECT_EQ(index["weight_map"][bags + "film.weight"], "model-00001-of-00002.safetensors");
+  EXPECT_EQ(index["weight_map"][bags + "user.weight"], "model-00002-of-00002.safetensors");
+  EXPECT_EQ(index["metadata"]["total_size"], 2 * 600'000 * 8 * 4 + 16 * 4);
+  for (const auto& [name, file] : index["weight_map"].items())
+    EXPECT_TRUE(SafetensorsReader(InputFile(where + file.get<std::string>())).find(name)) << name;
+  EXPECT_FALSE(fs::exists(where + kModelFile));
+
+  options.cut = columns({4, 4});
+  TestModel other = make(options);
+  other.load(dir.file("c"));
+  const auto rest = other.train(2, 4), expected = model.train(2, 4);
+  for (size_t i = 0; i < rest.size(); ++i) EXPECT_NEAR(rest[i], expected[i], 1e-5 * expected[i]);
+  std::string damaged = read_file(where + "model-00002-of-00002.safetensors");
+  damaged[damaged.size() / 2] ^= 1;
+  write_file(where + "model-00002-of-00002.safetensors", damaged);
+  EXPECT_THAT(error_of([&] { make(options).load(dir.file("c")); }).first,
+              HasSubstr("model-00002-of-00002.safetensors is damaged"));
+  model.save(dir.file("c"));
+  model.save(dir.file("c"));
+  EXPECT_FALSE(fs::exists(dir.file("c/save-1"))) << "all its files have gone";
+}
+
+TEST(CheckpointWriter, WritesTheModelAsItWas) {
+  const TestDirectory dir;
+  TestModel model = make(with_cut([](const EmbeddingBagConfig& t, int world) { return striped(t, world, 3); }));
+  model.train(0, 3);
+  const std::string then = snapshot(model);
+  CheckpointWriter writer(dir.file("c"), model.parallel(), model.optimizer());
+  ASSERT_TRUE(writer.reserve_copies());
+  EXPECT_GT(writer.copy_bytes(), 4 * (41 + 23 + 17 + 9) * 8);
+  writer.start("at 3");
+  model.train(3, 6);
+  writer.finish();
+  EXPECT_FALSE(writer.busy());
+  EXPECT_EQ(tensors(dir.file("c")), then);
+  EXPECT_EQ(saved_progress(dir.file("c")), "at 3");
+  writer.start("at 6");
+  writer.finish();
+  EXPECT_EQ(tensors(dir.file("c")), snapshot(model));
+  writer.save("again");
+  EXPECT_EQ(saved_progress(dir.file("c")), "again");
+  TestModel rest = make();
+  rest.load(dir.file("c"));
+  EXPECT_EQ(rest.train(6, 8), model.train(6, 8));
+}
+
+// While it lives files grow no larger.
+class LargestFile {
+ public:
+  explicit LargestFile(rlim_t bytes) : handler_(signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit now{bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &now);
+  }
+  ~LargestFile() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    signal(SIGXFSZ, handler_);
+  }
+  LargestFile(const LargestFile&) = delete;
+  LargestFile& operator=(const LargestFile&) = delete;
+
+ private:
+  rlimit before_{};
+  sighandler_t handler_;
+};
+
+TEST(CheckpointWriter, LeavesTheOneBeforeWhole) {
+  const TestDirectory dir;
+  TestModel model = make();
+  CheckpointWriter writer(dir.file("c"), model.parallel(), model.optimizer());
+  ASSERT_TRUE(writer.reserve_copies());
+  writer.save("good");
+  std::pair<std::string, Code> failure;
+  {
+    const LargestFile limit(1000);
+    writer.start("bad");
+    failure = error_of([&] { writer.finish(); });
+  }
+  EXPECT_EQ(failure.second, Code::kResourceExhausted) << failure.first;
+  EXPECT_THAT(failure.first, HasSubstr("save-2.saving/model.safetensors: File too large"));
+  EXPECT_FALSE(fs::exists(dir.file("c/save-2.saving")));
+  EXPECT_EQ(make().load(dir.file("c")), "good");
+  writer.start("given up");
+  writer.give_up();
+  writer.save("better");
+  EXPECT_EQ(make().load(dir.file("c")), "better");
+  model.train(0, 1);
+  HeldShard held = model.bags().held_shards()[0];
+  Tensor weight = model.bags().weight(held);
+  weight.data<float>()[11] = std::numeric_limits<float>::infinity();
+  model.bags().set_weight(held, weight);
+  writer.start("apart");
+  EXPECT_THAT(error_of([&] { writer.finish(); }).first, HasSubstr("table \"film\" holds inf in row 1"));
+  EXPECT_EQ(make().load(dir.file("c")), "better");
 }
 
 TEST(Checkpoint, KeepsOneStatePerColumnCut) {
@@ -297,12 +425,14 @@ TEST(Checkpoint, RefusesANewerFormat) {
   TestModel model = make();
   model.save(dir.file("c"));
   auto manifest = nlohmann::ordered_json::parse(read_file(dir.file("c/save-1/checkpoint.json")));
-  manifest["version"] = 2;
+  manifest["version"] = 3;
   write_file(dir.file("c/save-1/checkpoint.json"), manifest.dump());
   const auto [text, code] = error_of([&] { model.load(dir.file("c")); });
   EXPECT_EQ(code, Code::kUnimplemented);
-  EXPECT_THAT(text, HasSubstr("checkpoint format 2"));
+  EXPECT_THAT(text, HasSubstr("checkpoint format 3"));
   manifest["version"] = 1;
+  write_file(dir.file("c/save-1/checkpoint.json"), manifest.dump());
+  EXPECT_EQ(model.load(dir.file("c")), "{}") << "the one before had one file of each kind";
   manifest["content"]["progress"] = "somebody else's";
   write_file(dir.file("c/save-1/checkpoint.json"), manifest.dump());
   EXPECT_EQ(error_of([&] { model.load(dir.file("c")); }).second, Code::kDataLoss);

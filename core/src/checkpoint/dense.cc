@@ -49,19 +49,20 @@ void check_settings(const std::vector<std::vector<std::string>>& stored, const K
        ", and those of this job's are ", ours);
 }
 
-States read_dense_states(const SafetensorsReader& file, const std::vector<TableEntry>& tables) {
+States read_dense_states(const TensorFiles& files, const std::vector<TableEntry>& tables) {
   std::set<std::string> of_tables;
   for (const TableEntry& t : tables) {
     for (size_t k = 0; k < t.states.size(); ++k) of_tables.insert(t.state_name(k));
     of_tables.insert(t.extra_name());
   }
   std::map<std::string, OptimizerState> out;
-  for (const auto& [name, tensor] : file.tensors()) {
+  for (const auto& [name, place] : files.tensors()) {
     if (of_tables.contains(name)) continue;
     const size_t slash = name.rfind('/');
     if (slash == std::string::npos)
-      fail(Code::kDataLoss, file.file().path(), " has a tensor \"", name, "\", which is no state of a parameter");
-    out[name.substr(0, slash)].emplace_back(name.substr(slash + 1), file.read(name));
+      fail(Code::kDataLoss, place.file->file().path(), " has a tensor \"", name,
+           "\", which is no state of a parameter");
+    out[name.substr(0, slash)].emplace_back(name.substr(slash + 1), files.read(name));
   }
   return {out.begin(), out.end()};
 }

@@ -17,8 +17,8 @@ std::vector<std::vector<std::string>> settings_of(const KeyedOptimizer& optimize
 // kInvalidArgument where the names of the settings differ: another optimizer wrote the state. Values may differ.
 void check_settings(const std::vector<std::vector<std::string>>& stored, const KeyedOptimizer& optimizer);
 
-// The states in an optimizer file that belong to no table: "<key>/<state>".
-std::vector<std::pair<std::string, OptimizerState>> read_dense_states(const SafetensorsReader& file,
+// The states in optimizer files that belong to no table: "<key>/<state>".
+std::vector<std::pair<std::string, OptimizerState>> read_dense_states(const TensorFiles& files,
                                                                       const std::vector<TableEntry>& tables);
 
 // Sets an optimizer's whole state, and puts it back as it was unless kept.

@@ -5,7 +5,6 @@
 #include <sys/statvfs.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
@@ -23,8 +22,6 @@ namespace fs = std::filesystem;
 constexpr std::string_view kName = "save-", kStaging = ".saving";
 constexpr const char* kReplaced = ".replaced";        // where versions before put DIR while they exchanged it
 constexpr std::string_view kOfMounts = "lost+found";  // in an empty file system
-// The manifest goes first: what lacks it is no checkpoint.
-constexpr std::array<std::string_view, 3> kOwnFiles = {kManifestFile, kModelFile, kOptimizerFile};
 
 // Runs a std::filesystem call that reports by error_code.
 template <class Call>
@@ -108,7 +105,12 @@ Contents contents_of(const std::string& directory) {
 
 void remove_files(const std::string& directory) {
   std::error_code ignored;
-  for (const std::string_view name : kOwnFiles) fs::remove(cat(directory, '/', name), ignored);
+  fs::remove(cat(directory, '/', kManifestFile), ignored);  // first: what lacks it is no checkpoint
+  std::vector<fs::path> own;
+  for (fs::directory_iterator it(directory, ignored), end; !ignored && it != end; it.increment(ignored)) {
+    if (is_file_name(it->path().filename().string())) own.push_back(it->path());
+  }
+  for (const fs::path& file : own) fs::remove(file, ignored);
 }
 
 // Best effort: the checkpoint that it makes room for is safe already. A directory with files of others stays.
@@ -232,6 +234,20 @@ HeldCheckpoint hold_checkpoint(const std::string& directory) {
   }
   fail(Code::kNotFound, "there is no checkpoint at ", target, ": neither it nor a directory ", kName,
        "N in it has a file ", kManifestFile);
+}
+
+std::vector<std::string> whole_checkpoints(const std::string& directory) {
+  const std::string target = absolute(directory);
+  std::vector<std::string> out;
+  std::error_code error;
+  if (!fs::is_directory(target, error)) return out;
+  { const StagedCheckpoint tidied(target); }
+  const Contents contents = contents_of(target);
+  for (auto number = contents.whole.rbegin(); number != contents.whole.rend(); ++number)
+    out.push_back(path_of(target, *number));
+  if (contents.flat) out.push_back(target);
+  std::erase_if(out, [](const std::string& path) { return !is_whole(path); });
+  return out;
 }
 
 bool has_checkpoint(const std::string& directory) { return !newest(absolute(directory)).empty(); }

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "checkpoint/files.h"
 
@@ -22,6 +23,7 @@ class StagedCheckpoint {
   StagedCheckpoint(const StagedCheckpoint&) = delete;
   StagedCheckpoint& operator=(const StagedCheckpoint&) = delete;
 
+  const std::string& path() const { return staging_; }
   std::string file(const std::string& name) const { return staging_ + "/" + name; }
   // kResourceExhausted: there is no room for `saves` checkpoints of `bytes` each, of which `keep` are kept.
   void check_space(int64_t bytes, int64_t saves, int keep) const;
@@ -45,5 +47,8 @@ struct HeldCheckpoint {
 // `directory` itself where it has the files of a checkpoint, or else the newest in it. kNotFound: there is none.
 HeldCheckpoint hold_checkpoint(const std::string& directory);
 bool has_checkpoint(const std::string& directory);
+// All in `directory` whose files are there in the sizes that they should have, the newest first; one that a killed job
+// had all but renamed gets its name.
+std::vector<std::string> whole_checkpoints(const std::string& directory);
 
 }  // namespace tessera::checkpoint

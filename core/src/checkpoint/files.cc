@@ -15,6 +15,13 @@ namespace {
 
 constexpr int64_t kSyncEvery = int64_t{64} << 20;
 constexpr int64_t kReadBlock = int64_t{1} << 20;
+constexpr uint32_t kStart = 0xffffffff;  // of the sum's register, and what its result is turned over with
+
+// What is left of a sum when so many zeros follow, and the sum of so many zeros alone.
+uint32_t moved(uint32_t sum, int64_t bytes) {
+  return bytes == 0 ? sum : static_cast<uint32_t>(::crc32_combine(sum, 0, static_cast<z_off_t>(bytes)));
+}
+uint32_t zeros(int64_t bytes) { return moved(kStart, bytes) ^ kStart; }
 
 }  // namespace
 
@@ -36,9 +43,31 @@ Descriptor::~Descriptor() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-OutputFile::OutputFile(const std::string& path, int64_t bytes)
-    : path_(path), fd_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
-  if (fd_.get() < 0) fail_with(errno, "create", path);
+void PieceSum::add(int64_t offset, const void* data, int64_t bytes) {
+  const auto crc =
+      static_cast<uint32_t>(::crc32_z(0, static_cast<const unsigned char*>(data), static_cast<size_t>(bytes)));
+  const uint32_t piece = crc ^ zeros(bytes);
+  const int64_t end = offset + bytes;
+  if (end >= end_) {
+    sum_ = moved(sum_, end - end_) ^ piece;
+    end_ = end;
+  } else {
+    sum_ ^= moved(piece, end_ - end);
+  }
+}
+
+uint32_t PieceSum::part(int64_t file_bytes) const { return moved(sum_, file_bytes - end_); }
+
+uint32_t PieceSum::crc32(uint32_t parts, int64_t file_bytes) { return parts ^ zeros(file_bytes); }
+
+OutputFile::OutputFile(const std::string& path, int64_t bytes, int flags)
+    : path_(path), fd_(::open(path.c_str(), O_WRONLY | O_CLOEXEC | flags, 0666)), size_(bytes) {
+  if (fd_.get() < 0) fail_with(errno, flags ? "create" : "open", path);
+}
+
+OutputFile OutputFile::join(const std::string& path, int64_t bytes) { return {path, bytes, 0}; }
+
+OutputFile::OutputFile(const std::string& path, int64_t bytes) : OutputFile(path, bytes, O_CREAT | O_TRUNC) {
   if (bytes == 0) return;
   if (::fallocate(fd_.get(), 0, 0, bytes) != 0 && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)) {
     fail_with(errno, cat("reserve ", bytes, " bytes for").c_str(), path);
@@ -47,6 +76,7 @@ OutputFile::OutputFile(const std::string& path, int64_t bytes)
 }
 
 void OutputFile::write_at(int64_t offset, const void* data, int64_t bytes) {
+  sum_.add(offset, data, bytes);
   const char* from = static_cast<const char*>(data);
   for (int64_t left = bytes; left > 0;) {
     const ssize_t n = ::pwrite(fd_.get(), from, static_cast<size_t>(left), offset);
@@ -57,7 +87,12 @@ void OutputFile::write_at(int64_t offset, const void* data, int64_t bytes) {
     left -= n;
   }
   unsynced_ += bytes;
-  if (unsynced_ >= kSyncEvery) sync();
+  if (unsynced_ < kSyncEvery) return;
+  unsynced_ = 0;
+  // Waits for what was sent the time before, and sends what has come since.
+  constexpr unsigned kSend = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE;
+  if (::sync_file_range(fd_.get(), 0, 0, kSend) != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT))
+    fail_with(errno, "write", path_);
 }
 
 void OutputFile::sync() {
@@ -103,6 +138,14 @@ std::string read_text(const std::string& path) {
   std::string text(static_cast<size_t>(file.size()), '\0');
   file.read_at(0, text.data(), file.size());
   return text;
+}
+
+uint32_t write_text(const std::string& path, const std::string& text) {
+  const auto bytes = static_cast<int64_t>(text.size());
+  OutputFile file(path, bytes);
+  file.write_at(0, text.data(), bytes);
+  file.sync();
+  return file.crc32();
 }
 
 void sync_directory(const std::string& path) {

@@ -7,8 +7,8 @@
 #include "checkpoint/dense.h"
 #include "checkpoint/directory.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/row_blocks.h"
 #include "checkpoint/safetensors.h"
-#include "checkpoint/tables.h"
 #include "checkpoint/together.h"
 #include "tessera/checkpoint.h"
 #include "tessera/device.h"
@@ -17,41 +17,29 @@ namespace tessera {
 namespace checkpoint {
 namespace {
 
-constexpr int64_t kReadFloats = int64_t{4} << 20;  // 16 MiB are read at a time
-
 // A whole, undamaged checkpoint, open on every rank.
 struct Source {
   HeldCheckpoint held;  // rank 0's
   std::string directory;
   Manifest manifest;
-  std::optional<SafetensorsReader> model, optimizer;
+  TensorFiles model, optimizer;
 };
 
-SafetensorsReader open_checked(const ProcessGroup& group, const Source& source, const char* name) {
-  const std::string path = cat(source.directory, '/', name), manifest = cat(source.directory, '/', kManifestFile);
-  const auto& files = source.manifest.files;
-  const auto entry = std::find_if(files.begin(), files.end(), [&](const auto& f) { return f.name == name; });
-  std::optional<InputFile> file;
-  together(group, "opening of a checkpoint", [&] {
-    if (entry == files.end()) fail(Code::kDataLoss, manifest, " lists no file ", name);
-    try {
-      file.emplace(path);
-    } catch (const Error& e) {
-      if (e.code() == Code::kNotFound) fail(Code::kDataLoss, e.what());
-      throw;
-    }
-    if (file->size() != entry->bytes)
-      fail(Code::kDataLoss, path, " has ", file->size(), " bytes, and ", manifest, " says ", entry->bytes);
-    return "";
-  });
-  if (shared_checksum(group, *file).crc != entry->crc)
-    fail(Code::kDataLoss, path, " is damaged: its checksum is not the one in ", manifest);
-  std::optional<SafetensorsReader> reader;
-  together(group, "opening of a checkpoint", [&] {
-    reader.emplace(std::move(*file));
-    return "";
-  });
-  return std::move(*reader);
+TensorFiles open_checked(const ProcessGroup& group, const Source& source, const char* kind) {
+  TensorFiles out;
+  for (const Manifest::File& listed : source.manifest.files_of(kind, cat(source.directory, '/', kManifestFile))) {
+    std::optional<InputFile> file;
+    together(group, "opening of a checkpoint", [&] {
+      file.emplace(open_listed(source.directory, listed));
+      return "";
+    });
+    if (shared_checksum(group, *file) != listed.crc) fail_wrong_sum(source.directory, listed);
+    together(group, "opening of a checkpoint", [&] {
+      out.add(SafetensorsReader(std::move(*file)));
+      return "";
+    });
+  }
+  return out;
 }
 
 Source open_checkpoint(const ProcessGroup& group, const std::string& directory) {
@@ -65,8 +53,8 @@ Source open_checkpoint(const ProcessGroup& group, const std::string& directory) 
   const size_t end = texts[0].find('\0');
   source.directory = texts[0].substr(0, end);
   source.manifest = Manifest::from_json(texts[0].substr(end + 1), cat(source.directory, '/', kManifestFile));
-  source.model.emplace(open_checked(group, source, kModelFile));
-  source.optimizer.emplace(open_checked(group, source, kOptimizerFile));
+  source.model = open_checked(group, source, kModel);
+  source.optimizer = open_checked(group, source, kOptimizer);
   return source;
 }
 
@@ -86,9 +74,9 @@ class FitCheck {
       check_dense(*p);
       wanted.insert(p->name);
     }
-    for (const auto& [name, tensor] : source_.model->tensors()) {
+    for (const auto& [name, place] : source_.model.tensors()) {
       if (!wanted.contains(name))
-        fail(Code::kInvalidArgument, where(), " has a parameter \"", name, "\", ", describe(tensor),
+        fail(Code::kInvalidArgument, where(), " has a parameter \"", name, "\", ", describe(*place.tensor),
              ", that this model lacks");
     }
   }
@@ -110,9 +98,9 @@ class FitCheck {
              where(), ", and this model trains it with ", optimizer_of(mine));
       }
     }
-    check_tensor(*source_.model, stored->parameter, stored->weight());
+    check_tensor(source_.model, stored->parameter, stored->weight());
     for (size_t k = 0; k < stored->states.size(); ++k)
-      check_tensor(*source_.optimizer, stored->state_name(k), stored->state(k));
+      check_tensor(source_.optimizer, stored->state_name(k), stored->state(k));
     if (stored->extra_words == 0 || mine.extra_words == 0)
       return;  // a kernel may keep more, or less, than the other one
     if (stored->extra_words != mine.extra_words) {
@@ -120,27 +108,28 @@ class FitCheck {
            " bytes of each row besides in ", where(), ", and keeps ", 4 * mine.extra_words,
            " in this model: load it with the same kernel");
     }
-    check_tensor(*source_.optimizer, stored->extra_name(), stored->extra());
+    check_tensor(source_.optimizer, stored->extra_name(), stored->extra());
   }
 
   static std::string optimizer_of(const TableEntry& t) {
     return cat(t.optimizer.name.empty() ? "no optimizer" : t.optimizer.name, " (states: ", t.state_list(), ")");
   }
 
-  // A file must have what its manifest says.
-  static void check_tensor(const SafetensorsReader& file, const std::string& name, const StoredTensor& expected) {
-    const StoredTensor* found = file.find(name);
-    if (!found) fail(Code::kDataLoss, file.file().path(), " has no tensor \"", name, "\"");
-    if (found->dtype != expected.dtype || found->shape != expected.shape) {
-      fail(Code::kDataLoss, "tensor \"", name, "\" of ", file.file().path(), " is ", describe(*found), ", not ",
-           describe(expected));
+  // Files must have what their manifest says.
+  void check_tensor(const TensorFiles& files, const std::string& name, const StoredTensor& expected) const {
+    const TensorFiles::Place* found = files.find(name);
+    if (!found) fail(Code::kDataLoss, where(), " has no tensor \"", name, "\"");
+    if (found->tensor->dtype != expected.dtype || found->tensor->shape != expected.shape) {
+      fail(Code::kDataLoss, "tensor \"", name, "\" of ", found->file->file().path(), " is ", describe(*found->tensor),
+           ", not ", describe(expected));
     }
   }
 
   void check_dense(const Parameter& parameter) const {
     const StoredTensor mine{parameter.value.dtype(), parameter.value.shape(), 0};
-    const StoredTensor* stored = source_.model->find(parameter.name);
-    if (!stored) fail(Code::kInvalidArgument, where(), " has no parameter \"", parameter.name, "\" ", describe(mine));
+    const TensorFiles::Place* place = source_.model.find(parameter.name);
+    if (!place) fail(Code::kInvalidArgument, where(), " has no parameter \"", parameter.name, "\" ", describe(mine));
+    const StoredTensor* stored = place->tensor;
     if (stored->dtype != mine.dtype || stored->shape != mine.shape) {
       fail(Code::kInvalidArgument, "parameter \"", parameter.name, "\" is ", describe(*stored), " in ", where(),
            ", and ", describe(mine), " in this model");
@@ -155,20 +144,8 @@ class FitCheck {
 // Fills the shards that this rank holds, a block of rows at a time.
 class ShardLoader {
  public:
-  ShardLoader(const Source& source, const std::vector<ModelTable>& tables, int rank) : source_(source) {
-    for (const ModelTable& t : tables) {
-      const TableEntry* stored = source.manifest.find(t.stored.parameter);
-      int64_t width = stored->dim + stored->extra_width();
-      for (size_t k = 0; k < stored->states.size(); ++k) width += stored->state_width(k);
-      const int64_t step = std::max<int64_t>(1, kReadFloats / width);
-      for (size_t s = 0; s < t.sharding->shards.size(); ++s) {
-        const ShardMetadata& w = t.sharding->shards[s];
-        if (w.rank != rank) continue;
-        for (int64_t first = 0; first < w.rows; first += step)
-          blocks_.push_back({&t, stored, s, first, std::min(step, w.rows - first)});
-      }
-    }
-  }
+  ShardLoader(const Source& source, const std::vector<ModelTable>& tables, int rank)
+      : source_(source), blocks_(blocks_held(tables, rank)) {}
 
   // One block; false when there are no more.
   bool next() {
@@ -178,83 +155,72 @@ class ShardLoader {
   }
 
  private:
-  struct Block {
-    const ModelTable* table;
-    const TableEntry* stored;
-    size_t shard;
-    int64_t first, count;
-  };
-
-  void load(const Block& b) {
-    const HeldShard held = b.table->held(b.shard);
-    const ShardMetadata& w = held.where;
-    RowSet rows{w.row + b.first, b.count};
+  void load(const RowBlock& b) {
+    const ModelTable& table = *b.table;
+    const TableEntry& stored = *source_.manifest.find(table.stored.parameter);
     std::vector<int64_t> ids;
-    if (b.table->sharding->routed) {
-      ids = b.table->collection->table_rows(held, b.first, b.count);
-      rows.ids = ids.data();
-      for (const int64_t id : ids) {
-        if (id < 0 || id >= b.stored->rows)
-          fail(Code::kInternal, "the sharder of table \"", held.table, "\" names row ", id, " of ", b.stored->rows);
-      }
-    }
-    values_.resize(b.stored->states.size() + 1);
-    columns(*source_.model, b.stored->parameter, rows, b.stored->dim, w, values_[0]);
-    std::vector<const float*> states;
-    for (size_t k = 0; k < b.stored->states.size(); ++k) {
-      const std::string name = b.stored->state_name(k);
-      if (b.stored->states[k].per_row)
-        merged(*b.stored, name, rows, w, values_[k + 1]);
+    const RowSet rows = table_rows(b, ids);
+    values_.resize(static_cast<size_t>(b.floats()));
+    const BlockValues values = values_at(b, values_.data());
+    columns(source_.model, stored.parameter, rows, {stored.dim, b.where()}, values.weights);
+    for (size_t k = 0; k < stored.states.size(); ++k) {
+      const std::string name = stored.state_name(k);
+      if (stored.states[k].per_row)
+        merged(stored, name, rows, b.where(), values.states[k]);
       else
-        columns(*source_.optimizer, name, rows, b.stored->dim, w, values_[k + 1]);
-      states.push_back(values_[k + 1].data());
+        columns(source_.optimizer, name, rows, {stored.dim, b.where()}, values.states[k]);
     }
-    const bool kept = b.stored->extra_words > 0 && b.table->stored.extra_words > 0;
-    if (kept) extra(*b.stored, rows, w);
-    b.table->collection->write_rows(held, b.first, b.count, values_[0].data(), states, kept ? extra_.data() : nullptr);
+    const bool kept = stored.extra_words > 0 && values.extra;
+    if (kept) extra(stored, rows, b.where(), values.extra);
+    const std::vector<const float*> states(values.states.begin(), values.states.end());
+    table.collection->write_rows(table.held(b.shard), b.first, b.count, values.weights, states,
+                                 kept ? values.extra : nullptr);
   }
 
-  void read(const SafetensorsReader& file, const std::string& name, const RowSet& rows, int64_t width) {
-    whole_.resize(rows.count * width);
-    read_rows(file.file(), *file.find(name), rows, width, whole_.data());
+  void read(const TensorFiles& files, const std::string& name, const RowSet& rows, int64_t width, float* into) {
+    const TensorFiles::Place& place = files.at(name);
+    read_rows(place.file->file(), *place.tensor, rows, width, into);
+  }
+  const float* read(const TensorFiles& files, const std::string& name, const RowSet& rows, int64_t width) {
+    whole_.resize(static_cast<size_t>(rows.count * width));
+    read(files, name, rows, width, whole_.data());
+    return whole_.data();
   }
 
-  // The shard's columns of some rows.
-  void columns(const SafetensorsReader& file, const std::string& name, const RowSet& rows, int64_t width,
-               const ShardMetadata& w, std::vector<float>& out) {
-    read(file, name, rows, width);
-    if (w.cols == width) return out.swap(whole_);
-    out.resize(rows.count * w.cols);
-    for (int64_t i = 0; i < rows.count; ++i)
-      std::copy_n(whole_.data() + i * width + w.col, w.cols, out.data() + i * w.cols);
+  // Rows of so many columns, and a shard that has some of them.
+  struct Columns {
+    int64_t width;
+    const ShardMetadata& shard;
+  };
+  void columns(const TensorFiles& files, const std::string& name, const RowSet& rows, const Columns& of, float* out) {
+    const auto [width, w] = of;
+    if (w.cols == width) return read(files, name, rows, width, out);
+    const float* whole = read(files, name, rows, width);
+    for (int64_t i = 0; i < rows.count; ++i) std::copy_n(whole + i * width + w.col, w.cols, out + i * w.cols);
   }
 
   // The state of the shard's columns, from one per stored cut.
   void merged(const TableEntry& stored, const std::string& name, const RowSet& rows, const ShardMetadata& w,
-              std::vector<float>& out) {
+              float* out) {
     const auto cuts = static_cast<int64_t>(stored.cuts.size());
-    read(*source_.optimizer, name, rows, cuts);
-    out.resize(rows.count);
-    for (int64_t i = 0; i < rows.count; ++i)
-      out[i] = merged_state(stored.cuts, whole_.data() + i * cuts, w.col, w.cols);
+    const float* whole = read(source_.optimizer, name, rows, cuts);
+    for (int64_t i = 0; i < rows.count; ++i) out[i] = merged_state(stored.cuts, whole + i * cuts, w.col, w.cols);
   }
 
   // What the kernel kept of rows besides: of the stored cut in which the shard begins.
-  void extra(const TableEntry& stored, const RowSet& rows, const ShardMetadata& w) {
-    read(*source_.optimizer, stored.extra_name(), rows, stored.extra_width());
+  void extra(const TableEntry& stored, const RowSet& rows, const ShardMetadata& w, float* out) {
+    const float* whole = read(source_.optimizer, stored.extra_name(), rows, stored.extra_width());
     int64_t cut = 0;
     for (int64_t end = stored.cuts[0]; end <= w.col; end += stored.cuts[static_cast<size_t>(cut)]) ++cut;
-    extra_.resize(rows.count * stored.extra_words);
     for (int64_t i = 0; i < rows.count; ++i)
-      std::copy_n(whole_.data() + i * stored.extra_width() + cut * stored.extra_words, stored.extra_words,
-                  extra_.data() + i * stored.extra_words);
+      std::copy_n(whole + i * stored.extra_width() + cut * stored.extra_words, stored.extra_words,
+                  out + i * stored.extra_words);
   }
 
   const Source& source_;
-  std::vector<Block> blocks_;
+  std::vector<RowBlock> blocks_;
   size_t done_ = 0;
-  std::vector<float> whole_, extra_;
-  std::vector<std::vector<float>> values_;  // weights, then each state
+  std::vector<float> whole_, values_;  // of a block
 };
 
 void check_steps(const Manifest& manifest, DistributedModelParallel& model) {
@@ -282,6 +248,19 @@ std::string saved_progress(const std::string& directory) {
   return checkpoint::Manifest::from_json(checkpoint::read_text(path), path).progress;
 }
 
+std::vector<std::string> whole_checkpoints(const std::string& directory, const ProcessGroup& group) {
+  const auto texts = checkpoint::together_at_length(group, "checkpoints", [&] {
+    std::string all;  // each with a '\0' behind it
+    if (group.rank() == 0) {
+      for (const std::string& path : checkpoint::whole_checkpoints(directory)) all += path + '\0';
+    }
+    return all;
+  });
+  std::vector<std::string> out;
+  for (size_t at = 0; at < texts[0].size(); at += out.back().size() + 1) out.emplace_back(texts[0].c_str() + at);
+  return out;
+}
+
 std::string load_checkpoint(const std::string& directory, DistributedModelParallel& model,
                             KeyedOptimizer& dense_optimizer) {
   using namespace checkpoint;
@@ -295,7 +274,7 @@ std::string load_checkpoint(const std::string& directory, DistributedModelParall
     check_steps(source.manifest, model);
     FitCheck(source, tables, dense).run();
     check_settings(source.manifest.dense_optimizer, dense_optimizer);
-    dense_state.apply(read_dense_states(*source.optimizer, source.manifest.tables));
+    dense_state.apply(read_dense_states(source.optimizer, source.manifest.tables));
     return "";
   });
   dense_state.keep();
@@ -304,9 +283,9 @@ std::string load_checkpoint(const std::string& directory, DistributedModelParall
   together_in_turns(group, "loading of table rows", [&] { return shards.next(); });
   together(group, "loading of dense parameters", [&] {
     for (const ParameterPtr& p : dense) {
-      const StoredTensor* t = source.model->find(p->name);
+      const TensorFiles::Place& stored = source.model.at(p->name);
       Tensor host = p->value.stream() ? Tensor::empty(p->value.shape(), p->value.dtype()) : p->value;
-      source.model->file().read_at(t->offset, host.raw(), host.bytes());
+      stored.file->file().read_at(stored.tensor->offset, host.raw(), host.bytes());
       if (p->value.stream()) assign(p->value, host);
     }
     return "";

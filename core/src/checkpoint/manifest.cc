@@ -3,8 +3,11 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <iterator>
 #include <limits>
 #include <set>
+#include <string_view>
 
 #include "config/json.h"
 
@@ -14,7 +17,10 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 using config::JsonObject;
 
-constexpr int64_t kVersion = 1;
+constexpr int64_t kVersion = 2;                    // 1: one file of each kind
+constexpr int64_t kFileBytes = int64_t{16} << 20;  // at which a file is full
+constexpr int64_t kMostFiles = 128;                // and at which part of all of them, else: files are open at a time
+constexpr std::string_view kSuffix = ".safetensors";
 
 std::string hex(uint32_t value) {
   constexpr const char* kDigits = "0123456789abcdef";
@@ -148,6 +154,14 @@ const TableEntry* Manifest::find(const std::string& parameter) const {
   return nullptr;
 }
 
+std::vector<Manifest::File> Manifest::files_of(const std::string& kind, const std::string& path) const {
+  std::vector<File> out;
+  std::copy_if(files.begin(), files.end(), std::back_inserter(out),
+               [&](const File& f) { return f.name.starts_with(kind) && f.name.ends_with(kSuffix); });
+  if (out.empty()) fail(Code::kDataLoss, path, " lists no file ", kind, kSuffix);
+  return out;
+}
+
 std::string Manifest::json() const {
   OrderedJson content = {{"world_size", world_size}, {"progress", progress}};
   content["collections"] = OrderedJson::array();
@@ -185,6 +199,84 @@ Manifest Manifest::from_json(const std::string& text, const std::string& path) {
     if (e.code() == Code::kUnimplemented) throw;
     fail(Code::kDataLoss, path, " is damaged: ", e.what());
   }
+}
+
+InputFile open_listed(const std::string& directory, const Manifest::File& file) {
+  const std::string manifest = cat(directory, '/', kManifestFile);
+  try {
+    InputFile opened(cat(directory, '/', file.name));
+    if (opened.size() == file.bytes) return opened;
+    fail(Code::kDataLoss, opened.path(), " has ", opened.size(), " bytes, and ", manifest, " says ", file.bytes);
+  } catch (const Error& e) {
+    if (e.code() == Code::kNotFound) fail(Code::kDataLoss, e.what(), ", and ", manifest, " lists it");
+    throw;
+  }
+}
+
+void fail_wrong_sum(const std::string& directory, const Manifest::File& file) {
+  fail(Code::kDataLoss, directory, '/', file.name, " is damaged: its checksum is not the one in ", directory, '/',
+       kManifestFile);
+}
+
+int64_t bytes_of(const StoredTensors& tensors) {
+  int64_t bytes = 0;
+  for (const auto& [name, tensor] : tensors) bytes += tensor.bytes();
+  return bytes;
+}
+
+std::string index_name(const std::string& kind) { return cat(kind, kSuffix, ".index.json"); }
+
+bool is_file_name(const std::string& name) {
+  if (name == kManifestFile) return true;
+  for (const std::string kind : {kModel, kOptimizer}) {
+    if (name == index_name(kind) || name == cat(kind, kSuffix)) return true;
+    constexpr std::string_view kPart = "-00000-of-00000";
+    if (name.size() != kind.size() + kPart.size() + kSuffix.size() || !name.starts_with(kind)) continue;
+    std::string part = name.substr(kind.size(), kPart.size());
+    std::replace_if(
+        part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; }, '0');
+    if (part == kPart && name.ends_with(kSuffix)) return true;
+  }
+  return false;
+}
+
+std::vector<TensorFile> split_by_table(const std::string& kind, StoredTensors others,
+                                       const std::vector<StoredTensors>& tables) {
+  const auto add = [](StoredTensors& to, const StoredTensors& from) {
+    for (const auto& [name, tensor] : from) {
+      if (!to.emplace(name, tensor).second)
+        fail(Code::kInvalidArgument, "two tensors of the model have the name \"", name, "\"");
+    }
+  };
+  int64_t all = 0, bytes = bytes_of(others);
+  for (const StoredTensors& table : tables) all += bytes_of(table);
+  StoredTensors known = others;
+  std::vector<TensorFile> files{{"", std::move(others)}};
+  for (const StoredTensors& table : tables) {
+    if (bytes >= std::max(kFileBytes, all / kMostFiles)) {
+      files.emplace_back();
+      bytes = 0;
+    }
+    add(known, table);
+    add(files.back().tensors, table);
+    bytes += bytes_of(table);
+  }
+  for (size_t i = 0; i < files.size(); ++i) {
+    char part[32] = "";
+    if (files.size() > 1) std::snprintf(part, sizeof(part), "-%05zu-of-%05zu", i + 1, files.size());
+    files[i].name = cat(kind, part, kSuffix);
+  }
+  return files;
+}
+
+std::string index_of(const std::vector<TensorFile>& files) {
+  int64_t bytes = 0;
+  OrderedJson map = OrderedJson::object();
+  for (const TensorFile& file : files) {
+    for (const auto& [name, tensor] : file.tensors) map[name] = file.name;
+    bytes += bytes_of(file.tensors);
+  }
+  return OrderedJson{{"metadata", {{"total_size", bytes}}}, {"weight_map", map}}.dump(1) + "\n";
 }
 
 }  // namespace tessera::checkpoint

@@ -14,6 +14,9 @@
 namespace tessera::checkpoint {
 
 inline constexpr const char* kManifestFile = "checkpoint.json";
+// What files of tensors begin with: "model.safetensors", or "model-00001-of-00003.safetensors".
+inline constexpr const char* kModel = "model";
+inline constexpr const char* kOptimizer = "optimizer";
 inline constexpr const char* kModelFile = "model.safetensors";
 inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
 
@@ -40,11 +43,7 @@ struct TableEntry {
 };
 
 struct Manifest {
-  struct File {
-    std::string name;
-    int64_t bytes = 0;
-    uint32_t crc = 0;
-  };
+  using File = StoredFile;
   int world_size = 1;    // of the job that wrote it; for information
   std::string progress;  // the caller's
   std::vector<TableEntry> tables;
@@ -54,9 +53,33 @@ struct Manifest {
   std::vector<File> files;
 
   const TableEntry* find(const std::string& parameter) const;  // nullptr: not there
+  // The files of tensors of a kind, kModel or kOptimizer; kDataLoss: there are none. `path`: the manifest's own.
+  std::vector<File> files_of(const std::string& kind, const std::string& path) const;
   std::string json() const;
   // kDataLoss: damaged. kUnimplemented: of a newer format. Both name `path`.
   static Manifest from_json(const std::string& text, const std::string& path);
 };
+
+// A file that the manifest in `directory` lists, of the size that it says. kDataLoss: otherwise.
+InputFile open_listed(const std::string& directory, const Manifest::File& file);
+[[noreturn]] void fail_wrong_sum(const std::string& directory, const Manifest::File& file);
+
+// "model.safetensors.index.json": which tensor is in which of several files, for Hugging Face's readers.
+std::string index_name(const std::string& kind);
+// Whether a file of a checkpoint may have this name.
+bool is_file_name(const std::string& name);
+
+// A file of tensors that is to be written.
+struct TensorFile {
+  std::string name;
+  StoredTensors tensors;
+};
+int64_t bytes_of(const StoredTensors& tensors);
+// As Hugging Face's readers have them: "model.safetensors", or several, of which large tables have one each. `tables`:
+// the tensors of each, which stay together. kInvalidArgument: two have one name.
+std::vector<TensorFile> split_by_table(const std::string& kind, StoredTensors others,
+                                       const std::vector<StoredTensors>& tables);
+// For index_name(): {"metadata": {"total_size": bytes}, "weight_map": {tensor: file}}.
+std::string index_of(const std::vector<TensorFile>& files);
 
 }  // namespace tessera::checkpoint

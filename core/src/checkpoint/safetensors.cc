@@ -170,12 +170,14 @@ SafetensorsWriter::Laid SafetensorsWriter::lay_out(StoredTensors tensors) {
   return laid;
 }
 
-SafetensorsWriter::SafetensorsWriter(const std::string& path, StoredTensors tensors)
-    : SafetensorsWriter(path, lay_out(std::move(tensors))) {}
+SafetensorsWriter::SafetensorsWriter(const std::string& path, Laid laid, Open open)
+    : tensors_(std::move(laid.tensors)),
+      file_(open == kNew ? OutputFile(path, laid.bytes) : OutputFile::join(path, laid.bytes)) {
+  if (open == kNew) file_.write_at(0, laid.header.data(), static_cast<int64_t>(laid.header.size()));
+}
 
-SafetensorsWriter::SafetensorsWriter(const std::string& path, Laid laid)
-    : tensors_(std::move(laid.tensors)), file_(path, laid.bytes) {
-  file_.write_at(0, laid.header.data(), static_cast<int64_t>(laid.header.size()));
+SafetensorsWriter SafetensorsWriter::join(const std::string& path, StoredTensors tensors) {
+  return {path, std::move(tensors), kJoin};
 }
 
 const StoredTensor& SafetensorsWriter::at(const std::string& name) const {
@@ -205,6 +207,22 @@ Tensor SafetensorsReader::read(const std::string& name) const {
   Tensor out = Tensor::empty(t->shape, t->dtype);
   file_.read_at(t->offset, out.raw(), out.bytes());
   return out;
+}
+
+void TensorFiles::add(SafetensorsReader file) {
+  const SafetensorsReader& kept = files_.emplace_back(std::move(file));
+  for (const auto& [name, tensor] : kept.tensors()) {
+    const auto [place, is_new] = places_.emplace(name, Place{&kept, &tensor});
+    if (!is_new) {
+      fail(Code::kInvalidArgument, "tensor \"", name, "\" is in ", kept.file().path(), " and in ",
+           place->second.file->file().path());
+    }
+  }
+}
+
+const TensorFiles::Place* TensorFiles::find(const std::string& name) const {
+  const auto found = places_.find(name);
+  return found == places_.end() ? nullptr : &found->second;
 }
 
 }  // namespace tessera::checkpoint

@@ -1,7 +1,6 @@
 // The tensors of a float checkpoint, wherever they are: one safetensors file or several behind an index.
 #pragma once
 
-#include <deque>
 #include <map>
 #include <string>
 
@@ -16,9 +15,9 @@ class FloatTensors {
   // As open_float_model() says. A checkpoint of ours is compared with its checksums.
   explicit FloatTensors(const std::string& path);
 
-  const std::map<std::string, const checkpoint::StoredTensor*>& all() const { return tensors_; }
-  Tensor read_float(const std::string& name) const;                                         // a copy, float32
-  Tensor read(const std::string& name) const { return source_of(name).reader.read(name); }  // a copy as it is stored
+  const std::map<std::string, checkpoint::TensorFiles::Place>& all() const { return files_.tensors(); }
+  Tensor read_float(const std::string& name) const;                         // a copy, float32
+  Tensor read(const std::string& name) const { return files_.read(name); }  // a copy as it is stored
   // Rows [rows, dim] of a table as they lie in the file, uint8 [rows, bytes of a row], and their format; a copy in
   // float32 where the type or place in the file does not allow that.
   Tensor rows(const std::string& name, RowFormat* format) const;
@@ -27,20 +26,15 @@ class FloatTensors {
   const std::string& path() const { return path_; }
 
  private:
-  struct Source {
-    checkpoint::SafetensorsReader reader;
-    MappedFile memory;
-  };
-  void add_file(const std::string& path);
+  void add_file(const std::string& path) { add_file(checkpoint::InputFile(path)); }
+  void add_file(checkpoint::InputFile file);
   void open_checkpoint(const std::string& directory);
   void open_index(const std::string& directory, const std::string& index);
-  const Source& source_of(const std::string& name) const { return *sources_by_tensor_.at(name); }
 
   std::string path_;
   std::optional<checkpoint::Manifest> manifest_;
-  std::deque<Source> sources_;
-  std::map<std::string, const checkpoint::StoredTensor*> tensors_;
-  std::map<std::string, const Source*> sources_by_tensor_;
+  checkpoint::TensorFiles files_;
+  std::map<const checkpoint::SafetensorsReader*, MappedFile> memory_;
 };
 
 }  // namespace tessera::inference

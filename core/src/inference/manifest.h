@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/files.h"
 #include "tessera/packed_model.h"
 
 namespace tessera::inference {
@@ -16,11 +17,7 @@ inline constexpr const char* kGraph = "graph";
 inline constexpr const char* kManifestFile = "model.json";
 inline constexpr const char* kDenseFile = "dense.safetensors";
 
-struct StoredFile {
-  std::string name;
-  int64_t bytes = 0;
-  uint32_t crc = 0;  // zlib's CRC-32 of the whole file
-};
+using StoredFile = checkpoint::StoredFile;
 
 struct Manifest {
   std::string name;

@@ -81,13 +81,6 @@ Tensor MappedFile::view(int64_t offset, const std::vector<int64_t>& shape, DType
   return out;
 }
 
-std::string read_text(const std::string& path) {
-  const checkpoint::InputFile file(path);
-  std::string text(static_cast<size_t>(file.size()), '\0');
-  file.read_at(0, text.data(), file.size());
-  return text;
-}
-
 }  // namespace tessera::inference
 
 void tessera::survive_lost_pages() {

@@ -27,7 +27,4 @@ class MappedFile {
 // Pages that were lost after survive_lost_pages(), in this process.
 uint64_t lost_pages();
 
-// The whole of a small file.
-std::string read_text(const std::string& path);
-
 }  // namespace tessera::inference

@@ -73,11 +73,6 @@ class RowPacker {
   std::vector<float> values_, back_;
 };
 
-StoredFile stored(const Staging& staging, std::string name) {
-  const checkpoint::InputFile file(staging.file(name));
-  return {std::move(name), file.size(), file.crc32(0, file.size())};
-}
-
 StoredFile write_table(const Staging& staging, size_t index, RowPacker& packer, const EmbeddingBagConfig& config) {
   std::string name = cat("table-", index, ".rows");
   const TableHeader header = header_of(config);
@@ -85,7 +80,7 @@ StoredFile write_table(const Staging& staging, size_t index, RowPacker& packer, 
   file.write_at(0, &header, sizeof(header));
   packer.pack(file);
   file.sync();
-  return stored(staging, std::move(name));
+  return {std::move(name), file.size(), file.crc32()};
 }
 
 StoredFile write_dense(const Staging& staging, const std::map<std::string, Tensor>& dense) {
@@ -94,14 +89,7 @@ StoredFile write_dense(const Staging& staging, const std::map<std::string, Tenso
   checkpoint::SafetensorsWriter writer(staging.file(kDenseFile), std::move(announced));
   for (const auto& [name, value] : dense) writer.write(name, value);
   writer.file().sync();
-  return stored(staging, kDenseFile);
-}
-
-void write_manifest(const Staging& staging, const Manifest& manifest) {
-  const std::string text = manifest.json();
-  checkpoint::OutputFile file(staging.file(kManifestFile), static_cast<int64_t>(text.size()));
-  file.write_at(0, text.data(), static_cast<int64_t>(text.size()));
-  file.sync();
+  return {kDenseFile, writer.file().size(), writer.file().crc32()};
 }
 
 // What can be refused before anything is written.
@@ -164,7 +152,7 @@ std::vector<TableReport> pack_model(const InferenceModel& model, const std::stri
     reports.push_back(packer.report());
   }
   manifest.dense = write_dense(staging, model.dense);
-  write_manifest(staging, manifest);
+  checkpoint::write_text(staging.file(kManifestFile), manifest.json());
   staging.commit();
   return reports;
 }

@@ -23,7 +23,7 @@ Manifest read_manifest(const std::string& directory) {
     fail(Code::kNotFound, "there is no packed model at ", directory, ": it has no file ", kManifestFile,
          "; tessera quantize makes one of a checkpoint");
   }
-  return Manifest::from_json(read_text(path), path);
+  return Manifest::from_json(checkpoint::read_text(path), path);
 }
 
 // A file that the manifest lists cannot be missing.

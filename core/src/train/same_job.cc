@@ -21,7 +21,10 @@ std::string common_job(const Config& config, const TrainJobOptions& options) {
   if (!config.planner.plan.empty()) text += "planner.plan is given\n";
   if (!options.load.empty()) text += cat("--load is given, --new-data ", options.new_data, '\n');
   if (!options.trace.empty()) text += "--trace is given\n";
-  if (!options.save.empty()) text += cat("--save-every ", options.save_every, " --keep ", options.keep, '\n');
+  if (!options.save.empty()) {
+    text += cat("--save-every ", options.save_every, "\n--save-every-minutes ", options.save_every_minutes, "\n--keep ",
+                options.keep, "\n--resume ", options.resume, '\n');
+  }
   return text + (options.max_steps ? cat("--max-steps ", *options.max_steps, '\n') : "");
 }
 

@@ -59,7 +59,14 @@ SavedRun SavedRun::from_progress(const std::string& progress, const std::string&
     fail(Code::kDataLoss, path,
          " does not say at which step of which data it was saved: tessera train did not write it");
   }
-  return {step->get<int64_t>(), *data};
+  SavedRun out{step->get<int64_t>(), *data};
+  if (const auto v = j.find("validation"); v != j.end() && v->is_object()) {
+    const json monitor = v->value("monitor", json()), least = v->value("least", json()),
+               since = v->value("since_best", json());
+    if (monitor.is_string() && least.is_number() && since.is_number_unsigned() && since.get<uint64_t>() <= kMostSteps)
+      out.scores = {monitor.get<std::string>(), least.get<double>(), since.get<int64_t>()};
+  }
+  return out;
 }
 
 void SavedRun::check_same_data(const std::string& fingerprint, const std::string& path) const {

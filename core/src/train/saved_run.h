@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "tessera/config.h"
@@ -15,8 +16,15 @@ namespace tessera {
 std::string data_fingerprint(const Config& config, const Dataset& data);
 
 struct SavedRun {
+  // How its validations stood.
+  struct Scores {
+    std::string monitor;
+    double least = 0;
+    int64_t since_best = 0;
+  };
   int64_t step = 0;             // steps done
   nlohmann::ordered_json data;  // data_fingerprint()'s, or a part of it in checkpoints of earlier versions
+  std::optional<Scores> scores = std::nullopt;  // of a run that had validated
 
   // Of load_checkpoint(). kDataLoss: it is none of `tessera train`; names `path`.
   static SavedRun from_progress(const std::string& progress, const std::string& path);

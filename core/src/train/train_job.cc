@@ -1,6 +1,7 @@
 #include "tessera/train_job.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -12,6 +13,7 @@
 #include "tessera/checkpoint.h"
 #include "tessera/planner.h"
 #include "tessera/traffic.h"
+#include "train/job_checkpoints.h"
 #include "train/job_data.h"
 #include "train/job_model.h"
 #include "train/metrics_log.h"
@@ -74,15 +76,17 @@ TrainJob::TrainJob(const Runtime& runtime, const Config& config, const TrainJobO
     : runtime_(runtime), config_(config), options_(options), group_(std::move(group)) {
   check_same_job(*group_, config_, options_);
   check_model(runtime_, config_);
-  const bool goes_on = !options_.load.empty() && !config_.columns.empty();
-  JobData job = read_job_data(runtime_, config_, goes_on ? saved_encoding(options_.load) : "");
+  if (options_.resume) resumable_ = whole_checkpoints(options_.save, *group_);
+  const std::string from = resumable_.empty() ? options_.load : resumable_[0];
+  const bool goes_on = !from.empty() && !config_.columns.empty();
+  JobData job = read_job_data(runtime_, config_, goes_on ? saved_encoding(from) : "");
   data_ = std::move(job.data);
   tables_ = std::move(job.tables);
   keep_for_validation();
   check_parts(runtime_, config_, tables_, compute_device(options_.device).id);
   build_model();
   fingerprint_ = data_fingerprint(config_, data_);
-  if (!options_.load.empty()) load();
+  load();
   per_epoch_ = training_batches().batches();
   steps_ = per_epoch_ * config_.data.epochs;
   if (options_.max_steps) steps_ = std::min(steps_, *options_.max_steps);
@@ -157,16 +161,30 @@ std::vector<LayerChoice> TrainJob::layers() {
 }
 
 void TrainJob::load() {
-  const std::string progress = load_checkpoint(options_.load, trainer_->parallel(), trainer_->dense_optimizer());
-  if (options_.new_data) return;
-  const SavedRun saved = SavedRun::from_progress(progress, options_.load);
-  saved.check_same_data(fingerprint_, options_.load);
-  first_step_ = saved.step;
+  for (const std::string& checkpoint : resumable_) {
+    try {
+      return load_from(checkpoint, false);
+    } catch (const Error& e) {
+      if (e.code() != Code::kDataLoss) throw;
+      passed_over_.emplace_back(e.what());
+    }
+  }
+  if (!options_.load.empty()) load_from(options_.load, options_.new_data);
 }
 
-void TrainJob::save() { save_to(options_.save, options_.keep); }
+void TrainJob::load_from(const std::string& directory, bool new_data) {
+  const std::string progress = load_checkpoint(directory, trainer_->parallel(), trainer_->dense_optimizer());
+  loaded_ = directory;
+  if (new_data) return;
+  const SavedRun saved = SavedRun::from_progress(progress, directory);
+  saved.check_same_data(fingerprint_, directory);
+  first_step_ = saved.step;
+  if (scores_ && saved.scores && saved.scores->monitor == config_.validation.monitor)
+    scores_->go_on(saved.scores->least, saved.scores->since_best);
+}
 
-void TrainJob::save_to(const std::string& directory, int keep) {
+// What checkpoints say beside the model.
+std::string TrainJob::progress() {
   loop_->check_losses();        // what has come apart is not saved
   json tables = json::array();  // what no tensor tells, for tessera quantize
   for (const EmbeddingBagConfig& t : embedding_configs(tables_))
@@ -178,16 +196,18 @@ void TrainJob::save_to(const std::string& directory, int keep) {
                    {"model", std::move(model)},
                    {"data", config::parse_json(fingerprint_, {"the data's fingerprint"})}};
   if (!data_.encoding.empty()) progress["encoding"] = config::parse_json(data_.encoding, {"the data's encoding"});
-  save_checkpoint(directory, trainer_->parallel(), trainer_->dense_optimizer(), progress.dump(), keep);
+  if (scores_ && std::isfinite(scores_->least())) {
+    progress["validation"] = {
+        {"monitor", config_.validation.monitor}, {"least", scores_->least()}, {"since_best", scores_->since_best()}};
+  }
+  return progress.dump();
 }
 
 void TrainJob::train(const TrainWatch& watch) {
   TESSERA_CHECK(!loop_, "a job trains once");
   const int64_t planned = std::max<int64_t>(0, steps_ - first_step_);
-  if (!options_.save.empty()) {
-    const int64_t saves = options_.save_every > 0 ? planned / options_.save_every + 1 : 1;
-    check_checkpoint_target(options_.save, trainer_->parallel(), trainer_->dense_optimizer(), saves, options_.keep);
-  }
+  if (!options_.save.empty())
+    checkpoints_ = std::make_unique<JobCheckpoints>(options_, *trainer_, first_step_, steps_, watch.saved);
   if (!options_.save_best.empty())
     check_checkpoint_target(options_.save_best, trainer_->parallel(), trainer_->dense_optimizer(), 1, 1);
   if (group_->rank() == 0) metrics_log_ = std::make_unique<MetricsLog>(config_.report, first_step_ > 0);
@@ -214,7 +234,7 @@ void TrainJob::train(const TrainWatch& watch) {
   loop_->run();
   loop_->check_losses();
   trained_ = spent();
-  if (!options_.save.empty()) save();
+  if (checkpoints_) checkpoints_->at_end(first_step_ + steps_done(), stopped(), [&] { return progress(); });
 }
 
 void TrainJob::after_step(const StepEnd& end, const TrainWatch& watch) {
@@ -233,8 +253,7 @@ void TrainJob::after_step(const StepEnd& end, const TrainWatch& watch) {
   }
   if (validation_due(end)) validate(end.step, watch);
   set_learning_rates(end.step);
-  // The last one is saved anyway.
-  if (options_.save_every > 0 && end.step % options_.save_every == 0 && !end.last) save();
+  if (checkpoints_ && !end.last) checkpoints_->after_step(end.step, [&] { return progress(); });
 }
 
 bool TrainJob::validation_due(const StepEnd& end) const {
@@ -257,7 +276,8 @@ void TrainJob::validate(int64_t step, const TrainWatch& watch) {
   validated_.sent -= before.sent;
   v.best = scores_->add({v.step, v.metrics});
   validations_.push_back(v);
-  if (v.best && !options_.save_best.empty()) save_to(options_.save_best, 1);
+  if (v.best && !options_.save_best.empty())
+    save_checkpoint(options_.save_best, trainer_->parallel(), trainer_->dense_optimizer(), progress(), 1);
   if (metrics_log_) metrics_log_->add(v);
   if (watch.validated) watch.validated(v);
   ended_early_ = scores_->exhausted() && step < steps_;

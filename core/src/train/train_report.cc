@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "config/json.h"
+#include "train/job_checkpoints.h"
 #include "train/metrics_log.h"
 #include "train/plan_versus_actual.h"
 #include "train/traffic_report.h"
@@ -143,6 +144,13 @@ std::string TrainReport::text(const BinaryMetrics& metrics) {
   out["seconds_to_first_step"] = job_.first_step_seconds_;
   if (job_.ahead_) out["pipeline"] = pipeline();
   if (job_.group_->world_size() > 1) out["bytes_per_step"] = traffic();
+  if (const JobCheckpoints* c = job_.checkpoints_.get()) {
+    out["checkpoints"] = {{"saved", c->saved()},
+                          {"failed", c->failed()},
+                          {"beside_training", c->beside()},
+                          {"copy_bytes", c->copy_bytes()},
+                          {"longest_pause_s", c->longest_pause_s()}};
+  }
   const int64_t steps = job_.steps_done();
   out["plan_versus_actual"] =
       plan_versus_actual(job_.runtime_, *job_.trainer_, job_.planner_, job_.dense_,

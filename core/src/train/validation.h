@@ -1,6 +1,7 @@
 // What validations have said: which model was best so far, and whether training goes on getting better.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -22,7 +23,7 @@ class ValidationScores {
   // True: the best one so far, by at least min_delta.
   bool add(const Validation& validation) {
     const double cost = metric_cost(validation.metrics, config_.monitor);
-    const bool better = cost < least_ - (best_ ? config_.min_delta : 0);
+    const bool better = cost < least_ - (std::isfinite(least_) ? config_.min_delta : 0);
     if (better) {
       least_ = cost;
       best_ = validation;
@@ -32,7 +33,16 @@ class ValidationScores {
   }
   // So many were no better that training should end.
   bool exhausted() const { return config_.patience > 0 && since_best_ >= config_.patience; }
-  const std::optional<Validation>& best() const { return best_; }
+  const std::optional<Validation>& best() const { return best_; }  // of this run
+
+  // What a run that goes on has to know: the least cost so far, infinite before the first validation, and how many
+  // validations ago it was.
+  double least() const { return least_; }
+  int64_t since_best() const { return since_best_; }
+  void go_on(double least, int64_t since_best) {
+    least_ = least;
+    since_best_ = since_best;
+  }
 
  private:
   ValidationConfig config_;

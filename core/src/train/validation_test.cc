@@ -122,6 +122,19 @@ TEST_F(ValidatedJob, KeepsTheBest) {
   EXPECT_EQ(again->steps_done(), 0);
 }
 
+TEST_F(ValidatedJob, KnowsWhatWasBestWhenItGoesOn) {
+  const std::vector<std::string> settings = {"validation.every_steps=1", "validation.patience=2",
+                                             "validation.min_delta=10", "data.epochs=9"};
+  const std::string saved = (folder_ / "saved").string();
+  job({.save = saved, .max_steps = 2}, settings)->train({});  // the best, and one that was no better
+  const auto rest = job({.save = saved, .resume = true}, settings);
+  EXPECT_EQ(rest->first_step(), 2);
+  rest->train({});
+  EXPECT_TRUE(rest->ended_early());
+  EXPECT_EQ(rest->validations().size(), 1u);
+  EXPECT_FALSE(rest->validations()[0].best);
+}
+
 TEST_F(ValidatedJob, EndsWhereItGetsNoBetter) {
   const auto one =
       job({}, {"validation.every_steps=1", "validation.patience=2", "validation.min_delta=10", "data.epochs=9"});

@@ -1,0 +1,45 @@
+// The stream of rows: tables as blocks of rows of their shards, in an order that stays. What saves rows, copies them
+// aside or loads them goes through these blocks, and does something else with each.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "checkpoint/tables.h"
+
+namespace tessera::checkpoint {
+
+struct RowBlock {
+  const ModelTable* table;
+  size_t shard;
+  int64_t first, count;  // rows of the shard
+
+  const ShardMetadata& where() const { return table->sharding->shards[shard]; }
+  int64_t floats() const;  // its values in memory take
+};
+
+// What this rank stores in a checkpoint: its rows, and of copies the first.
+std::vector<RowBlock> blocks_to_store(const std::vector<ModelTable>& tables, int rank);
+// All that this rank holds.
+std::vector<RowBlock> blocks_held(const std::vector<ModelTable>& tables, int rank);
+
+// A block's values in memory, one behind the other: weights [count, cols], each state [count] or [count, cols], and
+// the extra_words [count, words] of the kernel.
+struct BlockValues {
+  float* weights;
+  std::vector<float*> states;
+  float* extra;  // nullptr: none
+};
+BlockValues values_at(const RowBlock& block, float* memory);
+void read_values(const RowBlock& block, float* memory);  // out of the model
+
+// The table's rows behind a block; `ids` is memory for them, and kept as long as the result.
+RowSet table_rows(const RowBlock& block, std::vector<int64_t>& ids);
+
+// Calls write(tensor's name, slab, values) for all that a block's values are in files. kFailedPrecondition: a weight is
+// infinite or no number.
+using WriteSlab = std::function<void(const std::string& name, const Slab& slab, const float* values)>;
+void for_each_slab(const RowBlock& block, float* memory, const WriteSlab& write);
+
+}  // namespace tessera::checkpoint

@@ -1,0 +1,83 @@
+#include "train/job_checkpoints.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "distributed/stopwatch.h"
+
+namespace tessera {
+namespace {
+
+// The disk may do better the next time; a model that has come apart or a rank that is gone will not.
+bool of_the_disk(const Error& e) { return e.code() == Code::kUnavailable || e.code() == Code::kResourceExhausted; }
+
+}  // namespace
+
+JobCheckpoints::JobCheckpoints(const TrainJobOptions& options, ModelTrainer& trainer, int64_t first_step, int64_t steps,
+                               Watch watch)
+    : writer_(options.save, trainer.parallel(), trainer.dense_optimizer(), options.keep),
+      group_(trainer.group()),
+      schedule_({options.save_every, 60 * options.save_every_minutes, first_step}),
+      watch_(std::move(watch)) {
+  const bool by_time = options.save_every_minutes > 0;
+  const bool in_between = by_time || options.save_every > 0;
+  const int64_t planned = std::max<int64_t>(0, steps - first_step);
+  writer_.check_place(by_time ? options.keep + 1 : options.save_every > 0 ? planned / options.save_every + 1 : 1);
+  // On a device copies would be made by the stream that trains, and a transport between devices is not asked twice.
+  beside_ = in_between && !options.device && writer_.reserve_copies();
+}
+
+void JobCheckpoints::tell(const TrainSave& save) {
+  ++(save.error.empty() ? saved_ : failed_);
+  if (watch_) watch_(save);
+}
+
+void JobCheckpoints::look_at_last(bool wait) {
+  if (!writing_ || (!wait && writer_.busy())) return;
+  TrainSave save = *std::exchange(writing_, std::nullopt);
+  try {
+    writer_.finish();
+  } catch (const Error& e) {
+    if (!of_the_disk(e)) error_ = e;
+    save.error = e.what();
+  }
+  tell(save);
+}
+
+template <class Write>
+void JobCheckpoints::write(int64_t step, const Progress& progress, const Write& how) {
+  const std::string text = progress();
+  Stopwatch watch;
+  how(text);
+  TrainSave save{step, 0, ""};
+  watch.lap(save.pause_s, "checkpoint");
+  longest_pause_s_ = std::max(longest_pause_s_, save.pause_s);
+  writing_ = std::move(save);
+}
+
+void JobCheckpoints::after_step(int64_t step, const Progress& progress) {
+  look_at_last(false);
+  if (!schedule_.looks(step) || !schedule_.due(step, writing_.has_value(), group_)) return;
+  if (error_) throw Error(*error_);
+  if (beside_) return write(step, progress, [&](const std::string& text) { writer_.start(text); });
+  try {
+    write(step, progress, [&](const std::string& text) { writer_.save(text); });
+  } catch (const Error& e) {
+    if (!of_the_disk(e)) throw;
+    return tell({step, 0, e.what()});
+  }
+  look_at_last(true);
+}
+
+void JobCheckpoints::at_end(int64_t step, bool stopped, const Progress& progress) {
+  if (stopped) {
+    writer_.give_up();
+    writing_.reset();
+  }
+  look_at_last(true);
+  if (error_) throw Error(*error_);
+  write(step, progress, [&](const std::string& text) { writer_.save(text); });
+  look_at_last(true);
+}
+
+}  // namespace tessera
