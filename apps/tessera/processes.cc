@@ -40,6 +40,13 @@ double seconds_until(Deadline deadline) {
   return std::max(0.0, std::chrono::duration<double>(deadline - Clock::now()).count());
 }
 
+std::string describe_end(int status) {
+  if (WIFSIGNALED(status)) {
+    return cat("was killed by signal ", WTERMSIG(status), " (", strsignal(WTERMSIG(status)), ")");
+  }
+  return cat("exited with status ", WEXITSTATUS(status));
+}
+
 std::string system_error() { return std::strerror(errno); }
 
 // --- Guard -----------------------------------------------------------------------------------------------------------

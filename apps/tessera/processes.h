@@ -15,6 +15,8 @@ using Deadline = Clock::time_point;
 Deadline after(double seconds);
 double seconds_until(Deadline deadline);  // at least 0
 std::string system_error();               // of errno
+// Of a wait status: "exited with status 3", "was killed by signal 9 (Killed)".
+std::string describe_end(int status);
 
 // Lives beside a launcher and kills the ranks' process groups when the launcher is killed: the kernel would end the
 // ranks themselves then, but not what they have started.

@@ -17,12 +17,16 @@ struct LaunchOptions {
   // the first rank has ended, or from a second signal.
   double grace_s = 5;
   int restarts = 0;                     // how often a rank that fails is started again instead, all ranks together
+  int job_restarts = 0;                 // how often the whole job is, once a rank has failed and the others have ended
+  int least_ranks = 0;                  // then with a rank less for each that was killed, and no fewer; 0: with as many
+  bool table = false;                   // how each rank ended, on standard error, of a job that did not end well
   std::string name = "tessera launch";  // before messages on standard error
 };
 
 // Starts `ranks` copies of command[0] (found along PATH) with torchrun's variables and a TESSERA_JOB_TOKEN, and waits
 // for all. When one fails, and no restarts are left, says which and why on standard error, ends the others and returns
-// its status (128 + N for signal N). SIGINT and SIGTERM are handed on, SIGHUP as SIGTERM; the ranks then take the time
+// its status (128 + N for signal N), or starts the job again; not with status 2, 126 or 127, which say that the command
+// is wrong. SIGINT and SIGTERM are handed on, SIGHUP as SIGTERM; the ranks then take the time
 // that they need to end, and if they agree on a status other than 0, that is returned, else 128 + N. To be called from
 // a thread that lives until it returns.
 int launch(const LaunchOptions& options, const std::vector<std::string>& command);

@@ -7,11 +7,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
+#include <iterator>
+#include <utility>
+#include <vector>
 
+#include "rank_status.h"
 #include "tessera/error.h"
 
 namespace tessera::cli {
@@ -75,6 +80,66 @@ TEST(Launch, StartsAFailedRankAgainSoOften) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(launch({.ranks = 1, .restarts = 1}, {"sh", "-c", "exit 5"}), 5) << "the last failure is the job's";
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("exited with status 5"));
+}
+
+// Rank 0 counts the starts; in the first two, rank 2 is killed while the others wait.
+TEST(Launch, StartsTheJobAgainWithTheRanksThatAreLeft) {
+  const std::string path = scratch_file("jobs");
+  const std::string script = "[ $RANK = 0 ] && echo $WORLD_SIZE $MASTER_PORT >> " + path +
+                             "; [ $RANK = 2 ] && kill -9 $$; [ $WORLD_SIZE -gt 2 ] && exec sleep 60; exit 0";
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(launch({.ranks = 4, .job_restarts = 3, .least_ranks = 2}, {"sh", "-c", script}), 0);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, HasSubstr("starting the job again with 3 ranks (2 restarts of it are left)"));
+  EXPECT_THAT(said, HasSubstr("starting the job again with 2 ranks (1 restarts of it are left)"));
+  std::ifstream in(path);
+  std::vector<std::string> worlds;
+  for (std::string world, port; in >> world >> port;) worlds.push_back(world);
+  EXPECT_THAT(worlds, ElementsAre("4", "3", "2"));
+  std::remove(path.c_str());
+}
+
+TEST(Launch, StartsAJobAgainOnlyWhereThatMayHelp) {
+  const std::string path = scratch_file("tries");
+  for (const auto& [status, starts] : {std::pair{1, 3}, {2, 1}, {75, 1}, {127, 1}}) {
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(launch({.ranks = 1, .job_restarts = 2}, {"sh", "-c", cat("echo x >> ", path, "; exit ", status)}),
+              status);
+    testing::internal::GetCapturedStderr();
+    std::ifstream in(path);
+    EXPECT_EQ(std::count(std::istreambuf_iterator<char>(in), {}, 'x'), starts) << status;
+    std::remove(path.c_str());
+  }
+}
+
+TEST(Launch, EndsWithATable) {
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(launch({.ranks = 2, .table = true}, {"sh", "-c", "[ $RANK = 1 ] && exit 7; exec sleep 60"}), 7);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, HasSubstr("  rank  step      saved     end\n"
+                              "  0     -         -         was killed by signal 15 (Terminated)\n"
+                              "  1     -         -         exited with status 7, the first to fail\n"));
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(launch({.ranks = 2, .table = true}, {"true"}), 0);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
+TEST(StatusBoard, IsReadByTheLauncherOfAProcessThatIsKilled) {
+  const StatusBoard board(2);
+  const pid_t child = fork();
+  if (child == 0) {
+    board.hand_on();
+    const OwnStatus own(1), nobodys(2);
+    own.tell_step(41);
+    own.tell_saved(40);
+    nobodys.tell_step(7);
+    kill(getpid(), SIGKILL);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(board.rank(1)->step, 41);
+  EXPECT_EQ(board.rank(1)->saved, 40);
+  EXPECT_EQ(board.rank(0)->step, -1);
 }
 
 TEST(Launch, ReportsASignalAndKillsWhoIgnoresSigterm) {

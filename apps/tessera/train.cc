@@ -8,6 +8,7 @@
 #include "options.h"
 #include "outputs.h"
 #include "plugin_watch.h"
+#include "rank_status.h"
 #include "spawn.h"
 #include "tessera/config.h"
 #include "tessera/stop_signals.h"
@@ -126,11 +127,18 @@ void train(TrainJob& job, const ProcessGroup& group, const Config& config) {
   const Tensor terminal = Tensor::scalar<int32_t>(stderr_is_terminal());
   group.broadcast(terminal, 0, "progress").wait();
   Progress progress({job.first_step(), job.steps(), config.report.log_every, group.rank() == 0, terminal.item() != 0});
+  const OwnStatus status(group.rank());
+  status.tell_step(job.first_step());
   const StopSignals signals;
-  job.train({StopSignals::requested, [&](int64_t step) { return progress.due(step); },
+  const auto due = [&](int64_t step) {  // asked behind each
+    status.tell_step(step);
+    return progress.due(step);
+  };
+  job.train({StopSignals::requested, due,
              [&](const TrainProgress& p) { progress.report(p.step, p.epoch, p.samples, p.loss); },
              [&](const TrainValidation& v) { progress.note(validation_text(v)); },
              [&](const TrainSave& save) {
+               if (save.error.empty()) status.tell_saved(save.step);
                if (!save.error.empty())
                  progress.note(cat("tessera: warning: the checkpoint of step ", save.step,
                                    " was not written: ", save.error, "; those before are whole, and training goes on"));

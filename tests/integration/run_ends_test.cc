@@ -134,18 +134,6 @@ TEST_F(RunEnds, WithTheNameOfATableThatHasComeApart) {
   EXPECT_FALSE(fs::exists(saved() + "/save-1"));
 }
 
-// The processes of a launcher's ranks, in no order.
-std::vector<pid_t> ranks_of(pid_t launcher) {
-  std::istringstream children(contents(cat("/proc/", launcher, "/task/", launcher, "/children")));
-  std::vector<pid_t> out;
-  for (pid_t child = 0; children >> child;) {
-    if (contents(cat("/proc/", child, "/cmdline")).find("train") != std::string::npos &&
-        ('\0' + contents(cat("/proc/", child, "/environ"))).find(std::string(1, '\0') + "RANK=") != std::string::npos)
-      out.push_back(child);
-  }
-  return out;
-}
-
 bool wait_for(const Program& job, const std::string& text) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (job.output().find(text) == std::string::npos && std::chrono::steady_clock::now() < deadline)

@@ -14,6 +14,7 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -112,6 +113,20 @@ class Program {
 
 // The built command-line program.
 inline std::string tessera_path() { return TESSERA_PROGRAM; }
+
+// The processes of a launcher's ranks, in no order.
+inline std::vector<pid_t> ranks_of(pid_t launcher) {
+  const std::string id = std::to_string(launcher);
+  std::istringstream children(contents("/proc/" + id + "/task/" + id + "/children"));
+  std::vector<pid_t> out;
+  for (pid_t child = 0; children >> child;) {
+    const std::string proc = "/proc/" + std::to_string(child);
+    if (contents(proc + "/cmdline").find("train") != std::string::npos &&
+        ('\0' + contents(proc + "/environ")).find(std::string(1, '\0') + "RANK=") != std::string::npos)
+      out.push_back(child);
+  }
+  return out;
+}
 
 struct Finished {
   int status = -1;

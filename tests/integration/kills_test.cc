@@ -1,0 +1,143 @@
+// Ranks and launchers of a job are killed at random, and the job starts again: it never hangs, never goes back behind a
+// checkpoint, and its losses are those of a run that nobody has disturbed, to the last bit.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <sstream>
+
+#include "small_job.h"
+#include "tessera/error.h"
+#include "tessera_program.h"
+
+namespace tessera::test {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+constexpr int kSteps = 400;
+
+struct Killed {
+  int ranks = 0, launchers = 0;
+};
+
+// One job from its first step to its last, whatever is killed meanwhile.
+class DisturbedJob {
+ public:
+  explicit DisturbedJob(std::mt19937& random) : random_(random) {}
+
+  // Kills until the job is done; counts down `kills`, and lets it be when there are none left.
+  void run(int& kills, Killed& killed) {
+    while (!testing::Test::HasFailure()) {
+      Program launcher(command({"launch", "-n", "2", "--restart-job", "1000", "--", tessera_path()}));
+      const bool done = disturb(launcher, kills, killed);
+      check_progress(launcher.output());
+      if (done) return;
+    }
+  }
+  void run_undisturbed() {
+    Program job(command({"launch", "-n", "2", "--", tessera_path()}));
+    EXPECT_EQ(job.wait(120), 0) << job.output();
+  }
+
+  // By step; of a step that was done more than once, all of them.
+  std::multimap<int64_t, double> losses() const {
+    std::multimap<int64_t, double> out;
+    std::istringstream lines(contents(folder_.file("metrics")));
+    for (std::string line; std::getline(lines, line);) {
+      const json parsed = json::parse(line, nullptr, false);
+      if (parsed.is_discarded() || !parsed.contains("loss")) continue;  // it was killed in the middle of the line
+      out.emplace(parsed["step"], parsed["loss"]);
+    }
+    return out;
+  }
+
+ private:
+  std::vector<std::string> command(std::vector<std::string> before) const {
+    before.insert(before.begin(), tessera_path());
+    const std::string config = folder_.write("job.toml", small_job({.samples = 1615, .test_samples = 32, .epochs = 9}));
+    for (const std::string& word :
+         std::vector<std::string>{"train", "--config", config, "--save", folder_.file("saved"), "--save-every", "20",
+                                  "--resume", "--max-steps", std::to_string(kSteps), "--set", "report.log_every=1",
+                                  "--set", "report.metrics=" + folder_.file("metrics"), "--set", "job.pipeline=false"})
+      before.push_back(word);
+    return before;
+  }
+
+  // True: the job ended by itself.
+  bool disturb(Program& launcher, int& kills, Killed& killed) {
+    const auto started = std::chrono::steady_clock::now();
+    while (kills > 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(random_() % 600));
+      const std::vector<pid_t> ranks = ranks_of(launcher.pid());
+      if (ranks.empty() && launcher.output().find("AUC") != std::string::npos) break;
+      if (std::chrono::steady_clock::now() - started > std::chrono::minutes(5)) break;  // said below
+      if (ranks.empty()) continue;
+      --kills;
+      if (random_() % 6 == 0) {
+        kill(launcher.pid(), SIGKILL);
+        ++killed.launchers;
+        EXPECT_EQ(launcher.wait(60), 128 + SIGKILL);
+        return false;
+      }
+      kill(ranks[random_() % ranks.size()], SIGKILL);
+      ++killed.ranks;
+    }
+    EXPECT_EQ(launcher.wait(120), 0) << launcher.output();
+    return true;
+  }
+
+  // A job that was killed goes on from where the last one was, or from later.
+  void check_progress(const std::string& output) {
+    const std::string text = ", after step ";
+    std::istringstream lines(output);
+    for (std::string line; std::getline(lines, line);) {
+      int64_t step = line.find("begins anew") == std::string::npos ? -1 : 0;
+      if (const size_t at = line.find(text); at != std::string::npos) step = std::stoll(line.substr(at + text.size()));
+      if (step < 0) continue;
+      EXPECT_GE(step, reached_) << "a checkpoint is lost:\n" << output;
+      reached_ = step;
+    }
+  }
+
+  std::mt19937& random_;
+  TestFolder folder_;
+  int64_t reached_ = 0;
+};
+
+class Kills : public testing::TestWithParam<int> {};
+
+TEST_P(Kills, CostTheWorkSinceTheLastCheckpoint) {
+  const int told = GTEST_FLAG_GET(random_seed);
+  const uint32_t seed = told != 0           ? static_cast<uint32_t>(told)
+                        : GetParam() < 1000 ? 1
+                                            : std::random_device()() % 99999;
+  SCOPED_TRACE(cat("again with --gtest_random_seed=", seed));
+  std::mt19937 random(seed);
+  DisturbedJob undisturbed(random);
+  undisturbed.run_undisturbed();
+  std::map<int64_t, double> expected;
+  for (const auto& [step, loss] : undisturbed.losses()) expected[step] = loss;
+  ASSERT_EQ(expected.size(), size_t{kSteps});
+  Killed killed;
+  for (int left = GetParam(); left > 0 && !HasFailure();) {
+    DisturbedJob job(random);
+    job.run(left, killed);
+    std::map<int64_t, int> times;
+    for (const auto& [step, loss] : job.losses()) {
+      EXPECT_EQ(loss, expected.at(step)) << "step " << step;
+      ++times[step];
+    }
+    EXPECT_EQ(times.rbegin()->first, kSteps);
+  }
+  EXPECT_EQ(killed.ranks + killed.launchers, GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(Some, Kills, testing::Values(60));
+INSTANTIATE_TEST_SUITE_P(Long, Kills, testing::Values(1000));
+
+}  // namespace
+}  // namespace tessera::test
