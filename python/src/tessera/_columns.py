@@ -95,7 +95,7 @@ def _of_numbers(array: np.ndarray) -> Column:
 def wanted_as(column: Column, type: int, is_list: bool, separator: str) -> Column:
     """The column as the library wants it. ValueError: it cannot be that."""
     if column.lists is not None and not is_list:
-        raise ValueError('it has lists: say so in its [[column]], with separator = ","')
+        raise ValueError("it has lists, and one value a row is wanted")
     if is_list and column.lists is None:
         column = _split(column, separator) if column.type == TEXT else _alone(column)
     if column.type == type:
