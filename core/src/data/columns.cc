@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "data/column_check.h"
 #include "data/hash.h"
 
 namespace tessera::data {
@@ -31,54 +32,6 @@ const TableConfig* table_of(const Config& config, const std::string& column) {
     if (f.empty() ? t.name == column : std::find(f.begin(), f.end(), column) != f.end()) return &t;
   }
   return nullptr;
-}
-
-void check_cross(const std::string& name, const ColumnConfig& c) {
-  if (c.cross.empty()) return;
-  const ColumnConfig unset;
-  const auto refuse = [&](const char* key, bool given) {
-    if (given)
-      fail(Code::kInvalidArgument, "[[column]] \"", name, "\" is a cross of others, so its \"", key,
-           "\" has no effect: leave it out");
-  };
-  refuse("ids", c.ids != unset.ids);
-  refuse("bounds", !c.bounds.empty());
-  refuse("separator", !c.separator.empty());
-  refuse("weighted", c.weighted);
-  if (c.cross.size() < 2)
-    fail(Code::kInvalidArgument, "[[column]] \"", name, "\" is a cross of one column: name two or more");
-}
-
-void check_column(const std::string& name, const ColumnConfig& c) {
-  const ColumnConfig unset;
-  const bool label = c.as == "label", dense = c.as == "dense", ids = c.as == "ids";
-  const auto refuse = [&](const char* key, bool given, bool taken) {
-    if (given && !taken)
-      fail(Code::kInvalidArgument, "[[column]] \"", name, "\" is ",
-           label   ? "the label"
-           : dense ? "dense"
-                   : "of ids",
-           ", so its \"", key, "\" has no effect: leave it out");
-  };
-  refuse("missing", c.missing.has_value(), dense);
-  refuse("transform", !c.transform.empty(), dense);
-  refuse("threshold", c.threshold.has_value(), label);
-  refuse("ids", c.ids != unset.ids, ids);
-  refuse("rows", c.rows != 0, ids);
-  refuse("separator", !c.separator.empty(), ids);
-  refuse("longest", c.longest != 0, ids);
-  refuse("weighted", c.weighted, ids);
-  refuse("cross", !c.cross.empty(), ids);
-  refuse("pooling", c.pooling != unset.pooling, ids);
-  if (c.separator.size() > 1)
-    fail(Code::kInvalidArgument, "[[column]] \"", name, "\": separator is \"", c.separator, "\", but must be one byte");
-  if (!c.bounds.empty() && c.ids != "bucket")
-    fail(Code::kInvalidArgument, "[[column]] \"", name, "\" has bounds, which need ids = \"bucket\"");
-  if (ids && c.ids == "bucket" && (c.bounds.empty() || !std::is_sorted(c.bounds.begin(), c.bounds.end())))
-    fail(Code::kInvalidArgument, "[[column]] \"", name, "\" needs bounds, in ascending order, for ids = \"bucket\"");
-  check_cross(name, c);
-  if (has_transform(c, "log1p") && has_transform(c, "standardise") && c.transform.front() != "log1p")
-    fail(Code::kInvalidArgument, "[[column]] \"", name, "\": log1p comes before standardise");
 }
 
 }  // namespace
@@ -373,26 +326,32 @@ void Columns::encode(const Column& column, const BlockRows& at, const tsr_reader
   const ColumnConfig& c = column.config;
   out.begins.assign(1, 0);
   out.begins.reserve(static_cast<size_t>(at.rows) + 1);
-  const auto collect = [&](const auto& id_of) {
+  const auto collect = [&](const auto& add) {
     for (int64_t row = at.first; row < at.first + at.rows; ++row) {
       int64_t begin = v.lists ? v.lists[row] : row;
       const int64_t end = v.lists ? v.lists[row + 1] : row + (has(v, row) ? 1 : 0);
       if (c.longest > 0) begin = std::max(begin, end - c.longest);
-      for (int64_t i = begin; i < end; ++i) out.values.push_back(id_of(i));
+      add(begin, end);
       if (v.weights != nullptr) out.weights.insert(out.weights.end(), v.weights + begin, v.weights + end);
       out.begins.push_back(std::ssize(out.values));
     }
   };
+  const auto collect_each = [&](const auto& id_of) {
+    collect([&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) out.values.push_back(id_of(i));
+    });
+  };
   if (c.ids == "row") {
-    collect([numbers = static_cast<const int64_t*>(v.values)](int64_t i) { return numbers[i]; });
+    const auto* numbers = static_cast<const int64_t*>(v.values);
+    collect([&](int64_t begin, int64_t end) { out.values.insert(out.values.end(), numbers + begin, numbers + end); });
   } else if (c.ids == "hash") {
     const std::string prefix = column.table + "=";
-    collect([&](int64_t i) { return row_of(prefix, text_of(v, i), c.rows); });
+    collect_each([&](int64_t i) { return row_of(prefix, text_of(v, i), c.rows); });
   } else if (c.ids == "vocabulary") {
     const Vocabulary& vocabulary = vocabularies_.at(column.table);
-    collect([&](int64_t i) { return vocabulary.row(text_of(v, i)); });
+    collect_each([&](int64_t i) { return vocabulary.row(text_of(v, i)); });
   } else {
-    collect([&, numbers = static_cast<const float*>(v.values)](int64_t i) {
+    collect_each([&, numbers = static_cast<const float*>(v.values)](int64_t i) {
       const auto below = [](float x, double bound) { return x < static_cast<float>(bound); };
       return std::upper_bound(c.bounds.begin(), c.bounds.end(), numbers[i], below) - c.bounds.begin();
     });

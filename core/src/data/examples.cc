@@ -95,6 +95,20 @@ Examples Examples::split_off(int64_t first) {
   return tail;
 }
 
+void Examples::reserve(int64_t samples) {
+  if (samples <= size() || labels_.empty()) return;
+  const auto grown = [&](size_t now) {
+    return static_cast<size_t>(static_cast<double>(now) * static_cast<double>(samples) / static_cast<double>(size()));
+  };
+  labels_.reserve(grown(labels_.size()));
+  dense_.reserve(grown(dense_.size()));
+  ids32_.reserve(grown(ids32_.size()));
+  ids64_.reserve(grown(ids64_.size()));
+  weights_.reserve(grown(weights_.size()));
+  lengths_.reserve(grown(lengths_.size()));
+  starts_.reserve(grown(starts_.size()));
+}
+
 void Examples::shrink_to_fit() {
   labels_.shrink_to_fit();
   dense_.shrink_to_fit();

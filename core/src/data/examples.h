@@ -58,6 +58,8 @@ class Examples {
   void end_sample();
   // Moves the samples from `first` on into a set of their own.
   Examples split_off(int64_t first);
+  // Makes room for so many samples with as many ids each as those so far.
+  void reserve(int64_t samples);
   void shrink_to_fit();
 
   int64_t size() const { return static_cast<int64_t>(labels_.size()); }

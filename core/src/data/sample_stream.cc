@@ -82,8 +82,11 @@ std::vector<SampleStream::Window> SampleStream::epoch(uint64_t seed, bool shuffl
 
 Examples SampleStream::load(std::span<const BlockPiece> pieces) const {
   Examples out = form_;
+  int64_t rows = 0;
+  for (const BlockPiece& piece : pieces) rows += piece.rows;
   for (const BlockPiece& piece : pieces) {
     files_->append(piece, out);
+    if (&piece == pieces.data()) out.reserve(rows);
     if (known_ids_ && !out.bad_id().empty()) fail(Code::kInvalidArgument, out.bad_id());
   }
   return out;

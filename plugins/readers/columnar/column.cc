@@ -309,6 +309,7 @@ void ArrowColumn::append_from_dictionary(const ArrowArray& array, int64_t begin,
       continue;
     }
     with_storage(*type_.indices, [&](auto stored) {
+      // NOLINTNEXTLINE(bugprone-signed-char-misuse): an index of 8 bits is a number, too
       const auto at = static_cast<int64_t>(number<decltype(stored)>(array, i));
       if (at < 0 || at >= dictionary.length)
         wrong(count(), "names value " + shown(at) + " of a dictionary of " + shown(dictionary.length));

@@ -184,7 +184,7 @@ class Columnar : public testing::Test {
 
   // A file of the name, whose units have these columns.
   std::string add(const std::string& name, const std::vector<std::vector<Made>>& units) {
-    const std::string path = folder_ + "/" + name;
+    std::string path = folder_ + "/" + name;
     std::ofstream(path) << "made";
     for (const std::vector<Made>& columns : units)
       files_[path].units.push_back({"+s", "", columns.front().length, {""}, columns, nullptr});

@@ -1,0 +1,58 @@
+#include "data/column_check.h"
+
+#include <algorithm>
+
+namespace tessera::data {
+namespace {
+
+void check_cross(const std::string& name, const ColumnConfig& c) {
+  if (c.cross.empty()) return;
+  const ColumnConfig unset;
+  const auto refuse = [&](const char* key, bool given) {
+    if (given)
+      fail(Code::kInvalidArgument, "[[column]] \"", name, "\" is a cross of others, so its \"", key,
+           "\" has no effect: leave it out");
+  };
+  refuse("ids", c.ids != unset.ids);
+  refuse("bounds", !c.bounds.empty());
+  refuse("separator", !c.separator.empty());
+  refuse("weighted", c.weighted);
+  if (c.cross.size() < 2)
+    fail(Code::kInvalidArgument, "[[column]] \"", name, "\" is a cross of one column: name two or more");
+}
+
+}  // namespace
+
+void check_column(const std::string& name, const ColumnConfig& c) {
+  const ColumnConfig unset;
+  const bool label = c.as == "label", dense = c.as == "dense", ids = c.as == "ids";
+  const auto refuse = [&](const char* key, bool given, bool taken) {
+    if (given && !taken)
+      fail(Code::kInvalidArgument, "[[column]] \"", name, "\" is ",
+           label   ? "the label"
+           : dense ? "dense"
+                   : "of ids",
+           ", so its \"", key, "\" has no effect: leave it out");
+  };
+  refuse("missing", c.missing.has_value(), dense);
+  refuse("transform", !c.transform.empty(), dense);
+  refuse("threshold", c.threshold.has_value(), label);
+  refuse("ids", c.ids != unset.ids, ids);
+  refuse("rows", c.rows != 0, ids);
+  refuse("separator", !c.separator.empty(), ids);
+  refuse("longest", c.longest != 0, ids);
+  refuse("weighted", c.weighted, ids);
+  refuse("cross", !c.cross.empty(), ids);
+  refuse("pooling", c.pooling != unset.pooling, ids);
+  if (c.separator.size() > 1)
+    fail(Code::kInvalidArgument, "[[column]] \"", name, "\": separator is \"", c.separator, "\", but must be one byte");
+  if (!c.bounds.empty() && c.ids != "bucket")
+    fail(Code::kInvalidArgument, "[[column]] \"", name, "\" has bounds, which need ids = \"bucket\"");
+  if (ids && c.ids == "bucket" && (c.bounds.empty() || !std::is_sorted(c.bounds.begin(), c.bounds.end())))
+    fail(Code::kInvalidArgument, "[[column]] \"", name, "\" needs bounds, in ascending order, for ids = \"bucket\"");
+  check_cross(name, c);
+  if (c.transform == std::vector<std::string>{"standardise", "log1p"})
+    fail(Code::kInvalidArgument, "[[column]] \"", name, "\": log1p comes before standardise");
+}
+
+}  // namespace tessera::data
