@@ -48,7 +48,7 @@ struct tsr_step {
   ~tsr_step() {
     if (stage == Stage::kStarted) finish();
     if (stage != Stage::kWaited) return;
-    StepHandle handle = std::visit([](auto& output) { return std::move(output.wait().state); }, pending);
+    StepHandle handle = taken_state();
     if (handle) collection->session().drop(std::move(handle));
   }
   const OpenRuntime& opened() const { return *collection->session().opened; }
@@ -75,10 +75,22 @@ struct tsr_step {
   void finish() noexcept {
     Session& session = collection->session();
     try {
-      const Use use(session);
-      wait();
-    } catch (const Error& e) {
-      if (stage == Stage::kStarted) session.group->abort(cat("a step was closed before it was waited for: ", e.what()));
+      try {
+        const Use use(session);
+        wait();
+      } catch (const Error& e) {
+        if (stage == Stage::kStarted)
+          session.group->abort(cat("a step was closed before it was waited for: ", e.what()));
+      }
+    } catch (...) {  // nobody is left to be told
+    }
+  }
+  // Of a step that was waited for.
+  StepHandle taken_state() noexcept {
+    try {
+      return std::visit([](auto& output) { return std::move(output.wait().state); }, pending);
+    } catch (...) {
+      return {};
     }
   }
 };

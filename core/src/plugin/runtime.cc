@@ -50,8 +50,8 @@ struct Candidate {
 }  // namespace
 
 struct Runtime::Impl {
-  Impl(const RuntimeOptions& options, const plugin::Environment& environment)
-      : host(thread_count(options.threads), environment.log_level, options.log) {
+  Impl(RuntimeOptions options, const plugin::Environment& environment)
+      : host(thread_count(options.threads), environment.log_level, std::move(options.log)) {
     for (const tsr_plugin* held : options.plugins) add_held(held);
     discover(plugin::search_path({options.plugin_path, environment.plugin_path, options.default_path}),
              environment.trust_all);
@@ -271,7 +271,8 @@ void Runtime::Impl::mark_chosen(Candidate* c, const char* reason) {
   if (c->entry.reason.empty()) c->entry.reason = reason;
 }
 
-Runtime::Runtime(RuntimeOptions options) : impl_(std::make_unique<Impl>(options, plugin::read_environment())) {}
+Runtime::Runtime(RuntimeOptions options)
+    : impl_(std::make_unique<Impl>(std::move(options), plugin::read_environment())) {}
 Runtime::~Runtime() = default;
 
 PartPtr Runtime::create(const std::string& kind, const std::string& id, const std::string& options) const {
