@@ -161,6 +161,9 @@ TEST(Protocol, ValuesThatAColumnCannotTake) {
   EXPECT_EQ(with("[3, 2]", "[3, 1]"), "input user.lengths add up to 4, but user.values has 5 ids");
   EXPECT_EQ(with("{\"name\": \"age\", \"datatype\": \"FP32\", \"shape\": [2], \"data\": [30, 31]},", ""),
             "input age is missing");
+  const std::string listed = replaced(kRaw, R"("shape": [1], "data": [7.5])", R"("shape": [2], "data": [7.5, 1])");
+  EXPECT_EQ(model.refusal(replaced(listed, "[0, 1]", "[0, 2]")),
+            "sample 1 has several ids of 2 columns that \"both\" is a cross of; of one at most");
   const std::string cut =
       replaced(kRaw, R"("data": ["bob", "ann", "nobody", "cy", "ann"])", R"("parameters": {"binary_data_size": 6})");
   EXPECT_EQ(model.refusal(cut + std::string("\3\0\0\0bo", 6), cut.size()),

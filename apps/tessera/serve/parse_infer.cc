@@ -348,6 +348,13 @@ Place cross(const data::Columns& columns, const ModelDescription& model, const s
       parts[p].begins.push_back(parts[p].begins.back() + out.lengths[place.lengths + b]);
     pointers.push_back(&parts[p]);
   }
+  for (size_t b = 0; b < static_cast<size_t>(out.batch); ++b) {  // else a small request would make a large one
+    const auto lists = std::count_if(parts.begin(), parts.end(), [&](const data::Columns::Ids& part) {
+      return part.begins[b + 1] - part.begins[b] > 1;
+    });
+    if (lists > 1)
+      refuse("sample ", b, " has several ids of ", lists, " columns that \"", name, "\" is a cross of; of one at most");
+  }
   data::Columns::Ids ids;
   columns.cross(name, pointers, ids);
   Place place;
