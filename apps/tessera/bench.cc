@@ -14,6 +14,7 @@ constexpr BenchEntry kBenches[] = {
     {"train", "whole DLRM training steps on synthetic data", bench_train},
     {"start", "tessera train from the start of the process to the end of its first step", bench_start},
     {"read", "a job's data, from its files to batches", bench_read},
+    {"save", "checkpoints beside training and apart from it, against memory and disk", bench_save},
     {"plan", "time of a plan for many tables and ranks, and how even it is", bench_plan},
 };
 

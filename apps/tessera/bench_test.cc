@@ -362,6 +362,18 @@ TEST(BenchRead, AnEpochARound) {
   EXPECT_EQ(run("read", " 2>&1").status, 2);
 }
 
+TEST(BenchSave, OfSmallTables) {
+  for (const char* ranks : {"1", "2"}) {
+    const auto lines =
+        lines_of(std::string("save --tables 2 --rows 400 --dim 16 --batch 8 --steps 2 --nproc ") + ranks);
+    ASSERT_EQ(lines.size(), 1u);
+    expect_fields(lines[0], {"world", "T", "D", "B", "gib_per_rank", "median_s", "copy_s", "pace_while_saving",
+                             "save_s", "plain_write_s"});
+    EXPECT_GT(lines[0].at("save_s"), 0);
+  }
+  EXPECT_EQ(run("save --steps 0", " 2>&1").status, 2);
+}
+
 TEST(BenchPlan, SmallTablesOnEachDevice) {
   const auto lines = lines_of("plan --sizes 40x8,20x16 --device cuda,cpu --local-world-size 4 --torchrec 1");
   ASSERT_EQ(lines.size(), 4u);

@@ -52,6 +52,7 @@ BenchRun bench_predict(const std::vector<std::string>& args, const CommonOptions
 BenchRun bench_train(const std::vector<std::string>& args, const CommonOptions& common);
 BenchRun bench_start(const std::vector<std::string>& args, const CommonOptions& common);
 BenchRun bench_read(const std::vector<std::string>& args, const CommonOptions& common);
+BenchRun bench_save(const std::vector<std::string>& args, const CommonOptions& common);
 BenchRun bench_plan(const std::vector<std::string>& args, const CommonOptions& common);
 
 // Adds --rounds, --threads and --help to `options` and reads `args`; help lists the session's options too (session.h).

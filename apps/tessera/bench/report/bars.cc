@@ -48,6 +48,7 @@ class Judge {
       if (bench == "moves") moves(m);
       if (bench == "train") train(m);
       if (bench == "start") start(m);
+      if (bench == "save") save(m);
       if (bench == "plan") at_most("time of a plan, s", m.time.median, m.line.value("bar_s", Line()));
       if (bench == "predict") predict(m);
     }
@@ -163,6 +164,16 @@ class Judge {
     const Line floor = m.line.value("floor_s", Line());
     if (!floor.is_number() || floor <= 0.0) return;
     at_most("process start to the end of the first step, times its floor", m.time.median / floor.get<double>(), 4.0);
+  }
+
+  // Beside a copy in memory, the steps without a save, and a plain program that writes as much.
+  void save(const Measured& m) {
+    const double copy = m.line.value("copy_s", 0.0), apart = m.line.value("save_s", 0.0);
+    if (copy <= 0 || apart <= 0) return;
+    at_most("pause for a checkpoint, copies of the rank's rows", m.time.median / copy, 1.3);
+    if (has(m, "world", 1))
+      at_least("pace while a checkpoint is written", m.line.value("pace_while_saving", 0.0), 0.85);
+    at_least("speed of a checkpoint, share of a plain program's", m.line.value("plain_write_s", 0.0) / apart, 0.8);
   }
 
   void train(const Measured& m) {

@@ -319,6 +319,16 @@ TEST(Bars, OfTrainingAndOfAStart) {
   EXPECT_EQ(bar_of({start}, first)["holds"], true);
   start["floor_s"] = 0.06;
   EXPECT_EQ(bar_of({start}, first)["holds"], false);
+  Line save{{"bench", "save"},         {"world", 1},    {"median_s", 0.125},
+            {"copy_s", 0.1},           {"save_s", 1.0}, {"plain_write_s", 0.85},
+            {"pace_while_saving", 0.9}};
+  EXPECT_EQ(bar_of({save}, "pause for a checkpoint, copies of the rank's rows")["holds"], true);
+  EXPECT_EQ(bar_of({save}, "speed of a checkpoint, share of a plain program's")["holds"], true);
+  EXPECT_EQ(bar_of({save}, "pace while a checkpoint is written")["holds"], true);
+  save["median_s"] = 0.14;
+  save["save_s"] = 1.1;
+  EXPECT_EQ(bar_of({save}, "pause for a checkpoint, copies of the rank's rows")["holds"], false);
+  EXPECT_EQ(bar_of({save}, "speed of a checkpoint, share of a plain program's")["holds"], false);
   Line adam = lookup_line("cpu", "train", 500, 20);
   adam["optimizer"] = "adam";
   adam["moved_gbps"] = 21.0;
