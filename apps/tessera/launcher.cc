@@ -44,6 +44,9 @@ void leave_terminal() {
   if (nothing >= 0) dup2(nothing, STDIN_FILENO);
 }
 
+// A line that no rank's comes into the middle of.
+void say(const std::string& line) { std::cerr << line + '\n' << std::flush; }
+
 // Whether execvp() would find it: looked at once, so that not every rank says the same.
 bool is_there(const std::string& program) {
   if (program.find('/') != std::string::npos) return access(program.c_str(), F_OK) == 0;
@@ -128,8 +131,8 @@ constexpr useconds_t kBeforeRestart = 300000;
 
 void restart(int rank, pid_t pid, int how, const LaunchOptions& options, const StartRank& start, Ending& ending) {
   --ending.restarts;
-  std::cerr << options.name << ": rank " << rank << " (process " << pid << ") " << describe_end(how)
-            << "; starting it again (" << ending.restarts << " restarts are left)" << std::endl;
+  say(cat(options.name, ": rank ", rank, " (process ", pid, ") ", describe_end(how), "; starting it again (",
+          ending.restarts, " restarts are left)"));
   usleep(kBeforeRestart);
   start(rank);
 }
@@ -179,10 +182,9 @@ void look_for_failures(Processes& processes, const LaunchOptions& options, const
   ending.status = exit_status(failure.how);
   ending.first = failure.rank;
   ending.kill = after(options.grace_s);
-  std::cerr << options.name << ": rank " << failure.rank << " (process " << failure.pid << ") "
-            << describe_end(failure.how);
-  if (processes.running() > 0) std::cerr << "; ending the other ranks (" << processes.running() << " still ran)";
-  std::cerr << std::endl;
+  const std::string others =
+      processes.running() > 0 ? cat("; ending the other ranks (", processes.running(), " still ran)") : "";
+  say(cat(options.name, ": rank ", failure.rank, " (process ", failure.pid, ") ", describe_end(failure.how), others));
   processes.kill_all(SIGTERM);
 }
 
@@ -201,9 +203,8 @@ void hand_on(int signal, const LaunchOptions& options, Processes& processes, End
     return;
   }
   ending.signal = signal;
-  std::cerr << options.name << ": handed signal " << signal << " (" << strsignal(signal)
-            << ") on to all ranks, and waits for them; a second one ends them within " << options.grace_s << " s"
-            << std::endl;
+  say(cat(options.name, ": handed signal ", signal, " (", strsignal(signal),
+          ") on to all ranks, and waits for them; a second one ends them within ", options.grace_s, " s"));
 }
 
 Ending wait_for_all(Processes& processes, const LaunchOptions& options, const SignalMask& mask,
@@ -291,8 +292,8 @@ int launch(const LaunchOptions& options, const std::vector<std::string>& command
     const Ending ending = run_job(next, command, mask, options.table);
     if (left == 0 || !may_start_again(ending)) return ending.result();
     if (options.least_ranks > 0) next.ranks = std::max(options.least_ranks, next.ranks - std::max(1, ending.killed));
-    std::cerr << options.name << ": starting the job again with " << next.ranks
-              << (next.ranks == 1 ? " rank" : " ranks") << " (" << left - 1 << " restarts of it are left)" << std::endl;
+    say(cat(options.name, ": starting the job again with ", next.ranks, next.ranks == 1 ? " rank" : " ranks", " (",
+            left - 1, " restarts of it are left)"));
     usleep(kBeforeRestart);
   }
 }

@@ -86,7 +86,8 @@ TEST(Launch, StartsAFailedRankAgainSoOften) {
 TEST(Launch, StartsTheJobAgainWithTheRanksThatAreLeft) {
   const std::string path = scratch_file("jobs");
   const std::string script = "[ $RANK = 0 ] && echo $WORLD_SIZE $MASTER_PORT >> " + path +
-                             "; [ $RANK = 2 ] && kill -9 $$; [ $WORLD_SIZE -gt 2 ] && exec sleep 60; exit 0";
+                             "; if [ $RANK = 2 ]; then until grep -q \"^$WORLD_SIZE \" " + path +
+                             "; do sleep 0.02; done; kill -9 $$; fi; [ $WORLD_SIZE -gt 2 ] && exec sleep 60; exit 0";
   testing::internal::CaptureStderr();
   EXPECT_EQ(launch({.ranks = 4, .job_restarts = 3, .least_ranks = 2}, {"sh", "-c", script}), 0);
   const std::string said = testing::internal::GetCapturedStderr();
