@@ -51,8 +51,8 @@ int main(int argc, char** argv) try {
   TrainLoop loop(trainer, in_epochs(std::move(batches)), how);
   loop.run();
   if (argc > 1) save_checkpoint(argv[1], trainer.parallel(), trainer.dense_optimizer(), "{}");
-  const BinaryMetrics test = evaluate(trainer, {data.test, mine});
-  if (group->rank() == 0) std::printf("%s; test AUC %.4f\n", loop.stopped() ? "stopped" : "done", test.auc);
+  const MetricValues test = evaluate(trainer, {data.test, mine});
+  if (group->rank() == 0) std::printf("%s; test AUC %.4f\n", loop.stopped() ? "stopped" : "done", test["auc"]);
   group->barrier();  // nobody leaves while another one still needs it
   return loop.stopped() ? kStoppedBySignal : 0;
 } catch (const tessera::Error& e) {

@@ -18,6 +18,7 @@
 #include "predict/model_data.h"
 #include "tessera/config.h"
 #include "train/progress.h"
+#include "train/report_text.h"
 
 namespace tessera::cli {
 namespace {
@@ -182,11 +183,6 @@ class ScoreWriter {
   int64_t row_ = 0;
 };
 
-void print_metrics(const BinaryMetrics& m) {
-  std::fprintf(stderr, "AUC %.6f  logloss %.6f  normalized entropy %.4f  calibration %.3f  (%lld samples)\n", m.auc,
-               m.logloss, m.normalized_entropy, m.calibration, static_cast<long long>(m.samples));
-}
-
 int predict(const PredictArguments& a) {
   const Config config = a.config.empty() ? Config{} : load_config(a.config, a.overrides);
   check_outputs({{"--output", a.output}}, {{a.config, a.data, config.data.path, config.data.test_path}, {a.model}});
@@ -205,7 +201,7 @@ int predict(const PredictArguments& a) {
   ScoreWriter writer(a.output, a.format == "jsonl", data.labelled);
   // Scores on a terminal are their own progress.
   Progress progress({.steps = rows, .log_every = 0, .terminal = stderr_is_terminal() && !a.output.empty()});
-  Predictions all;
+  MetricSet all;
   int64_t done = 0;
   const auto sink = [&](std::span<const float> scores, std::span<const float> labels) {
     for (size_t i = 0; i < scores.size(); ++i) writer.add(labels[i], scores[i]);
@@ -220,7 +216,7 @@ int predict(const PredictArguments& a) {
   }
   progress.finish();
   writer.finish();
-  if (data.labelled) print_metrics(all.metrics());
+  if (data.labelled) std::fprintf(stderr, "%s\n", metrics_text(all.values(), 6).c_str());
   return 0;
 }
 

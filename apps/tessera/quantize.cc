@@ -108,11 +108,11 @@ Job read_job(QuantizeArguments* a, std::optional<Runtime>* runtime) {
   return job;
 }
 
-BinaryMetrics test_metrics(Predictor& predictor, const Dataset& data) {
-  Predictions all;
+MetricValues test_metrics(Predictor& predictor, const Dataset& data) {
+  MetricSet all;
   predict_all(predictor, data, data.test, kBatch,
               [&](std::span<const float> scores, std::span<const float> labels) { add_scores(all, scores, labels); });
-  return all.metrics();
+  return all.values();
 }
 
 std::string with_commas(int64_t n) {
@@ -159,7 +159,7 @@ int quantize_command(const std::vector<std::string>& args) {
     job->data->require_known_ids();
   for (const std::string& assumed : trained.assumptions) std::cerr << a.load << ": " << assumed << '\n';
 
-  std::optional<BinaryMetrics> before;
+  std::optional<MetricValues> before;
   const bool scored = job && job->data && job->data->test_rows() > 0;
   if (scored) {
     before = test_metrics(*make_predictor(*runtime, trained.model), *job->data);
@@ -169,9 +169,9 @@ int quantize_command(const std::vector<std::string>& args) {
   for (const auto& [name, value] : trained.model.dense) dense_bytes += value.bytes();
   print_reports(reports, dense_bytes);
   if (scored) {
-    const BinaryMetrics after = test_metrics(*open_predictor(*runtime, a.save), *job->data);
-    std::printf("test: AUC %.6f before, %.6f after; logloss %.6f before, %.6f after (%lld samples)\n", before->auc,
-                after.auc, before->logloss, after.logloss, static_cast<long long>(after.samples));
+    const MetricValues after = test_metrics(*open_predictor(*runtime, a.save), *job->data);
+    std::printf("test: AUC %.6f before, %.6f after; logloss %.6f before, %.6f after (%lld samples)\n", (*before)["auc"],
+                after["auc"], (*before)["logloss"], after["logloss"], static_cast<long long>(after.samples));
   }
   return 0;
 }

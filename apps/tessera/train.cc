@@ -151,7 +151,7 @@ void train(TrainJob& job, const ProcessGroup& group, const Config& config) {
 // What came out is last.
 void evaluate_and_report(TrainJob& job, const ProcessGroup& group, const Config& config, const TrainJobOptions& options,
                          bool verbose) {
-  const BinaryMetrics metrics = job.evaluate();
+  const MetricValues metrics = job.evaluate();
   const std::string text = job.report(metrics);
   if (group.rank() != 0) return;
   const json report = json::parse(text);
@@ -161,7 +161,8 @@ void evaluate_and_report(TrainJob& job, const ProcessGroup& group, const Config&
     if (verbose) print_tables(report);
     print_training(report);
   }
-  print_test(report["test"]);
+  const bool tested = metrics.samples > 0;
+  std::printf("%s\n", tested ? cat("test: ", metrics_text(metrics, 4)).c_str() : "there are no test rows");
   if (!config.report.json.empty()) write_report(config.report.json, report);
 }
 

@@ -26,6 +26,7 @@ void metric_op(CaseContext& c) {
   const int64_t ranks = c.given.at("world_size").get<int64_t>();
   const int64_t window = (c.given.at("window_size").get<int64_t>() + ranks - 1) / ranks;
   std::vector<RecMetric> metrics{RecMetric(prefix, window)};
+  if (prefix == "mse") metrics.emplace_back("rmse", window);  // TorchRec's has both
   if (c.given.at("options").value("include_logloss", false)) metrics.emplace_back("logloss", window);
   const json& stream = c.given.at("stream");
   for (size_t i = 0; i < stream.size(); ++i) {

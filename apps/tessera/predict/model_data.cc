@@ -67,14 +67,14 @@ void predict_all(Predictor& predictor, const Dataset& data, const Samples& sampl
   }
 }
 
-void add_scores(Predictions& predictions, std::span<const float> scores, std::span<const float> labels) {
+void add_scores(MetricSet& metrics, std::span<const float> scores, std::span<const float> labels) {
   const auto n = static_cast<int64_t>(scores.size());
   const Tensor logits = Tensor::empty({n});
   for (size_t i = 0; i < scores.size(); ++i) {
     const double p = scores[i];
     logits.data<float>()[i] = static_cast<float>(std::log(p / (1 - p)));
   }
-  predictions.add(logits, Tensor::from<float>(labels, {n}));
+  metrics.add(logits, Tensor::from<float>(labels, {n}));
 }
 
 }  // namespace tessera::cli

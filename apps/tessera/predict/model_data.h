@@ -33,6 +33,6 @@ void predict_all(Predictor& predictor, const Dataset& data, const Samples& sampl
                  const ScoreSink& sink);
 
 // Adds scores in (0, 1) as the logits that gave them.
-void add_scores(Predictions& predictions, std::span<const float> scores, std::span<const float> labels);
+void add_scores(MetricSet& metrics, std::span<const float> scores, std::span<const float> labels);
 
 }  // namespace tessera::cli

@@ -112,17 +112,20 @@ void print_training(const json& report) {
   }
 }
 
-std::string validation_text(const TrainValidation& v) {
-  const BinaryMetrics& m = v.metrics;
-  return format("validation at step %lld: AUC %.4f  logloss %.4f  normalized entropy %.4f  calibration %.3f%s",
-                static_cast<long long>(v.step), m.auc, m.logloss, m.normalized_entropy, m.calibration,
-                v.best ? "  (best so far)" : "");
+std::string metrics_text(const MetricValues& m, int digits) {
+  std::string out;
+  for (const auto& [name, value] : m.values)
+    out += format("%s %.*f  ",
+                  name == "auc"                  ? "AUC"
+                  : name == "normalized_entropy" ? "normalized entropy"
+                                                 : name.c_str(),
+                  digits, value);
+  return out + format("(%lld samples)", static_cast<long long>(m.samples));
 }
 
-void print_test(const json& t) {
-  std::printf("test: AUC %.4f  logloss %.4f  normalized entropy %.4f  calibration %.3f  (%lld samples)\n",
-              number(t["auc"]), number(t["logloss"]), number(t["normalized_entropy"]), number(t["calibration"]),
-              static_cast<long long>(t["samples"].get<int64_t>()));
+std::string validation_text(const TrainValidation& v) {
+  return format("validation at step %lld: ", static_cast<long long>(v.step)) + metrics_text(v.metrics, 4) +
+         (v.best ? "  best so far" : "");
 }
 
 }  // namespace tessera::cli

@@ -13,10 +13,10 @@ double number(const nlohmann::ordered_json& value);
 
 // How many steps of what, how fast, and with which loss.
 void print_training(const nlohmann::ordered_json& report);
-// "validation at step 500: AUC 0.7312  logloss 0.5521  ...  (best so far)"
+// "AUC 0.7312  logloss 0.5521  (10000 samples)"
+std::string metrics_text(const MetricValues& metrics, int digits);
+// "validation at step 500: AUC 0.7312  logloss 0.5521  (10000 samples)  best so far"
 std::string validation_text(const TrainValidation& validation);
-// How good the model is on the test part.
-void print_test(const nlohmann::ordered_json& test);
 // Where the time of a step went, and what its exchanges carried.
 void print_tables(const nlohmann::ordered_json& report);
 

@@ -189,6 +189,11 @@ struct ColumnConfig {
   bool operator==(const ColumnConfig&) const = default;
 };
 
+struct MetricsConfig {
+  std::vector<std::string> names = {"auc", "logloss", "normalized_entropy", "calibration"};
+  bool operator==(const MetricsConfig&) const = default;
+};
+
 struct ReportConfig {
   std::string json;
   std::string metrics;
@@ -220,6 +225,7 @@ struct Config {
   ScheduleConfig schedule;
   ValidationConfig validation;
   std::vector<ColumnConfig> columns;  // [[column]]
+  MetricsConfig metrics;
   ReportConfig report;
   bool operator==(const Config&) const = default;
 };

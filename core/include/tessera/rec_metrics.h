@@ -14,44 +14,46 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/metrics.h"
+
 namespace tessera {
 
 class RecMetric {
  public:
-  // "ne", "logloss", "calibration", "ctr", "mse" (and rmse), "mae", "weighted_avg", "accuracy" or "auc", the last of
-  // the window alone; kInvalidArgument for others, and for a window below 1. `window_size`, in samples of this rank:
-  // the newest whole batches that together have no more, but always the newest; of auc exactly so many samples.
+  // A metric of make_metric(), computed as TorchRec does: 0 where a ratio is not defined (AUC 0.5), equal scores in AUC
+  // as they came, logloss in bits. kInvalidArgument, kNotFound: see there; a metric over groups; a window below 1.
+  // `window_size`, in samples of this rank: the newest whole batches that together have no more, but always the newest;
+  // of metrics of all samples (auc) exactly so many samples.
   RecMetric(const std::string& name, int64_t window_size);
 
-  // Predictions are probabilities (mse, mae: any number), labels 0, 1 or between, weights not negative and, where
-  // empty, 1. Equally many; kInvalidArgument otherwise.
+  // Predictions are probabilities (of metrics of any numbers: any), weights not negative and, where empty, 1. Equally
+  // many; kInvalidArgument otherwise.
   void update(std::span<const double> predictions, std::span<const double> labels, std::span<const double> weights);
 
-  // Each value as "lifetime_<name>" and "window_<name>".
+  // Each value as "lifetime_<name>" and "window_<name>"; of metrics of all samples the window's alone.
   std::vector<std::pair<std::string, double>> compute() const;
 
-  // What the values are made of: of several ranks, add them up element by element. Empty for auc.
+  // What values are made of: of several ranks, add them up element by element. Empty for metrics of all samples.
   const std::vector<double>& lifetime_sums() const { return lifetime_; }
   std::vector<double> window_sums() const;
-  std::vector<std::pair<std::string, double>> values_of(std::span<const double> sums) const;
+  double value_of(std::span<const double> sums) const { return metric_->value(sums); }
 
  private:
-  struct Formula;
-  struct Sample {
-    double prediction, label, weight;
-  };
   struct Batch {
     int64_t samples;
     std::vector<double> sums;
   };
-  static const Formula& formula_of(const std::string& name);
-  double auc() const;
+  struct Sample {
+    double prediction, label, weight;
+  };
+  double value_of_newest() const;
 
-  const Formula* formula_;
+  std::string name_;
+  MetricPtr metric_;
   int64_t window_size_;
   std::vector<double> lifetime_;
   std::deque<Batch> window_;
-  std::deque<Sample> newest_;  // auc's
+  std::deque<Sample> newest_;  // of metrics of all samples
 };
 
 }  // namespace tessera

@@ -4,7 +4,7 @@
 //   const Config config = load_config("job.toml", {});
 //   TrainJob job(runtime, config, {.save = "checkpoints"}, group);
 //   job.train({});
-//   const BinaryMetrics test = job.evaluate();
+//   const MetricValues test = job.evaluate();
 #pragma once
 
 #include <atomic>
@@ -62,7 +62,7 @@ struct TrainSave {
 // How good the model was on the rows kept for validation.
 struct TrainValidation {
   int64_t step = 0;  // steps done in all
-  BinaryMetrics metrics;
+  MetricValues metrics;
   bool best = false;   // so far, by validation.monitor
   double seconds = 0;  // that it took
 };
@@ -108,11 +108,11 @@ class TrainJob {
   const std::vector<TrainValidation>& validations() const { return validations_; }
   int64_t steps_done() const { return loop_ ? loop_->steps_done() : 0; }  // in this run
 
-  // Of the test part.
-  BinaryMetrics evaluate();
+  // Of the test part, by metrics.names.
+  MetricValues evaluate();
   // Everything about the run as JSON, for people and programs: stages, plan versus actual, bytes, losses, the config.
   // Valid on rank 0. NaN is null.
-  std::string report(const BinaryMetrics& metrics);
+  std::string report(const MetricValues& metrics);
   // To options.trace, which is not empty. Returns on rank 0 what was wrong with the file, "" where nothing was.
   std::string write_trace();
 
@@ -132,7 +132,7 @@ class TrainJob {
   void keep_for_validation();
   bool validation_due(const StepEnd& end) const;
   void validate(int64_t step, const TrainWatch& watch);
-  BinaryMetrics evaluate_on(const Samples& samples);
+  MetricValues evaluate_on(const Samples& samples);
   void set_learning_rates(int64_t step);
   // Time per stage and bytes that were sent, so far; of validations: not.
   struct Spent {
@@ -147,6 +147,7 @@ class TrainJob {
   Config config_;
   TrainJobOptions options_;
   std::shared_ptr<ProcessGroup> group_;
+  MetricSet metrics_;  // of metrics.names, without samples
   Dataset data_;
   std::vector<TableConfig> tables_;
   PlannerOptions planner_;

@@ -78,7 +78,7 @@ class TrainLoop {
 };
 
 // How good the model is on the samples that `reader` still has. All ranks have readers of one shape; the result is the
-// same on all, and every rank keeps 8 bytes a sample. Collective.
-BinaryMetrics evaluate(Trainer& trainer, BatchReader reader);
+// same on all. `metrics` has no samples yet. Collective.
+MetricValues evaluate(Trainer& trainer, BatchReader reader, MetricSet metrics = MetricSet());
 
 }  // namespace tessera

@@ -1,7 +1,6 @@
 // The trainer of `tessera train` in tessera.h.
 #include <atomic>
 #include <cmath>
-#include <limits>
 
 #include "c/call.h"
 #include "c/handles.h"
@@ -66,14 +65,9 @@ struct Watch {
               ask(&event);
             },
             [this](const TrainValidation& v) {
-              const BinaryMetrics& m = v.metrics;
-              const Json event{{"step", v.step},
-                               {"validation",
-                                {{"auc", number_or_null(m.auc)},
-                                 {"logloss", number_or_null(m.logloss)},
-                                 {"normalized_entropy", number_or_null(m.normalized_entropy)},
-                                 {"calibration", number_or_null(m.calibration)}}},
-                               {"best", v.best}};
+              Json values = Json::object();
+              for (const auto& [name, value] : v.metrics.values) values[name] = number_or_null(value);
+              const Json event{{"step", v.step}, {"validation", std::move(values)}, {"best", v.best}};
               ask(&event);
             }};
   }
@@ -99,8 +93,8 @@ std::string trained(const Runtime& runtime, const std::shared_ptr<ProcessGroup>&
   group->all_reduce(asked, ReduceOp::kMin, "watch").wait();
   Watch watch{in, asked.item() != 0 ? config.report.log_every : 0, group->rank() == 0};
   job.train(watch.callbacks());
-  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();  // who stops does not wait for an evaluation
-  std::string text = job.report(job.stopped() ? BinaryMetrics{0, 0, kNone, kNone, kNone, kNone} : job.evaluate());
+  // Who stops does not wait for an evaluation.
+  std::string text = job.report(job.stopped() ? MetricSet(config.metrics.names, {&runtime}).values() : job.evaluate());
   if (group->rank() == 0) {
     Json report = config::parse_json(text, {"the report"});
     report["stopped"] = job.stopped();

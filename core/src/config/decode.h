@@ -40,6 +40,7 @@ extern template void decode(const toml::table&, const std::string&, DataConfig&)
 extern template void decode(const toml::table&, const std::string&, ScheduleConfig&);
 extern template void decode(const toml::table&, const std::string&, ValidationConfig&);
 extern template void decode(const toml::table&, const std::string&, ColumnConfig&);
+extern template void decode(const toml::table&, const std::string&, MetricsConfig&);
 extern template void decode(const toml::table&, const std::string&, ReportConfig&);
 
 }  // namespace tessera::config

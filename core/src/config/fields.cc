@@ -297,16 +297,20 @@ const std::vector<Field<ValidationConfig>>& fields<ValidationConfig>() {
        0,
        {"random", "last"}},
       {"every_steps", &S::every_steps, "steps", "between validations; 0: behind each epoch", 0, kInt32},
-      {"monitor",
-       &S::monitor,
-       "",
-       "what says which one is best",
-       0,
-       0,
-       {"auc", "logloss", "normalized_entropy", "calibration"}},
+      {"monitor", &S::monitor, "", "what says which one is best: one of `metrics.names`, as it stands there"},
       {"patience", &S::patience, "validations", "training ends after so many without a better one; 0: never", 0,
        kInt32},
       {"min_delta", &S::min_delta, "", "how much better a better one has to be", 0, kMany},
+  };
+  return table;
+}
+
+template <>
+const std::vector<Field<MetricsConfig>>& fields<MetricsConfig>() {
+  using S = MetricsConfig;
+  static const std::vector<Field<S>> table = {
+      {"names", &S::names, "",
+       "of validations and the test: `auc`, `gauc?key=user`, `ndcg?k=10&key=user`, a plugin's; docs/training.md"},
   };
   return table;
 }

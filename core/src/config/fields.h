@@ -56,6 +56,8 @@ const std::vector<Field<ValidationConfig>>& fields<ValidationConfig>();
 template <>
 const std::vector<Field<ColumnConfig>>& fields<ColumnConfig>();
 template <>
+const std::vector<Field<MetricsConfig>>& fields<MetricsConfig>();
+template <>
 const std::vector<Field<ReportConfig>>& fields<ReportConfig>();
 
 // Keys that one table has and [table_defaults] has not.
@@ -75,6 +77,7 @@ void for_each_section(C& config, Visit&& visit) {
   visit("data", config.data);
   visit("schedule", config.schedule);
   visit("validation", config.validation);
+  visit("metrics", config.metrics);
   visit("report", config.report);
 }
 

@@ -1,95 +1,97 @@
 #include "tessera/metrics.h"
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
+
+#include "metrics/formulas.h"
+#include "plugin/calls.h"
+#include "plugin/part_name.h"
+#include "tessera/abi/draft/metric.h"
+#include "tessera/sdk/nearest.h"
 
 namespace tessera {
 namespace {
 
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-constexpr double kLargestLoss = 100;
+// A metric that a plugin computes.
+class MetricPart : public Metric {
+ public:
+  explicit MetricPart(PartPtr part) : Metric(asked(*part)), part_(std::move(part)) {}
 
-// The Mann-Whitney statistic: pairs in which the positive is above, ties half.
-double area_under_curve(const std::vector<float>& logits, const std::vector<float>& labels, int64_t positives) {
-  const auto n = static_cast<int64_t>(logits.size());
-  const int64_t negatives = n - positives;
-  if (positives == 0 || negatives == 0) return kNaN;
-  std::vector<int64_t> order(logits.size());
-  std::iota(order.begin(), order.end(), int64_t{0});
-  std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return logits[a] < logits[b]; });
-  int64_t negatives_below = 0;
-  double pairs = 0;
-  for (int64_t begin = 0; begin < n;) {
-    int64_t end = begin, tied_positives = 0;
-    for (; end < n && logits[order[end]] == logits[order[begin]]; ++end) tied_positives += labels[order[end]] > 0.5f;
-    const int64_t tied_negatives = end - begin - tied_positives;
-    pairs += static_cast<double>(tied_positives) *
-             (static_cast<double>(negatives_below) + 0.5 * static_cast<double>(tied_negatives));
-    negatives_below += tied_negatives;
-    begin = end;
+  void add(const MetricSamples& s, std::span<double> sums) const override {
+    const tsr_metric_samples samples{
+        sizeof(samples), 0, std::ssize(s.scores), s.scores.data(), s.predictions.data(), s.labels.data(),
+        s.weights.data()};
+    AbiError error;
+    const plugin::CallScope call(*part_, "add");
+    error.check(part_->api<tsr_metric>().add(part_->self(), &samples, sums.data(), error.out()), part_->id());
   }
-  return pairs / (static_cast<double>(positives) * static_cast<double>(negatives));
-}
+  double value(std::span<const double> sums) const override {
+    double out = 0;
+    AbiError error;
+    const plugin::CallScope call(*part_, "value");
+    error.check(part_->api<tsr_metric>().value(part_->self(), sums.data(), &out, error.out()), part_->id());
+    return out;
+  }
 
-double sigmoid(double z) { return z >= 0 ? 1 / (1 + std::exp(-z)) : std::exp(z) / (1 + std::exp(z)); }
+ private:
+  static Info asked(const Part& part) {
+    constexpr int64_t kMostSums = 1 << 24;
+    tsr_metric_info info{sizeof(info), 0, 0, 0, 0};
+    AbiError error;
+    const plugin::CallScope call(part, "info");
+    error.check(part.api<tsr_metric>().info(part.self(), &info, error.out()), part.id());
+    const bool known = info.pieces >= TSR_METRIC_ANY && info.pieces <= TSR_METRIC_ALL &&
+                       info.best >= TSR_METRIC_BEST_NONE && info.best <= TSR_METRIC_BEST_ONE;
+    if (!known || info.sums < 1 || info.sums > kMostSums)
+      fail(Code::kInternal, "the metric ", part.id(), " wants ", info.sums, " sums of pieces ", info.pieces,
+           " with best value ", info.best, ", which tessera.metric/draft-1 does not have");
+    return {static_cast<Pieces>(info.pieces), static_cast<Best>(info.best), info.sums};
+  }
 
-double entropy(double p) { return -p * std::log(p) - (1 - p) * std::log1p(-p); }
+  PartPtr part_;
+};
 
 }  // namespace
 
-double metric_value(const BinaryMetrics& m, const std::string& name) {
-  if (name == "auc") return m.auc;
-  if (name == "logloss") return m.logloss;
-  if (name == "normalized_entropy") return m.normalized_entropy;
-  if (name == "calibration") return m.calibration;
-  fail(Code::kInvalidArgument, "there is no metric \"", name,
-       "\"; there are auc, logloss, normalized_entropy and calibration");
-}
-
-double metric_cost(const BinaryMetrics& m, const std::string& name) {
-  const double value = metric_value(m, name);
+double Metric::cost(double value) const {
   if (std::isnan(value)) return std::numeric_limits<double>::infinity();
-  return name == "auc" ? -value : name == "calibration" ? std::abs(value - 1) : value;
+  switch (info_.best) {
+    case Best::kLargest:
+      return -value;
+    case Best::kOne:
+      return std::abs(value - 1);
+    default:
+      return value;
+  }
 }
 
-double logloss_of(double logit, bool label) {
-  const double z = label ? -logit : logit;
-  return std::max(z, 0.0) + std::log1p(std::exp(-std::abs(z)));
+MetricPtr make_metric(const std::string& name, const Runtime* runtime) {
+  const plugin::PartName part = plugin::parse_part_name(name);
+  MetricPtr own = metrics::make_formula(part.id, part.options, /*as_torchrec=*/false);
+  if (own && (!part.name.empty() || !part.inner.empty()))
+    fail(Code::kInvalidArgument, "the metric ", part.id, " wraps nothing: \"", name, "\"");
+  if (own) return own;
+  if (runtime && runtime->has(TSR_METRIC_KIND, part.id))
+    return std::make_shared<MetricPart>(runtime->create(TSR_METRIC_KIND, name));
+  std::vector<std::string> known = metric_names();
+  if (runtime) {
+    for (const std::string& id : runtime->ids(TSR_METRIC_KIND)) known.push_back(id);
+  }
+  std::string all;
+  for (const std::string& n : known) all += (all.empty() ? "" : ", ") + n;
+  fail(Code::kNotFound, "there is no metric \"", part.id, "\"; the nearest is \"", sdk::nearest_name(part.id, known),
+       "\", and there are ", all);
 }
 
-void Predictions::add(const Tensor& logits, const Tensor& labels) {
-  if (logits.dtype() != DType::kFloat32 || labels.dtype() != DType::kFloat32 || logits.numel() != labels.numel()) {
-    fail(Code::kInvalidArgument, "metrics need as many float32 logits as labels, not ", logits.numel(), " ",
-         to_string(logits.dtype()), " and ", labels.numel(), " ", to_string(labels.dtype()));
-  }
-  for (int64_t i = 0; i < logits.numel(); ++i) {
-    const float logit = logits.data<float>()[i], label = labels.data<float>()[i];
-    if (std::isnan(logit)) fail(Code::kInvalidArgument, "logit ", i, " of this batch is not a number");
-    if (label != 0 && label != 1) fail(Code::kInvalidArgument, "label ", i, " is ", label, ", but must be 0 or 1");
-  }
-  const auto l = logits.span<float>(), y = labels.span<float>();
-  logits_.insert(logits_.end(), l.begin(), l.end());
-  labels_.insert(labels_.end(), y.begin(), y.end());
-}
+std::vector<std::string> metric_names() { return metrics::formula_names(); }
 
-BinaryMetrics Predictions::metrics() const {
-  BinaryMetrics m;
-  m.samples = size();
-  double loss = 0, predicted = 0;
-  for (size_t i = 0; i < logits_.size(); ++i) {
-    const bool label = labels_[i] > 0.5f;
-    m.positives += label;
-    loss += std::min(logloss_of(logits_[i], label), kLargestLoss);
-    predicted += sigmoid(logits_[i]);
+double MetricValues::operator[](const std::string& name) const {
+  for (const auto& [known, value] : values) {
+    if (known == name) return value;
   }
-  const auto n = static_cast<double>(m.samples), positives = static_cast<double>(m.positives);
-  m.auc = area_under_curve(logits_, labels_, m.positives);
-  m.logloss = m.samples == 0 ? kNaN : loss / n;
-  m.normalized_entropy = m.positives == 0 || m.positives == m.samples ? kNaN : m.logloss / entropy(positives / n);
-  m.calibration = m.positives == 0 ? kNaN : predicted / positives;
-  return m;
+  std::string all;
+  for (const auto& [known, value] : values) all += (all.empty() ? "" : ", ") + known;
+  fail(Code::kInvalidArgument, "the metric \"", name, "\" was not asked for, only ", all);
 }
 
 }  // namespace tessera

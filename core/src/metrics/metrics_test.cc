@@ -1,5 +1,6 @@
 #include "tessera/metrics.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,85 +9,120 @@
 namespace tessera {
 namespace {
 
-Predictions of(const std::vector<float>& logits, const std::vector<float>& labels) {
-  Predictions p;
-  p.add(Tensor::from(logits), Tensor::from(labels));
-  return p;
-}
+using testing::HasSubstr;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
+MetricValues of(const std::vector<float>& logits, const std::vector<float>& labels,
+                const std::vector<std::string>& names = kUsualMetrics) {
+  MetricSet set(names);
+  set.add(Tensor::from(logits), Tensor::from(labels));
+  return set.values();
+}
+
+// The k-th sample is of group keys[k].
+double of_groups(const std::string& name, const std::vector<float>& scores, const std::vector<float>& labels,
+                 const std::vector<int64_t>& keys) {
+  MetricSet set({name});
+  const auto columns = KeyedJaggedTensor::from_lengths_sync({"user"}, Tensor::from(keys),
+                                                            Tensor::from(std::vector<int32_t>(keys.size(), 1)));
+  set.add(Tensor::from(scores), Tensor::from(labels), &columns);
+  return set.values()[name];
+}
+
+std::string error_of(const std::vector<std::string>& names) {
+  try {
+    const MetricSet set(names);
+    return "no error";
+  } catch (const Error& e) {
+    return e.what();
+  }
+}
+
 TEST(Metrics, AucByHand) {
   // Scores 0.1 n, 0.4 n, 0.35 p, 0.8 p: pairs won: 0.35>0.1, 0.8>0.1, 0.8>0.4; lost: 0.35<0.4. 3 of 4.
-  EXPECT_DOUBLE_EQ(of({0.1f, 0.4f, 0.35f, 0.8f}, {0, 0, 1, 1}).metrics().auc, 0.75);
-  EXPECT_DOUBLE_EQ(of({1, 2, 3, 4}, {0, 0, 1, 1}).metrics().auc, 1);
-  EXPECT_DOUBLE_EQ(of({1, 2, 3, 4}, {1, 1, 0, 0}).metrics().auc, 0);
+  EXPECT_DOUBLE_EQ(of({0.1f, 0.4f, 0.35f, 0.8f}, {0, 0, 1, 1})["auc"], 0.75);
+  EXPECT_DOUBLE_EQ(of({1, 2, 3, 4}, {0, 0, 1, 1})["auc"], 1);
+  EXPECT_DOUBLE_EQ(of({1, 2, 3, 4}, {1, 1, 0, 0})["auc"], 0);
 }
 
 TEST(Metrics, TiesCountOneHalf) {
-  EXPECT_DOUBLE_EQ(of({5, 5, 5, 5}, {0, 1, 0, 1}).metrics().auc, 0.5);
+  EXPECT_DOUBLE_EQ(of({5, 5, 5, 5}, {0, 1, 0, 1})["auc"], 0.5);
   // 2: one of each; 1: negative; 3: positive. Pairs: 2p-2n half, 2p-1n, 3p-2n, 3p-1n: 3.5 of 4.
-  EXPECT_DOUBLE_EQ(of({2, 2, 1, 3}, {1, 0, 0, 1}).metrics().auc, 0.875);
-  EXPECT_DOUBLE_EQ(of({-0.0f, 0.0f}, {1, 0}).metrics().auc, 0.5);
+  EXPECT_DOUBLE_EQ(of({2, 2, 1, 3}, {1, 0, 0, 1})["auc"], 0.875);
+  EXPECT_DOUBLE_EQ(of({-0.0f, 0.0f}, {1, 0})["auc"], 0.5);
 }
 
 TEST(Metrics, LoglossEntropyAndCalibrationByHand) {
   // Probabilities 0.5, 0.75, 0.9 for labels 1, 0, 1.
-  const BinaryMetrics m = of({0, std::log(3.0f), std::log(9.0f)}, {1, 0, 1}).metrics();
+  const MetricValues m = of({0, std::log(3.0f), std::log(9.0f)}, {1, 0, 1});
   EXPECT_EQ(m.samples, 3);
-  EXPECT_EQ(m.positives, 2);
   const double loss = (std::log(2.0) + std::log(4.0) + std::log(10.0 / 9)) / 3;
-  EXPECT_NEAR(m.logloss, loss, 1e-7);
+  EXPECT_NEAR(m["logloss"], loss, 1e-7);
   const double entropy = -(2.0 / 3) * std::log(2.0 / 3) - (1.0 / 3) * std::log(1.0 / 3);
-  EXPECT_NEAR(m.normalized_entropy, loss / entropy, 1e-7);
-  EXPECT_NEAR(m.calibration, (0.5 + 0.75 + 0.9) / 2, 1e-7);
+  EXPECT_NEAR(m["normalized_entropy"], loss / entropy, 1e-7);
+  EXPECT_NEAR(m["calibration"], (0.5 + 0.75 + 0.9) / 2, 1e-7);
+}
+
+TEST(Metrics, ErrorsAndCountsByHand) {
+  // Probabilities 0.5, 0.75, 0.1, 0.9 for labels 1, 0, 0, 1.
+  const MetricValues m = of({0, std::log(3.0f), -std::log(9.0f), std::log(9.0f)}, {1, 0, 0, 1},
+                            {"mse", "rmse", "mae", "accuracy", "precision", "recall", "accuracy?threshold=0.8",
+                             "precision?threshold=0.8", "recall?threshold=0.8", "ctr", "weighted_avg"});
+  const double squares = 0.25 + 0.5625 + 0.01 + 0.01;
+  EXPECT_NEAR(m["mse"], squares / 4, 1e-7);
+  EXPECT_NEAR(m["rmse"], std::sqrt(squares / 4), 1e-7);
+  EXPECT_NEAR(m["mae"], (0.5 + 0.75 + 0.1 + 0.1) / 4, 1e-7);
+  EXPECT_DOUBLE_EQ(m["accuracy"], 0.75);
+  EXPECT_DOUBLE_EQ(m["precision"], 2.0 / 3);
+  EXPECT_DOUBLE_EQ(m["recall"], 1);
+  EXPECT_DOUBLE_EQ(m["accuracy?threshold=0.8"], 0.75);
+  EXPECT_DOUBLE_EQ(m["precision?threshold=0.8"], 1);
+  EXPECT_DOUBLE_EQ(m["recall?threshold=0.8"], 0.5);
+  EXPECT_DOUBLE_EQ(m["ctr"], 0.5);
+  EXPECT_NEAR(m["weighted_avg"], 2.25 / 4, 1e-7);
+}
+
+TEST(Metrics, OfScoresThatAreNoLogits) {
+  MetricSet set({"mae"}, {.logits = false});
+  set.add(Tensor::from({3.0f, 4.5f}), Tensor::from({2.0f, 5.0f}));
+  EXPECT_DOUBLE_EQ(set.values()["mae"], 0.75);
 }
 
 TEST(Metrics, TheConstantGuessHasNormalizedEntropyOne) {
   const float logit = std::log(0.25f / 0.75f);
-  const BinaryMetrics m = of({logit, logit, logit, logit}, {0, 0, 1, 0}).metrics();
-  EXPECT_NEAR(m.normalized_entropy, 1, 1e-7);
-  EXPECT_NEAR(m.calibration, 1, 1e-7);
+  const MetricValues m = of({logit, logit, logit, logit}, {0, 0, 1, 0});
+  EXPECT_NEAR(m["normalized_entropy"], 1, 1e-7);
+  EXPECT_NEAR(m["calibration"], 1, 1e-7);
 }
 
 TEST(Metrics, ExtremeLogitsStayFinite) {
-  EXPECT_NEAR(logloss_of(800, true), 0, 1e-300);
-  EXPECT_DOUBLE_EQ(logloss_of(800, false), 800);
-  EXPECT_NEAR(logloss_of(-40, true), 40, 1e-9);
-  const BinaryMetrics m = of({kInf, -kInf, 1e30f, -1e30f}, {1, 1, 0, 0}).metrics();
-  EXPECT_DOUBLE_EQ(m.logloss, 50);  // two terms of 0, two cut to 100
-  EXPECT_DOUBLE_EQ(m.calibration, 1);
-  EXPECT_DOUBLE_EQ(m.auc, 0.5);
+  const MetricValues m = of({kInf, -kInf, 1e30f, -1e30f}, {1, 1, 0, 0});
+  EXPECT_NEAR(m["logloss"], -std::log(1e-12) / 2, 1e-4);  // two terms of 0, two kept off the ends
+  EXPECT_DOUBLE_EQ(m["calibration"], 1);
+  EXPECT_DOUBLE_EQ(m["auc"], 0.5);
+  EXPECT_DOUBLE_EQ(of({60, 50, 55}, {1, 0, 0})["auc"], 1) << "equal in double as probabilities, not as logits";
 }
 
 TEST(Metrics, WhatIsNotDefinedIsNaN) {
-  const BinaryMetrics none = Predictions().metrics();
-  EXPECT_TRUE(std::isnan(none.auc) && std::isnan(none.logloss) && std::isnan(none.normalized_entropy));
-  const BinaryMetrics ones = of({1, 2}, {1, 1}).metrics();
-  EXPECT_TRUE(std::isnan(ones.auc) && std::isnan(ones.normalized_entropy));
-  EXPECT_FALSE(std::isnan(ones.logloss) || std::isnan(ones.calibration));
-  EXPECT_TRUE(std::isnan(of({1, 2}, {0, 0}).metrics().calibration));
+  for (const std::string& name : metric_names()) {
+    const bool grouped = error_of({name}) != "no error";
+    const std::string full = grouped ? name + "?key=user" : name;
+    EXPECT_TRUE(std::isnan(MetricSet({full}).values()[full])) << full;
+  }
+  const MetricValues ones = of({1, 2}, {1, 1});
+  EXPECT_TRUE(std::isnan(ones["auc"]) && std::isnan(ones["normalized_entropy"]));
+  EXPECT_FALSE(std::isnan(ones["logloss"]) || std::isnan(ones["calibration"]));
+  EXPECT_TRUE(std::isnan(of({1, 2}, {0, 0})["calibration"]));
 }
 
-TEST(Metrics, MergingEqualsAddingEverythingAtOnce) {
+TEST(Metrics, AucIsTheDefinitionPairByPairAndBinsComeNear) {
   std::vector<float> logits, labels;
-  Predictions left, right, merged;
   for (int i = 0; i < 1000; ++i) {
     logits.push_back(static_cast<float>((i * 7919) % 101) / 10 - 5);
     labels.push_back(static_cast<float>((i * 31 + i / 7) % 3 == 0));
   }
-  left.add(Tensor::from(std::vector<float>(logits.begin(), logits.begin() + 300)),
-           Tensor::from(std::vector<float>(labels.begin(), labels.begin() + 300)));
-  right.add(Tensor::from(std::vector<float>(logits.begin() + 300, logits.end())),
-            Tensor::from(std::vector<float>(labels.begin() + 300, labels.end())));
-  for (const Predictions* part : {&right, &left})
-    merged.add(Tensor::from(part->logits()), Tensor::from(part->labels()));
-  const BinaryMetrics a = merged.metrics(), b = of(logits, labels).metrics();
-  EXPECT_EQ(a.samples, b.samples);
-  EXPECT_DOUBLE_EQ(a.auc, b.auc);
-  EXPECT_NEAR(a.logloss, b.logloss, 1e-12);
-
-  double won = 0, pairs = 0;  // the definition, pair by pair
+  double won = 0, pairs = 0;
   for (int i = 0; i < 1000; ++i) {
     for (int j = 0; j < 1000; ++j) {
       if (labels[i] != 1 || labels[j] != 0) continue;
@@ -94,29 +130,103 @@ TEST(Metrics, MergingEqualsAddingEverythingAtOnce) {
       won += logits[i] > logits[j] ? 1 : logits[i] == logits[j] ? 0.5 : 0;
     }
   }
-  EXPECT_DOUBLE_EQ(a.auc, won / pairs);
+  const MetricValues m = of(logits, labels, {"auc", "auc?bins=100000", "auc?bins=1"});
+  EXPECT_DOUBLE_EQ(m["auc"], won / pairs);
+  EXPECT_NEAR(m["auc?bins=100000"], m["auc"], 1e-9) << "101 values, a bin each";
+  EXPECT_DOUBLE_EQ(m["auc?bins=1"], 0.5);
+}
+
+// Batches, in any pieces, give what all samples at once give.
+TEST(Metrics, BatchesAddUp) {
+  const std::vector<float> scores = {0.3f, -1, 2, 0.3f, 0.7f, -0.2f}, labels = {1, 0, 1, 0, 0, 1};
+  const std::vector<int64_t> users = {4, 9, 4, 4, 9, 9};
+  const std::vector<std::string> names = {"auc", "gauc?key=user", "ndcg?k=2&key=user", "logloss", "recall"};
+  const auto add = [&](MetricSet& set, size_t begin, size_t end) {
+    const auto n = static_cast<int64_t>(end - begin);
+    const auto columns = KeyedJaggedTensor::from_lengths_sync(
+        {"user"}, Tensor::from(std::vector<int64_t>(users.begin() + begin, users.begin() + end)),
+        Tensor::from(std::vector<int32_t>(end - begin, 1)));
+    set.add(Tensor::from(std::span(scores).subspan(begin, end - begin), {n, 1}),
+            Tensor::from(std::vector<float>(labels.begin() + begin, labels.begin() + end)), &columns);
+  };
+  MetricSet whole(names), parts(names);
+  add(whole, 0, 6);
+  for (const auto& [begin, end] : {std::pair<size_t, size_t>{3, 6}, {0, 1}, {1, 3}}) add(parts, begin, end);
+  for (const std::string& name : names) EXPECT_NEAR(parts.values()[name], whole.values()[name], 1e-12) << name;
+  EXPECT_EQ(whole.keys(), std::vector<std::string>{"user"});
+  parts.clear();
+  EXPECT_EQ(parts.values().samples, 0);
+  add(parts, 0, 6);
+  EXPECT_EQ(parts.values().values, whole.values().values);
+}
+
+TEST(Metrics, OverGroups) {
+  const std::vector<int64_t> users = {1, 1, 1, 2, 2, 3, 3};
+  // User 1: both pairs won; user 2: lost; user 3 has no negative.
+  EXPECT_DOUBLE_EQ(of_groups("gauc?key=user", {3, 2, 1, 1, 2, 1, 2}, {1, 0, 0, 1, 0, 1, 1}, users), 3.0 / 5);
+  // Places 2, 1 and 1: of user 3 any place is positive.
+  const double second = 1 / std::log2(3.0);
+  EXPECT_NEAR(of_groups("ndcg?key=user", {2, 3, 1, 2, 1, 1, 2}, {1, 0, 0, 1, 0, 1, 1}, users), (second + 1 + 1) / 3,
+              1e-12);
+  EXPECT_NEAR(of_groups("ndcg?k=1&key=user", {2, 3, 1, 2, 1, 1, 2}, {1, 0, 0, 1, 0, 1, 1}, users), 2.0 / 3, 1e-12);
+  // Soft labels: 1 / log2(2) + 0.5 / log2(3) is best, here the other way round.
+  EXPECT_NEAR(of_groups("ndcg?key=user", {1, 2}, {1, 0.5f}, {1, 1}), (0.5 + second) / (1 + 0.5 * second), 1e-12);
+  EXPECT_DOUBLE_EQ(of_groups("recall_at_k?k=1&key=user", {3, 2, 1, 1, 2, 1, 2}, {1, 1, 0, 1, 0, 1, 1}, users),
+                   (0.5 + 0 + 0.5) / 3);
+  EXPECT_DOUBLE_EQ(of_groups("hit_rate?k=1&key=user", {3, 2, 1, 1, 2, 1, 2}, {1, 1, 0, 1, 0, 1, 1}, users), 2.0 / 3);
+  // A user without positives is none of the groups.
+  EXPECT_DOUBLE_EQ(of_groups("hit_rate?k=1&key=user", {1, 2, 1}, {0, 1, 0}, {1, 1, 2}), 1);
+}
+
+TEST(Metrics, EqualScoresAreInEachOrderAsLikely) {
+  // Four equal scores, one positive, two places.
+  EXPECT_DOUBLE_EQ(of_groups("recall_at_k?k=2&key=user", {1, 1, 1, 1}, {0, 0, 1, 0}, {1, 1, 1, 1}), 0.5);
+  EXPECT_DOUBLE_EQ(of_groups("hit_rate?k=2&key=user", {1, 1, 1, 1}, {0, 0, 1, 0}, {1, 1, 1, 1}), 0.5);
+  // Two positives: no hit in 2 places with 2/4 * 1/3.
+  EXPECT_DOUBLE_EQ(of_groups("hit_rate?k=2&key=user", {1, 1, 1, 1}, {0, 1, 1, 0}, {1, 1, 1, 1}), 1 - 1.0 / 6);
+  EXPECT_DOUBLE_EQ(of_groups("ndcg?k=2&key=user", {1, 1}, {0, 1}, {1, 1}), (1 + 1 / std::log2(3.0)) / 2);
+  EXPECT_DOUBLE_EQ(of_groups("hit_rate?k=3&key=user", {1, 1}, {0, 1}, {1, 1}), 1) << "fewer than k";
+}
+
+TEST(Metrics, AGroupIsTheFirstIdOfABag) {
+  MetricSet set({"hit_rate?k=1&key=user"});
+  // Bags {7, 5}, {}, {7}, {}: two groups.
+  const auto columns = KeyedJaggedTensor::from_lengths_sync({"user"}, Tensor::from(std::vector<int32_t>{7, 5, 7}),
+                                                            Tensor::from(std::vector<int32_t>{2, 0, 1, 0}));
+  set.add(Tensor::from({2.0f, 1.0f, 1.0f, 2.0f}), Tensor::from({1.0f, 1.0f, 0.0f, 0.0f}), &columns);
+  EXPECT_DOUBLE_EQ(set.values()["hit_rate?k=1&key=user"], 0.5);
 }
 
 TEST(Metrics, RefusesWrongInput) {
-  Predictions p;
+  MetricSet p;
   EXPECT_THROW(p.add(Tensor::from({1.0f, 2.0f}), Tensor::from({1.0f})), Error);
   EXPECT_THROW(p.add(Tensor::from({1.0}), Tensor::from({1.0f})), Error);
-  EXPECT_THROW(p.add(Tensor::from({1.0f}), Tensor::from({0.5f})), Error);
   EXPECT_THROW(p.add(Tensor::from({std::nanf("")}), Tensor::from({1.0f})), Error);
-  EXPECT_EQ(p.size(), 0);
+  EXPECT_THROW(p.add(Tensor::from({1.0f}), Tensor::from({2.0f})), Error) << "a logloss of label 2";
+  EXPECT_EQ(p.values().samples, 0);
+  MetricSet grouped({"gauc?key=user"});
+  EXPECT_THROW(grouped.add(Tensor::from({1.0f}), Tensor::from({1.0f})), Error);
 }
 
-TEST(Metrics, ByName) {
-  BinaryMetrics m;
-  m.auc = 0.7, m.logloss = 0.5, m.normalized_entropy = 0.9, m.calibration = 1.2;
-  EXPECT_EQ(metric_value(m, "auc"), 0.7);
-  EXPECT_EQ(metric_value(m, "normalized_entropy"), 0.9);
-  EXPECT_EQ(metric_cost(m, "auc"), -0.7);
-  EXPECT_EQ(metric_cost(m, "logloss"), 0.5);
-  EXPECT_NEAR(metric_cost(m, "calibration"), 0.2, 1e-12);
-  m.auc = std::numeric_limits<double>::quiet_NaN();
-  EXPECT_EQ(metric_cost(m, "auc"), std::numeric_limits<double>::infinity());
-  EXPECT_THROW(metric_value(m, "acu"), Error);
+TEST(Metrics, WhatCannotBeAskedForIsNamed) {
+  EXPECT_THAT(error_of({"loglos"}),
+              HasSubstr("there is no metric \"loglos\"; the nearest is \"logloss\", and there are "));
+  EXPECT_THAT(error_of({"gauc"}), HasSubstr("say by which column, as in ?key=user"));
+  EXPECT_THAT(error_of({"logloss?key=user"}), HasSubstr("is of no groups, and takes no key"));
+  EXPECT_THAT(error_of({"ndcg?k=0&key=user"}), HasSubstr("k is 0, but must be between 1 and "));
+  EXPECT_THAT(error_of({"accuracy?treshold=0.1"}), HasSubstr("the nearest known one is \"threshold\""));
+  EXPECT_THAT(error_of({"auc", "auc"}), HasSubstr("is asked for twice"));
+  EXPECT_THROW(of({1}, {1})["ndcg"], Error);
+}
+
+TEST(Metrics, CostsGoDownWhereMetricsGetBetter) {
+  const MetricSet set({"auc", "logloss", "calibration", "ctr"});
+  EXPECT_EQ(set.cost("auc", 0.7), -0.7);
+  EXPECT_EQ(set.cost("logloss", 0.5), 0.5);
+  EXPECT_NEAR(set.cost("calibration", 1.2), 0.2, 1e-12);
+  EXPECT_EQ(set.cost("auc", std::nan("")), std::numeric_limits<double>::infinity());
+  EXPECT_THROW(set.cost("ctr", 0.5), Error);
+  EXPECT_THROW(set.cost("mae", 0.5), Error);
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ TEST(RecMetrics, SumsOfRanksAddUp) {
   b.update(std::span(p).subspan(1), std::span(y).subspan(1), std::span(w).subspan(1));
   std::vector<double> sums = a.lifetime_sums();
   for (size_t i = 0; i < sums.size(); ++i) sums[i] += b.lifetime_sums()[i];
-  EXPECT_DOUBLE_EQ(all.values_of(sums)[0].second, value(all, "lifetime_ne"));
+  EXPECT_DOUBLE_EQ(all.value_of(sums), value(all, "lifetime_ne"));
 }
 
 TEST(RecMetrics, AucOfTheNewestSamples) {
@@ -54,6 +54,7 @@ TEST(RecMetrics, AucOfTheNewestSamples) {
 TEST(RecMetrics, Refusals) {
   EXPECT_THROW(RecMetric("nee", 10), Error);
   EXPECT_THROW(RecMetric("ne", 0), Error);
+  EXPECT_THROW(RecMetric("gauc", 10), Error);
   EXPECT_THROW(RecMetric("ne", 10).update(Batch{1}, Batch{1, 0}, {}), Error);
 }
 

@@ -7,6 +7,7 @@
 
 #include "tessera/abi/collective.h"
 #include "tessera/abi/device.h"
+#include "tessera/abi/draft/metric.h"
 #include "tessera/abi/draft/reader.h"
 #include "tessera/abi/kernel.h"
 #include "tessera/abi/module.h"
@@ -72,6 +73,8 @@ constexpr Member kDevice[] = {TESSERA_MEMBER(tsr_device, count),         TESSERA
 constexpr Member kReader[] = {TESSERA_MEMBER(tsr_reader, open),   TESSERA_MEMBER(tsr_reader, file),
                               TESSERA_MEMBER(tsr_reader, column), TESSERA_MEMBER(tsr_reader, block),
                               TESSERA_MEMBER(tsr_reader, select), TESSERA_MEMBER(tsr_reader, read)};
+constexpr Member kMetric[] = {TESSERA_MEMBER(tsr_metric, info), TESSERA_MEMBER(tsr_metric, add),
+                              TESSERA_MEMBER(tsr_metric, value)};
 #undef TESSERA_MEMBER
 
 constexpr Interface kInterfaces[] = {
@@ -81,7 +84,8 @@ constexpr Interface kInterfaces[] = {
     {TSR_COLLECTIVE_KIND, kCollective, offsetof(tsr_collective, flags), TSR_COLLECTIVE_WRAPS},
     {TSR_MODULE_KIND, kModule, offsetof(tsr_module, flags), TSR_MODULE_SUMS_OVER_RANKS},
     {TSR_DEVICE_KIND, kDevice, offsetof(tsr_device, flags), 0},
-    {TSR_READER_KIND, kReader, offsetof(tsr_reader, flags), 0}};
+    {TSR_READER_KIND, kReader, offsetof(tsr_reader, flags), 0},
+    {TSR_METRIC_KIND, kMetric, offsetof(tsr_metric, flags), 0}};
 
 // `what` names the table in the sentence. All tables begin with their struct_size.
 std::string missing_member(const std::string& what, const void* table, std::span<const Member> members) {

@@ -6,12 +6,10 @@ namespace tessera {
 
 using json = nlohmann::ordered_json;
 
-json metrics_json(const BinaryMetrics& m) {
-  return {{"samples", m.samples},
-          {"auc", m.auc},
-          {"logloss", m.logloss},
-          {"normalized_entropy", m.normalized_entropy},
-          {"calibration", m.calibration}};
+json metrics_json(const MetricValues& m) {
+  json out = {{"samples", m.samples}};
+  for (const auto& [name, value] : m.values) out[name] = value;
+  return out;
 }
 
 MetricsLog::MetricsLog(const ReportConfig& report, bool append) {
@@ -43,8 +41,8 @@ void MetricsLog::add(const TrainValidation& validation) {
          {"best", validation.best},
          {"seconds", watch_.seconds()}});
   if (!events_) return;
-  for (const char* name : {"auc", "logloss", "normalized_entropy", "calibration"})
-    events_->add(cat("validation/", name), validation.step, metric_value(validation.metrics, name));
+  for (const auto& [name, value] : validation.metrics.values)
+    events_->add(cat("validation/", name), validation.step, value);
   events_->flush();
 }
 

@@ -12,8 +12,8 @@
 
 namespace tessera {
 
-// {"samples", "auc", "logloss", "normalized_entropy", "calibration"}.
-nlohmann::ordered_json metrics_json(const BinaryMetrics& metrics);
+// {"samples", and each value by its name}.
+nlohmann::ordered_json metrics_json(const MetricValues& metrics);
 
 // Lines: {"step", "epoch", "samples", "loss", "table_rate", "dense_rate", "seconds"} and
 // {"step", "validation": {"samples", "auc", ...}, "best", "seconds"}; rates are the schedules' factors, seconds those

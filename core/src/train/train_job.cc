@@ -12,6 +12,7 @@
 #include "modules/graph_json.h"
 #include "tessera/checkpoint.h"
 #include "tessera/planner.h"
+#include "tessera/sdk/nearest.h"
 #include "tessera/traffic.h"
 #include "train/job_checkpoints.h"
 #include "train/job_data.h"
@@ -69,11 +70,26 @@ bool is_weighted(const std::vector<DataColumn>& columns) {
   return std::any_of(columns.begin(), columns.end(), [](const DataColumn& c) { return c.weighted; });
 }
 
+// Metrics over groups go by columns of ids.
+void check_keys(const MetricSet& metrics, const Dataset& data) {
+  std::vector<std::string> known;
+  for (const DataColumn& c : data.columns) known.push_back(c.name);
+  for (const std::string& key : metrics.keys()) {
+    if (std::find(known.begin(), known.end(), key) == known.end())
+      fail(Code::kInvalidArgument, "metrics.names has a metric by \"", key,
+           "\", which is no column of ids; the nearest is \"", sdk::nearest_name(key, known), '"');
+  }
+}
+
 }  // namespace
 
 TrainJob::TrainJob(const Runtime& runtime, const Config& config, const TrainJobOptions& options,
                    std::shared_ptr<ProcessGroup> group)
-    : runtime_(runtime), config_(config), options_(options), group_(std::move(group)) {
+    : runtime_(runtime),
+      config_(config),
+      options_(options),
+      group_(std::move(group)),
+      metrics_(config_.metrics.names, {&runtime}) {
   check_same_job(*group_, config_, options_);
   check_model(runtime_, config_);
   if (options_.resume) resumable_ = whole_checkpoints(options_.save, *group_);
@@ -81,6 +97,7 @@ TrainJob::TrainJob(const Runtime& runtime, const Config& config, const TrainJobO
   const bool goes_on = !from.empty() && !config_.columns.empty();
   JobData job = read_job_data(runtime_, config_, goes_on ? saved_encoding(from) : "");
   data_ = std::move(job.data);
+  check_keys(metrics_, data_);
   tables_ = std::move(job.tables);
   keep_for_validation();
   check_parts(runtime_, config_, tables_, compute_device(options_.device).id);
@@ -106,7 +123,7 @@ void TrainJob::keep_for_validation() {
   if (data_.train.size() == 0 || validation_.size() == 0)
     fail(Code::kInvalidArgument, "validation.fraction = ", v.fraction, " leaves ", data_.train.size(),
          " rows to train on and ", validation_.size(), " to validate on");
-  scores_ = std::make_unique<ValidationScores>(v);
+  scores_ = std::make_unique<ValidationScores>(v, metrics_);
 }
 
 TrainJob::~TrainJob() = default;
@@ -302,20 +319,21 @@ bool TrainJob::takes_ahead() const {
   return config_.job.pipeline ? *config_.job.pipeline : can_work_ahead(*group_);
 }
 
-BinaryMetrics TrainJob::evaluate() {
+MetricValues TrainJob::evaluate() {
   Stopwatch watch;
-  const BinaryMetrics metrics = evaluate_on(data_.test);
+  if (data_.test_rows() == 0) return metrics_.values();
+  const MetricValues metrics = evaluate_on(data_.test);
   watch.lap(evaluate_seconds_, "evaluate");
   return metrics;
 }
 
-BinaryMetrics TrainJob::evaluate_on(const Samples& samples) {
+MetricValues TrainJob::evaluate_on(const Samples& samples) {
   const int64_t batch = std::max<int64_t>(config_.data.batch, 1024);
   const bool spread = samples.streamed && group_->world_size() > 1;  // in order, one rank would have all of a batch
-  return tessera::evaluate(*trainer_, {samples, {batch, group_->rank(), group_->world_size(), 1, spread}});
+  return tessera::evaluate(*trainer_, {samples, {batch, group_->rank(), group_->world_size(), 1, spread}}, metrics_);
 }
 
-std::string TrainJob::report(const BinaryMetrics& metrics) { return TrainReport(*this).text(metrics); }
+std::string TrainJob::report(const MetricValues& metrics) { return TrainReport(*this).text(metrics); }
 
 std::string TrainJob::write_trace() {
   return tessera::write_trace(options_.trace, {{"steps", trace_.get()}, {"inputs", input_trace_.get()}}, *group_);

@@ -68,25 +68,12 @@ void TrainLoop::check_losses() {
   }
 }
 
-BinaryMetrics evaluate(Trainer& trainer, BatchReader reader) {
-  Predictions mine;
+MetricValues evaluate(Trainer& trainer, BatchReader reader, MetricSet metrics) {
   for (Batch batch; reader.next(batch);) {
-    const Tensor logits = trainer.predict(batch);
-    if (batch.labels.numel()) mine.add(logits, batch.labels);
+    const Tensor scores = trainer.predict(batch);
+    if (batch.labels.numel()) metrics.add(scores, batch.labels, &batch.sparse);
   }
-  const ProcessGroup& group = trainer.group();
-  if (group.world_size() == 1) return mine.metrics();
-  const Tensor counts = Tensor::zeros({group.world_size()}, DType::kInt64);
-  counts.data<int64_t>()[group.rank()] = mine.size();
-  group.all_reduce(counts, ReduceOp::kSum, "test samples").wait();
-  int64_t total = 0;
-  for (int64_t n : counts.span<int64_t>()) total += n;
-  const Tensor logits = Tensor::empty({total}), labels = Tensor::empty({total});
-  group.all_gather_v(Tensor::from(mine.logits()), logits, counts.span<int64_t>(), "logits").wait();
-  group.all_gather_v(Tensor::from(mine.labels()), labels, counts.span<int64_t>(), "labels").wait();
-  Predictions all;
-  all.add(logits, labels);
-  return all.metrics();
+  return metrics.values(trainer.group());
 }
 
 }  // namespace tessera

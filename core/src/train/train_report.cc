@@ -114,7 +114,7 @@ TrainReport::Json TrainReport::layers() {
   return out;
 }
 
-std::string TrainReport::text(const BinaryMetrics& metrics) {
+std::string TrainReport::text(const MetricValues& metrics) {
   TESSERA_CHECK(job_.loop_, "a report is of a job that has trained");
   const TrainLoop& loop = *job_.loop_;
   const std::vector<double>& losses = loop.losses();

@@ -17,7 +17,7 @@ class TrainReport {
  public:
   explicit TrainReport(TrainJob& job) : job_(job) {}
   // TrainJob::report(). Collective.
-  std::string text(const BinaryMetrics& metrics);
+  std::string text(const MetricValues& metrics);
 
  private:
   using Json = nlohmann::ordered_json;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <utility>
 
 #include "tessera/config.h"
 #include "tessera/metrics.h"
@@ -13,16 +14,23 @@ namespace tessera {
 
 struct Validation {
   int64_t step = 0;
-  BinaryMetrics metrics;
+  MetricValues metrics;
 };
 
 class ValidationScores {
  public:
-  explicit ValidationScores(const ValidationConfig& config) : config_(config) {}
+  // `metrics`: those that validations have; kInvalidArgument where `monitor` is none, or has no best value.
+  ValidationScores(const ValidationConfig& config, MetricSet metrics) : config_(config), metrics_(std::move(metrics)) {
+    try {
+      (void)metrics_.cost(config_.monitor, 0);
+    } catch (const Error& e) {
+      throw Error(e.code(), cat("validation.monitor: ", e.what()));
+    }
+  }
 
   // True: the best one so far, by at least min_delta.
   bool add(const Validation& validation) {
-    const double cost = metric_cost(validation.metrics, config_.monitor);
+    const double cost = metrics_.cost(config_.monitor, validation.metrics[config_.monitor]);
     const bool better = cost < least_ - (std::isfinite(least_) ? config_.min_delta : 0);
     if (better) {
       least_ = cost;
@@ -46,6 +54,7 @@ class ValidationScores {
 
  private:
   ValidationConfig config_;
+  MetricSet metrics_;
   std::optional<Validation> best_;
   double least_ = std::numeric_limits<double>::infinity();
   int64_t since_best_ = 0;

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 Validation with_auc(int64_t step, double auc) {
   Validation v{step, {}};
-  v.metrics.auc = auc;
+  v.metrics.values = {{"auc", auc}};
   return v;
 }
 
@@ -32,7 +32,7 @@ TEST(ValidationScores, TheBestByMonitorAndDelta) {
   ValidationConfig config;
   config.patience = 2;
   config.min_delta = 0.01;
-  ValidationScores scores(config);
+  ValidationScores scores(config, MetricSet());
   EXPECT_TRUE(scores.add(with_auc(1, 0.6)));
   EXPECT_FALSE(scores.add(with_auc(2, 0.605)));
   EXPECT_TRUE(scores.add(with_auc(3, 0.62)));
@@ -44,7 +44,7 @@ TEST(ValidationScores, TheBestByMonitorAndDelta) {
 }
 
 TEST(ValidationScores, WithoutPatienceItGoesOn) {
-  ValidationScores scores({});
+  ValidationScores scores({}, MetricSet());
   for (int64_t step = 0; step < 100; ++step) scores.add(with_auc(step, 0.5));
   EXPECT_FALSE(scores.exhausted());
 }
@@ -157,7 +157,7 @@ TEST_F(ValidatedJob, SchedulesMultiplyLearningRates) {
             half);
   const auto still = job({}, {"schedule.tables=[\"constant?factor=0\"]", "schedule.dense=[\"constant?factor=0\"]"});
   still->train({});
-  EXPECT_EQ(still->validations().front().metrics.logloss, still->validations().back().metrics.logloss);
+  EXPECT_EQ(still->validations().front().metrics["logloss"], still->validations().back().metrics["logloss"]);
 }
 
 TEST_F(ValidatedJob, LogsALineForEach) {
@@ -171,7 +171,7 @@ TEST_F(ValidatedJob, LogsALineForEach) {
   EXPECT_EQ(lines[0].at("step"), 5);
   EXPECT_NEAR(lines[0].at("table_rate").get<double>(), 0.4, 1e-12);
   EXPECT_GT(lines[0].at("loss").get<double>(), 0);
-  EXPECT_EQ(lines[1].at("validation").at("auc"), one->validations().front().metrics.auc);
+  EXPECT_EQ(lines[1].at("validation").at("auc"), one->validations().front().metrics["auc"]);
   EXPECT_EQ(lines[1].at("best"), true);
 }
 
@@ -225,7 +225,10 @@ TEST_F(ValidatedJob, WhatCannotBeIsNamed) {
   EXPECT_EQ(refused({}, {"validation.fraction=0", "validation.patience=2"}),
             "validation.patience needs rows to validate on: set validation.fraction");
   EXPECT_THAT(refused({}, {"validation.fraction=0.001", "validation.split=last"}), HasSubstr(" and 0 to validate on"));
-  EXPECT_THAT(refused({}, {"validation.monitor=acu"}), HasSubstr("must be one of auc, logloss"));
+  EXPECT_THAT(refused({}, {"validation.monitor=acu"}),
+              HasSubstr("validation.monitor: there is no metric \"acu\" here; the nearest is \"auc\""));
+  EXPECT_THAT(refused({}, {"metrics.names=[\"gauc?key=c9\"]", "validation.monitor=\"gauc?key=c9\""}),
+              HasSubstr("which is no column of ids; the nearest is \"c"));
   EXPECT_THAT(refused({}, {"schedule.tables=[\"cosin\"]"}), HasSubstr("the nearest is \"cosine\""));
 }
 

@@ -1,0 +1,21 @@
+// Metrics of the order of scores.
+#pragma once
+
+#include "tessera/metrics.h"
+
+namespace tessera::metrics {
+
+// The area below the curve of true over false positives; NaN where a class is missing. `ties_as_they_came`: equal
+// scores are ordered so, otherwise count one half.
+double area_under_curve(const MetricSamples& samples, bool ties_as_they_came);
+
+// kInvalidArgument: a label outside [0, 1].
+void require_labels_to_one(const MetricSamples& samples, const char* metric);
+
+MetricPtr make_auc(int64_t bins, bool as_torchrec);  // bins 0: exact
+MetricPtr make_gauc();
+MetricPtr make_ndcg(int64_t k);
+MetricPtr make_recall_at_k(int64_t k);
+MetricPtr make_hit_rate(int64_t k);
+
+}  // namespace tessera::metrics

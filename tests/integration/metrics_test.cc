@@ -1,0 +1,109 @@
+// Metrics by name through tessera train: the same values on any number of ranks, a plugin's beside the core's.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tessera/error.h"
+#include "tessera_program.h"
+
+namespace tessera::test {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+const std::string kJob = R"(
+[job]
+device = "cpu"
+[model]
+embedding_dim = 8
+bottom_mlp = [8, 8]
+top_mlp = [8, 1]
+[data]
+reader = "synthetic"
+columns = 3
+rows = [40, 300, 300]
+samples = 2000
+test_samples = 777
+batch = 100
+[validation]
+fraction = 0.2
+monitor = "ndcg?k=3&key=c0"
+[metrics]
+names = ["auc", "auc?bins=1000", "gauc?key=c0", "ndcg?k=3&key=c0", "recall_at_k?k=2&key=c1",
+         "hit_rate?k=2&key=c0", "logloss", "ne", "rmse", "precision?threshold=0.2", "acme.lift?at=0.2"]
+)";
+
+class MetricsJob : public testing::Test {
+ protected:
+  Finished run(int ranks, const std::vector<std::string>& more) {
+    std::vector<std::string> args = {"train",
+                                     "--config",
+                                     folder_.write("job.toml", kJob),
+                                     "--nproc",
+                                     cat(ranks),
+                                     "--set",
+                                     cat("plugins.path=", TESSERA_TEST_PLUGINS),
+                                     "--set",
+                                     "report.json=" + folder_.file("report.json")};
+    args.insert(args.end(), more.begin(), more.end());
+    return run_tessera(args);
+  }
+  json report() const { return json::parse(contents(folder_.file("report.json"))); }
+
+  TestFolder folder_;
+};
+
+TEST_F(MetricsJob, RanksMergeExactly) {
+  const std::vector<std::string> untrained = {"--max-steps", "0"};
+  const Finished one = run(1, untrained);
+  ASSERT_EQ(one.status, 0) << one.output;
+  EXPECT_THAT(one.output, HasSubstr("  gauc?key=c0 0."));
+  const json alone = report().at("test");
+  EXPECT_EQ(alone.at("samples"), 777);
+  const Finished three = run(3, untrained);
+  ASSERT_EQ(three.status, 0) << three.output;
+  const json together = report().at("test");
+  ASSERT_EQ(alone.size(), 13u) << alone;
+  for (const auto& [name, value] : alone.items()) {
+    if (name == "seconds") continue;
+    ASSERT_TRUE(value.is_number()) << name;
+    EXPECT_NEAR(together.at(name).get<double>(), value.get<double>(), 1e-9) << name;
+  }
+  EXPECT_GT(alone.at("acme.lift?at=0.2").get<double>(), 0);
+}
+
+TEST_F(MetricsJob, AnyOfThemSaysWhichValidationIsBest) {
+  const Finished done = run(2, {"--set", "data.epochs=3", "--save-best", folder_.file("best")});
+  ASSERT_EQ(done.status, 0) << done.output;
+  double best = 0;
+  const json all = report();
+  ASSERT_EQ(all.at("validations").size(), 3u);
+  for (const json& v : all.at("validations")) {
+    const double value = v.at("ndcg?k=3&key=c0").get<double>();
+    EXPECT_EQ(v.at("best").get<bool>(), value > best);
+    best = std::max(best, value);
+  }
+  EXPECT_GT(best, 0);
+}
+
+TEST_F(MetricsJob, WithoutATestPart) {
+  const Finished done = run(2, {"--set", "data.test_samples=0"});
+  ASSERT_EQ(done.status, 0) << done.output;
+  EXPECT_THAT(done.output, HasSubstr("there are no test rows"));
+  EXPECT_EQ(report().at("test").at("samples"), 0);
+  EXPECT_TRUE(report().at("test").at("auc").is_null());
+}
+
+TEST_F(MetricsJob, UnknownOnesAreNamedBeforeAnythingIsRead) {
+  const Finished wrong = run(1, {"--set", "metrics.names=[\"acme.lfit\"]", "--set", "data.reader=nothing"});
+  EXPECT_EQ(wrong.status, 2) << wrong.output;
+  EXPECT_THAT(wrong.output, HasSubstr("there is no metric \"acme.lfit\"; the nearest is \"acme.lift\""));
+  const Finished options = run(1, {"--set", "metrics.names=[\"acme.lift?at=2\"]"});
+  EXPECT_EQ(options.status, 2) << options.output;
+  EXPECT_THAT(options.output, HasSubstr("option \"at\" must be above 0"));
+}
+
+}  // namespace
+}  // namespace tessera::test
