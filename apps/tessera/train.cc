@@ -53,6 +53,8 @@ bool parse_train_arguments(const std::vector<std::string>& args, TrainArguments*
   add("resume", po::bool_switch(&out->job.resume),
       "go on with the newest whole checkpoint in --save DIR, or begin where there is none: the same command for the "
       "first start of a job and all others");
+  add("start", po::value(&out->job.start)->value_name("FROM"),
+      "begin a new run with the weights of a checkpoint, ours or TorchRec's, as far as they fit");
   add("new-data", po::bool_switch(&out->job.new_data),
       "with --load: go on with the first batch of this job's data, which may be other data");
   add("max-steps", po::value(&out->max_steps)->value_name("STEPS"),
@@ -74,6 +76,8 @@ bool parse_train_arguments(const std::vector<std::string>& args, TrainArguments*
   if (out->job.save.empty() && how) throw UsageError("--save-every, --save-every-minutes and --keep need --save DIR");
   if (out->job.save.empty() && out->job.resume) throw UsageError("--resume needs --save DIR: that is where it looks");
   if (out->job.keep < 1) throw UsageError("--keep takes a number of checkpoints: 1 or more");
+  if (!out->job.start.empty() && !out->job.load.empty())
+    throw UsageError("--start begins a new run, --load goes on with one: give one of them");
   if (out->job.new_data && out->job.load.empty()) throw UsageError("--new-data needs --load DIR");
   return true;
 }
@@ -189,6 +193,7 @@ int train_with(const std::shared_ptr<ProcessGroup>& group, const Runtime& runtim
       const std::string plan = verbose ? job.plan().str() + "\n" : plan_in_short(job.plan());
       std::fprintf(stderr, "%s\ndense layers: %s\n", plan.c_str(), layers_text(job.layers()).c_str());
       if (options.resume) std::fputs(how_it_goes_on(job, options).c_str(), stderr);
+      for (const std::string& line : job.start_notes()) std::fprintf(stderr, "--start: %s\n", line.c_str());
     }
     train(job, *group, config);
     if (!job.stopped()) StopSignals::raise_again();  // it came behind the last step

@@ -34,6 +34,7 @@ class ValidationScores;
 struct TrainJobOptions {
   std::string save;                  // directory for checkpoints, one at the end; empty: none
   std::string load;                  // checkpoint directory to continue from; empty: none
+  std::string start;                 // checkpoint to begin a new run with, as far as it fits; empty: none
   int64_t save_every = 0;            // steps between checkpoints; 0: not by steps
   double save_every_minutes = 0;     // and minutes; 0: not by time. Neither: one at the end only
   int keep = 2;                      // checkpoints that stay in `save`
@@ -90,6 +91,8 @@ class TrainJob {
            std::shared_ptr<ProcessGroup> group);
   ~TrainJob();
 
+  // What options.start gave: a first line, and what was not taken, one line each. Empty without.
+  const std::vector<std::string>& start_notes() const { return start_notes_; }
   int64_t first_step() const { return first_step_; }  // steps done before this run
   int64_t steps() const { return steps_; }            // to be done in all, those before this run included
   // The checkpoint that it goes on from; empty: it begins anew.
@@ -128,6 +131,7 @@ class TrainJob {
   void load();
   void load_from(const std::string& directory, bool new_data);
   std::string progress();
+  void start();
   void after_step(const StepEnd& end, const TrainWatch& watch);
   void keep_for_validation();
   bool validation_due(const StepEnd& end) const;
@@ -161,6 +165,7 @@ class TrainJob {
   std::string loaded_;
   std::vector<std::string> passed_over_;
   std::string fingerprint_;  // of the data
+  std::vector<std::string> start_notes_;
   int64_t first_step_ = 0, steps_ = 0, per_epoch_ = 0;
   std::unique_ptr<Trace> trace_, input_trace_;  // of the steps, and of the thread that takes batches in
   std::unique_ptr<TrainLoop> loop_;

@@ -20,6 +20,7 @@ std::string common_job(const Config& config, const TrainJobOptions& options) {
   for (const TableOverride& o : config.table_overrides) text += "--set " + o.text + "\n";
   if (!config.planner.plan.empty()) text += "planner.plan is given\n";
   if (!options.load.empty()) text += cat("--load is given, --new-data ", options.new_data, '\n');
+  if (!options.start.empty()) text += "--start is given\n";
   if (!options.trace.empty()) text += "--trace is given\n";
   if (!options.save.empty()) {
     text += cat("--save-every ", options.save_every, "\n--save-every-minutes ", options.save_every_minutes, "\n--keep ",

@@ -25,6 +25,7 @@
 #include "train/trace_file.h"
 #include "train/train_report.h"
 #include "train/validation.h"
+#include "train/warm_start.h"
 
 namespace tessera {
 namespace {
@@ -104,6 +105,7 @@ TrainJob::TrainJob(const Runtime& runtime, const Config& config, const TrainJobO
   build_model();
   fingerprint_ = data_fingerprint(config_, data_);
   load();
+  if (loaded_.empty() && !options_.start.empty()) start();
   per_epoch_ = training_batches().batches();
   steps_ = per_epoch_ * config_.data.epochs;
   if (options_.max_steps) steps_ = std::min(steps_, *options_.max_steps);
@@ -198,6 +200,14 @@ void TrainJob::load_from(const std::string& directory, bool new_data) {
   first_step_ = saved.step;
   if (scores_ && saved.scores && saved.scores->monitor == config_.validation.monitor)
     scores_->go_on(saved.scores->least, saved.scores->since_best);
+}
+
+void TrainJob::start() {
+  WarmStart done = start_from(options_.start, *trainer_, data_.encoding);
+  const size_t parameters = trainer_->layers().parameters().size() + trainer_->layers().buffers().size();
+  start_notes_ = {cat("begins with ", done.tables, " of ", tables_.size(), " tables and ", done.parameters, " of ",
+                      parameters, " parameters from ", options_.start)};
+  start_notes_.insert(start_notes_.end(), done.notes.begin(), done.notes.end());
 }
 
 // What checkpoints say beside the model.

@@ -130,6 +130,7 @@ std::string TrainReport::text(const MetricValues& metrics) {
   out["layers"] = layers();
   out["steps"] = job_.steps_done();
   out["first_step"] = job_.first_step_;
+  if (!job_.start_notes_.empty()) out["start"] = job_.start_notes_;
   const double sum = std::accumulate(losses.begin(), losses.end(), 0.0);
   double seconds = loop.seconds();
   for (const TrainValidation& v : job_.validations_) seconds -= v.seconds;

@@ -1,0 +1,237 @@
+#include "train/warm_start.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <unordered_map>
+
+#include "checkpoint/tables.h"
+#include "checkpoint/together.h"
+#include "config/json.h"
+#include "inference/float_tensors.h"
+#include "tessera/sdk/half.h"
+
+namespace tessera {
+namespace {
+
+using checkpoint::ModelTable;
+using json = nlohmann::ordered_json;
+
+constexpr int64_t kBlockFloats = int64_t{1} << 20;
+
+using Words = std::map<std::string, std::vector<std::string>>;  // by table; of row 1, 2, ...
+
+Words words_of(const std::string& encoding, const std::string& where) {
+  Words out;
+  if (encoding.empty()) return out;
+  const json all = config::parse_json(encoding, {where, Code::kDataLoss});
+  if (!all.is_object() || !all.contains("vocabularies")) return out;
+  for (const auto& [table, words] : all["vocabularies"].items()) out[table] = words.get<std::vector<std::string>>();
+  return out;
+}
+
+std::string encoding_of(const checkpoint::Manifest* manifest, const std::string& path) {
+  if (!manifest) return "";
+  const json progress = config::parse_json(manifest->progress, {path, Code::kDataLoss});
+  return progress.is_object() && progress.contains("encoding") ? progress["encoding"].dump() : "";
+}
+
+// Whether `name` is `wanted`, or that behind a dot: TorchRec's programs put modules around a model.
+bool is_called(const std::string& name, const std::string& wanted) {
+  return name == wanted || name.ends_with("." + wanted);
+}
+
+// Of "sparse_arch.embedding_bag_collection.embedding_bags.film.weight": "embedding_bags.film.weight".
+std::string last_parts(const std::string& parameter, const std::string& table) {
+  const std::string end = "." + table + ".weight";
+  TESSERA_CHECK(parameter.ends_with(end), "a table's parameter has its name");
+  const size_t before = parameter.rfind('.', parameter.size() - end.size() - 1);
+  return before == std::string::npos ? parameter : parameter.substr(before + 1);
+}
+
+// The rows of a stored table.
+class StoredRows {
+ public:
+  // `rows_here`: by row of the table here, the stored one or -1; empty: the same number, as far as there are any.
+  StoredRows(const Tensor& bytes, RowFormat format, std::vector<int64_t> rows_here)
+      : bytes_(bytes), half_(format == RowFormat::kFloat16), rows_here_(std::move(rows_here)) {}
+
+  int64_t dim() const { return bytes_.size(1) / (half_ ? 2 : 4); }
+  int64_t row_of(int64_t here) const {
+    if (!rows_here_.empty()) return rows_here_[static_cast<size_t>(here)];
+    return here < bytes_.size(0) ? here : -1;
+  }
+  void copy(int64_t row, int64_t col, int64_t cols, float* to) const {
+    const uint8_t* from = bytes_.data<uint8_t>() + row * bytes_.size(1);
+    if (half_) {
+      const auto* values = reinterpret_cast<const uint16_t*>(from) + col;
+      std::transform(values, values + cols, to, [](uint16_t h) { return sdk::half_to_float(h); });
+    } else {
+      std::copy_n(reinterpret_cast<const float*>(from) + col, cols, to);
+    }
+  }
+
+ private:
+  Tensor bytes_;
+  bool half_;
+  std::vector<int64_t> rows_here_;
+};
+
+class Starter {
+ public:
+  Starter(const std::string& path, ModelTrainer& trainer, const std::string& encoding)
+      : trainer_(trainer),
+        group_(trainer.group()),
+        tables_(checkpoint::model_tables(trainer.parallel())),
+        words_here_(words_of(encoding, "the data's encoding")) {
+    checkpoint::together_at_length(group_, "opening of a checkpoint", [&] {  // its sums are looked at
+      tensors_.emplace(path);
+      words_there_ = words_of(encoding_of(tensors_->manifest(), path), path);
+      return "";
+    });
+  }
+
+  WarmStart run() {
+    for (const ModelTable& table : tables_) start(table);
+    ParameterList dense = trainer_.layers().parameters();
+    const ParameterList& buffers = trainer_.layers().buffers();
+    dense.insert(dense.end(), buffers.begin(), buffers.end());
+    for (const ParameterPtr& p : dense) start(*p);
+    if (out_.tables + out_.parameters == 0)
+      fail(Code::kInvalidArgument, tensors_->path(), " has no table and no parameter of this model");
+    note_what_is_left();
+    return std::move(out_);
+  }
+
+ private:
+  template <class... Parts>
+  void note(const Parts&... parts) {
+    out_.notes.push_back(cat(parts...));
+  }
+  // "": not there. A name alone, however deep, is the same thing.
+  std::string stored_name(const std::string& wanted) {
+    for (const auto& [name, tensor] : tensors_->all()) {
+      if (is_called(name, wanted) && used_.insert(name).second) return name;
+    }
+    return "";
+  }
+
+  void start(const ModelTable& table) {
+    const std::string& name = table.stored.name;
+    const std::string stored = stored_name(last_parts(table.stored.parameter, name));
+    if (stored.empty()) return note("table ", name, " is not there");
+    const std::vector<int64_t>& shape = tensors_->all().at(stored).tensor->shape;
+    if (shape.size() != 2 || shape[1] != table.stored.dim)
+      return note("table ", name, " is ", checkpoint::describe(*tensors_->all().at(stored).tensor), " there, and has ",
+                  table.stored.dim, " values a row here");
+    RowFormat format = RowFormat::kFloat32;
+    const Tensor bytes = tensors_->rows(stored, &format);
+    const StoredRows rows(bytes, format, rows_by_word(name, shape[0], table.stored.rows));
+    int64_t taken = 0;
+    for (int64_t row = 0; row < table.stored.rows; ++row) taken += rows.row_of(row) >= 0 ? 1 : 0;
+    if (taken < table.stored.rows)
+      note("table ", name, ": ", taken, " of ", table.stored.rows, " rows are there, the others begin anew");
+    else if (shape[0] > table.stored.rows)
+      note("table ", name, ": ", shape[0] - table.stored.rows, " of its ", shape[0], " rows there are none here");
+    ++out_.tables;
+    fill(table, rows);
+  }
+
+  // Empty: rows go by their number.
+  std::vector<int64_t> rows_by_word(const std::string& table, int64_t stored_rows, int64_t rows) const {
+    const auto here = words_here_.find(table), there = words_there_.find(table);
+    if (here == words_here_.end() || there == words_there_.end()) return {};
+    std::unordered_map<std::string, int64_t> row_there;
+    for (size_t i = 0; i < there->second.size(); ++i) row_there.emplace(there->second[i], i + 1);
+    std::vector<int64_t> out(static_cast<size_t>(rows), -1);
+    out[0] = 0;  // of words that nobody has seen
+    for (size_t i = 0; i < std::min(here->second.size(), out.size() - 1); ++i) {
+      const auto found = row_there.find(here->second[i]);
+      if (found != row_there.end() && found->second < stored_rows) out[i + 1] = found->second;
+    }
+    return out;
+  }
+
+  // What this rank holds, a block of rows at a time. States and what the kernel keeps stay as they are.
+  void fill(const ModelTable& table, const StoredRows& rows) {
+    std::vector<std::pair<size_t, int64_t>> blocks;  // shard, first row
+    const int64_t step = std::max<int64_t>(1, kBlockFloats / table.stored.dim);
+    for (size_t s = 0; s < table.sharding->shards.size(); ++s) {
+      const ShardMetadata& w = table.sharding->shards[s];
+      if (w.rank != group_.rank()) continue;
+      for (int64_t first = 0; first < w.rows; first += step) blocks.emplace_back(s, first);
+    }
+    size_t done = 0;
+    checkpoint::together_in_turns(group_, "start of a table", [&] {
+      if (done == blocks.size()) return false;
+      const auto [shard, first] = blocks[done++];
+      const HeldShard held = table.held(shard);
+      fill(*table.collection, held, first, std::min(step, held.where.rows - first), rows);
+      return true;
+    });
+  }
+
+  static void fill(ShardedEmbeddings& collection, const HeldShard& held, int64_t first, int64_t count,
+                   const StoredRows& rows) {
+    const ShardMetadata& w = held.where;
+    std::vector<float> weights(static_cast<size_t>(count * w.cols));
+    std::vector<std::vector<float>> values;
+    std::vector<float*> states;
+    for (const Lookup::State& state : collection.state_layout(held))
+      values.emplace_back(static_cast<size_t>(state.per_row ? count : count * w.cols));
+    for (std::vector<float>& v : values) states.push_back(v.data());
+    std::vector<char> extra(static_cast<size_t>(count * collection.extra_bytes(held)));
+    collection.read_rows(held, first, count, weights.data(), states, extra.empty() ? nullptr : extra.data());
+    const std::vector<int64_t> ids = collection.table_rows(held, first, count);
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t row = rows.row_of(ids[static_cast<size_t>(i)]);
+      if (row >= 0) rows.copy(row, w.col, w.cols, weights.data() + i * w.cols);
+    }
+    const std::vector<const float*> same(states.begin(), states.end());
+    collection.write_rows(held, first, count, weights.data(), same, extra.empty() ? nullptr : extra.data());
+  }
+
+  void start(const Parameter& p) {
+    const std::string stored = stored_name(p.name);
+    if (stored.empty()) return note("parameter ", p.name, " is not there");
+    const checkpoint::StoredTensor& there = *tensors_->all().at(stored).tensor;
+    const std::vector<int64_t> shape(p.value.shape().begin(), p.value.shape().end());
+    if (there.shape != shape || is_integer(there.dtype) != is_integer(p.value.dtype()))
+      return note("parameter ", p.name, " is ", checkpoint::describe(there), " there, and ",
+                  checkpoint::describe({p.value.dtype(), shape, 0}), " here");
+    const Tensor value = tensors_->read(stored).to(p.value.dtype());
+    if (p.value.stream())
+      assign(p.value, value);
+    else
+      std::copy_n(static_cast<const char*>(value.raw()), value.bytes(), static_cast<char*>(p.value.raw()));
+    ++out_.parameters;
+  }
+
+  void note_what_is_left() {
+    constexpr int64_t kMost = 8;
+    int64_t left = 0;
+    std::string names;
+    for (const auto& [name, tensor] : tensors_->all()) {
+      if (used_.contains(name) || ++left > kMost) continue;
+      names += cat(names.empty() ? "" : ", ", name);
+    }
+    if (left > kMost) names += cat(" and ", left - kMost, " more");
+    if (left > 0) note("nothing here is called ", names);
+  }
+
+  ModelTrainer& trainer_;
+  const ProcessGroup& group_;
+  std::vector<ModelTable> tables_;
+  Words words_here_, words_there_;
+  std::optional<inference::FloatTensors> tensors_;
+  std::set<std::string> used_;
+  WarmStart out_;
+};
+
+}  // namespace
+
+WarmStart start_from(const std::string& path, ModelTrainer& trainer, const std::string& encoding) {
+  return Starter(path, trainer, encoding).run();
+}
+
+}  // namespace tessera

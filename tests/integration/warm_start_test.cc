@@ -1,0 +1,176 @@
+// tessera train --start: what a new run takes from another one, whatever its plan, its rows, its words.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "graph_job.h"
+#include "tessera/error.h"
+#include "tessera_program.h"
+
+namespace tessera::test {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+const std::string kLayers = R"(
+[[layer]]
+name = "deep"
+type = "mlp"
+inputs = ["dense", "c0", "c1", "c2"]
+options = { widths = [8], final_activation = "relu" }
+[[layer]]
+name = "top"
+type = "linear"
+inputs = ["deep"]
+[[head]]
+name = "click"
+input = "top"
+)";
+
+class WarmStart : public testing::Test {
+ protected:
+  Finished run(int ranks, const std::vector<std::string>& more) {
+    std::vector<std::string> args = {"train",
+                                     "--config",
+                                     folder_.write("job.toml", kGraphJob + kGraphTables + kLayers),
+                                     "--nproc",
+                                     cat(ranks),
+                                     "--set",
+                                     "report.json=" + report_};
+    args.insert(args.end(), more.begin(), more.end());
+    return run_tessera(args);
+  }
+  double test_loss() const { return json::parse(contents(report_)).at("test").at("logloss").get<double>(); }
+
+  TestFolder folder_;
+  const std::string report_ = folder_.file("report.json"), trained_ = folder_.file("trained");
+};
+
+TEST_F(WarmStart, TakesTheModelAndNeitherStepNorStates) {
+  const Finished first = run(2, {"--save", trained_, "--set", "table_defaults.sharding=row_wise"});
+  ASSERT_EQ(first.status, 0) << first.output;
+  const double loss = test_loss();
+  // Cut otherwise, on other ranks, by another optimizer: that of the checkpoint is of no interest.
+  const Finished again = run(3, {"--start", trained_, "--max-steps", "0", "--set", "table_defaults.sharding=column_wise",
+                                 "--set", "table_defaults.min_partition=4", "--set",
+                                 "table_defaults.optimizer={ name = \"adam\" }"});
+  ASSERT_EQ(again.status, 0) << again.output;
+  EXPECT_THAT(again.output, HasSubstr("--start: begins with 3 of 3 tables and 4 of 4 parameters from " + trained_));
+  EXPECT_THAT(again.output, AllOf(Not(HasSubstr("is not there")), Not(HasSubstr("nothing here"))));
+  EXPECT_NEAR(test_loss(), loss, 1e-6);
+  const Finished on = run(1, {"--start", trained_, "--max-steps", "3"});
+  ASSERT_EQ(on.status, 0) << on.output;
+  const json report = json::parse(contents(report_));
+  EXPECT_EQ(report.at("first_step"), 0);
+  EXPECT_EQ(report.at("steps"), 3);
+  EXPECT_EQ(report.at("start").size(), 1u);
+}
+
+TEST_F(WarmStart, SaysWhatDoesNotFit) {
+  const Finished first = run(1, {"--save", trained_, "--max-steps", "5"});
+  ASSERT_EQ(first.status, 0) << first.output;
+  const Finished grown = run(2, {"--start", trained_, "--max-steps", "0", "--set", "data.rows=[400, 40, 20]", "--set",
+                                 "table.c2.embedding_dim=8", "--set", "data.dense=4"});
+  ASSERT_EQ(grown.status, 0) << grown.output;
+  EXPECT_THAT(grown.output, HasSubstr("--start: begins with 2 of 3 tables and 3 of 4 parameters"));
+  EXPECT_THAT(grown.output, HasSubstr("--start: table c0: 300 of 400 rows are there, the others begin anew"));
+  EXPECT_THAT(grown.output, HasSubstr("--start: table c1: 10 of its 50 rows there are none here"));
+  EXPECT_THAT(grown.output, HasSubstr("--start: table c2 is float32 [20, 4] there, and has 8 values a row here"));
+  EXPECT_THAT(grown.output, HasSubstr("is float32 [8, 25] there, and float32 [8, 28] here"));
+  const Finished both = run(1, {"--start", trained_, "--load", trained_});
+  EXPECT_EQ(both.status, 2);
+  EXPECT_THAT(both.output, HasSubstr("--start begins a new run, --load goes on with one: give one of them"));
+  const Finished none = run(2, {"--start", folder_.file("nothing")});
+  EXPECT_EQ(none.status, 2);
+  EXPECT_THAT(none.output, HasSubstr("there is no checkpoint at " + folder_.file("nothing")));
+}
+
+// One tensor, as a program around TorchRec's model would call it.
+std::string safetensors(const std::string& name, const std::vector<float>& values, int64_t dim) {
+  const json entry = {{"dtype", "F32"},
+                      {"shape", {std::ssize(values) / dim, dim}},
+                      {"data_offsets", {0, values.size() * sizeof(float)}}};
+  const std::string header = json{{name, entry}}.dump();
+  const uint64_t length = header.size();
+  std::string out(reinterpret_cast<const char*>(&length), sizeof(length));
+  return out + header + std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+}
+
+TEST_F(WarmStart, TakesTorchRecsNames) {
+  const std::string path = folder_.write(
+      "there.safetensors",
+      safetensors("module.sparse_arch.embedding_bag_collection.embedding_bags.c1.weight", std::vector<float>(400), 8));
+  const Finished done = run(1, {"--start", path, "--max-steps", "0"});
+  ASSERT_EQ(done.status, 0) << done.output;
+  EXPECT_THAT(done.output, HasSubstr("begins with 1 of 3 tables and 0 of 4 parameters"));
+  EXPECT_THAT(done.output, HasSubstr("--start: table c0 is not there"));
+  const std::string other = folder_.write("other.safetensors", safetensors("weight", {1, 2}, 2));
+  const Finished wrong = run(1, {"--start", other});
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_THAT(wrong.output, HasSubstr("other.safetensors has no table and no parameter of this model"));
+}
+
+// Clicks of films by name; the data of the new run brings them in another order, and new ones before the old ones.
+TEST_F(WarmStart, RowsFollowTheirWords) {
+  constexpr const char* kHeader = "click,film\n";
+  std::string first = kHeader, second = kHeader, test = kHeader;
+  for (int i = 0; i < 40; ++i) second += cat(i % 2, ",new ", i % 10, "\n");
+  for (int i = 0; i < 600; ++i) {
+    first += cat(i % 20 < 7 ? 1 : 0, ",film ", i % 20, "\n");
+    second += cat(i % 20 < 7 ? 0 : 1, ",film ", 19 - i % 20, "\n");
+  }
+  for (int i = 0; i < 60; ++i) test += cat(i % 20 < 7 ? 1 : 0, ",film ", i % 20, "\n");
+  const std::string job = folder_.write("words.toml", cat(R"(
+[job]
+device = "cpu"
+[model]
+embedding_dim = 4
+inputs = ["film"]
+[[layer]]
+name = "top"
+type = "linear"
+inputs = ["film"]
+[[head]]
+name = "click"
+input = "top"
+label = "click"
+[table_defaults]
+optimizer = { name = "exact_adagrad", learning_rate = 0.3 }
+[dense_optimizer]
+learning_rate = 0.1
+[data]
+reader = "csv"
+path = ")", folder_.write("first.csv", first), R"("
+test_path = ")", folder_.write("test.csv", test), R"("
+batch = 20
+epochs = 5
+[[column]]
+name = "click"
+as = "label"
+[[column]]
+name = "film"
+ids = "vocabulary"
+)"));
+  const auto train = [&](std::vector<std::string> more) {
+    std::vector<std::string> args = {"train", "--config", job, "--set", "report.json=" + report_};
+    args.insert(args.end(), more.begin(), more.end());
+    const Finished done = run_tessera(args);
+    EXPECT_EQ(done.status, 0) << done.output;
+    return done.output;
+  };
+  train({"--save", trained_});
+  const double loss = test_loss();
+  EXPECT_LT(loss, 0.5) << "it has learned which films are clicked";
+  const std::string said =
+      train({"--start", trained_, "--max-steps", "0", "--set", "data.path=" + folder_.write("second.csv", second)});
+  EXPECT_THAT(said, HasSubstr("begins with 1 of 1 tables and 2 of 2 parameters"));
+  EXPECT_THAT(said, HasSubstr("table film: 21 of 31 rows are there, the others begin anew"));
+  EXPECT_NEAR(test_loss(), loss, 1e-6);
+}
+
+}  // namespace
+}  // namespace tessera::test
