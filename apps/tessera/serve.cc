@@ -1,4 +1,5 @@
 // tessera serve: answers over HTTP what a packed model predicts.
+#include "serve/handler.h"
 #include "serve/server.h"
 
 #include <sys/resource.h>

@@ -13,6 +13,7 @@
 #include "tessera/config.h"
 #include "tessera/stop_signals.h"
 #include "tessera/train_job.h"
+#include "train/live_metrics.h"
 #include "train/progress.h"
 #include "train/report_text.h"
 
@@ -28,6 +29,7 @@ struct TrainArguments {
   int nproc = 0;
   int64_t max_steps = 0;
   bool verbose = false;
+  std::string metrics;  // [ADDRESS:]PORT
   TrainJobOptions job;
 };
 
@@ -61,6 +63,8 @@ bool parse_train_arguments(const std::vector<std::string>& args, TrainArguments*
       "stop after so many steps in all; with 0 the model is evaluated as it is");
   add("trace", po::value(&out->job.trace)->value_name("FILE"),
       "write what every rank did when, for ui.perfetto.dev or chrome://tracing");
+  add("metrics", po::value(&out->metrics)->value_name("PORT"),
+      "rank 0 answers http://127.0.0.1:PORT/metrics for Prometheus meanwhile; ADDRESS:PORT for other addresses");
   add("verbose,v", po::bool_switch(&out->verbose),
       "also print the plan, and where the time of a step went: by stage, rank and table");
   const auto found = parse_options(args, options);
@@ -75,6 +79,7 @@ bool parse_train_arguments(const std::vector<std::string>& args, TrainArguments*
   const bool how = out->job.save_every || out->job.save_every_minutes > 0 || !(*found)["keep"].defaulted();
   if (out->job.save.empty() && how) throw UsageError("--save-every, --save-every-minutes and --keep need --save DIR");
   if (out->job.save.empty() && out->job.resume) throw UsageError("--resume needs --save DIR: that is where it looks");
+  if (!out->metrics.empty()) (void)metrics_address(out->metrics);
   if (out->job.keep < 1) throw UsageError("--keep takes a number of checkpoints: 1 or more");
   if (!out->job.start.empty() && !out->job.load.empty())
     throw UsageError("--start begins a new run, --load goes on with one: give one of them");
@@ -126,27 +131,53 @@ std::string how_it_goes_on(const TrainJob& job, const TrainJobOptions& options) 
   return cat(text, "goes on from ", job.loaded(), ", after step ", job.first_step(), '\n');
 }
 
-// Rank 0 draws, and its terminal decides for all when losses are added up.
-void train(TrainJob& job, const ProcessGroup& group, const Config& config) {
-  const Tensor terminal = Tensor::scalar<int32_t>(stderr_is_terminal());
-  group.broadcast(terminal, 0, "progress").wait();
-  Progress progress({job.first_step(), job.steps(), config.report.log_every, group.rank() == 0, terminal.item() != 0});
+std::vector<Stages> stages_of_all(const Stages& mine, const ProcessGroup& group) {
+  std::vector<double> seconds;
+  for (const auto& [stage, s] : mine) seconds.push_back(s);
+  const std::vector<int64_t> counts(static_cast<size_t>(group.world_size()), std::ssize(seconds));
+  const Tensor all = Tensor::empty({group.world_size(), std::ssize(seconds)}, DType::kFloat64);
+  group.all_gather_v(Tensor::from(seconds), all, counts, "stages").wait();
+  std::vector<Stages> out(counts.size(), mine);
+  size_t at = 0;
+  for (Stages& rank : out) {
+    for (auto& [stage, s] : rank) s = all.data<double>()[at++];
+  }
+  return out;
+}
+
+// Rank 0 draws and serves, and decides for all when losses and stages are told.
+void train(TrainJob& job, const ProcessGroup& group, const Config& config, LiveMetrics* live) {
+  const Tensor asked = Tensor::from<int32_t>({stderr_is_terminal(), live != nullptr});
+  group.broadcast(asked, 0, "progress").wait();
+  const bool terminal = asked.data<int32_t>()[0] != 0, served = asked.data<int32_t>()[1] != 0;
+  Progress progress({job.first_step(), job.steps(), config.report.log_every, group.rank() == 0, terminal});
   const OwnStatus status(group.rank());
   status.tell_step(job.first_step());
   const StopSignals signals;
-  const auto due = [&](int64_t step) {  // asked behind each
+  TrainWatch watch;
+  watch.stop = StopSignals::requested;
+  watch.due = [&](int64_t step) {  // asked behind each
     status.tell_step(step);
     return progress.due(step);
   };
-  job.train({StopSignals::requested, due,
-             [&](const TrainProgress& p) { progress.report(p.step, p.epoch, p.samples, p.loss); },
-             [&](const TrainValidation& v) { progress.note(validation_text(v)); },
-             [&](const TrainSave& save) {
-               if (save.error.empty()) status.tell_saved(save.step);
-               if (!save.error.empty())
-                 progress.note(cat("tessera: warning: the checkpoint of step ", save.step,
-                                   " was not written: ", save.error, "; those before are whole, and training goes on"));
-             }});
+  watch.report = [&](const TrainProgress& p) {
+    progress.report(p);
+    if (!served) return;
+    std::vector<Stages> stages = stages_of_all(job.trainer().stages(), group);
+    if (live) live->set(p, std::move(stages));
+  };
+  watch.validated = [&](const TrainValidation& v) {
+    progress.note(validation_text(v));
+    progress.set_validation(monitor_text(config.validation.monitor, v.metrics));
+    if (live) live->set(v);
+  };
+  watch.saved = [&](const TrainSave& save) {
+    if (save.error.empty()) status.tell_saved(save.step);
+    if (!save.error.empty())
+      progress.note(cat("tessera: warning: the checkpoint of step ", save.step, " was not written: ", save.error,
+                        "; those before are whole, and training goes on"));
+  };
+  job.train(watch);
   if (job.ended_early())
     progress.note(cat("ended early, at step ", job.first_step() + job.steps_done(), ": the last ",
                       config.validation.patience, " validations were no better by ", config.validation.monitor));
@@ -186,19 +217,24 @@ int or_abort(const ProcessGroup& group, Body&& body) {
 
 // The exit status.
 int train_with(const std::shared_ptr<ProcessGroup>& group, const Runtime& runtime, const Config& config,
-               const TrainJobOptions& options, bool verbose) {
+               const TrainJobOptions& options, const TrainArguments& a) {
+  std::optional<LiveMetrics> live;
   TrainJob job(runtime, config, options, group);
   return or_abort(*group, [&] {
     if (group->rank() == 0) {
-      const std::string plan = verbose ? job.plan().str() + "\n" : plan_in_short(job.plan());
+      const std::string plan = a.verbose ? job.plan().str() + "\n" : plan_in_short(job.plan());
       std::fprintf(stderr, "%s\ndense layers: %s\n", plan.c_str(), layers_text(job.layers()).c_str());
       if (options.resume) std::fputs(how_it_goes_on(job, options).c_str(), stderr);
       for (const std::string& line : job.start_notes()) std::fprintf(stderr, "--start: %s\n", line.c_str());
     }
-    train(job, *group, config);
+    if (group->rank() == 0 && !a.metrics.empty()) {
+      live.emplace(metrics_address(a.metrics), options.save, job.steps());
+      std::fprintf(stderr, "metrics: %s\n", live->url().c_str());
+    }
+    train(job, *group, config, live ? &*live : nullptr);
     if (!job.stopped()) StopSignals::raise_again();  // it came behind the last step
     if (!job.stopped())
-      evaluate_and_report(job, *group, config, options, verbose);
+      evaluate_and_report(job, *group, config, options, a.verbose);
     else if (group->rank() == 0)
       std::fprintf(stderr, "tessera train: %s\n", where_it_ended(job, config, options).c_str());
     const std::string wrong = options.trace.empty() ? "" : job.write_trace();
@@ -208,10 +244,10 @@ int train_with(const std::shared_ptr<ProcessGroup>& group, const Runtime& runtim
   });
 }
 
-int run_rank(const Config& config, const TrainJobOptions& options, bool verbose, const RankEnvironment& where) {
+int run_rank(const Config& config, const TrainArguments& a, const RankEnvironment& where) {
   const PluginWatch watch;
   const Runtime runtime({config.plugins.path, config.plugins.require, true, static_cast<int>(config.job.threads)});
-  TrainJobOptions job = options;
+  TrainJobOptions job = a.job;
   try {
     job.device = open_device(runtime, config.job.device, where.local_rank, config.job.kernel);
   } catch (const Error& e) {
@@ -219,7 +255,7 @@ int run_rank(const Config& config, const TrainJobOptions& options, bool verbose,
   }
   const Device device = job.device ? job.device->device() : kCpu;
   const auto group = ProcessGroup::connect(runtime, where, group_options(config.comm, device));
-  return or_abort(*group, [&] { return train_with(group, runtime, config, job, verbose); });
+  return or_abort(*group, [&] { return train_with(group, runtime, config, job, a); });
 }
 
 }  // namespace
@@ -245,7 +281,7 @@ int train_command(const std::vector<std::string>& args) {
     const int here = where.local_world_size > 0 ? where.local_world_size : where.world_size;
     config.job.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / here);
   }
-  return run_rank(config, a.job, a.verbose, where);
+  return run_rank(config, a, where);
 }
 
 }  // namespace tessera::cli

@@ -6,6 +6,7 @@
 
 #include "fake_predictor.h"
 #include "http_client.h"
+#include "serve/handler.h"
 #include "serve/server.h"
 
 namespace tessera::serve {

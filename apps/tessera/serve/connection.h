@@ -26,7 +26,7 @@ struct Shared {
   const ServerOptions& options;
   Metrics& metrics;
   Log& log;
-  Handler* handler = nullptr;
+  RequestHandler* handler = nullptr;
   boost::asio::ssl::context* tls = nullptr;  // nullptr: plain
   std::atomic<bool> ending{false};
   BodyPool bodies;  // of requests under way

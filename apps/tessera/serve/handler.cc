@@ -23,21 +23,9 @@ HttpResponse json_response(std::string body) {
 
 HttpResponse not_found(const std::string& sentence) { return HttpResponse::failed(404, Failure::kNotFound, sentence); }
 
-HttpResponse not_allowed(const std::string& method, const char* allow) {
-  HttpResponse out =
-      HttpResponse::failed(405, Failure::kBadHttp, cat("method ", shown(method), " is not allowed here: use ", allow));
-  out.allow = allow;
-  return out;
-}
-
-HttpResponse unavailable(Failure failure, const std::string& sentence) {
-  HttpResponse out = HttpResponse::failed(503, failure, sentence);
-  out.retry = true;
-  return out;
-}
-
 HttpResponse no_model() {
-  return unavailable(Failure::kUnavailable, "the model, or a rank of it, is lost; it is being loaded again");
+  return HttpResponse::unavailable(Failure::kUnavailable,
+                                   "the model, or a rank of it, is lost; it is being loaded again");
 }
 
 // %41 -> A. What is no such thing stays as it is.
@@ -54,13 +42,6 @@ std::string decoded(std::string_view text) {
     }
   }
   return out;
-}
-
-// The target without query and final slash.
-std::string_view path_of(std::string_view target) {
-  target = target.substr(0, target.find('?'));
-  if (target.size() > 1 && target.back() == '/') target.remove_suffix(1);
-  return target;
 }
 
 // "NAME[/versions/V][/ACTION]"
@@ -100,19 +81,6 @@ bool is_infer(std::string_view path) {
 
 }  // namespace
 
-HttpResponse HttpResponse::failed(int status, Failure failure, const std::string& sentence) {
-  HttpResponse out;
-  out.status = status;
-  out.failure = failure;
-  out.sentence = sentence;
-  out.body = render_error(sentence);
-  return out;
-}
-
-HttpResponse out_of_memory() {
-  return unavailable(Failure::kBusy, "there is not enough memory for this request: ask again later");
-}
-
 Handler::Handler(const HandlerOptions& options, ModelHolder& models, Batcher& batcher, Metrics& metrics)
     : options_(options), models_(models), batcher_(batcher), metrics_(metrics) {}
 
@@ -121,16 +89,17 @@ Clock::time_point Handler::handle(HttpRequest&& request, const Respond& respond)
   const bool infers = is_infer(path), reloads = path == "/admin/reload";
   if (infers && request.method == "POST") return infer(path, std::move(request), respond);
   if (reloads && request.method == "POST") return reload(request, respond);
-  HttpResponse response = infers || reloads ? not_allowed(request.method, "POST") : get(path);
+  HttpResponse response = infers || reloads ? HttpResponse::not_allowed(request.method, "POST") : get(path);
   const bool reads = request.method == "GET" || request.method == "HEAD";  // the connection keeps HEAD's body back
-  if (!infers && !reloads && response.status != 404 && !reads) response = not_allowed(request.method, "GET, HEAD");
+  if (!infers && !reloads && response.status != 404 && !reads)
+    response = HttpResponse::not_allowed(request.method, "GET, HEAD");
   respond(std::move(response));
   return kNever;
 }
 
 HttpResponse Handler::overdue() const {
-  HttpResponse out =
-      unavailable(Failure::kDeadline, "the deadline passed before the model had an answer: ask again later");
+  HttpResponse out = HttpResponse::unavailable(Failure::kDeadline,
+                                               "the deadline passed before the model had an answer: ask again later");
   out.inference = true;
   return out;
 }
@@ -145,7 +114,7 @@ HttpResponse Handler::get(std::string_view path) {
 }
 
 HttpResponse Handler::ready() const {
-  if (ending_) return unavailable(Failure::kUnavailable, "the server is ending");
+  if (ending_) return HttpResponse::unavailable(Failure::kUnavailable, "the server is ending");
   if (!models_.current()) return no_model();
   return json_response("{\"ready\":true}");
 }
@@ -171,10 +140,7 @@ HttpResponse Handler::metrics_text() const {
     gauges.version = model->model().version;
     gauges.bad_ids = bad_ids_.of(model);
   }
-  HttpResponse out;
-  out.body = metrics_.text(gauges);
-  out.content_type = "text/plain; version=0.0.4; charset=utf-8";
-  return out;
+  return HttpResponse::prometheus(metrics_.text(gauges));
 }
 
 const std::string& Handler::name_of(const Predictor& model) const {
@@ -260,7 +226,7 @@ Clock::time_point Handler::submit(const std::shared_ptr<Predictor>& model, Infer
             respond(std::move(response));
           }};
   if (batcher_.submit(std::move(job))) return deadline;
-  HttpResponse full = unavailable(
+  HttpResponse full = HttpResponse::unavailable(
       Failure::kQueueFull, cat("the queue is full (", batcher_.options().max_queue, " requests): ask again later"));
   full.inference = true;
   respond(std::move(full));
@@ -284,14 +250,14 @@ HttpResponse Handler::answered(const std::shared_ptr<Predictor>& model, const In
       out = HttpResponse::failed(400, Failure::kBadRequest, answer.error);
       break;
     case Code::kDeadlineExceeded:
-      out = unavailable(Failure::kDeadline, answer.error);
+      out = HttpResponse::unavailable(Failure::kDeadline, answer.error);
       break;
     case Code::kResourceExhausted:
       out = out_of_memory();
       break;
     case Code::kUnavailable:
       models_.lost(model);
-      out = unavailable(Failure::kUnavailable, answer.error);
+      out = HttpResponse::unavailable(Failure::kUnavailable, answer.error);
       break;
     default:
       out = HttpResponse::failed(500, Failure::kInternal, answer.error);

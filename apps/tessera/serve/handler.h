@@ -16,32 +16,9 @@
 #include "serve/metrics.h"
 #include "serve/model_holder.h"
 #include "serve/protocol.h"
+#include "serve/request_handler.h"
 
 namespace tessera::serve {
-
-struct HttpRequest {
-  std::string method, target, body;
-  std::string json_bytes;        // the header Inference-Header-Content-Length; empty: absent
-  std::string content_encoding;  // empty: absent
-  bool local = false;            // from this host, and not handed on by a proxy or a web page
-};
-
-struct HttpResponse {
-  int status = 200;
-  std::string body;
-  const char* content_type = "application/json";
-  std::optional<size_t> json_bytes;  // header Inference-Header-Content-Length
-  const char* allow = nullptr;       // header Allow
-  bool retry = false;                // header Retry-After
-  bool inference = false;            // its time counts
-  std::optional<Failure> failure;
-  std::string sentence;  // of the failure, for the log
-
-  static HttpResponse failed(int status, Failure failure, const std::string& sentence);
-};
-
-// There is no memory for a request just now.
-HttpResponse out_of_memory();
 
 struct HandlerOptions {
   std::string name;                          // what the model is called here; empty: as it was packed
@@ -49,21 +26,15 @@ struct HandlerOptions {
   int64_t max_samples = 1024;                // of one request
 };
 
-// All [any-thread].
-class Handler {
+// Requests are answered within handle(), or later by a thread of the batcher or the holder.
+class Handler : public RequestHandler {
  public:
-  // Called once: within handle(), or later by a thread of the batcher or the holder.
-  using Respond = std::function<void(HttpResponse)>;
-
   Handler(const HandlerOptions& options, ModelHolder& models, Batcher& batcher, Metrics& metrics);
 
-  // Returns when the response is due: who asked answers with overdue() then, and drops what comes later.
-  Clock::time_point handle(HttpRequest&& request, const Respond& respond);
-  HttpResponse overdue() const;
-  // The server ends: not ready any more. Requests are still answered.
-  void end() { ending_ = true; }
-  // The number of open connections, for /metrics. Set before the first request.
-  void count_connections(std::function<size_t()> connections) { connections_ = std::move(connections); }
+  Clock::time_point handle(HttpRequest&& request, const Respond& respond) override;
+  HttpResponse overdue() const override;
+  void end() override { ending_ = true; }  // not ready any more
+  void count_connections(std::function<size_t()> connections) override { connections_ = std::move(connections); }
 
  private:
   HttpResponse get(std::string_view path);

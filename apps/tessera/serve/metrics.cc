@@ -1,10 +1,8 @@
 #include "serve/metrics.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <charconv>
-#include <fstream>
+
+#include "serve/prometheus.h"
 
 namespace tessera::serve {
 namespace {
@@ -12,40 +10,10 @@ namespace {
 constexpr double kSeconds[] = {5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10};
 constexpr double kCounts[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
 
-std::string number(double value) {
-  char text[40];
-  return {text, std::to_chars(text, text + sizeof(text), value).ptr};
-}
-
-void head(std::string& out, const char* name, const char* type, const char* help) {
-  out += std::string("# HELP ") + name + " " + help + "\n# TYPE " + name + " " + type + "\n";
-}
-
-// A label's value: backslash, quote and newline are escaped.
-std::string label(const std::string& text) {
-  std::string out = "\"";
-  for (char c : text) {
-    if (c == '\\' || c == '"') out += '\\';
-    if (c == '\n') {
-      out += "\\n";
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
-}
-
-template <class Number>
-void line(std::string& out, const char* name, const std::string& labels, Number value) {
-  out += name + labels + " " + std::to_string(value) + "\n";
-}
-
-uint64_t resident_bytes() {
-  std::ifstream in("/proc/self/statm");
-  uint64_t all = 0, resident = 0;
-  in >> all >> resident;
-  return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-}
+using prometheus::head;
+using prometheus::label;
+using prometheus::line;
+using prometheus::number;
 
 }  // namespace
 
@@ -69,10 +37,10 @@ void Histogram::print(std::string& out, const char* name, const char* help) cons
   for (size_t i = 0; i < counts_.size(); ++i) {
     sum += counts_[i].load(std::memory_order_relaxed);
     const std::string bound = i < bounds_.size() ? number(bounds_[i]) : "+Inf";
-    line(out, (base + "_bucket").c_str(), "{le=\"" + bound + "\"}", sum);
+    line(out, base + "_bucket", "{le=\"" + bound + "\"}", sum);
   }
-  out += base + "_sum " + number(static_cast<double>(millionths_.load(std::memory_order_relaxed)) / 1e6) + "\n";
-  line(out, (base + "_count").c_str(), "", sum);
+  line(out, base + "_sum", "", static_cast<double>(millionths_.load(std::memory_order_relaxed)) / 1e6);
+  line(out, base + "_count", "", sum);
 }
 
 Metrics::Metrics() : latency_(kSeconds), prediction_(kSeconds), batch_requests_(kCounts), batch_samples_(kCounts) {}
@@ -112,13 +80,13 @@ std::string Metrics::text(const Gauges& gauges) const {
   for (const auto& [table, n] : gauges.bad_ids) line(out, "tessera_bad_ids_total", "{table=" + label(table) + "}", n);
   head(out, "tessera_model_info", "gauge", "1 for the model that is served.");
   if (!gauges.version.empty()) {
-    line(out, "tessera_model_info", "{model=" + label(gauges.model) + ",version=" + label(gauges.version) + "}", 1);
+    line(out, "tessera_model_info", "{model=" + label(gauges.model) + ",version=" + label(gauges.version) + "}",
+         uint64_t{1});
   }
   head(out, "tessera_reloads_total", "counter", "Loads of a model after the first.");
   line(out, "tessera_reloads_total", "{result=\"done\"}", reloads_.load(std::memory_order_relaxed));
   line(out, "tessera_reloads_total", "{result=\"failed\"}", failed_reloads_.load(std::memory_order_relaxed));
-  head(out, "process_resident_memory_bytes", "gauge", "Resident memory.");
-  line(out, "process_resident_memory_bytes", "", resident_bytes());
+  prometheus::resident_memory(out);
   return out;
 }
 

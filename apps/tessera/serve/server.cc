@@ -191,7 +191,7 @@ void Server::watch_signals(std::function<void()> hangup) {
   impl_->wait_for_signal();
 }
 
-void Server::run(Handler& handler) {
+void Server::run(RequestHandler& handler) {
   impl_->shared.handler = &handler;
   handler.count_connections([impl = impl_.get()] { return impl->shared.connections(); });
   impl_->keep_accepting();

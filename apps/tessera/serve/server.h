@@ -1,4 +1,5 @@
-// HTTP/1.1 over TCP or TLS: listens, reads requests within limits, hands them to a Handler and writes what it says.
+// HTTP/1.1 over TCP or TLS: listens, reads requests within limits, hands them to a RequestHandler and writes what it
+// says.
 #pragma once
 
 #include <chrono>
@@ -7,9 +8,9 @@
 #include <memory>
 #include <string>
 
-#include "serve/handler.h"
 #include "serve/log.h"
 #include "serve/metrics.h"
+#include "serve/request_handler.h"
 
 namespace tessera::serve {
 
@@ -45,7 +46,7 @@ class Server {
   void watch_signals(std::function<void()> hangup);
   // Answers until it is ended and the last connection is closed. `handler` gets no request after that, but may still
   // respond to one that was overdue, until the server is destroyed.
-  void run(Handler& handler);
+  void run(RequestHandler& handler);
   // [any-thread] Accepts nobody new, answers what has been accepted, then closes: bounded by the timeouts.
   void end();
 

@@ -33,8 +33,11 @@ std::vector<std::string> pieces(const ProgressState& p) {
       formatted("%s%lld/%lld", p.loss ? "step " : "", static_cast<long long>(p.step), static_cast<long long>(p.steps))};
   if (p.seconds_left) out.push_back(duration_text(*p.seconds_left) + " to go");
   if (p.loss) out.push_back(formatted("loss %.4f", *p.loss));
+  if (!p.validation.empty()) out.push_back(p.validation);
   out.push_back(formatted("%.0f samples/s", p.samples_per_s));
   if (p.loss) out.push_back(formatted("epoch %lld", static_cast<long long>(p.epoch)));
+  if (p.loss && (p.table_rate != 1 || p.dense_rate != 1))
+    out.push_back(formatted("rates x %.3g (tables) x %.3g (dense)", p.table_rate, p.dense_rate));
   return out;
 }
 
@@ -91,11 +94,14 @@ void Progress::draw(const ProgressState& state) {
   drawn_ = true;
 }
 
-void Progress::report(int64_t step, int64_t epoch, int64_t samples, double loss) {
+void Progress::report(const TrainProgress& done) {
   if (!options_.shown) return;
-  ProgressState now = state(step, samples);
-  now.epoch = epoch;
-  now.loss = loss;
+  ProgressState now = state(done.step, done.samples);
+  now.epoch = done.epoch;
+  now.loss = done.loss;
+  now.validation = validation_;
+  now.table_rate = done.table_rate;
+  now.dense_rate = done.dense_rate;
   if (options_.terminal)
     draw(now);
   else

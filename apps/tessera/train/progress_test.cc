@@ -31,6 +31,10 @@ ProgressState half_way() {
 TEST(Progress, SaysHowLongItStillTakes) {
   ProgressState p = half_way();
   EXPECT_EQ(progress_text(p), "step 250/500  0:42 to go  loss 0.6931  98000 samples/s  epoch 1");
+  p.dense_rate = 0.25;
+  EXPECT_THAT(progress_text(p), HasSubstr("  epoch 1  rates x 1 (tables) x 0.25 (dense)"));
+  p.validation = "auc 0.7312";
+  EXPECT_THAT(progress_text(p), HasSubstr("loss 0.6931  auc 0.7312  98000"));
   p.seconds_left = 3723;
   EXPECT_THAT(progress_text(p), HasSubstr("  1:02:03 to go  "));
 }
@@ -84,7 +88,7 @@ TEST(Progress, ATerminalSeesOneLineThatIsDrawnAgain) {
     ASSERT_TRUE(terminal.works());
     ASSERT_TRUE(stderr_is_terminal());
     Progress progress({.first = 90, .steps = 100, .terminal = true});
-    for (int64_t step = 91; step <= 100; ++step) progress.report(step, 3, 128 * (step - 90), 0.5);
+    for (int64_t step = 91; step <= 100; ++step) progress.report({step, 3, 128 * (step - 90), 0.5});
     progress.finish();
     seen = terminal.seen();
   }
@@ -106,8 +110,8 @@ TEST(Progress, ATerminalSeesOneLineThatIsDrawnAgain) {
 TEST(Progress, ARunThatGoesOnCountsItsOwnSteps) {
   testing::internal::CaptureStderr();
   Progress progress({.first = 1000, .steps = 2000, .log_every = 1});
-  progress.report(1000, 0, 0, 0.5);
-  progress.report(2000, 0, 64, 0.5);
+  progress.report({1000, 0, 0, 0.5});
+  progress.report({2000, 0, 64, 0.5});
   const std::string seen = testing::internal::GetCapturedStderr();
   EXPECT_THAT(seen, StartsWith("step 1000/2000  loss 0.5000"));  // nothing is known yet
   EXPECT_THAT(seen, HasSubstr("step 2000/2000  0:00 to go"));

@@ -123,6 +123,10 @@ std::string metrics_text(const MetricValues& m, int digits) {
   return out + format("(%lld samples)", static_cast<long long>(m.samples));
 }
 
+std::string monitor_text(const std::string& monitor, const MetricValues& metrics) {
+  return format("%s %.4f", monitor.c_str(), metrics[monitor]);
+}
+
 std::string validation_text(const TrainValidation& v) {
   return format("validation at step %lld: ", static_cast<long long>(v.step)) + metrics_text(v.metrics, 4) +
          (v.best ? "  best so far" : "");

@@ -15,6 +15,8 @@ double number(const nlohmann::ordered_json& value);
 void print_training(const nlohmann::ordered_json& report);
 // "AUC 0.7312  logloss 0.5521  (10000 samples)"
 std::string metrics_text(const MetricValues& metrics, int digits);
+// "auc 0.7312"
+std::string monitor_text(const std::string& monitor, const MetricValues& metrics);
 // "validation at step 500: AUC 0.7312  logloss 0.5521  (10000 samples)  best so far"
 std::string validation_text(const TrainValidation& validation);
 // Where the time of a step went, and what its exchanges carried.

@@ -48,9 +48,10 @@ struct TrainJobOptions {
 
 // How far training is.
 struct TrainProgress {
-  int64_t step = 0, epoch = 0;  // steps done in all, and the epoch of the last one
-  int64_t samples = 0;          // of all ranks, in this run
-  double loss = 0;              // the mean of the steps since the progress before
+  int64_t step = 0, epoch = 0;            // steps done in all, and the epoch of the last one
+  int64_t samples = 0;                    // of all ranks, in this run
+  double loss = 0;                        // the mean of the steps since the progress before
+  double table_rate = 1, dense_rate = 1;  // factors of the schedules in the last step
 };
 
 // A checkpoint that was to be written.

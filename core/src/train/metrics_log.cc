@@ -20,18 +20,18 @@ MetricsLog::MetricsLog(const ReportConfig& report, bool append) {
   if (!report.tensorboard.empty()) events_ = std::make_unique<EventFile>(report.tensorboard);
 }
 
-void MetricsLog::add(const TrainProgress& progress, double table_rate, double dense_rate) {
+void MetricsLog::add(const TrainProgress& progress) {
   write({{"step", progress.step},
          {"epoch", progress.epoch},
          {"samples", progress.samples},
          {"loss", progress.loss},
-         {"table_rate", table_rate},
-         {"dense_rate", dense_rate},
+         {"table_rate", progress.table_rate},
+         {"dense_rate", progress.dense_rate},
          {"seconds", watch_.seconds()}});
   if (!events_) return;
   events_->add("train/loss", progress.step, progress.loss);
-  events_->add("schedule/tables", progress.step, table_rate);
-  events_->add("schedule/dense", progress.step, dense_rate);
+  events_->add("schedule/tables", progress.step, progress.table_rate);
+  events_->add("schedule/dense", progress.step, progress.dense_rate);
   events_->flush();
 }
 

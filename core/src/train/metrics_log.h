@@ -24,7 +24,7 @@ class MetricsLog {
   // one continues. kUnavailable where a file cannot be written.
   MetricsLog(const ReportConfig& report, bool append);
 
-  void add(const TrainProgress& progress, double table_rate, double dense_rate);
+  void add(const TrainProgress& progress);
   void add(const TrainValidation& validation);
 
  private:

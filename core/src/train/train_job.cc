@@ -274,8 +274,9 @@ void TrainJob::after_step(const StepEnd& end, const TrainWatch& watch) {
     ids_[key] += static_cast<double>(end.batch.sparse.length_per_key()[key]);
   if (watch.due && watch.due(end.step)) {
     const double loss = loop_->mean_loss();
-    const TrainProgress progress{end.step, (end.step - 1) / per_epoch_, loop_->samples(), loss};
-    if (metrics_log_) metrics_log_->add(progress, table_rates_.factor(end.step - 1), dense_rates_.factor(end.step - 1));
+    const TrainProgress progress{end.step, (end.step - 1) / per_epoch_,       loop_->samples(),
+                                 loss,     table_rates_.factor(end.step - 1), dense_rates_.factor(end.step - 1)};
+    if (metrics_log_) metrics_log_->add(progress);
     if (watch.report) watch.report(progress);
   }
   if (validation_due(end)) validate(end.step, watch);

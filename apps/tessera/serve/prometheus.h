@@ -1,0 +1,27 @@
+// Prometheus' text format 0.0.4, line by line.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace tessera::serve::prometheus {
+
+// "# HELP" and "# TYPE" of what follows; `type`: "counter", "gauge", "histogram".
+void head(std::string& out, const char* name, const char* type, const char* help);
+// A label's value, in quotes.
+std::string label(const std::string& text);
+std::string number(double value);  // as many digits as give it back
+
+// `labels`: "" or "{key=value,...}".
+void line(std::string& out, const std::string& name, const std::string& labels, const std::string& value);
+inline void line(std::string& out, const std::string& name, const std::string& labels, uint64_t value) {
+  line(out, name, labels, std::to_string(value));
+}
+inline void line(std::string& out, const std::string& name, const std::string& labels, double value) {
+  line(out, name, labels, number(value));
+}
+
+// Of this process.
+void resident_memory(std::string& out);
+
+}  // namespace tessera::serve::prometheus

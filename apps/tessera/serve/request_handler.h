@@ -1,0 +1,62 @@
+// What a server asks for each HTTP request: whoever answers knows no socket, and the server no route.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "serve/metrics.h"
+
+namespace tessera::serve {
+
+using Clock = std::chrono::steady_clock;
+
+struct HttpRequest {
+  std::string method, target, body;
+  std::string json_bytes;        // the header Inference-Header-Content-Length; empty: absent
+  std::string content_encoding;  // empty: absent
+  bool local = false;            // from this host, and not handed on by a proxy or a web page
+};
+
+struct HttpResponse {
+  int status = 200;
+  std::string body;
+  const char* content_type = "application/json";
+  std::optional<size_t> json_bytes;  // header Inference-Header-Content-Length
+  const char* allow = nullptr;       // header Allow
+  bool retry = false;                // header Retry-After
+  bool inference = false;            // its time counts
+  std::optional<Failure> failure;
+  std::string sentence;  // of the failure, for the log
+
+  static HttpResponse failed(int status, Failure failure, const std::string& sentence);
+  static HttpResponse unavailable(Failure failure, const std::string& sentence);  // 503, to be asked again later
+  static HttpResponse not_allowed(const std::string& method, const char* allow);
+  static HttpResponse prometheus(std::string text);  // of Prometheus' text format
+};
+
+// There is no memory for a request just now.
+HttpResponse out_of_memory();
+
+// The target without query and final slash.
+std::string_view path_of(std::string_view target);
+
+// All [any-thread].
+class RequestHandler {
+ public:
+  // Called once: within handle(), or later by a thread of the handler's.
+  using Respond = std::function<void(HttpResponse)>;
+
+  virtual ~RequestHandler() = default;
+  // Returns when the response is due: who asked answers with overdue() then, and drops what comes later.
+  virtual Clock::time_point handle(HttpRequest&& request, const Respond& respond) = 0;
+  virtual HttpResponse overdue() const = 0;
+  // The server ends. Requests are still answered.
+  virtual void end() {}
+  // The number of open connections. Set before the first request.
+  virtual void count_connections(std::function<size_t()>) {}
+};
+
+}  // namespace tessera::serve
