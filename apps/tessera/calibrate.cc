@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "bench/report/circumstances.h"
-#include "bench/report/page.h"
+#include "bench/report/html.h"
 #include "command.h"
 #include "options.h"
 #include "spawn.h"

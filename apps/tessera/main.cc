@@ -27,6 +27,7 @@ CommandGroup all_commands() {
            {"conformance", "run files of recorded cases against a kernel", conformance_command},
            {"bench", "measure lookups, collectives, steps and training", bench_command},
            {"train", "train a model from one config file", train_command, true},
+           {"report", "compare two runs by the reports that train has written", report_command},
            {"serve", "answer over HTTP what a packed model predicts", serve_command, true},
            {"launch", "start a command as N ranks", launch_command},
            {"trace", "compare two runs that the transport \"trace\" has recorded", trace_command},

@@ -3,6 +3,7 @@
 #include <map>
 #include <thread>
 
+#include "bench/report/html.h"
 #include "command.h"
 #include "layers.h"
 #include "options.h"
@@ -14,6 +15,7 @@
 #include "tessera/stop_signals.h"
 #include "tessera/train_job.h"
 #include "train/live_metrics.h"
+#include "train/page.h"
 #include "train/progress.h"
 #include "train/report_text.h"
 
@@ -30,6 +32,7 @@ struct TrainArguments {
   int64_t max_steps = 0;
   bool verbose = false;
   std::string metrics;  // [ADDRESS:]PORT
+  std::string html;     // file for a page; empty: none
   TrainJobOptions job;
 };
 
@@ -63,6 +66,8 @@ bool parse_train_arguments(const std::vector<std::string>& args, TrainArguments*
       "stop after so many steps in all; with 0 the model is evaluated as it is");
   add("trace", po::value(&out->job.trace)->value_name("FILE"),
       "write what every rank did when, for ui.perfetto.dev or chrome://tracing");
+  add("html", po::value(&out->html)->value_name("FILE"),
+      "write the run as a page: curves, metrics, plan, stages, settings");
   add("metrics", po::value(&out->metrics)->value_name("PORT"),
       "rank 0 answers http://127.0.0.1:PORT/metrics for Prometheus meanwhile; ADDRESS:PORT for other addresses");
   add("verbose,v", po::bool_switch(&out->verbose),
@@ -185,7 +190,7 @@ void train(TrainJob& job, const ProcessGroup& group, const Config& config, LiveM
 
 // What came out is last.
 void evaluate_and_report(TrainJob& job, const ProcessGroup& group, const Config& config, const TrainJobOptions& options,
-                         bool verbose) {
+                         const TrainArguments& a) {
   const MetricValues metrics = job.evaluate();
   const std::string text = job.report(metrics);
   if (group.rank() != 0) return;
@@ -193,12 +198,13 @@ void evaluate_and_report(TrainJob& job, const ProcessGroup& group, const Config&
   if (job.steps_done() == 0) {
     std::printf("%s\n", where_it_ended(job, config, options).c_str());
   } else {
-    if (verbose) print_tables(report);
+    if (a.verbose) print_tables(report);
     print_training(report);
   }
   const bool tested = metrics.samples > 0;
   std::printf("%s\n", tested ? cat("test: ", metrics_text(metrics, 4)).c_str() : "there are no test rows");
   if (!config.report.json.empty()) write_report(config.report.json, report);
+  if (!a.html.empty()) write_html(a.html, train_page(report));
 }
 
 // What ends one rank is the reason that the others give, too: they hear it before anything of the job goes.
@@ -234,7 +240,7 @@ int train_with(const std::shared_ptr<ProcessGroup>& group, const Runtime& runtim
     train(job, *group, config, live ? &*live : nullptr);
     if (!job.stopped()) StopSignals::raise_again();  // it came behind the last step
     if (!job.stopped())
-      evaluate_and_report(job, *group, config, options, a.verbose);
+      evaluate_and_report(job, *group, config, options, a);
     else if (group->rank() == 0)
       std::fprintf(stderr, "tessera train: %s\n", where_it_ended(job, config, options).c_str());
     const std::string wrong = options.trace.empty() ? "" : job.write_trace();
@@ -265,8 +271,12 @@ int train_command(const std::vector<std::string>& args) {
   if (!parse_train_arguments(args, &a)) return 0;
   Config config = load_config(a.config, a.overrides);
   check_outputs(
-      {{"report.json", config.report.json}, {"report.metrics", config.report.metrics}, {"--trace", a.job.trace}},
+      {{"report.json", config.report.json},
+       {"report.metrics", config.report.metrics},
+       {"--trace", a.job.trace},
+       {"--html", a.html}},
       {{a.config, config.data.path, config.data.test_path, config.planner.plan, config.planner.topology}, {}});
+  if (!a.html.empty()) check_writable(a.html);
   const RankEnvironment where = RankEnvironment::from_environment();
   if (a.nproc > 0 && where.source != "single" && a.nproc != where.world_size) {
     throw UsageError(cat("--nproc ", a.nproc, ", but ", where.source, " has started ", where.world_size,

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/report/html.h"
 #include "bench/report/lines.h"
 
 namespace tessera::cli {
@@ -12,8 +13,6 @@ namespace tessera::cli {
 // tables, and the lines themselves. Well-formed XML too; no script, no address, readable in light and dark.
 std::string page(const std::vector<Line>& lines);
 
-// Throws UsageError when the file cannot be written; before anything is measured, so that nothing is lost.
-void check_writable(const std::string& path, const char* option = "--html");
 // Errors: kUnavailable.
 void write_page(const std::string& path, const std::vector<Line>& lines);
 

@@ -6,14 +6,14 @@
 #include <map>
 #include <set>
 
+#include "bench/report/charts.h"
 #include "bench/report/svg.h"
 #include "tessera/error.h"
 
 namespace tessera::cli {
 namespace {
 
-constexpr double kWidth = 860, kRow = 28, kTop = 14, kAxis = 34;
-constexpr double kWidestLabel = 300, kValueRoom = 110;
+using namespace chart;
 
 // Text of the circumstances that `keep` takes.
 std::string key_of(const Measured& m, const std::function<bool(const std::string&)>& keep) {
@@ -41,60 +41,6 @@ std::vector<std::vector<Measured>> by_workload(const std::vector<Measured>& resu
   return grouped(results, [](const Measured& m) {
     return key_of(m, [](const std::string& key) { return !names_contender(key); });
   });
-}
-
-// Round numbers from 0 to at least `most`, about five of them.
-std::vector<double> ticks_to(double most) {
-  const double rough = most / 5, ten = std::pow(10.0, std::floor(std::log10(rough)));
-  const double step = ten * (rough <= ten ? 1 : rough <= 2 * ten ? 2 : rough <= 5 * ten ? 5 : 10);
-  std::vector<double> ticks;
-  for (int i = 0; static_cast<double>(i - 1) * step < most; ++i) ticks.push_back(i * step);
-  return ticks;
-}
-
-struct Bar {
-  std::string label, value, tip;
-  double length, low, high;  // low == high: without a whisker
-  double mark = 0;           // a line across the row; 0: none
-};
-
-std::string figure(const std::string& caption, const std::string& image) {
-  return "<figure><figcaption>" + escaped(caption) + "</figcaption>\n" + image + "</figure>\n";
-}
-
-// Horizontal bars from 0, with an axis below.
-std::string bar_chart(const std::string& caption, const std::vector<Bar>& bars,
-                      const std::function<std::string(double)>& axis) {
-  double label = 60, most = 0;
-  for (const Bar& b : bars) {
-    label = std::min(std::max(label, text_width(b.label) + 12), kWidestLabel);
-    most = std::max({most, b.length, b.high, b.mark});
-  }
-  const std::vector<double> ticks = ticks_to(most);
-  const double scale = (kWidth - label - kValueRoom) / ticks.back();
-  const double bottom = kTop + kRow * static_cast<double>(bars.size());
-  Svg svg(kWidth, bottom + kAxis, caption);
-  for (const double tick : ticks) {
-    const double x = label + tick * scale;
-    svg.line(x, kTop - 6, x, bottom, "grid");
-    svg.text(x, bottom + 18, tick == 0 ? "0" : axis(tick), "middle", "axis");
-  }
-  for (size_t i = 0; i < bars.size(); ++i) {
-    const Bar& b = bars[i];
-    const double y = kTop + kRow * static_cast<double>(i), middle = y + kRow / 2 - 2;
-    svg.text(label - 8, middle + 4, cut_to(b.label, label - 10), "end");
-    svg.rect(label, y + 3, b.length * scale, kRow - 10, color(i), b.tip);
-    if (b.high > b.low) {
-      const double x0 = label + b.low * scale, x1 = label + b.high * scale;
-      svg.line(x0, middle, x1, middle, "whisker");
-      svg.line(x0, middle - 4, x0, middle + 4, "whisker");
-      svg.line(x1, middle - 4, x1, middle + 4, "whisker");
-    }
-    if (b.mark > 0) svg.line(label + b.mark * scale, y - 1, label + b.mark * scale, y + kRow - 3, "limit");
-    const double end = label + scale * std::max({b.length, b.high, b.mark});
-    svg.text(end + 8, middle + 4, b.value, "start", "value");
-  }
-  return figure(caption, svg.str());
 }
 
 // A workload's name among all.

@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "bench/report/bars.h"
+#include "bench/report/charts.h"
 #include "bench/report/circumstances.h"
 #include "bench/report/compare.h"
 #include "bench/report/page.h"
@@ -634,6 +635,20 @@ TEST(Page, IsDrawnByABrowser) {
     EXPECT_THAT(seen, HasSubstr(" cut 0 overlaps 0 wide false")) << size;
     EXPECT_THAT(seen, Not(HasSubstr("images 0 ")));
   }
+}
+
+TEST(Charts, ManyPointsAreMeansOfNeighboursAndNaNsAreLeftOut) {
+  Curve curve{"loss", {}};
+  for (int i = 1; i <= 1000; ++i) curve.points.emplace_back(i, i % 2 ? 1.0 : 3.0);
+  const std::string many = curve_chart("Loss", "step", {curve});
+  EXPECT_EQ(many.find("<circle"), std::string::npos);
+  EXPECT_LT(std::count(many.begin(), many.end(), 'L'), 420);
+  curve.points = {{1, 0.5}, {2, std::nan("")}, {3, 0.7}};
+  const std::string few = curve_chart("Loss", "step", {curve, {"other", {{2, 0.6}}}});
+  EXPECT_THAT(few, HasSubstr("<title>loss at 3: 0.7</title>"));
+  EXPECT_THAT(few, HasSubstr("<title>other at 2: 0.6</title>"));
+  EXPECT_EQ(few.find("nan"), std::string::npos);
+  EXPECT_EQ(curve_chart("Nothing", "step", {{"a", {}}, {"b", {{1, std::nan("")}}}}), "");
 }
 
 }  // namespace
