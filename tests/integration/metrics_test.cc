@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "tessera/error.h"
 #include "tessera_program.h"
@@ -86,6 +87,38 @@ TEST_F(MetricsJob, AnyOfThemSaysWhichValidationIsBest) {
     best = std::max(best, value);
   }
   EXPECT_GT(best, 0);
+}
+
+// Train, then test: 1600 rows in 16 equal batches, each predicted before it is learned from.
+TEST_F(MetricsJob, TrainingBatchesAreJudgedBeforeTheyAreLearnedFrom) {
+  const std::string log = folder_.file("log.jsonl");
+  const std::vector<std::string> more = {"--set", "metrics.training=[\"logloss\", \"auc?bins=1000\"]",
+                                         "--set", "metrics.window=400",
+                                         "--set", "validation.split=last",
+                                         "--set", "data.shuffle=false",
+                                         "--set", "report.metrics=" + log,
+                                         "--set", "report.log_every=4"};
+  const Finished one = run(1, more);
+  ASSERT_EQ(one.status, 0) << one.output;
+  const json alone = report().at("train");
+  EXPECT_NEAR(alone.at("metrics").at("lifetime_logloss").get<double>(), alone.at("loss").get<double>(), 1e-6);
+  const auto losses = report().at("losses").get<std::vector<double>>();
+  ASSERT_EQ(losses.size(), 16u);
+  double last = 0;
+  for (size_t i = 12; i < 16; ++i) last += losses[i] / 4;
+  EXPECT_NEAR(alone.at("metrics").at("window_logloss").get<double>(), last, 1e-6);
+  std::istringstream lines(contents(log));
+  std::string line;
+  ASSERT_TRUE(std::getline(lines, line));
+  EXPECT_NEAR(json::parse(line).at("training").at("lifetime_logloss").get<double>(),
+              (losses[0] + losses[1] + losses[2] + losses[3]) / 4, 1e-6);
+  const Finished two = run(2, more);
+  ASSERT_EQ(two.status, 0) << two.output;
+  for (const auto& [name, value] : alone.at("metrics").items())
+    EXPECT_NEAR(report().at("train").at("metrics").at(name).get<double>(), value.get<double>(), 1e-3) << name;
+  const Finished wrong = run(1, {"--set", "metrics.training=[\"auc\"]"});
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_THAT(wrong.output, HasSubstr("metrics.training has \"auc\", which wants all samples together"));
 }
 
 TEST_F(MetricsJob, WithoutATestPart) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "graph_job.h"
@@ -33,10 +34,11 @@ input = "top"
 
 class WarmStart : public testing::Test {
  protected:
-  Finished run(int ranks, const std::vector<std::string>& more) {
+  Finished run(int ranks, const std::vector<std::string>& more) { return run(ranks, kLayers, more); }
+  Finished run(int ranks, const std::string& layers, const std::vector<std::string>& more) {
     std::vector<std::string> args = {"train",
                                      "--config",
-                                     folder_.write("job.toml", kGraphJob + kGraphTables + kLayers),
+                                     folder_.write("job.toml", kGraphJob + kGraphTables + layers),
                                      "--nproc",
                                      cat(ranks),
                                      "--set",
@@ -55,9 +57,9 @@ TEST_F(WarmStart, TakesTheModelAndNeitherStepNorStates) {
   ASSERT_EQ(first.status, 0) << first.output;
   const double loss = test_loss();
   // Cut otherwise, on other ranks, by another optimizer: that of the checkpoint is of no interest.
-  const Finished again = run(3, {"--start", trained_, "--max-steps", "0", "--set", "table_defaults.sharding=column_wise",
-                                 "--set", "table_defaults.min_partition=4", "--set",
-                                 "table_defaults.optimizer={ name = \"adam\" }"});
+  const Finished again =
+      run(3, {"--start", trained_, "--max-steps", "0", "--set", "table_defaults.sharding=column_wise", "--set",
+              "table_defaults.min_partition=4", "--set", "table_defaults.optimizer={ name = \"adam\" }"});
   ASSERT_EQ(again.status, 0) << again.output;
   EXPECT_THAT(again.output, HasSubstr("--start: begins with 3 of 3 tables and 4 of 4 parameters from " + trained_));
   EXPECT_THAT(again.output, AllOf(Not(HasSubstr("is not there")), Not(HasSubstr("nothing here"))));
@@ -68,6 +70,31 @@ TEST_F(WarmStart, TakesTheModelAndNeitherStepNorStates) {
   EXPECT_EQ(report.at("first_step"), 0);
   EXPECT_EQ(report.at("steps"), 3);
   EXPECT_EQ(report.at("start").size(), 1u);
+}
+
+// What does not train stays as it was; what does, does not.
+TEST_F(WarmStart, FrozenTablesAndLayersStay) {
+  const Finished first = run(1, {"--save", trained_, "--max-steps", "10"});
+  ASSERT_EQ(first.status, 0) << first.output;
+  const double loss = test_loss();
+  const auto frozen = [](std::string layers, const std::string& type) {
+    const std::string line = "type = \"" + type + "\"\n";
+    return layers.replace(layers.find(line), line.size(), line + "trainable = false\n");
+  };
+  const std::vector<std::string> tables = {"--start", trained_,
+                                           "--set",   "table.c0.trainable=false",
+                                           "--set",   "table.c1.trainable=false",
+                                           "--set",   "table.c2.trainable=false"};
+  const Finished all = run(2, frozen(frozen(kLayers, "mlp"), "linear"), tables);
+  ASSERT_EQ(all.status, 0) << all.output;
+  EXPECT_NEAR(test_loss(), loss, 1e-6);
+  EXPECT_GT(json::parse(contents(report_)).at("steps").get<int>(), 10);
+  const Finished top = run(2, frozen(kLayers, "mlp"), tables);
+  ASSERT_EQ(top.status, 0) << top.output;
+  EXPECT_GT(std::abs(test_loss() - loss), 1e-4);
+  const Finished one = run(2, frozen(frozen(kLayers, "mlp"), "linear"), {tables.begin(), tables.end() - 2});
+  ASSERT_EQ(one.status, 0) << one.output;
+  EXPECT_GT(std::abs(test_loss() - loss), 1e-4) << "the last table learns";
 }
 
 TEST_F(WarmStart, SaysWhatDoesNotFit) {
@@ -144,8 +171,10 @@ optimizer = { name = "exact_adagrad", learning_rate = 0.3 }
 learning_rate = 0.1
 [data]
 reader = "csv"
-path = ")", folder_.write("first.csv", first), R"("
-test_path = ")", folder_.write("test.csv", test), R"("
+path = ")",
+                                                          folder_.write("first.csv", first), R"("
+test_path = ")",
+                                                          folder_.write("test.csv", test), R"("
 batch = 20
 epochs = 5
 [[column]]

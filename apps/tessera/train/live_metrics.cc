@@ -102,6 +102,11 @@ void LiveMetrics::add_training(std::string& out) const {
     for (const auto& [stage, seconds] : stages_[rank])
       prometheus::line(out, kStage, cat("{rank=\"", rank, "\",stage=", prometheus::label(stage), "}"), seconds);
   }
+  constexpr const char* kTraining = "tessera_train_training";
+  if (!progress_.training.empty())
+    prometheus::head(out, kTraining, "gauge", "Of training batches before they were learned from (metrics.training).");
+  for (const auto& [name, value] : progress_.training)
+    prometheus::line(out, kTraining, cat("{metric=", prometheus::label(name), "}"), value);
   if (validation_.metrics.values.empty()) return;
   add(out, "tessera_train_validation_step", "gauge", "When the last validation was.",
       static_cast<double>(validation_.step));

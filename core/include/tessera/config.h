@@ -70,6 +70,7 @@ struct LayerConfig {
   std::string name, type;
   std::vector<std::string> inputs;
   PartOptions options;
+  bool trainable = true;
   bool operator==(const LayerConfig&) const = default;
 };
 struct HeadConfig {
@@ -93,6 +94,7 @@ struct TableConfig {
   std::string kernel = "auto";
   PartSpec optimizer = {"exact_rowwise_adagrad", R"({"learning_rate":0.05,"eps":1e-08})"};
   double max_gradient = 0;
+  bool trainable = true;  // false: tables_of() makes the learning rate 0
   // Constraints for the planner.
   std::vector<std::string> sharding;
   std::vector<std::string> kernels;
@@ -191,6 +193,8 @@ struct ColumnConfig {
 
 struct MetricsConfig {
   std::vector<std::string> names = {"auc", "logloss", "normalized_entropy", "calibration"};
+  std::vector<std::string> training;
+  int64_t window = 100000;
   bool operator==(const MetricsConfig&) const = default;
 };
 

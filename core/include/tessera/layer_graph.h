@@ -43,6 +43,7 @@ struct LayerSpec {
   std::vector<std::string>
       inputs;                  // of the model, or layers: "experts" is the first output of one, "experts:1" the next
   std::string options = "{}";  // JSON; see LayerGraph
+  bool trainable = true;       // false: ModelTrainer leaves its parameters as they are
 };
 
 // What is trained: a loss over the values that a layer gives, against a label of the data.

@@ -72,6 +72,7 @@ class ModelTrainer : public Trainer {
   void reset_stages();
   void synchronize() override;
   void set_trace(Trace* trace) override;
+  void observe(Observer observer) override { observer_ = std::move(observer); }
 
  private:
   // Forward and backward of the dense part; returns the gradient of `pooled`.
@@ -101,6 +102,7 @@ class ModelTrainer : public Trainer {
   int64_t on_device_ = 0;       // how many these are
   std::vector<double> losses_;  // those before
   Trace* trace_ = nullptr;
+  Observer observer_;
   double dense_forward_ = 0, dense_backward_ = 0, dense_reduce_ = 0, dense_update_ = 0;
 };
 

@@ -25,6 +25,8 @@ class RecMetric {
   // `window_size`, in samples of this rank: the newest whole batches that together have no more, but always the newest;
   // of metrics of all samples (auc) exactly so many samples.
   RecMetric(const std::string& name, int64_t window_size);
+  // The same, called `name`, of a metric that is there.
+  RecMetric(const std::string& name, MetricPtr metric, int64_t window_size);
 
   // Predictions are probabilities (of metrics of any numbers: any), weights not negative and, where empty, 1. Equally
   // many; kInvalidArgument otherwise.
@@ -36,6 +38,7 @@ class RecMetric {
   // What values are made of: of several ranks, add them up element by element. Empty for metrics of all samples.
   const std::vector<double>& lifetime_sums() const { return lifetime_; }
   std::vector<double> window_sums() const;
+  const std::string& name() const { return name_; }
   double value_of(std::span<const double> sums) const { return metric_->value(sums); }
 
  private:

@@ -29,6 +29,7 @@ namespace tessera {
 
 class JobCheckpoints;
 class MetricsLog;
+class TrainingMetrics;
 class ValidationScores;
 
 struct TrainJobOptions {
@@ -52,6 +53,8 @@ struct TrainProgress {
   int64_t samples = 0;                    // of all ranks, in this run
   double loss = 0;                        // the mean of the steps since the progress before
   double table_rate = 1, dense_rate = 1;  // factors of the schedules in the last step
+  // Of metrics.training: "lifetime_NAME" and "window_NAME" of each.
+  std::vector<std::pair<std::string, double>> training;
 };
 
 // A checkpoint that was to be written.
@@ -172,6 +175,8 @@ class TrainJob {
   std::unique_ptr<TrainLoop> loop_;
   bool ahead_ = false;
   std::unique_ptr<ValidationScores> scores_;
+  std::unique_ptr<TrainingMetrics> training_metrics_;     // null: none
+  std::vector<std::pair<std::string, double>> training_;  // their values in the end
   std::vector<TrainValidation> validations_;
   std::atomic<bool> ended_early_ = false;    // the pipeline asks, too
   std::unique_ptr<MetricsLog> metrics_log_;  // of rank 0, where there is one

@@ -4,6 +4,7 @@
 // take_losses() are all that training needs, predict() what evaluation needs.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,6 +32,11 @@ class Trainer {
   virtual std::vector<double> take_losses() = 0;
   // Logits [B, 1] of this rank's batch, in host memory. Collective. kUnimplemented unless overridden.
   virtual Tensor predict(const Batch& batch);
+
+  // From now on step() calls it with the logits [B, 1] of each batch that has samples here, in host memory, as they
+  // were before the step learned from it; null: no more. kUnimplemented unless overridden.
+  using Observer = std::function<void(const Tensor& logits, const Batch& batch)>;
+  virtual void observe(Observer observer);
 
   virtual const ProcessGroup& group() const = 0;
   // The tables whose ids a pipeline exchanges ahead of the step.

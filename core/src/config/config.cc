@@ -289,6 +289,7 @@ std::vector<TableConfig> tables_of(const Config& config, const std::vector<DataC
     if (table.features.empty()) table.features = {table.name};
     if (table.embedding_dim == 0) table.embedding_dim = config.model.embedding_dim;
     fill_from_columns(table, columns);
+    if (!table.trainable) config::set_option(table.optimizer, "learning_rate", toml::value<double>(0));
   }
   return tables;
 }

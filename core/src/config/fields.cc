@@ -80,6 +80,7 @@ const std::vector<Field<LayerConfig>>& fields<LayerConfig>() {
       {"type", &S::type, "layer", "of a module plugin: `mlp`, `cross`, ..."},
       {"inputs", &S::inputs, "", "inputs of the model and other layers; `experts:1` is the second output of `experts`"},
       {"options", &S::options, "", "`{ widths = [64, 1] }`: the layer's own; it is told the widths of its inputs"},
+      {"trainable", &S::trainable, "", "`false`: its parameters stay as they begin"},
   };
   return table;
 }
@@ -133,6 +134,7 @@ const std::vector<Field<TableConfig>>& fields<TableConfig>() {
        "for the table as `acme.tensor_train?ranks=8`; `auto`: any"},
       {"optimizer", &S::optimizer, "", "`{ name = \"...\", ... }`: the optimizer of the rows and its options"},
       {"max_gradient", &S::max_gradient, "", "the output's gradient is clamped to +- this; 0: not", 0, kInfinity},
+      {"trainable", &S::trainable, "", "`false`: rows stay as they begin, for the optimizer's learning rate is 0"},
       {"sharding", &S::sharding, "",
        "sharding types that the planner may use, as `acme.hot?threshold=500` with options; empty: any"},
       {"kernels", &S::kernels, "", "compute kernels that the planner may choose from; empty: `kernel`"},
@@ -311,6 +313,10 @@ const std::vector<Field<MetricsConfig>>& fields<MetricsConfig>() {
   static const std::vector<Field<S>> table = {
       {"names", &S::names, "",
        "of validations and the test: `auc`, `gauc?key=user`, `ndcg?k=10&key=user`, a plugin's; docs/training.md"},
+      {"training", &S::training, "",
+       "of the training batches, each predicted before it is learned from: `ne`, `auc?bins=1000`, `rmse`; empty: none"},
+      {"window", &S::window, "samples", "of all ranks: `training` is told over the newest so many, and over all", 1,
+       kMany},
   };
   return table;
 }

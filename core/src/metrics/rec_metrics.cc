@@ -15,8 +15,10 @@ MetricPtr as_torchrec(const std::string& name) {
 
 }  // namespace
 
-RecMetric::RecMetric(const std::string& name, int64_t window_size)
-    : name_(name), metric_(as_torchrec(name)), window_size_(window_size) {
+RecMetric::RecMetric(const std::string& name, int64_t window_size) : RecMetric(name, as_torchrec(name), window_size) {}
+
+RecMetric::RecMetric(const std::string& name, MetricPtr metric, int64_t window_size)
+    : name_(name), metric_(std::move(metric)), window_size_(window_size) {
   if (window_size < 1)
     fail(Code::kInvalidArgument, "a window of ", window_size, " samples is not possible: give 1 or more");
   if (metric_->info().pieces == Metric::Pieces::kGroup)

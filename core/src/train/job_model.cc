@@ -21,7 +21,8 @@ std::string label_column(const Config& config) {
 }
 
 void add_layers(const Config& config, ModelGraph& graph) {
-  for (const LayerConfig& l : config.layers) graph.layers.push_back({l.name, l.type, l.inputs, l.options.json});
+  for (const LayerConfig& l : config.layers)
+    graph.layers.push_back({l.name, l.type, l.inputs, l.options.json, l.trainable});
   for (const HeadConfig& h : config.heads) graph.heads.push_back({h.name, h.input, h.loss, h.label, h.weight});
 }
 

@@ -21,15 +21,14 @@ MetricsLog::MetricsLog(const ReportConfig& report, bool append) {
 }
 
 void MetricsLog::add(const TrainProgress& progress) {
-  write({{"step", progress.step},
-         {"epoch", progress.epoch},
-         {"samples", progress.samples},
-         {"loss", progress.loss},
-         {"table_rate", progress.table_rate},
-         {"dense_rate", progress.dense_rate},
-         {"seconds", watch_.seconds()}});
+  json line = {{"step", progress.step},      {"epoch", progress.epoch},           {"samples", progress.samples},
+               {"loss", progress.loss},      {"table_rate", progress.table_rate}, {"dense_rate", progress.dense_rate},
+               {"seconds", watch_.seconds()}};
+  for (const auto& [name, value] : progress.training) line["training"][name] = value;
+  write(line);
   if (!events_) return;
   events_->add("train/loss", progress.step, progress.loss);
+  for (const auto& [name, value] : progress.training) events_->add("training/" + name, progress.step, value);
   events_->add("schedule/tables", progress.step, progress.table_rate);
   events_->add("schedule/dense", progress.step, progress.dense_rate);
   events_->flush();

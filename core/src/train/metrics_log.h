@@ -15,9 +15,9 @@ namespace tessera {
 // {"samples", and each value by its name}.
 nlohmann::ordered_json metrics_json(const MetricValues& metrics);
 
-// Lines: {"step", "epoch", "samples", "loss", "table_rate", "dense_rate", "seconds"} and
-// {"step", "validation": {"samples", "auc", ...}, "best", "seconds"}; rates are the schedules' factors, seconds those
-// since the log was opened. NaN is null.
+// Lines: {"step", "epoch", "samples", "loss", "table_rate", "dense_rate", "seconds"}, with
+// "training" {"lifetime_auc?bins=1000", ...} where there is some, and {"step", "validation": {"samples", "auc", ...},
+// "best", "seconds"}; rates are the schedules' factors, seconds those since the log was opened. NaN is null.
 class MetricsLog {
  public:
   // To report.metrics and report.tensorboard, where they are not empty. `append`: behind the lines of the run that this

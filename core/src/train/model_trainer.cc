@@ -18,6 +18,13 @@ bool trains_on(const DeviceStreamPtr& stream, const Runtime& runtime, const Mode
 // Losses that stay on the device; then they are read, for a wait in so many steps.
 constexpr int64_t kLossesOnDevice = 1024;
 
+// Layers' parameters have their names in front.
+bool is_frozen(const ModelGraph& graph, const std::string& parameter) {
+  return std::any_of(graph.layers.begin(), graph.layers.end(), [&](const LayerSpec& layer) {
+    return !layer.trainable && parameter.starts_with(layer.name + ".");
+  });
+}
+
 constexpr const char* kApart = "; training has come apart, a lower learning rate may keep it together";
 
 }  // namespace
@@ -56,7 +63,9 @@ ModelTrainer::ModelTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup>
   model.dense = layers_.parameters();
   model.buffers = layers_.buffers();
   parallel_ = std::make_unique<DistributedModelParallel>(runtime, model, std::move(group), std::move(options.parallel));
-  optimizer_ = make_dense_optimizer(options.dense_optimizer, in_backward_optimizer_filter(parallel_->parameters()));
+  ParameterList trained = in_backward_optimizer_filter(parallel_->parameters());
+  std::erase_if(trained, [&](const ParameterPtr& p) { return is_frozen(graph_, p->name); });
+  optimizer_ = make_dense_optimizer(options.dense_optimizer, trained);
   if (const double norm = options.dense_max_gradient_norm; norm > 0)
     optimizer_ = std::make_shared<GradientClippingOptimizer>(
         std::move(optimizer_), GradientClippingOptimizer::Options{GradientClipping::kNorm, norm});
@@ -91,6 +100,7 @@ Tensor ModelTrainer::train_dense(const Batch& batch, const Tensor& pooled) {
   }
   Stopwatch watch(trace_);
   const std::vector<Tensor>& logits = layers_.forward(batch.dense, in_host_memory(pooled), true);
+  if (observer_) observer_(logits[0], batch);
   watch.lap(dense_forward_, "dense forward");
   reserve_gradients(samples);
   const double scale = 1.0 / static_cast<double>(batch.global_size);
@@ -203,6 +213,7 @@ Tensor ModelTrainer::train_dense_on_device(const Batch& batch, const Tensor& poo
   Stopwatch watch(trace_);
   const DeviceBatch::Inputs inputs = inputs_->take(batch);
   const Tensor logits = layers_.forward(inputs.dense, pooled, true)[0];
+  if (observer_) observer_(in_host_memory(logits), batch);
   watch.lap(dense_forward_, "dense forward");
   reserve_gradients(samples);
   const double weight = graph_.heads[0].weight;

@@ -24,6 +24,7 @@
 #include "train/start_up.h"
 #include "train/trace_file.h"
 #include "train/train_report.h"
+#include "train/training_metrics.h"
 #include "train/validation.h"
 #include "train/warm_start.h"
 
@@ -101,6 +102,8 @@ TrainJob::TrainJob(const Runtime& runtime, const Config& config, const TrainJobO
   check_keys(metrics_, data_);
   tables_ = std::move(job.tables);
   keep_for_validation();
+  if (!config_.metrics.training.empty())
+    training_metrics_ = std::make_unique<TrainingMetrics>(config_.metrics, runtime_, group_->world_size());
   check_parts(runtime_, config_, tables_, compute_device(options_.device).id);
   build_model();
   fingerprint_ = data_fingerprint(config_, data_);
@@ -258,8 +261,11 @@ void TrainJob::train(const TrainWatch& watch) {
   base_rates_ = trainer_->embeddings().learning_rates();
   set_learning_rates(first_step_);
   loop_ = std::make_unique<TrainLoop>(*trainer_, in_epochs(training_batches()), std::move(o));
+  if (training_metrics_)
+    trainer_->observe([&](const Tensor& logits, const Batch& b) { training_metrics_->add(logits, b.labels); });
   loop_->run();
   loop_->check_losses();
+  if (training_metrics_) training_ = training_metrics_->values(*group_);
   trained_ = spent();
   if (checkpoints_) checkpoints_->at_end(first_step_ + steps_done(), stopped(), [&] { return progress(); });
 }
@@ -274,8 +280,10 @@ void TrainJob::after_step(const StepEnd& end, const TrainWatch& watch) {
     ids_[key] += static_cast<double>(end.batch.sparse.length_per_key()[key]);
   if (watch.due && watch.due(end.step)) {
     const double loss = loop_->mean_loss();
-    const TrainProgress progress{end.step, (end.step - 1) / per_epoch_,       loop_->samples(),
-                                 loss,     table_rates_.factor(end.step - 1), dense_rates_.factor(end.step - 1)};
+    TrainProgress progress{end.step, (end.step - 1) / per_epoch_, loop_->samples(), loss};
+    progress.table_rate = table_rates_.factor(end.step - 1);
+    progress.dense_rate = dense_rates_.factor(end.step - 1);
+    if (training_metrics_) progress.training = training_metrics_->values(*group_);
     if (metrics_log_) metrics_log_->add(progress);
     if (watch.report) watch.report(progress);
   }

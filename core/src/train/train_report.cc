@@ -138,6 +138,7 @@ std::string TrainReport::text(const MetricValues& metrics) {
                   {"seconds", seconds},
                   {"samples_per_s", seconds > 0 ? static_cast<double>(loop.samples()) / seconds : 0},
                   {"loss", losses.empty() ? Json() : Json(sum / static_cast<double>(losses.size()))}};
+  for (const auto& [name, value] : job_.training_) out["train"]["metrics"][name] = value;
   out["test"] = metrics_json(metrics);
   out["test"]["seconds"] = job_.evaluate_seconds_;
   if (!job_.validations_.empty()) out["validations"] = validations();

@@ -1,0 +1,31 @@
+// How good predictions of training batches are, each made before the model learned from the batch: progressive
+// evaluation, over all samples so far and over the newest.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/config.h"
+#include "tessera/process_group.h"
+#include "tessera/rec_metrics.h"
+#include "tessera/runtime.h"
+
+namespace tessera {
+
+class TrainingMetrics {
+ public:
+  // Of metrics.training and metrics.window. kInvalidArgument: a metric that wants samples together.
+  TrainingMetrics(const MetricsConfig& config, const Runtime& runtime, int world_size);
+
+  bool empty() const { return metrics_.empty(); }
+  // Logits of this rank.
+  void add(const Tensor& logits, const Tensor& labels);
+  // "lifetime_NAME" and "window_NAME" of each, of all ranks. Collective.
+  std::vector<std::pair<std::string, double>> values(const ProcessGroup& group) const;
+
+ private:
+  std::vector<RecMetric> metrics_;
+};
+
+}  // namespace tessera

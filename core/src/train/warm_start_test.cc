@@ -1,0 +1,104 @@
+// A new run that begins with another one's weights, what stays frozen, and what training batches tell: on one rank.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "tessera/abi/module.h"
+#include "tessera/train_job.h"
+#include "train/test_trainer.h"
+
+namespace tessera {
+namespace {
+
+using nlohmann::json;
+using test::runtime;
+using testing::Contains;
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+const char* const kJob = R"(
+[job]
+seed = 3
+kernel = "reference"
+[model]
+embedding_dim = 4
+bottom_mlp = [8, 4]
+top_mlp = [8, 1]
+[data]
+reader = "synthetic"
+columns = 2
+rows = [50, 20]
+dense = 3
+samples = 200
+test_samples = 40
+batch = 20
+)";
+
+class WarmStartedJob : public testing::Test {
+ protected:
+  WarmStartedJob() : folder_(fs::path(testing::TempDir()) / cat("warm_start_", ::getpid())) {
+    fs::create_directories(folder_);
+  }
+  ~WarmStartedJob() override { fs::remove_all(folder_); }
+  void SetUp() override {
+    if (!runtime().has(TSR_MODULE_KIND, "mlp")) GTEST_SKIP() << "no dense layers are built here";
+  }
+  static std::unique_ptr<TrainJob> trained(const TrainJobOptions& options, const std::vector<std::string>& set) {
+    auto job = std::make_unique<TrainJob>(runtime(), parse_config(kJob, "job.toml", set), options,
+                                          ProcessGroup::connect(runtime(), {}));
+    job->train({});
+    return job;
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(WarmStartedJob, BeginsWithTheWeightsAndNothingElse) {
+  const std::string saved = (folder_ / "saved").string();
+  const double loss = trained({.save = saved}, {})->evaluate()["logloss"];
+  const auto same = trained({.start = saved, .max_steps = 0}, {});
+  EXPECT_EQ(same->evaluate()["logloss"], loss);
+  ASSERT_EQ(same->start_notes().size(), 1u) << same->start_notes().at(1);
+  EXPECT_THAT(same->start_notes()[0], HasSubstr("begins with 2 of 2 tables and 8 of 8 parameters from " + saved));
+  EXPECT_NE(trained({.max_steps = 0}, {})->evaluate()["logloss"], loss);
+  const auto on = trained({.start = saved}, {});
+  EXPECT_EQ(on->first_step(), 0);
+  EXPECT_EQ(on->steps_done(), 10);
+  const auto grown = trained({.start = saved, .max_steps = 0}, {"data.rows=[60, 10]", "model.top_mlp=[9, 1]"});
+  EXPECT_THAT(grown->start_notes(), Contains(HasSubstr("table c0: 50 of 60 rows are there, the others begin anew")));
+  EXPECT_THAT(grown->start_notes(), Contains(HasSubstr("table c1: 10 of its 20 rows there are none here")));
+  EXPECT_THAT(grown->start_notes()[0], HasSubstr("begins with 2 of 2 tables and 5 of 8 parameters"));
+  EXPECT_THROW(trained({.start = (folder_ / "nothing").string()}, {}), Error);
+}
+
+TEST_F(WarmStartedJob, FrozenTablesStay) {
+  const std::vector<std::string> still = {"schedule.dense=[\"constant?factor=0\"]"};
+  const double before = trained({.max_steps = 0}, {})->evaluate()["logloss"];
+  std::vector<std::string> frozen = still;
+  frozen.emplace_back("table_defaults.trainable=false");
+  EXPECT_EQ(trained({}, frozen)->evaluate()["logloss"], before);
+  EXPECT_NE(trained({}, still)->evaluate()["logloss"], before);
+  frozen.back() = "table.c0.trainable=false";
+  EXPECT_NE(trained({}, frozen)->evaluate()["logloss"], before) << "the other table learns";
+}
+
+// Each batch is judged before it is learned from: the mean of its loss is the step's.
+TEST_F(WarmStartedJob, TrainingBatchesAreJudged) {
+  const auto job = trained({}, {"metrics.training=[\"logloss\", \"auc?bins=100\"]", "metrics.window=60"});
+  const json report = json::parse(job->report(job->evaluate()));
+  const auto losses = report.at("losses").get<std::vector<double>>();
+  ASSERT_EQ(losses.size(), 10u);
+  const json metrics = report.at("train").at("metrics");
+  EXPECT_NEAR(metrics.at("lifetime_logloss").get<double>(), std::accumulate(losses.begin(), losses.end(), 0.0) / 10,
+              1e-6);
+  EXPECT_NEAR(metrics.at("window_logloss").get<double>(), (losses[7] + losses[8] + losses[9]) / 3, 1e-6);
+  EXPECT_GT(metrics.at("lifetime_auc?bins=100").get<double>(), 0);
+  EXPECT_THROW(trained({}, {"metrics.training=[\"auc\"]"}), Error);
+}
+
+}  // namespace
+}  // namespace tessera
