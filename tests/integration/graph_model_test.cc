@@ -198,7 +198,7 @@ TEST_F(GraphModels, ThatAreOfferedTrain) {
               std::accumulate(losses.begin(), losses.begin() + 10, 0.0));
     ++offered;
   }
-  EXPECT_EQ(offered, 8u);
+  EXPECT_EQ(offered, 9u);
   const Finished unknown = run_tessera({"model", "new", "deepmf"});
   EXPECT_EQ(unknown.status, 2);
   EXPECT_THAT(unknown.output, AllOf(HasSubstr("there is no model \"deepmf\""), HasSubstr("the nearest is \"deepfm\"")));

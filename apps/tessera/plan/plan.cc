@@ -167,8 +167,11 @@ Job job_from_config(const Arguments& a) {
   const auto [data, tables] = job_data(a, *job.runtime, config);
   const auto inputs = static_cast<int64_t>(data.dense.size());
   job.tables = tables;
-  job.modules.push_back({kCollectionPath, PlannerModule::Kind::kEmbeddingBagCollection, embedding_configs(tables),
-                         0});                           // where tessera train and tessera serve look for it
+  // Where tessera train and tessera serve look for them.
+  const ModelTables split = split_by_pooling(embedding_configs(tables));
+  job.modules.push_back({kCollectionPath, PlannerModule::Kind::kEmbeddingBagCollection, split.pooled, 0});
+  if (!split.sequences.empty())
+    job.modules.push_back({kSequencePath, PlannerModule::Kind::kEmbeddingCollection, split.sequences, 0});
   if (data.train || config.model.type != kGraphType) {  // without data the widths of a graph's layers are not known
     job.modules.push_back(
         {"dense", PlannerModule::Kind::kDense, {}, dense_work(*job.runtime, config, tables, inputs).parameters() * 4});

@@ -11,7 +11,8 @@
 //   Tensor logits = model.forward(dense, pooled, true)[0];
 //   Tensor grad_pooled = model.backward({grad_logits});
 //
-// The embeddings come from outside, so that they may be sharded or not. tessera/dlrm.h makes the graph of a DLRM.
+// The embeddings come from outside, so that they may be sharded or not: pooled rows side by side, and sequences, which
+// have a row for each id. tessera/dlrm.h makes the graph of a DLRM.
 #pragma once
 
 #include <cstdint>
@@ -26,15 +27,23 @@
 
 namespace tessera {
 
-// Where the tables of a model are, in plans and checkpoints: TorchRec's name for those of a DLRM.
+// Where the tables of a model are, in plans and checkpoints: TorchRec's name for those of a DLRM, and what goes with it
+// for tables whose rows are not pooled.
 inline constexpr const char* kCollectionPath = "sparse_arch.embedding_bag_collection";
+inline constexpr const char* kSequencePath = "sparse_arch.embedding_collection";
 
-// A name for columns [column, column + width) of the dense values or of the pooled rows.
+// A model's tables as its two collections have them.
+struct ModelTables {
+  std::vector<EmbeddingBagConfig> pooled, sequences;  // sequences: pooling kNone
+};
+ModelTables split_by_pooling(const std::vector<EmbeddingBagConfig>& tables);
+
+// A name for columns [column, column + width) of the dense values or of the pooled rows, or for a sequence.
 struct GraphInput {
-  enum From { kDense, kPooled };
+  enum From { kDense, kPooled, kSequence };
   std::string name;
   From from = kDense;
-  int64_t column = 0, width = 0;
+  int64_t column = 0, width = 0;  // of a sequence: its place in ModelGraph::sequences, and what stands there
 };
 
 struct LayerSpec {
@@ -57,15 +66,17 @@ struct HeadSpec {
 
 struct ModelGraph {
   int64_t dense_width = 0, pooled_width = 0;  // values per sample
+  std::vector<int64_t> sequences;             // values per row of each
   std::vector<GraphInput> inputs;
   std::vector<LayerSpec> layers;                                  // in any order
   std::vector<HeadSpec> heads;                                    // at least one
   std::vector<std::pair<std::string, std::string>> renamed = {};  // DenseLayerOptions::renamed, of all layers
 };
 
-// A graph without layers over `dense_width` values and these tables' pooled outputs. Its inputs: "dense"; "pooled", all
-// tables' outputs as they lie; a table's name, its output; a feature's, where no table is called so, its part of it.
-// kInvalidArgument: a table with a name of the first two.
+// A graph without layers over `dense_width` values and these tables' outputs. Its inputs: "dense"; "pooled", the pooled
+// ones as they lie; a table's name, its output; a feature's, where no table is called so, its part of it. Of a table
+// with pooling kNone each feature is a sequence, in the order of the tables; it has no output of its own name where it
+// has several. kInvalidArgument: a table with a name of the first two.
 ModelGraph graph_over(int64_t dense_width, const std::vector<EmbeddingBagConfig>& tables);
 
 // kInvalidArgument, one sentence, for what needs no widths and no plugins: names that are missing or there twice,
@@ -85,7 +96,8 @@ struct LayerGraphOptions {
 class LayerGraph {
  public:
   // Whether it can be trained on the stream's device: its part lends the arithmetic, plugins compute the layers there,
-  // and every layer takes whole values that nothing else takes, for only the host cuts and adds values. False for null.
+  // and every layer takes whole values that nothing else takes, for only the host cuts and adds values, or has
+  // sequences. False for null.
   static bool trains_on(const DeviceStreamPtr& stream, const Runtime& runtime, const ModelGraph& graph);
 
   // Layers are told the widths of their inputs (DenseLayerOptions::inputs). kInvalidArgument: check_graph(), options
@@ -103,12 +115,15 @@ class LayerGraph {
   // Values per sample of what a head takes.
   int64_t head_width(size_t head) const;
 
-  // dense [B, dense_width], pooled [B, pooled_width]; both stay as they are until backward. What each head takes,
-  // [B, head_width].
-  const std::vector<Tensor>& forward(const Tensor& dense, const Tensor& pooled, bool train);
+  // dense [B, dense_width], pooled [B, pooled_width], each sequence [ids, its width] with B + 1 offsets; they stay as
+  // they are until backward. What each head takes, [B, head_width].
+  const std::vector<Tensor>& forward(const Tensor& dense, const Tensor& pooled, bool train,
+                                     const std::vector<DenseInput>& sequences = {});
   // `grads`: of what forward returned; undefined: zeros. Adds to the parameters' gradients and returns that of
   // `pooled`.
   Tensor backward(const std::vector<Tensor>& grads);
+  // Of the last backward: the gradient of each sequence, shaped like its rows; undefined: nothing takes it.
+  const std::vector<Tensor>& sequence_gradients() const;
 
  private:
   struct Impl;

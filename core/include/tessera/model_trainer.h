@@ -23,14 +23,15 @@
 namespace tessera {
 
 class DeviceBatch;
+class SequenceInputs;
 
 // The loss of heads that is the core's own: of a logit and a label in [0, 1], binary_cross_entropy_with_logits().
 // Others are layers of module plugins: of what the head takes and the label, one value a sample.
 inline constexpr const char* kOwnLoss = "binary_cross_entropy";
 
 struct ModelTrainerOptions {
-  std::vector<EmbeddingBagConfig> tables;  // pooled
-  bool is_weighted = false;                // batches have weights, which scale rows: tables must be sums
+  std::vector<EmbeddingBagConfig> tables;  // of pooling kNone: sequences
+  bool is_weighted = false;                // batches have weights, which scale pooled rows: those tables must be sums
   ModelGraph graph;                        // over these tables: graph_over(), dlrm_graph()
   DenseOptimizerSpec dense_optimizer;
   double dense_max_gradient_norm = 0;  // GradientClippingOptimizer's, of the sums over ranks; 0: none
@@ -61,6 +62,9 @@ class ModelTrainer : public Trainer {
   DistributedModelParallel& parallel() { return *parallel_; }
   const ProcessGroup& group() const override { return parallel_->group(); }
   ShardedEmbeddingBagCollection& embeddings() override { return parallel_->bags(kCollectionPath); }
+  // Both collections of tables, or the one that there is.
+  std::vector<ShardedEmbeddings*> tables();
+  ExchangeBytes<int64_t> bytes_sent();  // of both
   const LayerGraph& layers() const { return layers_; }
   const ModelGraph& graph() const { return graph_; }
   KeyedOptimizer& dense_optimizer() { return *optimizer_; }
@@ -75,11 +79,15 @@ class ModelTrainer : public Trainer {
   void observe(Observer observer) override { observer_ = std::move(observer); }
 
  private:
+  // The rows of tables that are not pooled, as the graph takes them.
+  const std::vector<DenseInput>& look_up_sequences(const Batch& batch, bool finished, bool train);
+  void update_sequences(bool trained);
   // Forward and backward of the dense part; returns the gradient of `pooled`.
-  Tensor train_dense(const Batch& batch, const Tensor& pooled);
+  Tensor train_dense(const Batch& batch, const Tensor& pooled, const std::vector<DenseInput>& sequences);
   Tensor train_dense_on_device(const Batch& batch, const Tensor& pooled);
   Tensor next_loss();  // on the device, of this step
   [[noreturn]] void refuse_loss(double loss, const Batch& batch, const Tensor& pooled);
+  std::string broken_sequence() const;
   std::string feature_at(int64_t column);  // of the pooled output
   void add_loss(const Runtime& runtime, size_t head);
   // Room for the gradients of the heads' inputs.
@@ -93,6 +101,9 @@ class ModelTrainer : public Trainer {
   std::shared_ptr<DenseStep> dense_step_;
   LayerGraph layers_;
   std::unique_ptr<DistributedModelParallel> parallel_;
+  ShardedEmbeddingCollection* sequences_ = nullptr;  // of parallel_; null: all tables are pooled
+  ShardedEmbeddingCollection::Output rows_;          // theirs, of the step
+  std::unique_ptr<SequenceInputs> row_inputs_;
   KeyedOptimizerPtr optimizer_;
   ParameterList biases_;
   std::vector<std::unique_ptr<DenseLayer>> head_losses_;  // by head; null: kOwnLoss

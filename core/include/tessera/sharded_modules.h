@@ -50,6 +50,7 @@ struct StageTimes {
   double route = 0, exchange_ids = 0, lookup = 0, exchange_rows = 0, combine = 0;
   double split = 0, exchange_gradients = 0, update = 0, data_parallel = 0;
   int64_t steps = 0;
+  StageTimes& operator+=(const StageTimes& other);  // of another collection, in the same steps
 };
 
 // What the exchanges of one step carry, by peer: bytes of ids with their lengths, elements (float32) of rows. Gradients

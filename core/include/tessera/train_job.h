@@ -162,7 +162,8 @@ class TrainJob {
   DenseWork dense_;
   Samples validation_;  // none: empty
   LearningRateSchedule table_rates_, dense_rates_;
-  std::vector<double> base_rates_;  // ShardedEmbeddings::learning_rates(), as the config has them
+  // ShardedEmbeddings::learning_rates() of the trainer's tables, as the config has them.
+  std::vector<std::vector<double>> base_rates_;
   std::unique_ptr<ModelTrainer> trainer_;
   std::unique_ptr<JobCheckpoints> checkpoints_;
   std::vector<std::string> resumable_;  // checkpoints in options.save, the newest first

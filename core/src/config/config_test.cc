@@ -174,7 +174,7 @@ TEST(Config, RangesAndChoices) {
   EXPECT_EQ(error_of("[job]\nseed = -1\n"), "job.toml:2: job.seed is -1, but must be at least 0");
   EXPECT_EQ(error_of("[comm]\ntimeout_s = inf\n"), "job.toml:2: comm.timeout_s must be a finite number");
   EXPECT_EQ(error_of("[table_defaults]\npooling = \"avg\"\n"),
-            "job.toml:2: table_defaults.pooling is \"avg\", but must be one of auto, sum, mean, max, none");
+            "job.toml:2: table_defaults.pooling is \"avg\", but must be one of auto, sum, mean, none");
   EXPECT_EQ(error_of("[table_defaults]\nrows = 5\n"),
             "job.toml:2: \"rows\" belongs to one table: write it under its [[table]]");
   EXPECT_EQ(error_of("[[table]]\nrows = 5\n"), "job.toml:1: this [[table]] has no name");
@@ -252,7 +252,7 @@ TEST(Config, TablesOfTheFileTakeRowsFromTheirColumn) {
   ASSERT_EQ(tables.size(), 1u);
   EXPECT_EQ(tables[0].rows, 1682);
   EXPECT_EQ(tables[0].pooling, "mean");
-  EXPECT_EQ(tables_of(parse_config("[[table]]\nname = \"film\"\npooling = \"max\"\n", "x"), columns)[0].pooling, "max");
+  EXPECT_EQ(tables_of(parse_config("[[table]]\nname = \"film\"\npooling = \"none\"\n", "x"), columns)[0].pooling, "none");
   EXPECT_EQ(tables_of(parse_config("[[table]]\nname = \"a\"\nrows = 3\n", "x"), {})[0].pooling, "sum");
   EXPECT_THROW(tables_of(parse_config("[[table]]\nname = \"a\"\n", "x"), {}), Error);
   EXPECT_THROW(tables_of(parse_config("[[table]]\nname = \"film\"\nfeatures = [\"film\", \"x\"]\n", "x"), columns),

@@ -23,7 +23,7 @@ DataConfig synthetic(int64_t samples) {
   config.columns = 3;
   config.rows = {50, 7, 1000};
   config.dense = 2;
-  config.pooling = 2;
+  config.pooling = {2};
   return config;
 }
 

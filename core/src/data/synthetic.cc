@@ -1,5 +1,6 @@
 // Samples out of nothing: ids by a distribution, labels from a hidden model.
 #include <cmath>
+#include <numeric>
 
 #include "data/index_distribution.h"
 #include "data/line_reader.h"
@@ -45,12 +46,12 @@ namespace {
 // logit = dense . weights + sum of a value per id: each part normal-ish with the standard deviation named.
 class HiddenModel {
  public:
-  HiddenModel(uint64_t seed, int64_t dense, int64_t columns, int64_t pooling) : seed_(combine(seed, 1)) {
+  HiddenModel(uint64_t seed, int64_t dense, int64_t ids) : seed_(combine(seed, 1)) {
     constexpr double kDenseSpread = 1.5, kSparseSpread = 1.5;
     Random random(seed_);
     for (int64_t i = 0; i < dense; ++i) weights_.push_back(random.normal() * kDenseSpread / std::sqrt(dense));
     // A uniform number in [-1, 1) has standard deviation 1 / sqrt(3).
-    id_scale_ = kSparseSpread * std::sqrt(3.0 / static_cast<double>(columns * std::max<int64_t>(pooling, 1)));
+    id_scale_ = kSparseSpread * std::sqrt(3.0 / static_cast<double>(std::max<int64_t>(ids, 1)));
   }
   double of_dense(int64_t i, double value) const { return weights_[i] * value; }
   double of_id(int64_t column, int64_t id) const {
@@ -64,14 +65,24 @@ class HiddenModel {
   double id_scale_;
 };
 
+// Of each column's bags.
+std::vector<int64_t> lengths_of(const DataConfig& config) {
+  const auto columns = static_cast<size_t>(config.columns);
+  if (config.pooling.size() == 1) return std::vector<int64_t>(columns, config.pooling[0]);
+  if (config.pooling.size() == columns) return config.pooling;
+  fail(Code::kInvalidArgument, "data.pooling has ", config.pooling.size(), " numbers, but data.columns is ", columns,
+       ": give one number for all, or one for each");
+}
+
 // Sample i follows from seed, part and i alone.
 ExamplesPtr make_part(const DataConfig& config, const Dataset& set, const HiddenModel& model, uint64_t seed,
                       int64_t samples) {
+  const std::vector<int64_t> lengths = lengths_of(config);
   std::vector<IndexDistribution> distributions;
   for (const DataColumn& column : set.columns) distributions.emplace_back(config.index_dist, column.rows);
   Examples examples(set.dense.size(), set.columns);
   std::vector<float> dense(set.dense.size());
-  std::vector<int64_t> ids(set.columns.size() * config.pooling);
+  std::vector<int64_t> ids;
   for (int64_t s = 0; s < samples; ++s) {
     Random random(combine(seed, s));
     double logit = 0;
@@ -79,15 +90,18 @@ ExamplesPtr make_part(const DataConfig& config, const Dataset& set, const Hidden
       dense[i] = static_cast<float>(random.normal());
       logit += model.of_dense(static_cast<int64_t>(i), dense[i]);
     }
-    for (size_t i = 0; i < ids.size(); ++i) {
-      const size_t column = i / config.pooling;
-      ids[i] = distributions[column](random);
-      logit += model.of_id(static_cast<int64_t>(column), ids[i]);
+    ids.clear();
+    for (size_t column = 0; column < lengths.size(); ++column) {
+      for (int64_t j = 0; j < lengths[column]; ++j) {
+        ids.push_back(distributions[column](random));
+        logit += model.of_id(static_cast<int64_t>(column), ids.back());
+      }
     }
     examples.begin_sample(random.uniform() < 1 / (1 + std::exp(-logit)));
     for (float value : dense) examples.add_dense(value);
-    for (size_t column = 0; column < set.columns.size(); ++column) {
-      for (int64_t j = 0; j < config.pooling; ++j) examples.add_id(ids[column * config.pooling + j]);
+    auto id = ids.begin();
+    for (const int64_t length : lengths) {
+      for (int64_t j = 0; j < length; ++j) examples.add_id(*id++);
       examples.end_bag();
     }
     examples.end_sample();
@@ -103,7 +117,8 @@ Dataset make_synthetic(const DataConfig& config, uint64_t seed) {
   const std::vector<int64_t> rows = rows_of(config, config.columns);
   for (int64_t i = 0; i < config.dense; ++i) set.dense.push_back(cat("d", i));
   for (int64_t i = 0; i < config.columns; ++i) set.columns.push_back({cat("c", i), rows[i], "sum"});
-  const HiddenModel model(seed, config.dense, config.columns, config.pooling);
+  const std::vector<int64_t> lengths = lengths_of(config);
+  const HiddenModel model(seed, config.dense, std::accumulate(lengths.begin(), lengths.end(), int64_t{0}));
   set.train = make_part(config, set, model, combine(seed, 2), config.samples);
   set.test = make_part(config, set, model, combine(seed, 3), config.test_samples);
   return set;

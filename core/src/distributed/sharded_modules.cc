@@ -207,6 +207,14 @@ std::vector<std::string> ShardedEmbeddings::state_dict_keys() const {
   return keys;
 }
 
+StageTimes& StageTimes::operator+=(const StageTimes& other) {
+  route += other.route, exchange_ids += other.exchange_ids, lookup += other.lookup;
+  exchange_rows += other.exchange_rows, combine += other.combine, split += other.split;
+  exchange_gradients += other.exchange_gradients, update += other.update, data_parallel += other.data_parallel;
+  steps = std::max(steps, other.steps);
+  return *this;
+}
+
 std::shared_ptr<CombinedOptimizer> ShardedEmbeddings::fused_optimizer() const {
   const std::vector<std::string> keys = state_dict_keys();
   const ShardGroups& groups = impl_->shards();

@@ -93,13 +93,15 @@ class FloatModelReader {
 
   // Tensor names by table and by dense parameter.
   void sort_tensors(bool graph) {
-    constexpr std::string_view kBags = ".embedding_bags.", kWeight = ".weight";
+    constexpr std::string_view kBags = ".embedding_bags.", kRows = ".embeddings.", kWeight = ".weight";
     for (const auto& [name, tensor] : tensors_.all()) {
       if (const size_t at = place_of(name, "inter_arch."); at != std::string::npos && !graph)
         wrong("tensor \"", name, "\" belongs to another interaction than the dot products of a DLRM");
-      const size_t bags = name.find(kBags), end = name.size() - kWeight.size();
-      if (bags != std::string::npos && name.size() > bags + kBags.size() + kWeight.size() && name.ends_with(kWeight)) {
-        const std::string table = name.substr(bags + kBags.size(), end - bags - kBags.size());
+      const bool pooled = name.find(kBags) != std::string::npos;
+      const std::string_view tables = pooled ? kBags : kRows;
+      const size_t bags = name.find(tables), end = name.size() - kWeight.size();
+      if (bags != std::string::npos && name.size() > bags + tables.size() + kWeight.size() && name.ends_with(kWeight)) {
+        const std::string table = name.substr(bags + tables.size(), end - bags - tables.size());
         if (!table_tensors_.emplace(table, name).second) wrong("table \"", table, "\" is there twice");
         continue;
       }

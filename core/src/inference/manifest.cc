@@ -204,9 +204,9 @@ void complete(InferenceModel& model) {
       fail(Code::kInvalidArgument, "table \"", c.name, "\" has ", c.embedding_dim,
            " columns, but the model's embeddings have ", model.dlrm.embedding_dim);
     }
-    if (c.pooling != PoolingType::kSum && c.pooling != PoolingType::kMean) {
+    if (c.pooling == PoolingType::kMax || (dlrm && c.pooling == PoolingType::kNone)) {
       fail(Code::kInvalidArgument, "table \"", c.name, "\" has pooling ", tessera::to_string(c.pooling),
-           ": a model pools by SUM or MEAN");
+           ": a model pools by SUM or MEAN", dlrm ? "" : ", or by layers that take sequences, of pooling NONE");
     }
     model.dlrm.num_embeddings += static_cast<int64_t>(c.feature_names.size());
     d.tables.push_back(

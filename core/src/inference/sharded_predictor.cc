@@ -26,6 +26,14 @@ std::unique_ptr<LayerGraph> layers_of(const Runtime& runtime, const InferenceMod
   return std::make_unique<LayerGraph>(runtime, model.graph, LayerGraphOptions{.values = &model.dense});
 }
 
+void refuse_sequences(const InferenceModel& model) {
+  for (const QuantizedTable& t : model.tables) {
+    if (t.config.pooling != PoolingType::kNone) continue;
+    fail(Code::kUnimplemented, "table \"", t.config.name,
+         "\" has pooling NONE, and sequences are looked up by one process alone: open the model without ranks");
+  }
+}
+
 KeyedJaggedTensor to_batch(const ModelDescription& model, const PredictInput& input) {
   std::vector<std::string> keys;
   int64_t ids = 0;
@@ -242,6 +250,7 @@ std::unique_ptr<ShardedPredictor> open_sharded_predictor(const Runtime& runtime,
   InferenceModel model;
   const auto versions = agreed(*group, [&] {
     model = open_packed_model(directory);
+    refuse_sequences(model);
     (void)layers_of(runtime, model);  // refused here, not by rank 0 alone
     return model.description.version;
   });

@@ -28,8 +28,8 @@ Slots slots_of(const InferenceModel& model, const std::string& kernel) {
       const auto feature =
           std::find_if(features.begin(), features.end(), [&](const ModelFeature& f) { return f.name == name; });
       out.slots.push_back({t, static_cast<size_t>(feature - features.begin()), table.num_embeddings, table.pooling,
-                           out.width, place.group, place.index});
-      out.width += table.embedding_dim;
+                           out.width, table.embedding_dim, place.group, place.index});
+      if (!out.slots.back().sequence()) out.width += table.embedding_dim;
     }
   }
   return out;
@@ -51,18 +51,35 @@ Workspace::Workspace(const Runtime& runtime, const InferenceModel& model, const 
     std::vector<tsr_lookup_feature>& features = groups_[slot.group].features;
     features.reserve(features.size() + slots.slots.size());
   }
+  sequence_offsets_.resize(slots.slots.size());
   bad_ids_.resize(model.tables.size());
   slot_bad_.resize(slots.slots.size());
 }
 
 void Workspace::reserve(const PredictInput& input) {
   size_t ids = 1;  // never an empty vector: kernels take pointers
-  for (const Slot& slot : slots_.slots) ids += input.features[slot.feature].values.size();
+  int64_t values = input.batch * slots_.width;
+  for (const Slot& slot : slots_.slots) {
+    ids += input.features[slot.feature].values.size();
+    if (slot.sequence()) values += slot.dim * std::ssize(input.features[slot.feature].values);
+  }
   const size_t offsets = slots_.slots.size() * static_cast<size_t>(input.batch) + 1;
   if (ids_.size() < ids) ids_.resize(ids);
   if (offsets_.size() < offsets) offsets_.resize(offsets);
-  const int64_t values = input.batch * slots_.width;
-  if (!pooled_.defined() || pooled_.numel() < values) pooled_ = Tensor::empty({values});
+  if (!rows_.defined() || rows_.numel() < values) rows_ = Tensor::empty({std::max<int64_t>(values, 1)});
+}
+
+int64_t Workspace::add_sequence(size_t s, const PredictInput::Feature& in, int64_t at) {
+  const int64_t dim = slots_.slots[s].dim, ids = std::ssize(in.values), samples = std::ssize(in.lengths);
+  Tensor& memory = sequence_offsets_[s];
+  if (!memory.defined() || memory.numel() < samples + 1) memory = Tensor::empty({samples + 1}, DType::kInt64);
+  const Tensor offsets = memory.first({samples + 1});
+  int64_t end = 0;
+  int64_t* to = offsets.data<int64_t>();
+  *to = 0;
+  for (const int32_t length : in.lengths) *++to = end += length;
+  sequences_.emplace_back(rows_.narrow(at, ids * dim).reshape({ids, dim}), offsets);
+  return at + ids * dim;
 }
 
 // The slot's ids, the ends of its bags, and what each id weighs. *end: where the ids before it end.
@@ -76,14 +93,16 @@ void Workspace::gather_slot(size_t s, const PredictInput::Feature& in, bool weig
     *end = at;
     return;
   }
-  const bool mean_of_some = slot.pooling == PoolingType::kMean && slot_bad_[s] > 0;
+  const bool mean_of_some = slot.pooling == PoolingType::kMean && slot_bad_[s] > 0, sequence = slot.sequence();
   size_t from = 0;
   for (const int32_t length : in.lengths) {
     const float divisor = mean_of_some ? static_cast<float>(length) : 1.0f;
     for (size_t i = from; i < from + static_cast<size_t>(length); ++i) {
-      if (is_bad(in.values[i], slot.rows)) continue;
-      if (weights) weights_[static_cast<size_t>(at)] = (in.weights.empty() ? 1.0f : in.weights[i]) / divisor;
-      ids_[static_cast<size_t>(at++)] = in.values[i];
+      const bool bad = is_bad(in.values[i], slot.rows);
+      if (bad && !sequence) continue;
+      const float own = in.weights.empty() || sequence ? 1.0f : in.weights[i];
+      if (weights) weights_[static_cast<size_t>(at)] = bad ? 0.0f : own / divisor;
+      ids_[static_cast<size_t>(at++)] = bad ? 0 : in.values[i];
     }
     from += static_cast<size_t>(length);
     *ends++ = at;
@@ -99,16 +118,22 @@ bool Workspace::gather(const PredictInput& input) {
     const PredictInput::Feature& in = input.features[slot.feature];
     slot_bad_[s] = count_bad(in.values, slot.rows);
     bad_ids_[slot.table] += static_cast<uint64_t>(slot_bad_[s]);
-    weights = weights || !in.weights.empty() || (slot_bad_[s] > 0 && slot.pooling == PoolingType::kMean);
+    weights = weights || !in.weights.empty() || (slot_bad_[s] > 0 && slot.pooling != PoolingType::kSum);
   }
   if (weights && weights_.size() < ids_.size()) weights_.resize(ids_.size());
   for (Group& g : groups_) g.features.clear();
-  int64_t end = 0;
+  sequences_.clear();
+  int64_t end = 0, row_values = input.batch * slots_.width;
   offsets_[0] = 0;
   for (size_t s = 0; s < slots_.slots.size(); ++s) {
     const Slot& slot = slots_.slots[s];
     const int64_t first = static_cast<int64_t>(s) * input.batch;
     gather_slot(s, input.features[slot.feature], weights, &end);
+    if (slot.sequence()) {
+      groups_[slot.group].features.push_back({slot.index, TSR_POOLING_NONE, input.batch, first, row_values, slot.dim});
+      row_values = add_sequence(s, input.features[slot.feature], row_values);
+      continue;
+    }
     // A mean that lost ids is a sum with weights: its divisor is the bag's whole length.
     const bool sum = slot.pooling == PoolingType::kSum || slot_bad_[s] > 0;
     groups_[slot.group].features.push_back(
@@ -132,20 +157,21 @@ void Workspace::look_up(int64_t batch, bool weighted) {
     lookup.ids = &ids;
     lookup.offsets = &offsets;
     lookup.weights = weighted ? &weights : nullptr;
-    g.lookup.forward(lookup, pooled_, nullptr);
+    g.lookup.forward(lookup, rows_, nullptr);
   }
 }
 
 void Workspace::predict(const PredictInput& input, std::span<float> scores) {
   reserve(input);
   look_up(input.batch, gather(input));
-  to_scores(logits_of(dense_, input, pooled_.first({input.batch, slots_.width})), scores);
+  to_scores(logits_of(dense_, input, rows_.first({input.batch, slots_.width}), sequences_), scores);
 }
 
-std::span<const float> logits_of(LayerGraph& graph, const PredictInput& input, const Tensor& pooled) {
+std::span<const float> logits_of(LayerGraph& graph, const PredictInput& input, const Tensor& pooled,
+                                 const std::vector<DenseInput>& sequences) {
   const int64_t width = static_cast<int64_t>(input.dense.size()) / input.batch;
   const Tensor dense = Tensor::borrow(const_cast<float*>(input.dense.data()), {input.batch, width}, DType::kFloat32);
-  return graph.forward(dense, pooled, false)[0].span<float>();
+  return graph.forward(dense, pooled, false, sequences)[0].span<float>();
 }
 
 void to_scores(std::span<const float> logits, std::span<float> scores) {

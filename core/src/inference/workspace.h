@@ -12,20 +12,21 @@
 
 namespace tessera::inference {
 
-// A feature that a table looks up: one block of columns of the pooled output, in the unsharded order.
+// A feature that a table looks up: one block of columns of the pooled output, in the unsharded order, or a sequence.
 struct Slot {
   size_t table = 0;
   size_t feature = 0;  // of the description
   int64_t rows = 0;
   PoolingType pooling = PoolingType::kSum;
-  int64_t column = 0;
+  int64_t column = 0, dim = 0;
   size_t group = 0;   // of tables of one row format
   int32_t index = 0;  // in the group
+  bool sequence() const { return pooling == PoolingType::kNone; }
 };
 struct Slots {
   std::vector<Slot> slots;
   TableGroups tables;
-  int64_t width = 0;
+  int64_t width = 0;  // of the pooled output
 };
 Slots slots_of(const InferenceModel& model, const std::string& kernel);
 
@@ -37,8 +38,8 @@ class Workspace {
   // `model` and `slots` outlive it.
   Workspace(const Runtime& runtime, const InferenceModel& model, const Slots& slots);
 
-  // `input` has been checked. Ids out of range are left out and count in MEAN's length; by table they are counted in
-  // bad_ids().
+  // `input` has been checked. Ids out of range are left out and count in MEAN's length, or are rows of zeros of a
+  // sequence; by table they are counted in bad_ids().
   void predict(const PredictInput& input, std::span<float> scores);
   std::span<const uint64_t> bad_ids() const { return bad_ids_; }
 
@@ -51,6 +52,8 @@ class Workspace {
   // Fills ids, offsets, weights and the groups' features; returns whether there are weights.
   bool gather(const PredictInput& input);
   void gather_slot(size_t s, const PredictInput::Feature& in, bool weights, int64_t* end);
+  // The sequence of slot s, whose rows come behind `at` values of rows_; returns where they end.
+  int64_t add_sequence(size_t s, const PredictInput::Feature& in, int64_t at);
   void look_up(int64_t batch, bool weighted);
 
   const Slots& slots_;
@@ -58,13 +61,16 @@ class Workspace {
   LayerGraph dense_;
   std::vector<int64_t> ids_, offsets_;
   std::vector<float> weights_;
-  Tensor pooled_;  // [samples * width], as many as were needed so far
+  Tensor rows_;  // [samples * width], then the rows of sequences; as many as were needed so far
+  std::vector<Tensor> sequence_offsets_;  // int64, by slot
+  std::vector<DenseInput> sequences_;     // of the batch
   std::vector<uint64_t> bad_ids_;
   std::vector<int64_t> slot_bad_;
 };
 
 // The logits of the first head, valid until the graph's next forward. pooled [batch, the graph's width].
-std::span<const float> logits_of(LayerGraph& graph, const PredictInput& input, const Tensor& pooled);
+std::span<const float> logits_of(LayerGraph& graph, const PredictInput& input, const Tensor& pooled,
+                                 const std::vector<DenseInput>& sequences = {});
 
 // 1 / (1 + exp(-logit)), kept inside (0, 1).
 void to_scores(std::span<const float> logits, std::span<float> scores);

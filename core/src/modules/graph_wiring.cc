@@ -130,6 +130,13 @@ GraphWiring wire(const ModelGraph& graph) {
 
 void check_graph(const ModelGraph& graph) { (void)wire(graph); }
 
+ModelTables split_by_pooling(const std::vector<EmbeddingBagConfig>& tables) {
+  ModelTables out;
+  for (const EmbeddingBagConfig& t : tables)
+    (t.pooling == PoolingType::kNone ? out.sequences : out.pooled).push_back(t);
+  return out;
+}
+
 ModelGraph graph_over(int64_t dense_width, const std::vector<EmbeddingBagConfig>& tables) {
   ModelGraph graph;
   graph.dense_width = dense_width;
@@ -139,10 +146,18 @@ ModelGraph graph_over(int64_t dense_width, const std::vector<EmbeddingBagConfig>
       fail(Code::kInvalidArgument, "a table cannot be called \"", t.name, "\" where layers take inputs by name");
     const int64_t first = graph.pooled_width;
     for (const std::string& feature : t.feature_names.empty() ? std::vector{t.name} : t.feature_names) {
+      if (t.pooling == PoolingType::kNone) {
+        features.push_back({feature, GraphInput::kSequence, std::ssize(graph.sequences), t.embedding_dim});
+        graph.sequences.push_back(t.embedding_dim);
+        continue;
+      }
       features.push_back({feature, GraphInput::kPooled, graph.pooled_width, t.embedding_dim});
       graph.pooled_width += t.embedding_dim;
     }
-    graph.inputs.push_back({t.name, GraphInput::kPooled, first, graph.pooled_width - first});
+    if (t.pooling != PoolingType::kNone)
+      graph.inputs.push_back({t.name, GraphInput::kPooled, first, graph.pooled_width - first});
+    else if (t.feature_names.size() <= 1)
+      graph.inputs.push_back({t.name, GraphInput::kSequence, std::ssize(graph.sequences) - 1, t.embedding_dim});
   }
   const auto taken = [&](const std::string& name) {
     return name == "dense" || name == "pooled" ||

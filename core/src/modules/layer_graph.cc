@@ -13,14 +13,16 @@ struct Columns {
   int64_t first = 0, width = 0;
 };
 
-// The values of a graph: dense, pooled, and what each layer gives.
-constexpr size_t kDenseValue = 0, kPooledValue = 1;
+// The values of a graph: dense, pooled, each sequence, and what each layer gives.
+constexpr size_t kDenseValue = 0, kPooledValue = 1, kFirstSequence = 2;
 
 // A whole matrix, and its gradient on the way back.
 struct Value {
   int64_t width = 0;
-  int uses = 0;     // by layers and heads
-  Tensor now = {};  // [batch, width], while a step needs it
+  int uses = 0;         // by layers and heads
+  int64_t rows = 0;     // of the step: samples, or a sequence's ids
+  Tensor now = {};      // [rows, width], while a step needs it
+  Tensor offsets = {};  // of a sequence, likewise
   Tensor grad = {};
   Tensor memory = {};  // of `grad`; only grows; unused where the only user's gradient is the whole
 };
@@ -33,6 +35,10 @@ void for_rows(const Columns& columns, int64_t rows, int64_t stride, const Each& 
 
 void check_widths(const ModelGraph& graph) {
   for (const GraphInput& input : graph.inputs) {
+    if (input.from == GraphInput::kSequence) {
+      TESSERA_CHECK(input.width == graph.sequences.at(static_cast<size_t>(input.column)), "a sequence is whole");
+      continue;
+    }
     const int64_t width = input.from == GraphInput::kDense ? graph.dense_width : graph.pooled_width;
     TESSERA_CHECK(input.column >= 0 && input.width >= 0 && input.column + input.width <= width,
                   "an input lies inside its rows");
@@ -58,17 +64,19 @@ struct LayerGraph::Impl {
   std::vector<Node> nodes;  // in the order in which they run
   std::vector<Columns> heads;
   std::vector<Tensor> head_values, head_memory;
+  std::vector<Tensor> sequence_grads;
+  size_t sequences = 0;
   ParameterList parameters, buffers;
   std::vector<std::pair<std::string, std::string>> components;
-  int64_t batch = 0;
 
   Tensor empty(const Shape& shape) const {
     return options.stream ? options.stream->empty(shape) : Tensor::empty(shape);
   }
-  Tensor ensure(Tensor& memory, int64_t width) const {
-    if (!memory.defined() || memory.numel() < batch * width) memory = empty({std::max<int64_t>(1, batch * width)});
-    return memory.first({batch, width});
+  Tensor ensure(Tensor& memory, int64_t rows, int64_t width) const {
+    if (!memory.defined() || memory.numel() < rows * width) memory = empty({std::max<int64_t>(1, rows * width)});
+    return memory.first({rows, width});
   }
+  bool is_sequence(size_t value) const { return value >= kFirstSequence && value < kFirstSequence + sequences; }
   void clear(const Tensor& tensor) const {
     if (options.stream)
       options.stream->fill(tensor, 0);
@@ -76,14 +84,14 @@ struct LayerGraph::Impl {
       std::fill_n(tensor.data<float>(), tensor.numel(), 0.0f);
   }
   bool whole(const Columns& c) const { return c.width == values[c.value].width; }
-  Tensor gather(const Columns& columns, Tensor& memory) const {
+  DenseInput gather(const Columns& columns, Tensor& memory) const {
     const Value& value = values[columns.value];
-    if (whole(columns)) return value.now;
+    if (whole(columns)) return {value.now, value.offsets};
     TESSERA_CHECK(!options.stream, "only the host cuts values");
-    const Tensor out = ensure(memory, columns.width);
+    const Tensor out = ensure(memory, value.rows, columns.width);
     const float* from = value.now.data<float>();
     float* to = out.data<float>();
-    for_rows(columns, batch, value.width,
+    for_rows(columns, value.rows, value.width,
              [&](int64_t there, int64_t here) { std::copy_n(from + there, columns.width, to + here); });
     return out;
   }
@@ -101,11 +109,11 @@ void LayerGraph::Impl::add_gradient(const Columns& columns, const Tensor& grad) 
   }
   TESSERA_CHECK(!options.stream, "only the host adds gradients up");
   const bool first = !value.grad.defined();
-  if (first) value.grad = ensure(value.memory, value.width);
+  if (first) value.grad = ensure(value.memory, value.rows, value.width);
   float* to = value.grad.data<float>();
   const float* from = grad.data<float>();
   if (first && !whole(columns)) clear(value.grad);
-  for_rows(columns, batch, value.width, [&](int64_t there, int64_t here) {
+  for_rows(columns, value.rows, value.width, [&](int64_t there, int64_t here) {
     if (first)
       std::copy_n(from + here, columns.width, to + there);
     else
@@ -116,7 +124,11 @@ void LayerGraph::Impl::add_gradient(const Columns& columns, const Tensor& grad) 
 void LayerGraph::Impl::add_layer(const Runtime& runtime, const ModelGraph& graph, const LayerSpec& spec,
                                  std::vector<Columns> inputs) {
   std::vector<int64_t> widths;
-  for (const Columns& c : inputs) widths.push_back(c.width);
+  std::vector<bool> jagged;
+  for (const Columns& c : inputs) {
+    widths.push_back(c.width);
+    jagged.push_back(is_sequence(c.value));
+  }
   const DenseLayerOptions how{.module = spec.type,
                               .options = spec.options,
                               .name = spec.name,
@@ -133,14 +145,15 @@ void LayerGraph::Impl::add_layer(const Runtime& runtime, const ModelGraph& graph
       node.wanted.push_back(c.value != kDenseValue);
     }
     node.gathered.resize(node.inputs.size());
-    for (const int64_t width : node.layer.output_widths(widths)) values.push_back({width});
+    for (const int64_t width : node.layer.output_widths(widths, jagged)) values.push_back({width});
     node.outputs = values.size() - node.first_output;
     node.grads.resize(node.outputs);
     nodes.push_back(std::move(node));
   } catch (const Error& e) {
     std::string taken;
     for (size_t i = 0; i < widths.size(); ++i)
-      taken += cat(i == 0 ? "" : ", ", spec.inputs[i], " (", widths[i], widths[i] == 1 ? " value)" : " values)");
+      taken += cat(i == 0 ? "" : ", ", spec.inputs[i], jagged[i] ? " (a sequence of " : " (", widths[i],
+                   widths[i] == 1 ? " value)" : " values)");
     throw Error(e.code(), cat("the layer \"", spec.name, "\" of ", taken, ": ", e.what()));
   }
 }
@@ -152,11 +165,15 @@ LayerGraph::LayerGraph(const Runtime& runtime, const ModelGraph& graph, const La
   const GraphWiring wiring = wire(graph);
   check_widths(graph);
   m.values = {{graph.dense_width}, {graph.pooled_width}};
+  m.sequences = graph.sequences.size();
+  for (const int64_t width : graph.sequences) m.values.push_back({width});
   std::vector<size_t> node_of(graph.layers.size());
   const auto columns_of = [&](const GraphLink& link, const std::string& name) -> Columns {
     if (!link.of_layer) {
       const GraphInput& input = graph.inputs[link.index];
       if (input.width < 1) fail(Code::kInvalidArgument, "\"", name, "\" is taken, but the data has no values for it");
+      if (input.from == GraphInput::kSequence)
+        return {kFirstSequence + static_cast<size_t>(input.column), 0, input.width};
       return {input.from == GraphInput::kDense ? kDenseValue : kPooledValue, input.column, input.width};
     }
     const Impl::Node& node = m.nodes[node_of[link.index]];
@@ -175,6 +192,9 @@ LayerGraph::LayerGraph(const Runtime& runtime, const ModelGraph& graph, const La
   }
   for (size_t h = 0; h < graph.heads.size(); ++h) {
     m.heads.push_back(columns_of(wiring.heads[h], graph.heads[h].input));
+    if (m.is_sequence(m.heads.back().value))
+      fail(Code::kInvalidArgument, "the head \"", graph.heads[h].name, "\" takes the sequence \"", graph.heads[h].input,
+           "\", but a loss needs one row for each sample: pool it first");
     ++m.values[m.heads.back().value].uses;
   }
   m.head_memory.resize(m.heads.size());
@@ -197,10 +217,11 @@ bool LayerGraph::trains_on(const DeviceStreamPtr& stream, const Runtime& runtime
   std::vector<GraphLink> taken = wiring.heads;
   for (const auto& inputs : wiring.inputs) taken.insert(taken.end(), inputs.begin(), inputs.end());
   const auto value_of = [&](const GraphLink& l) {
-    if (l.of_layer) return std::pair(2 + l.index, l.output);
+    if (l.of_layer) return std::pair(kFirstSequence + l.index, l.output);
     return std::pair(graph.inputs[l.index].from == GraphInput::kDense ? kDenseValue : kPooledValue, size_t{0});
   };
   for (auto link = taken.begin(); link != taken.end(); ++link) {
+    if (!link->of_layer && graph.inputs[link->index].from == GraphInput::kSequence) return false;
     const auto value = value_of(*link);
     if (!link->of_layer &&
         graph.inputs[link->index].width != (value.first == kDenseValue ? graph.dense_width : graph.pooled_width))
@@ -222,24 +243,33 @@ bool LayerGraph::sums_over_ranks() const {
 std::vector<std::pair<std::string, std::string>> LayerGraph::components() const { return impl_->components; }
 int64_t LayerGraph::head_width(size_t head) const { return impl_->heads.at(head).width; }
 
-const std::vector<Tensor>& LayerGraph::forward(const Tensor& dense, const Tensor& pooled, bool train) {
+const std::vector<Tensor>& LayerGraph::forward(const Tensor& dense, const Tensor& pooled, bool train,
+                                               const std::vector<DenseInput>& sequences) {
   Impl& m = *impl_;
-  m.batch = pooled.size(0);
-  TESSERA_CHECK(dense.size(0) == m.batch && dense.size(1) == m.values[kDenseValue].width &&
-                    pooled.size(1) == m.values[kPooledValue].width,
+  const int64_t batch = pooled.size(0);
+  TESSERA_CHECK(dense.size(0) == batch && dense.size(1) == m.values[kDenseValue].width &&
+                    pooled.size(1) == m.values[kPooledValue].width && sequences.size() == m.sequences,
                 "the graph's widths");
+  for (Value& value : m.values) value.rows = batch;
   m.values[kDenseValue].now = dense;
   m.values[kPooledValue].now = pooled;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    Value& value = m.values[kFirstSequence + i];
+    value.now = sequences[i].values;
+    value.offsets = sequences[i].offsets;
+    value.rows = value.now.size(0);
+    TESSERA_CHECK(value.now.size(1) == value.width && value.offsets.numel() == batch + 1, "the sequences' sizes");
+  }
   for (Impl::Node& node : m.nodes) {
     node.given.clear();
-    for (size_t i = 0; i < node.inputs.size(); ++i) node.given.emplace_back(m.gather(node.inputs[i], node.gathered[i]));
+    for (size_t i = 0; i < node.inputs.size(); ++i) node.given.push_back(m.gather(node.inputs[i], node.gathered[i]));
     const std::vector<Tensor>& outputs = node.layer.run(node.given, train);
     for (size_t k = 0; k < node.outputs; ++k) m.values[node.first_output + k].now = outputs[k];
     node.given.clear();  // the layer keeps what it needs
   }
   m.head_values.clear();
-  for (size_t h = 0; h < m.heads.size(); ++h) m.head_values.push_back(m.gather(m.heads[h], m.head_memory[h]));
-  for (Value& value : m.values) value.now = {};  // whose they are may write them again
+  for (size_t h = 0; h < m.heads.size(); ++h) m.head_values.push_back(m.gather(m.heads[h], m.head_memory[h]).values);
+  for (Value& value : m.values) value.now = value.offsets = {};  // whose they are may write them again
   return m.head_values;
 }
 
@@ -253,11 +283,15 @@ Tensor LayerGraph::backward(const std::vector<Tensor>& grads) {
     const std::vector<Tensor>& back = node->layer.backward(node->grads, node->wanted);
     for (size_t i = 0; i < node->inputs.size(); ++i) m.add_gradient(node->inputs[i], back[i]);
   }
+  m.sequence_grads.clear();
+  for (size_t i = 0; i < m.sequences; ++i) m.sequence_grads.push_back(m.values[kFirstSequence + i].grad);
   Value& pooled = m.values[kPooledValue];
   if (pooled.grad.defined()) return pooled.grad;
-  const Tensor none = m.ensure(pooled.memory, pooled.width);
+  const Tensor none = m.ensure(pooled.memory, pooled.rows, pooled.width);
   m.clear(none);
   return none;
 }
+
+const std::vector<Tensor>& LayerGraph::sequence_gradients() const { return impl_->sequence_grads; }
 
 }  // namespace tessera

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "distributed/stopwatch.h"
+#include "modules/sequence_inputs.h"
 #include "sparse/finite.h"
 #include "train/device_batch.h"
 
@@ -23,6 +25,21 @@ bool is_frozen(const ModelGraph& graph, const std::string& parameter) {
   return std::any_of(graph.layers.begin(), graph.layers.end(), [&](const LayerSpec& layer) {
     return !layer.trainable && parameter.starts_with(layer.name + ".");
   });
+}
+
+// Whether all is finite: -1; or the place of the first value that is not.
+int64_t broken(const Tensor& t) {
+  const Tensor host = in_host_memory(t);
+  return host.numel() ? first_not_finite({host.data<float>(), static_cast<size_t>(host.numel())}) : -1;
+}
+
+// Tables as DistributedModelParallel shards them; nothing is allocated.
+CollectionOptions described(std::vector<EmbeddingBagConfig> tables, bool is_weighted) {
+  CollectionOptions out;
+  out.tables = std::move(tables);
+  out.is_weighted = is_weighted;
+  out.device = kMeta;
+  return out;
 }
 
 constexpr const char* kApart = "; training has come apart, a lower learning rate may keep it together";
@@ -49,20 +66,24 @@ ModelTrainer::ModelTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup>
     inputs_ = std::make_unique<DeviceBatch>(stream_);
     device_losses_ = stream_->empty({kLossesOnDevice}, DType::kFloat64);
   }
-  CollectionOptions describe;
-  describe.tables = options.tables;
-  describe.is_weighted = options.is_weighted;
-  describe.device = kMeta;
-  const EmbeddingBagCollection collection(runtime, std::move(describe));
+  ModelTables tables = split_by_pooling(options.tables);
+  const EmbeddingBagCollection pooled(runtime, described(std::move(tables.pooled), options.is_weighted));
+  std::optional<EmbeddingCollection> sequences;
+  if (!tables.sequences.empty()) sequences.emplace(runtime, described(std::move(tables.sequences), false));
   // The loss is a sum over ranks of shares of one mean: gradients are added up, not averaged.
   options.parallel.sharded.gradient_scale = 1.0;
   options.parallel.sharded.data_parallel_gradient_scale = 1.0;
   options.parallel.sum_dense_gradients = true;
   ParallelModel model;
-  model.bag_collections = {{kCollectionPath, &collection}};
+  model.bag_collections = {{kCollectionPath, &pooled}};
+  if (sequences) model.collections = {{kSequencePath, &*sequences}};
   model.dense = layers_.parameters();
   model.buffers = layers_.buffers();
   parallel_ = std::make_unique<DistributedModelParallel>(runtime, model, std::move(group), std::move(options.parallel));
+  if (sequences) {
+    sequences_ = &parallel_->collection(kSequencePath);
+    row_inputs_ = std::make_unique<SequenceInputs>();
+  }
   ParameterList trained = in_backward_optimizer_filter(parallel_->parameters());
   std::erase_if(trained, [&](const ParameterPtr& p) { return is_frozen(graph_, p->name); });
   optimizer_ = make_dense_optimizer(options.dense_optimizer, trained);
@@ -80,8 +101,10 @@ bool ModelTrainer::step(const Batch& batch, StepHandle taken, bool finished) {
   dense_step_->step = embeddings().step();
   auto pooled = (taken ? embeddings().forward(std::move(taken)) : embeddings().forward(batch.sparse, finished)).wait();
   const Tensor& values = pooled.values.values();
-  const Tensor grad_pooled = stream_ ? train_dense_on_device(batch, values) : train_dense(batch, values);
+  const std::vector<DenseInput>& sequences = look_up_sequences(batch, finished, true);
+  const Tensor grad_pooled = stream_ ? train_dense_on_device(batch, values) : train_dense(batch, values, sequences);
   embeddings().backward(pooled, grad_pooled);
+  update_sequences(batch.labels.numel() > 0 || dense_step_->sum_over_ranks);
   Stopwatch watch(trace_);
   parallel_->all_reduce_gradients();
   check_gradients();
@@ -92,14 +115,32 @@ bool ModelTrainer::step(const Batch& batch, StepHandle taken, bool finished) {
   return pooled.any_finished;
 }
 
-Tensor ModelTrainer::train_dense(const Batch& batch, const Tensor& pooled) {
+const std::vector<DenseInput>& ModelTrainer::look_up_sequences(const Batch& batch, bool finished, bool train) {
+  static const std::vector<DenseInput> none;
+  if (!sequences_) return none;
+  rows_ = sequences_->forward(batch.sparse, finished, train).wait();
+  return row_inputs_->take(rows_.values);
+}
+
+void ModelTrainer::update_sequences(bool trained) {
+  if (!sequences_) return;
+  std::vector<std::pair<std::string, Tensor>> grads;
+  for (size_t i = 0; trained && i < rows_.values.size(); ++i) {
+    const Tensor& grad = layers_.sequence_gradients()[i];
+    if (grad.defined()) grads.emplace_back(rows_.values[i].first, grad);
+  }
+  sequences_->backward(rows_, grads);
+  rows_ = {};
+}
+
+Tensor ModelTrainer::train_dense(const Batch& batch, const Tensor& pooled, const std::vector<DenseInput>& sequences) {
   const int64_t samples = batch.labels.numel();
   if (!samples && !dense_step_->sum_over_ranks) {  // a rank without samples takes part with nothing
     losses_.push_back(0);
     return Tensor::empty({0, pooled.size(1)});
   }
   Stopwatch watch(trace_);
-  const std::vector<Tensor>& logits = layers_.forward(batch.dense, in_host_memory(pooled), true);
+  const std::vector<Tensor>& logits = layers_.forward(batch.dense, in_host_memory(pooled), true, sequences);
   if (observer_) observer_(logits[0], batch);
   watch.lap(dense_forward_, "dense forward");
   reserve_gradients(samples);
@@ -118,10 +159,6 @@ Tensor ModelTrainer::train_dense(const Batch& batch, const Tensor& pooled) {
 
 // In the order in which a step comes upon them, so that what is named is a cause and no consequence.
 void ModelTrainer::refuse_loss(double loss, const Batch& batch, const Tensor& pooled) {
-  const auto broken = [](const Tensor& t) {
-    const Tensor host = in_host_memory(t);
-    return host.numel() ? first_not_finite({host.data<float>(), static_cast<size_t>(host.numel())}) : -1;
-  };
   std::string cause = "the dense forward overflows";
   const int64_t at = broken(pooled);
   const ParameterList& parameters = layers_.parameters();
@@ -131,11 +168,20 @@ void ModelTrainer::refuse_loss(double loss, const Batch& batch, const Tensor& po
     cause = "the data's dense inputs are not finite";
   } else if (at >= 0) {
     cause = cat("the lookup of \"", feature_at(at % pooled.size(1)), "\" gives rows that are not finite");
+  } else if (const std::string name = broken_sequence(); !name.empty()) {
+    cause = cat("the lookup of \"", name, "\" gives rows that are not finite");
   } else if (parameter != parameters.end()) {
     cause = cat("the dense update has made parameter \"", (*parameter)->name, "\" not finite");
   }
   fail(Code::kFailedPrecondition, "rank ", group().rank(), ": the loss of step ", embeddings().step() + 1, " is ",
        std::abs(loss), ": ", cause, kApart);
+}
+
+std::string ModelTrainer::broken_sequence() const {
+  for (const auto& [name, rows] : rows_.values) {
+    if (broken(rows.values()) >= 0) return name;
+  }
+  return "";
 }
 
 std::string ModelTrainer::feature_at(int64_t column) {
@@ -239,14 +285,28 @@ std::vector<double> ModelTrainer::take_losses() {
 
 Tensor ModelTrainer::predict(const Batch& batch) {
   const auto pooled = embeddings().forward(batch.sparse, false, false).wait();
+  const std::vector<DenseInput>& sequences = look_up_sequences(batch, false, false);
   if (!batch.labels.numel()) return Tensor::empty({0, 1});
   const Tensor& values = pooled.values.values();
-  if (!stream_) return layers_.forward(batch.dense, in_host_memory(values), false)[0];
+  if (!stream_) return layers_.forward(batch.dense, in_host_memory(values), false, sequences)[0];
   return in_host_memory(layers_.forward(inputs_->take(batch).dense, values, false)[0]);
 }
 
+std::vector<ShardedEmbeddings*> ModelTrainer::tables() {
+  std::vector<ShardedEmbeddings*> out;
+  for (const auto& [path, tables] : parallel_->sharded()) out.push_back(tables);
+  return out;
+}
+
+ExchangeBytes<int64_t> ModelTrainer::bytes_sent() {
+  ExchangeBytes<int64_t> sum;
+  for (const ShardedEmbeddings* tables : tables()) sum += tables->bytes_sent();
+  return sum;
+}
+
 Stages ModelTrainer::stages() {
-  const StageTimes& t = embeddings().stage_times();
+  StageTimes t;
+  for (const ShardedEmbeddings* tables : tables()) t += tables->stage_times();
   return {{kRouteStage, t.route},
           {kExchangeIdsStage, t.exchange_ids},
           {"lookup", t.lookup},
@@ -268,11 +328,11 @@ void ModelTrainer::synchronize() {
 
 void ModelTrainer::set_trace(Trace* trace) {
   trace_ = trace;
-  embeddings().set_trace(trace);
+  for (ShardedEmbeddings* tables : tables()) tables->set_trace(trace);
 }
 
 void ModelTrainer::reset_stages() {
-  embeddings().reset_stage_times();
+  for (ShardedEmbeddings* tables : tables()) tables->reset_stage_times();
   dense_forward_ = dense_backward_ = dense_reduce_ = dense_update_ = 0;
 }
 

@@ -40,32 +40,35 @@ json measured_here(ModelTrainer& trainer, const ActualRun& actual) {
                               steps;
   }
   std::map<std::string, std::pair<double, double>> tables;
-  for (const ShardTimes& t : trainer.embeddings().shard_times()) {
-    auto& [lookup, update] = tables[t.shard.table];
-    lookup += kMicro * t.lookup;
-    update += kMicro * t.update;
+  for (const ShardedEmbeddings* collection : trainer.tables()) {
+    for (const ShardTimes& t : collection->shard_times()) {
+      auto& [lookup, update] = tables[t.shard.table];
+      lookup += kMicro * t.lookup;
+      update += kMicro * t.update;
+    }
   }
   out["tables"] = json::object();
   for (const auto& [name, times] : tables) out["tables"][name] = {times.first, times.second};
   return out;
 }
 
-// Of one rank, ids, rows and gradients together.
-HostBytes<double> expected_bytes(ModelTrainer& trainer, const PlannerOptions& options, int rank) {
+// Of one rank and collection, ids, rows and gradients together.
+HostBytes<double> expected_bytes(const ShardedEmbeddings& collection, bool sequence, const PlannerOptions& options,
+                                 int rank) {
   TrafficInput input;
   input.world_size = options.topology.world_size;
   input.local_world_size = options.topology.local_world_size;
   input.batch = static_cast<double>(options.batch_size);
-  input.wire = wire_bytes_of(trainer.group());
-  const auto& tables = trainer.embeddings().tables();
-  for (const EmbeddingBagConfig& t : tables) {
+  input.wire = wire_bytes_of(collection.group());
+  input.sequence = sequence;
+  for (const EmbeddingBagConfig& t : collection.tables()) {
     const auto known = options.constraints.find(t.name);
     if (known == options.constraints.end()) continue;
     for (size_t f = 0; f < t.feature_names.size() && f < known->second.pooling_factors.size(); ++f) {
       input.ids_per_bag[t.feature_names[f]] = known->second.pooling_factors[f];
     }
   }
-  const ExchangeBytes<double> bytes = expected_traffic(tables, trainer.embeddings().plan(), input, rank);
+  const ExchangeBytes<double> bytes = expected_traffic(collection.tables(), collection.plan(), input, rank);
   HostBytes<double> sum = bytes.ids;
   sum += bytes.rows;
   return sum += bytes.gradients;
@@ -87,10 +90,17 @@ json rank_line(const StageSeconds& predicted, const json& measured, const HostBy
   return line;
 }
 
-void add_tables(const StepPrediction& predicted, const EmbeddingModuleShardingPlan& plan,
-                const std::vector<json>& measured, json* out) {
+const ParameterSharding& sharding_of(const ShardingPlan& plan, const std::string& table) {
+  for (const auto& [path, tables] : plan.modules) {
+    if (tables.contains(table)) return tables.at(table);
+  }
+  fail(Code::kInternal, "the plan has no table \"", table, '"');
+}
+
+void add_tables(const StepPrediction& predicted, const ShardingPlan& plan, const std::vector<json>& measured,
+                json* out) {
   for (const TablePrediction& t : predicted.tables) {
-    const ParameterSharding& sharding = plan.at(t.name);
+    const ParameterSharding& sharding = sharding_of(plan, t.name);
     for (size_t rank = 0; rank < measured.size(); ++rank) {
       const bool held = std::any_of(sharding.shards.begin(), sharding.shards.end(), [&](const ShardMetadata& s) {
         return static_cast<size_t>(s.rank) == rank && s.rows > 0;
@@ -116,22 +126,30 @@ json plan_versus_actual(const Runtime& runtime, ModelTrainer& trainer, const Pla
   std::vector<json> measured;
   for (const std::string& text : texts)
     measured.push_back(config::parse_json(text, {"a rank's measurements", Code::kDataLoss}));
-  const PlannerModule module{kCollectionPath, PlannerModule::Kind::kEmbeddingBagCollection,
-                             trainer.embeddings().tables(), 0};
-  const StepPrediction predicted = predict_step(runtime, options, {module}, trainer.parallel().plan(), dense);
+  using Kind = PlannerModule::Kind;
+  const auto collections = trainer.parallel().sharded();
+  std::vector<PlannerModule> modules;
+  for (const auto& [path, c] : collections) {
+    const Kind kind = path == kSequencePath ? Kind::kEmbeddingCollection : Kind::kEmbeddingBagCollection;
+    modules.push_back({path, kind, c->tables(), 0});
+  }
+  const StepPrediction predicted = predict_step(runtime, options, modules, trainer.parallel().plan(), dense);
   json out;
   out["figures"] = options.machine && options.machine->measured ? "measured: " + options.machine->name : "typical";
   double step = 0;
   json ranks = json::array();
   for (size_t r = 0; r < measured.size(); ++r) {
-    ranks.push_back(rank_line(predicted.stages[r], measured[r], expected_bytes(trainer, options, static_cast<int>(r))));
+    HostBytes<double> bytes;
+    for (const auto& [path, c] : collections)
+      bytes += expected_bytes(*c, path == kSequencePath, options, static_cast<int>(r));
+    ranks.push_back(rank_line(predicted.stages[r], measured[r], bytes));
     step = std::max(step, ranks.back()["us"]["measured"].get<double>());
   }
   out["step_us"] = pair_of(kMicro * predicted.seconds, step);
   out["ranks"] = std::move(ranks);
   out["sampled_steps"] = trainer.embeddings().sampled_steps();
   out["tables"] = json::array();
-  add_tables(predicted, trainer.embeddings().plan(), measured, &out["tables"]);
+  add_tables(predicted, trainer.parallel().plan(), measured, &out["tables"]);
   return out;
 }
 

@@ -242,7 +242,7 @@ void TrainJob::train(const TrainWatch& watch) {
     check_checkpoint_target(options_.save_best, trainer_->parallel(), trainer_->dense_optimizer(), 1, 1);
   if (group_->rank() == 0) metrics_log_ = std::make_unique<MetricsLog>(config_.report, first_step_ > 0);
   trainer_->reset_stages();
-  trainer_->embeddings().sample_shards(std::clamp<int64_t>(planned / 8, 2, kSampleEvery));
+  for (ShardedEmbeddings* t : trainer_->tables()) t->sample_shards(std::clamp<int64_t>(planned / 8, 2, kSampleEvery));
   ids_.assign(data_.columns.size(), 0.0);
   ahead_ = takes_ahead();
   if (!options_.trace.empty()) {
@@ -258,7 +258,7 @@ void TrainJob::train(const TrainWatch& watch) {
   o.after_step = [&](TrainLoop&, const StepEnd& end) { after_step(end, watch); };
   o.step_trace = trace_.get();
   o.input_trace = input_trace_.get();
-  base_rates_ = trainer_->embeddings().learning_rates();
+  for (ShardedEmbeddings* t : trainer_->tables()) base_rates_.push_back(t->learning_rates());
   set_learning_rates(first_step_);
   loop_ = std::make_unique<TrainLoop>(*trainer_, in_epochs(training_batches()), std::move(o));
   if (training_metrics_)
@@ -320,7 +320,7 @@ void TrainJob::validate(int64_t step, const TrainWatch& watch) {
 }
 
 TrainJob::Spent TrainJob::spent() {
-  Spent now{trainer_->stages(), trainer_->embeddings().bytes_sent()};
+  Spent now{trainer_->stages(), trainer_->bytes_sent()};
   for (size_t i = 0; i < validated_.stages.size(); ++i) now.stages[i].second -= validated_.stages[i].second;
   now.sent -= validated_.sent;
   return now;
@@ -328,7 +328,9 @@ TrainJob::Spent TrainJob::spent() {
 
 // For the step with so many before it.
 void TrainJob::set_learning_rates(int64_t step) {
-  if (!table_rates_.empty()) trainer_->embeddings().scale_learning_rates(base_rates_, table_rates_.factor(step));
+  const std::vector<ShardedEmbeddings*> tables = trainer_->tables();
+  for (size_t i = 0; !table_rates_.empty() && i < tables.size(); ++i)
+    tables[i]->scale_learning_rates(base_rates_[i], table_rates_.factor(step));
   if (!dense_rates_.empty())
     trainer_->dense_optimizer().set_learning_rate(config_.dense_optimizer.learning_rate * dense_rates_.factor(step));
 }

@@ -65,8 +65,11 @@ TrainReport::Json TrainReport::traffic() {
     const double bags = static_cast<double>(std::max<int64_t>(1, job_.loop_->samples()));
     input.ids_per_bag[job_.data_.columns[c].name] = ids.data<double>()[c] / bags;
   }
-  const auto planned =
-      expected_traffic(embedding_configs(job_.tables_), job_.plan().at(kCollectionPath), input, group.rank());
+  ExchangeBytes<double> planned;
+  for (const auto& [path, tables] : job_.trainer_->parallel().sharded()) {
+    input.sequence = path == kSequencePath;
+    planned += expected_traffic(tables->tables(), tables->plan(), input, group.rank());
+  }
   return traffic_report(group, job_.trained_.sent, static_cast<double>(job_.steps_done()), planned);
 }
 
@@ -82,8 +85,13 @@ TrainReport::Json TrainReport::validations() const {
 }
 
 TrainReport::Json TrainReport::tables() const {
+  Json out = Json::object();
+  for (const ShardedEmbeddings* collection : job_.trainer_->tables()) out.update(tables_of(*collection));
+  return out;
+}
+
+TrainReport::Json TrainReport::tables_of(const ShardedEmbeddings& embeddings) const {
   static constexpr const char* kFigures[] = {"rows_in_use", "lookups", "hits", "evictions", "bytes"};
-  const ShardedEmbeddings& embeddings = job_.trainer_->embeddings();
   const std::vector<EmbeddingBagConfig>& tables = embeddings.tables();
   std::vector<double> sums(tables.size() * std::size(kFigures));
   for (const HeldShard& shard : embeddings.held_shards()) {
@@ -158,7 +166,9 @@ std::string TrainReport::text(const MetricValues& metrics) {
       plan_versus_actual(job_.runtime_, *job_.trainer_, job_.planner_, job_.dense_,
                          {job_.warm_.stages, job_.trained_.stages, steps, warm_up_steps(steps), job_.trained_.sent});
   out["tables"] = tables();
-  out["dropped_ids"] = static_cast<int64_t>(summed(static_cast<double>(job_.trainer_->embeddings().dropped_ids())));
+  int64_t dropped = 0;
+  for (const ShardedEmbeddings* collection : job_.trainer_->tables()) dropped += collection->dropped_ids();
+  out["dropped_ids"] = static_cast<int64_t>(summed(static_cast<double>(dropped)));
   out["plan"] = config::parse_json(job_.plan().json(), {"the plan"});
   out["losses"] = losses;
   out["config"] = to_toml(job_.config_);

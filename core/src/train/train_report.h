@@ -26,6 +26,7 @@ class TrainReport {
   Json traffic();
   Json layers();
   Json tables() const;  // what their kernels have counted, over ranks
+  Json tables_of(const ShardedEmbeddings& collection) const;
   Json validations() const;
   double per_step(double seconds) const;  // in microseconds
   double summed(double value) const;      // over ranks

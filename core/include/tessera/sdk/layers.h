@@ -63,8 +63,9 @@ inline float* matrix_or_null(const DLTensor& tensor, int64_t batch, int64_t widt
 inline std::vector<int64_t> dense_widths(std::span<const Value> inputs, const char* layer) {
   std::vector<int64_t> widths;
   for (const Value& value : inputs) {
-    if (value.jagged || !same_dtype(value.dtype, dtype_of<float>()))
-      fail(TSR_INVALID_ARGUMENT, layer, " takes float32 values, as many for each sample");
+    if (value.jagged)
+      fail(TSR_INVALID_ARGUMENT, layer, " takes one row for each sample, but this is a sequence: pool it first");
+    if (!same_dtype(value.dtype, dtype_of<float>())) fail(TSR_INVALID_ARGUMENT, layer, " takes float32 values");
     widths.push_back(value.width);
   }
   return widths;
