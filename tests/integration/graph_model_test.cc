@@ -204,17 +204,19 @@ TEST_F(GraphModels, ThatAreOfferedTrain) {
   EXPECT_THAT(unknown.output, AllOf(HasSubstr("there is no model \"deepmf\""), HasSubstr("the nearest is \"deepfm\"")));
 }
 
-// One sentence and status 2; `where` is no data at all where that is not needed to know.
+// One sentence and status 2; there is no more data than is needed to know.
 class WrongGraphs : public GraphModels {
  protected:
+  enum Data { kNone, kMetaAlone, kWhole };
   void expect_refused(std::string text, const std::string& from, const std::string& to,
-                      const testing::Matcher<std::string>& sentence, bool before_data = true) {
+                      const testing::Matcher<std::string>& sentence, Data data = kNone) {
     const size_t at = text.find(from);
     ASSERT_NE(at, std::string::npos) << from;
     text.replace(at, from.size(), to);
     std::vector<std::string> args = {"train", "--config", folder_.write("wrong.toml", text)};
-    if (before_data)
-      args.insert(args.end(), {"--set", "data.reader=prepared", "--set", "data.path=" + folder_.file("nowhere")});
+    if (data != kWhole)
+      args.insert(args.end(), {"--set", "data.reader=prepared", "--set",
+                               "data.path=" + folder_.file(data == kNone ? "nowhere" : "")});
     const Finished done = run_tessera(args, 60);
     EXPECT_EQ(done.status, 2) << done.output;
     EXPECT_THAT(done.output, sentence);
@@ -246,21 +248,46 @@ TEST_F(WrongGraphs, AreRefusedBeforeDataIsRead) {
   expect_refused(kGraphJob + kGraphTables, "embedding_dim = 8", "type = \"graph\"", HasSubstr("there is no [[layer]]"));
 }
 
-TEST_F(WrongGraphs, AreRefusedBeforeTheyTrain) {
+// What only widths tell, from what the data says of itself: there are no samples to read.
+TEST_F(WrongGraphs, AreRefusedBeforeSamplesAreRead) {
   const std::string all = kGraphJob + kGraphTables + kLayers;
+  folder_.write("meta.json", R"({"dense": ["a", "b", "c", "d", "e"], "columns": [{"name": "c0", "rows": 300},
+    {"name": "c1", "rows": 50}, {"name": "c2", "rows": 20}]})");
   expect_refused(all, "type = \"linear\"\ninputs = [\"deep\"]", "type = \"sum\"\ninputs = [\"deep\", \"cross\"]",
-                 AllOf(HasSubstr("the layer \"aside\" of deep (8 values), cross (21 values)")), false);
-  expect_refused(all, "rank = 4", "rnak = 4", AllOf(HasSubstr("\"rnak\""), HasSubstr("\"rank\"")), false);
+                 AllOf(HasSubstr("the layer \"aside\" of deep (8 values), cross (21 values)")), kMetaAlone);
+  expect_refused(all, "rank = 4", "rnak = 4", AllOf(HasSubstr("\"rnak\""), HasSubstr("\"rank\"")), kMetaAlone);
   expect_refused(all, R"(["cross", "deep"]
 options = { widths = [1] })",
                  R"(["cross", "deep"]
 options = { widths = [2] })",
-                 HasSubstr("the head \"click\" takes \"top\", which has 2 values per sample"), false);
+                 HasSubstr("the head \"click\" takes \"top\", which has 2 values per sample"), kMetaAlone);
   expect_refused(all, "input = \"top\"", "input = \"top\"\nloss = \"mse\"",
-                 HasSubstr("put one of binary_cross_entropy first"), false);
-  expect_refused(all, "loss = \"mse\"", "loss = \"dropout\"", HasSubstr("\"dropout\" is no loss"), false);
-  expect_refused(kGraphJob + "[data2]\n", "[data2]", "", HasSubstr("model.bottom_mlp must end with"), false);
-  expect_refused(kGraphJob, "dense = 5", "dense = 0", HasSubstr("needs dense inputs, and the data has none"), false);
+                 HasSubstr("put one of binary_cross_entropy first"), kMetaAlone);
+  expect_refused(all, "loss = \"mse\"", "loss = \"dropout\"", HasSubstr("\"dropout\" is no loss"), kMetaAlone);
+  expect_refused(kGraphJob + "[data2]\n", "[data2]", "", HasSubstr("model.bottom_mlp must end with"), kMetaAlone);
+  expect_refused(all, "name = \"c2\"\n", "name = \"c4\"\nfeatures = [\"film\"]\n[[table]]\nname = \"c2\"\n",
+                 HasSubstr("table \"c4\" reads the feature \"film\", but the data has no such column"), kMetaAlone);
+  expect_refused(all, "exact_adagrad", "exact_adagard", AllOf(HasSubstr("table c0"), HasSubstr("exact_adagard")),
+                 kMetaAlone);
+  expect_refused(kGraphJob, "dense = 5", "dense = 0", HasSubstr("needs dense inputs, and the data has none"), kWhole);
+}
+
+// A model that was offered, on data that lacks its columns.
+TEST_F(WrongGraphs, AreRefusedWhereTheDataLacksAColumn) {
+  folder_.write("meta.json",
+                R"({"dense": ["age"], "columns": [{"name": "person", "rows": 9}, {"name": "film", "rows": 9}]})");
+  const auto refusal = [&](const char* preset) {
+    const Finished written = run_tessera({"model", "new", preset});
+    const Finished done = run_tessera({"train", "--config", folder_.write("new.toml", written.output), "--set",
+                                       "data.reader=prepared", "--set", "data.path=" + folder_.file("")},
+                                      60);
+    EXPECT_EQ(done.status, 2) << done.output;
+    EXPECT_EQ(std::count(done.output.begin(), done.output.end(), '\n'), 1) << done.output;
+    return done.output;
+  };
+  EXPECT_THAT(refusal("din"), HasSubstr("reads the feature \"c0\", but the data has no such column"));
+  EXPECT_THAT(refusal("two_tower"),
+              AllOf(HasSubstr("the layer \"user\" takes \"c0\""), HasSubstr("no input of the model")));
 }
 
 }  // namespace

@@ -90,6 +90,10 @@ Dataset read_dataset(const DataConfig& config, uint64_t seed);
 // [[column]]s that are given say otherwise.
 Dataset read_dataset(const Runtime& runtime, const Config& config, const std::string& encoding = "");
 
+// What the same call would find, as far as that can be said before samples are read: names of the dense inputs and
+// columns, no samples. A column has 1 row where only samples tell how many there are.
+Dataset describe_dataset(const Runtime& runtime, const Config& config, const std::string& encoding = "");
+
 // Names for DataConfig::reader that are no reader parts, ascending.
 std::vector<std::string> reader_names();
 

@@ -50,6 +50,8 @@ struct DenseLayerOptions {
   std::vector<int64_t> inputs = {};
   // What names of parameters and buffers begin with, and what they are called instead, once made. May be empty.
   std::vector<std::pair<std::string, std::string>> renamed = {};
+  // Parameters and buffers have shapes and no values: the layer is never run.
+  bool describes = false;
   // Of a model that is not trained: its parameters and buffers by name, which the layer shares. kInvalidArgument where
   // one is missing or has another shape or type. Null: start values.
   const std::map<std::string, Tensor>* values = nullptr;
@@ -104,9 +106,15 @@ class DenseLayer {
   std::unique_ptr<Impl> impl_;
 };
 
-// Binary cross-entropy of logits [n] against labels [n] in {0, 1} (or between): returns the sum over the samples, and
-// in grad (if defined, [n]) the gradient of scale * sum.
-double binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& labels, const Tensor& grad, double scale);
+// Labels of samples, and what their losses are multiplied with (undefined: 1), both [n].
+struct WeightedLabels {
+  WeightedLabels(Tensor of_samples, Tensor factors = {}) : labels(std::move(of_samples)), weights(std::move(factors)) {}
+  Tensor labels, weights;
+};
+// Binary cross-entropy of logits [n] against labels in {0, 1} (or between): returns the sum over the samples, and in
+// grad (if defined, [n]) the gradient of scale * sum.
+double binary_cross_entropy_with_logits(const Tensor& logits, const WeightedLabels& to, const Tensor& grad,
+                                        double scale);
 // The same for tensors on a device that trains, in the order of their stream: the sum goes to `sum`, float64 [1].
 void binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& labels, const Tensor& grad, double scale,
                                       const Tensor& sum);

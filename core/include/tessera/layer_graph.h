@@ -89,6 +89,7 @@ struct LayerGraphOptions {
   DeviceStreamPtr stream = nullptr;  // where all of it is; null: host memory
   std::shared_ptr<const DenseStep> step = nullptr;
   const std::map<std::string, Tensor>* values = nullptr;  // DenseLayerOptions::values: outlive it; not trained then
+  bool describes = false;                                 // DenseLayerOptions::describes: never run
 };
 
 // Used by one thread. Tensors it returns are valid until the next forward. A step asks for no memory once as large a

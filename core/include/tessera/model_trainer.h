@@ -23,6 +23,7 @@
 namespace tessera {
 
 class DeviceBatch;
+class HeadLosses;
 class SequenceInputs;
 
 // The loss of heads that is the core's own: of a logit and a label in [0, 1], binary_cross_entropy_with_logits().
@@ -89,11 +90,6 @@ class ModelTrainer : public Trainer {
   [[noreturn]] void refuse_loss(double loss, const Batch& batch, const Tensor& pooled);
   std::string broken_sequence() const;
   std::string feature_at(int64_t column);  // of the pooled output
-  void add_loss(const Runtime& runtime, size_t head);
-  // Room for the gradients of the heads' inputs.
-  void reserve_gradients(int64_t samples);
-  // The sum over the samples, and the gradient of scale * sum in grads_[head].
-  double train_loss(size_t head, const Tensor& input, const Tensor& labels, double scale);
   void check_gradients();
 
   ModelGraph graph_;
@@ -106,8 +102,7 @@ class ModelTrainer : public Trainer {
   std::unique_ptr<SequenceInputs> row_inputs_;
   KeyedOptimizerPtr optimizer_;
   ParameterList biases_;
-  std::vector<std::unique_ptr<DenseLayer>> head_losses_;  // by head; null: kOwnLoss
-  std::vector<Tensor> grad_memory_, grads_;               // by head
+  std::unique_ptr<HeadLosses> losses_of_heads_;
   std::unique_ptr<DeviceBatch> inputs_;
   Tensor device_losses_;        // float64, of the steps whose losses are still there
   int64_t on_device_ = 0;       // how many these are

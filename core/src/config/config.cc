@@ -30,6 +30,20 @@ std::vector<std::string> section_names() {
   return names;
 }
 
+// Sections of which there may be several, each with a name, and the key of one whose value has options: behind it, one
+// more name is an option.
+struct Listed {
+  const char* section;
+  const char* options;
+};
+constexpr Listed kListed[] = {{"table", "optimizer"}, {"layer", "options"}, {"head", ""}};
+
+const Listed* listed(const std::string& section) {
+  const auto at =
+      std::find_if(std::begin(kListed), std::end(kListed), [&](const Listed& l) { return section == l.section; });
+  return at == std::end(kListed) ? nullptr : at;
+}
+
 // `section.key=value`, taken apart. `path` is what stands before the key: {"table", "film"}.
 struct Override {
   std::string text;    // "data.batch=64"
@@ -82,14 +96,16 @@ Override parse_override(const std::string& text) {
   }
   out.key = path.back();
   path.pop_back();
-  if (path[0] == "table") {  // a table's name may have dots: table.NAME.key, table.NAME.optimizer.option
-    const bool option = path.size() > 2 && path.back() == "optimizer";
+  if (const Listed* list = listed(path[0])) {  // a name may have dots: table.NAME.key, table.NAME.optimizer.option
+    const bool option = path.size() > 2 && path.back() == list->options;
     const size_t end = path.size() - (option ? 1 : 0);
-    if (end < 2) fail(Code::kInvalidArgument, out.source, ": one table's key is written table.NAME.key=value");
+    if (end < 2) {
+      fail(Code::kInvalidArgument, out.source, ": one ", path[0], "'s key is written ", path[0], ".NAME.key=value");
+    }
     std::string name = path[1];
     for (size_t i = 2; i < end; ++i) name += "." + path[i];
-    out.path = {"table", name};
-    if (option) out.path.emplace_back("optimizer");
+    out.path = {path[0], name};
+    if (option) out.path.emplace_back(list->options);
   } else {
     out.path = std::move(path);
   }
@@ -108,11 +124,34 @@ void apply_to_table(const Override& o, const std::string& section, bool option, 
   }
 }
 
-// Every override but table.NAME...: those wait for the tables.
+void apply_to(const Override& o, TableConfig& table) {
+  apply_to_table(o, "table." + o.path[1], o.path.size() == 3, table);
+}
+void apply_to(const Override& o, LayerConfig& layer) {
+  if (o.path.size() == 3)
+    config::set_option(layer.options, o.key, *o.value.get(o.key));
+  else
+    decode(o.value, "layer." + o.path[1], layer);
+}
+void apply_to(const Override& o, HeadConfig& head) { decode(o.value, "head." + o.path[1], head); }
+
+// To the one of that name. kNotFound: there is none.
+template <class S>
+void apply_to_list(const Override& o, std::vector<S>& list) {
+  std::vector<std::string> known;
+  for (S& one : list) {
+    known.push_back(one.name);
+    if (one.name == o.path[1]) return apply_to(o, one);
+  }
+  fail(Code::kNotFound, o.source, ": there is no ", o.path[0], " \"", o.path[1], "\"",
+       known.empty() ? "" : cat("; the nearest is \"", sdk::nearest_name(o.path[1], known), "\""));
+}
+
+// Every override but those of lists, which wait for these.
 void apply_to_section(const Override& o, Config& config) {
   const toml::node& node = *o.value.get(o.key);
   const std::string& section = o.path[0];
-  if (section == "table") return;
+  if (listed(section)) return;
   const bool option = section == "table_defaults" && o.path.size() == 2 && o.path[1] == "optimizer";
   if (o.path.size() > 1 && !option) {
     fail(Code::kInvalidArgument, where(node), ": an override has the form section.key=value");
@@ -128,19 +167,6 @@ void apply_to_section(const Override& o, Config& config) {
     }
   });
   if (!found) config::unknown_key(node, "", section, section_names());
-}
-
-void apply_to_tables(const Override& o, std::vector<TableConfig>& tables) {
-  const std::string& name = o.path[1];
-  std::vector<std::string> known;
-  for (TableConfig& table : tables) {
-    known.push_back(table.name);
-    if (table.name != name) continue;
-    apply_to_table(o, "table." + name, o.path.size() == 3, table);
-    return;
-  }
-  fail(Code::kNotFound, o.source, ": there is no table \"", name, "\"; the nearest is \"",
-       sdk::nearest_name(name, known), "\"");
 }
 
 void decode_sections(const toml::table& file, Config& config) {
@@ -221,6 +247,10 @@ std::vector<S> decode_list(const toml::table& file, const std::string& key, cons
 void decode_graph(const toml::table& file, const std::vector<Override>& overrides, Config& config) {
   config.layers = decode_list(file, "layer", LayerConfig());
   config.heads = decode_list(file, "head", HeadConfig());
+  for (const Override& o : overrides) {
+    if (o.path[0] == "layer") apply_to_list(o, config.layers);
+    if (o.path[0] == "head") apply_to_list(o, config.heads);
+  }
   const toml::node* model = file.get("model");
   const bool said = (model && model->as_table()->contains("type")) ||
                     std::any_of(overrides.begin(), overrides.end(), [](const Override& o) {
@@ -256,10 +286,10 @@ Config parse_config(const std::string& text, const std::string& source, const st
     if (o.path[0] != "table") continue;
     if (config.tables.empty()) {
       TableConfig trial;  // a wrong key or type is found now, a wrong name when the data is known
-      apply_to_table(o, "table." + o.path[1], o.path.size() == 3, trial);
+      apply_to(o, trial);
       config.table_overrides.push_back({o.path[1], o.text});
     } else {
-      apply_to_tables(o, config.tables);
+      apply_to_list(o, config.tables);
     }
   }
   return config;
@@ -284,7 +314,7 @@ std::vector<TableConfig> tables_of(const Config& config, const std::vector<DataC
       tables.back().name = column.name;
     }
   }
-  for (const TableOverride& o : config.table_overrides) apply_to_tables(parse_override(o.text), tables);
+  for (const TableOverride& o : config.table_overrides) apply_to_list(parse_override(o.text), tables);
   for (TableConfig& table : tables) {
     if (table.features.empty()) table.features = {table.name};
     if (table.embedding_dim == 0) table.embedding_dim = config.model.embedding_dim;

@@ -213,6 +213,32 @@ TEST(Config, OverridesOfTheOptimizer) {
             "--set table_defaults.optimizer.name=3: the optimizer's name must be a string, not an integer");
 }
 
+TEST(Config, OverridesOfLayersAndHeads) {
+  const std::string graph = R"(
+[[layer]]
+name = "top"
+type = "mlp"
+inputs = ["dense"]
+options = { widths = [8, 1], dropout = 0.5 }
+[[head]]
+name = "click"
+input = "top"
+)";
+  const Config c = parse_config(graph, "job.toml",
+                                {"layer.top.options.widths=[4, 1]", "layer.top.options.norm=layer",
+                                 "layer.top.inputs=pooled", "head.click.label=bought", "head.click.weight=2"});
+  EXPECT_EQ(c.layers[0].options.json, R"({"widths":[4,1],"dropout":0.5,"norm":"layer"})");
+  EXPECT_THAT(c.layers[0].inputs, ElementsAre("pooled"));
+  EXPECT_EQ(c.heads[0].label, "bought");
+  EXPECT_EQ(c.heads[0].weight, 2);
+  EXPECT_EQ(error_of(graph, {"layer.tpo.type=mlp"}),
+            "--set layer.tpo.type=mlp: there is no layer \"tpo\"; the nearest is \"top\"");
+  EXPECT_EQ(error_of("", {"head.click.weight=2"}), "--set head.click.weight=2: there is no head \"click\"");
+  EXPECT_EQ(error_of(graph, {"layer.type=mlp"}),
+            "--set layer.type=mlp: one layer's key is written layer.NAME.key=value");
+  EXPECT_THAT(error_of(graph, {"head.click.los=mse"}), HasSubstr("the nearest known key is \"loss\""));
+}
+
 TEST(Config, BadOverrides) {
   EXPECT_EQ(error_of("", {"data.bach=1"}),
             "--set data.bach=1: unknown key \"bach\" in [data]; the nearest known key is \"batch\"");
@@ -252,7 +278,8 @@ TEST(Config, TablesOfTheFileTakeRowsFromTheirColumn) {
   ASSERT_EQ(tables.size(), 1u);
   EXPECT_EQ(tables[0].rows, 1682);
   EXPECT_EQ(tables[0].pooling, "mean");
-  EXPECT_EQ(tables_of(parse_config("[[table]]\nname = \"film\"\npooling = \"none\"\n", "x"), columns)[0].pooling, "none");
+  EXPECT_EQ(tables_of(parse_config("[[table]]\nname = \"film\"\npooling = \"none\"\n", "x"), columns)[0].pooling,
+            "none");
   EXPECT_EQ(tables_of(parse_config("[[table]]\nname = \"a\"\nrows = 3\n", "x"), {})[0].pooling, "sum");
   EXPECT_THROW(tables_of(parse_config("[[table]]\nname = \"a\"\n", "x"), {}), Error);
   EXPECT_THROW(tables_of(parse_config("[[table]]\nname = \"film\"\nfeatures = [\"film\", \"x\"]\n", "x"), columns),

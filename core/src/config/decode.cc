@@ -218,6 +218,12 @@ void set_option(PartSpec& part, const std::string& key, const toml::node& value)
   part.options = options.dump();
 }
 
+void set_option(PartOptions& options, const std::string& key, const toml::node& value) {
+  json all = json::parse(options.json);
+  all[key] = to_json(value, key);
+  options.json = all.dump();
+}
+
 template <class S>
 void decode(const toml::table& table, const std::string& section, S& out) {
   const auto& all = fields<S>();

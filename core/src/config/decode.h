@@ -20,6 +20,7 @@ void decode_table_defaults(const toml::table& table, TableConfig& out);
 
 // Puts one option into the JSON of a part, behind the others unless it was there.
 void set_option(PartSpec& part, const std::string& key, const toml::node& value);
+void set_option(PartOptions& options, const std::string& key, const toml::node& value);
 
 // Throws kInvalidArgument with the nearest of `known`.
 [[noreturn]] void unknown_key(const toml::node& at, const std::string& section, const std::string& key,

@@ -209,7 +209,10 @@ std::vector<DataColumn> Columns::ids() const {
   std::vector<DataColumn> out;
   for (const Column* c : of("ids")) {
     int64_t rows = c->config.rows;
-    if (c->config.ids == "vocabulary") rows = vocabularies_.at(c->table).rows();
+    if (c->config.ids == "vocabulary") {
+      const auto learned = vocabularies_.find(c->table);
+      rows = learned == vocabularies_.end() ? 1 : learned->second.rows();
+    }
     if (c->config.ids == "bucket") rows = std::ssize(c->config.bounds) + 1;
     out.push_back({c->name, rows, c->config.pooling, c->config.weighted});
   }

@@ -58,7 +58,7 @@ class Columns {
   void require_same(const Columns& config) const;
 
   std::vector<std::string> dense() const;
-  std::vector<DataColumn> ids() const;  // once learned
+  std::vector<DataColumn> ids() const;  // of a vocabulary that has not learned, 1 row
   // Tells which columns the files have, and which are lists by themselves. `needs_label`: else they may be without the
   // label, which is 0 then. kInvalidArgument: a cross of several lists.
   void meet(const std::vector<FileColumn>& files, bool needs_label);

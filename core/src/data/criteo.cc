@@ -66,12 +66,17 @@ Examples read_file(const std::string& path, const Dataset& set, int64_t limit) {
 
 }  // namespace
 
-Dataset read_criteo(const DataConfig& config, uint64_t) {
+Dataset describe_criteo(const DataConfig& config) {
   Dataset set;
   set.name = "criteo";
   const std::vector<int64_t> rows = rows_of(config, kCategories);
   for (int i = 1; i <= kIntegers; ++i) set.dense.push_back(cat("I", i));
   for (int i = 1; i <= kCategories; ++i) set.columns.push_back({cat("C", i), rows[i - 1], "sum"});
+  return set;
+}
+
+Dataset read_criteo(const DataConfig& config, uint64_t) {
+  Dataset set = describe_criteo(config);
   Examples train = read_file(config.path, set, config.limit);
   if (!config.test_path.empty()) {
     set.test = finish(read_file(config.test_path, set, config.limit));

@@ -22,8 +22,7 @@ struct Budget {
   }
 };
 
-std::unique_ptr<ReaderPart> open(const Runtime& runtime, const std::string& reader, const std::string& path,
-                                 const Budget& budget) {
+void check_reader(const Runtime& runtime, const std::string& reader) {
   const std::string id = reader.substr(0, reader.find_first_of("?:("));
   if (!runtime.has(TSR_READER_KIND, id)) {
     std::vector<std::string> known = reader_names();
@@ -31,6 +30,11 @@ std::unique_ptr<ReaderPart> open(const Runtime& runtime, const std::string& read
     fail(Code::kInvalidArgument, "there is no reader \"", reader, "\"; the nearest is \"", sdk::nearest_name(id, known),
          "\"");
   }
+}
+
+std::unique_ptr<ReaderPart> open(const Runtime& runtime, const std::string& reader, const std::string& path,
+                                 const Budget& budget) {
+  check_reader(runtime, reader);
   return std::make_unique<ReaderPart>(runtime, reader, path, budget.block);
 }
 
@@ -87,6 +91,16 @@ Samples samples_of(std::shared_ptr<const ColumnFiles> files, const Pieces& piece
 }
 
 }  // namespace
+
+Dataset describe_files(const Runtime& runtime, const Config& config, const std::string& encoding) {
+  check_reader(runtime, config.data.reader);
+  const Columns columns = encoding.empty() ? Columns(config) : Columns(encoding, "the model's encoding of columns");
+  Dataset set;
+  set.name = std::filesystem::path(config.data.path).filename();
+  set.dense = columns.dense();
+  set.columns = columns.ids();
+  return set;
+}
 
 Dataset read_files(const Runtime& runtime, const Config& config, const std::string& encoding, bool needs_label) {
   const DataConfig& data = config.data;

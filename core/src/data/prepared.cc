@@ -113,6 +113,11 @@ Dataset parse_meta(const std::string& text, const std::string& file) {
   return described_by(JsonObject(config::parse_json(text, {file}), {file}));
 }
 
+Dataset describe_prepared(const DataConfig& config) {
+  const std::string file = config.path + "/meta.json";
+  return parse_meta(read_whole(file), file);
+}
+
 Dataset read_prepared(const DataConfig& config, uint64_t) {
   const std::string file = config.path + "/meta.json";
   const nlohmann::ordered_json root = config::parse_json(read_whole(file), {file});

@@ -16,6 +16,13 @@ Dataset make_synthetic(const DataConfig& config, uint64_t seed);
 // By a reader part. `needs_label`: else files may be without the column.
 Dataset read_files(const Runtime& runtime, const Config& config, const std::string& encoding, bool needs_label = true);
 
+// The same without samples: describe_dataset().
+Dataset describe_prepared(const DataConfig& config);
+Dataset describe_movielens_100k(const DataConfig& config);
+Dataset describe_criteo(const DataConfig& config);
+Dataset describe_synthetic(const DataConfig& config);
+Dataset describe_files(const Runtime& runtime, const Config& config, const std::string& encoding);
+
 // One line of prepared text into one more sample. Errors, and Examples::bad_id(), begin with "file:line".
 void add_prepared_line(std::string_view text, const std::string& file, int64_t line, Examples& examples);
 

@@ -10,13 +10,14 @@ namespace {
 struct ReaderEntry {
   const char* name;
   Dataset (*read)(const DataConfig&, uint64_t seed);
+  Dataset (*describe)(const DataConfig&);
 };
 
 constexpr ReaderEntry kReaders[] = {
-    {"criteo-tsv", data::read_criteo},
-    {"movielens-100k", data::read_movielens_100k},
-    {"prepared", data::read_prepared},
-    {"synthetic", data::make_synthetic},
+    {"criteo-tsv", data::read_criteo, data::describe_criteo},
+    {"movielens-100k", data::read_movielens_100k, data::describe_movielens_100k},
+    {"prepared", data::read_prepared, data::describe_prepared},
+    {"synthetic", data::make_synthetic, data::describe_synthetic},
 };
 
 }  // namespace
@@ -32,6 +33,13 @@ Dataset read_dataset(const Runtime& runtime, const Config& config, const std::st
                                  [&](const ReaderEntry& r) { return config.data.reader == r.name; });
   if (part) return data::read_files(runtime, config, encoding);
   return read_dataset(config.data, static_cast<uint64_t>(config.job.seed));
+}
+
+Dataset describe_dataset(const Runtime& runtime, const Config& config, const std::string& encoding) {
+  for (const ReaderEntry& reader : kReaders) {
+    if (config.data.reader == reader.name) return reader.describe(config.data);
+  }
+  return data::describe_files(runtime, config, encoding);
 }
 
 Dataset read_dataset(const DataConfig& config, uint64_t seed) {

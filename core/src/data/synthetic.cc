@@ -111,12 +111,17 @@ ExamplesPtr make_part(const DataConfig& config, const Dataset& set, const Hidden
 
 }  // namespace
 
-Dataset make_synthetic(const DataConfig& config, uint64_t seed) {
+Dataset describe_synthetic(const DataConfig& config) {
   Dataset set;
   set.name = "synthetic";
   const std::vector<int64_t> rows = rows_of(config, config.columns);
   for (int64_t i = 0; i < config.dense; ++i) set.dense.push_back(cat("d", i));
   for (int64_t i = 0; i < config.columns; ++i) set.columns.push_back({cat("c", i), rows[i], "sum"});
+  return set;
+}
+
+Dataset make_synthetic(const DataConfig& config, uint64_t seed) {
+  Dataset set = describe_synthetic(config);
   const std::vector<int64_t> lengths = lengths_of(config);
   const HiddenModel model(seed, config.dense, std::accumulate(lengths.begin(), lengths.end(), int64_t{0}));
   set.train = make_part(config, set, model, combine(seed, 2), config.samples);

@@ -115,6 +115,10 @@ struct DenseLayer::Impl {
       made->value = given(p, made->name);
       return made;
     }
+    if (options.describes) {
+      made->value = Tensor::empty(std::vector<int64_t>(p.shape, p.shape + p.ndim), from_dl(p.dtype), kMeta);
+      return made;
+    }
     made->value = start_values(p, own, options.seed);
     if (options.stream) made->value = options.stream->to_device(made->value);
     return made;
@@ -255,7 +259,7 @@ DenseLayer::DenseLayer(const Runtime& runtime, DenseLayerOptions options) : impl
   for (const tsr_parameter& p : layer_parameters(*m.part, m.options.name)) {
     m.parameters.push_back(m.make(p));
     Parameter& made = *m.parameters.back();
-    if (m.options.values == nullptr) made.grad = made.grad_buffer = zeros_like(made.value);
+    if (m.options.values == nullptr && !m.options.describes) made.grad = made.grad_buffer = zeros_like(made.value);
     m.dl_parameters.push_back(made.value.dl());
   }
   m.dl_gradients.resize(m.parameters.size());
@@ -342,17 +346,21 @@ const std::vector<Tensor>& DenseLayer::backward(const std::vector<Tensor>& grad_
   return m.grads;
 }
 
-double binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& labels, const Tensor& grad, double scale) {
+double binary_cross_entropy_with_logits(const Tensor& logits, const WeightedLabels& to, const Tensor& grad,
+                                        double scale) {
   const int64_t n = logits.numel();
-  TESSERA_CHECK(labels.numel() == n && (!grad.defined() || grad.numel() == n));
+  const bool weighted = to.weights.defined();
+  TESSERA_CHECK(to.labels.numel() == n && (!grad.defined() || grad.numel() == n));
+  TESSERA_CHECK(!weighted || to.weights.numel() == n);
   double sum = 0;
   for (int64_t i = 0; i < n; ++i) {
-    const double x = logits.data<float>()[i], y = labels.data<float>()[i];
+    const double x = logits.data<float>()[i], y = to.labels.data<float>()[i];
+    const double weight = weighted ? to.weights.data<float>()[i] : 1.0;
     const double e = std::exp(-std::abs(x));
-    sum += std::max(x, 0.0) - x * y + std::log1p(e);
+    sum += weight * (std::max(x, 0.0) - x * y + std::log1p(e));
     if (grad.defined()) {
       const double p = x >= 0 ? 1 / (1 + e) : e / (1 + e);
-      grad.data<float>()[i] = static_cast<float>(scale * (p - y));
+      grad.data<float>()[i] = static_cast<float>(weight * scale * (p - y));
     }
   }
   return sum;

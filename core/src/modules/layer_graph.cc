@@ -137,6 +137,7 @@ void LayerGraph::Impl::add_layer(const Runtime& runtime, const ModelGraph& graph
                               .step = options.step,
                               .inputs = widths,
                               .renamed = graph.renamed,
+                              .describes = options.describes,
                               .values = options.values};
   try {
     Node node{DenseLayer(runtime, how), std::move(inputs), {}, {}, values.size(), 0, {}, {}};

@@ -7,6 +7,8 @@
 #include "tessera/dlrm.h"
 #include "tessera/model_trainer.h"
 #include "tessera/sdk/nearest.h"
+#include "train/head_losses.h"
+#include "train/job_data.h"
 
 namespace tessera {
 namespace {
@@ -63,10 +65,8 @@ std::vector<GraphInput> expected_inputs(const Config& config) {
   return out;
 }
 
-}  // namespace
-
-void check_model(const Runtime& runtime, const Config& config) {
-  if (config.model.type != kGraphType) return;
+// Names alone. A table's is known where the config lists tables.
+void check_names(const Runtime& runtime, const Config& config) {
   ModelGraph graph;
   graph.inputs = expected_inputs(config);
   add_layers(config, graph);
@@ -86,6 +86,20 @@ void check_model(const Runtime& runtime, const Config& config) {
     fail(Code::kInvalidArgument, "the head \"", head.name, "\" wants the label \"", head.label,
          "\", but the data's one label is called \"", label_column(config), '"');
   }
+}
+
+}  // namespace
+
+void check_job(const Runtime& runtime, const Config& config, const std::string& encoding,
+               const std::string& compute_device) {
+  if (config.model.type == kGraphType) check_names(runtime, config);
+  const Dataset data = describe_dataset(runtime, config, encoding);
+  const std::vector<TableConfig> tables = tables_of(config, data.columns);
+  (void)bounds_check_of(tables);
+  check_parts(runtime, config, tables, compute_device);
+  const ModelGraph graph = model_of(config, tables, std::ssize(data.dense));
+  const LayerGraph layers(runtime, graph, {.describes = true});
+  (void)HeadLosses(runtime, graph, layers, nullptr, nullptr);
 }
 
 ModelGraph model_of(const Config& config, const std::vector<TableConfig>& tables, int64_t dense_inputs) {
@@ -112,7 +126,7 @@ DenseWork dense_work(const Runtime& runtime, const Config& config, const std::ve
     out = dlrm_dense_work(dense_inputs, outputs, config.model.embedding_dim, config.model.bottom_mlp,
                           config.model.top_mlp);
   } else {  // matrices are what takes time
-    const LayerGraph layers(runtime, model_of(config, tables, dense_inputs), {});
+    const LayerGraph layers(runtime, model_of(config, tables, dense_inputs), {.describes = true});
     for (const ParameterPtr& p : layers.parameters()) {
       if (p->value.dim() == 2) out.layers.emplace_back(p->value.size(1), p->value.size(0));
     }

@@ -1,6 +1,7 @@
 // The model of a job's config as a graph of layers.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "tessera/config.h"
@@ -12,9 +13,11 @@ namespace tessera {
 
 inline constexpr const char* kGraphType = "graph";  // model.type of layers from the config
 
-// What can be said of the model before there is data: names, circles, layers that no plugin computes, labels. A table's
-// name is known where the config lists tables. kInvalidArgument, kNotFound.
-void check_model(const Runtime& runtime, const Config& config);
+// What can be said of a job before its data is read: the model's names, circles, layers that no plugin computes,
+// labels, and, with what the data says of itself (describe_dataset()), its tables, parts (check_parts()), widths and
+// options. kInvalidArgument, kNotFound.
+void check_job(const Runtime& runtime, const Config& config, const std::string& encoding,
+               const std::string& compute_device);
 
 // kInvalidArgument: tables or inputs that do not fit the model.
 ModelGraph model_of(const Config& config, const std::vector<TableConfig>& tables, int64_t dense_inputs);

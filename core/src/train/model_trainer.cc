@@ -9,6 +9,7 @@
 #include "modules/sequence_inputs.h"
 #include "sparse/finite.h"
 #include "train/device_batch.h"
+#include "train/head_losses.h"
 
 namespace tessera {
 namespace {
@@ -52,9 +53,7 @@ ModelTrainer::ModelTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup>
       stream_(trains_on(tables_stream_, runtime, graph_) ? tables_stream_ : nullptr),
       dense_step_(std::make_shared<DenseStep>()),
       layers_(runtime, graph_, {options.seed, stream_, dense_step_}) {
-  for (size_t h = 0; h < graph_.heads.size(); ++h) add_loss(runtime, h);
-  grads_.resize(graph_.heads.size());
-  grad_memory_.resize(graph_.heads.size());
+  losses_of_heads_ = std::make_unique<HeadLosses>(runtime, graph_, layers_, dense_step_, stream_);
   dense_step_->rank = group->rank();
   if (layers_.sums_over_ranks() && group->world_size() > 1) {
     // In a group of its own: rows' gradients are on their way in the other while layers go backward.
@@ -143,16 +142,15 @@ Tensor ModelTrainer::train_dense(const Batch& batch, const Tensor& pooled, const
   const std::vector<Tensor>& logits = layers_.forward(batch.dense, in_host_memory(pooled), true, sequences);
   if (observer_) observer_(logits[0], batch);
   watch.lap(dense_forward_, "dense forward");
-  reserve_gradients(samples);
   const double scale = 1.0 / static_cast<double>(batch.global_size);
   double loss = 0;
   for (size_t h = 0; h < logits.size(); ++h) {
     const double weight = graph_.heads[h].weight;
-    loss += weight * train_loss(h, logits[h], batch.labels, weight * scale);
+    loss += weight * losses_of_heads_->train(h, logits[h], batch.labels, {}, weight * scale);
   }
   losses_.push_back(loss);
   if (!std::isfinite(loss)) refuse_loss(loss, batch, pooled);
-  Tensor grad_pooled = layers_.backward(grads_);
+  Tensor grad_pooled = layers_.backward(losses_of_heads_->gradients());
   watch.lap(dense_backward_, "dense backward");
   return grad_pooled;
 }
@@ -195,50 +193,6 @@ std::string ModelTrainer::feature_at(int64_t column) {
   return "a table";
 }
 
-void ModelTrainer::add_loss(const Runtime& runtime, size_t head) {
-  const HeadSpec& h = graph_.heads[head];
-  const int64_t width = layers_.head_width(head);
-  head_losses_.push_back(nullptr);
-  if (h.loss == kOwnLoss) {
-    if (width == 1) return;
-    fail(Code::kInvalidArgument, "the head \"", h.name, "\" takes \"", h.input, "\", which has ", width,
-         " values per sample, but its loss ", kOwnLoss, " takes 1, the logit");
-  }
-  if (head == 0)
-    fail(Code::kInvalidArgument, "the first head \"", h.name, "\" has the loss \"", h.loss,
-         "\", but what a model predicts is the logit of its first head: put one of ", kOwnLoss, " first");
-  try {
-    head_losses_.back() = std::make_unique<DenseLayer>(
-        runtime, DenseLayerOptions{.module = h.loss, .name = h.name, .step = dense_step_, .inputs = {width, 1}});
-    if (head_losses_.back()->output_widths(std::vector<int64_t>{width, 1}) != std::vector<int64_t>{1} ||
-        !head_losses_.back()->parameters().empty())
-      fail(Code::kInvalidArgument, "\"", h.loss, "\" is no loss: those have no parameters and give one value a sample");
-  } catch (const Error& e) {
-    throw Error(e.code(), cat("the loss of head \"", h.name, "\" and a label: ", e.what()));
-  }
-}
-
-double ModelTrainer::train_loss(size_t head, const Tensor& input, const Tensor& labels, double scale) {
-  if (head_losses_[head] == nullptr) return binary_cross_entropy_with_logits(input, labels, grads_[head], scale);
-  DenseLayer& loss = *head_losses_[head];
-  double sum = 0;
-  for (const float v : loss.forward({input, labels.reshape({labels.numel(), 1})}, true).span<float>())
-    sum += static_cast<double>(v);
-  Tensor each = grads_[head];
-  each.fill(scale);
-  grads_[head] = loss.backward(each, {true, false})[0];
-  return sum;
-}
-
-void ModelTrainer::reserve_gradients(int64_t samples) {
-  for (size_t h = 0; h < grads_.size(); ++h) {
-    Tensor& memory = grad_memory_[h];
-    if (!memory.defined() || memory.numel() < samples)
-      memory = stream_ ? stream_->empty({samples, 1}) : Tensor::empty({samples, 1});
-    grads_[h] = memory.first({samples, 1});
-  }
-}
-
 // A bias's gradient is the sum of what passes its layer on the way back, so hardly anything that is not finite gets
 // past all of them; and they are few. All ranks see the same sums.
 void ModelTrainer::check_gradients() {
@@ -261,11 +215,10 @@ Tensor ModelTrainer::train_dense_on_device(const Batch& batch, const Tensor& poo
   const Tensor logits = layers_.forward(inputs.dense, pooled, true)[0];
   if (observer_) observer_(in_host_memory(logits), batch);
   watch.lap(dense_forward_, "dense forward");
-  reserve_gradients(samples);
   const double weight = graph_.heads[0].weight;
-  binary_cross_entropy_with_logits(logits, inputs.labels, grads_[0], weight / static_cast<double>(batch.global_size),
-                                   loss);
-  Tensor grad_pooled = layers_.backward(grads_);
+  binary_cross_entropy_with_logits(logits, inputs.labels, losses_of_heads_->reserve(0, samples),
+                                   weight / static_cast<double>(batch.global_size), loss);
+  Tensor grad_pooled = layers_.backward(losses_of_heads_->gradients());
   watch.lap(dense_backward_, "dense backward");
   return grad_pooled;
 }

@@ -93,18 +93,17 @@ TrainJob::TrainJob(const Runtime& runtime, const Config& config, const TrainJobO
       group_(std::move(group)),
       metrics_(config_.metrics.names, {&runtime}) {
   check_same_job(*group_, config_, options_);
-  check_model(runtime_, config_);
   if (options_.resume) resumable_ = whole_checkpoints(options_.save, *group_);
   const std::string from = resumable_.empty() ? options_.load : resumable_[0];
-  const bool goes_on = !from.empty() && !config_.columns.empty();
-  JobData job = read_job_data(runtime_, config_, goes_on ? saved_encoding(from) : "");
+  const std::string encoding = !from.empty() && !config_.columns.empty() ? saved_encoding(from) : "";
+  check_job(runtime_, config_, encoding, compute_device(options_.device).id);
+  JobData job = read_job_data(runtime_, config_, encoding);
   data_ = std::move(job.data);
   check_keys(metrics_, data_);
   tables_ = std::move(job.tables);
   keep_for_validation();
   if (!config_.metrics.training.empty())
     training_metrics_ = std::make_unique<TrainingMetrics>(config_.metrics, runtime_, group_->world_size());
-  check_parts(runtime_, config_, tables_, compute_device(options_.device).id);
   build_model();
   fingerprint_ = data_fingerprint(config_, data_);
   load();
