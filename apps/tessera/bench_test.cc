@@ -326,10 +326,28 @@ TEST(BenchTrain, ListsAreComparedWithOneAnother) {
   EXPECT_NEAR(lines[0].at("loss"), lines[3].at("loss"), 1e-4);
 }
 
+// Any model that is offered; its matrix products beside bare ones.
+TEST(BenchTrain, TakesModels) {
+  const auto lines = lines_of("train --nproc 2 --batch 16 --steps 2 --model din --sharding table_wise,row_wise");
+  ASSERT_EQ(lines.size(), 2u);
+  for (const json& line : lines) {
+    expect_times(line);
+    EXPECT_EQ(line.at("model"), "din");
+    EXPECT_EQ(line.at("T"), 3);
+    EXPECT_EQ(line.at("verified"), true);
+  }
+  EXPECT_NEAR(lines[0].at("loss"), lines[1].at("loss"), 1e-4);
+  if (lines[0].contains("sgemm_gflops")) {
+    EXPECT_GT(lines[0].at("dense_of_sgemm"), 0);
+  }
+}
+
 TEST(BenchTrain, WhatCannotBeIsOneSentence) {
   const std::pair<const char*, const char*> cases[] = {{"--dim 8,,16", "--dim"},
                                                        {"--batch 0", "--batch takes whole numbers of at least 1"},
-                                                       {"--sharding ,", "--sharding has an empty item"}};
+                                                       {"--sharding ,", "--sharding has an empty item"},
+                                                       {"--model din --dim 8", "--model has its own"},
+                                                       {"--model dni", "cannot read the config file dni"}};
   for (const auto& [arguments, named] : cases) {
     const Result result = run(std::string("train ") + arguments, " 2>&1");
     EXPECT_EQ(result.status, 2) << result.text;

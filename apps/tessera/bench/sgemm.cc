@@ -24,11 +24,6 @@ Function function_of(void* library, const char* name) {
   return library ? reinterpret_cast<Function>(dlsym(library, name)) : nullptr;
 }
 
-struct Layer {
-  int64_t in = 0, out = 0;
-  bool wants_input_gradient = true;
-};
-
 // What one thread multiplies: as large as the largest layer.
 struct Operands {
   std::vector<float> x, w, y;
@@ -39,23 +34,16 @@ struct Operands {
 struct DenseProducts::Impl {
   const Runtime* runtime = nullptr;
   int64_t batch = 0;
-  std::vector<Layer> layers;
-  double pairs = 0;                // flops of the interaction's dot products, forward and backward
+  std::vector<MatrixProduct> layers;
+  double pairs = 0;
   std::vector<Operands> operands;  // of each thread
   Sgemm sgemm = nullptr;
   SetThreads set_threads = nullptr;
 
-  void add(int64_t in, const std::vector<int64_t>& widths, bool input_gradient) {
-    for (const int64_t out : widths) {
-      layers.push_back({in, out, input_gradient});
-      in = out;
-      input_gradient = true;
-    }
-  }
   void multiply(int64_t rows, Operands& of) const {
     if (set_threads) set_threads(1);  // of oneDNN, for this thread: the runtime's are those that are asked for
     float *x = of.x.data(), *w = of.w.data(), *y = of.y.data();
-    for (const Layer& l : layers) {
+    for (const MatrixProduct& l : layers) {
       sgemm('N', 'T', rows, l.out, l.in, 1.0f, x, l.in, w, l.in, 0.0f, y, l.out);
       sgemm('T', 'N', l.out, l.in, rows, 1e-9f, y, l.out, x, l.in, 1.0f, w, l.in);
       if (l.wants_input_gradient) sgemm('N', 'N', rows, l.in, l.out, 1e-3f, y, l.out, w, l.in, 0.0f, x, l.in);
@@ -65,19 +53,17 @@ struct DenseProducts::Impl {
   }
 };
 
-DenseProducts::DenseProducts(const Runtime& runtime, const DlrmOptions& o, int64_t batch)
+DenseProducts::DenseProducts(const Runtime& runtime, std::vector<MatrixProduct> layers, double pairs, int64_t batch)
     : impl_(std::make_unique<Impl>()) {
   Impl& m = *impl_;
   m.runtime = &runtime;
   m.batch = batch;
-  const int64_t n = o.num_embeddings + 1;
-  m.add(o.dense_inputs, o.bottom_mlp, false);
-  m.add(o.embedding_dim + n * (n - 1) / 2, o.top_mlp, true);
-  m.pairs = 3.0 * static_cast<double>(batch * n * (n - 1) * o.embedding_dim);
+  m.layers = std::move(layers);
+  m.pairs = pairs;
   m.operands.resize(static_cast<size_t>(std::min<int64_t>(runtime.threads(), batch)));
   const int64_t rows = (batch - 1) / static_cast<int64_t>(m.operands.size()) + 1;
   size_t x = 0, w = 0, y = 0;
-  for (const Layer& l : m.layers) {
+  for (const MatrixProduct& l : m.layers) {
     x = std::max(x, static_cast<size_t>(rows * l.in));
     w = std::max(w, static_cast<size_t>(l.in * l.out));
     y = std::max(y, static_cast<size_t>(rows * l.out));
@@ -93,11 +79,11 @@ DenseProducts::DenseProducts(const Runtime& runtime, const DlrmOptions& o, int64
 
 DenseProducts::~DenseProducts() = default;
 
-bool DenseProducts::available() const { return impl_->sgemm != nullptr; }
+bool DenseProducts::available() const { return impl_->sgemm != nullptr && !impl_->layers.empty(); }
 
 double DenseProducts::flops() const {
   double sum = 0;
-  for (const Layer& l : impl_->layers)
+  for (const MatrixProduct& l : impl_->layers)
     sum += 2.0 * static_cast<double>(impl_->batch * l.in * l.out) * (l.wants_input_gradient ? 3 : 2);
   return sum;
 }

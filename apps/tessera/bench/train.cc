@@ -1,4 +1,4 @@
-// tessera bench train: whole DLRM steps on synthetic data, one process per rank, alternatives in turn.
+// tessera bench train: whole steps of a DLRM, or of a job's model, one process per rank, alternatives in turn.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -7,7 +7,7 @@
 #include "bench/bench.h"
 #include "bench/sgemm.h"
 #include "bench/sharded_workload.h"
-#include "data/random.h"
+#include "bench/trained_model.h"
 #include "options.h"
 #include "tessera/model_trainer.h"
 
@@ -17,48 +17,29 @@ namespace {
 namespace po = boost::program_options;
 using json = nlohmann::ordered_json;
 
-using TrainBench = ShardedBench;  // once chosen from: one alternative
+// Once chosen from: one alternative.
+struct TrainBench : ShardedBench {
+  std::string model;  // --model
+};
 
-constexpr int kTrainBatches = 8;
 constexpr double kLossTolerance = 1e-4;  // relative, between alternatives
-constexpr int64_t kDense = 13;
 
-std::vector<Batch> make_batches(const std::vector<EmbeddingBagConfig>& tables, const TrainBench& b, int rank) {
-  const auto sparse = workload_batches(tables, b.workload, rank, kTrainBatches);
-  std::vector<Batch> batches(kTrainBatches);
-  data::Random random(500 + static_cast<uint64_t>(rank));
-  for (int i = 0; i < kTrainBatches; ++i) {
-    batches[i].sparse = sparse[i];
-    batches[i].dense = Tensor::empty({b.workload.batch, kDense});
-    batches[i].labels = Tensor::empty({b.workload.batch});
-    batches[i].global_size = b.workload.batch * b.nproc;
-    for (float& x : batches[i].dense.span<float>()) x = static_cast<float>(random.uniform());
-    for (float& y : batches[i].labels.span<float>()) y = random.uniform() < 0.5 ? 0.0f : 1.0f;
-  }
-  return batches;
-}
-
-DlrmOptions model_of(const TrainBench& b) {
-  DlrmOptions o;
-  o.dense_inputs = kDense;
-  o.embedding_dim = b.workload.dim;
-  o.bottom_mlp = {512, 256, b.workload.dim};
-  o.top_mlp = {512, 256, 1};
-  return o;
-}
-
-ModelTrainerOptions trainer_options(const Runtime& runtime, const TrainBench& b, int local_ranks) {
+ModelTrainerOptions trainer_options(const Runtime& runtime, const TrainedModel& model, const TrainBench& b,
+                                    int local_ranks) {
   ModelTrainerOptions o;
-  o.tables = workload_tables(b.workload);
-  o.graph = dlrm_graph(model_of(b), o.tables);
+  o.tables = model.tables;
+  o.graph = model.graph;
   o.dense_optimizer = {"sgd", R"({"learning_rate": 0.01})"};
   o.parallel.sharded.kernel = b.kernel;
   o.parallel.sharded.optimizer = {"exact_rowwise_adagrad", R"({"learning_rate": 0.01, "eps": 1e-8})", 0};
   ShardingPlan plan;
   plan.world_size = b.nproc;
   plan.local_world_size = local_ranks;
-  plan.modules = {{kCollectionPath,
-                   workload_plan(runtime, o.tables, b.workload.sharding, Topology::of(b.nproc, local_ranks, "cpu"))}};
+  const Topology topology = Topology::of(b.nproc, local_ranks, "cpu");
+  const ModelTables tables = split_by_pooling(o.tables);
+  plan.modules = {{kCollectionPath, workload_plan(runtime, tables.pooled, b.workload.sharding, topology)}};
+  if (!tables.sequences.empty())
+    plan.modules.emplace_back(kSequencePath, workload_plan(runtime, tables.sequences, b.workload.sharding, topology));
   o.parallel.plan = std::move(plan);
   return o;
 }
@@ -78,16 +59,15 @@ std::vector<double> losses_of(ModelTrainer& trainer, const ProcessGroup& group, 
 // An alternative: its trainer, and what its rounds took.
 class TrainSubject {
  public:
-  // batches outlive this. Does a step with each of them.
-  TrainSubject(const Runtime& runtime, const TrainBench& b, std::shared_ptr<ProcessGroup> group,
-               const std::vector<Batch>& batches)
-      : b_(b), group_(std::move(group)), batches_(batches) {
-    ModelTrainerOptions options = trainer_options(runtime, b_, group_->local_world_size());
+  // `model` outlives this. Does a step with each of its batches.
+  TrainSubject(const Runtime& runtime, const TrainedModel& model, const TrainBench& b,
+               std::shared_ptr<ProcessGroup> group)
+      : b_(b), group_(std::move(group)), batches_(model.batches) {
+    ModelTrainerOptions options = trainer_options(runtime, model, b_, group_->local_world_size());
     b_.backend = group_->backend();
     b_.workload.tables = static_cast<int64_t>(options.tables.size());
-    DlrmOptions dense = model_of(b_);
-    dense.num_embeddings = b_.workload.tables;
-    products_ = std::make_unique<DenseProducts>(runtime, dense, b_.workload.batch);
+    products_ =
+        std::make_unique<DenseProducts>(runtime, products_of(runtime, model.graph), model.pairs, b_.workload.batch);
     trainer_ = std::make_unique<ModelTrainer>(runtime, group_, std::move(options));
     losses_ = losses_of(*trainer_, *group_, batches_);
   }
@@ -146,17 +126,15 @@ class TrainSubject {
 
 json TrainSubject::take_line() {
   const double step = percentiles(steps_).median, dense_us = percentiles(dense_).median;
-  json out = {{"bench", "train"},
-              {"world", b_.nproc},
-              {"T", b_.workload.tables},
-              {"rows", b_.workload.rows},
-              {"D", b_.workload.dim},
-              {"B", b_.workload.batch},
-              {"L", b_.workload.pooling},
-              {"sharding", b_.workload.sharding},
+  json out = {{"bench", "train"}, {"world", b_.nproc}, {"T", b_.workload.tables}, {"B", b_.workload.batch}};
+  if (b_.model.empty())
+    out.update({{"rows", b_.workload.rows}, {"D", b_.workload.dim}, {"L", b_.workload.pooling}});
+  else
+    out["model"] = b_.model;
+  out.update({{"sharding", b_.workload.sharding},
               {"kernel", b_.kernel},
               {"backend", b_.backend},
-              {"threads", b_.common.threads}};
+              {"threads", b_.common.threads}});
   add_times(&out, "us", steps_);
   out.update({{"samples_per_s", 1e6 * static_cast<double>(b_.nproc * b_.workload.batch) / step},
               {"dense_us", dense_us},
@@ -175,38 +153,47 @@ json TrainSubject::take_line() {
 }
 
 // What the first steps' losses must be: those of the plainest way to train.
-std::vector<double> reference_losses(const Runtime& runtime, TrainBench b, const std::shared_ptr<ProcessGroup>& group,
-                                     const std::vector<Batch>& batches) {
+std::vector<double> reference_losses(const Runtime& runtime, const TrainedModel& model, TrainBench b,
+                                     const std::shared_ptr<ProcessGroup>& group) {
   b.kernel = "reference";
   b.workload.sharding = "table_wise";
-  ModelTrainer trainer(runtime, group, trainer_options(runtime, b, group->local_world_size()));
-  return losses_of(trainer, *group, batches);
+  ModelTrainer trainer(runtime, group, trainer_options(runtime, model, b, group->local_world_size()));
+  return losses_of(trainer, *group, model.batches);
 }
 
 void run_rank(const TrainBench& b, const RankEnvironment& where) {
   const Runtime runtime({{}, {}, true, b.common.threads});
   struct Input {
-    std::vector<Batch> batches;
+    TrainedModel model;
     std::vector<double> losses;
   };
   std::map<std::string, std::shared_ptr<ProcessGroup>> groups;  // by backend
   std::map<std::pair<int64_t, int64_t>, Input> inputs;          // by dim and batch
   std::shared_ptr<ProcessGroup> control;                        // for the rounds: the first transport's
   std::vector<std::unique_ptr<TrainSubject>> subjects;
-  for (const TrainBench& one : alternatives(b)) {
+  for (const ShardedBench& chosen : alternatives(b)) {
+    const TrainBench one{chosen, b.model};
     std::shared_ptr<ProcessGroup>& group = groups[one.backend];
     if (!group) group = ProcessGroup::connect(runtime, where, {one.backend, "{}", b.common.deadline_s(60)});
     if (!control) control = group;
     Input& input = inputs[{one.workload.dim, one.workload.batch}];
-    if (input.batches.empty()) {
-      input.batches = make_batches(workload_tables(one.workload), one, control->rank());
-      input.losses = reference_losses(runtime, one, control, input.batches);
+    if (input.losses.empty()) {
+      input.model = trained_model(runtime, one.model, one, control->rank());
+      input.losses = reference_losses(runtime, input.model, one, control);
     }
-    subjects.push_back(std::make_unique<TrainSubject>(runtime, one, group, input.batches));
+    subjects.push_back(std::make_unique<TrainSubject>(runtime, input.model, one, group));
     subjects.back()->expect_losses(input.losses);
   }
   run_rounds(b.common, *control, subjects);
   control->barrier("end");
+}
+
+void check_tables_are_the_models(const TrainBench& b) {
+  const ShardedBench usual;
+  if (b.model.empty()) return;
+  if (b.dims != usual.dims || b.workload.tables != usual.workload.tables || b.workload.rows != usual.workload.rows ||
+      b.workload.pooling != usual.workload.pooling)
+    throw UsageError("--tables, --rows, --dim and --pooling make tables, and --model has its own: leave them out");
 }
 
 }  // namespace
@@ -215,7 +202,10 @@ BenchRun bench_train(const std::vector<std::string>& args, const CommonOptions& 
   TrainBench b;
   b.common = common;
   Options options("bench train", "[OPTIONS]");
+  options.add_options()("model", po::value(&b.model)->value_name("NAME|FILE"),
+                        "instead of a DLRM: a model of tessera model new, or of a job's config, on its own data");
   if (!parse(options, args, &b)) return {};
+  check_tables_are_the_models(b);
   return [b] {
     run_bench(b.nproc, b.common.deadline_s(3600), [&](const RankEnvironment& where) { run_rank(b, where); });
     return 0;
