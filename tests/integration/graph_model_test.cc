@@ -86,6 +86,43 @@ TEST_F(GraphModels, TrainToTheSameLossesOnAnyNumberOfRanksAndLearn) {
   EXPECT_LT(losses.back(), losses.front());
 }
 
+// The layers of a DLRM under its own names are that DLRM, start values included: what differs between it and its preset
+// is what numbers follow from other names.
+TEST_F(GraphModels, OfADlrmsLayersAreTheDlrm) {
+  const std::string report = folder_.file("report.json");
+  const auto losses = [&](const std::string& job) {
+    const Finished done =
+        run_tessera({"train", "--config", folder_.write("job.toml", job), "--set", "report.json=" + report});
+    EXPECT_EQ(done.status, 0) << done.output;
+    return done.status ? std::vector<double>() : json::parse(contents(report)).at("losses").get<std::vector<double>>();
+  };
+  std::string sizes = kGraphJob;
+  sizes.replace(sizes.find("embedding_dim = 8"), 17,
+                "type = \"dlrm\"\nembedding_dim = 8\nbottom_mlp = [16, 8]\ntop_mlp = [12, 1]");
+  const std::vector<double> dlrm = losses(sizes);
+  ASSERT_FALSE(dlrm.empty());
+  EXPECT_EQ(losses(kGraphJob + R"(
+[[layer]]
+name = "dense_arch"
+type = "mlp"
+inputs = ["dense"]
+options = { widths = [16, 8], final_activation = "relu" }
+[[layer]]
+name = "inter_arch"
+type = "dot_interaction"
+inputs = ["dense_arch", "c0", "c1", "c2"]
+[[layer]]
+name = "over_arch"
+type = "mlp"
+inputs = ["inter_arch"]
+options = { widths = [12, 1] }
+[[head]]
+name = "logit"
+input = "over_arch"
+)"),
+            dlrm);
+}
+
 TEST_F(GraphModels, GoOnFromACheckpointOfOtherRanks) {
   const std::string checkpoint = folder_.file("checkpoint");
   ASSERT_FALSE(train(2, {"--save", checkpoint, "--max-steps", "20"}).is_null());
@@ -237,8 +274,6 @@ TEST_F(WrongGraphs, AreRefusedBeforeDataIsRead) {
                  AllOf(HasSubstr("the layer \"deep\" takes \"c2\""), HasSubstr("no input of the model")));
   expect_refused(all, "name = \"deep\"", "name = \"cross\"", HasSubstr("a second [[layer]] is named \"cross\""));
   expect_refused(all, "name = \"deep\"", "name = \"c0\"", HasSubstr("the layer \"c0\" is called like an input"));
-  expect_refused(all, "weight = 0.25", "weight = 0.25\nlabel = \"like\"",
-                 HasSubstr("the head \"helper\" wants the label \"like\""));
   expect_refused(all, "type = \"linear\"", "type = \"linaer\"", AllOf(HasSubstr("\"linaer\""), HasSubstr("linear")));
   expect_refused(all, "loss = \"mse\"", "loss = \"mse_\"",
                  AllOf(HasSubstr("the loss of head \"helper\""), HasSubstr("\"mse_\""), HasSubstr("\"mse\"")));
@@ -267,6 +302,10 @@ options = { widths = [2] })",
   expect_refused(kGraphJob + "[data2]\n", "[data2]", "", HasSubstr("model.bottom_mlp must end with"), kMetaAlone);
   expect_refused(all, "name = \"c2\"\n", "name = \"c4\"\nfeatures = [\"film\"]\n[[table]]\nname = \"c2\"\n",
                  HasSubstr("table \"c4\" reads the feature \"film\", but the data has no such column"), kMetaAlone);
+  expect_refused(
+      all, "weight = 0.25", "weight = 0.25\nlabel = \"like\"",
+      HasSubstr("the head \"helper\" wants the label \"like\", but the data's one label is called \"label\""),
+      kMetaAlone);
   expect_refused(all, "exact_adagrad", "exact_adagard", AllOf(HasSubstr("table c0"), HasSubstr("exact_adagard")),
                  kMetaAlone);
   expect_refused(kGraphJob, "dense = 5", "dense = 0", HasSubstr("needs dense inputs, and the data has none"), kWhole);

@@ -93,6 +93,48 @@ TEST(LayerGraphs, HaveTheGradientsOfDifferences) {
   }
 }
 
+// A sequence that two layers take, and one that is pooled to a row.
+TEST(LayerGraphs, HaveTheGradientsOfSequences) {
+  std::vector<EmbeddingBagConfig> all = tables();
+  all[1].pooling = PoolingType::kNone;
+  ModelGraph model = graph_over(2, all);
+  EXPECT_THAT(model.sequences, ElementsAre(3, 3));
+  EXPECT_EQ(model.pooled_width, 3);
+  model.layers = {{"target", "sum_pooling", {"wanted"}},
+                  {"interest", "target_attention", {"target", "seen"}, R"({"widths": [4]})"},
+                  {"largest", "max_pooling", {"seen"}},
+                  {"out", "linear", {"user", "target", "interest", "largest"}}};
+  model.heads = {{"h", "out"}};
+  LayerGraph graph(runtime(), model, {.seed = 3});
+  const Tensor dense = random_matrix(3, 2, 1), pooled = random_matrix(3, 3, 2), factors = random_matrix(3, 1, 5);
+  const Tensor seen = random_matrix(5, 3, 3), wanted = random_matrix(3, 3, 4);
+  const std::vector<DenseInput> rows = {{seen, Tensor::from(std::vector<int64_t>{0, 2, 2, 5})},
+                                        {wanted, Tensor::from(std::vector<int64_t>{0, 1, 2, 3})}};
+  const auto value = [&] {
+    double sum = 0;
+    const Tensor& out = graph.forward(dense, pooled, true, rows)[0];
+    for (int64_t i = 0; i < out.numel(); ++i) sum += out.item(i) * factors.item(i);
+    return sum;
+  };
+  value();
+  graph.backward({factors});
+  const std::vector<Tensor> got = {graph.sequence_gradients()[0].clone(), graph.sequence_gradients()[1].clone()};
+  for (size_t k = 0; k < rows.size(); ++k) {
+    ASSERT_EQ(got[k].shape(), rows[k].values.shape());
+    for (int64_t i = 0; i < got[k].numel(); ++i) {
+      constexpr float kStep = 1.0f / 128;
+      float& x = rows[k].values.data<float>()[i];
+      const float before = x;
+      x = before + kStep;
+      const double above = value();
+      x = before - kStep;
+      const double below = value();
+      x = before;
+      EXPECT_NEAR(got[k].item(i), (above - below) / (2 * kStep), 5e-3) << "sequence " << k << ", value " << i;
+    }
+  }
+}
+
 TEST(LayerGraphs, AddGradientsUpUntilTheyAreCleared) {
   LayerGraph graph(runtime(), diamond(), {.seed = 3});
   const Tensor dense = random_matrix(2, 3, 1), pooled = random_matrix(2, 9, 2);

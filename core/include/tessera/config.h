@@ -148,6 +148,7 @@ struct DataConfig {
   int64_t columns = 8;
   int64_t dense = 13;
   std::vector<int64_t> pooling = {1};
+  int64_t labels = 1;
   std::string index_dist = "uniform";
   double buffer_mib = 256;
   bool operator==(const DataConfig&) const = default;

@@ -50,7 +50,10 @@ struct Samples {
 
 // What a reader found. `columns` are in the order of the keys of every batch.
 struct Dataset {
-  std::string name;                 // "movielens-small"
+  std::string name;  // "movielens-small"
+  std::vector<std::string> labels = {"label"};
+  bool binary_labels = true;        // 0 and 1 alone; else any numbers
+  bool weighted_samples = false;    // samples have weights
   std::vector<std::string> dense;   // names of the dense inputs
   std::vector<DataColumn> columns;  // name, table rows, pooling, weights
   Samples train;
@@ -113,13 +116,16 @@ class Batch {
   KeyedJaggedTensor sparse;  // keys: the columns; values int32, or int64 where a table has more than 2^31 - 1 rows;
                              // lengths and offsets int32, or int64 where there are as many ids; weights where a
                              // column has some, 1 for the ids of all others
-  Tensor labels;             // float32 [B]
-  int64_t global_size = 0;   // samples of this batch on all ranks; B may be 0 where it is smaller than the world
+  Tensor labels;             // float32 [B], of data with several the first
+  Tensor further_labels;     // float32 [labels - 1, B]; undefined: there are none
+  Tensor sample_weights;     // float32 [B], what losses are multiplied with; undefined: 1
+  Tensor label(size_t which) const;  // [B]
+  int64_t global_size = 0;  // samples of this batch on all ranks; B may be 0 where it is smaller than the world
 
  private:
   friend class BatchReader;
   struct Buffers {
-    Tensor dense, labels, values, lengths, offsets, weights;
+    Tensor dense, labels, further_labels, sample_weights, values, lengths, offsets, weights;
   };
   Buffers buffers_;
 };
@@ -153,6 +159,7 @@ class BatchReader {
  private:
   int64_t first_sample(int64_t batch) const;  // of a batch of the epoch, in its order
   void fill(Batch& batch) const;              // with refs_
+  void fill_labels(Batch& batch) const;
 
   Samples samples_;
   BatchReaderOptions options_;

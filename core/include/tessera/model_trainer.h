@@ -34,6 +34,7 @@ struct ModelTrainerOptions {
   std::vector<EmbeddingBagConfig> tables;  // of pooling kNone: sequences
   bool is_weighted = false;                // batches have weights, which scale pooled rows: those tables must be sums
   ModelGraph graph;                        // over these tables: graph_over(), dlrm_graph()
+  std::vector<std::string> labels;         // of batches, which heads name; empty: one, which every head takes
   DenseOptimizerSpec dense_optimizer;
   double dense_max_gradient_norm = 0;  // GradientClippingOptimizer's, of the sums over ranks; 0: none
   DistributedModelParallelOptions parallel;

@@ -227,6 +227,7 @@ const std::vector<Field<DataConfig>>& fields<DataConfig>() {
       {"columns", &S::columns, "columns", "synthetic: number of sparse columns", 1, 1e6},
       {"dense", &S::dense, "values", "synthetic: dense inputs per sample", 0, 1e6},
       {"pooling", &S::pooling, "ids per bag", "synthetic: every bag's length, one per column or one for all", 0, 1e6},
+      {"labels", &S::labels, "labels", "synthetic: `label`, `label1`, ..., which are alike and not the same", 1, 1000},
       {"index_dist", &S::index_dist, "", "synthetic: `uniform` or `zipf:A` with exponent A"},
       {"buffer_mib", &S::buffer_mib, "MiB per rank",
        "reader parts: samples in memory; what is larger is read anew in each epoch and shuffled window by window", 0.01,

@@ -66,6 +66,11 @@ void fill_values(Refs refs, const Index* lengths, const Index* offsets, Id* valu
 
 }  // namespace
 
+Tensor Batch::label(size_t which) const {
+  if (which == 0) return labels;
+  return further_labels.narrow(static_cast<int64_t>(which) - 1, 1).reshape({labels.numel()});
+}
+
 int64_t Samples::size() const { return kept ? kept->size() : streamed ? streamed->size() : 0; }
 
 ExamplesPtr Samples::some() const {
@@ -137,6 +142,21 @@ bool BatchReader::next(Batch& batch) {
   return true;
 }
 
+// What samples have beside their first label.
+void BatchReader::fill_labels(Batch& batch) const {
+  const data::LabelForm& form = (samples_.kept ? *samples_.kept : samples_.streamed->form()).label_form();
+  const int64_t count = std::ssize(refs_), further = static_cast<int64_t>(form.labels) - 1;
+  batch.further_labels = batch.sample_weights = {};
+  if (further > 0) batch.further_labels = take(batch.buffers_.further_labels, {further, count}, DType::kFloat32);
+  if (form.weighted) batch.sample_weights = take(batch.buffers_.sample_weights, {count}, DType::kFloat32);
+  for (int64_t i = 0; i < count; ++i) {
+    const SampleRef& ref = refs_[static_cast<size_t>(i)];
+    for (int64_t k = 0; k < further; ++k)
+      batch.further_labels.data<float>()[k * count + i] = ref.examples->label(ref.index, static_cast<size_t>(k) + 1);
+    if (form.weighted) batch.sample_weights.data<float>()[i] = ref.examples->sample_weight(ref.index);
+  }
+}
+
 void BatchReader::fill(Batch& batch) const {
   const Refs refs = refs_;
   const Examples& form = samples_.kept ? *samples_.kept : samples_.streamed->form();
@@ -149,10 +169,12 @@ void BatchReader::fill(Batch& batch) const {
     const SampleRef& ref = refs[static_cast<size_t>(i)];
     if (inputs > 0)
       std::memcpy(batch.dense.data<float>() + i * inputs, ref.examples->dense(ref.index), inputs * sizeof(float));
-    batch.labels.data<float>()[i] = ref.examples->label(ref.index) ? 1.0f : 0.0f;
+    batch.labels.data<float>()[i] = ref.examples->label(ref.index);
     ids += ref.examples->num_ids(ref.index);
     wide = wide || ref.examples->wide();
   }
+
+  fill_labels(batch);
 
   const DType index_type = ids > std::numeric_limits<int32_t>::max() ? DType::kInt64 : DType::kInt32;
   const Tensor values = take(batch.buffers_.values, {ids}, wide ? DType::kInt64 : DType::kInt32);

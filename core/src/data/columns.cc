@@ -199,6 +199,12 @@ std::vector<const Columns::Column*> Columns::of(const std::string& as) const {
   return out;
 }
 
+std::vector<std::string> Columns::labels() const {
+  std::vector<std::string> out;
+  for (const Column* c : of("label")) out.push_back(c->name);
+  return out;
+}
+
 std::vector<std::string> Columns::dense() const {
   std::vector<std::string> out;
   for (const Column* c : of("dense")) out.push_back(c->name);
@@ -402,7 +408,7 @@ void Columns::append(const BlockRows& at, std::span<const tsr_reader_values> val
   }
   for (int64_t i = 0; i < at.rows; ++i) {
     const int64_t row = at.first + i;
-    examples.begin_sample(labelled_ && label_of(label, at, values[0], row));
+    examples.begin_sample(labelled_ && label_of(label, at, values[0], row) ? 1.0f : 0.0f);
     for (size_t k = 0; k < dense.size(); ++k) examples.add_dense(dense_of(*dense[k], at, values[first_dense + k], row));
     for (size_t k = 0; k < ids.size(); ++k) {
       const Ids& e = encoded[k];

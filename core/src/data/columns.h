@@ -57,6 +57,7 @@ class Columns {
   // kInvalidArgument where a config's columns are others than these, or are read otherwise.
   void require_same(const Columns& config) const;
 
+  std::vector<std::string> labels() const;
   std::vector<std::string> dense() const;
   std::vector<DataColumn> ids() const;  // of a vocabulary that has not learned, 1 row
   // Tells which columns the files have, and which are lists by themselves. `needs_label`: else they may be without the

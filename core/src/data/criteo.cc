@@ -26,7 +26,7 @@ void add_line(std::string_view text, const LineReader& lines, const std::vector<
   if (label != "0" && label != "1") {
     fail(Code::kInvalidArgument, lines.where(), ": the label is \"", label.substr(0, 20), "\", but must be 0 or 1");
   }
-  examples.begin_sample(label == "1");
+  examples.begin_sample(label == "1" ? 1.0f : 0.0f);
   for (int i = 1; i <= kIntegers; ++i) {
     if (finished(text)) too_few_fields(lines);
     const std::string_view field = cut(text, '\t');

@@ -5,8 +5,8 @@
 
 namespace tessera::data {
 
-Examples::Examples(size_t num_dense, std::vector<DataColumn> columns)
-    : num_dense_(num_dense), columns_(std::move(columns)) {
+Examples::Examples(size_t num_dense, std::vector<DataColumn> columns, LabelForm form)
+    : num_dense_(num_dense), form_(form), columns_(std::move(columns)) {
   for (const DataColumn& column : columns_) {
     keys_.push_back(column.name);
     wide_ = wide_ || column.rows > std::numeric_limits<int32_t>::max();
@@ -14,11 +14,12 @@ Examples::Examples(size_t num_dense, std::vector<DataColumn> columns)
   }
 }
 
-void Examples::begin_sample(bool label) {
-  if (labels_.size() >= std::numeric_limits<uint32_t>::max()) {
+void Examples::begin_sample(float label) {
+  if (samples_ >= std::numeric_limits<uint32_t>::max()) {
     fail(Code::kResourceExhausted, "a data set of more than 2^32 - 1 samples does not fit: set data.limit");
   }
   labels_.push_back(label);
+  ++samples_;
   column_ = 0;
   bag_length_ = 0;
 }
@@ -49,14 +50,16 @@ void Examples::end_bag() {
 }
 
 void Examples::end_sample() {
-  TESSERA_CHECK(column_ == columns_.size() && dense_.size() == labels_.size() * num_dense_, "a sample is not complete");
+  TESSERA_CHECK(column_ == columns_.size() && dense_.size() == samples_ * num_dense_ &&
+                    labels_.size() == samples_ * form_.values(),
+                "a sample is not complete");
   if (!single_) starts_.push_back(static_cast<int64_t>(wide_ ? ids64_.size() : ids32_.size()));
 }
 
 // All samples before this one, and this one's columns before the current one, had one id each.
 void Examples::leave_single() {
   single_ = false;
-  const size_t before = labels_.size() - 1;
+  const size_t before = samples_ - 1;
   lengths_.assign(before * columns_.size() + column_, 1);
   starts_.resize(before + 1);
   for (size_t s = 0; s <= before; ++s) starts_[s] = static_cast<int64_t>(s * columns_.size());
@@ -75,7 +78,9 @@ Examples Examples::split_off(int64_t first) {
     to.assign(from.begin() + begin, from.end());
     from.resize(static_cast<size_t>(begin));
   };
-  Examples tail(num_dense_, columns_);
+  Examples tail(num_dense_, columns_, form_);
+  tail.samples_ = samples_ - static_cast<size_t>(first);
+  samples_ = static_cast<size_t>(first);
   tail.single_ = single_;
   tail.wide_ = wide_;
   const int64_t id = first_id(first);
@@ -84,7 +89,7 @@ Examples Examples::split_off(int64_t first) {
   else
     move_tail(ids32_, id, tail.ids32_);
   move_tail(weights_, id, tail.weights_);
-  move_tail(labels_, first, tail.labels_);
+  move_tail(labels_, first * static_cast<int64_t>(form_.values()), tail.labels_);
   move_tail(dense_, first * num_dense(), tail.dense_);
   if (!single_) {
     move_tail(lengths_, first * num_columns(), tail.lengths_);

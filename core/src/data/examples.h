@@ -29,15 +29,25 @@ struct SampleMemory : std::allocator<T> {
   }
 };
 
-// Append-only while it is being read, constant afterwards. A sample costs 1 byte for the label, 4 per dense value and 4
-// (8 where a table or an id needs them) per id; bags' lengths and a start cost 4 per column and 8 more from the first
+// What a sample has before its dense values: labels, and where samples have weights, its weight behind them.
+struct LabelForm {
+  size_t labels = 1;
+  bool weighted = false;
+  bool binary = true;  // nothing but 0 and 1 was meant
+  size_t values() const { return labels + (weighted ? 1 : 0); }
+};
+
+// Append-only while it is being read, constant afterwards. A sample costs 4 bytes for each label, 4 per dense value and
+// 4 (8 where a table or an id needs them) per id; bags' lengths and a start cost 4 per column and 8 more from the first
 // sample on that has a bag of other than one id.
 class Examples {
  public:
-  Examples(size_t num_dense, std::vector<DataColumn> columns);
+  Examples(size_t num_dense, std::vector<DataColumn> columns, LabelForm form = {});
 
-  // One sample: label, then every dense value, then the bag of each column, in order. end_sample() checks the counts.
-  void begin_sample(bool label);
+  // One sample: labels (the first, then add_label() for the others and the weight), every dense value, then the bag of
+  // each column, in order. end_sample() checks the counts.
+  void begin_sample(float label);
+  void add_label(float value) { labels_.push_back(value); }
   void add_dense(float value) { dense_.push_back(value); }
   // False: the column has no such row. The id is kept all the same: what becomes of it is for bounds_check to say.
   bool add_id(int64_t id, float weight = 1) {
@@ -62,7 +72,8 @@ class Examples {
   void reserve(int64_t samples);
   void shrink_to_fit();
 
-  int64_t size() const { return static_cast<int64_t>(labels_.size()); }
+  int64_t size() const { return static_cast<int64_t>(labels_.size() / form_.values()); }
+  const LabelForm& label_form() const { return form_; }
   int64_t num_dense() const { return static_cast<int64_t>(num_dense_); }
   int64_t num_columns() const { return static_cast<int64_t>(columns_.size()); }
   const std::vector<DataColumn>& columns() const { return columns_; }
@@ -70,7 +81,10 @@ class Examples {
   bool wide() const { return wide_; }          // ids are int64
   bool weighted() const { return weighted_; }  // a column has weights: all ids have one
 
-  bool label(int64_t sample) const { return labels_[sample] != 0; }
+  float label(int64_t sample, size_t which = 0) const {
+    return labels_[static_cast<size_t>(sample) * form_.values() + which];
+  }
+  float sample_weight(int64_t sample) const { return form_.weighted ? label(sample, form_.labels) : 1.0f; }
   const float* dense(int64_t sample) const { return dense_.data() + sample * num_dense_; }
   // Number of ids in each column's bag; nullptr: one each.
   const int32_t* lengths(int64_t sample) const {
@@ -94,13 +108,14 @@ class Examples {
   void widen();
 
   size_t num_dense_;
+  LabelForm form_;
   std::vector<DataColumn> columns_;
   std::vector<std::string> keys_;
   bool wide_ = false, weighted_ = false;
   bool single_ = true;  // every bag so far has one id: lengths_ and starts_ are left out
   template <class T>
   using Column = std::vector<T, SampleMemory<T>>;
-  Column<uint8_t> labels_;
+  Column<float> labels_;
   Column<float> dense_;
   Column<int32_t> ids32_;
   Column<int64_t> ids64_;
@@ -108,7 +123,7 @@ class Examples {
   Column<int32_t> lengths_;
   Column<int64_t> starts_;  // samples + 1 entries
   std::string bad_id_;
-  size_t column_ = 0;  // of the sample being read
+  size_t column_ = 0, samples_ = 0;  // of the sample being read; begun so far
   int32_t bag_length_ = 0;
 };
 

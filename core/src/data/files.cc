@@ -97,6 +97,7 @@ Dataset describe_files(const Runtime& runtime, const Config& config, const std::
   const Columns columns = encoding.empty() ? Columns(config) : Columns(encoding, "the model's encoding of columns");
   Dataset set;
   set.name = std::filesystem::path(config.data.path).filename();
+  set.labels = columns.labels();
   set.dense = columns.dense();
   set.columns = columns.ids();
   return set;
@@ -134,6 +135,7 @@ Dataset read_files(const Runtime& runtime, const Config& config, const std::stri
   const auto test_files = test.part ? std::make_shared<const ColumnFiles>(std::move(test)) : train_files;
   Dataset set;
   set.name = std::filesystem::path(data.path).filename();
+  set.labels = columns.labels();
   set.dense = columns.dense();
   set.columns = columns.ids();
   set.encoding = columns.json();

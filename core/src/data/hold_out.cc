@@ -23,6 +23,7 @@ void add_bags(const Examples& from, int64_t sample, Examples& to) {
 
 void add(const Examples& from, int64_t sample, Examples& to) {
   to.begin_sample(from.label(sample));
+  for (size_t i = 1; i < from.label_form().values(); ++i) to.add_label(from.label(sample, i));
   for (int64_t i = 0; i < from.num_dense(); ++i) to.add_dense(from.dense(sample)[i]);
   from.wide() ? add_bags<int64_t>(from, sample, to) : add_bags<int32_t>(from, sample, to);
   to.end_sample();
@@ -41,8 +42,8 @@ bool HoldOut::takes(int64_t sample, int64_t samples, int64_t block, bool streame
 
 std::pair<ExamplesPtr, ExamplesPtr> hold_out(const Examples& examples, const HoldOut& options) {
   const auto num_dense = static_cast<size_t>(examples.num_dense());
-  auto trained = std::make_shared<Examples>(num_dense, examples.columns());
-  auto kept = std::make_shared<Examples>(num_dense, examples.columns());
+  auto trained = std::make_shared<Examples>(num_dense, examples.columns(), examples.label_form());
+  auto kept = std::make_shared<Examples>(num_dense, examples.columns(), examples.label_form());
   for (int64_t i = 0; i < examples.size(); ++i)
     add(examples, i, options.takes(i, examples.size(), 0, false) ? *kept : *trained);
   trained->note_bad_id(examples.bad_id());

@@ -14,7 +14,7 @@ namespace {
 Examples numbered(int64_t n) {
   Examples out(1, {{"one", 1000}, {"many", 1000}});
   for (int64_t i = 0; i < n; ++i) {
-    out.begin_sample(i % 2 == 1);
+    out.begin_sample(static_cast<float>(i % 2));
     out.add_dense(static_cast<float>(i));
     out.add_id(i);
     out.end_bag();

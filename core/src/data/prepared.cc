@@ -1,4 +1,5 @@
 // The prepared format: meta.json and two text files with a sample a line.
+#include <cmath>
 #include <fstream>
 #include <iterator>
 
@@ -23,6 +24,26 @@ struct Place {
     fail(Code::kInvalidArgument, sentence(parts...));
   }
 };
+
+// Labels, and the weight behind them where there are weights.
+void add_labels(std::string_view field, const Place& place, Examples& examples) {
+  const LabelForm& form = examples.label_form();
+  if (form.binary && field.substr(0, field.find(',')) != "0" && field.substr(0, field.find(',')) != "1")
+    place.wrong("the label is \"", field.substr(0, 20), "\", but must be 0 or 1");
+  std::string_view rest = field;
+  for (size_t i = 0; i < form.values(); ++i) {
+    double value = 0;
+    if (finished(rest) || !parse_number(cut(rest, ','), value) || !std::isfinite(value))
+      place.wrong("the labels", form.weighted ? " and the weight" : "", " are \"", field.substr(0, 40),
+                  "\", but must be ", form.values(), form.values() == 1 ? " number" : " numbers with commas between");
+    if (form.weighted && i == form.labels && value < 0) place.wrong("the sample's weight ", value, " is below 0");
+    if (i == 0)
+      examples.begin_sample(static_cast<float>(value));
+    else
+      examples.add_label(static_cast<float>(value));
+  }
+  if (!finished(rest)) place.wrong("there are more than ", form.values(), " labels");
+}
 
 void add_dense_values(std::string_view field, const Place& place, Examples& examples) {
   for (int64_t i = 0; i < examples.num_dense(); ++i) {
@@ -54,7 +75,7 @@ void add_bag(std::string_view field, const DataColumn& column, const Place& plac
 }
 
 ExamplesPtr read_part(const std::string& path, const Dataset& set, int64_t limit, int64_t expected_rows) {
-  Examples examples(set.dense.size(), set.columns);
+  Examples examples(set.dense.size(), set.columns, {set.labels.size(), set.weighted_samples, set.binary_labels});
   LineReader lines(path);
   for (std::string_view line; lines.next(line);) {
     if (limit > 0 && examples.size() == limit) return finish(std::move(examples));
@@ -80,6 +101,10 @@ int64_t promised_rows(const JsonObject& meta, const char* part) {
 Dataset described_by(const JsonObject& meta) {
   Dataset set;
   set.name = meta.get<std::string>("name", "");
+  set.binary_labels = !meta.has("labels");
+  if (!set.binary_labels) set.labels = meta.get<std::vector<std::string>>("labels");
+  if (set.labels.empty()) meta.wrong("labels is empty: leave it out where there is one label");
+  set.weighted_samples = meta.get<bool>("sample_weights", false);
   set.dense = meta.get<std::vector<std::string>>("dense");
   for (const JsonObject& column : meta.objects("columns")) {
     set.columns.push_back(
@@ -93,13 +118,12 @@ Dataset described_by(const JsonObject& meta) {
 
 void add_prepared_line(std::string_view text, const std::string& file, int64_t line, Examples& examples) {
   const Place place{file, line};
-  const std::string_view label = cut(text, '\t');
-  if (label != "0" && label != "1") place.wrong("the label is \"", label.substr(0, 20), "\", but must be 0 or 1");
+  const std::string_view labels = cut(text, '\t');
   const auto too_few = [&] {
     place.wrong("a line has ", 2 + examples.num_columns(), " fields with tabs between; this one has fewer");
   };
   if (finished(text)) too_few();
-  examples.begin_sample(label == "1");
+  add_labels(labels, place, examples);
   add_dense_values(cut(text, '\t'), place, examples);
   for (const DataColumn& column : examples.columns()) {
     if (finished(text)) too_few();

@@ -226,7 +226,7 @@ TEST(Examples, SplitOffKeepsEveryBag) {
     Examples all(1, {{"a", 100, "sum"}, {"b", int64_t{1} << 40, "sum"}});
     EXPECT_TRUE(all.wide());
     for (int s = 0; s < 6; ++s) {
-      all.begin_sample(s % 2);
+      all.begin_sample(static_cast<float>(s % 2));
       all.add_dense(static_cast<float>(s));
       EXPECT_TRUE(all.add_id(s));
       all.end_bag();
@@ -260,7 +260,7 @@ TEST(Examples, KeepsIdsThatNoColumnHas) {
   Examples all(0, {{"a", 10, "sum"}});
   const std::vector<int64_t> ids = {3, 10, -1, int64_t{1} << 40, 9};
   for (const int64_t id : ids) {
-    all.begin_sample(true);
+    all.begin_sample(1);
     EXPECT_EQ(all.add_id(id), id == 3 || id == 9) << id;
     EXPECT_EQ(all.wide(), id > 10 || all.size() == 5) << "as wide as the widest so far";
     all.end_bag();

@@ -1,5 +1,6 @@
 // Samples out of nothing: ids by a distribution, labels from a hidden model.
 #include <cmath>
+#include <numbers>
 #include <numeric>
 
 #include "data/index_distribution.h"
@@ -75,29 +76,34 @@ std::vector<int64_t> lengths_of(const DataConfig& config) {
 }
 
 // Sample i follows from seed, part and i alone.
-ExamplesPtr make_part(const DataConfig& config, const Dataset& set, const HiddenModel& model, uint64_t seed,
-                      int64_t samples) {
+ExamplesPtr make_part(const DataConfig& config, const Dataset& set, const std::vector<HiddenModel>& models,
+                      uint64_t seed, int64_t samples) {
   const std::vector<int64_t> lengths = lengths_of(config);
   std::vector<IndexDistribution> distributions;
   for (const DataColumn& column : set.columns) distributions.emplace_back(config.index_dist, column.rows);
-  Examples examples(set.dense.size(), set.columns);
+  Examples examples(set.dense.size(), set.columns, {models.size()});
   std::vector<float> dense(set.dense.size());
   std::vector<int64_t> ids;
+  std::vector<double> logits(models.size());
   for (int64_t s = 0; s < samples; ++s) {
     Random random(combine(seed, s));
-    double logit = 0;
+    std::fill(logits.begin(), logits.end(), 0.0);
     for (size_t i = 0; i < dense.size(); ++i) {
       dense[i] = static_cast<float>(random.normal());
-      logit += model.of_dense(static_cast<int64_t>(i), dense[i]);
+      for (size_t k = 0; k < models.size(); ++k)
+        logits[k] += models[k].of_dense(static_cast<int64_t>(i), static_cast<double>(dense[i]));
     }
     ids.clear();
     for (size_t column = 0; column < lengths.size(); ++column) {
       for (int64_t j = 0; j < lengths[column]; ++j) {
         ids.push_back(distributions[column](random));
-        logit += model.of_id(static_cast<int64_t>(column), ids.back());
+        for (size_t k = 0; k < models.size(); ++k)
+          logits[k] += models[k].of_id(static_cast<int64_t>(column), ids.back());
       }
     }
-    examples.begin_sample(random.uniform() < 1 / (1 + std::exp(-logit)));
+    const auto drawn = [&](double logit) { return random.uniform() < 1 / (1 + std::exp(-logit)) ? 1.0f : 0.0f; };
+    examples.begin_sample(drawn(logits[0]));
+    for (size_t k = 1; k < logits.size(); ++k) examples.add_label(drawn((logits[0] + logits[k]) / std::numbers::sqrt2));
     for (float value : dense) examples.add_dense(value);
     auto id = ids.begin();
     for (const int64_t length : lengths) {
@@ -114,6 +120,7 @@ ExamplesPtr make_part(const DataConfig& config, const Dataset& set, const Hidden
 Dataset describe_synthetic(const DataConfig& config) {
   Dataset set;
   set.name = "synthetic";
+  for (int64_t k = 1; k < config.labels; ++k) set.labels.push_back(cat("label", k));
   const std::vector<int64_t> rows = rows_of(config, config.columns);
   for (int64_t i = 0; i < config.dense; ++i) set.dense.push_back(cat("d", i));
   for (int64_t i = 0; i < config.columns; ++i) set.columns.push_back({cat("c", i), rows[i], "sum"});
@@ -123,9 +130,11 @@ Dataset describe_synthetic(const DataConfig& config) {
 Dataset make_synthetic(const DataConfig& config, uint64_t seed) {
   Dataset set = describe_synthetic(config);
   const std::vector<int64_t> lengths = lengths_of(config);
-  const HiddenModel model(seed, config.dense, std::accumulate(lengths.begin(), lengths.end(), int64_t{0}));
-  set.train = make_part(config, set, model, combine(seed, 2), config.samples);
-  set.test = make_part(config, set, model, combine(seed, 3), config.test_samples);
+  const int64_t ids = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+  std::vector<HiddenModel> models{HiddenModel(seed, config.dense, ids)};
+  for (size_t k = 1; k < set.labels.size(); ++k) models.emplace_back(combine(seed, 100 + k), config.dense, ids);
+  set.train = make_part(config, set, models, combine(seed, 2), config.samples);
+  set.test = make_part(config, set, models, combine(seed, 3), config.test_samples);
   return set;
 }
 

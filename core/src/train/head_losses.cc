@@ -27,29 +27,54 @@ std::unique_ptr<DenseLayer> make_loss(const Runtime& runtime, const HeadSpec& he
   }
 }
 
+size_t find_label(const HeadSpec& head, const std::vector<std::string>& labels) {
+  const auto at = std::find(labels.begin(), labels.end(), head.label);
+  if (at != labels.end()) return static_cast<size_t>(at - labels.begin());
+  if (labels.empty() || (labels.size() == 1 && head.label == HeadSpec().label)) return 0;
+  std::string known;
+  for (const std::string& label : labels) known += cat(known.empty() ? "\"" : ", \"", label, '"');
+  fail(Code::kInvalidArgument, "the head \"", head.name, "\" wants the label \"", head.label, "\", but the data's ",
+       labels.size() == 1 ? "one label is called " : "labels are called ", known);
+}
+
+// A cross-entropy is of probabilities.
+void check_probabilities(const HeadSpec& head, const Tensor& labels) {
+  for (const float label : labels.span<float>()) {
+    if (label >= 0 && label <= 1) continue;
+    fail(Code::kInvalidArgument, "the head \"", head.name, "\" has the loss ", kOwnLoss,
+         ", whose labels are from 0 to 1, and \"", head.label, "\" has ", label);
+  }
+}
+
 }  // namespace
 
 HeadLosses::HeadLosses(const Runtime& runtime, const ModelGraph& graph, const LayerGraph& layers,
-                       std::shared_ptr<const DenseStep> step, DeviceStreamPtr stream)
-    : stream_(std::move(stream)), memory_(graph.heads.size()), grads_(graph.heads.size()) {
-  for (size_t h = 0; h < graph.heads.size(); ++h)
-    losses_.push_back(make_loss(runtime, graph.heads[h], layers.head_width(h), step));
+                       HeadLossesOptions options)
+    : options_(std::move(options)), heads_(graph.heads), memory_(heads_.size()), grads_(heads_.size()) {
+  for (size_t h = 0; h < heads_.size(); ++h) {
+    labels_.push_back(find_label(heads_[h], options_.labels));
+    losses_.push_back(make_loss(runtime, heads_[h], layers.head_width(h), options_.step));
+  }
   if (losses_.front())
-    fail(Code::kInvalidArgument, "the first head \"", graph.heads[0].name, "\" has the loss \"", graph.heads[0].loss,
+    fail(Code::kInvalidArgument, "the first head \"", heads_[0].name, "\" has the loss \"", heads_[0].loss,
          "\", but what a model predicts is the logit of its first head: put one of ", kOwnLoss, " first");
 }
 
 const Tensor& HeadLosses::reserve(size_t head, int64_t samples) {
   Tensor& memory = memory_[head];
   if (!memory.defined() || memory.numel() < samples)
-    memory = stream_ ? stream_->empty({samples, 1}) : Tensor::empty({samples, 1});
+    memory = options_.stream ? options_.stream->empty({samples, 1}) : Tensor::empty({samples, 1});
   return grads_[head] = memory.first({samples, 1});
 }
 
-double HeadLosses::train(size_t head, const Tensor& input, const Tensor& labels, const Tensor& weights, double scale) {
+double HeadLosses::train(size_t head, const Tensor& input, const Batch& batch, double scale) {
+  const Tensor labels = batch.label(labels_[head]), &weights = batch.sample_weights;
   const int64_t samples = labels.numel();
   const Tensor& grad = reserve(head, samples);
-  if (losses_[head] == nullptr) return binary_cross_entropy_with_logits(input, {labels, weights}, grad, scale);
+  if (losses_[head] == nullptr) {
+    check_probabilities(heads_[head], labels);
+    return binary_cross_entropy_with_logits(input, {labels, weights}, grad, scale);
+  }
   DenseLayer& loss = *losses_[head];
   const Tensor each = loss.forward({input, labels.reshape({samples, 1})}, true);
   double sum = 0;

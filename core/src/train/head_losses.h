@@ -2,29 +2,40 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "tessera/data.h"
 #include "tessera/layer_graph.h"
 #include "tessera/runtime.h"
 
 namespace tessera {
 
+struct HeadLossesOptions {
+  std::vector<std::string> labels;  // of batches; empty: one, which every head takes
+  std::shared_ptr<const DenseStep> step = nullptr;
+  DeviceStreamPtr stream = nullptr;  // where gradients are; null: host memory
+};
+
 class HeadLosses {
  public:
-  // kInvalidArgument: a head whose input its loss does not take. kNotFound: no plugin computes a loss. With a stream
-  // gradients are on its device.
-  HeadLosses(const Runtime& runtime, const ModelGraph& graph, const LayerGraph& layers,
-             std::shared_ptr<const DenseStep> step, DeviceStreamPtr stream);
+  // kInvalidArgument: a head whose input its loss does not take, or whose label is none of those. kNotFound: no plugin
+  // computes a loss.
+  HeadLosses(const Runtime& runtime, const ModelGraph& graph, const LayerGraph& layers, HeadLossesOptions options);
 
-  // In host memory: the sum over the samples of the head's loss, each times its weight (undefined: 1). gradients() has
-  // that of scale * sum then.
-  double train(size_t head, const Tensor& input, const Tensor& labels, const Tensor& weights, double scale);
+  // In host memory: the sum over the samples of the head's loss, each times its weight. gradients() has that of scale *
+  // sum then. kInvalidArgument: a label that the loss does not take.
+  double train(size_t head, const Tensor& input, const Batch& batch, double scale);
+  // Which of the batch's labels the head takes.
+  size_t label(size_t head) const { return labels_[head]; }
   // Room for the gradient of a head's input, [samples, 1].
   const Tensor& reserve(size_t head, int64_t samples);
   const std::vector<Tensor>& gradients() const { return grads_; }
 
  private:
-  DeviceStreamPtr stream_;
+  HeadLossesOptions options_;
+  std::vector<HeadSpec> heads_;
+  std::vector<size_t> labels_;                       // by head
   std::vector<std::unique_ptr<DenseLayer>> losses_;  // by head; null: kOwnLoss
   std::vector<Tensor> memory_, grads_;               // by head
 };

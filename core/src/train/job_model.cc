@@ -13,15 +13,6 @@
 namespace tessera {
 namespace {
 
-// Data has one label: always called so, and by its column where the config describes columns.
-constexpr const char* kLabel = "label";
-
-std::string label_column(const Config& config) {
-  const auto column =
-      std::find_if(config.columns.begin(), config.columns.end(), [](const ColumnConfig& c) { return c.as == "label"; });
-  return column == config.columns.end() || column->name.empty() ? kLabel : column->name.front();
-}
-
 void add_layers(const Config& config, ModelGraph& graph) {
   for (const LayerConfig& l : config.layers)
     graph.layers.push_back({l.name, l.type, l.inputs, l.options.json, l.trainable});
@@ -82,9 +73,6 @@ void check_names(const Runtime& runtime, const Config& config) {
         throw Error(e.code(), cat("the loss of head \"", head.name, "\": ", e.what()));
       }
     }
-    if (head.label == kLabel || head.label == label_column(config)) continue;
-    fail(Code::kInvalidArgument, "the head \"", head.name, "\" wants the label \"", head.label,
-         "\", but the data's one label is called \"", label_column(config), '"');
   }
 }
 
@@ -98,8 +86,11 @@ void check_job(const Runtime& runtime, const Config& config, const std::string& 
   (void)bounds_check_of(tables);
   check_parts(runtime, config, tables, compute_device);
   const ModelGraph graph = model_of(config, tables, std::ssize(data.dense));
+  if (graph.pooled_width == 0)
+    fail(Code::kInvalidArgument,
+         "all tables have pooling none, but a model needs one that is pooled: pool one of them");
   const LayerGraph layers(runtime, graph, {.describes = true});
-  (void)HeadLosses(runtime, graph, layers, nullptr, nullptr);
+  (void)HeadLosses(runtime, graph, layers, {data.labels});
 }
 
 ModelGraph model_of(const Config& config, const std::vector<TableConfig>& tables, int64_t dense_inputs) {

@@ -53,7 +53,8 @@ ModelTrainer::ModelTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup>
       stream_(trains_on(tables_stream_, runtime, graph_) ? tables_stream_ : nullptr),
       dense_step_(std::make_shared<DenseStep>()),
       layers_(runtime, graph_, {options.seed, stream_, dense_step_}) {
-  losses_of_heads_ = std::make_unique<HeadLosses>(runtime, graph_, layers_, dense_step_, stream_);
+  losses_of_heads_ = std::make_unique<HeadLosses>(runtime, graph_, layers_,
+                                                  HeadLossesOptions{std::move(options.labels), dense_step_, stream_});
   dense_step_->rank = group->rank();
   if (layers_.sums_over_ranks() && group->world_size() > 1) {
     // In a group of its own: rows' gradients are on their way in the other while layers go backward.
@@ -146,7 +147,7 @@ Tensor ModelTrainer::train_dense(const Batch& batch, const Tensor& pooled, const
   double loss = 0;
   for (size_t h = 0; h < logits.size(); ++h) {
     const double weight = graph_.heads[h].weight;
-    loss += weight * losses_of_heads_->train(h, logits[h], batch.labels, {}, weight * scale);
+    loss += weight * losses_of_heads_->train(h, logits[h], batch, weight * scale);
   }
   losses_.push_back(loss);
   if (!std::isfinite(loss)) refuse_loss(loss, batch, pooled);
@@ -210,6 +211,8 @@ Tensor ModelTrainer::train_dense_on_device(const Batch& batch, const Tensor& poo
     stream_->fill(loss, 0);
     return stream_->empty({0, pooled.size(1)});
   }
+  if (batch.sample_weights.defined())
+    fail(Code::kUnimplemented, "samples have no weights where the dense part is on a device: job.device = \"cpu\"");
   Stopwatch watch(trace_);
   const DeviceBatch::Inputs inputs = inputs_->take(batch);
   const Tensor logits = layers_.forward(inputs.dense, pooled, true)[0];

@@ -27,7 +27,8 @@ uint64_t sample_hash(const Dataset& data) {
   for (int64_t i = 0; i < taken; ++i) {
     reader.seek(i * batches / taken);
     if (!reader.next(batch)) break;
-    for (const Tensor& t : {batch.labels, batch.dense, batch.sparse.values(), batch.sparse.lengths()})
+    for (const Tensor& t : {batch.labels, batch.further_labels, batch.sample_weights, batch.dense,
+                            batch.sparse.values(), batch.sparse.lengths()})
       hash = hashed(t, hash);
   }
   return hash;
