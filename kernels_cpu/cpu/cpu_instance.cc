@@ -83,7 +83,7 @@ void CpuInstance::look_up(const Batch& batch, const ForwardItem& item, Context* 
   const bool sequence = feature.pooling == TSR_POOLING_NONE;
   const int64_t first = feature.first_offset + item.begin;
   const int64_t begin = batch.offsets[first];
-  const int64_t slot = sequence ? begin - batch.begin(feature) : item.begin;
+  const int64_t output_row = sequence ? begin - batch.begin(feature) : item.begin;
   Pool pool;
   pool.table = table.row(0);
   pool.row_bytes = table.row_bytes();
@@ -101,7 +101,7 @@ void CpuInstance::look_up(const Batch& batch, const ForwardItem& item, Context* 
   pool.storage = config_.output;
   pool.output_bytes = feature.output_stride * bytes_of(config_.output);
   pool.rows = batch.rows(feature);
-  pool.output = batch.values(feature) + (pool.rows == nullptr ? slot * pool.output_bytes : 0);
+  pool.output = batch.values(feature) + (pool.rows == nullptr ? output_row * pool.output_bytes : 0);
   if (pool.rows != nullptr) pool.rows += item.begin;
   if (feature.pooling == TSR_POOLING_MAX) {
     int32_t* winners = nullptr;
@@ -142,7 +142,7 @@ Walk CpuInstance::walk_of(const Batch& batch, const tsr_backward& args, const Ta
   const tsr_lookup_feature& feature = batch.feature(entries.features.front());
   Walk walk{};
   walk.gradient = batch.values(feature);
-  walk.slot_bytes = feature.output_stride * bytes_of(config_.output);
+  walk.output_row_bytes = feature.output_stride * bytes_of(config_.output);
   walk.storage = config_.output;
   walk.grad_scale = static_cast<float>(args.grad_scale);
   walk.max_gradient = config_.max_gradient;

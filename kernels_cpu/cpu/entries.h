@@ -5,21 +5,21 @@
 
 namespace tessera_cpu {
 
-// A slot is a row of the output: a bag, or a position of a sequence. Slots of a table's features are numbered through.
+// An output row is that of a bag, or of a position of a sequence. Those of a table's features are numbered through.
 struct PlainEntry {
   uint32_t row;
-  uint32_t slot;
+  uint32_t output_row;
 };
 
 // Where ids have weights of their own, where MAX pooling asks for their position, or where their gradient is wanted.
 struct FullEntry {
   uint32_t row;
-  uint32_t slot;
+  uint32_t output_row;
   uint32_t position;  // in the batch's ids
   float weight;
 };
 
-struct Slot {
+struct OutputRow {
   const char* gradient;    // of the output row
   const int32_t* winners;  // MAX: per column the place, within the bag, of the id that won; otherwise NULL
   float scale;             // 1 / bag length for MEAN, otherwise 1

@@ -14,10 +14,10 @@ namespace {
 // all than one of so many for each thread; and where its entries would fill caches.
 constexpr int64_t kCutWithThreads = 4096;
 constexpr int64_t kTablesPerThread = 4;
-constexpr int64_t kCutForCache = 1 << 17;   // 1 MiB
-constexpr int64_t kWorthMap = 64;           // entries; fewer are sorted at once
-constexpr int64_t kWorthMapOfSlots = 1024;  // the same, where a gradient's address has to be looked up
-constexpr uint32_t kSortedInARow = 15;      // batches, after one whose rows mostly occurred again
+constexpr int64_t kCutForCache = 1 << 17;        // 1 MiB
+constexpr int64_t kWorthMap = 64;                // entries; fewer are sorted at once
+constexpr int64_t kWorthMapOfOutputRows = 1024;  // the same, where a gradient's address has to be looked up
+constexpr uint32_t kSortedInARow = 15;           // batches, after one whose rows mostly occurred again
 constexpr int64_t kEntriesPerBucket = 16384;
 constexpr int kMaxBucketBits = 8;
 constexpr size_t kMaxBuckets = size_t{1} << kMaxBucketBits;
@@ -25,46 +25,47 @@ constexpr int64_t kEntriesPerChunk = 16384;
 
 int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// How many slots a feature has: a bag has one, a position of a sequence too.
-int64_t slots_of(const Batch& batch, const tsr_lookup_feature& f) {
+// How many output rows a feature has: a bag has one, a position of a sequence too.
+int64_t output_rows_of(const Batch& batch, const tsr_lookup_feature& f) {
   return f.pooling == TSR_POOLING_NONE ? batch.end(f) - batch.begin(f) : f.bags;
 }
 
-PlainEntry entry_of(const Batch&, int64_t row, int64_t slot, int64_t, PlainEntry*) {
-  return {static_cast<uint32_t>(row), static_cast<uint32_t>(slot)};
+PlainEntry entry_of(const Batch&, int64_t row, int64_t output_row, int64_t, PlainEntry*) {
+  return {static_cast<uint32_t>(row), static_cast<uint32_t>(output_row)};
 }
-FullEntry entry_of(const Batch& batch, int64_t row, int64_t slot, int64_t position, FullEntry*) {
-  return {static_cast<uint32_t>(row), static_cast<uint32_t>(slot), static_cast<uint32_t>(position),
+FullEntry entry_of(const Batch& batch, int64_t row, int64_t output_row, int64_t position, FullEntry*) {
+  return {static_cast<uint32_t>(row), static_cast<uint32_t>(output_row), static_cast<uint32_t>(position),
           batch.weights == nullptr ? 1.0f : batch.weights[position]};
 }
 
 // Calls body(entry) for bags [begin, end) of a feature, in order.
 template <class Entry, class Id, class Body>
-void each_entry(const Batch& batch, const tsr_lookup_feature& f, int64_t begin, int64_t end, int64_t slot, Body body) {
+void each_entry(const Batch& batch, const tsr_lookup_feature& f, int64_t begin, int64_t end, int64_t output_row,
+                Body body) {
   const Id* ids = batch.ids.data<Id>();
   const bool sequence = f.pooling == TSR_POOLING_NONE;
   int64_t p = batch.offsets[f.first_offset + begin];
   for (int64_t b = begin; b < end; ++b) {
     const int64_t bag_end = batch.offsets[f.first_offset + b + 1];
     for (; p < bag_end; ++p) {
-      body(entry_of(batch, ids[p], slot, p, static_cast<Entry*>(nullptr)));
-      slot += sequence ? 1 : 0;
+      body(entry_of(batch, ids[p], output_row, p, static_cast<Entry*>(nullptr)));
+      output_row += sequence ? 1 : 0;
     }
-    slot += sequence ? 0 : 1;
+    output_row += sequence ? 0 : 1;
   }
 }
 template <class Entry, class Body>
-void each_entry_of(const Batch& batch, const tsr_lookup_feature& f, int64_t begin, int64_t end, int64_t slot,
+void each_entry_of(const Batch& batch, const tsr_lookup_feature& f, int64_t begin, int64_t end, int64_t output_row,
                    Body body) {
   if (batch.ids.wide()) {
-    each_entry<Entry, int64_t>(batch, f, begin, end, slot, body);
+    each_entry<Entry, int64_t>(batch, f, begin, end, output_row, body);
   } else {
-    each_entry<Entry, int32_t>(batch, f, begin, end, slot, body);
+    each_entry<Entry, int32_t>(batch, f, begin, end, output_row, body);
   }
 }
 
-// The slots of bags [begin, end) of a feature, from `to` on.
-void fill_slots(const GradientInput& input, uint32_t f, int64_t begin, int64_t end, Slot* to) {
+// The output rows of bags [begin, end) of a feature, from `to` on.
+void fill_output_rows(const GradientInput& input, uint32_t f, int64_t begin, int64_t end, OutputRow* to) {
   const Batch& batch = input.batch;
   const tsr_lookup_feature& feature = batch.feature(f);
   const int64_t step = feature.output_stride * batch.value_bytes;
@@ -89,15 +90,15 @@ void fill_slots(const GradientInput& input, uint32_t f, int64_t begin, int64_t e
   }
 }
 
-// body(feature, first slot) for the features of a table that is not cut, and their slots where there are any.
+// body(feature, first output row) for the features of a table that is not cut, and these rows where there are any.
 template <class Body>
 void each_feature(const TableEntries& t, const GradientInput& input, Body body) {
-  int64_t slot = 0;
+  int64_t output_row = 0;
   for (uint32_t f : t.features) {
     const tsr_lookup_feature& feature = input.batch.feature(f);
-    if (t.slots != nullptr) fill_slots(input, f, 0, feature.bags, t.slots + slot);
-    body(feature, slot);
-    slot += slots_of(input.batch, feature);
+    if (t.output_rows != nullptr) fill_output_rows(input, f, 0, feature.bags, t.output_rows + output_row);
+    body(feature, output_row);
+    output_row += output_rows_of(input.batch, feature);
   }
 }
 
@@ -106,14 +107,14 @@ Entry* gather_and_sort(const TableEntries& t, const Piece& piece, const Gradient
   Entry* const entries = reinterpret_cast<Entry*>(t.entries) + piece.begin;
   Entry* const other = reinterpret_cast<Entry*>(t.other) + piece.begin;
   if (t.bucket_bits == 0) {
-    each_feature(t, input, [&, to = entries](const tsr_lookup_feature& feature, int64_t slot) mutable {
-      each_entry_of<Entry>(input.batch, feature, 0, feature.bags, slot, [&to](const Entry& e) { *to++ = e; });
+    each_feature(t, input, [&, to = entries](const tsr_lookup_feature& feature, int64_t output_row) mutable {
+      each_entry_of<Entry>(input.batch, feature, 0, feature.bags, output_row, [&to](const Entry& e) { *to++ = e; });
     });
   }
   return sort_by_row(entries, other, piece.end - piece.begin, t.bucket_bits, t.row_bits);
 }
 
-IdRun id_run(const Batch& batch, const tsr_lookup_feature& f, int64_t slot) {
+IdRun id_run(const Batch& batch, const tsr_lookup_feature& f, int64_t output_row) {
   IdRun run{};
   run.ids = batch.ids.data<void>();
   run.wide_ids = batch.ids.wide();
@@ -123,7 +124,7 @@ IdRun id_run(const Batch& batch, const tsr_lookup_feature& f, int64_t slot) {
   run.begin = batch.begin(f);
   run.end = batch.end(f);
   run.bags = sequence ? run.end - run.begin : f.bags;
-  run.first_slot = slot;
+  run.first_output_row = output_row;
   run.scaled = f.pooling == TSR_POOLING_MEAN;
   return run;
 }
@@ -149,14 +150,16 @@ void mark(const TableEntries& t, const Piece& piece, const Batch& batch, OnceMap
 int64_t entry_bytes(const TableEntries& t) {
   return t.count * static_cast<int64_t>(t.full ? sizeof(FullEntry) : sizeof(PlainEntry));
 }
-int64_t slot_bytes(const TableEntries& t) { return t.formula ? 0 : t.num_slots * static_cast<int64_t>(sizeof(Slot)); }
-int64_t table_bytes(const TableEntries& t) { return 2 * aligned(entry_bytes(t)) + aligned(slot_bytes(t)); }
+int64_t output_row_bytes(const TableEntries& t) {
+  return t.formula ? 0 : t.num_output_rows * static_cast<int64_t>(sizeof(OutputRow));
+}
+int64_t table_bytes(const TableEntries& t) { return 2 * aligned(entry_bytes(t)) + aligned(output_row_bytes(t)); }
 
-// Gives a table its entries and slots at `at`, which has room for table_bytes().
+// Gives a table its entries and output rows at `at`, which has room for table_bytes().
 void place(char* at, TableEntries* t) {
   t->entries = at;
   t->other = at + aligned(entry_bytes(*t));
-  if (!t->formula) t->slots = reinterpret_cast<Slot*>(t->other + aligned(entry_bytes(*t)));
+  if (!t->formula) t->output_rows = reinterpret_cast<OutputRow*>(t->other + aligned(entry_bytes(*t)));
 }
 
 }  // namespace
@@ -177,7 +180,7 @@ void GradientPlan::group_features(const Batch& batch, const Config& config) {
 }
 
 void GradientPlan::add_chunks(const Batch& batch, uint32_t plan) {
-  int64_t slot = 0;
+  int64_t output_row = 0;
   for (uint32_t f : tables_[plan].features) {
     const tsr_lookup_feature& feature = batch.feature(f);
     for (int64_t b = 0; b < feature.bags;) {
@@ -192,10 +195,10 @@ void GradientPlan::add_chunks(const Batch& batch, uint32_t plan) {
         }
       }
       const int64_t before = feature.pooling == TSR_POOLING_NONE ? first - batch.begin(feature) : b;
-      chunks_.push_back({plan, f, b, end, slot + before});
+      chunks_.push_back({plan, f, b, end, output_row + before});
       b = end;
     }
-    slot += slots_of(batch, feature);
+    output_row += output_rows_of(batch, feature);
   }
 }
 
@@ -208,7 +211,7 @@ TableEntries GradientPlan::describe(const GradientInput& input, uint32_t table, 
   for (uint32_t f : t.features) {
     const tsr_lookup_feature& feature = input.batch.feature(f);
     t.count += input.batch.end(feature) - input.batch.begin(feature);
-    t.num_slots += slots_of(input.batch, feature);
+    t.num_output_rows += output_rows_of(input.batch, feature);
     t.full |= feature.pooling == TSR_POOLING_MAX;
     simple &= feature.pooling == TSR_POOLING_NONE || feature.pooling == TSR_POOLING_SUM;
     simple &= input.batch.rows(feature) == nullptr;
@@ -294,7 +297,8 @@ void GradientPlan::partition(const GradientInput& input, uint32_t threads) {
     const TableEntries& t = tables_[chunk.plan];
     int64_t* counts = bucket_starts_.data() + c * kMaxBuckets;
     const uint32_t mask = (1u << t.bucket_bits) - 1;
-    if (t.slots != nullptr) fill_slots(input, chunk.feature, chunk.begin, chunk.end, t.slots + chunk.first_slot);
+    if (t.output_rows != nullptr)
+      fill_output_rows(input, chunk.feature, chunk.begin, chunk.end, t.output_rows + chunk.first_output_row);
     each_entry_of<PlainEntry>(input.batch, input.batch.feature(chunk.feature), chunk.begin, chunk.end, 0,
                               [&](const PlainEntry& e) { ++counts[e.row & mask]; });
   });
@@ -305,8 +309,8 @@ void GradientPlan::partition(const GradientInput& input, uint32_t threads) {
     int64_t* next = bucket_starts_.data() + c * kMaxBuckets;
     const uint32_t mask = (1u << t.bucket_bits) - 1;
     const auto scatter = [&]<class Entry>(Entry* entries) {
-      each_entry_of<Entry>(input.batch, input.batch.feature(chunk.feature), chunk.begin, chunk.end, chunk.first_slot,
-                           [&](const Entry& e) { entries[next[e.row & mask]++] = e; });
+      each_entry_of<Entry>(input.batch, input.batch.feature(chunk.feature), chunk.begin, chunk.end,
+                           chunk.first_output_row, [&](const Entry& e) { entries[next[e.row & mask]++] = e; });
     };
     if (t.full) {
       scatter(reinterpret_cast<FullEntry*>(t.entries));
@@ -339,7 +343,7 @@ void GradientPlan::build(const GradientInput& input, const GradientOptions& opti
 bool GradientPlan::update_once(const TableEntries& t, const Piece& piece, const GradientInput& input, char* map,
                                Walk* walk) const {
   const int64_t n = piece.end - piece.begin;
-  if (walk->block == nullptr || t.full || t.sorted || n < (t.formula ? kWorthMap : kWorthMapOfSlots)) return false;
+  if (walk->block == nullptr || t.full || t.sorted || n < (t.formula ? kWorthMap : kWorthMapOfOutputRows)) return false;
   OnceMap once(map, n, t.bucket_bits, t.row_bits);
   mark(t, piece, input.batch, &once);
   if (once.places_taken() < n / 4 * 3) {
@@ -352,8 +356,8 @@ bool GradientPlan::update_once(const TableEntries& t, const Piece& piece, const 
   if (t.bucket_bits > 0) {
     again = pass.run(entries, n, again);
   } else {
-    each_feature(t, input, [&](const tsr_lookup_feature& feature, int64_t slot) {
-      again = pass.run(id_run(input.batch, feature, slot), again);
+    each_feature(t, input, [&](const tsr_lookup_feature& feature, int64_t output_row) {
+      again = pass.run(id_run(input.batch, feature, output_row), again);
     });
   }
   walk->count = again - entries;
@@ -366,7 +370,7 @@ void GradientPlan::prepare(const Piece& piece, const GradientInput& input, uint3
   TableEntries t = tables_[piece.plan];
   char* const room = worker_rooms_ + worker * room_bytes_;
   if (!keeps_entries(t)) place(room + map_bytes_, &t);
-  walk->slots = t.slots;
+  walk->output_rows = t.output_rows;
   if (update_once(t, piece, input, room, walk)) return;
   walk->count = piece.end - piece.begin;
   if (t.full) {

@@ -22,14 +22,14 @@ struct TableEntries {
   int64_t count;
   bool full;            // FullEntry rather than PlainEntry
   bool sorted;          // rows mostly occur again, going by earlier batches
-  bool formula;         // no slots: one feature, scale 1
+  bool formula;         // no output_rows: one feature, scale 1
   int row_bits;         // rows < 2^row_bits
   int bucket_bits;      // cut by so many low bits of the row; 0: not cut
   int64_t first_chunk;  // of the cut tables' chunks
-  int64_t num_slots;
-  char* entries;  // NULL with `other` and `slots`: those of the worker that sorts the table
+  int64_t num_output_rows;
+  char* entries;  // NULL with `other` and `output_rows`: those of the worker that sorts the table
   char* other;
-  Slot* slots;
+  OutputRow* output_rows;
 };
 
 // A run of a table's entries that one thread sorts and walks: a whole table, or one bucket of it.
@@ -79,7 +79,7 @@ class GradientPlan {
     uint32_t feature;
     int64_t begin;
     int64_t end;
-    int64_t first_slot;  // of bag `begin`
+    int64_t first_output_row;  // of bag `begin`
   };
 
   void group_features(const Batch& batch, const Config& config);

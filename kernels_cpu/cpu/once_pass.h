@@ -21,8 +21,8 @@ struct IdRun {
   int64_t begin;
   int64_t end;
   int64_t bags;
-  int64_t first_slot;
-  bool scaled;  // slots have scales that may differ from 1
+  int64_t first_output_row;
+  bool scaled;  // output rows have scales that may differ from 1
 
   int64_t first(int64_t bag) const {
     if (offsets == nullptr) return begin + bag;
@@ -32,7 +32,7 @@ struct IdRun {
 
 class OncePass {
  public:
-  // `walk` says where the gradients of slots are, and has the block; `once` has all entries of the piece.
+  // `walk` says where the gradients of output rows are, and has the block; `once` has all entries of the piece.
   OncePass(const Walk& walk, const OnceMap& once, const RowOps& ops);
 
   // Writes the entries left over to `again`, which has room for all; returns where they end. Rows may wait in the block
@@ -49,18 +49,19 @@ class OncePass {
   // body(sink): the best that serves gradients which lie ready, or not.
   template <class Body>
   PlainEntry* with_sink(bool ready, Body body) const;
-  const char* address(uint32_t slot) const {
-    return walk_.slots == nullptr ? walk_.gradient + slot * walk_.slot_bytes : walk_.slots[slot].gradient;
+  const char* address(uint32_t output_row) const {
+    return walk_.output_rows == nullptr ? walk_.gradient + output_row * walk_.output_row_bytes
+                                        : walk_.output_rows[output_row].gradient;
   }
-  void prefetch_gradient(uint32_t slot) const {
-    for (int64_t at = 0; at < gradient_bytes_; at += 64) __builtin_prefetch(address(slot) + at, 0, 3);
+  void prefetch_gradient(uint32_t output_row) const {
+    for (int64_t at = 0; at < gradient_bytes_; at += 64) __builtin_prefetch(address(output_row) + at, 0, 3);
   }
-  const float* gradient(uint32_t slot) const;
+  const float* gradient(uint32_t output_row) const;
 
   const Walk& walk_;
   const OnceMap& once_;
   const RowOps& ops_;
-  const bool as_it_lies_;  // gradients need no change but what their slots say
+  const bool as_it_lies_;  // gradients need no change but what their output rows say
   const int64_t gradient_bytes_;
 };
 

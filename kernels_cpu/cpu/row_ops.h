@@ -54,10 +54,10 @@ struct Walk {
   const PlainEntry* plain;  // one of the two
   const FullEntry* full;
   int64_t count;
-  // The output row of a slot is slots[slot], or, where slots is NULL, at gradient + slot * slot_bytes with scale 1.
-  const Slot* slots;
+  // Output row i is output_rows[i], or, where that is NULL, at gradient + i * output_row_bytes with scale 1.
+  const OutputRow* output_rows;
   const char* gradient;
-  int64_t slot_bytes;
+  int64_t output_row_bytes;
   Storage storage;  // of gradients
   float grad_scale;
   float max_gradient;  // 0: no clamp

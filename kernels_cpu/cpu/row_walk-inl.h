@@ -14,9 +14,9 @@ namespace tessera_cpu {
 namespace HWY_NAMESPACE {
 
 enum class Source {
-  kFormula,  // PlainEntry, slots in one run, scale 1
-  kSlots,    // PlainEntry, slots with a scale of their own
-  kFull,     // FullEntry
+  kFormula,     // PlainEntry, output rows in one run, scale 1
+  kOutputRows,  // PlainEntry, output rows with a scale of their own
+  kFull,        // FullEntry
 };
 
 // Reads the entries of a walk: G is the type of gradients. kLines > 0: they, and the rows, are so many cache lines.
@@ -31,9 +31,9 @@ class Walker {
       : walk_(walk),
         entries_(entries_of(walk)),
         count_(walk.count),
-        slots_(walk.slots),
+        output_rows_(walk.output_rows),
         gradient_(walk.gradient),
-        slot_bytes_(walk.slot_bytes),
+        output_row_bytes_(walk.output_row_bytes),
         gradient_bytes_(walk.dim * static_cast<int64_t>(sizeof(Element))),
         plain_factor_(walk.max_gradient == 0 ? walk.grad_scale : 1) {}
 
@@ -71,13 +71,14 @@ class Walker {
   }
 
   HWY_INLINE const char* address(const Entry& e) const {
-    if constexpr (kSource == Source::kFormula) return gradient_ + static_cast<int64_t>(e.slot) * slot_bytes_;
-    return slots_[e.slot].gradient;
+    if constexpr (kSource == Source::kFormula)
+      return gradient_ + static_cast<int64_t>(e.output_row) * output_row_bytes_;
+    return output_rows_[e.output_row].gradient;
   }
   // What an entry's gradient is multiplied with, its own weight aside.
   HWY_INLINE float scale(const Entry& e) const {
     if constexpr (kSource == Source::kFormula) return 1;
-    return slots_[e.slot].scale;
+    return output_rows_[e.output_row].scale;
   }
 
   HWY_INLINE void prefetch(int64_t i, const RowBlock* block) const {
@@ -101,12 +102,12 @@ class Walker {
   // MAX: only the columns that the entry won.
   HWY_INLINE FloatVector won(const Entry& e, int64_t col, int64_t n, FloatVector g) const {
     if constexpr (kSource == Source::kFull) {
-      const Slot& slot = walk_.slots[e.slot];
-      if (slot.winners != nullptr) {
+      const OutputRow& output_row = walk_.output_rows[e.output_row];
+      if (output_row.winners != nullptr) {
         const hn::Rebind<int32_t, FloatTag> di;
-        const float* winners = reinterpret_cast<const float*>(slot.winners) + col;
+        const float* winners = reinterpret_cast<const float*>(output_row.winners) + col;
         const FloatVector bits = n == kLanes ? Float::load(winners) : load_tail<Float>(winners, n);
-        const auto mine = hn::Set(di, static_cast<int32_t>(e.position - slot.begin));
+        const auto mine = hn::Set(di, static_cast<int32_t>(e.position - output_row.begin));
         return hn::IfThenElseZero(hn::RebindMask(FloatTag(), hn::Eq(hn::BitCast(di, bits), mine)), g);
       }
     }
@@ -193,9 +194,9 @@ class Walker {
   // Of the walk, in registers: memory that is written in between cannot change them.
   const Entry* const entries_;
   const int64_t count_;
-  const Slot* const slots_;
+  const OutputRow* const output_rows_;
   const char* const gradient_;
-  const int64_t slot_bytes_;
+  const int64_t output_row_bytes_;
   const int64_t gradient_bytes_;
   const float plain_factor_;  // what scale() is multiplied with
 };
@@ -203,7 +204,7 @@ class Walker {
 template <class G, int kLines>
 void walk_lines(const Walk& w) {
   if (w.full != nullptr) return Walker<G, Source::kFull, 0>(w).run();
-  if (w.slots != nullptr) return Walker<G, Source::kSlots, kLines>(w).run();
+  if (w.output_rows != nullptr) return Walker<G, Source::kOutputRows, kLines>(w).run();
   Walker<G, Source::kFormula, kLines>(w).run();
 }
 void walk_floats(const Walk& w) {

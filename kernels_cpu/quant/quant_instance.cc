@@ -25,7 +25,7 @@ void QuantInstance::look_up(const Batch& batch, const ForwardItem& item) {
   const bool sequence = feature.pooling == TSR_POOLING_NONE;
   const int64_t first = feature.first_offset + item.begin;
   const int64_t begin = batch.offsets[first];
-  const int64_t slot = sequence ? begin - batch.begin(feature) : item.begin;
+  const int64_t output_row = sequence ? begin - batch.begin(feature) : item.begin;
   StoredPool pool{};
   pool.table = table.rows();
   pool.row_bytes = table.stride();
@@ -43,7 +43,7 @@ void QuantInstance::look_up(const Batch& batch, const ForwardItem& item) {
   pool.storage = config_.output;
   pool.output_bytes = feature.output_stride * bytes_of(config_.output);
   pool.rows = batch.rows(feature);
-  pool.output = batch.values(feature) + (pool.rows == nullptr ? slot * pool.output_bytes : 0);
+  pool.output = batch.values(feature) + (pool.rows == nullptr ? output_row * pool.output_bytes : 0);
   if (pool.rows != nullptr) pool.rows += item.begin;
   ops_.pool(format_, batch.ids.wide(), pool.dim)(pool);
 }

@@ -63,8 +63,9 @@ void for_each_entry(const Batch& batch, const tsr_lookup_feature& f, Body body) 
       e.position = p;
       e.row = batch.ids[p];
       e.bag = b;
-      const int64_t slot = f.pooling == TSR_POOLING_NONE ? p - batch.offsets[f.first_offset] : row_of(batch, f, b);
-      e.output = slot * f.output_stride;
+      const int64_t output_row =
+          f.pooling == TSR_POOLING_NONE ? p - batch.offsets[f.first_offset] : row_of(batch, f, b);
+      e.output = output_row * f.output_stride;
       e.weight = batch.weights == nullptr ? 1.0f : batch.weights[p];
       e.divisor = f.pooling == TSR_POOLING_MEAN ? static_cast<float>(end - begin) : 1.0f;
       body(e);

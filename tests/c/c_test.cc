@@ -28,7 +28,16 @@ using testing::ElementsAre;
 using testing::FloatEq;
 using testing::HasSubstr;
 
-// Two tables of 6 and 4 rows, SGD with rate 1, on this rank alone.
+// Two tables of 6 and 4 rows, SGD with rate 1.
+std::string text(const char* kind = "bags", const char* optimizer = "exact_sgd") {
+  const json tables = {{{"name", "a"}, {"num_embeddings", 6}, {"embedding_dim", 4}},
+                       {{"name", "b"}, {"num_embeddings", 4}, {"embedding_dim", 4}, {"feature_names", {"y"}}}};
+  return json{{"modules", {{{"kind", kind}, {"tables", tables}}}},
+              {"optimizer", {{"name", optimizer}, {"learning_rate", 1.0}}}}
+      .dump();
+}
+
+// Those, on this rank alone.
 class CApi : public testing::Test {
  protected:
   void SetUp() override {
@@ -43,13 +52,6 @@ class CApi : public testing::Test {
     tsr_runtime_close(runtime_);
   }
 
-  static std::string text(const char* kind = "bags", const char* optimizer = "exact_sgd") {
-    const json tables = {{{"name", "a"}, {"num_embeddings", 6}, {"embedding_dim", 4}},
-                         {{"name", "b"}, {"num_embeddings", 4}, {"embedding_dim", 4}, {"feature_names", {"y"}}}};
-    return json{{"modules", {{{"kind", kind}, {"tables", tables}}}},
-                {"optimizer", {{"name", optimizer}, {"learning_rate", 1.0}}}}
-        .dump();
-  }
   tsr_model_parallel* create(const std::string& model, const char* planner = nullptr) {
     const tsr_model_parallel_options options{sizeof(options), 0, model.c_str(), nullptr, planner};
     tsr_model_parallel* out = nullptr;
@@ -479,6 +481,44 @@ TEST(CProcessGroup, AnErrorBlamesTheRankThatWasKilled) {
   EXPECT_EQ(err.rank, 1);
   tsr_process_group_close(group);
   EXPECT_EQ(waitpid(child, nullptr, 0), child);
+}
+
+// Rank 1's output is too narrow: both are told before anything is exchanged, and the next step works.
+TEST(CProcessGroup, AnOutputOfAWrongShapeEndsTheStepOnAllRanks) {
+  tsr_process_group_options options{sizeof(options), 2, 0, 0, 2, free_port(), "127.0.0.1", "a test's", "tcp", 20};
+  const auto step = [&](int rank, int64_t width, tsr_error* told) -> tsr_code {
+    options.rank = options.local_rank = rank;
+    const std::string model_text = text();
+    const tsr_model_parallel_options of_model{sizeof(of_model), 0, model_text.c_str(), nullptr, nullptr};
+    tsr_runtime* runtime = nullptr;
+    tsr_process_group* group = nullptr;
+    tsr_model_parallel* model = nullptr;
+    tsr_collection* tables = nullptr;
+    Batch batch;
+    std::vector<float> values(16), whole(16);
+    View<float> output(values, {2, width}), right(whole, {2, 8});
+    tsr_error other TSR_ERROR_INIT;
+    tsr_code code = tsr_runtime_open(nullptr, &runtime, told);
+    if (code == TSR_OK) code = tsr_process_group_connect(runtime, &options, &group, told);
+    if (code == TSR_OK) code = tsr_model_parallel_create(runtime, group, &of_model, &model, told);
+    if (code == TSR_OK) code = tsr_model_parallel_collection(model, "", &tables, told);
+    if (code == TSR_OK) code = tsr_collection_forward(tables, &batch.raw, &output, nullptr, told);
+    if (code == TSR_INVALID_ARGUMENT && tsr_collection_forward(tables, &batch.raw, &right, nullptr, &other) != TSR_OK)
+      code = TSR_INTERNAL;
+    tsr_collection_close(tables);
+    tsr_model_parallel_close(model);
+    tsr_process_group_close(group);
+    tsr_runtime_close(runtime);
+    return code;
+  };
+  Error err;
+  const pid_t child = fork();
+  if (child == 0) _exit(step(1, 4, &err) == TSR_INVALID_ARGUMENT ? 0 : 1);
+  EXPECT_EQ(step(0, 8, &err), TSR_INVALID_ARGUMENT) << err.message;
+  EXPECT_THAT(err.message, AllOf(HasSubstr("rank 1"), HasSubstr("output has to be float32 [2, 8]")));
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST(CProgram, TrainsOnTwoRanks) {

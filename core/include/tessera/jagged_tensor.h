@@ -142,7 +142,7 @@ Bucketized bucketize_by_blocks(const KeyedJaggedTensor& input, std::span<const i
 class KeyedTensor {
  public:
   // What the batches of one model have in common.
-  struct Layout {
+  struct KeyLayout {
     std::vector<std::string> keys;
     std::vector<int64_t> length_per_key;
     int64_t key_dim = 1;
@@ -150,7 +150,7 @@ class KeyedTensor {
   KeyedTensor() = default;
   KeyedTensor(std::vector<std::string> keys, std::vector<int64_t> length_per_key, Tensor values, int64_t key_dim = 1);
   // Shares the layout, which is not null: nothing is allocated.
-  KeyedTensor(std::shared_ptr<const Layout> layout, Tensor values);
+  KeyedTensor(std::shared_ptr<const KeyLayout> layout, Tensor values);
   static KeyedTensor from_tensor_list(std::vector<std::string> keys, const std::vector<Tensor>& tensors,
                                       int64_t key_dim = 1, int64_t cat_dim = 1);
   const std::vector<std::string>& keys() const { return layout().keys; }
@@ -175,9 +175,9 @@ class KeyedTensor {
                                               const std::vector<Tensor>& grad_outputs);
 
  private:
-  const Layout& layout() const;
+  const KeyLayout& layout() const;
 
-  std::shared_ptr<const Layout> layout_;  // null: no keys
+  std::shared_ptr<const KeyLayout> layout_;  // null: no keys
   Tensor values_;
 };
 

@@ -200,7 +200,7 @@ class ShardedEmbeddingBagCollection : public ShardedEmbeddings {
 
  private:
   friend class ShardedInputs;
-  std::shared_ptr<const KeyedTensor::Layout> layout_;
+  std::shared_ptr<const KeyedTensor::KeyLayout> layout_;
 };
 
 // Takes batches ahead of their steps: the ids of the next batch are checked, routed and exchanged by another thread

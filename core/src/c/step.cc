@@ -112,11 +112,12 @@ KeyedJaggedTensor offered(const Collection& c, const Make& make) {
   }
 }
 
-void copy_rows(const Tensor& rows, const DLTensor* output) {
-  const Tensor to = borrowed(output, "output", DType::kFloat32);
-  if (to.shape() != rows.shape())
-    fail(Code::kInvalidArgument, "output has to be float32 [", rows.size(0), ", ", rows.size(1), "]");
-  if (rows.bytes() > 0) std::memcpy(to.raw(), rows.raw(), rows.bytes());
+// The memory that a caller offers for a batch's rows: checked before the other ranks are asked for anything.
+void check_output(const Collection& c, const KeyedJaggedTensor& features, const DLTensor* output) {
+  const auto* inverse = features.inverse_indices_or_null();
+  const std::vector<int64_t> wanted{inverse == nullptr ? features.stride() : inverse->indices.size(1), c.width};
+  if (borrowed(output, "output", DType::kFloat32).shape() != wanted)
+    fail(Code::kInvalidArgument, "output has to be float32 [", wanted[0], ", ", wanted[1], "]");
 }
 
 void check_backward(const tsr_step& step) {
@@ -159,8 +160,9 @@ std::unique_ptr<tsr_step> started(const std::shared_ptr<const Collection>& c, co
   const tsr_batch in = copy_in(batch, "batch");
   const KeyedJaggedTensor features = offered(*c, [&] {
     if (in.refused != nullptr) fail(Code::kInvalidArgument, in.refused);
-    if (output != nullptr) (void)borrowed(output, "output", DType::kFloat32);
-    return batch_of(c->features, in);
+    KeyedJaggedTensor features = batch_of(c->features, in);
+    if (output != nullptr) check_output(*c, features, output);
+    return features;
   });
   return std::visit(
       [&](auto* sharded) {
@@ -210,7 +212,10 @@ tsr_code tsr_collection_forward(tsr_collection* collection, const tsr_batch* bat
       fail(Code::kUnimplemented, "sequences have an output for each feature: take them from the step");
     auto made = started(c, batch, output, step != nullptr);
     made->wait();
-    if (output != nullptr) copy_rows(output_of(*made, 0), output);
+    if (output != nullptr) {
+      const Tensor& rows = output_of(*made, 0);
+      std::memcpy(borrowed(output, "output").raw(), rows.raw(), rows.bytes());
+    }
     if (step != nullptr) *step = made.release();
   });
 }

@@ -268,12 +268,12 @@ const ExchangeBytes<int64_t>& ShardedEmbeddings::bytes_sent() const { return imp
 
 ShardedEmbeddingBagCollection::ShardedEmbeddingBagCollection(std::shared_ptr<ShardedCollection> impl)
     : ShardedEmbeddings(std::move(impl)) {
-  KeyedTensor::Layout layout;
+  KeyedTensor::KeyLayout layout;
   for (const Slot& slot : impl_->wiring().slots()) {
     layout.keys.push_back(slot.name);
     layout.length_per_key.push_back(slot.dim);
   }
-  layout_ = std::make_shared<const KeyedTensor::Layout>(std::move(layout));
+  layout_ = std::make_shared<const KeyedTensor::KeyLayout>(std::move(layout));
 }
 
 Awaitable<ShardedEmbeddingBagCollection::Output> ShardedEmbeddingBagCollection::forward(const KeyedJaggedTensor& input,

@@ -27,7 +27,7 @@ class Improver {
   }
 
  private:
-  struct Step {
+  struct Change {
     double worst = std::numeric_limits<double>::infinity();  // load of the busier of the two ranks afterwards
     Board::Piece piece{};
     std::optional<Board::Piece> partner;
@@ -44,7 +44,7 @@ class Improver {
   }
 
   bool relieve_by_shards() {
-    Step best;
+    Change best;
     best.worst = limit_;
     bool found = false;
     for (const Board::Piece& piece : board_.pieces(busiest_)) {
@@ -64,7 +64,7 @@ class Improver {
   }
 
   // To the idlest rank that has room.
-  bool consider_move(const Board::Piece& piece, Step& best) {
+  bool consider_move(const Board::Piece& piece, Change& best) {
     const double weight = board_.load_of(piece);
     const double left = load(busiest_) - weight;
     for (size_t i = 0; i + 1 < by_load_.size(); ++i) {
@@ -79,7 +79,7 @@ class Improver {
     return false;
   }
 
-  bool consider_swaps(int rank, Step& best) {
+  bool consider_swaps(int rank, Change& best) {
     bool found = false;
     for (const Board::Piece& piece : board_.pieces(busiest_)) {
       if (!board_.movable(piece)) continue;

@@ -110,12 +110,12 @@ void add_along(const Tensor& to, int64_t at, const Tensor& from, int64_t from_at
 
 KeyedTensor::KeyedTensor(std::vector<std::string> keys, std::vector<int64_t> length_per_key, Tensor values,
                          int64_t key_dim)
-    : KeyedTensor(std::make_shared<const Layout>(Layout{std::move(keys), std::move(length_per_key), key_dim}),
+    : KeyedTensor(std::make_shared<const KeyLayout>(KeyLayout{std::move(keys), std::move(length_per_key), key_dim}),
                   std::move(values)) {}
 
-KeyedTensor::KeyedTensor(std::shared_ptr<const Layout> layout, Tensor values)
+KeyedTensor::KeyedTensor(std::shared_ptr<const KeyLayout> layout, Tensor values)
     : layout_(std::move(layout)), values_(std::move(values)) {
-  const Layout& l = *layout_;
+  const KeyLayout& l = *layout_;
   if (l.keys.size() != l.length_per_key.size()) {
     fail(Code::kInvalidArgument, "a KeyedTensor of ", l.keys.size(), " keys has ", l.length_per_key.size(), " lengths");
   }
@@ -124,8 +124,8 @@ KeyedTensor::KeyedTensor(std::shared_ptr<const Layout> layout, Tensor values)
   }
 }
 
-const KeyedTensor::Layout& KeyedTensor::layout() const {
-  static const Layout none;
+const KeyedTensor::KeyLayout& KeyedTensor::layout() const {
+  static const KeyLayout none;
   return layout_ ? *layout_ : none;
 }
 
