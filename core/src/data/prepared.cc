@@ -118,12 +118,11 @@ Dataset described_by(const JsonObject& meta) {
 
 void add_prepared_line(std::string_view text, const std::string& file, int64_t line, Examples& examples) {
   const Place place{file, line};
-  const std::string_view labels = cut(text, '\t');
+  add_labels(cut(text, '\t'), place, examples);
   const auto too_few = [&] {
     place.wrong("a line has ", 2 + examples.num_columns(), " fields with tabs between; this one has fewer");
   };
   if (finished(text)) too_few();
-  add_labels(labels, place, examples);
   add_dense_values(cut(text, '\t'), place, examples);
   for (const DataColumn& column : examples.columns()) {
     if (finished(text)) too_few();
