@@ -15,7 +15,7 @@ namespace {
 
 bool is_time(const std::string& key) { return key.ends_with("_us") || key.ends_with("_s"); }
 
-double figure(const Line& line, const std::string& name, double otherwise) {
+double number_of(const Line& line, const std::string& name, double otherwise) {
   const auto found = line.find(name);
   return found != line.end() && found->is_number() ? found->get<double>() : otherwise;
 }
@@ -23,12 +23,12 @@ double figure(const Line& line, const std::string& name, double otherwise) {
 // The percentiles that a line states.
 Percentiles stated(const Line& line, const std::string& unit) {
   Percentiles p;
-  p.median = figure(line, "median_" + unit, 0);
-  p.p10 = figure(line, "p10_" + unit, p.median);
-  p.p90 = figure(line, "p90_" + unit, p.median);
-  p.p25 = figure(line, "p25_" + unit, p.p10);
-  p.p75 = figure(line, "p75_" + unit, p.p90);
-  p.p99 = figure(line, "p99_" + unit, p.p90);
+  p.median = number_of(line, "median_" + unit, 0);
+  p.p10 = number_of(line, "p10_" + unit, p.median);
+  p.p90 = number_of(line, "p90_" + unit, p.median);
+  p.p25 = number_of(line, "p25_" + unit, p.p10);
+  p.p75 = number_of(line, "p75_" + unit, p.p90);
+  p.p99 = number_of(line, "p99_" + unit, p.p90);
   return p;
 }
 
@@ -120,8 +120,8 @@ std::vector<Measured> measured(const std::vector<Line>& lines) {
   std::vector<Measured> results;
   std::map<std::string, size_t> known;
   for (const Line& line : lines) {
-    const std::string unit = figure(line, "median_us", 0) > 0 ? "us" : "s";
-    if (!(figure(line, "median_" + unit, 0) > 0)) continue;
+    const std::string unit = number_of(line, "median_us", 0) > 0 ? "us" : "s";
+    if (!(number_of(line, "median_" + unit, 0) > 0)) continue;
     const auto [place, fresh] = known.emplace(identity(line), results.size());
     if (fresh) results.emplace_back();
     Measured& m = results[place->second];
@@ -135,7 +135,7 @@ std::vector<Measured> measured(const std::vector<Line>& lines) {
       continue;
     }
     m.samples.clear();
-    for (const Line& round : m.rounds) m.samples.push_back(figure(round, "median_" + unit, 0));
+    for (const Line& round : m.rounds) m.samples.push_back(number_of(round, "median_" + unit, 0));
     m.time = percentiles(m.samples);
   }
   return results;
