@@ -59,8 +59,8 @@ build(${SOURCE}/plugins/flagships/unix unix)
 run(ignored ctest --test-dir ${work}/unix-build --output-on-failure --no-tests=error)
 
 # Under another name, too.
-run(ignored ${prefix}/bin/tessera new sharder acme.cards ${work}/new)
-build(${work}/new template)
+run(ignored ${prefix}/bin/tessera new sharder acme.cards ${work}/new/sharder)
+build(${work}/new/sharder template)
 expect("${said}" "no CMAKE_BUILD_TYPE is given, so this is a Release build")
 file(READ ${work}/template-build/compile_commands.json commands)
 expect("${commands}" " -O3 ")

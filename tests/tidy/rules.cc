@@ -177,9 +177,10 @@ class Checker {
   }
 
   // Some ids are words of their own: tables in host memory are on "cpu", what is empty is "none", bags are pooled by
-  // "sum", collectives "concat", a learning rate's warm-up is "linear", "mse" is a metric, texts become ids by "hash".
+  // "sum", collectives "concat", a learning rate's warm-up is "linear", "mse" is a metric, texts become ids by "hash",
+  // columns a "cross".
   void check_part_ids() {
-    static const std::set<std::string> kWords = {"cpu", "none", "sum", "concat", "linear", "mse", "hash"};
+    static const std::set<std::string> kWords = {"cpu", "none", "sum", "concat", "linear", "mse", "hash", "cross"};
     for (const Literal& literal : literals(text_)) {
       const std::string text(literal.text);
       if (kWords.count(text) == 0 && parts_.count(text) > 0)

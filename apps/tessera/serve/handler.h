@@ -34,7 +34,7 @@ class Handler : public RequestHandler {
   Clock::time_point handle(HttpRequest&& request, const Respond& respond) override;
   HttpResponse overdue() const override;
   void end() override { ending_ = true; }  // not ready any more
-  void count_connections(std::function<size_t()> connections) override { connections_ = std::move(connections); }
+  void count_connections(const std::function<size_t()>& connections) override { connections_ = connections; }
 
  private:
   HttpResponse get(std::string_view path);

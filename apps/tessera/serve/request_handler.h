@@ -56,7 +56,7 @@ class RequestHandler {
   // The server ends. Requests are still answered.
   virtual void end() {}
   // The number of open connections. Set before the first request.
-  virtual void count_connections(std::function<size_t()>) {}
+  virtual void count_connections(const std::function<size_t()>&) {}
 };
 
 }  // namespace tessera::serve

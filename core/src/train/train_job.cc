@@ -343,7 +343,7 @@ bool TrainJob::takes_ahead() const {
 MetricValues TrainJob::evaluate() {
   Stopwatch watch;
   if (data_.test_rows() == 0) return metrics_.values();
-  const MetricValues metrics = evaluate_on(data_.test);
+  MetricValues metrics = evaluate_on(data_.test);
   watch.lap(evaluate_seconds_, "evaluate");
   return metrics;
 }

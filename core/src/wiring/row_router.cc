@@ -161,14 +161,25 @@ uint64_t RowRouter::fingerprint() const {
 
 namespace {
 
+// A usable kernel that serves this compute kernel and makes rows on demand.
+bool makes_rows_on_demand(const Runtime& runtime, const std::string& kernel, const std::string& compute_kernel) {
+  try {
+    const PartPtr part = runtime.create(TSR_KERNEL_KIND, kernel);
+    const tsr_kernel& api = part->api<tsr_kernel>();
+    if ((api.flags & TSR_KERNEL_ROWS_ON_DEMAND) == 0) return false;
+    for (const char* const* served = api.compute_kernels; *served != nullptr; ++served) {
+      if (compute_kernel == *served) return true;
+    }
+  } catch (const Error&) {  // not usable here: the load report says why
+  }
+  return false;
+}
+
 // Others have all rows of a table, which no rank is to hold here.
 void check_on_demand(const Runtime& runtime, const RowRouter& router, const std::string& compute_kernel) {
   const std::string name = compute_kernel_name(compute_kernel).name;
   for (const std::string& id : runtime.ids(TSR_KERNEL_KIND)) {
-    const auto& api = *static_cast<const tsr_kernel*>(runtime.component(TSR_KERNEL_KIND, id).api);
-    for (const char* const* served = api.compute_kernels; *served != nullptr; ++served) {
-      if (name == *served && (api.flags & TSR_KERNEL_ROWS_ON_DEMAND) != 0) return;
-    }
+    if (makes_rows_on_demand(runtime, id, name)) return;
   }
   fail(Code::kUnimplemented, router.who(),
        ": it leaves rows their ids, which needs a kernel whose rows come on demand, "
