@@ -204,7 +204,8 @@ TEST(Checkpoint, OfLargeTablesHasFilesAndAnIndex) {
 
 TEST(CheckpointWriter, WritesTheModelAsItWas) {
   const TestDirectory dir;
-  TestModel model = make(with_cut([](const EmbeddingBagConfig& t, int world) { return striped(t, world, 3); }));
+  const auto options = with_cut([](const EmbeddingBagConfig& t, int world) { return striped(t, world, 3); });
+  TestModel model = make(options);
   model.train(0, 3);
   const std::string then = snapshot(model);
   CheckpointWriter writer(dir.file("c"), model.parallel(), model.optimizer());
@@ -221,7 +222,7 @@ TEST(CheckpointWriter, WritesTheModelAsItWas) {
   EXPECT_EQ(tensors(dir.file("c")), snapshot(model));
   writer.save("again");
   EXPECT_EQ(saved_progress(dir.file("c")), "again");
-  TestModel rest = make();
+  TestModel rest = make(options);
   rest.load(dir.file("c"));
   EXPECT_EQ(rest.train(6, 8), model.train(6, 8));
 }
