@@ -55,7 +55,7 @@ std::array<struct sigaction, kCrashes.size()>& before() {
 }
 
 // Text for one write(), put together without memory.
-class Line {
+class CrashLine {
  public:
   void add(std::string_view text) {
     const size_t length = std::min(text.size(), text_.size() - size_);
@@ -80,7 +80,7 @@ class Line {
 void on_crash(int signal, siginfo_t* info, void*) {
   std::array<char, 320> call{};
   if (const size_t length = plugin::describe_call_here(call.data(), call.size()); length > 0) {
-    Line line;
+    CrashLine line;
     line.add("tessera: process ");
     line.add(getpid());
     line.add(" crashed (SIG");
