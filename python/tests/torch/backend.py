@@ -15,10 +15,9 @@ import tessera
 import tessera.torch as tt
 
 what = sys.argv[1]
-backend = "gloo" if what == "dtensors" else "tessera"  # a mesh of devices takes PyTorch's own
-dist.init_process_group(backend, timeout=timedelta(seconds=60))
+dist.init_process_group("tessera", timeout=timedelta(seconds=60))
 rank, world = dist.get_rank(), dist.get_world_size()
-assert dist.get_backend() == backend
+assert dist.get_backend() == "tessera"
 
 
 def random(shape, dtype, seed):
@@ -151,10 +150,31 @@ elif what == "dtensors":  # as newer releases of TorchRec, and torch.distributed
     from torch.distributed.device_mesh import init_device_mesh
 
     try:
-        from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+        from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
     except ImportError:  # before PyTorch 2.5
-        from torch.distributed._tensor import DTensor, Shard, distribute_tensor
+        from torch.distributed._tensor import DTensor, Replicate, Shard, distribute_tensor
+    import torch.distributed.checkpoint as dcp
+
     mesh = init_device_mesh("cpu", (world,))
+    values = torch.arange(24.0).reshape(6, 4)
+    cut = distribute_tensor(values, mesh, [Shard(0)])
+    assert torch.equal(cut.to_local(), values[3 * rank : 3 * rank + 3])
+    assert torch.equal(cut.redistribute(mesh, [Replicate()]).to_local(), values)
+    assert torch.equal(cut.redistribute(mesh, [Shard(1)]).to_local(), values[:, 2 * rank : 2 * rank + 2])
+    assert (cut * 2).sum().full_tensor() == 2 * values.sum()
+    flat = init_device_mesh("cpu", (1, world), mesh_dim_names=("hosts", "ranks"))
+    assert torch.equal(distribute_tensor(values, flat, [Shard(1), Shard(0)]).full_tensor(), values)
+    ones = torch.ones(2)
+    dist.all_reduce(ones, group=flat.get_group("ranks"))
+    dist.all_reduce(ones, group=flat.get_group("hosts"))  # a group of one
+    assert ones.tolist() == [2, 2]
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1), device_mesh=flat["ranks"])
+    model(values + rank).sum().backward()
+    assert model.module.weight.grad[0].tolist() == (values.sum(0) + 3).tolist()
+    dcp.save({"cut": cut}, checkpoint_id=sys.argv[2])
+    into = {"cut": distribute_tensor(torch.zeros(6, 4), mesh, [Shard(1)])}
+    dcp.load(into, checkpoint_id=sys.argv[2])
+    assert torch.equal(into["cut"].full_tensor(), values)
     tables = [tt.EmbeddingBagConfig(7, 4, "a"), tt.EmbeddingBagConfig(6, 8, "b")]
     whole = torch.nn.ModuleDict({"e": tt.EmbeddingBagCollection(tables, device="meta")})
     plan = tt.construct_module_sharding_plan(whole["e"], {"a": tt.row_wise(), "b": tt.column_wise([0, 1])})

@@ -410,8 +410,8 @@ def test_quantized_sequences_infer():
 
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="this PyTorch has no torch.distributed")
-def test_dtensors_of_a_state_dict_are_taken():
-    assert "all right" in run_ranks("backend.py", "dtensors", timeout=100)
+def test_meshes_of_devices_and_dtensors_which_state_dicts_take(tmp_path):
+    assert "all right" in run_ranks("backend.py", "dtensors", str(tmp_path), timeout=300)
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

@@ -101,7 +101,7 @@ class TesseraProcessGroup(dist.ProcessGroup):
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
         super().__init__(rank, size)
-        self._rank, self._size = rank, size
+        self._rank, self._size, self._name = rank, size, ""
         self.group = _meet(store, rank, size, timeout)
 
     def getBackendName(self) -> str:
@@ -112,6 +112,14 @@ class TesseraProcessGroup(dist.ProcessGroup):
 
     def getSize(self) -> int:
         return self._size
+
+    # Meshes of devices look groups up by name. PyTorch keeps the name in a backend inside of a group, and this is both.
+    @property
+    def group_name(self) -> str:
+        return self._name
+
+    def _set_group_name(self, name: str) -> None:
+        self._name = name
 
     def abort(self) -> None:
         self.group.abort(f"rank {self._rank} has aborted its process group")
