@@ -156,12 +156,11 @@ class ShardLoader {
 
  private:
   void load(const RowBlock& b) {
-    const ModelTable& table = *b.table;
-    const TableEntry& stored = *source_.manifest.find(table.stored.parameter);
+    const TableEntry& stored = *source_.manifest.find(b.table->stored.parameter);
     std::vector<int64_t> ids;
     const RowSet rows = table_rows(b, ids);
     values_.resize(static_cast<size_t>(b.floats()));
-    const BlockValues values = values_at(b, values_.data());
+    BlockValues values = values_at(b, values_.data());
     columns(source_.model, stored.parameter, rows, {stored.dim, b.where()}, values.weights);
     for (size_t k = 0; k < stored.states.size(); ++k) {
       const std::string name = stored.state_name(k);
@@ -170,11 +169,9 @@ class ShardLoader {
       else
         columns(source_.optimizer, name, rows, {stored.dim, b.where()}, values.states[k]);
     }
-    const bool kept = stored.extra_words > 0 && values.extra;
-    if (kept) extra(stored, rows, b.where(), values.extra);
-    const std::vector<const float*> states(values.states.begin(), values.states.end());
-    table.collection->write_rows(table.held(b.shard), b.first, b.count, values.weights, states,
-                                 kept ? values.extra : nullptr);
+    if (stored.extra_words == 0) values.extra = nullptr;
+    if (values.extra) extra(stored, rows, b.where(), values.extra);
+    write_values(b, values);
   }
 
   void read(const TensorFiles& files, const std::string& name, const RowSet& rows, int64_t width, float* into) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <span>
 
 #include "sparse/finite.h"
 
@@ -68,7 +67,7 @@ std::vector<RowBlock> blocks_to_store(const std::vector<ModelTable>& tables, int
   return out;
 }
 
-std::vector<RowBlock> blocks_held(const std::vector<ModelTable>& tables, int rank) {
+std::vector<RowBlock> blocks_held(std::span<const ModelTable> tables, int rank) {
   std::vector<RowBlock> out;
   for (const ModelTable& t : tables) {
     for (size_t s = 0; s < t.sharding->shards.size(); ++s) {
@@ -95,6 +94,12 @@ void read_values(const RowBlock& block, float* memory) {
   const BlockValues v = values_at(block, memory);
   block.table->collection->read_rows(block.table->held(block.shard), block.first, block.count, v.weights, v.states,
                                      v.extra);
+}
+
+void write_values(const RowBlock& block, const BlockValues& values) {
+  const std::vector<const float*> states(values.states.begin(), values.states.end());
+  block.table->collection->write_rows(block.table->held(block.shard), block.first, block.count, values.weights, states,
+                                      values.extra);
 }
 
 RowSet table_rows(const RowBlock& block, std::vector<int64_t>& ids) {

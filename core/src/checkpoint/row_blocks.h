@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "checkpoint/tables.h"
@@ -22,7 +23,7 @@ struct RowBlock {
 // What this rank stores in a checkpoint: its rows, and of copies the first.
 std::vector<RowBlock> blocks_to_store(const std::vector<ModelTable>& tables, int rank);
 // All that this rank holds.
-std::vector<RowBlock> blocks_held(const std::vector<ModelTable>& tables, int rank);
+std::vector<RowBlock> blocks_held(std::span<const ModelTable> tables, int rank);
 
 // A block's values in memory, one behind the other: weights [count, cols], each state [count] or [count, cols], and
 // the extra_words [count, words] of the kernel.
@@ -32,7 +33,8 @@ struct BlockValues {
   float* extra;  // nullptr: none
 };
 BlockValues values_at(const RowBlock& block, float* memory);
-void read_values(const RowBlock& block, float* memory);  // out of the model
+void read_values(const RowBlock& block, float* memory);               // out of the model
+void write_values(const RowBlock& block, const BlockValues& values);  // into it; what `extra` lacks stays as it is
 
 // The table's rows behind a block; `ids` is memory for them, and kept as long as the result.
 RowSet table_rows(const RowBlock& block, std::vector<int64_t>& ids);

@@ -177,7 +177,7 @@ struct CheckpointWriter::Impl {
   std::future<void> running;
 };
 
-// `copied`: it may be written while the model changes.
+// `copied`: it may be written while the model changes. Collective.
 Rest CheckpointWriter::Impl::rest(const std::string& progress, bool copied) const {
   const bool writes = model.group().rank() == 0;
   const auto kept = [&](const Tensor& value) {
@@ -263,13 +263,9 @@ CheckpointWriter::~CheckpointWriter() {
 }
 
 void CheckpointWriter::check_place(int64_t saves) {
+  const Rest rest = impl_->rest("", false);
   together_at_length(impl_->model.group(), "place of a checkpoint", [&] {
     if (impl_->model.group().rank() != 0) return "";
-    Rest rest;
-    for (const ParameterPtr& p : dense_tensors(impl_->model)) rest.parameters.emplace_back(p->name, p->value);
-    for (const auto& [key, state] : impl_->optimizer.state()) {
-      for (const auto& [name, value] : state) rest.states.emplace_back(cat(key, '/', name), value);
-    }
     const Layout layout = layout_of(impl_->tables, rest);
     int64_t bytes = 0;
     for (const auto* kind : {&layout.model, &layout.optimizer}) {

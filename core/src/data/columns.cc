@@ -151,16 +151,13 @@ nlohmann::ordered_json Columns::described(const Column& column) {
 
 void Columns::require_same(const Columns& config) const {
   constexpr const char* kWhat = "what its columns are stays with a model: leave them as they were, or train anew";
-  const auto has = [](const Columns& in, const std::string& name) {
-    return std::any_of(in.columns_.begin(), in.columns_.end(), [&](const Column& c) { return c.name == name; });
-  };
   for (const Column& c : config.columns_) {
-    if (!has(*this, c.name))
+    if (find(c.name) == nullptr)
       fail(Code::kInvalidArgument, "[[column]] \"", c.name, "\" is none of the model's; ", kWhat);
   }
   for (size_t i = 0; i < columns_.size(); ++i) {
     const Column& mine = columns_[i];
-    if (!has(config, mine.name))
+    if (config.find(mine.name) == nullptr)
       fail(Code::kInvalidArgument, "the model was trained with a [[column]] \"", mine.name,
            "\", which the config has not; ", kWhat);
     if (config.columns_[i].name != mine.name)
@@ -429,14 +426,19 @@ void Columns::append(const BlockRows& at, std::span<const tsr_reader_values> val
 }
 
 const Columns::Column& Columns::named(const std::string& name) const {
+  const Column* column = find(name);
+  TESSERA_CHECK(column != nullptr);
+  return *column;
+}
+
+const Columns::Column* Columns::find(const std::string& name) const {
   const auto found = std::find_if(columns_.begin(), columns_.end(), [&](const Column& c) { return c.name == name; });
-  TESSERA_CHECK(found != columns_.end());
-  return *found;
+  return found == columns_.end() ? nullptr : &*found;
 }
 
 const ColumnConfig* Columns::column(const std::string& name) const {
-  const auto found = std::find_if(columns_.begin(), columns_.end(), [&](const Column& c) { return c.name == name; });
-  return found == columns_.end() ? nullptr : &found->config;
+  const Column* column = find(name);
+  return column == nullptr ? nullptr : &column->config;
 }
 
 void Columns::encode(const std::string& name, int64_t rows, const tsr_reader_values& values, Ids& out) const {
@@ -453,12 +455,15 @@ int64_t Columns::memory_of(int64_t samples, int64_t text_bytes) const {
   const std::vector<const Column*> ids = of("ids");
   const bool weighted = std::any_of(ids.begin(), ids.end(), [](const Column* c) { return c->config.weighted; });
   const int64_t id = weighted ? 8 : 4;
-  int64_t sample = 16 + 4 * std::ssize(dense()), lists = 0;  // label, order, start
+  int64_t sample = 16 + 4 * std::ssize(dense()), crosses = 0;  // label, order, start
+  bool files_have_lists = false;
   for (const Column* c : ids) {
     sample += id + 4;  // and the length of its bag
-    lists += !c->list ? 0 : c->config.cross.empty() ? (lists > 0 ? 0 : 1) : 1;
+    files_have_lists = files_have_lists || (c->list && c->config.cross.empty());
+    crosses += c->list && !c->config.cross.empty() ? 1 : 0;
   }
-  return samples * sample + lists * text_bytes * id / 2;  // an id has 2 bytes of text at least
+  const int64_t lists = crosses + (files_have_lists ? 1 : 0);  // those of the files share its text
+  return samples * sample + lists * text_bytes * id / 2;       // an id has 2 bytes of text at least
 }
 
 }  // namespace tessera::data

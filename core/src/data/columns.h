@@ -107,6 +107,7 @@ class Columns {
   bool label_of(const Column& column, const BlockRows& at, const tsr_reader_values& v, int64_t row) const;
   float dense_of(const Column& column, const BlockRows& at, const tsr_reader_values& v, int64_t row) const;
   static float dense_of(const Column& column, double value);
+  const Column* find(const std::string& name) const;  // null: there is none
   const Column& named(const std::string& name) const;
   void encode(const Column& column, const BlockRows& at, const tsr_reader_values& v, Ids& out) const;
   static void cross(const Column& column, std::span<const Ids* const> parts, Ids& out);

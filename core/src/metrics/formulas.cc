@@ -179,6 +179,8 @@ MetricPtr make_formula(const std::string& name, const std::string& options, bool
   }
 }
 
+double sigmoid(double z) { return z >= 0 ? 1 / (1 + std::exp(-z)) : std::exp(z) / (1 + std::exp(z)); }
+
 std::vector<std::string> formula_names() {
   std::vector<std::string> names;
   for (const auto& [name, make] : kRankings) names.emplace_back(name);

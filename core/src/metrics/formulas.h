@@ -14,4 +14,6 @@ MetricPtr make_formula(const std::string& name, const std::string& options, bool
 
 std::vector<std::string> formula_names();  // ascending
 
+double sigmoid(double logit);
+
 }  // namespace tessera::metrics

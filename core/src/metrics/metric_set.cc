@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "config/json.h"
+#include "metrics/formulas.h"
 #include "plugin/part_name.h"
 #include "tessera/metrics.h"
 #include "tessera/sdk/nearest.h"
@@ -13,8 +14,6 @@ namespace {
 using json = nlohmann::ordered_json;
 using Pieces = Metric::Pieces;
 
-double sigmoid(double z) { return z >= 0 ? 1 / (1 + std::exp(-z)) : std::exp(z) / (1 + std::exp(z)); }
-
 // Samples [i] of `scores` and `labels`, or of those in `order`, in double.
 class Wide {
  public:
@@ -23,7 +22,7 @@ class Wide {
         predictions_(scores_),
         labels_(labels.begin(), labels.end()),
         weights_(scores.size(), 1.0) {
-    if (logits) std::transform(scores_.begin(), scores_.end(), predictions_.begin(), sigmoid);
+    if (logits) std::transform(scores_.begin(), scores_.end(), predictions_.begin(), metrics::sigmoid);
   }
   Wide(const Wide& all, std::span<const size_t> order) : weights_(order.size(), 1.0) {
     for (const size_t i : order) {

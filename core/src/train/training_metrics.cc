@@ -1,7 +1,8 @@
 #include "train/training_metrics.h"
 
 #include <algorithm>
-#include <cmath>
+
+#include "metrics/formulas.h"
 
 namespace tessera {
 
@@ -18,7 +19,7 @@ TrainingMetrics::TrainingMetrics(const MetricsConfig& config, const Runtime& run
 
 void TrainingMetrics::add(const Tensor& logits, const Tensor& labels) {
   std::vector<double> predictions, wide;
-  for (const float z : logits.span<float>()) predictions.push_back(1 / (1 + std::exp(-static_cast<double>(z))));
+  for (const float z : logits.span<float>()) predictions.push_back(metrics::sigmoid(z));
   for (const float y : labels.span<float>()) wide.push_back(y);
   for (RecMetric& metric : metrics_) metric.update(predictions, wide, {});
 }

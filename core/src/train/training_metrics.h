@@ -18,7 +18,6 @@ class TrainingMetrics {
   // Of metrics.training and metrics.window. kInvalidArgument: a metric that wants samples together.
   TrainingMetrics(const MetricsConfig& config, const Runtime& runtime, int world_size);
 
-  bool empty() const { return metrics_.empty(); }
   // Logits of this rank.
   void add(const Tensor& logits, const Tensor& labels);
   // "lifetime_NAME" and "window_NAME" of each, of all ranks. Collective.

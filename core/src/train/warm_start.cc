@@ -5,7 +5,7 @@
 #include <set>
 #include <unordered_map>
 
-#include "checkpoint/tables.h"
+#include "checkpoint/row_blocks.h"
 #include "checkpoint/together.h"
 #include "config/json.h"
 #include "inference/float_tensors.h"
@@ -15,9 +15,8 @@ namespace tessera {
 namespace {
 
 using checkpoint::ModelTable;
+using checkpoint::RowBlock;
 using json = nlohmann::ordered_json;
-
-constexpr int64_t kBlockFloats = int64_t{1} << 20;
 
 using Words = std::map<std::string, std::vector<std::string>>;  // by table; of row 1, 2, ...
 
@@ -154,41 +153,28 @@ class Starter {
 
   // What this rank holds, a block of rows at a time. States and what the kernel keeps stay as they are.
   void fill(const ModelTable& table, const StoredRows& rows) {
-    std::vector<std::pair<size_t, int64_t>> blocks;  // shard, first row
-    const int64_t step = std::max<int64_t>(1, kBlockFloats / table.stored.dim);
-    for (size_t s = 0; s < table.sharding->shards.size(); ++s) {
-      const ShardMetadata& w = table.sharding->shards[s];
-      if (w.rank != group_.rank()) continue;
-      for (int64_t first = 0; first < w.rows; first += step) blocks.emplace_back(s, first);
-    }
+    const std::vector<RowBlock> blocks = checkpoint::blocks_held({&table, 1}, group_.rank());
     size_t done = 0;
+    std::vector<float> values;
     checkpoint::together_in_turns(group_, "start of a table", [&] {
       if (done == blocks.size()) return false;
-      const auto [shard, first] = blocks[done++];
-      const HeldShard held = table.held(shard);
-      fill(*table.collection, held, first, std::min(step, held.where.rows - first), rows);
+      fill(blocks[done++], rows, values);
       return true;
     });
   }
 
-  static void fill(ShardedEmbeddings& collection, const HeldShard& held, int64_t first, int64_t count,
-                   const StoredRows& rows) {
-    const ShardMetadata& w = held.where;
-    std::vector<float> weights(static_cast<size_t>(count * w.cols));
-    std::vector<std::vector<float>> values;
-    std::vector<float*> states;
-    for (const Lookup::State& state : collection.state_layout(held))
-      values.emplace_back(static_cast<size_t>(state.per_row ? count : count * w.cols));
-    for (std::vector<float>& v : values) states.push_back(v.data());
-    std::vector<char> extra(static_cast<size_t>(count * collection.extra_bytes(held)));
-    collection.read_rows(held, first, count, weights.data(), states, extra.empty() ? nullptr : extra.data());
-    const std::vector<int64_t> ids = collection.table_rows(held, first, count);
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t row = rows.row_of(ids[static_cast<size_t>(i)]);
-      if (row >= 0) rows.copy(row, w.col, w.cols, weights.data() + i * w.cols);
+  static void fill(const RowBlock& block, const StoredRows& rows, std::vector<float>& memory) {
+    memory.resize(static_cast<size_t>(block.floats()));
+    checkpoint::read_values(block, memory.data());
+    const checkpoint::BlockValues values = checkpoint::values_at(block, memory.data());
+    std::vector<int64_t> ids;
+    const checkpoint::RowSet here = checkpoint::table_rows(block, ids);
+    const ShardMetadata& w = block.where();
+    for (int64_t i = 0; i < block.count; ++i) {
+      const int64_t row = rows.row_of(here.row(i));
+      if (row >= 0) rows.copy(row, w.col, w.cols, values.weights + i * w.cols);
     }
-    const std::vector<const float*> same(states.begin(), states.end());
-    collection.write_rows(held, first, count, weights.data(), same, extra.empty() ? nullptr : extra.data());
+    checkpoint::write_values(block, values);
   }
 
   void start(const Parameter& p) {
