@@ -26,27 +26,81 @@ T number(const std::string& option, const std::string& text, T least, T most) {
   return value;
 }
 
+// What was given for several nodes.
+struct NodeWords {
+  std::string nodes, node, directory, timeout, address;
+
+  void set(LaunchOptions& launched) const {
+    const bool any = !(nodes + node + directory + timeout + address).empty();
+    if (!any) return;
+    if (nodes.empty() || node.empty() || directory.empty())
+      throw UsageError("a job on several nodes needs --nnodes N, --node-rank K and --rendezvous DIR");
+    RendezvousOptions meets;
+    meets.directory = directory;
+    meets.nodes = number<int>("--nnodes", nodes, 1, 1024);
+    meets.node = number<int>("--node-rank", node, 0, meets.nodes - 1);
+    if (!timeout.empty()) meets.timeout_s = number<double>("--rendezvous-timeout", timeout, 1, 86400);
+    meets.address = address;
+    meets.master_port = launched.master_port;
+    launched.rendezvous = meets;
+  }
+};
+
+// What was given for what starts again.
+struct StartWords {
+  std::string of_rank, of_job, elastic;
+};
+
+void set_starts(const StartWords& starts, LaunchOptions& launched, std::string& ranks) {
+  if (!starts.of_rank.empty()) launched.restarts = number<int>("--restarts", starts.of_rank, 0, 1000000);
+  if (!starts.of_job.empty()) launched.job_restarts = number<int>("--restart-job", starts.of_job, 0, 1000000);
+  if (launched.restarts > 0 && launched.job_restarts > 0)
+    throw UsageError("--restarts starts single ranks again and --restart-job all of them: give one of them");
+  if (starts.elastic.empty()) return;
+  const size_t colon = starts.elastic.find(':');
+  if (colon == std::string::npos || launched.job_restarts == 0)
+    throw UsageError("--elastic takes MIN:MAX, two numbers of ranks, and needs --restart-job N");
+  const int nodes = launched.rendezvous ? launched.rendezvous->nodes : 1;
+  const int most = number<int>("--elastic", starts.elastic.substr(colon + 1), nodes, 1024 * nodes);
+  launched.least_ranks = number<int>("--elastic", starts.elastic.substr(0, colon), 1, most);
+  if (ranks.empty()) ranks = std::to_string(most / nodes);
+  if (number<int>("--nproc", ranks, 1, 1024) * nodes > most)
+    throw UsageError("-n N is more than --elastic MIN:MAX allows");
+}
+
 }  // namespace
 
 int launch_command(const std::vector<std::string>& args) {
   LaunchOptions launched;
-  std::string ranks, port, grace, restarts, job_restarts, elastic;
+  std::string ranks, port, grace;
+  NodeWords nodes;
+  StartWords starts;
   Options options("launch", "-n N [OPTIONS] [--] COMMAND [ARGS]", kAbout);
   auto add = options.add_options();
-  add("nproc,n", po::value(&ranks)->value_name("N"), "how many ranks");
+  add("nproc,n", po::value(&ranks)->value_name("N"), "how many ranks, on each node");
   add("master-port", po::value(&port)->value_name("P"), "where rank 0 listens (default: a free port)");
   add("grace", po::value(&grace)->value_name("SECONDS"),
       "from SIGTERM to SIGKILL when ranks have to be ended (default: 5); after a signal for the launcher, which is "
       "handed "
       "on, from when a rank has ended, or from a second signal");
-  add("restarts", po::value(&restarts)->value_name("N"),
+  add("restarts", po::value(&starts.of_rank)->value_name("N"),
       "start a rank that fails again instead, so many times in all (default: 0): for servers");
-  add("restart-job", po::value(&job_restarts)->value_name("N"),
+  add("restart-job", po::value(&starts.of_job)->value_name("N"),
       "start all ranks again when one has failed and the others have ended, so many times (default: 0): for tessera "
       "train "
       "with --save DIR --resume");
-  add("elastic", po::value(&elastic)->value_name("MIN:MAX"),
-      "with --restart-job: start with MAX ranks, and again with one less for each that was killed, down to MIN");
+  add("elastic", po::value(&starts.elastic)->value_name("MIN:MAX"),
+      "with --restart-job: start with MAX ranks, and again with one less for each that was killed, down to MIN; with "
+      "--nnodes these are the ranks of all nodes");
+  add("nnodes", po::value(&nodes.nodes)->value_name("N"),
+      "the job is on N nodes, with a launcher on each: all with the same options, but for --node-rank");
+  add("node-rank", po::value(&nodes.node)->value_name("K"), "which of them this is, from 0 on");
+  add("rendezvous", po::value(&nodes.directory)->value_name("DIR"),
+      "where the launchers of all nodes meet: a directory on a file system that they share");
+  add("rendezvous-timeout", po::value(&nodes.timeout)->value_name("SECONDS"),
+      "how long to wait there for nodes that have not come yet (default: 60)");
+  add("local-addr", po::value(&nodes.address)->value_name("ADDRESS"),
+      "where other nodes reach this one (default: the address of its way to other networks)");
   // Ours are the options before the first word that is none, most with a value behind them; the rest is the command.
   const auto alone = [](const std::string& option) {
     return option == "-h" || option == "--help" || option.find('=') != std::string::npos ||
@@ -58,19 +112,8 @@ int launch_command(const std::vector<std::string>& args) {
   const auto ours = args.begin() + static_cast<std::ptrdiff_t>(end);
   if (!parse_options({args.begin(), ours}, options)) return 0;
   if (!port.empty()) launched.master_port = number<int>("--master-port", port, 1, 65535);
-  if (!restarts.empty()) launched.restarts = number<int>("--restarts", restarts, 0, 1000000);
-  if (!job_restarts.empty()) launched.job_restarts = number<int>("--restart-job", job_restarts, 0, 1000000);
-  if (launched.restarts > 0 && launched.job_restarts > 0)
-    throw UsageError("--restarts starts single ranks again and --restart-job all of them: give one of them");
-  if (!elastic.empty()) {
-    const size_t colon = elastic.find(':');
-    if (colon == std::string::npos || launched.job_restarts == 0)
-      throw UsageError("--elastic takes MIN:MAX, two numbers of ranks, and needs --restart-job N");
-    const int most = number<int>("--elastic", elastic.substr(colon + 1), 1, 1024);
-    launched.least_ranks = number<int>("--elastic", elastic.substr(0, colon), 1, most);
-    if (ranks.empty()) ranks = std::to_string(most);
-    if (number<int>("--nproc", ranks, 1, 1024) > most) throw UsageError("-n N is more than --elastic MIN:MAX allows");
-  }
+  nodes.set(launched);
+  set_starts(starts, launched, ranks);
   if (!grace.empty()) launched.grace_s = number<double>("--grace", grace, 0, 3600);
   if (ranks.empty()) throw UsageError("-n N is missing: how many ranks?");
   launched.ranks = number<int>("--nproc", ranks, 1, 1024);

@@ -25,16 +25,24 @@ namespace {
 
 int exit_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
 
-void set_environment(const LaunchOptions& options, int rank, int port, const std::string& token) {
+// One start of a job. Its ranks here are counted from 0 on; messages name them by name().
+struct Job {
+  const LaunchOptions& options;
+  JobStart start;
+  Rendezvous* rendezvous;  // null: the job is on this node alone
+
+  int name(int rank) const { return start.first_rank + rank; }
+};
+
+void set_environment(const Job& job, int rank) {
   RankEnvironment::clear_environment();
-  const std::string world = std::to_string(options.ranks), index = std::to_string(rank);
-  setenv("RANK", index.c_str(), 1);
-  setenv("WORLD_SIZE", world.c_str(), 1);
-  setenv("LOCAL_RANK", index.c_str(), 1);
-  setenv("LOCAL_WORLD_SIZE", world.c_str(), 1);
-  setenv("MASTER_ADDR", "127.0.0.1", 1);
-  setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
-  setenv("TESSERA_JOB_TOKEN", token.c_str(), 1);
+  setenv("RANK", std::to_string(job.name(rank)).c_str(), 1);
+  setenv("WORLD_SIZE", std::to_string(job.start.world).c_str(), 1);
+  setenv("LOCAL_RANK", std::to_string(rank).c_str(), 1);
+  setenv("LOCAL_WORLD_SIZE", std::to_string(job.start.ranks).c_str(), 1);
+  setenv("MASTER_ADDR", job.start.master_addr.c_str(), 1);
+  setenv("MASTER_PORT", std::to_string(job.start.master_port).c_str(), 1);
+  setenv("TESSERA_JOB_TOKEN", job.start.token.c_str(), 1);
 }
 
 // Ranks are in the terminal's background, where reading from it would stop them.
@@ -129,10 +137,10 @@ struct Ending {
 // A rank that dies as soon as it starts shall not use up all restarts in an instant.
 constexpr useconds_t kBeforeRestart = 300000;
 
-void restart(int rank, pid_t pid, int how, const LaunchOptions& options, const StartRank& start, Ending& ending) {
+void restart(int rank, pid_t pid, int how, const Job& job, const StartRank& start, Ending& ending) {
   --ending.restarts;
-  say(cat(options.name, ": rank ", rank, " (process ", pid, ") ", describe_end(how), "; starting it again (",
-          ending.restarts, " restarts are left)"));
+  say(cat(job.options.name, ": rank ", job.name(rank), " (process ", pid, ") ", describe_end(how),
+          "; starting it again (", ending.restarts, " restarts are left)"));
   usleep(kBeforeRestart);
   start(rank);
 }
@@ -145,9 +153,8 @@ struct Failure {
 };
 
 // Reaps what has ended. Of several failures found at once, one by a signal is the likelier cause of the others.
-void reap_all(Processes& processes, const LaunchOptions& options, const StartRank& start, Ending& ending,
-              Failure& failure) {
-  for (int rank = 0; rank < options.ranks; ++rank) {
+void reap_all(Processes& processes, const Job& job, const StartRank& start, Ending& ending, Failure& failure) {
+  for (int rank = 0; rank < job.start.ranks; ++rank) {
     const pid_t pid = processes.pid(rank);
     const std::optional<int> status = processes.reap(rank);
     if (!status) continue;
@@ -155,12 +162,12 @@ void reap_all(Processes& processes, const LaunchOptions& options, const StartRan
     if (!ending.status && WIFSIGNALED(*status)) ++ending.killed;
     if (ending.signal) {
       ending.ended.insert(*status);
-      if (!ending.kill) ending.kill = after(options.grace_s);
+      if (!ending.kill) ending.kill = after(job.options.grace_s);
       continue;
     }
     if (*status == 0) continue;
     if (ending.restarts > 0 && !ending.status) {
-      restart(rank, pid, *status, options, start, ending);
+      restart(rank, pid, *status, job, start, ending);
       continue;
     }
     if (failure.rank >= 0 && !(WIFSIGNALED(*status) && !WIFSIGNALED(failure.how))) continue;
@@ -171,27 +178,28 @@ void reap_all(Processes& processes, const LaunchOptions& options, const StartRan
 // A killed process closes its connections a moment before it can be reaped: others may notice and end before that.
 constexpr useconds_t kUntilCause = 50000;
 
-void look_for_failures(Processes& processes, const LaunchOptions& options, const StartRank& start, Ending& ending) {
+void look_for_failures(Processes& processes, const Job& job, const StartRank& start, Ending& ending) {
   Failure failure;
-  reap_all(processes, options, start, ending, failure);
+  reap_all(processes, job, start, ending, failure);
   if (failure.rank < 0 || ending.status) return;
   if (!WIFSIGNALED(failure.how) && processes.running() > 0) {
     usleep(kUntilCause);
-    reap_all(processes, options, start, ending, failure);
+    reap_all(processes, job, start, ending, failure);
   }
   ending.status = exit_status(failure.how);
   ending.first = failure.rank;
-  ending.kill = after(options.grace_s);
+  ending.kill = after(job.options.grace_s);
   const std::string others =
       processes.running() > 0 ? cat("; ending the other ranks (", processes.running(), " still ran)") : "";
-  say(cat(options.name, ": rank ", failure.rank, " (process ", failure.pid, ") ", describe_end(failure.how), others));
+  say(cat(job.options.name, ": rank ", job.name(failure.rank), " (process ", failure.pid, ") ",
+          describe_end(failure.how), others));
   processes.kill_all(SIGTERM);
 }
 
 // A signal for the launcher is one for the ranks, which do not get those of the terminal themselves. They may take
 // their time to end in good order, until one of them has ended or a second signal comes; whoever sent it has a limit,
 // too.
-void hand_on(int signal, const LaunchOptions& options, Processes& processes, Ending& ending) {
+void hand_on(int signal, const Job& job, Processes& processes, Ending& ending) {
   if (signal == SIGTSTP) {
     processes.kill_all(SIGSTOP);
     raise(SIGSTOP);
@@ -199,21 +207,32 @@ void hand_on(int signal, const LaunchOptions& options, Processes& processes, End
   }
   processes.kill_all(signal == SIGHUP ? SIGTERM : signal);  // ranks may have another use for SIGHUP
   if (ending.begun()) {
-    if (!ending.kill) ending.kill = after(options.grace_s);
+    if (!ending.kill) ending.kill = after(job.options.grace_s);
     return;
   }
   ending.signal = signal;
-  say(cat(options.name, ": handed signal ", signal, " (", strsignal(signal),
-          ") on to all ranks, and waits for them; a second one ends them within ", options.grace_s, " s"));
+  say(cat(job.options.name, ": handed signal ", signal, " (", strsignal(signal),
+          ") on to all ranks, and waits for them; a second one ends them within ", job.options.grace_s, " s"));
 }
 
-Ending wait_for_all(Processes& processes, const LaunchOptions& options, const SignalMask& mask,
-                    const StartRank& start) {
+// The ranks here cannot go on without those of a node that has left: they find out themselves, unless they hang.
+void look_for_nodes(Processes& processes, const Job& job, Ending& ending) {
+  if (job.rendezvous == nullptr) return;
+  const std::optional<int> node = job.rendezvous->who_left();
+  if (!node || ending.begun() || processes.running() == 0) return;
+  ending.status = 1;
+  ending.kill = after(job.options.grace_s);
+  say(cat(job.options.name, ": node ", *node, " has left the job; ending the ranks here"));
+  processes.kill_all(SIGTERM);
+}
+
+Ending wait_for_all(Processes& processes, const Job& job, const SignalMask& mask, const StartRank& start) {
   Ending ending;
-  ending.restarts = options.restarts;
-  ending.how.resize(static_cast<size_t>(options.ranks));
+  ending.restarts = job.options.restarts;
+  ending.how.resize(static_cast<size_t>(job.start.ranks));
   while (true) {
-    look_for_failures(processes, options, start, ending);
+    look_for_failures(processes, job, start, ending);
+    look_for_nodes(processes, job, ending);
     // What ranks of a job that went well have left behind is theirs.
     if (processes.running() == 0 && (!ending.begun() || !processes.anything_running())) return ending;
     if (ending.kill && Clock::now() >= *ending.kill) {
@@ -221,23 +240,23 @@ Ending wait_for_all(Processes& processes, const LaunchOptions& options, const Si
       ending.kill = after(3600);
     }
     const int signal = mask.wait(ending.kill ? std::min(1.0, seconds_until(*ending.kill)) : 1.0);
-    if (signal != 0 && signal != SIGCHLD) hand_on(signal, options, processes, ending);
+    if (signal != 0 && signal != SIGCHLD) hand_on(signal, job, processes, ending);
   }
 }
 
 std::string count_text(int64_t count) { return count < 0 ? "-" : std::to_string(count); }
 
 // Who ended, why, at which step, and what was saved: for a job that did not just end well.
-void print_table(const LaunchOptions& options, const Ending& ending, const StatusBoard& board) {
+void print_table(const Job& job, const Ending& ending, const StatusBoard& board) {
   std::ostringstream out;
-  out << options.name << ": how the ranks ended\n  rank  step      saved     end\n";
+  out << job.options.name << ": how the ranks ended\n  rank  step      saved     end\n";
   const auto column = [&](const std::string& text, size_t width) {
     out << text << std::string(text.size() < width ? width - text.size() : 1, ' ');
   };
-  for (int rank = 0; rank < options.ranks; ++rank) {
-    const RankStatus* const told = board.rank(rank);
+  for (int rank = 0; rank < job.start.ranks; ++rank) {
+    const RankStatus* const told = board.rank(job.name(rank));
     out << "  ";
-    column(std::to_string(rank), 6);
+    column(std::to_string(job.name(rank)), 6);
     column(count_text(told ? told->step.load() : -1), 10);
     column(count_text(told ? told->saved.load() : -1), 10);
     const std::optional<int>& how = ending.how[static_cast<size_t>(rank)];
@@ -248,26 +267,23 @@ void print_table(const LaunchOptions& options, const Ending& ending, const Statu
 }
 
 // The ranks of a job, from their start to the end of the last one.
-Ending run_job(const LaunchOptions& options, const std::vector<std::string>& command, const SignalMask& mask,
-               bool table) {
-  const int port = options.master_port != 0 ? options.master_port : free_port();
-  const std::string token = random_token();
+Ending run_job(const Job& job, const std::vector<std::string>& command, const SignalMask& mask, bool table) {
   const Guard guard;
-  const StatusBoard board(options.ranks);
-  Processes processes(options.ranks, Processes::kOwnGroups);
+  const StatusBoard board(job.start.world);
+  Processes processes(job.start.ranks, Processes::kOwnGroups);
   const StartRank start = [&](int rank) {
     if (processes.fork_rank(rank)) {
       mask.restore();
       leave_terminal();
-      set_environment(options, rank, port, token);
+      set_environment(job, rank);
       board.hand_on();
       execute(command);
     }
     guard.add(rank, processes.pid(rank));
   };
-  for (int rank = 0; rank < options.ranks; ++rank) start(rank);
-  Ending ending = wait_for_all(processes, options, mask, start);
-  if (table && ending.result() != 0) print_table(options, ending, board);
+  for (int rank = 0; rank < job.start.ranks; ++rank) start(rank);
+  Ending ending = wait_for_all(processes, job, mask, start);
+  if (table && ending.result() != 0) print_table(job, ending, board);
   return ending;
 }
 
@@ -276,6 +292,51 @@ bool may_start_again(const Ending& ending) {
   const int result = ending.result();
   return result != 0 && !ending.signal && result != kStoppedBySignal && result != 2 && result != 126 && result != 127;
 }
+
+// Where the ranks of a job's next start are: here, or on as many nodes as meet.
+class Nodes {
+ public:
+  Nodes(const LaunchOptions& options, const SignalMask& mask) : options_(options), mask_(mask) {
+    if (options.rendezvous) rendezvous_.emplace(*options.rendezvous, options.name);
+  }
+
+  // None: there is no other, and status() is the job's.
+  std::optional<JobStart> next_start(int ranks) {
+    if (!rendezvous_) {
+      const int port = options_.master_port != 0 ? options_.master_port : free_port();
+      return JobStart{.ranks = ranks, .world = ranks, .master_port = port, .token = random_token()};
+    }
+    const int all = options_.ranks * options_.rendezvous->nodes;
+    rendezvous_->come(ranks, options_.ranks, options_.least_ranks > 0 ? options_.least_ranks : all);
+    while (true) {
+      if (std::optional<JobStart> start = rendezvous_->meet()) return start;
+      const std::optional<int> ended = rendezvous_->ended();
+      const int signal = ended ? 0 : mask_.wait(0.2);
+      if (!ended && (signal == 0 || signal == SIGCHLD || signal == SIGTSTP)) continue;
+      status_ = ended ? *ended : 128 + signal;
+      return std::nullopt;
+    }
+  }
+  int status() const { return status_; }
+
+  // How many there are to be here in another start. Where several nodes take part, one that has lost none keeps all.
+  int ranks_left(int ranks, const Ending& ending) const {
+    if (options_.least_ranks == 0) return options_.ranks;
+    if (rendezvous_) return std::max(1, ranks - ending.killed);
+    return std::max(options_.least_ranks, ranks - std::max(1, ending.killed));
+  }
+  Rendezvous* rendezvous() { return rendezvous_ ? &*rendezvous_ : nullptr; }
+  int leave(int status) {
+    if (rendezvous_) rendezvous_->leave(status);
+    return status;
+  }
+
+ private:
+  const LaunchOptions& options_;
+  const SignalMask& mask_;
+  std::optional<Rendezvous> rendezvous_;
+  int status_ = 0;
+};
 
 }  // namespace
 
@@ -287,13 +348,16 @@ int launch(const LaunchOptions& options, const std::vector<std::string>& command
   }
   std::cout.flush();
   const SignalMask mask;
-  LaunchOptions next = options;
+  Nodes nodes(options, mask);
+  int ranks = options.ranks;
   for (int left = options.job_restarts;; --left) {
-    const Ending ending = run_job(next, command, mask, options.table);
-    if (left == 0 || !may_start_again(ending)) return ending.result();
-    if (options.least_ranks > 0) next.ranks = std::max(options.least_ranks, next.ranks - std::max(1, ending.killed));
-    say(cat(options.name, ": starting the job again with ", next.ranks, next.ranks == 1 ? " rank" : " ranks", " (",
-            left - 1, " restarts of it are left)"));
+    const std::optional<JobStart> start = nodes.next_start(ranks);
+    if (!start) return nodes.leave(nodes.status());
+    const Ending ending = run_job({options, *start, nodes.rendezvous()}, command, mask, options.table);
+    if (left == 0 || !may_start_again(ending)) return nodes.leave(ending.result());
+    ranks = nodes.ranks_left(start->ranks, ending);
+    say(cat(options.name, ": starting the job again with ", ranks, ranks == 1 ? " rank" : " ranks",
+            options.rendezvous ? " here (" : " (", left - 1, " restarts of it are left)"));
     usleep(kBeforeRestart);
   }
 }

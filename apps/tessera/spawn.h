@@ -3,9 +3,11 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "rendezvous.h"
 #include "tessera/process_group.h"
 
 namespace tessera::cli {
@@ -13,13 +15,15 @@ namespace tessera::cli {
 struct LaunchOptions {
   int ranks = 1;
   int master_port = 0;  // 0: a free one
+  // Of a job on several nodes: where their launchers meet. Every node has `ranks`, and the others' launchers know.
+  std::optional<RendezvousOptions> rendezvous;
   // Until SIGKILL: from the SIGTERM for the others when a rank has failed; of a job that is sent a signal, from when
   // the first rank has ended, or from a second signal.
   double grace_s = 5;
-  int restarts = 0;                     // how often a rank that fails is started again instead, all ranks together
-  int job_restarts = 0;                 // how often the whole job is, once a rank has failed and the others have ended
-  int least_ranks = 0;                  // then with a rank less for each that was killed, and no fewer; 0: with as many
-  bool table = false;                   // how each rank ended, on standard error, of a job that did not end well
+  int restarts = 0;      // how often a rank that fails is started again instead, all ranks together
+  int job_restarts = 0;  // how often the whole job is, once a rank has failed and the others have ended
+  int least_ranks = 0;   // then with a rank less for each that was killed, and no fewer on all nodes; 0: with as many
+  bool table = false;    // how each rank ended, on standard error, of a job that did not end well
   std::string name = "tessera launch";  // before messages on standard error
 };
 
