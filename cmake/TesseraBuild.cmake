@@ -17,6 +17,7 @@ if(CCACHE_PROGRAM)
 endif()
 
 option(TESSERA_TESTS "Build the tests" ON)
+option(TESSERA_TOOLS "Build bench, conformance, calibrate, verify, the examples, and a proxy for trials of tcp" ON)
 option(TESSERA_BENCHMARKS "Build microbenchmarks (libbenchmark-dev)" OFF)
 option(TESSERA_UNITY "Compile a target's sources folder by folder in one go: a third of the time from scratch" OFF)
 option(TESSERA_WERROR "Warnings are errors" OFF)

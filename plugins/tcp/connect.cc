@@ -2,6 +2,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <map>
 #include <numeric>
@@ -33,7 +34,7 @@ using EngineOptions = sdk::PairEngineOptions<Channel>;
 
 EngineOptions engine_options(const Job& job, const GroupId& id, int32_t rank, const Members& members, MeshBuilder& mesh,
                              double timeout_s, Clock::time_point deadline) {
-  const MeshOptions options{id, rank, members, timeout_s, deadline};
+  const MeshOptions options{id, rank, members, timeout_s, deadline, job.proxied};
   std::vector<Link> links = mesh.connect(options);
   std::vector<SharedMemory> shared = share_memory(
       links, {rank, job.shm, job.single_copy, hosts_of(members.addresses), members.names, timeout_s, deadline});
@@ -68,6 +69,19 @@ void ensure_descriptors(int64_t more) {
   }
   limit.rlim_cur = needed;
   setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+Proxied parse_proxy(const std::string& text) {
+  if (text.empty()) return {};
+  const size_t colon = text.rfind(':');
+  boost::system::error_code wrong;
+  const auto address = asio::ip::make_address(text.substr(0, colon), wrong);
+  int port = 0;
+  if (colon != std::string::npos) std::from_chars(text.data() + colon + 1, text.data() + text.size(), port);
+  if (wrong || port < 1 || port > 65535) {
+    sdk::fail(TSR_INVALID_ARGUMENT, "tcp: option \"proxy\" is ADDRESS:PORT of numbers, not \"", text, "\"");
+  }
+  return to_address(Endpoint(address, static_cast<uint16_t>(port)));
 }
 
 std::vector<int32_t> hosts_of(const std::vector<Address>& addresses) {
@@ -112,7 +126,7 @@ int32_t Group::shares_memory_with() const {
 
 std::unique_ptr<sdk::Group> Tcp::connect(const tsr_rendezvous& where) {
   check(where);
-  Job job{host_, where.token == nullptr ? "" : where.token, spin_us_, shm_, single_copy_};
+  Job job{host_, where.token == nullptr ? "" : where.token, spin_us_, shm_, single_copy_, proxied_};
   if (where.world_size == 1) return std::make_unique<Group>(std::move(job), 0, where.timeout_s);
   ensure_descriptors(kDescriptors * (where.world_size - 1) + kSpareDescriptors);
   std::optional<MeshBuilder> mesh;
@@ -124,6 +138,7 @@ std::unique_ptr<sdk::Group> Tcp::connect(const tsr_rendezvous& where) {
                             .token = job.token,
                             .timeout_s = where.timeout_s,
                             .deadline = sdk::seconds_from_now(where.timeout_s),
+                            .proxied = proxied_,
                             .listen = [&](const Address& own) {
                               mesh.emplace(host_, job.token, own);
                               return mesh->address().port;

@@ -146,13 +146,17 @@ Task<> Door::examine(std::shared_ptr<TcpSocket> socket, Endpoint from) {
   }
 }
 
-Task<> knock(TcpSocket& socket, std::string token, Hello hello) {
+Task<> call(TcpSocket& socket, Route route, Proxied proxied) {
+  co_await socket.async_connect(to_endpoint(proxied ? *proxied : route.to), use_awaitable);
+  if (proxied) co_await asio::async_write(socket, asio::buffer(&route, sizeof(route)), use_awaitable);
+}
+
+Task<> knock(TcpSocket& socket, std::string token, Hello hello, Address called) {
   hello.nonce = random_nonce();
   co_await asio::async_write(socket, asio::buffer(&hello, sizeof(hello)), use_awaitable);
   Nonce challenge;
   co_await asio::async_read(socket, asio::buffer(challenge), use_awaitable);
-  const Address there = to_address(socket.remote_endpoint());
-  const Mac mine = proof(token, Role::kCaller, hello, there, challenge);
+  const Mac mine = proof(token, Role::kCaller, hello, called, challenge);
   co_await asio::async_write(socket, asio::buffer(mine), use_awaitable);
   Mac its{};
   // One that dies here, or whose door has no room, ends the connection without a word: that may change.
@@ -161,7 +165,7 @@ Task<> knock(TcpSocket& socket, std::string token, Hello hello) {
     sdk::fail(TSR_PERMISSION_DENIED, "tcp: rank ", hello.target, " refused rank ", hello.rank,
               ": is TESSERA_JOB_TOKEN the same on both?");
   }
-  if (!equal(its, proof(token, Role::kCalled, hello, there, challenge))) {
+  if (!equal(its, proof(token, Role::kCalled, hello, called, challenge))) {
     sdk::fail(TSR_PERMISSION_DENIED, "tcp: who answers for rank ", hello.target, " does not know this job's token");
   }
 }

@@ -71,8 +71,10 @@ class Door {
   int refused_ = 0;                               // so far
 };
 
-// The caller's side, on a connected socket. Failure(TSR_PERMISSION_DENIED) when the other side does not accept the
+// The caller's side: connects, on the way that `proxied` says. boost::system::system_error.
+Task<> call(TcpSocket& socket, Route route, Proxied proxied);
+// And proves itself to who listens at `called`. Failure(TSR_PERMISSION_DENIED) when the other side does not accept the
 // token or does not know it; boost::system::system_error when it does not talk.
-Task<> knock(TcpSocket& socket, std::string token, Hello hello);
+Task<> knock(TcpSocket& socket, std::string token, Hello hello, Address called);
 
 }  // namespace tessera::tcp

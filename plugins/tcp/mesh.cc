@@ -91,8 +91,12 @@ struct MeshBuilder::Impl {
   Task<bool> reach(SocketPtr socket, Hello hello) {
     const Cutoff cutoff(socket, milliseconds(5000));
     try {
-      co_await socket->async_connect(to_endpoint(options->members.addresses[hello.target]), use_awaitable);
-      co_await knock(*socket, token, hello);
+      Route route;
+      route.to = options->members.addresses[hello.target];
+      route.caller = name(hello.rank);
+      route.called = name(hello.target);
+      co_await tcp::call(*socket, route, options->proxied);
+      co_await knock(*socket, token, hello, route.to);
       co_return true;
     } catch (const boost::system::system_error&) {
       co_return false;

@@ -19,6 +19,7 @@ struct MeshOptions {
   Members members;
   double timeout_s = 30;  // for messages, and of unacknowledged data
   std::chrono::steady_clock::time_point deadline;
+  Proxied proxied;
 };
 
 // Listens from construction on, so that its address can be told before anybody connects.

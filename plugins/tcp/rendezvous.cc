@@ -328,12 +328,15 @@ class Guest : Side {
   Task<bool> arrive(std::shared_ptr<TcpSocket> socket, Endpoint master) {
     const Cutoff cutoff(socket, milliseconds(5000));
     try {
-      co_await socket->async_connect(master, use_awaitable);
+      Route route;
+      route.to = to_address(master);
+      route.caller = options_.rank;
+      co_await call(*socket, route, options_.proxied);
       Hello hello;
       hello.rank = options_.rank;
       hello.world_size = options_.world_size;
       hello.port = options_.listen(to_address(socket->local_endpoint()));
-      co_await knock(*socket, options_.token, hello);
+      co_await knock(*socket, options_.token, hello, route.to);
       co_return true;
     } catch (const boost::system::system_error& e) {
       problem_ = to_text(master) + ": " + (socket->is_open() ? e.code().message() : "no answer");

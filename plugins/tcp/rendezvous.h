@@ -21,6 +21,7 @@ struct RendezvousOptions {
   std::string token;      // empty: master_addr must be a loopback address
   double timeout_s = 30;  // for messages
   std::chrono::steady_clock::time_point deadline;
+  Proxied proxied;
   // Listens at this rank's own address, the one that reaches master_addr, and returns the port. Called at least once;
   // the last call counts.
   std::function<uint16_t(const Address& own)> listen;

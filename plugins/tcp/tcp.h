@@ -24,10 +24,14 @@ struct Job {
   double spin_us = 0;
   bool shm = true;
   bool single_copy = true;
+  Proxied proxied;
 };
 
 // Numbers equal addresses equally, from 0 in the order of ranks; all loopback addresses are one machine's.
 std::vector<int32_t> hosts_of(const std::vector<Address>& addresses);
+
+// "127.0.0.1:7000"; none of "". Failure(TSR_INVALID_ARGUMENT).
+Proxied parse_proxy(const std::string& text);
 
 // Raises the soft limit of open files where `more` would not fit. Failure(TSR_RESOURCE_EXHAUSTED) where the hard one
 // does not allow it.
@@ -57,12 +61,14 @@ class Tcp final : public sdk::Collective {
  public:
   // Options: spin_us, how long a waiting rank tries, offering its processor to others, before it sleeps. shm: whether
   // ranks of one host exchange through memory that they share. single_copy: whether they fetch large pieces out of each
-  // other's memory, where the kernel allows it.
+  // other's memory, where the kernel allows it. proxy: ADDRESS:PORT of a proxy through which all other ranks are
+  // called, for trials (proxy.h).
   explicit Tcp(const sdk::Setup& setup)
       : host_(setup.host),
         spin_us_(setup.options.number("spin_us", 50)),
         shm_(setup.options.flag("shm", true)),
-        single_copy_(setup.options.flag("single_copy", true)) {
+        single_copy_(setup.options.flag("single_copy", true)),
+        proxied_(parse_proxy(setup.options.string("proxy", ""))) {
     if (!(spin_us_ >= 0 && spin_us_ <= 1e9)) {
       sdk::fail(TSR_INVALID_ARGUMENT, "tcp: option \"spin_us\" must be between 0 and 1e9 us, not ", spin_us_);
     }
@@ -74,6 +80,7 @@ class Tcp final : public sdk::Collective {
   double spin_us_;
   bool shm_;
   bool single_copy_;
+  Proxied proxied_;
 };
 
 }  // namespace tessera::tcp

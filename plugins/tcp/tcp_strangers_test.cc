@@ -246,7 +246,8 @@ Fd arrive(uint16_t port, int32_t rank, int receive_buffer) {
   hello.rank = rank;
   hello.world_size = kManyRanks;
   std::exception_ptr error;
-  asio::co_spawn(io, knock(socket, "a token", hello), [&](const std::exception_ptr& e) { error = e; });
+  asio::co_spawn(io, knock(socket, "a token", hello, to_address(socket.remote_endpoint())),
+                 [&](const std::exception_ptr& e) { error = e; });
   io.run();
   if (error) std::rethrow_exception(error);
   socket.native_non_blocking(false);

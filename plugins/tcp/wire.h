@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "address.h"
@@ -36,6 +37,20 @@ struct Hello {
   uint32_t reserved = 0;
 };
 static_assert(sizeof(Hello) == 64);
+
+// Before the hello, where the connection is made by a proxy (proxy.h): where it is to go, and whom it joins, by their
+// ranks in the job.
+struct Route {
+  static constexpr uint64_t kMagic = 0x3130585054525354;  // "TSRTPX01"
+  uint64_t magic = kMagic;
+  Address to;
+  int32_t caller = 0;
+  int32_t called = 0;
+  uint32_t reserved = 0;
+};
+static_assert(sizeof(Route) == 40);
+// Where all other ranks are called instead of where they are, if anywhere.
+using Proxied = std::optional<Address>;
 
 // HMAC-SHA-256, keyed with the job's token, over the role, the hello, the address that was called and the called side's
 // nonce. Each side sends its own. The roles differ, so that neither can be handed back; each side takes the address
