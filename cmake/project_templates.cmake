@@ -5,7 +5,7 @@ function(tessera_project_templates out)
   string(APPEND code "std::span<const ProjectTemplate> project_templates() {\n")
   string(APPEND code "  static constexpr ProjectTemplate kAll[] = {\n")
   foreach(kind_id sharder:acme.stripe kernel:acme.rows optimizer:acme.momentum collective:acme.through
-      module:acme.linear metric:acme.lift)
+      module:acme.linear reader:acme.logs metric:acme.lift)
     string(REPLACE ":" ";" kind_id ${kind_id})
     list(GET kind_id 0 kind)
     list(GET kind_id 1 id)

@@ -18,7 +18,7 @@ constexpr char kAboutNew[] =
     "test\n"
     "that runs tessera verify, README.md and a file for a CI system. It builds against an installed Tessera.\n"
     "\n"
-    "  KIND    sharder, kernel, optimizer, collective, module or metric\n"
+    "  KIND    sharder, kernel, optimizer, collective, module, reader or metric\n"
     "  NAME    its id: letters a-z, digits, _ . - and best a dot: \"acme.hot\"\n"
     "  FOLDER  where it goes, without it NAME with _ for what is no letter or digit; it must not exist yet";
 

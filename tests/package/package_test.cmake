@@ -48,12 +48,6 @@ if(DENSE AND RANKS)
   run(ignored ${CMAKE_COMMAND} -E env CXX=${COMPILER} "CXXFLAGS=${warnings_text}" CMAKE_GENERATOR=${GENERATOR}
     python3 ${SOURCE}/tests/docs/ten_minutes.py ${prefix} ${share}/docs ${work}/pages)
 endif()
-# A kind that has no page: what `tessera new` writes is built and verified as it is.
-run(ignored ${prefix}/bin/tessera new metric acme.share ${work}/new/metric)
-build(${work}/new/metric template_metric)
-run(ignored ctest --test-dir ${work}/template_metric-build --output-on-failure --no-tests=error)
-run(listing ${prefix}/bin/tessera plugins --path ${work}/template_metric-build)
-expect("${listing}" "acme\\.share +tessera\\.metric/draft-1 +1\\.0\\.0 +1\\.0 +available ")
 # A transport on the SDK's engine, as somebody else would build it.
 build(${SOURCE}/plugins/flagships/unix unix)
 run(ignored ctest --test-dir ${work}/unix-build --output-on-failure --no-tests=error)
