@@ -165,8 +165,15 @@ void BatchReader::fill(Batch& batch) const {
   batch.labels = take(batch.buffers_.labels, {count}, DType::kFloat32);
   int64_t ids = 0;
   bool wide = form.wide();
-  for (int64_t i = 0; i < count; ++i) {
+  constexpr int64_t kAhead = 16;
+  for (int64_t i = -kAhead; i < count; ++i) {
+    if (i + kAhead < count) {
+      const SampleRef& soon = refs[static_cast<size_t>(i + kAhead)];
+      soon.examples->expect(soon.index);
+    }
+    if (i < 0) continue;
     const SampleRef& ref = refs[static_cast<size_t>(i)];
+    ref.examples->expect_ids(ref.index);
     if (inputs > 0)
       std::memcpy(batch.dense.data<float>() + i * inputs, ref.examples->dense(ref.index), inputs * sizeof(float));
     batch.labels.data<float>()[i] = ref.examples->label(ref.index);

@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "data/column_check.h"
 #include "data/hash.h"
 
 namespace tessera::data {
 namespace {
-
-using config::JsonObject;
 
 std::string_view text_of(const tsr_reader_values& v, int64_t i) {
   return {static_cast<const char*>(v.values) + v.texts[i], static_cast<size_t>(v.texts[i + 1] - v.texts[i])};
@@ -23,6 +22,39 @@ bool has_transform(const ColumnConfig& c, const char* name) {
 
 double logarithm_of(const ColumnConfig& c, double value) {
   return has_transform(c, "log1p") ? std::log1p(std::max(value, 0.0)) : value;
+}
+
+// Ids that are the model's as the file has them.
+bool as_they_are(const ColumnConfig& c, const tsr_reader_values& v) {
+  return c.ids == "row" && c.longest == 0 && (v.lists != nullptr || v.present == nullptr);
+}
+
+template <class Column>
+bool is_crossed(const std::vector<const Column*>& ids, const std::string& name) {
+  return std::any_of(ids.begin(), ids.end(), [&](const Column* c) {
+    return std::find(c->config.cross.begin(), c->config.cross.end(), name) != c->config.cross.end();
+  });
+}
+
+// The first sample that names a row which its column's table does not have; `samples`: there is none.
+struct Unknown {
+  int64_t sample, id;
+  size_t column;
+};
+Unknown first_unknown(std::span<const Examples::Bags> bags, const std::vector<DataColumn>& columns, int64_t samples) {
+  Unknown out{samples, 0, 0};
+  for (size_t k = 0; k < bags.size(); ++k) {
+    const Examples::Bags& b = bags[k];
+    const auto rows = static_cast<uint64_t>(columns[k].rows);
+    bool unknown = false;
+    for (int64_t j = b.begins[0]; j < b.begins[samples]; ++j) unknown |= static_cast<uint64_t>(b.ids[j]) >= rows;
+    if (!unknown) continue;
+    int64_t at = b.begins[0];
+    while (static_cast<uint64_t>(b.ids[at]) < rows) ++at;
+    const int64_t sample = std::upper_bound(b.begins, b.begins + samples, at) - b.begins - 1;
+    if (sample < out.sample) out = {sample, b.ids[at], k};
+  }
+  return out;
 }
 
 // What reads a column: the table of its name or of a feature of its name.
@@ -94,98 +126,6 @@ void Columns::check() const {
     }
   }
   if (ids.empty()) fail(Code::kInvalidArgument, "no [[column]] is as = \"ids\": there is nothing to look up");
-}
-
-Columns::Columns(const std::string& text, const std::string& source) : learned_(true) {
-  const config::JsonSource from{source, Code::kDataLoss};
-  const nlohmann::ordered_json root = config::parse_json(text, from);
-  const JsonObject all(root, from);
-  reader_ = all.get<std::string>("reader");
-  for (const JsonObject& j : all.objects("columns")) {
-    Column& column = columns_.emplace_back();
-    ColumnConfig& c = column.config;
-    column.name = j.get<std::string>("name");
-    column.table = j.get<std::string>("table");
-    c.as = j.get<std::string>("as");
-    j.read("missing", c.missing);
-    j.read("transform", c.transform);
-    j.read("mean", column.mean);
-    j.read("deviation", column.deviation);
-    j.read("threshold", c.threshold);
-    j.read("ids", c.ids);
-    j.read("rows", c.rows);
-    j.read("bounds", c.bounds);
-    j.read("cross", c.cross);
-    j.read("separator", c.separator);
-    j.read("weighted", c.weighted);
-    j.read("longest", c.longest);
-    j.read("pooling", c.pooling);
-    if (c.ids == "vocabulary") vocabularies_[column.table];
-  }
-  for (auto& [table, vocabulary] : vocabularies_) {
-    for (const std::string& word : all.object("vocabularies").get<std::vector<std::string>>(table.c_str()))
-      vocabulary.add(word);
-  }
-  check();
-}
-
-nlohmann::ordered_json Columns::described(const Column& column) {
-  const ColumnConfig& c = column.config;
-  nlohmann::ordered_json j = {{"name", column.name}, {"as", c.as}, {"table", column.table}};
-  if (c.missing) j["missing"] = *c.missing;
-  if (!c.transform.empty()) j["transform"] = c.transform;
-  if (c.threshold) j["threshold"] = *c.threshold;
-  if (c.as != "ids") return j;
-  if (c.cross.empty())
-    j["ids"] = c.ids;
-  else
-    j["cross"] = c.cross;
-  j["rows"] = c.rows;
-  if (!c.bounds.empty()) j["bounds"] = c.bounds;
-  if (!c.separator.empty()) j["separator"] = c.separator;
-  if (c.weighted) j["weighted"] = true;
-  if (c.longest > 0) j["longest"] = c.longest;
-  j["pooling"] = c.pooling;
-  return j;
-}
-
-void Columns::require_same(const Columns& config) const {
-  constexpr const char* kWhat = "what its columns are stays with a model: leave them as they were, or train anew";
-  for (const Column& c : config.columns_) {
-    if (find(c.name) == nullptr)
-      fail(Code::kInvalidArgument, "[[column]] \"", c.name, "\" is none of the model's; ", kWhat);
-  }
-  for (size_t i = 0; i < columns_.size(); ++i) {
-    const Column& mine = columns_[i];
-    if (config.find(mine.name) == nullptr)
-      fail(Code::kInvalidArgument, "the model was trained with a [[column]] \"", mine.name,
-           "\", which the config has not; ", kWhat);
-    if (config.columns_[i].name != mine.name)
-      fail(Code::kInvalidArgument, "[[column]] \"", config.columns_[i].name, "\" stands where \"", mine.name,
-           "\" stood when the model was trained; ", kWhat);
-    const nlohmann::ordered_json was = described(mine), is = described(config.columns_[i]);
-    for (const auto& both : {was, is}) {
-      for (const auto& [key, unused] : both.items()) {
-        const std::string before = was.contains(key) ? was[key].dump() : "unset";
-        const std::string now = is.contains(key) ? is[key].dump() : "unset";
-        if (before != now)
-          fail(Code::kInvalidArgument, "[[column]] \"", mine.name, "\": ", key, " is ", now, ", but was ", before,
-               " when the model was trained; ", kWhat);
-      }
-    }
-  }
-}
-
-std::string Columns::json() const {
-  nlohmann::ordered_json out = {{"reader", reader_}, {"columns", nlohmann::ordered_json::array()}};
-  for (const Column& column : columns_) {
-    nlohmann::ordered_json j = described(column);
-    if (column.standardised()) j["mean"] = column.mean, j["deviation"] = column.deviation;
-    out["columns"].push_back(std::move(j));
-  }
-  out["vocabularies"] = nlohmann::ordered_json::object();
-  for (const auto& [table, vocabulary] : vocabularies_) out["vocabularies"][table] = vocabulary.words();
-  return out.dump();
 }
 
 std::vector<const Columns::Column*> Columns::of(const std::string& as) const {
@@ -332,6 +272,7 @@ void Columns::encode(const Column& column, const BlockRows& at, const tsr_reader
   const ColumnConfig& c = column.config;
   out.begins.assign(1, 0);
   out.begins.reserve(static_cast<size_t>(at.rows) + 1);
+  out.values.reserve(static_cast<size_t>(v.lists ? v.lists[at.first + at.rows] - v.lists[at.first] : at.rows));
   const auto collect = [&](const auto& add) {
     for (int64_t row = at.first; row < at.first + at.rows; ++row) {
       int64_t begin = v.lists ? v.lists[row] : row;
@@ -386,14 +327,42 @@ void Columns::cross(const Column& column, std::span<const Ids* const> parts, Ids
   }
 }
 
-void Columns::append(const BlockRows& at, std::span<const tsr_reader_values> values, Examples& examples) const {
+std::vector<float> Columns::labels_of(const BlockRows& at, std::span<const tsr_reader_values> values) const {
+  std::vector<float> out(static_cast<size_t>(at.rows));
   const Column& label = *of("label").front();
-  const std::vector<const Column*> dense = of("dense"), ids = of("ids");
-  const size_t first_dense = labelled_ ? 1 : 0;
+  for (int64_t i = 0; labelled_ && i < at.rows; ++i)
+    out[static_cast<size_t>(i)] = label_of(label, at, values[0], at.first + i) ? 1.0f : 0.0f;
+  return out;
+}
+
+// Sample after sample.
+std::vector<float> Columns::dense_of(const BlockRows& at, std::span<const tsr_reader_values> values) const {
+  const std::vector<const Column*> dense = of("dense");
+  std::vector<float> out(static_cast<size_t>(at.rows) * dense.size());
+  for (size_t k = 0; k < dense.size(); ++k) {
+    for (int64_t i = 0; i < at.rows; ++i)
+      out[static_cast<size_t>(i) * dense.size() + k] =
+          dense_of(*dense[k], at, values[k + (labelled_ ? 1 : 0)], at.first + i);
+  }
+  return out;
+}
+
+void Columns::append(const BlockRows& at, std::span<const tsr_reader_values> values, Examples& examples) const {
+  const std::vector<const Column*> ids = of("ids");
   std::vector<Ids> encoded(ids.size());
-  size_t next = first_dense + dense.size();
+  std::vector<Examples::Bags> bags(ids.size());
+  size_t next = (labelled_ ? 1 : 0) + of("dense").size();
   for (size_t k = 0; k < ids.size(); ++k) {
-    if (ids[k]->config.cross.empty()) encode(*ids[k], at, values[next++], encoded[k]);
+    if (!ids[k]->config.cross.empty()) continue;
+    const tsr_reader_values& v = values[next++];
+    if (as_they_are(ids[k]->config, v) && !is_crossed(ids, ids[k]->name)) {
+      std::vector<int64_t>& begins = encoded[k].begins;
+      if (v.lists == nullptr) begins.resize(static_cast<size_t>(at.rows) + 1);
+      std::iota(begins.begin(), begins.end(), at.first);
+      bags[k] = {static_cast<const int64_t*>(v.values), v.lists ? v.lists + at.first : begins.data(), v.weights};
+    } else {
+      encode(*ids[k], at, v, encoded[k]);
+    }
   }
   for (size_t k = 0; k < ids.size(); ++k) {
     std::vector<const Ids*> parts;
@@ -402,26 +371,16 @@ void Columns::append(const BlockRows& at, std::span<const tsr_reader_values> val
       parts.push_back(&encoded[static_cast<size_t>(part - ids.begin())]);
     }
     if (!parts.empty()) cross(*ids[k], parts, encoded[k]);
+    const Ids& e = encoded[k];
+    if (bags[k].begins == nullptr)
+      bags[k] = {e.values.data(), e.begins.data(), e.weights.empty() ? nullptr : e.weights.data()};
   }
-  for (int64_t i = 0; i < at.rows; ++i) {
-    const int64_t row = at.first + i;
-    examples.begin_sample(labelled_ && label_of(label, at, values[0], row) ? 1.0f : 0.0f);
-    for (size_t k = 0; k < dense.size(); ++k) examples.add_dense(dense_of(*dense[k], at, values[first_dense + k], row));
-    for (size_t k = 0; k < ids.size(); ++k) {
-      const Ids& e = encoded[k];
-      const auto first = static_cast<size_t>(e.begins[static_cast<size_t>(i)]);
-      const auto n = static_cast<size_t>(e.begins[static_cast<size_t>(i) + 1]) - first;
-      const int64_t* bag = e.values.data() + first;
-      if (!examples.add_ids({bag, n}, e.weights.empty() ? nullptr : e.weights.data() + first) &&
-          examples.bad_id().empty()) {
-        const int64_t rows = examples.columns()[k].rows;
-        const int64_t bad = *std::find_if(bag, bag + n, [&](int64_t id) { return id < 0 || id >= rows; });
-        examples.note_bad_id(
-            cat(at.where(row, ids[k]->name), " names row ", bad, ", but its table has ", rows, " rows"));
-      }
-      examples.end_bag();
-    }
-    examples.end_sample();
+  examples.append(labels_of(at, values), dense_of(at, values), bags);
+  if (!examples.bad_id().empty()) return;
+  const Unknown bad = first_unknown(bags, examples.columns(), at.rows);
+  if (bad.sample < at.rows) {
+    examples.note_bad_id(cat(at.where(at.first + bad.sample, ids[bad.column]->name), " names row ", bad.id,
+                             ", but its table has ", examples.columns()[bad.column].rows, " rows"));
   }
 }
 

@@ -110,6 +110,8 @@ class Columns {
   const Column* find(const std::string& name) const;  // null: there is none
   const Column& named(const std::string& name) const;
   void encode(const Column& column, const BlockRows& at, const tsr_reader_values& v, Ids& out) const;
+  std::vector<float> labels_of(const BlockRows& at, std::span<const tsr_reader_values> values) const;
+  std::vector<float> dense_of(const BlockRows& at, std::span<const tsr_reader_values> values) const;
   static void cross(const Column& column, std::span<const Ids* const> parts, Ids& out);
   void learn_words(const Column& column, const BlockRows& at, const tsr_reader_values& v);
 

@@ -4,6 +4,41 @@
 #include <limits>
 
 namespace tessera::data {
+namespace {
+
+using Bags = Examples::Bags;
+
+// The new part of `v`, `more` elements.
+template <class T>
+T* grow(std::vector<T, SampleMemory<T>>& v, size_t more) {
+  v.resize(v.size() + more);
+  return v.data() + (v.size() - more);
+}
+
+// Every bag of the column has one id.
+bool all_single(const Bags& c, size_t samples) {
+  int64_t other = 0;
+  for (size_t i = 0; i < samples; ++i) other |= (c.begins[i + 1] - c.begins[i]) ^ 1;
+  return other == 0;
+}
+
+bool all_narrow(const Bags& c, size_t samples) {
+  int64_t beyond = 0;
+  for (int64_t j = c.begins[0]; j < c.begins[samples]; ++j) beyond |= c.ids[j] ^ static_cast<int32_t>(c.ids[j]);
+  return beyond == 0;
+}
+
+// one(column, j) of every id, sample after sample.
+template <class T, class One>
+void transpose(size_t samples, std::span<const Bags> columns, T* to, const One& one) {
+  for (size_t i = 0; i < samples; ++i) {
+    for (const Bags& c : columns) {
+      for (int64_t j = c.begins[i]; j < c.begins[i + 1]; ++j) *to++ = one(c, j);
+    }
+  }
+}
+
+}  // namespace
 
 Examples::Examples(size_t num_dense, std::vector<DataColumn> columns, LabelForm form)
     : num_dense_(num_dense), form_(form), columns_(std::move(columns)) {
@@ -14,36 +49,79 @@ Examples::Examples(size_t num_dense, std::vector<DataColumn> columns, LabelForm 
   }
 }
 
-void Examples::begin_sample(float label) {
-  if (samples_ >= std::numeric_limits<uint32_t>::max()) {
+void Examples::require_room(size_t samples) const {
+  if (samples_ + samples > std::numeric_limits<uint32_t>::max()) {
     fail(Code::kResourceExhausted, "a data set of more than 2^32 - 1 samples does not fit: set data.limit");
   }
+}
+
+void Examples::begin_sample(float label) {
+  require_room(1);
   labels_.push_back(label);
   ++samples_;
   column_ = 0;
   bag_length_ = 0;
 }
 
-bool Examples::add_ids(std::span<const int64_t> ids, const float* weights) {
-  bool known = true, narrow = true;
-  const int64_t rows = columns_[column_].rows;
-  for (const int64_t id : ids) {
-    known = known && id >= 0 && id < rows;
-    narrow = narrow && id == static_cast<int32_t>(id);
+void Examples::append(std::span<const float> labels, std::span<const float> dense, std::span<const Bags> columns) {
+  const size_t samples = labels.size();
+  TESSERA_CHECK(form_.values() == 1 && columns.size() == columns_.size() && dense.size() == samples * num_dense_);
+  require_room(samples);
+  size_t ids = 0;
+  bool single = true, narrow = true;
+  for (const Bags& c : columns) {
+    ids += static_cast<size_t>(c.begins[samples] - c.begins[0]);
+    single = single && all_single(c, samples);
+    narrow = narrow && (wide_ || all_narrow(c, samples));
   }
-  if (!narrow && !wide_) widen();
+  if (!narrow) widen();
+  column_ = 0;
+  if (!single && single_) leave_single(samples_);
+  labels_.insert(labels_.end(), labels.begin(), labels.end());
+  dense_.insert(dense_.end(), dense.begin(), dense.end());
   if (wide_)
-    ids64_.insert(ids64_.end(), ids.begin(), ids.end());
+    transpose(samples, columns, grow(ids64_, ids), [](const Bags& c, int64_t j) { return c.ids[j]; });
   else
-    ids32_.insert(ids32_.end(), ids.begin(), ids.end());
-  if (weighted_ && weights != nullptr) weights_.insert(weights_.end(), weights, weights + ids.size());
-  if (weighted_ && weights == nullptr) weights_.insert(weights_.end(), ids.size(), 1.0f);
-  bag_length_ += static_cast<int32_t>(ids.size());
-  return known;
+    transpose(samples, columns, grow(ids32_, ids),
+              [](const Bags& c, int64_t j) { return static_cast<int32_t>(c.ids[j]); });
+  if (weighted_) {
+    transpose(samples, columns, grow(weights_, ids),
+              [](const Bags& c, int64_t j) { return c.weights ? c.weights[j] : 1.0f; });
+  }
+  if (!single_) append_lengths(samples, columns);
+  samples_ += samples;
+}
+
+void Examples::append_lengths(size_t samples, std::span<const Bags> columns) {
+  int32_t* length = grow(lengths_, samples * columns.size());
+  int64_t end = starts_.back();
+  int64_t* start = grow(starts_, samples);
+  for (size_t i = 0; i < samples; ++i) {
+    for (const Bags& c : columns) {
+      *length = static_cast<int32_t>(c.begins[i + 1] - c.begins[i]);
+      end += *length++;
+    }
+    *start++ = end;
+  }
+}
+
+void Examples::clear() {
+  *this = [&] {
+    Examples empty(num_dense_, std::move(columns_), form_);
+    const auto keep = [](auto& to, auto& from) { (to = std::move(from)).clear(); };
+    keep(empty.labels_, labels_);
+    keep(empty.dense_, dense_);
+    keep(empty.ids32_, ids32_);
+    keep(empty.ids64_, ids64_);
+    keep(empty.weights_, weights_);
+    keep(empty.lengths_, lengths_);
+    keep(empty.starts_, starts_);
+    return empty;
+  }();
 }
 
 void Examples::end_bag() {
-  if (bag_length_ != 1 && single_) leave_single();
+  if (bag_length_ != 1 && single_) leave_single(samples_ - 1);
   if (!single_) lengths_.push_back(bag_length_);
   bag_length_ = 0;
   ++column_;
@@ -56,13 +134,12 @@ void Examples::end_sample() {
   if (!single_) starts_.push_back(static_cast<int64_t>(wide_ ? ids64_.size() : ids32_.size()));
 }
 
-// All samples before this one, and this one's columns before the current one, had one id each.
-void Examples::leave_single() {
+// All samples before the current one, and its columns before the current one, had one id each.
+void Examples::leave_single(size_t samples) {
   single_ = false;
-  const size_t before = samples_ - 1;
-  lengths_.assign(before * columns_.size() + column_, 1);
-  starts_.resize(before + 1);
-  for (size_t s = 0; s <= before; ++s) starts_[s] = static_cast<int64_t>(s * columns_.size());
+  lengths_.assign(samples * columns_.size() + column_, 1);
+  starts_.resize(samples + 1);
+  for (size_t s = 0; s <= samples; ++s) starts_[s] = static_cast<int64_t>(s * columns_.size());
 }
 
 void Examples::widen() {

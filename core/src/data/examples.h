@@ -6,15 +6,24 @@
 #include <new>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/config.h"
 
 namespace tessera::data {
 
-// Memory that says how much it was to be where there is none.
+// Memory that says how much it was to be where there is none, and is not written before values are.
 template <class T>
 struct SampleMemory : std::allocator<T> {
+  template <class U>
+  void construct(U* place) noexcept {
+    ::new (static_cast<void*>(place)) U;
+  }
+  template <class U, class... Args>
+  void construct(U* place, Args&&... args) {
+    ::new (static_cast<void*>(place)) U(std::forward<Args>(args)...);
+  }
   template <class U>
   struct rebind {
     using other = SampleMemory<U>;
@@ -60,12 +69,18 @@ class Examples {
     ++bag_length_;
     return id >= 0 && id < columns_[column_].rows;
   }
-  // The same of several; `weights` null: all 1.
-  bool add_ids(std::span<const int64_t> ids, const float* weights);
   void note_bad_id(std::string sentence) { bad_id_ = std::move(sentence); }
   const std::string& bad_id() const { return bad_id_; }  // the first one, as a sentence; empty: there is none
   void end_bag();
   void end_sample();
+  // Several samples in one go, of one label each. Of a column, sample i has the ids [begins[i], begins[i + 1]), and
+  // their weights; null: all 1. `dense` is sample after sample.
+  struct Bags {
+    const int64_t *ids = nullptr, *begins = nullptr;
+    const float* weights = nullptr;
+  };
+  void append(std::span<const float> labels, std::span<const float> dense, std::span<const Bags> columns);
+  void clear();  // no samples; the memory stays
   // Moves the samples from `first` on into a set of their own.
   Examples split_off(int64_t first);
   // Makes room for so many samples with as many ids each as those so far.
@@ -100,12 +115,30 @@ class Examples {
     else
       return ids32_.data() + first_id(sample);
   }
+  // Tells the processor that a sample, or its ids, are read soon: samples in a shuffled order lie anywhere in memory.
+  void expect(int64_t sample) const {
+    const size_t s = static_cast<size_t>(sample);
+    __builtin_prefetch(labels_.data() + s * form_.values());
+    __builtin_prefetch(dense_.data() + s * num_dense_);
+    if (single_) return expect_ids(sample);
+    __builtin_prefetch(lengths_.data() + s * columns_.size());
+    __builtin_prefetch(starts_.data() + s);
+  }
+  void expect_ids(int64_t sample) const {
+    constexpr ptrdiff_t kLine = 64;
+    const char* at = wide_ ? reinterpret_cast<const char*>(ids<int64_t>(sample))
+                           : reinterpret_cast<const char*>(ids<int32_t>(sample));
+    __builtin_prefetch(at);
+    __builtin_prefetch(at + kLine);
+  }
   // Of weighted ones, as ids().
   const float* weights(int64_t sample) const { return weights_.data() + first_id(sample); }
 
  private:
-  void leave_single();
+  void require_room(size_t samples) const;  // for so many more
+  void leave_single(size_t samples);        // before the current one
   void widen();
+  void append_lengths(size_t samples, std::span<const Bags> columns);
 
   size_t num_dense_;
   LabelForm form_;

@@ -256,6 +256,53 @@ TEST(Examples, SplitOffKeepsEveryBag) {
   }
 }
 
+// Columns of a dense value, a bag of one id and a bag of `second` ids, whose ids are `base` + the sample's number.
+void expect_samples(const Examples& e, int64_t n, int64_t second, int64_t base) {
+  ASSERT_EQ(e.size(), n);
+  for (int64_t i = 0; i < n; ++i) {
+    EXPECT_EQ(e.label(i), static_cast<float>(i % 2));
+    EXPECT_EQ(e.dense(i)[0], static_cast<float>(i));
+    ASSERT_EQ(e.num_ids(i), 1 + (second < 0 ? i % 3 : second)) << i;
+    for (int64_t j = 0; j < e.num_ids(i); ++j) {
+      EXPECT_EQ(e.wide() ? e.ids<int64_t>(i)[j] : e.ids<int32_t>(i)[j], base + i);
+      const float weight = e.weighted() ? e.weights(i)[j] : 0.5f;
+      EXPECT_EQ(weight, j == 0 && e.weighted() ? 1.0f : 0.5f);
+    }
+  }
+}
+
+TEST(Examples, ManySamplesAtOnceAreThoseOneByOne) {
+  // Bags of one id, of any number, and of none in the first samples; narrow and wide; weighted.
+  for (const int64_t second : {1, -1}) {
+    for (const int64_t base : {int64_t{5}, int64_t{1} << 40}) {
+      Examples all(1, {{"a", 100, "sum"}, {"b", 100, "sum", base == 5}});
+      for (int again = 0; again < 2; ++again) {
+        for (int64_t first = 0; first < 12; first += 4) {
+          std::vector<int64_t> ids = {-1}, begins = {1, 2, 3, 4, 5}, lists = {1};
+          std::vector<int64_t> listed = {-1};
+          std::vector<float> labels, dense, weights(40, 0.5f);
+          for (int64_t i = first; i < first + 4; ++i) {
+            labels.push_back(static_cast<float>(i % 2));
+            dense.push_back(static_cast<float>(i));
+            ids.push_back(base + i);
+            listed.insert(listed.end(), static_cast<size_t>(second < 0 ? i % 3 : second), base + i);
+            lists.push_back(std::ssize(listed));
+          }
+          all.append(labels, dense,
+                     std::vector<Examples::Bags>{{ids.data(), begins.data(), nullptr},
+                                                 {listed.data(), lists.data(), weights.data()}});
+        }
+        expect_samples(all, 12, second, base);
+        EXPECT_EQ(all.wide(), base > 5);
+        EXPECT_EQ(all.lengths(0) == nullptr, second == 1);
+        all.clear();
+        EXPECT_EQ(all.size(), 0);
+        EXPECT_FALSE(all.wide());
+      }
+    }
+  }
+}
+
 TEST(Examples, KeepsIdsThatNoColumnHas) {
   Examples all(0, {{"a", 10, "sum"}});
   const std::vector<int64_t> ids = {3, 10, -1, int64_t{1} << 40, 9};

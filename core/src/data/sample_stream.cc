@@ -80,13 +80,14 @@ std::vector<SampleStream::Window> SampleStream::epoch(uint64_t seed, bool shuffl
   return windows;
 }
 
-Examples SampleStream::load(std::span<const BlockPiece> pieces) const {
-  Examples out = form_;
+Examples SampleStream::load(std::span<const BlockPiece> pieces, std::unique_ptr<Examples> memory) const {
+  if (memory) memory->clear();
+  Examples out = memory ? std::move(*memory) : form_;
   int64_t rows = 0;
   for (const BlockPiece& piece : pieces) rows += piece.rows;
   for (const BlockPiece& piece : pieces) {
     files_->append(piece, out);
-    if (&piece == pieces.data()) out.reserve(rows);
+    if (&piece == pieces.data()) out.reserve(rows + rows / 32);  // what is a little too small is copied whole
     if (known_ids_ && !out.bad_id().empty()) fail(Code::kInvalidArgument, out.bad_id());
   }
   return out;
@@ -99,14 +100,14 @@ void SampleCursor::start_epoch(int64_t epoch) {
   windows_ = stream_->epoch(seed_, options_.shuffle);
 }
 
-SampleCursor::Loaded SampleCursor::load(size_t index) const {
+SampleCursor::Loaded SampleCursor::load(size_t index, std::unique_ptr<Examples> memory) const {
   const SampleStream::Window& window = windows_[index];
   const size_t n = window.pieces.size(), world = static_cast<size_t>(options_.world_size);
   const size_t begin = n * static_cast<size_t>(options_.rank) / world;
   const size_t end = n * (static_cast<size_t>(options_.rank) + 1) / world;
   int64_t first = 0;
   for (size_t i = 0; i < begin; ++i) first += window.pieces[i].rows;
-  Loaded out{index, stream_->load(std::span(window.pieces).subspan(begin, end - begin)), first, {}};
+  Loaded out{index, stream_->load(std::span(window.pieces).subspan(begin, end - begin), std::move(memory)), first, {}};
   if (options_.shuffle) out.order = shuffled(static_cast<size_t>(window.size), combine(seed_, index + 2));
   return out;
 }
@@ -121,7 +122,7 @@ const SampleCursor::Loaded& SampleCursor::loaded(size_t window) {
     next_ = {};
     loaded_.clear();
   }
-  return loaded_.emplace_back(load(window));
+  return loaded_.emplace_back(load(window, std::move(spare_)));
 }
 
 void SampleCursor::take(int64_t begin, int64_t end, std::vector<SampleRef>& out) {
@@ -129,7 +130,10 @@ void SampleCursor::take(int64_t begin, int64_t end, std::vector<SampleRef>& out)
   const auto end_of = [&](size_t w) { return windows_[w].first + windows_[w].size; };
   size_t w = 0;
   while (w < windows_.size() && end_of(w) <= begin) ++w;
-  while (loaded_.size() > 1 && loaded_.front().window < w) loaded_.pop_front();
+  while (loaded_.size() > 1 && loaded_.front().window < w) {
+    spare_ = std::make_unique<Examples>(std::move(loaded_.front().own));
+    loaded_.pop_front();
+  }
   for (; w < windows_.size() && windows_[w].first < end; ++w) {
     const SampleStream::Window& window = windows_[w];
     const Loaded& l = loaded(w);
@@ -140,7 +144,10 @@ void SampleCursor::take(int64_t begin, int64_t end, std::vector<SampleRef>& out)
     }
   }
   if (loaded_.size() == 1 && !next_.valid() && loaded_.back().window + 1 < windows_.size())
-    next_ = std::async(std::launch::async, [this, next = loaded_.back().window + 1] { return load(next); });
+    next_ =
+        std::async(std::launch::async, [this, next = loaded_.back().window + 1, memory = std::move(spare_)]() mutable {
+          return load(next, std::move(memory));
+        });
 }
 
 }  // namespace tessera::data

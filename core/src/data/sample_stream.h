@@ -54,8 +54,8 @@ class SampleStream {
     int64_t first = 0, size = 0;  // samples of the epoch before it, and in it
   };
   std::vector<Window> epoch(uint64_t seed, bool shuffle) const;
-  // All samples of some pieces.
-  Examples load(std::span<const BlockPiece> pieces) const;
+  // All samples of some pieces, in the memory of others that are no longer wanted.
+  Examples load(std::span<const BlockPiece> pieces, std::unique_ptr<Examples> memory = nullptr) const;
 
  private:
   bool goes_on(size_t piece) const;  // from the piece before, and is cheap to read behind it alone
@@ -89,7 +89,7 @@ class SampleCursor {
     int64_t first = 0;            // how many of the window lie before them
     std::vector<uint32_t> order;  // of the window's samples; empty: as they lie
   };
-  Loaded load(size_t window) const;
+  Loaded load(size_t window, std::unique_ptr<Examples> memory) const;
   const Loaded& loaded(size_t window);
 
   std::shared_ptr<const SampleStream> stream_;
@@ -97,7 +97,8 @@ class SampleCursor {
   uint64_t seed_ = 0;  // of the epoch
   std::vector<SampleStream::Window> windows_;
   std::deque<Loaded> loaded_;
-  std::future<Loaded> next_;  // of the window behind the last one loaded
+  std::unique_ptr<Examples> spare_;  // memory of a window that is done with
+  std::future<Loaded> next_;         // of the window behind the last one loaded
 };
 
 }  // namespace tessera::data

@@ -68,6 +68,12 @@ bool valid(const ArrowArray& array, int64_t i) {
   return bits == nullptr || bit(bits, i + array.offset);
 }
 
+bool all_finite(const float* begin, const float* end) {
+  bool fine = true;
+  for (; begin != end; ++begin) fine &= std::abs(*begin) <= std::numeric_limits<float>::max();
+  return fine;
+}
+
 bool has_nulls(const ArrowArray& array) { return array.null_count != 0 && array.buffers[0] != nullptr; }
 
 template <class T>
@@ -169,6 +175,8 @@ ArrowColumn::ArrowColumn(const tessera::sdk::ReaderWant& want, const ArrowType& 
 }
 
 void ArrowColumn::start_block(int64_t rows) {
+  block_rows_ = rows;
+  lent_ = nullptr;
   floats_.clear();
   weights_.clear();
   integers_.clear();
@@ -180,10 +188,18 @@ void ArrowColumn::start_block(int64_t rows) {
 }
 
 void ArrowColumn::append(const ArrowArray& array, int64_t first, int64_t rows) {
-  if (want_.list)
-    append_lists(array, first, rows);
-  else
-    append_values(array, first, first + rows);
+  if (want_.list) return append_lists(array, first, rows);
+  if (rows == block_rows_) lent_ = as_they_lie(array, first, first + rows);
+  if (lent_ == nullptr) append_values(array, first, first + rows);
+}
+
+const void* ArrowColumn::as_they_lie(const ArrowArray& array, int64_t begin, int64_t end) const {
+  if (has_nulls(array) || array.dictionary != nullptr || type_.weight) return nullptr;
+  if (want_.type == TSR_READER_INT64 && type_.storage == Storage::kInt64)
+    return buffer<int64_t>(array, 1) + array.offset + begin;
+  if (want_.type != TSR_READER_FLOAT32 || type_.storage != Storage::kFloat32) return nullptr;
+  const float* values = buffer<float>(array, 1) + array.offset;
+  return all_finite(values + begin, values + end) ? values + begin : nullptr;
 }
 
 void ArrowColumn::append_lists(const ArrowArray& array, int64_t first, int64_t rows) {
@@ -194,6 +210,13 @@ void ArrowColumn::append_lists(const ArrowArray& array, int64_t first, int64_t r
     return row * type_.list_size;
   };
   const ArrowArray& items = *array.children[0];
+  if (!has_nulls(array)) {
+    const int64_t begin = bound(first), end = bound(first + rows), before = lists_.back() - begin;
+    for (int64_t row = first + 1; row <= first + rows; ++row) lists_.push_back(before + bound(row));
+    if (rows == block_rows_) lent_ = as_they_lie(items, begin, end);
+    if (lent_ == nullptr) append_items(items, begin, end);
+    return;
+  }
   // Neighbours are copied in one go: only a list that is null may have something between.
   int64_t begin = bound(first), end = begin, total = lists_.back();
   for (int64_t row = first; row < first + rows; ++row) {
@@ -224,9 +247,11 @@ void ArrowColumn::append_items(const ArrowArray& items, int64_t begin, int64_t e
 }
 
 void ArrowColumn::append_values(const ArrowArray& array, int64_t begin, int64_t end) {
+  if (begin == end) return;
   if (array.dictionary != nullptr) return append_from_dictionary(array, begin, end);
   if (want_.type == TSR_READER_TEXT) return append_texts(array, begin, end);
   const bool nulls = has_nulls(array);
+  if (!nulls && want_.type == TSR_READER_FLOAT32 && append_floats(array, begin, end)) return;
   with_storage(type_.storage, [&](auto stored) {
     using T = decltype(stored);
     using V = decltype(number<T>(array, 0));
@@ -250,6 +275,19 @@ void ArrowColumn::append_values(const ArrowArray& array, int64_t begin, int64_t 
         append_float(static_cast<double>(value));
     }
   });
+}
+
+// False, and nothing is appended, where one is no number of 32 bits.
+bool ArrowColumn::append_floats(const ArrowArray& array, int64_t begin, int64_t end) {
+  const size_t before = floats_.size();
+  floats_.resize(before + static_cast<size_t>(end - begin));
+  float* out = floats_.data() + before;
+  with_storage(type_.storage, [&](auto stored) {
+    for (int64_t i = begin; i < end; ++i) out[i - begin] = static_cast<float>(number<decltype(stored)>(array, i));
+  });
+  const bool fine = all_finite(out, out + (end - begin));
+  if (!fine) floats_.resize(before);
+  return fine;
 }
 
 template <class V>
@@ -289,8 +327,20 @@ void ArrowColumn::append_text(std::string_view text) {
   texts_.push_back(static_cast<int64_t>(bytes_.size()));
 }
 
+template <class Offset>
+void ArrowColumn::append_all_texts(const Offset* offsets, const ArrowArray& array, int64_t begin, int64_t end) {
+  offsets += array.offset;
+  const auto* bytes = buffer<char>(array, 2);
+  const int64_t before = texts_.back() - offsets[begin];
+  if (offsets[begin] != offsets[end]) bytes_.insert(bytes_.end(), bytes + offsets[begin], bytes + offsets[end]);
+  for (int64_t i = begin; i < end; ++i) texts_.push_back(before + offsets[i + 1]);
+}
+
 void ArrowColumn::append_texts(const ArrowArray& array, int64_t begin, int64_t end) {
   const bool nulls = has_nulls(array);
+  if (!nulls && type_.storage == Storage::kText) return append_all_texts(buffer<int32_t>(array, 1), array, begin, end);
+  if (!nulls && type_.storage == Storage::kLargeText)
+    return append_all_texts(buffer<int64_t>(array, 1), array, begin, end);
   for (int64_t i = begin; i < end; ++i) {
     if (nulls && !valid(array, i))
       append_null();
@@ -341,8 +391,8 @@ void ArrowColumn::wrong(int64_t value, const std::string& what) const {
 tsr_reader_values ArrowColumn::values() {
   tsr_reader_values out{};
   out.struct_size = sizeof(out);
-  if (want_.type == TSR_READER_FLOAT32) out.values = floats_.data();
-  if (want_.type == TSR_READER_INT64) out.values = integers_.data();
+  if (want_.type == TSR_READER_FLOAT32) out.values = lent_ ? lent_ : floats_.data();
+  if (want_.type == TSR_READER_INT64) out.values = lent_ ? lent_ : integers_.data();
   if (want_.type == TSR_READER_TEXT) {
     out.values = bytes_.data();
     out.texts = texts_.data();

@@ -65,15 +65,21 @@ class ArrowColumn {
   void start_block(int64_t rows);
   // Rows [first, first + rows) of an array of the type. Throws WrongValue; a new block begins then.
   void append(const ArrowArray& array, int64_t first, int64_t rows);
+  // Valid until the array is released, or the next start_block().
   tsr_reader_values values();
 
  private:
   // Elements [begin, end) of an array, its own offset not counted.
   void append_lists(const ArrowArray& array, int64_t first, int64_t rows);
+  // Where they lie, if they are what is wanted without a change; null: they are not.
+  const void* as_they_lie(const ArrowArray& array, int64_t begin, int64_t end) const;
+  bool append_floats(const ArrowArray& array, int64_t begin, int64_t end);
   void append_items(const ArrowArray& items, int64_t begin, int64_t end);
   void append_values(const ArrowArray& array, int64_t begin, int64_t end);
   void append_weights(const ArrowArray& array, int64_t begin, int64_t end);
   void append_texts(const ArrowArray& array, int64_t begin, int64_t end);
+  template <class Offset>
+  void append_all_texts(const Offset* offsets, const ArrowArray& array, int64_t begin, int64_t end);
   void append_from_dictionary(const ArrowArray& array, int64_t begin, int64_t end);
   template <class V>
   void append_integer(V value);
@@ -86,6 +92,8 @@ class ArrowColumn {
 
   tessera::sdk::ReaderWant want_;
   ArrowType type_;
+  int64_t block_rows_ = 0;
+  const void* lent_ = nullptr;  // the block's values in the one array that has them; null: they are copied below
   std::vector<float> floats_, weights_;
   std::vector<int64_t> integers_, texts_, lists_;
   std::vector<char> bytes_;

@@ -312,6 +312,28 @@ TEST_F(Columnar, Lists) {
   EXPECT_EQ(read(scored, TSR_READER_INT64, true)->read(0)[0].weights, nullptr) << "asked for without";
 }
 
+// Two readings of one column lie at one place where neither is a copy.
+TEST_F(Columnar, WhatABatchHasAsItIsWantedIsNotCopied) {
+  const auto both = [&](const Made& column, int32_t type, bool list, int64_t block_bytes = 1 << 20) {
+    const auto from = reader(add(cat_ += ".made", {{named("c", column)}}), block_bytes);
+    from->select(std::vector<ReaderWant>{{"c", type, list}, {"c", type, list}});
+    const auto v = from->read(0);
+    return v[0].values == v[1].values;
+  };
+  const Made wide = numbers<int64_t>("l", {7, 1, 2, 3}), real = numbers<float>("f", {7, 1, 2, 3});
+  EXPECT_TRUE(both(wide, TSR_READER_INT64, false));
+  EXPECT_TRUE(both(real, TSR_READER_FLOAT32, false));
+  EXPECT_TRUE(both(lists<int32_t>({1, 3, 4}, wide), TSR_READER_INT64, true));
+  EXPECT_FALSE(both(wide, TSR_READER_FLOAT32, false));
+  EXPECT_FALSE(both(numbers<int64_t>("l", {7, 1}, {true, false}), TSR_READER_INT64, false));
+  EXPECT_FALSE(both(lists<int32_t>({1, 3, 4}, wide, {true, false}), TSR_READER_INT64, true));
+  EXPECT_FALSE(both(numbers<float>("f", {7, std::nanf("")}), TSR_READER_FLOAT32, false)) << "a value is missing";
+  const auto from = read(lists<int32_t>({1, 3, 4}, wide), TSR_READER_INT64, true);
+  const tsr_reader_values v = from->read(0)[0];
+  EXPECT_THAT(of<int64_t>(v.lists, 3), ElementsAre(0, 2, 3));
+  EXPECT_THAT(of<int64_t>(v.values, 3), ElementsAre(1, 2, 3));
+}
+
 // Rows of a number, and of a list of i % 3 times that number.
 std::vector<Made> counted(int64_t first, int64_t rows) {
   std::vector<int64_t> ids, listed;

@@ -1,0 +1,100 @@
+// What stands in a checkpoint or a packed model about the columns of its data, and whether a config says the same.
+#include "data/columns.h"
+
+namespace tessera::data {
+
+using config::JsonObject;
+
+Columns::Columns(const std::string& text, const std::string& source) : learned_(true) {
+  const config::JsonSource from{source, Code::kDataLoss};
+  const nlohmann::ordered_json root = config::parse_json(text, from);
+  const JsonObject all(root, from);
+  reader_ = all.get<std::string>("reader");
+  for (const JsonObject& j : all.objects("columns")) {
+    Column& column = columns_.emplace_back();
+    ColumnConfig& c = column.config;
+    column.name = j.get<std::string>("name");
+    column.table = j.get<std::string>("table");
+    c.as = j.get<std::string>("as");
+    j.read("missing", c.missing);
+    j.read("transform", c.transform);
+    j.read("mean", column.mean);
+    j.read("deviation", column.deviation);
+    j.read("threshold", c.threshold);
+    j.read("ids", c.ids);
+    j.read("rows", c.rows);
+    j.read("bounds", c.bounds);
+    j.read("cross", c.cross);
+    j.read("separator", c.separator);
+    j.read("weighted", c.weighted);
+    j.read("longest", c.longest);
+    j.read("pooling", c.pooling);
+    if (c.ids == "vocabulary") vocabularies_[column.table];
+  }
+  for (auto& [table, vocabulary] : vocabularies_) {
+    for (const std::string& word : all.object("vocabularies").get<std::vector<std::string>>(table.c_str()))
+      vocabulary.add(word);
+  }
+  check();
+}
+
+nlohmann::ordered_json Columns::described(const Column& column) {
+  const ColumnConfig& c = column.config;
+  nlohmann::ordered_json j = {{"name", column.name}, {"as", c.as}, {"table", column.table}};
+  if (c.missing) j["missing"] = *c.missing;
+  if (!c.transform.empty()) j["transform"] = c.transform;
+  if (c.threshold) j["threshold"] = *c.threshold;
+  if (c.as != "ids") return j;
+  if (c.cross.empty())
+    j["ids"] = c.ids;
+  else
+    j["cross"] = c.cross;
+  j["rows"] = c.rows;
+  if (!c.bounds.empty()) j["bounds"] = c.bounds;
+  if (!c.separator.empty()) j["separator"] = c.separator;
+  if (c.weighted) j["weighted"] = true;
+  if (c.longest > 0) j["longest"] = c.longest;
+  j["pooling"] = c.pooling;
+  return j;
+}
+
+void Columns::require_same(const Columns& config) const {
+  constexpr const char* kWhat = "what its columns are stays with a model: leave them as they were, or train anew";
+  for (const Column& c : config.columns_) {
+    if (find(c.name) == nullptr)
+      fail(Code::kInvalidArgument, "[[column]] \"", c.name, "\" is none of the model's; ", kWhat);
+  }
+  for (size_t i = 0; i < columns_.size(); ++i) {
+    const Column& mine = columns_[i];
+    if (config.find(mine.name) == nullptr)
+      fail(Code::kInvalidArgument, "the model was trained with a [[column]] \"", mine.name,
+           "\", which the config has not; ", kWhat);
+    if (config.columns_[i].name != mine.name)
+      fail(Code::kInvalidArgument, "[[column]] \"", config.columns_[i].name, "\" stands where \"", mine.name,
+           "\" stood when the model was trained; ", kWhat);
+    const nlohmann::ordered_json was = described(mine), is = described(config.columns_[i]);
+    for (const auto& both : {was, is}) {
+      for (const auto& [key, unused] : both.items()) {
+        const std::string before = was.contains(key) ? was[key].dump() : "unset";
+        const std::string now = is.contains(key) ? is[key].dump() : "unset";
+        if (before != now)
+          fail(Code::kInvalidArgument, "[[column]] \"", mine.name, "\": ", key, " is ", now, ", but was ", before,
+               " when the model was trained; ", kWhat);
+      }
+    }
+  }
+}
+
+std::string Columns::json() const {
+  nlohmann::ordered_json out = {{"reader", reader_}, {"columns", nlohmann::ordered_json::array()}};
+  for (const Column& column : columns_) {
+    nlohmann::ordered_json j = described(column);
+    if (column.standardised()) j["mean"] = column.mean, j["deviation"] = column.deviation;
+    out["columns"].push_back(std::move(j));
+  }
+  out["vocabularies"] = nlohmann::ordered_json::object();
+  for (const auto& [table, vocabulary] : vocabularies_) out["vocabularies"][table] = vocabulary.words();
+  return out.dump();
+}
+
+}  // namespace tessera::data
