@@ -64,9 +64,10 @@ std::vector<std::string> split_path(const std::string& text) {
   return parts;
 }
 
-// TOML first; what is no TOML and has no quote or bracket is a bare word.
+// TOML first; what is no TOML, has no quote and begins as no list or table is a bare word: also "days/[0-4]*.csv".
 toml::table parse_value(const std::string& value, const std::string& source) {
-  const bool bare_allowed = value.find_first_of("\"'[]{}\n") == std::string::npos;
+  const bool bare_allowed =
+      value.find_first_of("\"'\n") == std::string::npos && !value.starts_with('[') && !value.starts_with('{');
   try {
     return toml::parse("value = " + (value.empty() ? "\"\"" : value), source);
   } catch (const toml::parse_error& e) {

@@ -239,6 +239,10 @@ input = "top"
   EXPECT_THAT(error_of(graph, {"head.click.los=mse"}), HasSubstr("the nearest known key is \"loss\""));
 }
 
+TEST(Config, PatternsOfFilesNeedNoQuotes) {
+  EXPECT_EQ(parse_config("", "job.toml", {"data.path=days/[0-4]*.csv"}).data.path, "days/[0-4]*.csv");
+}
+
 TEST(Config, BadOverrides) {
   EXPECT_EQ(error_of("", {"data.bach=1"}),
             "--set data.bach=1: unknown key \"bach\" in [data]; the nearest known key is \"batch\"");
