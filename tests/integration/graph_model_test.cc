@@ -326,7 +326,7 @@ TEST_F(WrongGraphs, AreRefusedWhereTheDataLacksAColumn) {
   };
   EXPECT_THAT(refusal("din"), HasSubstr("reads the feature \"c0\", but the data has no such column"));
   EXPECT_THAT(refusal("two_tower"),
-              AllOf(HasSubstr("the layer \"user\" takes \"c0\""), HasSubstr("no input of the model")));
+              AllOf(HasSubstr("the layer \"user_tower\" takes \"c0\""), HasSubstr("no input of the model")));
 }
 
 }  // namespace
