@@ -14,6 +14,7 @@
 #include "options.h"
 #include "plugin_watch.h"
 #include "serve/shards.h"
+#include "serve/token.h"
 #include "tessera/error.h"
 #include "tessera/layer_graph.h"
 
@@ -25,8 +26,8 @@ using namespace tessera::serve;
 using std::chrono::milliseconds;
 
 struct ServeArguments {
-  std::string model, plan, log_level = "info";
-  std::vector<std::string> plugin_path;
+  std::vector<std::string> models, plugin_path;
+  std::string name, token_file, token, plan, log_level = "info";
   int64_t deadline_ms = 1000, max_wait_us = 0, read_timeout_ms = 10000, idle_timeout_ms = 60000, max_body_mib = 16;
   int64_t max_queue = 1024, max_connections = 1024;
   ServerOptions server;
@@ -36,15 +37,19 @@ struct ServeArguments {
 };
 
 Options options_of(ServeArguments& a) {
-  Options options("serve", "--model DIR [OPTIONS]", "docs/serving.md has more.");
+  Options options("serve", "--model [NAME=]DIR [--model ...] [OPTIONS]", "docs/serving.md has more.");
   auto add = options.add_options();
   const auto number = [](auto* value) { return po::value(value)->value_name("N")->default_value(*value); };
-  add("model", po::value(&a.model)->value_name("DIR"), "a packed model: tessera quantize makes them");
-  add("name", po::value(&a.handler.name)->value_name("NAME"), "what clients call it (default: as it was packed)");
+  add("model", po::value(&a.models)->value_name("[NAME=]DIR"),
+      "a packed model (tessera quantize makes them), and what clients call it; may be repeated, with one NAME for "
+      "several versions");
+  add("name", po::value(&a.name)->value_name("NAME"), "what clients call the one model (default: as it was packed)");
   add("host", po::value(&a.server.host)->value_name("ADDRESS")->default_value(a.server.host), "0.0.0.0: all");
   add("port", number(&a.server.port), "0: a free one, which is printed");
   add("tls-cert", po::value(&a.server.tls_cert)->value_name("FILE"), "PEM, with its chain: HTTPS");
   add("tls-key", po::value(&a.server.tls_key)->value_name("FILE"), "PEM");
+  add("token-file", po::value(&a.token_file)->value_name("FILE"),
+      "its first line is a token that every request has to show");
   add("max-batch", number(&a.batcher.max_batch), "samples predicted at once");
   add("max-wait-us", number(&a.max_wait_us), "how long a request waits for others; 0: while a worker is free, not");
   add("max-queue", number(&a.max_queue), "requests that wait; more get 503");
@@ -75,7 +80,11 @@ void in_range(const char* option, double value, double least, double most) {
 }
 
 void check(const ServeArguments& a) {
-  if (a.model.empty()) throw UsageError("--model DIR is needed: see tessera serve --help");
+  if (a.models.empty()) throw UsageError("--model DIR is needed: see tessera serve --help");
+  if (a.models.size() > 1 && !a.name.empty())
+    throw UsageError("--name is for one model: with several, give each its name as --model NAME=DIR");
+  if (a.models.size() > 1 && a.shards.where.world_size > 1)
+    throw UsageError("over ranks one model is served: start a job of its own for each");
   if (a.server.tls_cert.empty() != a.server.tls_key.empty())
     throw UsageError("--tls-cert and --tls-key are given together or not at all");
   constexpr double kDay = 86400;
@@ -94,13 +103,31 @@ void check(const ServeArguments& a) {
   in_range("rank-timeout-s", a.shards.timeout_s, 0.1, 3600);
 }
 
-// What a server opens beside its connections: itself, and a model that it loads anew while all connections are open,
+struct NamedModel {
+  std::string name, directory;  // no name: as it was packed
+};
+
+// "NAME=DIR" or "DIR", which may have a = behind a slash.
+NamedModel named_model(const ServeArguments& a, const std::string& given) {
+  const size_t at = given.find('=');
+  NamedModel out{a.name, given};
+  if (at == std::string::npos || given.find('/') < at) return out;
+  if (!a.name.empty()) throw UsageError("--name and --model NAME=DIR both name the model: leave one of them out");
+  out = {given.substr(0, at), given.substr(at + 1)};
+  if (out.name.empty() || out.directory.empty())
+    throw UsageError("--model takes DIR or NAME=DIR, not \"" + given + "\"");
+  return out;
+}
+
+// What a server opens beside its connections: itself, and models that it loads anew while all connections are open, one
 // over ranks with a group of its own.
-rlim_t files_beside_connections(int ranks) { return 64 + 8 * static_cast<rlim_t>(ranks); }
+rlim_t files_beside_connections(const ServeArguments& a) {
+  return 64 * a.models.size() + 8 * static_cast<rlim_t>(a.shards.where.world_size);
+}
 
 // A connection is an open file. Raises the limit of these, so that a flood of connections leaves some for a new model.
 void allow_open_files(const ServeArguments& a) {
-  const rlim_t beside = files_beside_connections(a.shards.where.world_size) + ServerOptions::kTurnedAway;
+  const rlim_t beside = files_beside_connections(a) + ServerOptions::kTurnedAway;
   const rlim_t needed = a.server.max_connections + beside;
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
@@ -143,7 +170,9 @@ bool parse_serve_arguments(const std::vector<std::string>& args, ServeArguments*
   a.server.threads = a.batcher.workers = 0;
   Options options = options_of(a);
   if (!parse_options(args, options)) return false;
+  a.shards.where = RankEnvironment::from_environment();
   check(a);
+  a.shards.model = named_model(a, a.models[0]).directory;
   const int half = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / 2);
   if (a.server.threads == 0) a.server.threads = half;
   if (a.batcher.workers == 0) a.batcher.workers = half;
@@ -155,8 +184,7 @@ bool parse_serve_arguments(const std::vector<std::string>& args, ServeArguments*
   a.handler.deadline = milliseconds(a.deadline_ms);
   a.batcher.max_queue = static_cast<size_t>(a.max_queue);
   a.batcher.max_wait = std::chrono::microseconds(a.max_wait_us);
-  a.shards.model = a.model;
-  a.shards.where = RankEnvironment::from_environment();
+  if (!a.token_file.empty()) a.token = read_token(a.token_file);
   if (!a.plan.empty()) a.shards.plan = read_plan(a.plan, a.shards.where.world_size);
   return true;
 }
@@ -166,21 +194,33 @@ int serve_here(const Runtime& runtime, const ServeArguments& a, Log& log) {
   const bool sharded = a.shards.where.world_size > 1;
   if (!sharded) survive_lost_pages();  // a sharded model does not look for them, and would go on with zeros
   Metrics metrics;
-  const auto open = [&]() -> std::shared_ptr<Predictor> {
-    if (sharded) return open_sharded(runtime, a.shards);
-    return open_predictor(runtime, a.model, {a.shards.kernel});
-  };
+  std::vector<ModelSource> sources;
+  for (const std::string& given : a.models) {
+    const NamedModel model = named_model(a, given);
+    sources.push_back({model.name, [&runtime, &a, sharded, model]() -> std::shared_ptr<Predictor> {
+                         if (sharded) return open_sharded(runtime, a.shards);
+                         return open_predictor(runtime, model.directory, {a.shards.kernel});
+                       }});
+  }
   Server server(a.server, metrics, log);  // before the model: a port in use is found at once
-  ModelHolder models(open, metrics, log);
+  ModelRepository models(sources, metrics, log);
   Batcher batcher(a.batcher, metrics);
   Handler handler(a.handler, models, batcher, metrics);
-  server.watch_signals([&models] { models.reload(); });
-  const ModelDescription model = models.current()->model();
-  const std::string name = a.handler.name.empty() ? model.name : a.handler.name;
-  log.write(Level::kInfo, "listening",
-            {{"url", server.url()}, {"model", name}, {"version", model.version}, {"ranks", a.shards.where.world_size}});
-  std::cout << "serving " << name << " (version " << model.version << ") at " << server.url() << std::endl;
-  server.run(handler);
+  std::optional<TokenHandler> guard;
+  if (!a.token.empty()) guard.emplace(a.token, handler);
+  server.watch_signals([&models] { models.load("", [](const HttpResponse&) {}); });
+  std::string served;
+  for (const auto& each : models.all()) {
+    const std::string version = each->holder().current()->model().version;
+    log.write(
+        Level::kInfo, "listening",
+        {{"url", server.url()}, {"model", each->name()}, {"version", version}, {"ranks", a.shards.where.world_size}});
+    served += cat(served.empty() ? "" : ", ", each->name(), " (version ", version, ")");
+  }
+  std::cout << "serving " << served << " at " << server.url() << std::endl;
+  if (guard && a.server.tls_cert.empty() && a.server.host != "127.0.0.1" && a.server.host != "::1")
+    log.write(Level::kWarning, "token_in_the_clear", {{"do", "give --tls-cert and --tls-key, or listen on loopback"}});
+  server.run(guard ? static_cast<RequestHandler&>(*guard) : handler);
   batcher.stop();
   log.write(Level::kInfo, "ended");
   return 0;

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "fake_predictor.h"
+#include "serve/token.h"
 
 namespace tessera::serve {
 namespace {
@@ -21,8 +22,11 @@ using nlohmann::json;
 // A server without its sockets.
 class HandlerTest : public ::testing::Test {
  protected:
-  void start(const HandlerOptions& options = {}, const BatcherOptions& batching = {}) {
-    models_ = std::make_unique<ModelHolder>([this] { return open(); }, metrics_, log_);
+  void start(const HandlerOptions& options = {}, const BatcherOptions& batching = {},
+             const std::vector<std::string>& names = {""}) {
+    std::vector<ModelSource> sources;
+    for (const std::string& name : names) sources.push_back({name, [this] { return open(); }});
+    models_ = std::make_unique<ModelRepository>(sources, metrics_, log_);
     batcher_ = std::make_unique<Batcher>(batching, metrics_);
     handler_ = std::make_unique<Handler>(options, *models_, *batcher_, metrics_);
   }
@@ -73,7 +77,7 @@ class HandlerTest : public ::testing::Test {
   std::string trouble_;
   FakeOptions next_;
   std::shared_ptr<FakePredictor> model_;
-  std::unique_ptr<ModelHolder> models_;
+  std::unique_ptr<ModelRepository> models_;
   std::unique_ptr<Batcher> batcher_;
   std::unique_ptr<Handler> handler_;
 };
@@ -123,6 +127,13 @@ TEST_F(HandlerTest, Routes) {
       {"PUT", "/v2/health/live", 405},
       {"GET", kInfer, 405},
       {"GET", "/admin/reload", 405},
+      {"POST", "/v2/repository/index", 200},
+      {"GET", "/v2/repository/index", 405},
+      {"GET", "/v2/repository/models/fake/load", 405},
+      {"POST", "/v2/repository/models/fake/load", 403},
+      {"POST", "/v2/repository/models/fake/unload", 403},
+      {"POST", "/v2/repository/models/fake/eat", 404},
+      {"POST", "/v2/repository/models/fake", 404},
       {"POST", "/admin/reload", 403},
       {"POST", "/v2/models/other/infer", 404},
       {"POST", "/v2/models/fake/versions/version-2/infer", 404},
@@ -172,7 +183,8 @@ TEST_F(HandlerTest, BadRequestsGetTheSentenceAndBadIdsAreCounted) {
   }
   HttpRequest zipped{.method = "POST", .target = kInfer, .body = "x", .content_encoding = "gzip"};
   EXPECT_EQ(response(ask(std::move(zipped))).status, 415);
-  EXPECT_THAT(get("/metrics").body, HasSubstr("tessera_bad_ids_total{table=\"item_table\"} 2\n"));
+  EXPECT_THAT(get("/metrics").body,
+              HasSubstr("tessera_bad_ids_total{model=\"fake\",version=\"version-1\",table=\"item_table\"} 2\n"));
   EXPECT_EQ(model()->calls(), 0);
 }
 
@@ -182,7 +194,7 @@ TEST_F(HandlerTest, IdsThatTheModelLetsPassAreCountedToo) {
   Sample bad = kSamples[0];
   bad.user = {1000};
   EXPECT_EQ(post(kInfer, Message({bad}).json()).status, 200);
-  EXPECT_THAT(get("/metrics").body, HasSubstr("tessera_bad_ids_total{table=\"user_table\"} 1\n"));
+  EXPECT_THAT(get("/metrics").body, HasSubstr(",table=\"user_table\"} 1\n"));
 }
 
 TEST_F(HandlerTest, AFullQueueSaysWhenToComeBack) {
@@ -211,7 +223,7 @@ TEST_F(HandlerTest, ReloadSwapsModelsAndDropsNothing) {
   ASSERT_TRUE(old_model->wait_for_calls(1));
   const HttpResponse r = response(ask({.method = "POST", .target = "/admin/reload", .local = true}));
   EXPECT_EQ(r.status, 200);
-  EXPECT_EQ(json::parse(r.body), json::parse(R"({"version":"version-2","previous":"version-1"})"));
+  EXPECT_EQ(json::parse(r.body), json::parse(R"({"name":"fake","version":"version-2","previous":"version-1"})"));
   EXPECT_EQ(json::parse(get("/v2/models/fake").body)["versions"], json({"version-2"}));
   old_model->let_go();
   const HttpResponse answer = response(std::move(during));
@@ -311,12 +323,109 @@ TEST_F(HandlerTest, ClientsMayShortenTheDeadline) {
 }
 
 TEST_F(HandlerTest, AServerThatEndsIsNotReadyButAnswers) {
-  start({.name = "shown"});
+  start({}, {}, {"shown"});
   handler_->end();
   EXPECT_EQ(get("/v2/health/ready").status, 503);
   EXPECT_EQ(get("/v2/health/live").status, 200);
   EXPECT_EQ(post("/v2/models/shown/infer", Message(kSamples).json()).status, 200);
   EXPECT_EQ(get("/v2/models/fake").status, 404);
+}
+
+TEST_F(HandlerTest, SeveralModelsAndVersionsOfThem) {
+  start({}, {}, {"a", "b", "a"});  // versions 1, 2 and 3
+  const std::string body = Message(kSamples).json();
+  const auto version_of = [&](const std::string& target) {
+    const HttpResponse r = post(target, body);
+    return r.status == 200 ? json::parse(r.body)["model_version"].get<std::string>() : r.body;
+  };
+  EXPECT_EQ(version_of("/v2/models/a/infer"), "version-3");
+  EXPECT_EQ(version_of("/v2/models/a/versions/version-1/infer"), "version-1");
+  EXPECT_EQ(version_of("/v2/models/b/infer"), "version-2");
+  EXPECT_EQ(json::parse(get("/v2/models/a").body)["versions"], json({"version-1", "version-3"}));
+  EXPECT_EQ(json::parse(get("/v2/models/a/versions/version-1").body)["name"], "a");
+  EXPECT_EQ(error_of(get("/v2/models/a/versions/version-2")),
+            "version version-2 of model a is not served; version-1 and version-3 are");
+  EXPECT_EQ(error_of(get("/v2/models/c")), "model \"c\" is not served here; \"a\" and \"b\" are");
+  EXPECT_THAT(get("/metrics").body, HasSubstr("tessera_model_info{model=\"b\",version=\"version-2\"} 1\n"));
+  const HttpResponse all = response(ask({.method = "POST", .target = "/admin/reload", .local = true}));
+  EXPECT_EQ(json::parse(all.body)["models"].size(), 3u) << all.body;
+  set_trouble("tables/film.bin is truncated");
+  EXPECT_EQ(error_of(response(ask({.method = "POST", .target = "/v2/repository/models/b/load", .local = true}))),
+            "tables/film.bin is truncated");
+}
+
+TEST_F(HandlerTest, TwoModelsOfOneNameAndVersionAreRefused) {
+  const auto same = [] { return std::make_shared<FakePredictor>(); };
+  const std::vector<ModelSource> sources = {{"a", same}, {"a", same}};
+  try {
+    ModelRepository(sources, metrics_, log_);
+    FAIL() << "nothing was thrown";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Code::kInvalidArgument);
+    EXPECT_THAT(e.what(), HasSubstr("two models have the name \"a\" and the version 0000000000000001"));
+  }
+}
+
+TEST_F(HandlerTest, UnloadedModelsAnswerWhatTheyHaveAndNothingMore) {
+  start({}, {}, {"a", "b"});
+  const Message message(kSamples);
+  const auto change = [&](const std::string& what) {
+    return response(ask({.method = "POST", .target = "/v2/repository/models/" + what, .local = true}));
+  };
+  const auto state_of_b = [&] { return json::parse(post("/v2/repository/index", "").body)[1]["state"]; };
+  const auto last = model();
+  last->hold();
+  auto during = ask({.method = "POST", .target = "/v2/models/b/infer", .body = message.json()});
+  ASSERT_TRUE(last->wait_for_calls(1));
+  EXPECT_EQ(state_of_b(), "READY");
+  EXPECT_EQ(change("b/unload").status, 200);
+  EXPECT_EQ(state_of_b(), "UNAVAILABLE");
+  EXPECT_EQ(json::parse(post("/v2/repository/index", R"({"ready": true})").body).size(), 1u);
+  EXPECT_EQ(post("/v2/repository/index", R"({"ready": 3})").status, 400);
+  EXPECT_EQ(post("/v2/repository/index", "{").status, 400);
+  EXPECT_EQ(error_of(post("/v2/models/b/infer", message.json())),
+            "model \"b\" is unloaded: POST /v2/repository/models/b/load loads it");
+  EXPECT_EQ(get("/v2/health/ready").status, 200);  // a is there, as wanted
+  last->let_go();
+  EXPECT_EQ(scores_of(response(std::move(during))), message.scores());
+  EXPECT_EQ(change("a/unload").status, 200);
+  EXPECT_EQ(get("/v2/health/ready").status, 503);
+  std::this_thread::sleep_for(700ms);  // longer than what is lost takes to be loaded again
+  EXPECT_EQ(state_of_b(), "UNAVAILABLE");
+  EXPECT_EQ(change("c/unload").status, 404);
+  EXPECT_EQ(change("c/load").status, 404);
+  const HttpResponse loaded = change("b/load");
+  EXPECT_EQ(json::parse(loaded.body), json::parse(R"({"name":"b","version":"version-3","previous":""})"));
+  EXPECT_EQ(scores_of(post("/v2/models/b/infer", message.json())), message.scores());
+}
+
+TEST_F(HandlerTest, WithoutTheTokenNothingButHealthIsAnswered) {
+  start();
+  const std::string token = "abcdefghijklmnop.0";
+  TokenHandler guard(token, *handler_);
+  const auto status = [&](const std::string& target, const std::string& authorization) {
+    HttpResponse out;
+    guard.handle({.method = "GET", .target = target, .authorization = authorization},
+                 [&](HttpResponse r) { out = std::move(r); });
+    if (out.status == 401) {
+      EXPECT_STREQ(out.challenge, "Bearer");
+      EXPECT_EQ(out.failure, Failure::kNoToken);
+      EXPECT_EQ(out.body.find(token), std::string::npos);
+    }
+    return out.status;
+  };
+  EXPECT_EQ(status("/v2/models/fake", "Bearer " + token), 200);
+  EXPECT_EQ(status("/v2/models/fake", "bearer  " + token), 200);
+  EXPECT_EQ(status("/v2/health/live", ""), 200);
+  EXPECT_EQ(status("/v2/health/ready?x", "Bearer no"), 200);
+  const std::string shorter = token.substr(0, token.size() - 1), zero(1, '\0');
+  for (const std::string& wrong :
+       std::vector<std::string>{"", token, "Bearer", "Bearer ", "Bearer" + token, "Bearer " + token + "0",
+                                "Bearer " + shorter, "Bearer " + token + zero, "Basic " + token}) {
+    EXPECT_EQ(status("/v2/models/fake", wrong), 401) << wrong;
+    EXPECT_EQ(status("/metrics", wrong), 401) << wrong;
+    EXPECT_EQ(status("/v2/health", wrong), 401) << wrong;
+  }
 }
 
 }  // namespace

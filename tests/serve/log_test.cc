@@ -113,8 +113,7 @@ TEST(Metrics, TextIsWhatPrometheusReads) {
   metrics.answered(100);
   metrics.batch(3, 5, 0.0001);
   metrics.reload(true);
-  const std::string text =
-      metrics.text({.queue = 4, .connections = 2, .model = "a\"b\\c\n", .version = "v1", .bad_ids = {{"film", 7}}});
+  const std::string text = metrics.text({.queue = 4, .connections = 2, .models = {{"a\"b\\c\n", "v1", {{"film", 7}}}}});
   for (const char* line : {
            "tessera_responses_total{code=\"200\"} 2\n",
            "tessera_responses_total{code=\"503\"} 1\n",
@@ -131,7 +130,7 @@ TEST(Metrics, TextIsWhatPrometheusReads) {
            "tessera_batch_requests_bucket{le=\"4\"} 1\n",
            "tessera_queue_requests 4\n",
            "tessera_connections 2\n",
-           "tessera_bad_ids_total{table=\"film\"} 7\n",
+           "tessera_bad_ids_total{model=\"a\\\"b\\\\c\\n\",version=\"v1\",table=\"film\"} 7\n",
            "tessera_model_info{model=\"a\\\"b\\\\c\\n\",version=\"v1\"} 1\n",
            "tessera_reloads_total{result=\"done\"} 1\n",
            "# TYPE tessera_request_seconds histogram\n",

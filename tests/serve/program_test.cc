@@ -106,7 +106,7 @@ TEST(ServeProgram, BadSamplesAreNamedAndADamagedSuccessorIsNotServed) {
   const Reply bad = client.ask(Client::post("/v2/models/shown/infer", json_request(model.predictor().model(), input)));
   EXPECT_EQ(bad.status, 400);
   EXPECT_THAT(bad.body, HasSubstr("sample 2: id 999"));
-  EXPECT_THAT(client.ask(Client::get("/metrics")).body, HasSubstr("tessera_bad_ids_total{table=\"user\"} 1\n"));
+  EXPECT_THAT(client.ask(Client::get("/metrics")).body, HasSubstr(",table=\"user\"} 1\n"));
   std::filesystem::remove_all(model.file("second"));
   std::filesystem::create_directory(model.file("second"));
   model.exchange();
@@ -146,6 +146,13 @@ TEST(ServeProgram, WrongUseIsOneSentence) {
       {{"--model", here, "--plan", model.file("absent")}, "--plan: cannot read"},
       {{"--model", here, "--plan", plan}, "is for 2 ranks, and this job has 1: make a new plan"},
       {{"--model", here, "--colour", "red"}, "see tessera serve --help"},
+      {{"--model", here, "--model", "b=" + here, "--name", "c"}, "give each its name as --model NAME=DIR"},
+      {{"--model", "a=" + here, "--name", "c"}, "both name the model"},
+      {{"--model", "a="}, "--model takes DIR or NAME=DIR, not \"a=\""},
+      {{"--model", "a=" + here, "--model", "a=" + here, "--port", "0"},
+       "two models have the name \"a\" and the version"},
+      {{"--model", here, "--token-file", model.file("absent")}, "--token-file: cannot read a line of"},
+      {{"--model", here, "--token-file", no_pem}, "has to be a token of 16 to 4096 letters"},
   };
   for (auto [args, sentence] : cases) {
     args.insert(args.begin(), "serve");
@@ -157,6 +164,44 @@ TEST(ServeProgram, WrongUseIsOneSentence) {
   const test::Finished help = test::run_tessera({"serve", "--help"});
   EXPECT_EQ(help.status, 0);
   EXPECT_THAT(help.output, HasSubstr("--max-wait-us"));
+}
+
+TEST(ServeProgram, SeveralModelsBehindAToken) {
+  ServedModel model;
+  const std::string token = "0123456789abcdef~0123456789";
+  std::ofstream(model.file("token")) << token << "\n";
+  Program program({test::tessera_path(), "serve", "--model", "small=" + model.file("first"), "--model",
+                   "small=" + model.file("second"), "--model", "other=" + model.file("first"), "--port", "0",
+                   "--token-file", model.file("token"), "--log-level", "debug"});
+  const int port = port_of(program);
+  ASSERT_NE(port, 0);
+  Client client(port);
+  OwnInput input(model.predictor().model(), 3, 1);
+  const std::string body = json_request(model.predictor().model(), input),
+                    shows = "Authorization: Bearer " + token + "\r\n";
+  const Reply refused = client.ask(Client::post(kSmall, body));
+  EXPECT_EQ(refused.status, 401);
+  EXPECT_EQ(refused.headers.at("www-authenticate"), "Bearer");
+  EXPECT_EQ(client.ask(Client::get("/v2/health/ready")).status, 200);
+  const std::string first = model.predictor(0).model().version, second = model.predictor(1).model().version;
+  for (const auto& [target, version] : {std::pair<std::string, std::string>{kSmall, second},
+                                        {"/v2/models/small/versions/" + first + "/infer", first},
+                                        {"/v2/models/small/versions/" + second + "/infer", second},
+                                        {"/v2/models/other/infer", first}}) {
+    const Reply reply = client.ask(Client::post(target, body, shows));
+    EXPECT_EQ(model.wrong_with(reply, input), "") << target;
+    EXPECT_EQ(json::parse(reply.body)["model_version"], version) << target;
+  }
+  EXPECT_EQ(client.ask(Client::post("/v2/repository/models/other/unload", "", shows)).status, 200);
+  EXPECT_EQ(client.ask(Client::post("/v2/models/other/infer", body, shows)).status, 503);
+  const json index = json::parse(client.ask(Client::post("/v2/repository/index", "", shows)).body);
+  ASSERT_EQ(index.size(), 3u);
+  EXPECT_EQ(index[2]["state"], "UNAVAILABLE");
+  ASSERT_EQ(kill(program.pid(), SIGTERM), 0);
+  EXPECT_EQ(program.wait(30), 0);
+  EXPECT_THAT(program.output(),
+              HasSubstr("serving small (version " + first + "), small (version " + second + "), other"));
+  EXPECT_THAT(program.output(), ::testing::Not(HasSubstr(token)));
 }
 
 // Sockets, a file and the expected answer for tools that ask from outside.

@@ -312,14 +312,14 @@ TEST(Protocol, ScoresComeBackAsTheSameFloats) {
 TEST(Protocol, Metadata) {
   FakeOptions weighted;
   weighted.is_weighted = true;
-  const json m = json::parse(render_model(FakePredictor(weighted).model(), "shown"));
+  const json m = json::parse(render_model(FakePredictor(weighted).model(), "shown", {"0000000000000001"}));
   EXPECT_EQ(m["name"], "shown");
   EXPECT_EQ(m["versions"], json({"0000000000000001"}));
   EXPECT_EQ(m["inputs"].size(), 7u);
   EXPECT_EQ(m["inputs"][0], json::parse(R"({"name":"dense","datatype":"FP32","shape":[-1,2]})"));
   EXPECT_EQ(m["inputs"][1], json::parse(R"({"name":"user.values","datatype":"INT64","shape":[-1]})"));
   EXPECT_EQ(m["outputs"], json::parse(R"([{"name":"score","datatype":"FP32","shape":[-1]}])"));
-  EXPECT_EQ(json::parse(render_server())["extensions"], json({"binary_tensor_data"}));
+  EXPECT_EQ(json::parse(render_server())["extensions"], json({"binary_tensor_data", "model_repository"}));
   EXPECT_EQ(json::parse(render_error("no \xff utf-8"))["error"], "no \xEF\xBF\xBD utf-8");
 }
 

@@ -23,7 +23,7 @@ class RunningServer {
  public:
   explicit RunningServer(RunningOptions options = {})
       : server_(free_port(options.server), metrics_, log_),
-        models_([this] { return model_; }, metrics_, log_),
+        models_({{"", [this] { return model_; }}}, metrics_, log_),
         batcher_(options.batcher, metrics_),
         handler_(options.handler, models_, batcher_, metrics_),
         thread_([this] { server_.run(handler_); }) {}
@@ -52,7 +52,7 @@ class RunningServer {
   Log log_{Level::kError, -1};
   std::shared_ptr<FakePredictor> model_ = std::make_shared<FakePredictor>();
   Server server_;
-  ModelHolder models_;
+  ModelRepository models_;
   Batcher batcher_;
   Handler handler_;
   std::thread thread_;

@@ -1,6 +1,6 @@
 """Asks a server with NVIDIA's stock client: triton_client.py HOST:PORT MODEL REQUEST.json RESPONSE.json
 
-Health, metadata and inference with JSON and with binary tensors; the scores have to be those of RESPONSE.
+Health, metadata, inference with JSON and with binary tensors, and the model repository; the scores have to be those of RESPONSE.
 """
 import json
 import sys
@@ -47,4 +47,9 @@ try:
     raise AssertionError("a request without its first input was answered")
 except InferenceServerException as e:
     assert "is missing" in e.message(), e.message()
+assert [(m["name"], m["state"]) for m in client.get_model_repository_index()] == [(model, "READY")]
+client.unload_model(model)
+assert not client.is_model_ready(model)
+client.load_model(model)
+assert client.is_model_ready(model, version)
 print("tritonclient: every answer is right")

@@ -76,6 +76,7 @@ http::response<http::string_body> to_http(HttpResponse&& from, unsigned version)
   out.set(http::field::content_type, from.content_type);
   if (from.json_bytes) out.set("Inference-Header-Content-Length", std::to_string(*from.json_bytes));
   if (from.allow != nullptr) out.set(http::field::allow, from.allow);
+  if (from.challenge != nullptr) out.set(http::field::www_authenticate, from.challenge);
   if (from.retry) out.set(http::field::retry_after, "1");
   out.body() = std::move(from.body);
   return out;
@@ -222,6 +223,7 @@ class StreamConnection final : public Connection {
     out.method = std::string(message.method_string());
     out.target = std::string(message.target());
     out.json_bytes = std::string(message["Inference-Header-Content-Length"]);
+    out.authorization = std::string(message[http::field::authorization]);
     out.content_encoding = std::string(message[http::field::content_encoding]);
     const bool direct =
         message.count(http::field::forwarded) + message.count("X-Forwarded-For") + message.count(http::field::origin) ==

@@ -5,28 +5,15 @@
 #include <new>
 #include <utility>
 
+#include "config/json.h"
 #include "data/columns.h"
 #include "serve/infer_json.h"
-#include "serve/json_text.h"
 #include "tessera/error.h"
 
 namespace tessera::serve {
 namespace {
 
 constexpr auto kNever = Clock::time_point::max();
-
-HttpResponse json_response(std::string body) {
-  HttpResponse out;
-  out.body = std::move(body);
-  return out;
-}
-
-HttpResponse not_found(const std::string& sentence) { return HttpResponse::failed(404, Failure::kNotFound, sentence); }
-
-HttpResponse no_model() {
-  return HttpResponse::unavailable(Failure::kUnavailable,
-                                   "the model, or a rank of it, is lost; it is being loaded again");
-}
 
 // %41 -> A. What is no such thing stays as it is.
 std::string decoded(std::string_view text) {
@@ -70,7 +57,8 @@ ModelPath model_path(std::string_view rest) {
   return out;
 }
 
-constexpr std::string_view kModels = "/v2/models/";
+constexpr std::string_view kModels = "/v2/models/", kRepository = "/v2/repository/models/",
+                           kIndex = "/v2/repository/index", kReload = "/admin/reload";
 bool starts_with(std::string_view text, std::string_view begin) { return text.substr(0, begin.size()) == begin; }
 
 bool is_infer(std::string_view path) {
@@ -79,20 +67,34 @@ bool is_infer(std::string_view path) {
   return parts.good && parts.action == "infer";
 }
 
+// "NAME/load" and "NAME/unload", behind kRepository.
+bool is_change(std::string_view path) {
+  if (path == kReload) return true;
+  if (!starts_with(path, kRepository)) return false;
+  const ModelPath parts = model_path(path.substr(kRepository.size()));
+  return parts.good && parts.version.empty() && (parts.action == "load" || parts.action == "unload");
+}
+
 }  // namespace
 
-Handler::Handler(const HandlerOptions& options, ModelHolder& models, Batcher& batcher, Metrics& metrics)
+Handler::Handler(const HandlerOptions& options, ModelRepository& models, Batcher& batcher, Metrics& metrics)
     : options_(options), models_(models), batcher_(batcher), metrics_(metrics) {}
 
 Clock::time_point Handler::handle(HttpRequest&& request, const Respond& respond) {
   const std::string path(path_of(request.target));
-  const bool infers = is_infer(path), reloads = path == "/admin/reload";
-  if (infers && request.method == "POST") return infer(path, std::move(request), respond);
-  if (reloads && request.method == "POST") return reload(request, respond);
-  HttpResponse response = infers || reloads ? HttpResponse::not_allowed(request.method, "POST") : get(path);
+  const bool infers = is_infer(path), changes = is_change(path), posts = infers || changes || path == kIndex;
+  if (posts && request.method != "POST") {
+    respond(HttpResponse::not_allowed(request.method, "POST"));
+    return kNever;
+  }
+  if (infers) return infer(path, std::move(request), respond);
+  if (changes) {
+    change(path, request, respond);
+    return kNever;
+  }
+  HttpResponse response = posts ? index(request.body) : get(path);
   const bool reads = request.method == "GET" || request.method == "HEAD";  // the connection keeps HEAD's body back
-  if (!infers && !reloads && response.status != 404 && !reads)
-    response = HttpResponse::not_allowed(request.method, "GET, HEAD");
+  if (!posts && response.status != 404 && !reads) response = HttpResponse::not_allowed(request.method, "GET, HEAD");
   respond(std::move(response));
   return kNever;
 }
@@ -105,58 +107,56 @@ HttpResponse Handler::overdue() const {
 }
 
 HttpResponse Handler::get(std::string_view path) {
-  if (path == "/v2") return json_response(render_server());
-  if (path == "/v2/health/live") return json_response("{\"live\":true}");
+  if (path == "/v2") return HttpResponse::json(render_server());
+  if (path == "/v2/health/live") return HttpResponse::json("{\"live\":true}");
   if (path == "/v2/health/ready") return ready();
   if (path == "/metrics") return metrics_text();
   if (starts_with(path, kModels)) return model_get(path.substr(kModels.size()));
-  return not_found(cat("there is nothing at ", shown(path), ": the service begins at /v2"));
+  return HttpResponse::not_found(cat("there is nothing at ", shown(path), ": the service begins at /v2"));
 }
 
 HttpResponse Handler::ready() const {
   if (ending_) return HttpResponse::unavailable(Failure::kUnavailable, "the server is ending");
-  if (!models_.current()) return no_model();
-  return json_response("{\"ready\":true}");
+  return models_.ready();
 }
 
 HttpResponse Handler::model_get(std::string_view rest) {
-  const std::shared_ptr<Predictor> model = models_.current();
-  if (!model) return no_model();
   const ModelPath path = model_path(rest);
   if (!path.good || (!path.action.empty() && path.action != "ready")) {
-    return not_found(cat("there is nothing at ", kModels, shown(rest)));
+    return HttpResponse::not_found(cat("there is nothing at ", kModels, shown(rest)));
   }
-  if (auto response = unknown(*model, path.name, path.version)) return *response;
-  if (path.action == "ready") return ready();
-  return json_response(render_model(model->model(), name_of(*model)));
+  Found found = models_.find(path.name, path.version);
+  if (!found.model) return std::move(found.refusal);
+  if (path.action != "ready")
+    return HttpResponse::json(render_model(found.model->model(), path.name, models_.versions(path.name)));
+  if (ending_) return HttpResponse::unavailable(Failure::kUnavailable, "the server is ending");
+  return HttpResponse::json("{\"ready\":true}");
 }
 
 HttpResponse Handler::metrics_text() const {
   Gauges gauges;
   gauges.queue = batcher_.waiting();
   gauges.connections = connections_ ? connections_() : 0;
-  if (const std::shared_ptr<Predictor> model = models_.current()) {
-    gauges.model = name_of(*model);
-    gauges.version = model->model().version;
-    gauges.bad_ids = bad_ids_.of(model);
+  for (const auto& served : models_.all()) {
+    const std::shared_ptr<Predictor> model = served->holder().current();
+    if (model) gauges.models.push_back({served->name(), model->model().version, served->bad_ids().of(model)});
   }
   return HttpResponse::prometheus(metrics_.text(gauges));
 }
 
-const std::string& Handler::name_of(const Predictor& model) const {
-  return options_.name.empty() ? model.model().name : options_.name;
-}
-
-std::optional<HttpResponse> Handler::unknown(const Predictor& model, std::string_view name,
-                                             std::string_view version) const {
-  if (name != name_of(model)) {
-    return not_found(cat("model \"", shown(name), "\" is not served here; \"", name_of(model), "\" is"));
+// {"ready": true}: only models that are loaded.
+HttpResponse Handler::index(const std::string& body) const {
+  bool ready = false;
+  try {
+    if (!body.empty()) {
+      const config::JsonSource source{"the request"};
+      const auto asked = config::parse_json(body, source);
+      config::JsonObject(asked, source).read("ready", ready);
+    }
+  } catch (const std::exception& e) {
+    return HttpResponse::failed(400, Failure::kBadRequest, e.what());
   }
-  if (!version.empty() && version != model.model().version) {
-    return not_found(
-        cat("version ", shown(version), " of model ", name, " is not served; ", model.model().version, " is"));
-  }
-  return std::nullopt;
+  return HttpResponse::json(models_.index(ready));
 }
 
 Clock::time_point Handler::infer(std::string_view path, HttpRequest&& http, const Respond& respond) {
@@ -165,10 +165,10 @@ Clock::time_point Handler::infer(std::string_view path, HttpRequest&& http, cons
     respond(std::move(response));
     return kNever;
   };
-  const std::shared_ptr<Predictor> model = models_.current();
-  if (!model) return answer(no_model());
   const ModelPath parts = model_path(path.substr(kModels.size()));
-  if (auto response = unknown(*model, parts.name, parts.version)) return answer(std::move(*response));
+  Found found = models_.find(parts.name, parts.version);
+  if (!found.model) return answer(std::move(found.refusal));
+  Predictor& model = *found.model;
   if (!http.content_encoding.empty() && http.content_encoding != "identity") {
     return answer(HttpResponse::failed(
         415, Failure::kBadHttp,
@@ -187,38 +187,27 @@ Clock::time_point Handler::infer(std::string_view path, HttpRequest&& http, cons
   }
   InferRequest request;
   try {
-    const std::shared_ptr<const data::Columns> columns = columns_of(model);
-    request = parse_infer(model->model(), http.body, json_bytes, {options_.max_samples, columns.get()});
+    const std::shared_ptr<const data::Columns> columns = found.served->columns_of(found.model);
+    request = parse_infer(model.model(), http.body, json_bytes, {options_.max_samples, columns.get()});
   } catch (const Error& e) {
     return refuse(e.what());
   }
-  if (const std::string why = model->why_not(request.input()); !why.empty()) {
-    bad_ids_.refused(model, request.input());
+  if (const std::string why = model.why_not(request.input()); !why.empty()) {
+    found.served->bad_ids().refused(found.model, request.input());
     return refuse(why);
   }
-  return submit(model, std::move(request), respond);
+  return submit(found, std::move(request), respond);
 }
 
-std::shared_ptr<const data::Columns> Handler::columns_of(const std::shared_ptr<Predictor>& model) {
-  const std::string& encoding = model->model().encoding;
-  if (encoding.empty()) return nullptr;
-  const std::lock_guard lock(columns_mutex_);
-  if (columns_model_.lock() != model) {
-    columns_ = std::make_shared<const data::Columns>(encoding, "the model's encoding of columns");
-    columns_model_ = model;
-  }
-  return columns_;
-}
-
-Clock::time_point Handler::submit(const std::shared_ptr<Predictor>& model, InferRequest&& request,
-                                  const Respond& respond) {
+Clock::time_point Handler::submit(const Found& found, InferRequest&& request, const Respond& respond) {
   Clock::duration patience = options_.deadline;
   if (request.timeout) patience = std::min<Clock::duration>(patience, *request.timeout);
   const Clock::time_point deadline = Clock::now() + patience;
-  Job job{std::move(request), model, deadline, [this, model, respond](const InferRequest& of, const Answer& answer) {
+  Job job{std::move(request), found.model, deadline,
+          [this, served = found.served, model = found.model, respond](const InferRequest& of, const Answer& answer) {
             HttpResponse response;
             try {
-              response = answered(model, of, answer);
+              response = answered(*served, model, of, answer);
             } catch (const std::bad_alloc&) {
               response = out_of_memory();
               response.inference = true;
@@ -233,13 +222,13 @@ Clock::time_point Handler::submit(const std::shared_ptr<Predictor>& model, Infer
   return kNever;
 }
 
-HttpResponse Handler::answered(const std::shared_ptr<Predictor>& model, const InferRequest& request,
+HttpResponse Handler::answered(Served& served, const std::shared_ptr<Predictor>& model, const InferRequest& request,
                                const Answer& answer) {
   HttpResponse out;
   switch (answer.code) {
     case Code::kOk: {
       InferResponse infer =
-          render_infer(model->model(), name_of(*model), request.id, request.binary_output, answer.scores);
+          render_infer(model->model(), served.name(), request.id, request.binary_output, answer.scores);
       out.body = std::move(infer.body);
       out.json_bytes = infer.json_bytes;
       if (infer.json_bytes) out.content_type = "application/octet-stream";
@@ -256,7 +245,7 @@ HttpResponse Handler::answered(const std::shared_ptr<Predictor>& model, const In
       out = out_of_memory();
       break;
     case Code::kUnavailable:
-      models_.lost(model);
+      served.holder().lost(model);
       out = HttpResponse::unavailable(Failure::kUnavailable, answer.error);
       break;
     default:
@@ -266,18 +255,16 @@ HttpResponse Handler::answered(const std::shared_ptr<Predictor>& model, const In
   return out;
 }
 
-Clock::time_point Handler::reload(const HttpRequest& request, const Respond& respond) {
+void Handler::change(std::string_view path, const HttpRequest& request, const Respond& respond) {
   if (!request.local) {
-    respond(HttpResponse::failed(403, Failure::kForbidden,
-                                 "a model is reloaded only by a program on the server's own host, over loopback"));
-    return kNever;
+    return respond(HttpResponse::failed(
+        403, Failure::kForbidden,
+        "models are loaded and unloaded only by a program on the server's own host, over loopback"));
   }
-  models_.reload([respond](const Reloaded& result) {
-    if (!result.done) return respond(HttpResponse::failed(500, Failure::kInternal, result.error));
-    respond(json_response("{\"version\":" + json_string(result.version) +
-                          ",\"previous\":" + json_string(result.previous) + "}"));
-  });
-  return kNever;
+  if (path == kReload) return models_.load("", respond);
+  const ModelPath parts = model_path(path.substr(kRepository.size()));
+  if (parts.action == "load") return models_.load(parts.name, respond);
+  respond(models_.unload(parts.name));
 }
 
 }  // namespace tessera::serve

@@ -15,12 +15,17 @@ using prometheus::label;
 using prometheus::line;
 using prometheus::number;
 
+// Up to the brace that closes them.
+std::string labels(const Gauges::Model& model) {
+  return "{model=" + label(model.name) + ",version=" + label(model.version);
+}
+
 }  // namespace
 
 const char* to_string(Failure failure) {
-  constexpr const char* kNames[kFailures] = {"bad_request", "bad_http",  "not_found",  "too_large",
-                                             "slow_sender", "forbidden", "queue_full", "deadline",
-                                             "unavailable", "busy",      "internal"};
+  constexpr const char* kNames[kFailures] = {"bad_request", "bad_http",    "not_found", "too_large",
+                                             "slow_sender", "forbidden",   "no_token",  "queue_full",
+                                             "deadline",    "unavailable", "busy",      "internal"};
   return kNames[static_cast<size_t>(failure)];
 }
 
@@ -77,12 +82,12 @@ std::string Metrics::text(const Gauges& gauges) const {
   head(out, "tessera_connections", "gauge", "Open connections.");
   line(out, "tessera_connections", "", gauges.connections);
   head(out, "tessera_bad_ids_total", "counter", "Ids out of range, by table; starts anew with each loaded model.");
-  for (const auto& [table, n] : gauges.bad_ids) line(out, "tessera_bad_ids_total", "{table=" + label(table) + "}", n);
-  head(out, "tessera_model_info", "gauge", "1 for the model that is served.");
-  if (!gauges.version.empty()) {
-    line(out, "tessera_model_info", "{model=" + label(gauges.model) + ",version=" + label(gauges.version) + "}",
-         uint64_t{1});
+  for (const Gauges::Model& model : gauges.models) {
+    for (const auto& [table, n] : model.bad_ids)
+      line(out, "tessera_bad_ids_total", labels(model) + ",table=" + label(table) + "}", n);
   }
+  head(out, "tessera_model_info", "gauge", "1 for each model that is served.");
+  for (const Gauges::Model& model : gauges.models) line(out, "tessera_model_info", labels(model) + "}", uint64_t{1});
   head(out, "tessera_reloads_total", "counter", "Loads of a model after the first.");
   line(out, "tessera_reloads_total", "{result=\"done\"}", reloads_.load(std::memory_order_relaxed));
   line(out, "tessera_reloads_total", "{result=\"failed\"}", failed_reloads_.load(std::memory_order_relaxed));

@@ -20,13 +20,14 @@ enum class Failure {
   kTooLarge,     // 413, 431
   kSlowSender,   // 408
   kForbidden,    // 403
+  kNoToken,      // 401: none, or another
   kQueueFull,    // 503
   kDeadline,     // 503
   kUnavailable,  // 503: no model, or a rank of it is lost
   kBusy,         // 503: too many connections, or bytes of requests, or no memory
   kInternal,     // 500
 };
-constexpr int kFailures = 11;
+constexpr int kFailures = 12;
 const char* to_string(Failure failure);
 
 // Counts of values up to and including each bound, as Prometheus wants them.
@@ -44,10 +45,13 @@ class Histogram {
 
 // Values that are looked up when somebody asks.
 struct Gauges {
-  size_t queue = 0;                                       // requests that wait
-  size_t connections = 0;                                 // open
-  std::string model, version;                             // empty: none is loaded
-  std::vector<std::pair<std::string, uint64_t>> bad_ids;  // by table
+  size_t queue = 0;        // requests that wait
+  size_t connections = 0;  // open
+  struct Model {
+    std::string name, version;
+    std::vector<std::pair<std::string, uint64_t>> bad_ids;  // by table
+  };
+  std::vector<Model> models;  // that are loaded
 };
 
 class Metrics {

@@ -34,9 +34,27 @@ void ModelHolder::reload(std::function<void(const Reloaded&)> done) {
   {
     const std::lock_guard lock(mutex_);
     load_ = true;
+    unloaded_ = false;
     if (done) asked_.push_back(std::move(done));
   }
   wake_.notify_all();
+}
+
+void ModelHolder::unload() {
+  std::shared_ptr<Predictor> gone;  // goes without the lock
+  {
+    const std::lock_guard lock(mutex_);
+    gone = std::move(current_);
+    current_.reset();
+    unloaded_ = true;
+    load_ = !asked_.empty();
+  }
+  if (gone) log_.write(Level::kInfo, "model_unloaded", {{"version", gone->model().version}});
+}
+
+bool ModelHolder::unloaded() const {
+  const std::lock_guard lock(mutex_);
+  return unloaded_;
 }
 
 void ModelHolder::lost(const std::shared_ptr<Predictor>& model) {
@@ -62,6 +80,7 @@ Reloaded ModelHolder::load() {
     result.version = next->model().version;
     {
       const std::lock_guard lock(mutex_);
+      if (unloaded_) fail(Code::kAborted, "the model was unloaded while it was being loaded");
       current_.swap(next);
     }
     result.done = true;
@@ -96,7 +115,7 @@ void ModelHolder::work() {
     for (const auto& done : asked) done(result);
     asked.clear();
     lock.lock();
-    if (!current_ && !stopping_) {
+    if (!current_ && !unloaded_ && !stopping_) {
       load_ = true;
       wake_.wait_for(lock, kReloadPause, [this] { return stopping_; });
     }

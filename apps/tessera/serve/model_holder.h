@@ -1,4 +1,4 @@
-// The model that is served, and its successor: loaded beside it, then swapped in. Requests keep the model they were
+// A model that is served, and its successor: loaded beside it, then swapped in. Requests keep the model they were
 // checked against alive, so none is dropped.
 #pragma once
 
@@ -32,12 +32,16 @@ class ModelHolder {
   // Waits for a load under way.
   ~ModelHolder();
 
-  // [any-thread] nullptr while a lost model is being loaded again.
+  // [any-thread] nullptr while a lost model is being loaded again, and where it is unloaded.
   std::shared_ptr<Predictor> current() const;
 
   // [any-thread] Loads the model anew, beside the one that is served; `done` is called by the holder's thread. What is
   // served stays when that fails. A request that comes while one waits shares its load.
   void reload(std::function<void(const Reloaded&)> done = {});
+
+  // [any-thread] The model is served no longer, until a reload.
+  void unload();
+  bool unloaded() const;
 
   // [any-thread] `model` cannot answer any more (a rank of it is lost): it is not served any longer, and is loaded
   // again, as often as it takes, unless another one has taken its place.
@@ -55,7 +59,7 @@ class ModelHolder {
   std::condition_variable wake_;
   std::shared_ptr<Predictor> current_;
   std::vector<std::function<void(const Reloaded&)>> asked_;
-  bool load_ = false, stopping_ = false;
+  bool load_ = false, unloaded_ = false, stopping_ = false;
   std::thread thread_;
 };
 

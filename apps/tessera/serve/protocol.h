@@ -67,7 +67,9 @@ InferResponse render_infer(const ModelDescription& model, std::string_view name,
                            bool binary_output, std::span<const float> scores);
 
 std::string render_server();
-std::string render_model(const ModelDescription& model, std::string_view name);
+// `versions`: all that there are of this name.
+std::string render_model(const ModelDescription& model, std::string_view name,
+                         const std::vector<std::string>& versions);
 std::string render_error(std::string_view sentence);
 
 }  // namespace tessera::serve

@@ -41,11 +41,13 @@ InferResponse render_infer(const ModelDescription& model, std::string_view name,
 }
 
 std::string render_server() {
-  return text_of(
-      {{"name", "tessera"}, {"version", TESSERA_VERSION}, {"extensions", json::array({"binary_tensor_data"})}});
+  return text_of({{"name", "tessera"},
+                  {"version", TESSERA_VERSION},
+                  {"extensions", json::array({"binary_tensor_data", "model_repository"})}});
 }
 
-std::string render_model(const ModelDescription& model, std::string_view name) {
+std::string render_model(const ModelDescription& model, std::string_view name,
+                         const std::vector<std::string>& versions) {
   json inputs = json::array();
   if (model.dense_inputs > 0) inputs.push_back(tensor("dense", "FP32", json::array({-1, model.dense_inputs})));
   for (const ModelFeature& feature : model.features) {
@@ -54,7 +56,7 @@ std::string render_model(const ModelDescription& model, std::string_view name) {
     if (model.is_weighted) inputs.push_back(tensor(feature.name + ".weights", "FP32", json::array({-1})));
   }
   return text_of({{"name", name},
-                  {"versions", json::array({model.version})},
+                  {"versions", versions},
                   {"platform", "tessera_" + model.type},
                   {"inputs", inputs},
                   {"outputs", json::array({tensor("score", "FP32", json::array({-1}))})}});

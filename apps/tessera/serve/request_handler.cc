@@ -6,6 +6,12 @@
 
 namespace tessera::serve {
 
+HttpResponse HttpResponse::json(std::string body) {
+  HttpResponse out;
+  out.body = std::move(body);
+  return out;
+}
+
 HttpResponse HttpResponse::failed(int status, Failure failure, const std::string& sentence) {
   HttpResponse out;
   out.status = status;
@@ -20,6 +26,8 @@ HttpResponse HttpResponse::unavailable(Failure failure, const std::string& sente
   out.retry = true;
   return out;
 }
+
+HttpResponse HttpResponse::not_found(const std::string& sentence) { return failed(404, Failure::kNotFound, sentence); }
 
 HttpResponse HttpResponse::not_allowed(const std::string& method, const char* allow) {
   HttpResponse out = failed(405, Failure::kBadHttp, cat("method ", shown(method), " is not allowed here: use ", allow));

@@ -17,6 +17,7 @@ struct HttpRequest {
   std::string method, target, body;
   std::string json_bytes;        // the header Inference-Header-Content-Length; empty: absent
   std::string content_encoding;  // empty: absent
+  std::string authorization;     // empty: absent
   bool local = false;            // from this host, and not handed on by a proxy or a web page
 };
 
@@ -26,13 +27,16 @@ struct HttpResponse {
   const char* content_type = "application/json";
   std::optional<size_t> json_bytes;  // header Inference-Header-Content-Length
   const char* allow = nullptr;       // header Allow
+  const char* challenge = nullptr;   // header WWW-Authenticate
   bool retry = false;                // header Retry-After
   bool inference = false;            // its time counts
   std::optional<Failure> failure;
   std::string sentence;  // of the failure, for the log
 
+  static HttpResponse json(std::string body);
   static HttpResponse failed(int status, Failure failure, const std::string& sentence);
   static HttpResponse unavailable(Failure failure, const std::string& sentence);  // 503, to be asked again later
+  static HttpResponse not_found(const std::string& sentence);
   static HttpResponse not_allowed(const std::string& method, const char* allow);
   static HttpResponse prometheus(std::string text);  // of Prometheus' text format
 };

@@ -1,0 +1,187 @@
+#include "serve/repository.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "data/columns.h"
+#include "serve/infer_json.h"
+#include "tessera/error.h"
+
+namespace tessera::serve {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+std::string text_of(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+
+HttpResponse not_there(const Served& served) {
+  if (served.holder().unloaded())
+    return HttpResponse::failed(
+        503, Failure::kUnavailable,
+        cat("model \"", served.name(), "\" is unloaded: POST /v2/repository/models/", served.name(), "/load loads it"));
+  return HttpResponse::unavailable(Failure::kUnavailable,
+                                   "the model, or a rank of it, is lost; it is being loaded again");
+}
+
+// "a", or "a and b": what there is.
+std::string listed(std::vector<std::string> names, const char* quote) {
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  std::string out;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (i > 0) out += i + 1 == names.size() ? " and " : ", ";
+    out += quote + names[i] + quote;
+  }
+  return out + (names.size() == 1 ? " is" : " are");
+}
+
+// The loads of several models that were asked for at once: `respond` is called with the last.
+class Loads {
+ public:
+  Loads(size_t count, std::function<void(HttpResponse)> respond)
+      : results_(count), left_(count), respond_(std::move(respond)) {}
+
+  void done(size_t at, const std::string& name, const Reloaded& result) {
+    {
+      const std::lock_guard lock(mutex_);
+      results_[at] = {name, result};
+      if (--left_ > 0) return;
+    }
+    respond_(response());
+  }
+
+ private:
+  HttpResponse response() const {
+    json loaded = json::array();
+    for (const auto& [name, result] : results_) {
+      if (!result.done) {
+        const std::string whose = results_.size() > 1 ? cat("model \"", name, "\": ") : "";
+        return HttpResponse::failed(500, Failure::kInternal, whose + result.error);
+      }
+      loaded.push_back({{"name", name}, {"version", result.version}, {"previous", result.previous}});
+    }
+    return HttpResponse::json(text_of(loaded.size() == 1 ? loaded[0] : json{{"models", loaded}}));
+  }
+
+  std::mutex mutex_;
+  std::vector<std::pair<std::string, Reloaded>> results_;
+  size_t left_;
+  const std::function<void(HttpResponse)> respond_;
+};
+
+}  // namespace
+
+Served::Served(const ModelSource& source, Metrics& metrics, Log& log)
+    : holder_(source.open, metrics, log), name_(source.name.empty() ? holder_.current()->model().name : source.name) {}
+
+std::shared_ptr<const data::Columns> Served::columns_of(const std::shared_ptr<Predictor>& model) {
+  const std::string& encoding = model->model().encoding;
+  if (encoding.empty()) return nullptr;
+  const std::lock_guard lock(columns_mutex_);
+  if (columns_model_.lock() != model) {
+    columns_ = std::make_shared<const data::Columns>(encoding, "the model's encoding of columns");
+    columns_model_ = model;
+  }
+  return columns_;
+}
+
+ModelRepository::ModelRepository(const std::vector<ModelSource>& sources, Metrics& metrics, Log& log) {
+  for (const ModelSource& source : sources) {
+    auto next = std::make_unique<Served>(source, metrics, log);
+    const std::string version = next->holder().current()->model().version;
+    if (find(next->name(), version).model)
+      fail(Code::kInvalidArgument, "two models have the name \"", next->name(), "\" and the version ", version,
+           ": give them different names (NAME=DIR), or one of them alone");
+    all_.push_back(std::move(next));
+  }
+}
+
+std::vector<Served*> ModelRepository::named(const std::string& name) const {
+  std::vector<Served*> out;
+  for (const auto& served : all_) {
+    if (served->name() == name) out.push_back(served.get());
+  }
+  return out;
+}
+
+HttpResponse ModelRepository::unknown(const std::string& name) const {
+  std::vector<std::string> names;
+  for (const auto& served : all_) names.push_back(served->name());
+  std::sort(names.begin(), names.end());
+  return HttpResponse::not_found(
+      cat("model \"", shown(name), "\" is not served here; ", listed(std::move(names), "\"")));
+}
+
+Found ModelRepository::find(const std::string& name, const std::string& version) const {
+  const std::vector<Served*> candidates = named(name);
+  if (candidates.empty()) return {nullptr, nullptr, unknown(name)};
+  Found out;
+  for (Served* served : candidates) {
+    const std::shared_ptr<Predictor> model = served->holder().current();
+    if (model && (version.empty() || model->model().version == version)) out = {served, model, {}};
+  }
+  if (out.model) return out;
+  const std::vector<std::string> loaded = versions(name);
+  if (loaded.empty()) return {nullptr, nullptr, not_there(*candidates.back())};
+  return {nullptr, nullptr,
+          HttpResponse::not_found(
+              cat("version ", shown(version), " of model ", shown(name), " is not served; ", listed(loaded, "")))};
+}
+
+std::vector<std::string> ModelRepository::versions(const std::string& name) const {
+  std::vector<std::string> out;
+  for (const Served* served : named(name)) {
+    if (const std::shared_ptr<Predictor> model = served->holder().current()) out.push_back(model->model().version);
+  }
+  return out;
+}
+
+HttpResponse ModelRepository::ready() const {
+  bool some = false;
+  for (const auto& served : all_) {
+    if (served->holder().current()) {
+      some = true;
+    } else if (!served->holder().unloaded()) {
+      return not_there(*served);
+    }
+  }
+  if (!some) return not_there(*all_.front());
+  return HttpResponse::json("{\"ready\":true}");
+}
+
+std::string ModelRepository::index(bool ready) const {
+  json out = json::array();
+  for (const auto& served : all_) {
+    const std::shared_ptr<Predictor> model = served->holder().current();
+    if (!model && ready) continue;
+    out.push_back({{"name", served->name()},
+                   {"version", model ? model->model().version : ""},
+                   {"state", model ? "READY" : "UNAVAILABLE"},
+                   {"reason", model                         ? ""
+                              : served->holder().unloaded() ? "unloaded"
+                                                            : "lost, and being loaded again"}});
+  }
+  return text_of(out);
+}
+
+void ModelRepository::load(const std::string& name, const std::function<void(HttpResponse)>& respond) {
+  std::vector<Served*> wanted;
+  for (const auto& served : all_) {
+    if (name.empty() || served->name() == name) wanted.push_back(served.get());
+  }
+  if (wanted.empty()) return respond(unknown(name));
+  const auto loads = std::make_shared<Loads>(wanted.size(), respond);
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    wanted[i]->holder().reload(
+        [loads, i, of = wanted[i]->name()](const Reloaded& result) { loads->done(i, of, result); });
+  }
+}
+
+HttpResponse ModelRepository::unload(const std::string& name) {
+  const std::vector<Served*> wanted = named(name);
+  if (wanted.empty()) return unknown(name);
+  for (Served* served : wanted) served->holder().unload();
+  return HttpResponse::json("{}");
+}
+
+}  // namespace tessera::serve

@@ -1,0 +1,70 @@
+#include "serve/token.h"
+
+#include <cctype>
+#include <fstream>
+#include <utility>
+
+#include "tessera/error.h"
+
+namespace tessera::serve {
+namespace {
+
+constexpr size_t kLeast = 16, kMost = 4096;  // characters
+
+bool is_token(std::string_view text) {
+  while (!text.empty() && text.back() == '=') text.remove_suffix(1);
+  for (const char c : text) {
+    const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0 && static_cast<unsigned char>(c) < 128;
+    if (!plain && std::string_view("-._~+/").find(c) == std::string_view::npos) return false;
+  }
+  return !text.empty();
+}
+
+bool same_word(std::string_view a, std::string_view b) {
+  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](char x, char y) {
+           return std::tolower(static_cast<unsigned char>(x)) == std::tolower(static_cast<unsigned char>(y));
+         });
+}
+
+}  // namespace
+
+std::string read_token(const std::string& path) {
+  std::ifstream in(path);
+  std::string token;
+  if (!in || !std::getline(in, token)) fail(Code::kNotFound, "--token-file: cannot read a line of ", path);
+  while (!token.empty() && (token.back() == '\r' || token.back() == ' ')) token.pop_back();
+  if (token.size() < kLeast || token.size() > kMost || !is_token(token))
+    fail(Code::kInvalidArgument, "--token-file: the first line of ", path, " has to be a token of ", kLeast, " to ",
+         kMost, " letters, digits and -._~+/=, as `openssl rand -hex 32` makes them");
+  return token;
+}
+
+bool TokenHandler::shows_token(std::string_view authorization) const {
+  constexpr std::string_view kScheme = "Bearer";
+  if (!same_word(authorization.substr(0, kScheme.size()), kScheme)) return false;
+  authorization.remove_prefix(kScheme.size());
+  if (authorization.empty() || authorization[0] != ' ') return false;
+  while (!authorization.empty() && authorization[0] == ' ') authorization.remove_prefix(1);
+  size_t differs = authorization.size() ^ token_.size();
+  for (size_t i = 0; i < token_.size(); ++i) {
+    const char c = i < authorization.size() ? authorization[i] : '\0';
+    differs |= static_cast<unsigned char>(c ^ token_[i]);
+  }
+  return differs == 0;
+}
+
+Clock::time_point TokenHandler::handle(HttpRequest&& request, const Respond& respond) {
+  const std::string_view path = path_of(request.target);
+  constexpr std::string_view kHealth = "/v2/health/";
+  if (path.substr(0, kHealth.size()) == kHealth || shows_token(request.authorization))
+    return behind_.handle(std::move(request), respond);
+  HttpResponse out = HttpResponse::failed(401, Failure::kNoToken,
+                                          request.authorization.empty()
+                                              ? "this server wants a token: send the header Authorization: Bearer TOKEN"
+                                              : "the token of this request is not the server's");
+  out.challenge = "Bearer";
+  respond(std::move(out));
+  return Clock::time_point::max();
+}
+
+}  // namespace tessera::serve
