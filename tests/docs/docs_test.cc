@@ -108,6 +108,53 @@ TEST(Docs, ConfigBlocksAreRead) {
   EXPECT_FALSE(blocks("README.md", "toml").empty());
 }
 
+// All code of the product, with literals that go on in the next line joined, and without escapes of quotes.
+std::string all_code() {
+  std::string all;
+  for (const char* folder : {"core", "apps", "plugins"}) {
+    for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder)) {
+      const std::string name = entry.path().filename().string();
+      if ((name.ends_with(".cc") || name.ends_with(".h")) && !name.ends_with("_test.cc")) all += read(entry.path());
+    }
+  }
+  std::string out;
+  for (size_t at = 0; at < all.size(); ++at) {
+    if (all[at] == '\\' && at + 1 < all.size() && all[at + 1] == '"') continue;
+    if (all[at] == '"') {
+      const size_t next = all.find_first_not_of(" \n", at + 1);
+      if (next != at + 1 && next != std::string::npos && all[next] == '"') {
+        at = next;
+        continue;
+      }
+    }
+    out += all[at];
+  }
+  return out;
+}
+
+// What the first column of the page's tables of messages says, with "…" for what differs, is said by the code.
+TEST(Docs, MessagesForThePersonOnCallAreSaid) {
+  const std::string code = all_code();
+  std::istringstream lines(read(kRoot / "docs/operations.md"));
+  int messages = 0;
+  bool inside = false;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind("| Message", 0) == 0) inside = true;
+    if (line.empty()) inside = false;
+    if (!inside || line.rfind("| `", 0) != 0) continue;
+    ++messages;
+    std::string message = line.substr(3, line.find('`', 3) - 3);
+    while (!message.empty()) {
+      const std::string mark = "…";
+      const size_t end = std::min(message.find(mark), message.size());
+      const std::string part = message.substr(0, end);
+      EXPECT_NE(code.find(part), std::string::npos) << "said nowhere: " << part << " of " << line;
+      message = end == message.size() ? "" : message.substr(end + mark.size());
+    }
+  }
+  EXPECT_GT(messages, 40);
+}
+
 TEST(Docs, LinksLeadToFiles) {
   for (const std::string& page : pages()) {
     for (const std::string& target : links(read(kRoot / page))) {
