@@ -5,7 +5,9 @@
 
 #include <cerrno>
 #include <charconv>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 namespace tessera::data {
 namespace {
@@ -94,6 +96,13 @@ bool parse_number(std::string_view text, int64_t& value) {
 bool parse_number(std::string_view text, double& value) {
   const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
   return code == std::errc() && end == text.data() + text.size() && !text.empty() && value - value == 0;
+}
+
+bool parse_number(std::string_view text, float& value) {
+  double exact = 0;
+  if (!parse_number(text, exact) || std::abs(exact) > std::numeric_limits<float>::max()) return false;
+  value = static_cast<float>(exact);
+  return true;
 }
 
 }  // namespace tessera::data

@@ -46,5 +46,6 @@ inline bool finished(std::string_view rest) { return rest.data() == nullptr; }
 // The whole of `text` as a number; false when it is not one.
 bool parse_number(std::string_view text, int64_t& value);
 bool parse_number(std::string_view text, double& value);
+bool parse_number(std::string_view text, float& value);  // one that a float can be
 
 }  // namespace tessera::data

@@ -1,5 +1,4 @@
 // The prepared format: meta.json and two text files with a sample a line.
-#include <cmath>
 #include <fstream>
 #include <iterator>
 
@@ -32,26 +31,26 @@ void add_labels(std::string_view field, const Place& place, Examples& examples) 
     place.wrong("the label is \"", field.substr(0, 20), "\", but must be 0 or 1");
   std::string_view rest = field;
   for (size_t i = 0; i < form.values(); ++i) {
-    double value = 0;
-    if (finished(rest) || !parse_number(cut(rest, ','), value) || !std::isfinite(value))
+    float value = 0;
+    if (finished(rest) || !parse_number(cut(rest, ','), value))
       place.wrong("the labels", form.weighted ? " and the weight" : "", " are \"", field.substr(0, 40),
                   "\", but must be ", form.values(), form.values() == 1 ? " number" : " numbers with commas between");
     if (form.weighted && i == form.labels && value < 0) place.wrong("the sample's weight ", value, " is below 0");
     if (i == 0)
-      examples.begin_sample(static_cast<float>(value));
+      examples.begin_sample(value);
     else
-      examples.add_label(static_cast<float>(value));
+      examples.add_label(value);
   }
   if (!finished(rest)) place.wrong("there are more than ", form.values(), " labels");
 }
 
 void add_dense_values(std::string_view field, const Place& place, Examples& examples) {
   for (int64_t i = 0; i < examples.num_dense(); ++i) {
-    double value = 0;
+    float value = 0;
     if (finished(field) || !parse_number(cut(field, ','), value)) {
       place.wrong("the dense values are not ", examples.num_dense(), " numbers with commas between");
     }
-    examples.add_dense(static_cast<float>(value));
+    examples.add_dense(value);
   }
   if (!finished(field) && examples.num_dense() > 0) {
     place.wrong("there are more than ", examples.num_dense(), " dense values");

@@ -90,6 +90,10 @@ TEST(Numbers, OnlyWholeFieldsCount) {
   EXPECT_EQ(i, -7);
   for (const char* bad : {"", "1x", " 1", "nan", "inf", "1e999"}) EXPECT_FALSE(data::parse_number(bad, d)) << bad;
   for (const char* bad : {"", "1.0", "+1", "99999999999999999999"}) EXPECT_FALSE(data::parse_number(bad, i)) << bad;
+  float f = 0;
+  EXPECT_TRUE(data::parse_number("3.4e38", f));
+  EXPECT_EQ(f, 3.4e38f);
+  for (const char* bad : {"3.5e38", "-1e300", "nan"}) EXPECT_FALSE(data::parse_number(bad, f)) << bad;
 }
 
 TEST(Prepared, ReadsPlainAndGzip) {
@@ -125,6 +129,7 @@ TEST(Prepared, MalformedRowsNameFileAndLine) {
       {"1\t1,1\t0\t0\t0\n", "there are more than 4 fields"},
       {"1\t1\t0\t0\n", "the dense values are not 2 numbers with commas between"},
       {"1\t1,x\t0\t0\n", "the dense values are not 2 numbers with commas between"},
+      {"1\t1,1e39\t0\t0\n", "the dense values are not 2 numbers with commas between"},
       {"1\t1,1,1\t0\t0\n", "there are more than 2 dense values"},
       {"1\t1,1\t0\t1,,2\n", "column \"words\" is not a list of row numbers with commas between"},
       {"1\t1,1\t0\t1,\n", "column \"words\" is not a list of row numbers with commas between"},
