@@ -65,17 +65,25 @@ OrderedJson to_json(const TableEntry& t) {
   return out;
 }
 
+// Whether the bytes of rows with so many values each can be counted, whatever the values are.
+bool countable(int64_t rows, int64_t values) {
+  int64_t bytes = 0;
+  return !__builtin_mul_overflow(rows, values, &bytes) && !__builtin_mul_overflow(bytes, 8, &bytes);
+}
+
 // Cuts and states, as the sizes of tensors are computed from them.
 void check_table(const TableEntry& t) {
-  int64_t left = t.dim, bytes = 0;
+  int64_t left = t.dim, extra = 0;
   for (int64_t width : t.cuts) {
     if (width < 1 || width > left) fail(Code::kDataLoss, "the column cuts of table \"", t.name, "\" do not fit");
     left -= width;
   }
   if (left != 0)
     fail(Code::kDataLoss, "the column cuts of table \"", t.name, "\" leave ", left, " of ", t.dim, " columns");
-  if (__builtin_mul_overflow(t.rows, t.dim, &bytes) || __builtin_mul_overflow(bytes, size_of(t.dtype), &bytes))
+  if (!countable(t.rows, t.dim))
     fail(Code::kDataLoss, "table \"", t.name, "\" has ", t.rows, " x ", t.dim, " values, more than there can be");
+  if (__builtin_mul_overflow(std::ssize(t.cuts), t.extra_words, &extra) || !countable(t.rows, extra))
+    fail(Code::kDataLoss, "table \"", t.name, "\" has ", t.extra_words, " extra words, more than there can be");
   std::set<std::string> names;
   for (const Lookup::State& s : t.states) {
     if (s.name.empty() || !names.insert(s.name).second)
