@@ -38,7 +38,11 @@ std::string options_behind_mark(std::string_view* rest, std::string_view whole) 
     if (options.contains(key)) refuse(whole, "an option is given twice");
     options[key] = parsed.is_primitive() && !parsed.is_null() ? parsed : nlohmann::ordered_json(value);
   }
-  return options.dump();
+  try {
+    return options.dump();
+  } catch (const nlohmann::json::type_error&) {
+    refuse(whole, "its options are no UTF-8");
+  }
 }
 
 PartName parse_level(std::string_view rest, std::string_view whole) {

@@ -38,8 +38,8 @@ TEST(PartName, HasOptionsOfItsOwn) {
   EXPECT_EQ(parse_part_name(name.inner).options, R"({"spin_us":2.5})");
   EXPECT_EQ(parse_part_name("tcp").options, "{}");
   EXPECT_EQ(parse_part_name("tcp?note=").options, R"({"note":""})");
-  for (const char* bad :
-       {"tcp?", "tcp?shm", "tcp?=1", "tcp&shm=1", "tcp?a=1?b=2", "tcp?a=1&", "tcp?a=1&a=2", "tcp?a=(", "tcp?a=1(b"}) {
+  for (const char* bad : {"tcp?", "tcp?shm", "tcp?=1", "tcp&shm=1", "tcp?a=1?b=2", "tcp?a=1&", "tcp?a=1&a=2", "tcp?a=(",
+                          "tcp?a=1(b", "tcp?a=\xff"}) {
     EXPECT_THROW(parse_part_name(bad), Error) << bad;
   }
 }
