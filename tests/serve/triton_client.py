@@ -1,6 +1,7 @@
 """Asks a server with NVIDIA's stock client: triton_client.py HOST:PORT MODEL REQUEST.json RESPONSE.json
 
-Health, metadata, inference with JSON and with binary tensors, and the model repository; the scores have to be those of RESPONSE.
+Health, metadata, inference with JSON and with binary tensors, and the model repository; the scores have to be
+those of RESPONSE.
 """
 import json
 import sys
