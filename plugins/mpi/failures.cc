@@ -74,8 +74,7 @@ void Engine::read_notices() {
     if (arrived == 0) return;
     const Notice notice = *notice_;
     listen();
-    if (notice.magic != Notice::kMagic || notice.rank < 0 || notice.rank >= world_size())
-      fail(TSR_DATA_LOSS, {"a damaged notice"});
+    if (!notice.is_sound() || notice.rank < 0 || notice.rank >= world_size()) fail(TSR_DATA_LOSS, {"a damaged notice"});
     if (notice.kind == Notice::kAbort) {
       poison(notice.reported(), notice.said(), false);
       failure_.rethrow();

@@ -364,6 +364,22 @@ TEST(PairEngine, DamagedDataNamesWhoSentIt) {
   EXPECT_EQ(outcomes[1].text, "queues: damaged data from rank 0 during barrier \"step\"");
 }
 
+// An abort without a word would be an error without one; a kind that nobody knows is no goodbye.
+TEST(PairEngine, DamagedNoticesNameWhoSentThem) {
+  Notice wordless(Notice::kAbort, 1, TSR_ABORTED, {}), unknown, nobody(Notice::kAbort, 1, TSR_ABORTED, {"enough", -7});
+  unknown.kind = 77;
+  for (const Notice& damaged : {wordless, unknown, nobody}) {
+    Wires wires(2);
+    const auto outcomes = in_ranks(wires, [&](std::unique_ptr<Group>& group) {
+      if (group->rank() == 0) return finish(group->barrier(call("step")));
+      Link link(&wires, 1, 0);
+      link.notices().tell(damaged);
+    });
+    EXPECT_EQ(outcomes[0].code, TSR_DATA_LOSS);
+    EXPECT_EQ(outcomes[0].text, "queues: a damaged notice from rank 1");
+  }
+}
+
 TEST(NoticeSocket, HearsNoticesWhole) {
   int ends[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);

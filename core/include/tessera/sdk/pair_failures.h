@@ -48,6 +48,11 @@ struct Notice {
       : kind(of), rank(from), code(static_cast<int32_t>(reported)), at_fault(blame.rank) {
     set_text(text, sizeof(text), blame.text);
   }
+  // Whether a rank that is not broken could have sent it: `text` and `code` of an abort are an error's.
+  bool is_sound() const {
+    return magic == kMagic && kind >= kAbort && kind <= kProbe && at_fault >= -1 && code >= 0 &&
+           (kind != kAbort || text[0] != '\0');
+  }
   // What the receiver of an abort throws.
   tsr_code reported() const { return code == TSR_OK ? TSR_ABORTED : static_cast<tsr_code>(code); }
   Blame said() const { return {safe_text(text, sizeof(text)), at_fault}; }

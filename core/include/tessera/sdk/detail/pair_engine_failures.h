@@ -56,8 +56,7 @@ void PairEngine<Link>::hear(Peer& peer, const Op& op, int error) {
     if (heard.what == Heard::kEnd) {
       fail_with(TSR_ABORTED, says::died(peer.name, op.header, heard.error != 0 ? heard.error : error));
     }
-    if (notice.magic != Notice::kMagic)
-      fail_with(TSR_DATA_LOSS, {"a damaged notice from " + rank_list({peer.name}), peer.name});
+    if (!notice.is_sound()) fail_with(TSR_DATA_LOSS, {"a damaged notice from " + rank_list({peer.name}), peer.name});
     if (notice.kind == Notice::kAbort) fail_as(notice.reported(), notice.said());
     if (notice.kind == Notice::kProbe) {
       peer.waits_for = notice.said();
