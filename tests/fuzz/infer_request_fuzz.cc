@@ -1,65 +1,61 @@
 // The server's request parser on arbitrary bytes: it refuses with one sentence, or gives arrays that belong together.
 // The first byte says which model and whether there are binary tensors, the next two how much of the rest is JSON.
-#include <cstdint>
-#include <cstdlib>
 #include <optional>
-#include <string>
 #include <string_view>
 
 #include "fake_predictor.h"
+#include "fuzz.h"
 #include "serve/merged_batch.h"
 #include "serve/protocol.h"
 #include "tessera/error.h"
 
+namespace tessera::fuzz {
 namespace {
 
-using namespace tessera;
 using namespace tessera::serve;
-
-void require(bool good) {
-  if (!good) std::abort();
-}
 
 constexpr int64_t kMostSamples = 64;
 
 void check(const ModelDescription& model, const InferRequest& request) {
-  require(request.batch >= 1 && request.batch <= kMostSamples);
-  require(request.dense.size() == static_cast<size_t>(request.batch * model.dense_inputs));
-  require(request.features.size() == model.features.size());
+  require(request.batch >= 1 && request.batch <= kMostSamples, "a request has samples, and not too many");
+  require(request.dense.size() == static_cast<size_t>(request.batch * model.dense_inputs), "all dense values");
+  require(request.features.size() == model.features.size(), "all features");
   for (const PredictInput::Feature& feature : request.features) {
-    require(feature.lengths.size() == static_cast<size_t>(request.batch));
-    require(feature.weights.empty() || feature.weights.size() == feature.values.size());
+    require(feature.lengths.size() == static_cast<size_t>(request.batch), "a length for each sample");
+    require(feature.weights.empty() || feature.weights.size() == feature.values.size(),
+            "a weight for each id, or none");
     int64_t sum = 0;
     for (int32_t length : feature.lengths) {
-      require(length >= 0);
+      require(length >= 0, "lengths count");
       sum += length;
     }
-    require(sum == static_cast<int64_t>(feature.values.size()));
+    require(sum == static_cast<int64_t>(feature.values.size()), "lengths are those of the ids");
   }
   // Two of them put together are still one input.
   const InferRequest* both[] = {&request, &request};
   MergedBatch merged;
-  require(merged.merge(both).batch == 2 * request.batch);
+  require(merged.merge(both).batch == 2 * request.batch, "two requests are one input");
 }
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  if (size < 3) return 0;
+void fuzz_infer_request(Input input) {
+  if (input.size() < 3) return;
   FakeOptions options;
-  options.is_weighted = (data[0] & 1) != 0;
-  options.dense_inputs = (data[0] & 2) != 0 ? 0 : 2;
+  options.is_weighted = (input[0] & 1) != 0;
+  options.dense_inputs = (input[0] & 2) != 0 ? 0 : 2;
   const FakePredictor model(options);
   std::optional<size_t> json_bytes;
-  if ((data[0] & 4) != 0) json_bytes = data[1] | static_cast<size_t>(data[2]) << 8;
-  const std::string_view body(reinterpret_cast<const char*>(data) + 3, size - 3);
+  if ((input[0] & 4) != 0) json_bytes = input[1] | static_cast<size_t>(input[2]) << 8;
+  const std::string_view body = text_of(input.subspan(3));
   try {
     const InferRequest request = parse_infer(model.model(), body, json_bytes, {kMostSamples});
     check(model.model(), request);
     render_infer(model.model(), "fake", request.id, request.binary_output, request.dense);
   } catch (const Error& e) {
-    require(e.code() == Code::kInvalidArgument && *e.what() != '\0');
+    require(e.code() == Code::kInvalidArgument && *e.what() != '\0', "a refusal is the client's fault");
     render_error(e.what());
   }
-  return 0;
 }
+
+}  // namespace tessera::fuzz

@@ -1,16 +1,12 @@
 // Runs a fuzz target without libFuzzer: on every file of a corpus, then on so many mutations of these, always the same
-// ones. What a sanitizer or the target finds ends the process; the input is left in crash-input of the working folder.
-//   fuzz_driver CORPUS MUTATIONS SECONDS
+// ones. What a sanitizer or the target finds ends the process; the input is left in crash-TARGET of the working folder.
+//   fuzz_replay TARGET CORPUS MUTATIONS SECONDS
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -18,9 +14,26 @@
 #include <string>
 #include <vector>
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+#include "fuzz.h"
+
+namespace tessera::fuzz {
+
+#define TARGET(name) void fuzz_##name(Input input);
+#include "fuzz_targets.inc"
+#undef TARGET
 
 namespace {
+
+using Target = void (*)(Input);
+
+// Null: there is no such target.
+Target target_of(std::string_view name) {
+#define TARGET(known) \
+  if (name == #known) return fuzz_##known;
+#include "fuzz_targets.inc"
+#undef TARGET
+  return nullptr;
+}
 
 using Bytes = std::vector<uint8_t>;
 
@@ -101,7 +114,8 @@ class Mutator {
 // The input under test, in a mapped file that outlives a crash: so many bytes (8, little-endian), then these.
 class LastInput {
  public:
-  LastInput() : fd_(open(kPath, O_RDWR | O_CREAT | O_TRUNC, 0600)) {
+  LastInput(Target target, const std::string& name)
+      : target_(target), path_("crash-" + name), fd_(open(path_.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600)) {
     if (fd_ < 0 || ftruncate(fd_, kBytes) != 0) std::abort();
     at_ = static_cast<uint8_t*>(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0));
     if (at_ == MAP_FAILED) std::abort();
@@ -109,7 +123,7 @@ class LastInput {
   ~LastInput() {
     munmap(at_, kBytes);
     close(fd_);
-    unlink(kPath);
+    unlink(path_.c_str());
   }
   LastInput(const LastInput&) = delete;
   LastInput& operator=(const LastInput&) = delete;
@@ -119,37 +133,44 @@ class LastInput {
     const uint64_t size = bytes.size();
     std::memcpy(at_, &size, sizeof(size));
     std::copy(bytes.begin(), bytes.end(), at_ + sizeof(size));
-    LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
+    target_(bytes);
   }
 
  private:
-  static constexpr const char* kPath = "crash-input";
   static constexpr size_t kBytes = 1 << 20;
 
+  Target target_;
+  std::string path_;
   int fd_;
   uint8_t* at_ = nullptr;
 };
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  if (argc != 4) {
-    std::fprintf(stderr, "usage: fuzz_driver CORPUS MUTATIONS SECONDS\n");
-    return 2;
-  }
-  const std::vector<Bytes> corpus = read_corpus(argv[1]);
-  if (corpus.empty()) {
-    std::fprintf(stderr, "%s holds no inputs\n", argv[1]);
-    return 2;
-  }
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(std::atoll(argv[3]));
-  LastInput input;
+int replay(Target target, const std::string& name, const std::vector<Bytes>& corpus, int64_t mutations,
+           std::chrono::seconds limit) {
+  const auto end = std::chrono::steady_clock::now() + limit;
+  LastInput input(target, name);
   for (const Bytes& bytes : corpus) input.run(bytes);
   Mutator mutator(corpus);
-  long long done = 0;
-  for (const long long all = std::atoll(argv[2]); done < all && std::chrono::steady_clock::now() < end; ++done) {
-    input.run(mutator.next());
-  }
-  std::printf("%zu inputs of the corpus, %lld mutations\n", corpus.size(), done);
+  int64_t done = 0;
+  for (; done < mutations && std::chrono::steady_clock::now() < end; ++done) input.run(mutator.next());
+  std::printf("%zu inputs of the corpus, %lld mutations\n", corpus.size(), static_cast<long long>(done));
   return 0;
+}
+
+}  // namespace
+}  // namespace tessera::fuzz
+
+int main(int argc, char** argv) {
+  using namespace tessera::fuzz;
+  if (argc != 5) {
+    std::fprintf(stderr, "usage: fuzz_replay TARGET CORPUS MUTATIONS SECONDS\n");
+    return 2;
+  }
+  const Target target = target_of(argv[1]);
+  const auto corpus = target == nullptr ? std::vector<Bytes>() : read_corpus(argv[2]);
+  if (corpus.empty()) {
+    std::fprintf(stderr, target == nullptr ? "there is no target %s\n" : "%s has no inputs\n", argv[1]);
+    return 2;
+  }
+  return replay(target, argv[1], corpus, std::atoll(argv[3]), std::chrono::seconds(std::atoll(argv[4])));
 }

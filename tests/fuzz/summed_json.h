@@ -1,0 +1,22 @@
+// The JSON of a manifest around its content, with the checksum that belongs to it: mutations would all stop there.
+#pragma once
+
+#include <zlib.h>
+
+#include "config/json.h"
+#include "fuzz.h"
+
+namespace tessera::fuzz {
+
+// `head`: what stands before the sum. `summed_first`: what the sum covers before the content.
+inline std::string with_sum(const std::string& head, const std::string& summed_first, Input input) {
+  const std::string content = config::parse_json(text_of(input), {"the content"}).dump();
+  const std::string summed = summed_first + content;
+  char sum[9];
+  std::snprintf(sum, sizeof(sum), "%08x",
+                static_cast<unsigned>(
+                    ::crc32(0, reinterpret_cast<const Bytef*>(summed.data()), static_cast<uInt>(summed.size()))));
+  return cat("{", head, R"("crc32": ")", sum, R"(", "content": )", content, "}");
+}
+
+}  // namespace tessera::fuzz
