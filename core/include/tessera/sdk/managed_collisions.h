@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// tessera/sdk/managed_collisions.h - ids of any size to the rows of a table that is too small for all: TorchRec's
+// managed collisions, MCH (a sorted list of ids, by how often or when they were seen) and hash ZCH (lookups only).
+//
+// One object belongs to one table, and is used by one thread at a time. tests/conformance/QUANTIZATION.md, section 7,
+// is the specification; its cases are those of TorchRec 1.9.2.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "tessera/sdk/error.h"
+
+namespace tessera::sdk {
+
+enum class MchPolicy { kLfu, kLru, kDistanceLfu };
+// Which ids of the steps between two evictions may come in: all; those seen more often than their mean; those seen more
+// often than `threshold_skew_multiplier` times it.
+enum class MchFilter { kNone, kAverage, kDynamic };
+
+struct MchOptions {
+  MchPolicy policy = MchPolicy::kLfu;
+  MchFilter filter = MchFilter::kNone;
+  double threshold_skew_multiplier = 10;  // of kDynamic
+  double decay_exponent = 1;              // of kLru, kDistanceLfu
+  int64_t zch_size = 0;                   // rows, of which the last is that of all ids that have none: 1 or more
+  int64_t eviction_interval = 1;          // steps
+  int64_t output_global_offset = 0;       // of the rows
+};
+
+class Mch {
+ public:
+  static constexpr int64_t kEmpty = INT64_MAX;  // a slot's id
+
+  explicit Mch(const MchOptions& options) : options_(options) {
+    if (options.zch_size < 1 || options.eviction_interval < 1)
+      fail(TSR_INVALID_ARGUMENT, "zch_size is ", options.zch_size, " and eviction_interval ", options.eviction_interval,
+           ", but both need 1 or more");
+    slots_.resize(static_cast<size_t>(options.zch_size));
+    for (size_t i = 0; i < slots_.size(); ++i)
+      slots_[i] = {kEmpty, options.output_global_offset + static_cast<int64_t>(i), 0, 0};
+  }
+
+  struct Slot {
+    int64_t raw;    // id
+    int64_t row;    // from output_global_offset on
+    int64_t count;  // sightings; of kLfu, kDistanceLfu
+    int64_t last;   // step of the last one; of kLru, kDistanceLfu
+  };
+  std::span<const Slot> slots() const { return slots_; }  // ascending by id; the last one's is never looked up
+  int64_t open_slots() const {
+    return std::count_if(slots_.begin(), slots_.end() - 1, [](const Slot& s) { return s.raw == kEmpty; });
+  }
+
+  // A step of training, before its lookup. True: it was one in which ids came in, and rows() of evicted ids are other
+  // ids' now, with what was trained into them (TorchRec leaves it there).
+  bool profile(std::span<const int64_t> ids) {
+    ++step_;
+    if (room_ < 0)
+      room_ = static_cast<int64_t>(static_cast<double>(ids.size()) * static_cast<double>(options_.eviction_interval) *
+                                   1.25);
+    const auto taken = std::min<int64_t>(std::ssize(ids), room_ - std::ssize(history_));
+    for (int64_t i = 0; i < taken; ++i) history_.push_back({ids[static_cast<size_t>(i)], 0, 0, step_});
+    evicted_.clear();
+    if (step_ - last_eviction_ != options_.eviction_interval) return false;
+    last_eviction_ = step_;
+    evict();
+    history_.clear();
+    return true;
+  }
+  std::span<const int64_t> evicted_rows() const { return evicted_; }  // in the last profile(); of empty slots, too
+
+  // rows[i] is that of ids[i].
+  void remap(std::span<const int64_t> ids, std::span<int64_t> rows) const {
+    const int64_t none = options_.output_global_offset + options_.zch_size - 1;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const Slot* slot = find(ids[i]);
+      rows[i] = slot == nullptr ? none : slot->row;
+    }
+  }
+
+ private:
+  const Slot* find(int64_t id) const {
+    const auto end = slots_.end() - 1;
+    const auto at = std::lower_bound(slots_.begin(), end, id, [](const Slot& s, int64_t x) { return s.raw < x; });
+    return at == end || at->raw != id ? nullptr : &*at;
+  }
+
+  // The history's ids, ascending, with how often and when they were seen; those that the filter lets through.
+  std::vector<Slot> seen() const {
+    std::vector<Slot> all = history_;
+    std::stable_sort(all.begin(), all.end(), [](const Slot& a, const Slot& b) { return a.raw < b.raw; });
+    std::vector<Slot> out;
+    for (const Slot& s : all) {
+      if (out.empty() || out.back().raw != s.raw) out.push_back(s);
+      ++out.back().count;
+      out.back().last = s.last;
+    }
+    if (options_.filter == MchFilter::kNone || out.empty()) return out;
+    const double mean = static_cast<double>(all.size()) / static_cast<double>(out.size());
+    const double least = options_.filter == MchFilter::kAverage ? mean : mean * options_.threshold_skew_multiplier;
+    std::erase_if(out, [&](const Slot& s) { return static_cast<double>(s.count) <= least; });
+    return out;
+  }
+
+  float score(const Slot& s) const {
+    if (options_.policy == MchPolicy::kLfu) return static_cast<float>(s.count);
+    const float age = std::pow(static_cast<float>(step_ - s.last + 1), static_cast<float>(options_.decay_exponent));
+    return options_.policy == MchPolicy::kLru ? -age : static_cast<float>(s.count) / age;
+  }
+
+  // Of equal scores the slots come before new ids, and lower positions first.
+  void evict() {
+    std::vector<Slot> candidates = seen();
+    std::stable_sort(candidates.begin(), candidates.end(),
+                     [](const Slot& a, const Slot& b) { return a.count > b.count; });
+    std::erase_if(candidates, [&](const Slot& c) {
+      Slot* slot = const_cast<Slot*>(find(c.raw));
+      if (slot == nullptr) return false;
+      slot->count += c.count;
+      slot->last = c.last;
+      return true;
+    });
+    slots_.back().count = INT64_MAX;
+    slots_.back().last = step_;
+    const size_t size = slots_.size();
+    std::vector<float> scores;
+    for (const Slot& s : slots_) scores.push_back(score(s));
+    for (const Slot& c : candidates) scores.push_back(score(c));
+    std::vector<size_t> ranked(scores.size());
+    std::iota(ranked.begin(), ranked.end(), size_t{0});
+    std::stable_sort(ranked.begin(), ranked.end(), [&](size_t a, size_t b) { return scores[a] > scores[b]; });
+    size_t next = size;  // in the ranks behind the first ones, where slots are given up
+    for (size_t rank = 0; rank < size; ++rank) {
+      if (ranked[rank] < size) continue;
+      while (ranked[next] >= size) ++next;
+      Slot& slot = slots_[ranked[next++]];
+      const Slot& own = candidates[ranked[rank] - size];
+      evicted_.push_back(slot.row);
+      slot = {own.raw, slot.row, own.count, own.last};
+    }
+    std::stable_sort(slots_.begin(), slots_.end(), [](const Slot& a, const Slot& b) { return a.raw < b.raw; });
+  }
+
+  MchOptions options_;
+  std::vector<Slot> slots_;
+  std::vector<Slot> history_;  // ids since the last eviction; row is not used
+  int64_t room_ = -1;          // of history_: known with the first step
+  int64_t step_ = 0, last_eviction_ = 0;
+  std::vector<int64_t> evicted_;
+};
+
+// MurmurHash3's 128-bit mixing of two words, folded to one.
+constexpr uint64_t murmur_hash3_2x64(uint64_t x, uint64_t y, uint64_t seed) {
+  const auto rotl = [](uint64_t v, int by) { return v << by | v >> (64 - by); };
+  const auto mixed = [](uint64_t h) {
+    h = (h ^ h >> 33) * 0xff51afd7ed558ccdu;
+    h = (h ^ h >> 33) * 0xc4ceb9fe1a85ec53u;
+    return h ^ h >> 33;
+  };
+  constexpr uint64_t a = 0x87c37b91114253d5u, b = 0x4cf5ad432745937fu;
+  uint64_t h1 = (rotl(seed ^ rotl(x * a, 31) * b, 27) + seed) * 5 + 0x52dce729u;
+  uint64_t h2 = (rotl(seed ^ rotl(y * b, 33) * a, 31) + h1) * 5 + 0x38495ab5u;
+  h1 ^= 16;
+  h2 ^= 16;
+  h1 += h2;
+  h2 += h1;
+  h1 = mixed(h1);
+  h2 = mixed(h2);
+  h1 += h2;
+  h2 += h1;
+  return h1 ^ h2;
+}
+
+// A table of ids in open addressing, as hash ZCH keeps it: `slots` of a bucket, of which an id has `max_probe` in a
+// row. It is looked up here; TorchRec trains it on GPUs alone.
+struct HashZchOptions {
+  int64_t max_probe = 128;
+  int64_t num_buckets = 1;        // equal parts of the table, an id's is id mod num_buckets
+  bool disable_fallback = false;  // an id that is not there is -1 instead of its first slot
+};
+
+// The slot of an id; kEmptyIdentity (-1) as an id is at home in an empty one.
+inline int64_t zero_collision_slot(std::span<const int64_t> identities, int64_t id, const HashZchOptions& options) {
+  const int64_t slots = std::ssize(identities) / std::max<int64_t>(1, options.num_buckets);
+  if (slots < 1) fail(TSR_INVALID_ARGUMENT, "a zero-collision table needs a slot for each of its buckets");
+  const int64_t bucket = (id % options.num_buckets + options.num_buckets) % options.num_buckets;
+  const auto first =
+      static_cast<int64_t>(murmur_hash3_2x64(static_cast<uint64_t>(id), 0, 0) % static_cast<uint64_t>(slots));
+  for (int64_t k = 0; k < std::min(options.max_probe, slots); ++k) {
+    const int64_t at = bucket * slots + (first + k) % slots;
+    if (identities[static_cast<size_t>(at)] == id) return at;
+  }
+  return options.disable_fallback ? -1 : bucket * slots + first;
+}
+
+}  // namespace tessera::sdk
