@@ -87,9 +87,14 @@ void print_text(const InferenceModel& model) {
     std::printf("%-*s %12lld %5lld %-6s %-7s %14lld  %s\n", name, t.name.c_str(), static_cast<long long>(t.rows),
                 static_cast<long long>(t.dim), sdk::to_string(t.format), to_string(t.pooling),
                 static_cast<long long>(t.bytes), list(t.features).c_str());
-    bytes += t.bytes;
+    bytes += t.bytes + t.index_bytes;
   }
   std::printf("%-*s %12s %5s %-6s %-7s %14lld\n", name, "in all", "", "", "", "", static_cast<long long>(bytes));
+  for (const ModelTable& t : d.tables) {
+    if (t.index_bytes > 0)
+      std::printf("  rows of %s are those of so many ids, in an index of %lld bytes; other ids read as zeros\n",
+                  t.name.c_str(), static_cast<long long>(t.index_bytes));
+  }
 }
 
 json to_json(const InferenceModel& model) {
@@ -117,6 +122,7 @@ json to_json(const InferenceModel& model) {
                              {"pooling", to_string(t.pooling)},
                              {"features", t.features},
                              {"bytes", t.bytes}});
+    if (t.index_bytes > 0) out["tables"].back().update({{"ids", t.ids}, {"index_bytes", t.index_bytes}});
   }
   return out;
 }

@@ -328,7 +328,7 @@ KernelBed::Rows KernelBed::export_rows(size_t table, int64_t at_once) {
   }
 }
 
-void KernelBed::import_rows(size_t table, Rows& from) {
+void KernelBed::import_rows(size_t table, Rows& from, uint32_t flags) {
   const auto n = static_cast<int64_t>(from.ids.size());
   const int64_t dim = shape().tables[table].dim;
   Array ids({kDLInt, 64, 1}, {n}), weights(kFloat32, {n, dim});
@@ -343,7 +343,7 @@ void KernelBed::import_rows(size_t table, Rows& from) {
     std::copy(from.states[k].begin(), from.states[k].end(), states[k]->data<float>());
     raw_states.push_back(states[k]->raw());
   }
-  tsr_rows rows{sizeof(tsr_rows),  0,      static_cast<uint32_t>(from.states.size()), 0, n, ids.raw(), weights.raw(),
+  tsr_rows rows{sizeof(tsr_rows),  flags,  static_cast<uint32_t>(from.states.size()), 0, n, ids.raw(), weights.raw(),
                 raw_states.data(), nullptr};
   parts_.subject.doing("import_rows");
   Call call;

@@ -149,7 +149,7 @@ class KernelBed {
     std::vector<std::vector<float>> states;  // [count, width]
   };
   Rows export_rows(size_t table, int64_t at_once);
-  void import_rows(size_t table, Rows& rows);
+  void import_rows(size_t table, Rows& rows, uint32_t flags = 0);
 
  private:
   tsr_backward arguments(const LookupBatch& batch, const Outputs& grad, Array* grad_weights, double scale,

@@ -38,6 +38,17 @@ struct Stream {
                    }};
 };
 
+// Of a kernel whose rows come on demand: those that are given take the place of all.
+void check_replaced(KernelBed& bed, const KernelBed::Rows& some) {
+  KernelBed::Rows one{{some.ids[1]}, {some.weights.begin(), some.weights.begin() + 8}, {}};
+  for (uint32_t s = 0; s < bed.num_states(); ++s)
+    one.states.emplace_back(static_cast<size_t>(bed.state_width(s, 0)), 0.25f);
+  bed.import_rows(0, one, TSR_ROWS_REPLACE);
+  const KernelBed::Rows left = bed.export_rows(0, 100);
+  require(left.ids == one.ids && left.weights == one.weights, "import_rows of one row with TSR_ROWS_REPLACE leaves ",
+          left.ids.size(), " rows");
+}
+
 }  // namespace
 
 void check_kernel_rows(Subject& subject) {
@@ -79,6 +90,7 @@ void check_kernel_rows(Subject& subject) {
       require(got == want, "state ", s, " of row ", all.ids[i], " is ", got, ", not ", want, ", after import_rows");
     }
   }
+  if ((k.api.flags & TSR_KERNEL_ROWS_ON_DEMAND) != 0) check_replaced(bed, some);
 }
 
 void check_kernel_save(Subject& subject) {

@@ -85,6 +85,7 @@ struct HeadConfig {
 struct TableConfig {
   std::string name;
   int64_t rows = 0;
+  bool any_id = false;
   std::vector<std::string> features;
   std::string pooling = "auto";
   int64_t embedding_dim = 0;

@@ -52,6 +52,10 @@ struct EmbeddingBagConfig {
   // Tables that only infer (quantized_table.h): data_type is not used then, and num_embeddings counts stored rows.
   std::optional<RowFormat> row_format;
   std::shared_ptr<const IndexRemapping> remapping;  // ids to stored rows; none: an id is its row
+  // Ids are any in [0, INT64_MAX), and num_embeddings says how many have a row at a time: for compute kernels whose
+  // rows come on demand.
+  bool any_id = false;
+  int64_t id_bound() const { return any_id ? INT64_MAX : num_embeddings; }  // ids are below
 };
 
 // Checks names, sizes, duplicates and fills in empty feature_names. kInvalidArgument.

@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/abi/kernel.h"
@@ -38,6 +39,7 @@ struct LookupTable {
   std::string options;    // JSON of this table alone, for kernels that have any: abi/kernel.h; empty: none
   uint32_t poolings = 0;  // bit 1 << TSR_POOLING_*: those of its lookups; 0: not known yet
   StartValues start;
+  bool any_id = false;  // TSR_TABLE_ANY_ID
 };
 
 struct LookupOptions {
@@ -151,6 +153,19 @@ class Lookup {
                   std::span<const float* const> states = {}, const void* extra = nullptr);
   // What the kernel keeps of each row besides, and nobody else understands; 0 for most.
   int64_t extra_bytes(int table) const;
+  // Of a kernel whose rows come on demand (TSR_KERNEL_ROWS_ON_DEMAND), instead of the two above: rows by their ids.
+  bool rows_on_demand() const;
+  // As many rows as `ids` has room for, from `cursor` on, which is 0 at first, and is moved; how many: 0 is the end.
+  // Nothing else changes the table meanwhile.
+  int64_t export_rows(int table, uint64_t& cursor, std::span<int64_t> ids, float* weights,
+                      std::span<float* const> states = {}, void* extra = nullptr) const;
+  void import_rows(int table, std::span<const int64_t> ids, const float* weights,
+                   std::span<const float* const> states = {}, const void* extra = nullptr);
+  void clear_rows(int table);  // it has none then
+  // What such a kernel keeps of a table besides its rows (abi/draft/table_extra.h); empty: nothing. It is added to what
+  // is there, once for each shard that there was.
+  std::string table_extra(int table) const;
+  void add_table_extra(int table, std::string_view saved);
   // The table's rows are from now on these, uint8 [rows, bytes from row to row] as row_format says, read in place.
   // kUnimplemented when the kernel copies all rows.
   void adopt_rows(int table, const Tensor& rows);

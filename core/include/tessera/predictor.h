@@ -32,7 +32,9 @@ struct ModelTable {
   RowFormat format = RowFormat::kInt8;
   PoolingType pooling = PoolingType::kSum;
   std::vector<std::string> features;
-  int64_t bytes = 0;  // as stored
+  int64_t bytes = 0;        // as stored
+  int64_t ids = 0;          // valid ones are [0, ids)
+  int64_t index_bytes = 0;  // of ids to rows; 0: an id is its row
 };
 struct ModelDescription {
   std::string name;     // as it was packed

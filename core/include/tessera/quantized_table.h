@@ -30,12 +30,20 @@ class IndexRemapping {
   // The same as a hash map, for tables of which little is left: id keys[i] has row rows[i]; other ids below `ids` were
   // pruned. keys and rows: int32 or int64.
   static std::shared_ptr<const IndexRemapping> hash(int64_t ids, const Tensor& keys, const Tensor& rows);
+  // For rows that have ids of their own: row i is that of id keys[i], int64 [rows]; other ids below `ids` have none.
+  // `seats`, int32 [a power of two], are what seats_of() gives. Both may be borrowed memory, such as a mapped file:
+  // they are only read, and nothing of them here.
+  static std::shared_ptr<const IndexRemapping> keyed(int64_t ids, const Tensor& keys, const Tensor& seats);
+  // kInvalidArgument: an id is there twice, or below 0. kUnimplemented: more than 2^30 keys.
+  static Tensor seats_of(const Tensor& keys);
   ~IndexRemapping();
 
   int64_t ids() const { return ids_; }                  // valid ones are [0, ids())
   int64_t rows_needed() const { return rows_needed_; }  // one more than the largest row
   int64_t row(int64_t id) const;                        // of a valid id; -1: pruned
-  bool is_array() const { return map_ == nullptr; }
+  bool is_array() const { return map_ == nullptr && !keys_.defined(); }
+  const Tensor& keys() const { return keys_; }  // of keyed(); else undefined
+  const Tensor& seats() const { return seats_; }
 
  private:
   struct Map;
@@ -46,6 +54,7 @@ class IndexRemapping {
   int64_t rows_needed_ = 0;
   std::vector<int64_t> array_;
   std::unique_ptr<Map> map_;
+  Tensor keys_, seats_;
 };
 
 struct QuantizedTable {

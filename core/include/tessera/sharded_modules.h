@@ -14,6 +14,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -125,6 +126,17 @@ class ShardedEmbeddings {
   void write_rows(const HeldShard& shard, int64_t first, int64_t count, const float* weights,
                   std::span<const float* const> states, const void* extra = nullptr);
   int64_t extra_bytes(const HeldShard& shard) const;
+  // Shards whose rows come on demand, likewise (Lookup has more): rows by the table's ids, of which import_rows takes
+  // those that the shard owns.
+  bool rows_on_demand(const HeldShard& shard) const;
+  int64_t export_rows(const HeldShard& shard, uint64_t& cursor, std::span<int64_t> ids, float* weights,
+                      std::span<float* const> states, void* extra = nullptr) const;
+  void import_rows(const HeldShard& shard, std::span<const int64_t> ids, const float* weights,
+                   std::span<const float* const> states, const void* extra = nullptr);
+  std::vector<bool> owns_rows(const HeldShard& shard, std::span<const int64_t> ids) const;
+  void clear_rows(const HeldShard& shard);
+  std::string table_extra(const HeldShard& shard) const;
+  void add_table_extra(const HeldShard& shard, std::string_view saved);
   tsr_kernel_stats kernel_stats(const HeldShard& shard) const;  // what the kernel counts of it: abi/kernel.h
   // The table's row ids behind rows [first, first + count) of a shard: contiguous, unless the sharder routes rows.
   std::vector<int64_t> table_rows(const HeldShard& shard, int64_t first, int64_t count) const;

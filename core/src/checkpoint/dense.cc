@@ -54,6 +54,7 @@ States read_dense_states(const TensorFiles& files, const std::vector<TableEntry>
   for (const TableEntry& t : tables) {
     for (size_t k = 0; k < t.states.size(); ++k) of_tables.insert(t.state_name(k));
     of_tables.insert(t.extra_name());
+    for (size_t s = 0; s < t.table_extras.size(); ++s) of_tables.insert(t.table_extra_name(s));
   }
   std::map<std::string, OptimizerState> out;
   for (const auto& [name, place] : files.tensors()) {

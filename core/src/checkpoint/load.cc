@@ -1,5 +1,6 @@
 // load_checkpoint(): every rank reads what it holds, after all have agreed that everything fits.
 #include <algorithm>
+#include <cstring>
 #include <optional>
 #include <set>
 
@@ -69,6 +70,7 @@ class FitCheck {
     for (const ModelTable& t : tables_) {
       check_table(t);
       wanted.insert(t.stored.parameter);
+      if (t.stored.keys) wanted.insert(t.stored.keys_name());
     }
     for (const ParameterPtr& p : dense_) {
       check_dense(*p);
@@ -88,7 +90,15 @@ class FitCheck {
     const TableEntry& mine = table.stored;
     const TableEntry* stored = source_.manifest.find(mine.parameter);
     if (!stored) fail(Code::kInvalidArgument, where(), " has no table \"", mine.name, "\" (", mine.parameter, ")");
-    if (stored->weight() != mine.weight()) {
+    if (stored->keys.has_value() != mine.keys.has_value()) {
+      fail(Code::kInvalidArgument, "the rows of table \"", mine.name, "\" ",
+           stored->keys ? "have come on demand" : "are all there", " in ", where(), ", and ",
+           mine.keys ? "come on demand" : "are all there",
+           " in this model: load it with the compute kernel that saved it");
+    }
+    const bool alike =
+        mine.keys ? stored->dim == mine.dim && stored->dtype == mine.dtype : stored->weight() == mine.weight();
+    if (!alike) {
       fail(Code::kInvalidArgument, "table \"", mine.name, "\" is ", describe(stored->weight()), " in ", where(),
            ", and ", describe(mine.weight()), " in this model");
     }
@@ -99,6 +109,11 @@ class FitCheck {
       }
     }
     check_tensor(source_.model, stored->parameter, stored->weight());
+    if (stored->keys) check_tensor(source_.model, stored->keys_name(), stored->key_list());
+    for (size_t s = 0; s < stored->table_extras.size(); ++s) {
+      if (const int64_t bytes = stored->table_extras[s])
+        check_tensor(source_.optimizer, stored->table_extra_name(s), {DType::kUInt8, {bytes}, 0});
+    }
     for (size_t k = 0; k < stored->states.size(); ++k)
       check_tensor(source_.optimizer, stored->state_name(k), stored->state(k));
     if (stored->extra_words == 0 || mine.extra_words == 0)
@@ -144,21 +159,74 @@ class FitCheck {
 // Fills the shards that this rank holds, a block of rows at a time.
 class ShardLoader {
  public:
-  ShardLoader(const Source& source, const std::vector<ModelTable>& tables, int rank)
-      : source_(source), blocks_(blocks_held(tables, rank)) {}
+  ShardLoader(const Source& source, const std::vector<ModelTable>& tables, int rank) : source_(source) {
+    for (const ModelTable& t : tables) {
+      for (size_t s = 0; s < t.sharding->shards.size(); ++s) {
+        if (t.sharding->shards[s].rank != rank) continue;
+        if (t.stored.keys && t.sharding->shards[s].rows > 0) on_demand_.push_back({&t, s, 0, 0});
+        add_blocks(blocks_, t, s, t.stored.keys ? *stored(t).keys : t.sharding->shards[s].rows);
+      }
+    }
+  }
 
   // One block; false when there are no more.
   bool next() {
+    if (begun_ < on_demand_.size()) {
+      begin(on_demand_[begun_++]);
+      return true;
+    }
     if (done_ == blocks_.size()) return false;
     load(blocks_[done_++]);
     return true;
   }
 
  private:
-  void load(const RowBlock& b) {
-    const TableEntry& stored = *source_.manifest.find(b.table->stored.parameter);
-    std::vector<int64_t> ids;
-    const RowSet rows = table_rows(b, ids);
+  const TableEntry& stored(const ModelTable& table) const { return *source_.manifest.find(table.stored.parameter); }
+
+  // Of a shard whose rows come on demand: none yet, and what its kernel kept besides.
+  void begin(const RowBlock& b) {
+    const ModelTable& table = *b.table;
+    table.collection->clear_rows(table.held(b.shard));
+    const TableEntry& entry = stored(table);
+    for (size_t s = 0; s < entry.table_extras.size(); ++s) {
+      if (entry.table_extras[s] == 0) continue;
+      const Tensor bytes = source_.optimizer.read(entry.table_extra_name(s));
+      table.collection->add_table_extra(table.held(b.shard),
+                                        {static_cast<const char*>(bytes.raw()), static_cast<size_t>(bytes.numel())});
+    }
+  }
+
+  // Of rows that are stored by their ids, those that belong to the shard; ids of the rows, and where they are stored.
+  RowSet own_rows(const RowBlock& b, std::vector<int64_t>& ids, std::vector<int64_t>& places) {
+    const ModelTable& table = *b.table;
+    const TensorFiles::Place& keys = source_.model.at(stored(table).keys_name());
+    ids.resize(static_cast<size_t>(b.count));
+    keys.file->file().read_at(keys.tensor->offset + b.first * size_of(DType::kInt64), ids.data(),
+                              b.count * size_of(DType::kInt64));
+    for (const int64_t id : ids) {
+      if (id < 0 || id >= table.id_bound)
+        fail(Code::kInvalidArgument, "table \"", table.stored.name, "\" has the row of id ", id, " in ",
+             source_.directory, ", and takes ids below ", table.id_bound, " in this model");
+    }
+    const std::vector<bool> owned = table.collection->owns_rows(table.held(b.shard), ids);
+    size_t n = 0;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (!owned[i]) continue;
+      places.push_back(b.first + static_cast<int64_t>(i));
+      ids[n++] = ids[i];
+    }
+    ids.resize(n);
+    return {0, static_cast<int64_t>(n), places.data()};
+  }
+
+  void load(const RowBlock& given) {
+    RowBlock b = given;
+    const ModelTable& table = *b.table;
+    const TableEntry& stored = this->stored(table);
+    std::vector<int64_t> ids, places;
+    const RowSet rows = stored.keys ? own_rows(b, ids, places) : table_rows(b, ids);
+    if (rows.count == 0) return;
+    b.count = rows.count;
     values_.resize(static_cast<size_t>(b.floats()));
     BlockValues values = values_at(b, values_.data());
     columns(source_.model, stored.parameter, rows, {stored.dim, b.where()}, values.weights);
@@ -171,6 +239,7 @@ class ShardLoader {
     }
     if (stored.extra_words == 0) values.extra = nullptr;
     if (values.extra) extra(stored, rows, b.where(), values.extra);
+    if (values.keys) std::memcpy(values.keys, ids.data(), ids.size() * sizeof(int64_t));
     write_values(b, values);
   }
 
@@ -215,8 +284,9 @@ class ShardLoader {
   }
 
   const Source& source_;
+  std::vector<RowBlock> on_demand_;  // shards, to begin with
   std::vector<RowBlock> blocks_;
-  size_t done_ = 0;
+  size_t begun_ = 0, done_ = 0;
   std::vector<float> whole_, values_;  // of a block
 };
 

@@ -62,6 +62,8 @@ OrderedJson to_json(const TableEntry& t) {
       {"states", states},
       {"column_cuts", t.cuts}};
   if (t.extra_words > 0) out["extra_words"] = t.extra_words;
+  if (t.keys) out["keys"] = *t.keys;
+  if (!t.table_extras.empty()) out["table_extras"] = t.table_extras;
   return out;
 }
 
@@ -80,10 +82,13 @@ void check_table(const TableEntry& t) {
   }
   if (left != 0)
     fail(Code::kDataLoss, "the column cuts of table \"", t.name, "\" leave ", left, " of ", t.dim, " columns");
-  if (!countable(t.rows, t.dim))
-    fail(Code::kDataLoss, "table \"", t.name, "\" has ", t.rows, " x ", t.dim, " values, more than there can be");
-  if (__builtin_mul_overflow(std::ssize(t.cuts), t.extra_words, &extra) || !countable(t.rows, extra))
+  if (!countable(t.stored_rows(), t.dim))
+    fail(Code::kDataLoss, "table \"", t.name, "\" has ", t.stored_rows(), " x ", t.dim,
+         " values, more than there can be");
+  if (__builtin_mul_overflow(std::ssize(t.cuts), t.extra_words, &extra) || !countable(t.stored_rows(), extra))
     fail(Code::kDataLoss, "table \"", t.name, "\" has ", t.extra_words, " extra words, more than there can be");
+  if (std::any_of(t.table_extras.begin(), t.table_extras.end(), [](int64_t n) { return n < 0; }))
+    fail(Code::kDataLoss, "table \"", t.name, "\" has less than no bytes of some shard");
   std::set<std::string> names;
   for (const Lookup::State& s : t.states) {
     if (s.name.empty() || !names.insert(s.name).second)
@@ -107,6 +112,8 @@ TableEntry table_from(const JsonObject& j) {
     t.states.push_back({s.get<std::string>("name"), s.get<bool>("per_row")});
   t.cuts = j.get<std::vector<int64_t>>("column_cuts");
   if (j.has("extra_words")) t.extra_words = count(j, "extra_words", 1);
+  if (j.has("keys")) t.keys = count(j, "keys", 0);
+  if (j.has("table_extras")) t.table_extras = j.get<std::vector<int64_t>>("table_extras");
   check_table(t);
   return t;
 }
@@ -134,20 +141,28 @@ Manifest manifest_from(const JsonObject& j) {
 
 }  // namespace
 
-StoredTensor TableEntry::weight() const { return {dtype, {rows, dim}, 0}; }
+StoredTensor TableEntry::weight() const { return {dtype, {stored_rows(), dim}, 0}; }
 
 int64_t TableEntry::state_width(size_t k) const { return states[k].per_row ? static_cast<int64_t>(cuts.size()) : dim; }
 
 StoredTensor TableEntry::state(size_t k) const {
-  if (states[k].per_row && cuts.size() == 1) return {DType::kFloat32, {rows}, 0};
-  return {DType::kFloat32, {rows, state_width(k)}, 0};
+  if (states[k].per_row && cuts.size() == 1) return {DType::kFloat32, {stored_rows()}, 0};
+  return {DType::kFloat32, {stored_rows(), state_width(k)}, 0};
 }
 
 std::string TableEntry::state_name(size_t k) const { return cat(parameter, '/', name, '.', states[k].name); }
 
-StoredTensor TableEntry::extra() const { return {DType::kInt32, {rows, extra_width()}, 0}; }
+StoredTensor TableEntry::extra() const { return {DType::kInt32, {stored_rows(), extra_width()}, 0}; }
 
 std::string TableEntry::extra_name() const { return cat(parameter, '/', name, ".extra"); }
+
+StoredTensor TableEntry::key_list() const { return {DType::kInt64, {stored_rows()}, 0}; }
+
+std::string TableEntry::keys_name() const { return cat(parameter, '/', name, ".keys"); }
+
+std::string TableEntry::table_extra_name(size_t shard) const {
+  return cat(parameter, '/', name, ".table_extra.", shard);
+}
 
 std::string TableEntry::state_list() const {
   std::string out;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,7 +32,11 @@ struct TableEntry {
   std::vector<Lookup::State> states;  // float32
   std::vector<int64_t> cuts;          // column widths: a state kept per row is there once for each
   int64_t extra_words = 0;            // of 4 bytes, per row and cut: what only the kernel understands
+  // Rows that come on demand: so many are stored, each with its id in `rows`; unset: all of [0, rows) are.
+  std::optional<int64_t> keys;
+  std::vector<int64_t> table_extras;  // bytes that their kernel kept of each shard besides
 
+  int64_t stored_rows() const { return keys.value_or(rows); }
   StoredTensor weight() const;             // type and shape
   StoredTensor state(size_t k) const;      // [rows], [rows, cuts] or [rows, dim]
   std::string state_name(size_t k) const;  // "<parameter>/film.momentum1"
@@ -40,6 +45,9 @@ struct TableEntry {
   StoredTensor extra() const;              // int32 [rows, cuts * extra_words]
   std::string extra_name() const;          // "<parameter>/film.extra"
   int64_t extra_width() const { return static_cast<int64_t>(cuts.size()) * extra_words; }
+  StoredTensor key_list() const;                     // int64 [keys]
+  std::string keys_name() const;                     // "<parameter>/film.keys"
+  std::string table_extra_name(size_t shard) const;  // "<parameter>/film.table_extra.0", uint8
 };
 
 struct Manifest {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "sparse/finite.h"
 
@@ -9,28 +10,23 @@ namespace tessera::checkpoint {
 namespace {
 
 constexpr int64_t kBlockFloats = int64_t{4} << 20;  // 16 MiB
+constexpr int64_t kKeyFloats = sizeof(int64_t) / sizeof(float);
 
 // Values of a row of a shard in memory.
 int64_t floats_per_row(const TableEntry& entry, const ShardMetadata& where) {
-  int64_t floats = where.cols + entry.extra_words;
+  int64_t floats = where.cols + entry.extra_words + (entry.keys ? kKeyFloats : 0);
   for (const Lookup::State& s : entry.states) floats += s.per_row ? 1 : where.cols;
   return floats;
 }
 
-void add_blocks(std::vector<RowBlock>& out, const ModelTable& table, size_t shard) {
-  const ShardMetadata& where = table.sharding->shards[shard];
-  const int64_t step = std::max<int64_t>(1, kBlockFloats / floats_per_row(table.stored, where));
-  for (int64_t first = 0; first < where.rows; first += step)
-    out.push_back({&table, shard, first, std::min(step, where.rows - first)});
-}
-
 // A model that has come apart must not take the place of one that has not.
-void check_finite(const RowBlock& block, const RowSet& rows, std::span<const float> weights) {
-  const int64_t at = first_not_finite(weights);
+void check_finite(const RowBlock& block, const RowSet& rows, const BlockValues& values) {
+  const int64_t at = first_not_finite({values.weights, static_cast<size_t>(block.count * block.where().cols)});
   if (at < 0) return;
-  fail(Code::kFailedPrecondition, "table \"", block.table->stored.name, "\" holds ",
-       std::abs(weights[static_cast<size_t>(at)]), " in row ", rows.row(at / block.where().cols),
-       ": nothing was saved, and the checkpoints before are as they were");
+  int64_t row = rows.row(at / block.where().cols);
+  if (values.keys) std::memcpy(&row, values.keys + at / block.where().cols * kKeyFloats, sizeof(row));
+  fail(Code::kFailedPrecondition, "table \"", block.table->stored.name, "\" holds ", std::abs(values.weights[at]),
+       " in row ", row, ": nothing was saved, and the checkpoints before are as they were");
 }
 
 // Which column cuts a shard covers.
@@ -57,11 +53,18 @@ std::vector<float> repeated(const float* values, int64_t count, int64_t group, i
 
 int64_t RowBlock::floats() const { return count * floats_per_row(table->stored, where()); }
 
+void add_blocks(std::vector<RowBlock>& out, const ModelTable& table, size_t shard, int64_t rows) {
+  const int64_t step = std::max<int64_t>(1, kBlockFloats / floats_per_row(table.stored, table.sharding->shards[shard]));
+  for (int64_t first = 0; first < rows; first += step)
+    out.push_back({&table, shard, first, std::min(step, rows - first)});
+}
+
 std::vector<RowBlock> blocks_to_store(const std::vector<ModelTable>& tables, int rank) {
   std::vector<RowBlock> out;
   for (const ModelTable& t : tables) {
     for (const size_t s : t.sharding->distinct()) {
-      if (t.sharding->shards[s].rank == rank) add_blocks(out, t, s);
+      const ShardMetadata& where = t.sharding->shards[s];
+      if (where.rank == rank) add_blocks(out, t, s, t.stored.keys ? t.rows_in_use[s] : where.rows);
     }
   }
   return out;
@@ -71,7 +74,8 @@ std::vector<RowBlock> blocks_held(std::span<const ModelTable> tables, int rank) 
   std::vector<RowBlock> out;
   for (const ModelTable& t : tables) {
     for (size_t s = 0; s < t.sharding->shards.size(); ++s) {
-      if (t.sharding->shards[s].rank == rank) add_blocks(out, t, s);
+      const ShardMetadata& where = t.sharding->shards[s];
+      if (where.rank == rank) add_blocks(out, t, s, t.stored.keys ? t.rows_in_use[s] : where.rows);
     }
   }
   return out;
@@ -80,29 +84,53 @@ std::vector<RowBlock> blocks_held(std::span<const ModelTable> tables, int rank) 
 BlockValues values_at(const RowBlock& block, float* memory) {
   const TableEntry& entry = block.table->stored;
   const int64_t cols = block.where().cols;
-  BlockValues out{memory, {}, nullptr};
+  BlockValues out{memory, {}, nullptr, nullptr};
   memory += block.count * cols;
   for (const Lookup::State& s : entry.states) {
     out.states.push_back(memory);
     memory += block.count * (s.per_row ? 1 : cols);
   }
   if (entry.extra_words > 0) out.extra = memory;
+  if (entry.keys) out.keys = memory + block.count * entry.extra_words;
   return out;
 }
 
-void read_values(const RowBlock& block, float* memory) {
+void BlockReader::read(const RowBlock& block, float* memory) {
   const BlockValues v = values_at(block, memory);
+  if (v.keys) return read_on_demand(block, v);
   block.table->collection->read_rows(block.table->held(block.shard), block.first, block.count, v.weights, v.states,
                                      v.extra);
 }
 
+void BlockReader::read_on_demand(const RowBlock& block, const BlockValues& v) {
+  const TableEntry& entry = block.table->stored;
+  if (block.first == 0) cursor_ = 0;
+  ids_.resize(static_cast<size_t>(block.count));
+  for (int64_t done = 0, count = 0; done < block.count; done += count) {
+    std::vector<float*> states;
+    for (size_t k = 0; k < v.states.size(); ++k)
+      states.push_back(v.states[k] + done * (entry.states[k].per_row ? 1 : block.where().cols));
+    count = block.table->collection->export_rows(
+        block.table->held(block.shard), cursor_, std::span(ids_).subspan(static_cast<size_t>(done)),
+        v.weights + done * block.where().cols, states, v.extra ? v.extra + done * entry.extra_words : nullptr);
+    if (count == 0)
+      fail(Code::kInternal, "table \"", entry.name, "\" gives fewer rows than its kernel says that it has");
+  }
+  std::memcpy(v.keys, ids_.data(), ids_.size() * sizeof(int64_t));
+}
+
 void write_values(const RowBlock& block, const BlockValues& values) {
   const std::vector<const float*> states(values.states.begin(), values.states.end());
-  block.table->collection->write_rows(block.table->held(block.shard), block.first, block.count, values.weights, states,
-                                      values.extra);
+  const HeldShard held = block.table->held(block.shard);
+  ShardedEmbeddings& to = *block.table->collection;
+  if (!values.keys) return to.write_rows(held, block.first, block.count, values.weights, states, values.extra);
+  std::vector<int64_t> ids(static_cast<size_t>(block.count));
+  std::memcpy(ids.data(), values.keys, ids.size() * sizeof(int64_t));
+  to.import_rows(held, ids, values.weights, states, values.extra);
 }
 
 RowSet table_rows(const RowBlock& block, std::vector<int64_t>& ids) {
+  if (block.table->stored.keys) return {block.table->first_stored(block.shard) + block.first, block.count};
   if (!block.table->sharding->routed) return {block.where().row + block.first, block.count};
   const TableEntry& entry = block.table->stored;
   ids = block.table->collection->table_rows(block.table->held(block.shard), block.first, block.count);
@@ -119,7 +147,7 @@ void for_each_slab(const RowBlock& block, float* memory, const WriteSlab& write)
   const BlockValues values = values_at(block, memory);
   std::vector<int64_t> ids;
   const RowSet rows = table_rows(block, ids);
-  check_finite(block, rows, {values.weights, static_cast<size_t>(block.count * where.cols)});
+  check_finite(block, rows, values);
   const Slab columns{rows, entry.dim, where.col, where.cols};
   Slab cuts = cuts_of(entry, where);
   cuts.rows = rows;
@@ -136,6 +164,7 @@ void for_each_slab(const RowBlock& block, float* memory, const WriteSlab& write)
       write(entry.state_name(k), columns, values.states[k]);
   }
   if (values.extra) write_cuts(entry.extra_name(), values.extra, entry.extra_words);
+  if (values.keys && where.col == 0) write(entry.keys_name(), {rows, 1, 0, 1}, values.keys);
 }
 
 }  // namespace tessera::checkpoint

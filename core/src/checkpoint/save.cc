@@ -53,9 +53,14 @@ Layout layout_of(const std::vector<ModelTable>& tables, const Rest& rest) {
   std::vector<StoredTensors> weights, states;
   for (const ModelTable& t : tables) {
     weights.push_back({{t.stored.parameter, t.stored.weight()}});
+    if (t.stored.keys) weights.back().emplace(t.stored.keys_name(), t.stored.key_list());
     StoredTensors& of_table = states.emplace_back();
     for (size_t k = 0; k < t.stored.states.size(); ++k) of_table.emplace(t.stored.state_name(k), t.stored.state(k));
     if (t.stored.extra_words > 0) of_table.emplace(t.stored.extra_name(), t.stored.extra());
+    for (size_t s = 0; s < t.stored.table_extras.size(); ++s) {
+      if (const int64_t bytes = t.stored.table_extras[s])
+        of_table.emplace(t.stored.table_extra_name(s), StoredTensor{DType::kUInt8, {bytes}, 0});
+    }
   }
   return {split_by_table(kModel, announced(rest.parameters), weights),
           split_by_table(kOptimizer, announced(rest.states), states)};
@@ -147,6 +152,11 @@ struct CheckpointWriter::Impl {
   Impl(std::string where, int kept, DistributedModelParallel& of, const KeyedOptimizer& dense)
       : directory(std::move(where)), keep(kept), model(of), optimizer(dense), tables(model_tables(of)) {}
 
+  // The tables as they are now: rows that come on demand are counted, and rates change. Collective.
+  void look() {
+    known_blocks.clear();
+    tables = model_tables(model);
+  }
   // Made when something is to be written, and so has a place: there are tables without an end.
   const std::vector<RowBlock>& blocks() {
     if (known_blocks.empty()) known_blocks = blocks_to_store(tables, model.group().rank());
@@ -157,8 +167,28 @@ struct CheckpointWriter::Impl {
     for (const RowBlock& block : blocks()) sum += block.floats();
     return sum;
   }
+  bool on_demand() const {
+    return std::any_of(tables.begin(), tables.end(), [](const ModelTable& t) { return t.stored.keys.has_value(); });
+  }
+  // On every rank. Collective where rows come on demand.
+  bool copies_have_room() {
+    if (!on_demand()) return true;
+    const auto room = together(model.group(), "room for rows",
+                               [&] { return copies.defined() && copies.numel() >= floats() ? "enough" : ""; });
+    return std::find(room.begin(), room.end(), "") == room.end();
+  }
   Rest rest(const std::string& progress, bool copied) const;
   void write(const ProcessGroup& of, Rest rest, const Tensor& from);
+  void write_table_extras(Files& files) const {
+    for (const ModelTable& t : tables) {
+      for (size_t s = 0; s < t.table_extras.size(); ++s) {
+        const std::string& bytes = t.table_extras[s];
+        if (bytes.empty()) continue;
+        files.write(t.stored.table_extra_name(s),
+                    Tensor::borrow(const_cast<char*>(bytes.data()), {std::ssize(bytes)}, DType::kUInt8));
+      }
+    }
+  }
   void write_block(const RowBlock& block, float* values, Files& files) const {
     for_each_slab(block, values,
                   [&](const std::string& name, const Slab& slab, const float* from) { files.write(name, slab, from); });
@@ -193,7 +223,7 @@ Rest CheckpointWriter::Impl::rest(const std::string& progress, bool copied) cons
   Manifest& m = out.manifest;
   m.world_size = model.group().world_size();
   m.progress = progress;
-  for (const ModelTable& t : model_tables(model)) m.tables.push_back(t.stored);  // with today's learning rates
+  for (const ModelTable& t : tables) m.tables.push_back(t.stored);
   for (const auto& [path, collection] : model.sharded()) m.steps.emplace_back(path, collection->step());
   m.dense_optimizer = settings_of(optimizer);
   return out;
@@ -215,6 +245,7 @@ void CheckpointWriter::Impl::write(const ProcessGroup& of, Rest rest, const Tens
   })[0];
 
   Tensor one;  // block's values
+  BlockReader reader;
   size_t next = 0;
   int64_t at = 0;
   together_in_turns(of, "writing of table rows", [&] {
@@ -226,7 +257,7 @@ void CheckpointWriter::Impl::write(const ProcessGroup& of, Rest rest, const Tens
       write_block(block, from.data<float>() + at, *files);
     } else {
       if (!one.defined() || one.numel() < block.floats()) one = Tensor::empty({block.floats()});
-      read_values(block, one.data<float>());
+      reader.read(block, one.data<float>());
       write_block(block, one.data<float>(), *files);
     }
     at += block.floats();
@@ -237,6 +268,7 @@ void CheckpointWriter::Impl::write(const ProcessGroup& of, Rest rest, const Tens
       for (const auto& [name, value] : rest.parameters) files->write(name, value);
       for (const auto& [name, value] : rest.states) files->write(name, value);
     }
+    write_table_extras(*files);
     files->sync();
     return files->sums();
   });
@@ -281,6 +313,7 @@ void CheckpointWriter::check_place(int64_t saves) {
 void CheckpointWriter::save(const std::string& progress) {
   finish();
   impl_->given_up = false;
+  impl_->look();
   impl_->write(impl_->model.group(), impl_->rest(progress, false), Tensor());
 }
 
@@ -300,21 +333,38 @@ bool CheckpointWriter::reserve_copies() {
     if (copies > kShare * std::stod(texts[rank].substr(texts[rank].find(' ') + 1))) return false;
   }
   together(ranks, "room for rows", [&] {
-    impl_->copies = Tensor::zeros({impl_->floats()});  // touched now, so that no step waits for it
+    const int64_t more = impl_->on_demand() ? impl_->floats() / 4 : 0;              // rows that are still to come
+    impl_->copies = Tensor::zeros({std::max<int64_t>(1, impl_->floats() + more)});  // touched now: no step waits for it
     return "";
   });
-  impl_->group = ranks.split(0);
+  if (!impl_->group) impl_->group = ranks.split(0);
   return true;
 }
 
 void CheckpointWriter::start(const std::string& progress) {
   TESSERA_CHECK(impl_->group, "reserve_copies() comes first");
   finish();
+  impl_->look();
+  if (!impl_->copies_have_room()) {  // rows have come on demand
+    impl_->copies = {};
+    if (!reserve_copies()) {  // at once, and finish() says how it went
+      std::promise<void> done;
+      try {
+        save(progress);
+        done.set_value();
+      } catch (const Error&) {
+        done.set_exception(std::current_exception());
+      }
+      impl_->running = done.get_future();
+      return;
+    }
+  }
   Rest rest = impl_->rest(progress, true);
   together(impl_->model.group(), "copying of table rows", [&] {
     float* to = impl_->copies.data<float>();
+    BlockReader reader;
     for (const RowBlock& block : impl_->blocks()) {
-      read_values(block, to);
+      reader.read(block, to);
       to += block.floats();
     }
     return "";

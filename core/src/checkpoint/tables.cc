@@ -5,37 +5,84 @@
 
 #include "checkpoint/together.h"
 #include "config/json.h"
+#include "config/splitmix64.h"
+#include "wiring/row_router.h"
 
 namespace tessera::checkpoint {
 namespace {
 
 using json = nlohmann::json;
 
-// What this rank knows of the tables that it holds: [{"table": index, "states": [[name, per_row]], "rate": x}]
-std::string known_here(const std::vector<ModelTable>& tables, int rank) {
+// A sum over the ids of a shard's rows and their order.
+uint64_t digest_of(const ModelTable& table, size_t shard) {
+  constexpr size_t kRows = 4096;
+  const HeldShard held = table.held(shard);
+  std::vector<int64_t> ids(kRows);
+  std::vector<float> weights(kRows * static_cast<size_t>(held.where.cols));
+  uint64_t out = 0, cursor = 0;
+  while (const int64_t count = table.collection->export_rows(held, cursor, ids, weights.data(), {}))
+    for (int64_t i = 0; i < count; ++i) out = mixed(out ^ static_cast<uint64_t>(ids[static_cast<size_t>(i)]));
+  return out;
+}
+
+// What this rank knows of the tables that it holds: [{"table": index, "states": [[name, per_row]], "rate": x}], and
+// "on_demand": [[shard, rows, digest, bytes besides]].
+std::string known_here(std::vector<ModelTable>& tables, int rank) {
   json known = json::array();
   for (size_t t = 0; t < tables.size(); ++t) {
-    const ModelTable& table = tables[t];
+    ModelTable& table = tables[t];
+    json one;
     for (size_t s = 0; s < table.sharding->shards.size(); ++s) {
       const ShardMetadata& where = table.sharding->shards[s];
       if (where.rank != rank || where.rows == 0) continue;
-      json states = json::array();
-      for (const Lookup::State& state : table.collection->state_layout(table.held(s)))
-        states.push_back({state.name, state.per_row});
-      known.push_back({{"table", t},
-                       {"states", states},
-                       {"extra", table.collection->extra_bytes(table.held(s)) / 4},
-                       {"rate", table.collection->learning_rate(table.stored.name)}});
-      break;
+      if (one.is_null()) {
+        json states = json::array();
+        for (const Lookup::State& state : table.collection->state_layout(table.held(s)))
+          states.push_back({state.name, state.per_row});
+        one = {{"table", t},
+               {"states", states},
+               {"extra", table.collection->extra_bytes(table.held(s)) / 4},
+               {"rate", table.collection->learning_rate(table.stored.name)}};
+      }
+      if (!table.collection->rows_on_demand(table.held(s))) continue;
+      table.table_extras.resize(table.sharding->shards.size());
+      table.table_extras[s] = table.collection->table_extra(table.held(s));
+      const uint64_t digest = where.cols == table.stored.dim ? 0 : digest_of(table, s);
+      one["on_demand"].push_back(
+          {s, table.collection->kernel_stats(table.held(s)).rows_in_use, digest, table.table_extras[s].size()});
     }
+    if (!one.is_null()) known.push_back(one);
   }
   return known.dump();
 }
 
-void learn(const std::string& text, std::vector<ModelTable>& tables) {
+void learn_rows(const json& shards, ModelTable& table, std::vector<uint64_t>& digests) {
+  const size_t n = table.sharding->shards.size();
+  const RowSets sets(*table.sharding);
+  table.rows_in_use.resize(n, -1);
+  table.stored.table_extras.resize(n);
+  digests.resize(n);
+  for (const json& shard : shards) {
+    const auto s = shard[0].get<size_t>();
+    table.rows_in_use.at(s) = shard[1].get<int64_t>();
+    digests[s] = shard[2].get<uint64_t>();
+    table.stored.table_extras[s] = shard[3].get<int64_t>();
+    for (size_t other = 0; other < n; ++other) {
+      if (table.rows_in_use[other] < 0 || sets.of_shard[other] != sets.of_shard[s]) continue;
+      if (table.rows_in_use[other] == table.rows_in_use[s] && digests[other] == digests[s]) continue;
+      fail(Code::kFailedPrecondition, "table \"", table.stored.name,
+           "\" is cut by columns, and their ranks have come to hold the rows of different ids: a checkpoint needs the "
+           "same ones, so bound it by a number of rows and by steps, or cut it by rows");
+    }
+  }
+}
+
+void learn(const std::string& text, std::vector<ModelTable>& tables, std::vector<std::vector<uint64_t>>& digests) {
   for (const json& known : config::parse_json<json>(text, {"what a rank says of its tables"})) {
-    TableEntry& stored = tables.at(known["table"].get<size_t>()).stored;
+    const auto t = known["table"].get<size_t>();
+    TableEntry& stored = tables.at(t).stored;
     stored.extra_words = known["extra"].get<int64_t>();
+    if (known.contains("on_demand")) learn_rows(known["on_demand"], tables[t], digests[t]);
     if (!stored.states.empty()) continue;
     for (const json& state : known["states"])
       stored.states.push_back({state[0].get<std::string>(), state[1].get<bool>()});
@@ -43,7 +90,29 @@ void learn(const std::string& text, std::vector<ModelTable>& tables) {
   }
 }
 
+// The rows of all shards of the first columns.
+void count_keys(ModelTable& table) {
+  if (table.rows_in_use.empty()) return;
+  table.stored.keys = 0;
+  for (size_t s = 0; s < table.rows_in_use.size(); ++s) {
+    if (table.sharding->shards[s].rows == 0) table.rows_in_use[s] = 0;
+    if (table.rows_in_use[s] < 0)
+      fail(Code::kUnimplemented, "table \"", table.stored.name,
+           "\" has shards whose rows come on demand, and others: checkpoints have no place for both");
+    if (table.sharding->shards[s].col == 0) *table.stored.keys += table.rows_in_use[s];
+  }
+}
+
 }  // namespace
+
+int64_t ModelTable::first_stored(size_t shard) const {
+  const RowSets sets(*sharding);
+  int64_t out = 0;
+  for (size_t s = 0; s < rows_in_use.size(); ++s) {
+    if (sharding->shards[s].col == 0 && sets.of_shard[s] < sets.of_shard[shard]) out += rows_in_use[s];
+  }
+  return out;
+}
 
 std::vector<ModelTable> model_tables(DistributedModelParallel& model) {
   std::vector<ModelTable> tables;
@@ -52,6 +121,7 @@ std::vector<ModelTable> model_tables(DistributedModelParallel& model) {
       ModelTable table{collection, &collection->plan().at(config.name), {}};
       table.stored.name = config.name;
       table.stored.rows = config.num_embeddings;
+      table.id_bound = config.id_bound();
       table.stored.dim = config.embedding_dim;
       table.stored.dtype = config.data_type;
       table.stored.optimizer = collection->optimizer_of(config.name);
@@ -66,7 +136,9 @@ std::vector<ModelTable> model_tables(DistributedModelParallel& model) {
     tables[t].stored.parameter = parameters[parameters.size() - tables.size() + t]->name;
   const auto known =
       together(model.group(), "states of tables", [&] { return known_here(tables, model.group().rank()); });
-  for (const std::string& text : known) learn(text, tables);
+  std::vector<std::vector<uint64_t>> digests(tables.size());
+  for (const std::string& text : known) learn(text, tables, digests);
+  for (ModelTable& table : tables) count_keys(table);
   return tables;
 }
 

@@ -14,12 +14,20 @@ namespace tessera::checkpoint {
 struct ModelTable {
   ShardedEmbeddings* collection = nullptr;
   const ParameterSharding* sharding = nullptr;
-  TableEntry stored;  // as this model would store it
+  TableEntry stored;     // as this model would store it
+  int64_t id_bound = 0;  // ids of its rows are below
+  // Of rows that come on demand: what each shard has now, and what this rank's have besides.
+  std::vector<int64_t> rows_in_use;
+  std::vector<std::string> table_extras;
 
   HeldShard held(size_t shard) const { return {stored.name, sharding->shards[shard], static_cast<int>(shard)}; }
+  // The shard's rows in the stored tensors: those of row sets before it are first, in the order of the shards.
+  int64_t first_stored(size_t shard) const;
 };
 
-// Of all collections. Optimizer states are asked of the ranks that hold the tables. Collective.
+// Of all collections. What only the ranks that hold the tables know is asked of them: optimizer states, and of rows on
+// demand how many there are now. kFailedPrecondition: shards of the same rows and other columns have different ones.
+// Collective.
 std::vector<ModelTable> model_tables(DistributedModelParallel& model);
 
 // Widths of the columns between all boundaries of a table's shards: one width where columns are not cut.

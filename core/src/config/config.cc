@@ -205,10 +205,12 @@ void fill_from_columns(TableConfig& table, const std::vector<DataColumn>& column
   if (!columns.empty()) {
     for (const std::string& feature : table.features) column_of(table, feature, columns);
     const DataColumn& first = column_of(table, table.features[0], columns);
-    if (table.rows == 0) table.rows = first.rows;
+    if (table.rows == 0 && !table.any_id) table.rows = first.rows;
     if (table.pooling == "auto") table.pooling = first.pooling;
   }
   if (table.pooling == "auto") table.pooling = "sum";
+  if (table.rows == 0 && table.any_id)
+    fail(Code::kInvalidArgument, "table \"", table.name, "\" takes any id: say with rows how many it has room for");
   if (table.rows == 0) {
     fail(Code::kInvalidArgument, "table \"", table.name, "\" has no rows, and there is no data to take them from");
   }

@@ -104,6 +104,9 @@ const std::vector<Field<TableConfig>>& fields<TableConfig>() {
   static const std::vector<Field<S>> table = {
       {"name", &S::name, "", "required and unique"},
       {"rows", &S::rows, "rows", "0: as the data describes the column of the first feature", 0, kMany},
+      {"any_id", &S::any_id, "",
+       "ids are any number from 0 up, and `rows` says how many have a row at a time: for kernels whose rows come on "
+       "demand"},
       {"features", &S::features, "", "columns of the data that read this table; empty: the one of the table's name"},
       {"pooling",
        &S::pooling,

@@ -99,7 +99,7 @@ Columns::Columns(const Config& config) : reader_(config.data.reader) {
       if (c.as == "ids") {
         const TableConfig* table = table_of(config, name);
         if (table != nullptr) column.table = table->name;
-        if (column.config.rows == 0 && table != nullptr) column.config.rows = table->rows;
+        if (column.config.rows == 0 && table != nullptr) column.config.rows = table->any_id ? INT64_MAX : table->rows;
         if (column.config.rows == 0 && (c.ids == "row" || c.ids == "hash")) {
           fail(Code::kInvalidArgument, "[[column]] \"", name, "\" says no rows, nor does a [[table]] that reads it: ",
                !c.cross.empty() ? "its combinations are hashed to rows"

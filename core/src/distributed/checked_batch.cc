@@ -179,7 +179,7 @@ void check_batch(const Wiring& wiring, const std::vector<EmbeddingBagConfig>& ta
   for (size_t s = 0; s < wiring.slots().size(); ++s) {
     const Slot& slot = wiring.slots()[s];
     const EmbeddingBagConfig& table = tables[slot.table];
-    features.push_back({slot.feature, table.name, table.num_embeddings, out.slots[s].first_bag, out.slots[s].bags, -1,
+    features.push_back({slot.feature, table.name, table.id_bound(), out.slots[s].first_bag, out.slots[s].bags, -1,
                         table.row_format.has_value(), table.remapping.get()});
   }
   out.values = input.values();

@@ -127,7 +127,8 @@ class Unpacker {
   void check_ids(int peer, int stream, const StreamPiece& piece) const {
     const Stream& from = wiring_.streams()[stream];
     const RowRouterPtr& router = wiring_.cuts()[from.cut].router;
-    const int64_t rows = router && router->keeps_ids() ? wiring_.slots()[from.slot].rows : from.rows;
+    const Slot& slot = wiring_.slots()[from.slot];
+    const int64_t rows = slot.any_id ? INT64_MAX : router && router->keeps_ids() ? slot.rows : from.rows;
     const int64_t* ids = out_.ids.data<int64_t>() + piece.first_id;
     uint64_t signs = 0;
     for (int64_t i = 0; i < piece.ids; ++i) {

@@ -24,9 +24,10 @@ JobFingerprint fingerprint_of(const std::vector<EmbeddingBagConfig>& tables, con
   for (const EmbeddingBagConfig& t : tables) {
     const ParameterSharding& p = plan.at(t.name);
     JobFingerprint::Table& table = out.tables.emplace_back(JobFingerprint::Table{t.name, p.sharding_type, 0, 0});
-    table.config = fnv1a(cat(t.name, ' ', t.num_embeddings, ' ', t.embedding_dim, ' ', static_cast<int>(t.pooling), ' ',
-                             to_string(t.data_type), ' ', t.row_format ? sdk::to_string(*t.row_format) : "",
-                             t.remapping ? t.remapping->ids() : 0, ' ', t.optimizer.name, t.optimizer.options));
+    table.config = fnv1a(cat(t.name, ' ', t.num_embeddings, t.any_id ? " any " : " ", t.embedding_dim, ' ',
+                             static_cast<int>(t.pooling), ' ', to_string(t.data_type), ' ',
+                             t.row_format ? sdk::to_string(*t.row_format) : "", t.remapping ? t.remapping->ids() : 0,
+                             ' ', t.optimizer.name, t.optimizer.options));
     for (const std::string& feature : t.feature_names) table.config = fnv1a(feature + ",", table.config);
     table.layout =
         fnv1a(cat(static_cast<int>(p.combine), p.routed ? p.sharding_type : "", p.cookie, ' ', p.compute_kernel));
@@ -132,6 +133,27 @@ std::vector<int64_t> ShardedCollection::table_rows(const LocalShard& shard, int6
   std::vector<int64_t> rows(count);
   std::iota(rows.begin(), rows.end(), shard.where.row + first);
   return rows;
+}
+
+void ShardedCollection::to_table_rows(const LocalShard& shard, std::span<int64_t> rows) const {
+  const RowRouterPtr& router = routers_[shard.table];
+  if (router && router->keeps_ids()) return;
+  for (int64_t& row : rows) row = router ? router->unroute(shard.shard, row, 1)[0] : shard.where.row + row;
+}
+
+void ShardedCollection::to_local_rows(const LocalShard& shard, std::span<int64_t> rows) const {
+  if (const RowRouterPtr& router = routers_[shard.table]) {
+    const std::vector<int64_t> ids(rows.begin(), rows.end());
+    std::vector<int32_t> row_sets(rows.size());
+    router->route(ids, row_sets.data(), rows.data());
+    for (size_t i = 0; i < rows.size(); ++i) rows[i] = row_sets[i] == router->row_set(shard.shard) ? rows[i] : -1;
+    return;
+  }
+  const bool any = tables_[shard.table].any_id;  // one range then
+  for (int64_t& row : rows) {
+    row -= shard.where.row;
+    if (row < 0 || (row >= shard.where.rows && !any)) row = -1;
+  }
 }
 
 int ShardedCollection::table_index(const std::string& name) const {

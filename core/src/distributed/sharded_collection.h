@@ -100,6 +100,9 @@ class ShardedCollection : public std::enable_shared_from_this<ShardedCollection>
   int table_index(const std::string& name) const;  // kNotFound
   // The table's row ids behind rows [first, first + count) of a shard.
   std::vector<int64_t> table_rows(const LocalShard& shard, int64_t first, int64_t count) const;
+  // The same for rows in any order; and the local rows of rows of the table, -1 where those are another shard's.
+  void to_table_rows(const LocalShard& shard, std::span<int64_t> rows) const;
+  void to_local_rows(const LocalShard& shard, std::span<int64_t> rows) const;
   int64_t dropped_ids() const { return dropped_ids_; }
   int64_t updates() const { return updates_; }
   void set_updates(int64_t n) { updates_ = n; }

@@ -140,6 +140,49 @@ int64_t ShardedEmbeddings::extra_bytes(const HeldShard& shard) const {
   return f.lookup.extra_bytes(f.shard->index);
 }
 
+bool ShardedEmbeddings::rows_on_demand(const HeldShard& shard) const {
+  return find(*impl_, shard).lookup.rows_on_demand();
+}
+
+int64_t ShardedEmbeddings::export_rows(const HeldShard& shard, uint64_t& cursor, std::span<int64_t> ids, float* weights,
+                                       std::span<float* const> states, void* extra) const {
+  const Found f = find(*impl_, shard);
+  const int64_t count = f.lookup.export_rows(f.shard->index, cursor, ids, weights, states, extra);
+  impl_->to_table_rows(*f.shard, ids.first(static_cast<size_t>(count)));
+  return count;
+}
+
+void ShardedEmbeddings::import_rows(const HeldShard& shard, std::span<const int64_t> ids, const float* weights,
+                                    std::span<const float* const> states, const void* extra) {
+  const Found f = find(*impl_, shard);
+  std::vector<int64_t> rows(ids.begin(), ids.end());
+  impl_->to_local_rows(*f.shard, rows);
+  f.lookup.import_rows(f.shard->index, rows, weights, states, extra);
+}
+
+std::vector<bool> ShardedEmbeddings::owns_rows(const HeldShard& shard, std::span<const int64_t> ids) const {
+  std::vector<int64_t> rows(ids.begin(), ids.end());
+  impl_->to_local_rows(*find(*impl_, shard).shard, rows);
+  std::vector<bool> out;
+  for (const int64_t row : rows) out.push_back(row >= 0);
+  return out;
+}
+
+void ShardedEmbeddings::clear_rows(const HeldShard& shard) {
+  const Found f = find(*impl_, shard);
+  f.lookup.clear_rows(f.shard->index);
+}
+
+std::string ShardedEmbeddings::table_extra(const HeldShard& shard) const {
+  const Found f = find(*impl_, shard);
+  return f.lookup.table_extra(f.shard->index);
+}
+
+void ShardedEmbeddings::add_table_extra(const HeldShard& shard, std::string_view saved) {
+  const Found f = find(*impl_, shard);
+  f.lookup.add_table_extra(f.shard->index, saved);
+}
+
 tsr_kernel_stats ShardedEmbeddings::kernel_stats(const HeldShard& shard) const {
   const Found f = find(*impl_, shard);
   return f.lookup.stats(f.shard->index);

@@ -15,6 +15,8 @@ namespace {
 
 using config::JsonObject;
 
+constexpr std::string_view kKeys = ".keys";  // behind a table's tensor: the ids of its rows
+
 // What stands before a name's part `from`, which begins the name or follows a dot; npos: it is not there.
 size_t place_of(std::string_view name, std::string_view part) {
   for (size_t at = name.find(part); at != std::string_view::npos; at = name.find(part, at + 1)) {
@@ -105,6 +107,7 @@ class FloatModelReader {
         if (!table_tensors_.emplace(table, name).second) wrong("table \"", table, "\" is there twice");
         continue;
       }
+      if (bags != std::string::npos && name.ends_with(kKeys)) continue;  // its table asks for it
       const size_t at = graph ? 0 : std::min(place_of(name, "dense_arch."), place_of(name, "over_arch."));
       if (at != std::string::npos) {
         if (!dense_tensors_.emplace(name.substr(at), name).second) wrong("\"", name.substr(at), "\" is there twice");
@@ -209,11 +212,13 @@ class FloatModelReader {
     const checkpoint::StoredTensor& stored = *tensors_.all().at(found->second).tensor;
     if (stored.shape.size() != 2 || stored.shape[0] < 1 || stored.shape[1] < 1 || is_integer(stored.dtype))
       wrong("\"", found->second, "\" is ", checkpoint::describe(stored), ", and a table has rows of floats");
+    const std::string keys = cat(found->second, '/', described.name, kKeys);
+    const bool keyed = tensors_.all().contains(keys);
     for (const EmbeddingBagConfig& wanted : options_.tables) {
       if (wanted.name != described.name) continue;
       const int64_t rows = wanted.num_embeddings > 0 ? wanted.num_embeddings : stored.shape[0],
                     dim = wanted.embedding_dim > 0 ? wanted.embedding_dim : stored.shape[1];
-      if (rows != stored.shape[0] || dim != stored.shape[1]) {
+      if ((rows != stored.shape[0] && !keyed) || dim != stored.shape[1]) {
         wrong("table \"", described.name, "\" is [", stored.shape[0], ", ", stored.shape[1], "], and the config says [",
               rows, ", ", dim, "]");
       }
@@ -225,9 +230,18 @@ class FloatModelReader {
     table.rows = tensors_.rows(found->second, &format);
     table.config.row_format = format;
     table.config.optimizer = {};
+    if (keyed) table.config.remapping = remapping_of(keys, stored.shape[0]);
     model().tables.push_back(std::move(table));
     if (model().tables.size() == 1) model().dlrm.embedding_dim = stored.shape[1];
     unnamed_.erase(described.name);
+  }
+
+  // Rows that came on demand: ids that have none read as zeros.
+  std::shared_ptr<const IndexRemapping> remapping_of(const std::string& name, int64_t rows) {
+    const Tensor keys = tensors_.read(name);
+    if (keys.dtype() != DType::kInt64 || keys.numel() != rows)
+      wrong("\"", name, "\" must be int64 [", rows, "], an id for each row");
+    return IndexRemapping::keyed(INT64_MAX, keys, IndexRemapping::seats_of(keys));
   }
 
   // Layers `prefix`K`suffix`: their output sizes. The first one's input is left in *input.

@@ -28,7 +28,7 @@ int64_t sample_of(std::span<const int32_t> lengths, int64_t at) {
 // The table that gives a feature its bound.
 const ModelTable& smallest_table(const ModelDescription& model, const ModelFeature& feature) {
   return *std::find_if(model.tables.begin(), model.tables.end(), [&](const ModelTable& t) {
-    return t.rows == feature.ids &&
+    return t.ids == feature.ids &&
            std::find(feature.tables.begin(), feature.tables.end(), t.name) != feature.tables.end();
   });
 }

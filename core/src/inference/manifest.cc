@@ -15,7 +15,7 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 using config::JsonObject;
 
-constexpr int64_t kVersion = 1;
+constexpr int64_t kVersion = 2;  // of models whose rows have ids of their own; others are 1
 constexpr const char* kFormat = "tessera.model";
 constexpr int kSumDigits = 8, kVersionDigits = 16;
 
@@ -47,13 +47,15 @@ StoredFile file_from(const JsonObject& j) {
 }
 
 OrderedJson to_json(const Manifest::Table& t) {
-  return {{"name", t.config.name},
-          {"rows", t.config.num_embeddings},
-          {"dim", t.config.embedding_dim},
-          {"row_format", sdk::to_string(*t.config.row_format)},
-          {"pooling", to_string(t.config.pooling)},
-          {"features", t.config.feature_names},
-          {"file", to_json(t.file)}};
+  OrderedJson out = {{"name", t.config.name},
+                     {"rows", t.config.num_embeddings},
+                     {"dim", t.config.embedding_dim},
+                     {"row_format", sdk::to_string(*t.config.row_format)},
+                     {"pooling", to_string(t.config.pooling)},
+                     {"features", t.config.feature_names},
+                     {"file", to_json(t.file)}};
+  if (t.keys) out.update({{"keys", to_json(*t.keys)}, {"ids", t.ids}});
+  return out;
 }
 
 Manifest::Table table_from(const JsonObject& j) {
@@ -66,6 +68,10 @@ Manifest::Table table_from(const JsonObject& j) {
   t.config.pooling = pooling_from(j.get<std::string>("pooling"));
   t.config.feature_names = j.get<std::vector<std::string>>("features");
   t.file = file_from(j.object("file"));
+  if (j.has("keys")) {
+    t.keys = file_from(j.object("keys"));
+    t.ids = j.get<int64_t>("ids");
+  }
   if (t.config.num_embeddings < 1 || t.config.num_embeddings > kLargest || t.config.embedding_dim < 1 ||
       t.config.embedding_dim > kLargest / t.config.num_embeddings || t.config.feature_names.empty() ||
       t.file.bytes != file_bytes(header_of(t.config))) {
@@ -127,14 +133,14 @@ Manifest manifest_from(const JsonObject& j, const std::string& path) {
   return m;
 }
 
-void add_feature(ModelDescription& model, const std::string& feature, const EmbeddingBagConfig& table) {
+void add_feature(ModelDescription& model, const std::string& feature, const EmbeddingBagConfig& table, int64_t ids) {
   const auto at = std::find_if(model.features.begin(), model.features.end(),
                                [&](const ModelFeature& f) { return f.name == feature; });
   if (at == model.features.end()) {
-    model.features.push_back({feature, table.num_embeddings, {table.name}});
+    model.features.push_back({feature, ids, {table.name}});
     return;
   }
-  at->ids = std::min(at->ids, table.num_embeddings);
+  at->ids = std::min(at->ids, ids);
   at->tables.push_back(table.name);
 }
 
@@ -155,8 +161,9 @@ std::string Manifest::json() const {
   try {
     const OrderedJson content = content_of(*this);
     const std::string text = content.dump();
+    const bool keyed = std::any_of(tables.begin(), tables.end(), [](const Table& t) { return t.keys.has_value(); });
     return OrderedJson{{"format", kFormat},
-                       {"version", kVersion},
+                       {"version", keyed ? kVersion : 1},
                        {"name", name},
                        {"crc32", hex(crc_of(name + text), kSumDigits)},
                        {"content", content}}
@@ -209,9 +216,11 @@ void complete(InferenceModel& model) {
            ": a model pools by SUM or MEAN", dlrm ? "" : ", or by layers that take sequences, of pooling NONE");
     }
     model.dlrm.num_embeddings += static_cast<int64_t>(c.feature_names.size());
-    d.tables.push_back(
-        {c.name, c.num_embeddings, c.embedding_dim, *c.row_format, c.pooling, c.feature_names, t.rows.bytes()});
-    for (const std::string& feature : c.feature_names) add_feature(d, feature, c);
+    const bool keyed = c.remapping && c.remapping->keys().defined();
+    d.tables.push_back({c.name, c.num_embeddings, c.embedding_dim, *c.row_format, c.pooling, c.feature_names,
+                        t.rows.bytes(), c.remapping ? c.remapping->ids() : c.num_embeddings,
+                        keyed ? c.remapping->keys().bytes() + c.remapping->seats().bytes() : 0});
+    for (const std::string& feature : c.feature_names) add_feature(d, feature, c, d.tables.back().ids);
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,8 @@ struct Manifest {
   struct Table {
     EmbeddingBagConfig config;  // with its row_format
     StoredFile file;
+    std::optional<StoredFile> keys;  // rows have ids of their own: where those are
+    int64_t ids = 0;                 // and what they are below
   };
   std::vector<Table> tables;
   StoredFile dense;

@@ -83,13 +83,23 @@ StoredFile write_table(const Staging& staging, size_t index, RowPacker& packer, 
   return {std::move(name), file.size(), file.crc32()};
 }
 
-StoredFile write_dense(const Staging& staging, const std::map<std::string, Tensor>& dense) {
+StoredFile write_tensors(const Staging& staging, const std::string& file,
+                         const std::map<std::string, Tensor>& tensors) {
   checkpoint::StoredTensors announced;
-  for (const auto& [name, value] : dense) announced[name] = {value.dtype(), value.shape(), 0};
-  checkpoint::SafetensorsWriter writer(staging.file(kDenseFile), std::move(announced));
-  for (const auto& [name, value] : dense) writer.write(name, value);
+  for (const auto& [name, value] : tensors) announced[name] = {value.dtype(), value.shape(), 0};
+  checkpoint::SafetensorsWriter writer(staging.file(file), std::move(announced));
+  for (const auto& [name, value] : tensors) writer.write(name, value);
   writer.file().sync();
-  return {kDenseFile, writer.file().size(), writer.file().crc32()};
+  return {file, writer.file().size(), writer.file().crc32()};
+}
+
+// The ids of a table's rows, where they have any of their own.
+void write_keys(const Staging& staging, size_t index, Manifest::Table& table) {
+  const auto& remapping = table.config.remapping;
+  if (!remapping) return;
+  table.keys = write_tensors(staging, cat("table-", index, ".keys"),
+                             {{kKeysTensor, remapping->keys()}, {kSeatsTensor, remapping->seats()}});
+  table.ids = remapping->ids();
 }
 
 // What can be refused before anything is written.
@@ -103,7 +113,7 @@ void check_formats(const InferenceModel& model, const PackOptions& options) {
       fail(Code::kNotFound, "there is no table \"", name, "\" in this model, which has: ", known);
   }
   for (const QuantizedTable& t : model.tables) {
-    if (t.config.remapping) {
+    if (t.config.remapping && !t.config.remapping->keys().defined()) {
       fail(Code::kUnimplemented, "table \"", t.config.name,
            "\" has pruned rows and a remapping of ids, which a packed model cannot keep: give it the rows of all ids, "
            "those of pruned ones as zeros, and no remapping; or predict from a QuantEmbeddingBagCollection");
@@ -148,10 +158,11 @@ std::vector<TableReport> pack_model(const InferenceModel& model, const std::stri
     const auto own = options.formats.find(config.name);
     config.row_format = own == options.formats.end() ? options.format : own->second;
     RowPacker packer(model.tables[t], *config.row_format);
-    manifest.tables.push_back({config, write_table(staging, t, packer, config)});
+    manifest.tables.push_back({config, write_table(staging, t, packer, config), {}, 0});
+    write_keys(staging, t, manifest.tables.back());
     reports.push_back(packer.report());
   }
-  manifest.dense = write_dense(staging, model.dense);
+  manifest.dense = write_tensors(staging, kDenseFile, model.dense);
   checkpoint::write_text(staging.file(kManifestFile), manifest.json());
   staging.commit();
   return reports;

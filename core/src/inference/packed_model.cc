@@ -68,6 +68,26 @@ Tensor map_rows(const std::string& path, const Manifest::Table& table) {
   return file.view(kHeaderBytes, {header.rows, header.stride}, DType::kUInt8);
 }
 
+// Mapped, so that a table of any size is open at once.
+std::shared_ptr<const IndexRemapping> map_keys(const std::string& path, const Manifest::Table& table) {
+  if (!table.keys) return nullptr;
+  checkpoint::InputFile file = listed([&] { return checkpoint::InputFile(path); });
+  check_size(path, file.size(), *table.keys);
+  const checkpoint::SafetensorsReader reader(std::move(file));
+  const MappedFile memory(path);
+  const auto view = [&](const char* name, DType dtype) {
+    const checkpoint::StoredTensor* found = reader.find(name);
+    if (!found || found->dtype != dtype || found->shape.size() != 1 || found->offset % size_of(dtype) != 0)
+      fail(Code::kDataLoss, path, " is damaged: it has no list \"", name, "\" of ", to_string(dtype));
+    return memory.view(found->offset, found->shape, dtype);
+  };
+  const Tensor keys = view(kKeysTensor, DType::kInt64), seats = view(kSeatsTensor, DType::kInt32);
+  if (keys.numel() != table.config.num_embeddings)
+    fail(Code::kDataLoss, path, " is damaged: it has ", keys.numel(), " ids for ", table.config.num_embeddings,
+         " rows");
+  return IndexRemapping::keyed(table.ids, keys, seats);
+}
+
 }  // namespace
 }  // namespace inference
 
@@ -86,6 +106,7 @@ InferenceModel open_packed_model(const std::string& directory) {
   model.graph = manifest.graph;
   for (const Manifest::Table& t : manifest.tables) {
     model.tables.push_back({t.config, map_rows(cat(directory, '/', t.file.name), t)});
+    if (t.keys) model.tables.back().config.remapping = map_keys(cat(directory, '/', t.keys->name), t);
   }
   model.dense = read_dense(cat(directory, '/', manifest.dense.name), manifest.dense);
   try {
@@ -102,6 +123,9 @@ void verify_packed_model(const std::string& directory) {
   for (const Manifest::Table& t : read_manifest(directory).tables) {
     const std::string path = cat(directory, '/', t.file.name);
     check_sum(path, checkpoint::InputFile(path), t.file);
+    if (!t.keys) continue;
+    const std::string keys = cat(directory, '/', t.keys->name);
+    check_sum(keys, checkpoint::InputFile(keys), *t.keys);
   }
 }
 

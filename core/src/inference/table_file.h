@@ -11,6 +11,10 @@ namespace tessera::inference {
 inline constexpr int64_t kHeaderBytes = 4096;  // rows begin on a page
 inline constexpr int64_t kRowAlignment = 4;
 
+// Where rows have ids of their own, a safetensors file beside the table's: IndexRemapping::keyed().
+inline constexpr const char* kKeysTensor = "keys";
+inline constexpr const char* kSeatsTensor = "seats";
+
 // What a table file's first bytes are; the rest of the page is 0.
 struct TableHeader {
   char magic[8] = {'T', 'S', 'R', 'T', 'A', 'B', 'L', 'E'};

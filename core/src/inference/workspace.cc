@@ -9,8 +9,6 @@
 namespace tessera::inference {
 namespace {
 
-bool is_bad(int64_t id, int64_t rows) { return static_cast<uint64_t>(id) >= static_cast<uint64_t>(rows); }
-
 DLTensor vector_of(void* data, DType dtype, const int64_t* size) {
   return {data, kCpu.dl(), 1, to_dl(dtype), const_cast<int64_t*>(size), nullptr, 0};
 }
@@ -27,8 +25,9 @@ Slots slots_of(const InferenceModel& model, const std::string& kernel) {
       const auto& features = model.description.features;
       const auto feature =
           std::find_if(features.begin(), features.end(), [&](const ModelFeature& f) { return f.name == name; });
-      out.slots.push_back({t, static_cast<size_t>(feature - features.begin()), table.num_embeddings, table.pooling,
-                           out.width, table.embedding_dim, place.group, place.index});
+      out.slots.push_back({t, static_cast<size_t>(feature - features.begin()), model.description.tables[t].ids,
+                           table.remapping.get(), table.pooling, out.width, table.embedding_dim, place.group,
+                           place.index});
       if (!out.slots.back().sequence()) out.width += table.embedding_dim;
     }
   }
@@ -37,7 +36,7 @@ Slots slots_of(const InferenceModel& model, const std::string& kernel) {
 
 void count_bad_ids(const Slots& slots, const PredictInput& input, std::span<uint64_t> bad) {
   for (const Slot& slot : slots.slots)
-    bad[slot.table] += static_cast<uint64_t>(count_bad(input.features[slot.feature].values, slot.rows));
+    bad[slot.table] += static_cast<uint64_t>(count_bad(input.features[slot.feature].values, slot.ids));
 }
 
 Workspace::Workspace(const Runtime& runtime, const InferenceModel& model, const Slots& slots)
@@ -53,7 +52,7 @@ Workspace::Workspace(const Runtime& runtime, const InferenceModel& model, const 
   }
   sequence_offsets_.resize(slots.slots.size());
   bad_ids_.resize(model.tables.size());
-  slot_bad_.resize(slots.slots.size());
+  without_row_.resize(slots.slots.size());
 }
 
 void Workspace::reserve(const PredictInput& input) {
@@ -87,22 +86,23 @@ void Workspace::gather_slot(size_t s, const PredictInput::Feature& in, bool weig
   const Slot& slot = slots_.slots[s];
   int64_t* ends = offsets_.data() + s * in.lengths.size() + 1;
   int64_t at = *end;
-  if (slot_bad_[s] == 0 && !weights) {
+  if (!without_row_[s] && !weights) {
     std::copy(in.values.begin(), in.values.end(), ids_.begin() + at);
     for (const int32_t length : in.lengths) *ends++ = at += length;
     *end = at;
     return;
   }
-  const bool mean_of_some = slot.pooling == PoolingType::kMean && slot_bad_[s] > 0, sequence = slot.sequence();
+  const bool mean_of_some = slot.pooling == PoolingType::kMean && without_row_[s], sequence = slot.sequence();
   size_t from = 0;
   for (const int32_t length : in.lengths) {
     const float divisor = mean_of_some ? static_cast<float>(length) : 1.0f;
     for (size_t i = from; i < from + static_cast<size_t>(length); ++i) {
-      const bool bad = is_bad(in.values[i], slot.rows);
+      const int64_t row = slot.row(in.values[i]);
+      const bool bad = row < 0;
       if (bad && !sequence) continue;
       const float own = in.weights.empty() || sequence ? 1.0f : in.weights[i];
       if (weights) weights_[static_cast<size_t>(at)] = bad ? 0.0f : own / divisor;
-      ids_[static_cast<size_t>(at++)] = bad ? 0 : in.values[i];
+      ids_[static_cast<size_t>(at++)] = bad ? 0 : row;
     }
     from += static_cast<size_t>(length);
     *ends++ = at;
@@ -116,9 +116,10 @@ bool Workspace::gather(const PredictInput& input) {
   for (size_t s = 0; s < slots_.slots.size(); ++s) {
     const Slot& slot = slots_.slots[s];
     const PredictInput::Feature& in = input.features[slot.feature];
-    slot_bad_[s] = count_bad(in.values, slot.rows);
-    bad_ids_[slot.table] += static_cast<uint64_t>(slot_bad_[s]);
-    weights = weights || !in.weights.empty() || (slot_bad_[s] > 0 && slot.pooling != PoolingType::kSum);
+    const int64_t bad = count_bad(in.values, slot.ids);
+    bad_ids_[slot.table] += static_cast<uint64_t>(bad);
+    without_row_[s] = bad > 0 || slot.remapping != nullptr;
+    weights = weights || !in.weights.empty() || (without_row_[s] && slot.pooling != PoolingType::kSum);
   }
   if (weights && weights_.size() < ids_.size()) weights_.resize(ids_.size());
   for (Group& g : groups_) g.features.clear();
@@ -135,7 +136,7 @@ bool Workspace::gather(const PredictInput& input) {
       continue;
     }
     // A mean that lost ids is a sum with weights: its divisor is the bag's whole length.
-    const bool sum = slot.pooling == PoolingType::kSum || slot_bad_[s] > 0;
+    const bool sum = slot.pooling == PoolingType::kSum || without_row_[s];
     groups_[slot.group].features.push_back(
         {slot.index, sum ? TSR_POOLING_SUM : TSR_POOLING_MEAN, input.batch, first, slot.column, slots_.width});
   }

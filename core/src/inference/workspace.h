@@ -15,13 +15,17 @@ namespace tessera::inference {
 // A feature that a table looks up: one block of columns of the pooled output, in the unsharded order, or a sequence.
 struct Slot {
   size_t table = 0;
-  size_t feature = 0;  // of the description
-  int64_t rows = 0;
+  size_t feature = 0;                         // of the description
+  int64_t ids = 0;                            // valid ones are below
+  const IndexRemapping* remapping = nullptr;  // to rows; null: an id is its row
   PoolingType pooling = PoolingType::kSum;
   int64_t column = 0, dim = 0;
   size_t group = 0;   // of tables of one row format
   int32_t index = 0;  // in the group
   bool sequence() const { return pooling == PoolingType::kNone; }
+  bool valid(int64_t id) const { return static_cast<uint64_t>(id) < static_cast<uint64_t>(ids); }
+  // -1: it has none.
+  int64_t row(int64_t id) const { return !valid(id) ? -1 : remapping == nullptr ? id : remapping->row(id); }
 };
 struct Slots {
   std::vector<Slot> slots;
@@ -38,8 +42,8 @@ class Workspace {
   // `model` and `slots` outlive it.
   Workspace(const Runtime& runtime, const InferenceModel& model, const Slots& slots);
 
-  // `input` has been checked. Ids out of range are left out and count in MEAN's length, or are rows of zeros of a
-  // sequence; by table they are counted in bad_ids().
+  // `input` has been checked. Ids out of range, or without a row, are left out and count in MEAN's length, or are rows
+  // of zeros of a sequence; those out of range are counted by table in bad_ids().
   void predict(const PredictInput& input, std::span<float> scores);
   std::span<const uint64_t> bad_ids() const { return bad_ids_; }
 
@@ -65,7 +69,7 @@ class Workspace {
   std::vector<Tensor> sequence_offsets_;  // int64, by slot
   std::vector<DenseInput> sequences_;     // of the batch
   std::vector<uint64_t> bad_ids_;
-  std::vector<int64_t> slot_bad_;
+  std::vector<char> without_row_;  // by slot: some of its ids may have none
 };
 
 // The logits of the first head, valid until the graph's next forward. pooled [batch, the graph's width].

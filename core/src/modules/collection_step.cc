@@ -14,7 +14,7 @@ std::unique_ptr<EmbeddingContext::State> EmbeddingTables::Impl::start(const Keye
   for (const Slot& slot : slots) {
     const size_t key = static_cast<size_t>(batch.key_index(slot.feature));
     const EmbeddingBagConfig& table = options.tables[slot.table];
-    features.push_back({slot.feature, table.name, table.num_embeddings, first_bags[key], strides[key]});
+    features.push_back({slot.feature, table.name, table.id_bound(), first_bags[key], strides[key]});
     pooling.push_back(sequences ? PoolingType::kNone : table.pooling);
   }
   const bool weighted = options.is_weighted && !sequences;

@@ -7,8 +7,8 @@ namespace tessera {
 
 KernelConfig::KernelConfig(const LookupOptions& o, const Part* optimizer, DLDevice device) {
   for (const LookupTable& t : o.tables) {
-    tables.push_back({sizeof(tsr_kernel_table), 0, t.name.c_str(), t.rows, t.dim,
-                      t.options.empty() ? nullptr : t.options.c_str(), t.poolings, 0});
+    tables.push_back({sizeof(tsr_kernel_table), t.any_id ? uint32_t{TSR_TABLE_ANY_ID} : 0, t.name.c_str(), t.rows,
+                      t.dim, t.options.empty() ? nullptr : t.options.c_str(), t.poolings, 0});
   }
   raw.struct_size = sizeof(raw);
   raw.mode = o.train ? TSR_MODE_TRAIN : TSR_MODE_INFER;

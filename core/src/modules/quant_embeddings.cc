@@ -58,7 +58,7 @@ const LookupIds& QuantEmbeddings::Impl::check(const KeyedJaggedTensor& batch, bo
   for (size_t s = 0; s < slots.size(); ++s) {
     const EmbeddingBagConfig& table = options.tables[slots[s].table].config;
     const size_t key = slot_keys_[s];
-    BoundsFeature feature{slots[s].feature, table.name, table.num_embeddings};
+    BoundsFeature feature{slots[s].feature, table.name, table.id_bound()};
     feature.first_bag = bags.empty() ? static_cast<int64_t>(key) * batch.stride() : first_bags[key];
     feature.bags = bags.empty() ? batch.stride() : bags[key];
     feature.pruned = true;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "config/splitmix64.h"
 #include "sparse/arrays.h"
 #include "tessera/embedding_modules.h"
 
@@ -94,7 +95,67 @@ std::shared_ptr<const IndexRemapping> IndexRemapping::hash(int64_t ids, const Te
   return out;
 }
 
+namespace {
+
+constexpr int32_t kNoRow = -1;
+
+// Where the search for an id begins; `seats` is a power of two.
+uint64_t first_seat(int64_t id, int64_t seats) {
+  return mixed(static_cast<uint64_t>(id) + kGoldenStep) & static_cast<uint64_t>(seats - 1);
+}
+
+// The row of an id, or the seat where it ends up: stop(seat) where that is free.
+template <class Stop>
+int64_t find_key(const Tensor& keys, const Tensor& seats, int64_t id, const Stop& stop) {
+  const int64_t count = seats.numel(), rows = keys.numel();
+  const int32_t* seat = seats.data<int32_t>();
+  uint64_t at = first_seat(id, count);
+  for (int64_t looked = 0; looked < count; ++looked, at = (at + 1) & static_cast<uint64_t>(count - 1)) {
+    const int64_t row = seat[at];
+    if (row == kNoRow) return stop(at);
+    if (row >= 0 && row < rows && keys.data<int64_t>()[row] == id) return row;
+  }
+  return -1;
+}
+
+}  // namespace
+
+Tensor IndexRemapping::seats_of(const Tensor& keys) {
+  constexpr int64_t kMost = int64_t{1} << 30;
+  if (keys.numel() > kMost)
+    fail(Code::kUnimplemented, "a table has ", keys.numel(), " rows with ids of their own, but at most ", kMost,
+         " can be found by them");
+  int64_t count = 2;
+  while (count < 2 * keys.numel()) count *= 2;
+  Tensor seats = Tensor::empty({count}, DType::kInt32);
+  std::fill_n(seats.data<int32_t>(), count, kNoRow);
+  for (int64_t i = 0; i < keys.numel(); ++i) {
+    const int64_t id = keys.data<int64_t>()[i];
+    if (id < 0) fail(Code::kInvalidArgument, "the id ", id, " of row ", i, " is below 0");
+    const int64_t other = find_key(keys, seats, id, [&](uint64_t seat) {
+      seats.data<int32_t>()[seat] = static_cast<int32_t>(i);
+      return i;
+    });
+    if (other != i) fail(Code::kInvalidArgument, "rows ", other, " and ", i, " both are those of id ", id);
+  }
+  return seats;
+}
+
+std::shared_ptr<const IndexRemapping> IndexRemapping::keyed(int64_t ids, const Tensor& keys, const Tensor& seats) {
+  if (keys.dtype() != DType::kInt64 || seats.dtype() != DType::kInt32 || seats.numel() < 1 ||
+      (seats.numel() & (seats.numel() - 1)) != 0) {
+    fail(Code::kInvalidArgument, "an index of keys is int64 [rows] and int32 [a power of two]");
+  }
+  std::shared_ptr<IndexRemapping> out(new IndexRemapping);
+  out->ids_ = ids;
+  out->keys_ = keys;
+  out->seats_ = seats;
+  out->rows_needed_ = keys.numel();
+  return out;
+}
+
 int64_t IndexRemapping::row(int64_t id) const {
+  if (keys_.defined()) return find_key(keys_, seats_, id, [](uint64_t) { return int64_t{-1}; });
   if (map_ == nullptr) return array_[static_cast<size_t>(id)];
   const auto found = map_->rows.find(id);
   return found == map_->rows.end() ? -1 : found->second;

@@ -268,5 +268,24 @@ TEST(BoundsOfPrunedTables, FbgemmsRepairLooksBadIdsUpAsIdZero) {
   EXPECT_THAT(checked.first, HasSubstr("id 9"));
 }
 
+TEST(IndexRemapping, FindsRowsByIdsOfTheirOwn) {
+  std::vector<int64_t> ids;
+  for (uint64_t i = 0; i < 5000; ++i) ids.push_back(static_cast<int64_t>(i * 0x9e3779b97f4a7c15u >> 1));
+  const Tensor keys = Tensor::from(ids);
+  const auto remapping = IndexRemapping::keyed(INT64_MAX, keys, IndexRemapping::seats_of(keys));
+  EXPECT_FALSE(remapping->is_array());
+  EXPECT_EQ(remapping->rows_needed(), 5000);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    ASSERT_EQ(remapping->row(ids[i]), static_cast<int64_t>(i));
+    ASSERT_EQ(remapping->row(ids[i] ^ 1), -1) << i;
+  }
+  EXPECT_THROW(IndexRemapping::seats_of(Tensor::from<int64_t>({5, 7, 5})), Error);
+  EXPECT_THROW(IndexRemapping::seats_of(Tensor::from<int64_t>({5, -7})), Error);
+  EXPECT_THROW(IndexRemapping::keyed(10, keys, Tensor::from<int32_t>({0, 1, 2})), Error);
+  // Whatever a damaged index says, nothing beside it is read, and the search ends.
+  const Tensor damaged = Tensor::from<int32_t>({9, 9, -7, 9});
+  EXPECT_EQ(IndexRemapping::keyed(10, Tensor::from<int64_t>({1}), damaged)->row(1), -1);
+}
+
 }  // namespace
 }  // namespace tessera

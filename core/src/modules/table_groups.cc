@@ -98,7 +98,7 @@ std::vector<TableGroup> EmbeddingTables::Impl::grouping() const {
     one.compute_kernel = dense ? TSR_COMPUTE_DENSE : options.compute_kernel;
     if (!dense) one.optimizer = table.optimizer;
     const StartValues start{start_formula(table, options.seed, 0, 0), nullptr};
-    one.tables = {{table.name, table.num_embeddings, table.embedding_dim, {}, 0, start}};
+    one.tables = {{table.name, table.num_embeddings, table.embedding_dim, {}, 0, start, table.any_id}};
   }
   TableGroups grouped = group_tables(std::move(wanted));
   std::vector<TableGroup> out;

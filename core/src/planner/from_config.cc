@@ -73,6 +73,7 @@ std::vector<EmbeddingBagConfig> embedding_configs(const std::vector<TableConfig>
     EmbeddingBagConfig c;
     c.name = t.name;
     c.num_embeddings = t.rows;
+    c.any_id = t.any_id;
     c.embedding_dim = t.embedding_dim;
     c.feature_names = t.features;
     c.pooling = pooling_from(t.pooling);

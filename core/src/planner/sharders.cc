@@ -80,6 +80,12 @@ std::string why_not_covering(const Layout& layout, int64_t rows, int64_t cols, u
   return count == row_sets ? "" : cat("it says that it has ", row_sets, " row sets, and has ", count);
 }
 
+// Ids that have no bound are in no range.
+bool cuts_ranges(const Layout& layout, const EmbeddingBagConfig& table) {
+  return !layout.routed && std::any_of(layout.rectangles.begin(), layout.rectangles.end(),
+                                       [&](const tsr_rectangle& r) { return r.rows != table.num_embeddings; });
+}
+
 // Receives what one propose() call offers.
 class Collector {
  public:
@@ -217,6 +223,7 @@ std::vector<Layout> Sharders::propose(const std::string& sharding_type, const Em
   if (collector.layouts.empty() && !collector.refusal.empty())
     fail(Code::kUnimplemented, "sharder ", sharding_type, ", table ", table.name, ": ", collector.refusal,
          ", and it has no other");
+  if (table.any_id) std::erase_if(collector.layouts, [&](const Layout& l) { return cuts_ranges(l, table); });
   return std::move(collector.layouts);
 }
 

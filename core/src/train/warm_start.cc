@@ -119,6 +119,8 @@ class Starter {
     const std::string& name = table.stored.name;
     const std::string stored = stored_name(last_parts(table.stored.parameter, name));
     if (stored.empty()) return note("table ", name, " is not there");
+    if (table.stored.keys || tensors_->all().contains(cat(stored, '/', name, ".keys")))
+      return note("table ", name, " has rows that come on demand, here or there, and begins anew");
     const std::vector<int64_t>& shape = tensors_->all().at(stored).tensor->shape;
     if (shape.size() != 2 || shape[1] != table.stored.dim)
       return note("table ", name, " is ", checkpoint::describe(*tensors_->all().at(stored).tensor), " there, and has ",
@@ -165,7 +167,7 @@ class Starter {
 
   static void fill(const RowBlock& block, const StoredRows& rows, std::vector<float>& memory) {
     memory.resize(static_cast<size_t>(block.floats()));
-    checkpoint::read_values(block, memory.data());
+    checkpoint::BlockReader().read(block, memory.data());
     const checkpoint::BlockValues values = checkpoint::values_at(block, memory.data());
     std::vector<int64_t> ids;
     const checkpoint::RowSet here = checkpoint::table_rows(block, ids);

@@ -50,11 +50,15 @@ LocalShards local_shards(const std::vector<EmbeddingBagConfig>& tables, const Em
       if (o.train) o.optimizer = table.optimizer.name.empty() ? options.optimizer : table.optimizer;
       StartValues start;
       if (o.train) start.formula = start_formula(table, options.seed, where.row, where.col);
-      if (t < options.routers.size() && options.routers[t]) start.unroute = unrouting(options.routers[t], s);
+      const RowRouterPtr router = t < options.routers.size() ? options.routers[t] : nullptr;
+      const bool keyed = router && router->keeps_ids();
+      if (keyed)
+        start.formula.first_row = 0;
+      else if (router)
+        start.unroute = unrouting(router, s);
       const uint32_t poolings = shard_poolings(options.sequence ? PoolingType::kNone : table.pooling);
-      const bool keyed = t < options.routers.size() && options.routers[t] && options.routers[t]->keeps_ids();
       o.tables = {{table.name, keyed ? table.num_embeddings : where.rows, where.cols, kernel.options, poolings,
-                   std::move(start)}};
+                   std::move(start), table.any_id}};
       out.shards.push_back({static_cast<int>(t), static_cast<int>(s), where, 0, 0});
     }
   }

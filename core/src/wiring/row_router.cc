@@ -107,7 +107,7 @@ void RowRouter::route(std::span<const int64_t> ids, int32_t* row_sets, int64_t* 
 }
 
 std::vector<int64_t> RowRouter::unroute(int shard, int64_t first, int64_t count) const {
-  const int32_t row_set = row_sets_.of_shard[static_cast<size_t>(shard)];
+  const int32_t row_set = this->row_set(shard);
   std::vector<int64_t> rows(count), ids(count, -1);
   std::vector<int32_t> row_sets(count, row_set);
   std::iota(rows.begin(), rows.end(), first);
@@ -120,7 +120,7 @@ std::vector<int64_t> RowRouter::unroute(int shard, int64_t first, int64_t count)
     err.check(sharder_->api<tsr_sharder>().unroute(sharder_->self(), &call_for, err.out()), cat(who(), ": unroute"));
   }
   for (size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] >= 0 && ids[i] < config_.num_embeddings) continue;
+    if (ids[i] >= 0 && ids[i] < config_.id_bound()) continue;
     fail(Code::kInternal, who(), ": unroute takes row ", rows[i], " of row set ", row_set, " to id ", ids[i],
          ", but the table has ", config_.num_embeddings, " rows: it must write one of their ids for every row");
   }

@@ -82,6 +82,8 @@ void check_tiling(const EmbeddingBagConfig& table, const ParameterSharding& shar
   std::vector<tsr_rectangle> rectangles;
   for (const size_t i : sharding.distinct()) {
     const ShardMetadata& s = sharding.shards[i];
+    if (table.any_id && !sharding.routed && s.rows != table.num_embeddings)
+      refuse("it cuts rows by ranges, and the table's ids have no bound");
     rectangles.push_back({s.row, s.rows, s.col, s.cols});
   }
   const auto why_not = sharding.routed ? why_not_tiling_routed : why_not_tiling;
@@ -134,6 +136,7 @@ void Wiring::add_slots(const std::vector<EmbeddingBagConfig>& tables, const Embe
       slot.name = names[t][f];
       slot.pooling = tables[t].pooling;
       slot.rows = tables[t].num_embeddings;
+      slot.any_id = tables[t].any_id;
       slot.dim = tables[t].embedding_dim;
       slot.col = output_width_;
       slot.replicated = plan.at(tables[t].name).combine == Combine::kReplica;

@@ -23,6 +23,7 @@ struct Slot {
   std::string name;     // key of the output: "feature" or "feature@table"
   PoolingType pooling = PoolingType::kSum;
   int64_t rows = 0, dim = 0;    // of the table
+  bool any_id = false;          // its ids are not bounded by them
   int64_t col = 0;              // first column in the pooled output
   bool replicated = false;      // data parallel: looked up where the batch is
   int kept = -1;                // index into Wiring::kept(): so are some rows of the table

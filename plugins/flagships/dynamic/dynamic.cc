@@ -1,11 +1,31 @@
 // dynamic: rows that come into being when they are first asked for, in buckets that evict when they are full.
 #include "dynamic.h"
 
+#include <tessera/abi/draft/table_extra.h>
 #include <tessera/sdk/cost.h>
 
 #include "hash.h"
 
 namespace flagships {
+
+namespace {
+
+DynamicTables& tables_of(void* instance) {
+  return static_cast<DynamicTables&>(*static_cast<KernelInstance*>(instance));
+}
+tsr_code save_extra(void* instance, uint32_t table, const tsr_stream_io* io, tsr_error* err) noexcept {
+  return guard(err, [&] { tables_of(instance).save_extra(table, *io); });
+}
+tsr_code add_extra(void* instance, uint32_t table, const tsr_stream_io* io, tsr_error* err) noexcept {
+  return guard(err, [&] { tables_of(instance).add_extra(table, *io); });
+}
+
+}  // namespace
+
+const void* Dynamic::extension(std::string_view id) const {
+  static constexpr tsr_table_extra kExtra{sizeof(tsr_table_extra), 0, &flagships::save_extra, &flagships::add_extra};
+  return id == TSR_TABLE_EXTRA ? &kExtra : nullptr;
+}
 
 void Dynamic::supports(const tsr_kernel_config& config) const {
   if (std::string_view(config.compute_kernel) != kComputeKernels[0])

@@ -16,6 +16,8 @@ class DynamicTables : public KernelInstance {
   void forward(const tsr_lookup& lookup, const DLTensor& output, tsr_stream, tsr_context** context) override;
   void backward(tsr_context* context, const tsr_backward& args, tsr_stream) override;
   void release(tsr_context* context) noexcept override;
+  void save_extra(uint32_t table, const tsr_stream_io& io) const { tables_.at(table).save_extra(io); }
+  void add_extra(uint32_t table, const tsr_stream_io& io) { tables_.at(table).add_extra(io); }
   void save(uint32_t table, const tsr_stream_io& io) override { tables_.at(table).save(io); }
   void load(uint32_t table, const tsr_stream_io& io) override { tables_.at(table).load(io); }
   void export_rows(uint32_t table, uint64_t& cursor, tsr_rows& rows) override {
@@ -93,6 +95,7 @@ class Dynamic : public Kernel {
   static constexpr int32_t kDeviceTypes[] = {kDLCPU, 0};
   static constexpr uint32_t kFlags = TSR_KERNEL_ROWS_ON_DEMAND | TSR_KERNEL_PLACES_ROWS;
 
+  const void* extension(std::string_view id) const;
   void supports(const tsr_kernel_config& config) const override;
   std::unique_ptr<KernelInstance> open(const tsr_kernel_config& config) const override {
     supports(config);

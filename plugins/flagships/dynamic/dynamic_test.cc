@@ -2,6 +2,7 @@
 // a time to live, in one table and in the parts of several owners; who is admitted; evaluations; rows out and in.
 #include <unistd.h>
 
+#include <bit>
 #include <cstdio>
 #include <fstream>
 #include <map>
@@ -398,7 +399,9 @@ void check_pinned() {
 
 // What another instance takes over lives on as here, through save and load, and through rows.
 void check_moves(const std::string& evict) {
-  const std::string options = options_of(evict, 1000, 9);
+  // Sightings of ids without a row move, too.
+  std::string options = options_of(evict, 1000, 9);
+  options.insert(1, "\"admit_after\":2,");
   Bed first(kAnyId, options), loaded(kAnyId, options), imported(kAnyId, options);
   std::mt19937_64 random(5);
   for (int64_t step = 1; step <= 30; ++step) first.step(step, drawn(random, 400, 5000));
@@ -424,6 +427,11 @@ void check_moves(const std::string& evict) {
   loaded.step(1, {1, 2, 3});  // which load() forgets
   loaded.tables().load(0, io);
   imported.import(first.rows());
+  bytes.clear();
+  at = 0;
+  first.tables().save_extra(0, io);
+  imported.tables().add_extra(0, io);
+  expect(at == bytes.size() && at > 0, "all that was kept besides rows is read");
   for (int64_t step = 31; step <= 60; ++step) {
     const std::vector<int64_t> ids = drawn(random, 400, 5000);
     for (Bed* bed : {&first, &loaded, &imported}) bed->step(step, ids);
@@ -438,6 +446,36 @@ void check_moves(const std::string& evict) {
              id, " lives on otherwise");
     }
   }
+}
+
+// A table with less room keeps those of each bucket that rank highest, in whatever order they come.
+void check_less_room(const std::string& evict) {
+  Bed first(kAnyId, options_of(evict, 128, 0)), few(kAnyId, options_of(evict, 64, 0));
+  std::mt19937_64 random(7);
+  for (int64_t step = 1; step <= 30; ++step) first.step(step, drawn(random, 40, 1000));
+  const auto all = first.rows();
+  few.import(all);
+  const auto kept = few.rows();
+  const Buckets buckets(64);
+  std::map<int64_t, std::vector<std::tuple<float, uint32_t, uint64_t, int64_t>>> ranked;  // by bucket
+  for (const auto& [id, row] : all) {
+    const float count = evict == "lru"   ? 0
+                        : evict == "lfu" ? static_cast<float>(row.extra.count_bits)
+                                         : std::bit_cast<float>(row.extra.count_bits) *
+                                               std::exp2(-static_cast<float>(30 - row.extra.step) / 7);
+    ranked[buckets.of(scrambled(id))].emplace_back(count, row.extra.step, scrambled(id), id);
+  }
+  size_t want = 0;
+  for (auto& [bucket, rows] : ranked) {
+    std::sort(rows.rbegin(), rows.rend());
+    if (std::ssize(rows) > buckets.slots) rows.resize(static_cast<size_t>(buckets.slots));
+    want += rows.size();
+    for (const auto& [count, step, hash, id] : rows) {
+      expect(kept.contains(id) && kept.at(id).values == all.at(id).values, evict, ": id ", id, " ranks high, and goes");
+      if (kept.contains(id)) expect(kept.at(id).extra.step == step, evict, ": id ", id, " was seen at another time");
+    }
+  }
+  expect(kept.size() == want && want < all.size(), evict, ": ", kept.size(), " of ", all.size(), " rows, not ", want);
 }
 
 void check_refusals() {
@@ -496,7 +534,10 @@ int main() {
   check_sums();
   check_seconds();
   check_pinned();
-  for (const char* evict : {"lru", "lfu", "decayed"}) check_moves(evict);
+  for (const char* evict : {"lru", "lfu", "decayed"}) {
+    check_moves(evict);
+    check_less_room(evict);
+  }
   for (const int64_t capacity : {100, 1000, 1500}) {
     for (const char* evict : {"lru", "lfu", "decayed"}) {
       check_survivors(evict, capacity, 0);

@@ -115,7 +115,7 @@ class Index {
     if (at != kNone) {
       slots_[at].row = static_cast<uint32_t>(used_++);
     } else {
-      at = victim(key, step);
+      at = victim(key, step, step);
       if (at == kNone) return kNone;
       evicted = true;
     }
@@ -123,6 +123,24 @@ class Index {
     slots_[at].id = key.id;
     slots_[at].step = step;
     if (evict_ != Evict::kLru) counts_[at] = first_count(sightings);
+    return at;
+  }
+
+  // The same for a row that was elsewhere before and is as it was sighted there. kNone: those of its bucket all rank
+  // above it.
+  uint32_t take_back(const Key& key, uint32_t step, uint32_t count_bits, bool& evicted) {
+    evicted = false;
+    uint32_t at = used_ < max_rows_ ? empty_slot(key) : kNone;
+    if (at != kNone) {
+      slots_[at].row = static_cast<uint32_t>(used_++);
+    } else {
+      at = victim(key, step, kNone);
+      const Slot own{key.id, 0, step};
+      if (at == kNone || (!pinned(key.id) && !goes_first(at, slots_[at], own, count_bits, step))) return kNone;
+      evicted = true;
+    }
+    digest(key, at) = key.digest();
+    slots_[at].id = key.id;
     return at;
   }
 
@@ -183,26 +201,32 @@ class Index {
   }
 
   // Lower goes first: what counts as gone, then by the policy.
-  float score(uint32_t at, uint32_t step) const {
-    const Slot& slot = slots_[at];
+  float score(const Slot& slot, uint32_t count_bits, uint32_t step) const {
     if (expired(slot.step, step)) return -1;
-    if (evict_ == Evict::kLfu) return static_cast<float>(counts_[at]);
-    return evict_ == Evict::kDecayed ? decayed(counts_[at], step - slot.step) : 0;
+    if (evict_ == Evict::kLfu) return static_cast<float>(count_bits);
+    const uint32_t now = std::max(step, slot.step);
+    return evict_ == Evict::kDecayed ? decayed(count_bits, now - slot.step) : 0;
   }
   // Of equal scores the longer unseen, then the lower hash.
-  bool goes_first(uint32_t at, uint32_t other) const {
-    const Slot &a = slots_[at], &b = slots_[other];
+  static bool goes_first(const Slot& a, const Slot& b) {
     return a.step != b.step ? a.step < b.step : scrambled(a.id) < scrambled(b.id);
   }
-  uint32_t victim(const Key& key, uint32_t step) const {
+  // Whether the slot at `at` goes before an id that has none.
+  bool goes_first(uint32_t at, const Slot& slot, const Slot& other, uint32_t count_bits, uint32_t step) const {
+    const uint32_t now = std::max(step, slot.step);
+    const float own = score(slot, this->count_bits(at), now), others = score(other, count_bits, now);
+    return own != others ? own < others : goes_first(slot, other);
+  }
+  // Not one that was sighted in step `spared`.
+  uint32_t victim(const Key& key, uint32_t step, uint32_t spared) const {
     uint32_t out = kNone;
     float lowest = 0;
     for (int64_t i = 0; i < buckets_.slots; ++i) {
       const auto at = static_cast<uint32_t>(first_slot(key) + i);
-      if (digest(key, at) == 0 || slots_[at].step == step) continue;
+      if (digest(key, at) == 0 || slots_[at].step == spared) continue;
       if (!pinned_.empty() && pinned(slots_[at].id)) continue;
-      const float own = score(at, step);
-      if (out != kNone && (own > lowest || (own == lowest && !goes_first(at, out)))) continue;
+      const float own = score(slots_[at], count_bits(at), step);
+      if (out != kNone && (own > lowest || (own == lowest && !goes_first(slots_[at], slots_[out])))) continue;
       out = at;
       lowest = own;
     }
@@ -239,16 +263,36 @@ class StepTimes {
 
   // The first step that is not; `time` is that of the step, in seconds.
   uint32_t first_young(uint32_t step, double time) {
-    if (times_.empty() || time >= times_.back().time + seconds_ / kKept) times_.push_back({time, step});
+    if (times_.empty() || time >= times_.back().time + seconds_ / kKept) times_.push_back({time, uint64_t{step}});
     while (times_.size() > 1 && times_[1].time <= time - seconds_) times_.pop_front();
-    return times_.front().time <= time - seconds_ ? times_.front().step : 0;
+    return times_.front().time <= time - seconds_ ? static_cast<uint32_t>(times_.front().step) : 0;
+  }
+
+  bool empty() const { return times_.empty(); }
+  template <class Write>
+  void save(const Write& write) const {
+    const uint64_t count = times_.size();
+    write(&count, sizeof(count));
+    for (const Moment& m : times_) write(&m, sizeof(m));
+  }
+  // The steps were the same everywhere, and the clocks nearly so: the first ones serve.
+  template <class Read>
+  void add(const Read& read) {
+    const bool kept = times_.empty() && seconds_ > 0;
+    uint64_t count = 0;
+    read(&count, sizeof(count));
+    for (; count > 0; --count) {
+      Moment m{};
+      read(&m, sizeof(m));
+      if (kept) times_.push_back(m);
+    }
   }
 
  private:
   static constexpr double kKept = 256;  // steps that are remembered, of the time
   struct Moment {
     double time;
-    uint32_t step;
+    uint64_t step;
   };
   double seconds_ = 0;
   std::deque<Moment> times_;
@@ -261,7 +305,10 @@ class Sketch {
   static constexpr int64_t kCounters = 256;
   Sketch() = default;
   explicit Sketch(int64_t buckets)
-      : counters_(static_cast<uint64_t>(buckets * kCounters)), counted_(static_cast<uint64_t>(buckets)) {}
+      : buckets_(buckets),
+        counters_(static_cast<uint64_t>(buckets * kCounters)),
+        counted_(static_cast<uint64_t>(buckets)) {}
+  bool empty() const { return buckets_ == 0; }
 
   // Sightings with these ones, about: never too few since the counters were last halved.
   uint32_t add(const Key& key, uint32_t sightings) {
@@ -279,7 +326,46 @@ class Sketch {
     return seen;
   }
 
+  // Of the buckets that have counted anything.
+  template <class Write>
+  void save(const Write& write) const {
+    Saved head{buckets_, 0};
+    for (int64_t b = 0; b < buckets_; ++b) head.used += of(b) > 0 ? 1 : 0;
+    write(&head, sizeof(head));
+    for (int64_t b = 0; b < buckets_; ++b) {
+      if (of(b) == 0) continue;
+      const int64_t own[2] = {b, of(b)};
+      write(own, sizeof(own));
+      write(counters_.data() + b * kCounters, kCounters);
+    }
+  }
+  // Of a table with other buckets nothing can be told.
+  template <class Read>
+  void add(const Read& read) {
+    Saved head{};
+    read(&head, sizeof(head));
+    for (; head.used > 0; --head.used) {
+      int64_t own[2] = {};
+      uint8_t counters[kCounters];
+      read(own, sizeof(own));
+      read(counters, sizeof(counters));
+      if (head.buckets != buckets_ || own[0] < 0 || own[0] >= buckets_) continue;
+      auto& counted = counted_[static_cast<uint64_t>(own[0])];
+      counted = std::max(counted, static_cast<uint32_t>(own[1]));
+      for (int64_t i = 0; i < kCounters; ++i) {
+        uint8_t& counter = counters_[static_cast<uint64_t>(own[0] * kCounters + i)];
+        counter = std::max(counter, counters[i]);
+      }
+    }
+  }
+
  private:
+  struct Saved {
+    int64_t buckets, used;
+  };
+  int64_t of(int64_t bucket) const { return counted_[static_cast<uint64_t>(bucket)]; }
+
+  int64_t buckets_ = 0;
   Pages<uint8_t> counters_;
   Pages<uint32_t> counted_;
 };

@@ -21,6 +21,8 @@ struct Saved {
 };
 constexpr char kMagic[8] = {'T', 'S', 'R', 'D', 'Y', 'N', 'A', '\0'};
 
+constexpr uint32_t kVersion = 2;  // 1: without what is kept besides rows
+
 void write(const tsr_stream_io& io, const void* bytes, uint64_t size) {
   Call call;
   call.check(io.write(io.self, bytes, size, call.err()));
@@ -28,6 +30,11 @@ void write(const tsr_stream_io& io, const void* bytes, uint64_t size) {
 void read(const tsr_stream_io& io, void* bytes, uint64_t size) {
   Call call;
   call.check(io.read(io.self, bytes, size, call.err()));
+}
+// nullptr: nobody wants them.
+void read_into(const tsr_stream_io& io, float* values, int64_t count) {
+  std::vector<float> unwanted(values == nullptr ? static_cast<size_t>(count) : 0);
+  read(io, values == nullptr ? unwanted.data() : values, static_cast<uint64_t>(count) * sizeof(float));
 }
 
 }  // namespace
@@ -57,34 +64,51 @@ void Table::export_rows(uint64_t& cursor, tsr_rows& rows) const {
   }
 }
 
-uint32_t Table::place_of(int64_t id) {
+// A slot for a row that is given to the table, where it ranks above the bucket's last one. kNone: it does not.
+uint32_t Table::place_of(int64_t id, const Extra* given) {
   const Key own = key(id);
+  const Extra extra = given == nullptr ? Extra{0, index_.first_count(1)} : *given;
   uint32_t slot = index_.find(own);
-  if (slot != kNone) return slot;
-  bool evicted = false;
-  slot = index_.take(own, 0, 1, evicted);
-  if (slot == kNone)
-    fail(TSR_RESOURCE_EXHAUSTED, "table \"", shape_.name, "\" has no room for the row of id ", id,
-         ": its bucket is full of rows that were never trained, give the table more rows");
-  evictions_ += evicted ? 1 : 0;
-  begin(index_.slot(slot).row, id);
+  const bool restored = slot == kNone || given != nullptr;
+  if (slot == kNone) {
+    bool evicted = false;
+    slot = index_.take_back(own, extra.step, extra.count_bits, evicted);
+    evictions_ += evicted ? 1 : 0;
+    if (slot != kNone) begin(index_.slot(slot).row, id);
+  }
+  if (slot != kNone && restored) index_.restore(slot, extra.step, extra.count_bits);
   return slot;
 }
 
 void Table::import_rows(const tsr_rows& rows) {
+  if ((rows.flags & TSR_ROWS_REPLACE) != 0) clear();
   const auto ids = elements<const int64_t>(*rows.ids, "ids");
   for (int64_t i = 0; i < rows.count; ++i) {
-    const uint32_t slot = place_of(ids[static_cast<size_t>(i)]);
-    move_row(rows, i, slot, [](float* own, const float* in, int64_t n) { std::copy_n(in, n, own); });
-    if (rows.extra == nullptr) continue;
     Extra extra{};
-    std::memcpy(&extra, static_cast<const char*>(rows.extra) + i * rows.extra_stride, extra_bytes());
-    index_.restore(slot, extra.step, extra.count_bits);
+    if (rows.extra != nullptr)
+      std::memcpy(&extra, static_cast<const char*>(rows.extra) + i * rows.extra_stride, extra_bytes());
+    const uint32_t slot = place_of(ids[static_cast<size_t>(i)], rows.extra == nullptr ? nullptr : &extra);
+    if (slot == kNone) continue;
+    move_row(rows, i, slot, [](float* own, const float* in, int64_t n) { std::copy_n(in, n, own); });
   }
 }
 
+void Table::save_extra(const tsr_stream_io& io) const {
+  if (!sketch_.empty() || !times_.empty()) write_extra(io);
+}
+
+void Table::write_extra(const tsr_stream_io& io) const {
+  sketch_.save([&](const void* bytes, uint64_t size) { write(io, bytes, size); });
+  times_.save([&](const void* bytes, uint64_t size) { write(io, bytes, size); });
+}
+
+void Table::add_extra(const tsr_stream_io& io) {
+  sketch_.add([&](void* bytes, uint64_t size) { read(io, bytes, size); });
+  times_.add([&](void* bytes, uint64_t size) { read(io, bytes, size); });
+}
+
 void Table::save(const tsr_stream_io& io) const {
-  Header header{{}, 1, optimizer_.num_states(), shape_.dim, index_.num_slots(), index_.used()};
+  Header header{{}, kVersion, optimizer_.num_states(), shape_.dim, index_.num_slots(), index_.used()};
   std::memcpy(header.magic, kMagic, sizeof(kMagic));
   write(io, &header, sizeof(header));
   for (int64_t i = 0; i < index_.num_slots(); ++i) {
@@ -97,12 +121,13 @@ void Table::save(const tsr_stream_io& io) const {
     for (uint32_t k = 0; k < header.num_states; ++k)
       write(io, state(k, own), static_cast<uint64_t>(width(k)) * sizeof(float));
   }
+  write_extra(io);
 }
 
 void Table::load(const tsr_stream_io& io) {
   Header header{};
   read(io, &header, sizeof(header));
-  if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0 || header.version != 1)
+  if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0 || header.version < 1 || header.version > kVersion)
     fail(TSR_DATA_LOSS, "table \"", shape_.name, "\": these are no rows that kernel dynamic has saved");
   if (header.dim != shape_.dim || header.num_states != optimizer_.num_states())
     fail(TSR_FAILED_PRECONDITION, "table \"", shape_.name, "\": rows of ", header.dim, " columns and ",
@@ -111,17 +136,18 @@ void Table::load(const tsr_stream_io& io) {
   for (int64_t i = 0; i < header.rows; ++i) {
     Saved saved{};
     read(io, &saved, sizeof(saved));
-    if (saved.id < 0 || saved.id >= shape_.rows)
-      fail(TSR_DATA_LOSS, "table \"", shape_.name, "\" has ids below ", shape_.rows, ", but a saved row has id ",
+    if (saved.id < 0 || saved.id >= shape_.ids)
+      fail(TSR_DATA_LOSS, "table \"", shape_.name, "\" has ids below ", shape_.ids, ", but a saved row has id ",
            saved.id);
     // A table of another size gives the row a slot as to a new one.
     const bool as_saved = header.slots == index_.num_slots() && index_.put(key(saved.id), saved.slot);
-    const uint32_t slot = as_saved ? saved.slot : place_of(saved.id), own = index_.slot(slot).row;
-    index_.restore(slot, saved.extra.step, saved.extra.count_bits);
-    read(io, row(own), static_cast<uint64_t>(shape_.dim) * sizeof(float));
-    for (uint32_t k = 0; k < header.num_states; ++k)
-      read(io, state(k, own), static_cast<uint64_t>(width(k)) * sizeof(float));
+    if (as_saved) index_.restore(saved.slot, saved.extra.step, saved.extra.count_bits);
+    const uint32_t slot = as_saved ? saved.slot : place_of(saved.id, &saved.extra);
+    const uint32_t own = slot == kNone ? 0 : index_.slot(slot).row;
+    read_into(io, slot == kNone ? nullptr : row(own), shape_.dim);
+    for (uint32_t k = 0; k < header.num_states; ++k) read_into(io, slot == kNone ? nullptr : state(k, own), width(k));
   }
+  if (header.version > 1) add_extra(io);
 }
 
 tsr_kernel_stats Table::stats() const {

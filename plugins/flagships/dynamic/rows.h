@@ -12,11 +12,12 @@ constexpr int64_t kMostRows = 4'000'000'000;  // of a shard: slots have 32 bits
 // What a table is, of its config and its options.
 struct TableShape {
   explicit TableShape(const tsr_kernel_table& table, const OptimizerRef& optimizer)
-      : name(table.name), rows(table.rows), dim(table.dim), policy(table) {
+      : name(table.name), rows(table.rows), ids(table.rows), dim(table.dim), policy(table) {
     int64_t floats = dim;
     for (uint32_t k = 0; k < optimizer.num_states(); ++k) floats += optimizer.state_width(k, dim);
     row_bytes = static_cast<uint64_t>(floats) * sizeof(float);
-    capacity = policy.capacity > 0 ? std::min(policy.capacity, rows) : rows;
+    if ((table.flags & TSR_TABLE_ANY_ID) != 0) ids = INT64_MAX;
+    capacity = policy.capacity > 0 ? std::min(policy.capacity, ids) : rows;
     if (policy.max_bytes > 0) capacity = std::min(capacity, static_cast<int64_t>(policy.max_bytes / row_bytes));
     if (capacity > kMostRows)
       fail(TSR_UNIMPLEMENTED, "table \"", name, "\" has room for ", capacity, " rows, but a shard holds at most ",
@@ -26,10 +27,12 @@ struct TableShape {
            row_bytes);
   }
   // Every id has its own slot: none is ever evicted.
-  bool has_room_for_all() const { return capacity >= rows; }
+  bool has_room_for_all() const { return capacity >= ids; }
 
   std::string name;
-  int64_t rows, dim;
+  int64_t rows;  // wanted, and a bound of the ids where there is no other
+  int64_t ids;   // are below
+  int64_t dim;
   Policy policy;
   uint64_t row_bytes;  // and of its states
   int64_t capacity;
@@ -45,7 +48,7 @@ class Table {
 
   Table(TableShape shape, uint32_t number, const OptimizerRef& optimizer, StartValues start)
       : shape_(std::move(shape)), number_(number), optimizer_(optimizer), start_(start) {
-    buckets_ = shape_.has_room_for_all() ? all_ids(shape_.rows) : Buckets(shape_.capacity);
+    buckets_ = shape_.has_room_for_all() ? all_ids(shape_.ids) : Buckets(shape_.capacity);
     clear();
   }
 
@@ -88,6 +91,9 @@ class Table {
   void import_rows(const tsr_rows& rows);
   void save(const tsr_stream_io& io) const;
   void load(const tsr_stream_io& io);
+  // What is kept of the table besides rows (abi/draft/table_extra.h).
+  void save_extra(const tsr_stream_io& io) const;
+  void add_extra(const tsr_stream_io& io);
   tsr_kernel_stats stats() const;
 
  private:
@@ -127,7 +133,8 @@ class Table {
     }
     return shape_.policy.admit_after <= 1 || sketch_.add(key, sightings) >= shape_.policy.admit_after;
   }
-  uint32_t place_of(int64_t id);  // found or taken, for import
+  uint32_t place_of(int64_t id, const Extra* given);
+  void write_extra(const tsr_stream_io& io) const;
   template <class Move>
   void move_row(const tsr_rows& rows, int64_t i, uint32_t slot, const Move& move) const;
 

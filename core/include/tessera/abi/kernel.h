@@ -31,13 +31,18 @@ enum {
   /* On an instance opened to infer, forward is [any-thread]; the host then serves several threads from one. */
   TSR_KERNEL_FORWARD_ANY_THREAD = 1 << 1,
   /* A row comes into being when a lookup without TSR_LOOKUP_READ_ONLY, or import_rows, first names it; a table's `rows`
-   * bound its ids and cost no memory. export_rows gives the rows there are, by a cursor of the kernel's own. */
+   * bound its ids and cost no memory, unless TSR_TABLE_ANY_ID says otherwise. export_rows gives the rows there are, by
+   * a cursor of the kernel's own. Such a kernel knows TSR_TABLE_ANY_ID and TSR_ROWS_REPLACE. */
   TSR_KERNEL_ROWS_ON_DEMAND = 1 << 16
 };
 
+/* Of tsr_kernel_table::flags, for kernels with TSR_KERNEL_ROWS_ON_DEMAND alone: ids are any in [0, INT64_MAX), and
+ * `rows` says how many rows are wanted at a time. */
+enum { TSR_TABLE_ANY_ID = 1 << 16 };
+
 typedef struct tsr_kernel_table {
   uint32_t struct_size;
-  uint32_t flags; /* none is defined: 0 */
+  uint32_t flags; /* TSR_TABLE_* */
   const char* name;
   int64_t rows;        /* may be 0 */
   int64_t dim;         /* columns of this shard */
@@ -155,10 +160,14 @@ typedef struct tsr_row_gradient {
   DLTensor values; /* float32 [u, dim] */
 } tsr_row_gradient;
 
+/* Of tsr_rows::flags, in import_rows of a kernel with TSR_KERNEL_ROWS_ON_DEMAND: the rows that the table had before are
+ * given up first, and what the kernel kept of it besides. `count` may be 0. */
+enum { TSR_ROWS_REPLACE = 1 << 16 };
+
 /* Rows on their way in or out, host memory. */
 typedef struct tsr_rows {
   uint32_t struct_size;
-  uint32_t flags;                /* none is defined: 0 */
+  uint32_t flags;                /* TSR_ROWS_* */
   uint32_t num_states;           /* as the optimizer has; 0: states are left alone */
   uint32_t extra_stride;         /* bytes from row to row of `extra` */
   int64_t count;                 /* rows in use: set by the caller of import_rows, by export_rows itself */

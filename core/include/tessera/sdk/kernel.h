@@ -177,9 +177,16 @@ class Kernel {
 
  private:
   static KernelInstance& instance_of(void* instance) { return *static_cast<KernelInstance*>(instance); }
+  template <class C>
+  static constexpr bool rows_on_demand() {
+    if constexpr (requires { C::kFlags; }) return (C::kFlags & TSR_KERNEL_ROWS_ON_DEMAND) != 0;
+    return false;
+  }
+  template <class C>
   static const tsr_kernel_config& known(const tsr_kernel_config& config) {
     check_flags(config.flags, 0, "tsr_kernel_config");
-    for (uint32_t t = 0; t < config.num_tables; ++t) check_flags(table_of(config, t).flags, 0, "tsr_kernel_table");
+    for (uint32_t t = 0; t < config.num_tables; ++t)
+      check_flags(table_of(config, t).flags, rows_on_demand<C>() ? TSR_TABLE_ANY_ID : 0, "tsr_kernel_table");
     const tsr_start_values* start = read_struct(config).start_values;
     if (start != nullptr) check_flags(start->flags, 0, "tsr_start_values");
     return config;
@@ -209,19 +216,19 @@ class Kernel {
 
   template <class C>
   static tsr_code supports_slot(void* self, const tsr_kernel_config* config, tsr_error* why) noexcept {
-    return guard(why, [&] { static_cast<const C*>(self)->supports(known(*config)); });
+    return guard(why, [&] { static_cast<const C*>(self)->supports(known<C>(*config)); });
   }
   template <class C>
   static tsr_code estimate_slot(void* self, const tsr_kernel_config* config, const tsr_workload* workload,
                                 tsr_estimate* estimate, tsr_error* err) noexcept {
     return guard(err, [&] {
-      write_struct(static_cast<const C*>(self)->estimate(known(*config), read_struct(*workload)), estimate);
+      write_struct(static_cast<const C*>(self)->estimate(known<C>(*config), read_struct(*workload)), estimate);
     });
   }
   template <class C>
   static tsr_code open_slot(void* self, const tsr_kernel_config* config, void** instance, tsr_error* err) noexcept {
     return guard(err, [&] {
-      std::unique_ptr<KernelInstance> made = static_cast<const C*>(self)->open(known(*config));
+      std::unique_ptr<KernelInstance> made = static_cast<const C*>(self)->open(known<C>(*config));
       if (made == nullptr) fail(TSR_INTERNAL, "open() returned no instance: return one, or throw Failure");
       made->num_tables_ = config->num_tables;
       *instance = made.release();
@@ -258,9 +265,10 @@ class Kernel {
                               tsr_error* err) noexcept {
     return guard(err, [&] { instance_of(instance).export_rows(table, *cursor, known(*rows)); });
   }
+  template <class C>
   static tsr_code import_slot(void* instance, uint32_t table, const tsr_rows* rows, tsr_error* err) noexcept {
     return guard(err, [&] {
-      check_flags(rows->flags, 0, "tsr_rows");
+      check_flags(rows->flags, rows_on_demand<C>() ? TSR_ROWS_REPLACE : 0, "tsr_rows");
       instance_of(instance).import_rows(table, *rows);
     });
   }
@@ -295,7 +303,7 @@ constexpr tsr_kernel Kernel::make_table() {
   t.save = &save_slot;
   t.load = &load_slot;
   if (detail::overrides(&I::export_rows, &Base::export_rows)) t.export_rows = &export_slot;
-  if (detail::overrides(&I::import_rows, &Base::import_rows)) t.import_rows = &import_slot;
+  if (detail::overrides(&I::import_rows, &Base::import_rows)) t.import_rows = &import_slot<C>;
   t.stats = &stats_slot;
   if (detail::overrides(&I::adopt_rows, &Base::adopt_rows)) t.adopt_rows = &adopt_slot;
   return t;

@@ -1,0 +1,264 @@
+// Rows of a kernel's instance on their way in and out.
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "modules/lookup_impl.h"
+#include "tessera/abi/draft/table_extra.h"
+
+namespace tessera {
+namespace {
+
+// Rows moved per call of export_rows and import_rows: bounds the memory for their ids.
+constexpr int64_t kRowsPerCall = 1 << 16;
+// And of new rows, whose values are made first.
+constexpr int64_t kRowsPerStart = 1 << 13;
+
+// tsr_rows over the caller's memory, for one call.
+struct RawRows {
+  RawRows(Tensor& ids, const LookupTable& table, const std::vector<Lookup::State>& states, int64_t count,
+          const float* weights, std::span<const float* const> values, int64_t first) {
+    ids_ = ids.first({count}).dl();
+    row_shape_[0] = count;
+    row_shape_[1] = table.dim;
+    ids_.shape = row_shape_;
+    weights_ = view(weights + first * table.dim, 2);
+    state_views_.reserve(values.size());
+    for (size_t k = 0; k < values.size(); ++k) {
+      const int64_t width = states[k].per_row ? 1 : table.dim;
+      state_views_.push_back(view(values[k] + first * width, states[k].per_row ? 1 : 2));
+    }
+    for (const DLTensor& v : state_views_) state_pointers_.push_back(&v);
+    const auto num_states = static_cast<uint32_t>(values.size());
+    raw = {sizeof(tsr_rows), 0, num_states, 0, count, &ids_, &weights_, state_pointers_.data(), nullptr};
+  }
+  RawRows(const RawRows&) = delete;
+  RawRows& operator=(const RawRows&) = delete;
+  void take_extra(const void* extra, int64_t bytes, int64_t first) {
+    if (extra == nullptr) return;
+    raw.extra = static_cast<char*>(const_cast<void*>(extra)) + first * bytes;
+    raw.extra_stride = static_cast<uint32_t>(bytes);
+  }
+
+  tsr_rows raw;
+
+ private:
+  // The ABI has one struct for both ways; import only reads.
+  DLTensor view(const float* data, int32_t ndim) {
+    return {const_cast<float*>(data), kCpu.dl(), ndim, to_dl(DType::kFloat32), row_shape_, nullptr, 0};
+  }
+
+  int64_t row_shape_[2];
+  DLTensor ids_;
+  DLTensor weights_;
+  std::vector<DLTensor> state_views_;
+  std::vector<const DLTensor*> state_pointers_;
+};
+
+void check_range(const LookupTable& table, int64_t first, int64_t count, size_t states, size_t wanted) {
+  TESSERA_CHECK(first >= 0 && count >= 0 && first + count <= table.rows, "rows ", first, " + ", count, " of ",
+                table.rows);
+  TESSERA_CHECK(wanted == 0 || wanted == states, "the optimizer has ", states, " states");
+}
+
+}  // namespace
+
+void Lookup::read_rows(int table, int64_t first, int64_t count, float* weights, std::span<float* const> states,
+                       void* extra) const {
+  impl_->need(impl_->api->export_rows, "hand out ranges of rows");
+  const LookupTable& t = impl_->table(table);
+  check_range(t, first, count, impl_->states.size(), states.size());
+  Tensor ids = Tensor::empty({std::min(count, kRowsPerCall)}, DType::kInt64);
+  const std::vector<const float*> into(states.begin(), states.end());
+  const int64_t extra_row = extra == nullptr ? 0 : extra_bytes(table);
+  for (int64_t done = 0; done < count;) {
+    RawRows rows(ids, t, impl_->states, std::min(count - done, kRowsPerCall), weights, into, done);
+    rows.take_extra(extra, extra_row, done);
+    uint64_t cursor = static_cast<uint64_t>(first + done);
+    AbiError error;
+    const plugin::CallScope call(*impl_->kernel, "export_rows");
+    impl_->check(
+        impl_->api->export_rows(impl_->instance, static_cast<uint32_t>(table), &cursor, &rows.raw, error.out()), error);
+    if (rows.raw.count <= 0 || ids.data<int64_t>()[0] != first + done) {
+      fail(Code::kUnimplemented, "kernel \"", kernel_id(), "\" holds table \"", t.name, "\" not as a range of rows");
+    }
+    done += rows.raw.count;
+  }
+}
+
+void Lookup::write_rows(int table, int64_t first, int64_t count, const float* weights,
+                        std::span<const float* const> states, const void* extra) {
+  const LookupTable& t = impl_->table(table);
+  check_range(t, first, count, impl_->states.size(), states.size());
+  Tensor ids = Tensor::empty({std::min(count, kRowsPerCall)}, DType::kInt64);
+  const int64_t extra_row = extra == nullptr ? 0 : extra_bytes(table);
+  for (int64_t done = 0; done < count;) {
+    RawRows rows(ids, t, impl_->states, std::min(count - done, kRowsPerCall), weights, states, done);
+    rows.take_extra(extra, extra_row, done);
+    for (int64_t i = 0; i < rows.raw.count; ++i) ids.data<int64_t>()[i] = first + done + i;
+    impl_->import(table, rows.raw);
+    done += rows.raw.count;
+  }
+}
+
+bool Lookup::rows_on_demand() const { return impl_->rows_on_demand(); }
+
+int64_t Lookup::export_rows(int table, uint64_t& cursor, std::span<int64_t> ids, float* weights,
+                            std::span<float* const> states, void* extra) const {
+  impl_->need(impl_->api->export_rows, "hand out rows");
+  Tensor into = Tensor::borrow(ids.data(), {std::ssize(ids)}, DType::kInt64);
+  const std::vector<const float*> values(states.begin(), states.end());
+  RawRows rows(into, impl_->table(table), impl_->states, std::ssize(ids), weights, values, 0);
+  if (extra != nullptr) rows.take_extra(extra, extra_bytes(table), 0);
+  AbiError error;
+  const plugin::CallScope call(*impl_->kernel, "export_rows");
+  impl_->check(impl_->api->export_rows(impl_->instance, static_cast<uint32_t>(table), &cursor, &rows.raw, error.out()),
+               error);
+  if (rows.raw.count < 0 || rows.raw.count > std::ssize(ids))
+    fail(Code::kInternal, kernel_id(), ": export_rows gives ", rows.raw.count, " rows, where ", ids.size(),
+         " have room");
+  return rows.raw.count;
+}
+
+void Lookup::import_rows(int table, std::span<const int64_t> ids, const float* weights,
+                         std::span<const float* const> states, const void* extra) {
+  Tensor from = Tensor::borrow(const_cast<int64_t*>(ids.data()), {std::ssize(ids)}, DType::kInt64);
+  RawRows rows(from, impl_->table(table), impl_->states, std::ssize(ids), weights, states, 0);
+  if (extra != nullptr) rows.take_extra(extra, extra_bytes(table), 0);
+  impl_->import(table, rows.raw);
+}
+
+void Lookup::clear_rows(int table) {
+  Tensor none = Tensor::empty({0}, DType::kInt64);
+  const float no_weights = 0;
+  RawRows rows(none, impl_->table(table), impl_->states, 0, &no_weights, {}, 0);
+  rows.raw.flags = TSR_ROWS_REPLACE;
+  impl_->import(table, rows.raw);
+}
+
+namespace {
+
+// Bytes of a table that a kernel writes or reads, one piece after the other.
+struct ByteStream {
+  std::string written;
+  std::string_view to_read;
+
+  tsr_stream_io raw() { return {sizeof(tsr_stream_io), 0, this, write, read}; }
+  static tsr_code write(void* self, const void* bytes, uint64_t size, tsr_error* err) noexcept {
+    return sdk::guard(err,
+                      [&] { static_cast<ByteStream*>(self)->written.append(static_cast<const char*>(bytes), size); });
+  }
+  static tsr_code read(void* self, void* bytes, uint64_t size, tsr_error* err) noexcept {
+    return sdk::guard(err, [&] {
+      std::string_view& left = static_cast<ByteStream*>(self)->to_read;
+      if (size > left.size()) sdk::fail(TSR_DATA_LOSS, "it ends ", size - left.size(), " bytes early");
+      std::copy_n(left.data(), size, static_cast<char*>(bytes));
+      left.remove_prefix(size);
+    });
+  }
+};
+
+}  // namespace
+
+std::string Lookup::table_extra(int table) const {
+  impl_->table(table);
+  const auto* draft = impl_->kernel->extension<tsr_table_extra>(TSR_TABLE_EXTRA);
+  if (draft == nullptr) return "";
+  ByteStream bytes;
+  const tsr_stream_io io = bytes.raw();
+  AbiError error;
+  const plugin::CallScope call(*impl_->kernel, "table_extra.save");
+  impl_->check(draft->save(impl_->instance, static_cast<uint32_t>(table), &io, error.out()), error);
+  return std::move(bytes.written);
+}
+
+void Lookup::add_table_extra(int table, std::string_view saved) {
+  impl_->table(table);
+  const auto* draft = impl_->kernel->extension<tsr_table_extra>(TSR_TABLE_EXTRA);
+  if (draft == nullptr) return;  // a kernel may keep less than the one that saved
+  ByteStream bytes{{}, saved};
+  const tsr_stream_io io = bytes.raw();
+  AbiError error;
+  const plugin::CallScope call(*impl_->kernel, "table_extra.add");
+  impl_->check(draft->add(impl_->instance, static_cast<uint32_t>(table), &io, error.out()), error);
+}
+
+int64_t Lookup::extra_bytes(int table) const {
+  const uint32_t bytes = stats(table).extra_bytes;
+  if (bytes % 4 != 0) fail(Code::kInternal, kernel_id(), ": ", bytes, " extra bytes of a row are no multiple of 4");
+  return bytes;
+}
+
+void Lookup::adopt_rows(int table, const Tensor& rows) {
+  const LookupTable& t = impl_->table(table);
+  if (!TSR_HAS(tsr_kernel, impl_->api, adopt_rows)) {
+    fail(Code::kUnimplemented, "kernel \"", kernel_id(), "\" cannot read stored rows in place");
+  }
+  if (rows.dtype() != DType::kUInt8 || rows.dim() != 2 || rows.size(0) != t.rows) {
+    fail(Code::kInvalidArgument, "the stored rows of table \"", t.name, "\" must be uint8 [", t.rows,
+         ", bytes of a row]");
+  }
+  const tsr_stored_rows raw{sizeof(tsr_stored_rows), 0, rows.raw(), static_cast<uint64_t>(rows.bytes()), rows.size(1)};
+  AbiError error;
+  const plugin::CallScope call(*impl_->kernel, "adopt_rows");
+  impl_->check(impl_->api->adopt_rows(impl_->instance, static_cast<uint32_t>(table), &raw, error.out()), error);
+  impl_->adopted.resize(impl_->options.tables.size());
+  impl_->adopted[static_cast<size_t>(table)] = rows;
+}
+
+void Lookup::start_rows() {
+  if (makes_rows()) return;
+  std::vector<int64_t> rows;
+  std::vector<float> values;
+  for (size_t t = 0; t < options().tables.size(); ++t) {
+    const LookupTable& table = options().tables[t];
+    if (table.start.formula.scale == 0) continue;  // as they are
+    for (int64_t first = 0; first < table.rows; first += static_cast<int64_t>(rows.size())) {
+      rows.resize(static_cast<size_t>(std::min(kRowsPerStart, table.rows - first)));
+      std::iota(rows.begin(), rows.end(), first);
+      values.resize(rows.size() * static_cast<size_t>(table.dim));
+      table.start.fill(rows, table.dim, values.data());
+      write_rows(static_cast<int>(t), first, static_cast<int64_t>(rows.size()), values.data());
+    }
+  }
+}
+
+Tensor Lookup::weight(int table) const {
+  const LookupTable& t = impl_->table(table);
+  Tensor out = Tensor::empty({t.rows, t.dim});
+  read_rows(table, 0, t.rows, out.data<float>());
+  return out;
+}
+
+Tensor Lookup::state(int table, int k) const {
+  const LookupTable& t = impl_->table(table);
+  TESSERA_CHECK(k >= 0 && static_cast<size_t>(k) < impl_->states.size(), "state ", k);
+  Tensor weights = Tensor::empty({t.rows, t.dim});
+  std::vector<Tensor> all;
+  std::vector<float*> into;
+  for (const State& s : impl_->states) {
+    all.push_back(Tensor::empty(s.per_row ? std::vector<int64_t>{t.rows} : std::vector<int64_t>{t.rows, t.dim}));
+    into.push_back(all.back().data<float>());
+  }
+  read_rows(table, 0, t.rows, weights.data<float>(), into);
+  return all[static_cast<size_t>(k)];
+}
+
+void Lookup::set_weight(int table, const Tensor& value) {
+  const LookupTable& t = impl_->table(table);
+  TESSERA_CHECK(value.numel() == t.rows * t.dim, "table ", t.name, " has ", t.rows, " x ", t.dim, " weights");
+  const Tensor as_float = value.to(DType::kFloat32);
+  write_rows(table, 0, t.rows, as_float.data<float>());
+}
+
+tsr_kernel_stats Lookup::stats(int table) const {
+  impl_->table(table);
+  tsr_kernel_stats out{};
+  out.struct_size = sizeof(out);
+  AbiError error;
+  const plugin::CallScope call(*impl_->kernel, "stats");
+  impl_->check(impl_->api->stats(impl_->instance, static_cast<uint32_t>(table), &out, error.out()), error);
+  return out;
+}
+
+}  // namespace tessera

@@ -1,0 +1,261 @@
+// Jobs with dynamic tables (docs/dynamic_tables.md) whose ids are any 64-bit numbers, or hashes of texts: what a
+// checkpoint keeps of them, that a job goes on from it as if it had never ended, and on other numbers of ranks, too.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "tessera/error.h"
+#include "tessera_program.h"
+
+namespace tessera::test {
+namespace {
+
+using nlohmann::json;
+
+uint64_t mixed(uint64_t x) {
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+  return x ^ x >> 31;
+}
+
+// Of 63 bits, some popular.
+int64_t id_of(int64_t sample) {
+  const uint64_t x = mixed(static_cast<uint64_t>(sample) + 1);
+  const uint64_t which = x % 4 != 0 ? x / 4 % 150 : x / 4 % 3000;
+  return static_cast<int64_t>(mixed(which + 77) >> 1);
+}
+
+// A job over two dynamic tables, one with raw ids and one with hashes of texts.
+std::string job(const TestFolder& folder) {
+  std::string rows = "label,price,item,shop\n";
+  for (int64_t i = 0; i < 1600; ++i)
+    rows += cat(id_of(i) % 2, ',', i % 5, ',', id_of(i), ",shop-", mixed(static_cast<uint64_t>(i)) % 60, "\n");
+  return folder.write("job.toml", cat(R"(
+[job]
+seed = 3
+threads = 1
+[plugins]
+path = [")",
+                                      TESSERA_TEST_PLUGINS, R"("]
+[comm]
+backend = "tcp"
+[model]
+embedding_dim = 8
+bottom_mlp = [8]
+top_mlp = [8, 1]
+[table_defaults]
+optimizer = { name = "exact_rowwise_adagrad", learning_rate = 0.05, eps = 1e-8 }
+any_id = true
+[[table]]
+name = "item"
+rows = 256
+kernel = "dynamic?evict=lfu&admit_after=2"
+sharding = ["hash"]
+[[table]]
+name = "shop"
+rows = 20
+kernel = "dynamic"
+sharding = ["column_wise"]
+min_partition = 4
+[data]
+reader = "csv"
+path = ")",
+                                      folder.write("data.csv", rows), R"("
+batch = 32
+epochs = 2
+test_fraction = 0.2
+[[column]]
+name = "label"
+as = "label"
+[[column]]
+name = "price"
+as = "dense"
+[[column]]
+name = "item"
+as = "ids"
+[[column]]
+name = "shop"
+as = "ids"
+ids = "hash"
+)"));
+}
+
+// Tensors of a safetensors file: bytes and rows.
+struct Stored {
+  std::string bytes;
+  int64_t rows;
+};
+std::map<std::string, Stored> tensors(const std::string& path) {
+  const std::string file = contents(path);
+  uint64_t header = 0;
+  std::memcpy(&header, file.data(), sizeof(header));
+  std::map<std::string, Stored> out;
+  const json head = json::parse(file.substr(8, header));
+  for (const auto& [name, tensor] : head.items()) {
+    if (name == "__metadata__") continue;
+    const auto begin = tensor["data_offsets"][0].get<uint64_t>(), end = tensor["data_offsets"][1].get<uint64_t>();
+    out[name] = {file.substr(8 + header + begin, end - begin),
+                 tensor["shape"].empty() ? 1 : tensor["shape"][0].get<int64_t>()};
+  }
+  return out;
+}
+
+// By id what a checkpoint has of each row of a table: its bytes in one tensor.
+std::map<int64_t, std::string> rows_of(const std::string& save, const std::string& table, const std::string& tensor) {
+  const auto model = tensors(save + "/model.safetensors"), states = tensors(save + "/optimizer.safetensors");
+  const std::string name = cat("sparse_arch.embedding_bag_collection.embedding_bags.", table, ".weight");
+  const Stored& keys = model.at(cat(name, "/", table, ".keys"));
+  const Stored& values = tensor.empty() ? model.at(name) : states.at(cat(name, "/", table, ".", tensor));
+  EXPECT_EQ(values.rows, keys.rows);
+  const size_t width = values.bytes.size() / static_cast<size_t>(std::max<int64_t>(1, values.rows));
+  std::map<int64_t, std::string> out;
+  for (int64_t i = 0; i < keys.rows; ++i) {
+    int64_t id = 0;
+    std::memcpy(&id, keys.bytes.data() + i * 8, sizeof(id));
+    EXPECT_TRUE(out.emplace(id, values.bytes.substr(static_cast<size_t>(i) * width, width)).second) << id;
+  }
+  return out;
+}
+
+std::string newest(const std::string& saves) {
+  int number = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(saves))
+    number = std::max(number, std::atoi(entry.path().filename().string().substr(5).c_str()));  // save-N
+  return cat(saves, "/save-", number);
+}
+
+class DynamicCheckpoints : public testing::Test {
+ protected:
+  json trained(const std::string& ranks, std::vector<std::string> more) {
+    std::vector<std::string> args{"train", "--config", config_, "--nproc", ranks, "--set", "report.json=" + report_};
+    args.insert(args.end(), more.begin(), more.end());
+    const Finished done = run_tessera(args);
+    EXPECT_EQ(done.status, 0) << done.output;
+    return done.status == 0 ? json::parse(contents(report_)) : json();
+  }
+  std::string at(const char* name) const { return folder_.file(name); }
+
+  const TestFolder folder_;
+  const std::string config_ = job(folder_), report_ = folder_.file("report.json");
+};
+
+TEST_F(DynamicCheckpoints, AJobGoesOnBitByBit) {
+  const json whole = trained("2", {"--save", at("whole")});
+  ASSERT_TRUE(whole.is_object());
+  EXPECT_GT(whole.at("tables").at("item").at("evictions"), 20);
+  EXPECT_GT(whole.at("tables").at("shop").at("evictions"), 20);
+  // In between it saves beside training, and grows from save to save.
+  trained("2", {"--save", at("parts"), "--max-steps", "33", "--save-every", "5"});
+  const json resumed = trained("2", {"--save", at("parts"), "--resume"});
+  ASSERT_TRUE(resumed.is_object());
+  for (const char* metric : {"auc", "logloss"})
+    EXPECT_EQ(resumed.at("test").at(metric).dump(), whole.at("test").at(metric).dump()) << metric;
+  for (const char* table : {"item", "shop"}) {
+    for (const char* tensor : {"", "momentum1", "extra"})
+      EXPECT_EQ(rows_of(newest(at("parts")), table, tensor), rows_of(newest(at("whole")), table, tensor))
+          << table << tensor;
+  }
+  // Ids of 63 bits are what the files had, and the texts' hashes are as long.
+  int64_t largest = 0;
+  for (const auto& [id, row] : rows_of(newest(at("whole")), "shop", "")) largest = std::max(largest, id);
+  EXPECT_GT(largest, int64_t{1} << 60);
+  std::set<int64_t> given;
+  for (int64_t i = 0; i < 1600; ++i) given.insert(id_of(i));
+  for (const auto& [id, row] : rows_of(newest(at("whole")), "item", "")) EXPECT_TRUE(given.contains(id)) << id;
+}
+
+TEST_F(DynamicCheckpoints, OtherRanksHaveTheSameRowsAndEvictTheSame) {
+  trained("2", {"--save", at("half"), "--max-steps", "40"});
+  const json two = trained("2", {"--load", at("half"), "--save", at("two")});
+  ASSERT_TRUE(two.is_object());
+  const auto keys = rows_of(at("two") + "/save-1", "item", "extra");
+  EXPECT_NE(keys, rows_of(at("half") + "/save-1", "item", "extra"));
+  for (const char* ranks : {"1", "4"}) {
+    SCOPED_TRACE(ranks);
+    const json other = trained(ranks, {"--load", at("half"), "--save", at(ranks)});
+    ASSERT_TRUE(other.is_object());
+    EXPECT_NEAR(other.at("test").at("logloss").get<double>(), two.at("test").at("logloss").get<double>(), 1e-4);
+    EXPECT_EQ(rows_of(at(ranks) + "/save-1", "item", "extra"), keys);
+    EXPECT_EQ(other.at("tables").at("item").at("evictions"), two.at("tables").at("item").at("evictions"));
+  }
+}
+
+double logloss_of(const std::string& scores) {
+  std::istringstream lines(contents(scores));
+  std::string line;
+  std::getline(lines, line);
+  double sum = 0, n = 0;
+  for (double row = 0, label = 0, score = 0; std::getline(lines, line); ++n) {
+    EXPECT_EQ(std::sscanf(line.c_str(), "%lf,%lf,%lf", &row, &label, &score), 3) << line;
+    sum -= std::log(label > 0.5 ? score : 1 - score);
+  }
+  return sum / n;
+}
+
+TEST_F(DynamicCheckpoints, PackedModelsFindRowsByTheirIds) {
+  const json report = trained("2", {"--save", at("saved")});
+  ASSERT_TRUE(report.is_object());
+  const double trained_loss = report.at("test").at("logloss").get<double>();
+  for (const auto& [format, bound] : {std::pair("fp32", 1e-6), std::pair("int8", 1e-2)}) {
+    const std::string model = at(format), scores = at("scores.csv");
+    const Finished packed = run_tessera({"quantize", "--load", at("saved"), "--save", model, "--weights", format});
+    ASSERT_EQ(packed.status, 0) << packed.output;
+    const Finished inspected = run_tessera({"model", "inspect", model, "--verify"});
+    EXPECT_EQ(inspected.status, 0) << inspected.output;
+    EXPECT_THAT(inspected.output, testing::HasSubstr("rows of item are those of so many ids"));
+    const Finished done =
+        run_tessera({"predict", "--model", model, "--config", config_, "--part", "test", "--output", scores});
+    ASSERT_EQ(done.status, 0) << done.output;
+    EXPECT_NEAR(logloss_of(scores), trained_loss, bound) << format;
+  }
+  // Ids that nobody has seen are no error: they read as zeros, one as any other.
+  const std::string data =
+      folder_.write("unseen.csv", "label,price,item,shop\n0,1,5,nowhere\n0,1,9223372036854775806,nor there\n");
+  const Finished unseen = run_tessera({"predict", "--model", at("fp32"), "--data", data, "--output", at("unseen")});
+  ASSERT_EQ(unseen.status, 0) << unseen.output;
+  const std::string text = contents(at("unseen"));
+  const size_t first = text.find("\n0,") + 3, second = text.find("\n1,") + 3;
+  EXPECT_EQ(text.substr(first, 10), text.substr(second, 10)) << text;
+  // Damage.
+  const std::string keys = at("fp32") + "/table-0.keys";
+  std::string bytes = contents(keys);
+  bytes[bytes.size() / 2] ^= 1;
+  std::ofstream(keys, std::ios::binary) << bytes;
+  const Finished damaged = run_tessera({"model", "inspect", at("fp32"), "--verify"});
+  EXPECT_NE(damaged.status, 0);
+  EXPECT_THAT(damaged.output, testing::HasSubstr("table-0.keys is damaged"));
+}
+
+TEST_F(DynamicCheckpoints, WhatDoesNotFitIsSaid) {
+  // Ids with a bound, as a static table has them.
+  const std::vector<std::string> bounded{"--set", "table.shop.any_id=false", "--set", "table.shop.rows=300"};
+  std::vector<std::string> first{"--save", at("saved"), "--max-steps",
+                                 "20",     "--set",     "table.shop.kernel=dynamic?capacity=20"};
+  first.insert(first.end(), bounded.begin(), bounded.end());
+  trained("1", first);
+  const auto refused = [&](std::vector<std::string> more) {
+    std::vector<std::string> args{"train", "--config", config_};
+    args.insert(args.end(), more.begin(), more.end());
+    const Finished done = run_tessera(args);
+    EXPECT_NE(done.status, 0) << done.output;
+    return done.output;
+  };
+  std::vector<std::string> other{"--load", at("saved"), "--set", "table.shop.kernel=fused"};
+  other.insert(other.end(), bounded.begin(), bounded.end());
+  EXPECT_THAT(refused(other), testing::HasSubstr("the rows of table \"shop\" have come on demand in "));
+  EXPECT_THAT(refused({"--set", "table.shop.kernel=fused"}), testing::HasSubstr("tsr_kernel_table has flags"));
+  EXPECT_THAT(refused({"--nproc", "2", "--set", "table.item.sharding=[\"row_wise\"]"}), testing::HasSubstr("item"));
+  EXPECT_THAT(refused({"--set", "table.item.rows=0"}),
+              testing::HasSubstr("table \"item\" takes any id: say with rows how many it has room for"));
+}
+
+}  // namespace
+}  // namespace tessera::test
