@@ -119,7 +119,9 @@ bool parse_lookup(const std::vector<std::string>& args, LookupBench* b) {
       "bench lookup", "[OPTIONS]",
       "Times kernels on the same batches, round by round in turn. gbps counts the bytes of rows: each looked-up row\n"
       "once for forward and limit; for train also each different row of a batch twice, read and written by the "
-      "update; moved_gbps counts the optimizer's states, too.\nThe exit status is 1 when a kernel's results differ "
+      "update; moved_gbps counts the optimizer's states, too; ratio is the time beside the first kernel of a pass, "
+      "round by round."
+      "\nThe exit status is 1 when a kernel's results differ "
       "from the kernel \"reference\"'s");
   auto add = options.add_options();
   add("kernel", po::value(&kernels)->default_value("auto"), "kernel plugins, separated by commas");
@@ -142,9 +144,12 @@ bool parse_lookup(const std::vector<std::string>& args, LookupBench* b) {
   add("dtype", po::value(&dtype)->default_value("fp32"),
       "of the tables: fp32, fp16 or bf16; for forward and limit also int8, int4, int2 and fp8, by kernels that serve "
       "\"quant\"");
+  add("load", po::value(&b->shape.load)->default_value(b->shape.load),
+      "of kernels whose rows come on demand: the rows over those that they have room for, at most 1");
   add("batches", po::value(&b->shape.batches)->default_value(b->shape.batches), "different batches, in rotation");
   if (!parse(options, args, &b->common)) return false;
   check_positive(b->shape);
+  if (!(b->shape.load > 0 && b->shape.load <= 1)) throw UsageError("--load must be above 0 and at most 1");
   b->shape.alpha();  // refuses --index-dist
   read_dtype(dtype, &b->shape);
   for (const std::string& name : text_list("--optimizer", optimizers))
@@ -235,6 +240,20 @@ void keep_the_best(LookupSubject& subject, size_t batches) {
   for (LookupWay& way : subject.ways) way.forget();
 }
 
+// How long it took beside the first one that did the same, round by round; the median.
+double ratio_to(const LookupSubject& first, const LookupSubject& subject) {
+  const std::vector<double>&of_first = best_way(first).rounds, &own = best_way(subject).rounds;
+  std::vector<double> ratios;
+  for (size_t i = 0; i < std::min(of_first.size(), own.size()); ++i) ratios.push_back(own[i] / of_first[i]);
+  return percentiles(std::move(ratios)).median;
+}
+
+const LookupSubject& first_alike(const std::vector<LookupSubject>& subjects, const LookupSubject& subject) {
+  return *std::find_if(subjects.begin(), subjects.end(), [&](const LookupSubject& s) {
+    return s.pass == subject.pass && s.optimizer == subject.optimizer;
+  });
+}
+
 json result_line(const LookupBench& b, const LookupSubject& subject) {
   const LookupWay& way = best_way(subject);
   const double us = percentiles(way.samples).median;
@@ -303,7 +322,12 @@ int run_lookup(LookupBench b) {
     }
   }
   if (!rounds.print_each()) {
-    for (const LookupSubject& subject : subjects) report.line(result_line(b, subject));
+    for (const LookupSubject& subject : subjects) {
+      json line = result_line(b, subject);
+      const LookupSubject& first = first_alike(subjects, subject);
+      if (&first != &subject) line["ratio"] = ratio_to(first, subject);
+      report.line(line);
+    }
   }
   const auto right = [](const LookupSubject& subject) { return subject.verified; };
   return std::all_of(subjects.begin(), subjects.end(), right) ? 0 : 1;

@@ -1,6 +1,7 @@
 // Kernels as subjects of `bench lookup`, and the reference that they must agree with.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "bench/bench.h"
@@ -13,14 +14,24 @@ namespace {
 constexpr size_t kComparedBatches = 2;         // the second step shows whether state was kept
 constexpr int64_t kComparedLookups = 1 << 18;  // of a batch, about
 
+// Those whose rows come on demand have a compute kernel of their own.
+std::string compute_kernel_of(const Runtime& runtime, const LookupOptions& options) {
+  if (options.row_format) return "quant";
+  if (options.kernel != "auto") {
+    const tsr_kernel& api = runtime.create(TSR_KERNEL_KIND, options.kernel)->api<tsr_kernel>();
+    if ((api.flags & TSR_KERNEL_ROWS_ON_DEMAND) != 0) return api.compute_kernels[0];
+  }
+  return options.train ? "fused" : "dense";
+}
+
 // The kernel's instance; its refusal of the shape is the user's matter.
 Lookup open_kernel(const Runtime& runtime, LookupOptions options, const std::string& id,
                    const OptimizerSpec& optimizer) {
   options.kernel = id;
   options.train = !optimizer.name.empty();
-  options.compute_kernel = options.row_format ? "quant" : options.train ? "fused" : "dense";
   options.optimizer = optimizer;
   try {
+    options.compute_kernel = compute_kernel_of(runtime, options);
     return Lookup(runtime, std::move(options));
   } catch (const Error& e) {
     if (e.code() == Code::kResourceExhausted) throw;
@@ -35,7 +46,13 @@ void write_start_rows(const LookupShape& shape, Lookup& lookup) {
     for (int64_t r = 0; r < shape.rows; r += run) {
       const int64_t count = std::min(run, shape.rows - r);
       start_rows(shape, t, r, count, values.data<float>());
-      lookup.write_rows(static_cast<int>(t), r, count, values.data<float>());
+      if (!lookup.rows_on_demand()) {
+        lookup.write_rows(static_cast<int>(t), r, count, values.data<float>());
+        continue;
+      }
+      std::vector<int64_t> ids(static_cast<size_t>(count));
+      std::iota(ids.begin(), ids.end(), r);
+      lookup.import_rows(static_cast<int>(t), ids, values.data<float>());
     }
   }
 }
@@ -164,16 +181,33 @@ bool LookupReference::agrees(Lookup& lookup) const {
   return true;
 }
 
-bool LookupReference::same_rows(const Lookup& lookup, int64_t t) const {
+namespace {
+
+// As a lookup gives it.
+void read_row(Lookup& lookup, int64_t t, int64_t id, std::vector<float>& row) {
+  if (!lookup.rows_on_demand()) return lookup.read_rows(static_cast<int>(t), id, 1, row.data());
+  const int64_t dim = std::ssize(row);
+  const LookupShape one{.tables = 1, .dim = dim, .batch = 1, .pooling = 1};
+  const LookupBatch batch(one, Tensor::from<int64_t>({id}));
+  tsr_lookup_feature feature = batch.raw().features[0];
+  feature.table = static_cast<int32_t>(t);
+  tsr_lookup raw = batch.raw();
+  raw.features = &feature;
+  lookup.forward(raw, Tensor::borrow(row.data(), {1, dim}, DType::kFloat32), nullptr);
+}
+
+}  // namespace
+
+bool LookupReference::same_rows(Lookup& lookup, int64_t t) const {
   const std::vector<int64_t>& touched = touched_[static_cast<size_t>(t)];
   std::vector<float> row(static_cast<size_t>(shape_.dim)), start(row.size());
   for (size_t i = 0; i < touched.size(); ++i) {
-    lookup.read_rows(static_cast<int>(t), touched[i], 1, row.data());
+    read_row(lookup, t, touched[i], row);
     const float* expected = rows_[static_cast<size_t>(t)].data<float>() + static_cast<int64_t>(i) * shape_.dim;
     if (!close(row.data(), expected, shape_.dim, 1, shape_.rounding())) return false;
     const int64_t beside = touched[i] + 1;
     if (beside == shape_.rows || (i + 1 < touched.size() && touched[i + 1] == beside)) continue;
-    lookup.read_rows(static_cast<int>(t), beside, 1, row.data());
+    read_row(lookup, t, beside, row);
     stored_rows(shape_, t, beside, 1, start.data());
     if (row != start) return false;
   }
@@ -187,11 +221,19 @@ LookupSubject kernel_subject(const Runtime& runtime, const std::string& id, cons
   LookupOptions options = lookup_options(shape, rows);
   options.row_format = shape.format;
   options.stream = shape.stream;
-  const auto lookup = std::make_shared<Lookup>(open_kernel(runtime, std::move(options), id, optimizer));
+  auto lookup = std::make_shared<Lookup>(open_kernel(runtime, options, id, optimizer));
   write_start_rows(shape, *lookup);
   LookupSubject subject;
   subject.kernel = lookup->kernel_id();
   subject.verified = reference.agrees(*lookup);
+  if (lookup->rows_on_demand()) {  // all rows had room until here
+    for (LookupTable& table : options.tables) {
+      table.any_id = true;
+      table.rows = static_cast<int64_t>(std::ceil(static_cast<double>(shape.rows) / shape.load));
+    }
+    lookup = std::make_shared<Lookup>(open_kernel(runtime, options, id, optimizer));
+    write_start_rows(shape, *lookup);
+  }
   const auto there = std::make_shared<const Timed>(shape, batches);
   const double read = static_cast<double>(shape.lookups() * shape.row_bytes());
   LookupWay way;

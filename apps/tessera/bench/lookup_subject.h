@@ -57,7 +57,7 @@ class LookupReference {
  private:
   void find_touched(size_t compared);
   std::unique_ptr<LookupBatch> touching(const LookupBatch& batch) const;  // its ids that are, numbered by `touched_`
-  bool same_rows(const Lookup& lookup, int64_t t) const;
+  bool same_rows(Lookup& lookup, int64_t t) const;
 
   const LookupShape& shape_;
   const LookupBatches& batches_;

@@ -24,6 +24,7 @@ struct LookupShape {
   std::string index_dist = "uniform";  // or "zipf:A"
   DType weights = DType::kFloat32;     // of tables that train; float16 or bfloat16 too
   std::optional<RowFormat> format;     // of quantized tables, instead
+  double load = 0.5;                   // rows over those that there is room for, of kernels whose rows come on demand
   DeviceStreamPtr stream;              // where the kernels' rows, ids and outputs are; null: host memory
 
   double alpha() const;  // A; 0 for uniform. UsageError for any other text
