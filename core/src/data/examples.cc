@@ -1,5 +1,7 @@
 #include "data/examples.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <limits>
 
@@ -39,6 +41,16 @@ void transpose(size_t samples, std::span<const Bags> columns, T* to, const One& 
 }
 
 }  // namespace
+
+void* sample_memory(size_t bytes) {
+  constexpr size_t kHuge = size_t{2} << 20;
+  if (bytes < kHuge) return std::malloc(std::max(bytes, size_t{1}));
+  if (bytes > static_cast<size_t>(std::numeric_limits<ptrdiff_t>::max()) - kHuge) return nullptr;
+  const size_t rounded = (bytes + kHuge - 1) / kHuge * kHuge;
+  void* memory = std::aligned_alloc(kHuge, rounded);
+  if (memory != nullptr) (void)madvise(memory, rounded, MADV_HUGEPAGE);  // a hint: fine when refused
+  return memory;
+}
 
 Examples::Examples(size_t num_dense, std::vector<DataColumn> columns, LabelForm form)
     : num_dense_(num_dense), form_(form), columns_(std::move(columns)) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <new>
 #include <span>
@@ -13,7 +14,11 @@
 
 namespace tessera::data {
 
-// Memory that says how much it was to be where there is none, and is not written before values are.
+// Memory for samples, from huge pages where it is large: in a shuffled order they lie anywhere in it. Null: there is
+// none. To be freed by std::free().
+void* sample_memory(size_t bytes);
+
+// An allocator of that, which says how much it was to be where there is none; it is not written before values are.
 template <class T>
 struct SampleMemory : std::allocator<T> {
   template <class U>
@@ -29,13 +34,11 @@ struct SampleMemory : std::allocator<T> {
     using other = SampleMemory<U>;
   };
   T* allocate(size_t n) {
-    try {
-      return std::allocator<T>::allocate(n);
-    } catch (const std::bad_alloc&) {
-      fail(Code::kResourceExhausted, "no memory for ", n * sizeof(T),
-           " bytes of samples: take fewer, with data.limit or data.samples");
-    }
+    if (void* memory = sample_memory(n * sizeof(T))) return static_cast<T*>(memory);
+    fail(Code::kResourceExhausted, "no memory for ", n * sizeof(T),
+         " bytes of samples: take fewer, with data.limit or data.samples");
   }
+  void deallocate(T* memory, size_t) { std::free(memory); }
 };
 
 // What a sample has before its dense values: labels, and where samples have weights, its weight behind them.

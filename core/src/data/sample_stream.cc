@@ -95,7 +95,7 @@ Examples SampleStream::load(std::span<const BlockPiece> pieces, std::unique_ptr<
 
 void SampleCursor::start_epoch(int64_t epoch) {
   next_ = {};  // waits for it
-  loaded_.clear();
+  while (!loaded_.empty()) drop_first();
   seed_ = combine(options_.seed, static_cast<uint64_t>(epoch));
   windows_ = stream_->epoch(seed_, options_.shuffle);
 }
@@ -120,9 +120,9 @@ const SampleCursor::Loaded& SampleCursor::loaded(size_t window) {
   if (behind && next_.valid()) return loaded_.emplace_back(next_.get());
   if (!behind) {  // the position was sought
     next_ = {};
-    loaded_.clear();
+    while (!loaded_.empty()) drop_first();
   }
-  return loaded_.emplace_back(load(window, std::move(spare_)));
+  return loaded_.emplace_back(load(window, take_spare()));
 }
 
 void SampleCursor::take(int64_t begin, int64_t end, std::vector<SampleRef>& out) {
@@ -130,10 +130,7 @@ void SampleCursor::take(int64_t begin, int64_t end, std::vector<SampleRef>& out)
   const auto end_of = [&](size_t w) { return windows_[w].first + windows_[w].size; };
   size_t w = 0;
   while (w < windows_.size() && end_of(w) <= begin) ++w;
-  while (loaded_.size() > 1 && loaded_.front().window < w) {
-    spare_ = std::make_unique<Examples>(std::move(loaded_.front().own));
-    loaded_.pop_front();
-  }
+  while (loaded_.size() > 1 && loaded_.front().window < w) drop_first();
   for (; w < windows_.size() && windows_[w].first < end; ++w) {
     const SampleStream::Window& window = windows_[w];
     const Loaded& l = loaded(w);
@@ -144,10 +141,21 @@ void SampleCursor::take(int64_t begin, int64_t end, std::vector<SampleRef>& out)
     }
   }
   if (loaded_.size() == 1 && !next_.valid() && loaded_.back().window + 1 < windows_.size())
-    next_ =
-        std::async(std::launch::async, [this, next = loaded_.back().window + 1, memory = std::move(spare_)]() mutable {
-          return load(next, std::move(memory));
-        });
+    next_ = std::async(std::launch::async, [this, next = loaded_.back().window + 1, memory = take_spare()]() mutable {
+      return load(next, std::move(memory));
+    });
+}
+
+void SampleCursor::drop_first() {
+  spare_.push_back(std::make_unique<Examples>(std::move(loaded_.front().own)));
+  loaded_.pop_front();
+}
+
+std::unique_ptr<Examples> SampleCursor::take_spare() {
+  if (spare_.empty()) return nullptr;
+  std::unique_ptr<Examples> out = std::move(spare_.back());
+  spare_.pop_back();
+  return out;
 }
 
 }  // namespace tessera::data

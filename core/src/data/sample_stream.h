@@ -91,14 +91,16 @@ class SampleCursor {
   };
   Loaded load(size_t window, std::unique_ptr<Examples> memory) const;
   const Loaded& loaded(size_t window);
+  void drop_first();
+  std::unique_ptr<Examples> take_spare();
 
   std::shared_ptr<const SampleStream> stream_;
   BatchReaderOptions options_;
   uint64_t seed_ = 0;  // of the epoch
   std::vector<SampleStream::Window> windows_;
   std::deque<Loaded> loaded_;
-  std::unique_ptr<Examples> spare_;  // memory of a window that is done with
-  std::future<Loaded> next_;         // of the window behind the last one loaded
+  std::vector<std::unique_ptr<Examples>> spare_;  // memory of windows that are done with
+  std::future<Loaded> next_;                      // of the window behind the last one loaded
 };
 
 }  // namespace tessera::data
