@@ -20,4 +20,8 @@ void append_number(std::string& out, float value) {
   out.append(text, end.ptr);
 }
 
+std::string json_line(const nlohmann::ordered_json& value) {
+  return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 }  // namespace tessera::serve

@@ -1,6 +1,7 @@
 // Pieces of JSON text.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
@@ -10,5 +11,7 @@ namespace tessera::serve {
 std::string json_string(std::string_view text);
 // The shortest decimal that gives the same float back; null for NaN and infinity, which JSON lacks.
 void append_number(std::string& out, float value);
+// A whole answer, on one line.
+std::string json_line(const nlohmann::ordered_json& value);
 
 }  // namespace tessera::serve

@@ -8,8 +8,6 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-std::string text_of(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
-
 json tensor(const std::string& name, const char* datatype, json shape) {
   return {{"name", name}, {"datatype", datatype}, {"shape", std::move(shape)}};
 }
@@ -41,9 +39,9 @@ InferResponse render_infer(const ModelDescription& model, std::string_view name,
 }
 
 std::string render_server() {
-  return text_of({{"name", "tessera"},
-                  {"version", TESSERA_VERSION},
-                  {"extensions", json::array({"binary_tensor_data", "model_repository"})}});
+  return json_line({{"name", "tessera"},
+                    {"version", TESSERA_VERSION},
+                    {"extensions", json::array({"binary_tensor_data", "model_repository"})}});
 }
 
 std::string render_model(const ModelDescription& model, std::string_view name,
@@ -55,11 +53,11 @@ std::string render_model(const ModelDescription& model, std::string_view name,
     inputs.push_back(tensor(feature.name + ".lengths", "INT32", json::array({-1})));
     if (model.is_weighted) inputs.push_back(tensor(feature.name + ".weights", "FP32", json::array({-1})));
   }
-  return text_of({{"name", name},
-                  {"versions", versions},
-                  {"platform", "tessera_" + model.type},
-                  {"inputs", inputs},
-                  {"outputs", json::array({tensor("score", "FP32", json::array({-1}))})}});
+  return json_line({{"name", name},
+                    {"versions", versions},
+                    {"platform", "tessera_" + model.type},
+                    {"inputs", inputs},
+                    {"outputs", json::array({tensor("score", "FP32", json::array({-1}))})}});
 }
 
 std::string render_error(std::string_view sentence) { return "{\"error\":" + json_string(sentence) + "}"; }

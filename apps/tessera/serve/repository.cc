@@ -6,14 +6,13 @@
 
 #include "data/columns.h"
 #include "serve/infer_json.h"
+#include "serve/json_text.h"
 #include "tessera/error.h"
 
 namespace tessera::serve {
 namespace {
 
 using json = nlohmann::ordered_json;
-
-std::string text_of(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 HttpResponse not_there(const Served& served) {
   if (served.holder().unloaded())
@@ -60,7 +59,7 @@ class Loads {
       }
       loaded.push_back({{"name", name}, {"version", result.version}, {"previous", result.previous}});
     }
-    return HttpResponse::json(text_of(loaded.size() == 1 ? loaded[0] : json{{"models", loaded}}));
+    return HttpResponse::json(json_line(loaded.size() == 1 ? loaded[0] : json{{"models", loaded}}));
   }
 
   std::mutex mutex_;
@@ -161,7 +160,7 @@ std::string ModelRepository::index(bool ready) const {
                               : served->holder().unloaded() ? "unloaded"
                                                             : "lost, and being loaded again"}});
   }
-  return text_of(out);
+  return json_line(out);
 }
 
 void ModelRepository::load(const std::string& name, const std::function<void(HttpResponse)>& respond) {
