@@ -23,6 +23,7 @@ namespace tessera {
 struct LoadEntry {
   enum class State {
     kChosen,     // somebody asked for it, and it was created
+    kAsked,      // created to hear what it can; something else was taken
     kAvailable,  // usable, not asked for
     kUnusable,   // a good plugin that cannot run here: its probe says why
     kRejected,   // not a plugin, or one that this core refuses
@@ -106,6 +107,8 @@ class Runtime {
   // (abi/device.h) is made once: from then on it serves the host's memory of its device type, and the same one is
   // returned, whatever the options. [any-thread]
   PartPtr create(const std::string& kind, const std::string& id, const std::string& options = "{}") const;
+  // The same, of a candidate: the report says that it was asked, not that it was chosen.
+  PartPtr ask(const std::string& kind, const std::string& id, const std::string& options = "{}") const;
 
   // The outermost component that create() would make a part of, before it does. Errors as create(). [any-thread]
   const tsr_component& component(const std::string& kind, const std::string& id) const;
@@ -129,6 +132,8 @@ class Runtime {
 
  private:
   struct Impl;
+  PartPtr make(const std::string& kind, const std::string& id, const std::string& options,
+               LoadEntry::State becomes) const;
   std::unique_ptr<Impl> impl_;
 };
 

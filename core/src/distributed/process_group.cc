@@ -95,7 +95,7 @@ std::string transport_id(const Runtime& runtime, const ProcessGroupOptions& opti
     try {
       const tsr_component& component = runtime.component(TSR_COLLECTIVE_KIND, id);
       if (best && component.priority <= best->priority) continue;
-      const PartPtr part = runtime.create(TSR_COLLECTIVE_KIND, stacked(runtime, id));
+      const PartPtr part = runtime.ask(TSR_COLLECTIVE_KIND, stacked(runtime, id));
       if (!exchanges(described(*part), options.device.type)) continue;
       best = &component;
       found = id;

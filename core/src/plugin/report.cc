@@ -33,6 +33,8 @@ const char* to_string(LoadEntry::State state) {
   switch (state) {
     case LoadEntry::State::kChosen:
       return "chosen";
+    case LoadEntry::State::kAsked:
+      return "asked";
     case LoadEntry::State::kAvailable:
       return "available";
     case LoadEntry::State::kUnusable:

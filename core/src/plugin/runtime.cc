@@ -20,6 +20,7 @@ namespace tessera {
 namespace {
 
 constexpr const char* kAuto = "auto";
+constexpr const char* kOnlyAsked = "asked what it can, and another was taken";
 
 uint32_t thread_count(int threads) {
   if (threads < 0) fail(Code::kInvalidArgument, "the number of threads is ", threads, ", but cannot be negative");
@@ -68,7 +69,7 @@ struct Runtime::Impl {
   Candidate* named(const std::string& kind, const std::string& id);
   Candidate* best(const std::string& kind, const std::function<bool(const tsr_component&)>& suits = {});
   Candidate* pick(const std::string& kind, const std::string& id);
-  void mark_chosen(Candidate* c, const char* reason);
+  void mark(Candidate* c, LoadEntry::State state, const char* reason);
   std::vector<std::string> ids(const std::string& kind) const;
   std::string lines_of(const std::string& kind, const std::string& id) const;
 
@@ -265,10 +266,11 @@ Candidate* Runtime::Impl::pick(const std::string& kind, const std::string& id) {
   return id == kAuto ? best(kind) : named(kind, id);
 }
 
-void Runtime::Impl::mark_chosen(Candidate* c, const char* reason) {
+void Runtime::Impl::mark(Candidate* c, LoadEntry::State state, const char* reason) {
   const std::lock_guard lock(mutex);
-  c->entry.state = LoadEntry::State::kChosen;
-  if (c->entry.reason.empty()) c->entry.reason = reason;
+  if (c->entry.state == LoadEntry::State::kChosen) return;  // whatever it is asked afterwards
+  if (c->entry.reason.empty() || c->entry.reason == kOnlyAsked) c->entry.reason = reason;
+  c->entry.state = state;
 }
 
 Runtime::Runtime(RuntimeOptions options)
@@ -276,9 +278,18 @@ Runtime::Runtime(RuntimeOptions options)
 Runtime::~Runtime() = default;
 
 PartPtr Runtime::create(const std::string& kind, const std::string& id, const std::string& options) const {
+  return make(kind, id, options, LoadEntry::State::kChosen);
+}
+
+PartPtr Runtime::ask(const std::string& kind, const std::string& id, const std::string& options) const {
+  return make(kind, id, options, LoadEntry::State::kAsked);
+}
+
+PartPtr Runtime::make(const std::string& kind, const std::string& id, const std::string& options,
+                      LoadEntry::State becomes) const {
   const plugin::PartName spec = plugin::parse_part_name(id);
   const std::string own_options = plugin::all_options(options, spec);
-  const PartPtr inner = spec.inner.empty() ? nullptr : create(kind, spec.inner);
+  const PartPtr inner = spec.inner.empty() ? nullptr : make(kind, spec.inner, "{}", becomes);
   Candidate* chosen = nullptr;
   {
     const std::lock_guard lock(impl_->mutex);
@@ -303,7 +314,10 @@ PartPtr Runtime::create(const std::string& kind, const std::string& id, const st
     fail(Code::kInternal, name, ": create threw an exception, which no plugin may do");
   }
   error.check(code, name);
-  impl_->mark_chosen(chosen, spec.id == kAuto ? "highest priority of its kind" : "asked for by name");
+  impl_->mark(chosen, becomes,
+              becomes == LoadEntry::State::kAsked ? kOnlyAsked
+              : spec.id == kAuto                  ? "highest priority of its kind"
+                                                  : "asked for by name");
   PartPtr part(new Part(std::move(name), own_options, raw, inner));
   if (kind == TSR_DEVICE_KIND) {
     const std::lock_guard lock(impl_->mutex);

@@ -130,6 +130,14 @@ TEST(Runtime, PluginsOfTheProgramItself) {
     EXPECT_EQ(logged, "1 is made");
     EXPECT_EQ(runtime.report().entries[0].path, "the program's own held");
     EXPECT_EQ(runtime.report().entries[0].state, LoadEntry::State::kChosen);
+    (void)runtime.ask(TSR_SHARDER_KIND, "other");
+    EXPECT_EQ(runtime.report().entries[1].state, LoadEntry::State::kAsked);
+    EXPECT_THAT(runtime.report().text(), HasSubstr("asked"));
+    EXPECT_THAT(runtime.report().entries[1].reason, HasSubstr("another was taken"));
+    (void)runtime.create(TSR_SHARDER_KIND, "other");
+    (void)runtime.ask(TSR_SHARDER_KIND, "other");
+    EXPECT_EQ(runtime.report().entries[1].state, LoadEntry::State::kChosen);
+    EXPECT_EQ(runtime.report().entries[1].reason, "asked for by name");
   }
   options.plugins = {&held, &same};
   EXPECT_THAT(message_of([&] { Runtime runtime(options); }),
