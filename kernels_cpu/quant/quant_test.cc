@@ -336,6 +336,9 @@ TEST(QuantKernel, RefusalsNameTableAndBound) {
     EXPECT_EQ(model.api->adopt_rows(model.instance, 0, &bad, &error), TSR_INVALID_ARGUMENT);
     EXPECT_NE(std::string(error.message).find("take 8 bytes each"), std::string::npos) << error.message;
   }
+  const tsr_stored_rows unknown{sizeof(tsr_stored_rows), 1u << 16, memory, 100, 8};
+  EXPECT_EQ(model.api->adopt_rows(model.instance, 0, &unknown, &error), TSR_UNIMPLEMENTED);
+  EXPECT_EQ(std::string(error.message).find("tsr_stored_rows has flags 65536"), 0u) << error.message;
   const auto import = [&](uint32_t table, int64_t row, int64_t dim, float value) {
     Array ids(kI64, 1), weights(kF32, dim);
     ids.data<int64_t>()[0] = row;

@@ -86,6 +86,17 @@ def test_a_variable_batch_for_each_feature():
     np.testing.assert_array_equal(pooled[:, 6], [104, 104, 104])
 
 
+def test_gradients_of_weights():
+    tables = tessera.EmbeddingBagCollection(TABLES[:1], is_weighted=True)
+    tables.set_weight("a", np.arange(24).reshape(6, 4))
+    weights, grad = np.array([0.5, 2, 1], np.float32), np.array([[1, 0, 0, 0], [0, 0, 0, 2]], np.float32)
+    np.testing.assert_array_equal(tables.weight_gradients(grad, [1, 2, 3], [2, 1], weights=weights), [4, 8, 2 * 15])
+    with pytest.raises(tessera.InvalidArgument, match=r"float32 \[2, 4\]"):
+        tables.weight_gradients(grad[:1], [1, 2, 3], [2, 1], weights=weights)
+    with pytest.raises(tessera.FailedPrecondition, match="is_weighted"):
+        filled(bags()).weight_gradients(POOLED, IDS, LENGTHS)
+
+
 def test_weighted_bags():
     tables = tessera.EmbeddingBagCollection([tessera.EmbeddingBagConfig(6, 4, "a")], is_weighted=True)
     tables.set_weight("a", np.arange(24).reshape(6, 4))

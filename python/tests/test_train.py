@@ -77,6 +77,55 @@ def test_tables_of_other_libraries():
     assert tessera.train(CONFIG, duckdb.arrow(table))["losses"] == expected["losses"]
 
 
+SEEN = [{}, {3: 0.5}, {7: 2.0, 1: -0.25}, {1: 1.0, 2: 1.0, 5: 0.125}]
+WEIGHTED = {**CONFIG, "column": [*CONFIG["column"][:3], {"name": "seen", "as": "ids", "rows": 8, "weighted": True}]}
+
+
+def weighted_columns():
+    """And the lists in their other forms: pairs, and texts as a CSV file has them."""
+    random, data = np.random.default_rng(6), {name: columns()[name] for name in ("clicked", "age", "user")}
+    data["seen"] = [SEEN[i] for i in random.integers(0, len(SEEN), ROWS)]
+    pairs = [list(row.items()) for row in data["seen"]]
+    texts = [";".join(f"{i}:{w}" for i, w in row) for row in pairs]
+    return data, {**data, "seen": pairs}, {**data, "seen": texts}
+
+
+def test_lists_whose_ids_have_weights(tmp_path):
+    mappings, pairs, texts = weighted_columns()
+    separated = {**WEIGHTED, "column": [*WEIGHTED["column"][:3], {**WEIGHTED["column"][3], "separator": ";"}]}
+    lines = ["clicked,age,user,seen", *(f"{c},{a},{u},{s}" for c, a, u, s in zip(*texts.values()))]
+    (tmp_path / "seen.csv").write_text("\n".join(lines) + "\n")
+    of_file = {**separated, "data": {**CONFIG["data"], "reader": "csv", "path": str(tmp_path / "seen.csv")}}
+    expected = tessera.train(of_file)["losses"]
+    for given in (mappings, pairs, texts, batches(pairs, 25)):
+        assert tessera.train(separated, given)["losses"] == expected
+    unweighted = {**mappings, "seen": [{i: 1 for i in row} for row in mappings["seen"]]}
+    assert tessera.train(separated, unweighted)["losses"] != expected, "weights tell"
+    for wrong, sentence in [
+        ([[1, 2]] * ROWS, "it has no weights"),
+        ([[(1, "x")]] * ROWS, "a weight is no number"),
+        ([{1: float("nan")}] * ROWS, "no finite number"),
+        (["3"] * ROWS, 'no weight behind ":"'),
+        (["3:x"] * ROWS, "is no weight"),
+    ]:
+        with pytest.raises((ValueError, TypeError), match=sentence):
+            tessera.train(separated, {**mappings, "seen": wrong})
+
+
+def test_maps_and_pairs_of_arrow_are_weighted_lists():
+    pa, (data, pairs, _) = pytest.importorskip("pyarrow"), weighted_columns()
+    expected = tessera.train(WEIGHTED, data)["losses"]
+    pair = pa.struct([("id", pa.int32()), ("weight", pa.float64())])
+    structs = [[{"id": i, "weight": w} for i, w in row] for row in pairs["seen"]]
+    for seen in (pa.array(pairs["seen"], pa.map_(pa.int64(), pa.float32())), pa.array(structs, pa.list_(pair))):
+        table = pa.table({**{name: pa.array(data[name]) for name in ("clicked", "age", "user")}, "seen": seen})
+        assert tessera.train(WEIGHTED, table)["losses"] == expected
+        assert tessera.train(WEIGHTED, iter(table.to_batches(17)))["losses"] == expected
+    nothing = pa.array([[{"id": 1, "weight": None}]] * ROWS, pa.list_(pair))
+    with pytest.raises(tessera.InvalidArgument, match="nothing, inside of pairs"):
+        tessera.train(WEIGHTED, table.set_column(3, "seen", nothing))
+
+
 def test_progress_an_end_and_a_checkpoint(tmp_path):
     told = []
     whole = tessera.train(CONFIG, columns(), test=columns(), watch=told.append, save=tmp_path / "whole")

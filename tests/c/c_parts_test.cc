@@ -21,6 +21,7 @@ namespace {
 using json = nlohmann::json;
 using testing::Each;
 using testing::ElementsAre;
+using testing::FloatEq;
 using testing::HasSubstr;
 
 // Whole tables on rank 0, and a line for the log whenever it is asked.
@@ -268,6 +269,67 @@ TEST_F(CSteps, TablesAndADensePartArePacked) {
   tensors_in.values = values;
   ones[0] = 2;
   REFUSED(TSR_INVALID_ARGUMENT, "a", tsr_model_predict_tensors(model, &tensors_in, &out, &err));
+  tsr_model_close(model);
+}
+
+// A model with a second head, of two values that are no probabilities.
+TEST_F(CSteps, AModelGivesAllItsOutputs) {
+  const TestFolder folder;
+  std::vector<float> weight(4, 0.25f), bias{-1}, side{1, 0, 0, 0, 0, -2, 0, 0}, zeros(2, 0);
+  View<float> weights(weight, {1, 4}), biases(bias, {1}), side_weights(side, {2, 4}), side_biases(zeros, {2});
+  const char* names[] = {"top.weight", "top.bias", "side.weight", "side.bias"};
+  const DLTensor* tensors[] = {&weights, &biases, &side_weights, &side_biases};
+  tsr_pack_options options{};
+  options.struct_size = sizeof(options);
+  options.num_collections = 1;
+  options.collections = &tables_;
+  options.graph = R"({"dense_inputs": 0, "layers": [
+      {"name": "top", "type": "linear", "inputs": ["a"], "options": {"width": 1}},
+      {"name": "side", "type": "linear", "inputs": ["b"], "options": {"width": 2}}], "heads": [
+      {"name": "click", "input": "top", "loss": "binary_cross_entropy", "label": "label", "weight": 1},
+      {"name": "pair", "input": "side", "loss": "mse", "label": "label", "weight": 1}]})";
+  options.names = names;
+  options.tensors = tensors;
+  options.num_tensors = 4;
+  options.settings = R"({"format": "fp32"})";
+  OK(tsr_pack(folder.file("model").c_str(), &options, nullptr, &err));
+  tsr_model* model = nullptr;
+  OK(tsr_model_open(folder.file("model").c_str(), nullptr, &model, &err));
+  tsr_model_info info{};
+  info.struct_size = sizeof(info);
+  OK(tsr_model_describe(model, &info, &err));
+  EXPECT_EQ(info.num_outputs, 2u);
+  tsr_model_output output{};
+  output.struct_size = sizeof(output);
+  OK(tsr_model_get_output(model, 1, &output, &err));
+  EXPECT_STREQ(output.name, "pair");
+  EXPECT_EQ(output.width, 2);
+  EXPECT_EQ(output.probability, 0);
+  REFUSED(TSR_OUT_OF_RANGE, "no output 2", tsr_model_get_output(model, 2, &output, &err));
+
+  // Rows 2 and 1 of a, 3 and 0 of b.
+  std::vector<int64_t> ids{2, 1, 3, 0}, ones{1, 1};
+  View<int64_t> of_a(ids, {2}), of_b(ids, {2}), lengths(ones, {2});
+  of_b.tensor.byte_offset = 2 * sizeof(int64_t);
+  const DLTensor *values[] = {&of_a, &of_b}, *counts[] = {&lengths, &lengths};
+  const tsr_model_tensors in{sizeof(in), 2, nullptr, values, counts, nullptr};
+  std::vector<float> scores(2), pairs(8, -1);
+  View<float> score(scores, {2}), pair(pairs, {2, 2});
+  int64_t strides[] = {4, 2};  // every second float
+  pair.tensor.strides = strides;
+  const DLTensor *both[] = {&score, &pair}, *second[] = {nullptr, &pair}, *none[] = {nullptr, nullptr};
+  OK(tsr_model_predict_outputs(model, &in, both, 2, &err));
+  const auto sigmoid = [](double x) { return static_cast<float>(1 / (1 + std::exp(-x))); };
+  EXPECT_THAT(scores, ElementsAre(FloatEq(sigmoid(2 - 1)), FloatEq(sigmoid(1 - 1))));
+  EXPECT_THAT(pairs, ElementsAre(13, -1, -26, -1, 10, -1, -20, -1));
+  std::fill(pairs.begin(), pairs.end(), 0);
+  OK(tsr_model_predict_outputs(model, &in, second, 2, &err));
+  EXPECT_EQ(pairs[2], -26);
+  REFUSED(TSR_INVALID_ARGUMENT, "all NULL", tsr_model_predict_outputs(model, &in, none, 2, &err));
+  REFUSED(TSR_INVALID_ARGUMENT, "the model has 2", tsr_model_predict_outputs(model, &in, both, 3, &err));
+  pair.tensor.ndim = 1;
+  REFUSED(TSR_INVALID_ARGUMENT, "\"pair\" has to be float32 [2, 2]",
+          tsr_model_predict_outputs(model, &in, both, 2, &err));
   tsr_model_close(model);
 }
 

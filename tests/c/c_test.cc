@@ -9,6 +9,7 @@
 #include <csignal>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <random>
 #include <string>
 #include <thread>
@@ -117,6 +118,45 @@ TEST_F(CApi, LooksUpAndLearns) {
   EXPECT_EQ(info.width, 8);
   EXPECT_EQ(rows[0], 3) << "the output stays until the step is closed";
   tsr_step_close(step);
+}
+
+// The row of each id times its bag's gradient, before and after the rows have changed.
+TEST_F(CApi, WeightsHaveGradients) {
+  auto weighted = json::parse(text());
+  weighted["modules"][0]["is_weighted"] = true;
+  tsr_model_parallel* model = create(weighted.dump());
+  tsr_collection* tables = nullptr;
+  OK(tsr_model_parallel_collection(model, "", &tables, &err));
+  std::vector<float> rows(24);
+  std::iota(rows.begin(), rows.end(), 0.0f);
+  View<float> of_a(rows, {6, 4}), of_b(rows, {4, 4});
+  OK(tsr_collection_write_rows(tables, "a", 0, &of_a, &err));
+  OK(tsr_collection_write_rows(tables, "b", 0, &of_b, &err));
+  Batch batch;
+  std::vector<float> weights{1, 2, 0.5f, 0}, grad{1, 0, 0, 0, 0, 1, 0, 0, 9, 9, 9, 9, 0, 0, 1, 1}, got(4, -1);
+  View<float> w(weights, {4}), g(grad, {2, 8}), out(got, {4});
+  batch.raw.weights = &w;
+  OK(tsr_collection_weight_gradients(tables, &batch.raw, &g, &out, &err));
+  EXPECT_THAT(got, ElementsAre(4, 8, 13, 2 + 3));
+  View<float> small(got, {3}), flat(grad, {16});
+  REFUSED(TSR_INVALID_ARGUMENT, "3 elements for 4 ids",
+          tsr_collection_weight_gradients(tables, &batch.raw, &g, &small, &err));
+  REFUSED(TSR_INVALID_ARGUMENT, "float32 [2, 8]",
+          tsr_collection_weight_gradients(tables, &batch.raw, &flat, &out, &err));
+  REFUSED(TSR_FAILED_PRECONDITION, "is_weighted", tsr_collection_weight_gradients(tables_, &batch.raw, &g, &out, &err));
+
+  // Two samples of "a" as before, and one of "y", which all three of the batch have: its gradients add up.
+  std::vector<int64_t> ids{1, 2, 3}, lengths{2, 0, 1}, which{0, 1, 0, 0, 0, 0}, strides{2, 1};
+  View<int64_t> values(ids, {3}), counts(lengths, {3}), inverse(which, {2, 3});
+  std::vector<float> ones(3, 1), of_three(24, 1);
+  View<float> w3(ones, {3}), g3(of_three, {3, 8}), out3(got, {3});
+  tsr_batch varied{sizeof(tsr_batch), 2,        nullptr, &values, &counts, nullptr, &w3,
+                   strides.data(),    &inverse, 0,       0,       nullptr};
+  OK(tsr_collection_weight_gradients(tables, &varied, &g3, &out3, &err));
+  EXPECT_THAT(std::vector<float>(got.begin(), got.begin() + 3),
+              ElementsAre(2 * (4 + 5 + 6 + 7), 2 * (8 + 9 + 10 + 11), 3 * (12 + 13 + 14 + 15)));
+  tsr_collection_close(tables);
+  tsr_model_parallel_close(model);
 }
 
 TEST_F(CApi, SequencesHaveAnOutputForEachFeature) {

@@ -66,6 +66,7 @@ TEST_F(Infer, DescribesTheModel) {
   EXPECT_EQ(info.dense_inputs, kTestDense);
   EXPECT_EQ(info.num_features, 5u);
   EXPECT_EQ(info.num_tables, 4u);
+  EXPECT_EQ(info.num_outputs, 1u);
   tsr_model_feature feature{};
   feature.struct_size = sizeof(feature);
   ASSERT_EQ(tsr_model_get_feature(model_, 2, &feature, &err_), TSR_OK);

@@ -162,6 +162,27 @@ std::string run_out_early(const RankEnvironment& where) {
   return step == batches(where.world_size - 1) + 1 ? "" : cat("finished after ", step, " steps\n");
 }
 
+// `mine`: gradients of a rank's weights; `all`: those of the unsharded module, of the batches of all ranks, each over
+// the number of ranks and the bag's length less.
+std::string compare_weight_gradients(const Tensor& mine, const Tensor& all, const RankEnvironment& where,
+                                     const BatchOptions& o) {
+  int64_t at = 0, at_all = 0;
+  for (size_t f = 0; f < kTypes.size(); ++f) {
+    for (int rank = 0; rank < where.world_size; ++rank) {
+      for (int64_t b = 0; b < o.samples; ++b) {
+        const int64_t length = (b + rank + o.step) % 4;
+        for (int64_t i = 0; i < length; ++i, ++at_all) {
+          if (rank != where.rank) continue;
+          const double want = all.item(at_all) * where.world_size / static_cast<double>(length), got = mine.item(at++);
+          if (std::abs(got - want) > 1e-5 * (1 + std::abs(want)))
+            return cat("the gradient of a weight of ", kTypes[f], " is ", got, ", not ", want, "\n");
+        }
+      }
+    }
+  }
+  return at == mine.numel() ? "" : cat("there are ", mine.numel(), " gradients for ", at, " ids\n");
+}
+
 // The unsharded module has no weighted MEAN, but a weighted SUM: weights are divided by the bag's length.
 std::string weighted_mean(const RankEnvironment& where) {
   const Runtime runtime;
@@ -176,7 +197,9 @@ std::string weighted_mean(const RankEnvironment& where) {
   EmbeddingBagCollection whole(runtime,
                                {.tables = tables_of(PoolingType::kSum), .is_weighted = true, .optimizer = kAdagrad});
   for (int step = 0; step < 3; ++step) {
-    const auto mine = sharded.forward(batch_of({where.rank}, {.step = step, .samples = 6, .weighted = true})).wait();
+    const BatchOptions how{.step = step, .samples = 6, .weighted = true};
+    const KeyedJaggedTensor batch = batch_of({where.rank}, how);
+    const auto mine = sharded.forward(batch).wait();
     std::vector<int> all(static_cast<size_t>(where.world_size));
     std::iota(all.begin(), all.end(), 0);
     EmbeddingContext context;
@@ -187,12 +210,14 @@ std::string weighted_mean(const RankEnvironment& where) {
       const double expected = want.values().item(where.rank * got.numel() + i);
       if (std::abs(got.item(i) - expected) > 1e-5) return cat("output ", i, " is ", got.item(i), ", not ", expected);
     }
+    const Tensor of_weights = sharded.weight_gradients(batch, gradient_like(got));
     sharded.backward(mine, gradient_like(got));
     Tensor grad = Tensor::empty(want.values().shape());
     for (int64_t i = 0; i < grad.numel(); ++i)
       grad.data<float>()[i] = gradient_at(i % got.numel()) / static_cast<float>(where.world_size);
-    whole.backward(std::move(context), grad);
-    const std::string difference = compare_weights(sharded, whole);
+    const EmbeddingGradients gradients = whole.backward(std::move(context), grad);
+    const std::string difference = compare_weights(sharded, whole) +
+                                   compare_weight_gradients(of_weights, gradients.per_sample_weights, where, how);
     if (!difference.empty()) return difference;
   }
   group->barrier();

@@ -42,6 +42,7 @@ class FakePredictor : public Predictor {
       table.features = {name};
       model_.tables.push_back(table);
     }
+    model_.outputs = {{"score"}};
     bad_ids_.resize(2);
   }
 
@@ -72,7 +73,7 @@ class FakePredictor : public Predictor {
     }
     return "";
   }
-  void predict(const PredictInput& input, std::span<float> scores) override {
+  void predict_outputs(const PredictInput& input, std::span<const std::span<float>> outputs) override {
     {
       std::unique_lock lock(mutex_);
       ++calls_;
@@ -91,7 +92,7 @@ class FakePredictor : public Predictor {
       if (input.dense.size() > 0 && input.dense[static_cast<size_t>(b) * input.dense.size() / input.batch] == 666.0f) {
         fail(Code::kInvalidArgument, "poisoned");
       }
-      scores[static_cast<size_t>(b)] = score(input, b);
+      outputs[0][static_cast<size_t>(b)] = score(input, b);
     }
   }
   PredictorStats stats() const override {

@@ -47,6 +47,8 @@ typedef struct tsr_model_info {
   int64_t dense_inputs;
   uint32_t num_features;
   uint32_t num_tables;
+  uint32_t num_outputs; /* at least 1 */
+  uint32_t reserved;
 } tsr_model_info;
 tsr_code tsr_model_describe(const tsr_model* model, tsr_model_info* info, tsr_error* err);
 
@@ -69,6 +71,14 @@ typedef struct tsr_model_table {
 } tsr_model_table;
 tsr_code tsr_model_get_table(const tsr_model* model, uint32_t i, tsr_model_table* table, tsr_error* err);
 
+typedef struct tsr_model_output {
+  uint32_t struct_size;
+  int32_t probability; /* 1: in (0, 1); 0: what the head takes, as its own loss has it */
+  const char* name;    /* of the head */
+  int64_t width;       /* values of a sample */
+} tsr_model_output;
+tsr_code tsr_model_get_output(const tsr_model* model, uint32_t i, tsr_model_output* output, tsr_error* err);
+
 /* The ids of one feature, all samples one after the other. */
 typedef struct tsr_model_ids {
   const int64_t* values;  /* [num_values] */
@@ -86,9 +96,9 @@ typedef struct tsr_model_input {
   const tsr_model_ids* features; /* [num_features] */
 } tsr_model_input;
 
-/* The one output: scores[batch], probabilities in (0, 1). Allocates nothing once as many threads have called it with as
- * large a batch. TSR_INVALID_ARGUMENT, TSR_OUT_OF_RANGE: the sentence names feature, sample and bound; nothing was
- * written. */
+/* The first output: scores[batch], probabilities in (0, 1). Allocates nothing once as many threads have called it with
+ * as large a batch. TSR_INVALID_ARGUMENT, TSR_OUT_OF_RANGE: the sentence names feature, sample and bound; nothing was
+ * written. TSR_FAILED_PRECONDITION: that output has several values a sample. */
 tsr_code tsr_model_predict(tsr_model* model, const tsr_model_input* input, float* scores, tsr_error* err);
 
 /* The same as tensors in host memory, of any strides: a column of a larger array, rows with gaps. Borrowed for the
@@ -104,6 +114,11 @@ typedef struct tsr_model_tensors {
 /* scores: float32 [batch] or [batch, 1]. Errors as of tsr_model_predict(). */
 tsr_code tsr_model_predict_tensors(tsr_model* model, const tsr_model_tensors* input, const DLTensor* scores,
                                    tsr_error* err);
+
+/* All outputs that are wanted, of one prediction: outputs[i], float32 [batch, width of output i], or [batch] where that
+ * is 1; NULL: not wanted. Of any strides; at least one is not NULL. Errors as of tsr_model_predict(). */
+tsr_code tsr_model_predict_outputs(tsr_model* model, const tsr_model_tensors* input, const DLTensor* const* outputs,
+                                   uint32_t num_outputs, tsr_error* err);
 
 typedef struct tsr_model_stats {
   uint32_t struct_size;

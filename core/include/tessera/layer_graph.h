@@ -55,11 +55,15 @@ struct LayerSpec {
   bool trainable = true;       // false: ModelTrainer leaves its parameters as they are
 };
 
+// The loss of heads that is the core's own: of a logit and a label in [0, 1], binary_cross_entropy_with_logits().
+// Others are layers of module plugins: of what the head takes and the label, one value a sample.
+inline constexpr const char* kOwnLoss = "binary_cross_entropy";
+
 // What is trained: a loss over the values that a layer gives, against a label of the data.
 struct HeadSpec {
   std::string name;
   std::string input;  // as LayerSpec::inputs
-  std::string loss = "binary_cross_entropy";
+  std::string loss = kOwnLoss;
   std::string label = "label";
   double weight = 1;  // of its loss in the model's
 };

@@ -26,10 +26,6 @@ class DeviceBatch;
 class HeadLosses;
 class SequenceInputs;
 
-// The loss of heads that is the core's own: of a logit and a label in [0, 1], binary_cross_entropy_with_logits().
-// Others are layers of module plugins: of what the head takes and the label, one value a sample.
-inline constexpr const char* kOwnLoss = "binary_cross_entropy";
-
 struct ModelTrainerOptions {
   std::vector<EmbeddingBagConfig> tables;  // of pooling kNone: sequences
   bool is_weighted = false;                // batches have weights, which scale pooled rows: those tables must be sums

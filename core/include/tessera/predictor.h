@@ -1,7 +1,7 @@
 // tessera/predictor.h - a packed model that answers: what it takes, what it gives, and predictions from any thread.
 //
 //   auto predictor = open_predictor(runtime, "model");
-//   predictor->predict(input, scores);   // scores [batch]
+//   predictor->predict(input, scores);   // scores [batch]: the first output
 //
 // Inputs are borrowed arrays, so that a server or a C program hands its own buffers over.
 #pragma once
@@ -36,6 +36,12 @@ struct ModelTable {
   int64_t ids = 0;          // valid ones are [0, ids)
   int64_t index_bytes = 0;  // of ids to rows; 0: an id is its row
 };
+struct ModelOutput {  // what a head gives
+  std::string name;
+  int64_t width = 1;  // values of a sample
+  bool probability =
+      true;  // in (0, 1): the sigmoid of a head that learnt by the core's own loss; false: as the head has it
+};
 struct ModelDescription {
   std::string name;     // as it was packed
   std::string version;  // 16 hexadecimal digits of its contents
@@ -45,7 +51,8 @@ struct ModelDescription {
   BoundsCheckMode bounds_check = BoundsCheckMode::kFatal;
   std::vector<ModelFeature> features;  // in the order of PredictInput::features
   std::vector<ModelTable> tables;
-  std::string encoding;  // Dataset::encoding of what it was trained on; empty: none
+  std::vector<ModelOutput> outputs;  // in the order of the heads; of a Predictor, at least one
+  std::string encoding;              // Dataset::encoding of what it was trained on; empty: none
 };
 
 // `batch` samples, borrowed for the call.
@@ -72,13 +79,15 @@ class Predictor {
 
   virtual const ModelDescription& model() const = 0;
   // [any-thread] Why `input` cannot be predicted, as a sentence that names the feature, the sample and the bound;
-  // empty: nothing. predict() makes the same checks. With bounds_check other than kFatal, ids out of range are no
+  // empty: nothing. Predictions make the same checks. With bounds_check other than kFatal, ids out of range are no
   // reason.
   virtual std::string why_not(const PredictInput& input) const = 0;
-  // [any-thread] Writes `batch` scores in (0, 1), those of the model's first head. Allocates nothing once as many
-  // threads have called it with as large a batch. kInvalidArgument, kOutOfRange: why_not(); kUnavailable: a rank of a
-  // sharded model is lost.
-  virtual void predict(const PredictInput& input, std::span<float> scores) = 0;
+  // [any-thread] outputs[i]: batch * width values of output i, sample by sample; those behind the last of `outputs`,
+  // and those whose span is empty, are not wanted. Allocates nothing once as many threads have called it with as large
+  // a batch. kInvalidArgument, kOutOfRange: why_not(); kUnavailable: a rank of a sharded model is lost.
+  virtual void predict_outputs(const PredictInput& input, std::span<const std::span<float>> outputs) = 0;
+  // The first output alone, of models whose first one has a value a sample.
+  void predict(const PredictInput& input, std::span<float> scores) { predict_outputs(input, {&scores, 1}); }
   virtual PredictorStats stats() const = 0;
   // [any-thread] False: predict() fails from now on, because a rank is lost; the model has to be opened anew.
   virtual bool usable() const { return true; }

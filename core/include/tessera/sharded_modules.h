@@ -206,6 +206,11 @@ class ShardedEmbeddingBagCollection : public ShardedEmbeddings {
   // Collective. grad: [batch, sum of dims] of this rank's loss, where the output is or in host memory. Once for each
   // forward.
   void backward(const Output& output, const Tensor& grad);
+  // Collective, before the batch's backward: the gradients of the ids' weights, [ids], of a collection with
+  // is_weighted; grad as there, in host memory. All rows are looked up once more, those of this rank's ids one by one.
+  // An id that the bounds check leaves out has 0. Errors as of forward(); kUnimplemented where the tables are on a
+  // device.
+  Tensor weight_gradients(const KeyedJaggedTensor& batch, const Tensor& grad);
   const std::vector<std::string>& output_keys() const { return layout_->keys; }
 
   explicit ShardedEmbeddingBagCollection(std::shared_ptr<ShardedCollection> impl);

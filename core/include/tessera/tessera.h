@@ -284,6 +284,11 @@ tsr_code tsr_step_export(const tsr_step* step, uint32_t i, DLManagedTensorVersio
  * loss; ranks are averaged, unless the description says otherwise. grads[i] NULL: zeros, of sequences only.
  * TSR_FAILED_PRECONDITION: a table has no optimizer. */
 tsr_code tsr_step_backward(tsr_step* step, const DLTensor* const* grads, uint32_t num_grads, tsr_error* err);
+/* Collective, before the batch's backward: the gradients of its weights, float32 [n] like them, of a weighted
+ * collection of bags; grad: [samples, width] as of backward. The rows are looked up once more. TSR_FAILED_PRECONDITION:
+ * the collection is not weighted; TSR_UNIMPLEMENTED: of sequences. */
+tsr_code tsr_collection_weight_gradients(tsr_collection* collection, const tsr_batch* batch, const DLTensor* grad,
+                                         const DLTensor* gradients, tsr_error* err);
 
 /* ---- Optimizers ----------------------------------------------------------------------------------------------------
  */

@@ -18,7 +18,9 @@ struct tsr_model {
   using Features = std::vector<tessera::PredictInput::Feature>;
   // What tensors of other types or strides have become, of one call.
   struct Gathered {
-    std::vector<float> dense, scores;
+    std::vector<float> dense;
+    std::vector<std::vector<float>> outputs;
+    std::vector<std::span<float>> wanted;
     struct Feature {
       std::vector<int64_t> values;
       std::vector<int32_t> lengths;
@@ -111,11 +113,82 @@ int64_t length_of(const DLTensor* tensor, const char* name) {
   return tensor->shape[0];
 }
 
-// float32 [batch] or [batch, 1] that is written to, of any stride.
-void check_scores(const DLTensor& scores) {
-  const bool fits = scores.ndim == 1 || (scores.ndim == 2 && scores.shape[1] == 1);
-  if (!fits || scores.dtype.code != kDLFloat || scores.dtype.bits != 32 || scores.device.device_type != kDLCPU)
-    fail(Code::kInvalidArgument, "scores have to be float32 [batch] in host memory");
+// A tensor of the caller's that is written to: float32 [batch, width], or [batch] where width is 1, of any strides.
+void check_output(const DLTensor& out, const tessera::ModelOutput& output, int64_t batch) {
+  const bool fits = (out.ndim == 2 && out.shape[1] == output.width) || (out.ndim == 1 && output.width == 1);
+  if (!fits || out.shape[0] != batch || out.dtype.code != kDLFloat || out.dtype.bits != 32 || out.dtype.lanes != 1 ||
+      out.device.device_type != kDLCPU) {
+    fail(Code::kInvalidArgument, "output \"", output.name, "\" has to be float32 [", batch, ", ", output.width, "]",
+         output.width == 1 ? tessera::cat(" or [", batch, "]") : "", " in host memory");
+  }
+  if (batch > 0 && out.data == nullptr) fail(Code::kInvalidArgument, "output \"", output.name, "\" has no data");
+}
+
+float* data_of(const DLTensor& out) { return reinterpret_cast<float*>(static_cast<char*>(out.data) + out.byte_offset); }
+
+bool is_compact(const DLTensor& out, int64_t width) {
+  if (out.strides == nullptr) return true;
+  return (out.strides[0] == width || out.shape[0] <= 1) && (out.ndim == 1 || width == 1 || out.strides[1] == 1);
+}
+
+void scatter(std::span<const float> values, const DLTensor& out, int64_t width) {
+  const int64_t across = out.ndim == 1 ? 1 : out.strides[1];
+  for (int64_t b = 0; b < out.shape[0]; ++b) {
+    for (int64_t w = 0; w < width; ++w)
+      data_of(out)[b * out.strides[0] + w * across] = values[static_cast<size_t>(b * width + w)];
+  }
+}
+
+// predict() gives one value a sample.
+void check_one_score(const tessera::ModelDescription& model) {
+  if (model.outputs[0].width == 1) return;
+  fail(Code::kFailedPrecondition, "output \"", model.outputs[0].name, "\" of the model has ", model.outputs[0].width,
+       " values a sample: tsr_model_predict_outputs() gives them");
+}
+
+void predict_tensors(tsr_model& model, const tsr_model_tensors& in, std::span<const DLTensor* const> outputs) {
+  const tessera::ModelDescription& description = model.predictor->model();
+  const size_t count = description.features.size();
+  if (in.num_features != count)
+    fail(Code::kInvalidArgument, "there are ", in.num_features, " features, and the model takes ", count);
+  const auto first = std::find_if(outputs.begin(), outputs.end(), [](const DLTensor* out) { return out != nullptr; });
+  if (first == outputs.end()) fail(Code::kInvalidArgument, "no output is wanted: outputs are all NULL");
+  const int64_t batch = length_of(*first, "the output");
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    if (outputs[o] != nullptr) check_output(*outputs[o], description.outputs[o], batch);
+  }
+  if (count > 0) need(in.values, "input->values");
+  if (count > 0) need(in.lengths, "input->lengths");
+  const auto features = model.features.take();
+  const auto gathered = model.gathered.take();
+  gathered->features.resize(count);
+  for (size_t f = 0; f < count; ++f) {
+    auto& own = gathered->features[f];
+    const int64_t ids = length_of(in.values[f], "values");
+    const DLTensor* weights = in.weights == nullptr ? nullptr : in.weights[f];
+    (*features)[f] = {
+        elements_of(in.values[f], "values", ids, 1, own.values),
+        elements_of(in.lengths[f], "lengths", batch, 1, own.lengths),
+        weights == nullptr ? std::span<const float>() : elements_of(weights, "weights", ids, 1, own.weights)};
+  }
+  std::span<const float> dense;
+  if (description.dense_inputs > 0)
+    dense = elements_of(in.dense, "dense", batch, description.dense_inputs, gathered->dense);
+  gathered->outputs.resize(outputs.size());
+  gathered->wanted.assign(outputs.size(), {});
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    if (outputs[o] == nullptr) continue;
+    const int64_t width = description.outputs[o].width;
+    const auto values = static_cast<size_t>(batch * width);
+    const bool compact = is_compact(*outputs[o], width);
+    if (!compact) gathered->outputs[o].resize(values);
+    gathered->wanted[o] = {compact ? data_of(*outputs[o]) : gathered->outputs[o].data(), values};
+  }
+  model.predictor->predict_outputs({batch, dense, *features}, gathered->wanted);
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    if (outputs[o] == nullptr || is_compact(*outputs[o], description.outputs[o].width)) continue;
+    scatter(gathered->wanted[o], *outputs[o], description.outputs[o].width);
+  }
 }
 
 }  // namespace
@@ -133,10 +206,10 @@ tsr_code tsr_model_describe(const tsr_model* model, tsr_model_info* info, tsr_er
   return guarded(err, [&] {
     need(model, "model");
     const tessera::ModelDescription& m = model->predictor->model();
-    copy_out<tsr_model_info>(
-        {0, m.is_weighted ? 1 : 0, m.name.c_str(), m.version.c_str(), m.type.c_str(), m.dense_inputs,
-         static_cast<uint32_t>(m.features.size()), static_cast<uint32_t>(m.tables.size())},
-        info, "info");
+    copy_out<tsr_model_info>({0, m.is_weighted ? 1 : 0, m.name.c_str(), m.version.c_str(), m.type.c_str(),
+                              m.dense_inputs, static_cast<uint32_t>(m.features.size()),
+                              static_cast<uint32_t>(m.tables.size()), static_cast<uint32_t>(m.outputs.size()), 0},
+                             info, "info");
   });
 }
 
@@ -157,6 +230,14 @@ tsr_code tsr_model_get_table(const tsr_model* model, uint32_t i, tsr_model_table
   });
 }
 
+tsr_code tsr_model_get_output(const tsr_model* model, uint32_t i, tsr_model_output* output, tsr_error* err) {
+  return guarded(err, [&] {
+    need(model, "model");
+    const tessera::ModelOutput& o = at(model->predictor->model().outputs, i, "output", "model");
+    copy_out<tsr_model_output>({0, o.probability ? 1 : 0, o.name.c_str(), o.width}, output, "output");
+  });
+}
+
 tsr_code tsr_model_predict(tsr_model* model, const tsr_model_input* input, float* scores, tsr_error* err) {
   return guarded(err, [&] {
     need(model, "model");
@@ -166,6 +247,7 @@ tsr_code tsr_model_predict(tsr_model* model, const tsr_model_input* input, float
       fail(Code::kInvalidArgument, "there are ", in.num_features, " features, and the model takes ",
            description.features.size());
     }
+    check_one_score(description);
     if (in.batch < 0 || in.batch > INT32_MAX)
       fail(Code::kInvalidArgument, "a batch has 0 to ", INT32_MAX, " samples, not ", in.batch);
     if (in.num_features > 0) need(in.features, "input->features");
@@ -186,36 +268,20 @@ tsr_code tsr_model_predict_tensors(tsr_model* model, const tsr_model_tensors* in
                                    tsr_error* err) {
   return guarded(err, [&] {
     need(model, "model");
-    const tsr_model_tensors in = copy_in(input, "input");
-    const tessera::ModelDescription& description = model->predictor->model();
-    const size_t count = description.features.size();
-    if (in.num_features != count)
-      fail(Code::kInvalidArgument, "there are ", in.num_features, " features, and the model takes ", count);
-    const int64_t batch = length_of(scores, "scores");
-    check_scores(*scores);
-    if (count > 0) need(in.values, "input->values");
-    if (count > 0) need(in.lengths, "input->lengths");
-    const auto features = model->features.take();
-    const auto gathered = model->gathered.take();
-    gathered->features.resize(count);
-    for (size_t f = 0; f < count; ++f) {
-      auto& own = gathered->features[f];
-      const int64_t ids = length_of(in.values[f], "values");
-      const DLTensor* weights = in.weights == nullptr ? nullptr : in.weights[f];
-      (*features)[f] = {
-          elements_of(in.values[f], "values", ids, 1, own.values),
-          elements_of(in.lengths[f], "lengths", batch, 1, own.lengths),
-          weights == nullptr ? std::span<const float>() : elements_of(weights, "weights", ids, 1, own.weights)};
-    }
-    std::span<const float> dense;
-    if (description.dense_inputs > 0)
-      dense = elements_of(in.dense, "dense", batch, description.dense_inputs, gathered->dense);
-    const int64_t stride = scores->strides == nullptr ? 1 : scores->strides[0];
-    auto* out = reinterpret_cast<float*>(static_cast<char*>(scores->data) + scores->byte_offset);
-    if (stride != 1) gathered->scores.resize(static_cast<size_t>(batch));
-    float* whole = stride == 1 ? out : gathered->scores.data();
-    model->predictor->predict({batch, dense, *features}, {whole, static_cast<size_t>(batch)});
-    for (int64_t i = 0; stride != 1 && i < batch; ++i) out[i * stride] = whole[i];
+    need(scores, "scores");
+    check_one_score(model->predictor->model());
+    predict_tensors(*model, copy_in(input, "input"), {&scores, 1});
+  });
+}
+
+tsr_code tsr_model_predict_outputs(tsr_model* model, const tsr_model_tensors* input, const DLTensor* const* outputs,
+                                   uint32_t num_outputs, tsr_error* err) {
+  return guarded(err, [&] {
+    need(model, "model");
+    if (num_outputs > 0) need(outputs, "outputs");
+    if (const size_t most = model->predictor->model().outputs.size(); num_outputs > most)
+      fail(Code::kInvalidArgument, "there are ", num_outputs, " outputs, and the model has ", most);
+    predict_tensors(*model, copy_in(input, "input"), {outputs, num_outputs});
   });
 }
 

@@ -269,3 +269,26 @@ tsr_code tsr_step_backward(tsr_step* step, const DLTensor* const* grads, uint32_
     std::visit([&](auto* sharded) { backward(*step, *sharded, {grads, num_grads}); }, step->collection->sharded);
   });
 }
+
+tsr_code tsr_collection_weight_gradients(tsr_collection* collection, const tsr_batch* batch, const DLTensor* grad,
+                                         const DLTensor* gradients, tsr_error* err) {
+  return guarded(err, [&] {
+    need(collection, "collection");
+    const Collection& c = *collection->collection;
+    const Use use(c.session());
+    if (!c.bags()) fail(Code::kUnimplemented, "gradients of weights are of pooled rows: sequences have no weights");
+    const tsr_batch in = copy_in(batch, "batch");
+    Tensor given, out;
+    const KeyedJaggedTensor features = offered(c, [&] {
+      KeyedJaggedTensor features = batch_of(c.features, in);
+      given = borrowed(grad, "grad", DType::kFloat32);
+      out = borrowed(gradients, "gradients", DType::kFloat32);
+      if (out.numel() != features.values().numel())
+        fail(Code::kInvalidArgument, "gradients has ", out.numel(), " elements for ", features.values().numel(),
+             " ids");
+      return features;
+    });
+    const Tensor made = std::get<0>(c.sharded)->weight_gradients(features, given);
+    if (made.numel() > 0) std::memcpy(out.raw(), made.raw(), made.bytes());
+  });
+}

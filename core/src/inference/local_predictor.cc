@@ -20,19 +20,18 @@ class LocalPredictor : public Predictor {
         slots_(slots_of(model_, options.kernel)),
         bad_ids_(std::make_unique<std::atomic<uint64_t>[]>(model_.tables.size())),
         workspaces_([this] { return std::make_unique<Workspace>(runtime_, model_, slots_); }) {
-    (void)workspaces_.take();  // what cannot be served is refused here
+    model_.description.outputs = workspaces_.take()->outputs();  // what cannot be served is refused here
   }
 
   const ModelDescription& model() const override { return model_.description; }
   std::string why_not(const PredictInput& input) const override { return problem_with(model(), input).sentence; }
 
-  void predict(const PredictInput& input, std::span<float> scores) override {
+  void predict_outputs(const PredictInput& input, std::span<const std::span<float>> outputs) override {
     const Problem problem = problem_with(model(), input);
     if (problem.code != Code::kOk) throw Error(problem.code, problem.sentence);
-    TESSERA_CHECK(static_cast<int64_t>(scores.size()) == input.batch, "a score for each sample");
     if (input.batch > 0) {
       const auto workspace = workspaces_.take();
-      workspace->predict(input, scores);
+      workspace->predict(input, outputs);
       if (!usable()) {
         fail(Code::kUnavailable, "a file of model ", model().name,
              " cannot be read any more: an I/O error, or it was made shorter; open the model again");
@@ -69,7 +68,7 @@ class LocalPredictor : public Predictor {
 
   const Runtime& runtime_;
   const uint64_t lost_before_ = lost_pages();
-  const InferenceModel model_;
+  InferenceModel model_;  // as it is from the constructor on
   const Slots slots_;
   std::atomic<uint64_t> predictions_{0}, samples_{0};
   std::unique_ptr<std::atomic<uint64_t>[]> bad_ids_;

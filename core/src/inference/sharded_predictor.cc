@@ -102,16 +102,15 @@ class Sharded : public ShardedPredictor {
   bool usable() const override { return usable_; }
   std::string why_not(const PredictInput& input) const override { return problem_with(model(), input).sentence; }
 
-  void predict(const PredictInput& input, std::span<float> scores) override {
+  void predict_outputs(const PredictInput& input, std::span<const std::span<float>> outputs) override {
     if (group_->rank() != 0)
       fail(Code::kFailedPrecondition, "rank 0 predicts, and this is rank ", group_->rank(), ": call serve_shard()");
     const Problem problem = problem_with(model(), input);
     if (problem.code != Code::kOk) throw Error(problem.code, problem.sentence);
-    TESSERA_CHECK(static_cast<int64_t>(scores.size()) == input.batch, "a score for each sample");
     const std::lock_guard lock(mutex_);
     if (input.batch > 0) {
       const Tensor pooled = step(to_batch(model(), input), false);
-      to_scores(logits_of(*dense_, input, pooled), scores);
+      answer(*dense_, model().outputs, input, pooled, {}, outputs);
     }
     const std::lock_guard counting(stats_mutex_);
     count_bad_ids(slots_, input, bad_ids_);
@@ -251,7 +250,7 @@ std::unique_ptr<ShardedPredictor> open_sharded_predictor(const Runtime& runtime,
   const auto versions = agreed(*group, [&] {
     model = open_packed_model(directory);
     refuse_sequences(model);
-    (void)layers_of(runtime, model);  // refused here, not by rank 0 alone
+    model.description.outputs = outputs_of(model.graph, *layers_of(runtime, model));  // refused here, on every rank
     return model.description.version;
   });
   for (size_t rank = 1; rank < versions.size(); ++rank) {

@@ -9,6 +9,15 @@
 namespace tessera::inference {
 namespace {
 
+// 1 / (1 + exp(-logit)), kept inside (0, 1).
+void to_scores(std::span<const float> logits, std::span<float> scores) {
+  constexpr float kLeast = std::numeric_limits<float>::min(), kMost = 1.0f - std::numeric_limits<float>::epsilon() / 2;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const double p = 1 / (1 + std::exp(-static_cast<double>(logits[i])));
+    scores[i] = std::clamp(static_cast<float>(p), kLeast, kMost);
+  }
+}
+
 DLTensor vector_of(void* data, DType dtype, const int64_t* size) {
   return {data, kCpu.dl(), 1, to_dl(dtype), const_cast<int64_t*>(size), nullptr, 0};
 }
@@ -40,7 +49,7 @@ void count_bad_ids(const Slots& slots, const PredictInput& input, std::span<uint
 }
 
 Workspace::Workspace(const Runtime& runtime, const InferenceModel& model, const Slots& slots)
-    : slots_(slots), dense_(runtime, model.graph, {.values = &model.dense}) {
+    : slots_(slots), dense_(runtime, model.graph, {.values = &model.dense}), outputs_(outputs_of(model.graph, dense_)) {
   for (const LookupOptions& options : slots.tables.groups) groups_.push_back({Lookup(runtime, options), {}});
   for (size_t t = 0; t < model.tables.size(); ++t) {
     const auto [group, index] = slots.tables.places[t];
@@ -162,24 +171,41 @@ void Workspace::look_up(int64_t batch, bool weighted) {
   }
 }
 
-void Workspace::predict(const PredictInput& input, std::span<float> scores) {
+void Workspace::predict(const PredictInput& input, std::span<const std::span<float>> outputs) {
   reserve(input);
   look_up(input.batch, gather(input));
-  to_scores(logits_of(dense_, input, rows_.first({input.batch, slots_.width}), sequences_), scores);
+  answer(dense_, outputs_, input, rows_.first({input.batch, slots_.width}), sequences_, outputs);
 }
 
-std::span<const float> logits_of(LayerGraph& graph, const PredictInput& input, const Tensor& pooled,
-                                 const std::vector<DenseInput>& sequences) {
+std::vector<ModelOutput> outputs_of(const ModelGraph& graph, const LayerGraph& layers) {
+  std::vector<ModelOutput> out;
+  for (size_t h = 0; h < graph.heads.size(); ++h) {
+    const HeadSpec& head = graph.heads[h];
+    const int64_t width = layers.head_width(h);
+    const bool probability = head.loss == kOwnLoss;
+    if (probability && width != 1)
+      fail(Code::kInvalidArgument, "the head \"", head.name, "\" takes ", width, " values a sample, and its loss ",
+           kOwnLoss, " is of one, the logit");
+    out.push_back({head.name, width, probability});
+  }
+  return out;
+}
+
+void answer(LayerGraph& layers, const std::vector<ModelOutput>& model, const PredictInput& input, const Tensor& pooled,
+            const std::vector<DenseInput>& sequences, std::span<const std::span<float>> outputs) {
   const int64_t width = static_cast<int64_t>(input.dense.size()) / input.batch;
   const Tensor dense = Tensor::borrow(const_cast<float*>(input.dense.data()), {input.batch, width}, DType::kFloat32);
-  return graph.forward(dense, pooled, false, sequences)[0].span<float>();
-}
-
-void to_scores(std::span<const float> logits, std::span<float> scores) {
-  constexpr float kLeast = std::numeric_limits<float>::min(), kMost = 1.0f - std::numeric_limits<float>::epsilon() / 2;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    const double p = 1 / (1 + std::exp(-static_cast<double>(logits[i])));
-    scores[i] = std::clamp(static_cast<float>(p), kLeast, kMost);
+  const std::vector<Tensor>& heads = layers.forward(dense, pooled, false, sequences);
+  TESSERA_CHECK(outputs.size() <= heads.size(), "no more outputs than heads");
+  for (size_t h = 0; h < outputs.size(); ++h) {
+    if (outputs[h].empty()) continue;
+    const std::span<const float> values = heads[h].span<float>();
+    TESSERA_CHECK(outputs[h].size() == values.size(), "room for each sample's values");
+    if (model[h].probability) {
+      to_scores(values, outputs[h]);
+    } else {
+      std::copy(values.begin(), values.end(), outputs[h].begin());
+    }
   }
 }
 

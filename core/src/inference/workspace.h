@@ -44,8 +44,9 @@ class Workspace {
 
   // `input` has been checked. Ids out of range, or without a row, are left out and count in MEAN's length, or are rows
   // of zeros of a sequence; those out of range are counted by table in bad_ids().
-  void predict(const PredictInput& input, std::span<float> scores);
+  void predict(const PredictInput& input, std::span<const std::span<float>> outputs);
   std::span<const uint64_t> bad_ids() const { return bad_ids_; }
+  const std::vector<ModelOutput>& outputs() const { return outputs_; }
 
  private:
   struct Group {
@@ -63,6 +64,7 @@ class Workspace {
   const Slots& slots_;
   std::vector<Group> groups_;
   LayerGraph dense_;
+  const std::vector<ModelOutput> outputs_;
   std::vector<int64_t> ids_, offsets_;
   std::vector<float> weights_;
   Tensor rows_;  // [samples * width], then the rows of sequences; as many as were needed so far
@@ -72,11 +74,11 @@ class Workspace {
   std::vector<char> without_row_;  // by slot: some of its ids may have none
 };
 
-// The logits of the first head, valid until the graph's next forward. pooled [batch, the graph's width].
-std::span<const float> logits_of(LayerGraph& graph, const PredictInput& input, const Tensor& pooled,
-                                 const std::vector<DenseInput>& sequences = {});
+// What the heads of a graph give. kInvalidArgument: a head that learnt a probability has more than its logit.
+std::vector<ModelOutput> outputs_of(const ModelGraph& graph, const LayerGraph& layers);
 
-// 1 / (1 + exp(-logit)), kept inside (0, 1).
-void to_scores(std::span<const float> logits, std::span<float> scores);
+// Fills `outputs`, as Predictor::predict_outputs() has them. pooled [batch, the graph's width].
+void answer(LayerGraph& layers, const std::vector<ModelOutput>& model, const PredictInput& input, const Tensor& pooled,
+            const std::vector<DenseInput>& sequences, std::span<const std::span<float>> outputs);
 
 }  // namespace tessera::inference

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         Step,
     )
     from ._launch import launch
+    from ._model import PackedModel
     from ._pack import pack
     from ._readers import Block, reader
     from ._runtime import ProcessGroup, Runtime
@@ -75,6 +76,7 @@ _LATER = {
     "_batch": "QuantCollection",
     "_collections": "Collection DistributedModelParallel EmbeddingBagCollection EmbeddingCollection Shard Step",
     "_launch": "launch",
+    "_model": "PackedModel",
     "_pack": "pack",
     "_readers": "Block reader",
     "_runtime": "ProcessGroup Runtime",

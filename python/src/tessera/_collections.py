@@ -187,6 +187,29 @@ class Collection:
             group._used.release()
         return out
 
+    def weight_gradients(self, grad: Any, values: Any, lengths: Any = None, **batch: Any) -> np.ndarray:
+        """Of the weights of a batch's ids, float32 ``[n]``: each id's row times its bag's gradient. grad: float32
+        ``[samples, width]``; the rest: the batch, as ``forward`` takes it. Before its backward, which changes the rows:
+        they are looked up once more. Of weighted collections of bags. Collective."""
+        group = self._group
+        group._enter()
+        try:
+            try:
+                inputs = self._batch.set(values, lengths, **batch)
+                grad = as_array(grad, "grad")
+                out = np.empty(inputs[0].size, np.float32)
+                tensors = Tensor(grad), Tensor(out)
+            except Exception as error:
+                self._tell_others(error)
+                raise
+            group._wait(
+                _lib.tsr_collection_weight_gradients, self._handle.value, self._batch.address, tensors[0].address,
+                tensors[1].address,
+            )  # fmt: skip
+        finally:
+            group._used.release()
+        return out
+
     def _tell_others(self, error: Exception) -> None:
         """Ends the step on the other ranks, which would wait for this one's batch."""
         why = self._batch.refuse(error)

@@ -16,13 +16,14 @@ _NAMES = {TEXT: "text", FLOAT32: "floats", INT64: "whole numbers"}
 @dataclass
 class Column:
     """Values of some rows. texts: of text, where each of ``values``' bytes begin. lists: where each row's values begin.
-    present: 0 where a row has no value."""
+    present: 0 where a row has no value. weights: of lists, float32, one beside each value."""
 
     type: int
     values: np.ndarray
     texts: Optional[np.ndarray] = None
     lists: Optional[np.ndarray] = None
     present: Optional[np.ndarray] = None
+    weights: Optional[np.ndarray] = None
 
     def count(self) -> int:
         return len(self.values) if self.texts is None else len(self.texts) - 1
@@ -31,7 +32,7 @@ class Column:
         return self.count() if self.lists is None else len(self.lists) - 1
 
     def bytes(self) -> int:
-        return sum(a.nbytes for a in (self.values, self.texts, self.lists, self.present) if a is not None)
+        return sum(a.nbytes for a in (self.values, self.texts, self.lists, self.present, self.weights) if a is not None)
 
     def words(self) -> List[bytes]:
         raw, at = self.values.tobytes(), self.texts.tolist()
@@ -49,7 +50,8 @@ def text_column(words: Sequence[bytes], **more: Any) -> Column:
 
 
 def column_of(value: Any) -> Column:
-    """Of an array, or a list: of numbers, texts, lists of either; None where a row has nothing."""
+    """Of an array, or a list: of numbers, texts, lists of either, mappings from either to its weight or lists of such
+    pairs; None where a row has nothing."""
     if not isinstance(value, (np.ndarray, list, tuple)):
         value = np.asarray(value)
     if isinstance(value, np.ndarray):
@@ -58,8 +60,11 @@ def column_of(value: Any) -> Column:
         if value.dtype.kind not in "OUS" or value.ndim != 1:
             raise TypeError(f"an array of {value.dtype} with {value.ndim} dimensions is no column")
         value = value.tolist()
-    if any(isinstance(row, (list, tuple, np.ndarray)) for row in value):
-        return _of_lists([() if row is None else row for row in value])
+    if any(isinstance(row, (list, tuple, np.ndarray, Mapping)) for row in value):
+        rows = [() if row is None else list(row.items()) if isinstance(row, Mapping) else row for row in value]
+        if any(isinstance(one, tuple) for row in rows for one in row[:1]):
+            return _of_weighted(rows)
+        return _of_lists(rows)
     absent = [row is None for row in value]
     present = None if not any(absent) else np.array([not none for none in absent], np.uint8)
     given = [row for row in value if row is not None]
@@ -74,6 +79,25 @@ def _of_lists(rows: Sequence[Any]) -> Column:
     lists = _offsets([len(row) for row in rows])
     flat = column_of([value for row in rows for value in row])
     return Column(flat.type, flat.values, flat.texts, lists)
+
+
+def _of_weighted(rows: Sequence[Any]) -> Column:
+    """Of lists of pairs: a value and its weight."""
+    pairs = [pair for row in rows for pair in row]
+    if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
+        raise TypeError("a list with weights has pairs alone: a value and its weight")
+    column = _of_lists([[value for value, _ in row] for row in rows])
+    return _with_weights(column, [weight for _, weight in pairs])
+
+
+def _with_weights(column: Column, weights: Any) -> Column:
+    try:
+        column.weights = np.ascontiguousarray(weights, np.float32)
+    except (TypeError, ValueError):
+        raise TypeError("a weight is no number") from None
+    if not np.isfinite(column.weights).all():
+        raise ValueError("a weight is no finite number")
+    return column
 
 
 def _of_numbers(array: np.ndarray) -> Column:
@@ -92,15 +116,20 @@ def _of_numbers(array: np.ndarray) -> Column:
     return Column(FLOAT32, values, lists=lists, present=(~missing).astype(np.uint8) if missing.any() else None)
 
 
-def wanted_as(column: Column, type: int, is_list: bool, separator: str) -> Column:
-    """The column as the library wants it. ValueError: it cannot be that."""
+def wanted_as(column: Column, type: int, is_list: bool, separator: str, weight_separator: str = "") -> Column:
+    """The column as the library wants it; with weights where ``weight_separator`` is given, which stands before them in
+    texts. ValueError: it cannot be that."""
     if column.lists is not None and not is_list:
         raise ValueError("it has lists, and one value a row is wanted")
     if is_list and column.lists is None:
         column = _split(column, separator) if column.type == TEXT else _alone(column)
+    if weight_separator and column.weights is None:
+        if column.type != TEXT:
+            raise ValueError("it has no weights, and weighted lists are wanted: give pairs of a value and its weight")
+        column = _weighed(column, weight_separator)
     if column.type == type:
         return column
-    more = dict(lists=column.lists, present=column.present)
+    more = dict(lists=column.lists, present=column.present, weights=column.weights)
     if type == TEXT:
         return text_column([str(value).encode() for value in column.values.tolist()], **more)
     if column.type == TEXT:
@@ -134,6 +163,19 @@ def _split(column: Column, separator: str) -> Column:
     out = text_column([part for row in rows for part in row])
     out.lists = _offsets([len(row) for row in rows])
     return out
+
+
+def _weighed(column: Column, separator: str) -> Column:
+    """Lists of texts "17:0.5", as lists of "17" that have weights."""
+    parts = [word.decode().rpartition(separator) for word in column.words()]
+    lacking = next((value for value, found, value_or_weight in parts if not found), None)
+    if lacking is not None:
+        raise ValueError(f'a value has no weight behind "{separator}"')
+    out = text_column([value.encode() for value, _, _ in parts], lists=column.lists)
+    try:
+        return _with_weights(out, [float(weight) for _, _, weight in parts])
+    except ValueError as error:
+        raise ValueError(f'what stands behind "{separator}" is no weight ({error})') from None
 
 
 # ---- Arrow
@@ -264,19 +306,37 @@ def _arrow_column(schema: ArrowSchema, array: ArrowArray, first: int, count: int
         return Column(TEXT, raw, texts - texts[0], present=present)
     if kind in ("vu", "vz"):
         return text_column(_viewed(array, first, count), present=present)
-    if kind in ("+l", "+L") or kind.startswith("+w:"):
+    if kind in ("+l", "+L", "+m") or kind.startswith("+w:"):
         if kind.startswith("+w:"):
             width = int(kind[3:])
             lists = np.arange(first, first + count + 1, dtype=np.int64) * width
         else:
-            lists = _buffer(array, 1, "i4" if kind == "+l" else "i8", first, count + 1).astype(np.int64)
-        inner = _arrow_column(
-            schema.children[0].contents, array.children[0].contents, int(lists[0]), int(lists[-1] - lists[0])
-        )
+            lists = _buffer(array, 1, "i8" if kind == "+L" else "i4", first, count + 1).astype(np.int64)
+        items = schema.children[0].contents, array.children[0].contents, int(lists[0]), int(lists[-1] - lists[0])
+        if items[0].format == b"+s" and items[0].n_children == 2:
+            return _arrow_pairs(name, *items, lists - lists[0])
+        inner = _arrow_column(*items)
         if inner.lists is not None or (inner.present is not None and not inner.present.all()):
             raise TypeError(f'column "{name}" has lists of lists, or nothing inside of lists, which is not taken')
         return Column(inner.type, inner.values, inner.texts, lists - lists[0])
-    raise TypeError(f'column "{name}" is of Arrow\'s type "{kind}"; numbers, texts and lists of them are taken')
+    raise TypeError(
+        f'column "{name}" is of Arrow\'s type "{kind}"; numbers, texts, lists of them, and maps from them to weights '
+        "are taken"
+    )
+
+
+def _arrow_pairs(
+    name: str, schema: ArrowSchema, array: ArrowArray, first: int, count: int, lists: np.ndarray
+) -> Column:
+    """A map, or a list of structs of two: values and their weights."""
+    first += array.offset
+    pair = [_arrow_column(schema.children[i].contents, array.children[i].contents, first, count) for i in (0, 1)]
+    if any(one.lists is not None or (one.present is not None and not one.present.all()) for one in pair):
+        raise TypeError(f'column "{name}" has lists, or nothing, inside of pairs, which is not taken')
+    values, weights = pair
+    if weights.type == TEXT:
+        raise TypeError(f'column "{name}" has pairs whose second is a text, where a weight is a number')
+    return _with_weights(Column(values.type, values.values, values.texts, lists), weights.values)
 
 
 def _viewed(array: ArrowArray, first: int, count: int) -> List[bytes]:

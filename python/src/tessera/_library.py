@@ -163,6 +163,27 @@ TrainOptions = _sized(
     ("watch", c.c_void_p),
     ("user", c.c_void_p),
 )
+OpenOptions = _sized(("threads", _i32), ("plugin_path", _text), ("kernel", _text))
+ModelInfo = _sized(
+    ("is_weighted", _i32),
+    ("name", _text),
+    ("version", _text),
+    ("type", _text),
+    ("dense_inputs", _i64),
+    ("num_features", _u32),
+    ("num_tables", _u32),
+    ("num_outputs", _u32),
+    ("reserved", _u32),
+)
+ModelFeature = _sized(("reserved", _u32), ("name", _text), ("ids", _i64))
+ModelOutput = _sized(("probability", _i32), ("name", _text), ("width", _i64))
+ModelTensors = _sized(
+    ("num_features", _u32),
+    ("dense", c.c_void_p),
+    ("values", c.c_void_p),
+    ("lengths", c.c_void_p),
+    ("weights", c.c_void_p),
+)
 StateInfo = _sized(("per_row", _i32), ("name", _text))
 
 
@@ -218,7 +239,9 @@ _FUNCTIONS = {
     "collection_set_learning_rate": "psd", "collection_get_learning_rate": "psp", "collection_set_steps": "pl",
     "collection_read_rows": "pslp", "collection_write_rows": "pslp", "collection_get_shard": "pup",
     "shard_get_state": "puup", "shard_read": "pulppu", "shard_write": "pulppu", "shard_ids": "pulp",
-    "pack": "spp", "train": "pppp",
+    "pack": "spp", "train": "pppp", "collection_weight_gradients": "pppp",
+    "model_open": "spp", "model_describe": "pp", "model_get_feature": "pup", "model_get_output": "pup",
+    "model_predict_outputs": "pppu",
     "collection_quantize": "psp", "quant_collection_bytes": "pp", "quant_collection_forward": "ppp",
     "quant_collection_sequences": "pppu",
 }  # fmt: skip
@@ -227,7 +250,7 @@ for _name, _arguments in _FUNCTIONS.items():
     _function.restype = _i32
     _function.argtypes = [_LETTERS[letter] for letter in _arguments] + [c.c_void_p]
 _CLOSE = {}
-for _name in ("runtime", "process_group", "model_parallel", "collection", "step", "quant_collection"):
+for _name in ("runtime", "process_group", "model_parallel", "collection", "step", "quant_collection", "model"):
     _CLOSE[_name] = getattr(lib, f"tsr_{_name}_close")
     _CLOSE[_name].argtypes = [c.c_void_p]
     _CLOSE[_name].restype = None

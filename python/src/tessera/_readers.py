@@ -113,6 +113,7 @@ class _Wanted(NamedTuple):
     type: int
     is_list: bool
     separator: str
+    weight_separator: str  # empty: without weights
 
 
 class _Opened:
@@ -186,7 +187,7 @@ class ReaderPart(Part):
             return _OUT_OF_RANGE
         column = at.first[at.names[i].decode()]
         out.contents.name, out.contents.type = at.names[i], column.type
-        out.contents.flags = _LIST if column.lists is not None else 0
+        out.contents.flags = (column.lists is not None) * _LIST | (column.weights is not None) * _WEIGHTED
         return 0
 
     def _block(self, handle: int, i: int, out: Any, err: Any) -> int:
@@ -209,11 +210,8 @@ class ReaderPart(Part):
                 if at.blocks and name not in at.first:
                     near = difflib.get_close_matches(name, at.first, 1, 0)
                     raise LookupError(f'there is no column "{name}"; the nearest is "{near[0] if near else ""}"')
-                if raw.flags & _WEIGHTED:
-                    raise NotImplementedError(
-                        f"{_words(name)} is wanted with weights, which readers in Python have not"
-                    )
-                at.wants.append(_Wanted(name, raw.type, bool(raw.flags & _LIST), raw.separator.decode()))
+                weight = raw.weight_separator.decode() if raw.flags & _WEIGHTED else ""
+                at.wants.append(_Wanted(name, raw.type, bool(raw.flags & _LIST), raw.separator.decode(), weight))
                 if at.blocks:
                     self._given(at.first, at.wants[-1])
 
@@ -223,7 +221,7 @@ class ReaderPart(Part):
         if want.name not in block:
             raise LookupError(f'a block has no column "{want.name}", which others have')
         try:
-            return wanted_as(block[want.name], want.type, want.is_list, want.separator)
+            return wanted_as(block[want.name], *want[1:])
         except (ValueError, TypeError) as error:
             raise type(error)(f"{_words(want.name)}: {error}") from None
 
@@ -238,6 +236,8 @@ class ReaderPart(Part):
                 to.values = column.values.ctypes.data
                 to.texts = None if column.texts is None else column.texts.ctypes.data
                 to.lists = None if column.lists is None else column.lists.ctypes.data
+                weighted = bool(at.wants[k].weight_separator)
+                to.weights = column.weights.ctypes.data if weighted else None
                 no_list = column.lists is None and column.present is not None
                 to.present = column.present.ctypes.data if no_list else None
 
@@ -248,10 +248,10 @@ def reader(id: str) -> Callable[[Any], Any]:
     """Makes a function, or a class, a reader of that name: ``data.reader = "acme.logs"`` in a job uses it.
 
     The function takes the job's ``data.path`` and gives batches: an iterable of mappings from column to values (arrays,
-    lists of numbers or texts, lists of these; None where there is nothing), or what has ``__arrow_c_stream__``. All of
-    them are kept in memory. A class reads what does not fit: ``open(path)`` gives a list of ``Block(file, rows)``, and
-    ``read(i)`` the batch of one, in any order and more than once. Every rank has a reader of its own, which sees the
-    same files. Runtimes that are opened afterwards have it."""
+    lists of numbers or texts, lists of these, mappings from these to weights; None where there is nothing), or what has
+    ``__arrow_c_stream__``. All of them are kept in memory. A class reads what does not fit: ``open(path)`` gives a list
+    of ``Block(file, rows)``, and ``read(i)`` the batch of one, in any order and more than once. Every rank has a reader
+    of its own, which sees the same files. Runtimes that are opened afterwards have it."""
 
     def decorate(of: Any) -> Any:
         register(KIND, ReaderPart(id, of))

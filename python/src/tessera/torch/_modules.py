@@ -113,31 +113,6 @@ def batch_arguments(features: Any, known: List[str], is_weighted: bool) -> Dict[
     return batch
 
 
-def _weight_gradients(collection: Collection, batch: Dict[str, Any], grad: Tensor) -> Tensor:
-    """Of each id's weight: its row times its bag's gradient. Rows are looked up once more, an id a bag. Collective."""
-    if "strides" in batch:
-        raise NotImplementedError("gradients of weights have no counterpart where features differ in their samples")
-    keys = batch.get("keys", collection.features)
-    lengths = torch.from_numpy(batch["lengths"] if "lengths" in batch else np.diff(batch["offsets"])).reshape(-1)
-    lengths = lengths.reshape(len(keys), -1).long()
-    ids_of_key = lengths.sum(1)
-    most = int(ids_of_key.max()) if len(keys) else 0
-    alone = (torch.arange(most)[None, :] < ids_of_key[:, None]).int()  # bags of one id, and empty ones behind them
-    rows = torch.from_numpy(
-        collection.lookup(batch["values"], alone.numpy(), keys=batch.get("keys"),
-                          weights=np.ones(len(batch["values"]), np.float32)))  # fmt: skip
-    out, column = torch.zeros(len(batch["values"])), 0
-    begin = dict(zip(keys, (ids_of_key.cumsum(0) - ids_of_key).tolist()))
-    for name, dim in collection.outputs.items():
-        key = name.split("@")[0]
-        count = int(ids_of_key[keys.index(key)])
-        bag = torch.repeat_interleave(torch.arange(lengths.shape[1]), lengths[keys.index(key)])
-        columns = slice(column, column + dim)
-        out[begin[key] : begin[key] + count] += (rows[:count, columns] * grad[bag, columns]).sum(1)
-        column += dim
-    return out
-
-
 class _Pooled(torch.autograd.Function):
     """Rows of a batch; its backward updates the tables. ``anchor`` asks for gradients where nothing else does."""
 
@@ -152,7 +127,8 @@ class _Pooled(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Tuple[None, None, None, Optional[Tensor]]:
         of_weights = None
         if ctx.batch is not None:
-            of_weights = _weight_gradients(ctx.step._collection, ctx.batch, grad)  # of the rows before the update
+            core = ctx.step._collection  # of the rows before the update
+            of_weights = torch.from_numpy(core.weight_gradients(_array(grad), **ctx.batch))
         ctx.step.backward(_array(grad))
         return None, None, None, of_weights
 

@@ -1,0 +1,83 @@
+"""Predictions of packed models from NumPy: features in all their forms, weights, several outputs, wrong uses."""
+
+import numpy as np
+import pytest
+
+import tessera
+
+if not any(p["kind"] == "tessera.module/1" and p["state"] != "unusable" for p in tessera.Runtime.default().plugins()):
+    pytest.skip("no plugin here computes dense layers", allow_module_level=True)
+
+GRAPH = {
+    "dense_inputs": 2,
+    "layers": [
+        {"name": "top", "type": "linear", "inputs": ["dense", "film"], "options": {"width": 1}},
+        {"name": "side", "type": "linear", "inputs": ["user"], "options": {"width": 2}},
+    ],
+    "heads": [{"name": "click", "input": "top"}, {"name": "pair", "input": "side", "loss": "mse"}],
+}
+PARAMETERS = {
+    "top.weight": np.array([[0.5, -1, 1, 0, 0, 0]], np.float32),
+    "top.bias": np.array([-4], np.float32),
+    "side.weight": np.eye(2, 4, dtype=np.float32),
+    "side.bias": np.array([0, 100], np.float32),
+}
+DENSE = np.array([[2, 1], [0, 3]], np.float32)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    tables = tessera.EmbeddingBagCollection(
+        [tessera.EmbeddingBagConfig(6, 4, "film"), tessera.EmbeddingBagConfig(5, 4, "user")], is_weighted=True
+    )
+    tables.set_weight("film", np.arange(24).reshape(6, 4))
+    tables.set_weight("user", np.arange(20).reshape(5, 4))
+    path = tmp_path_factory.mktemp("packed") / "model"
+    tessera.pack(path, tables, GRAPH, PARAMETERS, format="fp32")
+    return path
+
+
+def clicks(film):
+    """film: what the first column of the film's rows adds up to, by sample."""
+    return 1 / (1 + np.exp(-(DENSE @ [0.5, -1] + np.array(film) - 4)))
+
+
+def test_what_a_model_says_of_itself(folder):
+    model = tessera.PackedModel(folder)
+    assert (model.name, model.type, model.dense_inputs, model.is_weighted) == ("model", "graph", 2, True)
+    assert model.features == {"film": 6, "user": 5} and model.outputs == {"click": 1, "pair": 2}
+    assert len(model.version) == 16
+
+
+def test_all_outputs_of_features_in_all_their_forms(folder):
+    model = tessera.PackedModel(folder)
+    for film in ([[1, 0], [2]], (np.array([1, 0, 2]), np.array([2, 1])), [{1: 1, 0: 1}, [(2, 1.0)]]):
+        got = model.predict({"film": film, "user": np.array([3, 4]), "further": None}, DENSE)
+        np.testing.assert_allclose(got["click"], clicks([4, 8]), rtol=1e-6)
+        np.testing.assert_array_equal(got["pair"], [[12, 113], [16, 117]])
+    weighted = [{1: 0.5, 2: 0.25}, {}], ([1, 2], [2, 0], np.array([0.5, 0.25], np.float32))
+    for film in weighted:
+        got = model.predict({"film": film, "user": [[3], []]}, DENSE)
+        np.testing.assert_allclose(got["click"], clicks([2 + 2, 0]), rtol=1e-6)
+        np.testing.assert_array_equal(got["pair"], [[12, 113], [0, 100]])
+    assert model.predict({"film": [], "user": []}, DENSE[:0])["pair"].shape == (0, 2)
+
+
+def test_what_is_wrong_is_a_sentence(folder):
+    model = tessera.PackedModel(folder)
+    film = {"film": [[1], [2]], "user": [[3], [4]]}
+    for error, sentence, features, dense in [
+        (tessera.NotFound, 'no feature "user": the model takes film, user', {"film": [1, 2]}, DENSE),
+        (tessera.OutOfRange, 'feature "film", sample 1: id 6', {**film, "film": [1, 6]}, DENSE),
+        (tessera.InvalidArgument, "feature film: it has text", {**film, "film": ["x", "y"]}, DENSE),
+        (tessera.InvalidArgument, "a tuple of 1", {**film, "film": ([1, 2],)}, DENSE),
+        (tessera.InvalidArgument, "lengths has to be", {**film, "film": [1, 2, 3]}, DENSE[:2]),
+        (tessera.InvalidArgument, "dense is NULL", film, None),
+        (tessera.InvalidArgument, "dense has to be", film, DENSE[:, :1]),
+    ]:
+        with pytest.raises(error, match=sentence):
+            model.predict(features, dense)
+    with pytest.raises(LookupError, match="no packed model"):
+        tessera.PackedModel(folder / "not")
+    with pytest.raises(tessera.NotFound, match="no-such"):
+        tessera.PackedModel(folder, kernel="no-such")
