@@ -3,10 +3,10 @@
 
 #include <cstring>
 
+#include "cpu/targets.h"
 #include "row_block.h"
 #include "tessera/sdk/isa.h"
 
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/row_ops.cc"
 #include <hwy/foreach_target.h>

@@ -3,9 +3,9 @@
 
 #include <cstring>
 
+#include "cpu/targets.h"
 #include "tessera/sdk/isa.h"
 
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "quant/quant_ops.cc"
 #include <hwy/foreach_target.h>
