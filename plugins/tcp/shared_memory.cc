@@ -162,7 +162,7 @@ class Handshake {
   template <class Message>
   void tell(int32_t peer, const Message& message) const {
     if (send(links_[at(peer)].data.get(), &message, sizeof(message), MSG_NOSIGNAL) != sizeof(message)) {
-      fail_by(peer, TSR_ABORTED, "tcp: " + name(peer) + " died while ranks connected (" + std::strerror(errno) + ")");
+      lost(peer, errno);
     }
   }
 
@@ -177,11 +177,7 @@ class Handshake {
         continue;
       }
       const bool wait = n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
-      if (!wait) {
-        fail_by(peer, TSR_ABORTED,
-                "tcp: " + name(peer) + " died while ranks connected (" +
-                    (n == 0 ? "connection closed" : std::strerror(errno)) + ")");
-      }
+      if (!wait) lost(peer, n == 0 ? 0 : errno);
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(options_.deadline - Clock::now()).count();
       if (left <= 0) {
         fail_by(peer, TSR_DEADLINE_EXCEEDED,
@@ -192,6 +188,24 @@ class Handshake {
       poll(&polled, 1, static_cast<int>(std::min<int64_t>(left, 60000)));
     }
     return message;
+  }
+
+  // One that has given up because of another has said so to all.
+  [[noreturn]] void lost(int32_t peer, int error) const {
+    const int notices = links_[at(peer)].control.get();
+    sdk::NoticeSocket hears(notices);
+    sdk::Notice notice;
+    const Clock::time_point until = Clock::now() + std::chrono::seconds(1);
+    for (sdk::Heard heard; heard.what != sdk::Heard::kEnd && Clock::now() < until; heard = hears.hear(&notice)) {
+      if (heard.what == sdk::Heard::kNotice && notice.kind == sdk::Notice::kAbort) {
+        throw sdk::Failure(notice.reported(), notice.said().text, notice.at_fault);
+      }
+      pollfd polled{notices, POLLIN, 0};
+      poll(&polled, 1, 10);
+    }
+    fail_by(peer, TSR_ABORTED,
+            "tcp: " + name(peer) + " died while ranks connected (" +
+                (error == 0 ? "connection closed" : std::strerror(error)) + ")");
   }
 
   static size_t at(int32_t rank) { return static_cast<size_t>(rank); }
@@ -248,8 +262,14 @@ SharedMemory SharedMemory::open(const Fd& file, size_t capacity) {
   return memory == MAP_FAILED ? SharedMemory() : SharedMemory(memory, capacity);
 }
 
-std::vector<SharedMemory> share_memory(const std::vector<Link>& links, const SharingOptions& options) {
+std::vector<SharedMemory> share_memory(const std::vector<Link>& links, const SharingOptions& options) try {
   return Handshake(links, options).run();
+} catch (const sdk::Failure& failure) {
+  const sdk::Notice notice(sdk::Notice::kAbort, options.rank, failure.code(), {failure.what(), failure.rank()});
+  for (const Link& link : links) {
+    if (link.control) sdk::NoticeSocket(link.control.get()).tell(notice);
+  }
+  throw;
 }
 
 }  // namespace tessera::tcp

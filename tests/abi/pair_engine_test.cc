@@ -303,6 +303,28 @@ TEST(PairEngine, ARankThatIsHeldUpIsNotNamed) {
   }
 }
 
+// Ranks 0 and 1 owe each other what they cannot reduce without the data of rank 2, which stops in the middle of it.
+TEST(PairEngine, OfAReductionTheRankWhoseDataIsMissingIsNamed) {
+  Wires wires(3);
+  std::latch given_up(2);
+  const auto outcomes = in_ranks(wires, [&](std::unique_ptr<Group>& group) {
+    std::vector<float> data(1000);
+    const View view(data);
+    Work* work = group->all_reduce(view, TSR_REDUCE_SUM, call("sum", 0.5));
+    if (group->rank() == 2) given_up.wait();
+    struct GivenUp {
+      std::latch* latch;
+      ~GivenUp() {
+        if (latch != nullptr) latch->count_down();
+      }
+    } const at_end{group->rank() == 2 ? nullptr : &given_up};
+    finish(work);
+  });
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.text, "queues: rank 2 was late: all_reduce \"sum\" did not finish within 0.5 s");
+  }
+}
+
 TEST(PairEngine, ARankThatClosesIsNotADeadOne) {
   Wires wires(3);
   const auto outcomes = in_ranks(wires, [](std::unique_ptr<Group>& group) {

@@ -20,6 +20,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -157,7 +158,10 @@ class PairEngine {  // as PairwiseGroup takes it
   bool can_push(const Peer& peer) const;
   bool is_lending(const Peer& peer) const;
   bool settle(Peer& peer);
-  size_t receivable(Peer& peer, char** where);
+  static size_t contribution_of(const Op& op) { return op.reduction.function != nullptr ? op.reduction.bytes : 0; }
+  static size_t payload_of(const Peer& peer) { return peer.got - std::min(peer.got, sizeof(OpHeader)); }
+  size_t wanted_from(const Peer& peer) const;
+  char* place_for(const Peer& peer);
   void received(Peer& peer, size_t bytes);
   void end_send(Peer& peer);
   void end_receive_if_complete(Peer& peer);
@@ -179,7 +183,9 @@ class PairEngine {  // as PairwiseGroup takes it
   [[noreturn]] void unreachable(Peer& peer, const Op& op, int error);
   [[noreturn]] void late(const Op& op);
   Blame who_is_late(const Op& op) const;
-  static bool is_held_up(const Peer& peer, const Op& op);
+  enum class Debt { kAll, kData, kRest, kNothing };
+  Debt debt_of(const Peer& peer, const Op& op) const;
+  bool is_held_up(const Peer& peer, const Op& op, Debt debt) const;
   void probe(const Op& op, const Blame& waits_for) noexcept;
   std::vector<int32_t> unacknowledging() const;
   bool poison(tsr_code code, const Blame& blame) noexcept;

@@ -67,12 +67,14 @@ void PairEngine<Link>::hear(Peer& peer, const Op& op, int error) {
   }
 }
 
-// The way of the data has ended. Why is known to the notices, now or in a moment.
+// The way of the data has ended. Why is known to the notices, now or in a moment, also where the operation has no time
+// left: others whose time is up as well may have given up because of a third.
 template <IsPairLink Link>
 void PairEngine<Link>::lost(Peer& peer, const Op& op, int error) {
   if (error == EBADMSG) fail_with(TSR_DATA_LOSS, says::damaged(peer.name, op.header));
   if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH) unreachable(peer, op, error);
-  const Clock::time_point until = std::min(op.deadline, Clock::now() + std::chrono::seconds(1));
+  const Clock::time_point now = Clock::now();
+  const Clock::time_point until = std::clamp(op.deadline, now + kLeastProbeTime, now + kProbeTime);
   do {
     hear(peer, op, error);
     if (peer.left) {
@@ -126,34 +128,44 @@ void PairEngine<Link>::late(const Op& op) {
   fail_as(TSR_DEADLINE_EXCEEDED, who_is_late(op));
 }
 
-// Whether it is not there yet because it waits for another one, in an earlier operation.
+// Whether it owes that because it waits for another one, in an earlier operation; or in this one, for what it needs.
 template <IsPairLink Link>
-bool PairEngine<Link>::is_held_up(const Peer& peer, const Op& op) {
-  return !peer.waits_for.text.empty() && peer.waits_in < op.header.sequence;
+bool PairEngine<Link>::is_held_up(const Peer& peer, const Op& op, Debt debt) const {
+  const uint64_t end = op.header.sequence + (debt == Debt::kRest ? 1 : 0);
+  return !peer.waits_for.text.empty() && peer.waits_for.rank != name_ && peer.waits_in < end;
 }
 
-// Those from whom nothing of the operation has come, less those who are held up, unless all are: then it is what these
-// say. If something has come from all, those with whom it is unfinished.
+// What a peer owes to the operation: nothing of it has come; of its own data some is missing; the rest, for which it
+// may need others' data. A reduction does not ask for more of one peer before all have sent as much.
+template <IsPairLink Link>
+typename PairEngine<Link>::Debt PairEngine<Link>::debt_of(const Peer& peer, const Op& op) const {
+  const bool receives = peer.receiving != nullptr && peer.receiving->header.sequence <= op.header.sequence;
+  if (receives && peer.got < sizeof(OpHeader)) return Debt::kAll;
+  if (receives && wanted_from(peer) > 0) {
+    const size_t contribution = contribution_of(*peer.receiving);
+    return contribution > 0 && payload_of(peer) >= contribution ? Debt::kRest : Debt::kData;
+  }
+  const bool sends = peer.sending != nullptr && peer.sending->header.sequence <= op.header.sequence;
+  return sends ? Debt::kRest : Debt::kNothing;
+}
+
+// Those who owe the most, less those who are held up, unless all are: then it is what these say.
 template <IsPairLink Link>
 Blame PairEngine<Link>::who_is_late(const Op& op) const {
-  std::vector<int32_t> silent, unfinished;
   const Peer* held_up = nullptr;
-  for (const Peer& peer : peers_) {
-    const bool receives = peer.receiving != nullptr && peer.receiving->header.sequence <= op.header.sequence;
-    const bool sends = peer.sending != nullptr && peer.sending->header.sequence <= op.header.sequence;
-    if (receives && peer.got < sizeof(OpHeader)) {
-      if (is_held_up(peer, op))
+  for (const Debt debt : {Debt::kAll, Debt::kData, Debt::kRest}) {
+    std::vector<int32_t> ranks;
+    for (const Peer& peer : peers_) {
+      if (debt_of(peer, op) != debt) continue;
+      if (is_held_up(peer, op, debt))
         held_up = &peer;
       else
-        silent.push_back(peer.name);
-    } else if (receives || sends) {
-      unfinished.push_back(peer.name);
+        ranks.push_back(peer.name);
     }
+    std::sort(ranks.begin(), ranks.end());
+    if (!ranks.empty()) return named(says::late(ranks, op));
   }
-  if (silent.empty() && held_up) return held_up->waits_for;
-  std::vector<int32_t>& ranks = silent.empty() ? unfinished : silent;
-  std::sort(ranks.begin(), ranks.end());
-  return named(says::late(ranks, op));
+  return held_up ? held_up->waits_for : named(says::late({}, op));
 }
 
 }  // namespace tessera::sdk

@@ -240,20 +240,22 @@ bool PairEngine<Link>::push(Peer& peer) {
   return n > 0;
 }
 
-// Where the next bytes of the payload go, and how many are wanted there now: possibly none, while a reduction waits.
+// How many of the next bytes of the payload are wanted now: possibly none, while a reduction waits.
 template <IsPairLink Link>
-size_t PairEngine<Link>::receivable(Peer& peer, char** where) {
+size_t PairEngine<Link>::wanted_from(const Peer& peer) const {
   const Op& op = *peer.receiving;
-  const PeerTransfer& transfer = op.transfers[peer.rank];
-  const size_t at = peer.got < sizeof(OpHeader) ? 0 : peer.got - sizeof(OpHeader);
-  const size_t contribution = op.reduction.function != nullptr ? op.reduction.bytes : 0;
-  if (at < contribution) {
-    const size_t end = std::min(op.reduced + chunk_, contribution);
-    *where = scratch(peer.rank) + (at - op.reduced);
-    return end - at;
-  }
-  *where = transfer.recv + (at - contribution);
-  return transfer.recv_bytes - (at - contribution);
+  const size_t at = payload_of(peer), contribution = contribution_of(op);
+  if (at < contribution) return std::min(op.reduced + chunk_, contribution) - at;
+  return op.transfers[peer.rank].recv_bytes - (at - contribution);
+}
+
+// And where they go.
+template <IsPairLink Link>
+char* PairEngine<Link>::place_for(const Peer& peer) {
+  const Op& op = *peer.receiving;
+  const size_t at = payload_of(peer), contribution = contribution_of(op);
+  if (at < contribution) return scratch(peer.rank) + (at - op.reduced);
+  return op.transfers[peer.rank].recv + (at - contribution);
 }
 
 // Header and payload in one call: where they belong is known beforehand.
@@ -266,9 +268,8 @@ bool PairEngine<Link>::pull(Peer& peer) {
   if (header_missing) {
     pieces[count++] = {reinterpret_cast<char*>(&peer.in) + peer.got, sizeof(OpHeader) - peer.got};
   }
-  char* where = nullptr;
-  const size_t wanted = receivable(peer, &where);
-  if (wanted > 0) pieces[count++] = {where, wanted};
+  const size_t wanted = wanted_from(peer);
+  if (wanted > 0) pieces[count++] = {place_for(peer), wanted};
   if (count == 0) return false;
   const ssize_t n = peer.link.receive(pieces, count);
   if (n < 0) {
@@ -287,7 +288,7 @@ void PairEngine<Link>::received(Peer& peer, size_t bytes) {
   peer.got += bytes;
   if (peer.got < sizeof(OpHeader)) return;
   if (before < sizeof(OpHeader)) check_header(peer);
-  const size_t contribution = op.reduction.function != nullptr ? op.reduction.bytes : 0;
+  const size_t contribution = contribution_of(op);
   const size_t slot_end = sizeof(OpHeader) + std::min(op.reduced + chunk_, contribution);
   if (op.reduced < contribution && before < slot_end && peer.got == slot_end) {
     ++op.slots_full;
@@ -302,7 +303,7 @@ void PairEngine<Link>::check_header(Peer& peer) {
   const Op& op = *peer.receiving;
   const PeerTransfer& transfer = op.transfers[peer.rank];
   OpHeader mine = op.header;
-  mine.bytes = transfer.recv_bytes + (op.reduction.function != nullptr ? op.reduction.bytes : 0);
+  mine.bytes = transfer.recv_bytes + contribution_of(op);
   const OpHeader& its = peer.in;
   if (its.magic != OpHeader::kMagic) fail_with(TSR_DATA_LOSS, says::damaged(peer.name, mine));
   if (!agree(its, mine)) fail_with(TSR_INVALID_ARGUMENT, says::disagree(peer.name, its, name_, mine));
@@ -322,7 +323,7 @@ void PairEngine<Link>::end_send(Peer& peer) {
 template <IsPairLink Link>
 void PairEngine<Link>::end_receive_if_complete(Peer& peer) {
   Op& op = *peer.receiving;
-  const size_t contribution = op.reduction.function != nullptr ? op.reduction.bytes : 0;
+  const size_t contribution = contribution_of(op);
   if (op.reduced < contribution) return;
   if (peer.got < sizeof(OpHeader) + contribution + op.transfers[peer.rank].recv_bytes) return;
   --op.receives_left;
@@ -381,9 +382,8 @@ template <IsPairLink Link>
 bool PairEngine<Link>::fall_asleep() {
   for (size_t i = 0; i < peers_.size(); ++i) {
     Peer& peer = peers_[i];
-    char* unused = nullptr;
     const bool sends = peer.sending != nullptr && can_push(peer);
-    const bool receives = peer.receiving != nullptr && (peer.got < sizeof(OpHeader) || receivable(peer, &unused) > 0);
+    const bool receives = peer.receiving != nullptr && (peer.got < sizeof(OpHeader) || wanted_from(peer) > 0);
     const bool lends = peer.sending != nullptr && is_lending(peer);
     const uint32_t wants = (sends ? Wake::kRoom : 0) | (lends ? Wake::kSettled : 0) | (receives ? Wake::kData : 0);
     polled_[2 * i] = {-1, 0, 0};

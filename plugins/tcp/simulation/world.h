@@ -1,0 +1,185 @@
+// A world of its own for the transport's engine: ranks are fibers of one thread, time is a number, and what the
+// engine's code asks of the system (system_calls.cc) ends here. All that happens follows from a seed: who runs next,
+// how long bytes travel, how they are split. Nothing of the engine is changed for that.
+//
+// The network is TCP as Linux has it: what is sent arrives whole and in order or not at all, a close is seen behind the
+// data, one with data unread is a reset, and what stays unacknowledged for long ends the connection.
+#pragma once
+
+#include <poll.h>
+#include <sys/uio.h>
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <queue>
+#include <string>
+#include <vector>
+
+#include "fiber.h"
+
+namespace tessera::tcp::simulation {
+
+using Clock = std::chrono::steady_clock;
+using Time = Clock::time_point;
+using Duration = Clock::duration;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+  uint64_t next() {  // splitmix64
+    uint64_t z = state_ += 0x9e3779b97f4a7c15;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return z ^ z >> 31;
+  }
+  uint64_t below(uint64_t end) { return end == 0 ? 0 : next() % end; }
+  bool one_in(uint64_t n) { return below(n) == 0; }
+  Duration up_to(Duration most) {
+    return Duration(static_cast<int64_t>(below(static_cast<uint64_t>(most.count()) + 1)));
+  }
+
+ private:
+  uint64_t state_;
+};
+
+struct Weather {
+  Duration latency = microseconds(50);           // at least
+  Duration jitter = microseconds(50);            // on top, at most
+  Duration tick = microseconds(20);              // what a step of a rank takes at most
+  Duration patience = std::chrono::seconds(30);  // with bytes that are not acknowledged
+  size_t capacity = size_t{64} << 10;            // of a connection, in bytes each way
+  size_t at_once = size_t{1} << 20;              // bytes that one call moves, at most
+  bool interrupts = false;                       // calls fail with EINTR now and then
+};
+
+class World {
+ public:
+  World(uint64_t seed, int ranks, const Weather& weather);
+  ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+  static World* current();  // null: what is asked of the system is the system's
+
+  // A connection between two ranks: their descriptors.
+  std::pair<int, int> connect(int one, int other);
+  // What a rank does; it may do several things, as threads do.
+  void start(int rank, std::function<void()> body);
+  // At that time, beside all ranks.
+  void at(Time when, std::function<void()> what);
+
+  // Until all ranks that are not killed or stopped have ended. What did not work: empty, or why it never ends.
+  std::string run();
+  Time now() const { return now_; }
+  int64_t memory_reads() const { return memory_reads_; }
+  Random& random() { return random_; }
+
+  // Faults.
+  void kill(int rank);
+  void stop(int rank) { ranks_[static_cast<size_t>(rank)].stopped = true; }
+  void go_on(int rank) { ranks_[static_cast<size_t>(rank)].stopped = false; }
+  void cut_off(const std::vector<int>& ranks);   // nothing reaches them, or comes from them, any more
+  void reset(int one, int other, size_t which);  // of the connections between two ranks
+  // Its memory can be read by nobody any more.
+  void forget_memory(int rank) { ranks_[static_cast<size_t>(rank)].memory = false; }
+
+  // System calls of the rank that runs. Those that may take time let others run.
+  // `few`: bytes that any socket has room for, which so are not split.
+  ssize_t send(int fd, const iovec* pieces, size_t count, bool few = false);
+  ssize_t receive(int fd, const iovec* pieces, size_t count);
+  int poll(pollfd* fds, size_t count, int timeout_ms);
+  void sleep(Duration how_long);
+  void step();  // a moment passes
+  int event();
+  void write_event(int fd);
+  void close(int fd);
+  int unacknowledged(int fd);
+  int process() const { return kFirstProcess + running_->rank; }
+  bool can_read(int process);  // its memory
+
+  static constexpr int kFirstDescriptor = 1 << 24;
+  static constexpr int kFirstProcess = 1 << 24;
+
+ private:
+  static constexpr Time kNever = Time::max();
+
+  struct Segment {
+    Time sent, arrives, acked;
+    size_t bytes;
+  };
+  // One direction of a connection.
+  struct Flow {
+    std::string bytes;  // not read yet, from `begin` on
+    size_t begin = 0;
+    size_t ready = 0;  // of them, have arrived
+    std::deque<Segment> flying, unacked;
+    Time last_arrival{}, end_at = kNever;
+    bool lost = false;  // nothing arrives any more
+    size_t waiting() const { return bytes.size() - begin; }
+  };
+  struct End {
+    int rank = -1;
+    bool closed = false, told_reset = false;
+    Time reset_at = kNever;
+  };
+  struct Connection {
+    Flow flows[2];  // from ends[0] to ends[1], and back
+    End ends[2];
+  };
+  struct Descriptor {
+    int connection = -1;  // -1: an event
+    int end = 0;
+    bool event_set = false;
+  };
+  struct RankState {
+    bool killed = false, stopped = false, memory = true;
+  };
+  struct Task {
+    Task(int r, std::function<void()> body) : rank(r), fiber(std::move(body)) {}
+    int rank;
+    Fiber fiber;
+    bool waits = false;  // until then, or for these
+    Time until{};
+    const pollfd* fds = nullptr;
+    size_t count = 0;
+  };
+
+  bool may_run(const Task& task);
+  Task* next_task();
+  bool advance();
+  void run_events();
+  bool all_done() const;
+  void wait(Time until, const pollfd* fds, size_t count);
+  short ready_events(const pollfd& polled);
+  Duration travel() { return weather_.latency + random_.up_to(weather_.jitter); }
+  void remember(Time when) {
+    if (when != kNever) times_.push(when.time_since_epoch().count());
+  }
+  void deliver(Flow& flow);
+  bool timed_out(const Flow& flow) const;
+  int error_of(Connection& connection, int end);
+  void close_end(Connection& connection, int end);
+  void reset_end(Connection& connection, int end, Time when);
+  size_t allowed(size_t bytes);
+  Descriptor* find(int fd);
+
+  Random random_;
+  Weather weather_;
+  std::vector<RankState> ranks_;
+  std::vector<std::unique_ptr<Task>> tasks_;
+  std::vector<Connection> connections_;
+  std::vector<Descriptor> descriptors_;
+  std::multimap<Time, std::function<void()>> events_;
+  std::priority_queue<int64_t, std::vector<int64_t>, std::greater<>> times_;  // when something may change
+  Task* running_ = nullptr;
+  Time now_{std::chrono::hours(1)};
+  int64_t memory_reads_ = 0;
+  bool over_ = false;  // all that is still there fails
+};
+
+}  // namespace tessera::tcp::simulation
