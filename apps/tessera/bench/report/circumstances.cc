@@ -60,11 +60,14 @@ std::string cpu_model() {
 
 // The instruction set that the CPU kernels take here; they refuse to run where a forced one is not there.
 std::string isa_name() {
+  if (!sdk::forced_isa().empty()) return std::string(sdk::forced_isa());
+#if defined(__x86_64__)
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
-  if (!sdk::forced_isa().empty()) return std::string(sdk::forced_isa());
-  return avx512 ? "avx512" : avx2 ? "avx2" : "portable";
+  if (avx2) return avx512 ? "avx512" : "avx2";
+#endif
+  return "portable";
 }
 
 }  // namespace
