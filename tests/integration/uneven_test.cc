@@ -30,9 +30,13 @@ const std::vector<std::string> kTypes = {"table_wise",     "row_wise",          
                                          "table_row_wise", "table_column_wise", "grid_shard"};
 
 // A table for each type.
-std::vector<EmbeddingBagConfig> tables_of(PoolingType pooling) {
+std::vector<EmbeddingBagConfig> tables_of(PoolingType pooling, int64_t rows = kRows, int64_t dim = kDim) {
   std::vector<EmbeddingBagConfig> out;
-  for (const std::string& type : kTypes) out.push_back(table_of(type, pooling));
+  for (const std::string& type : kTypes) {
+    out.push_back(table_of(type, pooling));
+    out.back().num_embeddings = rows;
+    out.back().embedding_dim = dim;
+  }
   return out;
 }
 
@@ -41,7 +45,7 @@ ShardingPlan plan_of(const Runtime& runtime, const std::vector<EmbeddingBagConfi
   for (const EmbeddingBagConfig& t : tables) {
     ShardingRequest request;
     request.sharding_type = t.name;
-    request.min_partition = 4;
+    request.min_partition = std::min<int64_t>(4, (t.embedding_dim + 1) / 2);
     module.add(t.name, make_sharding(runtime, t, request, topology));
   }
   ShardingPlan plan;
@@ -56,6 +60,7 @@ struct BatchOptions {
   int64_t samples = 0;  // of each rank
   bool weighted = false;
   bool divided = false;  // weights over the bag's length
+  int64_t rows = kRows;  // of each table
 };
 
 // Bags of 0..3 ids for every feature, of these ranks one after the other.
@@ -71,7 +76,7 @@ KeyedJaggedTensor batch_of(const std::vector<int>& ranks, const BatchOptions& o)
         const int64_t length = (b + rank + o.step) % 4;
         lengths.push_back(static_cast<int32_t>(length));
         for (int64_t i = 0; i < length; ++i) {
-          ids.push_back((static_cast<int64_t>(f) * 5 + b * 3 + i * 4 + rank * 7 + o.step) % kRows);
+          ids.push_back((static_cast<int64_t>(f) * 5 + b * 3 + i * 4 + rank * 7 + o.step) % o.rows);
           weights.push_back(static_cast<float>((b + i + o.step) % 5 + 1) / 4 /
                             static_cast<float>(o.divided ? length : 1));
         }
@@ -96,7 +101,7 @@ std::string compare_weights(const ShardedEmbeddings& sharded, const EmbeddingBag
     for (int64_t r = 0; r < held.where.rows; ++r) {
       for (int64_t c = 0; c < held.where.cols; ++c) {
         const double got = mine.item(r * held.where.cols + c);
-        const double want = all.item((held.where.row + r) * kDim + held.where.col + c);
+        const double want = all.item((held.where.row + r) * all.size(1) + held.where.col + c);
         if (std::abs(got - want) > 1e-5)
           return cat("table ", held.table, " row ", held.where.row + r, " is ", got, ", not ", want, "\n");
       }
@@ -224,6 +229,41 @@ std::string weighted_mean(const RankEnvironment& where) {
   return {};
 }
 
+// Tables of few rows and odd widths, and in each step one sample, on one rank: more ranks than rows, columns or
+// samples.
+std::string few_of_all(const RankEnvironment& where, int64_t rows, int64_t dim) {
+  const Runtime runtime;
+  const auto group = ProcessGroup::connect(runtime, where);
+  const auto tables = tables_of(PoolingType::kMean, rows, dim);
+  const Topology topology = Topology::of(where.world_size, where.local_world_size, "cpu");
+  ShardedModuleOptions options;
+  options.optimizer = kAdagrad;
+  auto sharded = EmbeddingBagCollectionSharder(runtime, options)
+                     .shard(tables, plan_of(runtime, tables, topology).at("sparse"), group);
+  EmbeddingBagCollection whole(runtime, {.tables = tables, .optimizer = kAdagrad});
+  for (int step = 0; step < where.world_size + 1; ++step) {
+    const int owner = step % where.world_size;
+    const int64_t mine = where.rank == owner ? 1 : 0;
+    const auto out = sharded.forward(batch_of({where.rank}, {.step = step, .samples = mine, .rows = rows})).wait();
+    EmbeddingContext context;
+    const KeyedTensor want = whole.forward(batch_of({owner}, {.step = step, .samples = 1, .rows = rows}), &context);
+    const Tensor& got = out.values.values();
+    if (got.numel() != mine * want.values().numel()) return cat("an output of ", got.numel(), " values");
+    for (int64_t i = 0; i < got.numel(); ++i) {
+      if (std::abs(got.item(i) - want.values().item(i)) > 1e-5)
+        return cat("step ", step, ": output ", i, " is ", got.item(i), ", not ", want.values().item(i));
+    }
+    sharded.backward(out, gradient_like(got));
+    Tensor grad = gradient_like(want.values());
+    for (float& g : grad.span<float>()) g /= static_cast<float>(where.world_size);
+    whole.backward(std::move(context), grad);
+    const std::string difference = compare_weights(sharded, whole);
+    if (!difference.empty()) return cat("step ", step, ": ", difference);
+  }
+  group->barrier();
+  return {};
+}
+
 // 2^31 ids that take no memory, since nobody reads them; undefined where there is no room for their addresses.
 Tensor too_many_ids() {
   constexpr int64_t kIds = int64_t{1} << 31, kBytes = kIds * 4;
@@ -293,6 +333,14 @@ TEST_P(UnevenWorlds, RanksThatRunOutEarlyTakePartUntilAllAreDone) {
 TEST_P(UnevenWorlds, WeightedMeanIsTheWeightedSumOverTheLength) {
   const auto out = cli::run_in_ranks(GetParam().first, GetParam().second, 60, weighted_mean);
   for (size_t r = 0; r < out.size(); ++r) EXPECT_EQ(out[r], "") << "rank " << r;
+}
+
+TEST_P(UnevenWorlds, FewerSamplesRowsAndColumnsThanRanks) {
+  for (const auto& [rows, dim] : {std::pair{13, 1}, {13, 3}, {13, 5}, {1, 3}, {2, 5}, {3, 1}}) {
+    const auto out = cli::run_in_ranks(GetParam().first, GetParam().second, 60,
+                                       [&](const RankEnvironment& where) { return few_of_all(where, rows, dim); });
+    for (size_t r = 0; r < out.size(); ++r) EXPECT_EQ(out[r], "") << rows << " x " << dim << ", rank " << r;
+  }
 }
 
 TEST_P(UnevenWorlds, ABagThatIsTooLongIsAnErrorOnAllRanks) {

@@ -31,7 +31,7 @@ EmbeddingBagConfig table(const std::string& name, int64_t rows, int64_t cols, Po
 }
 
 // An element of a table: sums of a few of them are exact.
-float element(int64_t row, int64_t col) { return static_cast<float>(row * 16 + col); }
+float element(int64_t row, int64_t col) { return static_cast<float>(row % 61 * 16 + col); }
 
 struct Rank {
   Rank(const Wiring& wiring, int rank, bool stays)
@@ -206,7 +206,11 @@ class Job {
       keys.push_back(t.feature_names[0]);
       for (int64_t b = 0; b < bags; ++b) {
         r.lengths.push_back(static_cast<int32_t>(next(5)));
-        for (int32_t i = 0; i < r.lengths.back(); ++i) r.ids.push_back(next(t.num_embeddings));
+        for (int32_t i = 0; i < r.lengths.back(); ++i) {
+          constexpr int64_t kDrawn = 1 << 16;
+          const int64_t rows = t.num_embeddings;
+          r.ids.push_back(rows > kDrawn ? next(kDrawn) * (rows / kDrawn) + next(rows / kDrawn) : next(rows));
+        }
       }
     }
     const auto input = KeyedJaggedTensor::from_lengths_sync(keys, Tensor::from(r.ids), Tensor::from(r.lengths));
@@ -234,13 +238,27 @@ Job job_of(HostGrid hosts, bool stays) {
           stays};
 }
 
+// More rows than 32 bits count, which no memory has to hold here: in ranges, whole, and summed inside hosts.
+Job large_job_of(HostGrid hosts, bool stays) {
+  constexpr int64_t kRows = int64_t{3} << 32, kFirst = (int64_t{1} << 31) + 7;
+  const int last = hosts.count * hosts.ranks - 1;
+  EmbeddingModuleShardingPlan plan;
+  plan.add("a", {"test", "fused", Combine::kSum, false, {{kFirst, 4, 0, 0, last}, {kRows - kFirst, 4, kFirst, 0, 0}}});
+  plan.add("b", {"test", "fused", Combine::kConcat, false, {{kRows, 4, 0, 0, 1}, {kRows, 4, 0, 4, last}}});
+  plan.add("d", {"test", "fused", Combine::kHostSum, false, {{kRows - 3, 4, 0, 0, 0}, {3, 4, kRows - 3, 0, 1}}});
+  return {{table("a", kRows, 4, PoolingType::kMean), table("b", kRows, 8, PoolingType::kSum),
+           table("d", kRows, 4, PoolingType::kSum)},
+          plan,
+          hosts,
+          stays};
+}
+
 class Stages : public testing::TestWithParam<std::tuple<HostGrid, bool>> {
  protected:
   static Job job() { return job_of(std::get<0>(GetParam()), std::get<1>(GetParam())); }
 };
 
-TEST_P(Stages, RowsComeTogetherAsWithoutSharding) {
-  Job job = Stages::job();
+void expect_rows_as_without_sharding(Job&& job) {
   job.look_up();
   job.rows_to_homes();
   for (int r = 0; r < job.wiring().world_size(); ++r) {
@@ -250,6 +268,12 @@ TEST_P(Stages, RowsComeTogetherAsWithoutSharding) {
     const std::vector<float> want = job.expected(rank);
     for (size_t i = 0; i < out.size(); ++i) ASSERT_NEAR(out[i], want[i], 1e-3) << "rank " << r << ", element " << i;
   }
+}
+
+TEST_P(Stages, RowsComeTogetherAsWithoutSharding) { expect_rows_as_without_sharding(job()); }
+
+TEST_P(Stages, RowsBeyond32BitsComeTogether) {
+  expect_rows_as_without_sharding(large_job_of(std::get<0>(GetParam()), std::get<1>(GetParam())));
 }
 
 // The gradient of an element is its home, bag and column: every owner's row gets those of its bag.
