@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <atomic>
 #include <deque>
 #include <fstream>
 #include <sstream>
@@ -20,6 +21,11 @@ using test::Program;
 using ::testing::HasSubstr;
 
 constexpr int64_t kMiB = 1 << 20;
+#ifdef __SANITIZE_ADDRESS__
+constexpr int64_t kFreed = 256 * kMiB;  // that the sanitizer keeps
+#else
+constexpr int64_t kFreed = 0;
+#endif
 
 class Hostile : public ::testing::Test {
  protected:
@@ -214,6 +220,135 @@ TEST_F(Hostile, NobodyReadsTheLog) {
   EXPECT_EQ(Client(port_).ask(Client::get("/nowhere")).status, 404);
   end();
 }
+
+// Each begins a request, its header or its body, and goes on a byte at a time.
+TEST_F(Hostile, ConnectionsThatDrip) {
+  start();
+  const int64_t before = peak_bytes();
+  const std::string header = "GET /v2 HTTP/1.1\r\nX: " + std::string(1000, 'x');
+  std::deque<Client> slow;
+  for (int i = 0; i < 300; ++i) {
+    slow.emplace_back(port_);
+    ASSERT_TRUE(slow.back().send(i % 2 == 0 ? header.substr(0, 20) : announcing(kMiB)));
+  }
+  for (size_t at = 20; at < 60; ++at) {
+    for (Client& client : slow) ASSERT_TRUE(client.send(header.substr(at, 1)));
+    EXPECT_EQ(honest(), "") << "byte " << at;
+  }
+  EXPECT_LT(peak_bytes() - before, 32 * kMiB + kFreed);
+}
+
+TEST_F(Hostile, TwoThousandConnections) {
+  constexpr int kMany = 2000;
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_max < kMany + 500) GTEST_SKIP() << "SKIPPED: only " << limit.rlim_max << " open files (ulimit -Hn)";
+  const rlimit raised{std::max<rlim_t>(limit.rlim_cur, kMany + 500), limit.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &raised);
+  start({"--max-connections", "2100"});
+  const int64_t before = peak_bytes();
+  std::deque<Client> many;
+  for (int i = 0; i < kMany; ++i) {
+    many.emplace_back(port_);
+    ASSERT_TRUE(many.back().send(Client::get("/v2/health/live") + announcing(1000)));
+  }
+  int open = 0;
+  for (Client& client : many) open += client.read().status == 200;
+  EXPECT_EQ(open, kMany);
+  EXPECT_EQ(honest(), "");
+  EXPECT_LT(peak_bytes() - before, 128 * kMiB + kFreed);
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// A client that sends requests on and on, and reads no answer until it has no more to send.
+TEST_F(Hostile, RequestsWithoutReading) {
+  start();
+  const int64_t before = peak_bytes();
+  constexpr int kRequests = 20000;
+  Client client(port_);
+  std::thread sender([&] {
+    std::string hundred;
+    for (int i = 0; i < 100; ++i) hundred += Client::get("/v2");
+    for (int i = 0; i < kRequests / 100 && client.send(hundred); ++i) {
+    }
+  });
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(honest(), "");
+  EXPECT_LT(peak_bytes() - before, 32 * kMiB + kFreed) << "what it has not read waits at its end";
+  int answered = 0;
+  while (answered < kRequests && client.read().status == 200) ++answered;
+  sender.join();
+  EXPECT_EQ(answered, kRequests);
+  EXPECT_EQ(honest(), "");
+}
+
+// Numbers that no type holds, lengths that do not fit, on one connection that stays good.
+TEST_F(Hostile, NumbersAndLengths) {
+  start();
+  const int64_t before = peak_bytes();
+  const json good = json::parse(request());
+  Client client(port_);
+  const std::string nines(1 << 20, '9');
+  const auto refused = [&](const std::string& body) {
+    const Reply reply = client.ask(Client::post(kSmall, body));
+    EXPECT_EQ(reply.status, 400) << body.substr(0, 200) << " got " << reply.body.substr(0, 200);
+    EXPECT_LT(reply.body.size(), 1000u);
+    EXPECT_EQ(model_.wrong_with(client.ask(Client::post(kSmall, request())), input_), "");
+  };
+  for (const std::string& number : {nines, "-" + nines, "1e" + nines, "0." + nines + "e999", std::string("1e400"),
+                                    std::string("-1"), std::string("18446744073709551616"), std::string("nan")}) {
+    for (const char* place : {"shape", "data"}) {
+      json changed = good;
+      changed["inputs"][1][place] = json::array({"number"});
+      std::string body = changed.dump();
+      body.replace(body.find("\"number\""), 8, number);
+      refused(body);
+    }
+  }
+  for (size_t i = 0; i < good["inputs"].size(); ++i) {
+    for (const int64_t n : {int64_t{0}, int64_t{1}, int64_t{1} << 31, int64_t{1} << 62}) {
+      json changed = good;
+      changed["inputs"][i]["shape"] = {n, n};
+      refused(changed.dump());
+    }
+  }
+  EXPECT_LT(peak_bytes() - before, 64 * kMiB + kFreed);
+}
+
+// Models are exchanged again and again while clients ask: every answer is one model's.
+class Reloads : public Hostile {
+ protected:
+  void reload(int times) {
+    start();
+    EXPECT_EQ(Client(port_).ask(Client::post("/admin/reload", "")).status, 200);
+    const int64_t before = peak_bytes();
+    std::atomic<bool> stop{false};
+    std::atomic<int> answers{0};
+    std::vector<std::string> wrong(3);
+    std::vector<std::thread> clients;
+    for (std::string& what : wrong) {
+      clients.emplace_back([&] {
+        OwnInput input = input_;
+        const std::string body = Client::post(kSmall, json_request(model_.predictor().model(), input));
+        for (Client client(port_); !stop && what.empty(); ++answers) what = model_.wrong_with(client.ask(body), input);
+      });
+    }
+    Client admin(port_);
+    for (int i = 0; i < times; ++i) {
+      if (i == times / 2) model_.exchange();
+      ASSERT_EQ(admin.ask(Client::post("/admin/reload", "")).status, 200) << "reload " << i;
+    }
+    while (answers < 50) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    stop = true;
+    for (std::thread& client : clients) client.join();
+    for (const std::string& what : wrong) EXPECT_EQ(what, "");
+    EXPECT_LT(peak_bytes() - before, 64 * kMiB + kFreed);
+    end();
+  }
+};
+TEST_F(Reloads, LoseNoAnswer) { reload(30); }
+
+class Long : public Reloads {};
+TEST_F(Long, AThousandReloads) { reload(1000); }
 
 }  // namespace
 }  // namespace tessera::serve
