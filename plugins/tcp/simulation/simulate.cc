@@ -219,9 +219,10 @@ class Simulation {
         return right && is(TSR_ABORTED) && says("died");
       case Fault::kStopped: {
         // One that stood still is late itself, and sees the others so until it has heard from them.
+        // Who waits for it may be named beside it, where the time was too short to say so.
         const Duration most = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(scenario_.timeout_s));
         const bool may_be = scenario_.how_long == Duration{} || 2 * scenario_.how_long > most;
-        return may_be && (right || odd);
+        return may_be && (right || odd || says(std::to_string(kFirstName + scenario_.culprit).c_str()));
       }
       case Fault::kCutOff:
         // Those who are cut off see the others so.
@@ -232,8 +233,8 @@ class Simulation {
         return right && is(TSR_ABORTED) && says("closed its group");
       case Fault::kAborts:
         return right && says("enough") && is(odd ? TSR_CANCELLED : TSR_ABORTED);
-      case Fault::kDisagrees:  // the others may have nothing to do with each other, and be done
-        return says("\"odd\"") && (is(TSR_INVALID_ARGUMENT) ? says("disagree") : odd && says("closed its group"));
+      case Fault::kDisagrees:  // who has nothing to do with it may be done, and gone
+        return says("\"odd\"") && (is(TSR_INVALID_ARGUMENT) ? says("disagree") : says("closed its group"));
     }
     return false;
   }

@@ -57,8 +57,9 @@ void World::at(Time when, std::function<void()> what) {
 
 std::string World::run() {
   std::string problem;
-  for (int64_t steps = 0; !all_done(); ++steps) {
+  for (int64_t steps = 0;; ++steps) {
     run_events();
+    if (all_done()) break;
     if (steps > kMostSteps) {
       problem = "it does not end";
       break;
