@@ -201,11 +201,11 @@ int predict(const PredictArguments& a) {
   ScoreWriter writer(a.output, a.format == "jsonl", data.labelled);
   // Scores on a terminal are their own progress.
   Progress progress({.steps = rows, .log_every = 0, .terminal = stderr_is_terminal() && !a.output.empty()});
-  MetricSet all;
+  MetricSet all = metrics_of(predictor->model());
   int64_t done = 0;
-  const auto sink = [&](std::span<const float> scores, std::span<const float> labels) {
-    for (size_t i = 0; i < scores.size(); ++i) writer.add(labels[i], scores[i]);
-    if (data.labelled) add_scores(all, scores, labels);
+  const auto sink = [&](std::span<const float> scores, const Tensor& labels, const Batch& batch) {
+    for (size_t i = 0; i < scores.size(); ++i) writer.add(labels.data<float>()[i], scores[i]);
+    if (data.labelled) add_scores(all, predictor->model(), scores, labels, batch);
     done += static_cast<int64_t>(scores.size());
     progress.report(done, done);
   };

@@ -1,4 +1,5 @@
 // tessera quantize: a float checkpoint becomes a packed model.
+#include <cstdio>
 #include <filesystem>
 #include <iostream>
 #include <optional>
@@ -109,9 +110,11 @@ Job read_job(QuantizeArguments* a, std::optional<Runtime>* runtime) {
 }
 
 MetricValues test_metrics(Predictor& predictor, const Dataset& data) {
-  MetricSet all;
+  MetricSet all = metrics_of(predictor.model());
   predict_all(predictor, data, data.test, kBatch,
-              [&](std::span<const float> scores, std::span<const float> labels) { add_scores(all, scores, labels); });
+              [&](std::span<const float> scores, const Tensor& labels, const Batch& batch) {
+                add_scores(all, predictor.model(), scores, labels, batch);
+              });
   return all.values();
 }
 
@@ -170,8 +173,15 @@ int quantize_command(const std::vector<std::string>& args) {
   print_reports(reports, dense_bytes);
   if (scored) {
     const MetricValues after = test_metrics(*open_predictor(*runtime, a.save), *job->data);
-    std::printf("test: AUC %.6f before, %.6f after; logloss %.6f before, %.6f after (%lld samples)\n", (*before)["auc"],
-                after["auc"], (*before)["logloss"], after["logloss"], static_cast<long long>(after.samples));
+    std::string text;
+    for (size_t m = 0; m < 2; ++m) {  // auc and logloss, or rmse and mae
+      const std::string& name = after.values[m].first;
+      char line[96];
+      std::snprintf(line, sizeof(line), "%s %.6f before, %.6f after", name == "auc" ? "AUC" : name.c_str(),
+                    before->values[m].second, after.values[m].second);
+      text += cat(text.empty() ? "" : "; ", line);
+    }
+    std::printf("test: %s (%lld samples)\n", text.c_str(), static_cast<long long>(after.samples));
   }
   return 0;
 }

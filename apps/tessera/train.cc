@@ -173,7 +173,7 @@ void train(TrainJob& job, const ProcessGroup& group, const Config& config, LiveM
   };
   watch.validated = [&](const TrainValidation& v) {
     progress.note(validation_text(v));
-    progress.set_validation(monitor_text(config.validation.monitor, v.metrics));
+    progress.set_validation(monitor_text(job.monitor(), v.metrics));
     if (live) live->set(v);
   };
   watch.saved = [&](const TrainSave& save) {
@@ -185,7 +185,7 @@ void train(TrainJob& job, const ProcessGroup& group, const Config& config, LiveM
   job.train(watch);
   if (job.ended_early())
     progress.note(cat("ended early, at step ", job.first_step() + job.steps_done(), ": the last ",
-                      config.validation.patience, " validations were no better by ", config.validation.monitor));
+                      config.validation.patience, " validations were no better by ", job.monitor()));
 }
 
 // What came out is last.

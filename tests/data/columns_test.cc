@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <thread>
 
 #include "data/hold_out.h"
@@ -17,6 +18,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::FloatNear;
+using testing::HasSubstr;
 
 // Row i has the dense value i, the id i % 50 and, in a list, the ids of [0, i % 4).
 std::string numbered_rows(int64_t first, int64_t rows) {
@@ -276,7 +278,7 @@ TEST_F(CsvData, WhatIsWrongIsSaidWithFileRowAndColumn) {
               file + ", row 5001, column \"id\" names row 1099511627776, but its table has 50 rows");
     EXPECT_EQ(with("2,2,1,\n", mib), file +
                                          ", row 5001, column \"click\": the label is 2, but must be 0 or 1; "
-                                         "threshold = X makes it 1 from X on");
+                                         "threshold = X makes it 1 from X on, and real = true takes any number");
     EXPECT_EQ(with("1,,1,\n", mib), file +
                                         ", row 5001, column \"x\": the value is missing; missing = X in its "
                                         "[[column]] takes X instead");
@@ -287,7 +289,7 @@ TEST_F(CsvData, WhatIsWrongIsSaidWithFileRowAndColumn) {
             "`tessera data describe " +
                 file + "` writes them");
   EXPECT_EQ(error(path, "[[column]]\nname = \"id\"\nrows = 50\n"),
-            "0 columns are as = \"label\", but a model here has one label");
+            "no [[column]] is as = \"label\": there is nothing to learn");
   const std::string label = "[[column]]\nname = \"click\"\nas = \"label\"\n";
   EXPECT_EQ(error(path, label), "no [[column]] is as = \"ids\": there is nothing to look up");
   EXPECT_EQ(error(path, label + "[[column]]\nname = \"id\"\n"),
@@ -295,7 +297,74 @@ TEST_F(CsvData, WhatIsWrongIsSaidWithFileRowAndColumn) {
   EXPECT_EQ(error(path, label + "[[column]]\nname = \"idd\"\nrows = 5\n"),
             file + " has no column \"idd\"; the nearest is \"id\"");
   EXPECT_EQ(error(path, label + "rows = 3\n"),
-            "[[column]] \"click\" is the label, so its \"rows\" has no effect: leave it out");
+            "[[column]] \"click\" is a label, so its \"rows\" has no effect: leave it out");
+}
+
+// Rows of value (i * 7) % n in the order of i: sorted, they count up.
+TEST_F(CsvData, RowsComeInTheOrderOfAColumn) {
+  constexpr int64_t kRows = 1000;
+  const auto rows = [&](const auto& time_of) {
+    std::string text = "click,x,id,list,at\n";
+    for (int64_t i = 0; i < kRows; ++i) {
+      const int64_t x = i * 7 % kRows;
+      text += cat(x % 2, ",", x, ",", x % 50, ",", x % 4 > 0 ? "1" : "", x % 4 > 1 ? " 2" : "", x % 4 > 2 ? " 3" : "",
+                  ",", time_of(x), "\n");
+    }
+    return text;
+  };
+  const auto day = [](int64_t x) { return cat("2026-", 10 + x / 100, "-", 10 + x / 10 % 10, "T1", x % 10); };
+  const std::string path = "path = \"" + folder_.file("a.csv") + "\"\norder_by = \"at\"\ntest_fraction = 0.2\n";
+  std::vector<float> up(800), rest(200);
+  std::iota(up.begin(), up.end(), 0.0f);
+  std::iota(rest.begin(), rest.end(), 800.0f);
+  for (const bool texts : {false, true}) {
+    folder_.write("a.csv", rows([&](int64_t x) { return texts ? day(x) : cat(x * 1e6 - 3e8); }));
+    const Dataset set = read(path, kNumbered);
+    EXPECT_EQ(joined(epoch_of(set.train, 1, 0, 0, false)), up) << texts;
+    EXPECT_EQ(joined(epoch_of(set.test, 2, 0, 0, false)), rest) << texts;
+  }
+  EXPECT_EQ(error(path + "buffer_mib = 0.02\n", kNumbered),
+            folder_.file("a.csv") +
+                ", row 144, column \"at\": the value is below that of the row before, and data that is "
+                "streamed is in order where data.order_by says; larger data.buffer_mib than the "
+                "data takes orders it in memory, or sort the files");
+  folder_.write("a.csv", rows([](int64_t x) { return x == 7 ? std::string("noon") : cat(x); }));
+  EXPECT_EQ(error(path, kNumbered), folder_.file("a.csv") +
+                                        ", row 2, column \"at\": \"noon\" is no number to order by, "
+                                        "but the first value is one");
+  folder_.write("a.csv", rows([](int64_t x) { return x == 14 ? std::string() : cat(x); }));
+  EXPECT_EQ(error(path, kNumbered), folder_.file("a.csv") + ", row 3, column \"at\": there is no value to order by");
+}
+
+// Files that are in order each, called in another one: streamed, with a vocabulary of what is trained on alone.
+TEST_F(CsvData, FilesComeInTheOrderOfAColumn) {
+  const auto write = [&](const std::string& name, int64_t from) {
+    std::string text = "click,x,word\n";
+    for (int64_t i = from; i < from + 1000; ++i) text += cat(i % 2, ",", i, ",w", i / 10, "\n");
+    folder_.write(name, text);
+  };
+  write("a.csv", 2000), write("b.csv", 0), write("c.csv", 1000);
+  const std::string columns =
+      "[[column]]\nname = \"click\"\nas = \"label\"\n[[column]]\nname = \"x\"\nas = \"dense\"\n[[column]]\nname = "
+      "\"word\"\nids = \"vocabulary\"\n";
+  for (const double mib : {256.0, 0.05}) {
+    const Dataset set = read("path = \"" + folder_.file("") + "\"\norder_by = \"x\"\ntest_fraction = 0.1\n" +
+                                 cat("buffer_mib = ", mib, "\n"),
+                             columns + "[validation]\nfraction = 0.5\nsplit = \"last\"\n");
+    EXPECT_EQ(set.train.streamed != nullptr, mib < 1);
+    EXPECT_EQ(set.columns[0].rows, 136) << "1350 rows teach";
+    std::vector<float> seen;
+    BatchReader reader(set.train, {.batch = 100});
+    for (Batch batch; reader.next(batch);) {
+      const auto x = batch.dense.to_vector<float>();
+      seen.insert(seen.end(), x.begin(), x.end());
+    }
+    ASSERT_EQ(seen.size(), 2700u);
+    for (size_t i = 0; i < seen.size(); ++i) ASSERT_EQ(seen[i], static_cast<float>(i));
+  }
+  write("d.csv", 500);
+  EXPECT_THAT(error("path = \"" + folder_.file("") + "\"\norder_by = \"x\"\nbuffer_mib = 0.05\n", columns),
+              HasSubstr("has no overlapping files"));
 }
 
 TEST_F(CsvData, LearnsNothingFromWhatValidationKeepsBack) {

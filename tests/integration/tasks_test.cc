@@ -72,14 +72,27 @@ class Tasks : public testing::Test {
     }
     return out;
   }
-  std::vector<double> losses(const std::vector<Sample>& samples, int ranks = 1) {
-    std::string lines;
+  static std::string lines(const std::vector<Sample>& samples) {
+    std::string out;
     for (const Sample& s : samples)
-      lines += cat(s.click, ',', s.rating, ',', s.weight, '\t', s.user % 2, '\t', s.user, '\t', s.film, '\n');
+      out += cat(s.click, ',', s.rating, ',', s.weight, '\t', s.user % 2, '\t', s.user, '\t', s.film, '\n');
+    return out;
+  }
+  void write_data(const std::vector<Sample>& samples) {
     folder_.write("meta.json", R"({"labels": ["click", "rating"], "sample_weights": true, "dense": ["age"],
       "columns": [{"name": "user", "rows": 13}, {"name": "film", "rows": 11}]})");
-    folder_.write("train.tsv", lines);
-    folder_.write("test.tsv", "1,3,1\t0\t1\t1\n0,3,1\t0\t2\t1\n");
+    folder_.write("train.tsv", lines(samples));
+    folder_.write("test.tsv", lines({samples.begin(), samples.begin() + 50}));
+  }
+  json report_of(const std::vector<std::string>& more) {
+    std::vector<std::string> args = more;
+    args.insert(args.end(), {"--set", "report.json=" + folder_.file("report.json")});
+    const Finished done = run(args);
+    EXPECT_EQ(done.status, 0) << done.output;
+    return done.status ? json() : json::parse(contents(folder_.file("report.json")));
+  }
+  std::vector<double> losses(const std::vector<Sample>& samples, int ranks = 1) {
+    write_data(samples);
     const std::string report = folder_.file("report.json");
     const Finished done = run({"--nproc", cat(ranks), "--set", "report.json=" + report});
     EXPECT_EQ(done.status, 0) << done.output;
@@ -125,6 +138,147 @@ TEST_F(Tasks, HaveTheLossesOfTheirFormulas) {
     expected +=
         0.5 * all[i].weight * (all[i].rating * all[i].rating - (all[i].rating - 10) * (all[i].rating - 10)) / 16;
   EXPECT_NEAR(more, expected, 0.1 * expected);
+}
+
+// Samples weigh in both: the loss is what the metrics of the heads say.
+TEST_F(Tasks, AreEachJudgedByMetricsThatFit) {
+  write_data(samples());
+  const std::vector<std::string> more = {"--set", "metrics.training=[\"logloss\", \"stars.mse\"]", "--nproc", "2"};
+  const json report = report_of(more);
+  ASSERT_TRUE(report.is_object());
+  double weights = 0;
+  for (const Sample& s : samples()) weights += s.weight / 128;
+  const json& training = report.at("train").at("metrics");
+  const double loss =
+      training.at("lifetime_click.logloss").get<double>() + 0.5 * training.at("lifetime_stars.mse").get<double>();
+  EXPECT_NEAR(report.at("train").at("loss").get<double>(), weights * loss, 1e-5 * loss);
+  std::vector<std::string> names;
+  for (const auto& [name, value] : report.at("test").items()) names.push_back(name);
+  EXPECT_THAT(names, testing::UnorderedElementsAre("samples", "click.auc", "click.logloss", "click.normalized_entropy",
+                                                   "click.calibration", "stars.rmse", "stars.mae", "seconds"));
+}
+
+TEST_F(Tasks, AreJudgedAlikeOnAnyNumberOfRanks) {
+  write_data(samples());
+  const std::vector<std::string> untrained = {
+      "--max-steps", "0", "--set", "metrics.names=[\"rmse\", \"auc\", \"click.gauc?key=user\", \"stars.ctr\"]"};
+  const json one = report_of(untrained).at("test");
+  std::vector<std::string> three = untrained;
+  three.insert(three.end(), {"--nproc", "3"});
+  const json many = report_of(three).at("test");
+  ASSERT_EQ(one.size(), 7u) << one;
+  for (const char* name : {"click.rmse", "click.auc", "click.gauc?key=user", "stars.rmse", "stars.ctr"})
+    EXPECT_NEAR(many.at(name).get<double>(), one.at(name).get<double>(), 1e-9) << name;
+  double stars = 0, weights = 0;
+  const std::vector<Sample> all = samples();
+  for (size_t i = 0; i < 50; ++i) stars += all[i].weight * all[i].rating, weights += all[i].weight;
+  EXPECT_NEAR(one.at("stars.ctr").get<double>(), stars / weights, 1e-9);
+}
+
+TEST_F(Tasks, AnyHeadSaysWhichValidationIsBest) {
+  write_data(samples());
+  const json report =
+      report_of({"--set", "validation.fraction=0.3", "--set", "validation.monitor=stars.rmse", "--set",
+                 "data.epochs=30", "--set", "validation.patience=2", "--set", "validation.min_delta=0.01"});
+  ASSERT_TRUE(report.is_object());
+  double least = 1e9;
+  for (const json& v : report.at("validations")) {
+    const double value = v.at("stars.rmse").get<double>();
+    EXPECT_EQ(v.at("best").get<bool>(), value < least - (least < 1e9 ? 0.01 : 0));
+    if (v.at("best").get<bool>()) least = value;
+  }
+  EXPECT_GT(report.at("validations").size(), 2u);
+  EXPECT_LT(report.at("validations").size(), 30u);
+  const Finished wrong = run({"--set", "validation.fraction=0.3", "--set", "validation.monitor=star.rmse"});
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_THAT(wrong.output, HasSubstr("there is no metric \"star.rmse\" here; the nearest is \"stars.rmse\""));
+}
+
+// A model of ratings alone: its scores are ratings.
+TEST_F(Tasks, ValuesAreTrainedPackedAndPredicted) {
+  write_data(samples());
+  const std::string text = kJob;
+  const size_t clicks = text.find("[[layer]]\nname = \"clicks\""), stars = text.find("[[layer]]\nname = \"stars\"");
+  const size_t click = text.find("[[head]]\nname = \"click\""), rated = text.find("[[head]]\nname = \"stars\"");
+  const std::string job =
+      folder_.write("ratings.toml", text.substr(0, clicks) + text.substr(stars, click - stars) + text.substr(rated));
+  const std::string path = "data.path=" + folder_.file("");
+  const Finished trained = run_tessera({"train", "--config", job, "--set", path, "--set", "data.epochs=5", "--save",
+                                        folder_.file("saved"), "--set", "report.json=" + folder_.file("report.json")},
+                                       60);
+  ASSERT_EQ(trained.status, 0) << trained.output;
+  const double rmse = json::parse(contents(folder_.file("report.json"))).at("test").at("rmse").get<double>();
+  const Finished packed = run_tessera({"quantize", "--load", folder_.file("saved"), "--save", folder_.file("model"),
+                                       "--weights", "fp16", "--config", job, "--set", path});
+  ASSERT_EQ(packed.status, 0) << packed.output;
+  EXPECT_THAT(packed.output, HasSubstr("test: rmse "));
+  const Finished predicted = run_tessera({"predict", "--model", folder_.file("model"), "--config", job, "--set", path,
+                                          "--part", "test", "--output", folder_.file("scores.csv")});
+  ASSERT_EQ(predicted.status, 0) << predicted.output;
+  const size_t at = predicted.output.find("rmse ");
+  ASSERT_NE(at, std::string::npos) << predicted.output;
+  EXPECT_NEAR(std::stod(predicted.output.substr(at + 5)), rmse, 2e-3);
+  EXPECT_THAT(contents(folder_.file("scores.csv")), HasSubstr("row,label,score\n0,1,"));
+}
+
+// The same samples as columns of a file: the same losses, kept in memory or streamed.
+TEST_F(Tasks, LabelsAndWeightsAreColumnsOfFiles) {
+  const std::vector<double> prepared = losses(samples());
+  std::string rows = "user,film,age,click,rating,weight\n";
+  for (const Sample& s : samples())
+    rows += cat(s.user, ',', s.film, ',', s.user % 2, ',', s.click, ',', s.rating, ',', s.weight, '\n');
+  folder_.write("rows.csv", rows);
+  const std::string job = folder_.write("csv.toml", std::string(kJob) + R"(
+test_fraction = 0
+[[column]]
+name = "user"
+rows = 13
+[[column]]
+name = "film"
+rows = 11
+[[column]]
+name = "age"
+as = "dense"
+[[column]]
+name = "weight"
+as = "weight"
+[[column]]
+name = ["click", "rating"]
+as = "label"
+real = true
+)");
+  const auto run_columns = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> args = {"train",
+                                     "--config",
+                                     job,
+                                     "--set",
+                                     "data.reader=csv",
+                                     "--set",
+                                     "data.path=" + folder_.file("rows.csv"),
+                                     "--set",
+                                     "report.json=" + folder_.file("report.json")};
+    args.insert(args.end(), more.begin(), more.end());
+    return run_tessera(args, 60);
+  };
+  for (const char* buffer : {"256", "0.01"}) {
+    const Finished done = run_columns({"--set", cat("data.buffer_mib=", buffer), "--save", folder_.file("saved")});
+    ASSERT_EQ(done.status, 0) << done.output;
+    const auto columns = json::parse(contents(folder_.file("report.json"))).at("losses").get<std::vector<double>>();
+    EXPECT_EQ(columns, prepared) << buffer;
+  }
+  ASSERT_EQ(run_tessera({"quantize", "--load", folder_.file("saved"), "--save", folder_.file("model")}).status, 0);
+  const Finished predicted = run_tessera({"predict", "--model", folder_.file("model"), "--data",
+                                          folder_.write("ask.csv", "film,user,age,click\n1,2,0,1\n")});
+  EXPECT_EQ(predicted.status, 0) << predicted.output;
+  EXPECT_THAT(predicted.output, HasSubstr("row,score\n0,0.")) << "without all labels there are none";
+
+  folder_.write("rows.csv", "user,film,age,click,rating,weight\n1,1,0,1,3,-2\n");
+  const Finished below = run_columns({});
+  EXPECT_EQ(below.status, 2);
+  EXPECT_THAT(below.output, HasSubstr("rows.csv, row 1, column \"weight\": the weight is -2, but must be 0 or more"));
+  const Finished text = run_columns({"--set", "data.reader=synthetic"});
+  EXPECT_EQ(text.status, 2) << text.output;
+  EXPECT_THAT(text.output, HasSubstr("[[column]] \"user\" is of a reader part's files, and \"synthetic\" is none"));
 }
 
 TEST_F(Tasks, AreRefusedWhereLabelsDoNotFit) {

@@ -82,7 +82,8 @@ constexpr const char* kColumns = R"({"reader": "csv", "columns": [
 
 class Described {
  public:
-  Described() : columns_(kColumns, "the test"), model_(FakePredictor().model()) {
+  explicit Described(const std::string& columns = kColumns)
+      : columns_(columns, "the test"), model_(FakePredictor().model()) {
     model_.features.push_back({"both", 50, {"both_table"}});
   }
   InferRequest parse(const std::string& body, std::optional<size_t> json_bytes = {}) const {
@@ -144,6 +145,24 @@ TEST(Protocol, ValuesAsTheyStandInFiles) {
     {"name": "both.values", "datatype": "INT64", "shape": [1], "data": [49]},
     {"name": "both.lengths", "datatype": "INT32", "shape": [1], "data": [1]}]})");
   EXPECT_THAT(of(plain.input().features[2].values), ElementsAre(49));
+}
+
+// As in training: what a column has instead, behind its transform.
+TEST(Protocol, DenseValuesThatAreMissing) {
+  const std::string instead = replaced(kColumns, R"("table": "price",)", R"("table": "price", "missing": 0,)");
+  const Described model(instead);
+  const auto dense = [&](const std::string& body) {
+    const InferRequest request = model.parse(body);
+    return request.dense;
+  };
+  const std::string price = R"({"name": "price", "datatype": "FP32", "shape": [2], "data": [0, 1.718281828]},)";
+  EXPECT_THAT(dense(replaced(kRaw, price, "")), ElementsAre(-0.5f, 30, -0.5f, 31)) << "not there at all";
+  EXPECT_THAT(dense(replaced(kRaw, "[0, 1.718281828]", "[1.718281828, null]")),
+              ElementsAre(::testing::FloatNear(0, 1e-6f), 30, -0.5f, 31));
+  EXPECT_EQ(model.refusal(replaced(kRaw, "[30, 31]", "[30, null]")), "input age of sample 1 is not a finite number");
+  EXPECT_EQ(Described().refusal(replaced(kRaw, price, "")), "input price is missing");
+  EXPECT_EQ(model.refusal(replaced(kRaw, "[\"bob\", \"ann\"", "[\"bob\", null")),
+            "inputs[2].data cannot be null: see the Open Inference Protocol v2");
 }
 
 TEST(Protocol, ValuesThatAColumnCannotTake) {
@@ -243,7 +262,7 @@ TEST(Protocol, RefusalsNameTheTensorTheSampleAndTheBound) {
   EXPECT_EQ(with("\"shape\":[2],\"data\":[2,0]", "\"shape\":[1],\"data\":[2]"),
             "input user.lengths has 1 samples; the request has 2");
   EXPECT_THAT(with("0.5,", "\"0.5\","), HasSubstr("inputs[0].data cannot be a number beside texts"));
-  EXPECT_THAT(with("0.5,", "null,"), HasSubstr("inputs[0].data cannot be null"));
+  EXPECT_THAT(with("0.5,", "null,"), HasSubstr("is not a finite number"));
   EXPECT_THAT(with("\"shape\":[2,2]", "\"shape\":2"), HasSubstr("inputs[0].shape cannot be a number"));
 }
 

@@ -16,6 +16,15 @@ void copy_numbers(const Tensor& from, std::vector<T>& to) {
                    [](int64_t v) { return static_cast<T>(v); });
 }
 
+size_t label_of(const ModelDescription& model, const std::vector<std::string>& labels) {
+  const auto at = std::find(labels.begin(), labels.end(), model.outputs.front().label);
+  if (at != labels.end()) return static_cast<size_t>(at - labels.begin());
+  if (labels.size() > 1)
+    fail(Code::kInvalidArgument, "the model predicts the label \"", model.outputs.front().label,
+         "\", and the data has none of that name");
+  return 0;
+}
+
 }  // namespace
 
 BatchInput::BatchInput(const ModelDescription& model, const std::vector<DataColumn>& columns, int64_t dense_inputs) {
@@ -59,22 +68,27 @@ void predict_all(Predictor& predictor, const Dataset& data, const Samples& sampl
                  const ScoreSink& sink) {
   BatchInput input(predictor.model(), data.columns, static_cast<int64_t>(data.dense.size()));
   BatchReader reader(samples, {.batch = batch});
+  const size_t label = label_of(predictor.model(), data.labels);
   std::vector<float> scores;
   for (Batch b; reader.next(b);) {
     scores.resize(static_cast<size_t>(b.labels.numel()));
     predictor.predict(input.from(b), scores);
-    sink(scores, b.labels.span<float>());
+    sink(scores, b.label(label), b);
   }
 }
 
-void add_scores(MetricSet& metrics, std::span<const float> scores, std::span<const float> labels) {
-  const auto n = static_cast<int64_t>(scores.size());
-  const Tensor logits = Tensor::empty({n});
+MetricSet metrics_of(const ModelDescription& model) {
+  return model.outputs.front().probability ? MetricSet() : MetricSet({"rmse", "mae"}, {.logits = false});
+}
+
+void add_scores(MetricSet& metrics, const ModelDescription& model, std::span<const float> scores, const Tensor& labels,
+                const Batch& batch) {
+  const Tensor values = Tensor::empty({static_cast<int64_t>(scores.size())});
   for (size_t i = 0; i < scores.size(); ++i) {
     const double p = scores[i];
-    logits.data<float>()[i] = static_cast<float>(std::log(p / (1 - p)));
+    values.data<float>()[i] = model.outputs.front().probability ? static_cast<float>(std::log(p / (1 - p))) : scores[i];
   }
-  metrics.add(logits, Tensor::from<float>(labels, {n}));
+  metrics.add(values, labels, nullptr, batch.sample_weights);
 }
 
 }  // namespace tessera::cli

@@ -27,12 +27,16 @@ class BatchInput {
   PredictInput input_;
 };
 
-// Scores of all samples in their order, a batch at a time.
-using ScoreSink = std::function<void(std::span<const float> scores, std::span<const float> labels)>;
+// Scores of all samples in their order, a batch at a time, and the labels that they are about.
+using ScoreSink = std::function<void(std::span<const float> scores, const Tensor& labels, const Batch& batch)>;
+// kInvalidArgument: of several labels none is the one that the model predicts.
 void predict_all(Predictor& predictor, const Dataset& data, const Samples& samples, int64_t batch,
                  const ScoreSink& sink);
 
-// Adds scores in (0, 1) as the logits that gave them.
-void add_scores(MetricSet& metrics, std::span<const float> scores, std::span<const float> labels);
+// Metrics of the model's scores: the usual ones.
+MetricSet metrics_of(const ModelDescription& model);
+// Adds a batch's. Scores in (0, 1) as the logits that gave them.
+void add_scores(MetricSet& metrics, const ModelDescription& model, std::span<const float> scores, const Tensor& labels,
+                const Batch& batch);
 
 }  // namespace tessera::cli

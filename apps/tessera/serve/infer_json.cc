@@ -63,7 +63,10 @@ class Reader final : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
 
-  bool null() override { return top() == Where::kPassedOver || !known_member() || wrong("null"); }
+  bool null() override {
+    if (top() == Where::kData && !tensor().text) return real(std::numeric_limits<double>::quiet_NaN());
+    return top() == Where::kPassedOver || !known_member() || wrong("null");
+  }
   bool binary(binary_t&) override { return wrong("bytes"); }
   bool boolean(bool value) override {
     if (top() == Where::kParameters && key_ == "binary_data_output") {

@@ -31,7 +31,7 @@ struct InferJson {
     std::optional<bool> binary;  // "binary_data"
   };
   std::vector<Output> outputs;
-  std::vector<int64_t> numbers;  // of all tensors, row by row
+  std::vector<int64_t> numbers;  // of all tensors, row by row; null is NaN
   // Bytes of texts, one behind the other; text i is [ends[i], ends[i + 1]).
   std::string texts;
   std::vector<int64_t> ends = {0};

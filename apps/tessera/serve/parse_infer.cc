@@ -215,20 +215,48 @@ void read_dense(const ModelDescription& model, const InferLimits& limits, Tensor
   check_finite("dense", out.dense.data(), out.dense.size(), static_cast<size_t>(model.dense_inputs));
 }
 
-// Dense columns as they stand in files.
-void read_dense_columns(const data::Columns& columns, const InferLimits& limits, Tensors& tensors, InferRequest& out) {
-  const std::vector<std::string> names = columns.dense();
-  std::vector<float> values;
-  for (size_t k = 0; k < names.size(); ++k) {
-    values.clear();
-    tensors.append(tensors.require({names[k], ""}), "FP32", 1, values);
-    check_finite(names[k], values.data(), values.size(), 1);
-    take_batch(static_cast<int64_t>(values.size()), limits, names[k], out);
-    out.dense.resize(values.size() * names.size());
-    for (size_t i = 0; i < values.size(); ++i)
-      out.dense[i * names.size() + k] = columns.dense_value(names[k], values[i]);
+// Dense columns as they stand in files, where one may have no value: NaN, or the column is not there at all. They are
+// laid out once the request's features have told how many samples there are.
+class DenseColumns {
+ public:
+  explicit DenseColumns(const data::Columns* columns) : columns_(columns) {
+    if (columns != nullptr) names_ = columns->dense();
   }
-}
+  // Whether the request sends columns, and no dense tensor that is laid out already.
+  bool are_in(const Tensors& tensors) const {
+    const bool called_so = std::find(names_.begin(), names_.end(), "dense") != names_.end();
+    return !names_.empty() && (called_so || !tensors.has({"dense", ""}, "FP32"));
+  }
+  void read(const InferLimits& limits, Tensors& tensors, InferRequest& out) {
+    for (const std::string& name : names_) {
+      std::vector<float>& values = values_.emplace_back();
+      const bool required = !columns_->column(name)->missing;
+      const std::optional<size_t> at = required ? tensors.require({name, ""}) : tensors.find({name, ""});
+      if (!at) continue;
+      tensors.append(*at, "FP32", 1, values);
+      take_batch(static_cast<int64_t>(values.size()), limits, name, out);
+      for (size_t i = 0; i < values.size(); ++i) {
+        if (std::isinf(values[i]) || (required && std::isnan(values[i])))
+          refuse("input ", name, " of sample ", i, " is not a finite number");
+      }
+    }
+  }
+  void lay_out(InferRequest& out) const {
+    out.dense.resize(static_cast<size_t>(out.batch) * values_.size());
+    for (size_t k = 0; k < values_.size(); ++k) {
+      for (size_t i = 0; i < static_cast<size_t>(out.batch); ++i) {
+        const float value = values_[k].empty() ? std::numeric_limits<float>::quiet_NaN() : values_[k][i];
+        out.dense[i * values_.size() + k] = columns_->dense_value(names_[k], value);
+      }
+    }
+  }
+  size_t size() const { return names_.size(); }
+
+ private:
+  const data::Columns* columns_;  // or null
+  std::vector<std::string> names_;
+  std::vector<std::vector<float>> values_;  // by name; empty: not there
+};
 
 // Where a feature's ids, lengths and weights are in the flat arrays.
 struct Place {
@@ -395,16 +423,17 @@ InferRequest parse_infer(const ModelDescription& model, std::string_view body, s
     refuse("Inference-Header-Content-Length is ", *json_bytes, ", but the request has ", body.size(), " bytes");
   }
   const size_t split = json_bytes.value_or(body.size());
-  const data::Columns* columns = limits.columns;
-  const std::vector<std::string> dense = columns != nullptr ? columns->dense() : std::vector<std::string>();
+  DenseColumns dense(limits.columns);
   InferJson json = read_infer_json(body.substr(0, split), 3 * model.features.size() + 1 + dense.size());
   Tensors tensors(json, body.substr(split));
   InferRequest out;
-  if (!dense.empty() && tensors.has({dense.front(), ""}, "FP32"))
-    read_dense_columns(*columns, limits, tensors, out);
+  const bool columns = dense.are_in(tensors);
+  if (columns)
+    dense.read(limits, tensors, out);
   else if (model.dense_inputs > 0)
     read_dense(model, limits, tensors, out);
   const std::vector<Place> places = read_features(model, limits, tensors, out);
+  if (columns) dense.lay_out(out);
   tensors.refuse_unused(model);
   if (out.batch == 0) refuse("model ", model.name, " has no inputs");
   check_outputs(json, out);

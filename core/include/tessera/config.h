@@ -90,6 +90,7 @@ struct TableConfig {
   std::string pooling = "auto";
   int64_t embedding_dim = 0;
   std::string data_type = "float32";
+  std::string init = "uniform";
   std::optional<double> init_range;
   std::string bounds_check = "fatal";
   std::string kernel = "auto";
@@ -152,6 +153,7 @@ struct DataConfig {
   int64_t labels = 1;
   std::string index_dist = "uniform";
   double buffer_mib = 256;
+  std::string order_by;
   bool operator==(const DataConfig&) const = default;
 };
 
@@ -166,7 +168,7 @@ struct ValidationConfig {
   double fraction = 0;
   std::string split = "random";
   int64_t every_steps = 0;
-  std::string monitor = "auc";
+  std::string monitor;
   int64_t patience = 0;
   double min_delta = 0;
   bool operator==(const ValidationConfig&) const = default;
@@ -176,11 +178,12 @@ struct ValidationConfig {
 struct ColumnConfig {
   std::vector<std::string> name;
   std::string as = "ids";
-  // Dense values.
+  // Dense values, and weights.
   std::optional<double> missing;
   std::vector<std::string> transform;
-  // The label.
+  // A label.
   std::optional<double> threshold;
+  bool real = false;
   // Ids.
   std::string ids = "row";
   int64_t rows = 0;
@@ -194,7 +197,7 @@ struct ColumnConfig {
 };
 
 struct MetricsConfig {
-  std::vector<std::string> names = {"auc", "logloss", "normalized_entropy", "calibration"};
+  std::vector<std::string> names;
   std::vector<std::string> training;
   int64_t window = 100000;
   bool operator==(const MetricsConfig&) const = default;

@@ -37,6 +37,7 @@ class Metric {
     Pieces pieces = Pieces::kAny;
     Best best = Best::kNone;
     int64_t sums = 1;
+    bool any_labels = false;  // takes any numbers; else labels from 0 to 1
   };
 
   explicit Metric(Info info) : info_(info) {}
@@ -94,8 +95,8 @@ struct MetricSetOptions {
   bool logits = true;                // scores are logits; else predictions as they are
 };
 
-// Samples of some metrics, collected over batches. Metrics of pieces of kAny keep none, others 8 bytes a sample and 8
-// for each key, on every rank in the end, and some 40 while they compute.
+// Samples of some metrics, collected over batches. Metrics of pieces of kAny keep none, others 8 bytes a sample (12
+// where samples have weights) and 8 for each key, on every rank in the end, and some 40 while they compute.
 class MetricSet {
  public:
   // Names as for make_metric(); metrics over groups have one more option, `key`: the column of ids whose first one in a
@@ -105,12 +106,14 @@ class MetricSet {
   const std::vector<std::string>& names() const { return names_; }
   // The columns that add() wants, each once.
   const std::vector<std::string>& keys() const { return keys_; }
+  bool takes_any_labels(const std::string& name) const;  // Metric::Info::any_labels of one of names()
   // kInvalidArgument: it is none of the set's, or has no best value.
   double cost(const std::string& name, double value) const;
 
-  // float32, equally many of any shape; `columns`: with keys(), of the same samples. kInvalidArgument otherwise, and
-  // for a score that is not a number.
-  void add(const Tensor& scores, const Tensor& labels, const KeyedJaggedTensor* columns = nullptr);
+  // float32, equally many of any shape; `columns`: with keys(), of the same samples; `weights`: of the samples, not
+  // negative, undefined: 1. kInvalidArgument otherwise, and for a score that is not a number.
+  void add(const Tensor& scores, const Tensor& labels, const KeyedJaggedTensor* columns = nullptr,
+           const Tensor& weights = {});
 
   MetricValues values() const;                           // of what was added here
   MetricValues values(const ProcessGroup& group) const;  // of what was added on all ranks. Collective
@@ -124,11 +127,12 @@ class MetricSet {
   };
   // What is kept: keys by column.
   struct Kept {
-    std::vector<float> scores, labels;
+    std::vector<float> scores, labels, weights;  // no weights: all 1
     std::vector<std::vector<int64_t>> keys;
   };
   const One& one(const std::string& name) const;
-  void add_any(std::span<const float> scores, std::span<const float> labels);
+  void add_any(std::span<const float> scores, std::span<const float> labels, std::span<const float> weights);
+  void keep_weights(std::span<const float> weights, size_t samples);
   void keep_keys(const KeyedJaggedTensor* columns, int64_t samples);
   MetricValues values_of(const std::vector<One>& sums, const Kept& kept, int64_t samples) const;
   Kept gathered(const ProcessGroup& group) const;

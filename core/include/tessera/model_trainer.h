@@ -39,8 +39,8 @@ struct ModelTrainerOptions {
 
 class ModelTrainer : public Trainer {
  public:
-  // Collective. kInvalidArgument: what LayerGraph says of the model; a head whose input its loss does not take; a first
-  // head, which is what predict() gives, with another loss than kOwnLoss. kNotFound: no plugin computes a loss.
+  // Collective. kInvalidArgument: what LayerGraph says of the model; a head whose input its loss does not take.
+  // kNotFound: no plugin computes a loss.
   ModelTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup> group, ModelTrainerOptions options);
   ~ModelTrainer() override;
 
@@ -52,10 +52,12 @@ class ModelTrainer : public Trainer {
   using Trainer::step;
   // From the device where they are there: those may be infinite or no numbers.
   std::vector<double> take_losses() override;
-  // Whether the dense part is where the tables are (LayerGraph::trains_on, one head), and not in host memory.
+  // Whether the dense part is where the tables are (LayerGraph::trains_on, one head of kOwnLoss), and not in host
+  // memory.
   bool dense_on_device() const { return stream_ != nullptr; }
-  // Logits of the first head.
-  Tensor predict(const Batch& batch) override;
+  // Of each head that takes one value a sample.
+  std::vector<Prediction> predictions() const override;
+  std::vector<Tensor> predict(const Batch& batch) override;
 
   DistributedModelParallel& parallel() { return *parallel_; }
   const ProcessGroup& group() const override { return parallel_->group(); }
@@ -80,6 +82,8 @@ class ModelTrainer : public Trainer {
   // The rows of tables that are not pooled, as the graph takes them.
   const std::vector<DenseInput>& look_up_sequences(const Batch& batch, bool finished, bool train);
   void update_sequences(bool trained);
+  // Those of what heads take that are predictions.
+  std::vector<Tensor> predicted(const std::vector<Tensor>& of_heads) const;
   // Forward and backward of the dense part; returns the gradient of `pooled`.
   Tensor train_dense(const Batch& batch, const Tensor& pooled, const std::vector<DenseInput>& sequences);
   Tensor train_dense_on_device(const Batch& batch, const Tensor& pooled);

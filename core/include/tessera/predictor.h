@@ -41,6 +41,7 @@ struct ModelOutput {  // what a head gives
   int64_t width = 1;  // values of a sample
   bool probability =
       true;  // in (0, 1): the sigmoid of a head that learnt by the core's own loss; false: as the head has it
+  std::string label = "label";  // of the data that it was trained on, which it predicts
 };
 struct ModelDescription {
   std::string name;     // as it was packed
@@ -86,8 +87,13 @@ class Predictor {
   // and those whose span is empty, are not wanted. Allocates nothing once as many threads have called it with as large
   // a batch. kInvalidArgument, kOutOfRange: why_not(); kUnavailable: a rank of a sharded model is lost.
   virtual void predict_outputs(const PredictInput& input, std::span<const std::span<float>> outputs) = 0;
-  // The first output alone, of models whose first one has a value a sample.
-  void predict(const PredictInput& input, std::span<float> scores) { predict_outputs(input, {&scores, 1}); }
+  // The first output alone. kInvalidArgument: it has more than one value a sample.
+  void predict(const PredictInput& input, std::span<float> scores) {
+    if (const ModelOutput& first = model().outputs.front(); first.width != 1)
+      fail(Code::kInvalidArgument, "the model's first head \"", first.name, "\" gives ", first.width,
+           " values a sample, which are no score");
+    predict_outputs(input, {&scores, 1});
+  }
   virtual PredictorStats stats() const = 0;
   // [any-thread] False: predict() fails from now on, because a rank is lost; the model has to be opened anew.
   virtual bool usable() const { return true; }

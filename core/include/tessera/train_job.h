@@ -18,7 +18,7 @@
 #include "tessera/config.h"
 #include "tessera/data.h"
 #include "tessera/device.h"
-#include "tessera/metrics.h"
+#include "tessera/head_metrics.h"
 #include "tessera/model_trainer.h"
 #include "tessera/process_group.h"
 #include "tessera/schedule.h"
@@ -117,6 +117,10 @@ class TrainJob {
 
   // Of the test part, by metrics.names.
   MetricValues evaluate();
+  // The one of them that validation.monitor means; empty without a validation.
+  const std::string& monitor() const { return monitor_; }
+  // Without a value, as for report() of a job that was stopped.
+  MetricValues no_metrics() const { return metrics_.values(); }
   // Everything about the run as JSON, for people and programs: stages, plan versus actual, bytes, losses, the config.
   // Valid on rank 0. NaN is null.
   std::string report(const MetricValues& metrics);
@@ -155,7 +159,8 @@ class TrainJob {
   Config config_;
   TrainJobOptions options_;
   std::shared_ptr<ProcessGroup> group_;
-  MetricSet metrics_;  // of metrics.names, without samples
+  HeadMetrics metrics_;  // of metrics.names, without samples
+  std::string monitor_;
   Dataset data_;
   std::vector<TableConfig> tables_;
   PlannerOptions planner_;

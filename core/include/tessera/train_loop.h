@@ -14,7 +14,7 @@
 #include <functional>
 #include <vector>
 
-#include "tessera/metrics.h"
+#include "tessera/head_metrics.h"
 #include "tessera/train_pipeline.h"
 #include "tessera/trainer.h"
 
@@ -78,7 +78,8 @@ class TrainLoop {
 };
 
 // How good the model is on the samples that `reader` still has. All ranks have readers of one shape; the result is the
-// same on all. `metrics` has no samples yet. Collective.
-MetricValues evaluate(Trainer& trainer, BatchReader reader, MetricSet metrics = MetricSet());
+// same on all. `metrics`: of trainer.predictions(), without samples yet. Collective.
+MetricValues evaluate(Trainer& trainer, BatchReader reader, HeadMetrics metrics);
+MetricValues evaluate(Trainer& trainer, BatchReader reader);  // the usual ones
 
 }  // namespace tessera

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tessera/data.h"
+#include "tessera/head_metrics.h"
 #include "tessera/process_group.h"
 #include "tessera/sharded_modules.h"
 
@@ -30,12 +31,15 @@ class Trainer {
   bool step(const Batch& batch) { return step(batch, {}, false); }
   // The sums of this rank's losses over its samples, one for each step since the last call. May wait for a device.
   virtual std::vector<double> take_losses() = 0;
-  // Logits [B, 1] of this rank's batch, in host memory. Collective. kUnimplemented unless overridden.
-  virtual Tensor predict(const Batch& batch);
+  // What predict() gives; unless overridden one logit of the first label.
+  virtual std::vector<Prediction> predictions() const { return {{}}; }
+  // Each of predictions(), [B, 1] of this rank's batch, in host memory, valid until the next call. Collective.
+  // kUnimplemented unless overridden.
+  virtual std::vector<Tensor> predict(const Batch& batch);
 
-  // From now on step() calls it with the logits [B, 1] of each batch that has samples here, in host memory, as they
-  // were before the step learned from it; null: no more. kUnimplemented unless overridden.
-  using Observer = std::function<void(const Tensor& logits, const Batch& batch)>;
+  // From now on step() calls it with what predict() would have given of each batch that has samples here before the
+  // step learned from it; null: no more. kUnimplemented unless overridden.
+  using Observer = std::function<void(const std::vector<Tensor>& scores, const Batch& batch)>;
   virtual void observe(Observer observer);
 
   virtual const ProcessGroup& group() const = 0;

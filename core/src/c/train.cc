@@ -94,7 +94,7 @@ std::string trained(const Runtime& runtime, const std::shared_ptr<ProcessGroup>&
   Watch watch{in, asked.item() != 0 ? config.report.log_every : 0, group->rank() == 0};
   job.train(watch.callbacks());
   // Who stops does not wait for an evaluation.
-  std::string text = job.report(job.stopped() ? MetricSet(config.metrics.names, {&runtime}).values() : job.evaluate());
+  std::string text = job.report(job.stopped() ? job.no_metrics() : job.evaluate());
   if (group->rank() == 0) {
     Json report = config::parse_json(text, {"the report"});
     report["stopped"] = job.stopped();

@@ -123,6 +123,14 @@ const std::vector<Field<TableConfig>>& fields<TableConfig>() {
        0,
        0,
        {"float32", "fp32", "float16", "fp16", "bfloat16", "bf16"}},
+      {"init",
+       &S::init,
+       "",
+       "start values: `uniform`, or `log_frequency`: of a table of dimension 1, ln of the part of all ids of the "
+       "training rows that are this one; docs/training.md",
+       0,
+       0,
+       {"uniform", "log_frequency"}},
       {"init_range", &S::init_range, "", "start values are uniform in +- this; unset: 1 / sqrt(rows)", 0, kInfinity},
       {"bounds_check",
        &S::bounds_check,
@@ -235,6 +243,8 @@ const std::vector<Field<DataConfig>>& fields<DataConfig>() {
       {"buffer_mib", &S::buffer_mib, "MiB per rank",
        "reader parts: samples in memory; what is larger is read anew in each epoch and shuffled window by window", 0.01,
        kMany},
+      {"order_by", &S::order_by, "column",
+       "reader parts: rows come in the order of this column of the files, as a time; the test part is the end of it"},
   };
   return table;
 }
@@ -244,9 +254,15 @@ const std::vector<Field<ColumnConfig>>& fields<ColumnConfig>() {
   using S = ColumnConfig;
   static const std::vector<Field<S>> table = {
       {"name", &S::name, "", "of the column in the files, or a list of such: each is a column with these keys"},
-      {"as", &S::as, "", "`ids` (the feature of a table), `dense` or `label`", 0, 0, {"ids", "dense", "label"}},
+      {"as",
+       &S::as,
+       "",
+       "`ids` (the feature of a table), `dense`, `label`, or `weight`: what the sample's losses are multiplied with",
+       0,
+       0,
+       {"ids", "dense", "label", "weight"}},
       {"missing", &S::missing, "",
-       "dense: the value where a row has none, before `transform`; unset: that is an error"},
+       "dense, weight: the value where a row has none, before `transform`; unset: that is an error"},
       {"transform",
        &S::transform,
        "",
@@ -255,6 +271,7 @@ const std::vector<Field<ColumnConfig>>& fields<ColumnConfig>() {
        0,
        {"log1p", "standardise"}},
       {"threshold", &S::threshold, "", "label: 1 from this value on, else 0; unset: the column holds 0 and 1"},
+      {"real", &S::real, "", "label: any numbers, as ratings, or probabilities of 0 to 1"},
       {"ids",
        &S::ids,
        "",
@@ -303,7 +320,7 @@ const std::vector<Field<ValidationConfig>>& fields<ValidationConfig>() {
        0,
        {"random", "last"}},
       {"every_steps", &S::every_steps, "steps", "between validations; 0: behind each epoch", 0, kInt32},
-      {"monitor", &S::monitor, "", "what says which one is best: one of `metrics.names`, as it stands there"},
+      {"monitor", &S::monitor, "", "the metric that says which one is best: `auc`, `click.auc`; empty: the first one"},
       {"patience", &S::patience, "validations", "training ends after so many without a better one; 0: never", 0,
        kInt32},
       {"min_delta", &S::min_delta, "", "how much better a better one has to be", 0, kMany},
@@ -316,7 +333,10 @@ const std::vector<Field<MetricsConfig>>& fields<MetricsConfig>() {
   using S = MetricsConfig;
   static const std::vector<Field<S>> table = {
       {"names", &S::names, "",
-       "of validations and the test: `auc`, `gauc?key=user`, `ndcg?k=10&key=user`, a plugin's; docs/training.md"},
+       "of validations and the test: `auc`, `gauc?key=user`, `stars.rmse` of the head `stars`, a plugin's; empty: "
+       "`auc`, "
+       "`logloss`, `normalized_entropy` and `calibration` of heads of logits, `rmse` and `mae` of others; "
+       "docs/training.md"},
       {"training", &S::training, "",
        "of the training batches, each predicted before it is learned from: `ne`, `auc?bins=1000`, `rmse`; empty: none"},
       {"window", &S::window, "samples", "of all ranks: `training` is told over the newest so many, and over all", 1,

@@ -25,18 +25,22 @@ void check_cross(const std::string& name, const ColumnConfig& c) {
 
 void check_column(const std::string& name, const ColumnConfig& c) {
   const ColumnConfig unset;
-  const bool label = c.as == "label", dense = c.as == "dense", ids = c.as == "ids";
+  const bool label = c.as == "label", weight = c.as == "weight", dense = c.as == "dense", ids = c.as == "ids";
   const auto refuse = [&](const char* key, bool given, bool taken) {
     if (given && !taken)
       fail(Code::kInvalidArgument, "[[column]] \"", name, "\" is ",
-           label   ? "the label"
-           : dense ? "dense"
-                   : "of ids",
+           label    ? "a label"
+           : weight ? "the samples' weight"
+           : dense  ? "dense"
+                    : "of ids",
            ", so its \"", key, "\" has no effect: leave it out");
   };
-  refuse("missing", c.missing.has_value(), dense);
+  refuse("missing", c.missing.has_value(), dense || weight);
   refuse("transform", !c.transform.empty(), dense);
   refuse("threshold", c.threshold.has_value(), label);
+  refuse("real", c.real, label);
+  if (c.real && c.threshold)
+    fail(Code::kInvalidArgument, "[[column]] \"", name, "\" is real, so it has no threshold: leave one of them out");
   refuse("ids", c.ids != unset.ids, ids);
   refuse("rows", c.rows != 0, ids);
   refuse("separator", !c.separator.empty(), ids);

@@ -114,8 +114,10 @@ Columns::Columns(const Config& config) : reader_(config.data.reader) {
 }
 
 void Columns::check() const {
-  if (of("label").size() != 1)
-    fail(Code::kInvalidArgument, of("label").size(), " columns are as = \"label\", but a model here has one label");
+  if (of("label").empty()) fail(Code::kInvalidArgument, "no [[column]] is as = \"label\": there is nothing to learn");
+  if (of("weight").size() > 1)
+    fail(Code::kInvalidArgument, "[[column]]s \"", of("weight")[0]->name, "\" and \"", of("weight")[1]->name,
+         "\" are as = \"weight\", but a sample has one weight");
   const std::vector<const Column*> ids = of("ids");
   for (const Column* c : ids) {
     for (const std::string& part : c->config.cross) {
@@ -142,6 +144,12 @@ std::vector<std::string> Columns::labels() const {
   return out;
 }
 
+LabelForm Columns::label_form() const {
+  const std::vector<const Column*> labels = of("label");
+  return {labels.size(), !of("weight").empty(),
+          std::none_of(labels.begin(), labels.end(), [](const Column* c) { return c->config.real; })};
+}
+
 std::vector<std::string> Columns::dense() const {
   std::vector<std::string> out;
   for (const Column* c : of("dense")) out.push_back(c->name);
@@ -163,9 +171,12 @@ std::vector<DataColumn> Columns::ids() const {
 }
 
 void Columns::meet(const std::vector<FileColumn>& files, bool needs_label) {
-  const std::string& label = of("label").front()->name;
-  labelled_ =
-      needs_label || std::any_of(files.begin(), files.end(), [&](const FileColumn& f) { return f.name == label; });
+  const auto is_there = [&](const Column* c) {
+    return std::any_of(files.begin(), files.end(), [&](const FileColumn& f) { return f.name == c->name; });
+  };
+  const std::vector<const Column*> labels = of("label"), weights = of("weight");
+  labelled_ = needs_label || (std::all_of(labels.begin(), labels.end(), is_there) &&
+                              std::all_of(weights.begin(), weights.end(), is_there));
   for (Column& c : columns_) {
     const auto listed = [&](const FileColumn& f) { return f.name == c.name && f.list; };
     c.list = !c.config.separator.empty() || std::any_of(files.begin(), files.end(), listed);
@@ -183,8 +194,8 @@ void Columns::meet(const std::vector<FileColumn>& files, bool needs_label) {
 
 std::vector<WantedColumn> Columns::wanted() const {
   std::vector<WantedColumn> out;
-  for (const char* as : {"label", "dense", "ids"}) {
-    if (!labelled_ && as == std::string_view("label")) continue;
+  for (const char* as : {"label", "weight", "dense", "ids"}) {
+    if (!labelled_ && (as == std::string_view("label") || as == std::string_view("weight"))) continue;
     for (const Column* c : of(as)) {
       const std::string& separator = c->config.separator;
       if (c->config.cross.empty())
@@ -202,7 +213,7 @@ bool Columns::must_learn() const {
 }
 
 void Columns::learn(const BlockRows& at, std::span<const tsr_reader_values> values) {
-  size_t next = labelled_ ? 1 : 0;
+  size_t next = first_dense();
   for (Column& c : columns_) {
     if (c.config.as != "dense") continue;
     const tsr_reader_values& v = values[next++];
@@ -247,14 +258,27 @@ void Columns::finish_learning() {
   learned_ = true;
 }
 
-bool Columns::label_of(const Column& column, const BlockRows& at, const tsr_reader_values& v, int64_t row) const {
+float Columns::label_of(const Column& column, const BlockRows& at, const tsr_reader_values& v, int64_t row) {
   if (!has(v, row)) fail(Code::kInvalidArgument, at.where(row, column.name), ": the label is missing");
   const float value = static_cast<const float*>(v.values)[row];
-  if (column.config.threshold) return static_cast<double>(value) >= *column.config.threshold;
-  if (value != 0 && value != 1)
+  if (column.config.threshold) return static_cast<double>(value) >= *column.config.threshold ? 1.0f : 0.0f;
+  if (!std::isfinite(value))
+    fail(Code::kInvalidArgument, at.where(row, column.name), ": the label is ", value, ", which is no number");
+  if (!column.config.real && value != 0 && value != 1)
     fail(Code::kInvalidArgument, at.where(row, column.name), ": the label is ", value,
-         ", but must be 0 or 1; threshold = X makes it 1 from X on");
-  return value == 1;
+         ", but must be 0 or 1; threshold = X makes it 1 from X on, and real = true takes any number");
+  return value;
+}
+
+float Columns::weight_of(const Column& column, const BlockRows& at, const tsr_reader_values& v, int64_t row) {
+  if (!has(v, row) && !column.config.missing)
+    fail(Code::kInvalidArgument, at.where(row, column.name),
+         ": the weight is missing; missing = X in its [[column]] takes X instead");
+  const float value =
+      has(v, row) ? static_cast<const float*>(v.values)[row] : static_cast<float>(*column.config.missing);
+  if (!std::isfinite(value) || value < 0)
+    fail(Code::kInvalidArgument, at.where(row, column.name), ": the weight is ", value, ", but must be 0 or more");
+  return value;
 }
 
 float Columns::dense_of(const Column& column, const BlockRows& at, const tsr_reader_values& v, int64_t row) const {
@@ -327,11 +351,16 @@ void Columns::cross(const Column& column, std::span<const Ids* const> parts, Ids
   }
 }
 
+// Of each sample its labels and, where samples have weights, its weight.
 std::vector<float> Columns::labels_of(const BlockRows& at, std::span<const tsr_reader_values> values) const {
-  std::vector<float> out(static_cast<size_t>(at.rows));
-  const Column& label = *of("label").front();
-  for (int64_t i = 0; labelled_ && i < at.rows; ++i)
-    out[static_cast<size_t>(i)] = label_of(label, at, values[0], at.first + i) ? 1.0f : 0.0f;
+  const std::vector<const Column*> labels = of("label"), weights = of("weight");
+  std::vector<float> out;
+  out.reserve(static_cast<size_t>(at.rows) * label_form().values());
+  for (int64_t row = at.first; row < at.first + at.rows; ++row) {
+    for (size_t k = 0; k < labels.size(); ++k)
+      out.push_back(labelled_ ? label_of(*labels[k], at, values[k], row) : 0.0f);
+    if (!weights.empty()) out.push_back(labelled_ ? weight_of(*weights[0], at, values[labels.size()], row) : 1.0f);
+  }
   return out;
 }
 
@@ -341,8 +370,7 @@ std::vector<float> Columns::dense_of(const BlockRows& at, std::span<const tsr_re
   std::vector<float> out(static_cast<size_t>(at.rows) * dense.size());
   for (size_t k = 0; k < dense.size(); ++k) {
     for (int64_t i = 0; i < at.rows; ++i)
-      out[static_cast<size_t>(i) * dense.size() + k] =
-          dense_of(*dense[k], at, values[k + (labelled_ ? 1 : 0)], at.first + i);
+      out[static_cast<size_t>(i) * dense.size() + k] = dense_of(*dense[k], at, values[k + first_dense()], at.first + i);
   }
   return out;
 }
@@ -351,7 +379,7 @@ void Columns::append(const BlockRows& at, std::span<const tsr_reader_values> val
   const std::vector<const Column*> ids = of("ids");
   std::vector<Ids> encoded(ids.size());
   std::vector<Examples::Bags> bags(ids.size());
-  size_t next = (labelled_ ? 1 : 0) + of("dense").size();
+  size_t next = first_dense() + of("dense").size();
   for (size_t k = 0; k < ids.size(); ++k) {
     if (!ids[k]->config.cross.empty()) continue;
     const tsr_reader_values& v = values[next++];
@@ -408,13 +436,19 @@ void Columns::cross(const std::string& name, std::span<const Ids* const> parts, 
   cross(named(name), parts, out);
 }
 
-float Columns::dense_value(const std::string& name, float value) const { return dense_of(named(name), value); }
+float Columns::dense_value(const std::string& name, float value) const {
+  const Column& column = named(name);
+  if (!std::isnan(value)) return dense_of(column, value);
+  TESSERA_CHECK(column.config.missing, "the column has no value for what is missing");
+  return dense_of(column, *column.config.missing);
+}
 
 int64_t Columns::memory_of(int64_t samples, int64_t text_bytes) const {
   const std::vector<const Column*> ids = of("ids");
   const bool weighted = std::any_of(ids.begin(), ids.end(), [](const Column* c) { return c->config.weighted; });
   const int64_t id = weighted ? 8 : 4;
-  int64_t sample = 16 + 4 * std::ssize(dense()), crosses = 0;  // label, order, start
+  // Labels and weight, order, start.
+  int64_t sample = 12 + 4 * static_cast<int64_t>(label_form().values()) + 4 * std::ssize(dense()), crosses = 0;
   bool files_have_lists = false;
   for (const Column* c : ids) {
     sample += id + 4;  // and the length of its bag

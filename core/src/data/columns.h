@@ -58,13 +58,14 @@ class Columns {
   void require_same(const Columns& config) const;
 
   std::vector<std::string> labels() const;
+  LabelForm label_form() const;  // of samples
   std::vector<std::string> dense() const;
   std::vector<DataColumn> ids() const;  // of a vocabulary that has not learned, 1 row
-  // Tells which columns the files have, and which are lists by themselves. `needs_label`: else they may be without the
-  // label, which is 0 then. kInvalidArgument: a cross of several lists.
+  // Tells which columns the files have, and which are lists by themselves. `needs_label`: else they may be without
+  // labels and weight, which are 0 and 1 then. kInvalidArgument: a cross of several lists.
   void meet(const std::vector<FileColumn>& files, bool needs_label);
   bool labelled() const { return labelled_; }
-  // For ReaderPart: the label, if there is one, the dense columns, those of ids but for crosses.
+  // For ReaderPart: labels and weight, if there are any, the dense columns, those of ids but for crosses.
   std::vector<WantedColumn> wanted() const;
 
   bool must_learn() const;  // there is a column that learns, and this is no saved one
@@ -72,7 +73,7 @@ class Columns {
   void learn(const BlockRows& at, std::span<const tsr_reader_values> values);
   void finish_learning();
 
-  // kInvalidArgument: a label other than 0 or 1, a value that is missing.
+  // kInvalidArgument: a label that is not what the config says, a weight below 0, a value that is missing.
   void append(const BlockRows& at, std::span<const tsr_reader_values> values, Examples& examples) const;
   struct Ids {
     std::vector<int64_t> values, begins;  // row r: [begins[r], begins[r + 1])
@@ -84,6 +85,7 @@ class Columns {
   // Of a column of ids that is no cross, and of one that is, whose parts' ids are in the order of its `cross`.
   void encode(const std::string& name, int64_t rows, const tsr_reader_values& values, Ids& out) const;
   void cross(const std::string& name, std::span<const Ids* const> parts, Ids& out) const;
+  // NaN: there is none, and the column has `missing`.
   float dense_value(const std::string& name, float value) const;
 
   // Of so many samples in memory, whose text has so many bytes; more than it will be.
@@ -104,7 +106,9 @@ class Columns {
 
   void check() const;
   std::vector<const Column*> of(const std::string& as) const;
-  bool label_of(const Column& column, const BlockRows& at, const tsr_reader_values& v, int64_t row) const;
+  static float label_of(const Column& column, const BlockRows& at, const tsr_reader_values& v, int64_t row);
+  static float weight_of(const Column& column, const BlockRows& at, const tsr_reader_values& v, int64_t row);
+  size_t first_dense() const { return labelled_ ? label_form().values() : 0; }  // in wanted()
   float dense_of(const Column& column, const BlockRows& at, const tsr_reader_values& v, int64_t row) const;
   static float dense_of(const Column& column, double value);
   const Column* find(const std::string& name) const;  // null: there is none

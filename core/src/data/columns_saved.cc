@@ -21,6 +21,7 @@ Columns::Columns(const std::string& text, const std::string& source) : learned_(
     j.read("mean", column.mean);
     j.read("deviation", column.deviation);
     j.read("threshold", c.threshold);
+    j.read("real", c.real);
     j.read("ids", c.ids);
     j.read("rows", c.rows);
     j.read("bounds", c.bounds);
@@ -44,6 +45,7 @@ nlohmann::ordered_json Columns::described(const Column& column) {
   if (c.missing) j["missing"] = *c.missing;
   if (!c.transform.empty()) j["transform"] = c.transform;
   if (c.threshold) j["threshold"] = *c.threshold;
+  if (c.real) j["real"] = true;
   if (c.as != "ids") return j;
   if (c.cross.empty())
     j["ids"] = c.ids;

@@ -76,8 +76,9 @@ void Examples::begin_sample(float label) {
 }
 
 void Examples::append(std::span<const float> labels, std::span<const float> dense, std::span<const Bags> columns) {
-  const size_t samples = labels.size();
-  TESSERA_CHECK(form_.values() == 1 && columns.size() == columns_.size() && dense.size() == samples * num_dense_);
+  const size_t samples = labels.size() / form_.values();
+  TESSERA_CHECK(labels.size() == samples * form_.values() && columns.size() == columns_.size() &&
+                dense.size() == samples * num_dense_);
   require_room(samples);
   size_t ids = 0;
   bool single = true, narrow = true;
@@ -158,6 +159,25 @@ void Examples::widen() {
   wide_ = true;
   ids64_.assign(ids32_.begin(), ids32_.end());
   ids32_ = {};
+}
+
+template <class Id>
+void Examples::add_bags(const Examples& from, int64_t sample) {
+  const Id* ids = from.ids<Id>(sample);
+  const float* weights = from.weighted() ? from.weights(sample) : nullptr;
+  const int32_t* lengths = from.lengths(sample);
+  for (int64_t column = 0; column < from.num_columns(); ++column) {
+    for (int32_t n = lengths ? lengths[column] : 1; n > 0; --n) add_id(*ids++, weights ? *weights++ : 1);
+    end_bag();
+  }
+}
+
+void Examples::add_sample(const Examples& from, int64_t sample) {
+  begin_sample(from.label(sample));
+  for (size_t i = 1; i < form_.values(); ++i) add_label(from.label(sample, i));
+  for (int64_t i = 0; i < from.num_dense(); ++i) add_dense(from.dense(sample)[i]);
+  from.wide() ? add_bags<int64_t>(from, sample) : add_bags<int32_t>(from, sample);
+  end_sample();
 }
 
 Examples Examples::split_off(int64_t first) {

@@ -76,14 +76,16 @@ class Examples {
   const std::string& bad_id() const { return bad_id_; }  // the first one, as a sentence; empty: there is none
   void end_bag();
   void end_sample();
-  // Several samples in one go, of one label each. Of a column, sample i has the ids [begins[i], begins[i + 1]), and
-  // their weights; null: all 1. `dense` is sample after sample.
+  // Several samples in one go; `labels` has each one's, its weight behind them where it has one. Of a column, sample i
+  // has the ids [begins[i], begins[i + 1]), and their weights; null: all 1. `dense` is sample after sample.
   struct Bags {
     const int64_t *ids = nullptr, *begins = nullptr;
     const float* weights = nullptr;
   };
   void append(std::span<const float> labels, std::span<const float> dense, std::span<const Bags> columns);
   void clear();  // no samples; the memory stays
+  // A sample of another set with the same form.
+  void add_sample(const Examples& from, int64_t sample);
   // Moves the samples from `first` on into a set of their own.
   Examples split_off(int64_t first);
   // Makes room for so many samples with as many ids each as those so far.
@@ -138,6 +140,8 @@ class Examples {
   const float* weights(int64_t sample) const { return weights_.data() + first_id(sample); }
 
  private:
+  template <class Id>
+  void add_bags(const Examples& from, int64_t sample);
   void require_room(size_t samples) const;  // for so many more
   void leave_single(size_t samples);        // before the current one
   void widen();

@@ -6,6 +6,7 @@
 #include "data/columns.h"
 #include "data/hold_out.h"
 #include "data/readers.h"
+#include "data/row_order.h"
 #include "data/sample_stream.h"
 #include "tessera/sdk/nearest.h"
 
@@ -44,28 +45,55 @@ int64_t rows_of(const ReaderPart& part, int64_t limit) {
   return limit > 0 ? std::min(rows, limit) : rows;
 }
 
-// Rows [begin, end) of all blocks.
-Pieces pieces_of(const ReaderPart& part, int64_t begin, int64_t end) {
+// Rows [begin, end) of all pieces.
+Pieces cut(const Pieces& pieces, int64_t begin, int64_t end) {
   Pieces out;
-  int64_t first = 0;  // of the block
-  for (int64_t i = 0; i < std::ssize(part.blocks()); ++i) {
-    const int64_t rows = part.blocks()[static_cast<size_t>(i)].rows;
-    const int64_t from = std::max(begin - first, int64_t{0}), to = std::min(end - first, rows);
-    if (from < to) out.push_back({i, from, to - from});
-    first += rows;
+  int64_t first = 0;  // of the piece
+  for (const BlockPiece& p : pieces) {
+    const int64_t from = std::max(begin - first, int64_t{0}), to = std::min(end - first, p.rows);
+    if (from < to) out.push_back({p.block, p.first + from, to - from});
+    first += p.rows;
   }
   return out;
 }
 
+// The first rows of all blocks, as many as data.limit allows.
+Pieces pieces_of(const ReaderPart& part, int64_t limit) {
+  Pieces out;
+  for (int64_t i = 0; i < std::ssize(part.blocks()); ++i)
+    out.push_back({i, 0, part.blocks()[static_cast<size_t>(i)].rows});
+  return cut(out, 0, rows_of(part, limit));
+}
+
+struct Parts {
+  Pieces files;        // of data.path
+  Pieces train, test;  // the test part is at their end, or of other files
+  int64_t train_rows = 0;
+  // Where samples are in memory in the order of data.order_by: which row of `files` each place has. `train` and `test`
+  // are of no meaning then, but for other files.
+  std::vector<uint32_t> rows;
+
+  // The place of each row.
+  std::vector<uint32_t> places() const {
+    std::vector<uint32_t> out(rows.size());
+    for (size_t place = 0; place < rows.size(); ++place) out[rows[place]] = static_cast<uint32_t>(place);
+    return out;
+  }
+};
+
 // From the rows that are trained on, and not from those that `held` keeps back.
-void learn(const ReaderPart& part, const Pieces& pieces, const HoldOut& held, bool streamed, Columns& columns) {
-  int64_t samples = 0, before = 0;
-  for (const BlockPiece& piece : pieces) samples += piece.rows;
-  for (const BlockPiece& piece : pieces) {
+void learn(const ReaderPart& part, const Parts& parts, const HoldOut& held, bool streamed, Columns& columns) {
+  const std::vector<uint32_t> places = parts.places();
+  const int64_t samples = parts.train_rows;
+  int64_t before = 0;
+  for (const BlockPiece& piece : places.empty() ? parts.train : parts.files) {
     const FileBlock& block = part.blocks()[static_cast<size_t>(piece.block)];
     const std::string file = part.file(block.file);
     part.read(piece.block, [&](std::span<const tsr_reader_values> values) {
-      const auto back = [&](int64_t row) { return held.takes(before + row, samples, piece.block, streamed); };
+      const auto back = [&](int64_t row) {
+        const int64_t place = places.empty() ? before + row : places[static_cast<size_t>(before + row)];
+        return place >= samples || held.takes(place, samples, piece.block, streamed);
+      };
       for (int64_t row = 0, end = 0; row < piece.rows; row = end + 1) {  // runs of rows
         for (end = row; end < piece.rows && !back(end);) ++end;
         if (row < end) columns.learn({file, block.first_row, piece.first + row, end - row}, values);
@@ -90,6 +118,25 @@ Samples samples_of(std::shared_ptr<const ColumnFiles> files, const Pieces& piece
   return out;
 }
 
+void describe(const Columns& columns, Dataset* set) {
+  set->labels = columns.labels();
+  set->binary_labels = columns.label_form().binary;
+  set->weighted_samples = columns.label_form().weighted;
+  set->dense = columns.dense();
+  set->columns = columns.ids();
+}
+
+// All in memory, in the order of data.order_by.
+void take_ordered(std::shared_ptr<const ColumnFiles> files, const Parts& parts, const Budget& budget, Dataset* set) {
+  const Examples all = SampleStream(std::move(files), {}, budget.window).load(parts.files);
+  Examples ordered(static_cast<size_t>(all.num_dense()), all.columns(), all.label_form());
+  for (const uint32_t row : parts.rows) ordered.add_sample(all, row);
+  ordered.note_bad_id(all.bad_id());
+  Examples test = ordered.split_off(parts.train_rows);
+  set->train = finish(std::move(ordered));
+  set->test = finish(std::move(test));
+}
+
 }  // namespace
 
 Dataset describe_files(const Runtime& runtime, const Config& config, const std::string& encoding) {
@@ -97,9 +144,7 @@ Dataset describe_files(const Runtime& runtime, const Config& config, const std::
   const Columns columns = encoding.empty() ? Columns(config) : Columns(encoding, "the model's encoding of columns");
   Dataset set;
   set.name = std::filesystem::path(config.data.path).filename();
-  set.labels = columns.labels();
-  set.dense = columns.dense();
-  set.columns = columns.ids();
+  describe(columns, &set);
   return set;
 }
 
@@ -110,23 +155,22 @@ Dataset read_files(const Runtime& runtime, const Config& config, const std::stri
   const Budget budget(data.buffer_mib);
   ColumnFiles train{open(runtime, data.reader, data.path, budget), nullptr}, test;
   columns.meet(train.part->columns(), needs_label);
-  train.part->select(columns.wanted());
   const int64_t rows = rows_of(*train.part, data.limit);
-  int64_t train_rows = rows;
-  Pieces test_pieces;
+  Parts parts{.files = pieces_of(*train.part, data.limit), .train_rows = rows};
   if (!data.test_path.empty()) {
     test.part = open(runtime, data.reader, data.test_path, budget);
     test.part->select(columns.wanted());
-    test_pieces = pieces_of(*test.part, 0, rows_of(*test.part, data.limit));
+    parts.test = pieces_of(*test.part, data.limit);
   } else {
-    train_rows -= static_cast<int64_t>(static_cast<double>(rows) * data.test_fraction);
-    test_pieces = pieces_of(*train.part, train_rows, rows);
+    parts.train_rows -= static_cast<int64_t>(static_cast<double>(rows) * data.test_fraction);
   }
-  const Pieces train_pieces = pieces_of(*train.part, 0, train_rows);
-  const ReaderPart& test_part = test.part ? *test.part : *train.part;
-  const bool keep =
-      memory_of(*train.part, train_pieces, columns) + memory_of(test_part, test_pieces, columns) <= budget.all;
-  if (columns.must_learn()) learn(*train.part, train_pieces, HoldOut::of(config), !keep, columns);
+  const int64_t test_bytes = test.part ? memory_of(*test.part, parts.test, columns) : 0;
+  const bool keep = memory_of(*train.part, parts.files, columns) + test_bytes <= budget.all;
+  if (!data.order_by.empty()) parts.rows = order_rows(*train.part, data.order_by, keep, parts.files);
+  train.part->select(columns.wanted());
+  parts.train = cut(parts.files, 0, parts.train_rows);
+  if (!test.part) parts.test = cut(parts.files, parts.train_rows, rows);
+  if (columns.must_learn()) learn(*train.part, parts, HoldOut::of(config), !keep, columns);
   columns.finish_learning();
 
   train.columns = std::make_shared<const Columns>(columns);
@@ -135,13 +179,16 @@ Dataset read_files(const Runtime& runtime, const Config& config, const std::stri
   const auto test_files = test.part ? std::make_shared<const ColumnFiles>(std::move(test)) : train_files;
   Dataset set;
   set.name = std::filesystem::path(data.path).filename();
-  set.labels = columns.labels();
-  set.dense = columns.dense();
-  set.columns = columns.ids();
+  describe(columns, &set);
   set.encoding = columns.json();
   set.labelled = columns.labelled();
-  set.train = samples_of(train_files, train_pieces, keep, budget);
-  set.test = samples_of(test_files, test_pieces, keep, budget);
+  if (parts.rows.empty()) {
+    set.train = samples_of(train_files, parts.train, keep, budget);
+    set.test = samples_of(test_files, parts.test, keep, budget);
+  } else {
+    take_ordered(train_files, parts, budget, &set);
+    if (test_files != train_files) set.test = samples_of(test_files, parts.test, keep, budget);
+  }
   return set;
 }
 

@@ -8,29 +8,6 @@
 #include "data/sample_stream.h"
 
 namespace tessera::data {
-namespace {
-
-template <class Id>
-void add_bags(const Examples& from, int64_t sample, Examples& to) {
-  const Id* ids = from.ids<Id>(sample);
-  const float* weights = from.weighted() ? from.weights(sample) : nullptr;
-  const int32_t* lengths = from.lengths(sample);
-  for (int64_t column = 0; column < from.num_columns(); ++column) {
-    for (int32_t n = lengths ? lengths[column] : 1; n > 0; --n) to.add_id(*ids++, weights ? *weights++ : 1);
-    to.end_bag();
-  }
-}
-
-void add(const Examples& from, int64_t sample, Examples& to) {
-  to.begin_sample(from.label(sample));
-  for (size_t i = 1; i < from.label_form().values(); ++i) to.add_label(from.label(sample, i));
-  for (int64_t i = 0; i < from.num_dense(); ++i) to.add_dense(from.dense(sample)[i]);
-  from.wide() ? add_bags<int64_t>(from, sample, to) : add_bags<int32_t>(from, sample, to);
-  to.end_sample();
-}
-
-}  // namespace
-
 HoldOut HoldOut::of(const Config& config) {
   return {config.validation.fraction, config.validation.split == "last", static_cast<uint64_t>(config.job.seed)};
 }
@@ -45,7 +22,7 @@ std::pair<ExamplesPtr, ExamplesPtr> hold_out(const Examples& examples, const Hol
   auto trained = std::make_shared<Examples>(num_dense, examples.columns(), examples.label_form());
   auto kept = std::make_shared<Examples>(num_dense, examples.columns(), examples.label_form());
   for (int64_t i = 0; i < examples.size(); ++i)
-    add(examples, i, options.takes(i, examples.size(), 0, false) ? *kept : *trained);
+    (options.takes(i, examples.size(), 0, false) ? *kept : *trained).add_sample(examples, i);
   trained->note_bad_id(examples.bad_id());
   trained->shrink_to_fit();
   kept->shrink_to_fit();

@@ -20,6 +20,12 @@ constexpr ReaderEntry kReaders[] = {
     {"synthetic", data::make_synthetic, data::describe_synthetic},
 };
 
+void check_order(const DataConfig& config) {
+  if (!config.order_by.empty())
+    fail(Code::kInvalidArgument, "data.order_by = \"", config.order_by,
+         "\" is a column of a reader part's files, and \"", config.reader, "\" is none: leave it out");
+}
+
 }  // namespace
 
 std::vector<std::string> reader_names() {
@@ -37,14 +43,21 @@ Dataset read_dataset(const Runtime& runtime, const Config& config, const std::st
 
 Dataset describe_dataset(const Runtime& runtime, const Config& config, const std::string& encoding) {
   for (const ReaderEntry& reader : kReaders) {
-    if (config.data.reader == reader.name) return reader.describe(config.data);
+    if (config.data.reader != reader.name) continue;
+    check_order(config.data);
+    if (!config.columns.empty())
+      fail(Code::kInvalidArgument, "[[column]] \"", config.columns[0].name[0], "\" is of a reader part's files, and \"",
+           config.data.reader, "\" is none: leave it out, or set data.reader");
+    return reader.describe(config.data);
   }
   return data::describe_files(runtime, config, encoding);
 }
 
 Dataset read_dataset(const DataConfig& config, uint64_t seed) {
   for (const ReaderEntry& reader : kReaders) {
-    if (config.reader == reader.name) return reader.read(config, seed);
+    if (config.reader != reader.name) continue;
+    check_order(config);
+    return reader.read(config, seed);
   }
   fail(Code::kInvalidArgument, "there is no reader \"", config.reader, "\"; the nearest is \"",
        sdk::nearest_name(config.reader, reader_names()), "\"");

@@ -23,7 +23,7 @@ SampleStream::SampleStream(std::shared_ptr<const ColumnFiles> files, std::vector
                            int64_t window_bytes)
     : files_(std::move(files)),
       pieces_(std::move(pieces)),
-      form_(files_->columns->dense().size(), files_->columns->ids()),
+      form_(files_->columns->dense().size(), files_->columns->ids(), files_->columns->label_form()),
       window_bytes_(window_bytes) {
   for (const BlockPiece& piece : pieces_) size_ += piece.rows;
 }

@@ -186,7 +186,7 @@ std::vector<ModelOutput> outputs_of(const ModelGraph& graph, const LayerGraph& l
     if (probability && width != 1)
       fail(Code::kInvalidArgument, "the head \"", head.name, "\" takes ", width, " values a sample, and its loss ",
            kOwnLoss, " is of one, the logit");
-    out.push_back({head.name, width, probability});
+    out.push_back({head.name, width, probability, head.label});
   }
   return out;
 }

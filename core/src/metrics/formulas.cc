@@ -120,12 +120,12 @@ constexpr Formula kFormulas[] = {
 class FormulaMetric : public Metric {
  public:
   FormulaMetric(const Formula& formula, double threshold, bool as_torchrec)
-      : Metric({Pieces::kAny, formula.best, formula.sums}),
+      : Metric({Pieces::kAny, formula.best, formula.sums, formula.any_labels}),
         formula_(formula),
         threshold_(threshold),
         as_torchrec_(as_torchrec) {}
   void add(const MetricSamples& s, std::span<double> sums) const override {
-    if (!formula_.any_labels) require_labels_to_one(s, formula_.name);
+    if (!info().any_labels) require_labels_to_one(s, formula_.name);
     for (size_t i = 0; i < s.labels.size(); ++i)
       formula_.add(s.predictions[i], s.labels[i], s.weights[i], threshold_, sums.data());
   }

@@ -17,18 +17,21 @@ using Pieces = Metric::Pieces;
 // Samples [i] of `scores` and `labels`, or of those in `order`, in double.
 class Wide {
  public:
-  Wide(std::span<const float> scores, std::span<const float> labels, bool logits)
+  // `weights`: empty: all 1.
+  Wide(std::span<const float> scores, std::span<const float> labels, std::span<const float> weights, bool logits)
       : scores_(scores.begin(), scores.end()),
         predictions_(scores_),
         labels_(labels.begin(), labels.end()),
-        weights_(scores.size(), 1.0) {
+        weights_(weights.begin(), weights.end()) {
+    if (weights.empty()) weights_.assign(scores.size(), 1.0);
     if (logits) std::transform(scores_.begin(), scores_.end(), predictions_.begin(), metrics::sigmoid);
   }
-  Wide(const Wide& all, std::span<const size_t> order) : weights_(order.size(), 1.0) {
+  Wide(const Wide& all, std::span<const size_t> order) {
     for (const size_t i : order) {
       scores_.push_back(all.scores_[i]);
       predictions_.push_back(all.predictions_[i]);
       labels_.push_back(all.labels_[i]);
+      weights_.push_back(all.weights_[i]);
     }
   }
   MetricSamples samples() const { return {scores_, predictions_, labels_, weights_}; }
@@ -126,6 +129,8 @@ const MetricSet::One& MetricSet::one(const std::string& name) const {
   return metrics_[static_cast<size_t>(known - names_.begin())];
 }
 
+bool MetricSet::takes_any_labels(const std::string& name) const { return one(name).metric->info().any_labels; }
+
 double MetricSet::cost(const std::string& name, double value) const {
   const Metric& metric = *one(name).metric;
   if (metric.info().best == Metric::Best::kNone)
@@ -133,29 +138,42 @@ double MetricSet::cost(const std::string& name, double value) const {
   return metric.cost(value);
 }
 
-void MetricSet::add(const Tensor& scores, const Tensor& labels, const KeyedJaggedTensor* columns) {
+void MetricSet::add(const Tensor& scores, const Tensor& labels, const KeyedJaggedTensor* columns,
+                    const Tensor& weights) {
   if (scores.dtype() != DType::kFloat32 || labels.dtype() != DType::kFloat32 || scores.numel() != labels.numel()) {
     fail(Code::kInvalidArgument, "metrics need as many float32 scores as labels, not ", scores.numel(), " ",
          to_string(scores.dtype()), " and ", labels.numel(), " ", to_string(labels.dtype()));
   }
+  if (weights.defined() && (weights.dtype() != DType::kFloat32 || weights.numel() != scores.numel()))
+    fail(Code::kInvalidArgument, "metrics need as many float32 weights as scores, not ", weights.numel(), " ",
+         to_string(weights.dtype()), " for ", scores.numel());
   if (scores.numel() == 0) return;
   const std::span<const float> s(scores.data<float>(), static_cast<size_t>(scores.numel()));
   const std::span<const float> y(labels.data<float>(), s.size());
   const auto broken = std::find_if(s.begin(), s.end(), [](float v) { return std::isnan(v); });
   if (broken != s.end()) fail(Code::kInvalidArgument, "score ", broken - s.begin(), " of this batch is not a number");
   keep_keys(columns, scores.numel());
-  add_any(s, y);
+  const std::span<const float> w = weights.defined() ? weights.span<float>() : std::span<const float>();
+  add_any(s, y, w);
   samples_ += scores.numel();
   if (!keeps_) return;
+  keep_weights(w, s.size());
   kept_.scores.insert(kept_.scores.end(), s.begin(), s.end());
   kept_.labels.insert(kept_.labels.end(), y.begin(), y.end());
 }
 
-void MetricSet::add_any(std::span<const float> scores, std::span<const float> labels) {
+void MetricSet::keep_weights(std::span<const float> weights, size_t samples) {
+  if (weights.empty() && kept_.weights.empty()) return;
+  kept_.weights.resize(kept_.scores.size(), 1.0f);
+  if (weights.empty()) kept_.weights.resize(kept_.scores.size() + samples, 1.0f);
+  kept_.weights.insert(kept_.weights.end(), weights.begin(), weights.end());
+}
+
+void MetricSet::add_any(std::span<const float> scores, std::span<const float> labels, std::span<const float> weights) {
   std::optional<Wide> wide;
   for (One& one : metrics_) {
     if (one.metric->info().pieces != Pieces::kAny) continue;
-    if (!wide) wide.emplace(scores, labels, logits_);
+    if (!wide) wide.emplace(scores, labels, weights, logits_);
     one.metric->add(wide->samples(), one.sums);
   }
 }
@@ -190,12 +208,21 @@ MetricValues MetricSet::values(const ProcessGroup& group) const {
 }
 
 MetricSet::Kept MetricSet::gathered(const ProcessGroup& group) const {
-  const Tensor counts = Tensor::zeros({group.world_size()}, DType::kInt64);
-  counts.data<int64_t>()[group.rank()] = std::ssize(kept_.scores);
-  group.all_reduce(counts, ReduceOp::kSum, "samples of metrics").wait();
+  // How many each rank has, and whether some have weights.
+  const Tensor counted = Tensor::zeros({group.world_size() + 1}, DType::kInt64);
+  counted.data<int64_t>()[group.rank()] = std::ssize(kept_.scores);
+  counted.data<int64_t>()[group.world_size()] = kept_.weights.empty() ? 0 : 1;
+  group.all_reduce(counted, ReduceOp::kSum, "samples of metrics").wait();
+  const Tensor counts = counted.first({group.world_size()});
+  const bool weighted = counted.data<int64_t>()[group.world_size()] > 0;
   Kept all;
   all.scores = gathered_values(group, kept_.scores, counts.span<int64_t>());
   all.labels = gathered_values(group, kept_.labels, counts.span<int64_t>());
+  if (weighted) {
+    std::vector<float> weights = kept_.weights;
+    weights.resize(kept_.scores.size(), 1.0f);
+    all.weights = gathered_values(group, weights, counts.span<int64_t>());
+  }
   for (const std::vector<int64_t>& keys : kept_.keys)
     all.keys.push_back(gathered_values(group, keys, counts.span<int64_t>()));
   return all;
@@ -209,7 +236,7 @@ MetricValues MetricSet::values_of(const std::vector<One>& metrics, const Kept& k
     const Metric& metric = *metrics[m].metric;
     std::vector<double> sums = metrics[m].sums;
     if (metric.info().pieces != Pieces::kAny) {
-      if (!wide) wide.emplace(kept.scores, kept.labels, logits_);
+      if (!wide) wide.emplace(kept.scores, kept.labels, kept.weights, logits_);
       sums.assign(static_cast<size_t>(metric.info().sums), 0.0);
     }
     if (metric.info().pieces == Pieces::kAll) metric.add(wide->samples(), sums);
@@ -222,7 +249,7 @@ MetricValues MetricSet::values_of(const std::vector<One>& metrics, const Kept& k
 
 void MetricSet::clear() {
   for (One& one : metrics_) std::fill(one.sums.begin(), one.sums.end(), 0.0);
-  kept_ = {{}, {}, std::vector<std::vector<int64_t>>(keys_.size())};
+  kept_ = {{}, {}, {}, std::vector<std::vector<int64_t>>(keys_.size())};
   samples_ = 0;
 }
 

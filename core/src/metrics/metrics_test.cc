@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "tessera/head_metrics.h"
+
 namespace tessera {
 namespace {
 
@@ -62,6 +64,57 @@ TEST(Metrics, LoglossEntropyAndCalibrationByHand) {
   const double entropy = -(2.0 / 3) * std::log(2.0 / 3) - (1.0 / 3) * std::log(1.0 / 3);
   EXPECT_NEAR(m["normalized_entropy"], loss / entropy, 1e-7);
   EXPECT_NEAR(m["calibration"], (0.5 + 0.75 + 0.9) / 2, 1e-7);
+}
+
+// A sample of weight 3 is three samples, one of weight 0 none.
+TEST(Metrics, WeightsOfSamples) {
+  const std::vector<std::string> names = {"auc", "auc?bins=100", "logloss", "ne", "calibration", "rmse", "accuracy"};
+  MetricSet weighted(names), repeated(names);
+  weighted.add(Tensor::from<float>({0.5f, -1, 2}), Tensor::from<float>({1, 0, 0}), nullptr,
+               Tensor::from<float>({3, 1, 0}));
+  weighted.add(Tensor::from<float>({0.25f}), Tensor::from<float>({0}));
+  repeated.add(Tensor::from<float>({0.5f, 0.5f, 0.5f, -1, 0.25f}), Tensor::from<float>({1, 1, 1, 0, 0}));
+  EXPECT_EQ(weighted.values().samples, 4);
+  for (const std::string& name : names) EXPECT_NEAR(weighted.values()[name], repeated.values()[name], 1e-12) << name;
+  EXPECT_THROW(
+      weighted.add(Tensor::from<float>({1, 2}), Tensor::from<float>({1, 0}), nullptr, Tensor::from<float>({1})), Error);
+}
+
+TEST(HeadMetrics, FitTheHeads) {
+  const std::vector<Prediction> heads = {{"click", 1, true}, {"stars", 0, false}};
+  const auto shown = [&](const std::vector<std::string>& names) {
+    std::vector<std::string> out;
+    for (const HeadMetric& m : head_metrics(heads, names)) out.push_back(m.shown);
+    return out;
+  };
+  EXPECT_EQ(shown({"auc", "rmse"}), (std::vector<std::string>{"click.auc", "click.rmse", "stars.rmse"}));
+  EXPECT_EQ(shown({"stars.auc", "click.gauc?key=user"}),
+            (std::vector<std::string>{"stars.auc", "click.gauc?key=user"}));
+  const auto error = [](const std::vector<Prediction>& of, const std::vector<std::string>& names) {
+    try {
+      const HeadMetrics metrics(of, names);
+      return std::string("no error");
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+  };
+  EXPECT_THAT(error({heads[1]}, {"ne"}), HasSubstr("\"stars.ne\" asks for it"));
+  EXPECT_THAT(error(heads, {"clicks.auc"}), HasSubstr("there is no metric \"clicks.auc\""));
+  EXPECT_THAT(error(heads, {"auc", "click.auc"}), HasSubstr("\"auc\" is asked for twice"));
+
+  HeadMetrics metrics(heads);
+  Batch batch;
+  batch.labels = Tensor::from<float>({3, 5});
+  batch.further_labels = Tensor::from<float>({1, 0}).reshape({1, 2});
+  metrics.add({Tensor::from<float>({2, -2}), Tensor::from<float>({4, 4})}, batch);
+  const MetricValues values = metrics.values();
+  EXPECT_DOUBLE_EQ(values["click.auc"], 1);
+  EXPECT_DOUBLE_EQ(values["stars.rmse"], 1);
+  EXPECT_EQ(values.samples, 2);
+  EXPECT_EQ(metrics.shown(""), "click.auc");
+  EXPECT_EQ(metrics.shown("mae"), "stars.mae");
+  EXPECT_EQ(metrics.cost("stars.mae", 2), 2);
+  EXPECT_EQ(metrics.cost("click.auc", 0.75), -0.75);
 }
 
 TEST(Metrics, ErrorsAndCountsByHand) {

@@ -15,11 +15,11 @@ class DeviceBatch {
 
   struct Inputs {
     Tensor dense;   // [B, dense]
-    Tensor labels;  // [B]
+    Tensor labels;  // [B], Batch::label(label)
   };
   // Enqueues one copy from pinned memory and waits for none but the last but one. Valid until the next call, in the
   // order of the stream.
-  Inputs take(const Batch& batch);
+  Inputs take(const Batch& batch, size_t label = 0);
 
  private:
   struct Pinned {

@@ -53,11 +53,17 @@ HeadLosses::HeadLosses(const Runtime& runtime, const ModelGraph& graph, const La
     : options_(std::move(options)), heads_(graph.heads), memory_(heads_.size()), grads_(heads_.size()) {
   for (size_t h = 0; h < heads_.size(); ++h) {
     labels_.push_back(find_label(heads_[h], options_.labels));
-    losses_.push_back(make_loss(runtime, heads_[h], layers.head_width(h), options_.step));
+    widths_.push_back(layers.head_width(h));
+    losses_.push_back(make_loss(runtime, heads_[h], widths_[h], options_.step));
   }
-  if (losses_.front())
-    fail(Code::kInvalidArgument, "the first head \"", heads_[0].name, "\" has the loss \"", heads_[0].loss,
-         "\", but what a model predicts is the logit of its first head: put one of ", kOwnLoss, " first");
+}
+
+std::vector<Prediction> HeadLosses::predictions() const {
+  std::vector<Prediction> out;
+  for (size_t h = 0; h < heads_.size(); ++h) {
+    if (predicts(h)) out.push_back({heads_[h].name, labels_[h], losses_[h] == nullptr});
+  }
+  return out;
 }
 
 const Tensor& HeadLosses::reserve(size_t head, int64_t samples) {

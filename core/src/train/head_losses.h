@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tessera/data.h"
+#include "tessera/head_metrics.h"
 #include "tessera/layer_graph.h"
 #include "tessera/runtime.h"
 
@@ -28,6 +29,9 @@ class HeadLosses {
   double train(size_t head, const Tensor& input, const Batch& batch, double scale);
   // Which of the batch's labels the head takes.
   size_t label(size_t head) const { return labels_[head]; }
+  // What the head takes is one value a sample, that a label is compared with.
+  bool predicts(size_t head) const { return widths_[head] == 1; }
+  std::vector<Prediction> predictions() const;  // of heads that predict
   // Room for the gradient of a head's input, [samples, 1].
   const Tensor& reserve(size_t head, int64_t samples);
   const std::vector<Tensor>& gradients() const { return grads_; }
@@ -36,6 +40,7 @@ class HeadLosses {
   HeadLossesOptions options_;
   std::vector<HeadSpec> heads_;
   std::vector<size_t> labels_;                       // by head
+  std::vector<int64_t> widths_;                      // by head
   std::vector<std::unique_ptr<DenseLayer>> losses_;  // by head; null: kOwnLoss
   std::vector<Tensor> memory_, grads_;               // by head
 };

@@ -7,6 +7,7 @@
 #include "plugin/part_name.h"
 #include "tessera/abi/collective.h"
 #include "tessera/abi/optimizer.h"
+#include "tessera/abi/sharder.h"
 
 namespace tessera {
 
@@ -61,6 +62,15 @@ void check_parts(const Runtime& runtime, const Config& config, const std::vector
       (void)runtime.create(TSR_OPTIMIZER_KIND, t.optimizer.name, t.optimizer.options);
     } catch (const Error& e) {
       throw Error(e.code(), cat("table ", t.name, ": ", e.what()));
+    }
+  }
+  for (const TableConfig& t : tables) {
+    for (const std::string& sharding : t.sharding) {
+      try {
+        (void)runtime.component(TSR_SHARDER_KIND, plugin::parse_part_name(sharding).id);
+      } catch (const Error& e) {
+        throw Error(e.code(), cat("table ", t.name, ": ", e.what()));
+      }
     }
   }
   if (compute_device == "cpu")

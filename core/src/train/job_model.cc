@@ -9,6 +9,7 @@
 #include "tessera/sdk/nearest.h"
 #include "train/head_losses.h"
 #include "train/job_data.h"
+#include "train/start_rows.h"
 
 namespace tessera {
 namespace {
@@ -78,19 +79,27 @@ void check_names(const Runtime& runtime, const Config& config) {
 
 }  // namespace
 
-void check_job(const Runtime& runtime, const Config& config, const std::string& encoding,
-               const std::string& compute_device) {
+JobOutline check_job(const Runtime& runtime, const Config& config, const std::string& encoding,
+                     const std::string& compute_device) {
   if (config.model.type == kGraphType) check_names(runtime, config);
   const Dataset data = describe_dataset(runtime, config, encoding);
   const std::vector<TableConfig> tables = tables_of(config, data.columns);
   (void)bounds_check_of(tables);
+  check_init(tables);
   check_parts(runtime, config, tables, compute_device);
   const ModelGraph graph = model_of(config, tables, std::ssize(data.dense));
   if (graph.pooled_width == 0)
     fail(Code::kInvalidArgument,
          "all tables have pooling none, but a model needs one that is pooled: pool one of them");
   const LayerGraph layers(runtime, graph, {.describes = true});
-  (void)HeadLosses(runtime, graph, layers, {data.labels});
+  return {HeadLosses(runtime, graph, layers, {data.labels}).predictions(), data.columns};
+}
+
+std::vector<Prediction> heads_of(const Config& config) {
+  if (config.model.type != kGraphType) return {{}};
+  std::vector<Prediction> out;
+  for (const HeadConfig& h : config.heads) out.push_back({h.name, 0, h.loss == kOwnLoss});
+  return out;
 }
 
 ModelGraph model_of(const Config& config, const std::vector<TableConfig>& tables, int64_t dense_inputs) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tessera/config.h"
+#include "tessera/head_metrics.h"
 #include "tessera/layer_graph.h"
 #include "tessera/runtime.h"
 #include "tessera/step_model.h"
@@ -13,11 +14,17 @@ namespace tessera {
 
 inline constexpr const char* kGraphType = "graph";  // model.type of layers from the config
 
+struct JobOutline {
+  std::vector<Prediction> heads;    // what the model will predict
+  std::vector<DataColumn> columns;  // of ids, in the data
+};
 // What can be said of a job before its data is read: the model's names, circles, layers that no plugin computes,
 // labels, and, with what the data says of itself (describe_dataset()), its tables, parts (check_parts()), widths and
 // options. kInvalidArgument, kNotFound.
-void check_job(const Runtime& runtime, const Config& config, const std::string& encoding,
-               const std::string& compute_device);
+JobOutline check_job(const Runtime& runtime, const Config& config, const std::string& encoding,
+                     const std::string& compute_device);
+// Of the config alone: names and losses of its heads, without labels.
+std::vector<Prediction> heads_of(const Config& config);
 
 // kInvalidArgument: tables or inputs that do not fit the model.
 ModelGraph model_of(const Config& config, const std::vector<TableConfig>& tables, int64_t dense_inputs);

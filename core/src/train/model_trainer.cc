@@ -15,7 +15,7 @@ namespace tessera {
 namespace {
 
 bool trains_on(const DeviceStreamPtr& stream, const Runtime& runtime, const ModelGraph& model) {
-  return model.heads.size() == 1 && LayerGraph::trains_on(stream, runtime, model);
+  return model.heads.size() == 1 && model.heads[0].loss == kOwnLoss && LayerGraph::trains_on(stream, runtime, model);
 }
 
 // Losses that stay on the device; then they are read, for a wait in so many steps.
@@ -141,7 +141,7 @@ Tensor ModelTrainer::train_dense(const Batch& batch, const Tensor& pooled, const
   }
   Stopwatch watch(trace_);
   const std::vector<Tensor>& logits = layers_.forward(batch.dense, in_host_memory(pooled), true, sequences);
-  if (observer_) observer_(logits[0], batch);
+  if (observer_) observer_(predicted(logits), batch);
   watch.lap(dense_forward_, "dense forward");
   const double scale = 1.0 / static_cast<double>(batch.global_size);
   double loss = 0;
@@ -214,9 +214,9 @@ Tensor ModelTrainer::train_dense_on_device(const Batch& batch, const Tensor& poo
   if (batch.sample_weights.defined())
     fail(Code::kUnimplemented, "samples have no weights where the dense part is on a device: job.device = \"cpu\"");
   Stopwatch watch(trace_);
-  const DeviceBatch::Inputs inputs = inputs_->take(batch);
+  const DeviceBatch::Inputs inputs = inputs_->take(batch, losses_of_heads_->label(0));
   const Tensor logits = layers_.forward(inputs.dense, pooled, true)[0];
-  if (observer_) observer_(in_host_memory(logits), batch);
+  if (observer_) observer_({in_host_memory(logits)}, batch);
   watch.lap(dense_forward_, "dense forward");
   const double weight = graph_.heads[0].weight;
   binary_cross_entropy_with_logits(logits, inputs.labels, losses_of_heads_->reserve(0, samples),
@@ -239,13 +239,23 @@ std::vector<double> ModelTrainer::take_losses() {
   return out;
 }
 
-Tensor ModelTrainer::predict(const Batch& batch) {
+std::vector<Prediction> ModelTrainer::predictions() const { return losses_of_heads_->predictions(); }
+
+std::vector<Tensor> ModelTrainer::predicted(const std::vector<Tensor>& of_heads) const {
+  std::vector<Tensor> out;
+  for (size_t h = 0; h < of_heads.size(); ++h) {
+    if (losses_of_heads_->predicts(h)) out.push_back(of_heads[h]);
+  }
+  return out;
+}
+
+std::vector<Tensor> ModelTrainer::predict(const Batch& batch) {
   const auto pooled = embeddings().forward(batch.sparse, false, false).wait();
   const std::vector<DenseInput>& sequences = look_up_sequences(batch, false, false);
-  if (!batch.labels.numel()) return Tensor::empty({0, 1});
+  if (!batch.labels.numel()) return std::vector<Tensor>(predictions().size(), Tensor::empty({0, 1}));
   const Tensor& values = pooled.values.values();
-  if (!stream_) return layers_.forward(batch.dense, in_host_memory(values), false, sequences)[0];
-  return in_host_memory(layers_.forward(inputs_->take(batch).dense, values, false)[0]);
+  if (!stream_) return predicted(layers_.forward(batch.dense, in_host_memory(values), false, sequences));
+  return {in_host_memory(layers_.forward(inputs_->take(batch).dense, values, false)[0])};
 }
 
 std::vector<ShardedEmbeddings*> ModelTrainer::tables() {

@@ -21,6 +21,7 @@
 #include "train/observed_inputs.h"
 #include "train/same_job.h"
 #include "train/saved_run.h"
+#include "train/start_rows.h"
 #include "train/start_up.h"
 #include "train/trace_file.h"
 #include "train/train_report.h"
@@ -73,14 +74,23 @@ bool is_weighted(const std::vector<DataColumn>& columns) {
 }
 
 // Metrics over groups go by columns of ids.
-void check_keys(const MetricSet& metrics, const Dataset& data) {
+void check_keys(const HeadMetrics& metrics, const std::vector<DataColumn>& columns) {
   std::vector<std::string> known;
-  for (const DataColumn& c : data.columns) known.push_back(c.name);
+  for (const DataColumn& c : columns) known.push_back(c.name);
   for (const std::string& key : metrics.keys()) {
     if (std::find(known.begin(), known.end(), key) == known.end())
       fail(Code::kInvalidArgument, "metrics.names has a metric by \"", key,
            "\", which is no column of ids; the nearest is \"", sdk::nearest_name(key, known), '"');
   }
+}
+
+// What needs neither data nor model.
+void check_settings(const Config& config, const TrainJobOptions& options) {
+  (void)make_dense_optimizer(dense_spec(config.dense_optimizer), {});
+  for (const auto& stages : {config.schedule.tables, config.schedule.dense}) (void)LearningRateSchedule(stages, 1);
+  if (config.validation.fraction == 0 && (!options.save_best.empty() || config.validation.patience > 0))
+    fail(Code::kInvalidArgument, options.save_best.empty() ? "validation.patience" : "--save-best",
+         " needs rows to validate on: set validation.fraction");
 }
 
 }  // namespace
@@ -91,22 +101,27 @@ TrainJob::TrainJob(const Runtime& runtime, const Config& config, const TrainJobO
       config_(config),
       options_(options),
       group_(std::move(group)),
-      metrics_(config_.metrics.names, {&runtime}) {
+      metrics_(heads_of(config_), config_.metrics.names, &runtime) {
   check_same_job(*group_, config_, options_);
   if (options_.resume) resumable_ = whole_checkpoints(options_.save, *group_);
   const std::string from = resumable_.empty() ? options_.load : resumable_[0];
   const std::string encoding = !from.empty() && !config_.columns.empty() ? saved_encoding(from) : "";
-  check_job(runtime_, config_, encoding, compute_device(options_.device).id);
+  check_settings(config_, options_);
+  const auto [heads, columns] = check_job(runtime_, config_, encoding, compute_device(options_.device).id);
+  metrics_ = HeadMetrics(heads, config_.metrics.names, &runtime_);
+  check_keys(metrics_, columns);
+  if (config_.validation.fraction > 0) scores_ = std::make_unique<ValidationScores>(config_.validation, metrics_);
+  if (scores_) monitor_ = scores_->monitor();
+  if (!config_.metrics.training.empty())
+    training_metrics_ = std::make_unique<TrainingMetrics>(config_.metrics, heads, runtime_, group_->world_size());
   JobData job = read_job_data(runtime_, config_, encoding);
   data_ = std::move(job.data);
-  check_keys(metrics_, data_);
   tables_ = std::move(job.tables);
   keep_for_validation();
-  if (!config_.metrics.training.empty())
-    training_metrics_ = std::make_unique<TrainingMetrics>(config_.metrics, runtime_, group_->world_size());
   build_model();
   fingerprint_ = data_fingerprint(config_, data_);
   load();
+  if (loaded_.empty()) set_frequencies(tables_, data_.train, *trainer_);
   if (loaded_.empty() && !options_.start.empty()) start();
   per_epoch_ = training_batches().batches();
   steps_ = per_epoch_ * config_.data.epochs;
@@ -117,17 +132,11 @@ TrainJob::TrainJob(const Runtime& runtime, const Config& config, const TrainJobO
 
 void TrainJob::keep_for_validation() {
   const ValidationConfig& v = config_.validation;
-  if (v.fraction == 0) {
-    if (!options_.save_best.empty() || v.patience > 0)
-      fail(Code::kInvalidArgument, options_.save_best.empty() ? "validation.patience" : "--save-best",
-           " needs rows to validate on: set validation.fraction");
-    return;
-  }
+  if (v.fraction == 0) return;
   std::tie(data_.train, validation_) = data::hold_out(data_.train, data::HoldOut::of(config_));
   if (data_.train.size() == 0 || validation_.size() == 0)
     fail(Code::kInvalidArgument, "validation.fraction = ", v.fraction, " leaves ", data_.train.size(),
          " rows to train on and ", validation_.size(), " to validate on");
-  scores_ = std::make_unique<ValidationScores>(v, metrics_);
 }
 
 TrainJob::~TrainJob() = default;
@@ -201,7 +210,7 @@ void TrainJob::load_from(const std::string& directory, bool new_data) {
   const SavedRun saved = SavedRun::from_progress(progress, directory);
   saved.check_same_data(fingerprint_, directory);
   first_step_ = saved.step;
-  if (scores_ && saved.scores && saved.scores->monitor == config_.validation.monitor)
+  if (scores_ && saved.scores && saved.scores->monitor == monitor_)
     scores_->go_on(saved.scores->least, saved.scores->since_best);
 }
 
@@ -228,7 +237,7 @@ std::string TrainJob::progress() {
   if (!data_.encoding.empty()) progress["encoding"] = config::parse_json(data_.encoding, {"the data's encoding"});
   if (scores_ && std::isfinite(scores_->least())) {
     progress["validation"] = {
-        {"monitor", config_.validation.monitor}, {"least", scores_->least()}, {"since_best", scores_->since_best()}};
+        {"monitor", monitor_}, {"least", scores_->least()}, {"since_best", scores_->since_best()}};
   }
   return progress.dump();
 }
@@ -262,7 +271,7 @@ void TrainJob::train(const TrainWatch& watch) {
   set_learning_rates(first_step_);
   loop_ = std::make_unique<TrainLoop>(*trainer_, in_epochs(training_batches()), std::move(o));
   if (training_metrics_)
-    trainer_->observe([&](const Tensor& logits, const Batch& b) { training_metrics_->add(logits, b.labels); });
+    trainer_->observe([&](const std::vector<Tensor>& scores, const Batch& b) { training_metrics_->add(scores, b); });
   loop_->run();
   loop_->check_losses();
   if (training_metrics_) training_ = training_metrics_->values(*group_);

@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-Tensor Trainer::predict(const Batch&) { fail(Code::kUnimplemented, "this trainer does not predict"); }
+std::vector<Tensor> Trainer::predict(const Batch&) { fail(Code::kUnimplemented, "this trainer does not predict"); }
 
 void Trainer::observe(Observer) { fail(Code::kUnimplemented, "this trainer does not tell its predictions"); }
 
@@ -70,12 +70,16 @@ void TrainLoop::check_losses() {
   }
 }
 
-MetricValues evaluate(Trainer& trainer, BatchReader reader, MetricSet metrics) {
+MetricValues evaluate(Trainer& trainer, BatchReader reader, HeadMetrics metrics) {
   for (Batch batch; reader.next(batch);) {
-    const Tensor scores = trainer.predict(batch);
-    if (batch.labels.numel()) metrics.add(scores, batch.labels, &batch.sparse);
+    const std::vector<Tensor> scores = trainer.predict(batch);
+    if (batch.labels.numel()) metrics.add(scores, batch);
   }
   return metrics.values(trainer.group());
+}
+
+MetricValues evaluate(Trainer& trainer, BatchReader reader) {
+  return evaluate(trainer, std::move(reader), HeadMetrics(trainer.predictions()));
 }
 
 }  // namespace tessera

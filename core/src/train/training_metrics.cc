@@ -6,27 +6,40 @@
 
 namespace tessera {
 
-TrainingMetrics::TrainingMetrics(const MetricsConfig& config, const Runtime& runtime, int world_size) {
-  for (const std::string& name : config.training) {
-    MetricPtr metric = make_metric(name, &runtime);
+TrainingMetrics::TrainingMetrics(const MetricsConfig& config, std::vector<Prediction> heads, const Runtime& runtime,
+                                 int world_size)
+    : heads_(std::move(heads)) {
+  for (const HeadMetric& m : head_metrics(heads_, config.training, &runtime)) {
+    MetricPtr metric = make_metric(m.name, &runtime);
     if (metric->info().pieces != Metric::Pieces::kAny)
-      fail(Code::kInvalidArgument, "metrics.training has \"", name, "\", which wants ",
+      fail(Code::kInvalidArgument, "metrics.training has \"", m.name, "\", which wants ",
            metric->info().pieces == Metric::Pieces::kGroup ? "all samples of a group" : "all samples",
            " together, but training batches are not kept: auc?bins=1000 is one for these");
-    metrics_.emplace_back(name, std::move(metric), std::max<int64_t>(1, config.window / world_size));
+    metrics_.emplace_back(m.head,
+                          RecMetric(m.shown, std::move(metric), std::max<int64_t>(1, config.window / world_size)));
   }
 }
 
-void TrainingMetrics::add(const Tensor& logits, const Tensor& labels) {
-  std::vector<double> predictions, wide;
-  for (const float z : logits.span<float>()) predictions.push_back(metrics::sigmoid(z));
-  for (const float y : labels.span<float>()) wide.push_back(y);
-  for (RecMetric& metric : metrics_) metric.update(predictions, wide, {});
+void TrainingMetrics::add(const std::vector<Tensor>& scores, const Batch& batch) {
+  const auto wide = [](const Tensor& t) {
+    return t.defined() ? std::vector<double>(t.span<float>().begin(), t.span<float>().end()) : std::vector<double>();
+  };
+  const std::vector<double> weights = wide(batch.sample_weights);
+  for (size_t h = 0; h < heads_.size(); ++h) {
+    std::vector<double> predictions = wide(scores[h]);
+    if (heads_[h].logits) {
+      for (double& p : predictions) p = metrics::sigmoid(p);
+    }
+    const std::vector<double> labels = wide(batch.label(heads_[h].label));
+    for (auto& [head, metric] : metrics_) {
+      if (head == h) metric.update(predictions, labels, weights);
+    }
+  }
 }
 
 std::vector<std::pair<std::string, double>> TrainingMetrics::values(const ProcessGroup& group) const {
   std::vector<double> sums;
-  for (const RecMetric& metric : metrics_) {
+  for (const auto& [head, metric] : metrics_) {
     for (const std::vector<double>& of : {metric.lifetime_sums(), metric.window_sums()})
       sums.insert(sums.end(), of.begin(), of.end());
   }
@@ -34,7 +47,7 @@ std::vector<std::pair<std::string, double>> TrainingMetrics::values(const Proces
   if (group.world_size() > 1) group.all_reduce(all, ReduceOp::kSum, "metrics of training").wait();
   std::vector<std::pair<std::string, double>> out;
   size_t at = 0;
-  for (const RecMetric& metric : metrics_) {
+  for (const auto& [head, metric] : metrics_) {
     for (const char* of : {"lifetime_", "window_"}) {
       const size_t n = metric.lifetime_sums().size();
       out.emplace_back(of + metric.name(), metric.value_of(all.span<double>().subspan(at, n)));

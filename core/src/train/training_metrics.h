@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tessera/config.h"
+#include "tessera/head_metrics.h"
 #include "tessera/process_group.h"
 #include "tessera/rec_metrics.h"
 #include "tessera/runtime.h"
@@ -15,16 +16,17 @@ namespace tessera {
 
 class TrainingMetrics {
  public:
-  // Of metrics.training and metrics.window. kInvalidArgument: a metric that wants samples together.
-  TrainingMetrics(const MetricsConfig& config, const Runtime& runtime, int world_size);
+  // Of metrics.training and metrics.window. kInvalidArgument: a metric that wants samples together, head_metrics().
+  TrainingMetrics(const MetricsConfig& config, std::vector<Prediction> heads, const Runtime& runtime, int world_size);
 
-  // Logits of this rank.
-  void add(const Tensor& logits, const Tensor& labels);
+  // What Trainer::predict() would give of this rank's batch.
+  void add(const std::vector<Tensor>& scores, const Batch& batch);
   // "lifetime_NAME" and "window_NAME" of each, of all ranks. Collective.
   std::vector<std::pair<std::string, double>> values(const ProcessGroup& group) const;
 
  private:
-  std::vector<RecMetric> metrics_;
+  std::vector<Prediction> heads_;
+  std::vector<std::pair<size_t, RecMetric>> metrics_;  // of which head
 };
 
 }  // namespace tessera

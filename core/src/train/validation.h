@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "tessera/config.h"
-#include "tessera/metrics.h"
+#include "tessera/head_metrics.h"
 
 namespace tessera {
 
@@ -20,14 +20,17 @@ struct Validation {
 class ValidationScores {
  public:
   // `metrics`: those that validations have; kInvalidArgument where `monitor` is none, or has no best value.
-  ValidationScores(const ValidationConfig& config, MetricSet metrics) : config_(config), metrics_(std::move(metrics)) {
+  ValidationScores(const ValidationConfig& config, HeadMetrics metrics)
+      : config_(config), metrics_(std::move(metrics)) {
     try {
+      config_.monitor = metrics_.shown(config_.monitor);
       (void)metrics_.cost(config_.monitor, 0);
     } catch (const Error& e) {
       throw Error(e.code(), cat("validation.monitor: ", e.what()));
     }
   }
 
+  const std::string& monitor() const { return config_.monitor; }  // its name in the values
   // True: the best one so far, by at least min_delta.
   bool add(const Validation& validation) {
     const double cost = metrics_.cost(config_.monitor, validation.metrics[config_.monitor]);
@@ -54,7 +57,7 @@ class ValidationScores {
 
  private:
   ValidationConfig config_;
-  MetricSet metrics_;
+  HeadMetrics metrics_;
   std::optional<Validation> best_;
   double least_ = std::numeric_limits<double>::infinity();
   int64_t since_best_ = 0;

@@ -32,7 +32,7 @@ TEST(ValidationScores, TheBestByMonitorAndDelta) {
   ValidationConfig config;
   config.patience = 2;
   config.min_delta = 0.01;
-  ValidationScores scores(config, MetricSet());
+  ValidationScores scores(config, HeadMetrics({Prediction()}));
   EXPECT_TRUE(scores.add(with_auc(1, 0.6)));
   EXPECT_FALSE(scores.add(with_auc(2, 0.605)));
   EXPECT_TRUE(scores.add(with_auc(3, 0.62)));
@@ -44,7 +44,7 @@ TEST(ValidationScores, TheBestByMonitorAndDelta) {
 }
 
 TEST(ValidationScores, WithoutPatienceItGoesOn) {
-  ValidationScores scores({}, MetricSet());
+  ValidationScores scores({}, HeadMetrics({Prediction()}));
   for (int64_t step = 0; step < 100; ++step) scores.add(with_auc(step, 0.5));
   EXPECT_FALSE(scores.exhausted());
 }

@@ -5,17 +5,16 @@
 #include <set>
 #include <unordered_map>
 
-#include "checkpoint/row_blocks.h"
 #include "checkpoint/together.h"
 #include "config/json.h"
 #include "inference/float_tensors.h"
 #include "tessera/sdk/half.h"
+#include "train/start_rows.h"
 
 namespace tessera {
 namespace {
 
 using checkpoint::ModelTable;
-using checkpoint::RowBlock;
 using json = nlohmann::ordered_json;
 
 using Words = std::map<std::string, std::vector<std::string>>;  // by table; of row 1, 2, ...
@@ -135,7 +134,10 @@ class Starter {
     else if (shape[0] > table.stored.rows)
       note("table ", name, ": ", shape[0] - table.stored.rows, " of its ", shape[0], " rows there are none here");
     ++out_.tables;
-    fill(table, rows);
+    set_rows(table, group_, [&](int64_t row, int64_t col, int64_t cols, float* to) {
+      const int64_t there = rows.row_of(row);
+      if (there >= 0) rows.copy(there, col, cols, to);
+    });
   }
 
   // Empty: rows go by their number.
@@ -151,32 +153,6 @@ class Starter {
       if (found != row_there.end() && found->second < stored_rows) out[i + 1] = found->second;
     }
     return out;
-  }
-
-  // What this rank holds, a block of rows at a time. States and what the kernel keeps stay as they are.
-  void fill(const ModelTable& table, const StoredRows& rows) {
-    const std::vector<RowBlock> blocks = checkpoint::blocks_held({&table, 1}, group_.rank());
-    size_t done = 0;
-    std::vector<float> values;
-    checkpoint::together_in_turns(group_, "start of a table", [&] {
-      if (done == blocks.size()) return false;
-      fill(blocks[done++], rows, values);
-      return true;
-    });
-  }
-
-  static void fill(const RowBlock& block, const StoredRows& rows, std::vector<float>& memory) {
-    memory.resize(static_cast<size_t>(block.floats()));
-    checkpoint::BlockReader().read(block, memory.data());
-    const checkpoint::BlockValues values = checkpoint::values_at(block, memory.data());
-    std::vector<int64_t> ids;
-    const checkpoint::RowSet here = checkpoint::table_rows(block, ids);
-    const ShardMetadata& w = block.where();
-    for (int64_t i = 0; i < block.count; ++i) {
-      const int64_t row = rows.row_of(here.row(i));
-      if (row >= 0) rows.copy(row, w.col, w.cols, values.weights + i * w.cols);
-    }
-    checkpoint::write_values(block, values);
   }
 
   void start(const Parameter& p) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -73,6 +74,56 @@ TEST_F(WarmStartedJob, BeginsWithTheWeightsAndNothingElse) {
   EXPECT_THAT(grown->start_notes(), Contains(HasSubstr("table c1: 10 of its 20 rows there are none here")));
   EXPECT_THAT(grown->start_notes()[0], HasSubstr("begins with 2 of 2 tables and 5 of 8 parameters"));
   EXPECT_THROW(trained({.start = (folder_ / "nothing").string()}, {}), Error);
+}
+
+// Rows of "q" are the logarithms of how often the training rows have the ids of "c0".
+TEST_F(WarmStartedJob, TablesOfFrequencies) {
+  const std::string text = cat(kJob, R"(
+index_dist = "zipf:1.2"
+[[table]]
+name = "c0"
+[[table]]
+name = "q"
+features = ["c0"]
+embedding_dim = 1
+init = "log_frequency"
+trainable = false
+[[layer]]
+name = "top"
+type = "mlp"
+inputs = ["dense", "c0", "q"]
+options = { widths = [1] }
+[[head]]
+name = "click"
+input = "top"
+)");
+  const auto job_of = [&](const std::vector<std::string>& set) {
+    return std::make_unique<TrainJob>(runtime(), parse_config(text, "job.toml", set), TrainJobOptions(),
+                                      ProcessGroup::connect(runtime(), {}));
+  };
+  const auto job = job_of({});
+  job->train({});
+  std::vector<double> counts(50);
+  BatchReader reader(job->data().train, {.batch = 200});
+  for (Batch batch; reader.next(batch);) {
+    for (const int32_t id : batch.sparse["c0"].values().span<int32_t>()) counts[static_cast<size_t>(id)] += 1;
+  }
+  ShardedEmbeddings& tables = job->trainer().embeddings();
+  for (const HeldShard& shard : tables.held_shards()) {
+    if (shard.table != "q") continue;
+    std::vector<float> rows(50);
+    std::vector<std::vector<float>> values;
+    std::vector<float*> states;
+    values.assign(tables.state_layout(shard).size(), std::vector<float>(50));
+    for (auto& v : values) states.push_back(v.data());
+    tables.read_rows(shard, 0, 50, rows.data(), states, nullptr);
+    for (size_t r = 0; r < rows.size(); ++r)
+      EXPECT_FLOAT_EQ(rows[r], static_cast<float>(std::log(std::max(counts[r], 1.0) / 200))) << "row " << r;
+    counts.clear();
+  }
+  EXPECT_TRUE(counts.empty()) << "there is a table q";
+  EXPECT_THROW(job_of({"table.q.embedding_dim=4"}), Error);
+  EXPECT_THROW(job_of({"table.q.init_range=0.1"}), Error);
 }
 
 TEST_F(WarmStartedJob, FrozenTablesStay) {

@@ -1,0 +1,126 @@
+#include "tessera/head_metrics.h"
+
+#include <algorithm>
+
+#include "tessera/sdk/nearest.h"
+
+namespace tessera {
+namespace {
+
+// {head, metric}; no head: the name is of a metric alone, which may have a dot of its own.
+std::pair<std::string, std::string> apart(const std::vector<Prediction>& heads, const std::string& name) {
+  const size_t dot = name.find('.');
+  if (dot != std::string::npos) {
+    const std::string head = name.substr(0, dot);
+    if (std::any_of(heads.begin(), heads.end(), [&](const Prediction& p) { return p.head == head; }))
+      return {head, name.substr(dot + 1)};
+  }
+  return {"", name};
+}
+
+std::vector<std::string> usual_of(const std::vector<Prediction>& heads) {
+  std::vector<std::string> out;
+  for (const Prediction& p : heads) {
+    const std::vector<std::string> values = {"rmse", "mae"};
+    for (const std::string& name : p.logits ? kUsualMetrics : values)
+      out.push_back(heads.size() > 1 ? cat(p.head, ".", name) : name);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<HeadMetric> head_metrics(const std::vector<Prediction>& heads, const std::vector<std::string>& names,
+                                     const Runtime* runtime) {
+  std::vector<HeadMetric> out;
+  for (const std::string& name : names) {
+    const auto [head, metric] = apart(heads, name);
+    const bool any = head.empty() && MetricSet({metric}, {runtime}).takes_any_labels(metric);
+    const size_t before = out.size();
+    for (size_t h = 0; h < heads.size(); ++h) {
+      if (head.empty() ? any || heads[h].logits : heads[h].head == head)
+        out.push_back({h, metric, heads.size() > 1 ? cat(heads[h].head, ".", metric) : name});
+    }
+    if (out.size() == before && !heads.empty())
+      fail(Code::kInvalidArgument, "the metric \"", name,
+           "\" is of labels from 0 to 1, which no head here predicts by ", "a loss of logits; \"", heads[0].head, ".",
+           name, "\" asks for it of the head \"", heads[0].head, "\" all the same");
+  }
+  return out;
+}
+
+HeadMetrics::HeadMetrics(std::vector<Prediction> heads, std::vector<std::string> names, const Runtime* runtime) {
+  if (names.empty()) names = usual_of(heads);
+  const std::vector<HeadMetric> all = head_metrics(heads, names, runtime);
+  for (size_t h = 0; h < heads.size(); ++h) {
+    std::vector<std::string> own, shown;
+    for (const HeadMetric& m : all) {
+      if (m.head == h) own.push_back(m.name), shown.push_back(m.shown);
+    }
+    const bool logits = heads[h].logits;
+    heads_.push_back({std::move(heads[h]), std::move(shown), MetricSet(own, {runtime, logits})});
+  }
+}
+
+std::vector<std::string> HeadMetrics::keys() const {
+  std::vector<std::string> out;
+  for (const Head& head : heads_) {
+    for (const std::string& key : head.set.keys()) {
+      if (std::find(out.begin(), out.end(), key) == out.end()) out.push_back(key);
+    }
+  }
+  return out;
+}
+
+std::string HeadMetrics::shown(const std::string& monitor) const {
+  std::vector<std::string> known;
+  for (const Head& head : heads_) {
+    for (size_t m = 0; m < head.shown.size(); ++m) {
+      const std::string& metric = head.set.names()[m];
+      if (monitor.empty() || monitor == head.shown[m] || monitor == metric ||
+          monitor == cat(head.prediction.head, ".", metric))
+        return head.shown[m];
+      known.push_back(head.shown[m]);
+    }
+  }
+  if (known.empty()) fail(Code::kInvalidArgument, "no head of the model has a metric");
+  fail(Code::kInvalidArgument, "there is no metric \"", monitor, "\" here; the nearest is \"",
+       sdk::nearest_name(monitor, known), '"');
+}
+
+double HeadMetrics::cost(const std::string& shown, double value) const {
+  for (const Head& head : heads_) {
+    const auto at = std::find(head.shown.begin(), head.shown.end(), shown);
+    if (at == head.shown.end()) continue;
+    return head.set.cost(head.set.names()[static_cast<size_t>(at - head.shown.begin())], value);
+  }
+  fail(Code::kInvalidArgument, "there is no metric \"", shown, "\" here");
+}
+
+void HeadMetrics::add(const std::vector<Tensor>& scores, const Batch& batch) {
+  if (scores.size() != heads_.size())
+    fail(Code::kInvalidArgument, "there are scores of ", scores.size(), " heads, but ", heads_.size(), " are judged");
+  for (size_t h = 0; h < heads_.size(); ++h)
+    heads_[h].set.add(scores[h], batch.label(heads_[h].prediction.label), &batch.sparse, batch.sample_weights);
+}
+
+template <class Values>
+MetricValues HeadMetrics::gather(const Values& values_of) const {
+  MetricValues out;
+  for (const Head& head : heads_) {
+    const MetricValues one = values_of(head.set);
+    out.samples = one.samples;
+    for (size_t m = 0; m < one.values.size(); ++m) out.values.emplace_back(head.shown[m], one.values[m].second);
+  }
+  return out;
+}
+
+MetricValues HeadMetrics::values() const {
+  return gather([](const MetricSet& set) { return set.values(); });
+}
+
+MetricValues HeadMetrics::values(const ProcessGroup& group) const {
+  return gather([&](const MetricSet& set) { return set.values(group); });
+}
+
+}  // namespace tessera
