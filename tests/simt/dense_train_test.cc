@@ -132,10 +132,10 @@ TEST_F(DenseTraining, HasTheLossesAndThePredictionsOfTheCpu) {
   expect_same(device->take_losses(), want);
   EXPECT_TRUE(device->take_losses().empty());
   const Batch batch = batch_of(9, 33);
-  const Tensor a = device->predict(batch), b = cpu->predict(batch);
+  const Tensor a = device->predict(batch).at(0), b = cpu->predict(batch).at(0);
   ASSERT_EQ(a.shape(), b.shape());
   for (int64_t i = 0; i < b.numel(); ++i) EXPECT_NEAR(a.item(i), b.item(i), 1e-4 * (1 + std::abs(b.item(i))));
-  EXPECT_EQ(device->predict(batch_of(9, 0)).numel(), 0);
+  EXPECT_EQ(device->predict(batch_of(9, 0)).at(0).numel(), 0);
 }
 
 TEST_F(DenseTraining, AWarmStepNeitherWaitsForTheDeviceNorAsksForItsMemory) {

@@ -46,7 +46,7 @@ int64_t rows_of(const ReaderPart& part, int64_t limit) {
 }
 
 // Rows [begin, end) of all pieces.
-Pieces cut(const Pieces& pieces, int64_t begin, int64_t end) {
+Pieces rows_between(const Pieces& pieces, int64_t begin, int64_t end) {
   Pieces out;
   int64_t first = 0;  // of the piece
   for (const BlockPiece& p : pieces) {
@@ -62,7 +62,7 @@ Pieces pieces_of(const ReaderPart& part, int64_t limit) {
   Pieces out;
   for (int64_t i = 0; i < std::ssize(part.blocks()); ++i)
     out.push_back({i, 0, part.blocks()[static_cast<size_t>(i)].rows});
-  return cut(out, 0, rows_of(part, limit));
+  return rows_between(out, 0, rows_of(part, limit));
 }
 
 struct Parts {
@@ -168,8 +168,8 @@ Dataset read_files(const Runtime& runtime, const Config& config, const std::stri
   const bool keep = memory_of(*train.part, parts.files, columns) + test_bytes <= budget.all;
   if (!data.order_by.empty()) parts.rows = order_rows(*train.part, data.order_by, keep, parts.files);
   train.part->select(columns.wanted());
-  parts.train = cut(parts.files, 0, parts.train_rows);
-  if (!test.part) parts.test = cut(parts.files, parts.train_rows, rows);
+  parts.train = rows_between(parts.files, 0, parts.train_rows);
+  if (!test.part) parts.test = rows_between(parts.files, parts.train_rows, rows);
   if (columns.must_learn()) learn(*train.part, parts, HoldOut::of(config), !keep, columns);
   columns.finish_learning();
 
