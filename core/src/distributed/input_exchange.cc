@@ -44,7 +44,7 @@ void InputExchange::run(const RoutedBatch& batch, bool finished, const std::stri
     if (known && (known->code() == Code::kCancelled || known->code() == Code::kAborted))
       abort(e.what());
     else
-      abort_with_steps(cat("rank ", group_->rank(), " cannot use the ids that it received: ", e.what()));
+      abort_with_steps(cat("rank ", group_->rank(), " cannot use the ids that it received: ", said_of(e)));
     throw;
   }
 }

@@ -2,7 +2,9 @@
 // two.
 #pragma once
 
+#include <exception>
 #include <memory>
+#include <new>
 #include <string>
 
 #include "distributed/job_fingerprint.h"
@@ -13,6 +15,11 @@
 #include "wiring/wiring.h"
 
 namespace tessera {
+
+// What other ranks are told of an exception here.
+inline std::string said_of(const std::exception& e) {
+  return dynamic_cast<const std::bad_alloc*>(&e) != nullptr ? "it has no memory left" : e.what();
+}
 
 struct IdMessages {
   std::vector<PeerHeader> headers;  // by peer

@@ -166,6 +166,7 @@ int ShardedCollection::table_index(const std::string& name) const {
 StepHandle ShardedCollection::reserve() {
   std::unique_ptr<StepState> state;
   if (spare_.empty()) {
+    spare_.reserve(++states_);  // so that give_back() never allocates
     state = std::make_unique<StepState>(own_, options_.stream, Workers(runtime_.host()));
   } else {
     state = std::move(spare_.back());
@@ -175,7 +176,7 @@ StepHandle ShardedCollection::reserve() {
   return StepHandle(state.release());
 }
 
-void ShardedCollection::give_back(StepState* state) {
+void ShardedCollection::give_back(StepState* state) noexcept {
   state->batch.release();
   spare_.emplace_back(state);
 }
@@ -197,7 +198,7 @@ void ShardedCollection::start(StepState& state, const KeyedJaggedTensor& input, 
     check_batch(wiring_, tables_, {options_.bounds_check, options_.is_weighted}, side.keys, input, state.batch);
     route(own_, state.batch, {options_.is_weighted, side.workers}, step.route, step.routed);
   } catch (const std::exception& e) {  // told to everybody by the exchange, so that nobody waits for this rank
-    error = e.what();
+    error = said_of(e);
     if (error.empty()) error = "unknown error";
     step.routed.payload_bytes.assign(group_->world_size(), 0);
   }
@@ -209,7 +210,7 @@ void ShardedCollection::start(StepState& state, const KeyedJaggedTensor& input, 
     step.rows.ensure(step.wire.elements);
     count_traffic(wiring_, *group_, {step.routed, step.messages, step.wire}, state.traffic);
   } catch (const std::exception& e) {
-    side.exchange.abort_with_steps(cat("rank ", group_->rank(), " failed in the layout: ", e.what()));
+    side.exchange.abort_with_steps(cat("rank ", group_->rank(), " failed in the layout: ", said_of(e)));
     throw;
   }
   watch.lap(state.route_s, "layout");
@@ -239,7 +240,7 @@ void ShardedCollection::guarded(const char* stage, const Body& body) const {
   try {
     body();
   } catch (const std::exception& e) {
-    rows_.abort(cat("rank ", group_->rank(), " failed in the ", stage, ": ", e.what()));
+    rows_.abort(cat("rank ", group_->rank(), " failed in the ", stage, ": ", said_of(e)));
     throw;
   }
 }

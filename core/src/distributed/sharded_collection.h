@@ -84,7 +84,7 @@ class ShardedCollection : public std::enable_shared_from_this<ShardedCollection>
   // `grad` lies as state.rows does, where that is or in host memory. Updates tables; collective. The state must not be
   // used for another backward.
   void backward(StepState& state, const Tensor& grad);
-  void give_back(StepState* state);
+  void give_back(StepState* state) noexcept;
   // Ends the job on all ranks: for what only this rank can know to be wrong between two collectives.
   [[noreturn]] void refuse(const std::string& why) const;
 
@@ -145,6 +145,7 @@ class ShardedCollection : public std::enable_shared_from_this<ShardedCollection>
   int64_t dropped_ids_ = 0;
   bool warned_ = false;
   std::vector<std::unique_ptr<StepState>> spare_;
+  size_t states_ = 0;  // that have been made
   StageTimes times_;
   Trace* trace_ = nullptr;
   int64_t sample_every_ = 0, since_sample_ = 0, sampled_steps_ = 0;

@@ -1,0 +1,174 @@
+// Memory that runs out in a step: for every k, the k-th time that a rank asks for some. The rank says so and the others
+// hear of it; nothing is lost, and what comes after works.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "spawn.h"
+#include "tessera/sharded_modules.h"
+#include "tessera/sharding.h"
+
+namespace {
+
+std::atomic<int64_t> left{-1};  // how many more times there is memory, then it is missing once; below 0: always
+std::atomic<int64_t> in_use{0};
+
+void* allocate(size_t n, size_t alignment) {
+  if (left.load(std::memory_order_relaxed) >= 0 && left-- == 0) throw std::bad_alloc();
+  void* p = alignment > alignof(std::max_align_t)
+                ? std::aligned_alloc(alignment, (n + alignment - 1) / alignment * alignment)
+                : std::malloc(n == 0 ? 1 : n);
+  if (p == nullptr) throw std::bad_alloc();
+  ++in_use;
+  return p;
+}
+void release(void* p) noexcept {
+  if (p != nullptr) --in_use;
+  std::free(p);
+}
+
+}  // namespace
+
+void* operator new(size_t n) { return allocate(n, 1); }
+void* operator new[](size_t n) { return allocate(n, 1); }
+void* operator new(size_t n, std::align_val_t a) { return allocate(n, static_cast<size_t>(a)); }
+void* operator new[](size_t n, std::align_val_t a) { return allocate(n, static_cast<size_t>(a)); }
+void operator delete(void* p) noexcept { release(p); }
+void operator delete[](void* p) noexcept { release(p); }
+void operator delete(void* p, size_t) noexcept { release(p); }
+void operator delete[](void* p, size_t) noexcept { release(p); }
+void operator delete(void* p, std::align_val_t) noexcept { release(p); }
+void operator delete[](void* p, std::align_val_t) noexcept { release(p); }
+void operator delete(void* p, size_t, std::align_val_t) noexcept { release(p); }
+void operator delete[](void* p, size_t, std::align_val_t) noexcept { release(p); }
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kRows = 40, kDim = 8, kSamples = 6;
+const std::vector<std::string> kTypes = {"table_wise", "row_wise", "column_wise", "data_parallel"};
+
+std::vector<EmbeddingBagConfig> tables() {
+  std::vector<EmbeddingBagConfig> out;
+  for (const std::string& type : kTypes) {
+    EmbeddingBagConfig t;
+    t.name = type;
+    t.num_embeddings = kRows;
+    t.embedding_dim = kDim;
+    t.feature_names = {"a feature whose name has no room inside a string: " + type};
+    t.pooling = type == "row_wise" ? PoolingType::kMean : PoolingType::kSum;
+    out.push_back(t);
+  }
+  return out;
+}
+
+ShardedEmbeddingBagCollection module_of(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& group) {
+  EmbeddingModuleShardingPlan plan;
+  const Topology topology = Topology::of(group->world_size(), group->local_world_size(), "cpu");
+  for (const EmbeddingBagConfig& t : tables()) {
+    ShardingRequest request;
+    request.sharding_type = t.name;
+    request.min_partition = kDim / 2;
+    plan.add(t.name, make_sharding(runtime, t, request, topology));
+  }
+  ShardedModuleOptions options;
+  options.optimizer = {"exact_rowwise_adagrad", R"({"learning_rate": 0.1})", 0};
+  return EmbeddingBagCollectionSharder(runtime, options).shard(tables(), plan, group);
+}
+
+KeyedJaggedTensor batch_of(int rank) {
+  std::vector<std::string> keys;
+  std::vector<int64_t> ids;
+  std::vector<int32_t> lengths;
+  for (const EmbeddingBagConfig& t : tables()) {
+    keys.push_back(t.feature_names[0]);
+    for (int64_t b = 0; b < kSamples; ++b) {
+      lengths.push_back(static_cast<int32_t>((b + rank) % 3));
+      for (int32_t i = 0; i < lengths.back(); ++i) ids.push_back((b * 7 + i * 11 + rank) % kRows);
+    }
+  }
+  return KeyedJaggedTensor::from_lengths_sync(std::move(keys), Tensor::from(ids), Tensor::from(lengths));
+}
+
+// A first step, in which memory is missing the k-th time. What it says of that; "" where it went well.
+std::string step(const Runtime& runtime, const std::shared_ptr<ProcessGroup>& group, int64_t k, bool* came) {
+  auto module = module_of(runtime, group);
+  const KeyedJaggedTensor batch = batch_of(group->rank());
+  Tensor grad = Tensor::empty({kSamples, std::ssize(kTypes) * kDim});
+  grad.fill(0.01);
+  std::string said;
+  left = k;
+  try {
+    auto out = module.forward(batch).wait();
+    module.backward(out, grad);
+  } catch (const std::bad_alloc&) {
+    said = "no memory";
+  } catch (const Error& e) {
+    said = *e.what() == '\0' ? "an error without a word" : e.what();
+  }
+  *came = k >= 0 && left < 0;
+  left = -1;
+  return said;
+}
+
+std::string one_rank(const RankEnvironment& where) {
+  const Runtime runtime;
+  const auto group = ProcessGroup::connect(runtime, where);
+  bool came = false;
+  for (int i = 0; i < 2; ++i) step(runtime, group, -1, &came);  // what is kept for ever is made here
+  std::string wrong;
+  came = true;
+  int64_t k = 0;
+  for (; came && wrong.empty(); ++k) {
+    step(runtime, group, k, &came);  // so is what is kept of a failure
+    const int64_t before = in_use;
+    if (const std::string said = step(runtime, group, k, &came);
+        came == said.empty() || said.find("std::") != std::string::npos)
+      wrong = cat("allocation ", k, came ? " failed" : " was there", ", and it said: ", said);
+    if (wrong.empty() && in_use != before) wrong = cat("allocation ", k, " failed, and ", in_use - before, " are lost");
+  }
+  if (const std::string said = step(runtime, group, -1, &came); !said.empty()) wrong += "; then: " + said;
+  return k < 50 ? cat(wrong, "; it ended at ", k) : wrong;
+}
+
+// The memory of rank 0 runs out; rank 1 hears of it, or was done.
+std::string two_ranks(const RankEnvironment& where, int64_t every) {
+  const Runtime runtime;
+  const auto world = ProcessGroup::connect(runtime, where, {.backend = "tcp", .timeout_s = 30});
+  std::string wrong;
+  int64_t heard = 0;
+  Tensor going_on = Tensor::from<int32_t>({1});
+  for (int64_t k = 0; going_on.data<int32_t>()[0] != 0; k += every) {
+    const auto start = std::chrono::steady_clock::now();
+    bool came = false;
+    std::string said;
+    {
+      const auto group = world->split(0);
+      said = step(runtime, group, where.rank == 0 ? k : -1, &came);
+    }
+    heard += !said.empty();
+    if ((where.rank == 0 && came == said.empty()) || said.find("std::") != std::string::npos)
+      wrong += cat("allocation ", k, ": ", said, "\n");
+    if (std::chrono::steady_clock::now() - start > std::chrono::seconds(15)) wrong += cat("allocation ", k, ": late\n");
+    going_on.data<int32_t>()[0] = where.rank == 0 && came && wrong.empty();
+    world->all_reduce(going_on, ReduceOp::kMax).wait();
+  }
+  return heard > 0 ? wrong : wrong + "it never ran out";
+}
+
+std::string in_ranks(int world, const std::function<std::string(const RankEnvironment&)>& body) {
+  std::string all;
+  for (const std::string& text : cli::run_in_ranks(world, world, 300, body)) all += text;
+  return all;
+}
+
+TEST(Shortage, InAStepOfOneRankIsSaidAndNothingIsLost) { EXPECT_EQ(in_ranks(1, one_rank), ""); }
+
+TEST(Shortage, OfOneRankIsHeardByTheOther) {
+  EXPECT_EQ(in_ranks(2, [](const RankEnvironment& r) { return two_ranks(r, 17); }), "");
+}
+
+}  // namespace
+}  // namespace tessera
