@@ -165,6 +165,8 @@ void ModelTrainer::refuse_loss(double loss, const Batch& batch, const Tensor& po
       std::find_if(parameters.begin(), parameters.end(), [&](const ParameterPtr& p) { return broken(p->value) >= 0; });
   if (broken(batch.dense) >= 0) {
     cause = "the data's dense inputs are not finite";
+  } else if (batch.sample_weights.defined() && broken(batch.sample_weights) >= 0) {
+    cause = "the data's weights of samples are not finite";
   } else if (at >= 0) {
     cause = cat("the lookup of \"", feature_at(at % pooled.size(1)), "\" gives rows that are not finite");
   } else if (const std::string name = broken_sequence(); !name.empty()) {
