@@ -47,9 +47,9 @@ struct Side {
 
 // What lies between ranks.
 struct Wires {
-  explicit Wires(int32_t n) : world(n), queues(static_cast<size_t>(n * n)), sides(queues.size()) {}
-  Queue& from_to(int32_t from, int32_t to) { return queues[static_cast<size_t>(from * world + to)]; }
-  Side& side(int32_t of, int32_t towards) { return sides[static_cast<size_t>(of * world + towards)]; }
+  explicit Wires(int32_t n) : world(n), queues(at(n, 0)), sides(queues.size()) {}
+  Queue& from_to(int32_t from, int32_t to) { return queues[at(from, to)]; }
+  Side& side(int32_t of, int32_t towards) { return sides[at(of, towards)]; }
   void close(int32_t a, int32_t b) {
     for (const auto& [from, to] : {std::pair{a, b}, std::pair{b, a}}) {
       Queue& queue = from_to(from, to);
@@ -63,6 +63,9 @@ struct Wires {
     for (int32_t other = 0; other < world; ++other) {
       if (other != rank) close(rank, other);
     }
+  }
+  size_t at(int32_t a, int32_t b) const {
+    return static_cast<size_t>(a) * static_cast<size_t>(world) + static_cast<size_t>(b);
   }
   int32_t world;
   std::vector<Queue> queues;
@@ -238,7 +241,8 @@ TEST(PairEngine, DoesWhatOperationsSay) {
                      group->barrier(call("end"))};
     for (size_t i = std::size(works); i-- > 0;) finish(works[i]);
     for (size_t i = 0; i < got.size(); ++i) {
-      ASSERT_EQ(got[i], static_cast<float>(10 * (i / (me + 1)) + me * (me + 1) / 2 + i % (me + 1))) << me << " " << i;
+      const size_t from = i / (me + 1), want = 10 * from + me * (me + 1) / 2 + i % (me + 1);
+      ASSERT_EQ(got[i], static_cast<float>(want)) << me << " " << i;
     }
     for (size_t i = 0; i < few.size(); ++i) ASSERT_EQ(few[i], static_cast<float>(3 * i + 30));
     for (size_t i = 0; i < many.size(); ++i) ASSERT_EQ(many[i], static_cast<float>(i + 20));

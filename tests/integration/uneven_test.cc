@@ -76,7 +76,7 @@ KeyedJaggedTensor batch_of(const std::vector<int>& ranks, const BatchOptions& o)
         const int64_t length = (b + rank + o.step) % 4;
         lengths.push_back(static_cast<int32_t>(length));
         for (int64_t i = 0; i < length; ++i) {
-          ids.push_back((static_cast<int64_t>(f) * 5 + b * 3 + i * 4 + rank * 7 + o.step) % o.rows);
+          ids.push_back((static_cast<int64_t>(f) * 5 + b * 3 + i * 4 + int64_t{rank} * 7 + o.step) % o.rows);
           weights.push_back(static_cast<float>((b + i + o.step) % 5 + 1) / 4 /
                             static_cast<float>(o.divided ? length : 1));
         }
@@ -221,8 +221,8 @@ std::string weighted_mean(const RankEnvironment& where) {
     for (int64_t i = 0; i < grad.numel(); ++i)
       grad.data<float>()[i] = gradient_at(i % got.numel()) / static_cast<float>(where.world_size);
     const EmbeddingGradients gradients = whole.backward(std::move(context), grad);
-    const std::string difference = compare_weights(sharded, whole) +
-                                   compare_weight_gradients(of_weights, gradients.per_sample_weights, where, how);
+    std::string difference = compare_weights(sharded, whole) +
+                             compare_weight_gradients(of_weights, gradients.per_sample_weights, where, how);
     if (!difference.empty()) return difference;
   }
   group->barrier();

@@ -81,8 +81,11 @@ std::vector<SampleStream::Window> SampleStream::epoch(uint64_t seed, bool shuffl
 }
 
 Examples SampleStream::load(std::span<const BlockPiece> pieces, std::unique_ptr<Examples> memory) const {
-  if (memory) memory->clear();
-  Examples out = memory ? std::move(*memory) : form_;
+  Examples out = form_;
+  if (memory) {
+    memory->clear();
+    out = std::move(*memory);
+  }
   int64_t rows = 0;
   for (const BlockPiece& piece : pieces) rows += piece.rows;
   for (const BlockPiece& piece : pieces) {
