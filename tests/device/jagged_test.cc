@@ -163,6 +163,11 @@ TEST(BucketizeByBlocks, PlacesIdsByHandAndRefusesWhatDoesNotFit) {
   EXPECT_THAT(refusal({5}, 2, Code::kInvalidArgument), HasSubstr("1 block sizes for 2 keys"));
   EXPECT_THAT(refusal({5, 0}, 2, Code::kInvalidArgument), HasSubstr("\"b\" cannot have 0 rows"));
   EXPECT_THAT(refusal({5, 2}, 0, Code::kInvalidArgument), HasSubstr("into 0 blocks"));
+  // The first bag leads beyond the ids, the second one back: together they are right.
+  const auto beyond =
+      KeyedJaggedTensor::from_lengths_sync({"a"}, Tensor::from<int64_t>({1, 2}), Tensor::from<int64_t>({9, -7}));
+  EXPECT_THAT(message_of([&] { bucketize_by_blocks(beyond, std::vector<int64_t>{5}, 2); }, Code::kOutOfRange),
+              HasSubstr("lead to no more than 2 values"));
 }
 
 struct Bounds {

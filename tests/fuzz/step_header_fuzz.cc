@@ -86,7 +86,7 @@ class FedGroup final : public sdk::Group {
     return new Done;
   }
   sdk::Work* all_gather_v(const DLTensor&, const DLTensor& recv, sdk::Counts, const sdk::CollectiveCall&) override {
-    std::memset(recv.data, 0, static_cast<size_t>(recv.shape[0]) * recv.dtype.bits / 8);
+    if (recv.shape[0] > 0) std::memset(recv.data, 0, static_cast<size_t>(recv.shape[0]) * recv.dtype.bits / 8);
     return new Done;
   }
   sdk::Work* broadcast(const DLTensor&, int32_t, const sdk::CollectiveCall&) override { return new Done; }

@@ -35,6 +35,13 @@ void* operator new(size_t n) { return allocate(n, 1); }
 void* operator new[](size_t n) { return allocate(n, 1); }
 void* operator new(size_t n, std::align_val_t a) { return allocate(n, static_cast<size_t>(a)); }
 void* operator new[](size_t n, std::align_val_t a) { return allocate(n, static_cast<size_t>(a)); }
+void* operator new(size_t n, const std::nothrow_t&) noexcept {
+  try {
+    return allocate(n, 1);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
 void operator delete(void* p) noexcept { release(p); }
 void operator delete[](void* p) noexcept { release(p); }
 void operator delete(void* p, size_t) noexcept { release(p); }

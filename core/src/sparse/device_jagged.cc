@@ -91,6 +91,7 @@ class Bucketizer {
 
   Bucketized run(KeyedJaggedTensor::Options options) {
     const int64_t n = input_.offset_per_key().back();  // what lies behind is in no bag
+    check_bags(n);
     for_each([&](size_t bucket, int64_t, int64_t) { ++next_[bucket]; });
     options.lengths = Tensor::from(next_).to(input_.offsets().dtype());
     int64_t total = 0;
@@ -109,6 +110,17 @@ class Bucketizer {
   }
 
  private:
+  // Keys as a whole were checked; lengths inside one may be negative.
+  void check_bags(int64_t n) const {
+    int64_t before = 0;
+    for (int64_t i = 0; i <= bags_; ++i) {
+      const int64_t offset = sparse::integer_at(input_.offsets(), i);
+      if (offset < before || offset > n || (i == 0 && offset != 0))
+        fail(Code::kOutOfRange, "offsets must begin with 0, not descend, and lead to no more than ", n, " values");
+      before = offset;
+    }
+  }
+
   // body(block and bag, where the id stands, its row in the block)
   template <class Body>
   void for_each(const Body& body) const {

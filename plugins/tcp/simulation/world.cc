@@ -236,7 +236,7 @@ void World::close_end(Connection& connection, int end) {
     out.unacked.clear();
     reset_end(connection, 1 - end, after_data);
   } else if (!in.flying.empty()) {
-    reset_end(connection, 1 - end, std::max(after_data, in.flying.front().arrives + travel()));
+    reset_end(connection, 1 - end, std::max(after_data, later(in.flying.front().arrives, travel())));
   }
   if (out.lost) return;
   out.end_at = after_data;

@@ -156,6 +156,7 @@ class World {
   bool all_done() const;
   void wait(Time until, const pollfd* fds, size_t count);
   short ready_events(const pollfd& polled);
+  static Time later(Time at, Duration by) { return at == kNever ? kNever : at + by; }
   Duration travel() { return weather_.latency + random_.up_to(weather_.jitter); }
   void remember(Time when) {
     if (when != kNever) times_.push(when.time_since_epoch().count());
