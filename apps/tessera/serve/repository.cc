@@ -112,16 +112,21 @@ HttpResponse ModelRepository::unknown(const std::string& name) const {
 }
 
 Found ModelRepository::find(const std::string& name, const std::string& version) const {
-  const std::vector<Served*> candidates = named(name);
-  if (candidates.empty()) return {nullptr, nullptr, unknown(name)};
+  const Served* last = nullptr;
   Found out;
-  for (Served* served : candidates) {
-    const std::shared_ptr<Predictor> model = served->holder().current();
-    if (model && (version.empty() || model->model().version == version)) out = {served, model, {}};
+  for (const auto& served : all_) {  // no list of them: this is asked for every request
+    if (served->name() != name) continue;
+    last = served.get();
+    std::shared_ptr<Predictor> model = served->holder().current();
+    if (model && (version.empty() || model->model().version == version)) {
+      out.served = served.get();
+      out.model = std::move(model);
+    }
   }
   if (out.model) return out;
+  if (last == nullptr) return {nullptr, nullptr, unknown(name)};
   const std::vector<std::string> loaded = versions(name);
-  if (loaded.empty()) return {nullptr, nullptr, not_there(*candidates.back())};
+  if (loaded.empty()) return {nullptr, nullptr, not_there(*last)};
   return {nullptr, nullptr,
           HttpResponse::not_found(
               cat("version ", shown(version), " of model ", shown(name), " is not served; ", listed(loaded, "")))};

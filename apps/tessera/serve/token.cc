@@ -1,5 +1,6 @@
 #include "serve/token.h"
 
+#include <boost/beast/core/string.hpp>
 #include <cctype>
 #include <fstream>
 #include <utility>
@@ -20,12 +21,6 @@ bool is_token(std::string_view text) {
   return !text.empty();
 }
 
-bool same_word(std::string_view a, std::string_view b) {
-  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](char x, char y) {
-           return std::tolower(static_cast<unsigned char>(x)) == std::tolower(static_cast<unsigned char>(y));
-         });
-}
-
 }  // namespace
 
 std::string read_token(const std::string& path) {
@@ -41,7 +36,7 @@ std::string read_token(const std::string& path) {
 
 bool TokenHandler::shows_token(std::string_view authorization) const {
   constexpr std::string_view kScheme = "Bearer";
-  if (!same_word(authorization.substr(0, kScheme.size()), kScheme)) return false;
+  if (!boost::beast::iequals(authorization.substr(0, kScheme.size()), kScheme)) return false;
   authorization.remove_prefix(kScheme.size());
   if (authorization.empty() || authorization[0] != ' ') return false;
   while (!authorization.empty() && authorization[0] == ' ') authorization.remove_prefix(1);
