@@ -12,6 +12,7 @@
 #include <set>
 #include <sstream>
 
+#include "dynamic_job.h"
 #include "tessera/error.h"
 #include "tessera_program.h"
 
@@ -38,22 +39,7 @@ std::string job(const TestFolder& folder) {
   std::string rows = "label,price,item,shop\n";
   for (int64_t i = 0; i < 1600; ++i)
     rows += cat(id_of(i) % 2, ',', i % 5, ',', id_of(i), ",shop-", mixed(static_cast<uint64_t>(i)) % 60, "\n");
-  return folder.write("job.toml", cat(R"(
-[job]
-seed = 3
-threads = 1
-[plugins]
-path = [")",
-                                      TESSERA_TEST_PLUGINS, R"("]
-[comm]
-backend = "tcp"
-[model]
-embedding_dim = 8
-bottom_mlp = [8]
-top_mlp = [8, 1]
-[table_defaults]
-optimizer = { name = "exact_rowwise_adagrad", learning_rate = 0.05, eps = 1e-8 }
-any_id = true
+  return dynamic_job(folder, rows, R"(any_id = true
 [[table]]
 name = "item"
 rows = 256
@@ -65,14 +51,8 @@ rows = 20
 kernel = "dynamic"
 sharding = ["column_wise"]
 min_partition = 4
-[data]
-reader = "csv"
-path = ")",
-                                      folder.write("data.csv", rows), R"("
-batch = 32
-epochs = 2
-test_fraction = 0.2
-[[column]]
+)",
+                     R"([[column]]
 name = "label"
 as = "label"
 [[column]]
@@ -85,7 +65,7 @@ as = "ids"
 name = "shop"
 as = "ids"
 ids = "hash"
-)"));
+)");
 }
 
 // Tensors of a safetensors file: bytes and rows.

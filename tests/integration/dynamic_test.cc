@@ -10,6 +10,7 @@
 #include <set>
 #include <sstream>
 
+#include "dynamic_job.h"
 #include "spawn.h"
 #include "tessera/embedding_modules.h"
 #include "tessera/planner.h"
@@ -159,22 +160,7 @@ std::string job_on_texts(const TestFolder& folder) {
     const int64_t item = ids_of(i / kBatch, i % kBatch, 1)[static_cast<size_t>(i % 3)] % 997;
     rows += cat(item % 2, ',', i % 5, ",item-", item, ",shop-", i % 7, "\n");
   }
-  return folder.write("job.toml", cat(R"(
-[job]
-seed = 3
-threads = 1
-[plugins]
-path = [")",
-                                      TESSERA_TEST_PLUGINS, R"("]
-[comm]
-backend = "tcp"
-[model]
-embedding_dim = 8
-bottom_mlp = [8]
-top_mlp = [8, 1]
-[table_defaults]
-optimizer = { name = "exact_rowwise_adagrad", learning_rate = 0.05, eps = 1e-8 }
-[[table]]
+  return dynamic_job(folder, rows, R"([[table]]
 name = "item"
 rows = 1000000000000
 kernel = "dynamic?capacity=256&evict=lfu"
@@ -182,14 +168,8 @@ sharding = ["hash"]
 [[table]]
 name = "shop"
 rows = 100
-[data]
-reader = "csv"
-path = ")",
-                                      folder.write("data.csv", rows), R"("
-batch = 32
-epochs = 2
-test_fraction = 0.2
-[[column]]
+)",
+                     R"([[column]]
 name = "label"
 as = "label"
 [[column]]
@@ -199,7 +179,7 @@ as = "dense"
 name = ["item", "shop"]
 as = "ids"
 ids = "hash"
-)"));
+)");
 }
 
 TEST(DynamicJob, TrainsOnTextsAlikeOnOneRankAndTwo) {

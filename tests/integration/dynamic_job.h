@@ -1,0 +1,42 @@
+// A job in a file, over tables whose rows come on demand.
+#pragma once
+
+#include <string>
+
+#include "tessera/error.h"
+#include "tessera_program.h"
+
+namespace tessera::test {
+
+// Trains two epochs on `rows`, a CSV file's text, the last fifth of it the test. `tables`: what stands behind the
+// optimizer in [table_defaults], and the tables; `columns`: the [[column]]s. Returns the job's path.
+inline std::string dynamic_job(const TestFolder& folder, const std::string& rows, const std::string& tables,
+                               const std::string& columns) {
+  return folder.write("job.toml", cat(R"(
+[job]
+seed = 3
+threads = 1
+[plugins]
+path = [")",
+                                      TESSERA_TEST_PLUGINS, R"("]
+[comm]
+backend = "tcp"
+[model]
+embedding_dim = 8
+bottom_mlp = [8]
+top_mlp = [8, 1]
+[table_defaults]
+optimizer = { name = "exact_rowwise_adagrad", learning_rate = 0.05, eps = 1e-8 }
+)",
+                                      tables, R"([data]
+reader = "csv"
+path = ")",
+                                      folder.write("data.csv", rows), R"("
+batch = 32
+epochs = 2
+test_fraction = 0.2
+)",
+                                      columns));
+}
+
+}  // namespace tessera::test
