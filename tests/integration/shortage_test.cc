@@ -93,7 +93,7 @@ KeyedJaggedTensor batch_of(int rank) {
     keys.push_back(t.feature_names[0]);
     for (int64_t b = 0; b < kSamples; ++b) {
       lengths.push_back(static_cast<int32_t>((b + rank) % 3));
-      for (int32_t i = 0; i < lengths.back(); ++i) ids.push_back((b * 7 + i * 11 + rank) % kRows);
+      for (int64_t i = 0; i < lengths.back(); ++i) ids.push_back((b * 7 + i * 11 + rank) % kRows);
     }
   }
   return KeyedJaggedTensor::from_lengths_sync(std::move(keys), Tensor::from(ids), Tensor::from(lengths));
