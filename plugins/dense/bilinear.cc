@@ -12,10 +12,10 @@ Bilinear::Bilinear(const tessera::sdk::Setup& setup)
       heads_(setup.options.integer("heads", 1)),
       part_{} {
   if (widths_.size() != 2 || widths_[0] < 1 || widths_[1] < 1)
-    fail(TSR_INVALID_ARGUMENT, "bilinear: option \"inputs\" must list the widths of its two inputs");
+    fail(TSR_INVALID_ARGUMENT, "option \"inputs\" must list the widths of its two inputs");
   if (heads_ < 1 || widths_[0] % heads_ != 0 || widths_[1] % heads_ != 0) {
-    fail(TSR_INVALID_ARGUMENT, "bilinear: option \"heads\" must divide the widths ", widths_[0], " and ", widths_[1],
-         ", which ", heads_, " does not");
+    fail(TSR_INVALID_ARGUMENT, "option \"heads\" must divide the widths ", widths_[0], " and ", widths_[1], ", which ",
+         heads_, " does not");
   }
   for (size_t i = 0; i < 2; ++i) {
     const std::string name = i == 0 ? "x" : "y";

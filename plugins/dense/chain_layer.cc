@@ -10,7 +10,7 @@ using tessera::sdk::Setup;
 double rate_of(tessera::sdk::Options& options) {
   const double rate = options.number("rate", 0.5);
   if (!(rate >= 0 && rate < 1))
-    fail(TSR_INVALID_ARGUMENT, "dropout: option \"rate\" must be at least 0 and below 1, not ", rate);
+    fail(TSR_INVALID_ARGUMENT, "option \"rate\" must be at least 0 and below 1, not ", rate);
   return rate;
 }
 
@@ -71,7 +71,7 @@ void ChainLayer::backward(const tessera::sdk::ModuleCall& call, tsr_module_conte
 
 Linear::Linear(const Setup& setup) : ChainLayer(setup, "linear", needed_width(setup.options, "linear")) {
   const int64_t width = setup.options.integer("width", 1);
-  if (width < 1) fail(TSR_INVALID_ARGUMENT, "linear: option \"width\" must be above 0, not ", width);
+  if (width < 1) fail(TSR_INVALID_ARGUMENT, "option \"width\" must be above 0, not ", width);
   chain_.add(make_linear(setup.host, needed_width(setup.options, "linear"), width, setup.options.flag("bias", true)),
              "");
 }
@@ -91,7 +91,7 @@ LayerNorm::LayerNorm(const Setup& setup) : ChainLayer(setup, "layer_norm", neede
 BatchNorm::BatchNorm(const Setup& setup) : ChainLayer(setup, "batch_norm", needed_width(setup.options, "batch_norm")) {
   const double eps = positive(setup.options, "batch_norm", "eps", 1e-5);
   const double momentum = positive(setup.options, "batch_norm", "momentum", 0.1);
-  if (momentum > 1) fail(TSR_INVALID_ARGUMENT, "batch_norm: option \"momentum\" must not be above 1, not ", momentum);
+  if (momentum > 1) fail(TSR_INVALID_ARGUMENT, "option \"momentum\" must not be above 1, not ", momentum);
   chain_.add(make_batch_norm(needed_width(setup.options, "batch_norm"), eps, momentum), "");
 }
 
@@ -106,7 +106,7 @@ Softmax::Softmax(const Setup& setup) : ChainLayer(setup, "softmax", needed_width
 AnyMlp::AnyMlp(const Setup& setup, const MlpLayers& shape) : ChainLayer(setup, "mlp", shape.input()) {
   if (shape.norm() == "batch") {
     fail(TSR_INVALID_ARGUMENT,
-         "mlp: batch norm adds up over the ranks, which costs every mlp: take the layer \"mlp_batch_norm\"");
+         "batch norm adds up over the ranks, which costs every mlp: take the layer \"mlp_batch_norm\"");
   }
   add_mlp(chain_, setup.host, shape, "");
 }

@@ -109,7 +109,7 @@ void Hadamard::compute_back(const ModuleCall& call) {
 Matmul::Matmul(const tessera::sdk::Setup& setup)
     : loops_(*choose_loops().of_rows), dim_(setup.options.integer("dim", 0)) {
   tessera::sdk::joined_width(setup.options);
-  if (dim_ < 1) fail(TSR_INVALID_ARGUMENT, "matmul: option \"dim\" must say which dimension is summed over, above 0");
+  if (dim_ < 1) fail(TSR_INVALID_ARGUMENT, "option \"dim\" must say which dimension is summed over, above 0");
 }
 
 Matmul::Shape Matmul::shape_of(std::span<const int64_t> widths) const {
@@ -170,7 +170,7 @@ Fm::Fm(const tessera::sdk::Setup& setup)
     : host_(setup.host),
       dim_(setup.options.integer("dim", 1)),
       joined_(setup.host, "fm", tessera::sdk::joined_width(setup.options)) {
-  if (dim_ < 1) fail(TSR_INVALID_ARGUMENT, "fm: option \"dim\" must be above 0, not ", dim_);
+  if (dim_ < 1) fail(TSR_INVALID_ARGUMENT, "option \"dim\" must be above 0, not ", dim_);
   check_width(joined_.width());
 }
 

@@ -12,7 +12,7 @@ std::unique_ptr<tessera::sdk::Module> make_cross(const tessera::sdk::Setup& setu
   if (kind == "vector") return std::make_unique<VectorCross>(setup);
   if (kind == "mixture") return std::make_unique<MixtureCross>(setup);
   if (kind != "" && kind != "full" && kind != "low_rank") {
-    tessera::sdk::fail(TSR_INVALID_ARGUMENT, "cross: option \"kind\" is \"", kind,
+    tessera::sdk::fail(TSR_INVALID_ARGUMENT, "option \"kind\" is \"", kind,
                        "\", but must be full, low_rank, vector or mixture");
   }
   return std::make_unique<MatrixCross>(setup);
@@ -147,8 +147,8 @@ VectorCross::VectorCross(const tessera::sdk::Setup& setup)
       joined_(setup.host, "cross", setup.options.integer("width", tessera::sdk::joined_width(setup.options))),
       layers_(setup.options.integer("layers", 3)) {
   const int64_t width = joined_.width();
-  if (width < 1) tessera::sdk::fail(TSR_INVALID_ARGUMENT, "cross: option \"inputs\" must list its inputs' widths");
-  if (layers_ < 1) tessera::sdk::fail(TSR_INVALID_ARGUMENT, "cross: option \"layers\" must be above 0, not ", layers_);
+  if (width < 1) tessera::sdk::fail(TSR_INVALID_ARGUMENT, "option \"inputs\" must list its inputs' widths");
+  if (layers_ < 1) tessera::sdk::fail(TSR_INVALID_ARGUMENT, "option \"layers\" must be above 0, not ", layers_);
   for (int64_t k = 0; k < layers_; ++k) {
     parameters_.push_back({std::to_string(k) + ".weight", {width}, tessera::sdk::xavier_normal(1, width)});
     parameters_.push_back({std::to_string(k) + ".bias", {width}});

@@ -11,7 +11,7 @@ Activation expert_activation(tessera::sdk::Options& options) {
   if (name == "relu") return Activation::kRelu;
   if (name == "sigmoid") return Activation::kSigmoid;
   if (name == "tanh") return Activation::kTanh;
-  fail(TSR_INVALID_ARGUMENT, "cross: option \"activation\" is \"", name, "\", but must be relu, sigmoid or tanh");
+  fail(TSR_INVALID_ARGUMENT, "option \"activation\" is \"", name, "\", but must be relu, sigmoid or tanh");
 }
 
 }  // namespace
@@ -26,10 +26,10 @@ MixtureCross::MixtureCross(const tessera::sdk::Setup& setup)
       stacked_(experts_ * rank_),
       f_(expert_activation(setup.options)),
       joined_(setup.host, "cross", width_) {
-  if (width_ < 1) fail(TSR_INVALID_ARGUMENT, "cross: option \"inputs\" must list its inputs' widths");
+  if (width_ < 1) fail(TSR_INVALID_ARGUMENT, "option \"inputs\" must list its inputs' widths");
   if (layers_ < 1 || experts_ < 1 || rank_ < 1) {
-    fail(TSR_INVALID_ARGUMENT, "cross: options \"layers\", \"experts\" and \"rank\" must be above 0, not ", layers_,
-         ", ", experts_, " and ", rank_);
+    fail(TSR_INVALID_ARGUMENT, "options \"layers\", \"experts\" and \"rank\" must be above 0, not ", layers_, ", ",
+         experts_, " and ", rank_);
   }
   for (int64_t k = 0; k < layers_; ++k) {
     const std::string name = std::to_string(k);

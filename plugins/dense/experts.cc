@@ -75,8 +75,8 @@ Experts::Experts(const Setup& setup)
     : Branches(setup), joined_(setup.host, "experts", needed_width(setup.options, "experts")) {
   const MlpLayers shape(setup.options);
   const int64_t count = setup.options.integer("experts", 4);
-  if (count < 1) fail(TSR_INVALID_ARGUMENT, "experts: option \"experts\" must be above 0, not ", count);
-  if (shape.norm() == "batch") fail(TSR_UNIMPLEMENTED, "experts: option \"norm\" must be none or layer");
+  if (count < 1) fail(TSR_INVALID_ARGUMENT, "option \"experts\" must be above 0, not ", count);
+  if (shape.norm() == "batch") fail(TSR_UNIMPLEMENTED, "option \"norm\" must be none or layer");
   for (int64_t e = 0; e < count; ++e) {
     Chain chain(setup.host);
     add_mlp(chain, setup.host, shape, std::to_string(e) + ".");
@@ -122,7 +122,7 @@ void Experts::backward(const ModuleCall& call, tsr_module_context* context) {
 
 Projection::Projection(const Setup& setup)
     : Branches(setup), widths_(listed_inputs(setup, "projection")), width_(setup.options.integer("width", 0)) {
-  if (width_ < 1) fail(TSR_INVALID_ARGUMENT, "projection: option \"width\" must say to which width, above 0");
+  if (width_ < 1) fail(TSR_INVALID_ARGUMENT, "option \"width\" must say to which width, above 0");
   const bool bias = setup.options.flag("bias", false);
   for (size_t i = 0; i < widths_.size(); ++i) {
     Chain chain(setup.host);
@@ -171,7 +171,7 @@ Gate::Gate(const Setup& setup)
   Chain chain(setup.host);
   int64_t number = 0;
   for (const int64_t hidden : setup.options.integers("hidden", {})) {
-    if (hidden < 1) fail(TSR_INVALID_ARGUMENT, "gate: option \"hidden\" must list widths above 0, not ", hidden);
+    if (hidden < 1) fail(TSR_INVALID_ARGUMENT, "option \"hidden\" must list widths above 0, not ", hidden);
     chain.add(make_linear(setup.host, from, hidden, true), std::to_string(number++) + ".");
     chain.add(make_activation(setup.host, "gate", "relu", hidden), "");
     from = hidden;

@@ -506,7 +506,7 @@ TEST(Layers, RefusalsSayWhatToDo) {
       {"activation", R"({"inputs": [2], "kind": "rely"})", "there is no activation \"rely\": take none, relu"},
       {"mlp", R"({"inputs": [2], "widths": [3], "norm": "batch"})", "take the layer \"mlp_batch_norm\""},
       {"mlp", R"({"inputs": [2], "widths": [3], "dropout": 1})", "at least 0 and below 1, not 1"},
-      {"mlp", R"({"inputs": [2], "width": [3]})", "must list the input's width and at least one layer's"},
+      {"mlp", R"({"inputs": [2], "width": [3]})", "must list the width of each layer's output"},
       {"cross", R"({"inputs": [2], "kind": "lowrank"})", "must be full, low_rank, vector or mixture"},
       {"dropout", R"({"inputs": [2], "rate": -0.1})", "at least 0 and below 1"},
       {"target_attention", R"({"inputs": [2, 3]})", "which are equal"},

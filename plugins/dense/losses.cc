@@ -86,8 +86,7 @@ void SquaredError::compute_back(const ModuleCall& call) {
 SampledSoftmax::SampledSoftmax(const tessera::sdk::Setup& setup) : host_(setup.host) {
   tessera::sdk::joined_width(setup.options);
   const double temperature = setup.options.number("temperature", 1);
-  if (!(temperature > 0))
-    fail(TSR_INVALID_ARGUMENT, "sampled_softmax: option \"temperature\" must be above 0, not ", temperature);
+  if (!(temperature > 0)) fail(TSR_INVALID_ARGUMENT, "option \"temperature\" must be above 0, not ", temperature);
   scale_ = static_cast<float>(1 / temperature);
 }
 

@@ -97,14 +97,13 @@ void MaxPooling::pool_back(int64_t count, int64_t width, const float* rows, cons
 
 PositionWeights::PositionWeights(const tessera::sdk::Setup& setup)
     : SequenceLayer(setup, "position_weights"), max_length_(setup.options.integer("max_length", 0)) {
-  if (max_length_ < 1)
-    fail(TSR_INVALID_ARGUMENT, "position_weights: option \"max_length\" must say how long a sequence may be, above 0");
+  if (max_length_ < 1) fail(TSR_INVALID_ARGUMENT, "option \"max_length\" must say how long a sequence may be, above 0");
   parameters_.push_back({"position_weight", {max_length_}, tessera::sdk::constant(1)});
 }
 
 void PositionWeights::check_length(int64_t count) const {
   if (count > max_length_) {
-    fail(TSR_INVALID_ARGUMENT, "position_weights: a sequence has ", count, " rows, but \"max_length\" is ", max_length_,
+    fail(TSR_INVALID_ARGUMENT, "a sequence has ", count, " rows, but \"max_length\" is ", max_length_,
          ": truncate the lists or raise it");
   }
 }
@@ -133,13 +132,13 @@ TargetAttention::TargetAttention(const tessera::sdk::Setup& setup)
   const std::vector<int64_t> inputs = setup.options.integers("inputs", {});
   if (inputs.size() != 2 || inputs[0] != inputs[1] || inputs[0] < 1) {
     fail(TSR_INVALID_ARGUMENT,
-         "target_attention: option \"inputs\" must list the widths of its target and of its sequence, which are equal");
+         "option \"inputs\" must list the widths of its target and of its sequence, which are equal");
   }
   width_ = inputs[0];
   const std::string activation = setup.options.string("activation", "sigmoid");
   int64_t from = 4 * width_, number = 0;
   for (const int64_t width : setup.options.integers("widths", {64})) {
-    if (width < 1) fail(TSR_INVALID_ARGUMENT, "target_attention: option \"widths\" must be above 0, not ", width);
+    if (width < 1) fail(TSR_INVALID_ARGUMENT, "option \"widths\" must be above 0, not ", width);
     const std::string name = std::to_string(number++) + ".";
     chain_.add(make_linear(host_, from, width, true), name);
     chain_.add(make_activation(host_, "target_attention", activation, width), name + "activation.");

@@ -274,9 +274,11 @@ TEST_F(WrongGraphs, AreRefusedBeforeDataIsRead) {
                  AllOf(HasSubstr("the layer \"deep\" takes \"c2\""), HasSubstr("no input of the model")));
   expect_refused(all, "name = \"deep\"", "name = \"cross\"", HasSubstr("a second [[layer]] is named \"cross\""));
   expect_refused(all, "name = \"deep\"", "name = \"c0\"", HasSubstr("the layer \"c0\" is called like an input"));
-  expect_refused(all, "type = \"linear\"", "type = \"linaer\"", AllOf(HasSubstr("\"linaer\""), HasSubstr("linear")));
+  expect_refused(all, "type = \"linear\"", "type = \"linaer\"", HasSubstr("\"linaer\"; the nearest is \"linear\""));
   expect_refused(all, "loss = \"mse\"", "loss = \"mse_\"",
-                 AllOf(HasSubstr("the loss of head \"helper\""), HasSubstr("\"mse_\""), HasSubstr("\"mse\"")));
+                 AllOf(HasSubstr("the loss of head \"helper\""), HasSubstr("\"mse_\"; the nearest is \"mse\"")));
+  expect_refused(all, "loss = \"mse\"", "loss = \"binary_crossentropy\"",
+                 HasSubstr("there is no loss \"binary_crossentropy\"; the nearest is \"binary_cross_entropy\""));
   expect_refused(all, "type = \"linear\"", "typ = \"linear\"", AllOf(HasSubstr("\"typ\""), HasSubstr("\"type\"")));
   expect_refused(all, "input = \"aside\"", "input = \"deep\"", HasSubstr("\"aside\" leads to no head"));
   expect_refused(all, "embedding_dim = 8", "embedding_dim = 8\ntype = \"dlrm\"", HasSubstr("model.type is \"dlrm\""));
@@ -296,6 +298,7 @@ options = { widths = [1] })",
                  R"(["cross", "deep"]
 options = { widths = [2] })",
                  HasSubstr("the head \"click\" takes \"top\", which has 2 values per sample"), kMetaAlone);
+  expect_refused(all, "widths = [1]", "width = [1]", HasSubstr("): mlp: option \"widths\" must list"), kMetaAlone);
   expect_refused(all, "loss = \"mse\"", "loss = \"dropout\"", HasSubstr("\"dropout\" is no loss"), kMetaAlone);
   expect_refused(kGraphJob + "[data2]\n", "[data2]", "", HasSubstr("model.bottom_mlp must end with"), kMetaAlone);
   expect_refused(all, "name = \"c2\"\n", "name = \"c4\"\nfeatures = [\"film\"]\n[[table]]\nname = \"c2\"\n",
@@ -317,7 +320,7 @@ TEST_F(WrongGraphs, WrongSettingsAreRefusedBeforeSamplesAreRead) {
   const auto expect_setting = [&](const std::string& lines, const std::string& sentence) {
     expect_refused(all, "[data]\n", lines + "\n[data]\n", HasSubstr(sentence), kMetaAlone);
   };
-  expect_setting("[dense_optimizer]\nname = \"adma\"", "adma");
+  expect_setting("[dense_optimizer]\nname = \"adma\"", "\"adma\"; the nearest is \"adam\"");
   expect_setting("[dense_optimizer]\nname = \"sgd\"\nbeta1 = 0.5", "dense_optimizer.beta1 = 0.5 has no effect");
   expect_setting("[schedule]\ndense = \"cosin\"", "the nearest is \"cosine\"");
   expect_setting("[schedule]\ntables = [\"cosine\", \"linear?steps=5\"]", "only the last stage may leave out steps");

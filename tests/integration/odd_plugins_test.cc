@@ -125,7 +125,7 @@ TEST_F(OddJob, OptionsOfShardersStandInTheConfig) {
   EXPECT_THAT(run({"plan", "--set", "table_defaults.sharding=test.odd?shfit=5"}).output,
               HasSubstr("test.odd: unknown option \"shfit\""));
   const Finished absent = run({"plan", "--set", "table_defaults.sharding=test.od?shift=5"});
-  EXPECT_THAT(absent.output, HasSubstr("table c0: no plugin provides tessera.sharder/1 \"test.od\": there are"));
+  EXPECT_THAT(absent.output, HasSubstr("table c0: no plugin provides tessera.sharder/1 \"test.od\"; the nearest is"));
 }
 
 TEST_F(OddJob, AWrongSharderEndsTheJob) {

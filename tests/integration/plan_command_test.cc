@@ -91,10 +91,10 @@ TEST_F(PlanCommand, ShowsThePlanThatTrainTakes) {
 }
 
 TEST_F(PlanCommand, RefusesPartsThatTrainRefuses) {
-  expect_both_refused({"--set", "job.kernel=nonsense"}, HasSubstr("\"nonsense\": there are \""));
-  expect_both_refused({"--set", "comm.backend=nonsense"}, HasSubstr("\"nonsense\": there are \""));
+  expect_both_refused({"--set", "job.kernel=nonsense"}, HasSubstr("\"nonsense\"; the nearest is \""));
+  expect_both_refused({"--set", "comm.backend=nonsense"}, HasSubstr("\"nonsense\"; the nearest is \""));
   expect_both_refused({"--set", "table.b.optimizer={name=\"nonsense\"}"},
-                      AllOf(HasSubstr("table b: "), HasSubstr("\"nonsense\": there are \"")));
+                      AllOf(HasSubstr("table b: "), HasSubstr("\"nonsense\"; the nearest is \"")));
   expect_both_refused({"--set", "table.b.optimizer.weight_decay=0.1"},
                       AllOf(HasSubstr("table b: "), HasSubstr("\"weight_decay_mode\" is none: set it to l2")));
 }

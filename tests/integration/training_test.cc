@@ -244,8 +244,10 @@ TEST_F(WrongJobs, KeysAndValues) {
 }
 
 TEST_F(WrongJobs, PartsAndTheirOptions) {
-  expect_refused(kConfig, {"--set", "table_defaults.kernel=foo"},
-                 AllOf(HasSubstr("there is no compute kernel \"foo\"; there are dense, fused"), HasSubstr("table ")));
+  expect_refused(
+      kConfig, {"--set", "table_defaults.kernel=foo"},
+      AllOf(HasSubstr("there is no compute kernel \"foo\"; the nearest is \"fused\", and there are dense, fused"),
+            HasSubstr("table ")));
   expect_refused(kConfig, {"--set", "table_defaults.kernels=[\"fused\",\"fuse\"]"},
                  HasSubstr("there is no compute kernel \"fuse\""));
   expect_refused(kConfig, {"--set", "dense_optimizer.name=adagrad", "--set", "dense_optimizer.momentum=0.9"},

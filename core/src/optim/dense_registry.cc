@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tessera/optim.h"
+#include "tessera/sdk/nearest.h"
 
 namespace tessera {
 namespace {
@@ -136,15 +137,17 @@ std::vector<std::string> dense_optimizer_names() {
 }
 
 KeyedOptimizerPtr make_dense_optimizer(const DenseOptimizerSpec& spec, ParameterList parameters) {
-  std::string known;
   for (const Entry& entry : kEntries) {
     if (spec.name == entry.name || spec.name == entry.class_name) {
       Reader reader(spec);
       return entry.make(reader, std::move(parameters));
     }
-    known += cat(known.empty() ? "" : ", ", entry.name);
   }
-  fail(Code::kNotFound, "there is no dense optimizer \"", spec.name, "\"; there are: ", known);
+  const std::vector<std::string> known = dense_optimizer_names();
+  std::string all;
+  for (const std::string& name : known) all += (all.empty() ? "" : ", ") + name;
+  fail(Code::kNotFound, "there is no dense optimizer \"", spec.name, "\"; the nearest is \"",
+       sdk::nearest_name(spec.name, known), "\", and there are ", all);
 }
 
 }  // namespace tessera

@@ -476,9 +476,10 @@ TEST_F(KernelsThatServe, AreAskedByNameAndByWhatTheySupport) {
 TEST_F(KernelsThatServe, ErrorsAreThoseOfAJob) {
   PlannerOptions options;
   options.topology = Topology::of(2);
-  EXPECT_THAT(planned(options, film("sgd_of_old")), HasSubstr("\"sgd_of_old\": there are"));
+  EXPECT_THAT(planned(options, film("sgd_of_old")), HasSubstr("\"sgd_of_old\"; the nearest is"));
   options.kernel = "nonsense";
-  EXPECT_THAT(planned(options, film("adam")), AllOf(HasSubstr("\"nonsense\": there are"), HasSubstr("\"reference\"")));
+  EXPECT_THAT(planned(options, film("adam")),
+              AllOf(HasSubstr("\"nonsense\"; the nearest is"), HasSubstr("\"reference\"")));
   options.kernel = "reference";
   options.topology = Topology::of(2, 2, "cuda");
   EXPECT_THAT(planned(options, film("adam")), HasSubstr("kernel \"reference\" does not run on cuda"));

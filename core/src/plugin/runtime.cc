@@ -15,6 +15,7 @@
 #include "plugin/part_name.h"
 #include "plugin/search_path.h"
 #include "tessera/abi/device.h"
+#include "tessera/sdk/nearest.h"
 
 namespace tessera {
 namespace {
@@ -243,7 +244,8 @@ Candidate* Runtime::Impl::named(const std::string& kind, const std::string& id) 
   }
   const std::vector<std::string> known = ids(kind);
   if (known.empty()) fail(Code::kNotFound, "no plugin provides ", kind, " \"", id, "\": searched ", joined(searched));
-  fail(Code::kNotFound, "no plugin provides ", kind, " \"", id, "\": there are ", joined(known, "\""));
+  fail(Code::kNotFound, "no plugin provides ", kind, " \"", id, "\"; the nearest is \"", sdk::nearest_name(id, known),
+       "\", and there are ", joined(known, "\""));
 }
 
 Candidate* Runtime::Impl::best(const std::string& kind, const std::function<bool(const tsr_component&)>& suits) {

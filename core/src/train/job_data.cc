@@ -8,6 +8,7 @@
 #include "tessera/abi/collective.h"
 #include "tessera/abi/optimizer.h"
 #include "tessera/abi/sharder.h"
+#include "tessera/sdk/nearest.h"
 
 namespace tessera {
 
@@ -18,7 +19,8 @@ void check_compute_kernels(const std::vector<std::string>& known, const std::vec
     if (std::find(known.begin(), known.end(), compute_kernel_name(kernel).name) != known.end()) return;
     std::string all;
     for (const std::string& k : known) all += (all.empty() ? "" : ", ") + k;
-    fail(Code::kInvalidArgument, "table ", t.name, ": there is no compute kernel \"", kernel, "\"; there are ", all);
+    fail(Code::kInvalidArgument, "table ", t.name, ": there is no compute kernel \"", kernel, "\"; the nearest is \"",
+         sdk::nearest_name(kernel, known), "\", and there are ", all);
   };
   for (const TableConfig& t : tables) {
     if (t.kernels.empty() && t.kernel != "auto") check(t, t.kernel);

@@ -57,6 +57,19 @@ std::vector<GraphInput> expected_inputs(const Config& config) {
   return out;
 }
 
+void check_loss(const Runtime& runtime, const HeadSpec& head) {
+  if (head.loss == kOwnLoss || computes_layer(runtime, head.loss, nullptr)) return;
+  std::vector<std::string> known = runtime.ids(TSR_MODULE_KIND);
+  known.emplace_back(kOwnLoss);
+  try {
+    if (sdk::nearest_name(head.loss, known) == kOwnLoss)
+      fail(Code::kNotFound, "there is no loss \"", head.loss, "\"; the nearest is \"", kOwnLoss, '"');
+    (void)runtime.component(TSR_MODULE_KIND, head.loss);
+  } catch (const Error& e) {
+    throw Error(e.code(), cat("the loss of head \"", head.name, "\": ", e.what()));
+  }
+}
+
 // Names alone. A table's is known where the config lists tables.
 void check_names(const Runtime& runtime, const Config& config) {
   ModelGraph graph;
@@ -66,15 +79,7 @@ void check_names(const Runtime& runtime, const Config& config) {
   for (const LayerSpec& layer : graph.layers) {
     if (!computes_layer(runtime, layer.type, nullptr)) (void)runtime.component(TSR_MODULE_KIND, layer.type);
   }
-  for (const HeadSpec& head : graph.heads) {
-    if (head.loss != kOwnLoss && !computes_layer(runtime, head.loss, nullptr)) {
-      try {
-        (void)runtime.component(TSR_MODULE_KIND, head.loss);
-      } catch (const Error& e) {
-        throw Error(e.code(), cat("the loss of head \"", head.name, "\": ", e.what()));
-      }
-    }
-  }
+  for (const HeadSpec& head : graph.heads) check_loss(runtime, head);
 }
 
 }  // namespace

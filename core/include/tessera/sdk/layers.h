@@ -125,14 +125,15 @@ class MlpLayers {
     if (widths_.size() == 1) widths_.insert(widths_.end(), outputs.begin(), outputs.end());
     if (widths_.size() < 2 || *std::min_element(widths_.begin(), widths_.end()) < 1) {
       fail(TSR_INVALID_ARGUMENT,
-           "mlp: option \"layers\" must list the input's width and at least one layer's, all above 0");
+           "option \"widths\" must list the width of each layer's output, one at least, all above ",
+           "0; without \"inputs\", \"layers\" lists the input's width in front of them");
     }
     if (joined > 0 && joined != input())
-      fail(TSR_INVALID_ARGUMENT, "mlp: \"layers\" begins with ", input(), ", but \"inputs\" have ", joined, " values");
+      fail(TSR_INVALID_ARGUMENT, "\"layers\" begins with ", input(), ", but \"inputs\" have ", joined, " values");
     if (!(dropout_ >= 0 && dropout_ < 1))
-      fail(TSR_INVALID_ARGUMENT, "mlp: option \"dropout\" must be at least 0 and below 1, not ", dropout_);
+      fail(TSR_INVALID_ARGUMENT, "option \"dropout\" must be at least 0 and below 1, not ", dropout_);
     if (norm_ != "none" && norm_ != "layer" && norm_ != "batch")
-      fail(TSR_INVALID_ARGUMENT, "mlp: option \"norm\" is \"", norm_, "\", but must be none, layer or batch");
+      fail(TSR_INVALID_ARGUMENT, "option \"norm\" is \"", norm_, "\", but must be none, layer or batch");
     for (size_t k = 0; k < count(); ++k) {
       parameters_.push_back({std::to_string(k) + ".weight", {out(k), in(k)}, xavier_normal(out(k), in(k))});
       parameters_.push_back({std::to_string(k) + ".bias", {out(k)}});
@@ -236,15 +237,15 @@ class CrossLayers {
     const std::string kind = options.string("kind", low_rank_ > 0 ? "low_rank" : "full");
     const int64_t rank = options.integer("rank", kind == "low_rank" && low_rank_ == 0 ? 64 : low_rank_);
     if (kind == "low_rank") {
-      if (rank < 1) fail(TSR_INVALID_ARGUMENT, "cross: option \"rank\" must be above 0, not ", rank);
+      if (rank < 1) fail(TSR_INVALID_ARGUMENT, "option \"rank\" must be above 0, not ", rank);
       low_rank_ = rank;
     } else if (kind != "full") {
       fail(kind == "vector" || kind == "mixture" ? TSR_UNIMPLEMENTED : TSR_INVALID_ARGUMENT, "cross: kind \"", kind,
            "\" is not computed here: full and low_rank are everywhere, vector and mixture on the CPU");
     }
-    if (width_ < 1) fail(TSR_INVALID_ARGUMENT, "cross: option \"width\" must give the input's width, above 0");
-    if (layers_ < 1) fail(TSR_INVALID_ARGUMENT, "cross: option \"layers\" must be above 0, not ", layers_);
-    if (low_rank_ < 0) fail(TSR_INVALID_ARGUMENT, "cross: option \"low_rank\" must be 0 or above, not ", low_rank_);
+    if (width_ < 1) fail(TSR_INVALID_ARGUMENT, "option \"width\" must give the input's width, above 0");
+    if (layers_ < 1) fail(TSR_INVALID_ARGUMENT, "option \"layers\" must be above 0, not ", layers_);
+    if (low_rank_ < 0) fail(TSR_INVALID_ARGUMENT, "option \"low_rank\" must be 0 or above, not ", low_rank_);
     for (int64_t k = 0; k < layers_; ++k) {
       const std::string name = std::to_string(k);
       if (low_rank_ > 0)
