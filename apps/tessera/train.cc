@@ -52,7 +52,7 @@ bool parse_train_arguments(const std::vector<std::string>& args, TrainArguments*
   add("keep", po::value(&out->job.keep)->value_name("N")->default_value(out->job.keep),
       "how many checkpoints stay in --save DIR");
   add("save-best", po::value(&out->job.save_best)->value_name("DIR"),
-      "keep the checkpoint there that validated best: validation.monitor in the config");
+      "keep the checkpoint there that validated best (validation.monitor in the config), and test that one at the end");
   add("load", po::value(&out->job.load)->value_name("DIR"),
       "continue from a checkpoint, under any plan and number of ranks");
   add("resume", po::bool_switch(&out->job.resume),
@@ -202,7 +202,9 @@ void evaluate_and_report(TrainJob& job, const ProcessGroup& group, const Config&
     print_training(report);
   }
   const bool tested = metrics.samples > 0;
-  std::printf("%s\n", tested ? cat("test: ", metrics_text(metrics, 4)).c_str() : "there are no test rows");
+  const bool last = job.tested_step() == job.first_step() + job.steps_done();
+  const std::string model = last ? "" : cat(" of step ", job.tested_step(), ", which validated best");
+  std::printf("%s\n", tested ? cat("test", model, ": ", metrics_text(metrics, 4)).c_str() : "there are no test rows");
   if (!config.report.json.empty()) write_report(config.report.json, report);
   if (!a.html.empty()) write_html(a.html, train_page(report));
 }

@@ -325,6 +325,7 @@ TEST_F(WrongGraphs, WrongSettingsAreRefusedBeforeSamplesAreRead) {
   expect_setting("[schedule]\ndense = \"cosin\"", "the nearest is \"cosine\"");
   expect_setting("[schedule]\ntables = [\"cosine\", \"linear?steps=5\"]", "only the last stage may leave out steps");
   expect_setting("[validation]\npatience = 2", "validation.patience needs rows to validate on");
+  expect_setting("[validation]\nfraction = 0.1\nevery_steps = 5\nevery_epochs = 0.5", "validation.every_epochs = 0.5");
   expect_setting("[validation]\nfraction = 0.1\nmonitor = \"acu\"", "there is no metric \"acu\" here");
   expect_setting("[metrics]\nnames = \"gauc?key=c9\"", "a metric by \"c9\", which is no column of ids");
   expect_refused(all, "[table_defaults]\n", "[table_defaults]\nsharding = \"row_wies\"\n",

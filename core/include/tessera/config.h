@@ -168,6 +168,7 @@ struct ValidationConfig {
   double fraction = 0;
   std::string split = "random";
   int64_t every_steps = 0;
+  double every_epochs = 1;
   std::string monitor;
   int64_t patience = 0;
   double min_delta = 0;

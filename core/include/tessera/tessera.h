@@ -410,9 +410,9 @@ typedef struct tsr_train_options {
   void* user;
 } tsr_train_options;
 
-/* Collective: reads the data, plans, trains, evaluates on the test part. `group` NULL: this rank alone. `report`: JSON,
- * what `tessera train` writes to report.json, and "stopped", whether `watch` ended it; on every rank.
- * TSR_INVALID_ARGUMENT, ...: what in config or data cannot be. An error on one rank aborts the group. */
+/* Collective: reads the data, plans, trains, evaluates on the test part, with `save_best` the best model. `group` NULL:
+ * this rank alone. `report`: JSON, what `tessera train` writes to report.json, and "stopped", whether `watch` ended it;
+ * on every rank. TSR_INVALID_ARGUMENT, ...: what in config or data cannot be. An error on one rank aborts the group. */
 tsr_code tsr_train(const tsr_runtime* runtime, tsr_process_group* group, const tsr_train_options* options,
                    tsr_text** report, tsr_error* err);
 

@@ -115,8 +115,10 @@ class TrainJob {
   const std::vector<TrainValidation>& validations() const { return validations_; }
   int64_t steps_done() const { return loop_ ? loop_->steps_done() : 0; }  // in this run
 
-  // Of the test part, by metrics.names.
+  // Of the test part, by metrics.names. With options.save_best of the model that validated best, which is the trainer's
+  // from then on; else of the one that training ended with.
   MetricValues evaluate();
+  int64_t tested_step() const { return tested_step_; }  // of evaluate(): the model's steps in all
   // The one of them that validation.monitor means; empty without a validation.
   const std::string& monitor() const { return monitor_; }
   // Without a value, as for report() of a job that was stopped.
@@ -142,6 +144,7 @@ class TrainJob {
   void start();
   void after_step(const StepEnd& end, const TrainWatch& watch);
   void keep_for_validation();
+  void take_best();
   bool validation_due(const StepEnd& end) const;
   void validate(int64_t step, const TrainWatch& watch);
   MetricValues evaluate_on(const Samples& samples);
@@ -176,7 +179,7 @@ class TrainJob {
   std::vector<std::string> passed_over_;
   std::string fingerprint_;  // of the data
   std::vector<std::string> start_notes_;
-  int64_t first_step_ = 0, steps_ = 0, per_epoch_ = 0;
+  int64_t first_step_ = 0, steps_ = 0, per_epoch_ = 0, tested_step_ = 0;
   std::unique_ptr<Trace> trace_, input_trace_;  // of the steps, and of the thread that takes batches in
   std::unique_ptr<TrainLoop> loop_;
   bool ahead_ = false;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "checkpoint/directory.h"
 #include "config/json.h"
 #include "data/hold_out.h"
 #include "distributed/stopwatch.h"
@@ -88,7 +89,11 @@ void check_keys(const HeadMetrics& metrics, const std::vector<DataColumn>& colum
 void check_settings(const Config& config, const TrainJobOptions& options) {
   (void)make_dense_optimizer(dense_spec(config.dense_optimizer), {});
   for (const auto& stages : {config.schedule.tables, config.schedule.dense}) (void)LearningRateSchedule(stages, 1);
-  if (config.validation.fraction == 0 && (!options.save_best.empty() || config.validation.patience > 0))
+  const ValidationConfig& v = config.validation;
+  if (v.every_steps > 0 && v.every_epochs != ValidationConfig().every_epochs)
+    fail(Code::kInvalidArgument, "validation.every_epochs = ", v.every_epochs,
+         " has no effect beside validation.every_steps: leave one of them out");
+  if (v.fraction == 0 && (!options.save_best.empty() || v.patience > 0))
     fail(Code::kInvalidArgument, options.save_best.empty() ? "validation.patience" : "--save-best",
          " needs rows to validate on: set validation.fraction");
 }
@@ -303,8 +308,12 @@ void TrainJob::after_step(const StepEnd& end, const TrainWatch& watch) {
 
 bool TrainJob::validation_due(const StepEnd& end) const {
   if (validation_.size() == 0 || ended_early_) return false;
-  const int64_t every = config_.validation.every_steps > 0 ? config_.validation.every_steps : per_epoch_;
-  return end.step == steps_ || end.step % every == 0;  // none delays the save that a signal asks for
+  if (end.step == steps_) return true;  // none delays the save that a signal asks for
+  const ValidationConfig& v = config_.validation;
+  const double every = v.every_steps > 0 ? static_cast<double>(v.every_steps)
+                                         : std::max(1.0, v.every_epochs * static_cast<double>(per_epoch_));
+  const double place = std::round(static_cast<double>(end.step) / every);
+  return place > 0 && std::llround(place * every) == end.step;  // the nearest step to each multiple
 }
 
 void TrainJob::validate(int64_t step, const TrainWatch& watch) {
@@ -349,8 +358,20 @@ bool TrainJob::takes_ahead() const {
   return config_.job.pipeline ? *config_.job.pipeline : can_work_ahead(*group_);
 }
 
+// The checkpoint in save_best is this job's where it says the same of what was best: it may be of an earlier run.
+void TrainJob::take_best() {
+  tested_step_ = first_step_ + steps_done();
+  if (options_.save_best.empty() || !checkpoint::has_checkpoint(options_.save_best)) return;
+  const SavedRun best = SavedRun::from_progress(saved_progress(options_.save_best), options_.save_best);
+  if (!best.scores || best.scores->monitor != monitor_ || best.scores->least != scores_->least()) return;
+  if (best.step == tested_step_) return;
+  load_checkpoint(options_.save_best, trainer_->parallel(), trainer_->dense_optimizer());
+  tested_step_ = best.step;
+}
+
 MetricValues TrainJob::evaluate() {
   Stopwatch watch;
+  take_best();
   if (data_.test_rows() == 0) return metrics_.values();
   MetricValues metrics = evaluate_on(data_.test);
   watch.lap(evaluate_seconds_, "evaluate");

@@ -149,6 +149,7 @@ std::string TrainReport::text(const MetricValues& metrics) {
   for (const auto& [name, value] : job_.training_) out["train"]["metrics"][name] = value;
   out["test"] = metrics_json(metrics);
   out["test"]["seconds"] = job_.evaluate_seconds_;
+  out["test_step"] = job_.tested_step_;
   if (!job_.validations_.empty()) out["validations"] = validations();
   out["stages"] = stages();
   out["seconds_to_first_step"] = job_.first_step_seconds_;

@@ -116,10 +116,46 @@ TEST_F(ValidatedJob, KeepsTheBest) {
     if (v.best) wanted = &v;
   }
   ASSERT_NE(wanted, nullptr);
+  ASSERT_LT(wanted->step, one->steps()) << "a later one is worse, or this tells nothing";
+  const MetricValues tested = one->evaluate();
+  EXPECT_EQ(one->tested_step(), wanted->step);
+  EXPECT_EQ(json::parse(one->report(tested)).at("test_step"), wanted->step);
   const auto again = job({.load = best, .max_steps = wanted->step}, {"validation.every_steps=1000"});
   EXPECT_EQ(again->first_step(), wanted->step);
   again->train({});
   EXPECT_EQ(again->steps_done(), 0);
+  EXPECT_EQ(again->evaluate().values, tested.values) << "the test is of the model in save_best";
+  EXPECT_EQ(again->tested_step(), wanted->step);
+}
+
+// A run that goes on and finds nothing better tests what the run before has kept; what is another's stays where it is.
+TEST_F(ValidatedJob, TestsTheBestOfTheRunBefore) {
+  const std::string saved = (folder_ / "saved").string(), best = (folder_ / "best").string();
+  const std::vector<std::string> settings = {"validation.every_steps=1", "validation.min_delta=10"};
+  job({.save = saved, .save_best = best, .max_steps = 2}, settings)->train({});
+  const auto rest = job({.save = saved, .resume = true, .save_best = best}, settings);
+  rest->train({});
+  (void)rest->evaluate();
+  EXPECT_EQ(rest->tested_step(), 1);
+  const auto other = job({.save_best = best, .max_steps = 0}, settings);
+  other->train({});
+  (void)other->evaluate();
+  EXPECT_EQ(other->tested_step(), 0);
+}
+
+TEST_F(ValidatedJob, ValidatesEveryPartOfAnEpoch) {
+  const auto steps_with = [&](const char* every) {
+    const auto one = job({}, {cat("validation.every_epochs=", every)});
+    one->train({});
+    std::vector<int64_t> out;
+    for (const TrainValidation& v : one->validations()) out.push_back(v.step);
+    return std::pair(out, one->steps());
+  };
+  EXPECT_THAT(steps_with("2").first, ElementsAre(20, 30)) << "and behind the last step";
+  const auto [quarters, steps] = steps_with("0.25");
+  ASSERT_EQ(steps, 30);
+  EXPECT_THAT(quarters, ElementsAre(3, 5, 8, 10, 13, 15, 18, 20, 23, 25, 28, 30));
+  EXPECT_EQ(steps_with("0.000001").first.size(), 30u);
 }
 
 TEST_F(ValidatedJob, KnowsWhatWasBestWhenItGoesOn) {
