@@ -336,6 +336,50 @@ TEST_F(CsvData, RowsComeInTheOrderOfAColumn) {
   EXPECT_EQ(error(path, kNumbered), folder_.file("a.csv") + ", row 3, column \"at\": there is no value to order by");
 }
 
+// Counted over all columns of a table and over the training rows alone; the others keep their order.
+TEST_F(CsvData, RareTextsAreAsUnseenOnes) {
+  const std::string path = "path = \"" +
+                           folder_.write("a.csv",
+                                         "click,x,film,seen\n1,0,Rare,Alien|Cube\n0,0,Alien,\n"
+                                         "1,0,Cube,Cube\n0,0,Brazil,Late\n0,0,Late,Brazil\n") +
+                           "\"\ntest_fraction = 0.2\n";
+  const std::string columns = R"(
+[[table]]
+name = "films"
+features = ["film", "seen"]
+[[column]]
+name = "click"
+as = "label"
+[[column]]
+name = "x"
+as = "dense"
+[[column]]
+name = ["film", "seen"]
+ids = "vocabulary"
+separator = "|"
+min_count = 2
+)";
+  const Dataset set = read(path, columns);
+  EXPECT_EQ(set.columns[0].rows, 3) << "Alien and Cube; Brazil and Late come in the test rows again";
+  Batch batch;
+  ASSERT_TRUE(BatchReader(set.train, {.batch = 8}).next(batch));
+  EXPECT_THAT(batch.sparse.values().to_vector<int32_t>(), ElementsAre(0, 1, 2, 0, 1, 2, 2, 0));
+  const Dataset again = read(path, "", set.encoding);
+  Batch test;
+  ASSERT_TRUE(BatchReader(again.test, {.batch = 8}).next(test));
+  EXPECT_THAT(test.sparse.values().to_vector<int32_t>(), ElementsAre(0, 0)) << "as a model's requests are encoded";
+  const auto replaced = [&](const std::string& from, const std::string& to) {
+    std::string out = columns;
+    return out.replace(out.find(from), from.size(), to);
+  };
+  EXPECT_THAT(error(path, replaced("[\"film\", \"seen\"]\nids = \"vocabulary\"",
+                                   "\"seen\"\nids = \"vocabulary\"\n[[column]]\nname = \"film\"\nids = "
+                                   "\"vocabulary\"")),
+              HasSubstr("share the vocabulary of table \"films\", but min_count is"));
+  EXPECT_THAT(error(path, replaced("ids = \"vocabulary\"", "ids = \"hash\"\nrows = 9")),
+              HasSubstr("has a min_count, which needs ids = \"vocabulary\""));
+}
+
 // Files that are in order each, called in another one: streamed, with a vocabulary of what is trained on alone.
 TEST_F(CsvData, FilesComeInTheOrderOfAColumn) {
   const auto write = [&](const std::string& name, int64_t from) {

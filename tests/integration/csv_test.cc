@@ -152,7 +152,7 @@ weighted = true
 TEST(CsvJob, DescribedByLookingAtTheFile) {
   const TestFolder folder;
   std::string text = clicks(3000);  // and a list, a number with many values, a text of its own in each row
-  std::string data = "label,\"weight, kg\",session,tags,person,film,price\n";
+  std::string data = "label,\"weight, kg\",session,tags,person,film,price,shop\n";
   std::istringstream lines(text);
   std::string line;
   std::getline(lines, line);
@@ -161,7 +161,7 @@ TEST(CsvJob, DescribedByLookingAtTheFile) {
     std::string click, price, person, film;
     std::getline(std::getline(std::getline(std::getline(fields, click, ','), price, ','), person, ','), film);
     data += cat(click, ",", i % 7 ? cat(i * 37 % 1000, ".5") : "", ",s", i, ",", i % 3 ? "new|cheap" : "old|new", ",",
-                person, ",", film, ",", price, "\n");
+                person, ",", film, ",", price, ",shop ", i < 2000 ? i % 100 : i, "\n");
   }
   const std::string path = folder.write("clicks.csv", data), job = folder.file("job.toml");
   const Finished described = run_tessera({"data", "describe", path, "--output", job});
@@ -169,7 +169,9 @@ TEST(CsvJob, DescribedByLookingAtTheFile) {
   const Config config = load_config(job);
   std::map<std::string, ColumnConfig> columns;
   for (const ColumnConfig& c : config.columns) columns[c.name.at(0)] = c;
-  ASSERT_EQ(columns.size(), 6u);
+  ASSERT_EQ(columns.size(), 7u);
+  EXPECT_EQ(columns.at("shop").min_count, 2) << "1000 of 1100 came once";
+  EXPECT_EQ(columns.at("film").min_count, 1);
   EXPECT_EQ(columns.at("label").as, "label");
   EXPECT_FALSE(columns.at("label").threshold);
   EXPECT_EQ(columns.at("weight, kg").as, "dense");

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <unordered_set>
+#include <unordered_map>
 
 #include "command.h"
 #include "data/line_reader.h"
@@ -36,23 +36,21 @@ class Look {
       return;
     }
     if (double value = 0; data::parse_number(field, value)) add_number(value);
-    if (distinct_.size() < kMostDistinct)
-      distinct_.emplace(field);
-    else
-      seen_.more = seen_.more || !distinct_.contains(std::string(field));
+    seen_.more = !count(field, distinct_) || seen_.more;
     for (auto& [separator, items] : items_) {
       if (field.find(separator) == std::string_view::npos) continue;
       ++items.fields;
       for (std::string_view rest = field; !data::finished(rest);) {
         ++items.all;
         const std::string_view item = data::cut(rest, separator);
-        if (items.distinct.size() < kMostDistinct) items.distinct.emplace(item);
+        count(item, items.distinct);
       }
     }
   }
 
   ColumnSeen seen() {
-    seen_.distinct.assign(distinct_.begin(), distinct_.end());
+    for (const auto& [field, times] : distinct_) seen_.distinct.push_back(field);
+    count_ids(distinct_);
     std::sort(seen_.distinct.begin(), seen_.distinct.end());
     // A list's items come again, where a sentence's whole does not: with others, in other fields.
     for (const auto& [separator, items] : items_) {
@@ -62,6 +60,7 @@ class Look {
       const bool again = 2 * items.distinct.size() <= items.all && fewer;
       if (often && again && seen_.numbers < seen_.fields - seen_.missing) {
         seen_.separator = separator;
+        count_ids(items.distinct);
         break;
       }
     }
@@ -69,11 +68,24 @@ class Look {
   }
 
  private:
+  using Counts = std::unordered_map<std::string, int64_t>;
   struct Items {
     int64_t fields = 0;  // that have the separator
     size_t all = 0;
-    std::unordered_set<std::string> distinct;
+    Counts distinct;
   };
+
+  // False where it is new, and there is no place.
+  static bool count(std::string_view text, Counts& counts) {
+    std::string key(text);
+    if (counts.size() >= kMostDistinct && !counts.contains(key)) return false;
+    ++counts[std::move(key)];
+    return true;
+  }
+  void count_ids(const Counts& counts) {
+    const auto once = std::count_if(counts.begin(), counts.end(), [](const auto& c) { return c.second == 1; });
+    seen_.ids = counts.size(), seen_.once = static_cast<size_t>(once);
+  }
 
   void add_number(double value) {
     if (seen_.numbers++ == 0) seen_.least = seen_.most = value;
@@ -84,7 +96,7 @@ class Look {
   }
 
   ColumnSeen seen_;
-  std::unordered_set<std::string> distinct_;
+  Counts distinct_;
   std::vector<std::pair<char, Items>> items_ = {{'|', {}}, {';', {}}, {',', {}}, {' ', {}}};
 };
 
@@ -130,7 +142,12 @@ std::string dense_toml(const ColumnSeen& c) {
 }
 
 std::string ids_toml(const ColumnSeen& c) {
+  // Where many texts are rare, others will come that are not there: then rare ones teach what those mean.
+  constexpr size_t kMany = 10;  // one in so many
   std::string out = "ids = \"vocabulary\"\n";
+  if (kMany * c.once >= c.ids && c.once > 1)
+    out += cat("min_count = 2                         # ", c.once, " of ", c.ids,
+               " came once: rare and new ones share a row\n");
   if (c.more) out = "ids = \"hash\"\nrows = 1000000\n";
   if (c.list) out += "pooling = \"mean\"\n";
   if (c.separator != 0) out += cat("separator = \"", c.separator, "\"\npooling = \"mean\"\n");

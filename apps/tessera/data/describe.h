@@ -22,6 +22,7 @@ struct ColumnSeen {
   double least = 0, most = 0, sum = 0;
   std::vector<std::string> distinct;  // in ascending order; some ten thousand at most
   bool more = false;                  // there are others
+  size_t ids = 0, once = 0;           // distinct fields, or items of the list in text, and how many came once
   bool list = false;                  // of a format that has lists: fields are their values
   char separator = 0;                 // of a list in text; 0: it seems to be none
 };

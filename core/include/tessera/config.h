@@ -187,6 +187,7 @@ struct ColumnConfig {
   bool real = false;
   // Ids.
   std::string ids = "row";
+  int64_t min_count = 1;
   int64_t rows = 0;
   std::vector<double> bounds;
   std::vector<std::string> cross;

@@ -281,6 +281,11 @@ const std::vector<Field<ColumnConfig>>& fields<ColumnConfig>() {
        0,
        0,
        {"row", "vocabulary", "hash", "bucket"}},
+      {"min_count", &S::min_count, "times",
+       "ids, `vocabulary`: texts that the training rows have less often, in all columns of the table, are as those "
+       "they "
+       "do not have: 0",
+       1, kMany},
       {"rows", &S::rows, "rows", "ids: `row`, `hash`: of the table; 0: as the `[[table]]` says that reads the column",
        0, kMany},
       {"bounds", &S::bounds, "", "ids, `bucket`: ascending values between the buckets"},

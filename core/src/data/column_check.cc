@@ -54,6 +54,8 @@ void check_column(const std::string& name, const ColumnConfig& c) {
     fail(Code::kInvalidArgument, "[[column]] \"", name, "\" has bounds, which need ids = \"bucket\"");
   if (ids && c.ids == "bucket" && (c.bounds.empty() || !std::is_sorted(c.bounds.begin(), c.bounds.end())))
     fail(Code::kInvalidArgument, "[[column]] \"", name, "\" needs bounds, in ascending order, for ids = \"bucket\"");
+  if (c.min_count > 1 && c.ids != "vocabulary")
+    fail(Code::kInvalidArgument, "[[column]] \"", name, "\" has a min_count, which needs ids = \"vocabulary\"");
   check_cross(name, c);
   if (c.transform == std::vector<std::string>{"standardise", "log1p"})
     fail(Code::kInvalidArgument, "[[column]] \"", name, "\": log1p comes before standardise");

@@ -74,6 +74,15 @@ std::vector<std::string> Vocabulary::words() const {
   return out;
 }
 
+void Vocabulary::drop_rare(int64_t min_count) {
+  int64_t kept = 0;
+  std::vector<int64_t> row_of;  // by the row before; 0: dropped
+  for (const int64_t count : counts_) row_of.push_back(count >= min_count ? ++kept : 0);
+  for (auto& [text, row] : rows_) row = row_of[static_cast<size_t>(row - 1)];
+  std::erase_if(rows_, [](const auto& entry) { return entry.second == 0; });
+  std::erase_if(counts_, [&](int64_t count) { return count < min_count; });
+}
+
 std::string BlockRows::where(int64_t row, const std::string& column) const {
   return cat(file, ", row ", first_row + row + 1, ", column \"", column, "\"");
 }
@@ -126,6 +135,16 @@ void Columns::check() const {
       fail(Code::kInvalidArgument, "[[column]] \"", c->name, "\" is a cross of \"", part,
            "\", which is no [[column]] of ids of the files");
     }
+  }
+  for (const Column* c : ids) {
+    const auto differs = [&](const Column* o) {
+      return o->table == c->table && o->config.ids == "vocabulary" && o->config.min_count != c->config.min_count;
+    };
+    const auto other = std::find_if(ids.begin(), ids.end(), differs);
+    if (c->config.ids == "vocabulary" && other != ids.end())
+      fail(Code::kInvalidArgument, "[[column]]s \"", c->name, "\" and \"", (*other)->name,
+           "\" share the vocabulary of table \"", c->table, "\", but min_count is ", c->config.min_count, " and ",
+           (*other)->config.min_count, ": give both the same");
   }
   if (ids.empty()) fail(Code::kInvalidArgument, "no [[column]] is as = \"ids\": there is nothing to look up");
 }
@@ -251,7 +270,8 @@ void Columns::learn_words(const Column& column, const BlockRows& at, const tsr_r
 
 void Columns::finish_learning() {
   for (Column& c : columns_) {
-    if (c.config.as == "ids" && c.config.ids == "vocabulary") vocabularies_[c.table];
+    if (c.config.as == "ids" && c.config.ids == "vocabulary" && !learned_)
+      vocabularies_[c.table].drop_rare(c.config.min_count);
     if (!c.standardised() || c.count == 0) continue;
     if (c.squares > 0) c.deviation = std::sqrt(c.squares / c.count);
   }

@@ -26,8 +26,15 @@ class Vocabulary {
   }
   // True where it is new.
   bool add(std::string_view text) {
-    return rows_.find(text) == rows_.end() && rows_.emplace(text, std::ssize(rows_) + 1).second;
+    if (const auto found = rows_.find(text); found != rows_.end()) {
+      ++counts_[static_cast<size_t>(found->second - 1)];
+      return false;
+    }
+    counts_.push_back(1);
+    return rows_.emplace(text, std::ssize(rows_) + 1).second;
   }
+  // Leaves texts that were added so many times at least; the others keep their order.
+  void drop_rare(int64_t min_count);
   int64_t rows() const { return std::ssize(rows_) + 1; }
   std::vector<std::string> words() const;  // by row, from 1
 
@@ -36,6 +43,7 @@ class Vocabulary {
     using is_transparent = void;
   };
   std::unordered_map<std::string, int64_t, Hash, std::equal_to<>> rows_;
+  std::vector<int64_t> counts_;  // by row, from 1
 };
 
 // Rows of a block, and where they are.

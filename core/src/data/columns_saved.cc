@@ -23,6 +23,7 @@ Columns::Columns(const std::string& text, const std::string& source) : learned_(
     j.read("threshold", c.threshold);
     j.read("real", c.real);
     j.read("ids", c.ids);
+    j.read("min_count", c.min_count);
     j.read("rows", c.rows);
     j.read("bounds", c.bounds);
     j.read("cross", c.cross);
@@ -51,6 +52,7 @@ nlohmann::ordered_json Columns::described(const Column& column) {
     j["ids"] = c.ids;
   else
     j["cross"] = c.cross;
+  if (c.min_count > 1) j["min_count"] = c.min_count;
   j["rows"] = c.rows;
   if (!c.bounds.empty()) j["bounds"] = c.bounds;
   if (!c.separator.empty()) j["separator"] = c.separator;
