@@ -312,6 +312,7 @@ class Model {
     if (api->open(kernel_.raw.self, &config, &instance, &error) != TSR_OK) throw std::runtime_error(error.message);
     return *this;
   }
+  const void* extension(const char* id) const { return kernel_.raw.component->extension(kernel_.raw.self, id); }
   uint32_t num_states() const { return tessera::sdk::OptimizerRef(&optimizer_->raw).num_states(); }
   int64_t state_width(uint32_t k, int table) const {
     return tessera::sdk::OptimizerRef(&optimizer_->raw).state_width(k, options.tables[table].dim);

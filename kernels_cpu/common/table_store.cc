@@ -163,21 +163,33 @@ void TableStore::check_rows(const tsr_rows& rows, int64_t count) const {
   }
 }
 
+// Row r as the one at `to` of rows that go out.
+void TableStore::copy_row(int64_t r, int64_t to, const tsr_rows& rows) const {
+  sdk::data_as<int64_t>(*rows.ids)[to] = r;
+  read_row(r, sdk::data_as<float>(*rows.weights) + to * spec_.dim);
+  for (uint32_t k = 0; k < rows.num_states; ++k)
+    std::copy_n(state(k, r), states_[k].width, sdk::data_as<float>(*rows.states[k]) + to * states_[k].width);
+}
+
 void TableStore::export_rows(uint64_t& cursor, tsr_rows& rows) const {
   const int64_t first = static_cast<int64_t>(std::min(cursor, static_cast<uint64_t>(spec_.rows)));
   const int64_t count = std::min(sdk::numel(*rows.ids), spec_.rows - first);
   check_rows(rows, count);
-  int64_t* ids = sdk::elements<int64_t>(*rows.ids, "ids").data();
-  float* weights = sdk::elements<float>(*rows.weights, "weights").data();
-  for (int64_t i = 0; i < count; ++i) {
-    ids[i] = first + i;
-    read_row(first + i, weights + i * spec_.dim);
-    for (uint32_t k = 0; k < rows.num_states; ++k) {
-      std::copy_n(state(k, first + i), states_[k].width, sdk::data_as<float>(*rows.states[k]) + i * states_[k].width);
-    }
-  }
+  for (int64_t i = 0; i < count; ++i) copy_row(first + i, i, rows);
   rows.count = count;
   cursor = static_cast<uint64_t>(first + count);
+}
+
+void TableStore::export_marked(uint64_t& cursor, tsr_rows& rows) const {
+  check_rows(rows, std::min(sdk::numel(*rows.ids), spec_.rows));
+  int64_t count = 0, next = static_cast<int64_t>(std::min(cursor, static_cast<uint64_t>(spec_.rows)));
+  for (; count < sdk::numel(*rows.ids); ++count, ++next) {
+    next = marks_.next(next);
+    if (next < 0) break;
+    copy_row(next, count, rows);
+  }
+  rows.count = count;
+  cursor = static_cast<uint64_t>(next < 0 ? spec_.rows : next);
 }
 
 void TableStore::import_rows(const tsr_rows& rows) {
@@ -189,6 +201,7 @@ void TableStore::import_rows(const tsr_rows& rows) {
       sdk::fail(TSR_OUT_OF_RANGE, "table \"", spec_.name, "\" has no row ", ids[i], ": it has ", spec_.rows, " rows");
     }
   }
+  if (marks_) marks_.add(ids, rows.count);
   for (int64_t i = 0; i < rows.count; ++i) {
     write_row(ids[i], weights + i * spec_.dim);
     for (uint32_t k = 0; k < rows.num_states; ++k) {
@@ -228,6 +241,7 @@ void TableStore::load(const tsr_stream_io& io) {
               mine.dim, " columns, type ", mine.storage, " and ", mine.num_states,
               " states here: import its rows instead");
   }
+  if (marks_) marks_.add_all(spec_.rows);
   read(io, weights_, spec_.rows * row_bytes_);
   std::vector<float> run;
   for (uint32_t k = 0; k < num_states(); ++k) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "config.h"
+#include "row_marks.h"
 
 namespace tessera_cpu {
 
@@ -45,6 +46,11 @@ class TableStore {
   void save(const tsr_stream_io& io) const;
   void load(const tsr_stream_io& io);
 
+  // Rows that were written since marks().start(), which the kernel adds; import_rows and load do by themselves.
+  RowMarks& marks() { return marks_; }
+  const RowMarks& marks() const { return marks_; }
+  void export_marked(uint64_t& cursor, tsr_rows& rows) const;
+
  private:
   friend sdk::Buffer make_tables(sdk::Host host, const Config& config, std::vector<TableStore>* tables);
   int64_t block_bytes() const;
@@ -59,6 +65,7 @@ class TableStore {
     int32_t kind;
   };
   void check_rows(const tsr_rows& rows, int64_t count) const;
+  void copy_row(int64_t r, int64_t to, const tsr_rows& rows) const;
   int64_t& bytes_of_kind(int32_t kind) {
     return kind == TSR_STATE_PER_ELEMENT ? element_bytes_
            : kind == TSR_STATE_PER_ROW   ? per_row_bytes_
@@ -74,6 +81,7 @@ class TableStore {
   int64_t step_ = 0;  // of the last begin_step
   char* weights_ = nullptr;
   std::vector<State> states_;
+  RowMarks marks_;
 };
 
 // The config's tables, rows 0 and states as they start, in one block of memory: huge pages serve small tables and

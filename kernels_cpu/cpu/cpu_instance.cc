@@ -13,6 +13,7 @@ constexpr int64_t kBytesWorthThreads = 128 << 10;
 constexpr int64_t kIdsWorthThreads = 2048;
 constexpr int64_t kEntriesPerRun = 4096;
 constexpr int64_t kRowsPerApply = 1024;
+constexpr int64_t kIdsPerMarking = 8192;
 
 // Backward prefetches rows, their states and gradients.
 int64_t entries_ahead(const TableStore& table) {
@@ -171,9 +172,35 @@ void CpuInstance::check_updates() const {
   }
 }
 
+void CpuInstance::mark() {
+  for (TableStore& table : tables_) table.marks().start(table.rows());
+}
+
+// All rows that a batch names have a gradient, and are written.
+void CpuInstance::mark_ids(const Batch& batch) {
+  marking_.clear();
+  for (uint32_t f = 0; f < batch.num_features(); ++f) {
+    const tsr_lookup_feature& feature = batch.feature(f);
+    if (feature.bags == 0) continue;
+    for (int64_t at = batch.begin(feature), end = batch.end(feature); at < end; at += kIdsPerMarking)
+      marking_.push_back({static_cast<uint32_t>(feature.table), at, std::min(at + kIdsPerMarking, end)});
+  }
+  const uint32_t workers = static_cast<uint32_t>(std::min<size_t>(workers_for(batch), marking_.size()));
+  share(marking_.size(), workers, [&](size_t i, uint32_t) {
+    const auto [table, begin, end] = marking_[i];
+    RowMarks& marks = tables_[table].marks();
+    if (batch.ids.wide()) {
+      marks.add(batch.ids.data<int64_t>() + begin, end - begin);
+    } else {
+      marks.add(batch.ids.data<int32_t>() + begin, end - begin);
+    }
+  });
+}
+
 void CpuInstance::backward(tsr_context* context, const tsr_backward& args, tsr_stream) {
   check_updates();
   const Batch batch(*args.lookup, config_, *args.grad_output);
+  if (marks()) mark_ids(batch);
   const GradientInput input{batch, config_, Context::of(context), ops_};
   const uint32_t workers = workers_for(batch);
   plan_.build(input, {workers, false, args.grad_weights != nullptr});
@@ -272,8 +299,9 @@ void CpuInstance::backward_rows(tsr_context* context, const tsr_backward& args, 
 void CpuInstance::apply(uint32_t table, const DLTensor& rows, const DLTensor& values, const tsr_update& update,
                         tsr_stream) {
   check_updates();
-  const TableStore& t = tables_.at(table);
+  TableStore& t = tables_.at(table);
   const RowGradients gradients(t, rows, values);
+  if (t.marks()) t.marks().add(gradients.rows, gradients.count);
   const uint32_t workers = gradients.count < kIdsWorthThreads ? 1 : host_.num_threads();
   reserve_workers(workers);
   const size_t items = static_cast<size_t>((gradients.count + kRowsPerApply - 1) / kRowsPerApply);
@@ -293,6 +321,7 @@ void CpuInstance::apply(uint32_t table, const DLTensor& rows, const DLTensor& va
 tsr_kernel_stats CpuInstance::stats(uint32_t table) {
   const TableStore& t = tables_.at(table);
   uint64_t scratch = plan_.bytes() + worker_scratch_.bytes();
+  for (const TableStore& each : tables_) scratch += each.marks().bytes();
   for (const auto& context : contexts_) scratch += context->winners.bytes() + context->gradients.bytes();
   return t.stats(scratch / tables_.size(), lookups_.at(table));
 }

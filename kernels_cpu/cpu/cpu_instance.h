@@ -10,10 +10,11 @@
 #include "context.h"
 #include "gradient_plan.h"
 #include "row_ops.h"
+#include "tessera/sdk/draft/changes.h"
 
 namespace tessera_cpu {
 
-class CpuInstance : public sdk::KernelInstance {
+class CpuInstance : public sdk::KernelInstance, public sdk::Changes {
  public:
   CpuInstance(sdk::Host host, const RowOps& ops, Config config);
 
@@ -32,6 +33,12 @@ class CpuInstance : public sdk::KernelInstance {
   void import_rows(uint32_t table, const tsr_rows& rows) override { tables_.at(table).import_rows(rows); }
   tsr_kernel_stats stats(uint32_t table) override;
 
+  void mark() override;
+  sdk::RowChanges changes(uint32_t table) override { return {tables_.at(table).marks().count(), 0}; }
+  void export_changed(uint32_t table, uint64_t& cursor, tsr_rows& rows) override {
+    tables_.at(table).export_marked(cursor, rows);
+  }
+
  private:
   // A run of whole rows of one table's sorted entries, and where its rows go.
   struct RowRun {
@@ -42,6 +49,12 @@ class CpuInstance : public sdk::KernelInstance {
     int64_t first_row;  // index of its first row among the table's
   };
 
+  // Positions of ids of one table that are marked together.
+  struct MarkRun {
+    uint32_t table;
+    int64_t begin, end;
+  };
+
   Context* take_context();
   void place_winners(const Batch& batch, Context* context) const;
   void look_up(const Batch& batch, const ForwardItem& item, Context* context) const;
@@ -49,10 +62,12 @@ class CpuInstance : public sdk::KernelInstance {
   // body(item, worker) for every item; workers below `workers`, each with scratch of its own.
   template <class Body>
   void share(size_t items, uint32_t workers, Body body) const;
+  bool marks() const { return !tables_.empty() && tables_.front().marks(); }
   uint32_t workers_for(const Batch& batch) const;
   float* worker_scratch(uint32_t worker) const;
   void reserve_workers(uint32_t workers);
   void check_updates() const;
+  void mark_ids(const Batch& batch);
   void cut_rows(const GradientInput& input, const tsr_backward& args);
   void place_gradients(Context& context, std::span<tsr_row_gradient> out);
 
@@ -72,6 +87,7 @@ class CpuInstance : public sdk::KernelInstance {
   std::vector<Walk> sorted_;  // per piece
   std::vector<RowRun> runs_;
   std::vector<int64_t> unique_;  // rows with a gradient, per table
+  std::vector<MarkRun> marking_;
 };
 
 }  // namespace tessera_cpu

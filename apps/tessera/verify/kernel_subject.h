@@ -67,6 +67,9 @@ void check_kernel_rows(Subject& subject);
 void check_kernel_save(Subject& subject);
 void check_kernel_quantized(Subject& subject);
 
+// In kernel_changes.cc.
+void check_kernel_changes(Subject& subject);
+
 // In kernel_promises.cc.
 void check_kernel_flags(Subject& subject);
 void check_kernel_cursors(Subject& subject);

@@ -382,6 +382,7 @@ std::span<const Check> kernel_checks() {
       {"kernel.quantized", 4, TSR_KERNEL_KIND, kForward, 30, check_kernel_quantized},
       {"kernel.cursors", 4, TSR_KERNEL_KIND, kRows, 30, check_kernel_cursors},
       {"kernel.extra", 4, TSR_KERNEL_KIND, "abi/kernel.h, tsr_rows::extra", 30, check_kernel_extra},
+      {"kernel.changes", 4, TSR_KERNEL_KIND, "abi/draft/changes.h", 30, check_kernel_changes},
       {"kernel.read_only", 4, TSR_KERNEL_KIND, "abi/kernel.h, TSR_LOOKUP_READ_ONLY", 30, check_kernel_read_only},
       {"kernel.start_values", 4, TSR_KERNEL_KIND, "abi/kernel.h, tsr_start_values", 30, check_kernel_start_values},
       {"kernel.threads", 4, TSR_KERNEL_KIND, "abi/kernel.h, TSR_KERNEL_FORWARD_ANY_THREAD", 30, check_kernel_threads},

@@ -1,0 +1,128 @@
+// A kernel that says which of its rows have changed: the draft tessera.kernel.changes.
+#include "tessera/abi/draft/changes.h"
+
+#include <algorithm>
+#include <map>
+
+#include "verify/kernel_subject.h"
+
+namespace tessera::cli::verify {
+namespace {
+
+using RowsById = std::map<int64_t, std::vector<float>>;
+
+// The draft's calls on a bed's instance.
+class Changes {
+ public:
+  Changes(const Kernel& kernel, KernelBed& bed) : bed_(bed) {
+    const tsr_part& part = *kernel.part.raw();
+    if (TSR_HAS(tsr_component, part.component, extension))
+      api_ = static_cast<const tsr_kernel_changes*>(part.component->extension(part.self, TSR_KERNEL_CHANGES));
+    if (api_ == nullptr) throw Skipped(cat("it has no ", TSR_KERNEL_CHANGES));
+  }
+
+  void mark() {
+    Call call;
+    bed_.subject().doing("mark");
+    call.succeeds(api_->mark(bed_.instance(), call.out()), "mark");
+  }
+  tsr_code count(uint32_t table, int64_t* changed, int64_t* removed, Call& call) {
+    bed_.subject().doing("count");
+    return api_->count(bed_.instance(), table, changed, removed, call.out());
+  }
+  // Those that changed, `at_once` in a call, which are as many as count says.
+  RowsById changed(uint32_t table, int64_t at_once) {
+    const int64_t dim = bed_.shape().tables[table].dim;
+    RowsById out;
+    bed_.subject().doing("export_changed");
+    for (uint64_t cursor = 0;;) {
+      Array ids({kDLInt, 64, 1}, {at_once}), weights(kFloat32, {at_once, dim});
+      tsr_rows rows{sizeof(tsr_rows), 0, 0, 0, 0, ids.raw(), weights.raw(), nullptr, nullptr};
+      Call call;
+      call.succeeds(api_->export_changed(bed_.instance(), table, &cursor, &rows, call.out()), "export_changed");
+      ids.check_end("export_changed");
+      weights.check_end("export_changed");
+      require(rows.count >= 0 && rows.count <= at_once, "export_changed gave ", rows.count, " rows into room for ",
+              at_once);
+      if (rows.count == 0) break;
+      for (int64_t i = 0; i < rows.count; ++i) {
+        const int64_t id = ids.data<int64_t>()[i];
+        const float* row = weights.data<float>() + i * dim;
+        require(out.emplace(id, std::vector<float>(row, row + dim)).second, "export_changed gives row ", id, " twice");
+      }
+    }
+    int64_t changed = -1, removed = -1;
+    Call call;
+    call.succeeds(count(table, &changed, &removed, call), "count");
+    require(changed == static_cast<int64_t>(out.size()), "count says that ", changed,
+            " rows have changed, and export_changed gives ", out.size());
+    require(removed >= 0, "count says that ", removed, " rows were given up");
+    return out;
+  }
+
+ private:
+  KernelBed& bed_;
+  const tsr_kernel_changes* api_ = nullptr;
+};
+
+RowsById rows_of(KernelBed& bed, size_t table) {
+  const KernelBed::Rows all = bed.export_rows(table, 1000);
+  const auto dim = static_cast<size_t>(bed.shape().tables[table].dim);
+  RowsById out;
+  for (size_t i = 0; i < all.ids.size(); ++i) {
+    const auto row = all.weights.begin() + static_cast<ptrdiff_t>(i * dim);
+    out[all.ids[i]] = {row, row + static_cast<ptrdiff_t>(dim)};
+  }
+  return out;
+}
+
+// What is other now than it was is named, with what it is now.
+void check_named(const RowsById& before, const RowsById& now, const RowsById& changed, const char* by) {
+  for (const auto& [id, row] : now) {
+    const auto was = before.find(id);
+    const bool same = was != before.end() && was->second == row;
+    require(same || changed.contains(id), "row ", id, " was changed by ", by, ", and export_changed leaves it out");
+  }
+  for (const auto& [id, row] : changed) {
+    const auto is = now.find(id);
+    require(is != now.end(), "export_changed gives row ", id, ", which does not exist");
+    require(is->second == row, "export_changed gives other weights of row ", id, " than export_rows");
+  }
+}
+
+}  // namespace
+
+void check_kernel_changes(Subject& subject) {
+  const Kernel k(subject);
+  k.needs_rows();
+  KernelBed bed(k.with(k.any_shape({{37, 8}, {200, 16}}), "exact_adagrad"));
+  Changes changes(k, bed);
+  bed.open();
+  int64_t changed = 0, removed = 0;
+  Call early;
+  early.fails(changes.count(0, &changed, &removed, early), "count without a mark");
+  Random random = subject.random();
+  PlainTables plain(bed, random);  // imports rows, which is before the mark
+  changes.mark();
+  require(changes.changed(1, 7).empty(), "right behind a mark some rows have changed");
+  KernelBed::Rows some{{5, 30}, std::vector<float>(16, 0.5f), {}};
+  for (uint32_t s = 0; s < bed.num_states(); ++s)
+    some.states.emplace_back(static_cast<size_t>(2 * bed.state_width(s, 0)), 0.25f);
+  RowsById before = rows_of(bed, 0);
+  bed.import_rows(0, some);
+  check_named(before, rows_of(bed, 0), changes.changed(0, 100), "import_rows");
+  if (!bed.updates_rows()) return;
+  KernelBed trained(k.with(bed.shape(), "exact_adagrad"));
+  Changes of_training(k, trained);
+  trained.open();
+  PlainTables copy(trained, random);
+  for (int64_t step = 1; step <= 3; ++step) {
+    of_training.mark();
+    std::vector<RowsById> was{rows_of(trained, 0), rows_of(trained, 1)};
+    train_step(trained, copy, random, step);
+    for (uint32_t t = 0; t < 2; ++t)
+      check_named(was[t], rows_of(trained, t), of_training.changed(t, step == 1 ? 1 : 50), "backward");
+  }
+}
+
+}  // namespace tessera::cli::verify
