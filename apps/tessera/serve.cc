@@ -1,4 +1,5 @@
 // tessera serve: answers over HTTP what a packed model predicts.
+#include "serve/following.h"
 #include "serve/handler.h"
 #include "serve/server.h"
 
@@ -26,7 +27,7 @@ using namespace tessera::serve;
 using std::chrono::milliseconds;
 
 struct ServeArguments {
-  std::vector<std::string> models, plugin_path;
+  std::vector<std::string> models, followed, plugin_path;
   std::string name, token_file, token, plan, log_level = "info";
   int64_t deadline_ms = 1000, max_wait_us = 0, read_timeout_ms = 10000, idle_timeout_ms = 60000, max_body_mib = 16;
   int64_t max_queue = 1024, max_connections = 1024;
@@ -37,12 +38,16 @@ struct ServeArguments {
 };
 
 Options options_of(ServeArguments& a) {
-  Options options("serve", "--model [NAME=]DIR [--model ...] [OPTIONS]", "docs/serving.md has more.");
+  Options options("serve", "--model [NAME=]DIR [--model ...] [--follow [NAME=]DIR] [OPTIONS]",
+                  "docs/serving.md has more.");
   auto add = options.add_options();
   const auto number = [](auto* value) { return po::value(value)->value_name("N")->default_value(*value); };
   add("model", po::value(&a.models)->value_name("[NAME=]DIR"),
       "a packed model (tessera quantize makes them), and what clients call it; may be repeated, with one NAME for "
       "several versions");
+  add("follow", po::value(&a.followed)->value_name("[NAME=]DIR"),
+      "what tessera train --publish DIR writes: its newest model, and each one after it, while it answers; may be "
+      "repeated");
   add("name", po::value(&a.name)->value_name("NAME"), "what clients call the one model (default: as it was packed)");
   add("host", po::value(&a.server.host)->value_name("ADDRESS")->default_value(a.server.host), "0.0.0.0: all");
   add("port", number(&a.server.port), "0: a free one, which is printed");
@@ -80,9 +85,12 @@ void in_range(const char* option, double value, double least, double most) {
 }
 
 void check(const ServeArguments& a) {
-  if (a.models.empty()) throw UsageError("--model DIR is needed: see tessera serve --help");
-  if (a.models.size() > 1 && !a.name.empty())
+  const size_t models = a.models.size() + a.followed.size();
+  if (models == 0) throw UsageError("--model DIR or --follow DIR is needed: see tessera serve --help");
+  if (models > 1 && !a.name.empty())
     throw UsageError("--name is for one model: with several, give each its name as --model NAME=DIR");
+  if (!a.followed.empty() && a.shards.where.world_size > 1)
+    throw UsageError("--follow is for one process: over ranks give --model DIR");
   if (a.models.size() > 1 && a.shards.where.world_size > 1)
     throw UsageError("over ranks one model is served: start a job of its own for each");
   if (a.server.tls_cert.empty() != a.server.tls_key.empty())
@@ -122,7 +130,7 @@ NamedModel named_model(const ServeArguments& a, const std::string& given) {
 // What a server opens beside its connections: itself, and models that it loads anew while all connections are open, one
 // over ranks with a group of its own.
 rlim_t files_beside_connections(const ServeArguments& a) {
-  return 64 * a.models.size() + 8 * static_cast<rlim_t>(a.shards.where.world_size);
+  return 64 * (a.models.size() + a.followed.size()) + 8 * static_cast<rlim_t>(a.shards.where.world_size);
 }
 
 // A connection is an open file. Raises the limit of these, so that a flood of connections leaves some for a new model.
@@ -172,7 +180,7 @@ bool parse_serve_arguments(const std::vector<std::string>& args, ServeArguments*
   if (!parse_options(args, options)) return false;
   a.shards.where = RankEnvironment::from_environment();
   check(a);
-  a.shards.model = named_model(a, a.models[0]).directory;
+  if (!a.models.empty()) a.shards.model = named_model(a, a.models[0]).directory;
   const int half = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / 2);
   if (a.server.threads == 0) a.server.threads = half;
   if (a.batcher.workers == 0) a.batcher.workers = half;
@@ -202,8 +210,18 @@ int serve_here(const Runtime& runtime, const ServeArguments& a, Log& log) {
                          return open_predictor(runtime, model.directory, {a.shards.kernel});
                        }});
   }
+  std::vector<std::shared_ptr<ModelFollower>> followers;
+  for (const std::string& given : a.followed) {
+    const NamedModel model = named_model(a, given);
+    const auto follower = std::make_shared<ModelFollower>(runtime, model.directory, PredictorOptions{a.shards.kernel});
+    sources.push_back({model.name, [follower] { return Following::open(*follower); }, follower});
+    followers.push_back(follower);
+  }
   Server server(a.server, metrics, log);  // before the model: a port in use is found at once
   ModelRepository models(sources, metrics, log);
+  std::vector<std::unique_ptr<Following>> following;
+  for (size_t i = 0; i < followers.size(); ++i)
+    following.push_back(std::make_unique<Following>(followers[i], models.all()[a.models.size() + i]->holder(), log));
   Batcher batcher(a.batcher, metrics);
   Handler handler(a.handler, models, batcher, metrics);
   std::optional<TokenHandler> guard;
@@ -222,6 +240,7 @@ int serve_here(const Runtime& runtime, const ServeArguments& a, Log& log) {
     log.write(Level::kWarning, "token_in_the_clear", {{"do", "give --tls-cert and --tls-key, or listen on loopback"}});
   server.run(guard ? static_cast<RequestHandler&>(*guard) : handler);
   batcher.stop();
+  following.clear();
   log.write(Level::kInfo, "ended");
   return 0;
 }

@@ -1,4 +1,6 @@
 // tessera train: one config file, trained on 1..N ranks.
+#include <charconv>
+#include <cmath>
 #include <fstream>
 #include <map>
 #include <thread>
@@ -33,8 +35,29 @@ struct TrainArguments {
   bool verbose = false;
   std::string metrics;  // [ADDRESS:]PORT
   std::string html;     // file for a page; empty: none
+  std::string publish, every;
   TrainJobOptions job;
 };
+
+// A text as TOML has it.
+std::string toml_text(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) out += c == '"' || c == '\\' ? std::string{'\\', c} : std::string{c};
+  return out + '"';
+}
+
+// "60s", "100steps" as keys of the config.
+void add_every(const std::string& every, std::vector<std::string>& overrides) {
+  double number = 0;
+  const auto [unit, error] = std::from_chars(every.data(), every.data() + every.size(), number);
+  const std::string_view rest(unit, static_cast<size_t>(every.data() + every.size() - unit));
+  const bool steps = rest == "steps" || rest == "step";
+  const std::map<std::string_view, double> seconds = {{"ms", 1e-3}, {"s", 1}, {"min", 60}, {"h", 3600}};
+  if (error != std::errc() || number <= 0 || !(steps ? number == std::floor(number) : seconds.contains(rest)))
+    throw UsageError("--every takes a time, 60s, 500ms, 5min or 1h, or steps, 100steps, not \"" + every + "\"");
+  overrides.push_back(cat("publish.every_s=", steps ? 0.0 : number * seconds.at(rest)));
+  overrides.push_back(cat("publish.every_steps=", steps ? static_cast<int64_t>(number) : 0));
+}
 
 bool parse_train_arguments(const std::vector<std::string>& args, TrainArguments* out) {
   Options options("train", "--config FILE [OPTIONS]");
@@ -51,6 +74,12 @@ bool parse_train_arguments(const std::vector<std::string>& args, TrainArguments*
       "and after so many minutes, with --save-every after whatever comes first");
   add("keep", po::value(&out->job.keep)->value_name("N")->default_value(out->job.keep),
       "how many checkpoints stay in --save DIR");
+  add("publish", po::value(&out->publish)->value_name("DIR"),
+      "write what was learnt for tessera serve --follow DIR: now and then a whole model, between them what has "
+      "changed; "
+      "publish.directory of the config");
+  add("every", po::value(&out->every)->value_name("TIME"),
+      "between publications: 60s (default), 500ms, 5min, or 100steps");
   add("save-best", po::value(&out->job.save_best)->value_name("DIR"),
       "keep the checkpoint there that validated best (validation.monitor in the config), and test that one at the end");
   add("load", po::value(&out->job.load)->value_name("DIR"),
@@ -84,6 +113,8 @@ bool parse_train_arguments(const std::vector<std::string>& args, TrainArguments*
   const bool how = out->job.save_every || out->job.save_every_minutes > 0 || !(*found)["keep"].defaulted();
   if (out->job.save.empty() && how) throw UsageError("--save-every, --save-every-minutes and --keep need --save DIR");
   if (out->job.save.empty() && out->job.resume) throw UsageError("--resume needs --save DIR: that is where it looks");
+  if (!out->publish.empty()) out->overrides.push_back("publish.directory=" + toml_text(out->publish));
+  if (!out->every.empty()) add_every(out->every, out->overrides);
   if (!out->metrics.empty()) (void)metrics_address(out->metrics);
   if (out->job.keep < 1) throw UsageError("--keep takes a number of checkpoints: 1 or more");
   if (!out->job.start.empty() && !out->job.load.empty())
@@ -181,6 +212,11 @@ void train(TrainJob& job, const ProcessGroup& group, const Config& config, LiveM
     if (!save.error.empty())
       progress.note(cat("tessera: warning: the checkpoint of step ", save.step, " was not written: ", save.error,
                         "; those before are whole, and training goes on"));
+  };
+  watch.published = [&](const TrainPublish& p) {
+    if (!p.error.empty())
+      progress.note(cat("tessera: warning: the publication of step ", p.step, " was not written: ", p.error,
+                        "; those before are whole, and the next one has what this one would have had"));
   };
   job.train(watch);
   if (job.ended_early())

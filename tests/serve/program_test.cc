@@ -133,7 +133,7 @@ TEST(ServeProgram, WrongUseIsOneSentence) {
     std::string sentence;
   };
   const std::vector<Case> cases = {
-      {{}, "--model DIR is needed"},
+      {{}, "--model DIR or --follow DIR is needed"},
       {{"--model", model.file("absent")}, "absent"},
       {{"--model", here, "--port", "70000"}, "--port takes a number from 0 to 65535, not 70000"},
       {{"--model", here, "--port", "x"}, "'x'"},

@@ -139,7 +139,13 @@ HttpResponse Handler::metrics_text() const {
   gauges.connections = connections_ ? connections_() : 0;
   for (const auto& served : models_.all()) {
     const std::shared_ptr<Predictor> model = served->holder().current();
-    if (model) gauges.models.push_back({served->name(), model->model().version, served->bad_ids().of(model)});
+    if (!model) continue;
+    gauges.models.push_back({served->name(), model->model().version, served->bad_ids().of(model)});
+    if (const ModelFollower* followed = served->followed()) {
+      const FollowStatus s = followed->status();
+      const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+      gauges.models.back().followed = {s.number, std::max(0.0, now - s.published_at), s.updates, s.refused};
+    }
   }
   return HttpResponse::prometheus(metrics_.text(gauges));
 }

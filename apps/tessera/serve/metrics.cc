@@ -20,6 +20,28 @@ std::string labels(const Gauges::Model& model) {
   return "{model=" + label(model.name) + ",version=" + label(model.version);
 }
 
+// Nothing where no model is followed. Without versions in the labels: these are lines over time.
+void followed_text(std::string& out, const Gauges& gauges) {
+  using Followed = Gauges::Model::Followed;
+  const auto each = [&](const char* name, const char* type, const char* help, const auto& value) {
+    bool any = false;
+    for (const Gauges::Model& model : gauges.models) {
+      if (!model.followed) continue;
+      if (!any) head(out, name, type, help);
+      any = true;
+      line(out, name, "{model=" + label(model.name) + "}", value(*model.followed));
+    }
+  };
+  each("tessera_followed_publication", "gauge", "Number of the publication that is served.",
+       [](const Followed& f) { return static_cast<uint64_t>(f.number); });
+  each("tessera_followed_age_seconds", "gauge", "Since that was published, by the trainer's clock.",
+       [](const Followed& f) { return f.age_s; });
+  each("tessera_followed_updates_total", "counter", "Versions that took the place of the one before.",
+       [](const Followed& f) { return static_cast<uint64_t>(f.updates); });
+  each("tessera_followed_refused_total", "counter", "Publications that could not be taken.",
+       [](const Followed& f) { return static_cast<uint64_t>(f.refused); });
+}
+
 }  // namespace
 
 const char* to_string(Failure failure) {
@@ -88,6 +110,7 @@ std::string Metrics::text(const Gauges& gauges) const {
   }
   head(out, "tessera_model_info", "gauge", "1 for each model that is served.");
   for (const Gauges::Model& model : gauges.models) line(out, "tessera_model_info", labels(model) + "}", uint64_t{1});
+  followed_text(out, gauges);
   head(out, "tessera_reloads_total", "counter", "Loads of a model after the first.");
   line(out, "tessera_reloads_total", "{result=\"done\"}", reloads_.load(std::memory_order_relaxed));
   line(out, "tessera_reloads_total", "{result=\"failed\"}", failed_reloads_.load(std::memory_order_relaxed));

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -50,6 +51,12 @@ struct Gauges {
   struct Model {
     std::string name, version;
     std::vector<std::pair<std::string, uint64_t>> bad_ids;  // by table
+    struct Followed {
+      int64_t number = 0;  // of the publication
+      double age_s = 0;    // since it was published
+      int64_t updates = 0, refused = 0;
+    };
+    std::optional<Followed> followed = std::nullopt;  // of one that changes while it is served
   };
   std::vector<Model> models;  // that are loaded
 };

@@ -40,6 +40,11 @@ void ModelHolder::reload(std::function<void(const Reloaded&)> done) {
   wake_.notify_all();
 }
 
+void ModelHolder::replace(std::shared_ptr<Predictor> model) {
+  const std::lock_guard lock(mutex_);
+  if (current_) current_.swap(model);  // what was before goes without the lock
+}
+
 void ModelHolder::unload() {
   std::shared_ptr<Predictor> gone;  // goes without the lock
   {

@@ -39,6 +39,9 @@ class ModelHolder {
   // served stays when that fails. A request that comes while one waits shares its load.
   void reload(std::function<void(const Reloaded&)> done = {});
 
+  // [any-thread] `model` is served from now on, where one is: a later version of it, which somebody else has opened.
+  void replace(std::shared_ptr<Predictor> model);
+
   // [any-thread] The model is served no longer, until a reload.
   void unload();
   bool unloaded() const;

@@ -71,16 +71,20 @@ class Loads {
 }  // namespace
 
 Served::Served(const ModelSource& source, Metrics& metrics, Log& log)
-    : holder_(source.open, metrics, log), name_(source.name.empty() ? holder_.current()->model().name : source.name) {}
+    : holder_(source.open, metrics, log),
+      followed_(source.followed),
+      name_(source.name.empty() ? holder_.current()->model().name : source.name) {}
 
 std::shared_ptr<const data::Columns> Served::columns_of(const std::shared_ptr<Predictor>& model) {
   const std::string& encoding = model->model().encoding;
   if (encoding.empty()) return nullptr;
   const std::lock_guard lock(columns_mutex_);
-  if (columns_model_.lock() != model) {
+  if (columns_model_.lock() == model) return columns_;
+  if (!columns_ || columns_text_ != encoding) {  // versions of a model that is followed have the same
     columns_ = std::make_shared<const data::Columns>(encoding, "the model's encoding of columns");
-    columns_model_ = model;
+    columns_text_ = encoding;
   }
+  columns_model_ = model;
   return columns_;
 }
 

@@ -13,6 +13,7 @@
 #include "serve/bad_ids.h"
 #include "serve/model_holder.h"
 #include "serve/request_handler.h"
+#include "tessera/online.h"
 
 namespace tessera::data {
 class Columns;
@@ -23,6 +24,7 @@ namespace tessera::serve {
 struct ModelSource {
   std::string name;  // what clients call it; empty: as it was packed
   ModelHolder::Open open;
+  std::shared_ptr<const ModelFollower> followed = nullptr;  // whose versions `open` gives
 };
 
 // One model under its name. Its version changes with every load of other contents. All but the constructor
@@ -36,17 +38,20 @@ class Served {
   ModelHolder& holder() { return holder_; }
   const ModelHolder& holder() const { return holder_; }
   BadIds& bad_ids() { return bad_ids_; }
+  const ModelFollower* followed() const { return followed_.get(); }  // nullptr: it stays as it was packed
 
   // How the model's data were encoded; null: it does not say. Read from its description once.
   std::shared_ptr<const data::Columns> columns_of(const std::shared_ptr<Predictor>& model);
 
  private:
   ModelHolder holder_;
+  const std::shared_ptr<const ModelFollower> followed_;
   const std::string name_;
   BadIds bad_ids_;
   std::mutex columns_mutex_;
   std::weak_ptr<Predictor> columns_model_;  // whose columns_ are
   std::shared_ptr<const data::Columns> columns_;
+  std::string columns_text_;
 };
 
 // Which model a request is for; or, without one, what to tell the client.

@@ -18,6 +18,11 @@
 
 namespace tessera {
 
+enum class CheckpointContent {
+  kAll,
+  kWeights,  // without optimizer states: nothing goes on from it, and packed models are made of it
+};
+
 // Writes checkpoints of one model, at once or beside its training. All but busy() is collective, and used by the thread
 // that trains. Every rank learns of a failure on any rank; none is left waiting, however slow the disk; the checkpoints
 // before are whole after any. kUnavailable and kResourceExhausted name the path; kAlreadyExists: the directory holds
@@ -27,7 +32,7 @@ class CheckpointWriter {
   // Model and optimizer live longer. `keep`: how many checkpoints may be in the directory when one has been added; the
   // oldest go, but for those being read.
   CheckpointWriter(std::string directory, DistributedModelParallel& model, const KeyedOptimizer& dense_optimizer,
-                   int keep = 2);
+                   int keep = 2, CheckpointContent content = CheckpointContent::kAll);
   ~CheckpointWriter();  // any rank's: gives up what is being written
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;

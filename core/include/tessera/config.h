@@ -205,6 +205,18 @@ struct MetricsConfig {
   bool operator==(const MetricsConfig&) const = default;
 };
 
+// Where a job tells followers what it has learnt (tessera/online.h).
+struct PublishConfig {
+  std::string directory;
+  double every_s = 60;
+  int64_t every_steps = 0;
+  int64_t base_every = 60;
+  int64_t keep_bases = 2;
+  std::string weights = "int8";
+  std::vector<std::string> tables;
+  bool operator==(const PublishConfig&) const = default;
+};
+
 struct ReportConfig {
   std::string json;
   std::string metrics;
@@ -237,6 +249,7 @@ struct Config {
   ValidationConfig validation;
   std::vector<ColumnConfig> columns;  // [[column]]
   MetricsConfig metrics;
+  PublishConfig publish;
   ReportConfig report;
   bool operator==(const Config&) const = default;
 };

@@ -166,6 +166,16 @@ class Lookup {
   // is there, once for each shard that there was.
   std::string table_extra(int table) const;
   void add_table_extra(int table, std::string_view saved);
+  // Which rows change (abi/draft/changes.h). mark_changes(): from here on the kernel remembers that of all tables, and
+  // forgets what was before. The others, behind it: how many there are now, and those rows, or the ids of rows that
+  // were given up, as export_rows. kUnimplemented: the kernel does not know.
+  struct RowChanges {
+    int64_t changed = 0, removed = 0;
+  };
+  void mark_changes();
+  RowChanges changes(int table) const;
+  int64_t export_changed(int table, uint64_t& cursor, std::span<int64_t> ids, float* weights) const;
+  int64_t export_removed(int table, uint64_t& cursor, std::span<int64_t> ids) const;
   // The table's rows are from now on these, uint8 [rows, bytes from row to row] as row_format says, read in place.
   // kUnimplemented when the kernel copies all rows.
   void adopt_rows(int table, const Tensor& rows);

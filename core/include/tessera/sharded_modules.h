@@ -137,6 +137,11 @@ class ShardedEmbeddings {
   void clear_rows(const HeldShard& shard);
   std::string table_extra(const HeldShard& shard) const;
   void add_table_extra(const HeldShard& shard, std::string_view saved);
+  // Which rows of this rank's shards change, as Lookup has it; ids are the table's.
+  void mark_changes();
+  Lookup::RowChanges changes(const HeldShard& shard) const;
+  int64_t export_changed(const HeldShard& shard, uint64_t& cursor, std::span<int64_t> ids, float* weights) const;
+  int64_t export_removed(const HeldShard& shard, uint64_t& cursor, std::span<int64_t> ids) const;
   tsr_kernel_stats kernel_stats(const HeldShard& shard) const;  // what the kernel counts of it: abi/kernel.h
   // The table's row ids behind rows [first, first + count) of a shard: contiguous, unless the sharder routes rows.
   std::vector<int64_t> table_rows(const HeldShard& shard, int64_t first, int64_t count) const;

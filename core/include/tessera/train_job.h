@@ -20,6 +20,7 @@
 #include "tessera/device.h"
 #include "tessera/head_metrics.h"
 #include "tessera/model_trainer.h"
+#include "tessera/online.h"
 #include "tessera/process_group.h"
 #include "tessera/schedule.h"
 #include "tessera/step_model.h"
@@ -28,6 +29,7 @@
 namespace tessera {
 
 class JobCheckpoints;
+class JobPublisher;
 class MetricsLog;
 class TrainingMetrics;
 class ValidationScores;
@@ -64,6 +66,14 @@ struct TrainSave {
   std::string error;   // why it is not there, in one sentence; empty: it is
 };
 
+// A publication that was due.
+struct TrainPublish {
+  int64_t step = 0;  // steps done in all
+  Published what;
+  double pause_s = 0;  // that training stood still for it
+  std::string error;   // why it is not there, in one sentence; empty: it is
+};
+
 // How good the model was on the rows kept for validation.
 struct TrainValidation {
   int64_t step = 0;  // steps done in all
@@ -81,6 +91,7 @@ struct TrainWatch {
   std::function<void(const TrainValidation& validation)> validated = nullptr;
   // Of each checkpoint in options.save, once it is there or could not be written, on every rank.
   std::function<void(const TrainSave& save)> saved = nullptr;
+  std::function<void(const TrainPublish& publish)> published = nullptr;  // of each in config.publish.directory
 };
 
 // How a job's ranks meet, by its [comm] section; `device`: of this rank.
@@ -174,6 +185,7 @@ class TrainJob {
   std::vector<std::vector<double>> base_rates_;
   std::unique_ptr<ModelTrainer> trainer_;
   std::unique_ptr<JobCheckpoints> checkpoints_;
+  std::unique_ptr<JobPublisher> publisher_;
   std::vector<std::string> resumable_;  // checkpoints in options.save, the newest first
   std::string loaded_;
   std::vector<std::string> passed_over_;

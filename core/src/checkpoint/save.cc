@@ -149,13 +149,22 @@ void write_index(const StagedCheckpoint& staged, const std::string& kind, const 
 using namespace checkpoint;
 
 struct CheckpointWriter::Impl {
-  Impl(std::string where, int kept, DistributedModelParallel& of, const KeyedOptimizer& dense)
-      : directory(std::move(where)), keep(kept), model(of), optimizer(dense), tables(model_tables(of)) {}
+  Impl(std::string where, int kept, CheckpointContent what, DistributedModelParallel& of, const KeyedOptimizer& dense)
+      : directory(std::move(where)), keep(kept), content(what), model(of), optimizer(dense) {
+    look();
+  }
 
   // The tables as they are now: rows that come on demand are counted, and rates change. Collective.
   void look() {
     known_blocks.clear();
     tables = model_tables(model);
+    if (content == CheckpointContent::kAll) return;
+    for (ModelTable& t : tables) {
+      t.stored.states.clear();
+      t.stored.extra_words = 0;
+      t.stored.table_extras.clear();
+      t.table_extras.clear();
+    }
   }
   // Made when something is to be written, and so has a place: there are tables without an end.
   const std::vector<RowBlock>& blocks() {
@@ -196,6 +205,7 @@ struct CheckpointWriter::Impl {
 
   std::string directory;
   int keep;
+  CheckpointContent content;
   DistributedModelParallel& model;
   const KeyedOptimizer& optimizer;
   std::vector<ModelTable> tables;
@@ -217,8 +227,10 @@ Rest CheckpointWriter::Impl::rest(const std::string& progress, bool copied) cons
   };
   Rest out;
   for (const ParameterPtr& p : dense_tensors(model)) out.parameters.emplace_back(p->name, kept(p->value));
-  for (const auto& [key, state] : optimizer.state()) {
-    for (const auto& [name, value] : state) out.states.emplace_back(cat(key, '/', name), kept(value));
+  if (content == CheckpointContent::kAll) {
+    for (const auto& [key, state] : optimizer.state()) {
+      for (const auto& [name, value] : state) out.states.emplace_back(cat(key, '/', name), kept(value));
+    }
   }
   Manifest& m = out.manifest;
   m.world_size = model.group().world_size();
@@ -284,8 +296,8 @@ void CheckpointWriter::Impl::write(const ProcessGroup& of, Rest rest, const Tens
 }
 
 CheckpointWriter::CheckpointWriter(std::string directory, DistributedModelParallel& model,
-                                   const KeyedOptimizer& dense_optimizer, int keep)
-    : impl_(std::make_unique<Impl>(std::move(directory), keep, model, dense_optimizer)) {}
+                                   const KeyedOptimizer& dense_optimizer, int keep, CheckpointContent content)
+    : impl_(std::make_unique<Impl>(std::move(directory), keep, content, model, dense_optimizer)) {}
 
 CheckpointWriter::~CheckpointWriter() {
   if (!impl_->running.valid()) return;

@@ -259,6 +259,7 @@ template void decode(const toml::table&, const std::string&, ScheduleConfig&);
 template void decode(const toml::table&, const std::string&, ValidationConfig&);
 template void decode(const toml::table&, const std::string&, ColumnConfig&);
 template void decode(const toml::table&, const std::string&, MetricsConfig&);
+template void decode(const toml::table&, const std::string&, PublishConfig&);
 template void decode(const toml::table&, const std::string&, ReportConfig&);
 
 }  // namespace tessera::config

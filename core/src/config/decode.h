@@ -42,6 +42,7 @@ extern template void decode(const toml::table&, const std::string&, ScheduleConf
 extern template void decode(const toml::table&, const std::string&, ValidationConfig&);
 extern template void decode(const toml::table&, const std::string&, ColumnConfig&);
 extern template void decode(const toml::table&, const std::string&, MetricsConfig&);
+extern template void decode(const toml::table&, const std::string&, PublishConfig&);
 extern template void decode(const toml::table&, const std::string&, ReportConfig&);
 
 }  // namespace tessera::config

@@ -353,6 +353,30 @@ const std::vector<Field<MetricsConfig>>& fields<MetricsConfig>() {
 }
 
 template <>
+const std::vector<Field<PublishConfig>>& fields<PublishConfig>() {
+  using S = PublishConfig;
+  static const std::vector<Field<S>> table = {
+      {"directory", &S::directory, "directory",
+       "where followers find what was learnt; empty: nothing is published; docs/online.md"},
+      {"every_s", &S::every_s, "seconds", "between publications; 0: not by time", 0, 1e7},
+      {"every_steps", &S::every_steps, "steps", "between publications; 0: not by steps; with both, what comes first", 0,
+       kInt32},
+      {"base_every", &S::base_every, "publications", "a whole model among so many; the others are what has changed", 1,
+       kInt32},
+      {"keep_bases", &S::keep_bases, "models", "that stay, with what was published behind the oldest", 1, kInt32},
+      {"weights",
+       &S::weights,
+       "",
+       "how rows are stored, as `tessera quantize` does it",
+       0,
+       0,
+       {"fp32", "fp16", "fp8", "int8", "int4", "int2"}},
+      {"tables", &S::tables, "", "tables whose rows are stored otherwise: `film=int4`"},
+  };
+  return table;
+}
+
+template <>
 const std::vector<Field<ReportConfig>>& fields<ReportConfig>() {
   using S = ReportConfig;
   static const std::vector<Field<S>> table = {

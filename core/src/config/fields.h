@@ -58,6 +58,8 @@ const std::vector<Field<ColumnConfig>>& fields<ColumnConfig>();
 template <>
 const std::vector<Field<MetricsConfig>>& fields<MetricsConfig>();
 template <>
+const std::vector<Field<PublishConfig>>& fields<PublishConfig>();
+template <>
 const std::vector<Field<ReportConfig>>& fields<ReportConfig>();
 
 // Keys that one table has and [table_defaults] has not.
@@ -78,6 +80,7 @@ void for_each_section(C& config, Visit&& visit) {
   visit("schedule", config.schedule);
   visit("validation", config.validation);
   visit("metrics", config.metrics);
+  visit("publish", config.publish);
   visit("report", config.report);
 }
 

@@ -183,6 +183,30 @@ void ShardedEmbeddings::add_table_extra(const HeldShard& shard, std::string_view
   f.lookup.add_table_extra(f.shard->index, saved);
 }
 
+void ShardedEmbeddings::mark_changes() {
+  for_each_lookup(*impl_, [](Lookup& lookup) { lookup.mark_changes(); });
+}
+
+Lookup::RowChanges ShardedEmbeddings::changes(const HeldShard& shard) const {
+  const Found f = find(*impl_, shard);
+  return f.lookup.changes(f.shard->index);
+}
+
+int64_t ShardedEmbeddings::export_changed(const HeldShard& shard, uint64_t& cursor, std::span<int64_t> ids,
+                                          float* weights) const {
+  const Found f = find(*impl_, shard);
+  const int64_t count = f.lookup.export_changed(f.shard->index, cursor, ids, weights);
+  impl_->to_table_rows(*f.shard, ids.first(static_cast<size_t>(count)));
+  return count;
+}
+
+int64_t ShardedEmbeddings::export_removed(const HeldShard& shard, uint64_t& cursor, std::span<int64_t> ids) const {
+  const Found f = find(*impl_, shard);
+  const int64_t count = f.lookup.export_removed(f.shard->index, cursor, ids);
+  impl_->to_table_rows(*f.shard, ids.first(static_cast<size_t>(count)));
+  return count;
+}
+
 tsr_kernel_stats ShardedEmbeddings::kernel_stats(const HeldShard& shard) const {
   const Found f = find(*impl_, shard);
   return f.lookup.stats(f.shard->index);

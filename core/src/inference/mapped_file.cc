@@ -47,7 +47,8 @@ void on_lost_page(int, siginfo_t* info, void*) {
   for (const Range& range : g_ranges) {
     if (at < range.begin || at >= range.end) continue;
     char* const begin = static_cast<char*>(info->si_addr) - at % page;
-    if (::mmap(begin, page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) break;
+    constexpr int kAccess = PROT_READ | PROT_WRITE;  // of private ones
+    if (::mmap(begin, page, kAccess, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) break;
     ++g_lost;
     return;
   }
@@ -59,7 +60,7 @@ void on_lost_page(int, siginfo_t* info, void*) {
 
 uint64_t lost_pages() { return g_lost; }
 
-MappedFile::MappedFile(const std::string& path) {
+MappedFile::MappedFile(const std::string& path, Access access) {
   const checkpoint::Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat info {};
   if (fd.get() < 0 || ::fstat(fd.get(), &info) != 0) checkpoint::fail_with(errno, "open", path);
@@ -67,7 +68,9 @@ MappedFile::MappedFile(const std::string& path) {
   size_ = info.st_size;
   if (size_ == 0) fail(Code::kDataLoss, path, " is empty");
   const auto bytes = static_cast<size_t>(size_);
-  void* const at = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd.get(), 0);
+  const bool own = access == kPrivate;
+  void* const at =
+      ::mmap(nullptr, bytes, PROT_READ | (own ? PROT_WRITE : 0), own ? MAP_PRIVATE : MAP_SHARED, fd.get(), 0);
   if (at == MAP_FAILED) checkpoint::fail_with(errno, "map", path);
   memory_ = std::shared_ptr<void>(at, [bytes, range = guard(at, bytes)](void* p) {
     release(range);

@@ -1,4 +1,5 @@
-// Files mapped into memory, read-only and shared: nothing is read before it is touched.
+// Files mapped into memory, shared and read-only, or private: nothing is read before it is touched, and pages of a
+// private one are copied when they are written.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,9 @@ namespace tessera::inference {
 
 class MappedFile {
  public:
+  enum Access { kShared, kPrivate };
   // Errors as checkpoint/files.h says; an empty file is kDataLoss.
-  explicit MappedFile(const std::string& path);
+  explicit MappedFile(const std::string& path, Access access = kShared);
   int64_t size() const { return size_; }
   const void* data() const { return memory_.get(); }
   // Bytes from `offset` on as a tensor, which keeps the mapping alive. The caller has compared it with size().

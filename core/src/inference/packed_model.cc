@@ -1,5 +1,5 @@
 // Opening and checking packed models.
-#include "tessera/packed_model.h"
+#include "inference/packed_model.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -61,8 +61,8 @@ std::map<std::string, Tensor> read_dense(const std::string& path, const StoredFi
   return out;
 }
 
-Tensor map_rows(const std::string& path, const Manifest::Table& table) {
-  const MappedFile file = listed([&] { return MappedFile(path); });
+Tensor map_rows(const std::string& path, const Manifest::Table& table, MappedFile::Access access) {
+  const MappedFile file = listed([&] { return MappedFile(path, access); });
   const TableHeader header = header_of(table.config);
   check_header(file.data(), file.size(), header, path);
   return file.view(kHeaderBytes, {header.rows, header.stride}, DType::kUInt8);
@@ -89,11 +89,8 @@ std::shared_ptr<const IndexRemapping> map_keys(const std::string& path, const Ma
 }
 
 }  // namespace
-}  // namespace inference
 
-using namespace inference;
-
-InferenceModel open_packed_model(const std::string& directory) {
+InferenceModel open_packed_model(const std::string& directory, MappedFile::Access access) {
   const Manifest manifest = read_manifest(directory);
   InferenceModel model;
   model.description.name = manifest.name;
@@ -105,7 +102,7 @@ InferenceModel open_packed_model(const std::string& directory) {
   model.dlrm = manifest.dlrm;
   model.graph = manifest.graph;
   for (const Manifest::Table& t : manifest.tables) {
-    model.tables.push_back({t.config, map_rows(cat(directory, '/', t.file.name), t)});
+    model.tables.push_back({t.config, map_rows(cat(directory, '/', t.file.name), t, access)});
     if (t.keys) model.tables.back().config.remapping = map_keys(cat(directory, '/', t.keys->name), t);
   }
   model.dense = read_dense(cat(directory, '/', manifest.dense.name), manifest.dense);
@@ -116,6 +113,14 @@ InferenceModel open_packed_model(const std::string& directory) {
     fail(Code::kDataLoss, directory, '/', kManifestFile, " is damaged: ", e.what());
   }
   return model;
+}
+
+}  // namespace inference
+
+using namespace inference;
+
+InferenceModel open_packed_model(const std::string& directory) {
+  return inference::open_packed_model(directory, MappedFile::kShared);
 }
 
 void verify_packed_model(const std::string& directory) {

@@ -56,6 +56,12 @@ struct Lookup::Impl {
     const plugin::CallScope call(*kernel, "import_rows");
     check(api->import_rows(instance, static_cast<uint32_t>(t), &rows, error.out()), error);
   }
+  // Of rows that a kernel gave.
+  int64_t count_of(const tsr_rows& rows, int64_t room, const char* call) const {
+    if (rows.count < 0 || rows.count > room)
+      fail(Code::kInternal, kernel->id(), ": ", call, " gives ", rows.count, " rows, where ", room, " have room");
+    return rows.count;
+  }
   bool places_rows() const { return (api->flags & TSR_KERNEL_PLACES_ROWS) != 0 && !options.stream; }
   // The batch as this kernel is promised to get it.
   tsr_lookup promised(tsr_lookup lookup, size_t outputs, bool trains) const {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "modules/lookup_impl.h"
+#include "tessera/abi/draft/changes.h"
 #include "tessera/abi/draft/table_extra.h"
 
 namespace tessera {
@@ -114,10 +115,7 @@ int64_t Lookup::export_rows(int table, uint64_t& cursor, std::span<int64_t> ids,
   const plugin::CallScope call(*impl_->kernel, "export_rows");
   impl_->check(impl_->api->export_rows(impl_->instance, static_cast<uint32_t>(table), &cursor, &rows.raw, error.out()),
                error);
-  if (rows.raw.count < 0 || rows.raw.count > std::ssize(ids))
-    fail(Code::kInternal, kernel_id(), ": export_rows gives ", rows.raw.count, " rows, where ", ids.size(),
-         " have room");
-  return rows.raw.count;
+  return impl_->count_of(rows.raw, std::ssize(ids), "export_rows");
 }
 
 void Lookup::import_rows(int table, std::span<const int64_t> ids, const float* weights,
@@ -181,6 +179,60 @@ void Lookup::add_table_extra(int table, std::string_view saved) {
   AbiError error;
   const plugin::CallScope call(*impl_->kernel, "table_extra.add");
   impl_->check(draft->add(impl_->instance, static_cast<uint32_t>(table), &io, error.out()), error);
+}
+
+namespace {
+
+const tsr_kernel_changes& changes_of(const Part& kernel, const std::string& table) {
+  const auto* draft = kernel.extension<tsr_kernel_changes>(TSR_KERNEL_CHANGES);
+  if (draft == nullptr) {
+    fail(Code::kUnimplemented, "kernel \"", kernel.id(), "\", which has table \"", table,
+         "\", does not know which of its rows change (", TSR_KERNEL_CHANGES,
+         "), as publishing needs: choose a kernel that does");
+  }
+  return *draft;
+}
+
+}  // namespace
+
+void Lookup::mark_changes() {
+  const tsr_kernel_changes& draft = changes_of(*impl_->kernel, impl_->table(0).name);
+  AbiError error;
+  const plugin::CallScope call(*impl_->kernel, "changes.mark");
+  impl_->check(draft.mark(impl_->instance, error.out()), error);
+}
+
+Lookup::RowChanges Lookup::changes(int table) const {
+  const tsr_kernel_changes& draft = changes_of(*impl_->kernel, impl_->table(table).name);
+  RowChanges out;
+  AbiError error;
+  const plugin::CallScope call(*impl_->kernel, "changes.count");
+  impl_->check(draft.count(impl_->instance, static_cast<uint32_t>(table), &out.changed, &out.removed, error.out()),
+               error);
+  return out;
+}
+
+int64_t Lookup::export_changed(int table, uint64_t& cursor, std::span<int64_t> ids, float* weights) const {
+  const tsr_kernel_changes& draft = changes_of(*impl_->kernel, impl_->table(table).name);
+  Tensor into = Tensor::borrow(ids.data(), {std::ssize(ids)}, DType::kInt64);
+  RawRows rows(into, impl_->table(table), impl_->states, std::ssize(ids), weights, {}, 0);
+  AbiError error;
+  const plugin::CallScope call(*impl_->kernel, "changes.export_changed");
+  impl_->check(draft.export_changed(impl_->instance, static_cast<uint32_t>(table), &cursor, &rows.raw, error.out()),
+               error);
+  return impl_->count_of(rows.raw, std::ssize(ids), "export_changed");
+}
+
+int64_t Lookup::export_removed(int table, uint64_t& cursor, std::span<int64_t> ids) const {
+  const tsr_kernel_changes& draft = changes_of(*impl_->kernel, impl_->table(table).name);
+  Tensor into = Tensor::borrow(ids.data(), {std::ssize(ids)}, DType::kInt64);
+  const float no_weights = 0;
+  RawRows rows(into, impl_->table(table), impl_->states, std::ssize(ids), &no_weights, {}, 0);
+  AbiError error;
+  const plugin::CallScope call(*impl_->kernel, "changes.export_removed");
+  impl_->check(draft.export_removed(impl_->instance, static_cast<uint32_t>(table), &cursor, &rows.raw, error.out()),
+               error);
+  return impl_->count_of(rows.raw, std::ssize(ids), "export_removed");
 }
 
 int64_t Lookup::extra_bytes(int table) const {

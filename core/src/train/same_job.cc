@@ -16,6 +16,7 @@ std::string common_job(const Config& config, const TrainJobOptions& options) {
   common.data.path.clear();
   common.data.test_path.clear();
   common.report.json.clear();
+  common.publish.directory = config.publish.directory.empty() ? "" : "given";
   std::string text = to_toml(common);
   for (const TableOverride& o : config.table_overrides) text += "--set " + o.text + "\n";
   if (!config.planner.plan.empty()) text += "planner.plan is given\n";

@@ -18,6 +18,7 @@
 #include "train/job_checkpoints.h"
 #include "train/job_data.h"
 #include "train/job_model.h"
+#include "train/job_publisher.h"
 #include "train/metrics_log.h"
 #include "train/observed_inputs.h"
 #include "train/same_job.h"
@@ -252,6 +253,8 @@ void TrainJob::train(const TrainWatch& watch) {
   const int64_t planned = std::max<int64_t>(0, steps_ - first_step_);
   if (!options_.save.empty())
     checkpoints_ = std::make_unique<JobCheckpoints>(options_, *trainer_, first_step_, steps_, watch.saved);
+  if (!config_.publish.directory.empty())
+    publisher_ = std::make_unique<JobPublisher>(config_.publish, *trainer_, first_step_, watch.published);
   if (!options_.save_best.empty())
     check_checkpoint_target(options_.save_best, trainer_->parallel(), trainer_->dense_optimizer(), 1, 1);
   if (group_->rank() == 0) metrics_log_ = std::make_unique<MetricsLog>(config_.report, first_step_ > 0);
@@ -281,6 +284,7 @@ void TrainJob::train(const TrainWatch& watch) {
   loop_->check_losses();
   if (training_metrics_) training_ = training_metrics_->values(*group_);
   trained_ = spent();
+  if (publisher_ && steps_done() > 0) publisher_->at_end(first_step_ + steps_done(), [&] { return progress(); });
   if (checkpoints_) checkpoints_->at_end(first_step_ + steps_done(), stopped(), [&] { return progress(); });
 }
 
@@ -303,6 +307,7 @@ void TrainJob::after_step(const StepEnd& end, const TrainWatch& watch) {
   }
   if (validation_due(end)) validate(end.step, watch);
   set_learning_rates(end.step);
+  if (publisher_ && !end.last) publisher_->after_step(end.step, [&] { return progress(); });
   if (checkpoints_ && !end.last) checkpoints_->after_step(end.step, [&] { return progress(); });
 }
 

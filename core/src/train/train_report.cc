@@ -6,6 +6,7 @@
 
 #include "config/json.h"
 #include "train/job_checkpoints.h"
+#include "train/job_publisher.h"
 #include "train/metrics_log.h"
 #include "train/plan_versus_actual.h"
 #include "train/traffic_report.h"
@@ -161,6 +162,11 @@ std::string TrainReport::text(const MetricValues& metrics) {
                           {"beside_training", c->beside()},
                           {"copy_bytes", c->copy_bytes()},
                           {"longest_pause_s", c->longest_pause_s()}};
+  }
+  if (const JobPublisher* p = job_.publisher_.get()) {
+    out["publications"] = {{"published", p->published()}, {"bases", p->bases()},
+                           {"failed", p->failed()},       {"changed_rows", p->changed()},
+                           {"delta_bytes", p->bytes()},   {"longest_pause_s", p->longest_pause_s()}};
   }
   const int64_t steps = job_.steps_done();
   out["plan_versus_actual"] =

@@ -1,0 +1,102 @@
+// tessera/online.h - the model of this hour: a trainer publishes what has changed, servers follow it while they answer.
+//
+//   ModelPublisher publisher({.directory = "published"}, model, optimizer);   // every rank
+//   publisher.publish(progress);                                              // the first: a base; then deltas
+//
+//   ModelFollower follower(runtime, "published");                             // elsewhere
+//   if (follower.update()) use(follower.current());
+//
+// A directory holds bases, which are packed models (tessera/packed_model.h), and deltas: rows that changed since the
+// publication before, packed in the same way, ids of rows that were given up, and the dense part. Each names the one
+// before it by a hash. Format: docs/online.md.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/distributed_model_parallel.h"
+#include "tessera/optim.h"
+#include "tessera/packed_model.h"
+
+namespace tessera {
+
+struct PublishOptions {
+  std::string directory;    // on a file system that all ranks see
+  PackOptions pack;         // formats of rows; the name of the model: empty: the directory's
+  int64_t base_every = 60;  // deltas between bases
+  int keep_bases = 2;       // with the deltas behind the oldest; ones that are being followed stay, too
+};
+
+// What one call has written.
+struct Published {
+  int64_t number = 0;
+  bool base = false, delta = false;
+  int64_t changed = 0, removed = 0;  // rows of the delta, and ids
+  int64_t bytes = 0;                 // of the delta
+};
+
+// All but the destructor is collective, and used by the thread that trains, between steps.
+class ModelPublisher {
+ public:
+  // Model and optimizer live longer. kAlreadyExists: the directory holds something else; kUnavailable: another job
+  // publishes there.
+  ModelPublisher(PublishOptions options, DistributedModelParallel& model, const KeyedOptimizer& dense_optimizer);
+  ~ModelPublisher();
+  ModelPublisher(const ModelPublisher&) = delete;
+  ModelPublisher& operator=(const ModelPublisher&) = delete;
+
+  using Progress = std::function<std::string()>;
+  // Publishes the model as it is now. Training waits meanwhile. The first of an object is a base of a chain of its own,
+  // behind whatever the directory had; those after it are deltas, and every base_every-th a base, too. `progress()`,
+  // asked for bases: as for a checkpoint, with what open_float_model() needs to know of the model; `step`: of the
+  // training, for people. kUnimplemented: a kernel does not know which rows change (abi/draft/changes.h). kUnavailable,
+  // kResourceExhausted name the path: what was there is whole, and the next call publishes all that this one would
+  // have. kFailedPrecondition: a weight is infinite or no number.
+  Published publish(const Progress& progress, int64_t step);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// What a follower answers with, and how it fares.
+struct FollowStatus {
+  int64_t number = 0;       // of the publication
+  std::string version;      // its hash
+  double published_at = 0;  // seconds since 1970, by the trainer's clock
+  int64_t updates = 0;      // times that another version took the place of the one before
+  int64_t refused = 0;      // publications that could not be taken
+};
+
+class ModelFollower {
+ public:
+  // Takes the newest base, and the deltas behind it. kNotFound: there is no base. Other errors as open_packed_model().
+  ModelFollower(const Runtime& runtime, std::string directory, PredictorOptions options = {});
+  ~ModelFollower();
+  ModelFollower(const ModelFollower&) = delete;
+  ModelFollower& operator=(const ModelFollower&) = delete;
+
+  // [any-thread] One version, as long as it is held. Its description's version is the publication's hash.
+  std::shared_ptr<Predictor> current() const;
+  FollowStatus status() const;  // [any-thread]
+
+  // [any-thread], one thread at a time does it. Takes what was published since: true where current() is another then.
+  // Readers never wait: rows are written where no predictor reads; a delta waits until the last holder of the version
+  // before the current one has let go, and a later call takes it then. What cannot be taken (damaged, of another chain,
+  // with one missing before it) is left out, and the next base behind it taken when there is one: never half of a
+  // delta.
+  bool update();
+  // [any-thread] Begins anew with the newest base: for a model that is usable() no more.
+  std::shared_ptr<Predictor> reopen();
+  // [any-thread] Why publications were not taken since the last call, one sentence each.
+  std::vector<std::string> refusals();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tessera

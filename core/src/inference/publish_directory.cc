@@ -1,0 +1,128 @@
+#include "inference/publish_directory.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <vector>
+
+#include "checkpoint/manifest.h"
+#include "inference/manifest.h"
+#include "inference/publication.h"
+
+namespace tessera::inference {
+namespace {
+
+namespace fs = std::filesystem;
+
+// "base-7", "delta-7" and what they become from: a publication's name with its number, before the first dot.
+bool is_ours(const std::string& name) {
+  const std::string stem = name.substr(0, name.find('.'));
+  for (const std::string prefix : {"base-", "delta-"}) {
+    if (stem.size() > prefix.size() && stem.starts_with(prefix) &&
+        std::all_of(stem.begin() + std::ssize(prefix), stem.end(), [](char c) { return c >= '0' && c <= '9'; }))
+      return true;
+  }
+  return false;
+}
+
+// The files of a packed model, and the directory where nothing else is in it.
+void remove_model(const std::string& path) {
+  std::error_code ignored;
+  std::vector<fs::path> own;
+  for (fs::directory_iterator it(path, ignored), end; !ignored && it != end; it.increment(ignored)) {
+    const fs::path name = it->path().filename();
+    if (name == kManifestFile || name == kDenseFile || name.extension() == ".rows" || name.extension() == ".keys")
+      own.push_back(it->path());
+  }
+  for (const fs::path& file : own) fs::remove(file, ignored);
+  fs::remove(path, ignored);
+}
+
+// Of a checkpoint that a base is made of: DIR/save-1 and its files.
+void remove_rows(const std::string& path) {
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored)) {
+    fs::remove(path, ignored);
+    return;
+  }
+  for (fs::recursive_directory_iterator it(path, ignored), end; !ignored && it != end; it.increment(ignored)) {
+    const fs::path name = it->path().filename();
+    if (it->is_directory(ignored) ? name.string().starts_with("save-") : checkpoint::is_file_name(name.string()))
+      continue;
+    return;  // somebody else's: it all stays
+  }
+  fs::remove_all(path, ignored);
+}
+
+}  // namespace
+
+PublishDirectory::PublishDirectory(const std::string& path) : path_(path) {
+  if (path.empty()) fail(Code::kInvalidArgument, "publishing needs the path of a directory");
+  std::error_code error;
+  fs::create_directories(path_, error);
+  if (error) checkpoint::fail_with(error.value(), "create", path_);
+  lock_ = checkpoint::Descriptor(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (lock_.get() < 0) checkpoint::fail_with(errno, "open", path_);
+  // File systems that cannot lock a directory do without: the lock only tells two jobs from each other.
+  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    fail(Code::kUnavailable, "another job publishes to ", path_);
+  std::vector<std::string> left;
+  for (fs::directory_iterator it(path_, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (!is_ours(name)) {
+      fail(Code::kAlreadyExists, path_, " holds \"", name,
+           "\", which is no publication: publish to a directory of its own");
+    }
+    const std::string stem = name.substr(0, name.find('.'));
+    if (!fs::exists(at(stem + ".json"), error) || name.ends_with(".publishing") || name.ends_with(".rows"))
+      left.push_back(name);
+  }
+  if (error) checkpoint::fail_with(error.value(), "list", path_);
+  for (const std::string& name : left) clear(name);
+}
+
+void PublishDirectory::clear(const std::string& name) const {
+  if (name.starts_with("base-") && !name.ends_with(".rows")) remove_model(at(name));
+  remove_rows(at(name));
+}
+
+int64_t PublishDirectory::last() const {
+  int64_t out = 0;
+  for (const auto kind : {Publication::kBase, Publication::kDelta}) {
+    const std::vector<int64_t> numbers = publications_in(path_, kind);
+    if (!numbers.empty()) out = std::max(out, numbers.back());
+  }
+  return out;
+}
+
+void PublishDirectory::prune(int keep_bases) const {
+  const std::vector<int64_t> bases = publications_in(path_, Publication::kBase);
+  const auto too_many = std::ssize(bases) - std::max(1, keep_bases);
+  std::error_code ignored;
+  for (int64_t i = 0; i < too_many; ++i) {
+    const std::string base = at(Publication::name_of(Publication::kBase, bases[static_cast<size_t>(i)]));
+    const checkpoint::Descriptor held(::open(base.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (held.get() >= 0 && ::flock(held.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) continue;
+    fs::remove(base + ".json", ignored);  // first: what lacks it is no base
+    remove_model(base);
+  }
+  const int64_t oldest = bases.empty() ? 0 : bases[static_cast<size_t>(std::max<int64_t>(0, too_many))];
+  for (const int64_t number : publications_in(path_, Publication::kDelta)) {
+    if (number > oldest) break;
+    const std::string delta = at(Publication::name_of(Publication::kDelta, number));
+    fs::remove(delta + ".json", ignored);
+    fs::remove(delta + ".safetensors", ignored);
+  }
+}
+
+checkpoint::Descriptor hold_base(const std::string& path) {
+  checkpoint::Descriptor lock(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  while (lock.get() >= 0 && ::flock(lock.get(), LOCK_SH) != 0 && errno == EINTR) {
+  }
+  return lock;
+}
+
+}  // namespace tessera::inference

@@ -1,0 +1,311 @@
+// What a job publishes is the model to the bit, and who follows it takes nothing else.
+#include "tessera/online.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "inference/test_model.h"
+#include "inference/test_publications.h"
+#include "tessera/train_job.h"
+#include "train/test_trainer.h"
+
+namespace tessera {
+namespace {
+
+using inference::publications_in;
+using test::copy_publication;
+using test::difference;
+using test::model_at;
+using test::path_in;
+using test::Publication;
+using test::runtime;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+namespace fs = std::filesystem;
+
+const char* const kOnlineJob = R"(
+[job]
+seed = 3
+kernel = "cpu"
+[model]
+embedding_dim = 8
+bottom_mlp = [8, 8]
+top_mlp = [8, 1]
+[data]
+reader = "synthetic"
+columns = 2
+rows = [500, 20]
+dense = 3
+samples = 192
+test_samples = 10
+batch = 16
+[publish]
+every_s = 0
+every_steps = 2
+base_every = 2
+keep_bases = 100
+)";
+
+class Online : public testing::Test {
+ protected:
+  Online() : folder_(fs::path(testing::TempDir()) / cat("online_", ::getpid())) { fs::create_directories(folder_); }
+  ~Online() override { fs::remove_all(folder_); }
+  void SetUp() override {
+    if (!runtime().has(TSR_MODULE_KIND, "mlp") || !runtime().has(TSR_KERNEL_KIND, "cpu"))
+      GTEST_SKIP() << "no dense layers or no kernel cpu are built here";
+  }
+
+  std::string file(const std::string& name) const { return (folder_ / name).string(); }
+  std::vector<TrainPublish> train(const std::string& directory, std::vector<std::string> set = {},
+                                  const TrainJobOptions& options = {}) {
+    set.push_back("publish.directory=\"" + directory + "\"");
+    TrainJob job(runtime(), parse_config(kOnlineJob, "job.toml", set), options, ProcessGroup::connect(runtime(), {}));
+    table_ = job.data().columns[0].name;
+    std::vector<TrainPublish> out;
+    job.train({.published = [&](const TrainPublish& p) { out.push_back(p); }});
+    report_ = nlohmann::json::parse(job.report(job.no_metrics()));
+    return out;
+  }
+  InferenceModel packed(const std::string& checkpoint, const PackOptions& options) const {
+    const std::string path = file(cat("packed", packed_++));
+    pack_model(open_float_model(checkpoint).model, path, options);
+    return open_packed_model(path);
+  }
+
+  fs::path folder_;
+  std::string table_;
+  nlohmann::json report_;
+  mutable int packed_ = 0;
+};
+
+TEST_F(Online, BaseAndDeltasAreTheModelToTheBit) {
+  for (const char* weights : {"fp32", "int8", "fp16"}) {
+    const std::string to = file(cat("published-", weights)), saved = file(cat("saved-", weights));
+    const auto told = train(to, {cat("publish.weights=", weights), "publish.tables=[\"c1=int4\"]"}, {.save = saved});
+    ASSERT_EQ(told.size(), 6u);
+    EXPECT_TRUE(told[0].what.base);
+    EXPECT_FALSE(told[0].what.delta);
+    for (size_t i = 1; i < told.size(); ++i) {
+      EXPECT_EQ(told[i].what.number, static_cast<int64_t>(i) + 1);
+      EXPECT_EQ(told[i].step, static_cast<int64_t>(2 * i) + 2);
+      EXPECT_TRUE(told[i].what.delta);
+      EXPECT_GT(told[i].what.changed, 0);
+      EXPECT_LE(told[i].what.changed, 2 * 16 * 2);  // two steps of 16 samples, an id of each table each
+      EXPECT_EQ(told[i].error, "");
+    }
+    EXPECT_THAT(publications_in(to, Publication::kBase), ElementsAre(1, 3, 5));
+    EXPECT_THAT(publications_in(to, Publication::kDelta), ElementsAre(2, 3, 4, 5, 6));
+    const InferenceModel last =
+        packed(saved, {.format = row_format_from(weights), .formats = {{"c1", RowFormat::kInt4}}});
+    EXPECT_EQ(difference(model_at(to, 6).model(), last), "") << weights;
+    EXPECT_NE(difference(model_at(to, 5).model(), last), "");
+    for (const int64_t base : {3, 5})
+      EXPECT_EQ(difference(model_at(to, base).model(), open_packed_model(path_in(to, Publication::kBase, base))), "");
+    EXPECT_EQ(report_["publications"]["published"], 6);
+    EXPECT_EQ(report_["publications"]["bases"], 3);
+    for (const auto& entry : fs::directory_iterator(to)) {
+      const std::string name = entry.path().filename().string();
+      EXPECT_TRUE(name.ends_with(".json") || name.ends_with(".safetensors") || name.starts_with("base-")) << name;
+      EXPECT_FALSE(name.ends_with(".rows")) << name;
+    }
+  }
+}
+
+TEST_F(Online, AnotherRunIsAnotherChainBehindTheOneBefore) {
+  const std::string to = file("published"), saved = file("saved");
+  train(to, {}, {.save = saved, .max_steps = 4});
+  EXPECT_THAT(publications_in(to, Publication::kBase), ElementsAre(1));
+  ModelFollower follower(runtime(), to);
+  EXPECT_EQ(follower.status().number, 2);
+  std::ofstream(to + "/delta-3.safetensors.publishing") << "of a run that was killed";
+  train(to, {"publish.keep_bases=1"}, {.load = saved});
+  EXPECT_FALSE(fs::exists(to + "/delta-3.safetensors.publishing"));
+  EXPECT_TRUE(follower.update());
+  EXPECT_EQ(follower.status().number, 6);
+  EXPECT_THAT(follower.refusals(), IsEmpty());
+  // Of three bases the last stays, but for the one that was followed.
+  EXPECT_THAT(publications_in(to, Publication::kBase), ElementsAre(1, 5));
+  EXPECT_THAT(publications_in(to, Publication::kDelta), ElementsAre(6));
+  EXPECT_NE(inference::read_publication(to, Publication::kBase, 1).chain,
+            inference::read_publication(to, Publication::kBase, 5).chain);
+}
+
+TEST_F(Online, WhatCannotBePublishedIsSaidBeforeTheFirstStep) {
+  const auto refused = [&](std::vector<std::string> set, const char* directory) {
+    try {
+      train(file(directory), std::move(set));
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string("no error");
+  };
+  EXPECT_THAT(refused({"job.kernel=\"reference\""}, "published"),
+              HasSubstr("kernel \"reference\", which has table \"c0\", does not know which of its rows change"));
+  EXPECT_THAT(refused({"publish.every_steps=0"}, "published"), HasSubstr("say how often to publish"));
+  EXPECT_THAT(refused({"publish.tables=[\"film\"]"}, "published"), HasSubstr("NAME=FORMAT is meant"));
+  EXPECT_THAT(refused({"publish.tables=[\"film=int4\"]"}, "published"), HasSubstr("there is no table \"film\""));
+  EXPECT_THAT(refused({"publish.weights=\"int2\"", "model.embedding_dim=4", "model.bottom_mlp=[4]"}, "published"),
+              HasSubstr("multiples of 8"));
+  fs::create_directories(file("other"));
+  std::ofstream(file("other/notes.txt")) << "mine";
+  EXPECT_THAT(refused({}, "other"), HasSubstr("holds \"notes.txt\", which is no publication"));
+  EXPECT_TRUE(fs::exists(file("other/notes.txt")));
+}
+
+// A directory into which publications of a whole run come one by one.
+class Followed : public Online {
+ protected:
+  void SetUp() override {
+    Online::SetUp();
+    if (IsSkipped()) return;
+    train(from_, {"publish.base_every=4"});  // base-1, delta-2 to delta-6, base-5
+    fs::create_directories(to_);
+    copy_publication(from_, to_, Publication::kBase, 1);
+    follower_ = std::make_unique<ModelFollower>(runtime(), to_);
+  }
+  void copy(Publication::Kind kind, int64_t number) { copy_publication(from_, to_, kind, number); }
+  // The follower stays with what it has, and says why, once.
+  void stays(int64_t number, const std::string& why) {
+    const auto before = follower_->current();
+    EXPECT_FALSE(follower_->update());
+    EXPECT_FALSE(follower_->update());
+    EXPECT_EQ(follower_->current(), before);
+    EXPECT_EQ(follower_->status().number, number);
+    EXPECT_THAT(follower_->refusals(), ElementsAre(HasSubstr(why)));
+  }
+  void goes_on_to(int64_t number) {
+    EXPECT_TRUE(follower_->update());
+    EXPECT_EQ(follower_->status().number, number);
+    EXPECT_THAT(follower_->refusals(), IsEmpty());
+    EXPECT_EQ(scores(*follower_->current()), expected(number));
+  }
+  std::vector<float> scores(Predictor& predictor) {
+    test::OwnInput input(predictor.model(), 64, 9);
+    return test::scores_of(predictor, input.view());
+  }
+  std::vector<float> expected(int64_t number) {
+    return scores(*make_predictor(runtime(), model_at(from_, number).model()));
+  }
+
+  const std::string from_ = file("published"), to_ = file("followed");
+  std::unique_ptr<ModelFollower> follower_;
+};
+
+TEST_F(Followed, TakesDeltasAsTheyCome) {
+  EXPECT_EQ(follower_->status().number, 1);
+  EXPECT_FALSE(follower_->update());
+  for (int64_t n = 2; n <= 6; ++n) {
+    copy(Publication::kDelta, n);
+    goes_on_to(n);
+  }
+  EXPECT_EQ(follower_->status().updates, 5);
+  EXPECT_EQ(follower_->current()->model().version, follower_->status().version);
+  ModelFollower late(runtime(), to_);
+  EXPECT_EQ(late.status().version, follower_->status().version);
+  copy(Publication::kBase, 5);
+  ModelFollower from_base(runtime(), to_);
+  EXPECT_EQ(from_base.status().version, follower_->status().version);
+  EXPECT_EQ(scores(*from_base.current()), expected(6));
+}
+
+TEST_F(Followed, AVersionStaysAsItIsWhileItIsHeld) {
+  copy(Publication::kDelta, 2);
+  auto held = follower_->current();
+  const std::vector<float> before = scores(*held);
+  goes_on_to(2);
+  EXPECT_EQ(scores(*held), before);
+  copy(Publication::kDelta, 3);
+  EXPECT_FALSE(follower_->update());  // it would be written where `held` reads
+  EXPECT_EQ(follower_->status().number, 2);
+  EXPECT_EQ(scores(*held), before);
+  EXPECT_NE(before, expected(2));
+  held.reset();
+  goes_on_to(3);
+}
+
+TEST_F(Followed, AGapIsWaitedFor) {
+  copy(Publication::kDelta, 3);
+  stays(1, "delta-2.json is missing, and publication 3 is there");
+  copy(Publication::kDelta, 2);
+  goes_on_to(3);
+}
+
+TEST_F(Followed, ADuplicateIsRefusedAndTheRightOneTaken) {
+  copy(Publication::kDelta, 2);
+  goes_on_to(2);
+  fs::copy(to_ + "/delta-2.json", to_ + "/delta-3.json");
+  stays(2, "delta-3.json is damaged: it is a copy of delta-2 under another name");
+  fs::remove(to_ + "/delta-3.json");
+  copy(Publication::kDelta, 3);
+  goes_on_to(3);
+}
+
+TEST_F(Followed, DamageIsRefusedUntilTheNextBase) {
+  copy(Publication::kDelta, 2);
+  copy(Publication::kDelta, 3);
+  std::fstream tensors(to_ + "/delta-2.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+  tensors.seekp(-3, std::ios::end);
+  const int byte = tensors.peek();
+  tensors.put(static_cast<char>(byte ^ 1));
+  tensors.close();
+  stays(1, "delta-2.safetensors is damaged: its checksum is not the one in delta-2.json");
+  copy(Publication::kBase, 5);
+  goes_on_to(5);
+  copy(Publication::kDelta, 6);
+  fs::resize_file(to_ + "/delta-6.json", fs::file_size(to_ + "/delta-6.json") / 2);
+  stays(5, "delta-6.json is damaged");
+}
+
+TEST_F(Followed, AShortFileAndAMissingOneAreDamage) {
+  copy(Publication::kDelta, 2);
+  fs::resize_file(to_ + "/delta-2.safetensors", 100);
+  stays(1, "delta-2.safetensors is damaged: it has 100 bytes");
+  copy(Publication::kBase, 5);
+  copy(Publication::kDelta, 6);
+  fs::remove(to_ + "/delta-6.safetensors");
+  EXPECT_TRUE(follower_->update());
+  EXPECT_EQ(follower_->status().number, 5);
+  EXPECT_THAT(follower_->refusals(), ElementsAre(HasSubstr("delta-6.json lists it")));
+}
+
+TEST_F(Followed, AnotherChainAndAnotherModelAreRefused) {
+  const std::string other = file("other");
+  train(other, {"job.seed=4", "publish.base_every=4"});
+  copy_publication(other, to_, Publication::kDelta, 2);
+  stays(1, "delta-2.json is of another chain");
+  for (const char* name : {"/delta-2.json", "/delta-2.safetensors"}) fs::remove(to_ + name);
+  copy(Publication::kDelta, 2);
+  goes_on_to(2);
+  // Of the right chain, but behind another one.
+  Publication third = inference::read_publication(from_, Publication::kDelta, 3);
+  fs::copy(from_ + "/delta-3.safetensors", to_ + "/delta-3.safetensors");
+  third.previous = inference::hash_of("another");
+  inference::write_publication(to_, third);
+  stays(2, "it belongs behind another one");
+}
+
+TEST_F(Followed, ABaseThatIsDamagedIsRefusedToo) {
+  copy(Publication::kBase, 5);
+  const std::string rows = to_ + "/base-5/table-0.rows";
+  fs::resize_file(rows, fs::file_size(rows) - 1);
+  stays(1, "table-0.rows");
+  for (int64_t n = 2; n <= 5; ++n) copy(Publication::kDelta, n);
+  goes_on_to(5);
+  fs::create_directories(file("empty"));
+  try {
+    const ModelFollower none(runtime(), file("empty"));
+    FAIL() << "there is nothing to follow";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Code::kNotFound);
+    EXPECT_THAT(e.what(), HasSubstr("there is no base at"));
+  }
+}
+
+}  // namespace
+}  // namespace tessera
