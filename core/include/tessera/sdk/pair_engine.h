@@ -23,9 +23,11 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <compare>
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -183,9 +185,13 @@ class PairEngine {  // as PairwiseGroup takes it
   [[noreturn]] void unreachable(Peer& peer, const Op& op, int error);
   [[noreturn]] void late(const Op& op);
   Blame who_is_late(const Op& op) const;
-  enum class Debt { kAll, kData, kRest, kNothing };
-  Debt debt_of(const Peer& peer, const Op& op) const;
-  bool is_held_up(const Peer& peer, const Op& op, Debt debt) const;
+  struct Debt {   // the less, the worse
+    uint64_t in;  // the operation's sequence number
+    enum What { kAll, kData, kRest } what;
+    auto operator<=>(const Debt&) const = default;
+  };
+  std::optional<Debt> debt_of(const Peer& peer, const Op& op) const;
+  bool is_held_up(const Peer& peer, const Op& op, const Debt& debt) const;
   void probe(const Op& op, const Blame& waits_for) noexcept;
   std::vector<int32_t> unacknowledging() const;
   bool poison(tsr_code code, const Blame& blame) noexcept;

@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <map>
+#include <optional>
 #include <thread>
 
 #include "tessera/sdk/pair_engine.h"
@@ -130,42 +132,44 @@ void PairEngine<Link>::late(const Op& op) {
 
 // Whether it owes that because it waits for another one, in an earlier operation; or in this one, for what it needs.
 template <IsPairLink Link>
-bool PairEngine<Link>::is_held_up(const Peer& peer, const Op& op, Debt debt) const {
-  const uint64_t end = op.header.sequence + (debt == Debt::kRest ? 1 : 0);
+bool PairEngine<Link>::is_held_up(const Peer& peer, const Op& op, const Debt& debt) const {
+  const uint64_t end = op.header.sequence + (debt.what == Debt::kRest ? 1 : 0);
   return !peer.waits_for.text.empty() && peer.waits_for.rank != name_ && peer.waits_in < end;
 }
 
-// What a peer owes to the operation: nothing of it has come; of its own data some is missing; the rest, for which it
-// may need others' data. A reduction does not ask for more of one peer before all have sent as much.
+// What a peer owes, of the operation or of one before it: none of it has come; of its own data some is missing; the
+// rest, for which it may need others' data. A reduction does not ask for more of one peer before all have sent as much.
 template <IsPairLink Link>
-typename PairEngine<Link>::Debt PairEngine<Link>::debt_of(const Peer& peer, const Op& op) const {
-  const bool receives = peer.receiving != nullptr && peer.receiving->header.sequence <= op.header.sequence;
-  if (receives && peer.got < sizeof(OpHeader)) return Debt::kAll;
-  if (receives && wanted_from(peer) > 0) {
+std::optional<typename PairEngine<Link>::Debt> PairEngine<Link>::debt_of(const Peer& peer, const Op& op) const {
+  const auto is_asked_for = [&](const Op* of) { return of != nullptr && of->header.sequence <= op.header.sequence; };
+  if (is_asked_for(peer.receiving)) {
+    const uint64_t in = peer.receiving->header.sequence;
     const size_t contribution = contribution_of(*peer.receiving);
-    return contribution > 0 && payload_of(peer) >= contribution ? Debt::kRest : Debt::kData;
+    if (peer.got < sizeof(OpHeader)) return Debt{in, Debt::kAll};
+    if (wanted_from(peer) > 0)
+      return Debt{in, contribution > 0 && payload_of(peer) >= contribution ? Debt::kRest : Debt::kData};
   }
-  const bool sends = peer.sending != nullptr && peer.sending->header.sequence <= op.header.sequence;
-  return sends ? Debt::kRest : Debt::kNothing;
+  if (is_asked_for(peer.sending)) return Debt{peer.sending->header.sequence, Debt::kRest};
+  return std::nullopt;
 }
 
-// Those who owe the most, less those who are held up, unless all are: then it is what these say.
+// Those whose debt is the oldest and largest, less those who are held up, unless all are: then it is what these say.
 template <IsPairLink Link>
 Blame PairEngine<Link>::who_is_late(const Op& op) const {
   const Peer* held_up = nullptr;
-  for (const Debt debt : {Debt::kAll, Debt::kData, Debt::kRest}) {
-    std::vector<int32_t> ranks;
-    for (const Peer& peer : peers_) {
-      if (debt_of(peer, op) != debt) continue;
-      if (is_held_up(peer, op, debt))
-        held_up = &peer;
-      else
-        ranks.push_back(peer.name);
-    }
-    std::sort(ranks.begin(), ranks.end());
-    if (!ranks.empty()) return named(says::late(ranks, op));
+  std::map<Debt, std::vector<int32_t>> ranks;
+  for (const Peer& peer : peers_) {
+    const std::optional<Debt> debt = debt_of(peer, op);
+    if (!debt) continue;
+    if (is_held_up(peer, op, *debt))
+      held_up = &peer;
+    else
+      ranks[*debt].push_back(peer.name);
   }
-  return held_up ? held_up->waits_for : named(says::late({}, op));
+  if (ranks.empty()) return held_up ? held_up->waits_for : named(says::late({}, op));
+  std::vector<int32_t>& late = ranks.begin()->second;
+  std::sort(late.begin(), late.end());
+  return named(says::late(late, op));
 }
 
 }  // namespace tessera::sdk
