@@ -15,7 +15,7 @@
 namespace tessera::serve {
 
 struct Reply {
-  int status = 0;                              // 0: the connection ended before a response
+  int status = 0;                              // 0: the connection ended before a response; -1: within one
   std::map<std::string, std::string> headers;  // names in lower case
   std::string body;
 };
@@ -57,13 +57,13 @@ class Client {
   Reply read(bool has_body = true) {
     size_t end = 0;
     while ((end = buffer_.find("\r\n\r\n")) == std::string::npos) {
-      if (!more()) return {};
+      if (!more()) return {buffer_.empty() ? 0 : -1, {}, {}};
     }
     Reply reply = head(buffer_.substr(0, end));
     buffer_.erase(0, end + 4);
     const size_t length = has_body ? static_cast<size_t>(std::atoll(reply.headers["content-length"].c_str())) : 0;
     while (buffer_.size() < length) {
-      if (!more()) return {};
+      if (!more()) return {-1, {}, {}};
     }
     reply.body = buffer_.substr(0, length);
     buffer_.erase(0, length);

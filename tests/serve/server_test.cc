@@ -191,6 +191,34 @@ TEST(Server, EndingWhileConnectionsClose) {
   }
 }
 
+// Clients that ask as fast as they can while the server ends: what was begun is answered, whole, or closed before its
+// first byte.
+void end_under_load(int rounds) {
+  const Message message(kSamples);
+  const std::string request = Client::post(kInfer, message.json());
+  for (int round = 0; round < rounds; ++round) {
+    RunningServer server({.server = {.threads = 2}});
+    std::atomic<int> wrong{0}, answered{0};
+    std::vector<std::thread> clients;
+    for (int i = 0; i < 4; ++i) {
+      clients.emplace_back([&] {
+        for (Client client(server.port()); client.send(request); ++answered) {
+          const Reply reply = client.read();
+          if (reply.status == 0) return;
+          wrong += reply.status != 200 || scores_of(reply) != message.scores();
+          if (reply.headers.contains("connection") && reply.headers.at("connection") == "close") return;
+        }
+      });
+    }
+    while (answered < 1 + round % 40) std::this_thread::yield();
+    server.end_and_wait();
+    for (std::thread& client : clients) client.join();
+    ASSERT_EQ(wrong, 0) << "round " << round;
+  }
+}
+TEST(Server, EndingUnderLoad) { end_under_load(20); }
+TEST(Long, EndingUnderLoad) { end_under_load(500); }
+
 TEST(Server, AdminCallsComeFromThisHostAlone) {
   RunningServer server;
   Client client(server.port());
