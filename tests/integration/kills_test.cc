@@ -1,8 +1,9 @@
-// Ranks and launchers of a job are killed at random, and the job starts again: it never hangs, never goes back behind a
-// checkpoint, and its losses are those of a run that nobody has disturbed, to the last bit.
+// Ranks, launchers and whole hosts of a job are killed at random, and the job starts again: it never hangs, never goes
+// back behind a checkpoint, and its losses are those of a run that nobody has disturbed, to the last bit.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -21,7 +22,8 @@ using testing::HasSubstr;
 constexpr int kSteps = 400;
 
 struct Killed {
-  int ranks = 0, launchers = 0;
+  int ranks = 0, launchers = 0, hosts = 0;
+  int all() const { return ranks + launchers + hosts; }
 };
 
 // One job from its first step to its last, whatever is killed meanwhile.
@@ -77,9 +79,13 @@ class DisturbedJob {
       if (std::chrono::steady_clock::now() - started > std::chrono::minutes(5)) break;  // said below
       if (ranks.empty()) continue;
       --kills;
-      if (random_() % 6 == 0) {
+      if (const uint32_t chance = random_() % 12; chance < 2) {
+        if (chance == 0) {  // its host: nobody there has the time to do anything
+          kill(launcher.pid(), SIGSTOP);
+          for (const pid_t rank : ranks_of(launcher.pid())) kill(rank, SIGKILL);
+        }
+        ++(chance == 0 ? killed.hosts : killed.launchers);
         kill(launcher.pid(), SIGKILL);
-        ++killed.launchers;
         EXPECT_EQ(launcher.wait(60), 128 + SIGKILL);
         return false;
       }
@@ -133,7 +139,8 @@ TEST_P(Kills, CostTheWorkSinceTheLastCheckpoint) {
     }
     EXPECT_EQ(times.rbegin()->first, kSteps);
   }
-  EXPECT_EQ(killed.ranks + killed.launchers, GetParam());
+  EXPECT_EQ(killed.all(), GetParam());
+  std::cout << killed.ranks << " ranks, " << killed.launchers << " launchers, " << killed.hosts << " hosts killed\n";
 }
 
 INSTANTIATE_TEST_SUITE_P(Some, Kills, testing::Values(60));

@@ -46,9 +46,11 @@ class TestFolder {
   std::string path_;
 };
 
+// Up to where it can be read: a process that ends takes its files in /proc away.
 inline std::string contents(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  std::ostringstream out;
+  out << std::ifstream(path, std::ios::binary).rdbuf();
+  return out.str();
 }
 
 // A program in a process group of its own, which is killed as a whole when this goes; the program itself also when the
