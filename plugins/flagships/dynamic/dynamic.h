@@ -1,6 +1,7 @@
 // The instance of kernel "dynamic": lookups and updates of a group of tables.
 #pragma once
 
+#include <bit>
 #include <deque>
 #include <memory>
 
@@ -29,8 +30,13 @@ class DynamicTables : public KernelInstance {
  private:
   // Where each id of a batch has its row. Contexts are used again, so that a step takes no memory.
   struct Places {
-    std::vector<uint32_t> slots, rows;  // by position; kNone: it has none
-    std::vector<uint64_t> evictions;    // by table, up to when slots are those of the ids
+    std::vector<uint32_t> slots, rows;         // by position; kNone: it has none
+    std::vector<uint64_t> evictions;           // by table, up to when slots are those of the ids
+    std::vector<std::vector<uint32_t>> again;  // by table: rows that the batch has more than once, of one that trains
+    bool trains = false;
+    bool settled = false;  // who gets a row in this step has it
+
+    void begin(size_t ids, size_t tables, bool training);
   };
   // A batch with indices of one type.
   struct Batch {
@@ -42,25 +48,52 @@ class DynamicTables : public KernelInstance {
     int64_t begin(const tsr_lookup_feature& f, int64_t bag) const {
       return offsets[static_cast<size_t>(f.first_offset + bag)];
     }
-    // First element of a bag's output, or of a position's without pooling.
+    // The position behind a bag's last one. Without pooling, a bag is one position.
+    int64_t end_of(const tsr_lookup_feature& f, int64_t bag) const {
+      return f.pooling == TSR_POOLING_NONE ? begin(f, 0) + bag + 1 : begin(f, bag + 1);
+    }
+    // First element of a bag's output.
     int64_t output(const tsr_lookup_feature& f, int64_t bag) const {
       const int64_t row = f.listed != 0 && listed != nullptr ? listed[f.first_offset + bag] : bag;
       return f.output_offset + row * f.output_stride;
     }
   };
+  // A bag that is summed when all ids of the step have their rows.
+  struct Waiting {
+    const tsr_lookup_feature* feature;
+    float* output;
+    int64_t bag;
+  };
+  struct Way;
   // An id's share of the gradient of its row.
   struct Share {
     const float* gradient;
     float scale;
     uint32_t row;
   };
+  // Rows of a batch that occur again: none is missing, and a few may be there that do not.
+  class Again {
+   public:
+    void assign(std::span<const uint32_t> rows) {
+      mask_ = static_cast<uint32_t>(std::bit_ceil(std::clamp<size_t>(16 * rows.size(), 64, size_t{1} << 31)) - 1);
+      bits_.assign(mask_ / 64 + 1, 0);
+      for (const uint32_t row : rows) bits_[(row & mask_) / 64] |= uint64_t{1} << row % 64;
+    }
+    bool has(uint32_t row) const { return (bits_[(row & mask_) / 64] >> row % 64 & 1) != 0; }
+
+   private:
+    uint32_t mask_ = 63;
+    std::vector<uint64_t> bits_;
+  };
 
   Batch read(const tsr_lookup& lookup);
-  void find(const Batch& batch, const tsr_lookup_feature& feature, bool trains, Places& places);
+  void look_up(const Batch& batch, const tsr_lookup_feature& feature, Places& places, float* output);
   void insert(const Batch& batch, Places& places);
-  void pool(const Batch& batch, const tsr_lookup_feature& feature, const Places& places, float* output);
-  const float* row_or_absent(const Batch& batch, Table& table, const Places& places, int64_t position, size_t taken);
+  bool pool(const Batch& batch, const tsr_lookup_feature& feature, int64_t bag, const Places& places, float* output);
+  const float* absent(const Batch& batch, const Table& table, int64_t position, size_t taken);
   void drop_evicted(const Batch& batch, const tsr_lookup_feature& feature, Places& places) const;
+  void update_once(const Batch& batch, const tsr_lookup_feature& feature, const Places& places,
+                   const tsr_backward& args);
   void take_shares(const Batch& batch, const tsr_lookup_feature& feature, const Places& places,
                    const tsr_backward& args);
   const float* clamped(const Share& share, size_t row, int64_t dim, float scale);
@@ -79,8 +112,10 @@ class DynamicTables : public KernelInstance {
   Places without_context_;
   std::vector<int64_t> ids_, offsets_;
   std::vector<std::vector<Table::Miss>> misses_;  // by table
+  std::vector<Waiting> waiting_;
+  Again again_;
   std::vector<const float*> addresses_;
-  std::vector<float> scales_, absent_, zeros_, clamped_;
+  std::vector<float> scales_, absent_, zeros_, clamped_, scaled_;
   std::vector<Share> shares_;
   std::vector<uint32_t> unique_rows_, group_of_, group_begin_, order_, seats_;
   std::vector<float> sums_;

@@ -5,6 +5,7 @@
 #include <tessera/sdk/error.h>
 
 #include <cstdint>
+#include <memory>
 #include <utility>
 
 namespace flagships {
@@ -13,19 +14,29 @@ template <class T>
 class Pages {
  public:
   Pages() = default;
-  explicit Pages(uint64_t elements) : bytes_(elements * sizeof(T)) {
-    if (bytes_ == 0) return;
+  explicit Pages(uint64_t elements) {
+    if (elements == 0) return;
+    // From half a huge page on, whole ones that begin where such a page does: else a lookup mostly waits for the
+    // translation of addresses.
+    constexpr uint64_t kHugePage = 2 << 20;
+    const uint64_t wanted = elements * sizeof(T);
+    const bool huge = wanted >= kHugePage / 2;
+    bytes_ = huge ? (wanted + 2 * kHugePage - 1) / kHugePage * kHugePage : wanted;
     void* at = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED) {
       tessera::sdk::fail(TSR_RESOURCE_EXHAUSTED, "there are no ", std::exchange(bytes_, 0),
                          " bytes of addresses: give the table fewer rows");
     }
+    mapped_ = at;
+    if (huge) {
+      madvise(at, bytes_, MADV_HUGEPAGE);  // a hint: 4 KiB pages serve, too
+      size_t room = bytes_;
+      std::align(kHugePage, wanted, at, room);
+    }
     data_ = static_cast<T*>(at);
-    constexpr uint64_t kHugePage = 2 << 20;
-    if (bytes_ >= kHugePage) madvise(at, bytes_, MADV_HUGEPAGE);  // a hint: 4 KiB pages serve, too
   }
   ~Pages() {
-    if (data_ != nullptr) munmap(data_, bytes_);
+    if (mapped_ != nullptr) munmap(mapped_, bytes_);
   }
   Pages(Pages&& other) noexcept { swap(other); }
   Pages& operator=(Pages&& other) noexcept {
@@ -39,10 +50,12 @@ class Pages {
  private:
   void swap(Pages& other) noexcept {
     std::swap(data_, other.data_);
+    std::swap(mapped_, other.mapped_);
     std::swap(bytes_, other.bytes_);
   }
   T* data_ = nullptr;
-  uint64_t bytes_ = 0;
+  void* mapped_ = nullptr;  // what data_ lies in
+  uint64_t bytes_ = 0;      // of that
 };
 
 }  // namespace flagships

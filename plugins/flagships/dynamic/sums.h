@@ -7,10 +7,8 @@
 
 namespace flagships {
 
-// out[0, dim) = the sum of scales[i] * rows[i][0, dim); scales NULL: all 1. rows[count, count + kRowsAhead) are
-// addresses, too, that the next calls will read.
+// out[0, dim) = the sum of scales[i] * rows[i][0, dim); scales NULL: all 1.
 using SumRows = void(const float* const* rows, const float* scales, int64_t count, int64_t dim, float* out);
-constexpr int64_t kRowsAhead = 8;
 
 namespace sums {
 
@@ -20,16 +18,14 @@ constexpr int64_t kLanes = 16;
 template <int kVectors>
 [[gnu::always_inline]] inline void block(const float* const* rows, const float* scales, int64_t count, int64_t column,
                                          float* out) {
-  Vector sum[kVectors] = {};
+  Vector sum[kVectors] = {};  // in registers, as the loops over it are unrolled
   for (int64_t i = 0; i < count; ++i) {
     const Vector* row = reinterpret_cast<const Vector*>(rows[i] + column);  // auto would forget the alignment
-    const char* ahead = reinterpret_cast<const char*>(rows[i + kRowsAhead] + column);
     const float scale = scales == nullptr ? 1 : scales[i];
-    for (int v = 0; v < kVectors; ++v) {
-      __builtin_prefetch(ahead + int64_t{v} * static_cast<int64_t>(sizeof(Vector)));
-      sum[v] += scale * row[v];
-    }
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) sum[v] += scale * row[v];
   }
+#pragma GCC unroll 8
   for (int v = 0; v < kVectors; ++v) reinterpret_cast<Vector*>(out + column)[v] = sum[v];
 }
 

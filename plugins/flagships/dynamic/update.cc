@@ -2,6 +2,53 @@
 #include "dynamic.h"
 
 namespace flagships {
+namespace {
+
+// Rows whose gradients lie ready, for one call of the optimizer, which prefetches along the list.
+class RowList {
+ public:
+  RowList(const Table& table, const OptimizerRef& optimizer, const tsr_update& update)
+      : table_(table), optimizer_(optimizer), update_(update), near_(near_rows(table, optimizer)) {}
+
+  [[gnu::always_inline]] void add(uint32_t row, const float* gradient) {
+    if (count_ < near_) {
+      table_.prefetch_row(row);
+      for (uint32_t k = 0; k < optimizer_.num_states(); ++k) __builtin_prefetch(table_.state(k, row), 1);
+    }
+    rows_[count_] = table_.row(row);
+    gradients_[count_] = gradient;
+    numbers_[count_] = row;
+    if (++count_ == kMost) flush();
+  }
+  void flush() {
+    for (uint32_t k = 0; k < optimizer_.num_states(); ++k) {
+      for (int64_t i = 0; i < count_; ++i) states_[k * count_ + i] = table_.state(k, numbers_[i]);
+    }
+    if (count_ > 0) optimizer_.update_rows(update_, table_.dim(), count_, rows_, gradients_, states_);
+    count_ = 0;
+  }
+
+ private:
+  static constexpr int64_t kMost = 256;
+  // What an optimizer may count on (abi/optimizer.h).
+  static int64_t near_rows(const Table& table, const OptimizerRef& optimizer) {
+    int64_t floats = table.dim();
+    for (uint32_t k = 0; k < optimizer.num_states(); ++k) floats += table.width(k);
+    return std::clamp<int64_t>(16384 / (floats * static_cast<int64_t>(sizeof(float))), 1, 128);
+  }
+
+  const Table& table_;
+  const OptimizerRef& optimizer_;
+  const tsr_update& update_;
+  const int64_t near_;
+  int64_t count_ = 0;
+  uint32_t numbers_[kMost];
+  float* rows_[kMost];
+  const float* gradients_[kMost];
+  float* states_[kMost * OptimizerRef::kMaxStates];
+};
+
+}  // namespace
 
 void DynamicTables::backward(tsr_context* context, const tsr_backward& args, tsr_stream) {
   const Batch batch = read(*args.lookup);
@@ -11,14 +58,54 @@ void DynamicTables::backward(tsr_context* context, const tsr_backward& args, tsr
     if (places.evictions[static_cast<size_t>(feature.table)] != tables_[static_cast<size_t>(feature.table)].evictions())
       drop_evicted(batch, feature, places);
   }
+  // Where the gradient of a row that occurs once is that of its bag.
+  const bool plain = places.trains && max_gradient_ == 0 && batch.weights == nullptr && args.grad_weights == nullptr;
   for (size_t t = 0; t < tables_.size(); ++t) {
     shares_.clear();
+    again_.assign(places.again[t]);
     for (uint32_t f = 0; f < args.lookup->num_features; ++f) {
       const tsr_lookup_feature& feature = feature_of(*args.lookup, f);
-      if (static_cast<size_t>(feature.table) == t) take_shares(batch, feature, places, args);
+      if (static_cast<size_t>(feature.table) != t || feature.bags == 0) continue;
+      plain ? update_once(batch, feature, places, args) : take_shares(batch, feature, places, args);
     }
     if (!shares_.empty()) update(tables_[t], args);
   }
+}
+
+// Updates rows that occur once in the batch as they come, and leaves the others' shares over.
+void DynamicTables::update_once(const Batch& batch, const tsr_lookup_feature& feature, const Places& places,
+                                const tsr_backward& args) {
+  Table& table = tables_[static_cast<size_t>(feature.table)];
+  const int64_t dim = table.dim(), first = batch.begin(feature, 0), last = batch.begin(feature, feature.bags);
+  const bool sequence = feature.pooling == TSR_POOLING_NONE, mean = feature.pooling == TSR_POOLING_MEAN;
+  const int64_t bags = sequence ? last - first : feature.bags;
+  const float* const gradients = data_as<float>(output_of(batch.lookup, feature, *args.grad_output));
+  const auto whole = static_cast<float>(args.grad_scale);
+  if (mean || whole != 1) scaled_.resize(static_cast<size_t>(bags * dim));
+  RowList list(table, optimizer_, *args.update);
+  int64_t p = first;
+  for (int64_t b = 0; b < bags; ++b) {
+    const int64_t end = batch.end_of(feature, b);
+    if (p == end) continue;
+    const float* const gradient = gradients + batch.output(feature, b);
+    const float scale = (mean ? 1 / static_cast<float>(end - p) : 1) * whole;
+    const float* ready = gradient;
+    if (scale != 1) {
+      float* const out = scaled_.data() + b * dim;
+      for (int64_t d = 0; d < dim; ++d) out[d] = scale * gradient[d];
+      ready = out;
+    }
+    for (; p < end; ++p) {
+      const uint32_t row = places.rows[static_cast<size_t>(p)];
+      if (row == kNone) continue;
+      if (again_.has(row)) {
+        shares_.push_back({gradient, scale, row});
+      } else {
+        list.add(row, ready);
+      }
+    }
+  }
+  list.flush();
 }
 
 // Another lookup since has given some rows to other ids.
@@ -33,7 +120,6 @@ void DynamicTables::drop_evicted(const Batch& batch, const tsr_lookup_feature& f
 
 void DynamicTables::take_shares(const Batch& batch, const tsr_lookup_feature& feature, const Places& places,
                                 const tsr_backward& args) {
-  if (feature.bags == 0) return;
   Table& table = tables_[static_cast<size_t>(feature.table)];
   const float* const gradients = data_as<float>(output_of(batch.lookup, feature, *args.grad_output));
   float* const grad_weights = args.grad_weights == nullptr ? nullptr : data_as<float>(*args.grad_weights);
@@ -100,14 +186,13 @@ void DynamicTables::update(Table& table, const tsr_backward& args) {
   group_by_row();
   const int64_t dim = table.dim();
   if (max_gradient_ > 0) clamped_.resize(shares_.size() * static_cast<size_t>(dim));
-  addresses_.resize(shares_.size() + kRowsAhead);
+  addresses_.resize(shares_.size());
   scales_.resize(shares_.size());
   for (size_t i = 0; i < shares_.size(); ++i) {
     const Share& share = shares_[order_[i]];
     addresses_[i] = max_gradient_ > 0 ? clamped(share, i, dim, static_cast<float>(args.grad_scale)) : share.gradient;
     scales_[i] = share.scale;
   }
-  std::fill_n(addresses_.begin() + static_cast<int64_t>(shares_.size()), kRowsAhead, zeros_.data());
   constexpr size_t kTogether = 64;  // rows in one call of the optimizer
   const uint32_t states = optimizer_.num_states();
   sums_.resize(kTogether * static_cast<size_t>(dim));
