@@ -119,9 +119,7 @@ TEST_P(Cuts, EqualTheUnshardedCollection) {
       const Runtime runtime(with_stripe());
       const auto group = ProcessGroup::connect(runtime, where);
       std::string out = run_pooled(runtime, plan_of(runtime, tables_of(true), GetParam(), topology), group);
-      if (GetParam() != "data_parallel") {
-        out += run_sequences(runtime, plan_of(runtime, tables_of(false), GetParam(), topology), group);
-      }
+      out += run_sequences(runtime, plan_of(runtime, tables_of(false), GetParam(), topology), group);
       group->barrier();
       return out;
     });

@@ -185,14 +185,6 @@ class Variants : public testing::TestWithParam<std::tuple<Variant, std::string, 
 TEST_P(Variants, EqualUnsharded) {
   const auto& [variant, type, ranks] = GetParam();
   const auto& [world, local] = ranks;
-  if (variant.sequence && variant.bounds != BoundsCheckMode::kFatal && type == "data_parallel") {
-    EXPECT_THROW(cli::run_in_ranks(world, local, 60,
-                                   [&](const RankEnvironment& where) {
-                                     return run_sequence(where, type, variant.make, variant.bounds);
-                                   }),
-                 Error);
-    return;  // refused with a sentence: sharded_collection.cc
-  }
   const auto run = variant.sequence ? run_sequence : run_pooled;
   const auto out = cli::run_in_ranks(
       world, local, 60, [&](const RankEnvironment& where) { return run(where, type, variant.make, variant.bounds); });

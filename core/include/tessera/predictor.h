@@ -133,7 +133,7 @@ struct ShardedPredictorOptions {
 };
 
 // Collective: all ranks of `group` open the same model, kFailedPrecondition otherwise. Each rank maps the files and
-// touches its own shards alone. kUnimplemented: a table of pooling kNone. On rank 0 predict() may be called by any
+// touches its own shards alone. On rank 0 predict() may be called by any
 // thread, one batch travels at a time; a rank that is lost is kUnavailable within the group's timeout, also when nobody
 // predicts, and from then on. Errors of opening are those of open_predictor(), on every rank. `group` is the
 // predictor's alone while it lives.

@@ -10,22 +10,23 @@ namespace {
 
 class HostReplicaInput final : public ReplicaInput {
  public:
-  void take(const Wiring&, const CheckedBatch& batch, bool weighted, RowExecutor&) override {
+  void take(const Wiring& wiring, const CheckedBatch& batch, bool weighted, RowExecutor&) override {
     batch_ = &batch;
     weighted_ = weighted;
+    pooled_ = !wiring.sequence();
   }
   LookupView view() const override {
     const Tensor none;
     return {batch_->values, batch_->offsets,
-            !batch_->clean() ? batch_->mean_weights
-            : weighted_      ? batch_->weights
-                             : none};
+            pooled_ && !batch_->clean() ? batch_->mean_weights
+            : weighted_                 ? batch_->weights
+                                        : none};
   }
   int64_t first_offset(size_t slot) const override { return batch_->slots[slot].first_bag; }
 
  private:
   const CheckedBatch* batch_ = nullptr;
-  bool weighted_ = false;
+  bool weighted_ = false, pooled_ = true;
 };
 
 // Only the slots of replicas, one behind the other: the others' ids are of no use there.

@@ -78,6 +78,47 @@ void Replicas::fill_features(const Batch& batch) {
   }
 }
 
+// each(the slot, where its ids stood in its sequence): of whole tables, where ids were dropped.
+template <class Each>
+void Replicas::each_sparse_slot(const Batch& batch, const Each& each) const {
+  const CheckedBatch& checked = batch.checked;
+  if (!wiring_.sequence() || checked.clean()) return;
+  for (size_t s = 0; s < wiring_.slots().size(); ++s) {
+    if (!wiring_.slots()[s].replicated) continue;
+    std::vector<int64_t> places(static_cast<size_t>(checked.slots[s].ids));
+    for (size_t i = 0; i < places.size(); ++i)
+      places[i] = checked.positions.data<int64_t>()[checked.slots[s].first_id + static_cast<int64_t>(i)] -
+                  checked.original_slots[s].first_id;
+    each(s, places);
+  }
+}
+
+void Replicas::move_apart(const Batch& batch, const Tensor& output) const {
+  each_sparse_slot(batch, [&](size_t s, const std::vector<int64_t>& places) {
+    const int64_t dim = wiring_.slots()[s].dim;
+    float* const rows = output.data<float>() + batch.layout.offset[s];
+    int64_t end = batch.layout.rows[s];  // of the rows that are not filled yet
+    for (size_t i = places.size(); i-- > 0; end = places[i]) {
+      std::fill(rows + (places[i] + 1) * dim, rows + end * dim, 0.0f);
+      if (static_cast<size_t>(places[i]) != i)
+        std::copy_n(rows + static_cast<int64_t>(i) * dim, dim, rows + places[i] * dim);
+    }
+    std::fill(rows, rows + end * dim, 0.0f);
+  });
+}
+
+Tensor Replicas::side_by_side(const Batch& batch, const Tensor& gradient) const {
+  Tensor out = gradient;
+  each_sparse_slot(batch, [&](size_t s, const std::vector<int64_t>& places) {
+    if (out.raw() == gradient.raw()) out = gradient.clone();
+    const int64_t dim = wiring_.slots()[s].dim;
+    float* to = out.data<float>() + batch.layout.offset[s];
+    for (const int64_t place : places)
+      to = std::copy_n(gradient.data<float>() + batch.layout.offset[s] + place * dim, dim, to);
+  });
+  return out;
+}
+
 void Replicas::forward(const Batch& batch, const Rows& rows, Contexts* contexts) {
   fill_features(batch);
   if (contexts) {
@@ -91,6 +132,7 @@ void Replicas::forward(const Batch& batch, const Rows& rows, Contexts* contexts)
     const bool keep = contexts && lookup.options().train;
     lookup.forward(view.of(call.features), call.kept ? rows.wire : rows.output, keep ? &(*contexts)[c] : nullptr);
   }
+  move_apart(batch, rows.output);
 }
 
 void Replicas::find_rows(const Batch& batch, const ProcessGroup& group) {
@@ -180,6 +222,7 @@ void Replicas::backward(const Batch& batch, const Rows& gradients, Contexts&& co
   list_rows();
   mover_->take(false);
   const Tensor rows = executor_->upload(listed_, listed_there_, listed_begin_.back());
+  const Tensor of_output = side_by_side(batch, gradients.output);
   for (size_t c = 0; c < calls_.size(); ++c) {
     const Call& call = calls_[c];
     const LookupView view = call.kept ? batch.kept.view() : batch.input.view();
@@ -188,7 +231,7 @@ void Replicas::backward(const Batch& batch, const Rows& gradients, Contexts&& co
       if (groups_.shards()[shard].where.replica == call.kept) take_gradient(shard, gradient);
     };
     groups_.lookups()[call.group]->backward_rows(std::move(contexts[c]), view.of(call.features),
-                                                 call.kept ? gradients.wire : gradients.output,
+                                                 call.kept ? gradients.wire : of_output,
                                                  call.kept ? scales.kept : scales.whole, take);
   }
   mover_->finish(sums_.tensor());

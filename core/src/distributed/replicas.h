@@ -69,6 +69,12 @@ class Replicas {
   void fill_features(const Batch& batch);
   void find_rows(const Batch& batch, const ProcessGroup& group);
   void list_rows();
+  // Rows of sequences stand where their ids stood in the caller's batch, and those of ids that were dropped are zeros;
+  // kernels have them side by side. The first moves them apart; the second gives a copy of their gradients without.
+  void move_apart(const Batch& batch, const Tensor& output) const;
+  Tensor side_by_side(const Batch& batch, const Tensor& gradient) const;
+  template <class Each>
+  void each_sparse_slot(const Batch& batch, const Each& each) const;
   void take_gradient(size_t shard, const RowGradient& gradient);
   void reduce_and_apply(const Tensor& rows, const ProcessGroup& group);
   Tensor gradient_of(size_t shard) const;

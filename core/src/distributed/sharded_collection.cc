@@ -109,13 +109,13 @@ ShardedCollection::ShardedCollection(const Runtime& runtime, ShardedTables shard
     }
   }
   for (const LocalShard& shard : replicas_.groups().shards()) {
-    if (!sequence || shard.where.replica) continue;
-    if (options_.bounds_check != BoundsCheckMode::kFatal)
-      fail(Code::kUnimplemented,
-           "an EmbeddingCollection with data-parallel tables knows the bounds check \"fatal\" only");
-    if (!tables_[shard.table].row_format) continue;
-    fail(Code::kUnimplemented, "table \"", tables_[shard.table].name,
-         "\": a quantized table of an EmbeddingCollection cannot be data-parallel");
+    if (!sequence || shard.where.replica || !options_.stream) continue;
+    const bool drops = options_.bounds_check != BoundsCheckMode::kFatal || tables_[shard.table].row_format;
+    if (drops)
+      fail(Code::kUnimplemented, "table \"", tables_[shard.table].name,
+           "\": on a device, a data-parallel table of an EmbeddingCollection knows the bounds check \"fatal\" only, "
+           "and ",
+           "is not quantized");
   }
   for (const Arrival& a : own_.arrivals) {
     const Slot& slot = wiring_.slots()[a.slot];

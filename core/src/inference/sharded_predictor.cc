@@ -4,11 +4,13 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 
 #include "inference/input_check.h"
 #include "inference/workspace.h"
+#include "modules/sequence_inputs.h"
 #include "tessera/packed_model.h"
 #include "tessera/planner.h"
 #include "tessera/quant_sharding.h"
@@ -17,8 +19,6 @@ namespace tessera {
 namespace inference {
 namespace {
 
-// Lookups of tables that only infer.
-
 // A failure of one step that leaves the ranks in step; any other one is a rank that is lost.
 bool only_the_batch(Code code) { return code == Code::kInvalidArgument || code == Code::kOutOfRange; }
 
@@ -26,12 +26,20 @@ std::unique_ptr<LayerGraph> layers_of(const Runtime& runtime, const InferenceMod
   return std::make_unique<LayerGraph>(runtime, model.graph, LayerGraphOptions{.values = &model.dense});
 }
 
-void refuse_sequences(const InferenceModel& model) {
+// Its tables that are pooled, or those of sequences.
+std::vector<QuantizedTable> tables_of(const InferenceModel& model, bool sequences) {
+  std::vector<QuantizedTable> out;
   for (const QuantizedTable& t : model.tables) {
-    if (t.config.pooling != PoolingType::kNone) continue;
-    fail(Code::kUnimplemented, "table \"", t.config.name,
-         "\" has pooling NONE, and sequences are looked up by one process alone: open the model without ranks");
+    if ((t.config.pooling == PoolingType::kNone) == sequences) out.push_back(t);
   }
+  return out;
+}
+
+EmbeddingModuleShardingPlan part_of(const EmbeddingModuleShardingPlan& plan,
+                                    const std::vector<QuantizedTable>& tables) {
+  EmbeddingModuleShardingPlan out;
+  for (const QuantizedTable& t : tables) out.add(t.config.name, plan.at(t.config.name));
+  return out;
 }
 
 KeyedJaggedTensor to_batch(const ModelDescription& model, const PredictInput& input) {
@@ -72,8 +80,11 @@ class Sharded : public ShardedPredictor {
         slots_(slots_of(model_, options.kernel)),
         group_(std::move(group)),
         keep_alive_(options.keep_alive_s),
-        embeddings_(shard(runtime, plan, options)),
+        plan_(plan),
+        bags_(shard<QuantEmbeddingBagCollectionSharder, ShardedEmbeddingBagCollection>(runtime, options, false)),
         bad_ids_(model_.tables.size()) {
+    if (!tables_of(model_, true).empty())
+      sequences_.emplace(shard<QuantEmbeddingCollectionSharder, ShardedEmbeddingCollection>(runtime, options, true));
     if (group_->rank() == 0) dense_ = layers_of(runtime, model_);
   }
   // All ranks have come so far.
@@ -98,7 +109,7 @@ class Sharded : public ShardedPredictor {
   }
 
   const ModelDescription& model() const override { return model_.description; }
-  const EmbeddingModuleShardingPlan& plan() const override { return embeddings_.plan(); }
+  const EmbeddingModuleShardingPlan& plan() const override { return plan_; }
   bool usable() const override { return usable_; }
   std::string why_not(const PredictInput& input) const override { return problem_with(model(), input).sentence; }
 
@@ -109,8 +120,9 @@ class Sharded : public ShardedPredictor {
     if (problem.code != Code::kOk) throw Error(problem.code, problem.sentence);
     const std::lock_guard lock(mutex_);
     if (input.batch > 0) {
-      const Tensor pooled = step(to_batch(model(), input), false);
-      answer(*dense_, model().outputs, input, pooled, {}, outputs);
+      const Rows rows = step(to_batch(model(), input), false);
+      answer(*dense_, model().outputs, input, rows.bags.values.values(), sequence_inputs_.take(rows.sequences.values),
+             outputs);
     }
     const std::lock_guard counting(stats_mutex_);
     count_bad_ids(slots_, input, bad_ids_);
@@ -128,7 +140,7 @@ class Sharded : public ShardedPredictor {
     const KeyedJaggedTensor nothing = to_batch(model(), {});
     for (bool finished = false; !finished;) {
       try {
-        finished = embeddings_.forward(nothing, true, false).wait().all_finished;
+        finished = look_up(nothing, true).bags.all_finished;
       } catch (const Error& e) {
         if (!only_the_batch(e.code())) fail(Code::kUnavailable, "the sharded model has lost a rank: ", e.what());
       }
@@ -136,22 +148,33 @@ class Sharded : public ShardedPredictor {
   }
 
  private:
-  ShardedEmbeddingBagCollection shard(const Runtime& runtime, const EmbeddingModuleShardingPlan& plan,
-                                      const ShardedPredictorOptions& options) const {
+  template <class Sharder, class Collection>
+  Collection shard(const Runtime& runtime, const ShardedPredictorOptions& options, bool sequences) const {
     ShardedModuleOptions o;
     o.kernel = options.kernel;
-    o.is_weighted = model_.description.is_weighted;
+    o.is_weighted = model_.description.is_weighted && !sequences;
     o.bounds_check = model_.description.bounds_check;
-    return QuantEmbeddingBagCollectionSharder(runtime, o).shard(model_.tables, plan, group_);
+    const std::vector<QuantizedTable> tables = tables_of(model_, sequences);
+    return Sharder(runtime, o).shard(tables, part_of(plan_, tables), group_);
   }
 
-  // One forward of all ranks; the pooled rows of this rank's batch. Under the mutex.
-  Tensor step(const KeyedJaggedTensor& batch, bool last) {
+  // Of this rank's batch.
+  struct Rows {
+    ShardedEmbeddingBagCollection::Output bags;
+    ShardedEmbeddingCollection::Output sequences;
+  };
+  Rows look_up(const KeyedJaggedTensor& batch, bool finished) {
+    Rows out{bags_.forward(batch, finished, false).wait(), {}};
+    if (sequences_) out.sequences = sequences_->forward(batch, finished, false).wait();
+    return out;
+  }
+
+  // One forward of all ranks. Under the mutex.
+  Rows step(const KeyedJaggedTensor& batch, bool last) {
     if (!lost_.empty()) fail(Code::kUnavailable, lost_);
     try {
       last_step_ = std::chrono::steady_clock::now();
-      const auto out = embeddings_.forward(batch.keys().empty() ? to_batch(model(), {}) : batch, last, false).wait();
-      return out.values.values();
+      return look_up(batch.keys().empty() ? to_batch(model(), {}) : batch, last);
     } catch (const Error& e) {
       if (only_the_batch(e.code())) throw;
       lost_ = cat("the sharded model has lost a rank: ", e.what());
@@ -181,7 +204,10 @@ class Sharded : public ShardedPredictor {
   bool started_ = false;
   std::mutex mutex_;  // of what follows; a lost rank holds it up
   std::condition_variable wake_;
-  ShardedEmbeddingBagCollection embeddings_;
+  const EmbeddingModuleShardingPlan plan_;  // of all tables
+  ShardedEmbeddingBagCollection bags_;
+  std::optional<ShardedEmbeddingCollection> sequences_;  // none: all tables are pooled
+  SequenceInputs sequence_inputs_;
   std::unique_ptr<LayerGraph> dense_;  // rank 0
   std::string lost_;                   // why nothing works any more
   std::atomic<bool> usable_{true};     // lost_ is empty; without the mutex
@@ -194,17 +220,24 @@ class Sharded : public ShardedPredictor {
 };
 
 EmbeddingModuleShardingPlan planned(const Runtime& runtime, const InferenceModel& model, const ProcessGroup& group) {
-  PlannerModule module;
+  PlannerModule bags{.path = kCollectionPath}, sequences{.path = kSequencePath};
+  sequences.kind = PlannerModule::Kind::kEmbeddingCollection;
   for (const QuantizedTable& t : model.tables) {
     EmbeddingBagConfig table = t.config;
     // The nearest type that the planner knows: what counts is which tables are large.
     if (sdk::info_of(*table.row_format).bits <= 16) table.data_type = DType::kFloat16;
     table.row_format.reset();
-    module.tables.push_back(std::move(table));
+    (table.pooling == PoolingType::kNone ? sequences : bags).tables.push_back(std::move(table));
   }
   PlannerOptions options;
   options.topology = Topology::of(group.world_size(), group.local_world_size());
-  return EmbeddingShardingPlanner(runtime, options).plan({module}).plan.at(module.path);
+  std::vector<PlannerModule> modules = {std::move(bags)};
+  if (!sequences.tables.empty()) modules.push_back(std::move(sequences));
+  EmbeddingModuleShardingPlan out;
+  for (const auto& [path, plan] : EmbeddingShardingPlanner(runtime, options).plan(modules).plan.modules) {
+    for (const auto& [table, sharding] : plan.tables()) out.add(table, sharding);
+  }
+  return out;
 }
 
 EmbeddingModuleShardingPlan for_inference(const EmbeddingModuleShardingPlan& plan) {
@@ -249,7 +282,6 @@ std::unique_ptr<ShardedPredictor> open_sharded_predictor(const Runtime& runtime,
   InferenceModel model;
   const auto versions = agreed(*group, [&] {
     model = open_packed_model(directory);
-    refuse_sequences(model);
     model.description.outputs = outputs_of(model.graph, *layers_of(runtime, model));  // refused here, on every rank
     return model.description.version;
   });
