@@ -35,6 +35,13 @@ LENGTHS = np.array([2, 0, 1, 2, 0, 1], np.int32)
 POOLED = np.array([[4 + 8, 5 + 9, 6 + 10, 7 + 11, 106, 107, 0, 0], [0, 0, 0, 0, 101, 102, 104, 105]], np.float32)
 
 
+def test_any_id_reaches_the_kernels():
+    table = tessera.EmbeddingBagConfig(8, 4, "item", any_id=True)
+    with pytest.raises(tessera.InvalidArgument, match="table item has no sharding"):
+        tessera.plan([table], tessera.Planner(constraints={"item": tessera.ParameterConstraints(
+            compute_kernels=["fused"])}))  # fmt: skip
+
+
 def test_what_a_collection_is():
     tables = bags()
     assert tables.kind == "bags" and tables.width == 8

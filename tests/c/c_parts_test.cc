@@ -391,5 +391,44 @@ batch = 8
   tsr_runtime_close(runtime);
 }
 
+// Raw 64-bit ids in a table of a kernel whose rows come on demand.
+TEST(CParts, ATableTakesAnyId) {
+  const char* path[] = {TESSERA_DYNAMIC};
+  tsr_runtime_options options{};
+  options.struct_size = sizeof(options);
+  options.plugin_path = path;
+  options.num_plugin_paths = 1;
+  tsr_runtime* runtime = nullptr;
+  OK(tsr_runtime_open(&options, &runtime, &err));
+  const tsr_model_parallel_options described{sizeof(described), 0, R"({"modules": [{"tables": [
+      {"name": "item", "any_id": true, "num_embeddings": 8, "embedding_dim": 4, "init_range": 0,
+       "sharding_types": ["table_wise"], "compute_kernels": ["dynamic?evict=lfu"]}]}],
+      "optimizer": {"name": "exact_sgd", "learning_rate": 1}})"};
+  tsr_model_parallel* model = nullptr;
+  OK(tsr_model_parallel_create(runtime, nullptr, &described, &model, &err));
+  tsr_collection* tables = nullptr;
+  OK(tsr_model_parallel_collection(model, "", &tables, &err));
+  std::vector<int64_t> ids{INT64_MAX - 1, 3, 3}, lengths{1, 2};
+  View<int64_t> values(ids, {3}), counts(lengths, {2});
+  const tsr_batch batch{sizeof(batch), 1, nullptr, &values, &counts, nullptr, nullptr, nullptr, nullptr, 0, 0, nullptr};
+  std::vector<float> got(8, -1), grad{1, 1, 1, 1, 2, 2, 2, 2};
+  View<float> out(got, {2, 4}), gradient(grad, {2, 4});
+  const DLTensor* grads[] = {&gradient};
+  for (int i = 0; i < 2; ++i) {
+    tsr_step* step = nullptr;
+    OK(tsr_collection_forward(tables, &batch, &out, &step, &err));
+    OK(tsr_step_backward(step, grads, 1, &err));
+    tsr_step_close(step);
+  }
+  EXPECT_THAT(got, ElementsAre(-1, -1, -1, -1, -8, -8, -8, -8)) << "rows as the first step left them";
+  REFUSED(TSR_UNIMPLEMENTED, "table \"item\" has rows of any ids",
+          tsr_collection_read_rows(tables, "item", 0, &out, &err));
+  ids[1] = INT64_MAX;
+  REFUSED(TSR_INVALID_ARGUMENT, "9223372036854775807", tsr_collection_forward(tables, &batch, &out, nullptr, &err));
+  tsr_collection_close(tables);
+  tsr_model_parallel_close(model);
+  tsr_runtime_close(runtime);
+}
+
 }  // namespace
 }  // namespace tessera::test

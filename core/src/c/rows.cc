@@ -20,6 +20,9 @@ Range range_of(const Collection& c, const char* table, int64_t first, const Tens
   need(table, "table");
   for (const EmbeddingBagConfig& t : c.any().tables()) {
     if (t.name != table) continue;
+    if (t.any_id)
+      fail(Code::kUnimplemented, "table \"", t.name,
+           "\" has rows of any ids, and so no range of them: look rows up, or read them from a checkpoint");
     if (rows.dim() != 2 || rows.size(1) != t.embedding_dim)
       fail(Code::kInvalidArgument, "rows of table \"", t.name, "\" have to be float32 [any, ", t.embedding_dim, "]");
     if (first < 0 || first > t.num_embeddings - rows.size(0))

@@ -33,7 +33,9 @@ class EmbeddingConfig:
     """A table of ``num_embeddings`` rows of ``embedding_dim`` floats, as TorchRec has it.
 
     feature_names: whose ids look rows up; none: the table's own name. init_range: start values are uniform in
-    [-init_range, init_range]; None: 1 / sqrt(rows). optimizer: of this table alone, see ``Optimizer``.
+    [-init_range, init_range]; None: 1 / sqrt(rows). optimizer: of this table alone, see ``Optimizer``. any_id: ids are
+    any from 0 to 2^63 - 2, and num_embeddings says how many have a row at a time: for compute kernels whose rows come
+    on demand, which constraints name.
     """
 
     num_embeddings: int
@@ -43,6 +45,7 @@ class EmbeddingConfig:
     feature_names: List[str] = field(default_factory=list)
     init_range: Optional[float] = None
     optimizer: Optional[Optimizer] = None
+    any_id: bool = False
 
 
 @dataclass
@@ -230,6 +233,8 @@ def _table_json(table: EmbeddingConfig, kind: str, constraints: Mapping[str, Par
     }
     if table.feature_names:
         out["feature_names"] = list(table.feature_names)
+    if table.any_id:
+        out["any_id"] = True
     if kind == "bags":
         out["pooling"] = _name(getattr(table, "pooling", PoolingType.SUM))
     if table.init_range is not None:
