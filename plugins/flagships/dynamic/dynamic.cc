@@ -24,7 +24,7 @@ tsr_code add_extra(void* instance, uint32_t table, const tsr_stream_io* io, tsr_
 
 const void* Dynamic::extension(std::string_view id) const {
   static constexpr tsr_table_extra kExtra{sizeof(tsr_table_extra), 0, &flagships::save_extra, &flagships::add_extra};
-  return id == TSR_TABLE_EXTRA ? &kExtra : nullptr;
+  return id == TSR_TABLE_EXTRA ? &kExtra : changes_extension<DynamicTables>(id);
 }
 
 void Dynamic::supports(const tsr_kernel_config& config) const {

@@ -10,7 +10,7 @@
 
 namespace flagships {
 
-class DynamicTables : public KernelInstance {
+class DynamicTables : public KernelInstance, public Changes {
  public:
   explicit DynamicTables(const tsr_kernel_config& config);
 
@@ -26,6 +26,17 @@ class DynamicTables : public KernelInstance {
   }
   void import_rows(uint32_t table, const tsr_rows& rows) override { tables_.at(table).import_rows(rows); }
   tsr_kernel_stats stats(uint32_t table) override;
+
+  void mark() override {
+    for (Table& table : tables_) table.mark();
+  }
+  RowChanges changes(uint32_t table) override { return tables_.at(table).changes(); }
+  void export_changed(uint32_t table, uint64_t& cursor, tsr_rows& rows) override {
+    tables_.at(table).export_changed(cursor, rows);
+  }
+  void export_removed(uint32_t table, uint64_t& cursor, tsr_rows& rows) override {
+    tables_.at(table).export_removed(cursor, rows);
+  }
 
  private:
   // Where each id of a batch has its row. Contexts are used again, so that a step takes no memory.
@@ -87,6 +98,7 @@ class DynamicTables : public KernelInstance {
   };
 
   Batch read(const tsr_lookup& lookup);
+  void note_changes(const Batch& batch, const Places& places);
   void look_up(const Batch& batch, const tsr_lookup_feature& feature, Places& places, float* output);
   void insert(const Batch& batch, Places& places);
   bool pool(const Batch& batch, const tsr_lookup_feature& feature, int64_t bag, const Places& places, float* output);

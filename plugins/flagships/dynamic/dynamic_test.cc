@@ -122,8 +122,25 @@ class Bed {
     for (Block b(7);;) {
       tables_->export_rows(0, cursor, b.raw);
       if (b.raw.count == 0) return out;
-      for (int64_t i = 0; i < b.raw.count; ++i)
-        out[b.ids[i]] = {{b.weights.begin() + i * kDim, b.weights.begin() + (i + 1) * kDim}, b.updates[i], b.extra[i]};
+      b.add_to(out);
+    }
+  }
+  std::map<int64_t, Row> changed(int64_t at_once) {
+    std::map<int64_t, Row> out;
+    uint64_t cursor = 0;
+    for (Block b(at_once);;) {
+      tables().export_changed(0, cursor, b.raw);
+      if (b.raw.count == 0) return out;
+      b.add_to(out);
+    }
+  }
+  std::vector<int64_t> removed(int64_t at_once) {
+    std::vector<int64_t> out;
+    uint64_t cursor = 0;
+    for (Block b(at_once);;) {
+      tables().export_removed(0, cursor, b.raw);
+      if (b.raw.count == 0) return out;
+      out.insert(out.end(), b.ids.begin(), b.ids.begin() + b.raw.count);
     }
   }
   void import(const std::map<int64_t, Row>& rows) {
@@ -150,6 +167,10 @@ class Bed {
       raw = {sizeof(tsr_rows), 0, 1, sizeof(Table::Extra), 0, &id_view, &weight_view, &states, extra.data()};
     }
     Block(const Block&) = delete;
+    void add_to(std::map<int64_t, Row>& out) const {
+      for (int64_t i = 0; i < raw.count; ++i)
+        out[ids[i]] = {{weights.begin() + i * kDim, weights.begin() + (i + 1) * kDim}, updates[i], extra[i]};
+    }
     std::vector<int64_t> ids;
     std::vector<float> weights, updates;
     std::vector<Table::Extra> extra;
@@ -523,9 +544,45 @@ void check_sums() {
   }
 }
 
+// Rows that changed since a mark, with what they hold, and ids that gave theirs up: what there was, with these, is what
+// there is.
+void check_changes() {
+  std::mt19937_64 random(8);
+  Bed bed(kAnyId, R"({"capacity":300,"evict":"lfu"})");
+  Changes& draft = bed.tables();
+  const auto batch = [&] {
+    std::vector<int64_t> ids(60);
+    for (int64_t& id : ids) id = static_cast<int64_t>(random() % 20 * (random() % 40));
+    return ids;
+  };
+  int64_t step = 0, removed = 0;
+  for (; step < 20;) bed.step(++step, batch());
+  for (int round = 0; round < 10; ++round) {
+    draft.mark();
+    std::map<int64_t, Row> model = bed.rows();
+    expect(draft.changes(0).changed == 0 && draft.changes(0).removed == 0, "something changed right behind a mark");
+    for (int i = 0; i < 3; ++i) bed.step(++step, batch());
+    const RowChanges counted = draft.changes(0);
+    const std::vector<int64_t> gone = bed.removed(5);
+    const std::map<int64_t, Row> changed = bed.changed(7);
+    expect(std::ssize(gone) == counted.removed && std::ssize(changed) == counted.changed,
+           "they are others than counted");
+    expect(counted.changed > 0 && counted.changed <= 180, counted.changed, " rows changed in 3 steps of 60 ids");
+    for (const int64_t id : gone) expect(model.erase(id) == 1 && !changed.contains(id), "id ", id, " was not there");
+    for (const auto& [id, row] : changed) model[id] = row;
+    const std::map<int64_t, Row> now = bed.rows();
+    expect(model.size() == now.size(), model.size(), " rows by changes, and there are ", now.size());
+    for (const auto& [id, row] : now)
+      expect(model.contains(id) && model.at(id).values == row.values, "row ", id, " by changes is another one");
+    removed += counted.removed;
+  }
+  expect(removed > 20, "only ", removed, " rows were given up: too few to tell");
+}
+
 }  // namespace
 
 int main() {
+  check_changes();
   check_reads_only();
   check_admission();
   check_full_bucket();

@@ -48,12 +48,13 @@ void Table::move_row(const tsr_rows& rows, int64_t i, uint32_t slot, const Move&
 }
 
 // The cursor is the next slot to look at.
-void Table::export_rows(uint64_t& cursor, tsr_rows& rows) const {
+template <class Wanted>
+void Table::export_some(uint64_t& cursor, tsr_rows& rows, const Wanted& wanted) const {
   const int64_t room = numel(*rows.ids);
   rows.count = 0;
   for (; cursor < static_cast<uint64_t>(index_.num_slots()) && rows.count < room; ++cursor) {
     const auto slot = static_cast<uint32_t>(cursor);
-    if (!index_.is_used(slot)) continue;
+    if (!index_.is_used(slot) || !wanted(index_.slot(slot).row)) continue;
     data_as<int64_t>(*rows.ids)[rows.count] = index_.slot(slot).id;
     move_row(rows, rows.count, slot, [](const float* own, float* out, int64_t n) { std::copy_n(own, n, out); });
     if (rows.extra != nullptr) {
@@ -61,6 +62,43 @@ void Table::export_rows(uint64_t& cursor, tsr_rows& rows) const {
       std::memcpy(static_cast<char*>(rows.extra) + rows.count * rows.extra_stride, &extra, extra_bytes());
     }
     ++rows.count;
+  }
+}
+
+void Table::export_rows(uint64_t& cursor, tsr_rows& rows) const {
+  export_some(cursor, rows, [](uint32_t) { return true; });
+}
+
+void Table::mark() {
+  std::vector<int64_t> ids(static_cast<size_t>(index_.used()));
+  for (int64_t i = 0; i < index_.num_slots(); ++i) {
+    const auto slot = static_cast<uint32_t>(i);
+    if (index_.is_used(slot)) ids[index_.slot(slot).row] = index_.slot(slot).id;
+  }
+  changed_.start(std::move(ids));
+}
+
+RowChanges Table::changes() const {
+  RowChanges out;
+  for (int64_t i = 0; i < index_.num_slots(); ++i) {
+    const auto slot = static_cast<uint32_t>(i);
+    out.changed += index_.is_used(slot) && changed_.has(index_.slot(slot).row) ? 1 : 0;
+  }
+  for (const int64_t id : changed_.ids()) out.removed += is_gone(id) ? 1 : 0;
+  return out;
+}
+
+void Table::export_changed(uint64_t& cursor, tsr_rows& rows) const {
+  export_some(cursor, rows, [&](uint32_t row) { return changed_.has(row); });
+}
+
+// The cursor is the next row of the mark to look at.
+void Table::export_removed(uint64_t& cursor, tsr_rows& rows) const {
+  const int64_t room = numel(*rows.ids);
+  rows.count = 0;
+  for (; cursor < changed_.ids().size() && rows.count < room; ++cursor) {
+    const int64_t id = changed_.ids()[cursor];
+    if (is_gone(id)) data_as<int64_t>(*rows.ids)[rows.count++] = id;
   }
 }
 
@@ -89,6 +127,7 @@ void Table::import_rows(const tsr_rows& rows) {
       std::memcpy(&extra, static_cast<const char*>(rows.extra) + i * rows.extra_stride, extra_bytes());
     const uint32_t slot = place_of(ids[static_cast<size_t>(i)], rows.extra == nullptr ? nullptr : &extra);
     if (slot == kNone) continue;
+    note_change(index_.slot(slot).row);
     move_row(rows, i, slot, [](float* own, const float* in, int64_t n) { std::copy_n(in, n, own); });
   }
 }
@@ -144,6 +183,7 @@ void Table::load(const tsr_stream_io& io) {
     if (as_saved) index_.restore(saved.slot, saved.extra.step, saved.extra.count_bits);
     const uint32_t slot = as_saved ? saved.slot : place_of(saved.id, &saved.extra);
     const uint32_t own = slot == kNone ? 0 : index_.slot(slot).row;
+    if (slot != kNone) note_change(own);
     read_into(io, slot == kNone ? nullptr : row(own), shape_.dim);
     for (uint32_t k = 0; k < header.num_states; ++k) read_into(io, slot == kNone ? nullptr : state(k, own), width(k));
   }
@@ -157,7 +197,7 @@ tsr_kernel_stats Table::stats() const {
   out.rows_in_use = static_cast<uint64_t>(index_.used());
   out.weight_bytes = out.rows_in_use * static_cast<uint64_t>(shape_.dim) * sizeof(float);
   out.state_bytes = out.rows_in_use * shape_.row_bytes - out.weight_bytes;
-  out.other_bytes = static_cast<uint64_t>(index_.num_slots()) * Index::kBytes;
+  out.other_bytes = static_cast<uint64_t>(index_.num_slots()) * Index::kBytes + changed_.bytes();
   out.evictions = evictions_;
   return out;
 }

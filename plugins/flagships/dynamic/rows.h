@@ -1,8 +1,11 @@
 // The rows of a table and their optimizer states, and which ids have them.
 #pragma once
 
+#include <tessera/sdk/draft/changes.h>
+
 #include <span>
 
+#include "changed_rows.h"
 #include "index.h"
 
 namespace flagships {
@@ -95,6 +98,14 @@ class Table {
   void start_values(std::span<const int64_t> ids, float* out) const { start_.fill(number_, ids, shape_.dim, out); }
   uint64_t evictions() const { return evictions_; }
 
+  // What abi/draft/changes.h asks for.
+  void mark();
+  const ChangedRows& changed() const { return changed_; }
+  void note_change(uint32_t row) { changed_.add(row); }
+  RowChanges changes() const;
+  void export_changed(uint64_t& cursor, tsr_rows& rows) const;
+  void export_removed(uint64_t& cursor, tsr_rows& rows) const;
+
   void export_rows(uint64_t& cursor, tsr_rows& rows) const;
   void import_rows(const tsr_rows& rows);
   void save(const tsr_stream_io& io) const;
@@ -128,6 +139,7 @@ class Table {
     new_values_.resize(ids.size() * static_cast<size_t>(shape_.dim));
     start_values(ids, new_values_.data());
     for (size_t i = 0; i < ids.size(); ++i) {
+      changed_.add(rows[i]);
       std::copy_n(new_values_.data() + static_cast<int64_t>(i) * shape_.dim, shape_.dim, row(rows[i]));
       for (uint32_t k = 0; k < optimizer_.num_states(); ++k)
         std::fill_n(state(k, rows[i]), width(k), static_cast<float>(optimizer_.state(k).start));
@@ -143,6 +155,9 @@ class Table {
   }
   uint32_t place_of(int64_t id, const Extra* given);
   void write_extra(const tsr_stream_io& io) const;
+  template <class Wanted>
+  void export_some(uint64_t& cursor, tsr_rows& rows, const Wanted& wanted) const;
+  bool is_gone(int64_t id) const { return index_.find(key(id)) == kNone; }
   template <class Move>
   void move_row(const tsr_rows& rows, int64_t i, uint32_t slot, const Move& move) const;
 
@@ -154,6 +169,7 @@ class Table {
   Index index_;
   StepTimes times_;
   Sketch sketch_;
+  ChangedRows changed_;
   Pages<float> weights_;
   std::vector<Pages<float>> states_;
   uint64_t evictions_ = 0;

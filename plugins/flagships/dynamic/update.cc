@@ -53,6 +53,7 @@ class RowList {
 void DynamicTables::backward(tsr_context* context, const tsr_backward& args, tsr_stream) {
   const Batch batch = read(*args.lookup);
   Places& places = *reinterpret_cast<Places*>(context);
+  note_changes(batch, places);
   for (uint32_t f = 0; f < args.lookup->num_features; ++f) {
     const tsr_lookup_feature& feature = feature_of(*args.lookup, f);
     if (places.evictions[static_cast<size_t>(feature.table)] != tables_[static_cast<size_t>(feature.table)].evictions())
@@ -106,6 +107,18 @@ void DynamicTables::update_once(const Batch& batch, const tsr_lookup_feature& fe
     }
   }
   list.flush();
+}
+
+// All rows of a batch have a gradient, and are written; some that have gone to other ids are named for nothing.
+void DynamicTables::note_changes(const Batch& batch, const Places& places) {
+  for (uint32_t f = 0; f < batch.lookup.num_features; ++f) {
+    const tsr_lookup_feature& feature = feature_of(batch.lookup, f);
+    Table& table = tables_[static_cast<size_t>(feature.table)];
+    if (!table.changed() || feature.bags == 0) continue;
+    for (int64_t p = batch.begin(feature, 0); p < batch.begin(feature, feature.bags); ++p) {
+      if (places.rows[static_cast<size_t>(p)] != kNone) table.note_change(places.rows[static_cast<size_t>(p)]);
+    }
+  }
 }
 
 // Another lookup since has given some rows to other ids.

@@ -1,0 +1,74 @@
+// Two ranks publish dynamic tables while they train (docs/online.md): rows come and go in deltas, and base and deltas
+// are what a checkpoint of the end has.
+#include <gtest/gtest.h>
+
+#include "inference/test_model.h"
+#include "inference/test_publications.h"
+#include "tessera/online.h"
+#include "tessera_program.h"
+
+namespace tessera::test {
+namespace {
+
+const std::string kJob = R"(
+[job]
+seed = 3
+threads = 1
+[plugins]
+path = [")" TESSERA_TEST_PLUGINS R"("]
+[comm]
+backend = "tcp"
+[model]
+embedding_dim = 8
+bottom_mlp = [8, 8]
+top_mlp = [8, 1]
+[table_defaults]
+kernel = "dynamic?capacity=300&evict=lru"
+sharding = ["hash"]
+[data]
+reader = "synthetic"
+columns = 2
+rows = [1000000000000]
+dense = 3
+pooling = 2
+index_dist = "zipf:1.05"
+samples = 960
+test_samples = 10
+batch = 32
+[publish]
+base_every = 3
+keep_bases = 100
+)";
+
+TEST(DynamicOnline, RowsThatComeAndGoAreFollowed) {
+  const TestFolder folder;
+  const std::string published = folder.file("published"), saved = folder.file("saved"), packed = folder.file("packed");
+  const auto done = run_tessera({"train", "--config", folder.write("job.toml", kJob), "--nproc", "2", "--publish",
+                                 published, "--every", "5steps", "--save", saved});
+  ASSERT_EQ(done.status, 0) << done.output;
+  pack_model(open_float_model(saved).model, packed, {});
+  EXPECT_EQ(difference(model_at(published, 6).model(), open_packed_model(packed)), "");
+  EXPECT_EQ(difference(model_at(published, 4).model(), open_packed_model(published + "/base-4")), "");
+  int64_t changed = 0, removed = 0;
+  for (int64_t n = 2; n <= 6; ++n) {
+    for (const auto& table : inference::read_publication(published, Publication::kDelta, n).tables) {
+      changed += table.changed;
+      removed += table.removed;
+    }
+  }
+  EXPECT_GT(changed, 200);
+  EXPECT_GT(removed, 20);
+
+  const Runtime runtime;
+  const ModelFollower follower(runtime, published);
+  EXPECT_EQ(follower.status().number, 6);
+  const auto last = make_predictor(runtime, open_packed_model(packed));
+  OwnInput input(last->model(), 200, 1);
+  for (auto& ids : input.values) {  // some that have rows
+    for (int64_t& id : ids) id %= 50;
+  }
+  EXPECT_EQ(scores_of(*follower.current(), input.view()), scores_of(*last, input.view()));
+}
+
+}  // namespace
+}  // namespace tessera::test
