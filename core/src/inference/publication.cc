@@ -117,9 +117,8 @@ std::string write_publication(const std::string& directory, const Publication& w
   return what.kind == Publication::kBase ? what.hash : hash_of(text);
 }
 
-Publication read_publication(const std::string& directory, Publication::Kind kind, int64_t number) {
-  const std::string path = cat(directory, '/', Publication::name_of(kind, number), kSuffix);
-  const OrderedJson root = config::parse_json(checkpoint::read_text(path), {path + " is damaged: it", Code::kDataLoss});
+Publication Publication::from_json(const std::string& text, const std::string& path) {
+  const OrderedJson root = config::parse_json(text, {path + " is damaged: it", Code::kDataLoss});
   try {
     const JsonObject j(root, {"", Code::kDataLoss});
     if (j.get<std::string>("format") != kPublicationFormat) fail(Code::kDataLoss, "it is none of a publication");
@@ -129,14 +128,19 @@ Publication read_publication(const std::string& directory, Publication::Kind kin
     }
     const std::string content = j.member("content").dump();
     if (j.get<std::string>("crc32") != sum_text(sum_of(content))) fail(Code::kDataLoss, "its checksum is another");
-    Publication out = publication_from(j.object("content"), content);
-    if (out.kind != kind || out.number != number)
-      fail(Code::kDataLoss, "it is a copy of ", out.name(), " under another name");
-    return out;
+    return publication_from(j.object("content"), content);
   } catch (const Error& e) {
     if (e.code() == Code::kUnimplemented) throw;
     fail(Code::kDataLoss, path, " is damaged: ", e.what());
   }
+}
+
+Publication read_publication(const std::string& directory, Publication::Kind kind, int64_t number) {
+  const std::string path = cat(directory, '/', Publication::name_of(kind, number), kSuffix);
+  Publication out = Publication::from_json(checkpoint::read_text(path), path);
+  if (out.kind != kind || out.number != number)
+    fail(Code::kDataLoss, path, " is damaged: it is a copy of ", out.name(), " under another name");
+  return out;
 }
 
 std::vector<int64_t> publications_in(const std::string& directory, Publication::Kind kind) {

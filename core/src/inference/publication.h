@@ -33,11 +33,13 @@ struct Publication {
 
   static std::string name_of(Kind kind, int64_t number);  // "delta-7"
   std::string name() const { return name_of(kind, number); }
+  // kDataLoss: damaged. kUnimplemented: of a newer format. Both name `path`.
+  static Publication from_json(const std::string& text, const std::string& path);
 };
 
 // Writes NAME.json, synced, by one rename, and returns the hash of what it says.
 std::string write_publication(const std::string& directory, const Publication& what);
-// kDataLoss: damaged, or not what its name says. kUnimplemented: of a newer format. Both name the path.
+// Errors as from_json(), and kDataLoss: it is not what its name says.
 Publication read_publication(const std::string& directory, Publication::Kind kind, int64_t number);
 
 // Numbers of the publications of a kind, ascending.

@@ -1,0 +1,45 @@
+// base-N.json and delta-N.json of a directory of publications. An input is what stands under "content"; the sum over it
+// is made right, so that reading goes on behind it.
+#include <stdlib.h>
+
+#include <filesystem>
+
+#include "fuzz.h"
+#include "inference/publication.h"
+#include "summed_json.h"
+
+namespace tessera::fuzz {
+namespace {
+
+class PublicationDirectory {
+ public:
+  PublicationDirectory() {
+    std::string name = (std::filesystem::temp_directory_path() / "tessera-fuzz-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) std::abort();
+    path_ = name;
+  }
+  ~PublicationDirectory() { std::filesystem::remove_all(path_); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace
+
+void fuzz_publication(Input input) {
+  using inference::Publication;
+  static const PublicationDirectory directory;
+  taken([&] {
+    const std::string text = with_sum(R"("format": "tessera.publication", "version": 1, )", "", input);
+    const Publication read = Publication::from_json(text, "delta-1.json");
+    const std::string hash = inference::write_publication(directory.path(), read);
+    const Publication again = inference::read_publication(directory.path(), read.kind, read.number);
+    require(again.hash == hash && again.chain == read.chain && again.tables.size() == read.tables.size(),
+            "a publication that is written is read as it was");
+    std::filesystem::remove(directory.path() + "/" + read.name() + ".json");
+    if (read.kind == Publication::kDelta) (void)inference::read_delta(directory.path(), read);  // it is not there
+  });
+}
+
+}  // namespace tessera::fuzz
