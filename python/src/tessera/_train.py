@@ -88,7 +88,8 @@ def train(
     group: Optional[ProcessGroup] = None,
 ) -> Dict[str, Any]:
     """Trains the model of a job (docs/config.md) as ``tessera train`` does, and evaluates it on the test part,
-    with ``save_best`` the best one; its report: ``["test"]["auc"]``, ``["losses"]``, ... Collective; ``group`` None: this rank alone.
+    with ``save_best`` the best one; its report: ``["test"]["auc"]``, ``["losses"]``, ... Collective; ``group`` None:
+    this rank alone.
 
     config: a file of TOML, or a mapping with the same keys: ``{"table": [{"name": "film", "rows": 1682}], ...}``.
     data: in the place of ``[data]``'s reader and path: anything with ``__arrow_c_stream__`` (pyarrow, polars, DuckDB,
