@@ -201,7 +201,7 @@ int predict(const PredictArguments& a) {
   ScoreWriter writer(a.output, a.format == "jsonl", data.labelled);
   // Scores on a terminal are their own progress.
   Progress progress({.steps = rows, .log_every = 0, .terminal = stderr_is_terminal() && !a.output.empty()});
-  MetricSet all = metrics_of(predictor->model());
+  MetricSet all = metrics_of(predictor->model(), data.train.streamed || data.test.streamed);
   int64_t done = 0;
   const auto sink = [&](std::span<const float> scores, const Tensor& labels, const Batch& batch) {
     for (size_t i = 0; i < scores.size(); ++i) writer.add(labels.data<float>()[i], scores[i]);

@@ -94,6 +94,11 @@ TEST(CsvJob, TrainsStreamsResumesQuantizesAndPredicts) {
   ASSERT_EQ(scored.status, 0) << scored.output;
   EXPECT_THAT(scored.output, HasSubstr("row,label,score\n0,1,0.9"));
   EXPECT_THAT(scored.output, HasSubstr("\n1,0,0.0"));
+  // More than the buffer holds is judged without being kept.
+  const Finished streamed = run_tessera({"predict", "--model", model, "--config", config, "--data", data, "--set",
+                                         "data.buffer_mib=0.05", "--output", folder.file("scores.csv")});
+  ASSERT_EQ(streamed.status, 0) << streamed.output;
+  EXPECT_THAT(streamed.output, HasSubstr("auc?bins=1048576 "));
   // Without labels, from standard input; and what is wrong there.
   const auto piped = [&](const std::string& text) {
     const std::string file = folder.write("piped.csv", text);

@@ -77,8 +77,10 @@ void predict_all(Predictor& predictor, const Dataset& data, const Samples& sampl
   }
 }
 
-MetricSet metrics_of(const ModelDescription& model) {
-  return model.outputs.front().probability ? MetricSet() : MetricSet({"rmse", "mae"}, {.logits = false});
+MetricSet metrics_of(const ModelDescription& model, bool streamed) {
+  if (!model.outputs.front().probability) return MetricSet({"rmse", "mae"}, {.logits = false});
+  if (!streamed) return MetricSet();
+  return MetricSet({"auc?bins=1048576", "logloss", "normalized_entropy", "calibration"});
 }
 
 void add_scores(MetricSet& metrics, const ModelDescription& model, std::span<const float> scores, const Tensor& labels,

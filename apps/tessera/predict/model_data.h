@@ -33,8 +33,8 @@ using ScoreSink = std::function<void(std::span<const float> scores, const Tensor
 void predict_all(Predictor& predictor, const Dataset& data, const Samples& samples, int64_t batch,
                  const ScoreSink& sink);
 
-// Metrics of the model's scores: the usual ones.
-MetricSet metrics_of(const ModelDescription& model);
+// Metrics of the model's scores: the usual ones; of streamed samples the AUC over bins, for which none is kept.
+MetricSet metrics_of(const ModelDescription& model, bool streamed);
 // Adds a batch's. Scores in (0, 1) as the logits that gave them.
 void add_scores(MetricSet& metrics, const ModelDescription& model, std::span<const float> scores, const Tensor& labels,
                 const Batch& batch);
