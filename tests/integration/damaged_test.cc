@@ -101,8 +101,8 @@ TEST(Wrappers, NamedAloneWithNothingToWrapAreRefused) {
   RankEnvironment where;
   where.world_size = 2;
   EXPECT_EQ(outcome([&] { ProcessGroup::connect(runtime, where, {.backend = "test.damaging"}); }),
-            "the transport \"test.damaging\" works over another one, and no other can be used here: see tessera "
-            "plugins; soon");
+            "tessera.collective/1 \"test.damaging\" works around another part of its kind, and no other can be used "
+            "here: see tessera plugins; soon");
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "train/report_text.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -61,6 +62,13 @@ std::string plan_versus_actual_text(const json& c) {
     out += " " + measured_text(t["lookup_us"]) + format(" %9.1f ", number(t["update_us"]["predicted"])) +
            measured_text(t["update_us"]) + "\n";
   }
+  for (const json& t : c["tables"]) {
+    if (!t.contains("disk_reads")) continue;
+    const json& reads = t["disk_reads"];
+    out += format("table %s on rank %d: %.1f rows read from disk in a step predicted, %.1f measured\n",
+                  t["table"].get<std::string>().c_str(), t["rank"].get<int>(), number(reads["predicted"]),
+                  number(reads["measured"]));
+  }
   return out;
 }
 
@@ -104,7 +112,18 @@ void print_training(const json& report) {
   std::printf("%s", predicted_step_text(report["plan_versus_actual"]).c_str());
   if (const auto dropped = report["dropped_ids"].get<int64_t>())
     std::printf("%lld ids out of range were dropped\n", static_cast<long long>(dropped));
+  const double steps = std::max(1.0, number(report["steps"]) - number(report["first_step"]));
   for (const auto& [name, table] : report["tables"].items()) {
+    if (table.contains("storage_reads")) {
+      const double read = number(table["read_us"]);
+      std::printf(
+          "table %s: %.1f %% of its lookups found their row in memory; a step read %.1f rows from disk and wrote %.1f, "
+          "and %.0f %% of the reads' time was ahead of the lookups\n",
+          name.c_str(), 100 * number(table["hits"]) / std::max(1.0, number(table["lookups"])),
+          number(table["storage_reads"]) / steps, number(table["storage_writes"]) / steps,
+          read > 0 ? 100 * (1 - number(table["wait_us"]) / read) : 100.0);
+      continue;
+    }
     if (number(table["hits"]) >= number(table["lookups"])) continue;  // every row was there
     std::printf("table %s: %.0f rows in use, %.0f evicted, %.1f %% of its lookups found one\n", name.c_str(),
                 number(table["rows_in_use"]), number(table["evictions"]),

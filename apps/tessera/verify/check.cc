@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "tessera/abi/collective.h"
+#include "tessera/abi/kernel.h"
 
 namespace tessera::cli::verify {
 namespace {
@@ -116,11 +117,17 @@ const Runtime& Subject::others() {
 
 PartPtr Subject::inner() {
   const tsr_component& c = component();
-  if (c.kind != std::string_view(TSR_COLLECTIVE_KIND)) return nullptr;
-  const auto& collective = *static_cast<const tsr_collective*>(c.api);
-  if ((collective.flags & TSR_COLLECTIVE_WRAPS) == 0 && what_.inner.empty()) return nullptr;
+  std::string inner = what_.inner;
+  if (c.kind == std::string_view(TSR_COLLECTIVE_KIND)) {
+    const auto& collective = *static_cast<const tsr_collective*>(c.api);
+    if (inner.empty() && (collective.flags & TSR_COLLECTIVE_WRAPS) != 0) inner = "tcp";
+  } else if (c.kind == std::string_view(TSR_KERNEL_KIND)) {
+    const auto& kernel = *static_cast<const tsr_kernel*>(c.api);
+    if (inner.empty() && (kernel.flags & TSR_KERNEL_WRAPS) != 0) inner = "cpu";
+  }
+  if (inner.empty()) return nullptr;
   try {
-    return others().create(TSR_COLLECTIVE_KIND, what_.inner.empty() ? "tcp" : what_.inner);
+    return others().create(c.kind, inner);
   } catch (const Error& e) {
     throw Skipped(cat("the part for it to wrap cannot be made: ", e.what()));
   }

@@ -1,10 +1,11 @@
 // What a kernel promises beside right sums: flags that it must understand, cursors, evaluations that change nothing,
-// rows that it makes itself, what it keeps of a row besides, lookups by several threads.
+// rows that it makes itself, what it keeps of a row besides, ids that it is told early, lookups by several threads.
 #include <algorithm>
 #include <cmath>
 #include <optional>
 #include <thread>
 
+#include "tessera/abi/draft/prefetch.h"
 #include "verify/kernel_subject.h"
 
 namespace tessera::cli::verify {
@@ -170,8 +171,8 @@ void check_kernel_read_only(Subject& subject) {
 // Sums of start values are what the first lookup that trains gives.
 void check_kernel_start_values(Subject& subject) {
   const Kernel k(subject);
-  const bool on_demand = (k.api.flags & TSR_KERNEL_ROWS_ON_DEMAND) != 0;
-  if (!on_demand && TSR_HAS(tsr_kernel, &k.api, import_rows)) throw Skipped("its rows are given to it");
+  const bool promised = (k.api.flags & (TSR_KERNEL_ROWS_ON_DEMAND | TSR_KERNEL_STARTS_ROWS)) != 0;
+  if (!promised && TSR_HAS(tsr_kernel, &k.api, import_rows)) throw Skipped("its rows are given to it");
   const auto looked_up = [&](int64_t start) {
     KernelBed bed(k.with(k.any_shape({{100, 8}})));
     bed.start_values(start);
@@ -181,7 +182,7 @@ void check_kernel_start_values(Subject& subject) {
     Outputs out(batch, bed.shape().output);
     bed.release(bed.forward(batch, out, bed.shape().train));
     std::vector<double> got = values_of(out);
-    if (!on_demand) return got;
+    if (!promised) return got;
     const tsr_lookup_feature& f = batch.features[0];
     for (int64_t b = 0; b < f.bags; ++b) {
       for (int64_t d = 0; d < 8; ++d) {
@@ -197,6 +198,40 @@ void check_kernel_start_values(Subject& subject) {
   };
   require(looked_up(1) == looked_up(1), "two tables with the same start values give different rows");
   require(looked_up(1) != looked_up(2), "tables with other start values give the same rows");
+}
+
+// Batches that are announced while the step before is under way, and changes rows of theirs.
+void check_kernel_prefetch(Subject& subject) {
+  const Kernel k(subject);
+  k.needs_rows();
+  k.needs_updates();
+  const tsr_component* component = k.part.raw()->component;
+  const auto* draft = TSR_HAS(tsr_component, component, extension)
+                          ? static_cast<const tsr_prefetch*>(component->extension(k.part.self(), TSR_PREFETCH))
+                          : nullptr;
+  if (draft == nullptr) throw Skipped(cat("it does not have ", TSR_PREFETCH));
+  KernelBed bed(k.with({{{1000, 16}, {3, 8}, {200, 33}}}, "exact_adagrad"));
+  bed.open();
+  Random random = subject.random();
+  PlainTables plain(bed, random);
+  for (int64_t step = 1; step <= 40; ++step) {
+    const LookupBatch next = batch_of(random, bed.shape());
+    Call call;
+    tsr_code code = TSR_OK;
+    std::thread ahead([&] { code = draft->prefetch(bed.instance(), &next.raw, call.out()); });
+    try {
+      train_step(bed, plain, random, step);
+    } catch (...) {
+      ahead.join();
+      throw;
+    }
+    ahead.join();
+    call.succeeds(code, "prefetch beside a step");
+    Outputs out(next, kFloat32);
+    bed.release(bed.forward(next, out, true));
+    plain.compare_outputs(next, out);
+  }
+  plain.compare_rows(bed, "after steps with batches that were prefetched beside them");
 }
 
 void check_kernel_threads(Subject& subject) {

@@ -76,6 +76,7 @@ void check_kernel_cursors(Subject& subject);
 void check_kernel_extra(Subject& subject);
 void check_kernel_read_only(Subject& subject);
 void check_kernel_start_values(Subject& subject);
+void check_kernel_prefetch(Subject& subject);
 void check_kernel_threads(Subject& subject);
 
 }  // namespace tessera::cli::verify

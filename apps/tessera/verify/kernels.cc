@@ -385,6 +385,8 @@ std::span<const Check> kernel_checks() {
       {"kernel.changes", 4, TSR_KERNEL_KIND, "abi/draft/changes.h", 30, check_kernel_changes},
       {"kernel.read_only", 4, TSR_KERNEL_KIND, "abi/kernel.h, TSR_LOOKUP_READ_ONLY", 30, check_kernel_read_only},
       {"kernel.start_values", 4, TSR_KERNEL_KIND, "abi/kernel.h, tsr_start_values", 30, check_kernel_start_values},
+      {"kernel.prefetch", 4, TSR_KERNEL_KIND, "abi/draft/prefetch.h, tsr_prefetch::prefetch", 30,
+       check_kernel_prefetch},
       {"kernel.threads", 4, TSR_KERNEL_KIND, "abi/kernel.h, TSR_KERNEL_FORWARD_ANY_THREAD", 30, check_kernel_threads},
       {"kernel.sequences", 5, TSR_KERNEL_KIND, kBackward, 120, check_kernel_sequences},
   };

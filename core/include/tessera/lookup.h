@@ -100,6 +100,10 @@ class Lookup {
     tsr_context* raw_ = nullptr;
   };
 
+  // Whether the kernel wants to know ids before they are looked up, and how it is told: by another thread than that of
+  // the other calls, beside them (abi/draft/prefetch.h).
+  bool prefetches() const;
+  void prefetch(const tsr_lookup& lookup) const;
   // `lookup` as in abi/kernel.h, but for num_outputs, flags, step and time, which are set here; ids are already
   // checked. context nullptr: no backward follows, and nothing changes (TSR_LOOKUP_READ_ONLY). More outputs than one,
   // and gradients alike: only where places_rows().

@@ -102,9 +102,10 @@ class Runtime {
 
   // A part by kind and id. `options` is a JSON object. id "auto": the usable component with the highest priority.
   // "outer:name(inner)" stacks: inner is created first and handed to `outer`, with options {"name": "name"} added;
-  // "outer(inner)" likewise. Options may stand behind an id, too: "tcp?shm=false&spin_us=20". Errors: kNotFound with
-  // the ids that exist and the load report's line where the id was rejected; what probe or create said. A device part
-  // (abi/device.h) is made once: from then on it serves the host's memory of its device type, and the same one is
+  // "outer(inner)" likewise; "outer" alone, of one that works around another (TSR_COLLECTIVE_WRAPS, TSR_KERNEL_WRAPS),
+  // gets the best one that it can. Options may stand behind an id, too: "tcp?shm=false&spin_us=20". Errors: kNotFound
+  // with the ids that exist and the load report's line where the id was rejected; what probe or create said. A device
+  // part (abi/device.h) is made once: from then on it serves the host's memory of its device type, and the same one is
   // returned, whatever the options. [any-thread]
   PartPtr create(const std::string& kind, const std::string& id, const std::string& options = "{}") const;
   // The same, of a candidate: the report says that it was asked, not that it was chosen.
@@ -132,6 +133,7 @@ class Runtime {
 
  private:
   struct Impl;
+  std::string wrapped_by(const tsr_component& outer) const;
   PartPtr make(const std::string& kind, const std::string& id, const std::string& options,
                LoadEntry::State becomes) const;
   std::unique_ptr<Impl> impl_;

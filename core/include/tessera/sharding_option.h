@@ -21,6 +21,7 @@ struct Perf {
   double bwd_comms = 0;
   double prefetch_compute = 0;
   double input_dist_comms = 0;  // reported, no part of the total
+  double storage_reads = 0;     // no time: rows read from disk in a step
   double total() const { return fwd_compute + bwd_compute + fwd_comms + bwd_comms + prefetch_compute; }
   Perf& operator+=(const Perf& other);
   bool operator==(const Perf&) const = default;

@@ -38,6 +38,7 @@ struct TablePrediction {
   std::string name;
   // Per rank: what holds for the pieces that it holds.
   std::vector<double> lookup, update;  // seconds
+  std::vector<double> reads;           // rows, from disk
   std::vector<double> bytes;           // ids to it from other ranks, rows and gradients between it and them
 };
 

@@ -54,19 +54,6 @@ void Work::wait() {
 
 namespace {
 
-// A wrapper that is named alone gets what it wraps before it is made.
-std::string stacked(const Runtime& runtime, const std::string& id) {
-  const auto wraps = [](const tsr_component& component) {
-    return (api_of(component).flags & TSR_COLLECTIVE_WRAPS) != 0;
-  };
-  if (id.find('(') != std::string::npos || !wraps(runtime.component(TSR_COLLECTIVE_KIND, id))) return id;
-  const std::string inner = runtime.find(TSR_COLLECTIVE_KIND, [&](const tsr_component& c) { return !wraps(c); });
-  if (inner.empty())
-    fail(Code::kNotFound, "the transport \"", id,
-         "\" works over another one, and no other can be used here: see tessera plugins");
-  return id + "(" + inner + ")";
-}
-
 tsr_collective_info described(const Part& part) {
   tsr_collective_info info{};
   info.struct_size = sizeof(info);
@@ -95,7 +82,7 @@ std::string transport_id(const Runtime& runtime, const ProcessGroupOptions& opti
     try {
       const tsr_component& component = runtime.component(TSR_COLLECTIVE_KIND, id);
       if (best && component.priority <= best->priority) continue;
-      const PartPtr part = runtime.ask(TSR_COLLECTIVE_KIND, stacked(runtime, id));
+      const PartPtr part = runtime.ask(TSR_COLLECTIVE_KIND, id);
       if (!exchanges(described(*part), options.device.type)) continue;
       best = &component;
       found = id;
@@ -106,7 +93,7 @@ std::string transport_id(const Runtime& runtime, const ProcessGroupOptions& opti
 }
 
 PartPtr transport(const Runtime& runtime, const ProcessGroupOptions& options) {
-  return runtime.create(TSR_COLLECTIVE_KIND, stacked(runtime, transport_id(runtime, options)), options.options);
+  return runtime.create(TSR_COLLECTIVE_KIND, transport_id(runtime, options), options.options);
 }
 
 uint32_t flags_of(Carries carries, bool lossy_rows, bool lossy_gradients) {

@@ -47,6 +47,29 @@ OwnerLookup::OwnerLookup(const RankWiring& own, ShardGroups& groups) : own_(own)
   }
 }
 
+void OwnerLookup::prefetch(const ReceivedBatch& received, OwnerCalls& calls) const {
+  const auto& lookups = groups_.lookups();
+  if (std::none_of(lookups.begin(), lookups.end(), [](const auto& l) { return l->prefetches(); })) return;
+  const LookupView batch(received.ids.tensor().first({received.num_ids}),
+                         received.offsets.tensor().first({received.num_offsets}), {});
+  for (size_t g = 0; g < lookups.size(); ++g) {
+    if (!lookups[g]->prefetches()) continue;
+    std::vector<tsr_lookup_feature>& features = calls.early;
+    features.clear();
+    for (size_t first = 0; first < received.pieces.size(); first += own_.num_streams) {
+      for (const OwnLane& lane : lanes_) {
+        if (lane.group != static_cast<int>(g)) continue;
+        const size_t piece = first + lane.stream;
+        tsr_lookup_feature& feature = features.emplace_back();
+        feature.table = lane.table;
+        feature.bags = received.pieces[piece].full_bags;
+        feature.first_offset = received.first_offset[piece];
+      }
+    }
+    lookups[g]->prefetch(batch.of(features));
+  }
+}
+
 void OwnerLookup::find_features(const Places& places, OwnerCalls& calls) const {
   const auto& [routed, received, wire, output] = places;
   calls.output_rows.ensure(received.offsets.tensor().numel());

@@ -47,6 +47,7 @@ struct OwnerCalls {
   std::vector<std::vector<tsr_lookup_feature>> features;  // by shard group
   std::vector<Lookup::Context> contexts;                  // by shard group
   std::vector<AloneLookup> alone;                         // instead of both, where the step is sampled
+  std::vector<tsr_lookup_feature> early;                  // of a prefetch
   Buffer output_rows{DType::kInt32};  // as ReceivedBatch::offsets, of pieces that stay and have empty bags
 };
 
@@ -74,6 +75,8 @@ class OwnerLookup {
     const OutputLayout& output;
   };
 
+  // Tells the kernels that want it what they will be asked for. Beside the other calls, about another batch.
+  void prefetch(const ReceivedBatch& received, OwnerCalls& calls) const;
   // What the kernels have to do.
   void find_features(const Places& places, OwnerCalls& calls) const;
   // `batch`: the received one, where the kernels are.

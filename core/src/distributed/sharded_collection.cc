@@ -184,7 +184,7 @@ void ShardedCollection::give_back(StepState* state) noexcept {
 std::unique_ptr<InputSide> ShardedCollection::input_side(const std::shared_ptr<ProcessGroup>& group) const {
   const bool in_step = group == group_;
   return std::make_unique<InputSide>(InputExchange(group, own_, fingerprint_, in_step ? nullptr : group_),
-                                     in_step ? Workers(runtime_.host()) : Workers());
+                                     in_step ? Workers(runtime_.host()) : Workers(), !in_step);
 }
 
 void ShardedCollection::start(StepState& state, const KeyedJaggedTensor& input, bool finished, InputSide& side) const {
@@ -205,15 +205,21 @@ void ShardedCollection::start(StepState& state, const KeyedJaggedTensor& input, 
   watch.lap(state.route_s, "route");
   side.exchange.run(step.routed, finished, error, step.messages, step.received, watch);
   watch.lap(state.exchange_ids_s, "exchange ids", sent_to_others(step, group_->rank()));
+  const char* stage = "layout";
   try {
     lay_out_rows(own_, step.routed, step.received, step.wire);
     step.rows.ensure(step.wire.elements);
     count_traffic(wiring_, *group_, {step.routed, step.messages, step.wire}, state.traffic);
+    watch.lap(state.route_s, stage);
+    if (side.ahead) {
+      stage = "prefetch";
+      owner_.prefetch(step.received, step.calls);
+      watch.lap(state.route_s, stage);
+    }
   } catch (const std::exception& e) {
-    side.exchange.abort_with_steps(cat("rank ", group_->rank(), " failed in the layout: ", said_of(e)));
+    side.exchange.abort_with_steps(cat("rank ", group_->rank(), " failed in the ", stage, ": ", said_of(e)));
     throw;
   }
-  watch.lap(state.route_s, "layout");
   state.taken = true;
 }
 

@@ -46,9 +46,10 @@ struct StepState {
 
 // What takes batches in: where their ids are exchanged, and what it remembers from batch to batch.
 struct InputSide {
-  InputSide(InputExchange e, Workers w) : exchange(std::move(e)), workers(w) {}
+  InputSide(InputExchange e, Workers w, bool a) : exchange(std::move(e)), workers(w), ahead(a) {}
   InputExchange exchange;
   Workers workers;  // none beside a thread that is in the steps: its kernels want them all
+  bool ahead;       // of the steps
   KeyIndex keys;
   Trace* trace = nullptr;
 };

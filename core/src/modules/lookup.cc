@@ -66,6 +66,7 @@ Lookup::Impl::Impl(const Runtime& runtime, LookupOptions o) : options(std::move(
   kernel =
       options.kernel == "auto" ? best_kernel(runtime, config.raw) : named_kernel(runtime, options.kernel, config.raw);
   api = &kernel->api<tsr_kernel>();
+  prefetch = kernel->extension<tsr_prefetch>(TSR_PREFETCH);
   tsr_kernel_config raw = config.raw;
   raw.start_values = &start_values;
   AbiError error;
@@ -120,6 +121,13 @@ void Lookup::set_step(int64_t step) { impl_->step = step; }
 void Lookup::count_step() { ++impl_->step; }
 const std::vector<Lookup::State>& Lookup::states() const { return impl_->states; }
 bool Lookup::updates_tables() const { return impl_->updates_tables; }
+
+bool Lookup::prefetches() const { return impl_->prefetch != nullptr; }
+void Lookup::prefetch(const tsr_lookup& lookup) const {
+  AbiError error;
+  const plugin::CallScope call(*impl_->kernel, "prefetch");
+  impl_->check(impl_->prefetch->prefetch(impl_->instance, &lookup, error.out()), error);
+}
 
 void Lookup::forward(const tsr_lookup& given, std::span<const Tensor> outputs, Context* context) {
   if (context != nullptr) context->release();

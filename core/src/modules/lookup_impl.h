@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "plugin/calls.h"
+#include "tessera/abi/draft/prefetch.h"
 #include "tessera/lookup.h"
 #include "tessera/sdk/error.h"
 #include "tessera/sdk/kernel.h"
@@ -49,7 +50,9 @@ struct Lookup::Impl {
   }
   tsr_update update() const { return {sizeof(tsr_update), 0, learning_rate, step + 1}; }
   bool rows_on_demand() const { return (api->flags & TSR_KERNEL_ROWS_ON_DEMAND) != 0; }
-  bool makes_rows() const { return rows_on_demand() || !TSR_HAS(tsr_kernel, api, import_rows); }
+  bool makes_rows() const {
+    return rows_on_demand() || (api->flags & TSR_KERNEL_STARTS_ROWS) != 0 || !TSR_HAS(tsr_kernel, api, import_rows);
+  }
   void import(int t, const tsr_rows& rows) const {
     need(api->import_rows, "take rows");
     AbiError error;
@@ -99,6 +102,7 @@ struct Lookup::Impl {
   PartPtr optimizer;
   PartPtr kernel;
   const tsr_kernel* api = nullptr;
+  const tsr_prefetch* prefetch = nullptr;  // of a kernel that wants ids early
   void* instance = nullptr;
   std::vector<State> states;
   bool updates_tables = false;

@@ -72,6 +72,7 @@ class DefaultModel : public CostModel {
     Perf out;
     out.fwd_compute = cost.forward + (replicated(s) ? 0 : machine_.unpack.of(cost.unpack));
     out.bwd_compute = cost.backward;
+    out.storage_reads = cost.storage_reads;
     if (replicated(s)) {
       const double world = topology_.world_size, marks = costs_.replica_marks(load, row_share(s));
       if (topology_.world_size > 1) {

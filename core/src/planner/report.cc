@@ -96,24 +96,28 @@ std::string rank_table(const PlanResult& r) {
                     rows, 2);
 }
 
-std::string table_table(const PlanResult& r) {
-  std::vector<Row> rows;
-  for (const size_t index : r.chosen) {
-    const ShardingOption& o = r.space.options[index];
-    const Storage& s = o.total_storage;
-    rows.push_back({label_of(r, o), o.sharding_type, o.compute_kernel, runs(sharding_of(r, o).ranks()),
-                    cat(o.shards.size()), mib(s.hbm), mib(s.ddr), micros(o.largest_perf), micros(o.total_perf)});
-  }
-  return table_text({"table", "sharding", "kernel", "ranks", "shards", "hbm MiB", "ddr MiB", "largest us", "sum us"},
-                    rows, 4);
-}
-
 Perf perf_of(const ShardingOption& option) {
   Perf sum;
   for (const Shards::Run& run : option.shards.runs()) {
     for (size_t i = 0; i < run.count; ++i) sum += run.first.perf;
   }
   return sum;
+}
+
+std::string table_table(const PlanResult& r) {
+  const bool on_disk =
+      std::any_of(r.chosen.begin(), r.chosen.end(), [&](size_t i) { return r.space.options[i].total_storage.ssd > 0; });
+  Row header{"table", "sharding", "kernel", "ranks", "shards", "hbm MiB", "ddr MiB", "largest us", "sum us"};
+  if (on_disk) header.insert(header.end(), {"disk MiB", "reads a step"});
+  std::vector<Row> rows;
+  for (const size_t index : r.chosen) {
+    const ShardingOption& o = r.space.options[index];
+    const Storage& s = o.total_storage;
+    rows.push_back({label_of(r, o), o.sharding_type, o.compute_kernel, runs(sharding_of(r, o).ranks()),
+                    cat(o.shards.size()), mib(s.hbm), mib(s.ddr), micros(o.largest_perf), micros(o.total_perf)});
+    if (on_disk) rows.back().insert(rows.back().end(), {mib(s.ssd), number(perf_of(o).storage_reads, 1)});
+  }
+  return table_text(header, rows, 4);
 }
 
 // What most of an option's time goes to.

@@ -13,6 +13,7 @@ Perf& Perf::operator+=(const Perf& other) {
   bwd_compute += other.bwd_compute;
   bwd_comms += other.bwd_comms;
   prefetch_compute += other.prefetch_compute;
+  storage_reads += other.storage_reads;
   input_dist_comms += other.input_dist_comms;
   return *this;
 }

@@ -62,6 +62,7 @@ PieceCost StepCosts::piece(const TableLoad& load, const PieceShape& shape, doubl
     out.held_bytes += static_cast<double>(e.bytes);
     out.host_bytes += static_cast<double>(e.host_bytes);
     out.storage_bytes += static_cast<double>(e.storage_bytes);
+    if (asked) out.storage_reads += e.storage_reads;
   }
   return out;
 }

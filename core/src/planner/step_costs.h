@@ -50,6 +50,7 @@ struct PieceCost {
   double rows = 0;                           // of one home
   double held_bytes = 0;                     // rows and states
   double host_bytes = 0, storage_bytes = 0;  // of these, in host memory beside the device, and on disk
+  double storage_reads = 0;                  // rows, from there
 };
 
 // What a table cut into pieces costs every home.

@@ -90,7 +90,8 @@ class StepModel {
         c.placed.push_back({load, &c.plan->at(c.tables[t].name), out.tables.size()});
         TablePrediction& table = out.tables.emplace_back();
         table.name = c.tables[t].name;
-        for (std::vector<double>* of : {&table.lookup, &table.update, &table.bytes}) of->resize(ranks_.size());
+        for (std::vector<double>* of : {&table.lookup, &table.update, &table.reads, &table.bytes})
+          of->resize(ranks_.size());
         fill_reuse(c.placed.back());
       }
     }
@@ -161,6 +162,7 @@ class StepModel {
       r.update += cost.backward;
       out.lookup[owner] += cost.forward;
       out.update[owner] += cost.backward;
+      out.reads[owner] += cost.storage_reads;
     }
   }
 

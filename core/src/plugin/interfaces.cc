@@ -80,7 +80,7 @@ constexpr Member kMetric[] = {TESSERA_MEMBER(tsr_metric, info), TESSERA_MEMBER(t
 constexpr Interface kInterfaces[] = {
     {TSR_SHARDER_KIND, kSharder, offsetof(tsr_sharder, flags), 0},
     {TSR_OPTIMIZER_KIND, kOptimizer, offsetof(tsr_optimizer, flags), 0},
-    {TSR_KERNEL_KIND, kKernel, offsetof(tsr_kernel, flags), TSR_KERNEL_ROWS_ON_DEMAND},
+    {TSR_KERNEL_KIND, kKernel, offsetof(tsr_kernel, flags), TSR_KERNEL_ROWS_ON_DEMAND | TSR_KERNEL_WRAPS},
     {TSR_COLLECTIVE_KIND, kCollective, offsetof(tsr_collective, flags), TSR_COLLECTIVE_WRAPS},
     {TSR_MODULE_KIND, kModule, offsetof(tsr_module, flags), TSR_MODULE_SUMS_OVER_RANKS},
     {TSR_DEVICE_KIND, kDevice, offsetof(tsr_device, flags), 0},
@@ -148,6 +148,26 @@ std::string check_component(const tsr_component* component) {
     return wrong.empty() ? check_pairs(what, *component) : wrong;
   }
   return "";
+}
+
+bool wraps(const tsr_component& c) {
+  if (c.kind == std::string_view(TSR_COLLECTIVE_KIND))
+    return (static_cast<const tsr_collective*>(c.api)->flags & TSR_COLLECTIVE_WRAPS) != 0;
+  return c.kind == std::string_view(TSR_KERNEL_KIND) &&
+         (static_cast<const tsr_kernel*>(c.api)->flags & TSR_KERNEL_WRAPS) != 0;
+}
+
+bool can_wrap(const tsr_component& component, const tsr_component& inner) {
+  if (wraps(inner)) return false;
+  if (component.kind != std::string_view(TSR_KERNEL_KIND)) return true;
+  const auto* kernel = static_cast<const tsr_kernel*>(inner.api);
+  bool fused = false, same_device = false;
+  for (const char* const* name = kernel->compute_kernels; *name != nullptr; ++name)
+    fused |= *name == std::string_view(TSR_COMPUTE_FUSED);
+  for (const int32_t* own = static_cast<const tsr_kernel*>(component.api)->device_types; *own != 0; ++own) {
+    for (const int32_t* type = kernel->device_types; *type != 0; ++type) same_device |= *type == *own;
+  }
+  return fused && same_device;
 }
 
 }  // namespace tessera::plugin

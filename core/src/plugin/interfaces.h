@@ -12,4 +12,8 @@ namespace tessera::plugin {
 std::string check_plugin(const tsr_plugin* plugin);
 std::string check_component(const tsr_component* component);
 
+// Whether the component works around another one of its kind, and whether that may be `inner`.
+bool wraps(const tsr_component& component);
+bool can_wrap(const tsr_component& component, const tsr_component& inner);
+
 }  // namespace tessera::plugin

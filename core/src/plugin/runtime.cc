@@ -287,16 +287,27 @@ PartPtr Runtime::ask(const std::string& kind, const std::string& id, const std::
   return make(kind, id, options, LoadEntry::State::kAsked);
 }
 
+// What a wrapper that is named alone gets to wrap; "": it is none.
+std::string Runtime::wrapped_by(const tsr_component& outer) const {
+  if (!plugin::wraps(outer)) return "";
+  std::string id = find(outer.kind, [&](const tsr_component& c) { return plugin::can_wrap(outer, c); });
+  if (id.empty())
+    fail(Code::kNotFound, outer.kind, " \"", outer.id,
+         "\" works around another part of its kind, and no other can be used here: see tessera plugins");
+  return id;
+}
+
 PartPtr Runtime::make(const std::string& kind, const std::string& id, const std::string& options,
                       LoadEntry::State becomes) const {
   const plugin::PartName spec = plugin::parse_part_name(id);
   const std::string own_options = plugin::all_options(options, spec);
-  const PartPtr inner = spec.inner.empty() ? nullptr : make(kind, spec.inner, "{}", becomes);
   Candidate* chosen = nullptr;
   {
     const std::lock_guard lock(impl_->mutex);
     chosen = impl_->pick(kind, spec.id);
   }
+  const std::string wrapped = spec.inner.empty() ? wrapped_by(*chosen->component) : spec.inner;
+  const PartPtr inner = wrapped.empty() ? nullptr : make(kind, wrapped, "{}", becomes);
   if (kind == TSR_DEVICE_KIND) {
     const std::lock_guard lock(impl_->mutex);
     if (PartPtr attached = impl_->host.attached_device(chosen->entry.id)) return attached;

@@ -49,6 +49,13 @@ json measured_here(ModelTrainer& trainer, const ActualRun& actual) {
   }
   out["tables"] = json::object();
   for (const auto& [name, times] : tables) out["tables"][name] = {times.first, times.second};
+  out["reads"] = json::object();
+  for (const ShardedEmbeddings* collection : trainer.tables()) {
+    for (const HeldShard& shard : collection->held_shards()) {
+      const double reads = static_cast<double>(collection->kernel_stats(shard).storage_reads) / steps;
+      if (reads > 0) out["reads"][shard.table] = out["reads"].value(shard.table, 0.0) + reads;
+    }
+  }
   return out;
 }
 
@@ -112,6 +119,8 @@ void add_tables(const StepPrediction& predicted, const ShardingPlan& plan, const
       line["lookup_us"] = {{"predicted", kMicro * t.lookup[rank]}, {"measured", sampled ? (*times)[0] : json()}};
       line["update_us"] = {{"predicted", kMicro * t.update[rank]}, {"measured", sampled ? (*times)[1] : json()}};
       line["exchanged_bytes"] = t.bytes[rank];
+      const double reads = measured[rank]["reads"].value(t.name, 0.0);
+      if (t.reads[rank] + reads > 0) line["disk_reads"] = pair_of(t.reads[rank], reads);
       out->push_back(std::move(line));
     }
   }

@@ -30,10 +30,15 @@ enum {
   TSR_KERNEL_PLACES_ROWS = 1 << 0,
   /* On an instance opened to infer, forward is [any-thread]; the host then serves several threads from one. */
   TSR_KERNEL_FORWARD_ANY_THREAD = 1 << 1,
+  /* All rows start as tsr_kernel_config::start_values say, and the host imports none of them. */
+  TSR_KERNEL_STARTS_ROWS = 1 << 2,
   /* A row comes into being when a lookup without TSR_LOOKUP_READ_ONLY, or import_rows, first names it; a table's `rows`
    * bound its ids and cost no memory, unless TSR_TABLE_ANY_ID says otherwise. export_rows gives the rows there are, by
    * a cursor of the kernel's own. Such a kernel knows TSR_TABLE_ANY_ID and TSR_ROWS_REPLACE. */
-  TSR_KERNEL_ROWS_ON_DEMAND = 1 << 16
+  TSR_KERNEL_ROWS_ON_DEMAND = 1 << 16,
+  /* It works around another kernel, which create gets as `inner` ("acme.cache(cpu)"). Where the config names none, the
+   * host takes the best one of its device that serves TSR_COMPUTE_FUSED and wraps nothing itself. */
+  TSR_KERNEL_WRAPS = 1 << 17
 };
 
 /* Of tsr_kernel_table::flags, for kernels with TSR_KERNEL_ROWS_ON_DEMAND alone: ids are any in [0, INT64_MAX), and
@@ -95,9 +100,9 @@ typedef struct tsr_kernel_config {
   const tsr_part* optimizer;     /* tessera.optimizer/1; outlives the instance. NULL where nothing is updated */
   const char* optimizer_options; /* the JSON it was created with: for kernels that bring their own fused form */
   double max_gradient;           /* grad_output is clamped to [-this, this] elementwise; 0: not */
-  /* For rows that the kernel makes itself: all of a table where it has no import_rows (a tensor train), and those that
-   * appear with TSR_KERNEL_ROWS_ON_DEMAND. Other kernels leave rows at 0, and the host imports them. Outlives the
-   * instance; NULL: rows start at 0, and so it is for supports and estimate. */
+  /* For rows that the kernel makes itself: all of a table where it has no import_rows (a tensor train) or says
+   * TSR_KERNEL_STARTS_ROWS, and those that appear with TSR_KERNEL_ROWS_ON_DEMAND. Other kernels leave rows at 0, and
+   * the host imports them. Outlives the instance; NULL: rows start at 0, and so it is for supports and estimate. */
   const tsr_start_values* start_values;
 } tsr_kernel_config;
 
@@ -200,14 +205,18 @@ typedef struct tsr_stream_io {
 
 typedef struct tsr_kernel_stats {
   uint32_t struct_size;
-  uint32_t extra_bytes;  /* of each row's tsr_rows::extra, a multiple of 4 that never changes; 0: none */
-  uint64_t weight_bytes; /* held for rows, as stored */
-  uint64_t state_bytes;  /* held for optimizer state */
-  uint64_t other_bytes;  /* scratch kept between calls */
-  uint64_t lookups;      /* ids looked up since creation */
-  uint64_t rows_in_use;  /* that exist; all of a table whose rows do not come on demand */
-  uint64_t hits;         /* of the lookups: the row was there, and in the cache where the kernel has one */
-  uint64_t evictions;    /* rows given up, or written back from the cache, since creation */
+  uint32_t extra_bytes;    /* of each row's tsr_rows::extra, a multiple of 4 that never changes; 0: none */
+  uint64_t weight_bytes;   /* held for rows, as stored */
+  uint64_t state_bytes;    /* held for optimizer state */
+  uint64_t other_bytes;    /* scratch kept between calls */
+  uint64_t lookups;        /* ids looked up since creation */
+  uint64_t rows_in_use;    /* that exist; all of a table whose rows do not come on demand */
+  uint64_t hits;           /* of the lookups: the row was there, and in the cache where the kernel has one */
+  uint64_t evictions;      /* rows given up, or written back from the cache, since creation */
+  uint64_t storage_reads;  /* rows read from disk since creation */
+  uint64_t storage_writes; /* and written there */
+  double read_seconds;     /* that these reads took */
+  double wait_seconds;     /* of these, those that a lookup waited: what prefetching did not hide */
 } tsr_kernel_stats;
 
 /* What rows of row_bytes cost on some machine, in seconds, when reuse_bytes of tables are touched between two visits of
@@ -258,6 +267,7 @@ typedef struct tsr_estimate {
   uint64_t bytes;          /* rows and state of the shard, caches included */
   uint64_t host_bytes;     /* of these, in host memory although the device is another one */
   uint64_t storage_bytes;  /* of these, on disk */
+  double storage_reads;    /* rows read from disk in a step */
 } tsr_estimate;
 
 typedef struct tsr_kernel {

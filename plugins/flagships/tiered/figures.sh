@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Tables on disk beside tables in memory and tables in a mapped file, with memory for an eighth of rows and states.
+#
+#   sudo ./figures.sh TESSERA PLUGIN_FOLDER [STEPS]     needs cgroups, fio, cc, python3, and 3 GiB of disk and memory
+#
+# Directory of the files: TIERED_DIRECTORY, else /var/tmp. Prints the disk's own rate, and milliseconds a step.
+set -euo pipefail
+tessera=$1 plugins=$2 steps=${3:-400}
+here=$(cd "$(dirname "$0")" && pwd)
+directory=${TIERED_DIRECTORY:-/var/tmp}
+work=$(mktemp -d)
+rows=1000000 tables=4 record=$((65 * 4)) beside=$((300 << 20))   # beside the tables: the program and its batches
+cache=$((rows / 8))
+limit=$((rows * tables * record / 8 + beside))
+group=
+cleanup() {
+  rm -rf "$work"
+  [ -z "$group" ] || rmdir "$group"
+}
+trap cleanup EXIT
+
+limited() { # a command in a group of so much memory
+  if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
+    group=/sys/fs/cgroup/tiered-$$
+    mkdir -p "$group"
+    echo "$limit" >"$group/memory.max"
+  else
+    group=/sys/fs/cgroup/memory/tiered-$$
+    mkdir -p "$group"
+    echo "$limit" >"$group/memory.limit_in_bytes"
+  fi
+  bash -c 'echo $$ >"$0/cgroup.procs"; exec "$@"' "$group" "$@"
+}
+
+train() { # NAME KERNEL command before it
+  local name=$1 kernel=$2
+  shift 2
+  "$@" "$tessera" train --config "$here/job.toml" --max-steps "$steps" --set "plugins.path=[\"$plugins\"]" \
+    --set "table_defaults.kernel=\"$kernel\"" --set 'table_defaults.sharding=["table_wise"]' \
+    --set model.embedding_dim=64 --set "model.bottom_mlp=[32, 64]" --set "data.rows=[$rows]" --set data.batch=2048 \
+    --set data.samples=2000000 --set data.test_samples=2048 --set job.pipeline=true \
+    --set "report.json=$work/$name.json" >"$work/$name.log" || { cat "$work/$name.log" >&2; exit 1; }
+  python3 - "$name" "$work/$name.json" <<'PYTHON'
+import json, sys
+report = json.load(open(sys.argv[2]))
+steps = report["steps"]
+pipeline = report.get("pipeline", {})
+tables = report["tables"].values()
+total = lambda key: sum(t.get(key, 0) for t in tables)
+print(f"{sys.argv[1]}: {1e3 * report['train']['seconds'] / steps:.1f} ms a step, loss {report['train']['loss']!r}; "
+      f"{total('storage_reads') / steps:.0f} rows read in a step and {total('storage_writes') / steps:.0f} written, "
+      f"{total('read_us') / steps / 1e3:.1f} ms of reads of which lookups waited {total('wait_us') / steps / 1e3:.1f}; "
+      f"{100 * total('hits') / total('lookups'):.1f} % of the lookups from memory; a step waited "
+      f"{pipeline.get('waited_us_per_step', 0) / 1e3:.1f} ms for its input")
+PYTHON
+}
+
+echo "random reads of 4 KiB, 64 at a time:"
+fio --name=reads --filename="$directory/tiered-fio-$$" --size=2g --rw=randread --bs=4k --iodepth=64 \
+  --ioengine=io_uring --direct=1 --runtime=15 --time_based --unlink=1 --output-format=terse --terse-version=3 |
+  awk -F';' '{ printf "  %d a second, %.0f MiB/s\n", $8, $7 / 1024 }'
+cc -shared -fPIC -O2 -o "$work/mapped.so" "-DMAPPED_FOLDER=\"$directory\"" "$here/mapped_tables.c" -ldl
+train memory fused env
+train uring "key_value?cache_rows=$cache&io=uring&directory=$directory" limited
+train threads "key_value?cache_rows=$cache&io=threads&depth=16&directory=$directory" limited
+train mapped fused limited env "LD_PRELOAD=$work/mapped.so"

@@ -1,0 +1,376 @@
+// tiered: a compute kernel, "key_value", for tables that are larger than memory. A cache of rows in another kernel's
+// tables, which does all sums and updates, in front of files on a local disk.
+#include "tiered.h"
+
+#include <tessera/abi/draft/prefetch.h>
+#include <tessera/sdk/plain_lookup.h>
+#include <tessera/sdk/plugin.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace flagships {
+namespace {
+
+using sdk::data_as;
+using sdk::fail;
+using sdk::feature_of;
+using sdk::integer_at;
+using sdk::OptimizerRef;
+using sdk::table_of;
+
+constexpr int64_t kRowsAtOnce = 4096;  // of save and load
+
+OptimizerRef optimizer_of(const tsr_kernel_config& config) {
+  return OptimizerRef(config.mode == TSR_MODE_TRAIN ? config.optimizer : nullptr);
+}
+
+TierOptions options_of(const tsr_kernel_table& table, TierOptions all) {
+  sdk::Options own(table.options == nullptr ? "{}" : table.options);
+  all.read(own);
+  own.finish();
+  return all;
+}
+
+// The same question about the cache, to the inner kernel.
+struct InnerConfig {
+  InnerConfig(const tsr_kernel_config& config, const tsr_kernel_table& asked, int64_t slots)
+      : table{sizeof(tsr_kernel_table), 0, asked.name, slots, asked.dim, nullptr, asked.poolings, 0},
+        raw(sdk::read_struct(config)) {
+    raw.compute_kernel = TSR_COMPUTE_FUSED;
+    raw.num_tables = 1;
+    raw.table_stride = sizeof(tsr_kernel_table);
+    raw.tables = &table;
+    raw.start_values = nullptr;
+  }
+  InnerConfig(const InnerConfig&) = delete;
+  InnerConfig& operator=(const InnerConfig&) = delete;
+  tsr_kernel_table table;
+  tsr_kernel_config raw;
+};
+
+tsr_code prefetch(void* instance, const tsr_lookup* lookup, tsr_error* err) noexcept {
+  return sdk::guard(err, [&] {
+    static_cast<TieredTables&>(*static_cast<sdk::KernelInstance*>(instance)).prefetch(sdk::read_struct(*lookup));
+  });
+}
+
+}  // namespace
+
+void TierOptions::read(sdk::Options& options) {
+  file.directory = options.string("directory", file.directory);
+  file.io = options.string("io", file.io);
+  file.depth = options.integer("depth", file.depth);
+  cache_mib = options.number("cache_mib", cache_mib);
+  cache_rows = options.integer("cache_rows", options.has("cache_mib") ? 0 : cache_rows);
+  if (file.io != "auto" && file.io != "uring" && file.io != "threads")
+    fail(TSR_INVALID_ARGUMENT, "io is \"", file.io, "\", but there are \"auto\", \"uring\" and \"threads\"");
+  if (file.depth < 1 || file.depth > 4096)
+    fail(TSR_INVALID_ARGUMENT, "depth is ", file.depth, ", but 1 to 4096 requests can be under way");
+  if (!(cache_mib > 0) || cache_rows < 0)
+    fail(TSR_INVALID_ARGUMENT, "a cache of ", cache_mib, " MiB or ", cache_rows, " rows is none");
+}
+
+int64_t TierOptions::slots(int64_t rows, const RecordShape& record) const {
+  constexpr double kMost = 4e9;
+  const double wanted = cache_rows > 0 ? static_cast<double>(cache_rows)
+                                       : std::ceil(cache_mib * (1 << 20) / static_cast<double>(record.bytes()));
+  return std::min(rows, static_cast<int64_t>(std::min(wanted, kMost)));
+}
+
+TieredTables::TieredTables(const InnerKernel& inner, const tsr_kernel_config& config, const TierOptions& options) {
+  const OptimizerRef optimizer = optimizer_of(config);
+  const sdk::StartValues start(config);
+  for (uint32_t t = 0; t < config.num_tables; ++t) {
+    const tsr_kernel_table& table = table_of(config, t);
+    const TierOptions own = options_of(table, options);
+    const RecordShape record(table.dim, optimizer);
+    const int64_t slots = own.slots(table.rows, record);
+    const InnerConfig of_cache(config, table, slots);
+    tables_.push_back(std::unique_ptr<Table>(
+        new Table{table.name, table.rows, record,
+                  Tier({table.name, t, {table.rows, slots}, record, own.file}, {inner, of_cache.raw}, start)}));
+  }
+}
+
+// body(table, its features, which are then those of a table 0)
+template <class Body>
+void TieredTables::for_each_table(const tsr_lookup& lookup, const Body& body) const {
+  for (uint32_t t = 0; t < tables_.size(); ++t) {
+    std::vector<tsr_lookup_feature> features;
+    for (uint32_t f = 0; f < lookup.num_features; ++f) {
+      const tsr_lookup_feature& feature = feature_of(lookup, f);
+      if (feature.table != static_cast<int32_t>(t) || feature.bags == 0) continue;
+      features.push_back(feature);
+      features.back().table = 0;
+    }
+    if (!features.empty()) body(t, features);
+  }
+}
+
+void TieredTables::ids_of(const tsr_lookup& lookup, std::span<const tsr_lookup_feature> features,
+                          std::vector<int64_t>& ids) const {
+  ids.clear();
+  for (const tsr_lookup_feature& f : features) {
+    const int64_t end = integer_at(*lookup.offsets, f.first_offset + f.bags);
+    for (int64_t p = integer_at(*lookup.offsets, f.first_offset); p < end; ++p)
+      ids.push_back(integer_at(*lookup.ids, p));
+  }
+}
+
+// The lookup with slots in the place of ids. One array serves all tables, one after the other: two of them may read
+// the same positions.
+tsr_lookup TieredTables::inner_lookup(const tsr_lookup& lookup, const Kept& kept) {
+  tsr_lookup out = sdk::read_struct(lookup);
+  inner_ids_.resize(static_cast<size_t>(sdk::numel(*lookup.ids)));
+  auto slot = kept.slots.begin();
+  for (const tsr_lookup_feature& f : kept.features) {
+    const int64_t begin = integer_at(*lookup.offsets, f.first_offset);
+    const int64_t count = integer_at(*lookup.offsets, f.first_offset + f.bags) - begin;
+    std::copy_n(slot, count, inner_ids_.begin() + begin);
+    slot += count;
+  }
+  inner_ids_view_ = *lookup.ids;
+  inner_ids_view_.data = inner_ids_.data();
+  inner_ids_view_.dtype = sdk::dtype_of<int64_t>();
+  inner_ids_view_.byte_offset = 0;
+  out.ids = &inner_ids_view_;
+  out.features = kept.features.data();
+  out.num_features = static_cast<uint32_t>(kept.features.size());
+  out.feature_stride = sizeof(tsr_lookup_feature);
+  return out;
+}
+
+void TieredTables::forward(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream, tsr_context** context) {
+  if (context == nullptr) {
+    for_each_table(lookup, [&](uint32_t t, std::vector<tsr_lookup_feature>& features) {
+      passing_.table = t;
+      for (const tsr_lookup_feature& feature : features) pass(lookup, output, stream, feature);
+    });
+    return;
+  }
+  auto kept = std::make_unique<Context>();
+  try {
+    keep(lookup, output, stream, *kept);
+  } catch (...) {
+    end(*kept);
+    throw;
+  }
+  *context = reinterpret_cast<tsr_context*>(kept.release());
+}
+
+void TieredTables::keep(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream, Context& context) {
+  for_each_table(lookup, [&](uint32_t t, std::vector<tsr_lookup_feature>& features) {
+    Kept& kept = context.tables.emplace_back();
+    kept.table = t;
+    kept.features = std::move(features);
+    ids_of(lookup, kept.features, ids_);
+    kept.slots.resize(ids_.size());
+    Tier& tier = tables_[t]->tier;
+    tier.take(ids_, true, kept.slots.data(), kept.pinned);
+    tier.inner().forward(inner_lookup(lookup, kept), output, stream, &kept.context);
+  });
+}
+
+// Without a backward, so many bags at a time as the cache certainly has room for.
+void TieredTables::pass(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream,
+                        const tsr_lookup_feature& feature) {
+  Tier& tier = tables_[passing_.table]->tier;
+  const auto offset = [&](int64_t bag) { return integer_at(*lookup.offsets, feature.first_offset + bag); };
+  for (int64_t begin = 0; begin < feature.bags;) {
+    int64_t end = begin + 1;
+    while (end < feature.bags && offset(end + 1) - offset(begin) <= tier.slots()) ++end;
+    tsr_lookup_feature part = feature;
+    part.bags = end - begin;
+    part.first_offset += begin;
+    const int64_t rows = feature.pooling == TSR_POOLING_NONE ? offset(begin) - offset(0) : begin;
+    if (feature.pooling == TSR_POOLING_NONE || feature.listed == 0) part.output_offset += rows * feature.output_stride;
+    passing_.features.assign(1, part);
+    ids_of(lookup, passing_.features, ids_);
+    passing_.slots.resize(ids_.size());
+    passing_.pinned.clear();
+    try {
+      tier.take(ids_, (lookup.flags & TSR_LOOKUP_READ_ONLY) == 0, passing_.slots.data(), passing_.pinned);
+      tier.inner().forward(inner_lookup(lookup, passing_), output, stream, nullptr);
+    } catch (...) {
+      tier.release(passing_.pinned);
+      throw;
+    }
+    tier.release(passing_.pinned);
+    begin = end;
+  }
+}
+
+void TieredTables::backward(tsr_context* context, const tsr_backward& args, tsr_stream stream) {
+  for (Kept& kept : reinterpret_cast<Context*>(context)->tables) {
+    Tier& tier = tables_[kept.table]->tier;
+    tier.changed(kept.pinned);
+    const tsr_lookup lookup = inner_lookup(*args.lookup, kept);
+    tsr_backward inner = sdk::read_struct(args);
+    inner.lookup = &lookup;
+    tier.inner().backward(kept.context, inner, stream);
+  }
+}
+
+void TieredTables::end(Context& context) noexcept {
+  for (Kept& kept : context.tables) {
+    Tier& tier = tables_[kept.table]->tier;
+    if (kept.context != nullptr) tier.inner().release(kept.context);
+    tier.release(kept.pinned);
+  }
+}
+
+void TieredTables::release(tsr_context* context) noexcept {
+  const std::unique_ptr<Context> spent(reinterpret_cast<Context*>(context));
+  end(*spent);
+}
+
+void TieredTables::prefetch(const tsr_lookup& lookup) {
+  for_each_table(lookup, [&](uint32_t t, const std::vector<tsr_lookup_feature>& features) {
+    ids_of(lookup, features, early_ids_);
+    tables_[t]->tier.prefetch(early_ids_);
+  });
+}
+
+void TieredTables::check(const Table& table, const tsr_rows& rows) const {
+  if (rows.num_states != 0 && rows.num_states != table.record.states())
+    fail(TSR_INVALID_ARGUMENT, "table \"", table.name, "\" has ", table.record.states(), " optimizer states, not ",
+         rows.num_states);
+}
+
+void TieredTables::export_rows(uint32_t t, uint64_t& cursor, tsr_rows& rows) {
+  Table& table = *tables_.at(t);
+  check(table, rows);
+  const auto first = static_cast<int64_t>(std::min<uint64_t>(cursor, static_cast<uint64_t>(table.rows)));
+  rows.count = std::min({sdk::numel(*rows.ids), table.rows - first, kRowsAtOnce});
+  const int64_t floats = table.record.floats();
+  records_.resize(static_cast<size_t>(rows.count * floats));
+  table.tier.read(first, rows.count, records_.data());
+  for (int64_t i = 0; i < rows.count; ++i) {
+    const float* record = records_.data() + i * floats;
+    data_as<int64_t>(*rows.ids)[i] = first + i;
+    std::copy_n(record, table.record.dim(), data_as<float>(*rows.weights) + i * table.record.dim());
+    record += table.record.dim();
+    for (uint32_t k = 0; k < rows.num_states; record += table.record.width(k++))
+      std::copy_n(record, table.record.width(k), data_as<float>(*rows.states[k]) + i * table.record.width(k));
+  }
+  cursor += static_cast<uint64_t>(rows.count);
+}
+
+void TieredTables::import_rows(uint32_t t, const tsr_rows& rows) {
+  Table& table = *tables_.at(t);
+  check(table, rows);
+  const int64_t dim = table.record.dim(), floats = table.record.floats();
+  const int64_t* const ids = data_as<int64_t>(*rows.ids);
+  for (int64_t i = 0; i < rows.count; ++i) {
+    if (ids[i] < 0 || ids[i] >= table.rows)
+      fail(TSR_OUT_OF_RANGE, "table \"", table.name, "\" has no row ", ids[i], ": it has ", table.rows, " rows");
+  }
+  for (int64_t first = 0; first < rows.count; first += kRowsAtOnce) {
+    const int64_t count = std::min(kRowsAtOnce, rows.count - first);
+    records_.resize(static_cast<size_t>(count * floats));
+    for (int64_t i = 0; i < count; ++i) {
+      float* record = records_.data() + i * floats;
+      const int64_t from = first + i;
+      if (rows.num_states < table.record.states()) table.tier.read(ids[from], 1, record);  // its states stay
+      std::copy_n(data_as<float>(*rows.weights) + from * dim, dim, record);
+      record += dim;
+      for (uint32_t k = 0; k < rows.num_states; record += table.record.width(k++))
+        std::copy_n(data_as<float>(*rows.states[k]) + from * table.record.width(k), table.record.width(k), record);
+    }
+    table.tier.write({ids + first, static_cast<size_t>(count)}, records_.data());
+  }
+}
+
+void TieredTables::save(uint32_t t, const tsr_stream_io& io) {
+  Table& table = *tables_.at(t);
+  for (int64_t first = 0; first < table.rows; first += kRowsAtOnce) {
+    const int64_t count = std::min(kRowsAtOnce, table.rows - first);
+    records_.resize(static_cast<size_t>(count * table.record.floats()));
+    table.tier.read(first, count, records_.data());
+    sdk::Call call;
+    call.check(io.write(io.self, records_.data(), static_cast<uint64_t>(count) * table.record.bytes(), call.err()));
+  }
+}
+
+void TieredTables::load(uint32_t t, const tsr_stream_io& io) {
+  Table& table = *tables_.at(t);
+  std::vector<int64_t> ids;
+  for (int64_t first = 0; first < table.rows; first += kRowsAtOnce) {
+    const int64_t count = std::min(kRowsAtOnce, table.rows - first);
+    records_.resize(static_cast<size_t>(count * table.record.floats()));
+    sdk::Call call;
+    call.check(io.read(io.self, records_.data(), static_cast<uint64_t>(count) * table.record.bytes(), call.err()));
+    ids.resize(static_cast<size_t>(count));
+    for (int64_t i = 0; i < count; ++i) ids[static_cast<size_t>(i)] = first + i;
+    table.tier.write(ids, records_.data());
+  }
+}
+
+Tiered::Tiered(const sdk::Setup& setup) : inner_(setup.inner) {
+  if (!inner_) fail(TSR_INVALID_ARGUMENT, "tiered works around another kernel: say tiered(cpu)");
+  const tsr_kernel& api = inner_.api();
+  if ((api.flags & TSR_KERNEL_PLACES_ROWS) == 0 || !TSR_HAS(tsr_kernel, &api, backward) ||
+      !TSR_HAS(tsr_kernel, &api, export_rows) || !TSR_HAS(tsr_kernel, &api, import_rows) ||
+      (api.flags & TSR_KERNEL_ROWS_ON_DEMAND) != 0) {
+    fail(TSR_INVALID_ARGUMENT, "tiered cannot work around ", inner_.id(),
+         ", which has to train, to hand out and take in rows, and to place them");
+  }
+  options_.read(setup.options);
+}
+
+const void* Tiered::extension(std::string_view id) const {
+  static constexpr tsr_prefetch kPrefetch{sizeof(tsr_prefetch), 0, &flagships::prefetch};
+  return id == TSR_PREFETCH ? &kPrefetch : nullptr;
+}
+
+void Tiered::supports(const tsr_kernel_config& config) const {
+  if (std::string_view(config.compute_kernel) != kComputeKernels[0])
+    fail(TSR_UNIMPLEMENTED, "tiered serves ", kComputeKernels[0], " alone, not ", config.compute_kernel);
+  const OptimizerRef optimizer = optimizer_of(config);
+  if (config.mode == TSR_MODE_TRAIN && !optimizer.updates())
+    fail(TSR_UNIMPLEMENTED, kComputeKernels[0], " tables are updated in backward: choose an optimizer that does");
+  optimizer.check_states();
+  for (uint32_t t = 0; t < config.num_tables; ++t) {
+    const tsr_kernel_table& asked = table_of(config, t);
+    options_of(asked, options_);
+    inner_.supports(InnerConfig(config, asked, 0).raw);
+  }
+}
+
+std::unique_ptr<sdk::KernelInstance> Tiered::open(const tsr_kernel_config& config) const {
+  supports(config);
+  return std::make_unique<TieredTables>(inner_, config, options_);
+}
+
+// What the cache misses follows from how much is touched between two visits of a row, where that is the table's own: of
+// rows that are asked for alike, the cache has as large a part as it is of them all.
+tsr_estimate Tiered::estimate(const tsr_kernel_config& config, const tsr_workload& work) const {
+  constexpr double kSlotBytes = 72;      // beside its row
+  constexpr double kReadSeconds = 5e-6;  // of a row, with others under way
+  constexpr double kReuse = 0.632;       // of a table, between two visits of a row where all are asked for alike
+  const tsr_kernel_table& shard = table_of(config, 0);
+  const RecordShape record(shard.dim, optimizer_of(config));
+  const int64_t slots = options_of(shard, options_).slots(shard.rows, record);
+  tsr_estimate out = inner_.estimate(InnerConfig(config, shard, slots).raw, work);
+  const double rows = static_cast<double>(std::max<int64_t>(shard.rows, 1)), of_band = static_cast<double>(work.rows);
+  const double row_bytes = static_cast<double>(shard.dim) * sizeof(float);
+  const double own_reuse = kReuse * rows * row_bytes;
+  const double reuse = work.reuse_bytes > 0 ? std::min(work.reuse_bytes, own_reuse) : own_reuse;
+  const double hit = std::min(1.0, static_cast<double>(slots) * row_bytes * kReuse / std::max(reuse, 1.0));
+  out.storage_reads = (work.distinct > 0 ? work.distinct : work.ids) * (1 - hit);
+  out.forward_seconds += out.storage_reads * kReadSeconds;
+  const double in_memory = static_cast<double>(slots) * (static_cast<double>(record.bytes()) + kSlotBytes) + rows / 8;
+  out.storage_bytes = slots < shard.rows ? static_cast<uint64_t>(of_band * static_cast<double>(record.bytes())) : 0;
+  out.bytes = out.storage_bytes + static_cast<uint64_t>(in_memory * of_band / rows);
+  out.host_bytes = 0;  // the device is the host
+  return out;
+}
+
+}  // namespace flagships
+
+TESSERA_PLUGIN("tiered", "0.1.0",
+               tessera::sdk::component<flagships::Tiered>({.id = "tiered",
+                                                           .version = "0.1.0",
+                                                           .about = "tables beyond memory: rows in files, a cache "
+                                                                    "in another kernel's tables"}));

@@ -1,0 +1,90 @@
+// The instance of kernel "tiered": a Tier for each table, and lookups whose ids are slots of its cache.
+#pragma once
+
+#include <memory>
+
+#include "tier.h"
+
+namespace flagships {
+
+// What tables have unless their own options say otherwise, and those.
+struct TierOptions {
+  RowFileOptions file;
+  double cache_mib = 64;
+  int64_t cache_rows = 0;  // instead, where it is not 0
+
+  // Takes what it knows out of a JSON object.
+  void read(sdk::Options& options);
+  int64_t slots(int64_t rows, const RecordShape& record) const;
+};
+
+class TieredTables : public sdk::KernelInstance {
+ public:
+  TieredTables(const InnerKernel& inner, const tsr_kernel_config& config, const TierOptions& options);
+
+  void forward(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream, tsr_context** context) override;
+  void backward(tsr_context* context, const tsr_backward& args, tsr_stream stream) override;
+  void release(tsr_context* context) noexcept override;
+  void save(uint32_t table, const tsr_stream_io& io) override;
+  void load(uint32_t table, const tsr_stream_io& io) override;
+  void export_rows(uint32_t table, uint64_t& cursor, tsr_rows& rows) override;
+  void import_rows(uint32_t table, const tsr_rows& rows) override;
+  tsr_kernel_stats stats(uint32_t table) override { return tables_.at(table)->tier.stats(); }
+  void prefetch(const tsr_lookup& lookup);
+
+ private:
+  struct Table {
+    std::string name;
+    int64_t rows;
+    RecordShape record;
+    Tier tier;
+  };
+  // What a forward keeps of a table that it asked.
+  struct Kept {
+    uint32_t table = 0;
+    std::vector<tsr_lookup_feature> features;  // of the inner kernel's one table
+    std::vector<int64_t> slots;                // of their ids, feature by feature
+    std::vector<uint32_t> pinned;
+    tsr_context* context = nullptr;
+  };
+  struct Context {
+    std::vector<Kept> tables;
+  };
+
+  template <class Body>
+  void for_each_table(const tsr_lookup& lookup, const Body& body) const;
+  void ids_of(const tsr_lookup& lookup, std::span<const tsr_lookup_feature> features, std::vector<int64_t>& ids) const;
+  tsr_lookup inner_lookup(const tsr_lookup& lookup, const Kept& kept);
+  void keep(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream, Context& context);
+  void pass(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream, const tsr_lookup_feature& feature);
+  void end(Context& context) noexcept;
+  void check(const Table& table, const tsr_rows& rows) const;
+
+  std::vector<std::unique_ptr<Table>> tables_;
+
+  // Scratch: of the steps, and of prefetch(), which runs beside them.
+  std::vector<int64_t> ids_, inner_ids_, early_ids_;
+  DLTensor inner_ids_view_{};
+  Kept passing_;
+  std::vector<float> records_;
+};
+
+class Tiered : public sdk::Kernel {
+ public:
+  using Instance = TieredTables;
+  static constexpr const char* kComputeKernels[] = {"key_value", nullptr};
+  static constexpr int32_t kDeviceTypes[] = {kDLCPU, 0};
+  static constexpr uint32_t kFlags = TSR_KERNEL_PLACES_ROWS | TSR_KERNEL_STARTS_ROWS | TSR_KERNEL_WRAPS;
+
+  explicit Tiered(const sdk::Setup& setup);
+  const void* extension(std::string_view id) const;
+  void supports(const tsr_kernel_config& config) const override;
+  std::unique_ptr<sdk::KernelInstance> open(const tsr_kernel_config& config) const override;
+  tsr_estimate estimate(const tsr_kernel_config& config, const tsr_workload& work) const override;
+
+ private:
+  InnerKernel inner_;
+  TierOptions options_;
+};
+
+}  // namespace flagships

@@ -1,0 +1,144 @@
+// Jobs whose tables are larger than the memory they may have (docs/tiered.md): the numbers are those of tables in
+// memory, bit for bit; checkpoints go from one to the other; a disk that is full ends the job, not its checkpoint; the
+// planner puts on disk what does not fit.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tessera/error.h"
+#include "tessera_program.h"
+
+namespace tessera::test {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+// Its tables are cut by rows, unless a test says otherwise: by columns, a rank has two tables of the same ids.
+std::string job(const TestFolder& folder) {
+  return folder.write("job.toml", cat(R"(
+[job]
+seed = 3
+device = "cpu"
+threads = 1
+[plugins]
+path = [")",
+                                      TESSERA_TEST_PLUGINS, R"("]
+[comm]
+backend = "tcp"
+[model]
+embedding_dim = 8
+bottom_mlp = [8]
+top_mlp = [8, 1]
+[table_defaults]
+optimizer = { name = "exact_adagrad", learning_rate = 0.05, eps = 1e-8 }
+min_partition = 4
+sharding = ["row_wise"]
+[data]
+reader = "synthetic"
+columns = 3
+rows = [3000, 2000, 40]
+dense = 3
+pooling = 3
+index_dist = "zipf:1.05"
+samples = 2400
+test_samples = 600
+batch = 32
+)"));
+}
+
+class TieredJobs : public testing::Test {
+ protected:
+  // The report of a job that ends well.
+  json trained(const std::string& ranks, const std::vector<std::string>& more) {
+    const std::string report = folder_.file("report.json");
+    std::vector<std::string> args{"train", "--config", config_, "--nproc", ranks, "--set", "report.json=" + report};
+    args.insert(args.end(), more.begin(), more.end());
+    const Finished done = run_tessera(args);
+    EXPECT_EQ(done.status, 0) << done.output;
+    return done.status == 0 ? json::parse(contents(report)) : json();
+  }
+  static std::vector<std::string> cached(std::vector<std::string> more = {}) {
+    more.insert(more.end(), {"--set", R"(table_defaults.kernel="key_value?cache_rows=400")"});
+    return more;
+  }
+  static std::vector<std::string> in_memory(std::vector<std::string> more = {}) {
+    more.insert(more.end(), {"--set", R"(table_defaults.kernel="fused")"});
+    return more;
+  }
+  static void expect_same(const json& a, const json& b) {
+    ASSERT_FALSE(a.is_null() || b.is_null());
+    EXPECT_EQ(a["train"]["loss"], b["train"]["loss"]);
+    for (const char* key : {"samples", "auc", "logloss", "calibration"}) EXPECT_EQ(a["test"][key], b["test"][key]);
+  }
+
+  TestFolder folder_;
+  const std::string config_ = job(folder_);
+};
+
+TEST_F(TieredJobs, HaveTheNumbersOfTablesInMemory) {
+  for (const char* ranks : {"1", "2"}) {
+    for (const char* optimizer : {"exact_adagrad", "exact_rowwise_adagrad", "adam"}) {
+      const char* sharding = optimizer == std::string_view("adam") ? "column_wise" : "row_wise";
+      SCOPED_TRACE(cat(ranks, " ranks, ", optimizer));
+      const std::vector<std::string> with{
+          "--set", cat("table_defaults.optimizer={ name = \"", optimizer, "\", learning_rate = 0.05, eps = 1e-8 }"),
+          "--set", cat("table_defaults.sharding=[\"", sharding, "\"]")};
+      const json there = trained(ranks, cached(with)), here = trained(ranks, in_memory(with));
+      expect_same(there, here);
+      const json large = there["tables"].begin().value();
+      EXPECT_GT(large["storage_reads"], 100);
+      EXPECT_GT(large["storage_writes"], 100);
+      EXPECT_LT(large["hits"], large["lookups"]);
+    }
+  }
+}
+
+TEST_F(TieredJobs, CheckpointsGoFromDiskToMemoryAndBack) {
+  const std::string save = folder_.file("save");
+  trained("2", cached({"--max-steps", "30", "--save", save}));
+  const json there = trained("1", cached({"--load", save})), here = trained("1", in_memory({"--load", save}));
+  expect_same(there, here);
+  trained("1", in_memory({"--max-steps", "30", "--save", folder_.file("other")}));
+  trained("1", cached({"--max-steps", "30", "--save", folder_.file("same")}));
+  EXPECT_EQ(contents(folder_.file("other/model.safetensors")), contents(folder_.file("same/model.safetensors")));
+  EXPECT_EQ(contents(folder_.file("other/optimizer.safetensors")),
+            contents(folder_.file("same/optimizer.safetensors")));
+}
+
+TEST_F(TieredJobs, AFullDiskEndsTheJobAndNotItsCheckpoint) {
+  const std::string save = folder_.file("save");
+  trained("1", cached({"--max-steps", "20", "--save", save}));
+  std::vector<std::string> args{tessera_path(), "train", "--config", config_};
+  for (const std::string& more : cached()) args.push_back(more);
+  Program full(args, [] {
+    signal(SIGXFSZ, SIG_IGN);
+    const rlimit small{65536, 65536};
+    setrlimit(RLIMIT_FSIZE, &small);
+  });
+  EXPECT_EQ(full.wait(60), 1) << full.output();
+  EXPECT_THAT(full.output(), HasSubstr("its file in \"/var/tmp\" cannot be written: File too large; make room there, "
+                                       "or give the table another \"directory\", and go on from the last checkpoint"));
+  expect_same(trained("1", cached({"--load", save})), trained("1", in_memory({"--load", save})));
+}
+
+TEST_F(TieredJobs, ThePlannerPutsOnDiskWhatDoesNotFit) {
+  const std::vector<std::string> both{"--set", R"(table_defaults.kernels=["fused", "key_value?cache_rows=20000"])",
+                                      "--set", "data.rows=[4000000, 3000, 40]"};
+  const auto plan = [&](const char* gib) {
+    std::vector<std::string> args{"plan", "--config", config_, "--world-size", "1", "--ddr-gib", gib};
+    args.insert(args.end(), both.begin(), both.end());
+    const Finished done = run_tessera(args);
+    EXPECT_EQ(done.status, 0) << done.output;
+    return done.output;
+  };
+  const std::string roomy = plan("8"), tight = plan("0.15");
+  EXPECT_THAT(roomy, testing::Not(HasSubstr("key_value")));
+  EXPECT_THAT(
+      tight, testing::AllOf(HasSubstr("key_value?cache_rows=20000"), HasSubstr("reads a step"), HasSubstr("disk MiB")));
+}
+
+}  // namespace
+}  // namespace tessera::test
