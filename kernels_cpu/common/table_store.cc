@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 namespace tessera_cpu {
 namespace {
@@ -127,14 +128,32 @@ void TableStore::begin_step(const sdk::OptimizerRef& optimizer, const tsr_update
   optimizer.update_table(update, states);
 }
 
-void TableStore::read_row(int64_t r, float* out) const {
-  const char* from = row(r);
-  for (int64_t d = 0; d < spec_.dim; ++d) out[d] = load_value(storage_, from, d);
+void TableStore::read_rows(int64_t first, int64_t count, float* out) const {
+  const char* from = row(first);
+  const int64_t n = count * spec_.dim;
+  if (storage_ == Storage::kFloat32) {
+    std::copy_n(reinterpret_cast<const float*>(from), n, out);
+  } else {
+    for (int64_t i = 0; i < n; ++i) out[i] = load_value(storage_, from, i);
+  }
 }
 
 void TableStore::write_row(int64_t r, const float* values) {
   char* to = row(r);
-  for (int64_t d = 0; d < spec_.dim; ++d) store_value(storage_, to, d, values[d]);
+  if (storage_ == Storage::kFloat32) {
+    std::copy_n(values, spec_.dim, reinterpret_cast<float*>(to));
+  } else {
+    for (int64_t d = 0; d < spec_.dim; ++d) store_value(storage_, to, d, values[d]);
+  }
+}
+
+void TableStore::read_states(uint32_t k, int64_t first, int64_t count, float* out) const {
+  const State& s = states_[k];
+  if (s.stride == s.width) {
+    std::copy_n(state(k, first), count * s.width, out);
+  } else {
+    for (int64_t i = 0; i < count; ++i) std::copy_n(state(k, first + i), s.width, out + i * s.width);
+  }
 }
 
 tsr_kernel_stats TableStore::stats(uint64_t other_bytes, uint64_t lookups) const {
@@ -163,19 +182,20 @@ void TableStore::check_rows(const tsr_rows& rows, int64_t count) const {
   }
 }
 
-// Row r as the one at `to` of rows that go out.
-void TableStore::copy_row(int64_t r, int64_t to, const tsr_rows& rows) const {
-  sdk::data_as<int64_t>(*rows.ids)[to] = r;
-  read_row(r, sdk::data_as<float>(*rows.weights) + to * spec_.dim);
+// Rows from `first` on as those from `to` on of rows that go out.
+void TableStore::copy_rows(int64_t first, int64_t count, int64_t to, const tsr_rows& rows) const {
+  int64_t* ids = sdk::data_as<int64_t>(*rows.ids) + to;
+  std::iota(ids, ids + count, first);
+  read_rows(first, count, sdk::data_as<float>(*rows.weights) + to * spec_.dim);
   for (uint32_t k = 0; k < rows.num_states; ++k)
-    std::copy_n(state(k, r), states_[k].width, sdk::data_as<float>(*rows.states[k]) + to * states_[k].width);
+    read_states(k, first, count, sdk::data_as<float>(*rows.states[k]) + to * states_[k].width);
 }
 
 void TableStore::export_rows(uint64_t& cursor, tsr_rows& rows) const {
   const int64_t first = static_cast<int64_t>(std::min(cursor, static_cast<uint64_t>(spec_.rows)));
   const int64_t count = std::min(sdk::numel(*rows.ids), spec_.rows - first);
   check_rows(rows, count);
-  for (int64_t i = 0; i < count; ++i) copy_row(first + i, i, rows);
+  copy_rows(first, count, 0, rows);
   rows.count = count;
   cursor = static_cast<uint64_t>(first + count);
 }
@@ -186,7 +206,7 @@ void TableStore::export_marked(uint64_t& cursor, tsr_rows& rows) const {
   for (; count < sdk::numel(*rows.ids); ++count, ++next) {
     next = marks_.next(next);
     if (next < 0) break;
-    copy_row(next, count, rows);
+    copy_rows(next, 1, count, rows);
   }
   rows.count = count;
   cursor = static_cast<uint64_t>(next < 0 ? spec_.rows : next);
@@ -218,7 +238,7 @@ void TableStore::save(const tsr_stream_io& io) const {
   for (uint32_t k = 0; k < num_states(); ++k) {
     const int64_t width = states_[k].width;
     by_runs(spec_.rows, width, run, [&](int64_t first, int64_t count) {
-      for (int64_t i = 0; i < count; ++i) std::copy_n(state(k, first + i), width, run.data() + i * width);
+      read_states(k, first, count, run.data());
       write(io, run.data(), count * width * 4);
     });
   }

@@ -24,7 +24,7 @@ class TableStore {
   int64_t row_bytes() const { return row_bytes_; }
   int64_t row_and_state_bytes() const { return row_bytes_ + element_bytes_ + per_row_bytes_; }
   char* row(int64_t r) const { return weights_ + r * row_bytes_; }
-  void read_row(int64_t r, float* out) const;
+  void read_rows(int64_t first, int64_t count, float* out) const;  // one behind the other
   void write_row(int64_t r, const float* values);
 
   uint32_t num_states() const { return static_cast<uint32_t>(states_.size()); }
@@ -64,8 +64,9 @@ class TableStore {
     float start;     // of each
     int32_t kind;
   };
+  void read_states(uint32_t k, int64_t first, int64_t count, float* out) const;
   void check_rows(const tsr_rows& rows, int64_t count) const;
-  void copy_row(int64_t r, int64_t to, const tsr_rows& rows) const;
+  void copy_rows(int64_t first, int64_t count, int64_t to, const tsr_rows& rows) const;
   int64_t& bytes_of_kind(int32_t kind) {
     return kind == TSR_STATE_PER_ELEMENT ? element_bytes_
            : kind == TSR_STATE_PER_ROW   ? per_row_bytes_

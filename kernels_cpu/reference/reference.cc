@@ -260,7 +260,7 @@ class ReferenceInstance : public sdk::KernelInstance {
 
   void update(TableStore& table, const tsr_update& step, int64_t row, const float* gradient) const {
     std::vector<float> weight(table.dim());
-    table.read_row(row, weight.data());
+    table.read_rows(row, 1, weight.data());
     std::array<float*, sdk::OptimizerRef::kMaxStates> states{};
     for (uint32_t k = 0; k < table.num_states(); ++k) states[k] = table.state(k, row);
     config_.optimizer.update_row(step, table.dim(), weight.data(), gradient, states.data());
