@@ -437,7 +437,8 @@ void ShardedEmbeddingCollection::backward(const Output& output,
   std::vector<RowExecutor::Piece> pieces;
   for (const auto& [name, grad] : grads) {
     const auto& slots = impl_->wiring().slots();
-    const auto slot = std::find_if(slots.begin(), slots.end(), [&](const Slot& s) { return s.name == name; });
+    const auto slot =
+        std::find_if(slots.begin(), slots.end(), [&name = name](const Slot& s) { return s.name == name; });
     if (slot == slots.end()) impl_->refuse(cat("the collection has no output \"", name, "\""));
     const auto s = static_cast<size_t>(slot - slots.begin());
     const int64_t ids = state.batch.original_slots[s].ids;

@@ -108,7 +108,7 @@ void check_formats(const InferenceModel& model, const PackOptions& options) {
   for (const QuantizedTable& t : model.tables) known += cat(known.empty() ? "" : ", ", t.config.name);
   for (const auto& [name, format] : options.formats) {
     const auto at = std::find_if(model.tables.begin(), model.tables.end(),
-                                 [&](const QuantizedTable& t) { return t.config.name == name; });
+                                 [&name = name](const QuantizedTable& t) { return t.config.name == name; });
     if (at == model.tables.end())
       fail(Code::kNotFound, "there is no table \"", name, "\" in this model, which has: ", known);
   }

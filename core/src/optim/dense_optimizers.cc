@@ -84,7 +84,8 @@ class DenseOptimizer : public KeyedOptimizer {
              " were given");
       }
       for (auto& [name, have] : into) {
-        const auto same = std::find_if(given.begin(), given.end(), [&](const auto& e) { return e.first == name; });
+        const auto same =
+            std::find_if(given.begin(), given.end(), [&name = name](const auto& e) { return e.first == name; });
         if (same == given.end() || same->second.dtype() != DType::kFloat32 || same->second.shape() != have.shape()) {
           fail(Code::kInvalidArgument, "parameter \"", key, "\" needs a state \"", name,
                "\" of its own shape, float32");

@@ -191,7 +191,8 @@ std::vector<LayerChoice> TrainJob::layers() {
   const std::vector<LayerChoice> all = layer_choices(runtime_, device);
   std::vector<LayerChoice> out;
   for (const auto& [layer, component] : trainer_->layers().components()) {
-    const auto known = std::find_if(all.begin(), all.end(), [&](const LayerChoice& l) { return l.layer == layer; });
+    const auto known =
+        std::find_if(all.begin(), all.end(), [&layer = layer](const LayerChoice& l) { return l.layer == layer; });
     out.push_back({layer, component, known == all.end() ? std::vector<std::string>() : known->instead_of});
   }
   return out;

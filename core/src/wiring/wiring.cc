@@ -96,7 +96,8 @@ Wiring::Wiring(const std::vector<EmbeddingBagConfig>& tables, const EmbeddingMod
     : sequence_(options.sequence), hosts_(hosts) {
   for (const EmbeddingBagConfig& table : tables) check_tiling(table, plan.at(table.name), world_size());
   for (const auto& [name, sharding] : plan.tables()) {
-    const auto known = std::find_if(tables.begin(), tables.end(), [&](const auto& t) { return t.name == name; });
+    const auto known =
+        std::find_if(tables.begin(), tables.end(), [&name = name](const auto& t) { return t.name == name; });
     if (known == tables.end())
       fail(Code::kInvalidArgument, "the plan has a table \"", name, "\" that the collection has not");
   }
