@@ -262,7 +262,7 @@ TEST_F(RowMakersJob, PredictionsInsertNothing) {
   ASSERT_EQ(test::run_tessera({"quantize", "--load", checkpoint, "--save", model}).status, 0);
   const test::Finished done = test::run_program({test::tessera_path(), "predict", "--model", model, "--config", config_,
                                                  "--part", "test", "--output", folder_.file("scores.csv")},
-                                                60, [] { setenv("TESSERA_PLUGIN_PATH", TESSERA_ROW_MAKERS, 1); });
+                                                60, [] { setenv("TESSERA_PLUGIN_PATH", TESSERA_READS_ONLY, 1); });
   EXPECT_EQ(done.status, 0) << done.output;
   EXPECT_THAT(done.output, HasSubstr("test.reads_only: nothing is inserted"));
 }

@@ -71,6 +71,17 @@ class Clients {
   std::vector<std::thread> threads_;
 };
 
+// tests/integration/reads_only.cc: a kernel that refuses any other lookup.
+TEST(ServeProgram, RequestsInsertNothing) {
+  ServedModel model;
+  Program program(command(model), [] { setenv("TESSERA_PLUGIN_PATH", TESSERA_READS_ONLY, 1); });
+  Client client(port_of(program));
+  OwnInput input(model.predictor().model(), 2, 7);
+  const Reply reply = client.ask(Client::post(kSmall, json_request(model.predictor().model(), input)));
+  EXPECT_EQ(reply.status, 200) << reply.body;
+  EXPECT_THAT(program.output(), HasSubstr("test.reads_only: nothing is inserted"));
+}
+
 TEST(ServeProgram, EveryAnswerIsTheModelsAndModelsAreExchangedInPassing) {
   ServedModel model;
   Program program(command(model, {"--max-batch", "16", "--workers", "2", "--deadline-ms", "30000"}));
