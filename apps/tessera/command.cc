@@ -7,6 +7,7 @@
 
 #include "options.h"
 #include "tessera/error.h"
+#include "tessera/sdk/nearest.h"
 
 namespace tessera::cli {
 namespace {
@@ -67,7 +68,12 @@ int CommandGroup::run(const std::vector<std::string>& args) const {
     rest.push_back("--help");
   }
   const Command* command = find(wanted);
-  if (!command) throw UsageError(cat("unknown command \"", wanted, "\": see ", name, " --help"));
+  if (!command) {
+    std::vector<std::string> names;
+    for (const Command& c : commands) names.push_back(c.name);
+    throw UsageError(cat("unknown command \"", wanted, "\"; the nearest is \"", sdk::nearest_name(wanted, names),
+                         "\": see ", name, " --help"));
+  }
   if (rest == std::vector<std::string>{"--man"})
     std::cout << manual_head(page_name(name + " " + wanted), command->summary);
   return command->run(rest);

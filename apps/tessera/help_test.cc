@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <regex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "command.h"
@@ -86,11 +87,26 @@ TEST(Help, EveryCommandHasHelpInBothSpellings) {
 }
 
 TEST(Help, UnknownCommandsAreWrongUse) {
-  for (const char* words : {"trian", "help trian", "bench lokup", "bench help lokup"}) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"trian", "train"}, {"help trian", "train"}, {"bench lokup", "lookup"}, {"bench help lokup", "lookup"}};
+  for (const auto& [words, meant] : cases) {
     const Finished done = run(kProgram + " " + words + " 2>&1");
     EXPECT_EQ(done.status, 2) << words;
     EXPECT_THAT(done.output, HasSubstr("unknown command \"")) << words;
+    EXPECT_THAT(done.output, HasSubstr("; the nearest is \"" + meant + "\": see tessera")) << words;
   }
+}
+
+TEST(Help, UnknownOptionsAndSurplusWordsAreNamed) {
+  const auto said = [](const char* words) {
+    const Finished done = run(kProgram + " " + words + " 2>&1");
+    EXPECT_EQ(done.status, 2) << words;
+    return done.output;
+  };
+  EXPECT_THAT(said("train --confg job.toml"),
+              HasSubstr("there is no option --confg; the nearest is --config: see tessera train --help"));
+  EXPECT_THAT(said("predict models/films"),
+              HasSubstr("\"models/films\" is one argument too many: see tessera predict --help"));
 }
 
 TEST(Help, ManualPagesNameEveryOption) {

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cctype>
 #include <iostream>
+#include <limits>
 #include <sstream>
 
 #include "command.h"
 #include "tessera/error.h"
+#include "tessera/sdk/nearest.h"
 
 namespace tessera::cli {
 
@@ -35,6 +37,16 @@ std::string manual_paragraphs(const std::string& text) {
     out += line.empty() ? ".PP\n" : manual_text(line) + "\n";
   }
   return out + (kept ? ".fi\n" : "");
+}
+
+constexpr const char* kSurplus = "surplus arguments";  // no option can be given by such a name
+
+std::string nearest_option(const std::string& name, const po::options_description& known) {
+  std::vector<std::string> names;
+  for (const auto& option : known.options()) {
+    if (!option->long_name().empty()) names.push_back("--" + option->long_name());
+  }
+  return sdk::nearest_name(name, names);
 }
 
 }  // namespace
@@ -71,11 +83,18 @@ std::optional<po::variables_map> parse_options(const std::vector<std::string>& a
   options.add_options()("help,h", "this text");
   po::options_description all;
   all.add(options).add(options.arguments_).add_options()("man", "the same for man(1)");
+  po::positional_options_description positions = options.positions_;
+  using Words = std::vector<std::string>;
+  if (positions.max_total_count() != std::numeric_limits<unsigned>::max()) {
+    all.add_options()(kSurplus, po::value<Words>());
+    positions.add(kSurplus, -1);
+  }
+  const std::string see = ": see tessera " + options.command() + " --help";
   po::variables_map given;
   try {
     po::store(po::command_line_parser(args)
                   .options(all)
-                  .positional(options.positions_)
+                  .positional(positions)
                   .style(po::command_line_style::default_style & ~po::command_line_style::allow_guessing)
                   .run(),
               given);
@@ -83,9 +102,14 @@ std::optional<po::variables_map> parse_options(const std::vector<std::string>& a
       std::cout << (given.contains("man") ? options.manual() : options.help());
       return std::nullopt;
     }
+    if (given.contains(kSurplus))
+      throw UsageError(cat('"', given[kSurplus].as<Words>()[0], "\" is one argument too many", see));
     po::notify(given);
+  } catch (const po::unknown_option& e) {
+    const std::string name = e.get_option_name();
+    throw UsageError(cat("there is no option ", name, "; the nearest is ", nearest_option(name, options), see));
   } catch (const po::error& e) {
-    throw UsageError(std::string(e.what()) + ": see tessera " + options.command() + " --help");
+    throw UsageError(e.what() + see);
   }
   return given;
 }

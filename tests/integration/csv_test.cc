@@ -202,6 +202,27 @@ TEST(CsvJob, DescribedByLookingAtTheFile) {
               HasSubstr("there is no column \"film\" of numbers: --label NAME says which one of label, "));
 }
 
+TEST(CsvJob, DescribedWithoutDenseColumns) {
+  const TestFolder folder;
+  constexpr int kRows = 12000;  // of three blocks as they are read
+  std::string text = "user,film,click\n";
+  for (int i = 0; i < kRows; ++i) {
+    const int user = i * 7 % 1500, film = i / 4000 * 300 + i % 300;
+    text += cat("someone with a rather long name, so that the file has some blocks: ", user, ",", film, ",", user % 2,
+                "\n");
+  }
+  const std::string path = folder.write("clicks.csv", text), job = folder.file("job.toml");
+  const Finished described = run_tessera({"data", "describe", path, "--output", job});
+  ASSERT_EQ(described.status, 0) << described.output;
+  EXPECT_THAT(contents(job), HasSubstr("out of 12000 of 12000 rows"));
+  EXPECT_THAT(contents(job), HasSubstr("# 1500 distinct\n[[column]]\nname = \"user\""));
+  const std::string report = folder.file("report.json");
+  const Finished trained =
+      run_tessera({"train", "--config", job, "--set", "data.epochs=3", "--set", "report.json=" + report});
+  ASSERT_EQ(trained.status, 0) << trained.output;
+  EXPECT_GT(nlohmann::json::parse(contents(report)).at("test").at("auc").get<double>(), 0.9);
+}
+
 // The clicks as Parquet, in row groups of 500, with a list of two words for each row.
 constexpr const char* kToParquet = R"(
 import sys, pyarrow as pa, pyarrow.csv, pyarrow.parquet

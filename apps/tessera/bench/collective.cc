@@ -39,7 +39,7 @@ std::vector<int64_t> even_counts(int64_t n, int world) {
 }
 
 // Exact in float32, different for each rank and place.
-float sample(int rank, int64_t i) { return static_cast<float>((rank * 131 + i * 7) % 1009); }
+float sample(int64_t rank, int64_t i) { return static_cast<float>((rank * 131 + i * 7) % 1009); }
 
 void expect(bool right, const std::string& what) {
   if (!right) fail(Code::kDataLoss, what, ": the result is wrong");

@@ -127,8 +127,8 @@ void embedding_op(CaseContext& c) {
   EmbeddingContext context;
   const Tensor output = module->forward(tensor_from(c.given.at("indices")), &context);
   const Tensor grad = tensor_from(c.given.at("grad_output"));
-  const RowGradient each = module->uncoalesced_gradient(context, grad);
-  check_single_table(c, output, module->backward(std::move(context), grad), [&] { return each; });
+  RowGradient each = module->uncoalesced_gradient(context, grad);
+  check_single_table(c, output, module->backward(std::move(context), grad), [&] { return std::move(each); });
 }
 
 void embedding_bag_op(CaseContext& c) {

@@ -71,7 +71,7 @@ LookupOptions served_options(const Runtime& runtime, LookupOptions options) {
 
 // Tables are reached through features only, so one without a feature is a mistake.
 std::vector<int> checked_features(const json& tbe, const LookupOptions& options, PoolingType pooling) {
-  const auto features = tbe.at("feature_table_map").get<std::vector<int>>();
+  auto features = tbe.at("feature_table_map").get<std::vector<int>>();
   const int tables = static_cast<int>(options.tables.size());
   for (int t = 0; t < tables; ++t) {
     if (std::count(features.begin(), features.end(), t) == 0) {

@@ -61,7 +61,7 @@ Tensor tensor_from(const json& value) {
          value.dump().substr(0, 80));
   }
   const json& data = value["data"];
-  const Tensor tensor =
+  Tensor tensor =
       Tensor::empty(value["shape"].get<std::vector<int64_t>>(), dtype_from(value["dtype"].get<std::string>()));
   if (tensor.numel() != static_cast<int64_t>(data.size())) {
     fail(Code::kInvalidArgument, "a tensor of shape ", value["shape"].dump(), " has ", data.size(), " data");

@@ -223,7 +223,7 @@ Tensor looked_up_rows(const CaseContext& c, const std::vector<QuantizedTable>& t
   const auto module =
       served(c, [&] { return std::make_unique<QuantEmbeddingCollection>(c.runtime, collection_of(c, tables)); });
   const int64_t dim = tables.front().config.embedding_dim;
-  const Tensor output = Tensor::empty({batch.values().numel(), dim}, module->options().output_dtype);
+  Tensor output = Tensor::empty({batch.values().numel(), dim}, module->options().output_dtype);
   auto* to = static_cast<std::byte*>(output.raw());
   for (const auto& [key, rows] : module->forward(batch)) {
     if (rows.values().numel() == 0) continue;

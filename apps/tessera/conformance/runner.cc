@@ -64,7 +64,7 @@ Checker checker_for(const json& tolerance) {
 // name says already: "given/stride: type must be number, but is null". The path is JSON_DIAGNOSTICS'.
 std::string field_text(const json::exception& e) {
   std::smatch parts;
-  const std::string text = e.what();
+  std::string text = e.what();
   if (!std::regex_match(text, parts, std::regex(R"(\[[^\]]*\] (?:\(/cases/\d+/([^)]*)\) )?(.*))"))) return text;
   return (parts[1].length() > 0 ? parts[1].str() + ": " : "") + parts[2].str();
 }

@@ -170,12 +170,54 @@ bool is_dense(const ColumnSeen& c, bool few_too) {
   return all_numbers(c) && !c.list && !id && (few_too || !all_whole(c) || c.distinct.size() > kFew);
 }
 
+// Whole numbers in all their digits, where a double has them.
+std::string plain(double value) {
+  constexpr double kExact = 9007199254740992;  // 2^53
+  const bool whole = value == std::floor(value) && std::abs(value) <= kExact;
+  return whole ? cat(static_cast<int64_t>(value)) : cat(value);
+}
+
 std::string summary(const ColumnSeen& c) {
   std::string out = cat(c.more ? "more than " : "", c.distinct.size(), " distinct");
-  if (all_numbers(c)) out += cat(", ", c.least, " to ", c.most);
+  if (all_numbers(c)) out += cat(", ", plain(c.least), " to ", plain(c.most));
   if (c.missing > 0) out += cat(", ", c.missing, " of ", c.fields, " missing");
   return out;
 }
+
+// The model of a job without dense values, which a DLRM needs.
+constexpr const char* kWithoutDense = R"(
+# No column is dense, as a DLRM needs one: a factorization machine beside an mlp (`tessera model new deepfm`).
+[model]
+embedding_dim = 16
+
+[[layer]]
+name = "first"
+type = "linear"
+inputs = ["pooled"]
+
+[[layer]]
+name = "fm"
+type = "fm"
+inputs = ["pooled"]
+options = { dim = 16 }
+
+[[layer]]
+name = "deep"
+type = "mlp"
+inputs = ["pooled"]
+options = { widths = [64, 32, 1] }
+
+[[layer]]
+name = "logit"
+type = "sum"
+inputs = ["first", "fm", "deep"]
+
+[[head]]
+name = "click"
+input = "logit"
+loss = "binary_cross_entropy"
+label = "label"
+)";
 
 }  // namespace
 
@@ -206,9 +248,7 @@ std::string columns_toml(const std::vector<ColumnSeen>& columns, const std::stri
     out += cat("[[column]]\nname = ", quoted(c.name), "\n");
     out += &c == label ? label_toml(c) : dense ? dense_toml(c) : ids_toml(c);
   }
-  if (!any_dense(true))
-    out += "\n# No column is dense, and a DLRM needs one: make a column of numbers as = \"dense\".\n";
-  return out;
+  return any_dense(true) ? out : out + kWithoutDense;
 }
 
 std::string describe_files(const Runtime& runtime, const DescribeOptions& options) {
@@ -225,9 +265,10 @@ std::string describe_files(const Runtime& runtime, const DescribeOptions& option
   const int64_t blocks = std::ssize(part.blocks());
   bool anywhere = true;
   for (const data::FileBlock& b : part.blocks()) rows += b.rows, anywhere = anywhere && !b.behind;
-  const int64_t step = anywhere && rows > 0 ? std::max<int64_t>(1, blocks * options.rows / rows) : blocks;
-  for (int64_t i = 0; i < std::min(blocks, step) && seen < options.rows; ++i) {
-    const int64_t block = anywhere ? i * blocks / step : i;
+  // Of a large file some blocks, as far from each other as can be; behind what cannot be skipped, the first ones.
+  const int64_t some = anywhere && rows > options.rows ? std::max<int64_t>(1, blocks * options.rows / rows) : blocks;
+  for (int64_t i = 0; i < some && seen < options.rows; ++i) {
+    const int64_t block = i * blocks / some;
     const int64_t here = std::min(options.rows - seen, part.blocks()[static_cast<size_t>(block)].rows);
     part.read(block, [&](std::span<const tsr_reader_values> values) {
       for (size_t c = 0; c < looks.size(); ++c) {

@@ -111,7 +111,10 @@ class Picture {
     }
   }
 
-  double x_of(int rank) const { return kMargin + rank * column_ + rank / result_.topology.local_world_size * kHostGap; }
+  double x_of(int rank) const {
+    const int host = rank / result_.topology.local_world_size;
+    return kMargin + rank * column_ + host * kHostGap;
+  }
 
   // Boxes of one quantity, bottom up; the fullest rank is kPanel high.
   std::string panel(const char* name, const char* caption, double top, double Box::*size,

@@ -50,7 +50,7 @@ class BatchRunner {
     const auto start = Clock::now();
     int64_t samples = 0;
     for (const Job& job : jobs) samples += job.request.batch;
-    const Answer answer = predict(*jobs[0].model, samples, [&] {
+    Answer answer = predict(*jobs[0].model, samples, [&] {
       if (jobs.size() == 1) return jobs[0].request.input();
       requests_.clear();
       for (const Job& job : jobs) requests_.push_back(&job.request);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <vector>
 
@@ -22,7 +23,7 @@ std::string formatted(const char* format, Values... values) {
 
 // "0:42", "1:02:03".
 std::string duration_text(double seconds) {
-  const auto s = static_cast<long long>(seconds + 0.5);
+  const long long s = std::llround(seconds);
   if (s < 3600) return formatted("%lld:%02lld", s / 60, s % 60);
   return formatted("%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
 }

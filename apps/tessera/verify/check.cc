@@ -55,7 +55,7 @@ std::string Call::fails_well(tsr_code code, const std::string& what) const {
   }
   if (raw_.error.struct_size != sizeof(tsr_error))
     throw Broken(what + " changed struct_size of the caller's tsr_error", kErrorRule);
-  const std::string said = message();
+  std::string said = message();
   if (code == TSR_OK) {
     if (raw_.error.code != TSR_OK || raw_.error.rank != -1 || !said.empty())
       throw Broken(cat(what, " succeeded, but wrote into the caller's tsr_error: ", said), kErrorRule);

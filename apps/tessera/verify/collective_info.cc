@@ -51,7 +51,7 @@ void check_collective_reducible(Subject& subject) {
     const std::span<const DLDataType> reducible(group.info().reducible, group.info().num_reducible);
     for (const DLDataType& type : reducible) {
       std::vector<uint64_t> zeros(8);  // are zeros in every type
-      int64_t n = 64 * static_cast<int64_t>(zeros.size()) / (type.bits * type.lanes);
+      int64_t n = 64 * static_cast<int64_t>(zeros.size()) / (int64_t{type.bits} * type.lanes);
       const DLTensor tensor{zeros.data(), device, 1, type, &n, nullptr, 0};
       try {
         group.run("a described type", [&](const tsr_collective_call* c, tsr_work** w, tsr_error* e) {

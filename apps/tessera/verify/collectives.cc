@@ -32,7 +32,7 @@ std::string type_name() {
 // Other numbers on each rank and at each position, whose sums are exact in every type. Floats have 12 bits behind the
 // point, which a transport that sends them as float16 loses.
 template <class T>
-T value(int rank, int64_t i) {
+T value(int64_t rank, int64_t i) {
   const auto whole = static_cast<T>((rank * 31 + i * 7) % 23);
   if constexpr (std::is_floating_point_v<T>) return whole + static_cast<T>((rank + i) % 8) / 4096;
   return whole;
@@ -240,7 +240,7 @@ void check_collective_in_flight(Subject& subject) {
     std::vector<std::vector<float>> data;
     std::vector<std::unique_ptr<Elements<float>>> tensors;
     std::vector<tsr_work*> works;
-    for (int i = 0; i < kCount; ++i) data.push_back(values<float>(group.rank(), i * 50));
+    for (int i = 0; i < kCount; ++i) data.push_back(values<float>(group.rank(), int64_t{50} * i));
     for (int i = 0; i < kCount; ++i) {
       tensors.push_back(std::make_unique<Elements<float>>(data[static_cast<size_t>(i)], type_of<float>(), kHost));
       const DLTensor* t = tensors.back()->raw();
@@ -251,7 +251,7 @@ void check_collective_in_flight(Subject& subject) {
     }
     for (tsr_work* work : works) group.wait(work);
     for (int i = 0; i < kCount; ++i) {
-      std::vector<float> want = values<float>(i % 2, i * 50);
+      std::vector<float> want = values<float>(i % 2, int64_t{50} * i);
       for (size_t k = 0; i % 3 != 0 && k < want.size(); ++k)
         want[k] = reduced<float>(3, static_cast<int64_t>(k), TSR_REDUCE_SUM);
       expect(data[static_cast<size_t>(i)], want, group, cat("operation ", i, " of ", kCount, " in flight"));

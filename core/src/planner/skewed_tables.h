@@ -51,7 +51,9 @@ struct SkewedTables {
     for (size_t t = 0; t < rows.size(); ++t) {
       module.tables[t].num_embeddings = std::max<int64_t>(1, static_cast<int64_t>(rows[t] * fill * room / bytes));
     }
-    return {{std::move(module)}, std::move(options)};
+    std::vector<PlannerModule> modules;
+    modules.push_back(std::move(module));
+    return {std::move(modules), std::move(options)};
   }
 
  private:

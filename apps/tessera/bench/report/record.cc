@@ -87,7 +87,7 @@ std::string machine_text(const Line& run) {
 }
 
 std::string run_text(const Line& run) {
-  const Line others = run["others_percent"];
+  const Line& others = run["others_percent"];
   std::string text = machine_text(run);
   if (!others.is_number()) return text + "What other programs used of the processors meanwhile is not known.";
   text += cat("Other programs used ", value_text(others), " % of the processors meanwhile");
