@@ -33,7 +33,7 @@ bool parse_stats_arguments(const std::vector<std::string>& args, StatsArguments*
                   "Reads the training part of a job's data, and says of each table how many of its rows are asked for, "
                   "what share of the lookups goes to the most popular ones, and how many ids a bag has.");
   auto add = options.add_options();
-  add("config,c", po::value(&a->config)->value_name("FILE"), "the job");
+  add("config", po::value(&a->config)->value_name("FILE"), "the job");
   add("set", po::value(&a->set)->composing()->value_name("KEY=VALUE"), "replaces a key of the job");
   add("table", po::value(&a->table)->value_name("NAME"), "of this table alone");
   add("samples", po::value(&a->samples)->value_name("N")->default_value(0), "read so many; 0: all");

@@ -208,8 +208,8 @@ TEST(CsvJob, DescribedWithoutDenseColumns) {
   std::string text = "user,film,click\n";
   for (int i = 0; i < kRows; ++i) {
     const int user = i * 7 % 1500, film = i / 4000 * 300 + i % 300;
-    text += cat("someone with a rather long name, so that the file has some blocks: ", user, ",", film, ",", user % 2,
-                "\n");
+    text +=
+        cat("someone with a rather long name so that the file has some blocks ", user, ",", film, ",", user % 2, "\n");
   }
   const std::string path = folder.write("clicks.csv", text), job = folder.file("job.toml");
   const Finished described = run_tessera({"data", "describe", path, "--output", job});

@@ -11,11 +11,16 @@
 #include <thread>
 
 #include "faults.h"
+#include "tessera/sdk/half.h"
 
 namespace {
 
 using namespace tessera::sdk;
 using zoo::has;
+
+// Rows of bfloat16 alone, which is no fault.
+bool narrow() { return has("keeps_bfloat16") || has("never_updates_bfloat16"); }
+DLDataType row_type() { return narrow() ? DLDataType{kDLBfloat, 16, 1} : dtype_of<float>(); }
 
 struct Shard {
   int64_t rows, dim;
@@ -259,11 +264,14 @@ class Instance : public KernelInstance {
   }
 
   void update(size_t table, int64_t row, const float* grad, const tsr_update& how) {
+    if (has("never_updates_bfloat16")) return;
     Shard& s = shards_.at(table);
     float* states[OptimizerRef::kMaxStates] = {};
     for (uint32_t k = 0; k < optimizer_.num_states(); ++k) states[k] = s.states[k].data() + row * s.widths[k];
     s.updates[static_cast<size_t>(row)] += 1;
-    optimizer_.update_row(how, s.dim, s.weights.data() + row * s.dim, grad, states);
+    float* const weights = s.weights.data() + row * s.dim;
+    optimizer_.update_row(how, s.dim, weights, grad, states);
+    for (int64_t d = 0; narrow() && d < s.dim; ++d) weights[d] = bfloat16_to_float(float_to_bfloat16(weights[d]));
   }
 
   template <class Body>
@@ -303,8 +311,8 @@ class Zoo : public Kernel {
     const std::string_view kernel = config.compute_kernel;
     if (kernel != "fused" && kernel != "dense") fail(TSR_UNIMPLEMENTED, "no compute kernel ", kernel);
     if (config.device.device_type != kDLCPU) fail(TSR_UNIMPLEMENTED, "the CPU alone is served");
-    if (!same_dtype(config.weight_dtype, dtype_of<float>()) || !same_dtype(config.output_dtype, dtype_of<float>()))
-      fail(TSR_UNIMPLEMENTED, "float32 alone is served");
+    if (!same_dtype(config.weight_dtype, row_type()) || !same_dtype(config.output_dtype, dtype_of<float>()))
+      fail(TSR_UNIMPLEMENTED, narrow() ? "rows of bfloat16 alone are served" : "float32 alone is served");
     for (uint32_t t = 0; t < config.num_tables; ++t) {
       const tsr_kernel_table& table = table_of(config, t);
       if (table.options == nullptr) continue;

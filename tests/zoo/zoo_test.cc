@@ -71,6 +71,17 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Healthy,
                                          "collectives"),
                          [](const auto& info) { return std::string(info.param); });
 
+// A kernel without rows of float32 is looked at as closely as others.
+TEST(ZooOfRows, RowsOfSixteenBitsAreLookedAt) {
+  const auto summary = [](const char* fault) {
+    const Finished done = verify("kernels", fault, "--level 5");
+    EXPECT_EQ(done.status, 0) << done.output;
+    const size_t at = done.output.find(" passed");
+    return done.output.substr(done.output.rfind('\n', at) + 1);
+  };
+  EXPECT_EQ(summary("keeps_bfloat16"), summary(""));
+}
+
 // What the loader finds out, too (loader_test.cc).
 constexpr Animal kLoader[] = {
     {"no_note", "", "FAILED static.note, no_note.so: has no .note.tessera note: it is a library, but not a Tessera"},
@@ -207,6 +218,7 @@ constexpr Animal kKernels[] = {
      "FAILED kernel.forward, zoo.kernel: forward (fused, rows of float32, outputs of float32, pooling SUM, weighted) "
      "gave "},
     {"kernels", "forgets_a_duplicate", "FAILED kernel.update, zoo.kernel: column 0 of row 0 of a table of 7 rows is "},
+    {"kernels", "never_updates_bfloat16", "FAILED kernel.update, zoo.kernel: column "},
     {"kernels", "updates_by_feature", "FAILED kernel.update, zoo.kernel: column "},
     {"kernels", "ignores_max_gradient", "FAILED kernel.update, zoo.kernel: column "},
     {"kernels", "forgets_gradients_of_weights",

@@ -186,7 +186,8 @@ class PlainTables {
   RowGradients gradients(const LookupBatch& batch, Outputs& grad, double scale) const;
   void compare_weight_gradients(const LookupBatch& batch, Outputs& grad, double scale, const Array& got) const;
   void update(const RowGradients& gradients, int64_t step);
-  void compare_rows(KernelBed& bed, const std::string& when) const;
+  // Once an update: from here on the rows are the kernel's, so that what it rounds otherwise does not add up.
+  void compare_rows(KernelBed& bed, const std::string& when);
 
  private:
   std::vector<float*> states_of(size_t table, int64_t row);
@@ -194,7 +195,6 @@ class PlainTables {
   double reaching(const LookupBatch& batch, const tsr_lookup_feature& f, int64_t bag, int64_t position, int64_t d,
                   Outputs& grad, double scale) const;
   int64_t winner(const LookupBatch& batch, const tsr_lookup_feature& f, int64_t bag, int64_t d) const;
-  double tolerance(double want) const;
 
   const KernelBed& bed_;
   KernelShape shape_;

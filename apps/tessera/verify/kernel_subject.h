@@ -48,14 +48,19 @@ struct Kernel {
     const Formula& formula = *formulas_of(optimizer).front();
     return {subject, *part.raw(), optimizer_part(formula), formula.options, std::move(shape)};
   }
-  // One that it supports, for checks that do not care: fused where it trains.
+  // One that it supports, for checks that do not care: fused where it trains, rows of float32 where it has such.
   KernelShape any_shape(std::vector<TableShape> tables = {{7, 4}, {40, 16}, {100, 32}}) const {
     KernelShape shape{std::move(tables)};
-    if (!updating().empty()) return shape;
-    shape.compute_kernel = api.compute_kernels[0];
-    shape.train = serves("dense");
-    if (serves("dense")) shape.compute_kernel = "dense";
-    return shape;
+    if (updating().empty()) {
+      shape.train = serves("dense");
+      shape.compute_kernel = shape.train ? TSR_COMPUTE_DENSE : api.compute_kernels[0];
+    }
+    for (const DLDataType type : {kFloat32, kFloat16, kBFloat16}) {
+      KernelShape tried = shape;
+      tried.weights = type;
+      if (KernelBed(with(tried)).why_not().empty()) return tried;
+    }
+    return shape;  // why not of float32 is what it will say
   }
   Subject& subject;
   Made part;

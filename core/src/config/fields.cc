@@ -23,7 +23,8 @@ const std::vector<Field<JobConfig>>& fields<JobConfig>() {
   static const std::vector<Field<S>> table = {
       {"seed", &S::seed, "", "start values, shuffling and synthetic data follow from it", 0, kMany},
       {"device", &S::device, "", "`cpu`, `cuda`, `hip`, or `auto`: the best that has a kernel plugin here"},
-      {"kernel", &S::kernel, "plugin id", "which kernel plugin does the lookups; `auto`: the best for the device"},
+      {"kernel", &S::kernel, "plugin id",
+       "which kernel plugin does the lookups, with options as `acme.rows?threads=2`; `auto`: the best for the device"},
       {"threads", &S::threads, "threads per rank", "0: cores / ranks on this machine", 0, 4096},
       {"pipeline", &S::pipeline, "",
        "the next batch is read, routed and its ids exchanged while this one trains; the numbers stay the same; "

@@ -480,6 +480,8 @@ TEST_F(KernelsThatServe, ErrorsAreThoseOfAJob) {
   options.kernel = "nonsense";
   EXPECT_THAT(planned(options, film("adam")),
               AllOf(HasSubstr("\"nonsense\"; the nearest is"), HasSubstr("\"reference\"")));
+  options.kernel = "reference?trheads=2";
+  EXPECT_THAT(planned(options, film("adam")), HasSubstr("\"trheads\""));
   options.kernel = "reference";
   options.topology = Topology::of(2, 2, "cuda");
   EXPECT_THAT(planned(options, film("adam")), HasSubstr("kernel \"reference\" does not run on cuda"));

@@ -39,7 +39,7 @@ ComputeKernels::ComputeKernels(const Runtime& runtime, const std::string& kernel
     try {
       part = runtime.create(TSR_KERNEL_KIND, id);
     } catch (const Error& e) {
-      if (!any && e.code() == Code::kNotFound) throw;
+      if (!any && (e.code() == Code::kNotFound || e.code() == Code::kInvalidArgument)) throw;
       continue;  // not usable here: the load report says why
     }
     if (runs_on(*part, device_.device_type))

@@ -110,6 +110,7 @@ class OptimizerRef {
     api_->update_table(self_, &update, of_table);
   }
   void update_row(const tsr_update& update, int64_t dim, float* weight, const float* grad, float* const* states) const {
+    if (!updates()) fail(TSR_FAILED_PRECONDITION, "the kernel was opened without an optimizer that updates rows");
     api_->update_row(self_, &update, dim, weight, grad, states);
   }
   // `count` different rows; states[k * count + i]. In one call where the optimizer can, row by row otherwise.
