@@ -106,6 +106,7 @@ class Subject {
     plugin::ManifestLine line;
     std::string options = "{}";  // JSON, for create
     std::string inner;           // the part to wrap; "": what serves host memory best, where it wraps at all
+    std::string compute_kernel;  // of kernels: which one, with a table's options; "": one that updates rows
     uint64_t seed = 1;
     int level = 4;  // the highest that was asked for: checks do more at 5
   };

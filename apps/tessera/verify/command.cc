@@ -7,6 +7,7 @@
 #include <set>
 
 #include "command.h"
+#include "modules/kernel_config.h"
 #include "options.h"
 #include "outputs.h"
 #include "plugin/part_name.h"
@@ -36,7 +37,7 @@ constexpr char kAbout[] =
     "Exit status 0: nothing failed; 1: something did; 2: wrong use.";
 
 struct Arguments {
-  std::string plugin, only, json, junit;
+  std::string plugin, only, compute_kernel, json, junit;
   std::vector<std::string> components;
   int level = 4;
   uint64_t seed = 1;
@@ -50,6 +51,9 @@ std::optional<Arguments> parse(const std::vector<std::string>& args) {
   add("level", po::value(&a.level)->value_name("N")->default_value(4), "up to which level, 1 to 5");
   add("only", po::value(&a.only)->value_name("REGEX"),
       "checks whose name this regular expression finds, and those that have to hold before them");
+  add("compute-kernel", po::value(&a.compute_kernel)->value_name("NAME"),
+      "of kernels: the compute kernel to look at, with a table's options behind it, \"acme.rows?rounding=up\"; without "
+      "it one that updates rows, without options");
   add("seed", po::value(&a.seed)->value_name("N")->default_value(1), "of tables, batches and sequences of calls");
   add("timeout", po::value(&a.timeout)->value_name("SECONDS"),
       "of each check; without it each has its own, 10 to 200 s");
@@ -60,6 +64,7 @@ std::optional<Arguments> parse(const std::vector<std::string>& args) {
   if (!parse_options(args, options)) return std::nullopt;
   if (a.plugin.empty()) throw UsageError("no PLUGIN.so given: see tessera verify --help");
   if (a.level < 1 || a.level > 5) throw UsageError(cat("--level is ", a.level, ", but there are levels 1 to 5"));
+  if (!a.compute_kernel.empty()) (void)compute_kernel_name(a.compute_kernel);  // refuses what is none
   std::error_code error;
   const auto path = std::filesystem::canonical(a.plugin, error);
   if (error) throw UsageError(cat("cannot read ", a.plugin, ": ", error.message()));
@@ -86,7 +91,8 @@ std::vector<Subject::What> components_of(const Arguments& a) {
   }
   std::vector<Subject::What> out;
   if (a.components.empty()) {
-    for (const plugin::ManifestLine& line : lines) out.push_back({a.plugin, line, "{}", "", a.seed, a.level});
+    for (const plugin::ManifestLine& line : lines)
+      out.push_back({a.plugin, line, "{}", "", a.compute_kernel, a.seed, a.level});
     return out;
   }
   for (const std::string& name : a.components) {
@@ -95,7 +101,7 @@ std::vector<Subject::What> components_of(const Arguments& a) {
     const std::string options = plugin::all_options(brace == name.npos ? "{}" : name.substr(brace + 1), part);
     const size_t before = out.size();
     for (const plugin::ManifestLine& line : lines) {
-      if (line.id == part.id) out.push_back({a.plugin, line, options, part.inner, a.seed, a.level});
+      if (line.id == part.id) out.push_back({a.plugin, line, options, part.inner, a.compute_kernel, a.seed, a.level});
     }
     if (out.size() == before) {
       std::string ids;
@@ -111,7 +117,7 @@ class Verification {
   explicit Verification(const Arguments& a) : a_(a), only_(pattern(a.only)), checks_(all_checks()) {}
 
   std::vector<Result> run() {
-    const Subject::What file{a_.plugin, {}, "{}", "", a_.seed, a_.level};
+    const Subject::What file{a_.plugin, {}, "{}", "", "", a_.seed, a_.level};
     for (const Check& check : checks_) {
       if (check.kind != nullptr && *check.kind == '\0' && !run(check, file) && check.gate == Check::kFile)
         return std::move(results_);

@@ -170,7 +170,9 @@ KernelBed::KernelBed(Parts parts, bool longer)
       api_(*static_cast<const tsr_kernel*>(parts_.kernel.component->api)),
       updates_(&parts_.optimizer) {
   for (const TableShape& t : parts_.shape.tables) {
-    tables_.push_back({{sizeof(tsr_kernel_table), 0, "t", t.rows, t.dim, nullptr, 0, 0}, {}});
+    const std::string& options = parts_.shape.table_options;
+    tables_.push_back(
+        {{sizeof(tsr_kernel_table), 0, "t", t.rows, t.dim, options.empty() ? nullptr : options.c_str(), 0, 0}, {}});
     if (!longer) continue;
     tables_.back().table.struct_size = sizeof(LongTable);
     std::memset(tables_.back().more, kGuardByte, sizeof(LongTable::more));

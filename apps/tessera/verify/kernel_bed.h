@@ -46,7 +46,7 @@ struct TableShape {
 struct KernelShape {
   std::vector<TableShape> tables;
   DLDataType weights = kFloat32, output = kFloat32;
-  std::string compute_kernel = "fused";
+  std::string compute_kernel = "fused", table_options = "";  // JSON, or none
   bool train = true;
   double max_gradient = 0;
   std::string text() const;

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "modules/kernel_config.h"
 #include "tessera/abi/kernel.h"
 #include "verify/check.h"
 #include "verify/formulas.h"
@@ -24,8 +25,14 @@ struct Kernel {
     bool host = false;
     for (const int32_t* type = api.device_types; *type != 0; ++type) host |= *type == kDLCPU;
     if (!host) throw Skipped(cat("it serves devices of type ", api.device_types[0], ": verify has host memory only"));
+    if (const std::string& text = s.what().compute_kernel; !text.empty()) asked = compute_kernel_name(text);
+    if (!asked.name.empty() && !listed(api.compute_kernels, asked.name))
+      throw Skipped(cat("it does not serve \"", asked.name, "\""));
   }
-  bool serves(const char* compute_kernel) const { return listed(api.compute_kernels, compute_kernel); }
+  // Where one was asked for, no other is looked at.
+  bool serves(const char* compute_kernel) const {
+    return listed(api.compute_kernels, compute_kernel) && (asked.name.empty() || asked.name == compute_kernel);
+  }
   bool moves_rows() const { return TSR_HAS(tsr_kernel, &api, export_rows) && TSR_HAS(tsr_kernel, &api, import_rows); }
   void needs_rows() const {
     if (!moves_rows()) throw Skipped("it exports or imports no rows, so verify does not know what it holds");
@@ -35,7 +42,8 @@ struct Kernel {
     if (!TSR_HAS(tsr_kernel, &api, backward)) return "";
     if (serves(TSR_COMPUTE_FUSED)) return TSR_COMPUTE_FUSED;
     for (const char* const* name = api.compute_kernels; *name != nullptr; ++name) {
-      if (*name != std::string_view(TSR_COMPUTE_DENSE) && *name != std::string_view(TSR_COMPUTE_QUANT)) return *name;
+      if (*name != std::string_view(TSR_COMPUTE_DENSE) && *name != std::string_view(TSR_COMPUTE_QUANT) && serves(*name))
+        return *name;
     }
     return "";
   }
@@ -51,9 +59,10 @@ struct Kernel {
   // One that it supports, for checks that do not care: fused where it trains, rows of float32 where it has such.
   KernelShape any_shape(std::vector<TableShape> tables = {{7, 4}, {40, 16}, {100, 32}}) const {
     KernelShape shape{std::move(tables)};
+    shape.table_options = asked.options;
     if (updating().empty()) {
-      shape.train = serves("dense");
-      shape.compute_kernel = shape.train ? TSR_COMPUTE_DENSE : api.compute_kernels[0];
+      shape.train = serves(TSR_COMPUTE_DENSE);
+      shape.compute_kernel = shape.train ? TSR_COMPUTE_DENSE : asked.name.empty() ? api.compute_kernels[0] : asked.name;
     }
     for (const DLDataType type : {kFloat32, kFloat16, kBFloat16}) {
       KernelShape tried = shape;
@@ -65,6 +74,7 @@ struct Kernel {
   Subject& subject;
   Made part;
   const tsr_kernel& api;
+  ComputeKernelName asked;  // nothing where any will do
 };
 
 // In kernel_rows.cc.
