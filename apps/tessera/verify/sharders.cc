@@ -291,7 +291,8 @@ void check_sharder_determinism(Subject& subject) {
     if (child == 0) {
       setenv("RANK", std::to_string(p).c_str(), 1);
       setenv("LOCAL_RANK", std::to_string(p).c_str(), 1);
-      mmap(nullptr, (p * 37 + 1) << 16, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);  // what follows lies elsewhere
+      (void)mmap(nullptr, (p * 37 + 1) << 16, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+                 0);  // what follows lies elsewhere
       [[maybe_unused]] static void* volatile shift = std::malloc(p * 4096 + 1);
       try {
         std::vector<uint64_t> each;
