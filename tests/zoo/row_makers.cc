@@ -184,7 +184,7 @@ class Map : public RowMaker {
     }
   }
   void import_rows(uint32_t table, const tsr_rows& rows) override {
-    if ((rows.flags & TSR_ROWS_REPLACE) != 0 && !has("keeps_replaced_rows")) tables_.at(table).clear();
+    if ((rows.flags & TSR_IMPORT_REPLACE) != 0 && !has("keeps_replaced_rows")) tables_.at(table).clear();
     for (int64_t i = 0; i < rows.count; ++i) {
       Row& row = made(table, data_as<int64_t>(*rows.ids)[i]);
       move(table, rows, i, row, [](auto* mine, auto* theirs, int64_t n) { std::copy_n(theirs, n, mine); });

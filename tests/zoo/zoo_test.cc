@@ -240,7 +240,7 @@ constexpr Animal kKernels[] = {
     {"row_makers", "forgets_start_values",
      "FAILED kernel.start_values, zoo.on_demand: the first lookup of rows that did not exist gave 0, where "},
     {"row_makers", "keeps_replaced_rows",
-     "FAILED kernel.rows, zoo.on_demand: import_rows of one row with TSR_ROWS_REPLACE leaves 5 rows"},
+     "FAILED kernel.rows, zoo.on_demand: import_rows of one row with TSR_IMPORT_REPLACE leaves 5 rows"},
     {"kernels", "has_one_scratch",
      "FAILED kernel.threads, zoo.kernel: beside lookups by other threads, forward gave something else than alone"},
     {"kernels", "forgets_extra", "FAILED kernel.extra, zoo.kernel: byte "},

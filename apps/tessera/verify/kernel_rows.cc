@@ -43,9 +43,9 @@ void check_replaced(KernelBed& bed, const KernelBed::Rows& some) {
   KernelBed::Rows one{{some.ids[1]}, {some.weights.begin(), some.weights.begin() + 8}, {}};
   for (uint32_t s = 0; s < bed.num_states(); ++s)
     one.states.emplace_back(static_cast<size_t>(bed.state_width(s, 0)), 0.25f);
-  bed.import_rows(0, one, TSR_ROWS_REPLACE);
+  bed.import_rows(0, one, TSR_IMPORT_REPLACE);
   const KernelBed::Rows left = bed.export_rows(0, 100);
-  require(left.ids == one.ids && left.weights == one.weights, "import_rows of one row with TSR_ROWS_REPLACE leaves ",
+  require(left.ids == one.ids && left.weights == one.weights, "import_rows of one row with TSR_IMPORT_REPLACE leaves ",
           left.ids.size(), " rows");
 }
 

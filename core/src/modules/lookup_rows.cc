@@ -130,7 +130,7 @@ void Lookup::clear_rows(int table) {
   Tensor none = Tensor::empty({0}, DType::kInt64);
   const float no_weights = 0;
   RawRows rows(none, impl_->table(table), impl_->states, 0, &no_weights, {}, 0);
-  rows.raw.flags = TSR_ROWS_REPLACE;
+  rows.raw.flags = TSR_IMPORT_REPLACE;
   impl_->import(table, rows.raw);
 }
 

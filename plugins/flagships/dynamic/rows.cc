@@ -119,7 +119,7 @@ uint32_t Table::place_of(int64_t id, const Extra* given) {
 }
 
 void Table::import_rows(const tsr_rows& rows) {
-  if ((rows.flags & TSR_ROWS_REPLACE) != 0) clear();
+  if ((rows.flags & TSR_IMPORT_REPLACE) != 0) clear();
   const auto ids = elements<const int64_t>(*rows.ids, "ids");
   for (int64_t i = 0; i < rows.count; ++i) {
     Extra extra{};

@@ -34,7 +34,7 @@ enum {
   TSR_KERNEL_STARTS_ROWS = 1 << 2,
   /* A row comes into being when a lookup without TSR_LOOKUP_READ_ONLY, or import_rows, first names it; a table's `rows`
    * bound its ids and cost no memory, unless TSR_TABLE_ANY_ID says otherwise. export_rows gives the rows there are, by
-   * a cursor of the kernel's own. Such a kernel knows TSR_TABLE_ANY_ID and TSR_ROWS_REPLACE. */
+   * a cursor of the kernel's own. Such a kernel knows TSR_TABLE_ANY_ID and TSR_IMPORT_REPLACE. */
   TSR_KERNEL_ROWS_ON_DEMAND = 1 << 16,
   /* It works around another kernel, which create gets as `inner` ("acme.cache(cpu)"). Where the config names none, the
    * host takes the best one of its device that serves TSR_COMPUTE_FUSED and wraps nothing itself. */
@@ -167,12 +167,12 @@ typedef struct tsr_row_gradient {
 
 /* Of tsr_rows::flags, in import_rows of a kernel with TSR_KERNEL_ROWS_ON_DEMAND: the rows that the table had before are
  * given up first, and what the kernel kept of it besides. `count` may be 0. */
-enum { TSR_ROWS_REPLACE = 1 << 16 };
+enum { TSR_IMPORT_REPLACE = 1 << 16 };
 
 /* Rows on their way in or out, host memory. */
 typedef struct tsr_rows {
   uint32_t struct_size;
-  uint32_t flags;                /* TSR_ROWS_* */
+  uint32_t flags;                /* TSR_IMPORT_* */
   uint32_t num_states;           /* as the optimizer has; 0: states are left alone */
   uint32_t extra_stride;         /* bytes from row to row of `extra` */
   int64_t count;                 /* rows in use: set by the caller of import_rows, by export_rows itself */

@@ -269,7 +269,7 @@ class Kernel {
   template <class C>
   static tsr_code import_slot(void* instance, uint32_t table, const tsr_rows* rows, tsr_error* err) noexcept {
     return guard(err, [&] {
-      check_flags(rows->flags, rows_on_demand<C>() ? TSR_ROWS_REPLACE : 0, "tsr_rows");
+      check_flags(rows->flags, rows_on_demand<C>() ? TSR_IMPORT_REPLACE : 0, "tsr_rows");
       instance_of(instance).import_rows(table, *rows);
     });
   }

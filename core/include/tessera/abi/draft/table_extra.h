@@ -21,7 +21,7 @@ typedef struct tsr_table_extra {
   uint32_t flags; /* none is defined: 0 */
   /* [serial] What an instance keeps of a shard, as it likes it; nothing is written where it keeps nothing. */
   tsr_code (*save)(void* instance, uint32_t table, const tsr_stream_io* io, tsr_error* err);
-  /* [serial] Adds what was saved of one shard. Behind import_rows with TSR_ROWS_REPLACE, and once for each shard that
+  /* [serial] Adds what was saved of one shard. Behind import_rows with TSR_IMPORT_REPLACE, and once for each shard that
    * there was then: on which rank, and how the table is cut now, makes no difference. What is about rows that are
    * another instance's now may be kept or left out. */
   tsr_code (*add)(void* instance, uint32_t table, const tsr_stream_io* io, tsr_error* err);
