@@ -4,6 +4,8 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <cerrno>
+
 #include "fuzz.h"
 #include "running_server.h"
 
@@ -31,6 +33,7 @@ class Connection {
   bool send(std::string_view text) {
     while (!text.empty()) {
       const ssize_t n = ::send(fd_, text.data(), text.size(), MSG_NOSIGNAL);
+      if (n < 0 && errno == EINTR) continue;
       if (n <= 0) return false;
       text.remove_prefix(static_cast<size_t>(n));
     }
@@ -43,7 +46,10 @@ class Connection {
     char bytes[4096];
     pollfd ready{fd_, POLLIN, 0};
     while (true) {
-      require(poll(&ready, 1, 20000) == 1, "a connection whose client has finished is closed");
+      int n_ready = 0;
+      do n_ready = poll(&ready, 1, 20000);
+      while (n_ready < 0 && errno == EINTR);  // libFuzzer's own alarm
+      require(n_ready == 1, "a connection whose client has finished is closed");
       const ssize_t n = recv(fd_, bytes, sizeof(bytes), 0);
       if (n <= 0) return heard;
       heard.append(bytes, static_cast<size_t>(n));
