@@ -299,12 +299,12 @@ std::shared_ptr<ProcessGroup> ProcessGroup::split(int color, int key) const {
 // Ranks per host of the group that all ranks of `color` form. All ranks call it.
 int ProcessGroup::local_ranks_of(int color, int key) const {
   const size_t world = static_cast<size_t>(impl_->world);
-  const Tensor all = Tensor::empty({2 * impl_->world}, DType::kInt32);
+  const Tensor all = Tensor::empty({2 * int64_t{impl_->world}}, DType::kInt32);
   all_gather_v(Tensor::from<int32_t>({color, key}), all, std::vector<int64_t>(world, 2), "members").wait();
   const auto* chosen = static_cast<const int32_t*>(all.raw());
   std::vector<std::pair<int32_t, int32_t>> members;  // key and rank here
-  for (int r = 0; r < impl_->world; ++r) {
-    if (chosen[2 * r] == color) members.emplace_back(chosen[2 * r + 1], r);
+  for (int32_t r = 0; r < impl_->world; ++r, chosen += 2) {
+    if (chosen[0] == color) members.emplace_back(chosen[1], r);
   }
   std::sort(members.begin(), members.end());
   std::vector<int32_t> hosts;

@@ -93,7 +93,7 @@ Tensor ShardedEmbeddingBagCollection::weight_gradients(const KeyedJaggedTensor& 
     refuse_batch(e.what());
   }
   const Tensor rows = forward(bag_per_id(batch), false, false).wait().values.values();
-  const Tensor out = Tensor::zeros({batch.values().numel()});
+  Tensor out = Tensor::zeros({batch.values().numel()});
   std::vector<float> sums;
   for (const Slot& slot : impl_->wiring().slots()) {
     const auto key = static_cast<size_t>(batch.key_index(slot.feature));
