@@ -320,7 +320,7 @@ TEST_P(GpuDense, ALayerIsChosenByTheDeviceOfTheModel) {
               testing::HasSubstr("no plugin computes the layer \"attention\" on the device \"simt\""));
   EXPECT_THAT(message_of({"simt.mlp", R"({"layers": [1, 1]})", "layer", 1}),
               testing::HasSubstr("module \"simt.mlp\" does not compute in host memory"));
-  EXPECT_THAT(message_of({"mlp", "{}", "layer", 1, stream_}), testing::HasSubstr("option \"layers\" must list"));
+  EXPECT_THAT(message_of({"mlp", "{}", "layer", 1, stream_}), testing::HasSubstr("option \"widths\" must list"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Warp, GpuDense, testing::Values(32, 64), [](const auto& info) { return cat(info.param); });
