@@ -130,11 +130,11 @@ bool keeps(const ParameterConstraints& c, const Layout& layout, int64_t cols) {
   }
   if (!rules.apart.empty()) wishes += " apart from other tables";
   if (t.constraints.max_shards > 0) wishes += cat(" in at most ", t.constraints.max_shards, " shards");
-  throw PlannerError(PlannerError::Kind::kNoOption,
-                     cat("table ", t.table->name, " has no sharding", wishes, " on ", options.topology.compute_device,
-                         "; the sharders installed are ", list_of(installed),
-                         refusals.empty() ? ", so relax the table's constraints"
-                                          : cat(", and of the kernels none serves more: ", refusals)));
+  throw PlannerError(
+      PlannerError::Kind::kNoOption,
+      cat("table ", t.table->name, " has no sharding", wishes, " on ", options.topology.compute_device,
+          refusals.empty() ? "" : cat("; of the kernels none serves more: ", refusals), "; the sharders installed are ",
+          list_of(installed), refusals.empty() ? ", so relax the table's constraints" : ""));
 }
 
 // Half of the most that any rank has of each memory: what fits leaves room for the input and for other tables.
