@@ -23,7 +23,7 @@ bool serves(const tsr_kernel& api, const std::string& compute_kernel) {
 // What is served of "fused" and "dense"; otherwise a compute kernel of the plugin's own, as where rows come on demand.
 std::string compute_kernel_of(const Runtime& runtime, const LookupOptions& options) {
   if (options.row_format) return TSR_COMPUTE_QUANT;
-  const std::string wanted = options.train ? TSR_COMPUTE_FUSED : TSR_COMPUTE_DENSE;
+  std::string wanted = options.train ? TSR_COMPUTE_FUSED : TSR_COMPUTE_DENSE;
   if (options.kernel != "auto") {
     const tsr_kernel& api = runtime.create(TSR_KERNEL_KIND, options.kernel)->api<tsr_kernel>();
     if ((api.flags & TSR_KERNEL_ROWS_ON_DEMAND) != 0 || !serves(api, wanted)) return api.compute_kernels[0];
