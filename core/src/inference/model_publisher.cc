@@ -163,7 +163,7 @@ void ModelPublisher::Impl::write_delta(int64_t step, Published& out) {
   std::optional<checkpoint::SafetensorsWriter> file;
   const std::string path = together_at_length(group, "start of a delta", [&]() -> std::string {
     if (!first_rank()) return "";
-    const std::string at = directory->at(Publication::name_of(Publication::kDelta, number + 1) + kRows);
+    std::string at = directory->at(Publication::name_of(Publication::kDelta, number + 1) + kRows);
     file.emplace(at, rows.announced());
     return at;
   })[0];

@@ -93,7 +93,7 @@ std::string ComputeKernels::refusal_of(const Part& plugin, const EmbeddingBagCon
   const Part* update = table.row_format ? nullptr : optimizer(table.optimizer);
   if (!table.row_format && table.optimizer.name.empty()) return "";  // which is chosen later
   const LookupOptions options = options_of(table, compute_kernel);
-  const std::string reason = refusal(plugin, KernelConfig(options, update, device_).raw);
+  std::string reason = refusal(plugin, KernelConfig(options, update, device_).raw);
   if (reason.empty() || reason.starts_with(plugin.id())) return reason;  // many begin with their name
   return cat(plugin.id(), ": ", reason);
 }
