@@ -29,7 +29,7 @@ std::vector<int64_t> take(const std::string& text, size_t& at) {
   at += sizeof(count);
   std::vector<int64_t> out(static_cast<size_t>(count));
   TESSERA_CHECK(at + out.size() * sizeof(int64_t) <= text.size(), "a rank's ids end early");
-  std::memcpy(out.data(), text.data() + at, out.size() * sizeof(int64_t));
+  std::copy_n(text.data() + at, out.size() * sizeof(int64_t), reinterpret_cast<char*>(out.data()));
   at += out.size() * sizeof(int64_t);
   return out;
 }
