@@ -61,7 +61,7 @@ TEST(Damaged, ARankInTheStepHearsOfOneThatCouldNotTakeItsBatchIn) {
     inputs.take(place, batch());
     sharded.forward(place, /*keep_for_backward=*/false).wait();
     place = inputs.reserve();
-    const std::string taken = outcome([&] { inputs.take(place, batch()); });
+    std::string taken = outcome([&] { inputs.take(place, batch()); });
     if (where.rank == 1) return taken;
     return taken + "; " + outcome([&] { sharded.forward(place).wait(); });
   });
