@@ -8,6 +8,7 @@
 #include "command.h"
 #include "data/line_reader.h"
 #include "data/reader_part.h"
+#include "model_presets.h"
 
 namespace tessera::cli {
 namespace {
@@ -184,40 +185,21 @@ std::string summary(const ColumnSeen& c) {
   return out;
 }
 
-// The model of a job without dense values, which a DLRM needs.
-constexpr const char* kWithoutDense = R"(
-# No column is dense, as a DLRM needs one: a factorization machine beside an mlp (`tessera model new deepfm`).
-[model]
-embedding_dim = 16
-
-[[layer]]
-name = "first"
-type = "linear"
-inputs = ["pooled"]
-
-[[layer]]
-name = "fm"
-type = "fm"
-inputs = ["pooled"]
-options = { dim = 16 }
-
-[[layer]]
-name = "deep"
-type = "mlp"
-inputs = ["pooled"]
-options = { widths = [64, 32, 1] }
-
-[[layer]]
-name = "logit"
-type = "sum"
-inputs = ["first", "fm", "deep"]
-
-[[head]]
-name = "click"
-input = "logit"
-loss = "binary_cross_entropy"
-label = "label"
-)";
+// The model of a job without dense values, which a DLRM needs: the preset's layers, from what there is.
+std::string model_without_dense() {
+  const auto presets = model_presets();
+  const auto deepfm = std::find_if(presets.begin(), presets.end(),
+                                   [](const ModelPreset& p) { return p.name == std::string_view("deepfm"); });
+  TESSERA_CHECK(deepfm != presets.end(), "a preset of the program");
+  std::string text = deepfm->text;
+  const size_t begin = text.find("[model]");
+  text = text.substr(begin, text.find("[table_defaults]") - begin);
+  constexpr std::string_view kDense = "\"dense\", ";
+  for (size_t at = 0; (at = text.find(kDense, at)) != text.npos;) text.erase(at, kDense.size());
+  return "\n# No column is dense, as a DLRM needs one: a factorization machine beside an mlp (`tessera model new "
+         "deepfm`).\n" +
+         text;
+}
 
 }  // namespace
 
@@ -248,7 +230,7 @@ std::string columns_toml(const std::vector<ColumnSeen>& columns, const std::stri
     out += cat("[[column]]\nname = ", quoted(c.name), "\n");
     out += &c == label ? label_toml(c) : dense ? dense_toml(c) : ids_toml(c);
   }
-  return any_dense(true) ? out : out + kWithoutDense;
+  return any_dense(true) ? out : out + model_without_dense();
 }
 
 std::string describe_files(const Runtime& runtime, const DescribeOptions& options) {
