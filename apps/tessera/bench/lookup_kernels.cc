@@ -6,6 +6,7 @@
 
 #include "bench/bench.h"
 #include "bench/lookup_subject.h"
+#include "plugin/interfaces.h"
 #include "tessera/sdk/kernel.h"
 
 namespace tessera::cli {
@@ -14,19 +15,13 @@ namespace {
 constexpr size_t kComparedBatches = 2;         // the second step shows whether state was kept
 constexpr int64_t kComparedLookups = 1 << 18;  // of a batch, about
 
-bool serves(const tsr_kernel& api, const std::string& compute_kernel) {
-  const char* const* name = api.compute_kernels;
-  while (*name != nullptr && *name != compute_kernel) ++name;
-  return *name != nullptr;
-}
-
 // What is served of "fused" and "dense"; otherwise a compute kernel of the plugin's own, as where rows come on demand.
 std::string compute_kernel_of(const Runtime& runtime, const LookupOptions& options) {
   if (options.row_format) return TSR_COMPUTE_QUANT;
   std::string wanted = options.train ? TSR_COMPUTE_FUSED : TSR_COMPUTE_DENSE;
   if (options.kernel != "auto") {
     const tsr_kernel& api = runtime.create(TSR_KERNEL_KIND, options.kernel)->api<tsr_kernel>();
-    if ((api.flags & TSR_KERNEL_ROWS_ON_DEMAND) != 0 || !serves(api, wanted)) return api.compute_kernels[0];
+    if ((api.flags & TSR_KERNEL_ROWS_ON_DEMAND) != 0 || !plugin::serves(api, wanted)) return api.compute_kernels[0];
   }
   return wanted;
 }

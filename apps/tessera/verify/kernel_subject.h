@@ -5,19 +5,13 @@
 #include <vector>
 
 #include "modules/kernel_config.h"
+#include "plugin/interfaces.h"
 #include "tessera/abi/kernel.h"
 #include "verify/check.h"
 #include "verify/formulas.h"
 #include "verify/kernel_bed.h"
 
 namespace tessera::cli::verify {
-
-inline bool listed(const char* const* names, std::string_view name) {
-  for (; names != nullptr && *names != nullptr; ++names) {
-    if (*names == name) return true;
-  }
-  return false;
-}
 
 // A kernel for a check that needs host memory.
 struct Kernel {
@@ -26,12 +20,12 @@ struct Kernel {
     for (const int32_t* type = api.device_types; *type != 0; ++type) host |= *type == kDLCPU;
     if (!host) throw Skipped(cat("it serves devices of type ", api.device_types[0], ": verify has host memory only"));
     if (const std::string& text = s.what().compute_kernel; !text.empty()) asked = compute_kernel_name(text);
-    if (!asked.name.empty() && !listed(api.compute_kernels, asked.name))
+    if (!asked.name.empty() && !plugin::serves(api, asked.name))
       throw Skipped(cat("it does not serve \"", asked.name, "\""));
   }
   // Where one was asked for, no other is looked at.
   bool serves(const char* compute_kernel) const {
-    return listed(api.compute_kernels, compute_kernel) && (asked.name.empty() || asked.name == compute_kernel);
+    return plugin::serves(api, compute_kernel) && (asked.name.empty() || asked.name == compute_kernel);
   }
   bool moves_rows() const { return TSR_HAS(tsr_kernel, &api, export_rows) && TSR_HAS(tsr_kernel, &api, import_rows); }
   void needs_rows() const {

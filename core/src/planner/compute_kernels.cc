@@ -94,7 +94,7 @@ std::string ComputeKernels::refusal_of(const Part& plugin, const EmbeddingBagCon
   if (!table.row_format && table.optimizer.name.empty()) return "";  // which is chosen later
   const LookupOptions options = options_of(table, compute_kernel);
   std::string reason = refusal(plugin, KernelConfig(options, update, device_).raw);
-  if (reason.empty() || reason.starts_with(plugin.id())) return reason;  // many begin with their name
+  if (reason.empty() || reason.starts_with(plugin.id() + ' ')) return reason;  // many begin with their name
   return cat(plugin.id(), ": ", reason);
 }
 

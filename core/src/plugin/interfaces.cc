@@ -150,6 +150,12 @@ std::string check_component(const tsr_component* component) {
   return "";
 }
 
+bool serves(const tsr_kernel& kernel, std::string_view compute_kernel) {
+  const char* const* name = kernel.compute_kernels;
+  while (*name != nullptr && *name != compute_kernel) ++name;
+  return *name != nullptr;
+}
+
 bool wraps(const tsr_component& c) {
   if (c.kind == std::string_view(TSR_COLLECTIVE_KIND))
     return (static_cast<const tsr_collective*>(c.api)->flags & TSR_COLLECTIVE_WRAPS) != 0;
@@ -161,13 +167,11 @@ bool can_wrap(const tsr_component& component, const tsr_component& inner) {
   if (wraps(inner)) return false;
   if (component.kind != std::string_view(TSR_KERNEL_KIND)) return true;
   const auto* kernel = static_cast<const tsr_kernel*>(inner.api);
-  bool fused = false, same_device = false;
-  for (const char* const* name = kernel->compute_kernels; *name != nullptr; ++name)
-    fused |= *name == std::string_view(TSR_COMPUTE_FUSED);
+  bool same_device = false;
   for (const int32_t* own = static_cast<const tsr_kernel*>(component.api)->device_types; *own != 0; ++own) {
     for (const int32_t* type = kernel->device_types; *type != 0; ++type) same_device |= *type == *own;
   }
-  return fused && same_device;
+  return same_device && serves(*kernel, TSR_COMPUTE_FUSED);
 }
 
 }  // namespace tessera::plugin

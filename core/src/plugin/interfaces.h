@@ -2,7 +2,9 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
+#include "tessera/abi/kernel.h"
 #include "tessera/abi/plugin.h"
 
 namespace tessera::plugin {
@@ -11,6 +13,9 @@ namespace tessera::plugin {
 // what struct_size covers. A component of a kind that this core does not know is accepted: nobody will ask for it.
 std::string check_plugin(const tsr_plugin* plugin);
 std::string check_component(const tsr_component* component);
+
+// Whether a kernel lists this compute kernel.
+bool serves(const tsr_kernel& kernel, std::string_view compute_kernel);
 
 // Whether the component works around another one of its kind, and whether that may be `inner`.
 bool wraps(const tsr_component& component);

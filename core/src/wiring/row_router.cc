@@ -11,6 +11,7 @@
 #include "config/splitmix64.h"
 #include "modules/kernel_config.h"
 #include "plugin/calls.h"
+#include "plugin/interfaces.h"
 #include "tessera/abi/draft/keyed_rows.h"
 #include "tessera/sdk/tensor.h"
 
@@ -166,10 +167,7 @@ bool makes_rows_on_demand(const Runtime& runtime, const std::string& kernel, con
   try {
     const PartPtr part = runtime.create(TSR_KERNEL_KIND, kernel);
     const tsr_kernel& api = part->api<tsr_kernel>();
-    if ((api.flags & TSR_KERNEL_ROWS_ON_DEMAND) == 0) return false;
-    for (const char* const* served = api.compute_kernels; *served != nullptr; ++served) {
-      if (compute_kernel == *served) return true;
-    }
+    return (api.flags & TSR_KERNEL_ROWS_ON_DEMAND) != 0 && plugin::serves(api, compute_kernel);
   } catch (const Error&) {  // not usable here: the load report says why
   }
   return false;
