@@ -77,6 +77,21 @@ if(TESSERA_ARROW_PYTHON)
 endif()
 tessera_backend(ARROW "reading Parquet and Arrow files (Arrow C++)" ARROW_FOUND
   "pip install pyarrow, and -DTESSERA_ARROW_PYTHON=PYTHON")
+# Not by Debian's gRPCConfig.cmake, which wants the development packages of all that gRPC uses.
+find_program(PROTOC protoc)
+find_program(GRPC_CPP_PLUGIN grpc_cpp_plugin)
+find_path(GRPC_INCLUDE_DIR grpcpp/grpcpp.h)
+find_library(GRPC_LIBRARY grpc++)
+find_library(GPR_LIBRARY gpr)
+find_library(ABSL_SYNCHRONIZATION_LIBRARY absl_synchronization)  # gRPC's headers lock
+find_library(PROTOBUF_LIBRARY protobuf)
+set(GRPC_FOUND FALSE)
+if(PROTOC AND GRPC_CPP_PLUGIN AND GRPC_INCLUDE_DIR AND GRPC_LIBRARY AND GPR_LIBRARY AND ABSL_SYNCHRONIZATION_LIBRARY AND
+    PROTOBUF_LIBRARY)
+  set(GRPC_FOUND TRUE)
+endif()
+tessera_backend(GRPC "tessera serve over gRPC" GRPC_FOUND
+  "libgrpc++-dev, libprotobuf-dev, protobuf-compiler, protobuf-compiler-grpc")
 find_package(MPI QUIET COMPONENTS C)
 tessera_backend(MPI "MPI transport (Open MPI)" MPI_C_FOUND libopenmpi-dev)
 

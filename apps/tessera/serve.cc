@@ -1,4 +1,5 @@
 // tessera serve: answers over HTTP what a packed model predicts.
+#include "serve/endpoint.h"
 #include "serve/following.h"
 #include "serve/handler.h"
 #include "serve/server.h"
@@ -27,7 +28,7 @@ using namespace tessera::serve;
 using std::chrono::milliseconds;
 
 struct ServeArguments {
-  std::vector<std::string> models, followed, plugin_path;
+  std::vector<std::string> models, followed, endpoints, plugin_path;
   std::string name, token_file, token, plan, log_level = "info";
   int64_t deadline_ms = 1000, max_wait_us = 0, read_timeout_ms = 10000, idle_timeout_ms = 60000, max_body_mib = 16;
   int64_t max_queue = 1024, max_connections = 1024;
@@ -51,6 +52,8 @@ Options options_of(ServeArguments& a) {
   add("name", po::value(&a.name)->value_name("NAME"), "what clients call the one model (default: as it was packed)");
   add("host", po::value(&a.server.host)->value_name("ADDRESS")->default_value(a.server.host), "0.0.0.0: all");
   add("port", number(&a.server.port), "0: a free one, which is printed");
+  add("endpoint", po::value(&a.endpoints)->value_name("ID[?OPTION=VALUE&...]"),
+      "a plugin's way to be asked, beside HTTP: grpc?port=8001; may be repeated");
   add("tls-cert", po::value(&a.server.tls_cert)->value_name("FILE"), "PEM, with its chain: HTTPS");
   add("tls-key", po::value(&a.server.tls_key)->value_name("FILE"), "PEM");
   add("token-file", po::value(&a.token_file)->value_name("FILE"),
@@ -226,6 +229,14 @@ int serve_here(const Runtime& runtime, const ServeArguments& a, Log& log) {
   Handler handler(a.handler, models, batcher, metrics);
   std::optional<TokenHandler> guard;
   if (!a.token.empty()) guard.emplace(a.token, handler);
+  RequestHandler& asked = guard ? static_cast<RequestHandler&>(*guard) : handler;
+  std::vector<std::unique_ptr<Endpoint>> endpoints;
+  std::string more;  // where else it is asked
+  for (const std::string& name : a.endpoints) {
+    endpoints.push_back(std::make_unique<Endpoint>(runtime, name, a.server, asked, metrics, log));
+    log.write(Level::kInfo, "endpoint", {{"id", name}, {"url", endpoints.back()->url()}});
+    more += cat(" and ", endpoints.back()->url());
+  }
   server.watch_signals([&models] { models.load("", [](const HttpResponse&) {}); });
   std::string served;
   for (const auto& each : models.all()) {
@@ -235,10 +246,11 @@ int serve_here(const Runtime& runtime, const ServeArguments& a, Log& log) {
         {{"url", server.url()}, {"model", each->name()}, {"version", version}, {"ranks", a.shards.where.world_size}});
     served += cat(served.empty() ? "" : ", ", each->name(), " (version ", version, ")");
   }
-  std::cout << "serving " << served << " at " << server.url() << std::endl;
+  std::cout << "serving " << served << " at " << server.url() << more << std::endl;
   if (guard && a.server.tls_cert.empty() && a.server.host != "127.0.0.1" && a.server.host != "::1")
     log.write(Level::kWarning, "token_in_the_clear", {{"do", "give --tls-cert and --tls-key, or listen on loopback"}});
-  server.run(guard ? static_cast<RequestHandler&>(*guard) : handler);
+  server.run(asked);
+  endpoints.clear();
   batcher.stop();
   following.clear();
   log.write(Level::kInfo, "ended");

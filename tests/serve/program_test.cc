@@ -272,19 +272,30 @@ TEST(Long, TritonClient) {
   ServedModel model;
   const std::string venv = model.file("venv");
   if (std::system(("python3 -m venv " + venv + " >/dev/null 2>&1 && timeout 240 " + venv +
-                   "/bin/pip install -q --retries 1 'tritonclient[http]' >/dev/null 2>&1")
+                   "/bin/pip install -q --retries 1 'tritonclient[http,grpc]' >/dev/null 2>&1")
                       .c_str()) != 0) {
     GTEST_SKIP() << "SKIPPED: tritonclient cannot be installed (no network?)";
   }
   const Outside outside(model);
-  Program program(command(model, {"--deadline-ms", "60000"}));
+  std::vector<std::string> options{"--deadline-ms", "60000"};
+#ifdef TESSERA_GRPC
+  options.insert(options.end(), {"--endpoint", "grpc?port=0"});
+#endif
+  Program program(command(model, options));
   const int port = port_of(program);
   ASSERT_NE(port, 0);
-  const test::Finished f =
-      test::run_program({venv + "/bin/python", std::string(TESSERA_SOURCE_DIR) + "/tests/serve/triton_client.py",
-                         cat("127.0.0.1:", port), "small", model.file("request.json"), model.file("response.json")},
-                        120);
+  std::vector<std::string> client{
+      venv + "/bin/python",       std::string(TESSERA_SOURCE_DIR) + "/tests/serve/triton_client.py",
+      cat("127.0.0.1:", port),    "small",
+      model.file("request.json"), model.file("response.json")};
+#ifdef TESSERA_GRPC
+  client.push_back(grpc_address_of(program));
+#endif
+  const test::Finished f = test::run_program(client, 120);
   EXPECT_EQ(f.status, 0) << f.output;
+#ifdef TESSERA_GRPC
+  EXPECT_THAT(f.output, HasSubstr("tritonclient.grpc: every answer is right"));
+#endif
   EXPECT_THAT(f.output, HasSubstr("tritonclient: every answer is right"));
 }
 

@@ -91,4 +91,14 @@ inline int port_of(const test::Program& program) {
   return 0;
 }
 
+// Where it is asked over gRPC, as HOST:PORT; "" and a failure of the test where it does not say so.
+inline std::string grpc_address_of(const test::Program& program) {
+  port_of(program);
+  const std::string text = program.output(), begin = " and grpc://";
+  const size_t at = text.find(begin);
+  if (at != std::string::npos) return text.substr(at + begin.size(), text.find('\n', at) - at - begin.size());
+  ADD_FAILURE() << text;
+  return "";
+}
+
 }  // namespace tessera::serve

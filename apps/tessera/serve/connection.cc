@@ -170,7 +170,7 @@ class StreamConnection final : public Connection {
     const auto start = Clock::now();
     co_await answer();
     parser_->get().body().clear();
-    count(start);
+    count(start, *response_, shared_.metrics, shared_.log);
     good = co_await send(parser_->get().keep_alive());
     co_return good;
   }
@@ -258,24 +258,10 @@ class StreamConnection final : public Connection {
     if (!response_) response_ = shared_.handler->overdue();
   }
 
-  // Counts and logs the response.
-  void count(Clock::time_point start) {
-    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-    shared_.metrics.response(response_->status);
-    if (response_->inference && response_->status == 200) shared_.metrics.answered(seconds);
-    if (response_->failure) {
-      shared_.metrics.failure(*response_->failure);
-      shared_.log.write_some(response_->status >= 500 ? Level::kWarning : Level::kInfo, to_string(*response_->failure),
-                             {{"status", int64_t{response_->status}}, {"error", response_->sentence}});
-    } else if (shared_.log.on(Level::kDebug)) {
-      shared_.log.write(Level::kDebug, "answered", {{"status", int64_t{response_->status}}, {"seconds", seconds}});
-    }
-  }
-
   // The response, if there is one, to a request that was not read to its end: the last of this connection.
   asio::awaitable<bool> refuse() {
     if (!response_) co_return false;
-    count(Clock::now());
+    count(Clock::now(), *response_, shared_.metrics, shared_.log);
     lingers_ = true;
     co_await send(false);
     co_return false;

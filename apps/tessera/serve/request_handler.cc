@@ -46,6 +46,19 @@ HttpResponse out_of_memory() {
   return HttpResponse::unavailable(Failure::kBusy, "there is not enough memory for this request: ask again later");
 }
 
+void count(Clock::time_point start, const HttpResponse& response, Metrics& metrics, Log& log) {
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  metrics.response(response.status);
+  if (response.inference && response.status == 200) metrics.answered(seconds);
+  if (response.failure) {
+    metrics.failure(*response.failure);
+    log.write_some(response.status >= 500 ? Level::kWarning : Level::kInfo, to_string(*response.failure),
+                   {{"status", int64_t{response.status}}, {"error", response.sentence}});
+  } else if (log.on(Level::kDebug)) {
+    log.write(Level::kDebug, "answered", {{"status", int64_t{response.status}}, {"seconds", seconds}});
+  }
+}
+
 std::string_view path_of(std::string_view target) {
   target = target.substr(0, target.find('?'));
   if (target.size() > 1 && target.back() == '/') target.remove_suffix(1);

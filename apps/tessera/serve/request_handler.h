@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "serve/log.h"
 #include "serve/metrics.h"
 
 namespace tessera::serve {
@@ -43,6 +44,9 @@ struct HttpResponse {
 
 // There is no memory for a request just now.
 HttpResponse out_of_memory();
+
+// Counts and logs the response to a request whose last byte came at `start`. [any-thread]
+void count(Clock::time_point start, const HttpResponse& response, Metrics& metrics, Log& log);
 
 // The target without query and final slash.
 std::string_view path_of(std::string_view target);

@@ -7,6 +7,7 @@
 
 #include "tessera/abi/collective.h"
 #include "tessera/abi/device.h"
+#include "tessera/abi/draft/endpoint.h"
 #include "tessera/abi/draft/metric.h"
 #include "tessera/abi/draft/reader.h"
 #include "tessera/abi/kernel.h"
@@ -75,6 +76,7 @@ constexpr Member kReader[] = {TESSERA_MEMBER(tsr_reader, open),   TESSERA_MEMBER
                               TESSERA_MEMBER(tsr_reader, select), TESSERA_MEMBER(tsr_reader, read)};
 constexpr Member kMetric[] = {TESSERA_MEMBER(tsr_metric, info), TESSERA_MEMBER(tsr_metric, add),
                               TESSERA_MEMBER(tsr_metric, value)};
+constexpr Member kEndpoint[] = {TESSERA_MEMBER(tsr_endpoint, start), TESSERA_MEMBER(tsr_endpoint, stop)};
 #undef TESSERA_MEMBER
 
 constexpr Interface kInterfaces[] = {
@@ -85,7 +87,8 @@ constexpr Interface kInterfaces[] = {
     {TSR_MODULE_KIND, kModule, offsetof(tsr_module, flags), TSR_MODULE_SUMS_OVER_RANKS},
     {TSR_DEVICE_KIND, kDevice, offsetof(tsr_device, flags), 0},
     {TSR_READER_KIND, kReader, offsetof(tsr_reader, flags), 0},
-    {TSR_METRIC_KIND, kMetric, offsetof(tsr_metric, flags), 0}};
+    {TSR_METRIC_KIND, kMetric, offsetof(tsr_metric, flags), 0},
+    {TSR_ENDPOINT_KIND, kEndpoint, offsetof(tsr_endpoint, flags), 0}};
 
 // `what` names the table in the sentence. All tables begin with their struct_size.
 std::string missing_member(const std::string& what, const void* table, std::span<const Member> members) {
