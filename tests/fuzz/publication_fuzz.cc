@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "fuzz.h"
-#include "inference/publication.h"
+#include "publishing/publication.h"
 #include "summed_json.h"
 
 namespace tessera::fuzz {
@@ -28,17 +28,17 @@ class PublicationDirectory {
 }  // namespace
 
 void fuzz_publication(Input input) {
-  using inference::Publication;
+  using publishing::Publication;
   static const PublicationDirectory directory;
   taken([&] {
     const std::string text = with_sum(R"("format": "tessera.publication", "version": 1, )", "", input);
     const Publication read = Publication::from_json(text, "delta-1.json");
-    const std::string hash = inference::write_publication(directory.path(), read);
-    const Publication again = inference::read_publication(directory.path(), read.kind, read.number);
+    const std::string hash = publishing::write_publication(directory.path(), read);
+    const Publication again = publishing::read_publication(directory.path(), read.kind, read.number);
     require(again.hash == hash && again.chain == read.chain && again.tables.size() == read.tables.size(),
             "a publication that is written is read as it was");
     std::filesystem::remove(directory.path() + "/" + read.name() + ".json");
-    if (read.kind == Publication::kDelta) (void)inference::read_delta(directory.path(), read);  // it is not there
+    if (read.kind == Publication::kDelta) (void)publishing::read_delta(directory.path(), read);  // it is not there
   });
 }
 

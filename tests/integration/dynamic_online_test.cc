@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "inference/test_model.h"
-#include "inference/test_publications.h"
+#include "publishing/test_publications.h"
 #include "tessera/online.h"
 #include "tessera_program.h"
 
@@ -51,7 +51,7 @@ TEST(DynamicOnline, RowsThatComeAndGoAreFollowed) {
   EXPECT_EQ(difference(model_at(published, 4).model(), open_packed_model(published + "/base-4")), "");
   int64_t changed = 0, removed = 0;
   for (int64_t n = 2; n <= 6; ++n) {
-    for (const auto& table : inference::read_publication(published, Publication::kDelta, n).tables) {
+    for (const auto& table : publishing::read_publication(published, Publication::kDelta, n).tables) {
       changed += table.changed;
       removed += table.removed;
     }

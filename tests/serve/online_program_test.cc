@@ -7,7 +7,7 @@
 #include <map>
 #include <mutex>
 
-#include "inference/test_publications.h"
+#include "publishing/test_publications.h"
 #include "served_model.h"
 #include "tessera/online.h"
 
@@ -75,8 +75,8 @@ class Asking {
     for (int64_t n = 1; n <= versions; ++n) {
       InferenceModel model = model_at(published, n).model();
       const bool first = n == 1;
-      const std::string version = first ? inference::read_publication(published, Publication::kBase, n).hash
-                                        : inference::read_publication(published, Publication::kDelta, n).hash;
+      const std::string version = first ? publishing::read_publication(published, Publication::kBase, n).hash
+                                        : publishing::read_publication(published, Publication::kDelta, n).hash;
       models_.emplace(version, make_predictor(runtime_, std::move(model)));
     }
     for (uint32_t i = 0; i < 3; ++i) threads_.emplace_back([this, i] { ask(i); });
@@ -186,7 +186,7 @@ TEST_F(OnlineProgram, TwoRanksPublishTheModelToTheBitAndAServerFollows) {
   EXPECT_EQ(asking.wrong(), "");
   EXPECT_THAT(metrics(), HasSubstr("tessera_followed_age_seconds{model=\"published\"} "));
   EXPECT_EQ(json::parse(Client(port).ask(Client::post("/admin/reload", "")).body)["version"],
-            inference::read_publication(published_, Publication::kDelta, 7).hash);
+            publishing::read_publication(published_, Publication::kDelta, 7).hash);
   ASSERT_EQ(kill(server.pid(), SIGTERM), 0);
   EXPECT_EQ(server.wait(30), 0);
 }
@@ -212,7 +212,7 @@ TEST_F(OnlineProgram, TrainersThatAreKilledLeaveNothingThatIsNotWhole) {
   std::unique_ptr<ModelFollower> follower;
   int64_t seen = 0;
   const auto look = [&] {
-    if (!follower && !inference::publications_in(published_, Publication::kBase).empty())
+    if (!follower && !publishing::publications_in(published_, Publication::kBase).empty())
       follower = std::make_unique<ModelFollower>(runtime, published_);
     if (!follower) return;
     follower->update();

@@ -10,14 +10,14 @@
 #include <nlohmann/json.hpp>
 
 #include "inference/test_model.h"
-#include "inference/test_publications.h"
+#include "publishing/test_publications.h"
 #include "tessera/train_job.h"
 #include "train/test_trainer.h"
 
 namespace tessera {
 namespace {
 
-using inference::publications_in;
+using publishing::publications_in;
 using test::copy_publication;
 using test::difference;
 using test::model_at;
@@ -132,8 +132,8 @@ TEST_F(Online, AnotherRunIsAnotherChainBehindTheOneBefore) {
   // Of three bases the last stays, but for the one that was followed.
   EXPECT_THAT(publications_in(to, Publication::kBase), ElementsAre(1, 5));
   EXPECT_THAT(publications_in(to, Publication::kDelta), ElementsAre(6));
-  EXPECT_NE(inference::read_publication(to, Publication::kBase, 1).chain,
-            inference::read_publication(to, Publication::kBase, 5).chain);
+  EXPECT_NE(publishing::read_publication(to, Publication::kBase, 1).chain,
+            publishing::read_publication(to, Publication::kBase, 5).chain);
 }
 
 TEST_F(Online, WhatCannotBePublishedIsSaidBeforeTheFirstStep) {
@@ -283,10 +283,10 @@ TEST_F(Followed, AnotherChainAndAnotherModelAreRefused) {
   copy(Publication::kDelta, 2);
   goes_on_to(2);
   // Of the right chain, but behind another one.
-  Publication third = inference::read_publication(from_, Publication::kDelta, 3);
+  Publication third = publishing::read_publication(from_, Publication::kDelta, 3);
   fs::copy(from_ + "/delta-3.safetensors", to_ + "/delta-3.safetensors");
-  third.previous = inference::hash_of("another");
-  inference::write_publication(to_, third);
+  third.previous = publishing::hash_of("another");
+  publishing::write_publication(to_, third);
   stays(2, "it belongs behind another one");
 }
 

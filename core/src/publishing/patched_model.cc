@@ -1,4 +1,4 @@
-#include "inference/patched_model.h"
+#include "publishing/patched_model.h"
 
 #include <algorithm>
 #include <cstring>
@@ -7,7 +7,7 @@
 #include "inference/manifest.h"
 #include "inference/packed_model.h"
 
-namespace tessera::inference {
+namespace tessera::publishing {
 namespace {
 
 const QuantizedTable* find(const InferenceModel& model, const std::string& name) {
@@ -67,7 +67,8 @@ void write_keyed(QuantizedTable& table, const DeltaTable& delta) {
 
 }  // namespace
 
-PatchedModel::PatchedModel(const std::string& base) : model_(open_packed_model(base, MappedFile::kPrivate)) {}
+PatchedModel::PatchedModel(const std::string& base)
+    : model_(inference::open_packed_model(base, inference::MappedFile::kPrivate)) {}
 
 void PatchedModel::check(const Delta& delta, const std::string& path) const {
   const auto other = [&](const auto&... what) { fail(Code::kDataLoss, path, " is of another model: ", what...); };
@@ -108,7 +109,7 @@ void PatchedModel::apply(const Delta& delta) {
     sizes_changed = true;
   }
   for (auto& [name, value] : model_.dense) value = delta.dense.at(name);
-  if (sizes_changed) complete(model_);
+  if (sizes_changed) inference::complete(model_);
 }
 
-}  // namespace tessera::inference
+}  // namespace tessera::publishing

@@ -6,7 +6,7 @@
 
 #include "checkpoint/files.h"
 
-namespace tessera::inference {
+namespace tessera::publishing {
 
 class PublishDirectory {
  public:
@@ -30,4 +30,4 @@ class PublishDirectory {
 // Keeps a base from being removed while it lives (on file systems that lock).
 checkpoint::Descriptor hold_base(const std::string& path);
 
-}  // namespace tessera::inference
+}  // namespace tessera::publishing

@@ -1,4 +1,4 @@
-#include "inference/publication.h"
+#include "publishing/publication.h"
 
 #include <zlib.h>
 
@@ -11,7 +11,7 @@
 #include "config/fnv1a.h"
 #include "config/json.h"
 
-namespace tessera::inference {
+namespace tessera::publishing {
 namespace {
 
 namespace fs = std::filesystem;
@@ -209,4 +209,4 @@ Delta read_delta(const std::string& directory, const Publication& what) {
   return out;
 }
 
-}  // namespace tessera::inference
+}  // namespace tessera::publishing

@@ -1,4 +1,4 @@
-#include "inference/publish_directory.h"
+#include "publishing/publish_directory.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -10,9 +10,9 @@
 
 #include "checkpoint/manifest.h"
 #include "inference/manifest.h"
-#include "inference/publication.h"
+#include "publishing/publication.h"
 
-namespace tessera::inference {
+namespace tessera::publishing {
 namespace {
 
 namespace fs = std::filesystem;
@@ -34,7 +34,8 @@ void remove_model(const std::string& path) {
   std::vector<fs::path> own;
   for (fs::directory_iterator it(path, ignored), end; !ignored && it != end; it.increment(ignored)) {
     const fs::path name = it->path().filename();
-    if (name == kManifestFile || name == kDenseFile || name.extension() == ".rows" || name.extension() == ".keys")
+    if (name == inference::kManifestFile || name == inference::kDenseFile || name.extension() == ".rows" ||
+        name.extension() == ".keys")
       own.push_back(it->path());
   }
   for (const fs::path& file : own) fs::remove(file, ignored);
@@ -125,4 +126,4 @@ checkpoint::Descriptor hold_base(const std::string& path) {
   return lock;
 }
 
-}  // namespace tessera::inference
+}  // namespace tessera::publishing

@@ -5,10 +5,10 @@
 #include <memory>
 #include <string>
 
-#include "inference/publication.h"
+#include "publishing/publication.h"
 #include "tessera/packed_model.h"
 
-namespace tessera::inference {
+namespace tessera::publishing {
 
 class PatchedModel {
  public:
@@ -25,4 +25,4 @@ class PatchedModel {
   InferenceModel model_;
 };
 
-}  // namespace tessera::inference
+}  // namespace tessera::publishing

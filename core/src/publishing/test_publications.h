@@ -7,29 +7,29 @@
 #include <string>
 #include <vector>
 
-#include "inference/patched_model.h"
-#include "inference/publication.h"
+#include "publishing/patched_model.h"
+#include "publishing/publication.h"
 #include "tessera/packed_model.h"
 
 namespace tessera::test {
 
-using inference::Publication;
+using publishing::Publication;
 
 inline std::string path_in(const std::string& directory, Publication::Kind kind, int64_t number) {
   return directory + "/" + Publication::name_of(kind, number);
 }
 
 // The oldest base with all deltas up to a number, each behind the one that it names.
-inline inference::PatchedModel model_at(const std::string& directory, int64_t number) {
-  const int64_t base = inference::publications_in(directory, Publication::kBase).at(0);
-  inference::PatchedModel out(path_in(directory, Publication::kBase, base));
-  std::string hash = inference::read_publication(directory, Publication::kBase, base).hash;
+inline publishing::PatchedModel model_at(const std::string& directory, int64_t number) {
+  const int64_t base = publishing::publications_in(directory, Publication::kBase).at(0);
+  publishing::PatchedModel out(path_in(directory, Publication::kBase, base));
+  std::string hash = publishing::read_publication(directory, Publication::kBase, base).hash;
   for (int64_t n = base + 1; n <= number; ++n) {
-    const Publication delta = inference::read_publication(directory, Publication::kDelta, n);
+    const Publication delta = publishing::read_publication(directory, Publication::kDelta, n);
     if (delta.previous != hash)
       throw std::runtime_error("delta " + std::to_string(n) + " is not behind the one before");
     hash = delta.hash;
-    const inference::Delta content = inference::read_delta(directory, delta);
+    const publishing::Delta content = publishing::read_delta(directory, delta);
     out.check(content, "delta");
     out.apply(content);
   }

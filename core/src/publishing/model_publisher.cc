@@ -8,9 +8,9 @@
 #include "checkpoint/changes.h"
 #include "checkpoint/dense.h"
 #include "checkpoint/together.h"
-#include "inference/publication.h"
-#include "inference/publish_directory.h"
 #include "inference/table_file.h"
+#include "publishing/publication.h"
+#include "publishing/publish_directory.h"
 #include "sparse/finite.h"
 #include "tessera/checkpoint.h"
 #include "tessera/device.h"
@@ -18,7 +18,7 @@
 
 namespace tessera {
 
-using namespace inference;
+using namespace publishing;
 using checkpoint::together_at_length;
 
 namespace {
@@ -179,7 +179,7 @@ void ModelPublisher::Impl::write_delta(int64_t step, Published& out) {
     Publication delta = next(Publication::kDelta, number + 1, step);
     const Delta content = packed(rows, path);
     for (const DeltaTable& t : content.tables) delta.tables.push_back({t.name, t.ids.numel(), t.removed.numel()});
-    delta.file = inference::write_delta(directory->path(), delta.name(), content);
+    delta.file = publishing::write_delta(directory->path(), delta.name(), content);
     hash = write_publication(directory->path(), delta);
     ++number;
     directory->clear(delta.name() + kRows);
@@ -198,7 +198,7 @@ Delta ModelPublisher::Impl::packed(const checkpoint::ChangedRows& rows, const st
       fail(Code::kInternal, "table \"", changed.name, "\" is not in the base that was published");
     const Tensor values = floats.read(checkpoint::ChangedRows::tensor_of(changed.name)).to(DType::kFloat32);
     out.tables.push_back({changed.name, Tensor::from(changed.ids),
-                          quantize_rows(values, *table->config.row_format, changed.name, kRowAlignment),
+                          quantize_rows(values, *table->config.row_format, changed.name, inference::kRowAlignment),
                           Tensor::from(changed.removed)});
   }
   out.dense = dense_now();

@@ -9,13 +9,13 @@
 #include <optional>
 #include <thread>
 
-#include "inference/patched_model.h"
-#include "inference/publish_directory.h"
+#include "publishing/patched_model.h"
+#include "publishing/publish_directory.h"
 #include "tessera/online.h"
 
 namespace tessera {
 
-using namespace inference;
+using namespace publishing;
 
 namespace {
 

@@ -12,7 +12,7 @@
 #include "checkpoint/safetensors.h"
 #include "tessera/tensor.h"
 
-namespace tessera::inference {
+namespace tessera::publishing {
 
 struct Publication {
   enum Kind { kBase, kDelta };
@@ -64,4 +64,4 @@ Delta read_delta(const std::string& directory, const Publication& what);
 
 std::string hash_of(const std::string& text);  // 16 hexadecimal digits
 
-}  // namespace tessera::inference
+}  // namespace tessera::publishing
