@@ -81,3 +81,26 @@ def test_what_is_wrong_is_a_sentence(folder):
         tessera.PackedModel(folder / "not")
     with pytest.raises(tessera.NotFound, match="no-such"):
         tessera.PackedModel(folder, kernel="no-such")
+
+
+def test_sequences_are_packed_for_layers_that_take_them(tmp_path):
+    tables = tessera.EmbeddingBagCollection([tessera.EmbeddingBagConfig(5, 4, "user")])
+    seen = tessera.EmbeddingCollection([tessera.EmbeddingConfig(6, 4, "film", feature_names=["seen"])])
+    rows = np.arange(24, dtype=np.float32).reshape(6, 4)
+    tables.set_weight("user", np.zeros((5, 4)))
+    seen.set_weight("film", rows)
+    layers = [
+        {"name": "most", "type": "max_pooling", "inputs": ["film"]},
+        {"name": "top", "type": "linear", "inputs": ["user", "most"], "options": {"width": 4}},
+    ]
+    graph = {"layers": layers, "heads": [{"name": "most", "input": "top", "loss": "mse"}]}
+    values = {"top.weight": np.eye(4, 8, 4, dtype=np.float32), "top.bias": np.zeros(4, np.float32)}
+    tessera.pack(tmp_path / "model", [tables, seen], graph, values, format="fp32")
+    model = tessera.PackedModel(tmp_path / "model")
+    assert model.features == {"user": 5, "seen": 6}
+    got = model.predict({"user": [0, 1], "seen": [[2, 5, 0], []]})["most"]
+    np.testing.assert_array_equal(got, [rows[5], np.zeros(4)])
+    bare = {"layers": layers[1:], "heads": graph["heads"]}
+    bare["layers"] = [{**layers[1], "inputs": ["user", "film"]}]
+    with pytest.raises(ValueError, match="film"):
+        tessera.pack(tmp_path / "no", [tables, seen], bare, values)

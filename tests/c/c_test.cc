@@ -120,6 +120,41 @@ TEST_F(CApi, LooksUpAndLearns) {
   tsr_step_close(step);
 }
 
+TEST_F(CApi, StatsCountStepsFromTheirLastRestart) {
+  Batch batch;
+  std::vector<float> ones(16, 1);
+  View<float> grad(ones, {2, 8});
+  const DLTensor* grads[] = {&grad};
+  const auto stats = [&](int32_t restart) {
+    tsr_text* text = nullptr;
+    Error err;
+    EXPECT_EQ(tsr_collection_stats(tables_, restart, &text, &err), TSR_OK) << err.message;
+    json out = json::parse(tsr_text_data(text));
+    tsr_text_free(text);
+    return out;
+  };
+  for (int i = 0; i < 2; ++i) {
+    tsr_step* step = nullptr;
+    OK(tsr_collection_forward(tables_, &batch.raw, nullptr, &step, &err));
+    OK(tsr_step_backward(step, grads, 1, &err));
+    tsr_step_close(step);
+  }
+  const json first = stats(1), again = stats(0);
+  EXPECT_EQ(first["steps"], 2);
+  EXPECT_EQ(first["updates"], 2);
+  EXPECT_GT(first["stages"]["lookup"], 0);
+  EXPECT_EQ(first["stages"].size(), 9);
+  EXPECT_EQ(first["tables"]["a"]["lookups"], 4);
+  EXPECT_GE(first["tables"]["b"]["weight_bytes"], 4 * 4 * 4);
+  EXPECT_EQ(first["bytes_sent"]["rows"]["in_host"], 0);
+  EXPECT_EQ(again["steps"], 0);
+  EXPECT_EQ(again["stages"]["lookup"], 0);
+  EXPECT_EQ(again["tables"], first["tables"]);
+  tsr_text* none = nullptr;
+  REFUSED(TSR_INVALID_ARGUMENT, "collection is NULL", tsr_collection_stats(nullptr, 0, &none, &err));
+  EXPECT_EQ(none, nullptr);
+}
+
 // The row of each id times its bag's gradient, before and after the rows have changed.
 TEST_F(CApi, WeightsHaveGradients) {
   auto weighted = json::parse(text());

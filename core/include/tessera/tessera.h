@@ -20,6 +20,8 @@
  * are the defaults. Those that the library fills are written as far as the caller's struct_size says. Strings are
  * NUL-terminated UTF-8; those handed in are borrowed for the call, those handed out live as long as their handle.
  * Tensors are DLPack's, in host memory, compact and row-major, borrowed for the call unless it is said otherwise.
+ * Devices. Tables and tensors are in host memory: a tensor on a device gets TSR_UNIMPLEMENTED and a sentence with its
+ * name. So no function takes a stream, and all of it has been done when a call returns.
  * Threads. A runtime serves any number of threads. A process group, and all models over it, are used by one thread at a
  * time: a second one gets TSR_FAILED_PRECONDITION. tsr_process_group_abort() alone may be called by any thread, at any
  * time. Functions marked "collective" are called by all ranks of the group in the same order.
@@ -230,6 +232,13 @@ typedef struct tsr_output_info {
 } tsr_output_info;
 tsr_code tsr_collection_get_output(const tsr_collection* collection, uint32_t i, tsr_output_info* info, tsr_error* err);
 
+/* What this rank has done for the collection, as JSON: {"rank", "world_size", "updates", "dropped_ids", "steps",
+ * "stages": {"route": SECONDS, ...}, "bytes_sent": {"ids": {"in_host", "across_hosts"}, ...}, "tables": {"film":
+ * {"weight_bytes", "state_bytes", "lookups", "rows"}, ...}}. "steps" and "stages" (time, waiting for other ranks
+ * included) count from the last call with `restart` 1, the others from the beginning; a table's figures are those of
+ * this rank's shards. Not collective. */
+tsr_code tsr_collection_stats(tsr_collection* collection, int32_t restart, tsr_text** stats, tsr_error* err);
+
 /* ---- Steps ---------------------------------------------------------------------------------------------------------
  */
 
@@ -369,7 +378,8 @@ tsr_code tsr_quant_collection_sequences(tsr_quant_collection* quantized, const t
 typedef struct tsr_pack_options {
   uint32_t struct_size;
   uint32_t num_collections;
-  /* Of bags, all over one group, or each on this rank alone; their tables have names of their own. */
+  /* All over one group, or each on this rank alone; their tables have names of their own. Rows of sequences are for
+   * layers that take one (docs/layers.md); at least one collection is of bags. */
   tsr_collection* const* collections;
   /* JSON {"dense_inputs": 13, "layers": [...], "heads": [...]}: how the dense part is computed (docs/graphs.md). */
   const char* graph;
@@ -384,7 +394,7 @@ typedef struct tsr_pack_options {
 
 /* Collective: rank 0 writes the directory, which `tessera serve` and infer.h open. `report`, which may be NULL: JSON,
  * what each table has become, on rank 0. TSR_ALREADY_EXISTS: the directory is there. TSR_INVALID_ARGUMENT: the graph, a
- * parameter that it lacks, tables of one name. TSR_UNIMPLEMENTED: sequences. */
+ * parameter that it lacks, tables of one name. */
 tsr_code tsr_pack(const char* directory, const tsr_pack_options* options, tsr_text** report, tsr_error* err);
 
 /* ---- The trainer of `tessera train` --------------------------------------------------------------------------------

@@ -24,8 +24,6 @@ std::vector<const Collection*> packed_collections(const tsr_pack_options& in) {
   for (uint32_t i = 0; i < in.num_collections; ++i) {
     need(in.collections[i], "options->collections[...]");
     out.push_back(in.collections[i]->collection.get());
-    if (!out.back()->bags())
-      fail(Code::kUnimplemented, "a packed model has bags, and collection ", i, " has sequences");
     const ProcessGroup &first = *out[0]->session().group, &own = *out.back()->session().group;
     if (&own != &first && (own.world_size() > 1 || first.world_size() > 1))
       fail(Code::kInvalidArgument, "the collections are over several groups, and have to be over one");

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from ._launch import launch
     from ._model import PackedModel
     from ._pack import pack
+    from ._pictures import Report, StepReport
     from ._readers import Block, reader
     from ._runtime import ProcessGroup, Runtime
     from ._sharders import Layout, LayoutPart, sharder
@@ -78,6 +79,7 @@ _LATER = {
     "_launch": "launch",
     "_model": "PackedModel",
     "_pack": "pack",
+    "_pictures": "Report StepReport",
     "_readers": "Block reader",
     "_runtime": "ProcessGroup Runtime",
     "_sharders": "Layout LayoutPart sharder",

@@ -13,6 +13,7 @@ import numpy as np
 from . import _library as _l
 from ._arrays import Tensor, as_array, output_array, view_of
 from ._batch import Batch, QuantCollection
+from ._pictures import StepReport
 from ._runtime import ProcessGroup, Runtime
 from ._tables import EmbeddingConfig, Module, Optimizer, Plan, Planner, describe
 
@@ -250,6 +251,14 @@ class Collection:
             _lib.tsr_collection_quantize, self._handle.value, json.dumps(options).encode(), c.addressof(handle.value)
         )
         return QuantCollection(handle, self.kind, self.features, self.outputs)
+
+    def stats(self, restart: bool = False) -> StepReport:
+        """What this rank has done for the collection, a dict that a notebook shows as a picture: ``["stages"]``,
+        seconds in ``["steps"]`` steps, ``["bytes_sent"]``, ``["tables"]``, ``["updates"]``, ``["dropped_ids"]``
+        (``tsr_collection_stats``). restart: the stages count from here on. Not collective."""
+        out = c.c_void_p()
+        self._group._call(_lib.tsr_collection_stats, self._handle.value, int(restart), c.addressof(out))
+        return StepReport(json.loads(_l.text(out)))
 
     # ---- rows
 

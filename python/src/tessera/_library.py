@@ -233,7 +233,7 @@ _FUNCTIONS = {
     "process_group_barrier": "p", "process_group_abort": "ps",
     "model_parallel_create": "pppp", "model_parallel_plan": "pp", "model_parallel_save": "pssi",
     "model_parallel_load": "psp", "model_parallel_dense": "psp", "model_parallel_collection": "psp",
-    "collection_describe": "pp",
+    "collection_describe": "pp", "collection_stats": "pip",
     "collection_get_table": "pup", "collection_get_feature": "pup", "collection_get_output": "pup",
     "collection_forward": "pppp", "step_describe": "pp", "step_output": "pup", "step_backward": "ppu",
     "collection_set_learning_rate": "psd", "collection_get_learning_rate": "psp", "collection_set_steps": "pl",

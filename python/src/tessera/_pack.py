@@ -25,12 +25,12 @@ def pack(
 ) -> List[Dict[str, Any]]:
     """Writes a packed model (docs/models.md); what became of each table, on rank 0. Collective.
 
-    collections: of bags, over one group or on this rank alone, whose tables have names of their own. graph: how the
-    dense part is computed, ``{"dense_inputs": 13, "layers": [{"name", "type", "inputs", "options"}], "heads": [{"name",
-    "input"}]}`` as docs/graphs.md has it; what a head takes is a logit. parameters: float32 arrays by name:
-    ``"top.0.weight"``. format: of rows: "int8", "int4", "int2", "fp16", "fp8" or "fp32"; formats: of tables that
-    differ. ``AlreadyExists``: the directory is there. ``InvalidArgument``: a layer, an input or a parameter that does
-    not fit, by its name."""
+    collections: over one group or on this rank alone, whose tables have names of their own; those of sequences are for
+    layers that take one. graph: how the dense part is computed, ``{"dense_inputs": 13, "layers": [{"name", "type",
+    "inputs", "options"}], "heads": [{"name", "input"}]}`` as docs/graphs.md has it; what a head takes is a logit.
+    parameters: float32 arrays by name: ``"top.0.weight"``. format: of rows: "int8", "int4", "int2", "fp16", "fp8" or
+    "fp32"; formats: of tables that differ. ``AlreadyExists``: the directory is there. ``InvalidArgument``: a layer, an
+    input or a parameter that does not fit, by its name."""
     held = [collections] if isinstance(collections, Collection) else list(collections)
     handles = (c.c_void_p * max(1, len(held)))(*[collection._handle.value for collection in held])
     layers = [{"options": {}, **layer} for layer in graph.get("layers", [])]

@@ -89,6 +89,7 @@ class _Interrupts:
         self._heard, told = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         os.set_blocking(self._heard, True)
         self._before = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+        os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))  # its signals are not this process's
         threading.Thread(target=self._listen, name="tessera-interrupts", daemon=True).start()
 
     def _listen(self) -> None:

@@ -193,22 +193,10 @@ class Plan:
         return self.report or self.json
 
     def _repr_html_(self) -> str:
-        """In a notebook: a line for each table, its pieces coloured by rank."""
-        from html import escape
+        """In a notebook: a box for each table, its pieces coloured by rank, and what each rank holds."""
+        from ._pictures import plan_picture
 
-        lines = []
-        for module in self.to_dict()["modules"]:
-            for table in module["tables"]:
-                pieces = "".join(
-                    f'<span style="background:hsl({137 * shard["rank"] % 360},60%,80%);padding:2px 8px;margin:1px">'
-                    f"rank {shard['rank']}: {shard['sizes'][0]} &times; {shard['sizes'][1]}</span>"
-                    for shard in table["shards"]
-                )
-                name = ".".join(part for part in (module["path"], table["name"]) if part)
-                cells = (escape(name), escape(table["sharding_type"]), escape(table["compute_kernel"]), pieces)
-                lines.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
-        heads = "".join(f"<th>{head}</th>" for head in ("table", "sharding", "kernel", "rows &times; columns by rank"))
-        return f"<table><tr>{heads}</tr>{''.join(lines)}</table>"
+        return plan_picture(self.to_dict())
 
 
 @dataclass

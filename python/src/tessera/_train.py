@@ -8,6 +8,7 @@ import os
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Union
 
 from . import _library as _l
+from ._pictures import Report
 from ._readers import ReaderPart
 from ._runtime import ProcessGroup, Runtime
 
@@ -86,9 +87,10 @@ def train(
     max_steps: int = 0,
     watch: Optional[Callable[[Dict[str, Any]], Any]] = None,
     group: Optional[ProcessGroup] = None,
-) -> Dict[str, Any]:
+) -> Report:
     """Trains the model of a job (docs/config.md) as ``tessera train`` does, and evaluates it on the test part,
-    with ``save_best`` the best one; its report: ``["test"]["auc"]``, ``["losses"]``, ... Collective; ``group`` None:
+    with ``save_best`` the best one; its report, a dict that a
+    notebook shows as a picture: ``["test"]["auc"]``, ``["losses"]``, ... Collective; ``group`` None:
     this rank alone.
 
     config: a file of TOML, or a mapping with the same keys: ``{"table": [{"name": "film", "rows": 1682}], ...}``.
@@ -138,4 +140,4 @@ def train(
         source.forget()  # the part stays for as long as the process
         if raised:
             raise raised[0]
-    return json.loads(_l.text(report))
+    return Report(json.loads(_l.text(report)))

@@ -1,6 +1,6 @@
 """On each rank: torch.distributed over Tessera's transports.
 
-backend.py collectives|ddp|checkpoint|dtensors|weights|killed|wrong [FOLDER]
+backend.py collectives|messages|ddp|checkpoint|dtensors|weights|killed|killed-before-its-message|wrong [FOLDER]
 """
 
 import os
@@ -97,6 +97,51 @@ if what == "collectives":
     alone = [dist.new_group([r]) for r in range(world)][rank]
     dist.all_reduce(mean, group=alone)
     assert mean.tolist() == [3.0, 12.0]
+elif what == "messages":  # of any type and size, in both directions at once, out of order by tag
+    other = 1 - rank
+    for shape, dtype in (((), torch.bool), ((3,), torch.bfloat16), ((0, 4), torch.float32), ((1 << 20,), torch.int64)):
+        mine, theirs = (torch.arange(int(torch.Size(shape).numel())).reshape(shape) + r for r in (rank, other))
+        mine, into = mine.to(dtype), torch.zeros(shape, dtype=dtype)
+        works = [dist.isend(mine, other), dist.irecv(into, other)]  # 8 MB each way: neither waits for the other
+        for work in works:
+            work.wait()
+        assert works[1].is_completed() and torch.equal(into, theirs.to(dtype)), (dtype, into)
+    if rank == 0:
+        for tag in (3, 1, 2):
+            dist.send(torch.full((2, 2), float(tag)), 1, tag=tag)
+    else:
+        into = torch.zeros(2, 2).t()
+        for tag in (1, 2, 3):
+            dist.recv(into, src=0, tag=tag)
+            assert into.tolist() == [[tag, tag], [tag, tag]]
+    apart = torch.zeros(4, 2).t()  # not contiguous
+    works = dist.batch_isend_irecv(
+        [dist.P2POp(dist.isend, torch.ones(2, 4) * rank, other), dist.P2POp(dist.irecv, apart, other)]
+    )
+    for work in works:
+        work.wait()
+    assert (apart == other).all()
+    group = dist.new_group([0, 1])
+    told = [{"rank": rank}]
+    if rank == 0:
+        dist.send_object_list(told, dst=1, group=group)
+    else:
+        dist.recv_object_list(told, src=0, group=group)
+        assert told == [{"rank": 0}]
+    scattered = [None]
+    dist.scatter_object_list(scattered, [{"for": r} for r in range(world)] if rank == 0 else None, src=0)
+    assert scattered == [{"for": rank}]
+    gathered = [None] * world if rank == 0 else None
+    dist.gather_object(rank, gathered, dst=0)
+    assert rank or gathered == [0, 1]
+    try:  # the sizes have to be equal; what follows goes on
+        dist.send(torch.zeros(3), 1) if rank == 0 else dist.recv(torch.zeros(4), 0)
+        assert rank == 0
+    except ValueError as error:
+        assert "rank 0 has sent 12 bytes" in str(error) and "has 16" in str(error), error
+    value = torch.tensor([7.0])
+    dist.send(value, 1) if rank == 0 else dist.recv(value.zero_(), 0)
+    assert value.item() == 7
 elif what == "ddp":  # as over gloo, to the last bit; what is not contiguous, and buffers, too
     gloo = dist.new_group(backend="gloo")
     states = []
@@ -215,6 +260,18 @@ elif what == "weights":  # of ids have gradients where tables are cut, too; rank
     (expected**3).sum().backward()
     torch.testing.assert_close(mine.grad, theirs.grad)
     assert mine.grad.abs().max() > 0
+elif what == "killed-before-its-message":
+    values = torch.zeros(4)
+    dist.recv(values, src=1) if rank == 0 else dist.send(values, 0)
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        dist.recv(values, src=1)
+        raise SystemExit("no error")
+    except ConnectionError as error:
+        assert error.rank == 1, error
+        print("told:", error, flush=True)
+    os._exit(0)
 elif what == "killed":
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
     if rank == 1:
@@ -228,7 +285,7 @@ elif what == "killed":
 elif what == "wrong":
     for sentence, error, use in [
         ("on meta", ValueError, lambda: dist.all_reduce(torch.zeros(2, device="meta"))),
-        ("send and recv", NotImplementedError, lambda: dist.send(torch.zeros(2), 1 - rank)),
+        ("name the rank by src", NotImplementedError, lambda: dist.recv(torch.zeros(2))),
         ("sparse_coo", ValueError, lambda: dist.all_reduce(torch.zeros(2, 2).to_sparse())),
     ]:
         try:

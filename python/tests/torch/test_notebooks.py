@@ -1,5 +1,6 @@
-"""The notebooks of python/examples: their code cells, one after the other, as one program."""
+"""The notebooks of python/examples: their code cells, one after the other, as one program, and what cells show."""
 
+import ast
 import json
 import subprocess
 import sys
@@ -11,17 +12,46 @@ pytest.importorskip("torch")
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
+SHOW = """
+def _show(value):
+    picture = getattr(value, "_repr_html_", None)
+    if picture is not None:
+        print("shown:", picture())
+
+
+"""
+
+
 def code_of(notebook):
     cells = json.loads(notebook.read_text())["cells"]
     assert all(not cell.get("outputs") for cell in cells), "notebooks are kept without outputs"
-    return "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    return SHOW + "\n\n".join(shown("".join(cell["source"])) for cell in cells if cell["cell_type"] == "code")
 
 
-@pytest.mark.parametrize("name, says", [("introduction", "right answers"), ("sharding", "all equal")])
-def test_notebooks_run(name, says, tmp_path):
+def shown(cell):
+    """The value of a cell's last expression is shown, as in a notebook."""
+    tree = ast.parse(cell)
+    last = tree.body[-1]
+    if isinstance(last, ast.Expr):
+        last.value = ast.Call(ast.Name("_show", ast.Load()), [last.value], [])
+    return ast.unparse(ast.fix_missing_locations(tree))
+
+
+@pytest.mark.parametrize(
+    "name, says, pictures",
+    [
+        ("introduction", "right answers", ["us a step, in the mean of 101"]),
+        ("sharding", "all equal", ["film: rank", "us a step, in the mean of 3"]),
+    ],
+)
+def test_notebooks_run(name, says, pictures, tmp_path):
     if name == "sharding":
         pytest.importorskip("cloudpickle")
     program = tmp_path / "program.py"
     program.write_text(code_of(EXAMPLES / f"{name}.ipynb"))
     told = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=280)
     assert told.returncode == 0 and says in told.stdout, told.stdout + told.stderr
+    drawn = [line for line in told.stdout.splitlines() if line.startswith("shown: <svg")]
+    assert len(drawn) == len(pictures), told.stdout
+    for line, words in zip(drawn, pictures):
+        assert words in line, line

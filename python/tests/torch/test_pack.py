@@ -221,3 +221,93 @@ def test_two_ranks_pack_together(tmp_path):
     model = trained(Model())  # of one rank, whose tables the two ranks have cut
     expected = model(DENSE, features()).detach()
     torch.testing.assert_close(predicted(tmp_path / "model", IDS), expected, rtol=1e-5, atol=1e-6)
+
+
+class Attention(torch.nn.Module):
+    """DIN's, without a softmax: what a layer target_attention is."""
+
+    def __init__(self):
+        super().__init__()
+        self.hidden, self.out = torch.nn.Linear(16, 5), torch.nn.Linear(5, 1)
+
+    def forward(self, target, history):
+        of = torch.repeat_interleave(torch.arange(len(target)), history.lengths())
+        q, k = target[of], history.values()
+        a = self.out(torch.sigmoid(self.hidden(torch.cat([q, k, q - k, q * k], 1))))
+        return torch.zeros(len(target), k.shape[1]).index_add(0, of, a * k)
+
+
+class Interest(torch.nn.Module):
+    """A history of films beside the film in question, and an nn.Embedding or two that are adopted."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(9)
+        self.sparse = tt.EmbeddingBagCollection([tt.EmbeddingBagConfig(30, 4, "user")], optimizer=SGD)
+        films = tt.EmbeddingConfig(10, 4, "films", feature_names=["film", "tag"])
+        self.rows = tt.EmbeddingCollection([films], optimizer=SGD)
+        self.first, self.attention = First(), Attention()
+        self.top = torch.nn.Linear(12, 1)
+
+    def forward(self, features):
+        rows, user = self.rows(features), self.sparse(features)["user"]
+        target = self.first(rows["film"])
+        return self.top(torch.cat([user, target, self.attention(target, rows["tag"])], 1))
+
+
+class First(torch.nn.Module):
+    """The sum of a sequence."""
+
+    def forward(self, rows):
+        of = torch.repeat_interleave(torch.arange(len(rows.lengths())), rows.lengths())
+        return torch.zeros(len(rows.lengths()), rows.values().shape[1]).index_add(0, of, rows.values())
+
+
+def test_sequences_are_packed(tmp_path):
+    model = Interest()
+    (model(features()) ** 2).sum().backward()
+    names = {"0.weight": "hidden.weight", "0.bias": "hidden.bias", "1.weight": "out.weight", "1.bias": "out.bias"}
+    attention = tt.Layer("target_attention", 4, {"widths": [5]}, names)
+    layers = {"attention": attention, "first": tt.Layer("sum_pooling", 4)}
+    tt.pack(model, tmp_path / "model", format="fp32", layers=layers)
+    expected = torch.sigmoid(model(features())).detach().reshape(-1)
+    packed = tessera.PackedModel(tmp_path / "model")
+    got = packed.predict({name: tuple(map(torch.tensor, of)) for name, of in IDS.items()})["score"]
+    torch.testing.assert_close(torch.from_numpy(got), expected, rtol=1e-5, atol=1e-6)
+    unpooled = Unpooled()
+    with pytest.raises(NotImplementedError, match=r"values\(\) of the sequence film, of which a module of one's own"):
+        tt.pack(unpooled, tmp_path / "no")
+
+
+class Unpooled(Interest):
+    def forward(self, features):
+        return self.top(self.rows(features)["film"].values())
+
+
+class Rows(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(2)
+        for name, rows in {"user": 30, "film": 10, "tag": 10}.items():
+            setattr(self, name, torch.nn.Embedding(rows, 4))
+        self.bag = torch.nn.EmbeddingBag(5, 4, mode="sum")
+        self.top = torch.nn.Linear(16, 1)
+
+    def forward(self, user, film, tag, bag):
+        return self.top(
+            torch.cat([self.user(user), self.film(film).mean(dim=1), self.tag(tag).sum(1), self.bag(bag)], 1)
+        )
+
+
+def test_adopted_rows_are_pooled_as_the_model_says(tmp_path):
+    model = Rows()
+    tt.adopt(model, SGD)
+    ids = torch.tensor([4, 29]), torch.tensor([[1, 2, 3], [9, 9, 0]]), torch.tensor([[5, 6], [7, 7]])
+    bag = torch.tensor([[0], [3]])
+    expected = torch.sigmoid(model(*ids, bag)).detach().reshape(-1)
+    with pytest.raises(NotImplementedError, match="cat of the sequence user, which is not pooled"):
+        tt.pack(model, tmp_path / "no")
+    tt.pack(model, tmp_path / "model", format="fp32", layers={"user": tt.Layer("sum_pooling", 4)})
+    batch = dict(zip(("user", "film", "tag", "bag"), (part.tolist() for part in (*ids, bag))))
+    got = tessera.PackedModel(tmp_path / "model").predict(batch)["score"]
+    torch.testing.assert_close(torch.from_numpy(got), expected, rtol=1e-5, atol=1e-6)

@@ -81,6 +81,20 @@ def test_sequences_are_those_of_embedding():
     torch.testing.assert_close(ec.state_dict()["embeddings.a.weight"], (weight - 0.5 * weight.grad).detach())
 
 
+def test_sequences_bring_their_ids_where_they_are_needed():
+    both = tt.EmbeddingConfig(6, 4, "a", feature_names=["x", "y"])
+    configs = [both, tt.EmbeddingConfig(5, 4, "b", feature_names=["x"])]
+    ec = tt.EmbeddingCollection(configs, need_indices=True)
+    quantized, sharded = tt.quantize(ec, torch.float16), tt.DistributedModelParallel(torch.nn.ModuleDict({"e": ec}))
+    for made in (ec, quantized, sharded.module["e"]):
+        out = made(batch())
+        assert made is ec or list(out) == ["x@a", "y", "x@b"]
+        assert out["y"].weights().tolist() == [3, 0, 1] and out["x@a"].weights().tolist() == [1, 2]
+        assert torch.equal(out["x@b"].weights(), out["x@a"].weights()) and out["y"].lengths().tolist() == [1, 2]
+    with pytest.raises(ValueError, match="no weights"):
+        tt.EmbeddingCollection(configs)(batch())["y"].weights()
+
+
 def test_without_gradients_nothing_is_kept():
     ebc = bags()
     with torch.no_grad():
@@ -222,8 +236,6 @@ def test_a_compiled_model_has_a_graph_break_for_each_collection():
 
 
 def test_what_has_no_counterpart_is_named():
-    with pytest.raises(NotImplementedError, match="need_indices"):
-        tt.EmbeddingCollection([], need_indices=True)
     with pytest.raises(NotImplementedError, match="cuda"):
         bags(device="cuda")
     with pytest.raises(NotImplementedError, match="Adamax"):
@@ -239,13 +251,14 @@ def test_two_ranks_train_a_dense_part_too(backend):
     assert "all equal" in run_ranks("parallel.py", backend)
 
 
-@pytest.mark.parametrize("what", ["collectives", "ddp", "checkpoint", "weights", "wrong"])
+@pytest.mark.parametrize("what", ["collectives", "messages", "ddp", "checkpoint", "weights", "wrong"])
 def test_torch_distributed_over_our_transports(what, tmp_path):
     assert "all right" in run_ranks("backend.py", what, tmp_path / "saved", timeout=100)
 
 
-def test_a_killed_rank_is_named():
-    told = run_ranks("backend.py", "killed", timeout=100, ends=[0, -9])
+@pytest.mark.parametrize("what", ["killed", "killed-before-its-message"])
+def test_a_killed_rank_is_named(what):
+    told = run_ranks("backend.py", what, timeout=100, ends=[0, -9])
     assert "told: " in told and "rank 1" in told.split("told: ")[1], told
 
 
@@ -294,6 +307,27 @@ def test_pipelines_train_as_a_loop_does(kind):
     assert torch.equal(evaluated, reference(next(batches(1)))[1])
     with pytest.raises(NotImplementedError, match="cuda"):
         kind(model, optimizer, "cuda")
+
+
+def collated(samples):
+    ids = torch.tensor([[sample % 4, sample % 3] for sample in samples]).t().reshape(-1)
+    return tt.KeyedJaggedTensor(["y", "x"], ids, lengths=torch.ones(2 * len(samples), dtype=torch.int64))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_data_loader_has_workers():
+    """They are forked from a process whose tables are in use, and make batches beside it."""
+    model, reference = bags(), bags()
+    outputs = []
+    for tables, workers in ((reference, 0), (model, 2)):
+        tables(batch()).values().sum().backward()
+        loader = torch.utils.data.DataLoader(range(7), batch_size=2, num_workers=workers, collate_fn=collated)
+        for features in loader:
+            outputs.append(tables(features).values())
+            outputs[-1].sum().backward()
+    assert len(outputs) == 8 and all(torch.equal(a, b) for a, b in zip(outputs[:4], outputs[4:]))
+    for key, value in reference.state_dict().items():
+        assert torch.equal(model.state_dict()[key], value), key
 
 
 def test_a_pipeline_passes_on_what_its_batches_raise():

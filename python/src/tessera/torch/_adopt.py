@@ -79,7 +79,7 @@ def _counterpart(module: nn.Module, path: str, optimizer: Optimizer) -> Optional
         return ours, {c.name: module.embedding_bags[c.name].weight for c in configs}
     if hasattr(module, "embedding_configs") and hasattr(module, "embeddings"):
         configs = [_config(EmbeddingConfig, c) for c in module.embedding_configs()]
-        ours = EmbeddingCollection(configs, optimizer=optimizer)
+        ours = EmbeddingCollection(configs, need_indices=module.need_indices(), optimizer=optimizer)
         return ours, {c.name: module.embeddings[c.name].weight for c in configs}
     return None
 

@@ -20,6 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from .._runtime import ProcessGroup
+from ._point_to_point import PointToPoint
 
 NAME = "tessera"
 _LONGEST_S = 24 * 3600.0
@@ -87,7 +88,8 @@ def _meet(store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGroup:
         store.set("tessera", json.dumps([address, port, secrets.token_hex(16)]))
     address, port, token = json.loads(store.get("tessera"))
     local = {}
-    if size == int(os.environ.get("WORLD_SIZE", 0)) and "LOCAL_RANK" in os.environ:  # all ranks, as they were launched
+    everybody = size == int(os.environ.get("WORLD_SIZE", 0)) and rank == int(os.environ.get("RANK", -1))
+    if everybody and "LOCAL_RANK" in os.environ:  # as they were launched
         local["local_rank"] = int(os.environ["LOCAL_RANK"])
         local["local_world_size"] = int(os.environ.get("LOCAL_WORLD_SIZE", 0))
     seconds = min(timeout.total_seconds(), _LONGEST_S)
@@ -103,6 +105,7 @@ class TesseraProcessGroup(dist.ProcessGroup):
         super().__init__(rank, size)
         self._rank, self._size, self._name = rank, size, ""
         self.group = _meet(store, rank, size, timeout)
+        self._messages = PointToPoint(store, lambda of, end, within: _meet(of, end, 2, within), rank, timeout)
 
     def getBackendName(self) -> str:
         return NAME
@@ -113,6 +116,14 @@ class TesseraProcessGroup(dist.ProcessGroup):
     def getSize(self) -> int:
         return self._size
 
+    def _get_backend(self, device: Any) -> TesseraProcessGroup:
+        """The backend for a device: this is both."""
+        return self
+
+    @property
+    def _device_types(self) -> List[torch.device]:
+        return [torch.device("cpu")]
+
     # Meshes of devices look groups up by name. PyTorch keeps the name in a backend inside of a group, and this is both.
     @property
     def group_name(self) -> str:
@@ -122,9 +133,12 @@ class TesseraProcessGroup(dist.ProcessGroup):
         self._name = name
 
     def abort(self) -> None:
-        self.group.abort(f"rank {self._rank} has aborted its process group")
+        reason = f"rank {self._rank} has aborted its process group"
+        self.group.abort(reason)
+        self._messages.abort(reason)
 
     def shutdown(self) -> None:
+        self._messages.close()
         self.group.close()
 
     # ---- reductions
@@ -274,10 +288,24 @@ class TesseraProcessGroup(dist.ProcessGroup):
         self.group.barrier()
         return _done([])
 
-    def send(self, *args: Any) -> Any:
-        raise NotImplementedError(f"send and recv have no counterpart in the backend {NAME}: use all_to_all_single")
+    # ---- messages
 
-    recv = recv_anysource = send
+    def send(self, tensors: List[Tensor], to: int, tag: int = 0) -> Any:
+        """Done when it has been sent, which for large tensors is when the other rank receives."""
+        return self._messages.send(_sent(tensors[0]), to, tag, tensors)
+
+    def recv(self, tensors: List[Tensor], of: int, tag: int = 0) -> Any:
+        tensor = _checked(tensors[0])
+        memory = tensor if tensor.is_contiguous() else torch.empty_like(tensor, memory_format=torch.contiguous_format)
+
+        def done() -> None:
+            if memory is not tensor:
+                tensor.copy_(memory)
+
+        return self._messages.receive(_bytes(memory), of, tag, tensors, done)
+
+    def recv_anysource(self, *args: Any) -> Any:
+        raise NotImplementedError(f"recv from any rank has no counterpart in the backend {NAME}: name the rank by src")
 
 
 def register() -> None:

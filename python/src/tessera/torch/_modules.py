@@ -276,8 +276,19 @@ class EmbeddingBagCollection(Embeddings):
         return KeyedTensor(list(core.outputs), list(core.outputs.values()), values)
 
 
+def sequences_of(features: Any, rows: Dict[str, Tensor], need_indices: bool) -> Dict[str, JaggedTensor]:
+    """Rows by output name, with the lengths of their features, and with need_indices their ids as weights."""
+    lengths = dict(zip(features.keys(), torch.split(features.lengths(), features.stride_per_key())))
+    ids: Dict[str, Tensor] = {}
+    if need_indices:
+        ids = dict(zip(features.keys(), torch.split(features.values(), features.length_per_key())))
+    named = ((name, name.split("@")[0], values) for name, values in rows.items())
+    return {name: JaggedTensor(values, ids.get(key), lengths[key]) for name, key, values in named}
+
+
 class EmbeddingCollection(Embeddings):
-    """Lookups that are not pooled: ``forward(KeyedJaggedTensor) -> {name: JaggedTensor}``, a row for each id."""
+    """Lookups that are not pooled: ``forward(KeyedJaggedTensor) -> {name: JaggedTensor}``, a row for each id.
+    need_indices: what comes out has the ids as its weights, too."""
 
     kind = "sequences"
 
@@ -289,17 +300,17 @@ class EmbeddingCollection(Embeddings):
         optimizer: Optional[Optimizer] = None,
     ) -> None:
         super().__init__(tables, False, device, optimizer)
-        if need_indices:
-            raise NotImplementedError("need_indices has no counterpart in tessera.torch")
+        self._need_indices = need_indices
 
     def embedding_configs(self) -> List[EmbeddingConfig]:
         return self._configs
+
+    def need_indices(self) -> bool:
+        return self._need_indices
 
     @outside_graphs
     def forward(self, features: KeyedJaggedTensor) -> Dict[str, JaggedTensor]:
         core = self.core
         batch = batch_arguments(features, core.features, False)
         rows = _Sequences.apply(self._anchor, core, batch)
-        lengths = dict(zip(features.keys(), torch.split(features.lengths(), features.stride_per_key())))
-        named = zip(core.outputs, rows)
-        return {name: JaggedTensor(values, lengths=lengths[name.split("@")[0]]) for name, values in named}
+        return sequences_of(features, dict(zip(core.outputs, rows)), self._need_indices)

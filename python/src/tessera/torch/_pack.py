@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from .._pack import pack as _pack
+from ._adopt import AdoptedEmbedding
 from ._modules import Embeddings
 from ._parallel import DistributedModelParallel
 
@@ -55,6 +56,15 @@ class _Keyed:
     path: str
 
 
+@dataclass
+class _Sequence:
+    """Rows of a feature, one for each id: an input for layers that take a sequence."""
+
+    input: str
+    width: int
+    pools_itself: bool = False  # rows of one tensor, which the model may add up
+
+
 class _Input:
     """What the model is called with: dense values, or features, as its use tells."""
 
@@ -75,6 +85,9 @@ _FUNCTIONS = {
     functional.silu: "silu",
 }  # fmt: skip
 _SUMS, _PRODUCTS = (operator.add, torch.add, "add"), (operator.mul, torch.mul, "mul")
+_POOLINGS = {"sum": "sum_pooling", torch.sum: "sum_pooling", "mean": "mean_pooling", torch.mean: "mean_pooling",
+             "amax": "max_pooling", torch.amax: "max_pooling",
+             "squeeze": "sum_pooling", torch.squeeze: "sum_pooling"}  # of one row each  # fmt: skip
 _SHAPES = ("flatten", "squeeze", torch.flatten, torch.squeeze)  # of one value a sample, or of rows: nothing changes
 
 
@@ -128,6 +141,8 @@ class _Graph:
                 self.refuse(f'a second input of dense values, "{node.target}" beside "{self._dense_node.target}",')
             self._dense_node = node
             value = self._values[node] = _Value(["dense"], 0, 1)
+        if isinstance(value, _Sequence):
+            self.refuse(f"{by} of the sequence {value.input}, which is not pooled,")
         if not isinstance(value, _Value):
             self.refuse(f"what {by} is given")
         return value
@@ -162,7 +177,10 @@ class _Graph:
     def _module(self, node: torch.fx.Node) -> Any:
         path, module = str(node.target), self.model.get_submodule(str(node.target))
         if isinstance(module, Embeddings):
-            return self._tables(path, module)
+            out = self._tables(path, module)
+            if path in self.own and isinstance(out, _Sequence):
+                return self.layer(self.own[path].type, [out.input], out.width, self.own[path].options)
+            return out
         if path in self.own:
             return self._of_ones_own(path, module, node)
         if isinstance(module, (nn.Identity, nn.Dropout)):
@@ -199,8 +217,10 @@ class _Graph:
 
     def _of_ones_own(self, path: str, module: nn.Module, node: torch.fx.Node) -> _Value:
         layer = self.own[path]
-        taken = [self.taken(argument, path) for argument in node.args]
-        inputs = [name for value in taken for name in value.inputs]
+        inputs: List[str] = []
+        for argument in node.args:
+            value = self._values.get(argument) if isinstance(argument, torch.fx.Node) else None
+            inputs += [value.input] if isinstance(value, _Sequence) else self.taken(argument, path).inputs
         out = self.layer(layer.type, inputs, layer.width, layer.options, path)
         values = dict([*module.named_parameters(), *module.named_buffers()])
         for theirs, name in layer.parameters.items():
@@ -212,29 +232,34 @@ class _Graph:
     # ---- tables
 
     def _tables(self, path: str, module: Embeddings) -> Any:
-        if module.kind != "bags":
-            self.refuse(f"{path}, which gives sequences,")
         self.collections[path] = module
+        if isinstance(module, AdoptedEmbedding):
+            return _Sequence(module._configs[0].name, module._configs[0].embedding_dim, True)
         return _Keyed(module, path) if type(module).__name__ != "AdoptedEmbeddingBag" else self._all_of(module)
 
     def _all_of(self, module: Embeddings) -> _Value:
         return _Value([config.name for config in module._configs], module.core.width)
 
-    def _one_of(self, keyed: _Keyed, key: str) -> _Value:
+    def _one_of(self, keyed: _Keyed, key: str) -> Union[_Value, _Sequence]:
         having = [c for c in keyed.module._configs if key in (c.feature_names or [c.name])]
         names = {c.name for part in self.collections.values() for c in part._configs}
         if len(having) != 1 or (len(having[0].feature_names) > 1 and key in names):
             self.refuse(f'the output "{key}" of {keyed.path}, which is none of one feature and one table,')
         one = having[0]
-        return _Value([one.name if len(one.feature_names) < 2 else key], one.embedding_dim)
+        name = one.name if len(one.feature_names) < 2 else key
+        if keyed.module.kind == "sequences":
+            return _Sequence(name, one.embedding_dim)
+        return _Value([name], one.embedding_dim)
 
     # ---- functions and methods
 
     def _call(self, node: torch.fx.Node) -> Any:
         target, first = node.target, node.args[0] if node.args else None
         of = self._values.get(first) if isinstance(first, torch.fx.Node) else None
+        if isinstance(of, _Sequence):
+            return self._pooled(node, of)
         if isinstance(of, _Keyed):
-            if target == "values":
+            if target == "values" and of.module.kind == "bags":
                 return self._all_of(of.module)
             if target is operator.getitem and isinstance(node.args[1], str):
                 return self._one_of(of, node.args[1])
@@ -258,6 +283,15 @@ class _Graph:
             inputs = [self._single(value) for value in (a, b)]
             return self.layer("sum" if target in _SUMS else "product", inputs, a.width)
         self.refuse(f"{getattr(target, '__name__', target)}()")
+
+    def _pooled(self, node: torch.fx.Node, of: _Sequence) -> _Value:
+        """Rows [samples, ids, dim] of an adopted nn.Embedding, added up over the ids."""
+        dim = node.kwargs.get("dim", node.args[1] if len(node.args) > 1 else None)
+        dim = dim[0] if isinstance(dim, (list, tuple)) and len(dim) == 1 else dim
+        if not of.pools_itself or node.target not in _POOLINGS or dim not in (1, -2) or node.kwargs.get("keepdim"):
+            name = getattr(node.target, "__name__", node.target)
+            self.refuse(f"{name}() of the sequence {of.input}, of which a module of one's own may be a layer,")
+        return self.layer(_POOLINGS[node.target], [of.input], of.width)
 
     def _single(self, value: _Value) -> str:
         return value.inputs[0] if len(value.inputs) == 1 else self.layer("concat", value.inputs, value.width).inputs[0]
@@ -304,10 +338,12 @@ def pack(
 
     The model is called with a tensor of dense values, or none, and with features; torch.fx traces it. Linear, ReLU,
     Sigmoid, Tanh, SiLU, LeakyReLU, GELU, PReLU, Softmax, LayerNorm, BatchNorm1d, Dropout, ``cat``, ``+``, ``*`` and a
-    collection's ``values()`` and ``[key]`` become layers as evaluation has them; ``NotImplementedError`` names what
-    else there is. For a module ``layers`` may say, by its path, what it is: ``{"own": Layer("cross", 32)}``. Scores
-    are probabilities: a model that gives logits is asked for their sigmoid. format, formats, name and bounds_check are
-    those of ``tessera.pack``."""
+    collection's ``values()`` and ``[key]`` become layers as evaluation has them, and so do ``sum(1)``, ``mean(1)``,
+    ``amax(1)`` and ``squeeze(1)`` of an adopted nn.Embedding's rows; ``NotImplementedError`` names what else there is.
+    For a module ``layers`` may say, by its path, what it is: ``{"own": Layer("cross", 32)}``. It may take sequences, an
+    EmbeddingCollection's ``[key]`` or an nn.Embedding's rows, as ``Layer("target_attention", 8)`` does; and an adopted
+    nn.Embedding that gives one row a sample is a ``Layer("sum_pooling", 8)``. Scores are probabilities: a model that
+    gives logits is asked for their sigmoid. format, formats, name and bounds_check are those of ``tessera.pack``."""
     inner = model._inner if isinstance(model, DistributedModelParallel) else model
     graph = _Graph(inner, layers or {})
     graph.trace()

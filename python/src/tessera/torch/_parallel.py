@@ -184,8 +184,9 @@ def _shard(module: Embeddings) -> _Sharded:
     """The sharded module with the tables, optimizers and start values of an unsharded one."""
     out = _SHARDED[type(module)].__new__(_SHARDED[type(module)])
     nn.Module.__init__(out)
-    for name in ("_configs", "_is_weighted", "_optimizers"):
-        setattr(out, name, getattr(module, name))
+    for name in ("_configs", "_is_weighted", "_optimizers", "_need_indices"):
+        if hasattr(module, name):
+            setattr(out, name, getattr(module, name))
     out.device, out._core, out._model = torch.device("cpu"), None, None
     out._anchor = torch.zeros((), requires_grad=True)
     return out

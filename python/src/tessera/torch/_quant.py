@@ -17,6 +17,7 @@ from ._modules import (
     Embeddings,
     batch_arguments,
     outside_graphs,
+    sequences_of,
 )
 from ._sparse import JaggedTensor, KeyedJaggedTensor, KeyedTensor
 
@@ -58,20 +59,18 @@ class QuantEmbeddingCollection(nn.Module):
     """Lookups that are not pooled in quantized tables: ``forward(KeyedJaggedTensor) -> {name: JaggedTensor}``, without
     gradients; like ``QuantEmbeddingBagCollection``."""
 
-    def __init__(self, configs: List[EmbeddingConfig], core: QuantCollection) -> None:
+    def __init__(self, configs: List[EmbeddingConfig], core: QuantCollection, need_indices: bool = False) -> None:
         super().__init__()
-        self._configs, self.core = configs, core
+        self._configs, self.core, self._need_indices = configs, core, need_indices
 
     def embedding_configs(self) -> List[EmbeddingConfig]:
         return self._configs
 
     @outside_graphs
     def forward(self, features: KeyedJaggedTensor) -> Dict[str, JaggedTensor]:
-        lengths = dict(zip(features.keys(), torch.split(features.lengths(), features.stride_per_key())))
         ids, bags = features.values().contiguous().numpy(), features.lengths().contiguous().numpy()
         rows = self.core.sequences(ids, bags, keys=features.keys())
-        named = {name: (torch.from_numpy(array), lengths[name.split("@")[0]]) for name, array in rows.items()}
-        return {name: JaggedTensor(values, lengths=of) for name, (values, of) in named.items()}
+        return sequences_of(features, {n: torch.from_numpy(array) for n, array in rows.items()}, self._need_indices)
 
 
 def _quantized(part: Embeddings, path: str, dtype: Any, per_table: Mapping[str, Any]) -> nn.Module:
@@ -80,7 +79,7 @@ def _quantized(part: Embeddings, path: str, dtype: Any, per_table: Mapping[str, 
     own = {config.name: _format(per_table[config.name]) for config in part._configs if config.name in per_table}
     core = part.core.quantize(_format(dtype), own)
     if part.kind == "sequences":
-        return QuantEmbeddingCollection(part._configs, core)
+        return QuantEmbeddingCollection(part._configs, core, part.need_indices())
     return QuantEmbeddingBagCollection(part._configs, part._is_weighted, core)
 
 
