@@ -1,14 +1,19 @@
 // A small kernel in plain loops.
 #include "tessera/sdk/kernel.h"
 
+#include <tessera/abi/draft/prefetch.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
+#include <utility>
 
 #include "faults.h"
 #include "tessera/sdk/half.h"
@@ -139,6 +144,17 @@ class Instance : public KernelInstance {
     for (int64_t i = 0; i < numel(rows); ++i)
       update(table, number(rows, i), data_as<float>(values) + i * shards_.at(table).dim, how);
   }
+  // Rows that were announced: with the fault, what is learned of them meanwhile is lost, as where a copy takes the
+  // place of a newer row.
+  void prefetch(const tsr_lookup& lookup) {
+    const std::lock_guard lock(announced_mutex_);
+    for (uint32_t i = 0; i < lookup.num_features; ++i) {
+      const tsr_lookup_feature& f = feature_of(lookup, i);
+      for_each_bag(lookup, f, [&](int64_t, int64_t begin, int64_t end) {
+        for (int64_t p = begin; p < end; ++p) announced_.insert({f.table, number(*lookup.ids, p)});
+      });
+    }
+  }
   void release(tsr_context* context) noexcept override {
     if (!has("has_one_context")) delete &kept(context);
   }
@@ -264,7 +280,7 @@ class Instance : public KernelInstance {
   }
 
   void update(size_t table, int64_t row, const float* grad, const tsr_update& how) {
-    if (has("never_updates_bfloat16")) return;
+    if (has("never_updates_bfloat16") || is_announced(table, row)) return;
     Shard& s = shards_.at(table);
     float* states[OptimizerRef::kMaxStates] = {};
     for (uint32_t k = 0; k < optimizer_.num_states(); ++k) states[k] = s.states[k].data() + row * s.widths[k];
@@ -272,6 +288,11 @@ class Instance : public KernelInstance {
     float* const weights = s.weights.data() + row * s.dim;
     optimizer_.update_row(how, s.dim, weights, grad, states);
     for (int64_t d = 0; narrow() && d < s.dim; ++d) weights[d] = bfloat16_to_float(float_to_bfloat16(weights[d]));
+  }
+
+  bool is_announced(size_t table, int64_t row) {
+    const std::lock_guard lock(announced_mutex_);
+    return announced_.contains({static_cast<int32_t>(table), row});
   }
 
   template <class Body>
@@ -291,7 +312,13 @@ class Instance : public KernelInstance {
   std::unique_ptr<std::atomic<uint64_t>[]> lookups_;  // by table; forward may be called by several threads
   std::array<std::atomic<float>, 64> scratch_{};
   Kept only_;
+  std::mutex announced_mutex_;
+  std::set<std::pair<int32_t, int64_t>> announced_;  // tables and rows
 };
+
+tsr_code prefetch(void* instance, const tsr_lookup* lookup, tsr_error* err) noexcept {
+  return guard(err, [&] { static_cast<Instance&>(*static_cast<KernelInstance*>(instance)).prefetch(*lookup); });
+}
 
 // As Kernel's, but for the fault: the SDK refuses unknown flags by itself.
 tsr_code forward_whatever_the_flags(void* instance, const tsr_lookup* lookup, const DLTensor* output, tsr_stream stream,
@@ -306,6 +333,10 @@ class Zoo : public Kernel {
   static constexpr const char* kComputeKernels[] = {"fused", "dense", nullptr};
   static constexpr int32_t kDeviceTypes[] = {kDLCPU, 0};
   explicit Zoo(const Setup& setup) : host_(setup.host) {}
+  const void* extension(std::string_view id) const {
+    static constexpr tsr_prefetch kPrefetch{sizeof(tsr_prefetch), 0, &prefetch};
+    return id == TSR_PREFETCH && has("loses_updates_of_prefetched_rows") ? &kPrefetch : nullptr;
+  }
   void supports(const tsr_kernel_config& config) const override {
     if (has("supports_anything")) return;
     const std::string_view kernel = config.compute_kernel;

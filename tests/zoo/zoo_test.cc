@@ -243,6 +243,7 @@ constexpr Animal kKernels[] = {
      "FAILED kernel.rows, zoo.on_demand: import_rows of one row with TSR_IMPORT_REPLACE leaves 5 rows"},
     {"kernels", "has_one_scratch",
      "FAILED kernel.threads, zoo.kernel: beside lookups by other threads, forward gave something else than alone"},
+    {"kernels", "loses_updates_of_prefetched_rows", "FAILED kernel.prefetch, zoo.kernel: "},
     {"kernels", "forgets_extra", "FAILED kernel.extra, zoo.kernel: byte "},
     {"kernels", "imports_in_order", "FAILED kernel.rows, zoo.kernel: column 0 of row 0 is "},
     {"kernels", "saves_no_states",

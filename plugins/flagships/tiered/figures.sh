@@ -1,11 +1,17 @@
 #!/usr/bin/env bash
-# Tables on disk beside tables in memory and tables in a mapped file, with memory for an eighth of rows and states.
+# Tables on disk beside tables in memory, tables in a mapped file and rows in RocksDB, with memory for an eighth of rows
+# and states.
 #
-#   sudo ./figures.sh TESSERA PLUGIN_FOLDER [STEPS]     needs cgroups, fio, cc, python3, and 3 GiB of disk and memory
+#   sudo ./figures.sh TESSERA PLUGIN_FOLDER [STEPS [RUN...]]     RUN: memory uring threads mapped rocksdb; else all
 #
-# Directory of the files: TIERED_DIRECTORY, else /var/tmp. Prints the disk's own rate, and milliseconds a step.
+# It needs cgroups, fio, a compiler, python3, librocksdb-dev, and 3 GiB of disk and memory. Directory of the files:
+# TIERED_DIRECTORY, else /var/tmp. TIERED_TOP_MLP: widths of the top layers, for steps that compute more. Prints the
+# disk's own rate, and milliseconds a step.
 set -euo pipefail
 tessera=$1 plugins=$2 steps=${3:-400}
+runs=" ${*:4} "
+[ $# -gt 3 ] || runs=" memory uring threads mapped rocksdb "
+top=${TIERED_TOP_MLP:-32, 1}
 here=$(cd "$(dirname "$0")" && pwd)
 directory=${TIERED_DIRECTORY:-/var/tmp}
 work=$(mktemp -d)
@@ -35,9 +41,10 @@ limited() { # a command in a group of so much memory
 train() { # NAME KERNEL command before it
   local name=$1 kernel=$2
   shift 2
+  [[ $runs == *" $name "* ]] || return 0
   "$@" "$tessera" train --config "$here/job.toml" --max-steps "$steps" --set "plugins.path=[\"$plugins\"]" \
     --set "table_defaults.kernel=\"$kernel\"" --set 'table_defaults.sharding=["table_wise"]' \
-    --set model.embedding_dim=64 --set "model.bottom_mlp=[32, 64]" --set "data.rows=[$rows]" --set data.batch=2048 \
+    --set model.embedding_dim=64 --set "model.bottom_mlp=[32, 64]" --set "model.top_mlp=[$top]" --set "data.rows=[$rows]" --set data.batch=2048 \
     --set data.samples=2000000 --set data.test_samples=2048 --set job.pipeline=true \
     --set "report.json=$work/$name.json" >"$work/$name.log" || { cat "$work/$name.log" >&2; exit 1; }
   python3 - "$name" "$work/$name.json" <<'PYTHON'
@@ -59,8 +66,14 @@ echo "random reads of 4 KiB, 64 at a time:"
 fio --name=reads --filename="$directory/tiered-fio-$$" --size=2g --rw=randread --bs=4k --iodepth=64 \
   --ioengine=io_uring --direct=1 --runtime=15 --time_based --unlink=1 --output-format=terse --terse-version=3 |
   awk -F';' '{ printf "  %d a second, %.0f MiB/s\n", $8, $7 / 1024 }'
-cc -shared -fPIC -O2 -o "$work/mapped.so" "-DMAPPED_FOLDER=\"$directory\"" "$here/mapped_tables.c" -ldl
+[[ $runs != *" mapped "* ]] || cc -shared -fPIC -O2 -o "$work/mapped.so" "-DMAPPED_FOLDER=\"$directory\"" "$here/mapped_tables.c" -ldl
 train memory fused env
 train uring "key_value?cache_rows=$cache&io=uring&directory=$directory" limited
 train threads "key_value?cache_rows=$cache&io=threads&depth=16&directory=$directory" limited
 train mapped fused limited env "LD_PRELOAD=$work/mapped.so"
+if [[ $runs == *" rocksdb "* ]]; then
+  c++ -std=c++20 -O2 -o "$work/rocksdb_rows" "$here/rocksdb_rows.cc" -lrocksdb
+  echo "rocksdb, its rows alone: $(limited "$work/rocksdb_rows" "$directory/tiered-rocksdb-$$" "$rows" 65 "$steps" \
+    "$((rows * tables * record / 8))") ms a step"
+  rm -rf "$directory/tiered-rocksdb-$$"
+fi

@@ -19,8 +19,8 @@ namespace {
 
 using tessera::sdk::fail;
 
-// One piece; 0 or errno.
-int move_one(int file, Direction direction, const Piece& piece) {
+// Whole blocks; 0 or errno.
+int move_blocks(int file, Direction direction, const Piece& piece) {
   for (uint64_t done = 0; done < piece.bytes;) {
     char* const at = piece.memory + done;
     const auto offset = static_cast<off_t>(piece.offset + done);
@@ -28,13 +28,22 @@ int move_one(int file, Direction direction, const Piece& piece) {
                                                     : pwrite(file, at, piece.bytes - done, offset);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return errno;
-    if (n == 0 && direction == Direction::kWrite) return ENOSPC;
-    if (n == 0) {
-      std::memset(at, 0, piece.bytes - done);
-      return 0;
-    }
+    if (n == 0) return direction == Direction::kRead ? EIO : ENOSPC;
     done += static_cast<uint64_t>(n);
   }
+  return 0;
+}
+
+int move_one(int file, Direction direction, const Piece& piece, BlockBuffer& bounce) {
+  const uint64_t begin = piece.offset / kBlockBytes * kBlockBytes;
+  const uint64_t end = (piece.offset + piece.bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
+  if (begin == piece.offset && end == piece.offset + piece.bytes &&
+      reinterpret_cast<uintptr_t>(piece.memory) % kBlockBytes == 0)
+    return move_blocks(file, direction, piece);
+  if (direction == Direction::kWrite) return EINVAL;
+  char* const around = bounce.room(end - begin);
+  if (const int error = move_blocks(file, direction, {around, end - begin, begin}); error != 0) return error;
+  std::memcpy(piece.memory, around + (piece.offset - begin), piece.bytes);
   return 0;
 }
 
@@ -64,7 +73,7 @@ class ThreadIo final : public PieceIo {
       }
     }
     changed_.notify_all();
-    work();
+    work(bounce_);
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return at_work_ == 0; });
     pieces_ = {};
@@ -82,6 +91,7 @@ class ThreadIo final : public PieceIo {
     }
   }
   void run() {
+    BlockBuffer bounce;
     uint64_t seen = 0;
     std::unique_lock lock(mutex_);
     while (true) {
@@ -91,19 +101,20 @@ class ThreadIo final : public PieceIo {
       if (next_ >= pieces_.size()) continue;  // the others have done it all
       ++at_work_;
       lock.unlock();
-      work();
+      work(bounce);
       lock.lock();
       if (--at_work_ == 0) changed_.notify_all();
     }
   }
-  void work() {
+  void work(BlockBuffer& bounce) {
     for (size_t i = next_.fetch_add(1); i < pieces_.size(); i = next_.fetch_add(1)) {
-      if (const int error = move_one(file_, direction_, pieces_[i]); error != 0) error_ = error;
+      if (const int error = move_one(file_, direction_, pieces_[i], bounce); error != 0) error_ = error;
     }
   }
 
   const int file_;
   int most_;
+  BlockBuffer bounce_;
   std::vector<std::thread> threads_;
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -124,44 +135,49 @@ int open_nameless(const std::string& directory, const std::string& table) {
          "; give the table a \"directory\" on a local disk");
   }
   unlink(path.c_str());
-  posix_fadvise(file, 0, 0, POSIX_FADV_RANDOM);  // a hint: reading ahead would read rows that nobody wants
+  fcntl(file, F_SETFL, O_DIRECT);                // file systems that cannot do that cache pages, and are right as well
+  posix_fadvise(file, 0, 0, POSIX_FADV_RANDOM);  // of these pages, none ahead
   return file;
 }
 
-std::unique_ptr<PieceIo> chosen_io(int file, const RowFileOptions& options) {
-  constexpr int64_t kMostThreads = 16;
+std::unique_ptr<PieceIo> chosen_io(int file, const RowFileOptions& options, const PieceIoShape& shape) {
+  constexpr int kMostThreads = 16;
   if (options.io != "threads") {
-    if (auto ring = uring_io(file, static_cast<unsigned>(options.depth))) return ring;
+    if (auto ring = uring_io(file, shape)) return ring;
     if (options.io == "uring")
       fail(TSR_UNIMPLEMENTED,
            "io \"uring\" is not there: this build, or this machine's kernel, has no io_uring; "
            "\"auto\" takes threads then");
   }
-  return thread_io(file, static_cast<int>(std::min(options.depth, kMostThreads)));
+  return thread_io(file, {std::min(shape.depth, kMostThreads), shape.bounce});
 }
 
 }  // namespace
 
-std::unique_ptr<PieceIo> thread_io(int file, int threads) { return std::make_unique<ThreadIo>(file, threads); }
+std::unique_ptr<PieceIo> thread_io(int file, const PieceIoShape& shape) {
+  return std::make_unique<ThreadIo>(file, shape.depth);
+}
 
-RowFile::RowFile(const RowFileOptions& options, std::string table)
+RowFile::RowFile(const RowFileOptions& options, std::string table, uint64_t bounce)
     : directory_(options.directory), table_(std::move(table)), file_(open_nameless(directory_, table_)) {
+  constexpr int kLargeWrites = 4;  // of long pieces: more under way are not faster
   try {
-    io_ = chosen_io(file_, options);
+    reader_ = chosen_io(file_, options, {static_cast<int>(options.depth), bounce});
+    writer_ = chosen_io(file_, options, {kLargeWrites, 0});
   } catch (...) {
+    reader_.reset();
     close(file_);
     throw;
   }
 }
 
 RowFile::~RowFile() {
-  io_.reset();
+  reader_.reset();
+  writer_.reset();
   close(file_);
 }
 
-void RowFile::move(Direction direction, std::span<const Piece> pieces) {
-  if (pieces.empty()) return;
-  const int error = io_->move(direction, pieces);
+void RowFile::check(Direction direction, int error) const {
   if (error == 0) return;
   const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
   fail(full ? TSR_RESOURCE_EXHAUSTED : TSR_UNAVAILABLE, "table \"", table_, "\": its file in \"", directory_,

@@ -7,58 +7,36 @@ namespace flagships {
 namespace {
 
 using sdk::fail;
-constexpr uint8_t kMostUses = 15;
-constexpr uint64_t kTakesKept = 2;  // that rows on their way are kept for, when nothing has to be written
+constexpr uint32_t kTakesKept = 2;  // that rows on their way are kept for, when nothing has to be written
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
+int64_t rows_of(const std::vector<TierTable>& tables) { return tables.back().first + tables.back().rows; }
+bool before(uint32_t a, uint32_t b) { return static_cast<int32_t>(a - b) < 0; }  // takes, which wrap
 
 }  // namespace
 
-uint32_t RowsOnTheWay::put(int64_t id, bool changed, uint64_t take) {
-  uint32_t place = places_.find(id);
-  if (place == kNone) {
-    if (free_.empty()) {
-      free_.push_back(static_cast<uint32_t>(rows_.size()));
-      rows_.emplace_back();
-      records_.resize(rows_.size() * static_cast<size_t>(floats_));
-    }
-    place = free_.back();
-    free_.pop_back();
-    places_.insert(id, place);
-  } else {
-    changed_ -= rows_[place].changed;
-  }
-  rows_[place] = {id, take, rows_[place].version + 1, changed};
-  changed_ += changed;
-  return place;
-}
-
-void RowsOnTheWay::drop(uint32_t place) {
-  changed_ -= rows_[place].changed;
-  places_.erase(rows_[place].id);
-  rows_[place].id = -1;
-  rows_[place].changed = false;
-  free_.push_back(place);
-}
-
-void RowsOnTheWay::written(uint32_t place) {
-  changed_ -= rows_[place].changed;
-  rows_[place].changed = false;
-}
-
 Tier::Tier(Options options, InnerInstance inner, const sdk::StartValues& start)
     : options_(std::move(options)),
-      batch_rows_(static_cast<size_t>(std::clamp<int64_t>(options_.shape.slots / 8, 16, 4096))),
+      batch_rows_(static_cast<size_t>(std::clamp<int64_t>(options_.slots / 8, 16, 4096))),
       inner_(std::move(inner)),
       start_(start),
-      file_(options_.file, options_.name),
-      slots_(static_cast<size_t>(options_.shape.slots)),
+      log_(LogShape(rows_of(options_.tables), options_.record.bytes())),
+      file_(options_.file, options_.tables[0].name, log_.shape().block_bytes),
+      at_(static_cast<size_t>(rows_of(options_.tables)), word(kStarts, 0)),
+      uses_(at_.size()),
+      slots_(static_cast<size_t>(options_.slots)),
       on_the_way_(options_.record.floats()),
-      stored_(static_cast<size_t>(options_.shape.rows + 63) / 64),
+      counts_(options_.tables.size()),
       rows_(options_.record) {
   for (size_t slot = slots_.size(); slot > 0; --slot) free_.push_back(static_cast<uint32_t>(slot - 1));
+}
+
+size_t Tier::table_of(int64_t row) const {
+  size_t t = options_.tables.size() - 1;
+  while (t > 0 && options_.tables[t].first > row) --t;
+  return t;
 }
 
 void Tier::pin(uint32_t slot, bool trains, std::vector<uint32_t>& pinned) {
@@ -67,26 +45,47 @@ void Tier::pin(uint32_t slot, bool trains, std::vector<uint32_t>& pinned) {
   s.take = takes_;
   ++s.pins;
   pinned.push_back(slot);
-  if (trains && s.uses < kMostUses) ++s.uses;
+  uint8_t& uses = uses_[s.row];
+  if (trains && uses < UINT8_MAX) ++uses;
 }
 
-void Tier::take(std::span<const int64_t> ids, bool trains, int64_t* slots, std::vector<uint32_t>& pinned) {
+// All uses are halved in the time of some dozen uses for each slot, a few rows with each take.
+void Tier::age(size_t used) {
+  constexpr int64_t kUsesPerSlot = 40;
+  const int64_t rows = std::ssize(uses_);
+  const int64_t count = std::min(rows, static_cast<int64_t>(static_cast<double>(used) * static_cast<double>(rows) /
+                                                            static_cast<double>(kUsesPerSlot * std::ssize(slots_))));
+  for (int64_t i = 0; i < count; ++i) {
+    uint8_t& uses = uses_[static_cast<size_t>(aged_)];
+    uses = static_cast<uint8_t>(uses / 2);
+    aged_ = aged_ + 1 == rows ? 0 : aged_ + 1;
+  }
+}
+
+void Tier::take(std::span<const int64_t> rows, bool trains, int64_t* slots, std::vector<uint32_t>& pinned) {
+  constexpr size_t kAhead = 16;
   Lock lock(mutex_);
   ++takes_;
-  lookups_ += ids.size();
+  if (rows.empty()) return;
+  Counts& counts = counts_[table_of(rows[0])];
+  counts.lookups += rows.size();
   missing_.clear();
-  missing_ids_.clear();
-  for (const int64_t id : ids) {
-    if (const uint32_t slot = cached_.find(id); slot != IdMap::kNone) {
-      ++hits_;
-      pin(slot, trains, pinned);
+  missing_rows_.clear();
+  const size_t first = pinned.size();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (i + kAhead < rows.size()) __builtin_prefetch(&at(rows[i + kAhead]));
+    const uint32_t w = at(rows[i]);
+    if (where(w) == kCached) {
+      slots[i] = number(w);
+      pin(number(w), trains, pinned);
       continue;
     }
-    hits_ += on_the_way_.find(id) != RowsOnTheWay::kNone;
-    if (missing_.insert(id, 0)) missing_ids_.push_back(id);
+    slots[i] = -1;
+    if (where(w) != kOnTheWay) ++counts.misses;
+    if (missing_.insert(rows[i], 0)) missing_rows_.push_back(rows[i]);
   }
-  if (!missing_ids_.empty()) {
-    Lock file(file_mutex_, std::defer_lock);
+  if (!missing_rows_.empty()) {
+    Lock file(read_mutex_, std::defer_lock);
     const auto begin = std::chrono::steady_clock::now();
     const bool waits = needs_file();
     if (waits) {  // the locks are taken in one order; prefetch() may bring rows in between
@@ -94,51 +93,61 @@ void Tier::take(std::span<const int64_t> ids, bool trains, int64_t* slots, std::
       file.lock();
       lock.lock();
     }
-    make_room(missing_ids_.size());
+    make_room(missing_rows_.size());
     bring_in(trains, pinned);
     if (waits) wait_seconds_ += seconds_since(begin);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      if (slots[i] < 0) slots[i] = number(at(rows[i]));
+    }
   }
-  for (size_t i = 0; i < ids.size(); ++i) slots[i] = cached_.find(ids[i]);
+  if (trains) age(pinned.size() - first);
   if (on_the_way_.changed() < 4 * batch_rows_) return;
-  lock.unlock();  // nobody prefetches, or not fast enough
-  const Lock file(file_mutex_);
-  lock.lock();
-  write_back(lock);
-  drop_old();
+  lock.unlock();  // whoever writes back is not fast enough
+  write_back();
 }
 
-bool Tier::needs_file() const {
-  return std::any_of(missing_ids_.begin(), missing_ids_.end(),
-                     [&](int64_t id) { return stored(id) && on_the_way_.find(id) == RowsOnTheWay::kNone; });
+bool Tier::needs_file() {
+  return std::any_of(missing_rows_.begin(), missing_rows_.end(), [&](int64_t r) { return where(at(r)) == kStored; });
 }
 
-// A hand goes round the slots and takes away one use of each row that it passes: what has none left goes.
+// Of the next few rows at a hand that goes round the slots, the one that was used least. kNoRow: none may go.
+uint32_t Tier::victim() {
+  constexpr size_t kSeen = 8;
+  for (const bool spares : {true, false}) {  // the rows of the next step, if there are others
+    uint32_t best = kNoRow;
+    for (size_t passed = 0, seen = 0; passed < slots_.size() && seen < kSeen; ++passed) {
+      const uint32_t slot = hand_;
+      hand_ = hand_ + 1 == slots_.size() ? 0 : hand_ + 1;
+      const Slot& s = slots_[slot];
+      if (s.row == kNoRow || s.pins > 0 || (spares && !before(s.wanted, takes_))) continue;
+      ++seen;
+      if (best == kNoRow || uses_[s.row] < uses_[slots_[best].row]) best = slot;
+    }
+    if (best != kNoRow) return best;
+  }
+  return kNoRow;
+}
+
 void Tier::make_room(size_t rows) {
   victims_.clear();
   const size_t wanted = rows - std::min(rows, free_.size());
-  for (size_t passed = 0; victims_.size() < wanted; ++passed) {
-    if (passed > (kMostUses + 2) * slots_.size()) {
-      for (const uint32_t slot : victims_) slots_[slot].pins = 0;
-      fail(TSR_RESOURCE_EXHAUSTED, "table \"", options_.name,
+  while (victims_.size() < wanted) {
+    const uint32_t slot = victim();
+    if (slot == kNoRow) {
+      for (const uint32_t chosen : victims_) slots_[chosen].pins = 0;
+      fail(TSR_RESOURCE_EXHAUSTED, "table \"", table(table_of(missing_rows_[0])).name,
            "\": the steps under way need more rows at a time than the ", slots_.size(),
            " that its cache has room for: give it a larger cache_mib, or smaller batches");
     }
-    Slot& s = slots_[hand_];
-    if (s.id >= 0 && s.pins == 0) {
-      if (s.uses > 0) {
-        --s.uses;
-      } else {
-        s.pins = 1;  // chosen: not once more
-        victims_.push_back(hand_);
-      }
-    }
-    hand_ = hand_ + 1 == slots_.size() ? 0 : hand_ + 1;
+    slots_[slot].pins = 1;  // chosen: not once more
+    victims_.push_back(slot);
   }
   std::sort(victims_.begin(), victims_.end());
   push_out(victims_);
 }
 
 void Tier::push_out(std::span<const uint32_t> slots) {
+  records_.resize(static_cast<size_t>(options_.record.floats()));
   for (size_t begin = 0; begin < slots.size();) {
     size_t end = begin + 1;
     while (end < slots.size() && slots[end] == slots[end - 1] + 1) ++end;
@@ -147,46 +156,64 @@ void Tier::push_out(std::span<const uint32_t> slots) {
       inner_.export_rows(run[0], rows_.room(run.size()));
     for (size_t i = 0; i < run.size(); ++i) {
       Slot& s = slots_[run[i]];
-      if (s.changed) rows_.get(i, on_the_way_.record(on_the_way_.put(s.id, true, takes_)));
-      cached_.erase(s.id);
+      ++counts_[table_of(s.row)].evictions;
+      if (s.changed) {
+        rows_.get(i, records_.data());
+        put_on_the_way(s.row, true, RowLog::kNowhere, records_.data());
+      } else {
+        at(s.row) = s.place == RowLog::kNowhere ? word(kStarts, 0) : word(kStored, s.place);
+      }
       s = {};
       free_.push_back(run[i]);
     }
     begin = end;
   }
-  evictions_ += slots.size();
+}
+
+void Tier::put_on_the_way(int64_t row, bool changed, uint32_t place, const float* record) {
+  at(row) = word(kOnTheWay, on_the_way_.put({static_cast<uint32_t>(row), place, takes_, 0, changed}, record));
 }
 
 void Tier::bring_in(bool trains, std::vector<uint32_t>& pinned) {
-  const size_t count = missing_ids_.size();
-  from_file_.clear();
-  new_ids_.clear();
-  for (const int64_t id : missing_ids_) {
-    if (on_the_way_.find(id) == RowsOnTheWay::kNone) (stored(id) ? from_file_ : new_ids_).push_back(id);
-  }
-  read_records(from_file_, records_);
-  fill_starts(new_ids_, new_records_);
-  tsr_rows& rows = rows_.room(count);
+  const size_t count = missing_rows_.size();
   const auto floats = static_cast<size_t>(options_.record.floats());
+  from_file_.clear();
+  new_rows_.clear();
+  for (const int64_t row : missing_rows_) {
+    if (where(at(row)) == kStored) from_file_.push_back(row);
+    if (where(at(row)) == kStarts) new_rows_.push_back(row);
+  }
+  records_.resize(std::max<size_t>(from_file_.size(), 1) * floats);
+  stored_.clear();
+  for (size_t i = 0; i < from_file_.size(); ++i) {
+    stored_.push_back({number(at(from_file_[i])), records_.data() + i * floats});
+    ++counts_[table_of(from_file_[i])].reads;
+  }
+  read_stored(stored_, false);
+  fill_starts(new_rows_, new_records_);
+  tsr_rows& rows = rows_.room(count);
   size_t read = 0, made = 0;
   for (size_t i = 0; i < count; ++i) {
     rows_.id(i) = free_[free_.size() - 1 - i];
-    const int64_t id = missing_ids_[i];
-    if (const uint32_t place = on_the_way_.find(id); place != RowsOnTheWay::kNone)
-      rows_.set(i, on_the_way_.record(place));
+    const uint32_t w = at(missing_rows_[i]);
+    if (where(w) == kOnTheWay)
+      rows_.set(i, on_the_way_.record(number(w)));
     else
-      rows_.set(i, stored(id) ? records_.data() + floats * read++ : new_records_.data() + floats * made++);
+      rows_.set(i, where(w) == kStored ? records_.data() + floats * read++ : new_records_.data() + floats * made++);
   }
   inner_.import_rows(rows);
-  for (const int64_t id : missing_ids_) {  // nothing fails any more
-    const uint32_t slot = free_.back();
+  for (const int64_t row : missing_rows_) {  // nothing fails any more
+    const uint32_t slot = free_.back(), w = at(row);
     free_.pop_back();
-    slots_[slot].id = id;
-    if (const uint32_t place = on_the_way_.find(id); place != RowsOnTheWay::kNone) {
-      slots_[slot].changed = on_the_way_.row(place).changed;
-      on_the_way_.drop(place);
+    Slot& s = slots_[slot];
+    s.row = static_cast<uint32_t>(row);
+    if (where(w) == kStored) s.place = number(w);
+    if (where(w) == kOnTheWay) {
+      s.changed = on_the_way_.row(number(w)).changed;
+      s.place = on_the_way_.row(number(w)).place;
+      on_the_way_.drop(number(w));
     }
-    cached_.insert(id, slot);
+    at(row) = word(kCached, slot);
     pin(slot, trains, pinned);
   }
 }
@@ -198,185 +225,191 @@ void Tier::release(std::span<const uint32_t> pinned) noexcept {
 
 void Tier::changed(std::span<const uint32_t> pinned) {
   const Lock lock(mutex_);
-  for (const uint32_t slot : pinned) slots_[slot].changed = true;
+  for (const uint32_t slot : pinned) {
+    Slot& s = slots_[slot];
+    s.changed = true;
+    log_.drop(s.place);
+    s.place = RowLog::kNowhere;
+  }
 }
 
-void Tier::prefetch(std::span<const int64_t> ids) {
-  const Lock file(file_mutex_);
+void Tier::prefetch(std::span<const int64_t> rows) {
+  const Lock file(read_mutex_);
   Lock lock(mutex_);
-  if (on_the_way_.changed() >= batch_rows_) write_back(lock);
+  drop_old();
   early_.clear();
-  early_ids_.clear();
+  early_rows_.clear();
   early_new_.clear();
-  for (const int64_t id : ids) {
-    if (const uint32_t slot = cached_.find(id); slot != IdMap::kNone) {
-      slots_[slot].uses = std::max<uint8_t>(slots_[slot].uses, 1);  // the step before should not push it out
-    } else if (const uint32_t place = on_the_way_.find(id); place != RowsOnTheWay::kNone) {
-      on_the_way_.touch(place, takes_);
-    } else if (early_.insert(id, 0)) {
-      (stored(id) ? early_ids_ : early_new_).push_back(id);
+  for (const int64_t row : rows) {
+    const uint32_t w = at(row);
+    if (where(w) == kCached) {
+      slots_[number(w)].wanted = takes_ + 1;  // the step before should not push it out
+    } else if (where(w) == kOnTheWay) {
+      on_the_way_.touch(number(w), takes_);
+    } else if (early_.insert(row, 0)) {
+      (where(w) == kStored ? early_rows_ : early_new_).push_back(row);
     }
   }
-  drop_old();
+  const auto floats = static_cast<size_t>(options_.record.floats());
+  early_records_.resize(early_rows_.size() * floats);
+  early_places_.clear();
+  stored_.clear();
+  for (size_t i = 0; i < early_rows_.size(); ++i) {
+    early_places_.push_back(number(at(early_rows_[i])));
+    stored_.push_back({early_places_[i], early_records_.data() + i * floats});
+    ++counts_[table_of(early_rows_[i])].reads;
+  }
   lock.unlock();
-  std::sort(early_ids_.begin(), early_ids_.end());
-  read_records(early_ids_, early_records_);
+  read_stored(stored_, false);
   fill_starts(early_new_, early_starts_);
   lock.lock();
-  const auto floats = options_.record.floats();
-  const auto arrive = [&](std::span<const int64_t> arrived, const float* records) {
-    for (const int64_t id : arrived) {
-      const bool there = cached_.find(id) != IdMap::kNone || on_the_way_.find(id) != RowsOnTheWay::kNone;
-      if (!there) std::copy_n(records, floats, on_the_way_.record(on_the_way_.put(id, false, takes_)));
-      records += floats;
-    }
-  };
-  arrive(early_ids_, early_records_.data());
-  arrive(early_new_, early_starts_.data());
+  for (size_t i = 0; i < early_rows_.size(); ++i) {  // unless a lookup was faster, or the record was moved
+    const uint32_t w = at(early_rows_[i]);
+    if (where(w) == kStored) put_on_the_way(early_rows_[i], false, number(w), early_records_.data() + i * floats);
+  }
+  for (size_t i = 0; i < early_new_.size(); ++i) {
+    if (where(at(early_new_[i])) == kStarts)
+      put_on_the_way(early_new_[i], false, RowLog::kNowhere, early_starts_.data() + i * floats);
+  }
 }
 
 void Tier::drop_old() {
-  on_the_way_.for_each([&](uint32_t place) {
-    const RowsOnTheWay::Row& row = on_the_way_.row(place);
-    if (!row.changed && row.take + kTakesKept < takes_) on_the_way_.drop(place);
-  });
+  for (uint32_t i = 0; i < on_the_way_.places(); ++i) {
+    const RowsOnTheWay::Row& row = on_the_way_.row(i);
+    if (row.row == kNoRow || row.changed || !before(row.take + kTakesKept, takes_)) continue;
+    at(row.row) = row.place == RowLog::kNowhere ? word(kStarts, 0) : word(kStored, row.place);
+    on_the_way_.drop(i);
+  }
 }
 
-void Tier::fill_starts(std::span<const int64_t> ids, std::vector<float>& records) const {
+void Tier::fill_starts(std::span<const int64_t> rows, std::vector<float>& records) const {
   const int64_t dim = options_.record.dim(), floats = options_.record.floats();
-  records.resize(ids.size() * static_cast<size_t>(floats));
-  if (ids.empty()) return;
-  start_.fill(options_.number, ids, dim, records.data());
-  for (auto i = static_cast<int64_t>(ids.size()) - 1; i >= 0; --i) {  // apart, from the last one on
-    std::memmove(records.data() + i * floats, records.data() + i * dim, static_cast<size_t>(dim) * sizeof(float));
-    options_.record.start_states(records.data() + i * floats);
+  records.resize(rows.size() * static_cast<size_t>(floats));
+  std::vector<int64_t> own;
+  for (size_t begin = 0; begin < rows.size();) {  // those of one table after the other
+    const TierTable& table = options_.tables[table_of(rows[begin])];
+    own.clear();
+    float* const out = records.data() + static_cast<int64_t>(begin) * floats;
+    for (; begin < rows.size() && rows[begin] >= table.first && rows[begin] < table.first + table.rows; ++begin)
+      own.push_back(rows[begin] - table.first);
+    start_.fill(table.number, own, dim, out);
+    for (int64_t i = std::ssize(own) - 1; i >= 0; --i) {  // apart, from the last one on
+      std::memmove(out + i * floats, out + i * dim, static_cast<size_t>(dim) * sizeof(float));
+      options_.record.start_states(out + i * floats);
+    }
   }
 }
 
-// With the file's lock, and perhaps the other.
-void Tier::read_records(std::span<const int64_t> ids, std::vector<float>& records) {
-  records.resize(ids.size() * static_cast<size_t>(options_.record.floats()));
-  if (ids.empty()) return;
+// With the lock for reading, and perhaps the last one. `runs`: of many rows, neighbours are read together.
+void Tier::read_stored(std::span<Stored> rows, bool runs) {
+  if (rows.empty()) return;
+  constexpr uint64_t kRunBytes = 256 << 10, kMostBytes = 4 << 20;
   const auto begin = std::chrono::steady_clock::now();
-  const uint64_t bytes = options_.record.bytes();
+  const uint64_t bytes = options_.record.bytes(), block_bytes = log_.shape().block_bytes;
+  const uint32_t in_block = log_.shape().in_block;
   pieces_.clear();
-  for (size_t i = 0; i < ids.size(); ++i)
-    pieces_.push_back({reinterpret_cast<char*>(records.data()) + i * bytes, bytes, offset(ids[i])});
-  file_.read(pieces_);
-  reads_ += ids.size();
-  read_seconds_ += seconds_since(begin);
-}
-
-// Of rows on their way, all that were changed; the second lock is given away while they are written.
-void Tier::write_back(Lock& lock) {
-  written_.clear();
-  on_the_way_.for_each([&](uint32_t place) {
-    const RowsOnTheWay::Row& row = on_the_way_.row(place);
-    if (row.changed) written_.push_back({row.id, place, row.version});
-  });
-  std::sort(written_.begin(), written_.end(), [](const Written& a, const Written& b) { return a.id < b.id; });
-  const auto floats = static_cast<size_t>(options_.record.floats());
-  written_records_.resize(written_.size() * floats);
-  pieces_.clear();
-  for (size_t i = 0; i < written_.size(); ++i) {
-    float* const record = written_records_.data() + i * floats;
-    std::copy_n(on_the_way_.record(written_[i].place), floats, record);
-    pieces_.push_back({reinterpret_cast<char*>(record), options_.record.bytes(), offset(written_[i].id)});
+  if (!runs) {
+    for (const Stored& s : rows) pieces_.push_back({reinterpret_cast<char*>(s.record), bytes, log_.offset(s.place)});
+    file_.read(pieces_);
+    read_seconds_ += seconds_since(begin);
+    return;
   }
-  lock.unlock();
-  try {
-    file_.write(pieces_);
-  } catch (...) {
-    lock.lock();
-    throw;
+  std::sort(rows.begin(), rows.end(), [](const Stored& a, const Stored& b) { return a.place < b.place; });
+  std::vector<const char*> from(rows.size());
+  for (size_t done = 0; done < rows.size();) {
+    char* to = run_.room(kMostBytes);
+    size_t i = done;
+    pieces_.clear();
+    uint32_t block = 0, first = 0;  // the last block of the last piece, and its first one
+    for (; i < rows.size(); ++i) {
+      const uint32_t own = rows[i].place / in_block;
+      const bool same = !pieces_.empty() && own == block;
+      const bool next = !pieces_.empty() && own == block + 1 && pieces_.back().bytes + block_bytes <= kRunBytes;
+      if (!same && to + block_bytes > run_.data() + kMostBytes && i > done) break;
+      if (!same && next) {
+        pieces_.back().bytes += block_bytes;
+      } else if (!same) {
+        first = own;
+        pieces_.push_back({to, block_bytes, own * block_bytes});
+      }
+      if (!same) to += block_bytes;
+      block = own;
+      from[i] = pieces_.back().memory + log_.at(rows[i].place, first);
+    }
+    file_.read(pieces_);
+    for (; done < i; ++done) std::memcpy(rows[done].record, from[done], bytes);
   }
-  lock.lock();
-  for (const Written& w : written_) {
-    set_stored(w.id);
-    const RowsOnTheWay::Row& row = on_the_way_.row(w.place);
-    if (row.id == w.id && row.version == w.version) on_the_way_.written(w.place);
-  }
-  writes_ += written_.size();
 }
 
 void Tier::read(int64_t first, int64_t count, float* records) {
-  const Lock file(file_mutex_);
+  const Lock file(read_mutex_);
   const Lock lock(mutex_);
   const int64_t floats = options_.record.floats();
-  bool any = false;
-  new_ids_.clear();
-  for (int64_t id = first; id < first + count; ++id) {
-    any |= stored(id);
-    if (!stored(id) && cached_.find(id) == IdMap::kNone) new_ids_.push_back(id);
+  stored_.clear();
+  new_rows_.clear();
+  for (int64_t row = first; row < first + count; ++row) {
+    float* const record = records + (row - first) * floats;
+    const uint32_t w = at(row);
+    if (where(w) == kStarts) new_rows_.push_back(row);
+    if (where(w) == kStored) stored_.push_back({number(w), record});
+    if (where(w) == kOnTheWay) std::copy_n(on_the_way_.record(number(w)), floats, record);
+    if (where(w) != kCached) continue;
+    inner_.export_rows(number(w), rows_.room(1));
+    rows_.get(0, record);
   }
-  if (any) {
-    const Piece all{reinterpret_cast<char*>(records), static_cast<uint64_t>(count) * options_.record.bytes(),
-                    offset(first)};
-    file_.read(std::span(&all, 1));
-  }
-  fill_starts(new_ids_, new_records_);
-  for (size_t i = 0; i < new_ids_.size(); ++i)
+  read_stored(stored_, true);
+  fill_starts(new_rows_, new_records_);
+  for (size_t i = 0; i < new_rows_.size(); ++i)
     std::copy_n(new_records_.data() + static_cast<int64_t>(i) * floats, floats,
-                records + (new_ids_[i] - first) * floats);
-  for (int64_t id = first; id < first + count; ++id) {
-    float* const record = records + (id - first) * floats;
-    if (const uint32_t slot = cached_.find(id); slot != IdMap::kNone) {
-      inner_.export_rows(slot, rows_.room(1));
-      rows_.get(0, record);
-    } else if (const uint32_t place = on_the_way_.find(id); place != RowsOnTheWay::kNone) {
-      std::copy_n(on_the_way_.record(place), floats, record);
-    }
-  }
+                records + (new_rows_[i] - first) * floats);
 }
 
-void Tier::write(std::span<const int64_t> ids, const float* records) {
-  const Lock file(file_mutex_);
-  const Lock lock(mutex_);
+void Tier::write(std::span<const int64_t> rows, const float* records) {
+  Lock lock(mutex_);
   const int64_t floats = options_.record.floats();
-  pieces_.clear();
-  for (size_t i = 0; i < ids.size(); ++i) {
+  for (size_t i = 0; i < rows.size(); ++i) {
     const float* const record = records + static_cast<int64_t>(i) * floats;
-    if (const uint32_t slot = cached_.find(ids[i]); slot != IdMap::kNone) {
+    const uint32_t w = at(rows[i]);
+    if (where(w) == kCached) {
       tsr_rows& one = rows_.room(1);
-      rows_.id(0) = slot;
+      rows_.id(0) = number(w);
       rows_.set(0, record);
       inner_.import_rows(one);
-      slots_[slot].changed = true;
+      Slot& s = slots_[number(w)];
+      s.changed = true;
+      log_.drop(s.place);
+      s.place = RowLog::kNowhere;
       continue;
     }
-    if (const uint32_t place = on_the_way_.find(ids[i]); place != RowsOnTheWay::kNone) on_the_way_.drop(place);
-    // PieceIo only reads what it writes to a file.
-    char* const bytes = const_cast<char*>(reinterpret_cast<const char*>(record));
-    Piece piece{bytes, options_.record.bytes(), offset(ids[i])};
-    if (!pieces_.empty() && pieces_.back().memory + pieces_.back().bytes == piece.memory &&
-        pieces_.back().offset + pieces_.back().bytes == piece.offset) {
-      pieces_.back().bytes += piece.bytes;
-    } else {
-      pieces_.push_back(piece);
+    if (where(w) == kStored) log_.drop(number(w));
+    if (where(w) == kOnTheWay) {
+      log_.drop(on_the_way_.row(number(w)).place);
+      on_the_way_.drop(number(w));
     }
+    put_on_the_way(rows[i], true, RowLog::kNowhere, record);
   }
-  file_.write(pieces_);
-  for (const int64_t id : ids) {
-    if (cached_.find(id) == IdMap::kNone) set_stored(id);
-  }
-  writes_ += ids.size();
+  if (on_the_way_.changed() < batch_rows_) return;
+  lock.unlock();
+  write_back();
 }
 
-tsr_kernel_stats Tier::stats() const {
-  const Lock file(file_mutex_);
+tsr_kernel_stats Tier::stats(size_t t) const {
+  const Lock file(read_mutex_);
   const Lock lock(mutex_);
-  const tsr_kernel_stats inner = inner_.stats();
+  const Counts& counts = counts_[t];
   tsr_kernel_stats out{};
+  out.rows_in_use = static_cast<uint64_t>(table(t).rows);
+  out.lookups = counts.lookups;
+  out.hits = counts.lookups - counts.misses;
+  out.evictions = counts.evictions;
+  out.storage_reads = counts.reads;
+  out.storage_writes = counts.writes;
+  if (t > 0) return out;  // what they share is the first one's
+  const tsr_kernel_stats inner = inner_.stats();
   out.weight_bytes = inner.weight_bytes;
   out.state_bytes = inner.state_bytes;
-  out.other_bytes = inner.other_bytes + on_the_way_.bytes() + cached_.bytes() + stored_.size() * sizeof(uint64_t) +
-                    slots_.size() * sizeof(Slot);
-  out.rows_in_use = static_cast<uint64_t>(options_.shape.rows);
-  out.lookups = lookups_;
-  out.hits = hits_;
-  out.evictions = evictions_;
-  out.storage_reads = reads_;
-  out.storage_writes = writes_;
+  out.other_bytes = inner.other_bytes + on_the_way_.bytes() + log_.bytes() + uses_.size() +
+                    at_.size() * sizeof(uint32_t) + slots_.size() * (sizeof(Slot) + sizeof(uint32_t));
   out.read_seconds = read_seconds_;
   out.wait_seconds = wait_seconds_;
   return out;

@@ -61,6 +61,7 @@ void TierOptions::read(sdk::Options& options) {
   file.directory = options.string("directory", file.directory);
   file.io = options.string("io", file.io);
   file.depth = options.integer("depth", file.depth);
+  shared = options.flag("shared", shared);
   cache_mib = options.number("cache_mib", cache_mib);
   cache_rows = options.integer("cache_rows", options.has("cache_mib") ? 0 : cache_rows);
   if (file.io != "auto" && file.io != "uring" && file.io != "threads")
@@ -81,16 +82,37 @@ int64_t TierOptions::slots(int64_t rows, const RecordShape& record) const {
 TieredTables::TieredTables(const InnerKernel& inner, const tsr_kernel_config& config, const TierOptions& options) {
   const OptimizerRef optimizer = optimizer_of(config);
   const sdk::StartValues start(config);
+  struct Group {
+    uint32_t first;  // of its tables
+    TierOptions options;
+    Tier::Options tier;
+  };
+  std::vector<Group> groups;
+  std::vector<size_t> group_of;
   for (uint32_t t = 0; t < config.num_tables; ++t) {
     const tsr_kernel_table& table = table_of(config, t);
     const TierOptions own = options_of(table, options);
     const RecordShape record(table.dim, optimizer);
-    const int64_t slots = own.slots(table.rows, record);
-    const InnerConfig of_cache(config, table, slots);
-    tables_.push_back(std::unique_ptr<Table>(
-        new Table{table.name, table.rows, record,
-                  Tier({table.name, t, {table.rows, slots}, record, own.file}, {inner, of_cache.raw}, start)}));
+    const auto joins = [&](const Group& g) {
+      return own.shared && g.options.shared && g.tier.record.dim() == table.dim && g.options.file == own.file;
+    };
+    auto group = std::find_if(groups.begin(), groups.end(), joins);
+    if (group == groups.end()) {
+      groups.push_back({t, own, {{}, 0, record, own.file}});
+      group = groups.end() - 1;
+    }
+    const int64_t first =
+        group->tier.tables.empty() ? 0 : group->tier.tables.back().first + group->tier.tables.back().rows;
+    group->tier.tables.push_back({table.name, t, table.rows, first});
+    group->tier.slots += own.slots(table.rows, record);
+    group_of.push_back(static_cast<size_t>(group - groups.begin()));
   }
+  for (Group& group : groups) {
+    const InnerConfig of_cache(config, table_of(config, group.first), group.tier.slots);
+    tiers_.push_back(std::make_unique<Tier>(std::move(group.tier), InnerInstance(inner, of_cache.raw), start));
+  }
+  std::vector<size_t> seen(tiers_.size());
+  for (const size_t g : group_of) tables_.push_back({tiers_[g].get(), seen[g]++});
 }
 
 // body(table, its features, which are then those of a table 0)
@@ -108,13 +130,16 @@ void TieredTables::for_each_table(const tsr_lookup& lookup, const Body& body) co
   }
 }
 
-void TieredTables::ids_of(const tsr_lookup& lookup, std::span<const tsr_lookup_feature> features,
-                          std::vector<int64_t>& ids) const {
-  ids.clear();
+void TieredTables::rows_of(const tsr_lookup& lookup, uint32_t table, std::span<const tsr_lookup_feature> features,
+                           std::vector<int64_t>& rows) const {
+  rows.clear();
+  const int64_t first = tables_[table].in_tier().first;
+  const bool plain = lookup.ids->dtype.bits == 64;
+  const int64_t* const all = plain ? data_as<int64_t>(*lookup.ids) : nullptr;
   for (const tsr_lookup_feature& f : features) {
     const int64_t end = integer_at(*lookup.offsets, f.first_offset + f.bags);
     for (int64_t p = integer_at(*lookup.offsets, f.first_offset); p < end; ++p)
-      ids.push_back(integer_at(*lookup.ids, p));
+      rows.push_back(first + (plain ? all[p] : integer_at(*lookup.ids, p)));
   }
 }
 
@@ -147,11 +172,12 @@ void TieredTables::forward(const tsr_lookup& lookup, const DLTensor& output, tsr
       passing_.table = t;
       for (const tsr_lookup_feature& feature : features) pass(lookup, output, stream, feature);
     });
-    return;
+    return writer_.look();
   }
   auto kept = std::make_unique<Context>();
   try {
     keep(lookup, output, stream, *kept);
+    writer_.look();
   } catch (...) {
     end(*kept);
     throw;
@@ -164,10 +190,10 @@ void TieredTables::keep(const tsr_lookup& lookup, const DLTensor& output, tsr_st
     Kept& kept = context.tables.emplace_back();
     kept.table = t;
     kept.features = std::move(features);
-    ids_of(lookup, kept.features, ids_);
-    kept.slots.resize(ids_.size());
-    Tier& tier = tables_[t]->tier;
-    tier.take(ids_, true, kept.slots.data(), kept.pinned);
+    rows_of(lookup, t, kept.features, asked_);
+    kept.slots.resize(asked_.size());
+    Tier& tier = *tables_[t].tier;
+    tier.take(asked_, true, kept.slots.data(), kept.pinned);
     tier.inner().forward(inner_lookup(lookup, kept), output, stream, &kept.context);
   });
 }
@@ -175,7 +201,7 @@ void TieredTables::keep(const tsr_lookup& lookup, const DLTensor& output, tsr_st
 // Without a backward, so many bags at a time as the cache certainly has room for.
 void TieredTables::pass(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream,
                         const tsr_lookup_feature& feature) {
-  Tier& tier = tables_[passing_.table]->tier;
+  Tier& tier = *tables_[passing_.table].tier;
   const auto offset = [&](int64_t bag) { return integer_at(*lookup.offsets, feature.first_offset + bag); };
   for (int64_t begin = 0; begin < feature.bags;) {
     int64_t end = begin + 1;
@@ -186,11 +212,11 @@ void TieredTables::pass(const tsr_lookup& lookup, const DLTensor& output, tsr_st
     const int64_t rows = feature.pooling == TSR_POOLING_NONE ? offset(begin) - offset(0) : begin;
     if (feature.pooling == TSR_POOLING_NONE || feature.listed == 0) part.output_offset += rows * feature.output_stride;
     passing_.features.assign(1, part);
-    ids_of(lookup, passing_.features, ids_);
-    passing_.slots.resize(ids_.size());
+    rows_of(lookup, passing_.table, passing_.features, asked_);
+    passing_.slots.resize(asked_.size());
     passing_.pinned.clear();
     try {
-      tier.take(ids_, (lookup.flags & TSR_LOOKUP_READ_ONLY) == 0, passing_.slots.data(), passing_.pinned);
+      tier.take(asked_, (lookup.flags & TSR_LOOKUP_READ_ONLY) == 0, passing_.slots.data(), passing_.pinned);
       tier.inner().forward(inner_lookup(lookup, passing_), output, stream, nullptr);
     } catch (...) {
       tier.release(passing_.pinned);
@@ -203,7 +229,7 @@ void TieredTables::pass(const tsr_lookup& lookup, const DLTensor& output, tsr_st
 
 void TieredTables::backward(tsr_context* context, const tsr_backward& args, tsr_stream stream) {
   for (Kept& kept : reinterpret_cast<Context*>(context)->tables) {
-    Tier& tier = tables_[kept.table]->tier;
+    Tier& tier = *tables_[kept.table].tier;
     tier.changed(kept.pinned);
     const tsr_lookup lookup = inner_lookup(*args.lookup, kept);
     tsr_backward inner = sdk::read_struct(args);
@@ -214,7 +240,7 @@ void TieredTables::backward(tsr_context* context, const tsr_backward& args, tsr_
 
 void TieredTables::end(Context& context) noexcept {
   for (Kept& kept : context.tables) {
-    Tier& tier = tables_[kept.table]->tier;
+    Tier& tier = *tables_[kept.table].tier;
     if (kept.context != nullptr) tier.inner().release(kept.context);
     tier.release(kept.pinned);
   }
@@ -227,44 +253,46 @@ void TieredTables::release(tsr_context* context) noexcept {
 
 void TieredTables::prefetch(const tsr_lookup& lookup) {
   for_each_table(lookup, [&](uint32_t t, const std::vector<tsr_lookup_feature>& features) {
-    ids_of(lookup, features, early_ids_);
-    tables_[t]->tier.prefetch(early_ids_);
+    rows_of(lookup, t, features, early_);
+    tables_[t].tier->prefetch(early_);
   });
 }
 
 void TieredTables::check(const Table& table, const tsr_rows& rows) const {
-  if (rows.num_states != 0 && rows.num_states != table.record.states())
-    fail(TSR_INVALID_ARGUMENT, "table \"", table.name, "\" has ", table.record.states(), " optimizer states, not ",
-         rows.num_states);
+  if (rows.num_states != 0 && rows.num_states != table.record().states())
+    fail(TSR_INVALID_ARGUMENT, "table \"", table.in_tier().name, "\" has ", table.record().states(),
+         " optimizer states, not ", rows.num_states);
 }
 
 void TieredTables::export_rows(uint32_t t, uint64_t& cursor, tsr_rows& rows) {
-  Table& table = *tables_.at(t);
+  const Table& table = tables_.at(t);
+  const auto [all, start] = std::pair(table.in_tier().rows, table.in_tier().first);
   check(table, rows);
-  const auto first = static_cast<int64_t>(std::min<uint64_t>(cursor, static_cast<uint64_t>(table.rows)));
-  rows.count = std::min({sdk::numel(*rows.ids), table.rows - first, kRowsAtOnce});
-  const int64_t floats = table.record.floats();
+  const auto first = static_cast<int64_t>(std::min<uint64_t>(cursor, static_cast<uint64_t>(all)));
+  rows.count = std::min({sdk::numel(*rows.ids), all - first, kRowsAtOnce});
+  const int64_t floats = table.record().floats();
   records_.resize(static_cast<size_t>(rows.count * floats));
-  table.tier.read(first, rows.count, records_.data());
+  table.tier->read(start + first, rows.count, records_.data());
   for (int64_t i = 0; i < rows.count; ++i) {
     const float* record = records_.data() + i * floats;
     data_as<int64_t>(*rows.ids)[i] = first + i;
-    std::copy_n(record, table.record.dim(), data_as<float>(*rows.weights) + i * table.record.dim());
-    record += table.record.dim();
-    for (uint32_t k = 0; k < rows.num_states; record += table.record.width(k++))
-      std::copy_n(record, table.record.width(k), data_as<float>(*rows.states[k]) + i * table.record.width(k));
+    std::copy_n(record, table.record().dim(), data_as<float>(*rows.weights) + i * table.record().dim());
+    record += table.record().dim();
+    for (uint32_t k = 0; k < rows.num_states; record += table.record().width(k++))
+      std::copy_n(record, table.record().width(k), data_as<float>(*rows.states[k]) + i * table.record().width(k));
   }
   cursor += static_cast<uint64_t>(rows.count);
 }
 
 void TieredTables::import_rows(uint32_t t, const tsr_rows& rows) {
-  Table& table = *tables_.at(t);
+  const Table& table = tables_.at(t);
+  const auto [all, start] = std::pair(table.in_tier().rows, table.in_tier().first);
   check(table, rows);
-  const int64_t dim = table.record.dim(), floats = table.record.floats();
+  const int64_t dim = table.record().dim(), floats = table.record().floats();
   const int64_t* const ids = data_as<int64_t>(*rows.ids);
   for (int64_t i = 0; i < rows.count; ++i) {
-    if (ids[i] < 0 || ids[i] >= table.rows)
-      fail(TSR_OUT_OF_RANGE, "table \"", table.name, "\" has no row ", ids[i], ": it has ", table.rows, " rows");
+    if (ids[i] < 0 || ids[i] >= all)
+      fail(TSR_OUT_OF_RANGE, "table \"", table.in_tier().name, "\" has no row ", ids[i], ": it has ", all, " rows");
   }
   for (int64_t first = 0; first < rows.count; first += kRowsAtOnce) {
     const int64_t count = std::min(kRowsAtOnce, rows.count - first);
@@ -272,38 +300,42 @@ void TieredTables::import_rows(uint32_t t, const tsr_rows& rows) {
     for (int64_t i = 0; i < count; ++i) {
       float* record = records_.data() + i * floats;
       const int64_t from = first + i;
-      if (rows.num_states < table.record.states()) table.tier.read(ids[from], 1, record);  // its states stay
+      if (rows.num_states < table.record().states()) table.tier->read(start + ids[from], 1, record);  // its states stay
       std::copy_n(data_as<float>(*rows.weights) + from * dim, dim, record);
       record += dim;
-      for (uint32_t k = 0; k < rows.num_states; record += table.record.width(k++))
-        std::copy_n(data_as<float>(*rows.states[k]) + from * table.record.width(k), table.record.width(k), record);
+      for (uint32_t k = 0; k < rows.num_states; record += table.record().width(k++))
+        std::copy_n(data_as<float>(*rows.states[k]) + from * table.record().width(k), table.record().width(k), record);
     }
-    table.tier.write({ids + first, static_cast<size_t>(count)}, records_.data());
+    asked_.assign(ids + first, ids + first + count);
+    for (int64_t& row : asked_) row += start;
+    table.tier->write(asked_, records_.data());
   }
 }
 
 void TieredTables::save(uint32_t t, const tsr_stream_io& io) {
-  Table& table = *tables_.at(t);
-  for (int64_t first = 0; first < table.rows; first += kRowsAtOnce) {
-    const int64_t count = std::min(kRowsAtOnce, table.rows - first);
-    records_.resize(static_cast<size_t>(count * table.record.floats()));
-    table.tier.read(first, count, records_.data());
+  const Table& table = tables_.at(t);
+  const auto [all, start] = std::pair(table.in_tier().rows, table.in_tier().first);
+  for (int64_t first = 0; first < all; first += kRowsAtOnce) {
+    const int64_t count = std::min(kRowsAtOnce, all - first);
+    records_.resize(static_cast<size_t>(count * table.record().floats()));
+    table.tier->read(start + first, count, records_.data());
     sdk::Call call;
-    call.check(io.write(io.self, records_.data(), static_cast<uint64_t>(count) * table.record.bytes(), call.err()));
+    call.check(io.write(io.self, records_.data(), static_cast<uint64_t>(count) * table.record().bytes(), call.err()));
   }
 }
 
 void TieredTables::load(uint32_t t, const tsr_stream_io& io) {
-  Table& table = *tables_.at(t);
+  const Table& table = tables_.at(t);
+  const auto [all, start] = std::pair(table.in_tier().rows, table.in_tier().first);
   std::vector<int64_t> ids;
-  for (int64_t first = 0; first < table.rows; first += kRowsAtOnce) {
-    const int64_t count = std::min(kRowsAtOnce, table.rows - first);
-    records_.resize(static_cast<size_t>(count * table.record.floats()));
+  for (int64_t first = 0; first < all; first += kRowsAtOnce) {
+    const int64_t count = std::min(kRowsAtOnce, all - first);
+    records_.resize(static_cast<size_t>(count * table.record().floats()));
     sdk::Call call;
-    call.check(io.read(io.self, records_.data(), static_cast<uint64_t>(count) * table.record.bytes(), call.err()));
+    call.check(io.read(io.self, records_.data(), static_cast<uint64_t>(count) * table.record().bytes(), call.err()));
     ids.resize(static_cast<size_t>(count));
-    for (int64_t i = 0; i < count; ++i) ids[static_cast<size_t>(i)] = first + i;
-    table.tier.write(ids, records_.data());
+    for (int64_t i = 0; i < count; ++i) ids[static_cast<size_t>(i)] = start + first + i;
+    table.tier->write(ids, records_.data());
   }
 }
 
@@ -334,6 +366,9 @@ void Tiered::supports(const tsr_kernel_config& config) const {
   for (uint32_t t = 0; t < config.num_tables; ++t) {
     const tsr_kernel_table& asked = table_of(config, t);
     options_of(asked, options_);
+    if (asked.rows > LogShape::kMostRows)
+      fail(TSR_UNIMPLEMENTED, "tiered holds at most ", LogShape::kMostRows, " rows of a table on a rank, not ",
+           asked.rows, ": cut it over more ranks");
     inner_.supports(InnerConfig(config, asked, 0).raw);
   }
 }
@@ -346,7 +381,8 @@ std::unique_ptr<sdk::KernelInstance> Tiered::open(const tsr_kernel_config& confi
 // What the cache misses follows from how much is touched between two visits of a row, where that is the table's own: of
 // rows that are asked for alike, the cache has as large a part as it is of them all.
 tsr_estimate Tiered::estimate(const tsr_kernel_config& config, const tsr_workload& work) const {
-  constexpr double kSlotBytes = 72;      // beside its row
+  constexpr double kSlotBytes = 32;      // beside its row
+  constexpr double kRowBytes = 5;        // of each row of the table: where it is, and its uses
   constexpr double kReadSeconds = 5e-6;  // of a row, with others under way
   constexpr double kReuse = 0.632;       // of a table, between two visits of a row where all are asked for alike
   const tsr_kernel_table& shard = table_of(config, 0);
@@ -360,8 +396,10 @@ tsr_estimate Tiered::estimate(const tsr_kernel_config& config, const tsr_workloa
   const double hit = std::min(1.0, static_cast<double>(slots) * row_bytes * kReuse / std::max(reuse, 1.0));
   out.storage_reads = (work.distinct > 0 ? work.distinct : work.ids) * (1 - hit);
   out.forward_seconds += out.storage_reads * kReadSeconds;
-  const double in_memory = static_cast<double>(slots) * (static_cast<double>(record.bytes()) + kSlotBytes) + rows / 8;
-  out.storage_bytes = slots < shard.rows ? static_cast<uint64_t>(of_band * static_cast<double>(record.bytes())) : 0;
+  const double in_memory =
+      static_cast<double>(slots) * (static_cast<double>(record.bytes()) + kSlotBytes) + rows * kRowBytes;
+  const double file_bytes = static_cast<double>(LogShape(shard.rows, record.bytes()).file_bytes());
+  out.storage_bytes = slots < shard.rows ? static_cast<uint64_t>(of_band / rows * file_bytes) : 0;
   out.bytes = out.storage_bytes + static_cast<uint64_t>(in_memory * of_band / rows);
   out.host_bytes = 0;  // the device is the host
   return out;

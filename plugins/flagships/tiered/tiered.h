@@ -1,9 +1,11 @@
-// The instance of kernel "tiered": a Tier for each table, and lookups whose ids are slots of its cache.
+// The instance of kernel "tiered": a Tier for each table, or for several that share one, and lookups whose ids are
+// slots of its cache.
 #pragma once
 
 #include <memory>
 
 #include "tier.h"
+#include "writer.h"
 
 namespace flagships {
 
@@ -12,6 +14,7 @@ struct TierOptions {
   RowFileOptions file;
   double cache_mib = 64;
   int64_t cache_rows = 0;  // instead, where it is not 0
+  bool shared = false;     // with all tables of the same width that say so
 
   // Takes what it knows out of a JSON object.
   void read(sdk::Options& options);
@@ -29,15 +32,15 @@ class TieredTables : public sdk::KernelInstance {
   void load(uint32_t table, const tsr_stream_io& io) override;
   void export_rows(uint32_t table, uint64_t& cursor, tsr_rows& rows) override;
   void import_rows(uint32_t table, const tsr_rows& rows) override;
-  tsr_kernel_stats stats(uint32_t table) override { return tables_.at(table)->tier.stats(); }
+  tsr_kernel_stats stats(uint32_t table) override { return tables_.at(table).tier->stats(tables_[table].own); }
   void prefetch(const tsr_lookup& lookup);
 
  private:
   struct Table {
-    std::string name;
-    int64_t rows;
-    RecordShape record;
-    Tier tier;
+    Tier* tier;
+    size_t own;  // its number there
+    const TierTable& in_tier() const { return tier->table(own); }
+    const RecordShape& record() const { return tier->record(); }
   };
   // What a forward keeps of a table that it asked.
   struct Kept {
@@ -53,17 +56,20 @@ class TieredTables : public sdk::KernelInstance {
 
   template <class Body>
   void for_each_table(const tsr_lookup& lookup, const Body& body) const;
-  void ids_of(const tsr_lookup& lookup, std::span<const tsr_lookup_feature> features, std::vector<int64_t>& ids) const;
+  void rows_of(const tsr_lookup& lookup, uint32_t table, std::span<const tsr_lookup_feature> features,
+               std::vector<int64_t>& rows) const;
   tsr_lookup inner_lookup(const tsr_lookup& lookup, const Kept& kept);
   void keep(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream, Context& context);
   void pass(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream, const tsr_lookup_feature& feature);
   void end(Context& context) noexcept;
   void check(const Table& table, const tsr_rows& rows) const;
 
-  std::vector<std::unique_ptr<Table>> tables_;
+  std::vector<std::unique_ptr<Tier>> tiers_;
+  std::vector<Table> tables_;
+  Writer writer_{tiers_};  // goes before them
 
   // Scratch: of the steps, and of prefetch(), which runs beside them.
-  std::vector<int64_t> ids_, inner_ids_, early_ids_;
+  std::vector<int64_t> asked_, inner_ids_, early_;
   DLTensor inner_ids_view_{};
   Kept passing_;
   std::vector<float> records_;

@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <numeric>
 #include <random>
@@ -409,6 +410,43 @@ void check_full_disk(const char* io) {
          "a full disk: ", said);
 }
 
+// A disk that fails in the middle of reading: a sentence, the rows in memory stay, and a lookup of them works. The file
+// is replaced by one that gives EIO, which a ring that has registered the file does not notice: threads alone.
+void check_broken_disk() {
+  std::mt19937 random(6);
+  Pair pair(R"({"cache_rows": 60, "io": "threads"})");
+  const auto steps = [&](int count) {
+    for (int step = 0; step < count; ++step) {
+      const Pair::Live live = pair.begin(std::make_unique<Batch>(random, 6));
+      pair.update(live, random);
+      pair.end(live);
+    }
+  };
+  steps(200);
+  const std::filesystem::directory_iterator all("/proc/self/fd"), end;
+  const auto is_rows = [](const auto& file) {
+    std::error_code ignored;
+    return std::filesystem::read_symlink(file, ignored).string().find("tessera-rows-") != std::string::npos;
+  };
+  std::vector<int> files;
+  for (auto at = all; at != end; ++at) {
+    if (is_rows(at->path())) files.push_back(std::stoi(at->path().filename()));
+  }
+  expect(files.size() == kTables, files.size(), " files of rows are open");
+  const int broken = open("/proc/self/mem", O_RDONLY);
+  for (const int file : files) dup2(broken, file);
+  close(broken);
+  std::string said;
+  try {
+    steps(500);
+  } catch (const Failure& e) {
+    said = e.what();
+  }
+  expect(said.find("its file in \"/var/tmp\" cannot be ") != std::string::npos &&
+             said.find("; go on from the last checkpoint") != std::string::npos,
+         "a broken disk: ", said);
+}
+
 void check_refusals() {
   Bed bed;
   const auto refused = [&](const std::string& options, const std::string& want) {
@@ -447,46 +485,63 @@ void check_map() {
   expect(map.size() == plain.size(), "size ", map.size());
 }
 
-// Pieces in any order, more than are under way at a time, some behind the end of the file.
+// Blocks in any order, more than are under way at a time; parts of blocks; what is behind the end of the file.
 void check_pieces(int file, PieceIo* io) {
   if (io == nullptr) return;
   std::mt19937 random(4);
-  constexpr uint64_t kBytes = 77;
-  std::vector<char> written(300 * kBytes), got(310 * kBytes, 'x');
-  for (char& c : written) c = static_cast<char>(random() % 100);
-  std::vector<Piece> out, in;
-  for (uint64_t i = 0; i < 300; ++i) out.push_back({written.data() + i * kBytes, kBytes, i * kBytes});
-  for (uint64_t i = 0; i < 310; ++i) in.push_back({got.data() + i * kBytes, kBytes, i * kBytes});
+  constexpr uint64_t kBlocks = 300, kPart = 77;
+  BlockBuffer written, got;
+  written.room(kBlocks * kBlockBytes);
+  got.room(kBlocks * kBlockBytes);
+  for (uint64_t i = 0; i < kBlocks * kBlockBytes; ++i) written.data()[i] = static_cast<char>(random() % 100);
+  std::vector<Piece> out, in, parts;
+  std::vector<char> small(kBlocks * kPart, 'x');
+  for (uint64_t i = 0; i < kBlocks; ++i) {
+    out.push_back({written.data() + i * kBlockBytes, kBlockBytes, i * kBlockBytes});
+    in.push_back({got.data() + i * kBlockBytes, kBlockBytes, i * kBlockBytes});
+    parts.push_back({small.data() + i * kPart, kPart, i * kBlockBytes + random() % (kBlockBytes - kPart)});
+  }
   std::shuffle(out.begin(), out.end(), random);
   std::shuffle(in.begin(), in.end(), random);
   expect(ftruncate(file, 0) == 0, "ftruncate");
   expect(io->move(Direction::kWrite, out) == 0, io->name(), " cannot write");
   expect(io->move(Direction::kRead, in) == 0, io->name(), " cannot read");
-  written.resize(got.size());
-  expect(written == got, io->name(), " gives other bytes");
-  const Piece one{got.data(), 10, 5};
-  expect(io->move(Direction::kRead, std::span(&one, 1)) == 0 && std::memcmp(got.data(), written.data() + 5, 10) == 0,
-         io->name(), ": one piece");
+  expect(std::memcmp(got.data(), written.data(), kBlocks * kBlockBytes) == 0, io->name(), " gives other bytes");
+  expect(io->move(Direction::kRead, parts) == 0, io->name(), " cannot read parts");
+  bool same = true;
+  for (const Piece& p : parts) same &= std::memcmp(p.memory, written.data() + p.offset, p.bytes) == 0;
+  expect(same, io->name(), " gives other parts");
+  const Piece one{got.data(), kBlockBytes, kBlockBytes}, part{small.data(), 10, 5}, behind{small.data(), 10, 1 << 22};
+  expect(io->move(Direction::kRead, std::span(&one, 1)) == 0, io->name(), ": one piece");
+  expect(io->move(Direction::kRead, std::span(&behind, 1)) == EIO, io->name(), " reads behind the end");
+  expect(io->move(Direction::kWrite, std::span(&part, 1)) == EINVAL, io->name(), " writes a part");
+  expect(io->move(Direction::kRead, {}) == 0, io->name(), ": no piece");
 }
 
 void check_io() {
   char path[] = "/var/tmp/tessera-test-XXXXXX";
   const int file = mkstemp(path);
   unlink(path);
-  check_pieces(file, thread_io(file, 4).get());
-  check_pieces(file, thread_io(file, 1).get());
-  check_pieces(file, uring_io(file, 16).get());
+  for (const int flags : {0, O_DIRECT}) {
+    if (fcntl(file, F_SETFL, flags) != 0) continue;
+    check_pieces(file, thread_io(file, {4}).get());
+    check_pieces(file, thread_io(file, {1}).get());
+    check_pieces(file, uring_io(file, {16}).get());
+  }
   close(file);
-  const int closed = open("/dev/null", O_RDONLY);
-  char byte = 0;
-  const Piece one{&byte, 1, 0};
-  const auto refuses = [&](std::unique_ptr<PieceIo> io) {
-    if (io != nullptr) expect(io->move(Direction::kWrite, std::span(&one, 1)) == EBADF, io->name(), " writes");
+  BlockBuffer block;
+  const Piece one{block.room(kBlockBytes), kBlockBytes, 0};
+  const auto refuses = [&](std::unique_ptr<PieceIo> io, Direction direction, int error) {
+    if (io != nullptr) expect(io->move(direction, std::span(&one, 1)) == error, io->name(), " does not refuse");
   };
-  refuses(thread_io(closed, 2));
-  refuses(uring_io(closed, 2));
+  const int closed = open("/dev/null", O_RDONLY), broken = open("/proc/self/mem", O_RDONLY);
+  refuses(thread_io(closed, {2}), Direction::kWrite, EBADF);
+  refuses(uring_io(closed, {2}), Direction::kWrite, EBADF);
+  refuses(thread_io(broken, {2}), Direction::kRead, EIO);
+  refuses(uring_io(broken, {2}), Direction::kRead, EIO);
   close(closed);
-  std::printf("io_uring is %s\n", uring_io(0, 2) == nullptr ? "not there: threads alone were tried" : "there");
+  close(broken);
+  std::printf("io_uring is %s\n", uring_io(0, {2}) == nullptr ? "not there: threads alone were tried" : "there");
 }
 
 }  // namespace
@@ -497,11 +552,13 @@ int main() {
   for (const bool prefetching : {false, true}) {
     check_against_memory(R"({"cache_rows": 80})", prefetching, 400);
     check_against_memory(R"({"cache_rows": 90, "io": "threads", "depth": 3})", prefetching, 400);
+    check_against_memory(R"({"cache_rows": 50, "shared": true})", prefetching, 400);
   }
   check_too_small();
   check_save();
   check_full_disk("auto");
   check_full_disk("threads");
+  check_broken_disk();
   check_refusals();
   std::printf("%d failures\n", failures);
   return failures == 0 ? 0 : 1;

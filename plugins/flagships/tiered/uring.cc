@@ -16,8 +16,17 @@ namespace {
 
 class UringIo final : public PieceIo {
  public:
-  UringIo(int file, unsigned depth) : file_(file), depth_(depth) {
-    ready_ = io_uring_queue_init(depth, &ring_, 0) == 0;
+  UringIo(int file, const PieceIoShape& shape) : file_(file), depth_(static_cast<unsigned>(shape.depth)) {
+    const auto open = [&](unsigned flags) { return io_uring_queue_init(depth_, &ring_, flags) == 0; };
+    ready_ = open(IORING_SETUP_COOP_TASKRUN) || open(0);  // kernels before 5.19 do not know the flag
+    if (!ready_) return;
+    registered_ = io_uring_register_files(&ring_, &file_, 1) == 0;
+    requests_.resize(depth_);
+    for (unsigned i = depth_; i > 0; --i) free_.push_back(i - 1);
+    bounce_ = shape.bounce;
+    if (bounce_ == 0) return;
+    const iovec all{around_.room(depth_ * bounce_), depth_ * bounce_};
+    fixed_ = io_uring_register_buffers(&ring_, &all, 1) == 0;  // a limit on locked memory may forbid it
   }
   ~UringIo() override {
     if (ready_) io_uring_queue_exit(&ring_);
@@ -27,26 +36,34 @@ class UringIo final : public PieceIo {
   bool ready() const { return ready_; }
 
   int move(Direction direction, std::span<const Piece> pieces) override {
-    left_.assign(pieces.begin(), pieces.end());
-    todo_.resize(left_.size());
-    for (size_t i = 0; i < todo_.size(); ++i) todo_[i] = todo_.size() - 1 - i;  // the first one is taken first
-    unsigned under_way = 0;
+    size_t next = 0;
     int error = 0;
-    while (under_way > 0 || (!todo_.empty() && error == 0)) {
-      while (under_way < depth_ && !todo_.empty() && error == 0) {
-        ask(direction, todo_.back());
-        todo_.pop_back();
+    unsigned under_way = 0;
+    while (under_way > 0 || (next < pieces.size() && error == 0)) {
+      for (; !free_.empty() && next < pieces.size() && error == 0; ++next) {
+        const unsigned i = free_.back();
+        error = begin(direction, pieces[next], i);
+        if (error != 0) break;
+        free_.pop_back();
+        ask(direction, i);
         ++under_way;
       }
+      if (under_way == 0) break;
       const int submitted = io_uring_submit_and_wait(&ring_, 1);
       if (submitted < 0 && submitted != -EINTR && submitted != -EAGAIN && submitted != -EBUSY) return -submitted;
       io_uring_cqe* done = nullptr;
       while (io_uring_peek_cqe(&ring_, &done) == 0) {
-        const auto i = static_cast<size_t>(io_uring_cqe_get_data64(done));
+        const auto i = static_cast<unsigned>(io_uring_cqe_get_data64(done));
         const int result = done->res;
         io_uring_cqe_seen(&ring_, done);
+        const int failed = take(direction, i, result);
+        if (failed == 0 && requests_[i].left.bytes > 0 && error == 0) {
+          ask(direction, i);  // the rest of it
+          continue;
+        }
+        if (failed != 0) error = failed;
+        free_.push_back(i);
         --under_way;
-        if (const int failed = take(direction, i, result); failed != 0) error = failed;
       }
     }
     return error;
@@ -54,49 +71,69 @@ class UringIo final : public PieceIo {
   const char* name() const override { return "uring"; }
 
  private:
-  void ask(Direction direction, size_t i) {
+  struct Request {
+    Piece piece{}, left{};  // what was asked for, and the blocks that are still to come
+    bool bounces = false;   // they go through memory of the ring's
+  };
+
+  char* around(unsigned i) const { return around_.data() + i * bounce_; }
+  int begin(Direction direction, const Piece& piece, unsigned i) {
+    const uint64_t first = piece.offset / kBlockBytes * kBlockBytes;
+    const uint64_t end = (piece.offset + piece.bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
+    const bool whole = first == piece.offset && end == piece.offset + piece.bytes &&
+                       reinterpret_cast<uintptr_t>(piece.memory) % kBlockBytes == 0;
+    if (!whole && (direction == Direction::kWrite || end - first > bounce_)) return EINVAL;
+    requests_[i] = {piece, whole ? piece : Piece{around(i), end - first, first}, !whole};
+    return 0;
+  }
+
+  void ask(Direction direction, unsigned i) {
     io_uring_sqe* sqe = io_uring_get_sqe(&ring_);  // there is one: a round submits all that it has asked
-    const Piece& p = left_[i];
-    if (direction == Direction::kRead) {
-      io_uring_prep_read(sqe, file_, p.memory, static_cast<unsigned>(p.bytes), p.offset);
+    const Piece& p = requests_[i].left;
+    const int file = registered_ ? 0 : file_;
+    const auto bytes = static_cast<unsigned>(p.bytes);
+    if (direction == Direction::kWrite) {
+      io_uring_prep_write(sqe, file, p.memory, bytes, p.offset);
+    } else if (fixed_ && requests_[i].bounces) {
+      io_uring_prep_read_fixed(sqe, file, p.memory, bytes, p.offset, 0);
     } else {
-      io_uring_prep_write(sqe, file_, p.memory, static_cast<unsigned>(p.bytes), p.offset);
+      io_uring_prep_read(sqe, file, p.memory, bytes, p.offset);
     }
+    if (registered_) sqe->flags |= IOSQE_FIXED_FILE;
     io_uring_sqe_set_data64(sqe, i);
   }
-  // What became of a piece: it is over, or the rest of it waits again.
-  int take(Direction direction, size_t i, int result) {
-    Piece& p = left_[i];
-    if (result == -EINTR || result == -EAGAIN) {
-      todo_.push_back(i);
-      return 0;
-    }
+  // What became of a request: an errno, or what is left of it.
+  int take(Direction direction, unsigned i, int result) {
+    Request& r = requests_[i];
+    if (result == -EINTR || result == -EAGAIN) return 0;
     if (result < 0) return -result;
-    if (result == 0 && direction == Direction::kWrite && p.bytes > 0) return ENOSPC;
-    if (result == 0) std::memset(p.memory, 0, p.bytes);
-    const auto n = result == 0 ? p.bytes : static_cast<uint64_t>(result);
-    p = {p.memory + n, p.bytes - n, p.offset + n};
-    if (p.bytes > 0) todo_.push_back(i);
+    if (result == 0) return direction == Direction::kRead ? EIO : ENOSPC;
+    const auto n = static_cast<uint64_t>(result);
+    r.left = {r.left.memory + n, r.left.bytes - n, r.left.offset + n};
+    if (r.left.bytes == 0 && r.bounces)
+      std::memcpy(r.piece.memory, around(i) + r.piece.offset % kBlockBytes, r.piece.bytes);
     return 0;
   }
 
   const int file_;
   const unsigned depth_;
   io_uring ring_{};
-  bool ready_ = false;
-  std::vector<Piece> left_;
-  std::vector<size_t> todo_;  // pieces that are not under way, the last one first
+  bool ready_ = false, registered_ = false, fixed_ = false;
+  uint64_t bounce_ = 0;
+  BlockBuffer around_;
+  std::vector<Request> requests_;
+  std::vector<unsigned> free_;
 };
 
 }  // namespace
 
-std::unique_ptr<PieceIo> uring_io(int file, unsigned depth) {
-  auto out = std::make_unique<UringIo>(file, depth);
+std::unique_ptr<PieceIo> uring_io(int file, const PieceIoShape& shape) {
+  auto out = std::make_unique<UringIo>(file, shape);
   if (!out->ready()) return nullptr;
   return out;
 }
 #else
-std::unique_ptr<PieceIo> uring_io(int, unsigned) { return nullptr; }
+std::unique_ptr<PieceIo> uring_io(int, const PieceIoShape&) { return nullptr; }
 #endif
 
 }  // namespace flagships
