@@ -70,6 +70,7 @@ struct LayerConfig {
   std::string name, type;
   std::vector<std::string> inputs;
   PartOptions options;
+  PartOptions optimizer;  // what differs from dense_optimizer's; its `name`, too
   bool trainable = true;
   bool operator==(const LayerConfig&) const = default;
 };

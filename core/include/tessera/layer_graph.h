@@ -18,12 +18,14 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "tessera/dense.h"
 #include "tessera/embedding_configs.h"
+#include "tessera/optim.h"
 
 namespace tessera {
 
@@ -53,6 +55,7 @@ struct LayerSpec {
       inputs;                  // of the model, or layers: "experts" is the first output of one, "experts:1" the next
   std::string options = "{}";  // JSON; see LayerGraph
   bool trainable = true;       // false: ModelTrainer leaves its parameters as they are
+  std::optional<DenseOptimizerSpec> optimizer = std::nullopt;  // ModelTrainer's for its parameters; else the common one
 };
 
 // The loss of heads that is the core's own: of a logit and a label in [0, 1], binary_cross_entropy_with_logits().

@@ -31,8 +31,8 @@ struct ModelTrainerOptions {
   bool is_weighted = false;                // batches have weights, which scale pooled rows: those tables must be sums
   ModelGraph graph;                        // over these tables: graph_over(), dlrm_graph()
   std::vector<std::string> labels;         // of batches, which heads name; empty: one, which every head takes
-  DenseOptimizerSpec dense_optimizer;
-  double dense_max_gradient_norm = 0;  // GradientClippingOptimizer's, of the sums over ranks; 0: none
+  DenseOptimizerSpec dense_optimizer;      // of layers that say none of their own
+  double dense_max_gradient_norm = 0;      // GradientClippingOptimizer's, of the sums over ranks; 0: none
   DistributedModelParallelOptions parallel;
   uint64_t seed = 0;  // of the dense part
 };
@@ -68,6 +68,8 @@ class ModelTrainer : public Trainer {
   const LayerGraph& layers() const { return layers_; }
   const ModelGraph& graph() const { return graph_; }
   KeyedOptimizer& dense_optimizer() { return *optimizer_; }
+  // From now on the learning rates of all dense parameters are those of the options times `factor`.
+  void scale_dense_learning_rates(double factor);
 
   // Since construction or the last reset. The first two are what TrainPipeline does ahead of a step.
   static constexpr const char* kRouteStage = "route";
@@ -102,6 +104,7 @@ class ModelTrainer : public Trainer {
   ShardedEmbeddingCollection::Output rows_;          // theirs, of the step
   std::unique_ptr<SequenceInputs> row_inputs_;
   KeyedOptimizerPtr optimizer_;
+  std::vector<double> dense_rates_;  // by its groups: as the options say
   ParameterList biases_;
   std::unique_ptr<HeadLosses> losses_of_heads_;
   std::unique_ptr<DeviceBatch> inputs_;

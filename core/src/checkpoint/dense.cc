@@ -1,5 +1,6 @@
 #include "checkpoint/dense.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -15,13 +16,17 @@ States copy_of(States states) {
   return states;
 }
 
-// "lr, momentum" of {"lr = 0.1", "momentum = 0"}
+// "lr, momentum" of {"lr = 0.1", "momentum = 0"}; groups that have the same ones count once.
 std::string names_of(const std::vector<std::vector<std::string>>& settings) {
-  std::string out;
+  std::vector<std::string> groups;
   for (const auto& group : settings) {
+    std::string names;
     for (const std::string& setting : group)
-      out += cat(out.empty() ? "" : ", ", setting.substr(0, setting.find(" = ")));
+      names += cat(names.empty() ? "" : ", ", setting.substr(0, setting.find(" = ")));
+    if (!names.empty() && std::find(groups.begin(), groups.end(), names) == groups.end()) groups.push_back(names);
   }
+  std::string out;
+  for (const std::string& names : groups) out += (out.empty() ? "" : "; ") + names;
   return out.empty() ? "none" : out;
 }
 

@@ -1,6 +1,7 @@
 #include "tessera/config.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -30,13 +31,16 @@ std::vector<std::string> section_names() {
   return names;
 }
 
-// Sections of which there may be several, each with a name, and the key of one whose value has options: behind it, one
-// more name is an option.
+// Sections of which there may be several, each with a name, and the keys of one whose value has options: behind such a
+// key, one more name is an option.
 struct Listed {
   const char* section;
-  const char* options;
+  std::array<std::string_view, 2> options;
+  bool has_options(const std::string& key) const {
+    return std::find(options.begin(), options.end(), key) != options.end();
+  }
 };
-constexpr Listed kListed[] = {{"table", "optimizer"}, {"layer", "options"}, {"head", ""}};
+constexpr Listed kListed[] = {{"table", {"optimizer"}}, {"layer", {"options", "optimizer"}}, {"head", {}}};
 
 const Listed* listed(const std::string& section) {
   const auto at =
@@ -98,7 +102,8 @@ Override parse_override(const std::string& text) {
   out.key = path.back();
   path.pop_back();
   if (const Listed* list = listed(path[0])) {  // a name may have dots: table.NAME.key, table.NAME.optimizer.option
-    const bool option = path.size() > 2 && path.back() == list->options;
+    const bool option = path.size() > 2 && list->has_options(path.back());
+    const std::string with_options = option ? path.back() : "";
     const size_t end = path.size() - (option ? 1 : 0);
     if (end < 2) {
       fail(Code::kInvalidArgument, out.source, ": one ", path[0], "'s key is written ", path[0], ".NAME.key=value");
@@ -106,7 +111,7 @@ Override parse_override(const std::string& text) {
     std::string name = path[1];
     for (size_t i = 2; i < end; ++i) name += "." + path[i];
     out.path = {path[0], name};
-    if (option) out.path.emplace_back(list->options);
+    if (option) out.path.push_back(with_options);
   } else {
     out.path = std::move(path);
   }
@@ -130,7 +135,7 @@ void apply_to(const Override& o, TableConfig& table) {
 }
 void apply_to(const Override& o, LayerConfig& layer) {
   if (o.path.size() == 3)
-    config::set_option(layer.options, o.key, *o.value.get(o.key));
+    config::set_option(o.path[2] == "options" ? layer.options : layer.optimizer, o.key, *o.value.get(o.key));
   else
     decode(o.value, "layer." + o.path[1], layer);
 }

@@ -81,6 +81,8 @@ const std::vector<Field<LayerConfig>>& fields<LayerConfig>() {
       {"type", &S::type, "layer", "of a module plugin: `mlp`, `cross`, ..."},
       {"inputs", &S::inputs, "", "inputs of the model and other layers; `experts:1` is the second output of `experts`"},
       {"options", &S::options, "", "`{ widths = [64, 1] }`: the layer's own; it is told the widths of its inputs"},
+      {"optimizer", &S::optimizer, "",
+       "`{ learning_rate = 0.001 }`: of its parameters, where it differs from [dense_optimizer]; docs/training.md"},
       {"trainable", &S::trainable, "", "`false`: its parameters stay as they begin"},
   };
   return table;

@@ -7,6 +7,7 @@
 #include "tessera/dlrm.h"
 #include "tessera/model_trainer.h"
 #include "tessera/sdk/nearest.h"
+#include "train/dense_spec.h"
 #include "train/head_losses.h"
 #include "train/job_data.h"
 #include "train/start_rows.h"
@@ -16,7 +17,8 @@ namespace {
 
 void add_layers(const Config& config, ModelGraph& graph) {
   for (const LayerConfig& l : config.layers)
-    graph.layers.push_back({l.name, l.type, l.inputs, l.options.json, l.trainable});
+    graph.layers.push_back(
+        {l.name, l.type, l.inputs, l.options.json, l.trainable, dense_spec(l, config.dense_optimizer)});
   for (const HeadConfig& h : config.heads) graph.heads.push_back({h.name, h.input, h.loss, h.label, h.weight});
 }
 
@@ -82,6 +84,15 @@ void check_names(const Runtime& runtime, const Config& config) {
   for (const HeadSpec& head : graph.heads) check_loss(runtime, head);
 }
 
+// A layer's own optimizer has something to do.
+void check_optimizers(const ModelGraph& graph, const ParameterList& parameters) {
+  for (const LayerSpec& layer : graph.layers) {
+    const auto is_its = [&](const ParameterPtr& p) { return p->name.starts_with(layer.name + "."); };
+    if (layer.optimizer && std::none_of(parameters.begin(), parameters.end(), is_its))
+      fail(Code::kInvalidArgument, "layer \"", layer.name, "\" has no parameters, so its optimizer has no effect");
+  }
+}
+
 }  // namespace
 
 JobOutline check_job(const Runtime& runtime, const Config& config, const std::string& encoding,
@@ -97,6 +108,7 @@ JobOutline check_job(const Runtime& runtime, const Config& config, const std::st
     fail(Code::kInvalidArgument,
          "all tables have pooling none, but a model needs one that is pooled: pool one of them");
   const LayerGraph layers(runtime, graph, {.describes = true});
+  check_optimizers(graph, layers.parameters());
   return {HeadLosses(runtime, graph, layers, {data.labels}).predictions(), data.columns};
 }
 

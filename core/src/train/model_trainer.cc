@@ -21,11 +21,27 @@ bool trains_on(const DeviceStreamPtr& stream, const Runtime& runtime, const Mode
 // Losses that stay on the device; then they are read, for a wait in so many steps.
 constexpr int64_t kLossesOnDevice = 1024;
 
-// Layers' parameters have their names in front.
-bool is_frozen(const ModelGraph& graph, const std::string& parameter) {
-  return std::any_of(graph.layers.begin(), graph.layers.end(), [&](const LayerSpec& layer) {
-    return !layer.trainable && parameter.starts_with(layer.name + ".");
-  });
+// Takes a layer's parameters, which have its name in front, out of `from`.
+ParameterList take_layer(const LayerSpec& layer, ParameterList& from) {
+  const auto rest = std::stable_partition(
+      from.begin(), from.end(), [&](const ParameterPtr& p) { return !p->name.starts_with(layer.name + "."); });
+  ParameterList out(rest, from.end());
+  from.erase(rest, from.end());
+  return out;
+}
+
+// Of what is trained: layers' own optimizers, and the common one of all others.
+KeyedOptimizerPtr optimizer_of(const ModelGraph& graph, ParameterList parameters, const DenseOptimizerSpec& common) {
+  std::vector<CombinedOptimizer::Member> own;
+  for (const LayerSpec& layer : graph.layers) {
+    if (layer.trainable && !layer.optimizer) continue;
+    ParameterList taken = take_layer(layer, parameters);
+    if (layer.trainable) own.push_back({"", make_dense_optimizer(*layer.optimizer, std::move(taken))});
+  }
+  KeyedOptimizerPtr others = make_dense_optimizer(common, std::move(parameters));
+  if (own.empty()) return others;
+  own.insert(own.begin(), {"", std::move(others)});
+  return std::make_shared<CombinedOptimizer>(std::move(own));
 }
 
 // Whether all is finite: -1; or the place of the first value that is not.
@@ -85,17 +101,21 @@ ModelTrainer::ModelTrainer(const Runtime& runtime, std::shared_ptr<ProcessGroup>
     row_inputs_ = std::make_unique<SequenceInputs>();
   }
   ParameterList trained = in_backward_optimizer_filter(parallel_->parameters());
-  std::erase_if(trained, [&](const ParameterPtr& p) { return is_frozen(graph_, p->name); });
-  optimizer_ = make_dense_optimizer(options.dense_optimizer, trained);
+  optimizer_ = optimizer_of(graph_, std::move(trained), options.dense_optimizer);
   if (const double norm = options.dense_max_gradient_norm; norm > 0)
     optimizer_ = std::make_shared<GradientClippingOptimizer>(
         std::move(optimizer_), GradientClippingOptimizer::Options{GradientClipping::kNorm, norm});
+  for (const ParamGroup& group : optimizer_->param_groups()) dense_rates_.push_back(group.number("lr"));
   for (const ParameterPtr& p : layers_.parameters()) {
     if (!stream_ && p->value.dim() == 1) biases_.push_back(p);
   }
 }
 
 ModelTrainer::~ModelTrainer() = default;
+
+void ModelTrainer::scale_dense_learning_rates(double factor) {
+  for (size_t g = 0; g < dense_rates_.size(); ++g) optimizer_->set_option(g, "lr", dense_rates_[g] * factor);
+}
 
 bool ModelTrainer::step(const Batch& batch, StepHandle taken, bool finished) {
   dense_step_->step = embeddings().step();

@@ -15,6 +15,7 @@
 #include "tessera/planner.h"
 #include "tessera/sdk/nearest.h"
 #include "tessera/traffic.h"
+#include "train/dense_spec.h"
 #include "train/job_checkpoints.h"
 #include "train/job_data.h"
 #include "train/job_model.h"
@@ -37,27 +38,6 @@ namespace {
 using json = nlohmann::ordered_json;
 
 constexpr int64_t kSampleEvery = 50;  // steps: tables are timed one by one in one of so many
-
-DenseOptimizerSpec dense_spec(const DenseOptimizerConfig& c) {
-  // The config has one table for all optimizers: one that is set and not read would have no effect.
-  const DenseOptimizerConfig unset;
-  const std::vector<std::string> names = dense_optimizer_names();
-  const bool known = std::find(names.begin(), names.end(), c.name) != names.end();
-  const bool sgd = c.name == "sgd", adam = c.name == "adam";
-  const char* others = sgd ? "momentum" : adam ? "eps, beta1 and beta2" : "eps";
-  json all = {{"learning_rate", c.learning_rate}, {"weight_decay", c.weight_decay}};
-  const auto take = [&](const char* key, double value, double otherwise, bool read) {
-    if (read) all[key] = value;
-    if (!read && known && value != otherwise)
-      fail(Code::kInvalidArgument, "dense_optimizer.", key, " = ", value, " has no effect: ", c.name,
-           " takes learning_rate, weight_decay and ", others);
-  };
-  take("momentum", c.momentum, unset.momentum, sgd);
-  take("eps", c.eps, unset.eps, !sgd);
-  take("beta1", c.beta1, unset.beta1, adam);
-  take("beta2", c.beta2, unset.beta2, adam);
-  return {c.name, all.dump()};
-}
 
 ShardingPlan read_plan(const std::string& path) {
   std::ifstream in(path);
@@ -89,6 +69,7 @@ void check_keys(const HeadMetrics& metrics, const std::vector<DataColumn>& colum
 // What needs neither data nor model.
 void check_settings(const Config& config, const TrainJobOptions& options) {
   (void)make_dense_optimizer(dense_spec(config.dense_optimizer), {});
+  for (const LayerConfig& layer : config.layers) (void)dense_spec(layer, config.dense_optimizer);
   for (const auto& stages : {config.schedule.tables, config.schedule.dense}) (void)LearningRateSchedule(stages, 1);
   const ValidationConfig& v = config.validation;
   if (v.every_steps > 0 && v.every_epochs != ValidationConfig().every_epochs)
@@ -355,8 +336,7 @@ void TrainJob::set_learning_rates(int64_t step) {
   const std::vector<ShardedEmbeddings*> tables = trainer_->tables();
   for (size_t i = 0; !table_rates_.empty() && i < tables.size(); ++i)
     tables[i]->scale_learning_rates(base_rates_[i], table_rates_.factor(step));
-  if (!dense_rates_.empty())
-    trainer_->dense_optimizer().set_learning_rate(config_.dense_optimizer.learning_rate * dense_rates_.factor(step));
+  if (!dense_rates_.empty()) trainer_->scale_dense_learning_rates(dense_rates_.factor(step));
 }
 
 bool TrainJob::takes_ahead() const {

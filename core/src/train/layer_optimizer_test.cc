@@ -1,0 +1,123 @@
+// Layers with optimizers of their own beside the common one: on one rank.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "tessera/abi/module.h"
+#include "tessera/train_job.h"
+#include "train/test_trainer.h"
+
+namespace tessera {
+namespace {
+
+using test::runtime;
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+using Sets = std::vector<std::string>;
+
+const char* const kJob = R"(
+[job]
+seed = 3
+kernel = "reference"
+[model]
+embedding_dim = 4
+[[layer]]
+name = "deep"
+type = "mlp"
+inputs = ["dense", "pooled"]
+options = { widths = [8] }
+[[layer]]
+name = "all"
+type = "concat"
+inputs = ["deep", "pooled"]
+[[layer]]
+name = "top"
+type = "linear"
+inputs = ["all"]
+[[head]]
+name = "click"
+input = "top"
+[dense_optimizer]
+name = "adam"
+learning_rate = 0.01
+[data]
+reader = "synthetic"
+columns = 2
+rows = [50, 20]
+dense = 3
+samples = 200
+test_samples = 40
+batch = 20
+)";
+
+class LayerOptimizer : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!runtime().has(TSR_MODULE_KIND, "mlp")) GTEST_SKIP() << "no dense layers are built here";
+  }
+  static double score(const Sets& set, const TrainJobOptions& options = {}) {
+    TrainJob job(runtime(), parse_config(kJob, "job.toml", set), options, ProcessGroup::connect(runtime(), {}));
+    job.train({});
+    return job.evaluate()["logloss"];
+  }
+  static std::string refused(const Sets& set) {
+    try {
+      (void)score(set);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "nothing was refused";
+  }
+};
+
+TEST_F(LayerOptimizer, WhatALayerLeavesOpenIsTheCommonOnes) {
+  const double common = score({});
+  EXPECT_EQ(score({"layer.top.optimizer.learning_rate=0.01"}), common);
+  EXPECT_EQ(score({"layer.top.optimizer.name=adam"}), common);
+  EXPECT_NE(score({"layer.top.optimizer.learning_rate=0.02"}), common);
+  EXPECT_NE(score({"layer.top.optimizer.name=sgd"}), common);
+  EXPECT_EQ(score({"layer.top.optimizer.name=sgd"}),
+            score({"layer.top.optimizer={ name = \"sgd\", learning_rate = 0.01, momentum = 0 }"}));
+}
+
+TEST_F(LayerOptimizer, IsItsLayersAlone) {
+  EXPECT_EQ(score({"layer.top.optimizer.learning_rate=0"}), score({"layer.top.trainable=false"}));
+  EXPECT_EQ(score({"layer.top.optimizer.learning_rate=0.01", "layer.deep.optimizer.learning_rate=0.01",
+                   "dense_optimizer.learning_rate=1"}),
+            score({}));
+}
+
+TEST_F(LayerOptimizer, SchedulesScaleAll) {
+  EXPECT_EQ(score({"schedule.dense=[\"constant?factor=0.5\"]", "layer.top.optimizer.learning_rate=0.04"}),
+            score({"dense_optimizer.learning_rate=0.005", "layer.top.optimizer.learning_rate=0.02"}));
+}
+
+TEST_F(LayerOptimizer, GoesOnFromACheckpoint) {
+  const fs::path folder = fs::path(testing::TempDir()) / cat("layer_optimizer_", ::getpid());
+  const std::string saved = (folder / "saved").string();
+  const Sets set = {"layer.top.optimizer={ name = \"adagrad\", learning_rate = 0.05 }"};
+  const double straight = score(set);
+  fs::create_directories(folder);
+  (void)score(set, {.save = saved, .max_steps = 4});
+  EXPECT_EQ(score(set, {.load = saved}), straight);
+  EXPECT_THROW((void)score({}, {.load = saved}), Error) << "top's states are those of another optimizer";
+  fs::remove_all(folder);
+}
+
+TEST_F(LayerOptimizer, WrongOnesAreRefused) {
+  EXPECT_THAT(refused({"layer.top.optimizer.name=adma"}),
+              HasSubstr("layer \"top\": there is no dense optimizer \"adma\"; the nearest is \"adam\""));
+  EXPECT_THAT(refused({"layer.top.optimizer.momentum=0.9"}),
+              HasSubstr("layer \"top\": optimizer \"adam\" has no option \"momentum\"; it has: "));
+  EXPECT_THAT(refused({"layer.top.optimizer.learning_rate=-1"}), HasSubstr("layer \"top\": lr must not be negative"));
+  EXPECT_THAT(refused({"layer.all.optimizer.learning_rate=1"}),
+              HasSubstr("layer \"all\" has no parameters, so its optimizer has no effect"));
+  EXPECT_THAT(refused({"layer.top.optimizer.learning_rate=1", "layer.top.trainable=false"}),
+              HasSubstr("layer \"top\" has an optimizer and trainable = false: leave one out"));
+  EXPECT_THAT(refused({"layer.top.optimizer=3"}), HasSubstr("like { learning_rate = 0.001 }"));
+}
+
+}  // namespace
+}  // namespace tessera
