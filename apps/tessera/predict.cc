@@ -1,4 +1,6 @@
 // tessera predict: scores for files of samples.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -6,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <limits>
 #include <optional>
 
 #include "command.h"
@@ -52,8 +55,8 @@ bool parse_predict_arguments(const std::vector<std::string>& args, PredictArgume
   add("data", po::value(&out->data)->value_name("FILE"),
       "what the model was trained on by csv, tsv, ... (file, directory or pattern); or a file in the prepared format "
       "whose "
-      "columns are the model's features in its order; or what --reader reads; - is standard input, read to its end "
-      "first");
+      "columns are the model's features in its order; or what --reader reads; - is standard input, of which readers "
+      "take a copy first");
   add("reader", po::value(&out->reader)->value_name("NAME"), "of docs/config.md: csv, prepared, criteo-tsv, ...");
   add("config", po::value(&out->config)->value_name("FILE"), "the job whose [data] is read; --data replaces its path");
   add("set", po::value(&out->overrides)->value_name("KEY=VALUE"), "change a key of the config; may be repeated");
@@ -70,19 +73,32 @@ bool parse_predict_arguments(const std::vector<std::string>& args, PredictArgume
   return true;
 }
 
-// A text file of prepared lines without a description: its columns are the model's.
-Dataset read_prepared_file(const std::string& path, const ModelDescription& model) {
+// What prepared lines without a description are: their columns are the model's.
+Dataset described_by(const ModelDescription& model, const std::string& name) {
   Dataset set;
-  set.name = path;
+  set.name = name;
   for (int64_t i = 0; i < model.dense_inputs; ++i) set.dense.push_back(cat("I", i + 1));
   for (const ModelFeature& f : model.features) set.columns.push_back({f.name, f.ids, "sum"});
-  data::Examples examples(set.dense.size(), set.columns), none(set.dense.size(), set.columns);
-  data::LineReader lines(path);
-  for (std::string_view line; lines.next(line);) data::add_prepared_line(line, path, lines.line(), examples);
-  set.train = data::finish(std::move(examples));
-  set.test = data::finish(std::move(none));
   return set;
 }
+
+// The next lines of a file without a description, at most so many.
+ExamplesPtr next_lines(data::LineReader& lines, const Dataset& set, int64_t most) {
+  data::Examples examples(set.dense.size(), set.columns);
+  for (std::string_view line; examples.size() < most && lines.next(line);)
+    data::add_prepared_line(line, set.name, lines.line(), examples);
+  return data::finish(std::move(examples));
+}
+
+Dataset read_prepared_file(const std::string& path, const ModelDescription& model) {
+  Dataset set = described_by(model, path);
+  data::LineReader lines(path);
+  set.train.kept = next_lines(lines, set, std::numeric_limits<int64_t>::max());
+  set.test.kept = std::make_shared<const data::Examples>(set.dense.size(), set.columns);
+  return set;
+}
+
+constexpr const char* kStandardInput = "standard input";
 
 // Standard input as a file, which readers may read several times; it has no name, and goes with its owner.
 class StandardInput {
@@ -106,7 +122,7 @@ class StandardInput {
   // An error's sentence without that path.
   std::string named(std::string sentence) const {
     for (size_t at = 0; (at = sentence.find(path(), at)) != std::string::npos;)
-      sentence.replace(at, path().size(), "standard input");
+      sentence.replace(at, path().size(), kStandardInput);
     return sentence;
   }
 
@@ -125,12 +141,15 @@ std::string own_reader(const ModelDescription& model) {
   return config::JsonObject(encoding, source).get<std::string>("reader");
 }
 
+// Nothing says how the data is read but the model.
+bool is_bare(const PredictArguments& a) { return a.reader.empty() && a.config.empty(); }
+
 Dataset read_data(const PredictArguments& a, Config config, const Runtime& runtime, const ModelDescription& model) {
   std::error_code ignored;
   const bool pattern = a.data.find_first_of("*?[") != std::string::npos;
   if (!a.data.empty() && !pattern && !std::filesystem::exists(a.data, ignored))
     fail(Code::kNotFound, "--data: there is no file or directory ", a.data);
-  const bool bare = a.reader.empty() && a.config.empty();
+  const bool bare = is_bare(a);
   if (bare && model.encoding.empty() && std::filesystem::is_regular_file(a.data, ignored))
     return read_prepared_file(a.data, model);
   DataConfig& data = config.data;
@@ -183,41 +202,88 @@ class ScoreWriter {
   int64_t row_ = 0;
 };
 
-int predict(const PredictArguments& a) {
-  const Config config = a.config.empty() ? Config{} : load_config(a.config, a.overrides);
-  check_outputs({{"--output", a.output}}, {{a.config, a.data, config.data.path, config.data.test_path}, {a.model}});
-  const PluginWatch watch;
-  const Runtime runtime({config.plugins.path, config.plugins.require, true, a.threads});
-  const auto predictor = open_predictor(runtime, a.model, {a.kernel});
-  const Dataset data = read_data(a, config, runtime, predictor->model());
-  if (predictor->model().bounds_check == BoundsCheckMode::kFatal) data.require_known_ids();
+// What answers.
+struct Session {
+  explicit Session(const PredictArguments& a)
+      : config(a.config.empty() ? Config{} : load_config(a.config, a.overrides)),
+        runtime({config.plugins.path, config.plugins.require, true, a.threads}),
+        predictor(open_predictor(runtime, a.model, {a.kernel})) {}
+  const ModelDescription& model() const { return predictor->model(); }
+
+  Config config;
+  PluginWatch watch;
+  Runtime runtime;
+  std::unique_ptr<Predictor> predictor;
+};
+
+// Scores of samples, written as they come, and how good they are.
+class Scores {
+ public:
+  // Data that do not fit are refused before anything is written. `streamed`: no sample is kept. `rows`: of all samples,
+  // for progress; 0: nobody knows.
+  Scores(const PredictArguments& a, Predictor& predictor, const Dataset& set, bool streamed, int64_t rows)
+      : predictor_(predictor),
+        set_(set),
+        batch_(a.batch),
+        fits_(predictor.model(), set.columns, static_cast<int64_t>(set.dense.size())),
+        writer_(a.output, a.format == "jsonl", set.labelled),
+        // Scores on a terminal are their own progress.
+        progress_({.steps = rows, .log_every = 0, .terminal = rows > 0 && stderr_is_terminal() && !a.output.empty()}),
+        metrics_(metrics_of(predictor.model(), streamed)) {}
+
+  void add(const Samples& samples) {
+    const auto sink = [&](std::span<const float> scores, const Tensor& labels, const Batch& batch) {
+      for (size_t i = 0; i < scores.size(); ++i) writer_.add(labels.data<float>()[i], scores[i]);
+      if (set_.labelled) add_scores(metrics_, predictor_.model(), scores, labels, batch);
+      done_ += static_cast<int64_t>(scores.size());
+      progress_.report(done_, done_);
+    };
+    try {
+      predict_all(predictor_, set_, samples, batch_, sink);
+    } catch (const Error& e) {  // which counts the samples of one batch
+      fail(e.code(), "in the batch that begins at row ", done_, ": ", e.what());
+    }
+  }
+  void finish() {
+    progress_.finish();
+    writer_.finish();
+    if (set_.labelled) std::fprintf(stderr, "%s\n", metrics_text(metrics_.values(), 6).c_str());
+  }
+
+ private:
+  Predictor& predictor_;
+  const Dataset& set_;
+  int64_t batch_;
+  BatchInput fits_;
+  ScoreWriter writer_;
+  Progress progress_;
+  MetricSet metrics_;
+  int64_t done_ = 0;
+};
+
+// Prepared lines without a description, of any number: none is kept.
+void predict_lines(const PredictArguments& a, Session& session) {
+  const Dataset set = described_by(session.model(), kStandardInput);
+  data::LineReader lines(STDIN_FILENO, kStandardInput);
+  Scores scores(a, *session.predictor, set, true, 0);
+  for (Samples some = next_lines(lines, set, a.batch); some.size() > 0; some = next_lines(lines, set, a.batch)) {
+    if (session.model().bounds_check == BoundsCheckMode::kFatal && !some.kept->bad_id().empty())
+      fail(Code::kInvalidArgument, some.kept->bad_id());
+    scores.add(some);
+  }
+  scores.finish();
+}
+
+void predict_data(const PredictArguments& a, Session& session) {
+  const Dataset data = read_data(a, session.config, session.runtime, session.model());
+  if (session.model().bounds_check == BoundsCheckMode::kFatal) data.require_known_ids();
   std::vector<Samples> parts;
   int64_t rows = 0;
   if (a.part != "test") parts.push_back(data.train), rows += data.train_rows();
   if (a.part != "train") parts.push_back(data.test), rows += data.test_rows();
-
-  // Data that do not fit are refused before anything is written.
-  const BatchInput fits(predictor->model(), data.columns, static_cast<int64_t>(data.dense.size()));
-  ScoreWriter writer(a.output, a.format == "jsonl", data.labelled);
-  // Scores on a terminal are their own progress.
-  Progress progress({.steps = rows, .log_every = 0, .terminal = stderr_is_terminal() && !a.output.empty()});
-  MetricSet all = metrics_of(predictor->model(), data.train.streamed || data.test.streamed);
-  int64_t done = 0;
-  const auto sink = [&](std::span<const float> scores, const Tensor& labels, const Batch& batch) {
-    for (size_t i = 0; i < scores.size(); ++i) writer.add(labels.data<float>()[i], scores[i]);
-    if (data.labelled) add_scores(all, predictor->model(), scores, labels, batch);
-    done += static_cast<int64_t>(scores.size());
-    progress.report(done, done);
-  };
-  try {
-    for (const Samples& part : parts) predict_all(*predictor, data, part, a.batch, sink);
-  } catch (const Error& e) {  // which counts the samples of one batch
-    fail(e.code(), "in the batch that begins at row ", done, ": ", e.what());
-  }
-  progress.finish();
-  writer.finish();
-  if (data.labelled) std::fprintf(stderr, "%s\n", metrics_text(all.values(), 6).c_str());
-  return 0;
+  Scores scores(a, *session.predictor, data, data.train.streamed || data.test.streamed, rows);
+  for (const Samples& part : parts) scores.add(part);
+  scores.finish();
 }
 
 }  // namespace
@@ -225,14 +291,23 @@ int predict(const PredictArguments& a) {
 int predict_command(const std::vector<std::string>& args) {
   PredictArguments a;
   if (!parse_predict_arguments(args, &a)) return 0;
-  if (a.data != "-") return predict(a);
-  const StandardInput input;
-  a.data = input.path();
-  try {
-    return predict(a);
-  } catch (const Error& e) {
-    fail(e.code(), input.named(e.what()));
+  Session session(a);
+  const DataConfig& data = session.config.data;
+  check_outputs({{"--output", a.output}}, {{a.config, a.data, data.path, data.test_path}, {a.model}});
+  if (a.data != "-") {
+    predict_data(a, session);
+  } else if (is_bare(a) && session.model().encoding.empty()) {
+    predict_lines(a, session);
+  } else {
+    const StandardInput input;
+    a.data = input.path();
+    try {
+      predict_data(a, session);
+    } catch (const Error& e) {
+      fail(e.code(), input.named(e.what()));
+    }
   }
+  return 0;
 }
 
 }  // namespace tessera::cli

@@ -110,7 +110,7 @@ Job read_job(QuantizeArguments* a, std::optional<Runtime>* runtime) {
 }
 
 MetricValues test_metrics(Predictor& predictor, const Dataset& data) {
-  MetricSet all = metrics_of(predictor.model(), false);
+  MetricSet all = metrics_of(predictor.model(), data.test.streamed != nullptr);
   predict_all(predictor, data, data.test, kBatch,
               [&](std::span<const float> scores, const Tensor& labels, const Batch& batch) {
                 add_scores(all, predictor.model(), scores, labels, batch);

@@ -235,9 +235,29 @@ TEST_F(ModelProgram, FilesOfSamplesNeedNoConfig) {
   EXPECT_GT(first["score"].get<double>(), 0);
   EXPECT_LT(first["score"].get<double>(), 1);
 
+  // From a pipe the same, batch by batch; nothing is kept of it.
+  const auto piped = [&](const std::string& file, const std::string& batch) {
+    return run_program({"/bin/sh", "-c", "cat \"$2\" | exec \"$0\" predict --model \"$1\" --data - --batch \"$3\" 2>&1",
+                        tessera_path(), path("plain"), file, batch},
+                       60);
+  };
+  const auto whole = run_tessera({"predict", "--model", path("plain"), "--data", data});
+  const std::string scores = whole.output.substr(0, whole.output.find("AUC"));
+  for (const char* batch : {"1", "2", "1024"}) {
+    const auto answered = piped(data, batch);
+    EXPECT_EQ(answered.status, 0) << answered.output;
+    EXPECT_THAT(answered.output, testing::StartsWith(scores));
+    EXPECT_THAT(answered.output, AllOf(HasSubstr("auc?bins=1048576 "), HasSubstr("(2 samples)")));
+  }
+  const std::string cut_off = folder_->write("cut_off.tsv", "1\t0.5,0,0,0,1\t3,4\t\t7\n0\t0,0,0,0,0\t\t199\n");
+  const auto wrong = piped(cut_off, "1");
+  EXPECT_NE(wrong.status, 0);
+  EXPECT_THAT(wrong.output, HasSubstr("standard input:2: a line has 5 fields with tabs between; this one has fewer"));
+
   const std::string beyond = folder_->write("beyond.tsv", "1\t0.5,0,0,0,1\t300\t\t7\n");
   expect_refused({"predict", "--model", path("plain"), "--data", beyond}, 2,
                  AllOf(HasSubstr("beyond.tsv:1"), HasSubstr("row 300"), HasSubstr("300 rows")));
+  EXPECT_THAT(piped(beyond, "1").output, AllOf(HasSubstr("standard input:1"), HasSubstr("row 300")));
 }
 
 TEST_F(ModelProgram, ACProgramAsks) {

@@ -87,6 +87,11 @@ TEST(CsvJob, TrainsStreamsResumesQuantizesAndPredicts) {
   ASSERT_EQ(packed.status, 0) << packed.output;
   const std::string auc = cat("AUC ", resumed.at("test").at("auc").get<double>()).substr(0, 9);
   EXPECT_THAT(packed.output, HasSubstr(auc));
+  const Finished many =
+      run_tessera({"quantize", "--load", folder.file("end"), "--save", folder.file("again"), "--config", config,
+                   "--set", "data.path=" + data, "--set", "data.buffer_mib=0.05"});
+  EXPECT_EQ(many.status, 0) << many.output;
+  EXPECT_THAT(many.output, HasSubstr("test: auc?bins=1048576 ")) << "of more samples than the buffer holds";
   // The model knows its columns: texts, in another order, one of which nobody has seen.
   const std::string asked =
       folder.write("ask.csv", "film,click,person,price\nfilm 3,1,person 2,9\nfilm 0,0,nobody,0\n");

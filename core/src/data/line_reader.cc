@@ -1,6 +1,7 @@
 #include "data/line_reader.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include <cerrno>
@@ -27,6 +28,16 @@ LineReader::LineReader(const std::string& path) : path_(path), buffer_(kBuffer) 
   file_ = gzopen(path.c_str(), "rb");
   if (!file_) fail(Code::kNotFound, "cannot read ", path, ": ", std::strerror(errno));
   gzbuffer(static_cast<gzFile>(file_), 1u << 17);
+}
+
+LineReader::LineReader(int descriptor, std::string name) : path_(std::move(name)), buffer_(kBuffer) {
+  const int own = ::dup(descriptor);
+  file_ = own < 0 ? nullptr : gzdopen(own, "rb");
+  if (!file_) {
+    const std::string why = std::strerror(errno);
+    if (own >= 0) ::close(own);
+    fail(Code::kNotFound, "cannot read ", path_, ": ", why);
+  }
 }
 
 LineReader::~LineReader() { gzclose(static_cast<gzFile>(file_)); }

@@ -15,6 +15,8 @@ namespace tessera::data {
 class LineReader {
  public:
   explicit LineReader(const std::string& path);
+  // What comes out of an open descriptor, which stays open; `name` is for errors.
+  LineReader(int descriptor, std::string name);
   ~LineReader();
   LineReader(const LineReader&) = delete;
   LineReader& operator=(const LineReader&) = delete;
