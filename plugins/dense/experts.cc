@@ -73,8 +73,8 @@ void Branches::backward_branch(size_t i, const ModuleCall& call, const float* x,
 
 Experts::Experts(const Setup& setup)
     : Branches(setup), joined_(setup.host, "experts", needed_width(setup.options, "experts")) {
-  const MlpLayers shape(setup.options);
   const int64_t count = setup.options.integer("experts", 4);
+  const MlpLayers shape(setup.options);
   if (count < 1) fail(TSR_INVALID_ARGUMENT, "option \"experts\" must be above 0, not ", count);
   if (shape.norm() == "batch") fail(TSR_UNIMPLEMENTED, "option \"norm\" must be none or layer");
   for (int64_t e = 0; e < count; ++e) {

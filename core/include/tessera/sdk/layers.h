@@ -112,6 +112,7 @@ inline int64_t joined_width(Options& options) {
 // "k.weight" [out, in] and "k.bias" [out].
 class MlpLayers {
  public:
+  // A layer with further options asks for them first: without widths, any other option is refused here.
   explicit MlpLayers(Options& options, std::string_view norm = "none")
       : widths_(options.integers("layers", {})),
         activation_(options.string("activation", "relu")),
@@ -123,6 +124,7 @@ class MlpLayers {
     const std::vector<int64_t> outputs = options.integers("widths", {});
     if (widths_.empty() && joined > 0) widths_.push_back(joined);
     if (widths_.size() == 1) widths_.insert(widths_.end(), outputs.begin(), outputs.end());
+    if (widths_.size() < 2) options.finish();  // "width" is no option, which says more than that "widths" is missing
     if (widths_.size() < 2 || *std::min_element(widths_.begin(), widths_.end()) < 1) {
       fail(TSR_INVALID_ARGUMENT,
            "option \"widths\" must list the width of each layer's output, one at least, all above ",
