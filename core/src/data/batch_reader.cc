@@ -7,14 +7,19 @@
 #include "data/examples.h"
 #include "data/random.h"
 #include "data/sample_stream.h"
+#include "data/short_runs.h"
 #include "tessera/data.h"
 
 namespace tessera {
 namespace {
 
+using data::copy_run;
 using data::Examples;
 using data::SampleRef;
 using Refs = std::span<const SampleRef>;
+
+// How many samples before its turn one is fetched: they lie anywhere in memory.
+constexpr int64_t kAhead = 16;
 
 // The first `shape` elements of a kept buffer, which grows by half where it is too small.
 Tensor take(Tensor& buffer, const std::vector<int64_t>& shape, DType dtype) {
@@ -37,27 +42,37 @@ void fill_lengths(Refs refs, int64_t keys, Index* lengths, Index* offsets) {
   std::partial_sum(lengths, lengths + keys * count, offsets + 1);
 }
 
-// What sample i has for each of its ids, from `from` on.
-template <class From, class To, class Index>
-void fill_sample(const From* from, int64_t i, int64_t count, int64_t keys, const Index* lengths, const Index* offsets,
-                 To* values) {
-  for (int64_t bag = i; bag < keys * count; bag += count) {
-    const int64_t n = lengths[bag];
+// What sample i has for each of its ids, from `from` on, where there is something up to `from_end`.
+template <bool runs, class From, class To, class Index>
+void fill_sample(const From* from, const From* from_end, int64_t i, int64_t count, int64_t keys, const Index* lengths,
+                 const Index* offsets, To* values) {
+  for (int64_t k = 0; k < keys; ++k) {
+    const int64_t bag = k * count + i, n = lengths[bag];
     To* to = values + offsets[bag];
-    for (int64_t j = 0; j < n; ++j) to[j] = static_cast<To>(from[j]);
+    if constexpr (runs) {
+      copy_run(from, from_end, n, to, values + offsets[(k + 1) * count]);
+    } else {
+      for (int64_t j = 0; j < n; ++j) to[j] = static_cast<To>(from[j]);
+    }
     from += n;
   }
 }
 
 // `weights`: null where the samples have none.
-template <class Id, class Index>
+template <bool runs, class Id, class Index>
 void fill_values(Refs refs, const Index* lengths, const Index* offsets, Id* values, float* weights) {
   const int64_t count = std::ssize(refs);
-  for (int64_t i = 0; i < count; ++i) {
+  for (int64_t i = -kAhead; i < count; ++i) {
+    if (i + kAhead < count) {
+      const SampleRef& soon = refs[static_cast<size_t>(i + kAhead)];
+      soon.examples->expect_ids(soon.index);
+    }
+    if (i < 0) continue;
     const SampleRef& ref = refs[static_cast<size_t>(i)];
     const Examples& e = *ref.examples;
+    const int64_t rest = e.first_id(e.size()) - e.first_id(ref.index);
     const auto fill = [&](const auto* from, auto* to) {
-      fill_sample(from, i, count, e.num_columns(), lengths, offsets, to);
+      fill_sample<runs>(from, from + rest, i, count, e.num_columns(), lengths, offsets, to);
     };
     e.wide() ? fill(e.ids<int64_t>(ref.index), values) : fill(e.ids<int32_t>(ref.index), values);
     if (weights != nullptr) fill(e.weights(ref.index), weights);
@@ -165,7 +180,6 @@ void BatchReader::fill(Batch& batch) const {
   batch.labels = take(batch.buffers_.labels, {count}, DType::kFloat32);
   int64_t ids = 0;
   bool wide = form.wide();
-  constexpr int64_t kAhead = 16;
   for (int64_t i = -kAhead; i < count; ++i) {
     if (i + kAhead < count) {
       const SampleRef& soon = refs[static_cast<size_t>(i + kAhead)];
@@ -173,7 +187,6 @@ void BatchReader::fill(Batch& batch) const {
     }
     if (i < 0) continue;
     const SampleRef& ref = refs[static_cast<size_t>(i)];
-    ref.examples->expect_ids(ref.index);
     if (inputs > 0)
       std::memcpy(batch.dense.data<float>() + i * inputs, ref.examples->dense(ref.index), inputs * sizeof(float));
     batch.labels.data<float>()[i] = ref.examples->label(ref.index);
@@ -192,8 +205,9 @@ void BatchReader::fill(Batch& batch) const {
     using Index = std::remove_pointer_t<decltype(index)>;
     using Id = std::remove_pointer_t<decltype(id)>;
     fill_lengths(refs, form.num_columns(), lengths.data<Index>(), offsets.data<Index>());
-    fill_values(refs, lengths.data<Index>(), offsets.data<Index>(), values.data<Id>(),
-                weights.defined() ? weights.data<float>() : nullptr);
+    const auto fill = ids >= data::kRunsFrom * bags ? fill_values<true, Id, Index> : fill_values<false, Id, Index>;
+    fill(refs, lengths.data<Index>(), offsets.data<Index>(), values.data<Id>(),
+         weights.defined() ? weights.data<float>() : nullptr);
   };
   constexpr int32_t* kNarrow = nullptr;
   constexpr int64_t* kWide = nullptr;

@@ -36,7 +36,7 @@ bool is_crossed(const std::vector<const Column*>& ids, const std::string& name) 
   });
 }
 
-// The first sample that names a row which its column's table does not have; `samples`: there is none.
+// The first sample that names a row which its column's table does not have.
 struct Unknown {
   int64_t sample, id;
   size_t column;
@@ -46,11 +46,9 @@ Unknown first_unknown(std::span<const Examples::Bags> bags, const std::vector<Da
   for (size_t k = 0; k < bags.size(); ++k) {
     const Examples::Bags& b = bags[k];
     const auto rows = static_cast<uint64_t>(columns[k].rows);
-    bool unknown = false;
-    for (int64_t j = b.begins[0]; j < b.begins[samples]; ++j) unknown |= static_cast<uint64_t>(b.ids[j]) >= rows;
-    if (!unknown) continue;
     int64_t at = b.begins[0];
-    while (static_cast<uint64_t>(b.ids[at]) < rows) ++at;
+    while (at < b.begins[samples] && static_cast<uint64_t>(b.ids[at]) < rows) ++at;
+    if (at == b.begins[samples]) continue;
     const int64_t sample = std::upper_bound(b.begins, b.begins + samples, at) - b.begins - 1;
     if (sample < out.sample) out = {sample, b.ids[at], k};
   }
@@ -374,12 +372,19 @@ void Columns::cross(const Column& column, std::span<const Ids* const> parts, Ids
 // Of each sample its labels and, where samples have weights, its weight.
 std::vector<float> Columns::labels_of(const BlockRows& at, std::span<const tsr_reader_values> values) const {
   const std::vector<const Column*> labels = of("label"), weights = of("weight");
-  std::vector<float> out;
-  out.reserve(static_cast<size_t>(at.rows) * label_form().values());
-  for (int64_t row = at.first; row < at.first + at.rows; ++row) {
-    for (size_t k = 0; k < labels.size(); ++k)
-      out.push_back(labelled_ ? label_of(*labels[k], at, values[k], row) : 0.0f);
-    if (!weights.empty()) out.push_back(labelled_ ? weight_of(*weights[0], at, values[labels.size()], row) : 1.0f);
+  const size_t stride = label_form().values();
+  std::vector<float> out(static_cast<size_t>(at.rows) * stride);
+  for (size_t k = 0; k < stride; ++k) {
+    const bool is_label = k < labels.size();
+    const Column& column = is_label ? *labels[k] : *weights[0];
+    float* to = out.data() + k;
+    if (!labelled_) {
+      for (int64_t i = 0; i < at.rows; ++i, to += stride) *to = is_label ? 0.0f : 1.0f;
+    } else if (!is_label) {
+      for (int64_t i = 0; i < at.rows; ++i, to += stride) *to = weight_of(column, at, values[k], at.first + i);
+    } else {
+      for (int64_t i = 0; i < at.rows; ++i, to += stride) *to = label_of(column, at, values[k], at.first + i);
+    }
   }
   return out;
 }
@@ -389,8 +394,15 @@ std::vector<float> Columns::dense_of(const BlockRows& at, std::span<const tsr_re
   const std::vector<const Column*> dense = of("dense");
   std::vector<float> out(static_cast<size_t>(at.rows) * dense.size());
   for (size_t k = 0; k < dense.size(); ++k) {
-    for (int64_t i = 0; i < at.rows; ++i)
-      out[static_cast<size_t>(i) * dense.size() + k] = dense_of(*dense[k], at, values[k + first_dense()], at.first + i);
+    const tsr_reader_values& v = values[k + first_dense()];
+    float* to = out.data() + k;
+    if (v.present == nullptr && dense[k]->config.transform.empty()) {  // as they are
+      const float* from = static_cast<const float*>(v.values) + at.first;
+      for (int64_t i = 0; i < at.rows; ++i) to[static_cast<size_t>(i) * dense.size()] = from[i];
+    } else {
+      for (int64_t i = 0; i < at.rows; ++i)
+        to[static_cast<size_t>(i) * dense.size()] = dense_of(*dense[k], at, v, at.first + i);
+    }
   }
   return out;
 }
@@ -423,13 +435,11 @@ void Columns::append(const BlockRows& at, std::span<const tsr_reader_values> val
     if (bags[k].begins == nullptr)
       bags[k] = {e.values.data(), e.begins.data(), e.weights.empty() ? nullptr : e.weights.data()};
   }
-  examples.append(labels_of(at, values), dense_of(at, values), bags);
-  if (!examples.bad_id().empty()) return;
+  const bool known = examples.append(labels_of(at, values), dense_of(at, values), bags);
+  if (known || !examples.bad_id().empty()) return;
   const Unknown bad = first_unknown(bags, examples.columns(), at.rows);
-  if (bad.sample < at.rows) {
-    examples.note_bad_id(cat(at.where(at.first + bad.sample, ids[bad.column]->name), " names row ", bad.id,
-                             ", but its table has ", examples.columns()[bad.column].rows, " rows"));
-  }
+  examples.note_bad_id(cat(at.where(at.first + bad.sample, ids[bad.column]->name), " names row ", bad.id,
+                           ", but its table has ", examples.columns()[bad.column].rows, " rows"));
 }
 
 const Columns::Column& Columns::named(const std::string& name) const {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "data/short_runs.h"
+
 namespace tessera::data {
 namespace {
 
@@ -24,18 +26,47 @@ bool all_single(const Bags& c, size_t samples) {
   return other == 0;
 }
 
-bool all_narrow(const Bags& c, size_t samples) {
+// What the ids of a column are: rows of a table with so many, and numbers of 32 bits.
+struct IdsFit {
+  bool rows, narrow;
+};
+IdsFit ids_fit(const Bags& c, size_t samples, int64_t rows) {
+  uint64_t bits = 0;  // of all ids
+  int32_t most = -1;
+  for (int64_t j = c.begins[0]; j < c.begins[samples]; ++j) {
+    bits |= static_cast<uint64_t>(c.ids[j]);
+    most = std::max(most, static_cast<int32_t>(c.ids[j]));
+  }
+  if (bits <= static_cast<uint64_t>(std::numeric_limits<int32_t>::max())) return {most < rows, true};
   int64_t beyond = 0;
-  for (int64_t j = c.begins[0]; j < c.begins[samples]; ++j) beyond |= c.ids[j] ^ static_cast<int32_t>(c.ids[j]);
-  return beyond == 0;
+  bool unknown = false;
+  for (int64_t j = c.begins[0]; j < c.begins[samples]; ++j) {
+    beyond |= c.ids[j] ^ static_cast<int32_t>(c.ids[j]);
+    unknown |= static_cast<uint64_t>(c.ids[j]) >= static_cast<uint64_t>(rows);
+  }
+  return {!unknown, beyond == 0};
 }
 
-// one(column, j) of every id, sample after sample.
-template <class T, class One>
-void transpose(size_t samples, std::span<const Bags> columns, T* to, const One& one) {
+// What a column has for its ids.
+const int64_t* ids_of(const Bags& c) { return c.ids; }
+const float* weights_of(const Bags& c) { return c.weights; }
+
+// What the columns have for their ids, sample after sample, in `count` places. Null: 1 for each.
+template <class T, class Of>
+void transpose(size_t samples, std::span<const Bags> columns, T* to, size_t count, const Of& of) {
+  const T* const end = to + count;
+  const bool runs = static_cast<int64_t>(count) >= kRunsFrom * static_cast<int64_t>(samples * columns.size());
   for (size_t i = 0; i < samples; ++i) {
     for (const Bags& c : columns) {
-      for (int64_t j = c.begins[i]; j < c.begins[i + 1]; ++j) *to++ = one(c, j);
+      const auto* from = of(c);
+      const int64_t begin = c.begins[i], n = c.begins[i + 1] - begin;
+      if (from == nullptr)
+        std::fill_n(to, n, static_cast<T>(1));
+      else if (runs)
+        copy_run(from + begin, from + c.begins[samples], n, to, end);
+      else
+        for (int64_t j = 0; j < n; ++j) to[j] = static_cast<T>(from[begin + j]);
+      to += n;
     }
   }
 }
@@ -75,17 +106,20 @@ void Examples::begin_sample(float label) {
   bag_length_ = 0;
 }
 
-void Examples::append(std::span<const float> labels, std::span<const float> dense, std::span<const Bags> columns) {
+bool Examples::append(std::span<const float> labels, std::span<const float> dense, std::span<const Bags> columns) {
   const size_t samples = labels.size() / form_.values();
   TESSERA_CHECK(labels.size() == samples * form_.values() && columns.size() == columns_.size() &&
                 dense.size() == samples * num_dense_);
   require_room(samples);
   size_t ids = 0;
-  bool single = true, narrow = true;
-  for (const Bags& c : columns) {
+  bool single = true, narrow = true, known = true;
+  for (size_t k = 0; k < columns.size(); ++k) {
+    const Bags& c = columns[k];
     ids += static_cast<size_t>(c.begins[samples] - c.begins[0]);
     single = single && all_single(c, samples);
-    narrow = narrow && (wide_ || all_narrow(c, samples));
+    const IdsFit fit = ids_fit(c, samples, columns_[k].rows);
+    narrow = narrow && (wide_ || fit.narrow);
+    known = known && fit.rows;
   }
   if (!narrow) widen();
   column_ = 0;
@@ -93,16 +127,13 @@ void Examples::append(std::span<const float> labels, std::span<const float> dens
   labels_.insert(labels_.end(), labels.begin(), labels.end());
   dense_.insert(dense_.end(), dense.begin(), dense.end());
   if (wide_)
-    transpose(samples, columns, grow(ids64_, ids), [](const Bags& c, int64_t j) { return c.ids[j]; });
+    transpose(samples, columns, grow(ids64_, ids), ids, ids_of);
   else
-    transpose(samples, columns, grow(ids32_, ids),
-              [](const Bags& c, int64_t j) { return static_cast<int32_t>(c.ids[j]); });
-  if (weighted_) {
-    transpose(samples, columns, grow(weights_, ids),
-              [](const Bags& c, int64_t j) { return c.weights ? c.weights[j] : 1.0f; });
-  }
+    transpose(samples, columns, grow(ids32_, ids), ids, ids_of);
+  if (weighted_) transpose(samples, columns, grow(weights_, ids), ids, weights_of);
   if (!single_) append_lengths(samples, columns);
   samples_ += samples;
+  return known;
 }
 
 void Examples::append_lengths(size_t samples, std::span<const Bags> columns) {

@@ -77,12 +77,13 @@ class Examples {
   void end_bag();
   void end_sample();
   // Several samples in one go; `labels` has each one's, its weight behind them where it has one. Of a column, sample i
-  // has the ids [begins[i], begins[i + 1]), and their weights; null: all 1. `dense` is sample after sample.
+  // has the ids [begins[i], begins[i + 1]), and their weights; null: all 1. `dense` is sample after sample. False: an id
+  // is no row of its column, and is kept all the same.
   struct Bags {
     const int64_t *ids = nullptr, *begins = nullptr;
     const float* weights = nullptr;
   };
-  void append(std::span<const float> labels, std::span<const float> dense, std::span<const Bags> columns);
+  bool append(std::span<const float> labels, std::span<const float> dense, std::span<const Bags> columns);
   void clear();  // no samples; the memory stays
   // A sample of another set with the same form.
   void add_sample(const Examples& from, int64_t sample);

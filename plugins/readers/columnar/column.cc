@@ -212,7 +212,15 @@ void ArrowColumn::append_lists(const ArrowArray& array, int64_t first, int64_t r
   const ArrowArray& items = *array.children[0];
   if (!has_nulls(array)) {
     const int64_t begin = bound(first), end = bound(first + rows), before = lists_.back() - begin;
-    for (int64_t row = first + 1; row <= first + rows; ++row) lists_.push_back(before + bound(row));
+    const size_t filled = lists_.size();
+    lists_.resize(filled + static_cast<size_t>(rows));
+    const auto add_ends = [&, to = lists_.data() + filled, next = first + 1](const auto& at) {
+      for (int64_t i = 0; i < rows; ++i) to[i] = before + at(next + i);
+    };
+    if (type_.list == List::kList)
+      add_ends([ends = buffer<int32_t>(array, 1) + array.offset](int64_t row) { return ends[row]; });
+    else
+      add_ends(bound);
     if (rows == block_rows_) lent_ = as_they_lie(items, begin, end);
     if (lent_ == nullptr) append_items(items, begin, end);
     return;
