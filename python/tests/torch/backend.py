@@ -1,6 +1,6 @@
 """On each rank: torch.distributed over Tessera's transports.
 
-backend.py collectives|messages|ddp|checkpoint|dtensors|weights|killed|killed-before-its-message|wrong [FOLDER]
+backend.py collectives|messages|ddp|adopted|checkpoint|dtensors|weights|killed|killed-before-its-message|wrong [FOLDER]
 """
 
 import os
@@ -144,6 +144,17 @@ elif what == "messages":  # of any type and size, in both directions at once, ou
     assert value.item() == 7
 elif what == "ddp":  # as over gloo, to the last bit; what is not contiguous, and buffers, too
     gloo = dist.new_group(backend="gloo")
+    for ids in ([[1, 1, 4], [4, 8]], [[], [2]], [[], []]):  # sparse gradients: ranks have other rows, or none
+        grads = []
+        for group in (None, gloo):
+            rows = torch.nn.Embedding(9, 3, sparse=True)
+            torch.nn.init.ones_(rows.weight)
+            rows = torch.nn.parallel.DistributedDataParallel(rows, process_group=group)
+            (rows(torch.tensor(ids[rank], dtype=torch.int64)) * (rank + 1)).sum().backward()
+            grads.append(rows.module.weight.grad)
+            assert grads[-1].is_sparse
+        assert torch.equal(grads[0].to_dense(), grads[1].to_dense()), (ids, grads)
+    dist.monitored_barrier()
     states = []
     for group in (None, gloo):
         torch.manual_seed(rank)  # DDP begins with rank 0's
@@ -158,6 +169,34 @@ elif what == "ddp":  # as over gloo, to the last bit; what is not contiguous, an
         states.append(model.state_dict())
     for key, value in states[0].items():
         assert torch.equal(value, states[1][key]), key
+elif what == "adopted":  # a model of PyTorch, its tables cut over the ranks, trains as it does alone
+
+    def made():
+        torch.manual_seed(4)
+        parts = {"bag": torch.nn.EmbeddingBag(9, 4, mode="mean"), "row": torch.nn.Embedding(6, 8)}
+        return torch.nn.ModuleDict({"of": torch.nn.ModuleDict(parts)})
+
+    def loss(model, samples):
+        bags, rows = torch.tensor([[1, 8], [3, 3], [0, 1], [8, 2]]), torch.tensor([[5], [0], [5], [1]])
+        pooled, row = model["of"]["bag"](bags[samples]), model["of"]["row"](rows[samples])
+        return (pooled**2).sum(1).mean() + (row**3).sum((1, 2)).mean()
+
+    sgd = tessera.Optimizer("exact_sgd", learning_rate=0.5)
+    for plan in ({"of_bag": tt.row_wise(), "of_row": tt.table_wise(1)}, None):
+        reference, model = made(), made()
+        assert tt.adopt(model, sgd, plan=plan) == ["of.bag", "of.row"]
+        trained = model if plan else tt.DistributedModelParallel(model)
+        held = [(s.table, s.rows) for part in ("bag", "row") for s in model["of"][part].core.shards()]
+        assert plan is None or held == ([("of_bag", 5)] if rank == 0 else [("of_bag", 4), ("of_row", 6)]), held
+        optimizer = torch.optim.SGD(reference.parameters(), lr=0.5)
+        for _ in range(2):
+            loss(trained if plan else trained.module, [rank, rank + 2]).backward()
+            optimizer.zero_grad()
+            loss(reference, [0, 1, 2, 3]).backward()
+            optimizer.step()
+        assert tt.release(model) == ["of.bag", "of.row"] and type(model["of"]["row"]) is torch.nn.Embedding
+        for key, value in reference.state_dict().items():
+            torch.testing.assert_close(model.state_dict()[key], value)
 elif what == "checkpoint":  # of torch.distributed, with ShardedTensors and without gloo
     import torch.distributed.checkpoint as dcp
     from torch.distributed._shard.sharded_tensor import ShardedTensor
@@ -286,7 +325,8 @@ elif what == "wrong":
     for sentence, error, use in [
         ("on meta", ValueError, lambda: dist.all_reduce(torch.zeros(2, device="meta"))),
         ("name the rank by src", NotImplementedError, lambda: dist.recv(torch.zeros(2))),
-        ("sparse_coo", ValueError, lambda: dist.all_reduce(torch.zeros(2, 2).to_sparse())),
+        ("sparse_coo", ValueError, lambda: dist.broadcast(torch.zeros(2, 2).to_sparse(), 0)),
+        ("sparse_csr", ValueError, lambda: dist.all_reduce(torch.zeros(2, 2).to_sparse_csr())),
     ]:
         try:
             use()

@@ -251,7 +251,7 @@ def test_two_ranks_train_a_dense_part_too(backend):
     assert "all equal" in run_ranks("parallel.py", backend)
 
 
-@pytest.mark.parametrize("what", ["collectives", "messages", "ddp", "checkpoint", "weights", "wrong"])
+@pytest.mark.parametrize("what", ["collectives", "messages", "ddp", "adopted", "checkpoint", "weights", "wrong"])
 def test_torch_distributed_over_our_transports(what, tmp_path):
     assert "all right" in run_ranks("backend.py", what, tmp_path / "saved", timeout=100)
 

@@ -89,10 +89,15 @@ def _config(kind: Any, theirs: Any, **more: Any) -> Any:
                 list(theirs.feature_names), **more)  # fmt: skip
 
 
-def adopt(model: nn.Module, optimizer: Optimizer) -> List[str]:
+def adopt(model: nn.Module, optimizer: Optimizer, plan: Optional[Any] = None) -> List[str]:
     """Replaces the ``nn.EmbeddingBag``, ``nn.Embedding`` and TorchRec collections of a model by ours, with their
     weights. Their paths. Rows are updated during backward by ``optimizer``; make the model's own optimizer afterwards.
-    What they were is kept for ``release``."""
+    What they were is kept for ``release``.
+
+    plan: how tables are cut over the ranks of torch.distributed, a ``ShardingPlan`` or a mapping from table to
+    ``row_wise()`` and the like; collective then, as lookups and ``release`` are. A table of PyTorch has the name of its
+    module, with ``_`` for each dot. None: all tables are on this rank alone, until ``DistributedModelParallel`` shards
+    them."""
     adopted = []
     for path, module in list(model.named_modules()):
         if not path or any(path.startswith(outer + ".") for outer in adopted):
@@ -106,6 +111,10 @@ def adopt(model: nn.Module, optimizer: Optimizer) -> List[str]:
         ours.__dict__["_adopted"] = module
         _replace(model, path, ours)
         adopted.append(path)
+    if plan is not None and adopted:
+        from ._parallel import shard_in_place
+
+        shard_in_place(model, plan)
     return adopted
 
 

@@ -12,7 +12,7 @@ import os
 import secrets
 import socket
 from datetime import timedelta
-from typing import Any, Callable, List, Sequence
+from typing import Any, Callable, List, Optional, Sequence
 
 import numpy as np
 import torch
@@ -25,13 +25,16 @@ from ._point_to_point import PointToPoint
 NAME = "tessera"
 _LONGEST_S = 24 * 3600.0
 
-# What the transports add up, and what other types are added up as.
+# What the transports put together, and what other types are added up as.
+_PLAIN = {torch.float32, torch.float64, torch.int32, torch.int64}
 _WIDER = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.bool: torch.int32,
           torch.uint8: torch.int32, torch.int8: torch.int32, torch.int16: torch.int32}  # fmt: skip
 _FOLDS = {"product": torch.mul, "band": torch.bitwise_and, "bor": torch.bitwise_or, "bxor": torch.bitwise_xor}
 
 
 def _operation(op: Any) -> str:
+    if op == dist.ReduceOp.SUM:
+        return "sum"
     for name in ("sum", "avg", "max", "min", *_FOLDS):
         if op == getattr(dist.ReduceOp, name.upper()):
             return name
@@ -39,11 +42,11 @@ def _operation(op: Any) -> str:
 
 
 def _checked(tensor: Tensor) -> Tensor:
-    if tensor.device.type != "cpu" or tensor.layout != torch.strided:
-        raise ValueError(
-            f"a {tensor.layout} tensor on {tensor.device} is not taken: the backend {NAME} has dense tensors on the cpu"
-        )
-    return tensor.detach()
+    if tensor.is_cpu and tensor.layout is torch.strided:
+        return tensor.detach() if tensor.requires_grad else tensor
+    raise ValueError(
+        f"a {tensor.layout} tensor on {tensor.device} is not taken: the backend {NAME} has dense tensors on the cpu"
+    )
 
 
 def _bytes(tensor: Tensor) -> np.ndarray:
@@ -151,7 +154,11 @@ class TesseraProcessGroup(dist.ProcessGroup):
         return (out / self._size if kind == "avg" else out).to(tensor.dtype)
 
     def _all_reduce(self, tensor: Tensor, op: Any) -> None:
+        if tensor.layout is torch.sparse_coo and tensor.is_cpu and _operation(op) in ("sum", "avg"):
+            return self._add_sparse(tensor, _operation(op) == "avg")
         tensor = _checked(tensor)
+        if tensor.dtype in _PLAIN and op == dist.ReduceOp.SUM and tensor.is_contiguous():  # as DDP calls it
+            return self.group.all_reduce(tensor.numpy())
 
         def exchange(array: np.ndarray, kind: str) -> Tensor:
             if kind in _FOLDS:
@@ -162,6 +169,22 @@ class TesseraProcessGroup(dist.ProcessGroup):
         out = self._reduced(tensor, op, exchange)
         if out.data_ptr() != tensor.data_ptr():
             tensor.copy_(out)
+
+    def _add_sparse(self, tensor: Tensor, mean: bool) -> None:
+        """All ranks' rows of a sparse tensor, in place: gradients of ``nn.Embedding(sparse=True)``."""
+        own = tensor.coalesce()
+        counts = self.group.all_gather(np.array([own._nnz()])).reshape(-1).tolist()
+
+        def everybodys(part: Tensor) -> Tensor:
+            longest = part.new_zeros(max(counts), *part.shape[1:])
+            longest[: len(part)] = part
+            out = part.new_empty(self._size, *longest.shape)
+            self.all_gather_single(out, longest)
+            return torch.cat([theirs[:count] for theirs, count in zip(out, counts)])
+
+        where, values = everybodys(own.indices().t()), everybodys(own.values())
+        of_all = torch.sparse_coo_tensor(where.t(), values, own.shape, check_invariants=False).coalesce()
+        tensor.copy_(of_all / self._size if mean else of_all)
 
     def allreduce(self, tensors: List[Tensor], opts: Any = None) -> Any:
         for tensor in tensors:
@@ -287,6 +310,10 @@ class TesseraProcessGroup(dist.ProcessGroup):
     def barrier(self, opts: Any = None) -> Any:
         self.group.barrier()
         return _done([])
+
+    def monitored_barrier(self, timeout: Optional[timedelta] = None, wait_all_ranks: bool = False) -> None:
+        """A barrier: what it raises names the ranks that are late or dead anyway, after the group's own timeout."""
+        self.group.barrier()
 
     # ---- messages
 

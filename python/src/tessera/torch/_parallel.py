@@ -177,19 +177,82 @@ class ShardedEmbeddingCollection(_Sharded, EmbeddingCollection):
     """What DistributedModelParallel puts in the place of an EmbeddingCollection."""
 
 
-_SHARDED = {EmbeddingBagCollection: ShardedEmbeddingBagCollection, EmbeddingCollection: ShardedEmbeddingCollection}
+_SHARDED: Dict[type, type] = {
+    EmbeddingBagCollection: ShardedEmbeddingBagCollection,
+    EmbeddingCollection: ShardedEmbeddingCollection,
+}
+
+
+def _sharded_type(kind: type) -> type:
+    """Of a kind of collections, those that ``adopt`` makes too."""
+    if kind not in _SHARDED:
+        _SHARDED[kind] = type(f"Sharded{kind.__name__}", (_Sharded, kind), {"__doc__": kind.__doc__})
+    return _SHARDED[kind]
 
 
 def _shard(module: Embeddings) -> _Sharded:
     """The sharded module with the tables, optimizers and start values of an unsharded one."""
-    out = _SHARDED[type(module)].__new__(_SHARDED[type(module)])
+    kind = _sharded_type(type(module))
+    out = kind.__new__(kind)
     nn.Module.__init__(out)
-    for name in ("_configs", "_is_weighted", "_optimizers", "_need_indices"):
-        if hasattr(module, name):
-            setattr(out, name, getattr(module, name))
+    for name in ("_configs", "_is_weighted", "_optimizers", "_need_indices", "_adopted"):
+        if name in module.__dict__:
+            out.__dict__[name] = module.__dict__[name]
     out.device, out._core, out._model = torch.device("cpu"), None, None
     out._anchor = torch.zeros((), requires_grad=True)
     return out
+
+
+def _dense_of(module: nn.Module, tables: Mapping[str, Embeddings]) -> List[Tuple[str, torch.Tensor]]:
+    """Parameters and buffers of everything else."""
+    inside = tuple(path + "." for path in tables)
+    named = [*module.named_parameters(), *module.named_buffers()]
+    return [(name, value) for name, value in named if "" not in tables and not name.startswith(inside)]
+
+
+def _shard_all(
+    module: nn.Module,
+    group: ProcessGroup,
+    plan: Optional[ShardingPlan],
+    sharders: Sequence[ModuleSharder],
+    seed: int,
+) -> Tuple[_Model, Dict[str, _Sharded]]:
+    """The collections of a model, each in its place, sharded: by path. Collective."""
+    found = dict(_found(module))
+    if not found:
+        raise ValueError("the model has no EmbeddingBagCollection and no EmbeddingCollection of tessera.torch")
+    descriptions = {}
+    for path, part in found.items():
+        of_type = [s.optimizer for s in sharders if s.optimizer and isinstance(part, s.module_type)]
+        descriptions[path] = part.description(of_type[0] if of_type else None)
+    requests = {name: s for tables in (plan.plan if plan else {}).values() for name, s in tables.items()}
+    tables = _Model(
+        descriptions,
+        group=group,
+        plan=plan.made if plan else None,
+        planner=_t.Planner(shardings=requests),
+        seed=seed,
+        dense={name: value.shape for name, value in _dense_of(module, found)},
+    )
+    out: Dict[str, _Sharded] = {}
+    made = tables.plan.to_dict()
+    for path, part in found.items():
+        sharded = out[path] = _shard(part)
+        sharded._planned = tables_of_plan(made, path)
+        sharded.attach(tables[path])
+        if part.device.type != "meta":  # its rows
+            for table in part.core.tables:
+                sharded.core.set_weight(table, part.core.weight(table))
+        if path:
+            parent, _, name = path.rpartition(".")
+            setattr(module.get_submodule(parent), name, sharded)
+    return tables, out
+
+
+def shard_in_place(module: nn.Module, plan: Union[ShardingPlan, Mapping[str, _t.Sharding]]) -> None:
+    """The collections inside of a model become sharded ones, with their rows. Collective."""
+    named = plan if isinstance(plan, ShardingPlan) else ShardingPlan({"": plan})
+    _shard_all(module, process_group(), named, [], 0)
 
 
 class DistributedModelParallel(nn.Module):
@@ -216,10 +279,7 @@ class DistributedModelParallel(nn.Module):
         if device is not None and torch.device(device).type != "cpu":
             raise NotImplementedError(f"DistributedModelParallel on {device} has no counterpart: only the cpu has")
         self.group = group or process_group()
-        found = dict(_found(module))
-        if not found:
-            raise ValueError("the model has no EmbeddingBagCollection and no EmbeddingCollection of tessera.torch")
-        self._shard_all(module, found, plan, sharders or [], seed)
+        self._tables, self._sharded = _shard_all(module, self.group, plan, sharders or [], seed)
         self._inner: nn.Module = self._sharded.get("") or module
         dense = any(p.requires_grad for p in self._inner.parameters())
         self.module: nn.Module = self._inner
@@ -228,47 +288,6 @@ class DistributedModelParallel(nn.Module):
                 raise RuntimeError("the dense part is trained by DistributedDataParallel: init_process_group first")
             self.module = nn.parallel.DistributedDataParallel(self._inner)
         self.fused_optimizer = FusedOptimizer({path: part.core for path, part in self._sharded.items()})
-
-    def _shard_all(
-        self,
-        module: nn.Module,
-        found: Dict[str, Embeddings],
-        plan: Optional[ShardingPlan],
-        sharders: Sequence[ModuleSharder],
-        seed: int,
-    ) -> None:
-        descriptions = {}
-        for path, part in found.items():
-            of_type = [s.optimizer for s in sharders if s.optimizer and isinstance(part, s.module_type)]
-            descriptions[path] = part.description(of_type[0] if of_type else None)
-        requests = {name: s for tables in (plan.plan if plan else {}).values() for name, s in tables.items()}
-        self._tables = _Model(
-            descriptions,
-            group=self.group,
-            plan=plan.made if plan else None,
-            planner=_t.Planner(shardings=requests),
-            seed=seed,
-            dense={name: value.shape for name, value in self._dense_of(module, found)},
-        )
-        self._sharded: Dict[str, _Sharded] = {}
-        made = self._tables.plan.to_dict()
-        for path, part in found.items():
-            sharded = self._sharded[path] = _shard(part)
-            sharded._planned = tables_of_plan(made, path)
-            sharded.attach(self._tables[path])
-            if part.device.type != "meta":  # its rows
-                for table in part.core.tables:
-                    sharded.core.set_weight(table, part.core.weight(table))
-            if path:
-                parent, _, name = path.rpartition(".")
-                setattr(module.get_submodule(parent), name, sharded)
-
-    @staticmethod
-    def _dense_of(module: nn.Module, tables: Mapping[str, Embeddings]) -> List[Tuple[str, torch.Tensor]]:
-        """Parameters and buffers of everything else."""
-        inside = tuple(path + "." for path in tables)
-        named = [*module.named_parameters(), *module.named_buffers()]
-        return [(name, value) for name, value in named if "" not in tables and not name.startswith(inside)]
 
     @property
     def plan(self) -> _t.Plan:
@@ -305,7 +324,7 @@ class DistributedModelParallel(nn.Module):
     def save(self, directory: Union[str, os.PathLike], progress: str = "", keep: int = 2) -> None:
         """A checkpoint of the tables, their optimizers' state (docs/checkpoints.md) and the dense part, as float32, for
         any plan; the state of the dense part's optimizer is not in it. Collective."""
-        for name, value in self._dense_of(self._inner, self._sharded):
+        for name, value in _dense_of(self._inner, self._sharded):
             self._tables.dense(name)[...] = value.detach().float().numpy()
         self._tables.save(directory, progress, keep)
 
@@ -313,6 +332,6 @@ class DistributedModelParallel(nn.Module):
         """The newest one there; its ``progress``. Collective."""
         progress = self._tables.load(directory)
         with torch.no_grad():
-            for name, value in self._dense_of(self._inner, self._sharded):
+            for name, value in _dense_of(self._inner, self._sharded):
                 value.copy_(torch.from_numpy(self._tables.dense(name).copy()))
         return progress
