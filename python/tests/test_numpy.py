@@ -195,6 +195,18 @@ def test_plans(tmp_path):
     assert (b["sharding_type"], [s["rank"] for s in b["shards"]]) == ("table_wise", [1])
     made.save(tmp_path / "plan.json")
     assert tessera.Plan.load(tmp_path / "plan.json").json == made.json
+    of_hosts = {"a": tessera.table_row_wise(1, local_world_size=2), "b": tessera.table_column_wise([3, 2])}
+    wide = [tessera.EmbeddingBagConfig(t.num_embeddings, 16, t.name) for t in TABLES]
+    hosts = {"world_size": 4, "local_world_size": 2}
+    a, b = tessera.plan(wide, tessera.Planner(**hosts, shardings=of_hosts)).to_dict()["modules"][0]["tables"]
+    assert [(s["rank"], s["sizes"]) for s in a["shards"]] == [(2, [3, 16]), (3, [3, 16])]
+    assert [(s["rank"], s["sizes"]) for s in b["shards"]] == [(3, [4, 8]), (2, [4, 8])]
+    grid = {name: tessera.grid_shard([1, 0], local_world_size=2) for name in ("a", "b")}
+    a = tessera.plan(wide, tessera.Planner(**hosts, shardings=grid)).to_dict()["modules"][0]["tables"][0]
+    assert {(s["rank"], *s["offsets"], *s["sizes"]) for s in a["shards"]} == {
+        (2, 0, 0, 3, 8), (3, 3, 0, 3, 8), (0, 0, 8, 3, 8), (1, 3, 8, 3, 8)}  # fmt: skip
+    with pytest.raises(ValueError, match="host 1 begins is not known"):
+        tessera.grid_shard([0, 1])
     columns = tessera.ParameterConstraints(sharding_types=["column_wise"], min_partition=2)
     searched = tessera.plan(TABLES, tessera.Planner(world_size=4, constraints={"a": columns}))
     assert searched.to_dict()["modules"][0]["tables"][0]["sharding_type"] == "column_wise"

@@ -63,8 +63,10 @@ if TYPE_CHECKING:
         Sharding,
         column_wise,
         data_parallel,
+        grid_shard,
         plan,
         row_wise,
+        table_column_wise,
         table_row_wise,
         table_wise,
     )
@@ -84,7 +86,8 @@ _LATER = {
     "_runtime": "ProcessGroup Runtime",
     "_sharders": "Layout LayoutPart sharder",
     "_tables": "DataType EmbeddingBagConfig EmbeddingConfig Module Optimizer ParameterConstraints Plan Planner "
-    "PoolingType Sharding column_wise data_parallel plan row_wise table_row_wise table_wise",
+    "PoolingType Sharding column_wise data_parallel grid_shard plan row_wise table_column_wise table_row_wise "
+    "table_wise",
     "_train": "train",
 }
 _module_of = {name: module for module, names in _LATER.items() for name in names.split()}

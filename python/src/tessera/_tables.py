@@ -136,10 +136,29 @@ def data_parallel() -> Sharding:
     return Sharding("data_parallel")
 
 
-def table_row_wise(host_index: int = 0, *, local_world_size: int) -> Sharding:
-    """Rows over the ranks of one host."""
-    first = host_index * local_world_size
-    return Sharding("table_row_wise", list(range(first, first + local_world_size)))
+def table_row_wise(host_index: int = 0, *, local_world_size: Optional[int] = None) -> Sharding:
+    """Rows over the ranks of one host. local_world_size: ranks on each; None: as the launcher says."""
+    return Sharding("table_row_wise", [_first_rank(host_index, local_world_size)])
+
+
+def table_column_wise(ranks: Sequence[int]) -> Sharding:
+    """Columns over ranks of one host, one piece for each entry."""
+    return Sharding("table_column_wise", ranks, pieces=len(ranks))
+
+
+def grid_shard(host_indexes: Sequence[int], *, local_world_size: Optional[int] = None) -> Sharding:
+    """Columns over hosts, one piece for each, and each piece's rows over the ranks of its host."""
+    return Sharding("grid_shard", [_first_rank(h, local_world_size) for h in host_indexes], pieces=len(host_indexes))
+
+
+def _first_rank(host_index: int, local_world_size: Optional[int]) -> int:
+    """It stands for its whole host."""
+    if host_index == 0:
+        return 0
+    told = local_world_size or int(os.environ.get("LOCAL_WORLD_SIZE", 0))
+    if told < 1:
+        raise _l.InvalidArgument(f"where host {host_index} begins is not known: give local_world_size")
+    return host_index * told
 
 
 @dataclass

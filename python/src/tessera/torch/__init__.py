@@ -12,7 +12,9 @@ from .._tables import (
     PoolingType,
     column_wise,
     data_parallel,
+    grid_shard,
     row_wise,
+    table_column_wise,
     table_row_wise,
     table_wise,
 )
