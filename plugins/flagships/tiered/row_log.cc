@@ -62,7 +62,7 @@ std::vector<RowLog::Emptied> RowLog::to_be_emptied() const {
   for (uint32_t s = 0; s < shape_.segments; ++s) {
     if (states_[s] == State::kFull) full.push_back(s);
   }
-  const size_t most = std::min<size_t>(full.size(), 2 * kSpareSegments);
+  const size_t most = std::min(full.size(), size_t{2} * kSpareSegments);
   std::partial_sort(full.begin(), full.begin() + static_cast<int64_t>(most), full.end(),
                     [&](uint32_t a, uint32_t b) { return held_[a] < held_[b]; });
   full.resize(most);
