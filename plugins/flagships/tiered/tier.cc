@@ -252,15 +252,13 @@ void Tier::prefetch(std::span<const int64_t> rows) {
   }
   const auto floats = static_cast<size_t>(options_.record.floats());
   early_records_.resize(early_rows_.size() * floats);
-  early_places_.clear();
-  stored_.clear();
+  early_stored_.clear();
   for (size_t i = 0; i < early_rows_.size(); ++i) {
-    early_places_.push_back(number(at(early_rows_[i])));
-    stored_.push_back({early_places_[i], early_records_.data() + i * floats});
+    early_stored_.push_back({number(at(early_rows_[i])), early_records_.data() + i * floats});
     ++counts_[table_of(early_rows_[i])].reads;
   }
   lock.unlock();
-  read_stored(stored_, false);
+  read_stored(early_stored_, false);
   fill_starts(early_new_, early_starts_);
   lock.lock();
   for (size_t i = 0; i < early_rows_.size(); ++i) {  // unless a lookup was faster, or the record was moved
