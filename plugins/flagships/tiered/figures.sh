@@ -44,7 +44,8 @@ train() { # NAME KERNEL command before it
   [[ $runs == *" $name "* ]] || return 0
   "$@" "$tessera" train --config "$here/job.toml" --max-steps "$steps" --set "plugins.path=[\"$plugins\"]" \
     --set "table_defaults.kernel=\"$kernel\"" --set 'table_defaults.sharding=["table_wise"]' \
-    --set model.embedding_dim=64 --set "model.bottom_mlp=[32, 64]" --set "model.top_mlp=[$top]" --set "data.rows=[$rows]" --set data.batch=2048 \
+    --set model.embedding_dim=64 --set "model.bottom_mlp=[32, 64]" \
+    --set "model.top_mlp=[$top]" --set "data.rows=[$rows]" --set data.batch=2048 \
     --set data.samples=2000000 --set data.test_samples=2048 --set job.pipeline=true \
     --set "report.json=$work/$name.json" >"$work/$name.log" || { cat "$work/$name.log" >&2; exit 1; }
   python3 - "$name" "$work/$name.json" <<'PYTHON'
@@ -66,7 +67,8 @@ echo "random reads of 4 KiB, 64 at a time:"
 fio --name=reads --filename="$directory/tiered-fio-$$" --size=2g --rw=randread --bs=4k --iodepth=64 \
   --ioengine=io_uring --direct=1 --runtime=15 --time_based --unlink=1 --output-format=terse --terse-version=3 |
   awk -F';' '{ printf "  %d a second, %.0f MiB/s\n", $8, $7 / 1024 }'
-[[ $runs != *" mapped "* ]] || cc -shared -fPIC -O2 -o "$work/mapped.so" "-DMAPPED_FOLDER=\"$directory\"" "$here/mapped_tables.c" -ldl
+[[ $runs != *" mapped "* ]] ||
+  cc -shared -fPIC -O2 -o "$work/mapped.so" "-DMAPPED_FOLDER=\"$directory\"" "$here/mapped_tables.c" -ldl
 train memory fused env
 train uring "key_value?cache_rows=$cache&io=uring&directory=$directory" limited
 train threads "key_value?cache_rows=$cache&io=threads&depth=16&directory=$directory" limited

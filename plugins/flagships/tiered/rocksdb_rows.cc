@@ -69,7 +69,13 @@ int main(int argc, char** argv) {
   write.disableWAL = true;
   std::string value(floats * sizeof(float), 'x');
   for (uint32_t t = 0; t < kTables; ++t) {
-    for (uint64_t row = 0; row < rows; ++row) check(db->Put(write, key_of(t, row), value));
+    rocksdb::WriteBatch batch;
+    for (uint64_t row = 0; row < rows; ++row) {
+      check(batch.Put(key_of(t, row), value));
+      if ((row + 1) % 1000 != 0 && row + 1 != rows) continue;
+      check(db->Write(write, &batch));
+      batch.Clear();
+    }
   }
   check(db->Flush({}));
 
