@@ -20,17 +20,15 @@ constexpr uint64_t scrambled(int64_t id) {
 constexpr int64_t cell_of(uint64_t hash) { return static_cast<int64_t>(hash >> 58); }
 
 struct Buckets {
-  static constexpr int64_t kSlots = 128;  // of a bucket, at most
+  static constexpr int64_t kSlots = 120;  // of a bucket, at most
   static constexpr int64_t kCells = 64;   // as cell_of gives
 
   Buckets() = default;
   // Room for `capacity` rows; less than one for each bucket stays unused.
   explicit Buckets(int64_t capacity) : count(count_for(capacity)), slots(capacity / count) {}
 
-  // Equal shares of the hashes.
-  int64_t of(uint64_t hash) const {
-    return static_cast<int64_t>((static_cast<Wide>(hash) * static_cast<uint64_t>(count)) >> 64);
-  }
+  // Equal shares of the hashes, of which the upper half decides.
+  int64_t of(uint64_t hash) const { return static_cast<int64_t>((hash >> 32) * static_cast<uint64_t>(count) >> 32); }
 
   int64_t count = 1;
   int64_t slots = 0;  // of each
@@ -41,7 +39,6 @@ struct Buckets {
     const int64_t needed = (capacity + kSlots - 1) / kSlots;
     return (needed + kCells - 1) / kCells * kCells;
   }
-  __extension__ using Wide = unsigned __int128;
 };
 
 }  // namespace flagships

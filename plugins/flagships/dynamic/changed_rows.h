@@ -8,8 +8,10 @@ namespace flagships {
 
 class ChangedRows {
  public:
+  static constexpr int64_t kNoId = -1;  // of a row that had none
+
   explicit operator bool() const { return marked_; }
-  // ids: of the rows that there are now, by row.
+  // ids: of the rows that there are now, by row; kNoId where none has it.
   void start(std::vector<int64_t> ids) {
     marked_ = true;
     bits_.assign(ids.size() / 64 + 1, 0);

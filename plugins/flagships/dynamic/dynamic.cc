@@ -85,6 +85,7 @@ DynamicTables::DynamicTables(const tsr_kernel_config& config)
     : optimizer_(config.mode == TSR_MODE_TRAIN ? config.optimizer : nullptr),
       max_gradient_(static_cast<float>(config.max_gradient)),
       sum_(choose_sums()),
+      walk_(choose_walk()),
       lookups_(config.num_tables),
       hits_(config.num_tables),
       misses_(config.num_tables) {

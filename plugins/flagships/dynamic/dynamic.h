@@ -7,6 +7,7 @@
 
 #include "rows.h"
 #include "sums.h"
+#include "walk.h"
 
 namespace flagships {
 
@@ -41,8 +42,8 @@ class DynamicTables : public KernelInstance, public Changes {
  private:
   // Where each id of a batch has its row. Contexts are used again, so that a step takes no memory.
   struct Places {
-    std::vector<uint32_t> slots, rows;         // by position; kNone: it has none
-    std::vector<uint64_t> evictions;           // by table, up to when slots are those of the ids
+    std::vector<uint32_t> rows;                // by position; kNone: it has none
+    std::vector<uint64_t> evictions;           // by table, up to when rows are those of the ids
     std::vector<std::vector<uint32_t>> again;  // by table: rows that the batch has more than once, of one that trains
     bool trains = false;
     bool settled = false;  // who gets a row in this step has it
@@ -75,6 +76,7 @@ class DynamicTables : public KernelInstance, public Changes {
     float* output;
     int64_t bag;
   };
+  struct Ring;
   struct Way;
   // An id's share of the gradient of its row.
   struct Share {
@@ -102,6 +104,7 @@ class DynamicTables : public KernelInstance, public Changes {
   void look_up(const Batch& batch, const tsr_lookup_feature& feature, Places& places, float* output);
   void insert(const Batch& batch, Places& places);
   bool pool(const Batch& batch, const tsr_lookup_feature& feature, int64_t bag, const Places& places, float* output);
+  static void divide(const tsr_lookup_feature& feature, int64_t length, int64_t dim, float* out);
   const float* absent(const Batch& batch, const Table& table, int64_t position, size_t taken);
   void drop_evicted(const Batch& batch, const tsr_lookup_feature& feature, Places& places) const;
   void update_once(const Batch& batch, const tsr_lookup_feature& feature, const Places& places,
@@ -115,6 +118,7 @@ class DynamicTables : public KernelInstance, public Changes {
   OptimizerRef optimizer_;
   float max_gradient_;
   SumRows* sum_;
+  const WalkTable& walk_;
   std::vector<Table> tables_;
   std::vector<uint64_t> lookups_, hits_;
   std::deque<Places> places_;
@@ -125,6 +129,7 @@ class DynamicTables : public KernelInstance, public Changes {
   std::vector<int64_t> ids_, offsets_;
   std::vector<std::vector<Table::Miss>> misses_;  // by table
   std::vector<Waiting> waiting_;
+  std::vector<int64_t> without_;  // positions of a feature
   Again again_;
   std::vector<const float*> addresses_;
   std::vector<float> scales_, absent_, zeros_, clamped_, scaled_;

@@ -6,54 +6,69 @@ namespace {
 
 // Ids go through stages, each as many ids behind the one before it as it takes memory to answer: what a stage has asked
 // for is there when the next one needs it. A few ids at a time, so that the processor works at all stages at once.
-constexpr int64_t kTogether = 8;
-constexpr int64_t kApart = 64;
-constexpr int64_t kRing = 256;  // ids between the first stage and the third, a power of two
-static_assert(kRing >= 2 * kApart + kTogether);
+constexpr int64_t kTogether = Hashed::kMost;
+constexpr int64_t kApart = 48;
+constexpr int64_t kRing = 128;  // ids between the first stage and the last, a power of two
+static_assert(kRing >= 2 * kApart + kTogether && kApart % kTogether == 0);
 
 }  // namespace
 
-// A feature's ids on their way to their rows. Positions are those of the batch.
+// What one stage leaves for the next ones.
+struct DynamicTables::Ring {
+  Hashed hashed[kRing / kTogether];
+  uint32_t guesses[kRing];
+};
+
+// A feature's ids on their way to their rows. Positions are those of the feature.
 struct DynamicTables::Way {
   Table& table;
+  const WalkTable& walk;
+  const Rows memory;
+  const size_t lines_index, sighting;
+  const bool plain;  // settle() of the walk serves
   const int64_t* const ids;
-  uint32_t* const slots;
   uint32_t* const rows;
+  const int64_t count;
+  const int64_t first;  // in the batch
   const uint32_t step;
   const bool trains;
   std::vector<Table::Miss>& misses;
   std::vector<uint32_t>& again;
-  uint64_t hits = 0;
-  Key keys[kRing];
-  uint32_t guesses[kRing];
+  std::vector<int64_t>& without;  // positions that have no row, ascending
+  Ring& ring;
 
-  [[gnu::always_inline]] void hash(int64_t p) {
-    const Key key = table.key(ids[p]);
-    table.index().prefetch(key);
-    keys[p & (kRing - 1)] = key;
+  Hashed& hashed_of(int64_t p) const { return ring.hashed[p / kTogether % (kRing / kTogether)]; }
+  int64_t some(int64_t p) const { return std::min(kTogether, count - p); }
+
+  // All from p on, a multiple of kTogether.
+  void hash(int64_t p) const { walk.hash(table.spread(), memory.lines, ids + p, some(p), hashed_of(p)); }
+  void guess(int64_t p) const {
+    walk.guess[lines_index](table.index(), memory, hashed_of(p), some(p), ring.guesses + (p & (kRing - 1)));
   }
-  [[gnu::always_inline]] void guess(int64_t p) {
-    guesses[p & (kRing - 1)] = table.index().guess(keys[p & (kRing - 1)]);
+  void settle(int64_t p) {
+    const uint32_t* const guesses = ring.guesses + (p & (kRing - 1));
+    const int64_t end = some(p);
+    for (int64_t i = 0; i < end; ++i) {
+      const int64_t done = plain ? walk.settle[sighting](memory, ids + p + i, guesses + i, end - i, step) : 0;
+      std::copy_n(guesses + i, done, rows + p + i);
+      i += done;
+      if (i < end) settle_one(p + i, guesses[i]);
+    }
   }
-  [[gnu::always_inline]] void settle(int64_t p) {
-    const Key& key = keys[p & (kRing - 1)];
-    uint32_t slot = guesses[p & (kRing - 1)];
-    if (slot == kNone || table.index().slot(slot).id != key.id) slot = table.index().find(key);
-    const bool there = slot != kNone && (trains || !table.index().expired(table.index().slot(slot).step, step));
-    slots[p] = there ? slot : kNone;
-    rows[p] = there ? table.index().slot(slot).row : kNone;
-    if (there) {
-      ++hits;
-      table.prefetch_row(rows[p]);
-      if (trains && table.touch(slot, step)) again.push_back(rows[p]);
-    } else if (trains) {
-      misses.push_back({key, p});
+  void settle_one(int64_t p, uint32_t row) {
+    if (row != kNone && table.index().head(row).id != ids[p]) row = table.index().find(table.key(ids[p]));
+    const bool there = row != kNone && (trains || !table.index().expired(table.index().head(row).step, step));
+    rows[p] = there ? row : kNone;
+    if (!there) {
+      without.push_back(first + p);
+      if (trains) misses.push_back({table.key(ids[p]), first + p});
+    } else if (trains && table.touch(row, step)) {
+      again.push_back(row);
     }
   }
 };
 
 void DynamicTables::Places::begin(size_t ids, size_t tables, bool training) {
-  slots.resize(ids);
   rows.resize(ids);
   evictions.clear();
   again.resize(tables);
@@ -92,42 +107,60 @@ void DynamicTables::release(tsr_context* context) noexcept { free_.push_back(rei
 // The rows of a feature's ids, and the sums of its bags; those with ids that may get a row in this step wait.
 void DynamicTables::look_up(const Batch& batch, const tsr_lookup_feature& feature, Places& places, float* output) {
   const auto t = static_cast<size_t>(feature.table);
+  const int64_t first = batch.begin(feature, 0), last = batch.begin(feature, feature.bags);
+  const Table& table = tables_[t];
+  without_.clear();
+  Ring ring;  // not set
   Way way{.table = tables_[t],
-          .ids = batch.ids.data(),
-          .slots = places.slots.data(),
-          .rows = places.rows.data(),
+          .walk = walk_,
+          .memory = table.memory(),
+          .lines_index = WalkTable::lines_index(table.memory().row_bytes),
+          .sighting = static_cast<size_t>(!places.trains           ? Sighting::kNone
+                                          : table.index().counts() ? Sighting::kCounted
+                                                                   : Sighting::kNoted),
+          .plain = table.index().touches_plainly(),
+          .ids = batch.ids.data() + first,
+          .rows = places.rows.data() + first,
+          .count = last - first,
+          .first = first,
           .step = static_cast<uint32_t>(batch.lookup.step),
           .trains = places.trains,
           .misses = misses_[t],
-          .again = places.again[t]};
-  const int64_t first = batch.begin(feature, 0), last = batch.begin(feature, feature.bags);
+          .again = places.again[t],
+          .without = without_,
+          .ring = ring};
   const int64_t bags = feature.pooling == TSR_POOLING_NONE ? last - first : feature.bags;
-  const auto each = [&](int64_t from, const auto& stage) {
-    for (int64_t p = std::max(from, first), end = std::min(from + kTogether, last); p < end; ++p) stage(p);
-  };
-  int64_t bag = 0;
-  for (int64_t at = first; at < last + 3 * kApart; at += kTogether) {
-    each(at, [&](int64_t p) { way.hash(p); });
-    each(at - kApart, [&](int64_t p) { way.guess(p); });
-    each(at - 2 * kApart, [&](int64_t p) { way.settle(p); });
-    const int64_t here = std::min(at - 3 * kApart + kTogether, last);
-    for (; bag < bags && batch.end_of(feature, bag) <= here; ++bag) {
-      if (!pool(batch, feature, bag, places, output)) waiting_.push_back({&feature, output, bag});
+  int64_t bag = 0, end = bags > 0 ? batch.end_of(feature, 0) : 0;
+  size_t next_without = 0;
+  for (int64_t p = 0; bag < bags; p += kTogether) {
+    if (p < way.count) way.hash(p);
+    if (p >= kApart && p < way.count + kApart) way.guess(p - kApart);
+    if (p >= 2 * kApart && p < way.count + 2 * kApart) way.settle(p - 2 * kApart);
+    const int64_t here = first + std::min(p - 2 * kApart + kTogether, way.count);
+    for (; bag < bags && end <= here; end = ++bag < bags ? batch.end_of(feature, bag) : 0) {
+      const int64_t begin = feature.pooling == TSR_POOLING_NONE ? end - 1 : batch.begin(feature, bag);
+      while (next_without < without_.size() && without_[next_without] < begin) ++next_without;
+      if (next_without == without_.size() || without_[next_without] >= end) {
+        float* const out = output + batch.output(feature, bag);
+        walk_.sum(way.memory, places.rows.data() + begin, batch.weights == nullptr ? nullptr : batch.weights + begin,
+                  end - begin, table.dim(), out);
+        divide(feature, end - begin, table.dim(), out);
+      } else if (!pool(batch, feature, bag, places, output)) {
+        waiting_.push_back({&feature, output, bag});
+      }
     }
   }
   lookups_[t] += static_cast<uint64_t>(last - first);
-  hits_[t] += way.hits;
+  hits_[t] += static_cast<uint64_t>(last - first) - without_.size();
 }
 
 void DynamicTables::insert(const Batch& batch, Places& places) {
   for (size_t t = 0; t < tables_.size(); ++t) {
     if (misses_[t].empty()) continue;
     uint32_t last = kNone;
-    tables_[t].insert(misses_[t], static_cast<uint32_t>(batch.lookup.step), [&](int64_t position, uint32_t slot) {
-      const uint32_t row = tables_[t].index().slot(slot).row;
-      places.slots[static_cast<size_t>(position)] = slot;
+    tables_[t].insert(misses_[t], static_cast<uint32_t>(batch.lookup.step), [&](int64_t position, uint32_t row) {
       places.rows[static_cast<size_t>(position)] = row;
-      if (std::exchange(last, slot) == slot) places.again[t].push_back(row);
+      if (std::exchange(last, row) == row) places.again[t].push_back(row);
     });
   }
 }
@@ -138,6 +171,12 @@ const float* DynamicTables::absent(const Batch& batch, const Table& table, int64
   float* const out = absent_.data() + taken;
   table.start_values(batch.ids.subspan(static_cast<size_t>(position), 1), out);
   return out;
+}
+
+// The mean of a bag instead of its sum, where the feature has that.
+void DynamicTables::divide(const tsr_lookup_feature& feature, int64_t length, int64_t dim, float* out) {
+  if (feature.pooling != TSR_POOLING_MEAN || length < 2) return;
+  for (int64_t d = 0; d < dim; ++d) out[d] /= static_cast<float>(length);
 }
 
 // False: nothing was done, as some of the bag's ids have no row yet. Without pooling, a bag is one position.
@@ -160,8 +199,7 @@ bool DynamicTables::pool(const Batch& batch, const tsr_lookup_feature& feature, 
   }
   float* const out = output + batch.output(feature, bag);
   sum_(addresses_.data(), batch.weights == nullptr ? nullptr : batch.weights + begin, end - begin, dim, out);
-  if (feature.pooling != TSR_POOLING_MEAN || length < 2) return true;
-  for (int64_t d = 0; d < dim; ++d) out[d] /= static_cast<float>(length);
+  divide(feature, end - begin, dim, out);
   return true;
 }
 

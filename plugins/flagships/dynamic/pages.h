@@ -10,11 +10,15 @@
 
 namespace flagships {
 
+// When pages are taken: each when it is touched, or, where that is in no order and the first steps would wait for all
+// of them, at once. Those of more than kMostAtOnce bytes come in turn.
+enum class Touched { kInTurn, kAtOnce };
+
 template <class T>
 class Pages {
  public:
   Pages() = default;
-  explicit Pages(uint64_t elements) {
+  explicit Pages(uint64_t elements, Touched touched = Touched::kInTurn) {
     if (elements == 0) return;
     // From half a huge page on, whole ones that begin where such a page does: else a lookup mostly waits for the
     // translation of addresses.
@@ -34,6 +38,9 @@ class Pages {
       std::align(kHugePage, wanted, at, room);
     }
     data_ = static_cast<T*>(at);
+    if (touched == Touched::kAtOnce && wanted <= kMostAtOnce) {
+      for (uint64_t i = 0; i < wanted; i += 4096) static_cast<volatile char*>(at)[i] = 0;
+    }
   }
   ~Pages() {
     if (mapped_ != nullptr) munmap(mapped_, bytes_);
@@ -48,6 +55,8 @@ class Pages {
   T& operator[](uint64_t i) const { return data_[i]; }
 
  private:
+  static constexpr uint64_t kMostAtOnce = uint64_t{512} << 20;
+
   void swap(Pages& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(mapped_, other.mapped_);

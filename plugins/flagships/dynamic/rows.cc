@@ -21,7 +21,7 @@ struct Saved {
 };
 constexpr char kMagic[8] = {'T', 'S', 'R', 'D', 'Y', 'N', 'A', '\0'};
 
-constexpr uint32_t kVersion = 2;  // 1: without what is kept besides rows
+constexpr uint32_t kVersion = 3;  // 1: without what is kept besides rows; 2: slots of buckets of 128
 
 void write(const tsr_stream_io& io, const void* bytes, uint64_t size) {
   Call call;
@@ -40,8 +40,7 @@ void read_into(const tsr_stream_io& io, float* values, int64_t count) {
 }  // namespace
 
 template <class Move>
-void Table::move_row(const tsr_rows& rows, int64_t i, uint32_t slot, const Move& move) const {
-  const uint32_t own = index_.slot(slot).row;
+void Table::move_row(const tsr_rows& rows, int64_t i, uint32_t own, const Move& move) const {
   move(row(own), data_as<float>(*rows.weights) + i * shape_.dim, shape_.dim);
   for (uint32_t k = 0; k < rows.num_states; ++k)
     move(state(k, own), data_as<float>(*rows.states[k]) + i * width(k), width(k));
@@ -53,12 +52,12 @@ void Table::export_some(uint64_t& cursor, tsr_rows& rows, const Wanted& wanted) 
   const int64_t room = numel(*rows.ids);
   rows.count = 0;
   for (; cursor < static_cast<uint64_t>(index_.num_slots()) && rows.count < room; ++cursor) {
-    const auto slot = static_cast<uint32_t>(cursor);
-    if (!index_.is_used(slot) || !wanted(index_.slot(slot).row)) continue;
-    data_as<int64_t>(*rows.ids)[rows.count] = index_.slot(slot).id;
-    move_row(rows, rows.count, slot, [](const float* own, float* out, int64_t n) { std::copy_n(own, n, out); });
+    const uint32_t row = index_.row_at(cursor);
+    if (row == kNone || !wanted(row)) continue;
+    data_as<int64_t>(*rows.ids)[rows.count] = index_.head(row).id;
+    move_row(rows, rows.count, row, [](const float* own, float* out, int64_t n) { std::copy_n(own, n, out); });
     if (rows.extra != nullptr) {
-      const Extra extra{index_.slot(slot).step, index_.count_bits(slot)};
+      const Extra extra{index_.head(row).step, index_.count_bits(row)};
       std::memcpy(static_cast<char*>(rows.extra) + rows.count * rows.extra_stride, &extra, extra_bytes());
     }
     ++rows.count;
@@ -69,22 +68,47 @@ void Table::export_rows(uint64_t& cursor, tsr_rows& rows) const {
   export_some(cursor, rows, [](uint32_t) { return true; });
 }
 
-void Table::mark() {
-  std::vector<int64_t> ids(static_cast<size_t>(index_.used()));
-  for (int64_t i = 0; i < index_.num_slots(); ++i) {
-    const auto slot = static_cast<uint32_t>(i);
-    if (index_.is_used(slot)) ids[index_.slot(slot).row] = index_.slot(slot).id;
+template <class Visit>
+void Table::each_row(const Visit& visit) const {
+  for (uint64_t slot = 0; slot < static_cast<uint64_t>(index_.num_slots()); ++slot) {
+    const uint32_t row = index_.row_at(slot);
+    if (row != kNone) visit(slot, row);
   }
+}
+
+void Table::clear() {
+  int64_t per_row = 0;
+  for (uint32_t k = 0; k < optimizer_.num_states(); ++k)
+    per_row += optimizer_.state(k).kind == TSR_STATE_PER_ELEMENT ? 0 : 1;
+  const auto most = static_cast<uint64_t>(Index::most_rows(spread_));
+  index_ = Index(spread_, shape_.policy, per_row);
+  times_ = StepTimes(shape_.policy.ttl_seconds);
+  sketch_ = Sketch(shape_.policy.admit_after > 1 ? spread_.buckets.count : 0);
+  weights_ = Pages<float>(most * static_cast<uint64_t>(shape_.dim));
+  states_.clear();
+  char* beside_ids = index_.row_states();
+  for (uint32_t k = 0; k < optimizer_.num_states(); ++k) {
+    if (optimizer_.state(k).kind == TSR_STATE_PER_ELEMENT) {
+      states_.push_back(Pages<float>(most * static_cast<uint64_t>(shape_.dim)));
+      state_places_[k] = {reinterpret_cast<char*>(states_.back().data()),
+                          static_cast<uint64_t>(shape_.dim) * sizeof(float)};
+    } else {
+      state_places_[k] = {beside_ids, index_.row_states_stride()};
+      beside_ids += sizeof(float);
+    }
+  }
+}
+
+void Table::mark() {
+  std::vector<int64_t> ids(static_cast<size_t>(index_.rows_taken()), ChangedRows::kNoId);
+  each_row([&](uint64_t, uint32_t row) { ids[row] = index_.head(row).id; });
   changed_.start(std::move(ids));
 }
 
 RowChanges Table::changes() const {
   RowChanges out;
-  for (int64_t i = 0; i < index_.num_slots(); ++i) {
-    const auto slot = static_cast<uint32_t>(i);
-    out.changed += index_.is_used(slot) && changed_.has(index_.slot(slot).row) ? 1 : 0;
-  }
-  for (const int64_t id : changed_.ids()) out.removed += is_gone(id) ? 1 : 0;
+  each_row([&](uint64_t, uint32_t row) { out.changed += changed_.has(row) ? 1 : 0; });
+  for (const int64_t id : changed_.ids()) out.removed += id != ChangedRows::kNoId && is_gone(id) ? 1 : 0;
   return out;
 }
 
@@ -98,24 +122,24 @@ void Table::export_removed(uint64_t& cursor, tsr_rows& rows) const {
   rows.count = 0;
   for (; cursor < changed_.ids().size() && rows.count < room; ++cursor) {
     const int64_t id = changed_.ids()[cursor];
-    if (is_gone(id)) data_as<int64_t>(*rows.ids)[rows.count++] = id;
+    if (id != ChangedRows::kNoId && is_gone(id)) data_as<int64_t>(*rows.ids)[rows.count++] = id;
   }
 }
 
-// A slot for a row that is given to the table, where it ranks above the bucket's last one. kNone: it does not.
-uint32_t Table::place_of(int64_t id, const Extra* given) {
+// The row of an id that is given to the table, where it ranks above the bucket's last one. kNone: it does not.
+uint32_t Table::row_for(int64_t id, const Extra* given) {
   const Key own = key(id);
   const Extra extra = given == nullptr ? Extra{0, index_.first_count(1)} : *given;
-  uint32_t slot = index_.find(own);
-  const bool restored = slot == kNone || given != nullptr;
-  if (slot == kNone) {
+  uint32_t row = index_.find(own);
+  const bool restored = row == kNone || given != nullptr;
+  if (row == kNone) {
     bool evicted = false;
-    slot = index_.take_back(own, extra.step, extra.count_bits, evicted);
+    row = index_.take_back(own, extra.step, extra.count_bits, evicted);
     evictions_ += evicted ? 1 : 0;
-    if (slot != kNone) begin(index_.slot(slot).row, id);
+    if (row != kNone) begin(row, id);
   }
-  if (slot != kNone && restored) index_.restore(slot, extra.step, extra.count_bits);
-  return slot;
+  if (row != kNone && restored) index_.restore(row, extra.step, extra.count_bits);
+  return row;
 }
 
 void Table::import_rows(const tsr_rows& rows) {
@@ -125,10 +149,10 @@ void Table::import_rows(const tsr_rows& rows) {
     Extra extra{};
     if (rows.extra != nullptr)
       std::memcpy(&extra, static_cast<const char*>(rows.extra) + i * rows.extra_stride, extra_bytes());
-    const uint32_t slot = place_of(ids[static_cast<size_t>(i)], rows.extra == nullptr ? nullptr : &extra);
-    if (slot == kNone) continue;
-    note_change(index_.slot(slot).row);
-    move_row(rows, i, slot, [](float* own, const float* in, int64_t n) { std::copy_n(in, n, own); });
+    const uint32_t row = row_for(ids[static_cast<size_t>(i)], rows.extra == nullptr ? nullptr : &extra);
+    if (row == kNone) continue;
+    note_change(row);
+    move_row(rows, i, row, [](float* own, const float* in, int64_t n) { std::copy_n(in, n, own); });
   }
 }
 
@@ -150,16 +174,14 @@ void Table::save(const tsr_stream_io& io) const {
   Header header{{}, kVersion, optimizer_.num_states(), shape_.dim, index_.num_slots(), index_.used()};
   std::memcpy(header.magic, kMagic, sizeof(kMagic));
   write(io, &header, sizeof(header));
-  for (int64_t i = 0; i < index_.num_slots(); ++i) {
-    const auto slot = static_cast<uint32_t>(i);
-    if (!index_.is_used(slot)) continue;
-    const uint32_t own = index_.slot(slot).row;
-    const Saved saved{index_.slot(slot).id, slot, {index_.slot(slot).step, index_.count_bits(slot)}, 0};
+  each_row([&](uint64_t slot, uint32_t own) {
+    const Saved saved{
+        index_.head(own).id, static_cast<uint32_t>(slot), {index_.head(own).step, index_.count_bits(own)}, 0};
     write(io, &saved, sizeof(saved));
     write(io, row(own), static_cast<uint64_t>(shape_.dim) * sizeof(float));
     for (uint32_t k = 0; k < header.num_states; ++k)
       write(io, state(k, own), static_cast<uint64_t>(width(k)) * sizeof(float));
-  }
+  });
   write_extra(io);
 }
 
@@ -178,14 +200,16 @@ void Table::load(const tsr_stream_io& io) {
     if (saved.id < 0 || saved.id >= shape_.ids)
       fail(TSR_DATA_LOSS, "table \"", shape_.name, "\" has ids below ", shape_.ids, ", but a saved row has id ",
            saved.id);
-    // A table of another size gives the row a slot as to a new one.
-    const bool as_saved = header.slots == index_.num_slots() && index_.put(key(saved.id), saved.slot);
-    if (as_saved) index_.restore(saved.slot, saved.extra.step, saved.extra.count_bits);
-    const uint32_t slot = as_saved ? saved.slot : place_of(saved.id, &saved.extra);
-    const uint32_t own = slot == kNone ? 0 : index_.slot(slot).row;
-    if (slot != kNone) note_change(own);
-    read_into(io, slot == kNone ? nullptr : row(own), shape_.dim);
-    for (uint32_t k = 0; k < header.num_states; ++k) read_into(io, slot == kNone ? nullptr : state(k, own), width(k));
+    // A table of another size, or of an older layout, gives the id a row as to a new one.
+    const bool same_slots = header.version == kVersion && header.slots == index_.num_slots();
+    uint32_t own = same_slots ? index_.put(key(saved.id), saved.slot) : kNone;
+    if (own != kNone)
+      index_.restore(own, saved.extra.step, saved.extra.count_bits);
+    else
+      own = row_for(saved.id, &saved.extra);
+    if (own != kNone) note_change(own);
+    read_into(io, own == kNone ? nullptr : row(own), shape_.dim);
+    for (uint32_t k = 0; k < header.num_states; ++k) read_into(io, own == kNone ? nullptr : state(k, own), width(k));
   }
   if (header.version > 1) add_extra(io);
 }
@@ -197,7 +221,8 @@ tsr_kernel_stats Table::stats() const {
   out.rows_in_use = static_cast<uint64_t>(index_.used());
   out.weight_bytes = out.rows_in_use * static_cast<uint64_t>(shape_.dim) * sizeof(float);
   out.state_bytes = out.rows_in_use * shape_.row_bytes - out.weight_bytes;
-  out.other_bytes = static_cast<uint64_t>(index_.num_slots()) * Index::kBytes + changed_.bytes();
+  const auto unused = static_cast<uint64_t>(index_.rows_taken() - index_.used());
+  out.other_bytes = index_.bytes() + unused * shape_.row_bytes + sketch_.bytes() + changed_.bytes();
   out.evictions = evictions_;
   return out;
 }

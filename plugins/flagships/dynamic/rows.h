@@ -6,7 +6,9 @@
 #include <span>
 
 #include "changed_rows.h"
-#include "index.h"
+#include "sketch.h"
+#include "step_times.h"
+#include "walk.h"
 
 namespace flagships {
 
@@ -51,7 +53,7 @@ class Table {
 
   Table(TableShape shape, uint32_t number, const OptimizerRef& optimizer, StartValues start)
       : shape_(std::move(shape)), number_(number), optimizer_(optimizer), start_(start) {
-    buckets_ = shape_.has_room_for_all() ? all_ids(shape_.ids) : Buckets(shape_.capacity);
+    spread_ = spread_of(shape_);
     clear();
   }
 
@@ -59,19 +61,19 @@ class Table {
   int64_t dim() const { return shape_.dim; }
   const Index& index() const { return index_; }
   float* row(uint32_t r) const { return weights_.data() + static_cast<int64_t>(r) * shape_.dim; }
-  float* state(uint32_t k, uint32_t r) const { return states_[k].data() + static_cast<int64_t>(r) * width(k); }
-  int64_t width(uint32_t k) const { return optimizer_.state_width(k, shape_.dim); }
-  Key key(int64_t id) const {
-    const uint64_t hash = scrambled(id);
-    return {id, hash, shape_.has_room_for_all() ? id / buckets_.slots : buckets_.of(hash)};
+  [[gnu::always_inline]] float* state(uint32_t k, uint32_t r) const {
+    return reinterpret_cast<float*>(state_places_[k].first + r * state_places_[k].stride);
   }
+  int64_t width(uint32_t k) const { return optimizer_.state_width(k, shape_.dim); }
+  Key key(int64_t id) const { return spread_.key(id); }
+  const Spread& spread() const { return spread_; }
 
   // An id that was asked for and has no row, `position` in the batch.
   struct Miss {
     Key key;
     int64_t position;
   };
-  // Gives rows to those that are admitted, and tells found(position, slot) for each. The order of `misses` means
+  // Gives rows to those that are admitted, and tells found(position, row) for each. The order of `misses` means
   // nothing: a bucket takes its new ids by how often the batch has them, then by hash.
   template <class Found>
   void insert(std::vector<Miss>& misses, uint32_t step, const Found& found);
@@ -80,17 +82,22 @@ class Table {
   void begin_step(uint32_t step, double time) {
     if (shape_.policy.ttl_seconds > 0 && time > 0) index_.expire_below(times_.first_young(step, time));
   }
-  // In a step, of a slot that find() gave. What counts as gone begins anew. True: the step had sighted it before.
-  bool touch(uint32_t slot, uint32_t step) {
-    const bool again = index_.slot(slot).step == step;
-    if (index_.touch(slot, step)) {
+  // In a step, of a row that find() gave. What counts as gone begins anew. True: the step had sighted it before.
+  [[gnu::always_inline]] bool touch(uint32_t row, uint32_t step) {
+    const bool again = index_.head(row).step == step;
+    if (index_.touch(row, step)) {
       ++evictions_;
-      begin(index_.slot(slot).row, index_.slot(slot).id);
+      begin(row, index_.head(row).id);
     }
     return again;
   }
+  Rows memory() const {
+    return {index_.lines(), index_.heads(), index_.head_stride(), reinterpret_cast<char*>(weights_.data()),
+            static_cast<uint64_t>(shape_.dim) * sizeof(float)};
+  }
   // Always inlined: GCC 12 drops calls of functions that do nothing but prefetch.
   [[gnu::always_inline]] void prefetch_row(uint32_t r) const {
+    __builtin_prefetch(&index_.head(r), 1);
     const auto* at = reinterpret_cast<const char*>(row(r));
     for (int64_t i = 0; i < shape_.dim * static_cast<int64_t>(sizeof(float)); i += 64) __builtin_prefetch(at + i);
   }
@@ -116,23 +123,20 @@ class Table {
   tsr_kernel_stats stats() const;
 
  private:
-  static Buckets all_ids(int64_t rows) {
-    Buckets out;
-    out.slots = std::clamp<int64_t>(rows, 1, Buckets::kSlots);
-    out.count = std::max<int64_t>(1, (rows + out.slots - 1) / out.slots);
+  static Spread spread_of(const TableShape& shape) {
+    Spread out;
+    out.all_ids = shape.has_room_for_all();
+    if (out.all_ids) {
+      out.buckets.slots = std::clamp<int64_t>(shape.ids, 1, int64_t{1} << Spread::kIdsShift);
+      out.buckets.count = std::max<int64_t>(1, (shape.ids + out.buckets.slots - 1) / out.buckets.slots);
+    } else {
+      out.buckets = Buckets(shape.capacity);
+    }
+    out.lines = Index::lines_for(out.buckets.slots);
     return out;
   }
   // Without any row.
-  void clear() {
-    const auto most = static_cast<uint64_t>(std::max<int64_t>(shape_.capacity, 0));
-    index_ = Index(buckets_, shape_.capacity, shape_.policy);
-    times_ = StepTimes(shape_.policy.ttl_seconds);
-    sketch_ = Sketch(shape_.policy.admit_after > 1 ? buckets_.count : 0);
-    weights_ = Pages<float>(most * static_cast<uint64_t>(shape_.dim));
-    states_.clear();
-    for (uint32_t k = 0; k < optimizer_.num_states(); ++k)
-      states_.push_back(Pages<float>(most * static_cast<uint64_t>(width(k))));
-  }
+  void clear();
   void begin(uint32_t row, int64_t id) { begin_all(std::span(&id, 1), &row); }
   // Rows of new ids: start values, and states as they start.
   void begin_all(std::span<const int64_t> ids, const uint32_t* rows) {
@@ -153,25 +157,32 @@ class Table {
     }
     return shape_.policy.admit_after <= 1 || sketch_.add(key, sightings) >= shape_.policy.admit_after;
   }
-  uint32_t place_of(int64_t id, const Extra* given);
+  uint32_t row_for(int64_t id, const Extra* given);
   void write_extra(const tsr_stream_io& io) const;
+  template <class Visit>
+  void each_row(const Visit& visit) const;  // visit(slot, row)
   template <class Wanted>
   void export_some(uint64_t& cursor, tsr_rows& rows, const Wanted& wanted) const;
   bool is_gone(int64_t id) const { return index_.find(key(id)) == kNone; }
   template <class Move>
-  void move_row(const tsr_rows& rows, int64_t i, uint32_t slot, const Move& move) const;
+  void move_row(const tsr_rows& rows, int64_t i, uint32_t own, const Move& move) const;
 
   TableShape shape_;
   uint32_t number_;
   OptimizerRef optimizer_;
   StartValues start_;
-  Buckets buckets_;
+  Spread spread_;
   Index index_;
   StepTimes times_;
   Sketch sketch_;
   ChangedRows changed_;
   Pages<float> weights_;
-  std::vector<Pages<float>> states_;
+  std::vector<Pages<float>> states_;  // those per element; the others lie in the index
+  struct StatePlace {
+    char* first;
+    uint64_t stride;  // bytes from row to row
+  };
+  StatePlace state_places_[OptimizerRef::kMaxStates] = {};
   uint64_t evictions_ = 0;
 
   struct Newcomer {
@@ -201,15 +212,16 @@ void Table::insert(std::vector<Miss>& misses, uint32_t step, const Found& found)
   new_rows_.clear();
   for (size_t next = 0; next < newcomers_.size();) {
     const Newcomer& n = newcomers_[next++];
-    if (next < newcomers_.size()) index_.prefetch_bucket(newcomers_[next].key);
+    if (next + 1 < newcomers_.size()) index_.prefetch_lines(newcomers_[next + 1].key);
+    if (next < newcomers_.size()) index_.prefetch_heads(newcomers_[next].key);
     if (!admitted(n.key, n.sightings, step)) continue;
     bool evicted = false;
-    const uint32_t slot = index_.take(n.key, step, n.sightings, evicted);
-    if (slot == kNone) continue;  // the bucket is full of ids of this step
+    const uint32_t row = index_.take(n.key, step, n.sightings, evicted);
+    if (row == kNone) continue;  // the bucket is full of ids of this step
     evictions_ += evicted ? 1 : 0;
     new_ids_.push_back(n.key.id);
-    new_rows_.push_back(index_.slot(slot).row);
-    for (size_t i = n.first_miss; i < n.first_miss + n.sightings; ++i) found(misses[i].position, slot);
+    new_rows_.push_back(row);
+    for (size_t i = n.first_miss; i < n.first_miss + n.sightings; ++i) found(misses[i].position, row);
   }
   begin_all(new_ids_, new_rows_.data());
 }

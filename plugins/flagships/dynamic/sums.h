@@ -1,4 +1,4 @@
-// Weighted sums of rows, for the instruction set at hand.
+// Weighted sums of vectors that lie anywhere, for the instruction set at hand.
 #pragma once
 
 #include <tessera/sdk/isa.h>

@@ -8,22 +8,22 @@ namespace {
 class RowList {
  public:
   RowList(const Table& table, const OptimizerRef& optimizer, const tsr_update& update)
-      : table_(table), optimizer_(optimizer), update_(update), near_(near_rows(table, optimizer)) {}
+      : table_(table),
+        optimizer_(optimizer),
+        update_(update),
+        near_(near_rows(table, optimizer)),
+        num_states_(optimizer.num_states()) {}
 
   [[gnu::always_inline]] void add(uint32_t row, const float* gradient) {
-    if (count_ < near_) {
-      table_.prefetch_row(row);
-      for (uint32_t k = 0; k < optimizer_.num_states(); ++k) __builtin_prefetch(table_.state(k, row), 1);
-    }
+    if (count_ < near_) table_.prefetch_row(row);
     rows_[count_] = table_.row(row);
     gradients_[count_] = gradient;
-    numbers_[count_] = row;
+    for (uint32_t k = 0; k < num_states_; ++k) states_[k * kMost + count_] = table_.state(k, row);
     if (++count_ == kMost) flush();
   }
   void flush() {
-    for (uint32_t k = 0; k < optimizer_.num_states(); ++k) {
-      for (int64_t i = 0; i < count_; ++i) states_[k * count_ + i] = table_.state(k, numbers_[i]);
-    }
+    for (uint32_t k = 1; count_ < kMost && k < num_states_; ++k)
+      std::copy_n(states_ + k * kMost, count_, states_ + k * count_);
     if (count_ > 0) optimizer_.update_rows(update_, table_.dim(), count_, rows_, gradients_, states_);
     count_ = 0;
   }
@@ -41,8 +41,8 @@ class RowList {
   const OptimizerRef& optimizer_;
   const tsr_update& update_;
   const int64_t near_;
+  const uint32_t num_states_;
   int64_t count_ = 0;
-  uint32_t numbers_[kMost];
   float* rows_[kMost];
   const float* gradients_[kMost];
   float* states_[kMost * OptimizerRef::kMaxStates];
@@ -125,9 +125,8 @@ void DynamicTables::note_changes(const Batch& batch, const Places& places) {
 void DynamicTables::drop_evicted(const Batch& batch, const tsr_lookup_feature& feature, Places& places) const {
   const Table& table = tables_[static_cast<size_t>(feature.table)];
   for (int64_t p = batch.begin(feature, 0); p < batch.begin(feature, feature.bags); ++p) {
-    const uint32_t slot = places.slots[static_cast<size_t>(p)];
-    if (slot != kNone && table.index().slot(slot).id != batch.ids[static_cast<size_t>(p)])
-      places.rows[static_cast<size_t>(p)] = kNone;
+    uint32_t& row = places.rows[static_cast<size_t>(p)];
+    if (row != kNone && table.index().head(row).id != batch.ids[static_cast<size_t>(p)]) row = kNone;
   }
 }
 
