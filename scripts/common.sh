@@ -2,6 +2,8 @@
 # Plugins that others may write are not loaded: what is built here belongs to this user alone, whatever the umask was.
 umask 022
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# Without these ccache keeps no object that a precompiled header went into: in scripts/test, no test.
+export CCACHE_SLOPPINESS="${CCACHE_SLOPPINESS:-pch_defines,time_macros}"
 
 say() { printf '%s\n' "$*"; }
 die() {

@@ -96,7 +96,7 @@ std::vector<DLTensor> views(const std::vector<Matrix>& all) {
 // A layer with everything that the core would own.
 class Layer {
  public:
-  Layer(TestHost& host, const std::string& id, const std::string& options) : host_(host) {
+  Layer(TestHost& host, const std::string& id, const std::string& options) {
     const tsr_plugin* plugin = tessera_plugin_v1(&host.raw, &error_);
     for (uint32_t i = 0; i < plugin->num_components; ++i) {
       if (id == plugin->components[i]->id) component_ = plugin->components[i];
@@ -216,7 +216,6 @@ class Layer {
     return call;
   }
 
-  TestHost& host_;
   std::vector<DLTensor> offsets_;
   int64_t bounds_shape_ = 0;
   int64_t width_ = 0;
