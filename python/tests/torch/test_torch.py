@@ -141,6 +141,37 @@ def test_jagged_tensors():
     assert again.lengths().tolist() == kjt.lengths().tolist()
 
 
+def test_what_follows_from_jagged_tensors():
+    kjt = batch()
+    assert kjt.index_per_key() == {"y": 0, "x": 1} and kjt.lengths_offset_per_key() == [0, 2, 4]
+    assert kjt.length_per_key_or_none() is None and kjt.offset_per_key_or_none() is None
+    assert kjt.sync() is kjt and kjt.length_per_key_or_none() == [3, 2] and kjt.offset_per_key_or_none() == [0, 3, 5]
+    assert kjt.unsync().length_per_key_or_none() is None
+    square = tt.KeyedJaggedTensor(["y", "x"], kjt.values(), lengths=kjt.lengths().reshape(2, 2))
+    assert torch.equal(square.flatten_lengths().lengths(), kjt.lengths())
+    assert kjt.size_in_bytes() == 8 * (5 + 4) and kjt["y"].size_in_bytes() == 8 * (3 + 2)
+    assert tt.KeyedJaggedTensor.empty(is_weighted=True).weights().numel() == 0
+    assert tt.KeyedJaggedTensor.empty().keys() == [] and tt.JaggedTensor.empty().to_dense() == []
+    uneven = tt.KeyedJaggedTensor(["y", "x"], kjt.values(), lengths=torch.tensor([1, 2, 2]), stride_per_key=[2, 1])
+    assert uneven.variable_stride_per_key() and uneven.length_per_key() == [3, 2] and uneven.stride() == 2
+    dense = torch.tensor([[1, 2, 3], [4, 5, 6]])
+    jagged = tt.JaggedTensor.from_dense_lengths(dense, torch.tensor([1, 3]), dense.float())
+    assert jagged.values().tolist() == [1, 4, 5, 6] and jagged.weights().tolist() == [1, 4, 5, 6]
+    assert tt.KeyedTensor(["a"], [2], torch.zeros(3, 2), 1, [0, 2], {"a": 0}).size_in_bytes() == 24
+
+
+def test_a_planner_is_told_what_torchrecs_is():
+    class Reservation:
+        _percentage = 0.5
+
+    made = tt.EmbeddingShardingPlanner(tt.Topology(2), debug=True, timeout_seconds=3, storage_reservation=Reservation())
+    assert made._planner.reserved_percentage == 0.5 and made._planner.time_limit_s == 3
+    with pytest.raises(NotImplementedError, match="str has no counterpart"):
+        tt.EmbeddingShardingPlanner(tt.Topology(2), storage_reservation="much")
+    with pytest.raises(NotImplementedError, match="takes no proposer"):
+        tt.EmbeddingShardingPlanner(tt.Topology(2), proposer=None)
+
+
 def test_a_model_is_adopted_and_released():
     torch.manual_seed(0)
     model = torch.nn.ModuleDict({"bag": torch.nn.EmbeddingBag(9, 4, mode="sum"), "row": torch.nn.Embedding(5, 4)})

@@ -108,8 +108,22 @@ class EmbeddingShardingPlanner:
         topology: Optional[Topology] = None,
         batch_size: Optional[int] = None,
         constraints: Optional[Mapping[str, _t.ParameterConstraints]] = None,
+        timeout_seconds: Optional[int] = None,
+        storage_reservation: Any = None,
+        debug: bool = False,
         **settings: Any,
     ) -> None:
+        """timeout_seconds: of the search. storage_reservation: TorchRec's heuristic one, of which the percentage is
+        taken. debug has no effect: ``print`` a plan. settings: those of ``tessera.Planner``."""
+        if timeout_seconds is not None:
+            settings["time_limit_s"] = timeout_seconds
+        if storage_reservation is not None:
+            if not hasattr(storage_reservation, "_percentage"):
+                kind = type(storage_reservation).__name__
+                raise NotImplementedError(
+                    f"the storage reservation {kind} has no counterpart: give reserved_percentage"
+                )
+            settings["reserved_percentage"] = storage_reservation._percentage
         self.topology = topology or Topology(dist.get_world_size() if dist.is_initialized() else 1)
         t = self.topology
         try:

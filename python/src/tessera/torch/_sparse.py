@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
@@ -49,6 +50,26 @@ class _Jagged:
     def offsets_or_none(self) -> Optional[Tensor]:
         return self._offsets
 
+    def size_in_bytes(self) -> int:
+        """Of its tensors, as far as they have been made."""
+        parts = (self._values, self._weights, self._lengths, self._offsets)
+        return sum(t.element_size() * t.numel() for t in parts if t is not None)
+
+
+def _nothing(
+    is_weighted: bool,
+    device: Optional[torch.device],
+    values_dtype: Optional[torch.dtype],
+    weights_dtype: Optional[torch.dtype],
+    lengths_dtype: torch.dtype,
+) -> Dict[str, Optional[Tensor]]:
+    """Tensors of no rows."""
+    return {
+        "values": torch.empty(0, dtype=values_dtype, device=device),
+        "weights": torch.empty(0, dtype=weights_dtype, device=device) if is_weighted else None,
+        "lengths": torch.empty(0, dtype=lengths_dtype, device=device),
+    }
+
 
 class JaggedTensor(_Jagged):
     """A batch of rows of different length: values ``[n]`` or ``[n, d]``; lengths ``[rows]``, or offsets ``[rows + 1]``;
@@ -64,6 +85,22 @@ class JaggedTensor(_Jagged):
         if lengths is None and offsets is None:
             raise ValueError("a JaggedTensor needs lengths or offsets")
         super().__init__(values, weights, lengths, offsets)
+
+    @staticmethod
+    def empty(
+        is_weighted: bool = False,
+        device: Optional[torch.device] = None,
+        values_dtype: Optional[torch.dtype] = None,
+        weights_dtype: Optional[torch.dtype] = None,
+        lengths_dtype: torch.dtype = torch.int32,
+    ) -> JaggedTensor:
+        return JaggedTensor(**_nothing(is_weighted, device, values_dtype, weights_dtype, lengths_dtype))
+
+    @staticmethod
+    def from_dense_lengths(values: Tensor, lengths: Tensor, weights: Optional[Tensor] = None) -> JaggedTensor:
+        """The first ``lengths[i]`` entries of each row of ``values`` ``[rows, n(, d)]``."""
+        taken = torch.arange(values.shape[1], device=values.device)[None, :] < lengths[:, None]
+        return JaggedTensor(values[taken], None if weights is None else weights[taken], lengths)
 
     @staticmethod
     def from_dense(values: List[Tensor], weights: Optional[List[Tensor]] = None) -> JaggedTensor:
@@ -123,13 +160,23 @@ class KeyedJaggedTensor(_Jagged):
         offsets: Optional[Tensor] = None,
         stride: Optional[int] = None,
         stride_per_key_per_rank: Optional[List[List[int]]] = None,
+        stride_per_key: Optional[List[int]] = None,
+        length_per_key: Optional[List[int]] = None,
+        lengths_offset_per_key: Optional[List[int]] = None,
+        offset_per_key: Optional[List[int]] = None,
+        index_per_key: Optional[Dict[str, int]] = None,
+        jt_dict: Optional[Dict[str, JaggedTensor]] = None,
         inverse_indices: Optional[Tuple[List[str], Tensor]] = None,
     ) -> None:
+        """lengths_offset_per_key, offset_per_key, index_per_key and jt_dict follow from the others, and are made when
+        they are asked for."""
         self._keys = list(keys)
         if self._keys and lengths is None and offsets is None:
             raise ValueError("a KeyedJaggedTensor needs lengths or offsets")
         super().__init__(values, weights, lengths, offsets)
         self._strides = None if stride_per_key_per_rank is None else [sum(r) for r in stride_per_key_per_rank]
+        if stride_per_key is not None and stride_per_key_per_rank is None:
+            self._strides, stride_per_key_per_rank = list(stride_per_key), [[n] for n in stride_per_key]
         self._stride_per_key_per_rank = stride_per_key_per_rank
         self._inverse_indices = inverse_indices
         bags = 0 if not self._keys else lengths.numel() if lengths is not None else offsets.numel() - 1
@@ -141,7 +188,18 @@ class KeyedJaggedTensor(_Jagged):
             self._stride = max(self._strides, default=0)
         else:
             self._stride = bags // max(1, len(self._keys))
-        self._length_per_key: Optional[List[int]] = None
+        self._length_per_key = None if length_per_key is None else list(length_per_key)
+
+    @staticmethod
+    def empty(
+        is_weighted: bool = False,
+        device: Optional[torch.device] = None,
+        values_dtype: Optional[torch.dtype] = None,
+        weights_dtype: Optional[torch.dtype] = None,
+        lengths_dtype: torch.dtype = torch.int32,
+    ) -> KeyedJaggedTensor:
+        """Of no keys."""
+        return KeyedJaggedTensor([], **_nothing(is_weighted, device, values_dtype, weights_dtype, lengths_dtype))
 
     @staticmethod
     def from_lengths_sync(
@@ -214,6 +272,34 @@ class KeyedJaggedTensor(_Jagged):
             out.append(out[-1] + length)
         return out
 
+    def length_per_key_or_none(self) -> Optional[List[int]]:
+        return self._length_per_key
+
+    def offset_per_key_or_none(self) -> Optional[List[int]]:
+        return None if self._length_per_key is None else self.offset_per_key()
+
+    def lengths_offset_per_key(self) -> List[int]:
+        """Where each key's lengths begin, and the last one's end."""
+        return [0, *itertools.accumulate(self.stride_per_key())]
+
+    def index_per_key(self) -> Dict[str, int]:
+        return {key: i for i, key in enumerate(self._keys)}
+
+    def sync(self) -> KeyedJaggedTensor:
+        """Makes what follows from its tensors: itself."""
+        self.length_per_key()
+        return self
+
+    def unsync(self) -> KeyedJaggedTensor:
+        self._length_per_key = None
+        return self
+
+    def flatten_lengths(self) -> KeyedJaggedTensor:
+        """With lengths of one dimension."""
+        per_rank, lengths = self._stride_per_key_per_rank, self.lengths().reshape(-1)
+        return KeyedJaggedTensor(self._keys, self._values, self._weights, lengths, None, self._stride, per_rank,
+                                 inverse_indices=self._inverse_indices)  # fmt: skip
+
     def split(self, segments: List[int]) -> List[KeyedJaggedTensor]:
         """Parts of consecutive keys, that many of them each."""
         out, first = [], 0
@@ -261,7 +347,7 @@ class KeyedJaggedTensor(_Jagged):
             moved(self._offsets),
             self._stride,
             self._stride_per_key_per_rank,
-            self._inverse_indices,
+            inverse_indices=self._inverse_indices,
         )
 
     def device(self) -> torch.device:
@@ -275,7 +361,16 @@ class KeyedJaggedTensor(_Jagged):
 class KeyedTensor:
     """Dense rows of several keys beside each other: values ``[samples, sum of length_per_key]``."""
 
-    def __init__(self, keys: List[str], length_per_key: List[int], values: Tensor, key_dim: int = 1) -> None:
+    def __init__(
+        self,
+        keys: List[str],
+        length_per_key: List[int],
+        values: Tensor,
+        key_dim: int = 1,
+        offset_per_key: Optional[List[int]] = None,
+        index_per_key: Optional[Dict[str, int]] = None,
+    ) -> None:
+        """offset_per_key and index_per_key follow from the others."""
         self._keys, self._length_per_key, self._values, self._key_dim = keys, length_per_key, values, key_dim
 
     @staticmethod
@@ -287,6 +382,9 @@ class KeyedTensor:
 
     def values(self) -> Tensor:
         return self._values
+
+    def size_in_bytes(self) -> int:
+        return self._values.element_size() * self._values.numel()
 
     def key_dim(self) -> int:
         return self._key_dim
