@@ -154,7 +154,10 @@ elif what == "ddp":  # as over gloo, to the last bit; what is not contiguous, an
             grads.append(rows.module.weight.grad)
             assert grads[-1].is_sparse
         assert torch.equal(grads[0].to_dense(), grads[1].to_dense()), (ids, grads)
-    dist.monitored_barrier()
+    try:
+        dist.monitored_barrier()
+    except ValueError as error:  # of older releases, whatever the backend can
+        assert "only implemented for GLOO" in str(error), error
     states = []
     for group in (None, gloo):
         torch.manual_seed(rank)  # DDP begins with rank 0's

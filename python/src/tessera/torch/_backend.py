@@ -120,7 +120,9 @@ class TesseraProcessGroup(dist.ProcessGroup):
         return self._size
 
     def _get_backend(self, device: Any) -> TesseraProcessGroup:
-        """The backend for a device: this is both."""
+        """The backend for a device: this is both. PyTorch asks whether there is one for others."""
+        if torch.device(device).type != "cpu":
+            raise RuntimeError(f"the backend {NAME} has tensors on the cpu, and none on {device}")
         return self
 
     @property
