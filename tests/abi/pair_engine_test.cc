@@ -4,14 +4,33 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <latch>
 #include <thread>
 
 #include "test_data.h"
+
+namespace {
+
+std::atomic<int> yields{0};
+std::atomic<bool> crowded{false};  // who offers its processor gets it back late
+
+}  // namespace
+
+// In the place of the system's, which it calls.
+extern "C" int sched_yield() noexcept {
+  ++yields;
+  if (crowded) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  return static_cast<int>(syscall(SYS_sched_yield));
+}
 
 namespace tessera::sdk {
 namespace {
@@ -255,6 +274,19 @@ TEST(PairEngine, DoesWhatOperationsSay) {
     EXPECT_EQ(group->bytes_sent() - before, 2 * sizeof(OpHeader));
   });
   for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.code, TSR_OK) << outcome.text;
+}
+
+// Where others want the processor, ranks do not offer it again and again.
+TEST(PairEngine, InACrowdRanksSleepAtOnce) {
+  Wires wires(2);
+  crowded = true;
+  const int before = yields;
+  const auto outcomes = in_ranks(wires, [](std::unique_ptr<Group>& group) {
+    for (int i = 0; i < 50; ++i) finish(group->barrier(call("step")));
+  });
+  crowded = false;
+  for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.code, TSR_OK) << outcome.text;
+  EXPECT_LT(yields - before, 10) << "one for each rank, were it not for some luck";
 }
 
 TEST(PairEngine, ALostRankIsNamedOnAllOthers) {

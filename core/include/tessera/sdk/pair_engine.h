@@ -142,6 +142,10 @@ class PairEngine {  // as PairwiseGroup takes it
   static constexpr std::chrono::milliseconds kWaitGrace{100};
   // A rank that tries on and on looks so often whether another has died or given up, which a link may not tell.
   static constexpr std::chrono::milliseconds kLook{10};
+  // Who offers its processor and gets it back so late shares it with strangers, who took a whole slice of time. One who
+  // sleeps is woken in the middle of such a slice: so it sleeps at once, so many times, before it tries again.
+  static constexpr std::chrono::microseconds kCrowd{1000};
+  static constexpr uint32_t kSleepsAtOnce = 256;
   // Of what a rank gets from itself, bytes that are copied between two looks at the others; from kMuch on it is copied
   // in larger steps.
   static constexpr size_t kCopySlice = size_t{32} << 10, kMuchSlice = size_t{256} << 10, kMuch = size_t{8} << 20;
@@ -201,6 +205,7 @@ class PairEngine {  // as PairwiseGroup takes it
   int32_t name_;
   double timeout_s_;
   std::chrono::nanoseconds spin_;
+  uint32_t sleeps_at_once_ = 0;
   std::vector<Peer> peers_;  // beginning behind this rank, so that not all ranks send to rank 0 first
   uint64_t next_sequence_ = 0;
   Op* in_flight_[kInFlight] = {};

@@ -133,10 +133,12 @@ void PairEngine<Link>::exchange(Op& op) {
       continue;
     }
     if (idle_since == Clock::time_point::max()) idle_since = now;
-    const bool tries = now - idle_since < spin_;
+    const bool tries = sleeps_at_once_ == 0 && now - idle_since < spin_;
     if (tries && now - looked < kLook) {
       sched_yield();  // where ranks share a processor, the one waited for may need this one
+      if (Clock::now() - now >= kCrowd) sleeps_at_once_ = kSleepsAtOnce;
     } else {
+      if (sleeps_at_once_ > 0) --sleeps_at_once_;
       sleep(op, tries ? now : std::min(deadline, probe_at));
       looked = now;
     }
