@@ -77,8 +77,8 @@ class Examples {
   void end_bag();
   void end_sample();
   // Several samples in one go; `labels` has each one's, its weight behind them where it has one. Of a column, sample i
-  // has the ids [begins[i], begins[i + 1]), and their weights; null: all 1. `dense` is sample after sample. False: an id
-  // is no row of its column, and is kept all the same.
+  // has the ids [begins[i], begins[i + 1]), and their weights; null: all 1. `dense` is sample after sample. False: an
+  // id is no row of its column, and is kept all the same.
   struct Bags {
     const int64_t *ids = nullptr, *begins = nullptr;
     const float* weights = nullptr;
