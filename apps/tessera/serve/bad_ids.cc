@@ -21,10 +21,9 @@ void BadIds::refused(const std::shared_ptr<Predictor>& model, const PredictInput
     }
   }
   const std::lock_guard lock(mutex_);
-  if (model_.lock() != model) {
-    model_ = model;
-    refused_.assign(counts.size(), 0);
-  }
+  if (!goes_on_ && model_.lock() != model) refused_.clear();
+  model_ = model;
+  refused_.resize(counts.size());
   for (size_t t = 0; t < counts.size(); ++t) refused_[t] += counts[t];
 }
 
@@ -33,9 +32,10 @@ std::vector<std::pair<std::string, uint64_t>> BadIds::of(const std::shared_ptr<P
   const std::vector<uint64_t> passed = model->stats().bad_ids;
   std::vector<std::pair<std::string, uint64_t>> out;
   const std::lock_guard lock(mutex_);
-  const bool counted = model_.lock() == model;
+  const bool counted = goes_on_ || model_.lock() == model;
   for (size_t t = 0; t < d.tables.size(); ++t) {
-    out.emplace_back(d.tables[t].name, (t < passed.size() ? passed[t] : 0) + (counted ? refused_[t] : 0));
+    out.emplace_back(d.tables[t].name,
+                     (t < passed.size() ? passed[t] : 0) + (counted && t < refused_.size() ? refused_[t] : 0));
   }
   return out;
 }

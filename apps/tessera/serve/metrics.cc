@@ -103,10 +103,13 @@ std::string Metrics::text(const Gauges& gauges) const {
   line(out, "tessera_queue_requests", "", gauges.queue);
   head(out, "tessera_connections", "gauge", "Open connections.");
   line(out, "tessera_connections", "", gauges.connections);
-  head(out, "tessera_bad_ids_total", "counter", "Ids out of range, by table; starts anew with each loaded model.");
+  head(out, "tessera_bad_ids_total", "counter",
+       "Ids out of range, by table; starts anew with each model that is loaded, and not with versions that are "
+       "followed.");
   for (const Gauges::Model& model : gauges.models) {
+    const std::string whose = model.followed ? "{model=" + label(model.name) : labels(model);
     for (const auto& [table, n] : model.bad_ids)
-      line(out, "tessera_bad_ids_total", labels(model) + ",table=" + label(table) + "}", n);
+      line(out, "tessera_bad_ids_total", whose + ",table=" + label(table) + "}", n);
   }
   head(out, "tessera_model_info", "gauge", "1 for each model that is served.");
   for (const Gauges::Model& model : gauges.models) line(out, "tessera_model_info", labels(model) + "}", uint64_t{1});

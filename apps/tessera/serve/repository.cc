@@ -73,7 +73,8 @@ class Loads {
 Served::Served(const ModelSource& source, Metrics& metrics, Log& log)
     : holder_(source.open, metrics, log),
       followed_(source.followed),
-      name_(source.name.empty() ? holder_.current()->model().name : source.name) {}
+      name_(source.name.empty() ? holder_.current()->model().name : source.name),
+      bad_ids_(followed_ != nullptr) {}
 
 std::shared_ptr<const data::Columns> Served::columns_of(const std::shared_ptr<Predictor>& model) {
   const std::string& encoding = model->model().encoding;

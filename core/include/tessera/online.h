@@ -28,6 +28,9 @@ struct PublishOptions {
   PackOptions pack;         // formats of rows; the name of the model: empty: the directory's
   int64_t base_every = 60;  // deltas between bases
   int keep_bases = 2;       // with the deltas behind the oldest; ones that are being followed stay, too
+  // start() leaves the writing to a thread of its own, over a process group of its own. Without it, it writes at once:
+  // for transports between devices, which are not to be asked by two threads.
+  bool beside = true;
 };
 
 // What one call has written.
@@ -49,13 +52,22 @@ class ModelPublisher {
   ModelPublisher& operator=(const ModelPublisher&) = delete;
 
   using Progress = std::function<std::string()>;
-  // Publishes the model as it is now. Training waits meanwhile. The first of an object is a base of a chain of its own,
-  // behind whatever the directory had; those after it are deltas, and every base_every-th a base, too. `progress()`,
-  // asked for bases: as for a checkpoint, with what open_float_model() needs to know of the model; `step`: of the
-  // training, for people. kUnimplemented: a kernel does not know which rows change (abi/draft/changes.h). kUnavailable,
-  // kResourceExhausted name the path: what was there is whole, and the next call publishes all that this one would
-  // have. kFailedPrecondition: a weight is infinite or no number.
-  Published publish(const Progress& progress, int64_t step);
+  // Publishes the model as it is now. The first of an object is a base of a chain of its own, behind whatever the
+  // directory had; those after it are deltas, and every base_every-th a base, too, which is made of the base before and
+  // the deltas behind it. `progress()`, asked for the first: as for a checkpoint, with what open_float_model() needs to
+  // know of the model; `step`: of the training, for people. kUnimplemented: a kernel does not know which rows change
+  // (abi/draft/changes.h). kFailedPrecondition: a weight is infinite or no number; nothing is published.
+  // start() copies the rows that changed aside, and they are written while the model changes further; the first base is
+  // written before it returns. It finishes what runs before.
+  void start(const Progress& progress, int64_t step);
+  bool busy() const;  // [any-thread] what was started is not written yet
+  // Waits for it; nothing where nothing was started. kUnavailable, kResourceExhausted name the path: what was there is
+  // whole, and the next publication has all that this one would have had.
+  Published finish();
+  Published publish(const Progress& progress, int64_t step) {
+    start(progress, step);
+    return finish();
+  }
 
  private:
   struct Impl;
@@ -79,7 +91,8 @@ class ModelFollower {
   ModelFollower(const ModelFollower&) = delete;
   ModelFollower& operator=(const ModelFollower&) = delete;
 
-  // [any-thread] One version, as long as it is held. Its description's version is the publication's hash.
+  // [any-thread] One version, as long as it is held. Its description's version is the publication's hash; its stats()
+  // are of all versions so far.
   std::shared_ptr<Predictor> current() const;
   FollowStatus status() const;  // [any-thread]
 

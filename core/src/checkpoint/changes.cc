@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <unordered_set>
 
 #include "checkpoint/tables.h"
 #include "checkpoint/together.h"
@@ -36,7 +37,7 @@ std::vector<int64_t> take(const std::string& text, size_t& at) {
 
 }  // namespace
 
-ChangedRows::ChangedRows(DistributedModelParallel& model) {
+ChangedRows::ChangedRows(DistributedModelParallel& model, const ChangedRows* before) {
   const int rank = model.group().rank();
   const auto ids = together(model.group(), "rows that changed", [&] {
     for (const auto& [path, collection] : model.sharded()) {
@@ -50,6 +51,12 @@ ChangedRows::ChangedRows(DistributedModelParallel& model) {
         }
       }
     }
+    for (size_t i = 0; i < pieces_.size(); ++i) {
+      Piece& piece = pieces_[i];
+      if (before != nullptr) piece.add_older(before->pieces_[i]);
+      std::vector<int64_t>& all = tables_[piece.table].removed;
+      all.insert(all.end(), piece.removed.begin(), piece.removed.end());
+    }
     return ids_here();
   });
   together(model.group(), "rows that changed", [&] {
@@ -61,8 +68,12 @@ ChangedRows::ChangedRows(DistributedModelParallel& model) {
 void ChangedRows::read(ShardedEmbeddings& collection, const HeldShard& shard, size_t table) {
   const Lookup::RowChanges there = collection.changes(shard);
   const int64_t cols = shard.where.cols;
-  Piece piece{table, shard.where.col, cols, std::vector<int64_t>(static_cast<size_t>(there.changed)),
-              std::vector<float>(static_cast<size_t>(there.changed * cols))};
+  Piece piece{table,
+              shard.where.col,
+              cols,
+              std::vector<int64_t>(static_cast<size_t>(there.changed)),
+              std::vector<float>(static_cast<size_t>(there.changed * cols)),
+              {}};
   uint64_t cursor = 0;
   for (int64_t done = 0, count = 0; done < there.changed; done += count) {
     count = collection.export_changed(shard, cursor, std::span(piece.ids).subspan(static_cast<size_t>(done)),
@@ -75,15 +86,29 @@ void ChangedRows::read(ShardedEmbeddings& collection, const HeldShard& shard, si
          std::abs(piece.weights[static_cast<size_t>(at)]), " in row ", piece.ids[static_cast<size_t>(at / cols)],
          ": nothing was published, and what was before is as it was");
   }
-  std::vector<int64_t> removed(static_cast<size_t>(there.removed));
+  std::vector<int64_t>& removed = piece.removed;
+  removed.resize(static_cast<size_t>(there.removed));
   cursor = 0;
   for (int64_t done = 0, count = 0; done < there.removed; done += count) {
     count = collection.export_removed(shard, cursor, std::span(removed).subspan(static_cast<size_t>(done)));
     if (count == 0) fail(Code::kInternal, "table \"", shard.table, "\" names fewer removed rows than it counts");
   }
-  std::vector<int64_t>& all = tables_[table].removed;
-  all.insert(all.end(), removed.begin(), removed.end());
   pieces_.push_back(std::move(piece));
+}
+
+// A row of before that has not changed since is as it was then.
+void ChangedRows::Piece::add_older(const Piece& before) {
+  std::unordered_set<int64_t> newer(ids.begin(), ids.end());
+  for (const int64_t id : before.removed) {
+    if (!newer.contains(id)) removed.push_back(id);
+  }
+  newer.insert(removed.begin(), removed.end());
+  for (size_t i = 0; i < before.ids.size(); ++i) {
+    if (newer.contains(before.ids[i])) continue;
+    ids.push_back(before.ids[i]);
+    const auto row = before.weights.begin() + static_cast<std::ptrdiff_t>(i) * cols;
+    weights.insert(weights.end(), row, row + cols);
+  }
 }
 
 // For each table: how many values there are here, and ids.

@@ -22,9 +22,10 @@ struct ChangedTable {
 
 class ChangedRows {
  public:
-  // Takes the rows that this rank stores aside. kUnimplemented: a kernel does not know which rows have changed;
-  // kFailedPrecondition: a weight is infinite or no number. Collective.
-  explicit ChangedRows(DistributedModelParallel& model);
+  // Takes the rows that this rank stores aside. `before`: rows that changed up to the mark and went nowhere, which are
+  // among these then. kUnimplemented: a kernel does not know which rows have changed; kFailedPrecondition: a weight is
+  // infinite or no number. Collective.
+  explicit ChangedRows(DistributedModelParallel& model, const ChangedRows* before = nullptr);
   const std::vector<ChangedTable>& tables() const { return tables_; }
 
   // Tensors [ids, dim] of the tables' own types, one for each table.
@@ -39,6 +40,8 @@ class ChangedRows {
     int64_t col, cols;
     std::vector<int64_t> ids;
     std::vector<float> weights;
+    std::vector<int64_t> removed;
+    void add_older(const Piece& before);
   };
   void read(ShardedEmbeddings& collection, const HeldShard& shard, size_t table);
   std::string ids_here() const;

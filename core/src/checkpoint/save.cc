@@ -1,8 +1,5 @@
 // CheckpointWriter: rank 0 makes the files, every rank writes its rows where they belong, rank 0 says that all is
 // there.
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -127,12 +124,6 @@ void check_finite(const NamedTensors& parameters) {
     fail(Code::kFailedPrecondition, "parameter \"", name, "\" holds ", std::abs(value.data<float>()[at]),
          ": nothing was saved, and the checkpoints before are as they were");
   }
-}
-
-// Of the thread that calls: training goes first where processors are few.
-void give_way() {
-  constexpr int kNice = 10;
-  (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNice);
 }
 
 // On rank 0.

@@ -1,5 +1,8 @@
 #include "checkpoint/together.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <future>
@@ -77,6 +80,11 @@ void together_in_turns(const ProcessGroup& group, const char* label, const std::
     any = false;
     for (const std::string& text : texts) any |= !text.empty();
   }
+}
+
+void give_way() {
+  constexpr int kNice = 10;
+  (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNice);
 }
 
 }  // namespace tessera::checkpoint

@@ -23,4 +23,7 @@ std::vector<std::string> together_at_length(const ProcessGroup& group, const cha
 // others meanwhile, so that it does not run into the group's deadline. Collective.
 void together_in_turns(const ProcessGroup& group, const char* label, const std::function<bool()>& work);
 
+// Of the thread that calls: training goes first where processors are few.
+void give_way();
+
 }  // namespace tessera::checkpoint

@@ -1,7 +1,9 @@
 // A model in this process: any number of threads, one workspace each.
 #include <atomic>
+#include <memory>
 #include <utility>
 
+#include "inference/counts.h"
 #include "inference/input_check.h"
 #include "inference/mapped_file.h"
 #include "inference/pool.h"
@@ -14,12 +16,14 @@ namespace {
 
 class LocalPredictor : public Predictor {
  public:
-  LocalPredictor(const Runtime& runtime, InferenceModel model, const PredictorOptions& options)
+  LocalPredictor(const Runtime& runtime, InferenceModel model, const PredictorOptions& options,
+                 std::shared_ptr<PredictorCounts> counts)
       : runtime_(runtime),
         model_(std::move(model)),
         slots_(slots_of(model_, options.kernel)),
-        bad_ids_(std::make_unique<std::atomic<uint64_t>[]>(model_.tables.size())),
+        counts_(std::move(counts)),
         workspaces_([this] { return std::make_unique<Workspace>(runtime_, model_, slots_); }) {
+    TESSERA_CHECK(counts_->bad_ids.size() == model_.tables.size(), "a count for each table");
     model_.description.outputs = workspaces_.take()->outputs();  // what cannot be served is refused here
   }
 
@@ -38,15 +42,15 @@ class LocalPredictor : public Predictor {
       }
       count_bad(workspace->bad_ids());
     }
-    predictions_.fetch_add(1, std::memory_order_relaxed);
-    samples_.fetch_add(static_cast<uint64_t>(input.batch), std::memory_order_relaxed);
+    counts_->predictions.fetch_add(1, std::memory_order_relaxed);
+    counts_->samples.fetch_add(static_cast<uint64_t>(input.batch), std::memory_order_relaxed);
   }
 
   bool usable() const override { return lost_pages() == lost_before_; }
   PredictorStats stats() const override {
-    PredictorStats out{predictions_.load(std::memory_order_relaxed), samples_.load(std::memory_order_relaxed), {}};
-    for (size_t t = 0; t < model_.tables.size(); ++t)
-      out.bad_ids.push_back(bad_ids_[t].load(std::memory_order_relaxed));
+    PredictorStats out{
+        counts_->predictions.load(std::memory_order_relaxed), counts_->samples.load(std::memory_order_relaxed), {}};
+    for (const auto& bad : counts_->bad_ids) out.bad_ids.push_back(bad.load(std::memory_order_relaxed));
     return out;
   }
 
@@ -54,7 +58,7 @@ class LocalPredictor : public Predictor {
   void count_bad(std::span<const uint64_t> bad) {
     for (size_t t = 0; t < bad.size(); ++t) {
       if (bad[t] == 0) continue;
-      bad_ids_[t].fetch_add(bad[t], std::memory_order_relaxed);
+      counts_->bad_ids[t].fetch_add(bad[t], std::memory_order_relaxed);
       if (model().bounds_check == BoundsCheckMode::kWarning && !warned_.exchange(true)) warn(t);
     }
   }
@@ -70,18 +74,24 @@ class LocalPredictor : public Predictor {
   const uint64_t lost_before_ = lost_pages();
   InferenceModel model_;  // as it is from the constructor on
   const Slots slots_;
-  std::atomic<uint64_t> predictions_{0}, samples_{0};
-  std::unique_ptr<std::atomic<uint64_t>[]> bad_ids_;
+  const std::shared_ptr<PredictorCounts> counts_;
   std::atomic<bool> warned_{false};
   Pool<Workspace> workspaces_;
 };
 
 }  // namespace
+
+std::unique_ptr<Predictor> make_predictor(const Runtime& runtime, InferenceModel model, const PredictorOptions& options,
+                                          std::shared_ptr<PredictorCounts> counts) {
+  return std::make_unique<LocalPredictor>(runtime, std::move(model), options, std::move(counts));
+}
+
 }  // namespace inference
 
 std::unique_ptr<Predictor> make_predictor(const Runtime& runtime, InferenceModel model,
                                           const PredictorOptions& options) {
-  return std::make_unique<inference::LocalPredictor>(runtime, std::move(model), options);
+  auto counts = std::make_shared<inference::PredictorCounts>(model.tables.size());
+  return inference::make_predictor(runtime, std::move(model), options, std::move(counts));
 }
 
 std::unique_ptr<Predictor> open_predictor(const Runtime& runtime, const std::string& directory,

@@ -6,6 +6,7 @@
 
 #include "checkpoint/safetensors.h"
 #include "inference/manifest.h"
+#include "inference/packed_model.h"
 #include "inference/staging.h"
 #include "inference/table_file.h"
 #include "tessera/packed_model.h"
@@ -73,12 +74,14 @@ class RowPacker {
   std::vector<float> values_, back_;
 };
 
-StoredFile write_table(const Staging& staging, size_t index, RowPacker& packer, const EmbeddingBagConfig& config) {
+// `write(file)`: its rows.
+template <class Write>
+StoredFile write_table(const Staging& staging, size_t index, const EmbeddingBagConfig& config, const Write& write) {
   std::string name = cat("table-", index, ".rows");
   const TableHeader header = header_of(config);
   checkpoint::OutputFile file(staging.file(name), file_bytes(header));
   file.write_at(0, &header, sizeof(header));
-  packer.pack(file);
+  write(file);
   file.sync();
   return {std::move(name), file.size(), file.crc32()};
 }
@@ -135,7 +138,41 @@ std::string last_name(const std::string& directory) {
   return path.filename().string();
 }
 
+// Without tables and dense part.
+Manifest manifest_of(const InferenceModel& model, const std::string& name) {
+  Manifest out;
+  out.name = name;
+  out.type = model.description.type;
+  out.dlrm = model.dlrm;
+  out.graph = model.graph;
+  out.bounds_check = model.description.bounds_check;
+  out.is_weighted = model.description.is_weighted;
+  out.encoding = model.description.encoding;
+  return out;
+}
+
+void commit(Staging& staging, Manifest& manifest, const InferenceModel& model) {
+  manifest.dense = write_tensors(staging, kDenseFile, model.dense);
+  checkpoint::write_text(staging.file(kManifestFile), manifest.json());
+  staging.commit();
+}
+
 }  // namespace
+
+void copy_packed_model(const InferenceModel& model, const std::string& directory) {
+  Staging staging(directory);
+  Manifest manifest = manifest_of(model, model.description.name);
+  for (size_t t = 0; t < model.tables.size(); ++t) {
+    const QuantizedTable& table = model.tables[t];
+    const auto write = [&](checkpoint::OutputFile& file) {
+      if (table.rows.bytes() > 0) file.write_at(kHeaderBytes, table.rows.raw(), table.rows.bytes());
+    };
+    manifest.tables.push_back({table.config, write_table(staging, t, table.config, write), {}, 0});
+    write_keys(staging, t, manifest.tables.back());
+  }
+  commit(staging, manifest, model);
+}
+
 }  // namespace inference
 
 using namespace inference;
@@ -144,27 +181,19 @@ std::vector<TableReport> pack_model(const InferenceModel& model, const std::stri
                                     const PackOptions& options) {
   check_formats(model, options);
   Staging staging(directory);
-  Manifest manifest;
-  manifest.name = options.name.empty() ? last_name(directory) : options.name;
-  manifest.type = model.description.type;
-  manifest.dlrm = model.dlrm;
-  manifest.graph = model.graph;
-  manifest.bounds_check = model.description.bounds_check;
-  manifest.is_weighted = model.description.is_weighted;
-  manifest.encoding = model.description.encoding;
+  Manifest manifest = manifest_of(model, options.name.empty() ? last_name(directory) : options.name);
   std::vector<TableReport> reports;
   for (size_t t = 0; t < model.tables.size(); ++t) {
     EmbeddingBagConfig config = model.tables[t].config;
     const auto own = options.formats.find(config.name);
     config.row_format = own == options.formats.end() ? options.format : own->second;
     RowPacker packer(model.tables[t], *config.row_format);
-    manifest.tables.push_back({config, write_table(staging, t, packer, config), {}, 0});
+    const auto write = [&](checkpoint::OutputFile& file) { packer.pack(file); };
+    manifest.tables.push_back({config, write_table(staging, t, config, write), {}, 0});
     write_keys(staging, t, manifest.tables.back());
     reports.push_back(packer.report());
   }
-  manifest.dense = write_tensors(staging, kDenseFile, model.dense);
-  checkpoint::write_text(staging.file(kManifestFile), manifest.json());
-  staging.commit();
+  commit(staging, manifest, model);
   return reports;
 }
 

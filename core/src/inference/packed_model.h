@@ -12,4 +12,7 @@ namespace tessera::inference {
 // reads; files stay as they are.
 InferenceModel open_packed_model(const std::string& directory, MappedFile::Access access);
 
+// Writes a model whose rows are packed already, as pack_model() does.
+void copy_packed_model(const InferenceModel& model, const std::string& directory);
+
 }  // namespace tessera::inference

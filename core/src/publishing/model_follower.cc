@@ -9,6 +9,7 @@
 #include <optional>
 #include <thread>
 
+#include "inference/counts.h"
 #include "publishing/patched_model.h"
 #include "publishing/publish_directory.h"
 #include "tessera/online.h"
@@ -67,9 +68,10 @@ struct ModelFollower::Impl {
   std::array<Side, 2> sides;
   size_t read_side = 0;
   checkpoint::Descriptor base_lock;
-  Publication taken;                         // the last one
-  int64_t gap = 0;                           // the number that was last found missing
-  std::map<std::string, std::string> known;  // refused, and when they were written
+  std::shared_ptr<inference::PredictorCounts> counts;  // of all versions
+  Publication taken;                                   // the last one
+  int64_t gap = 0;                                     // the number that was last found missing
+  std::map<std::string, std::string> known;            // refused, and when they were written
 
   mutable std::mutex mutex;  // of these:
   std::shared_ptr<Predictor> current;
@@ -150,7 +152,9 @@ bool ModelFollower::Impl::apply(const std::vector<std::shared_ptr<const Taken>>&
 void ModelFollower::Impl::show(Side& side, const Publication& what) {
   InferenceModel model = side.tables.model();
   model.description.version = what.hash;
-  std::shared_ptr<Predictor> next = make_predictor(runtime, std::move(model), options);
+  if (!counts || counts->bad_ids.size() != model.tables.size())
+    counts = std::make_shared<inference::PredictorCounts>(model.tables.size());
+  std::shared_ptr<Predictor> next = inference::make_predictor(runtime, std::move(model), options, counts);
   side.reader = next;
   taken = what;
   const std::lock_guard lock(mutex);

@@ -1,14 +1,18 @@
-// ModelPublisher: a base is a checkpoint of weights, packed; a delta is the rows that changed, packed in the same way.
+// ModelPublisher: the first base is a checkpoint of weights, packed; a delta is the rows that changed, packed in the
+// same way; a later base is made of these, and costs training nothing.
 #include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
+#include <future>
 #include <optional>
 
 #include "checkpoint/changes.h"
 #include "checkpoint/dense.h"
 #include "checkpoint/together.h"
+#include "inference/packed_model.h"
 #include "inference/table_file.h"
+#include "publishing/patched_model.h"
 #include "publishing/publication.h"
 #include "publishing/publish_directory.h"
 #include "sparse/finite.h"
@@ -46,10 +50,18 @@ struct ModelPublisher::Impl {
     return {kind, number, chain, hash, hash, step, seconds_since_1970(), {}, {}};
   }
   void check_formats() const;
-  void write_base(int64_t step, const std::string& progress);
-  void write_delta(int64_t step, Published& out);
-  void pack_base(const std::string& rows, int64_t step);
-  Delta packed(const checkpoint::ChangedRows& rows, const std::string& path) const;
+  void write_first_base(int64_t step, const std::string& progress);
+  void pack_first_base(const std::string& rows, int64_t step);
+  // A publication while the model changes further.
+  struct Aside {
+    int64_t step = 0;
+    std::map<std::string, Tensor> dense;  // of rank 0
+    bool base = false;
+  };
+  Published write(const ProcessGroup& group, const Aside& aside);
+  void write_delta(const ProcessGroup& group, const Aside& aside, Published& out);
+  void write_later_base(int64_t step);
+  Delta packed(const std::string& path, std::map<std::string, Tensor> dense) const;
   std::map<std::string, Tensor> dense_now() const;
 
   PublishOptions options;
@@ -57,11 +69,17 @@ struct ModelPublisher::Impl {
   const KeyedOptimizer& optimizer;
   bool has_base = false;  // and so a chain
   int64_t deltas = 0;     // since the last base
-  // Of rank 0.
+  // Rows that changed up to the last mark and are not in a publication yet.
+  std::optional<checkpoint::ChangedRows> rows;
+  // Of the thread beside training: its ranks.
+  std::shared_ptr<ProcessGroup> group;
+  std::future<Published> running;
+  // Of rank 0; while something runs, its thread's.
   std::optional<PublishDirectory> directory;
   std::optional<InferenceModel> served;  // the last base: names and formats
+  std::vector<Publication> behind_base;  // the deltas since
   int64_t number = 0;
-  std::string chain, hash;
+  std::string chain, hash, base_path;
 };
 
 ModelPublisher::ModelPublisher(PublishOptions options, DistributedModelParallel& model,
@@ -82,28 +100,54 @@ ModelPublisher::ModelPublisher(PublishOptions options, DistributedModelParallel&
     }
     return "";
   });
+  if (i.options.beside) i.group = model.group().split(0);
 }
 
-ModelPublisher::~ModelPublisher() = default;
+ModelPublisher::~ModelPublisher() {
+  if (!impl_->running.valid()) return;
+  if (impl_->group) impl_->group->abort("a rank has left a publication unfinished");
+  impl_->running.wait();
+}
 
-Published ModelPublisher::publish(const Progress& progress, int64_t step) {
+void ModelPublisher::start(const Progress& progress, int64_t step) {
   Impl& i = *impl_;
-  Published out;
-  if (i.has_base) {
-    i.write_delta(step, out);
+  if (i.running.valid()) (void)finish();
+  std::promise<Published> done;
+  if (!i.has_base) {
+    i.write_first_base(step, progress());
     i.mark();
-    ++i.deltas;
-    out.delta = true;
+    i.has_base = true;
+    done.set_value({.number = i.number, .base = true});
+    i.running = done.get_future();
+    return;
   }
-  if (!i.has_base || i.deltas >= i.options.base_every) {
-    i.write_base(step, progress());
-    if (!i.has_base) i.mark();
-    i.has_base = out.base = true;
-    i.deltas = 0;
+  Impl::Aside aside{step, {}, i.deltas + 1 >= i.options.base_every};
+  checkpoint::together(i.model.group(), "layers of a delta", [&] {
+    if (i.first_rank()) aside.dense = i.dense_now();
+    return "";
+  });
+  i.rows = checkpoint::ChangedRows(i.model, i.rows ? &*i.rows : nullptr);
+  i.mark();
+  if (i.options.beside) {
+    i.running = std::async(std::launch::async, [&i, aside = std::move(aside)] {
+      checkpoint::give_way();
+      return i.write(*i.group, aside);
+    });
+    return;
   }
-  out.number = i.number;
-  return out;
+  try {
+    done.set_value(i.write(i.model.group(), aside));
+  } catch (const Error&) {
+    done.set_exception(std::current_exception());
+  }
+  i.running = done.get_future();
 }
+
+bool ModelPublisher::busy() const {
+  return impl_->running.valid() && impl_->running.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
+}
+
+Published ModelPublisher::finish() { return impl_->running.valid() ? impl_->running.get() : Published{}; }
 
 // What packing would refuse, before there is anything to pack.
 void ModelPublisher::Impl::check_formats() const {
@@ -121,77 +165,111 @@ void ModelPublisher::Impl::check_formats() const {
          "\" in the model, whose rows are to be published as ", sdk::to_string(named.begin()->second));
 }
 
-void ModelPublisher::Impl::write_base(int64_t step, const std::string& progress) {
-  const ProcessGroup& group = model.group();
-  const std::string rows = together_at_length(group, "start of a base", [&]() -> std::string {
+void ModelPublisher::Impl::write_first_base(int64_t step, const std::string& progress) {
+  const ProcessGroup& of = model.group();
+  const std::string path = together_at_length(of, "start of a base", [&]() -> std::string {
     if (!first_rank()) return "";
-    const std::string name = Publication::name_of(Publication::kBase, has_base ? number : number + 1) + kRows;
+    const std::string name = Publication::name_of(Publication::kBase, number + 1) + kRows;
     directory->clear(name);
     return directory->at(name);
   })[0];
-  CheckpointWriter(rows, model, optimizer, 1, CheckpointContent::kWeights).save(progress);
-  together_at_length(group, "end of a base", [&] {
-    if (first_rank()) pack_base(rows, step);
+  CheckpointWriter(path, model, optimizer, 1, CheckpointContent::kWeights).save(progress);
+  together_at_length(of, "end of a base", [&] {
+    if (first_rank()) pack_first_base(path, step);
     return "";
   });
 }
 
-void ModelPublisher::Impl::pack_base(const std::string& rows, int64_t step) {
-  Publication base = next(Publication::kBase, has_base ? number : number + 1, step);
-  const std::string path = directory->at(base.name());
+void ModelPublisher::Impl::pack_first_base(const std::string& floats, int64_t step) {
+  Publication base = next(Publication::kBase, number + 1, step);
+  base_path = directory->at(base.name());
   directory->clear(base.name());  // of an attempt before, which the disk did not take
-  pack_model(open_float_model(rows).model, path, options.pack);
+  pack_model(open_float_model(floats).model, base_path, options.pack);
   directory->clear(base.name() + kRows);
-  served = open_packed_model(path);
-  if (!has_base) {
-    base.chain = hash_of(cat(served->description.version, ' ', base.time, ' ', ::getpid()));
-    base.hash = hash_of(base.chain + served->description.version);
-  }
+  served = open_packed_model(base_path);
+  base.chain = hash_of(cat(served->description.version, ' ', base.time, ' ', ::getpid()));
+  base.hash = hash_of(base.chain + served->description.version);
   hash = write_publication(directory->path(), base);
   chain = base.chain;
   number = base.number;
   directory->prune(options.keep_bases);
 }
 
-void ModelPublisher::Impl::write_delta(int64_t step, Published& out) {
-  const ProcessGroup& group = model.group();
-  const checkpoint::ChangedRows rows(model);
-  for (const checkpoint::ChangedTable& t : rows.tables()) {
+Published ModelPublisher::Impl::write(const ProcessGroup& of, const Aside& aside) {
+  Published out{.delta = true};
+  write_delta(of, aside, out);
+  rows.reset();
+  ++deltas;
+  out.number = number;
+  if (!aside.base) return out;
+  together_at_length(of, "base of what was published", [&] {
+    if (first_rank()) write_later_base(aside.step);
+    return "";
+  });
+  deltas = 0;
+  out.base = true;
+  return out;
+}
+
+// The model of the last base with the deltas behind it, bit for bit, so that no rank is asked for its rows.
+void ModelPublisher::Impl::write_later_base(int64_t step) {
+  const Publication base = next(Publication::kBase, number, step);
+  const std::string path = directory->at(base.name());
+  directory->clear(base.name());
+  {
+    PatchedModel whole(base_path);
+    for (const Publication& delta : behind_base) {
+      const Delta content = read_delta(directory->path(), delta);
+      whole.check(content, directory->at(delta.file->name));
+      whole.apply(content);
+    }
+    inference::copy_packed_model(whole.model(), path);
+  }
+  served = open_packed_model(path);
+  (void)write_publication(directory->path(), base);
+  base_path = path;
+  behind_base.clear();
+  directory->prune(options.keep_bases);
+}
+
+void ModelPublisher::Impl::write_delta(const ProcessGroup& of, const Aside& aside, Published& out) {
+  for (const checkpoint::ChangedTable& t : rows->tables()) {
     out.changed += std::ssize(t.ids);
     out.removed += std::ssize(t.removed);
   }
   std::optional<checkpoint::SafetensorsWriter> file;
-  const std::string path = together_at_length(group, "start of a delta", [&]() -> std::string {
+  const std::string path = together_at_length(of, "start of a delta", [&]() -> std::string {
     if (!first_rank()) return "";
     std::string at = directory->at(Publication::name_of(Publication::kDelta, number + 1) + kRows);
-    file.emplace(at, rows.announced());
+    file.emplace(at, rows->announced());
     return at;
   })[0];
-  together_at_length(group, "rows of a delta", [&] {
-    if (!file) file.emplace(checkpoint::SafetensorsWriter::join(path, rows.announced()));
-    rows.write(*file);
+  together_at_length(of, "rows of a delta", [&] {
+    if (!file) file.emplace(checkpoint::SafetensorsWriter::join(path, rows->announced()));
+    rows->write(*file);
     file->file().sync();  // rank 0 reads them, from wherever it is
     file.reset();
     return "";
   });
-  const std::string bytes = together_at_length(group, "end of a delta", [&]() -> std::string {
+  const std::string bytes = together_at_length(of, "end of a delta", [&]() -> std::string {
     if (!first_rank()) return "";
-    Publication delta = next(Publication::kDelta, number + 1, step);
-    const Delta content = packed(rows, path);
+    Publication delta = next(Publication::kDelta, number + 1, aside.step);
+    const Delta content = packed(path, aside.dense);
     for (const DeltaTable& t : content.tables) delta.tables.push_back({t.name, t.ids.numel(), t.removed.numel()});
     delta.file = publishing::write_delta(directory->path(), delta.name(), content);
     hash = write_publication(directory->path(), delta);
     ++number;
+    behind_base.push_back(delta);
     directory->clear(delta.name() + kRows);
     return cat(delta.file->bytes);
   })[0];
   out.bytes = std::stoll(bytes);
 }
 
-Delta ModelPublisher::Impl::packed(const checkpoint::ChangedRows& rows, const std::string& path) const {
+Delta ModelPublisher::Impl::packed(const std::string& path, std::map<std::string, Tensor> dense) const {
   const checkpoint::SafetensorsReader floats{checkpoint::InputFile(path)};
   Delta out;
-  for (const checkpoint::ChangedTable& changed : rows.tables()) {
+  for (const checkpoint::ChangedTable& changed : rows->tables()) {
     const auto table = std::find_if(served->tables.begin(), served->tables.end(),
                                     [&](const QuantizedTable& t) { return t.config.name == changed.name; });
     if (table == served->tables.end())
@@ -201,17 +279,17 @@ Delta ModelPublisher::Impl::packed(const checkpoint::ChangedRows& rows, const st
                           quantize_rows(values, *table->config.row_format, changed.name, inference::kRowAlignment),
                           Tensor::from(changed.removed)});
   }
-  out.dense = dense_now();
+  out.dense = std::move(dense);
   return out;
 }
 
-// Under the names that the base has for them.
+// Copies, under the names that the base has for them.
 std::map<std::string, Tensor> ModelPublisher::Impl::dense_now() const {
   std::map<std::string, Tensor> out;
   for (const ParameterPtr& p : checkpoint::dense_tensors(model)) {
     for (const auto& [name, value] : served->dense) {
       if (p->name != name && !p->name.ends_with("." + name)) continue;
-      out[name] = in_host_memory(p->value);
+      out[name] = in_host_memory(p->value).clone();
       if (out[name].dtype() != DType::kFloat32) continue;
       if (first_not_finite(out[name].span<float>()) >= 0)
         fail(Code::kFailedPrecondition, "parameter \"", name,

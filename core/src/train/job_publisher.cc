@@ -8,8 +8,12 @@
 namespace tessera {
 namespace {
 
-PublishOptions options_of(const PublishConfig& config) {
+// The disk may do better the next time; a model that has come apart or a rank that is gone will not.
+bool of_the_disk(const Error& e) { return e.code() == Code::kUnavailable || e.code() == Code::kResourceExhausted; }
+
+PublishOptions options_of(const PublishConfig& config, bool beside) {
   PublishOptions out;
+  out.beside = beside;
   out.directory = config.directory;
   out.base_every = config.base_every;
   out.keep_bases = static_cast<int>(config.keep_bases);
@@ -27,27 +31,66 @@ PublishOptions options_of(const PublishConfig& config) {
 
 }  // namespace
 
-JobPublisher::JobPublisher(const PublishConfig& config, ModelTrainer& trainer, int64_t first_step, Watch watch)
-    : publisher_(options_of(config), trainer.parallel(), trainer.dense_optimizer()),
+JobPublisher::JobPublisher(const PublishConfig& config, ModelTrainer& trainer, int64_t first_step, bool beside,
+                           Watch watch)
+    : publisher_(options_of(config, beside), trainer.parallel(), trainer.dense_optimizer()),
       group_(trainer.group()),
       schedule_({config.every_steps, config.every_s, first_step}),
+      by_steps_(config.every_steps > 0),
       watch_(std::move(watch)) {}
 
 void JobPublisher::after_step(int64_t step, const Progress& progress) {
-  if (schedule_.looks(step) && schedule_.due(step, false, group_)) publish(step, progress);
+  const bool looks = schedule_.looks(step);
+  look_at_last(looks && by_steps_);
+  if (!looks || !schedule_.due(step, writing_.has_value(), group_)) return;
+  publish(step, progress);
+}
+
+void JobPublisher::while_waiting(int64_t step, const Progress& progress) {
+  look_at_last(false);
+  if (by_steps_ || step == published_step_ || !schedule_.due(step, writing_.has_value(), group_)) return;
+  publish(step, progress);
+}
+
+void JobPublisher::at_end(int64_t step, const Progress& progress) {
+  look_at_last(true);
+  publish(step, progress);
+  look_at_last(true);
+  if (error_) throw Error(*error_);
 }
 
 void JobPublisher::publish(int64_t step, const Progress& progress) {
+  if (error_) throw Error(*error_);
   TrainPublish told{step, {}, 0, ""};
   Stopwatch stopwatch;
   try {
-    told.what = publisher_.publish(progress, step);
-  } catch (const Error& e) {  // the disk may do better the next time
-    if (e.code() != Code::kUnavailable && e.code() != Code::kResourceExhausted) throw;
+    publisher_.start(progress, step);
+    published_step_ = step;
+  } catch (const Error& e) {
+    if (!of_the_disk(e)) throw;
     told.error = e.what();
   }
   stopwatch.lap(told.pause_s, "publish");
   longest_pause_s_ = std::max(longest_pause_s_, told.pause_s);
+  if (bases_ > 0) longest_delta_pause_s_ = std::max(longest_delta_pause_s_, told.pause_s);
+  if (!told.error.empty()) return tell(told);
+  writing_ = std::move(told);
+}
+
+void JobPublisher::look_at_last(bool wait) {
+  if (!writing_ || (!wait && publisher_.busy())) return;
+  TrainPublish told = *std::exchange(writing_, std::nullopt);
+  try {
+    told.what = publisher_.finish();
+  } catch (const Error& e) {
+    if (!of_the_disk(e)) error_ = e;
+    told.error = e.what();
+    published_step_ = -1;
+  }
+  tell(told);
+}
+
+void JobPublisher::tell(const TrainPublish& told) {
   ++(told.error.empty() ? published_ : failed_);
   bases_ += told.what.base ? 1 : 0;
   changed_ += told.what.changed;

@@ -136,6 +136,25 @@ TEST_F(Online, AnotherRunIsAnotherChainBehindTheOneBefore) {
             publishing::read_publication(to, Publication::kBase, 5).chain);
 }
 
+TEST_F(Online, TheNextOneHasWhatTheDiskDidNotTake) {
+  const std::string to = file("published"), saved = file("saved"), in_the_way = to + "/delta-2.rows";
+  std::vector<std::string> errors;
+  TrainJob job(runtime(), parse_config(kOnlineJob, "job.toml", {"publish.directory=\"" + to + "\""}), {.save = saved},
+               ProcessGroup::connect(runtime(), {}));
+  job.train({.published = [&](const TrainPublish& p) {
+    if (p.what.base && p.what.number == 1) fs::create_directories(in_the_way + "/full");
+    if (!p.error.empty()) {
+      errors.push_back(p.error);
+      if (errors.size() == 2) fs::remove_all(in_the_way);
+    }
+  }});
+  EXPECT_THAT(errors, ElementsAre(HasSubstr(in_the_way), HasSubstr(in_the_way)));
+  EXPECT_THAT(publications_in(to, Publication::kDelta), ElementsAre(2, 3, 4));
+  PackOptions as_published;
+  as_published.format = RowFormat::kInt8;
+  EXPECT_EQ(difference(model_at(to, 4).model(), packed(saved, as_published)), "");
+}
+
 TEST_F(Online, WhatCannotBePublishedIsSaidBeforeTheFirstStep) {
   const auto refused = [&](std::vector<std::string> set, const char* directory) {
     try {
@@ -205,6 +224,7 @@ TEST_F(Followed, TakesDeltasAsTheyCome) {
     goes_on_to(n);
   }
   EXPECT_EQ(follower_->status().updates, 5);
+  EXPECT_EQ(follower_->current()->stats().predictions, 5u);  // of all versions
   EXPECT_EQ(follower_->current()->model().version, follower_->status().version);
   ModelFollower late(runtime(), to_);
   EXPECT_EQ(late.status().version, follower_->status().version);

@@ -172,9 +172,13 @@ std::string TrainReport::text(const MetricValues& metrics) {
                           {"longest_pause_s", c->longest_pause_s()}};
   }
   if (const JobPublisher* p = job_.publisher_.get()) {
-    out["publications"] = {{"published", p->published()}, {"bases", p->bases()},
-                           {"failed", p->failed()},       {"changed_rows", p->changed()},
-                           {"delta_bytes", p->bytes()},   {"longest_pause_s", p->longest_pause_s()}};
+    out["publications"] = {{"published", p->published()},
+                           {"bases", p->bases()},
+                           {"failed", p->failed()},
+                           {"changed_rows", p->changed()},
+                           {"delta_bytes", p->bytes()},
+                           {"longest_pause_s", p->longest_pause_s()},
+                           {"longest_delta_pause_s", p->longest_delta_pause_s()}};
   }
   const int64_t steps = job_.steps_done();
   out["plan_versus_actual"] =

@@ -1,0 +1,24 @@
+// What predictors count, kept beside them: versions of one model that follow each other count on.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "tessera/packed_model.h"
+
+namespace tessera::inference {
+
+struct PredictorCounts {
+  explicit PredictorCounts(size_t tables) : bad_ids(tables) {}
+  std::atomic<uint64_t> predictions{0}, samples{0};
+  std::vector<std::atomic<uint64_t>> bad_ids;  // by table
+};
+
+// As the public function, of a model with as many tables as `counts` has.
+std::unique_ptr<Predictor> make_predictor(const Runtime& runtime, InferenceModel model, const PredictorOptions& options,
+                                          std::shared_ptr<PredictorCounts> counts);
+
+}  // namespace tessera::inference
