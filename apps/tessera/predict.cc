@@ -18,7 +18,9 @@
 #include "options.h"
 #include "outputs.h"
 #include "plugin_watch.h"
+#include "predict/items.h"
 #include "predict/model_data.h"
+#include "retrieval/retriever.h"
 #include "tessera/config.h"
 #include "train/progress.h"
 #include "train/report_text.h"
@@ -34,6 +36,8 @@ struct PredictArguments {
   std::vector<std::string> overrides;
   int64_t batch = 1024;
   int threads = 1;
+  std::string vectors;
+  retrieval::RetrieverOptions retrieval;
 };
 
 void check(const PredictArguments& a) {
@@ -44,6 +48,9 @@ void check(const PredictArguments& a) {
     throw UsageError("--format takes csv or jsonl, not \"" + a.format + "\"");
   if (a.part != "all" && a.part != "train" && a.part != "test")
     throw UsageError("--part takes all, train or test, not \"" + a.part + "\"");
+  retrieval::check(a.retrieval);
+  if (!a.vectors.empty() && (a.retrieval.top_k > 0 || a.output.empty()))
+    throw UsageError("--vectors LAYER needs --output FILE, and is not for --top-k");
   if (a.batch < 1 || a.batch > 1 << 20) throw UsageError("--batch takes 1 to 1048576 samples");
   if (a.threads < 0 || a.threads > 1024) throw UsageError("--threads takes 0 (one per core) to 1024");
 }
@@ -65,6 +72,14 @@ bool parse_predict_arguments(const std::vector<std::string>& args, PredictArgume
   add("output", po::value(&out->output)->value_name("FILE"), "instead of standard output");
   add("format", po::value(&out->format)->value_name("FORMAT"),
       "csv (row,label,score; of data without labels row,score) or jsonl");
+  add("vectors", po::value(&out->vectors)->value_name("LAYER"),
+      "instead of scores the values of a layer, as safetensors: what --items takes");
+  add("top-k", po::value(&out->retrieval.top_k)->value_name("K"),
+      "instead of scores the K items whose vectors have the largest dot products with --query's values");
+  add("items", po::value(&out->retrieval.items)->value_name("TABLE|FILE"),
+      "of --top-k: a table of the model, or what --vectors has written");
+  add("query", po::value(&out->retrieval.query)->value_name("LAYER"),
+      "of --top-k (default: what the first head takes)");
   add("batch", po::value(&out->batch)->value_name("N"), "samples predicted together (default 1024)");
   add("threads", po::value(&out->threads)->value_name("N"), "for one batch (default 1; 0: one per core)");
   add("kernel", po::value(&out->kernel)->value_name("ID"), "kernel plugin (default: the best)");
@@ -202,12 +217,22 @@ class ScoreWriter {
   int64_t row_ = 0;
 };
 
+std::unique_ptr<Predictor> open_model(const Runtime& runtime, const PredictArguments& a) {
+  const PredictorOptions options{a.kernel};
+  if (a.retrieval.top_k > 0) return retrieval::open_retriever(runtime, a.model, options, a.retrieval);
+  InferenceModel model = open_packed_model(a.model);
+  if (!a.vectors.empty()) retrieval::add_output(model, a.vectors);
+  return make_predictor(runtime, std::move(model), options);
+}
+// Something else than a score a sample is wanted.
+bool wants_items(const PredictArguments& a) { return !a.vectors.empty() || a.retrieval.top_k > 0; }
+
 // What answers.
 struct Session {
   explicit Session(const PredictArguments& a)
       : config(a.config.empty() ? Config{} : load_config(a.config, a.overrides)),
         runtime({config.plugins.path, config.plugins.require, true, a.threads}),
-        predictor(open_predictor(runtime, a.model, {a.kernel})) {}
+        predictor(open_model(runtime, a)) {}
   const ModelDescription& model() const { return predictor->model(); }
 
   Config config;
@@ -274,6 +299,13 @@ void predict_lines(const PredictArguments& a, Session& session) {
   scores.finish();
 }
 
+void write_items(const PredictArguments& a, Session& session, const Dataset& data, const std::vector<Samples>& parts) {
+  std::ofstream file(a.output, std::ios::binary);
+  std::ostream& out = a.output.empty() ? std::cout : file;
+  predict_items(*session.predictor, data, parts, a.batch, a.format == "jsonl", out);
+  if (!out.flush()) fail(Code::kUnavailable, "cannot write to ", a.output.empty() ? "standard output" : a.output);
+}
+
 void predict_data(const PredictArguments& a, Session& session) {
   const Dataset data = read_data(a, session.config, session.runtime, session.model());
   if (session.model().bounds_check == BoundsCheckMode::kFatal) data.require_known_ids();
@@ -281,6 +313,8 @@ void predict_data(const PredictArguments& a, Session& session) {
   int64_t rows = 0;
   if (a.part != "test") parts.push_back(data.train), rows += data.train_rows();
   if (a.part != "train") parts.push_back(data.test), rows += data.test_rows();
+  if (!a.vectors.empty()) return predict_vectors(*session.predictor, data, parts, a.batch, a.output);
+  if (wants_items(a)) return write_items(a, session, data, parts);
   Scores scores(a, *session.predictor, data, data.train.streamed || data.test.streamed, rows);
   for (const Samples& part : parts) scores.add(part);
   scores.finish();
@@ -296,7 +330,7 @@ int predict_command(const std::vector<std::string>& args) {
   check_outputs({{"--output", a.output}}, {{a.config, a.data, data.path, data.test_path}, {a.model}});
   if (a.data != "-") {
     predict_data(a, session);
-  } else if (is_bare(a) && session.model().encoding.empty()) {
+  } else if (is_bare(a) && session.model().encoding.empty() && !wants_items(a)) {
     predict_lines(a, session);
   } else {
     const StandardInput input;

@@ -15,6 +15,7 @@
 #include "command.h"
 #include "options.h"
 #include "plugin_watch.h"
+#include "retrieval/retriever.h"
 #include "serve/shards.h"
 #include "serve/token.h"
 #include "tessera/error.h"
@@ -36,6 +37,7 @@ struct ServeArguments {
   HandlerOptions handler;
   BatcherOptions batcher;
   ShardOptions shards;
+  retrieval::RetrieverOptions retrieval;
 };
 
 Options options_of(ServeArguments& a) {
@@ -50,6 +52,11 @@ Options options_of(ServeArguments& a) {
       "what tessera train --publish DIR writes: its newest model, and each one after it, while it answers; may be "
       "repeated");
   add("name", po::value(&a.name)->value_name("NAME"), "what clients call the one model (default: as it was packed)");
+  add("top-k", po::value(&a.retrieval.top_k)->value_name("K"),
+      "answer with the K items whose vectors have the largest dot products with --query's values");
+  add("items", po::value(&a.retrieval.items)->value_name("TABLE|FILE"),
+      "of --top-k: a table of the model, or what tessera predict --vectors has written");
+  add("query", po::value(&a.retrieval.query)->value_name("LAYER"), "of --top-k (default: what the first head takes)");
   add("host", po::value(&a.server.host)->value_name("ADDRESS")->default_value(a.server.host), "0.0.0.0: all");
   add("port", number(&a.server.port), "0: a free one, which is printed");
   add("endpoint", po::value(&a.endpoints)->value_name("ID[?OPTION=VALUE&...]"),
@@ -96,6 +103,9 @@ void check(const ServeArguments& a) {
     throw UsageError("--follow is for one process: over ranks give --model DIR");
   if (a.models.size() > 1 && a.shards.where.world_size > 1)
     throw UsageError("over ranks one model is served: start a job of its own for each");
+  retrieval::check(a.retrieval);
+  if (a.retrieval.top_k > 0 && (models > 1 || !a.followed.empty() || a.shards.where.world_size > 1))
+    throw UsageError("--top-k is for one --model DIR in one process");
   if (a.server.tls_cert.empty() != a.server.tls_key.empty())
     throw UsageError("--tls-cert and --tls-key are given together or not at all");
   constexpr double kDay = 86400;
@@ -210,6 +220,8 @@ int serve_here(const Runtime& runtime, const ServeArguments& a, Log& log) {
     const NamedModel model = named_model(a, given);
     sources.push_back({model.name, [&runtime, &a, sharded, model]() -> std::shared_ptr<Predictor> {
                          if (sharded) return open_sharded(runtime, a.shards);
+                         if (a.retrieval.top_k > 0)
+                           return retrieval::open_retriever(runtime, model.directory, {a.shards.kernel}, a.retrieval);
                          return open_predictor(runtime, model.directory, {a.shards.kernel});
                        }});
   }

@@ -24,17 +24,24 @@ class BatchRunner {
     if ((input_is_why || too_much) && jobs.size() > 1) return answer_each(jobs);
     size_t first = 0;
     for (Job& job : jobs) {
-      const auto n = static_cast<size_t>(job.request.batch);
-      tell(job, answer, answer.code == Code::kOk ? answer.scores.subspan(first, n) : answer.scores);
+      const auto n = static_cast<size_t>(job.request.batch) * values_of(job.model->model());
+      tell(job, answer.code == Code::kOk ? part(answer, first, n) : answer);
       first += n;
     }
   }
 
  private:
+  static size_t values_of(const ModelDescription& model) {
+    return answers_items(model) ? static_cast<size_t>(model.outputs[0].width) : 1;
+  }
+  static Answer part(const Answer& all, size_t first, size_t count) {
+    return {all.code, all.error, all.scores.subspan(first, count),
+            all.items.empty() ? all.items : all.items.subspan(first, count)};
+  }
   // Where even the answer finds no memory, the one who waits for it gives up at its deadline.
-  static void tell(Job& job, const Answer& answer, std::span<const float> scores = {}) {
+  static void tell(Job& job, const Answer& answer) {
     try {
-      job.done(job.request, {answer.code, answer.error, scores});
+      job.done(job.request, answer);
     } catch (const std::bad_alloc&) {
     }
   }
@@ -64,15 +71,21 @@ class BatchRunner {
   void answer_each(std::vector<Job>& jobs) {
     for (Job& job : jobs) {
       const Answer answer = predict(*job.model, job.request.batch, [&] { return job.request.input(); });
-      tell(job, answer, answer.scores);
+      tell(job, answer);
     }
   }
   template <class Input>
   Answer predict(Predictor& model, int64_t samples, const Input& input) {
     try {
-      scores_.resize(static_cast<size_t>(samples));
-      model.predict(input(), scores_);
-      return {Code::kOk, "", scores_};
+      scores_.resize(static_cast<size_t>(samples) * values_of(model.model()));
+      if (!answers_items(model.model())) {
+        model.predict(input(), scores_);
+        return {Code::kOk, "", scores_};
+      }
+      items_.resize(scores_.size());
+      const std::span<float> outputs[] = {scores_, items_};
+      model.predict_outputs(input(), outputs);
+      return {Code::kOk, "", scores_, items_};
     } catch (const std::bad_alloc&) {
       return {Code::kResourceExhausted, "", {}};
     } catch (const Error& e) {
@@ -93,7 +106,7 @@ class BatchRunner {
   Metrics& metrics_;
   MergedBatch merged_;
   std::vector<const InferRequest*> requests_;
-  std::vector<float> scores_;
+  std::vector<float> scores_, items_;
 };
 
 // False: there is no memory for more.

@@ -36,8 +36,9 @@ struct BatcherOptions {
 
 struct Answer {
   Code code = Code::kOk;
-  std::string error;              // unless kOk: a sentence; kResourceExhausted, there is no memory, may have none
-  std::span<const float> scores;  // for kOk, [request.batch]; valid during the call
+  std::string error;                  // unless kOk: a sentence; kResourceExhausted, there is no memory, may have none
+  std::span<const float> scores;      // for kOk, [request.batch, values of a sample]; valid during the call
+  std::span<const float> items = {};  // as scores, of a model that answers with items
 };
 
 // A request that the model's why_not() has nothing against.

@@ -407,10 +407,12 @@ std::vector<Place> read_features(const ModelDescription& model, const InferLimit
   return places;
 }
 
-void check_outputs(const InferJson& json, InferRequest& out) {
+void check_outputs(const ModelDescription& model, const InferJson& json, InferRequest& out) {
+  const bool items = answers_items(model);
   out.binary_output = json.binary_output.value_or(false);
   for (const InferJson::Output& wanted : json.outputs) {
-    if (wanted.name != "score") refuse("output \"", shown(wanted.name), "\" is unknown; there is \"score\"");
+    if (wanted.name != "score" && !(items && wanted.name == "item"))
+      refuse("output \"", shown(wanted.name), "\" is unknown; there is \"score\"", items ? " and \"item\"" : "");
     if (wanted.binary) out.binary_output = *wanted.binary;
   }
 }
@@ -436,7 +438,7 @@ InferRequest parse_infer(const ModelDescription& model, std::string_view body, s
   if (columns) dense.lay_out(out);
   tensors.refuse_unused(model);
   if (out.batch == 0) refuse("model ", model.name, " has no inputs");
-  check_outputs(json, out);
+  check_outputs(model, json, out);
   const auto batch = static_cast<size_t>(out.batch);
   for (const Place& p : places) {
     out.features.push_back({{out.values.data() + p.values, p.ids},

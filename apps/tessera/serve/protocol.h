@@ -3,9 +3,10 @@
 //
 // Inputs: `dense` FP32 [B, n] where the model has dense inputs; for each feature `NAME.values` INT64 [N] and
 // `NAME.lengths` INT32 [B], and `NAME.weights` FP32 [N] where the model is weighted and the client wants other weights
-// than 1. Output: `score` FP32 [B]. Of a model that knows its columns (docs/data.md) values may be what stood in its
-// files: `NAME.values` BYTES [N] of a column of texts, FP32 [N] of one of buckets; instead of `dense` a FP32 [B] for
-// each dense column, by its name; and no values of crosses.
+// than 1. Output: `score` FP32 [B], or, of a model that answers with items, `score` FP32 [B, K] and `item` INT64 [B,
+// K]. Of a model that knows its columns (docs/data.md) values may be what stood in its files: `NAME.values` BYTES [N]
+// of a column of texts, FP32 [N] of one of buckets; instead of `dense` a FP32 [B] for each dense column, by its name;
+// and no values of crosses.
 #pragma once
 
 #include <chrono>
@@ -23,6 +24,9 @@ class Columns;
 }
 
 namespace tessera::serve {
+
+// Whether its outputs are scores and the numbers of items (retrieval/retriever.h).
+inline bool answers_items(const ModelDescription& model) { return model.type == "top_k"; }
 
 // A request, taken apart and owned. `features` are views of the arrays here: moved, never copied.
 struct InferRequest {
@@ -62,9 +66,10 @@ struct InferResponse {
   std::string body;
   std::optional<size_t> json_bytes;
 };
-// `name` is what the model is called here. Floats are written with as many digits as give the same float back.
+// `name` is what the model is called here. With `items` these are an output, too, INT64, and both are [batch, so many
+// of a sample]. Floats are written with as many digits as give the same float back.
 InferResponse render_infer(const ModelDescription& model, std::string_view name, std::string_view id,
-                           bool binary_output, std::span<const float> scores);
+                           bool binary_output, std::span<const float> scores, std::span<const float> items = {});
 
 std::string render_server();
 // `versions`: all that there are of this name.

@@ -1,4 +1,6 @@
+#include <cstring>
 #include <nlohmann/json.hpp>
+#include <type_traits>
 
 #include "serve/json_text.h"
 #include "serve/protocol.h"
@@ -15,26 +17,50 @@ json tensor(const std::string& name, const char* datatype, json shape) {
 }  // namespace
 
 InferResponse render_infer(const ModelDescription& model, std::string_view name, std::string_view id,
-                           bool binary_output, std::span<const float> scores) {
+                           bool binary_output, std::span<const float> scores, std::span<const float> items) {
   InferResponse out;
   std::string& body = out.body;
-  body.reserve(256 + scores.size() * (binary_output ? 4 : 12));
+  body.reserve(256 + (scores.size() + items.size()) * (binary_output ? 8 : 12));
   body += "{\"model_name\":" + json_string(name) + ",\"model_version\":" + json_string(model.version);
   if (!id.empty()) body += ",\"id\":" + json_string(id);
-  const size_t bytes = scores.size() * sizeof(float);
-  body += R"(,"outputs":[{"name":"score","datatype":"FP32","shape":[)" + std::to_string(scores.size()) + "],";
-  if (binary_output) {
-    body += "\"parameters\":{\"binary_data_size\":" + std::to_string(bytes) + "}}]}";
-    out.json_bytes = body.size();
-    body.append(reinterpret_cast<const char*>(scores.data()), bytes);
-    return out;
+  std::string shape = std::to_string(scores.size());
+  if (!items.empty()) {
+    const auto width = static_cast<size_t>(model.outputs.front().width);
+    shape = std::to_string(scores.size() / width) + ',' + std::to_string(width);
   }
-  body += "\"data\":[";
-  for (size_t i = 0; i < scores.size(); ++i) {
-    if (i > 0) body += ',';
-    append_number(body, scores[i]);
+  std::string bytes;
+  const auto add = [&](const char* output, const char* datatype, std::span<const float> values, auto type) {
+    body += std::string("{\"name\":\"") + output + R"(","datatype":")" + datatype + R"(","shape":[)" + shape + "],";
+    if (binary_output) {
+      const size_t before = bytes.size();
+      bytes.resize(before + values.size() * sizeof(type));
+      for (size_t i = 0; i < values.size(); ++i) {
+        const auto value = static_cast<decltype(type)>(values[i]);
+        std::memcpy(bytes.data() + before + i * sizeof(type), &value, sizeof(type));
+      }
+      body += "\"parameters\":{\"binary_data_size\":" + std::to_string(bytes.size() - before) + "}}";
+      return;
+    }
+    body += "\"data\":[";
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (i > 0) body += ',';
+      if constexpr (std::is_same_v<decltype(type), int64_t>)
+        body += std::to_string(static_cast<int64_t>(values[i]));
+      else
+        append_number(body, values[i]);
+    }
+    body += "]}";
+  };
+  body += ",\"outputs\":[";
+  add("score", "FP32", scores, float{});
+  if (!items.empty()) {
+    body += ',';
+    add("item", "INT64", items, int64_t{});
   }
-  body += "]}]}";
+  body += "]}";
+  if (!binary_output) return out;
+  out.json_bytes = body.size();
+  body += bytes;
   return out;
 }
 
@@ -53,11 +79,17 @@ std::string render_model(const ModelDescription& model, std::string_view name,
     inputs.push_back(tensor(feature.name + ".lengths", "INT32", json::array({-1})));
     if (model.is_weighted) inputs.push_back(tensor(feature.name + ".weights", "FP32", json::array({-1})));
   }
+  json outputs = json::array();
+  const bool items = answers_items(model);
+  for (size_t o = 0; o < (items ? 2 : 1); ++o) {
+    outputs.push_back(tensor(o == 0 ? "score" : "item", o == 0 ? "FP32" : "INT64",
+                             items ? json::array({-1, model.outputs[o].width}) : json::array({-1})));
+  }
   return json_line({{"name", name},
                     {"versions", versions},
                     {"platform", "tessera_" + model.type},
                     {"inputs", inputs},
-                    {"outputs", json::array({tensor("score", "FP32", json::array({-1}))})}});
+                    {"outputs", outputs}});
 }
 
 std::string render_error(std::string_view sentence) { return "{\"error\":" + json_string(sentence) + "}"; }

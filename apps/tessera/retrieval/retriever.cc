@@ -1,0 +1,87 @@
+#include "retrieval/retriever.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "inference/pool.h"
+#include "retrieval/item_vectors.h"
+#include "tessera/error.h"
+
+namespace tessera::retrieval {
+namespace {
+
+class Retriever : public Predictor {
+ public:
+  Retriever(std::unique_ptr<Predictor> model, size_t query, ItemIndex items, int64_t k)
+      : inner_(std::move(model)), model_(inner_->model()), query_(query), items_(std::move(items)), k_(k) {
+    const std::string label = model_.outputs.front().label;
+    model_.type = kTopK;
+    model_.outputs = {{"score", k, false, label}, {"item", k, false, label}};
+  }
+
+  const ModelDescription& model() const override { return model_; }
+  std::string why_not(const PredictInput& input) const override { return inner_->why_not(input); }
+  void predict_outputs(const PredictInput& input, std::span<const std::span<float>> outputs) override {
+    const auto scratch = scratch_.take();
+    const auto batch = static_cast<size_t>(input.batch), found = batch * static_cast<size_t>(k_);
+    scratch->queries.resize(batch * static_cast<size_t>(items_.dim()));
+    scratch->outputs.assign(query_ + 1, {});
+    scratch->outputs[query_] = scratch->queries;
+    inner_->predict_outputs(input, scratch->outputs);
+    scratch->items.resize(found);
+    scratch->scores.resize(found);
+    if (batch > 0) items_.search(scratch->queries, k_, scratch->search, scratch->items, scratch->scores);
+    if (!outputs.empty()) std::copy_n(scratch->scores.begin(), outputs[0].size(), outputs[0].begin());
+    if (outputs.size() > 1) std::copy_n(scratch->items.begin(), outputs[1].size(), outputs[1].begin());
+  }
+  PredictorStats stats() const override { return inner_->stats(); }
+  bool usable() const override { return inner_->usable(); }
+
+ private:
+  struct Scratch {
+    std::vector<float> queries, scores;
+    std::vector<int32_t> items;
+    std::vector<std::span<float>> outputs;
+    ItemIndex::Scratch search;
+  };
+
+  const std::unique_ptr<Predictor> inner_;
+  ModelDescription model_;
+  const size_t query_;  // the output of the inner model
+  const ItemIndex items_;
+  const int64_t k_;
+  inference::Pool<Scratch> scratch_{[] { return std::make_unique<Scratch>(); }};
+};
+
+}  // namespace
+
+void add_output(InferenceModel& model, const std::string& layer) {
+  model.graph.heads.push_back({layer, layer, "none"});  // no loss: its values as they are
+}
+
+void check(const RetrieverOptions& options) {
+  if (options.top_k == 0 && (!options.items.empty() || !options.query.empty()))
+    fail(Code::kInvalidArgument, "--items and --query are for --top-k K");
+  if (options.top_k == 0) return;
+  if (options.top_k < 1 || options.top_k > 10000) fail(Code::kInvalidArgument, "--top-k takes 1 to 10000 items");
+  if (options.items.empty()) fail(Code::kInvalidArgument, "--top-k needs --items: a table of the model, or a file");
+}
+
+std::unique_ptr<Predictor> open_retriever(const Runtime& runtime, const std::string& directory,
+                                          const PredictorOptions& options, const RetrieverOptions& retriever) {
+  InferenceModel model = open_packed_model(directory);
+  ItemIndex items(item_vectors(model, retriever.items));
+  const size_t query = retriever.query.empty() ? 0 : model.graph.heads.size();
+  if (!retriever.query.empty()) add_output(model, retriever.query);
+  std::unique_ptr<Predictor> predictor = make_predictor(runtime, std::move(model), options);
+  const ModelOutput& output = predictor->model().outputs.at(query);
+  if (output.width != items.dim() || output.probability)
+    fail(Code::kInvalidArgument, "\"", output.name, "\" has ", output.width, " values a sample, and the items of ",
+         retriever.items, " have ", items.dim(), ": name the layer that is compared with them with --query");
+  if (retriever.top_k > items.items())
+    fail(Code::kInvalidArgument, "--top-k ", retriever.top_k, " is more than the ", items.items(), " items of ",
+         retriever.items);
+  return std::make_unique<Retriever>(std::move(predictor), query, std::move(items), retriever.top_k);
+}
+
+}  // namespace tessera::retrieval

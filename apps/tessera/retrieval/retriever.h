@@ -1,0 +1,31 @@
+// A model that answers with items: a predictor around another one.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "retrieval/item_index.h"
+#include "tessera/packed_model.h"
+
+namespace tessera::retrieval {
+
+inline constexpr const char* kTopK = "top_k";  // ModelDescription::type of such a model
+
+struct RetrieverOptions {
+  int64_t top_k = 0;  // 0: none is wanted
+  std::string items;  // as of item_vectors()
+  std::string query;  // the layer whose values are compared with the items'; empty: what the first head takes
+};
+// kInvalidArgument, by the options' names: some of them without the others.
+void check(const RetrieverOptions& options);
+
+// The values of a layer, or of an input, become the model's last output.
+void add_output(InferenceModel& model, const std::string& layer);
+
+// Outputs "score" and "item", each of top_k values a sample: the largest dot products of the query with the items'
+// vectors, and which items those are, as whole numbers. kInvalidArgument: widths that differ, more items wanted than
+// there are.
+std::unique_ptr<Predictor> open_retriever(const Runtime& runtime, const std::string& directory,
+                                          const PredictorOptions& options, const RetrieverOptions& retriever);
+
+}  // namespace tessera::retrieval

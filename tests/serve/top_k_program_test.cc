@@ -1,0 +1,162 @@
+// Items instead of scores: what `tessera serve --top-k` and `tessera predict --top-k` answer is what plain loops find
+// in the vectors of a table, or of a file that `tessera predict --vectors` has written.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <sstream>
+
+#include "served_model.h"
+
+namespace tessera::serve {
+namespace {
+
+using nlohmann::json;
+using test::OwnInput;
+using test::Program;
+using ::testing::HasSubstr;
+
+constexpr size_t kSamples = 7, kBest = 4, kDim = 8;
+
+// The samples, a line each, as `tessera predict` reads them.
+std::string samples_file(const ServedModel& model, const OwnInput& input) {
+  std::string text;
+  std::vector<size_t> next(input.values.size(), 0);
+  const size_t wide = input.dense.size() / kSamples;
+  const auto joined = [](const auto& values, size_t first, size_t count) {
+    std::string out;
+    for (size_t i = first; i < first + count; ++i) out += cat(i > first ? "," : "", values[i]);
+    return out;
+  };
+  for (size_t s = 0; s < kSamples; ++s) {
+    text += "0\t" + joined(input.dense, s * wide, wide);
+    for (size_t f = 0; f < input.values.size(); ++f) {
+      const auto count = static_cast<size_t>(input.lengths[f][s]);
+      text += "\t" + joined(input.values[f], next[f], count);
+      next[f] += count;
+    }
+    text += "\n";
+  }
+  test::write_text(model.file("samples.tsv"), text);
+  return model.file("samples.tsv");
+}
+
+class TopK : public testing::Test {
+ protected:
+  TopK() {
+    InferenceModel model = open_packed_model(model_.link());
+    model.graph.heads.push_back({"dense_arch", "dense_arch", "none"});
+    const auto predictor = make_predictor(runtime_, std::move(model));
+    queries_.resize(kSamples * kDim);
+    std::vector<std::span<float>> outputs(predictor->model().outputs.size());
+    outputs.back() = queries_;
+    predictor->predict_outputs(input_.view(), outputs);
+  }
+
+  // By plain loops: the best rows of `vectors` for each sample, and their scores.
+  std::pair<std::vector<int64_t>, std::vector<float>> best(const std::vector<float>& vectors) const {
+    std::pair<std::vector<int64_t>, std::vector<float>> out;
+    for (size_t s = 0; s < kSamples; ++s) {
+      std::vector<float> scores(vectors.size() / kDim, 0);
+      for (size_t i = 0; i < scores.size(); ++i)
+        scores[i] = std::inner_product(&vectors[i * kDim], &vectors[i * kDim] + kDim, &queries_[s * kDim], 0.0f);
+      std::vector<size_t> order(scores.size());
+      std::iota(order.begin(), order.end(), 0);
+      std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return scores[a] > scores[b]; });
+      for (size_t i = 0; i < kBest; ++i) {
+        out.first.push_back(static_cast<int64_t>(order[i]));
+        out.second.push_back(scores[order[i]]);
+      }
+    }
+    return out;
+  }
+  std::vector<float> rows_of(const char* table) const {
+    const InferenceModel model = open_packed_model(model_.link());
+    for (size_t t = 0; t < model.tables.size(); ++t) {
+      if (model.description.tables[t].name != table) continue;
+      const Tensor rows = dequantize_rows(model.tables[t].rows, model.description.tables[t].format, kDim);
+      return {rows.data<float>(), rows.data<float>() + rows.numel()};
+    }
+    return {};
+  }
+  // The answer of a server with these options.
+  json asked(std::vector<std::string> more) {
+    std::vector<std::string> args{test::tessera_path(), "serve", "--model", model_.link(), "--port", "0"};
+    args.insert(args.end(), more.begin(), more.end());
+    Program program(args);
+    Client client(port_of(program));
+    const std::string body = json_request(model_.predictor().model(), input_);
+    const Reply reply = client.ask(Client::post(kSmall, body));
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    return reply.status == 200 ? json::parse(reply.body)["outputs"] : json();
+  }
+  static void expect_near(const std::vector<float>& got, const std::vector<float>& want) {
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-5f) << i;
+  }
+
+  ServedModel model_;
+  Runtime runtime_;
+  OwnInput input_{model_.predictor().model(), kSamples, 11};
+  std::vector<float> queries_;
+};
+
+TEST_F(TopK, TheServerAnswersWithTheBestRowsOfATable) {
+  const json outputs = asked({"--top-k", "4", "--items", "film", "--query", "dense_arch"});
+  ASSERT_EQ(outputs.size(), 2u);
+  EXPECT_EQ(outputs[0]["name"], "score");
+  EXPECT_EQ(outputs[1]["name"], "item");
+  EXPECT_EQ(outputs[1]["datatype"], "INT64");
+  for (const json& output : outputs) EXPECT_EQ(output["shape"], json::array({kSamples, kBest}));
+  const auto [items, scores] = best(rows_of("film"));
+  EXPECT_EQ(outputs[1]["data"].get<std::vector<int64_t>>(), items);
+  expect_near(outputs[0]["data"].get<std::vector<float>>(), scores);
+}
+
+TEST_F(TopK, PredictWritesVectorsAndSearchesThem) {
+  const std::string samples = samples_file(model_, input_), vectors = model_.file("items.safetensors");
+  const auto predict = [&](std::vector<std::string> more) {
+    std::vector<std::string> args{"predict", "--model", model_.link(), "--data", samples};
+    args.insert(args.end(), more.begin(), more.end());
+    return test::run_tessera(args);
+  };
+  const test::Finished written = predict({"--vectors", "dense_arch", "--output", vectors});
+  ASSERT_EQ(written.status, 0) << written.output;
+  const test::Finished found =
+      predict({"--top-k", "4", "--items", vectors, "--query", "dense_arch", "--output", model_.file("found.csv")});
+  ASSERT_EQ(found.status, 0) << found.output;
+  const auto [items, scores] = best(queries_);
+  std::istringstream lines(test::file_text(model_.file("found.csv")));
+  std::string line;
+  std::getline(lines, line);
+  EXPECT_EQ(line, "row,rank,item,score");
+  for (size_t i = 0; i < kSamples * kBest; ++i) {
+    ASSERT_TRUE(std::getline(lines, line));
+    EXPECT_THAT(line, testing::StartsWith(cat(i / kBest, ",", i % kBest + 1, ",", items[i], ",")));
+    EXPECT_NEAR(std::stof(line.substr(line.rfind(',') + 1)), scores[i], 1e-5f);
+  }
+  EXPECT_FALSE(std::getline(lines, line));
+}
+
+TEST_F(TopK, WrongUseIsOneSentence) {
+  const auto refused = [&](std::vector<std::string> more, const char* sentence) {
+    std::vector<std::string> args{"serve", "--model", model_.link(), "--port", "0"};
+    args.insert(args.end(), more.begin(), more.end());
+    const test::Finished done = test::run_tessera(args);
+    EXPECT_EQ(done.status, 2) << done.output;
+    EXPECT_THAT(done.output, HasSubstr(sentence));
+  };
+  refused({"--top-k", "4"}, "--top-k needs --items: a table of the model, or a file");
+  refused({"--items", "film"}, "--items and --query are for --top-k K");
+  refused({"--top-k", "4", "--items", "films", "--query", "dense_arch"},
+          "--items: \"films\" is no file, and no table of the model, which has film, user, tag, genre");
+  refused({"--top-k", "4", "--items", "film", "--query", "dense_arc"},
+          "\"dense_arc\", which is no input of the model and no layer; the nearest is \"dense_arch\"");
+  refused({"--top-k", "4", "--items", "film"}, "name the layer that is compared with them with --query");
+  refused({"--top-k", "42", "--items", "film", "--query", "dense_arch"},
+          "--top-k 42 is more than the 41 items of film");
+}
+
+}  // namespace
+}  // namespace tessera::serve
