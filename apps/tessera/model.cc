@@ -5,6 +5,7 @@
 #include "command.h"
 #include "model_presets.h"
 #include "options.h"
+#include "tessera/abi/draft/shared_row.h"
 #include "tessera/packed_model.h"
 #include "tessera/sdk/nearest.h"
 
@@ -90,10 +91,12 @@ void print_text(const InferenceModel& model) {
     bytes += t.bytes + t.index_bytes;
   }
   std::printf("%-*s %12s %5s %-6s %-7s %14lld\n", name, "in all", "", "", "", "", static_cast<long long>(bytes));
-  for (const ModelTable& t : d.tables) {
+  for (size_t i = 0; i < d.tables.size(); ++i) {
+    const ModelTable& t = d.tables[i];
     if (t.index_bytes > 0)
-      std::printf("  rows of %s are those of so many ids, in an index of %lld bytes; other ids read as zeros\n",
-                  t.name.c_str(), static_cast<long long>(t.index_bytes));
+      std::printf("  rows of %s are those of so many ids, in an index of %lld bytes; other ids %s\n", t.name.c_str(),
+                  static_cast<long long>(t.index_bytes),
+                  model.tables[i].config.remapping->row(TSR_SHARED_ROW_ID) >= 0 ? "share one row" : "read as zeros");
   }
 }
 

@@ -168,18 +168,6 @@ TEST_F(DynamicCheckpoints, OtherRanksHaveTheSameRowsAndEvictTheSame) {
   }
 }
 
-double logloss_of(const std::string& scores) {
-  std::istringstream lines(contents(scores));
-  std::string line;
-  std::getline(lines, line);
-  double sum = 0, n = 0;
-  for (double row = 0, label = 0, score = 0; std::getline(lines, line); ++n) {
-    EXPECT_EQ(std::sscanf(line.c_str(), "%lf,%lf,%lf", &row, &label, &score), 3) << line;
-    sum -= std::log(label > 0.5 ? score : 1 - score);
-  }
-  return sum / n;
-}
-
 TEST_F(DynamicCheckpoints, PackedModelsFindRowsByTheirIds) {
   const json report = trained("2", {"--save", at("saved")});
   ASSERT_TRUE(report.is_object());

@@ -1,6 +1,11 @@
 // A job in a file, over tables whose rows come on demand.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+#include <sstream>
 #include <string>
 
 #include "tessera/error.h"
@@ -37,6 +42,19 @@ epochs = 2
 test_fraction = 0.2
 )",
                                       columns));
+}
+
+// Of what `tessera predict` wrote.
+inline double logloss_of(const std::string& scores) {
+  std::istringstream lines(contents(scores));
+  std::string line;
+  std::getline(lines, line);
+  double sum = 0, n = 0;
+  for (double row = 0, label = 0, score = 0; std::getline(lines, line); ++n) {
+    EXPECT_EQ(std::sscanf(line.c_str(), "%lf,%lf,%lf", &row, &label, &score), 3) << line;
+    sum -= std::log(label > 0.5 ? score : 1 - score);
+  }
+  return sum / n;
 }
 
 }  // namespace tessera::test

@@ -11,6 +11,7 @@
 #include "checkpoint/row_blocks.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/together.h"
+#include "tessera/abi/draft/shared_row.h"
 #include "tessera/checkpoint.h"
 #include "tessera/device.h"
 
@@ -204,7 +205,7 @@ class ShardLoader {
     keys.file->file().read_at(keys.tensor->offset + b.first * size_of(DType::kInt64), ids.data(),
                               b.count * size_of(DType::kInt64));
     for (const int64_t id : ids) {
-      if (id < 0 || id >= table.id_bound)
+      if (id < 0 || (id >= table.id_bound && id != TSR_SHARED_ROW_ID))
         fail(Code::kInvalidArgument, "table \"", table.stored.name, "\" has the row of id ", id, " in ",
              source_.directory, ", and takes ids below ", table.id_bound, " in this model");
     }

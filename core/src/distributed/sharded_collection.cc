@@ -9,6 +9,7 @@
 #include "distributed/host_sums.h"
 #include "distributed/output_moves.h"
 #include "distributed/traffic.h"
+#include "tessera/abi/draft/shared_row.h"
 
 namespace tessera {
 namespace {
@@ -138,7 +139,9 @@ std::vector<int64_t> ShardedCollection::table_rows(const LocalShard& shard, int6
 void ShardedCollection::to_table_rows(const LocalShard& shard, std::span<int64_t> rows) const {
   const RowRouterPtr& router = routers_[shard.table];
   if (router && router->keeps_ids()) return;
-  for (int64_t& row : rows) row = router ? router->unroute(shard.shard, row, 1)[0] : shard.where.row + row;
+  for (int64_t& row : rows) {
+    if (row != TSR_SHARED_ROW_ID) row = router ? router->unroute(shard.shard, row, 1)[0] : shard.where.row + row;
+  }
 }
 
 void ShardedCollection::to_local_rows(const LocalShard& shard, std::span<int64_t> rows) const {
@@ -151,6 +154,7 @@ void ShardedCollection::to_local_rows(const LocalShard& shard, std::span<int64_t
   }
   const bool any = tables_[shard.table].any_id;  // one range then
   for (int64_t& row : rows) {
+    if (row == TSR_SHARED_ROW_ID) continue;
     row -= shard.where.row;
     if (row < 0 || (row >= shard.where.rows && !any)) row = -1;
   }

@@ -7,6 +7,7 @@
 
 #include "config/splitmix64.h"
 #include "sparse/arrays.h"
+#include "tessera/abi/draft/shared_row.h"
 #include "tessera/embedding_modules.h"
 
 namespace tessera {
@@ -155,7 +156,11 @@ std::shared_ptr<const IndexRemapping> IndexRemapping::keyed(int64_t ids, const T
 }
 
 int64_t IndexRemapping::row(int64_t id) const {
-  if (keys_.defined()) return find_key(keys_, seats_, id, [](uint64_t) { return int64_t{-1}; });
+  if (keys_.defined()) {
+    return find_key(keys_, seats_, id, [this](uint64_t) {
+      return find_key(keys_, seats_, TSR_SHARED_ROW_ID, [](uint64_t) { return int64_t{-1}; });
+    });
+  }
   if (map_ == nullptr) return array_[static_cast<size_t>(id)];
   const auto found = map_->rows.find(id);
   return found == map_->rows.end() ? -1 : found->second;

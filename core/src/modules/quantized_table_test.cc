@@ -279,6 +279,10 @@ TEST(IndexRemapping, FindsRowsByIdsOfTheirOwn) {
     ASSERT_EQ(remapping->row(ids[i]), static_cast<int64_t>(i));
     ASSERT_EQ(remapping->row(ids[i] ^ 1), -1) << i;
   }
+  const Tensor shared = Tensor::from<int64_t>({5, INT64_MAX, 7});
+  const auto sharing = IndexRemapping::keyed(INT64_MAX, shared, IndexRemapping::seats_of(shared));
+  EXPECT_EQ(sharing->row(7), 2);
+  EXPECT_EQ(sharing->row(6), 1);
   EXPECT_THROW(IndexRemapping::seats_of(Tensor::from<int64_t>({5, 7, 5})), Error);
   EXPECT_THROW(IndexRemapping::seats_of(Tensor::from<int64_t>({5, -7})), Error);
   EXPECT_THROW(IndexRemapping::keyed(10, keys, Tensor::from<int32_t>({0, 1, 2})), Error);

@@ -67,18 +67,57 @@ class Mch {
                                    1.25);
     const auto taken = std::min<int64_t>(std::ssize(ids), room_ - std::ssize(history_));
     for (int64_t i = 0; i < taken; ++i) history_.push_back({ids[static_cast<size_t>(i)], 0, 0, step_});
-    evicted_.clear();
-    if (step_ - last_eviction_ != options_.eviction_interval) return false;
+    forget_changes();
+    if (step_ - last_eviction_ < options_.eviction_interval) return false;
     last_eviction_ = step_;
-    evict();
+    admit(seen(), true);
     history_.clear();
     return true;
   }
-  std::span<const int64_t> evicted_rows() const { return evicted_; }  // in the last profile(); of empty slots, too
+  // Of the last profile() or put(): rows that were given to other ids, those of empty slots, too; and to which.
+  std::span<const int64_t> evicted_rows() const { return evicted_; }
+  std::span<const int64_t> entered_ids() const { return entered_; }
+  int64_t evictions() const { return evictions_; }  // ids that gave up their rows, so far
+  int64_t shared_row() const { return options_.output_global_offset + options_.zch_size - 1; }  // of ids without one
+
+  // Ids that were elsewhere before, as they were sighted there (row is not read): they take empty slots, or those of
+  // ids that rank below them.
+  void put(std::vector<Slot> given) {
+    forget_changes();
+    for (const Slot& s : given) step_ = std::max(step_, s.last);
+    admit(std::move(given), false);
+  }
+  // What it is besides slots.
+  struct Memory {
+    int64_t step = 0, last_eviction = 0;
+    int64_t room = -1;          // of the history; -1: not known yet
+    std::vector<Slot> history;  // ids since the last eviction, with their steps
+  };
+  Memory memory() const { return {step_, last_eviction_, room_, history_}; }
+  // Adds what several parts of a table remembered.
+  void remember(const Memory& part) {
+    step_ = std::max(step_, part.step);
+    last_eviction_ = std::max(last_eviction_, part.last_eviction);
+    room_ = std::max(room_, part.room);
+    history_.insert(history_.end(), part.history.begin(), part.history.end());
+  }
+  // All slots, as slots() gave them. Failure(TSR_DATA_LOSS): they are none of such an object.
+  void restore(std::vector<Slot> slots) {
+    bool right = slots.size() == slots_.size();
+    std::vector<bool> taken(slots_.size());
+    for (size_t i = 0; right && i < slots.size(); ++i) {
+      const auto row = static_cast<uint64_t>(slots[i].row - options_.output_global_offset);
+      right = row < taken.size() && !taken[row] && (i == 0 || slots[i].raw >= slots[i - 1].raw);
+      if (right) taken[row] = true;
+    }
+    right = right && slots.back().row == shared_row() && slots.back().raw == kEmpty;
+    if (!right) fail(TSR_DATA_LOSS, "these are no slots of managed collisions");
+    slots_ = std::move(slots);
+  }
 
   // rows[i] is that of ids[i].
   void remap(std::span<const int64_t> ids, std::span<int64_t> rows) const {
-    const int64_t none = options_.output_global_offset + options_.zch_size - 1;
+    const int64_t none = shared_row();
     for (size_t i = 0; i < ids.size(); ++i) {
       const Slot* slot = find(ids[i]);
       rows[i] = slot == nullptr ? none : slot->row;
@@ -115,15 +154,20 @@ class Mch {
     return options_.policy == MchPolicy::kLru ? -age : static_cast<float>(s.count) / age;
   }
 
-  // Of equal scores the slots come before new ids, and lower positions first.
-  void evict() {
-    std::vector<Slot> candidates = seen();
+  void forget_changes() {
+    evicted_.clear();
+    entered_.clear();
+  }
+
+  // Ids come in where they score more than those that are there: of equal scores the slots come before new ids, and
+  // lower positions first. `add`: sightings of ids that have slots count in addition.
+  void admit(std::vector<Slot> candidates, bool add) {
     std::stable_sort(candidates.begin(), candidates.end(),
                      [](const Slot& a, const Slot& b) { return a.count > b.count; });
     std::erase_if(candidates, [&](const Slot& c) {
       Slot* slot = const_cast<Slot*>(find(c.raw));
       if (slot == nullptr) return false;
-      slot->count += c.count;
+      slot->count = c.count + (add ? slot->count : 0);
       slot->last = c.last;
       return true;
     });
@@ -143,6 +187,8 @@ class Mch {
       Slot& slot = slots_[ranked[next++]];
       const Slot& own = candidates[ranked[rank] - size];
       evicted_.push_back(slot.row);
+      entered_.push_back(own.raw);
+      evictions_ += slot.raw == kEmpty ? 0 : 1;
       slot = {own.raw, slot.row, own.count, own.last};
     }
     std::stable_sort(slots_.begin(), slots_.end(), [](const Slot& a, const Slot& b) { return a.raw < b.raw; });
@@ -152,8 +198,8 @@ class Mch {
   std::vector<Slot> slots_;
   std::vector<Slot> history_;  // ids since the last eviction; row is not used
   int64_t room_ = -1;          // of history_: known with the first step
-  int64_t step_ = 0, last_eviction_ = 0;
-  std::vector<int64_t> evicted_;
+  int64_t step_ = 0, last_eviction_ = 0, evictions_ = 0;
+  std::vector<int64_t> evicted_, entered_;
 };
 
 // MurmurHash3's 128-bit mixing of two words, folded to one.

@@ -1,0 +1,64 @@
+// The kernel "mch": TorchRec's managed collisions around another kernel, at the rank that owns the rows.
+#pragma once
+
+#include <memory>
+
+#include "rows.h"
+
+namespace flagships {
+
+class MchTables : public sdk::KernelInstance {
+ public:
+  MchTables(const InnerKernel& inner, const tsr_kernel_config& config);
+
+  void forward(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream, tsr_context** context) override;
+  void backward(tsr_context* context, const tsr_backward& args, tsr_stream stream) override;
+  void release(tsr_context* context) noexcept override;
+  void save(uint32_t table, const tsr_stream_io& io) override { tables_.at(table).save(io); }
+  void load(uint32_t table, const tsr_stream_io& io) override { tables_.at(table).load(io); }
+  void export_rows(uint32_t table, uint64_t& cursor, tsr_rows& rows) override {
+    tables_.at(table).export_rows(cursor, rows);
+  }
+  void import_rows(uint32_t table, const tsr_rows& rows) override { tables_.at(table).import_rows(rows); }
+  tsr_kernel_stats stats(uint32_t table) override { return tables_.at(table).stats(); }
+  ManagedTable& table(uint32_t t) { return tables_.at(t); }
+
+ private:
+  // What a forward keeps of a table that it asked.
+  struct Kept {
+    uint32_t table = 0;
+    std::vector<tsr_lookup_feature> features;  // of the inner kernel's one table
+    std::vector<int64_t> rows;                 // of their ids, feature by feature
+    tsr_context* context = nullptr;
+  };
+  struct Context {
+    std::vector<Kept> tables;
+  };
+  void ask(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream, bool keeps, Context& context);
+  tsr_lookup inner_lookup(const tsr_lookup& lookup, const Kept& kept);
+  void end(Context& context) noexcept;
+
+  std::vector<ManagedTable> tables_;
+  std::vector<int64_t> ids_, inner_ids_;  // scratch
+  DLTensor inner_ids_view_{};
+  Context passing_;
+};
+
+class MchKernel : public sdk::Kernel {
+ public:
+  using Instance = MchTables;
+  static constexpr const char* kComputeKernels[] = {"mch", nullptr};
+  static constexpr int32_t kDeviceTypes[] = {kDLCPU, 0};
+  static constexpr uint32_t kFlags = TSR_KERNEL_ROWS_ON_DEMAND | TSR_KERNEL_PLACES_ROWS | TSR_KERNEL_WRAPS;
+
+  explicit MchKernel(const sdk::Setup& setup);
+  const void* extension(std::string_view id) const;
+  void supports(const tsr_kernel_config& config) const override;
+  std::unique_ptr<sdk::KernelInstance> open(const tsr_kernel_config& config) const override;
+  tsr_estimate estimate(const tsr_kernel_config& config, const tsr_workload& work) const override;
+
+ private:
+  InnerKernel inner_;
+};
+
+}  // namespace flagships
