@@ -93,6 +93,8 @@ class Index {
     return static_cast<uint64_t>(spread_.buckets.count * spread_.lines) * sizeof(Line) +
            static_cast<uint64_t>(rows_taken()) * (stride_ - states_bytes_);
   }
+  // As Pages::use(), of rows below a number.
+  void use(int64_t rows, bool soon) { heads_.use(static_cast<uint64_t>(rows) * stride_, soon); }
   const Spread& spread() const { return spread_; }
   Head& head(uint32_t row) const { return *reinterpret_cast<Head*>(heads_.data() + row * stride_); }
   // Of a row, what it has one of: the first, and bytes from row to row.

@@ -22,7 +22,6 @@ class Pages {
     if (elements == 0) return;
     // From half a huge page on, whole ones that begin where such a page does: else a lookup mostly waits for the
     // translation of addresses.
-    constexpr uint64_t kHugePage = 2 << 20;
     const uint64_t wanted = elements * sizeof(T);
     const bool huge = wanted >= kHugePage / 2;
     bytes_ = huge ? (wanted + 2 * kHugePage - 1) / kHugePage * kHugePage : wanted;
@@ -33,7 +32,7 @@ class Pages {
     }
     mapped_ = at;
     if (huge) {
-      madvise(at, bytes_, MADV_HUGEPAGE);  // a hint: 4 KiB pages serve, too
+      if (touched == Touched::kAtOnce) madvise(at, bytes_, MADV_HUGEPAGE);  // a hint: 4 KiB pages serve, too
       size_t room = bytes_;
       std::align(kHugePage, wanted, at, room);
     }
@@ -51,20 +50,32 @@ class Pages {
     return *this;
   }
 
+  // So many elements are in use, or will be: `soon` takes their memory in huge pages. Otherwise a step would wait for
+  // these longer than for small ones, and the kernel is told to join them when they are there.
+  void use(uint64_t elements, bool soon) {
+    if (bytes_ < kHugePage) return;
+    const uint64_t used = elements * sizeof(T), whole = (used + (soon ? kHugePage - 1 : 0)) / kHugePage * kHugePage;
+    if (whole <= joined_) return;
+    madvise(reinterpret_cast<char*>(data_) + joined_, whole - joined_, MADV_HUGEPAGE);
+    joined_ = whole;
+  }
   T* data() const { return data_; }
   T& operator[](uint64_t i) const { return data_[i]; }
 
  private:
+  static constexpr uint64_t kHugePage = 2 << 20;
   static constexpr uint64_t kMostAtOnce = uint64_t{512} << 20;
 
   void swap(Pages& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(mapped_, other.mapped_);
     std::swap(bytes_, other.bytes_);
+    std::swap(joined_, other.joined_);
   }
   T* data_ = nullptr;
   void* mapped_ = nullptr;  // what data_ lies in
   uint64_t bytes_ = 0;      // of that
+  uint64_t joined_ = 0;     // of data_, that huge pages are for
 };
 
 }  // namespace flagships

@@ -82,6 +82,7 @@ void Table::clear() {
     per_row += optimizer_.state(k).kind == TSR_STATE_PER_ELEMENT ? 0 : 1;
   const auto most = static_cast<uint64_t>(Index::most_rows(spread_));
   index_ = Index(spread_, shape_.policy, per_row);
+  memory_for_ = 0;
   times_ = StepTimes(shape_.policy.ttl_seconds);
   sketch_ = Sketch(shape_.policy.admit_after > 1 ? spread_.buckets.count : 0);
   weights_ = Pages<float>(most * static_cast<uint64_t>(shape_.dim));
@@ -131,6 +132,7 @@ uint32_t Table::row_for(int64_t id, const Extra* given) {
   const Key own = key(id);
   const Extra extra = given == nullptr ? Extra{0, index_.first_count(1)} : *given;
   uint32_t row = index_.find(own);
+  use_memory(true);
   const bool restored = row == kNone || given != nullptr;
   if (row == kNone) {
     bool evicted = false;
@@ -201,6 +203,7 @@ void Table::load(const tsr_stream_io& io) {
       fail(TSR_DATA_LOSS, "table \"", shape_.name, "\" has ids below ", shape_.ids, ", but a saved row has id ",
            saved.id);
     // A table of another size, or of an older layout, gives the id a row as to a new one.
+    use_memory(true);
     const bool same_slots = header.version == kVersion && header.slots == index_.num_slots();
     uint32_t own = same_slots ? index_.put(key(saved.id), saved.slot) : kNone;
     if (own != kNone)

@@ -137,6 +137,15 @@ class Table {
   }
   // Without any row.
   void clear();
+  // Memory of the rows that are there, and of those that come next.
+  void use_memory(bool soon) {
+    const int64_t rows = index_.rows_taken() + (soon ? Line::kTogether : 0);
+    if (rows == memory_for_) return;
+    memory_for_ = rows;
+    index_.use(rows, soon);
+    weights_.use(static_cast<uint64_t>(rows * shape_.dim), soon);
+    for (Pages<float>& state : states_) state.use(static_cast<uint64_t>(rows * shape_.dim), soon);
+  }
   void begin(uint32_t row, int64_t id) { begin_all(std::span(&id, 1), &row); }
   // Rows of new ids: start values, and states as they start.
   void begin_all(std::span<const int64_t> ids, const uint32_t* rows) {
@@ -184,6 +193,7 @@ class Table {
   };
   StatePlace state_places_[OptimizerRef::kMaxStates] = {};
   uint64_t evictions_ = 0;
+  int64_t memory_for_ = 0;  // rows
 
   struct Newcomer {
     Key key;
@@ -224,6 +234,7 @@ void Table::insert(std::vector<Miss>& misses, uint32_t step, const Found& found)
     for (size_t i = n.first_miss; i < n.first_miss + n.sightings; ++i) found(misses[i].position, row);
   }
   begin_all(new_ids_, new_rows_.data());
+  use_memory(false);
 }
 
 }  // namespace flagships
