@@ -24,7 +24,10 @@ struct ReadBench {
 double used_by_process_s() {
   rusage usage{};
   (void)::getrusage(RUSAGE_SELF, &usage);
-  return static_cast<double>(usage.ru_utime.tv_sec) + static_cast<double>(usage.ru_utime.tv_usec) / 1e6;
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
 int run_read(const ReadBench& b) {
@@ -45,7 +48,7 @@ int run_read(const ReadBench& b) {
               {"B", config.data.batch},
               {"streamed", data.train.streamed != nullptr}};
     add_times(&line, "s", seconds);
-    line["cpu_s"] = percentiles(used).median;  // of the user's part, of all threads
+    line["cpu_s"] = percentiles(used).median;  // of all threads
     line["rows_per_cpu_s"] = rows / std::max(percentiles(used).median, std::numeric_limits<double>::min());
     line["ids"] = ids;
     line["open_s"] = open_s;

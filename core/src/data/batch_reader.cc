@@ -1,6 +1,5 @@
 // Batches out of samples in memory: the order of an epoch, a rank's slice, and the transposition to key-major.
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <numeric>
 
@@ -62,17 +61,11 @@ void fill_sample(const From* from, const From* from_end, int64_t i, int64_t coun
 template <bool runs, class Id, class Index>
 void fill_values(Refs refs, const Index* lengths, const Index* offsets, Id* values, float* weights) {
   const int64_t count = std::ssize(refs);
-  for (int64_t i = -kAhead; i < count; ++i) {
-    if (i + kAhead < count) {
-      const SampleRef& soon = refs[static_cast<size_t>(i + kAhead)];
-      soon.examples->expect_ids(soon.index);
-    }
-    if (i < 0) continue;
+  for (int64_t i = 0; i < count; ++i) {
     const SampleRef& ref = refs[static_cast<size_t>(i)];
     const Examples& e = *ref.examples;
-    const int64_t rest = e.first_id(e.size()) - e.first_id(ref.index);
-    const auto fill = [&](const auto* from, auto* to) {
-      fill_sample<runs>(from, from + rest, i, count, e.num_columns(), lengths, offsets, to);
+    const auto fill = [&]<class From>(const From* from, auto* to) {
+      fill_sample<runs>(from, reinterpret_cast<const From*>(e.end()), i, count, e.num_columns(), lengths, offsets, to);
     };
     e.wide() ? fill(e.ids<int64_t>(ref.index), values) : fill(e.ids<int32_t>(ref.index), values);
     if (weights != nullptr) fill(e.weights(ref.index), weights);
@@ -178,17 +171,23 @@ void BatchReader::fill(Batch& batch) const {
   const int64_t count = std::ssize(refs), inputs = form.num_dense(), bags = form.num_columns() * count;
   batch.dense = take(batch.buffers_.dense, {count, inputs}, DType::kFloat32);
   batch.labels = take(batch.buffers_.labels, {count}, DType::kFloat32);
+  float* dense = batch.dense.data<float>();
   int64_t ids = 0;
   bool wide = form.wide();
-  for (int64_t i = -kAhead; i < count; ++i) {
-    if (i + kAhead < count) {
+  const int64_t lines = refs.empty() ? 0 : refs.front().examples->lines();
+  for (int64_t i = -2 * kAhead; i < count; ++i) {
+    if (i + 2 * kAhead < count) {
+      const SampleRef& later = refs[static_cast<size_t>(i + 2 * kAhead)];
+      later.examples->expect_place(later.index);
+    }
+    if (i + kAhead >= 0 && i + kAhead < count) {
       const SampleRef& soon = refs[static_cast<size_t>(i + kAhead)];
-      soon.examples->expect(soon.index);
+      soon.examples->expect(soon.index, lines);
     }
     if (i < 0) continue;
     const SampleRef& ref = refs[static_cast<size_t>(i)];
-    if (inputs > 0)
-      std::memcpy(batch.dense.data<float>() + i * inputs, ref.examples->dense(ref.index), inputs * sizeof(float));
+    const float* values = ref.examples->dense(ref.index);
+    for (int64_t k = 0; k < inputs; ++k) dense[i * inputs + k] = values[k];
     batch.labels.data<float>()[i] = ref.examples->label(ref.index);
     ids += ref.examples->num_ids(ref.index);
     wide = wide || ref.examples->wide();

@@ -14,8 +14,6 @@ std::string_view text_of(const tsr_reader_values& v, int64_t i) {
   return {static_cast<const char*>(v.values) + v.texts[i], static_cast<size_t>(v.texts[i + 1] - v.texts[i])};
 }
 
-bool has(const tsr_reader_values& v, int64_t row) { return v.present == nullptr || v.present[row] != 0; }
-
 bool has_transform(const ColumnConfig& c, const char* name) {
   return std::find(c.transform.begin(), c.transform.end(), name) != c.transform.end();
 }
@@ -276,29 +274,6 @@ void Columns::finish_learning() {
   learned_ = true;
 }
 
-float Columns::label_of(const Column& column, const BlockRows& at, const tsr_reader_values& v, int64_t row) {
-  if (!has(v, row)) fail(Code::kInvalidArgument, at.where(row, column.name), ": the label is missing");
-  const float value = static_cast<const float*>(v.values)[row];
-  if (column.config.threshold) return static_cast<double>(value) >= *column.config.threshold ? 1.0f : 0.0f;
-  if (!std::isfinite(value))
-    fail(Code::kInvalidArgument, at.where(row, column.name), ": the label is ", value, ", which is no number");
-  if (!column.config.real && value != 0 && value != 1)
-    fail(Code::kInvalidArgument, at.where(row, column.name), ": the label is ", value,
-         ", but must be 0 or 1; threshold = X makes it 1 from X on, and real = true takes any number");
-  return value;
-}
-
-float Columns::weight_of(const Column& column, const BlockRows& at, const tsr_reader_values& v, int64_t row) {
-  if (!has(v, row) && !column.config.missing)
-    fail(Code::kInvalidArgument, at.where(row, column.name),
-         ": the weight is missing; missing = X in its [[column]] takes X instead");
-  const float value =
-      has(v, row) ? static_cast<const float*>(v.values)[row] : static_cast<float>(*column.config.missing);
-  if (!std::isfinite(value) || value < 0)
-    fail(Code::kInvalidArgument, at.where(row, column.name), ": the weight is ", value, ", but must be 0 or more");
-  return value;
-}
-
 float Columns::dense_of(const Column& column, const BlockRows& at, const tsr_reader_values& v, int64_t row) const {
   if (!has(v, row) && !column.config.missing)
     fail(Code::kInvalidArgument, at.where(row, column.name),
@@ -367,26 +342,6 @@ void Columns::cross(const Column& column, std::span<const Ids* const> parts, Ids
     for (size_t i = all - taken; i < all; ++i) out.values.push_back(row_of(prefix, texts[i], column.config.rows));
     out.begins.push_back(std::ssize(out.values));
   }
-}
-
-// Of each sample its labels and, where samples have weights, its weight.
-std::vector<float> Columns::labels_of(const BlockRows& at, std::span<const tsr_reader_values> values) const {
-  const std::vector<const Column*> labels = of("label"), weights = of("weight");
-  const size_t stride = label_form().values();
-  std::vector<float> out(static_cast<size_t>(at.rows) * stride);
-  for (size_t k = 0; k < stride; ++k) {
-    const bool is_label = k < labels.size();
-    const Column& column = is_label ? *labels[k] : *weights[0];
-    float* to = out.data() + k;
-    if (!labelled_) {
-      for (int64_t i = 0; i < at.rows; ++i, to += stride) *to = is_label ? 0.0f : 1.0f;
-    } else if (!is_label) {
-      for (int64_t i = 0; i < at.rows; ++i, to += stride) *to = weight_of(column, at, values[k], at.first + i);
-    } else {
-      for (int64_t i = 0; i < at.rows; ++i, to += stride) *to = label_of(column, at, values[k], at.first + i);
-    }
-  }
-  return out;
 }
 
 // Sample after sample.

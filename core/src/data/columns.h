@@ -46,6 +46,8 @@ class Vocabulary {
   std::vector<int64_t> counts_;  // by row, from 1
 };
 
+inline bool has(const tsr_reader_values& v, int64_t row) { return v.present == nullptr || v.present[row] != 0; }
+
 // Rows of a block, and where they are.
 struct BlockRows {
   const std::string& file;

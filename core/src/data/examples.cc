@@ -12,13 +12,6 @@ namespace {
 
 using Bags = Examples::Bags;
 
-// The new part of `v`, `more` elements.
-template <class T>
-T* grow(std::vector<T, SampleMemory<T>>& v, size_t more) {
-  v.resize(v.size() + more);
-  return v.data() + (v.size() - more);
-}
-
 // Every bag of the column has one id.
 bool all_single(const Bags& c, size_t samples) {
   int64_t other = 0;
@@ -47,28 +40,9 @@ IdsFit ids_fit(const Bags& c, size_t samples, int64_t rows) {
   return {!unknown, beyond == 0};
 }
 
-// What a column has for its ids.
-const int64_t* ids_of(const Bags& c) { return c.ids; }
-const float* weights_of(const Bags& c) { return c.weights; }
-
-// What the columns have for their ids, sample after sample, in `count` places. Null: 1 for each.
-template <class T, class Of>
-void transpose(size_t samples, std::span<const Bags> columns, T* to, size_t count, const Of& of) {
-  const T* const end = to + count;
-  const bool runs = static_cast<int64_t>(count) >= kRunsFrom * static_cast<int64_t>(samples * columns.size());
-  for (size_t i = 0; i < samples; ++i) {
-    for (const Bags& c : columns) {
-      const auto* from = of(c);
-      const int64_t begin = c.begins[i], n = c.begins[i + 1] - begin;
-      if (from == nullptr)
-        std::fill_n(to, n, static_cast<T>(1));
-      else if (runs)
-        copy_run(from + begin, from + c.begins[samples], n, to, end);
-      else
-        for (int64_t j = 0; j < n; ++j) to[j] = static_cast<T>(from[begin + j]);
-      to += n;
-    }
-  }
+template <class T>
+T* at(std::byte* place) {
+  return reinterpret_cast<T*>(place);
 }
 
 }  // namespace
@@ -90,20 +64,81 @@ Examples::Examples(size_t num_dense, std::vector<DataColumn> columns, LabelForm 
     wide_ = wide_ || column.rows > std::numeric_limits<int32_t>::max();
     weighted_ = weighted_ || column.weighted;
   }
+  lay_out();
+}
+
+void Examples::lay_out() {
+  head_ = values_bytes() + (single_ ? 0 : 4 * num_columns());
+  if (wide_) head_ = (head_ + 7) / 8 * 8;
+  stride_ = sample_bytes(num_columns());
+}
+
+int64_t Examples::sample_bytes(int64_t ids) const {
+  const int64_t bytes = head_ + ids * id_bytes();
+  return wide_ ? (bytes + 7) / 8 * 8 : bytes;
+}
+
+// All samples are written anew where there are any.
+void Examples::change_layout(bool single, bool wide) {
+  const auto take = [&](Examples& to) {
+    to.single_ = single;
+    to.wide_ = wide;
+    to.lay_out();
+    if (!single) to.starts_.assign(1, 0);
+  };
+  if (samples_ == 0) return take(*this);
+  Examples anew(num_dense_, columns_, form_);
+  take(anew);
+  anew.bytes_.reserve(bytes_.capacity());
+  for (int64_t s = 0; s < samples_; ++s) anew.add_sample(*this, s);
+  anew.bad_id_ = std::move(bad_id_);
+  anew.begun_ = std::move(begun_);
+  *this = std::move(anew);
 }
 
 void Examples::require_room(size_t samples) const {
-  if (samples_ + samples > std::numeric_limits<uint32_t>::max()) {
+  if (static_cast<size_t>(samples_) + samples > std::numeric_limits<uint32_t>::max()) {
     fail(Code::kResourceExhausted, "a data set of more than 2^32 - 1 samples does not fit: set data.limit");
   }
 }
 
 void Examples::begin_sample(float label) {
   require_room(1);
-  labels_.push_back(label);
+  begun_.values.assign(1, label);
+  begun_.lengths.clear();
+  begun_.ids.clear();
+  begun_.weights.clear();
+  begun_.bag = 0;
+}
+
+void Examples::end_bag() {
+  begun_.lengths.push_back(static_cast<int32_t>(begun_.ids.size() - begun_.bag));
+  begun_.bag = begun_.ids.size();
+}
+
+void Examples::end_sample() {
+  const Begun& b = begun_;
+  TESSERA_CHECK(b.lengths.size() == columns_.size() && b.values.size() == num_dense_ + form_.values(),
+                "a sample is not complete");
+  const bool single = single_ && std::all_of(b.lengths.begin(), b.lengths.end(), [](int32_t n) { return n == 1; });
+  const bool wide =
+      wide_ || std::any_of(b.ids.begin(), b.ids.end(), [](int64_t id) { return id != static_cast<int32_t>(id); });
+  if (single != single_ || wide != wide_) change_layout(single, wide);
+  const auto ids = std::ssize(begun_.ids);
+  const size_t before = bytes_.size();
+  bytes_.resize(before + static_cast<size_t>(sample_bytes(ids)));
+  wide_ ? write_begun<int64_t>(bytes_.data() + before) : write_begun<int32_t>(bytes_.data() + before);
+  if (!single_) starts_.push_back(std::ssize(bytes_));
   ++samples_;
-  column_ = 0;
-  bag_length_ = 0;
+}
+
+template <class Id>
+void Examples::write_begun(std::byte* to) const {
+  std::copy(begun_.values.begin(), begun_.values.end(), at<float>(to));
+  if (!single_) std::copy(begun_.lengths.begin(), begun_.lengths.end(), at<int32_t>(to + values_bytes()));
+  Id* ids = at<Id>(to + head_);
+  for (const int64_t id : begun_.ids) *ids++ = static_cast<Id>(id);
+  std::copy(begun_.weights.begin(), begun_.weights.end(), reinterpret_cast<float*>(ids));
 }
 
 bool Examples::append(std::span<const float> labels, std::span<const float> dense, std::span<const Bags> columns) {
@@ -111,156 +146,124 @@ bool Examples::append(std::span<const float> labels, std::span<const float> dens
   TESSERA_CHECK(labels.size() == samples * form_.values() && columns.size() == columns_.size() &&
                 dense.size() == samples * num_dense_);
   require_room(samples);
-  size_t ids = 0;
-  bool single = true, narrow = true, known = true;
+  int64_t ids = 0;
+  bool single = single_, wide = wide_, known = true;
   for (size_t k = 0; k < columns.size(); ++k) {
     const Bags& c = columns[k];
-    ids += static_cast<size_t>(c.begins[samples] - c.begins[0]);
+    ids += c.begins[samples] - c.begins[0];
     single = single && all_single(c, samples);
     const IdsFit fit = ids_fit(c, samples, columns_[k].rows);
-    narrow = narrow && (wide_ || fit.narrow);
+    wide = wide || !fit.narrow;
     known = known && fit.rows;
   }
-  if (!narrow) widen();
-  column_ = 0;
-  if (!single && single_) leave_single(samples_);
-  labels_.insert(labels_.end(), labels.begin(), labels.end());
-  dense_.insert(dense_.end(), dense.begin(), dense.end());
-  if (wide_)
-    transpose(samples, columns, grow(ids64_, ids), ids, ids_of);
-  else
-    transpose(samples, columns, grow(ids32_, ids), ids, ids_of);
-  if (weighted_) transpose(samples, columns, grow(weights_, ids), ids, weights_of);
-  if (!single_) append_lengths(samples, columns);
-  samples_ += samples;
+  if (single != single_ || wide != wide_) change_layout(single, wide);
+  wide_ ? write<int64_t>(labels, dense, columns, ids) : write<int32_t>(labels, dense, columns, ids);
   return known;
 }
 
-void Examples::append_lengths(size_t samples, std::span<const Bags> columns) {
-  int32_t* length = grow(lengths_, samples * columns.size());
-  int64_t end = starts_.back();
-  int64_t* start = grow(starts_, samples);
+// `ids`: how many there are.
+template <class Id>
+void Examples::write(std::span<const float> labels, std::span<const float> dense, std::span<const Bags> columns,
+                     int64_t ids) {
+  const size_t labels_each = form_.values(), samples = labels.size() / labels_each, before = bytes_.size();
+  const auto each = static_cast<int64_t>(samples);
+  bytes_.resize(before + static_cast<size_t>(each * sample_bytes(0) + ids * id_bytes() + (wide_ ? 8 * each : 0)));
+  if (!single_) starts_.resize(starts_.size() + samples);
+  int64_t* start = single_ ? nullptr : starts_.data() + (starts_.size() - samples);
+  std::byte *to = bytes_.data() + before, *const end = bytes_.data() + bytes_.size();
+  const bool runs = ids >= kRunsFrom * each * num_columns();
+  const float *label = labels.data(), *number = dense.data();
   for (size_t i = 0; i < samples; ++i) {
-    for (const Bags& c : columns) {
-      *length = static_cast<int32_t>(c.begins[i + 1] - c.begins[i]);
-      end += *length++;
+    float* value = at<float>(to);
+    for (size_t k = 0; k < labels_each; ++k) *value++ = *label++;
+    for (size_t k = 0; k < num_dense_; ++k) *value++ = *number++;
+    if (!single_) {
+      int32_t* length = at<int32_t>(to + values_bytes());
+      for (const Bags& c : columns) *length++ = static_cast<int32_t>(c.begins[i + 1] - c.begins[i]);
     }
-    *start++ = end;
+    Id* id = at<Id>(to + head_);
+    for (const Bags& c : columns) {
+      const int64_t begin = c.begins[i], n = c.begins[i + 1] - begin;
+      if (runs)
+        copy_run(c.ids + begin, c.ids + c.begins[samples], n, id, at<Id>(end));
+      else
+        for (int64_t j = 0; j < n; ++j) id[j] = static_cast<Id>(c.ids[begin + j]);
+      id += n;
+    }
+    const int64_t count = id - at<Id>(to + head_);
+    if (weighted_) {
+      float* weight = reinterpret_cast<float*>(id);
+      for (const Bags& c : columns) {
+        for (int64_t j = c.begins[i]; j < c.begins[i + 1]; ++j) *weight++ = c.weights ? c.weights[j] : 1.0f;
+      }
+    }
+    to += sample_bytes(count);
+    if (!single_) *start++ = to - bytes_.data();
   }
+  bytes_.resize(static_cast<size_t>(to - bytes_.data()));
+  samples_ += each;
 }
 
 void Examples::clear() {
   *this = [&] {
     Examples empty(num_dense_, std::move(columns_), form_);
-    const auto keep = [](auto& to, auto& from) { (to = std::move(from)).clear(); };
-    keep(empty.labels_, labels_);
-    keep(empty.dense_, dense_);
-    keep(empty.ids32_, ids32_);
-    keep(empty.ids64_, ids64_);
-    keep(empty.weights_, weights_);
-    keep(empty.lengths_, lengths_);
-    keep(empty.starts_, starts_);
+    (empty.bytes_ = std::move(bytes_)).clear();
+    (empty.starts_ = std::move(starts_)).clear();
     return empty;
   }();
 }
 
-void Examples::end_bag() {
-  if (bag_length_ != 1 && single_) leave_single(samples_ - 1);
-  if (!single_) lengths_.push_back(bag_length_);
-  bag_length_ = 0;
-  ++column_;
-}
-
-void Examples::end_sample() {
-  TESSERA_CHECK(column_ == columns_.size() && dense_.size() == samples_ * num_dense_ &&
-                    labels_.size() == samples_ * form_.values(),
-                "a sample is not complete");
-  if (!single_) starts_.push_back(static_cast<int64_t>(wide_ ? ids64_.size() : ids32_.size()));
-}
-
-// All samples before the current one, and its columns before the current one, had one id each.
-void Examples::leave_single(size_t samples) {
-  single_ = false;
-  lengths_.assign(samples * columns_.size() + column_, 1);
-  starts_.resize(samples + 1);
-  for (size_t s = 0; s <= samples; ++s) starts_[s] = static_cast<int64_t>(s * columns_.size());
-}
-
-void Examples::widen() {
-  wide_ = true;
-  ids64_.assign(ids32_.begin(), ids32_.end());
-  ids32_ = {};
-}
-
-template <class Id>
-void Examples::add_bags(const Examples& from, int64_t sample) {
-  const Id* ids = from.ids<Id>(sample);
-  const float* weights = from.weighted() ? from.weights(sample) : nullptr;
-  const int32_t* lengths = from.lengths(sample);
-  for (int64_t column = 0; column < from.num_columns(); ++column) {
-    for (int32_t n = lengths ? lengths[column] : 1; n > 0; --n) add_id(*ids++, weights ? *weights++ : 1);
-    end_bag();
-  }
-}
-
 void Examples::add_sample(const Examples& from, int64_t sample) {
+  if (from.single_ == single_ && from.wide_ == wide_ && !single_) {  // as it lies
+    require_room(1);
+    const std::byte* place = from.place(sample);
+    bytes_.insert(bytes_.end(), place, place + (from.starts_[sample + 1] - from.starts_[sample]));
+    starts_.push_back(std::ssize(bytes_));
+    ++samples_;
+    return;
+  }
   begin_sample(from.label(sample));
   for (size_t i = 1; i < form_.values(); ++i) add_label(from.label(sample, i));
   for (int64_t i = 0; i < from.num_dense(); ++i) add_dense(from.dense(sample)[i]);
-  from.wide() ? add_bags<int64_t>(from, sample) : add_bags<int32_t>(from, sample);
+  const int32_t* lengths = from.lengths(sample);
+  int64_t id = 0;
+  for (int64_t column = 0; column < from.num_columns(); ++column) {
+    for (int32_t n = lengths ? lengths[column] : 1; n > 0; --n, ++id)
+      add_id(from.wide() ? from.ids<int64_t>(sample)[id] : from.ids<int32_t>(sample)[id],
+             from.weighted() ? from.weights(sample)[id] : 1);
+    end_bag();
+  }
   end_sample();
 }
 
 Examples Examples::split_off(int64_t first) {
   TESSERA_CHECK(first >= 0 && first <= size());
-  const auto move_tail = [](auto& from, int64_t begin, auto& to) {
-    if (from.empty()) return;
-    to.assign(from.begin() + begin, from.end());
-    from.resize(static_cast<size_t>(begin));
-  };
   Examples tail(num_dense_, columns_, form_);
-  tail.samples_ = samples_ - static_cast<size_t>(first);
-  samples_ = static_cast<size_t>(first);
   tail.single_ = single_;
   tail.wide_ = wide_;
-  const int64_t id = first_id(first);
-  if (wide_)
-    move_tail(ids64_, id, tail.ids64_);
-  else
-    move_tail(ids32_, id, tail.ids32_);
-  move_tail(weights_, id, tail.weights_);
-  move_tail(labels_, first * static_cast<int64_t>(form_.values()), tail.labels_);
-  move_tail(dense_, first * num_dense(), tail.dense_);
+  tail.lay_out();
+  tail.samples_ = samples_ - first;
+  samples_ = first;
+  const int64_t begin = place(first) - bytes_.data();
+  tail.bytes_.assign(bytes_.begin() + begin, bytes_.end());
+  bytes_.resize(static_cast<size_t>(begin));
   if (!single_) {
-    move_tail(lengths_, first * num_columns(), tail.lengths_);
     tail.starts_.assign(starts_.begin() + first, starts_.end());
-    for (int64_t& start : tail.starts_) start -= id;
+    for (int64_t& start : tail.starts_) start -= begin;
     starts_.resize(static_cast<size_t>(first) + 1);
   }
   return tail;
 }
 
 void Examples::reserve(int64_t samples) {
-  if (samples <= size() || labels_.empty()) return;
-  const auto grown = [&](size_t now) {
-    return static_cast<size_t>(static_cast<double>(now) * static_cast<double>(samples) / static_cast<double>(size()));
-  };
-  labels_.reserve(grown(labels_.size()));
-  dense_.reserve(grown(dense_.size()));
-  ids32_.reserve(grown(ids32_.size()));
-  ids64_.reserve(grown(ids64_.size()));
-  weights_.reserve(grown(weights_.size()));
-  lengths_.reserve(grown(lengths_.size()));
-  starts_.reserve(grown(starts_.size()));
+  if (samples <= size() || samples_ == 0) return;
+  const double more = static_cast<double>(samples) / static_cast<double>(size());
+  bytes_.reserve(static_cast<size_t>(static_cast<double>(bytes_.size()) * more));
+  if (!single_) starts_.reserve(static_cast<size_t>(samples) + 1);
 }
 
 void Examples::shrink_to_fit() {
-  labels_.shrink_to_fit();
-  dense_.shrink_to_fit();
-  ids32_.shrink_to_fit();
-  ids64_.shrink_to_fit();
-  weights_.shrink_to_fit();
-  lengths_.shrink_to_fit();
+  bytes_.shrink_to_fit();
   starts_.shrink_to_fit();
 }
 

@@ -1,6 +1,8 @@
 // Samples in memory: a few flat arrays, sample after sample.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -49,9 +51,10 @@ struct LabelForm {
   size_t values() const { return labels + (weighted ? 1 : 0); }
 };
 
-// Append-only while it is being read, constant afterwards. A sample costs 4 bytes for each label, 4 per dense value and
-// 4 (8 where a table or an id needs them) per id; bags' lengths and a start cost 4 per column and 8 more from the first
-// sample on that has a bag of other than one id.
+// Append-only while it is being read, constant afterwards. What a sample has lies in one place, since samples in a
+// shuffled order lie anywhere in memory: labels, weight, dense values, the length of each column's bag, ids, their
+// weights. It costs 4 bytes for each label, 4 per dense value and 4 (8 where a table or an id needs them) per id; bags'
+// lengths and a start cost 4 per column and 8 more from the first sample on that has a bag of other than one id.
 class Examples {
  public:
   Examples(size_t num_dense, std::vector<DataColumn> columns, LabelForm form = {});
@@ -59,18 +62,13 @@ class Examples {
   // One sample: labels (the first, then add_label() for the others and the weight), every dense value, then the bag of
   // each column, in order. end_sample() checks the counts.
   void begin_sample(float label);
-  void add_label(float value) { labels_.push_back(value); }
-  void add_dense(float value) { dense_.push_back(value); }
+  void add_label(float value) { begun_.values.push_back(value); }
+  void add_dense(float value) { begun_.values.push_back(value); }
   // False: the column has no such row. The id is kept all the same: what becomes of it is for bounds_check to say.
   bool add_id(int64_t id, float weight = 1) {
-    if (weighted_) weights_.push_back(weight);
-    if (!wide_ && id != static_cast<int32_t>(id)) widen();
-    if (wide_)
-      ids64_.push_back(id);
-    else
-      ids32_.push_back(static_cast<int32_t>(id));
-    ++bag_length_;
-    return id >= 0 && id < columns_[column_].rows;
+    begun_.ids.push_back(id);
+    if (weighted_) begun_.weights.push_back(weight);
+    return id >= 0 && id < columns_[begun_.lengths.size()].rows;
   }
   void note_bad_id(std::string sentence) { bad_id_ = std::move(sentence); }
   const std::string& bad_id() const { return bad_id_; }  // the first one, as a sentence; empty: there is none
@@ -93,7 +91,7 @@ class Examples {
   void reserve(int64_t samples);
   void shrink_to_fit();
 
-  int64_t size() const { return static_cast<int64_t>(labels_.size() / form_.values()); }
+  int64_t size() const { return samples_; }
   const LabelForm& label_form() const { return form_; }
   int64_t num_dense() const { return static_cast<int64_t>(num_dense_); }
   int64_t num_columns() const { return static_cast<int64_t>(columns_.size()); }
@@ -102,70 +100,81 @@ class Examples {
   bool wide() const { return wide_; }          // ids are int64
   bool weighted() const { return weighted_; }  // a column has weights: all ids have one
 
-  float label(int64_t sample, size_t which = 0) const {
-    return labels_[static_cast<size_t>(sample) * form_.values() + which];
-  }
+  float label(int64_t sample, size_t which = 0) const { return values(sample)[which]; }
   float sample_weight(int64_t sample) const { return form_.weighted ? label(sample, form_.labels) : 1.0f; }
-  const float* dense(int64_t sample) const { return dense_.data() + sample * num_dense_; }
+  const float* dense(int64_t sample) const { return values(sample) + form_.values(); }
   // Number of ids in each column's bag; nullptr: one each.
   const int32_t* lengths(int64_t sample) const {
-    return single_ ? nullptr : lengths_.data() + sample * columns_.size();
+    return single_ ? nullptr : reinterpret_cast<const int32_t*>(place(sample) + values_bytes());
+  }
+  int64_t num_ids(int64_t sample) const {
+    if (single_) return num_columns();
+    const int64_t bytes = starts_[sample + 1] - starts_[sample] - head_;
+    return weighted_ ? bytes / id_bytes() : bytes >> (wide_ ? 3 : 2);
   }
   // All ids of the sample, column after column.
-  int64_t first_id(int64_t sample) const { return single_ ? sample * num_columns() : starts_[sample]; }
-  int64_t num_ids(int64_t sample) const { return first_id(sample + 1) - first_id(sample); }
   template <class T>
   const T* ids(int64_t sample) const {
-    if constexpr (sizeof(T) == 8)
-      return ids64_.data() + first_id(sample);
-    else
-      return ids32_.data() + first_id(sample);
-  }
-  // Tells the processor that a sample, or its ids, are read soon: samples in a shuffled order lie anywhere in memory.
-  void expect(int64_t sample) const {
-    const size_t s = static_cast<size_t>(sample);
-    __builtin_prefetch(labels_.data() + s * form_.values());
-    __builtin_prefetch(dense_.data() + s * num_dense_);
-    if (single_) return expect_ids(sample);
-    __builtin_prefetch(lengths_.data() + s * columns_.size());
-    __builtin_prefetch(starts_.data() + s);
-  }
-  void expect_ids(int64_t sample) const {
-    constexpr ptrdiff_t kLine = 64;
-    const char* at = wide_ ? reinterpret_cast<const char*>(ids<int64_t>(sample))
-                           : reinterpret_cast<const char*>(ids<int32_t>(sample));
-    __builtin_prefetch(at);
-    __builtin_prefetch(at + kLine);
+    return reinterpret_cast<const T*>(place(sample) + head_);
   }
   // Of weighted ones, as ids().
-  const float* weights(int64_t sample) const { return weights_.data() + first_id(sample); }
+  const float* weights(int64_t sample) const {
+    return reinterpret_cast<const float*>(place(sample) + head_ + num_ids(sample) * (wide_ ? 8 : 4));
+  }
+  // Behind all samples: up to there memory may be read.
+  const std::byte* end() const { return bytes_.data() + bytes_.size(); }
+  // Tells the processor that a sample is read soon: first where it is, then itself, `lines` of memory.
+  void expect_place(int64_t sample) const {
+    if (!single_) __builtin_prefetch(starts_.data() + sample);
+  }
+  void expect(int64_t sample, int64_t lines) const {
+    const std::byte* at = place(sample);
+    for (int64_t line = 0; line < lines; ++line) __builtin_prefetch(at + line * kLine);
+  }
+  // That most samples lie in.
+  int64_t lines() const {
+    return std::min<int64_t>(std::ssize(bytes_) / std::max<int64_t>(samples_, 1) / kLine + 2, 6);
+  }
 
  private:
-  template <class Id>
-  void add_bags(const Examples& from, int64_t sample);
+  static constexpr int64_t kLine = 64;
+  // A sample as add_sample() and the like have it.
+  struct Begun {
+    std::vector<float> values;  // labels, weight, dense ones
+    std::vector<int32_t> lengths;
+    std::vector<int64_t> ids;
+    std::vector<float> weights;
+    size_t bag = 0;  // ids before the current one
+  };
+  int64_t values_bytes() const { return 4 * static_cast<int64_t>(form_.values() + num_dense_); }
+  int64_t id_bytes() const { return (wide_ ? 8 : 4) + (weighted_ ? 4 : 0); }
+  int64_t sample_bytes(int64_t ids) const;  // of one with so many
+  const std::byte* place(int64_t sample) const {
+    return bytes_.data() + (single_ ? sample * stride_ : starts_[static_cast<size_t>(sample)]);
+  }
+  const float* values(int64_t sample) const { return reinterpret_cast<const float*>(place(sample)); }
+  void lay_out();  // fills head_ and stride_
+  void change_layout(bool single, bool wide);
   void require_room(size_t samples) const;  // for so many more
-  void leave_single(size_t samples);        // before the current one
-  void widen();
-  void append_lengths(size_t samples, std::span<const Bags> columns);
+  template <class Id>
+  void write_begun(std::byte* to) const;
+  template <class Id>
+  void write(std::span<const float> labels, std::span<const float> dense, std::span<const Bags> columns, int64_t ids);
 
   size_t num_dense_;
   LabelForm form_;
   std::vector<DataColumn> columns_;
   std::vector<std::string> keys_;
   bool wide_ = false, weighted_ = false;
-  bool single_ = true;  // every bag so far has one id: lengths_ and starts_ are left out
+  bool single_ = true;             // every bag so far has one id: lengths and starts_ are left out
+  int64_t head_ = 0, stride_ = 0;  // bytes before a sample's ids; of a sample while single_
   template <class T>
   using Column = std::vector<T, SampleMemory<T>>;
-  Column<float> labels_;
-  Column<float> dense_;
-  Column<int32_t> ids32_;
-  Column<int64_t> ids64_;
-  Column<float> weights_;
-  Column<int32_t> lengths_;
-  Column<int64_t> starts_;  // samples + 1 entries
+  Column<std::byte> bytes_;
+  Column<int64_t> starts_;  // samples + 1 entries, once not single_
   std::string bad_id_;
-  size_t column_ = 0, samples_ = 0;  // of the sample being read; begun so far
-  int32_t bag_length_ = 0;
+  int64_t samples_ = 0;
+  Begun begun_;
 };
 
 }  // namespace tessera::data

@@ -314,9 +314,9 @@ TEST(Examples, KeepsIdsThatNoColumnHas) {
   for (const int64_t id : ids) {
     all.begin_sample(1);
     EXPECT_EQ(all.add_id(id), id == 3 || id == 9) << id;
-    EXPECT_EQ(all.wide(), id > 10 || all.size() == 5) << "as wide as the widest so far";
     all.end_bag();
     all.end_sample();
+    EXPECT_EQ(all.wide(), all.size() >= 4) << "as wide as the widest so far";
   }
   const Examples tail = all.split_off(1);
   EXPECT_EQ(all.ids<int64_t>(0)[0], 3);
