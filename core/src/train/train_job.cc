@@ -236,7 +236,8 @@ void TrainJob::train(const TrainWatch& watch) {
   if (!options_.save.empty())
     checkpoints_ = std::make_unique<JobCheckpoints>(options_, *trainer_, first_step_, steps_, watch.saved);
   if (!config_.publish.directory.empty())
-    publisher_ = std::make_unique<JobPublisher>(config_.publish, *trainer_, first_step_, !options_.device, watch.published);
+    publisher_ =
+        std::make_unique<JobPublisher>(config_.publish, *trainer_, first_step_, !options_.device, watch.published);
   if (!options_.save_best.empty())
     check_checkpoint_target(options_.save_best, trainer_->parallel(), trainer_->dense_optimizer(), 1, 1);
   if (group_->rank() == 0) metrics_log_ = std::make_unique<MetricsLog>(config_.report, first_step_ > 0);
