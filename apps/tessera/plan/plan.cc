@@ -164,7 +164,9 @@ Job job_from_config(const Arguments& a) {
   job.config = config;
   job.runtime =
       std::make_unique<Runtime>(RuntimeOptions{.plugin_path = config.plugins.path, .require = config.plugins.require});
-  const auto [data, tables] = job_data(a, *job.runtime, config);
+  const JobData read = job_data(a, *job.runtime, config);
+  const Dataset& data = read.data;
+  const std::vector<TableConfig>& tables = read.tables;
   const auto inputs = static_cast<int64_t>(data.dense.size());
   job.tables = tables;
   // Where tessera train and tessera serve look for them.

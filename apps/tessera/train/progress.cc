@@ -30,13 +30,13 @@ std::string duration_text(double seconds) {
 
 // What matters most comes first.
 std::vector<std::string> pieces(const ProgressState& p) {
-  std::vector<std::string> out{
-      formatted("%s%lld/%lld", p.loss ? "step " : "", static_cast<long long>(p.step), static_cast<long long>(p.steps))};
+  std::vector<std::string> out{formatted("%s%lld", p.loss ? "step " : "", static_cast<long long>(p.step))};
+  if (p.steps > 0) out[0] += formatted("/%lld", static_cast<long long>(p.steps));
   if (p.seconds_left) out.push_back(duration_text(*p.seconds_left) + " to go");
   if (p.loss) out.push_back(formatted("loss %.4f", *p.loss));
   if (!p.validation.empty()) out.push_back(p.validation);
   out.push_back(formatted("%.0f samples/s", p.samples_per_s));
-  if (p.loss) out.push_back(formatted("epoch %lld", static_cast<long long>(p.epoch)));
+  if (p.loss && p.steps > 0) out.push_back(formatted("epoch %lld", static_cast<long long>(p.epoch)));
   if (p.loss && (p.table_rate != 1 || p.dense_rate != 1))
     out.push_back(formatted("rates x %.3g (tables) x %.3g (dense)", p.table_rate, p.dense_rate));
   return out;
@@ -72,7 +72,7 @@ std::string progress_line(const ProgressState& state, int columns) {
 
 bool Progress::due(int64_t step) const {
   if (step == options_.steps) return true;
-  if (options_.terminal) return step % std::max<int64_t>(1, options_.steps / kBarUpdates) == 0;
+  if (options_.terminal && options_.steps > 0) return step % std::max<int64_t>(1, options_.steps / kBarUpdates) == 0;
   return options_.log_every > 0 && step % options_.log_every == 0;
 }
 
@@ -82,7 +82,7 @@ ProgressState Progress::state(int64_t step, int64_t samples) const {
   now.step = step;
   now.steps = options_.steps;
   if (seconds > 0) now.samples_per_s = static_cast<double>(samples) / seconds;
-  if (step > options_.first) {
+  if (step > options_.first && options_.steps > 0) {
     now.seconds_left =
         seconds * static_cast<double>(options_.steps - step) / static_cast<double>(step - options_.first);
   }

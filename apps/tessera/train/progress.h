@@ -12,7 +12,7 @@ namespace tessera::cli {
 
 // What a line of progress says.
 struct ProgressState {
-  int64_t step = 0, steps = 0;  // done, and in all
+  int64_t step = 0, steps = 0;  // done, and in all; 0: there is no end
   int64_t epoch = 0;
   double samples_per_s = 0;
   std::optional<double> seconds_left;     // nothing where that cannot be told yet
@@ -32,7 +32,7 @@ class Progress {
   // `shown`: only one rank prints. `log_every`: steps between plain lines; 0: none. `terminal`: draw a bar.
   struct Options {
     int64_t first = 0;  // steps done before this run
-    int64_t steps = 0;  // in all
+    int64_t steps = 0;  // in all; 0: there is no end
     int64_t log_every = 100;
     bool shown = true;
     bool terminal = false;

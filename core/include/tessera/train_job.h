@@ -28,11 +28,16 @@
 
 namespace tessera {
 
+class ArrivingBatches;
 class JobCheckpoints;
 class JobPublisher;
 class MetricsLog;
 class TrainingMetrics;
 class ValidationScores;
+
+namespace data {
+class ArrivingRows;
+}
 
 struct TrainJobOptions {
   std::string save;                  // directory for checkpoints, one at the end; empty: none
@@ -109,7 +114,8 @@ class TrainJob {
   // What options.start gave: a first line, and what was not taken, one line each. Empty without.
   const std::vector<std::string>& start_notes() const { return start_notes_; }
   int64_t first_step() const { return first_step_; }  // steps done before this run
-  int64_t steps() const { return steps_; }            // to be done in all, those before this run included
+  // To be done in all, those before this run included; 0: there is no end, rows arrive as long as they do.
+  int64_t steps() const { return steps_ == kNoEnd ? 0 : steps_; }
   // The checkpoint that it goes on from; empty: it begins anew.
   const std::string& loaded() const { return loaded_; }
   // Checkpoints that options.resume has passed over, and why.
@@ -120,7 +126,7 @@ class TrainJob {
   // end, whatever the end was.
   void train(const TrainWatch& watch);
   // TrainWatch::stop ended it before its last step.
-  bool stopped() const { return loop_ && loop_->stopped() && !ended_early(); }
+  bool stopped() const;
   // It got no better for validation.patience validations, and ended before its last step.
   bool ended_early() const { return ended_early_; }
   const std::vector<TrainValidation>& validations() const { return validations_; }
@@ -147,6 +153,7 @@ class TrainJob {
 
  private:
   friend class TrainReport;
+  static constexpr int64_t kNoEnd = int64_t{1} << 60;  // steps of a job on rows that arrive
 
   void build_model();
   void load();
@@ -167,6 +174,7 @@ class TrainJob {
   };
   Spent spent();
   BatchReader training_batches() const;
+  ReadBatch batches(const TrainWatch& watch);
   bool takes_ahead() const;
 
   const Runtime& runtime_;
@@ -176,6 +184,9 @@ class TrainJob {
   HeadMetrics metrics_;  // of metrics.names, without samples
   std::string monitor_;
   Dataset data_;
+  std::unique_ptr<data::ArrivingRows> rows_;   // instead of samples in data_; until they are followed
+  std::unique_ptr<ArrivingBatches> arriving_;  // and then this
+  std::string arrived_;                        // position to go on behind
   std::vector<TableConfig> tables_;
   PlannerOptions planner_;
   DenseWork dense_;

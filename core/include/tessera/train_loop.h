@@ -10,8 +10,11 @@
 //   loop.run();
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <limits>
 #include <vector>
 
 #include "tessera/head_metrics.h"
@@ -37,6 +40,8 @@ struct TrainLoopOptions {
   // Called by all ranks in the same order, so it may be collective: reports, checkpoints, evaluation. What it throws
   // ends the run.
   std::function<void(TrainLoop&, const StepEnd&)> after_step = nullptr;
+  // losses() has as many of the newest at least, and mean_loss() drops older ones: for runs without end.
+  size_t keep_losses = std::numeric_limits<size_t>::max() / 2;
   Trace* step_trace = nullptr;   // spans of the steps
   Trace* input_trace = nullptr;  // and of the pipeline; another one, as it may have a thread of its own
 };
@@ -46,7 +51,8 @@ class TrainLoop {
  public:
   TrainLoop(Trainer& trainer, ReadBatch read, TrainLoopOptions options);
 
-  // Once. What goes wrong in reading on one rank ends the run on all. kFailedPrecondition: see check_losses().
+  // Once: up to the last step, a stop, or a batch without samples. What goes wrong in reading on one rank ends the run
+  // on all. kFailedPrecondition: see check_losses().
   void run();
   // The mean over ranks and samples of the losses since the last call, 0 where there was none since; looks at losses.
   double mean_loss();
@@ -54,10 +60,10 @@ class TrainLoop {
   // infinite or no number. run() does not do it by itself, for on a device it waits: what reports or saves does.
   void check_losses();
 
-  bool stopped() const { return stopped_; }                                         // by `stop` of some rank
-  int64_t steps_done() const { return static_cast<int64_t>(batch_sizes_.size()); }  // in this run
-  int64_t samples() const { return samples_; }                                      // of all ranks, in this run
-  const std::vector<double>& losses() const { return losses_; }                     // of the steps looked at
+  bool stopped() const { return stopped_; }                      // by `stop` of some rank
+  int64_t steps_done() const { return steps_done_; }             // in this run
+  int64_t samples() const { return samples_; }                   // of all ranks, in this run
+  const std::vector<double>& losses() const { return losses_; }  // of the steps looked at
   // Of run(), on this rank: in all; in the pipeline's reading; and waiting for the pipeline.
   double seconds() const { return seconds_; }
   double read_s() const { return read_s_; }
@@ -69,7 +75,8 @@ class TrainLoop {
   Trainer& trainer_;
   ReadBatch read_;
   TrainLoopOptions options_;
-  std::vector<int64_t> batch_sizes_;  // of all ranks together, by step of this run
+  std::deque<int64_t> batch_sizes_;  // of all ranks together, by step that check_losses() has not looked at
+  int64_t steps_done_ = 0, looked_at_ = 0;
   std::vector<double> losses_;
   size_t told_ = 0;  // how many of them mean_loss() has told
   bool stopped_ = false;

@@ -29,7 +29,8 @@ namespace tessera {
 
 // Fills `batch` with this rank's share of a step's global batch; steps come in order, each once. What was in `batch` is
 // of an earlier step and its memory may be used again, so nothing of it is kept. Ahead of the steps it is called by the
-// pipeline's thread.
+// pipeline's thread. A global_size of 0, on all ranks alike, says that there are no more batches: only where the
+// pipeline does not work ahead.
 using ReadBatch = std::function<void(int64_t step, Batch& batch)>;
 
 // Of a reader's batches, epoch after epoch: batch s % batches() of epoch s / batches() for step s.

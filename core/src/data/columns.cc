@@ -221,10 +221,12 @@ std::vector<WantedColumn> Columns::wanted() const {
   return out;
 }
 
-bool Columns::must_learn() const {
-  return !learned_ && std::any_of(columns_.begin(), columns_.end(), [](const Column& c) {
+std::string Columns::learning() const {
+  const auto learns = [](const Column& c) {
     return c.standardised() || (c.config.as == "ids" && c.config.ids == "vocabulary");
-  });
+  };
+  const auto first = std::find_if(columns_.begin(), columns_.end(), learns);
+  return learned_ || first == columns_.end() ? "" : first->name;
 }
 
 void Columns::learn(const BlockRows& at, std::span<const tsr_reader_values> values) {

@@ -78,7 +78,8 @@ class Columns {
   // For ReaderPart: labels and weight, if there are any, the dense columns, those of ids but for crosses.
   std::vector<WantedColumn> wanted() const;
 
-  bool must_learn() const;  // there is a column that learns, and this is no saved one
+  bool must_learn() const { return !learning().empty(); }
+  std::string learning() const;  // the first column that learns, where this is no saved one; empty: there is none
   // Of the training rows, in their order; then once finish_learning().
   void learn(const BlockRows& at, std::span<const tsr_reader_values> values);
   void finish_learning();

@@ -118,14 +118,6 @@ Samples samples_of(std::shared_ptr<const ColumnFiles> files, const Pieces& piece
   return out;
 }
 
-void describe(const Columns& columns, Dataset* set) {
-  set->labels = columns.labels();
-  set->binary_labels = columns.label_form().binary;
-  set->weighted_samples = columns.label_form().weighted;
-  set->dense = columns.dense();
-  set->columns = columns.ids();
-}
-
 // All in memory, in the order of data.order_by.
 void take_ordered(std::shared_ptr<const ColumnFiles> files, const Parts& parts, const Budget& budget, Dataset* set) {
   const Examples all = SampleStream(std::move(files), {}, budget.window).load(parts.files);
@@ -138,6 +130,14 @@ void take_ordered(std::shared_ptr<const ColumnFiles> files, const Parts& parts, 
 }
 
 }  // namespace
+
+void describe(const Columns& columns, Dataset* set) {
+  set->labels = columns.labels();
+  set->binary_labels = columns.label_form().binary;
+  set->weighted_samples = columns.label_form().weighted;
+  set->dense = columns.dense();
+  set->columns = columns.ids();
+}
 
 Dataset describe_files(const Runtime& runtime, const Config& config, const std::string& encoding) {
   check_reader(runtime, config.data.reader);

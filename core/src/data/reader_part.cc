@@ -1,6 +1,7 @@
 #include "data/reader_part.h"
 
 #include "plugin/calls.h"
+#include "tessera/abi/draft/arriving.h"
 
 namespace tessera::data {
 namespace {
@@ -19,8 +20,16 @@ void list(const Part& part, const char* what, const Ask& ask) {
 
 }  // namespace
 
+tsr_reader_want raw_want(const WantedColumn& w) {
+  const uint32_t flags = (w.list ? uint32_t{TSR_READER_LIST} : 0) | (w.weighted ? uint32_t{TSR_READER_WEIGHTED} : 0);
+  return {sizeof(tsr_reader_want), flags, w.name.c_str(), w.type, w.separator, ':', {0, 0}};
+}
+
 ReaderPart::ReaderPart(const Runtime& runtime, const std::string& reader, const std::string& path, int64_t block_bytes)
     : part_(runtime.create(TSR_READER_KIND, reader)) {
+  if (part_->extension<tsr_reader_arriving>(TSR_READER_ARRIVING) != nullptr)
+    fail(Code::kInvalidArgument, "the rows that \"", reader,
+         "\" reads have no end: only tessera train takes them as they arrive");
   const tsr_reader_source source{sizeof(source), 0, path.c_str(), block_bytes};
   {
     AbiError error;
@@ -57,10 +66,7 @@ std::vector<FileColumn> ReaderPart::columns() const {
 
 void ReaderPart::select(const std::vector<WantedColumn>& wants) {
   std::vector<tsr_reader_want> raw;
-  for (const WantedColumn& w : wants) {
-    const uint32_t flags = (w.list ? uint32_t{TSR_READER_LIST} : 0) | (w.weighted ? uint32_t{TSR_READER_WEIGHTED} : 0);
-    raw.push_back({sizeof(tsr_reader_want), flags, w.name.c_str(), w.type, w.separator, ':', {0, 0}});
-  }
+  for (const WantedColumn& w : wants) raw.push_back(raw_want(w));
   AbiError error;
   const plugin::CallScope call(*part_, "select");
   error.check(api().select(part_->self(), std::ssize(raw), sizeof(tsr_reader_want), raw.data(), error.out()));

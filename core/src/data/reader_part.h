@@ -33,6 +33,8 @@ struct WantedColumn {
   char separator = ' ';
 };
 
+tsr_reader_want raw_want(const WantedColumn& want);  // whose name is the other's
+
 class ReaderPart {
  public:
   // Opens the files that `path` means. `reader`: the part's name, with options as Runtime::create() takes them.

@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "data/columns.h"
 #include "data/examples.h"
 #include "tessera/data.h"
 
@@ -22,6 +23,7 @@ Dataset describe_movielens_100k(const DataConfig& config);
 Dataset describe_criteo(const DataConfig& config);
 Dataset describe_synthetic(const DataConfig& config);
 Dataset describe_files(const Runtime& runtime, const Config& config, const std::string& encoding);
+void describe(const Columns& columns, Dataset* set);
 
 // One line of prepared text into one more sample. Errors, and Examples::bad_id(), begin with "file:line".
 void add_prepared_line(std::string_view text, const std::string& file, int64_t line, Examples& examples);

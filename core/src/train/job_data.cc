@@ -37,6 +37,16 @@ JobData read_job_data(const Runtime& runtime, const Config& config, const std::s
   return job;
 }
 
+JobData read_training_data(const Runtime& runtime, const Config& config, const std::string& encoding) {
+  if (!data::ArrivingRows::reads(runtime, config.data.reader)) return read_job_data(runtime, config, encoding);
+  auto rows = std::make_unique<data::ArrivingRows>(runtime, config, encoding);
+  Dataset data = rows->dataset();
+  std::vector<TableConfig> tables = tables_of(config, data.columns);
+  JobData job{std::move(data), std::move(tables), std::move(rows)};
+  if (bounds_check_of(job.tables) == BoundsCheckMode::kFatal) job.arriving->require_known_ids();
+  return job;
+}
+
 BoundsCheckMode bounds_check_of(const std::vector<TableConfig>& tables) {
   if (tables.empty())
     fail(Code::kInvalidArgument, "the job has no tables: the data has no columns and the config no [[table]]");

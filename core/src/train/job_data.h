@@ -1,8 +1,11 @@
 // What a job's config and its data say together. Every command that reads both does it here, so that they agree.
 #pragma once
 
+#include <memory>
+#include <string>
 #include <vector>
 
+#include "data/arriving_rows.h"
 #include "tessera/config.h"
 #include "tessera/data.h"
 #include "tessera/embedding_configs.h"
@@ -14,11 +17,15 @@ namespace tessera {
 struct JobData {
   Dataset data;
   std::vector<TableConfig> tables;  // those of the config, or one for each column of the data; at least one
+  std::unique_ptr<data::ArrivingRows> arriving = nullptr;  // instead of data's samples
 };
 
 // `encoding`: of the model that goes on (Dataset::encoding); empty: made anew. kInvalidArgument: no table; tables whose
 // policies differ; with "fatal", an id that is no row of its column.
 JobData read_job_data(const Runtime& runtime, const Config& config, const std::string& encoding = "");
+
+// The same for training, which may be on rows that arrive.
+JobData read_training_data(const Runtime& runtime, const Config& config, const std::string& encoding);
 
 // The one policy of all tables. kInvalidArgument: there is none, or several.
 BoundsCheckMode bounds_check_of(const std::vector<TableConfig>& tables);

@@ -42,7 +42,7 @@ std::string data_fingerprint(const Config& config, const Dataset& data) {
   const json out = {{"reader", config.data.reader},  {"seed", config.job.seed},
                     {"batch", config.data.batch},    {"shuffle", config.data.shuffle},
                     {"samples", data.train_rows()},  {"dense", static_cast<int64_t>(data.dense.size())},
-                    {"columns", std::move(columns)}, {"hash", cat(sample_hash(data))}};
+                    {"columns", std::move(columns)}, {"hash", data.train ? cat(sample_hash(data)) : "of none"}};
   return out.dump();
 }
 
@@ -67,6 +67,7 @@ SavedRun SavedRun::from_progress(const std::string& progress, const std::string&
     if (monitor.is_string() && least.is_number() && since.is_number_unsigned() && since.get<uint64_t>() <= kMostSteps)
       out.scores = {monitor.get<std::string>(), least.get<double>(), since.get<int64_t>()};
   }
+  if (const auto a = j.find("arrived"); a != j.end() && a->is_object()) out.arrived = a->dump();
   return out;
 }
 

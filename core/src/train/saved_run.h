@@ -25,6 +25,7 @@ struct SavedRun {
   int64_t step = 0;             // steps done
   nlohmann::ordered_json data;  // data_fingerprint()'s, or a part of it in checkpoints of earlier versions
   std::optional<Scores> scores = std::nullopt;  // of a run that had validated
+  std::string arrived;  // behind which of the rows that arrive it goes on; empty: of a run that had others
 
   // Of load_checkpoint(). kDataLoss: it is none of `tessera train`; names `path`.
   static SavedRun from_progress(const std::string& progress, const std::string& path);

@@ -82,6 +82,9 @@ void check_init(const std::vector<TableConfig>& tables) {
 void set_frequencies(const std::vector<TableConfig>& tables, const Samples& samples, ModelTrainer& trainer) {
   for (const TableConfig& t : tables) {
     if (t.init != kLogFrequency) continue;
+    if (!samples)
+      fail(Code::kInvalidArgument, "table ", t.name, " has init = \"", kLogFrequency,
+           "\", for which the ids of all training rows are counted, but they have no end: choose another init");
     const std::vector<double> counts = frequencies(t, samples, trainer.group());
     double sum = 0;
     for (const double n : counts) sum += n;

@@ -15,6 +15,7 @@
 #include "tessera/planner.h"
 #include "tessera/sdk/nearest.h"
 #include "tessera/traffic.h"
+#include "train/arriving_batches.h"
 #include "train/dense_spec.h"
 #include "train/job_checkpoints.h"
 #include "train/job_data.h"
@@ -37,7 +38,8 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-constexpr int64_t kSampleEvery = 50;  // steps: tables are timed one by one in one of so many
+constexpr int64_t kSampleEvery = 50;    // steps: tables are timed one by one in one of so many
+constexpr size_t kKeptLosses = 100000;  // of a job without end
 
 ShardingPlan read_plan(const std::string& path) {
   std::ifstream in(path);
@@ -101,8 +103,9 @@ TrainJob::TrainJob(const Runtime& runtime, const Config& config, const TrainJobO
   if (scores_) monitor_ = scores_->monitor();
   if (!config_.metrics.training.empty())
     training_metrics_ = std::make_unique<TrainingMetrics>(config_.metrics, heads, runtime_, group_->world_size());
-  JobData job = read_job_data(runtime_, config_, encoding);
+  JobData job = read_training_data(runtime_, config_, encoding);
   data_ = std::move(job.data);
+  rows_ = std::move(job.arriving);
   tables_ = std::move(job.tables);
   keep_for_validation();
   build_model();
@@ -110,8 +113,8 @@ TrainJob::TrainJob(const Runtime& runtime, const Config& config, const TrainJobO
   load();
   if (loaded_.empty()) set_frequencies(tables_, data_.train, *trainer_);
   if (loaded_.empty() && !options_.start.empty()) start();
-  per_epoch_ = training_batches().batches();
-  steps_ = per_epoch_ * config_.data.epochs;
+  per_epoch_ = rows_ ? kNoEnd : training_batches().batches();
+  steps_ = rows_ ? kNoEnd : per_epoch_ * config_.data.epochs;
   if (options_.max_steps) steps_ = std::min(steps_, *options_.max_steps);
   table_rates_ = LearningRateSchedule(config_.schedule.tables, steps_);
   dense_rates_ = LearningRateSchedule(config_.schedule.dense, steps_);
@@ -198,6 +201,7 @@ void TrainJob::load_from(const std::string& directory, bool new_data) {
   const SavedRun saved = SavedRun::from_progress(progress, directory);
   saved.check_same_data(fingerprint_, directory);
   first_step_ = saved.step;
+  arrived_ = saved.arrived;
   if (scores_ && saved.scores && saved.scores->monitor == monitor_)
     scores_->go_on(saved.scores->least, saved.scores->since_best);
 }
@@ -223,6 +227,8 @@ std::string TrainJob::progress() {
                    {"model", std::move(model)},
                    {"data", config::parse_json(fingerprint_, {"the data's fingerprint"})}};
   if (!data_.encoding.empty()) progress["encoding"] = config::parse_json(data_.encoding, {"the data's encoding"});
+  if (arriving_ && !arriving_->position().empty())
+    progress["arrived"] = config::parse_json(arriving_->position(), {"the reader's position"});
   if (scores_ && std::isfinite(scores_->least())) {
     progress["validation"] = {
         {"monitor", monitor_}, {"least", scores_->least()}, {"since_best", scores_->since_best()}};
@@ -244,7 +250,7 @@ void TrainJob::train(const TrainWatch& watch) {
   trainer_->reset_stages();
   for (ShardedEmbeddings* t : trainer_->tables()) t->sample_shards(std::clamp<int64_t>(planned / 8, 2, kSampleEvery));
   ids_.assign(data_.columns.size(), 0.0);
-  ahead_ = takes_ahead();
+  ahead_ = !rows_ && takes_ahead();
   if (!options_.trace.empty()) {
     const size_t most = most_spans(group_->world_size(), 2);
     trace_ = std::make_unique<Trace>(most);
@@ -260,7 +266,8 @@ void TrainJob::train(const TrainWatch& watch) {
   o.input_trace = input_trace_.get();
   for (ShardedEmbeddings* t : trainer_->tables()) base_rates_.push_back(t->learning_rates());
   set_learning_rates(first_step_);
-  loop_ = std::make_unique<TrainLoop>(*trainer_, in_epochs(training_batches()), std::move(o));
+  if (rows_) o.keep_losses = kKeptLosses;
+  loop_ = std::make_unique<TrainLoop>(*trainer_, batches(watch), std::move(o));
   if (training_metrics_)
     trainer_->observe([&](const std::vector<Tensor>& scores, const Batch& b) { training_metrics_->add(scores, b); });
   loop_->run();
@@ -269,6 +276,23 @@ void TrainJob::train(const TrainWatch& watch) {
   trained_ = spent();
   if (publisher_ && steps_done() > 0) publisher_->at_end(first_step_ + steps_done(), [&] { return progress(); });
   if (checkpoints_) checkpoints_->at_end(first_step_ + steps_done(), stopped(), [&] { return progress(); });
+}
+
+ReadBatch TrainJob::batches(const TrainWatch& watch) {
+  if (!rows_) return in_epochs(training_batches());
+  ArrivingBatches::Options o{.batch = config_.data.batch, .position = arrived_, .stop = watch.stop};
+  o.waiting = [this] {
+    if (publisher_ && steps_done() > 0)
+      publisher_->while_waiting(first_step_ + steps_done(), [&] { return progress(); });
+  };
+  arriving_ = std::make_unique<ArrivingBatches>(std::move(rows_), *group_, std::move(o));
+  return [this](int64_t, Batch& batch) {
+    if (!arriving_->next(batch)) batch.global_size = 0;
+  };
+}
+
+bool TrainJob::stopped() const {
+  return loop_ && (loop_->stopped() || (arriving_ && arriving_->stopped())) && !ended_early();
 }
 
 void TrainJob::after_step(const StepEnd& end, const TrainWatch& watch) {

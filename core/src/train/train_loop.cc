@@ -40,8 +40,10 @@ void TrainLoop::train(TrainPipeline& inputs) {
   for (int64_t step = options_.first_step; step < options_.steps && !stopped_; ++step) {
     if (options_.step_trace) options_.step_trace->set_step(step);
     TrainInput& input = inputs.next();
+    if (input.batch.global_size == 0) return;
     stopped_ = trainer_.step(input.batch, std::move(input.taken), options_.stop && options_.stop());
     batch_sizes_.push_back(input.batch.global_size);
+    ++steps_done_;
     samples_ += input.batch.global_size;
     if (options_.after_step)
       options_.after_step(*this, {step + 1, input.batch, stopped_ || step + 1 == options_.steps});
@@ -52,19 +54,30 @@ double TrainLoop::mean_loss() {
   check_losses();
   const std::span<const double> news = std::span(losses_).subspan(told_);
   told_ = losses_.size();
-  return news.empty() ? 0 : std::accumulate(news.begin(), news.end(), 0.0) / static_cast<double>(news.size());
+  const double mean =
+      news.empty() ? 0 : std::accumulate(news.begin(), news.end(), 0.0) / static_cast<double>(news.size());
+  if (losses_.size() >= 2 * options_.keep_losses) {
+    const size_t gone = losses_.size() - options_.keep_losses;
+    losses_.erase(losses_.begin(), losses_.begin() + static_cast<std::ptrdiff_t>(gone));
+    told_ -= gone;
+  }
+  return mean;
 }
 
 void TrainLoop::check_losses() {
   std::vector<double> sums = trainer_.take_losses();
   if (sums.empty()) return;
-  for (size_t i = 0; i < sums.size(); ++i) sums[i] /= static_cast<double>(batch_sizes_[losses_.size() + i]);
+  for (double& sum : sums) {
+    sum /= static_cast<double>(batch_sizes_.front());
+    batch_sizes_.pop_front();
+  }
   const Tensor part = Tensor::from(sums);
   if (trainer_.group().world_size() > 1) trainer_.group().all_reduce(part, ReduceOp::kSum, "losses").wait();
   for (double loss : part.span<double>()) {
     losses_.push_back(loss);
+    ++looked_at_;
     if (!std::isfinite(loss)) {
-      fail(Code::kFailedPrecondition, "the loss of step ", options_.first_step + std::ssize(losses_), " is ", loss,
+      fail(Code::kFailedPrecondition, "the loss of step ", options_.first_step + looked_at_, " is ", loss,
            ": training has come apart, a lower learning rate may keep it together");
     }
   }

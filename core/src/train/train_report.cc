@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "config/json.h"
+#include "train/arriving_batches.h"
 #include "train/job_checkpoints.h"
 #include "train/job_publisher.h"
 #include "train/metrics_log.h"
@@ -156,6 +157,7 @@ std::string TrainReport::text(const MetricValues& metrics) {
                   {"samples_per_s", seconds > 0 ? static_cast<double>(loop.samples()) / seconds : 0},
                   {"loss", losses.empty() ? Json() : Json(sum / static_cast<double>(losses.size()))}};
   for (const auto& [name, value] : job_.training_) out["train"]["metrics"][name] = value;
+  if (job_.arriving_) out["arrived"] = job_.arriving_->report();
   out["test"] = metrics_json(metrics);
   out["test"]["seconds"] = job_.evaluate_seconds_;
   out["test_step"] = job_.tested_step_;

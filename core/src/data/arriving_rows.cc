@@ -1,0 +1,112 @@
+#include "data/arriving_rows.h"
+
+#include <cmath>
+#include <filesystem>
+#include <limits>
+
+#include "data/readers.h"
+#include "plugin/calls.h"
+
+namespace tessera::data {
+namespace {
+
+Columns columns_of(const Config& config, const std::string& encoding) {
+  Columns columns = encoding.empty() ? Columns(config) : Columns(encoding, "the model's encoding of columns");
+  if (!encoding.empty() && !config.columns.empty()) columns.require_same(Columns(config));
+  if (const std::string learns = columns.learning(); !learns.empty())
+    fail(Code::kInvalidArgument, "[[column]] \"", learns,
+         "\" learns from all training rows before the first step, and those that arrive have no end: hash its texts "
+         "(ids = \"hash\"), leave standardise out, or go on from a model that has learned, with --load");
+  columns.meet({}, true);
+  return columns;
+}
+
+void check_settings(const Config& config) {
+  const DataConfig& data = config.data;
+  const auto refuse = [&](const char* key, bool given) {
+    if (given)
+      fail(Code::kInvalidArgument, key, " has no effect on rows that arrive, which \"", data.reader,
+           "\" reads in their order, without end: leave it out");
+  };
+  refuse("data.test_path", !data.test_path.empty());
+  refuse("data.order_by", !data.order_by.empty());
+  refuse("data.limit", data.limit > 0);
+  if (config.validation.fraction > 0)
+    fail(Code::kInvalidArgument, "validation.fraction keeps rows back, and those that \"", data.reader,
+         "\" reads have no end: metrics.training judges each batch by the model of what came before it");
+}
+
+}  // namespace
+
+bool ArrivingRows::reads(const Runtime& runtime, const std::string& reader) {
+  const std::string id = reader.substr(0, reader.find_first_of("?:("));
+  for (const std::string& own : reader_names()) {
+    if (own == id) return false;
+  }
+  if (!runtime.has(TSR_READER_KIND, id)) return false;
+  return runtime.ask(TSR_READER_KIND, reader)->extension<tsr_reader_arriving>(TSR_READER_ARRIVING) != nullptr;
+}
+
+ArrivingRows::ArrivingRows(const Runtime& runtime, const Config& config, const std::string& encoding)
+    : part_(runtime.create(TSR_READER_KIND, config.data.reader)),
+      api_(part_->extension<tsr_reader_arriving>(TSR_READER_ARRIVING)),
+      path_(config.data.path),
+      columns_(columns_of(config, encoding)) {
+  TESSERA_CHECK(api_ != nullptr, "reads() was asked");
+  check_settings(config);
+}
+
+Dataset ArrivingRows::dataset() const {
+  Dataset out;
+  out.name = std::filesystem::path(path_).filename();
+  describe(columns_, &out);
+  out.encoding = columns_.json();
+  return out;
+}
+
+Examples ArrivingRows::form() const { return {columns_.dense().size(), columns_.ids(), columns_.label_form()}; }
+
+void ArrivingRows::follow(const std::string& position) {
+  const tsr_reader_source source{sizeof(source), 0, path_.c_str(), int64_t{1} << 20};
+  AbiError error;
+  {
+    const plugin::CallScope call(*part_, "follow", path_);
+    error.check(api_->follow(part_->self(), &source, position.empty() ? nullptr : position.c_str(), error.out()));
+  }
+  std::vector<tsr_reader_want> wants;
+  const std::vector<WantedColumn> wanted = columns_.wanted();
+  for (const WantedColumn& w : wanted) wants.push_back(raw_want(w));
+  const plugin::CallScope call(*part_, "select");
+  error.check(reader().select(part_->self(), std::ssize(wants), sizeof(tsr_reader_want), wants.data(), error.out()));
+  values_.resize(wants.size());
+}
+
+ArrivingRows::Taken ArrivingRows::take(int64_t most, double wait_s, Examples& out, std::vector<double>& times) {
+  for (tsr_reader_values& v : values_) v = {sizeof(v), 0, nullptr, nullptr, nullptr, nullptr, nullptr};
+  tsr_reader_arrived got{sizeof(got), 0, 0, 0, "", nullptr};
+  {
+    AbiError error;
+    const plugin::CallScope call(*part_, "next");
+    error.check(api_->next(part_->self(), most, wait_s, sizeof(tsr_reader_values), values_.data(), &got, error.out()));
+  }
+  if (got.rows > 0) {
+    const std::string where = got.where;
+    columns_.append({where, got.first_row, 0, got.rows}, values_, out);
+    if (known_ids_ && !out.bad_id().empty()) fail(Code::kInvalidArgument, out.bad_id());
+    if (got.times != nullptr)
+      times.insert(times.end(), got.times, got.times + got.rows);
+    else
+      times.insert(times.end(), static_cast<size_t>(got.rows), std::numeric_limits<double>::quiet_NaN());
+  }
+  return {got.rows, (got.flags & TSR_ARRIVED_LAST) != 0};
+}
+
+std::string ArrivingRows::position() const {
+  const char* text = nullptr;
+  AbiError error;
+  const plugin::CallScope call(*part_, "position");
+  error.check(api_->position(part_->self(), &text, error.out()));
+  return text;
+}
+
+}  // namespace tessera::data
