@@ -183,6 +183,20 @@ std::vector<Stages> stages_of_all(const Stages& mine, const ProcessGroup& group)
   return out;
 }
 
+// What all other ranks together have waited for each rank; empty where the transport of one does not say.
+std::vector<double> waited_by_all(const ProcessGroup& group) {
+  std::vector<double> seconds = group.waited_s();
+  const bool says = !seconds.empty();
+  seconds.resize(static_cast<size_t>(group.world_size()));
+  seconds.push_back(says);
+  const Tensor all = Tensor::from(seconds);
+  group.all_reduce(all, ReduceOp::kSum, "waits").wait();
+  seconds = all.to_vector<double>();
+  const bool all_say = seconds.back() == group.world_size();
+  seconds.pop_back();
+  return all_say ? seconds : std::vector<double>();
+}
+
 // Rank 0 draws and serves, and decides for all when losses and stages are told.
 void train(TrainJob& job, const ProcessGroup& group, const Config& config, LiveMetrics* live) {
   const Tensor asked = Tensor::from<int32_t>({stderr_is_terminal(), live != nullptr});
@@ -202,7 +216,8 @@ void train(TrainJob& job, const ProcessGroup& group, const Config& config, LiveM
     progress.report(p);
     if (!served) return;
     std::vector<Stages> stages = stages_of_all(job.trainer().stages(), group);
-    if (live) live->set(p, std::move(stages));
+    std::vector<double> waited = waited_by_all(group);
+    if (live) live->set(p, std::move(stages), std::move(waited));
   };
   watch.validated = [&](const TrainValidation& v) {
     progress.note(validation_text(v));

@@ -43,6 +43,7 @@ EngineOptions engine_options(const Job& job, const GroupId& id, int32_t rank, co
   engine.timeout_s = timeout_s;
   engine.spin_us = job.spin_us;
   engine.names = members.names;
+  engine.waited = job.waited;
   for (int32_t peer = 0; peer < static_cast<int32_t>(links.size()); ++peer) {
     engine.links.emplace_back(std::move(links[peer]), std::move(shared[peer]), rank < peer);
   }
@@ -118,6 +119,11 @@ Group::Group(Job job, int32_t name, double timeout_s)
       members_{std::vector<Address>(1), {name}},
       hosts_(1) {}
 
+bool Group::waited_s(std::span<double> seconds) const {
+  for (size_t rank = 0; rank < seconds.size(); ++rank) seconds[rank] = job_.waited->seconds(members_.names[rank]);
+  return true;
+}
+
 int32_t Group::shares_memory_with() const {
   int32_t ranks = 0;
   engine_.for_each_link([&](const Channel& link) { ranks += link.shares_memory(); });
@@ -126,7 +132,8 @@ int32_t Group::shares_memory_with() const {
 
 std::unique_ptr<sdk::Group> Tcp::connect(const tsr_rendezvous& where) {
   check(where);
-  Job job{host_, where.token == nullptr ? "" : where.token, spin_us_, shm_, single_copy_, proxied_};
+  const auto waited = std::make_shared<sdk::WaitedFor>(static_cast<size_t>(where.world_size));
+  Job job{host_, where.token == nullptr ? "" : where.token, spin_us_, shm_, single_copy_, proxied_, waited};
   if (where.world_size == 1) return std::make_unique<Group>(std::move(job), 0, where.timeout_s);
   ensure_descriptors(kDescriptors * (where.world_size - 1) + kSpareDescriptors);
   std::optional<MeshBuilder> mesh;

@@ -3,12 +3,15 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "address.h"
 #include "channel.h"
 #include "tessera/sdk/collective.h"
+#include "tessera/sdk/draft/waits.h"
 #include "tessera/sdk/pair_engine.h"
 
 extern template class tessera::sdk::PairEngine<tessera::tcp::Channel>;  // engine.cc
@@ -25,6 +28,7 @@ struct Job {
   bool shm = true;
   bool single_copy = true;
   Proxied proxied;
+  std::shared_ptr<sdk::WaitedFor> waited;  // by rank of the group that connect() made
 };
 
 // Numbers equal addresses equally, from 0 in the order of ranks; all loopback addresses are one machine's.
@@ -47,6 +51,7 @@ class Group final : public sdk::PairGroup<Channel> {
 
   std::unique_ptr<sdk::Group> split(int32_t color, int32_t key, const sdk::CollectiveCall& call) override;
   int32_t host_of(int32_t rank) const override { return hosts_[static_cast<size_t>(rank)]; }
+  bool waited_s(std::span<double> seconds) const override;
   int32_t shares_memory_with() const;  // so many other ranks
 
  private:
@@ -74,6 +79,7 @@ class Tcp final : public sdk::Collective {
     }
   }
   std::unique_ptr<sdk::Group> connect(const tsr_rendezvous& where) override;
+  const void* extension(std::string_view id) const { return sdk::waits_extension(id); }
 
  private:
   sdk::Host host_;

@@ -211,8 +211,9 @@ struct Outcome {
 };
 
 // Runs `body` as ranks in threads, and says what each threw. No group is closed before all are done, unless `body`
-// does.
-std::vector<Outcome> in_ranks(Wires& wires, const std::function<void(std::unique_ptr<Group>&)>& body) {
+// does. `waited`: of rank 0.
+std::vector<Outcome> in_ranks(Wires& wires, const std::function<void(std::unique_ptr<Group>&)>& body,
+                              const std::shared_ptr<WaitedFor>& waited = nullptr) {
   std::vector<Outcome> outcomes(static_cast<size_t>(wires.world));
   std::latch done(wires.world);
   std::vector<std::jthread> threads;
@@ -223,6 +224,7 @@ std::vector<Outcome> in_ranks(Wires& wires, const std::function<void(std::unique
         options.links.push_back(other == rank ? Link() : Link(&wires, rank, other));
         options.names.push_back(other);
       }
+      if (rank == 0) options.waited = waited;
       std::unique_ptr<Group> group = std::make_unique<Queues>(std::move(options));
       try {
         body(group);
@@ -318,6 +320,28 @@ TEST(PairEngine, ALateRankIsNamedOnAllAndEveryLaterOperationFailsAlike) {
     EXPECT_EQ(outcome.code, TSR_DEADLINE_EXCEEDED);
     EXPECT_EQ(outcome.text, "queues: rank 2 was late: barrier \"step\" did not finish within 0.3 s");
   }
+}
+
+// Rank 1 has sent its part before rank 0 begins, rank 2 sends none at all.
+TEST(PairEngine, KnowsForWhomItHasWaited) {
+  Wires wires(3);
+  const auto waited = std::make_shared<WaitedFor>(3);
+  std::latch sent(1), given_up(1);
+  in_ranks(
+      wires,
+      [&](std::unique_ptr<Group>& group) {
+        if (group->rank() == 2) return given_up.wait();
+        if (group->rank() == 0) sent.wait();
+        Work* work = group->barrier(call("step", group->rank() == 0 ? 0.3 : 20));
+        if (group->rank() == 1) sent.count_down();
+        EXPECT_THROW(finish(work), Failure);
+        if (group->rank() == 0) given_up.count_down();
+      },
+      waited);
+  EXPECT_EQ(waited->seconds(0), 0);
+  EXPECT_EQ(waited->seconds(1), 0);
+  EXPECT_GT(waited->seconds(2), 0.2);
+  EXPECT_LT(waited->seconds(2), 20);
 }
 
 // Rank 1 cannot finish what it sends, as rank 2 takes nothing, and so is late itself to what rank 0 waits in.

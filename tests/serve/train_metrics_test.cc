@@ -78,6 +78,9 @@ TEST(TrainMetrics, AreThereWhileItTrains) {
   EXPECT_EQ(value_of(text, "tessera_train_learning_rate_factor{of=\"dense\"}"), 0.5);
   EXPECT_GT(value_of(text, "tessera_train_stage_seconds_total{rank=\"0\",stage=\"lookup\"}"), 0);
   EXPECT_GT(value_of(text, "tessera_train_stage_seconds_total{rank=\"1\",stage=\"exchange rows\"}"), 0);
+  EXPECT_THAT(text, HasSubstr("\n# TYPE tessera_train_waited_seconds_total counter\n"));
+  EXPECT_GT(value_of(text, "tessera_train_waited_seconds_total{peer=\"0\"}"), 0);
+  EXPECT_GT(value_of(text, "tessera_train_waited_seconds_total{peer=\"1\"}"), 0);
   EXPECT_LT(value_of(text, "tessera_train_checkpoint_age_seconds"), 60);
   EXPECT_GT(value_of(text, "process_resident_memory_bytes"), 1e6);
   const double step = value_of(text, "tessera_train_step");

@@ -44,11 +44,12 @@ LiveMetrics::~LiveMetrics() {
   thread_.join();
 }
 
-void LiveMetrics::set(const TrainProgress& progress, std::vector<Stages> stages) {
+void LiveMetrics::set(const TrainProgress& progress, std::vector<Stages> stages, std::vector<double> waited) {
   const std::lock_guard lock(mutex_);
   progress_ = progress;
   seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   stages_ = std::move(stages);
+  waited_ = std::move(waited);
 }
 
 void LiveMetrics::set(const TrainValidation& validation) {
@@ -102,6 +103,11 @@ void LiveMetrics::add_training(std::string& out) const {
     for (const auto& [stage, seconds] : stages_[rank])
       prometheus::line(out, kStage, cat("{rank=\"", rank, "\",stage=", prometheus::label(stage), "}"), seconds);
   }
+  constexpr const char* kWaited = "tessera_train_waited_seconds_total";
+  if (!waited_.empty())
+    prometheus::head(out, kWaited, "counter", "That the other ranks, all together, had to wait for a rank.");
+  for (size_t rank = 0; rank < waited_.size(); ++rank)
+    prometheus::line(out, kWaited, cat("{peer=\"", rank, "\"}"), waited_[rank]);
   constexpr const char* kTraining = "tessera_train_training";
   if (!progress_.training.empty())
     prometheus::head(out, kTraining, "gauge", "Of training batches before they were learned from (metrics.training).");

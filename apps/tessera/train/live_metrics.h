@@ -25,8 +25,9 @@ class LiveMetrics : private serve::RequestHandler {
   ~LiveMetrics() override;
 
   std::string url() const { return server_.url() + "/metrics"; }
-  // `stages`: seconds since the job began, by rank.
-  void set(const TrainProgress& progress, std::vector<Stages> stages);
+  // Seconds since the job began: `stages` by rank; `waited`, what all other ranks together have waited for each rank,
+  // empty where the transport does not say.
+  void set(const TrainProgress& progress, std::vector<Stages> stages, std::vector<double> waited);
   void set(const TrainValidation& validation);
 
  private:
@@ -38,10 +39,11 @@ class LiveMetrics : private serve::RequestHandler {
 
   const std::string checkpoints_;
   const int64_t steps_;
-  std::mutex mutex_;  // of these four
+  std::mutex mutex_;  // of these five
   TrainProgress progress_;
   double seconds_ = 0;  // from the start to that
   std::vector<Stages> stages_;
+  std::vector<double> waited_;
   TrainValidation validation_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   serve::Metrics counts_;

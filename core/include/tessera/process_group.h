@@ -134,6 +134,9 @@ class ProcessGroup {
   std::vector<std::string> all_gather_text(const std::string& text, const char* label = nullptr) const;
 
   uint64_t bytes_sent() const;  // to other ranks, since connect
+  // [any-thread] Seconds that this rank has waited for each rank, its own 0 (abi/draft/waits.h); since connect, in
+  // groups from split(), too. Empty: the transport does not say, or there is one rank.
+  std::vector<double> waited_s() const;
   // What the transport sends for a piece of `elements` between two ranks in an all_to_all_v at such a site.
   int64_t wire_bytes(const CallSite& site, DType dtype, int64_t elements) const;
   // [any-thread] Also of in_host() and across_hosts(), where they have been made.

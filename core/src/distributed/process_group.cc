@@ -10,6 +10,7 @@
 #include "distributed/device_staging.h"
 #include "distributed/hosts.h"
 #include "plugin/calls.h"
+#include "tessera/abi/draft/waits.h"
 #include "tessera/traffic.h"
 
 namespace tessera {
@@ -437,6 +438,17 @@ std::vector<std::string> ProcessGroup::all_gather_text(const std::string& text, 
 uint64_t ProcessGroup::bytes_sent() const {
   if (!impl_->group || !TSR_HAS(tsr_collective, &impl_->api(), bytes_sent)) return 0;
   return impl_->api().bytes_sent(impl_->group);
+}
+
+std::vector<double> ProcessGroup::waited_s() const {
+  if (!impl_->group) return {};
+  const auto* draft = impl_->part->extension<tsr_collective_waits>(TSR_COLLECTIVE_WAITS);
+  if (!draft || !TSR_HAS(tsr_collective_waits, draft, waited)) return {};
+  std::vector<double> seconds(static_cast<size_t>(impl_->world));
+  AbiError err;
+  const plugin::CallScope call({impl_->transport(), "waited"});
+  if (draft->waited(impl_->group, seconds.data(), err.out()) != TSR_OK) return {};
+  return seconds;
 }
 
 int64_t ProcessGroup::wire_bytes(const CallSite& site, DType dtype, int64_t elements) const {

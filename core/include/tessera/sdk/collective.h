@@ -70,6 +70,8 @@ class Group {
   virtual void status() const = 0;
   // Equal for ranks that share a machine; -1: not known.
   virtual int32_t host_of([[maybe_unused]] int32_t rank) const { return -1; }
+  // Fills in for how long this rank has waited for each one (abi/draft/waits.h); false: not known. From any thread.
+  virtual bool waited_s([[maybe_unused]] std::span<double> seconds) const { return false; }
 };
 
 class Collective {

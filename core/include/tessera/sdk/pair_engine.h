@@ -40,6 +40,22 @@
 
 namespace tessera::sdk {
 
+// How long operations have waited for each rank, by its name; of all engines that share it. [any-thread]
+class WaitedFor {
+ public:
+  explicit WaitedFor(size_t names) : waited_(names) {}
+  void add(int32_t name, PairClock::duration time) {
+    waited_[static_cast<size_t>(name)].fetch_add(time.count(), std::memory_order_relaxed);
+  }
+  double seconds(int32_t name) const {
+    const PairClock::duration time(waited_[static_cast<size_t>(name)].load(std::memory_order_relaxed));
+    return std::chrono::duration<double>(time).count();
+  }
+
+ private:
+  std::vector<std::atomic<PairClock::rep>> waited_;
+};
+
 template <class Link>
 struct PairEngineOptions {
   int32_t rank = 0;
@@ -47,6 +63,8 @@ struct PairEngineOptions {
   double spin_us = 50;         // how long to try before sleeping
   std::vector<Link> links;     // by rank; this rank's own is not used
   std::vector<int32_t> names;  // by rank, for messages
+  // Where it is counted for whom this rank waits; null: nowhere.
+  std::shared_ptr<WaitedFor> waited = nullptr;
 };
 
 template <IsPairLink Link>
@@ -129,9 +147,10 @@ class PairEngine {  // as PairwiseGroup takes it
     Op* receiving = nullptr;
     size_t sent = 0, got = 0;  // bytes of the current operation, header included
     OpHeader out, in;
-    bool left = false;      // it said goodbye
-    Blame waits_for;        // what it would say if it were late now; empty: it has not been waiting for long
-    uint64_t waits_in = 0;  // the operation's sequence number
+    bool left = false;           // it said goodbye
+    Blame waits_for;             // what it would say if it were late now; empty: it has not been waiting for long
+    uint64_t waits_in = 0;       // the operation's sequence number
+    bool keeps_waiting = false;  // it owed something when nothing could be moved any more
   };
 
   // For machines to answer a probe: long enough for any network, and a queue in it.
@@ -177,6 +196,8 @@ class PairEngine {  // as PairwiseGroup takes it
   void reduce_chunk(Op& op);
   char* scratch(int32_t rank);
   static size_t chunk_for(size_t peers);
+  void waits_now(const Op& op);
+  void has_waited(Clock::duration time);
   bool fall_asleep();
   void sleep(Op& op, Clock::time_point deadline);
 
@@ -215,6 +236,7 @@ class PairEngine {  // as PairwiseGroup takes it
   std::unique_ptr<char[]> scratch_;
   std::vector<pollfd> polled_;
   std::atomic<uint64_t> bytes_sent_{0};
+  std::shared_ptr<WaitedFor> waited_;
 
   Fd wake_;  // readable once the group is poisoned
   FirstFailure failure_;

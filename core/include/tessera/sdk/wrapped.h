@@ -13,9 +13,12 @@
 
 #include <functional>
 #include <memory>
+#include <span>
+#include <string_view>
 #include <utility>
 
 #include "tessera/sdk/collective.h"
+#include "tessera/sdk/draft/waits.h"
 
 namespace tessera::sdk {
 
@@ -23,11 +26,13 @@ namespace tessera::sdk {
 // transport's own sentence.
 class InnerGroup {
  public:
-  InnerGroup(const tsr_collective& api, tsr_group* raw) : api_(&api), raw_(raw) {}
+  InnerGroup(const tsr_collective& api, tsr_group* raw, const tsr_collective_waits* waits = nullptr)
+      : api_(&api), raw_(raw), waits_(waits) {}
   ~InnerGroup() {
     if (raw_ != nullptr) api_->close(raw_);
   }
-  InnerGroup(InnerGroup&& other) noexcept : api_(other.api_), raw_(std::exchange(other.raw_, nullptr)) {}
+  InnerGroup(InnerGroup&& other) noexcept
+      : api_(other.api_), raw_(std::exchange(other.raw_, nullptr)), waits_(other.waits_) {}
   InnerGroup& operator=(InnerGroup&&) = delete;
 
   static InnerGroup connect(const tsr_part& part, const tsr_rendezvous& where) {
@@ -35,14 +40,19 @@ class InnerGroup {
     tsr_group* group = nullptr;
     Call call;
     call.check(api.connect(part.self, &where, &group, call.err()));
-    return {api, group};
+    return {api, group, waits_of(part)};
+  }
+  // Of the part's groups; NULL: it does not say.
+  static const tsr_collective_waits* waits_of(const tsr_part& part) {
+    if (!TSR_HAS(tsr_component, part.component, extension)) return nullptr;
+    return static_cast<const tsr_collective_waits*>(part.component->extension(part.self, TSR_COLLECTIVE_WAITS));
   }
   // Holds nothing (operator bool) for color -1.
   InnerGroup split(int32_t color, int32_t key, const CollectiveCall& how) const {
     tsr_group* child = nullptr;
     Call call;
     call.check(api_->split(raw_, color, key, &how, &child, call.err()));
-    return {*api_, child};
+    return {*api_, child, waits_};
   }
   explicit operator bool() const { return raw_ != nullptr; }
 
@@ -52,6 +62,11 @@ class InnerGroup {
   uint64_t bytes_sent() const { return TSR_HAS(tsr_collective, api_, bytes_sent) ? api_->bytes_sent(raw_) : 0; }
   int32_t host_of(int32_t rank) const {
     return TSR_HAS(tsr_collective, api_, host_of) ? api_->host_of(raw_, rank) : -1;
+  }
+  bool waited_s(std::span<double> seconds) const {
+    Call call;
+    return waits_ != nullptr && TSR_HAS(tsr_collective_waits, waits_, waited) &&
+           waits_->waited(raw_, seconds.data(), call.err()) == TSR_OK;
   }
   void status() const {
     Call call;
@@ -104,6 +119,7 @@ class InnerGroup {
 
   const tsr_collective* api_;
   tsr_group* raw_;
+  const tsr_collective_waits* waits_;
 };
 
 class WrappedGroup : public Group {
@@ -140,6 +156,7 @@ class WrappedGroup : public Group {
   uint64_t bytes_sent() const override { return inner_.bytes_sent(); }
   void status() const override { inner_.status(); }
   int32_t host_of(int32_t rank) const override { return inner_.host_of(rank); }
+  bool waited_s(std::span<double> seconds) const override { return inner_.waited_s(seconds); }
 
  protected:
   const InnerGroup& inner() const { return inner_; }
@@ -197,6 +214,10 @@ class WrappedCollective : public Collective {
   }
   std::unique_ptr<Group> connect(const tsr_rendezvous& where) override {
     return wrap(InnerGroup::connect(*inner_, where));
+  }
+  // Where the inner one says for whom it has waited, this one does.
+  const void* extension(std::string_view id) const {
+    return InnerGroup::waits_of(*inner_) == nullptr ? nullptr : waits_extension(id);
   }
 
  protected:

@@ -22,6 +22,7 @@ PairEngine<Link>::PairEngine(PairEngineOptions<Link> options)
       timeout_s_(options.timeout_s),
       spin_(static_cast<int64_t>(options.spin_us * 1000)),
       chunk_(chunk_for(options.links.size() - 1)),
+      waited_(std::move(options.waited)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!wake_) fail(TSR_RESOURCE_EXHAUSTED, kName, ": no event descriptor: ", std::strerror(errno));
   const size_t world = options.links.size();
@@ -115,32 +116,43 @@ void PairEngine<Link>::exchange(Op& op) {
   const Clock::time_point deadline = std::max(op.deadline, start + kWaitGrace);
   // Asked in time, so that at the deadline it is known who does not even answer.
   Clock::time_point probe_at = deadline - std::min<Clock::duration>(kProbeTime, (deadline - start) / 2);
-  Clock::time_point idle_since = Clock::time_point::max(), looked = start;
+  constexpr Clock::time_point kBusy = Clock::time_point::max();
+  Clock::time_point now = start, idle_since = kBusy, looked = start;
   bool probed = false;
   while (true) {
     throw_if_failed();
     const bool moved = progress();
+    if (moved && idle_since != kBusy) has_waited(now - idle_since);
     if (op.done()) break;
-    const Clock::time_point now = Clock::now();
-    if (now >= deadline) late(op);
+    if (now >= deadline) {
+      if (idle_since != kBusy) has_waited(now - idle_since);
+      late(op);
+    }
     if (now >= probe_at) {
       probe(op, who_is_late(op));
       probed = true;
       probe_at = Clock::time_point::max();
     }
     if (moved || copy_own(op, op.own.is_much ? kMuchSlice : kCopySlice)) {
-      idle_since = Clock::time_point::max();
+      idle_since = kBusy;
+      now = Clock::now();
       continue;
     }
-    if (idle_since == Clock::time_point::max()) idle_since = now;
+    if (idle_since == kBusy) {
+      idle_since = now;
+      waits_now(op);
+    }
     const bool tries = sleeps_at_once_ == 0 && now - idle_since < spin_;
+    const Clock::time_point before = now;
     if (tries && now - looked < kLook) {
       sched_yield();  // where ranks share a processor, the one waited for may need this one
-      if (Clock::now() - now >= kCrowd) sleeps_at_once_ = kSleepsAtOnce;
+      now = Clock::now();
+      if (now - before >= kCrowd) sleeps_at_once_ = kSleepsAtOnce;
     } else {
       if (sleeps_at_once_ > 0) --sleeps_at_once_;
       sleep(op, tries ? now : std::min(deadline, probe_at));
-      looked = now;
+      looked = before;
+      now = Clock::now();
     }
   }
   if (probed) probe(op, {});  // nobody any more
@@ -375,6 +387,21 @@ void PairEngine<Link>::reduce_chunk(Op& op) {
       reduction.function, world_size(), rank_, reduction.target + op.reduced, bytes,
       [&](int32_t rank) { return rank == rank_ ? const_cast<char*>(reduction.own) + op.reduced : scratch(rank); });
   op.reduced += bytes;
+}
+
+// Nothing can be moved, and this is so until something has been: for whom that is.
+template <IsPairLink Link>
+void PairEngine<Link>::waits_now(const Op& op) {
+  if (!waited_) return;
+  for (Peer& peer : peers_) peer.keeps_waiting = debt_of(peer, op).has_value();
+}
+
+template <IsPairLink Link>
+void PairEngine<Link>::has_waited(Clock::duration time) {
+  if (!waited_) return;
+  for (const Peer& peer : peers_) {
+    if (peer.keeps_waiting) waited_->add(peer.name, time);
+  }
 }
 
 // --- sleeping --------------------------------------------------------------------------------------------------------
