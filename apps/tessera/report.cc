@@ -1,12 +1,12 @@
 // tessera report A B: two runs side by side, by what they have written to report.json.
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "command.h"
 #include "config/json.h"
+#include "config/read_file.h"
 #include "options.h"
 #include "train/report_text.h"
 
@@ -22,11 +22,7 @@ constexpr char kAboutReport[] =
     "settings that differ, metrics of the test and of the best validation, speed and the stages of a step.";
 
 json read_report(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) fail(Code::kNotFound, "there is no report ", path);
-  std::stringstream text;
-  text << in.rdbuf();
-  json report = config::parse_json(text.str(), {path, Code::kDataLoss});
+  json report = config::parse_json(config::read_file(path, "cannot read the report "), {path, Code::kDataLoss});
   for (const char* key : {"model", "data", "train", "test", "stages", "config"}) {
     if (!report.is_object() || !report.contains(key))
       fail(Code::kInvalidArgument, path, " is no report of tessera train: it has no \"", key, '"');

@@ -7,12 +7,12 @@
 #include <sys/resource.h>
 
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <sstream>
 #include <thread>
 
 #include "command.h"
+#include "config/read_file.h"
 #include "options.h"
 #include "plugin_watch.h"
 #include "retrieval/retriever.h"
@@ -174,11 +174,7 @@ Level level_of(const std::string& name) {
 }
 
 EmbeddingModuleShardingPlan read_plan(const std::string& path, int ranks) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) fail(Code::kNotFound, "--plan: cannot read ", path);
-  std::ostringstream text;
-  text << in.rdbuf();
-  const ShardingPlan plan = ShardingPlan::from_json(text.str());
+  const ShardingPlan plan = ShardingPlan::from_json(config::read_file(path, "--plan: cannot read "));
   if (plan.world_size != ranks) {
     fail(Code::kInvalidArgument, "--plan: ", path, " is for ", plan.world_size, " ranks, and this job has ", ranks,
          ": make a new plan, or start as many with tessera launch");

@@ -103,7 +103,7 @@ TEST(RunPages, ReportsAreCompared) {
   EXPECT_THAT(run_tessera({"report", a}).output, HasSubstr("give A and B"));
   const Finished none = run_tessera({"report", a, folder.file("c.json")});
   EXPECT_EQ(none.status, 2);
-  EXPECT_THAT(none.output, HasSubstr("there is no report " + folder.file("c.json")));
+  EXPECT_THAT(none.output, HasSubstr("cannot read the report " + folder.file("c.json") + ": No such file"));
   const Finished other = run_tessera({"report", folder.write("d.json", "{}"), a});
   EXPECT_EQ(other.status, 2);
   EXPECT_THAT(other.output, HasSubstr("d.json is no report of tessera train: it has no \"model\""));

@@ -1,8 +1,6 @@
 // tessera plan: what the planner makes of a config or a list of tables, and how two plans differ.
 #include <cmath>
-#include <fstream>
 #include <iostream>
-#include <iterator>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -10,6 +8,7 @@
 
 #include "command.h"
 #include "config/json.h"
+#include "config/read_file.h"
 #include "options.h"
 #include "outputs.h"
 #include "plan/picture.h"
@@ -84,12 +83,6 @@ std::optional<Arguments> parse(const std::vector<std::string>& args) {
   return a;
 }
 
-std::string read_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw UsageError("cannot read " + path);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
 struct Job {
   std::vector<PlannerModule> modules;
   PlannerOptions options;
@@ -99,7 +92,7 @@ struct Job {
 };
 
 Job job_from_tables(const Arguments& a) {
-  const std::string text = read_file(a.tables);
+  const std::string text = config::read_file(a.tables);
   const config::JsonSource source{a.tables};
   const json root = config::parse_json(text, source);
   Job job;
@@ -240,8 +233,8 @@ std::string difference(const ShardingPlan& a, const ShardingPlan& b) {
 
 int diff(const std::vector<std::string>& files) {
   if (files.size() != 2) throw UsageError("--diff takes two plan files");
-  const std::string text =
-      difference(ShardingPlan::from_json(read_file(files[0])), ShardingPlan::from_json(read_file(files[1])));
+  const std::string text = difference(ShardingPlan::from_json(config::read_file(files[0])),
+                                      ShardingPlan::from_json(config::read_file(files[1])));
   std::cout << (text.empty() ? "the plans are equal\n" : text);
   return text.empty() ? 0 : 1;
 }

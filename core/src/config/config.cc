@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <set>
 
 #include "config/decode.h"
+#include "config/read_file.h"
 #include "tessera/sdk/nearest.h"
 
 namespace tessera {
@@ -304,14 +302,7 @@ Config parse_config(const std::string& text, const std::string& source, const st
 }
 
 Config load_config(const std::string& path, const std::vector<std::string>& overrides) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored))
-    fail(Code::kNotFound, "cannot read the config file ", path, ": it is a directory");
-  std::ifstream file(path, std::ios::binary);
-  if (!file) fail(Code::kNotFound, "cannot read the config file ", path);
-  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (file.bad()) fail(Code::kNotFound, "cannot read the config file ", path);
-  return parse_config(text, path, overrides);
+  return parse_config(config::read_file(path, "cannot read the config file "), path, overrides);
 }
 
 std::vector<TableConfig> tables_of(const Config& config, const std::vector<DataColumn>& columns) {

@@ -322,7 +322,7 @@ TEST(Config, AFolderIsNoFile) {
     load_config(testing::TempDir());
     ADD_FAILURE() << "it was read";
   } catch (const Error& e) {
-    EXPECT_THAT(e.what(), testing::HasSubstr("it is a directory"));
+    EXPECT_THAT(e.what(), testing::HasSubstr("Is a directory"));
   }
 }
 

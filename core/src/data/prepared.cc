@@ -1,8 +1,7 @@
 // The prepared format: meta.json and two text files with a sample a line.
-#include <fstream>
-#include <iterator>
 
 #include "config/json.h"
+#include "config/read_file.h"
 #include "data/line_reader.h"
 #include "data/readers.h"
 
@@ -87,9 +86,7 @@ ExamplesPtr read_part(const std::string& path, const Dataset& set, int64_t limit
 }
 
 std::string read_whole(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) fail(Code::kNotFound, "cannot read ", path, ": data.path must be a directory of prepared data");
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  return config::read_file(path, "cannot read ", "; data.path must be a directory of prepared data");
 }
 
 // The number of rows that meta.json promises; -1: it does not say.

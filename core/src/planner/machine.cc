@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <iterator>
+
+#include "config/read_file.h"
 
 namespace tessera {
 
@@ -209,9 +209,8 @@ void Machine::check_fits(int world_size, int local_world_size, const std::string
 }
 
 Machine load_machine(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) fail(Code::kNotFound, "cannot read the topology file ", path, ": tessera calibrate --save FILE makes one");
-  return Machine::from_json({std::istreambuf_iterator<char>(in), {}}, path);
+  return Machine::from_json(
+      config::read_file(path, "cannot read the topology file ", "; tessera calibrate --save FILE makes one"), path);
 }
 
 }  // namespace tessera

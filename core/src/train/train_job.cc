@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "checkpoint/directory.h"
 #include "config/json.h"
+#include "config/read_file.h"
 #include "data/hold_out.h"
 #include "distributed/stopwatch.h"
 #include "modules/graph_json.h"
@@ -42,12 +41,9 @@ constexpr int64_t kSampleEvery = 50;    // steps: tables are timed one by one in
 constexpr size_t kKeptLosses = 100000;  // of a job without end
 
 ShardingPlan read_plan(const std::string& path) {
-  std::ifstream in(path);
-  if (!in) fail(Code::kNotFound, "planner.plan: no file ", path);
-  std::stringstream text;
-  text << in.rdbuf();
+  const std::string text = config::read_file(path, "planner.plan: cannot read ");
   try {
-    return ShardingPlan::from_json(text.str());
+    return ShardingPlan::from_json(text);
   } catch (const Error& e) {
     throw Error(e.code(), path + ": " + e.what());
   }
