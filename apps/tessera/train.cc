@@ -234,6 +234,9 @@ void train(TrainJob& job, const ProcessGroup& group, const Config& config, LiveM
     if (!p.error.empty())
       progress.note(cat("tessera: warning: the publication of step ", p.step, " was not written: ", p.error,
                         "; those before are whole, and the next one has what this one would have had"));
+    if (!p.what.base_error.empty())
+      progress.note(cat("tessera: warning: the base of step ", p.step, " was not written: ", p.what.base_error,
+                        "; its delta is there, and the next publication has a base"));
   };
   job.train(watch);
   if (job.ended_early())

@@ -135,10 +135,14 @@ constexpr std::array<unsigned char, 4> kZstdMagic = {0x28, 0xb5, 0x2f, 0xfd};
 
 std::unique_ptr<TextFile::Decoder> decoder_for(int file, const std::string& path) {
   std::array<unsigned char, 4> first{};
-  const ssize_t got = ::pread(file, first.data(), first.size(), 0);
-  const auto begins = [&](const auto& magic) {
-    return got >= static_cast<ssize_t>(magic.size()) && std::equal(magic.begin(), magic.end(), first.begin());
-  };
+  for (size_t done = 0; done < first.size();) {
+    const ssize_t got = ::pread(file, first.data() + done, first.size() - done, static_cast<off_t>(done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno != ESPIPE) fail(TSR_UNAVAILABLE, "cannot read ", path, ": ", std::strerror(errno));
+    if (got <= 0) break;  // a short file, or a pipe, which is text
+    done += static_cast<size_t>(got);
+  }
+  const auto begins = [&](const auto& magic) { return std::equal(magic.begin(), magic.end(), first.begin()); };
   if (begins(kGzipMagic)) return std::make_unique<Gzip>();
   if (!begins(kZstdMagic)) return nullptr;
 #ifdef TESSERA_ZSTD

@@ -202,10 +202,16 @@ Published ModelPublisher::Impl::write(const ProcessGroup& of, const Aside& aside
   ++deltas;
   out.number = number;
   if (!aside.base) return out;
-  together_at_length(of, "base of what was published", [&] {
-    if (first_rank()) write_later_base(aside.step);
-    return "";
-  });
+  try {
+    together_at_length(of, "base of what was published", [&] {
+      if (first_rank()) write_later_base(aside.step);
+      return "";
+    });
+  } catch (const Error& e) {  // those who follow have the delta
+    if (e.code() != Code::kUnavailable && e.code() != Code::kResourceExhausted) throw;
+    out.base_error = e.what();
+    return out;
+  }
   deltas = 0;
   out.base = true;
   return out;

@@ -113,7 +113,12 @@ std::string write_publication(const std::string& directory, const Publication& w
                                                  .dump(1) +
                                              "\n");
   rename_to(path + kStaged, path);
-  checkpoint::sync_directory(directory);
+  // From here on it is there for everybody. That its name may not outlast a loss of power is no reason to say that it
+  // is not: the next one would have its number, and who follows has taken this one.
+  try {
+    checkpoint::sync_directory(directory);
+  } catch (const Error&) {
+  }
   return what.kind == Publication::kBase ? what.hash : hash_of(text);
 }
 

@@ -45,9 +45,12 @@ void MetricsLog::add(const TrainValidation& validation) {
   events_->flush();
 }
 
-// A line is there as soon as it was told: people look while the run goes on. A full disk ends no run.
+// A line is there as soon as it was told: people look while the run goes on. A full disk ends no run, and takes no line
+// but those that found it full.
 void MetricsLog::write(const json& line) {
-  if (lines_.is_open()) lines_ << line.dump() << std::endl;
+  if (!lines_.is_open()) return;
+  lines_.clear();
+  lines_ << line.dump() << std::endl;
 }
 
 }  // namespace tessera
