@@ -21,6 +21,7 @@ option(TESSERA_TOOLS "Build bench, conformance, calibrate, verify, the examples,
 option(TESSERA_BENCHMARKS "Build microbenchmarks (libbenchmark-dev)" OFF)
 option(TESSERA_UNITY "Compile a target's sources folder by folder in one go: a third of the time from scratch" OFF)
 option(TESSERA_WERROR "Warnings are errors" OFF)
+option(TESSERA_COVERAGE "Count which lines of the core and of tcp run (scripts/coverage)" OFF)
 set(TESSERA_SANITIZE "" CACHE STRING "Sanitizers for everything, e.g. address,undefined or thread")
 
 include(GNUInstallDirs)
@@ -54,6 +55,18 @@ if(TESSERA_SANITIZE)
   if(TESSERA_SANITIZE MATCHES "thread")  # fences, which gcc warns of, are Boost.Asio's alone: hundreds of lines
     add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-tsan>)
   endif()
+endif()
+
+# Its lines are counted, with TESSERA_COVERAGE: what gcov says of optimised code is not what was written. Processes and
+# threads count together.
+function(tessera_counts_lines target)
+  if(TESSERA_COVERAGE)
+    target_compile_options(${target} PRIVATE --coverage -O0 -fprofile-update=atomic)
+    target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/cmake/coverage.cc)
+  endif()
+endfunction()
+if(TESSERA_COVERAGE)
+  add_link_options(--coverage)
 endif()
 
 # Tests that start ranks as processes: LeakSanitizer stops a process by ptrace as it ends, which fails now and then
@@ -130,6 +143,7 @@ function(tessera_room name)
   endif()
   add_library(tessera_${name} OBJECT ${sources})
   tessera_unity(tessera_${name})
+  tessera_counts_lines(tessera_${name})
   target_include_directories(tessera_${name} PUBLIC ${PROJECT_SOURCE_DIR}/core/include ${PROJECT_SOURCE_DIR}/core/src)
   target_link_libraries(tessera_${name} PRIVATE tessera_flags PUBLIC dlpack::dlpack Threads::Threads ${ROOM_LINK})
   set(lower_rooms)
