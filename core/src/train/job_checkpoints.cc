@@ -6,12 +6,6 @@
 #include "distributed/stopwatch.h"
 
 namespace tessera {
-namespace {
-
-// The disk may do better the next time; a model that has come apart or a rank that is gone will not.
-bool of_the_disk(const Error& e) { return e.code() == Code::kUnavailable || e.code() == Code::kResourceExhausted; }
-
-}  // namespace
 
 JobCheckpoints::JobCheckpoints(const TrainJobOptions& options, ModelTrainer& trainer, int64_t first_step, int64_t steps,
                                Watch watch)

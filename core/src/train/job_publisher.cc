@@ -8,9 +8,6 @@
 namespace tessera {
 namespace {
 
-// The disk may do better the next time; a model that has come apart or a rank that is gone will not.
-bool of_the_disk(const Error& e) { return e.code() == Code::kUnavailable || e.code() == Code::kResourceExhausted; }
-
 PublishOptions options_of(const PublishConfig& config, bool beside) {
   PublishOptions out;
   out.beside = beside;

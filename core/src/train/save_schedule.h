@@ -5,9 +5,15 @@
 #include <functional>
 #include <limits>
 
+#include "tessera/error.h"
 #include "tessera/process_group.h"
 
 namespace tessera {
+
+// Why a save failed: the disk may do better the next time; a model that has come apart or a rank that is gone will not.
+inline bool of_the_disk(const Error& e) {
+  return e.code() == Code::kUnavailable || e.code() == Code::kResourceExhausted;
+}
 
 struct SaveScheduleOptions {
   int64_t every_steps = 0;                           // 0: not by steps
