@@ -17,7 +17,7 @@ using Contents = inference::InferTensorContents;
 
 static_assert(std::endian::native == std::endian::little, "tensors' bytes are little-endian");
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') {
@@ -134,7 +134,7 @@ InferBody infer_body(const inference::ModelInferRequest& request, std::optional<
     left = left ? std::min(*left, timeout) : timeout;
   }
   std::string json = "{", tensors;
-  if (!request.id().empty()) json += "\"id\":" + quoted(request.id()) + ",";
+  if (!request.id().empty()) json += "\"id\":" + in_quotes(request.id()) + ",";
   json += "\"parameters\":{\"binary_data_output\":true";
   if (left) json += ",\"timeout\":" + std::to_string(left->count());
   json += "},\"inputs\":[";
@@ -145,15 +145,15 @@ InferBody infer_body(const inference::ModelInferRequest& request, std::optional<
       sdk::fail(TSR_INVALID_ARGUMENT, "input ", tensor.name(), " has both contents and raw_input_contents");
     if (raw) tensors += request.raw_input_contents(i);
     if (!raw) put_contents(tensor, tensors);
-    json += (i > 0 ? ",{" : "{") + ("\"name\":" + quoted(tensor.name()));
-    json += ",\"datatype\":" + quoted(tensor.datatype()) + ",\"shape\":[" + shape_of(tensor) + "]";
+    json += (i > 0 ? ",{" : "{") + ("\"name\":" + in_quotes(tensor.name()));
+    json += ",\"datatype\":" + in_quotes(tensor.datatype()) + ",\"shape\":[" + shape_of(tensor) + "]";
     json += ",\"parameters\":{\"binary_data_size\":" + std::to_string(tensors.size() - before) + "}}";
   }
   json += "]";
   if (request.outputs_size() > 0) {
     json += ",\"outputs\":[";
     for (int i = 0; i < request.outputs_size(); ++i)
-      json += (i > 0 ? ",{\"name\":" : "{\"name\":") + quoted(request.outputs(i).name()) + "}";
+      json += (i > 0 ? ",{\"name\":" : "{\"name\":") + in_quotes(request.outputs(i).name()) + "}";
     json += "]";
   }
   json += "}";
