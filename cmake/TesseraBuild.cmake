@@ -126,6 +126,13 @@ function(tessera_unity target)
   target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
 endfunction()
 
+# tessera_small(TARGET): what it does is no work for a batch, so it is small rather than fast.
+function(tessera_small target)
+  if(NOT TESSERA_SANITIZE AND NOT TESSERA_COVERAGE)
+    target_compile_options(${target} PRIVATE -Os)
+  endif()
+endfunction()
+
 # tessera_room(NAME [DEPENDS lower rooms...] [LINK libraries...] [FOLDERS folders inside...])
 # A room of the core: every *.cc of the folder and of FOLDERS, tests (*_test.cc) aside, is part of libtessera. The
 # tests become one program, NAME_test, that links this room and the rooms named, so that an include of a higher room

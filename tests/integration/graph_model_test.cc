@@ -298,7 +298,8 @@ options = { widths = [1] })",
                  R"(["cross", "deep"]
 options = { widths = [2] })",
                  HasSubstr("the head \"click\" takes \"top\", which has 2 values per sample"), kMetaAlone);
-  expect_refused(all, "widths = [1]", "width = [1]", HasSubstr("): mlp: option \"widths\" must list"), kMetaAlone);
+  expect_refused(all, "widths = [1]", "width = [1]",
+                 HasSubstr("): mlp: unknown option \"width\": the nearest known one is \"widths\""), kMetaAlone);
   expect_refused(all, "loss = \"mse\"", "loss = \"dropout\"", HasSubstr("\"dropout\" is no loss"), kMetaAlone);
   expect_refused(kGraphJob + "[data2]\n", "[data2]", "", HasSubstr("model.bottom_mlp must end with"), kMetaAlone);
   expect_refused(all, "name = \"c2\"\n", "name = \"c4\"\nfeatures = [\"film\"]\n[[table]]\nname = \"c2\"\n",

@@ -63,6 +63,7 @@ void check_collective_reducible(Subject& subject) {
       }
       require(zeros == std::vector<uint64_t>(8), "the sum of zeros is not 0 in DLPack type ", int{type.code}, " with ",
               int{type.bits}, " bits");
+      group.barrier("after a described type");  // a rank that is ahead would fail the others in the type before
     }
   });
 }

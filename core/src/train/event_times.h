@@ -18,7 +18,7 @@ class EventTimes {
   nlohmann::ordered_json json() const;
 
  private:
-  static constexpr int kPerOctave = 8, kOctaves = 40;  // from 1 ms on
+  static constexpr size_t kPerOctave = 8, kOctaves = 40;  // from 1 ms on
   double quantile(double part) const;
 
   int64_t rows_ = 0, late_rows_ = 0;

@@ -30,13 +30,13 @@ tsr_code add_extra(void* instance, uint32_t table, const tsr_stream_io* io, tsr_
 
 }  // namespace
 
-MchTables::MchTables(const InnerKernel& inner, const tsr_kernel_config& config) {
+MchTables::MchTables(const sdk::InnerKernel& inner, const tsr_kernel_config& config) {
   const OptimizerRef optimizer = optimizer_of(config);
   for (uint32_t t = 0; t < config.num_tables; ++t) {
     const tsr_kernel_table& asked = table_of(config, t);
     TableShape shape(asked);
     const InnerConfig rows(config, asked, shape.mch.zch_size);
-    tables_.emplace_back(std::move(shape), t, optimizer, sdk::StartValues(config), InnerRows(inner, rows.raw));
+    tables_.emplace_back(std::move(shape), t, optimizer, sdk::StartValues(config), sdk::InnerInstance(inner, rows.raw));
   }
 }
 

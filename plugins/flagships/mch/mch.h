@@ -9,7 +9,7 @@ namespace flagships {
 
 class MchTables : public sdk::KernelInstance {
  public:
-  MchTables(const InnerKernel& inner, const tsr_kernel_config& config);
+  MchTables(const sdk::InnerKernel& inner, const tsr_kernel_config& config);
 
   void forward(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream, tsr_context** context) override;
   void backward(tsr_context* context, const tsr_backward& args, tsr_stream stream) override;
@@ -58,7 +58,7 @@ class MchKernel : public sdk::Kernel {
   tsr_estimate estimate(const tsr_kernel_config& config, const tsr_workload& work) const override;
 
  private:
-  InnerKernel inner_;
+  sdk::InnerKernel inner_;
 };
 
 }  // namespace flagships

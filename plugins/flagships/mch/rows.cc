@@ -137,7 +137,7 @@ struct ManagedTable::Block {
 };
 
 ManagedTable::ManagedTable(TableShape shape, uint32_t number, const sdk::OptimizerRef& optimizer,
-                           sdk::StartValues start, InnerRows inner)
+                           sdk::StartValues start, sdk::InnerInstance inner)
     : shape_(std::move(shape)),
       number_(number),
       optimizer_(optimizer),

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <tessera/abi/draft/shared_row.h>
+#include <tessera/sdk/inner_kernel.h>
 #include <tessera/sdk/managed_collisions.h>
 #include <tessera/sdk/options.h>
 
@@ -10,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "inner_kernel.h"
-
 namespace flagships {
+
+namespace sdk = tessera::sdk;
 
 // What a table is, of its config and its options.
 struct TableShape {
@@ -52,10 +53,10 @@ class ManagedTable {
   };
 
   ManagedTable(TableShape shape, uint32_t number, const sdk::OptimizerRef& optimizer, sdk::StartValues start,
-               InnerRows inner);
+               sdk::InnerInstance inner);
 
   const TableShape& shape() const { return shape_; }
-  const InnerRows& inner() const { return inner_; }
+  const sdk::InnerInstance& inner() const { return inner_; }
   // The inner rows of ids, before a lookup. One that trains sights them.
   void find(std::span<const int64_t> ids, bool trains, int64_t* rows);
 
@@ -78,7 +79,7 @@ class ManagedTable {
   uint32_t number_;
   sdk::OptimizerRef optimizer_;
   sdk::StartValues start_;
-  InnerRows inner_;
+  sdk::InnerInstance inner_;
   sdk::Mch mch_;
   bool shared_ = false;  // an id without a row was trained
   uint64_t lookups_ = 0, hits_ = 0;

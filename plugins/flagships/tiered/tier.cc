@@ -17,7 +17,7 @@ bool before(uint32_t a, uint32_t b) { return static_cast<int32_t>(a - b) < 0; } 
 
 }  // namespace
 
-Tier::Tier(Options options, InnerInstance inner, const sdk::StartValues& start)
+Tier::Tier(Options options, sdk::InnerInstance inner, const sdk::StartValues& start)
     : options_(std::move(options)),
       batch_rows_(static_cast<size_t>(std::clamp<int64_t>(options_.slots / 8, 16, 4096))),
       inner_(std::move(inner)),

@@ -7,6 +7,8 @@
 // write_back(), in a thread of its own, takes those to the file.
 #pragma once
 
+#include <tessera/sdk/inner_kernel.h>
+
 #include <chrono>
 #include <cstdint>
 #include <mutex>
@@ -14,13 +16,14 @@
 #include <vector>
 
 #include "id_map.h"
-#include "inner_kernel.h"
 #include "records.h"
 #include "row_file.h"
 #include "row_log.h"
 #include "rows_on_the_way.h"
 
 namespace flagships {
+
+namespace sdk = tessera::sdk;
 
 // One of a tier's tables. Its rows are the tier's from `first` on.
 struct TierTable {
@@ -38,9 +41,9 @@ class Tier {
     RecordShape record;
     RowFileOptions file;
   };
-  Tier(Options options, InnerInstance inner, const sdk::StartValues& start);
+  Tier(Options options, sdk::InnerInstance inner, const sdk::StartValues& start);
 
-  const InnerInstance& inner() const { return inner_; }
+  const sdk::InnerInstance& inner() const { return inner_; }
   int64_t slots() const { return options_.slots; }
   const RecordShape& record() const { return options_.record; }
   const TierTable& table(size_t t) const { return options_.tables[t]; }
@@ -110,7 +113,7 @@ class Tier {
 
   const Options options_;
   const size_t batch_rows_;  // that are written back at a time
-  InnerInstance inner_;
+  sdk::InnerInstance inner_;
   const sdk::StartValues start_;
 
   // Who writes to the file has the first lock; who reads from places in it, the second; the third is for all below.

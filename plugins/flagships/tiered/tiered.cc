@@ -79,7 +79,7 @@ int64_t TierOptions::slots(int64_t rows, const RecordShape& record) const {
   return std::min(rows, static_cast<int64_t>(std::min(wanted, kMost)));
 }
 
-TieredTables::TieredTables(const InnerKernel& inner, const tsr_kernel_config& config, const TierOptions& options) {
+TieredTables::TieredTables(const sdk::InnerKernel& inner, const tsr_kernel_config& config, const TierOptions& options) {
   const OptimizerRef optimizer = optimizer_of(config);
   const sdk::StartValues start(config);
   struct Group {
@@ -109,7 +109,7 @@ TieredTables::TieredTables(const InnerKernel& inner, const tsr_kernel_config& co
   }
   for (Group& group : groups) {
     const InnerConfig of_cache(config, table_of(config, group.first), group.tier.slots);
-    tiers_.push_back(std::make_unique<Tier>(std::move(group.tier), InnerInstance(inner, of_cache.raw), start));
+    tiers_.push_back(std::make_unique<Tier>(std::move(group.tier), sdk::InnerInstance(inner, of_cache.raw), start));
   }
   std::vector<size_t> seen(tiers_.size());
   for (const size_t g : group_of) tables_.push_back({tiers_[g].get(), seen[g]++});

@@ -23,7 +23,7 @@ struct TierOptions {
 
 class TieredTables : public sdk::KernelInstance {
  public:
-  TieredTables(const InnerKernel& inner, const tsr_kernel_config& config, const TierOptions& options);
+  TieredTables(const sdk::InnerKernel& inner, const tsr_kernel_config& config, const TierOptions& options);
 
   void forward(const tsr_lookup& lookup, const DLTensor& output, tsr_stream stream, tsr_context** context) override;
   void backward(tsr_context* context, const tsr_backward& args, tsr_stream stream) override;
@@ -89,7 +89,7 @@ class Tiered : public sdk::Kernel {
   tsr_estimate estimate(const tsr_kernel_config& config, const tsr_workload& work) const override;
 
  private:
-  InnerKernel inner_;
+  sdk::InnerKernel inner_;
   TierOptions options_;
 };
 

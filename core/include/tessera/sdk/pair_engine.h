@@ -213,7 +213,7 @@ class PairEngine {  // as PairwiseGroup takes it
   struct Debt {   // the less, the worse
     uint64_t in;  // the operation's sequence number
     enum What { kAll, kData, kRest } what;
-    auto operator<=>(const Debt&) const = default;
+    bool operator<(const Debt& other) const { return in != other.in ? in < other.in : what < other.what; }
   };
   std::optional<Debt> debt_of(const Peer& peer, const Op& op) const;
   bool is_held_up(const Peer& peer, const Op& op, const Debt& debt) const;
