@@ -145,13 +145,13 @@ void write_report(const std::string& path, const json& report) {
 // Where training was left: after a signal, and where no step was left to do.
 std::string where_it_ended(const TrainJob& job, const Config& config, const TrainJobOptions& options) {
   const int64_t steps = job.first_step() + job.steps_done();
-  const std::string done = job.steps() > 0 ? cat(steps, " of ", job.steps(), " steps") : cat(steps, " steps");
+  const std::string done = job.has_end() ? cat(steps, " of ", job.steps(), " steps") : cat(steps, " steps");
   if (job.stopped()) {
     return cat("stopped by a signal after ", done, "; ",
                options.save.empty() ? std::string("nothing was saved, without --save DIR")
                                     : cat("--load ", options.save, " goes on from there"));
   }
-  if (job.steps() == 0) return cat("no row has arrived: ", config.data.path, " is at its end");
+  if (!job.has_end()) return cat("no row has arrived: ", config.data.path, " is at its end");
   const bool by_option = options.max_steps == job.steps();
   const std::string limit = by_option ? cat("--max-steps ", job.steps()) : cat("data.epochs = ", config.data.epochs);
   if (job.loaded().empty()) return cat("there is nothing to train: the job has no steps (", limit, ")");

@@ -114,8 +114,9 @@ class TrainJob {
   // What options.start gave: a first line, and what was not taken, one line each. Empty without.
   const std::vector<std::string>& start_notes() const { return start_notes_; }
   int64_t first_step() const { return first_step_; }  // steps done before this run
-  // To be done in all, those before this run included; 0: there is no end, rows arrive as long as they do.
-  int64_t steps() const { return steps_ == kNoEnd ? 0 : steps_; }
+  // To be done in all, those before this run included; 0 where there is no end.
+  int64_t steps() const { return has_end() ? steps_ : 0; }
+  bool has_end() const { return steps_ != kNoEnd; }  // false: rows arrive as long as they do
   // The checkpoint that it goes on from; empty: it begins anew.
   const std::string& loaded() const { return loaded_; }
   // Checkpoints that options.resume has passed over, and why.
