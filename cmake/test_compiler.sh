@@ -23,8 +23,8 @@ if [ -n "$header" ]; then # a header of before would be taken for a part of the 
     before=$argument
   done
 fi
-# Debug information as gcc's sanitizers read it, and their set of checks; EXPECT_NO_THROW drops results.
+# EXPECT_NO_THROW drops results.
 # shellcheck disable=SC2086  # nothing where there is none
-$cache "$clang" -gdwarf-4 "$@" $header -Xclang -fno-pch-timestamp -fno-sanitize=function -Wno-unknown-warning-option \
+$cache "$clang" "$@" $header -Xclang -fno-pch-timestamp -Wno-unknown-warning-option \
   -Wno-unused-command-line-argument -Wno-unused-result -Werror 2>/dev/null ||
   exec $cache "$gxx" "$@"
