@@ -2,9 +2,9 @@
 
 #include <google/protobuf/util/json_util.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstdio>
-#include <cstring>
 
 #include "answers.pb.h"
 
@@ -92,19 +92,16 @@ constexpr Datatype kDatatypes[] = {
 
 // The tensor's values, as many as `contents` has in the field of its data type, appended to `out`.
 void put_contents(const Tensor& tensor, std::string& out) {
-  int values = 0;
-  for (const Datatype& any : kDatatypes) {
-    if (std::strcmp(any.name, "INT8") == 0 || std::strcmp(any.name, "INT16") == 0 ||
-        std::strcmp(any.name, "UINT8") == 0 || std::strcmp(any.name, "UINT16") == 0)
-      continue;  // a field counts once
-    values += any.count(tensor.contents());
-  }
+  const Contents& c = tensor.contents();
+  const int values = c.bool_contents_size() + c.int_contents_size() + c.int64_contents_size() + c.uint_contents_size() +
+                     c.uint64_contents_size() + c.fp32_contents_size() + c.fp64_contents_size() +
+                     c.bytes_contents_size();
   for (const Datatype& datatype : kDatatypes) {
     if (tensor.datatype() != datatype.name) continue;
-    if (datatype.count(tensor.contents()) != values)
+    if (datatype.count(c) != values)
       sdk::fail(TSR_INVALID_ARGUMENT, "input ", tensor.name(), " has datatype ", datatype.name, ", so its values are ",
                 datatype.field, ", and it has others");
-    return datatype.put(tensor.contents(), out);
+    return datatype.put(c, out);
   }
   sdk::fail(TSR_INVALID_ARGUMENT, "input ", tensor.name(), " has datatype \"", tensor.datatype().substr(0, 40),
             "\", which the protocol does not have");

@@ -28,6 +28,11 @@ struct Arrived {
   std::span<const tsr_reader_values> values;  // one for each selected column; empty where there are no rows
 };
 
+namespace detail {
+template <class C>
+struct ArrivingTable;
+}
+
 class ArrivingReader : public Reader {
  public:
   // `position` is empty at the beginning.
@@ -43,9 +48,10 @@ class ArrivingReader : public Reader {
   const std::vector<ReaderBlock>& blocks() const override { return no_blocks_; }
   std::span<const tsr_reader_values> read(int64_t) override { return {}; }
 
-  std::string position_text;  // of the C table
-
  private:
+  template <class C>
+  friend struct detail::ArrivingTable;
+  std::string position_text_;  // of the C table
   std::vector<std::string> no_files_;
   std::vector<ReaderBlock> no_blocks_;
 };
@@ -79,8 +85,8 @@ struct ArrivingTable {
   static tsr_code position(void* self, const char** text, tsr_error* err) noexcept {
     return guard(err, [&] {
       ArrivingReader& reader = of(self);
-      reader.position_text = reader.position();
-      *text = reader.position_text.c_str();
+      reader.position_text_ = reader.position();
+      *text = reader.position_text_.c_str();
     });
   }
   static constexpr tsr_reader_arriving kTable{sizeof(tsr_reader_arriving), 0, &follow, &next, &position};
