@@ -152,7 +152,13 @@ struct Failure {
   int how = 0;
 };
 
-// Reaps what has ended. Of several failures found at once, one by a signal is the likelier cause of the others.
+// How likely a failure is the cause of the others: a signal most, 1 least, as of a rank that lost another one.
+int likeliness(int how) {
+  if (WIFSIGNALED(how)) return 2;
+  return WEXITSTATUS(how) == 1 ? 0 : 1;
+}
+
+// Reaps what has ended.
 void reap_all(Processes& processes, const Job& job, const StartRank& start, Ending& ending, Failure& failure) {
   for (int rank = 0; rank < job.start.ranks; ++rank) {
     const pid_t pid = processes.pid(rank);
@@ -170,7 +176,7 @@ void reap_all(Processes& processes, const Job& job, const StartRank& start, Endi
       restart(rank, pid, *status, job, start, ending);
       continue;
     }
-    if (failure.rank >= 0 && !(WIFSIGNALED(*status) && !WIFSIGNALED(failure.how))) continue;
+    if (failure.rank >= 0 && likeliness(*status) <= likeliness(failure.how)) continue;
     failure = {rank, pid, *status};
   }
 }
@@ -181,7 +187,15 @@ constexpr useconds_t kUntilCause = 50000;
 void look_for_failures(Processes& processes, const Job& job, const StartRank& start, Ending& ending) {
   Failure failure;
   reap_all(processes, job, start, ending, failure);
-  if (failure.rank < 0 || ending.status) return;
+  if (failure.rank < 0) return;
+  if (ending.status) {  // what came late may still explain what came first
+    const bool explains = ending.first >= 0 && WIFEXITED(failure.how) &&
+                          likeliness(failure.how) > likeliness(*ending.how[static_cast<size_t>(ending.first)]);
+    if (!explains) return;
+    ending.status = exit_status(failure.how);
+    ending.first = failure.rank;
+    return;
+  }
   if (!WIFSIGNALED(failure.how) && processes.running() > 0) {
     usleep(kUntilCause);
     reap_all(processes, job, start, ending, failure);

@@ -25,6 +25,7 @@ namespace {
 using testing::AnyOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 // Runs sh -c `script` as `ranks` ranks; what it wrote to standard error goes to *said.
 int launch_shell(int ranks, const std::string& script, std::string* said, double grace_s = 5) {
@@ -62,6 +63,18 @@ TEST(Launch, NamesTheRankThatFailedAndEndsTheOthers) {
   EXPECT_THAT(said, HasSubstr("rank 1 (process "));
   EXPECT_THAT(said, HasSubstr("exited with status 7"));
   EXPECT_THAT(said, HasSubstr("(2 still ran)"));
+}
+
+// A rank that lost another one says 1; the other one may be long in ending, and knows better.
+TEST(Launch, PrefersTheStatusThatExplainsOthers) {
+  std::string said;
+  EXPECT_EQ(launch_shell(3, "[ $RANK = 1 ] && exit 2; exit 1", &said), 2);
+  const std::string script = "trap '' TERM; [ $RANK = 1 ] || exit 1; sleep 0.5; exit 2";
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(launch({.ranks = 2, .job_restarts = 2, .table = true}, {"sh", "-c", script}), 2);
+  said = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, HasSubstr("exited with status 2, the first to fail"));
+  EXPECT_THAT(said, Not(HasSubstr("starting the job again")));
 }
 
 TEST(Launch, StartsAFailedRankAgainSoOften) {

@@ -19,6 +19,9 @@ fi
 mkdir -p "$folder"
 cmake -S . -B "$folder" -G Ninja -DTESSERA_CUDA=OFF -DTESSERA_HIP=OFF -DTESSERA_UNITY=OFF >"$folder/log" 2>&1 ||
   { cat "$folder/log"; exit 1; }
+if ninja -C "$folder" -t query tessera_generated >/dev/null 2>&1; then
+  ninja -C "$folder" tessera_generated >>"$folder/log" 2>&1 || { cat "$folder/log"; exit 1; }
+fi
 if [ -n "$most" ]; then
   listed=$("${git[@]}" log -20 --format= --name-only -- '*.cc' | sort | uniq -c | sort -k1,1rn -k2 | awk '{print $2}')
 else
