@@ -19,16 +19,15 @@ inline constexpr int kStoppedBySignal = 75;
 class StopSignals {
  public:
   StopSignals();
-  ~StopSignals();  // what was before
+  // What was before; not where a signal was heard, as the process is to end then: its launcher may hand the same one
+  // on a moment later.
+  ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  static bool requested();    // [any-thread] also when it has gone
-  static void raise_again();  // the signal that was remembered, for what was there before; nothing without one
-
- private:
-  struct sigaction terminate_before_ {
-  }, interrupt_before_{};
+  static bool requested();  // [any-thread] also when it has gone
+  // Puts back what was before, and raises the signal that was remembered; nothing without one.
+  static void raise_again();
 };
 
 }  // namespace tessera

@@ -32,9 +32,18 @@ void handle(int signal) {
   }
 }
 
+// What was there before the object that lives, or that has heard a signal.
+struct sigaction terminate_before, interrupt_before;
+
+void put_back() {
+  sigaction(SIGTERM, &terminate_before, nullptr);
+  sigaction(SIGINT, &interrupt_before, nullptr);
+}
+
 }  // namespace
 
 StopSignals::StopSignals() {
+  if (requested()) put_back();  // another object heard it
   first_signal = 0;
   first_milliseconds = 0;
   struct sigaction action {};
@@ -44,17 +53,18 @@ StopSignals::StopSignals() {
     sigaction(signal, nullptr, before);
     if (before->sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
   };
-  watch(SIGTERM, &terminate_before_);
-  watch(SIGINT, &interrupt_before_);
+  watch(SIGTERM, &terminate_before);
+  watch(SIGINT, &interrupt_before);
 }
 
 StopSignals::~StopSignals() {
-  sigaction(SIGTERM, &terminate_before_, nullptr);
-  sigaction(SIGINT, &interrupt_before_, nullptr);
+  if (!requested()) put_back();
 }
 
 void StopSignals::raise_again() {
-  if (requested()) raise(first_signal);
+  if (!requested()) return;
+  put_back();
+  raise(first_signal);
 }
 
 bool StopSignals::requested() { return first_signal.load(std::memory_order_relaxed) != 0; }

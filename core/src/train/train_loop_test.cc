@@ -157,6 +157,19 @@ TEST(StopSignalsDeathTest, WhatWasBeforeIsThereAgainAndHearsIt) {
       testing::KilledBySignal(SIGTERM), "");
 }
 
+TEST(StopSignalsDeathTest, WhatWasHeardIsHeardTwiceWhenItHasGoneToo) {
+  EXPECT_EXIT(
+      {
+        {
+          const StopSignals signals;
+          raise(SIGTERM);
+        }
+        raise(SIGTERM);
+        _exit(kStoppedBySignal);
+      },
+      testing::ExitedWithCode(kStoppedBySignal), "");
+}
+
 TEST(StopSignalsDeathTest, WhatWasIgnoredStaysSo) {
   EXPECT_EXIT(
       {
