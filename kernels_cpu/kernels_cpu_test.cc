@@ -557,10 +557,12 @@ TEST(Optimizers, WrongOptionsAreRefused) {
   }
   const std::tuple<const char*, const char*, const char*> decays[] = {
       // that would have no effect
-      {"exact_sgd", R"({"weight_decay": 0.5})", "\"weight_decay\" is 0.5, but this optimizer decays no weights"},
-      {"exact_adagrad", R"({"weight_decay": 0.5, "weight_decay_mode": "l2"})", "decays no weights"},
-      {"exact_adagrad", R"({"weight_decay_mode": "l2"})", "has no choice of modes"},
-      {"none", R"({"weight_decay": 0.5})", "decays no weights"},
+      {"none", R"({"weight_decay": 0.5})", "\"weight_decay\" is 0.5, but this optimizer decays no weights"},
+      {"none", R"({"weight_decay": 0.5, "weight_decay_mode": "l2"})", "decays no weights"},
+      {"none", R"({"weight_decay_mode": "l2"})", "has no choice of modes"},
+      {"exact_sgd", R"({"weight_decay": -0.5, "weight_decay_mode": "l2"})", "must be at least 0"},
+      {"exact_sgd", R"({"weight_decay": 0.5})", "set it to l2 or decouple"},
+      {"exact_adagrad", R"({"weight_decay": 0.5, "weight_decay_mode": "none"})", "set it to l2 or decouple"},
       {"sgd", R"({"dampening": 0.5})", "\"dampening\" is 0.5, but it needs momentum"},
       {"sgd", R"({"momentum": 0.9, "nesterov": true, "dampening": 0.5})", "and not Nesterov's"},
       {"exact_rowwise_adagrad", R"({"weight_decay": 0.5})", "set it to l2 or decouple"},
@@ -598,6 +600,46 @@ std::vector<float> updated(TestHost& host, const std::string& optimizer, const s
     api->update_row(part.raw.self, &update, kDim, weight.data(), grads[step - 1].data(), states);
   }
   return weight;
+}
+
+// docs/config.md, on weight decay of FBGEMM's optimizers that have none there: in every instruction set, for widths
+// with a loop of their own and others, one row and several.
+TEST(Optimizers, DecayIsAddedToTheGradientOrTakenOffTheWeight) {
+  TestHost host;
+  constexpr double kRate = 0.25, kDecay = 0.5, kEps = 0.01;
+  Random random(5);
+  std::normal_distribution<float> normal;
+  for (const char* isa : kIsas) {
+    if (!runs_here(host, isa)) continue;
+    for (const std::string name : {"exact_sgd", "exact_adagrad"}) {
+      for (const std::string mode : {"l2", "decouple"}) {
+        const Part part(TESSERA_OPTIMIZERS, name.c_str(), host,
+                        R"({"eps": 0.01, "weight_decay": 0.5, "weight_decay_mode": ")" + mode + "\"}", isa);
+        ASSERT_EQ(part.code, TSR_OK) << part.message;
+        const auto* api = static_cast<const tsr_optimizer*>(part.raw.component->api);
+        for (const int64_t dim : {1, 16, 33, 64}) {
+          std::vector<float> w(static_cast<size_t>(2 * dim)), g(w.size()), s(w.size(), 0.0f);
+          for (float& x : w) x = normal(random);
+          std::vector<double> want(w.begin(), w.end()), sums(w.size(), 0.0);
+          float* const weights[] = {w.data(), w.data() + dim};
+          const float* const grads[] = {g.data(), g.data() + dim};
+          float* const states[] = {s.data(), s.data() + dim};
+          for (int64_t step = 1; step <= 3; ++step) {
+            for (float& x : g) x = normal(random);
+            const tsr_update update{sizeof(tsr_update), 0, kRate, step};
+            api->update_rows(part.raw.self, &update, dim, 2, weights, grads, states);
+            for (size_t i = 0; i < w.size(); ++i) {
+              const double q = g[i] + (mode == "l2" ? kDecay * want[i] : 0);
+              sums[i] += q * q;
+              want[i] -= kRate * (mode == "l2" ? 0 : kDecay) * want[i];
+              want[i] -= kRate * q / (name == "exact_sgd" ? 1 : std::sqrt(sums[i]) + kEps);
+              ASSERT_NEAR(w[i], want[i], 1e-4) << isa << ' ' << name << ' ' << mode << ' ' << dim << ' ' << step;
+            }
+          }
+        }
+      }
+    }
+  }
 }
 
 // docs/config.md: an optimizer reads the options that the page lists for it, no others, and has its defaults.

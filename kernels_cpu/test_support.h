@@ -166,12 +166,12 @@ struct Options {
   double max_gradient = 0;
   bool train = true;
 
-  // The optimizer, with weight decay where its formula has one.
-  void take_optimizer(const std::string& name) {
+  // The optimizer, with weight decay.
+  void take_optimizer(const std::string& name, const char* mode = "l2") {
     optimizer = name;
-    const bool never = name == "exact_sgd" || name == "exact_adagrad", by_mode = name == "exact_rowwise_adagrad";
-    optimizer_options = std::string(R"({"eps": 0.01)") + (never ? "" : R"(, "weight_decay": 0.01)") +
-                        (by_mode ? R"(, "weight_decay_mode": "l2")" : "") + "}";
+    optimizer_options = R"({"eps": 0.01, "weight_decay": 0.01)";
+    if (name.starts_with("exact_")) optimizer_options += std::string(R"(, "weight_decay_mode": ")") + mode + '"';
+    optimizer_options += "}";
   }
 };
 

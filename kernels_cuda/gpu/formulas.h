@@ -50,6 +50,11 @@ struct RowwiseStep {
   float factor;
 };
 
+// What weight decay leaves of a weight where it is no part of the gradient.
+GPU_DEVICE float decoupled(const UpdateStep& s) {
+  return s.weight_decay_mode == WeightDecay::kDecouple ? 1 - s.learning_rate * s.weight_decay : 1;
+}
+
 // exact_rowwise_adagrad's part that looks at the whole row; its state is updated. All lanes of the warp call it.
 template <class Row, class Gradient>
 GPU_DEVICE RowwiseStep rowwise_adagrad(const UpdateStep& s, const TableView& table, int64_t row,
@@ -75,10 +80,8 @@ GPU_DEVICE RowwiseStep rowwise_adagrad(const UpdateStep& s, const TableView& tab
     *state = momentum;
   }
   momentum = shfl(momentum, 0, gradient.lanes);
-  RowwiseStep step{1, divide(s.learning_rate, square_root(momentum) + s.eps)};
-  if (l2) step.decay = 1 - step.factor * s.weight_decay;
-  if (s.weight_decay_mode == WeightDecay::kDecouple) step.decay = 1 - s.learning_rate * s.weight_decay;
-  return step;
+  const float factor = divide(s.learning_rate, square_root(momentum) + s.eps);
+  return {l2 ? 1 - factor * s.weight_decay : decoupled(s), factor};
 }
 
 // One lane's columns of a row. `states`: of the row, one value per element.
@@ -88,23 +91,28 @@ GPU_DEVICE void update_columns(const UpdateStep& s, const RowwiseStep& rowwise, 
   float m1[kLaneColumns];
   float m2[kLaneColumns];
   switch (s.formula) {
-    case Formula::kSgd:
+    case Formula::kSgd: {
+      const float kept = s.weight_decay_mode == WeightDecay::kNone ? 1 : 1 - s.learning_rate * s.weight_decay;
       GPU_UNROLL
-      for (int32_t i = 0; i < kLaneColumns; ++i) w[i] -= s.learning_rate * g[i];
+      for (int32_t i = 0; i < kLaneColumns; ++i) w[i] = kept * w[i] - s.learning_rate * g[i];
       return;
+    }
     case Formula::kRowwiseAdagrad:
       GPU_UNROLL
       for (int32_t i = 0; i < kLaneColumns; ++i) w[i] = rowwise.decay * w[i] - rowwise.factor * g[i];
       return;
-    case Formula::kAdagrad:
+    case Formula::kAdagrad: {
+      const float kept = decoupled(s), of_weight = s.weight_decay_mode == WeightDecay::kL2 ? s.weight_decay : 0;
       columns.load(states, m1);
       GPU_UNROLL
       for (int32_t i = 0; i < kLaneColumns; ++i) {
-        m1[i] += g[i] * g[i];
-        w[i] -= divide(s.learning_rate * g[i], square_root(m1[i]) + s.eps);
+        const float q = g[i] + of_weight * w[i];
+        m1[i] += q * q;
+        w[i] = kept * w[i] - divide(s.learning_rate * q, square_root(m1[i]) + s.eps);
       }
       columns.store(states, true, m1);
       return;
+    }
     case Formula::kAdam:
       columns.load(states, m1);
       columns.load(states + dim, m2);

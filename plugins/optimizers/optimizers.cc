@@ -133,8 +133,8 @@ class Fused : public sdk::Optimizer {
   UpdateRows update_;
 };
 
-using ExactSgd = Fused<&RowUpdates::exact_sgd, Decay::kNever, false>;
-using ExactAdagrad = Fused<&RowUpdates::exact_adagrad, Decay::kNever, false, kM1>;
+using ExactSgd = Fused<&RowUpdates::exact_sgd, Decay::kByMode, false>;
+using ExactAdagrad = Fused<&RowUpdates::exact_adagrad, Decay::kByMode, false, kM1>;
 using ExactRowwiseAdagrad = Fused<&RowUpdates::exact_rowwise_adagrad, Decay::kByMode, false, kM1PerRow>;
 using Adam = Fused<&RowUpdates::adam, Decay::kAlways, true, kM1, kM2>;
 using PartialRowwiseAdam = Fused<&RowUpdates::partial_rowwise_adam, Decay::kAlways, true, kM1, kM2PerRow>;

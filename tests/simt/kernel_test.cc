@@ -93,7 +93,7 @@ TEST(GpuKernel, AgreesWithReferenceForEveryFusedOptimizer) {
       for (uint64_t seed = 0; seed < 2; ++seed) {
         SCOPED_TRACE(std::string(optimizer) + " warp " + std::to_string(warp_size) + " seed " + std::to_string(seed));
         Options o = seed == 0 ? mixed_tables() : even_tables();
-        o.take_optimizer(optimizer);
+        o.take_optimizer(optimizer, seed == 0 ? "l2" : "decouple");
         o.max_gradient = seed == 1 ? 0.4 : 0;
         compare_training(host, o, 10 * seed + 1);
         if (HasFatalFailure()) return;
