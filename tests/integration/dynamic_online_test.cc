@@ -70,5 +70,26 @@ TEST(DynamicOnline, RowsThatComeAndGoAreFollowed) {
   EXPECT_EQ(scores_of(*follower.current(), input.view()), scores_of(*last, input.view()));
 }
 
+// Rows that are admitted when they have been seen often: the first base has none.
+TEST(DynamicOnline, ABaseWithoutARowIsFollowedToo) {
+  const TestFolder folder;
+  const std::string published = folder.file("published"), saved = folder.file("saved"), packed = folder.file("packed");
+  const auto done = run_tessera({"train", "--config", folder.write("job.toml", kJob), "--nproc", "2", "--publish",
+                                 published, "--every", "1steps", "--save", saved, "--max-steps", "12", "--set",
+                                 "table_defaults.kernel=\"dynamic?capacity=300&evict=lru&admit_after=8\"", "--set",
+                                 "publish.base_every=100"});
+  ASSERT_EQ(done.status, 0) << done.output;
+  EXPECT_EQ(open_packed_model(published + "/base-1").tables.at(0).rows.size(0), 0);
+  pack_model(open_float_model(saved).model, packed, {});
+  const InferenceModel last = open_packed_model(packed);
+  EXPECT_GT(last.tables.at(0).rows.size(0), 0);
+  EXPECT_EQ(difference(model_at(published, 12).model(), last), "");
+  const Runtime runtime;
+  const auto first = make_predictor(runtime, open_packed_model(published + "/base-1"));
+  OwnInput input(first->model(), 20, 1);
+  EXPECT_EQ(scores_of(*first, input.view()).size(), 20u);
+  EXPECT_EQ(ModelFollower(runtime, published).status().number, 12);
+}
+
 }  // namespace
 }  // namespace tessera::test

@@ -210,10 +210,11 @@ class FloatModelReader {
       wrong("there is no table \"", described.name, "\", only ", known);
     }
     const checkpoint::StoredTensor& stored = *tensors_.all().at(found->second).tensor;
-    if (stored.shape.size() != 2 || stored.shape[0] < 1 || stored.shape[1] < 1 || is_integer(stored.dtype))
-      wrong("\"", found->second, "\" is ", checkpoint::describe(stored), ", and a table has rows of floats");
     const std::string keys = cat(found->second, '/', described.name, kKeys);
     const bool keyed = tensors_.all().contains(keys);
+    if (stored.shape.size() != 2 || stored.shape[0] < (keyed ? 0 : 1) || stored.shape[1] < 1 ||
+        is_integer(stored.dtype))
+      wrong("\"", found->second, "\" is ", checkpoint::describe(stored), ", and a table has rows of floats");
     for (const EmbeddingBagConfig& wanted : options_.tables) {
       if (wanted.name != described.name) continue;
       const int64_t rows = wanted.num_embeddings > 0 ? wanted.num_embeddings : stored.shape[0],

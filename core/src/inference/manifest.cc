@@ -72,8 +72,9 @@ Manifest::Table table_from(const JsonObject& j) {
     t.keys = file_from(j.object("keys"));
     t.ids = j.get<int64_t>("ids");
   }
-  if (t.config.num_embeddings < 1 || t.config.num_embeddings > kLargest || t.config.embedding_dim < 1 ||
-      t.config.embedding_dim > kLargest / t.config.num_embeddings || t.config.feature_names.empty() ||
+  const int64_t rows = t.config.num_embeddings;
+  if (rows < (t.keys ? 0 : 1) || rows > kLargest || t.config.embedding_dim < 1 ||
+      t.config.embedding_dim > kLargest / std::max<int64_t>(rows, 1) || t.config.feature_names.empty() ||
       t.file.bytes != file_bytes(header_of(t.config))) {
     fail(Code::kDataLoss, "the numbers of table \"", t.config.name, "\" do not fit each other");
   }
