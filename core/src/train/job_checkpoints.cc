@@ -51,8 +51,18 @@ void JobCheckpoints::write(int64_t step, const Progress& progress, const Write& 
 
 void JobCheckpoints::after_step(int64_t step, const Progress& progress) {
   look_at_last(false);
-  if (!schedule_.looks(step) || !schedule_.due(step, writing_.has_value(), group_)) return;
+  if (schedule_.looks(step)) save_if_due(step, progress);
+}
+
+void JobCheckpoints::while_waiting(int64_t step, const Progress& progress) {
+  look_at_last(false);
+  if (step != tried_step_) save_if_due(step, progress);
+}
+
+void JobCheckpoints::save_if_due(int64_t step, const Progress& progress) {
+  if (!schedule_.due(step, writing_.has_value(), group_)) return;
   if (error_) throw Error(*error_);
+  tried_step_ = step;
   if (beside_) return write(step, progress, [&](const std::string& text) { writer_.start(text); });
   try {
     write(step, progress, [&](const std::string& text) { writer_.save(text); });

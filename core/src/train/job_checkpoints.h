@@ -25,6 +25,8 @@ class JobCheckpoints {
   // Behind a step that is not the last one. What the disk did not take is told to the watch; anything else that went
   // wrong is thrown, by all ranks at once. Collective.
   void after_step(int64_t step, const Progress& progress);
+  // Between two steps, while there is no batch: the checkpoint of the last one, when it is due. Collective.
+  void while_waiting(int64_t step, const Progress& progress);
   // Behind the last one. A run that was asked to end waits for no checkpoint but this one.
   void at_end(int64_t step, bool stopped, const Progress& progress);
 
@@ -35,6 +37,7 @@ class JobCheckpoints {
   int64_t failed() const { return failed_; }
 
  private:
+  void save_if_due(int64_t step, const Progress& progress);
   template <class Write>
   void write(int64_t step, const Progress& progress, const Write& how);
   void look_at_last(bool wait);  // on this rank
@@ -45,6 +48,7 @@ class JobCheckpoints {
   SaveSchedule schedule_;
   Watch watch_;
   bool beside_ = false;
+  int64_t tried_step_ = -1;           // that the last checkpoint was begun behind
   std::optional<TrainSave> writing_;  // beside training, on this rank
   std::optional<Error> error_;        // of one that was
   double longest_pause_s_ = 0;

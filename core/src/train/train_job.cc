@@ -278,8 +278,10 @@ ReadBatch TrainJob::batches(const TrainWatch& watch) {
   if (!rows_) return in_epochs(training_batches());
   ArrivingBatches::Options o{.batch = config_.data.batch, .position = arrived_, .stop = watch.stop};
   o.waiting = [this] {
-    if (publisher_ && steps_done() > 0)
-      publisher_->while_waiting(first_step_ + steps_done(), [&] { return progress(); });
+    if (steps_done() == 0) return;
+    const int64_t step = first_step_ + steps_done();
+    if (publisher_) publisher_->while_waiting(step, [&] { return progress(); });
+    if (checkpoints_) checkpoints_->while_waiting(step, [&] { return progress(); });
   };
   arriving_ = std::make_unique<ArrivingBatches>(std::move(rows_), *group_, std::move(o));
   return [this](int64_t, Batch& batch) {

@@ -1,0 +1,82 @@
+// tessera train on files that come, over ranks: the batches of one rank, each row on one of them; saved, and gone on
+// with on another number.
+#include <gmock/gmock.h>
+
+#include "arriving_job.h"
+
+namespace tessera::test {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+std::vector<double> losses_of(const json& report) { return report["losses"].get<std::vector<double>>(); }
+
+TEST_F(ArrivingRanks, HaveTheBatchesOfOneRank) {
+  arrive("a.csv", arriving_file(0, 130));
+  arrive("b.csv", arriving_file(130, 121));
+  arrive("DONE", "");
+  const json one = train(1, {});
+  for (const int ranks : {2, 3}) {
+    const json more = train(ranks, {});
+    ASSERT_FALSE(HasFailure());
+    EXPECT_EQ(more["arrived"]["rows"], 251);
+    EXPECT_EQ(more["arrived"]["position"], one["arrived"]["position"]);
+    EXPECT_EQ(more["steps"], 6);  // the last one has one row: ranks without any
+    EXPECT_THAT(losses_of(more), testing::Pointwise(testing::DoubleNear(1e-5), losses_of(one)));
+  }
+}
+
+TEST_F(ArrivingRanks, GoOnToTheRowOnAnyNumber) {
+  arrive("a.csv", arriving_file(0, 130));
+  arrive("b.csv", arriving_file(130, 121));
+  arrive("DONE", "");
+  const json whole = train(1, {});
+  const std::string saved = folder_.file("saved");
+  std::vector<double> losses;
+  int64_t rows = 0;
+  for (const int ranks : {2, 3, 1}) {
+    const int most = static_cast<int>(losses.size()) + 2;
+    const json part = train(ranks, {}, {"--save", saved, "--resume", "--max-steps", cat(most)});
+    ASSERT_FALSE(HasFailure());
+    for (const double loss : losses_of(part)) losses.push_back(loss);
+    EXPECT_EQ(std::ssize(losses), most);
+    rows += part["arrived"]["rows"].get<int64_t>();
+  }
+  EXPECT_EQ(rows, 251);
+  EXPECT_THAT(losses, testing::Pointwise(testing::DoubleNear(1e-5), losses_of(whole)));
+}
+
+TEST_F(ArrivingRanks, ASignalEndsTheWaitOnAllOfThem) {
+  arrive("a.csv", arriving_file(0, 100));
+  const std::string saved = folder_.file("saved");
+  const std::vector<std::string> saving = {"--save", saved, "--save-every", "1", "--resume"};
+  std::vector<std::string> command = arguments(2, {}, saving);
+  command.insert(command.begin(), tessera_path());
+  Program training(command);
+  const auto is_saved = [&] { return std::filesystem::exists(saved + "/save-2"); };  // while it waits
+  for (int i = 0; i < 3000 && !is_saved(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_TRUE(is_saved());
+  kill(training.pid(), SIGTERM);
+  EXPECT_NE(training.wait(60), 0);
+  EXPECT_THAT(training.output(), HasSubstr("stopped by a signal after 2 steps"));
+  arrive("b.csv", arriving_file(100, 60));
+  arrive("DONE", "");
+  const json rest = train(2, {}, saving);
+  ASSERT_FALSE(HasFailure());
+  EXPECT_EQ(rest["arrived"]["rows"], 60);
+  EXPECT_EQ(rest["first_step"], 2);
+}
+
+TEST_F(ArrivingRanks, WhatCannotBeReadEndsAllOfThem) {
+  arrive("a.csv", arriving_file(0, 60));
+  arrive("b.csv", kArrivingColumns + "\n1,cheap,3,film1:0.5,1\n");
+  const Finished done = run_tessera(arguments(2, {}));
+  EXPECT_EQ(done.status, 2) << done.output;
+  const std::string why = "b.csv, row 1, column \"price\": \"cheap\" is no number";
+  EXPECT_THAT(done.output, HasSubstr(why));
+  EXPECT_THAT(done.output, HasSubstr("rank 0 aborted: " + in_ + "/" + why));
+}
+
+}  // namespace
+}  // namespace tessera::test
