@@ -104,8 +104,11 @@ void check(const ServeArguments& a) {
   if (a.models.size() > 1 && a.shards.where.world_size > 1)
     throw UsageError("over ranks one model is served: start a job of its own for each");
   retrieval::check(a.retrieval);
-  if (a.retrieval.top_k > 0 && (models > 1 || !a.followed.empty() || a.shards.where.world_size > 1))
-    throw UsageError("--top-k is for one --model DIR in one process");
+  if (a.retrieval.top_k > 0 && (models > 1 || a.shards.where.world_size > 1))
+    throw UsageError("--top-k is for one model, --model DIR or --follow DIR, in one process");
+  std::error_code ignored;
+  if (a.retrieval.top_k > 0 && !a.followed.empty() && std::filesystem::is_regular_file(a.retrieval.items, ignored))
+    throw UsageError("--items: beside --follow it is a table of the model: the vectors of a file are of one version");
   if (a.server.tls_cert.empty() != a.server.tls_key.empty())
     throw UsageError("--tls-cert and --tls-key are given together or not at all");
   constexpr double kDay = 86400;
@@ -224,7 +227,13 @@ int serve_here(const Runtime& runtime, const ServeArguments& a, Log& log) {
   std::vector<std::shared_ptr<ModelFollower>> followers;
   for (const std::string& given : a.followed) {
     const NamedModel model = named_model(a, given);
-    const auto follower = std::make_shared<ModelFollower>(runtime, model.directory, PredictorOptions{a.shards.kernel});
+    FollowOptions options{{a.shards.kernel}};
+    if (a.retrieval.top_k > 0) {
+      options.make = [&a](InferenceModel version, const FollowOptions::Open& open) {
+        return retrieval::make_retriever(std::move(version), open, a.retrieval);
+      };
+    }
+    const auto follower = std::make_shared<ModelFollower>(runtime, model.directory, std::move(options));
     sources.push_back({model.name, [follower] { return Following::open(*follower); }, follower});
     followers.push_back(follower);
   }

@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 
+#include "online_job.h"
 #include "publishing/test_publications.h"
 #include "served_model.h"
 #include "tessera/online.h"
@@ -14,7 +15,6 @@
 namespace tessera::serve {
 namespace {
 
-using namespace std::chrono_literals;
 using nlohmann::json;
 using test::copy_publication;
 using test::difference;
@@ -26,47 +26,6 @@ using test::run_tessera;
 using test::TestFolder;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-const std::string kJob = R"(
-[job]
-device = "cpu"
-seed = 5
-kernel = "cpu"
-[model]
-embedding_dim = 8
-bottom_mlp = [8, 8]
-top_mlp = [8, 1]
-[data]
-reader = "synthetic"
-dense = 3
-rows = [400, 60, 30]
-columns = 3
-samples = 640
-test_samples = 10
-batch = 32
-epochs = 1
-[[table]]
-name = "c0"
-sharding = ["row_wise"]
-[[table]]
-name = "c1"
-sharding = ["column_wise"]
-min_partition = 4
-[[table]]
-name = "c2"
-sharding = ["data_parallel"]
-[publish]
-base_every = 4
-keep_bases = 100
-)";
-
-template <class Condition>
-bool comes_true(const Condition& condition) {
-  for (int i = 0; i < 3000; ++i, std::this_thread::sleep_for(10ms)) {
-    if (condition()) return true;
-  }
-  return false;
-}
 
 // Asks all the time; each answer has to be that of exactly one version.
 class Asking {
@@ -139,8 +98,8 @@ class Asking {
 class OnlineProgram : public testing::Test {
  protected:
   void publish() {
-    const auto done = run_tessera({"train", "--config", folder_.write("job.toml", kJob), "--nproc", "2", "--publish",
-                                   published_, "--every", "3steps", "--save", folder_.file("saved")});
+    const auto done = run_tessera({"train", "--config", folder_.write("job.toml", kOnlineJob), "--nproc", "2",
+                                   "--publish", published_, "--every", "3steps", "--save", folder_.file("saved")});
     ASSERT_EQ(done.status, 0) << done.output;
   }
   const TestFolder folder_;
@@ -196,7 +155,7 @@ TEST_F(OnlineProgram, TrainersThatAreKilledLeaveNothingThatIsNotWhole) {
   const std::vector<std::string> command = {test::tessera_path(),
                                             "train",
                                             "--config",
-                                            folder_.write("job.toml", kJob),
+                                            folder_.write("job.toml", kOnlineJob),
                                             "--set",
                                             "data.epochs=100000",
                                             "--publish",
@@ -241,7 +200,7 @@ TEST_F(OnlineProgram, TrainersThatAreKilledLeaveNothingThatIsNotWhole) {
 }
 
 TEST_F(OnlineProgram, WrongUseIsOneSentence) {
-  const std::string job = folder_.write("job.toml", kJob);
+  const std::string job = folder_.write("job.toml", kOnlineJob);
   const auto said = [&](std::vector<std::string> args) { return run_tessera(std::move(args)).output; };
   EXPECT_THAT(said({"train", "--config", job, "--publish", published_, "--every", "often"}),
               HasSubstr("--every takes a time, 60s, 500ms, 5min or 1h, or steps, 100steps, not \"often\""));

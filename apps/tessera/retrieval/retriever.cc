@@ -67,13 +67,12 @@ void check(const RetrieverOptions& options) {
   if (options.items.empty()) fail(Code::kInvalidArgument, "--top-k needs --items: a table of the model, or a file");
 }
 
-std::unique_ptr<Predictor> open_retriever(const Runtime& runtime, const std::string& directory,
-                                          const PredictorOptions& options, const RetrieverOptions& retriever) {
-  InferenceModel model = open_packed_model(directory);
+std::unique_ptr<Predictor> make_retriever(InferenceModel model, const OpenModel& open,
+                                          const RetrieverOptions& retriever) {
   ItemIndex items(item_vectors(model, retriever.items));
   const size_t query = retriever.query.empty() ? 0 : model.graph.heads.size();
   if (!retriever.query.empty()) add_output(model, retriever.query);
-  std::unique_ptr<Predictor> predictor = make_predictor(runtime, std::move(model), options);
+  std::unique_ptr<Predictor> predictor = open(std::move(model));
   const ModelOutput& output = predictor->model().outputs.at(query);
   if (output.width != items.dim() || output.probability)
     fail(Code::kInvalidArgument, "\"", output.name, "\" has ", output.width, " values a sample, and the items of ",
@@ -82,6 +81,12 @@ std::unique_ptr<Predictor> open_retriever(const Runtime& runtime, const std::str
     fail(Code::kInvalidArgument, "--top-k ", retriever.top_k, " is more than the ", items.items(), " items of ",
          retriever.items);
   return std::make_unique<Retriever>(std::move(predictor), query, std::move(items), retriever.top_k);
+}
+
+std::unique_ptr<Predictor> open_retriever(const Runtime& runtime, const std::string& directory,
+                                          const PredictorOptions& options, const RetrieverOptions& retriever) {
+  const OpenModel open = [&](InferenceModel model) { return make_predictor(runtime, std::move(model), options); };
+  return make_retriever(open_packed_model(directory), open, retriever);
 }
 
 }  // namespace tessera::retrieval

@@ -1,6 +1,7 @@
 // A model that answers with items: a predictor around another one.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -27,5 +28,9 @@ void add_output(InferenceModel& model, const std::string& layer);
 // there are.
 std::unique_ptr<Predictor> open_retriever(const Runtime& runtime, const std::string& directory,
                                           const PredictorOptions& options, const RetrieverOptions& retriever);
+// The same of a model; `open` makes its predictor.
+using OpenModel = std::function<std::unique_ptr<Predictor>(InferenceModel)>;
+std::unique_ptr<Predictor> make_retriever(InferenceModel model, const OpenModel& open,
+                                          const RetrieverOptions& retriever);
 
 }  // namespace tessera::retrieval

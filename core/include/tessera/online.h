@@ -86,10 +86,18 @@ struct FollowStatus {
   int64_t refused = 0;      // publications that could not be taken
 };
 
+struct FollowOptions {
+  PredictorOptions predictor;
+  using Open = std::function<std::unique_ptr<Predictor>(InferenceModel)>;
+  // Makes of a version's model what current() gives, by `open` and around what that gives; by the one thread that
+  // updates. Unset: `open` itself.
+  std::function<std::unique_ptr<Predictor>(InferenceModel model, const Open& open)> make = nullptr;
+};
+
 class ModelFollower {
  public:
   // Takes the newest base, and the deltas behind it. kNotFound: there is no base. Other errors as open_packed_model().
-  ModelFollower(const Runtime& runtime, std::string directory, PredictorOptions options = {});
+  ModelFollower(const Runtime& runtime, std::string directory, FollowOptions options = {});
   ~ModelFollower();
   ModelFollower(const ModelFollower&) = delete;
   ModelFollower& operator=(const ModelFollower&) = delete;

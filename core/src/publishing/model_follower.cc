@@ -37,7 +37,7 @@ struct ModelFollower::Impl {
     std::weak_ptr<Predictor> reader;
   };
 
-  Impl(const Runtime& r, std::string where, PredictorOptions o)
+  Impl(const Runtime& r, std::string where, FollowOptions o)
       : runtime(r), directory(std::move(where)), options(std::move(o)) {}
 
   std::string path_of(Publication::Kind kind, int64_t number) const {
@@ -62,7 +62,7 @@ struct ModelFollower::Impl {
 
   const Runtime& runtime;
   const std::string directory;
-  const PredictorOptions options;
+  const FollowOptions options;
 
   std::mutex updating;  // who holds it may use these:
   std::array<Side, 2> sides;
@@ -154,7 +154,10 @@ void ModelFollower::Impl::show(Side& side, const Publication& what) {
   model.description.version = what.hash;
   if (!counts || counts->bad_ids.size() != model.tables.size())
     counts = std::make_shared<inference::PredictorCounts>(model.tables.size());
-  std::shared_ptr<Predictor> next = inference::make_predictor(runtime, std::move(model), options, counts);
+  const FollowOptions::Open open = [this](InferenceModel m) {
+    return inference::make_predictor(runtime, std::move(m), options.predictor, counts);
+  };
+  std::shared_ptr<Predictor> next = options.make ? options.make(std::move(model), open) : open(std::move(model));
   side.reader = next;
   taken = what;
   const std::lock_guard lock(mutex);
@@ -239,7 +242,7 @@ void ModelFollower::Impl::begin() {
   throw Error(*first);
 }
 
-ModelFollower::ModelFollower(const Runtime& runtime, std::string directory, PredictorOptions options)
+ModelFollower::ModelFollower(const Runtime& runtime, std::string directory, FollowOptions options)
     : impl_(std::make_unique<Impl>(runtime, std::move(directory), std::move(options))) {
   impl_->begin();
   impl_->update();
