@@ -4,12 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
+#include "c_calls.h"
 #include "inference/test_model.h"
 
-namespace tessera {
+namespace tessera::test {
 namespace {
 
-using namespace test;
 using testing::AllOf;
 using testing::HasSubstr;
 
@@ -132,5 +134,150 @@ TEST_F(Infer, WrongCallsAreCodes) {
   tsr_model_close(nullptr);
 }
 
+// The input as tensors: values of int32, every second one of an array of lengths of int64, and dense values of float64
+// whose samples are columns.
+struct InTensors {
+  explicit InTensors(const OwnInput& own) : batch(own.batch) {
+    for (size_t f = 0; f < own.values.size(); ++f) {
+      ids.emplace_back(own.values[f].begin(), own.values[f].end());
+      counts.emplace_back();
+      for (const int32_t n : own.lengths[f]) counts.back().insert(counts.back().end(), {n, -9});
+    }
+    for (int64_t d = 0; d < kTestDense; ++d) {
+      for (int64_t b = 0; b < batch; ++b) dense.push_back(double{own.dense[static_cast<size_t>(b * kTestDense + d)]});
+    }
+    for (size_t f = 0; f < ids.size(); ++f) {
+      views.push_back(std::make_unique<View<int32_t>>(ids[f], std::vector<int64_t>{std::ssize(ids[f])}));
+      count_views.push_back(std::make_unique<View<int64_t>>(counts[f], std::vector<int64_t>{batch}));
+      count_views.back()->tensor.strides = &two;
+      values.push_back(&*views.back());
+      lengths.push_back(&*count_views.back());
+    }
+    dense_view = std::make_unique<View<double>>(dense, std::vector<int64_t>{batch, kTestDense});
+    dense_view->tensor.strides = columns;
+  }
+  tsr_model_tensors raw() {
+    return {sizeof(tsr_model_tensors),
+            static_cast<uint32_t>(values.size()),
+            &*dense_view,
+            values.data(),
+            lengths.data(),
+            nullptr};
+  }
+  int64_t batch, two = 2, columns[2] = {1, batch};
+  std::vector<std::vector<int32_t>> ids;
+  std::vector<std::vector<int64_t>> counts;
+  std::vector<double> dense;
+  std::vector<std::unique_ptr<View<int32_t>>> views;
+  std::vector<std::unique_ptr<View<int64_t>>> count_views;
+  std::unique_ptr<View<double>> dense_view;
+  std::vector<const DLTensor*> values, lengths;
+};
+
+TEST_F(Infer, TensorsOfAnyTypeAndStridesGiveTheSameScores) {
+  const Runtime runtime;
+  const auto predictor = open_predictor(runtime, folder_.file("model"));
+  OwnInput own(predictor->model(), 20, 3);
+  const std::vector<float> expected = scores_of(*predictor, own.view());
+  InTensors tensors(own);
+  tsr_model_tensors in = tensors.raw();
+  std::vector<float> scores(20), gaps(60, -1);
+  View<float> out(scores, {20}), column(scores, {20, 1}), third(gaps, {20, 1});
+  OK(tsr_model_predict_tensors(model_, &in, &out, &err));
+  EXPECT_EQ(scores, expected);
+  std::fill(scores.begin(), scores.end(), 0);
+  OK(tsr_model_predict_tensors(model_, &in, &column, &err));
+  EXPECT_EQ(scores, expected);
+  int64_t strides[] = {3, 1};
+  third.tensor.strides = strides;
+  third.tensor.byte_offset = sizeof(float);
+  OK(tsr_model_predict_tensors(model_, &in, &third, &err));
+  for (size_t i = 0; i < gaps.size(); ++i) EXPECT_EQ(gaps[i], i % 3 == 1 ? expected[i / 3] : -1) << i;
+}
+
+TEST_F(Infer, WeightsAreTensorsToo) {
+  pack_model(small_model(folder_, {.is_weighted = true}).model, folder_.file("weighted"), {});
+  tsr_model* weighted = nullptr;
+  OK(tsr_model_open(folder_.file("weighted").c_str(), nullptr, &weighted, &err));
+  const Runtime runtime;
+  const auto predictor = open_predictor(runtime, folder_.file("weighted"));
+  OwnInput own(predictor->model(), 10, 5, true);
+  own.weights[1].clear();  // all 1
+  const std::vector<float> expected = scores_of(*predictor, own.view());
+  InTensors tensors(own);
+  std::vector<std::vector<double>> as_doubles;
+  std::vector<std::unique_ptr<View<double>>> views;
+  std::vector<const DLTensor*> weights;
+  for (const std::vector<float>& w : own.weights) as_doubles.emplace_back(w.begin(), w.end());
+  for (std::vector<double>& w : as_doubles) {
+    views.push_back(std::make_unique<View<double>>(w, std::vector<int64_t>{std::ssize(w)}));
+    weights.push_back(&*views.back());
+  }
+  weights[1] = nullptr;
+  tsr_model_tensors in = tensors.raw();
+  in.weights = weights.data();
+  std::vector<float> scores(10);
+  View<float> out(scores, {10});
+  OK(tsr_model_predict_tensors(weighted, &in, &out, &err));
+  EXPECT_EQ(scores, expected);
+  REFUSED(TSR_INVALID_ARGUMENT, "this model takes none", tsr_model_predict_tensors(model_, &in, &out, &err));
+  as_doubles[2][0] = std::numeric_limits<double>::quiet_NaN();
+  REFUSED(TSR_INVALID_ARGUMENT, "feature \"user\"", tsr_model_predict_tensors(weighted, &in, &out, &err));
+  weights[0] = tensors.values[0];
+  REFUSED(TSR_INVALID_ARGUMENT, "weights of feature \"film\" has to be of floats",
+          tsr_model_predict_tensors(weighted, &in, &out, &err));
+  tsr_model_close(weighted);
+}
+
+TEST_F(Infer, WrongTensorsAreRefusedByName) {
+  const OwnInput own(small_model(folder_).model.description, 4, 1);
+  std::vector<float> scores(8, -1);
+  View<float> out(scores, {4});
+  struct Wrong {
+    const char* sentence;
+    std::function<void(InTensors&, tsr_model_tensors&, DLTensor&)> make;
+    tsr_code code = TSR_INVALID_ARGUMENT;
+  };
+  const Wrong cases[] = {
+      {"lengths of feature \"seen\" holds 4294967296, which int32 cannot",
+       [](InTensors& t, auto&, auto&) { t.counts[1][2] = int64_t{1} << 32; }},
+      {"feature \"seen\", sample 1: its length is -1", [](InTensors& t, auto&, auto&) { t.counts[1][2] = -1; }},
+      {"values of feature \"user\" is of a type that is not taken: int32, int64, float32 and float64 are",
+       [](InTensors& t, auto&, auto&) { t.views[2]->tensor.dtype.bits = 16; }},
+      {"values of feature \"user\" has to be of whole numbers",
+       [](InTensors& t, auto&, auto&) { t.views[2]->tensor.dtype.code = kDLFloat; }},
+      {"values of feature \"user\" is on a device",
+       [](InTensors& t, auto&, auto&) { t.views[2]->tensor.device.device_type = kDLCUDA; }, TSR_UNIMPLEMENTED},
+      {"dense has to be [4, 5]", [](InTensors& t, auto&, auto&) { t.dense_view->tensor.shape[1] = 4; }},
+      {"dense has 1 dimensions", [](InTensors& t, auto&, auto&) { t.dense_view->tensor.ndim = 1; }},
+      {"dense has no data", [](InTensors& t, auto&, auto&) { t.dense_view->tensor.data = nullptr; }},
+      {"dense is NULL", [](InTensors&, tsr_model_tensors& in, auto&) { in.dense = nullptr; }},
+      {"dense input 1 of sample 2 is not finite",
+       [](InTensors& t, auto&, auto&) { t.dense[6] = std::numeric_limits<double>::infinity(); }},
+      {"lengths of feature \"film\" has to be [4]",
+       [](InTensors& t, auto&, auto&) { t.count_views[0]->tensor.shape[0] = 3; }},
+      {"values has no first dimension", [](InTensors& t, auto&, auto&) { t.views[0]->tensor.ndim = 0; }},
+      {"values is NULL", [](InTensors& t, auto&, auto&) { t.values[3] = nullptr; }},
+      {"input->lengths is NULL", [](InTensors&, tsr_model_tensors& in, auto&) { in.lengths = nullptr; }},
+      {"there are 4 features, and the model takes 5",
+       [](InTensors&, tsr_model_tensors& in, auto&) { in.num_features = 4; }},
+      {"has to be float32 [4, 1] or [4] in host memory", [](InTensors&, auto&, DLTensor& to) { to.dtype.bits = 64; }},
+      {"output \"", [](InTensors&, auto&, DLTensor& to) { to.data = nullptr; }},
+      {"the output has no first dimension", [](InTensors&, auto&, DLTensor& to) { to.ndim = 0; }},
+  };
+  for (const Wrong& wrong : cases) {
+    SCOPED_TRACE(wrong.sentence);
+    InTensors tensors(own);
+    tsr_model_tensors in = tensors.raw();
+    DLTensor to = out.tensor;
+    wrong.make(tensors, in, to);
+    REFUSED(wrong.code, wrong.sentence, tsr_model_predict_tensors(model_, &in, &to, &err));
+  }
+  EXPECT_THAT(scores, testing::Each(-1)) << "nothing was written";
+  InTensors tensors(own);
+  const tsr_model_tensors in = tensors.raw();
+  OK(tsr_model_predict_tensors(model_, &in, &out, &err));
+}
+
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::test

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <span>
+#include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "c/call.h"
@@ -57,9 +59,21 @@ std::span<const T> span_of(const T* values, int64_t count, const char* name) {
   return {values, static_cast<size_t>(count)};
 }
 
+// A tensor of the caller's in sentences.
+struct Name {
+  const char* what;
+  const std::string* feature = nullptr;
+
+  std::string text() const { return feature == nullptr ? what : tessera::cat(what, " of feature \"", *feature, "\""); }
+};
+template <class... Parts>
+[[noreturn]] void refuse(const Name& name, const Parts&... parts) {
+  fail(Code::kInvalidArgument, name.text(), parts...);
+}
+
 // Calls with(pointer of the tensor's own type).
 template <class With>
-void of_type(const DLTensor& t, const char* name, const With& with) {
+void of_type(const DLTensor& t, const Name& name, const With& with) {
   const void* data = static_cast<const char*>(t.data) + t.byte_offset;
   const auto is = [&](int code, int bits) {
     return t.dtype.code == code && t.dtype.bits == bits && t.dtype.lanes == 1;
@@ -68,29 +82,38 @@ void of_type(const DLTensor& t, const char* name, const With& with) {
   if (is(kDLInt, 32)) return with(static_cast<const int32_t*>(data));
   if (is(kDLFloat, 32)) return with(static_cast<const float*>(data));
   if (is(kDLFloat, 64)) return with(static_cast<const double*>(data));
-  fail(Code::kInvalidArgument, name, " is of a type that is not taken: int32, int64, float32 and float64 are");
+  refuse(name, " is of a type that is not taken: int32, int64, float32 and float64 are");
+}
+
+template <class T, class From>
+T as(From value, const Name& name) {
+  if constexpr (std::is_same_v<T, int32_t> && std::is_same_v<From, int64_t>) {
+    if (!std::in_range<int32_t>(value)) refuse(name, " holds ", value, ", which int32 cannot");
+  }
+  return static_cast<T>(value);
 }
 
 // Elements of a tensor [rows] or [rows, cols] of any strides, as T: where they are, if they are compact and T.
 template <class T>
-std::span<const T> elements_of(const DLTensor* tensor, const char* name, int64_t rows, int64_t cols,
+std::span<const T> elements_of(const DLTensor* tensor, const Name& name, int64_t rows, int64_t cols,
                                std::vector<T>& copy) {
-  need(tensor, name);
+  need(tensor, name.what);
   const DLTensor& t = *tensor;
-  if (t.device.device_type != kDLCPU) fail(Code::kUnimplemented, name, " is on a device: host memory is taken here");
+  if (t.device.device_type != kDLCPU)
+    fail(Code::kUnimplemented, name.text(), " is on a device: host memory is taken here");
   const bool flat = t.ndim == 1 && cols == 1;
-  if (!flat && t.ndim != 2) fail(Code::kInvalidArgument, name, " has ", t.ndim, " dimensions");
+  if (!flat && t.ndim != 2) refuse(name, " has ", t.ndim, " dimensions");
   if (t.shape[0] != rows || (!flat && t.shape[1] != cols))
-    fail(Code::kInvalidArgument, name, " has to be [", rows, cols == 1 && flat ? "" : tessera::cat(", ", cols), "]");
+    refuse(name, " has to be [", rows, cols == 1 && flat ? "" : tessera::cat(", ", cols), "]");
   const int64_t across = flat ? 1 : t.strides == nullptr ? 1 : t.strides[1];
   const int64_t down = t.strides == nullptr ? cols : t.strides[0];
   const size_t n = static_cast<size_t>(rows * cols);
-  if (n > 0 && t.data == nullptr) fail(Code::kInvalidArgument, name, " has no data");
+  if (n > 0 && t.data == nullptr) refuse(name, " has no data");
   std::span<const T> out;
   of_type(t, name, [&](const auto* data) {
     using From = std::decay_t<decltype(*data)>;
     if (std::is_floating_point_v<From> != std::is_floating_point_v<T>)
-      fail(Code::kInvalidArgument, name, " has to be of ", std::is_floating_point_v<T> ? "floats" : "whole numbers");
+      refuse(name, " has to be of ", std::is_floating_point_v<T> ? "floats" : "whole numbers");
     if constexpr (std::is_same_v<From, T>) {
       if ((across == 1 || cols == 1) && (down == cols || rows <= 1)) {
         out = {data, n};
@@ -100,7 +123,7 @@ std::span<const T> elements_of(const DLTensor* tensor, const char* name, int64_t
     copy.resize(n);
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t c = 0; c < cols; ++c)
-        copy[static_cast<size_t>(r * cols + c)] = static_cast<T>(data[r * down + c * across]);
+        copy[static_cast<size_t>(r * cols + c)] = as<T>(data[r * down + c * across], name);
     }
     out = copy;
   });
@@ -166,14 +189,15 @@ void predict_tensors(tsr_model& model, const tsr_model_tensors& in, std::span<co
     auto& own = gathered->features[f];
     const int64_t ids = length_of(in.values[f], "values");
     const DLTensor* weights = in.weights == nullptr ? nullptr : in.weights[f];
+    const std::string* of = &description.features[f].name;
     (*features)[f] = {
-        elements_of(in.values[f], "values", ids, 1, own.values),
-        elements_of(in.lengths[f], "lengths", batch, 1, own.lengths),
-        weights == nullptr ? std::span<const float>() : elements_of(weights, "weights", ids, 1, own.weights)};
+        elements_of(in.values[f], {"values", of}, ids, 1, own.values),
+        elements_of(in.lengths[f], {"lengths", of}, batch, 1, own.lengths),
+        weights == nullptr ? std::span<const float>() : elements_of(weights, {"weights", of}, ids, 1, own.weights)};
   }
   std::span<const float> dense;
   if (description.dense_inputs > 0)
-    dense = elements_of(in.dense, "dense", batch, description.dense_inputs, gathered->dense);
+    dense = elements_of(in.dense, {"dense"}, batch, description.dense_inputs, gathered->dense);
   gathered->outputs.resize(outputs.size());
   gathered->wanted.assign(outputs.size(), {});
   for (size_t o = 0; o < outputs.size(); ++o) {

@@ -49,7 +49,7 @@ inline void write_text(const std::string& path, const std::string& text) {
 inline std::pair<std::string, Code> failure_of(const std::function<void()>& call) {
   try {
     call();
-  } catch (const Error& e) {
+  } catch (const tessera::Error& e) {
     return {e.what(), e.code()};
   }
   return {"no error", Code::kOk};
