@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <iostream>
 #include <string_view>
 
@@ -70,6 +71,13 @@ void explain_lost_pages() {
   sigaction(SIGBUS, &action, nullptr);
 }
 
+// What a command has printed is what it was asked for: a plan, a config, scores.
+void finish_printing() {
+  std::cout.flush();
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0 || !std::cout)
+    tessera::fail(tessera::Code::kUnavailable, "cannot write to standard output: is the disk full?");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -91,6 +99,8 @@ int main(int argc, char** argv) {
     report_crashes();
     const int status = commands.run(args);
     if (first == "--man") std::cout << exit_status_manual();
+    // What trains, serves or launches has done so whoever reads of it.
+    if (status == 0 && !(command && command->outlives_readers)) finish_printing();
     return status;
   } catch (const UsageError& e) {
     say(e);

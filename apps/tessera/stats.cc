@@ -203,7 +203,7 @@ int stats_command(const std::vector<std::string>& args) {
     hot += '\n';
   }
   if (!a.hot.empty() && !(std::ofstream(a.hot) << hot << std::flush))
-    fail(Code::kPermissionDenied, "cannot write ", a.hot);
+    fail(Code::kUnavailable, "cannot write to ", a.hot);
   if (a.as_json)
     std::cout << json{{"data", job.data.name}, {"tables", tables}}.dump(1) << '\n';
   else
