@@ -42,8 +42,12 @@ class TestHost {
   // Memory of devices other than the CPU.
   std::function<void*(uint64_t bytes, tsr_stream stream)> device_alloc;
   std::function<void(void* memory, tsr_stream stream)> device_free;
+  // Of more than a gigabyte of the host's; zero.
+  std::function<void*(uint64_t bytes)> large_alloc;
+  std::function<void(void* memory, uint64_t bytes)> large_free;
 
  private:
+  bool is_large(uint64_t bytes) const { return large_alloc && bytes >> 30 != 0; }
   static TestHost& of(const tsr_host* host) { return *static_cast<TestHost*>(host->self); }
   static void log(const tsr_host*, int32_t, const char*) {}
   static void* alloc(const tsr_host* host, DLDevice device, uint64_t bytes, tsr_stream stream, tsr_error*) {
@@ -52,6 +56,7 @@ class TestHost {
     for (int64_t most = of(host).most_bytes; live > most && !of(host).most_bytes.compare_exchange_weak(most, live);) {
     }
     if (device.device_type != kDLCPU) return of(host).device_alloc(bytes, stream);
+    if (of(host).is_large(bytes)) return of(host).large_alloc(bytes);
     void* memory = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
     if (bytes > 0) std::memset(memory, 0x5A, bytes);
     return memory;
@@ -59,6 +64,7 @@ class TestHost {
   static void free(const tsr_host* host, DLDevice device, void* memory, uint64_t bytes, tsr_stream stream) {
     of(host).live_bytes -= static_cast<int64_t>(bytes);
     if (device.device_type != kDLCPU) return of(host).device_free(memory, stream);
+    if (of(host).is_large(bytes)) return of(host).large_free(memory, bytes);
     std::free(memory);
   }
   static void parallel_for(const tsr_host* host, uint64_t n, void (*body)(void*, uint64_t), void* ctx) {
