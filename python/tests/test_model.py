@@ -71,7 +71,7 @@ def test_what_is_wrong_is_a_sentence(folder):
         (tessera.OutOfRange, 'feature "film", sample 1: id 6', {**film, "film": [1, 6]}, DENSE),
         (tessera.InvalidArgument, "feature film: it has text", {**film, "film": ["x", "y"]}, DENSE),
         (tessera.InvalidArgument, "a tuple of 1", {**film, "film": ([1, 2],)}, DENSE),
-        (tessera.InvalidArgument, "lengths has to be", {**film, "film": [1, 2, 3]}, DENSE[:2]),
+        (tessera.InvalidArgument, "lengths of feature .* has to be", {**film, "film": [1, 2, 3]}, DENSE[:2]),
         (tessera.InvalidArgument, "dense is NULL", film, None),
         (tessera.InvalidArgument, "dense has to be", film, DENSE[:, :1]),
     ]:
