@@ -1,0 +1,224 @@
+// tessera train --publish and tessera serve --follow, killed at random, again and again: each answer is to the bit of
+// one publication that there is, none is of an older one than the answer before, and the server catches up.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <iostream>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <random>
+
+#include "online_job.h"
+#include "publishing/test_publications.h"
+#include "served_model.h"
+
+namespace tessera::serve {
+namespace {
+
+using nlohmann::json;
+using publishing::read_publication;
+using test::Program;
+using test::Publication;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// Asks all the time for the scores of the same samples, whatever answers there.
+class Asking {
+ public:
+  explicit Asking(std::string request) : request_(std::move(request)), thread_([this] { work(); }) {}
+  ~Asking() {
+    stop_ = true;
+    thread_.join();
+  }
+  void at(int port) { port_ = port; }
+  struct Answer {
+    std::string version;
+    std::vector<float> scores;
+  };
+  // Those that are another one than the answer before.
+  std::vector<Answer> answers() {
+    const std::lock_guard lock(mutex_);
+    return answers_;
+  }
+  std::string last_version() {
+    const std::lock_guard lock(mutex_);
+    return answers_.empty() ? "" : answers_.back().version;
+  }
+  std::vector<std::string> refusals() {
+    const std::lock_guard lock(mutex_);
+    return refusals_;
+  }
+  int64_t asked() const { return asked_; }
+
+ private:
+  void work() {
+    while (!stop_) {
+      const int port = port_;
+      Client client(port);
+      while (!stop_ && port == port_ && client.connected()) {
+        const Reply reply = client.ask(request_);
+        if (reply.status <= 0) break;  // the server has been killed
+        ++asked_;
+        take(reply);
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  }
+  void take(const Reply& reply) {
+    const std::lock_guard lock(mutex_);
+    if (reply.status != 200) {
+      refusals_.push_back(reply.body);
+      return;
+    }
+    const json body = json::parse(reply.body);
+    Answer now{body["model_version"], body["outputs"][0]["data"].get<std::vector<float>>()};
+    if (answers_.empty() || answers_.back().version != now.version || answers_.back().scores != now.scores)
+      answers_.push_back(std::move(now));
+  }
+
+  const std::string request_;
+  std::atomic<int> port_{0};
+  std::atomic<bool> stop_{false};
+  std::atomic<int64_t> asked_{0};
+  std::mutex mutex_;
+  std::vector<Answer> answers_;
+  std::vector<std::string> refusals_;
+  std::thread thread_;
+};
+
+// What each publication of a directory makes, in their order.
+class Published {
+ public:
+  struct Version {
+    int64_t number;
+    std::vector<float> scores;
+  };
+  Published(const std::string& directory, test::OwnInput& input) : directory_(directory) {
+    for (const int64_t base : publishing::publications_in(directory, Publication::kBase)) {
+      const Publication begin = read_publication(directory, Publication::kBase, base);
+      if (versions_.contains(begin.hash)) continue;  // the delta's that it stands beside
+      publishing::PatchedModel model(test::path_in(directory, Publication::kBase, base));
+      add(begin, model.model(), input);
+      std::string hash = begin.hash;
+      for (int64_t n = base + 1; is_there(n); ++n) {
+        const Publication delta = read_publication(directory, Publication::kDelta, n);
+        if (delta.previous != hash) break;  // of the chain of a trainer that came later
+        const publishing::Delta content = publishing::read_delta(directory, delta);
+        model.check(content, "delta");
+        model.apply(content);
+        add(delta, model.model(), input);
+        hash = delta.hash;
+      }
+    }
+  }
+  const Version* find(const std::string& version) const {
+    const auto at = versions_.find(version);
+    return at == versions_.end() ? nullptr : &at->second;
+  }
+  size_t size() const { return versions_.size(); }
+
+ private:
+  bool is_there(int64_t delta) const {
+    return std::filesystem::exists(test::path_in(directory_, Publication::kDelta, delta) + ".json");
+  }
+  void add(const Publication& what, InferenceModel model, test::OwnInput& input) {
+    const auto predictor = make_predictor(runtime_, std::move(model));
+    versions_[what.hash] = {what.number, test::scores_of(*predictor, input.view())};
+  }
+
+  const std::string directory_;
+  const Runtime runtime_;
+  std::map<std::string, Version> versions_;
+};
+
+class OnlineKills : public testing::TestWithParam<int> {
+ protected:
+  void train() {
+    trainer_.emplace(std::vector<std::string>{test::tessera_path(), "train", "--config", job_, "--set",
+                                              "data.epochs=1000000", "--set", "publish.keep_bases=100000", "--publish",
+                                              published_, "--every", "60ms", "--save", folder_.file("saved"),
+                                              "--save-every", "20", "--resume"});
+  }
+  int serve() {
+    server_.emplace(std::vector<std::string>{test::tessera_path(), "serve", "--follow", "m=" + published_, "--port",
+                                             "0", "--workers", "2"});
+    return port_of(*server_);
+  }
+  int64_t newest() const {
+    const auto numbers = publishing::publications_in(published_, Publication::kDelta);
+    return numbers.empty() ? 0 : numbers.back();
+  }
+  std::string version_of(int64_t delta) const { return read_publication(published_, Publication::kDelta, delta).hash; }
+
+  const test::TestFolder folder_;
+  const std::string published_ = folder_.file("published"), job_ = folder_.write("job.toml", kOnlineJob);
+  std::optional<Program> trainer_, server_;
+};
+
+TEST_P(OnlineKills, NeverShowAWrongRowAndEndWithTheNewest) {
+  const int told = GTEST_FLAG_GET(random_seed);
+  const uint32_t seed = told != 0 ? static_cast<uint32_t>(told) : GetParam() < 100 ? 1 : std::random_device()() % 99999;
+  SCOPED_TRACE(cat("again with --gtest_random_seed=", seed));
+  std::mt19937 random(seed);
+  std::filesystem::create_directories(published_);
+  train();
+  ASSERT_TRUE(comes_true([&] { return newest() > 0; })) << trainer_->output();
+  int port = serve();
+  ASSERT_NE(port, 0);
+  const InferenceModel first = open_packed_model(
+      test::path_in(published_, Publication::kBase, publishing::publications_in(published_, Publication::kBase)[0]));
+  test::OwnInput input(first.description, 16, 1);
+  Asking asking(Client::post("/v2/models/m/infer", json_request(first.description, input)));
+  asking.at(port);
+
+  int trainers = 0, servers = 0;
+  for (int kill_number = 1; kill_number <= GetParam() && !HasFailure(); ++kill_number) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 500));
+    if (random() % 2 == 0) {
+      kill(trainer_->pid(), SIGKILL);
+      EXPECT_EQ(trainer_->wait(60), 128 + SIGKILL) << trainer_->output();
+      train();
+      ++trainers;
+    } else {
+      EXPECT_THAT(server_->output(), Not(HasSubstr("publication_refused")));
+      kill(server_->pid(), SIGKILL);
+      EXPECT_EQ(server_->wait(60), 128 + SIGKILL) << server_->output();
+      ASSERT_NE(port = serve(), 0);
+      asking.at(port);
+      ++servers;
+    }
+    if (kill_number % 5 != 0) continue;
+    const int64_t before = newest();  // it gets on, and the server with it
+    ASSERT_TRUE(comes_true([&] { return newest() > before + 1; })) << trainer_->output();
+    const std::string there = asking.last_version();
+    ASSERT_TRUE(comes_true([&] { return asking.last_version() != there; })) << server_->output();
+  }
+
+  kill(trainer_->pid(), SIGTERM);
+  EXPECT_EQ(trainer_->wait(60), 75) << trainer_->output();
+  const std::string last = version_of(newest());
+  EXPECT_TRUE(comes_true([&] { return asking.last_version() == last; })) << server_->output();
+  EXPECT_THAT(server_->output(), Not(HasSubstr("publication_refused")));
+
+  const Published all(published_, input);
+  int64_t number = 0;
+  const auto answers = asking.answers();
+  for (const Asking::Answer& answer : answers) {
+    const Published::Version* version = all.find(answer.version);
+    ASSERT_NE(version, nullptr) << "there is no version " << answer.version;
+    EXPECT_GE(version->number, number);
+    number = version->number;
+    EXPECT_EQ(answer.scores, version->scores) << "publication " << number;
+  }
+  EXPECT_THAT(asking.refusals(), ::testing::IsEmpty());
+  std::cout << trainers << " trainers and " << servers << " servers killed; " << asking.asked() << " answers, of "
+            << answers.size() << " of " << all.size() << " publications\n";
+}
+
+INSTANTIATE_TEST_SUITE_P(Some, OnlineKills, testing::Values(10));
+INSTANTIATE_TEST_SUITE_P(Long, OnlineKills, testing::Values(200));
+
+}  // namespace
+}  // namespace tessera::serve
