@@ -37,6 +37,28 @@ struct Row {
 
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
+// What an inline table says, `{ name = "adam", eps = 1e-8 }`, each for itself; another value as it is.
+void add_setting(const std::string& name, const std::string& value, Settings* out) {
+  if (!value.starts_with("{ ") || !value.ends_with(" }")) {
+    out->emplace_back(name, value);
+    return;
+  }
+  const std::string inside = value.substr(2, value.size() - 4);
+  int depth = 0;
+  bool quoted = false;
+  size_t begin = 0;
+  for (size_t i = 0; i <= inside.size(); ++i) {
+    const char c = i < inside.size() ? inside[i] : ',';
+    if (c == '"' && (i == 0 || inside[i - 1] != '\\')) quoted = !quoted;
+    if (!quoted) depth += c == '[' || c == '{' ? 1 : c == ']' || c == '}' ? -1 : 0;
+    if (c != ',' || (i < inside.size() && (quoted || depth > 0))) continue;
+    const std::string one = inside.substr(begin, i - begin);
+    const size_t equals = one.find(" = ");
+    if (equals != std::string::npos) add_setting(name + "." + one.substr(0, equals), one.substr(equals + 3), out);
+    begin = i + 2;  // behind ", "
+  }
+}
+
 // "data.epochs", "table film.rows" and their values, of a config as to_toml() writes it.
 Settings settings_of(const std::string& toml) {
   Settings out;
@@ -55,7 +77,7 @@ Settings settings_of(const std::string& toml) {
       if (names)
         section += " " + value;
       else
-        out.emplace_back(section + "." + key, value);
+        add_setting(section + "." + key, value, &out);
     }
   }
   return out;

@@ -301,7 +301,8 @@ options = { widths = [2] })",
   expect_refused(all, "widths = [1]", "width = [1]",
                  HasSubstr("): mlp: unknown option \"width\": the nearest known one is \"widths\""), kMetaAlone);
   expect_refused(all, "loss = \"mse\"", "loss = \"dropout\"", HasSubstr("\"dropout\" is no loss"), kMetaAlone);
-  expect_refused(kGraphJob + "[data2]\n", "[data2]", "", HasSubstr("model.bottom_mlp must end with"), kMetaAlone);
+  expect_refused(kGraphJob + "[data2]\n", "[data2]", "",
+                 HasSubstr("model.bottom_mlp must end with the embedding dimension "), kMetaAlone);
   expect_refused(all, "name = \"c2\"\n", "name = \"c4\"\nfeatures = [\"film\"]\n[[table]]\nname = \"c2\"\n",
                  HasSubstr("table \"c4\" reads the feature \"film\", but the data has no such column"), kMetaAlone);
   expect_refused(

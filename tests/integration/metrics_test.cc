@@ -119,6 +119,9 @@ TEST_F(MetricsJob, TrainingBatchesAreJudgedBeforeTheyAreLearnedFrom) {
   const Finished wrong = run(1, {"--set", "metrics.training=[\"auc\"]"});
   EXPECT_EQ(wrong.status, 2);
   EXPECT_THAT(wrong.output, HasSubstr("metrics.training has \"auc\", which wants all samples together"));
+  const Finished grouped = run(1, {"--set", "metrics.training=[\"gauc?key=c0\"]"});
+  EXPECT_EQ(grouped.status, 2);
+  EXPECT_THAT(grouped.output, HasSubstr("has \"gauc?key=c0\", which wants all samples of a group together"));
 }
 
 TEST_F(MetricsJob, WithoutATestPart) {

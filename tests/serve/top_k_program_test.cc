@@ -152,7 +152,7 @@ TEST_F(TopK, WrongUseIsOneSentence) {
   refused({"--top-k", "4", "--items", "films", "--query", "dense_arch"},
           "--items: \"films\" is no file, and no table of the model, which has film, user, tag, genre");
   refused({"--top-k", "4", "--items", "film", "--query", "dense_arc"},
-          "\"dense_arc\", which is no input of the model and no layer; the nearest is \"dense_arch\"");
+          "the model has no layer \"dense_arc\" and no such input; the nearest is \"dense_arch\"");
   refused({"--top-k", "4", "--items", "film"}, "name the layer that is compared with them with --query");
   refused({"--top-k", "42", "--items", "film", "--query", "dense_arch"},
           "--top-k 42 is more than the 41 items of film");

@@ -6,6 +6,7 @@
 #include "inference/pool.h"
 #include "retrieval/item_vectors.h"
 #include "tessera/error.h"
+#include "tessera/sdk/nearest.h"
 
 namespace tessera::retrieval {
 namespace {
@@ -56,6 +57,13 @@ class Retriever : public Predictor {
 }  // namespace
 
 void add_output(InferenceModel& model, const std::string& layer) {
+  std::vector<std::string> known;
+  for (const GraphInput& input : model.graph.inputs) known.push_back(input.name);
+  for (const LayerSpec& spec : model.graph.layers) known.push_back(spec.name);
+  const std::string name = layer.substr(0, layer.rfind(':'));  // "gate:1" is the second output of a layer
+  if (std::find(known.begin(), known.end(), name) == known.end() && !known.empty())
+    fail(Code::kInvalidArgument, "the model has no layer \"", name, "\" and no such input; the nearest is \"",
+         sdk::nearest_name(name, known), '"');
   model.graph.heads.push_back({layer, layer, "none"});  // no loss: its values as they are
 }
 

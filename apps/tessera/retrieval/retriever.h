@@ -20,7 +20,7 @@ struct RetrieverOptions {
 // kInvalidArgument, by the options' names: some of them without the others.
 void check(const RetrieverOptions& options);
 
-// The values of a layer, or of an input, become the model's last output.
+// The values of a layer, or of an input, become the model's last output. kInvalidArgument: there is none of that name.
 void add_output(InferenceModel& model, const std::string& layer);
 
 // Outputs "score" and "item", each of top_k values a sample: the largest dot products of the query with the items'

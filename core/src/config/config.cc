@@ -156,6 +156,9 @@ void apply_to_section(const Override& o, Config& config) {
   const toml::node& node = *o.value.get(o.key);
   const std::string& section = o.path[0];
   if (listed(section)) return;
+  if (section == "column")
+    fail(Code::kInvalidArgument, where(node),
+         ": a [[column]] is changed in the file alone; overrides reach sections, tables, layers and heads");
   const bool option = section == "table_defaults" && o.path.size() == 2 && o.path[1] == "optimizer";
   if (o.path.size() > 1 && !option) {
     fail(Code::kInvalidArgument, where(node), ": an override has the form section.key=value");

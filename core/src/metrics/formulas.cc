@@ -140,7 +140,7 @@ class FormulaMetric : public Metric {
 int64_t whole(sdk::Options& options, const char* key, int64_t otherwise, int64_t least, int64_t most) {
   const int64_t n = options.integer(key, otherwise);
   if (n < least || n > most)
-    fail(Code::kInvalidArgument, key, " is ", n, ", but must be between ", least, " and ", most);
+    sdk::fail(TSR_INVALID_ARGUMENT, key, " is ", n, ", but must be between ", least, " and ", most);
   return n;
 }
 

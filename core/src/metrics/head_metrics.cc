@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "plugin/part_name.h"
 #include "tessera/sdk/nearest.h"
 
 namespace tessera {
@@ -16,6 +17,19 @@ std::pair<std::string, std::string> apart(const std::vector<Prediction>& heads, 
       return {head, name.substr(dot + 1)};
   }
   return {"", name};
+}
+
+// A metric that there is, behind the name of a head that there is not.
+void require_head(const std::vector<Prediction>& heads, const std::string& name) {
+  const size_t dot = name.substr(0, name.find('?')).find('.');
+  if (dot == std::string::npos) return;
+  const std::string head = name.substr(0, dot), metric = plugin::parse_part_name(name.substr(dot + 1)).id;
+  const std::vector<std::string> known = metric_names();
+  if (std::find(known.begin(), known.end(), metric) == known.end()) return;
+  std::vector<std::string> names;
+  for (const Prediction& p : heads) names.push_back(p.head);
+  fail(Code::kInvalidArgument, "there is no metric \"", name, "\": no head of the model is called \"", head,
+       "\", the nearest is \"", sdk::nearest_name(head, names), '"');
 }
 
 std::vector<std::string> usual_of(const std::vector<Prediction>& heads) {
@@ -35,6 +49,7 @@ std::vector<HeadMetric> head_metrics(const std::vector<Prediction>& heads, const
   std::vector<HeadMetric> out;
   for (const std::string& name : names) {
     const auto [head, metric] = apart(heads, name);
+    if (head.empty() && !heads.empty()) require_head(heads, name);
     const bool any = head.empty() && MetricSet({metric}, {runtime}).takes_any_labels(metric);
     const size_t before = out.size();
     for (size_t h = 0; h < heads.size(); ++h) {
@@ -100,8 +115,15 @@ double HeadMetrics::cost(const std::string& shown, double value) const {
 void HeadMetrics::add(const std::vector<Tensor>& scores, const Batch& batch) {
   if (scores.size() != heads_.size())
     fail(Code::kInvalidArgument, "there are scores of ", scores.size(), " heads, but ", heads_.size(), " are judged");
-  for (size_t h = 0; h < heads_.size(); ++h)
-    heads_[h].set.add(scores[h], batch.label(heads_[h].prediction.label), &batch.sparse, batch.sample_weights);
+  for (size_t h = 0; h < heads_.size(); ++h) {
+    Head& head = heads_[h];
+    try {
+      head.set.add(scores[h], batch.label(head.prediction.label), &batch.sparse, batch.sample_weights);
+    } catch (const Error& e) {
+      if (heads_.size() == 1) throw;
+      throw Error(e.code(), cat("the head \"", head.prediction.head, "\": ", e.what()));
+    }
+  }
 }
 
 template <class Values>

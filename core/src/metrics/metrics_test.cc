@@ -99,7 +99,11 @@ TEST(HeadMetrics, FitTheHeads) {
     }
   };
   EXPECT_THAT(error({heads[1]}, {"ne"}), HasSubstr("\"stars.ne\" asks for it"));
-  EXPECT_THAT(error(heads, {"clicks.auc"}), HasSubstr("there is no metric \"clicks.auc\""));
+  EXPECT_EQ(
+      error(heads, {"clicks.auc?bins=9"}),
+      "there is no metric \"clicks.auc?bins=9\": no head of the model is called \"clicks\", the nearest is \"click\"");
+  EXPECT_THAT(error(heads, {"click.auk"}), HasSubstr("there is no metric \"auk\"; the nearest is \"auc\""));
+  EXPECT_THAT(error(heads, {"acme.lift"}), HasSubstr("there is no metric \"acme.lift\"; the nearest is "));
   EXPECT_THAT(error(heads, {"auc", "click.auc"}), HasSubstr("\"auc\" is asked for twice"));
 
   HeadMetrics metrics(heads);
@@ -266,7 +270,7 @@ TEST(Metrics, WhatCannotBeAskedForIsNamed) {
               HasSubstr("there is no metric \"loglos\"; the nearest is \"logloss\", and there are "));
   EXPECT_THAT(error_of({"gauc"}), HasSubstr("say by which column, as in ?key=user"));
   EXPECT_THAT(error_of({"logloss?key=user"}), HasSubstr("is of no groups, and takes no key"));
-  EXPECT_THAT(error_of({"ndcg?k=0&key=user"}), HasSubstr("k is 0, but must be between 1 and "));
+  EXPECT_THAT(error_of({"ndcg?k=0&key=user"}), HasSubstr("the metric ndcg: k is 0, but must be between 1 and "));
   EXPECT_THAT(error_of({"accuracy?treshold=0.1"}), HasSubstr("the nearest known one is \"threshold\""));
   EXPECT_THAT(error_of({"auc", "auc"}), HasSubstr("is asked for twice"));
   EXPECT_THROW(of({1}, {1})["ndcg"], Error);

@@ -8,11 +8,15 @@ namespace {
 
 void check(const DlrmOptions& o) {
   if (o.dense_inputs < 1) fail(Code::kInvalidArgument, "a dlrm needs dense inputs, and the data has none");
+  const auto end_of = [](const std::vector<int64_t>& mlp) {
+    return mlp.empty() ? std::string("is empty") : cat("ends with ", mlp.back());
+  };
   if (o.bottom_mlp.empty() || o.bottom_mlp.back() != o.embedding_dim) {
-    fail(Code::kInvalidArgument, "model.bottom_mlp must end with the embedding dimension ", o.embedding_dim);
+    fail(Code::kInvalidArgument, "model.bottom_mlp must end with the embedding dimension ", o.embedding_dim, ", but ",
+         end_of(o.bottom_mlp));
   }
   if (o.top_mlp.empty() || o.top_mlp.back() != 1)
-    fail(Code::kInvalidArgument, "model.top_mlp must end with 1, the logit");
+    fail(Code::kInvalidArgument, "model.top_mlp must end with 1, the logit, but ", end_of(o.top_mlp));
 }
 
 std::string mlp_options(int64_t input, const std::vector<int64_t>& layers, const char* final_activation) {

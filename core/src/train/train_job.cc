@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/directory.h"
@@ -64,6 +65,13 @@ void check_keys(const HeadMetrics& metrics, const std::vector<DataColumn>& colum
   }
 }
 
+// One path for a folder, however it is named; as it is named where it cannot be looked at.
+std::filesystem::path place_of(const std::string& folder) {
+  std::error_code failed;
+  const std::filesystem::path place = std::filesystem::weakly_canonical(std::filesystem::absolute(folder), failed);
+  return ((failed ? std::filesystem::path(folder) : place) / "").lexically_normal();
+}
+
 // What needs neither data nor model.
 void check_settings(const Config& config, const TrainJobOptions& options) {
   (void)make_dense_optimizer(dense_spec(config.dense_optimizer), {});
@@ -76,6 +84,9 @@ void check_settings(const Config& config, const TrainJobOptions& options) {
   if (v.fraction == 0 && (!options.save_best.empty() || v.patience > 0))
     fail(Code::kInvalidArgument, options.save_best.empty() ? "validation.patience" : "--save-best",
          " needs rows to validate on: set validation.fraction");
+  if (!options.save_best.empty() && !options.save.empty() && place_of(options.save) == place_of(options.save_best))
+    fail(Code::kInvalidArgument, "--save and --save-best are both ", options.save,
+         ", but what is saved later must not replace the best: name another directory");
 }
 
 }  // namespace

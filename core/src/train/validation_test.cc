@@ -258,6 +258,8 @@ TEST_F(ValidatedJob, WhatCannotBeIsNamed) {
   };
   EXPECT_EQ(refused({.save_best = "x"}, {"validation.fraction=0"}),
             "--save-best needs rows to validate on: set validation.fraction");
+  EXPECT_THAT(refused({.save = "kept", .save_best = "./kept"}, {}),
+              HasSubstr("--save and --save-best are both kept, "));
   EXPECT_EQ(refused({}, {"validation.fraction=0", "validation.patience=2"}),
             "validation.patience needs rows to validate on: set validation.fraction");
   EXPECT_THAT(refused({}, {"validation.fraction=0.001", "validation.split=last"}), HasSubstr(" and 0 to validate on"));
