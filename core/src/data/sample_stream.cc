@@ -97,7 +97,7 @@ Examples SampleStream::load(std::span<const BlockPiece> pieces, std::unique_ptr<
 }
 
 void SampleCursor::start_epoch(int64_t epoch) {
-  next_ = {};  // waits for it
+  forget_next();
   while (!loaded_.empty()) drop_first();
   seed_ = combine(options_.seed, static_cast<uint64_t>(epoch));
   windows_ = stream_->epoch(seed_, options_.shuffle);
@@ -122,10 +122,20 @@ const SampleCursor::Loaded& SampleCursor::loaded(size_t window) {
   const bool behind = !loaded_.empty() && loaded_.back().window + 1 == window;
   if (behind && next_.valid()) return loaded_.emplace_back(next_.get());
   if (!behind) {  // the position was sought
-    next_ = {};
+    forget_next();
     while (!loaded_.empty()) drop_first();
   }
-  return loaded_.emplace_back(load(window, take_spare()));
+  begin_to_load(window);
+  return loaded_.emplace_back(next_.get());
+}
+
+void SampleCursor::begin_to_load(size_t window) {
+  next_ = reader_.run([this, window, memory = take_spare()]() mutable { return load(window, std::move(memory)); });
+}
+
+void SampleCursor::forget_next() {
+  if (next_.valid()) next_.wait();
+  next_ = {};
 }
 
 void SampleCursor::take(int64_t begin, int64_t end, std::vector<SampleRef>& out) {
@@ -144,9 +154,7 @@ void SampleCursor::take(int64_t begin, int64_t end, std::vector<SampleRef>& out)
     }
   }
   if (loaded_.size() == 1 && !next_.valid() && loaded_.back().window + 1 < windows_.size())
-    next_ = std::async(std::launch::async, [this, next = loaded_.back().window + 1, memory = take_spare()]() mutable {
-      return load(next, std::move(memory));
-    });
+    begin_to_load(loaded_.back().window + 1);
 }
 
 void SampleCursor::drop_first() {

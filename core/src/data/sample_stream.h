@@ -16,6 +16,7 @@
 #include "data/columns.h"
 #include "data/examples.h"
 #include "data/reader_part.h"
+#include "data/task_thread.h"
 #include "tessera/data.h"
 
 namespace tessera::data {
@@ -73,7 +74,7 @@ struct SampleRef {
   int64_t index;
 };
 
-// One rank's way through the epochs of a stream. While a window is used, the next one is read by a thread.
+// One rank's way through the epochs of a stream. A thread reads the windows: the next one while one is used.
 class SampleCursor {
  public:
   SampleCursor(std::shared_ptr<const SampleStream> stream, BatchReaderOptions options)
@@ -90,6 +91,8 @@ class SampleCursor {
     std::vector<uint32_t> order;  // of the window's samples; empty: as they lie
   };
   Loaded load(size_t window, std::unique_ptr<Examples> memory) const;
+  void begin_to_load(size_t window);
+  void forget_next();
   const Loaded& loaded(size_t window);
   void drop_first();
   std::unique_ptr<Examples> take_spare();
@@ -101,6 +104,7 @@ class SampleCursor {
   std::deque<Loaded> loaded_;
   std::vector<std::unique_ptr<Examples>> spare_;  // memory of windows that are done with
   std::future<Loaded> next_;                      // of the window behind the last one loaded
+  TaskThread reader_;                             // last: its task uses what is above
 };
 
 }  // namespace tessera::data
