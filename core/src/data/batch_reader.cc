@@ -18,7 +18,7 @@ using data::SampleRef;
 using Refs = std::span<const SampleRef>;
 
 // How many samples before its turn one is fetched: they lie anywhere in memory.
-constexpr int64_t kAhead = 16;
+constexpr int64_t kAhead = 32;
 
 // The first `shape` elements of a kept buffer, which grows by half where it is too small.
 Tensor take(Tensor& buffer, const std::vector<int64_t>& shape, DType dtype) {

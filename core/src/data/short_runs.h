@@ -1,7 +1,6 @@
 // Copies of short runs: a sample's ids in one column.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <cstring>
 
@@ -9,6 +8,17 @@ namespace tessera::data {
 
 // From how many values a run on, on average, copy_run() is faster than a loop over them.
 constexpr int64_t kRunsFrom = 4;
+
+// Four values in registers: an array of what lies between goes over the stack.
+template <class From, class To>
+inline void copy_four(const From* from, To* to) {
+  using Read [[gnu::vector_size(4 * sizeof(From))]] = From;
+  using Written [[gnu::vector_size(4 * sizeof(To))]] = To;
+  Read values;
+  std::memcpy(&values, from, sizeof(values));
+  const Written out = __builtin_convertvector(values, Written);
+  std::memcpy(to, &out, sizeof(out));
+}
 
 // Copies n values. How many they are cannot be foretold, so a loop over them waits for its last round: where there is
 // room, whole steps are copied instead. What lies behind the n values, up to `to_end`, is then written, too, so runs
@@ -18,13 +28,8 @@ inline void copy_run(const From* from, const From* from_end, int64_t n, To* to, 
   constexpr int64_t kStep = 16;
   const int64_t steps = (n + kStep - 1) / kStep;
   if (steps * kStep <= from_end - from && steps * kStep <= to_end - to) {
-    for (int64_t step = 0; step < steps; ++step, from += kStep, to += kStep) {
-      std::array<From, kStep> values;  // apart from both, which are then known not to overlap
-      std::array<To, kStep> out;
-      std::memcpy(values.data(), from, sizeof(values));
-      for (size_t j = 0; j < kStep; ++j) out[j] = static_cast<To>(values[j]);
-      std::memcpy(to, out.data(), sizeof(out));
-    }
+    for (int64_t step = 0; step < steps; ++step, from += kStep, to += kStep)
+      for (int64_t j = 0; j < kStep; j += 4) copy_four(from + j, to + j);
   } else {
     for (int64_t j = 0; j < n; ++j) to[j] = static_cast<To>(from[j]);
   }
