@@ -303,6 +303,9 @@ TEST_F(CApi, LearningRatesAreByTable) {
   OK(tsr_collection_set_learning_rate(tables_, nullptr, 0.25, &err));
   OK(tsr_collection_get_learning_rate(tables_, "b", &rate, &err));
   EXPECT_EQ(rate, 0.25);
+  OK(tsr_collection_set_learning_rate(tables_, "a", 0.5, &err));
+  OK(tsr_collection_get_learning_rate(tables_, "b", &rate, &err));
+  EXPECT_EQ(rate, 0.5) << "tables with the same optimizer change together";
   REFUSED(TSR_NOT_FOUND, "a, b", tsr_collection_set_learning_rate(tables_, "c", 1, &err));
 }
 
@@ -427,7 +430,47 @@ TEST_F(CApi, ExchangesOfOneRank) {
   View<float> half(got, {2});
   REFUSED(TSR_INVALID_ARGUMENT, "has to have 2", tsr_process_group_reduce_scatter(group, &send, &half, 0, &err));
   REFUSED(TSR_UNIMPLEMENTED, "op is 7", tsr_process_group_reduce_scatter(group, &send, &recv, 7, &err));
+  std::fill(got.begin(), got.end(), 0);
+  OK(tsr_process_group_all_gather(group, &send, &recv, &err));
+  EXPECT_EQ(got, sent);
+  REFUSED(TSR_INVALID_ARGUMENT, "recv has 2 elements of float32, and has to have 3 of float32",
+          tsr_process_group_all_gather(group, &send, &half, &err));
+  OK(tsr_process_group_broadcast(group, &recv, 0, &err));
+  EXPECT_EQ(got, sent);
+  REFUSED(TSR_INVALID_ARGUMENT, "root is 1, and the group has 1 ranks",
+          tsr_process_group_broadcast(group, &recv, 1, &err));
+  std::vector<int64_t> ids(3);
+  View<int64_t> whole(ids, {3});
+  REFUSED(TSR_INVALID_ARGUMENT, "send is float32, and recv is int64",
+          tsr_process_group_all_to_all(group, &send, counts, &whole, counts, &err));
+  REFUSED(TSR_INVALID_ARGUMENT, "reason is NULL", tsr_process_group_abort(group, nullptr, &err));
   tsr_process_group_close(group);
+}
+
+TEST_F(CApi, ACollectionDescribesItself) {
+  tsr_table_info table{sizeof(table)};
+  OK(tsr_collection_get_table(tables_, 1, &table, &err));
+  EXPECT_STREQ(table.name, "b");
+  EXPECT_STREQ(table.key, "embedding_bags.b.weight");
+  EXPECT_EQ(table.rows, 4);
+  EXPECT_EQ(table.dim, 4);
+  REFUSED(TSR_OUT_OF_RANGE, "no table 2", tsr_collection_get_table(tables_, 2, &table, &err));
+  const char* feature = nullptr;
+  OK(tsr_collection_get_feature(tables_, 1, &feature, &err));
+  EXPECT_STREQ(feature, "y");
+  REFUSED(TSR_OUT_OF_RANGE, "no feature 2", tsr_collection_get_feature(tables_, 2, &feature, &err));
+  tsr_output_info output{sizeof(output)};
+  OK(tsr_collection_get_output(tables_, 1, &output, &err));
+  EXPECT_EQ(output.table, 1u);
+  EXPECT_STREQ(output.name, "y");
+  EXPECT_EQ(output.dim, 4);
+  EXPECT_EQ(output.column, 4);
+  REFUSED(TSR_OUT_OF_RANGE, "no output 2", tsr_collection_get_output(tables_, 2, &output, &err));
+  OK(tsr_collection_set_steps(tables_, 7, &err));
+  tsr_collection_info info{sizeof(info)};
+  OK(tsr_collection_describe(tables_, &info, &err));
+  EXPECT_EQ(info.steps, 7);
+  REFUSED(TSR_INVALID_ARGUMENT, "steps is -1", tsr_collection_set_steps(tables_, -1, &err));
 }
 
 TEST_F(CApi, QuantizedTablesInfer) {

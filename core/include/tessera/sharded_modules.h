@@ -118,7 +118,6 @@ class ShardedEmbeddings {
   void adopt_rows(const HeldShard& shard, const Tensor& rows);
   std::vector<std::pair<std::string, Tensor>> states(
       const HeldShard& shard) const;  // "momentum1" -> [rows] or [rows, cols]
-  void set_state(const HeldShard& shard, const std::string& name, const Tensor& value);
   // The rows of one shard, [first, first + count), for checkpoints: weights [count, cols], states [count(, cols)],
   // and what the kernel keeps besides, extra_bytes() of each row; null: not asked for.
   void read_rows(const HeldShard& shard, int64_t first, int64_t count, float* weights, std::span<float* const> states,

@@ -98,31 +98,6 @@ std::vector<std::pair<std::string, Tensor>> ShardedEmbeddings::states(const Held
   return out;
 }
 
-void ShardedEmbeddings::set_state(const HeldShard& shard, const std::string& name, const Tensor& value) {
-  const Found f = find(*impl_, shard);
-  const ShardMetadata& w = f.shard->where;
-  std::vector<float> weights(w.rows * w.cols);
-  std::vector<Tensor> states;
-  std::vector<float*> pointers;
-  for (const Lookup::State& s : f.lookup.states()) {
-    states.push_back(Tensor::empty(s.per_row ? std::vector<int64_t>{w.rows} : std::vector<int64_t>{w.rows, w.cols}));
-    pointers.push_back(states.back().data<float>());
-  }
-  f.lookup.read_rows(f.shard->index, 0, w.rows, weights.data(), pointers);
-  bool known = false;
-  for (size_t k = 0; k < states.size(); ++k) {
-    if (f.lookup.states()[k].name != name) continue;
-    known = true;
-    if (value.numel() != states[k].numel())
-      fail(Code::kInvalidArgument, "state \"", name, "\" of table \"", shard.table, "\" has ", states[k].numel(),
-           " values, not ", value.numel());
-    std::copy_n(value.data<float>(), value.numel(), pointers[k]);
-  }
-  if (!known) fail(Code::kNotFound, "the optimizer of table \"", shard.table, "\" has no state \"", name, "\"");
-  const std::vector<const float*> constant(pointers.begin(), pointers.end());
-  f.lookup.write_rows(f.shard->index, 0, w.rows, weights.data(), constant);
-}
-
 void ShardedEmbeddings::read_rows(const HeldShard& shard, int64_t first, int64_t count, float* weights,
                                   std::span<float* const> states, void* extra) const {
   const Found f = find(*impl_, shard);

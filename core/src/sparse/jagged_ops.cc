@@ -316,7 +316,7 @@ Tensor expand_into_jagged_permute(const Tensor& permute, const Tensor& in_offset
   std::vector<int64_t> out(static_cast<size_t>(std::max<int64_t>(output_size, 0)));
   for (size_t i = 0; i < order.size(); ++i) {
     if (order[i] < 0 || order[i] + 1 >= static_cast<int64_t>(from.size()))
-      fail(Code::kOutOfRange, "row ", order[i], " is asked for, but there are ", from.size() - 1);
+      fail(Code::kOutOfRange, "row ", order[i], " is asked for, but there are ", std::max<size_t>(from.size(), 1) - 1);
     if (to[i] < 0 || to[i + 1] < to[i] || to[i + 1] > output_size)
       fail(Code::kOutOfRange, "output row ", i, " is [", to[i], ", ", to[i + 1], ") of ", output_size, " elements");
     std::iota(out.begin() + to[i], out.begin() + to[i + 1], from[static_cast<size_t>(order[i])]);

@@ -72,6 +72,55 @@ TEST(JaggedOps, WhatLeadsBeyondTheDataIsNamed) {
               HasSubstr("3 lengths are no whole batches of 2 features"));
 }
 
+TEST(JaggedOps, WhatDoesNotFitTogetherIsNamed) {
+  const auto wrong = [](const auto& call) { return message_of(call, Code::kInvalidArgument); };
+  const Tensor values = Tensor::from<float>({1, 2, 3}), none = ints({});
+  const Tensor one[] = {ints({0, 2, 3})}, nested[] = {ints({0, 2}), ints({0, 1})};
+  const int64_t two[] = {2, 2}, below[] = {-1};
+  EXPECT_EQ(wrong([] {
+              asynchronous_inclusive_cumsum(Tensor::zeros({1, 1, 1}, DType::kInt64));
+            }),
+            "running sums are of [n] or [m, n], not of 3 dimensions");
+  EXPECT_EQ(wrong([&] { jagged_to_padded_dense(values, one, two); }), "there are 1 offsets for 2 lengths of rows");
+  EXPECT_THAT(wrong([&] { jagged_to_padded_dense(values, one, below); }), HasSubstr("a row's length of -1"));
+  EXPECT_EQ(message_of([&] { jagged_to_padded_dense(values, nested, two); }),
+            "offsets lead beyond the rows of the next level");
+  EXPECT_THAT(wrong([&] { dense_to_jagged(values, one); }),
+              HasSubstr("a dimension for the rows and one for each of 1"));
+  EXPECT_EQ(wrong([&] {
+              dense_to_jagged(Tensor::zeros({3, 2}), one);
+            }),
+            "the dense tensor has 3 rows, but the offsets 2");
+  const SparseData data{ints({1, 2, 1}), Tensor::zeros({4}), Tensor::zeros({3})};
+  EXPECT_EQ(message_of([&] { permute_1D_sparse_data(ints({0}), data); }),
+            "lengths add up to 4, but there are 3 weights");
+  EXPECT_EQ(wrong([&] { keyed_jagged_index_select_dim1(data, ints({0}), 2); }), "3 lengths are no whole batches of 2");
+  EXPECT_EQ(wrong([&] {
+              segment_sum_csr(1, ints({0, 2}), Tensor::zeros({2}, DType::kFloat16));
+            }),
+            "values are float16: give float32 or int64");
+  EXPECT_EQ(message_of([&] {
+              jagged_index_select_backward(values, ints({1, 2}), ints({2}));
+            }),
+            "bag 2 is asked for, but there are 2");
+  EXPECT_THAT(wrong([&] {
+                jagged_index_select_backward(values, ints({1, 2}), ints({1, 1}));
+              }),
+              HasSubstr("has 3 values, which are too few"));
+  EXPECT_EQ(wrong([&] {
+              expand_into_jagged_permute(ints({0}), ints({0, 2}), ints({0}), 2);
+            }),
+            "there are 1 output offsets for 1 rows");
+  EXPECT_EQ(message_of([&] {
+              expand_into_jagged_permute(ints({0}), none, ints({0, 2}), 2);
+            }),
+            "row 0 is asked for, but there are 0");
+  EXPECT_EQ(message_of([&] {
+              expand_into_jagged_permute(ints({0}), ints({0, 2}), ints({0, 3}), 2);
+            }),
+            "output row 0 is [0, 3) of 2 elements");
+}
+
 TEST(JaggedOps, GradientsOfABagTakenTwiceAddUp) {
   const Tensor got = jagged_index_select_backward(Tensor::from<float>({1, 2, 10, 20}), ints({1, 2}), ints({1, 1}));
   EXPECT_THAT(got.to_vector<float>(), ElementsAre(0, 11, 22));
