@@ -1,9 +1,12 @@
-// tessera model inspect: what a packed model is, and whether it is whole. tessera model new: jobs to begin with.
+// tessera model inspect: what a packed model or a checkpoint is, and whether it is whole. tessera model new: jobs to
+// begin with.
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "inspect_checkpoint.h"
 #include "model_presets.h"
+#include "modules/row_figures.h"
 #include "options.h"
 #include "tessera/abi/draft/shared_row.h"
 #include "tessera/packed_model.h"
@@ -34,11 +37,10 @@ std::vector<std::string> preset_names() {
 }
 
 bool parse_model_arguments(const std::vector<std::string>& args, ModelArguments* out) {
-  Options options(
-      "model", "inspect DIR [OPTIONS]\nnew NAME",
-      cat("inspect describes a packed model. new prints a job file to begin with, whose layers may be changed; "
-          "NAME is one of ",
-          list(preset_names()), '.'));
+  Options options("model", "inspect DIR [OPTIONS]\nnew NAME",
+                  cat("inspect describes a packed model or a checkpoint. new prints a job file to begin with, whose "
+                      "layers may be changed; NAME is one of ",
+                      list(preset_names()), '.'));
   auto add = options.add_options();
   add("verify", po::bool_switch(&out->verify), "read everything and compare all checksums");
   add("json", po::bool_switch(&out->as_json), "one JSON object");
@@ -97,6 +99,8 @@ void print_text(const InferenceModel& model) {
       std::printf("  rows of %s are those of so many ids, in an index of %lld bytes; other ids %s\n", t.name.c_str(),
                   static_cast<long long>(t.index_bytes),
                   model.tables[i].config.remapping->row(TSR_SHARED_ROW_ID) >= 0 ? "share one row" : "read as zeros");
+    if (const auto& figures = model.tables[i].figures)
+      std::printf("  %s: %s\n", t.name.c_str(), in_words(*figures, t.rows).c_str());
   }
 }
 
@@ -117,7 +121,8 @@ json to_json(const InferenceModel& model) {
   for (const ModelFeature& f : d.features)
     out["features"].push_back({{"name", f.name}, {"ids", f.ids}, {"tables", f.tables}});
   out["tables"] = json::array();
-  for (const ModelTable& t : d.tables) {
+  for (size_t i = 0; i < d.tables.size(); ++i) {
+    const ModelTable& t = d.tables[i];
     out["tables"].push_back({{"name", t.name},
                              {"rows", t.rows},
                              {"dim", t.dim},
@@ -126,6 +131,7 @@ json to_json(const InferenceModel& model) {
                              {"features", t.features},
                              {"bytes", t.bytes}});
     if (t.index_bytes > 0) out["tables"].back().update({{"ids", t.ids}, {"index_bytes", t.index_bytes}});
+    if (const auto& figures = model.tables[i].figures) out["tables"].back()["figures"] = to_json(*figures);
   }
   return out;
 }
@@ -147,6 +153,10 @@ int model_command(const std::vector<std::string>& args) {
   ModelArguments a;
   if (!parse_model_arguments(args, &a)) return 0;
   if (a.action == "new") return print_preset(a.directory);
+  if (is_checkpoint(a.directory)) {
+    inspect_checkpoint(a.directory, a.verify, a.as_json);
+    return 0;
+  }
   const InferenceModel model = open_packed_model(a.directory);
   if (a.verify) verify_packed_model(a.directory);
   if (a.as_json) {

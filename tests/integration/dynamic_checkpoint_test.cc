@@ -168,10 +168,27 @@ TEST_F(DynamicCheckpoints, OtherRanksHaveTheSameRowsAndEvictTheSame) {
   }
 }
 
+// Fill, hits and ages of the table of 256 rows on two ranks, of which each has all buckets and uses its own.
+void expect_figures(const std::string& shown, const json& report) {
+  const json& item = report.at("tables").at("item");
+  EXPECT_THAT(shown, testing::HasSubstr(cat("item: ", item.at("rows_in_use").get<int64_t>(), " of 256 rows in use (")));
+  EXPECT_THAT(shown, testing::HasSubstr(
+                         cat(", ", item.at("evictions").get<int64_t>(), " evicted; half were seen in the newest ")));
+  const size_t at = shown.find(" % of ", shown.find("item: "));
+  ASSERT_NE(at, std::string::npos) << shown;
+  const double share = std::stod(shown.substr(shown.rfind(' ', at - 1) + 1));
+  EXPECT_GT(share, 20);
+  EXPECT_LT(share, 100);
+}
+
 TEST_F(DynamicCheckpoints, PackedModelsFindRowsByTheirIds) {
   const json report = trained("2", {"--save", at("saved")});
   ASSERT_TRUE(report.is_object());
   const double trained_loss = report.at("test").at("logloss").get<double>();
+  const Finished checkpoint = run_tessera({"model", "inspect", at("saved"), "--verify"});
+  EXPECT_EQ(checkpoint.status, 0) << checkpoint.output;
+  EXPECT_THAT(checkpoint.output, testing::HasSubstr(", a checkpoint after step "));
+  expect_figures(checkpoint.output, report);
   for (const auto& [format, bound] : {std::pair("fp32", 1e-6), std::pair("int8", 1e-2)}) {
     const std::string model = at(format), scores = at("scores.csv");
     const Finished packed = run_tessera({"quantize", "--load", at("saved"), "--save", model, "--weights", format});
@@ -179,6 +196,7 @@ TEST_F(DynamicCheckpoints, PackedModelsFindRowsByTheirIds) {
     const Finished inspected = run_tessera({"model", "inspect", model, "--verify"});
     EXPECT_EQ(inspected.status, 0) << inspected.output;
     EXPECT_THAT(inspected.output, testing::HasSubstr("rows of item are those of so many ids"));
+    expect_figures(inspected.output, report);
     const Finished done =
         run_tessera({"predict", "--model", model, "--config", config_, "--part", "test", "--output", scores});
     ASSERT_EQ(done.status, 0) << done.output;

@@ -37,7 +37,7 @@ class FakePredictor : public Predictor {
       model_.features.push_back({name, rows, {std::string(name) + "_table"}});
       ModelTable table;
       table.name = std::string(name) + "_table";
-      table.rows = rows;
+      table.rows = table.ids = rows;
       table.dim = 4;
       table.features = {name};
       model_.tables.push_back(table);

@@ -17,7 +17,7 @@ void BadIds::refused(const std::shared_ptr<Predictor>& model, const PredictInput
   for (size_t f = 0; f < d.features.size(); ++f) {
     for (size_t t = 0; t < d.tables.size(); ++t) {
       if (!looks_up(d.tables[t], d.features[f].name)) continue;
-      for (int64_t id : input.features[f].values) counts[t] += id < 0 || id >= d.tables[t].rows;
+      for (int64_t id : input.features[f].values) counts[t] += id < 0 || id >= d.tables[t].ids;
     }
   }
   const std::lock_guard lock(mutex_);

@@ -17,6 +17,7 @@
 
 #include "tessera/abi/kernel.h"
 #include "tessera/embedding_configs.h"
+#include "tessera/row_figures.h"
 #include "tessera/runtime.h"
 #include "tessera/tensor.h"
 
@@ -170,6 +171,9 @@ class Lookup {
   // is there, once for each shard that there was.
   std::string table_extra(int table) const;
   void add_table_extra(int table, std::string_view saved);
+  // How such a table fares: what it has room for and how old its rows are, where its kernel says it
+  // (abi/draft/row_ages.h), and what it counts.
+  RowFigures row_figures(int table) const;
   // Which rows change (abi/draft/changes.h). mark_changes(): from here on the kernel remembers that of all tables, and
   // forgets what was before. The others, behind it: how many there are now, and those rows, or the ids of rows that
   // were given up, as export_rows. kUnimplemented: the kernel does not know.

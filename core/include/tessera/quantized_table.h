@@ -8,12 +8,14 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "tessera/embedding_configs.h"
+#include "tessera/row_figures.h"
 #include "tessera/tensor.h"
 
 namespace tessera {
@@ -62,6 +64,7 @@ struct QuantizedTable {
   EmbeddingBagConfig config;
   // uint8 [num_embeddings, bytes from row to row]. May be borrowed memory, such as a mapped file: it is only read.
   Tensor rows;
+  std::optional<RowFigures> figures = {};  // of rows that came on demand, by the training that wrote them
 };
 
 // Names, sizes, formats and remappings fit; features filled in. kInvalidArgument names the table.

@@ -136,6 +136,7 @@ class ShardedEmbeddings {
   void clear_rows(const HeldShard& shard);
   std::string table_extra(const HeldShard& shard) const;
   void add_table_extra(const HeldShard& shard, std::string_view saved);
+  RowFigures row_figures(const HeldShard& shard) const;
   // Which rows of this rank's shards change, as Lookup has it; ids are the table's.
   void mark_changes();
   Lookup::RowChanges changes(const HeldShard& shard) const;

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "config/json.h"
+#include "modules/row_figures.h"
 
 namespace tessera::checkpoint {
 namespace {
@@ -64,6 +65,7 @@ OrderedJson to_json(const TableEntry& t) {
   if (t.extra_words > 0) out["extra_words"] = t.extra_words;
   if (t.keys) out["keys"] = *t.keys;
   if (!t.table_extras.empty()) out["table_extras"] = t.table_extras;
+  if (t.figures) out["figures"] = to_json(*t.figures);
   return out;
 }
 
@@ -114,6 +116,7 @@ TableEntry table_from(const JsonObject& j) {
   if (j.has("extra_words")) t.extra_words = count(j, "extra_words", 1);
   if (j.has("keys")) t.keys = count(j, "keys", 0);
   if (j.has("table_extras")) t.table_extras = j.get<std::vector<int64_t>>("table_extras");
+  if (j.has("figures")) t.figures = row_figures_from(j.object("figures"));
   check_table(t);
   return t;
 }

@@ -11,6 +11,7 @@
 #include "checkpoint/safetensors.h"
 #include "tessera/embedding_configs.h"
 #include "tessera/lookup.h"
+#include "tessera/row_figures.h"
 
 namespace tessera::checkpoint {
 
@@ -35,6 +36,7 @@ struct TableEntry {
   // Rows that come on demand: so many are stored, each with its id in `rows`; unset: all of [0, rows) are.
   std::optional<int64_t> keys;
   std::vector<int64_t> table_extras;  // bytes that their kernel kept of each shard besides
+  std::optional<RowFigures> figures;  // with `keys`; for information
 
   int64_t stored_rows() const { return keys.value_or(rows); }
   StoredTensor weight() const;             // type and shape

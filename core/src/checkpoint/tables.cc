@@ -6,12 +6,13 @@
 #include "checkpoint/together.h"
 #include "config/json.h"
 #include "config/splitmix64.h"
+#include "modules/row_figures.h"
 #include "wiring/row_router.h"
 
 namespace tessera::checkpoint {
 namespace {
 
-using json = nlohmann::json;
+using json = nlohmann::ordered_json;
 
 // A sum over the ids of a shard's rows and their order.
 uint64_t digest_of(const ModelTable& table, size_t shard) {
@@ -26,7 +27,7 @@ uint64_t digest_of(const ModelTable& table, size_t shard) {
 }
 
 // What this rank knows of the tables that it holds: [{"table": index, "states": [[name, per_row]], "rate": x}], and
-// "on_demand": [[shard, rows, digest, bytes besides]].
+// "on_demand": [[shard, rows, digest, bytes besides, figures]].
 std::string known_here(std::vector<ModelTable>& tables, int rank) {
   json known = json::array();
   for (size_t t = 0; t < tables.size(); ++t) {
@@ -48,12 +49,21 @@ std::string known_here(std::vector<ModelTable>& tables, int rank) {
       table.table_extras.resize(table.sharding->shards.size());
       table.table_extras[s] = table.collection->table_extra(table.held(s));
       const uint64_t digest = where.cols == table.stored.dim ? 0 : digest_of(table, s);
-      one["on_demand"].push_back(
-          {s, table.collection->kernel_stats(table.held(s)).rows_in_use, digest, table.table_extras[s].size()});
+      one["on_demand"].push_back({s, table.collection->kernel_stats(table.held(s)).rows_in_use, digest,
+                                  table.table_extras[s].size(), to_json(table.collection->row_figures(table.held(s)))});
     }
     if (!one.is_null()) known.push_back(one);
   }
   return known.dump();
+}
+
+void add_figures(const json& of_shard, size_t shard, ModelTable& table) {
+  if (!table.stored.figures) table.stored.figures.emplace();
+  if (table.sharding->shards[shard].col > 0) return;  // the same rows once more
+  RowFigures more = row_figures_from({of_shard, {"what a rank says of its tables"}});
+  // Where ids are routed, each shard has all places and uses its own.
+  if (table.sharding->routed) more.capacity = std::max<int64_t>(0, more.capacity - table.stored.figures->capacity);
+  *table.stored.figures += more;
 }
 
 void learn_rows(const json& shards, ModelTable& table, std::vector<uint64_t>& digests) {
@@ -67,6 +77,7 @@ void learn_rows(const json& shards, ModelTable& table, std::vector<uint64_t>& di
     table.rows_in_use.at(s) = shard[1].get<int64_t>();
     digests[s] = shard[2].get<uint64_t>();
     table.stored.table_extras[s] = shard[3].get<int64_t>();
+    add_figures(shard[4], s, table);
     for (size_t other = 0; other < n; ++other) {
       if (table.rows_in_use[other] < 0 || sets.of_shard[other] != sets.of_shard[s]) continue;
       if (table.rows_in_use[other] == table.rows_in_use[s] && digests[other] == digests[s]) continue;

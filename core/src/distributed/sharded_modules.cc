@@ -158,6 +158,11 @@ void ShardedEmbeddings::add_table_extra(const HeldShard& shard, std::string_view
   f.lookup.add_table_extra(f.shard->index, saved);
 }
 
+RowFigures ShardedEmbeddings::row_figures(const HeldShard& shard) const {
+  const Found f = find(*impl_, shard);
+  return f.lookup.row_figures(f.shard->index);
+}
+
 void ShardedEmbeddings::mark_changes() {
   for_each_lookup(*impl_, [](Lookup& lookup) { lookup.mark_changes(); });
 }

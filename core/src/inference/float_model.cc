@@ -232,6 +232,10 @@ class FloatModelReader {
     table.config.row_format = format;
     table.config.optimizer = {};
     if (keyed) table.config.remapping = remapping_of(keys, stored.shape[0]);
+    if (const auto* m = tensors_.manifest(); m != nullptr) {
+      const checkpoint::TableEntry* entry = m->find(found->second);
+      if (entry != nullptr) table.figures = entry->figures;
+    }
     model().tables.push_back(std::move(table));
     if (model().tables.size() == 1) model().dlrm.embedding_dim = stored.shape[1];
     unnamed_.erase(described.name);

@@ -8,6 +8,7 @@
 #include "config/json.h"
 #include "inference/table_file.h"
 #include "modules/graph_json.h"
+#include "modules/row_figures.h"
 
 namespace tessera::inference {
 namespace {
@@ -55,6 +56,7 @@ OrderedJson to_json(const Manifest::Table& t) {
                      {"features", t.config.feature_names},
                      {"file", to_json(t.file)}};
   if (t.keys) out.update({{"keys", to_json(*t.keys)}, {"ids", t.ids}});
+  if (t.figures) out["figures"] = to_json(*t.figures);
   return out;
 }
 
@@ -72,6 +74,7 @@ Manifest::Table table_from(const JsonObject& j) {
     t.keys = file_from(j.object("keys"));
     t.ids = j.get<int64_t>("ids");
   }
+  if (j.has("figures")) t.figures = row_figures_from(j.object("figures"));
   const int64_t rows = t.config.num_embeddings;
   if (rows < (t.keys ? 0 : 1) || rows > kLargest || t.config.embedding_dim < 1 ||
       t.config.embedding_dim > kLargest / std::max<int64_t>(rows, 1) || t.config.feature_names.empty() ||

@@ -34,6 +34,7 @@ struct Manifest {
     StoredFile file;
     std::optional<StoredFile> keys;  // rows have ids of their own: where those are
     int64_t ids = 0;                 // and what they are below
+    std::optional<RowFigures> figures = {};
   };
   std::vector<Table> tables;
   StoredFile dense;

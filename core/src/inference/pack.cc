@@ -167,7 +167,7 @@ void copy_packed_model(const InferenceModel& model, const std::string& directory
     const auto write = [&](checkpoint::OutputFile& file) {
       if (table.rows.bytes() > 0) file.write_at(kHeaderBytes, table.rows.raw(), table.rows.bytes());
     };
-    manifest.tables.push_back({table.config, write_table(staging, t, table.config, write), {}, 0});
+    manifest.tables.push_back({table.config, write_table(staging, t, table.config, write), {}, 0, table.figures});
     write_keys(staging, t, manifest.tables.back());
   }
   commit(staging, manifest, model);
@@ -189,7 +189,7 @@ std::vector<TableReport> pack_model(const InferenceModel& model, const std::stri
     config.row_format = own == options.formats.end() ? options.format : own->second;
     RowPacker packer(model.tables[t], *config.row_format);
     const auto write = [&](checkpoint::OutputFile& file) { packer.pack(file); };
-    manifest.tables.push_back({config, write_table(staging, t, config, write), {}, 0});
+    manifest.tables.push_back({config, write_table(staging, t, config, write), {}, 0, model.tables[t].figures});
     write_keys(staging, t, manifest.tables.back());
     reports.push_back(packer.report());
   }

@@ -102,7 +102,7 @@ InferenceModel open_packed_model(const std::string& directory, MappedFile::Acces
   model.dlrm = manifest.dlrm;
   model.graph = manifest.graph;
   for (const Manifest::Table& t : manifest.tables) {
-    model.tables.push_back({t.config, map_rows(cat(directory, '/', t.file.name), t, access)});
+    model.tables.push_back({t.config, map_rows(cat(directory, '/', t.file.name), t, access), t.figures});
     if (t.keys) model.tables.back().config.remapping = map_keys(cat(directory, '/', t.keys->name), t);
   }
   model.dense = read_dense(cat(directory, '/', manifest.dense.name), manifest.dense);

@@ -5,6 +5,7 @@
 
 #include "modules/lookup_impl.h"
 #include "tessera/abi/draft/changes.h"
+#include "tessera/abi/draft/row_ages.h"
 #include "tessera/abi/draft/table_extra.h"
 
 namespace tessera {
@@ -179,6 +180,25 @@ void Lookup::add_table_extra(int table, std::string_view saved) {
   AbiError error;
   const plugin::CallScope call(*impl_->kernel, "table_extra.add");
   impl_->check(draft->add(impl_->instance, static_cast<uint32_t>(table), &io, error.out()), error);
+}
+
+RowFigures Lookup::row_figures(int table) const {
+  const tsr_kernel_stats counted = stats(table);
+  RowFigures out{0,
+                 static_cast<int64_t>(counted.lookups),
+                 static_cast<int64_t>(counted.hits),
+                 static_cast<int64_t>(counted.evictions),
+                 {}};
+  const auto* draft = impl_->kernel->extension<tsr_row_ages>(TSR_ROW_AGES);
+  if (draft == nullptr) return out;
+  tsr_table_ages ages{};
+  ages.struct_size = sizeof(ages);
+  AbiError error;
+  const plugin::CallScope call(*impl_->kernel, "row_ages");
+  impl_->check(draft->ages(impl_->instance, static_cast<uint32_t>(table), &ages, error.out()), error);
+  out.capacity = static_cast<int64_t>(ages.capacity);
+  out.ages.assign(std::begin(ages.rows), std::end(ages.rows));
+  return out;
 }
 
 namespace {

@@ -62,6 +62,7 @@ void write_keyed(QuantizedTable& table, const DeltaTable& delta) {
   }
   table.config.remapping = IndexRemapping::keyed(before.ids(), keys, IndexRemapping::seats_of(keys));
   table.config.num_embeddings = rows;
+  table.figures.reset();  // they were the base's
   table.rows = std::move(values);
 }
 

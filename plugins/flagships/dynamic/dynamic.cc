@@ -1,6 +1,7 @@
 // dynamic: rows that come into being when they are first asked for, in buckets that evict when they are full.
 #include "dynamic.h"
 
+#include <tessera/abi/draft/row_ages.h>
 #include <tessera/abi/draft/table_extra.h>
 #include <tessera/sdk/cost.h>
 
@@ -19,11 +20,16 @@ tsr_code save_extra(void* instance, uint32_t table, const tsr_stream_io* io, tsr
 tsr_code add_extra(void* instance, uint32_t table, const tsr_stream_io* io, tsr_error* err) noexcept {
   return guard(err, [&] { tables_of(instance).add_extra(table, *io); });
 }
+tsr_code row_ages(void* instance, uint32_t table, tsr_table_ages* out, tsr_error* err) noexcept {
+  return guard(err, [&] { write_struct(tables_of(instance).ages(table), out); });
+}
 
 }  // namespace
 
 const void* Dynamic::extension(std::string_view id) const {
   static constexpr tsr_table_extra kExtra{sizeof(tsr_table_extra), 0, &flagships::save_extra, &flagships::add_extra};
+  static constexpr tsr_row_ages kAges{sizeof(tsr_row_ages), 0, &flagships::row_ages};
+  if (id == TSR_ROW_AGES) return &kAges;
   return id == TSR_TABLE_EXTRA ? &kExtra : changes_extension<DynamicTables>(id);
 }
 

@@ -19,6 +19,7 @@ class DynamicTables : public KernelInstance, public Changes {
   void backward(tsr_context* context, const tsr_backward& args, tsr_stream) override;
   void release(tsr_context* context) noexcept override;
   void save_extra(uint32_t table, const tsr_stream_io& io) const { tables_.at(table).save_extra(io); }
+  tsr_table_ages ages(uint32_t table) const { return tables_.at(table).ages(); }
   void add_extra(uint32_t table, const tsr_stream_io& io) { tables_.at(table).add_extra(io); }
   void save(uint32_t table, const tsr_stream_io& io) override { tables_.at(table).save(io); }
   void load(uint32_t table, const tsr_stream_io& io) override { tables_.at(table).load(io); }

@@ -217,6 +217,16 @@ void Table::load(const tsr_stream_io& io) {
   if (header.version > 1) add_extra(io);
 }
 
+tsr_table_ages Table::ages() const {
+  tsr_table_ages out{};
+  out.struct_size = sizeof(out);
+  out.capacity = static_cast<uint64_t>(shape_.capacity);
+  uint32_t newest = 0;
+  each_row([&](uint64_t, uint32_t row) { newest = std::max(newest, index_.head(row).step); });
+  each_row([&](uint64_t, uint32_t row) { ++out.rows[std::bit_width(newest - index_.head(row).step)]; });
+  return out;
+}
+
 tsr_kernel_stats Table::stats() const {
   tsr_kernel_stats out{};
   out.struct_size = sizeof(out);

@@ -1,6 +1,7 @@
 // The rows of a table and their optimizer states, and which ids have them.
 #pragma once
 
+#include <tessera/abi/draft/row_ages.h>
 #include <tessera/sdk/draft/changes.h>
 
 #include <span>
@@ -121,6 +122,7 @@ class Table {
   void save_extra(const tsr_stream_io& io) const;
   void add_extra(const tsr_stream_io& io);
   tsr_kernel_stats stats() const;
+  tsr_table_ages ages() const;
 
  private:
   static Spread spread_of(const TableShape& shape) {

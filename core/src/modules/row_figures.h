@@ -1,0 +1,14 @@
+// RowFigures in a checkpoint's or a model's JSON.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "config/json.h"
+#include "tessera/row_figures.h"
+
+namespace tessera {
+
+nlohmann::ordered_json to_json(const RowFigures& figures);
+RowFigures row_figures_from(const config::JsonObject& j);  // errors are the object's
+
+}  // namespace tessera
