@@ -301,11 +301,26 @@ def test_tables_without_optimizer_are_not_trained():
         step.backward(np.zeros((2, 8), np.float32))
 
 
+@pytest.mark.parametrize("sharding", [None, tessera.row_wise(), tessera.table_wise(0)])
+def test_tables_without_optimizer_of_any_size_are_looked_up(sharding):
+    """For which the planner takes the compute kernel that needs none."""
+    shardings = {"large": sharding} if sharding else {}
+    large = tessera.EmbeddingBagConfig(50_000, 8, "large")
+    for updated in (None, tessera.Optimizer("exact_sgd", learning_rate=1.0)):
+        small = tessera.EmbeddingBagConfig(6, 8, "small", optimizer=updated)
+        all_of = {**shardings, **({"small": tessera.table_wise(0)} if sharding else {})}
+        tables = tessera.EmbeddingBagCollection([large, small], planner=tessera.Planner(shardings=all_of))
+        assert tables.lookup([1, 2], [1, 1]).shape == (1, 16)
+
+
 def test_a_closed_group_is_refused():
     group = tessera.ProcessGroup(rank=0, world_size=1)
     group.close()
-    with pytest.raises(tessera.InvalidArgument, match="group is NULL"):
+    group.close()
+    with pytest.raises(tessera.InvalidArgument, match="this process group was closed"):
         group.barrier()
+    with pytest.raises(tessera.InvalidArgument, match="this process group was closed"):
+        bags(group=group)
 
 
 def test_one_thread_at_a_time():

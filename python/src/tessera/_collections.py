@@ -385,7 +385,7 @@ class DistributedModelParallel:
         runtime: Optional[Runtime] = None,
     ) -> None:
         self.group = group or ProcessGroup(rank=0, world_size=1, runtime=runtime)
-        planner = planner or Planner()
+        planner = (planner or Planner()).where_untrained(modules, optimizer)
         model = describe(
             modules, planner.constraints, optimizer, kernel=kernel, bounds_check=bounds_check, seed=seed,
             gradient_scale=gradient_scale, data_parallel_gradient_scale=data_parallel_gradient_scale,

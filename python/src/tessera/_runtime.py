@@ -251,6 +251,18 @@ class ProcessGroup:
     def close(self) -> None:
         """Leaves. Collections over the group keep it until they are gone."""
         self._handle.close()
+        self._handle = _Closed()
+
+
+class _Closed:
+    """The handle of a group that was closed."""
+
+    @property
+    def value(self) -> Any:
+        raise _l.InvalidArgument("this process group was closed: make another one")
+
+    def close(self) -> None:
+        pass
 
 
 def _operation(op: str) -> int:

@@ -6,7 +6,7 @@ import ctypes as c
 import enum
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
 from . import _library as _l
@@ -26,6 +26,10 @@ class DataType(enum.Enum):
 
     FP32 = "FP32"
     FP16 = "FP16"
+    BF16 = "BF16"
+    INT8 = "INT8"  # quantized tables, as the next two
+    INT4 = "INT4"
+    INT2 = "INT2"
 
 
 @dataclass
@@ -181,6 +185,19 @@ class Planner:
     cost_model: Optional[str] = None
     time_limit_s: Optional[float] = None
     torchrec_limits: Optional[bool] = None
+
+    def where_untrained(self, modules: Mapping[str, Module], optimizer: Optional[Optimizer]) -> Planner:
+        """With the compute kernel "dense" for tables that no optimizer updates, unless they name others."""
+        tables = [table for module in modules.values() for table in module.tables]
+        names = [table.name for table in tables if table.optimizer is None and optimizer is None]
+        constraints, shardings = dict(self.constraints), dict(self.shardings)
+        for name in names:
+            told = constraints.get(name, ParameterConstraints())
+            constraints[name] = replace(told, compute_kernels=told.compute_kernels or ["dense"])
+            if name in shardings:
+                cut = shardings[name]
+                shardings[name] = replace(cut, compute_kernel=cut.compute_kernel or "dense")
+        return replace(self, constraints=constraints, shardings=shardings) if names else self
 
     def _json(self) -> dict:
         own = {k: v for k, v in vars(self).items() if v is not None and k not in ("constraints", "shardings")}

@@ -5,6 +5,8 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -19,24 +21,39 @@ HERE = Path(__file__).resolve().parent
 SGD = tessera.Optimizer("exact_sgd", learning_rate=0.5)
 
 
-def run_ranks(script, *arguments, ranks=2, timeout=600, ends=(0, 0)):
-    """What rank 0 prints; all started as torchrun would."""
+def run_ranks(script, *arguments, ranks=2, timeout=600, ends=(0, 0), tell=None):
+    """What rank 0 prints; all started as torchrun would. tell: is given each of its lines when it comes."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    started = []
+    started, kept = [], [tempfile.TemporaryFile("w+") for _ in range(1, ranks)]  # no pipe that fills unread
     for rank in range(ranks):
         env = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(ranks),
                    MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), OMP_NUM_THREADS="1")  # fmt: skip
         command = [sys.executable, str(HERE / script), *[str(a) for a in arguments]]
-        started.append(subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        out = kept[rank - 1] if rank else subprocess.PIPE
+        started.append(subprocess.Popen(command, env=env, stdout=out, stderr=subprocess.STDOUT, text=True))
+    end = threading.Timer(timeout, lambda: [rank.kill() for rank in started])
+    end.start()
     try:
-        told = [rank.communicate(timeout=timeout)[0] for rank in started]
-        assert [rank.returncode for rank in started] == list(ends)[:ranks], "\n".join(told)
-        return told[0]
+        told = []
+        for line in started[0].stdout:
+            told.append(line)
+            if tell is not None:
+                tell(line)
+        codes = [rank.wait() for rank in started]
+        for file in kept:
+            file.seek(0)
+        assert codes == list(ends)[:ranks], "\n".join(["".join(told), *(file.read() for file in kept)])
+        return "".join(told)
     finally:
+        end.cancel()
         for rank in started:
             rank.kill()
+            rank.wait()
+        started[0].stdout.close()
+        for file in kept:
+            file.close()
 
 
 def bags(**options):
@@ -168,8 +185,9 @@ def test_a_planner_is_told_what_torchrecs_is():
     assert made._planner.reserved_percentage == 0.5 and made._planner.time_limit_s == 3
     with pytest.raises(NotImplementedError, match="str has no counterpart"):
         tt.EmbeddingShardingPlanner(tt.Topology(2), storage_reservation="much")
-    with pytest.raises(NotImplementedError, match="takes no proposer"):
-        tt.EmbeddingShardingPlanner(tt.Topology(2), proposer=None)
+    assert tt.EmbeddingShardingPlanner(tt.Topology(2), proposer=None)
+    with pytest.raises(NotImplementedError, match="proposer has no counterpart"):
+        tt.EmbeddingShardingPlanner(tt.Topology(2), proposer=object())
 
 
 def test_a_model_is_adopted_and_released():
@@ -284,12 +302,12 @@ def test_two_ranks_train_a_dense_part_too(backend):
 
 @pytest.mark.parametrize("what", ["collectives", "messages", "ddp", "adopted", "checkpoint", "weights", "wrong"])
 def test_torch_distributed_over_our_transports(what, tmp_path):
-    assert "all right" in run_ranks("backend.py", what, tmp_path / "saved", timeout=100)
+    assert "all right" in run_ranks("backend.py", what, tmp_path / "saved", timeout=300)
 
 
 @pytest.mark.parametrize("what", ["killed", "killed-before-its-message"])
 def test_a_killed_rank_is_named(what):
-    told = run_ranks("backend.py", what, timeout=100, ends=[0, -9])
+    told = run_ranks("backend.py", what, timeout=300, ends=[0, -9])
     assert "told: " in told and "rank 1" in told.split("told: ")[1], told
 
 
@@ -481,11 +499,21 @@ def test_meshes_of_devices_and_dtensors_which_state_dicts_take(tmp_path):
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_as_torchrec_was_recorded(ranks):
-    assert "all agree" in run_ranks("torch_side.py", ranks=ranks, timeout=100)
+    assert "all agree" in run_ranks("torch_side.py", ranks=ranks, timeout=300)
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_beside_torchrec(ranks):
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_beside_torchrec(ranks, capsys):
+    """A few hundred cases take a minute or two: which one it has come to is shown beside pytest's own dots."""
     pytest.importorskip("torchrec")
-    cases = int(os.environ.get("TESSERA_TORCHREC_CASES", "12"))
-    assert "all agree" in run_ranks("beside_torchrec.py", cases, 1000 * ranks, ranks=ranks, timeout=3000)
+    cases, come = int(os.environ.get("TESSERA_TORCHREC_CASES", "12")) // (5 if ranks == 4 else 1), []
+
+    def tell(line):
+        come.extend([line] if line.startswith("case ") else [])
+        if line.startswith("case ") and len(come) % 50 == 0:
+            with capsys.disabled():
+                print(f" {len(come)} of {cases} cases on {ranks} ranks", flush=True)
+
+    ends = [0] * ranks
+    told = run_ranks("beside_torchrec.py", cases, 1000 * ranks, ranks=ranks, timeout=3000, ends=ends, tell=tell)
+    assert "all agree" in told and len(come) == cases

@@ -1,46 +1,62 @@
 """Tessera for PyTorch: TorchRec's names over Tessera's tables. ``import tessera.torch as torchrec`` is where to begin.
 
 Rows live in the library, are looked up there and updated during backward; everything else is plain PyTorch on the CPU.
+TorchRec's modules are known under this one's name: ``from tessera.torch.distributed.planner import Topology``.
 What has no counterpart raises ``NotImplementedError`` with a sentence that names it.
 """
 
+from typing import Any as _Any
+
 import torch.distributed as _dist
 
-from .._tables import (
-    DataType,
-    ParameterConstraints,
-    PoolingType,
-    column_wise,
-    data_parallel,
-    grid_shard,
-    row_wise,
-    table_column_wise,
-    table_row_wise,
-    table_wise,
-)
+from .._tables import DataType, PoolingType, data_parallel, grid_shard, table_column_wise, table_row_wise
 from ._adopt import adopt, release
+from ._counterpart import absent as _absent
+from ._counterpart import make_paths as _make_paths
 from ._modules import EmbeddingBagCollection, EmbeddingBagConfig, EmbeddingCollection, EmbeddingConfig
 from ._optim import (
+    LAMB,
+    SGD,
+    Adagrad,
+    Adam,
     CombinedOptimizer,
     EmbOptimType,
     FusedOptimizer,
     KeyedOptimizerWrapper,
+    LarsSGD,
+    PartialRowWiseAdam,
+    PartialRowWiseLAMB,
+    RowWiseAdagrad,
     apply_optimizer_in_backward,
+    in_backward_optimizer_filter,
 )
 from ._pack import Layer, pack
 from ._parallel import (
     DistributedModelParallel,
-    EmbeddingBagCollectionSharder,
-    EmbeddingCollectionSharder,
-    EmbeddingShardingPlanner,
     ShardedEmbeddingBagCollection,
     ShardedEmbeddingCollection,
-    ShardingPlan,
-    Topology,
-    construct_module_sharding_plan,
+    ShardingEnv,
     process_group,
 )
 from ._pipeline import EvalPipelineSparseDist, TrainPipelineBase, TrainPipelineSparseDist
+from ._plans import (
+    EmbeddingBagCollectionSharder,
+    EmbeddingCollectionSharder,
+    EmbeddingComputeKernel,
+    EmbeddingShardingPlanner,
+    HeuristicalStorageReservation,
+    ModuleSharder,
+    ParameterConstraints,
+    ShardingPlan,
+    ShardingType,
+    Topology,
+    apply_to_all,
+    column_wise,
+    construct_module_sharding_plan,
+    get_default_sharders,
+    row_wise,
+    table_wise,
+)
 from ._quant import QuantEmbeddingBagCollection, QuantEmbeddingCollection, quantize, quantize_embeddings
 from ._sparse import JaggedTensor, KeyedJaggedTensor, KeyedTensor
 
@@ -50,3 +66,8 @@ if _dist.is_available():
     _register()
 
 __all__ = [name for name in dir() if not name.startswith("_")]
+_make_paths()
+
+
+def __getattr__(name: str) -> _Any:
+    raise AttributeError(name) if name.startswith("_") else _absent(name)

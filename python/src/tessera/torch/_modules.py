@@ -15,14 +15,20 @@ from .._collections import Collection, DistributedModelParallel
 from .._tables import DataType, Module, Optimizer, PoolingType
 from .._tables import EmbeddingBagConfig as _BagConfig
 from .._tables import EmbeddingConfig as _Config
+from ._counterpart import refuse
 from ._sparse import JaggedTensor, KeyedJaggedTensor, KeyedTensor
 from ._state import load_table
+
+
+_OF_TABLES = "num_embeddings_post_pruning input_dim total_num_buckets virtual_table_eviction_policy"
+_STORED = {"FP16": torch.float16, "BF16": torch.bfloat16}
 
 
 @dataclass
 class EmbeddingConfig:
     """A table: TorchRec's fields. Start values are uniform in [weight_init_min, weight_init_max], which are as far
-    below 0 as above; None: 1 / sqrt(num_embeddings). init_fn changes a tensor with all rows in place instead."""
+    below 0 as above; None: 1 / sqrt(num_embeddings). init_fn changes a tensor with all rows in place instead. The
+    others of TorchRec's fields are refused unless they are as when left out."""
 
     num_embeddings: int
     embedding_dim: int
@@ -31,7 +37,28 @@ class EmbeddingConfig:
     feature_names: List[str] = field(default_factory=list)
     weight_init_max: Optional[float] = None
     weight_init_min: Optional[float] = None
+    num_embeddings_post_pruning: Optional[int] = None
     init_fn: Optional[Callable[[Tensor], Optional[Tensor]]] = None
+    need_pos: bool = False
+    input_dim: Optional[int] = None
+    total_num_buckets: Optional[int] = None
+    use_virtual_table: bool = False
+    virtual_table_eviction_policy: Any = None
+    enable_embedding_update: bool = False
+    stash_weights: bool = False
+
+    def __post_init__(self) -> None:
+        names = f"{_OF_TABLES} need_pos use_virtual_table enable_embedding_update stash_weights".split()
+        refuse(f"table {self.name}", {name: getattr(self, name) or None for name in names}, dict.fromkeys(names))
+
+    def get_weight_init_max(self) -> float:
+        return self.num_embeddings**-0.5 if self.weight_init_max is None else self.weight_init_max
+
+    def get_weight_init_min(self) -> float:
+        return -(self.num_embeddings**-0.5) if self.weight_init_min is None else self.weight_init_min
+
+    def num_features(self) -> int:
+        return len(self.feature_names)
 
 
 @dataclass
@@ -158,9 +185,14 @@ class Embeddings(nn.Module):
         tables: List[EmbeddingConfig],
         is_weighted: bool = False,
         device: Union[None, str, torch.device] = None,
+        *,
         optimizer: Optional[Optimizer] = None,
     ) -> None:
         super().__init__()
+        names = [config.name for config in tables]
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise ValueError(f"two tables are called {twice[0]}")
         self.device = torch.device(device or "cpu")
         if self.device.type not in ("cpu", "meta"):
             raise NotImplementedError(f"tables on {self.device} have no counterpart here: cpu and meta have")
@@ -211,7 +243,7 @@ class Embeddings(nn.Module):
 
     def _save_to_state_dict(self, destination: Dict[str, Any], prefix: str, keep_vars: bool) -> None:
         for config, (table, key) in zip(self._configs, self._named_tables()):
-            dtype = torch.float16 if _value(config.data_type) == "FP16" else torch.float32
+            dtype = _STORED.get(_value(config.data_type), torch.float32)
             shape = (config.num_embeddings, config.embedding_dim)
             if self._core is None and self.device.type == "meta":
                 destination[prefix + key] = torch.empty(shape, dtype=dtype, device="meta")
@@ -297,9 +329,13 @@ class EmbeddingCollection(Embeddings):
         tables: List[EmbeddingConfig],
         device: Union[None, str, torch.device] = None,
         need_indices: bool = False,
+        use_gather_select: bool = False,
+        use_gather_select_per_sharding: Any = None,
+        *,
         optimizer: Optional[Optimizer] = None,
     ) -> None:
-        super().__init__(tables, False, device, optimizer)
+        """use_gather_select and use_gather_select_per_sharding have no effect."""
+        super().__init__(tables, False, device, optimizer=optimizer)
         self._need_indices = need_indices
 
     def embedding_configs(self) -> List[EmbeddingConfig]:
@@ -307,6 +343,15 @@ class EmbeddingCollection(Embeddings):
 
     def need_indices(self) -> bool:
         return self._need_indices
+
+    def embedding_dim(self) -> int:
+        """Of the first table."""
+        return self._configs[0].embedding_dim
+
+    def embedding_names_by_table(self) -> List[List[str]]:
+        """The outputs of each table."""
+        features = [feature for config in self._configs for feature in config.feature_names]
+        return [[f"{f}@{c.name}" if features.count(f) > 1 else f for f in c.feature_names] for c in self._configs]
 
     @outside_graphs
     def forward(self, features: KeyedJaggedTensor) -> Dict[str, JaggedTensor]:

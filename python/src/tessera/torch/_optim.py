@@ -65,7 +65,7 @@ def optimizer_of_class(optimizer_class: Union[type, str], kwargs: Mapping[str, A
 
 def apply_optimizer_in_backward(
     optimizer_class: Type[torch.optim.Optimizer],
-    modules: Union[nn.Module, Iterable[nn.Module]],
+    params: Union[nn.Module, Iterable[nn.Module]],
     optimizer_kwargs: Mapping[str, Any],
 ) -> None:
     """The tables of these modules are updated by that optimizer during backward. Before they are used or sharded.
@@ -75,14 +75,62 @@ def apply_optimizer_in_backward(
     from ._modules import Embeddings
 
     optimizer = optimizer_of_class(optimizer_class, optimizer_kwargs)
-    for module in [modules] if isinstance(modules, nn.Module) else modules:
-        if not isinstance(module, nn.Module):
-            raise NotImplementedError(
-                "apply_optimizer_in_backward takes modules with tables: their rows are no parameters of PyTorch"
-            )
-        for part in module.modules():
-            if isinstance(part, Embeddings):
-                part.set_optimizer(optimizer)
+    given = [params] if isinstance(params, nn.Module) else list(params)
+    found = [part for each in given if isinstance(each, nn.Module) for part in each.modules()]
+    tables = [part for part in found if isinstance(part, Embeddings)]
+    if not tables or not all(isinstance(each, nn.Module) for each in given):
+        raise NotImplementedError(
+            "apply_optimizer_in_backward takes modules with tables: their rows are no parameters of PyTorch"
+        )
+    for part in tables:
+        part.set_optimizer(optimizer)
+
+
+def in_backward_optimizer_filter(
+    named_parameters: Iterable[Tuple[str, nn.Parameter]], include: bool = False
+) -> Iterable[Tuple[str, nn.Parameter]]:
+    """The parameters that are not updated in backward: all, since rows are none. include: the others."""
+    return iter(()) if include else iter(named_parameters)
+
+
+class _InBackward(torch.optim.Optimizer):
+    """Only a name, for ``apply_optimizer_in_backward``."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        name = type(self).__name__
+        raise NotImplementedError(f"{name} only names an optimizer: apply_optimizer_in_backward({name}, MODULE, ...)")
+
+
+class SGD(_InBackward):
+    """``exact_sgd``."""
+
+
+class Adagrad(_InBackward):
+    """``exact_adagrad``."""
+
+
+class RowWiseAdagrad(_InBackward):
+    """``exact_rowwise_adagrad``."""
+
+
+class Adam(_InBackward):
+    """``adam``."""
+
+
+class PartialRowWiseAdam(_InBackward):
+    """``partial_rowwise_adam``."""
+
+
+class LAMB(_InBackward):
+    """``lamb``."""
+
+
+class PartialRowWiseLAMB(_InBackward):
+    """``partial_rowwise_lamb``."""
+
+
+class LarsSGD(_InBackward):
+    """``lars_sgd``."""
 
 
 class FusedOptimizer(torch.optim.Optimizer):
@@ -152,10 +200,12 @@ class KeyedOptimizerWrapper(torch.optim.Optimizer):
     def __init__(
         self,
         params: Mapping[str, torch.Tensor],
-        optim_factory: Callable[[List[torch.Tensor]], torch.optim.Optimizer],
+        optim_factory: Callable[[Any], torch.optim.Optimizer],
+        pass_params_dict: bool = False,
     ) -> None:
+        """pass_params_dict: optim_factory is given params by name."""
         self.params = dict(params)
-        self._optimizer = optim_factory(list(self.params.values()))
+        self._optimizer = optim_factory(self.params if pass_params_dict else list(self.params.values()))
         super().__init__(self._optimizer.param_groups, self._optimizer.defaults)
         self.state, self.param_groups = self._optimizer.state, self._optimizer.param_groups
 
@@ -164,6 +214,14 @@ class KeyedOptimizerWrapper(torch.optim.Optimizer):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         self._optimizer.zero_grad(set_to_none)
+
+    def init_state(self, sparse_grad_parameter_names: Optional[Sequence[str]] = None) -> None:
+        """Makes the state that comes with the first step, by a step without gradients."""
+        for name, param in self.params.items():
+            if param.requires_grad:
+                zero = torch.zeros_like(param)
+                param.grad = zero.to_sparse() if name in (sparse_grad_parameter_names or ()) else zero
+        self.step()
 
     def state_dict(self) -> Dict[str, Any]:
         names = list(self.params)

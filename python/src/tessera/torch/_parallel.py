@@ -1,4 +1,4 @@
-"""Plans, sharders and DistributedModelParallel, with TorchRec's names."""
+"""DistributedModelParallel, with TorchRec's names."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from torch import nn
 from .. import _tables as _t
 from .._collections import DistributedModelParallel as _Model
 from .._runtime import ProcessGroup
+from ._counterpart import lacks, refuse, usual
 from ._modules import Embeddings, EmbeddingBagCollection, EmbeddingCollection
-from ._optim import FusedOptimizer, fused_optimizer
+from ._optim import FusedOptimizer
+from ._plans import ModuleSharder, ShardingPlan, collections_of
 from ._state import sharded_tensor, tables_of_plan
-
-_GIB = float(1 << 30)
 
 
 def process_group(timeout_s: float = 30) -> ProcessGroup:
@@ -40,136 +40,6 @@ def process_group(timeout_s: float = 30) -> ProcessGroup:
         rank=rank, world_size=world, local_rank=local[0], local_world_size=local[1], master_addr=address,
         master_port=port, token=token, timeout_s=timeout_s,
     )  # fmt: skip
-
-
-class ModuleSharder:
-    """Which modules are sharded, and by what optimizer their tables are updated in backward."""
-
-    module_type: type = Embeddings
-
-    def __init__(self, fused_params: Optional[Mapping[str, Any]] = None) -> None:
-        self.fused_params = fused_params
-        self.optimizer = fused_optimizer(fused_params)
-
-
-class EmbeddingBagCollectionSharder(ModuleSharder):
-    """``EmbeddingBagCollectionSharder(fused_params={"optimizer": EmbOptimType.EXACT_SGD, "learning_rate": 0.1})``."""
-
-    module_type = EmbeddingBagCollection
-
-
-class EmbeddingCollectionSharder(ModuleSharder):
-    module_type = EmbeddingCollection
-
-
-def _found(module: nn.Module) -> Iterator[Tuple[str, Embeddings]]:
-    for path, part in module.named_modules():
-        if isinstance(part, Embeddings):
-            yield path, part
-
-
-class Topology:
-    """The ranks that are planned for. Memory in bytes, per rank; None: TorchRec's figures."""
-
-    def __init__(
-        self,
-        world_size: int,
-        compute_device: str = "cpu",
-        hbm_cap: Optional[int] = None,
-        ddr_cap: Optional[int] = None,
-        *,
-        local_world_size: Optional[int] = None,
-    ) -> None:
-        self.world_size, self.compute_device = world_size, compute_device
-        self.hbm_cap, self.ddr_cap, self.local_world_size = hbm_cap, ddr_cap, local_world_size
-
-
-class ShardingPlan:
-    """``plan``: module path -> table -> ``Sharding``; or, of a planner, ``made``: a ``tessera.Plan``."""
-
-    def __init__(
-        self, plan: Optional[Mapping[str, Mapping[str, _t.Sharding]]] = None, *, made: Optional[_t.Plan] = None
-    ) -> None:
-        self.plan = {path: dict(tables) for path, tables in (plan or {}).items()}
-        self.made = made
-
-    def __str__(self) -> str:
-        return str(self.made) if self.made else str(self.plan)
-
-    def _repr_html_(self) -> Optional[str]:
-        return self.made._repr_html_() if self.made else None
-
-
-class EmbeddingShardingPlanner:
-    """Which sharding, and which ranks, for every table: ``plan(module, sharders)``."""
-
-    def __init__(
-        self,
-        topology: Optional[Topology] = None,
-        batch_size: Optional[int] = None,
-        constraints: Optional[Mapping[str, _t.ParameterConstraints]] = None,
-        timeout_seconds: Optional[int] = None,
-        storage_reservation: Any = None,
-        debug: bool = False,
-        **settings: Any,
-    ) -> None:
-        """timeout_seconds: of the search. storage_reservation: TorchRec's heuristic one, of which the percentage is
-        taken. debug has no effect: ``print`` a plan. settings: those of ``tessera.Planner``."""
-        if timeout_seconds is not None:
-            settings["time_limit_s"] = timeout_seconds
-        if storage_reservation is not None:
-            if not hasattr(storage_reservation, "_percentage"):
-                kind = type(storage_reservation).__name__
-                raise NotImplementedError(
-                    f"the storage reservation {kind} has no counterpart: give reserved_percentage"
-                )
-            settings["reserved_percentage"] = storage_reservation._percentage
-        self.topology = topology or Topology(dist.get_world_size() if dist.is_initialized() else 1)
-        t = self.topology
-        try:
-            self._planner = _t.Planner(
-                constraints=constraints or {},
-                world_size=t.world_size,
-                local_world_size=t.local_world_size,
-                compute_device=t.compute_device,
-                hbm_gib=None if t.hbm_cap is None else t.hbm_cap / _GIB,
-                ddr_gib=None if t.ddr_cap is None else t.ddr_cap / _GIB,
-                batch_size=batch_size,
-                **settings,
-            )
-        except TypeError:
-            raise NotImplementedError(
-                f"EmbeddingShardingPlanner takes no {', '.join(settings)} here; see tessera.Planner for what there is"
-            ) from None
-
-    def plan(self, module: nn.Module, sharders: Optional[Sequence[ModuleSharder]] = None) -> ShardingPlan:
-        """On equal input equal on every rank; talks to nobody."""
-        modules = {path: part.description() for path, part in _found(module)}
-        return ShardingPlan(made=_t.plan(modules, self._planner))
-
-    def collective_plan(
-        self, module: nn.Module, sharders: Optional[Sequence[ModuleSharder]] = None, pg: Any = None
-    ) -> ShardingPlan:
-        """Rank 0's plan, on all ranks of torch.distributed."""
-        plan = self.plan(module, sharders) if not dist.is_initialized() or dist.get_rank() == 0 else ShardingPlan()
-        if dist.is_initialized() and dist.get_world_size() > 1:
-            texts = [plan.made.json if plan.made else None]
-            dist.broadcast_object_list(texts, src=0)
-            plan.made = plan.made or _t.Plan(texts[0])
-        return plan
-
-
-def construct_module_sharding_plan(
-    module: Embeddings, per_param_sharding: Mapping[str, _t.Sharding], *ignored: Any, **also_ignored: Any
-) -> Dict[str, _t.Sharding]:
-    """The shardings of one module, for ``ShardingPlan({path: ...})``: one for each of its tables."""
-    tables = {table.name for table in module.description().tables}
-    if tables != set(per_param_sharding):
-        raise ValueError(
-            f"the tables of the module are {', '.join(sorted(tables))}, and shardings are given for "
-            f"{', '.join(sorted(per_param_sharding))}"
-        )
-    return dict(per_param_sharding)
 
 
 class _Sharded(Embeddings):
@@ -232,7 +102,7 @@ def _shard_all(
     seed: int,
 ) -> Tuple[_Model, Dict[str, _Sharded]]:
     """The collections of a model, each in its place, sharded: by path. Collective."""
-    found = dict(_found(module))
+    found = dict(collections_of(module))
     if not found:
         raise ValueError("the model has no EmbeddingBagCollection and no EmbeddingCollection of tessera.torch")
     descriptions = {}
@@ -269,6 +139,24 @@ def shard_in_place(module: nn.Module, plan: Union[ShardingPlan, Mapping[str, _t.
     _shard_all(module, process_group(), named, [], 0)
 
 
+class ShardingEnv:
+    """TorchRec's: ranks by number, or those of a group of torch.distributed, which has to be all of them."""
+
+    def __init__(self, world_size: int, rank: int, pg: Any = None, output_dtensor: bool = False) -> None:
+        refuse("ShardingEnv", {"output_dtensor": output_dtensor}, {"output_dtensor": False})
+        self.world_size, self.rank, self.process_group = world_size, rank, pg
+
+    @classmethod
+    def from_process_group(cls, pg: Any) -> ShardingEnv:
+        return cls(dist.get_world_size(pg), dist.get_rank(pg), pg)
+
+    @classmethod
+    def from_local(cls, world_size: int, rank: int) -> ShardingEnv:
+        return cls(world_size, rank)
+
+
+@lacks("reshard", instead="save(DIRECTORY), and load it under another plan")
+@lacks("copy", "get_delta_tracker", "init_torchrec_delta_tracker", "write")
 class DistributedModelParallel(nn.Module):
     """A model whose EmbeddingBagCollections and EmbeddingCollections are sharded over all ranks, and whose dense part
     is replicated, by DistributedDataParallel. Collective.
@@ -285,23 +173,38 @@ class DistributedModelParallel(nn.Module):
         device: Optional[torch.device] = None,
         plan: Optional[ShardingPlan] = None,
         sharders: Optional[Sequence[ModuleSharder]] = None,
+        init_data_parallel: bool = True,
         *,
         group: Optional[ProcessGroup] = None,
         seed: int = 0,
+        **theirs: Any,
     ) -> None:
+        """init_data_parallel: False: the method of that name is called later. theirs: TorchRec's further arguments,
+        as they are there when left out."""
         super().__init__()
+        refuse("DistributedModelParallel", theirs, {**usual("data_parallel_wrapper model_tracker_configs"),
+                                                    "init_parameters": True})  # fmt: skip
         if device is not None and torch.device(device).type != "cpu":
             raise NotImplementedError(f"DistributedModelParallel on {device} has no counterpart: only the cpu has")
         self.group = group or process_group()
+        if env is not None and (env.world_size, env.rank) != (self.group.world_size, self.group.rank):
+            raise NotImplementedError(
+                f"an env of {env.world_size} of {self.group.world_size} ranks has no counterpart: all have the tables"
+            )
         self._tables, self._sharded = _shard_all(module, self.group, plan, sharders or [], seed)
         self._inner: nn.Module = self._sharded.get("") or module
-        dense = any(p.requires_grad for p in self._inner.parameters())
         self.module: nn.Module = self._inner
-        if dense and self.group.world_size > 1:
+        if init_data_parallel:
+            self.init_data_parallel()
+        self.fused_optimizer = FusedOptimizer({path: part.core for path, part in self._sharded.items()})
+
+    def init_data_parallel(self) -> None:
+        """The dense part becomes DistributedDataParallel's, once. Collective."""
+        dense = any(p.requires_grad for p in self._inner.parameters())
+        if dense and self.group.world_size > 1 and self.module is self._inner:
             if not dist.is_initialized():
                 raise RuntimeError("the dense part is trained by DistributedDataParallel: init_process_group first")
             self.module = nn.parallel.DistributedDataParallel(self._inner)
-        self.fused_optimizer = FusedOptimizer({path: part.core for path, part in self._sharded.items()})
 
     @property
     def plan(self) -> _t.Plan:
@@ -334,6 +237,13 @@ class DistributedModelParallel(nn.Module):
     def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[Tuple[str, nn.Parameter]]:
         """The dense ones: rows are no parameters of PyTorch."""
         return self._inner.named_parameters(*args, **kwargs)
+
+    def bare_named_parameters(self, prefix: str = "", recurse: bool = True) -> Iterator[Tuple[str, nn.Parameter]]:
+        return self._inner.named_parameters(prefix, recurse)
+
+    def sparse_grad_parameter_names(self, destination: Optional[List[str]] = None, prefix: str = "") -> List[str]:
+        """None: rows are no parameters."""
+        return [] if destination is None else destination
 
     def save(self, directory: Union[str, os.PathLike], progress: str = "", keep: int = 2) -> None:
         """A checkpoint of the tables, their optimizers' state (docs/checkpoints.md) and the dense part, as float32, for

@@ -8,10 +8,20 @@ from typing import Any, Callable, Generic, Iterator, Optional, Tuple, TypeVar
 import torch
 from torch import nn
 
+from ._counterpart import lacks, refuse, usual
+
+_OF_GPUS = ("pipeline_postproc", "enable_inplace_copy_batch", "async_inplace_copy", "free_features_storage_early",
+            "clear_data_dist_inputs", "enqueue_batch_after_forward")  # fmt: skip
+_USUAL = {**usual("context_type dmp_collection_sync_interval_batches"), "apply_jit": False}
+_STAGES = ("start_sparse_data_dist", "wait_sparse_data_dist", "clear_sparse_data_dist_inputs", "copy_batch_to_gpu",
+           "inplace_copy_batch_to_gpu", "enqueue_batch", "dequeue_batch", "fill_pipeline", "register_backward_hook",
+           "sync_embeddings", "attach", "detach", "reset")  # fmt: skip
+
 In = TypeVar("In")
 Out = TypeVar("Out")
 
 
+@lacks(*_STAGES, instead="progress(dataloader_iter) does all of a step")
 class TrainPipelineBase(Generic[In, Out]):
     """A step of training for each ``progress(dataloader_iter)``: zero_grad, forward, backward, optimizer.
 
@@ -24,7 +34,10 @@ class TrainPipelineBase(Generic[In, Out]):
         optimizer: torch.optim.Optimizer,
         device: Any = "cpu",
         custom_model_fwd: Optional[Callable[[In], Tuple[torch.Tensor, Out]]] = None,
+        **theirs: Any,
     ) -> None:
+        """theirs: TorchRec's further arguments. Those that only say how batches reach a GPU have no effect."""
+        refuse(type(self).__name__, {k: v for k, v in theirs.items() if k not in _OF_GPUS}, _USUAL)
         if torch.device(device).type != "cpu":
             raise NotImplementedError(f"a pipeline on {device} has no counterpart in tessera.torch: only the cpu has")
         self._model, self._optimizer = model, optimizer
@@ -58,9 +71,14 @@ class TrainPipelineSparseDist(TrainPipelineBase[In, Out]):
         optimizer: torch.optim.Optimizer,
         device: Any = "cpu",
         execute_all_batches: bool = True,
+        apply_jit: bool = False,
+        context_type: Optional[type] = None,
+        pipeline_postproc: bool = False,
         custom_model_fwd: Optional[Callable[[In], Tuple[torch.Tensor, Out]]] = None,
+        **theirs: Any,
     ) -> None:
-        super().__init__(model, optimizer, device, custom_model_fwd)
+        theirs.update(apply_jit=apply_jit, context_type=context_type)
+        super().__init__(model, optimizer, device, custom_model_fwd, **theirs)
         if not execute_all_batches:
             raise NotImplementedError("execute_all_batches=False has no counterpart in tessera.torch: all are trained")
         self._reader = ThreadPoolExecutor(1, "tessera-batches")
@@ -77,6 +95,16 @@ class TrainPipelineSparseDist(TrainPipelineBase[In, Out]):
 
 class EvalPipelineSparseDist(TrainPipelineSparseDist[In, Out]):
     """Forward alone, without gradients."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        device: Any = "cpu",
+        apply_jit: bool = False,
+        **theirs: Any,
+    ) -> None:
+        super().__init__(model, optimizer, device, apply_jit=apply_jit, **theirs)
 
     def progress(self, dataloader_iter: Iterator[In]) -> Out:
         with torch.no_grad():

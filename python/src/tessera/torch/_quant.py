@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from .._batch import QuantCollection
+from ._counterpart import refuse, usual
 from ._modules import (
     EmbeddingBagConfig,
     EmbeddingBagCollection,
@@ -87,15 +88,22 @@ def quantize(
     module: nn.Module,
     dtype: Union[torch.dtype, str, Any] = torch.int8,
     inplace: bool = False,
+    additional_qconfig_spec_keys: Optional[List[Any]] = None,
+    additional_mapping: Optional[Mapping[Any, Any]] = None,
+    output_dtype: torch.dtype = torch.float32,
     per_table_weight_dtype: Optional[Mapping[str, Any]] = None,
 ) -> nn.Module:
     """A model, sharded or not, whose collections have quantized rows and only infer; TorchRec calls this
     ``quantize_embeddings``. Collective where they are sharded: every rank gets all of them.
 
     dtype: torch.int8, torch.quint4x2, torch.quint2x4, torch.float16, a DataType, or "fp8". inplace: the collections of
-    ``module`` itself are replaced. ``ValueError``: a row with NaN or infinity, or a dim that the type cannot have."""
+    ``module`` itself are replaced. What comes out is float32. ``ValueError``: a row with NaN or infinity, or a dim that
+    the type cannot have."""
     from ._parallel import DistributedModelParallel
 
+    theirs = {"additional_qconfig_spec_keys": additional_qconfig_spec_keys, "additional_mapping": additional_mapping,
+              "output_dtype": output_dtype}  # fmt: skip
+    refuse("quantize", theirs, {**usual(" ".join(theirs)), "output_dtype": torch.float32})
     if isinstance(module, DistributedModelParallel):
         module = module._inner
     per_table = dict(per_table_weight_dtype or {})

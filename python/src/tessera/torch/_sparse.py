@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
+
+from ._counterpart import lacks
 
 
 def _offsets(lengths: Tensor) -> Tensor:
@@ -50,10 +52,17 @@ class _Jagged:
     def offsets_or_none(self) -> Optional[Tensor]:
         return self._offsets
 
+    def _parts(self) -> Iterator[Tensor]:
+        return (t for t in (self._values, self._weights, self._lengths, self._offsets) if t is not None)
+
     def size_in_bytes(self) -> int:
         """Of its tensors, as far as they have been made."""
-        parts = (self._values, self._weights, self._lengths, self._offsets)
-        return sum(t.element_size() * t.numel() for t in parts if t is not None)
+        return sum(t.element_size() * t.numel() for t in self._parts())
+
+    def record_stream(self, stream: Any) -> None:
+        """Of tensors on a GPU; those on the CPU need none."""
+        for part in self._parts():
+            part.record_stream(stream)
 
 
 def _nothing(
@@ -71,6 +80,7 @@ def _nothing(
     }
 
 
+@lacks("copy_", "empty_like", instead="make another one")
 class JaggedTensor(_Jagged):
     """A batch of rows of different length: values ``[n]`` or ``[n, d]``; lengths ``[rows]``, or offsets ``[rows + 1]``;
     weights like values."""
@@ -145,6 +155,8 @@ def _padded(values: Tensor, lengths: Tensor, width: Optional[int], padding: floa
     return out
 
 
+@lacks("copy_", "empty_like", "clear_storage", instead="make another one")
+@lacks("dist_init", "dist_labels", "dist_splits", "dist_tensors", instead="the library exchanges ids")
 class KeyedJaggedTensor(_Jagged):
     """Several features of one batch, key-major: the rows of all samples for key 0, then for key 1, ...
 
@@ -336,19 +348,15 @@ class KeyedJaggedTensor(_Jagged):
         return {key: JaggedTensor(v, w, b) for key, v, w, b in zip(self._keys, values, weights, bags)}
 
     def to(self, device: Any, non_blocking: bool = False) -> KeyedJaggedTensor:
-        def moved(t: Optional[Tensor]) -> Optional[Tensor]:
-            return None if t is None else t.to(device, non_blocking=non_blocking)
+        return self._with(lambda t: t.to(device, non_blocking=non_blocking))
 
-        return KeyedJaggedTensor(
-            self._keys,
-            moved(self._values),
-            moved(self._weights),
-            moved(self._lengths),
-            moved(self._offsets),
-            self._stride,
-            self._stride_per_key_per_rank,
-            inverse_indices=self._inverse_indices,
-        )
+    def pin_memory(self) -> KeyedJaggedTensor:
+        return self._with(Tensor.pin_memory)
+
+    def _with(self, made: Callable[[Tensor], Tensor]) -> KeyedJaggedTensor:
+        parts = [t if t is None else made(t) for t in (self._values, self._weights, self._lengths, self._offsets)]
+        return KeyedJaggedTensor(self._keys, *parts, self._stride, self._stride_per_key_per_rank,
+                                 inverse_indices=self._inverse_indices)  # fmt: skip
 
     def device(self) -> torch.device:
         return self._values.device
@@ -400,6 +408,9 @@ class KeyedTensor:
 
     def device(self) -> torch.device:
         return self._values.device
+
+    def record_stream(self, stream: Any) -> None:
+        self._values.record_stream(stream)
 
     def to(self, device: Any, non_blocking: bool = False) -> KeyedTensor:
         moved = self._values.to(device, non_blocking=non_blocking)

@@ -1,0 +1,144 @@
+"""What TorchRec has and this has not: one sentence that names it."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+from types import ModuleType
+from typing import Any, Callable, Dict, List, Mapping, TypeVar
+
+HERE = "tessera.torch"
+
+# TorchRec's names without a counterpart, and what to do instead.
+_ABSENT = {
+    "distributed training": (
+        "DMPCollection HybridEvalDMP DataParallelWrapper DefaultDataParallelWrapper ShardingEnv2D shard_modules shard "
+        "ShardedTensor ParameterSharding ShardedModule Awaitable NoWait LazyAwaitable QCommsConfig CommType "
+        "get_qcomm_codecs_registry sharded_model_copy get_local_rank get_local_size ShardedEmbeddingTower",
+        "DistributedModelParallel over all ranks is what there is",
+    ),
+    "planning": (
+        "EmbeddingPlannerBase EmbeddingEnumerator GreedyProposer UniformProposer GridSearchProposer "
+        "DynamicProgrammingProposer EmbeddingOffloadScaleupProposer GreedyPerfPartitioner "
+        "MemoryBalancedPartitioner EmbeddingPerfEstimator EmbeddingStorageEstimator EmbeddingStats "
+        "NoopStorageReservation FixedPercentageStorageReservation InferenceStorageReservation NoopPerfModel "
+        "Perf Storage Shard ShardingOption "
+        "ShardEstimator Enumerator Proposer Partitioner PerfModel Stats PlanLoader CacheParams KeyValueParams "
+        "CacheAlgorithm BoundsCheckMode GeneralizedCommsBandwidth BasicCommsBandwidths CustomTopologyData",
+        "the planner's parts are the library's, and tessera.Planner has its settings",
+    ),
+    "training": (
+        "TrainPipeline TrainPipelinePT2 TrainPipelineSemiSync TrainPipelineSparseDistLite StagedTrainPipeline "
+        "TrainPipelineFusedSparseDist TrainPipelineSparseDistCompAutograd PrefetchTrainPipelineSparseDist "
+        "EvalPipelineFusedSparseDist DataLoadingThread PipelineStage",
+        "TrainPipelineBase and TrainPipelineSparseDist are what there is",
+    ),
+    "optimizers": (
+        "KeyedOptimizer OptimizerWrapper FusedOptimizerModule GradientClipping GradientClippingOptimizer "
+        "SemisyncOptimizer WarmupOptimizer WarmupPolicy WarmupStage",
+        "use PyTorch's schedulers over model.fused_optimizer, and max_gradient of tessera.Optimizer",
+    ),
+    "modules": (
+        "EmbeddingBagCollectionInterface EmbeddingCollectionInterface EmbeddingTower EmbeddingTowerCollection "
+        "FeatureProcessedEmbeddingBagCollection FeatureProcessor PositionWeightedModule "
+        "PositionWeightedModuleCollection FusedEmbeddingBagCollection FusedEmbeddingCollection "
+        "ManagedCollisionCollection ManagedCollisionEmbeddingBagCollection ManagedCollisionEmbeddingCollection "
+        "MCHManagedCollisionModule KeyedJaggedTensorPool TensorPool ITEPEmbeddingBagCollection",
+        "EmbeddingBagCollection and EmbeddingCollection are what there is",
+    ),
+    "dense modules and data": (
+        "MLP Perceptron SwishLayerNorm DeepFM FactorizationMachine CrossNet LowRankCrossNet VectorCrossNet "
+        "LowRankMixtureCrossNet SimpleDeepFMNN DLRM DLRM_DCN DLRM_Projection DLRMTrain SparseArch DenseArch OverArch "
+        "InteractionArch RecMetricModule RecMetric Multistreamable Pipelineable RandomRecDataset",
+        "take TorchRec's own: dense modules work over these tables as they are",
+    ),
+    "inference": (
+        "PredictFactory PredictModule BatchingMetadata QualNameMetadata quantize_inference_model shard_quant_model "
+        "quantize_dense quantize_feature set_pruning_data",
+        "quantize(model) infers in PyTorch, and pack(model, DIRECTORY) is for tessera serve",
+    ),
+}
+_REASONS = {name: instead for names, instead in _ABSENT.values() for name in names.split()}
+
+# TorchRec's modules, so that only the package's name changes: from tessera.torch.distributed.planner import Topology
+_PATHS = (
+    "distributed distributed.embedding distributed.embedding_types distributed.embeddingbag distributed.model_parallel "
+    "distributed.planner distributed.planner.planners distributed.planner.storage_reservations "
+    "distributed.planner.types distributed.sharding_plan distributed.train_pipeline "
+    "distributed.train_pipeline.train_pipelines distributed.types inference inference.modules modules "
+    "modules.embedding_configs modules.embedding_modules optim optim.apply_optimizer_in_backward optim.keyed "
+    "optim.optimizers optim.rowwise_adagrad quant quant.embedding_modules sparse sparse.jagged_tensor"
+)
+
+
+class _Path(ModuleType):
+    """A module of TorchRec: the names of tessera.torch, all of them. That of quantized modules calls them as theirs."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        quantized = self.__name__.startswith(HERE + ".quant") and name.startswith("Embedding")
+        return getattr(sys.modules[HERE], "Quant" + name if quantized else name)
+
+    def __reduce__(self) -> Any:
+        return importlib.import_module, (self.__name__,)
+
+
+def make_paths() -> None:
+    for path in _PATHS.split():
+        made = _Path(f"{HERE}.{path}", _Path.__doc__)
+        made.__path__ = []  # type: ignore[attr-defined]
+        sys.modules[made.__name__] = made
+        parent, _, name = made.__name__.rpartition(".")
+        if name not in vars(sys.modules[HERE]):  # optim.apply_optimizer_in_backward is the function
+            setattr(sys.modules[parent], name, made)
+
+
+def absent(name: str) -> Exception:
+    """What a name raises that tessera.torch has not."""
+    if name in _REASONS:
+        return NotImplementedError(f"torchrec's {name} has no counterpart in tessera.torch: {_REASONS[name]}")
+    near = difflib.get_close_matches(name, [n for n in vars(sys.modules[HERE]) if not n.startswith("_")], 1)
+    return AttributeError(f"tessera.torch has no {name}" + (f": the nearest name is {near[0]}" if near else ""))
+
+
+def refuse(of: str, given: Mapping[str, Any], usual: Mapping[str, Any]) -> None:
+    """``given``: TorchRec's arguments that are taken here with their usual values alone. Others are unknown."""
+    for name, value in given.items():
+        if name not in usual:
+            near = difflib.get_close_matches(name, usual, 1)
+            raise TypeError(f"{of} takes no {name}" + (f": the nearest is {near[0]}" if near else ""))
+        if value is not usual[name] and value is not None and value != usual[name]:
+            raise NotImplementedError(
+                f"{of}: {name} has no counterpart in tessera.torch, and was given as {value!r:.60}"
+            )
+
+
+Kind = TypeVar("Kind", bound=type)
+
+
+def lacks(*names: str, instead: str = "") -> Callable[[Kind], Kind]:
+    """TorchRec's methods of a class that raise a sentence here."""
+
+    def with_them(kind: Kind) -> Kind:
+        for name in names:
+            setattr(kind, name, _method(kind.__name__, name, instead))
+        return kind
+
+    return with_them
+
+
+def _method(kind: str, name: str, instead: str) -> Callable:
+    def method(self: Any, *_: Any, **__: Any) -> None:
+        text = f"{kind}.{name} of torchrec has no counterpart in tessera.torch"
+        raise NotImplementedError(text + (f": {instead}" if instead else ""))
+
+    method.__name__ = name
+    return method
+
+
+def usual(names: str, value: Any = None) -> Dict[str, Any]:
+    """So many names with one value."""
+    out: List[str] = names.split()
+    return dict.fromkeys(out, value)
