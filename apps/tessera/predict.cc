@@ -313,6 +313,7 @@ void predict_data(const PredictArguments& a, Session& session) {
   int64_t rows = 0;
   if (a.part != "test") parts.push_back(data.train), rows += data.train_rows();
   if (a.part != "train") parts.push_back(data.test), rows += data.test_rows();
+  if (a.part != "all" && rows == 0) throw UsageError(cat("--part ", a.part, ": there are no such rows in ", data.name));
   if (!a.vectors.empty()) return predict_vectors(*session.predictor, data, parts, a.batch, a.output);
   if (wants_items(a)) return write_items(a, session, data, parts);
   Scores scores(a, *session.predictor, data, data.train.streamed || data.test.streamed, rows);

@@ -254,6 +254,8 @@ TEST_F(ModelProgram, FilesOfSamplesNeedNoConfig) {
   EXPECT_NE(wrong.status, 0);
   EXPECT_THAT(wrong.output, HasSubstr("standard input:2: a line has 5 fields with tabs between; this one has fewer"));
 
+  expect_refused({"predict", "--model", path("plain"), "--data", data, "--part", "test"}, 2,
+                 HasSubstr("--part test: there are no such rows in "));
   const std::string beyond = folder_->write("beyond.tsv", "1\t0.5,0,0,0,1\t300\t\t7\n");
   expect_refused({"predict", "--model", path("plain"), "--data", beyond}, 2,
                  AllOf(HasSubstr("beyond.tsv:1"), HasSubstr("row 300"), HasSubstr("300 rows")));

@@ -12,7 +12,7 @@
 namespace tessera::checkpoint {
 namespace {
 
-using json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // A sum over the ids of a shard's rows and their order.
 uint64_t digest_of(const ModelTable& table, size_t shard) {
@@ -29,15 +29,15 @@ uint64_t digest_of(const ModelTable& table, size_t shard) {
 // What this rank knows of the tables that it holds: [{"table": index, "states": [[name, per_row]], "rate": x}], and
 // "on_demand": [[shard, rows, digest, bytes besides, figures]].
 std::string known_here(std::vector<ModelTable>& tables, int rank) {
-  json known = json::array();
+  OrderedJson known = OrderedJson::array();
   for (size_t t = 0; t < tables.size(); ++t) {
     ModelTable& table = tables[t];
-    json one;
+    OrderedJson one;
     for (size_t s = 0; s < table.sharding->shards.size(); ++s) {
       const ShardMetadata& where = table.sharding->shards[s];
       if (where.rank != rank || where.rows == 0) continue;
       if (one.is_null()) {
-        json states = json::array();
+        OrderedJson states = OrderedJson::array();
         for (const Lookup::State& state : table.collection->state_layout(table.held(s)))
           states.push_back({state.name, state.per_row});
         one = {{"table", t},
@@ -57,7 +57,7 @@ std::string known_here(std::vector<ModelTable>& tables, int rank) {
   return known.dump();
 }
 
-void add_figures(const json& of_shard, size_t shard, ModelTable& table) {
+void add_figures(const OrderedJson& of_shard, size_t shard, ModelTable& table) {
   if (!table.stored.figures) table.stored.figures.emplace();
   if (table.sharding->shards[shard].col > 0) return;  // the same rows once more
   RowFigures more = row_figures_from({of_shard, {"what a rank says of its tables"}});
@@ -66,13 +66,13 @@ void add_figures(const json& of_shard, size_t shard, ModelTable& table) {
   *table.stored.figures += more;
 }
 
-void learn_rows(const json& shards, ModelTable& table, std::vector<uint64_t>& digests) {
+void learn_rows(const OrderedJson& shards, ModelTable& table, std::vector<uint64_t>& digests) {
   const size_t n = table.sharding->shards.size();
   const RowSets sets(*table.sharding);
   table.rows_in_use.resize(n, -1);
   table.stored.table_extras.resize(n);
   digests.resize(n);
-  for (const json& shard : shards) {
+  for (const OrderedJson& shard : shards) {
     const auto s = shard[0].get<size_t>();
     table.rows_in_use.at(s) = shard[1].get<int64_t>();
     digests[s] = shard[2].get<uint64_t>();
@@ -89,13 +89,13 @@ void learn_rows(const json& shards, ModelTable& table, std::vector<uint64_t>& di
 }
 
 void learn(const std::string& text, std::vector<ModelTable>& tables, std::vector<std::vector<uint64_t>>& digests) {
-  for (const json& known : config::parse_json<json>(text, {"what a rank says of its tables"})) {
+  for (const OrderedJson& known : config::parse_json(text, {"what a rank says of its tables"})) {
     const auto t = known["table"].get<size_t>();
     TableEntry& stored = tables.at(t).stored;
     stored.extra_words = known["extra"].get<int64_t>();
     if (known.contains("on_demand")) learn_rows(known["on_demand"], tables[t], digests[t]);
     if (!stored.states.empty()) continue;
-    for (const json& state : known["states"])
+    for (const OrderedJson& state : known["states"])
       stored.states.push_back({state[0].get<std::string>(), state[1].get<bool>()});
     stored.learning_rate = known["rate"].get<double>();
   }

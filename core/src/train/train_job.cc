@@ -81,9 +81,12 @@ void check_settings(const Config& config, const TrainJobOptions& options) {
   if (v.every_steps > 0 && v.every_epochs != ValidationConfig().every_epochs)
     fail(Code::kInvalidArgument, "validation.every_epochs = ", v.every_epochs,
          " has no effect beside validation.every_steps: leave one of them out");
-  if (v.fraction == 0 && (!options.save_best.empty() || v.patience > 0))
-    fail(Code::kInvalidArgument, options.save_best.empty() ? "validation.patience" : "--save-best",
-         " needs rows to validate on: set validation.fraction");
+  const char* const validates = !options.save_best.empty() ? "--save-best"
+                                : v.patience > 0           ? "validation.patience"
+                                : !v.monitor.empty()       ? "validation.monitor"
+                                                           : nullptr;
+  if (v.fraction == 0 && validates != nullptr)
+    fail(Code::kInvalidArgument, validates, " needs rows to validate on: set validation.fraction");
   if (!options.save_best.empty() && !options.save.empty() && place_of(options.save) == place_of(options.save_best))
     fail(Code::kInvalidArgument, "--save and --save-best are both ", options.save,
          ", but what is saved later must not replace the best: name another directory");

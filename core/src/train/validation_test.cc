@@ -262,6 +262,8 @@ TEST_F(ValidatedJob, WhatCannotBeIsNamed) {
               HasSubstr("--save and --save-best are both kept, "));
   EXPECT_EQ(refused({}, {"validation.fraction=0", "validation.patience=2"}),
             "validation.patience needs rows to validate on: set validation.fraction");
+  EXPECT_EQ(refused({}, {"validation.fraction=0", "validation.monitor=auc"}),
+            "validation.monitor needs rows to validate on: set validation.fraction");
   EXPECT_THAT(refused({}, {"validation.fraction=0.001", "validation.split=last"}), HasSubstr(" and 0 to validate on"));
   EXPECT_THAT(refused({}, {"validation.monitor=acu"}),
               HasSubstr("validation.monitor: there is no metric \"acu\" here; the nearest is \"auc\""));
