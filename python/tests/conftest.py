@@ -1,5 +1,5 @@
 """For all tests: a Ctrl-C is heard, also where a shell has started them in the background, which then ignores it; and
-PyTorch, where there is one, comes first: beside it, a plugin that was built for another NCCL uses PyTorch's, and not the
+PyTorch, where there is one, comes first: a plugin that was built for another NCCL then uses PyTorch's, and not the
 other way round."""
 
 import signal
