@@ -158,7 +158,7 @@ int likeliness(int how) {
   return WEXITSTATUS(how) == 1 ? 0 : 1;
 }
 
-// Reaps what has ended.
+// Reaps what has ended. Of several failures found at once `failure` becomes the likeliest cause, or the first such.
 void reap_all(Processes& processes, const Job& job, const StartRank& start, Ending& ending, Failure& failure) {
   for (int rank = 0; rank < job.start.ranks; ++rank) {
     const pid_t pid = processes.pid(rank);
