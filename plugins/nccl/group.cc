@@ -95,8 +95,10 @@ std::unique_ptr<sdk::Group> NcclGroup::split(int32_t color, int32_t key, const s
   try {
     std::unique_ptr<Side> side = side_->split(color, key, call);
     auto communicator = communicator_->split(color, key, call.timeout_s > 0 ? call.timeout_s : options_.timeout_s);
-    if (!side) return nullptr;
-    return std::make_unique<NcclGroup>(std::move(side), std::move(communicator), options_);
+    std::unique_ptr<NcclGroup> child;
+    if (side) child = std::make_unique<NcclGroup>(std::move(side), std::move(communicator), options_);
+    side_->wait(side_->barrier(call));  // a child that is ended at once must not end the split of a slower rank
+    return child;
   } catch (const sdk::Failure& failure) {
     side_->abort(failure.what());
     watch_->fail(sdk::Failure(failure.code(), in_the_name_of(options_.name, failure.what()), failure.rank()));

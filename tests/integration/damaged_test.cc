@@ -14,7 +14,6 @@ namespace {
 using testing::AllOf;
 using testing::EndsWith;
 using testing::HasSubstr;
-using testing::StartsWith;
 
 constexpr double kTimeout_s = 40;
 
@@ -51,6 +50,7 @@ std::string outcome(const std::function<void()>& body) {
   return text + (took.count() < kTimeout_s / 2 ? "; soon" : "; late");
 }
 
+// Rank 0 hears of it in the step, or, where rank 1 was quicker, while it takes its own batch in.
 TEST(Damaged, ARankInTheStepHearsOfOneThatCouldNotTakeItsBatchIn) {
   const auto texts = cli::run_in_ranks(2, 2, 60, [](const RankEnvironment& where) -> std::string {
     const Runtime runtime({.plugin_path = {TESSERA_TEST_PLUGINS}});
@@ -62,11 +62,10 @@ TEST(Damaged, ARankInTheStepHearsOfOneThatCouldNotTakeItsBatchIn) {
     sharded.forward(place, /*keep_for_backward=*/false).wait();
     place = inputs.reserve();
     std::string taken = outcome([&] { inputs.take(place, batch()); });
-    if (where.rank == 1) return taken;
-    return taken + "; " + outcome([&] { sharded.forward(place).wait(); });
+    if (where.rank == 1 || taken != "no error; soon") return taken;
+    return outcome([&] { sharded.forward(place).wait(); });
   });
-  EXPECT_THAT(texts[0], AllOf(StartsWith("no error; soon; "), HasSubstr("rank 1"),
-                              HasSubstr("rank 0 sent a damaged step header"), EndsWith("; soon")));
+  EXPECT_THAT(texts[0], AllOf(HasSubstr("rank 1"), HasSubstr("rank 0 sent a damaged step header"), EndsWith("; soon")));
   EXPECT_EQ(texts[1], "rank 0 sent a damaged step header; soon");
 }
 
